@@ -1,0 +1,112 @@
+package audience
+
+import (
+	"context"
+	"hash/maphash"
+
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// Counts tells whom an audience would reach. Every row is counted in exactly
+// one of the fields after Rows.
+type Counts struct {
+	Rows             int64
+	Sendable         int64
+	MissingAddress   int64
+	InvalidAddress   int64
+	DuplicateAddress int64
+	Unsubscribed     int64
+	InvalidKey       int64
+	Truncated        bool // repeated addresses were no longer looked for after the first 2 million different ones (Options.MaxDistinct), so some may count as sendable
+}
+
+// Count reads the whole audience and sorts its rows. Memory is bounded.
+func (a *Audiences) Count(ctx context.Context, ws, id uuid.UUID) (Counts, error) {
+	var c Counts
+	seen := newSeen(a.options.MaxDistinct)
+	_, err := a.Stream(ctx, ws, id, nil, func(r Row) error {
+		c.add(r, seen)
+		return nil
+	})
+	if err != nil {
+		return Counts{}, err
+	}
+	c.Truncated = seen.full
+	return c, nil
+}
+
+// add asks in the order in which a campaign asks, so that both count alike.
+func (c *Counts) add(r Row, seen *seen) {
+	c.Rows++
+	_, canonical, ok := lemma.CanonicalEmail(r.Email)
+	switch {
+	case r.Key == "" || len(r.Key) > MaxKey:
+		c.InvalidKey++
+	case r.OptedOut:
+		c.Unsubscribed++
+	case !r.HasEmail:
+		c.MissingAddress++
+	case !ok:
+		c.InvalidAddress++
+	case seen.before(canonical):
+		c.DuplicateAddress++
+	default:
+		c.Sendable++
+	}
+}
+
+// seen is a set of 64-bit hashes in an open table: two different addresses out
+// of 2 million meet with a chance of one in ten million. The seed is secret, so
+// that nobody can aim.
+type seen struct {
+	seed  maphash.Seed
+	slots []uint64 // a power of two of them, at most half used; 0 is free
+	count int
+	max   int
+	full  bool
+}
+
+func newSeen(limit int) *seen {
+	return &seen{seed: maphash.MakeSeed(), slots: make([]uint64, 1024), max: limit}
+}
+
+// before tells whether s came before, and remembers it while there is room.
+func (s *seen) before(text string) bool {
+	h := maphash.String(s.seed, text) | 1
+	slot := s.find(h)
+	if s.slots[slot] == h {
+		return true
+	}
+	if s.count == s.max {
+		s.full = true
+		return false
+	}
+	s.slots[slot] = h
+	s.count++
+	if 2*s.count > len(s.slots) {
+		s.grow()
+	}
+	return false
+}
+
+// find answers the slot that has h, or the free one where it belongs.
+func (s *seen) find(h uint64) int {
+	mask := len(s.slots) - 1
+	i := int(h>>1) & mask
+	for s.slots[i] != 0 && s.slots[i] != h {
+		i = (i + 1) & mask
+	}
+	return i
+}
+
+func (s *seen) grow() {
+	old := s.slots
+	s.slots = make([]uint64, 2*len(old))
+	for _, h := range old {
+		if h != 0 {
+			s.slots[s.find(h)] = h
+		}
+	}
+}

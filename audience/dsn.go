@@ -1,0 +1,284 @@
+package audience
+
+import (
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"lemma"
+)
+
+// The kinds of data source. MySQL is MariaDB too.
+const (
+	Postgres = "postgres"
+	MySQL    = "mysql"
+)
+
+// target is all that is taken from a DSN: where to go and who to be. What a
+// driver would do with the rest of a DSN (files, sockets, other hosts, session
+// settings) therefore cannot happen; parsing refuses it so that nobody
+// believes it does.
+type target struct {
+	kind     string
+	host     string // empty with socket
+	port     uint16
+	socket   string // directory (Postgres) or file (MySQL) of a unix socket
+	database string
+	user     string
+	password string
+	tls      string // disable, prefer, require or verify-full, as Postgres means them
+}
+
+// Parameters that a DSN may have. The ones that map to nothing are common in
+// DSNs that people copy and change nothing here.
+var (
+	postgresParameters = []string{"sslmode", "host", "port", "connect_timeout", "application_name", "channel_binding"}
+	mysqlParameters    = []string{"tls", "charset", "collation", "parseTime", "loc", "timeout", "readTimeout", "writeTimeout"}
+	mysqlTLS           = map[string]string{"": "prefer", "preferred": "prefer", "false": "disable", "skip-verify": "require", "true": "verify-full"}
+)
+
+func badDSN(format string, args ...any) error {
+	return lemma.Fault("/dsn", "dsn_invalid", format, args...)
+}
+
+// parseDSN reads a DSN. Its errors never quote it.
+func parseDSN(kind, dsn string, o Options) (target, error) {
+	var t target
+	var err error
+	switch {
+	case strings.ContainsRune(dsn, 0) || len(dsn) > 4096:
+		return t, badDSN("the DSN has a NUL or more than 4096 bytes")
+	case kind == Postgres:
+		t, err = parsePostgres(dsn)
+	case kind == MySQL:
+		t, err = parseMySQL(dsn)
+	default:
+		return t, lemma.Fault("/kind", "unknown_kind", "the kind is not one of %s, %s", Postgres, MySQL)
+	}
+	if err != nil {
+		return t, err
+	}
+	t.kind = kind
+	return t, t.check(o)
+}
+
+func parsePostgres(dsn string) (target, error) {
+	u, err := parseURL(dsn, "postgres://user:password@host:5432/database", "postgres", "postgresql")
+	if err != nil {
+		return target{}, err
+	}
+	q, err := parameters(u.RawQuery, postgresParameters)
+	if err != nil {
+		return target{}, err
+	}
+	t, err := fromURL(u, "5432")
+	if err != nil {
+		return t, err
+	}
+	t.tls = q["sslmode"]
+	if t.tls == "" {
+		t.tls = "prefer"
+	}
+	return t, t.takeSocket(u, q)
+}
+
+// takeSocket reads the one use of host and port as parameters: a unix socket's directory.
+func (t *target) takeSocket(u *url.URL, q map[string]string) error {
+	socket, given := q["host"]
+	if given && (u.Host != "" || !path.IsAbs(socket)) {
+		return badDSN("the host belongs before the database, not into the parameters")
+	}
+	if q["port"] == "" {
+		t.socket = socket
+		return nil
+	}
+	port, err := strconv.ParseUint(q["port"], 10, 16)
+	if err != nil || !given {
+		return badDSN("the port belongs behind the host, not into the parameters")
+	}
+	t.socket, t.port = socket, uint16(port)
+	return nil
+}
+
+func parseMySQL(dsn string) (target, error) {
+	const example = "mysql://user:password@host:3306/database"
+	if !strings.Contains(dsn, "://") {
+		return parseDriverDSN(dsn)
+	}
+	u, err := parseURL(dsn, example, "mysql", "mariadb")
+	if err != nil {
+		return target{}, err
+	}
+	q, err := parameters(u.RawQuery, mysqlParameters)
+	if err != nil {
+		return target{}, err
+	}
+	t, err := fromURL(u, "3306")
+	t.tls = mysqlTLS[q["tls"]]
+	return t, err
+}
+
+// parseDriverDSN reads user:password@tcp(host:3306)/database, the form of the
+// Go driver. The driver sees it without parameters, so that it acts on none.
+func parseDriverDSN(dsn string) (target, error) {
+	slash := strings.LastIndexByte(dsn, '/')
+	head, query, _ := strings.Cut(dsn[slash+1:], "?")
+	q, err := parameters(query, mysqlParameters)
+	if err != nil {
+		return target{}, err
+	}
+	c, err := mysql.ParseDSN(dsn[:slash+1] + head)
+	if err != nil {
+		return target{}, badDSN("the DSN cannot be read; write it as mysql://user:password@host:3306/database")
+	}
+	t := target{user: c.User, password: c.Passwd, database: c.DBName, tls: mysqlTLS[q["tls"]]}
+	switch c.Net {
+	case "unix":
+		t.socket = c.Addr
+		return t, nil
+	case "tcp":
+		return t, t.takeHostPort(c.Addr)
+	}
+	return t, badDSN("the DSN's network is not tcp")
+}
+
+func (t *target) takeHostPort(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return badDSN("the DSN has no host and port")
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return badDSN("the port is not a number up to 65535")
+	}
+	t.host, t.port = host, uint16(n)
+	return nil
+}
+
+func parseURL(dsn, example string, schemes ...string) (*url.URL, error) {
+	u, err := url.Parse(dsn)
+	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Opaque != "" {
+		return nil, badDSN("the DSN cannot be read; write it as %s, with special characters of the password percent-encoded", example)
+	}
+	if u.Fragment != "" || strings.HasSuffix(dsn, "#") {
+		return nil, badDSN("the DSN has a #; percent-encode it as %%23")
+	}
+	return u, nil
+}
+
+// parameters reads a query string of allowed names, each at most once.
+func parameters(query string, allowed []string) (map[string]string, error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, badDSN("the DSN's parameters cannot be read")
+	}
+	q := make(map[string]string, len(values))
+	for name, v := range values {
+		if !slices.Contains(allowed, name) {
+			return nil, badDSN("the DSN's parameter %q is not allowed; the allowed ones are %s", spoken(name), strings.Join(allowed, ", "))
+		}
+		if len(v) > 1 {
+			return nil, badDSN("the DSN's parameter %q is there twice", name)
+		}
+		q[name] = v[0]
+	}
+	return q, nil
+}
+
+func fromURL(u *url.URL, defaultPort string) (target, error) {
+	port := u.Port()
+	if port == "" {
+		port = defaultPort
+	}
+	t := target{user: u.User.Username(), database: strings.TrimPrefix(u.Path, "/")}
+	t.password, _ = u.User.Password()
+	if u.Host == "" {
+		n, _ := strconv.ParseUint(port, 10, 16)
+		t.port = uint16(n)
+		return t, nil
+	}
+	return t, t.takeHostPort(net.JoinHostPort(u.Hostname(), port))
+}
+
+// check refuses what no DSN that is meant well has, before it is saved. Where
+// the host leads is checked each time it is dialled.
+func (t target) check(o Options) error {
+	switch {
+	case t.socket != "" && !o.AllowUnix:
+		return badDSN("the DSN names a unix socket; name a host")
+	case t.socket != "" && !path.IsAbs(t.socket):
+		return badDSN("the DSN's socket is not an absolute path")
+	case t.socket == "" && t.host == "":
+		return badDSN("the DSN names no host")
+	case t.socket == "" && !plainHost(t.host):
+		return badDSN("the DSN's host is not one host name or address")
+	case t.user == "":
+		return badDSN("the DSN names no user")
+	case t.database == "" || strings.ContainsAny(t.database, "/\x00"):
+		return badDSN("the DSN names no database, or not one")
+	case strings.ContainsRune(t.user+t.password, 0):
+		return badDSN("the DSN's user or password has a NUL")
+	case !slices.Contains([]string{"disable", "prefer", "require", "verify-full"}, t.tls):
+		return badDSN("the DSN's TLS mode is not supported; use %s", tlsModes(t.kind))
+	}
+	return o.checkLiteral(t.host)
+}
+
+// checkLiteral answers already at saving what dialling would answer about a host given as an address.
+func (o Options) checkLiteral(host string) error {
+	ip, err := netip.ParseAddr(host)
+	if err != nil || o.checkAddress(ip) == nil {
+		return nil
+	}
+	return badDSN("the DSN's host is an address that may not be dialled")
+}
+
+func tlsModes(kind string) string {
+	if kind == MySQL {
+		return "tls=false, preferred, skip-verify or true"
+	}
+	return "sslmode=disable, prefer, require or verify-full"
+}
+
+func plainHost(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Zone() == ""
+	}
+	for _, c := range []byte(host) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && c != '-' && c != '.' && c != '_' {
+			return false
+		}
+	}
+	return len(host) <= 253
+}
+
+// String is the address for people: never user or password.
+func (t target) String() string {
+	if t.socket != "" {
+		return t.socket + "/" + t.database
+	}
+	return net.JoinHostPort(t.host, strconv.Itoa(int(t.port))) + "/" + t.database
+}
+
+func (t target) socketFile() string {
+	if t.kind == Postgres {
+		return path.Join(t.socket, ".s.PGSQL."+strconv.Itoa(int(t.port)))
+	}
+	return t.socket
+}
+
+// tlsConfig is nil where the connection is not to be encrypted.
+func (t target) tlsConfig() *tls.Config {
+	if t.tls == "disable" || t.socket != "" {
+		return nil
+	}
+	return &tls.Config{ServerName: t.host, InsecureSkipVerify: t.tls != "verify-full", MinVersion: tls.VersionTLS12}
+}

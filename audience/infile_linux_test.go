@@ -1,0 +1,103 @@
+package audience
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestMySQLServerThatAsksForAFile answers a query with the request for a file
+// of ours, as the protocol lets a server do at any time.
+func TestMySQLServerThatAsksForAFile(t *testing.T) {
+	t.Parallel()
+	b, s := mariadbShop(t, dev)
+	file := filepath.Join(t.TempDir(), "canary")
+	if err := os.WriteFile(file, []byte("canary canary"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var said recording
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go askForFile(client, s.address(), file, &said)
+		}
+	}()
+	source := b.addSource(t, MySQL, strings.Replace(b.dsn, s.address(), l.Addr().String(), 1))
+	if _, err := b.TestSource(t.Context(), b.ws, source); err == nil {
+		t.Error("the server was believed")
+	}
+	if !said.asked() {
+		t.Error("the server did not come to ask")
+	}
+	if bytes.Contains(said.all(), []byte("canary")) {
+		t.Error("the file was sent")
+	}
+}
+
+// recording is what a client said, and whether it was asked for a file.
+type recording struct {
+	sync.Mutex
+	said     bytes.Buffer
+	question bool
+}
+
+func (r *recording) Write(p []byte) (int, error) {
+	r.Lock()
+	defer r.Unlock()
+	return r.said.Write(p)
+}
+
+func (r *recording) asked() bool {
+	r.Lock()
+	defer r.Unlock()
+	return r.question
+}
+
+func (r *recording) all() []byte {
+	r.Lock()
+	defer r.Unlock()
+	return bytes.Clone(r.said.Bytes())
+}
+
+// askForFile passes the login on and answers the first statement after it (a
+// packet that begins a new sequence and says COM_QUERY) with 0xFB and a name.
+func askForFile(client net.Conn, address, file string, said *recording) {
+	defer client.Close()
+	server, err := net.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() { io.Copy(client, server); client.Close() }()
+	packet := make([]byte, 64<<10)
+	for {
+		n, err := client.Read(packet)
+		if err != nil {
+			return
+		}
+		said.Write(packet[:n])
+		if n > 4 && packet[3] == 0 && packet[4] == 3 {
+			said.Lock()
+			said.question = true
+			said.Unlock()
+			name := append([]byte{0xFB}, file...)
+			client.Write(append([]byte{byte(len(name)), 0, 0, 1}, name...))
+			io.Copy(said, client)
+			return
+		}
+		server.Write(packet[:n])
+	}
+}

@@ -1,0 +1,159 @@
+package audience
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"lemma"
+)
+
+// liar stands between Lemma and the shop and changes what Postgres says.
+type liar struct {
+	listener net.Listener
+	lying    atomic.Bool
+	// lie answers what is sent instead of a message, header and all.
+	lie func(kind byte, body []byte) []byte
+}
+
+func newLiar(t *testing.T, source target, lie func(kind byte, body []byte) []byte) *liar {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	p := &liar{listener: l, lie: lie}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go p.serve(client, source)
+		}
+	}()
+	return p
+}
+
+func (l *liar) serve(client net.Conn, source target) {
+	defer client.Close()
+	server, err := dialShop(source)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() { io.Copy(server, client); server.Close() }()
+	for {
+		var header [5]byte
+		if _, err := io.ReadFull(server, header[:]); err != nil {
+			return
+		}
+		body := make([]byte, binary.BigEndian.Uint32(header[1:])-4)
+		if _, err := io.ReadFull(server, body); err != nil {
+			return
+		}
+		out := message(header[0], body)
+		if l.lying.Load() {
+			out = l.lie(header[0], body)
+		}
+		if _, err := client.Write(out); err != nil {
+			return
+		}
+	}
+}
+
+func message(kind byte, body []byte) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)+4)), body...)
+}
+
+// TestLiar has a source that was honest when the audience was saved, and lies in the middle of a stream.
+func TestLiar(t *testing.T) {
+	t.Parallel()
+	rows := 0
+	for name, c := range map[string]struct {
+		lie  func(kind byte, body []byte) []byte
+		want string
+	}{
+		"leaves rows out": {func(kind byte, body []byte) []byte {
+			if kind == 'D' {
+				if rows++; rows%3 == 0 {
+					return nil
+				}
+			}
+			return message(kind, body)
+		}, CodeUnavailable},
+		"sends another column": {func(kind byte, body []byte) []byte {
+			if kind == 'D' {
+				body = append(body, 0, 0, 0, 1, 'x')
+				binary.BigEndian.PutUint16(body, binary.BigEndian.Uint16(body)+1)
+			}
+			return message(kind, body)
+		}, CodeChanged},
+		"announces a huge row": {func(kind byte, body []byte) []byte {
+			if kind == 'D' {
+				return append([]byte{'D', 0x3f, 0xff, 0xff, 0xff}, make([]byte, 1<<20)...)
+			}
+			return message(kind, body)
+		}, CodeLimit},
+		"sends noise": {func(byte, []byte) []byte { return []byte("HTTP/1.1 200 OK\r\n\r\nnothing to see here\r\n") }, CodeLimit},
+		"sends values of another type": {func(kind byte, body []byte) []byte {
+			if kind == 'D' { // two bytes of count, four of length: the first value is the id
+				body[6] = '"'
+			}
+			return message(kind, body)
+		}, "fine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, dev)
+			do(t, b.shop, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 5000) i")
+			direct, err := parseDSN(Postgres, b.dsn, b.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := newLiar(t, direct, c.lie)
+			b.source = b.addSource(t, Postgres, "postgres://"+b.role+"@"+l.listener.Addr().String()+"/"+direct.database+"?sslmode=disable")
+			x := b.addAudience(t, "select id, email from customers")
+			n := 0
+			_, err = b.Stream(t.Context(), b.ws, x.ID, []string{"id"}, func(r Row) error {
+				if n++; n == 100 {
+					l.lying.Store(true)
+				}
+				if !json.Valid([]byte(r.Payload)) {
+					t.Errorf("not JSON: %s", r.Payload)
+				}
+				return nil
+			})
+			wantCode(t, err, c.want)
+		})
+	}
+}
+
+// TestHugeRowsOfALiar has a connection that never comes to the end of a row.
+func TestHugeRowsOfALiar(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	go io.Copy(theirs, endless{})
+	m := &meter{Conn: ours, limit: 100_000}
+	for range 50 {
+		if _, err := io.CopyN(io.Discard, m, 50_000); err != nil {
+			t.Fatalf("with progress: %v", err)
+		}
+		m.progress()
+	}
+	if n, err := io.CopyN(io.Discard, m, 1<<30); err == nil || n > 200_000 || !m.over.Load() {
+		t.Errorf("read %d, %v", n, err)
+	}
+	if err := broken(m, io.EOF); err.Code != CodeLimit || err.Kind != lemma.TooLarge {
+		t.Errorf("%v", err)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return copy(p, strings.Repeat("x", len(p))), nil }

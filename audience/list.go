@@ -1,0 +1,193 @@
+package audience
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// Audience is a saved question to a source: who, and what is known of each.
+// It is asked anew every time; nothing of the answer is kept here.
+type Audience struct {
+	ID             uuid.UUID
+	WorkspaceID    uuid.UUID
+	DataSourceID   uuid.UUID
+	Name           string
+	SQL            string
+	KeyColumn      string   // the column that is the profile key
+	EmailColumn    string   // the column that is the address
+	OptedOutColumn string   // true or not 0 in it: unsubscribed; empty without one; null counts as not opted out
+	Columns        []Column // as the source described them when the audience was saved
+	Version        int      // ETag
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+}
+
+// Column is a column of an audience.
+type Column struct {
+	Name string `json:"name"`
+	Type Type   `json:"type"`
+}
+
+// NewAudience is what an audience is made from.
+type NewAudience struct {
+	ID             uuid.UUID // made by the caller, so that a repeated request makes it once
+	DataSourceID   uuid.UUID
+	Name           string
+	SQL            string
+	KeyColumn      string
+	EmailColumn    string
+	OptedOutColumn string
+}
+
+// Patch changes an audience; nil leaves a field as it is.
+type Patch struct {
+	DataSourceID   *uuid.UUID
+	Name           *string
+	SQL            *string
+	KeyColumn      *string
+	EmailColumn    *string
+	OptedOutColumn *string // empty: none
+}
+
+func (p Patch) asks() bool {
+	return p.DataSourceID != nil || p.SQL != nil || p.KeyColumn != nil || p.EmailColumn != nil || p.OptedOutColumn != nil
+}
+
+const audienceColumns = `workspace_id, id, data_source_id, name, sql, key_column, email_column, coalesce(opted_out_column, '') as opted_out_column,
+       columns, version, created_at, updated_at`
+
+// Create asks the source whether the audience holds, and saves it.
+func (a *Audiences) Create(ctx context.Context, ws uuid.UUID, n NewAudience) (Audience, error) {
+	if err := checkName(n.Name); err != nil {
+		return Audience{}, err
+	}
+	report, err := a.Validate(ctx, ws, Draft{n.DataSourceID, n.SQL, n.KeyColumn, n.EmailColumn, n.OptedOutColumn})
+	if err != nil {
+		return Audience{}, err
+	}
+	columns, err := json.Marshal(report.Columns)
+	if err != nil {
+		return Audience{}, fmt.Errorf("create audience: %w", err)
+	}
+	_, err = a.pool.Exec(ctx, `
+insert into audiences (workspace_id, id, data_source_id, name, sql, key_column, email_column, opted_out_column, columns)
+values ($1, $2, $3, $4, $5, $6, $7, nullif($8, ''), $9)
+on conflict (workspace_id, id) do nothing`,
+		ws, n.ID, n.DataSourceID, n.Name, n.SQL, n.KeyColumn, n.EmailColumn, n.OptedOutColumn, columns)
+	if err != nil {
+		return Audience{}, known(err, "create audience")
+	}
+	return a.Get(ctx, ws, n.ID)
+}
+
+// Get reads one audience.
+func (a *Audiences) Get(ctx context.Context, ws, id uuid.UUID) (Audience, error) {
+	rows, _ := a.pool.Query(ctx, `select `+audienceColumns+` from audiences where workspace_id = $1 and id = $2`, ws, id)
+	x, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Audience])
+	return x, found(err, "audience")
+}
+
+// List reads a page of audiences, newest first.
+func (a *Audiences) List(ctx context.Context, ws uuid.UUID, page lemma.Page) ([]Audience, string, error) {
+	before, err := before(page)
+	if err != nil {
+		return nil, "", err
+	}
+	rows, _ := a.pool.Query(ctx, `
+select `+audienceColumns+`
+  from audiences
+ where workspace_id = $1 and ($2::uuid is null or id < $2)
+ order by id desc
+ limit $3`, ws, before, page.Limit+1)
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Audience])
+	if err != nil {
+		return nil, "", fmt.Errorf("list audiences: %w", err)
+	}
+	list, next := cut(list, page.Limit, func(x Audience) uuid.UUID { return x.ID })
+	return list, next, nil
+}
+
+// Update changes an audience if it still has the version ifMatch; with nil,
+// whatever version it has. What is asked of the source is asked there first.
+func (a *Audiences) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p Patch) (Audience, error) {
+	old, err := a.Get(ctx, ws, id)
+	if err != nil {
+		return Audience{}, err
+	}
+	if ifMatch == nil {
+		ifMatch = &old.Version // what was validated together is saved together
+	}
+	if old.Version != *ifMatch {
+		return Audience{}, updated(pgx.ErrNoRows, "audience")
+	}
+	changed := p.apply(old)
+	if err := checkName(changed.Name); err != nil {
+		return Audience{}, err
+	}
+	if p.asks() {
+		report, err := a.Validate(ctx, ws, changed.draft())
+		if err != nil {
+			return Audience{}, err
+		}
+		changed.Columns = report.Columns
+	}
+	return a.save(ctx, changed)
+}
+
+func (p Patch) apply(x Audience) Audience {
+	set(&x.DataSourceID, p.DataSourceID)
+	set(&x.Name, p.Name)
+	set(&x.SQL, p.SQL)
+	set(&x.KeyColumn, p.KeyColumn)
+	set(&x.EmailColumn, p.EmailColumn)
+	set(&x.OptedOutColumn, p.OptedOutColumn)
+	return x
+}
+
+func set[T any](field *T, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
+
+func (x Audience) draft() Draft {
+	return Draft{x.DataSourceID, x.SQL, x.KeyColumn, x.EmailColumn, x.OptedOutColumn}
+}
+
+func (a *Audiences) save(ctx context.Context, x Audience) (Audience, error) {
+	columns, err := json.Marshal(x.Columns)
+	if err != nil {
+		return Audience{}, fmt.Errorf("update audience: %w", err)
+	}
+	rows, _ := a.pool.Query(ctx, `
+update audiences
+   set data_source_id = $4, name = $5, sql = $6, key_column = $7, email_column = $8, opted_out_column = nullif($9, ''), columns = $10,
+       version = version + 1, updated_at = now()
+ where workspace_id = $1 and id = $2 and version = $3
+returning `+audienceColumns,
+		x.WorkspaceID, x.ID, x.Version, x.DataSourceID, x.Name, x.SQL, x.KeyColumn, x.EmailColumn, x.OptedOutColumn, columns)
+	saved, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Audience])
+	return saved, updated(err, "audience")
+}
+
+// Delete removes an audience that no campaign uses.
+func (a *Audiences) Delete(ctx context.Context, ws, id uuid.UUID) error {
+	done, err := a.pool.Exec(ctx, `delete from audiences where workspace_id = $1 and id = $2`, ws, id)
+	return deleted(done, err, "audience")
+}
+
+func columnNamed(columns []Column, name string) (Column, bool) {
+	i := slices.IndexFunc(columns, func(c Column) bool { return c.Name == name })
+	if i < 0 {
+		return Column{}, false
+	}
+	return columns[i], true
+}

@@ -1,0 +1,241 @@
+package audience
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// line is a connection to a source that goes wrong on command: it stands
+// between Lemma and the shop.
+type line struct {
+	listener net.Listener
+	limit    atomic.Int64 // bytes that the source may still say; below 0 there is no limit
+	cut      atomic.Bool  // at the limit: cut the connection instead of keeping silent
+	mutex    sync.Mutex
+	open     []net.Conn
+}
+
+func newLine(t *testing.T, source target) *line {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &line{listener: l}
+	p.limit.Store(-1)
+	go p.serve(source)
+	t.Cleanup(p.close)
+	return p
+}
+
+func (l *line) serve(source target) {
+	for {
+		client, err := l.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := dialShop(source)
+		if err != nil {
+			client.Close()
+			continue
+		}
+		l.mutex.Lock()
+		l.open = append(l.open, client, server)
+		l.mutex.Unlock()
+		go func() { io.Copy(server, client); server.Close() }()
+		go l.speak(client, server)
+	}
+}
+
+func dialShop(source target) (net.Conn, error) {
+	if source.socket != "" {
+		return net.Dial("unix", source.socketFile())
+	}
+	return net.Dial("tcp", net.JoinHostPort(source.host, strconv.Itoa(int(source.port))))
+}
+
+// speak passes on what the source says, as far as it may.
+func (l *line) speak(client, server net.Conn) {
+	buffer := make([]byte, 4096)
+	for {
+		n, err := server.Read(buffer)
+		if err != nil {
+			client.Close()
+			return
+		}
+		for left := l.limit.Load(); left >= 0; left = l.limit.Load() {
+			if l.limit.CompareAndSwap(left, max(0, left-int64(n))) {
+				n = int(min(left, int64(n)))
+				break
+			}
+		}
+		client.Write(buffer[:n])
+		if l.limit.Load() == 0 && l.cut.Load() {
+			client.Close()
+			server.Close()
+		}
+	}
+}
+
+func (l *line) close() {
+	l.listener.Close()
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	for _, c := range l.open {
+		c.Close()
+	}
+}
+
+// through makes a source that reaches the shop over a line.
+func (b bundle) through(t *testing.T) (*line, uuid.UUID) {
+	t.Helper()
+	direct, err := parseDSN(Postgres, b.dsn, b.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLine(t, direct)
+	return l, b.addSource(t, Postgres, "postgres://"+b.role+"@"+l.listener.Addr().String()+"/"+direct.database+"?sslmode=disable")
+}
+
+func quick() Options {
+	o := dev
+	o.ConnectTimeout, o.QueryTimeout, o.FetchTimeout, o.RunTimeout = time.Second, 2*time.Second, 700*time.Millisecond, 10*time.Second
+	return o
+}
+
+func TestSourceThatFailsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cut  bool
+		want string
+	}{
+		"falls silent": {false, CodeTimeout},
+		"hangs up":     {true, CodeUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, quick())
+			do(t, b.shop, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 300000) i")
+			l, source := b.through(t)
+			b.source = source
+			x := b.addAudience(t, "select id, email from customers")
+			l.cut.Store(c.cut)
+			n, started := 0, time.Now()
+			_, err := b.Stream(t.Context(), b.ws, x.ID, nil, func(Row) error {
+				if n++; n == 10_000 {
+					l.limit.Store(50_000)
+				}
+				return nil
+			})
+			wantCode(t, err, c.want)
+			if lemma.KindOf(err) != lemma.Unavailable {
+				t.Errorf("kind %s", lemma.KindOf(err))
+			}
+			if d := time.Since(started); d > 8*time.Second || n < 10_000 {
+				t.Errorf("%d rows in %s", n, d)
+			}
+		})
+	}
+}
+
+func TestSourceThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	b := setup(t, quick())
+	l, source := b.through(t)
+	l.limit.Store(0)
+	started := time.Now()
+	report, err := b.TestSource(t.Context(), b.ws, source)
+	wantCode(t, err, CodeTimeout)
+	if d := time.Since(started); d > 5*time.Second {
+		t.Errorf("it took %s", d)
+	}
+	if report.Source.Status != "failed" || report.Source.TestError != "the source does not answer" {
+		t.Errorf("stored as %+v", report.Source)
+	}
+	l.close()
+	_, err = b.TestSource(t.Context(), b.ws, source)
+	wantCode(t, err, CodeUnavailable)
+}
+
+// TestSlowSourceDelaysNobody has one source that hangs while another is read.
+func TestSlowSourceDelaysNobody(t *testing.T) {
+	t.Parallel()
+	o := quick()
+	o.ConnectTimeout, o.QueryTimeout = 30*time.Second, 30*time.Second
+	b := setup(t, o)
+	l, slow := b.through(t)
+	l.limit.Store(0)
+	ctx, cancel := context.WithCancel(t.Context())
+	var hanging sync.WaitGroup
+	for range 20 {
+		hanging.Go(func() { b.TestSource(ctx, b.ws, slow) })
+	}
+	x := b.addAudience(t, shopSQL)
+	started := time.Now()
+	if _, err := b.collect(t, x.ID); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(started); d > 5*time.Second {
+		t.Errorf("it took %s", d)
+	}
+	cancel()
+	hanging.Wait()
+}
+
+// TestSlowYieldIsNotTheSource holds the rows for longer than the source may be silent.
+func TestSlowYieldIsNotTheSource(t *testing.T) {
+	t.Parallel()
+	b := setup(t, quick())
+	x := b.addAudience(t, "select i as id, 'p' || i || '@example.com' as email from generate_series(1, 50000) i")
+	n := 0
+	read, err := b.Stream(t.Context(), b.ws, x.ID, nil, func(Row) error {
+		if n++; n == 700 { // in the second and full round trip
+			<-time.After(1500 * time.Millisecond)
+		}
+		return nil
+	})
+	if err != nil || read != 50_000 {
+		t.Errorf("%d rows, %v", read, err)
+	}
+}
+
+func TestRunIsBoundedInAll(t *testing.T) {
+	t.Parallel()
+	o := dev
+	o.FetchTimeout, o.RunTimeout = 5*time.Second, time.Second
+	b := setup(t, o)
+	x := b.addAudience(t, "select generate_series(1, 1e12::bigint) as id, 'x@example.com' as email")
+	_, err := b.Stream(t.Context(), b.ws, x.ID, nil, func(Row) error { return nil })
+	wantCode(t, err, CodeTimeout)
+	if err != nil && !strings.Contains(err.Error(), "longer than 1s") {
+		t.Error(err)
+	}
+	b.waitForNobody(t)
+}
+
+// TestCancelledCallerIsNotTheSource keeps a shutdown from looking like a fault.
+func TestCancelledCallerIsNotTheSource(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.addAudience(t, "select 1 as id, pg_sleep(30)::text as email")
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := b.Stream(ctx, b.ws, x.ID, nil, func(Row) error { return nil })
+	var known *lemma.Error
+	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &known) {
+		t.Errorf("%v", err)
+	}
+	b.waitForNobody(t)
+}

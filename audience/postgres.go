@@ -1,0 +1,366 @@
+package audience
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"lemma"
+)
+
+// pgSession speaks the extended protocol alone: it takes one statement at a
+// time, where the simple one takes as many as there are semicolons.
+type pgSession struct {
+	conn  *pgconn.PgConn
+	meter *meter
+	types map[uint32]Type // of the types that this database defined itself
+}
+
+// idleTimeout is how long the source keeps a transaction whose reader is busy
+// elsewhere, or died without a word.
+const idleTimeout = 10 * time.Minute
+
+// minimalDSN makes pgconn open no file. What it and the environment say is
+// replaced afterwards, all of it.
+const minimalDSN = "host=h port=5432 user=u password=p dbname=d sslmode=disable sslcert='' sslkey='' sslrootcert='' passfile='' target_session_attrs=any"
+
+func (a *Audiences) pgConfig(t target) (*pgconn.Config, error) {
+	c, err := pgconn.ParseConfig(minimalDSN)
+	if err != nil {
+		return nil, fmt.Errorf("configure postgres client: %w", err)
+	}
+	c.Host, c.Port, c.Database, c.User, c.Password = t.host, t.port, t.database, t.user, t.password
+	c.TLSConfig, c.Fallbacks, c.ConnectTimeout = t.tlsConfig(), nil, a.options.ConnectTimeout
+	c.RuntimeParams = map[string]string{"application_name": "lemma", "client_encoding": "UTF8"}
+	c.RequireAuth, c.ChannelBinding, c.SSLNegotiation, c.KerberosSrvName, c.KerberosSpn = "", "prefer", "", "", ""
+	c.MaxProtocolMessageBodyLen = int(a.options.MaxRowBytes + readAhead)
+	if t.tls == "prefer" && t.socket == "" {
+		c.Fallbacks = []*pgconn.FallbackConfig{{Host: t.host, Port: t.port}}
+	}
+	if t.tls != "require" && t.tls != "verify-full" {
+		c.RequireAuth = "!password" // nobody gets the password in clear by asking for it
+	}
+	if t.socket != "" {
+		c.Host, c.RequireAuth = t.socket, ""
+	}
+	return c, nil
+}
+
+func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (session, error) {
+	c, err := a.pgConfig(t)
+	if err != nil {
+		return nil, err
+	}
+	p := &pgSession{types: map[uint32]Type{}}
+	var connected atomic.Bool
+	c.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
+	c.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		m, err := a.dial(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		if !connected.Load() { // later the driver dials only to cancel what runs, from a goroutine of its own
+			p.meter = m
+		}
+		return m, nil
+	}
+	p.conn, err = pgconn.ConnectConfig(ctx, c)
+	connected.Store(true)
+	if err != nil {
+		return nil, p.fault(err, "", 0)
+	}
+	if err := p.begin(ctx, s); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// begin opens the transaction and bounds it, each statement a little tighter
+// than we would wait, so that the source stops by itself. Settings that this version of
+// Postgres does not have are left out.
+func (p *pgSession) begin(ctx context.Context, s span) error {
+	if _, err := p.query(ctx, "begin isolation level repeatable read, read only"); err != nil {
+		return err
+	}
+	_, err := p.query(ctx, `
+select pg_catalog.set_config(s.name, v.value, true)
+  from (values ('TimeZone', 'UTC'), ('DateStyle', 'ISO'), ('IntervalStyle', 'iso_8601'), ('bytea_output', 'hex'),
+               ('extra_float_digits', '1'), ('standard_conforming_strings', 'on'), ('cursor_tuple_fraction', '1'),
+               ('statement_timeout', $1), ('lock_timeout', $1), ('idle_in_transaction_session_timeout', $2), ('transaction_timeout', $3)) v (name, value)
+  join pg_catalog.pg_settings s on pg_catalog.lower(s.name) = pg_catalog.lower(v.name)`,
+		milliseconds(s.silence*9/10), milliseconds(idleTimeout), milliseconds(s.total+idleTimeout))
+	return err
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(max(1, d.Milliseconds()), 10) }
+
+// query runs one of our own statements and reads all of its answer.
+func (p *pgSession) query(ctx context.Context, sql string, args ...string) ([][][]byte, error) {
+	p.meter.progress()
+	values := make([][]byte, len(args))
+	for i, arg := range args {
+		values[i] = []byte(arg)
+	}
+	result := p.conn.ExecParams(ctx, sql, values, nil, nil, nil)
+	var rows [][][]byte
+	for result.NextRow() {
+		p.meter.progress()
+		row := make([][]byte, len(result.Values()))
+		for i, v := range result.Values() {
+			row[i] = append([]byte(nil), v...)
+		}
+		rows = append(rows, row)
+		if len(rows) > maxSchemaColumns {
+			p.conn.Conn().Close() // nobody we trust sends that many
+			return nil, overLimit("the source's catalog has too many rows")
+		}
+	}
+	if _, err := result.Close(); err != nil {
+		return nil, p.fault(err, "", 0)
+	}
+	return rows, nil
+}
+
+const (
+	wrapHead = "select audience.* from (\n"
+	wrapTail = "\n) as audience"
+)
+
+func (p *pgSession) describe(ctx context.Context, sql string) ([]Column, error) {
+	p.meter.progress()
+	alone, err := p.conn.Prepare(ctx, "", sql, nil)
+	if err != nil {
+		return nil, p.fault(err, sql, 0)
+	}
+	if len(alone.ParamOIDs) > 0 {
+		return nil, badQuery(0, 0, "the query has a parameter ($1); an audience has none")
+	}
+	wrapped, err := p.conn.Prepare(ctx, "", wrapHead+sql+wrapTail, nil)
+	if err != nil {
+		return nil, p.fault(err, sql, len(wrapHead))
+	}
+	return p.columns(ctx, wrapped.Fields)
+}
+
+func (p *pgSession) columns(ctx context.Context, fields []pgconn.FieldDescription) ([]Column, error) {
+	var unknown []string
+	for _, f := range fields {
+		if _, ok := pgTypes[f.DataTypeOID]; !ok {
+			unknown = append(unknown, strconv.FormatUint(uint64(f.DataTypeOID), 10))
+		}
+	}
+	if err := p.learnTypes(ctx, unknown); err != nil {
+		return nil, err
+	}
+	columns := make([]Column, len(fields))
+	for i, f := range fields {
+		columns[i] = Column{Name: f.Name, Type: p.typeOf(f.DataTypeOID)}
+	}
+	return columns, nil
+}
+
+// pgTypes are the built-in types by their fixed object ids.
+var pgTypes = map[uint32]Type{
+	16: Boolean, 20: Integer, 21: Integer, 23: Integer, 26: Integer, 700: Number, 701: Number, 1700: Number,
+	18: Text, 19: Text, 25: Text, 1042: Text, 1043: Text, 705: Text, 114: JSON, 3802: JSON,
+	1082: Date, 1114: Timestamp, 1184: Timestamp,
+	17: Other, 790: Other, 1083: Other, 1186: Other, 1266: Other, 2950: Other, 869: Other, 650: Other,
+}
+
+// learnTypes finds which of the types that the database defined itself are
+// text: enums, citext and their like.
+func (p *pgSession) learnTypes(ctx context.Context, oids []string) error {
+	if len(oids) == 0 {
+		return nil
+	}
+	rows, err := p.query(ctx, `select oid::text from pg_catalog.pg_type where oid = any($1::oid[]) and typcategory in ('S', 'E')`, "{"+strings.Join(oids, ",")+"}")
+	for _, row := range rows {
+		oid, _ := strconv.ParseUint(string(row[0]), 10, 32)
+		p.types[uint32(oid)] = Text
+	}
+	return err
+}
+
+func (p *pgSession) typeOf(oid uint32) Type {
+	if t, ok := pgTypes[oid]; ok {
+		return t
+	}
+	if t, ok := p.types[oid]; ok {
+		return t
+	}
+	return Other
+}
+
+func (p *pgSession) estimate(ctx context.Context, sql string) (int64, error) {
+	rows, err := p.query(ctx, "explain (format json) "+wrapHead+sql+wrapTail)
+	if err != nil {
+		return 0, err
+	}
+	var plans []struct {
+		Plan struct {
+			Rows float64 `json:"Plan Rows"`
+		}
+	}
+	if len(rows) != 1 || json.Unmarshal(rows[0][0], &plans) != nil || len(plans) != 1 {
+		return 0, nil
+	}
+	return int64(plans[0].Plan.Rows), nil
+}
+
+func (p *pgSession) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	p.conn.Close(ctx)
+}
+
+// A round trip fetches about fetchBytes, and all of it is read before the rows
+// are worked on: the source's clock for a statement then runs only while the
+// source works, however long our side takes. The first trip is short, so that
+// the first rows are there soon.
+const (
+	fetchBytes = 256 << 10
+	fetchFirst = 500
+	fetchMost  = 10_000
+)
+
+func (p *pgSession) open(ctx context.Context, sql string, columns []string, limit int) (cursor, error) {
+	var text strings.Builder
+	text.WriteString("declare audience no scroll cursor for select ")
+	for i, c := range columns {
+		if i > 0 {
+			text.WriteString(", ")
+		}
+		text.WriteString(`audience."` + strings.ReplaceAll(c, `"`, `""`) + `"`)
+	}
+	text.WriteString(" from (\n" + sql + wrapTail)
+	if limit > 0 {
+		fmt.Fprintf(&text, " limit %d", limit)
+	}
+	if _, err := p.query(ctx, text.String()); err != nil {
+		return nil, err
+	}
+	return &pgCursor{session: p, ctx: ctx, size: fetchFirst}, nil
+}
+
+type pgCursor struct {
+	session *pgSession
+	ctx     context.Context
+	chunk   *pgconn.ResultReader
+	size    int // rows asked for in this chunk
+	rows    int // of the chunk so far
+	bytes   int
+	last    bool
+}
+
+func (c *pgCursor) next(dst [][]byte) (bool, error) {
+	for {
+		c.session.meter.progress()
+		if c.chunk == nil {
+			if c.last {
+				return false, nil
+			}
+			c.fetch()
+		}
+		if c.chunk.NextRow() {
+			return true, c.take(dst)
+		}
+		if err := c.endChunk(); err != nil {
+			return false, err
+		}
+	}
+}
+
+// pause is true when the source has sent what it was asked for.
+func (c *pgCursor) pause() bool { return c.rows == c.size }
+
+func (c *pgCursor) fetch() {
+	if c.bytes > 0 {
+		c.size = min(max(c.rows*fetchBytes/c.bytes, 1), fetchMost)
+	}
+	c.rows, c.bytes = 0, 0
+	statement := "fetch forward " + strconv.Itoa(c.size) + " from audience"
+	c.chunk = c.session.conn.ExecParams(c.ctx, statement, nil, nil, nil, nil)
+}
+
+func (c *pgCursor) take(dst [][]byte) error {
+	values := c.chunk.Values()
+	if len(values) != len(dst) {
+		return changed("the source sent a row of %d columns instead of %d", len(values), len(dst))
+	}
+	c.rows++
+	for _, v := range values {
+		c.bytes += len(v)
+	}
+	copy(dst, values)
+	return nil
+}
+
+// endChunk believes that a chunk is over only when the source says so.
+func (c *pgCursor) endChunk() error {
+	tag, err := c.chunk.Close()
+	if err != nil {
+		return c.session.fault(err, "", 0)
+	}
+	if tag.RowsAffected() != int64(c.rows) {
+		return unavailable(nil, "the source did not send all the rows it announced")
+	}
+	c.chunk, c.last = nil, c.rows < c.size
+	return nil
+}
+
+// fault turns an error of the driver into one of ours. sql is the text that
+// the position in it counts in, after the offset bytes of wrapping.
+func (p *pgSession) fault(err error, sql string, offset int) *lemma.Error {
+	var known *lemma.Error
+	var said *pgconn.PgError
+	switch {
+	case errors.As(err, &known):
+		return known
+	case !errors.As(err, &said):
+		return p.lost(err)
+	}
+	line, column := 0, 0
+	if at := int(said.Position) - offset; sql != "" && at > 0 && at <= len([]rune(sql)) {
+		line, column = place(sql, at)
+	}
+	return pgFault(said, line, column)
+}
+
+func (p *pgSession) lost(err error) *lemma.Error {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return broken(p.meter, io.ErrUnexpectedEOF)
+	}
+	if strings.Contains(err.Error(), "body length") || strings.Contains(err.Error(), "max body") {
+		return overLimit("a row of the source is too big")
+	}
+	return broken(p.meter, err)
+}
+
+// pgFault sorts by SQLSTATE.
+func pgFault(said *pgconn.PgError, line, column int) *lemma.Error {
+	message := spoken(said.Message)
+	switch {
+	case said.Code == "57014" || said.Code == "55P03" || said.Code == "25P04":
+		return timedOut(said, "the source stopped the query at its time limit")
+	case said.Code == "28P01" || said.Code == "28000" || said.Code == "3D000":
+		return refused(said, "the source refused the login or has no such database")
+	case strings.HasPrefix(said.Code, "08"), strings.HasPrefix(said.Code, "53"), strings.HasPrefix(said.Code, "57"), strings.HasPrefix(said.Code, "58"),
+		strings.HasPrefix(said.Code, "XX"), said.Code == "25P03", strings.HasPrefix(said.Code, "40"):
+		return unavailable(said, "the source failed: "+message)
+	case said.Code == "25006":
+		return badQuery(line, column, "the query writes: %s", message)
+	}
+	e := badQuery(line, column, "%s", message)
+	e.Cause = said
+	return e
+}

@@ -1,0 +1,92 @@
+package audience
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+// Preview is the beginning of an audience, for people to look at.
+type Preview struct {
+	Columns []Column
+	Rows    [][]any // one value per column: nil, bool, json.Number, string or, of type json, json.RawMessage
+}
+
+// Limits of a preview.
+const (
+	MaxPreview = 100  // rows
+	maxCell    = 1000 // bytes of one value; longer ones are cut and end in …
+)
+
+// Preview reads up to limit rows, at most MaxPreview, with all columns.
+func (a *Audiences) Preview(ctx context.Context, ws, id uuid.UUID, limit int) (Preview, error) {
+	x, source, err := a.forReading(ctx, ws, id)
+	if err != nil {
+		return Preview{}, err
+	}
+	var p Preview
+	err = a.within(ctx, source.target, a.interactive(), func(r *run) error {
+		if p.Columns, err = r.describe(r.ctx, x.SQL); err != nil {
+			return noLongerValid(err)
+		}
+		if err := x.draft().checkColumns(p.Columns); err != nil {
+			return changed("the query no longer has the columns that the audience needs")
+		}
+		return p.read(r, x, min(max(limit, 1), MaxPreview))
+	})
+	if err != nil {
+		return Preview{}, err
+	}
+	return p, nil
+}
+
+func (p *Preview) read(r *run, x Audience, limit int) error {
+	names := make([]string, len(p.Columns))
+	for i, c := range p.Columns {
+		names[i] = c.Name
+	}
+	c, err := r.open(r.ctx, x.SQL, names, limit)
+	if err != nil {
+		return noLongerValid(err)
+	}
+	values := make([][]byte, len(names))
+	for len(p.Rows) < limit {
+		more, err := c.next(values)
+		if err != nil || !more {
+			return err
+		}
+		row := make([]any, len(values))
+		for i, v := range values {
+			row[i] = cell(p.Columns[i].Type, v)
+		}
+		p.Rows = append(p.Rows, row)
+	}
+	return nil
+}
+
+// cell decodes the same JSON that a payload would have.
+func cell(t Type, text []byte) any {
+	if len(text) > maxCell {
+		return strings.ToValidUTF8(string(text[:maxCell]), "") + "…"
+	}
+	encoded := appendValue(nil, t, text)
+	switch encoded[0] {
+	case 'n':
+		return nil
+	case 't', 'f':
+		return encoded[0] == 't'
+	case '"':
+		var s string
+		if json.Unmarshal(encoded, &s) != nil || !utf8.ValidString(s) {
+			return ""
+		}
+		return s
+	}
+	if t == JSON {
+		return json.RawMessage(encoded)
+	}
+	return json.Number(encoded)
+}

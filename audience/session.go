@@ -1,0 +1,133 @@
+package audience
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"lemma"
+)
+
+// session is one fresh connection to a customer's database, inside one
+// read-only transaction that sees one moment. Its errors are *lemma.Error. It
+// is never used again after one.
+type session interface {
+	// probe refuses a role that could do harm, and tells what is worth changing.
+	probe(ctx context.Context) (version string, warnings []string, err error)
+	// describe has the source parse the query, alone and wrapped, without running it.
+	describe(ctx context.Context, sql string) ([]Column, error)
+	// estimate is the planner's guess at the number of rows.
+	estimate(ctx context.Context, sql string) (int64, error)
+	// tables lists what the role can read, up to maxSchemaColumns columns.
+	tables(ctx context.Context) ([]Table, error)
+	// open starts the query for the given columns. With limit 0 it has all rows.
+	open(ctx context.Context, sql string, columns []string, limit int) (cursor, error)
+	close()
+}
+
+// cursor gives the rows of a query one by one.
+type cursor interface {
+	// next fills dst with the text forms of the values of the next row, nil for
+	// null, or answers false after the last. They hold until the next call.
+	next(dst [][]byte) (bool, error)
+	// pause tells whether this is a good moment to work on the rows so far.
+	pause() bool
+}
+
+// span is how long a run may take: in all, and for one answer of the source.
+type span struct{ total, silence time.Duration }
+
+func (a *Audiences) interactive() span { return span{a.options.QueryTimeout, a.options.QueryTimeout} }
+func (a *Audiences) streaming() span   { return span{a.options.RunTimeout, a.options.FetchTimeout} }
+
+var (
+	errSilent = errors.New("the source was silent for too long")
+	errLong   = errors.New("the run took too long")
+)
+
+// run is one use of a source: connected, probed, inside its transaction.
+type run struct {
+	session
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	silence  *time.Timer
+	span     span
+	version  string
+	warnings []string
+}
+
+// within opens a run on the source, does work in it and closes it. Whatever
+// happens, the source holds the caller no longer than s allows.
+func (a *Audiences) within(ctx context.Context, source target, s span, work func(*run) error) error {
+	r := &run{span: s}
+	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	defer r.cancel(nil)
+	total := time.AfterFunc(s.total, func() { r.cancel(errLong) })
+	defer total.Stop()
+	r.silence = time.AfterFunc(s.silence, func() { r.cancel(errSilent) })
+	defer r.silence.Stop()
+
+	err := a.start(r, source)
+	if r.session != nil {
+		defer r.close()
+	}
+	if err == nil {
+		err = work(r)
+	}
+	return r.explain(ctx, err)
+}
+
+func (a *Audiences) start(r *run, source target) (err error) {
+	ctx, cancel := context.WithTimeout(r.ctx, a.options.ConnectTimeout)
+	defer cancel()
+	if r.session, err = a.connect(ctx, source, r.span); err != nil {
+		return err
+	}
+	r.version, r.warnings, err = r.probe(r.ctx)
+	return err
+}
+
+// connect answers a nil session with every error.
+func (a *Audiences) connect(ctx context.Context, source target, s span) (session, error) {
+	if source.kind == MySQL {
+		return a.connectMySQL(ctx, source, s)
+	}
+	return a.connectPostgres(ctx, source, s)
+}
+
+// listen starts the clock of silence: from here on the source is waited for.
+func (r *run) listen() { r.silence.Reset(r.span.silence) }
+
+// rest stops it: what takes time now is not the source's doing.
+func (r *run) rest() { r.silence.Stop() }
+
+// explain replaces what a driver says about a connection that we cut by the reason for it.
+func (r *run) explain(outer context.Context, err error) error {
+	var ours callerError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &ours):
+		return ours.error
+	case outer.Err() != nil:
+		return fmt.Errorf("read data source: %w", context.Cause(outer))
+	case context.Cause(r.ctx) == errSilent:
+		return timedOut(err, fmt.Sprintf("the source did not answer within %s", r.span.silence))
+	case context.Cause(r.ctx) == errLong:
+		return timedOut(err, fmt.Sprintf("reading the source took longer than %s", r.span.total))
+	}
+	return err
+}
+
+// callerError carries an error of the caller's own past the explanations.
+type callerError struct{ error }
+
+// broken reports what the two drivers answer alike: rows that are too big and
+// connections that are lost.
+func broken(m *meter, err error) *lemma.Error {
+	if m != nil && m.over.Load() {
+		return overLimit("a row of the source has more than %d bytes", m.limit-readAhead)
+	}
+	return noAnswer(err)
+}

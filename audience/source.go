@@ -1,0 +1,299 @@
+package audience
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"lemma"
+)
+
+// Source is a customer's database. Its DSN goes in and never comes out.
+type Source struct {
+	ID          uuid.UUID
+	WorkspaceID uuid.UUID
+	Name        string
+	Kind        string     // postgres or mysql
+	Address     string     // host, port and database
+	Status      string     // untested, ok or failed: what the last test found
+	TestedAt    *time.Time // nil while untested
+	TestError   string     // why the last test failed
+	Version     int        // ETag
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+}
+
+// NewSource is what a source is made from.
+type NewSource struct {
+	ID   uuid.UUID // made by the caller, so that a repeated request makes it once
+	Name string
+	Kind string
+	DSN  string
+}
+
+// SourcePatch changes a source; nil leaves a field as it is.
+type SourcePatch struct {
+	Name *string
+	DSN  *string
+}
+
+const sourceColumns = `workspace_id, id, name, kind, address, status, tested_at, coalesce(test_error, '') as test_error, version, created_at, updated_at`
+
+// CreateSource saves a source, untested. The DSN is parsed, not dialled.
+func (a *Audiences) CreateSource(ctx context.Context, ws uuid.UUID, n NewSource) (Source, error) {
+	if err := checkName(n.Name); err != nil {
+		return Source{}, err
+	}
+	t, err := parseDSN(n.Kind, n.DSN, a.options)
+	if err != nil {
+		return Source{}, err
+	}
+	_, err = a.pool.Exec(ctx, `
+insert into data_sources (workspace_id, id, name, kind, address, dsn)
+values ($1, $2, $3, $4, $5, $6)
+on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.Kind, t.String(), a.seal(ws, n.ID, n.DSN))
+	if err != nil {
+		return Source{}, known(err, "create data source")
+	}
+	return a.GetSource(ctx, ws, n.ID)
+}
+
+func (a *Audiences) seal(ws, id uuid.UUID, dsn string) []byte {
+	return a.box.Seal([]byte(dsn), "data_sources", ws.String(), id.String())
+}
+
+// GetSource reads one source.
+func (a *Audiences) GetSource(ctx context.Context, ws, id uuid.UUID) (Source, error) {
+	rows, _ := a.pool.Query(ctx, `select `+sourceColumns+` from data_sources where workspace_id = $1 and id = $2`, ws, id)
+	s, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Source])
+	return s, found(err, "data source")
+}
+
+// ListSources reads a page of sources, newest first.
+func (a *Audiences) ListSources(ctx context.Context, ws uuid.UUID, page lemma.Page) ([]Source, string, error) {
+	before, err := before(page)
+	if err != nil {
+		return nil, "", err
+	}
+	rows, _ := a.pool.Query(ctx, `
+select `+sourceColumns+`
+  from data_sources
+ where workspace_id = $1 and ($2::uuid is null or id < $2)
+ order by id desc
+ limit $3`, ws, before, page.Limit+1)
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Source])
+	if err != nil {
+		return nil, "", fmt.Errorf("list data sources: %w", err)
+	}
+	list, next := cut(list, page.Limit, func(s Source) uuid.UUID { return s.ID })
+	return list, next, nil
+}
+
+// UpdateSource changes a source if it still has the version ifMatch; with nil,
+// whatever version it has. Another DSN makes it untested.
+func (a *Audiences) UpdateSource(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p SourcePatch) (Source, error) {
+	s, err := a.GetSource(ctx, ws, id)
+	if err != nil {
+		return Source{}, err
+	}
+	if p.Name != nil {
+		if err := checkName(*p.Name); err != nil {
+			return Source{}, err
+		}
+	}
+	var sealed []byte
+	var address *string
+	if p.DSN != nil {
+		t, err := parseDSN(s.Kind, *p.DSN, a.options)
+		if err != nil {
+			return Source{}, err
+		}
+		text := t.String()
+		sealed, address = a.seal(ws, id, *p.DSN), &text
+	}
+	rows, _ := a.pool.Query(ctx, `
+update data_sources
+   set name = coalesce($4, name), dsn = coalesce($5, dsn), address = coalesce($6, address),
+       status = case when $5::bytea is null then status else 'untested' end,
+       tested_at = case when $5::bytea is null then tested_at end,
+       test_error = case when $5::bytea is null then test_error end,
+       version = version + 1, updated_at = now()
+ where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
+returning `+sourceColumns, ws, id, ifMatch, p.Name, sealed, address)
+	s, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Source])
+	return s, updated(err, "data source")
+}
+
+// DeleteSource removes a source that no audience uses.
+func (a *Audiences) DeleteSource(ctx context.Context, ws, id uuid.UUID) error {
+	done, err := a.pool.Exec(ctx, `delete from data_sources where workspace_id = $1 and id = $2`, ws, id)
+	return deleted(done, err, "data source")
+}
+
+// openedSource is a source with its DSN read.
+type openedSource struct {
+	target  target
+	version int
+}
+
+func (a *Audiences) opened(ctx context.Context, ws, id uuid.UUID) (openedSource, error) {
+	var kind string
+	var sealed []byte
+	var s openedSource
+	err := a.pool.QueryRow(ctx, `select kind, dsn, version from data_sources where workspace_id = $1 and id = $2`, ws, id).Scan(&kind, &sealed, &s.version)
+	if err := found(err, "data source"); err != nil {
+		return s, err
+	}
+	dsn, err := a.box.Open(sealed, "data_sources", ws.String(), id.String())
+	if err != nil {
+		return s, fmt.Errorf("open dsn of data source %s: %w", id, err)
+	}
+	s.target, err = parseDSN(kind, string(dsn), a.options)
+	if err != nil {
+		return s, refused(nil, "the data source's DSN is no longer allowed; enter it anew")
+	}
+	return s, nil
+}
+
+// TestReport is what a test found.
+type TestReport struct {
+	Source   Source // as it is after the test
+	Version  string // of the database
+	Warnings []string
+}
+
+// TestSource connects, probes the role and stores what came of it. When the
+// test fails, the error says why and the report has the source with status failed.
+func (a *Audiences) TestSource(ctx context.Context, ws, id uuid.UUID) (TestReport, error) {
+	source, err := a.opened(ctx, ws, id)
+	if err != nil {
+		return TestReport{}, err
+	}
+	var report TestReport
+	failure := a.within(ctx, source.target, a.interactive(), func(r *run) error {
+		report.Version, report.Warnings = r.version, r.warnings
+		return nil
+	})
+	if ctx.Err() != nil {
+		return report, failure
+	}
+	if report.Source, err = a.storeTest(ctx, ws, id, source.version, failure); err != nil {
+		return report, err
+	}
+	return report, failure
+}
+
+// storeTest keeps the result unless the source was changed meanwhile. It is no
+// edit: the version, and with it an If-Match that somebody holds, stays.
+func (a *Audiences) storeTest(ctx context.Context, ws, id uuid.UUID, version int, failure error) (Source, error) {
+	status, text := "ok", (*string)(nil)
+	if failure != nil {
+		shown := shownError(failure)
+		status, text = "failed", &shown
+	}
+	_, err := a.pool.Exec(ctx, `
+update data_sources set status = $4, tested_at = now(), test_error = $5
+ where workspace_id = $1 and id = $2 and version = $3`, ws, id, version, status, text)
+	if err != nil {
+		return Source{}, fmt.Errorf("store test of data source %s: %w", id, err)
+	}
+	return a.GetSource(ctx, ws, id)
+}
+
+// shownError is the part of an error that may be shown.
+func shownError(err error) string {
+	var e *lemma.Error
+	if !errors.As(err, &e) {
+		return "internal error"
+	}
+	public := *e
+	public.Cause = nil
+	return public.Error()
+}
+
+func checkName(name string) error {
+	if n := utf8.RuneCountInString(name); n < 1 || n > 200 {
+		return lemma.Fault("/name", "name_invalid", "a name has 1 to 200 characters")
+	}
+	return nil
+}
+
+// known turns what the schema refuses into answers.
+func known(err error, doing string) error {
+	var said *pgconn.PgError
+	if !errors.As(err, &said) {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	switch said.ConstraintName {
+	case "data_sources_name", "audiences_name":
+		e := lemma.Fault("/name", "name_taken", "the name is taken")
+		e.Kind, e.Code, e.Message = lemma.Conflict, "name_taken", "the name is taken"
+		return e
+	case "audiences_workspace_id_data_source_id_fkey":
+		return lemma.Missing("data source")
+	}
+	if said.Code == "23503" {
+		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "it is in use", Cause: err}
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+func found(err error, what string) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, pgx.ErrNoRows):
+		return lemma.Missing(what)
+	}
+	return fmt.Errorf("read %s: %w", what, err)
+}
+
+// updated is found for a compare-and-set of a row that was there just before.
+func updated(err error, what string) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, pgx.ErrNoRows):
+		return &lemma.Error{Kind: lemma.Stale, Message: "the " + what + " was changed since"}
+	}
+	return known(err, "update "+what)
+}
+
+func deleted(done pgconn.CommandTag, err error, what string) error {
+	var said *pgconn.PgError
+	switch {
+	case errors.As(err, &said) && said.Code == "23503":
+		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "the " + what + " is in use", Cause: err}
+	case err != nil:
+		return fmt.Errorf("delete %s: %w", what, err)
+	case done.RowsAffected() == 0:
+		return lemma.Missing(what)
+	}
+	return nil
+}
+
+// before reads a cursor: the id where the page before ended.
+func before(page lemma.Page) (*uuid.UUID, error) {
+	if page.Cursor == "" {
+		return nil, nil
+	}
+	id, err := uuid.Parse(page.Cursor)
+	if err != nil {
+		return nil, lemma.Fault("?cursor", "invalid_cursor", "the cursor is not one that a list gave")
+	}
+	return &id, nil
+}
+
+// cut drops the row that was read beyond the page and makes the cursor of it.
+func cut[T any](list []T, limit int, id func(T) uuid.UUID) ([]T, string) {
+	if len(list) <= limit {
+		return list, ""
+	}
+	return list[:limit], id(list[limit-1]).String()
+}

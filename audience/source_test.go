@@ -1,0 +1,295 @@
+package audience
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/pgtest"
+)
+
+func TestSourcesAreKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	n := NewSource{ID: lemma.NewID(), Name: "shop", Kind: Postgres, DSN: "postgres://u:canary@db.example.com/shop"}
+	made, err := b.CreateSource(t.Context(), b.ws, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.CreateSource(t.Context(), b.ws, n)
+	if diff := cmp.Diff(made, again); err != nil || diff != "" {
+		t.Errorf("made twice: %v %s", err, diff)
+	}
+	if made.Address != "db.example.com:5432/shop" || made.Status != "untested" || made.Version != 1 {
+		t.Errorf("%+v", made)
+	}
+	_, err = b.CreateSource(t.Context(), b.ws, NewSource{ID: lemma.NewID(), Name: "shop", Kind: Postgres, DSN: n.DSN})
+	wantCode(t, err, "name_taken /name")
+	_, err = b.CreateSource(t.Context(), b.ws, NewSource{ID: lemma.NewID(), Kind: Postgres, DSN: n.DSN})
+	wantCode(t, err, "invalid /name")
+
+	name, dsn, old := "store", "postgres://u:canary@db.example.com/store", 7
+	_, err = b.UpdateSource(t.Context(), b.ws, n.ID, &old, SourcePatch{Name: &name})
+	wantCode(t, err, "stale")
+	changed, err := b.UpdateSource(t.Context(), b.ws, n.ID, &made.Version, SourcePatch{Name: &name, DSN: &dsn})
+	if err != nil || changed.Version != 2 || changed.Name != "store" || changed.Address != "db.example.com:5432/store" {
+		t.Errorf("%+v, %v", changed, err)
+	}
+	if err := b.DeleteSource(t.Context(), b.ws, n.ID); err != nil {
+		t.Error(err)
+	}
+	wantCode(t, b.DeleteSource(t.Context(), b.ws, n.ID), "not_found")
+}
+
+func TestSourceListsArePaged(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	want := []uuid.UUID{b.source}
+	for range 4 {
+		want = append([]uuid.UUID{b.addSource(t, Postgres, b.dsn)}, want...)
+	}
+	var got []uuid.UUID
+	page := lemma.Page{Limit: 2}
+	for {
+		list, next, err := b.ListSources(t.Context(), b.ws, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list {
+			got = append(got, s.ID)
+		}
+		if page.Cursor = next; next == "" {
+			break
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	_, _, err := b.ListSources(t.Context(), b.ws, lemma.Page{Limit: 2, Cursor: "x"})
+	wantCode(t, err, "invalid ?cursor")
+	_, _, err = b.List(t.Context(), b.ws, lemma.Page{Limit: 2, Cursor: "x"})
+	wantCode(t, err, "invalid ?cursor")
+}
+
+// TestDSNsAreSealed looks for the password in the table, and moves a DSN to another row.
+func TestDSNsAreSealed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	secret := strings.Replace(b.dsn, "@", ":canary@", 1)
+	id := b.addSource(t, Postgres, secret)
+	var sealed []byte
+	if err := b.pool.QueryRow(t.Context(), "select dsn from data_sources where id = $1", id).Scan(&sealed); err != nil || bytes.Contains(sealed, []byte("canary")) {
+		t.Errorf("stored as %q, %v", sealed, err)
+	}
+	if _, err := b.TestSource(t.Context(), b.ws, id); err != nil {
+		t.Errorf("in its own row: %v", err)
+	}
+	do(t, b.pool, "update data_sources set dsn = $1 where id = $2", sealed, b.source)
+	if _, err := b.TestSource(t.Context(), b.ws, b.source); lemma.KindOf(err) != lemma.Internal {
+		t.Errorf("in another row: %v", err)
+	}
+}
+
+func TestTenantsDoNotMeet(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.addAudience(t, shopSQL)
+	other, ctx, none := pgtest.Workspace(t, b.pool), t.Context(), "name"
+	for name, ask := range map[string]func() error{
+		"get source": func() error { _, err := b.GetSource(ctx, other, b.source); return err },
+		"update source": func() error {
+			_, err := b.UpdateSource(ctx, other, b.source, nil, SourcePatch{Name: &none})
+			return err
+		},
+		"delete source": func() error { return b.DeleteSource(ctx, other, b.source) },
+		"test source":   func() error { _, err := b.TestSource(ctx, other, b.source); return err },
+		"schema":        func() error { _, err := b.Schema(ctx, other, b.source); return err },
+		"validate":      func() error { _, err := b.Validate(ctx, other, x.draft()); return err },
+		"create": func() error {
+			_, err := b.Create(ctx, other, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "x", SQL: shopSQL, KeyColumn: "id", EmailColumn: "email"})
+			return err
+		},
+		"get":               func() error { _, err := b.Get(ctx, other, x.ID); return err },
+		"update":            func() error { _, err := b.Update(ctx, other, x.ID, nil, Patch{Name: &none}); return err },
+		"delete":            func() error { return b.Delete(ctx, other, x.ID) },
+		"preview":           func() error { _, err := b.Preview(ctx, other, x.ID, 1); return err },
+		"count":             func() error { _, err := b.Count(ctx, other, x.ID); return err },
+		"stream":            func() error { _, err := b.Stream(ctx, other, x.ID, nil, func(Row) error { return nil }); return err },
+		"an id of nothing":  func() error { _, err := b.Get(ctx, b.ws, lemma.NewID()); return err },
+		"a source for none": func() error { _, err := b.GetSource(ctx, b.ws, x.ID); return err },
+	} {
+		if got := codeOf(ask()); got != "not_found" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if list, _, err := b.ListSources(ctx, other, lemma.Page{Limit: 10}); err != nil || len(list) != 0 {
+		t.Errorf("%d sources, %v", len(list), err)
+	}
+	if list, _, err := b.List(ctx, other, lemma.Page{Limit: 10}); err != nil || len(list) != 0 {
+		t.Errorf("%d audiences, %v", len(list), err)
+	}
+}
+
+func TestAudiencesAreKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	n := NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "all", SQL: shopSQL, KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"}
+	made, err := b.Create(t.Context(), b.ws, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.Create(t.Context(), b.ws, n)
+	if diff := cmp.Diff(made, again); err != nil || diff != "" {
+		t.Errorf("made twice: %v %s", err, diff)
+	}
+	if len(made.Columns) != 10 || made.Columns[1] != (Column{"email", Text}) || made.OptedOutColumn != "opted_out" {
+		t.Errorf("%+v", made)
+	}
+	wantCode(t, b.DeleteSource(t.Context(), b.ws, b.source), "in_use")
+
+	bad, short, none, key := "nothing", "select id, email from customers", "", "name"
+	for name, c := range map[string]struct {
+		patch Patch
+		want  string
+	}{
+		"key column":                  {Patch{KeyColumn: &bad}, "query_invalid /key_column"},
+		"email column":                {Patch{EmailColumn: &bad}, "query_invalid /email_column"},
+		"opted out":                   {Patch{OptedOutColumn: &bad}, "query_invalid /opted_out_column"},
+		"opted out, of another type":  {Patch{OptedOutColumn: &key}, "query_invalid /opted_out_column"},
+		"a column that is still used": {Patch{SQL: &short}, "query_invalid /opted_out_column"},
+	} {
+		_, err := b.Update(t.Context(), b.ws, n.ID, nil, c.patch)
+		if got := codeOf(err); got != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	changed, err := b.Update(t.Context(), b.ws, n.ID, &made.Version, Patch{SQL: &short, OptedOutColumn: &none})
+	if err != nil || changed.Version != 2 || len(changed.Columns) != 2 || changed.OptedOutColumn != "" {
+		t.Errorf("%+v, %v", changed, err)
+	}
+	_, err = b.Update(t.Context(), b.ws, n.ID, &made.Version, Patch{Name: &key})
+	wantCode(t, err, "stale")
+	if err := b.Delete(t.Context(), b.ws, n.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOneOfManyEditorsWins lets twenty change the same version at once.
+func TestOneOfManyEditorsWins(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.addAudience(t, shopSQL)
+	var all sync.WaitGroup
+	codes := make(chan string, 20)
+	for i := range 20 {
+		name := strings.Repeat("n", i+1)
+		all.Go(func() {
+			_, err := b.Update(t.Context(), b.ws, x.ID, &x.Version, Patch{Name: &name})
+			codes <- codeOf(err)
+		})
+	}
+	all.Wait()
+	close(codes)
+	won := 0
+	for code := range codes {
+		if code == "fine" {
+			won++
+		} else if code != "stale" {
+			t.Error(code)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d won", won)
+	}
+}
+
+func TestRolesThatAreTooPowerful(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ grant, want string }{
+		"only selects":      {"select 1", "fine"},
+		"superuser":         {"alter role % superuser", CodeRefused},
+		"creates roles":     {"alter role % createrole", CodeRefused},
+		"creates databases": {"alter role % createdb", CodeRefused},
+		"replicates":        {"alter role % replication", CodeRefused},
+		"bypasses":          {"alter role % bypassrls", CodeRefused},
+		"reads files":       {"grant pg_read_server_files to %", CodeRefused},
+		"writes files":      {"grant pg_write_server_files to %", CodeRefused},
+		"runs programs":     {"grant pg_execute_server_program to %", CodeRefused},
+		"signals":           {"grant pg_signal_backend to %", CodeRefused},
+		"not inherited":     {"alter role % noinherit; grant pg_read_server_files to %", CodeRefused},
+		"has a function":    {"grant execute on function pg_read_file(text) to %", CodeRefused},
+		"writes":            {"grant insert on customers to %", "warning"},
+		"deletes":           {"grant delete on customers to %", "warning"},
+		"hides behind role": {"create role mask_%; grant select on customers to mask_%; grant mask_% to %; alter role % createdb; alter role % set role = mask_%", CodeRefused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, dev)
+			x := b.addAudience(t, shopSQL)
+			for _, statement := range strings.Split(strings.ReplaceAll(c.grant, "%", b.role), ";") {
+				do(t, b.shop, statement)
+			}
+			if strings.Contains(c.grant, "mask_") {
+				t.Cleanup(func() { do(t, b.pool, "drop role mask_"+b.role) })
+				t.Cleanup(func() { do(t, b.shop, "drop owned by mask_"+b.role) })
+			}
+			report, err := b.TestSource(t.Context(), b.ws, b.source)
+			got := codeOf(err)
+			if err == nil && len(report.Warnings) > 0 {
+				got = "warning"
+			}
+			if got != c.want {
+				t.Errorf("test: %s, want %s (%v)", got, c.want, err)
+			}
+			if err == nil && (report.Source.Status != "ok" || !strings.HasPrefix(report.Version, "PostgreSQL ")) || err != nil && report.Source.Status != "failed" {
+				t.Errorf("stored as %+v", report)
+			}
+			if _, err := b.collect(t, x.ID); (err != nil) != (c.want == CodeRefused) {
+				t.Errorf("stream: %v", err)
+			}
+		})
+	}
+}
+
+func TestSchemaShowsWhatTheRoleCanRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	do(t, b.shop, "create table private (id int); create schema crm; create view crm.people as select id, email from customers")
+	do(t, b.shop, "grant usage on schema crm to "+b.role)
+	do(t, b.shop, "grant select (id) on crm.people to "+b.role)
+	s, err := b.Schema(t.Context(), b.ws, b.source)
+	if err != nil || len(s.Tables) != 2 || s.Truncated {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if diff := cmp.Diff(Table{"crm", "people", []TableColumn{{"id", Integer, true}}}, s.Tables[0]); diff != "" {
+		t.Error(diff)
+	}
+	if c := s.Tables[1].Columns; s.Tables[1].Name != "customers" || len(c) != 10 || c[0] != (TableColumn{"id", Integer, false}) {
+		t.Errorf("%+v", s.Tables[1])
+	}
+}
+
+// TestErrorsDoNotShowWhereOrWho has a source that refuses, is not there and lies.
+func TestErrorsDoNotShowWhereOrWho(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	for _, dsn := range []string{"postgres://nobody:canary@127.0.0.1:1099/hidden", strings.Replace(b.dsn, b.role, "nobody:canary", 1), "postgres://u:canary@hidden.invalid/hidden"} {
+		report, err := b.TestSource(t.Context(), b.ws, b.addSource(t, Postgres, dsn))
+		if err == nil {
+			t.Errorf("%s answered", dsn)
+		}
+		for _, word := range []string{"canary", "127.0.0.1", "hidden", "nobody"} {
+			if strings.Contains(report.Source.TestError, word) {
+				t.Errorf("the error shows %q: %s", word, report.Source.TestError)
+			}
+		}
+		if strings.Contains(err.Error(), "canary") {
+			t.Errorf("even the log would show the password: %v", err)
+		}
+	}
+}

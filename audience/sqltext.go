@@ -1,0 +1,255 @@
+package audience
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// MaxSQL is the longest text of an audience, in bytes.
+const MaxSQL = 64 << 10
+
+// denied are functions that act outside of the transaction although it is
+// read-only, reach other systems, undo our limits, or run a text as SQL and so
+// hide one of the others. The role is what really keeps a query harmless; this
+// list turns the known ways away before the source sees them. A name that ends
+// in * stands for all that begin so.
+var denied = map[string][]string{
+	Postgres: {
+		"set_config", "lo_*", "loread", "lowrite", "pg_notify", "pg_advisory_*", "pg_try_advisory_*", "dblink*",
+		"pg_read_*", "pg_ls_*", "pg_stat_file", "pg_file_*", "pg_terminate_backend", "pg_cancel_backend", "pg_reload_conf",
+		"pg_rotate_logfile*", "pg_switch_*", "pg_create_*", "pg_drop_*", "pg_copy_*", "pg_logical_*", "pg_replication_*", "pg_export_snapshot",
+		"pg_wal_replay_*", "pg_promote", "pg_backup_*", "pg_start_backup", "pg_stop_backup", "pg_stat_reset*", "pg_stat_statements_reset", "pg_log_*",
+		"pg_prewarm", "pg_import_*", "pg_extension_config_dump", "pg_sync_*", "pg_restore_*", "pg_clear_*",
+		"query_to_xml*", "cursor_to_xml*", "table_to_xml*", "schema_to_xml*", "database_to_xml*", "ts_stat", "ts_rewrite", "crosstab*", "connectby",
+		"xpath_table", "nextval", "setval", "http*", "cron", "plpy*",
+	},
+	MySQL: {
+		"load_file", "get_lock", "release_lock", "release_all_locks", "benchmark", "master_pos_wait", "source_pos_wait", "master_gtid_wait",
+		"wait_for_executed_gtid_set", "wait_until_sql_thread_after_gtids", "sys_exec", "sys_eval", "sys_get", "sys_set", "lib_mysqludf_*",
+		"nextval", "setval", "lastval", "http*", "ps_*", "set_config",
+	},
+}
+
+// deniedPairs are two words in a row that no audience needs.
+var deniedPairs = [][2]string{
+	{"into", "outfile"}, {"into", "dumpfile"}, {"for", "update"}, {"for", "share"}, {"for", "no"}, {"for", "key"},
+	{"lock", "in"}, {"value", "for"}, {"procedure", "analyse"},
+}
+
+// checkText refuses a text that cannot be one plain select, before the source
+// sees it. What is left is parsed by the source itself, alone and wrapped.
+func checkText(kind, sql string) error {
+	if strings.TrimSpace(sql) == "" {
+		return badQuery(0, 0, "the query is empty")
+	}
+	if len(sql) > MaxSQL {
+		return badQuery(0, 0, "the query is longer than %d bytes", MaxSQL)
+	}
+	if strings.ContainsRune(sql, 0) {
+		return badQuery(0, 0, "the query has a NUL")
+	}
+	s := scanner{kind: kind, sql: sql}
+	if err := s.run(); err != nil {
+		line, column := place(sql, len([]rune(sql[:s.start]))+1)
+		return badQuery(line, column, "%s", err)
+	}
+	return nil
+}
+
+// scanner walks over a text as the lexer of the source's kind would, so that
+// what stands in literals and comments is not mistaken for SQL, or the reverse.
+type scanner struct {
+	kind     string
+	sql      string
+	pos      int
+	start    int    // where the token that is looked at begins
+	previous string // the last word, in lower case, when nothing but space followed
+	depth    int    // open parentheses
+}
+
+func (s *scanner) run() error {
+	for s.pos < len(s.sql) {
+		s.start = s.pos
+		if err := s.token(); err != nil {
+			return err
+		}
+	}
+	if s.depth != 0 {
+		return fmt.Errorf("a parenthesis is not closed")
+	}
+	return nil
+}
+
+func (s *scanner) token() error {
+	rest, c := s.sql[s.pos:], s.sql[s.pos]
+	switch {
+	case c == ';':
+		return fmt.Errorf("a semicolon: an audience is one select, without a semicolon")
+	case strings.HasPrefix(rest, "--"), c == '#' && s.kind == MySQL:
+		s.toLineEnd()
+	case strings.HasPrefix(rest, "/*"):
+		return s.comment()
+	case c == '\'', c == '"' && s.kind == MySQL:
+		s.previous = ""
+		return s.quoted(c, s.kind == MySQL)
+	case c == '"', c == '`' && s.kind == MySQL:
+		return s.quotedName(c)
+	case c == '$' && s.kind == Postgres:
+		s.previous = ""
+		return s.dollar()
+	case nameStart(c):
+		return s.word()
+	case c >= '0' && c <= '9':
+		s.previous = ""
+		s.skipName()
+	case c == '(':
+		return s.open()
+	case c == ')':
+		return s.close()
+	default:
+		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
+			s.previous = ""
+		}
+		s.pos++
+	}
+	return nil
+}
+
+func (s *scanner) toLineEnd() {
+	if i := strings.IndexByte(s.sql[s.pos:], '\n'); i >= 0 {
+		s.pos += i
+		return
+	}
+	s.pos = len(s.sql)
+}
+
+// comment skips one, nested as Postgres nests them. MySQL's comments that are
+// executed (/*! and /*M!) are SQL in disguise.
+func (s *scanner) comment() error {
+	rest := s.sql[s.pos:]
+	if s.kind == MySQL && (strings.HasPrefix(rest, "/*!") || strings.HasPrefix(rest, "/*M!") || strings.HasPrefix(rest, "/*+")) {
+		return fmt.Errorf("a comment that is executed or gives hints")
+	}
+	depth := 0
+	for i := 0; i+1 < len(rest); i++ {
+		switch {
+		case rest[i] == '/' && rest[i+1] == '*' && (depth == 0 || s.kind == Postgres):
+			depth++
+			i++
+		case rest[i] == '*' && rest[i+1] == '/':
+			depth--
+			i++
+			if depth == 0 {
+				s.pos += i + 1
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("a comment is not closed")
+}
+
+// quoted skips a literal; a doubled quote is one inside, and with escapes so is one behind a backslash.
+func (s *scanner) quoted(quote byte, escapes bool) error {
+	for i := s.pos + 1; i < len(s.sql); i++ {
+		switch {
+		case s.sql[i] == '\\' && escapes:
+			i++
+		case s.sql[i] == quote && i+1 < len(s.sql) && s.sql[i+1] == quote:
+			i++
+		case s.sql[i] == quote:
+			s.pos = i + 1
+			return nil
+		}
+	}
+	return fmt.Errorf("a quote is not closed")
+}
+
+func (s *scanner) quotedName(quote byte) error {
+	from := s.pos + 1
+	if err := s.quoted(quote, false); err != nil {
+		return err
+	}
+	s.previous = strings.ReplaceAll(s.sql[from:s.pos-1], string([]byte{quote, quote}), string(quote))
+	return nil
+}
+
+// dollar skips $tag$ … $tag$. A $1 is left to the source, which counts parameters.
+func (s *scanner) dollar() error {
+	rest := s.sql[s.pos+1:]
+	n := 0
+	for n < len(rest) && (nameStart(rest[n]) || n > 0 && rest[n] >= '0' && rest[n] <= '9') {
+		n++
+	}
+	if n >= len(rest) || rest[n] != '$' {
+		s.pos++
+		return nil
+	}
+	tag := "$" + rest[:n+1]
+	body := s.pos + len(tag)
+	end := strings.Index(s.sql[body:], tag)
+	if end < 0 {
+		return fmt.Errorf("a quote %s is not closed", spoken(tag))
+	}
+	s.pos = body + end + len(tag)
+	return nil
+}
+
+func nameStart(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c >= 0x80
+}
+
+func (s *scanner) skipName() {
+	for s.pos < len(s.sql) {
+		c := s.sql[s.pos]
+		if !nameStart(c) && (c < '0' || c > '9') && c != '$' {
+			return
+		}
+		s.pos++
+	}
+}
+
+func (s *scanner) word() error {
+	s.skipName()
+	word := strings.ToLower(s.sql[s.start:s.pos])
+	if s.kind == Postgres && s.pos < len(s.sql) {
+		switch rest := s.sql[s.pos:]; {
+		case word == "e" && rest[0] == '\'':
+			s.previous = ""
+			return s.quoted('\'', true)
+		case word == "u" && (strings.HasPrefix(rest, `&"`) || strings.HasPrefix(rest, "&'")):
+			return fmt.Errorf("a U& literal or name: write the characters themselves")
+		}
+	}
+	if slices.Contains(deniedPairs, [2]string{s.previous, word}) {
+		return fmt.Errorf("%s %s is not allowed in an audience", s.previous, word)
+	}
+	s.previous = word
+	return nil
+}
+
+func (s *scanner) open() error {
+	if isDenied(s.kind, s.previous) {
+		return fmt.Errorf("the function %s is not allowed in an audience", spoken(s.previous))
+	}
+	s.depth++
+	s.previous = ""
+	s.pos++
+	return nil
+}
+
+func (s *scanner) close() error {
+	if s.depth--; s.depth < 0 {
+		return fmt.Errorf("a parenthesis is closed that was not opened")
+	}
+	s.previous = ""
+	s.pos++
+	return nil
+}
+
+func isDenied(kind, name string) bool {
+	return slices.ContainsFunc(denied[kind], func(entry string) bool {
+		prefix, all := strings.CutSuffix(entry, "*")
+		return name == entry || all && strings.HasPrefix(name, prefix)
+	})
+}

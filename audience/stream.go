@@ -1,0 +1,283 @@
+package audience
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// MaxKey is the longest profile key, in bytes.
+const MaxKey = 255
+
+// Row is one person as the source has them. Strings are valid UTF-8 without
+// NUL. They share memory with the rows around them: who keeps one for long
+// clones it.
+type Row struct {
+	Key      string // the profile key; empty when it is null or cannot be one
+	Email    string // as the source has it, neither checked nor made canonical
+	HasEmail bool   // false: null, or nothing but white space
+	OptedOut bool
+	Payload  string // the asked columns as a JSON object
+}
+
+// Stream reads an audience now and calls yield for each row, in the order of
+// the source and of one moment. columns are those of the payload, which the
+// audience must have. Memory does not depend on the number of rows.
+//
+// read is the number of rows that yield took. With a nil error they are the
+// whole audience. An error of yield ends the stream and is returned as it is;
+// every other one that the source is to blame for is a *lemma.Error with one
+// of the codes of this package.
+func (a *Audiences) Stream(ctx context.Context, ws, id uuid.UUID, columns []string, yield func(Row) error) (read int64, err error) {
+	x, source, err := a.forReading(ctx, ws, id)
+	if err != nil {
+		return 0, err
+	}
+	err = a.within(ctx, source.target, a.streaming(), func(r *run) error {
+		s, err := a.openStream(r, x, columns)
+		if err != nil {
+			return err
+		}
+		err = s.each(yield)
+		read = s.read
+		return err
+	})
+	return read, err
+}
+
+// forReading loads an audience and its source, and checks the text against
+// the rules of today.
+func (a *Audiences) forReading(ctx context.Context, ws, id uuid.UUID) (Audience, openedSource, error) {
+	x, err := a.Get(ctx, ws, id)
+	if err != nil {
+		return x, openedSource{}, err
+	}
+	source, err := a.opened(ctx, ws, x.DataSourceID)
+	if err != nil {
+		return x, source, err
+	}
+	return x, source, checkText(source.target.kind, x.SQL)
+}
+
+// stillAs describes the query again and compares what is about to be read
+// with what was saved.
+func (r *run) stillAs(x Audience, columns []string) error {
+	now, err := r.describe(r.ctx, x.SQL)
+	if err != nil {
+		return noLongerValid(err)
+	}
+	if x.draft().checkColumns(now) != nil {
+		return changed("the query no longer has the columns that the audience needs")
+	}
+	for _, name := range slices.Concat([]string{x.KeyColumn, x.EmailColumn, x.OptedOutColumn}, columns) {
+		saved, _ := columnNamed(x.Columns, name)
+		live, ok := columnNamed(now, name)
+		switch {
+		case name == "":
+		case !ok:
+			return changed("the column %q is gone", spoken(name))
+		case live.Type != saved.Type:
+			return changed("the column %q is %s and was %s", spoken(name), live.Type, orNothing(saved.Type))
+		}
+	}
+	return nil
+}
+
+func orNothing(t Type) string {
+	if t == "" {
+		return "not there"
+	}
+	return string(t)
+}
+
+// noLongerValid says of a query that was accepted once that it is the source that changed.
+func noLongerValid(err error) error {
+	var e *lemma.Error
+	if !errors.As(err, &e) || e.Code != CodeQuery {
+		return err
+	}
+	c := changed("the query is no longer valid")
+	if len(e.Fields) > 0 {
+		c.Message += ": " + e.Fields[0].Detail
+	}
+	c.Cause = err
+	return c
+}
+
+// stream turns the values of a cursor into rows.
+type stream struct {
+	run     *run
+	cursor  cursor
+	options Options
+	optOut  bool
+	names   [][]byte // `{"name":`, `,"name":` for each column of the payload
+	types   []Type
+	values  [][]byte // of one row: key, email, opted out if there is, payload
+	slab    []byte   // the strings of the rows that wait for yield, one behind the other
+	marks   []mark
+	read    int64 // rows given to yield
+	seen    int64 // rows of the source
+	bytes   int64
+}
+
+// mark says where the strings of a row end in the slab; each begins where the one before ended.
+type mark struct {
+	key, email, payload int
+	hasEmail, optedOut  bool
+}
+
+// maxSlab bounds a slab when rows turn out much larger than the ones before.
+const maxSlab = 4 << 20
+
+func (a *Audiences) openStream(r *run, x Audience, columns []string) (*stream, error) {
+	if err := r.stillAs(x, columns); err != nil {
+		return nil, err
+	}
+	s := &stream{run: r, options: a.options, optOut: x.OptedOutColumn != ""}
+	read := []string{x.KeyColumn, x.EmailColumn}
+	if s.optOut {
+		read = append(read, x.OptedOutColumn)
+	}
+	for i, name := range columns {
+		c, _ := columnNamed(x.Columns, name)
+		s.types = append(s.types, c.Type)
+		lead := byte(',')
+		if i == 0 {
+			lead = '{'
+		}
+		s.names = append(s.names, append(appendString([]byte{lead}, []byte(name)), ':'))
+	}
+	read = append(read, columns...)
+	s.values = make([][]byte, len(read))
+	var err error
+	s.cursor, err = r.open(r.ctx, x.SQL, read, 0)
+	return s, noLongerValid(err)
+}
+
+// each reads to the end.
+func (s *stream) each(yield func(Row) error) error {
+	for {
+		s.run.listen()
+		more, err := s.fill()
+		s.run.rest()
+		if err != nil {
+			return err
+		}
+		if err := s.hand(yield); err != nil {
+			return callerError{err}
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+// fill reads rows until it is time for a pause, or answers false at the end.
+func (s *stream) fill() (bool, error) {
+	s.slab, s.marks = s.slab[:0], s.marks[:0]
+	for len(s.slab) < maxSlab {
+		more, err := s.cursor.next(s.values)
+		if err != nil || !more {
+			return false, err
+		}
+		if err := s.count(); err != nil {
+			return false, err
+		}
+		if s.add(); s.cursor.pause() {
+			break
+		}
+	}
+	return true, nil
+}
+
+// count holds the row against the limits.
+func (s *stream) count() error {
+	size := int64(0)
+	for _, v := range s.values {
+		size += int64(len(v))
+	}
+	s.seen++
+	s.bytes += size
+	switch {
+	case size > s.options.MaxRowBytes:
+		return overLimit("row %d has more than %d bytes", s.seen, s.options.MaxRowBytes)
+	case s.seen > s.options.MaxRows:
+		return overLimit("the audience has more than %d rows", s.options.MaxRows)
+	case s.bytes > s.options.MaxBytes:
+		return overLimit("the audience has more than %d bytes", s.options.MaxBytes)
+	}
+	return nil
+}
+
+func (s *stream) add() {
+	var m mark
+	s.slab = appendKey(s.slab, s.values[0])
+	m.key = len(s.slab)
+	s.slab = appendClean(s.slab, s.values[1])
+	m.email = len(s.slab)
+	m.hasEmail = notBlank(s.slab[m.key:])
+	rest := s.values[2:]
+	if s.optOut {
+		m.optedOut, rest = isTrue(rest[0]), rest[1:]
+	}
+	s.payload(rest)
+	m.payload = len(s.slab)
+	s.marks = append(s.marks, m)
+}
+
+func (s *stream) payload(values [][]byte) {
+	if len(values) == 0 {
+		s.slab = append(s.slab, '{')
+	}
+	for i, v := range values {
+		s.slab = append(s.slab, s.names[i]...)
+		s.slab = appendValue(s.slab, s.types[i], v)
+	}
+	s.slab = append(s.slab, '}')
+}
+
+// hand gives the rows of the slab to yield. One string holds them all.
+func (s *stream) hand(yield func(Row) error) error {
+	text, from := string(s.slab), 0
+	for _, m := range s.marks {
+		row := Row{text[from:m.key], text[m.key:m.email], m.hasEmail, m.optedOut, text[m.email:m.payload]}
+		if err := yield(row); err != nil {
+			return err
+		}
+		s.read++
+		from = m.payload
+	}
+	return nil
+}
+
+// appendKey leaves out what cannot be a key of anything.
+func appendKey(dst, key []byte) []byte {
+	if !utf8.Valid(key) || slices.Contains(key, 0) {
+		return dst
+	}
+	return append(dst, key...)
+}
+
+// appendClean makes text fit for a Postgres text and no more.
+func appendClean(dst, text []byte) []byte {
+	if utf8.Valid(text) && !slices.Contains(text, 0) {
+		return append(dst, text...)
+	}
+	clean := strings.ToValidUTF8(string(text), "\uFFFD")
+	return append(dst, strings.ReplaceAll(clean, "\x00", "\uFFFD")...)
+}
+
+func notBlank(text []byte) bool {
+	for _, c := range text {
+		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
+			return true
+		}
+	}
+	return false
+}

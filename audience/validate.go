@@ -1,0 +1,91 @@
+package audience
+
+import (
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+)
+
+// Draft is an audience that is not saved.
+type Draft struct {
+	DataSourceID   uuid.UUID
+	SQL            string
+	KeyColumn      string
+	EmailColumn    string
+	OptedOutColumn string // empty: none
+}
+
+// Report is what validation found.
+type Report struct {
+	Columns       []Column
+	EstimatedRows int64 // the source's own guess, which may be far off
+	Warnings      []string
+}
+
+// maxColumns is more than a person writes and less than hurts.
+const maxColumns = 500
+
+// Validate asks the source whether the draft can be an audience, without
+// running it. Faults name the field that has them: /sql with the line and
+// column where the source gives one, /key_column, /email_column,
+// /opted_out_column.
+func (a *Audiences) Validate(ctx context.Context, ws uuid.UUID, d Draft) (Report, error) {
+	source, err := a.opened(ctx, ws, d.DataSourceID)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := checkText(source.target.kind, d.SQL); err != nil {
+		return Report{}, err
+	}
+	var report Report
+	err = a.within(ctx, source.target, a.interactive(), func(r *run) (err error) {
+		if report.Columns, err = r.describe(r.ctx, d.SQL); err != nil {
+			return err
+		}
+		if err = d.checkColumns(report.Columns); err != nil {
+			return err
+		}
+		report.Warnings = r.warnings
+		report.EstimatedRows, err = r.estimate(r.ctx, d.SQL)
+		return err
+	})
+	if err != nil {
+		return Report{}, err
+	}
+	return report, nil
+}
+
+func (d Draft) checkColumns(columns []Column) error {
+	if len(columns) == 0 || len(columns) > maxColumns {
+		return badQuery(0, 0, "the query has %d columns, not 1 to %d", len(columns), maxColumns)
+	}
+	seen := map[string]bool{}
+	for _, c := range columns {
+		if seen[c.Name] {
+			return badQuery(0, 0, "the query has two columns named %q; give one another name with as", spoken(c.Name))
+		}
+		seen[c.Name] = true
+	}
+	if err := checkColumn(columns, "/key_column", d.KeyColumn, Text, Integer, Number, Other); err != nil {
+		return err
+	}
+	if err := checkColumn(columns, "/email_column", d.EmailColumn, Text, Other); err != nil {
+		return err
+	}
+	if d.OptedOutColumn == "" {
+		return nil
+	}
+	return checkColumn(columns, "/opted_out_column", d.OptedOutColumn, Boolean, Integer)
+}
+
+func checkColumn(columns []Column, pointer, name string, types ...Type) error {
+	c, ok := columnNamed(columns, name)
+	if !ok {
+		return badColumn(pointer, "the query has no column %q", spoken(name))
+	}
+	if !slices.Contains(types, c.Type) {
+		return badColumn(pointer, "the column %q is of type %s, which does not fit", spoken(name), c.Type)
+	}
+	return nil
+}

@@ -1,0 +1,348 @@
+// Package campaigns decides that everybody in an audience should hear one
+// thing. Its promise: each recipient gets at most one notification however
+// often and by however many its fan-out is run; nobody outside the audience
+// gets one; what was cancelled opens no further window; and a campaign is
+// completed only when nothing of it is on its way.
+//
+// It writes intents through notifications and leaves the sending to sender.
+package campaigns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"lemma"
+	"lemma/audience"
+	"lemma/message"
+	"lemma/notifications"
+	"lemma/providers"
+)
+
+// Config are the sizes that a fan-out works by. Zero values are filled in by New.
+type Config struct {
+	Chunk     int           // recipients per transaction; 5,000
+	Writers   int           // chunks written at a time; 2
+	BatchSize int           // notifications per batch, at most; 500
+	Lease     time.Duration // of a fan-out; 30 s, renewed at a third of it
+	Retries   int           // how often a failing source is tried again; 3
+	RetryFor  time.Duration // before the first of these, doubled for each; 5 s
+	TickEvery time.Duration // schedules, completion; 500 ms
+	Grace     time.Duration // how long a fan-out may lie still before it is rung for again; 30 s
+}
+
+func (c Config) withDefaults() Config {
+	set := func(n *int, value int) {
+		if *n == 0 {
+			*n = value
+		}
+	}
+	wait := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	set(&c.Chunk, 5000)
+	set(&c.Writers, 2)
+	set(&c.BatchSize, 500)
+	set(&c.Retries, 3)
+	wait(&c.Lease, 30*time.Second)
+	wait(&c.RetryFor, 5*time.Second)
+	wait(&c.TickEvery, 500*time.Millisecond)
+	wait(&c.Grace, 30*time.Second)
+	return c
+}
+
+// Campaigns makes campaigns and moves them.
+type Campaigns struct {
+	pool      *pgxpool.Pool
+	jobs      *river.Client[pgx.Tx] // inserts only
+	ledger    *notifications.Ledger
+	audiences *audience.Audiences
+	templates *message.Templates
+	accounts  *providers.Providers
+	cfg       Config
+	log       *slog.Logger
+	metrics   *Metrics
+}
+
+// Rooms are whom campaigns work with.
+type Rooms struct {
+	Pool      *pgxpool.Pool
+	Ledger    *notifications.Ledger
+	Audiences *audience.Audiences
+	Templates *message.Templates
+	Providers *providers.Providers
+	Log       *slog.Logger
+	Metrics   *Metrics
+}
+
+// New makes the room.
+func New(r Rooms, cfg Config) *Campaigns {
+	jobs, err := river.NewClient(riverpgxv5.New(r.Pool), &river.Config{})
+	if err != nil {
+		panic("insert-only river client: " + err.Error()) // its config is a constant
+	}
+	if r.Log == nil {
+		r.Log = slog.Default()
+	}
+	if r.Metrics == nil {
+		r.Metrics = NewMetrics(nil)
+	}
+	return &Campaigns{pool: r.Pool, jobs: jobs, ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates,
+		accounts: r.Providers, cfg: cfg.withDefaults(), log: r.Log, metrics: r.Metrics}
+}
+
+const selectCampaign = `
+	select c.id, c.workspace_id, c.name, c.status, coalesce(c.status_reason, '') as status_reason, coalesce(c.status_detail, '') as status_detail,
+		c.audience_id, c.template_id, c.template_version, c.provider_id, c.strategy, c.from_name, c.from_email, c.reply_to,
+		c.headers, c.metadata, c.scheduled_at, c.send_deadline, c.started_at, c.sending_at, c.finished_at,
+		f.finished_at as fanned_out_at, f.rows_read, c.version, c.created_at, c.updated_at
+	from campaigns c left join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id`
+
+// Create makes a draft. Creating one id twice makes it once.
+func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCampaign) (Campaign, error) {
+	if err := checkLetter(n.FromEmail, n.FromName, n.ReplyTo, n.Headers); err != nil {
+		return Campaign{}, err
+	}
+	version, err := c.templateVersion(ctx, workspaceID, n.TemplateID, n.TemplateVersion)
+	if err != nil {
+		return Campaign{}, err
+	}
+	if n.Strategy == "" {
+		n.Strategy = "at_least_once"
+	}
+	_, err = c.pool.Exec(ctx, `
+		insert into campaigns (workspace_id, id, name, audience_id, template_id, template_version, provider_id, strategy,
+			from_name, from_email, reply_to, headers, metadata, send_deadline)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+		on conflict (workspace_id, id) do nothing`,
+		workspaceID, n.ID, n.Name, n.AudienceID, n.TemplateID, version, n.ProviderID, n.Strategy,
+		n.FromName, n.FromEmail, n.ReplyTo, orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline)
+	if err != nil {
+		return Campaign{}, explainWrite("create campaign", err)
+	}
+	return c.Get(ctx, workspaceID, n.ID)
+}
+
+// Get reads one campaign with its books.
+func (c *Campaigns) Get(ctx context.Context, workspaceID, id uuid.UUID) (Campaign, error) {
+	found, err := c.read(ctx, selectCampaign+` where c.workspace_id = $1 and c.id = $2`, workspaceID, id)
+	if err != nil {
+		return Campaign{}, fmt.Errorf("get campaign: %w", err)
+	}
+	if len(found) == 0 {
+		return Campaign{}, lemma.Missing("campaign")
+	}
+	return found[0], nil
+}
+
+// List answers one page, newest first; an empty status means any.
+func (c *Campaigns) List(ctx context.Context, workspaceID uuid.UUID, status string, page lemma.Page) ([]Campaign, string, error) {
+	before := uuid.Max
+	if page.Cursor != "" {
+		id, ok := lemma.ParseID(lemma.PrefixCampaign, page.Cursor)
+		if !ok {
+			return nil, "", lemma.Fault("?cursor", "invalid_cursor", "the cursor is not one that this list gave out")
+		}
+		before = id
+	}
+	found, err := c.read(ctx, selectCampaign+`
+		where c.workspace_id = $1 and c.id < $2 and ($3 = '' or c.status = $3)
+		order by c.id desc limit $4`, workspaceID, before, status, page.Limit+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list campaigns: %w", err)
+	}
+	if len(found) <= page.Limit {
+		return found, "", nil
+	}
+	found = found[:page.Limit]
+	return found, lemma.FormatID(lemma.PrefixCampaign, found[page.Limit-1].ID), nil
+}
+
+func (c *Campaigns) read(ctx context.Context, sql string, args ...any) ([]Campaign, error) {
+	rows, err := c.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[Campaign])
+	if err != nil {
+		return nil, err
+	}
+	for i := range found {
+		f := &found[i]
+		f.Allowed = allowed(f.Status)
+		f.Books = Books{SkippedBy: map[string]int64{}, Balanced: true}
+		if f.StartedAt == nil {
+			continue
+		}
+		b, err := c.ledger.Books(ctx, f.WorkspaceID, f.ID)
+		if err != nil {
+			return nil, err
+		}
+		f.Books = Books{Audience: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped, Orphaned: b.Orphaned, Cancelled: b.Cancelled,
+			Pending: b.Pending, Processing: b.Processing, Retried: b.Retried, SkippedBy: b.SkippedBy, Balanced: b.Balanced}
+	}
+	return found, nil
+}
+
+// Update changes a draft. ifMatch, when given, is the version that the caller saw.
+func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMatch *int, p Patch) (Campaign, error) {
+	now, err := c.Get(ctx, workspaceID, id)
+	if err != nil {
+		return Campaign{}, err
+	}
+	n := now.patched(p)
+	if err := checkLetter(n.FromEmail, n.FromName, n.ReplyTo, n.Headers); err != nil {
+		return Campaign{}, err
+	}
+	if p.TemplateID != nil || p.TemplateVersion != nil {
+		if n.TemplateVersion, err = c.templateVersion(ctx, workspaceID, n.TemplateID, n.TemplateVersion); err != nil {
+			return Campaign{}, err
+		}
+	}
+	if ifMatch != nil && *ifMatch != now.Version {
+		return Campaign{}, &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read"}
+	}
+	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		// The version read above is part of the guard: a change in between is not overwritten.
+		var still bool
+		if err := tx.QueryRow(ctx, `select version = $3 from campaigns where workspace_id = $1 and id = $2 for update`, workspaceID, id, now.Version).Scan(&still); err != nil {
+			return fmt.Errorf("lock campaign: %w", err)
+		}
+		if !still {
+			return &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read"}
+		}
+		return move(ctx, tx, workspaceID, id, edit, `name = $4, audience_id = $5, template_id = $6, template_version = $7, provider_id = $8,
+			strategy = $9, from_name = $10, from_email = $11, reply_to = $12, headers = $13, metadata = $14, send_deadline = $15`,
+			n.Name, n.AudienceID, n.TemplateID, n.TemplateVersion, n.ProviderID, n.Strategy, n.FromName, n.FromEmail, n.ReplyTo,
+			orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline)
+	})
+	if err != nil {
+		return Campaign{}, explainWrite("update campaign", err)
+	}
+	return c.Get(ctx, workspaceID, id)
+}
+
+// Delete removes a draft. What was ever sent is never deleted.
+func (c *Campaigns) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
+	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `delete from campaigns where workspace_id = $1 and id = $2 and status = any($3)`, workspaceID, id, from[remove])
+		if err != nil {
+			return fmt.Errorf("delete campaign: %w", err)
+		}
+		if tag.RowsAffected() == 0 {
+			return refuse(ctx, tx, workspaceID, id, remove)
+		}
+		return nil
+	})
+}
+
+func (now Campaign) patched(p Patch) Campaign {
+	put(&now.Name, p.Name)
+	put(&now.AudienceID, p.AudienceID)
+	if p.TemplateID != nil && p.TemplateVersion == nil {
+		now.TemplateVersion = 0 // another template: its newest version
+	}
+	put(&now.TemplateID, p.TemplateID)
+	put(&now.TemplateVersion, p.TemplateVersion)
+	put(&now.ProviderID, p.ProviderID)
+	put(&now.Strategy, p.Strategy)
+	put(&now.FromName, p.FromName)
+	put(&now.FromEmail, p.FromEmail)
+	put(&now.ReplyTo, p.ReplyTo)
+	if p.Headers != nil {
+		now.Headers = p.Headers
+	}
+	if p.Metadata != nil {
+		now.Metadata = p.Metadata
+	}
+	if p.SendDeadline != nil || p.NoDeadline {
+		now.SendDeadline = p.SendDeadline
+	}
+	return now
+}
+
+func put[T any](to *T, value *T) {
+	if value != nil {
+		*to = *value
+	}
+}
+
+func orEmpty(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
+}
+
+// templateVersion fixes which version a campaign sends: 0 is the newest now.
+func (c *Campaigns) templateVersion(ctx context.Context, workspaceID, template uuid.UUID, version int) (int, error) {
+	t, err := c.templates.Get(ctx, workspaceID, template)
+	if lemma.KindOf(err) == lemma.NotFound {
+		return 0, lemma.Fault("/template_id", "unknown_id", "there is no such template in this workspace")
+	}
+	if err != nil {
+		return 0, err
+	}
+	if version == 0 {
+		return t.Version, nil
+	}
+	if version > t.Version {
+		return 0, lemma.Fault("/template_version", "unknown_version", "the template's newest version is %d", t.Version)
+	}
+	return version, nil
+}
+
+// checkLetter refuses an envelope that no mail should have.
+func checkLetter(fromEmail, fromName, replyTo string, headers map[string]string) error {
+	if _, _, ok := lemma.CanonicalEmail(fromEmail); !ok {
+		return lemma.Fault("/from/email", "invalid_address", "this is not an email address")
+	}
+	if replyTo != "" {
+		if _, _, ok := lemma.CanonicalEmail(replyTo); !ok {
+			return lemma.Fault("/reply_to", "invalid_address", "this is not an email address")
+		}
+	}
+	if strings.ContainsAny(fromName, "\r\n\x00") {
+		return lemma.Fault("/from/name", "line_break", "a header value must not contain line breaks or NUL")
+	}
+	for name, value := range headers {
+		if strings.ContainsAny(name+value, "\r\n\x00") {
+			return lemma.Fault("/headers/"+pointerToken(name), "line_break", "a header must not contain line breaks or NUL")
+		}
+	}
+	return nil
+}
+
+// pointerToken escapes a name for a JSON pointer (RFC 6901, 3).
+func pointerToken(s string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(s)
+}
+
+// explainWrite turns a foreign key that found nothing into the field that is wrong.
+func explainWrite(what string, err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != "23503" {
+		if lemma.KindOf(err) != lemma.Internal {
+			return err
+		}
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	for _, ref := range []string{"audience", "provider", "template"} {
+		if strings.Contains(pg.ConstraintName, ref) {
+			return lemma.Fault("/"+ref+"_id", "unknown_id", "there is no such %s in this workspace", ref)
+		}
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

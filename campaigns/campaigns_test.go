@@ -1,0 +1,379 @@
+package campaigns
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/audience"
+	"lemma/notifications"
+)
+
+func TestACampaignFromDraftToCompleted(t *testing.T) {
+	b := setup(t, 230)
+	c := b.sent()
+	if c.Status != Preparing {
+		t.Errorf("after send it is %s", c.Status)
+	}
+	b.fanout(c.ID)
+	c = b.get(c.ID)
+	if c.Status != Sending || c.Books.Audience != 230 || c.Books.Pending != 230 || c.RowsRead == nil || *c.RowsRead != 230 {
+		t.Errorf("after the fan-out: %s, %+v", c.Status, c.Books)
+	}
+	b.must(b.Tick(context.Background()))
+	if c = b.get(c.ID); c.Status != Sending {
+		t.Errorf("it is %s although nothing was sent", c.Status)
+	}
+	b.endBatches()
+	b.must(b.Tick(context.Background()))
+	if c = b.get(c.ID); c.Status != Completed || c.FinishedAt == nil || c.Books.Sent != 230 || !c.Books.Balanced {
+		t.Errorf("at the end: %s, %+v", c.Status, c.Books)
+	}
+}
+
+// Who is not written to has a reason, and the books hold everybody.
+func TestEverybodyIsAccountedFor(t *testing.T) {
+	b := setup(t, 10)
+	b.run(b.shop, `insert into customers values ('m1', null, 'x', false), ('m2', '  ', 'x', false), ('i1', 'no at sign', 'x', false),
+		('d1', 'C1@Shop.Example', 'x', false), ('d2', ' c2@shop.example ', 'x', false), ('o1', 'out@shop.example', 'x', true), ('', 'nokey@shop.example', 'x', false)`)
+	c := b.sent()
+	b.fanout(c.ID)
+	want := map[string]int64{"missing_address": 2, "invalid_address": 1, "duplicate_address": 2, "unsubscribed": 1, "invalid_key": 1}
+	got := b.get(c.ID).Books
+	if d := cmp.Diff(want, got.SkippedBy); d != "" || got.Audience != 17 || got.Pending != 10 || !got.Balanced {
+		t.Errorf("%+v %s", got, d)
+	}
+}
+
+// Campaign!AtMostOneNotificationPerRecipient: run again, run at once.
+func TestAFanoutCanBeRepeated(t *testing.T) {
+	b := setup(t, 500)
+	b.run(b.shop, `insert into customers values ('d1', 'C1@shop.example', 'x', false), ('m', null, 'x', false)`)
+	c := b.sent()
+	b.fanout(c.ID)
+	first := b.get(c.ID).Books
+	for range 2 {
+		b.run(b.pool, `update fanouts set finished_at = null where workspace_id = $1`, b.ws)
+		b.fanout(c.ID)
+	}
+	if d := cmp.Diff(first, b.get(c.ID).Books); d != "" {
+		t.Errorf("a repetition changed the books: %s", d)
+	}
+	if b.jobs("batch_send") != b.batchCount() {
+		t.Errorf("%d jobs for %d batches", b.jobs("batch_send"), b.batchCount())
+	}
+}
+
+func TestTwoFanoutsAtOnce(t *testing.T) {
+	b := setup(t, 2000)
+	b.run(b.shop, `insert into customers select 'd' || i, 'C' || i || '@shop.example', 'x', false from generate_series(1, 300) i`)
+	c := b.sent()
+	p, err := b.plan(context.Background(), b.get(c.ID), 1)
+	b.must(err)
+	var runs sync.WaitGroup
+	for range 3 {
+		runs.Go(func() {
+			if _, err := b.readAll(p); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	runs.Wait()
+	got := b.get(c.ID).Books
+	if got.Audience != 2300 || got.Pending != 2000 || got.SkippedBy["duplicate_address"] != 300 || !got.Balanced {
+		t.Errorf("%+v", got)
+	}
+	for address, n := range b.addresses(c.ID) {
+		if n != 1 {
+			t.Errorf("%s has %d notifications", address, n)
+		}
+	}
+}
+
+// readAll streams and writes like a fan-out, without its lease.
+func (b *bundle) readAll(p *plan) (int64, error) {
+	now := b.get(p.OriginID)
+	chunks := make(chan []notifications.Recipient)
+	failed := make(chan error, 1)
+	go func() {
+		for chunk := range chunks {
+			if err := b.WriteChunk(context.Background(), p, chunk); err != nil {
+				failed <- err
+			}
+		}
+		close(failed)
+	}()
+	read, err := b.readAudience(context.Background(), now, p, chunks)
+	close(chunks)
+	return read, errors.Join(err, <-failed)
+}
+
+// A fan-out that died after some chunks is gone on with by another.
+func TestAFanoutThatDiedIsGoneOnWith(t *testing.T) {
+	b := setup(t, 400)
+	c := b.sent()
+	ctx := context.Background()
+	_, ok, err := b.claimFanout(ctx, b.ws, c.ID, "dead")
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	p, err := b.plan(ctx, b.get(c.ID), 1)
+	b.must(err)
+	b.must(b.WriteChunk(ctx, p, []notifications.Recipient{recipient(c.ID, audience.Row{Key: "1", Email: "c1@shop.example", HasEmail: true, Payload: `{"name":"N1"}`})}))
+	b.fanout(c.ID)
+	if b.get(c.ID).FannedOutAt != nil {
+		t.Fatal("somebody else ran while the lease held")
+	}
+	b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
+	b.run(b.pool, `truncate river_job`)
+	if n, err := b.Sweep(ctx); err != nil || n != 1 {
+		t.Errorf("the sweep rang %d times, %v", n, err)
+	}
+	b.fanout(c.ID)
+	if got := b.get(c.ID); got.FannedOutAt == nil || got.Books.Audience != 400 || got.Books.Pending != 400 {
+		t.Errorf("%+v", got.Books)
+	}
+}
+
+// Once cancel has answered, no chunk is written.
+func TestCancelInMidFanout(t *testing.T) {
+	b := setup(t, 100)
+	c := b.sent()
+	ctx := context.Background()
+	p, err := b.plan(ctx, b.get(c.ID), 1)
+	b.must(err)
+	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
+	got, inFlight, err := b.Cancel(ctx, b.ws, c.ID)
+	if err != nil || got.Status != Cancelled || inFlight != 0 || got.Books.Cancelled != 30 {
+		t.Errorf("%s, %d in flight, %+v, %v", got.Status, inFlight, got.Books, err)
+	}
+	if err := b.WriteChunk(ctx, p, someRecipients(c.ID, 30, 60)); !errors.Is(err, errStopped) {
+		t.Errorf("a chunk was written after the cancel: %v", err)
+	}
+	if got := b.get(c.ID).Books; got.Audience != 30 || got.Cancelled != 30 || !got.Balanced {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A cancel waits for the chunk that is being written, and takes it with it.
+func TestCancelWaitsForTheChunk(t *testing.T) {
+	b := setup(t, 100)
+	c := b.sent()
+	ctx := context.Background()
+	p, err := b.plan(ctx, b.get(c.ID), 1)
+	b.must(err)
+	chunk, err := b.pool.Begin(ctx)
+	b.must(err)
+	defer chunk.Rollback(ctx)
+	var status string
+	b.must(chunk.QueryRow(ctx, `select status from campaigns where workspace_id = $1 and id = $2 for share`, b.ws, c.ID).Scan(&status))
+	part := p.Chunk
+	part.Recipients = someRecipients(c.ID, 0, 30)
+	_, err = b.rooms.Ledger.Insert(ctx, chunk, part)
+	b.must(err)
+	answered := make(chan error)
+	go func() { _, _, err := b.Cancel(ctx, b.ws, c.ID); answered <- err }()
+	b.waitForLock()
+	b.must(chunk.Commit(ctx))
+	b.must(<-answered)
+	if got := b.get(c.ID).Books; got.Cancelled != 30 || got.Pending != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// waitForLock waits until some statement waits for a lock.
+func (b *bundle) waitForLock() {
+	b.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		var waiting bool
+		b.must(b.pool.QueryRow(context.Background(), `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waiting))
+		if waiting {
+			return
+		}
+	}
+	b.t.Fatal("nobody waits for a lock")
+}
+
+func someRecipients(campaign uuid.UUID, from, to int) []notifications.Recipient {
+	var all []notifications.Recipient
+	for i := from; i < to; i++ {
+		address := "r" + string(rune('a'+i/26)) + string(rune('a'+i%26)) + "@shop.example"
+		all = append(all, recipient(campaign, audience.Row{Key: address, Email: address, HasEmail: true, Payload: `{"name":"x"}`}))
+	}
+	return all
+}
+
+func TestPauseAndResume(t *testing.T) {
+	b := setup(t, 100)
+	c := b.sent()
+	ctx := context.Background()
+	p, err := b.plan(ctx, b.get(c.ID), 1)
+	b.must(err)
+	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
+	got, err := b.Pause(ctx, b.ws, c.ID)
+	if err != nil || got.Status != Paused || got.StatusReason != "requested" {
+		t.Errorf("%s (%s), %v", got.Status, got.StatusReason, err)
+	}
+	b.fanout(c.ID)
+	if got := b.get(c.ID); got.Books.Audience != 30 || got.FannedOutAt != nil {
+		t.Errorf("it went on although it is paused: %+v", got.Books)
+	}
+	before := b.jobs("batch_send")
+	got, err = b.Resume(ctx, b.ws, c.ID)
+	if err != nil || got.Status != Sending || b.jobs("batch_send") != before+2 {
+		t.Errorf("%s, %d bells, %v", got.Status, b.jobs("batch_send")-before, err)
+	}
+	b.fanout(c.ID)
+	if got := b.get(c.ID); got.Books.Audience != 130 {
+		t.Errorf("%+v", got.Books)
+	}
+}
+
+// The state machine, whole: every verb in every status.
+func TestWhatMayFollowWhat(t *testing.T) {
+	b := setup(t, 1)
+	ctx := context.Background()
+	verbs := map[verb]func(uuid.UUID) error{
+		edit:       func(id uuid.UUID) error { _, err := b.Update(ctx, b.ws, id, nil, Patch{Name: ptr("n")}); return err },
+		send:       func(id uuid.UUID) error { _, err := b.Send(ctx, b.ws, id); return err },
+		schedule:   func(id uuid.UUID) error { _, err := b.Schedule(ctx, b.ws, id, time.Now().Add(time.Hour)); return err },
+		unschedule: func(id uuid.UUID) error { _, err := b.Unschedule(ctx, b.ws, id); return err },
+		pause:      func(id uuid.UUID) error { _, err := b.Pause(ctx, b.ws, id); return err },
+		resume:     func(id uuid.UUID) error { _, err := b.Resume(ctx, b.ws, id); return err },
+		cancel:     func(id uuid.UUID) error { _, _, err := b.Cancel(ctx, b.ws, id); return err },
+		remove:     func(id uuid.UUID) error { return b.Delete(ctx, b.ws, id) },
+	}
+	for _, status := range []Status{Draft, Scheduled, Preparing, Sending, Paused, Completed, Cancelled, Failed} {
+		for v, perform := range verbs {
+			c := b.draft()
+			b.run(b.pool, `update campaigns set status = $3, scheduled_at = now() where workspace_id = $1 and id = $2`, b.ws, c.ID, status)
+			err := perform(c.ID)
+			may := contains(allowed(status), string(v))
+			var e *lemma.Error
+			if may != (err == nil) || (!may && (!errors.As(err, &e) || e.Kind != lemma.WrongState || e.Status != string(status))) {
+				t.Errorf("%s of a %s campaign: allowed %v, got %v", v, status, may, err)
+			}
+		}
+	}
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+func TestScheduleStartsByItselfAndOnce(t *testing.T) {
+	b := setup(t, 3)
+	ctx := context.Background()
+	c, err := b.Schedule(ctx, b.ws, b.draft().ID, time.Now().Add(time.Hour))
+	b.must(err)
+	if n, err := b.FireDue(ctx); n != 0 || err != nil {
+		t.Errorf("fired %d an hour early, %v", n, err)
+	}
+	b.run(b.pool, `update campaigns set scheduled_at = now() - interval '1 second' where workspace_id = $1`, b.ws)
+	var nodes sync.WaitGroup
+	for range 4 {
+		nodes.Go(func() { _, _ = b.FireDue(ctx) })
+	}
+	nodes.Wait()
+	if got := b.get(c.ID); got.Status != Preparing || b.jobs("campaign_fanout") != 1 {
+		t.Errorf("%s, %d fan-out jobs", got.Status, b.jobs("campaign_fanout"))
+	}
+}
+
+func (b *bundle) jobs(kind string) (n int) {
+	b.t.Helper()
+	b.must(b.pool.QueryRow(context.Background(), `select count(*) from river_job where kind = $1`, kind).Scan(&n))
+	return n
+}
+
+func (b *bundle) batchCount() (n int) {
+	b.t.Helper()
+	b.must(b.pool.QueryRow(context.Background(), `select count(*) from batches where workspace_id = $1`, b.ws).Scan(&n))
+	return n
+}
+
+// A source that changed under the campaign fails it closed: what was written
+// is cancelled, and the reason is shown.
+func TestAChangedSourceFailsTheCampaign(t *testing.T) {
+	b := setup(t, 100)
+	c := b.sent()
+	ctx := context.Background()
+	p, err := b.plan(ctx, b.get(c.ID), 1)
+	b.must(err)
+	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
+	b.run(b.shop, `alter table customers rename column name to called`)
+	b.fanout(c.ID)
+	got := b.get(c.ID)
+	if got.Status != Failed || got.StatusReason != "source_changed" || got.Books.Cancelled != 30 || got.Books.Pending != 0 || !got.Books.Balanced {
+		t.Errorf("%s (%s: %s), %+v", got.Status, got.StatusReason, got.StatusDetail, got.Books)
+	}
+}
+
+// A source that does not answer is tried again, and then fails the campaign.
+func TestAnAbsentSourceIsTriedAgain(t *testing.T) {
+	b := setup(t, 100)
+	c := b.sent()
+	b.run(b.shop, `alter role `+b.role+` connection limit 0`)
+	tries := 0
+	for b.get(c.ID).Status != Failed && tries < 50 {
+		b.fanout(c.ID)
+		tries++
+		b.run(b.pool, `update fanouts set retry_at = now() where workspace_id = $1`, b.ws)
+	}
+	got := b.get(c.ID)
+	if got.Status != Failed || got.StatusReason != "source_unavailable" || tries != 4 {
+		t.Errorf("%s (%s: %s) after %d tries", got.Status, got.StatusReason, got.StatusDetail, tries)
+	}
+}
+
+func TestUnknownVariablesAreFoundBeforeASend(t *testing.T) {
+	b := setup(t, 1)
+	ctx := context.Background()
+	_, err := b.pool.Exec(ctx, `update template_versions set subject = 'Hi {{ nickname }}', variables = '{name,nickname}' where workspace_id = $1`, b.ws)
+	b.must(err)
+	_, err = b.Send(ctx, b.ws, b.draft().ID)
+	var e *lemma.Error
+	if !errors.As(err, &e) || e.Kind != lemma.Invalid || len(e.Fields) != 1 || e.Fields[0].Code != "unknown_variable" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestUpdateGuardsTwoAdmins(t *testing.T) {
+	b := setup(t, 1)
+	ctx := context.Background()
+	c := b.draft()
+	if _, err := b.Update(ctx, b.ws, c.ID, ptr(c.Version), Patch{Name: ptr("first")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Update(ctx, b.ws, c.ID, ptr(c.Version), Patch{Name: ptr("second")}); lemma.KindOf(err) != lemma.Stale {
+		t.Errorf("got %v", err)
+	}
+	if got := b.get(c.ID); got.Name != "first" {
+		t.Errorf("name is %s", got.Name)
+	}
+}
+
+func TestRehearseHasNoSideEffect(t *testing.T) {
+	b := setup(t, 20)
+	b.run(b.shop, `insert into customers values ('m', null, 'x', false), ('d', 'C1@shop.example', 'x', false)`)
+	c := b.draft()
+	r, err := b.Rehearse(context.Background(), b.ws, c.ID)
+	b.must(err)
+	if r.Rows != 22 || r.Sendable != 20 || r.SkippedBy["missing_address"] != 1 || r.SkippedBy["duplicate_address"] != 1 || len(r.Sample) != 3 || r.Sample[0].Subject != "Hi N1" {
+		t.Errorf("%+v", r)
+	}
+	if b.batchCount() != 0 || b.get(c.ID).Status != Draft {
+		t.Error("a rehearsal left something behind")
+	}
+}

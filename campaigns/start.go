@@ -1,0 +1,105 @@
+package campaigns
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// Send starts a campaign now. It answers when that is decided and durable; the
+// fan-out follows.
+func (c *Campaigns) Send(ctx context.Context, workspaceID, id uuid.UUID) (Campaign, error) {
+	if err := c.checkSendable(ctx, workspaceID, id, send); err != nil {
+		return Campaign{}, err
+	}
+	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.start(ctx, tx, workspaceID, id, send) })
+	if err != nil {
+		return Campaign{}, err
+	}
+	return c.Get(ctx, workspaceID, id)
+}
+
+// start moves a campaign to preparing and rings for its fan-out, together.
+func (c *Campaigns) start(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb) error {
+	err := move(ctx, tx, workspaceID, id, v, `status = 'preparing', status_reason = null, status_detail = null, started_at = now()`)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `insert into fanouts (workspace_id, campaign_id) values ($1, $2) on conflict (workspace_id, campaign_id) do nothing`, workspaceID, id)
+	if err != nil {
+		return fmt.Errorf("make fan-out of %s: %w", id, err)
+	}
+	return c.ring(ctx, tx, workspaceID, id)
+}
+
+// Schedule lets a campaign start by itself at a time that has not passed.
+func (c *Campaigns) Schedule(ctx context.Context, workspaceID, id uuid.UUID, at time.Time) (Campaign, error) {
+	if !at.After(time.Now()) {
+		return Campaign{}, lemma.Fault("/at", "in_the_past", "the time to send at has passed; use send to send now")
+	}
+	if err := c.checkSendable(ctx, workspaceID, id, schedule); err != nil {
+		return Campaign{}, err
+	}
+	return c.move(ctx, workspaceID, id, schedule, `status = 'scheduled', scheduled_at = $4`, at)
+}
+
+// Unschedule makes a scheduled campaign a draft again.
+func (c *Campaigns) Unschedule(ctx context.Context, workspaceID, id uuid.UUID) (Campaign, error) {
+	return c.move(ctx, workspaceID, id, unschedule, `status = 'draft', scheduled_at = null`)
+}
+
+func (c *Campaigns) move(ctx context.Context, workspaceID, id uuid.UUID, v verb, set string, args ...any) (Campaign, error) {
+	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return move(ctx, tx, workspaceID, id, v, set, args...) })
+	if err != nil {
+		return Campaign{}, err
+	}
+	return c.Get(ctx, workspaceID, id)
+}
+
+// checkSendable finds what would make a send fail before it is begun: a wrong
+// status, and variables that the audience does not have.
+func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID, v verb) error {
+	now, err := c.Get(ctx, workspaceID, id)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(from[v], now.Status) {
+		return &lemma.Error{Kind: lemma.WrongState, Message: fmt.Sprintf("a campaign that is %s does not allow %s", now.Status, v), Status: string(now.Status), Allowed: allowed(now.Status)}
+	}
+	_, err = c.variables(ctx, now)
+	return err
+}
+
+// variables are the columns that the template uses, all of which the audience
+// must have.
+func (c *Campaigns) variables(ctx context.Context, now Campaign) ([]string, error) {
+	compiled, err := c.templates.Compiled(ctx, now.WorkspaceID, now.TemplateID, now.TemplateVersion)
+	if err != nil {
+		return nil, err
+	}
+	aud, err := c.audiences.Get(ctx, now.WorkspaceID, now.AudienceID)
+	if err != nil {
+		return nil, err
+	}
+	var names, missing []string
+	for _, col := range aud.Columns {
+		names = append(names, col.Name)
+	}
+	for _, name := range compiled.Variables() {
+		if !slices.Contains(names, name) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, lemma.Fault("/template_id", "unknown_variable", "the template uses %s, which the audience does not have; its columns are %s",
+			strings.Join(missing, ", "), strings.Join(names, ", "))
+	}
+	return compiled.Variables(), nil
+}

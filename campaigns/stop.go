@@ -1,0 +1,94 @@
+package campaigns
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// Pause stops a campaign: once it answers, no further window opens. Rows that
+// stand in an open window are in flight and end by themselves.
+func (c *Campaigns) Pause(ctx context.Context, workspaceID, id uuid.UUID) (Campaign, error) {
+	if err := c.halt(ctx, workspaceID, id, "requested", ""); err != nil {
+		return Campaign{}, err
+	}
+	return c.Get(ctx, workspaceID, id)
+}
+
+// PauseFor pauses a campaign for a reason of Lemma's own, such as a provider
+// that fails. One that is not running is left as it is.
+func (c *Campaigns) PauseFor(ctx context.Context, workspaceID, id uuid.UUID, reason, detail string) error {
+	err := c.halt(ctx, workspaceID, id, reason, detail)
+	if k := lemma.KindOf(err); k == lemma.WrongState || k == lemma.NotFound {
+		return nil
+	}
+	return err
+}
+
+func (c *Campaigns) halt(ctx context.Context, workspaceID, id uuid.UUID, reason, detail string) error {
+	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		err := move(ctx, tx, workspaceID, id, pause, `status = 'paused', paused_at = now(), status_reason = $4, status_detail = nullif($5, '')`, reason, detail)
+		if err != nil {
+			return err
+		}
+		return c.ledger.Hold(ctx, tx, workspaceID, id)
+	})
+}
+
+// Resume goes on where the pause stopped: the gate of the batches is opened,
+// and an audience that was not read to its end is read again, which adds only
+// who is not there yet.
+func (c *Campaigns) Resume(ctx context.Context, workspaceID, id uuid.UUID) (Campaign, error) {
+	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		err := move(ctx, tx, workspaceID, id, resume, `status = case when sending_at is null then 'preparing' else 'sending' end,
+			paused_at = null, status_reason = null, status_detail = null`)
+		if err != nil {
+			return err
+		}
+		if err := c.ledger.Unhold(ctx, tx, workspaceID, id); err != nil {
+			return err
+		}
+		return c.ring(ctx, tx, workspaceID, id)
+	})
+	if err != nil {
+		return Campaign{}, err
+	}
+	return c.Get(ctx, workspaceID, id)
+}
+
+// Cancel ends a campaign: once it answers, no chunk is written and no window
+// opens. It also answers how many rows stood in open windows at that moment.
+func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (Campaign, int64, error) {
+	var inFlight int64
+	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) (err error) {
+		// The row lock waits for chunks that are being written, and those that
+		// come after find the status changed.
+		err = move(ctx, tx, workspaceID, id, cancel, `status = 'cancelled', status_reason = 'requested', status_detail = null, finished_at = now()`)
+		if err != nil {
+			return err
+		}
+		inFlight, err = c.ledger.Cancel(ctx, tx, workspaceID, id)
+		return err
+	})
+	if err != nil {
+		return Campaign{}, 0, err
+	}
+	now, err := c.Get(ctx, workspaceID, id)
+	return now, inFlight, err
+}
+
+// fail closes a campaign that cannot be gone on with. What was sent stays
+// sent; what was not yet called never will be.
+func (c *Campaigns) fail(ctx context.Context, workspaceID, id uuid.UUID, reason, detail string) error {
+	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		err := move(ctx, tx, workspaceID, id, fail, `status = 'failed', status_reason = $4, status_detail = $5, finished_at = now()`, reason, detail)
+		if err != nil {
+			return err
+		}
+		_, err = c.ledger.Cancel(ctx, tx, workspaceID, id)
+		return err
+	})
+}

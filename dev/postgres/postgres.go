@@ -1,0 +1,218 @@
+// Package postgres starts a private Postgres cluster from the binaries of the
+// machine and promises whoever starts it that nobody else can reach it (a unix
+// socket in a folder of mode 0700, no TCP), that it ends with the process that
+// started it, even if that is killed, and that the data folder is either whole
+// or not there.
+//
+// It is for development, benchmarks and tests. In production somebody else
+// runs Postgres, and DATABASE_URL says where.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// User is the superuser of every cluster made here.
+const User = "postgres"
+
+// Options say where a cluster lives and what it is for.
+type Options struct {
+	Dir     string // folder of the data, the socket and the log; made if missing, given to the user that Postgres runs as
+	Bin     string // folder of the Postgres binaries; empty: Find looks for them
+	Durable bool   // survives a crash of the machine: fsync on, sizes for real work. Off: for tests
+}
+
+// Cluster is a running, or stopped, Postgres.
+type Cluster struct {
+	o      Options
+	bin    Binaries
+	run    account
+	socket string // folder of the socket
+	lock   *os.File
+	server *server // nil while stopped
+}
+
+// Start makes the data folder if there is none and starts a Postgres on it.
+// ctx bounds the start alone; Stop ends the cluster. A second Start on a
+// folder that is in use fails.
+func Start(ctx context.Context, o Options) (*Cluster, error) {
+	run, err := serverAccount()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{o: o, run: run}
+	if c.o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return nil, fmt.Errorf("find %s: %w", o.Dir, err)
+	}
+	if c.bin, err = Find(o.Bin, dataVersion(c.data())); err != nil {
+		return nil, err
+	}
+	if err := run.takeFolder(c.o.Dir); err != nil {
+		return nil, err
+	}
+	if c.socket, err = socketFolder(run, c.o.Dir); err != nil {
+		return nil, err
+	}
+	return c, c.Start(ctx)
+}
+
+// Start starts a stopped cluster again. After Crash it recovers first.
+func (c *Cluster) Start(ctx context.Context) error {
+	if c.server != nil {
+		return errors.New("start postgres: it is running")
+	}
+	if err := c.takeLock(); err != nil {
+		return err
+	}
+	err := c.initialize(ctx)
+	if err == nil {
+		c.server, err = c.launch(ctx)
+	}
+	if err != nil {
+		c.lock.Close()
+	}
+	return err
+}
+
+// DSN is how to reach a database of the cluster as its superuser.
+func (c *Cluster) DSN(database string) string { return c.DSNAs(User, "", database) }
+
+// DSNAs is how to reach a database as somebody else. The cluster trusts
+// whoever can open its socket, so a password is for show.
+func (c *Cluster) DSNAs(user, password, database string) string {
+	who := url.User(user)
+	if password != "" {
+		who = url.UserPassword(user, password)
+	}
+	u := url.URL{Scheme: "postgres", User: who, Path: "/" + database, RawQuery: "host=" + url.QueryEscape(c.socket)}
+	return u.String()
+}
+
+// PID is the postmaster's process id, 0 while the cluster is stopped.
+func (c *Cluster) PID() int {
+	if c.server == nil {
+		return 0
+	}
+	return c.server.cmd.Process.Pid
+}
+
+// Version is the major version of Postgres.
+func (c *Cluster) Version() int { return c.bin.Version }
+
+// Stop ends sessions, writes a checkpoint and waits for the postmaster to go:
+// Postgres's fast shutdown. Stopping twice is harmless.
+func (c *Cluster) Stop() error { return c.end(syscall.SIGINT) }
+
+// Crash stops without a checkpoint, as a power cut would: Postgres's
+// immediate shutdown. The next Start recovers.
+func (c *Cluster) Crash() error { return c.end(syscall.SIGQUIT) }
+
+func (c *Cluster) end(sig syscall.Signal) error {
+	if c.server == nil {
+		return nil
+	}
+	err := c.server.end(sig)
+	c.server = nil
+	c.lock.Close()
+	return err
+}
+
+func (c *Cluster) data() string { return filepath.Join(c.o.Dir, "data") }
+
+// takeLock keeps two processes from starting on one folder: Postgres would
+// refuse as well, but cannot tell a rival from a predecessor that is on its
+// way out.
+func (c *Cluster) takeLock() error {
+	f, err := os.OpenFile(filepath.Join(c.o.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("lock the cluster: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return fmt.Errorf("the Postgres cluster in %s is in use by another process", c.o.Dir)
+	}
+	c.lock = f
+	return nil
+}
+
+// initialize makes the data folder under another name first, so that an
+// initdb that was interrupted leaves nothing that looks whole.
+func (c *Cluster) initialize(ctx context.Context) error {
+	switch found := dataVersion(c.data()); found {
+	case c.bin.Version:
+		return nil
+	case 0:
+	default:
+		return fmt.Errorf("the data folder %s was made by Postgres %d, but the binaries in %s are version %d: install Postgres %d or point LEMMA_PG_BIN at it, or remove the folder to begin anew",
+			c.data(), found, c.bin.Dir, c.bin.Version, found)
+	}
+	fresh := c.data() + ".new"
+	if err := os.RemoveAll(fresh); err != nil {
+		return fmt.Errorf("make room for the data folder: %w", err)
+	}
+	args := []string{"-D", fresh, "-U", User, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-instructions"}
+	if !c.o.Durable {
+		args = append(args, "--no-sync", "--wal-segsize=1")
+	}
+	runtime.LockOSThread() // for the death signal; see supervise
+	defer runtime.UnlockOSThread()
+	if out, err := c.command(ctx, "initdb", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, lastLines(string(out), 5))
+	}
+	return os.Rename(fresh, c.data())
+}
+
+// command prepares one of the binaries to run as the cluster's user, without
+// the settings for clients that the environment may hold.
+func (c *Cluster) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin.Dir, name), args...)
+	cmd.Dir = c.o.Dir
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "PG") && !strings.HasPrefix(v, "LC_") && !strings.HasPrefix(v, "LANG") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, "LC_ALL=C", "PWD="+c.o.Dir)
+	cmd.SysProcAttr = c.run.attributes()
+	return cmd
+}
+
+// settings are the server's parameters.
+func (c *Cluster) settings() []string {
+	s := []string{
+		"listen_addresses=", "unix_socket_directories=" + c.socket, "unix_socket_permissions=0700",
+		"timezone=UTC", "log_timezone=UTC", "jit=off", "wal_level=minimal", "max_wal_senders=0",
+		"synchronous_commit=on", "full_page_writes=on", "log_min_messages=warning",
+	}
+	if c.o.Durable {
+		return append(s, "fsync=on", "max_connections=200", "shared_buffers=256MB", "min_wal_size=256MB", "max_wal_size=4GB",
+			"checkpoint_timeout=15min", "wal_compression=off", "random_page_cost=1.1")
+	}
+	return append(s, "fsync=off", "max_connections=500", "shared_buffers=64MB", "max_wal_size=256MB", "checkpoint_timeout=1h")
+}
+
+// pause waits a little, unless ctx ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// lastLines keeps the end of a log for an error text.
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "; ")
+}

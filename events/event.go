@@ -1,0 +1,154 @@
+// Package events keeps what carriers say. Its promise to the reaper: whatever
+// is known of a call is found here, even when the worker that learnt it had
+// lost its lease, and nothing in it is ever changed or thrown away.
+//
+// It decides nothing: which evidence proves what is read by sender.
+package events
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// Kind is what an event proves about one call.
+type Kind string
+
+const (
+	// Accepted proves that the carrier took the message.
+	Accepted Kind = "accepted"
+	// Rejected proves that it did not and never will.
+	Rejected Kind = "rejected"
+	// Deferred proves that it did not this time. It ends nothing.
+	Deferred Kind = "deferred"
+)
+
+// SourceResponse marks what a carrier answered to a call itself.
+const SourceResponse = "response"
+
+// unknownID stands for an event without an id of its own: it is always kept.
+const unknownID = "unknown"
+
+// Event is one thing that a carrier said about one attempt.
+type Event struct {
+	ProviderID uuid.UUID
+	Source     string
+	SourceID   string    // the carrier's id of the event; empty when it has none
+	BatchID    uuid.UUID // the root batch, which with Ordinal names the notification
+	Ordinal    int16
+	Attempt    int16
+	Kind       Kind
+	Code       int
+	CarrierID  string
+	Detail     string
+	OccurredAt time.Time
+}
+
+// DB is what Record and Of need: a pool, a connection or a transaction.
+type DB interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Record appends events. An event whose id is already known changes nothing
+// (ProviderEvents!AppliedOnce); one without an id is always kept. It answers
+// with the number that were new.
+func Record(ctx context.Context, db DB, workspaceID uuid.UUID, events []Event) (int, error) {
+	if len(events) == 0 {
+		return 0, nil
+	}
+	c := columnsOf(events)
+	rows, err := db.Query(ctx, `
+		insert into provider_events (workspace_id, id, provider_id, source, source_event_id,
+			batch_id, ordinal, attempt, kind, code, carrier_id, detail, occurred_at)
+		select $1, e.id, e.provider_id, e.source, e.source_id, e.batch_id, e.ordinal, e.attempt,
+			e.kind, nullif(e.code, 0), nullif(e.carrier_id, ''), nullif(e.detail, ''), e.occurred_at
+		from unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::uuid[], $7::smallint[], $8::smallint[],
+			$9::text[], $10::smallint[], $11::text[], $12::text[], $13::timestamptz[])
+			as e (id, provider_id, source, source_id, batch_id, ordinal, attempt, kind, code, carrier_id, detail, occurred_at)
+		on conflict (workspace_id, source, source_event_id) where source_event_id <> 'unknown' do nothing
+		returning id`,
+		workspaceID, c.ids, c.providers, c.sources, c.sourceIDs, c.batches, c.ordinals, c.attempts,
+		c.kinds, c.codes, c.carrierIDs, c.details, c.times)
+	if err != nil {
+		return 0, fmt.Errorf("record %d events: %w", len(events), err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return 0, fmt.Errorf("record %d events: %w", len(events), err)
+	}
+	return len(ids), nil
+}
+
+// columns are events turned on their side, as unnest takes them.
+type columns struct {
+	ids, providers, batches   []uuid.UUID
+	sources, sourceIDs, kinds []string
+	carrierIDs, details       []string
+	ordinals, attempts, codes []int16
+	times                     []time.Time
+}
+
+func columnsOf(events []Event) columns {
+	var c columns
+	for _, e := range events {
+		c.ids = append(c.ids, lemma.NewID())
+		c.providers = append(c.providers, e.ProviderID)
+		c.sources = append(c.sources, e.Source)
+		c.sourceIDs = append(c.sourceIDs, orUnknown(e.SourceID))
+		c.batches = append(c.batches, e.BatchID)
+		c.ordinals = append(c.ordinals, e.Ordinal)
+		c.attempts = append(c.attempts, e.Attempt)
+		c.kinds = append(c.kinds, string(e.Kind))
+		c.codes = append(c.codes, int16(e.Code))
+		c.carrierIDs = append(c.carrierIDs, e.CarrierID)
+		c.details = append(c.details, e.Detail)
+		c.times = append(c.times, e.OccurredAt)
+	}
+	return c
+}
+
+func orUnknown(id string) string {
+	if id == "" {
+		return unknownID
+	}
+	return id
+}
+
+// Proof is the strongest evidence there is about one row of a batch.
+type Proof struct {
+	Ordinal   int16
+	Attempt   int16
+	Kind      Kind // Accepted or Rejected
+	Code      int
+	CarrierID string
+	Detail    string
+}
+
+// Proofs finds, for rows of a root batch, what events prove: one acceptance,
+// of whichever attempt, outweighs every rejection, because a message that was
+// taken once has been sent.
+func Proofs(ctx context.Context, db DB, workspaceID, rootBatch uuid.UUID, ordinals []int16) (map[int16]Proof, error) {
+	rows, err := db.Query(ctx, `
+		select distinct on (ordinal) ordinal, coalesce(attempt, 1)::smallint as attempt, kind, coalesce(code, 0)::int as code,
+			coalesce(carrier_id, '') as carrier_id, coalesce(detail, '') as detail
+		from provider_events
+		where workspace_id = $1 and batch_id = $2 and ordinal = any($3) and kind in ('accepted', 'rejected')
+		order by ordinal, kind = 'accepted' desc, occurred_at`, workspaceID, rootBatch, ordinals)
+	if err != nil {
+		return nil, fmt.Errorf("read evidence of batch %s: %w", rootBatch, err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Proof])
+	if err != nil {
+		return nil, fmt.Errorf("read evidence of batch %s: %w", rootBatch, err)
+	}
+	proofs := make(map[int16]Proof, len(found))
+	for _, p := range found {
+		proofs[p.Ordinal] = p
+	}
+	return proofs, nil
+}

@@ -1,0 +1,149 @@
+package message
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/osteele/liquid/filters"
+	"github.com/osteele/liquid/parser"
+	"github.com/osteele/liquid/render"
+	"github.com/osteele/liquid/tags"
+)
+
+// part is one of the three texts of a message.
+type part struct {
+	pointer string // in the request
+	limit   int    // bytes as rendered
+	source  int    // bytes as written
+	html    bool
+}
+
+var (
+	subjectPart = part{pointer: "/subject", limit: MaxSubject, source: MaxSubject}
+	htmlPart    = part{pointer: "/html", limit: MaxRendered, source: MaxSource, html: true}
+	textPart    = part{pointer: "/text", limit: MaxRendered, source: MaxSource}
+)
+
+// The two engines. Both are strict: a name that nothing is bound to is an
+// error. They are never changed after they are made, so everybody shares them.
+var (
+	htmlEngine  = newEngine(true)
+	plainEngine = newEngine(false)
+)
+
+func (p part) engine() *render.Config {
+	if p.html {
+		return htmlEngine
+	}
+	return plainEngine
+}
+
+// newEngine makes an engine without the tags that read files and with the
+// filters of the dialect, each of them bounded.
+func newEngine(html bool) *render.Config {
+	c := render.NewConfig()
+	c.StrictVariables = true
+	c.TemplateStore = noFiles{}
+	tags.AddStandardTags(&c)
+	c.UnregisterTag("include")
+	c.UnregisterTag("render")
+	c.AddTag(stepTag, func(string) (func(io.Writer, render.Context) error, error) { return step, nil })
+	filters.AddStandardFilters(bounded{&c})
+	for name, filter := range ownFilters(html) {
+		bounded{&c}.AddFilter(name, filter)
+	}
+	if html {
+		c.SetAutoEscapeReplacer(render.HtmlEscaper)
+	}
+	return &c
+}
+
+type noFiles struct{}
+
+func (noFiles) ReadTemplate(string) ([]byte, error) {
+	return nil, errors.New("a template reads no files")
+}
+
+// arity is how many arguments a filter takes. A filter that is not in this
+// table is not in the dialect: type and inspect show how the engine is made,
+// and safe would let data through unescaped.
+type arity struct{ least, most int }
+
+func (a arity) String() string {
+	switch {
+	case a.most == 0:
+		return "no argument"
+	case a.most == 1 && a.least == 1:
+		return "1 argument"
+	case a.least == a.most:
+		return fmt.Sprintf("%d arguments", a.least)
+	}
+	return fmt.Sprintf("%d to %d arguments", a.least, a.most)
+}
+
+var dialectFilters = map[string]arity{
+	"default": {1, 1}, "json": {}, "size": {}, "date": {0, 1}, "pluralize": {2, 2},
+
+	"append": {1, 1}, "prepend": {1, 1}, "capitalize": {}, "downcase": {}, "upcase": {}, "escape": {}, "escape_once": {},
+	"handle": {}, "handleize": {}, "newline_to_br": {}, "strip": {}, "lstrip": {}, "rstrip": {}, "strip_html": {}, "strip_newlines": {},
+	"remove": {1, 1}, "remove_first": {1, 1}, "remove_last": {1, 1}, "replace": {2, 2}, "replace_first": {2, 2}, "replace_last": {2, 2},
+	"slice": {1, 2}, "split": {1, 1}, "truncate": {0, 2}, "truncatewords": {0, 2}, "url_encode": {}, "url_decode": {},
+
+	"abs": {}, "ceil": {}, "floor": {}, "round": {0, 1}, "at_least": {1, 1}, "at_most": {1, 1},
+	"plus": {1, 1}, "minus": {1, 1}, "times": {1, 1}, "divided_by": {1, 1}, "modulo": {1, 1},
+
+	"compact": {}, "concat": {1, 1}, "first": {}, "last": {}, "join": {0, 1}, "map": {1, 1}, "reverse": {},
+	"sort": {0, 1}, "sort_natural": {0, 1}, "sum": {0, 1}, "uniq": {}, "where": {1, 2},
+}
+
+// stepTag is put into every loop when a template is compiled: the engine looks
+// at nothing but its output, and a loop without output would have no end in sight.
+const stepTag = "lemma_step"
+
+// meterName is bound to the meter of a rendering; no template can spell it.
+const meterName = " meter"
+
+// meter bounds one rendering of one text.
+type meter struct {
+	steps    int
+	deadline time.Time
+}
+
+var (
+	errSteps = fmt.Errorf("the loops go more than %d rounds", MaxSteps)
+	errSlow  = errors.New("it took too long")
+)
+
+func step(_ io.Writer, ctx render.Context) error {
+	m, ok := ctx.Get(meterName).(*meter)
+	if !ok {
+		return errors.New("rendered without a meter")
+	}
+	if m.steps++; m.steps > MaxSteps {
+		return errSteps
+	}
+	return m.check()
+}
+
+func (m *meter) check() error {
+	if time.Now().After(m.deadline) {
+		return errSlow
+	}
+	return nil
+}
+
+// compile parses source. The engine panics over some texts; that is an error.
+func (p part) compile(source string) (root render.Node, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the engine gave up: %v", r)
+		}
+	}()
+	root, fault := p.engine().Compile(withSteps(source), parser.SourceLoc{LineNo: 1})
+	if fault != nil {
+		return nil, fault
+	}
+	return root, nil
+}

@@ -1,0 +1,50 @@
+package message_test
+
+import (
+	"errors"
+	"fmt"
+
+	"lemma"
+	"lemma/message"
+)
+
+func Example() {
+	letter, err := message.Compile(message.Content{
+		Subject: `{{ name | default: "Friend" }}, {{ points }} points`,
+		HTML:    `<p>Hello {{ name | default: "Friend" }},</p><p>you have {{ points }} points.</p>`,
+	})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(letter.Variables())
+	said, err := letter.Render(`{"name": "Anna <3", "points": 420}`)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(said.Subject)
+	fmt.Println(said.HTML)
+	fmt.Println(said.Text)
+	// Output:
+	// [name points]
+	// Anna <3, 420 points
+	// <p>Hello Anna &lt;3,</p><p>you have 420 points.</p>
+	// Hello Anna <3,
+	//
+	// you have 420 points.
+}
+
+func ExampleCheck() {
+	_, err := message.Check(message.Content{
+		Subject: "News",
+		HTML:    "<p>Hello {{ name | shout }},</p>\n<p>{{ points</p>",
+	})
+	var wrong *lemma.Error
+	if errors.As(err, &wrong) {
+		for _, f := range wrong.Fields {
+			fmt.Printf("%s, line %d, column %d: %s\n", f.Pointer, f.Line, f.Column, f.Detail)
+		}
+	}
+	// Output:
+	// /html, line 1, column 20: there is no filter shout
+	// /html, line 2, column 4: {{ is not closed by }} on its line; it would be sent as it stands
+}

@@ -1,0 +1,274 @@
+package message
+
+import (
+	"fmt"
+	"html"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/osteele/liquid/render"
+	"github.com/osteele/liquid/values"
+	"github.com/osteele/tuesday"
+)
+
+// refused is what a filter of ours says; it never quotes the data.
+type refused string
+
+func (r refused) Error() string { return string(r) }
+
+const (
+	errNotAList  = refused("an object is not a list")
+	errUniq      = refused("it compares texts and numbers, not objects or lists")
+	errNoDate    = refused("this is not a date")
+	errClock     = refused(`"now" would make every rendering another: give the date in the data`)
+	errDateWidth = refused("the date format asks for a width of more than 99")
+)
+
+var (
+	errLong     = refused(fmt.Sprintf("a text has more than %d bytes", MaxString))
+	errManyMade = refused(fmt.Sprintf("a list has more than %d elements", MaxArray))
+)
+
+// bounded takes filters into an engine, those of the dialect alone and each
+// with a guard around it.
+type bounded struct{ *render.Config }
+
+func (b bounded) AddFilter(name string, filter any) {
+	if _, ok := dialectFilters[name]; ok {
+		b.Config.AddFilter(name, guarded(name, filter))
+	}
+}
+
+var (
+	anyType   = reflect.TypeFor[any]()
+	listType  = reflect.TypeFor[[]any]()
+	errorType = reflect.TypeFor[error]()
+)
+
+// guarded wraps a filter so that it neither takes nor makes more than is
+// allowed, and answers the same each time: the engine would make a list of an
+// object in random order. default hands on what it gets and stays as it is.
+func guarded(name string, filter any) any {
+	f := reflect.ValueOf(filter)
+	t := f.Type()
+	if t.IsVariadic() {
+		return filter
+	}
+	in := make([]reflect.Type, t.NumIn())
+	for i := range in {
+		if in[i] = t.In(i); in[i] == listType {
+			in[i] = anyType
+		}
+	}
+	wrapped := reflect.FuncOf(in, []reflect.Type{anyType, errorType}, false)
+	return reflect.MakeFunc(wrapped, func(args []reflect.Value) []reflect.Value {
+		out, err := call(name, f, args)
+		return []reflect.Value{boxed(anyType, out), boxed(errorType, err)}
+	}).Interface()
+}
+
+func call(name string, f reflect.Value, args []reflect.Value) (any, error) {
+	if err := checkInput(name, args); err != nil {
+		return nil, err
+	}
+	for i := range args {
+		if f.Type().In(i) != listType {
+			continue
+		}
+		list, err := asList(args[i].Interface())
+		if err != nil {
+			return nil, err
+		}
+		args[i] = reflect.ValueOf(list)
+	}
+	results := f.Call(args)
+	if len(results) == 2 && !results[1].IsNil() {
+		return nil, results[1].Interface().(error)
+	}
+	return checkOutput(results[0].Interface())
+}
+
+// boxed puts v, which may be nil, into a value of an interface type.
+func boxed(t reflect.Type, v any) reflect.Value {
+	box := reflect.New(t).Elem()
+	if v != nil {
+		box.Set(reflect.ValueOf(v))
+	}
+	return box
+}
+
+// checkInput refuses what would cost too much. A text replaced letter by
+// letter, or a list joined by long texts, grows by multiplication.
+func checkInput(name string, args []reflect.Value) error {
+	total := 0
+	for _, a := range args {
+		if a.Kind() == reflect.Func {
+			continue // an optional argument; the few that take one are checked by their result
+		}
+		v := a.Interface()
+		if isObject(v) && name != "json" && name != "size" {
+			return errNotAList
+		}
+		if total += weight(v); total > MaxString {
+			return errLong
+		}
+	}
+	if name == "replace" {
+		s, old, with := args[0].String(), args[1].String(), args[2].String()
+		if strings.Count(s, old)*(len(with)-len(old))+len(s) > MaxString {
+			return errLong
+		}
+	}
+	if name == "uniq" {
+		return checkUniq(args[0].Interface())
+	}
+	return nil
+}
+
+// checkUniq refuses elements that can only be compared each with each.
+func checkUniq(v any) error {
+	list, _ := v.([]any)
+	for _, item := range list {
+		if t := reflect.TypeOf(item); t != nil && !t.Comparable() {
+			return errUniq
+		}
+	}
+	return nil
+}
+
+func isObject(v any) bool { return v != nil && reflect.TypeOf(v).Kind() == reflect.Map }
+
+func asList(v any) ([]any, error) {
+	if v == nil {
+		return nil, nil
+	}
+	list, err := values.Convert(v, listType)
+	if err != nil {
+		return nil, refused("this is not a list")
+	}
+	return list.([]any), nil
+}
+
+// checkOutput also turns bytes into the text that they are.
+func checkOutput(v any) (any, error) {
+	if b, ok := v.([]byte); ok {
+		v = string(b)
+	}
+	if s, ok := v.(string); ok && len(s) > MaxString {
+		return nil, errLong
+	}
+	if r := reflect.ValueOf(v); r.IsValid() && r.Kind() == reflect.Slice && r.Len() > MaxArray {
+		return nil, errManyMade
+	}
+	return v, nil
+}
+
+// ownFilters are those in which the dialect differs from the engine.
+//
+// escape does nothing: HTML is escaped where it is printed, and a plain text
+// needs none; the engine would do it twice. newline_to_br gives markup in HTML,
+// for which it has to be the last filter, and in plain text the line breaks
+// themselves.
+func ownFilters(inHTML bool) map[string]any {
+	same := func(s string) string { return s }
+	own := map[string]any{"date": date, "join": join, "escape": same, "escape_once": same, "newline_to_br": same}
+	if inHTML {
+		own["escape_once"] = html.UnescapeString
+		own["newline_to_br"] = func(s string) any {
+			return values.SafeValue{Value: strings.ReplaceAll(escapeHTML(s), "\n", "<br>\n")}
+		}
+	}
+	return own
+}
+
+func escapeHTML(s string) string {
+	var b strings.Builder
+	_, _ = render.HtmlEscaper.WriteString(&b, s) // a builder takes everything
+	return b.String()
+}
+
+func join(list []any, separator func(string) string) (string, error) {
+	sep := separator(" ")
+	texts := make([]string, 0, len(list))
+	total := 0
+	for _, item := range list {
+		if item == nil {
+			continue
+		}
+		s := fmt.Sprint(item)
+		if total += len(s) + len(sep); total > MaxString {
+			return "", errLong
+		}
+		texts = append(texts, s)
+	}
+	return strings.Join(texts, sep), nil
+}
+
+// dateLayouts are the forms in which a date is understood; without a zone it
+// counts as UTC. The engine's own reading depends on the host's zone.
+var dateLayouts = []string{
+	time.RFC3339, "2006-01-02", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05",
+	"2006-01-02 15:04", "20060102T150405Z", time.RFC1123Z, "2 January 2006", "2 Jan 2006", "January 2, 2006", "Jan 2, 2006",
+}
+
+// date prints a date by a strftime format. What is missing stays missing, so
+// that default can follow.
+func date(v any, format func(string) string) (any, error) {
+	if v == nil || v == "" {
+		return nil, nil
+	}
+	t, err := asTime(v)
+	if err != nil {
+		return nil, err
+	}
+	f := format("%a, %b %d, %y")
+	if wide(f) {
+		return nil, errDateWidth
+	}
+	made, err := tuesday.Strftime(f, t)
+	if err != nil {
+		return nil, errDateWidth
+	}
+	return made, nil
+}
+
+func asTime(v any) (time.Time, error) {
+	switch v := v.(type) {
+	case int:
+		return time.Unix(int64(v), 0).UTC(), nil
+	case string:
+		return parseTime(strings.TrimSpace(v))
+	}
+	return time.Time{}, errNoDate
+}
+
+func parseTime(s string) (time.Time, error) {
+	if s == "now" || s == "today" {
+		return time.Time{}, errClock
+	}
+	for _, layout := range dateLayouts {
+		if t, err := time.ParseInLocation(layout, s, time.UTC); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, errNoDate
+}
+
+// wide finds a field width of three digits or more: padding for nobody.
+func wide(format string) bool {
+	run, inField := 0, false
+	for i := range len(format) {
+		switch c := format[i]; {
+		case c == '%':
+			inField, run = !inField, 0
+		case inField && isDigit(c):
+			if run++; run > 2 {
+				return true
+			}
+		case inField && strings.IndexByte("-_^#:EO", c) < 0:
+			inField = false
+		}
+	}
+	return false
+}

@@ -1,0 +1,95 @@
+package message
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"lemma"
+)
+
+// FuzzGuard holds what the package promises, for any template and any data:
+// what is accepted either renders, twice the same and within its bounds, or is
+// an error that names no data; nothing crashes; and strict mode never misses a
+// name, which means that Check found all of them.
+func FuzzGuard(f *testing.F) {
+	a := author{rand.New(rand.NewPCG(5, 6))}
+	for range 20 {
+		f.Add(a.body(2), a.payload())
+	}
+	for _, s := range []string{
+		"{% for x in a limit: b %}{{ forloop.index }}{% cycle 'x', 'y' %}{% endfor %}", "{% case a %}{% when 1, b %}x{% endcase %}",
+		"{% assign x = a | split: '' | sort | join: b %}{{ x[0] }}", "{{ a.b.c }}", "{{ a['b'] }}", "{% raw %}{{{% endraw %}", "{{ a | date: b }}",
+		"{% comment %}", "{{ %loop a in b }}", "{{ a | round: 400 | plus: a }}", "{{ a | slice: -3, 99 }}", "{{ a? }}{{ b-c }}", "{{ äöü }}",
+	} {
+		f.Add(s, `{"a":[1,"x",null,{"b":{"c":1}}],"b":"%Y","c":1.5}`)
+	}
+	f.Fuzz(func(t *testing.T, source, payload string) {
+		content := Content{Subject: "s", HTML: source, Text: source}
+		variables, err := Check(content)
+		c, compileErr := Compile(content)
+		if (err == nil) != (compileErr == nil) {
+			t.Fatalf("Check says %v, Compile %v", err, compileErr)
+		}
+		if err != nil {
+			return
+		}
+		once, err := c.Render(payload)
+		twice, again := c.Render(payload)
+		if once != twice || (err == nil) != (again == nil) {
+			t.Fatalf("first %q, %v, then %q, %v", once, err, twice, again)
+		}
+		if len(once.HTML) > MaxRendered || len(once.Text) > MaxRendered {
+			t.Fatalf("it came out with %d and %d bytes", len(once.HTML), len(once.Text))
+		}
+		var refused *lemma.Error
+		if err != nil && !errors.As(err, &refused) {
+			t.Fatalf("%v is not a template error", err)
+		}
+		if err != nil && strings.Contains(err.Error(), "a part of an object") && !strings.ContainsAny(source, ".[") {
+			t.Fatalf("a name was not bound; Check found %q", variables)
+		}
+	})
+}
+
+// FuzzPayload holds our reading of flat data against encoding/json.
+func FuzzPayload(f *testing.F) {
+	a := author{rand.New(rand.NewPCG(7, 8))}
+	for range 30 {
+		f.Add(a.payload())
+	}
+	for _, s := range []string{`{}`, ` { } `, `{"a":1,"a":2}`, `{"a":01}`, `{"a":-}`, `{"a":1.}`, `{"a":1.5}x`, `{"\u0061":1}`, "{\"a\":\"\xff\"}", "{\"a\":\"\n\"}",
+		`{"a":"x`, `{"a":nul}`, `{"a":-0}`, `{"a":1E5}`, `{"a":"\ud83d\ude00"}`, `{"a":1,}`, `{"a":1}}`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, payload string) {
+		names := []string{"a", "b", "c"}
+		flat, tree := make([]value, 3), make([]value, 3)
+		if !readFlat(flat, names, payload) {
+			return
+		}
+		if err := readTree(tree, names, payload); err != nil {
+			t.Fatalf("we read %q, encoding/json does not: %v", payload, err)
+		}
+		for i := range flat {
+			if flat[i] != tree[i] {
+				t.Errorf("%s of %q: we read %v, encoding/json %v", names[i], payload, flat[i], tree[i])
+			}
+		}
+	})
+}
+
+func TestFlatDataIsReadByUs(t *testing.T) {
+	t.Parallel()
+	names := []string{"a", "b", "c", "d"}
+	got := make([]value, 4)
+	if !readFlat(got, names, `{"d":"x","a":"a\"b","x":null,"b":1.5,"c":true}`) {
+		t.Fatal("not read")
+	}
+	for i, want := range []value{text(`a"b`), float(1.5), boolean(true), text("x")} {
+		if got[i] != want {
+			t.Errorf("%s is %v, want %v", names[i], got[i], want)
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package message
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+var (
+	errPayload      = errors.New("the data is not a JSON object")
+	errPayloadSize  = fmt.Errorf("the data has more than %d bytes", MaxPayload)
+	errPayloadArray = fmt.Errorf("a list in the data has more than %d elements", MaxArray)
+)
+
+// read fills values with what payload, a JSON object, holds under each of
+// names; what it does not hold is nil. Nearly every payload is a flat object
+// of plain scalars and is read in one pass; any other goes to encoding/json.
+func read(values []value, names []string, payload string) error {
+	if len(payload) > MaxPayload {
+		return errPayloadSize
+	}
+	if readFlat(values, names, payload) {
+		return nil
+	}
+	return readTree(values, names, payload)
+}
+
+// readFlat answers false for whatever it is not sure of; values then hold
+// nothing of use.
+func readFlat(values []value, names []string, payload string) bool {
+	clear(values)
+	s := scanner{text: payload}
+	if !s.take('{') {
+		return false
+	}
+	if s.take('}') {
+		return s.end()
+	}
+	for expected := 0; ; expected++ {
+		key, ok := s.string()
+		if !ok || !s.take(':') {
+			return false
+		}
+		v, ok := s.scalar()
+		if !ok {
+			return false
+		}
+		if at := find(names, key, expected); at >= 0 {
+			values[at] = v
+		}
+		if s.take('}') {
+			return s.end()
+		}
+		if !s.take(',') {
+			return false
+		}
+	}
+}
+
+// find tells where key is in names, which are few and most often in the order
+// of the data.
+func find(names []string, key string, expected int) int {
+	if expected < len(names) && names[expected] == key {
+		return expected
+	}
+	for i, name := range names {
+		if name == key {
+			return i
+		}
+	}
+	return -1
+}
+
+// scanner reads the plain part of JSON (RFC 8259).
+type scanner struct {
+	text string
+	at   int
+}
+
+func (s *scanner) space() {
+	for s.at < len(s.text) {
+		switch s.text[s.at] {
+		case ' ', '\t', '\n', '\r':
+			s.at++
+		default:
+			return
+		}
+	}
+}
+
+func (s *scanner) take(c byte) bool {
+	s.space()
+	if s.at >= len(s.text) || s.text[s.at] != c {
+		return false
+	}
+	s.at++
+	return true
+}
+
+func (s *scanner) end() bool {
+	s.space()
+	return s.at == len(s.text)
+}
+
+// string reads a string without escapes, as a part of the payload.
+func (s *scanner) string() (string, bool) {
+	if !s.take('"') {
+		return "", false
+	}
+	from, plain := s.at, true
+	for ; s.at < len(s.text); s.at++ {
+		switch c := s.text[s.at]; {
+		case c == '"':
+			found := s.text[from:s.at]
+			s.at++
+			return found, plain || utf8.ValidString(found)
+		case c == '\\' || c < ' ':
+			return "", false
+		case c >= utf8.RuneSelf:
+			plain = false
+		}
+	}
+	return "", false
+}
+
+// escaped reads a string with escapes by way of encoding/json.
+func (s *scanner) escaped() (string, bool) {
+	for end := s.at + 1; end < len(s.text); end++ {
+		switch s.text[end] {
+		case '\\':
+			end++
+		case '"':
+			var found string
+			err := json.Unmarshal([]byte(s.text[s.at:end+1]), &found)
+			s.at = end + 1
+			return found, err == nil
+		}
+	}
+	return "", false
+}
+
+func (s *scanner) scalar() (value, bool) {
+	s.space()
+	if s.at >= len(s.text) {
+		return value{}, false
+	}
+	switch c := s.text[s.at]; {
+	case c == '"':
+		return s.quoted()
+	case c == '-' || isDigit(c):
+		return s.number()
+	case s.word("null"):
+		return value{}, true
+	case s.word("true"):
+		return boolean(true), true
+	case s.word("false"):
+		return boolean(false), true
+	}
+	return value{}, false
+}
+
+func (s *scanner) quoted() (value, bool) {
+	from := s.at
+	found, ok := s.string()
+	if !ok {
+		s.at = from
+		found, ok = s.escaped()
+	}
+	return text(found), ok
+}
+
+func (s *scanner) word(w string) bool {
+	if !strings.HasPrefix(s.text[s.at:], w) {
+		return false
+	}
+	s.at += len(w)
+	return true
+}
+
+// number reads a number by the grammar of RFC 8259, section 6.
+func (s *scanner) number() (value, bool) {
+	from := s.at
+	if s.text[s.at] == '-' {
+		s.at++
+	}
+	whole := s.at
+	if s.at = digits(s.text, s.at); s.at == whole || s.text[whole] == '0' && s.at > whole+1 {
+		return value{}, false
+	}
+	if s.at < len(s.text) && s.text[s.at] == '.' {
+		if s.at = digits(s.text, s.at+1); !isDigit(s.text[s.at-1]) {
+			return value{}, false
+		}
+	}
+	if s.at < len(s.text) && s.text[s.at]|0x20 == 'e' {
+		return value{}, false // rare; encoding/json reads it
+	}
+	return numeric(s.text[from:s.at]), true
+}
+
+// numeric reads a JSON number so that it prints as what it is: an integer or
+// a float where that holds its every digit, and else its own text, so that an
+// account number of 20 digits is not rounded.
+func numeric(s string) value {
+	if !strings.ContainsAny(s, ".eE") {
+		if n, err := strconv.Atoi(s); err == nil {
+			return integer(n)
+		}
+		return text(s)
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return text(s)
+	}
+	if len(s) <= 15 || strings.ContainsAny(s, "eE") || strconv.FormatFloat(f, 'f', -1, 64) == strings.TrimRight(s, "0") {
+		return float(f)
+	}
+	return text(s)
+}
+
+// readTree reads any payload.
+func readTree(values []value, names []string, payload string) error {
+	clear(values)
+	decoder := json.NewDecoder(strings.NewReader(payload))
+	decoder.UseNumber()
+	var data map[string]any
+	if err := decoder.Decode(&data); err != nil || data == nil {
+		return errPayload
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return errPayload
+	}
+	for i, name := range names {
+		item, err := plant(data[name])
+		if err != nil {
+			return err
+		}
+		values[i] = item
+	}
+	return nil
+}
+
+// plant turns what encoding/json made into a value.
+func plant(v any) (value, error) {
+	switch v := v.(type) {
+	case bool:
+		return boolean(v), nil
+	case json.Number:
+		return numeric(string(v)), nil
+	case string:
+		return text(v), nil
+	case []any:
+		return plantList(v)
+	case map[string]any:
+		return plantObject(v)
+	}
+	return value{}, nil
+}
+
+func plantList(list []any) (value, error) {
+	if len(list) > MaxArray {
+		return value{}, errPayloadArray
+	}
+	for i, item := range list {
+		planted, err := plant(item)
+		if err != nil {
+			return value{}, err
+		}
+		list[i] = planted.bound()
+	}
+	return value{kind: isTree, tree: list}, nil
+}
+
+func plantObject(m map[string]any) (value, error) {
+	if len(m) > MaxArray {
+		return value{}, errPayloadArray
+	}
+	for name, item := range m {
+		planted, err := plant(item)
+		if err != nil {
+			return value{}, err
+		}
+		m[name] = planted.bound()
+	}
+	return value{kind: isTree, tree: object(m)}, nil
+}

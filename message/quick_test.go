@@ -1,0 +1,159 @@
+package message
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// same renders every text of c both by our own evaluator and by the engine
+// and fails when they differ. It answers how many texts were ours.
+func same(t *testing.T, c *Compiled, payload string) int {
+	t.Helper()
+	values := make([]value, len(c.variables))
+	if err := read(values, c.variables, payload); err != nil {
+		return 0
+	}
+	ours := 0
+	for i := range c.parts {
+		p := &c.parts[i]
+		if p.quick == nil {
+			continue
+		}
+		var made page
+		if !p.quick.render(&made, values) {
+			continue
+		}
+		ours++
+		slow, err := p.slow(c.bindings(values))
+		if err != nil {
+			t.Fatalf("%s with %s: we make %q, the engine says %v", p.pointer, payload, made.text, err)
+		}
+		if slow != string(made.text) {
+			t.Fatalf("%s with %s: we make %q, the engine %q", p.pointer, payload, made.text, slow)
+		}
+	}
+	return ours
+}
+
+// author writes templates and data at random, within what the quick evaluator
+// takes and a little beyond.
+type author struct{ *rand.Rand }
+
+func (a author) one(of ...string) string { return of[a.IntN(len(of))] }
+
+func (a author) operand() string {
+	return a.one("a", "b", "c", "d", "e", "missing", "a", "b", `"x"`, `'it'`, `""`, `" & "`, "0", "1", "-2", "1.5", "1000000.5", "true", "false", "nil", `"a\tb\q"`)
+}
+
+func (a author) value() string {
+	v := a.operand()
+	for a.IntN(3) > 0 {
+		v += " | " + a.one("upcase", "downcase", "capitalize", "strip", "escape", "default: "+a.operand(), "append: "+a.operand(), "prepend: "+a.operand(), "size", "truncate: 3")
+	}
+	return v
+}
+
+func (a author) term() string {
+	if a.IntN(2) == 0 {
+		return a.value()
+	}
+	return a.operand() + a.one(" == ", "!=", " < ", " > ", "<=", ">=", " contains ") + a.operand()
+}
+
+func (a author) condition() string {
+	terms := []string{a.term()}
+	for a.IntN(3) == 0 {
+		terms = append(terms, a.term())
+	}
+	return strings.Join(terms, a.one(" and ", " or "))
+}
+
+func (a author) tag(inside string) string {
+	return "{%" + a.one("", "-") + " " + inside + " " + a.one("", "-") + "%}"
+}
+
+func (a author) body(depth int) string {
+	var b strings.Builder
+	for range a.IntN(5) {
+		switch a.IntN(5) {
+		case 0, 1:
+			b.WriteString(a.one("x", " ", "\n", " \t y ", "<p class=\"z\">", "&", "ä ", "\u00a0", "% }} %}"))
+		case 2, 3:
+			b.WriteString("{{" + a.one("", "-", " ") + a.value() + a.one("", "-", " ") + "}}")
+		case 4:
+			if depth > 0 {
+				b.WriteString(a.block(depth - 1))
+			}
+		}
+	}
+	return b.String()
+}
+
+func (a author) block(depth int) string {
+	name := a.one("if", "if", "unless")
+	s := a.tag(name+" "+a.condition()) + a.body(depth)
+	if name == "if" && a.IntN(3) == 0 {
+		s += a.tag("elsif "+a.condition()) + a.body(depth)
+	}
+	if a.IntN(3) == 0 {
+		s += a.tag("else") + a.body(depth)
+	}
+	return s + a.tag("end"+name)
+}
+
+func (a author) payload() string {
+	scalar := func() string {
+		return a.one(`"x"`, `""`, `" "`, `"  a & b  "`, `"<O'Neil>"`, `"&"`, `"ÄNNA ß"`, `"a\"b\n"`, `"\ud800"`, `"\u00e4"`, "null", "true", "false", "0", "1", "-2", "1.5", "1.50", "1e3",
+			"1000000.5", "12345678901234567890", "123456789012.5", "0.00001", `"1"`, `"{{ a }}"`, "[1,2]", `{"k":1}`)
+	}
+	return fmt.Sprintf(`{"a":%s, "b":%s,"c":%s,"d":%s ,"e":%s}`, scalar(), scalar(), scalar(), scalar(), scalar())
+}
+
+// The quick evaluator may only say what the engine says.
+func TestQuickSaysWhatTheEngineSays(t *testing.T) {
+	t.Parallel()
+	a := author{rand.New(rand.NewPCG(1, 2))}
+	templates, ours := 0, 0
+	for range 4_000 {
+		source := a.body(2)
+		c, err := Compile(Content{Subject: "s", HTML: source + "<", Text: source + "."})
+		if err != nil {
+			continue
+		}
+		templates++
+		for range 3 {
+			ours += same(t, c, a.payload())
+		}
+	}
+	if templates < 2_000 || ours < 4_000 {
+		t.Errorf("only %d templates and %d texts were compared: the test has lost its sense", templates, ours)
+	}
+}
+
+func TestQuickTakesTheCommonMail(t *testing.T) {
+	t.Parallel()
+	c := compiled(t, smallMail)
+	for _, p := range c.parts {
+		if p.quick == nil {
+			t.Errorf("%s of a common mail goes to the engine", p.pointer)
+		}
+	}
+	if n := same(t, c, smallPayload); n != 3 {
+		t.Errorf("%d of 3 texts were ours", n)
+	}
+}
+
+func FuzzQuick(f *testing.F) {
+	a := author{rand.New(rand.NewPCG(3, 4))}
+	for range 50 {
+		f.Add(a.body(2), a.payload())
+	}
+	f.Fuzz(func(t *testing.T, source, payload string) {
+		c, err := Compile(Content{Subject: "s", HTML: source, Text: source})
+		if err == nil {
+			same(t, c, payload)
+		}
+	})
+}

@@ -1,0 +1,207 @@
+package message
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/osteele/liquid/expressions"
+)
+
+// unknownWords mean something in other dialects and would be variables in this one.
+var unknownWords = map[string]string{
+	"blank": `write {% if name %}, or compare with ""`,
+	"empty": `compare with ""`,
+	"null":  "write nil",
+	"none":  "write nil",
+	"not":   "write {% unless %}",
+}
+
+// expression finds the faults of an expression and the variables in it.
+// selector tells the engine which kind of statement it belongs to.
+func (i *inspection) expression(m mark, selector, args string) {
+	words, ok := i.words(m)
+	if !ok {
+		return
+	}
+	if i.read(m, words, false) {
+		i.grammar(m, selector, args)
+	}
+}
+
+func (i *inspection) words(m mark) ([]word, bool) {
+	words, fault := split(m.Args)
+	if fault != nil {
+		i.fault(m.args+fault.at, fault.code, "%s", fault.detail)
+		return nil, false
+	}
+	if len(words) == 0 {
+		i.fault(m.at, "syntax", "{%% %s %%} needs something to look at", m.Name)
+		return nil, false
+	}
+	return words, true
+}
+
+// grammar asks the engine whether the words make a sentence.
+func (i *inspection) grammar(m mark, selector, args string) {
+	if err := parseStatement(selector, args); err != nil {
+		i.fault(m.args, "syntax", "%q does not parse", clip(args))
+	}
+}
+
+// parseStatement is the engine's parser; where that panics, it is an error.
+func parseStatement(selector, source string) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("the engine gave up")
+		}
+	}()
+	_, err = expressions.ParseStatement(selector, source)
+	return err
+}
+
+func clip(s string) string {
+	if r := []rune(s); len(r) > 60 {
+		return string(r[:60]) + "..."
+	}
+	return s
+}
+
+// read looks at every word of an expression and answers whether all are right.
+// In a loop a name or keyword that follows a whole operand changes how the
+// loop goes.
+func (i *inspection) read(m mark, words []word, loop bool) bool {
+	before := len(i.faults)
+	i.readLogic(m, words)
+	for k, w := range words {
+		piped := k > 0 && words[k-1].is("|")
+		modifies := loop && k > 0 && endsOperand(words[k-1])
+		switch {
+		case w.kind == dots:
+			i.fault(m.args+w.at, "range", "ranges such as (1..5) are not in this dialect: loop over a list of the data")
+		case w.is(":") && k > 0 && words[k-1].kind == name:
+			i.fault(m.args+w.at, "syntax", "write the colon directly behind the name: %s:", words[k-1].text)
+		case piped && (w.kind == name || w.kind == keyword):
+			i.filter(m, words, k, loop)
+		case modifies && (w.kind == name && w.text != "reversed" || w.kind == keyword && w.text != "limit" && w.text != "offset"):
+			i.fault(m.args+w.at, "syntax", "%s is not known here: a loop takes reversed, limit: and offset:", w.text)
+		case w.kind == name && !modifies:
+			i.variable(m, words, k)
+		}
+	}
+	return len(i.faults) == before
+}
+
+// readLogic refuses a mixture of and with or, which this engine and others
+// read differently.
+func (i *inspection) readLogic(m mark, words []word) {
+	seen := []kind{0}
+	for _, w := range words {
+		top := len(seen) - 1
+		switch {
+		case w.is("(") || w.is("["):
+			seen = append(seen, 0)
+		case (w.is(")") || w.is("]")) && top > 0:
+			seen = seen[:top]
+		case w.kind == and || w.kind == or:
+			if seen[top] != 0 && seen[top] != w.kind {
+				i.fault(m.args+w.at, "ambiguous", "put parentheses around what belongs together: and, or are mixed here")
+			}
+			seen[top] = w.kind
+		}
+	}
+}
+
+// endsOperand tells whether an operand can end with the word.
+func endsOperand(w word) bool {
+	return w.kind == name || w.kind == literal || w.kind == property || w.is(")") || w.is("]")
+}
+
+func (i *inspection) variable(m mark, words []word, k int) {
+	w := words[k]
+	if w.text == "forloop" {
+		i.forloop(m, words, k)
+		return
+	}
+	if hint := unknownWords[w.text]; hint != "" {
+		i.fault(m.args+w.at, "reserved", "%s is not a word of this dialect: %s", w.text, hint)
+		return
+	}
+	if !i.assigned[w.text] && !slices.ContainsFunc(i.blocks, func(b block) bool { return b.variable == w.text }) {
+		i.used[w.text] = true
+	}
+}
+
+// forloop is known inside a loop, and only by its parts: as a whole the engine
+// would walk it in random order.
+func (i *inspection) forloop(m mark, words []word, k int) {
+	if i.loops() == 0 {
+		i.fault(m.args+words[k].at, "unexpected", "forloop is known only inside {%% for %%}")
+	} else if k+1 == len(words) || words[k+1].kind != property {
+		i.fault(m.args+words[k].at, "syntax", "name the part of forloop: index, first, last, length ...")
+	}
+}
+
+func (i *inspection) filter(m mark, words []word, k int, loop bool) {
+	i.filters++
+	w := words[k]
+	at := m.args + w.at
+	takes, ok := dialectFilters[w.text]
+	if !ok {
+		i.unknownFilter(at, w.text)
+		return
+	}
+	if k+1 < len(words) && words[k+1].is(":") {
+		return // that fault says it all
+	}
+	given, named := arguments(words[k+1:], w.kind == keyword, loop)
+	if given < takes.least || given > takes.most {
+		i.fault(at, "arguments", "%s takes %s, not %d", w.text, takes, given)
+	}
+	for _, n := range named {
+		if w.text != "default" || n.text != "allow_false" {
+			i.fault(m.args+n.at, "arguments", "%s has no argument called %s", w.text, n.text)
+		}
+	}
+	if w.text == "newline_to_br" && i.html && (m.Name != "" || k+1 != len(words)) {
+		i.fault(at, "filter_order", "newline_to_br makes markup, so that it must come last in {{ }}")
+	}
+	if w.text == "date" && k >= 2 && (words[k-2].value == text("now") || words[k-2].value == text("today")) {
+		i.fault(m.args+words[k-2].at, "clock", "a template cannot know the time, so that sending again says the same: give the date in the data")
+	}
+}
+
+func (i *inspection) unknownFilter(at int, name string) {
+	if name == "safe" || name == "raw" {
+		i.fault(at, "filter_not_allowed", "%s would let data into the page unescaped: write the markup in the template", name)
+		return
+	}
+	i.fault(at, "filter_unknown", "there is no filter %s", name)
+}
+
+// arguments counts what is given to a filter up to its end, and collects the
+// named ones.
+func arguments(words []word, any, loop bool) (given int, named []word) {
+	if !any {
+		return 0, nil
+	}
+	given = 1
+	depth := 0
+	for k, w := range words {
+		switch {
+		case w.is("(") || w.is("["):
+			depth++
+		case w.is(")") || w.is("]"):
+			depth--
+		case w.is(",") && depth == 0 && k+1 < len(words) && words[k+1].kind == keyword:
+			named = append(named, words[k+1])
+		case w.is(",") && depth == 0:
+			given++
+		}
+		ends := w.is("|") || w.kind == and || w.kind == or || w.kind == operator
+		modifies := loop && k > 0 && endsOperand(words[k-1]) && (w.kind == name || w.kind == keyword)
+		if depth < 0 || depth == 0 && (ends || modifies) {
+			break
+		}
+	}
+	return given, named
+}

@@ -1,0 +1,73 @@
+package message
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/osteele/liquid/parser"
+)
+
+// mark is a piece of a template: a text, a {{ }} or a {% %}.
+type mark struct {
+	parser.Token
+	at   int // byte offset in the source
+	args int // byte offset of the arguments in the source
+}
+
+// scan cuts a template as the engine does, and leaves out what the engine does
+// not look into: comments and what is raw. open is the comment or raw that is
+// never closed, which the engine takes for closed at the end.
+func scan(source string) (marks []mark, open *mark) {
+	at := 0
+	for _, token := range parser.Scan(source, parser.SourceLoc{LineNo: 1}, nil) {
+		m := mark{Token: token, at: at}
+		at += len(token.Source)
+		switch {
+		case token.Source == "": // the dash of {{-, which belongs to its neighbour
+		case open != nil:
+			if token.Type == parser.TagTokenType && token.Name == "end"+open.Name {
+				open = nil
+			}
+		case token.Type == parser.TagTokenType && (token.Name == "comment" || token.Name == "raw"):
+			open = &m
+		default:
+			m.args = m.at + argsOffset(token)
+			marks = append(marks, m)
+		}
+	}
+	return marks, open
+}
+
+func argsOffset(t parser.Token) int {
+	from := 0
+	if t.Type == parser.TagTokenType {
+		from = strings.Index(t.Source, t.Name) + len(t.Name)
+	}
+	return from + max(strings.Index(t.Source[from:], t.Args), 0)
+}
+
+// withSteps puts a step into every loop. It adds no line, so that the engine
+// still names the right ones.
+func withSteps(source string) string {
+	marks, _ := scan(source)
+	var b strings.Builder
+	from := 0
+	for _, m := range marks {
+		if m.Type == parser.TagTokenType && m.Name == "for" {
+			end := m.at + len(m.Source)
+			b.WriteString(source[from:end])
+			b.WriteString("{% " + stepTag + " %}")
+			from = end
+		}
+	}
+	b.WriteString(source[from:])
+	return b.String()
+}
+
+// position turns a byte offset into line and column, both from 1; columns
+// count characters.
+func position(source string, at int) (line, column int) {
+	before := source[:min(at, len(source))]
+	start := strings.LastIndexByte(before, '\n') + 1
+	return strings.Count(before, "\n") + 1, utf8.RuneCountInString(before[start:]) + 1
+}

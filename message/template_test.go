@@ -1,0 +1,263 @@
+package message_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma"
+	"lemma/message"
+	"lemma/pgtest"
+)
+
+type bundle struct {
+	pool *pgxpool.Pool
+	room *message.Templates
+	ws   uuid.UUID
+}
+
+func setup(t testing.TB) bundle {
+	t.Helper()
+	pool := pgtest.DB(t)
+	return bundle{pool, message.New(pool), pgtest.Workspace(t, pool)}
+}
+
+var hello = message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}, {{ points }}</p>"}
+
+func (b bundle) create(t testing.TB) message.Template {
+	t.Helper()
+	made, err := b.room.Create(t.Context(), b.ws, message.NewTemplate{ID: lemma.NewID(), Name: "news " + uuid.NewString(), Content: hello})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestCreateIsDoneOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	n := message.NewTemplate{ID: lemma.NewID(), Name: "news", Content: hello}
+	first, err := b.room.Create(t.Context(), b.ws, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.room.Create(t.Context(), b.ws, n)
+	if diff := cmp.Diff(first, again); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	version, err := b.room.Version(t.Context(), b.ws, n.ID, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := message.Version{TemplateID: n.ID, Version: 1, Variables: []string{"name", "points"}, CreatedAt: version.CreatedAt,
+		Content: message.Content{Subject: hello.Subject, HTML: hello.HTML, Text: "Hi {{ name }}, {{ points }}"}}
+	if diff := cmp.Diff(want, version); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestBadTemplatesAreNotSaved(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := lemma.NewID()
+	_, err := b.room.Create(t.Context(), b.ws, message.NewTemplate{ID: id, Content: message.Content{Subject: "{{ a b }}", HTML: "{% nope %}"}})
+	var wrong *lemma.Error
+	if !errors.As(err, &wrong) || wrong.Kind != lemma.Invalid || len(wrong.Fields) != 3 {
+		t.Errorf("%v, want faults of name, subject and html", err)
+	}
+	if _, err := b.room.Get(t.Context(), b.ws, id); lemma.KindOf(err) != lemma.NotFound {
+		t.Errorf("it was saved all the same: %v", err)
+	}
+	made := b.create(t)
+	if _, err := b.room.AddVersion(t.Context(), b.ws, made.ID, nil, message.Content{Subject: "s", HTML: "{{ a"}); lemma.KindOf(err) != lemma.Invalid {
+		t.Errorf("a bad version: %v", err)
+	}
+	if now, err := b.room.Get(t.Context(), b.ws, made.ID); err != nil || now.Version != 1 {
+		t.Errorf("it is %+v, %v", now, err)
+	}
+}
+
+func TestNamesAreTakenOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, other := b.create(t), b.create(t)
+	_, created := b.room.Create(t.Context(), b.ws, message.NewTemplate{ID: lemma.NewID(), Name: one.Name, Content: hello})
+	_, renamed := b.room.Update(t.Context(), b.ws, other.ID, nil, one.Name)
+	for _, err := range []error{created, renamed} {
+		var wrong *lemma.Error
+		if !errors.As(err, &wrong) || wrong.Kind != lemma.Conflict || wrong.Code != "name_taken" || wrong.Fields[0].Pointer != "/name" {
+			t.Errorf("%v, want name_taken", err)
+		}
+	}
+}
+
+func TestVersionsAreAdded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.create(t).ID
+	second, err := b.room.AddVersion(t.Context(), b.ws, id, ptr(1), message.Content{Subject: "two", Text: "{{ x }}"})
+	if err != nil || second.Version != 2 {
+		t.Fatal(second, err)
+	}
+	if _, err := b.room.AddVersion(t.Context(), b.ws, id, ptr(1), hello); lemma.KindOf(err) != lemma.Stale {
+		t.Errorf("a version on top of one that is not the newest: %v", err)
+	}
+	if now, err := b.room.Get(t.Context(), b.ws, id); err != nil || now.Version != 2 {
+		t.Errorf("the template is %+v, %v", now, err)
+	}
+	first, err := b.room.Version(t.Context(), b.ws, id, 1)
+	if err != nil || first.Content.Subject != hello.Subject {
+		t.Errorf("version 1 is %+v, %v", first, err)
+	}
+}
+
+func TestVersionsAddedAtOnceAreAllKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.create(t).ID
+	var wait sync.WaitGroup
+	for n := range 8 {
+		wait.Go(func() {
+			if _, err := b.room.AddVersion(t.Context(), b.ws, id, nil, message.Content{Subject: fmt.Sprint(n), Text: "t"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	var got []int
+	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
+		found, next, err := b.room.Versions(t.Context(), b.ws, id, lemma.Page{Limit: 4, Cursor: cursor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range found {
+			got = append(got, v.Version)
+		}
+		cursor = next
+	}
+	if diff := cmp.Diff([]int{9, 8, 7, 6, 5, 4, 3, 2, 1}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRename(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	made := b.create(t)
+	renamed, err := b.room.Update(t.Context(), b.ws, made.ID, ptr(1), "other")
+	if err != nil || renamed.Name != "other" || renamed.Version != 1 || !renamed.UpdatedAt.After(made.UpdatedAt) {
+		t.Errorf("it is %+v, %v", renamed, err)
+	}
+	if _, err := b.room.Update(t.Context(), b.ws, made.ID, ptr(7), "third"); lemma.KindOf(err) != lemma.Stale {
+		t.Errorf("by a version that is not there: %v", err)
+	}
+}
+
+func TestCompiled(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	made := b.create(t)
+	letter, err := b.room.Compiled(t.Context(), b.ws, made.ID, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := letter.Render(`{"name":"Anna","points":3}`)
+	if want := (message.Content{Subject: "Hi Anna", HTML: "<p>Hi Anna, 3</p>", Text: "Hi Anna, 3"}); err != nil || said != want {
+		t.Errorf("it says %+v, %v", said, err)
+	}
+	again, err := b.room.Compiled(t.Context(), b.ws, made.ID, 1)
+	if err != nil || again != letter {
+		t.Errorf("it was compiled a second time, or %v", err)
+	}
+	if _, err := b.room.Compiled(t.Context(), pgtest.Workspace(t, b.pool), made.ID, 1); lemma.KindOf(err) != lemma.NotFound {
+		t.Errorf("from another workspace: %v", err)
+	}
+}
+
+func TestWhatIsNotThereIsMissing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	made := b.create(t)
+	elsewhere := pgtest.Workspace(t, b.pool)
+	for what, at := range map[string][2]uuid.UUID{"an unknown id": {b.ws, lemma.NewID()}, "another workspace's id": {elsewhere, made.ID}} {
+		ws, id := at[0], at[1]
+		_, get := b.room.Get(t.Context(), ws, id)
+		_, update := b.room.Update(t.Context(), ws, id, ptr(1), "x")
+		_, add := b.room.AddVersion(t.Context(), ws, id, nil, hello)
+		_, version := b.room.Version(t.Context(), ws, id, 1)
+		_, _, versions := b.room.Versions(t.Context(), ws, id, lemma.Page{Limit: 1})
+		for verb, err := range map[string]error{"get": get, "update": update, "add": add, "version": version, "versions": versions, "delete": b.room.Delete(t.Context(), ws, id)} {
+			if lemma.KindOf(err) != lemma.NotFound {
+				t.Errorf("%s %s: %v", verb, what, err)
+			}
+		}
+	}
+	if _, err := b.room.Version(t.Context(), b.ws, made.ID, 2); lemma.KindOf(err) != lemma.NotFound {
+		t.Errorf("a version that is not there: %v", err)
+	}
+}
+
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	free, used := b.create(t), b.create(t)
+	if err := b.room.Delete(t.Context(), b.ws, free.ID); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.pool.Exec(t.Context(), campaignWith, b.ws, used.ID); err != nil {
+		t.Fatal(err)
+	}
+	var wrong *lemma.Error
+	if err := b.room.Delete(t.Context(), b.ws, used.ID); !errors.As(err, &wrong) || wrong.Kind != lemma.Conflict || wrong.Code != "in_use" {
+		t.Errorf("deleting what a campaign uses: %v", err)
+	}
+	if _, err := b.room.Version(t.Context(), b.ws, used.ID, 1); err != nil {
+		t.Errorf("its version: %v", err)
+	}
+}
+
+// campaignWith makes a campaign that uses version 1 of template $2.
+const campaignWith = `
+	with s as (insert into data_sources (workspace_id, id, name, kind, address, dsn) values ($1, $2, 's', 'postgres', 'a', '')),
+	a as (insert into audiences (workspace_id, id, data_source_id, name, sql, key_column, email_column, columns) values ($1, $2, $2, 'a', 'q', 'k', 'e', '[]')),
+	p as (insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, 'p', 'email', 'smtp', '{}'))
+	insert into campaigns (workspace_id, id, name, audience_id, template_id, template_version, provider_id, from_email)
+	values ($1, $2, 'c', $2, $2, 1, $2, 'a@example.com')`
+
+func TestListPages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var want []string
+	for range 5 {
+		want = append([]string{b.create(t).Name}, want...)
+	}
+	var got []string
+	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
+		found, next, err := b.room.List(t.Context(), b.ws, lemma.Page{Limit: 2, Cursor: cursor})
+		if err != nil || len(found) > 2 {
+			t.Fatal(len(found), err)
+		}
+		for _, x := range found {
+			got = append(got, x.Name)
+		}
+		cursor = next
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	_, _, list := b.room.List(t.Context(), b.ws, lemma.Page{Limit: 2, Cursor: "nonsense"})
+	_, _, versions := b.room.Versions(t.Context(), b.ws, lemma.NewID(), lemma.Page{Limit: 2, Cursor: "nonsense"})
+	for _, err := range []error{list, versions} {
+		var wrong *lemma.Error
+		if !errors.As(err, &wrong) || wrong.Fields[0].Code != "invalid_cursor" {
+			t.Errorf("a cursor of nonsense: %v", err)
+		}
+	}
+}

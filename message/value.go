@@ -1,0 +1,190 @@
+package message
+
+import (
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// value is one value of the data or of a template: nil, a boolean, an integer,
+// a float, a text, or a tree (a list or an object), which the engine alone
+// handles. The zero value is nil.
+type value struct {
+	kind valueKind
+	text string
+	n    int // of an integer; 1 for true
+	f    float64
+	tree any // []any or object
+}
+
+type valueKind uint8
+
+const (
+	isNil valueKind = iota
+	isBool
+	isInt
+	isFloat
+	isText
+	isTree
+)
+
+func text(s string) value   { return value{kind: isText, text: s} }
+func integer(n int) value   { return value{kind: isInt, n: n} }
+func float(f float64) value { return value{kind: isFloat, f: f} }
+
+func boolean(b bool) value {
+	if b {
+		return value{kind: isBool, n: 1}
+	}
+	return value{kind: isBool}
+}
+
+// bound is the value as the engine knows it.
+func (v value) bound() any {
+	switch v.kind {
+	case isBool:
+		return v.n == 1
+	case isInt:
+		return v.n
+	case isFloat:
+		return v.f
+	case isText:
+		return v.text
+	case isTree:
+		return v.tree
+	}
+	return nil
+}
+
+// true tells whether a condition takes the value for true: all but nil and
+// false are.
+func (v value) true() bool { return v.kind != isNil && !(v.kind == isBool && v.n == 0) }
+
+// empty tells whether the filter default replaces the value.
+func (v value) empty() bool { return !v.true() || v.kind == isText && v.text == "" }
+
+// string is the value as a filter on texts takes it.
+func (v value) string() string {
+	switch v.kind {
+	case isBool:
+		return strconv.FormatBool(v.n == 1)
+	case isInt:
+		return strconv.Itoa(v.n)
+	case isFloat:
+		return fmt.Sprint(v.f)
+	}
+	return v.text
+}
+
+// printed is the value as {{ }} prints it, where a float has no exponent.
+func (v value) printed() string {
+	if v.kind == isFloat {
+		return strconv.FormatFloat(v.f, 'f', -1, 64)
+	}
+	return v.string()
+}
+
+// equal compares as the engine does: numbers by value, other kinds only with
+// their own.
+func (v value) equal(o value) bool {
+	switch {
+	case v.kind == isInt && o.kind == isInt:
+		return v.n == o.n
+	case v.number() && o.number():
+		return v.asFloat() == o.asFloat()
+	}
+	return v.kind == o.kind && v.n == o.n && v.text == o.text
+}
+
+// less compares as the engine does: what cannot be compared is never less.
+func (v value) less(o value) bool {
+	switch {
+	case v.kind == isInt && o.kind == isInt:
+		return v.n < o.n
+	case v.number() && o.number():
+		return v.asFloat() < o.asFloat()
+	case v.kind != o.kind:
+		return false
+	}
+	return v.n < o.n || v.text < o.text
+}
+
+// contains looks for a part of a text.
+func (v value) contains(o value) bool {
+	if v.kind != isText {
+		return false
+	}
+	part := o.string()
+	if o.kind == isNil {
+		part = "<nil>" // how the engine reads it
+	}
+	return strings.Contains(v.text, part)
+}
+
+func (v value) number() bool { return v.kind == isInt || v.kind == isFloat }
+
+func (v value) asFloat() float64 {
+	if v.kind == isInt {
+		return float64(v.n)
+	}
+	return v.f
+}
+
+// object is a JSON object of the data. A bare map would be walked in another
+// order each time; an object is walked by its sorted names.
+type object map[string]any
+
+func (o object) names() []string {
+	names := make([]string, 0, len(o))
+	for name := range o {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Len and Index are what the engine's for walks: pairs of name and value.
+func (o object) Len() int { return len(o) }
+
+func (o object) Index(i int) any {
+	name := o.names()[i]
+	return []any{name, o[name]}
+}
+
+// String is how {{ }} prints an object.
+func (o object) String() string {
+	text, err := json.Marshal(map[string]any(o))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// weight is the bytes of all texts in a bound value: what a filter may have to copy.
+func weight(v any) int {
+	switch v := v.(type) {
+	case string:
+		return len(v)
+	case []any:
+		total := 0
+		for _, item := range v {
+			total += weight(item)
+		}
+		return total
+	case []string:
+		total := 0
+		for _, s := range v {
+			total += len(s)
+		}
+		return total
+	case object:
+		total := 0
+		for name, item := range v {
+			total += len(name) + weight(item)
+		}
+		return total
+	}
+	return 0
+}

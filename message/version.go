@@ -1,0 +1,111 @@
+package message
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// Version is what a template said from one time on. It is written once.
+type Version struct {
+	TemplateID uuid.UUID
+	Version    int // from 1
+	Content    Content
+	Variables  []string // what a row of data has to have, sorted
+	CreatedAt  time.Time
+}
+
+// AddVersion checks a content and saves it as the newest version, if the
+// newest is still ifMatch; with nil, whatever it is.
+func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *int, c Content) (Version, error) {
+	variables, err := Check(c)
+	if err != nil {
+		return Version{}, err
+	}
+	c, _ = complete(c)
+	var n int
+	err = pgx.BeginFunc(ctx, t.pool, func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `
+			update templates set version = version + 1, updated_at = now()
+			where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
+			returning version`, ws, id, ifMatch).Scan(&n)
+		if err != nil {
+			return err
+		}
+		return insertVersion(ctx, tx, ws, id, n, c, variables)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Version{}, t.stale(ctx, ws, id)
+	}
+	if err != nil {
+		return Version{}, fmt.Errorf("add template version: %w", err)
+	}
+	return t.Version(ctx, ws, id, n)
+}
+
+func insertVersion(ctx context.Context, tx pgx.Tx, ws, id uuid.UUID, n int, c Content, variables []string) error {
+	_, err := tx.Exec(ctx, `
+		insert into template_versions (workspace_id, template_id, version, subject, html, text, variables)
+		values ($1, $2, $3, $4, $5, $6, $7)`, ws, id, n, c.Subject, c.HTML, c.Text, variables)
+	return err
+}
+
+const versionColumns = `template_id, version, subject, html, text, variables, created_at`
+
+func scanVersion(row pgx.CollectableRow) (Version, error) {
+	var v Version
+	err := row.Scan(&v.TemplateID, &v.Version, &v.Content.Subject, &v.Content.HTML, &v.Content.Text, &v.Variables, &v.CreatedAt)
+	return v, err
+}
+
+// Version reads one version.
+func (t *Templates) Version(ctx context.Context, ws, id uuid.UUID, n int) (Version, error) {
+	rows, _ := t.pool.Query(ctx, `
+		select `+versionColumns+` from template_versions
+		where workspace_id = $1 and template_id = $2 and version = $3`, ws, id, n)
+	found, err := pgx.CollectExactlyOneRow(rows, scanVersion)
+	return found, missing(err, "template version", "get template version")
+}
+
+// Versions reads a page of a template's versions, newest first.
+func (t *Templates) Versions(ctx context.Context, ws, id uuid.UUID, page lemma.Page) ([]Version, string, error) {
+	before, err := beforeVersion(page.Cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	if _, err := t.Get(ctx, ws, id); err != nil {
+		return nil, "", err
+	}
+	rows, _ := t.pool.Query(ctx, `
+		select `+versionColumns+` from template_versions
+		where workspace_id = $1 and template_id = $2 and ($3::int is null or version < $3)
+		order by version desc limit $4`, ws, id, before, page.Limit+1)
+	found, err := pgx.CollectRows(rows, scanVersion)
+	if err != nil {
+		return nil, "", fmt.Errorf("list template versions: %w", err)
+	}
+	if len(found) <= page.Limit {
+		return found, "", nil
+	}
+	found = found[:page.Limit]
+	return found, strconv.Itoa(found[page.Limit-1].Version), nil
+}
+
+func beforeVersion(cursor string) (*int, error) {
+	if cursor == "" {
+		return nil, nil
+	}
+	n, err := strconv.ParseInt(cursor, 10, 32)
+	if err != nil {
+		return nil, badCursor()
+	}
+	before := int(n)
+	return &before, nil
+}

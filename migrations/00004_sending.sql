@@ -1,0 +1,248 @@
+-- +goose Up
+-- Two append-only ledgers (notifications, attempts) and one lease (batches).
+-- Hot tables have no foreign keys: each would cost as much as the insert.
+
+-- What a batch of notifications is made from. Written once.
+create table contents (
+    workspace_id     uuid not null references workspaces (id),
+    id               uuid not null,
+    channel          text not null,
+    template_id      uuid not null,
+    template_version int not null,
+    from_name        text not null,
+    from_email       text not null,
+    reply_to         text not null,
+    headers          jsonb not null,
+    created_at       timestamptz not null default now(),
+    primary key (workspace_id, id),
+    foreign key (workspace_id, template_id, template_version) references template_versions (workspace_id, template_id, version)
+);
+
+-- The intents: one row per recipient of an origin (a campaign), written once
+-- and never updated. A person who is not to be written to has a row as well,
+-- with the reason and without a batch, so that the audience is the number of rows.
+create table notifications (
+    workspace_id uuid not null,
+    origin_id    uuid not null,
+    key          uuid not null,               -- 16 bytes of SHA-256; see lemma.Key
+    batch_id     uuid,
+    ordinal      smallint,
+    profile_key  text not null,
+    address      text,
+    payload      text,                        -- the columns that the template uses, a JSON object; text is cheaper than jsonb here
+    skip_reason  text constraint notifications_skip_reason check (skip_reason in
+        ('missing_address', 'invalid_address', 'duplicate_address', 'unsubscribed', 'invalid_key')),
+    created_at   timestamptz not null default now(),
+    -- Campaign!AtMostOneNotificationPerRecipient, FlowEngine!AtMostOneNotificationPerNode
+    constraint notifications_pkey primary key (workspace_id, origin_id, key),
+    -- Batch!OneRowPerOrdinal: what attempts are keyed by names one notification
+    constraint notifications_ordinal unique (workspace_id, origin_id, batch_id, ordinal),
+    -- Campaign!BooksBalance: in a batch, or skipped, never both and never neither
+    constraint notifications_place check (
+        (skip_reason is null and batch_id is not null and ordinal is not null and address is not null)
+        or (skip_reason is not null and batch_id is null and ordinal is null))
+) partition by range (origin_id);
+create table notifications_default partition of notifications default;
+create index notifications_skipped on notifications (workspace_id, origin_id, key) where skip_reason is not null;
+
+-- The only hot rows: one per some hundreds of notifications.
+create table batches (
+    workspace_id   uuid not null,
+    origin_id      uuid not null,
+    id             uuid not null,
+    root_id        uuid not null,             -- the batch that its notifications name: itself, or for a retry the first
+    provider_id    uuid not null,
+    content_id     uuid not null,
+    size           smallint not null check (size > 0),
+    attempt        smallint not null default 1,
+    max_attempts   smallint not null,         -- 1: at_most_once, 2: at_least_once
+    state          text not null default 'ready'
+        constraint batches_state check (state in ('ready', 'leased', 'done', 'cancelled', 'expired')),
+    gate           text not null default 'open'
+        constraint batches_gate check (gate in ('open', 'held', 'cancelled')), -- what pause and cancel write
+    due_at         timestamptz not null default now(),
+    expires_at     timestamptz,
+    leased_by      text,                      -- worker/claim: fresh for every claim
+    lease_until    timestamptz,
+    called_through smallint not null default -1, -- rows beyond it were surely not called under this lease
+    open           smallint[],                -- ordinals without an end; null while that is all of them
+    deferred       smallint[] not null default '{}', -- called under this lease and surely not accepted
+    deferrals      smallint not null default 0,
+    rung_at        timestamptz not null default now(),
+    sent           smallint not null default 0,
+    failed         smallint not null default 0,
+    orphaned       smallint not null default 0,
+    skipped        smallint not null default 0,
+    cancelled      smallint not null default 0,
+    retried        smallint not null default 0, -- unknown, and handed to a retry batch
+    skips          jsonb not null default '{}', -- the reasons of skipped
+    created_at     timestamptz not null default now(),
+    finished_at    timestamptz,
+    constraint batches_pkey primary key (workspace_id, origin_id, id),
+    -- SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy
+    constraint batches_attempt check (attempt between 1 and 2 and max_attempts between 1 and 2 and attempt <= max_attempts),
+    -- SendingEngine!OnlyOwnerCommits: leased exactly while somebody holds it
+    constraint batches_lease check ((state = 'leased') = (leased_by is not null) and (leased_by is null) = (lease_until is null)),
+    -- Campaign!BooksBalance: no row is counted twice
+    constraint batches_books check (sent + failed + orphaned + skipped + cancelled + retried <= size),
+    -- Batch!NoRowLeftBehind: a batch ends only with every row at its end
+    constraint batches_end check (state in ('ready', 'leased') or sent + failed + orphaned + skipped + cancelled + retried = size),
+    constraint batches_root check ((attempt = 1) = (root_id = id))
+) partition by range (origin_id);
+create table batches_default partition of batches default
+    with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+create index batches_ready on batches (due_at) where state = 'ready';
+-- Without lease_until in it, so that renewing a lease stays a heap-only update.
+create index batches_leased on batches (id) where state = 'leased';
+create index batches_retries on batches (workspace_id, origin_id, root_id) where attempt = 2;
+
+-- What came of each call, appended. Keyed by the root batch and the ordinal,
+-- which name one notification for ever.
+create table attempts (
+    workspace_id uuid not null,
+    batch_id     uuid not null,               -- the root batch
+    ordinal      smallint not null,
+    attempt      smallint not null,
+    outcome      text not null,
+    final        boolean not null,
+    basis        text not null,               -- what we know it by
+    reason       text,
+    code         smallint,                    -- the carrier's reply code
+    carrier_id   text,                        -- what the carrier calls the message
+    detail       text,                        -- the carrier's words, shortened
+    at           timestamptz not null default now(),
+    -- SendingEngine!OneOutcomePerAttempt
+    constraint attempts_pkey primary key (workspace_id, batch_id, ordinal, attempt),
+    -- SendingEngine!BoundedSendCount: a third attempt cannot be written down
+    constraint attempts_bound check (attempt between 1 and 2),
+    constraint attempts_outcome check (outcome in ('accepted', 'rejected', 'refused', 'unknown', 'skipped')),
+    constraint attempts_basis check (basis in ('response', 'evidence', 'reaper', 'gate')),
+    -- SendingEngine!TerminalStable: only a first attempt of unknown outcome may be followed
+    constraint attempts_final check (final or (outcome = 'unknown' and attempt = 1))
+) partition by range (batch_id);
+create table attempts_default partition of attempts default;
+create index attempts_ended_badly on attempts (workspace_id, batch_id, ordinal) where outcome <> 'accepted';
+
+-- What became of a batch, appended: who claimed it, which windows were opened,
+-- how it was given back. One row for some hundreds of notifications.
+create table batch_log (
+    workspace_id uuid not null,
+    batch_id     uuid not null,
+    at           timestamptz not null default clock_timestamp(),
+    event        text not null constraint batch_log_event check (event in
+        ('claimed', 'window', 'finished', 'released', 'deferred', 'in_doubt', 'reaped', 'expired', 'cancelled', 'lost')),
+    token        text,
+    first        smallint,                    -- the window's first and last ordinal
+    last         smallint,
+    until        timestamptz,                 -- the lease's end, or when it is due again
+    detail       text
+);
+create index batch_log_batch on batch_log (workspace_id, batch_id, at);
+
+-- What carriers say: today the replies that came too late to be committed and
+-- refusals that did not end a row. No foreign key: it may come before our
+-- commit, or for nobody we know.
+create table provider_events (
+    workspace_id    uuid not null,
+    id              uuid not null,
+    provider_id     uuid not null,
+    source          text not null,            -- 'response', or the carrier's webhook
+    source_event_id text not null,            -- 'unknown' when it has none
+    batch_id        uuid,                     -- the root batch, with ordinal: the notification
+    ordinal         smallint,
+    attempt         smallint,
+    kind            text not null constraint provider_events_kind check (kind in ('accepted', 'rejected', 'deferred')),
+    code            smallint,
+    carrier_id      text,
+    detail          text,
+    occurred_at     timestamptz not null,
+    recorded_at     timestamptz not null default now(),
+    primary key (workspace_id, id)
+);
+-- ProviderEvents!AppliedOnce
+create unique index provider_events_once on provider_events (workspace_id, source, source_event_id) where source_event_id <> 'unknown';
+create index provider_events_row on provider_events (workspace_id, batch_id, ordinal);
+
+-- What a person found out about an orphan. The first word stands; the
+-- notification stays orphaned and is never sent again.
+create table resolutions (
+    workspace_id uuid not null,
+    origin_id    uuid not null,
+    key          uuid not null,
+    resolution   text not null check (resolution in ('sent', 'not_sent')),
+    note         text not null default '',
+    api_key_id   uuid not null,
+    at           timestamptz not null default now(),
+    primary key (workspace_id, origin_id, key)
+);
+
+-- One row per chunk of a fan-out: the second set of books, to hold against the batches.
+create table fanout_chunks (
+    workspace_id uuid not null,
+    origin_id    uuid not null,
+    id           uuid not null,
+    run          int not null,
+    created      int not null,                -- notifications really inserted
+    skipped      jsonb not null default '{}', -- reason -> rows really inserted
+    at           timestamptz not null default now(),
+    primary key (workspace_id, origin_id, id)
+);
+
+-- The status of a notification is derived here and nowhere else: worker,
+-- reaper and API read this view.
+--   skipped    it has a reason instead of a batch, or a gate ended it before any call
+--   sent       the last attempt was accepted
+--   failed     surely not accepted, and no attempt before it is in doubt (an
+--              unknown first attempt may turn out rejected before the second)
+--   orphaned   in doubt, and the budget is spent
+--   cancelled  its batch was cancelled before it was called
+--   processing in a window that is open now
+--   pending    none of these
+create view notification_status as
+select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key, n.address, n.created_at,
+       b.id as current_batch_id, b.provider_id, b.content_id, b.due_at, b.expires_at,
+       coalesce(a.attempt, 0) as attempts,
+       case
+           when n.skip_reason is not null then 'skipped'
+           when a.final and a.outcome = 'accepted' then 'sent'
+           when a.final and a.reason = 'first_attempt_rejected' then 'failed'
+           when a.final and (a.outcome = 'unknown' or a.attempt = 2) then 'orphaned'
+           when a.final and a.outcome = 'skipped' then 'skipped'
+           when a.final then 'failed'
+           when b.state in ('cancelled', 'expired') and b.attempt = 2 then 'orphaned'
+           when b.state = 'cancelled' then 'cancelled'
+           when b.state = 'expired' then 'skipped'
+           when b.state = 'leased' and n.ordinal <= b.called_through
+                and not n.ordinal = any(b.deferred)
+                and (b.open is null or n.ordinal = any(b.open)) then 'processing'
+           else 'pending'
+       end as status,
+       case
+           when n.skip_reason is not null then n.skip_reason
+           when a.final and a.reason = 'first_attempt_rejected' then a.reason
+           when a.final and a.outcome <> 'accepted' and a.attempt = 2 and a.outcome <> 'unknown' then 'unknown_then_' || a.outcome
+           when a.final and a.outcome <> 'accepted' then coalesce(a.reason, a.outcome)
+           when b.state = 'cancelled' and b.attempt = 2 then 'unknown_then_cancelled'
+           when b.state = 'expired' and b.attempt = 2 then 'unknown_then_expired'
+           when b.state = 'cancelled' then 'cancelled'
+           when b.state = 'expired' then 'expired'
+       end as reason,
+       a.at as ended_at, a.code, a.carrier_id, a.detail,
+       r.resolution, r.at as resolved_at
+from notifications n
+left join lateral (
+    select * from attempts a
+    where a.workspace_id = n.workspace_id and a.batch_id = n.batch_id and a.ordinal = n.ordinal
+    order by a.attempt desc limit 1
+) a on true
+left join lateral (
+    select * from batches b
+    where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id
+      and (b.id = n.batch_id or (b.root_id = n.batch_id and b.attempt = 2 and a.attempt is not null and n.ordinal = any(b.open)))
+    order by b.attempt desc limit 1
+) b on true
+left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key;
+
+-- +goose Down
+drop view notification_status;
+drop table fanout_chunks, resolutions, provider_events, batch_log, attempts, batches, notifications, contents;

@@ -1,0 +1,96 @@
+package migrations
+
+import "slices"
+
+// want is a constraint or a unique index that must stand.
+type want struct {
+	table, name string
+	promise     string
+	// definition is Postgres's own wording of it (pg_get_constraintdef, or
+	// pg_get_indexdef from USING on), and behind NULLABLE those of its columns
+	// that may be null: a check is satisfied by null.
+	definition string
+}
+
+// expected is every constraint and unique index that a promise rests on. A
+// migration that changes one changes this list.
+var expected = []want{
+	{"notifications", "notifications_pkey", "Campaign!AtMostOneNotificationPerRecipient",
+		`PRIMARY KEY (workspace_id, origin_id, key)`},
+	{"notifications", "notifications_ordinal", "Batch!OneRowPerOrdinal",
+		`UNIQUE (workspace_id, origin_id, batch_id, ordinal) NULLABLE batch_id, ordinal`},
+	{"notifications", "notifications_place", "Campaign!BooksBalance",
+		`CHECK ((((skip_reason IS NULL) AND (batch_id IS NOT NULL) AND (ordinal IS NOT NULL) AND (address IS NOT NULL)) OR ((skip_reason IS NOT NULL) AND (batch_id IS NULL) AND (ordinal IS NULL)))) NULLABLE address, batch_id, ordinal, skip_reason`},
+	{"notifications", "notifications_skip_reason", "skip reasons are a closed list",
+		`CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'unsubscribed'::text, 'invalid_key'::text]))) NULLABLE skip_reason`},
+
+	{"batches", "batches_pkey", "SendingEngine!OnlyOwnerCommits",
+		`PRIMARY KEY (workspace_id, origin_id, id)`},
+	{"batches", "batches_attempt", "SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy",
+		`CHECK ((((attempt >= 1) AND (attempt <= 2)) AND ((max_attempts >= 1) AND (max_attempts <= 2)) AND (attempt <= max_attempts)))`},
+	{"batches", "batches_lease", "SendingEngine!OnlyOwnerCommits",
+		`CHECK ((((state = 'leased'::text) = (leased_by IS NOT NULL)) AND ((leased_by IS NULL) = (lease_until IS NULL)))) NULLABLE lease_until, leased_by`},
+	{"batches", "batches_root", "Batch!OneRowPerOrdinal",
+		`CHECK (((attempt = 1) = (root_id = id)))`},
+	{"batches", "batches_books", "Campaign!BooksBalance",
+		`CHECK (((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) <= size))`},
+	{"batches", "batches_end", "Batch!NoRowLeftBehind",
+		`CHECK (((state = ANY (ARRAY['ready'::text, 'leased'::text])) OR ((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) = size)))`},
+	{"batches", "batches_state", "the states of a batch are a closed list",
+		`CHECK ((state = ANY (ARRAY['ready'::text, 'leased'::text, 'done'::text, 'cancelled'::text, 'expired'::text])))`},
+	{"batches", "batches_gate", "the gates of a batch are a closed list",
+		`CHECK ((gate = ANY (ARRAY['open'::text, 'held'::text, 'cancelled'::text])))`},
+
+	{"attempts", "attempts_pkey", "SendingEngine!OneOutcomePerAttempt",
+		`PRIMARY KEY (workspace_id, batch_id, ordinal, attempt)`},
+	{"attempts", "attempts_bound", "SendingEngine!BoundedSendCount",
+		`CHECK (((attempt >= 1) AND (attempt <= 2)))`},
+	{"attempts", "attempts_final", "SendingEngine!TerminalStable",
+		`CHECK ((final OR ((outcome = 'unknown'::text) AND (attempt = 1))))`},
+	{"attempts", "attempts_outcome", "outcomes are a closed list",
+		`CHECK ((outcome = ANY (ARRAY['accepted'::text, 'rejected'::text, 'refused'::text, 'unknown'::text, 'skipped'::text])))`},
+	{"attempts", "attempts_basis", "what an outcome is known by is a closed list",
+		`CHECK ((basis = ANY (ARRAY['response'::text, 'evidence'::text, 'reaper'::text, 'gate'::text])))`},
+
+	{"provider_events", "provider_events_once", "ProviderEvents!AppliedOnce",
+		`UNIQUE USING btree (workspace_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text)`},
+	{"provider_events", "provider_events_kind", "kinds of evidence are a closed list",
+		`CHECK ((kind = ANY (ARRAY['accepted'::text, 'rejected'::text, 'deferred'::text])))`},
+	{"resolutions", "resolutions_pkey", "the first word about an orphan stands",
+		`PRIMARY KEY (workspace_id, origin_id, key)`},
+	{"fanout_chunks", "fanout_chunks_pkey", "Campaign!BooksBalance",
+		`PRIMARY KEY (workspace_id, origin_id, id)`},
+	{"contents", "contents_pkey", "two attempts say the same bytes",
+		`PRIMARY KEY (workspace_id, id)`},
+
+	{"campaigns", "campaigns_pkey", "a repeated request makes one campaign",
+		`PRIMARY KEY (workspace_id, id)`},
+	{"campaigns", "campaigns_status", "the states of a campaign are a closed list",
+		`CHECK ((status = ANY (ARRAY['draft'::text, 'scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text, 'completed'::text, 'cancelled'::text, 'failed'::text])))`},
+	{"campaigns", "campaigns_scheduled", "what is scheduled is due at some time",
+		`CHECK (((status <> 'scheduled'::text) OR (scheduled_at IS NOT NULL))) NULLABLE scheduled_at`},
+	{"fanouts", "fanouts_pkey", "a campaign has one fan-out",
+		`PRIMARY KEY (workspace_id, campaign_id)`},
+	{"fanouts", "fanouts_lease", "a fan-out is leased exactly while somebody holds it",
+		`CHECK (((leased_by IS NULL) = (lease_until IS NULL))) NULLABLE lease_until, leased_by`},
+	{"template_versions", "template_versions_pkey", "two attempts say the same bytes",
+		`PRIMARY KEY (workspace_id, template_id, version)`},
+	{"provider_meters", "provider_meters_pkey", "all nodes share one rate",
+		`PRIMARY KEY (workspace_id, provider_id)`},
+
+	{"idempotency_keys", "idempotency_keys_pkey", "a repeated POST acts once",
+		`PRIMARY KEY (workspace_id, key)`},
+	{"api_keys", "api_keys_hash", "a key opens one workspace",
+		`UNIQUE (hash)`},
+}
+
+// expectedTables are the tables of the list, each once.
+func expectedTables() []string {
+	var tables []string
+	for _, w := range expected {
+		if !slices.Contains(tables, w.table) {
+			tables = append(tables, w.table)
+		}
+	}
+	return tables
+}

@@ -1,0 +1,27 @@
+package migrations
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Want is an expectation, for tests that take it away.
+type Want struct{ Table, Name, Promise, Definition string }
+
+// Expected lists the expectations.
+func Expected() []Want {
+	var all []Want
+	for _, w := range expected {
+		all = append(all, Want{w.table, w.name, w.promise, w.definition})
+	}
+	return all
+}
+
+// GuardsIn checks the guards as a transaction sees them.
+func GuardsIn(ctx context.Context, tx pgx.Tx, o GuardOptions) ([]Guard, error) {
+	return catalogGuards(ctx, tx, o)
+}
+
+// LockKey is the advisory lock of whoever changes the schema.
+const LockKey = lockKey

@@ -1,0 +1,215 @@
+package migrations_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma/migrations"
+	"lemma/pgtest"
+)
+
+// inTest are the options of databases that live as long as one test.
+var inTest = migrations.GuardOptions{AllowNoFsync: true}
+
+func red(guards []migrations.Guard) []string {
+	var names []string
+	for _, g := range guards {
+		if !g.OK {
+			names = append(names, g.Name)
+		}
+	}
+	return names
+}
+
+func TestGuardsStandAfterMigration(t *testing.T) {
+	t.Parallel()
+	guards, err := migrations.Guards(t.Context(), pgtest.DB(t), inTest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Red(guards); err != nil {
+		t.Error(err)
+	}
+	if want := len(migrations.Expected()) + 6; len(guards) != want {
+		t.Errorf("%d guards were checked instead of %d", len(guards), want)
+	}
+}
+
+func TestEmptyDatabaseIsRed(t *testing.T) {
+	t.Parallel()
+	guards, err := migrations.Guards(t.Context(), pgtest.Empty(t), inTest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := len(red(guards)), len(migrations.Expected())+2; got != want {
+		t.Errorf("%d guards are red instead of %d: %v", got, want, red(guards))
+	}
+}
+
+// hurt changes the schema in a transaction that is rolled back, and says which
+// guards are red then.
+func hurt(t *testing.T, pool *pgxpool.Pool, statements ...string) []string {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	for _, sql := range statements {
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	guards, err := migrations.GuardsIn(t.Context(), tx, inTest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return red(guards)
+}
+
+// drop takes a rule away, with the foreign keys that lean on it.
+func drop(w migrations.Want) string {
+	if strings.Contains(w.Definition, "USING") {
+		return "drop index " + w.Name
+	}
+	return fmt.Sprintf("alter table %s drop constraint %s cascade", w.Table, w.Name)
+}
+
+func TestEveryGuardIsMissed(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	for _, w := range migrations.Expected() {
+		if got := hurt(t, pool, drop(w)); len(got) != 1 || got[0] != w.Name {
+			t.Errorf("without %s these guards are red: %v", w.Name, got)
+		}
+	}
+}
+
+func TestWeakerGuardIsSeen(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	for _, w := range migrations.Expected() {
+		for how, weaker := range weakened(w) {
+			if got := hurt(t, pool, drop(w), weaker); len(got) != 1 || got[0] != w.Name {
+				t.Errorf("%s %s: these guards are red: %v", w.Name, how, got)
+			}
+		}
+	}
+}
+
+// weakened are ways to have something of the same name that guards less.
+func weakened(w migrations.Want) map[string]string {
+	add := fmt.Sprintf("alter table %s add constraint %s ", w.Table, w.Name)
+	definition, _, _ := strings.Cut(w.Definition, " NULLABLE")
+	switch {
+	case strings.HasPrefix(definition, "CHECK"):
+		return map[string]string{
+			"always true": add + "check (true)",
+			"not valid":   add + definition + " not valid",
+		}
+	case strings.HasPrefix(definition, "UNIQUE USING"):
+		on := strings.TrimPrefix(definition, "UNIQUE ")
+		columns, _, _ := strings.Cut(on, " WHERE")
+		return map[string]string{
+			"not unique":        fmt.Sprintf("create index %s on %s %s", w.Name, w.Table, on),
+			"another predicate": fmt.Sprintf("create unique index %s on %s %s where source_event_id = 'x'", w.Name, w.Table, columns),
+			"another column":    fmt.Sprintf("create unique index %s on %s (workspace_id, id) where source_event_id <> 'unknown'", w.Name, w.Table),
+		}
+	case strings.Contains(w.Definition, "workspace_id"):
+		return map[string]string{
+			"in another order": add + strings.Replace(definition, "workspace_id, ", "", 1)[:len(definition)-len("workspace_id, )")] + ", workspace_id)",
+			"deferrable":       add + definition + " deferrable",
+		}
+	}
+	return map[string]string{"deferrable": add + definition + " deferrable"}
+}
+
+func TestOtherWaysToLoseAGuard(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	partition := "attempts_default"
+	for name, c := range map[string]struct {
+		do   []string
+		want string
+	}{
+		"a nullable column slips through a check": {
+			do: []string{"alter table batches alter column max_attempts drop not null"}, want: "batches_attempt"},
+		"a partition without the constraint": { // Postgres refuses to take it away; a restored or hand-attached table can lack it
+			do: []string{"delete from pg_constraint where conname = 'attempts_bound' and conrelid = '" + partition + "'::regclass"}, want: "attempts_bound"},
+		"an unlogged table": {
+			do: []string{"alter table resolutions set unlogged"}, want: "logged tables"},
+		"an unlogged partition": {
+			do: []string{"alter table " + partition + " set unlogged"}, want: "logged tables"},
+		"an index that a failed build left": {
+			do: []string{"update pg_index set indisvalid = false where indexrelid = 'provider_events_once'::regclass"}, want: "provider_events_once"},
+		"an index of a partition that a failed build left": {
+			do: []string{"update pg_index set indisvalid = false where indexrelid = 'notifications_default_pkey'::regclass"}, want: "notifications_pkey"},
+		"a migration that was not applied": {
+			do: []string{"delete from goose_db_version where version_id = 3"}, want: "migrations"},
+		"commits that do not wait for the disk": {
+			do: []string{"set local synchronous_commit = off"}, want: "synchronous_commit"},
+	} {
+		if got := hurt(t, pool, c.do...); len(got) != 1 || got[0] != c.want {
+			t.Errorf("%s: these guards are red: %v", name, got)
+		}
+	}
+}
+
+func TestSettingsOfProduction(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	guards, err := migrations.Guards(t.Context(), pool, migrations.GuardOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := red(guards); len(got) != 1 || got[0] != "fsync" {
+		t.Errorf("on a cluster with fsync off these guards are red: %v", got)
+	}
+}
+
+func TestRiverWithoutItsNewestMigration(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	if _, err := pool.Exec(t.Context(), "delete from river_migration where version = (select max(version) from river_migration)"); err != nil {
+		t.Fatal(err)
+	}
+	guards, err := migrations.Guards(t.Context(), pool, inTest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := red(guards); len(got) != 1 || got[0] != "river migrations" {
+		t.Errorf("these guards are red: %v", got)
+	}
+}
+
+// The database, the list in Go and the comments tell the same story.
+func TestPromisesAreWrittenOnTheConstraints(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	rows, err := pool.Query(t.Context(), `
+		select conname::text, obj_description(oid, 'pg_constraint') from pg_constraint where obj_description(oid, 'pg_constraint') like '%!%'
+		union all
+		select relname::text, obj_description(oid, 'pg_class') from pg_class where relkind = 'i' and obj_description(oid, 'pg_class') like '%!%'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	comments := map[string]string{}
+	var name, comment string
+	if _, err := pgx.ForEachRow(rows, []any{&name, &comment}, func() error { comments[name] = comment; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range migrations.Expected() {
+		if strings.Contains(w.Promise, "!") && comments[w.Name] != w.Promise {
+			t.Errorf("%s guards %s, its comment says %q", w.Name, w.Promise, comments[w.Name])
+		}
+		delete(comments, w.Name)
+	}
+	if len(comments) > 0 {
+		t.Errorf("these promises are not in the expected list: %v", comments)
+	}
+}

@@ -1,0 +1,195 @@
+// Package migrations lays the foundations: it promises that the schema under a
+// running Lemma is the one its rooms were written for, however many nodes
+// start at once, and that every constraint which a promise rests on is there,
+// valid and the right one (Guards).
+//
+// Changes are the numbered SQL files beside this text, applied in order and
+// never edited once released; what they add up to is in schema.sql. River's
+// own tables are migrated by River's own migrator.
+package migrations
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+)
+
+//go:embed 0*.sql
+var files embed.FS
+
+// lockKey is the advisory lock that whoever changes the schema holds.
+const lockKey = 0x6c656d6d61 // "lemma"
+
+// Up brings the database to the newest schema: our migrations, River's, and
+// the partitions of the months to come. It uses connections of its own,
+// without a statement timeout. Nodes that start at once wait for one another.
+func Up(ctx context.Context, pool *pgxpool.Pool) error {
+	own, err := ownPool(ctx, pool)
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	return locked(ctx, own, func() error {
+		if err := upOurs(ctx, own); err != nil {
+			return err
+		}
+		if err := upRiver(ctx, own); err != nil {
+			return err
+		}
+		return makePartitions(ctx, own, time.Now())
+	})
+}
+
+func ownPool(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
+	cfg := pool.Config()
+	cfg.MinConns, cfg.MinIdleConns, cfg.MaxConns = 0, 0, 4 // one holds the lock
+	cfg.ConnConfig.RuntimeParams["statement_timeout"] = "0"
+	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "0"
+	cfg.ConnConfig.RuntimeParams["application_name"] = "lemma migrate"
+	own, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open pool for migrations: %w", err)
+	}
+	return own, nil
+}
+
+func upOurs(ctx context.Context, pool *pgxpool.Pool) error {
+	db := stdlib.OpenDBFromPool(pool)
+	defer db.Close()
+	p, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return fmt.Errorf("read migrations: %w", err)
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
+}
+
+func upRiver(ctx context.Context, pool *pgxpool.Pool) error {
+	m, err := riverMigrator(pool)
+	if err != nil {
+		return err
+	}
+	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return fmt.Errorf("migrate river: %w", err)
+	}
+	return nil
+}
+
+func riverMigrator(pool *pgxpool.Pool) (*rivermigrate.Migrator[pgx.Tx], error) {
+	m, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, fmt.Errorf("read river's migrations: %w", err)
+	}
+	return m, nil
+}
+
+// locked runs f while this process holds the advisory lock. The lock is asked
+// for again and again instead of waited for: a waiting statement holds a
+// snapshot, which would stall a CREATE INDEX CONCURRENTLY of the holder.
+func locked(ctx context.Context, pool *pgxpool.Pool, f func() error) error {
+	conn, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
+	if err != nil {
+		return fmt.Errorf("connect for the migration lock: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) // which gives the lock back
+	for {
+		var got bool
+		if err := conn.QueryRow(ctx, "select pg_try_advisory_lock($1)", int64(lockKey)).Scan(&got); err != nil {
+			return fmt.Errorf("take the migration lock: %w", err)
+		}
+		if got {
+			return f()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the migration lock: %w", context.Cause(ctx))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Migration is one step and whether the database has taken it.
+type Migration struct {
+	Version   int64
+	Name      string
+	AppliedAt *time.Time // nil: it has not
+}
+
+// Status lists our migrations in order. It changes nothing, also when the
+// database is empty.
+func Status(ctx context.Context, q querier) ([]Migration, error) {
+	applied, err := appliedAt(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	names, err := fs.Glob(files, "*.sql")
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Migration, len(names))
+	for i, name := range names {
+		version, err := goose.NumericComponent(name)
+		if err != nil {
+			return nil, fmt.Errorf("read migrations: %w", err)
+		}
+		out[i] = Migration{Version: version, Name: name}
+		if at, ok := applied[version]; ok {
+			out[i].AppliedAt = &at
+		}
+	}
+	return out, nil
+}
+
+func appliedAt(ctx context.Context, q querier) (map[int64]time.Time, error) {
+	applied := map[int64]time.Time{}
+	// One statement cannot ask for a table that may be missing.
+	there, err := scalar[bool](ctx, q, "select to_regclass('goose_db_version') is not null")
+	if err != nil || !there {
+		return applied, err
+	}
+	rows, err := q.Query(ctx, "select version_id, max(tstamp)::timestamptz from goose_db_version where is_applied group by version_id")
+	if err != nil {
+		return nil, fmt.Errorf("read applied migrations: %w", err)
+	}
+	var version int64
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&version, &at}, func() error {
+		applied[version] = at
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read applied migrations: %w", err)
+	}
+	return applied, nil
+}
+
+// querier is a pool, a connection or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func scalar[T any](ctx context.Context, q querier, sql string, args ...any) (T, error) {
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		var none T
+		return none, fmt.Errorf("ask the catalog: %w", err)
+	}
+	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return v, fmt.Errorf("ask the catalog: %w", err)
+	}
+	return v, nil
+}

@@ -1,0 +1,398 @@
+-- What the migrations add up to. `make schema` writes this file; review it, do not run it.
+
+create table api_keys (
+    workspace_id uuid not null,
+    id uuid not null,
+    name text not null,
+    prefix text not null,
+    hash bytea not null,
+    scopes text[] not null,
+    created_at timestamp with time zone not null default now(),
+    last_used_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    constraint api_keys_pkey PRIMARY KEY (workspace_id, id),
+    constraint api_keys_hash UNIQUE (hash),
+    constraint api_keys_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    constraint api_keys_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+);
+
+create table attempts (
+    workspace_id uuid not null,
+    batch_id uuid not null,
+    ordinal smallint not null,
+    attempt smallint not null,
+    outcome text not null,
+    final boolean not null,
+    basis text not null,
+    reason text,
+    code smallint,
+    carrier_id text,
+    detail text,
+    at timestamp with time zone not null default now(),
+    constraint attempts_pkey PRIMARY KEY (workspace_id, batch_id, ordinal, attempt),
+    constraint attempts_basis CHECK ((basis = ANY (ARRAY['response'::text, 'evidence'::text, 'reaper'::text, 'gate'::text]))),
+    constraint attempts_bound CHECK (((attempt >= 1) AND (attempt <= 2))),
+    constraint attempts_final CHECK ((final OR ((outcome = 'unknown'::text) AND (attempt = 1)))),
+    constraint attempts_outcome CHECK ((outcome = ANY (ARRAY['accepted'::text, 'rejected'::text, 'refused'::text, 'unknown'::text, 'skipped'::text])))
+) partition by RANGE (batch_id);
+
+create table attempts_default partition of attempts default;
+
+create table audiences (
+    workspace_id uuid not null,
+    id uuid not null,
+    data_source_id uuid not null,
+    name text not null,
+    sql text not null,
+    key_column text not null,
+    email_column text not null,
+    opted_out_column text,
+    columns jsonb not null,
+    version integer not null default 1,
+    created_at timestamp with time zone not null default now(),
+    updated_at timestamp with time zone not null default now(),
+    constraint audiences_pkey PRIMARY KEY (workspace_id, id),
+    constraint audiences_name UNIQUE (workspace_id, name),
+    constraint audiences_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    constraint audiences_workspace_id_data_source_id_fkey FOREIGN KEY (workspace_id, data_source_id) REFERENCES data_sources(workspace_id, id)
+);
+
+create table batch_log (
+    workspace_id uuid not null,
+    batch_id uuid not null,
+    at timestamp with time zone not null default clock_timestamp(),
+    event text not null,
+    token text,
+    first smallint,
+    last smallint,
+    until timestamp with time zone,
+    detail text,
+    constraint batch_log_event CHECK ((event = ANY (ARRAY['claimed'::text, 'window'::text, 'finished'::text, 'released'::text, 'deferred'::text, 'in_doubt'::text, 'reaped'::text, 'expired'::text, 'cancelled'::text, 'lost'::text])))
+);
+
+create table batches (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    id uuid not null,
+    root_id uuid not null,
+    provider_id uuid not null,
+    content_id uuid not null,
+    size smallint not null,
+    attempt smallint not null default 1,
+    max_attempts smallint not null,
+    state text not null default 'ready'::text,
+    gate text not null default 'open'::text,
+    due_at timestamp with time zone not null default now(),
+    expires_at timestamp with time zone,
+    leased_by text,
+    lease_until timestamp with time zone,
+    called_through smallint not null default '-1'::integer,
+    open smallint[],
+    deferred smallint[] not null default '{}'::smallint[],
+    deferrals smallint not null default 0,
+    rung_at timestamp with time zone not null default now(),
+    sent smallint not null default 0,
+    failed smallint not null default 0,
+    orphaned smallint not null default 0,
+    skipped smallint not null default 0,
+    cancelled smallint not null default 0,
+    retried smallint not null default 0,
+    skips jsonb not null default '{}'::jsonb,
+    created_at timestamp with time zone not null default now(),
+    finished_at timestamp with time zone,
+    constraint batches_pkey PRIMARY KEY (workspace_id, origin_id, id),
+    constraint batches_attempt CHECK ((((attempt >= 1) AND (attempt <= 2)) AND ((max_attempts >= 1) AND (max_attempts <= 2)) AND (attempt <= max_attempts))),
+    constraint batches_books CHECK (((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) <= size)),
+    constraint batches_end CHECK (((state = ANY (ARRAY['ready'::text, 'leased'::text])) OR ((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) = size))),
+    constraint batches_gate CHECK ((gate = ANY (ARRAY['open'::text, 'held'::text, 'cancelled'::text]))),
+    constraint batches_lease CHECK ((((state = 'leased'::text) = (leased_by IS NOT NULL)) AND ((leased_by IS NULL) = (lease_until IS NULL)))),
+    constraint batches_root CHECK (((attempt = 1) = (root_id = id))),
+    constraint batches_size_check CHECK ((size > 0)),
+    constraint batches_state CHECK ((state = ANY (ARRAY['ready'::text, 'leased'::text, 'done'::text, 'cancelled'::text, 'expired'::text])))
+) partition by RANGE (origin_id);
+
+create table batches_default partition of batches default with (fillfactor=70, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000);
+
+create table campaigns (
+    workspace_id uuid not null,
+    id uuid not null,
+    name text not null,
+    status text not null default 'draft'::text,
+    status_reason text,
+    status_detail text,
+    audience_id uuid not null,
+    template_id uuid not null,
+    template_version integer not null,
+    provider_id uuid not null,
+    strategy text not null default 'at_least_once'::text,
+    from_name text not null default ''::text,
+    from_email text not null,
+    reply_to text not null default ''::text,
+    headers jsonb not null default '{}'::jsonb,
+    metadata jsonb not null default '{}'::jsonb,
+    scheduled_at timestamp with time zone,
+    send_deadline timestamp with time zone,
+    started_at timestamp with time zone,
+    sending_at timestamp with time zone,
+    paused_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    version integer not null default 1,
+    created_at timestamp with time zone not null default now(),
+    updated_at timestamp with time zone not null default now(),
+    constraint campaigns_pkey PRIMARY KEY (workspace_id, id),
+    constraint campaigns_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    constraint campaigns_scheduled CHECK (((status <> 'scheduled'::text) OR (scheduled_at IS NOT NULL))),
+    constraint campaigns_status CHECK ((status = ANY (ARRAY['draft'::text, 'scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text, 'completed'::text, 'cancelled'::text, 'failed'::text]))),
+    constraint campaigns_strategy_check CHECK ((strategy = ANY (ARRAY['at_least_once'::text, 'at_most_once'::text]))),
+    constraint campaigns_workspace_id_audience_id_fkey FOREIGN KEY (workspace_id, audience_id) REFERENCES audiences(workspace_id, id),
+    constraint campaigns_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id),
+    constraint campaigns_workspace_id_provider_id_fkey FOREIGN KEY (workspace_id, provider_id) REFERENCES providers(workspace_id, id),
+    constraint campaigns_workspace_id_template_id_template_version_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version)
+);
+
+create table contents (
+    workspace_id uuid not null,
+    id uuid not null,
+    channel text not null,
+    template_id uuid not null,
+    template_version integer not null,
+    from_name text not null,
+    from_email text not null,
+    reply_to text not null,
+    headers jsonb not null,
+    created_at timestamp with time zone not null default now(),
+    constraint contents_pkey PRIMARY KEY (workspace_id, id),
+    constraint contents_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id),
+    constraint contents_workspace_id_template_id_template_version_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version)
+);
+
+create table data_sources (
+    workspace_id uuid not null,
+    id uuid not null,
+    name text not null,
+    kind text not null,
+    address text not null,
+    dsn bytea not null,
+    status text not null default 'untested'::text,
+    tested_at timestamp with time zone,
+    test_error text,
+    version integer not null default 1,
+    created_at timestamp with time zone not null default now(),
+    updated_at timestamp with time zone not null default now(),
+    constraint data_sources_pkey PRIMARY KEY (workspace_id, id),
+    constraint data_sources_name UNIQUE (workspace_id, name),
+    constraint data_sources_kind_check CHECK ((kind = ANY (ARRAY['postgres'::text, 'mysql'::text]))),
+    constraint data_sources_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    constraint data_sources_status_check CHECK ((status = ANY (ARRAY['untested'::text, 'ok'::text, 'failed'::text]))),
+    constraint data_sources_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+);
+
+create table fanout_chunks (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    id uuid not null,
+    run integer not null,
+    created integer not null,
+    skipped jsonb not null default '{}'::jsonb,
+    at timestamp with time zone not null default now(),
+    constraint fanout_chunks_pkey PRIMARY KEY (workspace_id, origin_id, id)
+);
+
+create table fanouts (
+    workspace_id uuid not null,
+    campaign_id uuid not null,
+    leased_by text,
+    lease_until timestamp with time zone,
+    runs integer not null default 0,
+    failures integer not null default 0,
+    retry_at timestamp with time zone not null default now(),
+    finished_at timestamp with time zone,
+    rows_read bigint,
+    constraint fanouts_pkey PRIMARY KEY (workspace_id, campaign_id),
+    constraint fanouts_lease CHECK (((leased_by IS NULL) = (lease_until IS NULL))),
+    constraint fanouts_workspace_id_campaign_id_fkey FOREIGN KEY (workspace_id, campaign_id) REFERENCES campaigns(workspace_id, id)
+);
+
+create table idempotency_keys (
+    workspace_id uuid not null,
+    key text not null,
+    request_hash bytea not null,
+    locked_until timestamp with time zone not null,
+    status integer,
+    headers jsonb,
+    body bytea,
+    created_at timestamp with time zone not null default now(),
+    constraint idempotency_keys_pkey PRIMARY KEY (workspace_id, key),
+    constraint idempotency_keys_key_check CHECK (((length(key) >= 1) AND (length(key) <= 255))),
+    constraint idempotency_keys_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+);
+
+create table notifications (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    key uuid not null,
+    batch_id uuid,
+    ordinal smallint,
+    profile_key text not null,
+    address text,
+    payload text,
+    skip_reason text,
+    created_at timestamp with time zone not null default now(),
+    constraint notifications_pkey PRIMARY KEY (workspace_id, origin_id, key),
+    constraint notifications_ordinal UNIQUE (workspace_id, origin_id, batch_id, ordinal),
+    constraint notifications_place CHECK ((((skip_reason IS NULL) AND (batch_id IS NOT NULL) AND (ordinal IS NOT NULL) AND (address IS NOT NULL)) OR ((skip_reason IS NOT NULL) AND (batch_id IS NULL) AND (ordinal IS NULL)))),
+    constraint notifications_skip_reason CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'unsubscribed'::text, 'invalid_key'::text])))
+) partition by RANGE (origin_id);
+
+create table notifications_default partition of notifications default;
+
+create table provider_events (
+    workspace_id uuid not null,
+    id uuid not null,
+    provider_id uuid not null,
+    source text not null,
+    source_event_id text not null,
+    batch_id uuid,
+    ordinal smallint,
+    attempt smallint,
+    kind text not null,
+    code smallint,
+    carrier_id text,
+    detail text,
+    occurred_at timestamp with time zone not null,
+    recorded_at timestamp with time zone not null default now(),
+    constraint provider_events_pkey PRIMARY KEY (workspace_id, id),
+    constraint provider_events_kind CHECK ((kind = ANY (ARRAY['accepted'::text, 'rejected'::text, 'deferred'::text])))
+);
+
+create table provider_meters (
+    workspace_id uuid not null,
+    provider_id uuid not null,
+    next_free_at timestamp with time zone not null default '-infinity'::timestamp with time zone,
+    failures integer not null default 0,
+    last_error text,
+    failed_at timestamp with time zone,
+    constraint provider_meters_pkey PRIMARY KEY (workspace_id, provider_id),
+    constraint provider_meters_workspace_id_provider_id_fkey FOREIGN KEY (workspace_id, provider_id) REFERENCES providers(workspace_id, id) ON DELETE CASCADE
+) with (fillfactor=50);
+
+create table providers (
+    workspace_id uuid not null,
+    id uuid not null,
+    name text not null,
+    channel text not null,
+    kind text not null,
+    config jsonb not null,
+    secrets bytea,
+    rate_per_second double precision,
+    version integer not null default 1,
+    created_at timestamp with time zone not null default now(),
+    updated_at timestamp with time zone not null default now(),
+    constraint providers_pkey PRIMARY KEY (workspace_id, id),
+    constraint providers_name UNIQUE (workspace_id, name),
+    constraint providers_channel_check CHECK ((channel = 'email'::text)),
+    constraint providers_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    constraint providers_rate_per_second_check CHECK ((rate_per_second > (0)::double precision)),
+    constraint providers_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+);
+
+create table resolutions (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    key uuid not null,
+    resolution text not null,
+    note text not null default ''::text,
+    api_key_id uuid not null,
+    at timestamp with time zone not null default now(),
+    constraint resolutions_pkey PRIMARY KEY (workspace_id, origin_id, key),
+    constraint resolutions_resolution_check CHECK ((resolution = ANY (ARRAY['sent'::text, 'not_sent'::text])))
+);
+
+create table template_versions (
+    workspace_id uuid not null,
+    template_id uuid not null,
+    version integer not null,
+    subject text not null,
+    html text not null,
+    text text not null,
+    variables text[] not null,
+    created_at timestamp with time zone not null default now(),
+    constraint template_versions_pkey PRIMARY KEY (workspace_id, template_id, version),
+    constraint template_versions_version_check CHECK ((version >= 1)),
+    constraint template_versions_workspace_id_template_id_fkey FOREIGN KEY (workspace_id, template_id) REFERENCES templates(workspace_id, id) ON DELETE CASCADE
+);
+
+create table templates (
+    workspace_id uuid not null,
+    id uuid not null,
+    name text not null,
+    channel text not null,
+    version integer not null default 1,
+    created_at timestamp with time zone not null default now(),
+    updated_at timestamp with time zone not null default now(),
+    constraint templates_pkey PRIMARY KEY (workspace_id, id),
+    constraint templates_name UNIQUE (workspace_id, name),
+    constraint templates_channel_check CHECK ((channel = 'email'::text)),
+    constraint templates_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    constraint templates_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+);
+
+create table workspaces (
+    id uuid not null,
+    name text not null,
+    created_at timestamp with time zone not null default now(),
+    constraint workspaces_pkey PRIMARY KEY (id),
+    constraint workspaces_name UNIQUE (name),
+    constraint workspaces_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
+);
+
+-- view notification_status (
+--     workspace_id uuid,
+--     origin_id uuid,
+--     key uuid,
+--     batch_id uuid,
+--     ordinal smallint,
+--     profile_key text,
+--     address text,
+--     created_at timestamp with time zone,
+--     current_batch_id uuid,
+--     provider_id uuid,
+--     content_id uuid,
+--     due_at timestamp with time zone,
+--     expires_at timestamp with time zone,
+--     attempts integer,
+--     status text,
+--     reason text,
+--     ended_at timestamp with time zone,
+--     code smallint,
+--     carrier_id text,
+--     detail text,
+--     resolution text,
+--     resolved_at timestamp with time zone
+-- )
+
+CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);
+CREATE INDEX batch_log_batch ON batch_log USING btree (workspace_id, batch_id, at);
+CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (state = 'leased'::text);
+CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (state = 'ready'::text);
+CREATE INDEX batches_retries ON ONLY batches USING btree (workspace_id, origin_id, root_id) WHERE (attempt = 2);
+CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
+CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
+CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);
+CREATE UNIQUE INDEX provider_events_once ON provider_events USING btree (workspace_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
+CREATE INDEX provider_events_row ON provider_events USING btree (workspace_id, batch_id, ordinal);
+
+comment on constraint attempts_bound on attempts is 'SendingEngine!BoundedSendCount';
+comment on constraint attempts_final on attempts is 'SendingEngine!TerminalStable';
+comment on constraint attempts_pkey on attempts is 'SendingEngine!OneOutcomePerAttempt';
+comment on constraint batches_attempt on batches is 'SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy';
+comment on constraint batches_books on batches is 'Campaign!BooksBalance';
+comment on constraint batches_end on batches is 'Batch!NoRowLeftBehind';
+comment on constraint batches_lease on batches is 'SendingEngine!OnlyOwnerCommits';
+comment on constraint batches_pkey on batches is 'SendingEngine!OnlyOwnerCommits';
+comment on constraint batches_root on batches is 'Batch!OneRowPerOrdinal';
+comment on constraint fanout_chunks_pkey on fanout_chunks is 'Campaign!BooksBalance';
+comment on constraint notifications_ordinal on notifications is 'Batch!OneRowPerOrdinal';
+comment on constraint notifications_pkey on notifications is 'Campaign!AtMostOneNotificationPerRecipient';
+comment on constraint notifications_place on notifications is 'Campaign!BooksBalance';
+comment on index provider_events_once is 'ProviderEvents!AppliedOnce';

@@ -1,0 +1,65 @@
+package migrations_test
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lemma/migrations"
+	"lemma/pgtest"
+)
+
+var update = flag.Bool("update", false, "write schema.sql instead of comparing with it")
+
+func TestSchemaDump(t *testing.T) {
+	t.Parallel()
+	got, err := migrations.Schema(t.Context(), pgtest.DB(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile("schema.sql", []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("schema.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("schema.sql is not what the migrations add up to; `make schema` writes it (-file +database):\n%s", diff)
+	}
+}
+
+// A change of the schema shows in the dump.
+func TestSchemaDumpSeesChanges(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	before, err := migrations.Schema(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []string{
+		"alter table workspaces add column extra int",
+		"alter table workspaces alter column name drop not null",
+		"alter table batches drop constraint batches_books",
+		"drop index attempts_ended_badly",
+		"alter table batches_default set (fillfactor = 71)",
+		"comment on column workspaces.name is 'a comment'",
+		"create view more as select 1 as one",
+	} {
+		if _, err := pool.Exec(t.Context(), change); err != nil {
+			t.Fatalf("%s: %v", change, err)
+		}
+		after, err := migrations.Schema(t.Context(), pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after == before {
+			t.Errorf("the dump does not see: %s", change)
+		}
+		before = after
+	}
+}

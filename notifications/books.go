@@ -1,0 +1,87 @@
+package notifications
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Books say what became of everybody whom an origin has written down. Audience
+// comes from the chunks that were written, all else from the batches: two
+// ledgers that know nothing of each other, and agree.
+type Books struct {
+	Audience   int64
+	Sent       int64
+	Failed     int64
+	Orphaned   int64
+	Cancelled  int64
+	Skipped    int64
+	SkippedBy  map[string]int64
+	Pending    int64
+	Processing int64
+	Retried    int64
+	Balanced   bool
+	Open       int64      // batches that have not ended
+	LastEnd    *time.Time // when the last batch ended
+}
+
+// Books adds up an origin. It costs one pass over its batches, of which there
+// is one per some hundreds of notifications.
+func (l *Ledger) Books(ctx context.Context, workspaceID, origin uuid.UUID) (Books, error) {
+	return ReadBooks(ctx, l.pool, workspaceID, origin)
+}
+
+// DB is a pool or a transaction.
+type DB interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// ReadBooks is Books inside a transaction of the caller's.
+func ReadBooks(ctx context.Context, db DB, workspaceID, origin uuid.UUID) (Books, error) {
+	rows, err := db.Query(ctx, `
+		with b as (
+			select coalesce(sum(size) filter (where attempt = 1), 0) as first, coalesce(sum(size) filter (where attempt = 2), 0) as second,
+				coalesce(sum(sent), 0) as sent, coalesce(sum(failed), 0) as failed, coalesce(sum(orphaned), 0) as orphaned,
+				coalesce(sum(cancelled), 0) as cancelled, coalesce(sum(skipped), 0) as skipped, coalesce(sum(retried), 0) as retried,
+				count(*) filter (where state in ('ready', 'leased')) as open, max(finished_at) as last_end
+			from batches where workspace_id = $1 and origin_id = $2
+		), c as (
+			select coalesce(sum(created), 0) as created from fanout_chunks where workspace_id = $1 and origin_id = $2
+		), s as (
+			select reason, sum(n) as n from (
+				select k.key as reason, k.value::bigint as n from fanout_chunks f, jsonb_each_text(f.skipped) k
+				where f.workspace_id = $1 and f.origin_id = $2
+				union all
+				select k.key, k.value::bigint from batches b, jsonb_each_text(b.skips) k
+				where b.workspace_id = $1 and b.origin_id = $2 and b.skips <> '{}'
+			) u group by reason
+		), f as (
+			select coalesce(sum(k.value::bigint), 0) as skipped from fanout_chunks f, jsonb_each_text(f.skipped) k
+			where f.workspace_id = $1 and f.origin_id = $2
+		)
+		select (c.created + f.skipped)::bigint, b.sent::bigint, b.failed::bigint, b.orphaned::bigint, b.cancelled::bigint,
+			(b.skipped + f.skipped)::bigint, coalesce((select jsonb_object_agg(reason, n) from s), '{}'),
+			(b.first + b.second - b.sent - b.failed - b.orphaned - b.cancelled - b.skipped - b.retried)::bigint,
+			case when b.open > 0 then (`+inWindows+`) else 0 end::bigint,
+			b.retried::bigint, c.created = b.first and b.second = b.retried, b.open, b.last_end
+		from b, c, f`, workspaceID, origin)
+	if err != nil {
+		return Books{}, fmt.Errorf("read books of %s: %w", origin, err)
+	}
+	books, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Books, error) {
+		var b Books
+		err := row.Scan(&b.Audience, &b.Sent, &b.Failed, &b.Orphaned, &b.Cancelled, &b.Skipped, &b.SkippedBy,
+			&b.Pending, &b.Processing, &b.Retried, &b.Balanced, &b.Open, &b.LastEnd)
+		b.Pending -= b.Processing
+		return b, err
+	})
+	if err != nil {
+		return Books{}, fmt.Errorf("read books of %s: %w", origin, err)
+	}
+	return books, nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -1,0 +1,313 @@
+package notifications
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Explain tells the whole story of one notification: when it was written, every
+// claim and call, what the carrier said, what the reaper decided by, and how
+// many copies may have reached the recipient.
+func (l *Ledger) Explain(ctx context.Context, workspaceID, origin, key uuid.UUID) (Explanation, error) {
+	n, err := l.Get(ctx, workspaceID, origin, key)
+	if err != nil {
+		return Explanation{}, err
+	}
+	e := Explanation{Notification: n, Bound: 2}
+	c := newCopies()
+	e.Steps = append(e.Steps, written(n))
+	for _, read := range []func(context.Context, *Explanation, *copies) error{l.readBatches, l.readAttempts, l.readEvents, l.readResolution} {
+		if err := read(ctx, &e, c); err != nil {
+			return Explanation{}, fmt.Errorf("explain notification: %w", err)
+		}
+	}
+	slices.SortStableFunc(e.Steps, func(a, b Step) int { return a.At.Compare(b.At) })
+	if n.Status == "pending" || n.Status == "cancelled" || n.Status == "skipped" {
+		c.surelyNot[n.Attempts+1] = true // whatever window it was in, it came back uncalled or refused
+	}
+	e.CopiesAtLeast, e.CopiesAtMost = c.bounds()
+	e.Summary = summary(e)
+	return e, nil
+}
+
+func written(n Notification) Step {
+	if n.Attempts == 0 && n.Status == "skipped" && n.EndedAt == nil && n.Reason != nil && *n.Reason != Expired {
+		return Step{At: n.CreatedAt, Event: "skipped", Detail: "the person was read from the audience and is not written to", Data: map[string]string{"reason": *n.Reason}}
+	}
+	return Step{At: n.CreatedAt, Event: "written", Detail: "the person was read from the audience and the notification was written, once"}
+}
+
+// copies tracks, for each attempt, whether the carrier may have and whether it
+// surely has taken a message.
+type copies struct {
+	called, surely, surelyNot map[int]bool
+}
+
+func newCopies() *copies {
+	return &copies{called: map[int]bool{}, surely: map[int]bool{}, surelyNot: map[int]bool{}}
+}
+
+func (c *copies) bounds() (least, most int) {
+	for attempt := 1; attempt <= 2; attempt++ {
+		switch {
+		case c.surely[attempt]:
+			least, most = least+1, most+1
+		case c.called[attempt] && !c.surelyNot[attempt]:
+			most++
+		}
+	}
+	return least, most
+}
+
+type logLine struct {
+	At      time.Time
+	Event   string
+	Attempt int
+	Token   *string
+	First   *int16
+	Last    *int16
+	Until   *time.Time
+	Detail  *string
+}
+
+// readBatches tells what happened to the batches that carried the row, leaving
+// out the windows that it was not in.
+func (l *Ledger) readBatches(ctx context.Context, e *Explanation, c *copies) error {
+	n := e.Notification
+	rows, err := l.pool.Query(ctx, `
+		select g.at, g.event, b.attempt::int as attempt, g.token, g.first, g.last, g.until, g.detail
+		from notifications n
+		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id
+			and (b.id = n.batch_id or (b.root_id = n.batch_id and b.attempt = 2 and exists (
+				select from batch_log w where w.workspace_id = b.workspace_id and w.batch_id = b.id
+				  and n.ordinal between w.first and w.last or n.ordinal = any(b.open))))
+		join batch_log g on g.workspace_id = b.workspace_id and g.batch_id = b.id
+		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3
+		  and (g.event <> 'window' or n.ordinal between g.first and g.last)
+		order by g.at`, n.WorkspaceID, n.OriginID, n.Key)
+	if err != nil {
+		return err
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowToStructByName[logLine])
+	if err != nil {
+		return err
+	}
+	for _, line := range lines {
+		if line.Event == "window" {
+			c.called[line.Attempt] = true
+		}
+		e.Steps = append(e.Steps, line.step())
+	}
+	return l.readBound(ctx, e)
+}
+
+func (l *Ledger) readBound(ctx context.Context, e *Explanation) error {
+	n := e.Notification
+	rows, err := l.pool.Query(ctx, `
+		select coalesce(max(b.max_attempts), 0)::int from notifications n
+		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id
+		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3`, n.WorkspaceID, n.OriginID, n.Key)
+	if err != nil {
+		return err
+	}
+	e.Bound, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
+	return err
+}
+
+var logDetails = map[string]string{
+	"claimed":   "a worker took the batch under a lease",
+	"window":    "the row came into an open window: from here on it may be called",
+	"finished":  "the batch ended, every row of it with an outcome",
+	"released":  "the worker gave the rest of the batch back uncalled",
+	"deferred":  "what the carrier did not take this time is due again later",
+	"in_doubt":  "the worker ended with rows whose outcome is unknown and left them to the reaper",
+	"reaped":    "the lease had expired and the reaper dealt with the batch",
+	"expired":   "the send deadline had passed: no call was made",
+	"cancelled": "the rest of the batch was cancelled before it was called",
+	"lost":      "the worker had lost its lease: it changed nothing, and what it knew was kept as evidence",
+}
+
+func (g logLine) step() Step {
+	s := Step{At: g.At, Event: g.Event, Detail: logDetails[g.Event], Attempt: g.Attempt, Data: map[string]string{}}
+	if g.Token != nil {
+		s.Data["lease"] = *g.Token
+	}
+	if g.First != nil && g.Last != nil {
+		s.Data["window"] = fmt.Sprintf("%d-%d", *g.First, *g.Last)
+	}
+	if g.Until != nil {
+		s.Data["until"] = g.Until.UTC().Format(time.RFC3339Nano)
+	}
+	if g.Detail != nil {
+		s.Data["detail"] = *g.Detail
+	}
+	return s
+}
+
+type attemptLine struct {
+	Attempt   int
+	Outcome   string
+	Final     bool
+	Basis     string
+	Reason    *string
+	Code      *int16
+	CarrierID *string
+	Detail    *string
+	At        time.Time
+}
+
+func (l *Ledger) readAttempts(ctx context.Context, e *Explanation, c *copies) error {
+	n := e.Notification
+	rows, err := l.pool.Query(ctx, `
+		select a.attempt::int as attempt, a.outcome, a.final, a.basis, a.reason, a.code, a.carrier_id, a.detail, a.at
+		from notifications n
+		join attempts a on a.workspace_id = n.workspace_id and a.batch_id = n.batch_id and a.ordinal = n.ordinal
+		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3 order by a.attempt`, n.WorkspaceID, n.OriginID, n.Key)
+	if err != nil {
+		return err
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowToStructByName[attemptLine])
+	if err != nil {
+		return err
+	}
+	for _, a := range lines {
+		c.note(a)
+		e.Steps = append(e.Steps, a.step())
+	}
+	return nil
+}
+
+// note counts an outcome. One that was concluded from evidence about the first
+// attempt says nothing of a second call, since none was made.
+func (c *copies) note(a attemptLine) {
+	if a.Basis == "response" || a.Basis == "reaper" {
+		c.called[a.Attempt] = true
+	}
+	switch {
+	case a.Outcome == "accepted" && (a.Basis == "response" || c.called[a.Attempt]):
+		c.surely[a.Attempt] = true
+	case a.Outcome == "rejected", a.Outcome == "refused", a.Outcome == "skipped":
+		c.surelyNot[a.Attempt] = true
+	}
+}
+
+var tiers = map[string]string{
+	"response": "the carrier answered the call",
+	"evidence": "the reaper's first tier: an event of the carrier's settled it",
+	"reaper":   "no evidence: the outcome stays unknown",
+	"gate":     "a gate ended it before a call was made",
+}
+
+func (a attemptLine) step() Step {
+	s := Step{At: a.At, Event: a.Outcome, Detail: tiers[a.Basis], Attempt: a.Attempt, Data: map[string]string{"basis": a.Basis, "final": strconv.FormatBool(a.Final)}}
+	if a.Basis == "reaper" && !a.Final {
+		s.Detail = "the reaper's second tier: no evidence, so a second and last attempt was made ready"
+	} else if a.Basis == "reaper" {
+		s.Detail = "the reaper's third tier: no evidence and no attempt left, so it is orphaned"
+	}
+	s.put(a.Reason, a.Code, a.CarrierID, a.Detail)
+	return s
+}
+
+func (s Step) put(reason *string, code *int16, carrierID, detail *string) {
+	if reason != nil {
+		s.Data["reason"] = *reason
+	}
+	if code != nil {
+		s.Data["code"] = strconv.Itoa(int(*code))
+	}
+	if carrierID != nil {
+		s.Data["carrier_id"] = *carrierID
+	}
+	if detail != nil {
+		s.Data["detail"] = *detail
+	}
+}
+
+type eventLine struct {
+	RecordedAt time.Time
+	Source     string
+	Kind       string
+	Attempt    int
+	Code       *int16
+	CarrierID  *string
+	Detail     *string
+}
+
+func (l *Ledger) readEvents(ctx context.Context, e *Explanation, c *copies) error {
+	n := e.Notification
+	rows, err := l.pool.Query(ctx, `
+		select p.recorded_at, p.source, p.kind, coalesce(p.attempt, 0)::int as attempt, p.code, p.carrier_id, p.detail
+		from notifications n
+		join provider_events p on p.workspace_id = n.workspace_id and p.batch_id = n.batch_id and p.ordinal = n.ordinal
+		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3 order by p.recorded_at`, n.WorkspaceID, n.OriginID, n.Key)
+	if err != nil {
+		return err
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowToStructByName[eventLine])
+	if err != nil {
+		return err
+	}
+	for _, p := range lines {
+		attempt := cmp.Or(p.Attempt, 1)
+		switch p.Kind {
+		case "accepted":
+			c.surely[attempt] = true
+		case "rejected":
+			c.surelyNot[attempt] = true
+		}
+		s := Step{At: p.RecordedAt, Event: "evidence", Attempt: p.Attempt, Detail: "the carrier said: " + p.Kind, Data: map[string]string{"source": p.Source, "kind": p.Kind}}
+		s.put(nil, p.Code, p.CarrierID, p.Detail)
+		e.Steps = append(e.Steps, s)
+	}
+	return nil
+}
+
+func (l *Ledger) readResolution(ctx context.Context, e *Explanation, _ *copies) error {
+	n := e.Notification
+	rows, err := l.pool.Query(ctx, `
+		select resolution, note, at from resolutions where workspace_id = $1 and origin_id = $2 and key = $3`, n.WorkspaceID, n.OriginID, n.Key)
+	if err != nil {
+		return err
+	}
+	var resolution, note string
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&resolution, &note, &at}, func() error {
+		e.Steps = append(e.Steps, Step{At: at, Event: "resolved", Detail: "a person found out what became of it", Data: map[string]string{"resolution": resolution, "note": note}})
+		return nil
+	})
+	return err
+}
+
+// summary says in one sentence why it was sent, or not, and whether a second
+// copy was possible.
+func summary(e Explanation) string {
+	n, why := e.Notification, ""
+	if n.Reason != nil {
+		why = " (" + *n.Reason + ")"
+	}
+	text := map[string]string{
+		"sent":       "sent: the carrier took it on attempt " + strconv.Itoa(n.Attempts),
+		"failed":     "not sent" + why + ": the carrier surely did not take it",
+		"orphaned":   "in doubt" + why + ": it may have been sent, and is never sent again",
+		"skipped":    "not sent" + why,
+		"cancelled":  "not sent: cancelled before it was called",
+		"processing": "being called now, or its answer is still owed",
+		"pending":    "waiting to be called",
+	}[n.Status]
+	switch {
+	case e.CopiesAtMost > 1 && e.CopiesAtLeast > 1:
+		return text + "; two copies were sent"
+	case e.CopiesAtMost > 1:
+		return text + "; a second copy is possible"
+	default:
+		return text + "; no second copy is possible"
+	}
+}

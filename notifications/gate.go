@@ -1,0 +1,75 @@
+package notifications
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Hold shuts the gate of an origin's batches in the caller's transaction: once
+// it commits none is claimed and none opens a further window.
+func (l *Ledger) Hold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) error {
+	_, err := tx.Exec(ctx, `
+		update batches set gate = 'held'
+		where workspace_id = $1 and origin_id = $2 and state in ('ready', 'leased') and gate = 'open'`, workspaceID, origin)
+	if err != nil {
+		return fmt.Errorf("hold batches of %s: %w", origin, err)
+	}
+	return nil
+}
+
+// Unhold opens the gate again and rings for every batch behind it.
+func (l *Ledger) Unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) error {
+	rows, err := tx.Query(ctx, `
+		update batches set gate = 'open', rung_at = now()
+		where workspace_id = $1 and origin_id = $2 and state in ('ready', 'leased') and gate = 'held'
+		returning id, greatest(extract(epoch from due_at - now()), 0)::float8`, workspaceID, origin)
+	if err != nil {
+		return fmt.Errorf("open batches of %s: %w", origin, err)
+	}
+	bells, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Bell, error) {
+		b := Bell{Ref: Ref{WorkspaceID: workspaceID, OriginID: origin}}
+		var after float64
+		err := row.Scan(&b.BatchID, &after)
+		b.After = seconds(after)
+		return b, err
+	})
+	if err != nil {
+		return fmt.Errorf("open batches of %s: %w", origin, err)
+	}
+	return l.Ring(ctx, tx, bells)
+}
+
+// Cancel ends an origin's batches in the caller's transaction, and promises
+// that no window opens after it commits. Rows that were never called are
+// cancelled; those whose first attempt is in doubt become orphans. What stands
+// in an open window is in flight: it is counted, and ends by itself.
+func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) (inFlight int64, err error) {
+	_, err = tx.Exec(ctx, `
+		update batches set gate = 'cancelled',
+			state = case state when 'ready' then 'cancelled' else state end,
+			cancelled = cancelled + case when state = 'ready' and attempt = 1 then coalesce(cardinality(open), size) else 0 end,
+			orphaned = orphaned + case when state = 'ready' and attempt = 2 then coalesce(cardinality(open), size) else 0 end,
+			finished_at = case state when 'ready' then now() end
+		where workspace_id = $1 and origin_id = $2 and state in ('ready', 'leased') and gate <> 'cancelled'`, workspaceID, origin)
+	if err != nil {
+		return 0, fmt.Errorf("cancel batches of %s: %w", origin, err)
+	}
+	rows, err := tx.Query(ctx, `select (`+inWindows+`)::bigint`, workspaceID, origin)
+	if err != nil {
+		return 0, fmt.Errorf("count calls in flight of %s: %w", origin, err)
+	}
+	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+}
+
+// inWindows counts the rows of an origin ($1 workspace, $2 origin) that have
+// been called, or may be called at any moment, and have no outcome yet.
+const inWindows = `
+	select count(*) from batches b
+	join notifications n on n.workspace_id = b.workspace_id and n.origin_id = b.origin_id and n.batch_id = b.root_id
+	where b.workspace_id = $1 and b.origin_id = $2 and b.state = 'leased'
+	  and n.ordinal <= b.called_through and (b.open is null or n.ordinal = any(b.open)) and not n.ordinal = any(b.deferred)
+	  and not exists (select from attempts a where a.workspace_id = b.workspace_id and a.batch_id = b.root_id
+		and a.ordinal = n.ordinal and a.attempt = b.attempt)`

@@ -1,0 +1,280 @@
+package notifications
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// Reasons for which a person in an audience is not written to. Expired and
+// TemplateError are found when the row is about to be called, the others when
+// it is written. The API documents the list.
+const (
+	MissingAddress   = "missing_address"   // null or blank
+	InvalidAddress   = "invalid_address"   // no mail server could take it
+	DuplicateAddress = "duplicate_address" // another profile of the audience has the same address
+	Unsubscribed     = "unsubscribed"      // the audience's opted-out column is true
+	InvalidKey       = "invalid_key"       // the profile key is empty or longer than 255 bytes
+	Expired          = "expired"           // the send deadline passed first
+	TemplateError    = "template_error"    // the template cannot be rendered with the person's data
+)
+
+// Recipient is one person of an audience, on the way into the ledger.
+type Recipient struct {
+	Key        uuid.UUID // uniqueness key within the origin; unused when Skip is set
+	ProfileKey string
+	Address    string
+	Payload    string
+	Skip       string // a reason, when nothing is to be sent
+}
+
+// Chunk is some thousands of recipients that are written together.
+type Chunk struct {
+	WorkspaceID uuid.UUID
+	OriginID    uuid.UUID
+	ProviderID  uuid.UUID
+	ContentID   uuid.UUID
+	Run         int // which fan-out of the origin writes it
+	MaxAttempts int
+	ExpiresAt   *time.Time
+	BatchSize   int
+	DueAfter    time.Duration // of the first batch, from now
+	DueStep     time.Duration // from one batch to the next
+	Recipients  []Recipient   // reordered by Insert
+}
+
+// Written is what a chunk really added; a repeated chunk adds nothing.
+type Written struct {
+	Created int
+	Skipped map[string]int
+}
+
+// Insert writes a chunk in the caller's transaction: its intents, their
+// batches, a bell for each batch and a line in the second set of books.
+//
+// The unique key is the whole of idempotency: a conflict is a normal answer
+// and adds nothing. Recipients are sorted by key first, so that fan-outs which
+// overlap take their locks in one order and cannot deadlock. A recipient whose
+// key is held by another profile is skipped as duplicate_address; one that is
+// there already is the same person again and is left alone.
+func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error) {
+	send, skip := split(c.Recipients)
+	w := Written{Skipped: map[string]int{}}
+	batches, err := insertIntents(ctx, tx, c, send)
+	if err != nil {
+		return w, fmt.Errorf("insert notifications of %s: %w", c.OriginID, err)
+	}
+	for _, b := range batches {
+		w.Created += b.size
+	}
+	if w.Created < len(send) {
+		taken, err := heldByOthers(ctx, tx, c, send)
+		if err != nil {
+			return w, fmt.Errorf("find repeated addresses of %s: %w", c.OriginID, err)
+		}
+		skip = append(skip, taken...)
+	}
+	if w.Skipped, err = insertSkips(ctx, tx, c, skip); err != nil {
+		return w, fmt.Errorf("insert skipped recipients of %s: %w", c.OriginID, err)
+	}
+	if err := l.Ring(ctx, tx, bells(c, batches)); err != nil {
+		return w, err
+	}
+	return w, enter(ctx, tx, c, w)
+}
+
+// split parts those to be sent to from those to be skipped, in the order of
+// keys. Of several rows with one key the first profile (in byte order) keeps
+// it; the same profile twice is one person.
+func split(all []Recipient) (send, skip []Recipient) {
+	slices.SortFunc(all, func(a, b Recipient) int {
+		if d := bytes.Compare(a.Key[:], b.Key[:]); d != 0 {
+			return d
+		}
+		return strings.Compare(a.ProfileKey, b.ProfileKey)
+	})
+	send = make([]Recipient, 0, len(all))
+	for _, r := range all {
+		last := len(send) - 1
+		switch {
+		case r.Skip != "":
+			skip = append(skip, r)
+		case last < 0 || send[last].Key != r.Key:
+			send = append(send, r)
+		case send[last].ProfileKey != r.ProfileKey:
+			r.Skip = DuplicateAddress
+			skip = append(skip, r)
+		}
+	}
+	return send, skip
+}
+
+type newBatch struct {
+	id    uuid.UUID
+	size  int
+	after time.Duration
+}
+
+// insertIntents writes intents and makes the batches with the numbers really
+// inserted, in one statement, so that a repetition makes none.
+func insertIntents(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) ([]newBatch, error) {
+	if len(send) == 0 {
+		return nil, nil
+	}
+	col := columnsOf(c, send)
+	rows, err := tx.Query(ctx, `
+		with written as (
+			insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload)
+			select $1, $2, r.key, r.batch_id, r.ordinal, r.profile_key, r.address, r.payload
+			from unnest($3::uuid[], $4::uuid[], $5::smallint[], $6::text[], $7::text[], $8::text[])
+				as r (key, batch_id, ordinal, profile_key, address, payload)
+			on conflict (workspace_id, origin_id, key) do nothing
+			returning batch_id
+		), counted as (
+			select batch_id, count(*)::smallint as size from written group by batch_id
+		)
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, expires_at, due_at)
+		select $1, $2, b.id, b.id, $9, $10, c.size, $11, $12, now() + make_interval(secs => b.after)
+		from unnest($13::uuid[], $14::float8[]) as b (id, after) join counted c on c.batch_id = b.id
+		returning id, size`,
+		c.WorkspaceID, c.OriginID, col.keys, col.batchOf, col.ordinals, col.profiles, col.addresses, col.payloads,
+		c.ProviderID, c.ContentID, c.MaxAttempts, c.ExpiresAt, col.batches, col.after)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (newBatch, error) {
+		var b newBatch
+		err := row.Scan(&b.id, &b.size)
+		b.after = c.after(slices.Index(col.batches, b.id))
+		return b, err
+	})
+}
+
+// after says how long from now the i-th batch of a chunk is due.
+func (c Chunk) after(i int) time.Duration { return c.DueAfter + time.Duration(i)*c.DueStep }
+
+// intentColumns are recipients turned on their side, as unnest takes them.
+type intentColumns struct {
+	keys, batchOf                 []uuid.UUID
+	ordinals                      []int16
+	profiles, addresses, payloads []string
+	batches                       []uuid.UUID
+	after                         []float64
+}
+
+func columnsOf(c Chunk, send []Recipient) intentColumns {
+	n := len(send)
+	col := intentColumns{
+		keys: make([]uuid.UUID, n), batchOf: make([]uuid.UUID, n), ordinals: make([]int16, n),
+		profiles: make([]string, n), addresses: make([]string, n), payloads: make([]string, n),
+	}
+	for i, r := range send {
+		if i%c.BatchSize == 0 {
+			col.after = append(col.after, c.after(len(col.batches)).Seconds())
+			col.batches = append(col.batches, lemma.NewID())
+		}
+		col.keys[i], col.profiles[i], col.addresses[i], col.payloads[i] = r.Key, r.ProfileKey, r.Address, r.Payload
+		col.batchOf[i], col.ordinals[i] = col.batches[len(col.batches)-1], int16(i%c.BatchSize)
+	}
+	return col
+}
+
+// heldByOthers finds recipients whose key another profile holds. It runs as a
+// statement of its own: only a new snapshot sees what a fan-out beside this
+// one has just committed.
+func heldByOthers(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) ([]Recipient, error) {
+	keys, profiles := make([]uuid.UUID, len(send)), make([]string, len(send))
+	for i, r := range send {
+		keys[i], profiles[i] = r.Key, r.ProfileKey
+	}
+	rows, err := tx.Query(ctx, `
+		select r.i::int
+		from unnest($3::uuid[], $4::text[]) with ordinality as r (key, profile_key, i)
+		cross join lateral (
+			select n.profile_key from notifications n
+			where n.workspace_id = $1 and n.origin_id = $2 and n.key = r.key limit 1
+		) n
+		where n.profile_key <> r.profile_key`, c.WorkspaceID, c.OriginID, keys, profiles)
+	if err != nil {
+		return nil, err
+	}
+	var taken []Recipient
+	var i int
+	_, err = pgx.ForEachRow(rows, []any{&i}, func() error {
+		r := send[i-1]
+		r.Skip = DuplicateAddress
+		taken = append(taken, r)
+		return nil
+	})
+	return taken, err
+}
+
+// insertSkips gives a row to everybody who is not written to, and counts those
+// that were new by reason. Their key is made of the person and the address, in
+// a domain of its own, so that it never meets the key of an intent.
+func insertSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient) (map[string]int, error) {
+	if len(skip) == 0 {
+		return map[string]int{}, nil
+	}
+	for i, r := range skip {
+		skip[i].Key = lemma.Key("skip/1", r.ProfileKey, r.Address)
+	}
+	slices.SortFunc(skip, func(a, b Recipient) int { return bytes.Compare(a.Key[:], b.Key[:]) })
+	keys, profiles := make([]uuid.UUID, len(skip)), make([]string, len(skip))
+	addresses, reasons := make([]string, len(skip)), make([]string, len(skip))
+	for i, r := range skip {
+		keys[i], profiles[i], addresses[i], reasons[i] = r.Key, r.ProfileKey, r.Address, r.Skip
+	}
+	rows, err := tx.Query(ctx, `
+		with written as (
+			insert into notifications (workspace_id, origin_id, key, profile_key, address, skip_reason)
+			select $1, $2, r.key, r.profile_key, nullif(r.address, ''), r.reason
+			from unnest($3::uuid[], $4::text[], $5::text[], $6::text[]) as r (key, profile_key, address, reason)
+			on conflict (workspace_id, origin_id, key) do nothing
+			returning skip_reason
+		)
+		select skip_reason, count(*)::int from written group by skip_reason`,
+		c.WorkspaceID, c.OriginID, keys, profiles, addresses, reasons)
+	if err != nil {
+		return nil, err
+	}
+	counts := map[string]int{}
+	var reason string
+	var n int
+	_, err = pgx.ForEachRow(rows, []any{&reason, &n}, func() error {
+		counts[reason] = n
+		return nil
+	})
+	return counts, err
+}
+
+func bells(c Chunk, batches []newBatch) []Bell {
+	out := make([]Bell, len(batches))
+	for i, b := range batches {
+		out[i] = Bell{Ref: Ref{c.WorkspaceID, c.OriginID, b.id}, After: b.after}
+	}
+	return out
+}
+
+// enter writes the chunk into the second set of books. A chunk that added
+// nothing leaves no line.
+func enter(ctx context.Context, tx pgx.Tx, c Chunk, w Written) error {
+	if w.Created == 0 && len(w.Skipped) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `
+		insert into fanout_chunks (workspace_id, origin_id, id, run, created, skipped)
+		values ($1, $2, $3, $4, $5, $6)`, c.WorkspaceID, c.OriginID, lemma.NewID(), c.Run, w.Created, w.Skipped)
+	if err != nil {
+		return fmt.Errorf("enter chunk of %s: %w", c.OriginID, err)
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+package notifications
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// Resolve writes down what a person found out about an orphan. The first word
+// stands: the insert is the check. The notification stays orphaned, and is
+// never sent again.
+func (l *Ledger) Resolve(ctx context.Context, workspaceID, origin, key uuid.UUID, r Resolution) (Notification, error) {
+	tag, err := l.pool.Exec(ctx, `
+		insert into resolutions (workspace_id, origin_id, key, resolution, note, api_key_id)
+		select workspace_id, origin_id, key, $4, $5, $6 from notification_status
+		where workspace_id = $1 and origin_id = $2 and key = $3 and status = 'orphaned'
+		on conflict (workspace_id, origin_id, key) do nothing`,
+		workspaceID, origin, key, r.Resolution, r.Note, r.APIKeyID)
+	if err != nil {
+		return Notification{}, fmt.Errorf("resolve notification: %w", err)
+	}
+	n, err := l.Get(ctx, workspaceID, origin, key)
+	if err != nil || tag.RowsAffected() == 1 {
+		return n, err
+	}
+	if n.Status != "orphaned" {
+		return Notification{}, &lemma.Error{Kind: lemma.WrongState, Message: "only an orphaned notification can be resolved", Status: n.Status, Allowed: []string{}}
+	}
+	return Notification{}, &lemma.Error{Kind: lemma.WrongState, Code: "already_resolved", Message: "the notification has been resolved as " + *n.Resolution + " already", Status: n.Status, Allowed: []string{}}
+}

@@ -1,0 +1,95 @@
+package providers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+const selectProviders = `
+	select p.workspace_id, p.id, p.name, p.channel, p.kind, p.config, p.secrets is not null as has_secrets, p.rate_per_second,
+	       p.version, p.created_at, p.updated_at,
+	       coalesce(m.failures, 0) as failures, coalesce(m.last_error, '') as last_error, m.failed_at
+	from providers p
+	left join provider_meters m on m.workspace_id = p.workspace_id and m.provider_id = p.id
+	where p.workspace_id = $1`
+
+// Get reads one provider.
+func (p *Providers) Get(ctx context.Context, ws, id uuid.UUID) (Provider, error) {
+	rows, _ := p.pool.Query(ctx, selectProviders+` and p.id = $2`, ws, id)
+	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Provider])
+	return found, missing(err, "get provider")
+}
+
+// List reads a page of providers, newest first.
+func (p *Providers) List(ctx context.Context, ws uuid.UUID, page lemma.Page) ([]Provider, string, error) {
+	var before *uuid.UUID
+	if page.Cursor != "" {
+		id, err := uuid.Parse(page.Cursor)
+		if err != nil {
+			return nil, "", lemma.Fault("?cursor", "invalid_cursor", "this is not a cursor that a list gave")
+		}
+		before = &id
+	}
+	rows, _ := p.pool.Query(ctx, selectProviders+` and ($2::uuid is null or p.id < $2) order by p.id desc limit $3`, ws, before, page.Limit+1)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Provider])
+	if err != nil {
+		return nil, "", fmt.Errorf("list providers: %w", err)
+	}
+	if len(found) <= page.Limit {
+		return found, "", nil
+	}
+	found = found[:page.Limit]
+	return found, found[page.Limit-1].ID.String(), nil
+}
+
+// Account reads a provider with its secrets opened. It is for the sender; no
+// answer of the API is made from it.
+func (p *Providers) Account(ctx context.Context, ws, id uuid.UUID) (Account, error) {
+	found, err := p.account(ctx, p.pool, ws, id, "")
+	return found.Account, err
+}
+
+// stored is an account and the name that it has among people.
+type stored struct {
+	Account
+	name string
+}
+
+func (p *Providers) account(ctx context.Context, db interface {
+	QueryRow(context.Context, string, ...any) pgx.Row
+}, ws, id uuid.UUID, lock string) (stored, error) {
+	var found stored
+	var sealed []byte
+	err := db.QueryRow(ctx, `
+		select name, kind, config, secrets, version, rate_per_second from providers
+		where workspace_id = $1 and id = $2`+lock, ws, id).
+		Scan(&found.name, &found.Kind, &found.Config, &sealed, &found.Version, &found.RatePerSecond)
+	if err := missing(err, "read provider account"); err != nil {
+		return stored{}, err
+	}
+	if sealed == nil {
+		return found, nil
+	}
+	found.Secrets, err = p.box.Open(sealed, place(ws, id)...)
+	if err != nil {
+		return stored{}, fmt.Errorf("open secrets of provider %s: %w", id, err)
+	}
+	return found, nil
+}
+
+// missing turns "no row" into the answer for an unknown id.
+func missing(err error, doing string) error {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return lemma.Missing("provider")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package providers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"lemma"
+)
+
+// Create saves a provider and its meter. Done twice with the same id it makes
+// one; the second answers what is there.
+func (p *Providers) Create(ctx context.Context, ws uuid.UUID, n NewProvider) (Provider, error) {
+	s := settings{name: n.Name, config: n.Config, secrets: given(n.Secrets), rate: n.RatePerSecond}
+	if given(n.Config) == nil {
+		s.config = json.RawMessage(`{}`)
+	}
+	if err := p.verify(n.Kind, s); err != nil {
+		return Provider{}, err
+	}
+	err := pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+		made, err := tx.Exec(ctx, `
+			insert into providers (workspace_id, id, name, channel, kind, config, secrets, rate_per_second)
+			values ($1, $2, $3, $4, $5, $6, $7, $8)
+			on conflict (workspace_id, id) do nothing`,
+			ws, n.ID, s.name, lemma.Email, n.Kind, s.config, p.seal(ws, n.ID, s.secrets), s.rate)
+		if err != nil || made.RowsAffected() == 0 {
+			return err
+		}
+		_, err = tx.Exec(ctx, `insert into provider_meters (workspace_id, provider_id) values ($1, $2)`, ws, n.ID)
+		return err
+	})
+	if err != nil {
+		return Provider{}, known(err, "create provider")
+	}
+	return p.Get(ctx, ws, n.ID)
+}
+
+// Update changes a provider, if its version is still ifMatch; with nil,
+// whatever it is. Secrets that the patch does not name are kept.
+func (p *Providers) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, patch Patch) (Provider, error) {
+	err := pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+		old, err := p.account(ctx, tx, ws, id, " for update")
+		if err != nil {
+			return err
+		}
+		if ifMatch != nil && *ifMatch != old.Version {
+			return &lemma.Error{Kind: lemma.Stale, Message: "somebody has changed the provider since it was read: read it again"}
+		}
+		s := patch.apply(old)
+		if err := p.verify(old.Kind, s); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+			update providers set name = $3, config = $4, secrets = $5, rate_per_second = $6, version = version + 1, updated_at = now()
+			where workspace_id = $1 and id = $2`, ws, id, s.name, s.config, p.seal(ws, id, s.secrets), s.rate)
+		return err
+	})
+	if err != nil {
+		return Provider{}, known(err, "update provider")
+	}
+	return p.Get(ctx, ws, id)
+}
+
+func (patch Patch) apply(old stored) settings {
+	s := settings{name: old.name, config: old.Config, secrets: old.Secrets, rate: old.RatePerSecond}
+	if patch.Name != nil {
+		s.name = *patch.Name
+	}
+	if patch.Config != nil {
+		s.config = patch.Config
+	}
+	if patch.Secrets != nil {
+		s.secrets = given(patch.Secrets)
+	}
+	if patch.RatePerSecond != nil {
+		s.rate = patch.RatePerSecond
+	}
+	if patch.NoRate {
+		s.rate = nil
+	}
+	return s
+}
+
+// Delete takes a provider away, unless a campaign uses it.
+func (p *Providers) Delete(ctx context.Context, ws, id uuid.UUID) error {
+	gone, err := p.pool.Exec(ctx, `delete from providers where workspace_id = $1 and id = $2`, ws, id)
+	if err == nil && gone.RowsAffected() == 0 {
+		return lemma.Missing("provider")
+	}
+	return known(err, "delete provider")
+}
+
+// place names the one row in which a secret opens.
+func place(ws, id uuid.UUID) []string { return []string{"provider", ws.String(), id.String()} }
+
+func (p *Providers) seal(ws, id uuid.UUID, plain json.RawMessage) []byte {
+	if plain == nil {
+		return nil
+	}
+	return p.box.Seal(plain, place(ws, id)...)
+}
+
+// known turns what a constraint says into an answer for the caller. What is
+// one already stays as it is.
+func known(err error, doing string) error {
+	var pg *pgconn.PgError
+	var ours *lemma.Error
+	switch {
+	case err == nil || errors.As(err, &ours):
+		return err
+	case !errors.As(err, &pg):
+	case pg.ConstraintName == "providers_name":
+		return &lemma.Error{Kind: lemma.Conflict, Code: "name_taken", Message: "another provider has this name",
+			Fields: []lemma.Field{{Pointer: "/name", Code: "name_taken", Detail: "another provider has this name"}}, Cause: err}
+	case pg.Code == "23503" && doing == "delete provider":
+		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "a campaign uses this provider", Cause: err}
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}

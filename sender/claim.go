@@ -1,0 +1,147 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma/notifications"
+)
+
+// claim is the right to act on a batch, and what was read with it.
+type claim struct {
+	notifications.Ref
+	token   string
+	until   time.Time // monotonic: no call is on its way after this
+	started time.Time
+
+	root        uuid.UUID
+	providerID  uuid.UUID
+	contentID   uuid.UUID
+	attempt     int16
+	maxAttempts int16
+	deferrals   int16
+	kind        string
+	version     int      // the provider's
+	rate        *float64 // the provider's, per second
+
+	rows    []row // open rows in the order of their ordinals
+	next    int   // the first of rows that no window has covered
+	through int16 // ordinal up to which windows are open
+	doubt   bool  // a call's outcome is unknown
+	free    []int16
+	refused bool   // some of free were refused for themselves, not for the provider's sake
+	words   string // what a provider that fails said last
+}
+
+type row struct {
+	Ordinal   int16
+	Key       uuid.UUID
+	Address   string
+	Payload   string
+	CreatedAt time.Time
+}
+
+// Claim takes a batch that is ready, due and let through by its gate, for a
+// fresh token and until database time plus the lease. It answers nil when
+// there is nothing to claim, which is the normal end of a bell that rang twice.
+func (s *Sender) Claim(ctx context.Context, ref notifications.Ref) (*claim, error) {
+	begun := time.Now() // before the statement: our deadline is never later than the database's
+	c := &claim{Ref: ref, token: s.token(), started: begun, through: -1}
+	batch := &pgx.Batch{}
+	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
+		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.maxAttempts, &c.deferrals, &c.kind, &c.version, &c.rate)
+	})
+	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
+		c.rows, err = pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+		return err
+	})
+	err := s.pool.SendBatch(ctx, batch).Close()
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim batch %s: %w", ref.BatchID, err)
+	}
+	s.renewed(c, begun)
+	s.metrics.claimed(time.Since(begun))
+	return c, nil
+}
+
+// claimBatch is one statement: eligible, locked, leased and written down.
+const claimBatch = `
+	with claimed as (
+		update batches set state = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, deferred = '{}'
+		where workspace_id = $1 and origin_id = $2 and id = $3
+		  and state = 'ready' and gate = 'open' and due_at <= now() and (expires_at is null or expires_at > now())
+		returning workspace_id, id, root_id, provider_id, content_id, attempt, max_attempts, deferrals, leased_by, lease_until
+	), log as (
+		insert into batch_log (workspace_id, batch_id, event, token, until)
+		select workspace_id, id, 'claimed', leased_by, lease_until from claimed
+	)
+	select c.root_id, c.provider_id, c.content_id, c.attempt, c.max_attempts, c.deferrals, p.kind, p.version, p.rate_per_second
+	from claimed c join providers p on p.workspace_id = c.workspace_id and p.id = c.provider_id`
+
+const readRows = `
+	select n.ordinal, n.key, n.address, coalesce(n.payload, '{}'), n.created_at
+	from batches b
+	join notifications n on n.workspace_id = b.workspace_id and n.origin_id = b.origin_id and n.batch_id = b.root_id
+	where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3 and b.leased_by = $4
+	  and n.workspace_id = $1 and n.origin_id = $2
+	  and (b.open is null or n.ordinal = any(b.open))
+	order by n.ordinal`
+
+// renewed moves the deadline for calls: counted on the monotonic clock from
+// before the statement that set the lease, less the margin.
+func (s *Sender) renewed(c *claim, begun time.Time) {
+	c.until = begun.Add(s.cfg.Lease - s.cfg.margin())
+}
+
+// standing tells why a batch could not be claimed: how long until it may be,
+// or 0 when this bell has nothing more to do.
+func (s *Sender) standing(ctx context.Context, ref notifications.Ref) (again time.Duration, err error) {
+	var ready, expired bool
+	var wait float64
+	err = s.pool.QueryRow(ctx, `
+		select state = 'ready' and gate = 'open', expires_at is not null and expires_at <= now(),
+			greatest(extract(epoch from due_at - now()), 0)::float8
+		from batches where workspace_id = $1 and origin_id = $2 and id = $3`, ref.WorkspaceID, ref.OriginID, ref.BatchID).
+		Scan(&ready, &expired, &wait)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look at batch %s: %w", ref.BatchID, err)
+	}
+	if ready && expired {
+		return 0, s.Expire(ctx, ref)
+	}
+	if !ready {
+		return 0, nil
+	}
+	return time.Duration(wait * float64(time.Second)), nil
+}
+
+// Expire ends a batch whose send deadline has passed before it was claimed.
+// First attempts are skipped as expired; second ones stay in doubt: orphaned.
+func (s *Sender) Expire(ctx context.Context, ref notifications.Ref) error {
+	_, err := s.pool.Exec(ctx, `
+		with ended as (
+			update batches set state = 'expired', finished_at = now(),
+				skipped = skipped + case when attempt = 1 then coalesce(cardinality(open), size) else 0 end,
+				orphaned = orphaned + case when attempt = 2 then coalesce(cardinality(open), size) else 0 end,
+				skips = case when attempt = 1 then skips || jsonb_build_object('expired', coalesce(cardinality(open), size)) else skips end
+			where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'ready' and expires_at <= now()
+			returning workspace_id, id
+		)
+		insert into batch_log (workspace_id, batch_id, event) select workspace_id, id, 'expired' from ended`,
+		ref.WorkspaceID, ref.OriginID, ref.BatchID)
+	if err != nil {
+		return fmt.Errorf("expire batch %s: %w", ref.BatchID, err)
+	}
+	return nil
+}

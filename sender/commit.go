@@ -1,0 +1,311 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"lemma/events"
+)
+
+// Kinds of outcome that attempts may hold besides accepted and rejected.
+const (
+	refused = "refused" // not accepted so often that the rows' own cap was reached
+	unknown = "unknown" // the reaper found no evidence
+	skipped = "skipped" // a gate ended the row before any call
+)
+
+// outcome is one line of the attempts ledger.
+type outcome struct {
+	ordinal   int16
+	kind      string
+	open      bool // not final: a second attempt follows
+	basis     string
+	reason    string
+	code      int
+	carrierID string
+	detail    string
+	at        time.Time
+}
+
+// firstRejected: evidence came late that the first attempt had been rejected.
+const firstRejected = "first_attempt_rejected"
+
+// tally is what outcomes add to a batch's counters. The view
+// notification_status derives the same from the same rows; a test holds the
+// two against each other.
+type tally struct {
+	sent, failed, orphaned, skipped, retried int
+	templateErrors                           int
+}
+
+func (t *tally) add(attempt int16, o outcome) {
+	switch {
+	case o.open:
+		t.retried++
+	case o.kind == string(Accepted):
+		t.sent++
+	case o.reason == firstRejected:
+		t.failed++
+	case o.kind == unknown || attempt == 2:
+		t.orphaned++
+	case o.kind == skipped:
+		t.skipped++
+		t.templateErrors++
+	default:
+		t.failed++
+	}
+}
+
+// gate is what a commit found on its batch.
+type gate string
+
+const (
+	open gate = "open" // held and cancelled are the other words of the schema
+	lost gate = "lost" // the lease is another's; nothing was written
+)
+
+// ending is what a commit does besides writing outcomes.
+type ending struct {
+	state   string
+	first   int16         // stateGo: the next window
+	through int16         // stateGo
+	open    []int16       // stateReady: rows given back
+	after   time.Duration // stateReady: until they are due
+	refused bool          // stateReady: counts as a deferral
+	detail  string        // for the log: what the provider said
+}
+
+const (
+	stateGo    = "go"    // open the next window and renew the lease
+	stateDone  = "done"  // every row has its end
+	stateReady = "ready" // rows are given back
+	stateDoubt = "doubt" // leave the lease to run out
+)
+
+func opening(c *claim, w *window) ending {
+	return ending{state: stateGo, first: c.rows[c.next].Ordinal, through: w.last}
+}
+
+// commit appends outcomes, raises counters, and opens the next window or ends
+// the claim: one statement, gated on the token. When the lease was lost nothing
+// of it happens (lost), and what is known is kept as evidence instead, for the
+// reaper and for the next claim.
+//
+// When the connection breaks it cannot be known whether the statement was
+// applied: the ledger itself is asked before it is tried again.
+func (s *Sender) commit(ctx context.Context, c *claim, done []outcome, e ending) (gate, error) {
+	ctx = context.WithoutCancel(ctx) // what came of a call is written, whoever has stopped waiting
+	s.at(ctx, "committing", c.Ref)
+	begun := time.Now()
+	g, err := s.commitOnce(ctx, c, done, e)
+	for err != nil && retryable(err) && time.Now().Before(c.until) {
+		s.metrics.commitRetried()
+		time.Sleep(commitRetry)
+		begun = time.Now()
+		if g, err = s.applied(ctx, c, done, e); err == nil && g == "" {
+			g, err = s.commitOnce(ctx, c, done, e)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("commit batch %s: %w", c.BatchID, err)
+	}
+	if g == lost {
+		return lost, s.keepEvidence(ctx, c, done)
+	}
+	if e.state == stateGo && g == open {
+		s.renewed(c, begun)
+		c.through = e.through
+	}
+	s.metrics.committed(c.attempt, done)
+	return g, nil
+}
+
+const commitRetry = 100 * time.Millisecond
+
+func (s *Sender) commitOnce(ctx context.Context, c *claim, done []outcome, e ending) (gate, error) {
+	var t tally
+	col := outcomeColumns(done)
+	for _, o := range done {
+		t.add(c.attempt, o)
+	}
+	free := c.free
+	if free == nil {
+		free = []int16{}
+	}
+	var g gate
+	err := s.pool.QueryRow(ctx, commitWindow,
+		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.state, e.through, s.cfg.Lease,
+		t.sent, t.failed, t.orphaned, t.skipped, t.templateErrors, free, e.open, e.after, e.refused,
+		col.ordinals, col.kinds, col.bases, col.reasons, col.codes, col.carrierIDs, col.details, col.times, e.first, clip(e.detail)).Scan(&g)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return lost, nil
+	}
+	return g, err
+}
+
+// commitWindow: the update is the fence; everything else reads from it, so that
+// a lost lease writes nothing at all.
+const commitWindow = `
+	with b as (
+		update batches set
+			sent = sent + $8, failed = failed + $9, skipped = skipped + $11,
+			skips = case when $12 = 0 then skips else skips || jsonb_build_object('template_error', coalesce((skips->>'template_error')::int, 0) + $12) end,
+			cancelled = cancelled + case when $5 = 'ready' and gate = 'cancelled' and attempt = 1 then cardinality($14::smallint[]) else 0 end,
+			orphaned = orphaned + $10 + case when $5 = 'ready' and gate = 'cancelled' and attempt = 2 then cardinality($14::smallint[]) else 0 end,
+			state = case when $5 = 'done' then 'done' when $5 <> 'ready' then state when gate = 'cancelled' then 'cancelled' else 'ready' end,
+			finished_at = case when $5 = 'done' or ($5 = 'ready' and gate = 'cancelled') then now() end,
+			leased_by = case when $5 in ('done', 'ready') then null else leased_by end,
+			lease_until = case when $5 = 'go' then now() + $7 when $5 = 'doubt' then lease_until end,
+			called_through = case when $5 = 'go' and gate = 'open' then $6 when $5 = 'ready' then -1 else called_through end,
+			deferred = case when $5 = 'ready' then '{}' else $13::smallint[] end,
+			open = case when $5 = 'ready' then $14 else open end,
+			due_at = case when $5 = 'ready' then now() + $15 else due_at end,
+			deferrals = deferrals + case when $5 = 'ready' and $16 then 1 else 0 end
+		where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'leased' and leased_by = $4
+		returning workspace_id, id, root_id, attempt, gate, state, due_at, lease_until
+	), outcomes as (
+		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason, code, carrier_id, detail, at)
+		select b.workspace_id, b.root_id, o.ordinal, b.attempt, o.kind, true, o.basis, nullif(o.reason, ''),
+			nullif(o.code, 0), nullif(o.carrier_id, ''), nullif(o.detail, ''), o.at
+		from b, unnest($17::smallint[], $18::text[], $19::text[], $20::text[], $21::smallint[], $22::text[], $23::text[], $24::timestamptz[])
+			as o (ordinal, kind, basis, reason, code, carrier_id, detail, at)
+	), log as (
+		insert into batch_log (workspace_id, batch_id, event, token, first, last, until, detail)
+		select b.workspace_id, b.id,
+			case $5 when 'go' then 'window' when 'done' then 'finished' when 'doubt' then 'in_doubt'
+				else case when b.state = 'cancelled' then 'cancelled' when $16 then 'deferred' else 'released' end end,
+			$4, case when $5 = 'go' then $25::smallint end, case when $5 = 'go' then $6::smallint end,
+			case b.state when 'ready' then b.due_at when 'leased' then b.lease_until end, nullif($26, '')
+		from b where $5 <> 'go' or b.gate = 'open'
+	)
+	select gate from b`
+
+// applied finds out what became of a commit whose answer never came: the
+// batch's gate when it was applied, nothing when it was not, lost when the
+// batch has gone to somebody else meanwhile.
+func (s *Sender) applied(ctx context.Context, c *claim, done []outcome, e ending) (gate, error) {
+	var g gate
+	var ours, moved, written bool
+	var first int16 = -1
+	if len(done) > 0 {
+		first = done[0].ordinal
+	}
+	err := s.pool.QueryRow(ctx, `
+		select b.gate, b.leased_by is not distinct from $4, b.called_through >= $5,
+			exists (select from attempts a where a.workspace_id = b.workspace_id and a.batch_id = b.root_id and a.ordinal = $6 and a.attempt = b.attempt)
+		from batches b where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3`,
+		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.through, first).Scan(&g, &ours, &moved, &written)
+	switch {
+	case err != nil:
+		return "", err
+	case written, ours && e.state == stateGo && len(done) == 0 && moved:
+		return g, nil
+	case !ours && e.state != stateGo && e.state != stateDoubt && len(done) == 0:
+		return g, nil // given back, with nothing to write: whoever has it now is welcome
+	case !ours:
+		return lost, nil
+	}
+	return "", nil
+}
+
+// retryable: the database did not answer, or answered that it is going down.
+func retryable(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return strings.HasPrefix(pg.Code, "57P") || strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "53")
+	}
+	return true
+}
+
+// keepEvidence writes down what a worker knows that has lost its lease.
+func (s *Sender) keepEvidence(ctx context.Context, c *claim, done []outcome) error {
+	s.metrics.leaseLost()
+	s.log.Warn("lease lost; outcomes are kept as evidence", "batch_id", c.BatchID, "token", c.token, "known", len(done))
+	var known []events.Event
+	for _, o := range done {
+		if o.basis != "response" || (o.kind != string(Accepted) && o.kind != string(Rejected)) {
+			continue
+		}
+		known = append(known, events.Event{ProviderID: c.providerID, Source: events.SourceResponse, SourceID: fmt.Sprintf("%s/%d/%d", c.root, o.ordinal, c.attempt),
+			BatchID: c.root, Ordinal: o.ordinal, Attempt: c.attempt, Kind: events.Kind(o.kind), Code: o.code, CarrierID: o.carrierID, Detail: o.detail, OccurredAt: o.at})
+	}
+	if _, err := events.Record(ctx, s.pool, c.WorkspaceID, known); err != nil {
+		return err
+	}
+	_, err := s.pool.Exec(ctx, `insert into batch_log (workspace_id, batch_id, event, token) values ($1, $2, 'lost', $3)`, c.WorkspaceID, c.BatchID, c.token)
+	return err
+}
+
+// rest is every row that has neither an end nor a doubt: those that no window
+// has covered, and those that were called and surely not accepted.
+func (c *claim) rest() []int16 {
+	rest := append([]int16{}, c.free...)
+	for _, r := range c.rows[c.next:] {
+		rest = append(rest, r.Ordinal)
+	}
+	return rest
+}
+
+// columns are outcomes turned on their side, as unnest takes them.
+type columns struct {
+	ordinals, codes                            []int16
+	kinds, bases, reasons, carrierIDs, details []string
+	times                                      []time.Time
+}
+
+func outcomeColumns(done []outcome) columns {
+	n := len(done)
+	c := columns{make([]int16, n), make([]int16, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]time.Time, n)}
+	for i, o := range done {
+		c.ordinals[i], c.codes[i], c.kinds[i], c.bases[i] = o.ordinal, int16(o.code), o.kind, o.basis
+		c.reasons[i], c.carrierIDs[i], c.details[i], c.times[i] = o.reason, o.carrierID, clip(o.detail), o.at
+	}
+	return c
+}
+
+// clip keeps a carrier's words short and fit for a text column.
+func clip(s string) string {
+	if len(s) > 300 {
+		s = s[:300]
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
+}
+
+// settleByEvidence closes rows of a second attempt about whose first something
+// has become known since: accepted, and it was sent; rejected, and it failed.
+// It is read after the claim, so nothing that the reaper missed is missed again.
+func (s *Sender) settleByEvidence(ctx context.Context, c *claim) ([]outcome, error) {
+	if c.attempt == 1 {
+		return nil, nil
+	}
+	ordinals := make([]int16, len(c.rows))
+	for i, r := range c.rows {
+		ordinals[i] = r.Ordinal
+	}
+	proofs, err := events.Proofs(ctx, s.pool, c.WorkspaceID, c.root, ordinals)
+	if err != nil || len(proofs) == 0 {
+		return nil, err
+	}
+	var done []outcome
+	var left []row
+	for _, r := range c.rows {
+		p, ok := proofs[r.Ordinal]
+		if !ok {
+			left = append(left, r)
+			continue
+		}
+		o := outcome{ordinal: r.Ordinal, kind: string(p.Kind), basis: "evidence", code: p.Code, carrierID: p.CarrierID, detail: p.Detail, at: time.Now()}
+		if p.Kind == events.Rejected {
+			o.reason = firstRejected
+		}
+		done = append(done, o)
+	}
+	c.rows = left
+	return done, nil
+}

@@ -1,0 +1,136 @@
+package sender
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/message"
+)
+
+// desk is what all letters of a batch share: the template and the envelope.
+type desk struct {
+	template                     *message.Compiled
+	fromName, fromEmail, replyTo string
+	headers                      [][2]string
+}
+
+// caches hold what is dear to make: desks by content (contents never change)
+// and one carrier for each provider, opened anew when its version moves on.
+type caches struct {
+	mu       sync.Mutex
+	desks    map[uuid.UUID]*desk
+	carriers map[uuid.UUID]opened
+}
+
+type opened struct {
+	version int
+	carrier Carrier
+}
+
+// mostDesks bounds the cache. It is emptied when full: contents are few, and
+// one is cheap to read again.
+const mostDesks = 256
+
+// prepare finds the batch's carrier and desk. Its errors are of a lemma kind
+// when the provider or the content itself is at fault.
+func (s *Sender) prepare(ctx context.Context, c *claim) (Carrier, *desk, error) {
+	d, err := s.desk(ctx, c.WorkspaceID, c.contentID)
+	if err != nil {
+		return nil, nil, err
+	}
+	carrier, err := s.carrier(ctx, c)
+	return carrier, d, err
+}
+
+func (s *Sender) desk(ctx context.Context, workspaceID, contentID uuid.UUID) (*desk, error) {
+	s.cache.mu.Lock()
+	d := s.cache.desks[contentID]
+	s.cache.mu.Unlock()
+	if d != nil {
+		return d, nil
+	}
+	d, err := s.readDesk(ctx, workspaceID, contentID)
+	if err != nil {
+		return nil, err
+	}
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	if s.cache.desks == nil || len(s.cache.desks) >= mostDesks {
+		s.cache.desks = map[uuid.UUID]*desk{}
+	}
+	s.cache.desks[contentID] = d
+	return d, nil
+}
+
+func (s *Sender) readDesk(ctx context.Context, workspaceID, contentID uuid.UUID) (*desk, error) {
+	d := &desk{}
+	var template uuid.UUID
+	var version int
+	var headers map[string]string
+	err := s.pool.QueryRow(ctx, `
+		select template_id, template_version, from_name, from_email, reply_to, headers
+		from contents where workspace_id = $1 and id = $2`, workspaceID, contentID).
+		Scan(&template, &version, &d.fromName, &d.fromEmail, &d.replyTo, &headers)
+	if err != nil {
+		return nil, fmt.Errorf("read content %s: %w", contentID, err)
+	}
+	for name, value := range headers {
+		d.headers = append(d.headers, [2]string{name, value})
+	}
+	slices.SortFunc(d.headers, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
+	d.template, err = s.templates.Compiled(ctx, workspaceID, template, version)
+	return d, err
+}
+
+func (s *Sender) carrier(ctx context.Context, c *claim) (Carrier, error) {
+	s.cache.mu.Lock()
+	have, ok := s.cache.carriers[c.providerID]
+	s.cache.mu.Unlock()
+	if ok && have.version == c.version {
+		return have.carrier, nil
+	}
+	kind, ok := s.kinds[c.kind]
+	if !ok {
+		return nil, &lemma.Error{Kind: lemma.Invalid, Code: "provider_unusable", Message: fmt.Sprintf("this program has no carrier of kind %q", c.kind)}
+	}
+	a, err := s.accounts.Account(ctx, c.WorkspaceID, c.providerID)
+	if err != nil {
+		return nil, err
+	}
+	carrier, err := kind.Open(Account{WorkspaceID: c.WorkspaceID, ProviderID: c.providerID, Kind: a.Kind, Config: a.Config, Secrets: a.Secrets, Version: a.Version})
+	if err != nil {
+		return nil, &lemma.Error{Kind: lemma.Invalid, Code: "provider_unusable", Message: "the provider's settings cannot be used", Cause: err}
+	}
+	return s.cache.put(c.providerID, opened{a.Version, carrier}), nil
+}
+
+// put keeps the newest carrier. One that lost a race or was replaced is left
+// to its idle timeout: somebody may be sending over it.
+func (k *caches) put(provider uuid.UUID, o opened) Carrier {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if have, ok := k.carriers[provider]; ok && have.version >= o.version {
+		go o.carrier.Close()
+		return have.carrier
+	}
+	if k.carriers == nil {
+		k.carriers = map[uuid.UUID]opened{}
+	}
+	k.carriers[provider] = o
+	return o.carrier
+}
+
+func (k *caches) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, o := range k.carriers {
+		o.carrier.Close()
+	}
+	k.carriers = nil
+}

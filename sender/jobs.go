@@ -1,0 +1,63 @@
+package sender
+
+import (
+	"context"
+	"time"
+
+	"github.com/riverqueue/river"
+
+	"lemma/notifications"
+)
+
+// worker answers bells. The job is a hint: whatever becomes of it, the batch
+// row says what is to be done.
+type worker struct {
+	river.WorkerDefaults[notifications.BatchSend]
+	sender *Sender
+}
+
+func (w *worker) Work(ctx context.Context, job *river.Job[notifications.BatchSend]) error {
+	again, err := w.sender.Work(ctx, job.Args.Ref)
+	if err == nil && again > 0 {
+		return river.JobSnooze(again)
+	}
+	return err
+}
+
+// Timeout is past the point at which Work gives its batch back by itself.
+func (w *worker) Timeout(*river.Job[notifications.BatchSend]) time.Duration {
+	return JobTimeout(w.sender.cfg)
+}
+
+// JobTimeout is the longest that a batch_send job may run. River must not
+// rescue one earlier than this.
+func JobTimeout(cfg Config) time.Duration { return 3 * cfg.withDefaults().Lease }
+
+// Register adds the sender's workers to a River client's.
+func (s *Sender) Register(workers *river.Workers) { river.AddWorker(workers, &worker{sender: s}) }
+
+// Loop runs the reaper and the sweep until ctx ends. Both are bounded, and
+// safe on every node at once.
+func (s *Sender) Loop(ctx context.Context) {
+	go every(ctx, s.cfg.ReapEvery, func() error { _, err := s.Reap(ctx); return err }, s.failed("reap"))
+	every(ctx, s.cfg.SweepEvery, func() error { _, err := s.Sweep(ctx); return err }, s.failed("sweep"))
+}
+
+func (s *Sender) failed(what string) func(error) {
+	return func(err error) { s.log.Error(what+" failed", "error", err) }
+}
+
+func every(ctx context.Context, d time.Duration, run func() error, failed func(error)) {
+	t := time.NewTicker(d)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			if err := run(); err != nil && ctx.Err() == nil {
+				failed(err)
+			}
+		}
+	}
+}

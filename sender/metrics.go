@@ -1,0 +1,75 @@
+package sender
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics count what a sender does. The names are documented in docs/metrics.md.
+type Metrics struct {
+	outcomes  *prometheus.CounterVec
+	claims    prometheus.Histogram
+	calls     prometheus.Histogram
+	letters   prometheus.Counter
+	expired   prometheus.Counter
+	lost      prometheus.Counter
+	retries   prometheus.Counter
+	freed     prometheus.Counter
+	trips     prometheus.Counter
+	rings     prometheus.Counter
+	uncertain prometheus.Counter
+}
+
+// NewMetrics registers a sender's metrics; with nil it counts into the void.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m := &Metrics{
+		outcomes:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_outcomes_total", Help: "Notifications by the outcome of their attempt (accepted, rejected, refused, unknown, skipped)."}, []string{"outcome"}),
+		claims:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_claim_seconds", Help: "Time to claim a batch.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14)}),
+		calls:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_window_seconds", Help: "Time to call a window of letters.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}),
+		letters:   counter("lemma_calls_total", "Letters handed to a carrier."),
+		expired:   counter("lemma_lease_expiries_total", "Batches whose lease ran out and that the reaper dealt with."),
+		lost:      counter("lemma_leases_lost_total", "Commits that found their lease gone; what they knew was kept as evidence."),
+		retries:   counter("lemma_second_attempts_total", "Notifications that got a second attempt because the first is in doubt."),
+		freed:     counter("lemma_rows_freed_total", "Rows of expired leases that were surely not called and went back."),
+		trips:     counter("lemma_circuit_opened_total", "Campaigns paused because their provider failed."),
+		rings:     counter("lemma_swept_total", "Due batches without a job that were rung for again."),
+		uncertain: counter("lemma_commit_retries_total", "Commits whose answer was lost and that were looked up again."),
+	}
+	if r != nil {
+		r.MustRegister(m.outcomes, m.claims, m.calls, m.letters, m.expired, m.lost, m.retries, m.freed, m.trips, m.rings, m.uncertain)
+	}
+	return m
+}
+
+func (m *Metrics) claimed(took time.Duration) { m.claims.Observe(took.Seconds()) }
+
+func (m *Metrics) called(n int, took time.Duration) {
+	m.letters.Add(float64(n))
+	m.calls.Observe(took.Seconds())
+}
+
+func (m *Metrics) committed(_ int16, done []outcome) {
+	counts := map[string]int{}
+	for _, o := range done {
+		counts[o.kind]++
+	}
+	for kind, n := range counts {
+		m.outcomes.WithLabelValues(kind).Add(float64(n))
+	}
+}
+
+func (m *Metrics) reaped(r Reaped) {
+	m.expired.Add(float64(r.Batches))
+	m.retries.Add(float64(r.Retried))
+	m.freed.Add(float64(r.Freed))
+	m.outcomes.WithLabelValues("orphaned").Add(float64(r.Orphaned))
+}
+
+func (m *Metrics) leaseLost()     { m.lost.Inc() }
+func (m *Metrics) commitRetried() { m.uncertain.Inc() }
+func (m *Metrics) tripped()       { m.trips.Inc() }
+func (m *Metrics) swept(n int)    { m.rings.Add(float64(n)) }

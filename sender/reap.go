@@ -1,0 +1,274 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/events"
+	"lemma/notifications"
+)
+
+// Reaped counts what one run of the reaper did.
+type Reaped struct {
+	Batches  int // leases that had expired
+	Freed    int // rows that were surely not called and went back
+	Settled  int // rows that evidence settled (tier 1)
+	Retried  int // rows that got their second attempt (tier 2)
+	Orphaned int // rows that are in doubt for ever (tier 3)
+}
+
+// reapLot bounds one run.
+const reapLot = 200
+
+// Reap deals with expired leases, each in a transaction of its own. Any number
+// of reapers may run at once: each locks the batch that it works on, and skips
+// what another has.
+func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
+	var sum Reaped
+	expired, err := s.expired(ctx)
+	if err != nil {
+		return sum, err
+	}
+	for _, ref := range expired {
+		s.at(ctx, "expired", ref)
+		one, err := s.reapBatch(ctx, ref)
+		if err != nil {
+			return sum, fmt.Errorf("reap batch %s: %w", ref.BatchID, err)
+		}
+		sum.Batches += one.Batches
+		sum.Freed += one.Freed
+		sum.Settled += one.Settled
+		sum.Retried += one.Retried
+		sum.Orphaned += one.Orphaned
+	}
+	if sum.Orphaned > 0 {
+		s.log.Error("notifications orphaned", "orphaned", sum.Orphaned, "batches", sum.Batches)
+	}
+	s.metrics.reaped(sum)
+	return sum, nil
+}
+
+func (s *Sender) expired(ctx context.Context) ([]notifications.Ref, error) {
+	rows, err := s.pool.Query(ctx, `
+		select workspace_id, origin_id, id from batches
+		where state = 'leased' and lease_until < now() order by id limit $1`, reapLot)
+	if err != nil {
+		return nil, fmt.Errorf("find expired leases: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
+}
+
+// stale is a batch whose lease has expired, locked by this reaper.
+type stale struct {
+	Root        uuid.UUID
+	ProviderID  uuid.UUID
+	ContentID   uuid.UUID
+	Attempt     int16
+	MaxAttempts int16
+	Gate        string
+	Late        bool // its send deadline has passed
+	Token       string
+	Expires     *time.Time
+}
+
+func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reaped, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		b, ok, err := lockStale(ctx, tx, ref)
+		if err != nil || !ok {
+			return err
+		}
+		s.at(ctx, "reaping", ref)
+		called, untouched, err := partition(ctx, tx, ref)
+		if err != nil {
+			return err
+		}
+		proofs, err := events.Proofs(ctx, tx, ref.WorkspaceID, b.Root, called)
+		if err != nil {
+			return err
+		}
+		sum = Reaped{Batches: 1, Freed: len(untouched)}
+		done, retry := decide(b, called, proofs, &sum)
+		return s.bury(ctx, tx, ref, b, done, retry, untouched)
+	})
+	return sum, err
+}
+
+// lockStale takes the batch if its lease is still the expired one. The lock is
+// held until the reaper has decided, so no commit can slip in between.
+func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bool, error) {
+	rows, err := tx.Query(ctx, `
+		select root_id, provider_id, content_id, attempt, max_attempts, gate, expires_at is not null and expires_at <= now(), leased_by, expires_at
+		from batches
+		where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'leased' and lease_until < now()
+		for update skip locked`, ref.WorkspaceID, ref.OriginID, ref.BatchID)
+	if err != nil {
+		return stale{}, false, err
+	}
+	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[stale])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return stale{}, false, nil
+	}
+	return b, err == nil, err
+}
+
+// partition parts the open rows of a stale batch into those that may have been
+// called and have no outcome, and those that surely were not taken.
+func partition(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (called, untouched []int16, err error) {
+	rows, err := tx.Query(ctx, `
+		select n.ordinal, n.ordinal <= b.called_through and not n.ordinal = any(b.deferred)
+		from batches b
+		join notifications n on n.workspace_id = b.workspace_id and n.origin_id = b.origin_id and n.batch_id = b.root_id
+		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3
+		  and (b.open is null or n.ordinal = any(b.open))
+		  and not exists (select from attempts a where a.workspace_id = b.workspace_id and a.batch_id = b.root_id
+			and a.ordinal = n.ordinal and a.attempt = b.attempt)
+		order by n.ordinal`, ref.WorkspaceID, ref.OriginID, ref.BatchID)
+	if err != nil {
+		return nil, nil, err
+	}
+	untouched = []int16{}
+	var ordinal int16
+	var maybe bool
+	_, err = pgx.ForEachRow(rows, []any{&ordinal, &maybe}, func() error {
+		if maybe {
+			called = append(called, ordinal)
+		} else {
+			untouched = append(untouched, ordinal)
+		}
+		return nil
+	})
+	return called, untouched, err
+}
+
+// verdict is what the reaper decides about one row that may have been called.
+type verdict int
+
+const (
+	settle verdict = iota // tier 1: evidence says what became of it
+	again                 // tier 2: no evidence, and one attempt is left
+	orphan                // tier 3: no evidence, and none is left
+)
+
+// judge is the reaper's rule, and the only place where a second attempt is
+// allowed. A cancelled or expired batch allows none.
+func judge(b stale, proven bool) verdict {
+	switch {
+	case proven:
+		return settle
+	case b.Attempt < b.MaxAttempts && b.Gate != "cancelled" && !b.Late:
+		return again
+	default:
+		return orphan
+	}
+}
+
+func decide(b stale, called []int16, proofs map[int16]events.Proof, sum *Reaped) (done []outcome, retry []int16) {
+	for _, ordinal := range called {
+		p, proven := proofs[ordinal]
+		o := outcome{ordinal: ordinal, kind: unknown, basis: "reaper", reason: "no_answer", at: time.Now()}
+		switch judge(b, proven) {
+		case settle:
+			o.kind, o.basis, o.reason = string(p.Kind), "evidence", ""
+			o.code, o.carrierID, o.detail = p.Code, p.CarrierID, p.Detail
+			sum.Settled++
+		case again:
+			o.open = true
+			retry = append(retry, ordinal)
+			sum.Retried++
+		case orphan:
+			sum.Orphaned++
+		}
+		done = append(done, o)
+	}
+	return done, retry
+}
+
+// bury writes the reaper's verdicts, makes the retry batch and gives the
+// untouched rows back, all in the transaction that holds the batch.
+func (s *Sender) bury(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, done []outcome, retry, untouched []int16) error {
+	if err := writeVerdicts(ctx, tx, ref, b, done); err != nil {
+		return err
+	}
+	var bells []notifications.Bell
+	if len(retry) > 0 {
+		second, err := makeRetry(ctx, tx, ref, b, retry)
+		if err != nil {
+			return err
+		}
+		bells = append(bells, notifications.Bell{Ref: second})
+	}
+	if err := endLease(ctx, tx, ref, b, done, untouched); err != nil {
+		return err
+	}
+	if len(untouched) > 0 && b.Gate == "open" {
+		bells = append(bells, notifications.Bell{Ref: ref})
+	}
+	return s.ledger.Ring(ctx, tx, bells)
+}
+
+func writeVerdicts(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, done []outcome) error {
+	if len(done) == 0 {
+		return nil
+	}
+	col := outcomeColumns(done)
+	finals := make([]bool, len(done))
+	for i, o := range done {
+		finals[i] = !o.open
+	}
+	_, err := tx.Exec(ctx, `
+		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason, code, carrier_id, detail, at)
+		select $1, $2, o.ordinal, $3, o.kind, o.final, o.basis, nullif(o.reason, ''), nullif(o.code, 0), nullif(o.carrier_id, ''), nullif(o.detail, ''), now()
+		from unnest($4::smallint[], $5::text[], $6::boolean[], $7::text[], $8::text[], $9::smallint[], $10::text[], $11::text[])
+			as o (ordinal, kind, final, basis, reason, code, carrier_id, detail)`,
+		ref.WorkspaceID, b.Root, b.Attempt, col.ordinals, col.kinds, finals, col.bases, col.reasons, col.codes, col.carrierIDs, col.details)
+	if err != nil {
+		return fmt.Errorf("write verdicts: %w", err)
+	}
+	return nil
+}
+
+// makeRetry makes the one batch that may call these rows a second time.
+func makeRetry(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, retry []int16) (notifications.Ref, error) {
+	second := notifications.Ref{WorkspaceID: ref.WorkspaceID, OriginID: ref.OriginID, BatchID: lemma.NewID()}
+	_, err := tx.Exec(ctx, `
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, gate, expires_at, open)
+		values ($1, $2, $3, $4, $5, $6, $7, $8 + 1, $9, $10, $11, $12)`,
+		second.WorkspaceID, second.OriginID, second.BatchID, b.Root, b.ProviderID, b.ContentID, len(retry), b.Attempt, b.MaxAttempts, b.Gate, b.Expires, retry)
+	if err != nil {
+		return second, fmt.Errorf("make retry batch: %w", err)
+	}
+	return second, nil
+}
+
+func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, done []outcome, untouched []int16) error {
+	var t tally
+	for _, o := range done {
+		t.add(b.Attempt, o)
+	}
+	_, err := tx.Exec(ctx, `
+		with ended as (
+			update batches set
+				sent = sent + $4, failed = failed + $5, retried = retried + $7,
+				orphaned = orphaned + $6 + case when gate = 'cancelled' and attempt = 2 then cardinality($8::smallint[]) else 0 end,
+				cancelled = cancelled + case when gate = 'cancelled' and attempt = 1 then cardinality($8::smallint[]) else 0 end,
+				state = case when cardinality($8::smallint[]) = 0 then 'done' when gate = 'cancelled' then 'cancelled' else 'ready' end,
+				finished_at = case when cardinality($8::smallint[]) = 0 or gate = 'cancelled' then now() end,
+				open = $8, deferred = '{}', called_through = -1, leased_by = null, lease_until = null, due_at = now(), rung_at = now()
+			where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'leased'
+			returning workspace_id, id
+		)
+		insert into batch_log (workspace_id, batch_id, event, token, detail)
+		select workspace_id, id, 'reaped', $9, $10 from ended`,
+		ref.WorkspaceID, ref.OriginID, ref.BatchID, t.sent, t.failed, t.orphaned, t.retried, untouched, b.Token,
+		fmt.Sprintf("%d uncalled, %d settled or orphaned, %d to a second attempt", len(untouched), len(done)-t.retried, t.retried))
+	if err != nil {
+		return fmt.Errorf("end lease: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,621 @@
+package sender
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"lemma/events"
+	"lemma/notifications"
+)
+
+func TestEverybodyIsCalledOnce(t *testing.T) {
+	b := setup(t)
+	b.insert(105, 40, 2)
+	b.work(b.sender())
+	for i := range 105 {
+		if n := b.carrier.called(address(i)); n != 1 {
+			t.Errorf("%s was called %d times", address(i), n)
+		}
+	}
+	b.wantBooks(notifications.Books{Sent: 105})
+}
+
+func TestABellThatRingsTwiceIsHarmless(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(20, 20, 2)
+	var workers sync.WaitGroup
+	for range 6 {
+		s := b.sender()
+		workers.Go(func() {
+			if _, err := s.Work(context.Background(), refs[0]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	workers.Wait()
+	if n := b.carrier.called(address(3)); n != 1 {
+		t.Errorf("called %d times", n)
+	}
+	b.wantBooks(notifications.Books{Sent: 20})
+}
+
+// The reaper's table, each row the story of one recipient.
+func TestOutcomes(t *testing.T) {
+	for _, c := range []struct {
+		story          string
+		maxAttempts    int
+		calls          []Outcome
+		status, reason string
+	}{
+		{"accepted at once", 2, []Outcome{Accepted}, "sent", ""},
+		{"rejected at once", 2, []Outcome{Rejected}, "failed", "scripted"},
+		{"not accepted, then accepted: no attempt is spent", 1, []Outcome{NotAccepted, NotAccepted, Accepted}, "sent", ""},
+		{"unknown, then accepted", 2, []Outcome{Unknown, Accepted}, "sent", ""},
+		{"unknown twice: nobody knows, and nobody tries again", 2, []Outcome{Unknown, Unknown}, "orphaned", "no_answer"},
+		{"unknown, then rejected: the first may have arrived", 2, []Outcome{Unknown, Rejected}, "orphaned", "unknown_then_rejected"},
+		{"unknown, not accepted, accepted", 2, []Outcome{Unknown, NotAccepted, Accepted}, "sent", ""},
+		{"unknown under at_most_once", 1, []Outcome{Unknown}, "orphaned", "no_answer"},
+	} {
+		t.Run(c.story, func(t *testing.T) {
+			b := setup(t)
+			b.carrier.then[address(0)] = c.calls
+			b.insert(3, 3, c.maxAttempts)
+			s := b.sender()
+			for range 6 {
+				b.makeDue()
+				b.work(s)
+				b.reap(s)
+			}
+			if status, reason := b.status(0); status != c.status || reason != c.reason {
+				t.Errorf("it is %s (%s), want %s (%s)", status, reason, c.status, c.reason)
+			}
+			if n := b.carrier.called(address(0)); n != len(c.calls) {
+				t.Errorf("it was called %d times, want %d", n, len(c.calls))
+			}
+			if n := b.carrier.called(address(1)); n != 1 {
+				t.Errorf("its neighbour was called %d times", n)
+			}
+			if books := b.books(); !books.Balanced || books.Open != 0 {
+				t.Errorf("books: %+v", books)
+			}
+		})
+	}
+}
+
+func TestRefusedForTooLongFails(t *testing.T) {
+	b := setup(t)
+	b.insert(1, 1, 2)
+	s := b.sender(func(c *Config) { c.MaxDeferrals = 3; c.CircuitAfter = 1000 })
+	for range 20 {
+		b.carrier.then[address(0)] = append(b.carrier.then[address(0)], NotAccepted)
+	}
+	for range 8 {
+		b.makeDue()
+		b.work(s)
+	}
+	if n := b.carrier.called(address(0)); n != 4 {
+		t.Errorf("called %d times, want 4", n)
+	}
+	b.wantBooks(notifications.Books{Failed: 1})
+}
+
+// stop makes a sender's worker stop for ever at a point, as a crash would.
+func stop(s *Sender, at string, nth int) (reached chan struct{}) {
+	reached = make(chan struct{})
+	var mu sync.Mutex
+	n := 0
+	s.Hook = func(ctx context.Context, point string, _ notifications.Ref) {
+		mu.Lock()
+		defer mu.Unlock()
+		if point != at {
+			return
+		}
+		if n++; n == nth {
+			close(reached)
+			mu.Unlock()
+			<-ctx.Done()
+			select {}
+		}
+	}
+	return reached
+}
+
+// pauseAt stops a worker at a point until it is let go.
+func pauseAt(s *Sender, at string, nth int) (reached, release chan struct{}) {
+	reached, release = make(chan struct{}), make(chan struct{})
+	n := 0
+	s.Hook = func(_ context.Context, point string, _ notifications.Ref) {
+		if point != at {
+			return
+		}
+		if n++; n == nth {
+			close(reached)
+			<-release
+		}
+	}
+	return reached, release
+}
+
+// A worker that dies leaves one window in doubt, wherever it dies.
+func TestACrashCostsOneWindow(t *testing.T) {
+	for _, c := range []struct {
+		at            string
+		nth           int
+		retried, sent int64
+	}{
+		{"claimed", 1, 0, 50},
+		{"opened", 1, 10, 50}, // nobody was called, but nobody can know
+		{"called", 2, 10, 50}, // the first window was committed when the second was opened
+		{"opened", 3, 10, 50},
+	} {
+		t.Run(fmt.Sprintf("%s %d", c.at, c.nth), func(t *testing.T) {
+			b := setup(t)
+			refs := b.insert(50, 50, 2)
+			dying := b.sender()
+			reached := stop(dying, c.at, c.nth)
+			go func() { _, _ = dying.Work(context.Background(), refs[0]) }()
+			<-reached
+			s := b.sender()
+			if r := b.reap(s); int64(r.Retried) != c.retried || r.Batches != 1 {
+				t.Errorf("reaped %+v, want %d retried", r, c.retried)
+			}
+			b.work(s)
+			b.wantBooks(notifications.Books{Sent: c.sent})
+			twice := int64(0)
+			for i := range 50 {
+				if n := b.carrier.called(address(i)); n > 2 || n < 1 {
+					t.Errorf("%s was called %d times", address(i), n)
+				} else if n == 2 {
+					twice++
+				}
+			}
+			if twice > c.retried {
+				t.Errorf("%d were called twice, of %d in doubt", twice, c.retried)
+			}
+		})
+	}
+}
+
+// A worker is paused past its lease, the reaper acts, the worker wakes: what
+// it knows is kept, and nobody is called again whose acceptance is known.
+func TestALostLeaseKeepsWhatIsKnown(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	slow, s := b.sender(), b.sender()
+	reached, release := pauseAt(slow, "committing", 2)
+	done := make(chan error)
+	go func() { _, err := slow.Work(context.Background(), refs[0]); done <- err }()
+	<-reached
+	if r := b.reap(s); r.Retried != 10 {
+		t.Fatalf("reaped %+v", r)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.work(s) // the retry batch
+	for i := range 10 {
+		if n := b.carrier.called(address(i)); n != 1 {
+			t.Errorf("%s was called %d times although its acceptance was known", address(i), n)
+		}
+	}
+	b.wantBooks(notifications.Books{Sent: 10})
+}
+
+// As above, but the second attempt is over before the first worker wakes: it
+// must not change any row that has its end.
+func TestALateCommitChangesNoTerminalRow(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	slow, s := b.sender(), b.sender()
+	reached, release := pauseAt(slow, "committing", 2)
+	done := make(chan error)
+	go func() { _, err := slow.Work(context.Background(), refs[0]); done <- err }()
+	<-reached
+	b.reap(s)
+	b.work(s)
+	before := b.dump()
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if after := b.dump(); after != before {
+		t.Errorf("terminal rows changed:\n%s\n%s", before, after)
+	}
+	b.wantBooks(notifications.Books{Sent: 10})
+}
+
+func (b *bundle) dump() string {
+	b.t.Helper()
+	var s string
+	err := b.pool.QueryRow(context.Background(), `
+		select (select string_agg(a::text, E'\n' order by batch_id, ordinal, attempt) from attempts a where workspace_id = $1)
+			|| (select string_agg(b::text, E'\n' order by id) from batches b where workspace_id = $1)`, b.ws).Scan(&s)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+func TestTwoReapersMakeOneRetry(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(30, 30, 2)
+	dying := b.sender()
+	reached := stop(dying, "called", 1)
+	go func() { _, _ = dying.Work(context.Background(), refs[0]) }()
+	<-reached
+	b.expireLeases()
+	var reapers sync.WaitGroup
+	for range 4 {
+		s := b.sender()
+		reapers.Go(func() {
+			if _, err := s.Reap(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	reapers.Wait()
+	if n := len(b.batches("attempt = 2")); n != 1 {
+		t.Errorf("%d retry batches", n)
+	}
+	b.work(b.sender())
+	b.wantBooks(notifications.Books{Sent: 30})
+}
+
+func TestTheReaperLeavesALivingLeaseAlone(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	slow := b.sender()
+	reached, release := pauseAt(slow, "opened", 1)
+	done := make(chan error)
+	go func() { _, err := slow.Work(context.Background(), refs[0]); done <- err }()
+	<-reached
+	if r, err := b.sender().Reap(context.Background()); err != nil || r.Batches != 0 {
+		t.Errorf("reaped %+v, %v", r, err)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.wantBooks(notifications.Books{Sent: 10})
+}
+
+func TestDrainLeavesNothingInDoubt(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(50, 50, 2)
+	s := b.sender()
+	s.Hook = func(_ context.Context, at string, _ notifications.Ref) {
+		if at == "opened" {
+			s.Drain()
+		}
+	}
+	if _, err := s.Work(context.Background(), refs[0]); err != nil {
+		t.Fatal(err)
+	}
+	b.wantBooks(notifications.Books{Sent: 10, Pending: 40})
+	if r := b.reap(s); r.Batches != 0 {
+		t.Errorf("a lease was left: %+v", r)
+	}
+	b.work(b.sender())
+	b.wantBooks(notifications.Books{Sent: 50})
+	if n := len(b.batches("attempt = 2")); n != 0 {
+		t.Errorf("%d second attempts", n)
+	}
+}
+
+// After a cancel has answered, no further window opens.
+func TestCancelStopsTheNextWindow(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(50, 50, 2)
+	b.insertMore(t, 50, 20)
+	s := b.sender()
+	reached, release := pauseAt(s, "opened", 2)
+	done := make(chan error)
+	go func() { _, err := s.Work(context.Background(), refs[0]); done <- err }()
+	<-reached
+	ctx := context.Background()
+	var inFlight int64
+	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) (err error) {
+		inFlight, err = b.ledger.Cancel(ctx, tx, b.ws, b.origin)
+		return err
+	})
+	if err != nil || inFlight != 10 {
+		t.Fatalf("%d in flight, %v", inFlight, err)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.work(s)
+	b.wantBooks(notifications.Books{Sent: 20, Cancelled: 50})
+}
+
+func (b *bundle) insertMore(t *testing.T, from, n int) {
+	t.Helper()
+	ctx := context.Background()
+	var all []notifications.Recipient
+	for i := from; i < from+n; i++ {
+		all = append(all, notifications.Recipient{Key: keyOf(i), ProfileKey: fmt.Sprint(i), Address: address(i), Payload: `{"name":"x"}`})
+	}
+	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		_, err := b.ledger.Insert(ctx, tx, notifications.Chunk{WorkspaceID: b.ws, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
+			Run: 1, MaxAttempts: 2, BatchSize: 500, Recipients: all})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSweepRingsForBatchesWithoutAJob(t *testing.T) {
+	b := setup(t)
+	b.insert(100, 25, 2)
+	s := b.sender()
+	if n, err := s.Sweep(context.Background()); err != nil || n != 0 {
+		t.Fatalf("rang %d times although every batch has a job, %v", n, err)
+	}
+	b.exec(`truncate river_job`)
+	if n, err := s.Sweep(context.Background()); err != nil || n != 4 {
+		t.Fatalf("rang %d times, want 4, %v", n, err)
+	}
+	if n, err := s.Sweep(context.Background()); err != nil || n != 0 {
+		t.Fatalf("rang %d times again, %v", n, err)
+	}
+	b.work(s)
+	b.wantBooks(notifications.Books{Sent: 100})
+}
+
+func TestCircuitPausesTheCampaign(t *testing.T) {
+	b := setup(t)
+	b.insert(60, 60, 2)
+	for i := range 60 {
+		b.carrier.then[address(i)] = []Outcome{Rejected}
+	}
+	s := b.sender(func(c *Config) { c.CircuitAfter = 25 })
+	b.work(s)
+	if len(b.paused) != 1 || b.paused[0] != "provider_errors" {
+		t.Errorf("paused %v", b.paused)
+	}
+	b.wantBooks(notifications.Books{Failed: 30, Pending: 30})
+}
+
+func TestExpiredBatchesAreSkipped(t *testing.T) {
+	b := setup(t)
+	b.insert(10, 10, 2)
+	b.exec(`update batches set expires_at = now() - interval '1 second' where workspace_id = $1`, b.ws)
+	b.work(b.sender())
+	b.wantBooks(notifications.Books{Skipped: 10})
+	if by := b.books().SkippedBy["expired"]; by != 10 {
+		t.Errorf("%d expired", by)
+	}
+}
+
+// Whatever happens in whatever order, the books balance, agree with the view,
+// and nobody is called a third time.
+func TestBooksBalanceWhateverHappens(t *testing.T) {
+	for seed := range int64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			b := setup(t)
+			r := rand.New(rand.NewSource(seed))
+			for i := range 120 {
+				for range 8 {
+					b.carrier.then[address(i)] = append(b.carrier.then[address(i)],
+						[]Outcome{Accepted, Accepted, Accepted, Rejected, NotAccepted, Unknown, Unknown, NotCalled}[r.Intn(8)])
+				}
+			}
+			b.insert(120, 30, 1+r.Intn(2))
+			s := b.sender(func(c *Config) { c.CircuitAfter = 10000; c.MaxDeferrals = 2 })
+			for range 12 {
+				b.makeDue()
+				b.work(s)
+				b.check(t)
+				if r.Intn(2) == 0 {
+					b.reap(s)
+					b.check(t)
+				}
+			}
+		})
+	}
+}
+
+func (b *bundle) check(t *testing.T) {
+	t.Helper()
+	b.wantBooks(b.books())
+	var most int
+	for i := range 120 {
+		unknown := 0
+		for n, o := range b.carrier.then[address(i)] {
+			if n < b.carrier.called(address(i)) && o == Unknown {
+				unknown++
+			}
+		}
+		most = max(most, unknown)
+	}
+	if most > 2 {
+		t.Errorf("somebody was called %d times with an unknown outcome", most)
+	}
+}
+
+func TestTimesThatDoNotFitAreRefused(t *testing.T) {
+	if _, err := New(Rooms{}, Config{Lease: 30 * time.Second, CallTimeout: 25 * time.Second}); err == nil {
+		t.Error("a call may outlive its lease")
+	}
+}
+
+// A worker that was paused before it called anybody finds its batch leased to
+// somebody else: its token opens no window.
+func TestAnOldTokenOpensNoWindow(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	ctx := context.Background()
+	old, young := b.sender(), b.sender()
+	reached, release := pauseAt(old, "committing", 1)
+	done := make(chan error, 2)
+	go func() { _, err := old.Work(ctx, refs[0]); done <- err }()
+	<-reached
+	if r := b.reap(b.sender()); r.Freed != 10 {
+		t.Fatalf("reaped %+v", r)
+	}
+	holding, letGo := pauseAt(young, "opened", 1)
+	go func() { _, err := young.Work(ctx, refs[0]); done <- err }()
+	<-holding
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if n := b.carrier.called(address(0)); n != 0 {
+		t.Errorf("called %d times under a token that was lost", n)
+	}
+	close(letGo)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.wantBooks(notifications.Books{Sent: 10})
+}
+
+// A batch that somebody holds is not claimed a second time.
+func TestALeasedBatchIsNotClaimed(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	ctx := context.Background()
+	holder := b.sender()
+	reached, release := pauseAt(holder, "opened", 1)
+	done := make(chan error)
+	go func() { _, err := holder.Work(ctx, refs[0]); done <- err }()
+	<-reached
+	if _, err := b.sender().Work(ctx, refs[0]); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.carrier.called(address(0)); n != 0 {
+		t.Errorf("called %d times by somebody without the lease", n)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.wantBooks(notifications.Books{Sent: 10})
+	if _, err := b.sender().Work(ctx, refs[0]); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.carrier.called(address(0)); n != 1 {
+		t.Errorf("called %d times after its end", n)
+	}
+}
+
+// The reaper saw an expired lease, and before it took the batch the worker's
+// commit renewed it.
+func TestTheReaperLooksAgainUnderTheLock(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(20, 20, 2)
+	ctx := context.Background()
+	worker, reaper := b.sender(), b.sender()
+	reached, release := pauseAt(worker, "called", 1)
+	seen, goOn := pauseAt(reaper, "expired", 1)
+	done := make(chan error, 2)
+	go func() { _, err := worker.Work(ctx, refs[0]); done <- err }()
+	<-reached
+	b.expireLeases()
+	var r Reaped
+	go func() { var err error; r, err = reaper.Reap(ctx); done <- err }()
+	<-seen
+	held, letGo := pauseAt(worker, "called", 1) // the second window: the first is committed
+	close(release)
+	<-held
+	close(goOn)
+	if err := <-done; err != nil || r.Batches != 0 {
+		t.Errorf("reaped %+v of a lease that had been renewed, %v", r, err)
+	}
+	close(letGo)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.wantBooks(notifications.Books{Sent: 20})
+}
+
+// Tier 1: what is known is not asked for again.
+func TestEvidenceSettlesWhatIsInDoubt(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	b.carrier.then[address(1)] = []Outcome{Unknown, Accepted}
+	b.carrier.then[address(2)] = []Outcome{Unknown, Accepted}
+	b.carrier.then[address(3)] = []Outcome{Unknown, Accepted}
+	s := b.sender()
+	b.work(s)
+	b.record(refs[0], 1, events.Accepted)
+	b.record(refs[0], 2, events.Rejected)
+	if r := b.reap(s); r.Settled != 2 || r.Retried != 1 {
+		t.Errorf("reaped %+v", r)
+	}
+	b.work(s)
+	b.wantBooks(notifications.Books{Sent: 9, Failed: 1})
+	for i, calls := range map[int]int{1: 1, 2: 1, 3: 2} {
+		if n := b.carrier.called(address(i)); n != calls {
+			t.Errorf("%s was called %d times, want %d", address(i), n, calls)
+		}
+	}
+}
+
+// Evidence of a rejection that comes after the reaper has looked: the second
+// attempt is not made, and the row has surely failed.
+func TestALateRejectionFails(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(1, 1, 2)
+	b.carrier.then[address(0)] = []Outcome{Unknown, Accepted}
+	s := b.sender()
+	b.work(s)
+	b.reap(s)
+	b.record(refs[0], 0, events.Rejected)
+	b.work(s)
+	if n := b.carrier.called(address(0)); n != 1 {
+		t.Errorf("called %d times", n)
+	}
+	b.wantBooks(notifications.Books{Failed: 1})
+}
+
+func (b *bundle) record(ref notifications.Ref, i int, kind events.Kind) {
+	b.t.Helper()
+	var ordinal int16
+	err := b.pool.QueryRow(context.Background(), `select ordinal from notifications where workspace_id = $1 and origin_id = $2 and key = $3`, b.ws, b.origin, keyOf(i)).Scan(&ordinal)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	_, err = events.Record(context.Background(), b.pool, b.ws, []events.Event{{ProviderID: b.provider, Source: "test", BatchID: ref.BatchID, Ordinal: ordinal, Attempt: 1, Kind: kind, OccurredAt: time.Now()}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// A row that was called and surely not taken is free, also when the worker
+// dies in a later window.
+func TestARefusedRowIsFreeAfterACrash(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(30, 30, 2)
+	for i := range 30 {
+		b.carrier.then[address(i)] = []Outcome{NotAccepted, Accepted}
+	}
+	dying := b.sender()
+	reached := stop(dying, "opened", 2)
+	go func() { _, _ = dying.Work(context.Background(), refs[0]) }()
+	<-reached
+	if r := b.reap(b.sender()); r.Freed != 20 || r.Retried != 10 {
+		t.Errorf("reaped %+v: ten were refused and ten never covered", r)
+	}
+}
+
+func TestOfTwoSweepsOneRings(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	b.exec(`update batches set rung_at = now() - interval '2 hours' where workspace_id = $1`, b.ws)
+	s := b.sender(func(c *Config) { c.SweepGrace = time.Hour })
+	for i, want := range []bool{true, false} {
+		if rang, err := s.ringAgain(context.Background(), refs[0]); err != nil || rang != want {
+			t.Errorf("sweep %d rang: %v, %v", i, rang, err)
+		}
+	}
+}

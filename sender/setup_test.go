@@ -1,0 +1,229 @@
+package sender
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma"
+	"lemma/message"
+	"lemma/notifications"
+	"lemma/pgtest"
+	"lemma/providers"
+)
+
+// bundle is a workspace with one provider and one origin, and a carrier that
+// does what its script says.
+type bundle struct {
+	t        *testing.T
+	pool     *pgxpool.Pool
+	ws       uuid.UUID
+	origin   uuid.UUID
+	provider uuid.UUID
+	ledger   *notifications.Ledger
+	carrier  *scripted
+	paused   []string
+}
+
+// scripted answers by the recipient's local part: "rejected-7@..." is
+// rejected. A "then" list by address overrules it, one entry per call.
+type scripted struct {
+	mu    sync.Mutex
+	calls map[string]int
+	then  map[string][]Outcome
+	sizes []int
+}
+
+func (c *scripted) Send(_ context.Context, letters []Message) []Receipt {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sizes = append(c.sizes, len(letters))
+	out := make([]Receipt, len(letters))
+	for i, l := range letters {
+		n := c.calls[l.To]
+		c.calls[l.To]++
+		outcome := Accepted
+		if script := c.then[l.To]; n < len(script) {
+			outcome = script[n]
+		}
+		out[i] = Receipt{Outcome: outcome, Code: 250, CarrierID: "q1", Reason: "scripted", At: time.Now()}
+	}
+	return out
+}
+
+func (c *scripted) Close() {}
+
+func (c *scripted) called(to string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls[to]
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	t.Parallel()
+	pool := pgtest.DB(t)
+	b := &bundle{t: t, pool: pool, ws: pgtest.Workspace(t, pool), origin: lemma.NewID(), provider: lemma.NewID(),
+		ledger: notifications.New(pool), carrier: &scripted{calls: map[string]int{}, then: map[string][]Outcome{}}}
+	b.exec(`insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, 'p', 'email', 'scripted', '{}')`, b.ws, b.provider)
+	b.exec(`insert into templates (workspace_id, id, name, channel) values ($1, $2, 't', 'email')`, b.ws, b.provider)
+	b.exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables) values ($1, $2, 1, 'Hi {{ name }}', '<p>{{ name }}</p>', '{{ name }}', '{name}')`, b.ws, b.provider)
+	b.exec(`insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers)
+		values ($1, $2, 'email', $3, 1, 'Shop', 'news@shop.example', '', '{"X-Shop": "1"}')`, b.ws, b.origin, b.provider)
+	return b
+}
+
+func (b *bundle) exec(sql string, args ...any) {
+	b.t.Helper()
+	if _, err := b.pool.Exec(context.Background(), sql, args...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// sender makes one with a short lease, of which there may be several.
+func (b *bundle) sender(change ...func(*Config)) *Sender {
+	b.t.Helper()
+	cfg := Config{Lease: time.Minute, CallTimeout: time.Second, MaxWindow: 10, SweepGrace: time.Millisecond}
+	for _, c := range change {
+		c(&cfg)
+	}
+	s, err := New(Rooms{Pool: b.pool, Ledger: b.ledger, Templates: message.New(b.pool), Providers: providers.New(b.pool, nil, nil),
+		Kinds: []Kind{{Name: "scripted", Open: func(Account) (Carrier, error) { return b.carrier, nil }}},
+		Pause: func(ctx context.Context, ws, origin uuid.UUID, reason, detail string) error {
+			b.paused = append(b.paused, reason)
+			return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, ws, origin) })
+		}, Log: slog.New(slog.DiscardHandler)}, cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+func keyOf(i int) uuid.UUID { return lemma.Key("test/1", address(i)) }
+
+func address(i int) string { return fmt.Sprintf("p%d@shop.example", i) }
+
+// insert writes n intents in batches of size and answers their batches.
+func (b *bundle) insert(n, size, maxAttempts int) []notifications.Ref {
+	b.t.Helper()
+	ctx := context.Background()
+	all := make([]notifications.Recipient, n)
+	for i := range all {
+		all[i] = notifications.Recipient{Key: keyOf(i), ProfileKey: fmt.Sprint(i), Address: address(i), Payload: fmt.Sprintf(`{"name":"N%d"}`, i)}
+	}
+	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		_, err := b.ledger.Insert(ctx, tx, notifications.Chunk{WorkspaceID: b.ws, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
+			Run: 1, MaxAttempts: maxAttempts, BatchSize: size, Recipients: all})
+		return err
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return b.batches("attempt = 1")
+}
+
+func (b *bundle) batches(where string) []notifications.Ref {
+	b.t.Helper()
+	rows, _ := b.pool.Query(context.Background(), `select workspace_id, origin_id, id from batches where workspace_id = $1 and `+where+` order by id`, b.ws)
+	refs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return refs
+}
+
+// work rings once for every batch that is ready.
+func (b *bundle) work(s *Sender) {
+	b.t.Helper()
+	for _, ref := range b.batches("state = 'ready'") {
+		if _, err := s.Work(context.Background(), ref); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// expireLeases lets time pass for leases alone.
+func (b *bundle) expireLeases() {
+	b.exec(`update batches set lease_until = now() - interval '1 second' where state = 'leased'`)
+}
+
+// makeDue lets time pass for what is due later.
+func (b *bundle) makeDue() { b.exec(`update batches set due_at = now() where state = 'ready'`) }
+
+func (b *bundle) reap(s *Sender) Reaped {
+	b.t.Helper()
+	b.expireLeases()
+	r, err := s.Reap(context.Background())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+func (b *bundle) books() notifications.Books {
+	b.t.Helper()
+	books, err := b.ledger.Books(context.Background(), b.ws, b.origin)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return books
+}
+
+// statuses counts the view's statuses, the other way to know the books.
+func (b *bundle) statuses() map[string]int64 {
+	b.t.Helper()
+	rows, err := b.pool.Query(context.Background(), `select status, count(*) from notification_status where workspace_id = $1 group by status`, b.ws)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	counts := map[string]int64{}
+	var status string
+	var n int64
+	if _, err := pgx.ForEachRow(rows, []any{&status, &n}, func() error { counts[status] = n; return nil }); err != nil {
+		b.t.Fatal(err)
+	}
+	return counts
+}
+
+// status is the derived status and reason of one recipient.
+func (b *bundle) status(i int) (status, reason string) {
+	b.t.Helper()
+	n, err := b.ledger.Get(context.Background(), b.ws, b.origin, keyOf(i))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if n.Reason != nil {
+		reason = *n.Reason
+	}
+	return n.Status, reason
+}
+
+func (b *bundle) wantBooks(want notifications.Books) {
+	b.t.Helper()
+	got := b.books()
+	if !got.Balanced {
+		b.t.Errorf("books do not balance: %+v", got)
+	}
+	sum := got.Sent + got.Failed + got.Orphaned + got.Cancelled + got.Skipped + got.Pending + got.Processing
+	if sum != got.Audience {
+		b.t.Errorf("audience %d is not the sum %d: %+v", got.Audience, sum, got)
+	}
+	if got.Sent != want.Sent || got.Failed != want.Failed || got.Orphaned != want.Orphaned || got.Cancelled != want.Cancelled ||
+		got.Skipped != want.Skipped || got.Pending != want.Pending || got.Processing != want.Processing {
+		b.t.Errorf("books are %+v, want %+v", got, want)
+	}
+	view := b.statuses()
+	for status, n := range map[string]int64{"sent": got.Sent, "failed": got.Failed, "orphaned": got.Orphaned, "cancelled": got.Cancelled,
+		"skipped": got.Skipped, "pending": got.Pending, "processing": got.Processing} {
+		if view[status] != n {
+			b.t.Errorf("the view counts %d %s, the books %d", view[status], status, n)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package sender
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// window is the rows that are about to be called, as letters.
+type window struct {
+	taken    int       // rows of the claim that it covers
+	last     int16     // their last ordinal
+	rows     []int16   // ordinals of the letters
+	letters  []Message // what is called
+	skipped  []outcome // rows that cannot be rendered: never called
+	receipts []Receipt
+}
+
+// render writes the next letters of a claim. Rendering is a pure function of
+// the intent and the template's version: two attempts say the same bytes.
+func (d *desk) render(c *claim, size int) *window {
+	rows := c.rows[c.next:min(c.next+size, len(c.rows))]
+	w := &window{taken: len(rows), last: rows[len(rows)-1].Ordinal, letters: make([]Message, 0, len(rows)), rows: make([]int16, 0, len(rows))}
+	for _, r := range rows {
+		text, err := d.template.Render(r.Payload)
+		if err != nil {
+			w.skipped = append(w.skipped, outcome{ordinal: r.Ordinal, kind: skipped, basis: "gate", reason: "template_error", detail: err.Error(), at: time.Now()})
+			continue
+		}
+		w.rows = append(w.rows, r.Ordinal)
+		w.letters = append(w.letters, Message{
+			Notification: lemma.FormatNotificationID(c.OriginID, r.Key), Attempt: int(c.attempt),
+			To: r.Address, FromName: d.fromName, FromEmail: d.fromEmail, ReplyTo: d.replyTo, Headers: d.headers,
+			Subject: text.Subject, HTML: text.HTML, Text: text.Text,
+			Date: r.CreatedAt, Seed: r.Key,
+		})
+	}
+	return w
+}
+
+// pace sizes the windows of one provider, so that one lasts about 100 ms: the
+// crash of a worker then leaves about that much work in doubt, however fast
+// the carrier is.
+type pace struct{ rows atomic.Int64 }
+
+const (
+	firstWindow = 20
+	leastWindow = 10
+	shortWindow = 50 * time.Millisecond
+	longWindow  = 200 * time.Millisecond
+)
+
+func (s *Sender) paceOf(provider uuid.UUID) *pace {
+	if p, ok := s.paces.Load(provider); ok {
+		return p.(*pace)
+	}
+	fresh := &pace{}
+	fresh.rows.Store(firstWindow)
+	p, _ := s.paces.LoadOrStore(provider, fresh)
+	return p.(*pace)
+}
+
+func (p *pace) size(most int) int { return min(int(p.rows.Load()), most) }
+
+// learn looks at a full window alone; a short rest says nothing about pace.
+func (p *pace) learn(n int, took time.Duration) {
+	size := p.rows.Load()
+	switch {
+	case took > longWindow:
+		p.rows.CompareAndSwap(size, max(size/2, leastWindow))
+	case took < shortWindow && int64(n) >= size:
+		p.rows.CompareAndSwap(size, min(size*2, 1000))
+	}
+}

@@ -1,0 +1,222 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"lemma"
+	"lemma/notifications"
+)
+
+// Work answers one ring of the bell: it claims the batch and takes it window
+// by window to its end, or gives back what it could not finish. It answers
+// with how long until the batch is due again, 0 when the bell has done its work.
+func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Duration, err error) {
+	if s.isDraining() {
+		return time.Second, nil
+	}
+	c, err := s.Claim(ctx, ref)
+	if err != nil {
+		return 0, err
+	}
+	if c == nil {
+		return s.standing(ctx, ref)
+	}
+	s.at(ctx, "claimed", ref)
+	carrier, desk, err := s.prepare(ctx, c)
+	if err != nil {
+		return s.unprepared(ctx, c, err)
+	}
+	settled, err := s.settleByEvidence(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	return s.windows(ctx, c, carrier, desk, settled)
+}
+
+// windows takes the claimed rows window by window. Each commit writes the
+// outcomes of one window and opens the next in a single transaction.
+func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *desk, done []outcome) (time.Duration, error) {
+	p := s.paceOf(c.providerID)
+	for c.next < len(c.rows) {
+		w := desk.render(c, c.windowSize(p.size(s.cfg.MaxWindow)))
+		after, ok, err := s.draw(ctx, c, len(w.letters))
+		if err != nil {
+			return 0, err
+		}
+		if !ok || s.mustStop(c) {
+			return s.giveBack(ctx, c, done, after)
+		}
+		gate, err := s.commit(ctx, c, done, opening(c, w))
+		if err != nil || gate == lost {
+			return 0, err
+		}
+		if gate != open {
+			return s.giveBack(ctx, c, nil, 0)
+		}
+		s.at(ctx, "opened", c.Ref)
+		done = s.call(ctx, c, carrier, w, p)
+		s.at(ctx, "called", c.Ref)
+		if c.stopped(w) {
+			return s.giveBack(ctx, c, done, s.backOff(c))
+		}
+	}
+	return s.finish(ctx, c, done)
+}
+
+// mustStop: no window opens while this node shuts down, nor when the claim has
+// lasted a whole lease, so that no job outlives what River allows it.
+func (s *Sender) mustStop(c *claim) bool {
+	return s.isDraining() || time.Since(c.started) > s.cfg.Lease || time.Now().Add(s.cfg.CallTimeout).After(c.until)
+}
+
+// call hands a window's letters to the carrier, outside any transaction, and
+// sorts the receipts.
+func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window, p *pace) []outcome {
+	begun := time.Now()
+	calls, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.until)
+	receipts := carrier.Send(calls, w.letters)
+	cancel()
+	took := time.Since(begun)
+	p.learn(len(w.letters), took)
+	s.metrics.called(len(w.letters), took)
+	done := w.skipped
+	for i, r := range receipts {
+		if o, ended := s.sort(c, w.rows[i], r); ended {
+			done = append(done, o)
+		}
+	}
+	w.receipts = receipts
+	s.heed(ctx, c, w)
+	c.next += w.taken
+	return done
+}
+
+// sort turns a receipt into an outcome, if it is one. What was surely not
+// accepted is free to be called again; what is unknown gets nothing written.
+func (s *Sender) sort(c *claim, ordinal int16, r Receipt) (outcome, bool) {
+	o := outcome{ordinal: ordinal, basis: "response", reason: r.Reason, code: r.Code, carrierID: r.CarrierID, detail: r.Detail, at: r.At}
+	switch r.Outcome {
+	case Accepted, Rejected:
+		o.kind = string(r.Outcome)
+		return o, true
+	case NotAccepted:
+		if !r.Provider && int(c.deferrals) >= s.cfg.MaxDeferrals {
+			o.kind = refused
+			return o, true
+		}
+		c.refused = c.refused || !r.Provider
+		c.free = append(c.free, ordinal)
+	case NotCalled:
+		c.free = append(c.free, ordinal)
+	default:
+		c.doubt = true
+	}
+	return o, false
+}
+
+// stopped says whether a window ended in a way that makes the next one
+// pointless: the provider itself fails, or time for calls is over.
+func (c *claim) stopped(w *window) bool {
+	for _, r := range w.receipts {
+		if r.Outcome == NotCalled || (r.Provider && r.Outcome == NotAccepted) {
+			return true
+		}
+	}
+	return false
+}
+
+// finish ends the claim after the last window: done, or due again later with
+// the rows that were refused, or left to the reaper with those in doubt.
+func (s *Sender) finish(ctx context.Context, c *claim, done []outcome) (time.Duration, error) {
+	if c.doubt || len(c.free) > 0 {
+		return s.giveBack(ctx, c, done, s.backOff(c))
+	}
+	_, err := s.commit(ctx, c, done, ending{state: stateDone})
+	s.at(ctx, "finished", c.Ref)
+	return 0, err
+}
+
+// giveBack commits what is known and returns the rest: the rows that no
+// window has covered, and those that were called and surely not accepted.
+// When a row is in doubt the lease is left to run out instead, since only the
+// reaper may decide, and it gives back the rest as well.
+func (s *Sender) giveBack(ctx context.Context, c *claim, done []outcome, after time.Duration) (time.Duration, error) {
+	if c.doubt {
+		_, err := s.commit(ctx, c, done, ending{state: stateDoubt})
+		return 0, err
+	}
+	rest := c.rest()
+	if len(rest) == 0 {
+		_, err := s.commit(ctx, c, done, ending{state: stateDone})
+		return 0, err
+	}
+	gate, err := s.commit(ctx, c, done, ending{state: stateReady, open: rest, after: after, refused: c.refused, detail: c.words})
+	if err != nil || gate != open {
+		return 0, err
+	}
+	return max(after, time.Millisecond), nil
+}
+
+// backOff says when refused rows are due again: doubled for every deferral,
+// and short when it is the provider that fails, which the circuit watches.
+func (s *Sender) backOff(c *claim) time.Duration {
+	switch {
+	case len(c.free) == 0:
+		return 0
+	case !c.refused:
+		return s.cfg.DeferFor / 6
+	}
+	return min(s.cfg.DeferFor<<min(c.deferrals, 20), s.cfg.DeferMost)
+}
+
+// unprepared gives a batch back that cannot be sent for a reason that is not
+// its own: its provider or its content cannot be opened.
+func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Duration, error) {
+	if lemma.KindOf(cause) == lemma.Internal {
+		_, err := s.giveBack(ctx, c, nil, s.cfg.DeferFor/6)
+		return 0, errors.Join(cause, err)
+	}
+	if err := s.pause(ctx, c.WorkspaceID, c.OriginID, "provider_unusable", cause.Error()); err != nil {
+		return 0, fmt.Errorf("pause %s: %w", c.OriginID, err)
+	}
+	return s.giveBack(ctx, c, nil, s.cfg.DeferFor)
+}
+
+// windowSize keeps a window within half a second of the provider's rate, so
+// that a slow rate is a trickle and not bursts with pauses.
+func (c *claim) windowSize(n int) int {
+	if c.rate == nil {
+		return n
+	}
+	return max(1, min(n, int(*c.rate/2)))
+}
+
+// draw takes the window's share of the provider's rate, which all nodes share.
+// A short wait is waited; a long one gives the worker back to others.
+func (s *Sender) draw(ctx context.Context, c *claim, n int) (after time.Duration, ok bool, err error) {
+	if c.rate == nil || n == 0 {
+		return 0, true, nil
+	}
+	for {
+		wait, ok, err := s.accounts.Draw(ctx, c.WorkspaceID, c.providerID, n, *c.rate, rateBurst)
+		if err != nil || (!ok && wait > rateWait) {
+			return wait, false, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-s.draining:
+			return 0, false, nil
+		}
+		if ok {
+			return 0, true, nil
+		}
+	}
+}
+
+const (
+	rateBurst = 200 * time.Millisecond // how far ahead of the rate calls may run
+	rateWait  = 2 * time.Second        // longer waits give the batch back
+)

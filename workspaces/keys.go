@@ -1,0 +1,182 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// Admin is the scope that holds every other.
+const Admin = "admin"
+
+// Scopes are all that a key can be given, in the order in which they are shown.
+var Scopes = []string{
+	"data_sources:read", "data_sources:write",
+	"audiences:read", "audiences:write", "audiences:query",
+	"templates:read", "templates:write",
+	"providers:read", "providers:write",
+	"campaigns:read", "campaigns:write", "campaigns:send",
+	"notifications:read", "notifications:resolve",
+	"keys:read", "keys:write",
+	Admin,
+}
+
+// Key is the right to speak for a workspace. It works from the moment it is
+// made until it is revoked, which is for ever: a revoked key stays listed.
+type Key struct {
+	ID          uuid.UUID
+	WorkspaceID uuid.UUID
+	Name        string
+	Prefix      string // the first characters of the token, to recognise it by
+	Scopes      []string
+	CreatedAt   time.Time
+	LastUsedAt  *time.Time // true to the minute
+	RevokedAt   *time.Time
+}
+
+// Has tells whether the key may do what needs a scope.
+func (k Key) Has(scope string) bool {
+	return slices.Contains(k.Scopes, scope) || slices.Contains(k.Scopes, Admin)
+}
+
+// NewKey is what a key is made from.
+type NewKey struct {
+	ID     uuid.UUID // made by the caller, so that a repeated request makes one key
+	Name   string
+	Scopes []string // out of Scopes, at least one
+}
+
+const keyColumns = `id, workspace_id, name, prefix, scopes, created_at, last_used_at, revoked_at`
+
+// CreateKey makes a key and answers its token, which is never seen again.
+// Creating one id twice makes one key: as long as nobody has used it, its
+// answer may not have reached anybody, so the second call draws a new token in
+// place of the first.
+func (w *Workspaces) CreateKey(ctx context.Context, workspaceID uuid.UUID, n NewKey) (Key, string, error) {
+	if err := checkScopes(n.Scopes); err != nil {
+		return Key{}, "", err
+	}
+	token := newToken()
+	hash, _ := hashOf(token)
+	made, err := w.keys(ctx, `
+		insert into api_keys (workspace_id, id, name, prefix, hash, scopes) values ($1, $2, $3, $4, $5, $6)
+		on conflict (workspace_id, id) do update set prefix = excluded.prefix, hash = excluded.hash
+		where api_keys.last_used_at is null and api_keys.revoked_at is null
+		returning `+keyColumns, workspaceID, n.ID, n.Name, token[:prefixLen], hash, n.Scopes)
+	if err != nil {
+		return Key{}, "", fmt.Errorf("create key: %w", err)
+	}
+	if len(made) == 0 {
+		return Key{}, "", &lemma.Error{Kind: lemma.Conflict, Code: "already_used", Message: "this key has been made and used before; its token cannot be shown again"}
+	}
+	return made[0], token, nil
+}
+
+// checkScopes names each scope that there is not.
+func checkScopes(scopes []string) error {
+	if len(scopes) == 0 {
+		return lemma.Fault("/scopes", "required", "a key needs at least one scope")
+	}
+	e := &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid"}
+	for i, s := range scopes {
+		if !slices.Contains(Scopes, s) {
+			e.Fields = append(e.Fields, lemma.Field{Pointer: fmt.Sprintf("/scopes/%d", i), Code: "unknown_scope", Detail: "there is no such scope"})
+		}
+	}
+	if len(e.Fields) > 0 {
+		return e
+	}
+	return nil
+}
+
+// ListKeys answers one page of keys, revoked ones too, newest first.
+func (w *Workspaces) ListKeys(ctx context.Context, workspaceID uuid.UUID, page lemma.Page) ([]Key, string, error) {
+	before := uuid.Max
+	if page.Cursor != "" {
+		id, ok := lemma.ParseID(lemma.PrefixKey, page.Cursor)
+		if !ok {
+			return nil, "", lemma.Fault("?cursor", "invalid_cursor", "the cursor is not one that this list gave out")
+		}
+		before = id
+	}
+	found, err := w.keys(ctx, `select `+keyColumns+` from api_keys where workspace_id = $1 and id < $2 order by id desc limit $3`,
+		workspaceID, before, page.Limit+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list keys: %w", err)
+	}
+	if len(found) <= page.Limit {
+		return found, "", nil
+	}
+	found = found[:page.Limit]
+	return found, lemma.FormatID(lemma.PrefixKey, found[page.Limit-1].ID), nil
+}
+
+// GetKey reads one key.
+func (w *Workspaces) GetKey(ctx context.Context, workspaceID, id uuid.UUID) (Key, error) {
+	return w.key(ctx, "get key", `select `+keyColumns+` from api_keys where workspace_id = $1 and id = $2`, workspaceID, id)
+}
+
+// RevokeKey ends a key for ever: requests that begin after it answers are
+// refused. Revoking twice keeps the first time.
+func (w *Workspaces) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID) (Key, error) {
+	return w.key(ctx, "revoke key", `update api_keys set revoked_at = coalesce(revoked_at, now())
+		where workspace_id = $1 and id = $2 returning `+keyColumns, workspaceID, id)
+}
+
+// Authenticate finds the key that a token is. It says the same of a token that
+// never was and of one that is gone, so that nothing can be learnt by asking;
+// only whoever holds a revoked key is told so.
+func (w *Workspaces) Authenticate(ctx context.Context, token string) (Key, error) {
+	unknown := &lemma.Error{Kind: lemma.Unauthenticated, Message: "the key is not one that this server knows"}
+	hash, ok := hashOf(token)
+	if !ok {
+		return Key{}, unknown
+	}
+	// The one look-up without a workspace: the key says which it is.
+	key, err := w.key(ctx, "authenticate", `select `+keyColumns+` from api_keys where hash = $1`, hash)
+	if lemma.KindOf(err) == lemma.NotFound {
+		return Key{}, unknown
+	}
+	if err != nil {
+		return Key{}, err
+	}
+	if key.RevokedAt != nil {
+		return Key{}, &lemma.Error{Kind: lemma.Unauthenticated, Code: "key_revoked", Message: "the key has been revoked"}
+	}
+	return key, w.touch(ctx, key)
+}
+
+// touch keeps last_used_at, at most once a minute: a key in use is no hot row.
+func (w *Workspaces) touch(ctx context.Context, k Key) error {
+	_, err := w.pool.Exec(ctx, `update api_keys set last_used_at = now()
+		where workspace_id = $1 and id = $2 and (last_used_at is null or last_used_at < now() - interval '1 minute')`, k.WorkspaceID, k.ID)
+	if err != nil {
+		return fmt.Errorf("note use of key %s: %w", k.ID, err)
+	}
+	return nil
+}
+
+func (w *Workspaces) key(ctx context.Context, what, sql string, args ...any) (Key, error) {
+	found, err := w.keys(ctx, sql, args...)
+	if err != nil {
+		return Key{}, fmt.Errorf("%s: %w", what, err)
+	}
+	if len(found) == 0 {
+		return Key{}, lemma.Missing("key")
+	}
+	return found[0], nil
+}
+
+func (w *Workspaces) keys(ctx context.Context, sql string, args ...any) ([]Key, error) {
+	rows, err := w.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[Key])
+}

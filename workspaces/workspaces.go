@@ -1,0 +1,82 @@
+// Package workspaces says who may speak for a tenant. Its promise: whoever
+// presents a key that was given out, is whole and has not been revoked speaks
+// for exactly one workspace, with exactly the scopes that the key was given;
+// nobody else speaks for any. A key is shown once and only its hash is kept.
+//
+// Which scope an endpoint needs is the api room's business.
+package workspaces
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma"
+)
+
+// Workspace is a tenant. All that Lemma keeps belongs to one.
+type Workspace struct {
+	ID        uuid.UUID
+	Name      string // unique
+	CreatedAt time.Time
+}
+
+// Workspaces keeps workspaces and their keys.
+type Workspaces struct {
+	pool *pgxpool.Pool
+}
+
+// New makes the room on a pool.
+func New(pool *pgxpool.Pool) *Workspaces { return &Workspaces{pool: pool} }
+
+// Create makes a workspace. A name that is taken is a Conflict.
+func (w *Workspaces) Create(ctx context.Context, name string) (Workspace, error) {
+	made, err := w.one(ctx, `insert into workspaces (id, name) values ($1, $2) returning id, name, created_at`, lemma.NewID(), name)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "23505" {
+		return Workspace{}, &lemma.Error{Kind: lemma.Conflict, Code: "name_taken", Message: "there is a workspace of this name already",
+			Fields: []lemma.Field{{Pointer: "/name", Code: "name_taken", Detail: "choose another name"}}}
+	}
+	if errors.As(err, &pg) && pg.Code == "23514" {
+		return Workspace{}, lemma.Fault("/name", "length", "a name has 1 to 200 characters")
+	}
+	if err != nil {
+		return Workspace{}, fmt.Errorf("create workspace: %w", err)
+	}
+	return made, nil
+}
+
+// Get reads a workspace.
+func (w *Workspaces) Get(ctx context.Context, id uuid.UUID) (Workspace, error) {
+	return w.find(ctx, `select id, name, created_at from workspaces where id = $1`, id)
+}
+
+// ByName finds a workspace by its name.
+func (w *Workspaces) ByName(ctx context.Context, name string) (Workspace, error) {
+	return w.find(ctx, `select id, name, created_at from workspaces where name = $1`, name)
+}
+
+func (w *Workspaces) find(ctx context.Context, sql string, arg any) (Workspace, error) {
+	found, err := w.one(ctx, sql, arg)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Workspace{}, &lemma.Error{Kind: lemma.NotFound, Message: "no such workspace"}
+	}
+	if err != nil {
+		return Workspace{}, fmt.Errorf("find workspace: %w", err)
+	}
+	return found, nil
+}
+
+func (w *Workspaces) one(ctx context.Context, sql string, args ...any) (Workspace, error) {
+	rows, err := w.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return Workspace{}, err
+	}
+	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Workspace])
+}

@@ -1,0 +1,239 @@
+package workspaces
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma"
+	"lemma/pgtest"
+)
+
+type bundle struct {
+	*Workspaces
+	pool *pgxpool.Pool
+	ws   uuid.UUID
+}
+
+func setup(t *testing.T) bundle {
+	t.Helper()
+	t.Parallel()
+	pool := pgtest.DB(t)
+	return bundle{New(pool), pool, pgtest.Workspace(t, pool)}
+}
+
+func (b bundle) key(t *testing.T, scopes ...string) (Key, string) {
+	t.Helper()
+	key, token, err := b.CreateKey(t.Context(), b.ws, NewKey{ID: lemma.NewID(), Name: "test", Scopes: scopes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, token
+}
+
+func kind(t *testing.T, err error, want lemma.Kind) {
+	t.Helper()
+	if got := lemma.KindOf(err); err == nil || got != want {
+		t.Errorf("got error %v of kind %s, want kind %s", err, got, want)
+	}
+}
+
+func TestWorkspaces(t *testing.T) {
+	b := setup(t)
+	made, err := b.Create(t.Context(), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName, err := b.ByName(t.Context(), "shop")
+	if diff := cmp.Diff(made, byName); err != nil || diff != "" {
+		t.Errorf("ByName: %v %s", err, diff)
+	}
+	_, err = b.Create(t.Context(), "shop")
+	kind(t, err, lemma.Conflict)
+	_, err = b.Create(t.Context(), "")
+	kind(t, err, lemma.Invalid)
+	_, err = b.ByName(t.Context(), "nobody")
+	kind(t, err, lemma.NotFound)
+	_, err = b.Get(t.Context(), lemma.NewID())
+	kind(t, err, lemma.NotFound)
+}
+
+func TestKeySpeaksForItsWorkspaceUntilRevoked(t *testing.T) {
+	b := setup(t)
+	key, token := b.key(t, "campaigns:read", "keys:read")
+	found, err := b.Authenticate(t.Context(), token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.ID != key.ID || found.WorkspaceID != b.ws || !found.Has("campaigns:read") || found.Has("campaigns:send") {
+		t.Errorf("authenticated as %+v", found)
+	}
+	if !strings.HasPrefix(token, key.Prefix) || len(key.Prefix) >= len(token)/4 {
+		t.Errorf("prefix %q does not fit the token or says too much of it", key.Prefix)
+	}
+	first, err := b.RevokeKey(t.Context(), b.ws, key.ID)
+	if err != nil || first.RevokedAt == nil {
+		t.Fatalf("revoke: %+v %v", first, err)
+	}
+	second, _ := b.RevokeKey(t.Context(), b.ws, key.ID)
+	if !first.RevokedAt.Equal(*second.RevokedAt) {
+		t.Error("revoking twice changed the time")
+	}
+	_, err = b.Authenticate(t.Context(), token)
+	kind(t, err, lemma.Unauthenticated)
+}
+
+func TestTokensThatAreNoKey(t *testing.T) {
+	b := setup(t)
+	_, token := b.key(t, Admin)
+	last := "0"
+	if strings.HasSuffix(token, "0") {
+		last = "1"
+	}
+	for name, wrong := range map[string]string{
+		"empty": "", "no mark": token[3:], "cut short": token[:len(token)-1], "mistyped": token[:len(token)-1] + last,
+		"never given out": newToken(), "upper case": strings.ToUpper(token), "more": token + "0",
+	} {
+		_, err := b.Authenticate(t.Context(), wrong)
+		if lemma.KindOf(err) != lemma.Unauthenticated {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// The database must not be a place to steal keys from.
+func TestOnlyTheHashIsStored(t *testing.T) {
+	b := setup(t)
+	key, token := b.key(t, Admin)
+	var row string
+	if err := b.pool.QueryRow(t.Context(), `select k::text from api_keys k where id = $1`, key.ID).Scan(&row); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(row, token[prefixLen:]) {
+		t.Error("the token is in the table")
+	}
+}
+
+func TestAdminHoldsEveryScope(t *testing.T) {
+	admin := Key{Scopes: []string{Admin}}
+	for _, scope := range Scopes {
+		if !admin.Has(scope) {
+			t.Errorf("admin does not hold %s", scope)
+		}
+		if (Key{Scopes: []string{"templates:read"}}).Has(scope) != (scope == "templates:read") {
+			t.Errorf("templates:read and %s", scope)
+		}
+	}
+}
+
+func TestUnknownScopesAreNamed(t *testing.T) {
+	b := setup(t)
+	_, _, err := b.CreateKey(t.Context(), b.ws, NewKey{ID: lemma.NewID(), Name: "x", Scopes: []string{"admin", "root", "campaigns:fly"}})
+	var e *lemma.Error
+	if !errors.As(err, &e) || len(e.Fields) != 2 || e.Fields[0].Pointer != "/scopes/1" || e.Fields[1].Pointer != "/scopes/2" {
+		t.Errorf("got %v", err)
+	}
+	_, _, err = b.CreateKey(t.Context(), b.ws, NewKey{ID: lemma.NewID(), Name: "x"})
+	kind(t, err, lemma.Invalid)
+}
+
+func TestCreatingOneIDTwice(t *testing.T) {
+	b := setup(t)
+	n := NewKey{ID: lemma.NewID(), Name: "x", Scopes: []string{Admin}}
+	_, lost, err := b.CreateKey(t.Context(), b.ws, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, token, err := b.CreateKey(t.Context(), b.ws, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.Authenticate(t.Context(), lost)
+	kind(t, err, lemma.Unauthenticated)
+	if _, err := b.Authenticate(t.Context(), token); err != nil {
+		t.Errorf("the second token: %v", err)
+	}
+	_, _, err = b.CreateKey(t.Context(), b.ws, n) // it is in use now
+	kind(t, err, lemma.Conflict)
+	if _, err := b.Authenticate(t.Context(), token); err != nil {
+		t.Errorf("a key in use was taken away: %v", err)
+	}
+	keys, _, err := b.ListKeys(t.Context(), b.ws, lemma.Page{Limit: 10})
+	if err != nil || len(keys) != 1 {
+		t.Errorf("%d keys, %v", len(keys), err)
+	}
+}
+
+func TestListKeysPages(t *testing.T) {
+	b := setup(t)
+	var want, got []uuid.UUID
+	for range 5 {
+		key, _ := b.key(t, Admin)
+		want = append([]uuid.UUID{key.ID}, want...)
+	}
+	page := lemma.Page{Limit: 2}
+	for {
+		found, next, err := b.ListKeys(t.Context(), b.ws, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range found {
+			got = append(got, k.ID)
+		}
+		if page.Cursor = next; next == "" {
+			break
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	_, _, err := b.ListKeys(t.Context(), b.ws, lemma.Page{Limit: 1, Cursor: "x"})
+	kind(t, err, lemma.Invalid)
+}
+
+func TestAnotherWorkspacesKeyIsUnknown(t *testing.T) {
+	b := setup(t)
+	key, token := b.key(t, Admin)
+	other := pgtest.Workspace(t, b.pool)
+	_, err := b.GetKey(t.Context(), other, key.ID)
+	kind(t, err, lemma.NotFound)
+	_, err = b.RevokeKey(t.Context(), other, key.ID)
+	kind(t, err, lemma.NotFound)
+	if _, err := b.Authenticate(t.Context(), token); err != nil {
+		t.Errorf("another workspace revoked it: %v", err)
+	}
+	if found, _, _ := b.ListKeys(t.Context(), other, lemma.Page{Limit: 10}); len(found) != 0 {
+		t.Errorf("another workspace sees %d keys", len(found))
+	}
+}
+
+func TestLastUseIsNotedOnceAMinute(t *testing.T) {
+	b := setup(t)
+	key, token := b.key(t, Admin)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() { _, _ = b.Authenticate(t.Context(), token) })
+	}
+	wg.Wait()
+	first, err := b.GetKey(t.Context(), b.ws, key.ID)
+	if err != nil || first.LastUsedAt == nil {
+		t.Fatalf("last use: %+v %v", first, err)
+	}
+	_, _ = b.Authenticate(t.Context(), token)
+	if again, _ := b.GetKey(t.Context(), b.ws, key.ID); !again.LastUsedAt.Equal(*first.LastUsedAt) {
+		t.Error("it was written again within the minute")
+	}
+	if _, err := b.pool.Exec(t.Context(), `update api_keys set last_used_at = now() - interval '61 seconds'`); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = b.Authenticate(t.Context(), token)
+	if later, _ := b.GetKey(t.Context(), b.ws, key.ID); time.Since(*later.LastUsedAt) > 30*time.Second {
+		t.Error("it was not written after a minute")
+	}
+}
