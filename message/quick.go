@@ -2,9 +2,7 @@ package message
 
 import (
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/osteele/liquid/parser"
 	"github.com/osteele/liquid/render"
@@ -255,59 +253,6 @@ func (q quickener) term(words []word) (t term, rest []word, ok bool) {
 	t.operator = rest[0].text
 	t.right, rest, ok = q.operand(rest[1:])
 	return t, rest, ok
-}
-
-// page is what is being written. It takes white space away as the engine does,
-// which looks back no further than what it wrote last, from mark on.
-type page struct {
-	text []byte
-	mark int
-	trim bool
-}
-
-func (p *page) write(s string) {
-	if p.trim {
-		s = strings.TrimLeftFunc(s, unicode.IsSpace)
-		p.trim = false
-	} else {
-		p.mark = len(p.text)
-	}
-	p.text = append(p.text, s...)
-}
-
-// writeInt needs neither trimming nor escaping.
-func (p *page) writeInt(n int) {
-	p.write("")
-	p.text = strconv.AppendInt(p.text, int64(n), 10)
-}
-
-// writeEscaped writes in the pieces in which the engine does: the runs between
-// what is escaped, and each escape.
-func (p *page) writeEscaped(s string) {
-	from := 0
-	for i := range len(s) {
-		escape := escapes[s[i]]
-		if escape == "" {
-			continue
-		}
-		if i > from {
-			p.write(s[from:i])
-		}
-		p.write(escape)
-		from = i + 1
-	}
-	if from < len(s) {
-		p.write(s[from:])
-	}
-}
-
-var escapes = [256]string{'&': "&amp;", '\'': "&#39;", '<': "&lt;", '>': "&gt;", '"': "&#34;"}
-
-func (p *page) trimLeft() {
-	end := len(p.text)
-	kept := strings.TrimRightFunc(string(p.text[p.mark:end]), unicode.IsSpace)
-	p.text = p.text[:p.mark+len(kept)]
-	p.mark = len(p.text)
 }
 
 // render writes the text for values. False means that it is a case for the

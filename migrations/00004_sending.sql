@@ -35,14 +35,18 @@ create table notifications (
     created_at   timestamptz not null default now(),
     -- Campaign!AtMostOneNotificationPerRecipient, FlowEngine!AtMostOneNotificationPerNode
     constraint notifications_pkey primary key (workspace_id, origin_id, key),
-    -- Batch!OneRowPerOrdinal: what attempts are keyed by names one notification
-    constraint notifications_ordinal unique (workspace_id, origin_id, batch_id, ordinal),
     -- Campaign!BooksBalance: in a batch, or skipped, never both and never neither
     constraint notifications_place check (
         (skip_reason is null and batch_id is not null and ordinal is not null and address is not null)
         or (skip_reason is not null and batch_id is null and ordinal is null))
 ) partition by range (origin_id);
 create table notifications_default partition of notifications default;
+-- How a claim finds the rows of its batch. Not unique, on purpose: equal keys
+-- are stored once a page, which halves the indexes of the hottest table; two
+-- rows with one ordinal could not both get an outcome (attempts_pkey). All
+-- three columns, so that it looks better than the primary key's first two to a
+-- planner that has no statistics yet.
+create index notifications_batch on notifications (workspace_id, origin_id, batch_id) where batch_id is not null;
 create index notifications_skipped on notifications (workspace_id, origin_id, key) where skip_reason is not null;
 
 -- The only hot rows: one per some hundreds of notifications.
@@ -65,6 +69,7 @@ create table batches (
     leased_by      text,                      -- worker/claim: fresh for every claim
     lease_until    timestamptz,
     called_through smallint not null default -1, -- rows beyond it were surely not called under this lease
+    calling        smallint not null default 0, -- rows of open windows that have no outcome yet
     open           smallint[],                -- ordinals without an end; null while that is all of them
     deferred       smallint[] not null default '{}', -- called under this lease and surely not accepted
     deferrals      smallint not null default 0,
@@ -84,7 +89,7 @@ create table batches (
     -- SendingEngine!OnlyOwnerCommits: leased exactly while somebody holds it
     constraint batches_lease check ((state = 'leased') = (leased_by is not null) and (leased_by is null) = (lease_until is null)),
     -- Campaign!BooksBalance: no row is counted twice
-    constraint batches_books check (sent + failed + orphaned + skipped + cancelled + retried <= size),
+    constraint batches_books check (sent + failed + orphaned + skipped + cancelled + retried + calling <= size),
     -- Batch!NoRowLeftBehind: a batch ends only with every row at its end
     constraint batches_end check (state in ('ready', 'leased') or sent + failed + orphaned + skipped + cancelled + retried = size),
     constraint batches_root check ((attempt = 1) = (root_id = id))
@@ -111,7 +116,7 @@ create table attempts (
     carrier_id   text,                        -- what the carrier calls the message
     detail       text,                        -- the carrier's words, shortened
     at           timestamptz not null default now(),
-    -- SendingEngine!OneOutcomePerAttempt
+    -- SendingEngine!OneOutcomePerAttempt, Batch!OneRowPerOrdinal
     constraint attempts_pkey primary key (workspace_id, batch_id, ordinal, attempt),
     -- SendingEngine!BoundedSendCount: a third attempt cannot be written down
     constraint attempts_bound check (attempt between 1 and 2),

@@ -87,6 +87,7 @@ create table batches (
     leased_by text,
     lease_until timestamp with time zone,
     called_through smallint not null default '-1'::integer,
+    calling smallint not null default 0,
     open smallint[],
     deferred smallint[] not null default '{}'::smallint[],
     deferrals smallint not null default 0,
@@ -102,7 +103,7 @@ create table batches (
     finished_at timestamp with time zone,
     constraint batches_pkey PRIMARY KEY (workspace_id, origin_id, id),
     constraint batches_attempt CHECK ((((attempt >= 1) AND (attempt <= 2)) AND ((max_attempts >= 1) AND (max_attempts <= 2)) AND (attempt <= max_attempts))),
-    constraint batches_books CHECK (((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) <= size)),
+    constraint batches_books CHECK ((((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) + calling) <= size)),
     constraint batches_end CHECK (((state = ANY (ARRAY['ready'::text, 'leased'::text])) OR ((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) = size))),
     constraint batches_gate CHECK ((gate = ANY (ARRAY['open'::text, 'held'::text, 'cancelled'::text]))),
     constraint batches_lease CHECK ((((state = 'leased'::text) = (leased_by IS NOT NULL)) AND ((leased_by IS NULL) = (lease_until IS NULL)))),
@@ -239,7 +240,6 @@ create table notifications (
     skip_reason text,
     created_at timestamp with time zone not null default now(),
     constraint notifications_pkey PRIMARY KEY (workspace_id, origin_id, key),
-    constraint notifications_ordinal UNIQUE (workspace_id, origin_id, batch_id, ordinal),
     constraint notifications_place CHECK ((((skip_reason IS NULL) AND (batch_id IS NOT NULL) AND (ordinal IS NOT NULL) AND (address IS NOT NULL)) OR ((skip_reason IS NOT NULL) AND (batch_id IS NULL) AND (ordinal IS NULL)))),
     constraint notifications_skip_reason CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'unsubscribed'::text, 'invalid_key'::text])))
 ) partition by RANGE (origin_id);
@@ -378,13 +378,14 @@ CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (state = '
 CREATE INDEX batches_retries ON ONLY batches USING btree (workspace_id, origin_id, root_id) WHERE (attempt = 2);
 CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
+CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);
 CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);
 CREATE UNIQUE INDEX provider_events_once ON provider_events USING btree (workspace_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
 CREATE INDEX provider_events_row ON provider_events USING btree (workspace_id, batch_id, ordinal);
 
 comment on constraint attempts_bound on attempts is 'SendingEngine!BoundedSendCount';
 comment on constraint attempts_final on attempts is 'SendingEngine!TerminalStable';
-comment on constraint attempts_pkey on attempts is 'SendingEngine!OneOutcomePerAttempt';
+comment on constraint attempts_pkey on attempts is 'SendingEngine!OneOutcomePerAttempt, Batch!OneRowPerOrdinal';
 comment on constraint batches_attempt on batches is 'SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy';
 comment on constraint batches_books on batches is 'Campaign!BooksBalance';
 comment on constraint batches_end on batches is 'Batch!NoRowLeftBehind';
@@ -392,7 +393,6 @@ comment on constraint batches_lease on batches is 'SendingEngine!OnlyOwnerCommit
 comment on constraint batches_pkey on batches is 'SendingEngine!OnlyOwnerCommits';
 comment on constraint batches_root on batches is 'Batch!OneRowPerOrdinal';
 comment on constraint fanout_chunks_pkey on fanout_chunks is 'Campaign!BooksBalance';
-comment on constraint notifications_ordinal on notifications is 'Batch!OneRowPerOrdinal';
 comment on constraint notifications_pkey on notifications is 'Campaign!AtMostOneNotificationPerRecipient';
 comment on constraint notifications_place on notifications is 'Campaign!BooksBalance';
 comment on index provider_events_once is 'ProviderEvents!AppliedOnce';

@@ -45,7 +45,7 @@ func ReadBooks(ctx context.Context, db DB, workspaceID, origin uuid.UUID) (Books
 		with b as (
 			select coalesce(sum(size) filter (where attempt = 1), 0) as first, coalesce(sum(size) filter (where attempt = 2), 0) as second,
 				coalesce(sum(sent), 0) as sent, coalesce(sum(failed), 0) as failed, coalesce(sum(orphaned), 0) as orphaned,
-				coalesce(sum(cancelled), 0) as cancelled, coalesce(sum(skipped), 0) as skipped, coalesce(sum(retried), 0) as retried,
+				coalesce(sum(cancelled), 0) as cancelled, coalesce(sum(skipped), 0) as skipped, coalesce(sum(retried), 0) as retried, coalesce(sum(calling), 0) as calling,
 				count(*) filter (where state in ('ready', 'leased')) as open, max(finished_at) as last_end
 			from batches where workspace_id = $1 and origin_id = $2
 		), c as (
@@ -65,7 +65,7 @@ func ReadBooks(ctx context.Context, db DB, workspaceID, origin uuid.UUID) (Books
 		select (c.created + f.skipped)::bigint, b.sent::bigint, b.failed::bigint, b.orphaned::bigint, b.cancelled::bigint,
 			(b.skipped + f.skipped)::bigint, coalesce((select jsonb_object_agg(reason, n) from s), '{}'),
 			(b.first + b.second - b.sent - b.failed - b.orphaned - b.cancelled - b.skipped - b.retried)::bigint,
-			case when b.open > 0 then (`+inWindows+`) else 0 end::bigint,
+			b.calling::bigint,
 			b.retried::bigint, c.created = b.first and b.second = b.retried, b.open, b.last_end
 		from b, c, f`, workspaceID, origin)
 	if err != nil {

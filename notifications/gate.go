@@ -57,19 +57,11 @@ func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid
 	if err != nil {
 		return 0, fmt.Errorf("cancel batches of %s: %w", origin, err)
 	}
-	rows, err := tx.Query(ctx, `select (`+inWindows+`)::bigint`, workspaceID, origin)
+	rows, err := tx.Query(ctx, `
+		select coalesce(sum(calling), 0)::bigint from batches
+		where workspace_id = $1 and origin_id = $2 and state = 'leased'`, workspaceID, origin)
 	if err != nil {
 		return 0, fmt.Errorf("count calls in flight of %s: %w", origin, err)
 	}
 	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 }
-
-// inWindows counts the rows of an origin ($1 workspace, $2 origin) that have
-// been called, or may be called at any moment, and have no outcome yet.
-const inWindows = `
-	select count(*) from batches b
-	join notifications n on n.workspace_id = b.workspace_id and n.origin_id = b.origin_id and n.batch_id = b.root_id
-	where b.workspace_id = $1 and b.origin_id = $2 and b.state = 'leased'
-	  and n.ordinal <= b.called_through and (b.open is null or n.ordinal = any(b.open)) and not n.ordinal = any(b.deferred)
-	  and not exists (select from attempts a where a.workspace_id = b.workspace_id and a.batch_id = b.root_id
-		and a.ordinal = n.ordinal and a.attempt = b.attempt)`

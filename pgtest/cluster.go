@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -32,11 +31,11 @@ func house(t testing.TB) *shared {
 }
 
 var theHouse = sync.OnceValues(func() (*shared, error) {
-	dir, err := processFolder()
+	f, err := processFolder()
 	if err != nil {
 		return nil, err
 	}
-	c, err := startIn(dir)
+	c, err := startIn(f.path)
 	if err != nil {
 		return nil, err
 	}
@@ -71,33 +70,36 @@ func startIn(dir string) (*postgres.Cluster, error) {
 	return postgres.Start(ctx, postgres.Options{Dir: home, Bin: os.Getenv("LEMMA_PG_BIN")})
 }
 
-// processFolder holds all clusters of this process. A process can be killed at
-// any time, so the folder is removed by a shell that waits for the end of a
-// pipe, which is the end of this process, and then for the postmasters, which
-// the kernel has told to go.
-var processFolder = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp(quickFolder(), "lemma-test-")
-	if err != nil {
-		return "", err
+// folder is where all clusters of this process are.
+type folder struct {
+	path string
+	// alive is the pipe that the sweeper waits at. It is kept because a file
+	// that nobody refers to is closed by the garbage collector.
+	alive io.Closer
+}
+
+// processFolder makes the folder. A process can be killed at any time, so the
+// folder is removed by a shell that waits for the end of a pipe, which is the
+// end of this process, and then for the postmasters, which the kernel has told
+// to go.
+var processFolder = sync.OnceValues(func() (f folder, err error) {
+	if f.path, err = os.MkdirTemp(quickFolder(), "lemma-test-"); err != nil {
+		return f, err
 	}
-	if err := os.Chmod(dir, 0o711); err != nil { // Postgres may run as somebody else, who must pass
-		return "", err
+	if err := os.Chmod(f.path, 0o711); err != nil { // Postgres may run as somebody else, who must pass
+		return f, err
 	}
 	const wait = `trap "" INT TERM HUP; cat >/dev/null; n=0
 while [ $n -lt 100 ] && ls "$0"/*/data/postmaster.pid >/dev/null 2>&1; do sleep 0.1; n=$((n+1)); done
 rm -rf -- "$0"`
-	sweeper := exec.Command("sh", "-c", wait, filepath.Clean(dir))
+	sweeper := exec.Command("sh", "-c", wait, f.path)
 	sweeper.Dir = "/"
 	sweeper.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if untilWeEnd, err = sweeper.StdinPipe(); err != nil {
-		return "", err
+	if f.alive, err = sweeper.StdinPipe(); err != nil {
+		return f, err
 	}
-	return dir, sweeper.Start()
+	return f, sweeper.Start()
 })
-
-// untilWeEnd is the pipe that the sweeper waits on. It is kept here because a
-// file that nobody refers to is closed by the garbage collector.
-var untilWeEnd io.WriteCloser
 
 // quickFolder is the machine's memory where that has room: a database is some
 // hundreds of files, and cloning one takes 30 ms there and 500 ms on a slow

@@ -57,11 +57,11 @@ func Workspace(t testing.TB, pool *pgxpool.Pool) uuid.UUID {
 // crashes and starts Postgres. It runs; its databases are made by DBIn.
 func Cluster(t testing.TB) *postgres.Cluster {
 	t.Helper()
-	dir, err := processFolder()
+	f, err := processFolder()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := startIn(dir)
+	c, err := startIn(f.path)
 	check(t, err)
 	t.Cleanup(func() {
 		if err := c.Stop(); err != nil {

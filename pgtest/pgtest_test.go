@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		dir, _ := processFolder()
-		fmt.Println(h.cluster.PID(), dir)
+		f, _ := processFolder()
+		fmt.Println(h.cluster.PID(), f.path)
 		select {}
 	}
 	os.Exit(m.Run())

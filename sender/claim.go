@@ -32,7 +32,7 @@ type claim struct {
 	rows    []row // open rows in the order of their ordinals
 	next    int   // the first of rows that no window has covered
 	through int16 // ordinal up to which windows are open
-	doubt   bool  // a call's outcome is unknown
+	doubts  int   // calls whose outcome is unknown
 	free    []int16
 	refused bool   // some of free were refused for themselves, not for the provider's sake
 	words   string // what a provider that fails said last
@@ -57,7 +57,11 @@ func (s *Sender) Claim(ctx context.Context, ref notifications.Ref) (*claim, erro
 		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.maxAttempts, &c.deferrals, &c.kind, &c.version, &c.rate)
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
-		c.rows, err = pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+		var r row
+		_, err = pgx.ForEachRow(rows, []any{&r.Ordinal, (*[16]byte)(&r.Key), &r.Address, &r.Payload, &r.CreatedAt}, func() error {
+			c.rows = append(c.rows, r)
+			return nil
+		})
 		return err
 	})
 	err := s.pool.SendBatch(ctx, batch).Close()
@@ -75,7 +79,7 @@ func (s *Sender) Claim(ctx context.Context, ref notifications.Ref) (*claim, erro
 // claimBatch is one statement: eligible, locked, leased and written down.
 const claimBatch = `
 	with claimed as (
-		update batches set state = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, deferred = '{}'
+		update batches set state = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, calling = 0, deferred = '{}'
 		where workspace_id = $1 and origin_id = $2 and id = $3
 		  and state = 'ready' and gate = 'open' and due_at <= now() and (expires_at is null or expires_at > now())
 		returning workspace_id, id, root_id, provider_id, content_id, attempt, max_attempts, deferrals, leased_by, lease_until

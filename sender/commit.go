@@ -75,6 +75,7 @@ type ending struct {
 	state   string
 	first   int16         // stateGo: the next window
 	through int16         // stateGo
+	rows    int           // stateGo: that the window holds
 	open    []int16       // stateReady: rows given back
 	after   time.Duration // stateReady: until they are due
 	refused bool          // stateReady: counts as a deferral
@@ -89,7 +90,7 @@ const (
 )
 
 func opening(c *claim, w *window) ending {
-	return ending{state: stateGo, first: c.rows[c.next].Ordinal, through: w.last}
+	return ending{state: stateGo, first: c.rows[c.next].Ordinal, through: w.last, rows: w.taken}
 }
 
 // commit appends outcomes, raises counters, and opens the next window or ends
@@ -142,7 +143,7 @@ func (s *Sender) commitOnce(ctx context.Context, c *claim, done []outcome, e end
 	err := s.pool.QueryRow(ctx, commitWindow,
 		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.state, e.through, s.cfg.Lease,
 		t.sent, t.failed, t.orphaned, t.skipped, t.templateErrors, free, e.open, e.after, e.refused,
-		col.ordinals, col.kinds, col.bases, col.reasons, col.codes, col.carrierIDs, col.details, col.times, e.first, clip(e.detail)).Scan(&g)
+		col.ordinals, col.kinds, col.bases, col.reasons, col.codes, col.carrierIDs, col.details, col.times, e.first, clip(e.detail), c.doubts, e.rows).Scan(&g)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lost, nil
 	}
@@ -163,6 +164,7 @@ const commitWindow = `
 			leased_by = case when $5 in ('done', 'ready') then null else leased_by end,
 			lease_until = case when $5 = 'go' then now() + $7 when $5 = 'doubt' then lease_until end,
 			called_through = case when $5 = 'go' and gate = 'open' then $6 when $5 = 'ready' then -1 else called_through end,
+			calling = case when $5 in ('done', 'ready') then 0 when $5 = 'go' and gate = 'open' then $27::smallint + $28::smallint else $27 end,
 			deferred = case when $5 = 'ready' then '{}' else $13::smallint[] end,
 			open = case when $5 = 'ready' then $14 else open end,
 			due_at = case when $5 = 'ready' then now() + $15 else due_at end,

@@ -112,7 +112,7 @@ func (s *Sender) sort(c *claim, ordinal int16, r Receipt) (outcome, bool) {
 	case NotCalled:
 		c.free = append(c.free, ordinal)
 	default:
-		c.doubt = true
+		c.doubts++
 	}
 	return o, false
 }
@@ -131,7 +131,7 @@ func (c *claim) stopped(w *window) bool {
 // finish ends the claim after the last window: done, or due again later with
 // the rows that were refused, or left to the reaper with those in doubt.
 func (s *Sender) finish(ctx context.Context, c *claim, done []outcome) (time.Duration, error) {
-	if c.doubt || len(c.free) > 0 {
+	if c.doubts > 0 || len(c.free) > 0 {
 		return s.giveBack(ctx, c, done, s.backOff(c))
 	}
 	_, err := s.commit(ctx, c, done, ending{state: stateDone})
@@ -144,7 +144,7 @@ func (s *Sender) finish(ctx context.Context, c *claim, done []outcome) (time.Dur
 // When a row is in doubt the lease is left to run out instead, since only the
 // reaper may decide, and it gives back the rest as well.
 func (s *Sender) giveBack(ctx context.Context, c *claim, done []outcome, after time.Duration) (time.Duration, error) {
-	if c.doubt {
+	if c.doubts > 0 {
 		_, err := s.commit(ctx, c, done, ending{state: stateDoubt})
 		return 0, err
 	}

@@ -96,23 +96,16 @@ func owner(info fs.FileInfo) (uid, gid int) {
 	return int(stat.Uid), int(stat.Gid)
 }
 
-// Home is the folder for a project's cluster: dir itself, unless the user that
-// Postgres must run as cannot get there (root's home is closed to it). Then it
-// is a private folder for temporary files named after dir, and why says so.
-func Home(dir string) (home, why string, err error) {
-	if dir, err = filepath.Abs(dir); err != nil {
-		return "", "", err
-	}
-	a, err := serverAccount()
-	if err != nil {
-		return "", "", err
-	}
+// homeFor is the folder for a cluster: dir itself, unless the account cannot
+// get there (root's home is closed to everybody else). Then it is a private
+// folder for temporary files named after dir, and moved says why.
+func (a account) homeFor(dir string) (home, moved string) {
 	blocked := a.blockedAt(filepath.Dir(dir))
 	if blocked == "" {
-		return dir, "", nil
+		return dir, ""
 	}
 	home = shortName(dir)
-	return home, fmt.Sprintf("user %s, whom postgres runs as because root cannot, may not enter %s; the data is in %s", a.name, blocked, home), nil
+	return home, fmt.Sprintf("user %s, whom Postgres runs as because root cannot, may not enter %s: the data is in %s", a.name, blocked, home)
 }
 
 // socketFolder is where the socket goes: beside the data, unless its path

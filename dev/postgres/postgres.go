@@ -27,13 +27,16 @@ const User = "postgres"
 
 // Options say where a cluster lives and what it is for.
 type Options struct {
-	Dir     string // folder of the data, the socket and the log; made if missing, given to the user that Postgres runs as
+	Dir     string // folder of the data, the socket and the log; made if missing, given to the user that Postgres runs as; see Cluster.Moved
 	Bin     string // folder of the Postgres binaries; empty: Find looks for them
 	Durable bool   // survives a crash of the machine: fsync on, sizes for real work. Off: for tests
 }
 
 // Cluster is a running, or stopped, Postgres.
 type Cluster struct {
+	// Moved says why and where to the cluster is not in Options.Dir; empty when it is there.
+	Moved string
+
 	o      Options
 	bin    Binaries
 	run    account
@@ -51,9 +54,11 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{o: o, run: run}
-	if c.o.Dir, err = filepath.Abs(o.Dir); err != nil {
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", o.Dir, err)
 	}
+	c.o.Dir, c.Moved = run.homeFor(dir)
 	if c.bin, err = Find(o.Bin, dataVersion(c.data())); err != nil {
 		return nil, err
 	}
@@ -79,7 +84,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 		c.server, err = c.launch(ctx)
 	}
 	if err != nil {
-		c.lock.Close()
+		c.unlock()
 	}
 	return err
 }
@@ -123,7 +128,7 @@ func (c *Cluster) end(sig syscall.Signal) error {
 	}
 	err := c.server.end(sig)
 	c.server = nil
-	c.lock.Close()
+	c.unlock()
 	return err
 }
 
@@ -143,6 +148,13 @@ func (c *Cluster) takeLock() error {
 	}
 	c.lock = f
 	return nil
+}
+
+// unlock says so instead of only closing the file: a process that is being
+// started at this moment has a copy of it, for as long as its exec takes.
+func (c *Cluster) unlock() {
+	_ = syscall.Flock(int(c.lock.Fd()), syscall.LOCK_UN)
+	c.lock.Close()
 }
 
 // initialize makes the data folder under another name first, so that an

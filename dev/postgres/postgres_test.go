@@ -211,32 +211,26 @@ func TestLongPathHasItsSocketElsewhere(t *testing.T) {
 	}
 }
 
-func TestHome(t *testing.T) {
+func TestFolderThatTheServersUserCannotEnter(t *testing.T) {
 	t.Parallel()
-	project := filepath.Join(open(t), "project")
-	home, why, err := Home(filepath.Join(project, ".lemma"))
-	if err != nil || home != filepath.Join(project, ".lemma") || why != "" {
-		t.Errorf("open folder: %q, %q, %v", home, why, err)
+	if c := start(t, Options{Dir: filepath.Join(open(t), "project", ".lemma")}); c.Moved != "" {
+		t.Errorf("moved without need: %s", c.Moved)
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("only root has a home that the server's user cannot enter")
 	}
 	closed := folder(t) // mode 0700
-	home, why, err = Home(filepath.Join(closed, ".lemma"))
-	if err != nil || strings.HasPrefix(home, closed) || !strings.Contains(why, closed) {
-		t.Errorf("closed folder: %q, %q, %v", home, why, err)
+	c := start(t, Options{Dir: filepath.Join(closed, ".lemma")})
+	t.Cleanup(func() { c.Stop(); os.RemoveAll(c.o.Dir) })
+	if strings.HasPrefix(c.o.Dir, closed) || !strings.Contains(c.Moved, closed) || !strings.Contains(c.Moved, c.o.Dir) {
+		t.Errorf("moved to %s: %s", c.o.Dir, c.Moved)
 	}
-	if _, err := Start(t.Context(), Options{Dir: filepath.Join(closed, ".lemma")}); err == nil || !strings.Contains(err.Error(), "may not enter "+closed) {
-		t.Errorf("start in a closed folder: %v", err)
-	}
-	c := start(t, Options{Dir: home})
-	t.Cleanup(func() { c.Stop(); os.RemoveAll(home) })
 	ask(t, c, "select 'alive'")
 }
 
 func TestSomebodyElsesFolderIsRefused(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := open(t)
 	if err := os.Symlink(dir, filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}

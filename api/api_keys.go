@@ -1,0 +1,76 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"lemma"
+	"lemma/workspaces"
+)
+
+type keyBody struct {
+	ID         string     `json:"id"`
+	Name       string     `json:"name"`
+	Prefix     string     `json:"prefix"`
+	Scopes     []string   `json:"scopes"`
+	CreatedAt  time.Time  `json:"created_at"`
+	LastUsedAt *time.Time `json:"last_used_at"`
+	RevokedAt  *time.Time `json:"revoked_at"`
+}
+
+func showKey(k workspaces.Key) keyBody {
+	return keyBody{ID: lemma.FormatID(lemma.PrefixKey, k.ID), Name: k.Name, Prefix: k.Prefix, Scopes: k.Scopes,
+		CreatedAt: k.CreatedAt.UTC(), LastUsedAt: utc(k.LastUsedAt), RevokedAt: utc(k.RevokedAt)}
+}
+
+// createdKey is the one answer that has a secret in it. What is kept for a
+// replay does not.
+type createdKey struct {
+	keyBody
+	Token *string `json:"token"`
+}
+
+func (k createdKey) location() string { return "/v1/api_keys/" + k.ID }
+func (k createdKey) hush() any        { return createdKey{keyBody: k.keyBody} }
+
+type newKey struct {
+	Name   string   `json:"name"`
+	Scopes []string `json:"scopes"`
+}
+
+func (s *server) listKeys(ctx context.Context, c *call, _ none) (list[keyBody], error) {
+	found, next, err := s.Workspaces.ListKeys(ctx, c.workspace(), c.page())
+	return listOf(found, next, err, showKey)
+}
+
+// createKey gives a key no scope that its creator does not have.
+func (s *server) createKey(ctx context.Context, c *call, in newKey) (createdKey, error) {
+	for _, scope := range in.Scopes {
+		if err := c.need(scope); err != nil {
+			return createdKey{}, err
+		}
+	}
+	key, token, err := s.Workspaces.CreateKey(ctx, c.workspace(), workspaces.NewKey{ID: c.newID, Name: in.Name, Scopes: in.Scopes})
+	if err != nil {
+		return createdKey{}, err
+	}
+	return createdKey{showKey(key), &token}, nil
+}
+
+func (s *server) getKey(ctx context.Context, c *call, _ none) (keyBody, error) {
+	id, err := c.id(lemma.PrefixKey, "key")
+	if err != nil {
+		return keyBody{}, err
+	}
+	key, err := s.Workspaces.GetKey(ctx, c.workspace(), id)
+	return showKey(key), err
+}
+
+func (s *server) revokeKey(ctx context.Context, c *call, _ none) (none, error) {
+	id, err := c.id(lemma.PrefixKey, "key")
+	if err != nil {
+		return none{}, err
+	}
+	_, err = s.Workspaces.RevokeKey(ctx, c.workspace(), id)
+	return none{}, err
+}

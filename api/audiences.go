@@ -1,0 +1,204 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/audience"
+	"lemma/notifications"
+)
+
+type audienceBody struct {
+	ID             string            `json:"id"`
+	DataSourceID   string            `json:"data_source_id"`
+	Name           string            `json:"name"`
+	SQL            string            `json:"sql"`
+	KeyColumn      string            `json:"key_column"`
+	EmailColumn    string            `json:"email_column"`
+	OptedOutColumn *string           `json:"opted_out_column"`
+	Columns        []audience.Column `json:"columns"`
+	CreatedAt      time.Time         `json:"created_at"`
+	UpdatedAt      time.Time         `json:"updated_at"`
+	version        int
+}
+
+func (b audienceBody) etag() int        { return b.version }
+func (b audienceBody) location() string { return "/v1/audiences/" + b.ID }
+
+func showAudience(a audience.Audience) audienceBody {
+	return audienceBody{ID: lemma.FormatID(lemma.PrefixAudience, a.ID), DataSourceID: lemma.FormatID(lemma.PrefixDataSource, a.DataSourceID), Name: a.Name,
+		SQL: a.SQL, KeyColumn: a.KeyColumn, EmailColumn: a.EmailColumn, OptedOutColumn: orNull(a.OptedOutColumn), Columns: each(a.Columns, column),
+		CreatedAt: a.CreatedAt.UTC(), UpdatedAt: a.UpdatedAt.UTC(), version: a.Version}
+}
+
+func column(c audience.Column) audience.Column { return c }
+
+type audienceDraft struct {
+	DataSourceID   string `json:"data_source_id"`
+	SQL            string `json:"sql"`
+	KeyColumn      string `json:"key_column"`
+	EmailColumn    string `json:"email_column"`
+	OptedOutColumn string `json:"opted_out_column"`
+}
+
+type newAudience struct {
+	Name string `json:"name"`
+	audienceDraft
+}
+
+type audiencePatch struct {
+	Name           *string          `json:"name"`
+	DataSourceID   *string          `json:"data_source_id"`
+	SQL            *string          `json:"sql"`
+	KeyColumn      *string          `json:"key_column"`
+	EmailColumn    *string          `json:"email_column"`
+	OptedOutColumn optional[string] `json:"opted_out_column"`
+}
+
+func (s *server) listAudiences(ctx context.Context, c *call, _ none) (list[audienceBody], error) {
+	found, next, err := s.Audiences.List(ctx, c.workspace(), c.page())
+	return listOf(found, next, err, showAudience)
+}
+
+func (s *server) createAudience(ctx context.Context, c *call, in newAudience) (audienceBody, error) {
+	source, err := s.sourceNamed(ctx, c, in.DataSourceID)
+	if err != nil {
+		return audienceBody{}, err
+	}
+	made, err := s.Audiences.Create(ctx, c.workspace(), audience.NewAudience{ID: c.newID, DataSourceID: source, Name: in.Name, SQL: in.SQL,
+		KeyColumn: in.KeyColumn, EmailColumn: in.EmailColumn, OptedOutColumn: in.OptedOutColumn})
+	return showAudience(made), asked(err)
+}
+
+func (s *server) getAudience(ctx context.Context, c *call, _ none) (audienceBody, error) {
+	id, err := c.id(lemma.PrefixAudience, "audience")
+	if err != nil {
+		return audienceBody{}, err
+	}
+	found, err := s.Audiences.Get(ctx, c.workspace(), id)
+	return showAudience(found), err
+}
+
+func (s *server) updateAudience(ctx context.Context, c *call, in audiencePatch) (audienceBody, error) {
+	id, err := c.id(lemma.PrefixAudience, "audience")
+	if err != nil {
+		return audienceBody{}, err
+	}
+	version, err := c.ifMatch()
+	if err != nil {
+		return audienceBody{}, err
+	}
+	if _, err := s.Audiences.Get(ctx, c.workspace(), id); err != nil {
+		return audienceBody{}, err
+	}
+	p := audience.Patch{Name: in.Name, SQL: in.SQL, KeyColumn: in.KeyColumn, EmailColumn: in.EmailColumn}
+	if in.OptedOutColumn.Set {
+		p.OptedOutColumn = &in.OptedOutColumn.Value
+	}
+	if in.DataSourceID != nil {
+		source, err := s.sourceNamed(ctx, c, *in.DataSourceID)
+		if err != nil {
+			return audienceBody{}, err
+		}
+		p.DataSourceID = &source
+	}
+	changed, err := s.Audiences.Update(ctx, c.workspace(), id, version, p)
+	return showAudience(changed), asked(err)
+}
+
+func (s *server) deleteAudience(ctx context.Context, c *call, _ none) (none, error) {
+	id, err := c.id(lemma.PrefixAudience, "audience")
+	if err != nil {
+		return none{}, err
+	}
+	return none{}, s.Audiences.Delete(ctx, c.workspace(), id)
+}
+
+type audienceReport struct {
+	Columns       []audience.Column `json:"columns"`
+	EstimatedRows int64             `json:"estimated_rows"`
+	Warnings      []string          `json:"warnings"`
+}
+
+func (s *server) validateAudience(ctx context.Context, c *call, in audienceDraft) (audienceReport, error) {
+	source, err := s.sourceNamed(ctx, c, in.DataSourceID)
+	if err != nil {
+		return audienceReport{}, err
+	}
+	found, err := s.Audiences.Validate(ctx, c.workspace(), audience.Draft{DataSourceID: source, SQL: in.SQL, KeyColumn: in.KeyColumn,
+		EmailColumn: in.EmailColumn, OptedOutColumn: in.OptedOutColumn})
+	return audienceReport{Columns: each(found.Columns, column), EstimatedRows: found.EstimatedRows, Warnings: each(found.Warnings, asIs)}, asked(err)
+}
+
+type previewOptions struct {
+	Limit int `json:"limit"`
+}
+
+type audiencePreview struct {
+	Columns []audience.Column `json:"columns"`
+	Rows    [][]any           `json:"rows"`
+}
+
+func (s *server) previewAudience(ctx context.Context, c *call, in previewOptions) (audiencePreview, error) {
+	id, err := c.id(lemma.PrefixAudience, "audience")
+	if err != nil {
+		return audiencePreview{}, err
+	}
+	if in.Limit == 0 {
+		in.Limit = 10
+	}
+	found, err := s.Audiences.Preview(ctx, c.workspace(), id, in.Limit)
+	return audiencePreview{Columns: each(found.Columns, column), Rows: append([][]any{}, found.Rows...)}, asked(err)
+}
+
+type audienceCounts struct {
+	Rows      int64            `json:"rows"`
+	Sendable  int64            `json:"sendable"`
+	SkippedBy map[string]int64 `json:"skipped_by"`
+	Truncated bool             `json:"truncated"`
+}
+
+func (s *server) countAudience(ctx context.Context, c *call, _ none) (audienceCounts, error) {
+	id, err := c.id(lemma.PrefixAudience, "audience")
+	if err != nil {
+		return audienceCounts{}, err
+	}
+	n, err := s.Audiences.Count(ctx, c.workspace(), id)
+	return audienceCounts{Rows: n.Rows, Sendable: n.Sendable, Truncated: n.Truncated, SkippedBy: present(map[string]int64{
+		notifications.MissingAddress: n.MissingAddress, notifications.InvalidAddress: n.InvalidAddress, notifications.DuplicateAddress: n.DuplicateAddress,
+		notifications.Unsubscribed: n.Unsubscribed, notifications.InvalidKey: n.InvalidKey,
+	})}, asked(err)
+}
+
+// sourceNamed finds the data source that a body names.
+func (s *server) sourceNamed(ctx context.Context, c *call, text string) (uuid.UUID, error) {
+	id, ok := lemma.ParseID(lemma.PrefixDataSource, text)
+	if !ok {
+		return uuid.Nil, unknownID("/data_source_id", "data source")
+	}
+	_, err := s.Audiences.GetSource(ctx, c.workspace(), id)
+	if lemma.KindOf(err) == lemma.NotFound {
+		return uuid.Nil, unknownID("/data_source_id", "data source")
+	}
+	return id, err
+}
+
+// asked says whose fault an answer of a data source is: a query that takes too
+// long is one of the query, and a source that is refused one of the choice of it.
+func asked(err error) error {
+	var e *lemma.Error
+	if errors.As(err, &e) && e.Code == audience.CodeTimeout {
+		slow := *e
+		slow.Kind = lemma.Invalid
+		slow.Fields = []lemma.Field{{Pointer: "/sql", Code: e.Code, Detail: e.Message + "; a query that can be an audience answers faster"}}
+		return &slow
+	}
+	if errors.As(err, &e) && e.Code == audience.CodeRefused {
+		return blame(err, "/data_source_id")
+	}
+	return blame(err, "/sql")
+}

@@ -1,0 +1,49 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"lemma"
+	"lemma/workspaces"
+)
+
+// authenticate finds who asks and whether they may: all of the scopes, which
+// are separated by spaces, are needed.
+func (s *server) authenticate(r *http.Request, scopes string) (workspaces.Key, error) {
+	token, err := bearer(r)
+	if err != nil {
+		return workspaces.Key{}, err
+	}
+	key, err := s.Workspaces.Authenticate(r.Context(), token)
+	if err != nil {
+		return workspaces.Key{}, err
+	}
+	note(r.Context(), key)
+	for scope := range strings.FieldsSeq(scopes) {
+		if !key.Has(scope) {
+			return workspaces.Key{}, missingScope(scope)
+		}
+	}
+	return key, nil
+}
+
+// bearer reads the token (RFC 6750, 2.1). Without one there is nothing to say
+// about it, so that WWW-Authenticate has no error (RFC 6750, 3).
+func bearer(r *http.Request) (string, error) {
+	said := r.Header.Values("Authorization")
+	if len(said) == 1 {
+		scheme, token, _ := strings.Cut(said[0], " ")
+		if token = strings.TrimSpace(token); strings.EqualFold(scheme, "Bearer") && token != "" {
+			return token, nil
+		}
+	}
+	return "", &refusal{status: http.StatusUnauthorized, code: string(lemma.Unauthenticated),
+		detail: "send an API key: Authorization: Bearer lk_...",
+		header: map[string]string{"WWW-Authenticate": `Bearer realm="lemma"`}}
+}
+
+func missingScope(scope string) error {
+	return &refusal{status: http.StatusForbidden, code: "missing_scope", detail: "the key does not have the scope " + scope,
+		header: map[string]string{"WWW-Authenticate": `Bearer realm="lemma", error="insufficient_scope", scope="` + scope + `"`}}
+}

@@ -1,0 +1,305 @@
+package api
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"lemma/audience"
+)
+
+// bad is one request that must be refused, by the place of its fault.
+type bad struct {
+	name         string
+	method, path string
+	body         any
+	status       int
+	pointer      string
+	code         string
+}
+
+// Each of these gets a 4xx with the field's pointer and a sentence, and
+// changes nothing.
+func TestBadInput(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	audiences, campaign, template := "/v1/audiences", "/v1/campaigns/"+w.campaign, "/v1/templates/"+w.template
+	aud := func(change object) object {
+		in := object{"name": "Bad", "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}
+		for k, v := range change {
+			in[k] = v
+		}
+		return in
+	}
+	sql := func(text string) object { return aud(object{"sql": text}) }
+	cmp := w.newCampaign
+	source := func(dsn string) object { return object{"name": "Bad", "kind": "postgres", "dsn": dsn} }
+	mail := func(config object) object { return object{"name": "Bad", "kind": "smtp", "config": config} }
+	tpl := func(html string) object { return object{"name": "Bad", "subject": "s", "html": html} }
+	unknown := idLike("aud_")
+	before := b.fingerprint()
+	for _, c := range []bad{
+		{"bytes that are no JSON", "POST", audiences, `{"name": nope}`, 400, "", "bad_json"},
+		{"JSON that ends too early", "POST", audiences, `{"name": "x"`, 400, "", "bad_json"},
+		{"no UTF-8", "POST", audiences, "{\"name\": \"\xff\"}", 400, "", "bad_json"},
+		{"an empty body", "POST", audiences, "", 400, "", "body_required"},
+		{"a body of white space", "POST", audiences, " \n", 400, "", "bad_json"},
+		{"trailing bytes", "POST", audiences, `{} x`, 400, "", "trailing_bytes"},
+		{"a second value", "POST", audiences, `{}{}`, 400, "", "trailing_bytes"},
+		{"JSON that is too deep", "POST", template + "/render", `{"data": ` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`, 400, "", "too_deep"},
+		{"a name twice", "POST", audiences, `{"name": "a", "name": "b"}`, 422, "/name", "repeated"},
+		{"a name twice, deep inside", "POST", "/v1/campaigns", `{"headers": {"X-A": "1", "X-A": "2"}}`, 422, "/headers/X-A", "repeated"},
+		{"a name in other capitals", "POST", audiences, `{"name": "a", "NAME": "b"}`, 422, "/NAME", "unknown_field"},
+		{"NUL in a text", "POST", audiences, `{"name": "a\u0000b"}`, 422, "/name", "nul"},
+		{"NUL in free data", "POST", template + "/render", `{"data": {"a": ["\u0000"]}}`, 422, "/data/a/0", "nul"},
+		{"an unknown field", "POST", audiences, aud(object{"colour": "red"}), 422, "/colour", "unknown_field"},
+		{"an unknown field, deep inside", "POST", "/v1/providers", mail(object{"host": "x", "pass/word": "y"}), 422, "/config/pass~1word", "unknown_field"},
+		{"a wrong type", "POST", audiences, aud(object{"sql": 7}), 422, "/sql", "wrong_type"},
+		{"a wrong type of a choice", "POST", "/v1/data_sources", object{"name": "x", "kind": 7, "dsn": "x"}, 422, "/kind", "wrong_type"},
+		{"null where there must be something", "POST", audiences, aud(object{"name": nil}), 422, "/name", "wrong_type"},
+		{"half a number", "POST", audiences + "/" + w.audience + "/preview", `{"limit": 1.5}`, 422, "/limit", "wrong_type"},
+		{"a whole number written oddly", "POST", audiences + "/" + w.audience + "/preview", `{"limit": 1.0}`, 422, "/limit", "wrong_type"},
+		{"a number beyond all bounds", "POST", audiences + "/" + w.audience + "/preview", `{"limit": 1e999}`, 422, "/limit", "wrong_type"},
+		{"a missing field", "POST", audiences, object{"name": "x"}, 422, "/key_column", "required"},
+		{"an empty text", "POST", audiences, aud(object{"name": ""}), 422, "/name", "empty"},
+		{"a text that is too long", "POST", audiences, aud(object{"name": strings.Repeat("x", 201)}), 422, "/name", "too_long"},
+		{"a name of two lines", "POST", audiences, aud(object{"name": "a\nb"}), 422, "/name", "bad_format"},
+		{"not one of the choices", "POST", "/v1/data_sources", object{"name": "x", "kind": "oracle", "dsn": "x"}, 422, "/kind", "not_allowed"},
+		{"a number that is too large", "POST", "/v1/providers", mail(object{"host": "x", "port": 70000}), 422, "/config/port", "too_large"},
+		{"a patch of nothing", "PATCH", campaign, object{}, 422, "", "empty"},
+		{"too long a body", "POST", audiences, `{"name": "` + strings.Repeat("x", maxBody) + `"}`, 413, "", ""},
+
+		{"an unknown id", "GET", audiences + "/" + unknown, nil, 404, "", ""},
+		{"an id of another kind", "GET", audiences + "/" + w.source, nil, 404, "", ""},
+		{"an unknown id in a body", "POST", audiences, aud(object{"data_source_id": idLike("ds_")}), 422, "/data_source_id", "unknown_id"},
+		{"an id of another kind in a body", "POST", "/v1/campaigns", cmp(object{"audience_id": w.template}), 422, "/audience_id", "unknown_id"},
+		{"a version that is not there", "POST", "/v1/campaigns", cmp(object{"template_version": 9}), 422, "/template_version", "unknown_version"},
+
+		{"SQL that does not parse", "POST", audiences, sql("selec id from customers"), 422, "/sql", audience.CodeQuery},
+		{"SQL that writes", "POST", audiences, sql("delete from customers returning id, email"), 422, "/sql", audience.CodeQuery},
+		{"SQL that writes inside", "POST", audiences, sql("with x as (delete from customers returning *) select id, email from x"), 422, "/sql", audience.CodeQuery},
+		{"two statements", "POST", audiences, sql("select id, email from customers; select 1"), 422, "/sql", audience.CodeQuery},
+		{"SQL without the key column", "POST", audiences, sql("select email from customers"), 422, "/key_column", audience.CodeQuery},
+		{"SQL without the address column", "POST", audiences, sql("select id from customers"), 422, "/email_column", audience.CodeQuery},
+		{"SQL on what is not there", "POST", audiences + "/validate", object{"data_source_id": w.source, "sql": "select id, email from no_such", "key_column": "id", "email_column": "email"}, 422, "/sql", audience.CodeQuery},
+		{"SQL that becomes wrong", "PATCH", audiences + "/" + w.audience, object{"sql": "select 1"}, 422, "/key_column", audience.CodeQuery},
+
+		{"a template that does not parse", "POST", "/v1/templates", tpl("{{ name"), 422, "/html", "*"},
+		{"a template with a tag that is not closed", "POST", template + "/versions", object{"subject": "s", "html": "{% if a %}x"}, 422, "/html", "*"},
+		{"a template that loops without bound", "POST", "/v1/templates", tpl("{% for i in (1..1000000000) %}x{% endfor %}"), 422, "/html", "*"},
+		{"a template with faults in each text", "POST", "/v1/templates/check", object{"subject": "{{", "html": "{%", "text": "{{ a | no_such }}"}, 422, "/text", "*"},
+		{"a template without a text", "POST", "/v1/templates", object{"name": "x", "subject": "s"}, 422, "*", "*"},
+		{"a version that cannot be", "POST", template + "/render", `{"version": 0, "data": {}}`, 422, "/version", "too_small"},
+		{"a render of a version that is not there", "POST", template + "/render", `{"version": 7, "data": {}}`, 422, "/version", "unknown_version"},
+		{"a render of nothing", "POST", template + "/render", object{}, 422, "/audience_id", "required"},
+		{"a render of two things", "POST", template + "/render", object{"data": object{}, "audience_id": w.audience}, 422, "/data", "not_allowed"},
+		{"a render for nobody", "POST", template + "/render", object{"audience_id": w.audience, "profile_key": "zz"}, 422, "/profile_key", "unknown_profile"},
+
+		{"a DSN that is none", "POST", "/v1/data_sources", source("hello"), 422, "/dsn", "dsn_invalid"},
+		{"an unknown carrier", "POST", "/v1/providers", object{"name": "x", "kind": "pigeon", "config": object{}}, 422, "/kind", "unknown_kind"},
+		{"a carrier without a host", "POST", "/v1/providers", mail(object{}), 422, "/config/host", "required"},
+		{"a rate of nothing", "POST", "/v1/providers", object{"name": "x", "kind": "smtp", "config": object{"host": "x"}, "rate_per_second": 0}, 422, "/rate_per_second", "too_small"},
+		{"a taken name", "POST", "/v1/providers", smtpProvider, 409, "/name", "name_taken"},
+
+		{"a header with a line break", "POST", "/v1/campaigns", cmp(object{"headers": object{"X-Name": "a\r\nBcc: all@example.com"}}), 422, "/headers/X-Name", "single_line"},
+		{"a header with a bare LF, patched in", "PATCH", campaign, object{"headers": object{"X-Name": "a\nb"}}, 422, "/headers/X-Name", "single_line"},
+		{"a header name with a colon", "POST", "/v1/campaigns", cmp(object{"headers": object{"X: Y": "a"}}), 422, "/headers/X: Y", "header_name"},
+		{"a header name with a line break", "POST", "/v1/campaigns", cmp(object{"headers": object{"X\r\nBcc": "a"}}), 422, "/headers/X\r\nBcc", "header_name"},
+		{"a header name with a dot and a slash", "POST", "/v1/campaigns", cmp(object{"headers": object{"X.a/b": "a"}}), 422, "/headers/X.a~1b", "header_name"},
+		{"a header without a name", "POST", "/v1/campaigns", cmp(object{"headers": object{"": "a"}}), 422, "/headers/", "header_name"},
+		{"a header that Lemma writes", "POST", "/v1/campaigns", cmp(object{"headers": object{"dkim-SIGNATURE": "a"}}), 422, "/headers/dkim-SIGNATURE", "not_reserved"},
+		{"a sender of two lines", "POST", "/v1/campaigns", cmp(object{"from": object{"email": "a@b.example", "name": "x\ny"}}), 422, "/from/name", "single_line"},
+		{"a sender that is none", "POST", "/v1/campaigns", cmp(object{"from": object{"email": "nobody"}}), 422, "/from/email", "address"},
+		{"a sender with a line break", "PATCH", campaign, object{"from": object{"email": "a@b.example\r\n"}}, 422, "/from/email", "address"},
+		{"a reply to nobody", "PATCH", campaign, object{"reply_to": "nobody"}, 422, "/reply_to", "address"},
+		{"a deadline that is no time", "POST", "/v1/campaigns", cmp(object{"send_deadline": "tomorrow"}), 422, "/send_deadline", "bad_format"},
+		{"a day that there is not", "POST", "/v1/campaigns", cmp(object{"send_deadline": "2126-02-31T00:00:00Z"}), 422, "/send_deadline", "bad_format"},
+		{"a strategy that there is not", "POST", "/v1/campaigns", cmp(object{"strategy": "exactly_once"}), 422, "/strategy", "not_allowed"},
+
+		{"a schedule in the past", "POST", campaign + "/schedule", object{"at": "2020-01-01T00:00:00Z"}, 422, "/at", "in_the_past"},
+		{"a schedule at no time", "POST", campaign + "/schedule", object{"at": "tomorrow at nine"}, 422, "/at", "bad_format"},
+		{"a local time of nowhere", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00"}, 422, "/timezone", "required"},
+		{"a zone that there is not", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00", "timezone": "Europe/Atlantis"}, 422, "/timezone", "iana_zone"},
+		{"the zone of the server", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00", "timezone": "Local"}, 422, "/timezone", "iana_zone"},
+		{"a path for a zone", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00", "timezone": "../../etc/passwd"}, 422, "/timezone", "iana_zone"},
+		{"two zones at once", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00Z", "timezone": "Europe/Berlin"}, 422, "/timezone", "not_allowed"},
+
+		{"resume of a draft", "POST", campaign + "/resume", nil, 409, "", ""},
+		{"a scope that there is not", "POST", "/v1/api_keys", object{"name": "x", "scopes": []string{"campaigns:read", "root"}}, 422, "/scopes/1", "not_allowed"},
+		{"a key without scopes", "POST", "/v1/api_keys", object{"name": "x", "scopes": []string{}}, 422, "/scopes", "too_few"},
+
+		{"a limit that is no number", "GET", "/v1/campaigns?limit=many", nil, 400, "?limit", "wrong_type"},
+		{"a limit of nothing", "GET", "/v1/campaigns?limit=0", nil, 400, "?limit", "too_small"},
+		{"a limit without bound", "GET", "/v1/campaigns?limit=201", nil, 400, "?limit", "too_large"},
+		{"an empty limit", "GET", "/v1/campaigns?limit=", nil, 400, "?limit", "empty"},
+		{"two limits", "GET", "/v1/campaigns?limit=1&limit=2", nil, 400, "?limit", "repeated"},
+		{"a cursor of one's own", "GET", "/v1/campaigns?cursor=abc", nil, 400, "?cursor", "invalid_cursor"},
+		{"a cursor of one's own, of keys", "GET", "/v1/api_keys?cursor=abc", nil, 400, "?cursor", "invalid_cursor"},
+		{"a cursor of one's own, of versions", "GET", template + "/versions?cursor=abc", nil, 400, "?cursor", "invalid_cursor"},
+		{"a status that there is not", "GET", "/v1/campaigns?status=flying", nil, 400, "?status", "not_allowed"},
+		{"a filter that there is not", "GET", "/v1/notifications?adress=a", nil, 400, "?adress", "unknown_parameter"},
+		{"a person without a campaign", "GET", "/v1/notifications?profile_key=a", nil, 400, "?campaign_id", "required"},
+		{"NUL in a query", "GET", "/v1/notifications?reason=%00", nil, 400, "?", "bad_query"},
+		{"no UTF-8 in a query", "GET", "/v1/notifications?reason=%ff", nil, 400, "?", "bad_query"},
+		{"neither true nor false", "POST", campaign + "/send?dry_run=maybe", nil, 400, "?dry_run", "wrong_type"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := *b
+			b.t = t
+			b.do(c.method, c.path, c.body).refuses(c)
+			if c.method == "POST" && c.status != 409 { // under a key, too
+				b.do(c.method, c.path, c.body, header("Idempotency-Key", "bad "+"x")).fault(400, "Idempotency-Key:", "bad_format")
+			}
+		})
+	}
+	b.unchanged(before)
+}
+
+// refuses checks status, place and word; * stands for any.
+func (a answered) refuses(c bad) {
+	a.t.Helper()
+	a.is(c.status)
+	if a.problem.Detail == "" || a.problem.Code == "" || a.problem.RequestID == "" {
+		a.t.Errorf("%s: says nothing: %s", a.what, a.body)
+	}
+	if c.pointer == "" && c.code == "" {
+		return
+	}
+	for _, f := range a.problem.Errors {
+		if (c.pointer == "*" || f.Pointer == c.pointer) && (c.code == "*" || f.Code == c.code) && len(f.Detail) > 5 {
+			return
+		}
+	}
+	a.t.Errorf("%s: no %s at %q in %s", a.what, c.code, c.pointer, a.body)
+}
+
+// All faults of a request are named at once, each once, in a steady order.
+func TestAllFaultsAtOnce(t *testing.T) {
+	b := setup(t)
+	got := b.do("POST", "/v1/campaigns", `{"name": 7, "from": {"email": 1, "nick": "x"}, "headers": [], "strategy": "x", "extra": 1}`).is(422)
+	var pointers []string
+	for _, f := range got.problem.Errors {
+		pointers = append(pointers, f.Pointer+" "+f.Code)
+	}
+	want := "/audience_id required, /extra unknown_field, /from/email wrong_type, /from/nick unknown_field, /headers wrong_type, /name wrong_type, " +
+		"/provider_id required, /strategy not_allowed, /template_id required"
+	if have := strings.Join(pointers, ", "); have != want {
+		t.Errorf("got  %s\nwant %s", have, want)
+	}
+	got = b.do("GET", "/v1/campaigns?limit=x&status=y&z=1", nil).is(400)
+	if len(got.problem.Errors) != 3 {
+		t.Errorf("query: %s", got.body)
+	}
+	got = b.do("POST", "/v1/campaigns", `{"name": "x", "audience_id": "a", "template_id": "b", "provider_id": "c", "from": {"email": "a@b.example"}}`).is(422)
+	if len(got.problem.Errors) != 3 {
+		t.Errorf("ids: %s", got.body)
+	}
+	got = b.do("POST", "/v1/campaigns", `{"name": "x", "audience_id": "a", "template_id": "b", "provider_id": "c", "from": {"email": "xyz", "name": "a\nb"},
+		"reply_to": "abc", "headers": {"To": "x", "X-A": "a\nb"}}`).is(422)
+	if len(got.problem.Errors) != 5 {
+		t.Errorf("tags: %s", got.body)
+	}
+}
+
+// A fault is found where it is: line and column of JSON, SQL and Liquid.
+func TestFaultsHaveAPlace(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	for name, c := range map[string]struct {
+		got          answered
+		line, column int
+	}{
+		"bad JSON":       {b.do("POST", "/v1/audiences", "{\n  \"näme\": nope\n}"), 2, 11},
+		"an extra comma": {b.do("POST", "/v1/audiences", "{\"a\": [1,,2]}"), 1, 10},
+		"trailing bytes": {b.do("POST", "/v1/audiences", "{}\n x"), 2, 2},
+		"SQL": {b.do("POST", "/v1/audiences/validate", object{"data_source_id": w.source, "sql": "select id,\n email, nme\nfrom customers",
+			"key_column": "id", "email_column": "email"}), 2, 9},
+		"Liquid": {b.do("POST", "/v1/templates/check", object{"subject": "s", "html": "<p>\n  {{ name | no_such }}</p>"}), 2, 13},
+	} {
+		found := false
+		for _, f := range c.got.problem.Errors {
+			found = found || f.Line == c.line && f.Column == c.column
+		}
+		if !found {
+			t.Errorf("%s: want line %d, column %d: %s", name, c.line, c.column, c.got.body)
+		}
+	}
+}
+
+// A secret that was sent in the wrong place, or in the wrong form, is not
+// said back: answers end up in logs and screenshots.
+func TestRefusalsDoNotEchoSecrets(t *testing.T) {
+	b := setup(t)
+	const secret = "hunter2hunter2"
+	for name, got := range map[string]answered{
+		"a wrong type":      b.do("POST", "/v1/data_sources", object{"name": "x", "kind": "postgres", "dsn": []string{secret}}),
+		"a wrong choice":    b.do("POST", "/v1/data_sources", object{"name": "x", "kind": secret, "dsn": "x"}),
+		"a DSN that's none": b.do("POST", "/v1/data_sources", object{"name": "x", "kind": "postgres", "dsn": "postgres://u:" + secret + "@:x:/"}),
+		"a MySQL DSN":       b.do("POST", "/v1/data_sources", object{"name": "x", "kind": "mysql", "dsn": "u:" + secret + "@tcp(h"}),
+		"bad JSON":          b.do("POST", "/v1/data_sources", `{"dsn": "`+secret+`", `+secret),
+		"a long password":   b.do("POST", "/v1/providers", object{"name": "x", "kind": "smtp", "config": object{"host": "x"}, "secrets": object{"password": strings.Repeat(secret, 200)}}),
+		"a wrong password":  b.do("POST", "/v1/providers", object{"name": "x", "kind": "smtp", "config": object{"host": "x"}, "secrets": secret}),
+	} {
+		if got.status < 400 || got.status >= 500 {
+			t.Errorf("%s: %d", name, got.status)
+		}
+		if strings.Contains(string(got.body), secret) {
+			t.Errorf("%s: %s", name, got.body)
+		}
+	}
+	if strings.Contains(b.log.String(), secret) {
+		t.Error("a secret is in the log")
+	}
+}
+
+func TestForbiddenSources(t *testing.T) {
+	b := setupWith(t, audience.Options{})
+	for _, dsn := range []string{"postgres://u:p@127.0.0.1:5432/x", "postgres://u:p@169.254.169.254:5432/x", "postgres://u:p@[::1]:5432/x", "postgres://u:p@10.0.0.1/x",
+		"postgres://u@/x?host=/var/run/postgresql"} {
+		b.do("POST", "/v1/data_sources", source(dsn)).fault(422, "/dsn", "dsn_invalid")
+	}
+	made := b.do("POST", "/v1/data_sources", source("postgres://u:p@localhost:5432/x")).is(201) // a name is looked up when it is dialled
+	path := made.header.Get("Location")
+	b.do("PATCH", path, object{"dsn": "postgres://u:p@127.0.0.1/x"}).fault(422, "/dsn", "dsn_invalid")
+	b.do("POST", path+"/test", nil).fault(422, "/dsn", audience.CodeRefused)
+	b.do("GET", path+"/schema", nil).fault(422, "/dsn", audience.CodeRefused)
+	if got := b.do("GET", path, nil).is(200); got.text("status") != "failed" || got.text("test_error") == "" {
+		t.Errorf("after the test: %s", got.body)
+	}
+	b.do("POST", "/v1/audiences", object{"name": "x", "data_source_id": made.id(), "sql": "select 1", "key_column": "a", "email_column": "b"}).
+		fault(422, "/data_source_id", audience.CodeRefused)
+	if n := b.count(`select count(*) from audiences`) + b.count(`select count(*) from data_sources`); n != 1 {
+		t.Errorf("%d things were made", n)
+	}
+}
+
+func source(dsn string) object { return object{"name": "x", "kind": "postgres", "dsn": dsn} }
+
+func TestSlowQuery(t *testing.T) {
+	b := setupWith(t, audience.Options{AllowPrivate: true, AllowUnix: true, QueryTimeout: 300 * time.Millisecond, RunTimeout: 300 * time.Millisecond})
+	w := b.world()
+	slow := b.do("POST", "/v1/audiences", object{"name": "Slow", "data_source_id": w.source, "sql": "select id, email, pg_sleep(30)::text as nap from customers",
+		"key_column": "id", "email_column": "email"}).is(201).header.Get("Location")
+	b.do("POST", slow+"/preview", nil).fault(422, "/sql", audience.CodeTimeout)
+	b.do("POST", slow+"/count", nil).fault(422, "/sql", audience.CodeTimeout)
+}
+
+// A template that uses what the audience lacks is found before a send.
+func TestUnknownVariables(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	tpl := b.do("POST", "/v1/templates", object{"name": "Odd", "subject": "{{ shoe_size }}", "text": "x"}).is(201).id()
+	made := b.do("POST", "/v1/campaigns", w.newCampaign(object{"template_id": tpl})).is(201)
+	path := made.header.Get("Location")
+	for _, verb := range []string{"/send", "/send?dry_run=true", "/preview"} {
+		got := b.do("POST", path+verb, nil).fault(422, "/template_id", "unknown_variable")
+		if !strings.Contains(string(got.body), "shoe_size") {
+			t.Errorf("%s does not name it: %s", verb, got.body)
+		}
+	}
+	b.do("POST", path+"/schedule", object{"at": "2126-01-01T00:00:00Z"}).fault(422, "/template_id", "unknown_variable")
+	b.do("POST", "/v1/templates/"+tpl+"/render", object{"audience_id": w.audience}).fault(422, "/audience_id", "unknown_variable")
+	if got := b.do("GET", path, nil); got.text("status") != "draft" {
+		t.Errorf("it is %s", got.text("status"))
+	}
+}

@@ -1,0 +1,127 @@
+package api
+
+import (
+	"math"
+	"time"
+
+	"lemma"
+	"lemma/campaigns"
+)
+
+type campaignBody struct {
+	ID              string            `json:"id"`
+	Name            string            `json:"name"`
+	Status          campaigns.Status  `json:"status"`
+	StatusReason    *string           `json:"status_reason"`
+	StatusDetail    *string           `json:"status_detail"`
+	AudienceID      string            `json:"audience_id"`
+	TemplateID      string            `json:"template_id"`
+	TemplateVersion int               `json:"template_version"`
+	ProviderID      string            `json:"provider_id"`
+	Strategy        string            `json:"strategy"`
+	Guarantee       guarantee         `json:"guarantee"`
+	From            fromBody          `json:"from"`
+	ReplyTo         *string           `json:"reply_to"`
+	Headers         map[string]string `json:"headers"`
+	Metadata        map[string]string `json:"metadata"`
+	ScheduledAt     *time.Time        `json:"scheduled_at"`
+	SendDeadline    *time.Time        `json:"send_deadline"`
+	StartedAt       *time.Time        `json:"started_at"`
+	SendingAt       *time.Time        `json:"sending_at"`
+	FannedOutAt     *time.Time        `json:"fanned_out_at"`
+	FinishedAt      *time.Time        `json:"finished_at"`
+	RowsRead        *int64            `json:"rows_read"`
+	Books           booksBody         `json:"books"`
+	Progress        progress          `json:"progress"`
+	Allowed         []string          `json:"allowed_actions"`
+	CreatedAt       time.Time         `json:"created_at"`
+	UpdatedAt       time.Time         `json:"updated_at"`
+	version         int
+}
+
+func (b campaignBody) etag() int        { return b.version }
+func (b campaignBody) location() string { return "/v1/campaigns/" + b.ID }
+
+// guarantee is what each person is promised: no more copies than bound,
+// whatever crashes.
+type guarantee struct {
+	Strategy string `json:"strategy"`
+	Bound    int    `json:"bound"`
+}
+
+type fromBody struct {
+	Email string `json:"email"`
+	Name  string `json:"name"`
+}
+
+type booksBody struct {
+	Audience   int64            `json:"audience"`
+	Sent       int64            `json:"sent"`
+	Failed     int64            `json:"failed"`
+	Skipped    int64            `json:"skipped"`
+	Orphaned   int64            `json:"orphaned"`
+	Cancelled  int64            `json:"cancelled"`
+	Pending    int64            `json:"pending"`
+	Processing int64            `json:"processing"`
+	Retried    int64            `json:"retried"`
+	SkippedBy  map[string]int64 `json:"skipped_by"`
+	Balanced   bool             `json:"balanced"`
+}
+
+func (s *server) showCampaign(c campaigns.Campaign) campaignBody {
+	return campaignBody{ID: lemma.FormatID(lemma.PrefixCampaign, c.ID), Name: c.Name,
+		Status: c.Status, StatusReason: orNull(c.StatusReason), StatusDetail: orNull(c.StatusDetail),
+		AudienceID: lemma.FormatID(lemma.PrefixAudience, c.AudienceID), TemplateID: lemma.FormatID(lemma.PrefixTemplate, c.TemplateID),
+		TemplateVersion: c.TemplateVersion, ProviderID: lemma.FormatID(lemma.PrefixProvider, c.ProviderID),
+		Strategy: c.Strategy, Guarantee: guarantee{c.Strategy, bound(c.Strategy)},
+		From: fromBody{c.FromEmail, c.FromName}, ReplyTo: orNull(c.ReplyTo), Headers: neverNull(c.Headers), Metadata: neverNull(c.Metadata),
+		ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt), SendingAt: utc(c.SendingAt),
+		FannedOutAt: utc(c.FannedOutAt), FinishedAt: utc(c.FinishedAt), RowsRead: c.RowsRead,
+		Books: showBooks(c.Books), Progress: s.progressOf(c), Allowed: each(c.Allowed, asIs),
+		CreatedAt: c.CreatedAt.UTC(), UpdatedAt: c.UpdatedAt.UTC(), version: c.Version}
+}
+
+// bound is how many copies a strategy allows.
+func bound(strategy string) int {
+	if strategy == "at_most_once" {
+		return 1
+	}
+	return 2
+}
+
+func showBooks(b campaigns.Books) booksBody {
+	return booksBody{b.Audience, b.Sent, b.Failed, b.Skipped, b.Orphaned, b.Cancelled, b.Pending, b.Processing, b.Retried, present(b.SkippedBy), b.Balanced}
+}
+
+func neverNull(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
+}
+
+// progress is derived from the books: how fast, and how long still.
+type progress struct {
+	Ended         int64    `json:"ended"`
+	RatePerSecond *float64 `json:"rate_per_second"`
+	ETASeconds    *int64   `json:"eta_seconds"`
+}
+
+// progressOf reckons with the mean since sending began, over what was called:
+// the skipped cost no call.
+func (s *server) progressOf(c campaigns.Campaign) progress {
+	b := c.Books
+	p := progress{Ended: b.Sent + b.Failed + b.Skipped + b.Orphaned + b.Cancelled}
+	called := b.Sent + b.Failed + b.Orphaned
+	if c.Status != campaigns.Sending || c.SendingAt == nil || called == 0 {
+		return p
+	}
+	seconds := max(s.Now().Sub(*c.SendingAt).Seconds(), 0.001)
+	rate := math.Round(float64(called)/seconds*10) / 10
+	p.RatePerSecond = &rate
+	if c.FannedOutAt != nil {
+		left := int64(math.Ceil(float64(b.Pending+b.Processing) * seconds / float64(called)))
+		p.ETASeconds = &left
+	}
+	return p
+}

@@ -1,0 +1,143 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/campaigns"
+)
+
+// verb is what most verbs of a campaign are: an id in, the campaign out.
+func (s *server) verb(ctx context.Context, c *call, do func(context.Context, uuid.UUID, uuid.UUID) (campaigns.Campaign, error)) (campaignBody, error) {
+	id, err := c.id(lemma.PrefixCampaign, "campaign")
+	if err != nil {
+		return campaignBody{}, err
+	}
+	now, err := do(ctx, c.workspace(), id)
+	return s.showCampaign(now), err
+}
+
+// sendCampaign answers a campaign, or with dry_run a rehearsal.
+func (s *server) sendCampaign(ctx context.Context, c *call, _ none) (any, error) {
+	if !c.dryRun() {
+		return s.verb(ctx, c, s.Campaigns.Send)
+	}
+	if err := c.need("audiences:query"); err != nil {
+		return nil, err
+	}
+	id, err := c.id(lemma.PrefixCampaign, "campaign")
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.Campaigns.Get(ctx, c.workspace(), id)
+	if err != nil {
+		return nil, err
+	}
+	if err := may(now, "send"); err != nil {
+		return nil, err
+	}
+	return s.rehearse(ctx, c, id)
+}
+
+type schedule struct {
+	At       string `json:"at"`
+	Timezone string `json:"timezone" validate:"omitempty,iana_zone"`
+}
+
+func (s *server) scheduleCampaign(ctx context.Context, c *call, in schedule) (campaignBody, error) {
+	id, err := c.id(lemma.PrefixCampaign, "campaign")
+	if err != nil {
+		return campaignBody{}, err
+	}
+	at, err := in.instant()
+	if err != nil {
+		return campaignBody{}, err
+	}
+	now, err := s.Campaigns.Schedule(ctx, c.workspace(), id, at)
+	return s.showCampaign(now), err
+}
+
+func (s *server) unscheduleCampaign(ctx context.Context, c *call, _ none) (campaignBody, error) {
+	return s.verb(ctx, c, s.Campaigns.Unschedule)
+}
+
+func (s *server) pauseCampaign(ctx context.Context, c *call, _ none) (campaignBody, error) {
+	return s.verb(ctx, c, s.Campaigns.Pause)
+}
+
+func (s *server) resumeCampaign(ctx context.Context, c *call, _ none) (campaignBody, error) {
+	return s.verb(ctx, c, s.Campaigns.Resume)
+}
+
+type cancellation struct {
+	Campaign  campaignBody `json:"campaign"`
+	InFlight  int64        `json:"in_flight"`
+	Cancelled int64        `json:"cancelled"`
+	dry       bool
+}
+
+func (b cancellation) location() string { return b.Campaign.location() }
+func (b cancellation) status() int {
+	if b.dry {
+		return http.StatusOK
+	}
+	return 0
+}
+
+func (s *server) cancelCampaign(ctx context.Context, c *call, _ none) (cancellation, error) {
+	id, err := c.id(lemma.PrefixCampaign, "campaign")
+	if err != nil {
+		return cancellation{}, err
+	}
+	if c.dryRun() {
+		now, err := s.Campaigns.Get(ctx, c.workspace(), id)
+		if err != nil {
+			return cancellation{}, err
+		}
+		return cancellation{s.showCampaign(now), now.Books.Processing, now.Books.Pending, true}, may(now, "cancel")
+	}
+	now, inFlight, err := s.Campaigns.Cancel(ctx, c.workspace(), id)
+	return cancellation{s.showCampaign(now), inFlight, now.Books.Cancelled, false}, err
+}
+
+type rehearsalBody struct {
+	Rows      int64            `json:"rows"`
+	Sendable  int64            `json:"sendable"`
+	SkippedBy map[string]int64 `json:"skipped_by"`
+	Sample    []sampleBody     `json:"sample"`
+}
+
+// A rehearsal is 200 also where a send would be 202.
+func (rehearsalBody) status() int { return http.StatusOK }
+
+type sampleBody struct {
+	ProfileKey string  `json:"profile_key"`
+	Address    string  `json:"address"`
+	Subject    string  `json:"subject"`
+	HTML       string  `json:"html"`
+	Text       string  `json:"text"`
+	Error      *string `json:"error"`
+}
+
+func (s *server) rehearseCampaign(ctx context.Context, c *call, _ none) (rehearsalBody, error) {
+	id, err := c.id(lemma.PrefixCampaign, "campaign")
+	if err != nil {
+		return rehearsalBody{}, err
+	}
+	return s.rehearse(ctx, c, id)
+}
+
+func (s *server) rehearse(ctx context.Context, c *call, id uuid.UUID) (rehearsalBody, error) {
+	r, err := s.Campaigns.Rehearse(ctx, c.workspace(), id)
+	return rehearsalBody{Rows: r.Rows, Sendable: r.Sendable, SkippedBy: present(r.SkippedBy), Sample: each(r.Sample, showSample)}, sourced(err)
+}
+
+func showSample(r campaigns.Rendered) sampleBody {
+	return sampleBody{ProfileKey: r.ProfileKey, Address: r.Address, Subject: r.Subject, HTML: r.HTML, Text: r.Text, Error: orNull(r.Error)}
+}
+
+// sourced says that what a data source refuses is a fault of the audience.
+func sourced(err error) error { return blame(err, "/audience_id") }

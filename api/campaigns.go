@@ -1,0 +1,153 @@
+package api
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/campaigns"
+)
+
+type newCampaign struct {
+	Name            string            `json:"name"`
+	AudienceID      string            `json:"audience_id"`
+	TemplateID      string            `json:"template_id"`
+	TemplateVersion int               `json:"template_version"`
+	ProviderID      string            `json:"provider_id"`
+	Strategy        string            `json:"strategy"`
+	From            newFrom           `json:"from"`
+	ReplyTo         string            `json:"reply_to" validate:"omitempty,address"`
+	Headers         map[string]string `json:"headers" validate:"dive,keys,header_name,not_reserved,endkeys,single_line"`
+	Metadata        map[string]string `json:"metadata"`
+	SendDeadline    *time.Time        `json:"send_deadline"`
+}
+
+type newFrom struct {
+	Email string `json:"email" validate:"address"`
+	Name  string `json:"name" validate:"single_line"`
+}
+
+type campaignPatch struct {
+	Name            *string             `json:"name"`
+	AudienceID      *string             `json:"audience_id"`
+	TemplateID      *string             `json:"template_id"`
+	TemplateVersion *int                `json:"template_version"`
+	ProviderID      *string             `json:"provider_id"`
+	Strategy        *string             `json:"strategy"`
+	From            *newFrom            `json:"from"`
+	ReplyTo         optional[string]    `json:"reply_to" validate:"omitempty,address"`
+	Headers         map[string]string   `json:"headers" validate:"dive,keys,header_name,not_reserved,endkeys,single_line"`
+	Metadata        map[string]string   `json:"metadata"`
+	SendDeadline    optional[time.Time] `json:"send_deadline"`
+}
+
+func (s *server) listCampaigns(ctx context.Context, c *call, _ none) (list[campaignBody], error) {
+	found, next, err := s.Campaigns.List(ctx, c.workspace(), c.query("status"), c.page())
+	return listOf(found, next, err, s.showCampaign)
+}
+
+func (s *server) createCampaign(ctx context.Context, c *call, in newCampaign) (campaignBody, error) {
+	refs, err := references(&in.AudienceID, &in.TemplateID, &in.ProviderID)
+	if err != nil {
+		return campaignBody{}, err
+	}
+	made, err := s.Campaigns.Create(ctx, c.workspace(), campaigns.NewCampaign{ID: c.newID, Name: in.Name, AudienceID: *refs.audience, TemplateID: *refs.template,
+		TemplateVersion: in.TemplateVersion, ProviderID: *refs.provider, Strategy: in.Strategy, FromName: in.From.Name, FromEmail: in.From.Email,
+		ReplyTo: in.ReplyTo, Headers: in.Headers, Metadata: in.Metadata, SendDeadline: in.SendDeadline})
+	return s.showCampaign(made), err
+}
+
+func (s *server) getCampaign(ctx context.Context, c *call, _ none) (campaignBody, error) {
+	id, err := c.id(lemma.PrefixCampaign, "campaign")
+	if err != nil {
+		return campaignBody{}, err
+	}
+	found, err := s.Campaigns.Get(ctx, c.workspace(), id)
+	return s.showCampaign(found), err
+}
+
+func (s *server) updateCampaign(ctx context.Context, c *call, in campaignPatch) (campaignBody, error) {
+	id, err := c.id(lemma.PrefixCampaign, "campaign")
+	if err != nil {
+		return campaignBody{}, err
+	}
+	version, err := c.ifMatch()
+	if err != nil {
+		return campaignBody{}, err
+	}
+	p, err := in.patch()
+	if err != nil {
+		return campaignBody{}, err
+	}
+	changed, err := s.Campaigns.Update(ctx, c.workspace(), id, version, p)
+	return s.showCampaign(changed), err
+}
+
+func (in campaignPatch) patch() (campaigns.Patch, error) {
+	refs, err := references(in.AudienceID, in.TemplateID, in.ProviderID)
+	if err != nil {
+		return campaigns.Patch{}, err
+	}
+	p := campaigns.Patch{Name: in.Name, AudienceID: refs.audience, TemplateID: refs.template, TemplateVersion: in.TemplateVersion, ProviderID: refs.provider,
+		Strategy: in.Strategy, Headers: in.Headers, Metadata: in.Metadata}
+	if in.From != nil {
+		p.FromEmail, p.FromName = &in.From.Email, &in.From.Name
+	}
+	if in.ReplyTo.Set {
+		p.ReplyTo = &in.ReplyTo.Value
+	}
+	if in.SendDeadline.Set && !in.SendDeadline.Null {
+		p.SendDeadline = &in.SendDeadline.Value
+	}
+	p.NoDeadline = in.SendDeadline.Null
+	return p, nil
+}
+
+func (s *server) deleteCampaign(ctx context.Context, c *call, _ none) (none, error) {
+	id, err := c.id(lemma.PrefixCampaign, "campaign")
+	if err != nil {
+		return none{}, err
+	}
+	return none{}, s.Campaigns.Delete(ctx, c.workspace(), id)
+}
+
+// referenced are the ids that a campaign's body names, nil where it names none.
+type referenced struct{ audience, template, provider *uuid.UUID }
+
+// references names every id at once that cannot be one.
+func references(audience, template, provider *string) (referenced, error) {
+	var refs referenced
+	var fields []lemma.Field
+	for _, ref := range []struct {
+		to           **uuid.UUID
+		text         *string
+		prefix, what string
+	}{
+		{&refs.audience, audience, lemma.PrefixAudience, "audience"},
+		{&refs.template, template, lemma.PrefixTemplate, "template"},
+		{&refs.provider, provider, lemma.PrefixProvider, "provider"},
+	} {
+		if ref.text == nil {
+			continue
+		}
+		id, ok := lemma.ParseID(ref.prefix, *ref.text)
+		if !ok {
+			fields = append(fields, unknownID("/"+ref.what+"_id", ref.what).Fields...)
+		}
+		*ref.to = &id
+	}
+	return refs, invalid(fields)
+}
+
+// may refuses what the campaign's status does not allow, for those who only
+// ask what would happen.
+func may(now campaigns.Campaign, verb string) error {
+	if slices.Contains(now.Allowed, verb) {
+		return nil
+	}
+	return &lemma.Error{Kind: lemma.WrongState, Message: "a campaign that is " + string(now.Status) + " does not allow " + verb,
+		Status: string(now.Status), Allowed: now.Allowed}
+}

@@ -1,0 +1,56 @@
+package api
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"lemma"
+)
+
+// agreement is openapi.yaml, read once.
+type agreement struct{ *openapi3.T }
+
+var contract = readContract()
+
+func readContract() agreement {
+	doc, err := openapi3.NewLoader().LoadFromData(lemma.OpenAPI)
+	if err != nil {
+		panic("openapi.yaml: " + err.Error())
+	}
+	return agreement{doc}
+}
+
+// operation finds what the contract says of a route, and holds it to the
+// scopes that the route asks for.
+func (a agreement) operation(r route) *openapi3.Operation {
+	item := a.Paths.Value(r.path)
+	if item == nil || item.GetOperation(r.method) == nil {
+		panic(fmt.Sprintf("openapi.yaml does not have %s %s", r.method, r.path))
+	}
+	op := item.GetOperation(r.method)
+	if said := scopesOf(op); !slices.Equal(said, strings.Fields(r.scopes)) {
+		panic(fmt.Sprintf("openapi.yaml has x-scopes %v for %s %s, the route has %q", said, r.method, r.path, r.scopes))
+	}
+	return op
+}
+
+func scopesOf(op *openapi3.Operation) []string {
+	var scopes []string
+	said, _ := op.Extensions["x-scopes"].([]any)
+	for _, s := range said {
+		scopes = append(scopes, s.(string))
+	}
+	return scopes
+}
+
+// bodySchema is what the contract says of a request's body, nil when there is none.
+func bodySchema(op *openapi3.Operation) (schema *openapi3.Schema, required bool) {
+	if op.RequestBody == nil {
+		return nil, false
+	}
+	body := op.RequestBody.Value
+	return body.Content.Get("application/json").Schema.Value, body.Required
+}

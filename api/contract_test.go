@@ -1,0 +1,324 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/go-chi/chi/v5"
+	"github.com/google/go-cmp/cmp"
+
+	"lemma/workspaces"
+)
+
+func TestContractIsValid(t *testing.T) {
+	t.Parallel()
+	if err := contract.Validate(t.Context(), openapi3.EnableExamplesValidation(), openapi3.EnableSchemaFormatValidation()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(contract.OpenAPI, "3.0.") {
+		t.Error("3.1 costs ten times the time per request")
+	}
+}
+
+// Every route is in the file, and every operation of the file has a route.
+func TestRoutesAndFileAgree(t *testing.T) {
+	t.Parallel()
+	var routes, file []string
+	walk := func(method, path string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		if path != "/docs" && path != "/docs/*" { // a redirect, and the page's assets
+			routes = append(routes, method+" "+path)
+		}
+		return nil
+	}
+	if err := chi.Walk(New(Rooms{}, Options{}).(chi.Router), walk); err != nil {
+		t.Fatal(err)
+	}
+	for path, item := range contract.Paths.Map() {
+		for method := range item.Operations() {
+			file = append(file, method+" "+path)
+		}
+	}
+	slices.Sort(routes)
+	slices.Sort(file)
+	if diff := cmp.Diff(file, routes); diff != "" {
+		t.Errorf("file (-) and routes (+) differ:\n%s", diff)
+	}
+}
+
+// Each operation says which scopes it needs, all of them known, and lists the
+// answers that any request can get.
+func TestEveryOperationIsComplete(t *testing.T) {
+	t.Parallel()
+	for _, o := range operations() {
+		for _, scope := range o.scopes {
+			if !slices.Contains(workspaces.Scopes, scope) {
+				t.Errorf("%s needs %s, which nobody can have", o.id, scope)
+			}
+		}
+	}
+	for path, item := range contract.Paths.Map() {
+		for method, op := range item.Operations() {
+			if op.Summary == "" || len(op.Tags) != 1 || op.OperationID == "" {
+				t.Errorf("%s %s has no summary, tag or name", method, path)
+			}
+			if !strings.HasPrefix(path, "/v1/") {
+				continue
+			}
+			want := []int{400, 401, 406, 500, 503}
+			if len(scopesOf(op)) > 0 {
+				want = append(want, 403)
+			}
+			if strings.Contains(path, "{id}") {
+				want = append(want, 404)
+			}
+			if op.RequestBody != nil {
+				want = append(want, 413, 415, 422)
+			}
+			for _, status := range want {
+				if op.Responses.Status(status) == nil {
+					t.Errorf("%s does not list %d", op.OperationID, status)
+				}
+			}
+		}
+	}
+}
+
+// A field that nobody knows must not be taken for one that does something.
+func TestInputsAreClosed(t *testing.T) {
+	t.Parallel()
+	open := []string{"RenderRequest/data", "NewCampaign/headers", "NewCampaign/metadata", "CampaignPatch/headers", "CampaignPatch/metadata"}
+	var walk func(at string, s *openapi3.Schema)
+	walk = func(at string, s *openapi3.Schema) {
+		closed := s.AdditionalProperties.Has != nil && !*s.AdditionalProperties.Has
+		if s.Type.Is("object") && !closed && !slices.Contains(open, at) {
+			t.Errorf("%s takes any field", at)
+		}
+		for name, p := range s.Properties {
+			walk(at+"/"+name, p.Value)
+		}
+	}
+	for _, item := range contract.Paths.Map() {
+		for _, op := range item.Operations() {
+			if op.RequestBody != nil {
+				ref := op.RequestBody.Value.Content.Get("application/json").Schema
+				walk(ref.Ref[strings.LastIndex(ref.Ref, "/")+1:], ref.Value)
+			}
+		}
+	}
+}
+
+// The whole tour: every operation answers with success at least once, and each
+// answer, good or bad, is what the file says.
+func TestTour(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	b.do("GET", "/v1/workspace", nil).is(200)
+	b.tourDataSources(w)
+	b.tourAudiences(w)
+	b.tourTemplates(w)
+	b.tourProviders(w)
+	b.tourCampaigns(w)
+	b.tourNotifications(w)
+	b.tourKeys()
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs/"} {
+		b.do("GET", path, nil, header("Authorization", "")).is(200)
+	}
+	tour.Lock()
+	defer tour.Unlock()
+	for _, item := range contract.Paths.Map() {
+		for _, op := range item.Operations() {
+			for status := range op.Responses.Map() {
+				n, _ := strconv.Atoi(status)
+				if n < 300 && !tour.seen[op.OperationID][n] {
+					t.Errorf("%s was never seen to answer %s", op.OperationID, status)
+				}
+			}
+		}
+	}
+}
+
+func (b *bundle) tourDataSources(w world) {
+	b.t.Helper()
+	path := "/v1/data_sources/" + w.source
+	if got := b.do("GET", path, nil).is(200); got.header.Get("ETag") != `"1"` || strings.Contains(string(got.body), "reader_") {
+		b.t.Errorf("a data source: ETag %s, %s", got.header.Get("ETag"), got.body)
+	}
+	b.do("POST", path+"/test", nil).is(200)
+	if got := b.do("GET", path, nil); got.text("status") != "ok" {
+		b.t.Errorf("tested: %s", got.body)
+	}
+	if got := b.do("GET", path+"/schema", nil).is(200); !strings.Contains(string(got.body), `"customers"`) {
+		b.t.Errorf("schema: %s", got.body)
+	}
+	b.do("PATCH", path, object{"name": "Shop 2"}, header("If-Match", `"1"`)).is(200)
+	b.do("PATCH", path, object{"name": "Shop 3"}, header("If-Match", `"1"`)).is(412)
+	b.do("GET", "/v1/data_sources?limit=1", nil).is(200)
+	b.do("DELETE", path, nil).is(409)
+	gone := b.do("POST", "/v1/data_sources", object{"name": "Gone", "kind": "mysql", "dsn": "u:p@tcp(db.example.com:3306)/x"}).is(201)
+	if gone.header.Get("Location") != "/v1/data_sources/"+gone.id() {
+		b.t.Errorf("Location is %q", gone.header.Get("Location"))
+	}
+	b.do("DELETE", gone.header.Get("Location"), nil).is(204)
+	b.do("GET", gone.header.Get("Location"), nil).is(404)
+}
+
+func (b *bundle) tourAudiences(w world) {
+	b.t.Helper()
+	path := "/v1/audiences/" + w.audience
+	b.do("GET", path, nil).is(200)
+	b.do("GET", "/v1/audiences", nil).is(200)
+	b.do("POST", "/v1/audiences/validate", object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}).is(200)
+	b.do("POST", path+"/preview", object{"limit": 2}).is(200)
+	b.do("POST", path+"/preview", nil).is(200)
+	count := b.do("POST", path+"/count", nil).is(200)
+	want := object{"rows": 6.0, "sendable": 2.0, "truncated": false,
+		"skipped_by": object{"missing_address": 1.0, "invalid_address": 1.0, "duplicate_address": 1.0, "unsubscribed": 1.0}}
+	if diff := cmp.Diff(want, count.json); diff != "" {
+		b.t.Errorf("count: %s", diff)
+	}
+	if got := b.do("PATCH", path, object{"name": "Everybody", "opted_out_column": nil}).is(200); got.json["opted_out_column"] != nil || got.text("email_column") != "email" {
+		b.t.Errorf("null did not take the column away, or more: %s", got.body)
+	}
+	b.do("PATCH", path, object{"opted_out_column": "opted_out"}).is(200)
+	b.do("DELETE", path, nil).is(409)
+	gone := b.do("POST", "/v1/audiences", object{"name": "Gone", "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}).is(201).id()
+	b.do("DELETE", "/v1/audiences/"+gone, nil).is(204)
+}
+
+func (b *bundle) tourTemplates(w world) {
+	b.t.Helper()
+	path := "/v1/templates/" + w.template
+	b.do("GET", path, nil).is(200)
+	b.do("GET", "/v1/templates", nil).is(200)
+	check := b.do("POST", "/v1/templates/check", object{"subject": "{{ name }}", "html": "{{ city }}"}).is(200)
+	if diff := cmp.Diff([]any{"city", "name"}, check.json["variables"]); diff != "" {
+		b.t.Error(diff)
+	}
+	b.do("PATCH", path, object{"name": "News 2"}, header("If-Match", `"1"`)).is(200)
+	made := b.do("POST", path+"/versions", object{"subject": "Hello {{ name }}", "html": "<p>{{ name }} & co</p>"}, header("If-Match", `"1"`)).is(201)
+	if made.header.Get("Location") != path+"/versions/2" {
+		b.t.Errorf("Location is %q", made.header.Get("Location"))
+	}
+	b.do("POST", path+"/versions", object{"subject": "x", "html": "y"}, header("If-Match", `"1"`)).is(412)
+	b.do("GET", path+"/versions", nil).is(200)
+	b.do("GET", path+"/versions/2", nil).is(200)
+	b.do("GET", path+"/versions/3", nil).is(404)
+	if got := b.do("POST", path+"/render", object{"data": object{"name": "Ada <3"}, "version": 1}).is(200); got.text("html") != "<p>Hi Ada &lt;3</p>" {
+		b.t.Errorf("rendered: %s", got.body)
+	}
+	if got := b.do("POST", path+"/render", object{"audience_id": w.audience, "profile_key": "c2"}).is(200); got.text("subject") != "Hello Bob" || got.text("address") != "bob@shop.example" {
+		b.t.Errorf("rendered: %s", got.body)
+	}
+	b.do("POST", path+"/render", object{"audience_id": w.audience}).is(200)
+	b.do("DELETE", path, nil).is(409)
+	gone := b.do("POST", "/v1/templates", object{"name": "Gone", "subject": "s", "text": "t"}).is(201).id()
+	b.do("DELETE", "/v1/templates/"+gone, nil).is(204)
+}
+
+func (b *bundle) tourProviders(w world) {
+	b.t.Helper()
+	path := "/v1/providers/" + w.provider
+	got := b.do("GET", path, nil).is(200)
+	if got.json["has_secrets"] != true || strings.Contains(string(got.body), "pass-secret-word") {
+		b.t.Errorf("a provider: %s", got.body)
+	}
+	if diff := cmp.Diff(object{"at_least_once": 2.0, "at_most_once": 1.0}, got.json["effective_bound"]); diff != "" {
+		b.t.Error(diff)
+	}
+	b.do("GET", "/v1/providers", nil).is(200)
+	if got := b.do("PATCH", path, object{"rate_per_second": nil}, header("If-Match", got.header.Get("ETag"))).is(200); got.json["rate_per_second"] != nil || got.text("name") != "Mail" {
+		b.t.Errorf("null did not take the rate away, or more: %s", got.body)
+	}
+	b.do("PATCH", path, object{"rate_per_second": 20}).is(200)
+	b.do("PATCH", path, object{"name": "x"}, header("If-Match", `"1"`)).is(412)
+	b.do("DELETE", path, nil).is(409)
+	gone := b.do("POST", "/v1/providers", object{"name": "Gone", "kind": "null", "config": object{}}).is(201)
+	if diff := cmp.Diff(object{"at_least_once": 1.0, "at_most_once": 1.0}, gone.json["effective_bound"]); diff != "" {
+		b.t.Error(diff)
+	}
+	b.do("DELETE", "/v1/providers/"+gone.id(), nil).is(204)
+}
+
+func (b *bundle) tourCampaigns(w world) {
+	b.t.Helper()
+	path := "/v1/campaigns/" + w.campaign
+	got := b.do("GET", path, nil).is(200)
+	if diff := cmp.Diff(object{"strategy": "at_least_once", "bound": 2.0}, got.json["guarantee"]); diff != "" {
+		b.t.Error(diff)
+	}
+	b.do("GET", "/v1/campaigns?status=draft", nil).is(200)
+	patched := b.do("PATCH", path, object{"reply_to": nil, "strategy": "at_most_once", "send_deadline": "2126-12-24T10:00:00+01:00"}, header("If-Match", got.header.Get("ETag"))).is(200)
+	if patched.json["reply_to"] != nil || patched.text("send_deadline") != "2126-12-24T09:00:00Z" || patched.text("name") != "Winter" {
+		b.t.Errorf("patched: %s", patched.body)
+	}
+	b.do("PATCH", path, object{"name": "x"}, header("If-Match", got.header.Get("ETag"))).is(412)
+	if got := b.do("PATCH", path, object{"send_deadline": nil}).is(200); got.json["send_deadline"] != nil {
+		b.t.Errorf("the deadline stayed: %s", got.body)
+	}
+	if got := b.do("POST", path+"/preview", nil).is(200); got.json["sendable"] != 2.0 || len(got.json["sample"].([]any)) == 0 {
+		b.t.Errorf("rehearsed: %s", got.body)
+	}
+	b.do("POST", path+"/send?dry_run=true", nil).is(200)
+	b.do("POST", path+"/schedule", object{"at": "2126-12-24T09:00:00", "timezone": "Europe/Berlin"}).is(202)
+	if got := b.do("GET", path, nil); got.text("status") != "scheduled" || got.text("scheduled_at") != "2126-12-24T08:00:00Z" {
+		b.t.Errorf("scheduled: %s", got.body)
+	}
+	b.do("POST", path+"/unschedule", nil).is(202)
+	sent := b.do("POST", path+"/send", nil).is(202)
+	if sent.header.Get("Location") != path || sent.text("status") != "preparing" {
+		b.t.Errorf("sent: %s %s", sent.header.Get("Location"), sent.body)
+	}
+	b.do("POST", path+"/send?dry_run=true", nil).is(409)
+	b.do("POST", path+"/pause", "{}").is(202)
+	b.do("POST", path+"/resume", nil).is(202)
+	b.do("POST", path+"/cancel?dry_run=true", nil).is(200)
+	b.do("POST", path+"/cancel", nil).is(202)
+	again := b.do("POST", path+"/cancel", nil).is(409)
+	if again.problem.Code != "invalid_state" || again.problem.CurrentStatus != "cancelled" || again.json["allowed_actions"] == nil {
+		b.t.Errorf("cancelled twice: %s", again.body)
+	}
+	b.do("DELETE", path, nil).is(409)
+	b.do("DELETE", "/v1/campaigns/"+b.draft(w), nil).is(204)
+}
+
+func (b *bundle) tourNotifications(w world) {
+	b.t.Helper()
+	campaign, id := b.fannedOut(w)
+	all := b.do("GET", "/v1/notifications?limit=200&campaign_id="+campaign, nil).is(200)
+	if n := len(all.json["data"].([]any)); n != 6 {
+		b.t.Errorf("%d notifications: %s", n, all.body)
+	}
+	books := b.do("GET", "/v1/campaigns/"+campaign, nil).is(200).json["books"].(object)
+	if books["audience"] != 6.0 || books["skipped"] != 4.0 || books["pending"] != 2.0 || books["balanced"] != true {
+		b.t.Errorf("books: %v", books)
+	}
+	found := b.firstOf("/v1/notifications?address=ADA@shop.example&campaign_id=" + campaign)
+	path := "/v1/notifications/" + found["id"].(string)
+	b.do("GET", path, nil).is(200)
+	b.do("GET", path+"/explain", nil).is(200)
+	b.do("GET", "/v1/notifications?profile_key=c3&reason=missing_address&status=skipped&campaign_id="+campaign, nil).is(200)
+	b.do("POST", path+"/resolve", object{"resolution": "sent"}).is(409)
+	orphan := "/v1/notifications/" + b.orphan(campaign, id)
+	if got := b.do("POST", orphan+"/resolve", object{"resolution": "not_sent", "note": "asked"}).is(200); got.text("resolution") != "not_sent" || got.text("status") != "orphaned" {
+		b.t.Errorf("resolved: %s", got.body)
+	}
+	b.do("POST", orphan+"/resolve", object{"resolution": "sent"}).is(409)
+	b.do("GET", orphan+"/explain", nil).is(200)
+}
+
+func (b *bundle) tourKeys() {
+	b.t.Helper()
+	made := b.do("POST", "/v1/api_keys", object{"name": "CI", "scopes": []string{"campaigns:read"}}).is(201)
+	path := made.header.Get("Location")
+	b.do("GET", path, nil).is(200)
+	b.do("GET", "/v1/api_keys", nil).is(200)
+	b.do("GET", "/v1/campaigns", nil, as(made.text("token"))).is(200)
+	b.do("DELETE", path, nil).is(204)
+	if got := b.do("GET", "/v1/campaigns", nil, as(made.text("token"))).is(401); got.problem.Code != "key_revoked" {
+		b.t.Errorf("a revoked key: %s", got.body)
+	}
+}

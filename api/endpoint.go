@@ -1,0 +1,215 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/workspaces"
+)
+
+// route is one line of the table of routes.
+type route struct {
+	method, path string
+	scopes       string // all that a key must have, separated by spaces; empty: any key will do
+	status       int    // of success
+	do           action
+}
+
+// endpoint is a route and what the contract says of it.
+type endpoint struct {
+	route
+	operation *openapi3.Operation
+}
+
+// action does what an endpoint is for.
+type action func(ctx context.Context, c *call) (any, error)
+
+// on makes an action of a handler: a request struct in, a response struct out.
+// By the time a handler runs the request has passed the contract and the
+// struct's own tags.
+func on[In, Out any](handle func(context.Context, *call, In) (Out, error)) action {
+	return func(ctx context.Context, c *call) (any, error) {
+		var in In
+		if err := c.bind(&in); err != nil {
+			return nil, err
+		}
+		return handle(ctx, c, in)
+	}
+}
+
+// none is the request or the answer of an endpoint that has nothing to say.
+type none struct{}
+
+// call is one request on its way through an endpoint.
+type call struct {
+	request *http.Request
+	key     workspaces.Key // who asks
+	body    []byte         // checked JSON, or nothing
+	newID   uuid.UUID      // for what the request makes; the same when it is done again
+	again   bool           // a first try under the same Idempotency-Key died or failed on our side
+}
+
+func (c *call) workspace() uuid.UUID { return c.key.WorkspaceID }
+
+// bind fills a request struct from the body and checks its validate tags.
+func (c *call) bind(in any) error {
+	if _, nothing := in.(*none); nothing {
+		return nil
+	}
+	if len(c.body) > 0 {
+		if err := json.Unmarshal(c.body, in); err != nil {
+			return unbindable(err)
+		}
+	}
+	return validateTags(in)
+}
+
+// id reads the id in the path. One that cannot be an id is the id of nothing.
+func (c *call) id(prefix, what string) (uuid.UUID, error) {
+	id, ok := lemma.ParseID(prefix, chi.URLParam(c.request, "id"))
+	if !ok {
+		return uuid.Nil, lemma.Missing(what)
+	}
+	return id, nil
+}
+
+// query is the value of a query parameter, empty when it was not given.
+func (c *call) query(name string) string { return c.request.URL.Query().Get(name) }
+
+func (c *call) dryRun() bool { return c.query("dry_run") == "true" }
+
+// need asks for a scope beyond those of the endpoint.
+func (c *call) need(scope string) error {
+	if !c.key.Has(scope) {
+		return missingScope(scope)
+	}
+	return nil
+}
+
+// ifMatch reads the version that the caller saw, nil when the caller does not
+// say (RFC 9110, 13.1.1). A tag that is not one of ours matches nothing.
+func (c *call) ifMatch() (*int, error) {
+	tag := strings.TrimSpace(c.request.Header.Get("If-Match"))
+	if tag == "" || tag == "*" {
+		return nil, nil
+	}
+	inner, found := strings.CutPrefix(tag, `"`)
+	inner, closed := strings.CutSuffix(inner, `"`)
+	version, err := strconv.Atoi(inner)
+	switch {
+	case !found || !closed:
+		return nil, faultAt("If-Match:", "bad_format", `must be an ETag as it was answered, such as "3" with its quotes`)
+	case err != nil:
+		return nil, &lemma.Error{Kind: lemma.Stale, Message: "If-Match is not the ETag of any version of this"}
+	}
+	return &version, nil
+}
+
+// What a response struct may say of itself beyond its JSON.
+type (
+	tagged  interface{ etag() int }        // the version for If-Match
+	located interface{ location() string } // where it is read
+	hushed  interface{ hush() any }        // what of it may be kept for a replay
+	special interface{ status() int }      // another status than the endpoint's
+)
+
+// serve is what happens to every request of /v1, in this order: who asks, may
+// they, is it well-formed, was it asked before, do it, say what came of it.
+func (s *server) serve(e endpoint) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s.answer(r, e).write(w)
+	}
+}
+
+func (s *server) answer(r *http.Request, e endpoint) reply {
+	if err := acceptable(r); err != nil {
+		return s.fail(r, err)
+	}
+	key, err := s.authenticate(r, e.scopes)
+	if err != nil {
+		return s.fail(r, err)
+	}
+	c := &call{request: r, key: key}
+	if c.body, err = read(r, e.operation); err != nil {
+		return s.fail(r, err)
+	}
+	// A request that changes something is finished even if its caller hangs up,
+	// so that its outcome is never left to the moment of hanging up.
+	ctx := r.Context()
+	if e.method != http.MethodGet {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, done := context.WithTimeout(ctx, s.Timeout)
+	defer done()
+	return s.once(ctx, e, c)
+}
+
+// perform does the work and renders what came of it, also as it may be kept.
+func (s *server) perform(ctx context.Context, e endpoint, c *call) (answer, kept reply) {
+	out, err := e.do(ctx, c)
+	if err != nil {
+		answer = s.fail(c.request, err)
+		return answer, answer
+	}
+	answer = render(e.status, out)
+	if secret, ok := out.(hushed); ok {
+		kept = answer
+		kept.body = encode(secret.hush())
+		return answer, kept
+	}
+	return answer, answer
+}
+
+// reply is an answer, ready to be written.
+type reply struct {
+	status int
+	header map[string]string
+	body   []byte
+}
+
+func render(status int, out any) reply {
+	r := reply{status: status, header: map[string]string{}}
+	if v, ok := out.(special); ok && v.status() != 0 {
+		r.status = v.status()
+	}
+	if v, ok := out.(tagged); ok {
+		r.header["ETag"] = strconv.Quote(strconv.Itoa(v.etag()))
+	}
+	if v, ok := out.(located); ok && (r.status == http.StatusCreated || r.status == http.StatusAccepted) {
+		r.header["Location"] = v.location()
+	}
+	if _, nothing := out.(none); !nothing {
+		r.header["Content-Type"] = "application/json"
+		r.body = encode(out)
+	}
+	return r
+}
+
+func encode(v any) []byte {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false) // this is no HTML, and templates are full of it
+	if err := e.Encode(v); err != nil {
+		panic("encode answer: " + err.Error()) // a fault of the response struct
+	}
+	return text.Bytes()
+}
+
+func (r reply) write(w http.ResponseWriter) {
+	for name, value := range r.header {
+		w.Header().Set(name, value)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(r.status)
+	_, _ = w.Write(r.body) // a caller who is gone cannot be told
+}

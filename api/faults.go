@@ -1,0 +1,181 @@
+package api
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"lemma"
+)
+
+// checkSchema holds a decoded body to its schema and names every fault at
+// once. It never repeats a value: one of them may be a secret.
+func checkSchema(schema *openapi3.Schema, value any) error {
+	err := schema.VisitJSON(value, openapi3.VisitAsRequest(), openapi3.MultiErrors(),
+		openapi3.EnableFormatValidation(), openapi3.WithStringFormatValidator("date-time", dateTime{}))
+	var fields []lemma.Field
+	for _, broken := range flatten(err) {
+		code, detail := sentence(broken)
+		fields = append(fields, lemma.Field{Pointer: pointerTo(broken), Code: code, Detail: detail})
+	}
+	return invalid(fields)
+}
+
+// dateTime is RFC 3339 as Go reads it, so that what passes can be read.
+type dateTime struct{}
+
+func (dateTime) Validate(text string) error {
+	_, err := time.Parse(time.RFC3339, text)
+	return err
+}
+
+func flatten(err error) []*openapi3.SchemaError {
+	switch e := err.(type) {
+	case nil:
+		return nil
+	case *openapi3.SchemaError:
+		return []*openapi3.SchemaError{e}
+	case openapi3.MultiError:
+		var all []*openapi3.SchemaError
+		for _, one := range e {
+			all = append(all, flatten(one)...)
+		}
+		return all
+	}
+	var inner *openapi3.SchemaError
+	if errors.As(err, &inner) {
+		return []*openapi3.SchemaError{inner}
+	}
+	return []*openapi3.SchemaError{{SchemaField: "schema", Schema: &openapi3.Schema{}}}
+}
+
+// pointerTo is where the fault is. An unknown field is pointed at itself, not
+// at the object that has it.
+func pointerTo(e *openapi3.SchemaError) string {
+	var pointer strings.Builder
+	for _, name := range e.JSONPointer() {
+		pointer.WriteString("/" + pointerToken(name))
+	}
+	if name, ok := unknownField(e); ok {
+		pointer.WriteString("/" + pointerToken(name))
+	}
+	return pointer.String()
+}
+
+func unknownField(e *openapi3.SchemaError) (name string, ok bool) {
+	if e.SchemaField != "properties" {
+		return "", false
+	}
+	_, err := fmt.Sscanf(e.Reason, "property %q is unsupported", &name)
+	return name, err == nil
+}
+
+// sentence says what is wrong in a word for programs and a sentence for people.
+func sentence(e *openapi3.SchemaError) (code, detail string) {
+	s := e.Schema
+	switch e.SchemaField {
+	case "required":
+		return "required", "this field is required"
+	case "properties":
+		return "unknown_field", "there is no such field here" + listed("; there are ", slices.Sorted(maps.Keys(s.Properties)))
+	case "type":
+		return "wrong_type", "must be " + typeName(s)
+	case "nullable":
+		return "wrong_type", "must be " + typeName(s) + ", not null"
+	case "enum":
+		if _, text := e.Value.(string); !text && s.Type.Is("string") {
+			return "wrong_type", "must be " + typeName(s)
+		}
+		return "not_allowed", "must be one of " + words(s.Enum)
+	case "minLength":
+		if s.MinLength == 1 {
+			return "empty", "must not be empty"
+		}
+		return "too_short", fmt.Sprintf("must have at least %d characters", s.MinLength)
+	case "maxLength":
+		return "too_long", fmt.Sprintf("must have at most %d characters", *s.MaxLength)
+	case "minimum":
+		return "too_small", fmt.Sprintf("must be at least %v", *s.Min)
+	case "maximum":
+		return "too_large", fmt.Sprintf("must be at most %v", *s.Max)
+	case "minItems":
+		return "too_few", fmt.Sprintf("must have at least %d items", s.MinItems)
+	case "maxItems":
+		return "too_many", fmt.Sprintf("must have at most %d items", *s.MaxItems)
+	case "uniqueItems":
+		return "repeated", "must not have the same item twice"
+	case "minProperties":
+		return "empty", fmt.Sprintf("must have at least %d of its fields", s.MinProps)
+	case "maxProperties":
+		return "too_many", fmt.Sprintf("must have at most %d fields", *s.MaxProps)
+	case "format":
+		return "bad_format", formats[s.Format]
+	case "pattern":
+		says, _ := s.Extensions["x-says"].(string)
+		return "bad_format", cmp.Or(says, "does not have the right form")
+	}
+	return "not_valid", "does not fit the contract"
+}
+
+var formats = map[string]string{"date-time": "must be a time such as 2126-12-24T09:00:00Z (RFC 3339)"}
+
+func typeName(s *openapi3.Schema) string {
+	names := map[string]string{"string": "a string", "integer": "a whole number", "number": "a number", "boolean": "true or false",
+		"object": "an object", "array": "a list"}
+	if s.Type == nil || len(s.Type.Slice()) == 0 {
+		return "of another type"
+	}
+	return names[s.Type.Slice()[0]]
+}
+
+func words(values []any) string {
+	var list []string
+	for _, v := range values {
+		list = append(list, fmt.Sprint(v))
+	}
+	return strings.Join(list, ", ")
+}
+
+func listed(before string, names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return before + strings.Join(names, ", ")
+}
+
+// invalid is the error of some faults, in the order of their pointers, one at
+// each: that a value has the wrong type is why it is not one of a list, too.
+func invalid(fields []lemma.Field) error {
+	if len(fields) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(fields, func(a, b lemma.Field) int {
+		return cmp.Or(cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(weight(a), weight(b)))
+	})
+	fields = slices.CompactFunc(fields, func(a, b lemma.Field) bool { return a.Pointer == b.Pointer })
+	return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid", Fields: fields}
+}
+
+func weight(f lemma.Field) int {
+	if f.Code == "wrong_type" {
+		return 0
+	}
+	return 1
+}
+
+// unbindable is the answer for a value that passes the schema and does not fit
+// a Go type, such as 1.0 where a whole number is wanted.
+func unbindable(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		return fmt.Errorf("bind request: %w", err)
+	}
+	return faultAt("/"+strings.ReplaceAll(pointerToken(wrong.Field), ".", "/"), "wrong_type", "must be written as a plain whole number, and one that fits")
+}

@@ -1,0 +1,191 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma"
+)
+
+// lockFor is how long a request that names a key may take. A process that
+// died holds the key no longer than this; a request that lives is given up
+// before (Options.Timeout), so that no two do the same work at once.
+const lockFor = time.Minute
+
+// keptFor is how long an answer can be replayed.
+const keptFor = 24 * time.Hour
+
+// keeper keeps the answers of requests that named an Idempotency-Key. The
+// insert of its row is the lock: who inserts may act.
+type keeper struct{ pool *pgxpool.Pool }
+
+// claim is the right to act under a key.
+type claim struct {
+	workspace uuid.UUID
+	key       string
+	createdAt time.Time // of the row, not of the claim: done again, a request has it again
+	again     bool      // an earlier claim of the row ended without an answer
+	until     time.Time // tells this claim from a later one
+}
+
+// once does the work of a call at most once per Idempotency-Key.
+func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
+	key := c.request.Header.Get("Idempotency-Key")
+	if e.method != http.MethodPost || key == "" {
+		c.newID = lemma.NewID()
+		answer, _ := s.perform(ctx, e, c)
+		return answer
+	}
+	held, earlier, err := s.keeper.claim(ctx, c.workspace(), key, fingerprint(c))
+	if err != nil {
+		return s.fail(c.request, err)
+	}
+	if earlier != nil {
+		trailOf(ctx).replayed = true
+		return *earlier
+	}
+	c.newID, c.again = held.id(), held.again
+	return s.finish(ctx, held, e, c)
+}
+
+// finish does the work and keeps the answer before anybody sees it: an answer
+// that was given is one that will be given again. What failed on our side is
+// not kept, and the key is free for the next try.
+func (s *server) finish(ctx context.Context, held *claim, e endpoint, c *call) reply {
+	done := false
+	defer func() {
+		if !done { // a panic, too, sets the key free
+			s.release(ctx, held, c)
+		}
+	}()
+	answer, kept := s.perform(ctx, e, c)
+	if answer.status >= http.StatusInternalServerError {
+		return answer
+	}
+	if err := s.keeper.keep(ctx, *held, kept); err != nil {
+		return s.fail(c.request, err)
+	}
+	done = true
+	return answer
+}
+
+func (s *server) release(ctx context.Context, held *claim, c *call) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := s.keeper.release(ctx, *held); err != nil {
+		s.Log.ErrorContext(ctx, "idempotency key not released; it frees itself", "request_id", requestID(c.request.Context()), "error", err)
+	}
+}
+
+// fingerprint tells one request from another under the same key.
+func fingerprint(c *call) []byte {
+	h := sha256.New()
+	for _, part := range [][]byte{[]byte(c.request.Method), []byte(c.request.URL.Path), []byte(c.request.URL.RawQuery), c.body} {
+		_ = binary.Write(h, binary.BigEndian, uint32(len(part)))
+		h.Write(part)
+	}
+	return h.Sum(nil)
+}
+
+// id is what a thing made under the key is called: a UUIDv7 of the row's time
+// with bits of a hash in place of random ones. It follows from the row alone,
+// so that a request done again makes the same thing.
+func (c claim) id() uuid.UUID {
+	sum := lemma.Key("idempotency/1", c.workspace.String(), c.key, c.createdAt.UTC().Format(time.RFC3339Nano))
+	id := sum
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(c.createdAt.UnixMilli()))
+	copy(id[:6], ms[2:])
+	id[6] = 0x70 | id[6]&0x0f
+	id[8] = 0x80 | id[8]&0x3f
+	return id
+}
+
+// claim takes the key, or answers what was answered before.
+func (k keeper) claim(ctx context.Context, workspace uuid.UUID, key string, hash []byte) (*claim, *reply, error) {
+	held := &claim{workspace: workspace, key: key}
+	err := k.pool.QueryRow(ctx, `
+		insert into idempotency_keys (workspace_id, key, request_hash, locked_until) values ($1, $2, $3, now() + $4)
+		on conflict (workspace_id, key) do update set locked_until = excluded.locked_until
+		where idempotency_keys.status is null and idempotency_keys.locked_until < now() and idempotency_keys.request_hash = excluded.request_hash
+		returning created_at, created_at < now(), locked_until`, workspace, key, hash, lockFor).Scan(&held.createdAt, &held.again, &held.until)
+	if errors.Is(err, pgx.ErrNoRows) {
+		earlier, err := k.earlier(ctx, workspace, key, hash)
+		return nil, earlier, err
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("claim idempotency key: %w", err)
+	}
+	return held, nil, nil
+}
+
+// earlier reads what came of the request that has the key.
+func (k keeper) earlier(ctx context.Context, workspace uuid.UUID, key string, hash []byte) (*reply, error) {
+	var same bool
+	var status *int
+	var answer reply
+	err := k.pool.QueryRow(ctx, `
+		select request_hash = $3, status, coalesce(headers, '{}'), coalesce(body, '') from idempotency_keys
+		where workspace_id = $1 and key = $2`, workspace, key, hash).Scan(&same, &status, &answer.header, &answer.body)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows): // purged this very moment
+		return nil, inProgress()
+	case err != nil:
+		return nil, fmt.Errorf("read idempotency key: %w", err)
+	case !same:
+		return nil, &refusal{status: http.StatusUnprocessableEntity, code: "idempotency_key_reused", detail: "this Idempotency-Key was used for another request; take a new one",
+			fields: []lemma.Field{{Pointer: "Idempotency-Key:", Code: "idempotency_key_reused", Detail: "was used for another request"}}}
+	case status == nil:
+		return nil, inProgress()
+	}
+	answer.status = *status
+	answer.header["Idempotent-Replayed"] = "true"
+	return &answer, nil
+}
+
+func inProgress() error {
+	return &refusal{status: http.StatusConflict, code: "idempotency_in_progress", detail: "the same request is being worked on; ask again for its answer",
+		header: map[string]string{"Retry-After": "1"}}
+}
+
+// keep stores an answer, unless the claim was lost: then somebody else acts
+// under the key and theirs is the answer.
+func (k keeper) keep(ctx context.Context, c claim, r reply) error {
+	tag, err := k.pool.Exec(ctx, `
+		update idempotency_keys set status = $4, headers = $5, body = $6
+		where workspace_id = $1 and key = $2 and locked_until = $3 and status is null`, c.workspace, c.key, c.until, r.status, r.header, r.body)
+	if err != nil {
+		return fmt.Errorf("keep answer: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return inProgress()
+	}
+	return nil
+}
+
+// release frees the key. The row stays: whoever tries again makes the same thing.
+func (k keeper) release(ctx context.Context, c claim) error {
+	_, err := k.pool.Exec(ctx, `
+		update idempotency_keys set locked_until = '-infinity'
+		where workspace_id = $1 and key = $2 and locked_until = $3 and status is null`, c.workspace, c.key, c.until)
+	return err
+}
+
+// Purge forgets answers that are older than 24 hours and tells how many. It is
+// one of the few statements over all workspaces.
+func Purge(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
+	tag, err := pool.Exec(ctx, `delete from idempotency_keys where created_at < now() - $1::interval and locked_until < now()`, keptFor)
+	if err != nil {
+		return 0, fmt.Errorf("purge idempotency keys: %w", err)
+	}
+	return tag.RowsAffected(), nil
+}

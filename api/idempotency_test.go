@@ -1,0 +1,273 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/pgtest"
+	"lemma/workspaces"
+)
+
+func under(key string) option { return header("Idempotency-Key", key) }
+
+func TestReplay(t *testing.T) {
+	b := setup(t)
+	in := object{"name": "News", "subject": "s", "text": "t"}
+	first := b.do("POST", "/v1/templates", in, under("k1")).is(201)
+	again := b.do("POST", "/v1/templates", in, under("k1")).is(201)
+	if diff := cmp.Diff(string(first.body), string(again.body)); diff != "" {
+		t.Error(diff)
+	}
+	if first.header.Get("Idempotent-Replayed") != "" || again.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("replayed: %q then %q", first.header.Get("Idempotent-Replayed"), again.header.Get("Idempotent-Replayed"))
+	}
+	for _, name := range []string{"Location", "Etag", "Content-Type"} {
+		if first.header.Get(name) == "" || first.header.Get(name) != again.header.Get(name) {
+			t.Errorf("%s is %q then %q", name, first.header.Get(name), again.header.Get(name))
+		}
+	}
+	if n := b.count(`select count(*) from templates`); n != 1 {
+		t.Errorf("%d templates", n)
+	}
+	b.do("POST", "/v1/templates", in).is(409) // without the key it is another request: the name is taken
+	b.do("POST", "/v1/templates", in, under("k1"), as(b.other)).is(201)
+}
+
+func TestKeyOfAnotherRequest(t *testing.T) {
+	b := setup(t)
+	in := object{"name": "News", "subject": "s", "text": "t"}
+	path := "/v1/campaigns/" + idLike("cmp_") + "/send"
+	b.do("POST", "/v1/templates", in, under("k1")).is(201)
+	b.do("POST", path, nil, under("k2")).is(404)
+	for name, got := range map[string]answered{
+		"another body":  b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "u"}, under("k1")),
+		"another path":  b.do("POST", "/v1/templates/check", object{"subject": "s", "text": "t"}, under("k1")),
+		"another query": b.do("POST", path+"?dry_run=true", nil, under("k2")),
+	} {
+		if got.status != 422 || got.problem.Code != "idempotency_key_reused" {
+			t.Errorf("%s: %d %s", name, got.status, got.body)
+		}
+	}
+	b.do("GET", "/v1/templates", nil, under("k1")).is(200) // means nothing on other methods
+}
+
+// A refusal is an answer, too: what was wrong stays wrong under its key.
+func TestRefusalsAreReplayed(t *testing.T) {
+	b := setup(t)
+	path := "/v1/campaigns/" + idLike("cmp_") + "/send"
+	first := b.do("POST", path, nil, under("k1")).is(404)
+	again := b.do("POST", path, nil, under("k1")).is(404)
+	if diff := cmp.Diff(string(first.body), string(again.body)); diff != "" || again.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("replayed %q: %s", again.header.Get("Idempotent-Replayed"), diff)
+	}
+}
+
+// Many of the same request at once make one thing. Each is answered with it,
+// or told to ask again.
+func TestSameRequestsAtOnce(t *testing.T) {
+	b := setup(t)
+	in := object{"name": "Key", "scopes": []string{"campaigns:read"}}
+	const n = 12
+	got := make([]answered, n)
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			got[i] = b.do("POST", "/v1/api_keys", in, under("race"))
+		})
+	}
+	close(start)
+	wg.Wait()
+	made, tokens := map[string]bool{}, 0
+	for _, a := range got {
+		switch a.status {
+		case 201:
+			made[a.id()] = true
+			if a.json["token"] != nil {
+				tokens++
+			}
+		case 409:
+			if a.problem.Code != "idempotency_in_progress" || a.header.Get("Retry-After") == "" {
+				t.Errorf("in progress: %s", a.body)
+			}
+		default:
+			t.Errorf("%d: %s", a.status, a.body)
+		}
+	}
+	if n := b.count(`select count(*) from api_keys where name = 'Key'`); n != 1 || len(made) != 1 || tokens != 1 {
+		t.Errorf("%d keys in the table, %d ids and %d tokens answered", n, len(made), tokens)
+	}
+}
+
+// The token of a key is shown once; what is kept for a replay has none.
+func TestTokenIsNotKept(t *testing.T) {
+	b := setup(t)
+	in := object{"name": "CI", "scopes": []string{"campaigns:read"}}
+	first := b.do("POST", "/v1/api_keys", in, under("k1")).is(201)
+	again := b.do("POST", "/v1/api_keys", in, under("k1")).is(201)
+	if again.json["token"] != nil || again.id() != first.id() {
+		t.Errorf("replayed: %s", again.body)
+	}
+	kept := ""
+	b.must(b.pool.QueryRow(t.Context(), `select convert_from(body, 'utf8') || headers::text from idempotency_keys where key = 'k1'`).Scan(&kept))
+	if strings.Contains(kept, first.text("token")) {
+		t.Error("the token is in the table")
+	}
+	b.do("GET", "/v1/campaigns", nil, as(first.text("token"))).is(200)
+}
+
+// lab is a server whose one endpoint is the test's.
+type lab struct {
+	*bundle
+	s   *server
+	key workspaces.Key
+}
+
+func newLab(t *testing.T) lab {
+	t.Helper()
+	b := setup(t)
+	return lab{b, &server{Rooms: b.rooms, Options: Options{Log: slog.New(slog.DiscardHandler)}.withDefaults(), keeper: keeper{b.pool}}, workspaces.Key{ID: lemma.NewID(), WorkspaceID: b.ws}}
+}
+
+func (l lab) post(key string, do func(c *call) (any, error)) reply {
+	r := httptest.NewRequest(http.MethodPost, "/v1/things", nil)
+	r.Header.Set("Idempotency-Key", key)
+	e := endpoint{route: route{method: http.MethodPost, status: http.StatusCreated, do: func(_ context.Context, c *call) (any, error) { return do(c) }}}
+	return l.s.once(context.Background(), e, &call{request: r, key: l.key, body: []byte(`{}`)})
+}
+
+// A request that failed on our side, or died, is done again at once or after a
+// minute; it then makes the thing that the first would have made.
+func TestDoneAgain(t *testing.T) {
+	l := newLab(t)
+	for name, die := range map[string]func(c *call) (any, error){
+		"failed":   func(*call) (any, error) { return nil, errors.New("the disk is full") },
+		"panicked": func(*call) (any, error) { panic("oh") },
+		"waited": func(*call) (any, error) {
+			return nil, &lemma.Error{Kind: lemma.Unavailable, Message: "not now"}
+		},
+	} {
+		var first, second uuid.UUID
+		func() {
+			defer func() { _ = recover() }()
+			l.post(name, func(c *call) (any, error) { first = c.newID; return die(c) })
+		}()
+		got := l.post(name, func(c *call) (any, error) {
+			if !c.again {
+				t.Errorf("%s: not told that it is done again", name)
+			}
+			second = c.newID
+			return none{}, nil
+		})
+		if got.status != 201 || first != second || first == uuid.Nil {
+			t.Errorf("%s: then %d with %s after %s", name, got.status, second, first)
+		}
+	}
+}
+
+// While a request is being worked on nobody else does it. Once its lock is
+// over, as after a crash, the next does, and the first can no longer answer.
+func TestLockOfAMinute(t *testing.T) {
+	l := newLab(t)
+	var first, second uuid.UUID
+	outer := l.post("k", func(c *call) (any, error) {
+		first = c.newID
+		busy := l.post("k", func(*call) (any, error) { t.Error("done twice at once"); return none{}, nil })
+		if busy.status != 409 || busy.header["Retry-After"] != "1" {
+			t.Errorf("in progress: %d %v %s", busy.status, busy.header, busy.body)
+		}
+		l.run(l.pool, `update idempotency_keys set locked_until = now() - interval '1 second'`)
+		taken := l.post("k", func(c *call) (any, error) { second = c.newID; return health{"second"}, nil })
+		if taken.status != 201 {
+			t.Errorf("after the lock: %d %s", taken.status, taken.body)
+		}
+		return health{"first"}, nil
+	})
+	if first != second {
+		t.Errorf("made %s, and then %s", first, second)
+	}
+	if outer.status != 409 {
+		t.Errorf("who had lost the lock answered %d %s", outer.status, outer.body)
+	}
+	if replayed := l.post("k", nil); string(replayed.body) != "{\"status\":\"second\"}\n" {
+		t.Errorf("replayed: %s", replayed.body)
+	}
+	if lock := l.count(`select extract(epoch from locked_until - created_at)::int from idempotency_keys`); lock > 61 {
+		t.Errorf("locked for %d s", lock)
+	}
+}
+
+// A request that lives is given up before its lock is over.
+func TestRequestsEndBeforeTheirLock(t *testing.T) {
+	t.Parallel()
+	for _, timeout := range []time.Duration{0, time.Second, lockFor, time.Hour} {
+		if got := (Options{Timeout: timeout}).withDefaults().Timeout; got <= 0 || got >= lockFor {
+			t.Errorf("asked for %s: %s", timeout, got)
+		}
+	}
+}
+
+// A version that a died request has made is found again.
+func TestVersionDoneAgain(t *testing.T) {
+	b := setup(t)
+	path := "/v1/templates/" + b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id() + "/versions"
+	in := object{"subject": "s2", "html": "<p>h</p>"}
+	b.do("POST", path, in, under("k")).is(201)
+	b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second', created_at = created_at - interval '2 minutes'`)
+	if got := b.do("POST", path, in, under("k")).is(201); got.json["version"] != 2.0 {
+		t.Errorf("done again: %s", got.body)
+	}
+	if n := b.count(`select count(*) from template_versions`); n != 2 {
+		t.Errorf("%d versions", n)
+	}
+}
+
+// The id of what is made is a UUIDv7 of the row's time, and follows from it.
+func TestIDOfAClaim(t *testing.T) {
+	t.Parallel()
+	c := claim{workspace: uuid.MustParse("0190a5b0-0000-7000-8000-000000000001"), key: "k", createdAt: time.UnixMicro(1_790_000_000_123_456)}
+	id := c.id()
+	if id.Version() != 7 || id.Variant() != uuid.RFC4122 {
+		t.Errorf("version %d, variant %s", id.Version(), id.Variant())
+	}
+	if sec, nsec := id.Time().UnixTime(); time.Unix(sec, nsec).UnixMilli() != 1_790_000_000_123 {
+		t.Errorf("its time is %s", time.Unix(sec, nsec))
+	}
+	other := c
+	other.createdAt = c.createdAt.Add(time.Microsecond)
+	if id != c.id() || id == other.id() {
+		t.Error("it does not follow from the row alone")
+	}
+	other = c
+	other.workspace = lemma.NewID()
+	if id == other.id() {
+		t.Error("two workspaces make one id")
+	}
+}
+
+func TestPurge(t *testing.T) {
+	b := setup(t)
+	in := object{"name": "News", "subject": "s", "text": "t"}
+	b.do("POST", "/v1/templates", in, under("old")).is(201)
+	b.do("POST", "/v1/templates/check", object{"subject": "s", "text": "t"}, under("new")).is(200)
+	b.run(b.pool, `update idempotency_keys set locked_until = now() - interval '1 second'`)
+	b.run(b.pool, `update idempotency_keys set created_at = now() - interval '25 hours' where key = 'old'`)
+	other := pgtest.Workspace(t, b.pool)
+	b.run(b.pool, `insert into idempotency_keys (workspace_id, key, request_hash, locked_until, created_at) values ($1, 'busy', '', now() + interval '1 minute', now() - interval '25 hours')`, other)
+	n, err := Purge(t.Context(), b.pool)
+	if left := b.count(`select count(*) from idempotency_keys where key in ('new', 'busy')`); err != nil || n != 1 || left != 2 {
+		t.Errorf("purged %d, left %d of 2, %v", n, left, err)
+	}
+}

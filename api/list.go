@@ -1,0 +1,68 @@
+package api
+
+import (
+	"strconv"
+	"time"
+
+	"lemma"
+)
+
+// list is one page of anything.
+type list[T any] struct {
+	Data       []T     `json:"data"`
+	NextCursor *string `json:"next_cursor"`
+	HasMore    bool    `json:"has_more"`
+}
+
+// listOf renders what a room's List answered.
+func listOf[R, T any](found []R, next string, err error, show func(R) T) (list[T], error) {
+	if err != nil {
+		return list[T]{}, err
+	}
+	return list[T]{Data: each(found, show), NextCursor: orNull(next), HasMore: next != ""}, nil
+}
+
+// page reads limit and cursor, which the contract has checked.
+func (c *call) page() lemma.Page {
+	limit, err := strconv.Atoi(c.query("limit"))
+	if err != nil {
+		limit = 50
+	}
+	return lemma.Page{Limit: limit, Cursor: c.query("cursor")}
+}
+
+// each renders a list; an empty one is [] and never null.
+func each[R, T any](found []R, show func(R) T) []T {
+	shown := make([]T, 0, len(found))
+	for _, one := range found {
+		shown = append(shown, show(one))
+	}
+	return shown
+}
+
+func orNull(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// utc is a time as it is shown; nil stays null.
+func utc(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	u := t.UTC()
+	return &u
+}
+
+// present leaves the reasons out that nobody has, and is never null.
+func present(counts map[string]int64) map[string]int64 {
+	shown := map[string]int64{}
+	for reason, n := range counts {
+		if n != 0 {
+			shown[reason] = n
+		}
+	}
+	return shown
+}

@@ -1,0 +1,146 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"lemma"
+	"lemma/workspaces"
+)
+
+// trail is what a request leaves in the log.
+type trail struct {
+	requestID string
+	workspace string
+	key       string
+	replayed  bool
+}
+
+type trailKey struct{}
+
+func trailOf(ctx context.Context) *trail {
+	if t, ok := ctx.Value(trailKey{}).(*trail); ok {
+		return t
+	}
+	return &trail{}
+}
+
+func requestID(ctx context.Context) string { return trailOf(ctx).requestID }
+
+// note remembers who asks, for the log.
+func note(ctx context.Context, key workspaces.Key) {
+	t := trailOf(ctx)
+	t.workspace = lemma.FormatID(lemma.PrefixWorkspace, key.WorkspaceID)
+	t.key = lemma.FormatID(lemma.PrefixKey, key.ID)
+}
+
+// saneID is a request id of the caller's that may stand in a log.
+var saneID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// identify gives every request a name, and every answer the request's name.
+func (s *server) identify(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get("X-Request-Id")
+		if !saneID.MatchString(id) {
+			id = lemma.FormatID("req", lemma.NewID())
+		}
+		w.Header().Set("X-Request-Id", id)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), trailKey{}, &trail{requestID: id})))
+	})
+}
+
+// log writes one line per request: the route's pattern instead of the path,
+// and ids; no query, which can hold an address, no body and no key.
+func (s *server) log(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start, seen := time.Now(), &watched{ResponseWriter: w}
+		next.ServeHTTP(seen, r)
+		t := trailOf(r.Context())
+		s.Log.InfoContext(r.Context(), "request", "request_id", t.requestID, "method", method(r), "route", chi.RouteContext(r.Context()).RoutePattern(),
+			"id", pathID(r), "status", seen.status, "bytes", seen.bytes, "ms", float64(time.Since(start).Microseconds())/1000,
+			"workspace", t.workspace, "key", t.key, "replayed", t.replayed)
+	})
+}
+
+// method is the request's, unless it is something that nobody ever heard of.
+func method(r *http.Request) string {
+	if len(r.Method) > 10 {
+		return "?"
+	}
+	return r.Method
+}
+
+// pathID is the id in the path when it looks like one of ours.
+func pathID(r *http.Request) string {
+	id := chi.URLParam(r, "id")
+	if !saneID.MatchString(id) {
+		return ""
+	}
+	return id
+}
+
+// recover turns a panic into an answer that says nothing of it.
+func (s *server) recover(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			what := recover()
+			if what == nil {
+				return
+			}
+			if what == http.ErrAbortHandler { // net/http's own way to give up a connection
+				panic(what)
+			}
+			s.fail(r, fmt.Errorf("panic: %v\n%s", what, debug.Stack())).write(w)
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// watched remembers what was answered.
+type watched struct {
+	http.ResponseWriter
+	status, bytes int
+}
+
+func (w *watched) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += n
+	return n, err
+}
+
+func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (s *server) noRoute(w http.ResponseWriter, r *http.Request) {
+	s.fail(r, &refusal{status: http.StatusNotFound, code: "no_such_path", detail: "there is no such path; /docs/ lists those that there are"}).write(w)
+}
+
+// noMethod says which methods the path does have (RFC 9110, 15.5.6).
+func (s *server) noMethod(routes chi.Routes) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var allowed []string
+		for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+			if routes.Match(chi.NewRouteContext(), m, r.URL.Path) {
+				allowed = append(allowed, m)
+			}
+		}
+		s.fail(r, &refusal{status: http.StatusMethodNotAllowed, code: "method_not_allowed", detail: "this path has " + strings.Join(allowed, ", "),
+			header: map[string]string{"Allow": strings.Join(allowed, ", ")}}).write(w)
+	}
+}

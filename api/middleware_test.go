@@ -1,0 +1,240 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"lemma"
+)
+
+func TestRequestIDs(t *testing.T) {
+	b := setup(t)
+	for sent, kept := range map[string]bool{"abc-1.2_3": true, "": false, "a b": false, "a\"b": false, strings.Repeat("x", 65): false, "<script>": false} {
+		got := b.do("GET", "/v1/no_such", nil, header("X-Request-Id", sent))
+		id := got.header.Get("X-Request-Id")
+		if (id == sent) != kept || !saneID.MatchString(id) || got.problem.RequestID != id {
+			t.Errorf("%q: answered %q, in the body %q", sent, id, got.problem.RequestID)
+		}
+	}
+}
+
+// One line per request, with ids and nothing that is somebody's.
+func TestAccessLog(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	b.do("GET", "/v1/notifications?campaign_id="+w.campaign+"&address=ada@shop.example", nil, header("X-Request-Id", "find-me")).is(200)
+	b.do("GET", "/v1/campaigns/ada@shop.example", nil).is(404)
+	b.do("GET", "/ada@shop.example", nil).is(404)
+	log := b.log.String()
+	for _, secret := range []string{"ada@shop.example", b.token, b.token[3:20], "pass-secret-word", b.dsn, "news@shop.example", "MKT-17"} {
+		if strings.Contains(log, secret) {
+			t.Errorf("%q is in the log", secret)
+		}
+	}
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, "find-me") {
+			continue
+		}
+		var l object
+		if err := json.Unmarshal([]byte(line), &l); err != nil || l["route"] != "/v1/notifications" || l["status"] != 200.0 ||
+			l["workspace"] != lemma.FormatID(lemma.PrefixWorkspace, b.ws) || l["method"] != "GET" || !strings.HasPrefix(l["key"].(string), "key_") {
+			t.Errorf("the line is %s", line)
+		}
+		return
+	}
+	t.Error("no line for the request")
+}
+
+// What is our fault is told to the log and to nobody else.
+func TestInternalErrorsStayInside(t *testing.T) {
+	b := setup(t)
+	b.run(b.pool, `alter table templates rename to templates_gone`)
+	got := b.do("GET", "/v1/templates", nil).is(500)
+	for _, internal := range []string{"templates", "SQLSTATE", "relation", "pgx"} {
+		if strings.Contains(string(got.body), internal) {
+			t.Errorf("the answer says %q: %s", internal, got.body)
+		}
+	}
+	if got.problem.Code != "internal" || !strings.Contains(b.log.String(), "SQLSTATE") || !strings.Contains(b.log.String(), got.problem.RequestID) {
+		t.Errorf("answer %s, log %s", got.body, b.log)
+	}
+}
+
+func TestPanic(t *testing.T) {
+	b := setup(t, func(o *Options) {
+		o.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("the secret plan") })
+	})
+	w := httptest.NewRecorder()
+	b.server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	a := answered{t: t, what: "GET /metrics", status: w.Code, header: w.Header(), body: w.Body.Bytes()}
+	a.is(500).holdToProblem()
+	if strings.Contains(string(a.body), "secret plan") || !strings.Contains(b.log.String(), "the secret plan") {
+		t.Errorf("answer %s, log %s", a.body, b.log)
+	}
+	defer func() {
+		if recover() != http.ErrAbortHandler {
+			t.Error("net/http's own panic was kept from it")
+		}
+	}()
+	s := &server{Options: Options{}.withDefaults()}
+	s.recover(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+}
+
+// A room that hangs is given up, and the caller is told to try again.
+func TestTimeout(t *testing.T) {
+	b := setup(t, func(o *Options) { o.Timeout = 50 * time.Millisecond })
+	conn, err := b.pool.Acquire(t.Context())
+	b.must(err)
+	defer conn.Release()
+	tx, err := conn.Begin(t.Context())
+	b.must(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), `lock table templates in access exclusive mode`)
+	b.must(err)
+	if got := b.do("GET", "/v1/templates", nil).is(503); got.problem.Code != "timeout" || got.header.Get("Retry-After") == "" {
+		t.Errorf("got %s", got.body)
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	ready := errors.New("index notifications_pkey is not valid on 10.0.0.5")
+	b := setup(t, func(o *Options) { o.Ready = func(context.Context) error { return ready } })
+	anonymous := header("Authorization", "")
+	got := b.do("GET", "/readyz", nil, anonymous).is(503)
+	if strings.Contains(string(got.body), "10.0.0.5") || !strings.Contains(b.log.String(), "10.0.0.5") {
+		t.Errorf("answer %s, log %s", got.body, b.log)
+	}
+	b.do("GET", "/healthz", nil, anonymous).is(200)
+	ready = nil
+	b.do("GET", "/readyz", nil, anonymous).is(200)
+}
+
+// The page shows the contract and asks nobody but this server: no address of
+// anybody else's in it, and a policy under which a browser would not go there.
+func TestDocs(t *testing.T) {
+	b := setup(t)
+	got := b.do("GET", "/docs/", nil, header("Authorization", "")).is(200)
+	page := string(got.body)
+	if urls := regexp.MustCompile(`(?i)(https?:)?//[a-z0-9]`).FindAllString(regexp.MustCompile(`(?m)^\s*//.*$`).ReplaceAllString(page, ""), -1); len(urls) > 0 {
+		t.Errorf("addresses in the page: %v", urls)
+	}
+	policy := got.header.Get("Content-Security-Policy")
+	for _, want := range []string{"default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'", "'sha256-"} {
+		if !strings.Contains(policy, want) {
+			t.Errorf("no %s in %s", want, policy)
+		}
+	}
+	if scripts, _, _ := strings.Cut(policy, ";"); strings.Contains(scripts, "unsafe") || strings.Contains(policy, "http") {
+		t.Errorf("the policy lets others in: %s", policy)
+	}
+	if n := strings.Count(policy, "'sha256-"); n != len(inlineScript.FindAllString(page, -1)) || n == 0 {
+		t.Errorf("%d scripts allowed", n)
+	}
+	assets := regexp.MustCompile(`(?:src|href)="([^"]+)"`).FindAllStringSubmatch(page, -1)
+	if len(assets) < 4 {
+		t.Errorf("the page has %d assets", len(assets))
+	}
+	for _, asset := range assets {
+		r := httptest.NewRequest(http.MethodGet, asset[1], nil)
+		r.Header.Set("Accept-Encoding", "gzip")
+		w := httptest.NewRecorder()
+		if b.server.ServeHTTP(w, r); w.Code != 200 || w.Body.Len() == 0 {
+			t.Errorf("%s: %d", asset[1], w.Code)
+		}
+	}
+	if !strings.Contains(page, `validatorUrl: null`) || !strings.Contains(page, "/openapi.yaml") {
+		t.Error("the page asks a validator, or does not know the contract")
+	}
+	if served := b.do("GET", "/openapi.yaml", nil, header("Authorization", "")).is(200); string(served.body) != string(lemma.OpenAPI) {
+		t.Error("another contract is served")
+	}
+	w := httptest.NewRecorder()
+	if b.server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/docs", nil)); w.Header().Get("Location") != "/docs/" {
+		t.Errorf("/docs leads to %q", w.Header().Get("Location"))
+	}
+}
+
+func TestEveryAnswerIsNotStored(t *testing.T) {
+	b := setup(t)
+	for _, got := range []answered{b.do("GET", "/v1/workspace", nil), b.do("GET", "/nowhere", nil)} {
+		if got.header.Get("Cache-Control") != "no-store" || got.header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: %v", got.what, got.header)
+		}
+	}
+}
+
+// Over a real connection: a body that never ends is not read to its end.
+func TestEndlessBody(t *testing.T) {
+	b := setup(t)
+	srv := httptest.NewServer(b.server)
+	defer srv.Close()
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/v1/templates", io.LimitReader(endless{}, 64<<20))
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := srv.Client().Do(r)
+	if err != nil {
+		return // the server has hung up before we were done
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("got %d", answer.StatusCode)
+	}
+}
+
+// A caller who hangs up does not leave a change to chance: what was begun is
+// done, and under a key its answer waits.
+func TestHangUp(t *testing.T) {
+	b := setup(t)
+	tx, err := b.pool.Begin(t.Context())
+	b.must(err)
+	_, err = tx.Exec(t.Context(), `lock table templates in access exclusive mode`)
+	b.must(err)
+	ctx, hangUp := context.WithCancel(t.Context())
+	in := object{"name": "News", "subject": "s", "text": "t"}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		b.do("POST", "/v1/templates", in, under("k"), func(r *http.Request) { *r = *r.WithContext(ctx) })
+	}()
+	b.eventually("the request waits for the lock", `select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`)
+	hangUp()
+	b.must(tx.Rollback(t.Context()))
+	<-ended
+	if n := b.count(`select count(*) from templates`); n != 1 {
+		t.Errorf("%d templates", n)
+	}
+	if got := b.do("POST", "/v1/templates", in, under("k")).is(201); got.header.Get("Idempotent-Replayed") != "true" {
+		t.Error("the answer was lost")
+	}
+}
+
+// eventually waits until a query answers something other than 0.
+func (b *bundle) eventually(what, sql string) {
+	b.t.Helper()
+	tick, deadline := time.NewTicker(5*time.Millisecond), time.After(10*time.Second)
+	defer tick.Stop()
+	for b.count(sql) == 0 {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			b.t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}

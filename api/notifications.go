@@ -1,0 +1,121 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/notifications"
+)
+
+type notificationBody struct {
+	ID            string     `json:"id"`
+	CampaignID    string     `json:"campaign_id"`
+	ProfileKey    string     `json:"profile_key"`
+	Address       *string    `json:"address"`
+	Status        string     `json:"status"`
+	Reason        *string    `json:"reason"`
+	Attempts      int        `json:"attempts"`
+	ReplyCode     *int       `json:"reply_code"`
+	CarrierID     *string    `json:"carrier_id"`
+	CarrierDetail *string    `json:"carrier_detail"`
+	CreatedAt     time.Time  `json:"created_at"`
+	EndedAt       *time.Time `json:"ended_at"`
+	Resolution    *string    `json:"resolution"`
+	ResolvedAt    *time.Time `json:"resolved_at"`
+}
+
+func showNotification(n notifications.Notification) notificationBody {
+	return notificationBody{ID: lemma.FormatNotificationID(n.OriginID, n.Key), CampaignID: lemma.FormatID(lemma.PrefixCampaign, n.OriginID),
+		ProfileKey: n.ProfileKey, Address: n.Address, Status: n.Status, Reason: n.Reason, Attempts: n.Attempts, ReplyCode: n.Code,
+		CarrierID: n.CarrierID, CarrierDetail: n.Detail, CreatedAt: n.CreatedAt.UTC(), EndedAt: utc(n.EndedAt), Resolution: n.Resolution, ResolvedAt: utc(n.ResolvedAt)}
+}
+
+func (s *server) listNotifications(ctx context.Context, c *call, _ none) (list[notificationBody], error) {
+	f := notifications.Filter{Status: c.query("status"), Reason: c.query("reason"), ProfileKey: c.query("profile_key"), Address: c.query("address")}
+	if text := c.query("campaign_id"); text != "" {
+		// A filter that no campaign passes finds nothing; whose the campaign is
+		// is not told.
+		id, ok := lemma.ParseID(lemma.PrefixCampaign, text)
+		if !ok {
+			return list[notificationBody]{Data: []notificationBody{}}, nil
+		}
+		f.OriginID = &id
+	}
+	found, next, err := s.Ledger.List(ctx, c.workspace(), f, c.page())
+	return listOf(found, next, err, showNotification)
+}
+
+// notificationID reads origin and key out of the id in the path.
+func (c *call) notificationID() (origin, key uuid.UUID, err error) {
+	origin, key, ok := lemma.ParseNotificationID(chi.URLParam(c.request, "id"))
+	if !ok {
+		return origin, key, lemma.Missing("notification")
+	}
+	return origin, key, nil
+}
+
+func (s *server) getNotification(ctx context.Context, c *call, _ none) (notificationBody, error) {
+	origin, key, err := c.notificationID()
+	if err != nil {
+		return notificationBody{}, err
+	}
+	found, err := s.Ledger.Get(ctx, c.workspace(), origin, key)
+	return showNotification(found), err
+}
+
+type explanationBody struct {
+	Notification notificationBody `json:"notification"`
+	Summary      string           `json:"summary"`
+	Copies       copiesBody       `json:"copies"`
+	Bound        int              `json:"bound"`
+	Steps        []stepBody       `json:"steps"`
+}
+
+type copiesBody struct {
+	AtLeast int `json:"at_least"`
+	AtMost  int `json:"at_most"`
+}
+
+type stepBody struct {
+	At      time.Time         `json:"at"`
+	Event   string            `json:"event"`
+	Detail  string            `json:"detail"`
+	Attempt *int              `json:"attempt"`
+	Data    map[string]string `json:"data"`
+}
+
+func (s *server) explainNotification(ctx context.Context, c *call, _ none) (explanationBody, error) {
+	origin, key, err := c.notificationID()
+	if err != nil {
+		return explanationBody{}, err
+	}
+	e, err := s.Ledger.Explain(ctx, c.workspace(), origin, key)
+	return explanationBody{Notification: showNotification(e.Notification), Summary: e.Summary, Copies: copiesBody{e.CopiesAtLeast, e.CopiesAtMost},
+		Bound: e.Bound, Steps: each(e.Steps, showStep)}, err
+}
+
+func showStep(n notifications.Step) stepBody {
+	b := stepBody{At: n.At.UTC(), Event: n.Event, Detail: n.Detail, Data: neverNull(n.Data)}
+	if n.Attempt != 0 {
+		b.Attempt = &n.Attempt
+	}
+	return b
+}
+
+type resolution struct {
+	Resolution string `json:"resolution"`
+	Note       string `json:"note"`
+}
+
+func (s *server) resolveNotification(ctx context.Context, c *call, in resolution) (notificationBody, error) {
+	origin, key, err := c.notificationID()
+	if err != nil {
+		return notificationBody{}, err
+	}
+	settled, err := s.Ledger.Resolve(ctx, c.workspace(), origin, key, notifications.Resolution{Resolution: in.Resolution, Note: in.Note, APIKeyID: c.key.ID})
+	return showNotification(settled), err
+}

@@ -1,0 +1,23 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// optional is a field of a PATCH: absent leaves it as it is, null takes it
+// away, a value replaces it.
+type optional[T any] struct {
+	Set   bool // it was in the body
+	Null  bool // as null
+	Value T
+}
+
+// UnmarshalJSON is called only for fields that are in the body.
+func (o *optional[T]) UnmarshalJSON(text []byte) error {
+	o.Set = true
+	if o.Null = bytes.Equal(text, []byte("null")); o.Null {
+		return nil
+	}
+	return json.Unmarshal(text, &o.Value)
+}

@@ -1,0 +1,171 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"lemma"
+)
+
+// statuses is the only table of kinds and what HTTP calls them.
+var statuses = map[lemma.Kind]int{
+	lemma.Invalid:         http.StatusUnprocessableEntity, // 400 when all of its faults lie outside the body
+	lemma.Unauthenticated: http.StatusUnauthorized,
+	lemma.Forbidden:       http.StatusForbidden,
+	lemma.NotFound:        http.StatusNotFound,
+	lemma.WrongState:      http.StatusConflict,
+	lemma.Conflict:        http.StatusConflict,
+	lemma.Stale:           http.StatusPreconditionFailed,
+	lemma.TooLarge:        http.StatusRequestEntityTooLarge,
+	lemma.Unavailable:     http.StatusServiceUnavailable,
+	lemma.Internal:        http.StatusInternalServerError,
+}
+
+// problem is an error as it is answered (RFC 9457).
+type problem struct {
+	Type          string         `json:"type"`
+	Title         string         `json:"title"`
+	Status        int            `json:"status"`
+	Code          string         `json:"code"`
+	Detail        string         `json:"detail"`
+	RequestID     string         `json:"request_id"`
+	Errors        []problemFault `json:"errors,omitempty"`
+	CurrentStatus string         `json:"current_status,omitempty"`
+	Allowed       []string       `json:"allowed_actions,omitzero"`
+}
+
+type problemFault struct {
+	Pointer string `json:"pointer"`
+	Code    string `json:"code"`
+	Detail  string `json:"detail"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+}
+
+// refusal is an error of HTTP's own, which no room would know.
+type refusal struct {
+	status int
+	code   string
+	detail string
+	header map[string]string
+	fields []lemma.Field
+}
+
+func (r *refusal) Error() string { return r.detail }
+
+// fail turns an error into the answer. It is the edge: what is ours is logged
+// here, once, and only what may be shown goes on.
+func (s *server) fail(r *http.Request, err error) reply {
+	p, header := explain(err)
+	p.RequestID = requestID(r.Context())
+	switch {
+	case errors.Is(err, context.Canceled): // nobody's fault
+	case p.Status >= http.StatusInternalServerError:
+		s.Log.ErrorContext(r.Context(), "request failed", "request_id", p.RequestID, "status", p.Status, "code", p.Code, "error", err)
+	}
+	answer := reply{status: p.Status, header: header, body: encode(p)}
+	answer.header["Content-Type"] = "application/problem+json"
+	return answer
+}
+
+func explain(err error) (problem, map[string]string) {
+	var own *refusal
+	var room *lemma.Error
+	switch {
+	case errors.As(err, &own):
+		p := newProblem(own.status, own.code, own.detail)
+		p.Errors = faults(own.fields)
+		header := map[string]string{}
+		for name, value := range own.header {
+			header[name] = value
+		}
+		return p, header
+	case errors.As(err, &room) && room.Kind != lemma.Internal:
+		return explainRoom(room)
+	case errors.Is(err, context.DeadlineExceeded):
+		return newProblem(http.StatusServiceUnavailable, "timeout", "the request took too long and was given up"), map[string]string{"Retry-After": "5"}
+	case errors.Is(err, context.Canceled):
+		return newProblem(http.StatusServiceUnavailable, "hung_up", "the caller hung up before there was an answer"), map[string]string{}
+	}
+	return newProblem(http.StatusInternalServerError, "internal", "something went wrong on our side; the log has more under the request_id"), map[string]string{}
+}
+
+func explainRoom(e *lemma.Error) (problem, map[string]string) {
+	status, known := statuses[e.Kind]
+	if !known {
+		status = http.StatusInternalServerError
+	}
+	if e.Kind == lemma.Invalid && outsideBody(e.Fields) {
+		status = http.StatusBadRequest
+	}
+	code := e.Code
+	if code == "" {
+		code = string(e.Kind)
+	}
+	p := newProblem(status, code, e.Message)
+	p.Errors = faults(e.Fields)
+	if e.Kind == lemma.WrongState {
+		p.CurrentStatus, p.Allowed = e.Status, append([]string{}, e.Allowed...)
+	}
+	return p, headersFor(status)
+}
+
+func headersFor(status int) map[string]string {
+	switch status {
+	case http.StatusUnauthorized:
+		return map[string]string{"WWW-Authenticate": `Bearer realm="lemma", error="invalid_token"`}
+	case http.StatusServiceUnavailable:
+		return map[string]string{"Retry-After": "5"}
+	}
+	return map[string]string{}
+}
+
+func newProblem(status int, code, detail string) problem {
+	return problem{Type: "urn:lemma:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+}
+
+func faults(fields []lemma.Field) []problemFault {
+	var list []problemFault
+	for _, f := range fields {
+		list = append(list, problemFault(f))
+	}
+	return list
+}
+
+// outsideBody tells whether every fault is one of a query parameter or header.
+func outsideBody(fields []lemma.Field) bool {
+	for _, f := range fields {
+		if f.Pointer == "" || strings.HasPrefix(f.Pointer, "/") {
+			return false
+		}
+	}
+	return len(fields) > 0
+}
+
+// faultAt is one fault of this request.
+func faultAt(pointer, code, detail string) *lemma.Error {
+	return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid", Fields: []lemma.Field{{Pointer: pointer, Code: code, Detail: detail}}}
+}
+
+// blame adds the field to a room's refusal that has none: what a data source
+// says against itself is the fault of whoever named it.
+func blame(err error, pointer string) error {
+	var e *lemma.Error
+	if !errors.As(err, &e) || len(e.Fields) > 0 || (e.Kind != lemma.Invalid && e.Kind != lemma.TooLarge) {
+		return err
+	}
+	named := *e
+	code := named.Code
+	if code == "" {
+		code = string(named.Kind)
+	}
+	named.Fields = []lemma.Field{{Pointer: pointer, Code: code, Detail: named.Message}}
+	return &named
+}
+
+// unknownID is the fault of a field that names what is not in this workspace.
+func unknownID(pointer, what string) *lemma.Error {
+	return faultAt(pointer, "unknown_id", "there is no such "+what+" in this workspace")
+}

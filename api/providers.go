@@ -1,0 +1,121 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"lemma"
+	"lemma/providers"
+)
+
+type providerBody struct {
+	ID             string          `json:"id"`
+	Name           string          `json:"name"`
+	Channel        lemma.Channel   `json:"channel"`
+	Kind           string          `json:"kind"`
+	Config         json.RawMessage `json:"config"`
+	HasSecrets     bool            `json:"has_secrets"`
+	RatePerSecond  *float64        `json:"rate_per_second"`
+	Capabilities   Capabilities    `json:"capabilities"`
+	EffectiveBound effectiveBound  `json:"effective_bound"`
+	Health         providerHealth  `json:"health"`
+	CreatedAt      time.Time       `json:"created_at"`
+	UpdatedAt      time.Time       `json:"updated_at"`
+	version        int
+}
+
+func (b providerBody) etag() int        { return b.version }
+func (b providerBody) location() string { return "/v1/providers/" + b.ID }
+
+// effectiveBound is how many copies one person can see, by strategy.
+type effectiveBound struct {
+	AtLeastOnce int `json:"at_least_once"`
+	AtMostOnce  int `json:"at_most_once"`
+}
+
+type providerHealth struct {
+	Failures  int        `json:"failures"`
+	LastError *string    `json:"last_error"`
+	FailedAt  *time.Time `json:"failed_at"`
+}
+
+func (s *server) showProvider(p providers.Provider) providerBody {
+	can := s.Capabilities(p.Kind)
+	return providerBody{ID: lemma.FormatID(lemma.PrefixProvider, p.ID), Name: p.Name, Channel: lemma.Channel(p.Channel), Kind: p.Kind, Config: p.Config,
+		HasSecrets: p.HasSecrets, RatePerSecond: p.RatePerSecond, Capabilities: can, EffectiveBound: can.bounds(),
+		Health:    providerHealth{p.Failures, orNull(p.LastError), utc(p.FailedAt)},
+		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), version: p.Version}
+}
+
+// bounds: a second attempt is a second copy unless the carrier makes one of two.
+func (c Capabilities) bounds() effectiveBound {
+	if c.IdempotencyKey || c.Collapse {
+		return effectiveBound{1, 1}
+	}
+	return effectiveBound{bound("at_least_once"), bound("at_most_once")}
+}
+
+type newProvider struct {
+	Name          string          `json:"name"`
+	Kind          string          `json:"kind"`
+	Config        json.RawMessage `json:"config"`
+	Secrets       json.RawMessage `json:"secrets"`
+	RatePerSecond *float64        `json:"rate_per_second"`
+}
+
+type providerPatch struct {
+	Name          *string           `json:"name"`
+	Config        json.RawMessage   `json:"config"`
+	Secrets       json.RawMessage   `json:"secrets"`
+	RatePerSecond optional[float64] `json:"rate_per_second"`
+}
+
+func (s *server) listProviders(ctx context.Context, c *call, _ none) (list[providerBody], error) {
+	found, next, err := s.Providers.List(ctx, c.workspace(), c.page())
+	return listOf(found, next, err, s.showProvider)
+}
+
+func (s *server) createProvider(ctx context.Context, c *call, in newProvider) (providerBody, error) {
+	made, err := s.Providers.Create(ctx, c.workspace(), providers.NewProvider{ID: c.newID, Name: in.Name, Kind: in.Kind, Config: in.Config,
+		Secrets: in.Secrets, RatePerSecond: in.RatePerSecond})
+	return s.showProvider(made), err
+}
+
+func (s *server) getProvider(ctx context.Context, c *call, _ none) (providerBody, error) {
+	id, err := c.id(lemma.PrefixProvider, "provider")
+	if err != nil {
+		return providerBody{}, err
+	}
+	found, err := s.Providers.Get(ctx, c.workspace(), id)
+	return s.showProvider(found), err
+}
+
+func (s *server) updateProvider(ctx context.Context, c *call, in providerPatch) (providerBody, error) {
+	id, err := c.id(lemma.PrefixProvider, "provider")
+	if err != nil {
+		return providerBody{}, err
+	}
+	version, err := c.ifMatch()
+	if err != nil {
+		return providerBody{}, err
+	}
+	changed, err := s.Providers.Update(ctx, c.workspace(), id, version, in.patch())
+	return s.showProvider(changed), err
+}
+
+func (in providerPatch) patch() providers.Patch {
+	p := providers.Patch{Name: in.Name, Config: in.Config, Secrets: in.Secrets, NoRate: in.RatePerSecond.Null}
+	if in.RatePerSecond.Set && !in.RatePerSecond.Null {
+		p.RatePerSecond = &in.RatePerSecond.Value
+	}
+	return p
+}
+
+func (s *server) deleteProvider(ctx context.Context, c *call, _ none) (none, error) {
+	id, err := c.id(lemma.PrefixProvider, "provider")
+	if err != nil {
+		return none{}, err
+	}
+	return none{}, s.Providers.Delete(ctx, c.workspace(), id)
+}

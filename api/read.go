@@ -1,0 +1,154 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+
+	"lemma"
+)
+
+// maxBody is the longest body that is read, in bytes.
+const maxBody = 1 << 20
+
+// read checks a request against the contract and answers its body. What is
+// outside the body comes first: it is named together, and then the body's
+// faults together.
+func read(r *http.Request, op *openapi3.Operation) ([]byte, error) {
+	if err := checkParameters(r, op); err != nil {
+		return nil, err
+	}
+	schema, required := bodySchema(op)
+	body, err := readBody(r, schema != nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) == 0 && required {
+		return nil, malformed("body_required", "this request needs a JSON body", 0, 0)
+	}
+	if len(body) == 0 {
+		return nil, nil
+	}
+	value, err := decode(body)
+	if err != nil {
+		return nil, err
+	}
+	return body, checkSchema(schema, value)
+}
+
+// checkParameters holds query and headers to the contract, and refuses query
+// parameters that it does not have: a misspelt filter would filter nothing.
+// Ids in the path are not looked at, since what cannot be an id is just unknown.
+func checkParameters(r *http.Request, op *openapi3.Operation) error {
+	query, err := parseQuery(r)
+	if err != nil {
+		return err
+	}
+	var fields []lemma.Field
+	known := []string{}
+	input := &openapi3filter.RequestValidationInput{Request: r, QueryParams: query, Options: &openapi3filter.Options{MultiError: true, SkipSettingDefaults: true}}
+	for _, ref := range op.Parameters {
+		p := ref.Value
+		if p.In == openapi3.ParameterInPath {
+			continue
+		}
+		known = append(known, p.Name)
+		if err := openapi3filter.ValidateParameter(r.Context(), input, p); err != nil {
+			fields = append(fields, parameterFault(p, err))
+		}
+	}
+	for name, values := range query {
+		if !slices.Contains(known, name) {
+			fields = append(fields, lemma.Field{Pointer: "?" + name, Code: "unknown_parameter", Detail: "there is no such parameter here" + listed("; there are ", known)})
+		} else if len(values) > 1 {
+			fields = append(fields, lemma.Field{Pointer: "?" + name, Code: "repeated", Detail: "is given more than once"})
+		}
+	}
+	return invalid(fields)
+}
+
+// parseQuery refuses what net/url would drop in silence, and what Postgres
+// could not hold.
+func parseQuery(r *http.Request) (map[string][]string, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, faultAt("?", "bad_query", "the query string cannot be read")
+	}
+	for name, values := range query {
+		for _, text := range append([]string{name}, values...) {
+			if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+				return nil, faultAt("?", "bad_query", "the query string must be UTF-8 without NUL")
+			}
+		}
+	}
+	return query, nil
+}
+
+func parameterFault(p *openapi3.Parameter, err error) lemma.Field {
+	pointer := "?" + p.Name
+	if p.In == openapi3.ParameterInHeader {
+		pointer = p.Name + ":"
+	}
+	var broken *openapi3.SchemaError
+	var unread *openapi3filter.ParseError
+	switch {
+	case errors.As(err, &broken):
+		code, detail := sentence(broken)
+		return lemma.Field{Pointer: pointer, Code: code, Detail: detail}
+	case errors.As(err, &unread):
+		return lemma.Field{Pointer: pointer, Code: "wrong_type", Detail: "must be " + typeName(p.Schema.Value)}
+	}
+	return lemma.Field{Pointer: pointer, Code: "empty", Detail: "must not be empty"}
+}
+
+// readBody reads at most maxBody bytes, and refuses a body of another type
+// before it looks at it.
+func readBody(r *http.Request, wanted bool) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return nil, &refusal{status: http.StatusBadRequest, code: "bad_body", detail: "the body could not be read to its end"}
+	case len(body) > maxBody:
+		return nil, &refusal{status: http.StatusRequestEntityTooLarge, code: "body_too_large", detail: "the body is longer than 1 MiB"}
+	case len(body) == 0:
+		return nil, nil
+	case !wanted:
+		return nil, &refusal{status: http.StatusBadRequest, code: "body_not_allowed", detail: "this request has no body"}
+	}
+	return body, checkType(r.Header)
+}
+
+func checkType(h http.Header) error {
+	media, params, err := mime.ParseMediaType(h.Get("Content-Type"))
+	charset, encoding := params["charset"], h.Get("Content-Encoding")
+	switch {
+	case err != nil, media != "application/json", charset != "" && !strings.EqualFold(charset, "utf-8"):
+		return &refusal{status: http.StatusUnsupportedMediaType, code: "unsupported_media_type", detail: "send JSON in UTF-8 with Content-Type: application/json"}
+	case encoding != "" && !strings.EqualFold(encoding, "identity"):
+		return &refusal{status: http.StatusUnsupportedMediaType, code: "unsupported_encoding", detail: "send the body as it is, not compressed"}
+	}
+	return nil
+}
+
+// acceptable refuses to answer somebody who would not take JSON (RFC 9110, 12.5.1).
+func acceptable(r *http.Request) error {
+	said := strings.Join(r.Header.Values("Accept"), ",")
+	if strings.TrimSpace(said) == "" {
+		return nil
+	}
+	for part := range strings.SplitSeq(said, ",") {
+		media, params, err := mime.ParseMediaType(part)
+		if err == nil && params["q"] != "0" && slices.Contains([]string{"*/*", "application/*", "application/json", "application/problem+json"}, media) {
+			return nil
+		}
+	}
+	return &refusal{status: http.StatusNotAcceptable, code: "not_acceptable", detail: "answers are application/json and application/problem+json"}
+}

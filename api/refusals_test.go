@@ -1,0 +1,228 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lemma/workspaces"
+)
+
+// Every operation refuses what any operation refuses, and says so as the
+// contract says.
+func TestEveryOperationRefuses(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	good := w.goodBodies()
+	before := b.fingerprint()
+	long := `{"name": "` + strings.Repeat("x", maxBody) + `"}`
+	for _, o := range operations() {
+		t.Run(o.id, func(t *testing.T) {
+			b := *b
+			b.t = t
+			body := good[o.id]
+			b.do(o.method, o.path, body, header("Authorization", "")).is(401)
+			b.do(o.method, o.path, body, header("Authorization", "Bearer lk_nobody")).is(401)
+			b.do(o.method, o.path, body, header("Authorization", "Basic abc")).is(401)
+			b.do(o.method, o.path, body, header("Accept", "text/html")).is(406)
+			b.do(o.method, o.path+"?no_such=1", body).fault(400, "?no_such", "unknown_parameter")
+			b.do(o.method, o.path+"?a=%zz", body).fault(400, "?", "bad_query")
+			if !o.body {
+				b.do(o.method, o.path, `{"name": "x"}`).is(400)
+				return
+			}
+			b.do(o.method, o.path, `{"name": `).fault(400, "", "bad_json")
+			b.do(o.method, o.path, `{} {}`).fault(400, "", "trailing_bytes")
+			b.do(o.method, o.path, `{"no_such": 1}`).fault(422, "/no_such", "unknown_field")
+			b.do(o.method, o.path, `[]`).fault(422, "", "wrong_type")
+			b.do(o.method, o.path, `null`).is(422)
+			b.do(o.method, o.path, `{"x": 1, "x": 2}`).fault(422, "/x", "repeated")
+			b.do(o.method, o.path, long).is(413)
+			b.do(o.method, o.path, `{}`, header("Content-Type", "text/plain")).is(415)
+			b.do(o.method, o.path, `{}`, header("Content-Type", "")).is(415)
+			b.do(o.method, o.path, `{}`, header("Content-Type", "application/json; charset=latin1")).is(415)
+			b.do(o.method, o.path, `{}`, header("Content-Encoding", "gzip")).is(415)
+		})
+	}
+	b.unchanged(before)
+}
+
+// A key may do what its scopes say, and each operation asks for the scopes
+// that the contract lists: without any one of them it is refused by name.
+func TestScopes(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	good := w.goodBodies()
+	before := b.fingerprint()
+	for _, o := range operations() {
+		for _, scope := range o.scopes {
+			rest := slices.DeleteFunc(slices.Clone(workspaces.Scopes), func(s string) bool { return s == scope || s == workspaces.Admin })
+			got := b.do(o.method, o.path, good[o.id], as(b.key(b.ws, rest...))).is(403)
+			if got.problem.Code != "missing_scope" || !strings.Contains(got.problem.Detail, scope) || !strings.Contains(got.header.Get("WWW-Authenticate"), scope) {
+				t.Errorf("%s without %s: %s", o.id, scope, got.body)
+			}
+		}
+		if o.hasID() {
+			b.do(o.method, o.path, good[o.id], as(b.key(b.ws, o.scopes...))).is(404) // enough to get as far as the id
+		}
+	}
+	b.unchanged(before)
+	enough := b.do("GET", "/v1/workspace", nil, as(b.key(b.ws, "templates:read"))).is(200)
+	if diff := cmp.Diff([]any{"templates:read"}, enough.json["key"].(object)["scopes"]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Scopes that an operation needs for a part of what it can do.
+func TestScopesOfOptions(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	path := "/v1/templates/" + w.template + "/render"
+	reader, sender := as(b.key(b.ws, "templates:read")), as(b.key(b.ws, "campaigns:send"))
+	b.do("POST", path, object{"data": object{"name": "Ada"}}, reader).is(200)
+	b.do("POST", path, object{"audience_id": w.audience}, reader).is(403)
+	b.do("POST", "/v1/campaigns/"+w.campaign+"/send?dry_run=true", nil, sender).is(403)
+	b.do("POST", "/v1/campaigns/"+w.campaign+"/send", nil, sender).is(202)
+}
+
+// A key cannot make one that may do more than itself.
+func TestKeysDoNotGrow(t *testing.T) {
+	b := setup(t)
+	maker := as(b.key(b.ws, "keys:write", "campaigns:read"))
+	b.do("POST", "/v1/api_keys", object{"name": "same", "scopes": []string{"campaigns:read"}}, maker).is(201)
+	for _, scope := range []string{"campaigns:send", "admin"} {
+		if got := b.do("POST", "/v1/api_keys", object{"name": "more", "scopes": []string{"campaigns:read", scope}}, maker).is(403); !strings.Contains(got.problem.Detail, scope) {
+			t.Errorf("%s: %s", scope, got.body)
+		}
+	}
+	if n := b.count(`select count(*) from api_keys where name = 'more'`); n != 0 {
+		t.Errorf("%d keys were made", n)
+	}
+}
+
+// What belongs to one workspace does not exist for another: every operation
+// with an id answers as for an id that never was, and changes nothing.
+func TestAnotherWorkspacesIDs(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	good := w.goodBodies()
+	campaign, id := b.fannedOut(w)
+	ids := map[string]string{"ds": w.source, "aud": w.audience, "tpl": w.template, "prv": w.provider, "cmp": w.campaign,
+		"ntf": b.orphan(campaign, id), "key": b.firstOf("/v1/api_keys")["id"].(string)}
+	before := b.fingerprint()
+	for _, o := range operations() {
+		if !o.hasID() {
+			continue
+		}
+		parts := strings.Split(o.path, "/")
+		never := b.do(o.method, o.path, good[o.id]).is(404)
+		prefix, _, _ := strings.Cut(parts[3], "_")
+		parts[3] = ids[prefix]
+		theirs := b.do(o.method, strings.Join(parts, "/"), good[o.id], as(b.other)).is(404)
+		if theirs.problem.Detail != never.problem.Detail || theirs.problem.Code != never.problem.Code {
+			t.Errorf("%s tells another workspace's id from one that never was: %s", o.id, theirs.body)
+		}
+		parts[3] = "nonsense"
+		b.do(o.method, strings.Join(parts, "/"), good[o.id]).is(404)
+	}
+	b.unchanged(before)
+}
+
+// The same for the ids that bodies and filters name.
+func TestAnotherWorkspacesIDsInBodies(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	other := as(b.other)
+	audience := object{"name": "x", "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}
+	b.do("POST", "/v1/audiences", audience, other).fault(422, "/data_source_id", "unknown_id")
+	delete(audience, "name")
+	b.do("POST", "/v1/audiences/validate", audience, other).fault(422, "/data_source_id", "unknown_id")
+	tpl := b.do("POST", "/v1/templates", object{"name": "x", "subject": "s", "text": "t"}, other).is(201).id()
+	prv := b.do("POST", "/v1/providers", smtpProvider, other).is(201).id()
+	b.do("POST", "/v1/templates/"+tpl+"/render", object{"audience_id": w.audience}, other).fault(422, "/audience_id", "unknown_id")
+	mine := object{"template_id": tpl, "provider_id": prv}
+	for _, theirs := range []string{"audience", "template", "provider"} {
+		in := w.newCampaign(mine)
+		if theirs != "audience" {
+			delete(mine, theirs+"_id")
+			in = w.newCampaign(mine)
+		}
+		got := b.do("POST", "/v1/campaigns", in, other).is(422)
+		if len(got.problem.Errors) != 1 || got.problem.Errors[0].Code != "unknown_id" {
+			t.Errorf("%s: %s", theirs, got.body)
+		}
+	}
+	campaign, _ := b.fannedOut(w)
+	if got := b.do("GET", "/v1/notifications?campaign_id="+campaign, nil, other).is(200); len(got.json["data"].([]any)) != 0 {
+		t.Errorf("another workspace sees %s", got.body)
+	}
+	for _, path := range []string{"/v1/data_sources", "/v1/audiences", "/v1/campaigns", "/v1/notifications"} {
+		if got := b.do("GET", path, nil, other).is(200); len(got.json["data"].([]any)) != 0 {
+			t.Errorf("%s: another workspace sees %s", path, got.body)
+		}
+	}
+	if n := b.count(`select count(*) from campaigns where workspace_id <> $1`, b.ws); n != 0 {
+		t.Errorf("%d campaigns were made", n)
+	}
+}
+
+func TestPathsAndMethods(t *testing.T) {
+	b := setup(t)
+	for _, path := range []string{"/", "/v1", "/v1/", "/v2/campaigns", "/v1/campaigns/", "/v1/campaigns/x/fly", "/v1/no_such"} {
+		if got := b.do("GET", path, nil).is(404); got.problem.Code != "no_such_path" {
+			t.Errorf("%s: %s", path, got.body)
+		}
+	}
+	for path, want := range map[string]string{"/v1/campaigns": "GET, POST", "/v1/campaigns/cmp_x": "GET, PATCH, DELETE", "/v1/campaigns/cmp_x/send": "POST",
+		"/healthz": "GET", "/v1/workspace": "GET"} {
+		got := b.do("PUT", path, nil).is(405)
+		if allow := got.header.Get("Allow"); allow != want || got.problem.Code != "method_not_allowed" {
+			t.Errorf("%s: Allow is %q, %s", path, allow, got.body)
+		}
+	}
+}
+
+func TestUnknownKindsOfToken(t *testing.T) {
+	b := setup(t)
+	got := b.do("GET", "/v1/workspace", nil, header("Authorization", "")).is(401)
+	if h := got.header.Get("WWW-Authenticate"); h != `Bearer realm="lemma"` {
+		t.Errorf("without a key: %s", h)
+	}
+	got = b.do("GET", "/v1/workspace", nil, as("lk_wrong")).is(401)
+	if h := got.header.Get("WWW-Authenticate"); !strings.Contains(h, `error="invalid_token"`) {
+		t.Errorf("with a wrong key: %s", h)
+	}
+	b.do("GET", "/v1/workspace", nil, header("Authorization", "bearer "+b.token)).is(200)
+	r := httptest.NewRequest(http.MethodGet, "/v1/workspace", nil)
+	r.Header["Authorization"] = []string{"Bearer " + b.token, "Bearer " + b.other}
+	w := httptest.NewRecorder()
+	if b.server.ServeHTTP(w, r); w.Code != 401 {
+		t.Errorf("two keys at once: %d", w.Code)
+	}
+}
+
+// fingerprint is what all tables of things hold; what a test of a key writes
+// is left out.
+func (b *bundle) fingerprint() string {
+	b.t.Helper()
+	var all []string
+	for _, table := range []string{"data_sources", "audiences", "templates", "template_versions", "providers", "campaigns", "notifications", "resolutions", "idempotency_keys"} {
+		var sum string
+		b.must(b.pool.QueryRow(b.t.Context(), fmt.Sprintf(`select coalesce(md5(string_agg(x::text, ',' order by x::text)), '') from %s x`, table)).Scan(&sum))
+		all = append(all, table+" "+sum)
+	}
+	all = append(all, fmt.Sprint("revoked ", b.count(`select count(*) from api_keys where revoked_at is not null`)))
+	return strings.Join(all, "\n")
+}
+
+func (b *bundle) unchanged(before string) {
+	b.t.Helper()
+	if diff := cmp.Diff(before, b.fingerprint()); diff != "" {
+		b.t.Errorf("a refused request changed something:\n%s", diff)
+	}
+}

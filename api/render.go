@@ -1,0 +1,130 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/audience"
+	"lemma/message"
+)
+
+type renderRequest struct {
+	Version    int             `json:"version"`
+	AudienceID string          `json:"audience_id"`
+	ProfileKey string          `json:"profile_key"`
+	Data       json.RawMessage `json:"data"` // as it was written: a long number keeps its digits
+}
+
+type renderedTemplate struct {
+	Version    int     `json:"version"`
+	ProfileKey *string `json:"profile_key"`
+	Address    *string `json:"address"`
+	content
+}
+
+// renderTemplate makes the message that one row would get.
+func (s *server) renderTemplate(ctx context.Context, c *call, in renderRequest) (renderedTemplate, error) {
+	compiled, version, err := s.compiled(ctx, c, in.Version)
+	if err != nil {
+		return renderedTemplate{}, err
+	}
+	row, err := s.rowFor(ctx, c, in, compiled.Variables())
+	if err != nil {
+		return renderedTemplate{}, err
+	}
+	made, err := compiled.Render(row.Payload)
+	return renderedTemplate{Version: version, ProfileKey: orNull(row.Key), Address: orNull(row.Email), content: content(made)}, err
+}
+
+// compiled finds the version asked for; 0 is the newest.
+func (s *server) compiled(ctx context.Context, c *call, version int) (*message.Compiled, int, error) {
+	id, err := c.id(lemma.PrefixTemplate, "template")
+	if err != nil {
+		return nil, 0, err
+	}
+	now, err := s.Templates.Get(ctx, c.workspace(), id)
+	if err != nil {
+		return nil, 0, err
+	}
+	if version > now.Version {
+		return nil, 0, faultAt("/version", "unknown_version", "the template does not have this version")
+	}
+	if version == 0 {
+		version = now.Version
+	}
+	compiled, err := s.Templates.Compiled(ctx, c.workspace(), id, version)
+	return compiled, version, err
+}
+
+// rowFor is the data to render with: what the request says, or a row of an
+// audience, which is somebody's and needs the scope for that.
+func (s *server) rowFor(ctx context.Context, c *call, in renderRequest, variables []string) (audience.Row, error) {
+	hasData := len(in.Data) > 0
+	switch {
+	case hasData && (in.AudienceID != "" || in.ProfileKey != ""):
+		return audience.Row{}, faultAt("/data", "not_allowed", "give either audience_id or data")
+	case hasData:
+		return audience.Row{Payload: string(in.Data)}, nil
+	case in.AudienceID == "":
+		return audience.Row{}, faultAt("/audience_id", "required", "give either audience_id or data")
+	}
+	if err := c.need("audiences:query"); err != nil {
+		return audience.Row{}, err
+	}
+	id, err := s.audienceWith(ctx, c, in.AudienceID, variables)
+	if err != nil {
+		return audience.Row{}, err
+	}
+	return s.findRow(ctx, c, id, in.ProfileKey, variables)
+}
+
+// audienceWith finds an audience that has all the columns.
+func (s *server) audienceWith(ctx context.Context, c *call, text string, columns []string) (uuid.UUID, error) {
+	id, ok := lemma.ParseID(lemma.PrefixAudience, text)
+	if !ok {
+		return id, unknownID("/audience_id", "audience")
+	}
+	found, err := s.Audiences.Get(ctx, c.workspace(), id)
+	if lemma.KindOf(err) == lemma.NotFound {
+		return id, unknownID("/audience_id", "audience")
+	}
+	if err != nil {
+		return id, err
+	}
+	missing := slices.DeleteFunc(slices.Clone(columns), func(name string) bool {
+		return slices.ContainsFunc(found.Columns, func(c audience.Column) bool { return c.Name == name })
+	})
+	if len(missing) > 0 {
+		return id, faultAt("/audience_id", "unknown_variable", "the template uses "+strings.Join(missing, ", ")+", which the audience does not have")
+	}
+	return id, nil
+}
+
+// errFound ends a stream at the row that was looked for.
+var errFound = errors.New("found")
+
+func (s *server) findRow(ctx context.Context, c *call, id uuid.UUID, key string, columns []string) (audience.Row, error) {
+	var found audience.Row
+	_, err := s.Audiences.Stream(ctx, c.workspace(), id, columns, func(row audience.Row) error {
+		if key != "" && row.Key != key {
+			return nil
+		}
+		found = audience.Row{Key: strings.Clone(row.Key), Email: strings.Clone(row.Email), Payload: strings.Clone(row.Payload)}
+		return errFound
+	})
+	switch {
+	case errors.Is(err, errFound):
+		return found, nil
+	case err != nil:
+		return found, sourced(err)
+	case key != "":
+		return found, faultAt("/profile_key", "unknown_profile", "the audience has nobody with this profile key")
+	}
+	return found, faultAt("/audience_id", "empty", "the audience has no rows now")
+}

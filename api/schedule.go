@@ -1,0 +1,60 @@
+package api
+
+import (
+	"time"
+)
+
+// instant reads when a campaign is to start: a time with an offset, or a local
+// time of a zone.
+func (in schedule) instant() (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, in.At)
+	switch {
+	case err == nil && in.Timezone != "":
+		return at, faultAt("/timezone", "not_allowed", "at has an offset already; leave one of the two out")
+	case err == nil:
+		return at, nil
+	}
+	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04"} {
+		local, err := time.Parse(layout, in.At)
+		if err == nil {
+			return in.inZone(local)
+		}
+	}
+	return at, faultAt("/at", "bad_format", "must be a time such as 2126-12-24T09:00:00Z (RFC 3339), or a local time together with timezone")
+}
+
+func (in schedule) inZone(local time.Time) (time.Time, error) {
+	if in.Timezone == "" {
+		return local, faultAt("/timezone", "required", "a time without an offset needs a timezone")
+	}
+	zone, err := time.LoadLocation(in.Timezone)
+	if err != nil {
+		return local, faultAt("/timezone", "iana_zone", rules["iana_zone"].detail)
+	}
+	return resolve(local, zone), nil
+}
+
+// resolve finds the instant of a local time, which is written as if it were
+// UTC. One that comes twice is the first of the two; one that a clock change
+// skips is the first instant after the change.
+func resolve(local time.Time, zone *time.Location) time.Time {
+	_, before := local.Add(-26 * time.Hour).In(zone).Zone() // no zone is further from UTC than that
+	_, after := local.Add(26 * time.Hour).In(zone).Zone()
+	early := local.Add(-time.Duration(before) * time.Second)
+	late := local.Add(-time.Duration(after) * time.Second)
+	if late.Before(early) {
+		early, late = late, early
+	}
+	for _, t := range []time.Time{early, late} {
+		if sameClock(t.In(zone), local) {
+			return t
+		}
+	}
+	change, _ := late.In(zone).ZoneBounds()
+	return change.UTC()
+}
+
+func sameClock(a, b time.Time) bool {
+	const clock = "2006-01-02T15:04:05"
+	return a.Format(clock) == b.Format(clock)
+}

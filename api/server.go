@@ -1,0 +1,166 @@
+// Package api is the front door. It promises to whoever knocks: what is
+// answered is what openapi.yaml says, for good requests and for bad ones; a
+// request that is refused has changed nothing, and the refusal names every
+// fault at its place; one workspace never sees another's things; a POST that is
+// repeated under its Idempotency-Key is done once; and no text that is meant for
+// the log, and no secret, leaves by this door.
+//
+// What the requests do is left to the rooms. A handler reads, calls one of
+// them, and renders what it says.
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma/audience"
+	"lemma/campaigns"
+	"lemma/message"
+	"lemma/notifications"
+	"lemma/providers"
+	"lemma/workspaces"
+)
+
+// Rooms are whom the door leads to.
+type Rooms struct {
+	Pool       *pgxpool.Pool // idempotency keys
+	Workspaces *workspaces.Workspaces
+	Providers  *providers.Providers
+	Audiences  *audience.Audiences
+	Templates  *message.Templates
+	Campaigns  *campaigns.Campaigns
+	Ledger     *notifications.Ledger
+}
+
+// Capabilities are what a kind of carrier can prove.
+type Capabilities struct {
+	Events         bool `json:"events"`          // it reports acceptance later
+	IdempotencyKey bool `json:"idempotency_key"` // two requests under one key are one message
+	Collapse       bool `json:"collapse"`        // two copies become one on the device
+	Lookup         bool `json:"lookup"`          // it can be asked whether it took a message
+}
+
+// Options are what cmd hands in. All but Capabilities may be left out.
+type Options struct {
+	Log          *slog.Logger
+	Metrics      http.Handler                    // GET /metrics
+	Ready        func(ctx context.Context) error // GET /readyz
+	Capabilities func(kind string) Capabilities  // of a kind of carrier
+	Timeout      time.Duration                   // of one request; 50 s, and never as long as lockFor
+	Now          func() time.Time                // for rates and times left; time.Now
+}
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Metrics == nil {
+		o.Metrics = http.NotFoundHandler()
+	}
+	if o.Ready == nil {
+		o.Ready = func(context.Context) error { return nil }
+	}
+	if o.Capabilities == nil {
+		o.Capabilities = func(string) Capabilities { return Capabilities{} }
+	}
+	if o.Timeout <= 0 || o.Timeout >= lockFor {
+		o.Timeout = lockFor - 10*time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+type server struct {
+	Rooms
+	Options
+	keeper keeper
+}
+
+// New makes the door. It panics when routes and openapi.yaml do not agree,
+// both of which are compiled in.
+func New(rooms Rooms, options Options) http.Handler {
+	s := &server{Rooms: rooms, Options: options.withDefaults(), keeper: keeper{rooms.Pool}}
+	r := chi.NewRouter()
+	r.Use(s.identify, s.log, s.recover)
+	r.NotFound(s.noRoute)
+	r.MethodNotAllowed(s.noMethod(r))
+	for _, one := range s.routes() {
+		r.Method(one.method, one.path, s.serve(endpoint{one, contract.operation(one)}))
+	}
+	s.mountOperations(r)
+	return r
+}
+
+// routes are every path of /v1: what is asked, which scope it needs, what
+// success is called, who does it.
+func (s *server) routes() []route {
+	const get, post, patch, del = http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete
+	const ok, made, accepted, gone = http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent
+	return []route{
+		{get, "/v1/workspace", "", ok, on(s.whoAmI)},
+
+		{get, "/v1/data_sources", "data_sources:read", ok, on(s.listDataSources)},
+		{post, "/v1/data_sources", "data_sources:write", made, on(s.createDataSource)},
+		{get, "/v1/data_sources/{id}", "data_sources:read", ok, on(s.getDataSource)},
+		{patch, "/v1/data_sources/{id}", "data_sources:write", ok, on(s.updateDataSource)},
+		{del, "/v1/data_sources/{id}", "data_sources:write", gone, on(s.deleteDataSource)},
+		{post, "/v1/data_sources/{id}/test", "data_sources:write", ok, on(s.testDataSource)},
+		{get, "/v1/data_sources/{id}/schema", "data_sources:read", ok, on(s.readSchema)},
+
+		{get, "/v1/audiences", "audiences:read", ok, on(s.listAudiences)},
+		{post, "/v1/audiences", "audiences:write", made, on(s.createAudience)},
+		{post, "/v1/audiences/validate", "audiences:write", ok, on(s.validateAudience)},
+		{get, "/v1/audiences/{id}", "audiences:read", ok, on(s.getAudience)},
+		{patch, "/v1/audiences/{id}", "audiences:write", ok, on(s.updateAudience)},
+		{del, "/v1/audiences/{id}", "audiences:write", gone, on(s.deleteAudience)},
+		{post, "/v1/audiences/{id}/preview", "audiences:query", ok, on(s.previewAudience)},
+		{post, "/v1/audiences/{id}/count", "audiences:query", ok, on(s.countAudience)},
+
+		{get, "/v1/templates", "templates:read", ok, on(s.listTemplates)},
+		{post, "/v1/templates", "templates:write", made, on(s.createTemplate)},
+		{post, "/v1/templates/check", "templates:read", ok, on(s.checkTemplate)},
+		{get, "/v1/templates/{id}", "templates:read", ok, on(s.getTemplate)},
+		{patch, "/v1/templates/{id}", "templates:write", ok, on(s.updateTemplate)},
+		{del, "/v1/templates/{id}", "templates:write", gone, on(s.deleteTemplate)},
+		{get, "/v1/templates/{id}/versions", "templates:read", ok, on(s.listVersions)},
+		{post, "/v1/templates/{id}/versions", "templates:write", made, on(s.createVersion)},
+		{get, "/v1/templates/{id}/versions/{n}", "templates:read", ok, on(s.getVersion)},
+		{post, "/v1/templates/{id}/render", "templates:read", ok, on(s.renderTemplate)},
+
+		{get, "/v1/providers", "providers:read", ok, on(s.listProviders)},
+		{post, "/v1/providers", "providers:write", made, on(s.createProvider)},
+		{get, "/v1/providers/{id}", "providers:read", ok, on(s.getProvider)},
+		{patch, "/v1/providers/{id}", "providers:write", ok, on(s.updateProvider)},
+		{del, "/v1/providers/{id}", "providers:write", gone, on(s.deleteProvider)},
+
+		{get, "/v1/campaigns", "campaigns:read", ok, on(s.listCampaigns)},
+		{post, "/v1/campaigns", "campaigns:write", made, on(s.createCampaign)},
+		{get, "/v1/campaigns/{id}", "campaigns:read", ok, on(s.getCampaign)},
+		{patch, "/v1/campaigns/{id}", "campaigns:write", ok, on(s.updateCampaign)},
+		{del, "/v1/campaigns/{id}", "campaigns:write", gone, on(s.deleteCampaign)},
+		{post, "/v1/campaigns/{id}/send", "campaigns:send", accepted, on(s.sendCampaign)},
+		{post, "/v1/campaigns/{id}/schedule", "campaigns:send", accepted, on(s.scheduleCampaign)},
+		{post, "/v1/campaigns/{id}/unschedule", "campaigns:send", accepted, on(s.unscheduleCampaign)},
+		{post, "/v1/campaigns/{id}/pause", "campaigns:send", accepted, on(s.pauseCampaign)},
+		{post, "/v1/campaigns/{id}/resume", "campaigns:send", accepted, on(s.resumeCampaign)},
+		{post, "/v1/campaigns/{id}/cancel", "campaigns:send", accepted, on(s.cancelCampaign)},
+		{post, "/v1/campaigns/{id}/preview", "campaigns:read audiences:query", ok, on(s.rehearseCampaign)},
+
+		{get, "/v1/notifications", "notifications:read", ok, on(s.listNotifications)},
+		{get, "/v1/notifications/{id}", "notifications:read", ok, on(s.getNotification)},
+		{get, "/v1/notifications/{id}/explain", "notifications:read", ok, on(s.explainNotification)},
+		{post, "/v1/notifications/{id}/resolve", "notifications:resolve", ok, on(s.resolveNotification)},
+
+		{get, "/v1/api_keys", "keys:read", ok, on(s.listKeys)},
+		{post, "/v1/api_keys", "keys:write", made, on(s.createKey)},
+		{get, "/v1/api_keys/{id}", "keys:read", ok, on(s.getKey)},
+		{del, "/v1/api_keys/{id}", "keys:write", gone, on(s.revokeKey)},
+	}
+}

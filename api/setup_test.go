@@ -1,0 +1,320 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma"
+	"lemma/audience"
+	"lemma/campaigns"
+	"lemma/message"
+	"lemma/notifications"
+	"lemma/pgtest"
+	"lemma/providers"
+	"lemma/secrets"
+	"lemma/workspaces"
+)
+
+// bundle is a server with two workspaces and a customer's database.
+type bundle struct {
+	t      *testing.T
+	pool   *pgxpool.Pool
+	shop   *pgxpool.Pool // as its owner
+	dsn    string        // of the shop, as a role that can only read
+	rooms  Rooms
+	server http.Handler
+	log    *syncBuffer
+	ws     uuid.UUID
+	token  string // an admin of ws
+	other  string // an admin of another workspace
+}
+
+func setup(t *testing.T, change ...func(*Options)) *bundle {
+	t.Helper()
+	return setupWith(t, audience.Options{AllowPrivate: true, AllowUnix: true}, change...)
+}
+
+// setupWith is setup with other rules for data sources.
+func setupWith(t *testing.T, sources audience.Options, change ...func(*Options)) *bundle {
+	t.Helper()
+	t.Parallel()
+	b := &bundle{t: t, pool: pgtest.DB(t), log: &syncBuffer{}}
+	box, err := secrets.ParseKeys(secrets.NewKey())
+	b.must(err)
+	r := Rooms{Pool: b.pool, Workspaces: workspaces.New(b.pool), Ledger: notifications.New(b.pool), Templates: message.New(b.pool),
+		Audiences: audience.New(b.pool, box, sources), Providers: providers.New(b.pool, box, checkAccount)}
+	r.Campaigns = campaigns.New(campaigns.Rooms{Pool: b.pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates, Providers: r.Providers,
+		Log: slog.New(slog.DiscardHandler)}, campaigns.Config{})
+	b.rooms = r
+	o := Options{Log: slog.New(slog.NewJSONHandler(b.log, nil)), Metrics: http.HandlerFunc(metrics), Capabilities: func(kind string) Capabilities {
+		return Capabilities{IdempotencyKey: kind == "null"}
+	}}
+	for _, c := range change {
+		c(&o)
+	}
+	b.server = New(r, o)
+	b.ws = pgtest.Workspace(t, b.pool)
+	b.token = b.key(b.ws, workspaces.Admin)
+	b.other = b.key(pgtest.Workspace(t, b.pool), workspaces.Admin)
+	return b
+}
+
+// checkAccount is what the carriers would say.
+func checkAccount(kind string, config, _ json.RawMessage) error {
+	switch {
+	case kind != "smtp" && kind != "null":
+		return lemma.Fault("/kind", "unknown_kind", "this server has no such carrier")
+	case kind == "smtp" && !bytes.Contains(config, []byte(`"host"`)):
+		return lemma.Fault("/config/host", "required", "which server?")
+	}
+	return nil
+}
+
+func metrics(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+	_, _ = io.WriteString(w, "up 1\n")
+}
+
+// openShop makes the customer's database, with people of every sort.
+func (b *bundle) openShop() {
+	b.t.Helper()
+	b.shop = pgtest.Empty(b.t)
+	b.run(b.shop, `create table customers (id text, email text, name text, opted_out boolean not null default false)`)
+	b.run(b.shop, `insert into customers values ('c1', 'ada@shop.example', 'Ada', false), ('c2', 'bob@shop.example', 'Bob', false), ('c3', null, 'Cy', false),
+		('c4', 'not an address', 'Di', false), ('c5', 'ADA@shop.example', 'Ada again', false), ('c6', 'eve@shop.example', 'Eve', true)`)
+	role := "reader_" + uuid.NewString()[:8]
+	b.run(b.shop, fmt.Sprintf(`create role %s login; grant select on customers to %s; revoke create on schema public from public`, role, role))
+	b.t.Cleanup(func() { _, _ = b.shop.Exec(context.Background(), `drop owned by `+role+`; drop role `+role) })
+	c := b.shop.Config().ConnConfig
+	b.dsn = "postgres://" + role + "@/" + c.Database + "?host=" + url.QueryEscape(c.Host)
+}
+
+func (b *bundle) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bundle) run(pool *pgxpool.Pool, sql string, args ...any) {
+	b.t.Helper()
+	_, err := pool.Exec(context.Background(), sql, args...)
+	b.must(err)
+}
+
+func (b *bundle) count(sql string, args ...any) (n int) {
+	b.t.Helper()
+	b.must(b.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
+	return n
+}
+
+func (b *bundle) key(ws uuid.UUID, scopes ...string) string {
+	b.t.Helper()
+	_, token, err := b.rooms.Workspaces.CreateKey(context.Background(), ws, workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: scopes})
+	b.must(err)
+	return token
+}
+
+// answered is what came back, read.
+type answered struct {
+	t       *testing.T
+	what    string
+	status  int
+	header  http.Header
+	body    []byte
+	json    map[string]any
+	problem problem
+}
+
+// option changes a request before it is made.
+type option func(*http.Request)
+
+func as(token string) option { return header("Authorization", "Bearer "+token) }
+
+func header(name, value string) option {
+	return func(r *http.Request) {
+		if r.Header.Del(name); value != "" {
+			r.Header.Set(name, value)
+		}
+	}
+}
+
+// do makes a request as the admin of ws and holds the answer, and the request
+// if it was a good one, to openapi.yaml. body is JSON text or a value.
+func (b *bundle) do(method, path string, body any, options ...option) answered {
+	b.t.Helper()
+	text := textOf(b.t, body)
+	r := httptest.NewRequest(method, path, strings.NewReader(text))
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	if text != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, o := range options {
+		o(r)
+	}
+	again := r.Clone(r.Context())
+	w := httptest.NewRecorder()
+	b.server.ServeHTTP(w, r)
+	a := answered{t: b.t, what: method + " " + path, status: w.Code, header: w.Header(), body: w.Body.Bytes()}
+	again.Body = io.NopCloser(strings.NewReader(text))
+	a.holdToContract(again)
+	if strings.HasSuffix(a.header.Get("Content-Type"), "json") {
+		_ = json.Unmarshal(a.body, &a.json)
+		if a.status >= 400 {
+			_ = json.Unmarshal(a.body, &a.problem)
+		}
+	}
+	return a
+}
+
+func textOf(t *testing.T, body any) string {
+	switch v := body.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case []byte:
+		return string(v)
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var contractRouter = sync.OnceValue(func() routers.Router {
+	r, err := gorillamux.NewRouter(contract.T)
+	if err != nil {
+		panic(err)
+	}
+	return r
+})
+
+var strictly = openapi3filter.Options{MultiError: true, IncludeResponseStatus: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+	SchemaValidationOptions: []openapi3.SchemaValidationOption{openapi3.EnableFormatValidation()}}
+
+func init() {
+	openapi3filter.RegisterBodyDecoder("application/yaml", openapi3filter.FileBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("text/html", openapi3filter.FileBodyDecoder)
+}
+
+// holdToContract checks an answer, and the request of one that was good,
+// against openapi.yaml. What the file has no path for must be a problem.
+func (a answered) holdToContract(r *http.Request) {
+	a.t.Helper()
+	if a.header.Get("X-Request-Id") == "" {
+		a.t.Errorf("%s: %d without X-Request-Id", a.what, a.status)
+	}
+	found, params, err := contractRouter().FindRoute(r)
+	if err != nil {
+		a.holdToProblem()
+		return
+	}
+	request := &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: found, Options: &strictly}
+	if a.status < 300 {
+		if err := openapi3filter.ValidateRequest(r.Context(), request); err != nil {
+			a.t.Errorf("%s: the request breaks the contract and was answered with %d: %v", a.what, a.status, err)
+		}
+	}
+	response := &openapi3filter.ResponseValidationInput{RequestValidationInput: request, Status: a.status, Header: a.header,
+		Body: io.NopCloser(bytes.NewReader(a.body)), Options: &strictly}
+	if err := openapi3filter.ValidateResponse(r.Context(), response); err != nil {
+		a.t.Errorf("%s: the answer %d breaks the contract: %v\n%s", a.what, a.status, err, a.body)
+	}
+	toured(found.Operation.OperationID, a.status)
+}
+
+func (a answered) holdToProblem() {
+	a.t.Helper()
+	var v any
+	if err := json.Unmarshal(a.body, &v); err != nil || a.header.Get("Content-Type") != "application/problem+json" {
+		a.t.Errorf("%s: %d is no problem+json: %s", a.what, a.status, a.body)
+		return
+	}
+	if err := contract.Components.Schemas["Problem"].Value.VisitJSON(v); err != nil {
+		a.t.Errorf("%s: %v", a.what, err)
+	}
+}
+
+// is checks the status.
+func (a answered) is(status int) answered {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Fatalf("%s: got %d, want %d: %s", a.what, a.status, status, a.body)
+	}
+	return a
+}
+
+// fault checks the status of a problem and one of its faults.
+func (a answered) fault(status int, pointer, code string) answered {
+	a.t.Helper()
+	a.is(status)
+	for _, f := range a.problem.Errors {
+		if f.Pointer == pointer && f.Code == code && f.Detail != "" {
+			return a
+		}
+	}
+	a.t.Errorf("%s: no fault %s at %q in %s", a.what, code, pointer, a.body)
+	return a
+}
+
+func (a answered) text(name string) string {
+	a.t.Helper()
+	text, ok := a.json[name].(string)
+	if !ok {
+		a.t.Fatalf("%s: no %s in %s", a.what, name, a.body)
+	}
+	return text
+}
+
+func (a answered) id() string { a.t.Helper(); return a.text("id") }
+
+// tour remembers which answers of which operations were held to the contract.
+var tour = struct {
+	sync.Mutex
+	seen map[string]map[int]bool
+}{seen: map[string]map[int]bool{}}
+
+func toured(operation string, status int) {
+	tour.Lock()
+	defer tour.Unlock()
+	if tour.seen[operation] == nil {
+		tour.seen[operation] = map[int]bool{}
+	}
+	tour.seen[operation][status] = true
+}
+
+type syncBuffer struct {
+	sync.Mutex
+	bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.Lock()
+	defer b.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.Lock()
+	defer b.Unlock()
+	return b.Buffer.String()
+}

@@ -1,0 +1,141 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"lemma"
+)
+
+// maxDepth is how deeply JSON may be nested.
+const maxDepth = 64
+
+// decode reads one JSON value and nothing after it. It is stricter than
+// encoding/json where that would let two readers see two things: names must
+// not repeat, text must be UTF-8. NUL is refused because Postgres has no place
+// for it. Numbers keep their digits.
+func decode(body []byte) (any, error) {
+	if !utf8.Valid(body) {
+		return nil, malformed("bad_json", "the body is not UTF-8", 0, 0)
+	}
+	d := decoder{json: json.NewDecoder(bytes.NewReader(body)), body: body}
+	d.json.UseNumber()
+	value, err := d.value("", 0)
+	if err != nil {
+		return nil, d.explain(err)
+	}
+	if _, err := d.json.Token(); !errors.Is(err, io.EOF) {
+		line, column := position(body, d.json.InputOffset())
+		return nil, malformed("trailing_bytes", "there is more in the body after its JSON value", line, column)
+	}
+	return value, invalid(d.fields)
+}
+
+type decoder struct {
+	json   *json.Decoder
+	body   []byte
+	fields []lemma.Field
+}
+
+var errTooDeep = errors.New("nested too deeply")
+
+func (d *decoder) value(pointer string, depth int) (any, error) {
+	if depth > maxDepth {
+		return nil, errTooDeep
+	}
+	token, err := d.json.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch token {
+	case json.Delim('{'):
+		return d.object(pointer, depth)
+	case json.Delim('['):
+		return d.array(pointer, depth)
+	}
+	if text, ok := token.(string); ok {
+		d.checkText(pointer, text)
+	}
+	return token, nil
+}
+
+func (d *decoder) object(pointer string, depth int) (any, error) {
+	object := map[string]any{}
+	for d.json.More() {
+		token, err := d.json.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, _ := token.(string)
+		at := pointer + "/" + pointerToken(name)
+		d.checkText(at, name)
+		if _, twice := object[name]; twice {
+			d.fields = append(d.fields, lemma.Field{Pointer: at, Code: "repeated", Detail: "this name is given more than once"})
+		}
+		if object[name], err = d.value(at, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	_, err := d.json.Token()
+	return object, err
+}
+
+func (d *decoder) array(pointer string, depth int) (any, error) {
+	array := []any{}
+	for d.json.More() {
+		v, err := d.value(fmt.Sprintf("%s/%d", pointer, len(array)), depth+1)
+		if err != nil {
+			return nil, err
+		}
+		array = append(array, v)
+	}
+	_, err := d.json.Token()
+	return array, err
+}
+
+func (d *decoder) checkText(pointer, text string) {
+	if strings.ContainsRune(text, 0) {
+		d.fields = append(d.fields, lemma.Field{Pointer: pointer, Code: "nul", Detail: "must not contain NUL"})
+	}
+}
+
+// explain says where the JSON breaks off. The decoder's own words quote the
+// body, so they are not used.
+func (d *decoder) explain(err error) error {
+	if errors.Is(err, errTooDeep) {
+		return malformed("too_deep", fmt.Sprintf("the JSON is nested deeper than %d levels", maxDepth), 0, 0)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return malformed("bad_json", "the JSON ends too early", 0, 0)
+	}
+	offset := d.json.InputOffset()
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		offset = max(offset, syntax.Offset-1)
+	}
+	line, column := position(d.body, offset)
+	return malformed("bad_json", "the body is not JSON", line, column)
+}
+
+// position turns an offset in bytes into line and column, both from 1.
+func position(body []byte, offset int64) (line, column int) {
+	before := body[:min(max(offset, 0), int64(len(body)))]
+	line = 1 + bytes.Count(before, []byte("\n"))
+	return line, 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])
+}
+
+func malformed(code, detail string, line, column int) error {
+	return &refusal{status: http.StatusBadRequest, code: code, detail: detail,
+		fields: []lemma.Field{{Pointer: "", Code: code, Detail: detail, Line: line, Column: column}}}
+}
+
+// pointerToken escapes a name for a JSON pointer (RFC 6901, 3).
+func pointerToken(name string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+}

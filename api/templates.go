@@ -1,0 +1,160 @@
+package api
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"lemma"
+	"lemma/message"
+)
+
+type templateBody struct {
+	ID        string        `json:"id"`
+	Name      string        `json:"name"`
+	Channel   lemma.Channel `json:"channel"`
+	Version   int           `json:"version"`
+	CreatedAt time.Time     `json:"created_at"`
+	UpdatedAt time.Time     `json:"updated_at"`
+}
+
+func (b templateBody) etag() int        { return b.Version }
+func (b templateBody) location() string { return "/v1/templates/" + b.ID }
+
+func showTemplate(t message.Template) templateBody {
+	return templateBody{ID: lemma.FormatID(lemma.PrefixTemplate, t.ID), Name: t.Name, Channel: t.Channel, Version: t.Version,
+		CreatedAt: t.CreatedAt.UTC(), UpdatedAt: t.UpdatedAt.UTC()}
+}
+
+type content struct {
+	Subject string `json:"subject"`
+	HTML    string `json:"html"`
+	Text    string `json:"text"`
+}
+
+type newTemplate struct {
+	Name string `json:"name"`
+	content
+}
+
+type templatePatch struct {
+	Name string `json:"name"`
+}
+
+func (s *server) listTemplates(ctx context.Context, c *call, _ none) (list[templateBody], error) {
+	found, next, err := s.Templates.List(ctx, c.workspace(), c.page())
+	return listOf(found, next, err, showTemplate)
+}
+
+func (s *server) createTemplate(ctx context.Context, c *call, in newTemplate) (templateBody, error) {
+	made, err := s.Templates.Create(ctx, c.workspace(), message.NewTemplate{ID: c.newID, Name: in.Name, Content: message.Content(in.content)})
+	return showTemplate(made), err
+}
+
+func (s *server) getTemplate(ctx context.Context, c *call, _ none) (templateBody, error) {
+	id, err := c.id(lemma.PrefixTemplate, "template")
+	if err != nil {
+		return templateBody{}, err
+	}
+	found, err := s.Templates.Get(ctx, c.workspace(), id)
+	return showTemplate(found), err
+}
+
+func (s *server) updateTemplate(ctx context.Context, c *call, in templatePatch) (templateBody, error) {
+	id, err := c.id(lemma.PrefixTemplate, "template")
+	if err != nil {
+		return templateBody{}, err
+	}
+	version, err := c.ifMatch()
+	if err != nil {
+		return templateBody{}, err
+	}
+	changed, err := s.Templates.Update(ctx, c.workspace(), id, version, in.Name)
+	return showTemplate(changed), err
+}
+
+func (s *server) deleteTemplate(ctx context.Context, c *call, _ none) (none, error) {
+	id, err := c.id(lemma.PrefixTemplate, "template")
+	if err != nil {
+		return none{}, err
+	}
+	return none{}, s.Templates.Delete(ctx, c.workspace(), id)
+}
+
+type templateCheck struct {
+	Variables []string `json:"variables"`
+}
+
+func (s *server) checkTemplate(_ context.Context, _ *call, in content) (templateCheck, error) {
+	variables, err := message.Check(message.Content(in))
+	return templateCheck{each(variables, asIs)}, err
+}
+
+type versionBody struct {
+	TemplateID string `json:"template_id"`
+	Version    int    `json:"version"`
+	content
+	Variables []string  `json:"variables"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+func (b versionBody) etag() int { return b.Version }
+func (b versionBody) location() string {
+	return "/v1/templates/" + b.TemplateID + "/versions/" + strconv.Itoa(b.Version)
+}
+
+func showVersion(v message.Version) versionBody {
+	return versionBody{TemplateID: lemma.FormatID(lemma.PrefixTemplate, v.TemplateID), Version: v.Version, content: content(v.Content),
+		Variables: each(v.Variables, asIs), CreatedAt: v.CreatedAt.UTC()}
+}
+
+func (s *server) listVersions(ctx context.Context, c *call, _ none) (list[versionBody], error) {
+	id, err := c.id(lemma.PrefixTemplate, "template")
+	if err != nil {
+		return list[versionBody]{}, err
+	}
+	found, next, err := s.Templates.Versions(ctx, c.workspace(), id, c.page())
+	return listOf(found, next, err, showVersion)
+}
+
+// createVersion knows the version that a first try may have made by what it
+// says: versions have no id that could be drawn beforehand.
+func (s *server) createVersion(ctx context.Context, c *call, in content) (versionBody, error) {
+	id, err := c.id(lemma.PrefixTemplate, "template")
+	if err != nil {
+		return versionBody{}, err
+	}
+	if c.again {
+		newest, _, err := s.Templates.Versions(ctx, c.workspace(), id, lemma.Page{Limit: 1})
+		if err == nil && len(newest) == 1 && in.madeInto(newest[0].Content) {
+			return showVersion(newest[0]), nil
+		}
+	}
+	version, err := c.ifMatch()
+	if err != nil {
+		return versionBody{}, err
+	}
+	made, err := s.Templates.AddVersion(ctx, c.workspace(), id, version, message.Content(in))
+	return showVersion(made), err
+}
+
+// madeInto tells whether a stored content can come from this one. An empty
+// text was made from the HTML.
+func (in content) madeInto(stored message.Content) bool {
+	return in.Subject == stored.Subject && in.HTML == stored.HTML && (in.Text == stored.Text || in.Text == "")
+}
+
+func (s *server) getVersion(ctx context.Context, c *call, _ none) (versionBody, error) {
+	id, err := c.id(lemma.PrefixTemplate, "template")
+	if err != nil {
+		return versionBody{}, err
+	}
+	n, err := strconv.ParseInt(chi.URLParam(c.request, "n"), 10, 32)
+	if err != nil {
+		return versionBody{}, lemma.Missing("template version")
+	}
+	found, err := s.Templates.Version(ctx, c.workspace(), id, int(n))
+	return showVersion(found), err
+}

@@ -1,0 +1,151 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// world is one of everything, made through the door.
+type world struct {
+	source, audience, template, provider, campaign string
+}
+
+type object = map[string]any
+
+const goodSQL = "select id, email, name, opted_out from customers order by id"
+
+func (b *bundle) world() world {
+	b.t.Helper()
+	b.openShop()
+	var w world
+	w.source = b.do("POST", "/v1/data_sources", object{"name": "Shop", "kind": "postgres", "dsn": b.dsn}).is(201).id()
+	w.audience = b.do("POST", "/v1/audiences", object{"name": "All", "data_source_id": w.source, "sql": goodSQL, "key_column": "id",
+		"email_column": "email", "opted_out_column": "opted_out"}).is(201).id()
+	w.template = b.do("POST", "/v1/templates", object{"name": "News", "subject": "Hi {{ name }}", "html": "<p>Hi {{ name }}</p>"}).is(201).id()
+	w.provider = b.do("POST", "/v1/providers", smtpProvider).is(201).id()
+	w.campaign = b.do("POST", "/v1/campaigns", w.newCampaign(nil)).is(201).id()
+	return w
+}
+
+var smtpProvider = object{"name": "Mail", "kind": "smtp", "config": object{"host": "127.0.0.1", "port": 2525, "tls": "none", "username": "lemma"},
+	"secrets": object{"password": "pass-secret-word"}, "rate_per_second": 50}
+
+// newCampaign is a good request, changed.
+func (w world) newCampaign(change object) object {
+	in := object{"name": "Winter", "audience_id": w.audience, "template_id": w.template, "provider_id": w.provider,
+		"from": object{"email": "news@shop.example", "name": "The Shop"}, "reply_to": "help@shop.example",
+		"headers": object{"X-Campaign": "winter"}, "metadata": object{"ticket": "MKT-17"}}
+	for name, value := range change {
+		in[name] = value
+		if value == nil {
+			delete(in, name)
+		}
+	}
+	return in
+}
+
+func (b *bundle) draft(w world) string {
+	b.t.Helper()
+	return b.do("POST", "/v1/campaigns", w.newCampaign(nil)).is(201).id()
+}
+
+// fannedOut sends a campaign and writes its notifications; nobody sends them.
+func (b *bundle) fannedOut(w world) (campaign string, id uuid.UUID) {
+	b.t.Helper()
+	campaign = b.draft(w)
+	b.do("POST", "/v1/campaigns/"+campaign+"/send", nil).is(202)
+	id, _ = lemma.ParseID(lemma.PrefixCampaign, campaign)
+	_, err := b.rooms.Campaigns.Fanout(context.Background(), b.ws, id)
+	b.must(err)
+	return campaign, id
+}
+
+// orphan makes one notification of a campaign an orphan and answers its id.
+func (b *bundle) orphan(campaign string, id uuid.UUID) string {
+	b.t.Helper()
+	b.run(b.pool, `insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
+		select workspace_id, batch_id, ordinal, 1, 'unknown', true, 'reaper' from notifications
+		where workspace_id = $1 and origin_id = $2 and batch_id is not null order by key limit 1`, b.ws, id)
+	b.run(b.pool, `update batches set orphaned = 1 where workspace_id = $1 and origin_id = $2`, b.ws, id)
+	found := b.do("GET", "/v1/notifications?status=orphaned&campaign_id="+campaign, nil).is(200)
+	data := found.json["data"].([]any)
+	if len(data) != 1 {
+		b.t.Fatalf("%d orphans: %s", len(data), found.body)
+	}
+	return data[0].(object)["id"].(string)
+}
+
+// operation is one of the contract's, for tests that go over all of them.
+type operation struct {
+	id, method, path string
+	scopes           []string
+	body             bool
+}
+
+// operations are those of /v1, with ids of the right form that name nothing.
+func operations() []operation {
+	var all []operation
+	for path, item := range contract.Paths.Map() {
+		for method, op := range item.Operations() {
+			if !strings.HasPrefix(path, "/v1/") {
+				continue
+			}
+			for _, p := range op.Parameters {
+				if p.Value.In == "path" && p.Value.Name == "id" {
+					path = strings.Replace(path, "{id}", idLike(p.Value.Example.(string)), 1)
+				}
+			}
+			all = append(all, operation{op.OperationID, method, strings.Replace(path, "{n}", "1", 1), scopesOf(op), op.RequestBody != nil})
+		}
+	}
+	return all
+}
+
+// hasID tells whether the path names one thing: /v1/campaigns/cmp_...
+func (o operation) hasID() bool {
+	parts := strings.Split(o.path, "/")
+	return len(parts) > 3 && strings.Contains(parts[3], "_")
+}
+
+func idLike(example string) string {
+	prefix, _, _ := strings.Cut(example, "_")
+	if prefix == lemma.PrefixNotification {
+		return lemma.FormatNotificationID(lemma.NewID(), lemma.NewID())
+	}
+	return lemma.FormatID(prefix, lemma.NewID())
+}
+
+// goodBodies are bodies that pass the contract, by operation.
+func (w world) goodBodies() map[string]any {
+	from := object{"email": "news@shop.example"}
+	draft := object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}
+	return map[string]any{
+		"createDataSource": object{"name": "x", "kind": "postgres", "dsn": "postgres://u:p@db.example.com/x"},
+		"updateDataSource": object{"name": "x"}, "updateAudience": object{"name": "x"}, "updateTemplate": object{"name": "x"},
+		"updateProvider": object{"name": "x"}, "updateCampaign": object{"name": "x"},
+		"createAudience":   object{"name": "x", "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"},
+		"validateAudience": draft, "previewAudience": object{"limit": 2},
+		"createTemplate": object{"name": "x", "subject": "s", "html": "<p>h</p>"}, "checkTemplate": object{"subject": "s", "html": "<p>h</p>"},
+		"createTemplateVersion": object{"subject": "s", "html": "<p>h</p>"}, "renderTemplate": object{"data": object{"name": "Ada"}},
+		"createProvider":   object{"name": "x", "kind": "smtp", "config": object{"host": "127.0.0.1"}},
+		"createCampaign":   object{"name": "x", "audience_id": w.audience, "template_id": w.template, "provider_id": w.provider, "from": from},
+		"scheduleCampaign": object{"at": "2126-12-24T09:00:00Z"}, "resolveNotification": object{"resolution": "sent"},
+		"createApiKey": object{"name": "x", "scopes": []string{"campaigns:read"}},
+	}
+}
+
+// firstOf answers what a list holds first.
+func (b *bundle) firstOf(path string) object {
+	b.t.Helper()
+	found := b.do(http.MethodGet, path, nil).is(200)
+	data := found.json["data"].([]any)
+	if len(data) == 0 {
+		b.t.Fatalf("%s is empty", path)
+	}
+	return data[0].(object)
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma/migrations"
+)
+
+var errUnreadableURL = errors.New("DATABASE_URL cannot be read: it is like postgres://user:password@host:5432/database")
+
+// openPool connects with as many connections as the workers can use at once,
+// and with bounds, so that no statement or idle transaction holds anything for ever.
+func openPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
+	if c.DatabaseURL == "" {
+		return nil, errors.New("DATABASE_URL is not set: it says which Postgres Lemma keeps its tables in (`lemma dev` needs none)")
+	}
+	p, err := pgxpool.ParseConfig(c.DatabaseURL)
+	if err != nil {
+		return nil, errUnreadableURL // the cause would show the password
+	}
+	if !strings.Contains(c.DatabaseURL, "pool_max_conns") {
+		p.MaxConns = int32(c.SendWorkers + 4*c.FanoutWorkers + 12)
+	}
+	for name, value := range map[string]string{"application_name": "lemma", "statement_timeout": "60s", "idle_in_transaction_session_timeout": "60s"} {
+		if _, set := p.ConnConfig.RuntimeParams[name]; !set {
+			p.ConnConfig.RuntimeParams[name] = value
+		}
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	return pool, nil
+}
+
+// migrateUp brings Lemma's database to the newest schema.
+func migrateUp(ctx context.Context, c Config) error {
+	pool, err := openPool(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return migrations.Up(ctx, pool)
+}

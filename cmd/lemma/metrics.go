@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// newRegistry holds a process's metrics: its own, those of the Go runtime, and
+// the state of the queue, which is read from Postgres when it is asked for.
+func newRegistry(pool *pgxpool.Pool) *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &queue{pool})
+	return r
+}
+
+func metricsHandler(r *prometheus.Registry) http.Handler {
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, Timeout: 10 * time.Second})
+}
+
+// queue reports what waits, for all nodes together: scrape one of them.
+type queue struct{ pool *pgxpool.Pool }
+
+var (
+	queueDepth    = prometheus.NewDesc("lemma_queue_notifications", "Notifications in batches that have not ended, by state of the batch (ready, held, leased).", []string{"state"}, nil)
+	queueOldest   = prometheus.NewDesc("lemma_queue_oldest_due_seconds", "For how long the oldest due batch has been waiting; 0 when none is.", nil, nil)
+	leasesExpired = prometheus.NewDesc("lemma_leases_expired", "Batches whose lease has run out and that no reaper has dealt with yet.", nil, nil)
+	orphanRate    = prometheus.NewDesc("lemma_orphan_rate", "Orphaned notifications as a share of all that ended in the last hour.", nil, nil)
+)
+
+func (q *queue) Describe(ch chan<- *prometheus.Desc) {
+	ch <- queueDepth
+	ch <- queueOldest
+	ch <- leasesExpired
+	ch <- orphanRate
+}
+
+func (q *queue) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var ready, held, leased, oldest, expired, orphans float64
+	err := q.pool.QueryRow(ctx, `
+		with live as (
+			select state, gate, due_at, lease_until, size - sent - failed - orphaned - skipped - cancelled - retried as rows
+			from batches where state in ('ready', 'leased')
+		), ended as (
+			select sum(orphaned) as orphaned, sum(sent + failed + orphaned + skipped) as all
+			from batches where state = 'done' and finished_at > now() - interval '1 hour'
+			  and origin_id in (select id from campaigns where finished_at is null or finished_at > now() - interval '1 hour')
+		)
+		select coalesce(sum(rows) filter (where state = 'ready' and gate = 'open'), 0)::float8,
+			coalesce(sum(rows) filter (where state = 'ready' and gate <> 'open'), 0)::float8,
+			coalesce(sum(rows) filter (where state = 'leased'), 0)::float8,
+			coalesce(greatest(extract(epoch from now() - min(due_at) filter (where state = 'ready' and gate = 'open')), 0), 0)::float8,
+			(count(*) filter (where state = 'leased' and lease_until < now()))::float8,
+			coalesce((select orphaned::float8 / nullif("all", 0) from ended), 0)::float8
+		from live`).Scan(&ready, &held, &leased, &oldest, &expired, &orphans)
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(queueDepth, err)
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(queueDepth, ready, "ready")
+	gauge(queueDepth, held, "held")
+	gauge(queueDepth, leased, "leased")
+	gauge(queueOldest, oldest)
+	gauge(leasesExpired, expired)
+	gauge(orphanRate, orphans)
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"lemma/api"
+	"lemma/audience"
+	"lemma/campaigns"
+	"lemma/message"
+	"lemma/migrations"
+	"lemma/notifications"
+	"lemma/providers"
+	"lemma/secrets"
+	"lemma/sender"
+	"lemma/workspaces"
+)
+
+// node is one process's rooms, wired together. Nodes are equal: any number of
+// them may serve and work on one Postgres.
+type node struct {
+	cfg  Config
+	log  *slog.Logger
+	pool *pgxpool.Pool
+
+	workspaces *workspaces.Workspaces
+	providers  *providers.Providers
+	audiences  *audience.Audiences
+	templates  *message.Templates
+	ledger     *notifications.Ledger
+	campaigns  *campaigns.Campaigns
+	sender     *sender.Sender
+	api        http.Handler
+	metrics    *prometheus.Registry
+
+	river   *river.Client[pgx.Tx]
+	loops   sync.WaitGroup
+	stopped context.CancelFunc
+}
+
+// nodeOptions are what a node does not read from its Config.
+type nodeOptions struct {
+	Kinds  []sender.Kind    // the carriers that it speaks to
+	Chunk  campaigns.Config // zero: the room's own defaults
+	Limits audience.Options
+}
+
+// newNode builds the rooms from the bottom up, in the order of who may import whom.
+func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger, o nodeOptions) (n *node, err error) {
+	n = &node{cfg: cfg, log: log, pool: pool, metrics: newRegistry(pool)}
+	n.workspaces = workspaces.New(pool)
+	n.providers = providers.New(pool, box, checkAccount(o.Kinds))
+	n.audiences = audience.New(pool, box, o.Limits)
+	n.templates = message.New(pool)
+	n.ledger = notifications.New(pool)
+	n.campaigns = campaigns.New(campaigns.Rooms{Pool: pool, Ledger: n.ledger, Audiences: n.audiences, Templates: n.templates,
+		Providers: n.providers, Log: log, Metrics: campaigns.NewMetrics(n.metrics)}, o.Chunk)
+	n.sender, err = sender.New(sender.Rooms{Pool: pool, Ledger: n.ledger, Templates: n.templates, Providers: n.providers,
+		Kinds: o.Kinds, Pause: n.campaigns.PauseFor, Log: log, Metrics: sender.NewMetrics(n.metrics)}, cfg.sender())
+	if err != nil {
+		return nil, err
+	}
+	n.api = api.New(api.Rooms{Workspaces: n.workspaces, Providers: n.providers, Audiences: n.audiences, Templates: n.templates,
+		Campaigns: n.campaigns, Ledger: n.ledger, Pool: pool}, api.Options{Log: log, Metrics: metricsHandler(n.metrics), Ready: n.ready, Capabilities: capabilitiesOf(o.Kinds)})
+	return n, nil
+}
+
+// ready is what /readyz asks: does the database answer, and do the guards stand.
+func (n *node) ready(ctx context.Context) error {
+	return n.pool.Ping(ctx)
+}
+
+// guard refuses to send when a constraint or a setting that a promise rests on
+// is missing.
+func (n *node) guard(ctx context.Context, o migrations.GuardOptions) error {
+	guards, err := migrations.Guards(ctx, n.pool, o)
+	if err != nil {
+		return err
+	}
+	if err := migrations.Red(guards); err != nil {
+		return fmt.Errorf("refusing to send, see `lemma doctor`: %w", err)
+	}
+	return nil
+}
+
+// work begins to answer bells and to run the loops.
+func (n *node) work(ctx context.Context) error {
+	workers := river.NewWorkers()
+	n.sender.Register(workers)
+	n.campaigns.Register(workers)
+	cfg := n.cfg.sender()
+	client, err := river.NewClient(riverpgxv5.New(n.pool), &river.Config{
+		Workers: workers, Logger: riverLog(n.log),
+		Queues: map[string]river.QueueConfig{
+			notifications.QueueSend: {MaxWorkers: n.cfg.SendWorkers},
+			campaigns.QueueFanout:   {MaxWorkers: n.cfg.FanoutWorkers},
+		},
+		FetchCooldown:     5 * time.Millisecond, // the default of 100 ms caps throughput at ten fetches a second
+		FetchPollInterval: 500 * time.Millisecond,
+		// Rescue must come after the longest job, and is a convenience: the
+		// sweep rings for what a dead worker left.
+		JobTimeout:                  sender.JobTimeout(cfg),
+		RescueStuckJobsAfter:        sender.JobTimeout(cfg) + time.Minute,
+		CompletedJobRetentionPeriod: time.Hour,
+	})
+	if err != nil {
+		return fmt.Errorf("make river client: %w", err)
+	}
+	if err := client.Start(ctx); err != nil {
+		return fmt.Errorf("start river: %w", err)
+	}
+	n.river = client
+	loops, stop := context.WithCancel(ctx)
+	n.stopped = stop
+	for _, loop := range []func(context.Context){n.sender.Loop, n.campaigns.Loop, n.upkeep} {
+		n.loops.Go(func() { loop(loops) })
+	}
+	return nil
+}
+
+// upkeep makes the partitions of months to come and forgets idempotency keys
+// that are past their time.
+func (n *node) upkeep(ctx context.Context) {
+	t := time.NewTicker(time.Hour)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if err := migrations.Partitions(ctx, n.pool, time.Now()); err != nil {
+			n.log.Error("make partitions", "error", err)
+		}
+		if _, err := api.Purge(ctx, n.pool); err != nil {
+			n.log.Error("purge idempotency keys", "error", err)
+		}
+	}
+}
+
+// drain stops the work without leaving anything in doubt: open windows are
+// called to their end and committed, the rest is given back.
+func (n *node) drain(ctx context.Context) error {
+	if n.river == nil {
+		return nil
+	}
+	n.sender.Drain()
+	err := n.river.Stop(ctx)
+	n.stopped()
+	n.loops.Wait()
+	n.sender.Close()
+	return err
+}
+
+// serve answers HTTP on an address until ctx ends, then lets requests finish.
+func serve(ctx context.Context, h http.Handler, listen string, log *slog.Logger) error {
+	srv := &http.Server{Addr: listen, Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.ListenAndServe() }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("listen on %s: %w", listen, err)
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	return srv.Shutdown(stop)
+}
+
+// riverLog is the log as River may use it: warnings and errors, since a line
+// for every job would be one for every bell.
+func riverLog(log *slog.Logger) *slog.Logger { return slog.New(quiet{log.Handler()}) }
+
+// quiet passes on warnings and worse.
+type quiet struct{ slog.Handler }
+
+func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && q.Handler.Enabled(ctx, l)
+}
+
+func (q quiet) WithAttrs(a []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(a)} }
+func (q quiet) WithGroup(name string) slog.Handler   { return quiet{q.Handler.WithGroup(name)} }

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"lemma"
+	"lemma/api"
+	"lemma/audience"
+	"lemma/migrations"
+	"lemma/providers"
+	"lemma/sender"
+	"lemma/sender/smtp"
+)
+
+// drainFor is how long a worker may take to finish its open windows.
+const drainFor = 45 * time.Second
+
+type serveCommand struct {
+	Work bool `help:"Send as well, in the same process."`
+}
+
+func (s *serveCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
+	n, err := openNode(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer n.pool.Close()
+	if s.Work {
+		if err := n.start(ctx); err != nil {
+			return err
+		}
+	}
+	n.log.Info("serving", "listen", cfg.Listen, "work", s.Work)
+	err = serve(ctx, n.api, cfg.Listen, n.log)
+	return n.end(err)
+}
+
+type workCommand struct{}
+
+func (workCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
+	n, err := openNode(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer n.pool.Close()
+	if err := n.start(ctx); err != nil {
+		return err
+	}
+	n.log.Info("working", "node", n.sender.Node(), "workers", cfg.SendWorkers)
+	if cfg.WorkListen == "" {
+		<-ctx.Done()
+		return n.end(nil)
+	}
+	return n.end(serve(ctx, watching(n), cfg.WorkListen, n.log))
+}
+
+// openNode makes a node as the configuration says, on a database that is
+// migrated already.
+func openNode(ctx context.Context, cfg Config) (*node, error) {
+	box, err := cfg.box()
+	if err != nil {
+		return nil, err
+	}
+	pool, err := openPool(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return newNode(cfg, pool, box, cfg.logger(os.Stderr), nodeOptions{Kinds: carriers(),
+		Limits: audience.Options{AllowPrivate: cfg.AllowPrivateSources}})
+}
+
+// carriers are the kinds that this program speaks to.
+func carriers() []sender.Kind { return []sender.Kind{smtp.Kind()} }
+
+// start checks the guards and begins to work. The work outlives ctx: it is
+// ended by end, which drains it.
+func (n *node) start(ctx context.Context) error {
+	if err := n.guard(ctx, migrations.GuardOptions{}); err != nil {
+		return err
+	}
+	return n.work(context.WithoutCancel(ctx))
+}
+
+func (n *node) end(err error) error {
+	stop, cancel := context.WithTimeout(context.Background(), drainFor)
+	defer cancel()
+	if drained := n.drain(stop); err == nil {
+		err = drained
+	}
+	n.log.Info("stopped")
+	return err
+}
+
+// watching is what a worker without an API answers.
+func watching(n *node) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := n.ready(r.Context()); err != nil {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
+	mux.Handle("GET /metrics", metricsHandler(n.metrics))
+	return mux
+}
+
+func capabilitiesOf(kinds []sender.Kind) func(string) api.Capabilities {
+	known := map[string]api.Capabilities{}
+	for _, k := range kinds {
+		known[k.Name] = api.Capabilities(k.Capabilities)
+	}
+	return func(kind string) api.Capabilities { return known[kind] }
+}
+
+// checkAccount lets a provider be saved only when one of the node's carriers
+// could be opened with what it says.
+func checkAccount(kinds []sender.Kind) providers.Check {
+	return func(kind string, config, secret json.RawMessage) error {
+		known := slices.ContainsFunc(kinds, func(k sender.Kind) bool { return k.Name == kind })
+		switch {
+		case !known:
+			return lemma.Fault("/kind", "unknown_kind", "the kinds of provider are: smtp")
+		case kind == "smtp":
+			return smtp.Check(config, secret)
+		}
+		return nil
+	}
+}

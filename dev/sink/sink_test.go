@@ -1,0 +1,74 @@
+package sink_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/smtp"
+	"testing"
+
+	"lemma/dev/sink"
+)
+
+func start(t *testing.T) (address string, stop func() sink.Stats) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var out bytes.Buffer
+	done := make(chan error, 1)
+	go func() { done <- sink.Run(ctx, listener, &out) }()
+	return listener.Addr().String(), func() (s sink.Stats) {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := json.Unmarshal(out.Bytes(), &s); err != nil {
+			t.Error(err)
+		}
+		return s
+	}
+}
+
+func mail(t *testing.T, address, to, body string) {
+	t.Helper()
+	if err := smtp.SendMail(address, nil, "a@example.test", []string{to}, []byte(body)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCountsEachNumber(t *testing.T) {
+	t.Parallel()
+	address, stop := start(t)
+	for _, n := range []int{1, 2, 2, 5, 2_000_000} {
+		mail(t, address, fmt.Sprintf("user%d@example.test", n), "hello\r\n..\r\n.dot\r\n")
+	}
+	mail(t, address, "nobody@example.test", "")
+	got, err := sink.Ask(address, 1, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Messages != 6 || got.Distinct != 4 || got.Duplicates != 1 || got.Missing != 2 {
+		t.Errorf("%+v, want 6 messages, 4 numbers, 1 duplicate, 2 missing of 1 to 5", got)
+	}
+	if last := stop(); last.Messages != 6 || last.Missing != 2_000_000-4 {
+		t.Errorf("the last line says %+v", last)
+	}
+}
+
+func TestResetForgets(t *testing.T) {
+	t.Parallel()
+	address, stop := start(t)
+	defer stop()
+	mail(t, address, "user1@example.test", "x")
+	if err := sink.Reset(address); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := sink.Ask(address, 1, 1); err != nil || got.Messages != 0 || got.Missing != 1 {
+		t.Errorf("%+v, %v after a reset", got, err)
+	}
+}

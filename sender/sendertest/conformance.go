@@ -1,0 +1,241 @@
+package sendertest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma/sender"
+)
+
+// Behaviour is what the far end does with one message.
+type Behaviour string
+
+const (
+	Accept    Behaviour = "accept"     // takes it and says so
+	Reject    Behaviour = "reject"     // will never take it, and says so
+	Refuse    Behaviour = "refuse"     // does not take it now, and says so
+	DropAfter Behaviour = "drop after" // takes it, and the connection breaks before it says so
+	Late      Behaviour = "late"       // takes it, and says so after the carrier's deadline
+)
+
+// Harness is what a carrier's tests hand to Conformance.
+type Harness struct {
+	// Serve starts a far end that asks what to do with each message, by its
+	// recipient, once, when the message has reached it. It is called for every
+	// case and cleans up with t.
+	Serve func(t *testing.T, behave func(to string) Behaviour) FarEnd
+	// Address makes the nth recipient's address.
+	Address func(n int) string
+	// Reasons is the closed list that the carrier documents.
+	Reasons []string
+}
+
+// FarEnd is a server that a carrier speaks to.
+type FarEnd struct {
+	// Carrier is open on an account at this server. Its deadline for a call is
+	// well under a second.
+	Carrier sender.Carrier
+	// Nowhere is a carrier on an account whose server cannot be reached.
+	Nowhere sender.Carrier
+	// Requests are the contents of the wire requests that came for a
+	// recipient, whatever came of them.
+	Requests func(to string) [][]byte
+}
+
+// Conformance holds a carrier to what sender.Carrier says.
+func Conformance(t *testing.T, h Harness) {
+	for _, c := range []struct {
+		name string
+		does map[int]Behaviour // by letter, from 1; others are accepted
+		want []sender.Outcome
+	}{
+		{"all are accepted", nil, []sender.Outcome{sender.Accepted, sender.Accepted, sender.Accepted, sender.Accepted}},
+		{"one is rejected", map[int]Behaviour{2: Reject}, []sender.Outcome{sender.Accepted, sender.Rejected, sender.Accepted, sender.Accepted}},
+		{"the first is rejected", map[int]Behaviour{1: Reject}, []sender.Outcome{sender.Rejected, sender.Accepted, sender.Accepted, sender.Accepted}},
+		{"the last is rejected", map[int]Behaviour{4: Reject}, []sender.Outcome{sender.Accepted, sender.Accepted, sender.Accepted, sender.Rejected}},
+		{"one is refused for now", map[int]Behaviour{3: Refuse}, []sender.Outcome{sender.Accepted, sender.Accepted, sender.NotAccepted, sender.Accepted}},
+		{"all are refused for now", map[int]Behaviour{1: Refuse, 2: Refuse}, []sender.Outcome{sender.NotAccepted, sender.NotAccepted}},
+		{"dropped after it was taken", map[int]Behaviour{2: DropAfter}, []sender.Outcome{sender.Accepted, sender.Unknown, sender.Accepted, sender.Accepted}},
+		{"dropped twice in a row", map[int]Behaviour{1: DropAfter, 2: DropAfter}, []sender.Outcome{sender.Unknown, sender.Unknown, sender.Accepted}},
+		{"answered after the deadline", map[int]Behaviour{2: Late}, []sender.Outcome{sender.Accepted, sender.Unknown, sender.Accepted}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h.outcomes(t, c.does, c.want)
+		})
+	}
+	for name, run := range map[string]func(*testing.T){
+		"ctx ended before": h.endedBefore, "ctx ends on the way": h.endsOnTheWay, "nobody there": h.nobodyThere,
+		"two attempts say the same": h.sameBytes, "many at once": h.manyAtOnce, "no letters": h.noLetters,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t)
+		})
+	}
+}
+
+func (h Harness) letters(from, n int) []sender.Message {
+	all := make([]sender.Message, n)
+	for i := range all {
+		all[i] = sender.Message{
+			Notification: fmt.Sprintf("ntf_%04d", from+i), Attempt: 1, To: h.Address(from + i),
+			FromName: "Shop", FromEmail: "news@shop.example", Subject: fmt.Sprintf("Letter %d", from+i),
+			HTML: "<p>Grüße</p>", Text: "Grüße", Date: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Seed: uuid.UUID{15: byte(from + i)},
+		}
+	}
+	return all
+}
+
+func accept(string) Behaviour { return Accept }
+
+// outcomes: each letter gets its own receipt in its own place, and one request.
+func (h Harness) outcomes(t *testing.T, does map[int]Behaviour, want []sender.Outcome) {
+	by := map[string]Behaviour{}
+	for n, b := range does {
+		by[h.Address(n)] = b
+	}
+	end := h.Serve(t, func(to string) Behaviour {
+		if b, ok := by[to]; ok {
+			return b
+		}
+		return Accept
+	})
+	letters := h.letters(1, len(want))
+	receipts := end.Carrier.Send(t.Context(), letters)
+	h.check(t, letters, receipts)
+	for i, r := range receipts {
+		if r.Outcome != want[i] {
+			t.Errorf("letter %d: %+v, want %s", i+1, r, want[i])
+		}
+		if n := len(end.Requests(letters[i].To)); n != 1 {
+			t.Errorf("letter %d: %d requests, want 1", i+1, n)
+		}
+	}
+}
+
+// check is what holds for all receipts.
+func (h Harness) check(t *testing.T, letters []sender.Message, receipts []sender.Receipt) {
+	t.Helper()
+	if len(receipts) != len(letters) {
+		t.Fatalf("%d receipts for %d letters", len(receipts), len(letters))
+	}
+	for i, r := range receipts {
+		settled := r.Outcome == sender.Accepted
+		switch {
+		case r.At.IsZero():
+			t.Errorf("letter %d: no time", i+1)
+		case !settled && !slices.Contains(h.Reasons, r.Reason):
+			t.Errorf("letter %d: the reason %q is not on the list", i+1, r.Reason)
+		case len(r.Detail) > 200 || strings.Contains(strings.ToLower(r.Detail), strings.ToLower(letters[i].To)):
+			t.Errorf("letter %d: the detail is too long or tells the address: %q", i+1, r.Detail)
+		case r.Provider && r.Outcome == sender.Unknown:
+			t.Errorf("letter %d: %+v: what is unknown speaks of nobody", i+1, r)
+		}
+	}
+}
+
+func (h Harness) endedBefore(t *testing.T) {
+	end := h.Serve(t, accept)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	letters := h.letters(1, 3)
+	receipts := end.Carrier.Send(ctx, letters)
+	h.check(t, letters, receipts)
+	for i, r := range receipts {
+		if r.Outcome != sender.NotCalled || len(end.Requests(letters[i].To)) != 0 {
+			t.Errorf("letter %d: %+v, %d requests", i+1, r, len(end.Requests(letters[i].To)))
+		}
+	}
+}
+
+// endsOnTheWay: the far end has the second letter when ctx ends, and does not
+// answer in time.
+func (h Harness) endsOnTheWay(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	end := h.Serve(t, func(to string) Behaviour {
+		if to == h.Address(2) {
+			cancel()
+			return Late
+		}
+		return Accept
+	})
+	letters := h.letters(1, 4)
+	receipts := end.Carrier.Send(ctx, letters)
+	h.check(t, letters, receipts)
+	for i, want := range []sender.Outcome{sender.Accepted, sender.Unknown, sender.NotCalled, sender.NotCalled} {
+		if receipts[i].Outcome != want {
+			t.Errorf("letter %d: %+v, want %s", i+1, receipts[i], want)
+		}
+		called := want != sender.NotCalled
+		if n := len(end.Requests(letters[i].To)); (n == 1) != called || n > 1 {
+			t.Errorf("letter %d: %d requests", i+1, n)
+		}
+	}
+}
+
+func (h Harness) nobodyThere(t *testing.T) {
+	end := h.Serve(t, accept)
+	letters := h.letters(1, 3)
+	receipts := end.Nowhere.Send(t.Context(), letters)
+	h.check(t, letters, receipts)
+	for i, r := range receipts {
+		if r.Outcome != sender.NotAccepted || !r.Provider {
+			t.Errorf("letter %d: %+v, want not accepted, for the provider's sake", i+1, r)
+		}
+	}
+}
+
+func (h Harness) sameBytes(t *testing.T) {
+	end := h.Serve(t, accept)
+	letters := h.letters(1, 2)
+	end.Carrier.Send(t.Context(), letters)
+	for i := range letters {
+		letters[i].Attempt = 2
+	}
+	slices.Reverse(letters)
+	end.Carrier.Send(t.Context(), letters)
+	for _, m := range letters {
+		if r := end.Requests(m.To); len(r) != 2 || !bytes.Equal(r[0], r[1]) {
+			t.Errorf("%d requests, or they differ: %q", len(r), r)
+		}
+	}
+}
+
+func (h Harness) manyAtOnce(t *testing.T) {
+	end := h.Serve(t, accept)
+	const callers, each = 12, 20
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			letters := h.letters(1+i*each, each)
+			receipts := end.Carrier.Send(t.Context(), letters)
+			h.check(t, letters, receipts)
+			for _, r := range receipts {
+				if r.Outcome != sender.Accepted {
+					t.Errorf("%+v", r)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for n := range callers * each {
+		if r := end.Requests(h.Address(1 + n)); len(r) != 1 {
+			t.Errorf("letter %d: %d requests", n, len(r))
+		}
+	}
+}
+
+func (h Harness) noLetters(t *testing.T) {
+	if r := h.Serve(t, accept).Carrier.Send(t.Context(), nil); len(r) != 0 {
+		t.Errorf("%+v", r)
+	}
+}

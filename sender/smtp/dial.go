@@ -1,0 +1,190 @@
+package smtp
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"lemma/sender"
+)
+
+// refusal is why a connection could not be made: always before any letter.
+type refusal struct {
+	reason string
+	code   int
+	detail string
+}
+
+func (r *refusal) receipt() sender.Receipt {
+	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Code: r.code, Reason: r.reason, Detail: detail(r.detail, ""), At: time.Now()}
+}
+
+func failed(reason string, err error) *refusal {
+	return &refusal{reason: reason, detail: err.Error()}
+}
+
+func refused(reason string, a reply, err error) *refusal {
+	if err != nil {
+		return failed(reason, err)
+	}
+	return &refusal{reason: reason, code: a.code, detail: string(a.text)}
+}
+
+// dial connects and gets as far as a server that is ready for letters. All of
+// it together has the time of one round trip.
+func (c *carrier) dial(ctx context.Context) (*session, *refusal) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(c.host, strconv.Itoa(c.port)))
+	if err != nil {
+		return nil, failed("connect_failed", err)
+	}
+	s := &session{conn: conn, timeout: c.timeout}
+	s.src = conn
+	stop := context.AfterFunc(ctx, s.interrupt)
+	r := c.introduce(ctx, s)
+	if !stop() && r == nil {
+		r = failed("connect_failed", context.Cause(ctx))
+	}
+	if r != nil {
+		_ = s.conn.Close()
+		return nil, r
+	}
+	return s, nil
+}
+
+func (c *carrier) introduce(ctx context.Context, s *session) *refusal {
+	if c.tlsMode == tlsImplicit {
+		if r := c.secure(ctx, s); r != nil {
+			return r
+		}
+	}
+	s.arm()
+	if a, err := s.answer(); err != nil || a.code != 220 {
+		return refused("greeting_refused", a, err)
+	}
+	offers, r := c.hello(s)
+	if r != nil {
+		return r
+	}
+	if c.tlsMode == tlsStart {
+		if offers, r = c.upgrade(ctx, s, offers); r != nil {
+			return r
+		}
+	}
+	s.heed(offers)
+	return c.login(s, offers)
+}
+
+// hello says EHLO and returns what the server offers: keyword to parameters.
+func (c *carrier) hello(s *session) (map[string]string, *refusal) {
+	a, err := s.command("EHLO " + c.helo)
+	if err != nil || a.code != 250 {
+		return nil, refused("ehlo_refused", a, err)
+	}
+	offers := map[string]string{}
+	for i, line := range bytes.Split(a.text, []byte{'\n'}) {
+		if i > 0 { // the first line is a greeting
+			keyword, rest, _ := strings.Cut(string(line), " ")
+			offers[strings.ToUpper(keyword)] = strings.ToUpper(rest)
+		}
+	}
+	return offers, nil
+}
+
+func (s *session) heed(offers map[string]string) {
+	_, s.pipelining = offers["PIPELINING"]
+	var size string
+	size, s.sized = offers["SIZE"]
+	s.limit, _ = strconv.Atoi(size) // SIZE alone, and SIZE 0, set no limit (RFC 1870, 4)
+}
+
+// upgrade is STARTTLS (RFC 3207). A server that does not offer it, or that
+// somebody in between keeps from offering it, is not spoken to.
+func (c *carrier) upgrade(ctx context.Context, s *session, offers map[string]string) (map[string]string, *refusal) {
+	if _, offered := offers["STARTTLS"]; !offered {
+		return nil, failed("tls_failed", errors.New("the server does not offer STARTTLS, which the provider's settings require"))
+	}
+	if a, err := s.command("STARTTLS"); err != nil || a.code != 220 {
+		return nil, refused("tls_failed", a, err)
+	}
+	s.drop()
+	if r := c.secure(ctx, s); r != nil {
+		return nil, r
+	}
+	return c.hello(s)
+}
+
+func (c *carrier) secure(ctx context.Context, s *session) *refusal {
+	conn := tls.Client(s.conn, c.tls)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return failed("tls_failed", err)
+	}
+	s.clock.Lock()
+	defer s.clock.Unlock()
+	s.conn, s.src = conn, conn
+	return nil
+}
+
+// login authenticates, if the account has a name. A password crosses TLS, or
+// does not leave this machine.
+func (c *carrier) login(s *session, offers map[string]string) *refusal {
+	if c.username == "" {
+		return nil
+	}
+	if !private(s.conn) {
+		return failed("auth_failed", errors.New("a password is sent over TLS or to this machine only"))
+	}
+	var a reply
+	var err error
+	switch mechanisms := strings.Fields(offers["AUTH"]); {
+	case has(mechanisms, "PLAIN"):
+		a, err = s.command("AUTH PLAIN " + encode("\x00"+c.username+"\x00"+c.password))
+	case has(mechanisms, "LOGIN"):
+		a, err = c.loginInSteps(s)
+	default:
+		return failed("auth_failed", errors.New("the server offers neither AUTH PLAIN nor AUTH LOGIN"))
+	}
+	if err != nil || a.code != 235 {
+		return refused("auth_failed", a, err)
+	}
+	return nil
+}
+
+func (c *carrier) loginInSteps(s *session) (reply, error) {
+	for _, line := range []string{"AUTH LOGIN", encode(c.username)} {
+		if a, err := s.command(line); err != nil || a.code != 334 {
+			return a, err
+		}
+	}
+	return s.command(encode(c.password))
+}
+
+func private(conn net.Conn) bool {
+	if _, ok := conn.(*tls.Conn); ok {
+		return true
+	}
+	addr, ok := conn.RemoteAddr().(*net.TCPAddr)
+	return ok && addr.IP.IsLoopback()
+}
+
+func encode(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+func has(list []string, wanted string) bool {
+	for _, s := range list {
+		if s == wanted {
+			return true
+		}
+	}
+	return false
+}
+
+var errBackoff = fmt.Errorf("a connection failed a moment ago")

@@ -1,0 +1,73 @@
+package smtp
+
+import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/emersion/go-msgauth/dkim"
+)
+
+func mustSigner(t *testing.T, key string) *signer {
+	t.Helper()
+	s, err := newSigner("shop.example", "s1", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// record is what the DNS says of a key.
+func record(t *testing.T, s *signer) string {
+	t.Helper()
+	if !s.rsa {
+		return "v=DKIM1; k=ed25519; p=" + base64.StdEncoding.EncodeToString(s.key.Public().(ed25519.PublicKey))
+	}
+	raw, err := x509.MarshalPKIXPublicKey(s.key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "v=DKIM1; k=rsa; p=" + base64.StdEncoding.EncodeToString(raw)
+}
+
+// A verifier of somebody else's making accepts what we sign, and notices when
+// the one-click headers are touched (RFC 8058).
+func TestDKIM(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]string{"rsa": testKeyRSA, "ed25519": testKeyEd25519} {
+		for _, body := range [][2]string{{"<p>Grüße</p>\n\n\n", "hi  there \t x\n\n"}, {"", ""}, {"<p>one part</p>", ""}, {"", "\n\n"}} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := mustSigner(t, key)
+				m := letter(1)
+				m.HTML, m.Text = body[0], body[1]
+				m.Subject = "  many   blanks, and so long a subject that it must be folded over several lines, with Grüße in it"
+				m.Headers = [][2]string{{"List-Unsubscribe", "<https://shop.example/u>"}, {"List-Unsubscribe-Post", "List-Unsubscribe=One-Click"}, {"X-Other", "1"}}
+				text := written(t, m, s)
+				checkWire(t, text)
+				look := &dkim.VerifyOptions{LookupTXT: func(string) ([]string, error) { return []string{record(t, s)}, nil }}
+				if err := verify(text, look); err != nil {
+					t.Errorf("%v\n%s", err, text)
+				}
+				for _, change := range [][2]string{{"shop.example/u", "evil.example/u"}, {"One-Click", "Two-Clicks"}, {"From: \"Shop", "From: \"Chop"}} {
+					if verify(strings.Replace(text, change[0], change[1], 1), look) == nil {
+						t.Errorf("%s may be changed", change[0])
+					}
+				}
+			})
+		}
+	}
+}
+
+func verify(text string, o *dkim.VerifyOptions) error {
+	found, err := dkim.VerifyWithOptions(strings.NewReader(text), o)
+	if err != nil {
+		return err
+	}
+	if len(found) != 1 {
+		return errKey
+	}
+	return found[0].Err
+}

@@ -1,0 +1,180 @@
+package smtp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// How long connections and mistakes are remembered.
+const (
+	idleFor      = 30 * time.Second      // then an unused connection is closed
+	firstBackoff = 50 * time.Millisecond // after a failed dial, doubled for each that follows
+	mostBackoff  = 5 * time.Second
+)
+
+// line is a place in the pool: at most one connection, and the buffers that
+// letters are written into. One call to Send uses it at a time.
+type line struct {
+	conn   *session // nil when there is none
+	desk   desk
+	drafts [2]draft
+	since  time.Time // when it came to rest
+}
+
+// pool keeps the lines that rest. Its channel bounds how many are in use.
+type pool struct {
+	places chan struct{}
+
+	mu      sync.Mutex
+	resting []*line // the last to rest is the first to be used, so that the others can be closed
+	sweeper *time.Timer
+	closed  bool
+
+	failures int       // dials in a row that failed
+	until    time.Time // no dial before
+}
+
+func newPool(most int) *pool { return &pool{places: make(chan struct{}, most)} }
+
+// take waits for a line. It answers nil when ctx ends first.
+func (p *pool) take(ctx context.Context) *line {
+	select {
+	case p.places <- struct{}{}:
+	case <-ctx.Done():
+		return nil
+	}
+	if l := p.rested(); l != nil {
+		return l
+	}
+	return &line{}
+}
+
+func (p *pool) rested() *line {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.resting)
+	if n == 0 {
+		return nil
+	}
+	l := p.resting[n-1]
+	p.resting = p.resting[:n-1]
+	return l
+}
+
+// give brings a line back to rest.
+func (p *pool) give(l *line) {
+	l.since = time.Now()
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		l.quit()
+	} else {
+		p.resting = append(p.resting, l)
+		if p.sweeper == nil {
+			p.sweeper = time.AfterFunc(idleFor, func() { p.sweep(time.Now()) })
+		}
+		p.mu.Unlock()
+	}
+	<-p.places
+}
+
+// sweep closes what has rested for long, and comes again while something rests.
+func (p *pool) sweep(now time.Time) {
+	p.mu.Lock()
+	n := 0
+	for n < len(p.resting) && now.Sub(p.resting[n].since) >= idleFor {
+		n++
+	}
+	old := p.resting[:n:n]
+	p.resting = append([]*line(nil), p.resting[n:]...)
+	p.sweeper = nil
+	if len(p.resting) > 0 && !p.closed {
+		p.sweeper = time.AfterFunc(idleFor/2, func() { p.sweep(time.Now()) })
+	}
+	p.mu.Unlock()
+	for _, l := range old {
+		l.quit()
+	}
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	rest := p.resting
+	p.resting, p.closed = nil, true
+	if p.sweeper != nil {
+		p.sweeper.Stop()
+	}
+	p.mu.Unlock()
+	var all sync.WaitGroup
+	for _, l := range rest {
+		all.Go(l.quit)
+	}
+	all.Wait()
+}
+
+// mayDial is false for a moment after a failed dial, so that a server that is
+// down is not hammered.
+func (p *pool) mayDial(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !now.Before(p.until)
+}
+
+// dialed takes note of how a dial that began at a time went. Dials that began
+// before the pause did not ignore it, so they do not lengthen it.
+func (p *pool) dialed(began time.Time, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case ok:
+		p.failures, p.until = 0, time.Time{}
+	case !began.Before(p.until):
+		p.until = time.Now().Add(min(firstBackoff<<min(p.failures, 20), mostBackoff))
+		p.failures++
+	}
+}
+
+// hangUp closes a line's connection without a word.
+func (l *line) hangUp() {
+	if l.conn != nil {
+		_ = l.conn.conn.Close() // nothing is left to be said on it
+		l.conn = nil
+	}
+}
+
+func (l *line) quit() {
+	if l.conn != nil {
+		l.conn.quit()
+		l.conn = nil
+	}
+}
+
+// alive looks, without waiting, whether a connection that rested is still
+// open and silent. A server that has closed it, or says 421, is not used.
+func (s *session) alive() bool {
+	if s.pending() > 0 {
+		return false
+	}
+	conn, ok := s.conn.(syscall.Conn)
+	if t, isTLS := s.conn.(interface{ NetConn() net.Conn }); isTLS {
+		conn, ok = t.NetConn().(syscall.Conn)
+	}
+	if !ok {
+		return true
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	silent := false
+	err = raw.Control(func(fd uintptr) {
+		var one [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		silent = errors.Is(err, syscall.EAGAIN)
+	})
+	return err == nil && silent
+}

@@ -1,0 +1,214 @@
+package smtp
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"lemma/sender"
+)
+
+type counting struct {
+	net.Conn
+	writes *int
+}
+
+func (c *counting) Write(b []byte) (int, error) {
+	*c.writes++
+	return c.Conn.Write(b)
+}
+
+// Many callers share few connections, and each letter gets its own answer.
+func TestSharesConnections(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &server{offers: "PIPELINING"})
+	c := carrierTo(t, s, `"max_connections":3`)
+	var all sync.WaitGroup
+	for i := range 12 {
+		all.Go(func() {
+			for _, r := range c.Send(t.Context(), []sender.Message{letter(10 * i), letter(10*i + 1)}) {
+				if r.Outcome != sender.Accepted {
+					t.Errorf("%+v", r)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if s.connections() > 3 {
+		t.Errorf("%d connections, want at most 3", s.connections())
+	}
+	for id, n := range s.copies() {
+		if n != 1 {
+			t.Errorf("%s came %d times", id, n)
+		}
+	}
+	if n := len(s.copies()); n != 24 {
+		t.Errorf("%d letters, want 24", n)
+	}
+}
+
+func TestWaitsForAPlaceOnlyAsLongAsCtx(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &server{offers: "PIPELINING"})
+	c := carrierTo(t, s, `"max_connections":1`)
+	l := c.pool.take(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if r := c.Send(ctx, letters(1)); r[0].Outcome != sender.NotCalled {
+		t.Errorf("%+v", r)
+	}
+	c.pool.give(l)
+}
+
+func TestRestsAndLeaves(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &server{offers: "PIPELINING"})
+	c := carrierTo(t, s, "")
+	c.Send(t.Context(), letters(1))
+	c.pool.sweep(time.Now().Add(idleFor - time.Second))
+	if s.heard("QUIT") != 0 {
+		t.Error("a connection was closed too early")
+	}
+	c.pool.sweep(time.Now().Add(idleFor + time.Second))
+	if s.heard("QUIT") != 1 {
+		t.Error("a connection that rested for long is still open")
+	}
+	c.Send(t.Context(), letters(1))
+	c.Close()
+	if s.heard("QUIT") != 2 {
+		t.Error("Close does not say goodbye")
+	}
+}
+
+// The pause after a failed dial doubles up to a bound, and a success ends it.
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	p := newPool(1)
+	for range 20 {
+		p.dialed(p.until, false)
+	}
+	if wait := time.Until(p.until); wait < 4*time.Second || wait > mostBackoff {
+		t.Errorf("the pause is %v, want about %v", wait, mostBackoff)
+	}
+	failures := p.failures
+	p.dialed(time.Now(), false) // began before the pause: one of a wave
+	if p.failures != failures {
+		t.Error("one wave of dials counts more than once")
+	}
+	p.dialed(time.Now(), true)
+	if !p.mayDial(time.Now()) {
+		t.Error("the pause outlives a success")
+	}
+}
+
+// talking is a session whose other end a test holds.
+func talking(t *testing.T) (*session, net.Conn) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	near, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = near.Close()
+		_ = far.Close()
+	})
+	s := &session{conn: near, timeout: time.Minute}
+	s.src = near
+	return s, far
+}
+
+// An answer that has come counts, even if the time was over before it was read.
+func TestAnswerInHandCounts(t *testing.T) {
+	t.Parallel()
+	s, far := talking(t)
+	if _, err := far.Write([]byte("250 ok\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return !s.alive() })
+	s.interrupt()
+	if a, err := s.answer(); err != nil || a.code != 250 {
+		t.Errorf("%d, %v", a.code, err)
+	}
+}
+
+// Once ctx has ended, no new deadline brings a connection back.
+func TestInterruptLasts(t *testing.T) {
+	t.Parallel()
+	s, _ := talking(t)
+	s.interrupt()
+	s.arm()
+	if n, err := s.conn.Write([]byte("x")); n != 0 || err == nil {
+		t.Errorf("%d bytes left after the end: %v", n, err)
+	}
+}
+
+// failing takes some bytes of a body and then breaks.
+type failing struct {
+	net.Conn
+	takes int
+}
+
+func (f *failing) Write(b []byte) (int, error) {
+	if len(b) > 300 { // a body, not an envelope
+		_ = f.Conn.Close()
+		return f.takes, net.ErrClosed
+	}
+	return f.Conn.Write(b)
+}
+
+// The first byte of the body divides what is known from what is not.
+func TestFirstByteOfTheBody(t *testing.T) {
+	t.Parallel()
+	for takes, want := range map[int]verdict{
+		0: {sender.NotAccepted, true, 0, "connection_lost"},
+		1: {sender.Unknown, false, 0, "connection_lost"},
+	} {
+		s := serve(t, &server{offers: "PIPELINING"})
+		c := carrierTo(t, s, "")
+		conn, refusal := c.dial(t.Context())
+		if refusal != nil {
+			t.Fatal(refusal)
+		}
+		conn.conn = &failing{Conn: conn.conn, takes: takes}
+		l := c.pool.take(t.Context())
+		l.conn = conn
+		c.pool.give(l)
+		got := verdicts(c.Send(t.Context(), letters(2)))
+		if got[0] != want || got[1].Outcome != sender.Accepted {
+			t.Errorf("%d bytes taken: %+v, want %+v and accepted", takes, got, want)
+		}
+	}
+}
+
+// What is on its way is not written over, whatever is skipped behind it.
+func TestDraftOnItsWayIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &server{offers: "PIPELINING"})
+	all := letters(40)
+	for i := range all {
+		if i%7 == 3 || i%5 == 2 {
+			all[i].Subject = "broken\n"
+		}
+	}
+	for i, r := range carrierTo(t, s, "").Send(t.Context(), all) {
+		if want := all[i].Subject != "broken\n"; (r.Outcome == sender.Accepted) != want {
+			t.Errorf("letter %d: %+v", i, r)
+		}
+	}
+	for id, n := range s.copies() {
+		if n != 1 {
+			t.Errorf("%s came %d times", id, n)
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package smtp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"os"
+	"time"
+
+	"lemma/sender"
+)
+
+// Send is sender.Carrier's: one body for each letter, in order, over one
+// connection as long as that lasts.
+func (c *carrier) Send(ctx context.Context, letters []sender.Message) []sender.Receipt {
+	receipts := make([]sender.Receipt, len(letters))
+	if l := c.pool.take(ctx); l != nil {
+		r := run{carrier: c, line: l, ctx: ctx, letters: letters, receipts: receipts}
+		r.all()
+		c.pool.give(l)
+	}
+	for i := range receipts {
+		if receipts[i].Outcome == "" {
+			receipts[i] = sender.Receipt{Outcome: sender.NotCalled, Reason: "call_ended", At: time.Now()}
+		}
+	}
+	return receipts
+}
+
+func (c *carrier) Close() { c.pool.close() }
+
+// run is one call to Send.
+type run struct {
+	*carrier
+	*line
+	ctx      context.Context
+	letters  []sender.Message
+	receipts []sender.Receipt
+	drafted  int         // letters before this one are drafts or have their receipt
+	busy     *draft      // the last to be delivered
+	unhook   func() bool // takes the connection off ctx
+}
+
+// all takes the letters in order. Letters without a receipt at its end were
+// not called.
+func (r *run) all() {
+	if r.conn != nil && !r.conn.alive() {
+		r.hangUp()
+	}
+	r.hook()
+	d, opened := r.draft(), false
+	for d != nil && r.ctx.Err() == nil {
+		if !opened {
+			opened = r.open(d)
+		}
+		if opened {
+			d, opened = r.deliver(d)
+		} else {
+			d = r.draft()
+		}
+	}
+	r.part(opened)
+}
+
+// part brings the connection to rest. One that waits for a body which will not
+// come is closed: a dot would make an empty mail of it.
+func (r *run) part(opened bool) {
+	if r.conn == nil {
+		return
+	}
+	if opened || r.conn.pending() > 0 || r.conn.settle() != nil || !r.unhook() {
+		r.hangUp()
+	}
+}
+
+// hook makes the end of ctx interrupt the connection.
+func (r *run) hook() {
+	if r.conn != nil {
+		r.unhook = context.AfterFunc(r.ctx, r.conn.interrupt)
+	}
+}
+
+func (r *run) drop() {
+	if r.conn != nil {
+		r.unhook()
+		r.hangUp()
+	}
+}
+
+// draft writes the next letter that can be written. The draft before it stays
+// as it is.
+func (r *run) draft() *draft {
+	for r.drafted < len(r.letters) {
+		i := r.drafted
+		r.drafted++
+		d := r.spare()
+		if err := r.desk.write(d, &r.letters[i], r.idDomain, r.dkim); err != nil {
+			r.settle(i, sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: detail(err.Error(), r.letters[i].To)})
+			continue
+		}
+		d.index = i
+		return d
+	}
+	return nil
+}
+
+// spare is the draft that is not being delivered.
+func (r *run) spare() *draft {
+	if d := &r.drafts[0]; d != r.busy {
+		return d
+	}
+	return &r.drafts[1]
+}
+
+func (r *run) settle(i int, receipt sender.Receipt) {
+	if receipt.At.IsZero() {
+		receipt.At = time.Now()
+	}
+	r.receipts[i] = receipt
+}
+
+// fits is false, and the letter rejected, when the server has said that it
+// takes no message of this size (RFC 1870).
+func (r *run) fits(d *draft) bool {
+	if r.conn.limit == 0 || d.size <= r.conn.limit {
+		return true
+	}
+	r.settle(d.index, sender.Receipt{Outcome: sender.Rejected, Reason: "message_too_large", Detail: "larger than the SIZE that the server announces"})
+	return false
+}
+
+// open brings the server to wait for a letter's body, or writes the letter's
+// receipt. A connection that was used before and is lost is replaced once:
+// nothing of the letter has left yet.
+func (r *run) open(d *draft) bool {
+	for {
+		if !r.connect(d) || !r.fits(d) {
+			return false
+		}
+		fresh := !r.conn.used
+		r.conn.used = true
+		waits, lost := r.knock(d)
+		if lost == nil {
+			return waits
+		}
+		r.drop()
+		if fresh || lost.Reason == "timeout" || r.ctx.Err() != nil {
+			r.unopened(d, *lost)
+			return false
+		}
+	}
+}
+
+// unopened is the receipt of a letter whose envelope came to nothing. When ctx
+// is what ended it, the letter was not called.
+func (r *run) unopened(d *draft, receipt sender.Receipt) {
+	if r.ctx.Err() == nil {
+		r.settle(d.index, receipt)
+	}
+}
+
+func (r *run) connect(d *draft) bool {
+	if r.conn != nil {
+		return true
+	}
+	began := time.Now()
+	if !r.pool.mayDial(began) {
+		r.settle(d.index, failed("connect_backoff", errBackoff).receipt())
+		return false
+	}
+	conn, refusal := r.dial(r.ctx)
+	if r.ctx.Err() == nil {
+		r.pool.dialed(began, refusal == nil)
+	}
+	if refusal != nil {
+		r.unopened(d, refusal.receipt())
+		return false
+	}
+	r.conn = conn
+	r.hook()
+	return true
+}
+
+// deliver hands over a letter's body, with the envelope of the next letter
+// behind it, and writes the letter's receipt. It returns the next letter, and
+// whether the server waits for its body.
+func (r *run) deliver(d *draft) (next *draft, opened bool) {
+	if r.ctx.Err() != nil {
+		return d, true
+	}
+	s := r.conn
+	r.busy = d
+	next = r.following()
+	grouped := next != nil && s.pipelining
+	if grouped {
+		d.mail = s.appendEnvelope(d.mail, next)
+	}
+	if !r.hand(d) {
+		r.drop()
+		return next, false
+	}
+	if !grouped {
+		r.surplus(d)
+		return next, false
+	}
+	waits, lost := r.hear(next)
+	switch {
+	case lost != nil:
+		return r.lostBehind(d, next, *lost)
+	case waits:
+		return next, true
+	}
+	return r.draft(), false
+}
+
+// following is the next letter that this connection's server could take.
+func (r *run) following() *draft {
+	for {
+		next := r.draft()
+		if next == nil || r.fits(next) {
+			return next
+		}
+	}
+}
+
+// hand gives a body to the socket and waits for the answer: the one request
+// that a letter gets. It is false when the connection is of no more use.
+func (r *run) hand(d *draft) bool {
+	r.conn.arm()
+	n, err := r.conn.conn.Write(d.mail)
+	if err != nil {
+		if at := r.started(n); at == atBody || r.ctx.Err() == nil {
+			r.settle(d.index, *r.lost(at, err))
+		}
+		return false
+	}
+	a, err := r.conn.answer()
+	if err != nil {
+		r.settle(d.index, *r.lost(atBody, err))
+		return false
+	}
+	receipt := heard(atBody, a, d.to)
+	r.settle(d.index, receipt)
+	return a.code != 421 && receipt.Outcome != sender.Unknown
+}
+
+// started: a body has begun when the socket has taken a byte of it. How much
+// of a failed write TLS has sent is not known.
+func (r *run) started(n int) stage {
+	if _, ok := r.conn.conn.(*tls.Conn); n > 0 || ok {
+		return atBody
+	}
+	return atData
+}
+
+// surplus: after the last answer nothing may follow but 421, which a server
+// may say at any time (RFC 5321, 3.8). If something does, that answer may have
+// been to something else.
+func (r *run) surplus(d *draft) {
+	s := r.conn
+	if s.pending() == 0 {
+		return
+	}
+	if a, err := s.next(); err != nil || a.code != 421 {
+		r.settle(d.index, *r.lost(atBody, errSurplus))
+	}
+	r.drop()
+}
+
+// lostBehind: the connection was lost in the envelope behind a body. When that
+// was for nonsense, the body's own answer may have been to something else.
+func (r *run) lostBehind(d, next *draft, lost sender.Receipt) (*draft, bool) {
+	r.drop()
+	if lost.Reason == "protocol_error" {
+		r.settle(d.index, *r.lost(atBody, errSurplus))
+	}
+	if lost.Reason == "timeout" {
+		r.unopened(next, lost)
+		return r.draft(), false
+	}
+	return next, false
+}
+
+// lost is the receipt for an answer that did not come.
+func (r *run) lost(at stage, err error) *sender.Receipt {
+	reason := "connection_lost"
+	switch {
+	case r.ctx.Err() != nil:
+		reason = "call_ended"
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		reason = "timeout"
+	case errors.Is(err, errReplyForm), errors.Is(err, errReplyLong), errors.Is(err, errSurplus):
+		reason = "protocol_error"
+	}
+	receipt := broken(at, reason)
+	receipt.At = time.Now()
+	if err != nil {
+		receipt.Detail = detail(err.Error(), "")
+	}
+	return &receipt
+}

@@ -1,0 +1,87 @@
+// Package smtp sends email. Its promise: the body of a message is handed to a
+// server once at most, and every receipt says no more than what the server's
+// answer, or its silence, proves.
+//
+// The closed table of outcomes. "Body" is the message's content: before its
+// first byte has gone to the socket, a server cannot have taken the message.
+//
+//	what happened                               outcome        provider  reason
+//	no connection, TLS, greeting, EHLO, AUTH     not accepted   yes       connect_failed, tls_failed, greeting_refused, ehlo_refused, auth_failed
+//	a dial failed a moment ago                  not accepted   yes       connect_backoff
+//	connection lost before the body             not accepted   yes       connection_lost
+//	no answer in time before the body           not accepted   yes       timeout
+//	nonsense before the body                    not accepted   yes       protocol_error
+//	421 at any command or after the final dot   not accepted   yes       service_closing
+//	MAIL 4xx                                    not accepted   yes       sender_refused
+//	MAIL 5xx                                    rejected       yes       sender_rejected
+//	RCPT 4xx                                    not accepted   no        recipient_refused
+//	RCPT 5xx                                    rejected       no        recipient_rejected
+//	DATA 4xx                                    not accepted   no        data_refused
+//	DATA 5xx                                    rejected       no        data_rejected
+//	2xx after the final dot                     accepted       no        (none)
+//	4xx after the final dot                     not accepted   no        message_refused
+//	5xx after the final dot                     rejected       no        message_rejected
+//	connection lost since the body's first byte unknown        no        connection_lost
+//	no answer in time since then                unknown        no        timeout
+//	nonsense since then, or too many answers    unknown        no        protocol_error
+//	ctx ended since then                        unknown        no        call_ended
+//	ctx ended before                            not called     no        call_ended
+//	larger than the server's SIZE               rejected       no        message_too_large
+//	cannot be written as a mail                 rejected       no        message_invalid
+//
+// A 4xx after the final dot leaves the message with the client (RFC 5321,
+// 4.2.5), so it is a definite answer. A connection that was used before and
+// turns out to be dead, or says 421 to an envelope, is replaced once by a fresh
+// one: the message's body has not been started, so it is still one request.
+//
+// Where the server offers PIPELINING (RFC 2920), the body of one message and
+// the envelope of the next travel in one write: one round trip per mail.
+//
+// It leaves rate, retries and what is in the letters to the sender.
+package smtp
+
+import (
+	"crypto/tls"
+	"encoding/json"
+
+	"lemma/sender"
+)
+
+// Kind is email over SMTP. An SMTP server reports nothing later, and nothing
+// makes it take two transmissions for one: no capabilities.
+func Kind() sender.Kind {
+	return sender.Kind{Name: "smtp", Open: func(a sender.Account) (sender.Carrier, error) {
+		c, err := open(a.Config, a.Secrets, nil)
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	}}
+}
+
+// Check says what is wrong with an account's config and secrets, if anything,
+// as one *lemma.Error that names every faulty field.
+func Check(config, secrets json.RawMessage) error {
+	_, err := parse(config, secrets)
+	return err
+}
+
+// carrier sends over one account.
+type carrier struct {
+	settings
+	pool *pool
+	tls  *tls.Config
+}
+
+func open(config, secrets json.RawMessage, trust *tls.Config) (*carrier, error) {
+	s, err := parse(config, secrets)
+	if err != nil {
+		return nil, err
+	}
+	if trust == nil {
+		trust = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	trust = trust.Clone()
+	trust.ServerName = s.host
+	return &carrier{settings: s, pool: newPool(s.maxConnections), tls: trust}, nil
+}
