@@ -75,3 +75,17 @@ func Fault(pointer, code, format string, args ...any) *Error {
 func Missing(what string) *Error {
 	return &Error{Kind: NotFound, Message: "no such " + what + " in this workspace"}
 }
+
+// Public is what of an error may be shown: its message and its fields'
+// details, never its cause.
+func Public(err error) string {
+	var e *Error
+	if !errors.As(err, &e) {
+		return "an internal error; the log has more"
+	}
+	text := e.Message
+	for _, f := range e.Fields {
+		text += ": " + f.Detail
+	}
+	return text
+}

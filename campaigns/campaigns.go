@@ -74,7 +74,14 @@ type Campaigns struct {
 	cfg       Config
 	log       *slog.Logger
 	metrics   *Metrics
+
+	draining context.Context // ends when this node shuts down
+	drain    context.CancelFunc
 }
+
+// Drain makes running fan-outs stop between two chunks and give their lease
+// back, so that another node goes on with them.
+func (c *Campaigns) Drain() { c.drain() }
 
 // Rooms are whom campaigns work with.
 type Rooms struct {
@@ -99,7 +106,8 @@ func New(r Rooms, cfg Config) *Campaigns {
 	if r.Metrics == nil {
 		r.Metrics = NewMetrics(nil)
 	}
-	return &Campaigns{pool: r.Pool, jobs: jobs, ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates,
+	draining, drain := context.WithCancel(context.Background())
+	return &Campaigns{draining: draining, drain: drain, pool: r.Pool, jobs: jobs, ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates,
 		accounts: r.Providers, cfg: cfg.withDefaults(), log: r.Log, metrics: r.Metrics}
 }
 

@@ -37,11 +37,15 @@ func Key(campaign uuid.UUID, channel lemma.Channel, canonical string) uuid.UUID 
 func (c *Campaigns) Fanout(ctx context.Context, workspaceID, id uuid.UUID) (again time.Duration, err error) {
 	token := lemma.NewID().String()
 	run, ok, err := c.claimFanout(ctx, workspaceID, id, token)
-	if err != nil || !ok {
+	if err != nil {
 		return 0, err
+	}
+	if !ok {
+		return c.untilRetry(ctx, workspaceID, id)
 	}
 	renewing, stop := context.WithCancel(ctx)
 	defer stop()
+	defer context.AfterFunc(c.draining, stop)()
 	go c.renewFanout(renewing, stop, workspaceID, id, token)
 	read, err := c.stream(renewing, workspaceID, id, run)
 	if errors.Is(err, errStopped) || (err != nil && renewing.Err() != nil) {
@@ -107,9 +111,6 @@ func (c *Campaigns) releaseFanout(workspaceID, id uuid.UUID, token string, after
 // answer, fails the campaign closed, with the reason.
 func (c *Campaigns) sourceFailed(ctx context.Context, workspaceID, id uuid.UUID, token string, cause error) (time.Duration, error) {
 	kind := lemma.KindOf(cause)
-	if kind == lemma.Internal {
-		return 0, errors.Join(cause, c.releaseFanout(workspaceID, id, token, c.cfg.RetryFor, false))
-	}
 	var failures int
 	err := c.pool.QueryRow(ctx, `select failures from fanouts where workspace_id = $1 and campaign_id = $2`, workspaceID, id).Scan(&failures)
 	if err != nil {
@@ -120,23 +121,41 @@ func (c *Campaigns) sourceFailed(ctx context.Context, workspaceID, id uuid.UUID,
 		c.log.Warn("data source failed, fan-out will be tried again", "campaign_id", id, "failures", failures+1, "after", after, "error", cause)
 		return after, c.releaseFanout(workspaceID, id, token, after, true)
 	}
-	var e *lemma.Error
-	errors.As(cause, &e)
-	reason := e.Code
-	if reason == "" {
-		reason = string(e.Kind)
+	if kind == lemma.Internal && failures < internalRetries {
+		c.log.Error("fan-out failed, it will be tried again", "campaign_id", id, "failures", failures+1, "error", cause)
+		return c.cfg.RetryFor, c.releaseFanout(workspaceID, id, token, c.cfg.RetryFor, true)
 	}
+	reason := reasonOf(cause)
 	c.log.Error("campaign failed", "campaign_id", id, "reason", reason, "error", cause)
-	return 0, c.fail(ctx, workspaceID, id, reason, sentence(e))
+	return 0, c.fail(ctx, workspaceID, id, reason, lemma.Public(cause))
 }
 
-// sentence is what an error may show: its message and its fields' details.
-func sentence(e *lemma.Error) string {
-	text := e.Message
-	for _, f := range e.Fields {
-		text += ": " + f.Detail
+// internalRetries: a fault of our own, such as a database that restarts, gets
+// many more tries than a source, and not endless ones.
+const internalRetries = 20
+
+func reasonOf(err error) string {
+	var e *lemma.Error
+	switch {
+	case !errors.As(err, &e):
+		return string(lemma.Internal)
+	case e.Code != "":
+		return e.Code
 	}
-	return text
+	return string(e.Kind)
+}
+
+// untilRetry: a bell that came before a failed source is to be tried again
+// waits for that, instead of leaving it to the sweep.
+func (c *Campaigns) untilRetry(ctx context.Context, workspaceID, id uuid.UUID) (time.Duration, error) {
+	var wait float64
+	err := c.pool.QueryRow(ctx, `
+		select greatest(coalesce(extract(epoch from max(retry_at) - now()), 0), 0)::float8 from fanouts
+		where workspace_id = $1 and campaign_id = $2 and finished_at is null and retry_at > now()`, workspaceID, id).Scan(&wait)
+	if err != nil {
+		return 0, fmt.Errorf("look at fan-out of %s: %w", id, err)
+	}
+	return time.Duration(wait * float64(time.Second)), nil
 }
 
 func (c *Campaigns) finishFanout(ctx context.Context, workspaceID, id uuid.UUID, token string, read int64) error {
@@ -164,6 +183,7 @@ func (c *Campaigns) stream(ctx context.Context, workspaceID, id uuid.UUID, run i
 	chunks := make(chan []notifications.Recipient)
 	work.Go(func() error {
 		defer close(chunks)
+		var err error
 		read, err = c.readAudience(ctx, now, plan, chunks)
 		return err
 	})
@@ -177,7 +197,8 @@ func (c *Campaigns) stream(ctx context.Context, workspaceID, id uuid.UUID, run i
 			return nil
 		})
 	}
-	return read, work.Wait()
+	err = work.Wait()
+	return read, err
 }
 
 // plan is what every chunk of a run shares.
@@ -313,6 +334,9 @@ func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifi
 	begun := time.Now()
 	var w notifications.Written
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) (err error) {
+		if err = lockForChunk(ctx, tx, chunk.OriginID); err != nil {
+			return err
+		}
 		var now Status
 		err = tx.QueryRow(ctx, `select status from campaigns where workspace_id = $1 and id = $2 for share`, chunk.WorkspaceID, chunk.OriginID).Scan(&now)
 		if err != nil {

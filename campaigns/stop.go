@@ -2,6 +2,8 @@ package campaigns
 
 import (
 	"context"
+	"encoding/binary"
+	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -30,6 +32,9 @@ func (c *Campaigns) PauseFor(ctx context.Context, workspaceID, id uuid.UUID, rea
 
 func (c *Campaigns) halt(ctx context.Context, workspaceID, id uuid.UUID, reason, detail string) error {
 	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		if err := lockForVerb(ctx, tx, id); err != nil {
+			return err
+		}
 		err := move(ctx, tx, workspaceID, id, pause, `status = 'paused', paused_at = now(), status_reason = $4, status_detail = nullif($5, '')`, reason, detail)
 		if err != nil {
 			return err
@@ -64,8 +69,9 @@ func (c *Campaigns) Resume(ctx context.Context, workspaceID, id uuid.UUID) (Camp
 func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (Campaign, int64, error) {
 	var inFlight int64
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) (err error) {
-		// The row lock waits for chunks that are being written, and those that
-		// come after find the status changed.
+		if err = lockForVerb(ctx, tx, id); err != nil {
+			return err
+		}
 		err = move(ctx, tx, workspaceID, id, cancel, `status = 'cancelled', status_reason = 'requested', status_detail = null, finished_at = now()`)
 		if err != nil {
 			return err
@@ -84,6 +90,9 @@ func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (Camp
 // sent; what was not yet called never will be.
 func (c *Campaigns) fail(ctx context.Context, workspaceID, id uuid.UUID, reason, detail string) error {
 	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		if err := lockForVerb(ctx, tx, id); err != nil {
+			return err
+		}
 		err := move(ctx, tx, workspaceID, id, fail, `status = 'failed', status_reason = $4, status_detail = $5, finished_at = now()`, reason, detail)
 		if err != nil {
 			return err
@@ -92,3 +101,24 @@ func (c *Campaigns) fail(ctx context.Context, workspaceID, id uuid.UUID, reason,
 		return err
 	})
 }
+
+// Chunks share a lock on their campaign, and the verbs that end or stop it take
+// it alone. It stands in front of the row's own lock because it is fair: who
+// waits for a row that others go on sharing may wait for ever.
+func lockForVerb(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, lockKey(id)); err != nil {
+		return fmt.Errorf("wait for chunks of %s: %w", id, err)
+	}
+	return nil
+}
+
+func lockForChunk(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock_shared($1)`, lockKey(id)); err != nil {
+		return fmt.Errorf("share campaign %s: %w", id, err)
+	}
+	return nil
+}
+
+// lockKey is the random half of an id. Two campaigns that share one wait for
+// each other, and nothing worse.
+func lockKey(id uuid.UUID) int64 { return int64(binary.BigEndian.Uint64(id[8:])) }

@@ -2,11 +2,14 @@ package campaigns
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"lemma"
 )
 
 // Loop starts what is due, completes what has ended, and rings again for
@@ -35,11 +38,9 @@ func (c *Campaigns) Loop(ctx context.Context) {
 
 // Tick starts campaigns whose schedule fell due and completes those that have ended.
 func (c *Campaigns) Tick(ctx context.Context) error {
-	if _, err := c.FireDue(ctx); err != nil {
-		return err
-	}
-	_, err := c.Settle(ctx)
-	return err
+	_, fired := c.FireDue(ctx)
+	_, settled := c.Settle(ctx)
+	return errors.Join(fired, settled)
 }
 
 type ref struct{ WorkspaceID, ID uuid.UUID }
@@ -52,33 +53,53 @@ func (c *Campaigns) FireDue(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("find due campaigns: %w", err)
 	}
 	fired := 0
+	var failed error
 	for _, r := range due {
 		err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.start(ctx, tx, r.WorkspaceID, r.ID, fire) })
-		if err != nil {
-			c.log.Warn("scheduled campaign not started", "campaign_id", r.ID, "error", err)
-			continue
+		switch {
+		case err == nil:
+			fired++
+		case lemma.KindOf(err) != lemma.WrongState: // another node was first
+			failed = errors.Join(failed, fmt.Errorf("start campaign %s: %w", r.ID, err))
 		}
-		fired++
 	}
-	return fired, nil
+	return fired, failed
 }
 
 // Settle completes campaigns of which nothing is on its way: the audience was
-// read to its end, and every batch has ended. It is one statement over the
-// rows themselves, so no counter can lie to it.
-func (c *Campaigns) Settle(ctx context.Context) (int, error) {
-	tag, err := c.pool.Exec(ctx, `
-		update campaigns c set status = 'completed', status_reason = null, status_detail = null, version = version + 1, updated_at = now(),
-			finished_at = greatest(f.finished_at, (select max(b.finished_at) from batches b where b.workspace_id = c.workspace_id and b.origin_id = c.id))
-		from fanouts f
-		where c.status = any($1) and f.workspace_id = c.workspace_id and f.campaign_id = c.id and f.finished_at is not null
-		  and not exists (select from batches b where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.state in ('ready', 'leased'))`,
-		from[complete])
+// read to its end, and every batch has ended. It looks at the rows themselves,
+// so no counter can lie to it, and looks a second time under the campaign's
+// lock: a chunk that it had to wait for may have written more.
+func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
+	ended, err := c.refs(ctx, `select workspace_id, id from campaigns c where `+hasEnded)
 	if err != nil {
-		return 0, fmt.Errorf("settle campaigns: %w", err)
+		return 0, fmt.Errorf("find campaigns that have ended: %w", err)
 	}
-	return int(tag.RowsAffected()), nil
+	for _, r := range ended {
+		err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+			if err := lockForVerb(ctx, tx, r.ID); err != nil {
+				return err
+			}
+			tag, err := tx.Exec(ctx, `
+				update campaigns c set status = 'completed', status_reason = null, status_detail = null, version = version + 1, updated_at = now(),
+					finished_at = coalesce((select max(b.finished_at) from batches b where b.workspace_id = c.workspace_id and b.origin_id = c.id), now())
+				where c.workspace_id = $1 and c.id = $2 and `+hasEnded, r.WorkspaceID, r.ID)
+			n += int(tag.RowsAffected())
+			return err
+		})
+		if err != nil {
+			return n, fmt.Errorf("settle campaign %s: %w", r.ID, err)
+		}
+	}
+	return n, nil
 }
+
+// hasEnded is true of a campaign c of which nothing is on its way. The statuses
+// are those of from[complete], written out so that the planner can use the
+// index on campaigns that are at work.
+const hasEnded = `c.status in ('sending', 'paused')
+	and exists (select from fanouts f where f.workspace_id = c.workspace_id and f.campaign_id = c.id and f.finished_at is not null)
+	and not exists (select from batches b where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.state in ('ready', 'leased'))`
 
 // Sweep rings again for campaigns whose fan-out is neither finished, nor held
 // by anybody, nor waiting in River's queue.
@@ -90,7 +111,7 @@ func (c *Campaigns) Sweep(ctx context.Context) (int, error) {
 		  and (f.lease_until is null or f.lease_until < now())
 		  and not exists (select from river_job j where j.kind = 'campaign_fanout'
 			and j.state in ('available', 'scheduled', 'retryable', 'pending')
-			and j.args @> jsonb_build_object('campaign_id', c.id))
+			and (j.args->>'campaign_id')::uuid = c.id)
 		order by c.id limit 100`)
 	if err != nil {
 		return 0, fmt.Errorf("find fan-outs without a job: %w", err)

@@ -133,7 +133,7 @@ create index attempts_ended_badly on attempts (workspace_id, batch_id, ordinal) 
 create table batch_log (
     workspace_id uuid not null,
     batch_id     uuid not null,
-    at           timestamptz not null default clock_timestamp(),
+    at           timestamptz not null default now(),
     event        text not null constraint batch_log_event check (event in
         ('claimed', 'window', 'finished', 'released', 'deferred', 'in_doubt', 'reaped', 'expired', 'cancelled', 'lost')),
     token        text,

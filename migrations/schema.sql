@@ -60,7 +60,7 @@ create table audiences (
 create table batch_log (
     workspace_id uuid not null,
     batch_id uuid not null,
-    at timestamp with time zone not null default clock_timestamp(),
+    at timestamp with time zone not null default now(),
     event text not null,
     token text,
     first smallint,

@@ -83,5 +83,3 @@ func ReadBooks(ctx context.Context, db DB, workspaceID, origin uuid.UUID) (Books
 	}
 	return books, nil
 }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

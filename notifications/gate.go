@@ -3,43 +3,60 @@ package notifications
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
+// Each statement below runs twice in its transaction. The first run may have
+// to wait for a reaper, which then commits a retry batch that the statement's
+// own snapshot cannot see; the second sees it, and does nothing to the others.
+const passes = 2
+
 // Hold shuts the gate of an origin's batches in the caller's transaction: once
 // it commits none is claimed and none opens a further window.
 func (l *Ledger) Hold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) error {
-	_, err := tx.Exec(ctx, `
-		update batches set gate = 'held'
-		where workspace_id = $1 and origin_id = $2 and state in ('ready', 'leased') and gate = 'open'`, workspaceID, origin)
-	if err != nil {
-		return fmt.Errorf("hold batches of %s: %w", origin, err)
+	for range passes {
+		_, err := tx.Exec(ctx, `
+			update batches set gate = 'held'
+			where workspace_id = $1 and origin_id = $2 and state in ('ready', 'leased') and gate = 'open'`, workspaceID, origin)
+		if err != nil {
+			return fmt.Errorf("hold batches of %s: %w", origin, err)
+		}
 	}
 	return nil
 }
 
 // Unhold opens the gate again and rings for every batch behind it.
 func (l *Ledger) Unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) error {
+	for range passes {
+		bells, err := unhold(ctx, tx, workspaceID, origin)
+		if err != nil {
+			return fmt.Errorf("open batches of %s: %w", origin, err)
+		}
+		if err := l.Ring(ctx, tx, bells); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) ([]Bell, error) {
 	rows, err := tx.Query(ctx, `
 		update batches set gate = 'open', rung_at = now()
 		where workspace_id = $1 and origin_id = $2 and state in ('ready', 'leased') and gate = 'held'
 		returning id, greatest(extract(epoch from due_at - now()), 0)::float8`, workspaceID, origin)
 	if err != nil {
-		return fmt.Errorf("open batches of %s: %w", origin, err)
+		return nil, err
 	}
-	bells, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Bell, error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Bell, error) {
 		b := Bell{Ref: Ref{WorkspaceID: workspaceID, OriginID: origin}}
 		var after float64
 		err := row.Scan(&b.BatchID, &after)
-		b.After = seconds(after)
+		b.After = time.Duration(after * float64(time.Second))
 		return b, err
 	})
-	if err != nil {
-		return fmt.Errorf("open batches of %s: %w", origin, err)
-	}
-	return l.Ring(ctx, tx, bells)
 }
 
 // Cancel ends an origin's batches in the caller's transaction, and promises
@@ -47,15 +64,17 @@ func (l *Ledger) Unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid
 // cancelled; those whose first attempt is in doubt become orphans. What stands
 // in an open window is in flight: it is counted, and ends by itself.
 func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) (inFlight int64, err error) {
-	_, err = tx.Exec(ctx, `
-		update batches set gate = 'cancelled',
-			state = case state when 'ready' then 'cancelled' else state end,
-			cancelled = cancelled + case when state = 'ready' and attempt = 1 then coalesce(cardinality(open), size) else 0 end,
-			orphaned = orphaned + case when state = 'ready' and attempt = 2 then coalesce(cardinality(open), size) else 0 end,
-			finished_at = case state when 'ready' then now() end
-		where workspace_id = $1 and origin_id = $2 and state in ('ready', 'leased') and gate <> 'cancelled'`, workspaceID, origin)
-	if err != nil {
-		return 0, fmt.Errorf("cancel batches of %s: %w", origin, err)
+	for range passes {
+		_, err = tx.Exec(ctx, `
+			update batches set gate = 'cancelled',
+				state = case state when 'ready' then 'cancelled' else state end,
+				cancelled = cancelled + case when state = 'ready' and attempt = 1 then coalesce(cardinality(open), size) else 0 end,
+				orphaned = orphaned + case when state = 'ready' and attempt = 2 then coalesce(cardinality(open), size) else 0 end,
+				finished_at = case state when 'ready' then now() end
+			where workspace_id = $1 and origin_id = $2 and state in ('ready', 'leased') and gate <> 'cancelled'`, workspaceID, origin)
+		if err != nil {
+			return 0, fmt.Errorf("cancel batches of %s: %w", origin, err)
+		}
 	}
 	rows, err := tx.Query(ctx, `
 		select coalesce(sum(calling), 0)::bigint from batches

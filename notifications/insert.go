@@ -67,7 +67,7 @@ type Written struct {
 // key is held by another profile is skipped as duplicate_address; one that is
 // there already is the same person again and is left alone.
 func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error) {
-	send, skip := split(c.Recipients)
+	send, rivals, skip := split(c.Recipients)
 	w := Written{Skipped: map[string]int{}}
 	batches, err := insertIntents(ctx, tx, c, send)
 	if err != nil {
@@ -76,8 +76,8 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 	for _, b := range batches {
 		w.Created += b.size
 	}
-	if w.Created < len(send) {
-		taken, err := heldByOthers(ctx, tx, c, send)
+	if w.Created < len(send) || len(rivals) > 0 {
+		taken, err := heldByOthers(ctx, tx, c, append(send, rivals...))
 		if err != nil {
 			return w, fmt.Errorf("find repeated addresses of %s: %w", c.OriginID, err)
 		}
@@ -93,9 +93,11 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 }
 
 // split parts those to be sent to from those to be skipped, in the order of
-// keys. Of several rows with one key the first profile (in byte order) keeps
-// it; the same profile twice is one person.
-func split(all []Recipient) (send, skip []Recipient) {
+// keys. Of several rows with one key the first profile (in byte order) asks
+// for it and the others are its rivals: who holds the key decides, since an
+// earlier chunk may have given it to any of them. The same profile twice is
+// one person.
+func split(all []Recipient) (send, rivals, skip []Recipient) {
 	slices.SortFunc(all, func(a, b Recipient) int {
 		if d := bytes.Compare(a.Key[:], b.Key[:]); d != 0 {
 			return d
@@ -111,11 +113,10 @@ func split(all []Recipient) (send, skip []Recipient) {
 		case last < 0 || send[last].Key != r.Key:
 			send = append(send, r)
 		case send[last].ProfileKey != r.ProfileKey:
-			r.Skip = DuplicateAddress
-			skip = append(skip, r)
+			rivals = append(rivals, r)
 		}
 	}
-	return send, skip
+	return send, rivals, skip
 }
 
 type newBatch struct {

@@ -26,6 +26,7 @@ var mayHold = map[string]string{
 	"pending":    "b.state in ('ready', 'leased')",
 	"processing": "b.state = 'leased'",
 	"skipped":    "b.skipped > 0",
+	"any reason": "b.failed + b.orphaned + b.skipped + b.cancelled > 0",
 }
 
 // Get reads one notification.
@@ -53,7 +54,7 @@ func (l *Ledger) List(ctx context.Context, workspaceID uuid.UUID, f Filter, page
 	}
 	q := query{args: []any{workspaceID}}
 	q.where("n.workspace_id = $1")
-	if err := q.after(page.Cursor); err != nil {
+	if err := q.after(page.Cursor, f.OriginID != nil); err != nil {
 		return nil, "", err
 	}
 	q.filter(f)
@@ -88,13 +89,17 @@ func (q *query) arg(v any) string {
 func (q *query) where(condition string) { q.conditions = append(q.conditions, condition) }
 
 // after continues behind the row that a cursor names.
-func (q *query) after(cursor string) error {
+func (q *query) after(cursor string, oneOrigin bool) error {
 	if cursor == "" {
 		return nil
 	}
 	origin, key, ok := lemma.ParseNotificationID(cursor)
 	if !ok {
 		return lemma.Fault("?cursor", "invalid_cursor", "the cursor is not one that this list gave out")
+	}
+	if oneOrigin { // a plain condition on the key, which the index can seek
+		q.where("n.key > " + q.arg(key))
+		return nil
 	}
 	o := q.arg(origin)
 	q.where(fmt.Sprintf("(n.origin_id < %s or (n.origin_id = %s and n.key > %s))", o, o, q.arg(key)))
@@ -113,6 +118,9 @@ func (q *query) filter(f Filter) {
 	}
 	if f.Reason != "" {
 		q.where("n.reason = " + q.arg(f.Reason))
+		if f.Status == "" {
+			q.narrow("any reason", origin)
+		}
 	}
 	if f.ProfileKey != "" {
 		q.where("n.profile_key = " + q.arg(f.ProfileKey))
@@ -134,7 +142,7 @@ func (q *query) narrow(status, origin string) {
 		same = " and b.origin_id = " + origin
 	}
 	in := fmt.Sprintf("(n.origin_id, n.batch_id) in (select b.origin_id, b.root_id from batches b where b.workspace_id = $1%s and %s)", same, condition)
-	if status == "skipped" {
+	if status == "skipped" || status == "any reason" {
 		in = "(n.batch_id is null or " + in + ")"
 	}
 	q.where(in)

@@ -59,7 +59,7 @@ func (s *Sender) count(ctx context.Context, c *claim, failures int, accepted boo
 	if failures == 0 {
 		return nil
 	}
-	s.ailing.Store(c.providerID, true)
+	c.ailing = true
 	var total int
 	err := s.pool.QueryRow(ctx, `
 		insert into provider_meters (workspace_id, provider_id, failures, last_error, failed_at) values ($1, $2, $3, $4, now())
@@ -87,11 +87,13 @@ func (s *Sender) trip(ctx context.Context, c *claim, total int, detail string) e
 		fmt.Sprintf("%d calls in a row were not accepted; the last answer was %s", total, detail))
 }
 
-// recovered wipes the count after an acceptance, when there is one to wipe.
+// recovered wipes the count after an acceptance, when the claim found one or
+// this batch has added to it: a healthy provider costs no write.
 func (s *Sender) recovered(ctx context.Context, c *claim) error {
-	if _, ailing := s.ailing.LoadAndDelete(c.providerID); !ailing {
+	if !c.ailing {
 		return nil
 	}
+	c.ailing = false
 	_, err := s.pool.Exec(ctx, `
 		update provider_meters set failures = 0 where workspace_id = $1 and provider_id = $2 and failures > 0`, c.WorkspaceID, c.providerID)
 	return err

@@ -18,24 +18,26 @@ type claim struct {
 	token   string
 	until   time.Time // monotonic: no call is on its way after this
 	started time.Time
+	expires time.Time // the send deadline; no call begins after it
 
-	root        uuid.UUID
-	providerID  uuid.UUID
-	contentID   uuid.UUID
-	attempt     int16
-	maxAttempts int16
-	deferrals   int16
-	kind        string
-	version     int      // the provider's
-	rate        *float64 // the provider's, per second
+	root       uuid.UUID
+	providerID uuid.UUID
+	contentID  uuid.UUID
+	attempt    int16
+	deferrals  int16
+	ailing     bool // the provider's calls have failed of late
+	kind       string
+	version    int      // the provider's
+	rate       *float64 // the provider's, per second
 
 	rows    []row // open rows in the order of their ordinals
 	next    int   // the first of rows that no window has covered
-	through int16 // ordinal up to which windows are open
 	doubts  int   // calls whose outcome is unknown
 	free    []int16
 	refused bool   // some of free were refused for themselves, not for the provider's sake
 	words   string // what a provider that fails said last
+
+	unheeded *window // called, and the circuit has not looked at it yet
 }
 
 type row struct {
@@ -51,14 +53,18 @@ type row struct {
 // there is nothing to claim, which is the normal end of a bell that rang twice.
 func (s *Sender) Claim(ctx context.Context, ref notifications.Ref) (*claim, error) {
 	begun := time.Now() // before the statement: our deadline is never later than the database's
-	c := &claim{Ref: ref, token: s.token(), started: begun, through: -1}
+	c := &claim{Ref: ref, token: s.token(), started: begun}
+	var lasts *float64 // seconds until the send deadline
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
-		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.maxAttempts, &c.deferrals, &c.kind, &c.version, &c.rate)
+		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.deferrals, &c.kind, &c.version, &c.rate, &c.ailing, &lasts)
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
 		var r row
 		_, err = pgx.ForEachRow(rows, []any{&r.Ordinal, (*[16]byte)(&r.Key), &r.Address, &r.Payload, &r.CreatedAt}, func() error {
+			if n := len(c.rows); n > 0 && r.Ordinal <= c.rows[n-1].Ordinal {
+				return fmt.Errorf("two rows have the ordinal %d", r.Ordinal) // Batch!OneRowPerOrdinal, before anybody is called
+			}
 			c.rows = append(c.rows, r)
 			return nil
 		})
@@ -72,6 +78,10 @@ func (s *Sender) Claim(ctx context.Context, ref notifications.Ref) (*claim, erro
 		return nil, fmt.Errorf("claim batch %s: %w", ref.BatchID, err)
 	}
 	s.renewed(c, begun)
+	c.expires = begun.AddDate(100, 0, 0)
+	if lasts != nil {
+		c.expires = begun.Add(time.Duration(*lasts * float64(time.Second)))
+	}
 	s.metrics.claimed(time.Since(begun))
 	return c, nil
 }
@@ -82,13 +92,16 @@ const claimBatch = `
 		update batches set state = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, calling = 0, deferred = '{}'
 		where workspace_id = $1 and origin_id = $2 and id = $3
 		  and state = 'ready' and gate = 'open' and due_at <= now() and (expires_at is null or expires_at > now())
-		returning workspace_id, id, root_id, provider_id, content_id, attempt, max_attempts, deferrals, leased_by, lease_until
+		returning workspace_id, id, root_id, provider_id, content_id, attempt, deferrals, leased_by, lease_until, expires_at
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, until)
 		select workspace_id, id, 'claimed', leased_by, lease_until from claimed
 	)
-	select c.root_id, c.provider_id, c.content_id, c.attempt, c.max_attempts, c.deferrals, p.kind, p.version, p.rate_per_second
-	from claimed c join providers p on p.workspace_id = c.workspace_id and p.id = c.provider_id`
+	select c.root_id, c.provider_id, c.content_id, c.attempt, c.deferrals, p.kind, p.version, p.rate_per_second,
+		coalesce(m.failures > 0, false), extract(epoch from c.expires_at - now())::float8
+	from claimed c
+	join providers p on p.workspace_id = c.workspace_id and p.id = c.provider_id
+	left join provider_meters m on m.workspace_id = c.workspace_id and m.provider_id = c.provider_id`
 
 const readRows = `
 	select n.ordinal, n.key, n.address, coalesce(n.payload, '{}'), n.created_at

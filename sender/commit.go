@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,7 +67,8 @@ func (t *tally) add(attempt int16, o outcome) {
 type gate string
 
 const (
-	open gate = "open" // held and cancelled are the other words of the schema
+	open gate = "open"
+	held gate = "held" // cancelled is the third word of the schema
 	lost gate = "lost" // the lease is another's; nothing was written
 )
 
@@ -84,13 +86,14 @@ type ending struct {
 
 const (
 	stateGo    = "go"    // open the next window and renew the lease
+	stateKeep  = "keep"  // renew the lease
 	stateDone  = "done"  // every row has its end
 	stateReady = "ready" // rows are given back
 	stateDoubt = "doubt" // leave the lease to run out
 )
 
 func opening(c *claim, w *window) ending {
-	return ending{state: stateGo, first: c.rows[c.next].Ordinal, through: w.last, rows: w.taken}
+	return ending{state: stateGo, first: w.rows[0], through: w.rows[len(w.rows)-1], rows: len(w.rows)}
 }
 
 // commit appends outcomes, raises counters, and opens the next window or ends
@@ -104,27 +107,54 @@ func (s *Sender) commit(ctx context.Context, c *claim, done []outcome, e ending)
 	ctx = context.WithoutCancel(ctx) // what came of a call is written, whoever has stopped waiting
 	s.at(ctx, "committing", c.Ref)
 	begun := time.Now()
-	g, err := s.commitOnce(ctx, c, done, e)
-	for err != nil && retryable(err) && time.Now().Before(c.until) {
+	var g gate
+	tried := false
+	err := s.persist(c, func() (err error) {
+		if tried {
+			if g, err = s.applied(ctx, c, done, e); err != nil || g != "" {
+				return err
+			}
+		}
+		tried = true
+		g, err = s.commitOnce(ctx, c, done, e)
+		return err
+	})
+	if err != nil || g == lost {
+		return lost, errors.Join(err, s.keepEvidence(ctx, c, done))
+	}
+	if e.state == stateGo || e.state == stateKeep {
+		s.renewed(c, begun) // from before the first try: the lease may date from that
+	}
+	s.metrics.committed(done)
+	if w := c.unheeded; w != nil {
+		c.unheeded = nil
+		s.heed(ctx, c, w)
+	}
+	return g, nil
+}
+
+// persist repeats a write until it is answered, for as long as it may help.
+func (s *Sender) persist(c *claim, write func() error) error {
+	err := write()
+	for err != nil && retryable(err) && s.mayYetCommit(c) {
 		s.metrics.commitRetried()
 		time.Sleep(commitRetry)
-		begun = time.Now()
-		if g, err = s.applied(ctx, c, done, e); err == nil && g == "" {
-			g, err = s.commitOnce(ctx, c, done, e)
-		}
+		err = write()
 	}
 	if err != nil {
-		return "", fmt.Errorf("commit batch %s: %w", c.BatchID, err)
+		return fmt.Errorf("commit batch %s: %w", c.BatchID, err)
 	}
-	if g == lost {
-		return lost, s.keepEvidence(ctx, c, done)
+	return nil
+}
+
+// mayYetCommit: the token is the fence and not the clock, so a known answer may
+// be written long after the lease ran out, as long as no reaper has decided.
+// Only a node that shuts down gives up with its lease.
+func (s *Sender) mayYetCommit(c *claim) bool {
+	if s.isDraining() {
+		return time.Now().Before(c.until)
 	}
-	if e.state == stateGo && g == open {
-		s.renewed(c, begun)
-		c.through = e.through
-	}
-	s.metrics.committed(c.attempt, done)
-	return g, nil
+	return time.Since(c.started) < JobTimeout(s.cfg)
 }
 
 const commitRetry = 100 * time.Millisecond
@@ -143,7 +173,7 @@ func (s *Sender) commitOnce(ctx context.Context, c *claim, done []outcome, e end
 	err := s.pool.QueryRow(ctx, commitWindow,
 		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.state, e.through, s.cfg.Lease,
 		t.sent, t.failed, t.orphaned, t.skipped, t.templateErrors, free, e.open, e.after, e.refused,
-		col.ordinals, col.kinds, col.bases, col.reasons, col.codes, col.carrierIDs, col.details, col.times, e.first, clip(e.detail), c.doubts, e.rows).Scan(&g)
+		col.ordinals, col.kinds, col.bases, col.reasons, col.codes, col.carrierIDs, col.details, e.first, clip(e.detail), c.doubts, e.rows).Scan(&g)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lost, nil
 	}
@@ -162,9 +192,9 @@ const commitWindow = `
 			state = case when $5 = 'done' then 'done' when $5 <> 'ready' then state when gate = 'cancelled' then 'cancelled' else 'ready' end,
 			finished_at = case when $5 = 'done' or ($5 = 'ready' and gate = 'cancelled') then now() end,
 			leased_by = case when $5 in ('done', 'ready') then null else leased_by end,
-			lease_until = case when $5 = 'go' then now() + $7 when $5 = 'doubt' then lease_until end,
+			lease_until = case when $5 in ('go', 'keep') then now() + $7 when $5 = 'doubt' then lease_until end,
 			called_through = case when $5 = 'go' and gate = 'open' then $6 when $5 = 'ready' then -1 else called_through end,
-			calling = case when $5 in ('done', 'ready') then 0 when $5 = 'go' and gate = 'open' then $27::smallint + $28::smallint else $27 end,
+			calling = case when $5 in ('done', 'ready') then 0 when $5 = 'go' and gate = 'open' then $26::smallint + $27::smallint else $26 end,
 			deferred = case when $5 = 'ready' then '{}' else $13::smallint[] end,
 			open = case when $5 = 'ready' then $14 else open end,
 			due_at = case when $5 = 'ready' then now() + $15 else due_at end,
@@ -172,57 +202,62 @@ const commitWindow = `
 		where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'leased' and leased_by = $4
 		returning workspace_id, id, root_id, attempt, gate, state, due_at, lease_until
 	), outcomes as (
-		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason, code, carrier_id, detail, at)
+		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason, code, carrier_id, detail)
 		select b.workspace_id, b.root_id, o.ordinal, b.attempt, o.kind, true, o.basis, nullif(o.reason, ''),
-			nullif(o.code, 0), nullif(o.carrier_id, ''), nullif(o.detail, ''), o.at
-		from b, unnest($17::smallint[], $18::text[], $19::text[], $20::text[], $21::smallint[], $22::text[], $23::text[], $24::timestamptz[])
-			as o (ordinal, kind, basis, reason, code, carrier_id, detail, at)
+			nullif(o.code, 0), nullif(o.carrier_id, ''), nullif(o.detail, '')
+		from b, unnest($17::smallint[], $18::text[], $19::text[], $20::text[], $21::smallint[], $22::text[], $23::text[])
+			as o (ordinal, kind, basis, reason, code, carrier_id, detail)
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, first, last, until, detail)
 		select b.workspace_id, b.id,
 			case $5 when 'go' then 'window' when 'done' then 'finished' when 'doubt' then 'in_doubt'
 				else case when b.state = 'cancelled' then 'cancelled' when $16 then 'deferred' else 'released' end end,
-			$4, case when $5 = 'go' then $25::smallint end, case when $5 = 'go' then $6::smallint end,
-			case b.state when 'ready' then b.due_at when 'leased' then b.lease_until end, nullif($26, '')
-		from b where $5 <> 'go' or b.gate = 'open'
+			$4, case when $5 = 'go' then $24::smallint end, case when $5 = 'go' then $6::smallint end,
+			case b.state when 'ready' then b.due_at when 'leased' then b.lease_until end, nullif($25, '')
+		from b where $5 <> 'keep' and ($5 <> 'go' or b.gate = 'open')
 	)
 	select gate from b`
 
 // applied finds out what became of a commit whose answer never came: the
 // batch's gate when it was applied, nothing when it was not, lost when the
-// batch has gone to somebody else meanwhile.
+// batch has gone to somebody else meanwhile. An outcome counts as ours only by
+// its basis: the reaper may have written about the same row.
 func (s *Sender) applied(ctx context.Context, c *claim, done []outcome, e ending) (gate, error) {
 	var g gate
 	var ours, moved, written bool
-	var first int16 = -1
+	first, basis := int16(-1), ""
 	if len(done) > 0 {
-		first = done[0].ordinal
+		first, basis = done[0].ordinal, done[0].basis
 	}
 	err := s.pool.QueryRow(ctx, `
 		select b.gate, b.leased_by is not distinct from $4, b.called_through >= $5,
-			exists (select from attempts a where a.workspace_id = b.workspace_id and a.batch_id = b.root_id and a.ordinal = $6 and a.attempt = b.attempt)
+			exists (select from attempts a where a.workspace_id = b.workspace_id and a.batch_id = b.root_id and a.ordinal = $6
+				and a.attempt = b.attempt and a.basis = $7)
 		from batches b where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3`,
-		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.through, first).Scan(&g, &ours, &moved, &written)
+		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.through, first, basis).Scan(&g, &ours, &moved, &written)
+	ended := e.state == stateDone || e.state == stateReady
 	switch {
 	case err != nil:
 		return "", err
-	case written, ours && e.state == stateGo && len(done) == 0 && moved:
+	case ours && e.state == stateGo && (written || len(done) == 0 && moved):
+		if !moved {
+			return held, nil // applied behind a shut gate: no window is open
+		}
 		return g, nil
-	case !ours && e.state != stateGo && e.state != stateDoubt && len(done) == 0:
-		return g, nil // given back, with nothing to write: whoever has it now is welcome
+	case ours && written, !ours && ended && (written || len(done) == 0):
+		return g, nil
 	case !ours:
 		return lost, nil
 	}
 	return "", nil
 }
 
-// retryable: the database did not answer, or answered that it is going down.
+// retryable: only what can never succeed is given up at once (wrong data, a
+// constraint, a wrong statement), since a known answer that is given up may
+// become a second letter.
 func retryable(err error) bool {
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return strings.HasPrefix(pg.Code, "57P") || strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "53")
-	}
-	return true
+	return !errors.As(err, &pg) || !slices.Contains([]string{"22", "23", "42"}, pg.Code[:2])
 }
 
 // keepEvidence writes down what a worker knows that has lost its lease.
@@ -235,12 +270,14 @@ func (s *Sender) keepEvidence(ctx context.Context, c *claim, done []outcome) err
 			continue
 		}
 		known = append(known, events.Event{ProviderID: c.providerID, Source: events.SourceResponse, SourceID: fmt.Sprintf("%s/%d/%d", c.root, o.ordinal, c.attempt),
-			BatchID: c.root, Ordinal: o.ordinal, Attempt: c.attempt, Kind: events.Kind(o.kind), Code: o.code, CarrierID: o.carrierID, Detail: o.detail, OccurredAt: o.at})
+			BatchID: c.root, Ordinal: o.ordinal, Attempt: c.attempt, Kind: events.Kind(o.kind), Code: o.code,
+			CarrierID: clip(o.carrierID), Detail: clip(o.detail), OccurredAt: o.at})
 	}
-	if _, err := events.Record(ctx, s.pool, c.WorkspaceID, known); err != nil {
+	err := s.persist(c, func() error { _, err := events.Record(ctx, s.pool, c.WorkspaceID, known); return err })
+	if err != nil {
 		return err
 	}
-	_, err := s.pool.Exec(ctx, `insert into batch_log (workspace_id, batch_id, event, token) values ($1, $2, 'lost', $3)`, c.WorkspaceID, c.BatchID, c.token)
+	_, err = s.pool.Exec(ctx, `insert into batch_log (workspace_id, batch_id, event, token) values ($1, $2, 'lost', $3)`, c.WorkspaceID, c.BatchID, c.token)
 	return err
 }
 
@@ -263,10 +300,11 @@ type columns struct {
 
 func outcomeColumns(done []outcome) columns {
 	n := len(done)
-	c := columns{make([]int16, n), make([]int16, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]time.Time, n)}
+	c := columns{ordinals: make([]int16, n), codes: make([]int16, n), kinds: make([]string, n), bases: make([]string, n),
+		reasons: make([]string, n), carrierIDs: make([]string, n), details: make([]string, n)}
 	for i, o := range done {
 		c.ordinals[i], c.codes[i], c.kinds[i], c.bases[i] = o.ordinal, int16(o.code), o.kind, o.basis
-		c.reasons[i], c.carrierIDs[i], c.details[i], c.times[i] = o.reason, o.carrierID, clip(o.detail), o.at
+		c.reasons[i], c.carrierIDs[i], c.details[i] = clip(o.reason), clip(o.carrierID), clip(o.detail)
 	}
 	return c
 }
@@ -298,7 +336,7 @@ func (s *Sender) settleByEvidence(ctx context.Context, c *claim) ([]outcome, err
 	var left []row
 	for _, r := range c.rows {
 		p, ok := proofs[r.Ordinal]
-		if !ok {
+		if !ok || (p.Kind == events.Rejected && p.Attempt != 1) {
 			left = append(left, r)
 			continue
 		}

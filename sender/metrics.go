@@ -52,7 +52,7 @@ func (m *Metrics) called(n int, took time.Duration) {
 	m.calls.Observe(took.Seconds())
 }
 
-func (m *Metrics) committed(_ int16, done []outcome) {
+func (m *Metrics) committed(done []outcome) {
 	counts := map[string]int{}
 	for _, o := range done {
 		counts[o.kind]++

@@ -31,6 +31,7 @@ const reapLot = 200
 // what another has.
 func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 	var sum Reaped
+	var failed error
 	expired, err := s.expired(ctx)
 	if err != nil {
 		return sum, err
@@ -38,8 +39,9 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 	for _, ref := range expired {
 		s.at(ctx, "expired", ref)
 		one, err := s.reapBatch(ctx, ref)
-		if err != nil {
-			return sum, fmt.Errorf("reap batch %s: %w", ref.BatchID, err)
+		if err != nil { // one that cannot be dealt with must not hold up the others
+			failed = errors.Join(failed, fmt.Errorf("reap batch %s: %w", ref.BatchID, err))
+			continue
 		}
 		sum.Batches += one.Batches
 		sum.Freed += one.Freed
@@ -51,7 +53,7 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 		s.log.Error("notifications orphaned", "orphaned", sum.Orphaned, "batches", sum.Batches)
 	}
 	s.metrics.reaped(sum)
-	return sum, nil
+	return sum, failed
 }
 
 func (s *Sender) expired(ctx context.Context) ([]notifications.Ref, error) {
@@ -171,6 +173,7 @@ func judge(b stale, proven bool) verdict {
 func decide(b stale, called []int16, proofs map[int16]events.Proof, sum *Reaped) (done []outcome, retry []int16) {
 	for _, ordinal := range called {
 		p, proven := proofs[ordinal]
+		proven = proven && (p.Kind == events.Accepted || p.Attempt == b.Attempt)
 		o := outcome{ordinal: ordinal, kind: unknown, basis: "reaper", reason: "no_answer", at: time.Now()}
 		switch judge(b, proven) {
 		case settle:

@@ -37,7 +37,6 @@ type Config struct {
 	Lease       time.Duration // how long a claim may act; 5 min
 	CallTimeout time.Duration // the longest that one call may last; must be well under the lease; 30 s
 	MaxWindow   int           // rows in doubt after a crash, at most; 500
-	Workers     int           // batches worked at a time; 16
 
 	MaxDeferrals int           // how often a batch's refused rows are tried again; 20
 	DeferFor     time.Duration // before the first of these, doubled for each; 30 s
@@ -65,7 +64,7 @@ func (c Config) withDefaults() Config {
 	for _, n := range []struct {
 		field *int
 		value int
-	}{{&c.MaxWindow, 500}, {&c.Workers, 16}, {&c.MaxDeferrals, 20}, {&c.CircuitAfter, 100}} {
+	}{{&c.MaxWindow, 500}, {&c.MaxDeferrals, 20}, {&c.CircuitAfter, 100}} {
 		if *n.field == 0 {
 			*n.field = n.value
 		}
@@ -108,7 +107,6 @@ type Sender struct {
 	drain    sync.Once
 	cache    caches
 	paces    sync.Map // provider id -> *pace
-	ailing   sync.Map // providers that failed of late: a healthy one costs no write
 
 	// Hook, when set, is called at named points of a batch's way. Tests stop
 	// workers there; nothing else sets it.

@@ -15,6 +15,9 @@ const sweepLot = 500
 // truncated, a job was discarded, or a shard was written and its job was not.
 // It answers with the number it rang for. A bell too many does no harm.
 func (s *Sender) Sweep(ctx context.Context) (int, error) {
+	if err := s.expireLate(ctx); err != nil {
+		return 0, err
+	}
 	silent, err := s.silent(ctx)
 	if err != nil {
 		return 0, err
@@ -36,6 +39,26 @@ func (s *Sender) Sweep(ctx context.Context) (int, error) {
 	return rung, nil
 }
 
+// expireLate ends batches that wait although their send deadline has passed,
+// so that a campaign does not stay open for the sake of what is not to be sent.
+func (s *Sender) expireLate(ctx context.Context) error {
+	rows, err := s.pool.Query(ctx, `
+		select workspace_id, origin_id, id from batches where state = 'ready' and expires_at <= now() limit $1`, sweepLot)
+	if err != nil {
+		return fmt.Errorf("find expired batches: %w", err)
+	}
+	late, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
+	if err != nil {
+		return fmt.Errorf("find expired batches: %w", err)
+	}
+	for _, ref := range late {
+		if err := s.Expire(ctx, ref); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // silent finds due batches for which no job waits. A job that is running says
 // nothing: its worker may be dead, and a living one holds the lease.
 func (s *Sender) silent(ctx context.Context) ([]notifications.Ref, error) {
@@ -45,7 +68,7 @@ func (s *Sender) silent(ctx context.Context) ([]notifications.Ref, error) {
 		  and not exists (
 			select from river_job j
 			where j.kind = 'batch_send' and j.state in ('available', 'scheduled', 'retryable', 'pending')
-			  and j.args @> jsonb_build_object('batch_id', b.id))
+			  and (j.args->>'batch_id')::uuid = b.id)
 		order by b.due_at limit $2`, s.cfg.SweepGrace, sweepLot)
 	if err != nil {
 		return nil, fmt.Errorf("find batches without a job: %w", err)

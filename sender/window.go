@@ -1,6 +1,7 @@
 package sender
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -11,8 +12,6 @@ import (
 
 // window is the rows that are about to be called, as letters.
 type window struct {
-	taken    int       // rows of the claim that it covers
-	last     int16     // their last ordinal
 	rows     []int16   // ordinals of the letters
 	letters  []Message // what is called
 	skipped  []outcome // rows that cannot be rendered: never called
@@ -20,16 +19,19 @@ type window struct {
 }
 
 // render writes the next letters of a claim. Rendering is a pure function of
-// the intent and the template's version: two attempts say the same bytes.
+// the intent and the template's version: two attempts say the same bytes. Rows
+// that cannot be rendered end here, and leave the claim: they are never called.
 func (d *desk) render(c *claim, size int) *window {
 	rows := c.rows[c.next:min(c.next+size, len(c.rows))]
-	w := &window{taken: len(rows), last: rows[len(rows)-1].Ordinal, letters: make([]Message, 0, len(rows)), rows: make([]int16, 0, len(rows))}
+	w := &window{letters: make([]Message, 0, len(rows)), rows: make([]int16, 0, len(rows))}
+	kept := rows[:0]
 	for _, r := range rows {
 		text, err := d.template.Render(r.Payload)
 		if err != nil {
 			w.skipped = append(w.skipped, outcome{ordinal: r.Ordinal, kind: skipped, basis: "gate", reason: "template_error", detail: err.Error(), at: time.Now()})
 			continue
 		}
+		kept = append(kept, r)
 		w.rows = append(w.rows, r.Ordinal)
 		w.letters = append(w.letters, Message{
 			Notification: lemma.FormatNotificationID(c.OriginID, r.Key), Attempt: int(c.attempt),
@@ -38,6 +40,7 @@ func (d *desk) render(c *claim, size int) *window {
 			Date: r.CreatedAt, Seed: r.Key,
 		})
 	}
+	c.rows = slices.Delete(c.rows, c.next+len(kept), c.next+len(rows))
 	return w
 }
 
@@ -48,7 +51,7 @@ type pace struct{ rows atomic.Int64 }
 
 const (
 	firstWindow = 20
-	leastWindow = 10
+	leastWindow = 1
 	shortWindow = 50 * time.Millisecond
 	longWindow  = 200 * time.Millisecond
 )

@@ -38,38 +38,43 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 
 // windows takes the claimed rows window by window. Each commit writes the
 // outcomes of one window and opens the next in a single transaction.
-func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *desk, done []outcome) (time.Duration, error) {
+func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *desk, pending []outcome) (time.Duration, error) {
 	p := s.paceOf(c.providerID)
 	for c.next < len(c.rows) {
 		w := desk.render(c, c.windowSize(p.size(s.cfg.MaxWindow)))
-		after, ok, err := s.draw(ctx, c, len(w.letters))
-		if err != nil {
-			return 0, err
+		pending = append(pending, w.skipped...)
+		if len(w.letters) == 0 {
+			continue
 		}
-		if !ok || s.mustStop(c) {
-			return s.giveBack(ctx, c, done, after)
+		done, after, ok, err := s.draw(ctx, c, len(w.letters), pending)
+		if !ok || err != nil || s.mustStop(c) {
+			again, back := s.giveBack(ctx, c, done, after)
+			return again, errors.Join(err, back)
 		}
 		gate, err := s.commit(ctx, c, done, opening(c, w))
 		if err != nil || gate == lost {
 			return 0, err
 		}
-		if gate != open {
+		if gate != open || s.mustStop(c) { // a commit may have taken long
 			return s.giveBack(ctx, c, nil, 0)
 		}
 		s.at(ctx, "opened", c.Ref)
-		done = s.call(ctx, c, carrier, w, p)
+		known := s.call(ctx, c, carrier, w, p)
 		s.at(ctx, "called", c.Ref)
 		if c.stopped(w) {
-			return s.giveBack(ctx, c, done, s.backOff(c))
+			return s.giveBack(ctx, c, known, s.backOff(c))
 		}
+		pending = known
 	}
-	return s.finish(ctx, c, done)
+	return s.finish(ctx, c, pending)
 }
 
-// mustStop: no window opens while this node shuts down, nor when the claim has
-// lasted a whole lease, so that no job outlives what River allows it.
+// mustStop: no call begins while this node shuts down, nor past the send
+// deadline, nor when the claim has lasted a whole lease, so that no job
+// outlives what River allows it, nor when a call might outlive the lease.
 func (s *Sender) mustStop(c *claim) bool {
-	return s.isDraining() || time.Since(c.started) > s.cfg.Lease || time.Now().Add(s.cfg.CallTimeout).After(c.until)
+	now := time.Now()
+	return s.isDraining() || now.Sub(c.started) > s.cfg.Lease || now.Add(s.cfg.CallTimeout).After(c.until) || now.After(c.expires)
 }
 
 // call hands a window's letters to the carrier, outside any transaction, and
@@ -82,15 +87,19 @@ func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window,
 	took := time.Since(begun)
 	p.learn(len(w.letters), took)
 	s.metrics.called(len(w.letters), took)
-	done := w.skipped
-	for i, r := range receipts {
-		if o, ended := s.sort(c, w.rows[i], r); ended {
+	var done []outcome
+	for i, ordinal := range w.rows {
+		if i >= len(receipts) { // a carrier that answers for too few has not said what became of the others
+			c.doubts++
+			continue
+		}
+		if o, ended := s.sort(c, ordinal, receipts[i]); ended {
 			done = append(done, o)
 		}
 	}
-	w.receipts = receipts
-	s.heed(ctx, c, w)
-	c.next += w.taken
+	w.receipts = receipts[:min(len(receipts), len(w.rows))]
+	c.unheeded = w
+	c.next += len(w.rows)
 	return done
 }
 
@@ -179,7 +188,7 @@ func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Du
 		_, err := s.giveBack(ctx, c, nil, s.cfg.DeferFor/6)
 		return 0, errors.Join(cause, err)
 	}
-	if err := s.pause(ctx, c.WorkspaceID, c.OriginID, "provider_unusable", cause.Error()); err != nil {
+	if err := s.pause(ctx, c.WorkspaceID, c.OriginID, "provider_unusable", lemma.Public(cause)); err != nil {
 		return 0, fmt.Errorf("pause %s: %w", c.OriginID, err)
 	}
 	return s.giveBack(ctx, c, nil, s.cfg.DeferFor)
@@ -195,23 +204,30 @@ func (c *claim) windowSize(n int) int {
 }
 
 // draw takes the window's share of the provider's rate, which all nodes share.
-// A short wait is waited; a long one gives the worker back to others.
-func (s *Sender) draw(ctx context.Context, c *claim, n int) (after time.Duration, ok bool, err error) {
-	if c.rate == nil || n == 0 {
-		return 0, true, nil
+// A short wait is waited, after what is known has been written down; a long one
+// gives the worker back to others. It answers what is still to be written.
+func (s *Sender) draw(ctx context.Context, c *claim, n int, done []outcome) (left []outcome, after time.Duration, ok bool, err error) {
+	if c.rate == nil {
+		return done, 0, true, nil
 	}
 	for {
 		wait, ok, err := s.accounts.Draw(ctx, c.WorkspaceID, c.providerID, n, *c.rate, rateBurst)
 		if err != nil || (!ok && wait > rateWait) {
-			return wait, false, err
+			return done, max(wait, s.cfg.DeferFor/6), false, err
+		}
+		if wait > 0 && len(done) > 0 {
+			if gate, err := s.commit(ctx, c, done, ending{state: stateKeep}); err != nil || gate != open {
+				return nil, 0, false, err
+			}
+			done = nil
 		}
 		select {
 		case <-time.After(wait):
 		case <-s.draining:
-			return 0, false, nil
+			return done, 0, false, nil
 		}
 		if ok {
-			return 0, true, nil
+			return done, 0, true, nil
 		}
 	}
 }

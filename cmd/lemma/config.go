@@ -33,7 +33,8 @@ type Config struct {
 	FanoutWorkers int           `var:"LEMMA_FANOUT_WORKERS" group:"Settings" default:"2" help:"Audiences read at a time by this process."`
 	MaxWindow     int           `var:"LEMMA_MAX_WINDOW" group:"Settings" default:"500" help:"Notifications that a crash can leave in doubt, at most, per batch in work."`
 
-	AllowPrivateSources bool `var:"LEMMA_ALLOW_PRIVATE_SOURCES" group:"Settings" help:"Let data sources be on loopback and private addresses."`
+	SourceTimeout       time.Duration `var:"LEMMA_SOURCE_TIMEOUT" group:"Settings" default:"60s" help:"How long a data source may be silent while it is read."`
+	AllowPrivateSources bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" group:"Settings" help:"Let data sources be on loopback and private addresses."`
 
 	LogLevel  string `var:"LEMMA_LOG_LEVEL" group:"Settings" default:"info" enum:"debug,info,warn,error" help:"The least severe messages to log: ${enum}."`
 	LogFormat string `var:"LEMMA_LOG_FORMAT" group:"Settings" default:"text" enum:"text,json" help:"How log lines are written: ${enum}."`
@@ -56,6 +57,7 @@ func (c Config) check() error {
 	var faults []error
 	for name, d := range map[string]time.Duration{
 		"LEMMA_LEASE": c.Lease, "LEMMA_CALL_TIMEOUT": c.CallTimeout, "LEMMA_REAP_EVERY": c.ReapEvery, "LEMMA_SWEEP_EVERY": c.SweepEvery,
+		"LEMMA_SOURCE_TIMEOUT": c.SourceTimeout,
 	} {
 		if d <= 0 {
 			faults = append(faults, fmt.Errorf("%s is %v, and must be more than nothing", name, d))
@@ -90,7 +92,7 @@ func (c Config) checkSecrets() error {
 
 // sender are the settings of the sending room.
 func (c Config) sender() sender.Config {
-	return sender.Config{Lease: c.Lease, CallTimeout: c.CallTimeout, MaxWindow: c.MaxWindow, Workers: c.SendWorkers,
+	return sender.Config{Lease: c.Lease, CallTimeout: c.CallTimeout, MaxWindow: c.MaxWindow,
 		ReapEvery: c.ReapEvery, SweepEvery: c.SweepEvery, SweepGrace: c.SweepEvery}
 }
 

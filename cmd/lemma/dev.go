@@ -115,7 +115,7 @@ func (h *home) database(ctx context.Context, cfg Config) (dsn func(string) strin
 	if cfg.DatabaseURL != "" {
 		dsn = func(name string) string { return inDatabase(cfg.DatabaseURL, name) }
 	} else {
-		if h.cluster, err = postgres.Start(ctx, postgres.Options{Dir: filepath.Join(h.dir, "postgres"), Durable: true}); err != nil {
+		if h.cluster, err = postgres.Start(ctx, postgres.Options{Dir: filepath.Join(h.dir, "postgres"), Bin: cfg.PGBin, Durable: true}); err != nil {
 			return nil, err
 		}
 		dsn = h.cluster.DSN

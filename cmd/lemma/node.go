@@ -155,6 +155,7 @@ func (n *node) drain(ctx context.Context) error {
 		return nil
 	}
 	n.sender.Drain()
+	n.campaigns.Drain()
 	err := n.river.Stop(ctx)
 	n.stopped()
 	n.loops.Wait()

@@ -190,7 +190,7 @@ func TestNoSmuggling(t *testing.T) {
 	_, err = io.Copy(io.Discard, conn)
 	must(t, err)
 	want := "Message-ID: <1>\r\n\r\nx\n.\r\nMAIL FROM:<e@b.test>\n.\n\r\n"
-	if got, _ := c.Source(1); c.Stats().Messages != 1 || strings.ReplaceAll(string(got), "\n.\r", "\n\r") != strings.ReplaceAll(want, "\n.\r", "\n\r") {
+	if got, _ := c.Source(1); c.Stats().Messages != 1 || string(got) != want {
 		t.Errorf("%d messages, the first %q", c.Stats().Messages, got)
 	}
 }

@@ -41,8 +41,8 @@ type run struct {
 	unhook   func() bool // takes the connection off ctx
 }
 
-// all takes the letters in order. Letters without a receipt at its end were
-// not called.
+// all takes the letters in order, and looks at ctx before each step. Letters
+// without a receipt at its end were not called.
 func (r *run) all() {
 	if r.conn != nil && !r.conn.alive() {
 		r.hangUp()
@@ -50,12 +50,12 @@ func (r *run) all() {
 	r.hook()
 	d, opened := r.draft(), false
 	for d != nil && r.ctx.Err() == nil {
-		if !opened {
-			opened = r.open(d)
-		}
-		if opened {
+		switch {
+		case opened:
 			d, opened = r.deliver(d)
-		} else {
+		case r.open(d):
+			opened = true
+		default:
 			d = r.draft()
 		}
 	}
@@ -185,9 +185,6 @@ func (r *run) connect(d *draft) bool {
 // behind it, and writes the letter's receipt. It returns the next letter, and
 // whether the server waits for its body.
 func (r *run) deliver(d *draft) (next *draft, opened bool) {
-	if r.ctx.Err() != nil {
-		return d, true
-	}
 	s := r.conn
 	r.busy = d
 	next = r.following()
