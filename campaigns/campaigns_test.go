@@ -377,3 +377,57 @@ func TestRehearseHasNoSideEffect(t *testing.T) {
 		t.Error("a rehearsal left something behind")
 	}
 }
+
+// A second fan-out, which had lost its lease, writes somebody new while the
+// campaign is being settled: it is not completed with a row on its way.
+func TestSettleWaitsForTheChunk(t *testing.T) {
+	b := setup(t, 10)
+	ctx := context.Background()
+	c := b.sent()
+	b.fanout(c.ID)
+	b.endBatches()
+	chunk, err := b.pool.Begin(ctx)
+	b.must(err)
+	defer chunk.Rollback(ctx)
+	b.must(lockForChunk(ctx, chunk, c.ID))
+	p, err := b.plan(ctx, b.get(c.ID), 2)
+	b.must(err)
+	part := p.Chunk
+	part.Recipients = someRecipients(c.ID, 0, 1)
+	_, err = b.rooms.Ledger.Insert(ctx, chunk, part)
+	b.must(err)
+	settled := make(chan error)
+	go func() { _, err := b.Settle(ctx); settled <- err }()
+	b.waitForLock()
+	b.must(chunk.Commit(ctx))
+	b.must(<-settled)
+	if got := b.get(c.ID); got.Status != Sending || got.Books.Pending != 1 {
+		t.Errorf("%s with %d pending", got.Status, got.Books.Pending)
+	}
+}
+
+// A fault of our own that does not pass fails the campaign in the end.
+func TestAFaultThatStaysFailsTheCampaign(t *testing.T) {
+	b := setup(t, 10)
+	c := b.sent()
+	b.run(b.pool, `alter table notifications add constraint refuses check (profile_key <> '3')`)
+	for range internalRetries + 1 {
+		b.fanout(c.ID)
+		b.run(b.pool, `update fanouts set retry_at = now() where workspace_id = $1`, b.ws)
+	}
+	if got := b.get(c.ID); got.Status != Failed || got.StatusReason != "internal" || got.Books.Pending != 0 {
+		t.Errorf("%s (%s: %s)", got.Status, got.StatusReason, got.StatusDetail)
+	}
+}
+
+func TestDrainStopsAFanout(t *testing.T) {
+	b := setup(t, 1000)
+	c := b.sent()
+	b.Drain()
+	b.fanout(c.ID)
+	var leased bool
+	b.must(b.pool.QueryRow(context.Background(), `select leased_by is not null from fanouts where workspace_id = $1`, b.ws).Scan(&leased))
+	if got := b.get(c.ID); leased || got.FannedOutAt != nil {
+		t.Errorf("leased %v, %+v", leased, got.Books)
+	}
+}

@@ -81,9 +81,10 @@ type Capabilities struct {
 type Account struct {
 	WorkspaceID, ProviderID uuid.UUID
 	Kind                    string
-	Config                  []byte // JSON, by the kind's own schema
-	Secrets                 []byte // JSON, by the kind's own schema; nil when it has none
-	Version                 int    // a carrier is opened anew when it changes
+	Config                  []byte        // JSON, by the kind's own schema
+	Secrets                 []byte        // JSON, by the kind's own schema; nil when it has none
+	Version                 int           // a carrier is opened anew when it changes
+	CallTimeout             time.Duration // no round trip of a call may last longer; 0: as the config says
 }
 
 // Kind is a kind of carrier that this program can speak to.

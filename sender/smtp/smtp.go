@@ -55,6 +55,9 @@ func Kind() sender.Kind {
 		if err != nil {
 			return nil, err
 		}
+		if a.CallTimeout > 0 {
+			c.timeout = min(c.timeout, a.CallTimeout)
+		}
 		return c, nil
 	}}
 }

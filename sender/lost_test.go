@@ -1,0 +1,356 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma/notifications"
+)
+
+// What is known is not lost, and what is not known is not assumed: connections
+// that break at the wrong moment, and statements that wait for each other.
+
+var bg = context.Background()
+
+// ownPool is a second pool on the bundle's database, whose connections a test
+// can break without breaking anybody else's.
+func (b *bundle) ownPool(change ...func(*pgxpool.Config)) *pgxpool.Pool {
+	b.t.Helper()
+	cfg := b.pool.Config()
+	for _, c := range change {
+		c(cfg)
+	}
+	own, err := pgxpool.NewWithConfig(bg, cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(own.Close)
+	return own
+}
+
+// breakConnections ends the pool's idle connections at the server and waits
+// until their processes are gone.
+func (b *bundle) breakConnections(own *pgxpool.Pool) {
+	b.t.Helper()
+	var pids []int32
+	for _, c := range own.AcquireAllIdle(bg) {
+		pids = append(pids, int32(c.Conn().PgConn().PID()))
+		c.Release()
+	}
+	b.exec(`select pg_terminate_backend(p) from unnest($1::int[]) p`, pids)
+	b.until("the connections are gone", `select not exists (select from pg_stat_activity where pid = any($1))`, pids)
+}
+
+// until polls a condition of the database's.
+func (b *bundle) until(what, condition string, args ...any) {
+	b.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		var holds bool
+		if err := b.pool.QueryRow(bg, condition, args...).Scan(&holds); err != nil {
+			b.t.Fatal(err)
+		}
+		if holds {
+			return
+		}
+	}
+	b.t.Fatal("it never came to be that " + what)
+}
+
+func (b *bundle) untilSomebodyWaits() {
+	b.t.Helper()
+	b.until("somebody waits for a lock", `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`)
+}
+
+// at runs a step when a worker comes to a point for the nth time.
+func at(s *Sender, point string, nth int, step func()) {
+	n := 0
+	s.Hook = func(_ context.Context, at string, _ notifications.Ref) {
+		if at != point {
+			return
+		}
+		if n++; n == nth {
+			step()
+		}
+	}
+}
+
+// The answer of a commit is lost although it was applied: the worker finds out
+// and goes on, and nobody is called twice.
+func TestACommitWhoseAnswerIsLost(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(40, 40, 2)
+	s := b.sender()
+	s.pool = b.ownPool()
+	at(s, "committing", 3, func() { b.breakConnections(s.pool) })
+	if _, err := s.Work(bg, refs[0]); err != nil {
+		t.Fatal(err)
+	}
+	b.wantBooks(notifications.Books{Sent: 40})
+	for i := range 40 {
+		if n := b.carrier.called(address(i)); n != 1 {
+			t.Errorf("%s was called %d times", address(i), n)
+		}
+	}
+}
+
+// The reaper has decided before the worker can look: what stands in the ledger
+// is the reaper's, and no leave to go on.
+func TestTheReapersVerdictIsNotOurCommit(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(30, 30, 2)
+	s, other := b.sender(), b.sender()
+	c, w := b.claimed(s, refs[0])
+	e := opening(c, w)
+	b.commits(s, c, nil, e, open)
+	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
+	b.reap(other)
+	d, err := s.desk(bg, b.ws, c.contentID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, err := s.applied(bg, c, done, opening(c, d.render(c, 10))); g != lost || err != nil {
+		t.Errorf("the look-up says %q, %v", g, err)
+	}
+}
+
+// The commit was applied behind a shut gate, its answer was lost, and the gate
+// is open again: no window is open.
+func TestNoWindowIsOpenBehindAShutGate(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(30, 30, 2)
+	s := b.sender()
+	c, w := b.claimed(s, refs[0])
+	b.commits(s, c, nil, opening(c, w), open)
+	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
+	d, err := s.desk(bg, b.ws, c.contentID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := opening(c, d.render(c, 10))
+	b.inTx(func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.ws, b.origin) })
+	b.commits(s, c, done, e, held)
+	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
+	if g, err := s.applied(bg, c, done, e); g != held || err != nil {
+		t.Errorf("the look-up says %q, %v", g, err)
+	}
+}
+
+// claimed takes a batch and renders its first window.
+func (b *bundle) claimed(s *Sender, ref notifications.Ref) (*claim, *window) {
+	b.t.Helper()
+	c, err := s.Claim(bg, ref)
+	if err != nil || c == nil {
+		b.t.Fatal(c, err)
+	}
+	d, err := s.desk(bg, b.ws, c.contentID)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return c, d.render(c, 10)
+}
+
+func (b *bundle) commits(s *Sender, c *claim, done []outcome, e ending, want gate) {
+	b.t.Helper()
+	if g, err := s.commitOnce(bg, c, done, e); g != want || err != nil {
+		b.t.Fatal(g, err)
+	}
+}
+
+func (b *bundle) inTx(do func(pgx.Tx) error) {
+	b.t.Helper()
+	if err := pgx.BeginFunc(bg, b.pool, do); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// A commit that was applied long before its worker could find out dates the
+// lease from then: calls must end with it.
+func TestALateLookUpLengthensNoLease(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(30, 30, 2)
+	s := b.sender()
+	c, w := b.claimed(s, refs[0])
+	e := opening(c, w)
+	b.commits(s, c, nil, e, open)
+	begun := time.Now()
+	s.pool = b.ownPool()
+	if err := s.pool.Ping(bg); err != nil {
+		t.Fatal(err)
+	}
+	at(s, "committing", 1, func() { b.breakConnections(s.pool) })
+	if g, err := s.commit(bg, c, nil, e); g != open || err != nil {
+		t.Fatal(g, err)
+	}
+	if last := begun.Add(s.cfg.Lease - s.cfg.margin() + commitRetry/2); c.until.After(last) {
+		t.Errorf("calls may go on for %v after they should have ended", c.until.Sub(last))
+	}
+}
+
+// The meter cannot be read, and the window before it is known.
+func TestAFailingMeterLosesNothing(t *testing.T) {
+	b := setup(t)
+	b.exec(`update providers set rate_per_second = 1000 where workspace_id = $1`, b.ws)
+	b.exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2)`, b.ws, b.provider)
+	refs := b.insert(20, 20, 2)
+	s := b.sender()
+	at(s, "called", 1, func() { b.exec(`alter table provider_meters rename to gone`) })
+	if _, err := s.Work(bg, refs[0]); err == nil {
+		t.Fatal("the meter could be read")
+	}
+	b.exec(`alter table gone rename to provider_meters`)
+	s.Hook = nil
+	b.reap(s)
+	b.makeDue()
+	b.work(s)
+	b.wantBooks(notifications.Books{Sent: 20})
+	for i := range 20 {
+		if n := b.carrier.called(address(i)); n != 1 {
+			t.Errorf("%s was called %d times", address(i), n)
+		}
+	}
+}
+
+// A commit that runs into the statement timeout is tried again.
+func TestACommitThatTimesOutIsTriedAgain(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	s := b.sender()
+	s.pool = b.ownPool(func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["statement_timeout"] = "100ms" })
+	blocker, err := b.pool.Begin(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at(s, "called", 1, func() {
+		if _, err := blocker.Exec(bg, `select from batches for update`); err != nil {
+			t.Error(err)
+		}
+		time.AfterFunc(300*time.Millisecond, func() { _ = blocker.Rollback(bg) })
+	})
+	if _, err := s.Work(bg, refs[0]); err != nil {
+		t.Fatal(err)
+	}
+	b.wantBooks(notifications.Books{Sent: 10})
+}
+
+// The reaper holds a stale batch when a verb comes, and commits a retry batch
+// that the verb's first look cannot see.
+func (b *bundle) whileReaping(before, verb func(pgx.Tx) error) {
+	b.t.Helper()
+	b.insert(10, 10, 2)
+	for i := range 10 {
+		b.carrier.then[address(i)] = []Outcome{Unknown}
+	}
+	s := b.sender()
+	b.work(s)
+	b.expireLeases()
+	if before != nil {
+		b.inTx(before)
+	}
+	reached, release := pauseAt(s, "reaping", 1)
+	done := make(chan error, 2)
+	go func() { _, err := s.Reap(bg); done <- err }()
+	<-reached
+	go func() { done <- pgx.BeginFunc(bg, b.pool, verb) }()
+	b.untilSomebodyWaits()
+	close(release)
+	if err := errors.Join(<-done, <-done); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestCancelSeesTheRetryBatch(t *testing.T) {
+	b := setup(t)
+	b.whileReaping(nil, func(tx pgx.Tx) error { _, err := b.ledger.Cancel(bg, tx, b.ws, b.origin); return err })
+	b.work(b.sender())
+	if n := b.carrier.called(address(0)); n != 1 {
+		t.Errorf("called %d times, the last after the cancel", n)
+	}
+	b.wantBooks(notifications.Books{Orphaned: 10})
+}
+
+func TestPauseSeesTheRetryBatch(t *testing.T) {
+	b := setup(t)
+	b.whileReaping(nil, func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.ws, b.origin) })
+	b.work(b.sender())
+	if n := b.carrier.called(address(0)); n != 1 {
+		t.Errorf("called %d times, the last after the pause", n)
+	}
+}
+
+func TestResumeSeesTheRetryBatch(t *testing.T) {
+	b := setup(t)
+	b.whileReaping(func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.ws, b.origin) },
+		func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
+	if stuck := b.batches("gate = 'held' and state in ('ready', 'leased')"); len(stuck) > 0 {
+		t.Errorf("%d batches are held for ever", len(stuck))
+	}
+}
+
+// oddCarrier answers with an id that no text column takes, or for one too few.
+type oddCarrier struct {
+	*scripted
+	id    string
+	short int
+}
+
+func (o oddCarrier) Send(ctx context.Context, letters []Message) []Receipt {
+	r := o.scripted.Send(ctx, letters)
+	for i := range r {
+		r[i].CarrierID = o.id
+	}
+	return r[:len(r)-o.short]
+}
+
+func TestACarriersWordsBreakNoCommit(t *testing.T) {
+	for name, odd := range map[string]oddCarrier{"bytes that are no text": {id: "q\xff\x00"}, "one receipt too few": {id: "q", short: 1}} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			refs := b.insert(5, 5, 2)
+			odd.scripted = b.carrier
+			s := b.sender()
+			s.kinds["scripted"] = Kind{Name: "scripted", Open: func(Account) (Carrier, error) { return odd, nil }}
+			if _, err := s.Work(bg, refs[0]); err != nil {
+				t.Fatal(err)
+			}
+			if n := b.books().Sent; n != int64(5-odd.short) {
+				t.Errorf("%d sent", n)
+			}
+			b.reap(s)
+			b.work(s)
+			if n := b.carrier.called(address(0)); n != 1 {
+				t.Errorf("accepted, and called %d times", n)
+			}
+		})
+	}
+}
+
+// Two people share an address, and come in two chunks or in one: whoever holds
+// the key keeps it, and a repetition adds nothing.
+func TestWhoHoldsAnAddressKeepsIt(t *testing.T) {
+	b := setup(t)
+	write := func(profiles ...string) (w notifications.Written) {
+		var all []notifications.Recipient
+		for _, p := range profiles {
+			all = append(all, notifications.Recipient{Key: keyOf(0), ProfileKey: p, Address: address(0), Payload: `{}`})
+		}
+		b.inTx(func(tx pgx.Tx) (err error) {
+			w, err = b.ledger.Insert(bg, tx, notifications.Chunk{WorkspaceID: b.ws, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
+				Run: 1, MaxAttempts: 2, BatchSize: 10, Recipients: all})
+			return err
+		})
+		return w
+	}
+	write("B")
+	write("A")
+	if w := write("A", "B"); w.Created != 0 || len(w.Skipped) != 0 {
+		t.Errorf("a repetition added %+v", w)
+	}
+	if got := b.books(); got.Audience != 2 || got.Pending != 1 || got.SkippedBy["duplicate_address"] != 1 {
+		t.Errorf("%+v", got)
+	}
+}
