@@ -236,16 +236,22 @@ select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key,
        r.resolution, r.at as resolved_at
 from notifications n
 left join lateral (
-    select * from attempts a
+    select a.attempt, a.outcome, a.final, a.reason, a.at, a.code, a.carrier_id, a.detail from attempts a
     where a.workspace_id = n.workspace_id and a.batch_id = n.batch_id and a.ordinal = n.ordinal
     order by a.attempt desc limit 1
 ) a on true
+left join batches first on first.workspace_id = n.workspace_id and first.origin_id = n.origin_id and first.id = n.batch_id
 left join lateral (
-    select * from batches b
-    where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id
-      and (b.id = n.batch_id or (b.root_id = n.batch_id and b.attempt = 2 and a.attempt is not null and n.ordinal = any(b.open)))
-    order by b.attempt desc limit 1
-) b on true
+    select r.id, r.state, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at from batches r
+    where not a.final and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id
+      and r.attempt = 2 and n.ordinal = any(r.open)
+) retry on true
+cross join lateral (
+    select coalesce(retry.id, first.id) as id, coalesce(retry.state, first.state) as state, coalesce(retry.attempt, first.attempt) as attempt,
+        coalesce(retry.called_through, first.called_through) as called_through, coalesce(retry.deferred, first.deferred) as deferred,
+        coalesce(retry.open, first.open) as open, first.provider_id, first.content_id,
+        coalesce(retry.due_at, first.due_at) as due_at, coalesce(retry.expires_at, first.expires_at) as expires_at
+) b
 left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key;
 
 -- +goose Down

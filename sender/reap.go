@@ -86,7 +86,7 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 			return err
 		}
 		s.at(ctx, "reaping", ref)
-		called, untouched, err := partition(ctx, tx, ref)
+		called, untouched, err := partition(ctx, tx, ref, b.Root)
 		if err != nil {
 			return err
 		}
@@ -121,16 +121,16 @@ func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bo
 
 // partition parts the open rows of a stale batch into those that may have been
 // called and have no outcome, and those that surely were not taken.
-func partition(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (called, untouched []int16, err error) {
+func partition(ctx context.Context, tx pgx.Tx, ref notifications.Ref, root uuid.UUID) (called, untouched []int16, err error) {
 	rows, err := tx.Query(ctx, `
 		select n.ordinal, n.ordinal <= b.called_through and not n.ordinal = any(b.deferred)
 		from batches b
-		join notifications n on n.workspace_id = b.workspace_id and n.origin_id = b.origin_id and n.batch_id = b.root_id
+		join notifications n on n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = $4
 		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3
 		  and (b.open is null or n.ordinal = any(b.open))
 		  and not exists (select from attempts a where a.workspace_id = b.workspace_id and a.batch_id = b.root_id
 			and a.ordinal = n.ordinal and a.attempt = b.attempt)
-		order by n.ordinal`, ref.WorkspaceID, ref.OriginID, ref.BatchID)
+		order by n.ordinal`, ref.WorkspaceID, ref.OriginID, ref.BatchID, root)
 	if err != nil {
 		return nil, nil, err
 	}
