@@ -10,8 +10,9 @@ import (
 )
 
 // Books say what became of everybody whom an origin has written down. Audience
-// comes from the chunks that were written, all else from the batches: two
-// ledgers that know nothing of each other, and agree.
+// comes from the lines that chunks left when they were written, all else from
+// what the batches say now: Balanced is false when rows or batches were lost or
+// doubled since.
 type Books struct {
 	Audience   int64
 	Sent       int64

@@ -73,7 +73,7 @@ func (l *Ledger) Ring(ctx context.Context, tx pgx.Tx, bells []Bell) error {
 	return nil
 }
 
-// bellOpts: one try each, since a lost bell is rung again by the sweep.
+// bellOpts: few tries, since a bell that is given up is rung again by the sweep.
 func bellOpts(after time.Duration) *river.InsertOpts {
 	opts := &river.InsertOpts{Queue: QueueSend, MaxAttempts: 3}
 	if after > 0 {

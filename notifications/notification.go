@@ -49,7 +49,7 @@ type Explanation struct {
 // Step is one thing that happened to a notification, or that was decided about it.
 type Step struct {
 	At      time.Time
-	Event   string            // written, skipped, gate, claimed, called, answered, evidence, reaped, resolved ...
+	Event   string            // written or skipped; a batch's log (claimed, window, finished ...); an attempt's outcome; evidence; resolved
 	Detail  string            // a sentence
 	Attempt int               // 0 where it does not belong to one
 	Data    map[string]string // worker, lease, window, code, tier ...

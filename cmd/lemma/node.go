@@ -75,7 +75,8 @@ func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger,
 	return n, nil
 }
 
-// ready is what /readyz asks: does the database answer, and do the guards stand.
+// ready is what /readyz asks: does the database answer. The guards are checked
+// once, before any work begins.
 func (n *node) ready(ctx context.Context) error {
 	return n.pool.Ping(ctx)
 }
