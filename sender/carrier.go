@@ -58,7 +58,8 @@ type Receipt struct {
 
 // Carrier sends over one provider account. Send makes exactly one wire request
 // for each message, in order, and answers with one receipt for each: no
-// retries, no redirects, no replay. When ctx ends it starts no further message
+// retries, no redirects, no replay. When ctx ends, or its deadline has passed by
+// the clock, it starts no further message
 // (NotCalled) and calls the one on its way Unknown unless the answer is
 // already there. It never answers with an error: whatever happened, each
 // message's receipt says what is known. It is safe for concurrent use.

@@ -61,7 +61,7 @@ func (c *Carrier) call(ctx context.Context, m sender.Message) sender.Receipt {
 	if c.Before != nil && ctx.Err() == nil {
 		c.Before(ctx, m)
 	}
-	if ctx.Err() != nil {
+	if end, ok := ctx.Deadline(); ctx.Err() != nil || ok && !time.Now().Before(end) {
 		return sender.Receipt{Outcome: sender.NotCalled, Reason: "call_ended", At: time.Now()}
 	}
 	n := c.Made().add(m)

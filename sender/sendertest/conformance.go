@@ -73,7 +73,7 @@ func Conformance(t *testing.T, h Harness) {
 		})
 	}
 	for name, run := range map[string]func(*testing.T){
-		"ctx ended before": h.endedBefore, "ctx ends on the way": h.endsOnTheWay, "nobody there": h.nobodyThere,
+		"ctx ended before": h.endedBefore, "deadline passed unnoticed": h.passedUnnoticed, "ctx ends on the way": h.endsOnTheWay, "nobody there": h.nobodyThere,
 		"two attempts say the same": h.sameBytes, "many at once": h.manyAtOnce, "no letters": h.noLetters,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,6 +151,22 @@ func (h Harness) endedBefore(t *testing.T) {
 	receipts := end.Carrier.Send(ctx, letters)
 	h.check(t, letters, receipts)
 	for i, r := range receipts {
+		if r.Outcome != sender.NotCalled || len(end.Requests(letters[i].To)) != 0 {
+			t.Errorf("letter %d: %+v, %d requests", i+1, r, len(end.Requests(letters[i].To)))
+		}
+	}
+}
+
+// stopped is a context as a process has it that was stopped past the deadline
+// and has just gone on: the time is over, and the timer has not run yet.
+type stopped struct{ context.Context }
+
+func (stopped) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
+
+func (h Harness) passedUnnoticed(t *testing.T) {
+	end := h.Serve(t, accept)
+	letters := h.letters(1, 2)
+	for i, r := range end.Carrier.Send(stopped{t.Context()}, letters) {
 		if r.Outcome != sender.NotCalled || len(end.Requests(letters[i].To)) != 0 {
 			t.Errorf("letter %d: %+v, %d requests", i+1, r, len(end.Requests(letters[i].To)))
 		}

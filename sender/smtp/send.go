@@ -49,7 +49,7 @@ func (r *run) all() {
 	}
 	r.hook()
 	d, opened := r.draft(), false
-	for d != nil && r.ctx.Err() == nil {
+	for d != nil && !r.over() {
 		switch {
 		case opened:
 			d, opened = r.deliver(d)
@@ -60,6 +60,14 @@ func (r *run) all() {
 		}
 	}
 	r.part(opened)
+}
+
+// over says whether the time for calls has ended. It asks the clock as well: in
+// a process that was stopped for a while, an answer may wake us before the
+// timer has run that ends ctx.
+func (r *run) over() bool {
+	end, ok := r.ctx.Deadline()
+	return r.ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
 // part brings the connection to rest. One that waits for a body which will not
