@@ -26,7 +26,7 @@ for part in "$@"; do
 		have_postgres || packages="$packages postgresql"
 		;;
 	mariadb)
-		have_mariadb || packages="$packages mariadb-server"
+		have_mariadb || packages="$packages mariadb-server-core"
 		;;
 	*)
 		echo "deps: no such part: $part" >&2
