@@ -4,10 +4,10 @@ GO   ?= go
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-run build run test race verify bench schema specs fmt clean
+.PHONY: help deps deps-run build run test race verify bench schema specs specs-deep fmt clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps: ## Install what building, running and testing need and this machine lacks
 	@sh dev/deps.sh go postgres mariadb
@@ -22,7 +22,7 @@ build: ## Build bin/lemma
 run: deps-run build ## Run everything on this machine and send a campaign (ARGS=--once ends after it)
 	@bin/lemma dev $(ARGS)
 
-test: deps ## Run all tests, against real Postgres and MariaDB
+test: deps specs ## Check the specs, and run all tests against real Postgres and MariaDB
 	$(GO) test -timeout 20m ./...
 
 race: deps ## Run all tests with the race detector (needs a C compiler)
@@ -42,8 +42,11 @@ bench: deps-run build ## Measure the hot paths, one JSON line per figure
 schema: deps-run ## Write migrations/schema.sql, what the migrations add up to
 	$(GO) generate ./migrations
 
-specs: ## Check the TLA+ specs (needs Node)
-	cd specs && npm ci --no-audit --no-fund && npm run check
+specs: ## Check the TLA+ specs and that what they name exists (needs Node)
+	cd specs && npm ci --no-audit --no-fund --silent && npm run --silent check && npm run --silent map
+
+specs-deep: ## Check the specs at larger bounds, and every mutant with its guard on
+	cd specs && npm ci --no-audit --no-fund --silent && npm run --silent deep
 
 fmt: ## Format all Go files
 	gofmt -w .

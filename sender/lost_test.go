@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"lemma/events"
 	"lemma/notifications"
 )
 
@@ -353,4 +354,24 @@ func TestWhoHoldsAnAddressKeepsIt(t *testing.T) {
 	if got := b.books(); got.Audience != 2 || got.Pending != 1 || got.SkippedBy["duplicate_address"] != 1 {
 		t.Errorf("%+v", got)
 	}
+}
+
+// Evidence speaks of one attempt: that the first was rejected says nothing of a
+// second whose answer is missing.
+func TestARejectedFirstSaysNothingOfTheSecond(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(1, 1, 2)
+	b.carrier.then[address(0)] = []Outcome{Unknown, Unknown}
+	s := b.sender()
+	b.work(s)
+	b.reap(s)
+	b.work(s)
+	b.record(refs[0], 0, events.Rejected)
+	b.reap(s)
+	var outcome, basis string
+	err := b.pool.QueryRow(bg, `select outcome, basis from attempts where workspace_id = $1 and attempt = 2`, b.ws).Scan(&outcome, &basis)
+	if err != nil || outcome != "unknown" || basis != "reaper" {
+		t.Errorf("the second attempt is %s by %s, %v", outcome, basis, err)
+	}
+	b.wantBooks(notifications.Books{Orphaned: 1})
 }

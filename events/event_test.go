@@ -1,0 +1,67 @@
+package events_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lemma"
+	"lemma/events"
+	"lemma/pgtest"
+)
+
+func event(id string, kind events.Kind, ordinal int16) events.Event {
+	return events.Event{ProviderID: lemma.NewID(), Source: "hook", SourceID: id, BatchID: batch, Ordinal: ordinal, Attempt: 1, Kind: kind, OccurredAt: time.Now()}
+}
+
+var batch = lemma.NewID()
+
+// ProviderEvents!AppliedOnce: an event that comes often, also at once, is kept
+// once; one without an id is kept each time.
+func TestAnEventIsKeptOnce(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	ws, other := pgtest.Workspace(t, pool), pgtest.Workspace(t, pool)
+	ctx := context.Background()
+	var kept atomic.Int64
+	var carriers sync.WaitGroup
+	for range 8 {
+		carriers.Go(func() {
+			n, err := events.Record(ctx, pool, ws, []events.Event{event("e1", events.Accepted, 1), event("", events.Accepted, 2)})
+			if err != nil {
+				t.Error(err)
+			}
+			kept.Add(int64(n))
+		})
+	}
+	carriers.Wait()
+	if kept.Load() != 1+8 {
+		t.Errorf("%d kept, want one of e1 and all eight without an id", kept.Load())
+	}
+	if n, err := events.Record(ctx, pool, other, []events.Event{event("e1", events.Accepted, 1)}); n != 1 || err != nil {
+		t.Errorf("another workspace's event of the same id: %d, %v", n, err)
+	}
+}
+
+// One acceptance outweighs every rejection, and a deferral proves nothing.
+func TestProofs(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	ws := pgtest.Workspace(t, pool)
+	ctx := context.Background()
+	_, err := events.Record(ctx, pool, ws, []events.Event{
+		event("", events.Rejected, 1), event("", events.Accepted, 1), event("", events.Deferred, 2), event("", events.Rejected, 3),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := events.Proofs(ctx, pool, ws, batch, []int16{1, 2, 3, 4})
+	if err != nil || len(got) != 2 || got[1].Kind != events.Accepted || got[3].Kind != events.Rejected {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := events.Proofs(ctx, pool, lemma.NewID(), batch, []int16{1}); err != nil || len(got) != 0 {
+		t.Errorf("another workspace sees %+v, %v", got, err)
+	}
+}

@@ -1,0 +1,392 @@
+-------------------------------- MODULE Batch --------------------------------
+\* A batch of notifications under one lease: windows, partial results, retry
+\* batches, and the gate that pause, cancel and the deadline write.
+\*
+\* Modelled: the rows of one origin in a root batch, the retry batches that the
+\* reaper makes of it, the worker's window by window commits, crashes between
+\* and within them, the gate of every batch, and both ledgers: what each row's
+\* outcome is, and what the counters of the batches say.
+\*
+\* Left out, and why that is sound:
+\* - Evidence and late answers: SendingEngine.tla. Without them more is in doubt,
+\*   never less.
+\* - A call is one step for a whole window: a crash within it is a crash after it
+\*   whose answers are lost, since "silence" is among the answers of each row.
+\* - Due times, jobs and rates: they delay a claim and forbid none.
+\* - Tokens: as in SendingEngine.tla, a token is the claim's own name.
+EXTENDS Naturals, FiniteSets
+
+CONSTANTS
+  Workers,      \* claims that can be alive at the same time
+  NoOne,        \* no token
+  Rows,         \* ordinals of the root batch, 1..n
+  Window,       \* rows of a window
+  MaxAttempts,  \* 1 or 2
+  Answers,      \* what calls may come to: accepted, rejected, deferred, ghost (taken, no answer), silence (not taken, no answer)
+  Asks,         \* what people may do: hold, cancel
+  Deadline,     \* TRUE: a send deadline may pass
+  Faults,       \* how many crashes and early expiries there are ...
+  Endless       \* ... TRUE: without end
+
+CONSTANTS       \* Guards. TRUE in the design; each is FALSE in its own mutant
+  CommitIsGated,     \* every write of a worker needs the token
+  SkipsEnded,        \* only rows without an end are given back
+  DoubtIsTheWindow,  \* the reaper doubts what called_through covers
+  BeyondIsFree,      \* ... and nothing beyond it
+  DeferredAreFree,   \* ... nor what was surely not accepted
+  DoubtKeepsLease,   \* a worker with a row in doubt leaves the lease to run out
+  EndCheck,          \* the check batches_end: a batch ends only with every row counted
+  RetryInSameTx,     \* the reaper makes the retry batch in the transaction that writes "unknown"
+  KeepsOrdinals,     \* rows of a retry batch keep the ordinals of the root
+  OpenReadsGate,     \* no window opens behind a closed gate
+  RetryCopiesGate,   \* a retry batch is born behind its root's gate
+  GateLocksFirst,    \* hold, unhold and cancel lock the batches first and then look again
+  ClosedIsNotRetried,\* the reaper makes no retry of a cancelled batch
+  SecondIsOrphaned   \* a second attempt that is cancelled or expires is orphaned
+
+VARIABLES
+  state,     \* batch -> batches.state, "none" while there is no such batch
+  gate,      \* batch -> batches.gate
+  rows,      \* batch -> the rows it was made of (batches.size is their number)
+  open,      \* batch -> batches.open: rows without an end
+  leasedBy,  \* batch -> batches.leased_by
+  expired,   \* batch -> batches.lease_until has passed
+  through,   \* batch -> batches.called_through
+  deferred,  \* batch -> batches.deferred
+  count,     \* batch -> its six counters
+  ledger,    \* row -> attempt -> outcome; "retried" is unknown and not final
+  home,      \* row -> the batch that it is in now, as the view finds it
+  delivered, \* row -> messages that reached the recipient
+  late,      \* the send deadline has passed
+  asked,     \* what people have asked for: open, held, open again, cancelled
+  sight,     \* the batches that a gate statement has seen (mutant GateLocksFirst only)
+  asking,    \* and what it is about to write
+  owed,      \* rows that wait for a retry batch of their own (mutant RetryInSameTx only)
+  pc,        \* claim -> where its goroutine is
+  at,        \* claim -> its batch
+  todo,      \* claim -> rows that no window has covered
+  win,       \* claim -> rows of the open window
+  hand,      \* claim -> row -> known answer that is not committed
+  free,      \* claim -> rows that were called and surely not accepted
+  doubt,     \* claim -> a call's outcome is unknown
+  faults,    \* faults left
+  covered,   \* history: rows that are in doubt, by what workers really did
+  wronged,   \* history: the reaper has doubted a row that was free
+  trespass,  \* history: a window has opened behind a closed gate
+  ended      \* history: row -> its first terminal status
+
+vars == <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking,
+          owed, pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, ended>>
+
+N == Cardinality(Rows)
+Batches == 0..N               \* 0 is the root
+Attempt(b) == IF b = 0 THEN 1 ELSE 2
+Kinds == {"sent", "failed", "orphaned", "skipped", "cancelled", "retried"}
+Ends == {"sent", "failed", "orphaned", "skipped", "cancelled"}
+Sum(c) == c["sent"] + c["failed"] + c["orphaned"] + c["skipped"] + c["cancelled"] + c["retried"]
+Alive(b) == state[b] \in {"ready", "leased"}
+\* The ordinal under which a row of a batch is written into the ledger.
+Ordinal(b, r) == IF KeepsOrdinals THEN r ELSE Cardinality({s \in rows[b] : s <= r})
+\* The first rows of a set, as many as a window takes.
+NextWindow(s) == {r \in s : Cardinality({q \in s : q < r}) < Window}
+Last(s) == CHOOSE m \in s : \A r \in s : r <= m
+
+\* The view notification_status for one row: l is the ledger, s the batches'
+\* states, h the batch that the row is in.
+StatusOf(r, l, s, h) ==
+  IF l[r][2] = "accepted" \/ l[r][1] = "accepted" THEN "sent"
+  ELSE IF l[r][2] # "none" \/ l[r][1] = "unknown" THEN "orphaned"
+  ELSE IF l[r][1] = "rejected" THEN "failed"
+  ELSE IF s[h[r]] \in {"cancelled", "expired"} /\ h[r] # 0 /\ SecondIsOrphaned THEN "orphaned"
+  ELSE IF s[h[r]] = "cancelled" THEN "cancelled"
+  ELSE IF s[h[r]] = "expired" THEN "skipped"
+  ELSE "pending"
+Status(r) == StatusOf(r, ledger, state, home)
+
+Init ==
+  /\ state = [b \in Batches |-> IF b = 0 THEN "ready" ELSE "none"]
+  /\ gate = [b \in Batches |-> "open"]
+  /\ rows = [b \in Batches |-> IF b = 0 THEN Rows ELSE {}]
+  /\ open = rows
+  /\ leasedBy = [b \in Batches |-> NoOne] /\ expired = [b \in Batches |-> FALSE]
+  /\ through = [b \in Batches |-> 0] /\ deferred = [b \in Batches |-> {}]
+  /\ count = [b \in Batches |-> [k \in Kinds |-> 0]]
+  /\ ledger = [r \in Rows |-> [n \in {1, 2} |-> "none"]]
+  /\ home = [r \in Rows |-> 0] /\ delivered = [r \in Rows |-> 0]
+  /\ late = FALSE /\ asked = "open" /\ sight = {} /\ asking = "nothing" /\ owed = {}
+  /\ pc = [w \in Workers |-> "idle"] /\ at = [w \in Workers |-> 0]
+  /\ todo = [w \in Workers |-> {}] /\ win = [w \in Workers |-> {}] /\ free = [w \in Workers |-> {}]
+  /\ hand = [w \in Workers |-> [r \in Rows |-> "none"]] /\ doubt = [w \in Workers |-> FALSE]
+  /\ faults = Faults
+  /\ covered = {} /\ wronged = FALSE /\ trespass = FALSE /\ ended = [r \in Rows |-> "none"]
+
+\* History: the first terminal status of every row.
+Settle == ended' = [r \in Rows |-> IF ended[r] # "none" THEN ended[r]
+                                  ELSE IF StatusOf(r, ledger', state', home') \in Ends THEN StatusOf(r, ledger', state', home') ELSE "none"]
+Gone(w) ==
+  /\ pc' = [pc EXCEPT ![w] = "idle"] /\ at' = [at EXCEPT ![w] = 0] /\ todo' = [todo EXCEPT ![w] = {}] /\ win' = [win EXCEPT ![w] = {}]
+  /\ hand' = [hand EXCEPT ![w] = [r \in Rows |-> "none"]] /\ free' = [free EXCEPT ![w] = {}] /\ doubt' = [doubt EXCEPT ![w] = FALSE]
+Fault == /\ faults > 0 /\ faults' = IF Endless THEN faults ELSE faults - 1
+Ours(w) == leasedBy[at[w]] = w \/ ~CommitIsGated
+
+\* The ledger with the answers in a worker's hands; a row that is there stays.
+Written(w) == [r \in Rows |-> [n \in {1, 2} |->
+  LET mine == {q \in Rows : hand[w][q] # "none" /\ Ordinal(at[w], q) = r}
+  IN IF n = Attempt(at[w]) /\ ledger[r][n] = "none" /\ mine # {} THEN hand[w][CHOOSE q \in mine : TRUE] ELSE ledger[r][n]]]
+\* The counters of the worker's batch with those answers, and with k more of a kind.
+Counted(w, kind, k) ==
+  LET b == at[w]
+      got(what) == Cardinality({r \in Rows : hand[w][r] = what})
+  IN [count EXCEPT ![b] = [x \in Kinds |->
+       count[b][x] + (IF x = "sent" THEN got("accepted") ELSE 0)
+                   + (IF x = "failed" /\ b = 0 THEN got("rejected") ELSE 0)
+                   + (IF x = "orphaned" /\ b # 0 THEN got("rejected") ELSE 0)
+                   + (IF x = kind THEN k ELSE 0)]]
+\* What rows without a call end as when their batch is cancelled or expires.
+Unsent(b, what) == IF b # 0 /\ SecondIsOrphaned THEN "orphaned" ELSE IF what = "expired" THEN "skipped" ELSE "cancelled"
+
+-----------------------------------------------------------------------------
+\* Claim leases a batch that is ready and let through, and reads its open rows.
+Claim(w, b) ==
+  /\ pc[w] = "idle" /\ state[b] = "ready" /\ gate[b] = "open" /\ ~late
+  /\ state' = [state EXCEPT ![b] = "leased"] /\ leasedBy' = [leasedBy EXCEPT ![b] = w] /\ expired' = [expired EXCEPT ![b] = FALSE]
+  /\ through' = [through EXCEPT ![b] = 0] /\ deferred' = [deferred EXCEPT ![b] = {}]
+  /\ pc' = [pc EXCEPT ![w] = "between"] /\ at' = [at EXCEPT ![w] = b] /\ todo' = [todo EXCEPT ![w] = open[b]]
+  /\ UNCHANGED <<gate, rows, open, count, ledger, home, delivered, late, asked, sight, asking, owed, win, hand, free, doubt, faults, covered, wronged, trespass, ended>>
+
+\* Commit, going on: the answers of the last window are written and the next
+\* window opens, in one statement. Behind a closed gate no window opens.
+Open(w) ==
+  /\ pc[w] = "between" /\ todo[w] # {} /\ Ours(w)
+  /\ \E b \in {at[w]} : \E next \in {NextWindow(todo[w])} : \E shut \in {gate[at[w]] # "open" /\ OpenReadsGate} :
+     /\ ledger' = Written(w) /\ count' = Counted(w, "sent", 0)
+     /\ deferred' = [deferred EXCEPT ![b] = free[w]] /\ expired' = [expired EXCEPT ![b] = FALSE]
+     /\ hand' = [hand EXCEPT ![w] = [r \in Rows |-> "none"]]
+     /\ pc' = [pc EXCEPT ![w] = IF shut THEN "shut" ELSE "open"]
+     /\ through' = [through EXCEPT ![b] = IF shut THEN @ ELSE Last(next)]
+     /\ win' = [win EXCEPT ![w] = IF shut THEN {} ELSE next]
+     /\ todo' = [todo EXCEPT ![w] = IF shut THEN @ ELSE @ \ next]
+     /\ covered' = (covered \ free[w]) \union (IF shut THEN {} ELSE next)
+     /\ trespass' = (trespass \/ (~shut /\ asked \in {"held", "cancelled"}))
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, home, delivered, late, asked, sight, asking, owed, at, free, doubt, faults, wronged>>
+  /\ Settle
+
+\* Send calls the rows of the window, outside any transaction.
+Send(w) ==
+  /\ pc[w] = "open"
+  /\ \E got \in [win[w] -> Answers] :
+       /\ delivered' = [r \in Rows |-> delivered[r] + IF r \in win[w] /\ got[r] \in {"accepted", "ghost"} THEN 1 ELSE 0]
+       /\ hand' = [hand EXCEPT ![w] = [r \in Rows |-> IF r \in win[w] /\ got[r] \in {"accepted", "rejected"} THEN got[r] ELSE "none"]]
+       /\ free' = [free EXCEPT ![w] = @ \union {r \in win[w] : got[r] = "deferred"}]
+       /\ doubt' = [doubt EXCEPT ![w] = @ \/ \E r \in win[w] : got[r] \in {"ghost", "silence"}]
+  /\ pc' = [pc EXCEPT ![w] = "between"] /\ win' = [win EXCEPT ![w] = {}]
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, late, asked, sight, asking, owed, at, todo, faults, covered, wronged, trespass, ended>>
+
+\* Commit, ending (giveBack and finish in the code): after the last window,
+\* behind a closed gate, or because the node shuts down (a fault). Done when every row
+\* has its end; otherwise the rest goes back. With a row in doubt the answers
+\* are written and the lease is left to run out.
+Release(w) ==
+  /\ pc[w] \in {"between", "shut"} /\ Ours(w)
+  /\ \E b \in {at[w]} : \E left \in {todo[w] \union free[w]} : \E stay \in {doubt[w] /\ DoubtKeepsLease} :
+     \E over \in {IF stay THEN "leased" ELSE IF todo[w] \union free[w] = {} THEN "done" ELSE IF gate[at[w]] = "cancelled" THEN "cancelled" ELSE "ready"} :
+       /\ ledger' = Written(w)
+       /\ count' = Counted(w, Unsent(b, "cancelled"), IF over = "cancelled" THEN Cardinality(left) ELSE 0)
+       /\ (EndCheck /\ over = "done") => Sum(count'[b]) = Cardinality(rows[b])
+       /\ state' = [state EXCEPT ![b] = over]
+       /\ open' = [open EXCEPT ![b] = IF over \notin {"ready", "cancelled"} THEN @ ELSE IF SkipsEnded THEN left ELSE @]
+       /\ leasedBy' = [leasedBy EXCEPT ![b] = IF stay THEN @ ELSE NoOne] /\ expired' = [expired EXCEPT ![b] = IF stay THEN @ ELSE FALSE]
+       /\ through' = [through EXCEPT ![b] = IF stay THEN @ ELSE 0]
+       /\ deferred' = [deferred EXCEPT ![b] = IF stay THEN free[w] ELSE {}]
+       /\ covered' = covered \ left
+  /\ \/ (todo[w] = {} \/ pc[w] = "shut") /\ UNCHANGED faults
+     \/ ~(todo[w] = {} \/ pc[w] = "shut") /\ Fault
+  /\ Gone(w)
+  /\ UNCHANGED <<gate, rows, home, delivered, late, asked, sight, asking, owed, wronged, trespass>>
+  /\ Settle
+
+\* Without the token nothing is written (the known answers become evidence).
+Lost(w) ==
+  /\ pc[w] \in {"between", "shut"} /\ ~Ours(w) /\ Gone(w)
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed, faults, covered, wronged, trespass, ended>>
+Crash(w) ==
+  /\ pc[w] # "idle" /\ Fault /\ Gone(w)
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed, covered, wronged, trespass, ended>>
+
+-----------------------------------------------------------------------------
+\* LeaseEnds: lease_until passes, also under a living holder (a fault).
+LeaseEnds(b) ==
+  /\ state[b] = "leased" /\ ~expired[b] /\ expired' = [expired EXCEPT ![b] = TRUE]
+  /\ LET live == \E w \in Workers : leasedBy[b] = w /\ at[w] = b /\ pc[w] # "idle"
+     IN \/ live /\ Fault
+        \/ ~live /\ UNCHANGED faults
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed,
+                 pc, at, todo, win, hand, free, doubt, covered, wronged, trespass, ended>>
+
+\* Open rows without an outcome, and those of them that may have been called.
+Bare(b) == {r \in open[b] : ledger[r][Attempt(b)] = "none"}
+Doubted(b) == {r \in Bare(b) : /\ DoubtIsTheWindow
+                               /\ (r <= through[b] \/ ~BeyondIsFree)
+                               /\ (r \notin deferred[b] \/ ~DeferredAreFree)}
+Again(b) == Attempt(b) < MaxAttempts /\ ~late /\ (gate[b] # "cancelled" \/ ~ClosedIsNotRetried)
+Fresh == CHOOSE x \in Batches : state[x] = "none" \/ x = N
+
+\* Reap parts the open rows of an expired batch: those that may have been called
+\* get a second attempt in a retry batch of their own or are orphaned, the rest
+\* goes back. One transaction. (A quantifier over one element names a value.)
+Reap(b) ==
+  /\ state[b] = "leased" /\ expired[b]
+  /\ \E called \in {Doubted(b)} : \E rest \in {Bare(b) \ Doubted(b)} : \E retry \in {IF Again(b) THEN Doubted(b) ELSE {}} :
+     \E fresh \in {Fresh} : \E made \in {RetryInSameTx /\ retry # {}} :
+     \E over \in {IF rest = {} THEN "done" ELSE IF gate[b] = "cancelled" THEN "cancelled" ELSE "ready"} :
+       /\ state' = [x \in Batches |-> IF x = b THEN over ELSE IF made /\ x = fresh THEN "ready" ELSE state[x]]
+       /\ open' = [x \in Batches |-> IF x = b THEN rest ELSE IF made /\ x = fresh THEN retry ELSE open[x]]
+       /\ ledger' = [r \in Rows |-> [n \in {1, 2} |->
+            IF n # Attempt(b) \/ r \notin called THEN ledger[r][n] ELSE IF r \in retry THEN "retried" ELSE "unknown"]]
+       /\ home' = [r \in Rows |-> IF made /\ r \in retry THEN fresh ELSE home[r]]
+       /\ rows' = [rows EXCEPT ![fresh] = IF made THEN retry ELSE @]
+       /\ gate' = [gate EXCEPT ![fresh] = IF made /\ RetryCopiesGate THEN gate[b] ELSE @]
+       /\ owed' = IF RetryInSameTx THEN owed ELSE owed \union retry
+       /\ count' = [count EXCEPT ![b] = [x \in Kinds |->
+            count[b][x] + (IF x = "orphaned" THEN Cardinality(called \ retry) ELSE 0)
+                        + (IF x = "retried" THEN Cardinality(retry) ELSE 0)
+                        + (IF x = Unsent(b, "cancelled") /\ over = "cancelled" THEN Cardinality(rest) ELSE 0)]]
+       /\ wronged' = (wronged \/ ~(called \subseteq covered))
+  /\ leasedBy' = [leasedBy EXCEPT ![b] = NoOne] /\ expired' = [expired EXCEPT ![b] = FALSE]
+  /\ through' = [through EXCEPT ![b] = 0] /\ deferred' = [deferred EXCEPT ![b] = {}]
+  /\ covered' = covered \ open[b]
+  /\ UNCHANGED <<delivered, late, asked, sight, asking, pc, at, todo, win, hand, free, doubt, faults, trespass>>
+  /\ Settle
+
+\* MakeRetry: a second transaction of the reaper (mutant RetryInSameTx only),
+\* which a crash of the reaper leaves out.
+MakeRetry ==
+  /\ owed # {}
+  /\ LET fresh == CHOOSE x \in Batches : state[x] = "none" \/ x = N
+     IN /\ state' = [state EXCEPT ![fresh] = "ready"] /\ rows' = [rows EXCEPT ![fresh] = owed] /\ open' = [open EXCEPT ![fresh] = owed]
+        /\ home' = [r \in Rows |-> IF r \in owed THEN fresh ELSE home[r]]
+  /\ owed' = {}
+  /\ UNCHANGED <<gate, leasedBy, expired, through, deferred, count, ledger, delivered, late, asked, sight, asking,
+                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, ended>>
+
+-----------------------------------------------------------------------------
+\* Gates. Each is one transaction; what it promises begins when it commits.
+
+\* Look takes the snapshot of a gate statement that locks nothing first (mutant
+\* GateLocksFirst only). A statement sees no row that is committed after it began,
+\* not even while it waits for a lock.
+Look(what) ==
+  /\ ~GateLocksFirst /\ asking = "nothing"
+  /\ \/ what = "hold" /\ "hold" \in Asks /\ asked = "open"
+     \/ what = "unhold" /\ asked = "held"
+     \/ what = "cancel" /\ "cancel" \in Asks /\ asked # "cancelled"
+  /\ asking' = what /\ sight' = {b \in Batches : Alive(b)}
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, owed,
+                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, ended>>
+Seen == IF GateLocksFirst THEN {b \in Batches : Alive(b)} ELSE {b \in sight : Alive(b)}
+Ready(what) == IF GateLocksFirst THEN TRUE ELSE asking = what
+\* Hold shuts the gates of all live batches.
+Hold ==
+  /\ "hold" \in Asks /\ asked = "open" /\ Ready("hold") /\ asked' = "held"
+  /\ gate' = [b \in Batches |-> IF b \in Seen /\ gate[b] = "open" THEN "held" ELSE gate[b]]
+  /\ sight' = {} /\ asking' = "nothing"
+  /\ UNCHANGED <<state, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, owed,
+                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, ended>>
+\* Unhold opens them again.
+Unhold ==
+  /\ asked = "held" /\ Ready("unhold") /\ asked' = "again"
+  /\ gate' = [b \in Batches |-> IF b \in Seen /\ gate[b] = "held" THEN "open" ELSE gate[b]]
+  /\ sight' = {} /\ asking' = "nothing"
+  /\ UNCHANGED <<state, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, owed,
+                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, ended>>
+\* Cancel ends batches that are ready and shuts those that are leased.
+Cancel ==
+  /\ "cancel" \in Asks /\ asked # "cancelled" /\ Ready("cancel") /\ asked' = "cancelled"
+  /\ \E seen \in {{b \in Seen : gate[b] # "cancelled"}} :
+     /\ gate' = [b \in Batches |-> IF b \in seen THEN "cancelled" ELSE gate[b]]
+     /\ state' = [b \in Batches |-> IF b \in seen /\ state[b] = "ready" THEN "cancelled" ELSE state[b]]
+     /\ count' = [b \in Batches |-> IF b \notin seen \/ state[b] # "ready" THEN count[b]
+                   ELSE [count[b] EXCEPT ![Unsent(b, "cancelled")] = @ + Cardinality(open[b])]]
+  /\ sight' = {} /\ asking' = "nothing"
+  /\ UNCHANGED <<rows, open, leasedBy, expired, through, deferred, ledger, home, delivered, late, owed,
+                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass>>
+  /\ Settle
+\* DeadlinePasses: expires_at is over.
+DeadlinePasses ==
+  /\ Deadline /\ ~late /\ late' = TRUE
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, asked, sight, asking, owed,
+                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, ended>>
+\* Expire ends a batch that was not claimed in time.
+Expire(b) ==
+  /\ late /\ state[b] = "ready" /\ gate[b] = "open"
+  /\ state' = [state EXCEPT ![b] = "expired"]
+  /\ count' = [count EXCEPT ![b] = [@ EXCEPT ![Unsent(b, "expired")] = @ + Cardinality(open[b])]]
+  /\ UNCHANGED <<gate, rows, open, leasedBy, expired, through, deferred, ledger, home, delivered, late, asked, sight, asking, owed,
+                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass>>
+  /\ Settle
+
+Next ==
+  \/ \E w \in Workers : \E b \in Batches : Claim(w, b)
+  \/ \E w \in Workers : Open(w)
+  \/ \E w \in Workers : Send(w)
+  \/ \E w \in Workers : Release(w)
+  \/ \E w \in Workers : Lost(w)
+  \/ \E w \in Workers : Crash(w)
+  \/ \E b \in Batches : LeaseEnds(b)
+  \/ \E b \in Batches : Reap(b)
+  \/ MakeRetry
+  \/ \E what \in {"hold", "unhold", "cancel"} : Look(what)
+  \/ Hold
+  \/ Unhold
+  \/ Cancel
+  \/ DeadlinePasses
+  \/ \E b \in Batches : Expire(b)
+
+\* Our own steps are taken, time passes, and who pauses resumes.
+Fairness ==
+  /\ \A b \in Batches : /\ WF_vars(\E v \in Workers : Claim(v, b)) /\ WF_vars(LeaseEnds(b)) /\ WF_vars(Reap(b)) /\ WF_vars(Expire(b))
+  /\ \A w \in Workers : /\ WF_vars(Open(w)) /\ WF_vars(Send(w)) /\ WF_vars(Lost(w))
+                        /\ WF_vars(Release(w) /\ todo[w] = {}) /\ WF_vars(Release(w) /\ pc[w] = "shut")
+  /\ WF_vars(Unhold) /\ WF_vars(Look("unhold"))
+Spec == Init /\ [][Next]_vars /\ Fairness
+
+-----------------------------------------------------------------------------
+\* What holds.
+
+\* The shape of the state: a lease and a token go together.
+TypeOK == \A b \in Batches : /\ (state[b] = "leased") = (leasedBy[b] # NoOne)
+                             /\ open[b] \subseteq rows[b]
+\* No recipient gets more messages than the strategy has attempts.
+BoundedSendCount == \A r \in Rows : delivered[r] <= MaxAttempts
+\* sent: it arrived. failed, cancelled, skipped: it did not.
+StatusTruth == \A r \in Rows : /\ Status(r) = "sent" => delivered[r] >= 1
+                               /\ Status(r) \in {"failed", "cancelled", "skipped"} => delivered[r] = 0
+\* A row that has ended stays as it ended.
+TerminalStable == \A r \in Rows : ended[r] # "none" => Status(r) = ended[r]
+\* A row without an end is in a live batch that knows of it; a batch ends only with every row.
+NoRowLeftBehind == \A r \in Rows : Status(r) = "pending" => (\E b \in Batches : Alive(b) /\ r \in open[b] /\ ledger[r][Attempt(b)] = "none")
+\* The counters of the batches and the status of the rows say the same, in every state.
+BooksBalance ==
+  /\ \A b \in Batches : Sum(count[b]) <= Cardinality(rows[b])
+  /\ \E now \in {[r \in Rows |-> Status(r)]} : \A k \in Ends : Cardinality({r \in Rows : now[r] = k}) =
+       count[0][k] + (IF N >= 1 THEN count[1][k] ELSE 0) + (IF N >= 2 THEN count[2][k] ELSE 0) + (IF N >= 3 THEN count[3][k] ELSE 0)
+\* What the ledger says under an ordinal is so of the notification that has it.
+OneRowPerOrdinal == \A r \in Rows : (ledger[r][1] = "accepted" \/ ledger[r][2] = "accepted") => delivered[r] >= 1
+\* Only what stood in an open window is ever in doubt.
+OnlyWindowsAreInDoubt == ~wronged
+\* After hold or cancel has answered no window opens.
+NoWindowBehindGate == ~trespass
+\* Every row ends.
+EveryRowEnds == <>(\A r \in Rows : Status(r) \in Ends)
+
+-----------------------------------------------------------------------------
+\* What must be reachable: each of these is expected to be violated.
+
+NeverPartlyDone == ~\E r, q \in Rows : Status(r) = "sent" /\ ledger[q][1] = "retried"
+NeverTwoRetries == ~(N >= 2 /\ state[1] # "none" /\ state[2] # "none")
+NeverRetryBesideRoot == ~(state[0] = "leased" /\ state[1] = "leased")
+NeverCancelledInFlight == ~\E w \in Workers : asked = "cancelled" /\ pc[w] = "open"
+NeverOrphanedByCancel == ~\E r \in Rows : state[1] = "cancelled" /\ Status(r) = "orphaned"
+NeverExpired == ~\E r \in Rows : Status(r) = "skipped"
+NeverHeldThenSent == ~(asked = "again" /\ \E r \in Rows : Status(r) = "sent")
+=============================================================================

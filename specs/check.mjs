@@ -1,0 +1,360 @@
+// Runs every configuration of manifest.json and prints one table. See README.md.
+//
+//   node check.mjs [--deep] [--controls] [--only Spec[/run]] [--traces] [--record] [--cfg Spec/run]
+//
+// --deep adds the larger bounds. --controls adds, for every mutant, the same
+// configuration with its guard on, in which the property must hold: only then
+// is it the guard whose absence the mutant died of.
+//
+// It fails unless every run came out as the manifest says:
+//   pass   parsed, no error, and exactly the recorded number of distinct states
+//   fail   the named property was violated, with a trace
+//   reach  the named negated property was violated: the situation is reachable
+// With TLA2TOOLS_JAR set, TLC runs the same and must agree.
+
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { availableParallelism, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { isMainThread, parentPort, Worker } from 'node:worker_threads'
+
+const here = import.meta.dirname
+const read = name => readFileSync(join(here, name), 'utf8')
+
+// ---------------------------------------------------------------- one run
+
+async function checker() {
+  const wasm = createRequire(import.meta.url).resolve('tla-checker/tla_checker_bg.wasm')
+  const tla = await import('tla-checker')
+  tla.initSync({ module: readFileSync(wasm) })
+  return tla
+}
+
+// check answers {verdict, property, states, seconds, trace, error}.
+function check(tla, run) {
+  const began = performance.now()
+  const result = JSON.parse(tla.check_spec_with_options(run.source, JSON.stringify({
+    cfg_source: run.cfg, max_states: 20_000_000, max_depth: 1_000_000,
+  })))
+  const got = { states: result.states_explored, seconds: (performance.now() - began) / 1000 }
+  if (result.success) return { ...got, verdict: 'pass' }
+  if (result.error_type === 'InvariantViolation') {
+    const index = Number(result.error_message.match(/\d+/)[0])
+    return { ...got, verdict: 'fail', property: run.invariants[index], trace: trace(tla, run, result.trace) }
+  }
+  if (result.error_type === 'LivenessViolation') {
+    return { ...got, verdict: 'fail', property: run.properties.join(), trace: trace(tla, run, result.trace) }
+  }
+  return { ...got, verdict: 'error', error: `${result.error_type}: ${result.error_message}` }
+}
+
+// trace turns the checker's states into named steps with what each changed. A
+// liveness violation has two parts: the way there and what repeats for ever.
+function trace(tla, run, parts) {
+  const explore = state => JSON.parse(tla.explore_next(run.source, run.cfg, '{}', JSON.stringify(state))).transitions
+  const wanted = parts.map(part => part.split(/^State \d+\n/m).slice(1).map(normal))
+  let current = JSON.parse(tla.explore_init(run.source, run.cfg, '{}')).states
+    .find(s => shown(s.display) === wanted[0][0])
+  const lines = ['   start']
+  let n = 0
+  const walk = to => {
+    const step = explore(current.json).find(t => shown(t.state.display) === to)
+    if (!step) return false
+    lines.push(`${String(++n).padStart(2)}. ${step.action}  ${changes(current.json, step.state.json).join(', ')}`)
+    current = step.state
+    return true
+  }
+  for (const to of wanted[0].slice(1)) if (to !== shown(current.display)) walk(to)
+  if (wanted.length > 1) {
+    lines.push('   for ever:')
+    const before = n
+    for (const to of wanted[1]) if (to !== shown(current.display)) walk(to)
+    if (n > before && wanted[1][0] !== shown(current.display)) walk(wanted[1][0])
+    if (n === before) lines.push('    nothing more happens')
+  }
+  return lines
+}
+
+const normal = text => text.trim().split('\n').map(l => l.trim()).sort().join('\n')
+const shown = display => Object.entries(display).map(([k, v]) => `${k} = ${v}`).sort().join('\n')
+
+// changes names what differs between two states, element by element.
+function changes(a, b, name = '') {
+  const ea = entries(a), eb = entries(b)
+  if (ea && eb && ea.length === eb.length && ea.every(([k], i) => k === eb[i][0])) {
+    return ea.flatMap(([k, v], i) => changes(v, eb[i][1], name === '' ? k : `${name}[${k}]`))
+  }
+  return JSON.stringify(a) === JSON.stringify(b) ? [] : [`${name} = ${pretty(b)}`]
+}
+
+function entries(v) {
+  if (v === null || typeof v !== 'object' || Array.isArray(v) || '__model' in v) return null
+  if ('__tuple' in v) return v.__tuple.map((x, i) => [String(i + 1), x])
+  if ('__fn' in v) return v.__fn.map(([k, x]) => [pretty(k), x])
+  return Object.entries(v)
+}
+
+function pretty(v) {
+  if (typeof v === 'string') return v
+  if (Array.isArray(v)) return `{${v.map(pretty).join(', ')}}`
+  if (v === null || typeof v !== 'object') return String(v).toUpperCase()
+  if ('__model' in v) return v.__model
+  if ('__tuple' in v) return `<<${v.__tuple.map(pretty).join(', ')}>>`
+  return `[${entries(v).map(([k, x]) => `${k}: ${pretty(x)}`).join(', ')}]`
+}
+
+// ---------------------------------------------------------------- TLC
+
+function tlc(jar, run) {
+  const dir = mkdtempSync(join(tmpdir(), 'tlc-'))
+  try {
+    writeFileSync(join(dir, `${run.spec}.tla`), run.source)
+    writeFileSync(join(dir, 'run.cfg'), run.cfg)
+    const out = spawnSync('java', ['-XX:+UseParallelGC', '-cp', jar, 'tlc2.TLC', '-workers', '1', '-noTE',
+      '-config', 'run.cfg', `${run.spec}.tla`], { cwd: dir, encoding: 'utf8', maxBuffer: 1 << 28 })
+    const states = Number(out.stdout.match(/(\d+) distinct states found/g)?.at(-1)?.match(/\d+/)[0] ?? 0)
+    if (out.status === 0) return { verdict: 'pass', states }
+    const invariant = out.stdout.match(/Invariant (\w+) is violated/)
+    if (invariant) return { verdict: 'fail', property: invariant[1], states }
+    if (/Temporal propert(y|ies) .*violated/.test(out.stdout)) return { verdict: 'fail', property: run.properties.join(), states }
+    return { verdict: 'error', error: (out.stdout.match(/^(Error|\*\*\*).*[\s\S]{0,400}/m)?.[0] ?? out.stderr).slice(0, 600), states }
+  } finally {
+    rmSync(dir, { recursive: true, force: true })
+  }
+}
+
+// ---------------------------------------------------------------- the manifest
+
+// runs makes a run of every line: the spec's own cfg with some constants
+// changed, and with the properties that the line names.
+function runs(manifest) {
+  const all = []
+  for (const [spec, { variants = {}, runs }] of Object.entries(manifest)) {
+    const source = read(`${spec}.tla`), cfg = read(`${spec}.cfg`)
+    const standard = words(cfg, 'INVARIANTS')
+    const controls = runs.filter(l => l.expect === 'fail' && l.off).map(l => control(l, source))
+    for (const line of [...runs, ...controls]) {
+      const values = { ...variants[line.in], ...line.with }
+      for (const guard of line.off ?? []) values[guard] = false
+      const property = line.property ?? line.run
+      const temporal = isTemporal(property, source)
+      const single = line.expect !== 'pass'
+      const invariants = single ? (temporal ? [] : [property]) : line.check ?? standard
+      const properties = single ? (temporal ? [property] : []) : line.live ?? []
+      all.push({ ...line, spec, source, id: `${spec}/${line.run}`, property, invariants, properties,
+        cfg: configuration(cfg, values, invariants, properties, spec) })
+    }
+  }
+  return all
+}
+
+const isTemporal = (property, source) => new RegExp(`^${property} ==.*(<>|~>|\\[\\])`, 'm').test(source)
+
+// control is a mutant's configuration with the guard on.
+function control(line, source) {
+  const temporal = isTemporal(line.property, source)
+  return { run: `${line.run}, control`, in: line.in, with: line.with, off: line.second ? line.off.filter(g => g !== line.second) : [],
+    expect: 'pass', control: true, check: temporal ? ['TypeOK'] : [line.property], live: temporal ? [line.property] : [] }
+}
+
+const words = (cfg, section) =>
+  (cfg.match(new RegExp(`^${section}([\\s\\S]*?)(?=^[A-Z_]+\\b|$(?![\\s\\S]))`, 'm'))?.[1] ?? '').trim().split(/\s+/).filter(Boolean)
+
+function configuration(cfg, values, invariants, properties, spec) {
+  let text = cfg.replace(/^INVARIANTS[\s\S]*?(?=^[A-Z_]+\b)/m, '')
+  for (const [name, value] of Object.entries(values)) {
+    const line = new RegExp(`^(\\s*${name} =).*$`, 'm')
+    if (!line.test(text)) throw new Error(`${spec}.cfg has no constant ${name}`)
+    text = text.replace(line, (_, left) => `${left} ${typeof value === 'boolean' ? String(value).toUpperCase() : value}`)
+  }
+  if (invariants.length) text += `INVARIANTS\n${invariants.map(i => `  ${i}\n`).join('')}`
+  if (properties.length) text += `PROPERTIES\n${properties.map(p => `  ${p}\n`).join('')}`
+  return text
+}
+
+// gaps finds what the manifest forgot: a guard without a mutant, a negated
+// property that no run violates, a property that nothing checks, and the two
+// forms that tla-checker reads otherwise than TLC.
+function gaps(spec, lines) {
+  const source = read(`${spec}.tla`), out = []
+  const code = source.replace(/\\\*.*$/gm, '')
+  const block = source.match(/^CONSTANTS\s+\\\* Guards[^\n]*\n([\s\S]*?)\n\n/m)
+  for (const [, guard] of (block?.[1] ?? '').matchAll(/^\s*(\w+)/gm)) {
+    if (!lines.some(l => l.expect === 'fail' && l.off?.length === 1 && l.off[0] === guard) &&
+        !lines.some(l => l.expect === 'fail' && l.off?.includes(guard) && l.second === guard)) {
+      out.push(`guard ${guard} has no mutant`)
+    }
+  }
+  for (const line of lines.filter(l => l.second)) {
+    const rest = line.off.filter(g => g !== line.second).join()
+    if (!lines.some(l => l.expect === 'pass' && l.off?.join() === rest && [...l.invariants, ...l.properties].includes(line.property))) {
+      out.push(`${line.run}: no passing run shows that ${line.property} holds without ${rest} alone`)
+    }
+  }
+  const [, reachable = ''] = source.match(/^\\\* What must be reachable[^\n]*\n([\s\S]*)/m) ?? []
+  for (const [, name] of reachable.matchAll(/^(Never\w+) ==/gm)) {
+    if (!lines.some(l => l.expect === 'reach' && l.property === name)) out.push(`${name} has no reach run`)
+  }
+  const [, holds = ''] = source.match(/^\\\* What holds([\s\S]*?)(^\\\* What must be reachable|^====)/m) ?? []
+  for (const [, name] of holds.matchAll(/^([A-Z]\w+) ==/gm)) {
+    if (!lines.some(l => l.expect === 'pass' && [...l.invariants, ...l.properties].includes(name))) out.push(`${name} is checked by no passing run`)
+  }
+  code.split('\n').forEach((line, i) => {
+    let flat = line, next
+    while ((next = flat.replace(/\([^()]*\)|\[[^[\]]*\]|\{[^{}]*\}|<<[^<>]*>>/g, '0')) !== flat) flat = next
+    flat = flat.replace(/^.*?==/, '').replace(/^\s*((\/\\|\\\/)\s*)+/, '').replace(/^.*\\[AE] .*? : /, '').replace(/^\s*((\/\\|\\\/)\s*)+/, '')
+    if (/=>/.test(flat) && (/\/\\|\\\//.test(flat) || (flat.match(/=>/g).length > 1) || /=>\s*$/.test(flat))) {
+      out.push(`line ${i + 1}: parenthesise what stands beside => (tla-checker binds it tighter than /\\ and \\/)`)
+    }
+    if (/\bELSE\b.*\/\\/.test(flat.replace(/\bIF\b.*?\bTHEN\b/g, 'THEN'))) out.push(`line ${i + 1}: ELSE takes the rest of the line with it`)
+    if (/(THEN|ELSE)\b.*\w'/.test(flat.replace(/^.*\w' = /, ''))) out.push(`line ${i + 1}: branch an action with \\/, not with IF`)
+  })
+  return out.map(text => `${spec}: ${text}`)
+}
+
+// ---------------------------------------------------------------- all of them
+
+async function main() {
+  const args = process.argv.slice(2)
+  const flag = name => args.includes(name)
+  const value = name => (flag(name) ? args[args.indexOf(name) + 1] : undefined)
+  const manifest = JSON.parse(read('manifest.json'))
+  const every = runs(manifest)
+
+  if (value('--cfg')) return console.log(every.find(r => r.id === value('--cfg')).cfg)
+
+  const problems = Object.keys(manifest).flatMap(spec => gaps(spec, every.filter(r => r.spec === spec && !r.control)))
+  if (!flag('--record') && !read('README.md').includes(summarise(every))) problems.push('README.md: the table of results is not what manifest.json says; run with --record')
+  const only = value('--only')
+  const todo = every.filter((r, i) => (flag('--deep') || !r.deep) && (!r.control || (flag('--controls') && every.findIndex(o => o.cfg === r.cfg) === i)) && (!only || r.id === only || r.spec === only))
+  const jar = process.env.TLA2TOOLS_JAR
+  const began = performance.now()
+  const results = await spread(todo, flag('--traces'))
+  const rows = []
+  for (const [i, run] of todo.entries()) {
+    const got = results[i]
+    const wanted = run.expect === 'pass' ? 'pass' : `${run.property} violated`
+    const seen = got.verdict === 'fail' ? `${got.property} violated` : got.verdict === 'error' ? got.error : 'pass'
+    const wrong = []
+    if (wanted !== seen) wrong.push('verdict')
+    if (run.expect === 'pass' && !run.control && !flag('--record') && got.states !== run.states) wrong.push(`states, not ${run.states}`)
+    if (run.expect !== 'pass' && !(got.trace?.length > 1)) wrong.push('no trace')
+    if (jar) {
+      const t = tlc(jar, run)
+      const same = t.verdict === got.verdict && t.property === got.property && (t.verdict !== 'pass' || t.states === got.states)
+      if (!same) wrong.push(`TLC: ${t.verdict} ${t.property ?? t.error ?? ''} ${t.states}`)
+    }
+    if (wrong.length) problems.push(`${run.id}: ${wrong.join('; ')}`)
+    rows.push([run.spec, run.run, wanted, seen, String(got.states), got.seconds.toFixed(1), wrong.length ? `WRONG: ${wrong.join('; ')}` : ''])
+  }
+  table([['spec', 'configuration', 'expected', 'got', 'states', 'seconds', ''], ...rows])
+  if (flag('--record')) record(todo, results)
+  if (flag('--traces')) traces(todo, results, !only)
+
+  const killed = todo.filter(r => r.expect === 'fail').length
+  console.log(`\n${todo.length} runs, ${killed} of them mutants or dropped assumptions, ${((performance.now() - began) / 1000).toFixed(0)} s` +
+    (jar ? ', compared with TLC' : ''))
+  for (const p of problems) console.log(`WRONG  ${p}`)
+  process.exitCode = problems.length ? 1 : 0
+}
+
+// spread runs the longest first, on two threads.
+function spread(todo) {
+  const order = todo.map((_, i) => i).sort((a, b) => (todo[b].states ?? 0) - (todo[a].states ?? 0))
+  const results = new Array(todo.length)
+  const threads = Math.max(1, Math.min(2, availableParallelism(), todo.length))
+  return new Promise((resolve, reject) => {
+    let open = todo.length
+    if (!open) return resolve(results)
+    for (let t = 0; t < threads; t++) {
+      const worker = new Worker(new URL(import.meta.url))
+      let at
+      const next = () => {
+        at = order.shift()
+        if (at === undefined) return worker.postMessage(null)
+        const { spec, source, cfg, invariants, properties } = todo[at]
+        worker.postMessage({ spec, source, cfg, invariants, properties })
+      }
+      worker.on('message', result => {
+        results[at] = result
+        open--
+        if (process.stderr.isTTY) process.stderr.write(`\x1b[2K\r${open ? `${open} runs left` : ''}`)
+        if (open === 0) resolve(results)
+        next()
+      })
+      worker.on('error', reject)
+      next()
+    }
+  })
+}
+
+function table(rows) {
+  const width = rows[0].map((_, c) => Math.min(44, Math.max(...rows.map(r => r[c].length))))
+  for (const r of rows) console.log(r.map((cell, c) => (c >= 4 && c <= 5 ? cell.padStart(width[c]) : cell.padEnd(width[c]))).join('  ').trimEnd())
+}
+
+// record writes the number of states of every passing run into the manifest.
+function record(todo, got) {
+  let spec
+  const lines = read('manifest.json').split('\n').map(line => {
+    spec = line.match(/^  "(\w+)": \{/)?.[1] ?? spec
+    const name = line.match(/"run": "([^"]+)"/)?.[1]
+    const i = todo.findIndex(r => r.spec === spec && r.run === name)
+    if (i < 0 || todo[i].expect !== 'pass' || got[i].verdict !== 'pass') return line
+    return line.replace(/, "states": \d+/, '').replace(/( ?\})(,?)$/, `, "states": ${got[i].states}$1$2`)
+  })
+  writeFileSync(join(here, 'manifest.json'), lines.join('\n'))
+  const summary = summarise(runs(JSON.parse(lines.join('\n'))))
+  writeFileSync(join(here, 'README.md'), read('README.md').replace(/(<!-- results -->\n)[\s\S]*?(<!-- end -->)/, (_, a, b) => `${a}${summary}\n${b}`))
+}
+
+// traces writes one page for every violated property, and a list of them.
+function traces(todo, results, all) {
+  const dir = join(here, 'traces')
+  mkdirSync(dir, { recursive: true })
+  if (all) for (const f of readdirSync(dir)) rmSync(join(dir, f))
+  const list = ['# What each guard is for', '',
+    'Without the guard, the property fails: the trace is the shortest way there. Written by `node check.mjs --traces`.', '',
+    '| spec | without | this fails | steps |', '|---|---|---|---|']
+  for (const [i, run] of todo.entries()) {
+    if (run.expect === 'pass' || run.deep || !results[i].trace) continue
+    const head = run.expect === 'reach' ? `${run.spec}: how ${run.property} is violated (it must be)`
+      : run.off ? `${run.spec} without ${run.off.join(' and ')}: ${run.property} fails`
+      : `${run.spec}, ${run.run}: ${run.property} fails`
+    const steps = results[i].trace
+    const file = `${run.spec}-${run.run.replace(/\W+/g, '-')}.txt`
+    if (run.expect === 'fail') {
+      list.push(`| ${run.spec} | ${run.off ? run.off.map(g => `\`${g}\``).join(', ') : run.run} | \`${run.property}\` | [${steps.filter(l => /^ *\d/.test(l)).length}](${file}) |`)
+    }
+    writeFileSync(join(dir, file),
+      `${head}\n${run.why ? `${run.why}\n` : ''}\n${steps.join('\n')}\n`)
+  }
+  if (all) writeFileSync(join(dir, 'README.md'), list.join('\n') + '\n')
+}
+
+// summarise makes the table of README.md.
+function summarise(every) {
+  const rows = ['| spec | passing runs (distinct states) | mutants and dropped assumptions, each killed by its own property | situations shown to be reachable |', '|---|---|---|---|']
+  for (const spec of new Set(every.map(r => r.spec))) {
+    const mine = every.filter(r => r.spec === spec && !r.control)
+    rows.push(`| [${spec}](${spec}.tla) | ${mine.filter(r => r.expect === 'pass' && !r.deep).map(r => `${r.run} ${r.states}`).join('; ')} | ${mine.filter(r => r.expect === 'fail').length} | ${mine.filter(r => r.expect === 'reach').length} |`)
+  }
+  return rows.join('\n')
+}
+
+if (isMainThread) {
+  await main()
+} else {
+  const tla = await checker()
+  parentPort.on('message', run => {
+    if (run === null) return parentPort.close()
+    let result
+    try {
+      result = check(tla, run)
+    } catch (error) {
+      result = { verdict: 'error', error: String(error), states: 0, seconds: 0 }
+    }
+    parentPort.postMessage(result)
+  })
+}
