@@ -122,6 +122,8 @@ func (r *rig) oneCampaign(ctx context.Context, name string, n int, kind sender.K
 	if c.Status != campaigns.Completed || !c.Books.Balanced || c.Books.Sent != int64(n) {
 		return f, fmt.Errorf("campaign is %s (%s): %+v", c.Status, c.StatusDetail, c.Books)
 	}
+	took := c.FinishedAt.Sub(*c.StartedAt).Seconds() // the campaign's own, not that of looking for its end
+	f.Seconds, f.PerSecond = round(took), round(float64(n)/took)
 	f.Missing, f.Duplicates = seen()
 	var first float64
 	err = node.pool.QueryRow(ctx, `select extract(epoch from min(at) - $2)::float8 from attempts where workspace_id = $1`, node.workspace, c.StartedAt).Scan(&first)
