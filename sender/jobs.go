@@ -39,8 +39,20 @@ func (s *Sender) Register(workers *river.Workers) { river.AddWorker(workers, &wo
 // Loop runs the reaper and the sweep until ctx ends. Both are bounded, and
 // safe on every node at once.
 func (s *Sender) Loop(ctx context.Context) {
-	go every(ctx, s.cfg.ReapEvery, func() error { _, err := s.Reap(ctx); return err }, s.failed("reap"))
+	away := false
+	go every(ctx, s.cfg.ReapEvery, func() (err error) { away, err = s.reapTurn(ctx, away); return err }, s.failed("reap"))
 	every(ctx, s.cfg.SweepEvery, func() error { _, err := s.Sweep(ctx); return err }, s.failed("sweep"))
+}
+
+// reapTurn runs the reaper, but leaves out the turn after one for which the
+// database did not answer: workers have answers to write down that came
+// meanwhile, and what is known need not be tried again.
+func (s *Sender) reapTurn(ctx context.Context, away bool) (awayNow bool, err error) {
+	if away {
+		return false, nil
+	}
+	_, err = s.Reap(ctx)
+	return err != nil && retryable(err), err
 }
 
 func (s *Sender) failed(what string) func(error) {

@@ -1,0 +1,48 @@
+package chaos
+
+import (
+	"testing"
+	"time"
+
+	"lemma/campaigns"
+)
+
+// A customer's database freezes while it is being read: the connection stays
+// up and says nothing more. That campaign fails closed, with the reason, and
+// another customer's goes through the same workers meanwhile.
+func TestAFrozenSourceFailsItsCampaignAlone(t *testing.T) {
+	t.Parallel()
+	h := build(t)
+	frozen, healthy := h.customer(20_000), h.customer(2000)
+	frozen.wire.slow(50 * time.Millisecond)
+	h.startWorkers(1, "LEMMA_SOURCE_TIMEOUT=6s")
+	closed := h.send(frozen)
+	h.lettersOut(100, 20*time.Second)
+	frozen.wire.freeze()
+	if h.count(`select count(*) from fanouts where campaign_id = $1 and finished_at is null`, closed) != 1 {
+		t.Fatal("it was read to its end before it froze")
+	}
+
+	begun := time.Now()
+	other := h.send(healthy)
+	h.completed(other, 30*time.Second)
+	t.Logf("the other campaign took %v", time.Since(begun).Round(time.Millisecond))
+	if h.count(`select failures from fanouts where campaign_id = $1`, closed) != 0 {
+		t.Error("the other campaign had to wait until the frozen source was given up")
+	}
+	h.judge(healthy, other)
+
+	h.until(150*time.Second, "the frozen campaign has failed", func() bool {
+		h.letTimePass()
+		return h.campaign(closed).Status == campaigns.Failed
+	})
+	c := h.campaign(closed)
+	if c.StatusReason != "source_timeout" || c.StatusDetail == "" {
+		t.Errorf("it failed for %q: %s", c.StatusReason, c.StatusDetail)
+	}
+	h.until(20*time.Second, "nothing of it is on its way", func() bool {
+		b := h.campaign(closed).Books
+		return b.Pending+b.Processing == 0
+	})
+	h.judgeWritten(closed)
+}
