@@ -69,6 +69,14 @@ type Written struct {
 func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error) {
 	send, rivals, skip := split(c.Recipients)
 	w := Written{Skipped: map[string]int{}}
+	if c.Run > 1 { // most are there already: a look costs less than an insert that conflicts
+		var taken []Recipient
+		var err error
+		if send, taken, err = absent(ctx, tx, c, send); err != nil {
+			return w, fmt.Errorf("find who is written down of %s: %w", c.OriginID, err)
+		}
+		skip = append(skip, taken...)
+	}
 	batches, err := insertIntents(ctx, tx, c, send)
 	if err != nil {
 		return w, fmt.Errorf("insert notifications of %s: %w", c.OriginID, err)
@@ -125,39 +133,69 @@ type newBatch struct {
 	after time.Duration
 }
 
-// insertIntents writes intents and makes the batches with the numbers really
-// inserted, in one statement, so that a repetition makes none.
+// insertIntents writes intents, and then their batches with the numbers really
+// inserted, so that a repetition makes none.
 func insertIntents(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) ([]newBatch, error) {
 	if len(send) == 0 {
 		return nil, nil
 	}
 	col := columnsOf(c, send)
+	tag, err := tx.Exec(ctx, `
+		insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload)
+		select $1, $2, r.key, r.batch_id, r.ordinal, r.profile_key, r.address, r.payload
+		from unnest($3::uuid[], $4::uuid[], $5::smallint[], $6::text[], $7::text[], $8::text[])
+			as r (key, batch_id, ordinal, profile_key, address, payload)
+		on conflict (workspace_id, origin_id, key) do nothing`,
+		c.WorkspaceID, c.OriginID, col.keys, col.batchOf, col.ordinals, col.profiles, col.addresses, col.payloads)
+	if err != nil {
+		return nil, err
+	}
+	batches := col.batches
+	if int(tag.RowsAffected()) < len(send) {
+		if batches, err = countBatches(ctx, tx, c, col.batches); err != nil {
+			return nil, err
+		}
+	}
+	return batches, insertBatches(ctx, tx, c, batches)
+}
+
+// countBatches asks how many rows of each batch were inserted: some of the
+// chunk's were there already.
+func countBatches(ctx context.Context, tx pgx.Tx, c Chunk, planned []newBatch) ([]newBatch, error) {
+	ids := make([]uuid.UUID, len(planned))
+	for i, b := range planned {
+		ids[i] = b.id
+	}
 	rows, err := tx.Query(ctx, `
-		with written as (
-			insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload)
-			select $1, $2, r.key, r.batch_id, r.ordinal, r.profile_key, r.address, r.payload
-			from unnest($3::uuid[], $4::uuid[], $5::smallint[], $6::text[], $7::text[], $8::text[])
-				as r (key, batch_id, ordinal, profile_key, address, payload)
-			on conflict (workspace_id, origin_id, key) do nothing
-			returning batch_id
-		), counted as (
-			select batch_id, count(*)::smallint as size from written group by batch_id
-		)
-		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, expires_at, due_at)
-		select $1, $2, b.id, b.id, $9, $10, c.size, $11, $12, now() + make_interval(secs => b.after)
-		from unnest($13::uuid[], $14::float8[]) as b (id, after) join counted c on c.batch_id = b.id
-		returning id, size`,
-		c.WorkspaceID, c.OriginID, col.keys, col.batchOf, col.ordinals, col.profiles, col.addresses, col.payloads,
-		c.ProviderID, c.ContentID, c.MaxAttempts, c.ExpiresAt, col.batches, col.after)
+		select b.i::int, n.size::int from unnest($3::uuid[]) with ordinality as b (id, i)
+		cross join lateral (select count(*) as size from notifications n where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = b.id) n
+		where n.size > 0`, c.WorkspaceID, c.OriginID, ids)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (newBatch, error) {
-		var b newBatch
-		err := row.Scan(&b.id, &b.size)
-		b.after = c.after(slices.Index(col.batches, b.id))
+		var i, size int
+		err := row.Scan(&i, &size)
+		b := planned[max(i, 1)-1]
+		b.size = size
 		return b, err
 	})
+}
+
+func insertBatches(ctx context.Context, tx pgx.Tx, c Chunk, batches []newBatch) error {
+	if len(batches) == 0 {
+		return nil
+	}
+	ids, sizes, after := make([]uuid.UUID, len(batches)), make([]int16, len(batches)), make([]float64, len(batches))
+	for i, b := range batches {
+		ids[i], sizes[i], after[i] = b.id, int16(b.size), b.after.Seconds()
+	}
+	_, err := tx.Exec(ctx, `
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, expires_at, due_at)
+		select $1, $2, b.id, b.id, $3, $4, b.size, $5, $6, now() + make_interval(secs => b.after)
+		from unnest($7::uuid[], $8::smallint[], $9::float8[]) as b (id, size, after)`,
+		c.WorkspaceID, c.OriginID, c.ProviderID, c.ContentID, c.MaxAttempts, c.ExpiresAt, ids, sizes, after)
+	return err
 }
 
 // after says how long from now the i-th batch of a chunk is due.
@@ -172,8 +210,7 @@ type intentColumns struct {
 	keys, batchOf                 []pgtype.UUID
 	ordinals                      []int16
 	profiles, addresses, payloads []string
-	batches                       []uuid.UUID
-	after                         []float64
+	batches                       []newBatch // as they are if nothing conflicts
 }
 
 func columnsOf(c Chunk, send []Recipient) intentColumns {
@@ -184,11 +221,12 @@ func columnsOf(c Chunk, send []Recipient) intentColumns {
 	}
 	for i, r := range send {
 		if i%c.BatchSize == 0 {
-			col.after = append(col.after, c.after(len(col.batches)).Seconds())
-			col.batches = append(col.batches, lemma.NewID())
+			col.batches = append(col.batches, newBatch{id: lemma.NewID(), after: c.after(len(col.batches))})
 		}
+		last := &col.batches[len(col.batches)-1]
+		last.size++
 		col.keys[i], col.profiles[i], col.addresses[i], col.payloads[i] = wire(r.Key), r.ProfileKey, r.Address, r.Payload
-		col.batchOf[i], col.ordinals[i] = wire(col.batches[len(col.batches)-1]), int16(i%c.BatchSize)
+		col.batchOf[i], col.ordinals[i] = wire(last.id), int16(i%c.BatchSize)
 	}
 	return col
 }
@@ -197,30 +235,44 @@ func columnsOf(c Chunk, send []Recipient) intentColumns {
 // statement of its own: only a new snapshot sees what a fan-out beside this
 // one has just committed.
 func heldByOthers(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) ([]Recipient, error) {
-	keys, profiles := make([]pgtype.UUID, len(send)), make([]string, len(send))
+	_, taken, err := absent(ctx, tx, c, send)
+	return taken, err
+}
+
+// absent parts recipients into those whose key nobody holds, and those whose
+// key another profile holds. Who holds the own key is in neither.
+func absent(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) (free, taken []Recipient, err error) {
+	keys := make([]pgtype.UUID, len(send))
 	for i, r := range send {
-		keys[i], profiles[i] = wire(r.Key), r.ProfileKey
+		keys[i] = wire(r.Key)
 	}
 	rows, err := tx.Query(ctx, `
-		select r.i::int
-		from unnest($3::uuid[], $4::text[]) with ordinality as r (key, profile_key, i)
+		select r.i::int, n.profile_key
+		from unnest($3::uuid[]) with ordinality as r (key, i)
 		cross join lateral (
 			select n.profile_key from notifications n
 			where n.workspace_id = $1 and n.origin_id = $2 and n.key = r.key limit 1
-		) n
-		where n.profile_key <> r.profile_key`, c.WorkspaceID, c.OriginID, keys, profiles)
+		) n`, c.WorkspaceID, c.OriginID, keys)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var taken []Recipient
+	present := make([]bool, len(send))
 	var i int
-	_, err = pgx.ForEachRow(rows, []any{&i}, func() error {
-		r := send[i-1]
-		r.Skip = DuplicateAddress
-		taken = append(taken, r)
+	var holder string
+	_, err = pgx.ForEachRow(rows, []any{&i, &holder}, func() error {
+		present[i-1] = true
+		if r := send[i-1]; r.ProfileKey != holder {
+			r.Skip = DuplicateAddress
+			taken = append(taken, r)
+		}
 		return nil
 	})
-	return taken, err
+	for i, r := range send {
+		if !present[i] {
+			free = append(free, r)
+		}
+	}
+	return free, taken, err
 }
 
 // insertSkips gives a row to everybody who is not written to, and counts those

@@ -44,7 +44,7 @@ func (b *benchCommand) run(ctx context.Context, cfg Config, out io.Writer) error
 		}
 		defer pprof.StopCPUProfile()
 	}
-	r, end, err := openRig(ctx, cfg.DatabaseURL)
+	r, end, err := openRig(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (b *benchCommand) fanout(ctx context.Context, r *rig, print func(figure) er
 	if err := print(copied); err != nil {
 		return err
 	}
-	first, err := r.writeAll(ctx, node, "fanout", n, writers)
+	first, err := r.writeAll(ctx, node, 1, n, writers)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (b *benchCommand) fanout(ctx context.Context, r *rig, print func(figure) er
 	if err := print(first); err != nil {
 		return err
 	}
-	again, err := r.writeAll(ctx, node, "rerun", n, writers)
+	again, err := r.writeAll(ctx, node, 2, n, writers)
 	if err != nil {
 		return err
 	}
@@ -216,20 +216,22 @@ func benchRecipients(origin uuid.UUID, from, to int) []notifications.Recipient {
 	return out
 }
 
-// writeAll writes n recipients by chunks of 5,000, as a fan-out does.
-func (r *rig) writeAll(ctx context.Context, b *benchNode, name string, n, writers int) (figure, error) {
+// writeAll writes n recipients by chunks of 5,000, as the first or a later run
+// of a fan-out does.
+func (r *rig) writeAll(ctx context.Context, b *benchNode, run, n, writers int) (figure, error) {
+	name := map[bool]string{true: "fanout", false: "rerun"}[run == 1]
 	before := r.count(ctx, b)
 	m := startMeter(r.postmaster())
 	err := inChunks(ctx, n, writers, func(from, to int) error {
 		return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
 			_, err := b.ledger.Insert(ctx, tx, notifications.Chunk{WorkspaceID: b.workspace, OriginID: benchOrigin, ProviderID: benchOrigin, ContentID: benchOrigin,
-				Run: 1, MaxAttempts: 2, BatchSize: 500, Recipients: benchRecipients(benchOrigin, from, to)})
+				Run: run, MaxAttempts: 2, BatchSize: 500, Recipients: benchRecipients(benchOrigin, from, to)})
 			return err
 		})
 	})
 	f := m.stop(name, n)
 	added := r.count(ctx, b) - before
-	if name == "rerun" {
+	if run > 1 {
 		f.Duplicates = added
 	} else {
 		f.Missing = n - added
@@ -343,7 +345,10 @@ func (r *rig) fillFinished(ctx context.Context, b *benchNode, n int) error {
 			return fmt.Errorf("fill: %w", err)
 		}
 	}
-	_, err := b.pool.Exec(ctx, `vacuum analyze`)
+	if _, err := b.pool.Exec(ctx, `vacuum analyze`); err != nil {
+		return err
+	}
+	_, err := b.pool.Exec(ctx, `checkpoint`) // or it would run beside what is measured
 	return err
 }
 

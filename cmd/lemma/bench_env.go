@@ -33,6 +33,7 @@ type rig struct {
 	dsn     func(database string) string
 	box     *secrets.Box
 	null    *nullCarrier
+	cfg     Config
 	runs    int
 }
 
@@ -51,7 +52,7 @@ func (r *rig) fresh(ctx context.Context, kinds []sender.Kind) (*benchNode, error
 	if _, err := r.admin.Exec(ctx, "create database "+name); err != nil {
 		return nil, fmt.Errorf("create %s: %w", name, err)
 	}
-	cfg := defaultConfig()
+	cfg := r.cfg
 	cfg.DatabaseURL = r.dsn(name)
 	pool, err := openPool(ctx, cfg)
 	if err != nil {
@@ -230,19 +231,19 @@ func (c *nullCarrier) Close() {}
 // openRig starts the cluster in a folder that is removed at the end. A
 // DATABASE_URL is used instead when it is given; its role must be able to
 // create databases.
-func openRig(ctx context.Context, databaseURL string) (*rig, func(), error) {
+func openRig(ctx context.Context, cfg Config) (*rig, func(), error) {
 	box, err := secrets.ParseKeys(secrets.NewKey())
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &rig{box: box, null: &nullCarrier{}}
+	r := &rig{box: box, null: &nullCarrier{}, cfg: cfg}
 	end := func() {}
-	if databaseURL == "" {
+	if cfg.DatabaseURL == "" {
 		dir, err := os.MkdirTemp("", "lemma-bench-")
 		if err != nil {
 			return nil, nil, err
 		}
-		r.cluster, err = postgres.Start(ctx, postgres.Options{Dir: dir, Durable: true})
+		r.cluster, err = postgres.Start(ctx, postgres.Options{Dir: dir, Durable: true, Bin: cfg.PGBin})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -250,7 +251,7 @@ func openRig(ctx context.Context, databaseURL string) (*rig, func(), error) {
 		r.dsn = r.cluster.DSN
 	} else {
 		r.dsn = func(name string) string {
-			u, _ := url.Parse(databaseURL)
+			u, _ := url.Parse(cfg.DatabaseURL)
 			u.Path = "/" + name
 			return u.String()
 		}
