@@ -26,7 +26,10 @@ func openPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	if !strings.Contains(c.DatabaseURL, "pool_max_conns") {
 		p.MaxConns = int32(c.SendWorkers + 4*c.FanoutWorkers + 12)
 	}
-	for name, value := range map[string]string{"application_name": "lemma", "statement_timeout": "60s", "idle_in_transaction_session_timeout": "60s"} {
+	for name, value := range map[string]string{"application_name": "lemma", "statement_timeout": "60s", "idle_in_transaction_session_timeout": "60s",
+		// Each statement has one good plan, by keys. Planning it anew for every
+		// batch costs more than the claim itself once the tables have statistics.
+		"plan_cache_mode": "force_generic_plan"} {
 		if _, set := p.ConnConfig.RuntimeParams[name]; !set {
 			p.ConnConfig.RuntimeParams[name] = value
 		}
