@@ -31,8 +31,8 @@ import (
 
 // Config are the sizes that a fan-out works by. Zero values are filled in by New.
 type Config struct {
-	Chunk     int           // recipients per transaction; 5,000
-	Writers   int           // chunks written at a time; 2
+	Chunk     int           // recipients per transaction; 4,000
+	Writers   int           // chunks written at a time; 3
 	BatchSize int           // notifications per batch, at most; 500
 	Lease     time.Duration // of a fan-out; 30 s, renewed at a third of it
 	Retries   int           // how often a failing source is tried again; 3
@@ -52,8 +52,8 @@ func (c Config) withDefaults() Config {
 			*d = value
 		}
 	}
-	set(&c.Chunk, 5000)
-	set(&c.Writers, 2)
+	set(&c.Chunk, 4000)
+	set(&c.Writers, 3)
 	set(&c.BatchSize, 500)
 	set(&c.Retries, 3)
 	wait(&c.Lease, 30*time.Second)
