@@ -295,7 +295,6 @@ func (c *claim) rest() []int16 {
 type columns struct {
 	ordinals, codes                            []int16
 	kinds, bases, reasons, carrierIDs, details []string
-	times                                      []time.Time
 }
 
 func outcomeColumns(done []outcome) columns {

@@ -38,17 +38,17 @@ type scripted struct {
 	mu    sync.Mutex
 	calls map[string]int
 	then  map[string][]Outcome
-	sizes []int
+	sent  map[string][]Message
 }
 
 func (c *scripted) Send(_ context.Context, letters []Message) []Receipt {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sizes = append(c.sizes, len(letters))
 	out := make([]Receipt, len(letters))
 	for i, l := range letters {
 		n := c.calls[l.To]
 		c.calls[l.To]++
+		c.sent[l.To] = append(c.sent[l.To], l)
 		outcome := Accepted
 		if script := c.then[l.To]; n < len(script) {
 			outcome = script[n]
@@ -71,7 +71,7 @@ func setup(t *testing.T) *bundle {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	b := &bundle{t: t, pool: pool, ws: pgtest.Workspace(t, pool), origin: lemma.NewID(), provider: lemma.NewID(),
-		ledger: notifications.New(pool), carrier: &scripted{calls: map[string]int{}, then: map[string][]Outcome{}}}
+		ledger: notifications.New(pool), carrier: &scripted{calls: map[string]int{}, then: map[string][]Outcome{}, sent: map[string][]Message{}}}
 	b.exec(`insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, 'p', 'email', 'scripted', '{}')`, b.ws, b.provider)
 	b.exec(`insert into templates (workspace_id, id, name, channel) values ($1, $2, 't', 'email')`, b.ws, b.provider)
 	b.exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables) values ($1, $2, 1, 'Hi {{ name }}', '<p>{{ name }}</p>', '{{ name }}', '{name}')`, b.ws, b.provider)
