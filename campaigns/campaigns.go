@@ -33,7 +33,7 @@ import (
 type Config struct {
 	Chunk     int           // recipients per transaction; 4,000
 	Writers   int           // chunks written at a time; 3
-	BatchSize int           // notifications per batch, at most; 500
+	BatchSize int           // notifications per batch, at most; 1,000
 	Lease     time.Duration // of a fan-out; 30 s, renewed at a third of it
 	Retries   int           // how often a failing source is tried again; 3
 	RetryFor  time.Duration // before the first of these, doubled for each; 5 s
@@ -54,7 +54,7 @@ func (c Config) withDefaults() Config {
 	}
 	set(&c.Chunk, 4000)
 	set(&c.Writers, 3)
-	set(&c.BatchSize, 500)
+	set(&c.BatchSize, 1000)
 	set(&c.Retries, 3)
 	wait(&c.Lease, 30*time.Second)
 	wait(&c.RetryFor, 5*time.Second)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -95,19 +94,8 @@ func (n *node) guard(ctx context.Context, o migrations.GuardOptions) error {
 	return nil
 }
 
-// collectLess lets garbage grow to one and a half times what lives: letters are
-// short-lived and many, and collecting them at the usual pace costs a worker a
-// tenth of its time. A GOGC that somebody has set stays.
-func collectLess() {
-	const usual, ours = 100, 150
-	if was := debug.SetGCPercent(ours); was != usual {
-		debug.SetGCPercent(was)
-	}
-}
-
 // work begins to answer bells and to run the loops.
 func (n *node) work(ctx context.Context) error {
-	collectLess()
 	workers := river.NewWorkers()
 	n.sender.Register(workers)
 	n.campaigns.Register(workers)
