@@ -148,19 +148,23 @@ func (s *Sender) standing(ctx context.Context, ref notifications.Ref) (again tim
 // Expire ends a batch whose send deadline has passed before it was claimed.
 // First attempts are skipped as expired; second ones stay in doubt: orphaned.
 func (s *Sender) Expire(ctx context.Context, ref notifications.Ref) error {
-	_, err := s.pool.Exec(ctx, `
+	var n int
+	err := s.pool.QueryRow(ctx, `
 		with ended as (
 			update batches set state = 'expired', finished_at = now(),
 				skipped = skipped + case when attempt = 1 then coalesce(cardinality(open), size) else 0 end,
 				orphaned = orphaned + case when attempt = 2 then coalesce(cardinality(open), size) else 0 end,
 				skips = case when attempt = 1 then skips || jsonb_build_object('expired', coalesce(cardinality(open), size)) else skips end
 			where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'ready' and expires_at <= now()
-			returning workspace_id, id
+			returning workspace_id, id, coalesce(cardinality(open), size) as rows
+		), log as (
+			insert into batch_log (workspace_id, batch_id, event) select workspace_id, id, 'expired' from ended
 		)
-		insert into batch_log (workspace_id, batch_id, event) select workspace_id, id, 'expired' from ended`,
-		ref.WorkspaceID, ref.OriginID, ref.BatchID)
+		select coalesce(sum(rows), 0)::int from ended`,
+		ref.WorkspaceID, ref.OriginID, ref.BatchID).Scan(&n)
 	if err != nil {
 		return fmt.Errorf("expire batch %s: %w", ref.BatchID, err)
 	}
+	s.metrics.missed(n)
 	return nil
 }

@@ -12,6 +12,8 @@ type Metrics struct {
 	claims    prometheus.Histogram
 	calls     prometheus.Histogram
 	letters   prometheus.Counter
+	deferred  prometheus.Counter
+	late      prometheus.Counter
 	expired   prometheus.Counter
 	lost      prometheus.Counter
 	retries   prometheus.Counter
@@ -31,6 +33,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		claims:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_claim_seconds", Help: "Time to claim a batch.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14)}),
 		calls:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_window_seconds", Help: "Time to call a window of letters.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}),
 		letters:   counter("lemma_calls_total", "Letters handed to a carrier."),
+		deferred:  counter("lemma_deferrals_total", "Letters that were surely not accepted and are called again later."),
+		late:      counter("lemma_send_deadlines_missed_total", "Notifications that were not called because their send deadline had passed."),
 		expired:   counter("lemma_lease_expiries_total", "Batches whose lease ran out and that the reaper dealt with."),
 		lost:      counter("lemma_leases_lost_total", "Commits that found their lease gone; what they knew was kept as evidence."),
 		retries:   counter("lemma_second_attempts_total", "Notifications that got a second attempt because the first is in doubt."),
@@ -40,7 +44,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		uncertain: counter("lemma_commit_retries_total", "Commits whose answer was lost and that were looked up again."),
 	}
 	if r != nil {
-		r.MustRegister(m.outcomes, m.claims, m.calls, m.letters, m.expired, m.lost, m.retries, m.freed, m.trips, m.rings, m.uncertain)
+		r.MustRegister(m.outcomes, m.claims, m.calls, m.letters, m.deferred, m.late, m.expired, m.lost, m.retries, m.freed, m.trips, m.rings, m.uncertain)
 	}
 	return m
 }
@@ -69,6 +73,8 @@ func (m *Metrics) reaped(r Reaped) {
 	m.outcomes.WithLabelValues("orphaned").Add(float64(r.Orphaned))
 }
 
+func (m *Metrics) putOff()        { m.deferred.Inc() }
+func (m *Metrics) missed(n int)   { m.late.Add(float64(n)) }
 func (m *Metrics) leaseLost()     { m.lost.Inc() }
 func (m *Metrics) commitRetried() { m.uncertain.Inc() }
 func (m *Metrics) tripped()       { m.trips.Inc() }

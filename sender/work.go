@@ -116,6 +116,7 @@ func (s *Sender) sort(c *claim, ordinal int16, r Receipt) (outcome, bool) {
 			o.kind = refused
 			return o, true
 		}
+		s.metrics.putOff()
 		c.refused = c.refused || !r.Provider
 		c.free = append(c.free, ordinal)
 	case NotCalled:

@@ -50,8 +50,7 @@ type node struct {
 
 // nodeOptions are what a node does not read from its Config.
 type nodeOptions struct {
-	Kinds  []sender.Kind    // the carriers that it speaks to
-	Chunk  campaigns.Config // zero: the room's own defaults
+	Kinds  []sender.Kind // the carriers that it speaks to
 	Limits audience.Options
 }
 
@@ -64,7 +63,7 @@ func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger,
 	n.templates = message.New(pool)
 	n.ledger = notifications.New(pool)
 	n.campaigns = campaigns.New(campaigns.Rooms{Pool: pool, Ledger: n.ledger, Audiences: n.audiences, Templates: n.templates,
-		Providers: n.providers, Log: log, Metrics: campaigns.NewMetrics(n.metrics)}, o.Chunk)
+		Providers: n.providers, Log: log, Metrics: campaigns.NewMetrics(n.metrics)}, campaigns.Config{})
 	n.sender, err = sender.New(sender.Rooms{Pool: pool, Ledger: n.ledger, Templates: n.templates, Providers: n.providers,
 		Kinds: o.Kinds, Pause: n.campaigns.PauseFor, Log: log, Metrics: sender.NewMetrics(n.metrics)}, cfg.sender())
 	if err != nil {
