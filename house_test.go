@@ -27,27 +27,32 @@ var mayImport = map[string][]string{
 	"secrets":           {},
 	"workspaces":        {},
 	"providers":         {"secrets"},
-	"audience":          {"secrets"},
+	"dial":              {},
+	"audience":          {"secrets", "dial"},
+	"webhooks":          {"secrets", "dial"},
 	"message":           {},
 	"events":            {},
 	"notifications":     {"events"},
 	"campaigns":         {"notifications", "audience", "message", "providers"},
+	"flows":             {"flows/graph", "notifications", "audience", "message", "providers", "webhooks"},
+	"flows/graph":       {},
 	"sender":            {"notifications", "events", "message", "providers"},
 	"sender/smtp":       {"sender"},
 	"sender/sendertest": {"sender"},
-	"api":               {"workspaces", "providers", "audience", "message", "notifications", "events", "campaigns"},
+	"api":               {"workspaces", "providers", "audience", "message", "notifications", "events", "campaigns", "flows", "flows/graph", "webhooks"},
 	"migrations":        {},
 	"dev/postgres":      {},
 	"dev/catcher":       {},
 	"dev/sink":          {},
 	"dev/shop":          {},
 	"pgtest":            {"migrations", "dev/postgres"},
+	"client":            {},
 	"chaos":             {}, // only tests
 	"cmd/lemma":         {"*"},
 }
 
 // apart are the rooms that know nothing of ours, not even lemma.
-var apart = []string{"lemma", "migrations", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
+var apart = []string{"lemma", "dial", "migrations", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
 
 // forTests are the rooms that only tests may import.
 var forTests = []string{"pgtest", "sender/sendertest"}
@@ -69,17 +74,34 @@ var mayWrite = map[string]map[string]string{
 	"templates":         {"message": "insert update delete"},
 	"template_versions": {"message": "insert"},
 	"providers":         {"providers": "insert update delete"},
+	"webhook_endpoints": {"webhooks": "insert update delete"},
+	"outbox":            {"webhooks": "insert update delete"},
+	"flows":             {"flows": "insert update delete"},
+	"flow_versions":     {"flows": "insert update"},
+	"flow_log":          {"flows": "insert"},
+	"flow_listeners":    {"flows": "insert"},
+	"flow_uses":         {"flows": "insert delete"},
+	"flow_turns":        {"flows": "insert update"},
+	"flow_moves":        {"flows": "insert update"},
+	"flow_polls":        {"flows": "insert update delete"},
+	"flow_origins":      {"flows": "insert"},
+	"flow_node_counts":  {"flows": "insert update"},
+	"trigger_events":    {"flows": "insert delete"},
+	"enrollments":       {"flows": "insert update", "cmd/lemma": "insert"},
+	"enrollment_steps":  {"flows": "insert update"}, // update: a person is erased
+	"refusals":          {"flows": "insert delete"},
 	"provider_meters":   {"providers": "insert update", "sender": "insert update"},
 	"campaigns":         {"campaigns": "insert update delete"},
 	"fanouts":           {"campaigns": "insert update"},
-	"contents":          {"campaigns": "insert"},
-	"notifications":     {"notifications": "insert", "cmd/lemma": "insert"}, // cmd: what bench measures against
-	"batches":           {"notifications": "insert update", "sender": "insert update", "cmd/lemma": "insert"},
-	"attempts":          {"sender": "insert", "cmd/lemma": "insert"},
-	"batch_log":         {"sender": "insert"},
-	"provider_events":   {"events": "insert"},
-	"resolutions":       {"notifications": "insert"},
-	"fanout_chunks":     {"notifications": "insert"},
+	"contents":          {"campaigns": "insert", "flows": "insert"},
+	"notifications": {"notifications": "insert update", // update: a person is erased
+		"cmd/lemma": "insert"}, // cmd: what bench measures against
+	"batches":         {"notifications": "insert update", "sender": "insert update", "cmd/lemma": "insert"},
+	"attempts":        {"sender": "insert", "cmd/lemma": "insert"},
+	"batch_log":       {"sender": "insert"},
+	"provider_events": {"events": "insert"},
+	"resolutions":     {"notifications": "insert"},
+	"fanout_chunks":   {"notifications": "insert"},
 }
 
 // room is a package as `go list` describes it.

@@ -43,6 +43,10 @@ const (
 	PrefixProvider     = "prv"
 	PrefixCampaign     = "cmp"
 	PrefixNotification = "ntf"
+	PrefixFlow         = "flw"
+	PrefixEnrollment   = "enr"
+	PrefixEvent        = "evt"
+	PrefixEndpoint     = "whe"
 )
 
 // crockford is Crockford's base32 in lower case: no i, l, o, u to misread.

@@ -23,7 +23,7 @@ type bad struct {
 func TestBadInput(t *testing.T) {
 	b := setup(t)
 	w := b.world()
-	audiences, campaign, template := "/v1/audiences", "/v1/campaigns/"+w.campaign, "/v1/templates/"+w.template
+	audiences, campaign, template, flow := "/v1/audiences", "/v1/campaigns/"+w.campaign, "/v1/templates/"+w.template, "/v1/flows/"+w.flow
 	aud := func(change object) object {
 		in := object{"name": "Bad", "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}
 		for k, v := range change {
@@ -127,6 +127,51 @@ func TestBadInput(t *testing.T) {
 		{"resume of a draft", "POST", campaign + "/resume", nil, 409, "", ""},
 		{"a scope that there is not", "POST", "/v1/api_keys", object{"name": "x", "scopes": []string{"campaigns:read", "root"}}, 422, "/scopes/1", "not_allowed"},
 		{"a key without scopes", "POST", "/v1/api_keys", object{"name": "x", "scopes": []string{}}, 422, "/scopes", "too_few"},
+
+		{"a URL that is none", "POST", "/v1/webhook_endpoints", object{"name": "x", "url": "nowhere"}, 422, "/url", "*"},
+		{"a URL without TLS", "POST", "/v1/webhook_endpoints", object{"name": "x", "url": "http://x.example.com"}, 422, "/url", "*"},
+		{"a URL with a password", "PATCH", "/v1/webhook_endpoints/" + w.endpoint, object{"url": "https://u:p@x.example.com"}, 422, "/url", "*"},
+		{"a URL of a file", "POST", "/v1/webhook_endpoints", object{"name": "x", "url": "file:///etc/passwd"}, 422, "/url", "*"},
+
+		{"a flow without a name", "POST", "/v1/flows", object{}, 422, "/name", "required"},
+		{"a flow with a status", "POST", "/v1/flows", object{"name": "x", "status": "live"}, 422, "/status", "unknown_field"},
+		{"a mode that there is not", "POST", flow + "/versions/1/publish", object{"in_flight": object{"mode": "kill"}}, 422, "/in_flight/mode", "not_allowed"},
+		{"a map to something else", "POST", flow + "/versions/1/plan", object{"in_flight": object{"mode": "move", "map": object{"a/b": 7}}}, 422, "/in_flight/map/a~1b", "wrong_type"},
+		{"a map to no node", "POST", flow + "/versions/1/plan", object{"in_flight": object{"mode": "move", "map": object{"a": ""}}}, 422, "/in_flight/map/a", "empty"},
+		{"a version that there is not", "POST", flow + "/versions/2/publish", nil, 404, "", ""},
+		{"a version of another spelling", "POST", flow + "/versions/one/publish", nil, 404, "", ""},
+		{"a version beyond all bounds", "GET", flow + "/versions/99999999999999999999", nil, 404, "", ""},
+		{"a rollback to nothing", "POST", flow + "/rollback", object{"to_version": 0}, 422, "/to_version", "too_small"},
+		{"a rollback of a draft", "POST", flow + "/rollback", nil, 409, "", ""},
+		{"a pause of a draft", "POST", flow + "/pause", nil, 409, "", ""},
+		{"a spread that is none", "POST", flow + "/resume", object{"spread": "ten minutes"}, 422, "/spread", "bad_format"},
+		{"a spread of months", "POST", flow + "/resume", object{"spread": "P1M"}, 422, "/spread", "bad_format"},
+		{"a spread into the past", "POST", flow + "/resume", object{"spread": "-PT1M"}, 422, "/spread", "*"},
+		{"a spread of years", "POST", flow + "/resume", object{"spread": "P400D"}, 422, "/spread", "out_of_range"},
+		{"a diff with half a version", "GET", flow + "/diff?from=1.5", nil, 400, "?from", "wrong_type"},
+		{"a diff with nothing", "GET", flow + "/diff?to=0", nil, 400, "?to", "too_small"},
+		{"a refusal that there is not", "GET", flow + "/refusals?reason=mood", nil, 400, "?reason", "not_allowed"},
+		{"nobody to explain", "GET", flow + "/explain", nil, 400, "?profile_key", "required"},
+		{"nobody to simulate", "POST", flow + "/versions/1/simulate", object{}, 422, "/profile_key", "required"},
+		{"a simulation at no time", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "at": "now"}, 422, "/at", "bad_format"},
+		{"a simulated event without a time", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "events": []object{{"event": "x"}}}, 422, "/events/0/occurred_at", "required"},
+		{"a simulated answer that is none", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "webhooks": object{"a": 700}}, 422, "/webhooks/a", "too_large"},
+
+		{"an enrollment of nobody", "POST", flow + "/enrollments", object{}, 422, "/profile_key", "required"},
+		{"an enrollment before time", "POST", flow + "/enrollments", object{"profile_key": "c1", "occurred_at": "1970-01-01T00:00:00Z"}, 422, "/occurred_at", "out_of_range"},
+		{"an enrollment into no flow", "POST", "/v1/flows/" + idLike("flw_") + "/enrollments", object{"profile_key": "c1"}, 404, "", ""},
+		{"enrollments of a status that there is not", "GET", "/v1/enrollments?status=dead", nil, 400, "?status", "not_allowed"},
+		{"enrollments of no version", "GET", "/v1/enrollments?version=x", nil, 400, "?version", "wrong_type"},
+		{"a cursor of one's own, of enrollments", "GET", "/v1/enrollments?cursor=abc", nil, 400, "?cursor", "invalid_cursor"},
+		{"a cursor of one's own, of flows", "GET", "/v1/flows?cursor=abc", nil, 400, "?cursor", "invalid_cursor"},
+		{"a cursor of one's own, of flow versions", "GET", flow + "/versions?cursor=abc", nil, 400, "?cursor", "invalid_cursor"},
+		{"a cursor of one's own, of a flow's history", "GET", flow + "/history?cursor=abc", nil, 400, "?cursor", "invalid_cursor"},
+		{"a cursor of one's own, of refusals", "GET", flow + "/refusals?cursor=abc", nil, 400, "?cursor", "invalid_cursor"},
+		{"a cursor of one's own, of events", "GET", "/v1/events?profile_key=c1&cursor=abc", nil, 400, "?cursor", "invalid_cursor"},
+		{"a cursor of one's own, of endpoints", "GET", "/v1/webhook_endpoints?cursor=abc", nil, 400, "?cursor", "invalid_cursor"},
+		{"events of nobody", "GET", "/v1/events", nil, 400, "?profile_key", "required"},
+		{"a move to no node", "POST", "/v1/enrollments/" + idLike("enr_") + "/move", object{"version": 1}, 422, "/node", "required"},
+		{"nobody to erase", "POST", "/v1/profiles/erase", object{"profile_key": ""}, 422, "/profile_key", "empty"},
 
 		{"a limit that is no number", "GET", "/v1/campaigns?limit=many", nil, 400, "?limit", "wrong_type"},
 		{"a limit of nothing", "GET", "/v1/campaigns?limit=0", nil, 400, "?limit", "too_small"},

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
+
 	"lemma"
 )
 
@@ -31,6 +33,26 @@ func (c *call) page() lemma.Page {
 	return lemma.Page{Limit: limit, Cursor: c.query("cursor")}
 }
 
+// filterID reads an id to filter by, nil when it was not given. One that cannot
+// be an id answers false: no thing passes, and whose it might be is not told.
+func (c *call) filterID(name, prefix string) (id *uuid.UUID, ok bool) {
+	text := c.query(name)
+	if text == "" {
+		return nil, true
+	}
+	found, ok := lemma.ParseID(prefix, text)
+	return &found, ok
+}
+
+func nothing[T any]() list[T] { return list[T]{Data: []T{}} }
+
+// number is a query parameter that the contract has checked to be a whole
+// number, 0 when it was not given.
+func (c *call) number(name string) int {
+	n, _ := strconv.Atoi(c.query(name))
+	return n
+}
+
 // each renders a list; an empty one is [] and never null.
 func each[R, T any](found []R, show func(R) T) []T {
 	shown := make([]T, 0, len(found))
@@ -44,6 +66,15 @@ func orNull(text string) *string {
 	if text == "" {
 		return nil
 	}
+	return &text
+}
+
+// idOrNull is an id as it is shown; nil stays null.
+func idOrNull(prefix string, id *uuid.UUID) *string {
+	if id == nil {
+		return nil
+	}
+	text := lemma.FormatID(prefix, *id)
 	return &text
 }
 

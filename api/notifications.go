@@ -13,7 +13,10 @@ import (
 
 type notificationBody struct {
 	ID            string     `json:"id"`
-	CampaignID    string     `json:"campaign_id"`
+	CampaignID    *string    `json:"campaign_id"`
+	FlowID        *string    `json:"flow_id"`
+	EnrollmentID  *string    `json:"enrollment_id"`
+	Node          *string    `json:"node"`
 	ProfileKey    string     `json:"profile_key"`
 	Address       *string    `json:"address"`
 	Status        string     `json:"status"`
@@ -29,21 +32,27 @@ type notificationBody struct {
 }
 
 func showNotification(n notifications.Notification) notificationBody {
-	return notificationBody{ID: lemma.FormatNotificationID(n.OriginID, n.Key), CampaignID: lemma.FormatID(lemma.PrefixCampaign, n.OriginID),
-		ProfileKey: n.ProfileKey, Address: n.Address, Status: n.Status, Reason: n.Reason, Attempts: n.Attempts, ReplyCode: n.Code,
+	return notificationBody{ID: lemma.FormatNotificationID(n.OriginID, n.Key), CampaignID: campaignOf(n), FlowID: idOrNull(lemma.PrefixFlow, n.FlowID),
+		EnrollmentID: idOrNull(lemma.PrefixEnrollment, n.EnrollmentID), Node: n.Node, ProfileKey: n.ProfileKey, Address: n.Address, Status: n.Status, Reason: n.Reason, Attempts: n.Attempts, ReplyCode: n.Code,
 		CarrierID: n.CarrierID, CarrierDetail: n.Detail, CreatedAt: n.CreatedAt.UTC(), EndedAt: utc(n.EndedAt), Resolution: n.Resolution, ResolvedAt: utc(n.ResolvedAt)}
+}
+
+// campaignOf is the campaign that a notification is of; a journey's is of none.
+func campaignOf(n notifications.Notification) *string {
+	if n.FlowID != nil || n.EnrollmentID != nil {
+		return nil
+	}
+	return idOrNull(lemma.PrefixCampaign, &n.OriginID)
 }
 
 func (s *server) listNotifications(ctx context.Context, c *call, _ none) (list[notificationBody], error) {
 	f := notifications.Filter{Status: c.query("status"), Reason: c.query("reason"), ProfileKey: c.query("profile_key"), Address: c.query("address")}
-	if text := c.query("campaign_id"); text != "" {
-		// A filter that no campaign passes finds nothing; whose the campaign is
-		// is not told.
-		id, ok := lemma.ParseID(lemma.PrefixCampaign, text)
-		if !ok {
-			return list[notificationBody]{Data: []notificationBody{}}, nil
-		}
-		f.OriginID = &id
+	var ok bool
+	if f.OriginID, ok = c.filterID("campaign_id", lemma.PrefixCampaign); !ok {
+		return nothing[notificationBody](), nil
+	}
+	if f.FlowID, ok = c.filterID("flow_id", lemma.PrefixFlow); !ok {
+		return nothing[notificationBody](), nil
 	}
 	found, next, err := s.Ledger.List(ctx, c.workspace(), f, c.page())
 	return listOf(found, next, err, showNotification)

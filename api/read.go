@@ -37,11 +37,20 @@ func read(r *http.Request, op *openapi3.Operation) ([]byte, error) {
 	if len(body) == 0 {
 		return nil, nil
 	}
-	value, err := decode(body)
+	value, err := decodeFor(op, body)
 	if err != nil {
 		return nil, err
 	}
 	return body, checkSchema(schema, value)
+}
+
+// decodeFor decodes a body as its operation wants: a bulk's items are left for
+// later (x-items names the list).
+func decodeFor(op *openapi3.Operation, body []byte) (any, error) {
+	if list, ok := op.Extensions["x-items"].(string); ok {
+		return decodeAround(body, list)
+	}
+	return decode(body)
 }
 
 // checkParameters holds query and headers to the contract, and refuses query
@@ -105,6 +114,8 @@ func parameterFault(p *openapi3.Parameter, err error) lemma.Field {
 		return lemma.Field{Pointer: pointer, Code: code, Detail: detail}
 	case errors.As(err, &unread):
 		return lemma.Field{Pointer: pointer, Code: "wrong_type", Detail: "must be " + typeName(p.Schema.Value)}
+	case errors.Is(err, openapi3filter.ErrInvalidRequired):
+		return lemma.Field{Pointer: pointer, Code: "required", Detail: "this parameter is required"}
 	}
 	return lemma.Field{Pointer: pointer, Code: "empty", Detail: "must not be empty"}
 }

@@ -33,7 +33,7 @@ func TestEveryOperationRefuses(t *testing.T) {
 			b.do(o.method, o.path+"?no_such=1", body).fault(400, "?no_such", "unknown_parameter")
 			b.do(o.method, o.path+"?a=%zz", body).fault(400, "?", "bad_query")
 			if !o.body {
-				b.do(o.method, o.path, `{"name": "x"}`).is(400)
+				b.do(o.method, o.path+o.query, `{"name": "x"}`).is(400)
 				return
 			}
 			b.do(o.method, o.path, `{"name": `).fault(400, "", "bad_json")
@@ -62,13 +62,13 @@ func TestScopes(t *testing.T) {
 	for _, o := range operations() {
 		for _, scope := range o.scopes {
 			rest := slices.DeleteFunc(slices.Clone(workspaces.Scopes), func(s string) bool { return s == scope || s == workspaces.Admin })
-			got := b.do(o.method, o.path, good[o.id], as(b.key(b.ws, rest...))).is(403)
+			got := b.do(o.method, o.path+o.query, good[o.id], as(b.key(b.ws, rest...))).is(403)
 			if got.problem.Code != "missing_scope" || !strings.Contains(got.problem.Detail, scope) || !strings.Contains(got.header.Get("WWW-Authenticate"), scope) {
 				t.Errorf("%s without %s: %s", o.id, scope, got.body)
 			}
 		}
 		if o.hasID() {
-			b.do(o.method, o.path, good[o.id], as(b.key(b.ws, o.scopes...))).is(404) // enough to get as far as the id
+			b.do(o.method, o.path+o.query, good[o.id], as(b.key(b.ws, o.scopes...))).is(404) // enough to get as far as the id
 		}
 	}
 	b.unchanged(before)
@@ -112,23 +112,24 @@ func TestAnotherWorkspacesIDs(t *testing.T) {
 	w := b.world()
 	good := w.goodBodies()
 	campaign, id := b.fannedOut(w)
+	event, enrollment := b.enrolled(w, "c1")
 	ids := map[string]string{"ds": w.source, "aud": w.audience, "tpl": w.template, "prv": w.provider, "cmp": w.campaign,
-		"ntf": b.orphan(campaign, id), "key": b.firstOf("/v1/api_keys")["id"].(string)}
+		"ntf": b.orphan(campaign, id), "key": b.firstOf("/v1/api_keys")["id"].(string), "whe": w.endpoint, "flw": w.flow, "evt": event, "enr": enrollment}
 	before := b.fingerprint()
 	for _, o := range operations() {
 		if !o.hasID() {
 			continue
 		}
 		parts := strings.Split(o.path, "/")
-		never := b.do(o.method, o.path, good[o.id]).is(404)
+		never := b.do(o.method, o.path+o.query, good[o.id]).is(404)
 		prefix, _, _ := strings.Cut(parts[3], "_")
 		parts[3] = ids[prefix]
-		theirs := b.do(o.method, strings.Join(parts, "/"), good[o.id], as(b.other)).is(404)
+		theirs := b.do(o.method, strings.Join(parts, "/")+o.query, good[o.id], as(b.other)).is(404)
 		if theirs.problem.Detail != never.problem.Detail || theirs.problem.Code != never.problem.Code {
 			t.Errorf("%s tells another workspace's id from one that never was: %s", o.id, theirs.body)
 		}
 		parts[3] = "nonsense"
-		b.do(o.method, strings.Join(parts, "/"), good[o.id]).is(404)
+		b.do(o.method, strings.Join(parts, "/")+o.query, good[o.id]).is(404)
 	}
 	b.unchanged(before)
 }
@@ -179,8 +180,8 @@ func TestPathsAndMethods(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{"/v1/campaigns": "GET, POST", "/v1/campaigns/cmp_x": "GET, PATCH, DELETE", "/v1/campaigns/cmp_x/send": "POST",
-		"/healthz": "GET", "/v1/workspace": "GET"} {
-		got := b.do("PUT", path, nil).is(405)
+		"/healthz": "GET", "/v1/workspace": "GET", "/v1/flows/flw_x/versions/1": "GET, PUT"} {
+		got := b.do("OPTIONS", path, nil).is(405)
 		if allow := got.header.Get("Allow"); allow != want || got.problem.Code != "method_not_allowed" {
 			t.Errorf("%s: Allow is %q, %s", path, allow, got.body)
 		}
@@ -211,7 +212,8 @@ func TestUnknownKindsOfToken(t *testing.T) {
 func (b *bundle) fingerprint() string {
 	b.t.Helper()
 	var all []string
-	for _, table := range []string{"data_sources", "audiences", "templates", "template_versions", "providers", "campaigns", "notifications", "resolutions", "idempotency_keys"} {
+	for _, table := range []string{"data_sources", "audiences", "templates", "template_versions", "providers", "campaigns", "notifications", "resolutions", "idempotency_keys",
+		"flows", "flow_versions", "flow_log", "enrollments", "enrollment_steps", "trigger_events", "refusals", "webhook_endpoints"} {
 		var sum string
 		b.must(b.pool.QueryRow(b.t.Context(), fmt.Sprintf(`select coalesce(md5(string_agg(x::text, ',' order by x::text)), '') from %s x`, table)).Scan(&sum))
 		all = append(all, table+" "+sum)

@@ -20,9 +20,11 @@ import (
 
 	"lemma/audience"
 	"lemma/campaigns"
+	"lemma/flows"
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/providers"
+	"lemma/webhooks"
 	"lemma/workspaces"
 )
 
@@ -34,6 +36,8 @@ type Rooms struct {
 	Audiences  *audience.Audiences
 	Templates  *message.Templates
 	Campaigns  *campaigns.Campaigns
+	Flows      *flows.Flows
+	Webhooks   *webhooks.Webhooks
 	Ledger     *notifications.Ledger
 }
 
@@ -101,7 +105,7 @@ func New(rooms Rooms, options Options) http.Handler {
 // routes are every path of /v1: what is asked, which scope it needs, what
 // success is called, who does it.
 func (s *server) routes() []route {
-	const get, post, patch, del = http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete
+	const get, post, put, patch, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
 	const ok, made, accepted, gone = http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent
 	return []route{
 		{get, "/v1/workspace", "", ok, on(s.whoAmI)},
@@ -152,6 +156,51 @@ func (s *server) routes() []route {
 		{post, "/v1/campaigns/{id}/resume", "campaigns:send", accepted, on(s.resumeCampaign)},
 		{post, "/v1/campaigns/{id}/cancel", "campaigns:send", accepted, on(s.cancelCampaign)},
 		{post, "/v1/campaigns/{id}/preview", "campaigns:read audiences:query", ok, on(s.rehearseCampaign)},
+
+		{get, "/v1/flows", "flows:read", ok, on(s.listFlows)},
+		{post, "/v1/flows", "flows:write", made, on(s.createFlow)},
+		{get, "/v1/flows/{id}", "flows:read", ok, on(s.getFlow)},
+		{patch, "/v1/flows/{id}", "flows:write", ok, on(s.updateFlow)},
+		{del, "/v1/flows/{id}", "flows:write", gone, on(s.deleteFlow)},
+		{get, "/v1/flows/{id}/versions", "flows:read", ok, on(s.listFlowVersions)},
+		{post, "/v1/flows/{id}/versions", "flows:write", made, on(s.createFlowVersion)},
+		{get, "/v1/flows/{id}/versions/{n}", "flows:read", ok, on(s.getFlowVersion)},
+		{put, "/v1/flows/{id}/versions/{n}", "flows:write", ok, on(s.updateFlowVersion)},
+		{post, "/v1/flows/{id}/versions/{n}/validate", "flows:read", ok, on(s.validateFlowVersion)},
+		{post, "/v1/flows/{id}/versions/{n}/plan", "flows:read", ok, on(s.planFlowVersion)},
+		{post, "/v1/flows/{id}/versions/{n}/publish", "flows:publish", accepted, on(s.publishFlowVersion)},
+		{post, "/v1/flows/{id}/versions/{n}/simulate", "flows:read audiences:query", ok, on(s.simulateFlowVersion)},
+		{get, "/v1/flows/{id}/diff", "flows:read", ok, on(s.diffFlowVersions)},
+		{post, "/v1/flows/{id}/rollback", "flows:publish", accepted, on(s.rollbackFlow)},
+		{post, "/v1/flows/{id}/pause", "flows:publish", accepted, on(s.pauseFlow)},
+		{post, "/v1/flows/{id}/resume", "flows:publish", accepted, on(s.resumeFlow)},
+		{post, "/v1/flows/{id}/drain", "flows:publish", accepted, on(s.drainFlow)},
+		{post, "/v1/flows/{id}/archive", "flows:publish", accepted, on(s.archiveFlow)},
+		{get, "/v1/flows/{id}/history", "flows:read", ok, on(s.readFlowHistory)},
+		{get, "/v1/flows/{id}/counts", "flows:read", ok, on(s.countFlow)},
+		{get, "/v1/flows/{id}/refusals", "flows:read enrollments:read", ok, on(s.listRefusals)},
+		{get, "/v1/flows/{id}/explain", "flows:read enrollments:read events:read", ok, on(s.explainFlow)},
+
+		{post, "/v1/flows/{id}/enrollments", "enrollments:write", made, on(s.enroll)},
+		{post, "/v1/flows/{id}/enrollments/bulk", "enrollments:write", ok, on(s.enrollBulk)},
+		{get, "/v1/enrollments", "enrollments:read", ok, on(s.listEnrollments)},
+		{get, "/v1/enrollments/{id}", "enrollments:read", ok, on(s.getEnrollment)},
+		{get, "/v1/enrollments/{id}/history", "enrollments:read", ok, on(s.readEnrollmentHistory)},
+		{post, "/v1/enrollments/{id}/exit", "enrollments:write", ok, on(s.exitEnrollment)},
+		{post, "/v1/enrollments/{id}/move", "enrollments:write", ok, on(s.moveEnrollment)},
+		{post, "/v1/profiles/erase", "profiles:erase", ok, on(s.eraseProfile)},
+
+		{get, "/v1/events", "events:read", ok, on(s.listEvents)},
+		{post, "/v1/events", "events:write", accepted, on(s.recordEvent)},
+		{post, "/v1/events/bulk", "events:write", accepted, on(s.recordEvents)},
+		{get, "/v1/events/{id}", "events:read", ok, on(s.getEvent)},
+
+		{get, "/v1/webhook_endpoints", "webhooks:read", ok, on(s.listEndpoints)},
+		{post, "/v1/webhook_endpoints", "webhooks:write", made, on(s.createEndpoint)},
+		{get, "/v1/webhook_endpoints/{id}", "webhooks:read", ok, on(s.getEndpoint)},
+		{patch, "/v1/webhook_endpoints/{id}", "webhooks:write", ok, on(s.updateEndpoint)},
+		{del, "/v1/webhook_endpoints/{id}", "webhooks:write", gone, on(s.deleteEndpoint)},
+		{post, "/v1/webhook_endpoints/{id}/rotate", "webhooks:write", ok, on(s.rotateEndpoint)},
 
 		{get, "/v1/notifications", "notifications:read", ok, on(s.listNotifications)},
 		{get, "/v1/notifications/{id}", "notifications:read", ok, on(s.getNotification)},

@@ -22,9 +22,15 @@ const maxDepth = 64
 // for it. Numbers keep their digits.
 func decode(body []byte) (any, error) {
 	if !utf8.Valid(body) {
-		return nil, malformed("bad_json", "the body is not UTF-8", 0, 0)
+		return nil, malformed("bad_json", "this is not UTF-8", 0, 0)
 	}
-	d := decoder{json: json.NewDecoder(bytes.NewReader(body)), body: body}
+	return decodeAround(body, "")
+}
+
+// decodeAround is decode for a body with a list whose items are looked at one
+// by one, later: each of them is null in the answer, whatever it is.
+func decodeAround(body []byte, list string) (any, error) {
+	d := decoder{json: json.NewDecoder(bytes.NewReader(body)), body: body, list: list}
 	d.json.UseNumber()
 	value, err := d.value("", 0)
 	if err != nil {
@@ -40,6 +46,7 @@ func decode(body []byte) (any, error) {
 type decoder struct {
 	json   *json.Decoder
 	body   []byte
+	list   string // the field of the body whose items are not looked at
 	fields []lemma.Field
 }
 
@@ -53,10 +60,12 @@ func (d *decoder) value(pointer string, depth int) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch token {
-	case json.Delim('{'):
+	switch {
+	case token == json.Delim('{'):
 		return d.object(pointer, depth)
-	case json.Delim('['):
+	case token == json.Delim('[') && d.list != "" && pointer == "/"+d.list:
+		return d.items()
+	case token == json.Delim('['):
 		return d.array(pointer, depth)
 	}
 	if text, ok := token.(string); ok {
@@ -99,6 +108,20 @@ func (d *decoder) array(pointer string, depth int) (any, error) {
 	return array, err
 }
 
+// items counts the items of a list.
+func (d *decoder) items() (any, error) {
+	array := []any{}
+	for d.json.More() {
+		var skipped json.RawMessage
+		if err := d.json.Decode(&skipped); err != nil {
+			return nil, err
+		}
+		array = append(array, nil)
+	}
+	_, err := d.json.Token()
+	return array, err
+}
+
 func (d *decoder) checkText(pointer, text string) {
 	if strings.ContainsRune(text, 0) {
 		d.fields = append(d.fields, lemma.Field{Pointer: pointer, Code: "nul", Detail: "must not contain NUL"})
@@ -136,6 +159,7 @@ func malformed(code, detail string, line, column int) error {
 }
 
 // pointerToken escapes a name for a JSON pointer (RFC 6901, 3).
-func pointerToken(name string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
-}
+func pointerToken(name string) string { return escapes.Replace(name) }
+
+// escapes is made once: making it costs more than reading a small body.
+var escapes = strings.NewReplacer("~", "~0", "/", "~1")

@@ -12,7 +12,7 @@ import (
 
 // world is one of everything, made through the door.
 type world struct {
-	source, audience, template, provider, campaign string
+	source, audience, template, provider, campaign, endpoint, flow string
 }
 
 type object = map[string]any
@@ -29,6 +29,8 @@ func (b *bundle) world() world {
 	w.template = b.do("POST", "/v1/templates", object{"name": "News", "subject": "Hi {{ name }}", "html": "<p>Hi {{ name }}</p>"}).is(201).id()
 	w.provider = b.do("POST", "/v1/providers", smtpProvider).is(201).id()
 	w.campaign = b.do("POST", "/v1/campaigns", w.newCampaign(nil)).is(201).id()
+	w.endpoint = b.do("POST", "/v1/webhook_endpoints", object{"name": "CRM", "url": "https://crm.example.com/hooks"}).is(201).id()
+	w.flow = b.do("POST", "/v1/flows", object{"name": "Welcome", "definition": w.journey(nil)}).is(201).id()
 	return w
 }
 
@@ -45,6 +47,20 @@ func (w world) newCampaign(change object) object {
 		if value == nil {
 			delete(in, name)
 		}
+	}
+	return in
+}
+
+// journey is a good definition, changed: a mail, a wait and the end.
+func (w world) journey(change object) object {
+	in := object{"audience_id": w.audience, "triggers": []object{{"type": "event", "event": "signed_up"}}, "recurrence": object{"policy": "once"},
+		"exit_on": []object{{"event": "bought", "goal": true}}, "start": "welcome", "nodes": object{
+			"welcome": object{"type": "send", "channel": "email", "provider_id": w.provider, "template_id": w.template,
+				"from": object{"email": "news@shop.example"}, "next": "rest"},
+			"rest": object{"type": "delay", "for": "P2D", "next": "done"},
+			"done": object{"type": "exit"}}}
+	for name, value := range change {
+		in[name] = value
 	}
 	return in
 }
@@ -83,6 +99,7 @@ func (b *bundle) orphan(campaign string, id uuid.UUID) string {
 // operation is one of the contract's, for tests that go over all of them.
 type operation struct {
 	id, method, path string
+	query            string // what it needs of a query, with its ?
 	scopes           []string
 	body             bool
 }
@@ -95,12 +112,16 @@ func operations() []operation {
 			if !strings.HasPrefix(path, "/v1/") {
 				continue
 			}
+			path, query := path, ""
 			for _, p := range op.Parameters {
-				if p.Value.In == "path" && p.Value.Name == "id" {
+				switch {
+				case p.Value.In == "path" && p.Value.Name == "id":
 					path = strings.Replace(path, "{id}", idLike(p.Value.Example.(string)), 1)
+				case p.Value.In == "query" && p.Value.Required:
+					query = "?" + p.Value.Name + "=" + p.Value.Example.(string)
 				}
 			}
-			all = append(all, operation{op.OperationID, method, strings.Replace(path, "{n}", "1", 1), scopesOf(op), op.RequestBody != nil})
+			all = append(all, operation{op.OperationID, method, strings.Replace(path, "{n}", "1", 1), query, scopesOf(op), op.RequestBody != nil})
 		}
 	}
 	return all
@@ -122,7 +143,7 @@ func idLike(example string) string {
 
 // goodBodies are bodies that pass the contract, by operation.
 func (w world) goodBodies() map[string]any {
-	from := object{"email": "news@shop.example"}
+	from, event, inFlight := object{"email": "news@shop.example"}, object{"profile_key": "c1", "event": "x"}, object{"in_flight": object{"mode": "stay"}}
 	draft := object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}
 	return map[string]any{
 		"createDataSource": object{"name": "x", "kind": "postgres", "dsn": "postgres://u:p@db.example.com/x"},
@@ -136,6 +157,13 @@ func (w world) goodBodies() map[string]any {
 		"createCampaign":   object{"name": "x", "audience_id": w.audience, "template_id": w.template, "provider_id": w.provider, "from": from},
 		"scheduleCampaign": object{"at": "2126-12-24T09:00:00Z"}, "resolveNotification": object{"resolution": "sent"},
 		"createApiKey": object{"name": "x", "scopes": []string{"campaigns:read"}},
+		"createFlow":   object{"name": "x"}, "updateFlow": object{"name": "x"},
+		"createFlowVersion": object{"definition": w.journey(nil)}, "updateFlowVersion": object{"definition": w.journey(nil)},
+		"planFlowVersion": inFlight, "publishFlowVersion": inFlight, "rollbackFlow": inFlight, "resumeFlow": object{"spread": "PT0S"},
+		"simulateFlowVersion": object{"profile_key": "c1"}, "enroll": object{"profile_key": "c1"}, "enrollBulk": object{"enrollments": []object{{"profile_key": "c1"}}},
+		"exitEnrollment": object{"note": "x"}, "moveEnrollment": object{"node": "x"}, "eraseProfile": object{"profile_key": "c1"},
+		"recordEvent": event, "recordEvents": object{"events": []object{event}},
+		"createWebhookEndpoint": object{"name": "x", "url": "https://x.example.com"}, "updateWebhookEndpoint": object{"name": "x"},
 	}
 }
 

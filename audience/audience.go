@@ -30,6 +30,7 @@ type Options struct {
 
 	ConnectTimeout time.Duration // to reach the source and log in: 10 s
 	QueryTimeout   time.Duration // for the whole of a test, schema, validate or preview: 15 s
+	LookupTimeout  time.Duration // for the whole of a lookup or matching, connecting included: 10 s
 	FetchTimeout   time.Duration // silence of the source while a stream waits for rows: 60 s
 	RunTimeout     time.Duration // for the whole of a stream or count: 1 h
 
@@ -42,6 +43,7 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.ConnectTimeout = orDefault(o.ConnectTimeout, 10*time.Second)
 	o.QueryTimeout = orDefault(o.QueryTimeout, 15*time.Second)
+	o.LookupTimeout = orDefault(o.LookupTimeout, 10*time.Second)
 	o.FetchTimeout = orDefault(o.FetchTimeout, time.Minute)
 	o.RunTimeout = orDefault(o.RunTimeout, time.Hour)
 	o.MaxRows = orDefault(o.MaxRows, 20_000_000)
@@ -65,9 +67,12 @@ type Audiences struct {
 	box     *secrets.Box
 	options Options
 	resolve func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	idle    idle
 }
 
-// New makes the room. box seals the DSNs of data sources.
+// New makes the room. box seals the DSNs of data sources. Who looks people up
+// calls Close in the end.
 func New(pool *pgxpool.Pool, box *secrets.Box, options Options) *Audiences {
-	return &Audiences{pool: pool, box: box, options: options.withDefaults(), resolve: net.DefaultResolver.LookupNetIP}
+	return &Audiences{pool: pool, box: box, options: options.withDefaults(), resolve: net.DefaultResolver.LookupNetIP,
+		idle: idle{lists: map[sourceID][]*connection{}, longer: idleFor}}
 }

@@ -34,7 +34,9 @@ type mysqlSession struct {
 	version   string
 	local     bool // over a socket: nobody listens
 	tls       bool
-	reading   bool // a result was begun and not read to its end
+	reading   bool              // a result was begun and not read to its end
+	collation string            // of the keys of people, once somebody asked
+	kinds     map[string]string // of key columns that were looked up by, as the server names types
 }
 
 // mysqlConfig is built from nothing but the target: no file may be sent to the
@@ -54,7 +56,7 @@ func (a *Audiences) mysqlConfig(t target) *mysql.Config {
 
 func (a *Audiences) connectMySQL(ctx context.Context, t target, s span) (_ session, err error) {
 	c := a.mysqlConfig(t)
-	m := &mysqlSession{local: t.socket != ""}
+	m := &mysqlSession{local: t.socket != "", kinds: map[string]string{}}
 	c.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, err := a.dial(ctx, t)
 		if err != nil {
@@ -78,8 +80,10 @@ func (a *Audiences) connectMySQL(ctx context.Context, t target, s span) (_ sessi
 	return m, nil
 }
 
-// begin bounds the session and opens its one transaction. The SQL mode is
-// fixed, because the meaning of quotes and backslashes hangs on it.
+// begin bounds the session and opens its first transaction. The SQL mode is
+// fixed, because the meaning of quotes and backslashes hangs on it. Texts that
+// a query makes (of numbers, say) have the collation of the database's own, so
+// that the two compare.
 func (m *mysqlSession) begin(ctx context.Context, s span) error {
 	rows, err := m.query(ctx, "select connection_id(), version(), (select variable_value from information_schema.session_status where variable_name = 'Ssl_cipher')")
 	if err != nil {
@@ -93,11 +97,23 @@ func (m *mysqlSession) begin(ctx context.Context, s span) error {
 	if m.isMariaDB() {
 		longest = fmt.Sprintf("max_statement_time = %.3f", s.total.Seconds())
 	}
-	return m.exec(ctx,
+	err = m.exec(ctx,
+		"set collation_connection = if(@@collation_database like 'utf8mb4\\_%', @@collation_database, @@collation_connection)",
 		"set session sql_mode = 'STRICT_TRANS_TABLES', session time_zone = '+00:00', session lock_wait_timeout = 10, session net_write_timeout = 600, session "+longest,
-		"set session transaction isolation level repeatable read, read only",
-		"start transaction with consistent snapshot, read only")
+		"set session transaction isolation level repeatable read, read only")
+	if err != nil {
+		return err
+	}
+	return m.again(ctx)
 }
+
+// again needs no more than this: what begin set is the session's, and a query
+// cannot change it.
+func (m *mysqlSession) again(ctx context.Context) error {
+	return m.exec(ctx, "start transaction with consistent snapshot, read only")
+}
+
+func (m *mysqlSession) end(ctx context.Context) error { return m.exec(ctx, "rollback") }
 
 func (m *mysqlSession) isMariaDB() bool { return strings.Contains(m.version, "MariaDB") }
 

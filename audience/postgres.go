@@ -20,9 +20,10 @@ import (
 // pgSession speaks the extended protocol alone: it takes one statement at a
 // time, where the simple one takes as many as there are semicolons.
 type pgSession struct {
-	conn  *pgconn.PgConn
-	meter *meter
-	types map[uint32]Type // of the types that this database defined itself
+	conn     *pgconn.PgConn
+	meter    *meter
+	types    map[uint32]Type // of the types that this database defined itself
+	settings []string        // names and values by turns of what bounds a transaction, as far as this version of Postgres has it
 }
 
 // idleTimeout is how long the source keeps a transaction whose reader is busy
@@ -60,7 +61,7 @@ func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (sess
 	if err != nil {
 		return nil, err
 	}
-	p := &pgSession{types: map[uint32]Type{}}
+	p := &pgSession{types: map[uint32]Type{}, settings: pgSettings(s)}
 	var connected atomic.Bool
 	c.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
 	c.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -78,28 +79,84 @@ func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (sess
 	if err != nil {
 		return nil, p.fault(err, "", 0)
 	}
-	if err := p.begin(ctx, s); err != nil {
+	if err := p.begin(ctx); err != nil {
 		p.close()
 		return nil, err
 	}
 	return p, nil
 }
 
-// begin opens the transaction and bounds it, each statement a little tighter
-// than we would wait, so that the source stops by itself. Settings that this version of
-// Postgres does not have are left out.
-func (p *pgSession) begin(ctx context.Context, s span) error {
-	if _, err := p.query(ctx, "begin isolation level repeatable read, read only"); err != nil {
+// pgSettings fix the text forms of values and bound a transaction, each
+// statement a little tighter than we would wait, so that the source stops by itself.
+func pgSettings(s span) []string {
+	statement := milliseconds(s.silence * 9 / 10)
+	return []string{"TimeZone", "UTC", "DateStyle", "ISO", "IntervalStyle", "iso_8601", "bytea_output", "hex",
+		"extra_float_digits", "1", "standard_conforming_strings", "on", "cursor_tuple_fraction", "1", "statement_timeout", statement, "lock_timeout", statement,
+		"idle_in_transaction_session_timeout", milliseconds(idleTimeout), "transaction_timeout", milliseconds(s.total + idleTimeout)}
+}
+
+const beginReading = "begin isolation level repeatable read, read only"
+
+// begin opens the first transaction. Settings that this version of Postgres
+// does not have are left out.
+func (p *pgSession) begin(ctx context.Context) error {
+	if _, err := p.query(ctx, beginReading); err != nil {
 		return err
 	}
-	_, err := p.query(ctx, `
-select pg_catalog.set_config(s.name, v.value, true)
-  from (values ('TimeZone', 'UTC'), ('DateStyle', 'ISO'), ('IntervalStyle', 'iso_8601'), ('bytea_output', 'hex'),
-               ('extra_float_digits', '1'), ('standard_conforming_strings', 'on'), ('cursor_tuple_fraction', '1'),
-               ('statement_timeout', $1), ('lock_timeout', $1), ('idle_in_transaction_session_timeout', $2), ('transaction_timeout', $3)) v (name, value)
-  join pg_catalog.pg_settings s on pg_catalog.lower(s.name) = pg_catalog.lower(v.name)`,
-		milliseconds(s.silence*9/10), milliseconds(idleTimeout), milliseconds(s.total+idleTimeout))
+	var names, values []string
+	for i := 0; i < len(p.settings); i += 2 {
+		names, values = append(names, p.settings[i]), append(values, p.settings[i+1])
+	}
+	rows, err := p.query(ctx, `
+select s.name, v.value, pg_catalog.set_config(s.name, v.value, true)
+  from unnest($1::text[], $2::text[]) v (name, value)
+  join pg_catalog.pg_settings s on pg_catalog.lower(s.name) = pg_catalog.lower(v.name)`, arrayLiteral(names), arrayLiteral(values))
+	p.settings = p.settings[:0]
+	for _, row := range rows {
+		p.settings = append(p.settings, string(row[0]), string(row[1]))
+	}
 	return err
+}
+
+// end rolls back, which undoes what a query may have set.
+func (p *pgSession) end(ctx context.Context) error {
+	_, err := p.query(ctx, "rollback")
+	return err
+}
+
+// again sets by name what begin had to look for in the catalog. The settings
+// are the transaction's and not the connection's, since a pooler in between may
+// lend us another one each time.
+func (p *pgSession) again(ctx context.Context) error {
+	if _, err := p.query(ctx, beginReading); err != nil {
+		return err
+	}
+	calls := make([]string, len(p.settings)/2)
+	for i := range calls {
+		calls[i] = fmt.Sprintf("pg_catalog.set_config($%d, $%d, true)", 2*i+1, 2*i+2)
+	}
+	_, err := p.query(ctx, "select "+strings.Join(calls, ", "), p.settings...)
+	return err
+}
+
+// arrayLiteral is the text form of an array, whatever the type of its elements.
+func arrayLiteral(values []string) string {
+	b := make([]byte, 0, 2+16*len(values))
+	b = append(b, '{')
+	for i, v := range values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		for _, c := range []byte(v) {
+			if c == '"' || c == '\\' {
+				b = append(b, '\\')
+			}
+			b = append(b, c)
+		}
+		b = append(b, '"')
+	}
+	return string(append(b, '}'))
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(1, d.Milliseconds()), 10) }
@@ -153,13 +210,7 @@ func (p *pgSession) describe(ctx context.Context, sql string) ([]Column, error) 
 }
 
 func (p *pgSession) columns(ctx context.Context, fields []pgconn.FieldDescription) ([]Column, error) {
-	var unknown []string
-	for _, f := range fields {
-		if _, ok := pgTypes[f.DataTypeOID]; !ok {
-			unknown = append(unknown, strconv.FormatUint(uint64(f.DataTypeOID), 10))
-		}
-	}
-	if err := p.learnTypes(ctx, unknown); err != nil {
+	if err := p.learnTypes(ctx, p.unknown(fields)); err != nil {
 		return nil, err
 	}
 	columns := make([]Column, len(fields))
@@ -167,6 +218,17 @@ func (p *pgSession) columns(ctx context.Context, fields []pgconn.FieldDescriptio
 		columns[i] = Column{Name: f.Name, Type: p.typeOf(f.DataTypeOID)}
 	}
 	return columns, nil
+}
+
+// unknown are the types that the database defined itself and that we have not asked for yet.
+func (p *pgSession) unknown(fields []pgconn.FieldDescription) (oids []uint32) {
+	for _, f := range fields {
+		_, built := pgTypes[f.DataTypeOID]
+		if _, asked := p.types[f.DataTypeOID]; !built && !asked {
+			oids = append(oids, f.DataTypeOID)
+		}
+	}
+	return oids
 }
 
 // pgTypes are the built-in types by their fixed object ids.
@@ -179,11 +241,15 @@ var pgTypes = map[uint32]Type{
 
 // learnTypes finds which of the types that the database defined itself are
 // text: enums, citext and their like.
-func (p *pgSession) learnTypes(ctx context.Context, oids []string) error {
+func (p *pgSession) learnTypes(ctx context.Context, oids []uint32) error {
 	if len(oids) == 0 {
 		return nil
 	}
-	rows, err := p.query(ctx, `select oid::text from pg_catalog.pg_type where oid = any($1::oid[]) and typcategory in ('S', 'E')`, "{"+strings.Join(oids, ",")+"}")
+	texts := make([]string, len(oids))
+	for i, oid := range oids {
+		p.types[oid], texts[i] = Other, strconv.FormatUint(uint64(oid), 10)
+	}
+	rows, err := p.query(ctx, `select oid::text from pg_catalog.pg_type where oid = any($1::oid[]) and typcategory in ('S', 'E')`, arrayLiteral(texts))
 	for _, row := range rows {
 		oid, _ := strconv.ParseUint(string(row[0]), 10, 32)
 		p.types[uint32(oid)] = Text

@@ -3,6 +3,8 @@ package audience
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // probeRoles asks for every role that the login is or can become.
@@ -109,11 +111,11 @@ func (p *pgSession) tables(ctx context.Context) ([]Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	oids := map[string]bool{}
+	oids := map[uint32]bool{}
 	for _, row := range rows {
-		oids[string(row[3])] = true
+		oids[oidOf(row[3])] = true
 	}
-	if err := p.learnTypes(ctx, keys(oids)); err != nil {
+	if err := p.learnTypes(ctx, slices.Sorted(maps.Keys(oids))); err != nil {
 		return nil, err
 	}
 	var list tableList

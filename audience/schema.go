@@ -2,8 +2,6 @@ package audience
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strconv"
 
 	"github.com/google/uuid"
@@ -59,8 +57,6 @@ func (l *tableList) add(schema, table string, c TableColumn) {
 	}
 	(*l)[n-1].Columns = append((*l)[n-1].Columns, c)
 }
-
-func keys(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
 
 func oidOf(text []byte) uint32 {
 	n, _ := strconv.ParseUint(string(text), 10, 32)

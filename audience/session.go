@@ -9,9 +9,9 @@ import (
 	"lemma"
 )
 
-// session is one fresh connection to a customer's database, inside one
-// read-only transaction that sees one moment. Its errors are *lemma.Error. It
-// is never used again after one.
+// session is one connection to a customer's database, inside one read-only
+// transaction that sees one moment. Its errors are *lemma.Error. It is never
+// used again after one.
 type session interface {
 	// probe refuses a role that could do harm, and tells what is worth changing.
 	probe(ctx context.Context) (version string, warnings []string, err error)
@@ -23,6 +23,16 @@ type session interface {
 	tables(ctx context.Context) ([]Table, error)
 	// open starts the query for the given columns. With limit 0 it has all rows.
 	open(ctx context.Context, sql string, columns []string, limit int) (cursor, error)
+	// lookup reads the rows that have one of the keys, and perhaps others. The
+	// columns are those of the answer: the live ones, with their types.
+	lookup(ctx context.Context, sql, key string, columns, keys []string) (cursor, []Column, error)
+	// describeMatching is describe for a query that uses the relation people.
+	describeMatching(ctx context.Context, sql string) ([]Column, error)
+	// matching starts such a query.
+	matching(ctx context.Context, sql string, people []Person) (cursor, []Column, error)
+	// end leaves the transaction, and whatever was set in it; again opens another like it.
+	end(ctx context.Context) error
+	again(ctx context.Context) error
 	close()
 }
 
@@ -39,6 +49,7 @@ type cursor interface {
 type span struct{ total, silence time.Duration }
 
 func (a *Audiences) interactive() span { return span{a.options.QueryTimeout, a.options.QueryTimeout} }
+func (a *Audiences) looking() span     { return span{a.options.LookupTimeout, a.options.LookupTimeout} }
 func (a *Audiences) streaming() span   { return span{a.options.RunTimeout, a.options.FetchTimeout} }
 
 var (
@@ -51,23 +62,33 @@ type run struct {
 	session
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
+	total    *time.Timer
 	silence  *time.Timer
 	span     span
 	version  string
 	warnings []string
 }
 
+// newRun starts the clocks.
+func newRun(ctx context.Context, s span) *run {
+	r := &run{span: s}
+	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	r.total = time.AfterFunc(s.total, func() { r.cancel(errLong) })
+	r.silence = time.AfterFunc(s.silence, func() { r.cancel(errSilent) })
+	return r
+}
+
+func (r *run) stop() {
+	r.silence.Stop()
+	r.total.Stop()
+	r.cancel(nil)
+}
+
 // within opens a run on the source, does work in it and closes it. Whatever
 // happens, the source holds the caller no longer than s allows.
 func (a *Audiences) within(ctx context.Context, source target, s span, work func(*run) error) error {
-	r := &run{span: s}
-	r.ctx, r.cancel = context.WithCancelCause(ctx)
-	defer r.cancel(nil)
-	total := time.AfterFunc(s.total, func() { r.cancel(errLong) })
-	defer total.Stop()
-	r.silence = time.AfterFunc(s.silence, func() { r.cancel(errSilent) })
-	defer r.silence.Stop()
-
+	r := newRun(ctx, s)
+	defer r.stop()
 	err := a.start(r, source)
 	if r.session != nil {
 		defer r.close()

@@ -136,8 +136,10 @@ func (a *Audiences) DeleteSource(ctx context.Context, ws, id uuid.UUID) error {
 	return deleted(done, err, "data source")
 }
 
-// openedSource is a source with its DSN read.
+// openedSource is a source with its DSN read. Two that are equal are the same
+// database and login.
 type openedSource struct {
+	sourceID
 	target  target
 	version int
 }
@@ -145,7 +147,7 @@ type openedSource struct {
 func (a *Audiences) opened(ctx context.Context, ws, id uuid.UUID) (openedSource, error) {
 	var kind string
 	var sealed []byte
-	var s openedSource
+	s := openedSource{sourceID: sourceID{ws, id}}
 	err := a.pool.QueryRow(ctx, `select kind, dsn, version from data_sources where workspace_id = $1 and id = $2`, ws, id).Scan(&kind, &sealed, &s.version)
 	if err := found(err, "data source"); err != nil {
 		return s, err

@@ -85,8 +85,8 @@ func (s *scanner) token() error {
 	rest, c := s.sql[s.pos:], s.sql[s.pos]
 	switch {
 	case c == ';':
-		return fmt.Errorf("a semicolon: an audience is one select, without a semicolon")
-	case strings.HasPrefix(rest, "--"), c == '#' && s.kind == MySQL:
+		return fmt.Errorf("a semicolon: a query is one select, without a semicolon")
+	case s.isLineComment(rest):
 		s.toLineEnd()
 	case strings.HasPrefix(rest, "/*"):
 		return s.comment()
@@ -114,6 +114,15 @@ func (s *scanner) token() error {
 		s.pos++
 	}
 	return nil
+}
+
+// isLineComment knows that to MySQL two dashes are one only before a blank:
+// in 5--1 they are arithmetic.
+func (s *scanner) isLineComment(rest string) bool {
+	if s.kind == Postgres {
+		return strings.HasPrefix(rest, "--")
+	}
+	return rest[0] == '#' || strings.HasPrefix(rest, "--") && (len(rest) == 2 || rest[2] <= ' ' || rest[2] == 0x7f)
 }
 
 func (s *scanner) toLineEnd() {
@@ -222,7 +231,7 @@ func (s *scanner) word() error {
 		}
 	}
 	if slices.Contains(deniedPairs, [2]string{s.previous, word}) {
-		return fmt.Errorf("%s %s is not allowed in an audience", s.previous, word)
+		return fmt.Errorf("%s %s is not allowed in a query", s.previous, word)
 	}
 	s.previous = word
 	return nil
@@ -230,7 +239,7 @@ func (s *scanner) word() error {
 
 func (s *scanner) open() error {
 	if isDenied(s.kind, s.previous) {
-		return fmt.Errorf("the function %s is not allowed in an audience", spoken(s.previous))
+		return fmt.Errorf("the function %s is not allowed in a query", spoken(s.previous))
 	}
 	s.depth++
 	s.previous = ""

@@ -75,6 +75,11 @@ func (r *run) stillAs(x Audience, columns []string) error {
 	if x.draft().checkColumns(now) != nil {
 		return changed("the query no longer has the columns that the audience needs")
 	}
+	return x.sameTypes(now, columns)
+}
+
+// sameTypes compares what is read of an audience with what was saved.
+func (x Audience) sameTypes(now []Column, columns []string) error {
 	for _, name := range slices.Concat([]string{x.KeyColumn, x.EmailColumn, x.OptedOutColumn}, columns) {
 		saved, _ := columnNamed(x.Columns, name)
 		live, ok := columnNamed(now, name)
@@ -139,8 +144,16 @@ func (a *Audiences) openStream(r *run, x Audience, columns []string) (*stream, e
 	if err := r.stillAs(x, columns); err != nil {
 		return nil, err
 	}
-	s := &stream{run: r, options: a.options, optOut: x.OptedOutColumn != ""}
-	read := []string{x.KeyColumn, x.EmailColumn}
+	s, read := a.newStream(r, x, columns)
+	var err error
+	s.cursor, err = r.open(r.ctx, x.SQL, read, 0)
+	return s, noLongerValid(err)
+}
+
+// newStream prepares to turn the columns that it names into rows.
+func (a *Audiences) newStream(r *run, x Audience, columns []string) (s *stream, read []string) {
+	s = &stream{run: r, options: a.options, optOut: x.OptedOutColumn != ""}
+	read = []string{x.KeyColumn, x.EmailColumn}
 	if s.optOut {
 		read = append(read, x.OptedOutColumn)
 	}
@@ -155,9 +168,7 @@ func (a *Audiences) openStream(r *run, x Audience, columns []string) (*stream, e
 	}
 	read = append(read, columns...)
 	s.values = make([][]byte, len(read))
-	var err error
-	s.cursor, err = r.open(r.ctx, x.SQL, read, 0)
-	return s, noLongerValid(err)
+	return s, read
 }
 
 // each reads to the end.

@@ -185,7 +185,7 @@ func known(err error, doing string) error {
 		return &lemma.Error{Kind: lemma.Conflict, Code: "name_taken", Message: "another template has this name",
 			Fields: []lemma.Field{{Pointer: "/name", Code: "name_taken", Detail: "another template has this name"}}, Cause: err}
 	case pg.Code == "23503" && doing == "delete template":
-		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "a campaign uses this template", Cause: err}
+		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "a campaign or a flow uses this template", Cause: err}
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }

@@ -114,11 +114,11 @@ func weakened(w migrations.Want) map[string]string {
 		}
 	case strings.HasPrefix(definition, "UNIQUE USING"):
 		on := strings.TrimPrefix(definition, "UNIQUE ")
-		columns, _, _ := strings.Cut(on, " WHERE")
+		columns, predicate, _ := strings.Cut(on, " WHERE")
 		return map[string]string{
 			"not unique":        fmt.Sprintf("create index %s on %s %s", w.Name, w.Table, on),
-			"another predicate": fmt.Sprintf("create unique index %s on %s %s where source_event_id = 'x'", w.Name, w.Table, columns),
-			"another column":    fmt.Sprintf("create unique index %s on %s (workspace_id, id) where source_event_id <> 'unknown'", w.Name, w.Table),
+			"another predicate": fmt.Sprintf("create unique index %s on %s %s where workspace_id is null", w.Name, w.Table, columns),
+			"another column":    fmt.Sprintf("create unique index %s on %s (workspace_id, id) where%s", w.Name, w.Table, predicate),
 		}
 	case strings.Contains(w.Definition, "workspace_id"):
 		return map[string]string{

@@ -17,7 +17,7 @@ import (
 
 // partitioned are the tables that old data leaves by the month: each is cut by
 // a column that holds UUIDv7 ids.
-var partitioned = []string{"notifications", "batches", "attempts"}
+var partitioned = []string{"notifications", "batches", "attempts", "enrollment_steps"}
 
 // monthsAhead is how many months beyond the present one have partitions. They
 // must be there before the first row of the month: a partition cannot be made

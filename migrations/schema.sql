@@ -162,6 +162,8 @@ create table contents (
     reply_to text not null,
     headers jsonb not null,
     created_at timestamp with time zone not null default now(),
+    flow_id uuid,
+    node text,
     constraint contents_pkey PRIMARY KEY (workspace_id, id),
     constraint contents_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id),
     constraint contents_workspace_id_template_id_template_version_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version)
@@ -187,6 +189,52 @@ create table data_sources (
     constraint data_sources_status_check CHECK ((status = ANY (ARRAY['untested'::text, 'ok'::text, 'failed'::text]))),
     constraint data_sources_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
+
+create table enrollment_steps (
+    workspace_id uuid not null,
+    enrollment_id uuid not null,
+    step integer not null,
+    version integer not null,
+    node text not null,
+    event text not null,
+    data text,
+    at timestamp with time zone not null default now(),
+    constraint enrollment_steps_pkey PRIMARY KEY (workspace_id, enrollment_id, step),
+    constraint enrollment_steps_event CHECK ((event = ANY (ARRAY['enrolled'::text, 'refused'::text, 'checked'::text, 'sent'::text, 'skipped'::text, 'waiting'::text, 'resumed'::text, 'timed_out'::text, 'branched'::text, 'split'::text, 'webhook'::text, 'answered'::text, 'moved'::text, 'completed'::text, 'exited'::text, 'failed'::text])))
+) partition by RANGE (enrollment_id);
+
+create table enrollment_steps_default partition of enrollment_steps default;
+
+create table enrollments (
+    workspace_id uuid not null,
+    id uuid not null,
+    flow_id uuid not null,
+    version integer not null,
+    turn smallint not null,
+    uniqueness_key uuid not null,
+    slot uuid not null,
+    profile_key text not null,
+    status text not null default 'active'::text,
+    node text not null,
+    step integer not null default 0,
+    moved boolean not null default false,
+    waiting_since timestamp with time zone,
+    resume_at timestamp with time zone,
+    awaits text,
+    heard uuid,
+    failures smallint not null default 0,
+    trouble text,
+    source text not null,
+    enrolled_at timestamp with time zone not null default now(),
+    ended_at timestamp with time zone,
+    exit_reason text,
+    constraint enrollments_pkey PRIMARY KEY (workspace_id, id),
+    constraint enrollments_once UNIQUE (workspace_id, flow_id, uniqueness_key),
+    constraint enrollments_due CHECK (((status = 'active'::text) = (resume_at IS NOT NULL))),
+    constraint enrollments_ended CHECK (((status = 'active'::text) = (ended_at IS NULL))),
+    constraint enrollments_source CHECK ((source = ANY (ARRAY['event'::text, 'audience'::text, 'direct'::text]))),
+    constraint enrollments_status CHECK ((status = ANY (ARRAY['active'::text, 'completed'::text, 'exited'::text, 'failed'::text, 'refused'::text])))
+) with (fillfactor=80, autovacuum_vacuum_scale_factor=0.02);
 
 create table fanout_chunks (
     workspace_id uuid not null,
@@ -214,6 +262,155 @@ create table fanouts (
     constraint fanouts_workspace_id_campaign_id_fkey FOREIGN KEY (workspace_id, campaign_id) REFERENCES campaigns(workspace_id, id)
 );
 
+create table flow_listeners (
+    workspace_id uuid not null,
+    event text not null,
+    flow_id uuid not null,
+    version integer not null,
+    use text not null,
+    constraint flow_listeners_pkey PRIMARY KEY (workspace_id, event, flow_id, version, use),
+    constraint flow_listeners_use CHECK ((use = ANY (ARRAY['trigger'::text, 'exit'::text, 'wait'::text])))
+);
+
+create table flow_log (
+    workspace_id uuid not null,
+    flow_id uuid not null,
+    id uuid not null,
+    action text not null,
+    version integer,
+    api_key_id uuid,
+    detail jsonb not null default '{}'::jsonb,
+    at timestamp with time zone not null default now(),
+    constraint flow_log_pkey PRIMARY KEY (workspace_id, flow_id, id),
+    constraint flow_log_action CHECK ((action = ANY (ARRAY['published'::text, 'rolled_back'::text, 'paused'::text, 'resumed'::text, 'drained'::text, 'archived'::text])))
+);
+
+create table flow_moves (
+    workspace_id uuid not null,
+    flow_id uuid not null,
+    id uuid not null,
+    to_version integer,
+    node_map jsonb not null default '{}'::jsonb,
+    exit_reason text,
+    moved bigint not null default 0,
+    exited bigint not null default 0,
+    leased_by text,
+    lease_until timestamp with time zone,
+    created_at timestamp with time zone not null default now(),
+    finished_at timestamp with time zone,
+    constraint flow_moves_pkey PRIMARY KEY (workspace_id, flow_id, id),
+    constraint flow_moves_lease CHECK (((leased_by IS NULL) = (lease_until IS NULL)))
+);
+
+create table flow_node_counts (
+    workspace_id uuid not null,
+    flow_id uuid not null,
+    version integer not null,
+    node text not null,
+    event text not null,
+    turn smallint not null,
+    passed bigint not null,
+    constraint flow_node_counts_pkey PRIMARY KEY (workspace_id, flow_id, version, node, event, turn)
+) with (fillfactor=50);
+
+create table flow_origins (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    flow_id uuid not null,
+    constraint flow_origins_pkey PRIMARY KEY (workspace_id, origin_id)
+);
+
+create table flow_polls (
+    workspace_id uuid not null,
+    flow_id uuid not null,
+    next_at timestamp with time zone not null default now(),
+    leased_by text,
+    lease_until timestamp with time zone,
+    failures integer not null default 0,
+    last_error text,
+    last_at timestamp with time zone,
+    rows_read bigint,
+    enrolled bigint,
+    refused jsonb not null default '{}'::jsonb,
+    constraint flow_polls_pkey PRIMARY KEY (workspace_id, flow_id),
+    constraint flow_polls_lease CHECK (((leased_by IS NULL) = (lease_until IS NULL))),
+    constraint flow_polls_workspace_id_flow_id_fkey FOREIGN KEY (workspace_id, flow_id) REFERENCES flows(workspace_id, id) ON DELETE CASCADE
+);
+
+create table flow_turns (
+    workspace_id uuid not null,
+    flow_id uuid not null,
+    turn smallint not null,
+    leased_by text,
+    lease_until timestamp with time zone,
+    worked_at timestamp with time zone not null default '-infinity'::timestamp with time zone,
+    retry_at timestamp with time zone not null default '-infinity'::timestamp with time zone,
+    constraint flow_turns_pkey PRIMARY KEY (workspace_id, flow_id, turn),
+    constraint flow_turns_lease CHECK (((leased_by IS NULL) = (lease_until IS NULL))),
+    constraint flow_turns_workspace_id_flow_id_fkey FOREIGN KEY (workspace_id, flow_id) REFERENCES flows(workspace_id, id) ON DELETE CASCADE
+) with (fillfactor=50);
+
+create table flow_uses (
+    workspace_id uuid not null,
+    flow_id uuid not null,
+    version integer not null,
+    node text not null,
+    audience_id uuid,
+    data_source_id uuid,
+    template_id uuid,
+    template_version integer,
+    provider_id uuid,
+    endpoint_id uuid,
+    constraint flow_uses_pkey PRIMARY KEY (workspace_id, flow_id, version, node),
+    constraint flow_uses_workspace_id_audience_id_fkey FOREIGN KEY (workspace_id, audience_id) REFERENCES audiences(workspace_id, id),
+    constraint flow_uses_workspace_id_data_source_id_fkey FOREIGN KEY (workspace_id, data_source_id) REFERENCES data_sources(workspace_id, id),
+    constraint flow_uses_workspace_id_endpoint_id_fkey FOREIGN KEY (workspace_id, endpoint_id) REFERENCES webhook_endpoints(workspace_id, id),
+    constraint flow_uses_workspace_id_flow_id_version_fkey FOREIGN KEY (workspace_id, flow_id, version) REFERENCES flow_versions(workspace_id, flow_id, version) ON DELETE CASCADE,
+    constraint flow_uses_workspace_id_provider_id_fkey FOREIGN KEY (workspace_id, provider_id) REFERENCES providers(workspace_id, id),
+    constraint flow_uses_workspace_id_template_id_template_version_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version)
+);
+
+create table flow_versions (
+    workspace_id uuid not null,
+    flow_id uuid not null,
+    version integer not null,
+    status text not null default 'draft'::text,
+    definition text not null,
+    revision integer not null default 1,
+    created_at timestamp with time zone not null default now(),
+    updated_at timestamp with time zone not null default now(),
+    published_at timestamp with time zone,
+    constraint flow_versions_pkey PRIMARY KEY (workspace_id, flow_id, version),
+    constraint flow_versions_published CHECK (((status = 'published'::text) = (published_at IS NOT NULL))),
+    constraint flow_versions_status CHECK ((status = ANY (ARRAY['draft'::text, 'published'::text]))),
+    constraint flow_versions_version_check CHECK ((version >= 1)),
+    constraint flow_versions_workspace_id_flow_id_fkey FOREIGN KEY (workspace_id, flow_id) REFERENCES flows(workspace_id, id) ON DELETE CASCADE
+);
+
+create table flows (
+    workspace_id uuid not null,
+    id uuid not null,
+    name text not null,
+    status text not null default 'draft'::text,
+    status_reason text,
+    status_detail text,
+    live_version integer,
+    metadata jsonb not null default '{}'::jsonb,
+    held_from timestamp with time zone,
+    held_until timestamp with time zone,
+    spread_until timestamp with time zone,
+    version integer not null default 1,
+    created_at timestamp with time zone not null default now(),
+    updated_at timestamp with time zone not null default now(),
+    constraint flows_pkey PRIMARY KEY (workspace_id, id),
+    constraint flows_name UNIQUE (workspace_id, name),
+    constraint flows_live CHECK (((status = ANY (ARRAY['draft'::text, 'archived'::text])) OR (live_version IS NOT NULL))),
+    constraint flows_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    constraint flows_status CHECK ((status = ANY (ARRAY['draft'::text, 'live'::text, 'paused'::text, 'draining'::text, 'archived'::text]))),
+    constraint flows_live_version FOREIGN KEY (workspace_id, id, live_version) REFERENCES flow_versions(workspace_id, flow_id, version) DEFERRABLE INITIALLY DEFERRED,
+    constraint flows_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+);
+
 create table idempotency_keys (
     workspace_id uuid not null,
     key text not null,
@@ -239,12 +436,36 @@ create table notifications (
     payload text,
     skip_reason text,
     created_at timestamp with time zone not null default now(),
+    enrollment_id uuid,
     constraint notifications_pkey PRIMARY KEY (workspace_id, origin_id, key),
     constraint notifications_place CHECK ((((skip_reason IS NULL) AND (batch_id IS NOT NULL) AND (ordinal IS NOT NULL) AND (address IS NOT NULL)) OR ((skip_reason IS NOT NULL) AND (batch_id IS NULL) AND (ordinal IS NULL)))),
     constraint notifications_skip_reason CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'unsubscribed'::text, 'invalid_key'::text])))
 ) partition by RANGE (origin_id);
 
 create table notifications_default partition of notifications default;
+
+create table outbox (
+    workspace_id uuid not null,
+    id uuid not null,
+    endpoint_id uuid not null,
+    body text not null,
+    enrollment_id uuid,
+    step integer,
+    state text not null default 'pending'::text,
+    attempts integer not null default 0,
+    status_code integer,
+    last_error text,
+    answered boolean not null default false,
+    due_at timestamp with time zone not null default now(),
+    leased_by text,
+    lease_until timestamp with time zone,
+    created_at timestamp with time zone not null default now(),
+    finished_at timestamp with time zone,
+    constraint outbox_pkey PRIMARY KEY (workspace_id, id),
+    constraint outbox_finished CHECK (((state = 'pending'::text) = (finished_at IS NULL))),
+    constraint outbox_lease CHECK ((((leased_by IS NULL) = (lease_until IS NULL)) AND ((state = 'pending'::text) OR (leased_by IS NULL)))),
+    constraint outbox_state CHECK ((state = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))
+) with (autovacuum_vacuum_scale_factor=0.02);
 
 create table provider_events (
     workspace_id uuid not null,
@@ -296,6 +517,21 @@ create table providers (
     constraint providers_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
 
+create table refusals (
+    workspace_id uuid not null,
+    flow_id uuid not null,
+    key uuid not null,
+    profile_key text not null,
+    reason text not null,
+    detail text,
+    event_key uuid,
+    enrollment_id uuid,
+    source text not null,
+    at timestamp with time zone not null default now(),
+    constraint refusals_pkey PRIMARY KEY (workspace_id, flow_id, key),
+    constraint refusals_reason CHECK ((reason = ANY (ARRAY['already_enrolled'::text, 'already_active'::text, 'filtered'::text, 'condition_error'::text, 'paused'::text, 'not_live'::text, 'no_profile'::text, 'invalid_key'::text, 'missing_field'::text])))
+);
+
 create table resolutions (
     workspace_id uuid not null,
     origin_id uuid not null,
@@ -337,6 +573,34 @@ create table templates (
     constraint templates_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
 
+create table trigger_events (
+    workspace_id uuid not null,
+    key uuid not null,
+    source_id text,
+    profile_key text not null,
+    name text not null,
+    properties text not null default '{}'::text,
+    occurred_at timestamp with time zone not null,
+    received_at timestamp with time zone not null default now(),
+    constraint trigger_events_once PRIMARY KEY (workspace_id, key)
+);
+
+create table webhook_endpoints (
+    workspace_id uuid not null,
+    id uuid not null,
+    name text not null,
+    url text not null,
+    secret bytea not null,
+    version integer not null default 1,
+    created_at timestamp with time zone not null default now(),
+    updated_at timestamp with time zone not null default now(),
+    constraint webhook_endpoints_pkey PRIMARY KEY (workspace_id, id),
+    constraint webhook_endpoints_name UNIQUE (workspace_id, name),
+    constraint webhook_endpoints_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    constraint webhook_endpoints_url_check CHECK (((length(url) >= 1) AND (length(url) <= 2000))),
+    constraint webhook_endpoints_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+);
+
 create table workspaces (
     id uuid not null,
     name text not null,
@@ -368,7 +632,10 @@ create table workspaces (
 --     carrier_id text,
 --     detail text,
 --     resolution text,
---     resolved_at timestamp with time zone
+--     resolved_at timestamp with time zone,
+--     enrollment_id uuid,
+--     flow_id uuid,
+--     node text
 -- )
 
 CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);
@@ -377,11 +644,24 @@ CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (state = 'lea
 CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (state = 'ready'::text);
 CREATE INDEX batches_retries ON ONLY batches USING btree (workspace_id, origin_id, root_id) WHERE (attempt = 2);
 CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
+CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id, profile_key, flow_id, slot) WHERE (status = 'active'::text);
+CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_key, flow_id) WHERE (status <> 'active'::text);
+CREATE INDEX enrollments_waiting ON enrollments USING btree (workspace_id, flow_id, turn, resume_at) WHERE (status = 'active'::text);
+CREATE INDEX flow_moves_open ON flow_moves USING btree (id) WHERE (finished_at IS NULL);
+CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_id);
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
 CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);
 CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);
+CREATE INDEX outbox_due ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE (state = 'pending'::text);
+CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_id) WHERE (enrollment_id IS NOT NULL);
+CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (state <> 'pending'::text);
 CREATE UNIQUE INDEX provider_events_once ON provider_events USING btree (workspace_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
 CREATE INDEX provider_events_row ON provider_events USING btree (workspace_id, batch_id, ordinal);
+CREATE INDEX refusals_age ON refusals USING brin (at);
+CREATE INDEX refusals_profile ON refusals USING btree (workspace_id, flow_id, profile_key, at);
+CREATE INDEX refusals_reason ON refusals USING btree (workspace_id, flow_id, reason, at);
+CREATE INDEX trigger_events_age ON trigger_events USING brin (received_at);
+CREATE INDEX trigger_events_profile ON trigger_events USING btree (workspace_id, profile_key, name, received_at);
 
 comment on constraint attempts_bound on attempts is 'SendingEngine!BoundedSendCount';
 comment on constraint attempts_final on attempts is 'SendingEngine!TerminalStable';
@@ -392,7 +672,16 @@ comment on constraint batches_end on batches is 'Batch!NoRowLeftBehind';
 comment on constraint batches_lease on batches is 'SendingEngine!OnlyOwnerCommits';
 comment on constraint batches_pkey on batches is 'SendingEngine!OnlyOwnerCommits';
 comment on constraint batches_root on batches is 'Batch!OneRowPerOrdinal';
+comment on constraint enrollment_steps_pkey on enrollment_steps is 'FlowEngine!EachStepOnce';
+comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToResumed';
+comment on constraint enrollments_once on enrollments is 'FlowEngine!OneEnrollmentPerKey';
+comment on constraint enrollments_pkey on enrollments is 'FlowEngine!EachStepOnce';
 comment on constraint fanout_chunks_pkey on fanout_chunks is 'Campaign!BooksBalance';
-comment on constraint notifications_pkey on notifications is 'Campaign!AtMostOneNotificationPerRecipient';
+comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!FlipMovesNobody';
+comment on constraint notifications_pkey on notifications is 'Campaign!AtMostOneNotificationPerRecipient, FlowEngine!AtMostOneNotificationPerNode';
 comment on constraint notifications_place on notifications is 'Campaign!BooksBalance';
+comment on constraint outbox_finished on outbox is 'Outbox!NoLostMessages';
+comment on constraint outbox_pkey on outbox is 'Outbox!NoDuplicatedProcessing';
+comment on constraint trigger_events_once on trigger_events is 'a repeated event is recorded once';
+comment on index enrollments_active is 'FlowEngine!AtMostOneActiveEnrollment';
 comment on index provider_events_once is 'ProviderEvents!AppliedOnce';

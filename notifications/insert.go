@@ -30,11 +30,12 @@ const (
 
 // Recipient is one person of an audience, on the way into the ledger.
 type Recipient struct {
-	Key        uuid.UUID // uniqueness key within the origin; unused when Skip is set
-	ProfileKey string
-	Address    string
-	Payload    string
-	Skip       string // a reason, when nothing is to be sent
+	Key          uuid.UUID // uniqueness key within the origin; unused when Skip is set and the chunk is not of journeys
+	EnrollmentID uuid.UUID // of journeys only
+	ProfileKey   string
+	Address      string
+	Payload      string
+	Skip         string // a reason, when nothing is to be sent
 }
 
 // Chunk is some thousands of recipients that are written together.
@@ -43,7 +44,8 @@ type Chunk struct {
 	OriginID    uuid.UUID
 	ProviderID  uuid.UUID
 	ContentID   uuid.UUID
-	Run         int // which fan-out of the origin writes it
+	Run         int  // which fan-out of the origin writes it
+	Journeys    bool // the recipients are enrollments at a node: each has a key and an enrollment of its own, skipped or not
 	MaxAttempts int
 	ExpiresAt   *time.Time
 	BatchSize   int
@@ -141,12 +143,12 @@ func insertIntents(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) ([
 	}
 	col := columnsOf(c, send)
 	tag, err := tx.Exec(ctx, `
-		insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload)
-		select $1, $2, r.key, r.batch_id, r.ordinal, r.profile_key, r.address, r.payload
-		from unnest($3::uuid[], $4::uuid[], $5::smallint[], $6::text[], $7::text[], $8::text[])
-			as r (key, batch_id, ordinal, profile_key, address, payload)
+		insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload, enrollment_id)
+		select $1, $2, r.key, r.batch_id, r.ordinal, r.profile_key, r.address, r.payload, r.enrollment_id
+		from unnest($3::uuid[], $4::uuid[], $5::smallint[], $6::text[], $7::text[], $8::text[], $9::uuid[])
+			as r (key, batch_id, ordinal, profile_key, address, payload, enrollment_id)
 		on conflict (workspace_id, origin_id, key) do nothing`,
-		c.WorkspaceID, c.OriginID, col.keys, col.batchOf, col.ordinals, col.profiles, col.addresses, col.payloads)
+		c.WorkspaceID, c.OriginID, col.keys, col.batchOf, col.ordinals, col.profiles, col.addresses, col.payloads, enrollmentsOf(c, send))
 	if err != nil {
 		return nil, err
 	}
@@ -196,6 +198,18 @@ func insertBatches(ctx context.Context, tx pgx.Tx, c Chunk, batches []newBatch) 
 		from unnest($7::uuid[], $8::smallint[], $9::float8[]) as b (id, size, after)`,
 		c.WorkspaceID, c.OriginID, c.ProviderID, c.ContentID, c.MaxAttempts, c.ExpiresAt, ids, sizes, after)
 	return err
+}
+
+// enrollmentsOf is empty, and so null in every row, for what is not of journeys.
+func enrollmentsOf(c Chunk, send []Recipient) []pgtype.UUID {
+	if !c.Journeys {
+		return []pgtype.UUID{}
+	}
+	ids := make([]pgtype.UUID, len(send))
+	for i, r := range send {
+		ids[i] = wire(r.EnrollmentID)
+	}
+	return ids
 }
 
 // after says how long from now the i-th batch of a chunk is due.
@@ -276,14 +290,16 @@ func absent(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) (free, ta
 }
 
 // insertSkips gives a row to everybody who is not written to, and counts those
-// that were new by reason. Their key is made of the person and the address, in
-// a domain of its own, so that it never meets the key of an intent.
+// that were new by reason. In a campaign their key is made of the person and
+// the address, in a domain of its own, so that it never meets the key of an intent.
 func insertSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient) (map[string]int, error) {
 	if len(skip) == 0 {
 		return map[string]int{}, nil
 	}
 	for i, r := range skip {
-		skip[i].Key = lemma.Key("skip/1", r.ProfileKey, r.Address)
+		if !c.Journeys {
+			skip[i].Key = lemma.Key("skip/1", r.ProfileKey, r.Address)
+		}
 	}
 	slices.SortFunc(skip, func(a, b Recipient) int { return bytes.Compare(a.Key[:], b.Key[:]) })
 	keys, profiles := make([]uuid.UUID, len(skip)), make([]string, len(skip))
@@ -293,14 +309,14 @@ func insertSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient) (map
 	}
 	rows, err := tx.Query(ctx, `
 		with written as (
-			insert into notifications (workspace_id, origin_id, key, profile_key, address, skip_reason)
-			select $1, $2, r.key, r.profile_key, nullif(r.address, ''), r.reason
-			from unnest($3::uuid[], $4::text[], $5::text[], $6::text[]) as r (key, profile_key, address, reason)
+			insert into notifications (workspace_id, origin_id, key, profile_key, address, skip_reason, enrollment_id)
+			select $1, $2, r.key, r.profile_key, nullif(r.address, ''), r.reason, r.enrollment_id
+			from unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::uuid[]) as r (key, profile_key, address, reason, enrollment_id)
 			on conflict (workspace_id, origin_id, key) do nothing
 			returning skip_reason
 		)
 		select skip_reason, count(*)::int from written group by skip_reason`,
-		c.WorkspaceID, c.OriginID, keys, profiles, addresses, reasons)
+		c.WorkspaceID, c.OriginID, keys, profiles, addresses, reasons, enrollmentsOf(c, skip))
 	if err != nil {
 		return nil, err
 	}

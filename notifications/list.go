@@ -14,7 +14,7 @@ import (
 // selectStatus reads Notification from the one view that derives a status.
 const selectStatus = `
 	select workspace_id, origin_id, key, profile_key, address, status, reason, attempts::int as attempts,
-		code::int as code, carrier_id, detail, created_at, ended_at, resolution, resolved_at
+		code::int as code, carrier_id, detail, created_at, ended_at, flow_id, enrollment_id, node, resolution, resolved_at
 	from notification_status n`
 
 // mayHold tells which batches can hold a row of a status, by their counters
@@ -49,8 +49,8 @@ func (l *Ledger) Get(ctx context.Context, workspaceID, origin, key uuid.UUID) (N
 // the order of their keys, which never changes. A search by profile or address
 // needs an origin: there is no index over everybody, on purpose.
 func (l *Ledger) List(ctx context.Context, workspaceID uuid.UUID, f Filter, page lemma.Page) ([]Notification, string, error) {
-	if f.OriginID == nil && (f.ProfileKey != "" || f.Address != "") {
-		return nil, "", lemma.Fault("?campaign_id", "required", "name the campaign in which to look for a person")
+	if f.OriginID == nil && f.FlowID == nil && (f.ProfileKey != "" || f.Address != "") {
+		return nil, "", lemma.Fault("?campaign_id", "required", "name the campaign or the flow in which to look for a person")
 	}
 	q := query{args: []any{workspaceID}}
 	q.where("n.workspace_id = $1")
@@ -111,6 +111,9 @@ func (q *query) filter(f Filter) {
 	if f.OriginID != nil {
 		origin = q.arg(*f.OriginID)
 		q.where("n.origin_id = " + origin)
+	}
+	if f.FlowID != nil {
+		q.where("n.origin_id in (select o.origin_id from flow_origins o where o.workspace_id = $1 and o.flow_id = " + q.arg(*f.FlowID) + ")")
 	}
 	if f.Status != "" {
 		q.where("n.status = " + q.arg(f.Status))

@@ -9,26 +9,30 @@ import (
 // Notification is one message to one address for one intent. The row is
 // written once; Status is derived (the view notification_status).
 type Notification struct {
-	WorkspaceID uuid.UUID
-	OriginID    uuid.UUID // the campaign
-	Key         uuid.UUID
-	ProfileKey  string
-	Address     *string
-	Status      string // pending, processing, sent, failed, orphaned, skipped, cancelled
-	Reason      *string
-	Attempts    int
-	Code        *int    // the carrier's reply code
-	CarrierID   *string // what the carrier calls the message
-	Detail      *string // the carrier's words
-	CreatedAt   time.Time
-	EndedAt     *time.Time
-	Resolution  *string // sent or not_sent: what a person found out about an orphan
-	ResolvedAt  *time.Time
+	WorkspaceID  uuid.UUID
+	OriginID     uuid.UUID // the campaign; of a journey's, the flow in the month in which it began
+	Key          uuid.UUID
+	ProfileKey   string
+	Address      *string
+	Status       string // pending, processing, sent, failed, orphaned, skipped, cancelled
+	Reason       *string
+	Attempts     int
+	Code         *int    // the carrier's reply code
+	CarrierID    *string // what the carrier calls the message
+	Detail       *string // the carrier's words
+	CreatedAt    time.Time
+	EndedAt      *time.Time
+	FlowID       *uuid.UUID // nil: it is a campaign's
+	EnrollmentID *uuid.UUID
+	Node         *string // of the flow
+	Resolution   *string // sent or not_sent: what a person found out about an orphan
+	ResolvedAt   *time.Time
 }
 
 // Filter narrows a list.
 type Filter struct {
-	OriginID   *uuid.UUID
+	OriginID   *uuid.UUID // one campaign's
+	FlowID     *uuid.UUID // one flow's
 	Status     string
 	Reason     string
 	ProfileKey string

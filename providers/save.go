@@ -119,7 +119,7 @@ func known(err error, doing string) error {
 		return &lemma.Error{Kind: lemma.Conflict, Code: "name_taken", Message: "another provider has this name",
 			Fields: []lemma.Field{{Pointer: "/name", Code: "name_taken", Detail: "another provider has this name"}}, Cause: err}
 	case pg.Code == "23503" && doing == "delete provider":
-		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "a campaign uses this provider", Cause: err}
+		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "a campaign or a flow uses this provider", Cause: err}
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }

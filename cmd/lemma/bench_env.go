@@ -108,7 +108,8 @@ func (r *rig) people(ctx context.Context, n int) (dsn string, err error) {
 	}
 	defer conn.Close(ctx)
 	_, err = conn.Exec(ctx, fmt.Sprintf(`
-		create table people as select i as id, 'user' || i || '@bench.example' as email, 'Name ' || i as name,
+		create table people (id int primary key, email text, name text, city text, points int, last_order date);
+		insert into people select i as id, 'user' || i || '@bench.example' as email, 'Name ' || i as name,
 			'City ' || i %% 1000 as city, i %% 97 as points, date '2026-01-01' + i %% 300 as last_order
 		from generate_series(1, %d) i;
 		do $$ begin create role bench_reader login password 'bench'; exception when duplicate_object then null; end $$;
@@ -135,32 +136,44 @@ and whoever comes before noon gets a coffee. Your last order was on {{ last_orde
 cannot be combined with others, and is meant for you alone. If you have questions, answer this mail; somebody reads it.</p>
 <hr><p style="color:#777">Shop Ltd, 1 Main Street. You get this mail because you are a customer.</p></body></html>`
 
-// campaign makes a campaign over n people, through the rooms that the API uses.
-func (b *benchNode) campaign(ctx context.Context, r *rig, n int, kind string, config, secret []byte) (uuid.UUID, error) {
+// materials are what a campaign or a flow is made of.
+type materials struct{ audience, template, provider uuid.UUID }
+
+// materials makes them for n people, through the rooms that the API uses.
+func (b *benchNode) materials(ctx context.Context, r *rig, n int, kind string, config, secret []byte) (m materials, err error) {
 	dsn, err := r.people(ctx, n)
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("fill source: %w", err)
+		return m, fmt.Errorf("fill source: %w", err)
 	}
 	source, err := b.audiences.CreateSource(ctx, b.workspace, audience.NewSource{ID: lemma.NewID(), Name: "people", Kind: "postgres", DSN: dsn})
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("create source: %w", err)
+		return m, fmt.Errorf("create source: %w", err)
 	}
 	aud, err := b.audiences.Create(ctx, b.workspace, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: "everybody",
 		SQL: "select id, email, name, city, points, last_order from people", KeyColumn: "id", EmailColumn: "email"})
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("create audience: %w", err)
+		return m, fmt.Errorf("create audience: %w", err)
 	}
 	tpl, err := b.templates.Create(ctx, b.workspace, message.NewTemplate{ID: lemma.NewID(), Name: "news",
 		Content: message.Content{Subject: "News for {{ name }}", HTML: benchHTML, Text: "Hello {{ name }}, you have {{ points }} points. News from {{ city }}."}})
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("create template: %w", err)
+		return m, fmt.Errorf("create template: %w", err)
 	}
 	prv, err := b.providers.Create(ctx, b.workspace, providers.NewProvider{ID: lemma.NewID(), Name: "sink", Kind: kind, Config: config, Secrets: secret})
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("create provider: %w", err)
+		return m, fmt.Errorf("create provider: %w", err)
 	}
-	c, err := b.campaigns.Create(ctx, b.workspace, campaigns.NewCampaign{ID: lemma.NewID(), Name: "bench", AudienceID: aud.ID, TemplateID: tpl.ID,
-		ProviderID: prv.ID, FromName: "Shop", FromEmail: "news@shop.example"})
+	return materials{aud.ID, tpl.ID, prv.ID}, nil
+}
+
+// campaign makes a campaign over n people.
+func (b *benchNode) campaign(ctx context.Context, r *rig, n int, kind string, config, secret []byte) (uuid.UUID, error) {
+	m, err := b.materials(ctx, r, n, kind, config, secret)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	c, err := b.campaigns.Create(ctx, b.workspace, campaigns.NewCampaign{ID: lemma.NewID(), Name: "bench", AudienceID: m.audience, TemplateID: m.template,
+		ProviderID: m.provider, FromName: "Shop", FromEmail: "news@shop.example"})
 	return c.ID, err
 }
 

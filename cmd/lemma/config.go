@@ -33,8 +33,15 @@ type Config struct {
 	FanoutWorkers int           `var:"LEMMA_FANOUT_WORKERS" group:"Settings" default:"2" help:"Audiences read at a time by this process."`
 	MaxWindow     int           `var:"LEMMA_MAX_WINDOW" group:"Settings" default:"500" help:"Notifications that a crash can leave in doubt, at most, per batch in work."`
 
-	SourceTimeout       time.Duration `var:"LEMMA_SOURCE_TIMEOUT" group:"Settings" default:"60s" help:"How long a data source may be silent while it is read."`
-	AllowPrivateSources bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" group:"Settings" help:"Let data sources be on loopback and private addresses."`
+	FlowWorkers    int           `var:"LEMMA_FLOW_WORKERS" group:"Settings" default:"4" help:"Lots of enrollments advanced at a time by this process."`
+	EventRetention time.Duration `var:"LEMMA_EVENT_RETENTION" group:"Settings" default:"720h" help:"How long events and refusals of triggers are kept."`
+
+	SourceTimeout        time.Duration `var:"LEMMA_SOURCE_TIMEOUT" group:"Settings" default:"60s" help:"How long a data source may be silent while it is read."`
+	AllowPrivateSources  bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" group:"Settings" help:"Let data sources be on loopback and private addresses."`
+	AllowPrivateWebhooks bool          `var:"LEMMA_ALLOW_PRIVATE_WEBHOOKS" group:"Settings" help:"Let webhooks be on loopback and private addresses, and without TLS."`
+
+	URL    string `var:"LEMMA_URL" group:"Settings" default:"http://127.0.0.1:8080" help:"The Lemma that flows, events and enrollments are asked of."`
+	APIKey string `kong:"-" var:"LEMMA_API_KEY" secret:""` // for that Lemma
 
 	LogLevel  string `var:"LEMMA_LOG_LEVEL" group:"Settings" default:"info" enum:"debug,info,warn,error" help:"The least severe messages to log: ${enum}."`
 	LogFormat string `var:"LEMMA_LOG_FORMAT" group:"Settings" default:"text" enum:"text,json" help:"How log lines are written: ${enum}."`
@@ -57,14 +64,14 @@ func (c Config) check() error {
 	var faults []error
 	for name, d := range map[string]time.Duration{
 		"LEMMA_LEASE": c.Lease, "LEMMA_CALL_TIMEOUT": c.CallTimeout, "LEMMA_REAP_EVERY": c.ReapEvery, "LEMMA_SWEEP_EVERY": c.SweepEvery,
-		"LEMMA_SOURCE_TIMEOUT": c.SourceTimeout,
+		"LEMMA_SOURCE_TIMEOUT": c.SourceTimeout, "LEMMA_EVENT_RETENTION": c.EventRetention,
 	} {
 		if d <= 0 {
 			faults = append(faults, fmt.Errorf("%s is %v, and must be more than nothing", name, d))
 		}
 	}
 	for name, n := range map[string]int{
-		"LEMMA_SEND_WORKERS": c.SendWorkers, "LEMMA_FANOUT_WORKERS": c.FanoutWorkers, "LEMMA_MAX_WINDOW": c.MaxWindow,
+		"LEMMA_SEND_WORKERS": c.SendWorkers, "LEMMA_FANOUT_WORKERS": c.FanoutWorkers, "LEMMA_FLOW_WORKERS": c.FlowWorkers, "LEMMA_MAX_WINDOW": c.MaxWindow,
 	} {
 		if n < 1 || n > 10_000 {
 			faults = append(faults, fmt.Errorf("%s is %d, and must be from 1 to 10000", name, n))

@@ -20,6 +20,7 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/client"
 	"lemma/dev/catcher"
 	"lemma/dev/postgres"
 	"lemma/dev/shop"
@@ -44,7 +45,7 @@ func (d *devCommand) run(ctx context.Context, cfg Config, out io.Writer) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	w := &walk{api: &client{base: "http://" + h.listen + "/v1", key: h.key}, out: out, quiet: !isTerminal(out)}
+	w := &walk{api: &webClient{base: "http://" + h.listen + "/v1", key: h.key}, out: out, quiet: !isTerminal(out)}
 	c, err := w.send(ctx, h.shop.DSN, h.smtpPort())
 	if err != nil {
 		if ctx.Err() != nil {
@@ -55,7 +56,13 @@ func (d *devCommand) run(ctx context.Context, cfg Config, out io.Writer) (err er
 	books := booksOf(c, int64(h.catcher.Stats().Duplicates))
 	books.print(out)
 	wrong := books.balance(c)
+	f, err := d.journey(ctx, h, w.api, out)
+	if ctx.Err() != nil {
+		return nil
+	}
+	wrong = errors.Join(wrong, err, f.err())
 	if d.Once {
+		books.Flow = &f
 		return errors.Join(books.json(out), wrong)
 	}
 	if wrong != nil {
@@ -65,6 +72,20 @@ func (d *devCommand) run(ctx context.Context, cfg Config, out io.Writer) (err er
 	<-ctx.Done()
 	fmt.Fprintln(out, "\nStopping.")
 	return nil
+}
+
+// journey walks the shop's customers through the demo flow.
+func (d *devCommand) journey(ctx context.Context, h *home, rest *webClient, out io.Writer) (journeyBooks, error) {
+	api, err := client.New("http://"+h.listen, h.key, client.UserAgent("lemma-dev"))
+	if err != nil {
+		return journeyBooks{}, err
+	}
+	j := &journey{rest: rest, api: api, out: out, shop: h.shop, catcher: h.catcher, people: d.People}
+	books, err := j.run(ctx)
+	if err != nil {
+		return books, err
+	}
+	return books, books.print(out)
 }
 
 // home is everything that `lemma dev` has started, in the order of starting.
@@ -307,9 +328,10 @@ func (h *home) greet(out io.Writer, c campaignView) {
   key            %[3]s
 
   curl -H "Authorization: Bearer %[3]s" http://%[1]s/v1/campaigns/%[4]s
+  LEMMA_URL=http://%[1]s LEMMA_API_KEY_FILE=%[6]s bin/lemma flows counts '%[5]s'
 
 Ctrl-C stops everything. The next run is warm, and sends nobody anything again.
-`, h.listen, h.catcher.URL(), h.key, c.ID)
+`, h.listen, h.catcher.URL(), h.key, c.ID, demoFlowName, filepath.Join(h.dir, "key"))
 }
 
 // freeNear is the address itself when nobody listens there, or else one on the

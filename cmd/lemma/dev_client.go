@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// client speaks Lemma's HTTP API as anybody's program would. `lemma dev` does
+// webClient speaks Lemma's HTTP API as anybody's program would. `lemma dev` does
 // all that it shows through it.
-type client struct {
+type webClient struct {
 	base string // ends in /v1
 	key  string
 	http http.Client
@@ -21,7 +21,7 @@ type client struct {
 
 // call makes one request; in and out are JSON, nil for none. Every POST is
 // given an idempotency key, so that a second run does nothing twice.
-func (c *client) call(ctx context.Context, method, path, idempotency string, in, out any) error {
+func (c *webClient) call(ctx context.Context, method, path, idempotency string, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		raw, err := json.Marshal(in)
@@ -67,7 +67,7 @@ type thing struct {
 }
 
 // ensure answers the thing of a name, and makes it when there is none.
-func (c *client) ensure(ctx context.Context, path, name string, body map[string]any) (thing, error) {
+func (c *webClient) ensure(ctx context.Context, path, name string, body map[string]any) (thing, error) {
 	found, err := c.find(ctx, path, name)
 	if err != nil || found.ID != "" {
 		return found, err
@@ -77,7 +77,7 @@ func (c *client) ensure(ctx context.Context, path, name string, body map[string]
 	return found, err
 }
 
-func (c *client) find(ctx context.Context, path, name string) (thing, error) {
+func (c *webClient) find(ctx context.Context, path, name string) (thing, error) {
 	next := path + "?limit=200"
 	for {
 		var page struct {

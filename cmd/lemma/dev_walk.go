@@ -12,7 +12,7 @@ import (
 
 // walk is the demo campaign, made and sent through the HTTP API.
 type walk struct {
-	api   *client
+	api   *webClient
 	out   io.Writer
 	quiet bool // no progress bar: the output is not a terminal
 }
@@ -150,6 +150,7 @@ type demoBooks struct {
 	Cancelled  int64            `json:"cancelled"`
 	Duplicates int64            `json:"duplicates"`
 	Seconds    float64          `json:"seconds"`
+	Flow       *journeyBooks    `json:"flow"`
 }
 
 func booksOf(c campaignView, duplicates int64) demoBooks {

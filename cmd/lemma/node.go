@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,12 +18,14 @@ import (
 	"lemma/api"
 	"lemma/audience"
 	"lemma/campaigns"
+	"lemma/flows"
 	"lemma/message"
 	"lemma/migrations"
 	"lemma/notifications"
 	"lemma/providers"
 	"lemma/secrets"
 	"lemma/sender"
+	"lemma/webhooks"
 	"lemma/workspaces"
 )
 
@@ -39,6 +42,8 @@ type node struct {
 	templates  *message.Templates
 	ledger     *notifications.Ledger
 	campaigns  *campaigns.Campaigns
+	webhooks   *webhooks.Webhooks
+	flows      *flows.Flows
 	sender     *sender.Sender
 	api        http.Handler
 	metrics    *prometheus.Registry
@@ -64,13 +69,18 @@ func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger,
 	n.ledger = notifications.New(pool)
 	n.campaigns = campaigns.New(campaigns.Rooms{Pool: pool, Ledger: n.ledger, Audiences: n.audiences, Templates: n.templates,
 		Providers: n.providers, Log: log, Metrics: campaigns.NewMetrics(n.metrics)}, campaigns.Config{})
+	n.webhooks = webhooks.New(webhooks.Rooms{Pool: pool, Box: box, Log: log, Metrics: webhooks.NewMetrics(n.metrics)},
+		webhooks.Options{AllowPrivate: cfg.AllowPrivateWebhooks})
+	n.flows = flows.New(flows.Rooms{Pool: pool, Ledger: n.ledger, Audiences: n.audiences, Templates: n.templates, Providers: n.providers,
+		Webhooks: n.webhooks, Log: log, Metrics: flows.NewMetrics(n.metrics)}, flows.Config{Workers: cfg.FlowWorkers, Retention: cfg.EventRetention})
+	n.webhooks.OnSettled(n.flows.WebhookSettled)
 	n.sender, err = sender.New(sender.Rooms{Pool: pool, Ledger: n.ledger, Templates: n.templates, Providers: n.providers,
-		Kinds: o.Kinds, Pause: n.campaigns.PauseFor, Log: log, Metrics: sender.NewMetrics(n.metrics)}, cfg.sender())
+		Kinds: o.Kinds, Pause: n.pause, Log: log, Metrics: sender.NewMetrics(n.metrics)}, cfg.sender())
 	if err != nil {
 		return nil, err
 	}
 	n.api = api.New(api.Rooms{Workspaces: n.workspaces, Providers: n.providers, Audiences: n.audiences, Templates: n.templates,
-		Campaigns: n.campaigns, Ledger: n.ledger, Pool: pool}, api.Options{Log: log, Metrics: metricsHandler(n.metrics), Ready: n.ready, Capabilities: capabilitiesOf(o.Kinds)})
+		Campaigns: n.campaigns, Flows: n.flows, Webhooks: n.webhooks, Ledger: n.ledger, Pool: pool}, api.Options{Log: log, Metrics: metricsHandler(n.metrics), Ready: n.ready, Capabilities: capabilitiesOf(o.Kinds)})
 	return n, nil
 }
 
@@ -78,6 +88,14 @@ func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger,
 // once, before any work begins.
 func (n *node) ready(ctx context.Context) error {
 	return n.pool.Ping(ctx)
+}
+
+// pause stops whatever an origin of notifications is: a flow, or a campaign.
+func (n *node) pause(ctx context.Context, ws, origin uuid.UUID, reason, detail string) error {
+	if found, err := n.flows.PauseFor(ctx, ws, origin, reason, detail); found || err != nil {
+		return err
+	}
+	return n.campaigns.PauseFor(ctx, ws, origin, reason, detail)
 }
 
 // guard refuses to send when a constraint or a setting that a promise rests on
@@ -122,7 +140,7 @@ func (n *node) work(ctx context.Context) error {
 	n.river = client
 	loops, stop := context.WithCancel(ctx)
 	n.stopped = stop
-	for _, loop := range []func(context.Context){n.sender.Loop, n.campaigns.Loop, n.upkeep} {
+	for _, loop := range []func(context.Context){n.sender.Loop, n.campaigns.Loop, n.flows.Loop, n.webhooks.Loop, n.upkeep} {
 		n.loops.Go(func() { loop(loops) })
 	}
 	return nil
@@ -160,6 +178,7 @@ func (n *node) drain(ctx context.Context) error {
 	n.stopped()
 	n.loops.Wait()
 	n.sender.Close()
+	n.audiences.Close()
 	return err
 }
 

@@ -13,15 +13,18 @@ type commands struct {
 	Config  `embed:""`
 	EnvFile envFile `name:"env-file" group:"Settings" placeholder:"FILE" help:"Read settings from a file of NAME=value lines; flags and the environment win."`
 
-	Dev     devCommand     `cmd:"" help:"Run everything on this machine, with a demo shop and a mail catcher, and send a campaign."`
-	Serve   serveCommand   `cmd:"" help:"Answer the HTTP API."`
-	Work    workCommand    `cmd:"" help:"Send: write notifications, call carriers, reap, sweep."`
-	Migrate migrateCommand `cmd:"" help:"Bring the database to the newest schema, or show where it is."`
-	Keys    keysCommand    `cmd:"" help:"Make, list and revoke API keys."`
-	Doctor  doctorCommand  `cmd:"" help:"Check every constraint and setting that a promise rests on."`
-	Bench   benchCommand   `cmd:"" help:"Measure the hot paths; one JSON line per figure."`
-	Sink    sinkCommand    `cmd:"" hidden:"" help:"The mail server that bench sends to."`
-	Show    showCommand    `cmd:"" name:"config" help:"Print the settings as Lemma understands them, without secrets."`
+	Dev         devCommand         `cmd:"" help:"Run everything on this machine, with a demo shop and a mail catcher, and send a campaign."`
+	Serve       serveCommand       `cmd:"" help:"Answer the HTTP API."`
+	Work        workCommand        `cmd:"" help:"Send: write notifications, call carriers, reap, sweep."`
+	Migrate     migrateCommand     `cmd:"" help:"Bring the database to the newest schema, or show where it is."`
+	Keys        keysCommand        `cmd:"" help:"Make, list and revoke API keys."`
+	Flows       flowsCommand       `cmd:"" help:"Make, publish, watch and stop flows."`
+	Events      eventsCommand      `cmd:"" help:"Tell what people did, and read it."`
+	Enrollments enrollmentsCommand `cmd:"" help:"See, make, move and end enrollments."`
+	Doctor      doctorCommand      `cmd:"" help:"Check every constraint and setting that a promise rests on."`
+	Bench       benchCommand       `cmd:"" help:"Measure the hot paths; one JSON line per figure."`
+	Sink        sinkCommand        `cmd:"" hidden:"" help:"The mail server that bench sends to."`
+	Show        showCommand        `cmd:"" name:"config" help:"Print the settings as Lemma understands them, without secrets."`
 }
 
 // command is what every subcommand is.

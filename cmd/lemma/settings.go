@@ -64,7 +64,10 @@ func read(get func(string) string, name string, secret bool) (string, error) {
 // fillSecrets fills the settings that have no flag, in what embeds a Config.
 func (s *settings) fillSecrets(c any) (err error) {
 	cfg := reflect.ValueOf(c).Elem().FieldByName("Config").Addr().Interface().(*Config)
-	cfg.SecretKey, err = s.lookup("LEMMA_SECRET_KEY", true)
+	if cfg.SecretKey, err = s.lookup("LEMMA_SECRET_KEY", true); err != nil {
+		return err
+	}
+	cfg.APIKey, err = s.lookup("LEMMA_API_KEY", true)
 	return err
 }
 

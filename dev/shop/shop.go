@@ -18,6 +18,8 @@ import (
 type Shop struct {
 	DSN  string // of a role that can read it and nothing else
 	Made bool   // it was not there before
+
+	admin string // DSN of a role that may write
 }
 
 // readerOf names the role that reads a shop. Roles belong to the whole server,
@@ -48,7 +50,7 @@ func Create(ctx context.Context, adminDSN string, n int) (Shop, error) {
 	if err != nil {
 		return Shop{}, fmt.Errorf("fill the shop: %w", err)
 	}
-	return Shop{DSN: readerDSN(adminDSN, conn.Config(), password), Made: made}, nil
+	return Shop{DSN: readerDSN(adminDSN, conn.Config(), password), Made: made, admin: adminDSN}, nil
 }
 
 // fill makes the tables, and answers whether it had to.

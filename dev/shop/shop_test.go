@@ -154,3 +154,23 @@ func TestReaderDSN(t *testing.T) {
 		}
 	}
 }
+
+func TestCustomersBuyOnce(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(pgtest.Empty(t))
+	s := create(t, dsn, 100)
+	first, err := s.Buy(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := create(t, dsn, 100).Buy(t.Context(), 3); err != nil || !second.Equal(first) {
+		t.Errorf("bought at %v and again at %v: %v", first, second, err)
+	}
+	var orders int
+	if err := connect(t, s.DSN).QueryRow(t.Context(), "select count(*) from orders where customer_id = 3 and placed_at = $1", first).Scan(&orders); err != nil || orders != 1 {
+		t.Errorf("the reader sees %d orders: %v", orders, err)
+	}
+	if _, err := s.Buy(t.Context(), 101); err == nil {
+		t.Error("nobody has bought")
+	}
+}

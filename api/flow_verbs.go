@@ -1,0 +1,206 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/flows"
+	"lemma/flows/graph"
+)
+
+type inFlight struct {
+	Mode string             `json:"mode"`
+	Map  map[string]*string `json:"map"`
+}
+
+// ask is what flows are told; those on their way stay unless it says otherwise.
+func (in inFlight) ask() flows.InFlight {
+	if in.Mode == "" {
+		in.Mode = "stay"
+	}
+	return flows.InFlight(in)
+}
+
+type inFlightOptions struct {
+	InFlight inFlight `json:"in_flight"`
+}
+
+type planBody struct {
+	Version  int            `json:"version"`
+	Live     *int           `json:"live_version"`
+	InFlight inFlight       `json:"in_flight"`
+	Nodes    []standingBody `json:"nodes"`
+	Stranded int64          `json:"stranded"`
+	Timers   []timerBody    `json:"timers"`
+	Changes  []changeBody   `json:"changes"`
+	Enrolls  int64          `json:"enrolls"`
+}
+
+// A plan is 200 also where publishing would be 202.
+func (planBody) status() int { return http.StatusOK }
+
+type standingBody struct {
+	Version int     `json:"version"`
+	Node    string  `json:"node"`
+	Type    string  `json:"type"`
+	Waiting int64   `json:"waiting"`
+	Due     int64   `json:"due"`
+	Fate    string  `json:"fate"`
+	To      *string `json:"to"`
+}
+
+type timerBody struct {
+	Node    string  `json:"node"`
+	To      string  `json:"to"`
+	Waiting int64   `json:"waiting"`
+	Change  string  `json:"change"`
+	Seconds float64 `json:"seconds"`
+}
+
+func showPlan(p flows.Plan) planBody {
+	b := planBody{Version: p.Version, Live: p.Live, InFlight: inFlight(p.InFlight), Nodes: each(p.Nodes, showStanding), Stranded: p.Stranded,
+		Timers: each(p.Timers, showTimer), Changes: each(p.Changes, showChange), Enrolls: p.Enrolls}
+	if b.InFlight.Map == nil {
+		b.InFlight.Map = map[string]*string{}
+	}
+	return b
+}
+
+func showStanding(n flows.Standing) standingBody {
+	return standingBody{n.Version, n.Node, n.Type, n.Waiting, n.Due, n.Fate, orNull(n.To)}
+}
+
+func showTimer(t flows.TimerChange) timerBody { return timerBody(t) }
+
+func (s *server) planFlowVersion(ctx context.Context, c *call, in inFlightOptions) (planBody, error) {
+	id, n, err := c.flowVersion()
+	if err != nil {
+		return planBody{}, err
+	}
+	plan, err := s.Flows.Plan(ctx, c.workspace(), id, n, in.InFlight.ask())
+	return showPlan(plan), inDefinition(err)
+}
+
+// publishFlowVersion answers a flow, or with dry_run a plan.
+func (s *server) publishFlowVersion(ctx context.Context, c *call, in inFlightOptions) (any, error) {
+	if c.dryRun() {
+		return s.planFlowVersion(ctx, c, in)
+	}
+	id, n, err := c.flowVersion()
+	if err != nil {
+		return nil, err
+	}
+	version, err := c.ifMatch()
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.Flows.Publish(ctx, c.workspace(), id, n, version, in.InFlight.ask(), &c.key.ID)
+	return showFlow(now), inDefinition(err)
+}
+
+type rollback struct {
+	ToVersion *int     `json:"to_version"`
+	InFlight  inFlight `json:"in_flight"`
+}
+
+func (s *server) rollbackFlow(ctx context.Context, c *call, in rollback) (flowBody, error) {
+	id, err := c.flowID()
+	if err != nil {
+		return flowBody{}, err
+	}
+	version, err := c.ifMatch()
+	if err != nil {
+		return flowBody{}, err
+	}
+	now, err := s.Flows.Rollback(ctx, c.workspace(), id, in.ToVersion, version, in.InFlight.ask(), &c.key.ID)
+	return showFlow(now), inDefinition(err)
+}
+
+// flowVerb is what most verbs of a flow are: an id in, the flow out.
+func (s *server) flowVerb(ctx context.Context, c *call, do func(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID) (flows.Flow, error)) (flowBody, error) {
+	id, err := c.flowID()
+	if err != nil {
+		return flowBody{}, err
+	}
+	now, err := do(ctx, c.workspace(), id, &c.key.ID)
+	return showFlow(now), err
+}
+
+func (s *server) pauseFlow(ctx context.Context, c *call, _ none) (flowBody, error) {
+	return s.flowVerb(ctx, c, s.Flows.Pause)
+}
+
+func (s *server) drainFlow(ctx context.Context, c *call, _ none) (flowBody, error) {
+	return s.flowVerb(ctx, c, s.Flows.Drain)
+}
+
+func (s *server) archiveFlow(ctx context.Context, c *call, _ none) (flowBody, error) {
+	return s.flowVerb(ctx, c, s.Flows.Archive)
+}
+
+type resumption struct {
+	Spread *string `json:"spread"`
+}
+
+func (s *server) resumeFlow(ctx context.Context, c *call, in resumption) (flowBody, error) {
+	id, err := c.flowID()
+	if err != nil {
+		return flowBody{}, err
+	}
+	spread, err := in.over()
+	if err != nil {
+		return flowBody{}, err
+	}
+	now, err := s.Flows.Resume(ctx, c.workspace(), id, spread, &c.key.ID)
+	return showFlow(now), err
+}
+
+// longestSpread is how long releasing what a pause held may take.
+const longestSpread = 7 * 24 * time.Hour
+
+func (in resumption) over() (*time.Duration, error) {
+	if in.Spread == nil {
+		return nil, nil
+	}
+	spread, err := graph.ParseDuration(*in.Spread)
+	switch {
+	case err != nil:
+		return nil, faultAt("/spread", "bad_format", "must be a duration such as PT10M (ISO 8601)")
+	case spread < 0 || spread > longestSpread:
+		return nil, faultAt("/spread", "out_of_range", "must be between PT0S and P7D")
+	}
+	return &spread, nil
+}
+
+type flowLogBody struct {
+	At       time.Time      `json:"at"`
+	Action   string         `json:"action"`
+	Version  *int           `json:"version"`
+	APIKeyID *string        `json:"api_key_id"`
+	Detail   map[string]any `json:"detail"`
+}
+
+func showLogLine(l flows.LogLine) flowLogBody {
+	return flowLogBody{At: l.At.UTC(), Action: l.Action, Version: l.Version, APIKeyID: idOrNull(lemma.PrefixKey, l.APIKeyID), Detail: objectOf(l.Detail)}
+}
+
+// objectOf is free data as it is shown: never null.
+func objectOf(data map[string]any) map[string]any {
+	if data == nil {
+		return map[string]any{}
+	}
+	return data
+}
+
+func (s *server) readFlowHistory(ctx context.Context, c *call, _ none) (list[flowLogBody], error) {
+	id, err := c.flowID()
+	if err != nil {
+		return list[flowLogBody]{}, err
+	}
+	found, next, err := s.Flows.History(ctx, c.workspace(), id, c.page())
+	return listOf(found, next, err, showLogLine)
+}

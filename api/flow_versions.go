@@ -1,0 +1,242 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/flows"
+)
+
+// versionSummary is a version without what it says.
+type versionSummary struct {
+	FlowID      string     `json:"flow_id"`
+	Version     int        `json:"version"`
+	Status      string     `json:"status"`
+	Revision    int        `json:"revision"`
+	CreatedAt   time.Time  `json:"created_at"`
+	UpdatedAt   time.Time  `json:"updated_at"`
+	PublishedAt *time.Time `json:"published_at"`
+}
+
+func showSummary(v flows.Version) versionSummary {
+	return versionSummary{FlowID: lemma.FormatID(lemma.PrefixFlow, v.FlowID), Version: v.Version, Status: v.Status, Revision: v.Revision,
+		CreatedAt: v.CreatedAt.UTC(), UpdatedAt: v.UpdatedAt.UTC(), PublishedAt: utc(v.PublishedAt)}
+}
+
+type flowVersionBody struct {
+	versionSummary
+	Definition json.RawMessage `json:"definition"`
+}
+
+func (b flowVersionBody) etag() int { return b.Revision }
+func (b flowVersionBody) location() string {
+	return "/v1/flows/" + b.FlowID + "/versions/" + strconv.Itoa(b.Version)
+}
+
+func showFlowVersion(v flows.Version) flowVersionBody {
+	return flowVersionBody{showSummary(v), v.Definition}
+}
+
+type newFlowVersion struct {
+	Definition json.RawMessage `json:"definition"` // as it was written
+}
+
+// flowVersion reads which version of which flow the path names.
+func (c *call) flowVersion() (flow uuid.UUID, n int, err error) {
+	if flow, err = c.flowID(); err != nil {
+		return flow, 0, err
+	}
+	number, err := strconv.ParseInt(chi.URLParam(c.request, "n"), 10, 32)
+	if err != nil || number < 1 {
+		return flow, 0, lemma.Missing("flow version")
+	}
+	return flow, int(number), nil
+}
+
+// inDefinition moves the faults of a definition to where the body, or the
+// version, has it.
+func inDefinition(err error) error {
+	var e *lemma.Error
+	if !errors.As(err, &e) || (e.Kind != lemma.Invalid && e.Kind != lemma.TooLarge) {
+		return err
+	}
+	moved := *e
+	moved.Fields = slices.Clone(e.Fields)
+	for i, f := range e.Fields {
+		if !outOfDefinition(f.Pointer) {
+			moved.Fields[i].Pointer = "/definition" + f.Pointer
+		}
+	}
+	return &moved
+}
+
+// ofRequests are the fields of requests that go with a definition. No
+// definition has a field of such a name.
+var ofRequests = []string{"name", "metadata", "definition", "in_flight", "to_version", "profile_key", "trigger", "at", "events", "webhooks"}
+
+// outOfDefinition tells pointers that are into the request.
+func outOfDefinition(pointer string) bool {
+	if pointer != "" && !strings.HasPrefix(pointer, "/") {
+		return true
+	}
+	first, _, _ := strings.Cut(strings.TrimPrefix(pointer, "/"), "/")
+	return slices.Contains(ofRequests, first)
+}
+
+func (s *server) listFlowVersions(ctx context.Context, c *call, _ none) (list[versionSummary], error) {
+	id, err := c.flowID()
+	if err != nil {
+		return list[versionSummary]{}, err
+	}
+	found, next, err := s.Flows.ListVersions(ctx, c.workspace(), id, c.page())
+	return listOf(found, next, err, showSummary)
+}
+
+// createFlowVersion knows the version that a first try may have made by what
+// it says: versions have no id that could be drawn beforehand.
+func (s *server) createFlowVersion(ctx context.Context, c *call, in newFlowVersion) (flowVersionBody, error) {
+	id, err := c.flowID()
+	if err != nil {
+		return flowVersionBody{}, err
+	}
+	if c.again {
+		newest, _, err := s.Flows.ListVersions(ctx, c.workspace(), id, lemma.Page{Limit: 1})
+		if err == nil && len(newest) == 1 && sameJSON(newest[0].Definition, in.Definition) {
+			return showFlowVersion(newest[0]), nil
+		}
+	}
+	made, err := s.Flows.CreateVersion(ctx, c.workspace(), id, in.Definition)
+	return showFlowVersion(made), inDefinition(err)
+}
+
+// sameJSON tells whether two texts differ in white space alone.
+func sameJSON(a, b json.RawMessage) bool {
+	var x, y bytes.Buffer
+	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
+}
+
+func (s *server) getFlowVersion(ctx context.Context, c *call, _ none) (flowVersionBody, error) {
+	id, n, err := c.flowVersion()
+	if err != nil {
+		return flowVersionBody{}, err
+	}
+	found, err := s.Flows.GetVersion(ctx, c.workspace(), id, n)
+	return showFlowVersion(found), err
+}
+
+func (s *server) updateFlowVersion(ctx context.Context, c *call, in newFlowVersion) (flowVersionBody, error) {
+	id, n, err := c.flowVersion()
+	if err != nil {
+		return flowVersionBody{}, err
+	}
+	revision, err := c.ifMatch()
+	if err != nil {
+		return flowVersionBody{}, err
+	}
+	changed, err := s.Flows.UpdateVersion(ctx, c.workspace(), id, n, revision, in.Definition)
+	return showFlowVersion(changed), inDefinition(err)
+}
+
+type validationBody struct {
+	Valid    bool           `json:"valid"`
+	Errors   []problemFault `json:"errors"`
+	Warnings []string       `json:"warnings"`
+	Columns  []string       `json:"columns"`
+}
+
+func (s *server) validateFlowVersion(ctx context.Context, c *call, _ none) (validationBody, error) {
+	id, n, err := c.flowVersion()
+	if err != nil {
+		return validationBody{}, err
+	}
+	v, err := s.Flows.Validate(ctx, c.workspace(), id, n)
+	return validationBody{Valid: v.Valid, Errors: each(v.Faults, showFault), Warnings: each(v.Warnings, asIs), Columns: each(v.Columns, asIs)}, err
+}
+
+func showFault(f lemma.Field) problemFault { return problemFault(f) }
+
+type changeBody struct {
+	Pointer string          `json:"pointer"`
+	Op      string          `json:"op"`
+	From    json.RawMessage `json:"from"`
+	To      json.RawMessage `json:"to"`
+}
+
+func showChange(c flows.Change) changeBody { return changeBody(c) }
+
+type diffBody struct {
+	From    int          `json:"from_version"`
+	To      int          `json:"to_version"`
+	Changes []changeBody `json:"changes"`
+}
+
+func (s *server) diffFlowVersions(ctx context.Context, c *call, _ none) (diffBody, error) {
+	id, err := c.flowID()
+	if err != nil {
+		return diffBody{}, err
+	}
+	from, to, err := s.compared(ctx, c, id)
+	if err != nil {
+		return diffBody{}, err
+	}
+	changes, err := s.Flows.Diff(ctx, c.workspace(), id, from, to)
+	return diffBody{From: from, To: to, Changes: each(changes, showChange)}, err
+}
+
+// compared are the versions that a diff is of: by default what the newest
+// would change of the live one.
+func (s *server) compared(ctx context.Context, c *call, flow uuid.UUID) (from, to int, err error) {
+	from, to = c.number("from"), c.number("to")
+	if to == 0 {
+		if to, err = s.newest(ctx, c, flow); err != nil {
+			return from, to, err
+		}
+	}
+	if from == 0 {
+		now, err := s.Flows.Get(ctx, c.workspace(), flow)
+		if err != nil {
+			return from, to, err
+		}
+		if from = max(1, to-1); now.LiveVersion != nil {
+			from = *now.LiveVersion
+		}
+	}
+	return from, to, nil
+}
+
+// shown is the version that a reader means who names none: the live one, or
+// else the newest.
+func (s *server) shown(ctx context.Context, c *call, flow uuid.UUID) (int, error) {
+	if n := c.number("version"); n != 0 {
+		return n, nil
+	}
+	now, err := s.Flows.Get(ctx, c.workspace(), flow)
+	if err != nil {
+		return 0, err
+	}
+	if now.LiveVersion != nil {
+		return *now.LiveVersion, nil
+	}
+	return s.newest(ctx, c, flow)
+}
+
+func (s *server) newest(ctx context.Context, c *call, flow uuid.UUID) (int, error) {
+	found, _, err := s.Flows.ListVersions(ctx, c.workspace(), flow, lemma.Page{Limit: 1})
+	if err != nil {
+		return 0, err
+	}
+	if len(found) == 0 {
+		return 0, lemma.Missing("flow version")
+	}
+	return found[0].Version, nil
+}

@@ -1,0 +1,92 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/flows"
+)
+
+type flowBody struct {
+	ID           string            `json:"id"`
+	Name         string            `json:"name"`
+	Status       flows.Status      `json:"status"`
+	StatusReason *string           `json:"status_reason"`
+	StatusDetail *string           `json:"status_detail"`
+	LiveVersion  *int              `json:"live_version"`
+	Metadata     map[string]string `json:"metadata"`
+	HeldFrom     *time.Time        `json:"held_from"`
+	HeldUntil    *time.Time        `json:"held_until"`
+	SpreadUntil  *time.Time        `json:"spread_until"`
+	Allowed      []string          `json:"allowed_actions"`
+	CreatedAt    time.Time         `json:"created_at"`
+	UpdatedAt    time.Time         `json:"updated_at"`
+	version      int
+}
+
+func (b flowBody) etag() int        { return b.version }
+func (b flowBody) location() string { return "/v1/flows/" + b.ID }
+
+func showFlow(f flows.Flow) flowBody {
+	return flowBody{ID: lemma.FormatID(lemma.PrefixFlow, f.ID), Name: f.Name, Status: f.Status, StatusReason: orNull(f.StatusReason),
+		StatusDetail: orNull(f.StatusDetail), LiveVersion: f.LiveVersion, Metadata: neverNull(f.Metadata),
+		HeldFrom: utc(f.HeldFrom), HeldUntil: utc(f.HeldUntil), SpreadUntil: utc(f.SpreadUntil), Allowed: each(f.Allowed, asIs),
+		CreatedAt: f.CreatedAt.UTC(), UpdatedAt: f.UpdatedAt.UTC(), version: f.Version}
+}
+
+type newFlow struct {
+	Name       string            `json:"name"`
+	Metadata   map[string]string `json:"metadata"`
+	Definition json.RawMessage   `json:"definition"` // as it was written
+}
+
+type flowPatch struct {
+	Name     *string           `json:"name"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+func (c *call) flowID() (uuid.UUID, error) { return c.id(lemma.PrefixFlow, "flow") }
+
+func (s *server) listFlows(ctx context.Context, c *call, _ none) (list[flowBody], error) {
+	found, next, err := s.Flows.List(ctx, c.workspace(), c.page())
+	return listOf(found, next, err, showFlow)
+}
+
+func (s *server) createFlow(ctx context.Context, c *call, in newFlow) (flowBody, error) {
+	made, err := s.Flows.Create(ctx, c.workspace(), flows.NewFlow{ID: c.newID, Name: in.Name, Metadata: in.Metadata, Definition: in.Definition})
+	return showFlow(made), inDefinition(err)
+}
+
+func (s *server) getFlow(ctx context.Context, c *call, _ none) (flowBody, error) {
+	id, err := c.flowID()
+	if err != nil {
+		return flowBody{}, err
+	}
+	found, err := s.Flows.Get(ctx, c.workspace(), id)
+	return showFlow(found), err
+}
+
+func (s *server) updateFlow(ctx context.Context, c *call, in flowPatch) (flowBody, error) {
+	id, err := c.flowID()
+	if err != nil {
+		return flowBody{}, err
+	}
+	version, err := c.ifMatch()
+	if err != nil {
+		return flowBody{}, err
+	}
+	changed, err := s.Flows.Update(ctx, c.workspace(), id, version, flows.Patch(in))
+	return showFlow(changed), err
+}
+
+func (s *server) deleteFlow(ctx context.Context, c *call, _ none) (none, error) {
+	id, err := c.flowID()
+	if err != nil {
+		return none{}, err
+	}
+	return none{}, s.Flows.Delete(ctx, c.workspace(), id)
+}

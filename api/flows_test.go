@@ -1,0 +1,420 @@
+package api
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// enrolled publishes the flow, tells what enrolls somebody and answers the ids
+// of the event and the enrollment.
+func (b *bundle) enrolled(w world, profile string) (event, enrollment string) {
+	b.t.Helper()
+	if b.do("GET", "/v1/flows/"+w.flow, nil).is(200).json["live_version"] == nil {
+		b.do("POST", "/v1/flows/"+w.flow+"/versions/1/publish", nil).is(202)
+	}
+	told := b.do("POST", "/v1/events", object{"profile_key": profile, "event": "signed_up"}).is(202)
+	for _, r := range told.json["results"].([]any) {
+		if result := r.(object); result["result"] == "enrolled" {
+			return told.id(), result["enrollment_id"].(string)
+		}
+	}
+	b.t.Fatalf("%s was not enrolled: %s", profile, told.body)
+	return "", ""
+}
+
+// with is a definition with one node changed.
+func (w world) with(node string, change object) object {
+	d := w.journey(nil)
+	nodes := d["nodes"].(object)
+	n, _ := nodes[node].(object)
+	if n == nil {
+		n = object{}
+	}
+	for name, value := range change {
+		n[name] = value
+	}
+	nodes[node] = n
+	return d
+}
+
+func (b *bundle) tourFlows(w world) {
+	b.t.Helper()
+	path := "/v1/flows/" + w.flow
+	got := b.do("GET", path, nil).is(200)
+	if got.text("status") != "draft" || got.json["live_version"] != nil || got.header.Get("ETag") != `"1"` {
+		b.t.Errorf("a flow: ETag %s, %s", got.header.Get("ETag"), got.body)
+	}
+	if got := b.do("PATCH", path, object{"metadata": object{"ticket": "MKT-18"}}, header("If-Match", `"1"`)).is(200); got.text("name") != "Welcome" {
+		b.t.Errorf("patched: %s", got.body)
+	}
+	b.do("PATCH", path, object{"name": "x"}, header("If-Match", `"1"`)).is(412)
+	b.do("GET", "/v1/flows?limit=1", nil).is(200)
+	gone := b.do("POST", "/v1/flows", object{"name": "Gone", "metadata": object{"a": "b"}}).is(201)
+	if gone.header.Get("Location") != "/v1/flows/"+gone.id() {
+		b.t.Errorf("Location is %q", gone.header.Get("Location"))
+	}
+	b.do("POST", "/v1/flows", object{"name": "Gone"}).fault(409, "/name", "name_taken")
+	b.do("GET", gone.header.Get("Location")+"/counts", nil).is(404) // there is no version
+	b.do("DELETE", gone.header.Get("Location"), nil).is(204)
+	b.do("GET", gone.header.Get("Location"), nil).is(404)
+}
+
+func (b *bundle) tourFlowVersions(w world) {
+	b.t.Helper()
+	path := "/v1/flows/" + w.flow
+	if got := b.do("POST", path+"/versions/1/validate", nil).is(200); got.json["valid"] != true || len(got.json["errors"].([]any)) != 0 {
+		b.t.Errorf("a good version: %s", got.body)
+	}
+	made := b.do("POST", path+"/versions", object{"definition": w.with("welcome", object{"template_id": idLike("tpl_"), "next": "rost"})}).is(201)
+	if made.header.Get("Location") != path+"/versions/2" || made.header.Get("ETag") != `"1"` || made.text("status") != "draft" {
+		b.t.Errorf("Location %q, ETag %s: %s", made.header.Get("Location"), made.header.Get("ETag"), made.body)
+	}
+	v2 := path + "/versions/2"
+	report := b.do("POST", v2+"/validate", nil).is(200)
+	pointers := map[string]bool{}
+	for _, f := range report.json["errors"].([]any) {
+		pointers[f.(object)["pointer"].(string)] = true
+	}
+	if report.json["valid"] != false || !pointers["/nodes/welcome/next"] || !pointers["/nodes/welcome/template_id"] {
+		b.t.Errorf("a faulty version: %s", report.body)
+	}
+	b.do("POST", v2+"/publish", nil).fault(422, "/definition/nodes/welcome/next", "*")
+	b.do("POST", v2+"/simulate", object{"profile_key": "c1"}).fault(422, "/definition/nodes/welcome/next", "*")
+	changed := b.do("PUT", v2, object{"definition": w.with("rest", object{"for": "P3D"})}, header("If-Match", `"1"`)).is(200)
+	if changed.header.Get("ETag") != `"2"` || changed.json["revision"] != 2.0 {
+		b.t.Errorf("replaced: %s", changed.body)
+	}
+	b.do("PUT", v2, object{"definition": w.journey(nil)}, header("If-Match", `"1"`)).is(412)
+	if got := b.do("GET", v2, nil).is(200); got.header.Get("ETag") != `"2"` || got.json["definition"].(object)["start"] != "welcome" {
+		b.t.Errorf("a version: ETag %s, %s", got.header.Get("ETag"), got.body)
+	}
+	if got := b.do("GET", path+"/versions", nil).is(200); strings.Contains(string(got.body), "definition") || len(got.json["data"].([]any)) != 2 {
+		b.t.Errorf("versions: %s", got.body)
+	}
+	b.do("GET", path+"/versions/3", nil).is(404)
+	b.do("GET", path+"/versions/0", nil).is(404)
+	b.do("GET", path+"/versions/x", nil).is(404)
+	b.holdDiff(path + "/diff")
+}
+
+// holdDiff: the newest version waits a day longer than the one before.
+func (b *bundle) holdDiff(path string) {
+	b.t.Helper()
+	want := object{"from_version": 1.0, "to_version": 2.0, "changes": []any{object{"pointer": "/nodes/rest/for", "op": "replace", "from": "P2D", "to": "P3D"}}}
+	for _, query := range []string{"", "?from=1", "?from=1&to=2"} {
+		if diff := cmp.Diff(want, b.do("GET", path+query, nil).is(200).json); diff != "" {
+			b.t.Errorf("diff%s: %s", query, diff)
+		}
+	}
+	b.do("GET", path+"?to=9", nil).is(404)
+}
+
+func (b *bundle) tourEvents(w world) {
+	b.t.Helper()
+	flow := "/v1/flows/" + w.flow
+	etag := b.do("GET", flow, nil).is(200).header.Get("ETag")
+	if got := b.do("POST", flow+"/versions/1/publish?dry_run=true", nil).is(200); got.json["enrolls"] != 0.0 || got.json["live_version"] != nil {
+		b.t.Errorf("a plan: %s", got.body)
+	}
+	b.do("POST", flow+"/versions/1/publish", object{"in_flight": object{"mode": "stay"}}, header("If-Match", `"0"`)).is(412)
+	now := b.do("POST", flow+"/versions/1/publish", object{}, header("If-Match", etag)).is(202)
+	if now.text("status") != "live" || now.json["live_version"] != 1.0 || now.header.Get("ETag") == etag || now.header.Get("Location") != flow {
+		b.t.Errorf("published: %s", now.body)
+	}
+	in := object{"profile_key": "c1", "event": "signed_up", "id": "signup-1", "properties": object{"plan": "pro", "seats": 3}, "occurred_at": "2026-01-01T10:00:00+01:00"}
+	told := b.do("POST", "/v1/events", in).is(202)
+	if told.text("status") != "accepted" || len(told.json["results"].([]any)) != 1 || told.header.Get("Location") != "/v1/events/"+told.id() {
+		b.t.Errorf("told: %s", told.body)
+	}
+	again := b.do("POST", "/v1/events", in).is(202)
+	if again.text("status") != "duplicate" || again.id() != told.id() {
+		b.t.Errorf("told twice: %s", again.body)
+	}
+	got := b.do("GET", told.header.Get("Location"), nil).is(200)
+	if got.text("source_id") != "signup-1" || got.text("occurred_at") != "2026-01-01T09:00:00Z" || len(got.json["results"].([]any)) != 1 {
+		b.t.Errorf("an event: %s", got.body)
+	}
+	if diff := cmp.Diff(object{"plan": "pro", "seats": 3.0}, got.json["properties"]); diff != "" {
+		b.t.Error(diff)
+	}
+	listed := b.do("GET", "/v1/events?profile_key=c1&event=signed_up", nil).is(200)
+	if len(listed.json["data"].([]any)) != 1 {
+		b.t.Errorf("events: %s", listed.body)
+	}
+	bulk := b.do("POST", "/v1/events/bulk", object{"events": []object{in, {"profile_key": "c2", "event": "signed_up"}, {"event": "x"}}}).is(202)
+	if diff := cmp.Diff([]any{1.0, 1.0, 1.0}, []any{bulk.json["accepted"], bulk.json["duplicates"], bulk.json["invalid"]}); diff != "" {
+		b.t.Errorf("%s: %s", diff, bulk.body)
+	}
+}
+
+func (b *bundle) tourEnrollments(w world) {
+	b.t.Helper()
+	flow := "/v1/flows/" + w.flow
+	b.do("POST", flow+"/enrollments?dry_run=true", object{"profile_key": "c3"}).is(200)
+	made := b.do("POST", flow+"/enrollments", object{"profile_key": "c3", "properties": object{"by": "hand"}}).is(201)
+	path := "/v1/enrollments/" + made.text("enrollment_id")
+	if made.text("result") != "enrolled" || made.header.Get("Location") != path {
+		b.t.Errorf("enrolled: Location %q, %s", made.header.Get("Location"), made.body)
+	}
+	again := b.do("POST", flow+"/enrollments", object{"profile_key": "c3"}).is(200)
+	if again.text("result") != "refused" || again.text("enrollment_id") != made.text("enrollment_id") || again.header.Get("Location") != "" {
+		b.t.Errorf("enrolled twice: %s", again.body)
+	}
+	bulk := b.do("POST", flow+"/enrollments/bulk", object{"enrollments": []any{object{"profile_key": "c3"}, object{"profile_key": "c4"}, "c5"}}).is(200)
+	if diff := cmp.Diff([]any{1.0, 1.0, 1.0}, []any{bulk.json["enrolled"], bulk.json["refused"], bulk.json["invalid"]}); diff != "" {
+		b.t.Errorf("%s: %s", diff, bulk.body)
+	}
+	got := b.do("GET", path, nil).is(200)
+	if got.text("source") != "direct" || got.json["version"] != 1.0 || got.json["ended_at"] != nil {
+		b.t.Errorf("an enrollment: %s", got.body)
+	}
+	if all := b.do("GET", "/v1/enrollments?status=active&version=1&flow_id="+w.flow, nil).is(200); len(all.json["data"].([]any)) != 4 {
+		b.t.Errorf("enrollments: %s", all.body)
+	}
+	b.do("GET", "/v1/enrollments?profile_key=c3&node=rest", nil).is(200)
+	if none := b.do("GET", "/v1/enrollments?flow_id=flw_x", nil).is(200); len(none.json["data"].([]any)) != 0 {
+		b.t.Errorf("of a flow that there is not: %s", none.body)
+	}
+	b.do("POST", path+"/move", object{"node": "nowhere"}).fault(422, "/node", "unknown_node")
+	if moved := b.do("POST", path+"/move", object{"node": "rest", "version": 1}).is(200); moved.text("node") != "rest" {
+		b.t.Errorf("moved: %s", moved.body)
+	}
+	if left := b.do("POST", path+"/exit", object{"note": "asked by phone"}).is(200); left.text("exit_reason") != "manual" || left.text("status") != "exited" {
+		b.t.Errorf("taken out: %s", left.body)
+	}
+	b.do("POST", path+"/exit", nil).is(409)
+	history := b.do("GET", path+"/history", nil).is(200)
+	if steps := history.json["steps"].([]any); len(steps) != 3 || steps[0].(object)["event"] != "enrolled" || !strings.Contains(string(history.body), "asked by phone") {
+		b.t.Errorf("history: %s", history.body)
+	}
+	b.do("GET", "/v1/notifications?flow_id="+w.flow, nil).is(200)
+	b.do("POST", "/v1/profiles/erase", object{"profile_key": "c4"}).is(200)
+}
+
+func (b *bundle) tourFlowVerbs(w world) {
+	b.t.Helper()
+	path := "/v1/flows/" + w.flow
+	if got := b.do("GET", path+"/counts", nil).is(200); got.json["version"] != 1.0 || got.json["enrolled"] == 0.0 {
+		b.t.Errorf("counts: %s", got.body)
+	}
+	b.do("GET", path+"/counts?version=2", nil).is(200)
+	if got := b.do("GET", path+"/refusals?profile_key=c3&reason=already_enrolled", nil).is(200); len(got.json["data"].([]any)) == 0 {
+		b.t.Errorf("refusals: %s", got.body)
+	}
+	if got := b.do("GET", path+"/explain?profile_key=c3", nil).is(200); got.text("summary") == "" || len(got.json["enrollments"].([]any)) != 1 {
+		b.t.Errorf("explained: %s", got.body)
+	}
+	b.simulate(path + "/versions/1/simulate")
+	b.do("POST", path+"/versions/2/plan", object{"in_flight": object{"mode": "move", "map": object{"rest": nil}}}).is(200)
+	if got := b.do("POST", path+"/versions/2/publish", object{"in_flight": object{"mode": "move"}}).is(202); got.json["live_version"] != 2.0 {
+		b.t.Errorf("published: %s", got.body)
+	}
+	b.do("PUT", path+"/versions/2", object{"definition": w.journey(nil)}).is(409)
+	if got := b.do("POST", path+"/rollback", object{"to_version": 1, "in_flight": object{"mode": "stay"}}).is(202); got.json["live_version"] != 1.0 {
+		b.t.Errorf("rolled back: %s", got.body)
+	}
+	b.do("POST", path+"/rollback", object{"to_version": 9}).is(404)
+	for _, verb := range []struct{ verb, body, status string }{
+		{"pause", "", "paused"}, {"resume", `{"spread": "PT1M30S"}`, "live"}, {"pause", "{}", "paused"}, {"resume", "", "live"}, {"drain", "", "draining"}, {"archive", "", "archived"}} {
+		if got := b.do("POST", path+"/"+verb.verb, verb.body).is(202); got.text("status") != verb.status {
+			b.t.Errorf("after %s: %s", verb.verb, got.body)
+		}
+	}
+	again := b.do("POST", path+"/pause", nil).is(409)
+	if again.problem.Code != "invalid_state" || again.problem.CurrentStatus != "archived" || again.json["allowed_actions"] == nil {
+		b.t.Errorf("paused at the end: %s", again.body)
+	}
+	b.do("DELETE", path, nil).is(409)
+	log := b.do("GET", path+"/history", nil).is(200).json["data"].([]any)
+	if first := log[0].(object); len(log) != 9 || first["action"] != "archived" || !strings.HasPrefix(first["api_key_id"].(string), "key_") {
+		b.t.Errorf("history: %v", log)
+	}
+}
+
+// simulate walks somebody through who buys a day later, which is the goal.
+func (b *bundle) simulate(path string) {
+	b.t.Helper()
+	at := time.Now().UTC().Truncate(time.Second)
+	got := b.do("POST", path, object{"profile_key": "c1", "trigger": object{"event": "signed_up", "properties": object{"plan": "pro"}}, "at": at,
+		"events": []object{{"event": "bought", "occurred_at": at.Add(24 * time.Hour)}}}).is(200)
+	if got.json["enrolled"] != true || got.text("exit_reason") != "goal" {
+		b.t.Errorf("simulated: %s", got.body)
+	}
+	var nodes []any
+	for _, one := range got.json["path"].([]any) {
+		step := one.(object)
+		if nodes = append(nodes, step["node"]); step["node"] == "welcome" && step["message"] != nil && step["message"].(object)["address"] != "ada@shop.example" {
+			b.t.Errorf("a message: %v", step)
+		}
+	}
+	if !slices.Contains(nodes, any("welcome")) || !slices.Contains(nodes, any("rest")) {
+		b.t.Errorf("by way of %v: %s", nodes, got.body)
+	}
+	b.do("POST", path, object{"profile_key": "c1", "trigger": object{"event": "signed_up"}, "webhooks": object{"rest": 200}}).fault(422, "/webhooks/rest", "unknown_node")
+	if got := b.do("POST", path, object{"profile_key": "nobody"}).is(200); got.json["enrolled"] != false || got.text("reason") != "no_profile" {
+		b.t.Errorf("of nobody: %s", got.body)
+	}
+}
+
+func (b *bundle) tourEndpoints(w world) {
+	b.t.Helper()
+	path := "/v1/webhook_endpoints/" + w.endpoint
+	got := b.do("GET", path, nil).is(200)
+	if strings.Contains(string(got.body), "whsec_") {
+		b.t.Errorf("an endpoint tells its secret: %s", got.body)
+	}
+	b.do("GET", "/v1/webhook_endpoints", nil).is(200)
+	b.do("PATCH", path, object{"url": "https://crm.example.com/v2"}, header("If-Match", got.header.Get("ETag"))).is(200)
+	b.do("PATCH", path, object{"name": "x"}, header("If-Match", got.header.Get("ETag"))).is(412)
+	made := b.do("POST", "/v1/webhook_endpoints", object{"name": "Gone", "url": "https://x.example.com/"}, under("hook")).is(201)
+	secret, location := made.text("secret"), made.header.Get("Location")
+	if !strings.HasPrefix(secret, "whsec_") || location != "/v1/webhook_endpoints/"+made.id() {
+		b.t.Errorf("Location %q: %s", location, made.body)
+	}
+	again := b.do("POST", "/v1/webhook_endpoints", object{"name": "Gone", "url": "https://x.example.com/"}, under("hook")).is(201)
+	if again.json["secret"] != nil || again.id() != made.id() {
+		b.t.Errorf("replayed: %s", again.body)
+	}
+	drawn := b.do("POST", location+"/rotate", nil, under("rotate")).is(200)
+	if drawn.text("secret") == secret || b.do("POST", location+"/rotate", nil, under("rotate")).is(200).json["secret"] != nil {
+		b.t.Errorf("rotated: %s", drawn.body)
+	}
+	if n := b.count(`select count(*) from idempotency_keys where convert_from(body, 'utf8') like '%whsec_%'`); n != 0 {
+		b.t.Errorf("%d secrets are kept for a replay", n)
+	}
+	b.do("DELETE", location, nil).is(204)
+	b.do("GET", location, nil).is(404)
+}
+
+// A journey's message is of no campaign; it names its flow, enrollment and node.
+func TestNotificationsOfFlows(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	_, enrollment := b.enrolled(w, "c1")
+	list := "/v1/notifications?flow_id=" + w.flow
+	for range 5 {
+		_, err := b.rooms.Flows.RunOnce(t.Context())
+		b.must(err)
+	}
+	found := b.firstOf(list)
+	want := object{"campaign_id": nil, "flow_id": w.flow, "enrollment_id": enrollment, "node": "welcome", "profile_key": "c1"}
+	for name, value := range want {
+		if found[name] != value {
+			t.Errorf("%s is %v, want %v", name, found[name], value)
+		}
+	}
+	b.do("GET", "/v1/notifications/"+found["id"].(string)+"/explain", nil).is(200)
+	if one := b.firstOf(list + "&profile_key=c1"); one["id"] != found["id"] {
+		t.Errorf("found by the person: %v", one)
+	}
+	for _, none := range []string{"/v1/notifications?flow_id=" + idLike("flw_"), "/v1/notifications?flow_id=flw_x", list + "&profile_key=c2"} {
+		if got := b.do("GET", none, nil).is(200); len(got.json["data"].([]any)) != 0 {
+			t.Errorf("%s finds %s", none, got.body)
+		}
+	}
+	history := b.do("GET", "/v1/enrollments/"+enrollment+"/history", nil).is(200)
+	if !strings.Contains(string(history.body), found["id"].(string)) {
+		t.Errorf("its history does not name it: %s", history.body)
+	}
+	campaign, _ := b.fannedOut(w)
+	if one := b.firstOf("/v1/notifications?campaign_id=" + campaign); one["campaign_id"] != campaign || one["flow_id"] != nil {
+		t.Errorf("a campaign's: %v", one)
+	}
+}
+
+// Scopes that let somebody see a flow do not let them see its people.
+func TestScopesOfFlows(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	reader, path := as(b.key(b.ws, "flows:read")), "/v1/flows/"+w.flow
+	b.do("GET", path+"/counts", nil, reader).is(200)
+	for _, personal := range []string{path + "/refusals", path + "/explain?profile_key=c1", "/v1/enrollments", "/v1/events?profile_key=c1"} {
+		b.do("GET", personal, nil, reader).is(403)
+	}
+	writer := as(b.key(b.ws, "flows:write"))
+	b.do("POST", path+"/versions/1/publish", nil, writer).is(403)
+	b.do("POST", path+"/versions/1/publish?dry_run=true", nil, writer).is(403)
+}
+
+// What a definition says wrong is pointed at where the body has it, whoever
+// finds it.
+func TestFaultsOfDefinitions(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	before := b.fingerprint()
+	versions := "/v1/flows/" + w.flow + "/versions"
+	for _, c := range []bad{
+		{"an unknown field", "POST", versions, object{"definition": w.journey(object{"colour": "red"})}, 422, "/definition/colour", "unknown_field"},
+		{"an unknown field of a node", "POST", versions, object{"definition": w.with("rest", object{"fro/m": 1})}, 422, "/definition/nodes/rest/fro~1m", "unknown_field"},
+		{"a wrong type", "POST", versions, object{"definition": w.journey(object{"start": 7})}, 422, "/definition/start", "wrong_type"},
+		{"a wrong type in a node, put", "PUT", versions + "/1", object{"definition": w.with("rest", object{"for": 7})}, 422, "/definition/nodes/rest/for", "wrong_type"},
+		{"a weight that is not whole", "POST", versions, object{"definition": w.with("rest", object{"arms": []object{{"weight": 1.5}}})}, 422, "/definition/nodes/rest/arms/0/weight", "wrong_type"},
+		{"a name twice", "POST", versions, `{"definition": {"start": "a", "start": "b"}}`, 422, "/definition/start", "repeated"},
+		{"a new flow's", "POST", "/v1/flows", object{"name": "x", "definition": w.journey(object{"overlap": true})}, 422, "/definition/overlap", "wrong_type"},
+		{"no definition", "POST", versions, object{}, 422, "/definition", "required"},
+		{"a list", "POST", versions, `{"definition": []}`, 422, "/definition", "wrong_type"},
+		{"null", "POST", versions, `{"definition": null}`, 422, "/definition", "wrong_type"},
+		{"too long", "POST", versions, object{"definition": w.with("rest", object{"name": strings.Repeat("x", 300<<10)})}, 422, "/definition", "*"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := *b
+			b.t = t
+			b.do(c.method, c.path, c.body).refuses(c)
+		})
+	}
+	b.unchanged(before)
+}
+
+// A version that a died request has made is found again; an event and an
+// enrollment are recorded once, without an id of their own.
+func TestFlowRequestsDoneAgain(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	b.enrolled(w, "c9")
+	path := "/v1/flows/" + w.flow
+	for name, c := range map[string]struct {
+		path string
+		in   any
+	}{
+		"version":     {path + "/versions", object{"definition": w.with("rest", object{"for": "PT1H"})}},
+		"event":       {"/v1/events", object{"profile_key": "c1", "event": "visited"}},
+		"events":      {"/v1/events/bulk", object{"events": []object{{"profile_key": "c2", "event": "visited"}, {"profile_key": "c2", "event": "visited"}}}},
+		"enrollment":  {path + "/enrollments", object{"profile_key": "c3"}},
+		"enrollments": {path + "/enrollments/bulk", object{"enrollments": []object{{"profile_key": "c4"}}}},
+	} {
+		first := b.do("POST", c.path, c.in, under(name))
+		b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second' where key = $1`, name)
+		second := b.do("POST", c.path, c.in, under(name))
+		if first.status >= 300 || second.status >= 300 || second.header.Get("Idempotent-Replayed") != "" {
+			t.Errorf("%s: %d and then %d: %s", name, first.status, second.status, second.body)
+		}
+	}
+	for what, want := range map[string]int{`select count(*) from flow_versions`: 2, `select count(*) from trigger_events where name = 'visited'`: 3,
+		`select count(*) from enrollments`: 3} {
+		if n := b.count(what); n != want {
+			t.Errorf("%s: %d, want %d", what, n, want)
+		}
+	}
+}
+
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"PT0S": 0, "PT10M": 10 * time.Minute, "P7D": 7 * 24 * time.Hour, "PT1H30M": 90 * time.Minute} {
+		got, err := resumption{&text}.over()
+		if err != nil || *got != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "10m", "PT", "P1M", "-PT1M", "P8D", "P99999999999D", "PT1M "} {
+		if _, err := (resumption{&text}).over(); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+	if got, err := (resumption{}).over(); got != nil || err != nil {
+		t.Errorf("without one: %v, %v", got, err)
+	}
+}

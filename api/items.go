@@ -1,0 +1,90 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"lemma"
+)
+
+// itemLot are the items of a bulk, each looked at by itself, so that a broken
+// one does not take the others down with it.
+type itemLot[T any] struct {
+	at    string // of the list in the body
+	items []item[T]
+	sound []int // indexes of the items without a fault
+}
+
+// item is one of a bulk: what it says, or what is wrong with it.
+type item[T any] struct {
+	value  T
+	faults []lemma.Field
+}
+
+// readItems holds every item to the schema that the contract has for one
+// alone. The contract's own schema of a bulk leaves its items open.
+func readItems[T any](list, schema string, raw []json.RawMessage) itemLot[T] {
+	l := itemLot[T]{at: "/" + list + "/", items: make([]item[T], len(raw)), sound: make([]int, 0, len(raw))}
+	each := contract.Components.Schemas[schema].Value
+	for i, text := range raw {
+		if err := readItem(text, each, &l.items[i].value); err != nil {
+			l.put(i, err)
+			continue
+		}
+		l.sound = append(l.sound, i)
+	}
+	return l
+}
+
+func readItem(text json.RawMessage, schema *openapi3.Schema, into any) error {
+	value, err := decode(text)
+	if err != nil {
+		return err
+	}
+	if err := checkSchema(schema, value); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return unbindable(err)
+	}
+	return nil
+}
+
+// blame keeps what a room says against an item. What is not the item's fault
+// is answered as an error of the whole.
+func (l itemLot[T]) blame(i int, err error) error {
+	var room *lemma.Error
+	if err == nil {
+		return nil
+	}
+	if !errors.As(err, &room) || room.Kind == lemma.Internal || room.Kind == lemma.Unavailable {
+		return err
+	}
+	l.put(i, err)
+	return nil
+}
+
+// put writes down the faults of an item, each where it is in the body.
+func (l itemLot[T]) put(i int, err error) {
+	p, _ := explain(err)
+	if len(p.Errors) == 0 {
+		p.Errors = []problemFault{{Code: p.Code, Detail: p.Detail}}
+	}
+	for _, f := range p.Errors {
+		f.Pointer = l.at + strconv.Itoa(i) + f.Pointer
+		l.items[i].faults = append(l.items[i].faults, lemma.Field(f))
+	}
+}
+
+// standIn is the id of an event or enrollment that has none of its own: made
+// of the Idempotency-Key's row, if there is one, so that what a first try
+// recorded before it died is not recorded again.
+func (c *call) standIn(i int) string {
+	if c.request.Header.Get("Idempotency-Key") == "" {
+		return ""
+	}
+	return "idempotency:" + lemma.FormatID("req", c.newID) + "/" + strconv.Itoa(i)
+}

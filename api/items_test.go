@@ -1,0 +1,209 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// itemFaults are "pointer code" of every item's faults, empty for a sound one.
+func (a answered) itemFaults() []string {
+	a.t.Helper()
+	var all []string
+	for i, one := range a.json["results"].([]any) {
+		r := one.(object)
+		if r["index"] != float64(i) {
+			a.t.Errorf("%s: item %d says that it is %v", a.what, i, r["index"])
+		}
+		var faults []string
+		for _, f := range r["errors"].([]any) {
+			faults = append(faults, fmt.Sprintf("%s %s", f.(object)["pointer"], f.(object)["code"]))
+		}
+		all = append(all, strings.Join(faults, ", "))
+	}
+	return all
+}
+
+// brokenItems are items of a bulk with something wrong in each, and what is
+// said of them after the item's own pointer.
+var brokenItems = []struct{ item, says string }{
+	{`null`, ` wrong_type`},
+	{`7`, ` wrong_type`},
+	{`"c1"`, ` wrong_type`},
+	{`[]`, ` wrong_type`},
+	{`{}`, `/event required, /profile_key required`},
+	{`{"profile_key": 7, "event": "x"}`, `/profile_key wrong_type`},
+	{`{"profile_key": "", "event": "x"}`, `/profile_key empty`},
+	{`{"profile_key": "c1", "event": "x", "colour": "red"}`, `/colour unknown_field`},
+	{`{"profile_key": "c1", "event": "x", "event": "y"}`, `/event repeated`},
+	{`{"profile_key": "c\u0000", "event": "x"}`, `/profile_key nul`},
+	{`{"profile_key": "c1", "event": "x", "properties": {"a": ["\u0000"]}}`, `/properties/a/0 nul`},
+	{`{"profile_key": "c1", "event": "x", "properties": []}`, `/properties wrong_type`},
+	{`{"profile_key": "c1", "event": "x", "properties": {"a": ` + strings.Repeat("[", 80) + strings.Repeat("]", 80) + `}}`, ` too_deep`},
+	{`{"profile_key": "c1", "event": "x", "properties": {"a": ` + strings.Repeat("[", 10) + strings.Repeat("]", 10) + `}}`, `/properties properties_invalid`},
+	{`{"profile_key": "c1", "event": "x", "properties": {"a": "` + strings.Repeat("x", 33<<10) + `"}}`, `/properties properties_invalid`},
+	{`{"profile_key": "c1", "event": "x", "occurred_at": "yesterday"}`, `/occurred_at bad_format`},
+	{`{"profile_key": "c1", "event": "x", "occurred_at": "1999-12-31T23:59:59Z"}`, `/occurred_at out_of_range`},
+	{`{"profile_key": "c1", "event": "x", "id": ""}`, `/id empty`},
+	{`{"profile_key": "` + strings.Repeat("é", 200) + `", "event": "x"}`, `/profile_key invalid_key`},
+	{"{\"profile_key\": \"c\xff\", \"event\": \"x\"}", ` bad_json`},
+}
+
+// A broken event has its faults, each where it is in the body, and the others
+// are recorded.
+func TestBrokenItemsStayAlone(t *testing.T) {
+	b := setup(t)
+	const sound = `{"profile_key": "c1", "event": "visited"}`
+	var items, want []string
+	for i, broken := range brokenItems {
+		items = append(items, sound, broken.item)
+		at := fmt.Sprintf("/events/%d", 2*i+1)
+		want = append(want, "", at+strings.ReplaceAll(broken.says, ", /", ", "+at+"/"))
+	}
+	got := b.do("POST", "/v1/events/bulk", `{"events": [`+strings.Join(items, ",\n")+`]}`).is(202)
+	if diff := cmp.Diff(want, got.itemFaults()); diff != "" {
+		t.Error(diff)
+	}
+	n := len(brokenItems)
+	if diff := cmp.Diff([]any{float64(n), 0.0, float64(n)}, []any{got.json["accepted"], got.json["duplicates"], got.json["invalid"]}); diff != "" {
+		t.Error(diff)
+	}
+	if kept := b.count(`select count(*) from trigger_events`); kept != n {
+		t.Errorf("%d events are kept, want %d", kept, n)
+	}
+}
+
+// The same said one by one is refused with the same faults.
+func TestBrokenEventsAlone(t *testing.T) {
+	b := setup(t)
+	for _, broken := range brokenItems {
+		got := b.do("POST", "/v1/events", broken.item)
+		if got.status != 422 && got.status != 400 {
+			t.Errorf("%.60s: %d %s", broken.item, got.status, got.body)
+			continue
+		}
+		var said []string
+		for _, f := range got.problem.Errors {
+			said = append(said, f.Pointer+" "+f.Code)
+		}
+		if broken.item == "null" {
+			continue // of a body, null is said to be no object too
+		}
+		if diff := cmp.Diff(broken.says, strings.Join(said, ", ")); diff != "" {
+			t.Errorf("%.60s: %s", broken.item, diff)
+		}
+	}
+	if n := b.count(`select count(*) from trigger_events`); n != 0 {
+		t.Errorf("%d events are kept", n)
+	}
+}
+
+// What is wrong with the bulk itself is refused as a whole.
+func TestBrokenBulks(t *testing.T) {
+	b := setup(t)
+	many := strings.Repeat(`{"profile_key": "c1", "event": "x"},`, 1000)
+	for _, c := range []bad{
+		{"no list", "POST", "/v1/events/bulk", `{}`, 422, "/events", "required"},
+		{"an empty list", "POST", "/v1/events/bulk", `{"events": []}`, 422, "/events", "too_few"},
+		{"something else", "POST", "/v1/events/bulk", `{"events": {"a": 1}}`, 422, "/events", "wrong_type"},
+		{"null", "POST", "/v1/events/bulk", `{"events": null}`, 422, "/events", "wrong_type"},
+		{"more than a thousand", "POST", "/v1/events/bulk", `{"events": [` + many + `{}]}`, 422, "/events", "too_many"},
+		{"two lists", "POST", "/v1/events/bulk", `{"events": [1], "events": [2]}`, 422, "/events", "repeated"},
+		{"another field", "POST", "/v1/events/bulk", `{"events": [1], "dry": true}`, 422, "/dry", "unknown_field"},
+		{"a list that does not end", "POST", "/v1/events/bulk", `{"events": [{"profile_key": "c1", "event": "x"}, {"prof`, 400, "", "bad_json"},
+		{"an item that is no JSON", "POST", "/v1/events/bulk", `{"events": [{"profile_key": "c1", "event": "x"}, nope]}`, 400, "", "bad_json"},
+		{"a second value", "POST", "/v1/events/bulk", `{"events": [1]} {}`, 400, "", "trailing_bytes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := *b
+			b.t = t
+			b.do(c.method, c.path, c.body).refuses(c)
+		})
+	}
+	if n := b.count(`select count(*) from trigger_events`); n != 0 {
+		t.Errorf("%d events are kept", n)
+	}
+}
+
+// A thousand items are one request, in their order.
+func TestBulkOfAThousand(t *testing.T) {
+	b := setup(t)
+	var items []object
+	for i := range 1000 {
+		items = append(items, object{"profile_key": fmt.Sprint("c", i%500), "event": fmt.Sprint("seen ", i%7), "id": fmt.Sprint(i % 500)})
+	}
+	got := b.do("POST", "/v1/events/bulk", object{"events": items}).is(202)
+	if got.json["accepted"] != 500.0 || got.json["duplicates"] != 500.0 {
+		t.Errorf("%.300s", got.body)
+	}
+	results := got.json["results"].([]any)
+	for i := range 500 {
+		if first, second := results[i].(object), results[i+500].(object); first["id"] != second["id"] || second["status"] != "duplicate" {
+			t.Fatalf("item %d and its double: %v, %v", i, first, second)
+		}
+	}
+	if n := b.count(`select count(*) from trigger_events where profile_key = 'c' || source_id and name = 'seen ' || source_id::int % 7`); n != 500 {
+		t.Errorf("of 500 events %d are kept as they were told", n)
+	}
+}
+
+// The same of enrollments.
+func TestBrokenEnrollments(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	b.enrolled(w, "c9")
+	path := "/v1/flows/" + w.flow + "/enrollments/bulk"
+	items := `{"profile_key": "c1"}, {"profile_key": "c2", "event": "x"}, {"profile_key": "c1"}, 7, {"profile_key": "c9"}, {"profile_key": "c3", "id": "a"}, {"profile_key": "c3", "id": "a"}`
+	for _, dry := range []string{"?dry_run=true", ""} {
+		got := b.do("POST", path+dry, `{"enrollments": [`+items+`]}`).is(200)
+		if diff := cmp.Diff([]string{"", "/enrollments/1/event unknown_field", "", "/enrollments/3 wrong_type", "", "", ""}, got.itemFaults()); diff != "" {
+			t.Error(diff)
+		}
+		var results []string
+		for _, r := range got.json["results"].([]any) {
+			results = append(results, r.(object)["result"].(string))
+		}
+		if have := strings.Join(results, " "); have != "enrolled invalid refused invalid refused enrolled refused" {
+			t.Errorf("%s: %s: %s", dry, have, got.body)
+		}
+	}
+	if n := b.count(`select count(*) from enrollments`); n != 3 {
+		t.Errorf("%d enrollments", n)
+	}
+}
+
+// FuzzItems: whatever the items of a bulk are, each is either taken or has
+// faults, and what is said of them points into the list.
+func FuzzItems(f *testing.F) {
+	for _, broken := range brokenItems {
+		f.Add([]byte(broken.item))
+	}
+	f.Add([]byte(`{"profile_key": "c1", "event": "x"}, 1, [{}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		body := []byte(`{"events": [` + string(text) + `]}`)
+		if _, err := decodeAround(body, "events"); err != nil {
+			return
+		}
+		var in newEvents
+		if err := (&call{body: body}).bind(&in); err != nil {
+			t.Fatalf("%q passed and cannot be read: %v", text, err)
+		}
+		lot := readItems[newEvent]("events", "NewEvent", in.Events)
+		sound := 0
+		for i, one := range lot.items {
+			if len(one.faults) == 0 {
+				sound++
+			}
+			for _, fault := range one.faults {
+				if !strings.HasPrefix(fault.Pointer, fmt.Sprintf("/events/%d", i)) || fault.Detail == "" {
+					t.Errorf("%q: %+v", text, fault)
+				}
+			}
+		}
+		if sound != len(lot.sound) {
+			t.Errorf("%q: %d without a fault, %d are sound", text, sound, len(lot.sound))
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package audience
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// What is kept of the connections that lookups use. Each is used by one at a
+// time, in a transaction of its own; between two of them it is outside of any.
+const (
+	maxIdle     = 2                // per source
+	idleFor     = 30 * time.Second // then it is closed
+	longestLife = 5 * time.Minute  // then too, so that the role is probed anew
+	reviveTime  = 2 * time.Second  // for a kept connection to show that it lives
+	maxKnown    = 100              // texts that a connection remembers to have described
+)
+
+// connection is a session that outlives its transaction.
+type connection struct {
+	session
+	source openedSource
+	since  time.Time
+	known  map[string]bool // texts that the source has described on it
+	timer  *time.Timer     // closes it, while it is idle
+}
+
+func (c *connection) remember(text string) {
+	if len(c.known) >= maxKnown {
+		clear(c.known)
+	}
+	c.known[text] = true
+}
+
+// revive opens a transaction on a connection that was idle. What it finds dead it closes.
+func (c *connection) revive(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, reviveTime)
+	defer cancel()
+	if err := c.again(ctx); err != nil {
+		c.close()
+		return false
+	}
+	return true
+}
+
+// idle are the connections that wait for the next lookup, by their source.
+type idle struct {
+	mutex  sync.Mutex
+	lists  map[sourceID][]*connection
+	longer time.Duration // how long one waits
+	closed bool
+}
+
+type sourceID struct{ workspace, id uuid.UUID }
+
+// take gives the connection that was used last, and closes those to what the
+// source was before somebody changed it.
+func (i *idle) take(source openedSource) *connection {
+	c, old := i.sort(source)
+	for _, o := range old {
+		o.close()
+	}
+	return c
+}
+
+func (i *idle) sort(source openedSource) (c *connection, old []*connection) {
+	i.mutex.Lock()
+	defer i.mutex.Unlock()
+	list := i.lists[source.sourceID]
+	for n := len(list) - 1; n >= 0; n-- {
+		switch fits := list[n].source == source && time.Since(list[n].since) < longestLife; {
+		case !fits:
+			old = append(old, i.remove(list[n]))
+		case c == nil:
+			c = i.remove(list[n])
+		}
+	}
+	return c, old
+}
+
+// remove takes c off its list; i is locked.
+func (i *idle) remove(c *connection) *connection {
+	c.timer.Stop()
+	list := i.lists[c.source.sourceID]
+	if n := slices.Index(list, c); n >= 0 {
+		list = slices.Delete(list, n, n+1)
+	}
+	if i.lists[c.source.sourceID] = list; len(list) == 0 {
+		delete(i.lists, c.source.sourceID)
+	}
+	return c
+}
+
+// put keeps a connection, or closes it when there are enough.
+func (i *idle) put(c *connection) {
+	if !i.keep(c) {
+		c.close()
+	}
+}
+
+func (i *idle) keep(c *connection) bool {
+	i.mutex.Lock()
+	defer i.mutex.Unlock()
+	list := i.lists[c.source.sourceID]
+	if i.closed || len(list) >= maxIdle {
+		return false
+	}
+	c.timer = time.AfterFunc(i.longer, func() { i.drop(c) })
+	i.lists[c.source.sourceID] = append(list, c)
+	return true
+}
+
+// drop closes a connection that nobody took.
+func (i *idle) drop(c *connection) {
+	i.mutex.Lock()
+	waits := slices.Contains(i.lists[c.source.sourceID], c)
+	if waits {
+		i.remove(c)
+	}
+	i.mutex.Unlock()
+	if waits {
+		c.close()
+	}
+}
+
+func (i *idle) close() {
+	i.mutex.Lock()
+	var all []*connection
+	for _, list := range i.lists {
+		all = append(all, list...)
+	}
+	clear(i.lists)
+	i.closed = true
+	i.mutex.Unlock()
+	for _, c := range all {
+		c.timer.Stop()
+		c.close()
+	}
+}
+
+// Close closes the connections that are kept between lookups. What is on its
+// way ends as it would have.
+func (a *Audiences) Close() { a.idle.close() }
+
+// shortly does work in a transaction of its own, on a kept connection where
+// there is one that lives and on a new one otherwise. Only a connection on
+// which all went well is kept.
+func (a *Audiences) shortly(ctx context.Context, source openedSource, work func(*run, *connection) error) error {
+	r := newRun(ctx, a.looking())
+	defer r.stop()
+	c, err := a.connection(r, source)
+	if err != nil {
+		return r.explain(ctx, err)
+	}
+	r.session = c.session
+	if err := work(r, c); err != nil {
+		c.close()
+		return r.explain(ctx, err)
+	}
+	if c.end(r.ctx) != nil {
+		c.close()
+		return nil // the answer was there and whole
+	}
+	a.idle.put(c)
+	return nil
+}
+
+func (a *Audiences) connection(r *run, source openedSource) (*connection, error) {
+	for c := a.idle.take(source); c != nil; c = a.idle.take(source) {
+		if c.revive(r.ctx) {
+			return c, nil
+		}
+	}
+	c := &connection{source: source, since: time.Now(), known: map[string]bool{}}
+	err := a.start(r, source.target)
+	if err != nil && r.session != nil {
+		r.session.close()
+	}
+	c.session = r.session
+	return c, err
+}

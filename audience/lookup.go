@@ -1,0 +1,85 @@
+package audience
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+// MaxLookup is how many profiles one lookup or matching may ask about.
+const MaxLookup = 1000
+
+// Lookup reads the rows of some profiles now, all of one moment, with the
+// columns of the payload as Stream gives them. Keys that are not in the
+// audience are not in the answer; of two rows with one key the first counts.
+// Where the source has an index on the key column, it can be used.
+//
+// Errors that the source is to blame for are *lemma.Error with one of the codes
+// of this package. Those of the kind Unavailable may be gone a little later.
+func (a *Audiences) Lookup(ctx context.Context, ws, id uuid.UUID, columns, keys []string) (map[string]Row, error) {
+	if len(keys) > MaxLookup {
+		return nil, fmt.Errorf("look up %d profiles: at most %d go at once", len(keys), MaxLookup)
+	}
+	asked, set := askable(keys)
+	if len(asked) == 0 {
+		return map[string]Row{}, nil
+	}
+	x, source, err := a.forReading(ctx, ws, id)
+	if err != nil {
+		return nil, err
+	}
+	rows := make(map[string]Row, len(asked))
+	err = a.shortly(ctx, source, func(r *run, c *connection) error {
+		s, err := a.openLookup(r, c, x, columns, asked)
+		if err != nil {
+			return err
+		}
+		return noLongerValid(s.each(func(row Row) error {
+			if _, twice := rows[row.Key]; set[row.Key] && !twice {
+				rows[row.Key] = row
+			}
+			return nil
+		}))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rows, nil
+}
+
+// askable are the different keys that somebody could have.
+func askable(keys []string) ([]string, map[string]bool) {
+	asked, set := make([]string, 0, len(keys)), make(map[string]bool, len(keys))
+	for _, key := range keys {
+		if isKey(key) && !set[key] {
+			set[key] = true
+			asked = append(asked, key)
+		}
+	}
+	return asked, set
+}
+
+func isKey(key string) bool {
+	return key != "" && len(key) <= MaxKey && utf8.ValidString(key) && !strings.ContainsRune(key, 0)
+}
+
+// openLookup has the source describe the whole query once on a connection, and
+// compares the types of what is read with what was saved each time.
+func (a *Audiences) openLookup(r *run, c *connection, x Audience, columns, keys []string) (*stream, error) {
+	if !c.known[x.SQL] {
+		if err := r.stillAs(x, columns); err != nil {
+			return nil, err
+		}
+		c.remember(x.SQL)
+	}
+	s, read := a.newStream(r, x, columns)
+	var live []Column
+	var err error
+	if s.cursor, live, err = r.lookup(r.ctx, x.SQL, x.KeyColumn, read, keys); err != nil {
+		return nil, noLongerValid(err)
+	}
+	return s, x.sameTypes(live, columns)
+}

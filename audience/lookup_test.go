@@ -1,0 +1,525 @@
+package audience
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// lookup is Lookup, closed when the test ends.
+func (b bundle) lookup(t testing.TB, id uuid.UUID, columns, keys []string) (map[string]Row, error) {
+	t.Helper()
+	t.Cleanup(b.Close)
+	return b.Lookup(t.Context(), b.ws, id, columns, keys)
+}
+
+// keyed saves an audience whose key is the column k.
+func (b bundle) keyed(t testing.TB, sql string) Audience {
+	t.Helper()
+	x, err := b.Create(t.Context(), b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: uuid.NewString(), SQL: sql, KeyColumn: "k", EmailColumn: "email"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func wantKeys(t testing.TB, got map[string]Row, want ...string) {
+	t.Helper()
+	have := map[string]bool{}
+	for key, row := range got {
+		if row.Key != key {
+			t.Errorf("%q has the row of %q", key, row.Key)
+		}
+		have[key] = true
+	}
+	wantSet(t, have, want...)
+}
+
+func wantSet(t testing.TB, got map[string]bool, want ...string) {
+	t.Helper()
+	set := map[string]bool{}
+	for _, key := range want {
+		set[key] = true
+	}
+	if diff := cmp.Diff(set, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLookupGivesTheRowsOfAStream(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x, err := b.Create(t.Context(), b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "all", SQL: shopSQL, KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(t, b.shop, "update customers set opted_out = true, name = null where id = 7; update customers set email = '  ' where id = 8")
+	columns := []string{"name", "opted_out", "joined", "birthday", "balance", "score", "meta", "tag", "id"}
+	streamed, err := b.collect(t, x.ID, columns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]Row{}
+	for _, row := range streamed {
+		if row.Key != "20" {
+			want[row.Key] = row
+		}
+	}
+	keys := []string{"21", "nobody", "1", ""}
+	for i := range 19 {
+		keys = append(keys, strconv.Itoa(i+1))
+	}
+	got, err := b.lookup(t, x.ID, columns, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got, err = b.lookup(t, x.ID, nil, []string{"3"}); err != nil || got["3"].Payload != "{}" {
+		t.Errorf("without columns: %+v, %v", got, err)
+	}
+	if _, err = b.lookup(t, x.ID, nil, make([]string, MaxLookup+1)); err == nil {
+		t.Error("more keys than allowed")
+	}
+	_, err = b.lookup(t, lemma.NewID(), nil, []string{"1"})
+	wantCode(t, err, "not_found")
+	_, err = b.lookup(t, x.ID, []string{"nothing"}, []string{"1"})
+	wantCode(t, err, CodeChanged)
+}
+
+// oddKeys are some that break what is careless.
+var oddKeys = []string{"", "'", `"`, `\`, `\\`, `{`, `}`, `,`, `a,b`, `{"a"}`, "null", "NULL", "é", "😀", "a'b\"c\\d{e}", "\n", " 1", "1 ", "007", "+7", "-0", "7.0", "1e3", "12abc",
+	"a\x00b", "\xff", "9223372036854775807", "9223372036854775808", "-9223372036854775809", "2147483648", "99999999999999999999999999", "?", "$1", "); drop table customers; --",
+	"NaN", "00000000-0000-0000-0000-000000000007", "00000000-0000-0000-0000-00000000000G", strings.Repeat("k", MaxKey), strings.Repeat("k", MaxKey+1), "7"}
+
+func TestLookupByKeysOfEveryType(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	do(t, b.shop, "create type colour as enum ('red', '7'); create table odd (k text); grant select on odd to "+b.role)
+	for _, key := range oddKeys {
+		if isKey(key) {
+			do(t, b.shop, "insert into odd values ($1)", key)
+		}
+	}
+	all := []string{}
+	for _, key := range oddKeys {
+		if isKey(key) {
+			all = append(all, key)
+		}
+	}
+	for name, c := range map[string]struct {
+		k    string // the values of the key column
+		want []string
+	}{
+		"smallint":             {"values (7::smallint)", []string{"7"}},
+		"integer":              {"values (7), (2147483647)", []string{"7"}},
+		"bigint":               {"values (7::bigint), (9223372036854775807), (2147483648)", []string{"7", "9223372036854775807", "2147483648"}},
+		"oid":                  {"values (7::oid), (2147483648)", []string{"7", "2147483648"}},
+		"numeric":              {"values (7::numeric), (7.0), ('NaN'), (9223372036854775808), (99999999999999999999999999), (1.50)", []string{"7", "7.0", "NaN", "9223372036854775808", "99999999999999999999999999"}},
+		"double":               {"values (7::float8), ('NaN'), (1000)", []string{"7", "NaN"}},
+		"uuid":                 {"values ('00000000-0000-0000-0000-000000000007'::uuid)", []string{"00000000-0000-0000-0000-000000000007"}},
+		"varchar":              {"values ('7'::varchar(3)), ('é')", []string{"7", "é"}},
+		"char":                 {"values ('7'::char(2)), ('1'::char(2))", []string{"1 "}},
+		"name":                 {"values ('7'::name), ('😀')", []string{"7", "😀"}},
+		"enum":                 {"values ('7'::colour), ('red')", []string{"7"}},
+		"bytea":                {"values ('7'::bytea)", nil}, // its text is \x37
+		"time":                 {"values ('07:00'::time)", nil},
+		"point":                {"values ('(7,7)'::point)", nil},
+		"text":                 {"select k from odd", all},
+		"null":                 {"values (null::text), ('7')", []string{"7"}},
+		"empty":                {"select 7 where false", nil},
+		"an unusual collation": {`select k collate "C" from odd`, all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := b.keyed(t, "select v.k, 'x@example.com'::text as email from ("+c.k+") v (k)")
+			got, err := b.lookup(t, x.ID, nil, oddKeys)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantKeys(t, got, c.want...)
+		})
+	}
+	x := b.keyed(t, "select v.k, 'x' as email from (values ('(7,7)'::point)) v (k)")
+	if got, err := b.lookup(t, x.ID, nil, []string{"(7,7)"}); err != nil || len(got) != 1 {
+		t.Errorf("a type without an equality: %v, %v", got, err)
+	}
+}
+
+func TestLookupOfTwoRowsWithOneKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.keyed(t, "select * from (values ('a', 'first@example.com'), ('b', 'b@example.com'), ('a', 'second@example.com')) v (k, email)")
+	got, err := b.lookup(t, x.ID, nil, []string{"a", "b"})
+	if err != nil || len(got) != 2 || got["a"].Email != "first@example.com" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestLookupOnAServerOfAnotherEncoding has keys that this server has no characters for.
+func TestLookupOnAServerOfAnotherEncoding(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	name := "latin_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	do(t, b.shop, "create database "+name+" template template0 encoding 'LATIN1' locale 'C'")
+	t.Cleanup(func() { do(t, b.shop, "drop database "+name+" with (force)") })
+	b.source = b.addSource(t, Postgres, strings.Replace(b.dsn, b.shop.Config().ConnConfig.Database, name, 1))
+	x := b.keyed(t, "select v.k, 'x' as email from (values ('é'), ('7')) v (k)")
+	got, err := b.lookup(t, x.ID, nil, oddKeys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantKeys(t, got, "é", "7")
+}
+
+// TestLookupUsesTheIndex asks the planner about what Lookup sends.
+func TestLookupUsesTheIndex(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	do(t, b.shop, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 50000) i")
+	do(t, b.shop, "create table texts as select 'c' || id as k, email from customers; alter table texts add primary key (k); analyze; grant select on texts to "+b.role)
+	for _, sql := range []string{"select id as k, email from customers order by email", "select * from texts"} {
+		x := b.keyed(t, sql)
+		if _, err := b.lookup(t, x.ID, nil, []string{"5"}); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := b.shop.Query(t.Context(), "explain select audience.k from (\n"+sql+wrapTail+" where audience.k = any('{5,6,7}')")
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil || !strings.Contains(strings.Join(lines, "\n"), "Index") {
+			t.Errorf("%s: %v\n%s", sql, err, strings.Join(lines, "\n"))
+		}
+	}
+}
+
+// backends are the processes that serve the role, oldest first.
+func (b bundle) backends(t testing.TB) []int {
+	t.Helper()
+	rows, err := b.shop.Query(context.Background(), "select pid from pg_stat_activity where usename = $1 order by backend_start", b.role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func (b bundle) waitForBackends(t *testing.T, n int) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); len(b.backends(t)) != n; <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections, want %d", len(b.backends(t)), n)
+		}
+	}
+}
+
+func TestLookupsShareAConnection(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.addAudience(t, shopSQL)
+	b.waitForNobody(t)
+	var first int
+	for i := range 5 {
+		do(t, b.shop, "update customers set name = $1 where id = 1", strconv.Itoa(i)) // a moment of its own each time
+		got, err := b.lookup(t, x.ID, []string{"name"}, []string{"1"})
+		if err != nil || got["1"].Payload != fmt.Sprintf(`{"name":"%d"}`, i) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		now := b.backends(t)
+		if i == 0 && len(now) == 1 {
+			first = now[0]
+		}
+		if len(now) != 1 || now[0] != first {
+			t.Fatalf("backends %v, first %d", now, first)
+		}
+		var state string
+		if err := b.shop.QueryRow(t.Context(), "select state from pg_stat_activity where pid = $1", first).Scan(&state); err != nil || state != "idle" {
+			t.Errorf("between two lookups it is %q, %v", state, err)
+		}
+	}
+}
+
+func TestEveryTransactionOfAConnectionIsBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.keyed(t, `select pg_backend_pid()::text as pid, '1' as k, concat_ws(' ', current_setting('statement_timeout'), current_setting('lock_timeout'),
+ current_setting('idle_in_transaction_session_timeout'), current_setting('transaction_read_only'), current_setting('transaction_isolation'),
+ current_setting('TimeZone'), current_setting('application_name')) as email`)
+	pids := map[string]bool{}
+	for range 3 {
+		got, err := b.lookup(t, x.ID, []string{"pid"}, []string{"1"})
+		if err != nil || got["1"].Email != "9s 9s 10min on repeatable read UTC lemma" {
+			t.Errorf("%+v, %v", got, err)
+		}
+		pids[got["1"].Payload] = true
+	}
+	if len(pids) != 1 {
+		t.Errorf("on %d connections", len(pids))
+	}
+}
+
+// TestWhatAQueryLeavesBehind has a function of the customer that sets
+// something for the session: the next lookup on the connection does not see it.
+func TestWhatAQueryLeavesBehind(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	do(t, b.shop, `create function leave() returns text language plpgsql as $$
+declare old text := current_setting('TimeZone') || coalesce(current_setting('my.mark', true), '') || current_setting('search_path');
+begin perform set_config('TimeZone', 'Asia/Tokyo', false), set_config('my.mark', 'left', false), set_config('search_path', 'nowhere', false); return old; end $$`)
+	x := b.keyed(t, "select '1' as k, public.leave() as email")
+	var before string
+	for i := range 3 {
+		got, err := b.lookup(t, x.ID, nil, []string{"1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := got["1"].Email; i > 0 && now != before || strings.Contains(now, "left") {
+			t.Errorf("%q, then %q", before, now)
+		} else if i == 0 {
+			before = strings.TrimSpace(now)
+		}
+	}
+}
+
+func TestIdleConnections(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	b.idle.longer = time.Hour
+	x := b.keyed(t, "select v.k, 'x' as email from (values ('1')) v (k) where pg_sleep(0.3) is not null")
+	var together sync.WaitGroup
+	for range 5 {
+		together.Go(func() {
+			if _, err := b.Lookup(t.Context(), b.ws, x.ID, nil, []string{"1"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	together.Wait()
+	b.waitForBackends(t, maxIdle)
+
+	name := "another version of the source"
+	if _, err := b.UpdateSource(t.Context(), b.ws, b.source, nil, SourcePatch{Name: &name}); err != nil {
+		t.Fatal(err)
+	}
+	old := b.backends(t)
+	b.idle.longer = 100 * time.Millisecond
+	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range b.backends(t) {
+		if pid == old[0] || pid == old[1] {
+			t.Error("a connection of the older version is left")
+		}
+	}
+	b.waitForNobody(t) // closed when nobody needs it
+
+	b.idle.longer = time.Hour
+	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
+		t.Fatal(err)
+	}
+	b.waitForBackends(t, 1)
+	b.Close()
+	b.waitForNobody(t)
+	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
+		t.Error("after Close:", err)
+	}
+	b.waitForNobody(t)
+}
+
+// TestAnOldConnectionIsProbedAnew has a role that became powerful meanwhile.
+func TestAnOldConnectionIsProbedAnew(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.addAudience(t, shopSQL)
+	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
+		t.Fatal(err)
+	}
+	do(t, b.shop, "alter role "+b.role+" createdb")
+	for _, c := range b.idle.lists[sourceID{b.ws, b.source}] {
+		c.since = c.since.Add(-longestLife)
+	}
+	_, err := b.lookup(t, x.ID, nil, []string{"1"})
+	wantCode(t, err, CodeRefused)
+	b.waitForNobody(t)
+}
+
+func TestConnectionThatDiedWhileIdle(t *testing.T) {
+	t.Parallel()
+	o := dev
+	o.LookupTimeout = 4 * time.Second
+	b := setup(t, o)
+	l, source := b.through(t)
+	b.source = source
+	x := b.addAudience(t, shopSQL)
+	look := func() {
+		t.Helper()
+		got, err := b.lookup(t, x.ID, nil, []string{"1", "2"})
+		if err != nil || len(got) != 2 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	look()
+	do(t, b.shop, "select pg_terminate_backend(pid) from pg_stat_activity where usename = $1", b.role)
+	look()
+	l.hangUp()
+	look()
+	l.limit.Store(0) // it swallows what the source says: not dead, but frozen
+	started := time.Now()
+	_, err := b.lookup(t, x.ID, nil, []string{"1"})
+	wantCode(t, err, CodeTimeout)
+	if d := time.Since(started); d > b.options.LookupTimeout+5*time.Second {
+		t.Errorf("it took %s", d)
+	}
+	l.limit.Store(-1)
+	look()
+}
+
+// hangUp cuts what is open and takes new connections.
+func (l *line) hangUp() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	for _, c := range l.open {
+		c.Close()
+	}
+	l.open = nil
+}
+
+func TestLookupThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	o := dev
+	o.LookupTimeout = time.Second
+	b := setup(t, o)
+	x := b.keyed(t, "select id::text as k, email from customers where pg_sleep(30) is not null")
+	started := time.Now()
+	_, err := b.lookup(t, x.ID, nil, []string{"1"})
+	wantCode(t, err, CodeTimeout)
+	if lemma.KindOf(err) != lemma.Unavailable {
+		t.Errorf("kind %s", lemma.KindOf(err))
+	}
+	_, err = b.Matching(t.Context(), b.ws, b.source, "select profile_key from people where pg_sleep(30) is not null", people("1"))
+	wantCode(t, err, CodeTimeout)
+	if d := time.Since(started); d > 6*time.Second {
+		t.Errorf("they took %s", d)
+	}
+	b.waitForNobody(t)
+}
+
+// TestLookupOfAChangedSource changes the source and the audience under a kept connection.
+func TestLookupOfAChangedSource(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.keyed(t, "select id as k, email, name from customers")
+	look := func(want string) map[string]Row {
+		t.Helper()
+		got, err := b.lookup(t, x.ID, []string{"name"}, []string{"1", "3000000000"})
+		wantCode(t, err, want)
+		return got
+	}
+	look("fine")
+	do(t, b.shop, "alter table customers alter id type int")
+	look("fine")
+	do(t, b.shop, "alter table customers alter id type bigint; insert into customers (id, email) values (3000000000, 'big@example.com')")
+	wantKeys(t, look("fine"), "1", "3000000000")
+	do(t, b.shop, "alter table customers alter name type int using null")
+	look(CodeChanged)
+	do(t, b.shop, "alter table customers alter name type text")
+	look("fine")
+	do(t, b.shop, "alter table customers rename email to mail")
+	look(CodeChanged)
+	do(t, b.shop, "alter table customers rename mail to email; revoke select on customers from "+b.role)
+	look(CodeChanged)
+	do(t, b.shop, "grant select on customers to "+b.role)
+	sql := "select id + 1 as k, email, name from customers"
+	if _, err := b.Update(t.Context(), b.ws, x.ID, nil, Patch{SQL: &sql}); err != nil {
+		t.Fatal(err)
+	}
+	wantKeys(t, look("fine"))
+	do(t, b.shop, "alter role "+b.role+" nologin")
+	look("fine") // on the connection that is there
+	b.Close()
+	look(CodeRefused)
+}
+
+// TestLookupOfATextWithAParameter has one that no validation let through: it would read the keys.
+func TestLookupOfATextWithAParameter(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.keyed(t, "select id as k, email from customers")
+	do(t, b.pool, "update audiences set sql = sql || ' where $1::bigint[] is not null' where id = $1", x.ID)
+	_, err := b.lookup(t, x.ID, nil, []string{"1"})
+	wantCode(t, err, CodeChanged)
+}
+
+// TestLookupStaysInItsWorkspace has the ids of another workspace's things.
+func TestLookupStaysInItsWorkspace(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.addAudience(t, shopSQL)
+	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.Lookup(t.Context(), lemma.NewID(), x.ID, nil, []string{"1"})
+	wantCode(t, err, "not_found")
+	_, err = b.Matching(t.Context(), lemma.NewID(), b.source, "select profile_key from people", people("1"))
+	wantCode(t, err, "not_found")
+}
+
+func TestCancelledLookupIsNotTheSource(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.keyed(t, "select id::text as k, email from customers where pg_sleep(30) is not null")
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := b.Lookup(ctx, b.ws, x.ID, nil, []string{"1"})
+	if codeOf(err) != "read data source: context deadline exceeded" {
+		t.Error(err)
+	}
+	b.waitForNobody(t)
+}
+
+func BenchmarkLookup(bench *testing.B) {
+	b := setup(bench, dev)
+	do(bench, b.shop, `
+create table people as
+select i as id, 'customer-' || i as code, 'person' || i || '@example.com' as email, 'Name ' || i as name, 'de' as locale, now() as joined, i / 3.0 as balance, i % 7 = 0 as vip
+  from generate_series(1, 1000000) i;
+alter table people add primary key (id); create unique index on people (code); analyze people; grant select on people to `+b.role)
+	bench.Cleanup(b.Close)
+	for name, key := range map[string]func(i int) string{"id": strconv.Itoa, "code": func(i int) string { return "customer-" + strconv.Itoa(i) }} {
+		x := b.keyed(bench, "select "+name+" as k, email, name, locale, joined, balance, vip from people")
+		bench.Run(name, func(bench *testing.B) { b.benchLookup(bench, x.ID, make([]string, MaxLookup), key) })
+		bench.Run("one "+name, func(bench *testing.B) { b.benchLookup(bench, x.ID, make([]string, 1), key) })
+	}
+}
+
+func (b bundle) benchLookup(bench *testing.B, id uuid.UUID, keys []string, key func(i int) string) {
+	bench.ReportAllocs()
+	cpu, n := cpuTime(), 0
+	for bench.Loop() {
+		for i := range keys {
+			keys[i] = key((n*7919+i*997)%300_000 + 1)
+		}
+		n++
+		got, err := b.Lookup(bench.Context(), b.ws, id, []string{"name", "locale", "joined", "balance", "vip"}, keys)
+		if err != nil || len(got) != len(keys) {
+			bench.Fatal(len(got), err)
+		}
+	}
+	bench.ReportMetric(float64((cpuTime()-cpu).Microseconds())/float64(n), "cpu-µs/op")
+}

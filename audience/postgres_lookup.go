@@ -1,0 +1,240 @@
+package audience
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// selected is the list of columns of a select from the audience.
+func selected(columns []string) string {
+	quoted := make([]string, len(columns))
+	for i, c := range columns {
+		quoted[i] = "audience." + quotedColumn(c)
+	}
+	return strings.Join(quoted, ", ")
+}
+
+func quotedColumn(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// lookup compares in the key column's own type, so that the source's planner
+// can use its index. Where the keys cannot be put into that type, or it knows
+// no comparison, they are compared as the bytes of their texts.
+func (p *pgSession) lookup(ctx context.Context, sql, key string, columns, keys []string) (cursor, []Column, error) {
+	text := "select " + selected(columns) + " from (\n" + sql + wrapTail + " where "
+	column := "audience." + quotedColumn(key)
+	c, live, err := p.ask(ctx, text+column+" = any($1)", func(types []uint32) []string {
+		return []string{arrayLiteral(fitting(types, keys))}
+	})
+	if err == nil || !incomparable(err) {
+		return c, live, err
+	}
+	if err := p.end(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err := p.again(ctx); err != nil {
+		return nil, nil, err
+	}
+	return p.ask(ctx, text+"pg_catalog.convert_to(pg_catalog.format('%s', "+column+"), 'UTF8') = any($1::pg_catalog.bytea[])", func([]uint32) []string {
+		return []string{arrayLiteral(asBytes(keys))}
+	})
+}
+
+// The arrays of types whose values have one text form, which we know.
+const (
+	int2Array, int4Array, int8Array, oidArray = 1005, 1007, 1016, 1028
+	numericArray, uuidArray                   = 1231, 2951
+)
+
+// fitting leaves out what cannot be a key of the type: nobody has it, and the
+// source would refuse all the others with it.
+func fitting(types []uint32, keys []string) []string {
+	if len(types) != 1 {
+		return keys
+	}
+	var fits func(key string) bool
+	switch types[0] {
+	case int2Array:
+		fits = func(key string) bool { return isInteger(key, 16) }
+	case int4Array:
+		fits = func(key string) bool { return isInteger(key, 32) }
+	case int8Array:
+		fits = func(key string) bool { return isInteger(key, 64) }
+	case oidArray:
+		fits = func(key string) bool {
+			n, err := strconv.ParseUint(key, 10, 32)
+			return err == nil && strconv.FormatUint(n, 10) == key
+		}
+	case numericArray:
+		fits = isDecimal
+	case uuidArray:
+		fits = isUUID
+	default:
+		return keys
+	}
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !fits(key) })
+}
+
+func isInteger(key string, bits int) bool {
+	n, err := strconv.ParseInt(key, 10, bits)
+	return err == nil && strconv.FormatInt(n, 10) == key
+}
+
+func isDecimal(key string) bool {
+	return key == "NaN" || key == "Infinity" || key == "-Infinity" || validNumber([]byte(key)) && !strings.ContainsAny(key, "eE")
+}
+
+func isUUID(key string) bool {
+	if len(key) != 36 {
+		return false
+	}
+	for i := range len(key) {
+		c, dash := key[i], i == 8 || i == 13 || i == 18 || i == 23
+		if dash != (c == '-') || !dash && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+func asBytes(keys []string) []string {
+	list := make([]string, len(keys))
+	for i, key := range keys {
+		list[i] = `\x` + hex.EncodeToString([]byte(key))
+	}
+	return list
+}
+
+// incomparable tells errors that comparing as bytes may avoid: of data, and of
+// types without an equality that takes an array.
+func incomparable(err error) bool {
+	var said *pgconn.PgError
+	if !errors.As(err, &said) {
+		return false
+	}
+	return strings.HasPrefix(said.Code, "22") || said.Code == "42883" || said.Code == "42725" || said.Code == "42P18" || said.Code == "42704"
+}
+
+// ask runs a statement whose arguments may hang on the types that the source
+// gave its parameters, and answers when the first row or the end is there.
+func (p *pgSession) ask(ctx context.Context, text string, arguments func(types []uint32) []string) (cursor, []Column, error) {
+	types, columns, err := p.prepare(ctx, text)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.meter.progress()
+	var values [][]byte
+	for _, v := range arguments(types) {
+		values = append(values, []byte(v))
+	}
+	rows := &pgRows{session: p, reader: p.conn.ExecPrepared(ctx, "", values, nil, nil)}
+	if rows.waiting, err = rows.advance(); err != nil {
+		return nil, nil, err
+	}
+	return rows, columns, nil
+}
+
+// prepare describes the answer, and once more when it had to ask for a type in
+// between: the statement is the unnamed one, which the question replaced.
+func (p *pgSession) prepare(ctx context.Context, text string) (parameters []uint32, columns []Column, err error) {
+	for {
+		p.meter.progress()
+		s, err := p.conn.Prepare(ctx, "", text, nil)
+		if err != nil {
+			return nil, nil, p.fault(err, "", 0)
+		}
+		unknown := p.unknown(s.Fields)
+		columns, err = p.columns(ctx, s.Fields)
+		if err != nil || len(unknown) == 0 {
+			return s.ParamOIDs, columns, err
+		}
+	}
+}
+
+// pgRows is the answer to one statement, row by row off the wire.
+type pgRows struct {
+	session *pgSession
+	reader  *pgconn.ResultReader
+	waiting bool // a row was read that nobody has seen
+	ended   bool
+	rows    int64
+}
+
+func (c *pgRows) next(dst [][]byte) (bool, error) {
+	if !c.waiting {
+		if more, err := c.advance(); err != nil || !more {
+			return false, err
+		}
+	}
+	c.waiting = false
+	values := c.reader.Values()
+	if len(values) != len(dst) {
+		return false, changed("the source sent a row of %d columns instead of %d", len(values), len(dst))
+	}
+	copy(dst, values)
+	return true, nil
+}
+
+// advance believes that the answer is over only when the source says so.
+func (c *pgRows) advance() (bool, error) {
+	if c.ended {
+		return false, nil
+	}
+	c.session.meter.progress()
+	if c.reader.NextRow() {
+		c.rows++
+		return true, nil
+	}
+	c.ended = true
+	tag, err := c.reader.Close()
+	if err != nil {
+		return false, c.session.fault(err, "", 0)
+	}
+	if tag.RowsAffected() != c.rows {
+		return false, unavailable(nil, "the source did not send all the rows it announced")
+	}
+	return false, nil
+}
+
+func (c *pgRows) pause() bool { return c.rows%1000 == 0 }
+
+// Around a query that decides who matches. The first form is for describing
+// it: it has no parameter, so that the query can have none, and closes the
+// query in another way than the second, so that a text which left the
+// parentheses of one would not fit into the other.
+const (
+	pgAloneHead  = "with people (profile_key, enrolled_at) as (select null::pg_catalog.text, null::pg_catalog.timestamptz where false) select exists ((\n"
+	pgPeopleHead = "with people (profile_key, enrolled_at) as (select * from unnest($1::pg_catalog.text[], $2::pg_catalog.timestamptz[])) " + wrapHead
+	pgAloneTail  = "\n))"
+)
+
+func (p *pgSession) describeMatching(ctx context.Context, sql string) ([]Column, error) {
+	p.meter.progress()
+	alone, err := p.conn.Prepare(ctx, "", pgAloneHead+sql+pgAloneTail, nil)
+	if err != nil {
+		return nil, p.fault(err, sql, len(pgAloneHead))
+	}
+	if len(alone.ParamOIDs) > 0 {
+		return nil, badQuery(0, 0, "the query has a parameter ($1); who is asked about is in the relation people")
+	}
+	p.meter.progress()
+	wrapped, err := p.conn.Prepare(ctx, "", pgPeopleHead+sql+wrapTail, nil)
+	if err != nil {
+		return nil, p.fault(err, sql, len(pgPeopleHead))
+	}
+	return p.columns(ctx, wrapped.Fields)
+}
+
+func (p *pgSession) matching(ctx context.Context, sql string, people []Person) (cursor, []Column, error) {
+	keys, times := make([]string, len(people)), make([]string, len(people))
+	for i, person := range people {
+		keys[i], times[i] = person.Key, person.EnrolledAt.UTC().Format(time.RFC3339Nano)
+	}
+	return p.ask(ctx, pgPeopleHead+sql+wrapTail, func([]uint32) []string { return []string{arrayLiteral(keys), arrayLiteral(times)} })
+}

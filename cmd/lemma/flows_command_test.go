@@ -1,0 +1,196 @@
+package main
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"lemma"
+	"lemma/pgtest"
+	"lemma/secrets"
+	"lemma/workspaces"
+)
+
+// running is the environment of somebody who asks a Lemma that is running, on
+// a database of its own. It serves and does not work: nobody moves.
+func running(t *testing.T) []string {
+	t.Helper()
+	pool := pgtest.DB(t)
+	box, err := secrets.ParseKeys(secrets.NewKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := newNode(defaultConfig(), pool, box, slog.New(slog.DiscardHandler), nodeOptions{Kinds: carriers()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(n.api)
+	t.Cleanup(server.Close)
+	ws := pgtest.Workspace(t, pool)
+	_, token, err := n.workspaces.CreateKey(t.Context(), ws, workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: []string{workspaces.Admin}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"LEMMA_URL=" + server.URL, "LEMMA_API_KEY=" + token}
+}
+
+// fileOf is a file with a text.
+func fileOf(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+const restful = `{"triggers": [{"type": "event", "event": "signed_up", "condition": "trigger.properties.plan == 'pro'"}], "recurrence": {"policy": "once"},
+	"start": "rest", "nodes": {"rest": {"type": "delay", "for": "P1D", "next": "over"}, "over": {"type": "exit"}}}`
+
+// says runs a command and looks for what it has to print.
+func says(t *testing.T, env []string, want string, args ...string) string {
+	t.Helper()
+	out := mustRun(t, env, args...)
+	if !regexp.MustCompile(want).MatchString(out) {
+		t.Errorf("lemma %s does not say %q: %s", strings.Join(args, " "), want, out)
+	}
+	return out
+}
+
+func TestFlowsFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	env := running(t)
+	says(t, env, `status +draft`, "flows", "create", "Welcome", "-f", fileOf(t, restful))
+	says(t, env, `flw_\w+ +Welcome +draft +none`, "flows", "list")
+	says(t, env, `version 1 can be published`, "flows", "validate", "Welcome")
+	says(t, env, `over none would change \d+ things and enroll nobody`, "flows", "plan", "Welcome")
+	says(t, env, `live version +1`, "flows", "publish", "Welcome")
+	says(t, env, `enrolled, enrollment enr_`, "events", "send", "c1", "signed_up", "--properties", `{"plan": "pro"}`)
+	says(t, env, `version 2 is a draft`, "flows", "draft", "Welcome", "-f", fileOf(t, strings.ReplaceAll(restful, `"rest"`, `"nap"`)))
+	says(t, env, `- /nodes/rest`, "flows", "diff", "Welcome")
+	says(t, env, `stranded`, "flows", "plan", "Welcome", "--in-flight=move")
+	says(t, env, `\(entry\) .* moves`, "flows", "plan", "Welcome", "--in-flight=move", "--map", "rest=nap")
+	says(t, env, `live version +2`, "flows", "publish", "Welcome", "--in-flight=stay")
+	says(t, env, `live version +1`, "flows", "rollback", "Welcome")
+	says(t, env, `status +paused`, "flows", "pause", "Welcome")
+	says(t, env, `refused as paused`, "events", "send", "c2", "signed_up", "--properties", `{"plan": "pro"}`)
+	says(t, env, `status +live`, "flows", "resume", "Welcome", "--spread=0s")
+	says(t, env, `(?s)rolled_back.*published`, "flows", "history", "Welcome")
+	says(t, env, `(?s)enrolled +1.*paused 1`, "flows", "counts", "Welcome", "--version=1")
+	says(t, env, `c2 +paused`, "flows", "refusals", "Welcome")
+	says(t, env, `paused`, "flows", "explain", "Welcome", "c2")
+	says(t, env, `(?s)rest +delay +waiting.*ends as completed`, "flows", "simulate", "Welcome", "c9", "--version=1", "--at=2027-01-02T15:04:05Z")
+	says(t, env, `status +draining`, "flows", "drain", "Welcome")
+	says(t, env, `status +archived`, "flows", "archive", "Welcome")
+	var flow struct{ Name, Status string }
+	if err := json.Unmarshal([]byte(mustRun(t, env, "flows", "get", "Welcome", "--json")), &flow); err != nil || flow.Status != "archived" {
+		t.Errorf("as JSON it is %+v: %v", flow, err)
+	}
+}
+
+func TestEnrollmentsFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	env := running(t)
+	mustRun(t, env, "flows", "create", "Welcome", "-f", fileOf(t, restful))
+	mustRun(t, env, "flows", "publish", "Welcome")
+	says(t, env, `enrolled`, "enrollments", "create", "Welcome", "c1", "--dry-run")
+	if out := mustRun(t, env, "enrollments", "list", "--json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("a dry run has enrolled: %s", out)
+	}
+	id := regexp.MustCompile(`enr_\w+`).FindString(says(t, env, `enrolled`, "enrollments", "create", "Welcome", "c1"))
+	says(t, env, `refused as already_enrolled, enrollment `+id, "enrollments", "create", "Welcome", "c1")
+	says(t, env, id+` +c1`, "enrollments", "list", "--flow=Welcome", "--profile=c1")
+	says(t, env, `profile +c1`, "enrollments", "get", id)
+	says(t, env, `node +over`, "enrollments", "move", id, "over")
+	says(t, env, `because of +manual`, "enrollments", "exit", id, "--note", "asked by phone")
+	says(t, env, `(?s)moved.*exited.*asked by phone`, "enrollments", "history", id)
+}
+
+func TestManyEventsFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	env := running(t)
+	var lines strings.Builder
+	for range 2 { // 1,200 lines of 600 events are two lots
+		for i := range 600 {
+			lines.WriteString(`{"profile_key": "c1", "event": "looked", "id": "e` + strings.Repeat("x", i%200) + string(rune('a'+i/200)) + `"}` + "\n")
+		}
+	}
+	file := fileOf(t, lines.String()+"\nno event\n"+`{"profile_key": "", "event": "looked"}`+"\n"+`{"profile": "c1"}`+"\n")
+	out, err := lemmaWith(t, env, "events", "bulk", "-f", file)
+	if err == nil || !strings.Contains(err.Error(), "3 lines are not valid") || !strings.Contains(out, "accepted 600, duplicates 600, invalid 3") {
+		t.Errorf("%v: %s", err, out)
+	}
+	for _, fault := range []string{"line 1202: invalid character", "line 1203: /profile_key: ", `line 1204: json: unknown field "profile"`} {
+		if !strings.Contains(out, fault) {
+			t.Errorf("does not say %s: %s", fault, out)
+		}
+	}
+	if n := strings.Count(says(t, env, `looked`, "events", "list", "c1", "--limit=0"), "looked"); n != 600 {
+		t.Errorf("%d events are kept", n)
+	}
+}
+
+func TestCommandsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	env := running(t)
+	mustRun(t, env, "flows", "create", "Welcome", "-f", fileOf(t, strings.ReplaceAll(restful, `"next": "over"`, `"next": "gone"`)))
+	for want, args := range map[string][]string{
+		"/definition/nodes/rest/next":    {"flows", "publish", "Welcome"},
+		"version 1 has":                  {"flows", "validate", "Welcome"},
+		`no flow "Nobody"`:               {"flows", "get", "Nobody"},
+		"possible now: ":                 {"flows", "drain", "Welcome"},
+		"/name: ":                        {"flows", "create", "Welcome"},
+		"the flow needs a name":          {"flows", "create"},
+		"is not JSON":                    {"flows", "create", "Other", "-f", fileOf(t, "{")},
+		"--properties: must be a JSON":   {"events", "send", "c1", "signed_up", "--properties", "7"},
+		"/event: ":                       {"events", "send", "c1", strings.Repeat("x", 101)},
+		"no such enrollment":             {"enrollments", "get", "enr_1"},
+		"must be one of":                 {"flows", "publish", "Welcome", "--in-flight=fly"},
+		"--later is":                     {"flows", "simulate", "Welcome", "c1", "--later=bought"},
+		"?status: ":                      {"enrollments", "list", "--status=asleep"},
+		"the key is not one":             {"flows", "list"},
+		"LEMMA_API_KEY is not set":       {"flows", "list"},
+		"LEMMA_URL: the server must be":  {"flows", "list"},
+		"no such flow in this workspace": {"flows", "get", "flw_1"},
+	} {
+		with := env
+		switch want {
+		case "the key is not one":
+			with = []string{env[0], "LEMMA_API_KEY=lk_x"}
+		case "LEMMA_API_KEY is not set":
+			with = env[:1]
+		case "LEMMA_URL: the server must be":
+			with = []string{"LEMMA_URL=here", env[1]}
+		}
+		if out, err := lemmaWith(t, with, args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("lemma %v: %v: %s", args, err, out)
+		}
+	}
+}
+
+func TestAPIKeyComesFromAFile(t *testing.T) {
+	t.Parallel()
+	env := running(t)
+	_, token, _ := strings.Cut(env[1], "=")
+	says(t, []string{env[0], "LEMMA_API_KEY_FILE=" + fileOf(t, token+"\n")}, "NAME", "flows", "list")
+	if out := mustRun(t, env, "config"); strings.Contains(out, token) || !strings.Contains(out, "LEMMA_API_KEY=(set)\n") {
+		t.Errorf("config prints %s", out)
+	}
+}
+
+// What others wrote does not steer the terminal.
+func TestTablesAreTame(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	if err := table(&out, "A|B", []string{"x\x1b[2Jy\nz"}, func(s string) []string { return []string{s, "b"} }); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(out.String(), "\x1b") || strings.Count(out.String(), "\n") != 2 {
+		t.Errorf("prints %q", out.String())
+	}
+}

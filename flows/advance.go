@@ -1,0 +1,283 @@
+package flows
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
+	"lemma/flows/graph"
+	"lemma/notifications"
+	"lemma/webhooks"
+)
+
+// errHeld: the flow was paused or archived since its enrollments were read.
+var errHeld = errors.New("the flow is held")
+
+// commit writes what has come of travellers, in one transaction: everybody who
+// still stands where he was read is moved, and what his steps say is written
+// for him and for nobody else. Who was moved by another meanwhile is left alone.
+func (f *Flows) commit(ctx context.Context, ws, flow uuid.UUID, turn int16, all []*traveller) (moved []*traveller, err error) {
+	err = f.transact(ctx, func(tx pgx.Tx) (err error) {
+		if err = f.lockMoving(ctx, tx, ws, flow); err != nil {
+			return err
+		}
+		if moved, err = f.lockThere(ctx, tx, ws, all); err != nil || len(moved) == 0 {
+			return err
+		}
+		f.at("locked")
+		if err = lookOnce(ctx, tx, moved); err != nil {
+			return err
+		}
+		if err = f.sendAll(ctx, tx, ws, moved); err != nil {
+			return err
+		}
+		if err = f.sayAll(ctx, tx, ws, moved); err != nil {
+			return err
+		}
+		f.at("acted")
+		return f.moveAll(ctx, tx, ws, flow, turn, moved)
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.metrics.overtaken.Add(float64(len(all) - len(moved)))
+	return moved, nil
+}
+
+// lockMoving holds a flow in a status in which people move: a pause waits for
+// this transaction, or this one finds it paused.
+func (f *Flows) lockMoving(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
+	if err := lockForPeople(ctx, tx, flow); err != nil {
+		return err
+	}
+	var status Status
+	err := tx.QueryRow(ctx, `select status from flows where workspace_id = $1 and id = $2 for share`, ws, flow).Scan(&status)
+	switch {
+	case err != nil && !errors.Is(err, pgx.ErrNoRows):
+		return fmt.Errorf("lock flow %s: %w", flow, err)
+	case status != Live && status != Draining:
+		return errHeld
+	}
+	return nil
+}
+
+// lockThere locks the enrollments, in the order of their ids like everywhere,
+// and answers those that stand where they were read and are due: the
+// compare-and-set of node and step. Since they are locked, nobody moves them
+// before we do.
+func (f *Flows) lockThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*traveller) ([]*traveller, error) {
+	of := index(all)
+	rows, err := tx.Query(ctx, `
+		select id, node, step, waiting_since is not null, heard from enrollments
+		where workspace_id = $1 and id = any($2) and status = 'active' and resume_at <= now()
+		order by id for update`, ws, idsOf(all))
+	if err != nil {
+		return nil, fmt.Errorf("lock enrollments: %w", err)
+	}
+	var there []*traveller
+	var id, heard pgtype.UUID
+	var at place
+	var waiting bool
+	_, err = pgx.ForEachRow(rows, []any{&id, &at.node, &at.step, &waiting, &heard}, func() error {
+		t := of[id.Bytes]
+		if t.from == at && t.fromWaiting == waiting && heard.Valid == t.fromHeard {
+			there = append(there, t)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lock enrollments: %w", err)
+	}
+	return there, nil
+}
+
+// letters are the notifications of one origin and one node.
+type letters struct {
+	origin uuid.UUID
+	node   string
+	*send
+	*route
+}
+
+// sendAll writes the notifications of all steps: a batch for each node, and for
+// each month in which people enrolled.
+func (f *Flows) sendAll(ctx context.Context, tx pgx.Tx, ws uuid.UUID, moved []*traveller) error {
+	written := map[letters][]notifications.Recipient{}
+	for _, t := range moved {
+		for _, s := range t.sent {
+			l := letters{OriginOf(t.flow, t.id), s.node, s.send, t.route}
+			written[l] = append(written[l], notifications.Recipient{Key: NodeKey(t.id, s.node), EnrollmentID: t.id, ProfileKey: t.key,
+				Address: s.address, Payload: s.payload, Skip: s.skip})
+		}
+	}
+	if len(written) == 0 {
+		return nil
+	}
+	order := slices.SortedFunc(maps.Keys(written), func(a, b letters) int {
+		return cmp.Or(bytes.Compare(a.origin[:], b.origin[:]), bytes.Compare(a.content[:], b.content[:]))
+	})
+	for _, l := range order {
+		if err := f.prepare(ctx, tx, ws, l); err != nil {
+			return err
+		}
+		chunk := notifications.Chunk{WorkspaceID: ws, OriginID: l.origin, ProviderID: l.provider, ContentID: l.content, Run: 1,
+			MaxAttempts: l.maxAttempts, BatchSize: f.cfg.Lot, Recipients: written[l], Journeys: true}
+		if l.expiresAfter > 0 {
+			until := time.Now().Add(l.expiresAfter)
+			chunk.ExpiresAt = &until
+		}
+		if _, err := f.ledger.Insert(ctx, tx, chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepare writes what a node's batches are made from, and whose origin it is,
+// unless somebody has. A flow that has sent before costs one look.
+func (f *Flows) prepare(ctx context.Context, tx pgx.Tx, ws uuid.UUID, l letters) error {
+	n, _ := l.Node(l.node)
+	var from graph.From
+	if n.From != nil {
+		from = *n.From
+	}
+	headers := n.Headers
+	if headers == nil {
+		headers = map[string]string{}
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(`
+		insert into flow_origins (workspace_id, origin_id, flow_id) values ($1, $2, $3)
+		on conflict (workspace_id, origin_id) do nothing`, ws, l.origin, l.flow)
+	batch.Queue(`
+		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers, flow_id, node)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) on conflict (workspace_id, id) do nothing`,
+		ws, l.content, lemma.Email, l.template, l.templateAt, from.Name, from.Email, n.ReplyTo, headers, l.flow, l.node)
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("write content of node %s: %w", l.node, err)
+	}
+	return nil
+}
+
+// sayAll writes the webhooks' messages of all steps.
+func (f *Flows) sayAll(ctx context.Context, tx pgx.Tx, ws uuid.UUID, moved []*traveller) error {
+	var all []webhooks.Message
+	for _, t := range moved {
+		for _, s := range t.said {
+			all = append(all, webhooks.Message{WorkspaceID: ws, ID: NodeKey(t.id, s.node), EndpointID: s.endpoint, Body: s.body, EnrollmentID: t.id, Step: s.step})
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return f.webhooks.Write(ctx, tx, all)
+}
+
+// moveAll appends the steps, moves the enrollments and counts.
+func (f *Flows) moveAll(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, turn int16, moved []*traveller) error {
+	var s steps
+	var r refusals
+	counts := passed{}
+	for _, t := range moved {
+		for _, l := range t.log {
+			s.add(t.id, l.step, t.version, l.node, l.event, l.data)
+			counts[passedKey{t.version, l.node, l.event}]++
+		}
+		if t.status == RefusedAt {
+			r.addRefused(t)
+		}
+	}
+	batch := &pgx.Batch{}
+	s.queue(batch, ws)
+	r.queue(batch, ws)
+	counts.queue(batch, ws, flow, turn)
+	queueMoves(batch, ws, moved)
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("move enrollments: %w", err)
+	}
+	return nil
+}
+
+// addRefused keeps a refusal at the entry like any other, with the enrollment
+// that it was.
+func (r *refusals) addRefused(t *traveller) {
+	r.flows, r.keys = append(r.flows, wire(t.flow)), append(r.keys, wire(lemma.Key("refusal/2", string(t.id[:]))))
+	r.profiles, r.reasons, r.sources = append(r.profiles, t.key), append(r.reasons, t.reason), append(r.sources, t.source)
+	r.details = append(r.details, "decided when the profile was looked at")
+	r.events, r.rivals = append(r.events, pgtype.UUID{}), append(r.rivals, wire(t.id))
+}
+
+// passed counts how many passed which node, and how.
+type passed map[passedKey]int64
+
+type passedKey struct {
+	version int
+	node    string
+	event   string
+}
+
+// queue adds them to the books, in the order of their key. The turn's holder is
+// alone with these rows, as long as nobody took the turn from him.
+func (p passed) queue(batch *pgx.Batch, ws, flow uuid.UUID, turn int16) {
+	keys := slices.SortedFunc(maps.Keys(p), func(a, b passedKey) int {
+		return cmp.Or(cmp.Compare(a.version, b.version), strings.Compare(a.node, b.node), strings.Compare(a.event, b.event))
+	})
+	if len(keys) == 0 {
+		return
+	}
+	versions, nodes, events, counts := make([]int32, len(keys)), make([]string, len(keys)), make([]string, len(keys)), make([]int64, len(keys))
+	for i, k := range keys {
+		versions[i], nodes[i], events[i], counts[i] = int32(k.version), k.node, k.event, p[k]
+	}
+	batch.Queue(`
+		insert into flow_node_counts (workspace_id, flow_id, turn, version, node, event, passed)
+		select $1, $2, $3, r.* from unnest($4::int[], $5::text[], $6::text[], $7::bigint[]) as r
+		on conflict (workspace_id, flow_id, version, node, event, turn) do update set passed = flow_node_counts.passed + excluded.passed`,
+		ws, flow, turn, versions, nodes, events, counts)
+}
+
+// queueMoves moves the enrollments: by compare-and-set once more, although they
+// are locked, so that the statement can be read alone. Who is refused frees his
+// uniqueness key: the trigger may come again when he can be let in.
+func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) {
+	n := len(moved)
+	ids, fromNodes, fromSteps := make([]pgtype.UUID, n), make([]string, n), make([]int32, n)
+	nodes, toSteps, statuses, reasons := make([]string, n), make([]int32, n), make([]string, n), make([]string, n)
+	resume, since := make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n)
+	heard := make([]pgtype.UUID, n)
+	awaits, troubles, failures := make([]string, n), make([]string, n), make([]int16, n)
+	for i, t := range moved {
+		ids[i], fromNodes[i], fromSteps[i] = wire(t.id), t.from.node, int32(t.from.step)
+		nodes[i], toSteps[i], statuses[i], reasons[i] = t.node, int32(t.step), t.status, t.reason
+		resume[i] = pgtype.Timestamptz{Time: t.until, Valid: t.status == Active}
+		if t.since != nil {
+			since[i] = pgtype.Timestamptz{Time: *t.since, Valid: true}
+		}
+		if t.hears != nil {
+			heard[i] = wire(*t.hears)
+		}
+		awaits[i], troubles[i], failures[i] = t.waitsFor, t.trouble, int16(min(t.failures, 1000))
+	}
+	batch.Queue(`
+		update enrollments e set node = r.node, step = r.step, status = r.status, exit_reason = nullif(r.reason, ''), resume_at = r.resume_at,
+			waiting_since = r.since, awaits = nullif(r.awaits, ''), heard = case when r.since is not null then coalesce(r.heard, e.heard) end,
+			trouble = nullif(r.trouble, ''), failures = r.failures,
+			ended_at = case when r.status <> 'active' then now() end,
+			uniqueness_key = case when r.status = 'refused' then e.id else e.uniqueness_key end
+		from unnest($2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[],
+			$11::text[], $12::text[], $13::smallint[], $14::uuid[])
+			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, trouble, failures, heard)
+		where e.workspace_id = $1 and e.id = r.id and e.status = 'active' and e.node = r.from_node and e.step = r.from_step`,
+		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, reasons, resume, since, awaits, troubles, failures, heard)
+}

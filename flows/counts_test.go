@@ -1,0 +1,98 @@
+package flows
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lemma"
+)
+
+const funnel = `{"audience_id":"$audience","triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"once"},
+	"exit_on":[{"event":"bought","goal":true},{"event":"left"}],
+	"start":"hello","nodes":{"hello":{$send,"next":"wait"},"wait":{"type":"delay","for":"P3D","next":"nudge"},"nudge":{$send,"next":"a_end"},"a_end":{"type":"exit"}}}`
+
+// People are counted where they are, and how they got there.
+func TestCounts(t *testing.T) {
+	b := setup(t, 9)
+	ctx := context.Background()
+	flow := b.live(funnel)
+	for _, who := range []string{"c1", "c2", "c3", "c4", "nobody"} {
+		b.tell(who, "signed_up")
+	}
+	b.settleDown()
+	b.run(b.pool, `update enrollments set resume_at = now() where profile_key = 'nobody' and status = 'active'`)
+	b.settleDown()
+	b.run(b.pool, `update enrollments set resume_at = now() where profile_key = 'nobody' and status = 'active'`)
+	b.settleDown()
+	b.tell("c1", "bought")
+	b.tell("c2", "left")
+	b.run(b.pool, `update enrollments set resume_at = now() where profile_key = 'c3'`)
+	b.settleDown()
+	b.tell("c3", "signed_up")
+	b.tell("c5", "signed_up") // stands before the first node, due
+	got, err := b.Counts(ctx, b.ws, flow, 0)
+	b.must(err)
+	want := Counts{Version: 1, Enrolled: 5, Active: 2, Completed: 1, Exited: 2, Refused: 1, ExitReasons: map[string]int64{ExitGoal: 1, ExitCondition: 1}, Goals: 1,
+		Refusals: map[string]int64{NoProfile: 1, AlreadyEnrolled: 1},
+		Nodes: []NodeCount{
+			{Node: "", Type: "entry", Standing: 1, Due: 1, Passed: map[string]int64{"checked": 4, "refused": 1}},
+			{Node: "hello", Type: "send", Passed: map[string]int64{"sent": 4}},
+			{Node: "wait", Type: "delay", Standing: 1, Passed: map[string]int64{"resumed": 1}},
+			{Node: "nudge", Type: "send", Passed: map[string]int64{"sent": 1}},
+			{Node: "a_end", Type: "exit", Passed: map[string]int64{"completed": 1}},
+		}}
+	if d := cmp.Diff(want, got, cmp.Transformer("nodes", func(n NodeCount) NodeCount { // what exits count is the exits' affair
+		for _, event := range []string{"exited"} {
+			delete(n.Passed, event)
+		}
+		return n
+	})); d != "" {
+		t.Fatal(d)
+	}
+}
+
+// A version is counted by itself, and a draft has a graph and nobody in it.
+func TestCountsOfOneVersion(t *testing.T) {
+	b := setup(t, 2)
+	ctx := context.Background()
+	f := b.draft(welcome)
+	b.wants(lemma.WrongState, second(b.Counts(ctx, b.ws, f.ID, 0)))
+	b.wants(lemma.NotFound, second(b.Counts(ctx, b.ws, f.ID, 7)))
+	b.wants(lemma.NotFound, second(b.Counts(ctx, b.ws, lemma.NewID(), 0)))
+	got, err := b.Counts(ctx, b.ws, f.ID, 1)
+	b.must(err)
+	var order []string
+	for _, n := range got.Nodes {
+		order = append(order, n.Node)
+	}
+	if d := cmp.Diff([]string{"", "hello", "wait", "nudge", "end"}, order); d != "" {
+		t.Fatal(d)
+	}
+
+	flow := b.live(welcome)
+	b.tell("c1", "signed_up")
+	b.settleDown()
+	b.publish(flow, welcome, InFlight{Mode: "stay"})
+	b.tell("c2", "signed_up")
+	b.settleDown()
+	one, err := b.Counts(ctx, b.ws, flow, 1)
+	b.must(err)
+	two, err := b.Counts(ctx, b.ws, flow, 0)
+	b.must(err)
+	if one.Version != 1 || one.Active != 1 || two.Version != 2 || two.Active != 1 {
+		t.Fatalf("%+v\n%+v", one, two)
+	}
+	if n := one.Nodes[2]; n.Standing != 1 || n.Due != 0 {
+		t.Fatalf("%+v", n)
+	}
+	b.pass(80 * time.Hour)
+	if one, err = b.Counts(ctx, b.ws, flow, 1); err != nil || one.Nodes[2].Due != 1 {
+		t.Fatalf("%+v %v", one, err)
+	}
+}
+
+// second is the error of a call.
+func second[T any](_ T, err error) error { return err }

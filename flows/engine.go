@@ -1,0 +1,304 @@
+package flows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
+)
+
+// Loop moves people, until ctx ends: workers advance who is due, and one minds
+// what happens now and then. It is safe on every node at once.
+func (f *Flows) Loop(ctx context.Context) {
+	var all sync.WaitGroup
+	for range f.cfg.Workers {
+		all.Go(func() { f.work(ctx) })
+	}
+	all.Go(func() { f.tick(ctx) })
+	all.Wait()
+}
+
+// work advances lots for as long as there are any, and then waits for the bell
+// or for the next look.
+func (f *Flows) work(ctx context.Context) {
+	for ctx.Err() == nil {
+		n, err := f.RunOnce(ctx)
+		if err != nil && ctx.Err() == nil {
+			f.log.Error("advance enrollments", "error", err)
+		}
+		if n > 0 && err == nil {
+			f.ring() // there may be work for another worker as well
+			continue
+		}
+		look := time.NewTimer(f.cfg.Poll)
+		select {
+		case <-ctx.Done():
+		case <-f.bell:
+		case <-look.C:
+		}
+		look.Stop()
+	}
+}
+
+// turn is the right to advance a share of a flow's enrollments.
+type turn struct {
+	ws, flow uuid.UUID
+	turn     int16
+	token    string
+}
+
+// RunOnce takes the turn that has waited longest of those where somebody is
+// due, and advances one lot. It answers how many it looked at, 0 when nobody is due.
+func (f *Flows) RunOnce(ctx context.Context) (int, error) {
+	t, err := f.claimTurn(ctx)
+	if err != nil || t == nil {
+		return 0, err
+	}
+	n, err := f.advance(ctx, *t)
+	return n, errors.Join(err, f.releaseTurn(*t))
+}
+
+// horizon is until when people of a flow f are due: now, or while what a pause
+// held up is being released, a time that moves through the pause faster than
+// the clock does and reaches its end when the spread is over.
+const horizon = `case when f.spread_until is null or f.spread_until <= now() then now()
+	else f.held_from + (now() - f.held_until) * (extract(epoch from f.held_until - f.held_from) / greatest(extract(epoch from f.spread_until - f.held_until), 0.001))::float8 end`
+
+// claimTurn is one statement: due, free, and the one that was worked on longest ago.
+func (f *Flows) claimTurn(ctx context.Context) (*turn, error) {
+	t := turn{token: lemma.NewID().String()}
+	err := f.pool.QueryRow(ctx, `
+		update flow_turns set leased_by = $1, lease_until = now() + $2
+		where (workspace_id, flow_id, turn) = (
+			select t.workspace_id, t.flow_id, t.turn from flow_turns t
+			join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id
+			cross join lateral (select `+horizon+` as due) h
+			where f.status in ('live', 'draining') and t.retry_at <= now() and (t.lease_until is null or t.lease_until < now())
+			  and (exists (select from enrollments e where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.turn = t.turn
+						and e.status = 'active' and e.resume_at <= h.due)
+				or (h.due < now() and exists (select from enrollments e where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.turn = t.turn
+						and e.status = 'active' and e.resume_at > f.held_until and e.resume_at <= now())))
+			order by t.worked_at limit 1 for update of t skip locked)
+		returning workspace_id, flow_id, turn`, t.token, f.cfg.Lease).Scan(&t.ws, &t.flow, &t.turn)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim a turn: %w", err)
+	}
+	return &t, nil
+}
+
+// releaseTurn gives a turn back, also while the program shuts down.
+func (f *Flows) releaseTurn(t turn) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_, err := f.pool.Exec(ctx, `
+		update flow_turns set leased_by = null, lease_until = null, worked_at = now()
+		where workspace_id = $1 and flow_id = $2 and turn = $3 and leased_by = $4`, t.ws, t.flow, t.turn, t.token)
+	if err != nil {
+		return fmt.Errorf("release turn: %w", err)
+	}
+	return nil
+}
+
+// advance moves one lot of a turn.
+func (f *Flows) advance(ctx context.Context, t turn) (int, error) {
+	begun := time.Now()
+	lot, err := f.readDue(ctx, t)
+	if err != nil || len(lot) == 0 {
+		return 0, err
+	}
+	f.at("read")
+	if err := f.moveLot(ctx, t, lot); err != nil {
+		return len(lot), err
+	}
+	f.metrics.advanced(len(lot), time.Since(begun))
+	return len(lot), nil
+}
+
+// moveLot walks a lot and commits what came of it. A lot that cannot be
+// committed is halved until it is known whose fault it is, and that one waits:
+// nobody stands still because of another.
+func (f *Flows) moveLot(ctx context.Context, t turn, lot []*traveller) error {
+	err := f.tryLot(ctx, t, lot)
+	switch {
+	case err == nil, errors.Is(err, errHeld):
+		return nil
+	case ctx.Err() != nil, f.pool.Ping(ctx) != nil: // not the lot's fault
+		return err
+	case len(lot) > 1:
+		f.log.Warn("a lot of enrollments is halved", "flow_id", t.flow, "enrollments", len(lot), "error", err)
+		half := len(lot) / 2
+		return errors.Join(f.moveLot(ctx, t, again(lot[:half])), f.moveLot(ctx, t, again(lot[half:])))
+	}
+	f.log.Error("enrollment cannot be advanced", "flow_id", t.flow, "enrollment_id", lot[0].id, "error", err)
+	one := again(lot)[0]
+	one.postpone(string(lemma.Internal), f.backOff(one.failures))
+	_, err = f.commit(ctx, t.ws, t.flow, t.turn, []*traveller{one})
+	return err
+}
+
+func (f *Flows) tryLot(ctx context.Context, t turn, lot []*traveller) error {
+	if err := f.walkAll(ctx, lot); err != nil {
+		return err
+	}
+	f.at("walked")
+	moved, err := f.commit(ctx, t.ws, t.flow, t.turn, lot)
+	if err != nil {
+		return err
+	}
+	f.at("committed")
+	for _, one := range moved {
+		if one.trouble != "" {
+			f.metrics.postponed.WithLabelValues(one.trouble).Inc()
+		}
+		for _, l := range one.log {
+			f.metrics.steps.WithLabelValues(l.event).Inc()
+		}
+	}
+	return nil
+}
+
+// again are travellers as they were read.
+func again(lot []*traveller) []*traveller {
+	fresh := make([]*traveller, len(lot))
+	for i, t := range lot {
+		fresh[i] = t.asRead()
+	}
+	return fresh
+}
+
+// due is an enrollment as it was read.
+type due struct {
+	id           uuid.UUID
+	version      int
+	key          string
+	source       string
+	at           place
+	enrolledAt   time.Time
+	failures     int
+	moved        bool
+	waitingSince *time.Time
+	awaits       string
+	heard        *uuid.UUID
+	resumeAt     time.Time
+	now          time.Time
+}
+
+// readDue reads the lot of a turn: who has been due longest.
+func (f *Flows) readDue(ctx context.Context, t turn) ([]*traveller, error) {
+	found, err := f.readRange(ctx, t, `e.resume_at <= h.due`, f.cfg.Lot)
+	if err == nil && len(found) < f.cfg.Lot {
+		var more []due
+		more, err = f.readRange(ctx, t, `h.due < now() and e.resume_at > f.held_until and e.resume_at <= now()`, f.cfg.Lot-len(found))
+		found = append(found, more...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read who is due: %w", err)
+	}
+	var lot []*traveller
+	for _, d := range found {
+		r, err := f.route(ctx, t.ws, t.flow, d.version)
+		if err != nil {
+			return nil, err
+		}
+		lot = append(lot, d.traveller(r, t.turn))
+	}
+	return lot, nil
+}
+
+func (f *Flows) readRange(ctx context.Context, t turn, due string, limit int) ([]due, error) {
+	rows, err := f.pool.Query(ctx, `
+		select e.id, e.version, e.profile_key, e.source, e.node, e.step, e.enrolled_at, e.failures, e.moved, e.waiting_since, coalesce(e.awaits, ''), e.heard, e.resume_at, now()
+		from flows f cross join lateral (select `+horizon+` as due) h
+		join enrollments e on e.workspace_id = f.workspace_id and e.flow_id = f.id
+		where f.workspace_id = $1 and f.id = $2 and e.turn = $3 and e.status = 'active' and `+due+`
+		order by e.resume_at limit $4`, t.ws, t.flow, t.turn, limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanDue)
+}
+
+func scanDue(row pgx.CollectableRow) (d due, err error) {
+	var heard pgtype.UUID
+	err = row.Scan((*[16]byte)(&d.id), &d.version, &d.key, &d.source, &d.at.node, &d.at.step, &d.enrolledAt, &d.failures, &d.moved, &d.waitingSince, &d.awaits, &heard, &d.resumeAt, &d.now)
+	if heard.Valid {
+		key := uuid.UUID(heard.Bytes)
+		d.heard = &key
+	}
+	return d, err
+}
+
+func (d due) traveller(r *route, turn int16) *traveller {
+	t := &traveller{route: r, id: d.id, turn: turn, key: d.key, source: d.source, enrolledAt: d.enrolledAt, moved: d.moved, now: d.now, read: d}
+	*t = *t.asRead()
+	return t
+}
+
+// asRead is the traveller before it took a step.
+func (t *traveller) asRead() *traveller {
+	d := t.read
+	arrived := d.resumeAt
+	if d.at.node == "" {
+		arrived = d.enrolledAt
+	}
+	return &traveller{arrived: arrived, route: t.route, id: d.id, turn: t.turn, key: d.key, source: d.source, enrolledAt: d.enrolledAt, failures: d.failures, moved: d.moved,
+		waitingSince: d.waitingSince, awaits: d.awaits, heard: d.heard, now: d.now, read: d,
+		from: d.at, fromWaiting: d.waitingSince != nil, fromHeard: d.heard != nil, place: d.at, status: Active}
+}
+
+// at tells tests where a worker is.
+func (f *Flows) at(stage string) {
+	if f.hook != nil {
+		f.hook(stage)
+	}
+}
+
+// tickEvery is how often the rare things are minded; everything that a worker
+// could leave lying is found within a minute.
+const tickEvery = time.Second
+
+// tick moves people between versions, archives what has drained, looks at
+// audiences whose time has come, and forgets what is past its retention.
+func (f *Flows) tick(ctx context.Context) {
+	beat, hourly := time.NewTicker(tickEvery), time.NewTicker(time.Hour)
+	defer beat.Stop()
+	defer hourly.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			err = f.Tick(ctx)
+		case <-hourly.C:
+			_, err = f.Forget(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			f.log.Error("flows tick failed", "error", err)
+		}
+	}
+}
+
+// Tick does once what Loop does each second.
+func (f *Flows) Tick(ctx context.Context) error {
+	for {
+		n, err := f.moveSome(ctx)
+		if err != nil {
+			return fmt.Errorf("move between versions: %w", err)
+		}
+		if n == 0 {
+			break
+		}
+	}
+	return errors.Join(f.settle(ctx), f.pollDue(ctx))
+}

@@ -1,0 +1,469 @@
+package flows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
+	"lemma/audience"
+	"lemma/flows/graph"
+)
+
+// walkAll takes travellers as far as they get. Whenever some cannot go on
+// without a fact it is found out for all of them together, so that a lot costs
+// the customer's database one question and not a thousand.
+func (f *Flows) walkAll(ctx context.Context, all []*traveller) error {
+	walking := all
+	for len(walking) > 0 {
+		wanting := map[need][]*traveller{}
+		for _, t := range walking {
+			if n := t.walk(); n != nothing {
+				wanting[n] = append(wanting[n], t)
+			}
+		}
+		walking = walking[:0:0]
+		for n := needProfile; n <= needActed; n++ {
+			if err := f.find(ctx, n, wanting[n]); err != nil {
+				return err
+			}
+			walking = append(walking, wanting[n]...)
+		}
+	}
+	return nil
+}
+
+// find finds out a fact for travellers. A source that fails postpones its own;
+// an error is our own database's.
+func (f *Flows) find(ctx context.Context, n need, who []*traveller) error {
+	if len(who) == 0 {
+		return nil
+	}
+	switch n {
+	case needProfile:
+		f.readProfiles(ctx, who)
+		return nil
+	case needMatch:
+		f.askSource(ctx, who)
+		return nil
+	case needTrigger:
+		return f.readTriggers(ctx, who)
+	case needEvents:
+		return f.readEvents(ctx, who)
+	case needHeard:
+		return f.readHeard(ctx, who)
+	case needAnswer:
+		return f.readAnswers(ctx, who)
+	default:
+		return f.readActed(ctx, who)
+	}
+}
+
+// readProfiles reads the profiles of travellers of each version.
+func (f *Flows) readProfiles(ctx context.Context, who []*traveller) {
+	for r, some := range byRoute(who) {
+		keys := make([]string, 0, len(some))
+		for _, t := range some {
+			keys = append(keys, t.key)
+		}
+		slices.Sort(keys)
+		var rows map[string]audience.Row
+		err := f.sources.ask(ctx, r.source, func() (err error) {
+			rows, err = f.audiences.Lookup(ctx, r.workspace, r.audience, r.columns, slices.Compact(keys))
+			return err
+		})
+		if err != nil {
+			f.postponeAll(some, err)
+			continue
+		}
+		for _, t := range some {
+			row, there := rows[t.key]
+			t.profile = &person{Row: row, missing: !there}
+		}
+	}
+}
+
+func byRoute(who []*traveller) map[*route][]*traveller {
+	parts := map[*route][]*traveller{}
+	for _, t := range who {
+		parts[t.route] = append(parts[t.route], t)
+	}
+	return parts
+}
+
+// postponeAll puts those off whom a source failed: each a little differently,
+// doubled each time.
+func (f *Flows) postponeAll(who []*traveller, cause error) {
+	trouble := troubleOf(cause)
+	for _, t := range who {
+		t.postpone(trouble, f.backOff(t.failures))
+	}
+	f.log.Warn("enrollments postponed", "flow_id", who[0].flow, "enrollments", len(who), "trouble", trouble, "error", cause)
+}
+
+func (f *Flows) backOff(failures int) time.Duration {
+	after := min(f.cfg.BackOff<<min(failures, 16), f.cfg.MaxBackOff)
+	return after + time.Duration(rand.Int64N(int64(after)/5+1))
+}
+
+// troubleOf is the code under which the API shows what keeps an enrollment.
+func troubleOf(err error) string {
+	var e *lemma.Error
+	switch {
+	case errors.As(err, &e) && e.Code != "":
+		return e.Code
+	case errors.As(err, &e):
+		return string(e.Kind)
+	}
+	return string(lemma.Internal)
+}
+
+// askSource runs the queries of branches by SQL: one for each case at which
+// travellers stand, with the people of the lot.
+func (f *Flows) askSource(ctx context.Context, who []*traveller) {
+	type question struct {
+		*route
+		node string
+		at   int
+	}
+	asked := map[question][]*traveller{}
+	for _, t := range who {
+		node, _ := t.Node(t.node)
+		for i, c := range node.Cases {
+			if _, known := t.matched[caseKey(node.ID, i)]; c.Cond == nil && !known {
+				q := question{t.route, node.ID, i}
+				asked[q] = append(asked[q], t)
+				break
+			}
+		}
+	}
+	for q, some := range asked {
+		for _, part := range distinct(some) {
+			f.match(ctx, q.route, q.node, q.at, part)
+		}
+	}
+}
+
+// distinct parts travellers so that a profile is in each part once: the query
+// tells people apart by their profile alone.
+func distinct(who []*traveller) [][]*traveller {
+	var parts [][]*traveller
+	times := map[string]int{}
+	for _, t := range who {
+		n := times[t.key]
+		times[t.key]++
+		if n == len(parts) {
+			parts = append(parts, nil)
+		}
+		parts[n] = append(parts[n], t)
+	}
+	return parts
+}
+
+func (f *Flows) match(ctx context.Context, r *route, node string, at int, who []*traveller) {
+	n, _ := r.Node(node)
+	source := r.source
+	if id, ok := lemma.ParseID(lemma.PrefixDataSource, n.DataSourceID); ok {
+		source = id
+	}
+	people := make([]audience.Person, len(who))
+	for i, t := range who {
+		people[i] = audience.Person{Key: t.key, EnrolledAt: t.enrolledAt}
+	}
+	var yes map[string]bool
+	err := f.sources.ask(ctx, source, func() (err error) {
+		yes, err = f.audiences.Matching(ctx, r.workspace, source, n.Cases[at].SQL, people)
+		return err
+	})
+	if err != nil {
+		f.postponeAll(who, err)
+		return
+	}
+	for _, t := range who {
+		if t.matched == nil {
+			t.matched = map[string]bool{}
+		}
+		t.matched[caseKey(node, at)] = yes[t.key]
+	}
+}
+
+// readTriggers reads what enrolled somebody: the first line of the history.
+func (f *Flows) readTriggers(ctx context.Context, who []*traveller) error {
+	of := index(who)
+	rows, err := f.pool.Query(ctx, `
+		select enrollment_id, coalesce(data, '{}') from enrollment_steps
+		where workspace_id = $1 and enrollment_id = any($2) and step = 0`, who[0].workspace, idsOf(who))
+	if err != nil {
+		return fmt.Errorf("read triggers: %w", err)
+	}
+	var id pgtype.UUID
+	var data string
+	_, err = pgx.ForEachRow(rows, []any{&id, &data}, func() error {
+		of[id.Bytes].trigger = triggerOf(data)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read triggers: %w", err)
+	}
+	for _, t := range who {
+		if t.trigger == nil {
+			t.trigger = map[string]any{}
+		}
+	}
+	return nil
+}
+
+// triggerOf takes the trigger out of the first step's data.
+func triggerOf(data string) map[string]any {
+	if trigger, ok := readObject([]byte(data))["trigger"].(map[string]any); ok {
+		return trigger
+	}
+	return map[string]any{"name": "", "id": "", "properties": map[string]any{}}
+}
+
+// readEvents sums up what the profiles have done since they enrolled, for the
+// names that conditions ask about.
+func (f *Flows) readEvents(ctx context.Context, who []*traveller) error {
+	for r, some := range byRoute(who) {
+		names := r.eventsRead()
+		for _, t := range some {
+			t.events = map[string]any{}
+			for _, name := range names {
+				t.events[name] = map[string]any{"times": 0, "first_at": nil, "last_at": nil, "last": map[string]any{}}
+			}
+		}
+		if err := f.sumUp(ctx, some, names); err != nil {
+			return fmt.Errorf("read events: %w", err)
+		}
+	}
+	return nil
+}
+
+func (f *Flows) sumUp(ctx context.Context, who []*traveller, names []string) error {
+	profiles, since := make([]string, len(who)), make([]pgtype.Timestamptz, len(who))
+	for i, t := range who {
+		profiles[i], since[i] = t.key, pgtype.Timestamptz{Time: t.enrolledAt, Valid: true}
+	}
+	rows, err := f.pool.Query(ctx, `
+		select r.i::int, e.name, e.times, e.first_at, e.last_at, e.last
+		from unnest($2::text[], $3::timestamptz[]) with ordinality as r (profile_key, since, i)
+		cross join lateral (
+			select v.name, count(*)::int as times, min(v.occurred_at) as first_at, max(v.occurred_at) as last_at,
+				(array_agg(v.properties order by v.received_at desc))[1] as last
+			from trigger_events v
+			where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = any($4) and v.received_at > r.since
+			group by v.name
+		) e`, who[0].workspace, profiles, since, names)
+	if err != nil {
+		return err
+	}
+	var i, times int
+	var name, last string
+	var first, latest time.Time
+	_, err = pgx.ForEachRow(rows, []any{&i, &name, &times, &first, &latest, &last}, func() error {
+		who[i-1].events[name] = map[string]any{"times": times, "first_at": first.UTC().Format(time.RFC3339Nano), "last_at": latest.UTC().Format(time.RFC3339Nano), "last": readObject([]byte(last))}
+		return nil
+	})
+	return err
+}
+
+// eventsRead are the names of events that the version's branches ask about.
+func (r *route) eventsRead() []string {
+	var names []string
+	for id := range r.Definition().Nodes {
+		node, _ := r.Node(id)
+		for _, c := range node.Cases {
+			if c.Cond != nil {
+				names = append(names, c.Cond.Uses().Events...)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// heardMost is how many events of one name a last look considers.
+const heardMost = 100
+
+// readHeard finds the event that a wait ended with. Who has heard none but is
+// due gets a last look at what came since the wait began.
+func (f *Flows) readHeard(ctx context.Context, who []*traveller) error {
+	for _, t := range who {
+		t.looked = true
+	}
+	return errors.Join(f.readHeardKeys(ctx, who), f.lookForEvents(ctx, who))
+}
+
+func (f *Flows) readHeardKeys(ctx context.Context, who []*traveller) error {
+	var keys []pgtype.UUID
+	waiting := map[uuid.UUID][]*traveller{}
+	for _, t := range who {
+		if t.heard != nil {
+			keys = append(keys, wire(*t.heard))
+			waiting[*t.heard] = append(waiting[*t.heard], t)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	rows, err := f.pool.Query(ctx, `
+		select key, name, coalesce(source_id, ''), occurred_at, properties from trigger_events where workspace_id = $1 and key = any($2)`, who[0].workspace, keys)
+	if err != nil {
+		return fmt.Errorf("read awaited events: %w", err)
+	}
+	var key pgtype.UUID
+	var name, id, properties string
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&key, &name, &id, &at, &properties}, func() error {
+		for _, t := range waiting[key.Bytes] {
+			t.heardData = triggerData(name, id, at, []byte(properties))
+		}
+		return nil
+	})
+	for _, some := range waiting { // an event that its retention has taken since was heard all the same
+		for _, t := range some {
+			if t.heardData == nil {
+				t.heardData = triggerData(t.awaits, "", *t.waitingSince, nil)
+			}
+		}
+	}
+	return err
+}
+
+func (f *Flows) lookForEvents(ctx context.Context, who []*traveller) error {
+	who = slices.DeleteFunc(slices.Clone(who), func(t *traveller) bool { return t.heard != nil || t.waitingSince == nil })
+	if len(who) == 0 {
+		return nil
+	}
+	profiles, names, since := make([]string, len(who)), make([]string, len(who)), make([]pgtype.Timestamptz, len(who))
+	for i, t := range who {
+		profiles[i], names[i], since[i] = t.key, t.awaits, pgtype.Timestamptz{Time: *t.waitingSince, Valid: true}
+	}
+	return eventsSince(ctx, f.pool, who, profiles, names, since, func(t *traveller, _ uuid.UUID, event map[string]any) {
+		if t.heardData == nil && t.accepts(event) {
+			t.heardData = event
+		}
+	})
+}
+
+// lookOnce looks for the events that those who are just entering a wait for one
+// have missed: they are locked, so that an event that is not seen now will see
+// them waiting.
+func lookOnce(ctx context.Context, tx pgx.Tx, moved []*traveller) error {
+	who := slices.DeleteFunc(slices.Clone(moved), func(t *traveller) bool { return t.waitsFor == "" || t.waited() })
+	if len(who) == 0 {
+		return nil
+	}
+	profiles, names, since := make([]string, len(who)), make([]string, len(who)), make([]pgtype.Timestamptz, len(who))
+	for i, t := range who {
+		profiles[i], names[i], since[i] = t.key, t.waitsFor, pgtype.Timestamptz{Time: *t.since, Valid: true}
+	}
+	return eventsSince(ctx, tx, who, profiles, names, since, func(t *traveller, key uuid.UUID, event map[string]any) {
+		if t.hears == nil && t.accepts(event) {
+			t.hears, t.until = &key, t.now
+		}
+	})
+}
+
+// accepts asks the condition of the wait at which the traveller stands.
+func (t *traveller) accepts(event map[string]any) bool {
+	node, ok := t.Node(t.node)
+	if !ok || node.Condition == nil {
+		return ok
+	}
+	is, err := node.Condition.Eval(graph.Vars{Event: event, Trigger: t.trigger, Now: t.now})
+	return is && err == nil
+}
+
+// eventsSince tells each traveller the events of a name that came after a time.
+func eventsSince(ctx context.Context, q interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}, who []*traveller, profiles, names []string, since []pgtype.Timestamptz, tell func(*traveller, uuid.UUID, map[string]any)) error {
+	rows, err := q.Query(ctx, `
+		select r.i::int, e.key, coalesce(e.source_id, ''), e.occurred_at, e.properties
+		from unnest($2::text[], $3::text[], $4::timestamptz[]) with ordinality as r (profile_key, name, since, i)
+		cross join lateral (
+			select v.key, v.source_id, v.occurred_at, v.properties from trigger_events v
+			where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = r.name and v.received_at > r.since
+			order by v.received_at limit $5
+		) e`, who[0].workspace, profiles, names, since, heardMost)
+	if err != nil {
+		return fmt.Errorf("look for awaited events: %w", err)
+	}
+	var i int
+	var key pgtype.UUID
+	var id, properties string
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&i, &key, &id, &at, &properties}, func() error {
+		tell(who[i-1], key.Bytes, triggerData(names[i-1], id, at, []byte(properties)))
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("look for awaited events: %w", err)
+	}
+	return nil
+}
+
+// readAnswers reads what endpoints answered. Who has no answer yet was woken too early.
+func (f *Flows) readAnswers(ctx context.Context, who []*traveller) error {
+	ids := make([]uuid.UUID, len(who))
+	for i, t := range who {
+		ids[i] = NodeKey(t.id, t.node)
+	}
+	answers, err := f.webhooks.Outcomes(ctx, who[0].workspace, ids)
+	if err != nil {
+		return fmt.Errorf("read webhook answers: %w", err)
+	}
+	for i, t := range who {
+		if answer, ok := answers[ids[i]]; ok {
+			t.answer = &answer
+		} else {
+			t.postpone("webhook_unanswered", time.Minute)
+		}
+	}
+	return nil
+}
+
+// readActed reads which nodes have acted for those whom an admin has moved.
+func (f *Flows) readActed(ctx context.Context, who []*traveller) error {
+	of := index(who)
+	for _, t := range who {
+		t.acted = map[string]bool{}
+	}
+	rows, err := f.pool.Query(ctx, `
+		select enrollment_id, node from enrollment_steps
+		where workspace_id = $1 and enrollment_id = any($2) and event in ('sent', 'webhook')`, who[0].workspace, idsOf(who))
+	if err != nil {
+		return fmt.Errorf("read what nodes have done: %w", err)
+	}
+	var id pgtype.UUID
+	var node string
+	_, err = pgx.ForEachRow(rows, []any{&id, &node}, func() error {
+		of[id.Bytes].acted[node] = true
+		return nil
+	})
+	return err
+}
+
+func index(who []*traveller) map[uuid.UUID]*traveller {
+	of := make(map[uuid.UUID]*traveller, len(who))
+	for _, t := range who {
+		of[t.id] = t
+	}
+	return of
+}
+
+func idsOf(who []*traveller) []pgtype.UUID {
+	ids := make([]pgtype.UUID, len(who))
+	for i, t := range who {
+		ids[i] = wire(t.id)
+	}
+	return ids
+}

@@ -1,0 +1,79 @@
+package flows
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+const (
+	forgetLot  = 5_000  // rows that are deleted in one transaction
+	forgetMost = 50_000 // rows that are looked for at a time
+)
+
+// Forget deletes events and refusals that are past their retention, and answers
+// how many. Lots are small, so that nobody waits for a long transaction; two
+// nodes that do it at once only share the work.
+func (f *Flows) Forget(ctx context.Context) (int64, error) {
+	events, err := f.forget(ctx,
+		`select workspace_id, key, key as flow_id from trigger_events where received_at < now() - $1::interval limit $2`,
+		`delete from trigger_events e using unnest($1::uuid[], $2::uuid[], $3::uuid[]) as r (workspace_id, key, flow_id)
+			where e.workspace_id = r.workspace_id and e.key = r.key`)
+	if err != nil {
+		return events, fmt.Errorf("forget events: %w", err)
+	}
+	refused, err := f.forget(ctx,
+		`select workspace_id, key, flow_id from refusals where at < now() - $1::interval limit $2`,
+		`delete from refusals e using unnest($1::uuid[], $2::uuid[], $3::uuid[]) as r (workspace_id, key, flow_id)
+			where e.workspace_id = r.workspace_id and e.flow_id = r.flow_id and e.key = r.key`)
+	if err != nil {
+		return events + refused, fmt.Errorf("forget refusals: %w", err)
+	}
+	return events + refused, nil
+}
+
+// aged are rows that are to go, turned on their side.
+type aged struct{ workspaces, keys, flows []pgtype.UUID }
+
+// forget looks once for many rows and deletes them lot by lot: to look for each
+// lot would read what the lots before have left behind again and again.
+func (f *Flows) forget(ctx context.Context, find, remove string) (gone int64, err error) {
+	for {
+		old, err := f.findAged(ctx, find)
+		if err != nil {
+			return gone, err
+		}
+		for at := 0; at < len(old.keys); at += forgetLot {
+			end := min(at+forgetLot, len(old.keys))
+			var tag pgconn.CommandTag
+			err := f.transact(ctx, func(tx pgx.Tx) (err error) {
+				tag, err = tx.Exec(ctx, remove, old.workspaces[at:end], old.keys[at:end], old.flows[at:end])
+				return err
+			})
+			if err != nil {
+				return gone, err
+			}
+			gone += tag.RowsAffected()
+		}
+		if len(old.keys) < forgetMost {
+			return gone, nil
+		}
+	}
+}
+
+func (f *Flows) findAged(ctx context.Context, sql string) (aged, error) {
+	var a aged
+	rows, err := f.pool.Query(ctx, sql, f.cfg.Retention, forgetMost)
+	if err != nil {
+		return a, err
+	}
+	var ws, key, flow pgtype.UUID
+	_, err = pgx.ForEachRow(rows, []any{&ws, &key, &flow}, func() error {
+		a.workspaces, a.keys, a.flows = append(a.workspaces, ws), append(a.keys, key), append(a.flows, flow)
+		return nil
+	})
+	return a, err
+}

@@ -1,0 +1,198 @@
+package graph
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	_ "time/tzdata" // zones are the same wherever Lemma runs
+)
+
+// A day's time, local.
+type clock struct{ hour, minute, second int }
+
+func parseClock(s string) (clock, bool) {
+	for _, form := range []string{"15:04", "15:04:05"} {
+		if t, err := time.Parse(form, s); err == nil && len(s) == len(form) {
+			return clock{t.Hour(), t.Minute(), t.Second()}, true
+		}
+	}
+	return clock{}, false
+}
+
+var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+
+func parseWeekday(s string) (time.Weekday, bool) {
+	i := slices.Index(weekdays, s)
+	return time.Weekday(i), i >= 0
+}
+
+// zones keeps what was loaded; only names that exist get in, so it stays small.
+var zones sync.Map
+
+// loadZone knows IANA zones. "Local" is the machine's, which is nobody's zone.
+func loadZone(name string) (*time.Location, bool) {
+	if name == "" || name == "Local" || strings.HasPrefix(name, "posix/") || strings.HasPrefix(name, "right/") {
+		return nil, false
+	}
+	if zone, ok := zones.Load(name); ok {
+		return zone.(*time.Location), true
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, false
+	}
+	zones.Store(name, zone)
+	return zone, true
+}
+
+// A day of the calendar.
+type day struct {
+	year  int
+	month time.Month
+	day   int
+}
+
+func dayOf(t time.Time) day {
+	y, m, d := t.Date()
+	return day{y, m, d}
+}
+
+// plus counts days on the calendar, whatever their length in hours.
+func (d day) plus(n int) day {
+	return dayOf(time.Date(d.year, d.month, d.day+n, 0, 0, 0, 0, time.UTC))
+}
+
+func (d day) weekday() time.Weekday {
+	return time.Date(d.year, d.month, d.day, 0, 0, 0, 0, time.UTC).Weekday()
+}
+
+// in answers the instant at which a zone's clocks show this day and time. When
+// they never do, since they are set forward over it, it is the first instant
+// after the gap; when they do twice, it is the first of the two. time.Date
+// promises neither.
+func (d day) in(zone *time.Location, c clock) time.Time {
+	wall := time.Date(d.year, d.month, d.day, c.hour, c.minute, c.second, 0, time.UTC)
+	// No zone is further from UTC than 26 hours: begin before, and go on from
+	// one stretch of equal offset to the next.
+	for t := wall.Add(-26 * time.Hour).In(zone); ; {
+		start, end := t.ZoneBounds()
+		_, offset := t.Zone()
+		instant := wall.Add(-time.Duration(offset) * time.Second)
+		if !end.IsZero() && !instant.Before(end) {
+			t = end
+			continue
+		}
+		if !start.IsZero() && instant.Before(start) {
+			instant = start
+		}
+		return instant.In(zone)
+	}
+}
+
+// when is what a wait_until waits for, read once.
+type when struct {
+	clock      clock
+	hasClock   bool
+	days       []time.Weekday // empty: any
+	dateColumn string
+	offset     time.Duration
+	zone       *time.Location
+	zoneColumn string
+}
+
+// Until answers until when a wait_until waits: the first instant, not before
+// now, that fits all of what the node says.
+//
+//   - Without a date it is the next local time on one of the weekdays.
+//   - A date of the profile stands for the node's time, or midnight, of that
+//     day; whole days of the offset are counted on the calendar, so that three
+//     days before at 09:00 is 09:00 whatever the clocks do in between.
+//   - A timestamp of the profile is that instant plus the offset, or, with a
+//     time, that time on its local day.
+//   - What is past already is now.
+//   - A date that falls on none of the weekdays moves on to the next of them.
+//
+// A column without a value that can be read as a date is an error, whose text
+// quotes no data.
+func (c *Compiled) Until(now time.Time, profile map[string]any) (time.Time, error) {
+	w := c.when
+	if w == nil {
+		return time.Time{}, fmt.Errorf("node %s waits for no time", c.ID)
+	}
+	zone := w.zoneOf(profile)
+	if w.dateColumn == "" {
+		return w.next(now, zone), nil
+	}
+	t, err := w.date(profile, zone)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if t.Before(now) {
+		t = now
+	}
+	if len(w.days) == 0 || slices.Contains(w.days, t.In(zone).Weekday()) {
+		return t, nil
+	}
+	return w.next(t, zone), nil
+}
+
+// zoneOf is the profile's zone when it has a valid one, else the node's.
+func (w *when) zoneOf(profile map[string]any) *time.Location {
+	if w.zoneColumn != "" {
+		name, _ := profile[w.zoneColumn].(string)
+		if zone, ok := loadZone(strings.TrimSpace(name)); ok {
+			return zone
+		}
+	}
+	return w.zone
+}
+
+// next is the first fitting time from an instant on. It begins a day early and
+// looks two weeks ahead, since a gap can take a whole day out of a zone.
+func (w *when) next(from time.Time, zone *time.Location) time.Time {
+	today := dayOf(from.In(zone))
+	for n := -1; n <= 15; n++ {
+		d := today.plus(n)
+		if len(w.days) > 0 && !slices.Contains(w.days, d.weekday()) {
+			continue
+		}
+		if t := d.in(zone, w.clock); !t.Before(from) {
+			return t
+		}
+	}
+	return from // not reached: within two weeks each weekday is there twice
+}
+
+// date reads the profile's date column and adds the offset.
+func (w *when) date(profile map[string]any, zone *time.Location) (time.Time, error) {
+	d, instant, err := readDate(w.dateColumn, profile)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if !instant.IsZero() && !w.hasClock {
+		return instant.Add(w.offset), nil
+	}
+	if !instant.IsZero() {
+		d = dayOf(instant.In(zone))
+	}
+	whole := w.offset / (24 * time.Hour)
+	return d.plus(int(whole)).in(zone, w.clock).Add(w.offset % (24 * time.Hour)), nil
+}
+
+// readDate answers a day, or an instant, as the audience writes them.
+func readDate(column string, profile map[string]any) (day, time.Time, error) {
+	text, ok := profile[column].(string)
+	if !ok {
+		return day{}, time.Time{}, fmt.Errorf("column %s has no date", column)
+	}
+	text = strings.TrimSpace(text)
+	if t, err := time.Parse(time.DateOnly, text); err == nil {
+		return dayOf(t), time.Time{}, nil
+	}
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return day{}, t, nil
+	}
+	return day{}, time.Time{}, fmt.Errorf("column %s holds no date that can be read: YYYY-MM-DD or RFC 3339", column)
+}

@@ -1,0 +1,175 @@
+package graph
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func zoneNamed(t testing.TB, name string) *time.Location {
+	t.Helper()
+	zone, ok := loadZone(name)
+	if !ok {
+		t.Fatal(name)
+	}
+	return zone
+}
+
+func TestWallClock(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ what, zone, wall, want string }{
+		{"a plain day", "Europe/Berlin", "2026-11-21 09:00:00", "2026-11-21T09:00:00+01:00"},
+		{"Berlin, in the gap of spring", "Europe/Berlin", "2026-03-29 02:30:00", "2026-03-29T03:00:00+02:00"},
+		{"Berlin, the gap's first instant", "Europe/Berlin", "2026-03-29 02:00:00", "2026-03-29T03:00:00+02:00"},
+		{"Berlin, before the gap", "Europe/Berlin", "2026-03-29 01:59:59", "2026-03-29T01:59:59+01:00"},
+		{"Berlin, after the gap", "Europe/Berlin", "2026-03-29 03:00:00", "2026-03-29T03:00:00+02:00"},
+		{"Berlin, the hour that is there twice", "Europe/Berlin", "2026-10-25 02:30:00", "2026-10-25T02:30:00+02:00"},
+		{"Berlin, after it", "Europe/Berlin", "2026-10-25 03:00:00", "2026-10-25T03:00:00+01:00"},
+		{"New York, gap", "America/New_York", "2026-03-08 02:30:00", "2026-03-08T03:00:00-04:00"},
+		{"New York, twice", "America/New_York", "2026-11-01 01:30:00", "2026-11-01T01:30:00-04:00"},
+		{"Lord Howe, a gap of half an hour", "Australia/Lord_Howe", "2026-10-04 02:15:00", "2026-10-04T02:30:00+11:00"},
+		{"Lord Howe, half an hour twice", "Australia/Lord_Howe", "2026-04-05 01:45:00", "2026-04-05T01:45:00+11:00"},
+		{"Lord Howe, after it", "Australia/Lord_Howe", "2026-04-05 02:00:00", "2026-04-05T02:00:00+10:30"},
+		{"Sao Paulo, a day without midnight", "America/Sao_Paulo", "2018-11-04 00:00:00", "2018-11-04T01:00:00-02:00"},
+		{"Sao Paulo, midnight twice", "America/Sao_Paulo", "2018-02-17 23:30:00", "2018-02-17T23:30:00-02:00"},
+		{"Kathmandu", "Asia/Kathmandu", "2026-06-01 09:00:00", "2026-06-01T09:00:00+05:45"},
+		{"Apia, a day that was left out", "Pacific/Apia", "2011-12-30 09:00:00", "2011-12-31T00:00:00+14:00"},
+		{"far ahead", "Europe/Berlin", "2199-07-01 09:00:00", "2199-07-01T09:00:00+02:00"},
+		{"UTC", "UTC", "2026-03-29 02:30:00", "2026-03-29T02:30:00Z"},
+	} {
+		wall, err := time.Parse(time.DateTime, c.wall)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, m, s := wall.Clock()
+		if got := dayOf(wall).in(zoneNamed(t, c.zone), clock{h, m, s}).Format(time.RFC3339); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.what, got, c.want)
+		}
+	}
+}
+
+// Where a wall clock's time is there once, time.Date is right, and we agree.
+func TestWallClockAgreesWithGo(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/Sao_Paulo", "Pacific/Apia"} {
+		zone := zoneNamed(t, name)
+		for at := time.Date(2010, 1, 1, 0, 0, 0, 0, time.UTC); at.Year() < 2030; at = at.Add(37 * time.Minute * 11) {
+			local := at.In(zone)
+			h, m, s := local.Clock()
+			got := dayOf(local).in(zone, clock{h, m, s})
+			if got.Equal(at) {
+				continue
+			}
+			// The hour that is there twice: the first of both shows the same.
+			if got.Format(time.DateTime) != local.Format(time.DateTime) || !got.Before(at) {
+				t.Fatalf("%s: %s became %s", name, local, got)
+			}
+		}
+	}
+}
+
+func TestUntil(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ what, node, now, profile, want string }{
+		{"later today", `"time": "09:00", "zone": "Europe/Kyiv"`, "2026-11-21T06:00:00Z", `{}`, "2026-11-21T07:00:00Z"},
+		{"exactly now", `"time": "09:00", "zone": "Europe/Kyiv"`, "2026-11-21T07:00:00Z", `{}`, "2026-11-21T07:00:00Z"},
+		{"tomorrow", `"time": "09:00", "zone": "Europe/Kyiv"`, "2026-11-21T07:00:00.001Z", `{}`, "2026-11-22T07:00:00Z"},
+		{"in UTC", `"time": "09:00:30"`, "2026-11-21T07:00:00Z", `{}`, "2026-11-21T09:00:30Z"},
+		{"in the profile's zone", `"time": "09:00", "zone": "UTC", "zone_column": "zone"`, "2026-11-21T00:00:00Z", `{"zone": "America/New_York"}`, "2026-11-21T14:00:00Z"},
+		{"the profile has no zone", `"time": "09:00", "zone": "Europe/Kyiv", "zone_column": "zone"`, "2026-11-21T00:00:00Z", `{"zone": null}`, "2026-11-21T07:00:00Z"},
+		{"the profile has a wrong zone", `"time": "09:00", "zone": "Europe/Kyiv", "zone_column": "zone"`, "2026-11-21T00:00:00Z", `{"zone": "Local"}`, "2026-11-21T07:00:00Z"},
+		{"her today is not ours", `"time": "09:00", "zone_column": "zone"`, "2026-11-20T23:30:00Z", `{"zone": "Pacific/Auckland"}`, "2026-11-21T20:00:00Z"},
+
+		{"next Monday", `"weekdays": ["mon"]`, "2026-11-21T12:00:00Z", `{}`, "2026-11-23T00:00:00Z"},
+		{"Monday at nine", `"weekdays": ["mon", "wed"], "time": "09:00"`, "2026-11-23T10:00:00Z", `{}`, "2026-11-25T09:00:00Z"},
+		{"a week on", `"weekdays": ["mon"], "time": "09:00"`, "2026-11-23T09:00:01Z", `{}`, "2026-11-30T09:00:00Z"},
+		{"today is the day", `"weekdays": ["sat"], "time": "12:00"`, "2026-11-21T12:00:00Z", `{}`, "2026-11-21T12:00:00Z"},
+
+		{"in a gap", `"time": "02:30", "zone": "Europe/Berlin"`, "2026-03-29T00:00:00Z", `{}`, "2026-03-29T01:00:00Z"},
+		{"the gap is over", `"time": "02:30", "zone": "Europe/Berlin"`, "2026-03-29T01:00:01Z", `{}`, "2026-03-30T00:30:00Z"},
+		{"twice, the first", `"time": "02:30", "zone": "Europe/Berlin"`, "2026-10-25T00:00:00Z", `{}`, "2026-10-25T00:30:00Z"},
+		{"twice, the second does not count", `"time": "02:30", "zone": "Europe/Berlin"`, "2026-10-25T00:45:00Z", `{}`, "2026-10-26T01:30:00Z"},
+		{"a day without midnight", `"weekdays": ["sun"], "zone": "America/Sao_Paulo"`, "2018-11-03T12:00:00Z", `{}`, "2018-11-04T03:00:00Z"},
+
+		{"a date", `"date_column": "born", "zone": "Europe/Kyiv"`, "2026-11-21T12:00:00Z", `{"born": "2026-12-24"}`, "2026-12-23T22:00:00Z"},
+		{"a date at nine", `"date_column": "born", "time": "09:00", "zone": "Europe/Kyiv"`, "2026-11-21T12:00:00Z", `{"born": "2026-12-24"}`, "2026-12-24T07:00:00Z"},
+		{"three days before", `"date_column": "born", "time": "09:00", "offset": "-P3D"`, "2026-11-21T12:00:00Z", `{"born": "2026-12-24"}`, "2026-12-21T09:00:00Z"},
+		{"days of the calendar over a change of the clocks", `"date_column": "born", "time": "09:00", "offset": "-P1D", "zone": "Europe/Berlin"`,
+			"2026-01-01T00:00:00Z", `{"born": "2026-03-29"}`, "2026-03-28T08:00:00Z"},
+		{"a day and a half before", `"date_column": "born", "offset": "-P1DT12H"`, "2026-11-21T12:00:00Z", `{"born": "2026-12-24"}`, "2026-12-22T12:00:00Z"},
+		{"a date that is past", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": "2026-11-21"}`, "2026-11-21T12:00:00Z"},
+		{"a date that is long past", `"date_column": "born", "time": "09:00"`, "2026-11-21T12:00:00Z", `{"born": "1985-03-04"}`, "2026-11-21T12:00:00Z"},
+		{"a date on a weekend", `"date_column": "born", "time": "09:00", "weekdays": ["mon", "tue", "wed", "thu", "fri"]`, "2026-11-16T12:00:00Z", `{"born": "2026-11-21"}`, "2026-11-23T09:00:00Z"},
+		{"a past date on a weekend", `"date_column": "born", "time": "09:00", "weekdays": ["mon"]`, "2026-11-21T12:00:00Z", `{"born": "2026-01-01"}`, "2026-11-23T09:00:00Z"},
+		{"a date on a weekday", `"date_column": "born", "time": "09:00", "weekdays": ["thu"]`, "2026-11-21T12:00:00Z", `{"born": "2026-12-24"}`, "2026-12-24T09:00:00Z"},
+		{"an instant", `"date_column": "seen_at", "zone": "Europe/Kyiv"`, "2026-11-21T12:00:00Z", `{"seen_at": "2026-11-22T10:15:00.5+01:00"}`, "2026-11-22T09:15:00.5Z"},
+		{"an instant and two hours", `"date_column": "seen_at", "offset": "PT2H"`, "2026-11-21T12:00:00Z", `{"seen_at": "2026-11-22T10:15:00Z"}`, "2026-11-22T12:15:00Z"},
+		{"nine on the instant's local day", `"date_column": "seen_at", "time": "09:00", "zone": "Pacific/Auckland"`, "2026-11-20T00:00:00Z", `{"seen_at": "2026-11-21T23:00:00Z"}`, "2026-11-21T20:00:00Z"},
+		{"a date in a text", `"date_column": "city"`, "2026-11-21T12:00:00Z", `{"city": " 2026-12-24 "}`, "2026-12-24T00:00:00Z"},
+
+		{"no date", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": null}`, "column born has no date"},
+		{"no column", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{}`, "column born has no date"},
+		{"no such day", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": "2026-02-30"}`, "column born holds no date that can be read: YYYY-MM-DD or RFC 3339"},
+	} {
+		text := `{"audience_id": "a", "recurrence": {"policy": "once"}, "start": "w", "nodes": {"w": {"type": "wait_until", ` + c.node + `, "next": "x"}, "x": {"type": "exit"}}}`
+		node, _ := compileText(t, text).Node("w")
+		now, err := time.Parse(time.RFC3339Nano, c.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := node.Until(now, object(t, c.profile))
+		answer := got.UTC().Format(time.RFC3339Nano)
+		if err != nil {
+			answer = err.Error()
+		}
+		if answer != c.want {
+			t.Errorf("%s: got %s, want %s", c.what, answer, c.want)
+		}
+	}
+	if _, err := (&Compiled{ID: "x"}).Until(noon, nil); err == nil {
+		t.Error("a node that waits for no time")
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"P3D": "72h0m0s", "PT2H30M": "2h30m0s", "P1W": "168h0m0s", "-P3D": "-72h0m0s", "P1DT12H": "36h0m0s", "PT0.5S": "500ms", "PT1.000000001S": "1.000000001s",
+		"P1W2D": "216h0m0s", "PT90M": "1h30m0s", "PT0S": "0s", "P00D": "0s",
+	} {
+		if got, err := ParseDuration(text); err != nil || got.String() != want {
+			t.Errorf("%s: got %s, %v; want %s", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]error{
+		"": errDuration, "P": errDuration, "PT": errDuration, "P1DT": errDuration, "3D": errDuration, "p3d": errDuration, "P3": errDuration, "PD": errDuration, "P 3D": errDuration,
+		"+P3D": errDuration, "--P3D": errDuration, "P-3D": errDuration, "P1.5D": errDuration, "PT1.5H": errDuration, "PT1.S": errDuration, "PT.5S": errDuration, "PT1.0000000001S": errDuration,
+		"PT1.5.5S": errDuration, "PT1M1H": errDuration, "P1D1W": errDuration, "P1D1D": errDuration, "PT1H T": errDuration, "P1H": errDuration, "PT1D": errDuration, "P١D": errDuration,
+		"P1Y": errCalendar, "P1M": errCalendar, "P1Y2DT3H": errCalendar,
+		"P99999999999999999999D": errTooLong, "P106752D": errTooLong, "P15250W": errTooLong, "P106751DT24H": errTooLong,
+	} {
+		if got, err := ParseDuration(text); err != want {
+			t.Errorf("%s: got %s, %v; want %v", text, got, err, want)
+		}
+	}
+}
+
+func FuzzParseDuration(f *testing.F) {
+	for _, text := range []string{"P3D", "-PT2H30M1.5S", "P1W", "P1Y"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if d, err := ParseDuration(text); err == nil && (d < 0) != strings.HasPrefix(text, "-") && d != 0 {
+			t.Errorf("%q is %s", text, d)
+		}
+	})
+}
+
+func BenchmarkUntil(b *testing.B) {
+	w := &when{clock: clock{9, 0, 0}, hasClock: true, zone: zoneNamed(b, "Europe/Kyiv"), zoneColumn: "zone"}
+	c := &Compiled{when: w}
+	profile := map[string]any{"zone": "America/New_York"}
+	for b.Loop() {
+		_, _ = c.Until(noon, profile)
+	}
+}

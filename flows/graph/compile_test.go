@@ -1,0 +1,606 @@
+package graph
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+var ourFlow = Flow{
+	WorkspaceID: uuid.MustParse("01931f00-0000-7000-8000-000000000001"),
+	FlowID:      uuid.MustParse("01931f00-0000-7000-8000-000000000002"),
+}
+
+// welcome has every type of node, and no fault.
+const welcome = `{
+  "audience_id": "aud_1",
+  "triggers": [
+    {"type": "event", "event": "signed_up", "condition": "trigger.properties.plan == 'pro' && profile.vip"},
+    {"type": "audience", "every": "PT1H"}
+  ],
+  "recurrence": {"policy": "daily", "zone": "Europe/Kyiv"},
+  "exit_on": [{"event": "bought", "condition": "event.properties.total > 10", "goal": true}],
+  "exit_when_not_in_audience": true,
+  "start": "hello",
+  "nodes": {
+    "hello": {"type": "send", "channel": "email", "provider_id": "prv_1", "template_id": "tpl_1", "from": {"email": "a@example.com"}, "expires_after": "P1D", "next": "pause"},
+    "pause": {"type": "delay", "for": "P3D", "next": "morning"},
+    "morning": {"type": "wait_until", "time": "09:00", "weekdays": ["mon", "tue"], "zone_column": "zone", "next": "birthday"},
+    "birthday": {"type": "wait_until", "date_column": "born", "offset": "-P3D", "next": "opens"},
+    "opens": {"type": "wait_for_event", "event": "opened", "condition": "event.at > trigger.at", "timeout": "P2D", "next": "ask", "on_timeout": "deal"},
+    "ask": {"type": "branch", "cases": [{"if": "events.bought.times == 0 && profile.age > 18", "next": "deal"}, {"sql": "select profile_key from people", "next": "done"}], "else": "done"},
+    "deal": {"type": "split", "arms": [{"name": "a", "weight": 1, "next": "tell"}, {"weight": 3, "next": "done"}]},
+    "tell": {"type": "webhook", "endpoint_id": "whe_1", "columns": ["city"], "data": {"n": 1}, "on_status": {"410": "done", "4xx": "sorry"}, "on_error": "sorry", "next": "done"},
+    "sorry": {"type": "exit"},
+    "done": {"type": "exit", "goal": true}
+  }
+}`
+
+func compileText(t testing.TB, text string) *Graph {
+	t.Helper()
+	g, err := Compile([]byte(text), ourFlow, Facts{Columns: shopColumns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func faultsIn(t testing.TB, err error) []lemma.Field {
+	t.Helper()
+	var e *lemma.Error
+	if !errors.As(err, &e) || e.Kind != lemma.Invalid || len(e.Fields) == 0 {
+		t.Fatalf("not an invalid definition with fields: %v", err)
+	}
+	return e.Fields
+}
+
+// short is a fault as a test writes it: "/nodes/a/next dead_end".
+func short(faults []lemma.Field) []string {
+	var all []string
+	for _, f := range faults {
+		all = append(all, f.Pointer+" "+f.Code)
+	}
+	return all
+}
+
+func TestGraph(t *testing.T) {
+	t.Parallel()
+	g := compileText(t, welcome)
+	want := []string{"hello", "pause", "morning", "birthday", "opens", "ask", "deal", "tell", "done", "sorry"}
+	if d := cmp.Diff(want, g.Order()); d != "" {
+		t.Error("order:", d)
+	}
+	if d := cmp.Diff([]string{"age", "born", "city", "vip", "zone"}, g.Columns()); d != "" {
+		t.Error("columns:", d)
+	}
+	if d := cmp.Diff(map[string][]string{"signed_up": {"trigger"}, "bought": {"exit"}, "opened": {"wait"}}, g.Listens()); d != "" {
+		t.Error("listens:", d)
+	}
+	if g.Start() != "hello" || g.AllColumns() || !g.NeedsProfile() || g.Triggers()[1].Every != time.Hour || g.Triggers()[1].Condition != nil {
+		t.Error("start, columns, profile or triggers")
+	}
+	if uses := g.Triggers()[0].Condition.Uses(); !uses.Profile || !uses.Trigger {
+		t.Errorf("uses: %+v", uses)
+	}
+	if g.ExitOn()[0].Condition == nil || !g.ExitOn()[0].Goal {
+		t.Error("exit")
+	}
+	ask, _ := g.Node("ask")
+	if d := cmp.Diff([]string{"deal", "done"}, ask.Successors); d != "" || ask.Cases[0].Cond == nil || ask.Cases[1].Cond != nil {
+		t.Error("ask:", d)
+	}
+	opens, _ := g.Node("opens")
+	hello, _ := g.Node("hello")
+	birthday, _ := g.Node("birthday")
+	pause, _ := g.Node("pause")
+	if opens.Timeout != 48*time.Hour || hello.ExpiresAfter != 24*time.Hour || birthday.Offset != -72*time.Hour || pause.For != 72*time.Hour {
+		t.Error("durations")
+	}
+	if _, ok := g.Node("nobody"); ok {
+		t.Error("a node that is not there")
+	}
+}
+
+func TestWithoutFacts(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(welcome, "profile.age > 18", "profile.whatever > 18", 1)
+	if _, err := Compile([]byte(text), ourFlow, Facts{}); err != nil {
+		t.Error(err)
+	}
+	faults := short(faultsIn(t, second(Compile([]byte(text), ourFlow, Facts{Columns: shopColumns}))))
+	if d := cmp.Diff([]string{"/nodes/ask/cases/0/if unknown_column"}, faults); d != "" {
+		t.Error(d)
+	}
+}
+
+// An audience that changed after publishing breaks no flow, and what still fits
+// is read in its type.
+func TestPublishedBeforeTheAudienceChanged(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(welcome, "profile.age > 18", "profile.seen_at < now", 1)
+	fewer := []Column{{"seen_at", "timestamp"}, {"vip", "text"}, {"born", "integer"}}
+	if _, err := Compile([]byte(text), ourFlow, Facts{Columns: fewer}); err == nil {
+		t.Error("a draft has to fit")
+	}
+	g, err := Compile([]byte(text), ourFlow, Facts{Columns: fewer, Published: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask, _ := g.Node("ask")
+	if yes, err := ask.Cases[0].Cond.Eval(shopVars(t)); !yes || err != nil {
+		t.Error(yes, err)
+	}
+	if yes, err := g.Triggers()[0].Condition.Eval(shopVars(t)); !yes || err != nil {
+		t.Error("vip is as it came:", yes, err)
+	}
+}
+
+func second(_ any, err error) error { return err }
+
+// Each row breaks the welcome flow in one place: old text, new text, faults.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what, from, to string
+		want           []string
+	}{
+		{"no audience", `"audience_id": "aud_1",`, ``, []string{"/audience_id required", "/nodes/ask/data_source_id required"}},
+		{"audience of another type", `"aud_1"`, `7`, []string{"/audience_id wrong_type", "/nodes/ask/data_source_id required"}},
+		{"unknown field", `"audience_id"`, `"audience"`, []string{"/audience unknown_field", "/audience_id required", "/nodes/ask/data_source_id required"}},
+		{"name in another case", `"audience_id"`, `"Audience_ID"`, []string{"/Audience_ID unknown_field", "/audience_id required", "/nodes/ask/data_source_id required"}},
+		{"name twice", `"start": "hello",`, `"start": "hello", "start": "pause",`, []string{"/nodes/hello unreachable", "/start duplicate"}},
+		{"pointer is escaped", `"start": "hello",`, `"start": "hello", "a/b~c": 1,`, []string{"/a~1b~0c unknown_field"}},
+		{"null is absent", `"start": "hello",`, `"overlap": null, "start": "hello",`, nil},
+		{"no start", `"start": "hello",`, ``, []string{"/start required"}},
+		{"start is nowhere", `"start": "hello"`, `"start": "hallo"`, []string{"/start unknown_node"}},
+		{"start is in the middle", `"start": "hello"`, `"start": "pause"`, []string{"/nodes/hello unreachable"}},
+		{"overlap", `"start"`, `"overlap": "maybe", "start"`, []string{"/overlap unknown"}},
+
+		{"trigger of no type", `"type": "event", "event"`, `"event"`, []string{"/triggers/0/type required"}},
+		{"trigger of unknown type", `"type": "event"`, `"type": "moon"`, []string{"/triggers/0/type unknown"}},
+		{"trigger without event", `"event": "signed_up", `, ``, []string{"/triggers/0/event required"}},
+		{"event name with a line break", `"signed_up"`, `"signed\nup"`, []string{"/triggers/0/event invalid"}},
+		{"event name too long", `"signed_up"`, `"` + strings.Repeat("é", 101) + `"`, []string{"/triggers/0/event too_long"}},
+		{"event every", `"event": "signed_up"`, `"event": "signed_up", "every": "PT1H"`, []string{"/triggers/0/every not_allowed"}},
+		{"audience without every", `, "every": "PT1H"`, ``, []string{"/triggers/1/every required"}},
+		{"audience too often", `"PT1H"`, `"PT59S"`, []string{"/triggers/1/every invalid_duration"}},
+		{"audience with event", `"every": "PT1H"`, `"every": "PT1H", "event": "x"`, []string{"/triggers/1/event not_allowed"}},
+		{"trigger twice", `{"type": "audience", "every": "PT1H"}`, `{"type": "event", "event": "signed_up"}`, []string{"/triggers/1 duplicate"}},
+		{"trigger condition", `&& profile.vip`, `&& profile.vip2`, []string{"/triggers/0/condition unknown_column"}},
+		{"trigger reads events", `&& profile.vip`, `&& events.x.times == 1`, []string{"/triggers/0/condition expression_type"}},
+
+		{"no policy", `"policy": "daily", `, ``, []string{"/recurrence/policy required"}},
+		{"no recurrence", `"recurrence": {"policy": "daily", "zone": "Europe/Kyiv"},`, ``, []string{"/recurrence/policy required"}},
+		{"unknown policy", `"daily"`, `"hourly"`, []string{"/recurrence/policy unknown"}},
+		{"once with a zone", `"daily"`, `"once"`, []string{"/recurrence/zone not_allowed"}},
+		{"zone", `"Europe/Kyiv"`, `"Europe/Kyjiv"`, []string{"/recurrence/zone invalid_zone"}},
+		{"zone of the machine", `"Europe/Kyiv"`, `"Local"`, []string{"/recurrence/zone invalid_zone"}},
+		{"zone out of the directory", `"Europe/Kyiv"`, `"../../etc/passwd"`, []string{"/recurrence/zone invalid_zone"}},
+		{"per_event with an audience", `"daily", "zone": "Europe/Kyiv"`, `"per_event"`, []string{"/recurrence/policy invalid"}},
+		{"fields without fields", `"daily", "zone": "Europe/Kyiv"`, `"fields"`, []string{"/recurrence/fields required", "/recurrence/policy invalid"}},
+		{"fields for daily", `"policy": "daily"`, `"policy": "daily", "fields": ["a"]`, []string{"/recurrence/fields not_allowed"}},
+
+		{"exit without event", `{"event": "bought", `, `{`, []string{"/exit_on/0/event required"}},
+		{"exit reads the profile", `event.properties.total > 10`, `profile.age > 10`, []string{"/exit_on/0/condition expression_type"}},
+		{"exit condition that does not parse", `event.properties.total > 10`, `event.`, []string{"/exit_on/0/condition expression_syntax"}},
+
+		{"id of a node", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit"}, "a b/c": {"type": "exit"}`, []string{"/nodes/a b~1c invalid", "/nodes/a b~1c unreachable"}},
+		{"id too long", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit"}, "` + strings.Repeat("a", 65) + `": {"type": "exit"}`,
+			[]string{"/nodes/" + strings.Repeat("a", 65) + " invalid", "/nodes/" + strings.Repeat("a", 65) + " unreachable"}},
+		{"unreachable", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit"}, "attic": {"type": "exit"}`, []string{"/nodes/attic unreachable"}},
+		{"unreachable circle", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit"}, "a": {"type": "delay", "for": "P1D", "next": "b"}, "b": {"type": "delay", "for": "P1D", "next": "a"}`,
+			[]string{"/nodes/a unreachable", "/nodes/b unreachable", "/nodes/b/next cycle"}},
+		{"node is no object", `"sorry": {"type": "exit"}`, `"sorry": null`, []string{"/nodes/sorry wrong_type"}},
+		{"node of no type", `"sorry": {"type": "exit"}`, `"sorry": {}`, []string{"/nodes/sorry/type required"}},
+		{"node of unknown type", `"sorry": {"type": "exit"}`, `"sorry": {"type": "leave"}`, []string{"/nodes/sorry/type unknown"}},
+		{"exit with next", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit", "next": "done"}`, []string{"/nodes/sorry/next not_allowed"}},
+		{"field of another type", `"for": "P3D"`, `"for": "P3D", "goal": false`, []string{"/nodes/pause/goal not_allowed"}},
+		{"name too long", `"for": "P3D"`, `"for": "P3D", "name": "` + strings.Repeat("n", 201) + `"`, []string{"/nodes/pause/name too_long"}},
+
+		{"next is nowhere", `"next": "pause"`, `"next": "paus"`, []string{
+			"/nodes/ask unreachable", "/nodes/birthday unreachable", "/nodes/deal unreachable", "/nodes/done unreachable", "/nodes/hello/next unknown_node",
+			"/nodes/morning unreachable", "/nodes/opens unreachable", "/nodes/pause unreachable", "/nodes/sorry unreachable", "/nodes/tell unreachable"}},
+		{"dead end", `"on_error": "sorry", "next": "done"`, `"on_error": "sorry"`, []string{"/nodes/tell/next dead_end"}},
+		{"next of another type", `"on_error": "sorry", "next": "done"`, `"on_error": "sorry", "next": 3`, []string{"/nodes/tell/next wrong_type"}},
+		{"cycle", `"on_error": "sorry", "next": "done"`, `"on_error": "sorry", "next": "ask"`, []string{"/nodes/tell/next cycle"}},
+		{"circle of one", `"for": "P3D", "next": "morning"`, `"for": "P3D", "next": "pause"`, []string{
+			"/nodes/ask unreachable", "/nodes/birthday unreachable", "/nodes/deal unreachable", "/nodes/done unreachable", "/nodes/morning unreachable",
+			"/nodes/opens unreachable", "/nodes/pause/next cycle", "/nodes/sorry unreachable", "/nodes/tell unreachable"}},
+		{"timeout leads nowhere", `, "on_timeout": "deal"`, ``, []string{"/nodes/opens/on_timeout dead_end"}},
+		{"timeout leads to nobody", `"on_timeout": "deal"`, `"on_timeout": "dial"`, []string{"/nodes/opens/on_timeout unknown_node"}},
+		{"no else", `, "else": "done"`, ``, []string{"/nodes/ask/else dead_end"}},
+		{"case to nobody", `people", "next": "done"`, `people", "next": "dome"`, []string{"/nodes/ask/cases/1/next unknown_node"}},
+		{"case without next", `people", "next": "done"`, `people"`, []string{"/nodes/ask/cases/1/next dead_end"}},
+		{"arm to nobody", `"weight": 3, "next": "done"`, `"weight": 3, "next": "dome"`, []string{"/nodes/deal/arms/1/next unknown_node"}},
+		{"arm without next", `"weight": 3, "next": "done"`, `"weight": 3`, []string{"/nodes/deal/arms/1/next dead_end"}},
+		{"status to nobody", `"410": "done"`, `"410": "dome"`, []string{"/nodes/tell/on_status/410 unknown_node"}},
+		{"error to nobody", `"on_error": "sorry"`, `"on_error": "sory"`, []string{"/nodes/tell/on_error unknown_node"}},
+
+		{"send without anything", `"channel": "email", "provider_id": "prv_1", "template_id": "tpl_1", "from": {"email": "a@example.com"}, `, ``,
+			[]string{"/nodes/hello/channel required", "/nodes/hello/from required", "/nodes/hello/provider_id required", "/nodes/hello/template_id required"}},
+		{"channel", `"channel": "email"`, `"channel": "pigeon"`, []string{"/nodes/hello/channel unknown"}},
+		{"from", `"a@example.com"`, `"a"`, []string{"/nodes/hello/from/email invalid_address"}},
+		{"from name", `"a@example.com"`, `"a@example.com", "name": "a\r\nBcc: b@example.com"`, []string{"/nodes/hello/from/name line_break"}},
+		{"from with more", `"a@example.com"`, `"a@example.com", "nick": "a"`, []string{"/nodes/hello/from/nick unknown_field"}},
+		{"reply to", `"channel"`, `"reply_to": "x", "channel"`, []string{"/nodes/hello/reply_to invalid_address"}},
+		{"header", `"channel"`, `"headers": {"X-A": "b\nc"}, "channel"`, []string{"/nodes/hello/headers/X-A line_break"}},
+		{"strategy", `"channel"`, `"strategy": "perhaps", "channel"`, []string{"/nodes/hello/strategy unknown"}},
+		{"expiry", `"expires_after": "P1D"`, `"expires_after": "P1M"`, []string{"/nodes/hello/expires_after invalid_duration"}},
+		{"template version", `"channel"`, `"template_version": -1, "channel"`, []string{"/nodes/hello/template_version invalid"}},
+		{"template version with a fraction", `"channel"`, `"template_version": 1.5, "channel"`, []string{"/nodes/hello/template_version wrong_type"}},
+
+		{"no delay", `"for": "P3D", `, ``, []string{"/nodes/pause/for required"}},
+		{"delay of nothing", `"P3D", "next"`, `"PT0S", "next"`, []string{"/nodes/pause/for invalid_duration"}},
+		{"delay into the past", `"P3D", "next"`, `"-P3D", "next"`, []string{"/nodes/pause/for invalid_duration"}},
+		{"delay of a month", `"P3D", "next"`, `"P1M", "next"`, []string{"/nodes/pause/for invalid_duration"}},
+		{"delay too long", `"P3D", "next"`, `"P401D", "next"`, []string{"/nodes/pause/for invalid_duration"}},
+		{"timeout", `"timeout": "P2D"`, `"timeout": "2 days"`, []string{"/nodes/opens/timeout invalid_duration"}},
+		{"no timeout", `"timeout": "P2D", `, ``, []string{"/nodes/opens/timeout required"}},
+		{"wait for nothing", `"event": "opened", `, ``, []string{"/nodes/opens/event required"}},
+		{"wait condition", `event.at > trigger.at`, `event.at > 3`, []string{"/nodes/opens/condition expression_type"}},
+
+		{"time", `"09:00"`, `"9 am"`, []string{"/nodes/morning/time invalid_time"}},
+		{"time over", `"09:00"`, `"24:00"`, []string{"/nodes/morning/time invalid_time"}},
+		{"short time", `"09:00"`, `"9:00"`, []string{"/nodes/morning/time invalid_time"}},
+		{"weekday", `"mon"`, `"monday"`, []string{"/nodes/morning/weekdays/0 invalid_weekday"}},
+		{"weekday twice", `"mon"`, `"tue"`, []string{"/nodes/morning/weekdays/1 duplicate"}},
+		{"until nothing", `"time": "09:00", "weekdays": ["mon", "tue"], `, ``, []string{"/nodes/morning/time required"}},
+		{"offset without date", `"time": "09:00"`, `"time": "09:00", "offset": "P1D"`, []string{"/nodes/morning/offset not_allowed"}},
+		{"offset", `"-P3D"`, `"-P401D"`, []string{"/nodes/birthday/offset invalid_duration"}},
+		{"date column", `"born"`, `"burn"`, []string{"/nodes/birthday/date_column unknown_column"}},
+		{"date column of another type", `"born"`, `"age"`, []string{"/nodes/birthday/date_column wrong_type"}},
+		{"zone column", `"zone_column": "zone"`, `"zone_column": "zones"`, []string{"/nodes/morning/zone_column unknown_column"}},
+		{"zone column of another type", `"zone_column": "zone"`, `"zone_column": "born"`, []string{"/nodes/morning/zone_column wrong_type"}},
+		{"zone of a wait", `"zone_column": "zone"`, `"zone": "Mars/Base"`, []string{"/nodes/morning/zone invalid_zone"}},
+
+		{"no cases", `[{"if": "events.bought.times == 0 && profile.age > 18", "next": "deal"}, {"sql": "select profile_key from people", "next": "done"}]`, `[]`,
+			[]string{"/nodes/ask/cases required"}},
+		{"case of nothing", `"sql": "select profile_key from people", `, ``, []string{"/nodes/ask/cases/1/if required"}},
+		{"case of both", `{"sql"`, `{"if": "true", "sql"`, []string{"/nodes/ask/cases/1/sql not_allowed"}},
+		{"case reads event", `profile.age > 18`, `event.name == 'x'`, []string{"/nodes/ask/cases/0/if expression_type"}},
+		{"case answers a number", `profile.age > 18"`, `true ? 1 : 2"`, []string{"/nodes/ask/cases/0/if expression_type"}},
+		{"case with a broken pattern", `profile.age > 18"`, `profile.city.matches('(')"`, []string{"/nodes/ask/cases/0/if expression_type"}},
+		{"source without SQL", `{"sql": "select profile_key from people", "next": "done"}], "else"`, `{"if": "true", "next": "done"}], "data_source_id": "ds_1", "else"`,
+			[]string{"/nodes/ask/data_source_id not_allowed"}},
+
+		{"weight", `"weight": 3`, `"weight": 0`, []string{"/nodes/deal/arms/1/weight invalid_weight"}},
+		{"no weight", `{"weight": 3, `, `{`, []string{"/nodes/deal/arms/1/weight invalid_weight"}},
+		{"negative weight", `"weight": 3`, `"weight": -3`, []string{"/nodes/deal/arms/1/weight invalid_weight"}},
+		{"weights", `"weight": 3`, `"weight": 1000000`, []string{"/nodes/deal/arms invalid_weight"}},
+		{"weight beyond numbers", `"weight": 3`, `"weight": 99999999999999999999`, []string{"/nodes/deal/arms/1/weight wrong_type"}},
+		{"no arms", `[{"name": "a", "weight": 1, "next": "tell"}, {"weight": 3, "next": "done"}]`, `[]`,
+			[]string{"/nodes/deal/arms required", "/nodes/sorry unreachable", "/nodes/tell unreachable"}},
+
+		{"no endpoint", `"endpoint_id": "whe_1", `, ``, []string{"/nodes/tell/endpoint_id required"}},
+		{"webhook column", `["city"]`, `["town"]`, []string{"/nodes/tell/columns/0 unknown_column"}},
+		{"webhook column twice", `["city"]`, `["city", "city"]`, []string{"/nodes/tell/columns/1 duplicate"}},
+		{"status", `"410": "done"`, `"41": "done"`, []string{"/nodes/tell/on_status/41 invalid"}},
+		{"class of status", `"410": "done"`, `"6xx": "done"`, []string{"/nodes/tell/on_status/6xx invalid"}},
+	} {
+		text := strings.Replace(welcome, c.from, c.to, 1)
+		if text == welcome {
+			t.Errorf("%s: nothing to break", c.what)
+		}
+		_, err := Compile([]byte(text), ourFlow, Facts{Columns: shopColumns})
+		if c.want == nil && err == nil {
+			continue
+		}
+		if d := cmp.Diff(c.want, short(faultsIn(t, err))); d != "" {
+			t.Errorf("%s: %s", c.what, d)
+		}
+	}
+}
+
+func TestAllFaultsAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := Compile([]byte(`{
+		"triggers": [{"type": "event", "event": "x", "condition": "profile.town == 'x'", "evry": 1}],
+		"recurrence": {"policy": 3},
+		"start": "a",
+		"nodes": {
+			"a": {"type": "delay", "for": "P1Y", "next": "b"},
+			"b": {"type": "branch", "cases": [{"if": "1 +", "next": "a"}], "else": "c"},
+			"d": {"type": "leap"}
+		}
+	}`), ourFlow, Facts{Columns: shopColumns})
+	want := []string{
+		"/nodes/a/for invalid_duration", "/nodes/b/cases/0/if expression_syntax", "/nodes/b/cases/0/next cycle", "/nodes/b/else unknown_node",
+		"/nodes/d unreachable", "/nodes/d/type unknown", "/recurrence/policy wrong_type", "/triggers/0/condition unknown_column", "/triggers/0/evry unknown_field",
+	}
+	faults := faultsIn(t, err)
+	if d := cmp.Diff(want, short(faults)); d != "" {
+		t.Error(d)
+	}
+	for _, f := range faults {
+		if f.Code == "cycle" && !strings.Contains(f.Detail, "a -> b -> a") {
+			t.Errorf("the cycle is not named: %s", f.Detail)
+		}
+		if f.Code == "unknown_column" && (f.Line != 1 || f.Column != 8) {
+			t.Errorf("the place in the expression: %d:%d", f.Line, f.Column)
+		}
+	}
+}
+
+func TestDocumentsThatAreNone(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		``:                      "syntax 1:1",
+		`null`:                  "wrong_type 0:0",
+		`[]`:                    "wrong_type 0:0",
+		"{\n \"start\": }":      "syntax 2:11",
+		`{} {}`:                 "syntax 1:4",
+		`{"start": "a"`:         "syntax 1:14",
+		"{\"start\": \"\xff\"}": "syntax 0:0",
+		`{"nodes": {"a": {"data": {"x": ` + strings.Repeat("[", 60) + strings.Repeat("]", 60) + `}}}}`: "syntax",
+		strings.Repeat(" ", MaxDefinition+1): "too_large 0:0",
+	} {
+		for _, err := range []error{second(Decode([]byte(text))), second(Compile([]byte(text), ourFlow, Facts{}))} {
+			faults := faultsIn(t, err)
+			got := fmt.Sprintf("%s %d:%d", faults[0].Code, faults[0].Line, faults[0].Column)
+			if len(faults) != 1 || faults[0].Pointer != "" || !strings.HasPrefix(got, want) {
+				t.Errorf("%.40q: got %s %+v, want %s", text, got, faults, want)
+			}
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	var many strings.Builder
+	for i := range MaxNodes {
+		fmt.Fprintf(&many, `"n%d": {"type": "delay", "for": "PT1S", "next": "n%d"},`, i, i+1)
+	}
+	fmt.Fprintf(&many, `"n%d": {"type": "exit"}`, MaxNodes)
+	tooMany := `{"recurrence": {"policy": "once"}, "start": "n0", "nodes": {` + many.String() + `}}`
+	cases := strings.Repeat(`{"if": "true", "next": "b"},`, MaxCases) + `{"if": "true", "next": "b"}`
+	arms := strings.Repeat(`{"weight": 1, "next": "b"},`, MaxCases) + `{"weight": 1, "next": "b"}`
+	sql := `{"sql": "` + strings.Repeat("x", maxSQL+1) + `", "next": "b"}`
+	one := `{"audience_id": "a", "recurrence": {"policy": "once"}, "start": "a", "nodes": {"a": %s, "b": {"type": "exit"}}}`
+	for text, want := range map[string]string{
+		tooMany: "/nodes too_many",
+		fmt.Sprintf(one, `{"type": "branch", "else": "b", "cases": [`+cases+`]}`):                                                "/nodes/a/cases too_many",
+		fmt.Sprintf(one, `{"type": "branch", "else": "b", "cases": [`+sql+`]}`):                                                  "/nodes/a/cases/0/sql too_long",
+		fmt.Sprintf(one, `{"type": "split", "arms": [`+arms+`]}`):                                                                "/nodes/a/arms too_many",
+		fmt.Sprintf(one, `{"type": "branch", "else": "b", "cases": [{"next": "b", "if": "`+strings.Repeat(" ", 5000)+`true"}]}`): "/nodes/a/cases/0/if too_long",
+	} {
+		if d := cmp.Diff([]string{want}, short(faultsIn(t, second(Compile([]byte(text), ourFlow, Facts{}))))); d != "" {
+			t.Error(d)
+		}
+	}
+}
+
+// Whatever acyclic graph is made, it compiles, its order is topological, and
+// every walk comes to an exit.
+func TestRandomGraphs(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		text := randomGraph(rng)
+		g, err := Compile([]byte(text), ourFlow, Facts{})
+		if err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, text)
+		}
+		place := map[string]int{}
+		for i, id := range g.Order() {
+			place[id] = i
+		}
+		if len(place) != len(g.Definition().Nodes) || g.Order()[0] != g.Start() {
+			t.Fatalf("seed %d: the order misses nodes, or does not begin at the start", seed)
+		}
+		for id := range place {
+			n, _ := g.Node(id)
+			for _, to := range n.Successors {
+				if place[to] <= place[id] {
+					t.Fatalf("seed %d: %s comes after %s", seed, id, to)
+				}
+			}
+		}
+		at := g.Start()
+		for range len(place) {
+			n, _ := g.Node(at)
+			if len(n.Successors) == 0 {
+				break
+			}
+			at = n.Successors[rng.IntN(len(n.Successors))]
+		}
+		if n, _ := g.Node(at); n.Type != Exit {
+			t.Fatalf("seed %d: the walk ends on %s", seed, at)
+		}
+	}
+}
+
+// randomGraph shuffles names, so that the order of ids says nothing.
+func randomGraph(rng *rand.Rand) string {
+	n := 1 + rng.IntN(30)
+	names := rng.Perm(n)
+	name := func(i int) string { return fmt.Sprintf("n%d", names[i]) }
+	nodes := map[string]any{name(n - 1): map[string]any{"type": "exit"}}
+	for i := range n - 1 {
+		later := func() string { return name(i + 1 + rng.IntN(n-i-1)) }
+		next := name(i + 1) // so that all are reached
+		switch rng.IntN(3) {
+		case 0:
+			nodes[name(i)] = map[string]any{"type": "delay", "for": "PT1H", "next": next}
+		case 1:
+			nodes[name(i)] = map[string]any{"type": "split", "arms": []any{
+				map[string]any{"weight": 1, "next": later()}, map[string]any{"weight": 2, "next": next}}}
+		case 2:
+			nodes[name(i)] = map[string]any{"type": "wait_for_event", "event": "x", "timeout": "P1D", "next": later(), "on_timeout": next}
+		}
+	}
+	text, _ := json.Marshal(map[string]any{"recurrence": map[string]any{"policy": "once"}, "start": name(0), "nodes": nodes})
+	return string(text)
+}
+
+func TestManyAtATime(t *testing.T) {
+	t.Parallel()
+	g := compileText(t, welcome)
+	vars := shopVars(t)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range 200 {
+				yes, err := g.Triggers()[0].Condition.Eval(vars)
+				ask, _ := g.Node("ask")
+				also, errAlso := ask.Cases[0].Cond.Eval(vars)
+				if !yes || !also || err != nil || errAlso != nil {
+					t.Error(yes, also, err, errAlso)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestAfterWebhook(t *testing.T) {
+	t.Parallel()
+	tell, _ := compileText(t, welcome).Node("tell")
+	for status, want := range map[int]string{200: "done", 204: "done", 299: "done", 410: "done", 404: "sorry", 500: "sorry", 301: "sorry", 0: "sorry"} {
+		if got := tell.AfterWebhook(status); got != want {
+			t.Errorf("%d: got %s, want %s", status, got, want)
+		}
+	}
+	bare := &Compiled{Node: Node{Next: "on", OnStatus: map[string]string{"2xx": "yes", "202": "later"}}}
+	for status, want := range map[int]string{200: "yes", 202: "later", 500: "on", 0: "on"} {
+		if got := bare.AfterWebhook(status); got != want {
+			t.Errorf("%d: got %s, want %s", status, got, want)
+		}
+	}
+}
+
+// Golden: a changed hash would deal everybody anew who is on the way.
+func TestArms(t *testing.T) {
+	t.Parallel()
+	deal := func(salt string, weights ...int) *Compiled {
+		c := &Compiled{salt: salt}
+		for _, w := range weights {
+			c.Arms = append(c.Arms, Arm{Weight: w})
+			c.sum += uint64(w)
+		}
+		return c
+	}
+	c := deal("spring", 1, 1, 8)
+	var got []int
+	for i := range 20 {
+		got = append(got, c.Arm(fmt.Sprintf("profile-%d", i)))
+	}
+	golden := []int{2, 2, 2, 0, 2, 2, 2, 2, 2, 2, 2, 0, 2, 1, 2, 2, 2, 1, 0, 2}
+	if d := cmp.Diff(golden, got); d != "" {
+		t.Error(d)
+	}
+	counts := make([]int, 3)
+	for i := range 100_000 {
+		counts[c.Arm(fmt.Sprint(i))]++
+	}
+	for i, share := range []int{10_000, 10_000, 80_000} {
+		if counts[i] < share-500 || counts[i] > share+500 {
+			t.Errorf("arm %d got %d of 100,000, not about %d", i, counts[i], share)
+		}
+	}
+	split, _ := compileText(t, welcome).Node("deal")
+	if split.salt != "flw_069hy00001r010000000000008/deal" {
+		t.Errorf("default salt: %s", split.salt)
+	}
+}
+
+func TestDiff(t *testing.T) {
+	t.Parallel()
+	from, _ := Decode([]byte(welcome))
+	to, err := Decode([]byte(strings.NewReplacer(
+		`"for": "P3D"`, `"for": "P2D"`, `"sorry": {"type": "exit"}`, `"oops": {"type": "exit"}`, `, "goal": true`, ``,
+		`["mon", "tue"]`, `["tue"]`, `, {"type": "audience", "every": "PT1H"}`, ``, `{"weight": 3`, `{"weight": 4`,
+		`"triggers"`, `"overlap": "allow", "triggers"`).Replace(welcome)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range Diff(from, to) {
+		got = append(got, fmt.Sprintf("%s %s %s -> %s", d.Op, d.Pointer, d.From, d.To))
+	}
+	want := []string{
+		`remove /exit_on/0/goal true -> `,
+		`replace /nodes/deal/arms/1/weight 3 -> 4`,
+		`remove /nodes/done/goal true -> `,
+		`replace /nodes/morning/weekdays ["mon","tue"] -> ["tue"]`,
+		`add /nodes/oops  -> {"type":"exit"}`,
+		`replace /nodes/pause/for "P3D" -> "P2D"`,
+		`remove /nodes/sorry {"type":"exit"} -> `,
+		`add /overlap  -> "allow"`,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if all := Diff(from, from); len(all) != 0 {
+		t.Error("something differs from itself:", all)
+	}
+	if all := Diff(nil, to); len(all) == 0 {
+		t.Error("everything is new")
+	}
+	empty, _ := Decode([]byte(`{"triggers": []}`))
+	none, _ := Decode([]byte(`{}`))
+	if all := Diff(empty, none); len(all) != 0 {
+		t.Error("no triggers and none are the same:", all)
+	}
+}
+
+func TestDecodeKeepsNumbers(t *testing.T) {
+	t.Parallel()
+	d, err := Decode([]byte(`{"nodes": {"a": {"data": {"id": 9007199254740993}}}}`))
+	if err != nil || d.Nodes["a"].Data["id"] != json.Number("9007199254740993") {
+		t.Errorf("%v %v", d, err)
+	}
+}
+
+func FuzzCompile(f *testing.F) {
+	f.Add([]byte(welcome))
+	f.Add([]byte(`{"nodes": {"a": {"type": "branch", "cases": [{"if": "profile.a[?0].b.c(1)"}]}}}`))
+	f.Add([]byte(`{"start": "a", "nodes": {"a": {"type": "wait_until", "next": "a", "weekdays": ["mon"]}}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		g, err := Compile(raw, ourFlow, Facts{Columns: shopColumns})
+		if err != nil {
+			faultsIn(t, err)
+			return
+		}
+		for _, id := range g.Order() {
+			n, _ := g.Node(id)
+			n.Arm("x")
+			_, _ = n.Until(noon, map[string]any{"born": "2026-01-01"})
+			for _, one := range n.Cases {
+				if one.Cond != nil {
+					_, _ = one.Cond.Eval(shopVars(t))
+				}
+			}
+		}
+	})
+}
+
+func FuzzCondition(f *testing.F) {
+	for _, e := range []string{`profile.city == "x"`, `events["a"].last.b.exists(x, x > now)`, `profile[?"x"].orValue(1) < [1,2].map(y, y)[0]`} {
+		f.Add(e)
+	}
+	vars := shopVars(f)
+	compiler := newCompiler(shopColumns)
+	f.Fuzz(func(_ *testing.T, expression string) {
+		if c, _, faults := compiler.compile(everywhere, "", expression); len(faults) == 0 {
+			_, _ = c.Eval(vars)
+		}
+	})
+}
+
+func BenchmarkCompile(b *testing.B) {
+	for b.Loop() {
+		if _, err := Compile([]byte(welcome), ourFlow, Facts{Columns: shopColumns}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,305 @@
+package graph
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/interpreter"
+
+	"lemma"
+)
+
+// Bounds of what a condition may cost. A unit is about one operation; the limit
+// stops it after a millisecond or two, and lets it look at some 3,000 items.
+const (
+	costLimit  = 20_000
+	maxNesting = 2 // of macros such as exists and all
+)
+
+// Condition is an expression in CEL that answers true or false. It is a pure
+// function of its variables, may be used by many at a time, and cannot loop.
+//
+// What it can read:
+//
+//	profile   who it is about, column by column: profile.city == "Kyiv". A column
+//	          that holds nothing is null, and has(profile.city) is false.
+//	trigger   what enrolled her: trigger.name, trigger.id, trigger.at,
+//	          trigger.properties.total > 100.0
+//	events    what she did since she enrolled, by name: events.bought.times == 0,
+//	          events.opened.last_at > now - duration("24h"),
+//	          events["cart left"].last.total > 50.0 (last: the last one's properties)
+//	event     what has just come: event.properties.order == trigger.properties.order
+//	now       the instant of the evaluation, the same for a whole lot
+//
+// Triggers read profile, trigger and now; branches read events as well; exit_on
+// and wait_for_event read event, trigger and now.
+//
+// Numbers in properties are doubles, as in JSON: they compare with whole
+// numbers (total > 100), but arithmetic wants 2.0 * total. What may be absent
+// is asked for with has(), or as trigger.properties.?coupon.orValue("").
+// A timestamp column is compared with now; a date is midnight UTC of its day.
+// Columns whose names are no identifiers are written profile["first name"].
+type Condition struct {
+	program cel.Program
+	world   *world
+	uses    Uses
+	names   []string // that the expression spells out: they may be told in errors
+}
+
+// Uses are the variables that a condition reads.
+type Uses struct {
+	Profile bool
+	Trigger bool
+	Events  []string // names, sorted
+	Event   bool
+}
+
+// Vars are the values that a condition is evaluated with. Values are as decoded
+// from JSON; nil maps stand for what the condition does not use.
+type Vars struct {
+	Profile map[string]any // column -> value
+	Trigger map[string]any // name, id, at (RFC 3339 or time.Time), properties
+	Event   map[string]any // as Trigger
+	Events  map[string]any // name -> map with times, first_at, last_at, last; absent: never
+	Now     time.Time
+}
+
+// Uses answers what the condition reads.
+func (c *Condition) Uses() Uses {
+	uses := c.uses
+	uses.Events = slices.Clone(uses.Events)
+	return uses
+}
+
+// Eval answers whether the condition holds. When it cannot be told, since
+// something is absent or of another type, the answer is false and an error that
+// says why without quoting any data.
+func (c *Condition) Eval(v Vars) (bool, error) {
+	answer, _, err := c.program.Eval(activation{c.world, v})
+	if err != nil {
+		return false, c.plain(err)
+	}
+	if yes, ok := answer.Value().(bool); ok && answer.Type() == types.BoolType {
+		return yes, nil
+	}
+	return false, errors.New("the answer is neither true nor false")
+}
+
+// plain turns an error of the interpreter, which may quote data, into one of a
+// closed set of sentences. Only names out of the expression itself are told.
+func (c *Condition) plain(err error) error {
+	var ours *valueError
+	if errors.As(err, &ours) {
+		return ours
+	}
+	var stopped interpreter.EvalCancelledError
+	if errors.As(err, &stopped) {
+		return errors.New("it takes too long to evaluate")
+	}
+	text := err.Error()
+	if name, ok := strings.CutPrefix(text, "no such key: "); ok && slices.Contains(c.names, name) {
+		return fmt.Errorf("there is no %s", name)
+	}
+	for _, known := range sayings {
+		if strings.HasPrefix(text, known.begins) {
+			return errors.New(known.say)
+		}
+	}
+	return errors.New("it cannot be evaluated with these values")
+}
+
+// sayings translate the interpreter's errors by how they begin: what follows
+// may be data.
+var sayings = []struct{ begins, say string }{
+	{"no such overload", "a value is null, or of a type that the expression cannot take there"},
+	{"no such key", "a name is not there; ask with has() or .? first"},
+	{"no such attribute", "a name is not there; ask with has() or .? first"},
+	{"index out of bounds", "a list has no such item"},
+	{"division by zero", "a number is divided by zero"},
+	{"modulus by zero", "a number is divided by zero"},
+	{"integer overflow", "a number is too large"},
+	{"unsigned integer overflow", "a number is too large"},
+	{"duration overflow", "a duration is too long"},
+	{"timestamp overflow", "an instant is out of range"},
+	{"range error", "a number is too large"},
+	{"optional.none()", "an optional value is not there; use orValue"},
+	{"type conversion error", "a value cannot be converted"},
+	{"unsupported type conversion", "a value cannot be converted"},
+	{"invalid RFC 3339", "a value cannot be converted"},
+	{"unknown time zone", "a value is no time zone"},
+	{"error parsing regexp", "a pattern is no regular expression"},
+}
+
+// activation hands a condition its variables; records are made when asked for.
+type activation struct {
+	world *world
+	v     Vars
+}
+
+// ResolveName is what the interpreter asks for.
+func (a activation) ResolveName(name string) (any, bool) {
+	switch name {
+	case "profile":
+		return &record{a.world, typeProfile, a.v.Profile}, true
+	case "trigger":
+		return &record{a.world, typeTrigger, a.v.Trigger}, true
+	case "event":
+		return &record{a.world, typeEvent, a.v.Event}, true
+	case "events":
+		return &record{a.world, typeEvents, a.v.Events}, true
+	case "now":
+		return types.Timestamp{Time: a.v.Now}, true
+	}
+	return nil, false
+}
+
+// Parent is nil: there is nothing around the variables.
+func (a activation) Parent() interpreter.Activation { return nil }
+
+// place is what a condition is for, and so what it can read.
+type place struct {
+	what  string
+	reads []string
+}
+
+var (
+	enrolling = place{"a trigger's condition", []string{"profile", "trigger", "now"}}
+	branching = place{"a branch", []string{"profile", "trigger", "events", "now"}}
+	hearing   = place{"a condition on an event", []string{"event", "trigger", "now"}}
+)
+
+// compiler turns expressions into conditions, for one set of columns.
+type compiler struct {
+	world *world
+	envs  map[string]*cel.Env
+}
+
+func newCompiler(columns []Column) *compiler {
+	var known map[string]string
+	if columns != nil {
+		known = map[string]string{}
+	}
+	for _, column := range columns {
+		known[column.Name] = column.Type
+	}
+	return &compiler{newWorld(known), map[string]*cel.Env{}}
+}
+
+// base is what all environments have in common; making it takes milliseconds.
+var base = sync.OnceValues(func() (*cel.Env, error) {
+	return cel.NewEnv(
+		cel.OptionalTypes(),
+		cel.CrossTypeNumericComparisons(true),
+		cel.DefaultUTCTimeZone(true),
+		cel.EnableIdentifierEscapeSyntax(),
+		cel.ParserRecursionLimit(100),
+		cel.ParserErrorRecoveryLimit(8),
+		cel.ParserExpressionSizeLimit(MaxExpression),
+		cel.Function("_[_]", cel.Overload("record_index_string", []*cel.Type{cel.ObjectType(typeProfile), cel.StringType}, cel.DynType)),
+		cel.Function("_[_]", cel.Overload("events_index_string", []*cel.Type{cel.ObjectType(typeEvents), cel.StringType}, cel.ObjectType(typeSeen))),
+		cel.Function("_[?_]", cel.Overload("record_optindex_string", []*cel.Type{cel.ObjectType(typeProfile), cel.StringType}, cel.OptionalType(cel.DynType))),
+		cel.Function("_[?_]", cel.Overload("events_optindex_string", []*cel.Type{cel.ObjectType(typeEvents), cel.StringType}, cel.OptionalType(cel.ObjectType(typeSeen)))),
+	)
+})
+
+// env is the environment of a place, made once for each compiler.
+func (c *compiler) env(p place) *cel.Env {
+	if env, ok := c.envs[p.what]; ok {
+		return env
+	}
+	common, err := base()
+	if err != nil {
+		panic("graph: " + err.Error())
+	}
+	options := []cel.EnvOption{cel.CustomTypeProvider(c.world), cel.CustomTypeAdapter(c.world)}
+	for _, name := range p.reads {
+		options = append(options, cel.Variable(name, variables[name]))
+	}
+	env, err := common.Extend(options...)
+	if err != nil {
+		panic("graph: " + err.Error())
+	}
+	c.envs[p.what] = env
+	return env
+}
+
+// compile answers a condition with the columns that it reads, or its faults.
+func (c *compiler) compile(p place, pointer, expression string) (*Condition, reading, []lemma.Field) {
+	if len(expression) > MaxExpression {
+		return nil, reading{}, []lemma.Field{{Pointer: pointer, Code: "too_long", Detail: fmt.Sprintf("an expression has at most %d bytes", MaxExpression)}}
+	}
+	env := c.env(p)
+	parsed, issues := env.Parse(expression)
+	if issues.Err() != nil {
+		return nil, reading{}, faultsOf(p, pointer, "expression_syntax", issues)
+	}
+	checked, issues := env.Check(parsed)
+	if issues.Err() != nil {
+		return nil, reading{}, faultsOf(p, pointer, "expression_type", issues)
+	}
+	read := c.read(checked)
+	if !answersBool(checked.OutputType()) {
+		read.fault(0, 0, "expression_type", "it answers %s, not true or false", sayTypes(cel.FormatCELType(checked.OutputType())))
+	}
+	if len(read.faults) > 0 {
+		for i := range read.faults {
+			read.faults[i].Pointer = pointer
+		}
+		return nil, reading{}, read.faults
+	}
+	program, err := env.Program(checked, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
+	if err != nil {
+		return nil, reading{}, []lemma.Field{{Pointer: pointer, Code: "expression_type", Detail: "it cannot be evaluated: " + err.Error()}}
+	}
+	return &Condition{program: program, world: c.world, uses: read.uses(), names: sorted(read.names)}, read, nil
+}
+
+func answersBool(t *cel.Type) bool {
+	return t.IsExactType(cel.BoolType) || t.IsExactType(cel.NullableType(cel.BoolType)) || t.IsExactType(cel.DynType)
+}
+
+var (
+	nullable     = regexp.MustCompile(`wrapper\((\w+)\)`)
+	doubleAndInt = regexp.MustCompile(`applied to '\((double, int|int, double)\)'`)
+)
+
+// sayTypes names types as our documentation does.
+func sayTypes(text string) string {
+	text = nullable.ReplaceAllString(text, "$1")
+	return strings.NewReplacer("google.protobuf.Timestamp", "timestamp", "google.protobuf.Duration", "duration",
+		typeProfile, "profile", typeTrigger, "trigger", typeEvents, "events", typeEvent, "event", typeSeen, "an event's past").Replace(text)
+}
+
+// faultsOf translates what the parser or the checker has to say.
+func faultsOf(p place, pointer, code string, issues *cel.Issues) []lemma.Field {
+	var all []lemma.Field
+	for _, e := range issues.Errors() {
+		detail := sayTypes(strings.ReplaceAll(e.Message, " (in container '')", ""))
+		if doubleAndInt.MatchString(detail) {
+			detail += "; write whole numbers as 5.0 beside numbers with a fraction"
+		}
+		for _, name := range sorted(variables) {
+			if strings.HasPrefix(detail, "undeclared reference to '"+name+"'") {
+				detail = fmt.Sprintf("%s cannot be read in %s, only %s", name, p.what, strings.Join(p.reads, ", "))
+			}
+		}
+		all = append(all, lemma.Field{Pointer: pointer, Code: code, Detail: detail, Line: e.Location.Line(), Column: e.Location.Column() + 1})
+	}
+	return all
+}
+
+// uses are the variables of a reading.
+func (r *reading) uses() Uses {
+	return Uses{
+		Profile: r.variables["profile"], Trigger: r.variables["trigger"], Event: r.variables["event"],
+		Events: slices.Sorted(maps.Keys(r.events)),
+	}
+}

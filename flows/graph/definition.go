@@ -1,0 +1,144 @@
+// Package graph reads what a flow says: it turns a version's JSON document into
+// a graph of nodes that can be walked, and answers all of its faults at once,
+// each with the JSON pointer of its place. It is pure: it knows neither clock
+// nor database, and the same document and the same facts always lead the same
+// way. Whether a template or a provider that a node names exists is asked in
+// flows, which keeps versions and walks people through them.
+package graph
+
+import (
+	"github.com/google/uuid"
+)
+
+// Limits of a definition.
+const (
+	MaxNodes      = 200
+	MaxCases      = 20        // of a branch, arms of a split, triggers, exit conditions
+	MaxExpression = 4 << 10   // bytes of a condition
+	MaxDefinition = 256 << 10 // bytes of the whole document
+)
+
+// Definition is a version's document, as it is written. Optional parts are
+// empty when they are absent.
+type Definition struct {
+	AudienceID            string          `json:"audience_id,omitempty"` // where profiles are read; needed as soon as anything reads one
+	Triggers              []Trigger       `json:"triggers"`
+	Recurrence            Recurrence      `json:"recurrence"`
+	Overlap               string          `json:"overlap,omitempty"` // deny (default) or allow: several enrollments of one profile at a time
+	ExitOn                []ExitOn        `json:"exit_on,omitempty"`
+	ExitWhenNotInAudience bool            `json:"exit_when_not_in_audience,omitempty"` // looked at whenever an enrollment moves
+	Start                 string          `json:"start"`
+	Nodes                 map[string]Node `json:"nodes"`
+}
+
+// Trigger says what enrolls. Direct enrollment needs none.
+type Trigger struct {
+	Type      string `json:"type"`                // event or audience
+	Event     string `json:"event,omitempty"`     // event: its name
+	Condition string `json:"condition,omitempty"` // CEL on trigger, profile and now: who may enroll. See Condition
+	Every     string `json:"every,omitempty"`     // audience: ISO 8601, how often it is looked at; PT1M or longer
+}
+
+// Recurrence says how often one profile may enroll.
+type Recurrence struct {
+	Policy string   `json:"policy"`           // once, daily, weekly, monthly, per_event, fields
+	Zone   string   `json:"zone,omitempty"`   // IANA zone of the days of daily, weekly and monthly; UTC
+	Fields []string `json:"fields,omitempty"` // fields: which properties of the trigger
+}
+
+// ExitOn ends an enrollment wherever it stands.
+type ExitOn struct {
+	Event     string `json:"event"`
+	Condition string `json:"condition,omitempty"` // CEL on event, the one that came, trigger and now
+	Goal      bool   `json:"goal,omitempty"`      // it is what the flow was for
+}
+
+// Node types.
+const (
+	Send         = "send"
+	Delay        = "delay"
+	WaitUntil    = "wait_until"
+	WaitForEvent = "wait_for_event"
+	Branch       = "branch"
+	Split        = "split"
+	Webhook      = "webhook"
+	Exit         = "exit"
+)
+
+// Node is one step. Which fields there may be depends on its type; others are
+// refused.
+type Node struct {
+	Type string `json:"type"`
+	Name string `json:"name,omitempty"` // for people
+	Next string `json:"next,omitempty"` // all but branch, split and exit
+
+	// send
+	Channel         string            `json:"channel,omitempty"` // email
+	ProviderID      string            `json:"provider_id,omitempty"`
+	TemplateID      string            `json:"template_id,omitempty"`
+	TemplateVersion int               `json:"template_version,omitempty"` // 0: the newest when the version is published
+	From            *From             `json:"from,omitempty"`
+	ReplyTo         string            `json:"reply_to,omitempty"`
+	Headers         map[string]string `json:"headers,omitempty"`
+	Strategy        string            `json:"strategy,omitempty"`      // at_least_once (default) or at_most_once
+	ExpiresAfter    string            `json:"expires_after,omitempty"` // ISO 8601: not sent by then, it is skipped as expired
+
+	// delay
+	For string `json:"for,omitempty"` // ISO 8601; a day is 24 hours, a week 7 days
+
+	// wait_until: the next instant that fits all of what is given; see Until
+	Time       string   `json:"time,omitempty"`        // 09:00 or 09:00:30, local; midnight without it
+	Weekdays   []string `json:"weekdays,omitempty"`    // mon, tue, wed, thu, fri, sat, sun
+	DateColumn string   `json:"date_column,omitempty"` // a column of the profile: that day, or that instant
+	Offset     string   `json:"offset,omitempty"`      // ISO 8601, may be negative (-P3D): added to the date; whole days are counted on the calendar
+	Zone       string   `json:"zone,omitempty"`        // IANA; UTC. Used where ZoneColumn gives none
+	ZoneColumn string   `json:"zone_column,omitempty"` // a column of the profile with an IANA zone
+
+	// wait_for_event
+	Event     string `json:"event,omitempty"`
+	Condition string `json:"condition,omitempty"` // CEL on event, the one that came, trigger and now
+	Timeout   string `json:"timeout,omitempty"`   // ISO 8601
+	OnTimeout string `json:"on_timeout,omitempty"`
+
+	// branch: the first case that is true
+	Cases        []Case `json:"cases,omitempty"`
+	Else         string `json:"else,omitempty"`
+	DataSourceID string `json:"data_source_id,omitempty"` // for cases with sql; default: the audience's
+
+	// split
+	Arms []Arm  `json:"arms,omitempty"`
+	Salt string `json:"salt,omitempty"` // default: the flow's id and the node's, so that splits deal independently
+
+	// webhook
+	EndpointID string            `json:"endpoint_id,omitempty"`
+	Columns    []string          `json:"columns,omitempty"`   // of the profile, that go along
+	Data       map[string]any    `json:"data,omitempty"`      // goes along as it is
+	OnStatus   map[string]string `json:"on_status,omitempty"` // "410", "4xx" -> node
+	OnError    string            `json:"on_error,omitempty"`  // given up, or a status that nothing else names; default: next
+
+	// exit
+	Goal bool `json:"goal,omitempty"`
+}
+
+// From is who a message is from.
+type From struct {
+	Email string `json:"email"`
+	Name  string `json:"name,omitempty"`
+}
+
+// Case is one way out of a branch.
+type Case struct {
+	If   string `json:"if,omitempty"`  // CEL on profile, trigger, events and now: events.bought.times == 0
+	SQL  string `json:"sql,omitempty"` // a select that answers profile keys out of the relation people
+	Next string `json:"next"`
+}
+
+// Arm is one way out of a split.
+type Arm struct {
+	Name   string `json:"name,omitempty"`
+	Weight int    `json:"weight"` // share of the sum of all weights, from 1
+	Next   string `json:"next"`
+}
+
+// Flow is whose definition it is; splits are salted with it.
+type Flow struct{ WorkspaceID, FlowID uuid.UUID }

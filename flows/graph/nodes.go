@@ -1,0 +1,292 @@
+package graph
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"lemma"
+)
+
+// rule says which fields a type of node has beside type and name.
+type rule struct{ required, optional []string }
+
+var rules = map[string]rule{
+	Send: {
+		[]string{"channel", "provider_id", "template_id", "from", "next"},
+		[]string{"template_version", "reply_to", "headers", "strategy", "expires_after"},
+	},
+	Delay:        {[]string{"for", "next"}, nil},
+	WaitUntil:    {[]string{"next"}, []string{"time", "weekdays", "date_column", "offset", "zone", "zone_column"}},
+	WaitForEvent: {[]string{"event", "timeout", "on_timeout", "next"}, []string{"condition"}},
+	Branch:       {[]string{"cases", "else"}, []string{"data_source_id"}},
+	Split:        {[]string{"arms"}, []string{"salt"}},
+	Webhook:      {[]string{"endpoint_id", "next"}, []string{"columns", "data", "on_status", "on_error"}},
+	Exit:         {nil, []string{"goal"}},
+}
+
+// ways out that a node must have: without them it is a dead end.
+var waysOut = []string{"next", "on_timeout", "else"}
+
+func (c *checker) nodes() {
+	c.atMost("/nodes", len(c.def.Nodes), MaxNodes, "nodes")
+	if len(c.def.Nodes) == 0 {
+		c.fault("/nodes", "required", "a journey has at least one node")
+	}
+	for _, id := range sorted(c.def.Nodes) {
+		pointer, n := at("/nodes", id), c.def.Nodes[id]
+		if !validID(id) {
+			c.fault(pointer, "invalid", "the id of a node is made of 1 to %d of A-Z a-z 0-9 _ . -", maxID)
+		}
+		if len(n.Name) > maxName {
+			c.fault(at(pointer, "name"), "too_long", "a name has at most %d bytes", maxName)
+		}
+		if c.fieldsOf(pointer, id, n.Type) {
+			c.g.nodes[id] = c.node(pointer, id, n)
+		}
+	}
+}
+
+func validID(id string) bool {
+	return id != "" && len(id) <= maxID && !strings.ContainsFunc(id, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_.-", r))
+	})
+}
+
+// fieldsOf compares a node's fields with those of its type.
+func (c *checker) fieldsOf(pointer, id, kind string) bool {
+	rule, known := rules[kind]
+	if !known && kind == "" {
+		c.fault(at(pointer, "type"), "required", "it is one of %s", strings.Join(sorted(rules), ", "))
+	} else if !known {
+		c.fault(at(pointer, "type"), "unknown", "it is one of %s", strings.Join(sorted(rules), ", "))
+	}
+	if !known {
+		return false
+	}
+	nodes, _ := c.tree["nodes"].(map[string]any)
+	given, _ := nodes[id].(map[string]any)
+	for _, field := range rule.required {
+		c.required(pointer, field, given[field])
+	}
+	for _, field := range sorted(given) {
+		if _, exists := nodeFields[field]; exists && field != "type" && field != "name" &&
+			!slices.Contains(rule.required, field) && !slices.Contains(rule.optional, field) {
+			c.fault(at(pointer, field), "not_allowed", "a node of type %s has no %s", kind, field)
+		}
+	}
+	return true
+}
+
+func (c *checker) required(pointer, field string, value any) {
+	if !isNothing(value) {
+		return
+	}
+	if slices.Contains(waysOut, field) {
+		c.fault(at(pointer, field), "dead_end", "it leads nowhere: only an exit ends a journey")
+		return
+	}
+	c.fault(at(pointer, field), "required", "it is needed here")
+}
+
+// node checks what its fields say, and compiles it.
+func (c *checker) node(pointer, id string, n Node) *Compiled {
+	made := &Compiled{Node: n, ID: id, Successors: successors(id, n)}
+	switch n.Type {
+	case Send:
+		c.send(pointer, n, made)
+	case Delay:
+		made.For = c.given(at(pointer, "for"), n.For)
+	case WaitUntil:
+		made.when = c.waitUntil(pointer, n)
+		made.Offset = made.when.offset
+	case WaitForEvent:
+		c.waitForEvent(pointer, n, made)
+	case Branch:
+		c.branch(pointer, n, made)
+	case Split:
+		c.split(pointer, id, n, made)
+	case Webhook:
+		c.webhook(pointer, n)
+	}
+	return made
+}
+
+// given reads a duration whose absence was told already.
+func (c *checker) given(pointer, text string) time.Duration {
+	if text == "" {
+		return 0
+	}
+	return c.duration(pointer, text, 1, MaxDuration)
+}
+
+func (c *checker) send(pointer string, n Node, made *Compiled) {
+	c.g.profile = true
+	oneOf(c, at(pointer, "channel"), n.Channel, string(lemma.Email))
+	oneOf(c, at(pointer, "strategy"), n.Strategy, "at_least_once", "at_most_once")
+	made.ExpiresAfter = c.given(at(pointer, "expires_after"), n.ExpiresAfter)
+	if n.TemplateVersion < 0 {
+		c.fault(at(pointer, "template_version"), "invalid", "versions are counted from 1")
+	}
+	if n.From != nil {
+		c.address(at(pointer, "from", "email"), n.From.Email)
+		c.header(at(pointer, "from", "name"), n.From.Name)
+	}
+	if n.ReplyTo != "" {
+		c.address(at(pointer, "reply_to"), n.ReplyTo)
+	}
+	c.atMost(at(pointer, "headers"), len(n.Headers), maxFields, "headers")
+	for _, name := range sorted(n.Headers) {
+		c.header(at(pointer, "headers", name), name+n.Headers[name])
+	}
+}
+
+func (c *checker) address(pointer, address string) {
+	if _, _, ok := lemma.CanonicalEmail(address); !ok {
+		c.fault(pointer, "invalid_address", "this is not an email address")
+	}
+}
+
+func (c *checker) header(pointer, value string) {
+	if strings.ContainsAny(value, "\r\n\x00") {
+		c.fault(pointer, "line_break", "a header must not contain line breaks or NUL")
+	}
+}
+
+func (c *checker) waitUntil(pointer string, n Node) *when {
+	w := &when{dateColumn: n.DateColumn, zoneColumn: n.ZoneColumn}
+	if n.Time == "" && len(n.Weekdays) == 0 && n.DateColumn == "" {
+		c.fault(at(pointer, "time"), "required", "say until when: a time, weekdays or a date_column")
+	}
+	if n.Time != "" {
+		w.clock, w.hasClock = parseClock(n.Time)
+		if !w.hasClock {
+			c.fault(at(pointer, "time"), "invalid_time", "a time is 09:00 or 09:00:30")
+		}
+	}
+	c.weekdays(at(pointer, "weekdays"), n.Weekdays, w)
+	w.zone, _ = c.zone(at(pointer, "zone"), n.Zone)
+	if n.Offset != "" {
+		w.offset = c.duration(at(pointer, "offset"), n.Offset, -MaxDuration, MaxDuration)
+		c.mustNot(at(pointer, "offset"), n.DateColumn == "", "an offset is added to the date of a date_column")
+	}
+	c.reads(at(pointer, "date_column"), n.DateColumn, "date", "timestamp", "text")
+	c.reads(at(pointer, "zone_column"), n.ZoneColumn, "text", "other")
+	return w
+}
+
+func (c *checker) weekdays(pointer string, days []string, w *when) {
+	for i, name := range days {
+		d, ok := parseWeekday(name)
+		switch {
+		case !ok:
+			c.fault(index(pointer, i), "invalid_weekday", "it is one of mon, tue, wed, thu, fri, sat, sun")
+		case slices.Contains(w.days, d):
+			c.fault(index(pointer, i), "duplicate", "%s is there already", name)
+		}
+		w.days = append(w.days, d)
+	}
+}
+
+// reads notes a column of the profile that a node reads, of one of some types.
+func (c *checker) reads(pointer, column string, types ...string) {
+	if column == "" {
+		return
+	}
+	c.g.profile, c.columns[column] = true, true
+	kind, exists := c.compiler.world.columns[column]
+	switch {
+	case c.compiler.world.columns == nil || c.facts.Published:
+	case !exists:
+		c.fault(pointer, "unknown_column", "the audience has no column %s", column)
+	case len(types) > 0 && !slices.Contains(types, kind):
+		c.fault(pointer, "wrong_type", "column %s is of type %s; it has to be %s", column, kind, strings.Join(types, " or "))
+	}
+}
+
+func (c *checker) waitForEvent(pointer string, n Node, made *Compiled) {
+	if n.Event != "" {
+		c.event(at(pointer, "event"), n.Event, "wait")
+	}
+	made.Condition = c.condition(hearing, at(pointer, "condition"), n.Condition)
+	made.Timeout = c.given(at(pointer, "timeout"), n.Timeout)
+}
+
+func (c *checker) branch(pointer string, n Node, made *Compiled) {
+	c.atMost(at(pointer, "cases"), len(n.Cases), MaxCases, "cases")
+	asks := false
+	for i, one := range n.Cases {
+		place := index(at(pointer, "cases"), i)
+		asks = asks || one.SQL != ""
+		switch {
+		case one.If == "" && one.SQL == "":
+			c.fault(at(place, "if"), "required", "a case asks if or sql")
+		case one.If != "" && one.SQL != "":
+			c.fault(at(place, "sql"), "not_allowed", "a case asks either if or sql")
+		case len(one.SQL) > maxSQL:
+			c.fault(at(place, "sql"), "too_long", "a statement has at most %d bytes", maxSQL)
+		}
+		c.wayOut(place, one.Next)
+		made.Cases = append(made.Cases, CompiledCase{one, c.condition(branching, at(place, "if"), one.If)})
+	}
+	c.mustNot(at(pointer, "data_source_id"), n.DataSourceID != "" && !asks, "no case asks SQL")
+	if asks && n.DataSourceID == "" && c.def.AudienceID == "" {
+		c.fault(at(pointer, "data_source_id"), "required", "name the data source to ask, or an audience whose source it is")
+	}
+}
+
+func (c *checker) wayOut(pointer, next string) {
+	if next == "" {
+		c.fault(at(pointer, "next"), "dead_end", "it leads nowhere: only an exit ends a journey")
+	}
+}
+
+func (c *checker) split(pointer, id string, n Node, made *Compiled) {
+	c.atMost(at(pointer, "arms"), len(n.Arms), MaxCases, "arms")
+	if made.salt = n.Salt; n.Salt == "" {
+		made.salt = defaultSalt(c.flow, id)
+	}
+	if len(n.Salt) > maxName || strings.ContainsRune(n.Salt, 0) {
+		c.fault(at(pointer, "salt"), "invalid", "a salt has at most %d bytes, and no NUL", maxName)
+	}
+	var sum int64
+	for i, arm := range n.Arms {
+		place := index(at(pointer, "arms"), i)
+		if arm.Weight < 1 {
+			c.fault(at(place, "weight"), "invalid_weight", "a weight is 1 or more")
+		}
+		if len(arm.Name) > maxName {
+			c.fault(at(place, "name"), "too_long", "a name has at most %d bytes", maxName)
+		}
+		sum += int64(max(arm.Weight, 0))
+		c.wayOut(place, arm.Next)
+	}
+	if sum > maxWeight {
+		c.fault(at(pointer, "arms"), "invalid_weight", "the weights add up to %d at most", maxWeight)
+	}
+	made.sum = uint64(sum)
+}
+
+func (c *checker) webhook(pointer string, n Node) {
+	c.names(at(pointer, "columns"), n.Columns)
+	for i, column := range n.Columns {
+		c.reads(index(at(pointer, "columns"), i), column)
+	}
+	c.atMost(at(pointer, "on_status"), len(n.OnStatus), maxFields, "statuses")
+	for _, status := range sorted(n.OnStatus) {
+		if !validStatus(status) {
+			c.fault(at(pointer, "on_status", status), "invalid", "a status is three digits such as 410, or a class such as 4xx")
+		}
+		if n.OnStatus[status] == "" {
+			c.fault(at(pointer, "on_status", status), "dead_end", "it leads nowhere: only an exit ends a journey")
+		}
+	}
+}
+
+// validStatus knows what an answer can end with; 1xx never does.
+func validStatus(s string) bool {
+	if len(s) != 3 || s[0] < '2' || s[0] > '5' {
+		return false
+	}
+	return s[1:] == "xx" || s[1] >= '0' && s[1] <= '9' && s[2] >= '0' && s[2] <= '9'
+}

@@ -1,0 +1,169 @@
+package graph
+
+import (
+	"fmt"
+	"slices"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/types"
+
+	"lemma"
+)
+
+// reading is what an expression reads, found by walking it once.
+type reading struct {
+	info      *ast.SourceInfo
+	known     map[string]string // columns; nil: not known
+	variables map[string]bool
+	columns   map[string]bool
+	events    map[string]bool
+	names     map[string]bool // fields and texts that it spells out
+	whole     bool            // the profile as a whole, or by a computed name
+	faults    []lemma.Field
+}
+
+func (c *compiler) read(checked *cel.Ast) reading {
+	native := checked.NativeRep()
+	r := reading{
+		info: native.SourceInfo(), known: c.world.columns,
+		variables: map[string]bool{}, columns: map[string]bool{}, events: map[string]bool{}, names: map[string]bool{},
+	}
+	r.walk(native.Expr(), nil, 0)
+	return r
+}
+
+func (r *reading) fault(line, column int, code, format string, args ...any) {
+	r.faults = append(r.faults, lemma.Field{Code: code, Detail: fmt.Sprintf(format, args...), Line: line, Column: column})
+}
+
+func (r *reading) faultAt(e ast.Expr, code, format string, args ...any) {
+	place := r.info.GetStartLocation(e.ID())
+	r.fault(place.Line(), place.Column()+1, code, format, args...)
+}
+
+// walk goes through an expression. local are the names that macros bring in,
+// which hide variables; nested is how deep in macros it is.
+func (r *reading) walk(e ast.Expr, local []string, nested int) {
+	if variable, field, ok := r.access(e, local); ok {
+		r.variable(e, variable, field)
+		return
+	}
+	switch e.Kind() {
+	case ast.IdentKind:
+		r.ident(e, local)
+	case ast.LiteralKind:
+		r.literal(e)
+	case ast.SelectKind:
+		r.names[e.AsSelect().FieldName()] = true
+		r.walk(e.AsSelect().Operand(), local, nested)
+	case ast.CallKind:
+		r.call(e.AsCall(), local, nested)
+	case ast.ListKind:
+		for _, item := range e.AsList().Elements() {
+			r.walk(item, local, nested)
+		}
+	case ast.MapKind:
+		for _, entry := range e.AsMap().Entries() {
+			r.walk(entry.AsMapEntry().Key(), local, nested)
+			r.walk(entry.AsMapEntry().Value(), local, nested)
+		}
+	case ast.StructKind:
+		r.faultAt(e, "expression_type", "an expression makes no objects of type %s", e.AsStruct().TypeName())
+	case ast.ComprehensionKind:
+		r.comprehension(e, local, nested)
+	}
+}
+
+// access recognises profile.x, profile["x"], profile.?x and profile[?"x"], and
+// the same on events. A computed name is no access.
+func (r *reading) access(e ast.Expr, local []string) (variable, field string, ok bool) {
+	var operand ast.Expr
+	switch e.Kind() {
+	case ast.SelectKind:
+		operand, field = e.AsSelect().Operand(), e.AsSelect().FieldName()
+	case ast.CallKind:
+		call := e.AsCall()
+		switch call.FunctionName() {
+		case operators.Index, operators.OptIndex, operators.OptSelect:
+		default:
+			return "", "", false
+		}
+		name, isText := call.Args()[1], false
+		if name.Kind() == ast.LiteralKind {
+			var s types.String
+			s, isText = name.AsLiteral().(types.String)
+			field = string(s)
+		}
+		if !isText {
+			return "", "", false
+		}
+		operand = call.Args()[0]
+	default:
+		return "", "", false
+	}
+	if operand.Kind() != ast.IdentKind || slices.Contains(local, operand.AsIdent()) {
+		return "", "", false
+	}
+	variable = operand.AsIdent()
+	return variable, field, variable == "profile" || variable == "events"
+}
+
+// variable notes a field of profile or events.
+func (r *reading) variable(e ast.Expr, variable, field string) {
+	r.variables[variable], r.names[field] = true, true
+	if variable == "events" {
+		r.events[field] = true
+		return
+	}
+	if _, exists := r.known[field]; r.known != nil && !exists {
+		r.faultAt(e, "unknown_column", "the audience has no column %s", field)
+	}
+	r.columns[field] = true
+}
+
+// ident is a variable that is read as a whole.
+func (r *reading) ident(e ast.Expr, local []string) {
+	name := e.AsIdent()
+	if slices.Contains(local, name) {
+		return
+	}
+	switch name {
+	case "events":
+		r.faultAt(e, "expression_type", "name the event, as in events.bought or events[\"cart left\"]: only those that are named are read")
+	case "profile":
+		r.whole = true
+	}
+	r.variables[name] = true
+}
+
+func (r *reading) literal(e ast.Expr) {
+	if s, ok := e.AsLiteral().(types.String); ok {
+		r.names[string(s)] = true
+	}
+}
+
+func (r *reading) call(call ast.CallExpr, local []string, nested int) {
+	if call.IsMemberFunction() {
+		r.walk(call.Target(), local, nested)
+	}
+	for _, arg := range call.Args() {
+		r.walk(arg, local, nested)
+	}
+}
+
+func (r *reading) comprehension(e ast.Expr, local []string, nested int) {
+	c := e.AsComprehension()
+	if nested == maxNesting {
+		r.faultAt(e, "expression_cost", "exists, all, map and the like may be nested %d deep", maxNesting)
+		return
+	}
+	r.walk(c.IterRange(), local, nested)
+	r.walk(c.AccuInit(), local, nested)
+	inner := append(slices.Clone(local), c.AccuVar())
+	r.walk(c.Result(), inner, nested)
+	inner = append(inner, c.IterVar(), c.IterVar2())
+	r.walk(c.LoopCondition(), inner, nested+1)
+	r.walk(c.LoopStep(), inner, nested+1)
+}

@@ -1,0 +1,182 @@
+package flows
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma/flows/graph"
+)
+
+// underway is an enrollment that an event may end or wake.
+type underway struct {
+	id, flow uuid.UUID
+	version  int
+	profile  string
+	node     string
+	step     int
+	awaits   string
+	heard    bool
+}
+
+// interrupt ends the journeys that the events of one round are the end of, and
+// wakes those that waited for one. The enrollments are locked first, in the
+// order of their ids like everywhere: somebody who is just entering a wait is
+// either seen in it, or looks for the event after it was written down.
+func (t *take) interrupt(ctx context.Context, round []int, all []*occurrence, done []Recorded) error {
+	came := map[string]int{} // profile -> index
+	var profiles []string
+	flows := map[uuid.UUID]bool{}
+	for _, i := range round {
+		for _, l := range t.listeners[all[i].name] {
+			if l.use == useTrigger {
+				continue
+			}
+			flows[l.flow] = true
+			if _, ok := came[all[i].profile]; !ok {
+				came[all[i].profile] = i
+				profiles = append(profiles, all[i].profile)
+			}
+		}
+	}
+	if len(profiles) == 0 {
+		return nil
+	}
+	on, err := t.underway(ctx, profiles, flows)
+	if err != nil {
+		return fmt.Errorf("lock who is on the way: %w", err)
+	}
+	var w woken
+	for _, u := range on {
+		i := came[u.profile]
+		if err := t.hear(ctx, u, all[i], i, &done[i], &w); err != nil {
+			return err
+		}
+	}
+	return w.write(ctx, t.tx, t.ws)
+}
+
+func (t *take) underway(ctx context.Context, profiles []string, flows map[uuid.UUID]bool) ([]underway, error) {
+	ids := make([]pgtype.UUID, 0, len(flows))
+	for id := range flows {
+		ids = append(ids, wire(id))
+	}
+	rows, err := t.tx.Query(ctx, `
+		select id, flow_id, version, profile_key, node, step, coalesce(awaits, ''), heard is not null
+		from enrollments where workspace_id = $1 and profile_key = any($2) and flow_id = any($3) and status = 'active'
+		order by id for update`, t.ws, profiles, ids)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (u underway, err error) {
+		err = row.Scan(&u.id, &u.flow, &u.version, &u.profile, &u.node, &u.step, &u.awaits, &u.heard)
+		return u, err
+	})
+}
+
+// hear decides what an event means to one enrollment.
+func (t *take) hear(ctx context.Context, u underway, o *occurrence, place int, r *Recorded, w *woken) error {
+	g, err := t.graphs.get(ctx, t.tx, t.ws, u.flow, u.version)
+	if err != nil {
+		return err
+	}
+	for _, exit := range g.ExitOn() {
+		if exit.Event != o.name {
+			continue
+		}
+		ok, err := t.holds(ctx, exit.Condition, u, o)
+		if err != nil {
+			return err
+		}
+		if ok {
+			w.exit(u, exit.Goal, o)
+			r.Exited++
+			return nil
+		}
+	}
+	node, there := g.Node(u.node)
+	if u.awaits != o.name || u.heard || !there {
+		return nil
+	}
+	ok, err := t.holds(ctx, node.Condition, u, o)
+	if ok {
+		w.wake(u, o, place)
+		r.Woken++
+	}
+	return err
+}
+
+// holds evaluates a condition on an event. One that cannot be decided is
+// false: an event must not be lost over it, nor end a journey.
+func (t *take) holds(ctx context.Context, c *graph.Condition, u underway, o *occurrence) (bool, error) {
+	if c == nil {
+		return true, nil
+	}
+	v := graph.Vars{Event: o.trigger(), Now: o.at}
+	if c.Uses().Trigger {
+		var data string
+		err := t.tx.QueryRow(ctx, `
+			select coalesce(data, '{}') from enrollment_steps where workspace_id = $1 and enrollment_id = $2 and step = 0`, t.ws, u.id).Scan(&data)
+		if err != nil {
+			return false, fmt.Errorf("read trigger of %s: %w", u.id, err)
+		}
+		v.Trigger = triggerOf(data)
+	}
+	ok, err := c.Eval(v)
+	if err != nil {
+		t.log.Debug("condition on event not decided", "flow_id", u.flow, "node", u.node, "error", err)
+	}
+	return ok && err == nil, nil
+}
+
+// woken are enrollments that events end or wake.
+type woken struct {
+	steps
+	exited        []pgtype.UUID
+	exitReasons   []string
+	heardBy, woke []pgtype.UUID
+	places        []int32
+}
+
+func (w *woken) exit(u underway, goal bool, o *occurrence) {
+	reason := ExitCondition
+	if goal {
+		reason = ExitGoal
+	}
+	w.exited, w.exitReasons = append(w.exited, wire(u.id)), append(w.exitReasons, reason)
+	w.add(u.id, u.step+1, u.version, u.node, "exited", object("reason", reason, "event", o.trigger()))
+}
+
+func (w *woken) wake(u underway, o *occurrence, place int) {
+	w.places = append(w.places, int32(place))
+	w.woke, w.heardBy = append(w.woke, wire(u.id)), append(w.heardBy, wire(o.key))
+}
+
+// write moves them. They are locked, so that nobody has moved them since.
+func (w *woken) write(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
+	batch := &pgx.Batch{}
+	w.queue(batch, ws)
+	if len(w.exited) > 0 {
+		batch.Queue(`
+			update enrollments e set status = 'exited', exit_reason = r.reason, step = e.step + 1, ended_at = now(), resume_at = null,
+				waiting_since = null, awaits = null, trouble = null
+			from unnest($2::uuid[], $3::text[]) as r (id, reason)
+			where e.workspace_id = $1 and e.id = r.id and e.status = 'active'`, ws, w.exited, w.exitReasons)
+	}
+	if len(w.woke) > 0 {
+		batch.Queue(`
+			update enrollments e set heard = r.event, resume_at = `+inTurn+`
+			from unnest($2::uuid[], $3::uuid[], $4::int[]) as r (id, event, place)
+			where e.workspace_id = $1 and e.id = r.id and e.status = 'active' and e.heard is null`, ws, w.woke, w.heardBy, w.places)
+	}
+	if batch.Len() == 0 {
+		return nil
+	}
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("end and wake enrollments: %w", err)
+	}
+	return nil
+}

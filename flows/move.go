@@ -1,0 +1,354 @@
+package flows
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
+	"lemma/flows/graph"
+)
+
+// A move is the order to take those who are on the way over to another version,
+// or out of the flow. There is one open at a time for a flow: the last word
+// counts. To_version names whom it leaves alone, nil nobody; with an exit
+// reason all others exit, without one they are moved.
+
+// startMove gives the order, under the flow's lock.
+func startMove(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, to *int, nodes map[string]*string, exit string) error {
+	if nodes == nil {
+		nodes = map[string]*string{}
+	}
+	_, err := tx.Exec(ctx, `
+		insert into flow_moves (workspace_id, flow_id, id, to_version, node_map, exit_reason) values ($1, $2, $3, $4, $5, nullif($6, ''))`,
+		ws, flow, lemma.NewID(), to, nodes, exit)
+	if err != nil {
+		return fmt.Errorf("order move of flow %s: %w", flow, err)
+	}
+	return nil
+}
+
+// endMoves ends what an earlier order left open, where it is. It waits for the
+// lot that is at work, and none begins after it.
+func endMoves(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
+	_, err := tx.Exec(ctx, `
+		update flow_moves set finished_at = now(), leased_by = null, lease_until = null
+		where workspace_id = $1 and flow_id = $2 and finished_at is null`, ws, flow)
+	if err != nil {
+		return fmt.Errorf("end moves of flow %s: %w", flow, err)
+	}
+	return nil
+}
+
+// order is a move that this worker holds the lease of.
+type order struct {
+	ws, flow, id uuid.UUID
+	token        string
+	to           *int
+	nodes        map[string]*string
+	exit         string
+
+	definitions map[int]*graph.Definition
+	stranded    int // who could not be moved
+}
+
+// by is the order as the steps name it.
+func (o *order) by() string {
+	if o.exit == ExitArchived {
+		return "archive"
+	}
+	return "publish"
+}
+
+// lotsAtOnce is how many lots are looked up in one go: looking costs a scan of
+// those who are on the way, so it is done seldom, and keeps 16 bytes of each.
+const lotsAtOnce = 100
+
+// moveSome takes the oldest open move that nobody works at and carries some of
+// it out, lot by lot. It answers how many people it took over; the move is
+// finished when a look finds nobody left.
+func (f *Flows) moveSome(ctx context.Context) (n int, err error) {
+	o, err := f.claimMove(ctx)
+	if err != nil || o == nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.releaseMove(*o)) }()
+	left, err := f.leftBehind(ctx, *o, lotsAtOnce*f.cfg.Lot)
+	if err != nil {
+		return 0, err
+	}
+	if len(left) == 0 {
+		return 0, f.finishMove(ctx, *o)
+	}
+	for lot := range slices.Chunk(left, f.cfg.Lot) {
+		f.at("move: found")
+		done, ours, err := f.moveAway(ctx, o, lot)
+		n += done
+		if err != nil || !ours {
+			return n, err
+		}
+	}
+	if n == 0 && o.stranded > 0 { // no guard of ours lets anybody come to where no order knows a way
+		f.log.Error("a move leaves people where they are", "flow_id", o.flow, "move_id", o.id, "people", o.stranded)
+		return 0, f.finishMove(ctx, *o)
+	}
+	return n, nil
+}
+
+// claimMove is one statement: open, free, the oldest.
+func (f *Flows) claimMove(ctx context.Context) (*order, error) {
+	o := order{token: lemma.NewID().String(), definitions: map[int]*graph.Definition{}}
+	var nodes []byte
+	err := f.pool.QueryRow(ctx, `
+		update flow_moves set leased_by = $1, lease_until = now() + $2
+		where (workspace_id, flow_id, id) = (
+			select workspace_id, flow_id, id from flow_moves
+			where finished_at is null and (lease_until is null or lease_until < now())
+			order by id limit 1 for update skip locked)
+		returning workspace_id, flow_id, id, to_version, node_map, coalesce(exit_reason, '')`, o.token, f.cfg.Lease).
+		Scan(&o.ws, &o.flow, &o.id, &o.to, &nodes, &o.exit)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim a move: %w", err)
+	}
+	return &o, json.Unmarshal(nodes, &o.nodes)
+}
+
+// releaseMove gives a move back, also while the program shuts down.
+func (f *Flows) releaseMove(o order) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_, err := f.pool.Exec(ctx, `
+		update flow_moves set leased_by = null, lease_until = null
+		where workspace_id = $1 and flow_id = $2 and id = $3 and leased_by = $4`, o.ws, o.flow, o.id, o.token)
+	if err != nil {
+		return fmt.Errorf("release move: %w", err)
+	}
+	return nil
+}
+
+func (f *Flows) finishMove(ctx context.Context, o order) error {
+	_, err := f.pool.Exec(ctx, `
+		update flow_moves set finished_at = now(), leased_by = null, lease_until = null
+		where workspace_id = $1 and flow_id = $2 and id = $3 and leased_by = $4 and finished_at is null`, o.ws, o.flow, o.id, o.token)
+	if err != nil {
+		return fmt.Errorf("finish move of flow %s: %w", o.flow, err)
+	}
+	return nil
+}
+
+// leftBehind finds some of those who are still to be taken over.
+func (f *Flows) leftBehind(ctx context.Context, o order, limit int) ([]pgtype.UUID, error) {
+	rows, err := f.pool.Query(ctx, `
+		select id from enrollments
+		where workspace_id = $1 and flow_id = $2 and status = 'active' and ($3::int is null or version <> $3) limit $4`, o.ws, o.flow, o.to, limit)
+	if err != nil {
+		return nil, fmt.Errorf("find who is to be moved in flow %s: %w", o.flow, err)
+	}
+	left, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("find who is to be moved in flow %s: %w", o.flow, err)
+	}
+	slices.SortFunc(left, func(a, b pgtype.UUID) int { return bytes.Compare(a.Bytes[:], b.Bytes[:]) })
+	return left, nil
+}
+
+// moveAway takes one lot over in one transaction, if the order is still ours:
+// the lease may have run out, or a later order ended this one.
+func (f *Flows) moveAway(ctx context.Context, o *order, lot []pgtype.UUID) (n int, ours bool, err error) {
+	var moved relocated
+	err = f.transact(ctx, func(tx pgx.Tx) error {
+		moved = relocated{by: o.by()}
+		tag, err := tx.Exec(ctx, `
+			update flow_moves set lease_until = now() + $5
+			where workspace_id = $1 and flow_id = $2 and id = $3 and leased_by = $4 and finished_at is null`, o.ws, o.flow, o.id, o.token, f.cfg.Lease)
+		if err != nil {
+			return err
+		}
+		if ours = tag.RowsAffected() == 1; !ours {
+			return nil
+		}
+		who, err := lockOnTheWay(ctx, tx, o.ws, lot, o.to)
+		if err != nil {
+			return err
+		}
+		for _, w := range who {
+			fate, err := f.fateUnder(ctx, tx, o, w)
+			if err != nil {
+				return err
+			}
+			moved.add(w, fate, o.to, o.exit)
+		}
+		f.at("move: locked")
+		if err := moved.write(ctx, tx, o.ws, o.flow); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+			update flow_moves set moved = moved + $5, exited = exited + $6
+			where workspace_id = $1 and flow_id = $2 and id = $3 and leased_by = $4`, o.ws, o.flow, o.id, o.token, moved.moves, moved.exits)
+		return err
+	})
+	if err != nil {
+		return 0, ours, fmt.Errorf("move %d people of flow %s: %w", len(lot), o.flow, err)
+	}
+	o.stranded += moved.stranded
+	f.metrics.steps.WithLabelValues("moved").Add(float64(moved.moves))
+	f.metrics.steps.WithLabelValues("exited").Add(float64(moved.exits))
+	return moved.moves + moved.exits, ours, nil
+}
+
+// fateUnder is what an order means to somebody.
+func (f *Flows) fateUnder(ctx context.Context, tx pgx.Tx, o *order, w onTheWay) (fate, error) {
+	if o.exit != "" {
+		return fate{kind: fateExits}, nil
+	}
+	var of [2]*graph.Definition
+	for i, version := range [2]int{w.version, *o.to} {
+		d := o.definitions[version]
+		if d == nil {
+			var err error
+			if d, err = readDefinition(ctx, tx, o.ws, o.flow, version); err != nil {
+				return fate{}, err
+			}
+			o.definitions[version] = d
+		}
+		of[i] = d
+	}
+	return fateOf(of[0], w.node, of[1], o.nodes), nil
+}
+
+// onTheWay is an enrollment that is locked to be moved.
+type onTheWay struct {
+	id       pgtype.UUID
+	version  int
+	node     string
+	step     int
+	turn     int16
+	entering bool // it has not begun to wait where it stands
+}
+
+// lockOnTheWay locks those who are still on the way and not in version but, in
+// the order of their ids like everywhere. A worker that had them has moved them
+// by then, or finds them moved.
+func lockOnTheWay(ctx context.Context, tx pgx.Tx, ws uuid.UUID, ids []pgtype.UUID, but *int) ([]onTheWay, error) {
+	rows, err := tx.Query(ctx, `
+		select id, version, node, step, turn, waiting_since is null from enrollments
+		where workspace_id = $1 and id = any($2) and status = 'active' and ($3::int is null or version <> $3)
+		order by id for update`, ws, ids, but)
+	if err != nil {
+		return nil, fmt.Errorf("lock enrollments: %w", err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (w onTheWay, err error) {
+		err = row.Scan(&w.id, &w.version, &w.node, &w.step, &w.turn, &w.entering)
+		return w, err
+	})
+}
+
+// relocated are people who are put elsewhere, by whatever order, turned on
+// their side.
+type relocated struct {
+	steps
+	by   string // publish, or by hand
+	note string // why, in the words of whoever did it by hand
+
+	ids, gone []pgtype.UUID
+	versions  []int32
+	nodes     []string
+	timers    []string
+	shifts    []float64
+	asks      []bool
+	reasons   []string
+
+	moves, exits, stranded int
+	counts                 map[int16]passed
+}
+
+// add puts down what becomes of one. Who would be stranded stays where he is.
+func (r *relocated) add(w onTheWay, f fate, to *int, exit string) {
+	data := []any{"from_version", w.version, "from_node", w.node, "by", r.by}
+	if r.note != "" {
+		data = append(data, "note", r.note)
+	}
+	switch f.kind {
+	case fateExits:
+		if exit == "" {
+			exit = ExitReplaced
+		}
+		r.gone, r.reasons = append(r.gone, w.id), append(r.reasons, exit)
+		r.log(w, w.version, w.node, "exited", append(data, "reason", exit))
+		r.exits++
+	case fateMoves:
+		timer, shift := f.timer, f.shift
+		if w.entering && w.node != "" {
+			timer, shift = timerRestarted, 0
+		}
+		r.ids, r.versions, r.nodes = append(r.ids, w.id), append(r.versions, int32(*to)), append(r.nodes, f.node)
+		r.timers, r.shifts = append(r.timers, timer), append(r.shifts, shift.Seconds())
+		r.asks = append(r.asks, f.ask && !w.entering)
+		if shift != 0 {
+			data = append(data, "shifted_seconds", shift.Seconds())
+		}
+		r.log(w, *to, f.node, "moved", append(data, "timer", timer))
+		r.moves++
+	default:
+		r.stranded++
+	}
+}
+
+func (r *relocated) log(w onTheWay, version int, node, event string, data []any) {
+	r.steps.add(w.id.Bytes, w.step+1, version, node, event, object(data...))
+	if r.counts == nil {
+		r.counts = map[int16]passed{}
+	}
+	if r.counts[w.turn] == nil {
+		r.counts[w.turn] = passed{}
+	}
+	r.counts[w.turn][passedKey{w.version, w.node, event}]++
+}
+
+// write moves them. They are locked, and everybody else moves them by
+// compare-and-set on the step, which is another one now.
+func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
+	batch := &pgx.Batch{}
+	r.queue(batch, ws)
+	for turn := range int16(Turns) {
+		r.counts[turn].queue(batch, ws, flow, turn)
+	}
+	if len(r.ids) > 0 {
+		batch.Queue(`
+			update enrollments e set version = r.version, node = r.node, step = e.step + 1, moved = true,
+				resume_at = case when r.timer = 'restarted' or r.ask then now() when e.heard is not null then e.resume_at else e.resume_at + make_interval(secs => r.shift) end,
+				waiting_since = case when r.timer = 'restarted' then null else e.waiting_since end,
+				awaits = case when r.timer = 'restarted' then null else e.awaits end,
+				heard = case when r.timer = 'restarted' then null else e.heard end,
+				failures = case when r.timer = 'restarted' then 0 else e.failures end,
+				trouble = case when r.timer = 'restarted' then null else e.trouble end
+			from unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::boolean[])
+				as r (id, version, node, timer, shift, ask)
+			where e.workspace_id = $1 and e.id = r.id and e.status = 'active'`, ws, r.ids, r.versions, r.nodes, r.timers, r.shifts, r.asks)
+	}
+	if len(r.gone) > 0 {
+		batch.Queue(`
+			update enrollments e set status = 'exited', exit_reason = r.reason, step = e.step + 1, ended_at = now(), resume_at = null,
+				waiting_since = null, awaits = null, heard = null, trouble = null, failures = 0
+			from unnest($2::uuid[], $3::text[]) as r (id, reason)
+			where e.workspace_id = $1 and e.id = r.id and e.status = 'active'`, ws, r.gone, r.reasons)
+	}
+	if batch.Len() == 0 {
+		return nil
+	}
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("write moves: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,301 @@
+package flows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"lemma"
+)
+
+// Record keeps an event and does what it means: it enrolls, wakes who waited
+// for it and ends journeys that it was the goal of, all in one transaction.
+// Events that come at the same time share one, since a commit costs more than
+// an event.
+func (f *Flows) Record(ctx context.Context, ws uuid.UUID, e Event) (Recorded, error) {
+	o, err := e.occurrence()
+	if err != nil {
+		f.metrics.recorded([]Recorded{{Err: err}})
+		return Recorded{}, err
+	}
+	return f.gather.record(ctx, f, ws, o)
+}
+
+// RecordAll keeps many events in one transaction, each as Record would. A
+// broken one has an Err of its own and keeps nobody else from being recorded.
+func (f *Flows) RecordAll(ctx context.Context, ws uuid.UUID, events []Event) ([]Recorded, error) {
+	all := make([]Recorded, len(events))
+	var sound []*occurrence
+	var at []int
+	for i, e := range events {
+		o, err := e.occurrence()
+		if err != nil {
+			all[i].Err = err
+			continue
+		}
+		sound, at = append(sound, o), append(at, i)
+	}
+	done, err := f.recordLot(ctx, ws, sound)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range done {
+		all[at[i]] = r
+	}
+	return all, nil
+}
+
+// recordLot records sound events in one transaction.
+func (f *Flows) recordLot(ctx context.Context, ws uuid.UUID, all []*occurrence) (done []Recorded, err error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	err = f.transact(ctx, func(tx pgx.Tx) (err error) {
+		t := &take{Flows: f, tx: tx, ws: ws}
+		done, err = t.events(ctx, all)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("record %d events: %w", len(all), err)
+	}
+	f.metrics.recorded(done)
+	if slices.ContainsFunc(done, Recorded.rings) {
+		f.ring()
+	}
+	return done, nil
+}
+
+// rings says whether somebody has become due by it.
+func (r Recorded) rings() bool {
+	return r.Woken > 0 || slices.ContainsFunc(r.Results, func(one Result) bool { return one.Outcome == Enrolled })
+}
+
+// deadlocks is how often a transaction that Postgres broke off in favour of
+// another is tried. They take their locks in one order, so this is a net, and
+// a conflict of keys is no reason: that is an answer.
+const deadlocks = 3
+
+// transact runs work in a transaction, again if it was the victim of a deadlock.
+func (f *Flows) transact(ctx context.Context, work func(pgx.Tx) error) (err error) {
+	for range deadlocks {
+		err = pgx.BeginFunc(ctx, f.pool, work)
+		var said *pgconn.PgError
+		if !errors.As(err, &said) || (said.Code != "40P01" && said.Code != "40001") {
+			return err
+		}
+	}
+	return err
+}
+
+// gatherer lets single events that arrive together be recorded together. The
+// first finds nobody at work and is recorded at once; those that arrive
+// meanwhile are the next lot. Nobody ever waits for others to come.
+type gatherer struct {
+	mu     sync.Mutex
+	queues map[queueKey]*queue
+}
+
+type queueKey struct{ ws uuid.UUID }
+
+type queue struct {
+	waiting []*waiting
+	writers int
+}
+
+type waiting struct {
+	*occurrence
+	done     chan struct{}
+	recorded Recorded
+	err      error
+}
+
+// writers is how many lots of one workspace are written at a time.
+const writers = 2
+
+// record hands an event over and waits for what came of it. A caller that
+// stops waiting does not stop the event.
+func (g *gatherer) record(ctx context.Context, f *Flows, ws uuid.UUID, o *occurrence) (Recorded, error) {
+	w := &waiting{occurrence: o, done: make(chan struct{})}
+	key := queueKey{ws}
+	g.mu.Lock()
+	q := g.queues[key]
+	if q == nil {
+		q = &queue{}
+		g.queues[key] = q
+	}
+	q.waiting = append(q.waiting, w)
+	start := q.writers < writers
+	if start {
+		q.writers++
+	}
+	g.mu.Unlock()
+	if start {
+		go g.write(f, key, q)
+	}
+	select {
+	case <-w.done:
+		return w.recorded, w.err
+	case <-ctx.Done():
+		return Recorded{}, fmt.Errorf("wait for event to be recorded: %w", ctx.Err())
+	}
+}
+
+// write records what waits, lot by lot, until nothing does.
+func (g *gatherer) write(f *Flows, key queueKey, q *queue) {
+	for {
+		g.mu.Lock()
+		n := min(len(q.waiting), f.cfg.Gather)
+		if n == 0 {
+			if q.writers--; q.writers == 0 {
+				delete(g.queues, key)
+			}
+			g.mu.Unlock()
+			return
+		}
+		lot := slices.Clone(q.waiting[:n])
+		q.waiting = slices.Delete(q.waiting, 0, n)
+		g.mu.Unlock()
+		f.writeGathered(key.ws, lot)
+	}
+}
+
+// gatherFor bounds the transaction of a gathered lot.
+const gatherFor = 30 * time.Second
+
+// writeGathered records a lot for those who wait. If it fails each is tried by
+// itself, so that nobody fails for another's sake.
+func (f *Flows) writeGathered(ws uuid.UUID, lot []*waiting) {
+	ctx, cancel := context.WithTimeout(context.Background(), gatherFor)
+	defer cancel()
+	all := make([]*occurrence, len(lot))
+	for i, w := range lot {
+		all[i] = w.occurrence
+	}
+	done, err := f.recordLot(ctx, ws, all)
+	for i, w := range lot {
+		switch {
+		case err == nil:
+			w.recorded = done[i]
+		case len(lot) == 1 || ctx.Err() != nil:
+			w.err = err
+		default:
+			w.recorded, w.err = f.recordOne(ctx, ws, w.occurrence)
+		}
+		close(w.done)
+	}
+}
+
+func (f *Flows) recordOne(ctx context.Context, ws uuid.UUID, o *occurrence) (Recorded, error) {
+	done, err := f.recordLot(ctx, ws, []*occurrence{o})
+	if err != nil {
+		return Recorded{}, err
+	}
+	return done[0], nil
+}
+
+// Enrolled and Refused are the outcomes of a trigger.
+const (
+	Enrolled = "enrolled"
+	Refused  = "refused"
+)
+
+// Reasons for which a trigger enrolls nobody. The API documents the list.
+const (
+	AlreadyEnrolled = "already_enrolled" // an enrollment with the same uniqueness key exists: the recurrence policy
+	AlreadyActive   = "already_active"   // the profile is on its way through the flow
+	Filtered        = "filtered"         // the trigger's condition is false
+	ConditionError  = "condition_error"  // the trigger's condition cannot be decided with what there is
+	IsPaused        = "paused"           // the flow is paused
+	NotLive         = "not_live"         // the flow is draft, draining or archived
+	NoProfile       = "no_profile"       // the profile is not in the audience
+	InvalidKey      = "invalid_key"      // a person of the audience without a usable profile key
+	MissingField    = "missing_field"    // the recurrence goes by a property that the trigger lacks
+)
+
+// Enroll asks for one direct enrollment. With dryRun it finds out what would
+// come of it and undoes it.
+func (f *Flows) Enroll(ctx context.Context, ws, flow uuid.UUID, e Enrolling, dryRun bool) (Result, error) {
+	all, err := f.EnrollAll(ctx, ws, flow, []Enrolling{e}, dryRun)
+	if err != nil {
+		return Result{}, err
+	}
+	return all[0].Result, all[0].Err
+}
+
+// EnrollAll enrolls many in one transaction, each as Enroll would. A broken one
+// has an Err of its own.
+func (f *Flows) EnrollAll(ctx context.Context, ws, flow uuid.UUID, es []Enrolling, dryRun bool) ([]EnrolledOne, error) {
+	all := make([]EnrolledOne, len(es))
+	var sound []*occurrence
+	var at []int
+	for i, e := range es {
+		o, err := e.occurrence(flow)
+		if err != nil {
+			all[i].Err = err
+			continue
+		}
+		sound, at = append(sound, o), append(at, i)
+	}
+	done, err := f.enrollInto(ctx, ws, flow, sound, dryRun)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range done {
+		all[at[i]].Result = r
+	}
+	return all, nil
+}
+
+// EnrolledOne is what came of one of many direct enrollments.
+type EnrolledOne struct {
+	Result
+	Err error
+}
+
+// errDryRun undoes what was only tried.
+var errDryRun = errors.New("dry run")
+
+// enrollInto enrolls people of one flow, from a direct request or an audience.
+func (f *Flows) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*occurrence, dryRun bool) (done []Result, err error) {
+	err = f.transact(ctx, func(tx pgx.Tx) error {
+		t := &take{Flows: f, tx: tx, ws: ws}
+		if err := t.readFlow(ctx, flow); err != nil {
+			return err
+		}
+		done = done[:0]
+		recorded := make([]Recorded, len(all))
+		for _, round := range rounds(all) {
+			if err := t.enroll(ctx, round, all, recorded); err != nil {
+				return err
+			}
+		}
+		for _, r := range recorded {
+			done = append(done, r.Results...)
+		}
+		if dryRun {
+			return errDryRun
+		}
+		return nil
+	})
+	if errors.Is(err, errDryRun) {
+		return done, nil
+	}
+	if err != nil {
+		if lemma.KindOf(err) != lemma.Internal {
+			return nil, err
+		}
+		return nil, fmt.Errorf("enroll %d people in %s: %w", len(all), flow, err)
+	}
+	for _, r := range done {
+		f.metrics.triggered(r.Outcome, r.Reason, 1)
+	}
+	f.ring()
+	return done, nil
+}

@@ -1,0 +1,486 @@
+package flows
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/audience"
+	"lemma/flows/graph"
+	"lemma/webhooks"
+)
+
+// Simulation is a journey that is only thought through: one real profile, and
+// what is assumed to happen to it.
+type Simulation struct {
+	ProfileKey string
+	Trigger    Event          // Name empty: a direct enrollment
+	At         time.Time      // when it enrolls; zero: now
+	Events     []Event        // that come later, by OccurredAt
+	Webhooks   map[string]int // node -> status that it is answered with, 0: given up; absent: 200
+}
+
+// Simulated is where a simulation leads.
+type Simulated struct {
+	Enrolled   bool
+	Reason     string // why not: one of a refusal's, or no_trigger
+	Path       []SimulatedStep
+	Status     string // as an enrollment's; waiting: longer than a simulation goes
+	ExitReason string
+}
+
+// SimulatedStep is one thing that would happen.
+type SimulatedStep struct {
+	At      time.Time
+	Node    string
+	Type    string
+	Event   string     // as a Step's
+	Until   *time.Time // a wait: until when, if nothing comes before
+	Next    string     // where it leads; empty while it stays
+	Data    map[string]any
+	Message *SimulatedMessage // of a send
+}
+
+// SimulatedMessage is what would be sent, word by word.
+type SimulatedMessage struct {
+	Address, Subject, HTML, Text string
+	Skipped                      string // the reason for which it would not be sent
+	Error                        string // why it cannot be rendered
+}
+
+// NoTrigger is why an event enrolls nobody in a version that has no trigger of
+// its name. Of real events that is no refusal: they do not concern the flow.
+const NoTrigger = "no_trigger"
+
+const (
+	maxSimulated       = 3 * 366 * 24 * time.Hour // how far time is moved on
+	maxSimulatedSteps  = 1_000
+	maxSimulatedEvents = 100
+)
+
+// Simulate walks one profile through a version, draft or not, with a clock that
+// is moved from wait to wait. The profile and what branches by SQL ask are read
+// live, once; all else comes from s. It writes nothing, and neither the flow's
+// status nor who is enrolled already matters to it. Version 0 is the live one.
+func (f *Flows) Simulate(ctx context.Context, ws, flow uuid.UUID, version int, s Simulation) (Simulated, error) {
+	v, err := f.versionOf(ctx, ws, flow, version)
+	if err != nil {
+		return Simulated{}, err
+	}
+	r, err := f.routeThrough(ctx, ws, v)
+	if err != nil {
+		return Simulated{}, err
+	}
+	sim, err := f.newSimulation(r, s)
+	if err != nil {
+		return Simulated{}, err
+	}
+	if reason := sim.refusedAtOnce(); reason != "" {
+		return Simulated{Reason: reason, Path: []SimulatedStep{}, Status: RefusedAt}, nil
+	}
+	if err := sim.run(ctx); err != nil {
+		return Simulated{}, answered(err, fmt.Sprintf("simulate version %d of flow %s", v.Version, flow))
+	}
+	return sim.made, nil
+}
+
+// routeThrough answers any version ready to be walked; of a draft that cannot
+// be, all its faults.
+func (f *Flows) routeThrough(ctx context.Context, ws uuid.UUID, v Version) (*route, error) {
+	if v.Status != versionDraft {
+		return f.route(ctx, ws, v.FlowID, v.Version)
+	}
+	c, err := f.check(ctx, ws, v.FlowID, v.Definition)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(c.faults) > 0:
+		return nil, &lemma.Error{Kind: lemma.Invalid, Message: "the version has faults and cannot be simulated", Fields: c.faults}
+	}
+	return f.newRoute(ctx, c.graph, ws, v.FlowID, v.Version)
+}
+
+// simulation is one that goes on.
+type simulation struct {
+	*Flows
+	t       *traveller
+	trigger *occurrence
+	later   []*occurrence // by time
+	heard   int           // how many of these have come
+	answers map[string]int
+	begin   time.Time
+
+	shown, letters int // of the traveller's steps and sendings
+	made           Simulated
+}
+
+func (f *Flows) newSimulation(r *route, s Simulation) (*simulation, error) {
+	now := time.Now()
+	sim := &simulation{Flows: f, answers: s.Webhooks, begin: s.At}
+	if sim.begin.IsZero() {
+		sim.begin = now
+	}
+	sim.begin = sim.begin.UTC().Truncate(time.Microsecond)
+	var fields []lemma.Field
+	if sim.begin.Before(earliest) || sim.begin.After(now.Add(maxSimulated)) {
+		fields = append(fields, lemma.Field{Pointer: "/at", Code: "out_of_range", Detail: "the time is before 2000 or more than three years ahead"})
+	}
+	fields = append(fields, sim.readTrigger(r.flow, s)...)
+	fields = append(fields, sim.readLater(s)...)
+	fields = append(fields, wrongAnswers(r, s.Webhooks)...)
+	if len(fields) > 0 {
+		return nil, &lemma.Error{Kind: lemma.Invalid, Message: "the simulation is not valid", Fields: fields}
+	}
+	sim.t = &traveller{route: r, id: lemma.NewID(), key: s.ProfileKey, source: sim.trigger.source, enrolledAt: sim.begin, now: sim.begin,
+		failures: looks - 1, // the profile is looked for once
+		trigger:  sim.trigger.trigger(), acted: map[string]bool{}, status: Active}
+	return sim, nil
+}
+
+// readTrigger checks what enrolls, as if it came now. Its own time may be any.
+func (s *simulation) readTrigger(flow uuid.UUID, in Simulation) []lemma.Field {
+	e := in.Trigger
+	e.ProfileKey, e.OccurredAt = in.ProfileKey, time.Time{}
+	var err error
+	if e.Name == "" {
+		s.trigger, err = Enrolling{ProfileKey: e.ProfileKey, ID: e.ID, Properties: e.Properties}.occurrence(flow)
+	} else {
+		s.trigger, err = e.occurrence()
+	}
+	fields := below("/trigger", err)
+	for i := range fields {
+		if fields[i].Pointer == "/trigger/profile_key" {
+			fields[i].Pointer = "/profile_key"
+		}
+	}
+	at := in.Trigger.OccurredAt
+	if at.IsZero() {
+		at = s.begin
+	} else if at.Before(earliest) || at.After(s.begin.Add(latest)) {
+		fields = append(fields, lemma.Field{Pointer: "/trigger/occurred_at", Code: "out_of_range", Detail: "the time is before 2000, or more than a day after the enrollment"})
+	}
+	if s.trigger != nil {
+		s.trigger.at = at.UTC().Truncate(time.Microsecond)
+	}
+	return fields
+}
+
+// readLater checks what is to come.
+func (s *simulation) readLater(in Simulation) (fields []lemma.Field) {
+	if len(in.Events) > maxSimulatedEvents {
+		return []lemma.Field{{Pointer: "/events", Code: "too_many", Detail: fmt.Sprintf("a simulation has at most %d events", maxSimulatedEvents)}}
+	}
+	for i, e := range in.Events {
+		pointer, at := "/events/"+strconv.Itoa(i), e.OccurredAt
+		e.ProfileKey, e.OccurredAt = "anybody", time.Time{}
+		o, err := e.occurrence()
+		fields = append(fields, below(pointer, err)...)
+		switch {
+		case at.IsZero():
+			fields = append(fields, lemma.Field{Pointer: pointer + "/occurred_at", Code: "required", Detail: "say when it happens"})
+		case at.Before(s.begin):
+			fields = append(fields, lemma.Field{Pointer: pointer + "/occurred_at", Code: "out_of_range", Detail: "it is before the enrollment"})
+		case o != nil:
+			o.at, o.profile = at.UTC().Truncate(time.Microsecond), in.ProfileKey
+			s.later = append(s.later, o)
+		}
+	}
+	slices.SortStableFunc(s.later, func(a, b *occurrence) int { return a.at.Compare(b.at) })
+	return fields
+}
+
+// below are the fields of an error, under a pointer.
+func below(pointer string, err error) []lemma.Field {
+	var e *lemma.Error
+	if !errors.As(err, &e) {
+		return nil
+	}
+	fields := slices.Clone(e.Fields)
+	for i := range fields {
+		fields[i].Pointer = pointer + fields[i].Pointer
+	}
+	return fields
+}
+
+func wrongAnswers(r *route, answers map[string]int) (fields []lemma.Field) {
+	for id, status := range answers {
+		at := "/webhooks" + pointer(id)
+		if node, ok := r.Node(id); !ok || node.Type != graph.Webhook {
+			fields = append(fields, lemma.Field{Pointer: at, Code: "unknown_node", Detail: "the version has no webhook node of this name"})
+		} else if status != 0 && (status < 100 || status > 599) {
+			fields = append(fields, lemma.Field{Pointer: at, Code: "out_of_range", Detail: "a status is 100 to 599, or 0 for given up"})
+		}
+	}
+	slices.SortFunc(fields, func(a, b lemma.Field) int { return strings.Compare(a.Pointer, b.Pointer) })
+	return fields
+}
+
+// refusedAtOnce decides what is decided when a trigger is recorded.
+func (s *simulation) refusedAtOnce() string {
+	for _, t := range s.t.Triggers() {
+		if s.t.source != fromEvent || t.Type != fromEvent || t.Event != s.trigger.name {
+			continue
+		}
+		if t.Condition != nil && !t.Condition.Uses().Profile {
+			if ok, err := t.Condition.Eval(graph.Vars{Trigger: s.t.trigger, Now: s.trigger.at}); err != nil {
+				return ConditionError
+			} else if !ok {
+				return Filtered
+			}
+		}
+		return s.refusedByKey()
+	}
+	if s.t.source == fromEvent {
+		return NoTrigger
+	}
+	return s.refusedByKey()
+}
+
+func (s *simulation) refusedByKey() string {
+	properties, _ := s.t.trigger["properties"].(map[string]any)
+	_, err := s.t.Key(graph.Occurrence{ProfileKey: s.t.key, Event: s.trigger.key, At: s.trigger.at, Properties: properties})
+	if err != nil {
+		return MissingField
+	}
+	return ""
+}
+
+// run walks from wait to wait until the journey ends, or waits for longer than
+// a simulation goes.
+func (s *simulation) run(ctx context.Context) error {
+	s.made.Path = []SimulatedStep{{At: s.t.now, Type: entry, Event: "enrolled", Data: map[string]any{"source": s.t.source, "trigger": s.t.trigger}}}
+	for len(s.made.Path) < maxSimulatedSteps {
+		n := s.t.walk()
+		if err := s.show(ctx); err != nil {
+			return err
+		}
+		switch {
+		case n != nothing:
+			if err := s.answerTo(ctx, n); err != nil {
+				return err
+			}
+		case s.t.status != Active:
+			s.made.Enrolled, s.made.Status, s.made.ExitReason = true, s.t.status, s.t.reason
+			if s.t.status == RefusedAt {
+				s.made.Enrolled, s.made.Reason, s.made.ExitReason = false, s.t.reason, ""
+			}
+			return nil
+		case !s.goOn():
+			s.made.Enrolled, s.made.Status = true, statusWaiting
+			return nil
+		}
+	}
+	return fmt.Errorf("the simulation has not ended after %d steps", maxSimulatedSteps)
+}
+
+// show adds the steps that were taken since the last time.
+func (s *simulation) show(ctx context.Context) error {
+	for ; s.shown < len(s.t.log); s.shown++ {
+		l := s.t.log[s.shown]
+		step := SimulatedStep{At: s.t.now, Node: l.node, Type: s.typeOf(l.node), Event: l.event, Data: map[string]any{}}
+		if l.data != "" {
+			_ = json.Unmarshal([]byte(l.data), &step.Data)
+		}
+		next := s.t.node
+		if s.shown+1 < len(s.t.log) {
+			next = s.t.log[s.shown+1].node
+		}
+		if next != l.node {
+			step.Next = next
+		}
+		if step.Type == graph.Send && (l.event == "sent" || l.event == "skipped") {
+			var err error
+			if step.Message, err = s.render(ctx, s.t.sent[s.letters]); err != nil {
+				return err
+			}
+			s.letters++
+		}
+		s.made.Path = append(s.made.Path, step)
+	}
+	return nil
+}
+
+func (s *simulation) typeOf(node string) string {
+	if n, ok := s.t.Node(node); ok {
+		return n.Type
+	}
+	return entry
+}
+
+// render makes the message that a send would lead to.
+func (s *simulation) render(ctx context.Context, out sending) (*SimulatedMessage, error) {
+	m := &SimulatedMessage{Address: out.address, Skipped: out.skip}
+	if out.skip != "" {
+		return m, nil
+	}
+	template, err := s.templates.Compiled(ctx, s.t.workspace, out.template, out.templateAt)
+	if err != nil {
+		return nil, err
+	}
+	content, err := template.Render(out.payload)
+	if err != nil {
+		m.Error = lemma.Public(err)
+		return m, nil
+	}
+	m.Subject, m.HTML, m.Text = content.Subject, content.HTML, content.Text
+	return m, nil
+}
+
+// answerTo finds what the walk cannot go on without.
+func (s *simulation) answerTo(ctx context.Context, n need) error {
+	switch n {
+	case needProfile:
+		return s.readProfile(ctx)
+	case needMatch:
+		return s.ask(ctx)
+	case needEvents:
+		s.sumUpHeard()
+	case needHeard:
+		s.t.looked = true // what would have woken it has done so
+	case needAnswer:
+		status, ok := s.answers[s.t.node]
+		if !ok {
+			status = 200
+		}
+		s.t.answer = &webhooks.Outcome{Delivered: status/100 == 2, Status: status, Attempts: 1}
+	default:
+		return fmt.Errorf("node %s needs what a simulation has not got: %d", s.t.node, n)
+	}
+	return nil
+}
+
+func (s *simulation) readProfile(ctx context.Context) error {
+	var rows map[string]audience.Row
+	err := s.sources.ask(ctx, s.t.route.source, func() (err error) {
+		rows, err = s.audiences.Lookup(ctx, s.t.workspace, s.t.audience, s.t.columns, []string{s.t.key})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	row, there := rows[s.t.key]
+	s.t.profile = &person{Row: row, missing: !there}
+	return nil
+}
+
+// ask runs the query of the first case that has not been asked yet.
+func (s *simulation) ask(ctx context.Context) error {
+	node, _ := s.t.Node(s.t.node)
+	i := 0
+	for ; i < len(node.Cases); i++ {
+		if _, known := s.t.matched[caseKey(node.ID, i)]; node.Cases[i].Cond == nil && !known {
+			break
+		}
+	}
+	if i == len(node.Cases) {
+		return fmt.Errorf("node %s has no case to ask about", node.ID)
+	}
+	source := s.t.route.source
+	if id, ok := lemma.ParseID(lemma.PrefixDataSource, node.DataSourceID); ok {
+		source = id
+	}
+	var yes map[string]bool
+	err := s.sources.ask(ctx, source, func() (err error) {
+		yes, err = s.audiences.Matching(ctx, s.t.workspace, source, node.Cases[i].SQL, []audience.Person{{Key: s.t.key, EnrolledAt: s.t.enrolledAt}})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if s.t.matched == nil {
+		s.t.matched = map[string]bool{}
+	}
+	s.t.matched[caseKey(node.ID, i)] = yes[s.t.key]
+	return nil
+}
+
+// sumUpHeard is what conditions see of the events that have come so far.
+func (s *simulation) sumUpHeard() {
+	s.t.events = map[string]any{}
+	for _, name := range s.t.eventsRead() {
+		sum := map[string]any{"times": 0, "first_at": nil, "last_at": nil, "last": map[string]any{}}
+		for _, o := range s.later[:s.heard] {
+			if o.name != name {
+				continue
+			}
+			at := o.at.Format(time.RFC3339Nano)
+			if sum["times"] == 0 {
+				sum["first_at"] = at
+			}
+			sum["times"], sum["last_at"], sum["last"] = sum["times"].(int)+1, at, o.trigger()["properties"]
+		}
+		s.t.events[name] = sum
+	}
+}
+
+// goOn lets time pass until the wait is over: its time, or an event before that
+// which ends it or the journey. False when that is too far away.
+func (s *simulation) goOn() bool {
+	node, _ := s.t.Node(s.t.node)
+	if node != nil && node.Type == graph.Webhook { // it is answered at once
+		s.resume(s.t.now)
+		return true
+	}
+	until := s.t.until.UTC()
+	s.made.Path = append(s.made.Path, SimulatedStep{At: s.t.now, Node: s.t.node, Type: s.typeOf(s.t.node), Event: statusWaiting, Until: &until, Data: map[string]any{}})
+	for ; s.heard < len(s.later) && !s.later[s.heard].at.After(until); s.heard++ {
+		if s.hear(node, s.later[s.heard]) {
+			s.heard++
+			return true
+		}
+	}
+	if until.Sub(s.begin) > maxSimulated {
+		return false
+	}
+	s.resume(until)
+	return true
+}
+
+// hear decides what an event means to who waits, as the event's recording does.
+func (s *simulation) hear(node *graph.Compiled, o *occurrence) bool {
+	at := o.at
+	if at.Before(s.t.now) {
+		at = s.t.now
+	}
+	for _, exit := range s.t.ExitOn() {
+		if exit.Event == o.name && s.holds(exit.Condition, o) {
+			reason := ExitCondition
+			if exit.Goal {
+				reason = ExitGoal
+			}
+			s.resume(at)
+			s.t.end(Exited, reason, map[string]any{"event": o.trigger()})
+			return true
+		}
+	}
+	if node == nil || s.t.waitsFor != o.name || !s.holds(node.Condition, o) {
+		return false
+	}
+	s.resume(at)
+	s.t.heardData = o.trigger()
+	return true
+}
+
+func (s *simulation) holds(c *graph.Condition, o *occurrence) bool {
+	if c == nil {
+		return true
+	}
+	ok, err := c.Eval(graph.Vars{Event: o.trigger(), Trigger: s.t.trigger, Now: o.at})
+	return ok && err == nil
+}
+
+// resume is what the engine does between two lots: the wait that had been begun
+// is read again at a later time.
+func (s *simulation) resume(at time.Time) {
+	s.t.now, s.t.waitingSince, s.t.awaits = at, s.t.since, s.t.waitsFor
+	s.t.until, s.t.since, s.t.waitsFor, s.t.trouble = time.Time{}, nil, "", ""
+	s.t.events, s.t.looked = nil, false
+}

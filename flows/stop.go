@@ -1,0 +1,247 @@
+package flows
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// How resuming spreads what fell due in a pause.
+const (
+	defaultSpread = 10 * time.Minute // or the pause's length, if that is less
+	maxSpread     = 24 * time.Hour
+)
+
+// Pause stops a flow: once it answers, triggers are refused, nobody is moved on
+// and no window of its notifications opens. People can still be taken out or
+// moved by hand, and a version published.
+func (f *Flows) Pause(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID) (Flow, error) {
+	if err := f.stop(ctx, ws, flow, by, "", ""); err != nil {
+		return Flow{}, err
+	}
+	return f.Get(ctx, ws, flow)
+}
+
+// PauseFor pauses the flow that an origin of notifications belongs to, for a
+// reason of Lemma's own, such as a provider that fails. found is false when the
+// origin is no flow's. A flow that is not running is left as it is.
+func (f *Flows) PauseFor(ctx context.Context, ws, origin uuid.UUID, reason, detail string) (found bool, err error) {
+	var flow uuid.UUID
+	rows, err := f.pool.Query(ctx, `select flow_id from flow_origins where workspace_id = $1 and origin_id = $2`, ws, origin)
+	if err != nil {
+		return false, fmt.Errorf("find flow of origin %s: %w", origin, err)
+	}
+	flows, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil || len(flows) == 0 {
+		return false, err
+	}
+	flow = flows[0]
+	if err = f.stop(ctx, ws, flow, nil, reason, detail); err != nil && lemma.KindOf(err) == lemma.WrongState {
+		err = nil
+	}
+	return true, err
+}
+
+func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID, reason, detail string) error {
+	err := f.transact(ctx, func(tx pgx.Tx) error {
+		was, err := hold(ctx, tx, ws, flow, pause, nil)
+		if err != nil {
+			return err
+		}
+		// Who is still being released from the pause before is held with those of
+		// this one: letting them go at its end all at once would be the flood that
+		// a spread is there to prevent.
+		err = change(ctx, tx, ws, flow, pause, `status = 'paused', status_reason = nullif($4, ''), status_detail = nullif($5, ''),
+			held_from = case when spread_until > now() then held_from else now() end, held_until = null, spread_until = null`, reason, detail)
+		if err != nil {
+			return err
+		}
+		if err := eachOrigin(ctx, tx, ws, flow, f.ledger.Hold); err != nil {
+			return err
+		}
+		about := map[string]any{"was": was.Status}
+		if reason != "" {
+			about["reason"], about["detail"] = reason, detail
+		}
+		return note(ctx, tx, ws, flow, wasPaused, by, about)
+	})
+	if err != nil {
+		return answered(err, fmt.Sprintf("pause flow %s", flow))
+	}
+	return nil
+}
+
+// eachOrigin opens or shuts the gate of all that a flow has written.
+func eachOrigin(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, gate func(ctx context.Context, tx pgx.Tx, ws, origin uuid.UUID) error) error {
+	rows, err := tx.Query(ctx, `select origin_id from flow_origins where workspace_id = $1 and flow_id = $2 order by origin_id`, ws, flow)
+	if err != nil {
+		return err
+	}
+	origins, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return err
+	}
+	for _, origin := range origins {
+		if err := gate(ctx, tx, ws, origin); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Resume lets a paused flow go on, as what it was before the pause, and a
+// draining one enroll again. What fell due in the pause is released over
+// spread, in its order and proportion; with nil, over as long as the pause
+// lasted, and ten minutes at most.
+func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, spread *time.Duration, by *uuid.UUID) (Flow, error) {
+	if spread != nil && (*spread < 0 || *spread > maxSpread) {
+		return Flow{}, lemma.Fault("/spread", "out_of_range", "a spread is 0 to 24 hours long")
+	}
+	err := f.transact(ctx, func(tx pgx.Tx) error {
+		was, err := hold(ctx, tx, ws, flow, resume, nil)
+		if err != nil {
+			return err
+		}
+		to := Live
+		if was.Status == Paused {
+			if to, err = statusBefore(ctx, tx, ws, flow); err != nil {
+				return err
+			}
+			if err := f.release(ctx, tx, ws, flow, resume, to, spread); err != nil {
+				return err
+			}
+		} else if err := change(ctx, tx, ws, flow, resume, `status = 'live'`); err != nil {
+			return err
+		}
+		return note(ctx, tx, ws, flow, wasResumed, by, map[string]any{"was": was.Status, "status": to})
+	})
+	if err != nil {
+		return Flow{}, answered(err, fmt.Sprintf("resume flow %s", flow))
+	}
+	f.ring()
+	return f.Get(ctx, ws, flow)
+}
+
+// statusBefore is what a flow was when it was paused.
+func statusBefore(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) (was Status, err error) {
+	err = tx.QueryRow(ctx, `
+		select coalesce((select detail->>'was' from flow_log where workspace_id = $1 and flow_id = $2 and action = 'paused'
+			order by at desc, id desc limit 1), 'live')`, ws, flow).Scan(&was)
+	return was, err
+}
+
+// release ends a pause. No enrollment is touched: when each is due follows from
+// the flow's own row.
+func (f *Flows) release(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v verb, to Status, spread *time.Duration) error {
+	err := change(ctx, tx, ws, flow, v, `status = $4, status_reason = null, status_detail = null, held_until = now(),
+		spread_until = now() + coalesce($5::interval, least($6::interval, now() - held_from))`, to, spread, defaultSpread)
+	if err != nil {
+		return err
+	}
+	return eachOrigin(ctx, tx, ws, flow, f.ledger.Unhold)
+}
+
+// Drain lets nobody enroll any more; those who are on the way go on to their
+// end, and then the flow is archived. A pause ends with it.
+func (f *Flows) Drain(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID) (Flow, error) {
+	err := f.transact(ctx, func(tx pgx.Tx) error {
+		was, err := hold(ctx, tx, ws, flow, drain, nil)
+		if err != nil {
+			return err
+		}
+		if was.Status == Paused {
+			err = f.release(ctx, tx, ws, flow, drain, Draining, nil)
+		} else {
+			err = change(ctx, tx, ws, flow, drain, `status = 'draining'`)
+		}
+		if err != nil {
+			return err
+		}
+		return note(ctx, tx, ws, flow, wasDrained, by, map[string]any{"was": was.Status})
+	})
+	if err != nil {
+		return Flow{}, answered(err, fmt.Sprintf("drain flow %s", flow))
+	}
+	f.ring()
+	return f.Get(ctx, ws, flow)
+}
+
+// Archive ends a flow: nobody enrolls and nobody is moved on once it answers,
+// and those who were on the way exit in lots. What was already written to them
+// is still sent.
+func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID) (Flow, error) {
+	err := f.transact(ctx, func(tx pgx.Tx) error {
+		was, err := hold(ctx, tx, ws, flow, archive, nil)
+		if err != nil {
+			return err
+		}
+		if err := change(ctx, tx, ws, flow, archive, `status = 'archived', status_reason = null, status_detail = null`); err != nil {
+			return err
+		}
+		if was.Status == Paused {
+			if err := eachOrigin(ctx, tx, ws, flow, f.ledger.Unhold); err != nil {
+				return err
+			}
+		}
+		if err := unuse(ctx, tx, ws, flow); err != nil {
+			return err
+		}
+		if err := endMoves(ctx, tx, ws, flow); err != nil {
+			return err
+		}
+		if was.Status != Draft {
+			if err := startMove(ctx, tx, ws, flow, nil, nil, ExitArchived); err != nil {
+				return err
+			}
+		}
+		return note(ctx, tx, ws, flow, wasArchived, by, map[string]any{"was": was.Status})
+	})
+	if err != nil {
+		return Flow{}, answered(err, fmt.Sprintf("archive flow %s", flow))
+	}
+	f.ring()
+	return f.Get(ctx, ws, flow)
+}
+
+// settle archives draining flows through which nobody is on the way any more.
+func (f *Flows) settle(ctx context.Context) error {
+	rows, err := f.pool.Query(ctx, `
+		select f.workspace_id, f.id from flows f where f.status = 'draining'
+		and not exists (select from enrollments e where e.workspace_id = f.workspace_id and e.flow_id = f.id and e.status = 'active')
+		order by f.id limit 100`)
+	if err != nil {
+		return fmt.Errorf("find drained flows: %w", err)
+	}
+	type ref struct{ WorkspaceID, ID uuid.UUID }
+	empties, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ref])
+	if err != nil {
+		return fmt.Errorf("find drained flows: %w", err)
+	}
+	for _, r := range empties {
+		err := f.transact(ctx, func(tx pgx.Tx) error {
+			if _, err := hold(ctx, tx, r.WorkspaceID, r.ID, empty, nil); err != nil {
+				return err
+			}
+			tag, err := tx.Exec(ctx, `
+				update flows f set status = 'archived', version = version + 1, updated_at = now()
+				where workspace_id = $1 and id = $2 and status = 'draining'
+				and not exists (select from enrollments e where e.workspace_id = f.workspace_id and e.flow_id = f.id and e.status = 'active')`, r.WorkspaceID, r.ID)
+			if err != nil || tag.RowsAffected() == 0 {
+				return err
+			}
+			if err := unuse(ctx, tx, r.WorkspaceID, r.ID); err != nil {
+				return err
+			}
+			return note(ctx, tx, r.WorkspaceID, r.ID, wasArchived, nil, map[string]any{"was": Draining})
+		})
+		if err != nil && lemma.KindOf(err) != lemma.WrongState { // another node was first, or it goes on
+			return fmt.Errorf("archive flow %s: %w", r.ID, err)
+		}
+	}
+	return nil
+}

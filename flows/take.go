@@ -1,0 +1,480 @@
+package flows
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
+	"lemma/flows/graph"
+)
+
+// take is one transaction that takes in triggers of one workspace. All that it
+// may enroll into is locked in share mode before it looks, so that a publish, a
+// pause or an archive falls wholly before it or wholly after it.
+type take struct {
+	*Flows
+	tx        pgx.Tx
+	ws        uuid.UUID
+	listeners map[string][]listener // by event
+	flows     map[uuid.UUID]liveFlow
+}
+
+// liveFlow is what a trigger has to know of a flow.
+type liveFlow struct {
+	id      uuid.UUID
+	status  Status
+	version int // the live one
+}
+
+// listener is a version to which an event means something.
+type listener struct {
+	flow    uuid.UUID
+	version int
+	use     string
+}
+
+const (
+	useTrigger = "trigger"
+	useExit    = "exit"
+	useWait    = "wait"
+)
+
+// events records events and does what they mean.
+func (t *take) events(ctx context.Context, all []*occurrence) ([]Recorded, error) {
+	done := make([]Recorded, len(all))
+	fresh, err := t.keep(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	for i, o := range all {
+		done[i].Key, done[i].Duplicate = o.key, !fresh[i]
+	}
+	if len(t.listeners) == 0 {
+		return done, nil
+	}
+	for _, round := range rounds(all) {
+		round = slices.DeleteFunc(round, func(i int) bool { return done[i].Duplicate || t.listeners[all[i].name] == nil })
+		if err := t.interrupt(ctx, round, all, done); err != nil {
+			return nil, err
+		}
+		if err := t.enroll(ctx, round, all, done); err != nil {
+			return nil, err
+		}
+	}
+	return done, nil
+}
+
+// rounds parts occurrences so that a profile is in each part once, in the
+// order in which things happened to it: what is set-based about one part is as
+// if each had come alone.
+func rounds(all []*occurrence) [][]int {
+	var parts [][]int
+	times := make(map[string]int, len(all))
+	for i, o := range all {
+		n := times[o.profile]
+		times[o.profile]++
+		if n == len(parts) {
+			parts = append(parts, nil)
+		}
+		parts[n] = append(parts[n], i)
+	}
+	return parts
+}
+
+// inTurn is the time of what happens in one transaction: a microsecond for each
+// place, so that what was told later is later, and an enrollment or a wait knows
+// what came after it.
+const inTurn = `now() + r.place * interval '1 microsecond'`
+
+// keep writes the events down. Which of them are new is what the insert says,
+// not a look before it; of two with one id in the same lot the first is.
+func (t *take) keep(ctx context.Context, all []*occurrence) (fresh []bool, err error) {
+	order := make([]int, len(all))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return bytes.Compare(all[a].key[:], all[b].key[:]) })
+	n := len(all)
+	keys, ids, profiles := make([]pgtype.UUID, n), make([]pgtype.Text, n), make([]string, n)
+	names, properties, times, places := make([]string, n), make([]string, n), make([]pgtype.Timestamptz, n), make([]int32, n)
+	for to, i := range order {
+		o := all[i]
+		keys[to], ids[to], profiles[to] = wire(o.key), pgtype.Text{String: o.sourceID, Valid: o.sourceID != ""}, o.profile
+		names[to], properties[to], times[to], places[to] = o.name, o.properties, pgtype.Timestamptz{Time: o.at, Valid: true}, int32(i)
+	}
+	written := make(map[uuid.UUID]bool, n)
+	batch := &pgx.Batch{}
+	batch.Queue(`
+		insert into trigger_events (workspace_id, key, source_id, profile_key, name, properties, occurred_at, received_at)
+		select $1, r.key, r.source_id, r.profile_key, r.name, r.properties, r.occurred_at, `+inTurn+`
+		from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::int[])
+			as r (key, source_id, profile_key, name, properties, occurred_at, place)
+		on conflict (workspace_id, key) do nothing returning key`, t.ws, keys, ids, profiles, names, properties, times, places).
+		Query(func(rows pgx.Rows) error {
+			var key pgtype.UUID
+			_, err := pgx.ForEachRow(rows, []any{&key}, func() error {
+				written[key.Bytes] = true
+				return nil
+			})
+			return err
+		})
+	t.queueListeners(batch, names)
+	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("keep events: %w", err)
+	}
+	fresh = make([]bool, n)
+	for i, o := range all {
+		fresh[i] = written[o.key]
+		delete(written, o.key)
+	}
+	return fresh, nil
+}
+
+// queueListeners asks to which versions the events mean something, and locks
+// their flows against being changed meanwhile.
+func (t *take) queueListeners(batch *pgx.Batch, names []string) {
+	names = slices.Clone(names) // the caller's are columns of what is queued already
+	slices.Sort(names)
+	names = slices.Compact(names)
+	t.listeners, t.flows = map[string][]listener{}, map[uuid.UUID]liveFlow{}
+	batch.Queue(`
+		select pg_advisory_xact_lock_shared(('x' || right(replace(l.flow_id::text, '-', ''), 16))::bit(64)::bigint)
+		from (select distinct flow_id from flow_listeners where workspace_id = $1 and event = any($2) order by flow_id) l`, t.ws, names)
+	batch.Queue(`
+		select l.event, l.use, l.version, f.id, f.status, coalesce(f.live_version, 0)
+		from flow_listeners l join flows f on f.workspace_id = l.workspace_id and f.id = l.flow_id
+		where l.workspace_id = $1 and l.event = any($2) and (l.use <> 'trigger' or l.version = f.live_version)
+		order by f.id, l.event for share of f`, t.ws, names).
+		Query(func(rows pgx.Rows) error {
+			var event string
+			var l listener
+			var f liveFlow
+			_, err := pgx.ForEachRow(rows, []any{&event, &l.use, &l.version, &f.id, &f.status, &f.version}, func() error {
+				l.flow = f.id
+				t.listeners[event] = append(t.listeners[event], l)
+				t.flows[f.id] = f
+				return nil
+			})
+			return err
+		})
+}
+
+// readFlow locks the one flow that people are to be enrolled in.
+func (t *take) readFlow(ctx context.Context, id uuid.UUID) error {
+	f := liveFlow{id: id}
+	if err := lockForPeople(ctx, t.tx, id); err != nil {
+		return err
+	}
+	err := t.tx.QueryRow(ctx, `select status, coalesce(live_version, 0) from flows where workspace_id = $1 and id = $2 for share`, t.ws, id).Scan(&f.status, &f.version)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return lemma.Missing("flow")
+	}
+	if err != nil {
+		return fmt.Errorf("lock flow %s: %w", id, err)
+	}
+	t.flows = map[uuid.UUID]liveFlow{id: f}
+	return nil
+}
+
+// candidate is an occurrence that asks to enroll into a flow.
+type candidate struct {
+	*occurrence
+	index   int // of the occurrence
+	flow    liveFlow
+	id      uuid.UUID // of the enrollment to be
+	key     uuid.UUID // uniqueness key
+	overlap bool
+
+	outcome string
+	reason  string
+	detail  string
+	rival   *uuid.UUID
+}
+
+// enroll lets the occurrences of one round enroll, and records what came of
+// each: the insert decides, and whom it passes over is refused with a reason.
+func (t *take) enroll(ctx context.Context, round []int, all []*occurrence, done []Recorded) error {
+	candidates, err := t.candidates(ctx, round, all)
+	if err != nil || len(candidates) == 0 {
+		return err
+	}
+	asking := slices.DeleteFunc(slices.Clone(candidates), func(c *candidate) bool { return c.outcome != "" })
+	if err := t.insert(ctx, asking); err != nil {
+		return fmt.Errorf("insert enrollments: %w", err)
+	}
+	if err := t.findRivals(ctx, asking); err != nil {
+		return fmt.Errorf("find who is enrolled: %w", err)
+	}
+	if err := t.write(ctx, candidates); err != nil {
+		return fmt.Errorf("write what triggers did: %w", err)
+	}
+	for _, c := range candidates {
+		r := Result{FlowID: c.flow.id, Outcome: c.outcome, Reason: c.reason, Detail: c.detail, EnrollmentID: c.rival}
+		if c.outcome == Enrolled {
+			r.EnrollmentID = &c.id
+		}
+		done[c.index].Results = append(done[c.index].Results, r)
+	}
+	return nil
+}
+
+func (c *candidate) refuse(reason, format string, args ...any) {
+	c.outcome, c.reason, c.detail = Refused, reason, fmt.Sprintf(format, args...)
+}
+
+// candidates are in the order in which all transactions insert, so that no two
+// of them wait for each other.
+func (t *take) candidates(ctx context.Context, round []int, all []*occurrence) ([]*candidate, error) {
+	var found []*candidate
+	for _, i := range round {
+		for _, f := range t.into(all[i]) {
+			c := &candidate{occurrence: all[i], index: i, flow: f}
+			found = append(found, c)
+			if err := t.decide(ctx, c); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b *candidate) int {
+		return cmp.Or(strings.Compare(a.profile, b.profile), bytes.Compare(a.flow.id[:], b.flow.id[:]), bytes.Compare(a.key[:], b.key[:]))
+	})
+	return found, nil
+}
+
+// into lists the flows that an occurrence may enroll into.
+func (t *take) into(o *occurrence) []liveFlow {
+	if o.source != fromEvent {
+		return []liveFlow{t.flows[o.flow]}
+	}
+	var flows []liveFlow
+	for _, l := range t.listeners[o.name] {
+		if l.use == useTrigger {
+			flows = append(flows, t.flows[l.flow])
+		}
+	}
+	return flows
+}
+
+// decide refuses what can be refused without the profile.
+func (t *take) decide(ctx context.Context, c *candidate) error {
+	switch {
+	case c.flow.status == Paused:
+		c.refuse(IsPaused, "the flow is paused")
+		return nil
+	case c.flow.status != Live:
+		c.refuse(NotLive, "the flow is %s", c.flow.status)
+		return nil
+	}
+	g, err := t.graphs.get(ctx, t.tx, t.ws, c.flow.id, c.flow.version)
+	if err != nil {
+		return err
+	}
+	for _, trigger := range g.Triggers() {
+		if c.source != fromEvent || trigger.Event != c.name || trigger.Condition == nil || trigger.Condition.Uses().Profile {
+			continue // a condition on the profile is looked at when the enrollment enters
+		}
+		if ok, err := trigger.Condition.Eval(graph.Vars{Trigger: c.trigger(), Now: c.at}); err != nil {
+			c.refuse(ConditionError, "the condition cannot be decided: %s", err)
+			return nil
+		} else if !ok {
+			c.refuse(Filtered, "the trigger's condition is false")
+			return nil
+		}
+	}
+	properties, _ := c.trigger()["properties"].(map[string]any)
+	c.key, err = g.Key(graph.Occurrence{ProfileKey: c.profile, Event: c.occurrence.key, At: c.at, Properties: properties})
+	if err != nil {
+		c.refuse(MissingField, "%s", lemma.Public(err))
+	}
+	c.id, c.overlap = lemma.NewID(), g.Definition().Overlap == "allow"
+	return nil
+}
+
+// insert writes the enrollments. Two unique keys may refuse one: that of the
+// recurrence, and that of who is on the way. A conflict is an answer.
+func (t *take) insert(ctx context.Context, asking []*candidate) error {
+	if len(asking) == 0 {
+		return nil
+	}
+	n := len(asking)
+	ids, flows, keys, slots := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n)
+	versions, turns, profiles, sources, places := make([]int32, n), make([]int16, n), make([]string, n), make([]string, n), make([]int32, n)
+	for i, c := range asking {
+		ids[i], flows[i], keys[i], slots[i] = wire(c.id), wire(c.flow.id), wire(c.key), wire(uuid.Nil)
+		versions[i], turns[i], profiles[i], sources[i] = int32(c.flow.version), turnOf(c.id), c.profile, c.source
+		places[i] = int32(c.index)
+		if c.overlap {
+			slots[i] = ids[i]
+		}
+	}
+	rows, err := t.tx.Query(ctx, `
+		insert into enrollments (workspace_id, id, flow_id, uniqueness_key, slot, version, turn, profile_key, source, node, enrolled_at, resume_at)
+		select $1, r.id, r.flow_id, r.key, r.slot, r.version, r.turn, r.profile_key, r.source, '', `+inTurn+`, now()
+		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::smallint[], $8::text[], $9::text[], $10::int[])
+			as r (id, flow_id, key, slot, version, turn, profile_key, source, place)
+		on conflict do nothing returning id`, t.ws, ids, flows, keys, slots, versions, turns, profiles, sources, places)
+	if err != nil {
+		return err
+	}
+	inserted := make(map[uuid.UUID]bool, n)
+	var id pgtype.UUID
+	if _, err := pgx.ForEachRow(rows, []any{&id}, func() error { inserted[id.Bytes] = true; return nil }); err != nil {
+		return err
+	}
+	for _, c := range asking {
+		if inserted[c.id] {
+			c.outcome = Enrolled
+		}
+	}
+	return nil
+}
+
+// Turns is into how many shares a flow's enrollments are dealt: as many workers
+// can advance it at a time.
+const Turns = 4
+
+func turnOf(enrollment uuid.UUID) int16 { return int16(enrollment[15] & (Turns - 1)) }
+
+// findRivals tells whom the insert passed over which enrollment stands in the
+// way. It is a statement of its own: only a new snapshot sees what a
+// transaction beside this one has just committed. One look is all there is; a
+// rival that has ended meanwhile is no reason to try again.
+func (t *take) findRivals(ctx context.Context, asking []*candidate) error {
+	left := slices.DeleteFunc(slices.Clone(asking), func(c *candidate) bool { return c.outcome != "" })
+	if len(left) == 0 {
+		return nil
+	}
+	flows, keys, profiles := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left)), make([]string, len(left))
+	for i, c := range left {
+		c.refuse(AlreadyActive, "the profile is on its way through the flow")
+		flows[i], keys[i], profiles[i] = wire(c.flow.id), wire(c.key), c.profile
+	}
+	rows, err := t.tx.Query(ctx, `
+		select r.i::int, e.id, e.same
+		from unnest($2::uuid[], $3::uuid[], $4::text[]) with ordinality as r (flow_id, key, profile_key, i)
+		cross join lateral (
+			select id, true as same from enrollments where workspace_id = $1 and flow_id = r.flow_id and uniqueness_key = r.key
+			union all
+			select id, false from enrollments where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and slot = $5 and status = 'active'
+			order by same desc limit 1
+		) e`, t.ws, flows, keys, profiles, uuid.Nil)
+	if err != nil {
+		return err
+	}
+	var i int
+	var id uuid.UUID
+	var same bool
+	_, err = pgx.ForEachRow(rows, []any{&i, &id, &same}, func() error {
+		c, rival := left[i-1], id
+		c.rival = &rival
+		if same {
+			c.refuse(AlreadyEnrolled, "the recurrence of the flow lets this profile enroll no more for now")
+		}
+		return nil
+	})
+	return err
+}
+
+// write appends the first step of who was enrolled, with the trigger's data,
+// and the refusals.
+func (t *take) write(ctx context.Context, candidates []*candidate) error {
+	var s steps
+	var r refusals
+	for _, c := range candidates {
+		if c.outcome == Enrolled {
+			s.add(c.id, 0, c.flow.version, "", "enrolled", c.json())
+		} else {
+			r.add(c)
+		}
+	}
+	batch := &pgx.Batch{}
+	s.queue(batch, t.ws)
+	r.queue(batch, t.ws)
+	return t.tx.SendBatch(ctx, batch).Close()
+}
+
+// refusals are rows of that table, turned on their side.
+type refusals struct {
+	flows, keys, events, rivals         []pgtype.UUID
+	profiles, reasons, details, sources []string
+}
+
+func (r *refusals) add(c *candidate) {
+	key := lemma.Key("refusal/1", string(c.occurrence.key[:]))
+	r.flows, r.keys = append(r.flows, wire(c.flow.id)), append(r.keys, wire(key))
+	r.profiles, r.reasons, r.details, r.sources = append(r.profiles, c.profile), append(r.reasons, c.reason), append(r.details, c.detail), append(r.sources, c.source)
+	event, rival := pgtype.UUID{}, pgtype.UUID{}
+	if c.source == fromEvent {
+		event = wire(c.occurrence.key)
+	}
+	if c.rival != nil {
+		rival = wire(*c.rival)
+	}
+	r.events, r.rivals = append(r.events, event), append(r.rivals, rival)
+}
+
+// queue writes them; a trigger that is repeated is refused once.
+func (r *refusals) queue(batch *pgx.Batch, ws uuid.UUID) {
+	if len(r.keys) == 0 {
+		return
+	}
+	batch.Queue(`
+		insert into refusals (workspace_id, flow_id, key, profile_key, reason, detail, source, event_key, enrollment_id)
+		select $1, r.* from unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::uuid[]) as r
+		on conflict (workspace_id, flow_id, key) do nothing`,
+		ws, r.flows, r.keys, r.profiles, r.reasons, r.details, r.sources, r.events, r.rivals)
+}
+
+// steps are rows of enrollment_steps, turned on their side.
+type steps struct {
+	enrollments       []pgtype.UUID
+	numbers, versions []int32
+	nodes, events     []string
+	data              []pgtype.Text
+}
+
+func (s *steps) add(enrollment uuid.UUID, step, version int, node, event, data string) {
+	s.enrollments = append(s.enrollments, wire(enrollment))
+	s.numbers, s.versions = append(s.numbers, int32(step)), append(s.versions, int32(version))
+	s.nodes, s.events = append(s.nodes, node), append(s.events, event)
+	s.data = append(s.data, pgtype.Text{String: data, Valid: data != ""})
+}
+
+// queue writes them, without any on conflict: whoever writes a step has moved
+// the enrollment by compare-and-set, so that one that is there already is a
+// fault of ours and undoes the transaction.
+func (s *steps) queue(batch *pgx.Batch, ws uuid.UUID) {
+	if len(s.enrollments) == 0 {
+		return
+	}
+	batch.Queue(`
+		insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event, data)
+		select $1, r.* from unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::text[]) as r`,
+		ws, s.enrollments, s.numbers, s.versions, s.nodes, s.events, s.data)
+}
+
+// wire is an id as pgx sends it without a detour.
+func wire(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
+
+// object is data as a step keeps it.
+func object(pairs ...any) string {
+	m := map[string]any{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		m[pairs[i].(string)] = pairs[i+1]
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return "" // values come from JSON or are plain
+	}
+	return string(text)
+}

@@ -1,0 +1,396 @@
+package flows
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/audience"
+	"lemma/flows/graph"
+	"lemma/message"
+)
+
+// Validation is what was found out about a version.
+type Validation struct {
+	Valid    bool
+	Faults   []lemma.Field
+	Warnings []string
+	Columns  []string // of the profile that the version reads
+}
+
+// Validate answers everything that is wrong with a version, each fault with its
+// JSON pointer: what the document says, and whether all that it names is there.
+func (f *Flows) Validate(ctx context.Context, ws, flow uuid.UUID, n int) (Validation, error) {
+	v, err := f.GetVersion(ctx, ws, flow, n)
+	if err != nil {
+		return Validation{}, err
+	}
+	c, err := f.check(ctx, ws, flow, v.Definition)
+	if err != nil {
+		return Validation{}, fmt.Errorf("validate version %d of flow %s: %w", n, flow, err)
+	}
+	return Validation{Valid: len(c.faults) == 0, Faults: c.faults, Warnings: c.warnings, Columns: c.columns()}, nil
+}
+
+// checked is a definition while it is looked at, and what was found.
+type checked struct {
+	*Flows
+	ws, flow uuid.UUID
+	def      *graph.Definition
+	graph    *graph.Graph // nil when the document itself has faults
+	audience *audience.Audience
+
+	faults   []lemma.Field
+	warnings []string
+	pins     map[string]int  // send node -> the template's newest version, where the document leaves it open
+	used     map[string]bool // columns that templates use
+	sources  map[string]error
+}
+
+// check looks at a definition and all that it names. Its error is one of ours;
+// what is wrong with the definition is in its faults.
+func (f *Flows) check(ctx context.Context, ws, flow uuid.UUID, raw json.RawMessage) (*checked, error) {
+	c := &checked{Flows: f, ws: ws, flow: flow, faults: []lemma.Field{}, warnings: []string{}, pins: map[string]int{}, used: map[string]bool{}, sources: map[string]error{}}
+	var err error
+	if c.def, err = wellFormed(raw); err != nil {
+		return c, c.take("", err)
+	}
+	if err := c.checkAudience(ctx); err != nil {
+		return nil, err
+	}
+	if c.graph, err = graph.Compile(raw, graph.Flow{WorkspaceID: ws, FlowID: flow}, c.facts()); err != nil {
+		if err := c.take("", err); err != nil {
+			return nil, err
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.def.Nodes)) {
+		if err := c.checkNode(ctx, id, c.def.Nodes[id]); err != nil {
+			return nil, err
+		}
+	}
+	c.warn()
+	c.tidy()
+	return c, nil
+}
+
+// fault notes one. Empty ids and the like are the graph's to find.
+func (c *checked) fault(pointer, code, format string, args ...any) {
+	c.faults = append(c.faults, lemma.Field{Pointer: pointer, Code: code, Detail: fmt.Sprintf(format, args...)})
+}
+
+// take turns an answer for the caller into faults below a pointer, and hands
+// back any other error.
+func (c *checked) take(below string, err error) error {
+	var e *lemma.Error
+	switch {
+	case !errors.As(err, &e) || e.Kind == lemma.Internal:
+		return err
+	case e.Kind == lemma.Unavailable:
+		c.fault(below, audience.CodeUnavailable, "%s", lemma.Public(err))
+	case len(e.Fields) == 0:
+		code := e.Code
+		if code == "" {
+			code = string(e.Kind)
+		}
+		c.fault(below, code, "%s", e.Message)
+	}
+	for _, field := range e.Fields {
+		field.Pointer = below + field.Pointer
+		c.faults = append(c.faults, field)
+	}
+	return nil
+}
+
+// named reads what an id names; false says that there is a fault, and it is noted.
+func named[T any](c *checked, ctx context.Context, at, prefix, text, what string, get func(ctx context.Context, ws, id uuid.UUID) (T, error)) (found T, ok bool, err error) {
+	if text == "" {
+		return found, false, nil // required or not is the graph's question
+	}
+	id, known := lemma.ParseID(prefix, text)
+	if known {
+		found, err = get(ctx, c.ws, id)
+	}
+	if !known || lemma.KindOf(err) == lemma.NotFound && err != nil {
+		c.fault(at, "unknown_id", "there is no such %s in this workspace", what)
+		return found, false, nil
+	}
+	return found, err == nil, err
+}
+
+func (c *checked) checkAudience(ctx context.Context) error {
+	a, ok, err := named(c, ctx, "/audience_id", lemma.PrefixAudience, c.def.AudienceID, "audience", c.audiences.Get)
+	if ok {
+		c.audience = &a
+	}
+	return err
+}
+
+// facts are what the graph has to know of the audience; without one it takes
+// any column for granted.
+func (c *checked) facts() graph.Facts {
+	if c.audience == nil {
+		return graph.Facts{}
+	}
+	columns := make([]graph.Column, len(c.audience.Columns))
+	for i, column := range c.audience.Columns {
+		columns[i] = graph.Column{Name: column.Name, Type: string(column.Type)}
+	}
+	return graph.Facts{Columns: columns}
+}
+
+func (c *checked) checkNode(ctx context.Context, id string, n graph.Node) error {
+	at := pointer("nodes", id)
+	switch n.Type {
+	case graph.Send:
+		return c.checkSend(ctx, at, id, n)
+	case graph.Branch:
+		return c.checkBranch(ctx, at, n)
+	case graph.Webhook:
+		_, _, err := named(c, ctx, at+"/endpoint_id", lemma.PrefixEndpoint, n.EndpointID, "webhook endpoint", c.webhooks.Get)
+		if n.OnError == "" {
+			c.warnings = append(c.warnings, fmt.Sprintf("node %s has no on_error: when its message is given up, the journey goes on as if it had been taken", id))
+		}
+		return err
+	}
+	return nil
+}
+
+func (c *checked) checkSend(ctx context.Context, at, id string, n graph.Node) error {
+	c.checkLetter(at, n)
+	p, ok, err := named(c, ctx, at+"/provider_id", lemma.PrefixProvider, n.ProviderID, "provider", c.accounts.Get)
+	if err != nil {
+		return err
+	}
+	if ok && n.Channel != "" && string(p.Channel) != n.Channel {
+		c.fault(at+"/provider_id", "wrong_channel", "this provider carries %s, not %s", p.Channel, n.Channel)
+	}
+	t, ok, err := named(c, ctx, at+"/template_id", lemma.PrefixTemplate, n.TemplateID, "template", c.templates.Get)
+	if err != nil || !ok {
+		return err
+	}
+	if n.Channel != "" && string(t.Channel) != n.Channel {
+		c.fault(at+"/template_id", "wrong_channel", "this template is for %s, not %s", t.Channel, n.Channel)
+	}
+	version := n.TemplateVersion
+	switch {
+	case version < 0:
+		return nil // the graph says so
+	case version == 0:
+		version = t.Version
+		c.pins[id] = version
+	case version > t.Version:
+		c.fault(at+"/template_version", "unknown_version", "the template's newest version is %d", t.Version)
+		return nil
+	}
+	said, err := c.templates.Version(ctx, c.ws, t.ID, version)
+	if err != nil {
+		return err
+	}
+	c.checkVariables(at, said)
+	return nil
+}
+
+// checkVariables asks that all that a template uses is a column or the trigger.
+func (c *checked) checkVariables(at string, said message.Version) {
+	for _, name := range said.Variables {
+		if name == reservedTrigger {
+			continue
+		}
+		c.used[name] = true
+		if c.audience != nil && !c.hasColumn(name) {
+			c.fault(at+"/template_id", "unknown_column", "version %d of the template uses %q, which the audience does not have", said.Version, name)
+		}
+	}
+}
+
+func (c *checked) hasColumn(name string) bool {
+	return slices.ContainsFunc(c.audience.Columns, func(column audience.Column) bool { return column.Name == name })
+}
+
+// checkLetter refuses an envelope that no mail should have.
+func (c *checked) checkLetter(at string, n graph.Node) {
+	if n.From != nil {
+		if _, _, ok := lemma.CanonicalEmail(n.From.Email); !ok {
+			c.fault(at+"/from/email", "invalid_address", "this is not an email address")
+		}
+		if strings.ContainsAny(n.From.Name, "\r\n\x00") {
+			c.fault(at+"/from/name", "line_break", "a header value must not contain line breaks or NUL")
+		}
+	}
+	if n.ReplyTo != "" {
+		if _, _, ok := lemma.CanonicalEmail(n.ReplyTo); !ok {
+			c.fault(at+"/reply_to", "invalid_address", "this is not an email address")
+		}
+	}
+	for name, value := range n.Headers {
+		if strings.ContainsAny(name+value, "\r\n\x00") {
+			c.fault(at+"/headers"+pointer(name), "line_break", "a header must not contain line breaks or NUL")
+		}
+	}
+}
+
+// checkBranch has the data source look at cases in SQL.
+func (c *checked) checkBranch(ctx context.Context, at string, n graph.Node) error {
+	source, err := c.sourceOf(ctx, at, n)
+	if err != nil || source == uuid.Nil {
+		return err
+	}
+	for i, one := range n.Cases {
+		if one.SQL == "" {
+			continue
+		}
+		if err := c.take(fmt.Sprintf("%s/cases/%d", at, i), c.ask(ctx, source, one.SQL)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sourceOf is the data source that a branch asks; Nil when there is none, or
+// nothing to ask it.
+func (c *checked) sourceOf(ctx context.Context, at string, n graph.Node) (uuid.UUID, error) {
+	if n.DataSourceID != "" {
+		s, _, err := named(c, ctx, at+"/data_source_id", lemma.PrefixDataSource, n.DataSourceID, "data source", c.audiences.GetSource)
+		return s.ID, err
+	}
+	if !slices.ContainsFunc(n.Cases, func(one graph.Case) bool { return one.SQL != "" }) {
+		return uuid.Nil, nil
+	}
+	if c.audience != nil {
+		return c.audience.DataSourceID, nil
+	}
+	if c.def.AudienceID == "" {
+		c.fault(at+"/data_source_id", "required", "name the data source to ask, or an audience whose source it is")
+	}
+	return uuid.Nil, nil
+}
+
+// ask has a source look at a query, once for each; a source that does not
+// answer is not asked again.
+func (c *checked) ask(ctx context.Context, source uuid.UUID, sql string) error {
+	if err := c.sources[source.String()]; err != nil {
+		return err
+	}
+	err, known := c.sources[source.String()+sql]
+	if !known {
+		err = c.audiences.ValidateMatching(ctx, c.ws, source, sql)
+		c.sources[source.String()+sql] = err
+	}
+	if err != nil && lemma.KindOf(err) == lemma.Unavailable {
+		c.sources[source.String()] = err
+	}
+	return err
+}
+
+// warn says what is allowed and seldom meant.
+func (c *checked) warn() {
+	if len(c.def.Triggers) == 0 {
+		c.warnings = append(c.warnings, "there is no trigger: only direct enrollments come in")
+	}
+	goal := slices.ContainsFunc(c.def.ExitOn, func(e graph.ExitOn) bool { return e.Goal })
+	for _, n := range c.def.Nodes {
+		goal = goal || n.Type == graph.Exit && n.Goal
+	}
+	if len(c.def.ExitOn) > 0 && !goal {
+		c.warnings = append(c.warnings, "nothing is marked as the goal: no journey will count as one that reached it")
+	}
+}
+
+// tidy drops what two checks found alike, and orders the rest by place.
+func (c *checked) tidy() {
+	slices.SortStableFunc(c.faults, func(a, b lemma.Field) int { return strings.Compare(a.Pointer, b.Pointer) })
+	c.faults = slices.CompactFunc(c.faults, func(a, b lemma.Field) bool { return a.Pointer == b.Pointer && a.Code == b.Code && a.Detail == b.Detail })
+}
+
+// columns are those of the profile that the version reads.
+func (c *checked) columns() []string {
+	read := []string{}
+	switch {
+	case c.graph == nil:
+		return read
+	case c.graph.AllColumns() && c.audience != nil:
+		for _, column := range c.audience.Columns {
+			read = append(read, column.Name)
+		}
+	default:
+		read = append(read, c.graph.Columns()...)
+	}
+	for name := range c.used {
+		read = append(read, name)
+	}
+	slices.Sort(read)
+	return slices.Compact(read)
+}
+
+// pinned is the definition with every template's version written into it: what
+// a published version says does not change when a template does. All else stays
+// as it was written.
+func pinned(raw json.RawMessage, pins map[string]int) (json.RawMessage, error) {
+	if len(pins) == 0 {
+		return raw, nil
+	}
+	var document, nodes map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &document); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(document["nodes"], &nodes); err != nil {
+		return nil, err
+	}
+	for id, version := range pins {
+		var node map[string]json.RawMessage
+		if err := json.Unmarshal(nodes[id], &node); err != nil {
+			return nil, err
+		}
+		node["template_version"] = json.RawMessage(fmt.Sprint(version))
+		made, err := plainJSON(node)
+		if err != nil {
+			return nil, err
+		}
+		nodes[id] = made
+	}
+	made, err := plainJSON(nodes)
+	if err != nil {
+		return nil, err
+	}
+	document["nodes"] = made
+	return plainJSON(document)
+}
+
+// plainJSON leaves <, > and & as people write them in conditions.
+func plainJSON(v any) (json.RawMessage, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSpace(out.Bytes()), nil
+}
+
+// pin finds out which versions of templates a draft would be published with.
+// What it cannot find stays open: publishing says why.
+func (f *Flows) pin(ctx context.Context, ws uuid.UUID, raw json.RawMessage, def *graph.Definition) (json.RawMessage, error) {
+	pins := map[string]int{}
+	for id, n := range def.Nodes {
+		template, ok := lemma.ParseID(lemma.PrefixTemplate, n.TemplateID)
+		if !ok || n.Type != graph.Send || n.TemplateVersion != 0 {
+			continue
+		}
+		t, err := f.templates.Get(ctx, ws, template)
+		if lemma.KindOf(err) == lemma.Internal && err != nil {
+			return nil, err
+		}
+		if err == nil {
+			pins[id] = t.Version
+		}
+	}
+	return pinned(raw, pins)
+}

@@ -1,0 +1,196 @@
+package flows
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/flows/graph"
+)
+
+// Statuses of a version, as they are shown. The table knows no live ones: which
+// that is stands in the flow.
+const (
+	versionDraft     = "draft"
+	versionPublished = "published"
+	versionLive      = "live"
+)
+
+const selectVersion = `
+	select v.flow_id, v.version, case when v.version = f.live_version then 'live' else v.status end as status,
+		v.definition, v.revision, v.created_at, v.updated_at, v.published_at
+	from flow_versions v join flows f on f.workspace_id = v.workspace_id and f.id = v.flow_id`
+
+// wellFormed checks that a draft has the shape of a definition. Whether it
+// makes sense is asked when it is validated or published.
+func wellFormed(raw json.RawMessage) (*graph.Definition, error) {
+	if len(raw) > graph.MaxDefinition {
+		return nil, lemma.Fault("", "too_large", "the definition has %d bytes; %d are allowed", len(raw), graph.MaxDefinition)
+	}
+	if !utf8.Valid(raw) {
+		return nil, lemma.Fault("", "encoding", "the definition is not UTF-8")
+	}
+	return graph.Decode(raw)
+}
+
+// CreateVersion saves a draft under the next number.
+func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.RawMessage) (Version, error) {
+	if _, err := wellFormed(d); err != nil {
+		return Version{}, err
+	}
+	var n int
+	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
+		if _, err := hold(ctx, tx, ws, flow, edit, nil); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, `
+			insert into flow_versions (workspace_id, flow_id, version, definition)
+			select $1, $2, coalesce(max(version), 0) + 1, $3 from flow_versions where workspace_id = $1 and flow_id = $2
+			returning version`, ws, flow, string(d)).Scan(&n)
+	})
+	if err != nil {
+		if lemma.KindOf(err) != lemma.Internal {
+			return Version{}, err
+		}
+		return Version{}, fmt.Errorf("create version of flow %s: %w", flow, err)
+	}
+	return f.GetVersion(ctx, ws, flow, n)
+}
+
+// GetVersion reads one version.
+func (f *Flows) GetVersion(ctx context.Context, ws, flow uuid.UUID, n int) (Version, error) {
+	return readVersion(ctx, f.pool, ws, flow, n)
+}
+
+func readVersion(ctx context.Context, db interface {
+	Query(context.Context, string, ...any) (pgx.Rows, error)
+}, ws, flow uuid.UUID, n int) (Version, error) {
+	rows, err := db.Query(ctx, selectVersion+` where v.workspace_id = $1 and v.flow_id = $2 and v.version = $3`, ws, flow, int32Of(n))
+	if err != nil {
+		return Version{}, fmt.Errorf("get version %d of flow %s: %w", n, flow, err)
+	}
+	v, err := pgx.CollectExactlyOneRow(rows, scanFlowVersion)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Version{}, lemma.Missing("flow version")
+	}
+	if err != nil {
+		return Version{}, fmt.Errorf("get version %d of flow %s: %w", n, flow, err)
+	}
+	return v, nil
+}
+
+// int32Of is a version's number as the column holds it; one that it cannot hold
+// is the number of no version.
+func int32Of(n int) int32 {
+	if n != int(int32(n)) {
+		return -1
+	}
+	return int32(n)
+}
+
+func scanFlowVersion(row pgx.CollectableRow) (Version, error) {
+	var v Version
+	var definition string
+	err := row.Scan(&v.FlowID, &v.Version, &v.Status, &definition, &v.Revision, &v.CreatedAt, &v.UpdatedAt, &v.PublishedAt)
+	v.Definition = json.RawMessage(definition)
+	return v, err
+}
+
+// ListVersions answers one page, newest first.
+func (f *Flows) ListVersions(ctx context.Context, ws, flow uuid.UUID, page lemma.Page) ([]Version, string, error) {
+	var before *int32
+	if page.Cursor != "" {
+		n, err := strconv.ParseInt(page.Cursor, 10, 32)
+		if err != nil {
+			return nil, "", foreignCursor()
+		}
+		before = new(int32)
+		*before = int32(n)
+	}
+	if _, err := f.Get(ctx, ws, flow); err != nil {
+		return nil, "", err
+	}
+	rows, err := f.pool.Query(ctx, selectVersion+`
+		where v.workspace_id = $1 and v.flow_id = $2 and ($3::int is null or v.version < $3)
+		order by v.version desc limit $4`, ws, flow, before, page.Limit+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list versions of flow %s: %w", flow, err)
+	}
+	found, err := pgx.CollectRows(rows, scanFlowVersion)
+	if err != nil {
+		return nil, "", fmt.Errorf("list versions of flow %s: %w", flow, err)
+	}
+	if len(found) <= page.Limit {
+		return found, "", nil
+	}
+	found = found[:page.Limit]
+	return found, strconv.Itoa(found[page.Limit-1].Version), nil
+}
+
+// UpdateVersion changes a draft, if its revision is still ifMatch; with nil,
+// whatever its revision is. A published version never changes.
+func (f *Flows) UpdateVersion(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, d json.RawMessage) (Version, error) {
+	if _, err := wellFormed(d); err != nil {
+		return Version{}, err
+	}
+	tag, err := f.pool.Exec(ctx, `
+		update flow_versions set definition = $4, revision = revision + 1, updated_at = now()
+		where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'draft' and ($5::int is null or revision = $5)`,
+		ws, flow, int32Of(n), string(d), ifMatch)
+	if err != nil {
+		return Version{}, fmt.Errorf("update version %d of flow %s: %w", n, flow, err)
+	}
+	v, err := f.GetVersion(ctx, ws, flow, n)
+	switch {
+	case err != nil || tag.RowsAffected() == 1:
+		return v, err
+	case v.Status != versionDraft:
+		return Version{}, versionIs(v, "a published version never changes: make another one")
+	}
+	return Version{}, &lemma.Error{Kind: lemma.Stale, Message: "the version has been changed since it was read: read it again"}
+}
+
+// versionIs refuses what a version's status does not allow.
+func versionIs(v Version, message string) error {
+	can := []string{"rollback"}
+	if v.Status == versionLive {
+		can = []string{}
+	}
+	return &lemma.Error{Kind: lemma.WrongState, Message: message, Status: v.Status, Allowed: can}
+}
+
+// Diff tells the differences between two versions.
+func (f *Flows) Diff(ctx context.Context, ws, flow uuid.UUID, from, to int) ([]Change, error) {
+	a, err := f.GetVersion(ctx, ws, flow, from)
+	if err != nil {
+		return nil, err
+	}
+	b, err := f.GetVersion(ctx, ws, flow, to)
+	if err != nil {
+		return nil, err
+	}
+	return changes(a.Definition, b.Definition)
+}
+
+func changes(from, to json.RawMessage) ([]Change, error) {
+	a, err := graph.Decode(from)
+	if err != nil {
+		return nil, err
+	}
+	b, err := graph.Decode(to)
+	if err != nil {
+		return nil, err
+	}
+	all := []Change{}
+	for _, d := range graph.Diff(a, b) {
+		all = append(all, Change{Pointer: d.Pointer, Op: d.Op, From: d.From, To: d.To})
+	}
+	return all, nil
+}

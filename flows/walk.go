@@ -1,0 +1,458 @@
+package flows
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"lemma"
+	"lemma/flows/graph"
+	"lemma/notifications"
+)
+
+// walk takes a traveller as far as it gets: to its end, to a wait, or to a
+// question that only the outside can answer. It decides and writes nothing; the
+// same facts lead the same way, whoever asks and how often.
+func (t *traveller) walk() need {
+	for t.status == Active && t.until.IsZero() {
+		if n := t.next(); n != nothing {
+			return n
+		}
+	}
+	return nothing
+}
+
+func (t *traveller) next() need {
+	if t.node == "" {
+		return t.enter()
+	}
+	if t.Definition().ExitWhenNotInAudience {
+		if t.profile == nil {
+			return needProfile
+		}
+		if t.profile.missing {
+			t.end(Exited, ExitLeft, nil)
+			return nothing
+		}
+	}
+	node, ok := t.Node(t.node)
+	if !ok { // no guard of ours lets anybody come here; the history says so if one did
+		t.end(Exited, ExitReplaced, map[string]any{"missing_node": t.node})
+		return nothing
+	}
+	switch node.Type {
+	case graph.Send:
+		return t.send(node)
+	case graph.Delay:
+		return t.delay(node)
+	case graph.WaitUntil:
+		return t.waitUntil(node)
+	case graph.WaitForEvent:
+		return t.waitForEvent(node)
+	case graph.Branch:
+		return t.branch(node)
+	case graph.Split:
+		arm := node.Arm(t.key)
+		t.leave(node.Arms[arm].Next, "split", "arm", arm, "name", node.Arms[arm].Name)
+	case graph.Webhook:
+		return t.webhook(node)
+	case graph.Exit:
+		reason, status := "", Completed
+		if node.Goal {
+			reason = ExitGoal
+		}
+		t.end(status, reason, map[string]any{"goal": node.Goal})
+	}
+	return nothing
+}
+
+// looks is how often a profile that is not in the audience is looked for
+// before the trigger is refused: an event may be faster than the row.
+const looks = 3
+
+// lookAgain is how long from one look to the next.
+var lookAgain = [...]time.Duration{2 * time.Second, 15 * time.Second}
+
+// enter looks at the profile before the first node, and refuses whom the
+// trigger's condition on the profile does not let in.
+func (t *traveller) enter() need {
+	if t.audience != [16]byte{} {
+		if t.profile == nil {
+			return needProfile
+		}
+		if t.profile.missing {
+			if t.failures+1 < looks && t.source == fromEvent {
+				t.postpone("no_profile", lookAgain[t.failures])
+				return nothing
+			}
+			t.refuse(NoProfile, "the profile is not in the audience")
+			return nothing
+		}
+	}
+	for _, c := range t.Triggers() {
+		if !t.undecided(c) {
+			continue
+		}
+		if t.trigger == nil {
+			return needTrigger
+		}
+		if name, _ := t.trigger["name"].(string); c.Event != name {
+			continue
+		}
+		if ok, err := c.Condition.Eval(t.vars()); err != nil {
+			t.refuse(ConditionError, err.Error())
+			return nothing
+		} else if !ok {
+			t.refuse(Filtered, "the trigger's condition is false")
+			return nothing
+		}
+	}
+	t.leave(t.Start(), "checked")
+	return nothing
+}
+
+// undecided says whether a trigger's condition is left to the entry: of events
+// those on the profile are; who asks directly is not asked back.
+func (t *traveller) undecided(c graph.CompiledTrigger) bool {
+	return c.Condition != nil && c.Type == t.source && (t.source == fromAudience || c.Condition.Uses().Profile)
+}
+
+func (t *traveller) vars() graph.Vars {
+	v := graph.Vars{Trigger: t.trigger, Events: t.events, Event: t.heardData, Now: t.now}
+	if t.profile != nil {
+		v.Profile = t.profile.columns()
+	}
+	return v
+}
+
+// leave moves on to another node: one step.
+func (t *traveller) leave(to, event string, data ...any) {
+	text := ""
+	if len(data) > 0 {
+		text = object(data...)
+	}
+	t.note(event, text)
+	t.node = to
+	t.clearWait()
+}
+
+func (t *traveller) note(event, data string) {
+	t.step++
+	t.log = append(t.log, logged{t.step, t.node, event, data})
+}
+
+func (t *traveller) clearWait() {
+	t.since, t.waitsFor, t.waitingSince, t.awaits, t.heard, t.heardData, t.looked, t.answer = nil, "", nil, "", nil, nil, false, nil
+	t.failures, t.trouble = 0, ""
+}
+
+// end is the last step.
+func (t *traveller) end(status, reason string, data map[string]any) {
+	if reason != "" {
+		if data == nil {
+			data = map[string]any{}
+		}
+		data["reason"] = reason
+	}
+	text := ""
+	if len(data) > 0 {
+		raw, _ := json.Marshal(data)
+		text = string(raw)
+	}
+	t.status, t.reason = status, reason
+	t.note(status, text)
+	t.clearWait()
+}
+
+// refuse takes an enrollment back that has not entered yet.
+func (t *traveller) refuse(reason, detail string) {
+	t.end(RefusedAt, reason, map[string]any{"detail": detail})
+}
+
+// wait stays at the node until a time.
+func (t *traveller) wait(until time.Time) {
+	since := t.now
+	t.since, t.until = &since, until
+}
+
+// waitFor waits for an event as well, and for those that came since it arrived:
+// how late a worker gets to it must not decide what counts.
+func (t *traveller) waitFor(until time.Time, event string) {
+	since := t.arrived
+	t.since, t.until, t.waitsFor = &since, until, event
+}
+
+// postpone tries again later: nothing has happened but time.
+func (t *traveller) postpone(trouble string, after time.Duration) {
+	t.until, t.trouble, t.failures = t.now.Add(after), trouble, t.failures+1
+	t.since, t.waitsFor = t.waitingSince, t.awaits
+}
+
+// waited says whether the node's wait has begun, and so is over: only who is
+// due, by the database's clock, is walked.
+func (t *traveller) waited() bool { return t.waitingSince != nil }
+
+func (t *traveller) delay(node *graph.Compiled) need {
+	if t.waited() {
+		t.leave(node.Next, "resumed", "since", t.waitingSince.UTC())
+	} else {
+		t.wait(t.now.Add(node.For))
+	}
+	return nothing
+}
+
+func (t *traveller) waitUntil(node *graph.Compiled) need {
+	if t.waited() {
+		t.leave(node.Next, "resumed", "since", t.waitingSince.UTC())
+		return nothing
+	}
+	var columns map[string]any
+	if node.DateColumn != "" || node.ZoneColumn != "" {
+		if t.profile == nil {
+			return needProfile
+		}
+		columns = t.profile.columns()
+	}
+	until, err := node.Until(t.now, columns)
+	switch {
+	case err != nil:
+		t.leave(node.Next, "resumed", "error", err.Error())
+	case !until.After(t.now):
+		t.leave(node.Next, "resumed", "until", until.UTC())
+	default:
+		t.wait(until)
+	}
+	return nothing
+}
+
+// waitForEvent ends with the event, or when its time is over and a last look
+// at what was recorded finds none: an event that came in time is never missed.
+func (t *traveller) waitForEvent(node *graph.Compiled) need {
+	switch {
+	case !t.waited() && t.trigger == nil && node.Condition != nil && node.Condition.Uses().Trigger:
+		return needTrigger
+	case !t.waited():
+		t.waitFor(t.now.Add(node.Timeout), node.Event)
+	case t.heardData == nil && !t.looked && t.trigger == nil && node.Condition != nil && node.Condition.Uses().Trigger:
+		return needTrigger
+	case t.heardData == nil && !t.looked:
+		return needHeard
+	case t.heardData != nil:
+		t.leave(node.Next, "resumed", "event", t.heardData, "since", t.waitingSince.UTC())
+	default:
+		to := node.OnTimeout
+		if to == "" {
+			to = node.Next
+		}
+		t.leave(to, "timed_out", "since", t.waitingSince.UTC())
+	}
+	return nothing
+}
+
+// branch goes the way of the first case that is true. What cannot be decided
+// is false, and the history says so.
+func (t *traveller) branch(node *graph.Compiled) need {
+	var faults []string
+	for i, c := range node.Cases {
+		if c.Cond == nil {
+			is, known := t.matched[caseKey(node.ID, i)]
+			if !known {
+				return needMatch
+			}
+			if is {
+				t.leave(c.Next, "branched", "case", i, "next", c.Next)
+				return nothing
+			}
+			continue
+		}
+		if n := t.factsFor(c.Cond.Uses()); n != nothing {
+			return n
+		}
+		is, err := c.Cond.Eval(t.vars())
+		if err != nil {
+			faults = append(faults, fmt.Sprintf("case %d: %s", i, err))
+		} else if is {
+			t.leave(c.Next, "branched", branchData(t, c.Cond, i, c.Next, faults)...)
+			return nothing
+		}
+	}
+	data := []any{"case", "else", "next", node.Else}
+	if len(faults) > 0 {
+		data = append(data, "errors", faults)
+	}
+	t.leave(node.Else, "branched", data...)
+	return nothing
+}
+
+func caseKey(node string, i int) string { return fmt.Sprintf("%s#%d", node, i) }
+
+// factsFor tells what a condition needs that is not known yet.
+func (t *traveller) factsFor(u graph.Uses) need {
+	switch {
+	case u.Profile && t.profile == nil && t.audience != [16]byte{}:
+		return needProfile
+	case u.Trigger && t.trigger == nil:
+		return needTrigger
+	case len(u.Events) > 0 && t.events == nil:
+		return needEvents
+	}
+	return nothing
+}
+
+// branchData says what decided a branch: the case, and what it looked at. The
+// profile's columns stay where they are, at the customer's.
+func branchData(t *traveller, c *graph.Condition, i int, next string, faults []string) []any {
+	data := []any{"case", i, "next", next}
+	if len(c.Uses().Events) > 0 {
+		seen := map[string]any{}
+		for _, name := range c.Uses().Events {
+			seen[name] = t.events[name]
+		}
+		data = append(data, "events", seen)
+	}
+	if len(faults) > 0 {
+		data = append(data, "errors", faults)
+	}
+	return data
+}
+
+// send writes one notification and goes on. Who cannot be written to is
+// skipped, with the reason; who is gone from the audience leaves.
+func (t *traveller) send(node *graph.Compiled) need {
+	s := t.sends[node.ID]
+	switch {
+	case t.moved && t.acted == nil:
+		return needActed
+	case t.acted[node.ID]:
+		t.leave(node.Next, "skipped", "reason", "already_sent")
+		return nothing
+	case t.profile == nil:
+		return needProfile
+	case s.trigger && t.trigger == nil:
+		return needTrigger
+	case t.profile.missing:
+		t.end(Exited, ExitNoProfile, nil)
+		return nothing
+	}
+	out := t.letter(s, node.ID)
+	t.sent = append(t.sent, out)
+	if out.skip != "" {
+		t.leave(node.Next, "skipped", "reason", out.skip)
+	} else {
+		t.leave(node.Next, "sent")
+	}
+	return nothing
+}
+
+// letter is what a send node writes for the profile.
+func (t *traveller) letter(s *send, node string) sending {
+	out := sending{send: s, node: node}
+	address, _, ok := lemma.CanonicalEmail(t.profile.Email)
+	switch {
+	case t.profile.OptedOut:
+		out.skip = notifications.Unsubscribed
+	case !t.profile.HasEmail:
+		out.skip = notifications.MissingAddress
+	case !ok:
+		out.skip = notifications.InvalidAddress
+	default:
+		out.address, out.payload = address, t.payload(s)
+	}
+	return out
+}
+
+// payload holds the columns that the template uses, and no more of anybody.
+func (t *traveller) payload(s *send) string {
+	if s.whole {
+		return t.profile.Payload
+	}
+	var columns map[string]json.RawMessage
+	_ = json.Unmarshal([]byte(t.profile.Payload), &columns)
+	var out bytes.Buffer
+	out.WriteByte('{')
+	field := func(name string, value []byte) {
+		if out.Len() > 1 {
+			out.WriteByte(',')
+		}
+		quoted, _ := json.Marshal(name)
+		out.Write(quoted)
+		out.WriteByte(':')
+		out.Write(value)
+	}
+	for _, name := range s.variables {
+		if value, ok := columns[name]; ok {
+			field(name, value)
+		}
+	}
+	if s.trigger {
+		if value, err := json.Marshal(t.trigger); err == nil {
+			field(reservedTrigger, value)
+		}
+	}
+	out.WriteByte('}')
+	return out.String()
+}
+
+// webhook writes the message, waits for what the endpoint answers, and goes the
+// way of its status.
+func (t *traveller) webhook(node *graph.Compiled) need {
+	switch {
+	case t.moved && t.acted == nil && !t.waited():
+		return needActed
+	case t.acted[node.ID] && !t.waited():
+		t.leave(node.Next, "skipped", "reason", "already_called")
+		return nothing
+	case !t.waited():
+		return t.say(node)
+	case t.answer == nil:
+		return needAnswer
+	}
+	to := node.AfterWebhook(t.answer.Status)
+	t.leave(to, "answered", "delivered", t.answer.Delivered, "status", t.answer.Status, "attempts", t.answer.Attempts, "error", t.answer.Error, "next", to)
+	return nothing
+}
+
+// answerWithin is longer than the outbox tries: an answer rings before.
+const answerWithin = 4 * 24 * time.Hour
+
+func (t *traveller) say(node *graph.Compiled) need {
+	switch {
+	case t.trigger == nil:
+		return needTrigger
+	case len(node.Columns) > 0 && t.profile == nil:
+		return needProfile
+	}
+	endpoint, _ := lemma.ParseID(lemma.PrefixEndpoint, node.EndpointID)
+	t.said = append(t.said, saying{node: node.ID, step: t.step + 1, endpoint: endpoint, body: t.message(node)})
+	t.note("webhook", "")
+	t.wait(t.now.Add(answerWithin))
+	return nothing
+}
+
+// message is the body of a webhook: the same bytes each time it is sent.
+func (t *traveller) message(node *graph.Compiled) []byte {
+	type data struct {
+		FlowID       string         `json:"flow_id"`
+		Version      int            `json:"version"`
+		Node         string         `json:"node"`
+		EnrollmentID string         `json:"enrollment_id"`
+		ProfileKey   string         `json:"profile_key"`
+		Trigger      map[string]any `json:"trigger"`
+		Profile      map[string]any `json:"profile,omitempty"`
+		Data         map[string]any `json:"data,omitempty"`
+	}
+	d := data{lemma.FormatID(lemma.PrefixFlow, t.flow), t.version, node.ID, lemma.FormatID(lemma.PrefixEnrollment, t.id), t.key, t.trigger, nil, node.Data}
+	if len(node.Columns) > 0 {
+		d.Profile = map[string]any{}
+		for _, name := range node.Columns {
+			d.Profile[name] = t.profile.columns()[name]
+		}
+	}
+	body, _ := json.Marshal(struct {
+		Type      string    `json:"type"`
+		Timestamp time.Time `json:"timestamp"`
+		Data      data      `json:"data"`
+	}{"flow.webhook", t.now.UTC(), d})
+	return body
+}

@@ -1,0 +1,171 @@
+package webhooks
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/pgtest"
+)
+
+func TestEndpointLife(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e, secret := b.endpoint("/hook")
+	if !strings.HasPrefix(secret, "whsec_") || e.Version != 1 {
+		t.Fatalf("%+v with secret %q", e, secret)
+	}
+	got, err := b.Get(t.Context(), b.ws, e.ID)
+	b.must(err)
+	if diff := cmp.Diff(e, got); diff != "" {
+		t.Error(diff)
+	}
+	changed, err := b.Update(t.Context(), b.ws, e.ID, ptr(1), Patch{Name: ptr("renamed"), URL: ptr("https://example.com/x?y=1")})
+	b.must(err)
+	if changed.Name != "renamed" || changed.URL != "https://example.com/x?y=1" || changed.Version != 2 {
+		t.Errorf("%+v", changed)
+	}
+	if _, err := b.Update(t.Context(), b.ws, e.ID, ptr(1), Patch{Name: ptr("again")}); lemma.KindOf(err) != lemma.Stale {
+		t.Errorf("an old version was changed: %v", err)
+	}
+	b.must(b.Delete(t.Context(), b.ws, e.ID))
+	if _, err := b.Get(t.Context(), b.ws, e.ID); lemma.KindOf(err) != lemma.NotFound {
+		t.Error(err)
+	}
+}
+
+func TestEndpointsOfAnotherWorkspace(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e, _ := b.endpoint("/")
+	other := pgtest.Workspace(t, b.pool)
+	_, err := b.Get(t.Context(), other, e.ID)
+	_, updated := b.Update(t.Context(), other, e.ID, nil, Patch{Name: ptr("x")})
+	_, _, rotated := b.Rotate(t.Context(), other, e.ID)
+	for name, err := range map[string]error{"get": err, "update": updated, "rotate": rotated, "delete": b.Delete(t.Context(), other, e.ID)} {
+		if lemma.KindOf(err) != lemma.NotFound {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if list, _, err := b.List(t.Context(), other, lemma.Page{Limit: 10}); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
+func TestEndpointsAreListedInPages(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	var want, got []uuid.UUID
+	for range 5 {
+		e, _ := b.endpoint("/")
+		want = append([]uuid.UUID{e.ID}, want...)
+	}
+	for page := (lemma.Page{Limit: 2}); ; {
+		list, next, err := b.List(t.Context(), b.ws, page)
+		b.must(err)
+		for _, e := range list {
+			got = append(got, e.ID)
+		}
+		if page.Cursor = next; next == "" {
+			break
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCreateTwiceMakesOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	n := NewEndpoint{ID: lemma.NewID(), Name: "shop", URL: "https://example.com"}
+	first, secret, err := b.Create(t.Context(), b.ws, n)
+	b.must(err)
+	again, same, err := b.Create(t.Context(), b.ws, n)
+	b.must(err)
+	if first != again || secret != same {
+		t.Errorf("%+v with %q, then %+v with %q", first, secret, again, same)
+	}
+	_, _, err = b.Create(t.Context(), b.ws, NewEndpoint{ID: lemma.NewID(), Name: "shop", URL: "https://example.com"})
+	if lemma.KindOf(err) != lemma.Conflict {
+		t.Errorf("two of one name: %v", err)
+	}
+}
+
+func TestAddressesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	strict, open := New(Rooms{}, Options{}), New(Rooms{}, Options{AllowPrivate: true})
+	for _, good := range []string{"https://example.com", "https://example.com:8443/a/b?c=d", "https://8.8.8.8/", "https://localhost/", "https://münchen.example/"} {
+		if err := strict.checkURL(good); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for _, bad := range []string{
+		"", "example.com", "/hook", "https://", "https:///x", "https://:443/", "ftp://example.com", "javascript:alert(1)", "https:example.com",
+		"https://user@example.com", "https://user:pass@example.com", "https://example.com#x", "https://example.com#",
+		"https://example.com:0", "https://example.com:65536", "https://example.com:", "https://example.com:x", "https://exa mple.com", "https://example.com/\n",
+		"https://169.254.169.254/latest", "https://[fd00:ec2::254]/", "https://[::ffff:169.254.169.254]/", "https://0.0.0.0/", "https://example.com/" + strings.Repeat("x", 2000),
+	} {
+		for _, w := range []*Webhooks{strict, open} {
+			if err := w.checkURL(bad); lemma.KindOf(err) != lemma.Invalid {
+				t.Errorf("%s was taken: %v", bad, err)
+			}
+		}
+	}
+	for _, inside := range []string{"http://example.com", "https://127.0.0.1", "https://[::1]:8080", "https://10.0.0.1", "https://[::ffff:10.0.0.1]"} {
+		if err := strict.checkURL(inside); err == nil {
+			t.Errorf("%s was taken", inside)
+		}
+		if err := open.checkURL(inside); err != nil {
+			t.Errorf("%s: %v", inside, err)
+		}
+	}
+}
+
+func TestSecretsAreSealedForTheirRow(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e, secret := b.endpoint("/")
+	var sealed []byte
+	b.must(b.pool.QueryRow(t.Context(), `select secret from webhook_endpoints`).Scan(&sealed))
+	if bytes.Contains(sealed, []byte(strings.TrimPrefix(secret, "whsec_"))) {
+		t.Error("the secret is in the table")
+	}
+	other, _ := b.endpoint("/")
+	b.exec(`update webhook_endpoints set secret = $1 where id = $2`, sealed, other.ID)
+	b.write(b.message(other))
+	b.run(b.Webhooks, 1)
+	if state, reason, _, _, _ := b.row(); state != "pending" || reason != ReasonSecret || len(b.receiver.all()) != 0 {
+		t.Errorf("%s, %s; %d calls", state, reason, len(b.receiver.all()))
+	}
+	if _, err := b.open(b.ws, e.ID, sealed, time.Now()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOldSecretsSignForADay(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	r := keyring{now: start}.rotated()
+	first := r.current()
+	r = r.rotated()
+	signs := func(after time.Duration) int {
+		r.now = start.Add(after)
+		return len(strings.Fields(r.sign("msg_1", r.now, []byte("{}"))))
+	}
+	if r.current() == first || signs(0) != 2 || signs(24*time.Hour-time.Second) != 2 || signs(24*time.Hour) != 1 {
+		t.Errorf("%d, %d and %d signatures", signs(0), signs(24*time.Hour-time.Second), signs(24*time.Hour))
+	}
+	r.now = start
+	for range 10 {
+		r = r.rotated()
+	}
+	if len(r.keys) != maxKeys || signs(0) != maxKeys || signs(48*time.Hour) != 1 {
+		t.Errorf("%d keys after ten rotations", len(r.keys))
+	}
+}

@@ -1,0 +1,124 @@
+package webhooks
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// overlap is how long a secret goes on signing after it was rotated.
+const overlap = 24 * time.Hour
+
+// maxKeys bounds the secrets that sign at a time. Each is a signature in a
+// header, and whoever rotates in a loop should not make that long.
+const maxKeys = 4
+
+// keyring is an endpoint's secrets, the newest first, and the database's time
+// when they were read.
+type keyring struct {
+	keys []key
+	now  time.Time
+}
+
+// key is one secret. Its fields are what is sealed.
+type key struct {
+	Secret []byte     `json:"secret"`
+	Until  *time.Time `json:"until,omitempty"` // it signs until then; nil: it is the current one
+}
+
+// rotated is the ring with a new secret in front.
+func (r keyring) rotated() keyring {
+	fresh := make([]byte, 32)
+	rand.Read(fresh) // never fails
+	next := keyring{keys: []key{{Secret: fresh}}, now: r.now}
+	for _, k := range r.valid() {
+		if k.Until == nil {
+			end := r.now.Add(overlap)
+			k.Until = &end
+		}
+		next.keys = append(next.keys, k)
+	}
+	next.keys = next.keys[:min(len(next.keys), maxKeys)]
+	return next
+}
+
+// valid are the secrets that sign now.
+func (r keyring) valid() (keys []key) {
+	for _, k := range r.keys {
+		if k.Until == nil || r.now.Before(*k.Until) {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// current is the newest secret as Standard Webhooks writes it.
+func (r keyring) current() string {
+	return "whsec_" + base64.StdEncoding.EncodeToString(r.keys[0].Secret)
+}
+
+// sign makes the webhook-signature of a message: one for each secret.
+func (r keyring) sign(id string, at time.Time, body []byte) string {
+	var all []string
+	for _, k := range r.valid() {
+		mac := hmac.New(sha256.New, k.Secret)
+		mac.Write([]byte(id + "." + strconv.FormatInt(at.Unix(), 10) + "."))
+		mac.Write(body)
+		all = append(all, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	}
+	return strings.Join(all, " ")
+}
+
+// place names the one row in which secrets open.
+func place(ws, id uuid.UUID) []string {
+	return []string{"webhook endpoint", ws.String(), id.String()}
+}
+
+func (w *Webhooks) seal(ws, id uuid.UUID, r keyring) ([]byte, error) {
+	plain, err := json.Marshal(r.keys)
+	if err != nil {
+		return nil, fmt.Errorf("seal webhook secret: %w", err)
+	}
+	return w.box.Seal(plain, place(ws, id)...), nil
+}
+
+func (w *Webhooks) open(ws, id uuid.UUID, sealed []byte, now time.Time) (keyring, error) {
+	r := keyring{now: now}
+	plain, err := w.box.Open(sealed, place(ws, id)...)
+	if err == nil {
+		err = json.Unmarshal(plain, &r.keys)
+	}
+	if err == nil && len(r.keys) == 0 {
+		err = fmt.Errorf("it holds none")
+	}
+	if err != nil {
+		return r, fmt.Errorf("open secret of webhook endpoint %s: %w", id, err)
+	}
+	return r, nil
+}
+
+// withKeys reads an endpoint and its secrets.
+func (w *Webhooks) withKeys(ctx context.Context, db interface {
+	QueryRow(context.Context, string, ...any) pgx.Row
+}, ws, id uuid.UUID, lock string) (e Endpoint, r keyring, err error) {
+	var sealed []byte
+	var now time.Time
+	err = db.QueryRow(ctx, `
+		select `+endpointColumns+`, secret, now() from webhook_endpoints where workspace_id = $1 and id = $2`+lock, ws, id).
+		Scan(&e.ID, &e.WorkspaceID, &e.Name, &e.URL, &e.Version, &e.CreatedAt, &e.UpdatedAt, &sealed, &now)
+	if err := missing(err, "read webhook endpoint"); err != nil {
+		return Endpoint{}, keyring{}, err
+	}
+	r, err = w.open(ws, id, sealed, now)
+	return e, r, err
+}

@@ -1,0 +1,135 @@
+package webhooks
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Loop calls what is due until ctx ends, and returns when the calls that were
+// being made by then are settled.
+func (w *Webhooks) Loop(ctx context.Context) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	calls.Go(func() { w.cleanLoop(ctx) })
+	done := make(chan struct{}, 1)
+	tick := time.NewTicker(w.options.Poll)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		n := w.start(ctx, &calls, func() { ring(done) })
+		if n > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		case <-done:
+		}
+	}
+}
+
+// ring says that there is room for another call.
+func ring(bell chan struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
+	}
+}
+
+// start claims what there is room for and begins to call it.
+func (w *Webhooks) start(ctx context.Context, calls *sync.WaitGroup, after func()) int {
+	taken, err := w.claim(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.log.ErrorContext(ctx, "webhooks not claimed", "error", err)
+		}
+		return 0
+	}
+	for _, m := range taken {
+		calls.Go(func() {
+			defer after()
+			w.work(ctx, m)
+		})
+	}
+	return len(taken)
+}
+
+// RunOnce calls what is due now and there is room for, waits until that is
+// settled, and answers with how many it were.
+func (w *Webhooks) RunOnce(ctx context.Context) (int, error) {
+	taken, err := w.claim(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var calls sync.WaitGroup
+	for _, m := range taken {
+		calls.Go(func() { w.work(ctx, m) })
+	}
+	calls.Wait()
+	return len(taken), ctx.Err()
+}
+
+// settleTime bounds the settling of a call that was made: it goes on when the
+// process is told to stop, or the message would be called once more for nothing.
+const settleTime = 10 * time.Second
+
+// settleTries is how often settling is tried. The call has been made, and not
+// to write that down is to make it again.
+const settleTries = 3
+
+// work calls a message and settles it.
+func (w *Webhooks) work(ctx context.Context, m claimed) {
+	defer w.lanes.leave(m.EndpointID)
+	ctx = context.WithoutCancel(ctx)
+	w.reached("claimed")
+	v := w.call(ctx, m)
+	w.reached("called")
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	log := w.log.With("workspace", m.WorkspaceID, "message", m.ID, "endpoint", m.EndpointID, "attempt", m.Attempts, "status", v.status, "reason", v.reason)
+	held, ended, err := w.settleAtLast(ctx, m, v)
+	switch {
+	case err != nil:
+		log.ErrorContext(ctx, "webhook not settled; that is tried again", "error", err, "also", w.putBack(m, v))
+	case !held:
+		log.WarnContext(ctx, "webhook not settled: that was done before, or its lease ran out")
+	default:
+		w.metrics.settled(v, ended)
+		if v.reason == ReasonSecret {
+			log.ErrorContext(ctx, "webhook cannot be signed", "error", v.cause)
+		} else if !v.delivered() {
+			log.InfoContext(ctx, "webhook not delivered", "ended", ended, "cause", withoutURL(v.cause))
+		}
+	}
+}
+
+func (w *Webhooks) settleAtLast(ctx context.Context, m claimed, v verdict) (held, ended bool, err error) {
+	for try := range settleTries {
+		if try > 0 {
+			select {
+			case <-ctx.Done():
+				return false, false, err
+			case <-time.After(time.Duration(try) * 100 * time.Millisecond):
+			}
+		}
+		if held, ended, err = w.settle(ctx, m, v); err == nil {
+			break
+		}
+	}
+	return held, ended, err
+}
+
+func (w *Webhooks) cleanLoop(ctx context.Context) {
+	tick := time.NewTicker(cleanEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if _, err := w.Clean(ctx); err != nil && ctx.Err() == nil {
+			w.log.ErrorContext(ctx, "outbox not cleaned", "error", err)
+		}
+	}
+}
