@@ -14,19 +14,35 @@ import (
 	"lemma"
 )
 
-// Loop moves people, until ctx ends: workers advance who is due, and one minds
-// what happens now and then. It is safe on every node at once.
+// Loop moves people, until ctx ends: workers advance who is due, and others mind
+// the time and what happens now and then. It is safe on every node at once.
 func (f *Flows) Loop(ctx context.Context) {
 	var all sync.WaitGroup
 	for range f.cfg.Workers {
 		all.Go(func() { f.work(ctx) })
 	}
 	all.Go(func() { f.tick(ctx) })
+	all.Go(func() { f.look(ctx) })
 	all.Wait()
 }
 
-// work advances lots for as long as there are any, and then waits for the bell
-// or for the next look.
+// look rings now and then: somebody may have become due by time alone, or by
+// what another node did. One worker looks for all; if it finds work it wakes
+// the next.
+func (f *Flows) look(ctx context.Context) {
+	beat := time.NewTicker(f.cfg.Poll)
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			f.ring()
+		}
+	}
+}
+
+// work advances lots for as long as there are any, and then waits for the bell.
 func (f *Flows) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		n, err := f.RunOnce(ctx)
@@ -37,13 +53,10 @@ func (f *Flows) work(ctx context.Context) {
 			f.ring() // there may be work for another worker as well
 			continue
 		}
-		look := time.NewTimer(f.cfg.Poll)
 		select {
 		case <-ctx.Done():
 		case <-f.bell:
-		case <-look.C:
 		}
-		look.Stop()
 	}
 }
 

@@ -71,7 +71,7 @@ func TestAnEventIsRecordedOnce(t *testing.T) {
 	if all[0].Duplicate || !all[1].Duplicate || len(all[0].Results) != 1 {
 		t.Fatalf("%+v", all)
 	}
-	all, err = b.RecordAll(context.Background(), b.ws, []Event{{ProfileKey: "x1", Name: "z"}, {ProfileKey: "x2", Name: "a"}, {ProfileKey: "x3", Name: "m"}, {ProfileKey: "x4", Name: "a"}})
+	_, err = b.RecordAll(context.Background(), b.ws, []Event{{ProfileKey: "x1", Name: "z"}, {ProfileKey: "x2", Name: "a"}, {ProfileKey: "x3", Name: "m"}, {ProfileKey: "x4", Name: "a"}})
 	b.must(err)
 	for who, want := range map[string]string{"x1": "z", "x2": "a", "x3": "m", "x4": "a"} {
 		if n := b.count(`delete from trigger_events where workspace_id = $1 and profile_key = $2 and name = $3 returning 1`, who, want); n != 1 {

@@ -97,10 +97,9 @@ func (f *Flows) GetEvent(ctx context.Context, ws, key uuid.UUID) (StoredEvent, [
 
 // cameOf finds what an event did in each flow that it triggered. A refusal is
 // found by its key, which is made of the event's. An enrollment has no such
-// name: it was made in the event's own transaction, so it is of one time with
-// it to the microsecond, and its first step holds the event. Two events of one
-// profile that were told together and are alike in everything cannot be told
-// apart, and each answers for both.
+// name, but it is of one time with its event, to the microsecond that the event
+// has to itself in its transaction; and its first step holds the event's name
+// and id.
 func (f *Flows) cameOf(ctx context.Context, ws uuid.UUID, e StoredEvent) ([]Result, error) {
 	rows, err := f.pool.Query(ctx, `
 		select e.flow_id, e.id, e.status = 'refused', coalesce(e.exit_reason, ''), ''
@@ -113,14 +112,13 @@ func (f *Flows) cameOf(ctx context.Context, ws uuid.UUID, e StoredEvent) ([]Resu
 		) e
 		join enrollment_steps s on s.workspace_id = $1 and s.enrollment_id = e.id and s.step = 0
 		cross join lateral (select s.data::json->'trigger' as trigger) t
-		where e.source = 'event' and t.trigger->>'name' = $4 and t.trigger->>'id' = $5 and (t.trigger->>'at')::timestamptz = $6
-		  and t.trigger->>'properties' = $7
+		where e.source = 'event' and t.trigger->>'name' = $4 and t.trigger->>'id' = $5
 		union all
 		select r.flow_id, r.enrollment_id, true, r.reason, coalesce(r.detail, '')
 		from (select distinct flow_id from flow_listeners where workspace_id = $1 and event = $4 and use = 'trigger') l
-		join refusals r on r.workspace_id = $1 and r.flow_id = l.flow_id and r.key = $8
+		join refusals r on r.workspace_id = $1 and r.flow_id = l.flow_id and r.key = $6
 		order by 1, 2`,
-		ws, e.ProfileKey, e.ReceivedAt, e.Name, e.ID, e.OccurredAt, string(e.Properties), refusalOf(e.Key))
+		ws, e.ProfileKey, e.ReceivedAt, e.Name, e.ID, refusalOf(e.Key))
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,12 @@
 package flows
 
 import (
+	"bytes"
 	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"lemma"
 )
@@ -14,11 +16,12 @@ func TestEventsAreListed(t *testing.T) {
 	b := setup(t, 0)
 	ctx := context.Background()
 	var told []Event
-	for i := range 7 { // in one transaction, and so of one time
+	for i := range 7 {
 		told = append(told, Event{ProfileKey: "c1", Name: []string{"opened", "bought"}[i%2], ID: string(rune('a' + i))})
 	}
 	_, err := b.RecordAll(ctx, b.ws, told)
 	b.must(err)
+	b.run(b.pool, `update trigger_events set received_at = now() - interval '1 hour'`) // of one time, as it may happen
 	b.tell("c1", "opened", withID("last"), properties(`{"n": 1}`))
 	b.tell("c2", "opened")
 	read := func(who, name string) (ids []string) {
@@ -77,13 +80,7 @@ func TestWhatCameOfAnEvent(t *testing.T) {
 		}
 		return got
 	}
-	byFlow := cmp.Transformer("flows", func(all []Result) map[string]Result {
-		of := map[string]Result{}
-		for _, r := range all {
-			of[r.FlowID.String()] = r
-		}
-		return of
-	})
+	byFlow := cmpopts.SortSlices(func(a, b Result) bool { return bytes.Compare(a.FlowID[:], b.FlowID[:]) < 0 })
 	first := b.tell("c1", "signed_up", properties(`{"n":2,"word":"<é>"}`))
 	second := b.tell("c1", "signed_up", properties(`{"n":1}`))
 	third := b.tell("c1", "signed_up", properties(`{"n":3}`))
@@ -103,9 +100,20 @@ func TestWhatCameOfAnEvent(t *testing.T) {
 	}
 
 	// Two of one profile in one transaction are told apart.
-	pair, err := b.RecordAll(ctx, b.ws, []Event{{ProfileKey: "c2", Name: "signed_up", ID: "x"}, {ProfileKey: "c2", Name: "signed_up", ID: "y"}})
+	pair, err := b.RecordAll(ctx, b.ws, []Event{{ProfileKey: "c2", Name: "signed_up", ID: "x", OccurredAt: noon}, {ProfileKey: "c2", Name: "signed_up", ID: "y", OccurredAt: noon}})
 	b.must(err)
+	b.run(b.pool, `update trigger_events set received_at = '2026-01-01' where profile_key = 'c2'`) // also when two lots meet in one microsecond
+	b.run(b.pool, `update enrollments set enrolled_at = '2026-01-01' where profile_key = 'c2'`)
 	for _, r := range pair {
+		if d := cmp.Diff(r.Results, results(r), byFlow); d != "" {
+			t.Error(d)
+		}
+	}
+
+	// So are two that are alike in everything but when they were told, and two
+	// that were told at once.
+	for range 2 {
+		r := b.tell("c3", "signed_up", at(noon), properties(`{"n":5}`))
 		if d := cmp.Diff(r.Results, results(r), byFlow); d != "" {
 			t.Error(d)
 		}

@@ -230,7 +230,7 @@ type Rooms struct {
 type Config struct {
 	Workers    int           // lots advanced at a time by one node; 4
 	Lot        int           // enrollments per transaction; 1,000
-	Poll       time.Duration // how often an idle worker looks for what is due; 250 ms
+	Poll       time.Duration // how often an idle node looks for what is due; 250 ms
 	Lease      time.Duration // of a turn, a poll or a move; 60 s
 	BackOff    time.Duration // before a source that failed is asked again, doubled each time; 5 s
 	MaxBackOff time.Duration // 10 min

@@ -219,6 +219,25 @@ func TestAPollStops(t *testing.T) {
 	}
 }
 
+// A paused flow's poll, however long it is due, is in nobody's way.
+func TestAPausedPollIsInNobodysWay(t *testing.T) {
+	b := setup(t, 2)
+	paused := b.live(looked("once", ""))
+	b.must(second(b.Pause(context.Background(), b.ws, paused, nil)))
+	b.run(b.pool, `update flow_polls set next_at = now() - interval '1 day'`)
+	live := b.live(looked("once", ""))
+	b.look()
+	b.nothingDue()
+	if r := b.polledRow(live); *r.Enrolled != 2 {
+		t.Fatalf("%+v", r)
+	}
+	b.must(second(b.Resume(context.Background(), b.ws, paused, nil, nil)))
+	b.look() // what was due in the pause is looked at when it ends
+	if r := b.polledRow(paused); *r.Enrolled != 2 {
+		t.Fatalf("%+v", r)
+	}
+}
+
 // Publishing while a poll comes to its end has the audience looked at again.
 func TestAPollDoesNotForgetAPublish(t *testing.T) {
 	b := setup(t, 3)

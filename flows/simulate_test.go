@@ -78,8 +78,8 @@ func TestSimulate(t *testing.T) {
 	}{
 		"nothing happens": {"c2", Simulation{}, append(slices.Clone(begin), "91h0m0s timed_out@reply -> bought", "91h0m0s branched@bought -> country", "91h0m0s branched@country -> tell",
 			"91h0m0s webhook@tell", "91h0m0s answered@tell -> nudge", "91h0m0s sent@nudge -> end", "91h0m0s completed@end", "completed goal")},
-		"she clicks, and is of another country": {"c1", Simulation{Events: []Event{event("clicked", 90*time.Hour, `{"link":"pay"}`), event("clicked", 44*time.Hour, `{"link":"home"}`)}},
-			append(slices.Clone(begin), "90h0m0s resumed@reply -> country", "90h0m0s branched@country -> end", "90h0m0s completed@end", "completed goal")},
+		"she clicks, and is of another country": {"c1", Simulation{Events: []Event{event("clicked", 90*time.Hour, `{"link":"pay"}`), event("clicked", 60*time.Hour, `{"link":"pay"}`), event("clicked", 44*time.Hour, `{"link":"home"}`)}},
+			append(slices.Clone(begin), "60h0m0s resumed@reply -> country", "60h0m0s branched@country -> end", "60h0m0s completed@end", "completed goal")},
 		"clicks count that nobody waited for": {"c2", Simulation{Events: []Event{event("clicked", time.Hour, `{}`), event("clicked", 2*time.Hour, `{}`)}},
 			append(slices.Clone(begin), "91h0m0s timed_out@reply -> bought", "91h0m0s branched@bought -> end", "91h0m0s completed@end", "completed goal")},
 		"she buys little, then much": {"c2", Simulation{Events: []Event{event("bought", time.Hour, `{"total":100}`), event("bought", 30*time.Hour, `{"total":101}`)}},
@@ -111,6 +111,22 @@ func TestSimulate(t *testing.T) {
 	}
 	if d := cmp.Diff(before, b.rows()); d != "" {
 		t.Errorf("a simulation leaves traces: %s", d)
+	}
+}
+
+// What she has done is looked at anew behind every wait.
+func TestSimulatedEventsAreOfTheirTime(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.live(`{"triggers":[],"recurrence":{"policy":"once"},"start":"now","nodes":{
+		"now":{"type":"branch","cases":[{"if":"events.bought.times > 0","next":"end"}],"else":"wait"},"wait":{"type":"delay","for":"PT2H","next":"then"},
+		"then":{"type":"branch","cases":[{"if":"events.bought.times == 1 && events.bought.last.total > 1.0 && events.bought.last_at == events.bought.first_at","next":"end"}],"else":"lost"},
+		"lost":{"type":"exit"},"end":{"type":"exit"}}}`)
+	got := brief(b.simulate(flow, 0, Simulation{ProfileKey: "anybody", Events: []Event{
+		{Name: "bought", OccurredAt: noon.Add(time.Hour), Properties: json.RawMessage(`{"total":2}`)}, {Name: "bought", OccurredAt: noon.Add(3 * time.Hour)}}}))
+	want := []string{"0s enrolled@", "0s checked@ -> now", "0s branched@now -> wait", "0s waiting@wait until 2h0m0s", "2h0m0s resumed@wait -> then",
+		"2h0m0s branched@then -> end", "2h0m0s completed@end", "completed"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Fatal(d)
 	}
 }
 

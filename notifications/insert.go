@@ -339,9 +339,10 @@ func bells(c Chunk, batches []newBatch) []Bell {
 }
 
 // enter writes the chunk into the second set of books. A chunk that added
-// nothing leaves no line.
+// nothing leaves no line; journeys have books of their own, where their steps
+// are counted.
 func enter(ctx context.Context, tx pgx.Tx, c Chunk, w Written) error {
-	if w.Created == 0 && len(w.Skipped) == 0 {
+	if c.Journeys || w.Created == 0 && len(w.Skipped) == 0 {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `

@@ -22,18 +22,18 @@ import (
 	"lemma/workspaces"
 )
 
-// benchFlow waits for a month and then sends a letter.
+// benchFlow waits and then sends a letter.
 const benchFlow = `{"audience_id":"%s","triggers":[{"type":"event","event":"signed_up","condition":"trigger.properties.plan != 'none'"}],"recurrence":{"policy":"once"},
-	"start":"wait","nodes":{"wait":{"type":"delay","for":"P30D","next":"letter"},
+	"start":"wait","nodes":{"wait":{"type":"delay","for":"%s","next":"letter"},
 	"letter":{"type":"send","channel":"email","provider_id":"%s","template_id":"%s","from":{"email":"news@shop.example"},"next":"end"},"end":{"type":"exit"}}}`
 
 // flow makes and publishes a flow over n people.
-func (b *benchNode) flow(ctx context.Context, r *rig, n int) (uuid.UUID, error) {
+func (b *benchNode) flow(ctx context.Context, r *rig, n int, wait string) (uuid.UUID, error) {
 	m, err := b.materials(ctx, r, n, "null", []byte(`{}`), nil)
 	if err != nil {
 		return uuid.Nil, err
 	}
-	definition := fmt.Sprintf(benchFlow, lemma.FormatID(lemma.PrefixAudience, m.audience), lemma.FormatID(lemma.PrefixProvider, m.provider), lemma.FormatID(lemma.PrefixTemplate, m.template))
+	definition := fmt.Sprintf(benchFlow, lemma.FormatID(lemma.PrefixAudience, m.audience), wait, lemma.FormatID(lemma.PrefixProvider, m.provider), lemma.FormatID(lemma.PrefixTemplate, m.template))
 	f, err := b.flows.Create(ctx, b.workspace, flows.NewFlow{ID: lemma.NewID(), Name: "bench", Definition: json.RawMessage(definition)})
 	if err != nil {
 		return uuid.Nil, err
@@ -158,7 +158,7 @@ func (r *rig) withFlow(ctx context.Context, clients int, work func(*benchNode, *
 		return err
 	}
 	defer func() { _ = r.drop(context.WithoutCancel(ctx), node) }()
-	if _, err := node.flow(ctx, r, 1000); err != nil {
+	if _, err := node.flow(ctx, r, 1000, "P30D"); err != nil {
 		return err
 	}
 	d, err := node.open(ctx, clients)
@@ -233,7 +233,7 @@ func (r *rig) advance(ctx context.Context, n, waiting int) (figure, error) {
 		return figure{}, err
 	}
 	defer func() { _ = r.drop(context.WithoutCancel(ctx), node) }()
-	flow, err := node.flow(ctx, r, n)
+	flow, err := node.flow(ctx, r, n, "P30D")
 	if err != nil {
 		return figure{}, err
 	}
@@ -288,4 +288,47 @@ func (b *benchNode) fillWaiting(ctx context.Context, flow uuid.UUID, from, n int
 		}
 	}
 	return nil
+}
+
+// flowJourney leads people through a whole journey, with everything that works
+// in one process: an event, a wait of a second, a letter that is sent, the end.
+func (b *benchCommand) flowJourney(ctx context.Context, r *rig, print func(figure) error) error {
+	const bulk = 1000
+	n := b.n(50_000) / bulk * bulk
+	node, err := r.fresh(ctx, []sender.Kind{r.null.kind()})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.drop(context.WithoutCancel(ctx), node) }()
+	if _, err := node.flow(ctx, r, n, "PT1S"); err != nil {
+		return err
+	}
+	d, err := node.open(ctx, 2)
+	if err != nil {
+		return err
+	}
+	defer d.stop()
+	if err := node.work(ctx); err != nil {
+		return err
+	}
+	r.null.reset(n)
+	m := startMeter(r.postmaster())
+	err = spread(ctx, n/bulk, 2, func(i int) error {
+		events := make([]string, bulk)
+		for j := range events {
+			events[j] = eventOf(i*bulk + j + 1)
+		}
+		var out struct{ Results []struct{ Status string } }
+		return d.post(ctx, "/v1/events/bulk", []byte(`{"events":[`+strings.Join(events, ",")+`]}`), &out)
+	})
+	for sent := 0; sent < n && err == nil; {
+		time.Sleep(50 * time.Millisecond)
+		err = node.pool.QueryRow(ctx, `select coalesce(sum(sent), 0) from batches where workspace_id = $1`, node.workspace).Scan(&sent)
+	}
+	if err != nil {
+		return err
+	}
+	f := m.stop("flow_journey", n)
+	f.Missing, f.Duplicates = n-r.null.count, r.null.duplicates
+	return print(f)
 }

@@ -32,7 +32,7 @@ import (
 // devCommand is a whole Lemma on one machine. What it shows, it does through
 // its own HTTP API.
 type devCommand struct {
-	Once    bool   `help:"End after the books; fail when they do not balance."`
+	Once    bool   `help:"End after the books; fail when they do not balance, or the flow went another way."`
 	Home    string `default:".lemma" type:"path" help:"Folder of the database, the caught mail and the keys."`
 	People  int    `default:"50000" help:"Customers of the demo shop."`
 	SMTP    string `default:"127.0.0.1:1025" help:"Where the mail catcher takes mail."`

@@ -13,7 +13,7 @@ type commands struct {
 	Config  `embed:""`
 	EnvFile envFile `name:"env-file" group:"Settings" placeholder:"FILE" help:"Read settings from a file of NAME=value lines; flags and the environment win."`
 
-	Dev         devCommand         `cmd:"" help:"Run everything on this machine, with a demo shop and a mail catcher, and send a campaign."`
+	Dev         devCommand         `cmd:"" help:"Run everything on this machine, with a demo shop and a mail catcher: send a campaign, and walk people through a flow."`
 	Serve       serveCommand       `cmd:"" help:"Answer the HTTP API."`
 	Work        workCommand        `cmd:"" help:"Send: write notifications, call carriers, reap, sweep."`
 	Migrate     migrateCommand     `cmd:"" help:"Bring the database to the newest schema, or show where it is."`

@@ -1,0 +1,290 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+	"github.com/google/go-cmp/cmp"
+
+	"lemma"
+)
+
+// ours are the tags of openapi.yaml that the client speaks.
+var ours = []string{"Flows", "Enrollments", "Events"}
+
+var contract = sync.OnceValue(func() *openapi3.T {
+	doc, err := openapi3.NewLoader().LoadFromData(lemma.OpenAPI)
+	if err != nil {
+		panic(err)
+	}
+	return doc
+})
+
+var contractRouter = sync.OnceValue(func() routers.Router {
+	r, err := gorillamux.NewRouter(contract())
+	if err != nil {
+		panic(err)
+	}
+	return r
+})
+
+// operations are ours, by the name that their method has.
+func operations() map[string]*openapi3.Operation {
+	found := map[string]*openapi3.Operation{}
+	for _, item := range contract().Paths.Map() {
+		for _, op := range item.Operations() {
+			if slices.Contains(ours, op.Tags[0]) {
+				found[strings.ToUpper(op.OperationID[:1])+op.OperationID[1:]] = op
+			}
+		}
+	}
+	return found
+}
+
+func ptr[T any](v T) *T { return &v }
+
+var (
+	noon       = time.Date(2027, 1, 2, 12, 0, 0, 0, time.UTC)
+	definition = json.RawMessage(`{"start":"over","nodes":{"over":{"type":"exit"}}}`)
+	properties = json.RawMessage(`{"plan":"pro"}`)
+	inFlight   = InFlight{Mode: "move", Map: map[string]*string{"old": ptr("new"), "gone": nil}}
+	event      = NewEvent{ProfileKey: "c1", Event: "signed_up", Properties: properties, ID: "x", OccurredAt: &noon}
+	enrollment = NewEnrollment{ProfileKey: "c1", Properties: properties, ID: "x", OccurredAt: &noon}
+)
+
+// calls makes every request with everything that it can say, and answers what
+// came back. Its names are those of the methods.
+var calls = map[string]func(context.Context, *Client) (any, error){
+	"ListFlows": func(ctx context.Context, c *Client) (any, error) { return first(c.ListFlows(ctx)) },
+	"CreateFlow": func(ctx context.Context, c *Client) (any, error) {
+		return c.CreateFlow(ctx, NewFlow{Name: "Welcome", Metadata: map[string]string{"a": "b"}, Definition: definition})
+	},
+	"GetFlow": func(ctx context.Context, c *Client) (any, error) { return c.GetFlow(ctx, "flw_1") },
+	"UpdateFlow": func(ctx context.Context, c *Client) (any, error) {
+		return c.UpdateFlow(ctx, "flw_1", FlowPatch{Name: ptr("W"), Metadata: map[string]string{"a": "b"}}, IfMatch(`"1"`))
+	},
+	"DeleteFlow":       func(ctx context.Context, c *Client) (any, error) { return nil, c.DeleteFlow(ctx, "flw_1") },
+	"ListFlowVersions": func(ctx context.Context, c *Client) (any, error) { return first(c.ListFlowVersions(ctx, "flw_1")) },
+	"CreateFlowVersion": func(ctx context.Context, c *Client) (any, error) {
+		return c.CreateFlowVersion(ctx, "flw_1", definition)
+	},
+	"GetFlowVersion": func(ctx context.Context, c *Client) (any, error) { return c.GetFlowVersion(ctx, "flw_1", 2) },
+	"UpdateFlowVersion": func(ctx context.Context, c *Client) (any, error) {
+		return c.UpdateFlowVersion(ctx, "flw_1", 2, definition, IfMatch(`"1"`))
+	},
+	"ValidateFlowVersion": func(ctx context.Context, c *Client) (any, error) { return c.ValidateFlowVersion(ctx, "flw_1", 2) },
+	"PlanFlowVersion":     func(ctx context.Context, c *Client) (any, error) { return c.PlanFlowVersion(ctx, "flw_1", 2, inFlight) },
+	"PublishFlowVersion": func(ctx context.Context, c *Client) (any, error) {
+		return c.PublishFlowVersion(ctx, "flw_1", 2, inFlight, IfMatch(`"1"`))
+	},
+	"DiffFlowVersions": func(ctx context.Context, c *Client) (any, error) { return c.DiffFlowVersions(ctx, "flw_1", 1, 2) },
+	"RollbackFlow": func(ctx context.Context, c *Client) (any, error) {
+		return c.RollbackFlow(ctx, "flw_1", Rollback{ToVersion: 1, InFlight: inFlight}, IfMatch(`"1"`))
+	},
+	"PauseFlow": func(ctx context.Context, c *Client) (any, error) { return c.PauseFlow(ctx, "flw_1") },
+	"ResumeFlow": func(ctx context.Context, c *Client) (any, error) {
+		return c.ResumeFlow(ctx, "flw_1", Resumption{Spread: "PT10M"})
+	},
+	"DrainFlow":      func(ctx context.Context, c *Client) (any, error) { return c.DrainFlow(ctx, "flw_1") },
+	"ArchiveFlow":    func(ctx context.Context, c *Client) (any, error) { return c.ArchiveFlow(ctx, "flw_1") },
+	"GetFlowHistory": func(ctx context.Context, c *Client) (any, error) { return first(c.GetFlowHistory(ctx, "flw_1")) },
+	"CountFlow":      func(ctx context.Context, c *Client) (any, error) { return c.CountFlow(ctx, "flw_1", 2) },
+	"ListRefusals": func(ctx context.Context, c *Client) (any, error) {
+		return first(c.ListRefusals(ctx, "flw_1", RefusalFilter{ProfileKey: "c1", Reason: "paused"}))
+	},
+	"ExplainFlow": func(ctx context.Context, c *Client) (any, error) { return c.ExplainFlow(ctx, "flw_1", "c1") },
+	"SimulateFlowVersion": func(ctx context.Context, c *Client) (any, error) {
+		did := SimulatedEvent{Event: "signed_up", Properties: properties, ID: "x", OccurredAt: &noon}
+		return c.SimulateFlowVersion(ctx, "flw_1", 2, Simulation{ProfileKey: "c1", Trigger: &did, At: &noon, Events: []SimulatedEvent{did}, Webhooks: map[string]int{"crm": 410}})
+	},
+	"Enroll": func(ctx context.Context, c *Client) (any, error) { return c.Enroll(ctx, "flw_1", enrollment, DryRun()) },
+	"EnrollBulk": func(ctx context.Context, c *Client) (any, error) {
+		return c.EnrollBulk(ctx, "flw_1", []NewEnrollment{enrollment}, DryRun())
+	},
+	"ListEnrollments": func(ctx context.Context, c *Client) (any, error) {
+		return first(c.ListEnrollments(ctx, EnrollmentFilter{FlowID: "flw_1", ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2}))
+	},
+	"GetEnrollment":        func(ctx context.Context, c *Client) (any, error) { return c.GetEnrollment(ctx, "enr_1") },
+	"GetEnrollmentHistory": func(ctx context.Context, c *Client) (any, error) { return c.GetEnrollmentHistory(ctx, "enr_1") },
+	"ExitEnrollment": func(ctx context.Context, c *Client) (any, error) {
+		return c.ExitEnrollment(ctx, "enr_1", "asked by phone")
+	},
+	"MoveEnrollment": func(ctx context.Context, c *Client) (any, error) { return c.MoveEnrollment(ctx, "enr_1", 2, "nudge") },
+	"EraseProfile":   func(ctx context.Context, c *Client) (any, error) { return c.EraseProfile(ctx, "c1") },
+	"ListEvents":     func(ctx context.Context, c *Client) (any, error) { return first(c.ListEvents(ctx, "c1", "signed_up")) },
+	"RecordEvent":    func(ctx context.Context, c *Client) (any, error) { return c.RecordEvent(ctx, event) },
+	"RecordEvents":   func(ctx context.Context, c *Client) (any, error) { return c.RecordEvents(ctx, []NewEvent{event}) },
+	"GetEvent":       func(ctx context.Context, c *Client) (any, error) { return c.GetEvent(ctx, "evt_1") },
+}
+
+// first reads one of a list, and gives it back as the page that it came in.
+func first[T any](list func(func(T, error) bool)) (any, error) {
+	for one, err := range list {
+		return map[string]any{"data": []T{one}, "next_cursor": "sample", "has_more": true}, err
+	}
+	return nil, fmt.Errorf("the list is empty")
+}
+
+// Every operation of openapi.yaml about flows, events and enrollments is a
+// method, and every method is such an operation.
+func TestEveryOperationHasAMethod(t *testing.T) {
+	t.Parallel()
+	var methods []string
+	for i := range reflect.TypeFor[*Client]().NumMethod() {
+		methods = append(methods, reflect.TypeFor[*Client]().Method(i).Name)
+	}
+	want := slices.Sorted(maps.Keys(operations()))
+	if diff := cmp.Diff(want, methods); diff != "" {
+		t.Errorf("openapi.yaml (-) and the methods (+) differ: %s", diff)
+	}
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(calls))); diff != "" {
+		t.Errorf("openapi.yaml (-) and what is tested here (+) differ: %s", diff)
+	}
+}
+
+// Each method asks what the contract allows, can say everything that it has a
+// place for, and keeps everything that it answers.
+func TestMethodsKeepTheContract(t *testing.T) {
+	t.Parallel()
+	for name, op := range operations() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			make, known := calls[name]
+			if !known {
+				t.Fatal("is not tested")
+			}
+			status, answer := success(op)
+			s := serve(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("ETag", `"7"`)
+				if status == http.StatusNoContent {
+					w.WriteHeader(status)
+					return
+				}
+				reply(w, status, answer)
+			})
+			got, err := make(t.Context(), s.client(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			holdRequest(t, s.requests()[0], op)
+			if answer == nil {
+				return
+			}
+			if diff := cmp.Diff(plain(t, answer), plain(t, got)); diff != "" {
+				t.Errorf("of the answer (-) this is kept (+): %s", diff)
+			}
+		})
+	}
+}
+
+// holdRequest holds a request to the contract, and looks that nothing that the
+// contract has a place for was left out.
+func holdRequest(t *testing.T, got told, op *openapi3.Operation) {
+	t.Helper()
+	r, err := http.NewRequest(got.method, "http://lemma.test"+got.path, bytes.NewReader(got.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = got.header
+	route, params, err := contractRouter().FindRoute(r)
+	if err != nil || route.Operation.OperationID != op.OperationID {
+		t.Fatalf("%s %s is another operation: %v", got.method, got.path, err)
+	}
+	input := &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: route,
+		Options: &openapi3filter.Options{MultiError: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}}
+	if err := openapi3filter.ValidateRequest(t.Context(), input); err != nil {
+		t.Error(err)
+	}
+	for _, p := range op.Parameters {
+		switch {
+		case p.Value.In == "query" && p.Value.Name != "cursor" && !r.URL.Query().Has(p.Value.Name) && !(p.Value.Name == "dry_run" && op.OperationID == "publishFlowVersion"),
+			p.Value.In == "header" && r.Header.Get(p.Value.Name) == "":
+			t.Errorf("does not say %s", p.Value.Name)
+		}
+	}
+	if op.RequestBody == nil || got.body == nil || len(got.body) == 0 {
+		return
+	}
+	var said map[string]any
+	if err := json.Unmarshal(got.body, &said); err != nil {
+		t.Fatal(err)
+	}
+	for name := range op.RequestBody.Value.Content.Get("application/json").Schema.Value.Properties {
+		if _, ok := said[name]; !ok {
+			t.Errorf("the body does not say %s: %s", name, got.body)
+		}
+	}
+}
+
+// success is an operation's good answer with every field there is.
+func success(op *openapi3.Operation) (status int, body any) {
+	for _, status := range []int{http.StatusCreated, http.StatusAccepted, http.StatusOK, http.StatusNoContent} {
+		r := op.Responses.Status(status)
+		if r == nil {
+			continue
+		}
+		media := r.Value.Content.Get("application/json")
+		if media == nil {
+			return status, nil
+		}
+		return status, sample(media.Schema.Value)
+	}
+	return 0, nil
+}
+
+// sample makes a value of a schema, with nothing left out and nothing null.
+func sample(s *openapi3.Schema) any {
+	switch {
+	case len(s.Enum) > 0:
+		return s.Enum[0]
+	case s.Type.Is("object") && len(s.Properties) > 0:
+		made := map[string]any{}
+		for name, p := range s.Properties {
+			made[name] = sample(p.Value)
+		}
+		return made
+	case s.Type.Is("object"):
+		if each := s.AdditionalProperties.Schema; each != nil {
+			return map[string]any{"some": sample(each.Value)}
+		}
+		return map[string]any{"some": "thing"}
+	case s.Type.Is("array"):
+		return []any{sample(s.Items.Value)}
+	case s.Type.Is("integer"), s.Type.Is("number"):
+		return 7.0
+	case s.Type.Is("boolean"):
+		return true
+	case s.Format == "date-time":
+		return noon.Format(time.RFC3339)
+	}
+	return "sample"
+}
+
+// plain is a value as JSON says it.
+func plain(t *testing.T, v any) any {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made any
+	if err := json.NewDecoder(io.LimitReader(bytes.NewReader(raw), 1<<20)).Decode(&made); err != nil {
+		t.Fatal(err)
+	}
+	return made
+}

@@ -1,0 +1,122 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"net/http"
+	"time"
+)
+
+// Flow is a journey. What it says is in its versions.
+type Flow struct {
+	ID             string            `json:"id"`
+	Name           string            `json:"name"`
+	Status         string            `json:"status"`        // draft, live, paused, draining, archived
+	StatusReason   *string           `json:"status_reason"` // why Lemma paused it by itself
+	StatusDetail   *string           `json:"status_detail"`
+	LiveVersion    *int              `json:"live_version"` // what new enrollments follow; nil: nothing was published yet
+	Metadata       map[string]string `json:"metadata"`
+	HeldFrom       *time.Time        `json:"held_from"` // the last pause
+	HeldUntil      *time.Time        `json:"held_until"`
+	SpreadUntil    *time.Time        `json:"spread_until"` // what fell due during the pause is released until then
+	AllowedActions []string          `json:"allowed_actions"`
+	CreatedAt      time.Time         `json:"created_at"`
+	UpdatedAt      time.Time         `json:"updated_at"`
+
+	ETag string `json:"-"` // for IfMatch; only of a flow that was asked for by itself
+}
+
+// NewFlow is what a flow is made from.
+type NewFlow struct {
+	Name       string            `json:"name"`
+	Metadata   map[string]string `json:"metadata,omitempty"`
+	Definition json.RawMessage   `json:"definition,omitempty"` // becomes version 1, a draft
+}
+
+// FlowPatch changes a flow; nil leaves a field as it is.
+type FlowPatch struct {
+	Name     *string           `json:"name,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// FlowLogLine is one thing that was done to a flow.
+type FlowLogLine struct {
+	At       time.Time      `json:"at"`
+	Action   string         `json:"action"`     // published, rolled_back, paused, resumed, drained, archived
+	Version  *int           `json:"version"`    // the live one from then on
+	APIKeyID *string        `json:"api_key_id"` // nil: Lemma itself
+	Detail   map[string]any `json:"detail"`
+}
+
+// flow makes a request that answers a flow with its ETag.
+func (c *Client) flow(ctx context.Context, body any, options []CallOption, method, path string, parts ...any) (Flow, error) {
+	var f Flow
+	r, err := newRequest(method, path, parts...)
+	if err == nil {
+		err = r.with(body, options)
+	}
+	if err != nil {
+		return f, err
+	}
+	header, err := c.do(ctx, r, &f)
+	f.ETag = header.Get("ETag")
+	return f, err
+}
+
+// ListFlows reads all flows.
+func (c *Client) ListFlows(ctx context.Context, options ...CallOption) iter.Seq2[Flow, error] {
+	return each[Flow](ctx, c, nil, options, "/v1/flows")
+}
+
+// CreateFlow makes a draft that enrolls nobody.
+func (c *Client) CreateFlow(ctx context.Context, f NewFlow, options ...CallOption) (Flow, error) {
+	return c.flow(ctx, f, options, http.MethodPost, "/v1/flows")
+}
+
+// GetFlow reads a flow.
+func (c *Client) GetFlow(ctx context.Context, id string, options ...CallOption) (Flow, error) {
+	return c.flow(ctx, nil, options, http.MethodGet, "/v1/flows/%s", id)
+}
+
+// UpdateFlow changes a flow's name or metadata.
+func (c *Client) UpdateFlow(ctx context.Context, id string, change FlowPatch, options ...CallOption) (Flow, error) {
+	return c.flow(ctx, change, options, http.MethodPatch, "/v1/flows/%s", id)
+}
+
+// DeleteFlow deletes a draft that never enrolled anybody.
+func (c *Client) DeleteFlow(ctx context.Context, id string, options ...CallOption) error {
+	_, err := call[struct{}](ctx, c, nil, options, http.MethodDelete, "/v1/flows/%s", id)
+	return err
+}
+
+// PauseFlow refuses triggers and holds everybody where they are.
+func (c *Client) PauseFlow(ctx context.Context, id string, options ...CallOption) (Flow, error) {
+	return c.flow(ctx, nil, options, http.MethodPost, "/v1/flows/%s/pause", id)
+}
+
+// Resumption says how a pause ends.
+type Resumption struct {
+	Spread string `json:"spread,omitempty"` // ISO 8601: over how long what fell due is released; empty: as long as the pause was, at most ten minutes
+}
+
+// ResumeFlow ends a pause, or a drain.
+func (c *Client) ResumeFlow(ctx context.Context, id string, how Resumption, options ...CallOption) (Flow, error) {
+	return c.flow(ctx, how, options, http.MethodPost, "/v1/flows/%s/resume", id)
+}
+
+// DrainFlow enrolls nobody any more, and archives the flow when everybody has
+// come to their end.
+func (c *Client) DrainFlow(ctx context.Context, id string, options ...CallOption) (Flow, error) {
+	return c.flow(ctx, nil, options, http.MethodPost, "/v1/flows/%s/drain", id)
+}
+
+// ArchiveFlow enrolls nobody any more, and takes everybody out.
+func (c *Client) ArchiveFlow(ctx context.Context, id string, options ...CallOption) (Flow, error) {
+	return c.flow(ctx, nil, options, http.MethodPost, "/v1/flows/%s/archive", id)
+}
+
+// GetFlowHistory reads what was done to a flow.
+func (c *Client) GetFlowHistory(ctx context.Context, id string, options ...CallOption) iter.Seq2[FlowLogLine, error] {
+	return each[FlowLogLine](ctx, c, nil, options, "/v1/flows/%s/history", id)
+}

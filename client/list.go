@@ -1,0 +1,70 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"strconv"
+)
+
+// PageSize is how much of a list one request asks for, 1 to 200, which is what
+// it is unless told otherwise.
+func PageSize(n int) CallOption {
+	return func(r *request) { r.query.Set("limit", strconv.Itoa(n)) }
+}
+
+// page is one of a list's.
+type page[T any] struct {
+	Data       []T     `json:"data"`
+	NextCursor *string `json:"next_cursor"`
+}
+
+// each reads a list, newest first, a page whenever the one before is used up.
+// After an error there is nothing more.
+func each[T any](ctx context.Context, c *Client, fill func(*request), options []CallOption, path string, parts ...any) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		r, err := newRequest(http.MethodGet, path, parts...)
+		if err != nil {
+			yield(none, err)
+			return
+		}
+		r.set("limit", "200")
+		if fill != nil {
+			fill(r)
+		}
+		for _, o := range options {
+			o(r)
+		}
+		for {
+			var p page[T]
+			if _, err := c.do(ctx, r, &p); err != nil {
+				yield(none, err)
+				return
+			}
+			for _, one := range p.Data {
+				if !yield(one, nil) {
+					return
+				}
+			}
+			if p.NextCursor == nil {
+				return
+			}
+			r.query.Set("cursor", *p.NextCursor)
+		}
+	}
+}
+
+// Collect reads a list into memory, at most n of it; 0 is all.
+func Collect[T any](list iter.Seq2[T, error], n int) ([]T, error) {
+	all := []T{}
+	for one, err := range list {
+		if err != nil {
+			return all, err
+		}
+		if all = append(all, one); len(all) == n {
+			break
+		}
+	}
+	return all, nil
+}

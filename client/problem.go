@@ -1,0 +1,90 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Problem is a refusal, as the server words it (RFC 9457). errors.As finds it
+// in what a method answers.
+type Problem struct {
+	Type           string   `json:"type"`
+	Title          string   `json:"title"`
+	Status         int      `json:"status"`
+	Code           string   `json:"code"` // a word that programs can act on, such as invalid_state
+	Detail         string   `json:"detail"`
+	RequestID      string   `json:"request_id"` // what to say when reporting it
+	Errors         []Fault  `json:"errors,omitempty"`
+	CurrentStatus  string   `json:"current_status,omitempty"`  // with invalid_state: where it stands
+	AllowedActions []string `json:"allowed_actions,omitempty"` // with invalid_state: what may be asked there
+}
+
+// Fault is one field of a request that is wrong.
+type Fault struct {
+	Pointer string `json:"pointer"` // RFC 6901 into the body, ?name for a query parameter, Name: for a header
+	Code    string `json:"code"`
+	Detail  string `json:"detail"`
+	Line    int    `json:"line,omitempty"` // from 1; only for texts with lines
+	Column  int    `json:"column,omitempty"`
+}
+
+func (f Fault) String() string {
+	place := f.Pointer
+	if place == "" {
+		place = "the body"
+	}
+	if f.Line > 0 {
+		place += fmt.Sprintf(" line %d column %d", f.Line, f.Column)
+	}
+	return place + ": " + f.Detail
+}
+
+// Error names every wrong field.
+func (p *Problem) Error() string {
+	text := p.Detail
+	for _, f := range p.Errors {
+		text += "\n  " + f.String()
+	}
+	if len(p.AllowedActions) > 0 {
+		text += "; possible now: " + strings.Join(p.AllowedActions, ", ")
+	}
+	if p.Status >= http.StatusInternalServerError && p.RequestID != "" {
+		text += " (" + p.RequestID + ")"
+	}
+	return text
+}
+
+// passing tells whether the same request may well succeed a little later.
+func (p *Problem) passing() bool {
+	switch p.Status {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return p.Code == "idempotency_in_progress" // an earlier try of ours is still at work
+}
+
+// CodeOf is the code of the Problem in an error; empty when there is none.
+func CodeOf(err error) string {
+	var p *Problem
+	if errors.As(err, &p) {
+		return p.Code
+	}
+	return ""
+}
+
+// problemOf reads a refusal. What is not one of Lemma's own, such as a proxy's
+// page, is told by its status.
+func problemOf(status int, header http.Header, raw []byte) *Problem {
+	p := &Problem{}
+	if err := json.Unmarshal(raw, p); err != nil || p.Code == "" {
+		p = &Problem{Code: "http", Detail: fmt.Sprintf("the server answered %d %s, and not as a Lemma does", status, http.StatusText(status))}
+	}
+	p.Status = status
+	if p.RequestID == "" {
+		p.RequestID = header.Get("X-Request-Id")
+	}
+	return p
+}

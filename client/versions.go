@@ -1,0 +1,177 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"time"
+)
+
+// FlowVersionSummary is a version without what it says.
+type FlowVersionSummary struct {
+	FlowID      string     `json:"flow_id"`
+	Version     int        `json:"version"`
+	Status      string     `json:"status"` // draft, published, live
+	Revision    int        `json:"revision"`
+	CreatedAt   time.Time  `json:"created_at"`
+	UpdatedAt   time.Time  `json:"updated_at"`
+	PublishedAt *time.Time `json:"published_at"`
+}
+
+// FlowVersion is what a flow says, or is going to say. Published, it never changes.
+type FlowVersion struct {
+	FlowVersionSummary
+	Definition json.RawMessage `json:"definition"`
+
+	ETag string `json:"-"` // for IfMatch of UpdateFlowVersion
+}
+
+// InFlight says what becomes of those who are on their way in other versions.
+type InFlight struct {
+	Mode string             `json:"mode,omitempty"` // stay (default), move or exit
+	Map  map[string]*string `json:"map,omitempty"`  // move: node of an old version -> node of the new one, nil: exit
+}
+
+// FlowValidation is what was found out about a version.
+type FlowValidation struct {
+	Valid    bool     `json:"valid"`
+	Errors   []Fault  `json:"errors"` // pointers are into the definition
+	Warnings []string `json:"warnings"`
+	Columns  []string `json:"columns"` // of the profile that the version reads
+}
+
+// FlowPlan is what publishing a version would do.
+type FlowPlan struct {
+	Version     int           `json:"version"`
+	LiveVersion *int          `json:"live_version"`
+	InFlight    InFlight      `json:"in_flight"`
+	Nodes       []Standing    `json:"nodes"`
+	Stranded    int64         `json:"stranded"` // while there are any, publishing with move is refused
+	Timers      []TimerChange `json:"timers"`
+	Changes     []FlowChange  `json:"changes"`
+	Enrolls     int64         `json:"enrolls"` // always 0
+}
+
+// Standing is how many stand where, and what would become of them.
+type Standing struct {
+	Version int     `json:"version"`
+	Node    string  `json:"node"` // empty: enrolled, and not yet on the first node
+	Type    string  `json:"type"`
+	Waiting int64   `json:"waiting"`
+	Due     int64   `json:"due"`
+	Fate    string  `json:"fate"` // stays, moves, exits, stranded
+	To      *string `json:"to"`
+}
+
+// TimerChange is a wait that publishing would change.
+type TimerChange struct {
+	Node    string  `json:"node"`
+	To      string  `json:"to"`
+	Waiting int64   `json:"waiting"`
+	Change  string  `json:"change"` // kept, shifted, restarted
+	Seconds float64 `json:"seconds"`
+}
+
+// FlowChange is one difference between two definitions.
+type FlowChange struct {
+	Pointer string          `json:"pointer"`
+	Op      string          `json:"op"` // add, remove, replace
+	From    json.RawMessage `json:"from"`
+	To      json.RawMessage `json:"to"`
+}
+
+// FlowDiff is how two versions differ.
+type FlowDiff struct {
+	FromVersion int          `json:"from_version"`
+	ToVersion   int          `json:"to_version"`
+	Changes     []FlowChange `json:"changes"`
+}
+
+type versionBody struct {
+	Definition json.RawMessage `json:"definition"`
+}
+
+type inFlightBody struct {
+	InFlight InFlight `json:"in_flight"`
+}
+
+// version makes a request that answers a version with its ETag.
+func (c *Client) version(ctx context.Context, body any, options []CallOption, method, path string, parts ...any) (FlowVersion, error) {
+	var v FlowVersion
+	r, err := newRequest(method, path, parts...)
+	if err == nil {
+		err = r.with(body, options)
+	}
+	if err != nil {
+		return v, err
+	}
+	header, err := c.do(ctx, r, &v)
+	v.ETag = header.Get("ETag")
+	return v, err
+}
+
+// ListFlowVersions reads a flow's versions, newest first, without what they say.
+func (c *Client) ListFlowVersions(ctx context.Context, flow string, options ...CallOption) iter.Seq2[FlowVersionSummary, error] {
+	return each[FlowVersionSummary](ctx, c, nil, options, "/v1/flows/%s/versions", flow)
+}
+
+// CreateFlowVersion makes the next version, a draft. definition is JSON.
+func (c *Client) CreateFlowVersion(ctx context.Context, flow string, definition json.RawMessage, options ...CallOption) (FlowVersion, error) {
+	return c.version(ctx, versionBody{definition}, options, http.MethodPost, "/v1/flows/%s/versions", flow)
+}
+
+// GetFlowVersion reads a version.
+func (c *Client) GetFlowVersion(ctx context.Context, flow string, n int, options ...CallOption) (FlowVersion, error) {
+	return c.version(ctx, nil, options, http.MethodGet, "/v1/flows/%s/versions/%s", flow, n)
+}
+
+// UpdateFlowVersion replaces a draft. definition is JSON.
+func (c *Client) UpdateFlowVersion(ctx context.Context, flow string, n int, definition json.RawMessage, options ...CallOption) (FlowVersion, error) {
+	return c.version(ctx, versionBody{definition}, options, http.MethodPut, "/v1/flows/%s/versions/%s", flow, n)
+}
+
+// ValidateFlowVersion finds every fault of a version.
+func (c *Client) ValidateFlowVersion(ctx context.Context, flow string, n int, options ...CallOption) (FlowValidation, error) {
+	return call[FlowValidation](ctx, c, nil, options, http.MethodPost, "/v1/flows/%s/versions/%s/validate", flow, n)
+}
+
+// PlanFlowVersion tells what publishing a version would do. Nothing is done.
+func (c *Client) PlanFlowVersion(ctx context.Context, flow string, n int, in InFlight, options ...CallOption) (FlowPlan, error) {
+	return call[FlowPlan](ctx, c, inFlightBody{in}, options, http.MethodPost, "/v1/flows/%s/versions/%s/plan", flow, n)
+}
+
+// PublishFlowVersion makes a version the one that new enrollments follow. With
+// IfMatch of the flow's ETag it is refused when somebody else was faster.
+func (c *Client) PublishFlowVersion(ctx context.Context, flow string, n int, in InFlight, options ...CallOption) (Flow, error) {
+	r, err := newRequest(http.MethodPost, "/v1/flows/%s/versions/%s/publish", flow, n)
+	if err == nil {
+		err = r.with(nil, options)
+	}
+	if err == nil && r.query.Has("dry_run") {
+		err = errors.New("lemma: what publishing would do is told by PlanFlowVersion")
+	}
+	if err != nil {
+		return Flow{}, err
+	}
+	return c.flow(ctx, inFlightBody{in}, options, http.MethodPost, "/v1/flows/%s/versions/%s/publish", flow, n)
+}
+
+// Rollback says which version to go back to.
+type Rollback struct {
+	ToVersion int      `json:"to_version,omitempty"` // 0: the one that was live before
+	InFlight  InFlight `json:"in_flight"`
+}
+
+// RollbackFlow goes back to a version that was published before.
+func (c *Client) RollbackFlow(ctx context.Context, flow string, back Rollback, options ...CallOption) (Flow, error) {
+	return c.flow(ctx, back, options, http.MethodPost, "/v1/flows/%s/rollback", flow)
+}
+
+// DiffFlowVersions compares two versions. 0 is what the server takes then: to
+// the newest, from the live one.
+func (c *Client) DiffFlowVersions(ctx context.Context, flow string, from, to int, options ...CallOption) (FlowDiff, error) {
+	between := func(r *request) { r.setNumber("from", from); r.setNumber("to", to) }
+	return call[FlowDiff](ctx, c, nil, append([]CallOption{between}, options...), http.MethodGet, "/v1/flows/%s/diff", flow)
+}
