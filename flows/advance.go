@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -134,7 +133,7 @@ func (f *Flows) sendAll(ctx context.Context, tx pgx.Tx, ws uuid.UUID, moved []*t
 		chunk := notifications.Chunk{WorkspaceID: ws, OriginID: l.origin, ProviderID: l.provider, ContentID: l.content, Run: 1,
 			MaxAttempts: l.maxAttempts, BatchSize: f.cfg.Lot, Recipients: written[l], Journeys: true}
 		if l.expiresAfter > 0 {
-			until := time.Now().Add(l.expiresAfter)
+			until := moved[0].now.Add(l.expiresAfter) // the database's clock
 			chunk.ExpiresAt = &until
 		}
 		if _, err := f.ledger.Insert(ctx, tx, chunk); err != nil {

@@ -24,6 +24,7 @@ func (f *Flows) Loop(ctx context.Context) {
 	all.Go(func() { f.tick(ctx) })
 	all.Go(func() { f.look(ctx) })
 	all.Wait()
+	f.polls.running.Wait()
 }
 
 // look rings now and then: somebody may have become due by time alone, or by
@@ -65,6 +66,9 @@ type turn struct {
 	ws, flow uuid.UUID
 	turn     int16
 	token    string
+	now      time.Time  // the database's
+	horizon  time.Time  // people are due until then
+	since    *time.Time // and while a pause is being released, from the pause's end on too
 }
 
 // RunOnce takes the turn that has waited longest of those where somebody is
@@ -88,9 +92,8 @@ const horizon = `case when f.spread_until is null or f.spread_until <= now() the
 func (f *Flows) claimTurn(ctx context.Context) (*turn, error) {
 	t := turn{token: lemma.NewID().String()}
 	err := f.pool.QueryRow(ctx, `
-		update flow_turns set leased_by = $1, lease_until = now() + $2
-		where (workspace_id, flow_id, turn) = (
-			select t.workspace_id, t.flow_id, t.turn from flow_turns t
+		with next as (
+			select t.workspace_id, t.flow_id, t.turn, h.due, case when h.due < now() then f.held_until end as held_until from flow_turns t
 			join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id
 			cross join lateral (select `+horizon+` as due) h
 			where f.status in ('live', 'draining') and t.retry_at <= now() and (t.lease_until is null or t.lease_until < now())
@@ -98,8 +101,12 @@ func (f *Flows) claimTurn(ctx context.Context) (*turn, error) {
 						and e.status = 'active' and e.resume_at <= h.due)
 				or (h.due < now() and exists (select from enrollments e where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.turn = t.turn
 						and e.status = 'active' and e.resume_at > f.held_until and e.resume_at <= now())))
-			order by t.worked_at limit 1 for update of t skip locked)
-		returning workspace_id, flow_id, turn`, t.token, f.cfg.Lease).Scan(&t.ws, &t.flow, &t.turn)
+			order by t.worked_at limit 1 for update of t skip locked
+		)
+		update flow_turns t set leased_by = $1, lease_until = now() + $2
+		from next n where t.workspace_id = n.workspace_id and t.flow_id = n.flow_id and t.turn = n.turn
+		returning t.workspace_id, t.flow_id, t.turn, now(), n.due, n.held_until`, t.token, f.cfg.Lease).
+		Scan(&t.ws, &t.flow, &t.turn, &t.now, &t.horizon, &t.since)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -208,10 +215,10 @@ type due struct {
 
 // readDue reads the lot of a turn: who has been due longest.
 func (f *Flows) readDue(ctx context.Context, t turn) ([]*traveller, error) {
-	found, err := f.readRange(ctx, t, `e.resume_at <= h.due`, f.cfg.Lot)
-	if err == nil && len(found) < f.cfg.Lot {
+	found, err := f.readRange(ctx, t, time.Time{}, t.horizon, f.cfg.Lot)
+	if err == nil && len(found) < f.cfg.Lot && t.since != nil {
 		var more []due
-		more, err = f.readRange(ctx, t, `h.due < now() and e.resume_at > f.held_until and e.resume_at <= now()`, f.cfg.Lot-len(found))
+		more, err = f.readRange(ctx, t, *t.since, t.now, f.cfg.Lot-len(found))
 		found = append(found, more...)
 	}
 	if err != nil {
@@ -228,13 +235,14 @@ func (f *Flows) readDue(ctx context.Context, t turn) ([]*traveller, error) {
 	return lot, nil
 }
 
-func (f *Flows) readRange(ctx context.Context, t turn, due string, limit int) ([]due, error) {
+// readRange reads who is due after one time and until another. Both are given
+// as values, so that the index goes straight to them past everybody who waits.
+func (f *Flows) readRange(ctx context.Context, t turn, after, until time.Time, limit int) ([]due, error) {
 	rows, err := f.pool.Query(ctx, `
-		select e.id, e.version, e.profile_key, e.source, e.node, e.step, e.enrolled_at, e.failures, e.moved, e.waiting_since, coalesce(e.awaits, ''), e.heard, e.resume_at, now()
-		from flows f cross join lateral (select `+horizon+` as due) h
-		join enrollments e on e.workspace_id = f.workspace_id and e.flow_id = f.id
-		where f.workspace_id = $1 and f.id = $2 and e.turn = $3 and e.status = 'active' and `+due+`
-		order by e.resume_at limit $4`, t.ws, t.flow, t.turn, limit)
+		select id, version, profile_key, source, node, step, enrolled_at, failures, moved, waiting_since, coalesce(awaits, ''), heard, resume_at, now()
+		from enrollments
+		where workspace_id = $1 and flow_id = $2 and turn = $3 and status = 'active' and resume_at > $4 and resume_at <= $5
+		order by resume_at limit $6`, t.ws, t.flow, t.turn, after, until, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ func (f EnrollmentFilter) conditions(ws, before uuid.UUID) (string, []any, error
 		and("flow_id = $%d", *f.FlowID)
 	}
 	if f.ProfileKey != "" {
-		and("profile_key = $%d", f.ProfileKey)
+		and("(profile_key = $%[1]d and status = 'active' or profile_key = $%[1]d and status <> 'active')", f.ProfileKey) // an index for each
 	}
 	if f.Node != "" {
 		and("node = $%d", f.Node)
@@ -91,8 +91,6 @@ func (f EnrollmentFilter) conditions(ws, before uuid.UUID) (string, []any, error
 		and("version = $%d", int32Of(f.Version))
 	}
 	switch {
-	case f.Status == "" && f.ProfileKey != "": // said for the planner: the index of those on the way and that of the others are two
-		all = append(all, "(status = 'active' or status <> 'active')")
 	case f.Status == "":
 	case !slices.Contains(statuses, f.Status):
 		return "", nil, lemma.Fault("?status", "invalid", "the status is one of %s", strings.Join(statuses, ", "))

@@ -176,7 +176,7 @@ create table trigger_events (
     constraint trigger_events_once primary key (workspace_id, key)
 );
 create index trigger_events_profile on trigger_events (workspace_id, profile_key, name, received_at);
-create index trigger_events_age on trigger_events using brin (received_at);
+create index trigger_events_age on trigger_events (received_at);
 
 -- One profile's way through a flow. Moved by compare-and-set on node and step;
 -- whoever finds it moved leaves it alone.
@@ -266,7 +266,7 @@ create table refusals (
 );
 create index refusals_profile on refusals (workspace_id, flow_id, profile_key, at);
 create index refusals_reason on refusals (workspace_id, flow_id, reason, at); -- the newest, and how many there are
-create index refusals_age on refusals using brin (at);
+create index refusals_age on refusals (at);
 
 -- The origins of a flow's notifications: one for each month in which people
 -- enrolled, so that a journey's messages leave with the month that it began in.

@@ -657,10 +657,10 @@ CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_i
 CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (state <> 'pending'::text);
 CREATE UNIQUE INDEX provider_events_once ON provider_events USING btree (workspace_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
 CREATE INDEX provider_events_row ON provider_events USING btree (workspace_id, batch_id, ordinal);
-CREATE INDEX refusals_age ON refusals USING brin (at);
+CREATE INDEX refusals_age ON refusals USING btree (at);
 CREATE INDEX refusals_profile ON refusals USING btree (workspace_id, flow_id, profile_key, at);
 CREATE INDEX refusals_reason ON refusals USING btree (workspace_id, flow_id, reason, at);
-CREATE INDEX trigger_events_age ON trigger_events USING brin (received_at);
+CREATE INDEX trigger_events_age ON trigger_events USING btree (received_at);
 CREATE INDEX trigger_events_profile ON trigger_events USING btree (workspace_id, profile_key, name, received_at);
 
 comment on constraint attempts_bound on attempts is 'SendingEngine!BoundedSendCount';
