@@ -79,7 +79,7 @@ var mayWrite = map[string]map[string]string{
 	"flows":             {"flows": "insert update delete"},
 	"flow_versions":     {"flows": "insert update"},
 	"flow_log":          {"flows": "insert"},
-	"flow_listeners":    {"flows": "insert"},
+	"flow_listeners":    {"flows": "insert delete"},
 	"flow_uses":         {"flows": "insert delete"},
 	"flow_turns":        {"flows": "insert update"},
 	"flow_moves":        {"flows": "insert update"},

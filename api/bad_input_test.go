@@ -52,6 +52,8 @@ func TestBadInput(t *testing.T) {
 		{"a name in other capitals", "POST", audiences, `{"name": "a", "NAME": "b"}`, 422, "/NAME", "unknown_field"},
 		{"NUL in a text", "POST", audiences, `{"name": "a\u0000b"}`, 422, "/name", "nul"},
 		{"NUL in free data", "POST", template + "/render", `{"data": {"a": ["\u0000"]}}`, 422, "/data/a/0", "nul"},
+		{"half of a surrogate pair", "POST", audiences, `{"name": "a\ud800b"}`, 422, "/name", "bad_text"},
+		{"half of a surrogate pair in a name", "POST", template + "/render", `{"data": {"\udfff": 1, "\ud800": 2}}`, 422, "/data/\ufffd", "bad_text"},
 		{"an unknown field", "POST", audiences, aud(object{"colour": "red"}), 422, "/colour", "unknown_field"},
 		{"an unknown field, deep inside", "POST", "/v1/providers", mail(object{"host": "x", "pass/word": "y"}), 422, "/config/pass~1word", "unknown_field"},
 		{"a wrong type", "POST", audiences, aud(object{"sql": 7}), 422, "/sql", "wrong_type"},
@@ -156,6 +158,7 @@ func TestBadInput(t *testing.T) {
 		{"a simulation at no time", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "at": "now"}, 422, "/at", "bad_format"},
 		{"a simulated event without a time", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "events": []object{{"event": "x"}}}, 422, "/events/0/occurred_at", "required"},
 		{"a simulated answer that is none", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "webhooks": object{"a": 700}}, 422, "/webhooks/a", "too_large"},
+		{"a simulated answer that is on its way", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "webhooks": object{"a": 100}}, 422, "/webhooks/a", "too_small"},
 
 		{"an enrollment of nobody", "POST", flow + "/enrollments", object{}, 422, "/profile_key", "required"},
 		{"an enrollment before time", "POST", flow + "/enrollments", object{"profile_key": "c1", "occurred_at": "1970-01-01T00:00:00Z"}, 422, "/occurred_at", "out_of_range"},
@@ -183,6 +186,7 @@ func TestBadInput(t *testing.T) {
 		{"a cursor of one's own, of versions", "GET", template + "/versions?cursor=abc", nil, 400, "?cursor", "invalid_cursor"},
 		{"a status that there is not", "GET", "/v1/campaigns?status=flying", nil, 400, "?status", "not_allowed"},
 		{"a filter that there is not", "GET", "/v1/notifications?adress=a", nil, 400, "?adress", "unknown_parameter"},
+		{"a header in the query", "PATCH", campaign + "?If-Match=1", object{"name": "x"}, 400, "?If-Match", "unknown_parameter"},
 		{"a person without a campaign", "GET", "/v1/notifications?profile_key=a", nil, 400, "?campaign_id", "required"},
 		{"NUL in a query", "GET", "/v1/notifications?reason=%00", nil, 400, "?", "bad_query"},
 		{"no UTF-8 in a query", "GET", "/v1/notifications?reason=%ff", nil, 400, "?", "bad_query"},
@@ -346,5 +350,33 @@ func TestUnknownVariables(t *testing.T) {
 	b.do("POST", "/v1/templates/"+tpl+"/render", object{"audience_id": w.audience}).fault(422, "/audience_id", "unknown_variable")
 	if got := b.do("GET", path, nil); got.text("status") != "draft" {
 		t.Errorf("it is %s", got.text("status"))
+	}
+}
+
+// What is said is what a person can act on: numbers as people write them,
+// parameters that stand in the query, times that would be taken.
+func TestSentencesOfFaults(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	flow := "/v1/flows/" + w.flow
+	for _, c := range []struct {
+		method, path string
+		body         any
+		want         string
+	}{
+		{"POST", flow + "/rollback", object{"to_version": 99999999999}, "must be at most 2147483647"},
+		{"GET", "/v1/campaigns?limit=0", nil, "must be at least 1"},
+		{"POST", flow + "/versions/1/publish?dry=true", nil, "there is no such parameter here; there are dry_run"},
+		{"POST", flow + "/pause?dry_run=true", nil, "there is no such parameter here"},
+	} {
+		if got := b.do(c.method, c.path, c.body); len(got.problem.Errors) != 1 || got.problem.Errors[0].Detail != c.want {
+			t.Errorf("%s does not say %q: %s", c.path, c.want, got.body)
+		}
+	}
+	said := b.do("POST", "/v1/events", object{"profile_key": "c1", "event": "x", "occurred_at": "today"}).fault(422, "/occurred_at", "bad_format").problem.Errors[0].Detail
+	for word := range strings.FieldsSeq(said) {
+		if _, err := time.Parse(time.RFC3339, word); err == nil && strings.HasPrefix(word, "21") {
+			t.Errorf("shows a time that is refused: %s", said)
+		}
 	}
 }

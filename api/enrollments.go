@@ -25,6 +25,7 @@ type enrollmentBody struct {
 	Awaits     *string    `json:"awaits"`
 	Trouble    *string    `json:"trouble"`
 	Failures   int        `json:"failures"`
+	DueSince   *time.Time `json:"due_since"`
 	Source     string     `json:"source"`
 	EnrolledAt time.Time  `json:"enrolled_at"`
 	EndedAt    *time.Time `json:"ended_at"`
@@ -33,7 +34,7 @@ type enrollmentBody struct {
 func showEnrollment(e flows.Enrollment) enrollmentBody {
 	return enrollmentBody{ID: lemma.FormatID(lemma.PrefixEnrollment, e.ID), FlowID: lemma.FormatID(lemma.PrefixFlow, e.FlowID), Version: e.Version,
 		ProfileKey: e.ProfileKey, Status: e.Status, ExitReason: orNull(e.ExitReason), Node: orNull(e.Node), Step: e.Step, ResumeAt: utc(e.ResumeAt),
-		Awaits: orNull(e.Awaits), Trouble: orNull(e.Trouble), Failures: e.Failures, Source: e.Source, EnrolledAt: e.EnrolledAt.UTC(), EndedAt: utc(e.EndedAt)}
+		Awaits: orNull(e.Awaits), Trouble: orNull(e.Trouble), Failures: e.Failures, DueSince: utc(e.DueSince), Source: e.Source, EnrolledAt: e.EnrolledAt.UTC(), EndedAt: utc(e.EndedAt)}
 }
 
 func (c *call) enrollmentID() (uuid.UUID, error) { return c.id(lemma.PrefixEnrollment, "enrollment") }
@@ -44,7 +45,7 @@ func (s *server) listEnrollments(ctx context.Context, c *call, _ none) (list[enr
 		return nothing[enrollmentBody](), nil
 	}
 	found, next, err := s.Flows.ListEnrollments(ctx, c.workspace(), flows.EnrollmentFilter{FlowID: flow, ProfileKey: c.query("profile_key"),
-		Status: c.query("status"), Node: c.query("node"), Version: c.number("version")}, c.page())
+		Status: c.query("status"), Node: c.query("node"), Version: c.number("version"), Trouble: c.query("trouble")}, c.page())
 	return listOf(found, next, err, showEnrollment)
 }
 
@@ -120,6 +121,11 @@ type newEnrollment struct {
 	OccurredAt time.Time       `json:"occurred_at"`
 }
 
+// asked is what flows are told; retry names the request that asks.
+func (in newEnrollment) asked(retry string) flows.Enrolling {
+	return flows.Enrolling{ProfileKey: in.ProfileKey, ID: in.ID, Retry: retry, Properties: in.Properties, OccurredAt: in.OccurredAt}
+}
+
 // enrollResult is what a trigger did in one flow.
 type enrollResult struct {
 	FlowID       string  `json:"flow_id"`
@@ -133,15 +139,24 @@ func showResult(r flows.Result) enrollResult {
 	return enrollResult{lemma.FormatID(lemma.PrefixFlow, r.FlowID), r.Outcome, orNull(r.Reason), orNull(r.Detail), idOrNull(lemma.PrefixEnrollment, r.EnrollmentID)}
 }
 
+// shownTo is a result as it is shown to who asked to enroll. What only would be
+// has no id: nobody could find it.
+func (c *call) shownTo(r flows.Result) enrollResult {
+	if c.dryRun() && r.Outcome == flows.Enrolled {
+		r.EnrollmentID = nil
+	}
+	return showResult(r)
+}
+
 // enrolled is the answer to one who asked to enroll.
 type enrolled struct {
 	enrollResult
-	made bool
+	DryRun bool `json:"dry_run"`
 }
 
 // status: only an enrollment that was made is 201.
 func (b enrolled) status() int {
-	if b.made {
+	if b.Result == flows.Enrolled && !b.DryRun {
 		return http.StatusCreated
 	}
 	return http.StatusOK
@@ -154,11 +169,8 @@ func (s *server) enroll(ctx context.Context, c *call, in newEnrollment) (enrolle
 	if err != nil {
 		return enrolled{}, err
 	}
-	if in.ID == "" {
-		in.ID = c.standIn(0)
-	}
-	r, err := s.Flows.Enroll(ctx, c.workspace(), id, flows.Enrolling(in), c.dryRun())
-	return enrolled{showResult(r), r.Outcome == flows.Enrolled && !c.dryRun()}, err
+	r, err := s.Flows.Enroll(ctx, c.workspace(), id, in.asked(c.retry(0)), c.dryRun())
+	return enrolled{c.shownTo(r), c.dryRun()}, err
 }
 
 type newEnrollments struct {
@@ -170,6 +182,7 @@ type enrollResults struct {
 	Enrolled int          `json:"enrolled"`
 	Refused  int          `json:"refused"`
 	Invalid  int          `json:"invalid"`
+	DryRun   bool         `json:"dry_run"`
 }
 
 type enrollItem struct {
@@ -189,28 +202,24 @@ func (s *server) enrollBulk(ctx context.Context, c *call, in newEnrollments) (en
 	lot := readItems[newEnrollment]("enrollments", "NewEnrollment", in.Enrollments)
 	asked := make([]flows.Enrolling, 0, len(lot.sound))
 	for _, i := range lot.sound {
-		e := lot.items[i].value
-		if e.ID == "" {
-			e.ID = c.standIn(i)
-		}
-		asked = append(asked, flows.Enrolling(e))
+		asked = append(asked, lot.items[i].value.asked(c.retry(i)))
 	}
 	done, err := s.Flows.EnrollAll(ctx, c.workspace(), id, asked, c.dryRun())
 	if err != nil {
 		return enrollResults{}, err
 	}
-	return lot.enrolled(done)
+	return lot.enrolled(c, done)
 }
 
 // enrolled puts what came of the sound items among the faults of the others.
-func (l itemLot[T]) enrolled(done []flows.EnrolledOne) (enrollResults, error) {
-	out := enrollResults{Results: make([]enrollItem, len(l.items))}
+func (l itemLot[T]) enrolled(c *call, done []flows.EnrolledOne) (enrollResults, error) {
+	out := enrollResults{Results: make([]enrollItem, len(l.items)), DryRun: c.dryRun()}
 	for i, d := range done {
 		at := l.sound[i]
 		if err := l.blame(at, d.Err); err != nil {
 			return out, err
 		}
-		r := showResult(d.Result)
+		r := c.shownTo(d.Result)
 		out.Results[at] = enrollItem{Result: r.Result, Reason: r.Reason, Detail: r.Detail, EnrollmentID: r.EnrollmentID}
 	}
 	for i := range out.Results {

@@ -18,12 +18,9 @@ type newEvent struct {
 	OccurredAt time.Time       `json:"occurred_at"`
 }
 
-// event is what flows are told; standIn names it when it has no id of its own.
-func (in newEvent) event(standIn string) flows.Event {
-	if in.ID == "" {
-		in.ID = standIn
-	}
-	return flows.Event{ID: in.ID, ProfileKey: in.ProfileKey, Name: in.Event, Properties: in.Properties, OccurredAt: in.OccurredAt}
+// event is what flows are told; retry names the request that tells it.
+func (in newEvent) event(retry string) flows.Event {
+	return flows.Event{ID: in.ID, Retry: retry, ProfileKey: in.ProfileKey, Name: in.Event, Properties: in.Properties, OccurredAt: in.OccurredAt}
 }
 
 type recordedBody struct {
@@ -45,7 +42,7 @@ func showRecorded(r flows.Recorded) recordedBody {
 }
 
 func (s *server) recordEvent(ctx context.Context, c *call, in newEvent) (recordedBody, error) {
-	r, err := s.Flows.Record(ctx, c.workspace(), in.event(c.standIn(0)))
+	r, err := s.Flows.Record(ctx, c.workspace(), in.event(c.retry(0)))
 	if err == nil {
 		err = r.Err
 	}
@@ -77,7 +74,7 @@ func (s *server) recordEvents(ctx context.Context, c *call, in newEvents) (recor
 	lot := readItems[newEvent]("events", "NewEvent", in.Events)
 	told := make([]flows.Event, 0, len(lot.sound))
 	for _, i := range lot.sound {
-		told = append(told, lot.items[i].value.event(c.standIn(i)))
+		told = append(told, lot.items[i].value.event(c.retry(i)))
 	}
 	done, err := s.Flows.RecordAll(ctx, c.workspace(), told)
 	if err != nil {

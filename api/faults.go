@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -102,9 +103,9 @@ func sentence(e *openapi3.SchemaError) (code, detail string) {
 	case "maxLength":
 		return "too_long", fmt.Sprintf("must have at most %d characters", *s.MaxLength)
 	case "minimum":
-		return "too_small", fmt.Sprintf("must be at least %v", *s.Min)
+		return "too_small", "must be at least " + plainly(*s.Min)
 	case "maximum":
-		return "too_large", fmt.Sprintf("must be at most %v", *s.Max)
+		return "too_large", "must be at most " + plainly(*s.Max)
 	case "minItems":
 		return "too_few", fmt.Sprintf("must have at least %d items", s.MinItems)
 	case "maxItems":
@@ -124,7 +125,7 @@ func sentence(e *openapi3.SchemaError) (code, detail string) {
 	return "not_valid", "does not fit the contract"
 }
 
-var formats = map[string]string{"date-time": "must be a time such as 2126-12-24T09:00:00Z (RFC 3339)"}
+var formats = map[string]string{"date-time": "must be a time such as 2026-12-24T09:00:00Z (RFC 3339)"}
 
 func typeName(s *openapi3.Schema) string {
 	names := map[string]string{"string": "a string", "integer": "a whole number", "number": "a number", "boolean": "true or false",
@@ -134,6 +135,9 @@ func typeName(s *openapi3.Schema) string {
 	}
 	return names[s.Type.Slice()[0]]
 }
+
+// plainly writes a bound as people do, without an exponent.
+func plainly(bound float64) string { return strconv.FormatFloat(bound, 'f', -1, 64) }
 
 func words(values []any) string {
 	var list []string

@@ -19,6 +19,7 @@ type countsBody struct {
 	Refused     int64            `json:"refused"`
 	ExitReasons map[string]int64 `json:"exit_reasons"`
 	Goals       int64            `json:"goals"`
+	Trouble     map[string]int64 `json:"trouble"`
 	Nodes       []nodeCountBody  `json:"nodes"`
 	Refusals    map[string]int64 `json:"refusals"`
 }
@@ -28,11 +29,21 @@ type nodeCountBody struct {
 	Type     string           `json:"type"`
 	Standing int64            `json:"standing"`
 	Due      int64            `json:"due"`
+	Troubled int64            `json:"troubled"`
 	Passed   map[string]int64 `json:"passed"`
+	Messages map[string]int64 `json:"messages"` // null where nothing is sent
+	Ways     map[string]int64 `json:"ways"`     // null where there is one way only
 }
 
 func showNodeCount(n flows.NodeCount) nodeCountBody {
-	return nodeCountBody{n.Node, n.Type, n.Standing, n.Due, present(n.Passed)}
+	b := nodeCountBody{Node: n.Node, Type: n.Type, Standing: n.Standing, Due: n.Due, Troubled: n.Troubled, Passed: present(n.Passed)}
+	if n.Messages != nil {
+		b.Messages = present(n.Messages)
+	}
+	if n.Ways != nil {
+		b.Ways = present(n.Ways)
+	}
+	return b
 }
 
 func (s *server) countFlow(ctx context.Context, c *call, _ none) (countsBody, error) {
@@ -46,7 +57,7 @@ func (s *server) countFlow(ctx context.Context, c *call, _ none) (countsBody, er
 	}
 	n, err := s.Flows.Counts(ctx, c.workspace(), id, version)
 	return countsBody{Version: n.Version, Enrolled: n.Enrolled, Active: n.Active, Completed: n.Completed, Exited: n.Exited, Failed: n.Failed, Refused: n.Refused,
-		ExitReasons: present(n.ExitReasons), Goals: n.Goals, Nodes: each(n.Nodes, showNodeCount), Refusals: present(n.Refusals)}, err
+		ExitReasons: present(n.ExitReasons), Goals: n.Goals, Trouble: present(n.Trouble), Nodes: each(n.Nodes, showNodeCount), Refusals: present(n.Refusals)}, err
 }
 
 type refusalBody struct {

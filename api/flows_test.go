@@ -82,7 +82,11 @@ func (b *bundle) tourFlowVersions(w world) {
 	if report.json["valid"] != false || !pointers["/nodes/welcome/next"] || !pointers["/nodes/welcome/template_id"] {
 		b.t.Errorf("a faulty version: %s", report.body)
 	}
-	b.do("POST", v2+"/publish", nil).fault(422, "/definition/nodes/welcome/next", "*")
+	for _, verb := range []string{"/publish", "/publish?dry_run=true", "/plan"} {
+		if got := b.do("POST", v2+verb, nil).fault(422, "/definition/nodes/welcome/next", "*"); got.problem.Code != "version_invalid" {
+			b.t.Errorf("%s: %s", verb, got.body)
+		}
+	}
 	b.do("POST", v2+"/simulate", object{"profile_key": "c1"}).fault(422, "/definition/nodes/welcome/next", "*")
 	changed := b.do("PUT", v2, object{"definition": w.with("rest", object{"for": "P3D"})}, header("If-Match", `"1"`)).is(200)
 	if changed.header.Get("ETag") != `"2"` || changed.json["revision"] != 2.0 {
@@ -154,10 +158,12 @@ func (b *bundle) tourEvents(w world) {
 func (b *bundle) tourEnrollments(w world) {
 	b.t.Helper()
 	flow := "/v1/flows/" + w.flow
-	b.do("POST", flow+"/enrollments?dry_run=true", object{"profile_key": "c3"}).is(200)
+	if would := b.do("POST", flow+"/enrollments?dry_run=true", object{"profile_key": "c3"}).is(200); would.text("result") != "enrolled" || would.json["enrollment_id"] != nil || would.json["dry_run"] != true {
+		b.t.Errorf("only asked: %s", would.body)
+	}
 	made := b.do("POST", flow+"/enrollments", object{"profile_key": "c3", "properties": object{"by": "hand"}}).is(201)
 	path := "/v1/enrollments/" + made.text("enrollment_id")
-	if made.text("result") != "enrolled" || made.header.Get("Location") != path {
+	if made.text("result") != "enrolled" || made.json["dry_run"] != false || made.header.Get("Location") != path {
 		b.t.Errorf("enrolled: Location %q, %s", made.header.Get("Location"), made.body)
 	}
 	again := b.do("POST", flow+"/enrollments", object{"profile_key": "c3"}).is(200)
@@ -393,6 +399,9 @@ func TestFlowRequestsDoneAgain(t *testing.T) {
 			t.Errorf("%s: %d and then %d: %s", name, first.status, second.status, second.body)
 		}
 	}
+	if got := b.firstOf("/v1/events?profile_key=c1&event=visited"); got["source_id"] != nil {
+		t.Errorf("an event without an id has one: %v", got)
+	}
 	for what, want := range map[string]int{`select count(*) from flow_versions`: 2, `select count(*) from trigger_events where name = 'visited'`: 3,
 		`select count(*) from enrollments`: 3} {
 		if n := b.count(what); n != want {
@@ -416,5 +425,56 @@ func TestSpread(t *testing.T) {
 	}
 	if got, err := (resumption{}).over(); got != nil || err != nil {
 		t.Errorf("without one: %v, %v", got, err)
+	}
+}
+
+// An id that was told of something else is somebody's mistake, and is said so:
+// a duplicate would swallow the event.
+func TestIDsOfSomethingElse(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	b.enrolled(w, "c9")
+	told := object{"profile_key": "c1", "event": "visited", "id": "e1"}
+	b.do("POST", "/v1/events", told).is(202)
+	for _, other := range []object{{"profile_key": "c2", "event": "visited", "id": "e1"}, {"profile_key": "c1", "event": "left", "id": "e1"}} {
+		b.do("POST", "/v1/events", other).fault(409, "/id", "id_conflict")
+		got := b.do("POST", "/v1/events/bulk", object{"events": []object{told, other, {"profile_key": "c3", "event": "visited"}}}).is(202)
+		if diff := cmp.Diff([]string{"", "/events/1/id id_conflict", ""}, got.itemFaults()); diff != "" {
+			t.Error(diff)
+		}
+	}
+	path := "/v1/flows/" + w.flow + "/enrollments"
+	b.do("POST", path, object{"profile_key": "c1", "id": "n1"}).is(201)
+	b.do("POST", path, object{"profile_key": "c2", "id": "n1"}).fault(409, "/id", "id_conflict")
+}
+
+// What became of a node's letters, where a branch led, and who is stuck.
+func TestCountsOfNodes(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	_, enrollment := b.enrolled(w, "c1")
+	for range 5 {
+		_, err := b.rooms.Flows.RunOnce(t.Context())
+		b.must(err)
+	}
+	b.run(b.pool, `update enrollments set resume_at = now() - interval '1 minute', due_since = now() - interval '2 minutes', trouble = 'source_unavailable', failures = 2`)
+	counts := b.do("GET", "/v1/flows/"+w.flow+"/counts", nil).is(200)
+	if diff := cmp.Diff(object{"source_unavailable": 1.0}, counts.json["trouble"]); diff != "" {
+		t.Errorf("trouble: %s", diff)
+	}
+	nodes := map[any]object{}
+	for _, one := range counts.json["nodes"].([]any) {
+		nodes[one.(object)["node"]] = one.(object)
+	}
+	if diff := cmp.Diff(object{"written": 1.0, "pending": 1.0}, nodes["welcome"]["messages"]); diff != "" || nodes["rest"]["messages"] != nil || nodes["rest"]["troubled"] != 1.0 {
+		t.Errorf("%s: %s", diff, counts.body)
+	}
+	for query, want := range map[string]int{"any": 1, "source_unavailable": 1, "template_broken": 0} {
+		if got := b.do("GET", "/v1/enrollments?trouble="+query, nil).is(200); len(got.json["data"].([]any)) != want {
+			t.Errorf("?trouble=%s: %s", query, got.body)
+		}
+	}
+	if got := b.do("GET", "/v1/enrollments/"+enrollment, nil).is(200); got.json["due_since"] == nil {
+		t.Errorf("since when? %s", got.body)
 	}
 }

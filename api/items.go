@@ -79,10 +79,10 @@ func (l itemLot[T]) put(i int, err error) {
 	}
 }
 
-// standIn is the id of an event or enrollment that has none of its own: made
-// of the Idempotency-Key's row, if there is one, so that what a first try
-// recorded before it died is not recorded again.
-func (c *call) standIn(i int) string {
+// retry names one item of a request by the Idempotency-Key's row, if there is
+// one: where an event or enrollment has no id of its own, what a first try
+// recorded before it died is known by it and not recorded again.
+func (c *call) retry(i int) string {
 	if c.request.Header.Get("Idempotency-Key") == "" {
 		return ""
 	}

@@ -39,6 +39,8 @@ var brokenItems = []struct{ item, says string }{
 	{`{"profile_key": "c1", "event": "x", "colour": "red"}`, `/colour unknown_field`},
 	{`{"profile_key": "c1", "event": "x", "event": "y"}`, `/event repeated`},
 	{`{"profile_key": "c\u0000", "event": "x"}`, `/profile_key nul`},
+	{`{"profile_key": "c\ud800", "event": "x"}`, `/profile_key bad_text`},
+	{`{"profile_key": "c1", "event": "x", "properties": {"a": ["\udc00\ud83d"]}}`, `/properties/a/0 bad_text`},
 	{`{"profile_key": "c1", "event": "x", "properties": {"a": ["\u0000"]}}`, `/properties/a/0 nul`},
 	{`{"profile_key": "c1", "event": "x", "properties": []}`, `/properties wrong_type`},
 	{`{"profile_key": "c1", "event": "x", "properties": {"a": ` + strings.Repeat("[", 80) + strings.Repeat("]", 80) + `}}`, ` too_deep`},
@@ -132,7 +134,7 @@ func TestBulkOfAThousand(t *testing.T) {
 	b := setup(t)
 	var items []object
 	for i := range 1000 {
-		items = append(items, object{"profile_key": fmt.Sprint("c", i%500), "event": fmt.Sprint("seen ", i%7), "id": fmt.Sprint(i % 500)})
+		items = append(items, object{"profile_key": fmt.Sprint("c", i%500), "event": fmt.Sprint("seen ", i%500%7), "id": fmt.Sprint(i % 500)})
 	}
 	got := b.do("POST", "/v1/events/bulk", object{"events": items}).is(202)
 	if got.json["accepted"] != 500.0 || got.json["duplicates"] != 500.0 {
@@ -164,6 +166,9 @@ func TestBrokenEnrollments(t *testing.T) {
 		var results []string
 		for _, r := range got.json["results"].([]any) {
 			results = append(results, r.(object)["result"].(string))
+		}
+		if id := got.json["results"].([]any)[0].(object)["enrollment_id"]; got.json["dry_run"] != (dry != "") || (id == nil) != (dry != "") {
+			t.Errorf("%s: %s", dry, got.body)
 		}
 		if have := strings.Join(results, " "); have != "enrolled invalid refused invalid refused enrolled refused" {
 			t.Errorf("%s: %s: %s", dry, have, got.body)

@@ -54,25 +54,31 @@ func decodeFor(op *openapi3.Operation, body []byte) (any, error) {
 }
 
 // checkParameters holds query and headers to the contract, and refuses query
-// parameters that it does not have: a misspelt filter would filter nothing.
-// Ids in the path are not looked at, since what cannot be an id is just unknown.
+// parameters that it does not have: a misspelt filter would filter nothing. The
+// same goes for If-Match: a caller who sends it relies on it. Ids in the path are not looked at, since what cannot be an id is just unknown.
 func checkParameters(r *http.Request, op *openapi3.Operation) error {
 	query, err := parseQuery(r)
 	if err != nil {
 		return err
 	}
 	var fields []lemma.Field
-	known := []string{}
+	known, conditional := []string{}, false
 	input := &openapi3filter.RequestValidationInput{Request: r, QueryParams: query, Options: &openapi3filter.Options{MultiError: true, SkipSettingDefaults: true}}
 	for _, ref := range op.Parameters {
 		p := ref.Value
 		if p.In == openapi3.ParameterInPath {
 			continue
 		}
-		known = append(known, p.Name)
+		if p.In == openapi3.ParameterInQuery {
+			known = append(known, p.Name)
+		}
+		conditional = conditional || p.Name == "If-Match"
 		if err := openapi3filter.ValidateParameter(r.Context(), input, p); err != nil {
 			fields = append(fields, parameterFault(p, err))
 		}
+	}
+	if !conditional && r.Header.Values("If-Match") != nil {
+		fields = append(fields, lemma.Field{Pointer: "If-Match:", Code: "not_supported", Detail: "this operation does not look at it; leave it out"})
 	}
 	for name, values := range query {
 		if !slices.Contains(known, name) {

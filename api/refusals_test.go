@@ -32,6 +32,9 @@ func TestEveryOperationRefuses(t *testing.T) {
 			b.do(o.method, o.path, body, header("Accept", "text/html")).is(406)
 			b.do(o.method, o.path+"?no_such=1", body).fault(400, "?no_such", "unknown_parameter")
 			b.do(o.method, o.path+"?a=%zz", body).fault(400, "?", "bad_query")
+			if !o.conditional {
+				b.do(o.method, o.path+o.query, body, header("If-Match", `"1"`)).fault(400, "If-Match:", "not_supported")
+			}
 			if !o.body {
 				b.do(o.method, o.path+o.query, `{"name": "x"}`).is(400)
 				return

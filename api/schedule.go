@@ -29,7 +29,7 @@ func (in schedule) inZone(local time.Time) (time.Time, error) {
 	}
 	zone, err := time.LoadLocation(in.Timezone)
 	if err != nil {
-		return local, faultAt("/timezone", "iana_zone", rules["iana_zone"].detail)
+		return local, faultAt("/timezone", "iana_zone", rules["iana_zone"].Detail)
 	}
 	return resolve(local, zone), nil
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"lemma"
@@ -18,7 +20,8 @@ const maxDepth = 64
 
 // decode reads one JSON value and nothing after it. It is stricter than
 // encoding/json where that would let two readers see two things: names must
-// not repeat, text must be UTF-8. NUL is refused because Postgres has no place
+// not repeat, text must be UTF-8, and so must what its escapes say: half of a
+// surrogate pair would be read as U+FFFD, and two keys become one. NUL is refused because Postgres has no place
 // for it. Numbers keep their digits.
 func decode(body []byte) (any, error) {
 	if !utf8.Valid(body) {
@@ -56,6 +59,7 @@ func (d *decoder) value(pointer string, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, errTooDeep
 	}
+	before := d.json.InputOffset()
 	token, err := d.json.Token()
 	if err != nil {
 		return nil, err
@@ -69,7 +73,7 @@ func (d *decoder) value(pointer string, depth int) (any, error) {
 		return d.array(pointer, depth)
 	}
 	if text, ok := token.(string); ok {
-		d.checkText(pointer, text)
+		d.checkText(pointer, text, before)
 	}
 	return token, nil
 }
@@ -77,13 +81,14 @@ func (d *decoder) value(pointer string, depth int) (any, error) {
 func (d *decoder) object(pointer string, depth int) (any, error) {
 	object := map[string]any{}
 	for d.json.More() {
+		before := d.json.InputOffset()
 		token, err := d.json.Token()
 		if err != nil {
 			return nil, err
 		}
 		name, _ := token.(string)
 		at := pointer + "/" + pointerToken(name)
-		d.checkText(at, name)
+		d.checkText(at, name, before)
 		if _, twice := object[name]; twice {
 			d.fields = append(d.fields, lemma.Field{Pointer: at, Code: "repeated", Detail: "this name is given more than once"})
 		}
@@ -122,10 +127,43 @@ func (d *decoder) items() (any, error) {
 	return array, err
 }
 
-func (d *decoder) checkText(pointer, text string) {
+// checkText looks at a text, which the body has after an offset.
+func (d *decoder) checkText(pointer, text string, after int64) {
 	if strings.ContainsRune(text, 0) {
 		d.fields = append(d.fields, lemma.Field{Pointer: pointer, Code: "nul", Detail: "must not contain NUL"})
 	}
+	if strings.ContainsRune(text, utf8.RuneError) && halved(d.body[after:d.json.InputOffset()]) {
+		d.fields = append(d.fields, lemma.Field{Pointer: pointer, Code: "bad_text", Detail: `must not contain half of a surrogate pair, such as \ud800 alone`})
+	}
+}
+
+// halved tells whether JSON escapes one half of a surrogate pair without the
+// other, which is no text.
+func halved(raw []byte) bool {
+	for i := 0; i < len(raw); i++ {
+		if raw[i] != '\\' {
+			continue
+		}
+		i++ // what is escaped
+		unit, ok := unitAt(raw, i)
+		if !ok || !utf16.IsSurrogate(unit) {
+			continue
+		}
+		if low, ok := unitAt(raw, i+6); !ok || raw[i+5] != '\\' || utf16.DecodeRune(unit, low) == utf8.RuneError {
+			return true
+		}
+		i += 6
+	}
+	return false
+}
+
+// unitAt reads the uXXXX of an escape.
+func unitAt(raw []byte, i int) (unit rune, ok bool) {
+	if i+5 > len(raw) || raw[i] != 'u' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(raw[i+1:i+5]), 16, 16)
+	return rune(n), err == nil
 }
 
 // explain says where the JSON breaks off. The decoder's own words quote the

@@ -102,6 +102,7 @@ type operation struct {
 	query            string // what it needs of a query, with its ?
 	scopes           []string
 	body             bool
+	conditional      bool // it takes If-Match
 }
 
 // operations are those of /v1, with ids of the right form that name nothing.
@@ -112,16 +113,18 @@ func operations() []operation {
 			if !strings.HasPrefix(path, "/v1/") {
 				continue
 			}
-			path, query := path, ""
+			path, query, conditional := path, "", false
 			for _, p := range op.Parameters {
 				switch {
 				case p.Value.In == "path" && p.Value.Name == "id":
 					path = strings.Replace(path, "{id}", idLike(p.Value.Example.(string)), 1)
+				case p.Value.Name == "If-Match":
+					conditional = true
 				case p.Value.In == "query" && p.Value.Required:
 					query = "?" + p.Value.Name + "=" + p.Value.Example.(string)
 				}
 			}
-			all = append(all, operation{op.OperationID, method, strings.Replace(path, "{n}", "1", 1), query, scopesOf(op), op.RequestBody != nil})
+			all = append(all, operation{op.OperationID, method, strings.Replace(path, "{n}", "1", 1), query, scopesOf(op), op.RequestBody != nil, conditional})
 		}
 	}
 	return all

@@ -34,10 +34,11 @@ type Options struct {
 	FetchTimeout   time.Duration // silence of the source while a stream waits for rows: 60 s
 	RunTimeout     time.Duration // for the whole of a stream or count: 1 h
 
-	MaxRows     int64 // of one stream or count: 20 million
-	MaxBytes    int64 // of values in one stream or count: 8 GiB
-	MaxRowBytes int64 // of values in one row: 1 MiB
-	MaxDistinct int   // addresses that a count remembers to find repeated ones, of 24 bytes each at worst: 2 million
+	MaxRows        int64 // of one stream or count: 20 million
+	MaxBytes       int64 // of values in one stream or count: 8 GiB
+	MaxLookupBytes int64 // of values in one lookup or matching: 64 MiB
+	MaxRowBytes    int64 // of values in one row: 1 MiB
+	MaxDistinct    int   // addresses that a count remembers to find repeated ones, of 24 bytes each at worst: 2 million
 }
 
 func (o Options) withDefaults() Options {
@@ -48,6 +49,7 @@ func (o Options) withDefaults() Options {
 	o.RunTimeout = orDefault(o.RunTimeout, time.Hour)
 	o.MaxRows = orDefault(o.MaxRows, 20_000_000)
 	o.MaxBytes = orDefault(o.MaxBytes, 8<<30)
+	o.MaxLookupBytes = orDefault(o.MaxLookupBytes, 64<<20)
 	o.MaxRowBytes = orDefault(o.MaxRowBytes, 1<<20)
 	o.MaxDistinct = orDefault(o.MaxDistinct, 2_000_000)
 	return o

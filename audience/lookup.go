@@ -19,6 +19,7 @@ const MaxLookup = 1000
 //
 // Errors that the source is to blame for are *lemma.Error with one of the codes
 // of this package. Those of the kind Unavailable may be gone a little later.
+// Others may be about one of the profiles, or about so many at once.
 func (a *Audiences) Lookup(ctx context.Context, ws, id uuid.UUID, columns, keys []string) (map[string]Row, error) {
 	if len(keys) > MaxLookup {
 		return nil, fmt.Errorf("look up %d profiles: at most %d go at once", len(keys), MaxLookup)
@@ -50,6 +51,12 @@ func (a *Audiences) Lookup(ctx context.Context, ws, id uuid.UUID, columns, keys 
 	return rows, nil
 }
 
+// ofLookups are the limits of an answer that is kept in memory as a whole.
+func (o Options) ofLookups() Options {
+	o.MaxBytes = min(o.MaxBytes, o.MaxLookupBytes)
+	return o
+}
+
 // askable are the different keys that somebody could have.
 func askable(keys []string) ([]string, map[string]bool) {
 	asked, set := make([]string, 0, len(keys)), make(map[string]bool, len(keys))
@@ -76,6 +83,7 @@ func (a *Audiences) openLookup(r *run, c *connection, x Audience, columns, keys 
 		c.remember(x.SQL)
 	}
 	s, read := a.newStream(r, x, columns)
+	s.options = a.options.ofLookups()
 	var live []Column
 	var err error
 	if s.cursor, live, err = r.lookup(r.ctx, x.SQL, x.KeyColumn, read, keys); err != nil {

@@ -523,3 +523,29 @@ func (b bundle) benchLookup(bench *testing.B, id uuid.UUID, keys []string, key f
 	}
 	bench.ReportMetric(float64((cpuTime()-cpu).Microseconds())/float64(n), "cpu-µs/op")
 }
+
+// TestLookupOfTooMuch asks for rows of which each is within the limit and all are not.
+func TestLookupOfTooMuch(t *testing.T) {
+	t.Parallel()
+	o := dev
+	o.MaxLookupBytes = 10_000
+	b := setup(t, o)
+	x := b.keyed(t, "select i as k, repeat('x', 1000) as email from generate_series(1, 20) i")
+	keys := make([]string, 20)
+	for i := range keys {
+		keys[i] = strconv.Itoa(i + 1)
+	}
+	_, err := b.lookup(t, x.ID, nil, keys)
+	wantCode(t, err, CodeLimit)
+	if lemma.KindOf(err) != lemma.TooLarge {
+		t.Errorf("kind %s", lemma.KindOf(err))
+	}
+	if rows, err := b.lookup(t, x.ID, nil, keys[:9]); err != nil || len(rows) != 9 {
+		t.Errorf("%d rows, %v", len(rows), err)
+	}
+	if rows, err := b.collect(t, x.ID); err != nil || len(rows) != 20 {
+		t.Errorf("a stream gives %d rows, %v", len(rows), err)
+	}
+	_, err = b.match(t, "select repeat('x', 1000) from generate_series(1, 20)", "1")
+	wantCode(t, err, CodeLimit)
+}

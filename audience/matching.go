@@ -124,9 +124,9 @@ func keysOf(people []Person) map[string]bool {
 	return set
 }
 
-// gather reads to the end, within the limits of any stream.
+// gather reads to the end, within the limits of any lookup.
 func (a *Audiences) gather(rows cursor, asked, matched map[string]bool) error {
-	counts := stream{options: a.options, values: make([][]byte, 1)}
+	counts := stream{options: a.options.ofLookups(), values: make([][]byte, 1)}
 	for {
 		more, err := rows.next(counts.values)
 		if err != nil || !more {

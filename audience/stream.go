@@ -221,7 +221,7 @@ func (s *stream) count() error {
 	case s.seen > s.options.MaxRows:
 		return overLimit("the audience has more than %d rows", s.options.MaxRows)
 	case s.bytes > s.options.MaxBytes:
-		return overLimit("the audience has more than %d bytes", s.options.MaxBytes)
+		return overLimit("the answer has more than %d bytes", s.options.MaxBytes)
 	}
 	return nil
 }

@@ -314,28 +314,11 @@ func (c *Campaigns) templateVersion(ctx context.Context, workspaceID, template u
 
 // checkLetter refuses an envelope that no mail should have.
 func checkLetter(fromEmail, fromName, replyTo string, headers map[string]string) error {
-	if _, _, ok := lemma.CanonicalEmail(fromEmail); !ok {
-		return lemma.Fault("/from/email", "invalid_address", "this is not an email address")
-	}
-	if replyTo != "" {
-		if _, _, ok := lemma.CanonicalEmail(replyTo); !ok {
-			return lemma.Fault("/reply_to", "invalid_address", "this is not an email address")
-		}
-	}
-	if strings.ContainsAny(fromName, "\r\n\x00") {
-		return lemma.Fault("/from/name", "line_break", "a header value must not contain line breaks or NUL")
-	}
-	for name, value := range headers {
-		if strings.ContainsAny(name+value, "\r\n\x00") {
-			return lemma.Fault("/headers/"+pointerToken(name), "line_break", "a header must not contain line breaks or NUL")
-		}
+	faults := lemma.Envelope{FromEmail: fromEmail, FromName: fromName, ReplyTo: replyTo, Headers: headers}.Faults()
+	if len(faults) > 0 {
+		return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid", Fields: faults}
 	}
 	return nil
-}
-
-// pointerToken escapes a name for a JSON pointer (RFC 6901, 3).
-func pointerToken(s string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(s)
 }
 
 // explainWrite turns a foreign key that found nothing into the field that is wrong.

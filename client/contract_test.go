@@ -117,7 +117,7 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 		return c.EnrollBulk(ctx, "flw_1", []NewEnrollment{enrollment}, DryRun())
 	},
 	"ListEnrollments": func(ctx context.Context, c *Client) (any, error) {
-		return first(c.ListEnrollments(ctx, EnrollmentFilter{FlowID: "flw_1", ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2}))
+		return first(c.ListEnrollments(ctx, EnrollmentFilter{FlowID: "flw_1", ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2, Trouble: "any"}))
 	},
 	"GetEnrollment":        func(ctx context.Context, c *Client) (any, error) { return c.GetEnrollment(ctx, "enr_1") },
 	"GetEnrollmentHistory": func(ctx context.Context, c *Client) (any, error) { return c.GetEnrollmentHistory(ctx, "enr_1") },

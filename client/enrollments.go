@@ -22,7 +22,8 @@ type Enrollment struct {
 	Awaits     *string    `json:"awaits"`    // the event that it waits for
 	Trouble    *string    `json:"trouble"`   // what keeps it from going on
 	Failures   int        `json:"failures"`
-	Source     string     `json:"source"` // event, audience, direct
+	DueSince   *time.Time `json:"due_since"` // with trouble: since when it has been due in vain
+	Source     string     `json:"source"`    // event, audience, direct
 	EnrolledAt time.Time  `json:"enrolled_at"`
 	EndedAt    *time.Time `json:"ended_at"`
 }
@@ -34,6 +35,7 @@ type EnrollmentFilter struct {
 	Status     string // active covers waiting
 	Node       string
 	Version    int
+	Trouble    string // what keeps them from going on; any: whatever it is
 }
 
 // EnrollmentHistory is an enrollment with all that happened to it.
@@ -70,12 +72,20 @@ type EnrollResult struct {
 	EnrollmentID *string `json:"enrollment_id"` // the new one, or the one that stands in the way
 }
 
+// EnrollAnswer is what came of asking to enroll one profile. With DryRun nothing
+// was kept, and somebody who would be enrolled has no EnrollmentID.
+type EnrollAnswer struct {
+	EnrollResult
+	DryRun bool `json:"dry_run"`
+}
+
 // EnrollResults are what came of many, each at its index.
 type EnrollResults struct {
 	Results  []EnrollItem `json:"results"`
 	Enrolled int          `json:"enrolled"`
 	Refused  int          `json:"refused"`
 	Invalid  int          `json:"invalid"`
+	DryRun   bool         `json:"dry_run"` // nothing was kept
 }
 
 // EnrollItem is what came of one of many.
@@ -90,8 +100,8 @@ type EnrollItem struct {
 
 // Enroll enrolls one profile, whatever the flow's triggers. Who is not enrolled
 // is no error: the result says why.
-func (c *Client) Enroll(ctx context.Context, flow string, e NewEnrollment, options ...CallOption) (EnrollResult, error) {
-	return call[EnrollResult](ctx, c, e, options, http.MethodPost, "/v1/flows/%s/enrollments", flow)
+func (c *Client) Enroll(ctx context.Context, flow string, e NewEnrollment, options ...CallOption) (EnrollAnswer, error) {
+	return call[EnrollAnswer](ctx, c, e, options, http.MethodPost, "/v1/flows/%s/enrollments", flow)
 }
 
 // EnrollBulk enrolls up to 1,000. A broken one is invalid, and the others are enrolled.
@@ -110,6 +120,7 @@ func (c *Client) ListEnrollments(ctx context.Context, f EnrollmentFilter, option
 		r.set("status", f.Status)
 		r.set("node", f.Node)
 		r.setNumber("version", f.Version)
+		r.set("trouble", f.Trouble)
 	}
 	return each[Enrollment](ctx, c, fill, options, "/v1/enrollments")
 }

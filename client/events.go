@@ -47,7 +47,7 @@ type RecordedItem struct {
 
 // Event is an event as it is kept.
 type Event struct {
-	ID         string          `json:"id"`
+	ID         string          `json:"id"`        // Lemma's
 	SourceID   *string         `json:"source_id"` // the sender's own
 	ProfileKey string          `json:"profile_key"`
 	Event      string          `json:"event"`

@@ -19,6 +19,7 @@ type FlowCounts struct {
 	Refused     int64            `json:"refused"` // when the profile was looked at
 	ExitReasons map[string]int64 `json:"exit_reasons"`
 	Goals       int64            `json:"goals"`
+	Trouble     map[string]int64 `json:"trouble"`  // who is due and cannot go on, by why
 	Nodes       []NodeCount      `json:"nodes"`    // in the order of the graph
 	Refusals    map[string]int64 `json:"refusals"` // of triggers, by reason
 }
@@ -29,7 +30,10 @@ type NodeCount struct {
 	Type     string           `json:"type"`
 	Standing int64            `json:"standing"`
 	Due      int64            `json:"due"`
-	Passed   map[string]int64 `json:"passed"` // by what happened, such as sent and skipped
+	Troubled int64            `json:"troubled"` // of these: who cannot go on
+	Passed   map[string]int64 `json:"passed"`   // by what happened, such as sent and skipped
+	Messages map[string]int64 `json:"messages"` // send: what became of what it wrote; nil for other nodes
+	Ways     map[string]int64 `json:"ways"`     // branch, split and webhook: how many went where; nil for other nodes
 }
 
 // CountFlow counts who is where in a version; 0 is the live one, or where there
@@ -80,7 +84,7 @@ type Simulation struct {
 	Trigger    *SimulatedEvent  `json:"trigger,omitempty"`  // nil: a direct enrollment
 	At         *time.Time       `json:"at,omitempty"`       // when it enrolls; nil: now
 	Events     []SimulatedEvent `json:"events,omitempty"`   // what the person does later
-	Webhooks   map[string]int   `json:"webhooks,omitempty"` // node -> status that it is answered with
+	Webhooks   map[string]int   `json:"webhooks,omitempty"` // node -> status that it is answered with, 200 to 599
 }
 
 // SimulatedEvent is an event that nobody records.

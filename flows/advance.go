@@ -191,7 +191,7 @@ func (f *Flows) moveAll(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, turn
 	for _, t := range moved {
 		for _, l := range t.log {
 			s.add(t.id, l.step, t.version, l.node, l.event, l.data)
-			counts[passedKey{t.version, l.node, l.event}]++
+			counts[passedKey{t.version, l.node, l.event, l.way}]++
 		}
 		if t.status == RefusedAt {
 			r.addRefused(t)
@@ -224,26 +224,27 @@ type passedKey struct {
 	version int
 	node    string
 	event   string
+	way     string
 }
 
 // queue adds them to the books, in the order of their key. The turn's holder is
 // alone with these rows, as long as nobody took the turn from him.
 func (p passed) queue(batch *pgx.Batch, ws, flow uuid.UUID, turn int16) {
 	keys := slices.SortedFunc(maps.Keys(p), func(a, b passedKey) int {
-		return cmp.Or(cmp.Compare(a.version, b.version), strings.Compare(a.node, b.node), strings.Compare(a.event, b.event))
+		return cmp.Or(cmp.Compare(a.version, b.version), strings.Compare(a.node, b.node), strings.Compare(a.event, b.event), strings.Compare(a.way, b.way))
 	})
 	if len(keys) == 0 {
 		return
 	}
-	versions, nodes, events, counts := make([]int32, len(keys)), make([]string, len(keys)), make([]string, len(keys)), make([]int64, len(keys))
+	versions, nodes, events, ways, counts := make([]int32, len(keys)), make([]string, len(keys)), make([]string, len(keys)), make([]string, len(keys)), make([]int64, len(keys))
 	for i, k := range keys {
-		versions[i], nodes[i], events[i], counts[i] = int32(k.version), k.node, k.event, p[k]
+		versions[i], nodes[i], events[i], ways[i], counts[i] = int32(k.version), k.node, k.event, k.way, p[k]
 	}
 	batch.Queue(`
-		insert into flow_node_counts (workspace_id, flow_id, turn, version, node, event, passed)
-		select $1, $2, $3, r.* from unnest($4::int[], $5::text[], $6::text[], $7::bigint[]) as r
-		on conflict (workspace_id, flow_id, version, node, event, turn) do update set passed = flow_node_counts.passed + excluded.passed`,
-		ws, flow, turn, versions, nodes, events, counts)
+		insert into flow_node_counts (workspace_id, flow_id, turn, version, node, event, next, passed)
+		select $1, $2, $3, r.* from unnest($4::int[], $5::text[], $6::text[], $7::text[], $8::bigint[]) as r
+		on conflict (workspace_id, flow_id, version, node, event, next, turn) do update set passed = flow_node_counts.passed + excluded.passed`,
+		ws, flow, turn, versions, nodes, events, ways, counts)
 }
 
 // queueMoves moves the enrollments: by compare-and-set once more, although they
@@ -271,7 +272,7 @@ func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) {
 	batch.Queue(`
 		update enrollments e set node = r.node, step = r.step, status = r.status, exit_reason = nullif(r.reason, ''), resume_at = r.resume_at,
 			waiting_since = r.since, awaits = nullif(r.awaits, ''), heard = case when r.since is not null then coalesce(r.heard, e.heard) end,
-			trouble = nullif(r.trouble, ''), failures = r.failures,
+			trouble = nullif(r.trouble, ''), failures = r.failures, due_since = case when r.trouble <> '' then coalesce(e.due_since, e.resume_at) end,
 			ended_at = case when r.status <> 'active' then now() end,
 			uniqueness_key = case when r.status = 'refused' then e.id else e.uniqueness_key end
 		from unnest($2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[],

@@ -26,6 +26,7 @@ type Counts struct {
 	Goals       int64            // of those who ended: it was what the flow is for
 	Nodes       []NodeCount      // in the order of the graph
 	Refusals    map[string]int64 // reason -> triggers; of the flow, within their retention
+	Trouble     map[string]int64 // code -> people of the version who are due and cannot go on
 }
 
 // NodeCount is one node of a version. The one without a name is the entry:
@@ -35,7 +36,10 @@ type NodeCount struct {
 	Type     string
 	Standing int64            // here now
 	Due      int64            // of these: their time has come
+	Troubled int64            // of those here: they are due and cannot go on
 	Passed   map[string]int64 // event -> how many
+	Ways     map[string]int64 // branch, split and webhook: next node -> how many; nil for others
+	Messages map[string]int64 // send: what became of what it wrote (written, sent, failed, orphaned, skipped, cancelled, pending); nil for others
 }
 
 // entry is what stands in for the type of the node before the first.
@@ -49,13 +53,16 @@ func (f *Flows) Counts(ctx context.Context, ws, flow uuid.UUID, version int) (Co
 	if err != nil {
 		return Counts{}, err
 	}
-	c := Counts{Version: v.Version, ExitReasons: map[string]int64{}, Nodes: nodesOf(v)}
+	c := Counts{Version: v.Version, ExitReasons: map[string]int64{}, Trouble: map[string]int64{}, Nodes: nodesOf(v)}
 	nodes := map[string]*NodeCount{}
 	for i := range c.Nodes {
 		nodes[c.Nodes[i].Node] = &c.Nodes[i]
 	}
 	if err := f.countEnrollments(ctx, ws, flow, &c, nodes); err != nil {
 		return Counts{}, fmt.Errorf("count enrollments of flow %s: %w", flow, err)
+	}
+	if err := f.countMessages(ctx, ws, flow, v.Version, nodes); err != nil {
+		return Counts{}, fmt.Errorf("count messages of flow %s: %w", flow, err)
 	}
 	if err := f.countPassed(ctx, ws, flow, v.Version, nodes); err != nil {
 		return Counts{}, fmt.Errorf("count steps of flow %s: %w", flow, err)
@@ -92,7 +99,14 @@ func nodesOf(v Version) []NodeCount {
 		order = g.Order()
 	}
 	for _, id := range order {
-		list = append(list, NodeCount{Node: id, Type: def.Nodes[id].Type, Passed: map[string]int64{}})
+		n := NodeCount{Node: id, Type: def.Nodes[id].Type, Passed: map[string]int64{}}
+		switch n.Type {
+		case graph.Branch, graph.Split, graph.Webhook:
+			n.Ways = map[string]int64{}
+		case graph.Send:
+			n.Messages = map[string]int64{}
+		}
+		list = append(list, n)
 	}
 	return list
 }
@@ -101,17 +115,23 @@ func nodesOf(v Version) []NodeCount {
 // other's: that nobody moves them is what the flow's status says.
 func (f *Flows) countEnrollments(ctx context.Context, ws, flow uuid.UUID, c *Counts, nodes map[string]*NodeCount) error {
 	rows, err := f.pool.Query(ctx, `
-		select status, coalesce(exit_reason, ''), case when status = 'active' then node else '' end, count(*),
+		select status, coalesce(exit_reason, ''), case when status = 'active' then node else '' end, coalesce(trouble, ''), count(*),
 			count(*) filter (where status = 'active' and resume_at <= now())
 		from enrollments where workspace_id = $1 and flow_id = $2 and version = $3
-		group by 1, 2, 3`, ws, flow, int32Of(c.Version))
+		group by 1, 2, 3, 4`, ws, flow, int32Of(c.Version))
 	if err != nil {
 		return err
 	}
-	var status, reason, node string
+	var status, reason, node, trouble string
 	var n, due int64
-	_, err = pgx.ForEachRow(rows, []any{&status, &reason, &node, &n, &due}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&status, &reason, &node, &trouble, &n, &due}, func() error {
 		c.add(status, reason, n)
+		if status == Active && trouble != "" {
+			c.Trouble[trouble] += n
+			if at := nodes[node]; at != nil {
+				at.Troubled += n
+			}
+		}
 		if at := nodes[node]; status == Active && at != nil {
 			at.Standing, at.Due = at.Standing+n, at.Due+due
 		}
@@ -146,17 +166,52 @@ func (c *Counts) add(status, reason string, n int64) {
 // countPassed adds up the turns.
 func (f *Flows) countPassed(ctx context.Context, ws, flow uuid.UUID, version int, nodes map[string]*NodeCount) error {
 	rows, err := f.pool.Query(ctx, `
-		select node, event, sum(passed)::bigint from flow_node_counts
-		where workspace_id = $1 and flow_id = $2 and version = $3 group by node, event`, ws, flow, int32Of(version))
+		select node, event, next, sum(passed)::bigint from flow_node_counts
+		where workspace_id = $1 and flow_id = $2 and version = $3 group by node, event, next`, ws, flow, int32Of(version))
 	if err != nil {
 		return err
 	}
-	var node, event string
+	var node, event, next string
 	var n int64
-	_, err = pgx.ForEachRow(rows, []any{&node, &event, &n}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&node, &event, &next, &n}, func() error {
 		if at := nodes[node]; at != nil {
-			at.Passed[event] = n
+			at.Passed[event] += n
+			if next != "" && at.Ways != nil {
+				at.Ways[next] += n
+			}
 		}
+		return nil
+	})
+	return err
+}
+
+// countMessages adds up what became of the notifications of send nodes, from
+// the counters of their batches. Who was skipped before anything was written is
+// among those who passed the node as skipped.
+func (f *Flows) countMessages(ctx context.Context, ws, flow uuid.UUID, version int, nodes map[string]*NodeCount) error {
+	contents := map[uuid.UUID]*NodeCount{}
+	for node, at := range nodes {
+		if at.Messages != nil {
+			contents[contentOf(flow, version, node)] = at
+		}
+	}
+	if len(contents) == 0 {
+		return nil
+	}
+	rows, err := f.pool.Query(ctx, `
+		select b.content_id, sum(b.size) filter (where b.attempt = 1), sum(b.sent), sum(b.failed), sum(b.orphaned), sum(b.skipped), sum(b.cancelled)
+		from flow_origins o join batches b on b.workspace_id = o.workspace_id and b.origin_id = o.origin_id
+		where o.workspace_id = $1 and o.flow_id = $2 and b.content_id = any($3)
+		group by b.content_id`, ws, flow, slices.Collect(maps.Keys(contents)))
+	if err != nil {
+		return err
+	}
+	var content uuid.UUID
+	var written, sent, failed, orphaned, skipped, cancelled int64
+	_, err = pgx.ForEachRow(rows, []any{&content, &written, &sent, &failed, &orphaned, &skipped, &cancelled}, func() error {
+		m := contents[content].Messages
+		m["written"], m["sent"], m["failed"], m["orphaned"], m["skipped"], m["cancelled"] = written, sent, failed, orphaned, skipped, cancelled
+		m["pending"] = written - sent - failed - orphaned - skipped - cancelled
 		return nil
 	})
 	return err

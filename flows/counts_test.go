@@ -2,6 +2,7 @@ package flows
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -36,12 +37,12 @@ func TestCounts(t *testing.T) {
 	got, err := b.Counts(ctx, b.ws, flow, 0)
 	b.must(err)
 	want := Counts{Version: 1, Enrolled: 5, Active: 2, Completed: 1, Exited: 2, Refused: 1, ExitReasons: map[string]int64{ExitGoal: 1, ExitCondition: 1}, Goals: 1,
-		Refusals: map[string]int64{NoProfile: 1, AlreadyEnrolled: 1},
+		Refusals: map[string]int64{NoProfile: 1, AlreadyEnrolled: 1}, Trouble: map[string]int64{},
 		Nodes: []NodeCount{
 			{Node: "", Type: "entry", Standing: 1, Due: 1, Passed: map[string]int64{"checked": 4, "refused": 1}},
-			{Node: "hello", Type: "send", Passed: map[string]int64{"sent": 4}},
+			{Node: "hello", Type: "send", Passed: map[string]int64{"sent": 4}, Messages: messages(4)},
 			{Node: "wait", Type: "delay", Standing: 1, Passed: map[string]int64{"resumed": 1}},
-			{Node: "nudge", Type: "send", Passed: map[string]int64{"sent": 1}},
+			{Node: "nudge", Type: "send", Passed: map[string]int64{"sent": 1}, Messages: messages(1)},
 			{Node: "a_end", Type: "exit", Passed: map[string]int64{"completed": 1}},
 		}}
 	if d := cmp.Diff(want, got, cmp.Transformer("nodes", func(n NodeCount) NodeCount { // what exits count is the exits' affair
@@ -55,6 +56,67 @@ func TestCounts(t *testing.T) {
 }
 
 // A version is counted by itself, and a draft has a graph and nobody in it.
+
+// messages is what becomes of so many that nobody has sent yet.
+func messages(written int64) map[string]int64 {
+	return map[string]int64{"written": written, "pending": written, "sent": 0, "failed": 0, "orphaned": 0, "skipped": 0, "cancelled": 0}
+}
+
+// The ways out of a branch and a split are counted, and those who cannot go on.
+func TestCountsOfWaysAndTrouble(t *testing.T) {
+	b := setup(t, 10)
+	flow := b.live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"land","nodes":{
+		"land":{"type":"branch","cases":[{"if":"profile.country == 'DE'","next":"arms"}],"else":"end"},
+		"arms":{"type":"split","arms":[{"weight":1,"next":"end"},{"weight":1,"next":"wait"}]},"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
+	for i := range 10 {
+		b.tell(fmt.Sprintf("c%d", i+1), "go")
+	}
+	b.settleDown()
+	b.run(b.shop, `alter table customers rename to gone`)
+	b.tell("late", "go")
+	_, err := b.RunOnce(context.Background())
+	b.must(err)
+	c, err := b.Counts(context.Background(), b.ws, flow, 0)
+	b.must(err)
+	ways := map[string]map[string]int64{}
+	for _, n := range c.Nodes {
+		ways[n.Node] = n.Ways
+	}
+	if w := ways["land"]; w["arms"] != 5 || w["end"] != 5 {
+		t.Errorf("%v", w)
+	}
+	if w := ways["arms"]; w["end"]+w["wait"] != 5 || w["wait"] != c.Active-1 {
+		t.Errorf("%v of %d", w, c.Active)
+	}
+	if len(c.Trouble) != 1 || c.Nodes[0].Troubled != 1 {
+		t.Errorf("%v, %+v", c.Trouble, c.Nodes[0])
+	}
+	all, _, err := b.ListEnrollments(context.Background(), b.ws, EnrollmentFilter{FlowID: &flow, Trouble: "any"}, lemma.Page{Limit: 10})
+	b.must(err)
+	if len(all) != 1 || all[0].ProfileKey != "late" || all[0].DueSince == nil {
+		t.Errorf("%+v", all)
+	}
+}
+
+// An id that is told again of somebody else, or of something else, is no repetition.
+func TestAnIDOfAnotherEvent(t *testing.T) {
+	b := setup(t, 0)
+	b.tell("c1", "go", withID("e1"))
+	for _, e := range []Event{{ID: "e1", ProfileKey: "c2", Name: "go"}, {ID: "e1", ProfileKey: "c1", Name: "stop"}} {
+		if _, err := b.Record(context.Background(), b.ws, e); lemma.KindOf(err) != lemma.Conflict {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+	all, err := b.RecordAll(context.Background(), b.ws, []Event{{ID: "e1", ProfileKey: "c2", Name: "go"}, {ID: "e2", ProfileKey: "c2", Name: "go"}, {ID: "e1", ProfileKey: "c1", Name: "go"}})
+	b.must(err)
+	if lemma.KindOf(all[0].Err) != lemma.Conflict || all[1].Err != nil || all[1].Duplicate || !all[2].Duplicate {
+		t.Errorf("%+v", all)
+	}
+	if _, err := b.Record(context.Background(), b.ws, Event{ProfileKey: "c1", Name: "go", Properties: []byte(`{"n":1e400}`)}); lemma.KindOf(err) != lemma.Invalid {
+		t.Errorf("a number that nobody can read: %v", err)
+	}
+}
+
 func TestCountsOfOneVersion(t *testing.T) {
 	b := setup(t, 2)
 	ctx := context.Background()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -21,8 +22,13 @@ func (f *Flows) Loop(ctx context.Context) {
 	for range f.cfg.Workers {
 		all.Go(func() { f.work(ctx) })
 	}
-	all.Go(func() { f.tick(ctx) })
 	all.Go(func() { f.look(ctx) })
+	all.Go(func() { f.every(ctx, tickEvery, "move people between versions", f.moveAround) })
+	all.Go(func() { f.every(ctx, tickEvery, "poll audiences", f.pollDue) })
+	all.Go(func() { f.every(ctx, tickEvery, "archive drained flows", f.settle) })
+	all.Go(func() {
+		f.every(ctx, time.Hour, "forget events", func(ctx context.Context) error { _, err := f.Forget(ctx); return err })
+	})
 	all.Wait()
 	f.polls.running.Wait()
 }
@@ -31,17 +37,22 @@ func (f *Flows) Loop(ctx context.Context) {
 // what another node did. One worker looks for all; if it finds work it wakes
 // the next.
 func (f *Flows) look(ctx context.Context) {
-	beat := time.NewTicker(f.cfg.Poll)
-	defer beat.Stop()
+	next := time.NewTimer(f.cfg.Poll)
+	defer next.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-beat.C:
+		case <-next.C:
 			f.ring()
+			next.Reset(max(f.cfg.Poll, idleShare*time.Duration(f.idleLook.Load())))
 		}
 	}
 }
+
+// idleShare keeps looking in vain, which costs something for every flow, to a
+// twentieth of one processor.
+const idleShare = 20
 
 // work advances lots for as long as there are any, and then waits for the bell.
 func (f *Flows) work(ctx context.Context) {
@@ -61,52 +72,72 @@ func (f *Flows) work(ctx context.Context) {
 	}
 }
 
+// anyTurn is true of everybody; said so that those of a flow who are on the way
+// are found by the index that begins with it.
+const anyTurn = `turn = any('{0,1,2,3}'::smallint[])`
+
 // turn is the right to advance a share of a flow's enrollments.
 type turn struct {
 	ws, flow uuid.UUID
 	turn     int16
 	token    string
-	now      time.Time  // the database's
-	horizon  time.Time  // people are due until then
-	since    *time.Time // and while a pause is being released, from the pause's end on too
+	now      time.Time // the database's
+
+	// While those whom a pause held up are being released:
+	heldUntil *time.Time // when it ended
+	release   *int       // how many of them may go now
+	released  int        // how many did
 }
 
 // RunOnce takes the turn that has waited longest of those where somebody is
 // due, and advances one lot. It answers how many it looked at, 0 when nobody is due.
 func (f *Flows) RunOnce(ctx context.Context) (int, error) {
+	begun := time.Now()
 	t, err := f.claimTurn(ctx)
+	if err == nil && t == nil {
+		f.idleLook.Store(int64(time.Since(begun)))
+	}
 	if err != nil || t == nil {
 		return 0, err
 	}
-	n, err := f.advance(ctx, *t)
-	return n, errors.Join(err, f.releaseTurn(*t))
+	n, err := f.advance(ctx, t)
+	rest := time.Duration(0)
+	if err != nil && ctx.Err() == nil {
+		rest = restAfterError
+		f.metrics.failed("turn")
+	}
+	return n, errors.Join(err, f.releaseTurn(*t, rest))
 }
 
-// horizon is until when people of a flow f are due: now, or while what a pause
-// held up is being released, a time that moves through the pause faster than
-// the clock does and reaches its end when the spread is over.
-const horizon = `case when f.spread_until is null or f.spread_until <= now() then now()
-	else f.held_from + (now() - f.held_until) * (extract(epoch from f.held_until - f.held_from) / greatest(extract(epoch from f.spread_until - f.held_until), 0.001))::float8 end`
+// mayRelease is how many of those whom a pause held up a turn t of a flow f may
+// let go by now; null when there is no pause to come back from.
+const mayRelease = `case when f.spread_until > now() then
+	ceil(t.held * extract(epoch from now() - f.held_until) / extract(epoch from f.spread_until - f.held_until))::bigint - t.released end`
 
-// claimTurn is one statement: due, free, and the one that was worked on longest ago.
+// claimTurn is one statement: due, free, of a workspace that is drawn by lot, so
+// that one with many flows has no more of the workers than one with few, and of
+// its turns the one that was worked on longest ago. Who is due first is looked
+// up by a subquery with a limit, which only the index on dues can answer: for a
+// plain exists a planner may read everybody who waits.
 func (f *Flows) claimTurn(ctx context.Context) (*turn, error) {
 	t := turn{token: lemma.NewID().String()}
 	err := f.pool.QueryRow(ctx, `
 		with next as (
-			select t.workspace_id, t.flow_id, t.turn, h.due, case when h.due < now() then f.held_until end as held_until from flow_turns t
+			select t.workspace_id, t.flow_id, t.turn, case when f.spread_until > now() then f.held_until end as held_until, r.n as release
+			from flow_turns t
 			join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id
-			cross join lateral (select `+horizon+` as due) h
+			cross join lateral (select `+mayRelease+` as n) r
 			where f.status in ('live', 'draining') and t.retry_at <= now() and (t.lease_until is null or t.lease_until < now())
-			  and (exists (select from enrollments e where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.turn = t.turn
-						and e.status = 'active' and e.resume_at <= h.due)
-				or (h.due < now() and exists (select from enrollments e where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.turn = t.turn
-						and e.status = 'active' and e.resume_at > f.held_until and e.resume_at <= now())))
-			order by t.worked_at limit 1 for update of t skip locked
+			  and ((coalesce(r.n, 1) > 0 and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.turn = t.turn and e.flow_id = t.flow_id
+						and e.status = 'active' order by e.resume_at limit 1) <= case when r.n is null then now() else f.held_until end)
+				or (r.n is not null and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.turn = t.turn and e.flow_id = t.flow_id
+						and e.status = 'active' and e.resume_at > f.held_until order by e.resume_at limit 1) <= now()))
+			order by uuid_hash_extended(t.workspace_id, $3), t.worked_at limit 1 for update of t skip locked
 		)
 		update flow_turns t set leased_by = $1, lease_until = now() + $2
 		from next n where t.workspace_id = n.workspace_id and t.flow_id = n.flow_id and t.turn = n.turn
-		returning t.workspace_id, t.flow_id, t.turn, now(), n.due, n.held_until`, t.token, f.cfg.Lease).
-		Scan(&t.ws, &t.flow, &t.turn, &t.now, &t.horizon, &t.since)
+		returning t.workspace_id, t.flow_id, t.turn, now(), n.held_until, n.release`, t.token, f.cfg.Lease, rand.Int64()).
+		Scan(&t.ws, &t.flow, &t.turn, &t.now, &t.heldUntil, &t.release)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -116,13 +147,16 @@ func (f *Flows) claimTurn(ctx context.Context) (*turn, error) {
 	return &t, nil
 }
 
+// restAfterError lets others go before a turn that failed.
+const restAfterError = 2 * time.Second
+
 // releaseTurn gives a turn back, also while the program shuts down.
-func (f *Flows) releaseTurn(t turn) error {
+func (f *Flows) releaseTurn(t turn, rest time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	_, err := f.pool.Exec(ctx, `
-		update flow_turns set leased_by = null, lease_until = null, worked_at = now()
-		where workspace_id = $1 and flow_id = $2 and turn = $3 and leased_by = $4`, t.ws, t.flow, t.turn, t.token)
+		update flow_turns set leased_by = null, lease_until = null, worked_at = now(), retry_at = now() + $5, released = released + $6
+		where workspace_id = $1 and flow_id = $2 and turn = $3 and leased_by = $4`, t.ws, t.flow, t.turn, t.token, rest, t.released)
 	if err != nil {
 		return fmt.Errorf("release turn: %w", err)
 	}
@@ -130,14 +164,14 @@ func (f *Flows) releaseTurn(t turn) error {
 }
 
 // advance moves one lot of a turn.
-func (f *Flows) advance(ctx context.Context, t turn) (int, error) {
+func (f *Flows) advance(ctx context.Context, t *turn) (int, error) {
 	begun := time.Now()
 	lot, err := f.readDue(ctx, t)
 	if err != nil || len(lot) == 0 {
 		return 0, err
 	}
 	f.at("read")
-	if err := f.moveLot(ctx, t, lot); err != nil {
+	if err := f.moveLot(ctx, *t, lot); err != nil {
 		return len(lot), err
 	}
 	f.metrics.advanced(len(lot), time.Since(begun))
@@ -209,37 +243,51 @@ type due struct {
 	waitingSince *time.Time
 	awaits       string
 	heard        *uuid.UUID
-	resumeAt     time.Time
+	dueAt        time.Time // when it first was due
 	now          time.Time
 }
 
 // readDue reads the lot of a turn: who has been due longest.
-func (f *Flows) readDue(ctx context.Context, t turn) ([]*traveller, error) {
-	found, err := f.readRange(ctx, t, time.Time{}, t.horizon, f.cfg.Lot)
-	if err == nil && len(found) < f.cfg.Lot && t.since != nil {
-		var more []due
-		more, err = f.readRange(ctx, t, *t.since, t.now, f.cfg.Lot-len(found))
-		found = append(found, more...)
-	}
+func (f *Flows) readDue(ctx context.Context, t *turn) ([]*traveller, error) {
+	found, err := f.readDueRows(ctx, t)
 	if err != nil {
 		return nil, fmt.Errorf("read who is due: %w", err)
 	}
 	var lot []*traveller
 	for _, d := range found {
 		r, err := f.route(ctx, t.ws, t.flow, d.version)
-		if err != nil {
+		if lemma.KindOf(err) == lemma.Internal && err != nil {
 			return nil, err
+		}
+		if err != nil { // those of this version wait, those of others go on
+			f.log.Error("version cannot be read", "flow_id", t.flow, "version", d.version, "error", err)
+			r = &route{workspace: t.ws, flow: t.flow, version: d.version}
 		}
 		lot = append(lot, d.traveller(r, t.turn))
 	}
 	return lot, nil
 }
 
+// readDueRows reads who is due; while a pause is being released, first as many
+// of those whom it held up as may go by now, and then those who are due since.
+func (f *Flows) readDueRows(ctx context.Context, t *turn) ([]due, error) {
+	if t.heldUntil == nil {
+		return f.readRange(ctx, *t, time.Time{}, t.now, f.cfg.Lot)
+	}
+	held, err := f.readRange(ctx, *t, time.Time{}, *t.heldUntil, max(0, min(*t.release, f.cfg.Lot)))
+	if err != nil {
+		return nil, err
+	}
+	t.released = len(held)
+	since, err := f.readRange(ctx, *t, *t.heldUntil, t.now, f.cfg.Lot-len(held))
+	return append(held, since...), err
+}
+
 // readRange reads who is due after one time and until another. Both are given
 // as values, so that the index goes straight to them past everybody who waits.
 func (f *Flows) readRange(ctx context.Context, t turn, after, until time.Time, limit int) ([]due, error) {
 	rows, err := f.pool.Query(ctx, `
-		select id, version, profile_key, source, node, step, enrolled_at, failures, moved, waiting_since, coalesce(awaits, ''), heard, resume_at, now()
+		select id, version, profile_key, source, node, step, enrolled_at, failures, moved, waiting_since, coalesce(awaits, ''), heard, coalesce(due_since, resume_at), now()
 		from enrollments
 		where workspace_id = $1 and flow_id = $2 and turn = $3 and status = 'active' and resume_at > $4 and resume_at <= $5
 		order by resume_at limit $6`, t.ws, t.flow, t.turn, after, until, limit)
@@ -251,7 +299,7 @@ func (f *Flows) readRange(ctx context.Context, t turn, after, until time.Time, l
 
 func scanDue(row pgx.CollectableRow) (d due, err error) {
 	var heard pgtype.UUID
-	err = row.Scan((*[16]byte)(&d.id), &d.version, &d.key, &d.source, &d.at.node, &d.at.step, &d.enrolledAt, &d.failures, &d.moved, &d.waitingSince, &d.awaits, &heard, &d.resumeAt, &d.now)
+	err = row.Scan((*[16]byte)(&d.id), &d.version, &d.key, &d.source, &d.at.node, &d.at.step, &d.enrolledAt, &d.failures, &d.moved, &d.waitingSince, &d.awaits, &heard, &d.dueAt, &d.now)
 	if heard.Valid {
 		key := uuid.UUID(heard.Bytes)
 		d.heard = &key
@@ -268,7 +316,7 @@ func (d due) traveller(r *route, turn int16) *traveller {
 // asRead is the traveller before it took a step.
 func (t *traveller) asRead() *traveller {
 	d := t.read
-	arrived := d.resumeAt
+	arrived := d.dueAt
 	if d.at.node == "" {
 		arrived = d.enrolledAt
 	}
@@ -288,38 +336,35 @@ func (f *Flows) at(stage string) {
 // could leave lying is found within a minute.
 const tickEvery = time.Second
 
-// tick moves people between versions, archives what has drained, looks at
-// audiences whose time has come, and forgets what is past its retention.
-func (f *Flows) tick(ctx context.Context) {
-	beat, hourly := time.NewTicker(tickEvery), time.NewTicker(time.Hour)
+// every minds one thing now and then. Each has a goroutine of its own, so that
+// none waits for another that is long or fails.
+func (f *Flows) every(ctx context.Context, period time.Duration, what string, do func(context.Context) error) {
+	beat := time.NewTicker(period)
 	defer beat.Stop()
-	defer hourly.Stop()
 	for {
-		var err error
 		select {
 		case <-ctx.Done():
 			return
 		case <-beat.C:
-			err = f.Tick(ctx)
-		case <-hourly.C:
-			_, err = f.Forget(ctx)
 		}
-		if err != nil && ctx.Err() == nil {
-			f.log.Error("flows tick failed", "error", err)
+		if err := do(ctx); err != nil && ctx.Err() == nil {
+			f.metrics.failed(what)
+			f.log.Error(what, "error", err)
 		}
 	}
 }
 
-// Tick does once what Loop does each second.
-func (f *Flows) Tick(ctx context.Context) error {
-	for {
-		n, err := f.moveSome(ctx)
-		if err != nil {
-			return fmt.Errorf("move between versions: %w", err)
-		}
-		if n == 0 {
-			break
+// moveAround works at open moves until there is nobody left to move just now.
+func (f *Flows) moveAround(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if n, err := f.moveSome(ctx); err != nil || n == 0 {
+			return err
 		}
 	}
-	return errors.Join(f.settle(ctx), f.pollDue(ctx))
+	return nil
+}
+
+// Tick does once what Loop does each second.
+func (f *Flows) Tick(ctx context.Context) error {
+	return errors.Join(f.moveAround(ctx), f.settle(ctx), f.pollDue(ctx))
 }

@@ -20,7 +20,7 @@ const statusWaiting = "waiting"
 const selectEnrollment = `
 	select id, workspace_id, flow_id, version, profile_key,
 		case when status = 'active' and waiting_since is not null and resume_at > now() then 'waiting' else status end as status,
-		coalesce(exit_reason, '') as exit_reason, node, step, resume_at, coalesce(awaits, '') as awaits, coalesce(trouble, '') as trouble,
+		coalesce(exit_reason, '') as exit_reason, node, step, resume_at, coalesce(awaits, '') as awaits, coalesce(trouble, '') as trouble, due_since,
 		failures::int as failures, source, enrolled_at, ended_at
 	from enrollments`
 
@@ -86,6 +86,11 @@ func (f EnrollmentFilter) conditions(ws, before uuid.UUID) (string, []any, error
 	}
 	if f.Node != "" {
 		and("node = $%d", f.Node)
+	}
+	if f.Trouble == "any" {
+		all = append(all, "status = 'active' and trouble is not null")
+	} else if f.Trouble != "" {
+		and("status = 'active' and trouble = $%d", f.Trouble)
 	}
 	if f.Version != 0 {
 		and("version = $%d", int32Of(f.Version))

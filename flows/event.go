@@ -38,7 +38,8 @@ type occurrence struct {
 	at         time.Time
 	source     string    // event, audience, direct
 	flow       uuid.UUID // audience and direct: where to
-	repeatable bool      // the key is the sender's own id or a poll's: repeated, it is refused once
+	place      int       // among those of its transaction: a microsecond for each
+	named      bool      // direct: told again, it is known by its key
 
 	data map[string]any // the trigger as conditions see it, once somebody asked
 }
@@ -59,8 +60,11 @@ func (e Event) occurrence() (*occurrence, error) {
 	if !isText(e.ProfileKey, 1, MaxProfileKey) {
 		fault("/profile_key", "invalid_key", "a profile key has 1 to %d bytes of text", MaxProfileKey)
 	}
-	if !isText(e.Name, 1, 4*MaxEventName) || utf8.RuneCountInString(e.Name) > MaxEventName {
-		fault("/event", "event_invalid", "the name of an event has 1 to %d characters", MaxEventName)
+	if !isText(e.Name, 1, 4*MaxEventName) || utf8.RuneCountInString(e.Name) > MaxEventName || strings.TrimSpace(e.Name) != e.Name {
+		fault("/event", "event_invalid", "the name of an event has 1 to %d characters, and no space around it", MaxEventName)
+	}
+	if e.ProfileKey != "" && strings.TrimSpace(e.ProfileKey) == "" {
+		fault("/profile_key", "invalid_key", "a profile key is not only white space")
 	}
 	if e.ID != "" && !isText(e.ID, 1, MaxEventID) {
 		fault("/id", "id_invalid", "an id has 1 to %d bytes of text", MaxEventID)
@@ -82,21 +86,27 @@ func (e Event) occurrence() (*occurrence, error) {
 	}
 	o := &occurrence{key: lemma.NewID(), sourceID: e.ID, profile: e.ProfileKey, name: e.Name, properties: properties,
 		at: at.UTC().Truncate(time.Microsecond), source: fromEvent}
-	if e.ID != "" {
-		o.key, o.repeatable = lemma.Key("event/1", e.ID), true
+	switch {
+	case e.ID != "":
+		o.key = lemma.Key("event/1", e.ID)
+	case e.Retry != "":
+		o.key = lemma.Key("event/2", e.Retry)
 	}
 	return o, nil
 }
 
 // occurrence checks a direct enrollment.
 func (e Enrolling) occurrence(flow uuid.UUID) (*occurrence, error) {
-	o, err := Event{ID: e.ID, ProfileKey: e.ProfileKey, Name: "enrollment", Properties: e.Properties, OccurredAt: e.OccurredAt}.occurrence()
+	o, err := Event{ID: e.ID, Retry: e.Retry, ProfileKey: e.ProfileKey, Name: "enrollment", Properties: e.Properties, OccurredAt: e.OccurredAt}.occurrence()
 	if err != nil {
 		return nil, err
 	}
 	o.name, o.source, o.flow = "", fromDirect, flow
-	if e.ID != "" {
+	switch o.named = e.ID != "" || e.Retry != ""; {
+	case e.ID != "":
 		o.key = lemma.Key("direct/1", string(flow[:]), e.ID)
+	case e.Retry != "":
+		o.key = lemma.Key("direct/2", string(flow[:]), e.Retry)
 	}
 	return o, nil
 }
@@ -123,10 +133,31 @@ func compactObject(raw json.RawMessage) (string, error) {
 	if depth(out.Bytes()) > MaxDepth {
 		return "", fmt.Errorf("the properties are nested deeper than %d levels", MaxDepth)
 	}
+	if err := readable(out.Bytes()); err != nil {
+		return "", err
+	}
 	if bytes.Contains(out.Bytes(), []byte(`\u0000`)) {
 		return "", fmt.Errorf("the properties contain NUL")
 	}
 	return out.String(), nil
+}
+
+// readable refuses numbers that no reader of JSON could hold (1e400). Most
+// texts have none that is long or has an exponent, and are not looked at.
+func readable(text []byte) error {
+	suspect, run := false, 0
+	for i, c := range text {
+		digit := c >= '0' && c <= '9'
+		suspect = suspect || (c == 'e' || c == 'E') && i > 0 && text[i-1] >= '0' && text[i-1] <= '9' || run > 300
+		if run++; !digit {
+			run = 0
+		}
+	}
+	var v any
+	if suspect && json.Unmarshal(text, &v) != nil {
+		return fmt.Errorf("the properties have a number that is too large")
+	}
+	return nil
 }
 
 // depth counts the levels of valid JSON.

@@ -62,7 +62,7 @@ func (f *Flows) readPast(ctx context.Context, ws uuid.UUID, profileKey string, n
 	if profileKey == "" || !isText(profileKey, 1, MaxProfileKey) {
 		return []StoredEvent{}, nil // nobody's
 	}
-	sql, args := selectEvent+` where workspace_id = $1 and profile_key = $2 and (received_at, key) < ($3, $4)`, []any{ws, profileKey, from.at, from.id}
+	sql, args := selectEvent+` where workspace_id = $1 and profile_key = $2 and (received_at, key) < ($3, $4) and name <> ''`, []any{ws, profileKey, from.at, from.id}
 	if names != nil {
 		args = append(args, names)
 		sql += fmt.Sprintf(` and name = any($%d)`, len(args))

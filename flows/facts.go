@@ -15,6 +15,7 @@ import (
 	"lemma"
 	"lemma/audience"
 	"lemma/flows/graph"
+	"lemma/webhooks"
 )
 
 // walkAll takes travellers as far as they get. Whenever some cannot go on
@@ -69,25 +70,29 @@ func (f *Flows) find(ctx context.Context, n need, who []*traveller) error {
 // readProfiles reads the profiles of travellers of each version.
 func (f *Flows) readProfiles(ctx context.Context, who []*traveller) {
 	for r, some := range byRoute(who) {
-		keys := make([]string, 0, len(some))
-		for _, t := range some {
-			keys = append(keys, t.key)
-		}
-		slices.Sort(keys)
-		var rows map[string]audience.Row
-		err := f.sources.ask(ctx, r.source, func() (err error) {
-			rows, err = f.audiences.Lookup(ctx, r.workspace, r.audience, r.columns, slices.Compact(keys))
-			return err
-		})
-		if err != nil {
-			f.postponeAll(some, err)
-			continue
-		}
-		for _, t := range some {
-			row, there := rows[t.key]
-			t.profile = &person{Row: row, missing: !there}
+		left := f.askAbout(ctx, r.source, some, func(some []*traveller) error { return f.readRows(ctx, r, some) })
+		if slices.ContainsFunc(left, func(u unanswered) bool { return troubleOf(u.err) == audience.CodeChanged }) {
+			f.graphs.drop(r.flow, r.version) // the audience may have been changed since its columns were read
 		}
 	}
+}
+
+// readRows reads the profiles of travellers of one version.
+func (f *Flows) readRows(ctx context.Context, r *route, who []*traveller) error {
+	keys := make([]string, 0, len(who))
+	for _, t := range who {
+		keys = append(keys, t.key)
+	}
+	slices.Sort(keys)
+	rows, err := f.audiences.Lookup(ctx, r.workspace, r.audience, r.columns, slices.Compact(keys))
+	if err != nil {
+		return err
+	}
+	for _, t := range who {
+		row, there := rows[t.key]
+		t.profile = &person{Row: row, missing: !there}
+	}
+	return nil
 }
 
 func byRoute(who []*traveller) map[*route][]*traveller {
@@ -173,25 +178,26 @@ func (f *Flows) match(ctx context.Context, r *route, node string, at int, who []
 	if id, ok := lemma.ParseID(lemma.PrefixDataSource, n.DataSourceID); ok {
 		source = id
 	}
-	people := make([]audience.Person, len(who))
-	for i, t := range who {
-		people[i] = audience.Person{Key: t.key, EnrolledAt: t.enrolledAt}
-	}
-	var yes map[string]bool
-	err := f.sources.ask(ctx, source, func() (err error) {
-		yes, err = f.audiences.Matching(ctx, r.workspace, source, n.Cases[at].SQL, people)
-		return err
-	})
-	if err != nil {
-		f.postponeAll(who, err)
-		return
-	}
-	for _, t := range who {
-		if t.matched == nil {
-			t.matched = map[string]bool{}
+	// A query that is slow is that node's fault, and not its source's: others
+	// who ask the source do not wait for it.
+	asks := lemma.Key("branch/1", string(source[:]), string(r.flow[:]), caseKey(node, at))
+	f.askAbout(ctx, asks, who, func(some []*traveller) error {
+		people := make([]audience.Person, len(some))
+		for i, t := range some {
+			people[i] = audience.Person{Key: t.key, EnrolledAt: t.enrolledAt}
 		}
-		t.matched[caseKey(node, at)] = yes[t.key]
-	}
+		yes, err := f.audiences.Matching(ctx, r.workspace, source, n.Cases[at].SQL, people)
+		if err != nil {
+			return err
+		}
+		for _, t := range some {
+			if t.matched == nil {
+				t.matched = map[string]bool{}
+			}
+			t.matched[caseKey(node, at)] = yes[t.key]
+		}
+		return nil
+	})
 }
 
 // readTriggers reads what enrolled somebody: the first line of the history.
@@ -246,21 +252,30 @@ func (f *Flows) readEvents(ctx context.Context, who []*traveller) error {
 	return nil
 }
 
+// MaxTimes is how far events of one name are counted.
+const MaxTimes = 10_000
+
 func (f *Flows) sumUp(ctx context.Context, who []*traveller, names []string) error {
 	profiles, since := make([]string, len(who)), make([]pgtype.Timestamptz, len(who))
 	for i, t := range who {
 		profiles[i], since[i] = t.key, pgtype.Timestamptz{Time: t.enrolledAt, Valid: true}
 	}
 	rows, err := f.pool.Query(ctx, `
-		select r.i::int, e.name, e.times, e.first_at, e.last_at, e.last
+		select r.i::int, n.name, e.times, e.first_at, e.last_at, l.properties
 		from unnest($2::text[], $3::timestamptz[]) with ordinality as r (profile_key, since, i)
+		cross join unnest($4::text[]) as n (name)
 		cross join lateral (
-			select v.name, count(*)::int as times, min(v.occurred_at) as first_at, max(v.occurred_at) as last_at,
-				(array_agg(v.properties order by v.received_at desc))[1] as last
-			from trigger_events v
-			where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = any($4) and v.received_at > r.since
-			group by v.name
-		) e`, who[0].workspace, profiles, since, names)
+			select count(*)::int as times, min(v.occurred_at) as first_at, max(v.occurred_at) as last_at from (
+				select occurred_at from trigger_events v
+				where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = n.name and v.received_at > r.since
+				order by v.received_at limit $5
+			) v
+		) e
+		cross join lateral (
+			select v.properties from trigger_events v
+			where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = n.name and v.received_at > r.since
+			order by v.received_at desc limit 1
+		) l`, who[0].workspace, profiles, since, names, MaxTimes)
 	if err != nil {
 		return err
 	}
@@ -288,9 +303,6 @@ func (r *route) eventsRead() []string {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
-
-// heardMost is how many events of one name a last look considers.
-const heardMost = 100
 
 // readHeard finds the event that a wait ended with. Who has heard none but is
 // due gets a last look at what came since the wait began.
@@ -342,15 +354,11 @@ func (f *Flows) lookForEvents(ctx context.Context, who []*traveller) error {
 	if len(who) == 0 {
 		return nil
 	}
-	profiles, names, since := make([]string, len(who)), make([]string, len(who)), make([]pgtype.Timestamptz, len(who))
+	asked := make([]question, len(who))
 	for i, t := range who {
-		profiles[i], names[i], since[i] = t.key, t.awaits, pgtype.Timestamptz{Time: *t.waitingSince, Valid: true}
+		asked[i] = question{t, t.awaits, *t.waitingSince, t.arrived}
 	}
-	return eventsSince(ctx, f.pool, who, profiles, names, since, func(t *traveller, _ uuid.UUID, event map[string]any) {
-		if t.heardData == nil && t.accepts(event) {
-			t.heardData = event
-		}
-	})
+	return firstAccepted(ctx, f.pool, asked, func(t *traveller, _ uuid.UUID, event map[string]any) { t.heardData = event })
 }
 
 // lookOnce looks for the events that those who are just entering a wait for one
@@ -361,15 +369,11 @@ func lookOnce(ctx context.Context, tx pgx.Tx, moved []*traveller) error {
 	if len(who) == 0 {
 		return nil
 	}
-	profiles, names, since := make([]string, len(who)), make([]string, len(who)), make([]pgtype.Timestamptz, len(who))
+	asked := make([]question, len(who))
 	for i, t := range who {
-		profiles[i], names[i], since[i] = t.key, t.waitsFor, pgtype.Timestamptz{Time: *t.since, Valid: true}
+		asked[i] = question{t, t.waitsFor, *t.since, t.until}
 	}
-	return eventsSince(ctx, tx, who, profiles, names, since, func(t *traveller, key uuid.UUID, event map[string]any) {
-		if t.hears == nil && t.accepts(event) {
-			t.hears, t.until = &key, t.now
-		}
-	})
+	return firstAccepted(ctx, tx, asked, func(t *traveller, key uuid.UUID, _ map[string]any) { t.hears, t.until = &key, t.now })
 }
 
 // accepts asks the condition of the wait at which the traveller stands.
@@ -382,50 +386,103 @@ func (t *traveller) accepts(event map[string]any) bool {
 	return is && err == nil
 }
 
-// eventsSince tells each traveller the events of a name that came after a time.
-func eventsSince(ctx context.Context, q interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}, who []*traveller, profiles, names []string, since []pgtype.Timestamptz, tell func(*traveller, uuid.UUID, map[string]any)) error {
-	rows, err := q.Query(ctx, `
-		select r.i::int, e.key, coalesce(e.source_id, ''), e.occurred_at, e.properties
-		from unnest($2::text[], $3::text[], $4::timestamptz[]) with ordinality as r (profile_key, name, since, i)
-		cross join lateral (
-			select v.key, v.source_id, v.occurred_at, v.properties from trigger_events v
-			where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = r.name and v.received_at > r.since
-			order by v.received_at limit $5
-		) e`, who[0].workspace, profiles, names, since, heardMost)
-	if err != nil {
-		return fmt.Errorf("look for awaited events: %w", err)
-	}
-	var i int
-	var key pgtype.UUID
-	var id, properties string
-	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{&i, &key, &id, &at, &properties}, func() error {
-		tell(who[i-1], key.Bytes, triggerData(names[i-1], id, at, []byte(properties)))
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("look for awaited events: %w", err)
+// question asks for the first event of a name that a traveller's wait accepts,
+// of those that were recorded after one time and until another.
+type question struct {
+	*traveller
+	name         string
+	after, until time.Time
+}
+
+// firstAccepted tells those of whom there is one. Whoever has many that are not
+// accepted is asked about by the page, until there are no more.
+func firstAccepted(ctx context.Context, q queries, asked []question, tell func(*traveller, uuid.UUID, map[string]any)) error {
+	for len(asked) > 0 {
+		n := len(asked)
+		profiles, names, after, until := make([]string, n), make([]string, n), make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n)
+		for i, a := range asked {
+			profiles[i], names[i] = a.key, a.name
+			after[i], until[i] = pgtype.Timestamptz{Time: a.after, Valid: true}, pgtype.Timestamptz{Time: a.until, Valid: true}
+		}
+		rows, err := q.Query(ctx, `
+			select r.i::int, e.key, coalesce(e.source_id, ''), e.occurred_at, e.received_at, e.properties
+			from unnest($2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[]) with ordinality as r (profile_key, name, after, until, i)
+			cross join lateral (
+				select v.key, v.source_id, v.occurred_at, v.received_at, v.properties from trigger_events v
+				where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = r.name and v.received_at > r.after and v.received_at <= r.until
+				order by v.received_at limit $6
+			) e`, asked[0].workspace, profiles, names, after, until, eventsPage)
+		if err != nil {
+			return fmt.Errorf("look for awaited events: %w", err)
+		}
+		if asked, err = sift(rows, asked, tell); err != nil {
+			return fmt.Errorf("look for awaited events: %w", err)
+		}
 	}
 	return nil
 }
 
-// readAnswers reads what endpoints answered. Who has no answer yet was woken too early.
+// eventsPage is how many events of a profile are read at a time.
+const eventsPage = 100
+
+// queries is a pool or a transaction.
+type queries interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// sift answers who has to be asked about again: a whole page, and nothing in it.
+func sift(rows pgx.Rows, asked []question, tell func(*traveller, uuid.UUID, map[string]any)) (again []question, err error) {
+	var i int
+	var key pgtype.UUID
+	var id, properties string
+	var at, received time.Time
+	seen, found := make([]int, len(asked)), make([]bool, len(asked))
+	_, err = pgx.ForEachRow(rows, []any{&i, &key, &id, &at, &received, &properties}, func() error {
+		a := &asked[i-1]
+		seen[i-1]++
+		a.after = received
+		event := triggerData(a.name, id, at, []byte(properties))
+		if !found[i-1] && a.accepts(event) {
+			found[i-1] = true
+			tell(a.traveller, key.Bytes, event)
+		}
+		return nil
+	})
+	for i, a := range asked {
+		if !found[i] && seen[i] == eventsPage {
+			again = append(again, a)
+		}
+	}
+	return again, err
+}
+
+// readAnswers reads what endpoints answered. Who was woken too early goes on
+// waiting; an answer that is not there and not on its way any more was given up.
 func (f *Flows) readAnswers(ctx context.Context, who []*traveller) error {
 	ids := make([]uuid.UUID, len(who))
 	for i, t := range who {
 		ids[i] = NodeKey(t.id, t.node)
+	}
+	pending, err := f.webhooks.Pending(ctx, who[0].workspace, ids) // before the answers: what ends between the two is among them
+	if err != nil {
+		return fmt.Errorf("read webhook answers: %w", err)
 	}
 	answers, err := f.webhooks.Outcomes(ctx, who[0].workspace, ids)
 	if err != nil {
 		return fmt.Errorf("read webhook answers: %w", err)
 	}
 	for i, t := range who {
-		if answer, ok := answers[ids[i]]; ok {
+		answer, ok := answers[ids[i]]
+		until := t.waitingSince.Add(answerWithin)
+		switch {
+		case ok:
 			t.answer = &answer
-		} else {
-			t.postpone("webhook_unanswered", time.Minute)
+		case !pending[ids[i]]:
+			t.answer = &webhooks.Outcome{Error: "gone"}
+		case until.After(t.now):
+			t.since, t.until = t.waitingSince, until
+		default:
+			t.postpone("webhook_unanswered", time.Hour)
 		}
 	}
 	return nil

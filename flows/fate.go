@@ -157,7 +157,7 @@ func reachable(d *graph.Definition, standing []string) map[string]bool {
 // waysOut are the nodes that a node may lead to.
 func waysOut(n graph.Node) []string {
 	var out []string
-	for _, to := range []string{n.Next, n.OnTimeout, n.Else, n.OnError} {
+	for _, to := range []string{n.Next, n.OnTimeout, n.OnMissing, n.Else, n.OnError} {
 		if to != "" {
 			out = append(out, to)
 		}

@@ -14,6 +14,7 @@ package flows
 import (
 	"encoding/json"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -141,6 +142,7 @@ type LogLine struct {
 // Event is something that a profile did, as a customer's system tells it.
 type Event struct {
 	ID         string // the sender's own id: told twice, it counts once; may be empty
+	Retry      string // names the request where there is no id: repeated, it counts once; never stored or shown
 	ProfileKey string
 	Name       string
 	Properties json.RawMessage // an object; nil: none
@@ -170,6 +172,7 @@ type Result struct {
 type Enrolling struct {
 	ProfileKey string
 	ID         string          // dedupe key, as of an event; may be empty
+	Retry      string          // as of an event
 	Properties json.RawMessage // the trigger's
 	OccurredAt time.Time       // zero: now
 }
@@ -186,8 +189,9 @@ type Enrollment struct {
 	Node        string // where it stands or ended; empty before the first
 	Step        int
 	ResumeAt    *time.Time
-	Awaits      string // the event that it waits for
-	Trouble     string // what keeps it from going on, such as source_unavailable
+	Awaits      string     // the event that it waits for
+	Trouble     string     // what keeps it from going on, such as source_unavailable
+	DueSince    *time.Time // since when it has been due in vain
 	Failures    int
 	Source      string // event, audience, direct
 	EnrolledAt  time.Time
@@ -201,6 +205,7 @@ type EnrollmentFilter struct {
 	Status     string // active covers waiting
 	Node       string
 	Version    int
+	Trouble    string // a code; any: whatever it is
 }
 
 // Step is one thing that happened to an enrollment.
@@ -250,12 +255,14 @@ type Flows struct {
 	metrics   *Metrics
 	cfg       Config
 
-	graphs  graphs             // compiled versions
-	gather  gatherer           // single events on their way into one transaction
-	sources breakers           // data sources that fail
-	polls   polls              // audiences that this node is reading
-	bell    chan struct{}      // somebody has become due on this node
-	hook    func(stage string) // what tests stop workers with; nil in production
+	graphs   graphs             // compiled versions
+	bulks    bulks              // bulks that are being recorded
+	gather   gatherer           // single events on their way into one transaction
+	sources  breakers           // data sources that fail
+	polls    polls              // audiences that this node is reading
+	idleLook atomic.Int64       // how long the last look for somebody who is due took in vain
+	bell     chan struct{}      // somebody has become due on this node
+	hook     func(stage string) // what tests stop workers with; nil in production
 }
 
 // OriginOf is the origin of an enrollment's notifications: one for each flow and

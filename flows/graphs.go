@@ -50,7 +50,7 @@ func (g *graphs) get(ctx context.Context, q querier, ws, flow uuid.UUID, version
 	err := q.QueryRow(ctx, `select definition from flow_versions where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'published'`,
 		ws, flow, version).Scan(&text)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, fmt.Errorf("flow %s has no published version %d", flow, version)
+		return nil, &lemma.Error{Kind: lemma.NotFound, Message: fmt.Sprintf("the flow has no published version %d", version)}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read version %d of flow %s: %w", version, flow, err)
@@ -144,6 +144,14 @@ func (f *Flows) route(ctx context.Context, ws, flow uuid.UUID, version int) (*ro
 	}
 	f.graphs.routes[key] = made
 	return made, nil
+}
+
+// drop forgets what was compiled of a version: what it names has changed.
+func (g *graphs) drop(flow uuid.UUID, version int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.compiled, versionKey{flow, version})
+	delete(g.routes, versionKey{flow, version})
 }
 
 // newRoute resolves what a graph names.

@@ -1,13 +1,17 @@
 package flows
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"lemma"
 	"lemma/flows/graph"
 )
 
@@ -19,7 +23,8 @@ type underway struct {
 	node     string
 	step     int
 	awaits   string
-	heard    bool
+	trigger  map[string]any // what it came in with, if a condition asks for it
+	over     bool           // it has heard the event that it waits for, or the time for that has passed
 }
 
 // interrupt ends the journeys that the events of one round are the end of, and
@@ -49,6 +54,9 @@ func (t *take) interrupt(ctx context.Context, round []int, all []*occurrence, do
 	if err != nil {
 		return fmt.Errorf("lock who is on the way: %w", err)
 	}
+	if err := t.readTriggersOf(ctx, on); err != nil {
+		return err
+	}
 	var w woken
 	for _, u := range on {
 		i := came[u.profile]
@@ -65,14 +73,15 @@ func (t *take) underway(ctx context.Context, profiles []string, flows map[uuid.U
 		ids = append(ids, wire(id))
 	}
 	rows, err := t.tx.Query(ctx, `
-		select id, flow_id, version, profile_key, node, step, coalesce(awaits, ''), heard is not null
+		select id, flow_id, version, profile_key, node, step, coalesce(awaits, ''),
+			heard is not null or coalesce(due_since, resume_at) < now() as over
 		from enrollments where workspace_id = $1 and profile_key = any($2) and flow_id = any($3) and status = 'active'
 		order by id for update`, t.ws, profiles, ids)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (u underway, err error) {
-		err = row.Scan(&u.id, &u.flow, &u.version, &u.profile, &u.node, &u.step, &u.awaits, &u.heard)
+		err = row.Scan(&u.id, &u.flow, &u.version, &u.profile, &u.node, &u.step, &u.awaits, &u.over)
 		return u, err
 	})
 }
@@ -80,6 +89,10 @@ func (t *take) underway(ctx context.Context, profiles []string, flows map[uuid.U
 // hear decides what an event means to one enrollment.
 func (t *take) hear(ctx context.Context, u underway, o *occurrence, place int, r *Recorded, w *woken) error {
 	g, err := t.graphs.get(ctx, t.tx, t.ws, u.flow, u.version)
+	if err != nil && lemma.KindOf(err) != lemma.Internal { // the engine says so of the enrollment
+		t.log.Error("version cannot be read", "flow_id", u.flow, "version", u.version, "error", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -87,54 +100,82 @@ func (t *take) hear(ctx context.Context, u underway, o *occurrence, place int, r
 		if exit.Event != o.name {
 			continue
 		}
-		ok, err := t.holds(ctx, exit.Condition, u, o)
-		if err != nil {
-			return err
-		}
-		if ok {
+		if t.holds(exit.Condition, u, o) {
 			w.exit(u, exit.Goal, o)
 			r.Exited++
 			return nil
 		}
 	}
 	node, there := g.Node(u.node)
-	if u.awaits != o.name || u.heard || !there {
+	if u.awaits != o.name || u.over || !there {
 		return nil
 	}
-	ok, err := t.holds(ctx, node.Condition, u, o)
-	if ok {
+	if t.holds(node.Condition, u, o) {
 		w.wake(u, o, place)
 		r.Woken++
 	}
-	return err
+	return nil
 }
 
 // holds evaluates a condition on an event. One that cannot be decided is
 // false: an event must not be lost over it, nor end a journey.
-func (t *take) holds(ctx context.Context, c *graph.Condition, u underway, o *occurrence) (bool, error) {
+func (t *take) holds(c *graph.Condition, u underway, o *occurrence) bool {
 	if c == nil {
-		return true, nil
+		return true
 	}
-	v := graph.Vars{Event: o.trigger(), Now: o.at}
-	if c.Uses().Trigger {
-		var data string
-		err := t.tx.QueryRow(ctx, `
-			select coalesce(data, '{}') from enrollment_steps where workspace_id = $1 and enrollment_id = $2 and step = 0`, t.ws, u.id).Scan(&data)
-		if err != nil {
-			return false, fmt.Errorf("read trigger of %s: %w", u.id, err)
-		}
-		v.Trigger = triggerOf(data)
-	}
+	v := graph.Vars{Event: o.trigger(), Trigger: u.trigger, Now: o.at}
 	ok, err := c.Eval(v)
 	if err != nil {
 		t.log.Debug("condition on event not decided", "flow_id", u.flow, "node", u.node, "error", err)
 	}
-	return ok && err == nil, nil
+	return ok && err == nil
 }
+
+// readTriggersOf reads, for all together, what those came in with whose
+// conditions ask for it.
+func (t *take) readTriggersOf(ctx context.Context, on []underway) error {
+	var ids []pgtype.UUID
+	at := map[uuid.UUID]int{}
+	for i, u := range on {
+		g, err := t.graphs.get(ctx, t.tx, t.ws, u.flow, u.version)
+		if err == nil && asksForTrigger(g, u.node) {
+			ids, at[u.id] = append(ids, wire(u.id)), i
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	rows, err := t.tx.Query(ctx, `
+		select enrollment_id, coalesce(data, '{}') from enrollment_steps where workspace_id = $1 and enrollment_id = any($2) and step = 0`, t.ws, ids)
+	if err != nil {
+		return fmt.Errorf("read triggers: %w", err)
+	}
+	var id pgtype.UUID
+	var data string
+	_, err = pgx.ForEachRow(rows, []any{&id, &data}, func() error {
+		on[at[id.Bytes]].trigger = triggerOf(data)
+		return nil
+	})
+	return err
+}
+
+func asksForTrigger(g *graph.Graph, node string) bool {
+	for _, exit := range g.ExitOn() {
+		if exit.Condition != nil && exit.Condition.Uses().Trigger {
+			return true
+		}
+	}
+	n, ok := g.Node(node)
+	return ok && n.Condition != nil && n.Condition.Uses().Trigger
+}
+
+// eventsTurn is the share of the books that events write in: none of a worker's.
+const eventsTurn = Turns
 
 // woken are enrollments that events end or wake.
 type woken struct {
 	steps
+	counts        map[uuid.UUID]passed // by flow
 	exited        []pgtype.UUID
 	exitReasons   []string
 	heardBy, woke []pgtype.UUID
@@ -148,6 +189,13 @@ func (w *woken) exit(u underway, goal bool, o *occurrence) {
 	}
 	w.exited, w.exitReasons = append(w.exited, wire(u.id)), append(w.exitReasons, reason)
 	w.add(u.id, u.step+1, u.version, u.node, "exited", object("reason", reason, "event", o.trigger()))
+	if w.counts == nil {
+		w.counts = map[uuid.UUID]passed{}
+	}
+	if w.counts[u.flow] == nil {
+		w.counts[u.flow] = passed{}
+	}
+	w.counts[u.flow][passedKey{u.version, u.node, "exited", ""}]++
 }
 
 func (w *woken) wake(u underway, o *occurrence, place int) {
@@ -159,10 +207,14 @@ func (w *woken) wake(u underway, o *occurrence, place int) {
 func (w *woken) write(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
 	batch := &pgx.Batch{}
 	w.queue(batch, ws)
+	flows := slices.SortedFunc(maps.Keys(w.counts), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	for _, flow := range flows {
+		w.counts[flow].queue(batch, ws, flow, eventsTurn)
+	}
 	if len(w.exited) > 0 {
 		batch.Queue(`
 			update enrollments e set status = 'exited', exit_reason = r.reason, step = e.step + 1, ended_at = now(), resume_at = null,
-				waiting_since = null, awaits = null, trouble = null
+				waiting_since = null, due_since = null, awaits = null, trouble = null
 			from unnest($2::uuid[], $3::text[]) as r (id, reason)
 			where e.workspace_id = $1 and e.id = r.id and e.status = 'active'`, ws, w.exited, w.exitReasons)
 	}

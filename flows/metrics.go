@@ -13,6 +13,7 @@ type Metrics struct {
 	steps     *prometheus.CounterVec
 	postponed *prometheus.CounterVec
 	overtaken prometheus.Counter
+	failures  *prometheus.CounterVec
 	lots      prometheus.Histogram
 	lotSize   prometheus.Histogram
 }
@@ -25,11 +26,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		steps:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_steps_total", Help: "Steps of enrollments by what happened."}, []string{"event"}),
 		postponed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_postponed_total", Help: "Enrollments that were due and could not go on, by what kept them."}, []string{"trouble"}),
 		overtaken: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_flow_overtaken_total", Help: "Enrollments that had been moved by somebody else between being read and being moved: left alone."}),
+		failures:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_failures_total", Help: "Work on flows that failed and is tried again, by what it was."}, []string{"work"}),
 		lots:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_lot_seconds", Help: "Time to advance one lot of enrollments.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 14)}),
 		lotSize:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_lot_enrollments", Help: "Enrollments in a lot.", Buckets: prometheus.ExponentialBuckets(1, 4, 6)}),
 	}
 	if r != nil {
-		r.MustRegister(m.events, m.triggers, m.steps, m.postponed, m.overtaken, m.lots, m.lotSize)
+		r.MustRegister(m.events, m.triggers, m.steps, m.postponed, m.overtaken, m.failures, m.lots, m.lotSize)
 	}
 	return m
 }
@@ -56,6 +58,8 @@ func (m *Metrics) triggered(outcome, reason string, n int) {
 	}
 	m.triggers.WithLabelValues(outcome).Add(float64(n))
 }
+
+func (m *Metrics) failed(work string) { m.failures.WithLabelValues(work).Inc() }
 
 func (m *Metrics) advanced(n int, took time.Duration) {
 	m.lots.Observe(took.Seconds())

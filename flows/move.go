@@ -72,7 +72,7 @@ func (o *order) by() string {
 // those who are on the way, so it is done seldom, and keeps 16 bytes of each.
 const lotsAtOnce = 100
 
-// moveSome takes the oldest open move that nobody works at and carries some of
+// moveSome takes the open move that nobody has worked at for longest and carries some of
 // it out, lot by lot. It answers how many people it took over; the move is
 // finished when a look finds nobody left.
 func (f *Flows) moveSome(ctx context.Context) (n int, err error) {
@@ -80,7 +80,13 @@ func (f *Flows) moveSome(ctx context.Context) (n int, err error) {
 	if err != nil || o == nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, f.releaseMove(*o)) }()
+	defer func() {
+		rest := time.Duration(0)
+		if err != nil && ctx.Err() == nil {
+			rest = restAfterError
+		}
+		err = errors.Join(err, f.releaseMove(*o, rest))
+	}()
 	left, err := f.leftBehind(ctx, *o, lotsAtOnce*f.cfg.Lot)
 	if err != nil {
 		return 0, err
@@ -103,7 +109,7 @@ func (f *Flows) moveSome(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// claimMove is one statement: open, free, the oldest.
+// claimMove is one statement: open, free, the one whose turn it is.
 func (f *Flows) claimMove(ctx context.Context) (*order, error) {
 	o := order{token: lemma.NewID().String(), definitions: map[int]*graph.Definition{}}
 	var nodes []byte
@@ -111,8 +117,8 @@ func (f *Flows) claimMove(ctx context.Context) (*order, error) {
 		update flow_moves set leased_by = $1, lease_until = now() + $2
 		where (workspace_id, flow_id, id) = (
 			select workspace_id, flow_id, id from flow_moves
-			where finished_at is null and (lease_until is null or lease_until < now())
-			order by id limit 1 for update skip locked)
+			where finished_at is null and retry_at <= now() and (lease_until is null or lease_until < now())
+			order by retry_at limit 1 for update skip locked)
 		returning workspace_id, flow_id, id, to_version, node_map, coalesce(exit_reason, '')`, o.token, f.cfg.Lease).
 		Scan(&o.ws, &o.flow, &o.id, &o.to, &nodes, &o.exit)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -124,13 +130,14 @@ func (f *Flows) claimMove(ctx context.Context) (*order, error) {
 	return &o, json.Unmarshal(nodes, &o.nodes)
 }
 
-// releaseMove gives a move back, also while the program shuts down.
-func (f *Flows) releaseMove(o order) error {
+// releaseMove gives a move back, behind the others, also while the program
+// shuts down.
+func (f *Flows) releaseMove(o order, rest time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	_, err := f.pool.Exec(ctx, `
-		update flow_moves set leased_by = null, lease_until = null
-		where workspace_id = $1 and flow_id = $2 and id = $3 and leased_by = $4`, o.ws, o.flow, o.id, o.token)
+		update flow_moves set leased_by = null, lease_until = null, retry_at = now() + $5
+		where workspace_id = $1 and flow_id = $2 and id = $3 and leased_by = $4`, o.ws, o.flow, o.id, o.token, rest)
 	if err != nil {
 		return fmt.Errorf("release move: %w", err)
 	}
@@ -138,9 +145,15 @@ func (f *Flows) releaseMove(o order) error {
 }
 
 func (f *Flows) finishMove(ctx context.Context, o order) error {
-	_, err := f.pool.Exec(ctx, `
-		update flow_moves set finished_at = now(), leased_by = null, lease_until = null
-		where workspace_id = $1 and flow_id = $2 and id = $3 and leased_by = $4 and finished_at is null`, o.ws, o.flow, o.id, o.token)
+	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
+		done, err := tx.Exec(ctx, `
+			update flow_moves set finished_at = now(), leased_by = null, lease_until = null
+			where workspace_id = $1 and flow_id = $2 and id = $3 and leased_by = $4 and finished_at is null`, o.ws, o.flow, o.id, o.token)
+		if err != nil || done.RowsAffected() == 0 || o.exit != ExitArchived {
+			return err
+		}
+		return unlisten(ctx, tx, o.ws, o.flow)
+	})
 	if err != nil {
 		return fmt.Errorf("finish move of flow %s: %w", o.flow, err)
 	}
@@ -151,7 +164,7 @@ func (f *Flows) finishMove(ctx context.Context, o order) error {
 func (f *Flows) leftBehind(ctx context.Context, o order, limit int) ([]pgtype.UUID, error) {
 	rows, err := f.pool.Query(ctx, `
 		select id from enrollments
-		where workspace_id = $1 and flow_id = $2 and status = 'active' and ($3::int is null or version <> $3) limit $4`, o.ws, o.flow, o.to, limit)
+		where workspace_id = $1 and `+anyTurn+` and flow_id = $2 and status = 'active' and ($3::int is null or version <> $3) limit $4`, o.ws, o.flow, o.to, limit)
 	if err != nil {
 		return nil, fmt.Errorf("find who is to be moved in flow %s: %w", o.flow, err)
 	}
@@ -313,7 +326,7 @@ func (r *relocated) log(w onTheWay, version int, node, event string, data []any)
 	if r.counts[w.turn] == nil {
 		r.counts[w.turn] = passed{}
 	}
-	r.counts[w.turn][passedKey{w.version, w.node, event}]++
+	r.counts[w.turn][passedKey{w.version, w.node, event, ""}]++
 }
 
 // write moves them. They are locked, and everybody else moves them by
@@ -329,6 +342,7 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 			update enrollments e set version = r.version, node = r.node, step = e.step + 1, moved = true,
 				resume_at = case when r.timer = 'restarted' or r.ask then now() when e.heard is not null then e.resume_at else e.resume_at + make_interval(secs => r.shift) end,
 				waiting_since = case when r.timer = 'restarted' then null else e.waiting_since end,
+				due_since = case when r.timer = 'restarted' then null else e.due_since + make_interval(secs => r.shift) end,
 				awaits = case when r.timer = 'restarted' then null else e.awaits end,
 				heard = case when r.timer = 'restarted' then null else e.heard end,
 				failures = case when r.timer = 'restarted' then 0 else e.failures end,
@@ -340,7 +354,7 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 	if len(r.gone) > 0 {
 		batch.Queue(`
 			update enrollments e set status = 'exited', exit_reason = r.reason, step = e.step + 1, ended_at = now(), resume_at = null,
-				waiting_since = null, awaits = null, heard = null, trouble = null, failures = 0
+				waiting_since = null, due_since = null, awaits = null, heard = null, trouble = null, failures = 0
 			from unnest($2::uuid[], $3::text[]) as r (id, reason)
 			where e.workspace_id = $1 and e.id = r.id and e.status = 'active'`, ws, r.gone, r.reasons)
 	}

@@ -29,6 +29,11 @@ func (f *Flows) Plan(ctx context.Context, ws, flow uuid.UUID, n int, in InFlight
 	if err != nil {
 		return Plan{}, err
 	}
+	if v.Status == versionDraft { // what cannot be published would do nothing
+		if err := f.approve(ctx, &publication{ws: ws, flow: flow, version: n}, v); err != nil {
+			return Plan{}, err
+		}
+	}
 	to, err := graph.Decode(v.Definition)
 	if err != nil {
 		return Plan{}, err
@@ -153,7 +158,7 @@ func standing(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, n int) ([]grou
 	rows, err := tx.Query(ctx, `
 		select version, node, count(*) filter (where resume_at > now()), count(*) filter (where resume_at <= now()),
 			count(*) filter (where waiting_since is not null and resume_at > now())
-		from enrollments where workspace_id = $1 and flow_id = $2 and status = 'active' and version <> $3
+		from enrollments where workspace_id = $1 and `+anyTurn+` and flow_id = $2 and status = 'active' and version <> $3
 		group by version, node order by version, node`, ws, flow, n)
 	if err != nil {
 		return nil, fmt.Errorf("count who is on the way in flow %s: %w", flow, err)

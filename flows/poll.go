@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
 	"lemma/audience"
@@ -17,32 +18,54 @@ import (
 )
 
 const (
-	pollAtOnce = 2     // audiences that one node reads at a time
+	pollAtOnce = 8     // audiences that one node reads at a time, of as many workspaces
 	pollChunk  = 1_000 // people who are enrolled in one transaction
 )
 
-// polls are the audiences that this node is reading.
+// polls are the audiences that this node is reading: one of a workspace, so
+// that nobody's slow sources take the places of all.
 type polls struct {
 	mu      sync.Mutex
-	count   int
+	of      map[uuid.UUID]bool // workspaces
 	running sync.WaitGroup
 }
 
-// enter takes one of the few places, if one is free.
-func (p *polls) enter() bool {
+// full tells whether no place is free.
+func (p *polls) full() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.count >= pollAtOnce {
+	return len(p.of) >= pollAtOnce
+}
+
+// enter takes a place, unless there is none or the workspace has one.
+func (p *polls) enter(ws uuid.UUID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.of) >= pollAtOnce || p.of[ws] {
 		return false
 	}
-	p.count++
+	if p.of == nil {
+		p.of = map[uuid.UUID]bool{}
+	}
+	p.of[ws] = true
 	return true
 }
 
-func (p *polls) leave() {
+func (p *polls) leave(ws uuid.UUID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.count--
+	delete(p.of, ws)
+}
+
+// workspaces are those that have a place.
+func (p *polls) workspaces() []pgtype.UUID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ids := make([]pgtype.UUID, 0, len(p.of))
+	for ws := range p.of {
+		ids = append(ids, wire(ws))
+	}
+	return ids
 }
 
 // poll is one look at the audience of a flow, and the right to take it.
@@ -62,14 +85,16 @@ var errPolledNoMore = errors.New("the audience is not to be looked at any more")
 // pollDue begins to look at audiences whose time has come, and does not wait:
 // an audience may be long, or its source slow.
 func (f *Flows) pollDue(ctx context.Context) error {
-	for f.polls.enter() {
+	for !f.polls.full() {
 		p, err := f.claimPoll(ctx)
 		if err != nil || p == nil {
-			f.polls.leave()
 			return err
 		}
+		if !f.polls.enter(p.ws) { // another tick was faster
+			return f.releasePoll(*p)
+		}
 		f.polls.running.Go(func() {
-			defer f.polls.leave()
+			defer f.polls.leave(p.ws)
 			if err := f.poll(ctx, *p); err != nil && ctx.Err() == nil {
 				f.log.Error("poll audience", "flow_id", p.flow, "error", err)
 			}
@@ -87,7 +112,8 @@ func (f *Flows) pollOnce(ctx context.Context) (bool, error) {
 	return true, f.poll(ctx, *p)
 }
 
-// claimPoll is one statement: of a live flow, due, and held by nobody.
+// claimPoll is one statement: of a live flow, due, held by nobody, and of a
+// workspace of which this node is reading none.
 func (f *Flows) claimPoll(ctx context.Context) (*poll, error) {
 	p := poll{token: lemma.NewID().String()}
 	err := f.pool.QueryRow(ctx, `
@@ -97,9 +123,9 @@ func (f *Flows) claimPoll(ctx context.Context) (*poll, error) {
 		  and (p.workspace_id, p.flow_id) = (
 			select p.workspace_id, p.flow_id from flow_polls p
 			join flows f on f.workspace_id = p.workspace_id and f.id = p.flow_id
-			where f.status = 'live' and p.next_at <= now() and (p.lease_until is null or p.lease_until < now())
+			where f.status = 'live' and p.next_at <= now() and (p.lease_until is null or p.lease_until < now()) and p.workspace_id <> all($3)
 			order by p.next_at limit 1 for update of p skip locked)
-		returning p.workspace_id, p.flow_id, f.live_version, p.next_at, now(), p.failures`, p.token, f.cfg.Lease).
+		returning p.workspace_id, p.flow_id, f.live_version, p.next_at, now(), p.failures`, p.token, f.cfg.Lease, f.polls.workspaces()).
 		Scan(&p.ws, &p.flow, &p.version, &p.due, &p.start, &p.failures)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -255,7 +281,7 @@ func (c *chunk) add(row audience.Row) {
 func (c *chunk) occurrence(profile string) *occurrence {
 	unique, _ := c.graph.Key(graph.Occurrence{ProfileKey: profile, At: c.start}) // the policies of audiences need no more
 	return &occurrence{key: lemma.Key("poll/1", string(c.flow[:]), profile, string(unique[:])), profile: profile, properties: "{}",
-		at: c.start, source: fromAudience, flow: c.flow, repeatable: true}
+		at: c.start, source: fromAudience, flow: c.flow}
 }
 
 // write enrolls the chunk in one transaction, as long as the flow is what it

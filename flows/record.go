@@ -38,10 +38,16 @@ func (f *Flows) RecordAll(ctx context.Context, ws uuid.UUID, events []Event) ([]
 		o, err := e.occurrence()
 		if err != nil {
 			all[i].Err = err
+			f.metrics.recorded(all[i : i+1])
 			continue
 		}
 		sound, at = append(sound, o), append(at, i)
 	}
+	leave, err := f.bulks.enter(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	done, err := f.recordLot(ctx, ws, sound)
 	if err != nil {
 		return nil, err
@@ -100,6 +106,15 @@ func (f *Flows) transact(ctx context.Context, work func(pgx.Tx) error) (err erro
 type gatherer struct {
 	mu     sync.Mutex
 	queues map[queueKey]*queue
+	length int // of all queues
+}
+
+// mostWaiting bounds what waits to be recorded in one process: beyond it a
+// sender is told to come again, before memory runs out.
+const mostWaiting = 10_000
+
+func overloaded(message string) error {
+	return &lemma.Error{Kind: lemma.Unavailable, Code: "overloaded", Message: message + "; try again in a moment"}
 }
 
 type queueKey struct{ ws uuid.UUID }
@@ -111,20 +126,36 @@ type queue struct {
 
 type waiting struct {
 	*occurrence
+	caller   context.Context
 	done     chan struct{}
 	recorded Recorded
 	err      error
+}
+
+// left says that the caller has gone away before anything was done: nothing is.
+func (w *waiting) left() bool {
+	if w.caller.Err() == nil {
+		return false
+	}
+	w.err = fmt.Errorf("wait for event to be recorded: %w", w.caller.Err())
+	close(w.done)
+	return true
 }
 
 // writers is how many lots of one workspace are written at a time.
 const writers = 2
 
 // record hands an event over and waits for what came of it. A caller that
-// stops waiting does not stop the event.
+// stops waiting does not stop an event that is being written.
 func (g *gatherer) record(ctx context.Context, f *Flows, ws uuid.UUID, o *occurrence) (Recorded, error) {
-	w := &waiting{occurrence: o, done: make(chan struct{})}
+	w := &waiting{occurrence: o, done: make(chan struct{}), caller: ctx}
 	key := queueKey{ws}
 	g.mu.Lock()
+	if g.length >= mostWaiting {
+		g.mu.Unlock()
+		return Recorded{}, overloaded("too many events are waiting to be recorded")
+	}
+	g.length++
 	q := g.queues[key]
 	if q == nil {
 		q = &queue{}
@@ -161,8 +192,9 @@ func (g *gatherer) write(f *Flows, key queueKey, q *queue) {
 		}
 		lot := slices.Clone(q.waiting[:n])
 		q.waiting = slices.Delete(q.waiting, 0, n)
+		g.length -= n
 		g.mu.Unlock()
-		f.writeGathered(key.ws, lot)
+		f.writeGathered(key.ws, slices.DeleteFunc(lot, (*waiting).left))
 	}
 }
 
@@ -172,6 +204,9 @@ const gatherFor = 30 * time.Second
 // writeGathered records a lot for those who wait. If it fails each is tried by
 // itself, so that nobody fails for another's sake.
 func (f *Flows) writeGathered(ws uuid.UUID, lot []*waiting) {
+	if len(lot) == 0 {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), gatherFor)
 	defer cancel()
 	all := make([]*occurrence, len(lot))
@@ -182,7 +217,7 @@ func (f *Flows) writeGathered(ws uuid.UUID, lot []*waiting) {
 	for i, w := range lot {
 		switch {
 		case err == nil:
-			w.recorded = done[i]
+			w.recorded, w.err = done[i], done[i].Err
 		case len(lot) == 1 || ctx.Err() != nil:
 			w.err = err
 		default:
@@ -197,7 +232,7 @@ func (f *Flows) recordOne(ctx context.Context, ws uuid.UUID, o *occurrence) (Rec
 	if err != nil {
 		return Recorded{}, err
 	}
-	return done[0], nil
+	return done[0], done[0].Err
 }
 
 // Enrolled and Refused are the outcomes of a trigger.
@@ -218,84 +253,3 @@ const (
 	InvalidKey      = "invalid_key"      // a person of the audience without a usable profile key
 	MissingField    = "missing_field"    // the recurrence goes by a property that the trigger lacks
 )
-
-// Enroll asks for one direct enrollment. With dryRun it finds out what would
-// come of it and undoes it.
-func (f *Flows) Enroll(ctx context.Context, ws, flow uuid.UUID, e Enrolling, dryRun bool) (Result, error) {
-	all, err := f.EnrollAll(ctx, ws, flow, []Enrolling{e}, dryRun)
-	if err != nil {
-		return Result{}, err
-	}
-	return all[0].Result, all[0].Err
-}
-
-// EnrollAll enrolls many in one transaction, each as Enroll would. A broken one
-// has an Err of its own.
-func (f *Flows) EnrollAll(ctx context.Context, ws, flow uuid.UUID, es []Enrolling, dryRun bool) ([]EnrolledOne, error) {
-	all := make([]EnrolledOne, len(es))
-	var sound []*occurrence
-	var at []int
-	for i, e := range es {
-		o, err := e.occurrence(flow)
-		if err != nil {
-			all[i].Err = err
-			continue
-		}
-		sound, at = append(sound, o), append(at, i)
-	}
-	done, err := f.enrollInto(ctx, ws, flow, sound, dryRun)
-	if err != nil {
-		return nil, err
-	}
-	for i, r := range done {
-		all[at[i]].Result = r
-	}
-	return all, nil
-}
-
-// EnrolledOne is what came of one of many direct enrollments.
-type EnrolledOne struct {
-	Result
-	Err error
-}
-
-// errDryRun undoes what was only tried.
-var errDryRun = errors.New("dry run")
-
-// enrollInto enrolls people of one flow, from a direct request or an audience.
-func (f *Flows) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*occurrence, dryRun bool) (done []Result, err error) {
-	err = f.transact(ctx, func(tx pgx.Tx) error {
-		t := &take{Flows: f, tx: tx, ws: ws}
-		if err := t.readFlow(ctx, flow); err != nil {
-			return err
-		}
-		done = done[:0]
-		recorded := make([]Recorded, len(all))
-		for _, round := range rounds(all) {
-			if err := t.enroll(ctx, round, all, recorded); err != nil {
-				return err
-			}
-		}
-		for _, r := range recorded {
-			done = append(done, r.Results...)
-		}
-		if dryRun {
-			return errDryRun
-		}
-		return nil
-	})
-	if errors.Is(err, errDryRun) {
-		return done, nil
-	}
-	if err != nil {
-		if lemma.KindOf(err) != lemma.Internal {
-			return nil, err
-		}
-		return nil, fmt.Errorf("enroll %d people in %s: %w", len(all), flow, err)
-	}
-	for _, r := range done {
-		f.metrics.triggered(r.Outcome, r.Reason, 1)
-	}
-	f.ring()
-	return done, nil
-}

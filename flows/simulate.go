@@ -139,7 +139,7 @@ func (f *Flows) newSimulation(r *route, s Simulation) (*simulation, error) {
 	if len(fields) > 0 {
 		return nil, &lemma.Error{Kind: lemma.Invalid, Message: "the simulation is not valid", Fields: fields}
 	}
-	sim.t = &traveller{route: r, id: lemma.NewID(), key: s.ProfileKey, source: sim.trigger.source, enrolledAt: sim.begin, now: sim.begin,
+	sim.t = &traveller{route: r, id: lemma.NewID(), key: s.ProfileKey, source: sim.trigger.source, enrolledAt: sim.begin, now: sim.begin, arrived: sim.begin,
 		failures: looks - 1, // the profile is looked for once
 		trigger:  sim.trigger.trigger(), acted: map[string]bool{}, status: Active}
 	return sim, nil
@@ -480,7 +480,7 @@ func (s *simulation) holds(c *graph.Condition, o *occurrence) bool {
 // resume is what the engine does between two lots: the wait that had been begun
 // is read again at a later time.
 func (s *simulation) resume(at time.Time) {
-	s.t.now, s.t.waitingSince, s.t.awaits = at, s.t.since, s.t.waitsFor
+	s.t.now, s.t.arrived, s.t.waitingSince, s.t.awaits = at, at, s.t.since, s.t.waitsFor
 	s.t.until, s.t.since, s.t.waitsFor, s.t.trouble = time.Time{}, nil, "", ""
 	s.t.events, s.t.looked = nil, false
 }

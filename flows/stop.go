@@ -2,6 +2,7 @@ package flows
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -53,11 +54,8 @@ func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID, rea
 		if err != nil {
 			return err
 		}
-		// Who is still being released from the pause before is held with those of
-		// this one: letting them go at its end all at once would be the flood that
-		// a spread is there to prevent.
 		err = change(ctx, tx, ws, flow, pause, `status = 'paused', status_reason = nullif($4, ''), status_detail = nullif($5, ''),
-			held_from = case when spread_until > now() then held_from else now() end, held_until = null, spread_until = null`, reason, detail)
+			held_from = now(), held_until = null, spread_until = null`, reason, detail)
 		if err != nil {
 			return err
 		}
@@ -143,6 +141,13 @@ func (f *Flows) release(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v ve
 	if err != nil {
 		return err
 	}
+	_, err = tx.Exec(ctx, `
+		update flow_turns t set released = 0, held = (select count(*) from enrollments e
+			where e.workspace_id = t.workspace_id and e.turn = t.turn and e.flow_id = t.flow_id and e.status = 'active' and e.resume_at <= now())
+		where workspace_id = $1 and flow_id = $2`, ws, flow)
+	if err != nil {
+		return fmt.Errorf("count who was held up: %w", err)
+	}
 	return eachOrigin(ctx, tx, ws, flow, f.ledger.Unhold)
 }
 
@@ -212,7 +217,7 @@ func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID) 
 func (f *Flows) settle(ctx context.Context) error {
 	rows, err := f.pool.Query(ctx, `
 		select f.workspace_id, f.id from flows f where f.status = 'draining'
-		and not exists (select from enrollments e where e.workspace_id = f.workspace_id and e.flow_id = f.id and e.status = 'active')
+		and not exists (select from enrollments e where e.workspace_id = f.workspace_id and e.`+anyTurn+` and e.flow_id = f.id and e.status = 'active')
 		order by f.id limit 100`)
 	if err != nil {
 		return fmt.Errorf("find drained flows: %w", err)
@@ -230,11 +235,11 @@ func (f *Flows) settle(ctx context.Context) error {
 			tag, err := tx.Exec(ctx, `
 				update flows f set status = 'archived', version = version + 1, updated_at = now()
 				where workspace_id = $1 and id = $2 and status = 'draining'
-				and not exists (select from enrollments e where e.workspace_id = f.workspace_id and e.flow_id = f.id and e.status = 'active')`, r.WorkspaceID, r.ID)
+				and not exists (select from enrollments e where e.workspace_id = f.workspace_id and e.`+anyTurn+` and e.flow_id = f.id and e.status = 'active')`, r.WorkspaceID, r.ID)
 			if err != nil || tag.RowsAffected() == 0 {
 				return err
 			}
-			if err := unuse(ctx, tx, r.WorkspaceID, r.ID); err != nil {
+			if err := errors.Join(unuse(ctx, tx, r.WorkspaceID, r.ID), unlisten(ctx, tx, r.WorkspaceID, r.ID)); err != nil {
 				return err
 			}
 			return note(ctx, tx, r.WorkspaceID, r.ID, wasArchived, nil, map[string]any{"was": Draining})

@@ -2,6 +2,7 @@ package flows
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -85,28 +86,49 @@ func TestResumeSpreads(t *testing.T) {
 	}
 }
 
-// Who has not been released from one pause when the next begins is released
-// after it in the same proportion, and not all at once.
-func TestAPauseWithinASpread(t *testing.T) {
+// Those whom a pause held up are let go evenly, however many of them were due
+// at the same instant; those who fall due later are on time.
+func TestResumeReleasesEvenly(t *testing.T) {
 	b := setup(t, 0)
-	ctx := context.Background()
-	flow := b.live(minimal)
-	_, err := b.Pause(ctx, b.ws, flow, nil)
-	b.must(err)
-	b.run(b.pool, `update flows set held_from = now() - interval '1 hour' where id = $1`, flow)
-	first, err := b.Resume(ctx, b.ws, flow, nil, nil)
-	b.must(err)
-	again, err := b.Pause(ctx, b.ws, flow, nil)
-	b.must(err)
-	if !again.HeldFrom.Equal(*first.HeldFrom) {
-		t.Errorf("held from %s, not %s", again.HeldFrom, first.HeldFrom)
+	flow := b.live(hourAfter("go"))
+	var all []Event
+	for i := range 80 {
+		all = append(all, Event{ProfileKey: fmt.Sprint(i), Name: "go"})
 	}
-	_, err = b.Resume(ctx, b.ws, flow, ptr(time.Duration(0)), nil)
+	_, err := b.RecordAll(bg, b.ws, all)
 	b.must(err)
-	later, err := b.Pause(ctx, b.ws, flow, nil)
+	b.settleDown()
+	_, err = b.Pause(bg, b.ws, flow, nil)
 	b.must(err)
-	if later.HeldFrom.Equal(*first.HeldFrom) {
-		t.Error("a pause after the spread begins where the first did")
+	b.run(b.pool, `update enrollments set resume_at = now() - interval '1 day' where workspace_id = $1`, b.ws)
+	_, err = b.Resume(bg, b.ws, flow, ptr(time.Hour), nil)
+	b.must(err)
+	ended := func(part time.Duration) int {
+		t.Helper()
+		b.run(b.pool, `update flows set held_until = now() - $2::interval, spread_until = now() + $3::interval where id = $1`, flow, part, time.Hour-part)
+		b.settleDown()
+		return b.count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`)
+	}
+	if n := ended(0); n > Turns {
+		t.Errorf("%d are let go at once", n)
+	}
+	if n := ended(15 * time.Minute); n < 20 || n > 20+2*Turns {
+		t.Errorf("%d after a quarter", n)
+	}
+	if r := b.tell("late", "go"); r.Results[0].Outcome != Enrolled {
+		t.Errorf("%+v", r)
+	}
+	b.settleDown()
+	if e := b.enrollment(flow, "late"); e.Node != "wait" {
+		t.Errorf("who comes now is held up by them: %+v", e)
+	}
+	if n := ended(30 * time.Minute); n < 40 || n > 40+2*Turns {
+		t.Errorf("%d after a half", n)
+	}
+	b.run(b.pool, `update flows set spread_until = now() where id = $1`, flow)
+	b.settleDown()
+	if n := b.count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`); n != 80 {
+		t.Errorf("%d at the end", n)
 	}
 }
 

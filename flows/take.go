@@ -31,9 +31,10 @@ type take struct {
 
 // liveFlow is what a trigger has to know of a flow.
 type liveFlow struct {
-	id      uuid.UUID
-	status  Status
-	version int // the live one
+	id         uuid.UUID
+	status     Status
+	version    int  // the live one
+	overlapped bool // a version that allowed overlap was live once
 }
 
 // listener is a version to which an event means something.
@@ -52,6 +53,9 @@ const (
 // events records events and does what they mean.
 func (t *take) events(ctx context.Context, all []*occurrence) ([]Recorded, error) {
 	done := make([]Recorded, len(all))
+	for i, o := range all {
+		o.place = i
+	}
 	fresh, err := t.keep(ctx, all)
 	if err != nil {
 		return nil, err
@@ -59,11 +63,14 @@ func (t *take) events(ctx context.Context, all []*occurrence) ([]Recorded, error
 	for i, o := range all {
 		done[i].Key, done[i].Duplicate = o.key, !fresh[i]
 	}
+	if err := t.compare(ctx, all, done); err != nil {
+		return nil, fmt.Errorf("compare events told before: %w", err)
+	}
 	if len(t.listeners) == 0 {
 		return done, nil
 	}
 	for _, round := range rounds(all) {
-		round = slices.DeleteFunc(round, func(i int) bool { return done[i].Duplicate || t.listeners[all[i].name] == nil })
+		round = slices.DeleteFunc(round, func(i int) bool { return done[i].Duplicate || done[i].Err != nil || t.listeners[all[i].name] == nil })
 		if err := t.interrupt(ctx, round, all, done); err != nil {
 			return nil, err
 		}
@@ -72,6 +79,43 @@ func (t *take) events(ctx context.Context, all []*occurrence) ([]Recorded, error
 		}
 	}
 	return done, nil
+}
+
+// compare refuses an id that was told before of somebody or something else: it
+// is no repetition, and to drop it as one would lose an event.
+func (t *take) compare(ctx context.Context, all []*occurrence, done []Recorded) error {
+	var keys []pgtype.UUID
+	for i, o := range all {
+		if done[i].Duplicate {
+			keys = append(keys, wire(o.key))
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	rows, err := t.tx.Query(ctx, `select key, profile_key, name from trigger_events where workspace_id = $1 and key = any($2)`, t.ws, keys)
+	if err != nil {
+		return err
+	}
+	type told struct{ profile, name string }
+	before := map[uuid.UUID]told{}
+	var key pgtype.UUID
+	var one told
+	if _, err = pgx.ForEachRow(rows, []any{&key, &one.profile, &one.name}, func() error { before[key.Bytes] = one; return nil }); err != nil {
+		return err
+	}
+	for i, o := range all {
+		if was, ok := before[o.key]; done[i].Duplicate && ok && was != (told{o.profile, o.name}) {
+			done[i] = Recorded{Key: o.key, Err: idConflict("another event was told under this id: of another profile, or with another name")}
+		}
+	}
+	return nil
+}
+
+func idConflict(detail string) error {
+	e := lemma.Fault("/id", "id_conflict", "%s", detail)
+	e.Kind, e.Code, e.Message = lemma.Conflict, "id_conflict", "the id belongs to another request"
+	return e
 }
 
 // rounds parts occurrences so that a profile is in each part once, in the
@@ -99,6 +143,23 @@ const inTurn = `now() + r.place * interval '1 microsecond'`
 // keep writes the events down. Which of them are new is what the insert says,
 // not a look before it; of two with one id in the same lot the first is.
 func (t *take) keep(ctx context.Context, all []*occurrence) (fresh []bool, err error) {
+	batch := &pgx.Batch{}
+	written, names := t.queueEvents(batch, all)
+	t.queueListeners(batch, names)
+	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("keep events: %w", err)
+	}
+	fresh = make([]bool, len(all))
+	for i, o := range all {
+		fresh[i] = written[o.key]
+		delete(written, o.key)
+	}
+	return fresh, nil
+}
+
+// queueEvents inserts occurrences in the order of their keys, and tells which
+// were new when the batch has been sent.
+func (t *take) queueEvents(batch *pgx.Batch, all []*occurrence) (written map[uuid.UUID]bool, names []string) {
 	order := make([]int, len(all))
 	for i := range order {
 		order[i] = i
@@ -106,14 +167,14 @@ func (t *take) keep(ctx context.Context, all []*occurrence) (fresh []bool, err e
 	slices.SortStableFunc(order, func(a, b int) int { return bytes.Compare(all[a].key[:], all[b].key[:]) })
 	n := len(all)
 	keys, ids, profiles := make([]pgtype.UUID, n), make([]pgtype.Text, n), make([]string, n)
-	names, properties, times, places := make([]string, n), make([]string, n), make([]pgtype.Timestamptz, n), make([]int32, n)
+	properties, times, places := make([]string, n), make([]pgtype.Timestamptz, n), make([]int32, n)
+	names = make([]string, n)
 	for to, i := range order {
 		o := all[i]
 		keys[to], ids[to], profiles[to] = wire(o.key), pgtype.Text{String: o.sourceID, Valid: o.sourceID != ""}, o.profile
-		names[to], properties[to], times[to], places[to] = o.name, o.properties, pgtype.Timestamptz{Time: o.at, Valid: true}, int32(i)
+		names[to], properties[to], times[to], places[to] = o.name, o.properties, pgtype.Timestamptz{Time: o.at, Valid: true}, int32(o.place)
 	}
-	written := make(map[uuid.UUID]bool, n)
-	batch := &pgx.Batch{}
+	written = make(map[uuid.UUID]bool, n)
 	batch.Queue(`
 		insert into trigger_events (workspace_id, key, source_id, profile_key, name, properties, occurred_at, received_at)
 		select $1, r.key, r.source_id, r.profile_key, r.name, r.properties, r.occurred_at, `+inTurn+`
@@ -128,16 +189,7 @@ func (t *take) keep(ctx context.Context, all []*occurrence) (fresh []bool, err e
 			})
 			return err
 		})
-	t.queueListeners(batch, names)
-	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, fmt.Errorf("keep events: %w", err)
-	}
-	fresh = make([]bool, n)
-	for i, o := range all {
-		fresh[i] = written[o.key]
-		delete(written, o.key)
-	}
-	return fresh, nil
+	return written, names
 }
 
 // queueListeners asks to which versions the events mean something, and locks
@@ -151,7 +203,7 @@ func (t *take) queueListeners(batch *pgx.Batch, names []string) {
 		select pg_advisory_xact_lock_shared(('x' || right(replace(l.flow_id::text, '-', ''), 16))::bit(64)::bigint)
 		from (select distinct flow_id from flow_listeners where workspace_id = $1 and event = any($2) order by flow_id) l`, t.ws, names)
 	batch.Queue(`
-		select l.event, l.use, l.version, f.id, f.status, coalesce(f.live_version, 0)
+		select l.event, l.use, l.version, f.id, f.status, coalesce(f.live_version, 0), f.overlapped
 		from flow_listeners l join flows f on f.workspace_id = l.workspace_id and f.id = l.flow_id
 		where l.workspace_id = $1 and l.event = any($2) and (l.use <> 'trigger' or l.version = f.live_version)
 		order by f.id, l.event for share of f`, t.ws, names).
@@ -159,7 +211,7 @@ func (t *take) queueListeners(batch *pgx.Batch, names []string) {
 			var event string
 			var l listener
 			var f liveFlow
-			_, err := pgx.ForEachRow(rows, []any{&event, &l.use, &l.version, &f.id, &f.status, &f.version}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&event, &l.use, &l.version, &f.id, &f.status, &f.version, &f.overlapped}, func() error {
 				l.flow = f.id
 				t.listeners[event] = append(t.listeners[event], l)
 				t.flows[f.id] = f
@@ -175,7 +227,7 @@ func (t *take) readFlow(ctx context.Context, id uuid.UUID) error {
 	if err := lockForPeople(ctx, t.tx, id); err != nil {
 		return err
 	}
-	err := t.tx.QueryRow(ctx, `select status, coalesce(live_version, 0) from flows where workspace_id = $1 and id = $2 for share`, t.ws, id).Scan(&f.status, &f.version)
+	err := t.tx.QueryRow(ctx, `select status, coalesce(live_version, 0), overlapped from flows where workspace_id = $1 and id = $2 for share`, t.ws, id).Scan(&f.status, &f.version, &f.overlapped)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lemma.Missing("flow")
 	}
@@ -209,6 +261,9 @@ func (t *take) enroll(ctx context.Context, round []int, all []*occurrence, done 
 		return err
 	}
 	asking := slices.DeleteFunc(slices.Clone(candidates), func(c *candidate) bool { return c.outcome != "" })
+	if asking, err = t.refuseOverlap(ctx, asking); err != nil {
+		return fmt.Errorf("find who came in with others: %w", err)
+	}
 	if err := t.insert(ctx, asking); err != nil {
 		return fmt.Errorf("insert enrollments: %w", err)
 	}
@@ -276,6 +331,10 @@ func (t *take) decide(ctx context.Context, c *candidate) error {
 		return nil
 	}
 	g, err := t.graphs.get(ctx, t.tx, t.ws, c.flow.id, c.flow.version)
+	if err != nil && lemma.KindOf(err) != lemma.Internal { // one flow's fault must not be every event's
+		c.refuse(ConditionError, "version %d cannot be read: %s", c.flow.version, lemma.Public(err))
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -312,7 +371,7 @@ func (t *take) insert(ctx context.Context, asking []*candidate) error {
 	for i, c := range asking {
 		ids[i], flows[i], keys[i], slots[i] = wire(c.id), wire(c.flow.id), wire(c.key), wire(uuid.Nil)
 		versions[i], turns[i], profiles[i], sources[i] = int32(c.flow.version), turnOf(c.id), c.profile, c.source
-		places[i] = int32(c.index)
+		places[i] = int32(c.place)
 		if c.overlap {
 			slots[i] = ids[i]
 		}
@@ -337,6 +396,42 @@ func (t *take) insert(ctx context.Context, asking []*candidate) error {
 		}
 	}
 	return nil
+}
+
+// refuseOverlap refuses those who are on the way already in a slot of their own:
+// they came in while a version of the flow allowed that, which the one that is
+// live now does not. Whoever could still add one of these was kept out when the
+// version changed, so a look is enough.
+func (t *take) refuseOverlap(ctx context.Context, asking []*candidate) ([]*candidate, error) {
+	var looked []*candidate
+	var flows []pgtype.UUID
+	var profiles []string
+	for _, c := range asking {
+		if c.flow.overlapped && !c.overlap {
+			looked, flows, profiles = append(looked, c), append(flows, wire(c.flow.id)), append(profiles, c.profile)
+		}
+	}
+	if len(looked) == 0 {
+		return asking, nil
+	}
+	rows, err := t.tx.Query(ctx, `
+		select r.i::int, e.id from unnest($2::uuid[], $3::text[]) with ordinality as r (flow_id, profile_key, i)
+		cross join lateral (
+			select id from enrollments where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and slot > $4 and status = 'active'
+			order by slot limit 1
+		) e`, t.ws, flows, profiles, uuid.Nil)
+	if err != nil {
+		return nil, err
+	}
+	var i int
+	var id uuid.UUID
+	_, err = pgx.ForEachRow(rows, []any{&i, &id}, func() error {
+		rival := id
+		looked[i-1].rival = &rival
+		looked[i-1].refuse(AlreadyActive, "the profile is on its way through the flow")
+		return nil
+	})
+	return slices.DeleteFunc(asking, func(c *candidate) bool { return c.outcome != "" }), err
 }
 
 // Turns is into how many shares a flow's enrollments are dealt: as many workers

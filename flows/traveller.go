@@ -81,6 +81,7 @@ type logged struct {
 	step  int
 	node  string
 	event string
+	way   string // the next node, where there are several ways
 	data  string
 }
 

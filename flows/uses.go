@@ -2,7 +2,6 @@ package flows
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -20,9 +19,9 @@ import (
 func (p publication) use(ctx context.Context, tx pgx.Tx) error {
 	def := p.def
 	if p.text != nil { // with every template's version in it
-		def = &graph.Definition{}
-		if err := json.Unmarshal(p.text, def); err != nil {
-			return fmt.Errorf("read what is published: %w", err)
+		var err error
+		if def, err = graph.Decode(p.text); err != nil {
+			return err
 		}
 	}
 	batch := &pgx.Batch{}
@@ -66,6 +65,15 @@ func idOf(prefix, text string) pgtype.UUID {
 func unuse(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
 	if _, err := tx.Exec(ctx, `delete from flow_uses where workspace_id = $1 and flow_id = $2`, ws, flow); err != nil {
 		return fmt.Errorf("let go of what flow %s uses: %w", flow, err)
+	}
+	return nil
+}
+
+// unlisten forgets which events an archived flow listened to, once nobody is on
+// the way in it: or every flow that ever was would cost every event something.
+func unlisten(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
+	if _, err := tx.Exec(ctx, `delete from flow_listeners where workspace_id = $1 and flow_id = $2`, ws, flow); err != nil {
+		return fmt.Errorf("unlisten flow %s: %w", flow, err)
 	}
 	return nil
 }

@@ -76,9 +76,22 @@ func (f *Flows) check(ctx context.Context, ws, flow uuid.UUID, raw json.RawMessa
 			return nil, err
 		}
 	}
+	if err := c.checkSize(raw); err != nil {
+		return nil, err
+	}
 	c.warn()
 	c.tidy()
 	return c, nil
+}
+
+// checkSize asks that the version can still be read when the templates' versions
+// are written into it.
+func (c *checked) checkSize(raw json.RawMessage) error {
+	text, err := pinned(raw, c.pins)
+	if err == nil && len(text) > graph.MaxDefinition {
+		c.fault("", "too_large", "with every template_version written into it, the definition has %d bytes; %d are allowed", len(text), graph.MaxDefinition)
+	}
+	return err
 }
 
 // fault notes one. Empty ids and the like are the graph's to find.
@@ -159,12 +172,26 @@ func (c *checked) checkNode(ctx context.Context, id string, n graph.Node) error 
 			c.warnings = append(c.warnings, fmt.Sprintf("node %s has no on_error: when its message is given up, the journey goes on as if it had been taken", id))
 		}
 		return err
+	case graph.WaitUntil:
+		c.warnOfDates(id, n)
 	}
 	return nil
 }
 
+// warnOfDates says what becomes of people whose date cannot be read.
+func (c *checked) warnOfDates(id string, n graph.Node) {
+	if n.DateColumn == "" {
+		return
+	}
+	if n.OnMissing == "" {
+		c.warnings = append(c.warnings, fmt.Sprintf("node %s has no on_missing: whoever has no date in %s goes on at once, at any time of any day", id, n.DateColumn))
+	}
+	if c.audience != nil && slices.ContainsFunc(c.audience.Columns, func(column audience.Column) bool { return column.Name == n.DateColumn && column.Type == "text" }) {
+		c.warnings = append(c.warnings, fmt.Sprintf("node %s reads a date from %s, a text: a value that is neither YYYY-MM-DD nor RFC 3339 counts as missing", id, n.DateColumn))
+	}
+}
+
 func (c *checked) checkSend(ctx context.Context, at, id string, n graph.Node) error {
-	c.checkLetter(at, n)
 	p, ok, err := named(c, ctx, at+"/provider_id", lemma.PrefixProvider, n.ProviderID, "provider", c.accounts.Get)
 	if err != nil {
 		return err
@@ -213,28 +240,6 @@ func (c *checked) checkVariables(at string, said message.Version) {
 
 func (c *checked) hasColumn(name string) bool {
 	return slices.ContainsFunc(c.audience.Columns, func(column audience.Column) bool { return column.Name == name })
-}
-
-// checkLetter refuses an envelope that no mail should have.
-func (c *checked) checkLetter(at string, n graph.Node) {
-	if n.From != nil {
-		if _, _, ok := lemma.CanonicalEmail(n.From.Email); !ok {
-			c.fault(at+"/from/email", "invalid_address", "this is not an email address")
-		}
-		if strings.ContainsAny(n.From.Name, "\r\n\x00") {
-			c.fault(at+"/from/name", "line_break", "a header value must not contain line breaks or NUL")
-		}
-	}
-	if n.ReplyTo != "" {
-		if _, _, ok := lemma.CanonicalEmail(n.ReplyTo); !ok {
-			c.fault(at+"/reply_to", "invalid_address", "this is not an email address")
-		}
-	}
-	for name, value := range n.Headers {
-		if strings.ContainsAny(name+value, "\r\n\x00") {
-			c.fault(at+"/headers"+pointer(name), "line_break", "a header must not contain line breaks or NUL")
-		}
-	}
 }
 
 // checkBranch has the data source look at cases in SQL.

@@ -10,6 +10,7 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/flows/graph"
 	"lemma/message"
 	"lemma/webhooks"
 )
@@ -63,9 +64,13 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		"a version yet to come":      {`"template_id"`, `"template_version":2,"template_id"`, "/nodes/hello/template_version unknown_version"},
 		"a variable without column":  {template, lemma.FormatID(lemma.PrefixTemplate, odd.ID), "/nodes/hello/template_id unknown_column"},
 		"a provider that is none":    {provider, "prv_nonsense", "/nodes/hello/provider_id unknown_id"},
-		"no address":                 {"hi@shop.example", "hi at shop", "/nodes/hello/from/email invalid_address"},
-		"a reply to nobody":          {`"from"`, `"reply_to":"x","from"`, "/nodes/hello/reply_to invalid_address"},
-		"a header with a line break": {`"from"`, `"headers":{"X/Y":"a\r\nBcc: b"},"from"`, "/nodes/hello/headers/X~1Y line_break"},
+		"no address":                 {"hi@shop.example", "hi at shop", "/nodes/hello/from/email address"},
+		"a reply to nobody":          {`"from"`, `"reply_to":"x","from"`, "/nodes/hello/reply_to address"},
+		"a header with a line break": {`"from"`, `"headers":{"X/Y":"a\r\nBcc: b"},"from"`, "/nodes/hello/headers/X~1Y header_name"},
+		"a header of two lines":      {`"from"`, `"headers":{"X-Y":"a\r\nBcc: b"},"from"`, "/nodes/hello/headers/X-Y single_line"},
+		"a header of ours":           {`"from"`, `"headers":{"Bcc":"b@shop.example"},"from"`, "/nodes/hello/headers/Bcc not_reserved"},
+		"a name of two lines":        {`{"email":"hi@shop.example"}`, `{"email":"hi@shop.example","name":"a\nb"}`, "/nodes/hello/from/name single_line"},
+		"from nobody":                {`{"email":"hi@shop.example"}`, `{}`, "/nodes/hello/from/email address"},
 		"an endpoint that is none":   {`"endpoint_id":"whe`, `"endpoint_id":"whx`, "/nodes/tell/endpoint_id unknown_id"},
 		"a source that is none":      {`"cases"`, `"data_source_id":"ds_0","cases"`, "/nodes/ask/data_source_id unknown_id"},
 		"SQL on a table that is not": {"from orders", "from ordres", "/nodes/ask/cases/0/sql query_invalid"},
@@ -170,5 +175,112 @@ func TestPublishingPinsTemplates(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"/nodes/hello/template_version 1 2", "/nodes/nudge/template_version 1 2"}, changed); d != "" {
 		t.Error(d)
+	}
+}
+
+// What no program could read is never saved, and what was saved before it was
+// refused is a fault, not an accident of ours.
+func TestANumberBeyondADouble(t *testing.T) {
+	b := setup(t, 0)
+	ctx := context.Background()
+	text := strings.ReplaceAll(whole, "$endpoint", b.endpoint())
+	flow := b.draft(text)
+	broken := strings.Replace(string(b.definition(text)), `"columns"`, `"data":{"n":[1e400]},"columns"`, 1)
+	_, err := b.CreateVersion(ctx, b.ws, flow.ID, json.RawMessage(broken))
+	if got := pointers(b.wants(lemma.Invalid, err)); got != "/nodes/tell/data/n/0 number_out_of_range" {
+		t.Error(got)
+	}
+	b.run(b.pool, `update flow_versions set definition = $3 where workspace_id = $1 and flow_id = $2`, b.ws, flow.ID, broken)
+	_, err = b.Publish(ctx, b.ws, flow.ID, 1, nil, InFlight{}, nil)
+	if got := pointers(b.wants(lemma.Invalid, err)); got != "/nodes/tell/data/n/0 number_out_of_range" {
+		t.Error(got)
+	}
+}
+
+// What a version uses is read from the text that is published, by the reader
+// that everybody else reads it with.
+func TestUsesOfWhatCannotBeRead(t *testing.T) {
+	b := setup(t, 0)
+	err := publication{text: json.RawMessage(`{"nodes":{"a":{"type":"webhook","data":{"n":1e400}}}}`)}.use(context.Background(), nil)
+	if got := pointers(b.wants(lemma.Invalid, err)); got != "/nodes/a/data/n number_out_of_range" {
+		t.Error(got)
+	}
+}
+
+// Nobody gets into a version that grew too large to be read.
+func TestADefinitionThatOutgrowsItsLimitWhenItIsPublished(t *testing.T) {
+	b := setup(t, 0)
+	text := string(b.definition(strings.ReplaceAll(whole, "$endpoint", b.endpoint())))
+	made, err := plainJSON(json.RawMessage(text))
+	b.must(err)
+	fill := func(n int) string {
+		return strings.Replace(string(made), `"columns"`, `"data":{"x":"`+strings.Repeat("x", n-len(made)-len(`"data":{"x":""},`))+`"},"columns"`, 1)
+	}
+	if v := b.validate(fill(graph.MaxDefinition - 100)); !v.Valid {
+		t.Errorf("%+v", v.Faults)
+	}
+	v := b.validate(fill(graph.MaxDefinition))
+	if v.Valid || len(v.Faults) != 1 || v.Faults[0].Code != "too_large" {
+		t.Errorf("%+v", v.Faults)
+	}
+}
+
+func TestWarningsOfDates(t *testing.T) {
+	b := setup(t, 0)
+	node := `{"audience_id":"$audience","triggers":[{"type":"event","event":"x"}],"recurrence":{"policy":"once"},"start":"a","nodes":{"a":{"type":"wait_until",$what,"next":"z"},"z":{"type":"exit"}}}`
+	for what, want := range map[string][]string{
+		`"time":"09:00"`: {},
+		`"date_column":"renews_on","on_missing":"z"`: {},
+		`"date_column":"renews_on"`:                  {"node a has no on_missing"},
+		`"date_column":"name","on_missing":"z"`:      {"node a reads a date from name, a text"},
+		`"date_column":"name"`:                       {"node a has no on_missing", "node a reads a date from name, a text"},
+	} {
+		v := b.validate(strings.Replace(node, "$what", what, 1))
+		if !v.Valid || len(v.Warnings) != len(want) {
+			t.Errorf("%s: %+v", what, v)
+			continue
+		}
+		for i, w := range want {
+			if !strings.HasPrefix(v.Warnings[i], w) {
+				t.Errorf("%s: %s", what, v.Warnings[i])
+			}
+		}
+	}
+}
+
+// Who has no date goes the way that is made for it; who has one waits for it,
+// unless it is past.
+func TestAMissingDate(t *testing.T) {
+	b := setup(t, 3)
+	b.run(b.shop, `update customers set renews_on = case id when 'c1' then current_date + 400 when 'c2' then date '2020-01-01' end`)
+	text := `{"audience_id":"$audience","triggers":[{"type":"event","event":"x"}],"recurrence":{"policy":"once"},"start":"a",
+		"nodes":{"a":{"type":"wait_until","date_column":"renews_on","weekdays":["mon"]$missing,"next":"on"},"on":{"type":"exit"},"without":{"type":"exit"}}}`
+	flow := b.live(strings.Replace(text, "$missing", `,"on_missing":"without"`, 1))
+	old := b.live(strings.Replace(strings.Replace(text, "$missing", "", 1), `,"without":{"type":"exit"}`, "", 1))
+	for _, who := range []string{"c1", "c2", "c3"} {
+		b.tell(who, "x")
+	}
+	b.settleDown()
+	for who, want := range map[string]string{
+		"c1": "enrolled@ checked@", "c2": "enrolled@ checked@ resumed@a completed@on", "c3": "enrolled@ checked@ resumed@a completed@without",
+	} {
+		if got := b.story(b.enrollment(flow, who).ID); got != want {
+			t.Errorf("%s: %s", who, got)
+		}
+	}
+	if got := b.story(b.enrollment(old, "c3").ID); got != "enrolled@ checked@ resumed@a completed@on" {
+		t.Error(got)
+	}
+	if n := b.count(`select count(*) from enrollment_steps where workspace_id = $1 and node = 'a' and data like '%column renews_on has no date%'`); n != 2 {
+		t.Errorf("%d histories say why", n)
+	}
+}
+
+// A way out for the missing date is one by which somebody may still come to a node.
+func TestOnMissingCountsAsAWay(t *testing.T) {
+	t.Parallel()
+	d := &graph.Definition{Nodes: map[string]graph.Node{"a": {Type: graph.WaitUntil, Next: "b", OnMissing: "c"}, "b": {Type: graph.Exit}, "c": {Type: graph.Exit}}}
+	if !reachable(d, []string{"a"})["c"] {
+		t.Error("c can be reached")
 	}
 }

@@ -45,7 +45,7 @@ func TestAnEarlyTimerDoesNothing(t *testing.T) {
 	if n, err := b.RunOnce(bg); n != 0 || err != nil {
 		t.Errorf("%d are due, %v", n, err)
 	}
-	if due, err := b.readDue(bg, turn); len(due) != 0 || err != nil {
+	if due, err := b.readDue(bg, &turn); len(due) != 0 || err != nil {
 		t.Errorf("%d are read, %v", len(due), err)
 	}
 	if b.everybody(s.flow) != before || overtaken(b.Flows) != 2 {

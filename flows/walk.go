@@ -9,12 +9,16 @@ import (
 	"lemma"
 	"lemma/flows/graph"
 	"lemma/notifications"
+	"lemma/webhooks"
 )
 
 // walk takes a traveller as far as it gets: to its end, to a wait, or to a
 // question that only the outside can answer. It decides and writes nothing; the
 // same facts lead the same way, whoever asks and how often.
 func (t *traveller) walk() need {
+	if t.Graph == nil {
+		t.postpone("version_unreadable", unreadableFor)
+	}
 	for t.status == Active && t.until.IsZero() {
 		if n := t.next(); n != nothing {
 			return n
@@ -22,6 +26,10 @@ func (t *traveller) walk() need {
 	}
 	return nothing
 }
+
+// unreadableFor is how long people of a version that cannot be read are left:
+// another release of the program may read it.
+const unreadableFor = time.Minute
 
 func (t *traveller) next() need {
 	if t.node == "" {
@@ -133,13 +141,16 @@ func (t *traveller) leave(to, event string, data ...any) {
 		text = object(data...)
 	}
 	t.note(event, text)
+	if event == "branched" || event == "split" || event == "answered" {
+		t.log[len(t.log)-1].way = to
+	}
 	t.node = to
 	t.clearWait()
 }
 
 func (t *traveller) note(event, data string) {
 	t.step++
-	t.log = append(t.log, logged{t.step, t.node, event, data})
+	t.log = append(t.log, logged{step: t.step, node: t.node, event: event, data: data})
 }
 
 func (t *traveller) clearWait() {
@@ -217,7 +228,11 @@ func (t *traveller) waitUntil(node *graph.Compiled) need {
 	until, err := node.Until(t.now, columns)
 	switch {
 	case err != nil:
-		t.leave(node.Next, "resumed", "error", err.Error())
+		to := node.OnMissing
+		if to == "" {
+			to = node.Next
+		}
+		t.leave(to, "resumed", "error", err.Error())
 	case !until.After(t.now):
 		t.leave(node.Next, "resumed", "until", until.UTC())
 	default:
@@ -423,8 +438,13 @@ func (t *traveller) say(node *graph.Compiled) need {
 	case len(node.Columns) > 0 && t.profile == nil:
 		return needProfile
 	}
+	body := t.message(node)
+	if len(body) > webhooks.MaxBody || len(body) == 0 {
+		t.leave(node.AfterWebhook(0), "skipped", "reason", "message_too_large", "bytes", len(body))
+		return nothing
+	}
 	endpoint, _ := lemma.ParseID(lemma.PrefixEndpoint, node.EndpointID)
-	t.said = append(t.said, saying{node: node.ID, step: t.step + 1, endpoint: endpoint, body: t.message(node)})
+	t.said = append(t.said, saying{node: node.ID, step: t.step + 1, endpoint: endpoint, body: body})
 	t.note("webhook", "")
 	t.wait(t.now.Add(answerWithin))
 	return nothing

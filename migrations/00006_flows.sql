@@ -26,9 +26,10 @@ create table flows (
     status_detail text,
     live_version  int,                        -- what new enrollments follow; publishing flips it and nothing else
     metadata      jsonb not null default '{}',
-    -- What fell due between held_from and held_until is released between
-    -- held_until and spread_until, in its order and proportion: resuming
-    -- touches no enrollment and floods nobody.
+    overlapped    boolean not null default false, -- a version that allowed overlap was live once
+    -- Who was due when a pause ended (held_until) is released evenly until
+    -- spread_until, whoever was due first before the others: resuming touches no
+    -- enrollment and floods nobody. The turns know how many they are.
     held_from     timestamptz,                -- when the last pause began
     held_until    timestamptz,                -- when it ended; null while it lasts
     spread_until  timestamptz,
@@ -118,6 +119,8 @@ create table flow_turns (
     lease_until  timestamptz,
     worked_at    timestamptz not null default '-infinity',
     retry_at     timestamptz not null default '-infinity',
+    held         bigint not null default 0,   -- who was due when the last pause ended
+    released     bigint not null default 0,   -- of these, since
     primary key (workspace_id, flow_id, turn),
     foreign key (workspace_id, flow_id) references flows (workspace_id, id) on delete cascade,
     constraint flow_turns_lease check ((leased_by is null) = (lease_until is null))
@@ -135,6 +138,7 @@ create table flow_moves (
     exit_reason  text,                        -- set: they exit; null: they are moved
     moved        bigint not null default 0,
     exited       bigint not null default 0,
+    retry_at     timestamptz not null default now(), -- the order in which moves are worked at
     leased_by    text,
     lease_until  timestamptz,
     created_at   timestamptz not null default now(),
@@ -142,7 +146,7 @@ create table flow_moves (
     primary key (workspace_id, flow_id, id),
     constraint flow_moves_lease check ((leased_by is null) = (lease_until is null))
 );
-create index flow_moves_open on flow_moves (id) where finished_at is null;
+create index flow_moves_open on flow_moves (retry_at) where finished_at is null;
 
 -- An audience that is looked at on a schedule.
 create table flow_polls (
@@ -196,6 +200,7 @@ create table enrollments (
     moved          boolean not null default false, -- an admin has put it on another node: one that it stands on may have acted already
     waiting_since  timestamptz,               -- when the wait of its node began; null: it has yet to enter the node
     resume_at      timestamptz,               -- when it is due, by the database's clock
+    due_since      timestamptz,               -- when it first was due, while something keeps it from going on
     awaits         text,                      -- the event that it waits for
     heard          uuid,                      -- the event that it waited for, once that has come
     failures       smallint not null default 0, -- times in a row that its data source failed it
@@ -213,7 +218,9 @@ create table enrollments (
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 -- FlowEngine!AtMostOneActiveEnrollment; also how an event finds who is on the way
 create unique index enrollments_active on enrollments (workspace_id, profile_key, flow_id, slot) where status = 'active';
-create index enrollments_waiting on enrollments (workspace_id, flow_id, turn, resume_at) where status = 'active';
+-- The turn before the flow, so that a planner without statistics does not take
+-- it for a way to find somebody by flow and profile.
+create index enrollments_waiting on enrollments (workspace_id, turn, flow_id, resume_at) where status = 'active';
 -- How a person's ended journeys are found. Only ended ones: an index that held
 -- the others too would be written to at every step.
 create index enrollments_past on enrollments (workspace_id, profile_key, flow_id) where status <> 'active';
@@ -244,9 +251,10 @@ create table flow_node_counts (
     version      int not null,
     node         text not null,
     event        text not null,
+    next         text not null default '',    -- of a branch, a split or an answered webhook: the way that they went
     turn         smallint not null,
     passed       bigint not null,
-    primary key (workspace_id, flow_id, version, node, event, turn)
+    primary key (workspace_id, flow_id, version, node, event, next, turn)
 ) with (fillfactor = 50);
 
 -- Every trigger that enrolled nobody, with the reason.

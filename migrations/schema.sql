@@ -220,6 +220,7 @@ create table enrollments (
     moved boolean not null default false,
     waiting_since timestamp with time zone,
     resume_at timestamp with time zone,
+    due_since timestamp with time zone,
     awaits text,
     heard uuid,
     failures smallint not null default 0,
@@ -294,6 +295,7 @@ create table flow_moves (
     exit_reason text,
     moved bigint not null default 0,
     exited bigint not null default 0,
+    retry_at timestamp with time zone not null default now(),
     leased_by text,
     lease_until timestamp with time zone,
     created_at timestamp with time zone not null default now(),
@@ -308,9 +310,10 @@ create table flow_node_counts (
     version integer not null,
     node text not null,
     event text not null,
+    next text not null default ''::text,
     turn smallint not null,
     passed bigint not null,
-    constraint flow_node_counts_pkey PRIMARY KEY (workspace_id, flow_id, version, node, event, turn)
+    constraint flow_node_counts_pkey PRIMARY KEY (workspace_id, flow_id, version, node, event, next, turn)
 ) with (fillfactor=50);
 
 create table flow_origins (
@@ -345,6 +348,8 @@ create table flow_turns (
     lease_until timestamp with time zone,
     worked_at timestamp with time zone not null default '-infinity'::timestamp with time zone,
     retry_at timestamp with time zone not null default '-infinity'::timestamp with time zone,
+    held bigint not null default 0,
+    released bigint not null default 0,
     constraint flow_turns_pkey PRIMARY KEY (workspace_id, flow_id, turn),
     constraint flow_turns_lease CHECK (((leased_by IS NULL) = (lease_until IS NULL))),
     constraint flow_turns_workspace_id_flow_id_fkey FOREIGN KEY (workspace_id, flow_id) REFERENCES flows(workspace_id, id) ON DELETE CASCADE
@@ -396,6 +401,7 @@ create table flows (
     status_detail text,
     live_version integer,
     metadata jsonb not null default '{}'::jsonb,
+    overlapped boolean not null default false,
     held_from timestamp with time zone,
     held_until timestamp with time zone,
     spread_until timestamp with time zone,
@@ -646,8 +652,8 @@ CREATE INDEX batches_retries ON ONLY batches USING btree (workspace_id, origin_i
 CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
 CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id, profile_key, flow_id, slot) WHERE (status = 'active'::text);
 CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_key, flow_id) WHERE (status <> 'active'::text);
-CREATE INDEX enrollments_waiting ON enrollments USING btree (workspace_id, flow_id, turn, resume_at) WHERE (status = 'active'::text);
-CREATE INDEX flow_moves_open ON flow_moves USING btree (id) WHERE (finished_at IS NULL);
+CREATE INDEX enrollments_waiting ON enrollments USING btree (workspace_id, turn, flow_id, resume_at) WHERE (status = 'active'::text);
+CREATE INDEX flow_moves_open ON flow_moves USING btree (retry_at) WHERE (finished_at IS NULL);
 CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_id);
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
 CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);

@@ -39,9 +39,11 @@ func (m claimed) answer() verdict {
 	return v
 }
 
-// claim takes due messages, the oldest of each endpoint first and every
-// endpoint once before any is served again. A message whose lease ran out is
-// due like any other: its worker died, perhaps after the call.
+// claim takes due messages, the oldest of each endpoint first. Endpoints with
+// fewer calls come before those with more, whatever waits for whom, and among
+// equals it is a lot: by age, a slow endpoint's backlog would win each place
+// that its own call has just left. A message whose lease ran out is due like
+// any other: its worker died, perhaps after the call.
 func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 	r := w.lanes.room()
 	if r.all <= 0 {
@@ -57,14 +59,14 @@ func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 				order by o.workspace_id, o.endpoint_id limit 1) o
 		), due as materialized (
 			select o.workspace_id, o.id from (
-				select o.workspace_id, o.id, o.due_at, row_number() over (partition by o.workspace_id, o.endpoint_id order by o.due_at) as turn
+				select o.workspace_id, o.id, coalesce(lane.busy, 0) + row_number() over (partition by o.workspace_id, o.endpoint_id order by o.due_at) as turn
 				from ends e
-				left join unnest($3::uuid[], $4::int[]) as busy (endpoint_id, free) on busy.endpoint_id = e.endpoint_id
+				left join unnest($3::uuid[], $4::int[], $6::int[]) as lane (endpoint_id, free, busy) on lane.endpoint_id = e.endpoint_id
 				cross join lateral (
 					select o.workspace_id, o.id, o.endpoint_id, o.due_at from outbox o
 					where o.workspace_id = e.workspace_id and o.endpoint_id = e.endpoint_id and o.state = 'pending' and o.due_at <= now()
-					order by o.due_at limit coalesce(busy.free, $2)) o
-			) o order by o.turn, o.due_at limit $1
+					order by o.due_at limit coalesce(lane.free, $2)) o
+			) o order by o.turn, random() limit $1
 		), free as materialized (
 			select o.workspace_id, o.id from outbox o join due using (workspace_id, id)
 			where o.state = 'pending' and o.due_at <= now() for update of o skip locked
@@ -75,7 +77,7 @@ func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 		)
 		select t.*, now() as at, e.url, e.secret from taken t
 		left join webhook_endpoints e on e.workspace_id = t.workspace_id and e.id = t.endpoint_id`,
-		r.all, w.options.PerEndpoint, r.endpoints, r.free, w.options.Lease)
+		r.all, w.options.PerEndpoint, r.endpoints, r.free, w.options.Lease, r.busy)
 	taken, err := pgx.CollectRows(rows, pgx.RowToStructByName[claimed])
 	if err != nil {
 		return nil, fmt.Errorf("claim messages: %w", err)

@@ -30,11 +30,12 @@ func newLanes(workers, each int) *lanes {
 const forget = 2 * time.Hour
 
 // room is how much may be claimed: in all, and of the endpoints that may not
-// have their whole part.
+// have their whole part, with the calls that each of those has already.
 type room struct {
 	all       int
 	endpoints []pgtype.UUID
 	free      []int
+	busy      []int
 }
 
 func (l *lanes) room() room {
@@ -43,7 +44,7 @@ func (l *lanes) room() room {
 	r := room{all: l.workers - l.all}
 	for id, n := range l.busy {
 		if _, silent := l.silent[id]; !silent {
-			r.add(id, l.each-n)
+			r.add(id, l.each-n, n)
 		}
 	}
 	left := l.silentLeft()
@@ -53,9 +54,9 @@ func (l *lanes) room() room {
 			delete(l.silent, id)
 		case n == 0 && left > 0:
 			left--
-			r.add(id, 1)
+			r.add(id, 1, n)
 		default:
-			r.add(id, 0)
+			r.add(id, 0, n)
 		}
 	}
 	return r
@@ -70,9 +71,10 @@ func (l *lanes) silentLeft() int {
 	return left
 }
 
-func (r *room) add(id uuid.UUID, free int) {
+func (r *room) add(id uuid.UUID, free, busy int) {
 	r.endpoints = append(r.endpoints, given(id))
 	r.free = append(r.free, max(0, free))
+	r.busy = append(r.busy, busy)
 }
 
 func (l *lanes) enter(id uuid.UUID) {

@@ -14,8 +14,8 @@ import (
 	"lemma"
 )
 
-// maxBody bounds a message, in bytes.
-const maxBody = 1 << 20
+// MaxBody bounds a message's body, in bytes: Write refuses what is longer.
+const MaxBody = 1 << 20
 
 // Write puts messages down in the caller's transaction: they go out if it
 // commits. A message that is there already is left as it is.
@@ -47,11 +47,19 @@ func (w *Webhooks) Write(ctx context.Context, tx pgx.Tx, all []Message) error {
 
 func given(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
+func allGiven(ids []uuid.UUID) []pgtype.UUID {
+	all := make([]pgtype.UUID, len(ids))
+	for i, id := range ids {
+		all[i] = given(id)
+	}
+	return all
+}
+
 // checkBody refuses what the table could not give back as it is.
 func checkBody(body []byte) error {
 	switch {
-	case len(body) > maxBody:
-		return fmt.Errorf("the body has %d bytes; %d are allowed", len(body), maxBody)
+	case len(body) > MaxBody:
+		return fmt.Errorf("the body has %d bytes; %d are allowed", len(body), MaxBody)
 	case !utf8.Valid(body) || bytes.IndexByte(body, 0) >= 0:
 		return fmt.Errorf("the body is not UTF-8 or holds a NUL")
 	}
@@ -66,12 +74,8 @@ const outcomeColumns = `workspace_id, id, coalesce(enrollment_id, '00000000-0000
 
 // Outcomes reads what came of those messages that have ended.
 func (w *Webhooks) Outcomes(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) (map[uuid.UUID]Outcome, error) {
-	wanted := make([]pgtype.UUID, len(ids))
-	for i, id := range ids {
-		wanted[i] = given(id)
-	}
 	rows, _ := w.pool.Query(ctx, `
-		select `+outcomeColumns+` from outbox where workspace_id = $1 and id = any($2) and state <> 'pending'`, ws, wanted)
+		select `+outcomeColumns+` from outbox where workspace_id = $1 and id = any($2) and state <> 'pending'`, ws, allGiven(ids))
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Outcome])
 	if err != nil {
 		return nil, fmt.Errorf("read outcomes of messages: %w", err)
@@ -83,14 +87,28 @@ func (w *Webhooks) Outcomes(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) 
 	return byID, nil
 }
 
+// Pending tells which of those messages are still on their way. Whoever asks
+// this first and for Outcomes then knows that what is in neither is gone: the
+// other way round, a message may end between the two.
+func (w *Webhooks) Pending(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) (map[uuid.UUID]bool, error) {
+	rows, _ := w.pool.Query(ctx, `
+		select id from outbox where workspace_id = $1 and id = any($2) and state = 'pending'`, ws, allGiven(ids))
+	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("read which messages are pending: %w", err)
+	}
+	pending := make(map[uuid.UUID]bool, len(found))
+	for _, id := range found {
+		pending[id] = true
+	}
+	return pending, nil
+}
+
 // Erase takes away what was or is to be said on behalf of enrollments, in the
 // caller's transaction. Messages that are being called right now stay, and are
 // counted: asked again later, they go too.
 func (w *Webhooks) Erase(ctx context.Context, tx pgx.Tx, ws uuid.UUID, enrollments []uuid.UUID) (erased, inFlight int64, err error) {
-	of := make([]pgtype.UUID, len(enrollments))
-	for i, id := range enrollments {
-		of[i] = given(id)
-	}
+	of := allGiven(enrollments)
 	gone, err := tx.Exec(ctx, `
 		delete from outbox where workspace_id = $1 and enrollment_id = any($2)
 		  and (lease_until is null or lease_until <= now())`, ws, of)
@@ -109,8 +127,9 @@ const cleanLot = 5000
 
 // Clean deletes messages that ended longer ago than Keep, in lots, and answers
 // with how many. Until then the id of a message is known, and written again it
-// is not said again. What an enrollment has yet to read stays: a flow may be
-// paused for longer.
+// is not said again. What an enrollment may have yet to read stays: a flow may
+// be paused for longer, and those who wait in it be moved to another version,
+// which is a step, and wait there for the same answer. So any wait keeps it.
 func (w *Webhooks) Clean(ctx context.Context) (int64, error) {
 	var total int64
 	for {
@@ -119,7 +138,7 @@ func (w *Webhooks) Clean(ctx context.Context) (int64, error) {
 				select o.workspace_id, o.id from outbox o
 				where o.state <> 'pending' and o.finished_at < now() - $1::interval and not exists (
 					select from enrollments e
-					where e.workspace_id = o.workspace_id and e.id = o.enrollment_id and e.step = o.step and e.status = 'active')
+					where e.workspace_id = o.workspace_id and e.id = o.enrollment_id and e.status = 'active' and e.waiting_since is not null)
 				order by o.finished_at limit $2 for update of o skip locked)`, w.options.Keep, cleanLot)
 		if err != nil {
 			return total, fmt.Errorf("clean the outbox: %w", err)

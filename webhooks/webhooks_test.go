@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -175,13 +176,21 @@ func TestWrittenOnceOrNotAtAll(t *testing.T) {
 func TestBodiesThatCannotBeKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	for name, body := range map[string][]byte{"a NUL": []byte("\"\x00\""), "no UTF-8": {0xff}, "too long": make([]byte, maxBody+1)} {
+	for name, body := range map[string][]byte{"a NUL": []byte("\"\x00\""), "no UTF-8": {0xff}, "too long": bytes.Repeat([]byte("x"), MaxBody+1)} {
 		err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
 			return b.Write(t.Context(), tx, []Message{{WorkspaceID: b.ws, ID: uuid.New(), Body: body}})
 		})
 		if err == nil {
 			t.Errorf("%s was written", name)
 		}
+	}
+	e, _ := b.endpoint("/")
+	longest := b.message(e)
+	longest.Body = bytes.Repeat([]byte("x"), MaxBody)
+	b.write(longest)
+	b.run(b.Webhooks, 1)
+	if heard := b.receiver.all(); len(heard) != 1 || len(heard[0].body) != MaxBody {
+		t.Errorf("%d calls", len(heard))
 	}
 }
 
@@ -418,6 +427,59 @@ func TestEachEndpointIsServedInTurn(t *testing.T) {
 	}
 }
 
+// TestSlowEndpointsLeaveAPlace has two that hold all places and have much older
+// messages. The first place that falls free is for who has none.
+func TestSlowEndpointsLeaveAPlace(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(o *Options) { o.Workers, o.PerEndpoint = 4, 2 })
+	var slow Endpoint
+	for i := range 2 {
+		slow, _ = b.endpoint(fmt.Sprint("/slow", i))
+		for range 10 {
+			b.write(b.message(slow))
+		}
+	}
+	b.exec(`update outbox set due_at = due_at - interval '1 hour'`)
+	taken, err := b.claim(t.Context())
+	b.must(err)
+	if len(taken) != 4 {
+		t.Fatalf("%d messages were claimed", len(taken))
+	}
+	quick, _ := b.endpoint("/quick")
+	b.write(b.message(quick), b.message(quick))
+	for _, want := range []struct {
+		left, next uuid.UUID
+	}{{slow.ID, quick.ID}, {quick.ID, quick.ID}} { // the other has two calls, and slow has one left
+		b.lanes.leave(want.left)
+		taken, err := b.claim(t.Context())
+		b.must(err)
+		if len(taken) != 1 || taken[0].EndpointID != want.next {
+			t.Errorf("%d messages were claimed, the first of %s", len(taken), taken[0].EndpointID)
+		}
+	}
+}
+
+// TestEqualsDrawLots has one place, which is empty whenever it is given away:
+// the older messages have no right to it each time.
+func TestEqualsDrawLots(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(o *Options) { o.Workers = 1 })
+	slow, _ := b.endpoint("/slow")
+	for range 50 {
+		b.write(b.message(slow))
+	}
+	b.exec(`update outbox set due_at = due_at - interval '1 hour'`)
+	quick, _ := b.endpoint("/quick")
+	b.write(b.message(quick))
+	for range 40 { // no luck 40 times is once in 10^12
+		b.run(b.Webhooks, 1)
+		if heard := b.receiver.all(); heard[len(heard)-1].path == "/quick" {
+			return
+		}
+	}
+	t.Error("the quick endpoint was not called")
+}
+
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -547,8 +609,8 @@ func TestCleanTakesWhatHasEnded(t *testing.T) {
 	b := setup(t, nil)
 	old, unread, fresh, waiting := b.written(), b.written(), b.written(), b.written()
 	b.exec(`
-		insert into enrollments (workspace_id, id, flow_id, version, turn, uniqueness_key, slot, profile_key, node, step, resume_at, source)
-		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'tell', $3, now(), 'direct')`, b.ws, unread.EnrollmentID, unread.Step)
+		insert into enrollments (workspace_id, id, flow_id, version, turn, uniqueness_key, slot, profile_key, node, step, waiting_since, resume_at, source)
+		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'tell', $3, now(), now(), 'direct')`, b.ws, unread.EnrollmentID, unread.Step)
 	b.exec(`update outbox set state = 'delivered', finished_at = now() where id <> $1`, waiting.ID)
 	b.exec(`update outbox set finished_at = now() - interval '8 days' where id = any($1)`, []uuid.UUID{old.ID, unread.ID})
 	b.exec(`update outbox set created_at = now() - interval '30 days' where id = $1`, waiting.ID)
@@ -557,9 +619,52 @@ func TestCleanTakesWhatHasEnded(t *testing.T) {
 	if n != 1 || b.count(`select count(*) from outbox where id = any($1)`, []uuid.UUID{unread.ID, fresh.ID, waiting.ID}) != 3 {
 		t.Errorf("%d rows were cleaned", n)
 	}
-	b.exec(`update enrollments set step = step + 1`)
+	b.exec(`update enrollments set step = step + 1, moved = true`) // to another version: it waits on
+	if n, err := b.Clean(t.Context()); err != nil || n != 0 {
+		t.Errorf("%d rows were cleaned before their answer was read, %v", n, err)
+	}
+	b.exec(`update enrollments set step = step + 1, waiting_since = null`)
 	if n, err := b.Clean(t.Context()); err != nil || n != 1 {
 		t.Errorf("%d rows were cleaned once their answer was read, %v", n, err)
+	}
+}
+
+// TestCleanForgetsWhoHasLeft: nobody reads the answer of a journey that has ended.
+func TestCleanForgetsWhoHasLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	m := b.written()
+	b.exec(`
+		insert into enrollments (workspace_id, id, flow_id, version, turn, uniqueness_key, slot, profile_key, node, step, waiting_since, status, ended_at, source)
+		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'tell', $3, now(), 'exited', now(), 'direct')`, b.ws, m.EnrollmentID, m.Step)
+	b.exec(`update outbox set state = 'delivered', finished_at = now() - interval '8 days'`)
+	if n, err := b.Clean(t.Context()); err != nil || n != 1 {
+		t.Errorf("%d rows were cleaned, %v", n, err)
+	}
+}
+
+// TestPending tells what is on its way from what has ended and what is gone.
+func TestPending(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	ended := b.written()
+	b.run(b.Webhooks, 1)
+	called, waits, gone := b.written(), b.written(), b.written()
+	b.exec(`update outbox set leased_by = 'x', lease_until = now() + interval '1 minute' where id = $1`, called.ID)
+	b.exec(`delete from outbox where id = $1`, gone.ID)
+	ids := []uuid.UUID{ended.ID, called.ID, waits.ID, gone.ID}
+	pending, err := b.Pending(t.Context(), b.ws, ids)
+	b.must(err)
+	if diff := cmp.Diff(map[uuid.UUID]bool{called.ID: true, waits.ID: true}, pending); diff != "" {
+		t.Error(diff)
+	}
+	outcomes, err := b.Outcomes(t.Context(), b.ws, ids)
+	b.must(err)
+	if len(outcomes) != 1 || !outcomes[ended.ID].Delivered {
+		t.Errorf("%+v", outcomes)
+	}
+	if others, err := b.Pending(t.Context(), uuid.New(), ids); err != nil || len(others) != 0 {
+		t.Errorf("another workspace sees %v, %v", others, err)
 	}
 }
 

@@ -26,11 +26,12 @@ type enrollmentsListCommand struct {
 	Status  string `help:"Only those that stand here: active, waiting, completed, exited, failed, refused."`
 	Node    string `help:"Only those on this node, or that ended there."`
 	Version int    `help:"Only those in this version."`
+	Trouble string `help:"Only those who are due and cannot go on because of this, such as source_unavailable; any: whatever it is."`
 }
 
 func (l enrollmentsListCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
 	return l.with(cfg, func(c *client.Client) error {
-		f := client.EnrollmentFilter{ProfileKey: l.Profile, Status: l.Status, Node: l.Node, Version: l.Version}
+		f := client.EnrollmentFilter{ProfileKey: l.Profile, Status: l.Status, Node: l.Node, Version: l.Version, Trouble: l.Trouble}
 		if l.Flow != "" {
 			var err error
 			if f.FlowID, err = flowID(ctx, c, l.Flow); err != nil {
@@ -68,7 +69,7 @@ func (t talk) enrollment(out io.Writer, e client.Enrollment, err error) error {
 	}
 	return t.say(out, e, func(out io.Writer) error {
 		return facts(out, "id", e.ID, "flow", e.FlowID, "version", fmt.Sprint(e.Version), "profile", e.ProfileKey, "status", e.Status, "because of", or(e.ExitReason, ""),
-			"node", or(e.Node, "(entry)"), "due", stampOr(e.ResumeAt, ""), "waits for", or(e.Awaits, ""), "trouble", or(e.Trouble, ""),
+			"node", or(e.Node, "(entry)"), "due", stampOr(e.ResumeAt, ""), "waits for", or(e.Awaits, ""), "trouble", or(e.Trouble, ""), "in vain since", stampOr(e.DueSince, ""),
 			"source", e.Source, "enrolled", stamp(e.EnrolledAt), "ended", stampOr(e.EndedAt, ""))
 	})
 }
@@ -119,8 +120,16 @@ func (n enrollmentsCreateCommand) run(ctx context.Context, cfg Config, out io.Wr
 		if err != nil {
 			return err
 		}
-		return n.say(out, r, func(out io.Writer) error { return showResult(out, r) })
+		return n.say(out, r, func(out io.Writer) error { return showAnswer(out, r) })
 	})
+}
+
+// showAnswer says what asking to enroll somebody did, or would do.
+func showAnswer(out io.Writer, r client.EnrollAnswer) error {
+	if r.DryRun {
+		r.Result = "would be " + r.Result
+	}
+	return showResult(out, r.EnrollResult)
 }
 
 // showResult says in a line what a trigger did in a flow.

@@ -3,14 +3,17 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"lemma/client"
 )
@@ -126,6 +129,10 @@ func openLines(name string) (io.ReadCloser, error) {
 }
 
 func (b *bulk) all(ctx context.Context, in io.Reader) error {
+	// What Lemma refuses is known a lot later than what is not even sent.
+	defer func() {
+		slices.SortStableFunc(b.told.Faults, func(x, y lineFault) int { return cmp.Compare(x.Line, y.Line) })
+	}()
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, longLine)
 	n := 0
@@ -153,8 +160,11 @@ func (b *bulk) add(ctx context.Context, n int, line []byte) error {
 	if err == nil && d.More() {
 		err = errors.New("there is more than one object in the line")
 	}
+	if err == nil && mangled(line, e) {
+		err = errors.New("it is not UTF-8 text")
+	}
 	if err != nil {
-		b.told.blame(n, err.Error())
+		b.told.blame(n, lineError(err))
 		return nil
 	}
 	if b.bytes+len(line) > bulkBytes {
@@ -167,6 +177,37 @@ func (b *bulk) add(ctx context.Context, n int, line []byte) error {
 		return b.send(ctx)
 	}
 	return nil
+}
+
+// mangled tells whether reading the line has changed its text: bytes that are
+// not UTF-8, and halves of surrogate pairs, become U+FFFD.
+func mangled(line []byte, e client.NewEvent) bool {
+	if !utf8.Valid(line) {
+		return true
+	}
+	said := bytes.ContainsRune(line, utf8.RuneError) || bytes.Contains(bytes.ToLower(line), []byte(`\ufffd`))
+	return !said && strings.ContainsRune(e.ProfileKey+e.Event+e.ID, utf8.RuneError)
+}
+
+// lineError says what is wrong with a line that is no event.
+func lineError(err error) string {
+	var wrong *json.UnmarshalTypeError
+	var broken *json.SyntaxError
+	var noTime *time.ParseError
+	unknown, isUnknown := strings.CutPrefix(err.Error(), "json: unknown field ")
+	switch {
+	case errors.As(err, &wrong) && wrong.Field == "":
+		return "must be an object, such as " + `{"profile_key": "c1", "event": "signed_up"}`
+	case errors.As(err, &wrong):
+		return "/" + wrong.Field + ": must be a string"
+	case errors.As(err, &noTime), strings.HasPrefix(err.Error(), "Time."):
+		return "/occurred_at: must be a time such as 2026-12-24T09:00:00Z (RFC 3339)"
+	case isUnknown:
+		return "there is no field " + unknown
+	case errors.As(err, &broken), errors.Is(err, io.ErrUnexpectedEOF):
+		return "is not JSON"
+	}
+	return err.Error()
 }
 
 func (t *bulkTold) blame(line int, detail string) {

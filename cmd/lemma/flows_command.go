@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lemma/client"
+	"lemma/flows/graph"
 )
 
 // flowsCommand asks a running Lemma, over HTTP.
@@ -72,6 +73,33 @@ func (o ofVersion) find(ctx context.Context, c *client.Client) (id string, versi
 		return id, v.Version, err
 	}
 	return id, 0, fmt.Errorf("the flow has no version yet: `lemma flows draft` makes one")
+}
+
+// numbered is a command whose version may be said without its flag.
+type numbered struct {
+	Number int `arg:"" optional:"" name:"version" help:"The version, instead of its flag."`
+}
+
+// among is the version that is meant, by place or by flag.
+func (n numbered) among(flag int) (int, error) {
+	if n.Number != 0 && flag != 0 && n.Number != flag {
+		return 0, fmt.Errorf("the version is %d and %d: say one", n.Number, flag)
+	}
+	return max(n.Number, flag), nil
+}
+
+// ofNumber is a command about one version, said either way.
+type ofNumber struct {
+	ofVersion
+	numbered
+}
+
+func (o ofNumber) find(ctx context.Context, c *client.Client) (id string, version int, err error) {
+	of := o.ofVersion
+	if of.Version, err = o.among(of.Version); err != nil {
+		return "", 0, err
+	}
+	return of.find(ctx, c)
 }
 
 type flowsListCommand struct{ listing }
@@ -175,6 +203,7 @@ func (n flowsCreateCommand) run(ctx context.Context, cfg Config, out io.Writer) 
 type flowsDraftCommand struct {
 	talk
 	ofFlow
+	numbered
 	fromFile
 	Version int `help:"Replace this draft; without it the next version is made."`
 }
@@ -201,26 +230,35 @@ func (d flowsDraftCommand) run(ctx context.Context, cfg Config, out io.Writer) e
 }
 
 func (d flowsDraftCommand) write(ctx context.Context, c *client.Client, id string, definition json.RawMessage) (client.FlowVersion, error) {
-	if d.Version == 0 {
+	version, err := d.among(d.Version)
+	switch {
+	case err != nil:
+		return client.FlowVersion{}, err
+	case version == 0:
 		return c.CreateFlowVersion(ctx, id, definition)
 	}
-	return c.UpdateFlowVersion(ctx, id, d.Version, definition)
+	return c.UpdateFlowVersion(ctx, id, version, definition)
 }
 
 type flowsVersionsCommand struct {
 	listing
 	ofFlow
+	numbered
 	Version int `help:"Print the definition of this one."`
 }
 
 func (v flowsVersionsCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
+	version, err := v.among(v.Version)
+	if err != nil {
+		return err
+	}
 	return v.with(cfg, func(c *client.Client) error {
 		id, err := v.find(ctx, c)
 		switch {
 		case err != nil:
 			return err
-		case v.Version != 0:
-			one, err := c.GetFlowVersion(ctx, id, v.Version)
+		case version != 0:
+			one, err := c.GetFlowVersion(ctx, id, version)
 			if err != nil {
 				return err
 			}
@@ -249,5 +287,21 @@ func (h flowsHistoryCommand) run(ctx context.Context, cfg Config, out io.Writer)
 	})
 }
 
-// isoDuration is a duration as the API writes it.
-func isoDuration(d time.Duration) string { return fmt.Sprintf("PT%dS", int64(d/time.Second)) }
+// span is a length of time, written as Go does (10m) or as the API does (PT10M).
+type span time.Duration
+
+// UnmarshalText is called by kong.
+func (s *span) UnmarshalText(text []byte) error {
+	d, err := time.ParseDuration(string(text))
+	if err != nil {
+		d, err = graph.ParseDuration(string(text))
+	}
+	if err != nil {
+		return fmt.Errorf("%q is no length of time such as 10m or PT10M", text)
+	}
+	*s = span(d)
+	return nil
+}
+
+// iso is the length as the API writes it.
+func (s span) iso() string { return fmt.Sprintf("PT%dS", int64(time.Duration(s)/time.Second)) }

@@ -73,15 +73,21 @@ func TestFlowsFromTheCommandLine(t *testing.T) {
 	says(t, env, `enrolled, enrollment enr_`, "events", "send", "c1", "signed_up", "--properties", `{"plan": "pro"}`)
 	says(t, env, `version 2 is a draft`, "flows", "draft", "Welcome", "-f", fileOf(t, strings.ReplaceAll(restful, `"rest"`, `"nap"`)))
 	says(t, env, `- /nodes/rest`, "flows", "diff", "Welcome")
-	says(t, env, `stranded`, "flows", "plan", "Welcome", "--in-flight=move")
+	says(t, env, `stranded`, "flows", "plan", "Welcome", "2", "--in-flight=move")
+	says(t, env, `Publishing version 1`, "flows", "plan", "Welcome", "1")
+	says(t, env, `"start": "nap"`, "flows", "versions", "Welcome", "2")
+	says(t, env, `version 2 is a draft, written 2 times`, "flows", "draft", "Welcome", "2", "-f", fileOf(t, strings.ReplaceAll(restful, `"rest"`, `"nap"`)))
 	says(t, env, `\(entry\) .* moves`, "flows", "plan", "Welcome", "--in-flight=move", "--map", "rest=nap")
-	says(t, env, `live version +2`, "flows", "publish", "Welcome", "--in-flight=stay")
-	says(t, env, `live version +1`, "flows", "rollback", "Welcome")
+	says(t, env, `live version +2`, "flows", "publish", "Welcome", "2", "--in-flight=stay")
+	says(t, env, `live version +1`, "flows", "rollback", "Welcome", "1")
 	says(t, env, `status +paused`, "flows", "pause", "Welcome")
 	says(t, env, `refused as paused`, "events", "send", "c2", "signed_up", "--properties", `{"plan": "pro"}`)
 	says(t, env, `status +live`, "flows", "resume", "Welcome", "--spread=0s")
+	says(t, env, `status +paused`, "flows", "pause", "Welcome")
+	says(t, env, `status +live`, "flows", "resume", "Welcome", "--spread=PT10M")
 	says(t, env, `(?s)rolled_back.*published`, "flows", "history", "Welcome")
-	says(t, env, `(?s)enrolled +1.*paused 1`, "flows", "counts", "Welcome", "--version=1")
+	says(t, env, `(?s)enrolled +1.*paused 1.*MESSAGES`, "flows", "counts", "Welcome", "--version=1")
+	says(t, env, `(?s)version +2\s+enrolled +0`, "flows", "counts", "Welcome", "2")
 	says(t, env, `c2 +paused`, "flows", "refusals", "Welcome")
 	says(t, env, `paused`, "flows", "explain", "Welcome", "c2")
 	says(t, env, `(?s)rest +delay +waiting.*ends as completed`, "flows", "simulate", "Welcome", "c9", "--version=1", "--at=2027-01-02T15:04:05Z")
@@ -98,13 +104,18 @@ func TestEnrollmentsFromTheCommandLine(t *testing.T) {
 	env := running(t)
 	mustRun(t, env, "flows", "create", "Welcome", "-f", fileOf(t, restful))
 	mustRun(t, env, "flows", "publish", "Welcome")
-	says(t, env, `enrolled`, "enrollments", "create", "Welcome", "c1", "--dry-run")
+	if out := says(t, env, `would be enrolled`, "enrollments", "create", "Welcome", "c1", "--dry-run"); strings.Contains(out, "enr_") {
+		t.Errorf("what is not there has an id: %s", out)
+	}
 	if out := mustRun(t, env, "enrollments", "list", "--json"); strings.TrimSpace(out) != "[]" {
 		t.Errorf("a dry run has enrolled: %s", out)
 	}
 	id := regexp.MustCompile(`enr_\w+`).FindString(says(t, env, `enrolled`, "enrollments", "create", "Welcome", "c1"))
 	says(t, env, `refused as already_enrolled, enrollment `+id, "enrollments", "create", "Welcome", "c1")
 	says(t, env, id+` +c1`, "enrollments", "list", "--flow=Welcome", "--profile=c1")
+	if out := mustRun(t, env, "enrollments", "list", "--trouble=any", "--json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("somebody is in trouble: %s", out)
+	}
 	says(t, env, `profile +c1`, "enrollments", "get", id)
 	says(t, env, `node +over`, "enrollments", "move", id, "over")
 	says(t, env, `because of +manual`, "enrollments", "exit", id, "--note", "asked by phone")
@@ -120,15 +131,29 @@ func TestManyEventsFromTheCommandLine(t *testing.T) {
 			lines.WriteString(`{"profile_key": "c1", "event": "looked", "id": "e` + strings.Repeat("x", i%200) + string(rune('a'+i/200)) + `"}` + "\n")
 		}
 	}
-	file := fileOf(t, lines.String()+"\nno event\n"+`{"profile_key": "", "event": "looked"}`+"\n"+`{"profile": "c1"}`+"\n")
+	broken := []string{"no event", `{"profile_key": "", "event": "looked"}`, `{"profile": "c1"}`, `{"profile_key": 7, "event": "x"}`, `["x"]`, `{"profile_key": "c1"`,
+		`{"profile_key": "c1", "event": "x", "occurred_at": "today"}`, `{"profile_key": "c1", "event": "x", "occurred_at": 7}`, `{"profile_key": "c\ud800", "event": "x"}`,
+		"{\"profile_key\": \"c\xff\", \"event\": \"x\"}", `{"profile_key": "c1", "event": "x", "properties": []}`, `{"profile_key": "c1", "event": "x"} {}`}
+	file := fileOf(t, lines.String()+"\n"+strings.Join(broken, "\n")+"\n")
 	out, err := lemmaWith(t, env, "events", "bulk", "-f", file)
-	if err == nil || !strings.Contains(err.Error(), "3 lines are not valid") || !strings.Contains(out, "accepted 600, duplicates 600, invalid 3") {
+	if err == nil || !strings.Contains(err.Error(), "12 lines are not valid") || !strings.Contains(out, "accepted 600, duplicates 600, invalid 12") {
 		t.Errorf("%v: %s", err, out)
 	}
-	for _, fault := range []string{"line 1202: invalid character", "line 1203: /profile_key: ", `line 1204: json: unknown field "profile"`} {
-		if !strings.Contains(out, fault) {
-			t.Errorf("does not say %s: %s", fault, out)
-		}
+	want := `^line 1202: is not JSON
+line 1203: /profile_key: must not be empty
+line 1204: there is no field "profile"
+line 1205: /profile_key: must be a string
+line 1206: must be an object, such as .*
+line 1207: is not JSON
+line 1208: /occurred_at: must be a time .*
+line 1209: /occurred_at: must be a time .*
+line 1210: it is not UTF-8 text
+line 1211: it is not UTF-8 text
+line 1212: /properties: must be an object.*
+line 1213: there is more than one object in the line
+accepted`
+	if !regexp.MustCompile(want).MatchString(out) {
+		t.Errorf("says %s", out)
 	}
 	if n := strings.Count(says(t, env, `looked`, "events", "list", "c1", "--limit=0"), "looked"); n != 600 {
 		t.Errorf("%d events are kept", n)
@@ -141,7 +166,10 @@ func TestCommandsThatAreRefused(t *testing.T) {
 	mustRun(t, env, "flows", "create", "Welcome", "-f", fileOf(t, strings.ReplaceAll(restful, `"next": "over"`, `"next": "gone"`)))
 	for want, args := range map[string][]string{
 		"/definition/nodes/rest/next":    {"flows", "publish", "Welcome"},
-		"version 1 has":                  {"flows", "validate", "Welcome"},
+		"/definition/nodes/rest/next: ":  {"flows", "plan", "Welcome", "1"},
+		"version 1 has":                  {"flows", "validate", "Welcome", "1"},
+		"the version is 1 and 2":         {"flows", "plan", "Welcome", "1", "--version=2"},
+		"is no length of time such as":   {"flows", "resume", "Welcome", "--spread=P1M"},
 		`no flow "Nobody"`:               {"flows", "get", "Nobody"},
 		"possible now: ":                 {"flows", "drain", "Welcome"},
 		"/name: ":                        {"flows", "create", "Welcome"},

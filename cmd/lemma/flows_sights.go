@@ -50,16 +50,21 @@ func changeLine(c client.FlowChange) string {
 type flowsCountsCommand struct {
 	talk
 	ofFlow
+	numbered
 	Version int `help:"Which version; without it the live one."`
 }
 
 func (n flowsCountsCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
+	version, err := n.among(n.Version)
+	if err != nil {
+		return err
+	}
 	return n.with(cfg, func(c *client.Client) error {
 		id, err := n.find(ctx, c)
 		if err != nil {
 			return err
 		}
-		counts, err := c.CountFlow(ctx, id, n.Version)
+		counts, err := c.CountFlow(ctx, id, version)
 		if err != nil {
 			return err
 		}
@@ -70,15 +75,15 @@ func (n flowsCountsCommand) run(ctx context.Context, cfg Config, out io.Writer) 
 func showCounts(out io.Writer, n client.FlowCounts) error {
 	if err := facts(out, "version", fmt.Sprint(n.Version), "enrolled", fmt.Sprint(n.Enrolled), "active", fmt.Sprint(n.Active), "completed", fmt.Sprint(n.Completed),
 		"exited", fmt.Sprint(n.Exited), "failed", fmt.Sprint(n.Failed), "refused", fmt.Sprint(n.Refused), "goals", fmt.Sprint(n.Goals),
-		"exits", tally(n.ExitReasons), "refusals", tally(n.Refusals)); err != nil {
+		"trouble", tally(n.Trouble), "exits", tally(n.ExitReasons), "refusals", tally(n.Refusals)); err != nil {
 		return err
 	}
 	return showNodes(out, n.Nodes)
 }
 
 func showNodes(out io.Writer, nodes []client.NodeCount) error {
-	return table(out, "NODE|TYPE|STANDING|DUE|PASSED", nodes, func(k client.NodeCount) []string {
-		return []string{nodeName(k.Node), k.Type, fmt.Sprint(k.Standing), fmt.Sprint(k.Due), tally(k.Passed)}
+	return table(out, "NODE|TYPE|STANDING|DUE|TROUBLED|PASSED|MESSAGES|WAYS", nodes, func(k client.NodeCount) []string {
+		return []string{nodeName(k.Node), k.Type, fmt.Sprint(k.Standing), fmt.Sprint(k.Due), fmt.Sprint(k.Troubled), tally(k.Passed), tally(k.Messages), tally(k.Ways)}
 	})
 }
 
@@ -140,7 +145,7 @@ type flowsSimulateCommand struct {
 	Properties objectFlag     `placeholder:"JSON" help:"What it says."`
 	At         time.Time      `placeholder:"TIME" help:"When it enrolls (RFC 3339); without it now."`
 	Later      []string       `sep:"none" placeholder:"EVENT@TIME" help:"What the person does later; may be repeated."`
-	Webhooks   map[string]int `name:"webhook" placeholder:"NODE=STATUS" help:"What a webhook is answered with; without it 200."`
+	Webhooks   map[string]int `name:"webhook" placeholder:"NODE=STATUS" help:"What a webhook is answered with, 200 to 599; without it 200."`
 }
 
 func (s flowsSimulateCommand) ask() (client.Simulation, error) {

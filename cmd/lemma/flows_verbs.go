@@ -11,7 +11,7 @@ import (
 
 type flowsValidateCommand struct {
 	talk
-	ofVersion
+	ofNumber
 }
 
 func (v flowsValidateCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
@@ -65,7 +65,7 @@ func (f inFlightFlags) ask() client.InFlight {
 
 type flowsPlanCommand struct {
 	talk
-	ofVersion
+	ofNumber
 	inFlightFlags
 }
 
@@ -117,7 +117,7 @@ func nodeName(node string) string {
 
 type flowsPublishCommand struct {
 	talk
-	ofVersion
+	ofNumber
 	inFlightFlags
 }
 
@@ -139,11 +139,16 @@ func (p flowsPublishCommand) run(ctx context.Context, cfg Config, out io.Writer)
 type flowsRollbackCommand struct {
 	talk
 	ofFlow
+	numbered
 	inFlightFlags
 	To int `help:"The version; without it the one that was live before."`
 }
 
 func (r flowsRollbackCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
+	version, err := r.among(r.To)
+	if err != nil {
+		return err
+	}
 	return r.with(cfg, func(c *client.Client) error {
 		id, err := r.find(ctx, c)
 		if err != nil {
@@ -153,7 +158,7 @@ func (r flowsRollbackCommand) run(ctx context.Context, cfg Config, out io.Writer
 		if err != nil {
 			return err
 		}
-		f, err := c.RollbackFlow(ctx, id, client.Rollback{ToVersion: r.To, InFlight: r.ask()}, client.IfMatch(seen.ETag))
+		f, err := c.RollbackFlow(ctx, id, client.Rollback{ToVersion: version, InFlight: r.ask()}, client.IfMatch(seen.ETag))
 		return r.flow(out, f, err)
 	})
 }
@@ -195,13 +200,13 @@ func (v flowsArchiveCommand) run(ctx context.Context, cfg Config, out io.Writer)
 
 type flowsResumeCommand struct {
 	flowVerb
-	Spread *time.Duration `help:"Over how long what fell due is released, such as 10m or 0s; without it as long as the pause was, at most ten minutes."`
+	Spread *span `help:"Over how long what fell due is released, such as 10m, PT10M or 0s; without it as long as the pause was, at most ten minutes."`
 }
 
 func (v flowsResumeCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
 	how := client.Resumption{}
 	if v.Spread != nil {
-		how.Spread = isoDuration(*v.Spread)
+		how.Spread = v.Spread.iso()
 	}
 	return v.do(ctx, cfg, out, func(c *client.Client, id string) (client.Flow, error) { return c.ResumeFlow(ctx, id, how) })
 }

@@ -111,8 +111,10 @@ type when struct {
 //     days before at 09:00 is 09:00 whatever the clocks do in between.
 //   - A timestamp of the profile is that instant plus the offset, or, with a
 //     time, that time on its local day.
-//   - What is past already is now.
-//   - A date that falls on none of the weekdays moves on to the next of them.
+//   - A date that is past, with its time and the offset, is now: there is no
+//     wait, whatever the weekdays.
+//   - A date yet to come that falls on none of the weekdays moves on to the next
+//     of them.
 //
 // A column without a value that can be read as a date is an error, whose text
 // quotes no data.
@@ -129,8 +131,8 @@ func (c *Compiled) Until(now time.Time, profile map[string]any) (time.Time, erro
 	if err != nil {
 		return time.Time{}, err
 	}
-	if t.Before(now) {
-		t = now
+	if !t.After(now) {
+		return now, nil
 	}
 	if len(w.days) == 0 || slices.Contains(w.days, t.In(zone).Weekday()) {
 		return t, nil

@@ -185,7 +185,7 @@ func (c *checker) shape() {
 	}
 	for _, id := range sorted(c.def.Nodes) {
 		for _, e := range edges(id, c.def.Nodes[id]) {
-			if _, ok := c.def.Nodes[e.to]; !ok {
+			if _, ok := c.def.Nodes[e.to]; !ok && !e.refused {
 				c.fault(e.pointer, "unknown_node", "there is no node %s", e.to)
 			}
 		}
@@ -202,8 +202,9 @@ func (c *checker) ways() {
 	if begins {
 		w.visit(c.def.Start)
 	}
+	leads := reached(c.def.Nodes, c.def.Start)
 	for _, id := range sorted(c.def.Nodes) {
-		if w.mark[id] == 0 && begins {
+		if begins && !leads[id] {
 			c.fault(at("/nodes", id), "unreachable", "no way leads here from %s", c.def.Start)
 		}
 	}

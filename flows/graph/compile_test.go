@@ -145,6 +145,25 @@ func TestPublishedBeforeTheAudienceChanged(t *testing.T) {
 	}
 }
 
+// What a published version says was found right by the rules of its day.
+func TestPublishedBeforeARuleOfTheEnvelope(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(welcome, `"channel"`, `"headers": {"Bcc": "b@example.com"}, "channel"`, 1)
+	if _, err := Compile([]byte(text), ourFlow, Facts{Columns: shopColumns, Published: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOnMissingIsAWayOut(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(welcome, `"date_column": "born"`, `"date_column": "born", "on_missing": "unborn"`, 1)
+	g := compileText(t, strings.Replace(text, `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit"}, "unborn": {"type": "exit"}`, 1))
+	birthday, _ := g.Node("birthday")
+	if d := cmp.Diff([]string{"opens", "unborn"}, birthday.Successors); d != "" {
+		t.Error(d)
+	}
+}
+
 func second(_ any, err error) error { return err }
 
 // Each row breaks the welcome flow in one place: old text, new text, faults.
@@ -204,6 +223,9 @@ func TestFaults(t *testing.T) {
 		{"node of no type", `"sorry": {"type": "exit"}`, `"sorry": {}`, []string{"/nodes/sorry/type required"}},
 		{"node of unknown type", `"sorry": {"type": "exit"}`, `"sorry": {"type": "leave"}`, []string{"/nodes/sorry/type unknown"}},
 		{"exit with next", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit", "next": "done"}`, []string{"/nodes/sorry/next not_allowed"}},
+		{"exit with a way back", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit", "next": "hello"}`, []string{"/nodes/sorry/next not_allowed"}},
+		{"exit with a way to nobody", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit", "next": "nobody"}`, []string{"/nodes/sorry/next not_allowed"}},
+		{"exit on the way", `"next": "pause"`, `"next": "gone"}, "gone": {"type": "exit", "next": "pause"`, []string{"/nodes/gone/next not_allowed"}},
 		{"field of another type", `"for": "P3D"`, `"for": "P3D", "goal": false`, []string{"/nodes/pause/goal not_allowed"}},
 		{"name too long", `"for": "P3D"`, `"for": "P3D", "name": "` + strings.Repeat("n", 201) + `"`, []string{"/nodes/pause/name too_long"}},
 
@@ -229,11 +251,17 @@ func TestFaults(t *testing.T) {
 		{"send without anything", `"channel": "email", "provider_id": "prv_1", "template_id": "tpl_1", "from": {"email": "a@example.com"}, `, ``,
 			[]string{"/nodes/hello/channel required", "/nodes/hello/from required", "/nodes/hello/provider_id required", "/nodes/hello/template_id required"}},
 		{"channel", `"channel": "email"`, `"channel": "pigeon"`, []string{"/nodes/hello/channel unknown"}},
-		{"from", `"a@example.com"`, `"a"`, []string{"/nodes/hello/from/email invalid_address"}},
-		{"from name", `"a@example.com"`, `"a@example.com", "name": "a\r\nBcc: b@example.com"`, []string{"/nodes/hello/from/name line_break"}},
+		{"from", `"a@example.com"`, `"a"`, []string{"/nodes/hello/from/email address"}},
+		{"from name", `"a@example.com"`, `"a@example.com", "name": "a\r\nBcc: b@example.com"`, []string{"/nodes/hello/from/name single_line"}},
 		{"from with more", `"a@example.com"`, `"a@example.com", "nick": "a"`, []string{"/nodes/hello/from/nick unknown_field"}},
-		{"reply to", `"channel"`, `"reply_to": "x", "channel"`, []string{"/nodes/hello/reply_to invalid_address"}},
-		{"header", `"channel"`, `"headers": {"X-A": "b\nc"}, "channel"`, []string{"/nodes/hello/headers/X-A line_break"}},
+		{"reply to", `"channel"`, `"reply_to": "x", "channel"`, []string{"/nodes/hello/reply_to address"}},
+		{"header", `"channel"`, `"headers": {"X-A": "b\nc"}, "channel"`, []string{"/nodes/hello/headers/X-A single_line"}},
+		{"header of ours", `"channel"`, `"headers": {"Bcc": "b@example.com"}, "channel"`, []string{"/nodes/hello/headers/Bcc not_reserved"}},
+		{"header with a colon", `"channel"`, `"headers": {"X:/Y": "b"}, "channel"`, []string{"/nodes/hello/headers/X:~1Y header_name"}},
+		{"header that is none", `"channel"`, `"headers": {"X-A": 7}, "channel"`, []string{"/nodes/hello/headers/X-A wrong_type"}},
+		{"from nobody", `{"email": "a@example.com"}`, `{}`, []string{"/nodes/hello/from/email address"}},
+		{"from an empty address", `"a@example.com"`, `""`, []string{"/nodes/hello/from/email address"}},
+		{"from that is no object", `{"email": "a@example.com"}`, `"a@example.com"`, []string{"/nodes/hello/from wrong_type"}},
 		{"strategy", `"channel"`, `"strategy": "perhaps", "channel"`, []string{"/nodes/hello/strategy unknown"}},
 		{"expiry", `"expires_after": "P1D"`, `"expires_after": "P1M"`, []string{"/nodes/hello/expires_after invalid_duration"}},
 		{"template version", `"channel"`, `"template_version": -1, "channel"`, []string{"/nodes/hello/template_version invalid"}},
@@ -259,6 +287,10 @@ func TestFaults(t *testing.T) {
 		{"offset", `"-P3D"`, `"-P401D"`, []string{"/nodes/birthday/offset invalid_duration"}},
 		{"date column", `"born"`, `"burn"`, []string{"/nodes/birthday/date_column unknown_column"}},
 		{"date column of another type", `"born"`, `"age"`, []string{"/nodes/birthday/date_column wrong_type"}},
+		{"missing date to nobody", `"date_column": "born"`, `"date_column": "born", "on_missing": "nobody"`, []string{"/nodes/birthday/on_missing unknown_node"}},
+		{"missing date in a circle", `"date_column": "born"`, `"date_column": "born", "on_missing": "pause"`, []string{"/nodes/birthday/on_missing cycle"}},
+		{"missing without a date", `"time": "09:00"`, `"time": "09:00", "on_missing": "done"`, []string{"/nodes/morning/on_missing not_allowed"}},
+		{"missing of another type of node", `"for": "P3D"`, `"for": "P3D", "on_missing": "done"`, []string{"/nodes/pause/on_missing not_allowed"}},
 		{"zone column", `"zone_column": "zone"`, `"zone_column": "zones"`, []string{"/nodes/morning/zone_column unknown_column"}},
 		{"zone column of another type", `"zone_column": "zone"`, `"zone_column": "born"`, []string{"/nodes/morning/zone_column wrong_type"}},
 		{"zone of a wait", `"zone_column": "zone"`, `"zone": "Mars/Base"`, []string{"/nodes/morning/zone invalid_zone"}},
@@ -284,6 +316,10 @@ func TestFaults(t *testing.T) {
 		{"no endpoint", `"endpoint_id": "whe_1", `, ``, []string{"/nodes/tell/endpoint_id required"}},
 		{"webhook column", `["city"]`, `["town"]`, []string{"/nodes/tell/columns/0 unknown_column"}},
 		{"webhook column twice", `["city"]`, `["city", "city"]`, []string{"/nodes/tell/columns/1 duplicate"}},
+		{"number beyond numbers", `"data": {"n": 1}`, `"data": {"n": 1e400}`, []string{"/nodes/tell/data/n number_out_of_range"}},
+		{"numbers deep down", `"data": {"n": 1}`, `"data": {"a/b": [1, {"c": -1e200000}], "d": 1e308, "e": 1e-400}`, []string{"/nodes/tell/data/a~1b/1/c number_out_of_range"}},
+		{"weight beyond floats", `"weight": 3`, `"weight": 1e400`, []string{"/nodes/deal/arms/1/weight wrong_type"}},
+		{"number in an unknown field", `"start"`, `"more": {"n": 1e400}, "start"`, []string{"/more unknown_field"}},
 		{"status", `"410": "done"`, `"41": "done"`, []string{"/nodes/tell/on_status/41 invalid"}},
 		{"class of status", `"410": "done"`, `"6xx": "done"`, []string{"/nodes/tell/on_status/6xx invalid"}},
 	} {

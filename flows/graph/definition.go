@@ -93,6 +93,7 @@ type Node struct {
 	Offset     string   `json:"offset,omitempty"`      // ISO 8601, may be negative (-P3D): added to the date; whole days are counted on the calendar
 	Zone       string   `json:"zone,omitempty"`        // IANA; UTC. Used where ZoneColumn gives none
 	ZoneColumn string   `json:"zone_column,omitempty"` // a column of the profile with an IANA zone
+	OnMissing  string   `json:"on_missing,omitempty"`  // the date column has no date that can be read; default: next, at once
 
 	// wait_for_event
 	Event     string `json:"event,omitempty"`

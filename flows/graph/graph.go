@@ -192,18 +192,22 @@ func defaultSalt(flow Flow, node string) string {
 }
 
 // edge is a way from a node to another, and where the document says so.
-type edge struct{ pointer, to string }
+type edge struct {
+	pointer, to string
+	refused     bool // the type of the node has no such field, and that is what is wrong with it
+}
 
 // edges are all ways out of a node, in the order of its fields.
 func edges(id string, n Node) []edge {
 	var all []edge
 	add := func(to string, tokens ...string) {
 		if to != "" {
-			all = append(all, edge{at(at("/nodes", id), tokens...), to})
+			all = append(all, edge{at(at("/nodes", id), tokens...), to, !has(n.Type, tokens[0])})
 		}
 	}
 	add(n.Next, "next")
 	add(n.OnTimeout, "on_timeout")
+	add(n.OnMissing, "on_missing")
 	for i, c := range n.Cases {
 		add(c.Next, "cases", itoa(i), "next")
 	}
@@ -244,7 +248,7 @@ func (w *walk) visit(id string) {
 	w.mark[id] = 1
 	w.path = append(w.path, id)
 	for _, e := range edges(id, w.nodes[id]) {
-		if _, exists := w.nodes[e.to]; !exists {
+		if _, exists := w.nodes[e.to]; !exists || e.refused {
 			continue
 		}
 		switch w.mark[e.to] {
@@ -257,6 +261,22 @@ func (w *walk) visit(id string) {
 	}
 	w.path = w.path[:len(w.path)-1]
 	w.mark[id] = 2
+}
+
+// reached are the nodes to which a way leads from the start, be it one that the
+// type of a node does not have: there is one fault then, not one for each node
+// behind it.
+func reached(nodes map[string]Node, start string) map[string]bool {
+	seen := map[string]bool{}
+	for next := []string{start}; len(next) > 0; {
+		id := next[len(next)-1]
+		next = next[:len(next)-1]
+		if n, exists := nodes[id]; exists && !seen[id] {
+			seen[id] = true
+			next = append(next, successors(id, n)...)
+		}
+	}
+	return seen
 }
 
 // order sorts topologically, by id where the edges leave it open. It is called

@@ -19,8 +19,8 @@ import (
 const maxDepth = 32
 
 // Decode reads a definition. It is strict: unknown fields, names in another
-// case, repeated names and values of another type are refused, all at once and
-// each with its pointer. A null counts as absent. What the document means is
+// case, repeated names, values of another type and numbers beyond a double are
+// refused, all at once and each with its pointer. A null counts as absent. What the document means is
 // not looked at; Compile does that.
 func Decode(raw []byte) (*Definition, error) {
 	d, _, faults := decode(raw)
@@ -187,11 +187,32 @@ func (r *reader) bind(pointer string, v any, to reflect.Value) {
 	case reflect.Int:
 		r.bindInt(pointer, v, to)
 	case reflect.Interface:
+		r.finite(pointer, v)
 		if v != nil {
 			to.Set(reflect.ValueOf(v))
 		}
 	default:
 		panic("graph: a definition has a field of kind " + to.Kind().String())
+	}
+}
+
+// finite refuses numbers that most programs cannot read: they are kept as they
+// were written, and go along to others. Fields of ours have types, which say no
+// to them already.
+func (r *reader) finite(pointer string, v any) {
+	switch v := v.(type) {
+	case json.Number:
+		if _, err := v.Float64(); err != nil {
+			r.fault(pointer, "number_out_of_range", "it is beyond the numbers that a double holds, about 1.8e308")
+		}
+	case []any:
+		for i, item := range v {
+			r.finite(index(pointer, i), item)
+		}
+	case map[string]any:
+		for _, name := range sorted(v) {
+			r.finite(at(pointer, name), v[name])
+		}
 	}
 }
 

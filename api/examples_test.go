@@ -1,0 +1,76 @@
+package api
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/flows/graph"
+)
+
+// definitionsIn finds what flows say in an example, however deep.
+func definitionsIn(at string, example any, found map[string]any) {
+	switch e := example.(type) {
+	case map[string]any:
+		if e["start"] != nil && e["nodes"] != nil {
+			found[at] = e
+		}
+		for name, value := range e {
+			definitionsIn(at+"/"+name, value, found)
+		}
+	case []any:
+		for _, value := range e {
+			definitionsIn(at+"/-", value, found)
+		}
+	}
+}
+
+// examplesOf are all that an operation shows of a body.
+func examplesOf(op *openapi3.Operation, found map[string]any) {
+	if op.RequestBody == nil {
+		return
+	}
+	media := op.RequestBody.Value.Content.Get("application/json")
+	definitionsIn(op.OperationID, media.Example, found)
+	for name, example := range media.Examples {
+		definitionsIn(op.OperationID+"/"+name, example.Value.Value, found)
+	}
+}
+
+// Whoever copies a flow out of the contract can publish it, once its ids are
+// theirs.
+func TestExamplesOfFlowsCompile(t *testing.T) {
+	t.Parallel()
+	found := map[string]any{}
+	for _, item := range contract.Paths.Map() {
+		for _, op := range item.Operations() {
+			examplesOf(op, found)
+		}
+	}
+	for name, schema := range contract.Components.Schemas {
+		definitionsIn(name, schema.Value.Example, found)
+	}
+	if len(found) < 4 {
+		t.Errorf("only %d examples were found", len(found))
+	}
+	for at, definition := range found {
+		raw, err := json.Marshal(definition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := graph.Compile(raw, graph.Flow{FlowID: uuid.UUID(lemma.NewID())}, graph.Facts{}); err != nil {
+			t.Errorf("%s: %v: %+v", at, err, faultsOf(err))
+		}
+	}
+}
+
+func faultsOf(err error) []problemFault {
+	if err == nil {
+		return nil
+	}
+	p, _ := explain(err)
+	return p.Errors
+}

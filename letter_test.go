@@ -1,0 +1,58 @@
+package lemma_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lemma"
+)
+
+func TestEnvelope(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*lemma.Envelope)
+		want   []string
+	}{
+		"a plain one": {func(*lemma.Envelope) {}, nil},
+		"one with all": {func(e *lemma.Envelope) {
+			e.FromName, e.ReplyTo, e.Headers = "Å", "b@shop.example", headers("X-A", "ö")
+		}, nil},
+		"nobody":                {func(e *lemma.Envelope) { e.FromEmail = "" }, []string{"/from/email address"}},
+		"space around":          {func(e *lemma.Envelope) { e.FromEmail += "\r\n" }, []string{"/from/email address"}},
+		"a name of two lines":   {func(e *lemma.Envelope) { e.FromName = "a\nb" }, []string{"/from/name single_line"}},
+		"a reply to nobody":     {func(e *lemma.Envelope) { e.ReplyTo = "nobody" }, []string{"/reply_to address"}},
+		"a value of two lines":  {func(e *lemma.Envelope) { e.Headers = headers("X-A", "a\r\nBcc: b") }, []string{"/headers/X-A single_line"}},
+		"a value with NUL":      {func(e *lemma.Envelope) { e.Headers = headers("X-A", "a\x00") }, []string{"/headers/X-A single_line"}},
+		"a reserved name":       {func(e *lemma.Envelope) { e.Headers = headers("bCC", "a\nb") }, []string{"/headers/bCC not_reserved"}},
+		"no name":               {func(e *lemma.Envelope) { e.Headers = headers("", "a") }, []string{"/headers/ header_name"}},
+		"a colon, escaped":      {func(e *lemma.Envelope) { e.Headers = headers("X:/~", "a") }, []string{"/headers/X:~1~0 header_name"}},
+		"a name that fits":      {func(e *lemma.Envelope) { e.Headers = headers(strings.Repeat("x", 60), "a") }, nil},
+		"a name too long":       {func(e *lemma.Envelope) { e.Headers = headers(strings.Repeat("x", 61), "a") }, []string{"/headers/" + strings.Repeat("x", 61) + " header_name"}},
+		"one header, two cases": {func(e *lemma.Envelope) { e.Headers = headers("X-A", "1", "X-B", "2", "x-a", "3") }, []string{"/headers/x-a duplicate"}},
+		"everything": {func(e *lemma.Envelope) { *e = lemma.Envelope{"x", "\n", "y", headers("To", "a", "A B", "c")} },
+			[]string{"/from/email address", "/from/name single_line", "/headers/A B header_name", "/headers/To not_reserved", "/reply_to address"}},
+	} {
+		e := lemma.Envelope{FromEmail: "news@shop.example"}
+		c.change(&e)
+		var got []string
+		for _, f := range e.Faults() {
+			got = append(got, f.Pointer+" "+f.Code)
+			if f.Detail == "" {
+				t.Errorf("%s: %s has no detail", name, f.Pointer)
+			}
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
+func headers(pairs ...string) map[string]string {
+	all := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		all[pairs[i]] = pairs[i+1]
+	}
+	return all
+}
