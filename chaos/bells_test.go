@@ -14,7 +14,7 @@ func TestTwoFanoutsAtOnceAndEveryBellLost(t *testing.T) {
 	people := h.customer(6000)
 	people.wire.slow(150 * time.Millisecond)
 	h.post.slow(5 * time.Millisecond)
-	workers := h.startWorkers(2, append(patient, "LEMMA_FANOUT_WORKERS=1")...)
+	workers := h.startWorkers(2, append(patient, "LEMMA_FANOUT_WORKERS=1", "LEMMA_SEND_WORKERS=1")...)
 	id := h.send(people)
 	h.lettersOut(1, 20*time.Second)
 
