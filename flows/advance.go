@@ -78,9 +78,9 @@ func (f *Flows) lockMoving(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) e
 func (f *Flows) lockThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*traveller) ([]*traveller, error) {
 	of := index(all)
 	rows, err := tx.Query(ctx, `
-		select id, node, step, waiting_since is not null, heard from enrollments
-		where workspace_id = $1 and id = any($2) and status = 'active' and resume_at <= now()
-		order by id for update`, ws, idsOf(all))
+		select e.id, e.node, e.step, e.waiting_since is not null, e.heard from `+oneByOne+` (
+			select * from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and e.resume_at <= now() for update
+		) e`, ws, idsOf(all))
 	if err != nil {
 		return nil, fmt.Errorf("lock enrollments: %w", err)
 	}
@@ -100,6 +100,13 @@ func (f *Flows) lockThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*t
 	}
 	return there, nil
 }
+
+// oneByOne are the ids of $2 in their order, each looked up by itself: by the
+// whole primary key, which leaves a planner no choice. Of an any() it may think,
+// while it has no statistics, that reading everybody is cheaper, and remember
+// that. For the same reason whoever is looked up by his id is on the way when
+// ended_at is null: status = 'active' would bring other indexes to mind.
+const oneByOne = `(select unnest($2::uuid[]) as id order by 1) r cross join lateral`
 
 // letters are the notifications of one origin and one node.
 type letters struct {
@@ -248,7 +255,9 @@ func (p passed) queue(batch *pgx.Batch, ws, flow uuid.UUID, turn int16) {
 }
 
 // queueMoves moves the enrollments: by compare-and-set once more, although they
-// are locked, so that the statement can be read alone. Who is refused frees his
+// are locked, so that the statement can be read alone. The limit cuts nothing
+// off: of a limit that it does not know a planner expects little, and so it
+// looks enrollments up one by one, however few it believes there are. Who is refused frees his
 // uniqueness key: the trigger may come again when he can be let in.
 func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) {
 	n := len(moved)
@@ -275,9 +284,9 @@ func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) {
 			trouble = nullif(r.trouble, ''), failures = r.failures, due_since = case when r.trouble <> '' then coalesce(e.due_since, e.resume_at) end,
 			ended_at = case when r.status <> 'active' then now() end,
 			uniqueness_key = case when r.status = 'refused' then e.id else e.uniqueness_key end
-		from unnest($2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[],
+		from (select * from unnest($2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[],
 			$11::text[], $12::text[], $13::smallint[], $14::uuid[])
-			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, trouble, failures, heard)
-		where e.workspace_id = $1 and e.id = r.id and e.status = 'active' and e.node = r.from_node and e.step = r.from_step`,
-		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, reasons, resume, since, awaits, troubles, failures, heard)
+			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, trouble, failures, heard) limit $15) r
+		where e.workspace_id = $1 and e.id = r.id and e.node = r.from_node and e.step = r.from_step`,
+		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, reasons, resume, since, awaits, troubles, failures, heard, n)
 }

@@ -204,8 +204,8 @@ func (f *Flows) match(ctx context.Context, r *route, node string, at int, who []
 func (f *Flows) readTriggers(ctx context.Context, who []*traveller) error {
 	of := index(who)
 	rows, err := f.pool.Query(ctx, `
-		select enrollment_id, coalesce(data, '{}') from enrollment_steps
-		where workspace_id = $1 and enrollment_id = any($2) and step = 0`, who[0].workspace, idsOf(who))
+		select s.enrollment_id, coalesce(s.data, '{}') from unnest($2::uuid[]) as r (id)
+		join enrollment_steps s on s.workspace_id = $1 and s.enrollment_id = r.id and s.step = 0`, who[0].workspace, idsOf(who))
 	if err != nil {
 		return fmt.Errorf("read triggers: %w", err)
 	}

@@ -72,11 +72,24 @@ func (t *take) underway(ctx context.Context, profiles []string, flows map[uuid.U
 	for id := range flows {
 		ids = append(ids, wire(id))
 	}
+	// Found by profile, flow and slot, all of the index on those who are on the
+	// way; and then locked in the order of their ids.
 	rows, err := t.tx.Query(ctx, `
-		select id, flow_id, version, profile_key, node, step, coalesce(awaits, ''),
-			heard is not null or coalesce(due_since, resume_at) < now() as over
-		from enrollments where workspace_id = $1 and profile_key = any($2) and flow_id = any($3) and status = 'active'
-		order by id for update`, t.ws, profiles, ids)
+		select e.id from unnest($2::text[]) as p (profile_key) cross join unnest($3::uuid[]) as f (id)
+		cross join lateral (
+			select id from enrollments where workspace_id = $1 and profile_key = p.profile_key and flow_id = f.id and slot >= $4 and status = 'active' order by slot
+		) e`, t.ws, profiles, ids, uuid.Nil)
+	if err != nil {
+		return nil, err
+	}
+	on, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.UUID])
+	if err != nil || len(on) == 0 {
+		return nil, err
+	}
+	rows, err = t.tx.Query(ctx, `
+		select e.id, e.flow_id, e.version, e.profile_key, e.node, e.step, coalesce(e.awaits, ''),
+			e.heard is not null or coalesce(e.due_since, e.resume_at) < now() as over
+		from `+oneByOne+` (select * from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null for update) e`, t.ws, on)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +159,8 @@ func (t *take) readTriggersOf(ctx context.Context, on []underway) error {
 		return nil
 	}
 	rows, err := t.tx.Query(ctx, `
-		select enrollment_id, coalesce(data, '{}') from enrollment_steps where workspace_id = $1 and enrollment_id = any($2) and step = 0`, t.ws, ids)
+		select s.enrollment_id, coalesce(s.data, '{}') from unnest($2::uuid[]) as r (id)
+		join enrollment_steps s on s.workspace_id = $1 and s.enrollment_id = r.id and s.step = 0`, t.ws, ids)
 	if err != nil {
 		return fmt.Errorf("read triggers: %w", err)
 	}
@@ -215,14 +229,14 @@ func (w *woken) write(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
 		batch.Queue(`
 			update enrollments e set status = 'exited', exit_reason = r.reason, step = e.step + 1, ended_at = now(), resume_at = null,
 				waiting_since = null, due_since = null, awaits = null, trouble = null
-			from unnest($2::uuid[], $3::text[]) as r (id, reason)
-			where e.workspace_id = $1 and e.id = r.id and e.status = 'active'`, ws, w.exited, w.exitReasons)
+			from (select * from unnest($2::uuid[], $3::text[]) as r (id, reason) limit $4) r
+			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null`, ws, w.exited, w.exitReasons, len(w.exited))
 	}
 	if len(w.woke) > 0 {
 		batch.Queue(`
 			update enrollments e set heard = r.event, resume_at = `+inTurn+`
-			from unnest($2::uuid[], $3::uuid[], $4::int[]) as r (id, event, place)
-			where e.workspace_id = $1 and e.id = r.id and e.status = 'active' and e.heard is null`, ws, w.woke, w.heardBy, w.places)
+			from (select * from unnest($2::uuid[], $3::uuid[], $4::int[]) as r (id, event, place) limit $5) r
+			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and e.heard is null`, ws, w.woke, w.heardBy, w.places, len(w.woke))
 	}
 	if batch.Len() == 0 {
 		return nil

@@ -255,9 +255,9 @@ type onTheWay struct {
 // by then, or finds them moved.
 func lockOnTheWay(ctx context.Context, tx pgx.Tx, ws uuid.UUID, ids []pgtype.UUID, but *int) ([]onTheWay, error) {
 	rows, err := tx.Query(ctx, `
-		select id, version, node, step, turn, waiting_since is null from enrollments
-		where workspace_id = $1 and id = any($2) and status = 'active' and ($3::int is null or version <> $3)
-		order by id for update`, ws, ids, but)
+		select e.id, e.version, e.node, e.step, e.turn, e.waiting_since is null from `+oneByOne+` (
+			select * from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and ($3::int is null or e.version <> $3) for update
+		) e`, ws, ids, but)
 	if err != nil {
 		return nil, fmt.Errorf("lock enrollments: %w", err)
 	}
@@ -347,16 +347,16 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 				heard = case when r.timer = 'restarted' then null else e.heard end,
 				failures = case when r.timer = 'restarted' then 0 else e.failures end,
 				trouble = case when r.timer = 'restarted' then null else e.trouble end
-			from unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::boolean[])
-				as r (id, version, node, timer, shift, ask)
-			where e.workspace_id = $1 and e.id = r.id and e.status = 'active'`, ws, r.ids, r.versions, r.nodes, r.timers, r.shifts, r.asks)
+			from (select * from unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::boolean[])
+				as r (id, version, node, timer, shift, ask) limit $8) r
+			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null`, ws, r.ids, r.versions, r.nodes, r.timers, r.shifts, r.asks, len(r.ids))
 	}
 	if len(r.gone) > 0 {
 		batch.Queue(`
 			update enrollments e set status = 'exited', exit_reason = r.reason, step = e.step + 1, ended_at = now(), resume_at = null,
 				waiting_since = null, due_since = null, awaits = null, heard = null, trouble = null, failures = 0
-			from unnest($2::uuid[], $3::text[]) as r (id, reason)
-			where e.workspace_id = $1 and e.id = r.id and e.status = 'active'`, ws, r.gone, r.reasons)
+			from (select * from unnest($2::uuid[], $3::text[]) as r (id, reason) limit $4) r
+			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null`, ws, r.gone, r.reasons, len(r.gone))
 	}
 	if batch.Len() == 0 {
 		return nil

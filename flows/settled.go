@@ -17,13 +17,13 @@ func (f *Flows) WebhookSettled(ctx context.Context, tx pgx.Tx, o webhooks.Outcom
 	var node string
 	err := tx.QueryRow(ctx, `
 		select node from enrollments
-		where workspace_id = $1 and id = $2 and status = 'active' and waiting_since is not null for update`, o.WorkspaceID, o.EnrollmentID).Scan(&node)
+		where workspace_id = $1 and id = $2 and ended_at is null and waiting_since is not null for update`, o.WorkspaceID, o.EnrollmentID).Scan(&node)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && NodeKey(o.EnrollmentID, node) != o.ID {
 		return nil
 	}
 	if err == nil {
 		_, err = tx.Exec(ctx, `
-			update enrollments set resume_at = now() where workspace_id = $1 and id = $2 and node = $3 and status = 'active'`, o.WorkspaceID, o.EnrollmentID, node)
+			update enrollments set resume_at = now() where workspace_id = $1 and id = $2 and node = $3 and ended_at is null`, o.WorkspaceID, o.EnrollmentID, node)
 	}
 	if err != nil {
 		return fmt.Errorf("wake enrollment %s: %w", o.EnrollmentID, err)
