@@ -982,11 +982,12 @@ func TestAVerbDoesNotStarve(t *testing.T) {
 	pause := start(func() error { _, err := b.Pause(bg, b.ws, flow, nil); return err })
 	b.until(0, pause.done)
 	var r Recorded
+	before := b.waits()
 	late := start(func() (err error) {
 		r, err = b.another().Record(bg, b.ws, Event{ProfileKey: "c2", Name: "go"})
 		return err
 	})
-	b.until(b.waits(), late.done)
+	b.until(before, late.done)
 	b.must(tx.Commit(bg))
 	<-pause.done
 	<-late.done
