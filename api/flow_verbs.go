@@ -160,7 +160,7 @@ func (s *server) resumeFlow(ctx context.Context, c *call, in resumption) (flowBo
 }
 
 // longestSpread is how long releasing what a pause held may take.
-const longestSpread = 7 * 24 * time.Hour
+const longestSpread = 24 * time.Hour
 
 func (in resumption) over() (*time.Duration, error) {
 	if in.Spread == nil {
@@ -171,7 +171,7 @@ func (in resumption) over() (*time.Duration, error) {
 	case err != nil:
 		return nil, faultAt("/spread", "bad_format", "must be a duration such as PT10M (ISO 8601)")
 	case spread < 0 || spread > longestSpread:
-		return nil, faultAt("/spread", "out_of_range", "must be between PT0S and P7D")
+		return nil, faultAt("/spread", "out_of_range", "must be between PT0S and P1D")
 	}
 	return &spread, nil
 }

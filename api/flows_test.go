@@ -412,7 +412,7 @@ func TestFlowRequestsDoneAgain(t *testing.T) {
 
 func TestSpread(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]time.Duration{"PT0S": 0, "PT10M": 10 * time.Minute, "P7D": 7 * 24 * time.Hour, "PT1H30M": 90 * time.Minute} {
+	for text, want := range map[string]time.Duration{"PT0S": 0, "PT10M": 10 * time.Minute, "P1D": 24 * time.Hour, "PT1H30M": 90 * time.Minute} {
 		got, err := resumption{&text}.over()
 		if err != nil || *got != want {
 			t.Errorf("%s: %v, %v", text, got, err)

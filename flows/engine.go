@@ -189,6 +189,7 @@ func (f *Flows) moveLot(ctx context.Context, t turn, lot []*traveller) error {
 	case ctx.Err() != nil, f.pool.Ping(ctx) != nil: // not the lot's fault
 		return err
 	case len(lot) > 1:
+		f.metrics.failed("lot")
 		f.log.Warn("a lot of enrollments is halved", "flow_id", t.flow, "enrollments", len(lot), "error", err)
 		half := len(lot) / 2
 		return errors.Join(f.moveLot(ctx, t, again(lot[:half])), f.moveLot(ctx, t, again(lot[half:])))
@@ -196,6 +197,7 @@ func (f *Flows) moveLot(ctx context.Context, t turn, lot []*traveller) error {
 	f.log.Error("enrollment cannot be advanced", "flow_id", t.flow, "enrollment_id", lot[0].id, "error", err)
 	one := again(lot)[0]
 	one.postpone(string(lemma.Internal), f.backOff(one.failures))
+	f.metrics.postponed.WithLabelValues(one.trouble).Inc()
 	_, err = f.commit(ctx, t.ws, t.flow, t.turn, []*traveller{one})
 	return err
 }
@@ -362,9 +364,4 @@ func (f *Flows) moveAround(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// Tick does once what Loop does each second.
-func (f *Flows) Tick(ctx context.Context) error {
-	return errors.Join(f.moveAround(ctx), f.settle(ctx), f.pollDue(ctx))
 }

@@ -21,7 +21,7 @@ type Metrics struct {
 // NewMetrics registers them; with nil it counts into the void.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		events:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_trigger_events_total", Help: "Events that were told: recorded, duplicate or invalid."}, []string{"result"}),
+		events:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_trigger_events_total", Help: "Events that were told: recorded, duplicate, invalid, or turned away because too many were waiting (overloaded)."}, []string{"result"}),
 		triggers:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_triggers_total", Help: "Triggers by what came of them: enrolled, or refused by reason."}, []string{"result"}),
 		steps:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_steps_total", Help: "Steps of enrollments by what happened."}, []string{"event"}),
 		postponed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_postponed_total", Help: "Enrollments that were due and could not go on, by what kept them."}, []string{"trouble"}),
@@ -46,6 +46,7 @@ func (m *Metrics) recorded(all []Recorded) {
 		default:
 			m.events.WithLabelValues("recorded").Inc()
 		}
+		m.steps.WithLabelValues("exited").Add(float64(r.Exited))
 		for _, one := range r.Results {
 			m.triggered(one.Outcome, one.Reason, 1)
 		}

@@ -3,6 +3,8 @@ package flows
 import (
 	"log/slog"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 func (c Config) withDefaults() Config {
@@ -37,7 +39,7 @@ func New(r Rooms, cfg Config) *Flows {
 	}
 	f := &Flows{pool: r.Pool, ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates, accounts: r.Providers, webhooks: r.Webhooks,
 		log: r.Log, metrics: r.Metrics, cfg: cfg.withDefaults(), bell: make(chan struct{}, 1)}
-	f.gather.queues = map[queueKey]*queue{}
+	f.gather.queues = map[uuid.UUID]*queue{}
 	return f
 }
 

@@ -105,8 +105,8 @@ func (f *Flows) transact(ctx context.Context, work func(pgx.Tx) error) (err erro
 // meanwhile are the next lot. Nobody ever waits for others to come.
 type gatherer struct {
 	mu     sync.Mutex
-	queues map[queueKey]*queue
-	length int // of all queues
+	queues map[uuid.UUID]*queue // by workspace
+	length int                  // of all queues
 }
 
 // mostWaiting bounds what waits to be recorded in one process: beyond it a
@@ -116,8 +116,6 @@ const mostWaiting = 10_000
 func overloaded(message string) error {
 	return &lemma.Error{Kind: lemma.Unavailable, Code: "overloaded", Message: message + "; try again in a moment"}
 }
-
-type queueKey struct{ ws uuid.UUID }
 
 type queue struct {
 	waiting []*waiting
@@ -149,17 +147,17 @@ const writers = 2
 // stops waiting does not stop an event that is being written.
 func (g *gatherer) record(ctx context.Context, f *Flows, ws uuid.UUID, o *occurrence) (Recorded, error) {
 	w := &waiting{occurrence: o, done: make(chan struct{}), caller: ctx}
-	key := queueKey{ws}
 	g.mu.Lock()
 	if g.length >= mostWaiting {
 		g.mu.Unlock()
+		f.metrics.events.WithLabelValues("overloaded").Inc()
 		return Recorded{}, overloaded("too many events are waiting to be recorded")
 	}
 	g.length++
-	q := g.queues[key]
+	q := g.queues[ws]
 	if q == nil {
 		q = &queue{}
-		g.queues[key] = q
+		g.queues[ws] = q
 	}
 	q.waiting = append(q.waiting, w)
 	start := q.writers < writers
@@ -168,7 +166,7 @@ func (g *gatherer) record(ctx context.Context, f *Flows, ws uuid.UUID, o *occurr
 	}
 	g.mu.Unlock()
 	if start {
-		go g.write(f, key, q)
+		go g.write(f, ws, q)
 	}
 	select {
 	case <-w.done:
@@ -179,13 +177,13 @@ func (g *gatherer) record(ctx context.Context, f *Flows, ws uuid.UUID, o *occurr
 }
 
 // write records what waits, lot by lot, until nothing does.
-func (g *gatherer) write(f *Flows, key queueKey, q *queue) {
+func (g *gatherer) write(f *Flows, ws uuid.UUID, q *queue) {
 	for {
 		g.mu.Lock()
 		n := min(len(q.waiting), f.cfg.Gather)
 		if n == 0 {
 			if q.writers--; q.writers == 0 {
-				delete(g.queues, key)
+				delete(g.queues, ws)
 			}
 			g.mu.Unlock()
 			return
@@ -194,7 +192,7 @@ func (g *gatherer) write(f *Flows, key queueKey, q *queue) {
 		q.waiting = slices.Delete(q.waiting, 0, n)
 		g.length -= n
 		g.mu.Unlock()
-		f.writeGathered(key.ws, slices.DeleteFunc(lot, (*waiting).left))
+		f.writeGathered(ws, slices.DeleteFunc(lot, (*waiting).left))
 	}
 }
 

@@ -3,6 +3,7 @@ package flows
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -165,6 +166,11 @@ func (b *bundle) settleDown() {
 		}
 	}
 	b.t.Fatal("it never settles down")
+}
+
+// Tick does once what Loop does each second.
+func (f *Flows) Tick(ctx context.Context) error {
+	return errors.Join(f.moveAround(ctx), f.settle(ctx), f.pollDue(ctx))
 }
 
 // pass lets time go by for everybody who waits: what is due within d becomes due.

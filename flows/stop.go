@@ -94,7 +94,7 @@ func eachOrigin(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, gate func(ct
 
 // Resume lets a paused flow go on, as what it was before the pause, and a
 // draining one enroll again. What fell due in the pause is released over
-// spread, in its order and proportion; with nil, over as long as the pause
+// spread, evenly and who was due first before the others; with nil, over as long as the pause
 // lasted, and ten minutes at most.
 func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, spread *time.Duration, by *uuid.UUID) (Flow, error) {
 	if spread != nil && (*spread < 0 || *spread > maxSpread) {

@@ -1,0 +1,128 @@
+package flows
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"lemma"
+	"lemma/webhooks"
+)
+
+// One sender's bulks leave places for others, and whoever does not get one in
+// time is told so and holds none.
+func TestBulksLeavePlacesForOthers(t *testing.T) {
+	t.Parallel()
+	var b bulks
+	one, other := lemma.NewID(), lemma.NewID()
+	var leave []func()
+	for range bulksOfWorkspace {
+		l, err := b.enter(bg, one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, l)
+	}
+	gone, cancel := context.WithCancel(bg)
+	cancel()
+	if _, err := b.enter(gone, one); !errors.Is(err, context.Canceled) {
+		t.Errorf("one more of the same workspace: %v", err)
+	}
+	for range bulksAtOnce - bulksOfWorkspace {
+		l, err := b.enter(bg, other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, l)
+	}
+	if _, err := b.enter(gone, lemma.NewID()); !errors.Is(err, context.Canceled) {
+		t.Errorf("one more of all: %v", err)
+	}
+	for _, l := range leave {
+		l()
+	}
+	if len(b.places) != 0 || len(b.of) != 0 || len(b.using) != 0 {
+		t.Errorf("%d places are taken, of %d workspaces", len(b.places), len(b.of))
+	}
+}
+
+// Nothing is recorded for a caller who was gone before it began.
+func TestACallerWhoIsGone(t *testing.T) {
+	b := setup(t, 0)
+	gone, cancel := context.WithCancel(bg)
+	cancel()
+	o, err := Event{ProfileKey: "c1", Name: "go"}.occurrence()
+	b.must(err)
+	w := &waiting{occurrence: o, done: make(chan struct{}), caller: gone}
+	b.gather.length = 1
+	b.gather.write(b.Flows, b.ws, &queue{waiting: []*waiting{w}, writers: 1})
+	<-w.done
+	if n := b.count(`select count(*) from trigger_events where workspace_id = $1`); n != 0 || !errors.Is(w.err, context.Canceled) {
+		t.Errorf("%d events, %v", n, w.err)
+	}
+}
+
+// A trigger of a flow whose live version cannot be read is refused with that
+// reason, and the event is recorded all the same.
+func TestATriggerOfAVersionThatCannotBeRead(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.live(hourAfter("go"))
+	b.run(b.pool, `update flow_versions set definition = '{"no":1}' where flow_id = $1`, flow)
+	b.graphs = graphs{}
+	if r := b.tell("c1", "go"); len(r.Results) != 1 || r.Results[0].Reason != ConditionError {
+		t.Errorf("%+v", r)
+	}
+}
+
+// An event that might end the journey of somebody whose version cannot be read
+// is recorded, and touches her not.
+func TestAnEventForAVersionThatCannotBeRead(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.live(forAnHour)
+	b.tell("c1", "cart")
+	b.settleDown()
+	b.run(b.pool, `update flow_versions set definition = '{"no":1}' where flow_id = $1`, flow)
+	b.graphs = graphs{}
+	if r := b.tell("c1", "bought"); r.Woken != 0 || r.Exited != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A message that is larger than the outbox takes is not written, and the
+// journey goes on as after one that was given up. An answer that nobody has any
+// more is one that was given up, too.
+func TestMessagesThatCannotBeAnswered(t *testing.T) {
+	b := setup(t, 1)
+	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer hook.Close()
+	e, _, err := b.rooms.Webhooks.Create(bg, b.ws, webhooks.NewEndpoint{ID: lemma.NewID(), Name: "crm", URL: hook.URL})
+	b.must(err)
+	definition := func(columns string) string {
+		return `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"per_event"},"start":"call","nodes":{
+			"call":{"type":"webhook","endpoint_id":"` + lemma.FormatID(lemma.PrefixEndpoint, e.ID) + `"` + columns + `,"next":"done","on_error":"lost"},
+			"done":{"type":"exit"},"lost":{"type":"exit"}}}`
+	}
+	large := b.live(definition(`,"columns":["name"]`))
+	b.run(b.shop, `update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4)) // six bytes each in JSON
+	b.tell("c1", "go")
+	b.settleDown()
+	if got := b.story(b.enrollment(large, "c1").ID); got != "enrolled@ checked@ skipped@call completed@lost" {
+		t.Error(got)
+	}
+	b.run(b.shop, `update customers set name = 'N1'`)
+	_, err = b.Archive(bg, b.ws, large, nil)
+	b.must(err)
+	flow := b.live(definition(""))
+	b.tell("c1", "go")
+	b.settleDown()
+	b.run(b.pool, `delete from outbox where workspace_id = $1`, b.ws)
+	b.pass(answerWithin + time.Hour)
+	b.settleDown()
+	if got := b.story(b.enrollment(flow, "c1").ID); got != "enrolled@ checked@ webhook@call answered@call completed@lost" {
+		t.Error(got)
+	}
+}
