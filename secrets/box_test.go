@@ -25,7 +25,8 @@ func TestWhatWasSealedOpens(t *testing.T) {
 	b := box(t, secrets.NewKey())
 	for _, plain := range []string{"", "x", strings.Repeat("long ", 10_000)} {
 		sealed := b.Seal([]byte(plain), "data_sources", "ws", "id")
-		if plain != "" && bytes.Contains(sealed, []byte(plain)) {
+		// A byte of plain text is found among random ones by chance.
+		if len(plain) > 16 && bytes.Contains(sealed, []byte(plain)) {
 			t.Errorf("the plain text is in the sealed one")
 		}
 		got, err := b.Open(sealed, "data_sources", "ws", "id")
