@@ -66,7 +66,7 @@ const audienceColumns = `workspace_id, id, data_source_id, name, sql, key_column
 
 // Create asks the source whether the audience holds, and saves it.
 func (a *Audiences) Create(ctx context.Context, ws uuid.UUID, n NewAudience) (Audience, error) {
-	if err := checkName(n.Name); err != nil {
+	if err := lemma.CheckName(n.Name); err != nil {
 		return Audience{}, err
 	}
 	report, err := a.Validate(ctx, ws, Draft{n.DataSourceID, n.SQL, n.KeyColumn, n.EmailColumn, n.OptedOutColumn})
@@ -129,7 +129,7 @@ func (a *Audiences) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 		return Audience{}, updated(pgx.ErrNoRows, "audience")
 	}
 	changed := p.apply(old)
-	if err := checkName(changed.Name); err != nil {
+	if err := lemma.CheckName(changed.Name); err != nil {
 		return Audience{}, err
 	}
 	if p.asks() {

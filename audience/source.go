@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -47,7 +46,7 @@ const sourceColumns = `workspace_id, id, name, kind, address, status, tested_at,
 
 // CreateSource saves a source, untested. The DSN is parsed, not dialled.
 func (a *Audiences) CreateSource(ctx context.Context, ws uuid.UUID, n NewSource) (Source, error) {
-	if err := checkName(n.Name); err != nil {
+	if err := lemma.CheckName(n.Name); err != nil {
 		return Source{}, err
 	}
 	t, err := parseDSN(n.Kind, n.DSN, a.options)
@@ -103,7 +102,7 @@ func (a *Audiences) UpdateSource(ctx context.Context, ws, id uuid.UUID, ifMatch 
 		return Source{}, err
 	}
 	if p.Name != nil {
-		if err := checkName(*p.Name); err != nil {
+		if err := lemma.CheckName(*p.Name); err != nil {
 			return Source{}, err
 		}
 	}
@@ -217,13 +216,6 @@ func shownError(err error) string {
 	public := *e
 	public.Cause = nil
 	return public.Error()
-}
-
-func checkName(name string) error {
-	if n := utf8.RuneCountInString(name); n < 1 || n > 200 {
-		return lemma.Fault("/name", "name_invalid", "a name has 1 to 200 characters")
-	}
-	return nil
 }
 
 // known turns what the schema refuses into answers.

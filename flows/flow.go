@@ -158,9 +158,8 @@ func (f *Flows) Delete(ctx context.Context, ws, id uuid.UUID) error {
 // checkFlow checks a name and metadata; a nil name is not looked at.
 func checkFlow(name *string, metadata map[string]string) error {
 	if name != nil {
-		n := utf8.RuneCountInString(*name)
-		if strings.TrimSpace(*name) == "" || n > 200 || !utf8.ValidString(*name) || strings.ContainsRune(*name, 0) {
-			return lemma.Fault("/name", "invalid", "a name has 1 to 200 characters")
+		if err := lemma.CheckName(*name); err != nil {
+			return err
 		}
 	}
 	for key, value := range metadata {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -73,7 +71,7 @@ func (t *Templates) Create(ctx context.Context, ws uuid.UUID, n NewTemplate) (Te
 // checked answers the content as it is stored, or all faults of name and content.
 func checked(name string, c Content) (Content, []string, error) {
 	variables, err := Check(c)
-	if fault := checkName(name); fault != nil {
+	if fault := lemma.CheckName(name); fault != nil {
 		var faults *lemma.Error
 		if errors.As(err, &faults) {
 			fault.Fields = append(fault.Fields, faults.Fields...)
@@ -82,14 +80,6 @@ func checked(name string, c Content) (Content, []string, error) {
 	}
 	c, _ = complete(c)
 	return c, variables, err
-}
-
-func checkName(name string) *lemma.Error {
-	n := utf8.RuneCountInString(name)
-	if strings.TrimSpace(name) == "" || n > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
-		return lemma.Fault("/name", "invalid", "a name has 1 to 200 characters")
-	}
-	return nil
 }
 
 // Get reads one template.
@@ -128,7 +118,7 @@ func (t *Templates) List(ctx context.Context, ws uuid.UUID, page lemma.Page) ([]
 // whatever its version is. A name is not part of what is sent, so that no
 // version is added.
 func (t *Templates) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, name string) (Template, error) {
-	if fault := checkName(name); fault != nil {
+	if fault := lemma.CheckName(name); fault != nil {
 		return Template{}, fault
 	}
 	rows, _ := t.pool.Query(ctx, `

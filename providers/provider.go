@@ -16,7 +16,6 @@ import (
 	"math"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -104,8 +103,8 @@ type settings struct {
 }
 
 func (p *Providers) verify(kind string, s settings) error {
-	if n := utf8.RuneCountInString(s.name); strings.TrimSpace(s.name) == "" || n > 200 || !utf8.ValidString(s.name) || strings.ContainsRune(s.name, 0) {
-		return lemma.Fault("/name", "invalid", "a name has 1 to 200 characters")
+	if err := lemma.CheckName(s.name); err != nil {
+		return err
 	}
 	if r := s.rate; r != nil && (math.IsNaN(*r) || *r <= 0 || *r > maxRate) {
 		return lemma.Fault("/rate_per_second", "invalid", "a rate is above 0 and at most %d", maxRate)

@@ -131,19 +131,12 @@ func (w *Webhooks) Rotate(ctx context.Context, ws, id uuid.UUID) (made Endpoint,
 
 func (w *Webhooks) checkPatch(p Patch) error {
 	if p.Name != nil {
-		if err := checkName(*p.Name); err != nil {
+		if err := lemma.CheckName(*p.Name); err != nil {
 			return err
 		}
 	}
 	if p.URL != nil {
 		return w.checkURL(*p.URL)
-	}
-	return nil
-}
-
-func checkName(name string) error {
-	if n := utf8.RuneCountInString(name); strings.TrimSpace(name) == "" || n > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
-		return lemma.Fault("/name", "invalid", "a name has 1 to 200 characters")
 	}
 	return nil
 }

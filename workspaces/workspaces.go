@@ -37,14 +37,14 @@ func New(pool *pgxpool.Pool) *Workspaces { return &Workspaces{pool: pool} }
 
 // Create makes a workspace. A name that is taken is a Conflict.
 func (w *Workspaces) Create(ctx context.Context, name string) (Workspace, error) {
+	if fault := lemma.CheckName(name); fault != nil {
+		return Workspace{}, fault
+	}
 	made, err := w.one(ctx, `insert into workspaces (id, name) values ($1, $2) returning id, name, created_at`, lemma.NewID(), name)
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "23505" {
 		return Workspace{}, &lemma.Error{Kind: lemma.Conflict, Code: "name_taken", Message: "there is a workspace of this name already",
 			Fields: []lemma.Field{{Pointer: "/name", Code: "name_taken", Detail: "choose another name"}}}
-	}
-	if errors.As(err, &pg) && pg.Code == "23514" {
-		return Workspace{}, lemma.Fault("/name", "length", "a name has 1 to 200 characters")
 	}
 	if err != nil {
 		return Workspace{}, fmt.Errorf("create workspace: %w", err)
