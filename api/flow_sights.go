@@ -15,7 +15,6 @@ type countsBody struct {
 	Active      int64            `json:"active"`
 	Completed   int64            `json:"completed"`
 	Exited      int64            `json:"exited"`
-	Failed      int64            `json:"failed"`
 	Refused     int64            `json:"refused"`
 	ExitReasons map[string]int64 `json:"exit_reasons"`
 	Goals       int64            `json:"goals"`
@@ -56,7 +55,7 @@ func (s *server) countFlow(ctx context.Context, c *call, _ none) (countsBody, er
 		return countsBody{}, err
 	}
 	n, err := s.Flows.Counts(ctx, c.workspace(), id, version)
-	return countsBody{Version: n.Version, Enrolled: n.Enrolled, Active: n.Active, Completed: n.Completed, Exited: n.Exited, Failed: n.Failed, Refused: n.Refused,
+	return countsBody{Version: n.Version, Enrolled: n.Enrolled, Active: n.Active, Completed: n.Completed, Exited: n.Exited, Refused: n.Refused,
 		ExitReasons: present(n.ExitReasons), Goals: n.Goals, Trouble: present(n.Trouble), Nodes: each(n.Nodes, showNodeCount), Refusals: present(n.Refusals)}, err
 }
 

@@ -14,7 +14,7 @@ type Enrollment struct {
 	FlowID     string     `json:"flow_id"`
 	Version    int        `json:"version"`
 	ProfileKey string     `json:"profile_key"`
-	Status     string     `json:"status"` // active, waiting, completed, exited, failed, refused
+	Status     string     `json:"status"` // active, waiting, completed, exited, refused
 	ExitReason *string    `json:"exit_reason"`
 	Node       *string    `json:"node"` // where it stands or ended; nil: before the first
 	Step       int        `json:"step"`
@@ -49,7 +49,7 @@ type EnrollmentStep struct {
 	Step           int            `json:"step"`
 	Version        int            `json:"version"`
 	Node           *string        `json:"node"`
-	Event          string         `json:"event"` // enrolled, sent, waiting, branched and so on
+	Event          string         `json:"event"` // enrolled, sent, resumed, branched and so on
 	Data           map[string]any `json:"data"`  // what decided it
 	At             time.Time      `json:"at"`
 	NotificationID *string        `json:"notification_id"`

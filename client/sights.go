@@ -15,7 +15,6 @@ type FlowCounts struct {
 	Active      int64            `json:"active"`
 	Completed   int64            `json:"completed"`
 	Exited      int64            `json:"exited"`
-	Failed      int64            `json:"failed"`
 	Refused     int64            `json:"refused"` // when the profile was looked at
 	ExitReasons map[string]int64 `json:"exit_reasons"`
 	Goals       int64            `json:"goals"`

@@ -313,7 +313,7 @@ func TestHistoryTellsWhoDidWhat(t *testing.T) {
 	b.must(err)
 	_, err = b.Drain(ctx, b.ws, flow, nil)
 	b.must(err)
-	b.must(b.settle(ctx))
+	b.must(b.archiveDrained(ctx))
 	var told []string
 	for cursor := ""; ; {
 		lines, next, err := b.History(ctx, b.ws, flow, lemma.Page{Limit: 2, Cursor: cursor})

@@ -200,7 +200,7 @@ func (f *Flows) moveAll(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, turn
 			s.add(t.id, l.step, t.version, l.node, l.event, l.data)
 			counts[passedKey{t.version, l.node, l.event, l.way}]++
 		}
-		if t.status == RefusedAt {
+		if t.status == statusRefused {
 			r.addRefused(t)
 		}
 	}
@@ -213,15 +213,6 @@ func (f *Flows) moveAll(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, turn
 		return fmt.Errorf("move enrollments: %w", err)
 	}
 	return nil
-}
-
-// addRefused keeps a refusal at the entry like any other, with the enrollment
-// that it was.
-func (r *refusals) addRefused(t *traveller) {
-	r.flows, r.keys = append(r.flows, wire(t.flow)), append(r.keys, wire(lemma.Key("refusal/2", string(t.id[:]))))
-	r.profiles, r.reasons, r.sources = append(r.profiles, t.key), append(r.reasons, t.reason), append(r.sources, t.source)
-	r.details = append(r.details, "decided when the profile was looked at")
-	r.events, r.rivals = append(r.events, pgtype.UUID{}), append(r.rivals, wire(t.id))
 }
 
 // passed counts how many passed which node, and how.
@@ -257,8 +248,9 @@ func (p passed) queue(batch *pgx.Batch, ws, flow uuid.UUID, turn int16) {
 // queueMoves moves the enrollments: by compare-and-set once more, although they
 // are locked, so that the statement can be read alone. The limit cuts nothing
 // off: of a limit that it does not know a planner expects little, and so it
-// looks enrollments up one by one, however few it believes there are. Who is refused frees his
-// uniqueness key: the trigger may come again when he can be let in.
+// looks enrollments up one by one, however few it believes there are. Who is
+// refused frees his uniqueness key: the trigger may come again when he can be
+// let in.
 func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) {
 	n := len(moved)
 	ids, fromNodes, fromSteps := make([]pgtype.UUID, n), make([]string, n), make([]int32, n)

@@ -109,7 +109,7 @@ type question struct {
 
 // firstAccepted tells those of whom there is one. Whoever has many that are not
 // accepted is asked about by the page, until there are no more.
-func firstAccepted(ctx context.Context, q queries, asked []question, tell func(*traveller, uuid.UUID, map[string]any)) error {
+func firstAccepted(ctx context.Context, q querier, asked []question, tell func(*traveller, uuid.UUID, map[string]any)) error {
 	for len(asked) > 0 {
 		n := len(asked)
 		profiles, names, after, until := make([]string, n), make([]string, n), make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n)
@@ -137,11 +137,6 @@ func firstAccepted(ctx context.Context, q queries, asked []question, tell func(*
 
 // eventsPage is how many events of a profile are read at a time.
 const eventsPage = 100
-
-// queries is a pool or a transaction.
-type queries interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
 
 // sift answers who has to be asked about again: a whole page, and nothing in it.
 func sift(rows pgx.Rows, asked []question, tell func(*traveller, uuid.UUID, map[string]any)) (again []question, err error) {

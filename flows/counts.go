@@ -20,7 +20,6 @@ type Counts struct {
 	Active      int64
 	Completed   int64
 	Exited      int64
-	Failed      int64
 	Refused     int64            // enrolled, and taken back when the profile was looked at
 	ExitReasons map[string]int64 // of those who ended
 	Goals       int64            // of those who ended: it was what the flow is for
@@ -148,11 +147,9 @@ func (c *Counts) add(status, reason string, n int64) {
 		c.Completed += n
 	case Exited:
 		c.Exited += n
-	case RefusedAt:
+	case statusRefused:
 		c.Refused += n
 		return // why is among the refusals
-	default:
-		c.Failed += n
 	}
 	c.Enrolled += n
 	if reason != "" {

@@ -136,7 +136,7 @@ func TestRefusalsHaveReasons(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	b.settleDown()
-	if e := b.enrollment(flow, "c3"); e.Status != RefusedAt || e.ExitReason != Filtered {
+	if e := b.enrollment(flow, "c3"); e.Status != statusRefused || e.ExitReason != Filtered {
 		t.Fatalf("%+v", e)
 	}
 	b.run(b.shop, `update customers set country = 'DE' where id = 'c3'`)
@@ -172,7 +172,7 @@ func TestNoProfile(t *testing.T) {
 		b.pass(time.Hour)
 		b.settleDown()
 	}
-	if e := b.enrollment(flow, "ghost"); e.Status != RefusedAt || e.ExitReason != NoProfile {
+	if e := b.enrollment(flow, "ghost"); e.Status != statusRefused || e.ExitReason != NoProfile {
 		t.Fatalf("%+v", e)
 	}
 	if e := b.enrollment(flow, "late"); e.Node != "wait" {

@@ -67,7 +67,7 @@ func (f *Flows) ListEnrollments(ctx context.Context, ws uuid.UUID, filter Enroll
 }
 
 // statuses of an enrollment, as a list may be narrowed by.
-var statuses = []string{Active, statusWaiting, Completed, Exited, "failed", RefusedAt}
+var statuses = []string{Active, statusWaiting, Completed, Exited, statusRefused}
 
 // conditions holds only what is asked for, so that the planner can choose an
 // index by it.

@@ -86,10 +86,10 @@ func TestExplainConditions(t *testing.T) {
 	b.whyIs(flow, "c2", "The profile is not enrolled: the audience was not looked at since it is in it.", "The next look at the audience would enroll the profile.")
 	b.tell("c1", "order", properties(`{"total": 20}`))
 	b.settleDown()
-	b.whyIs(flow, "c1", "The profile is not enrolled: the trigger of T was refused as filtered (decided when the profile was looked at).",
+	b.whyIs(flow, "c1", "The profile is not enrolled: the trigger of T was refused as filtered (the trigger's condition is false).",
 		"The event order now, like its last one, would be refused as filtered: its condition is false.", "was refused when it entered")
 	b.run(b.shop, `update customers set country = 'DE' where id = 'c1'`)
-	b.whyIs(flow, "c1", "The profile is not enrolled: the trigger of T was refused as filtered (decided when the profile was looked at).",
+	b.whyIs(flow, "c1", "The profile is not enrolled: the trigger of T was refused as filtered (the trigger's condition is false).",
 		"The event order now, like its last one, would enroll the profile.")
 }
 

@@ -129,7 +129,7 @@ func troubleOf(err error) string {
 	return string(lemma.Internal)
 }
 
-// askSource runs the queries of branches by SQL: one for each case at which
+// askSource runs the querier of branches by SQL: one for each case at which
 // travellers stand, with the people of the lot.
 func (f *Flows) askSource(ctx context.Context, who []*traveller) {
 	type question struct {
@@ -201,28 +201,34 @@ func (f *Flows) match(ctx context.Context, r *route, node string, at int, who []
 
 // readTriggers reads what enrolled somebody: the first line of the history.
 func (f *Flows) readTriggers(ctx context.Context, who []*traveller) error {
-	of := index(who)
-	rows, err := f.pool.Query(ctx, `
-		select s.enrollment_id, coalesce(s.data, '{}') from unnest($2::uuid[]) as r (id)
-		join enrollment_steps s on s.workspace_id = $1 and s.enrollment_id = r.id and s.step = 0`, who[0].workspace, idsOf(who))
-	if err != nil {
-		return fmt.Errorf("read triggers: %w", err)
-	}
-	var id pgtype.UUID
-	var data string
-	_, err = pgx.ForEachRow(rows, []any{&id, &data}, func() error {
-		of[id.Bytes].trigger = triggerOf(data)
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("read triggers: %w", err)
-	}
+	triggers, err := triggersOf(ctx, f.pool, who[0].workspace, idsOf(who))
 	for _, t := range who {
-		if t.trigger == nil {
+		if t.trigger = triggers[t.id]; t.trigger == nil {
 			t.trigger = map[string]any{}
 		}
 	}
-	return nil
+	return err
+}
+
+// triggersOf reads what enrollments came in with.
+func triggersOf(ctx context.Context, q querier, ws uuid.UUID, ids []pgtype.UUID) (map[uuid.UUID]map[string]any, error) {
+	rows, err := q.Query(ctx, `
+		select s.enrollment_id, coalesce(s.data, '{}') from unnest($2::uuid[]) as r (id)
+		join enrollment_steps s on s.workspace_id = $1 and s.enrollment_id = r.id and s.step = 0`, ws, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read triggers: %w", err)
+	}
+	triggers := make(map[uuid.UUID]map[string]any, len(ids))
+	var id pgtype.UUID
+	var data string
+	_, err = pgx.ForEachRow(rows, []any{&id, &data}, func() error {
+		triggers[id.Bytes] = triggerOf(data)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read triggers: %w", err)
+	}
+	return triggers, nil
 }
 
 // triggerOf takes the trigger out of the first step's data.

@@ -180,7 +180,7 @@ func TestADirectEnrollmentIsToldAgain(t *testing.T) {
 	if r := enroll("order-17", time.Time{}); r.Reason != IsPaused {
 		t.Fatalf("%+v", r)
 	}
-	_, err = b.Resume(bg, b.ws, flow, nil, nil)
+	_, err = b.Resume(bg, b.ws, flow, ptr(time.Duration(0)), nil)
 	b.must(err)
 	first := enroll("order-17", time.Now().Add(-24*time.Hour))
 	if first.Outcome != Enrolled {

@@ -184,7 +184,7 @@ type Enrollment struct {
 	FlowID      uuid.UUID
 	Version     int
 	ProfileKey  string
-	Status      string // active, waiting (active, and not due), completed, exited, failed, refused
+	Status      string // active, waiting (active, and not due), completed, exited, refused
 	ExitReason  string // goal, condition, manual, flow_archived, version_replaced, left_audience, no_profile, erased, or the reason of a refusal
 	Node        string // where it stands or ended; empty before the first
 	Step        int
@@ -213,7 +213,7 @@ type Step struct {
 	Step           int
 	Version        int
 	Node           string
-	Event          string // enrolled, checked, sent, skipped, waiting, resumed, timed_out, branched, split, webhook, answered, moved, completed, exited, failed, refused
+	Event          string // enrolled, checked, sent, skipped, resumed, timed_out, branched, split, webhook, answered, moved, completed, exited, refused
 	Data           map[string]any
 	At             time.Time
 	NotificationID string // sent and skipped: the notification

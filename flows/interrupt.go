@@ -158,18 +158,10 @@ func (t *take) readTriggersOf(ctx context.Context, on []underway) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, err := t.tx.Query(ctx, `
-		select s.enrollment_id, coalesce(s.data, '{}') from unnest($2::uuid[]) as r (id)
-		join enrollment_steps s on s.workspace_id = $1 and s.enrollment_id = r.id and s.step = 0`, t.ws, ids)
-	if err != nil {
-		return fmt.Errorf("read triggers: %w", err)
+	triggers, err := triggersOf(ctx, t.tx, t.ws, ids)
+	for id, trigger := range triggers {
+		on[at[id]].trigger = trigger
 	}
-	var id pgtype.UUID
-	var data string
-	_, err = pgx.ForEachRow(rows, []any{&id, &data}, func() error {
-		on[at[id.Bytes]].trigger = triggerOf(data)
-		return nil
-	})
 	return err
 }
 

@@ -116,7 +116,7 @@ func (t *foreseen) look(version int, from, to *graph.Definition, in InFlight, gr
 		}
 		at[s.Node] = true
 		s.Type = from.Nodes[s.Node].Type
-		t.settle(&s, from, to, in)
+		t.fillIn(&s, from, to, in)
 		t.nodes = append(t.nodes, s.Standing)
 		if ahead := reachable(from, []string{s.Node}); slices.ContainsFunc(gone, func(id string) bool { return ahead[id] }) {
 			t.stranded += s.Waiting + s.Due
@@ -130,8 +130,8 @@ func (t *foreseen) look(version int, from, to *graph.Definition, in InFlight, gr
 	}
 }
 
-// settle fills in what becomes of one group, and of its wait.
-func (t *foreseen) settle(s *group, from, to *graph.Definition, in InFlight) {
+// fillIn fills in what becomes of one group, and of its wait.
+func (t *foreseen) fillIn(s *group, from, to *graph.Definition, in InFlight) {
 	switch in.mode() {
 	case inFlightStay:
 		s.Fate = fateStays

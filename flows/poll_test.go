@@ -231,7 +231,7 @@ func TestAPausedPollIsInNobodysWay(t *testing.T) {
 	if r := b.polledRow(live); *r.Enrolled != 2 {
 		t.Fatalf("%+v", r)
 	}
-	b.must(second(b.Resume(context.Background(), b.ws, paused, nil, nil)))
+	b.must(second(b.Resume(context.Background(), b.ws, paused, ptr(time.Duration(0)), nil)))
 	b.look() // what was due in the pause is looked at when it ends
 	if r := b.polledRow(paused); *r.Enrolled != 2 {
 		t.Fatalf("%+v", r)

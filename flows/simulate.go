@@ -84,7 +84,7 @@ func (f *Flows) Simulate(ctx context.Context, ws, flow uuid.UUID, version int, s
 		return Simulated{}, err
 	}
 	if reason := sim.refusedAtOnce(); reason != "" {
-		return Simulated{Reason: reason, Path: []SimulatedStep{}, Status: RefusedAt}, nil
+		return Simulated{Reason: reason, Path: []SimulatedStep{}, Status: statusRefused}, nil
 	}
 	if err := sim.run(ctx); err != nil {
 		return Simulated{}, answered(err, fmt.Sprintf("simulate version %d of flow %s", v.Version, flow))
@@ -269,7 +269,7 @@ func (s *simulation) run(ctx context.Context) error {
 			}
 		case s.t.status != Active:
 			s.made.Enrolled, s.made.Status, s.made.ExitReason = true, s.t.status, s.t.reason
-			if s.t.status == RefusedAt {
+			if s.t.status == statusRefused {
 				s.made.Enrolled, s.made.Reason, s.made.ExitReason = false, s.t.reason, ""
 			}
 			return nil
@@ -430,7 +430,7 @@ func (s *simulation) goOn() bool {
 		return true
 	}
 	until := s.t.until.UTC()
-	s.made.Path = append(s.made.Path, SimulatedStep{At: s.t.now, Node: s.t.node, Type: s.typeOf(s.t.node), Event: statusWaiting, Until: &until, Data: map[string]any{}})
+	s.made.Path = append(s.made.Path, SimulatedStep{At: s.t.now, Node: s.t.node, Type: s.typeOf(s.t.node), Event: "waiting", Until: &until, Data: map[string]any{}})
 	for ; s.heard < len(s.later) && !s.later[s.heard].at.After(until); s.heard++ {
 		if s.hear(node, s.later[s.heard]) {
 			s.heard++

@@ -94,8 +94,8 @@ func eachOrigin(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, gate func(ct
 
 // Resume lets a paused flow go on, as what it was before the pause, and a
 // draining one enroll again. What fell due in the pause is released over
-// spread, evenly and who was due first before the others; with nil, over as long as the pause
-// lasted, and ten minutes at most.
+// spread, evenly and who was due first before the others; with nil, over as
+// long as the pause lasted, and ten minutes at most.
 func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, spread *time.Duration, by *uuid.UUID) (Flow, error) {
 	if spread != nil && (*spread < 0 || *spread > maxSpread) {
 		return Flow{}, lemma.Fault("/spread", "out_of_range", "a spread is 0 to 24 hours long")
@@ -213,8 +213,8 @@ func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID) 
 	return f.Get(ctx, ws, flow)
 }
 
-// settle archives draining flows through which nobody is on the way any more.
-func (f *Flows) settle(ctx context.Context) error {
+// archiveDrained archives draining flows through which nobody is on the way any more.
+func (f *Flows) archiveDrained(ctx context.Context) error {
 	rows, err := f.pool.Query(ctx, `
 		select f.workspace_id, f.id from flows f where f.status = 'draining'
 		and not exists (select from enrollments e where e.workspace_id = f.workspace_id and e.`+anyTurn+` and e.flow_id = f.id and e.status = 'active')

@@ -177,7 +177,7 @@ func TestDrainingEndsByItself(t *testing.T) {
 	if r := b.tell("c2", "signed_up"); r.Results[0].Reason != NotLive {
 		t.Errorf("%+v", r)
 	}
-	b.must(b.settle(ctx))
+	b.must(b.archiveDrained(ctx))
 	if f := b.flow(flow); f.Status != Draining {
 		t.Errorf("it is %s, and c1 is on the way", f.Status)
 	}
@@ -198,7 +198,7 @@ func TestDrainingEndsByItself(t *testing.T) {
 	b.must(err)
 	b.pass(4 * 24 * time.Hour)
 	b.settleDown()
-	b.must(b.settle(ctx))
+	b.must(b.archiveDrained(ctx))
 	if f := b.flow(flow); f.Status != Archived {
 		t.Errorf("it is %s, and empty", f.Status)
 	}

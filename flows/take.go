@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -200,7 +199,7 @@ func (t *take) queueListeners(batch *pgx.Batch, names []string) {
 	names = slices.Compact(names)
 	t.listeners, t.flows = map[string][]listener{}, map[uuid.UUID]liveFlow{}
 	batch.Queue(`
-		select pg_advisory_xact_lock_shared(('x' || right(replace(l.flow_id::text, '-', ''), 16))::bit(64)::bigint)
+		select pg_advisory_xact_lock_shared(`+flowLockOf("l.flow_id")+`)
 		from (select distinct flow_id from flow_listeners where workspace_id = $1 and event = any($2) order by flow_id) l`, t.ws, names)
 	batch.Queue(`
 		select l.event, l.use, l.version, f.id, f.status, coalesce(f.live_version, 0), f.overlapped
@@ -359,127 +358,6 @@ func (t *take) decide(ctx context.Context, c *candidate) error {
 	return nil
 }
 
-// insert writes the enrollments. Two unique keys may refuse one: that of the
-// recurrence, and that of who is on the way. A conflict is an answer.
-func (t *take) insert(ctx context.Context, asking []*candidate) error {
-	if len(asking) == 0 {
-		return nil
-	}
-	n := len(asking)
-	ids, flows, keys, slots := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n)
-	versions, turns, profiles, sources, places := make([]int32, n), make([]int16, n), make([]string, n), make([]string, n), make([]int32, n)
-	for i, c := range asking {
-		ids[i], flows[i], keys[i], slots[i] = wire(c.id), wire(c.flow.id), wire(c.key), wire(uuid.Nil)
-		versions[i], turns[i], profiles[i], sources[i] = int32(c.flow.version), turnOf(c.id), c.profile, c.source
-		places[i] = int32(c.place)
-		if c.overlap {
-			slots[i] = ids[i]
-		}
-	}
-	rows, err := t.tx.Query(ctx, `
-		insert into enrollments (workspace_id, id, flow_id, uniqueness_key, slot, version, turn, profile_key, source, node, enrolled_at, resume_at)
-		select $1, r.id, r.flow_id, r.key, r.slot, r.version, r.turn, r.profile_key, r.source, '', `+inTurn+`, now()
-		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::smallint[], $8::text[], $9::text[], $10::int[])
-			as r (id, flow_id, key, slot, version, turn, profile_key, source, place)
-		on conflict do nothing returning id`, t.ws, ids, flows, keys, slots, versions, turns, profiles, sources, places)
-	if err != nil {
-		return err
-	}
-	inserted := make(map[uuid.UUID]bool, n)
-	var id pgtype.UUID
-	if _, err := pgx.ForEachRow(rows, []any{&id}, func() error { inserted[id.Bytes] = true; return nil }); err != nil {
-		return err
-	}
-	for _, c := range asking {
-		if inserted[c.id] {
-			c.outcome = Enrolled
-		}
-	}
-	return nil
-}
-
-// refuseOverlap refuses those who are on the way already in a slot of their own:
-// they came in while a version of the flow allowed that, which the one that is
-// live now does not. Whoever could still add one of these was kept out when the
-// version changed, so a look is enough.
-func (t *take) refuseOverlap(ctx context.Context, asking []*candidate) ([]*candidate, error) {
-	var looked []*candidate
-	var flows []pgtype.UUID
-	var profiles []string
-	for _, c := range asking {
-		if c.flow.overlapped && !c.overlap {
-			looked, flows, profiles = append(looked, c), append(flows, wire(c.flow.id)), append(profiles, c.profile)
-		}
-	}
-	if len(looked) == 0 {
-		return asking, nil
-	}
-	rows, err := t.tx.Query(ctx, `
-		select r.i::int, e.id from unnest($2::uuid[], $3::text[]) with ordinality as r (flow_id, profile_key, i)
-		cross join lateral (
-			select id from enrollments where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and slot > $4 and status = 'active'
-			order by slot limit 1
-		) e`, t.ws, flows, profiles, uuid.Nil)
-	if err != nil {
-		return nil, err
-	}
-	var i int
-	var id uuid.UUID
-	_, err = pgx.ForEachRow(rows, []any{&i, &id}, func() error {
-		rival := id
-		looked[i-1].rival = &rival
-		looked[i-1].refuse(AlreadyActive, "the profile is on its way through the flow")
-		return nil
-	})
-	return slices.DeleteFunc(asking, func(c *candidate) bool { return c.outcome != "" }), err
-}
-
-// Turns is into how many shares a flow's enrollments are dealt: as many workers
-// can advance it at a time.
-const Turns = 4
-
-func turnOf(enrollment uuid.UUID) int16 { return int16(enrollment[15] & (Turns - 1)) }
-
-// findRivals tells whom the insert passed over which enrollment stands in the
-// way. It is a statement of its own: only a new snapshot sees what a
-// transaction beside this one has just committed. One look is all there is; a
-// rival that has ended meanwhile is no reason to try again.
-func (t *take) findRivals(ctx context.Context, asking []*candidate) error {
-	left := slices.DeleteFunc(slices.Clone(asking), func(c *candidate) bool { return c.outcome != "" })
-	if len(left) == 0 {
-		return nil
-	}
-	flows, keys, profiles := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left)), make([]string, len(left))
-	for i, c := range left {
-		c.refuse(AlreadyActive, "the profile is on its way through the flow")
-		flows[i], keys[i], profiles[i] = wire(c.flow.id), wire(c.key), c.profile
-	}
-	rows, err := t.tx.Query(ctx, `
-		select r.i::int, e.id, e.same
-		from unnest($2::uuid[], $3::uuid[], $4::text[]) with ordinality as r (flow_id, key, profile_key, i)
-		cross join lateral (
-			select id, true as same from enrollments where workspace_id = $1 and flow_id = r.flow_id and uniqueness_key = r.key
-			union all
-			select id, false from enrollments where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and slot = $5 and status = 'active'
-			order by same desc limit 1
-		) e`, t.ws, flows, keys, profiles, uuid.Nil)
-	if err != nil {
-		return err
-	}
-	var i int
-	var id uuid.UUID
-	var same bool
-	_, err = pgx.ForEachRow(rows, []any{&i, &id, &same}, func() error {
-		c, rival := left[i-1], id
-		c.rival = &rival
-		if same {
-			c.refuse(AlreadyEnrolled, "the recurrence of the flow lets this profile enroll no more for now")
-		}
-		return nil
-	})
-	return err
-}
-
 // write appends the first step of who was enrolled, with the trigger's data,
 // and the refusals.
 func (t *take) write(ctx context.Context, candidates []*candidate) error {
@@ -496,80 +374,4 @@ func (t *take) write(ctx context.Context, candidates []*candidate) error {
 	s.queue(batch, t.ws)
 	r.queue(batch, t.ws)
 	return t.tx.SendBatch(ctx, batch).Close()
-}
-
-// refusals are rows of that table, turned on their side.
-type refusals struct {
-	flows, keys, events, rivals         []pgtype.UUID
-	profiles, reasons, details, sources []string
-}
-
-func (r *refusals) add(c *candidate) {
-	key := lemma.Key("refusal/1", string(c.occurrence.key[:]))
-	r.flows, r.keys = append(r.flows, wire(c.flow.id)), append(r.keys, wire(key))
-	r.profiles, r.reasons, r.details, r.sources = append(r.profiles, c.profile), append(r.reasons, c.reason), append(r.details, c.detail), append(r.sources, c.source)
-	event, rival := pgtype.UUID{}, pgtype.UUID{}
-	if c.source == fromEvent {
-		event = wire(c.occurrence.key)
-	}
-	if c.rival != nil {
-		rival = wire(*c.rival)
-	}
-	r.events, r.rivals = append(r.events, event), append(r.rivals, rival)
-}
-
-// queue writes them; a trigger that is repeated is refused once.
-func (r *refusals) queue(batch *pgx.Batch, ws uuid.UUID) {
-	if len(r.keys) == 0 {
-		return
-	}
-	batch.Queue(`
-		insert into refusals (workspace_id, flow_id, key, profile_key, reason, detail, source, event_key, enrollment_id)
-		select $1, r.* from unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::uuid[]) as r
-		on conflict (workspace_id, flow_id, key) do nothing`,
-		ws, r.flows, r.keys, r.profiles, r.reasons, r.details, r.sources, r.events, r.rivals)
-}
-
-// steps are rows of enrollment_steps, turned on their side.
-type steps struct {
-	enrollments       []pgtype.UUID
-	numbers, versions []int32
-	nodes, events     []string
-	data              []pgtype.Text
-}
-
-func (s *steps) add(enrollment uuid.UUID, step, version int, node, event, data string) {
-	s.enrollments = append(s.enrollments, wire(enrollment))
-	s.numbers, s.versions = append(s.numbers, int32(step)), append(s.versions, int32(version))
-	s.nodes, s.events = append(s.nodes, node), append(s.events, event)
-	s.data = append(s.data, pgtype.Text{String: data, Valid: data != ""})
-}
-
-// queue writes them, without any on conflict: whoever writes a step has moved
-// the enrollment by compare-and-set, so that one that is there already is a
-// fault of ours and undoes the transaction.
-func (s *steps) queue(batch *pgx.Batch, ws uuid.UUID) {
-	if len(s.enrollments) == 0 {
-		return
-	}
-	batch.Queue(`
-		insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event, data)
-		select $1, r.* from unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::text[]) as r`,
-		ws, s.enrollments, s.numbers, s.versions, s.nodes, s.events, s.data)
-}
-
-// wire is an id as pgx sends it without a detour.
-func wire(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
-
-// object is data as a step keeps it.
-func object(pairs ...any) string {
-	m := map[string]any{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		m[pairs[i].(string)] = pairs[i+1]
-	}
-	text, err := json.Marshal(m)
-	if err != nil {
-		return "" // values come from JSON or are plain
-	}
-	return string(text)
 }

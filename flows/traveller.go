@@ -46,6 +46,7 @@ type traveller struct {
 	place
 	status   string
 	reason   string
+	detail   string    // with a refusal
 	until    time.Time // when it is due again
 	since    *time.Time
 	hears    *uuid.UUID // the awaited event, that had come before the wait was written
@@ -104,10 +105,10 @@ type saying struct {
 
 // Statuses of an enrollment as they are stored; the API shows waiting too.
 const (
-	Active    = "active"
-	Completed = "completed"
-	Exited    = "exited"
-	RefusedAt = "refused"
+	Active        = "active"
+	Completed     = "completed"
+	Exited        = "exited"
+	statusRefused = "refused"
 )
 
 // Reasons for which an enrollment ended without arriving.

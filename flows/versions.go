@@ -66,13 +66,7 @@ func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.Ra
 
 // GetVersion reads one version.
 func (f *Flows) GetVersion(ctx context.Context, ws, flow uuid.UUID, n int) (Version, error) {
-	return readVersion(ctx, f.pool, ws, flow, n)
-}
-
-func readVersion(ctx context.Context, db interface {
-	Query(context.Context, string, ...any) (pgx.Rows, error)
-}, ws, flow uuid.UUID, n int) (Version, error) {
-	rows, err := db.Query(ctx, selectVersion+` where v.workspace_id = $1 and v.flow_id = $2 and v.version = $3`, ws, flow, int32Of(n))
+	rows, err := f.pool.Query(ctx, selectVersion+` where v.workspace_id = $1 and v.flow_id = $2 and v.version = $3`, ws, flow, int32Of(n))
 	if err != nil {
 		return Version{}, fmt.Errorf("get version %d of flow %s: %w", n, flow, err)
 	}

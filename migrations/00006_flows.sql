@@ -194,7 +194,7 @@ create table enrollments (
     slot           uuid not null,             -- zero, or when the version allows overlap the enrollment's own id
     profile_key    text not null,
     status         text not null default 'active'
-        constraint enrollments_status check (status in ('active', 'completed', 'exited', 'failed', 'refused')),
+        constraint enrollments_status check (status in ('active', 'completed', 'exited', 'refused')),
     node           text not null,             -- where it stands; '' before the start node: the profile is yet to be looked at
     step           int not null default 0,    -- how often it was moved
     moved          boolean not null default false, -- an admin has put it on another node: one that it stands on may have acted already
@@ -234,8 +234,8 @@ create table enrollment_steps (
     version       int not null,
     node          text not null,
     event         text not null constraint enrollment_steps_event check (event in
-        ('enrolled', 'refused', 'checked', 'sent', 'skipped', 'waiting', 'resumed', 'timed_out', 'branched', 'split', 'webhook', 'answered',
-         'moved', 'completed', 'exited', 'failed')),
+        ('enrolled', 'refused', 'checked', 'sent', 'skipped', 'resumed', 'timed_out', 'branched', 'split', 'webhook', 'answered',
+         'moved', 'completed', 'exited')),
     data          text,                       -- a JSON object: what decided it
     at            timestamptz not null default now(),
     -- FlowEngine!EachStepOnce

@@ -200,7 +200,7 @@ create table enrollment_steps (
     data text,
     at timestamp with time zone not null default now(),
     constraint enrollment_steps_pkey PRIMARY KEY (workspace_id, enrollment_id, step),
-    constraint enrollment_steps_event CHECK ((event = ANY (ARRAY['enrolled'::text, 'refused'::text, 'checked'::text, 'sent'::text, 'skipped'::text, 'waiting'::text, 'resumed'::text, 'timed_out'::text, 'branched'::text, 'split'::text, 'webhook'::text, 'answered'::text, 'moved'::text, 'completed'::text, 'exited'::text, 'failed'::text])))
+    constraint enrollment_steps_event CHECK ((event = ANY (ARRAY['enrolled'::text, 'refused'::text, 'checked'::text, 'sent'::text, 'skipped'::text, 'resumed'::text, 'timed_out'::text, 'branched'::text, 'split'::text, 'webhook'::text, 'answered'::text, 'moved'::text, 'completed'::text, 'exited'::text])))
 ) partition by RANGE (enrollment_id);
 
 create table enrollment_steps_default partition of enrollment_steps default;
@@ -234,7 +234,7 @@ create table enrollments (
     constraint enrollments_due CHECK (((status = 'active'::text) = (resume_at IS NOT NULL))),
     constraint enrollments_ended CHECK (((status = 'active'::text) = (ended_at IS NULL))),
     constraint enrollments_source CHECK ((source = ANY (ARRAY['event'::text, 'audience'::text, 'direct'::text]))),
-    constraint enrollments_status CHECK ((status = ANY (ARRAY['active'::text, 'completed'::text, 'exited'::text, 'failed'::text, 'refused'::text])))
+    constraint enrollments_status CHECK ((status = ANY (ARRAY['active'::text, 'completed'::text, 'exited'::text, 'refused'::text])))
 ) with (fillfactor=80, autovacuum_vacuum_scale_factor=0.02);
 
 create table fanout_chunks (

@@ -23,7 +23,7 @@ type enrollmentsListCommand struct {
 	listing
 	Flow    string `help:"Only those of this flow, by its id or name."`
 	Profile string `help:"Only those of this person."`
-	Status  string `help:"Only those that stand here: active, waiting, completed, exited, failed, refused."`
+	Status  string `help:"Only those that stand here: active, waiting, completed, exited, refused."`
 	Node    string `help:"Only those on this node, or that ended there."`
 	Version int    `help:"Only those in this version."`
 	Trouble string `help:"Only those who are due and cannot go on because of this, such as source_unavailable; any: whatever it is."`

@@ -74,7 +74,7 @@ func (n flowsCountsCommand) run(ctx context.Context, cfg Config, out io.Writer) 
 
 func showCounts(out io.Writer, n client.FlowCounts) error {
 	if err := facts(out, "version", fmt.Sprint(n.Version), "enrolled", fmt.Sprint(n.Enrolled), "active", fmt.Sprint(n.Active), "completed", fmt.Sprint(n.Completed),
-		"exited", fmt.Sprint(n.Exited), "failed", fmt.Sprint(n.Failed), "refused", fmt.Sprint(n.Refused), "goals", fmt.Sprint(n.Goals),
+		"exited", fmt.Sprint(n.Exited), "refused", fmt.Sprint(n.Refused), "goals", fmt.Sprint(n.Goals),
 		"trouble", tally(n.Trouble), "exits", tally(n.ExitReasons), "refusals", tally(n.Refusals)); err != nil {
 		return err
 	}

@@ -1,0 +1,259 @@
+package flows
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// summary answers the question in one sentence, by what weighs most.
+func (q *inquiry) summary() string {
+	var last *Enrollment // that came in
+	for i, e := range q.enrollments {
+		if e.Status == Active || e.Status == statusWaiting {
+			return "The profile is on its way: " + whereIs(e) + "."
+		}
+		if last == nil && e.Status != statusRefused {
+			last = &q.enrollments[i]
+		}
+	}
+	refused := len(q.refusals) > 0 && (last == nil || q.refusals[0].At.After(last.EnrolledAt))
+	switch {
+	case last != nil && refused:
+		return fmt.Sprintf("The profile is not enrolled: its last journey %s, and the trigger of %s was refused as %s.", howEnded(*last), spokenTime(q.refusals[0].At), because(q.refusals[0]))
+	case last != nil:
+		return fmt.Sprintf("The profile is not enrolled any more: its last journey %s.", howEnded(*last))
+	case refused:
+		return fmt.Sprintf("The profile is not enrolled: the trigger of %s was refused as %s.", spokenTime(q.refusals[0].At), because(q.refusals[0]))
+	case q.flow.Status == Draft || q.version == nil:
+		return "The profile is not enrolled: nothing of this flow was published yet."
+	case q.flow.Status != Live:
+		return fmt.Sprintf("The profile is not enrolled: the flow is %s, and no trigger was recorded before.", q.flow.Status)
+	case q.who != nil && q.who.missing:
+		return "The profile is not enrolled: it is not in the audience."
+	}
+	return "The profile is not enrolled: " + q.nothingCame() + "."
+}
+
+// nothingCame says why no trigger ever asked.
+func (q *inquiry) nothingCame() string {
+	if e := q.lastTriggering(); e != nil {
+		if q.version.PublishedAt != nil && e.ReceivedAt.Before(*q.version.PublishedAt) {
+			return fmt.Sprintf("its last event %s came at %s, before version %d was published", e.Name, spokenTime(e.ReceivedAt), q.version.Version)
+		}
+		return fmt.Sprintf("its event %s of %s led to no enrollment that is still known", e.Name, spokenTime(e.ReceivedAt))
+	}
+	for _, v := range q.verdicts {
+		if v.trigger.Type == fromAudience {
+			if v.reason != "" {
+				return "the trigger on the audience would refuse it as " + v.reason
+			}
+			return "the audience was not looked at since it is in it"
+		}
+	}
+	if len(q.verdicts) == 0 {
+		return "the flow has no trigger, and nobody has enrolled the profile directly"
+	}
+	return "no event that triggers the flow was recorded of it"
+}
+
+func because(r Refusal) string {
+	if r.Detail == "" {
+		return r.Reason
+	}
+	return r.Reason + " (" + r.Detail + ")"
+}
+
+func spokenTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// whereIs says where somebody stands who is on the way.
+func whereIs(e Enrollment) string {
+	text := fmt.Sprintf("enrolled at %s in version %d, it stands at the node %s", spokenTime(e.EnrolledAt), e.Version, e.Node)
+	if e.Node == "" {
+		text = fmt.Sprintf("enrolled at %s in version %d, it is yet to be looked at", spokenTime(e.EnrolledAt), e.Version)
+	}
+	switch {
+	case e.Trouble != "" && e.ResumeAt != nil:
+		return text + fmt.Sprintf(" and is kept from going on by %s until %s", e.Trouble, spokenTime(*e.ResumeAt))
+	case e.Awaits != "" && e.ResumeAt != nil:
+		return text + fmt.Sprintf(" and waits for the event %s, until %s at the latest", e.Awaits, spokenTime(*e.ResumeAt))
+	case e.Status == statusWaiting && e.ResumeAt != nil:
+		return text + " and waits until " + spokenTime(*e.ResumeAt)
+	}
+	return text + " and is due"
+}
+
+func howEnded(e Enrollment) string {
+	text := map[string]string{Completed: "was completed", statusRefused: "was refused when it entered"}[e.Status]
+	if text == "" {
+		text = "ended as " + e.Status
+	}
+	if e.EndedAt != nil {
+		text += " at " + spokenTime(*e.EndedAt)
+	}
+	if e.ExitReason != "" {
+		text += " (" + e.ExitReason + ")"
+	}
+	return text
+}
+
+// facts are in the order in which a person would ask.
+func (q *inquiry) facts() []string {
+	facts := []string{q.aboutFlow()}
+	if q.version == nil {
+		return facts
+	}
+	facts = append(facts, q.aboutProfile())
+	facts = append(facts, q.aboutTriggers()...)
+	facts = append(facts, q.aboutEvents())
+	facts = append(facts, q.aboutEnrollments()...)
+	if len(q.refusals) > 0 {
+		facts = append(facts, q.aboutRefusals())
+	}
+	return append(facts, q.aboutNow()...)
+}
+
+func (q *inquiry) aboutFlow() string {
+	switch q.flow.Status {
+	case Draft:
+		return "The flow is a draft: nobody can enroll before a version is published."
+	case Live:
+		return fmt.Sprintf("The flow is live, with version %d.", *q.flow.LiveVersion)
+	case Paused:
+		text := "The flow is paused: triggers are refused, and nobody is moved."
+		if q.flow.StatusReason != "" {
+			text = fmt.Sprintf("The flow is paused (%s): triggers are refused, and nobody is moved.", q.flow.StatusReason)
+		}
+		return text
+	case Draining:
+		return "The flow is draining: nobody enrolls any more, and who is on the way goes on."
+	}
+	return "The flow is archived: nobody enrolls any more."
+}
+
+func (q *inquiry) aboutProfile() string {
+	switch {
+	case q.sourceFails != "":
+		return fmt.Sprintf("Whether the profile is in the audience is not known: the data source does not answer (%s).", q.sourceFails)
+	case q.who == nil:
+		return "The version reads no profile, so it asks no audience."
+	case q.who.missing:
+		return "The profile is not in the audience: there is no row with this key."
+	}
+	return "The profile is in the audience."
+}
+
+func (q *inquiry) aboutTriggers() (facts []string) {
+	if len(q.verdicts) == 0 {
+		return []string{"The version has no trigger: people enroll by direct request alone."}
+	}
+	for _, v := range q.verdicts {
+		text := fmt.Sprintf("The event %s enrolls", v.trigger.Event)
+		if v.trigger.Type == fromAudience {
+			text = fmt.Sprintf("The audience is looked at every %s, and who is in it enrolls", v.trigger.Every)
+		}
+		if v.trigger.Condition != nil {
+			text += ", if " + oneLine(v.trigger.Trigger.Condition)
+		}
+		facts = append(facts, text+".")
+	}
+	return facts
+}
+
+// oneLine makes an expression fit into a sentence.
+func oneLine(expression string) string { return strings.Join(strings.Fields(expression), " ") }
+
+func (q *inquiry) aboutEvents() string {
+	days := int(q.cfg.Retention.Hours() / 24)
+	var names []string
+	for name, uses := range q.graph.Listens() {
+		if slices.Contains(uses, useTrigger) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	e := q.lastTriggering()
+	switch {
+	case len(names) == 0:
+		return "No event enrolls into this version."
+	case e == nil:
+		return fmt.Sprintf("No event named %s is kept of the profile; events are kept for %d days.", strings.Join(names, " or "), days)
+	}
+	n := 0
+	for _, one := range q.events {
+		if slices.Contains(names, one.Name) {
+			n++
+		}
+	}
+	most := ""
+	if len(q.events) == explained {
+		most = "at least "
+	}
+	return fmt.Sprintf("Of the profile %s%d such events are kept; the last, %s, happened at %s.", most, n, e.Name, spokenTime(e.OccurredAt))
+}
+
+func (q *inquiry) aboutEnrollments() (facts []string) {
+	if len(q.enrollments) == 0 {
+		return []string{"The profile was never enrolled in this flow."}
+	}
+	for _, e := range q.enrollments {
+		if e.Status == Active || e.Status == statusWaiting {
+			facts = append(facts, "The profile is on its way: "+whereIs(e)+".")
+		} else {
+			facts = append(facts, fmt.Sprintf("The enrollment of %s %s.", spokenTime(e.EnrolledAt), howEnded(e)))
+		}
+	}
+	return facts
+}
+
+func (q *inquiry) aboutRefusals() string {
+	counts := map[string]int{}
+	for _, r := range q.refusals {
+		counts[r.Reason]++
+	}
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d as %s", counts[reason], reason))
+	}
+	most := "Triggers of the profile were refused: "
+	if len(q.refusals) == explained {
+		most = fmt.Sprintf("Of the last %d refused triggers of the profile: ", explained)
+	}
+	return most + strings.Join(parts, ", ") + "; the last at " + spokenTime(q.refusals[0].At) + "."
+}
+
+// aboutNow says what would come of a trigger now.
+func (q *inquiry) aboutNow() (facts []string) {
+	on := slices.ContainsFunc(q.enrollments, func(e Enrollment) bool { return e.Status == Active || e.Status == statusWaiting })
+	switch {
+	case q.flow.Status == Paused:
+		return []string{"A trigger now would be refused as paused."}
+	case q.flow.Status != Live:
+		return []string{"A trigger now would be refused as not_live."}
+	case q.sameKey != nil && q.sameKey.Status != statusRefused:
+		facts = append(facts, fmt.Sprintf("A trigger now would be refused as already_enrolled: by the recurrence %s it is the same as the enrollment of %s.",
+			q.graph.Definition().Recurrence.Policy, spokenTime(q.sameKey.EnrolledAt)))
+		return facts
+	case on && q.graph.Definition().Overlap != "allow":
+		return []string{"A trigger now would be refused as already_active: the version does not allow overlap."}
+	}
+	for _, v := range q.verdicts {
+		about := "The event " + v.trigger.Event + " now"
+		if v.trigger.Type == fromAudience {
+			about = "The next look at the audience"
+		} else if v.event != nil && v.trigger.Condition != nil && v.trigger.Condition.Uses().Trigger {
+			about += ", like its last one,"
+		}
+		switch {
+		case v.reason != "":
+			facts = append(facts, fmt.Sprintf("%s would be refused as %s: %s.", about, v.reason, v.detail))
+		case v.undecidable(q):
+			facts = append(facts, about+" would be decided by its condition, which cannot be asked without more data.")
+		default:
+			facts = append(facts, about+" would enroll the profile.")
+		}
+	}
+	return facts
+}
