@@ -256,18 +256,40 @@ func (f *Flows) readDue(ctx context.Context, t *turn) ([]*traveller, error) {
 		return nil, fmt.Errorf("read who is due: %w", err)
 	}
 	var lot []*traveller
+	routes := map[int]*route{}
 	for _, d := range found {
-		r, err := f.route(ctx, t.ws, t.flow, d.version)
-		if lemma.KindOf(err) == lemma.Internal && err != nil {
-			return nil, err
-		}
-		if err != nil { // those of this version wait, those of others go on
-			f.log.Error("version cannot be read", "flow_id", t.flow, "version", d.version, "error", err)
-			r = &route{workspace: t.ws, flow: t.flow, version: d.version}
+		r := routes[d.version]
+		if r == nil {
+			if r, err = f.routeNow(ctx, *t, d.version); err != nil {
+				return nil, err
+			}
+			routes[d.version] = r
 		}
 		lot = append(lot, d.traveller(r, t.turn))
 	}
 	return lot, nil
+}
+
+// routeNow is the route of a version through an audience as it is now. While
+// one cannot be made those of this version wait, and those of others go on.
+func (f *Flows) routeNow(ctx context.Context, t turn, version int) (*route, error) {
+	r, err := f.route(ctx, t.ws, t.flow, version)
+	if err == nil && r.audience != uuid.Nil {
+		var now int
+		err = f.pool.QueryRow(ctx, `select version from audiences where workspace_id = $1 and id = $2`, t.ws, r.audience).Scan(&now)
+		if err == nil && now != r.audienceAt {
+			f.graphs.drop(t.flow, version)
+			r, err = f.route(ctx, t.ws, t.flow, version)
+		}
+	}
+	if err == nil {
+		return r, nil
+	}
+	if lemma.KindOf(err) == lemma.Internal {
+		return nil, fmt.Errorf("find the way of version %d: %w", version, err)
+	}
+	f.log.Error("version cannot be read", "flow_id", t.flow, "version", version, "error", err)
+	return &route{workspace: t.ws, flow: t.flow, version: version}, nil
 }
 
 // readDueRows reads who is due; while a pause is being released, first as many

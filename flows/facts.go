@@ -69,10 +69,7 @@ func (f *Flows) find(ctx context.Context, n need, who []*traveller) error {
 // readProfiles reads the profiles of travellers of each version.
 func (f *Flows) readProfiles(ctx context.Context, who []*traveller) {
 	for r, some := range byRoute(who) {
-		left := f.askAbout(ctx, r.source, some, func(some []*traveller) error { return f.readRows(ctx, r, some) })
-		if slices.ContainsFunc(left, func(u unanswered) bool { return troubleOf(u.err) == audience.CodeChanged }) {
-			f.graphs.drop(r.flow, r.version) // the audience may have been changed since its columns were read
-		}
+		f.askAbout(ctx, r.source, some, func(some []*traveller) error { return f.readRows(ctx, r, some) })
 	}
 }
 

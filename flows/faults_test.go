@@ -220,6 +220,28 @@ func TestAnAudienceLosesAColumn(t *testing.T) {
 	}
 }
 
+// An audience that is read from another data source from now on takes the
+// branches with it that ask its source.
+func TestAnAudienceMovesToAnotherSource(t *testing.T) {
+	b := setup(t, 2)
+	const buyers = `select p.profile_key from people p join customers c on c.id = p.profile_key where c.name = 'buyer'`
+	flow := b.live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"asks","nodes":{
+		"asks":{"type":"branch","cases":[{"sql":"` + buyers + `","next":"yes"}],"else":"no"},"yes":{"type":"exit"},"no":{"type":"exit"}}}`)
+	b.tell("c1", "go")
+	b.settleDown()
+	shop, dsn := b.newShop()
+	b.run(shop, `insert into customers values ('c1', '', 'buyer'), ('c2', '', 'buyer')`)
+	other, err := b.audiences.CreateSource(bg, b.ws, audience.NewSource{ID: lemma.NewID(), Name: "other", Kind: "postgres", DSN: dsn})
+	b.must(err)
+	b.must(second(b.audiences.Update(bg, b.ws, b.audience, nil, audience.Patch{DataSourceID: &other.ID})))
+	b.must(b.audiences.DeleteSource(bg, b.ws, b.source))
+	b.tell("c2", "go")
+	b.settleDown()
+	if before, after := b.enrollment(flow, "c1"), b.enrollment(flow, "c2"); before.Node != "no" || after.Node != "yes" {
+		t.Errorf("%+v\n%+v", before, after)
+	}
+}
+
 // Senders who are too many are told so, and a caller who is gone is not served.
 func TestTheQueueOfEventsIsBounded(t *testing.T) {
 	b := setup(t, 0)

@@ -15,11 +15,13 @@ const (
 )
 
 // Forget deletes events and refusals that are past their retention, and answers
-// how many. Lots are small, so that nobody waits for a long transaction; two
+// how many. An event stays while its profile is on a way through a flow that it
+// began before the event. Lots are small, so that nobody waits for a long transaction; two
 // nodes that do it at once only share the work.
 func (f *Flows) Forget(ctx context.Context) (int64, error) {
 	events, err := f.forget(ctx,
-		`select workspace_id, key, key as flow_id from trigger_events where received_at < now() - $1::interval limit $2`,
+		`select workspace_id, key, key as flow_id from trigger_events v
+			where received_at < now() - $1::interval and (`+onHerWay+`) is null limit $2`,
 		`delete from trigger_events e using unnest($1::uuid[], $2::uuid[], $3::uuid[]) as r (workspace_id, key, flow_id)
 			where e.workspace_id = r.workspace_id and e.key = r.key`)
 	if err != nil {
@@ -34,6 +36,12 @@ func (f *Flows) Forget(ctx context.Context) (int64, error) {
 	}
 	return events + refused, nil
 }
+
+// onHerWay finds a journey that began before the event v and has not ended: a
+// branch further on may ask what the profile has done since. By a subquery with
+// a limit, for which no planner reads everybody who is on the way.
+const onHerWay = `select true from enrollments e where e.workspace_id = v.workspace_id and e.profile_key = v.profile_key
+	and e.status = 'active' and e.enrolled_at <= v.received_at limit 1`
 
 // aged are rows that are to go, turned on their side.
 type aged struct{ workspaces, keys, flows []pgtype.UUID }

@@ -32,3 +32,38 @@ func TestForget(t *testing.T) {
 		t.Fatalf("%d %v", n, err)
 	}
 }
+
+// What somebody did on her way is known until its end, however long that takes:
+// a branch may ask for it.
+func TestEventsOfAJourneyAreKept(t *testing.T) {
+	b := setup(t, 0, func(c *Config) { c.Retention = 30 * 24 * time.Hour })
+	flow := b.live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{
+		"wait":{"type":"delay","for":"P60D","next":"ask"},"ask":{"type":"branch","cases":[{"if":"events.bought.times > 0","next":"bought"}],"else":"nag"},
+		"bought":{"type":"exit"},"nag":{"type":"exit"}}}`)
+	b.tell("c1", "bought") // before she enrolled: nobody asks for it
+	b.tell("c1", "go")
+	b.settleDown()
+	b.tell("c1", "bought")
+	b.tell("c2", "bought") // who is not on any way
+	events := func() int { return b.count(`select count(*) from trigger_events where workspace_id = $1`) }
+	later := func(d time.Duration) {
+		t.Helper()
+		b.run(b.pool, `update trigger_events set received_at = received_at - $1::interval`, d)
+		b.run(b.pool, `update enrollments set enrolled_at = enrolled_at - $1::interval`, d)
+		b.pass(d)
+		b.must(second(b.Forget(bg)))
+	}
+	later(31 * 24 * time.Hour)
+	if n := events(); n != 2 { // what enrolled her, and what she did then
+		t.Errorf("%d events are kept", n)
+	}
+	later(30 * 24 * time.Hour)
+	b.settleDown()
+	if e := b.enrollment(flow, "c1"); e.Node != "bought" {
+		t.Errorf("%+v", e)
+	}
+	b.must(second(b.Forget(bg)))
+	if n := events(); n != 0 {
+		t.Errorf("%d events outlive the journey", n)
+	}
+}

@@ -99,6 +99,7 @@ type route struct {
 	workspace, flow uuid.UUID
 	version         int
 	audience        uuid.UUID // Nil: it reads no profiles
+	audienceAt      int       // its version: another one may have other columns, or another source
 	source          uuid.UUID // the audience's data source
 	columns         []string  // of a profile, that anything on the way reads
 	sends           map[string]*send
@@ -179,7 +180,7 @@ func (f *Flows) newRoute(ctx context.Context, g *graph.Graph, ws, flow uuid.UUID
 	if err != nil {
 		return nil, err
 	}
-	r.source = a.DataSourceID
+	r.source, r.audienceAt = a.DataSourceID, a.Version
 	if g.AllColumns() {
 		r.columns = nil
 		for _, c := range a.Columns {

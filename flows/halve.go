@@ -28,7 +28,7 @@ type unanswered struct {
 
 // askAbout asks a source about travellers, and postpones those about whom it
 // gives no answer: nobody waits because of another.
-func (f *Flows) askAbout(ctx context.Context, source uuid.UUID, who []*traveller, question func([]*traveller) error) []unanswered {
+func (f *Flows) askAbout(ctx context.Context, source uuid.UUID, who []*traveller, question func([]*traveller) error) {
 	var left []unanswered
 	err := f.ask(ctx, source, func() (err error) {
 		left, err = halve(who, question)
@@ -40,7 +40,6 @@ func (f *Flows) askAbout(ctx context.Context, source uuid.UUID, who []*traveller
 	for _, u := range left {
 		f.postponeAll(u.who, u.err)
 	}
-	return left
 }
 
 // halve asks about all together and, as long as that fails because of some of

@@ -191,6 +191,9 @@ func (f *Flows) moveAway(ctx context.Context, o *order, lot []pgtype.UUID) (n in
 		if ours = tag.RowsAffected() == 1; !ours {
 			return nil
 		}
+		if moved.heldUntil, err = releasing(ctx, tx, o.ws, o.flow); err != nil {
+			return err
+		}
 		who, err := lockOnTheWay(ctx, tx, o.ws, lot, o.to)
 		if err != nil {
 			return err
@@ -218,6 +221,13 @@ func (f *Flows) moveAway(ctx context.Context, o *order, lot []pgtype.UUID) (n in
 	f.metrics.steps.WithLabelValues("moved").Add(float64(moved.moves))
 	f.metrics.steps.WithLabelValues("exited").Add(float64(moved.exits))
 	return moved.moves + moved.exits, ours, nil
+}
+
+// releasing answers when a pause ended whose people are being released still;
+// nil when there is none.
+func releasing(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) (heldUntil *time.Time, err error) {
+	err = tx.QueryRow(ctx, `select case when spread_until > now() then held_until end from flows where workspace_id = $1 and id = $2`, ws, flow).Scan(&heldUntil)
+	return heldUntil, err
 }
 
 // fateUnder is what an order means to somebody.
@@ -282,6 +292,8 @@ type relocated struct {
 	asks      []bool
 	reasons   []string
 
+	heldUntil *time.Time // a release is going on of those who were due then: they keep their place in it
+
 	moves, exits, stranded int
 	counts                 map[int16]passed
 }
@@ -340,7 +352,7 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 	if len(r.ids) > 0 {
 		batch.Queue(`
 			update enrollments e set version = r.version, node = r.node, step = e.step + 1, moved = true,
-				resume_at = case when r.timer = 'restarted' or r.ask then now() when e.heard is not null then e.resume_at else e.resume_at + make_interval(secs => r.shift) end,
+				resume_at = case when r.timer = 'restarted' or r.ask then least(now(), case when e.resume_at <= $9::timestamptz then e.resume_at end) when e.heard is not null then e.resume_at else e.resume_at + make_interval(secs => r.shift) end,
 				waiting_since = case when r.timer = 'restarted' then null else e.waiting_since end,
 				due_since = case when r.timer = 'restarted' then null else e.due_since + make_interval(secs => r.shift) end,
 				awaits = case when r.timer = 'restarted' then null else e.awaits end,
@@ -349,7 +361,7 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 				trouble = case when r.timer = 'restarted' then null else e.trouble end
 			from (select * from unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::boolean[])
 				as r (id, version, node, timer, shift, ask) limit $8) r
-			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null`, ws, r.ids, r.versions, r.nodes, r.timers, r.shifts, r.asks, len(r.ids))
+			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null`, ws, r.ids, r.versions, r.nodes, r.timers, r.shifts, r.asks, len(r.ids), r.heldUntil)
 	}
 	if len(r.gone) > 0 {
 		batch.Queue(`

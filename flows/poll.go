@@ -308,6 +308,9 @@ func (c *chunk) write(ctx context.Context) error {
 				return err
 			}
 		}
+		if err := c.spread(ctx, tx, recorded); err != nil {
+			return err
+		}
 		return c.writeRefused(ctx, tx)
 	})
 	if err != nil {
@@ -323,6 +326,30 @@ func (c *chunk) write(ctx context.Context) error {
 	}
 	c.asking, c.refused = nil, nil
 	c.ring()
+	return nil
+}
+
+// spread lets people begin at any time until those whom a pause held up are
+// released: whoever came into the audience meanwhile is found all at once.
+func (c *chunk) spread(ctx context.Context, tx pgx.Tx, recorded []Recorded) error {
+	if held, err := releasing(ctx, tx, c.ws, c.flow); err != nil || held == nil {
+		return err
+	}
+	var ids []pgtype.UUID
+	for _, r := range recorded {
+		for _, one := range r.Results {
+			if one.Outcome == Enrolled {
+				ids = append(ids, wire(*one.EnrollmentID))
+			}
+		}
+	}
+	_, err := tx.Exec(ctx, `
+		update enrollments e set resume_at = now() + random() * (f.spread_until - now())
+		from flows f, (select * from unnest($3::uuid[]) as r (id) limit $4) r
+		where f.workspace_id = $1 and f.id = $2 and e.workspace_id = $1 and e.id = r.id and e.ended_at is null`, c.ws, c.flow, ids, len(ids))
+	if err != nil {
+		return fmt.Errorf("spread who came in: %w", err)
+	}
 	return nil
 }
 

@@ -44,14 +44,11 @@ func setup(t *testing.T, n int, change ...func(*Config)) *bundle {
 	t.Helper()
 	t.Parallel()
 	ctx := context.Background()
-	b := &bundle{t: t, pool: pgtest.DB(t), shop: pgtest.Empty(t)}
+	b := &bundle{t: t, pool: pgtest.DB(t)}
 	b.ws = pgtest.Workspace(t, b.pool)
-	b.run(b.shop, `create table customers (id text primary key, email text, name text, country text, zone text, renews_on date, opted_out boolean default false)`)
-	b.run(b.shop, `create table orders (customer_id text, at timestamptz not null default now())`)
+	shop, dsn := b.newShop()
+	b.shop = shop
 	b.run(b.shop, `insert into customers select 'c' || i, 'c' || i || '@shop.example', 'N' || i, case when i % 2 = 0 then 'DE' else 'US' end, 'Europe/Berlin' from generate_series(1, $1::int) i`, n)
-	role := "reader_" + uuid.NewString()[:8]
-	b.run(b.shop, fmt.Sprintf(`create role %s login; grant select on all tables in schema public to %s; revoke create on schema public from public`, role, role))
-	t.Cleanup(func() { _, _ = b.shop.Exec(ctx, `drop owned by `+role+`; drop role `+role) })
 
 	box, err := secrets.ParseKeys(secrets.NewKey())
 	b.must(err)
@@ -67,7 +64,7 @@ func setup(t *testing.T, n int, change ...func(*Config)) *bundle {
 	b.Flows = New(b.rooms, cfg)
 	hooks.OnSettled(b.WebhookSettled)
 
-	source, err := audiences.CreateSource(ctx, b.ws, audience.NewSource{ID: lemma.NewID(), Name: "shop", Kind: "postgres", DSN: asRole(b.shop, role)})
+	source, err := audiences.CreateSource(ctx, b.ws, audience.NewSource{ID: lemma.NewID(), Name: "shop", Kind: "postgres", DSN: dsn})
 	b.must(err)
 	aud, err := audiences.Create(ctx, b.ws, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: "all",
 		SQL: "select id, email, name, country, zone, renews_on, opted_out from customers", KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
@@ -77,6 +74,18 @@ func setup(t *testing.T, n int, change ...func(*Config)) *bundle {
 	b.source, b.audience, b.template, b.provider = source.ID, aud.ID, tpl.ID, lemma.NewID()
 	b.run(b.pool, `insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, 'p', 'email', 'smtp', '{}')`, b.ws, b.provider)
 	return b
+}
+
+// newShop is a shop without customers: as its owner, and as who may read it.
+func (b *bundle) newShop() (shop *pgxpool.Pool, dsn string) {
+	b.t.Helper()
+	shop = pgtest.Empty(b.t)
+	b.run(shop, `create table customers (id text primary key, email text, name text, country text, zone text, renews_on date, opted_out boolean default false)`)
+	b.run(shop, `create table orders (customer_id text, at timestamptz not null default now())`)
+	role := "reader_" + uuid.NewString()[:8]
+	b.run(shop, fmt.Sprintf(`create role %s login; grant select on all tables in schema public to %s; revoke create on schema public from public`, role, role))
+	b.t.Cleanup(func() { _, _ = shop.Exec(context.Background(), `drop owned by `+role+`; drop role `+role) })
+	return shop, asRole(shop, role)
 }
 
 func asRole(pool *pgxpool.Pool, role string) string {

@@ -55,7 +55,7 @@ func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID, rea
 			return err
 		}
 		err = change(ctx, tx, ws, flow, pause, `status = 'paused', status_reason = nullif($4, ''), status_detail = nullif($5, ''),
-			held_from = now(), held_until = null, spread_until = null`, reason, detail)
+			held_from = now(), held_until = null, spread_until = case when spread_until > now() then spread_until end`, reason, detail)
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,8 @@ func eachOrigin(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, gate func(ct
 // Resume lets a paused flow go on, as what it was before the pause, and a
 // draining one enroll again. What fell due in the pause is released over
 // spread, evenly and who was due first before the others; with nil, over as
-// long as the pause lasted, and ten minutes at most.
+// long as the pause lasted, and ten minutes at most, unless this pause has come
+// into a longer release: then over what was left of that.
 func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, spread *time.Duration, by *uuid.UUID) (Flow, error) {
 	if spread != nil && (*spread < 0 || *spread > maxSpread) {
 		return Flow{}, lemma.Fault("/spread", "out_of_range", "a spread is 0 to 24 hours long")
@@ -137,7 +138,7 @@ func statusBefore(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) (was Statu
 // the flow's own row.
 func (f *Flows) release(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v verb, to Status, spread *time.Duration) error {
 	err := change(ctx, tx, ws, flow, v, `status = $4, status_reason = null, status_detail = null, held_until = now(),
-		spread_until = now() + coalesce($5::interval, least($6::interval, now() - held_from))`, to, spread, defaultSpread)
+		spread_until = now() + coalesce($5::interval, greatest(least($6::interval, now() - held_from), spread_until - held_from))`, to, spread, defaultSpread)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ create table flows (
     -- enrollment and floods nobody. The turns know how many they are.
     held_from     timestamptz,                -- when the last pause began
     held_until    timestamptz,                -- when it ended; null while it lasts
-    spread_until  timestamptz,
+    spread_until  timestamptz,                -- in a pause: when a release would have ended that the pause has come into
     version       int not null default 1,     -- ETag
     created_at    timestamptz not null default now(),
     updated_at    timestamptz not null default now(),
