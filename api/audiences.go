@@ -23,6 +23,7 @@ type audienceBody struct {
 	Columns        []audience.Column `json:"columns"`
 	CreatedAt      time.Time         `json:"created_at"`
 	UpdatedAt      time.Time         `json:"updated_at"`
+	Warnings       []string          `json:"warnings,omitempty"`
 	version        int
 }
 
@@ -107,7 +108,12 @@ func (s *server) updateAudience(ctx context.Context, c *call, in audiencePatch) 
 		p.DataSourceID = &source
 	}
 	changed, err := s.Audiences.Update(ctx, c.workspace(), id, version, p)
-	return showAudience(changed), asked(err)
+	if err != nil {
+		return audienceBody{}, asked(err)
+	}
+	shown := showAudience(changed)
+	shown.Warnings, err = s.Flows.MissingColumns(ctx, c.workspace(), id)
+	return shown, err
 }
 
 func (s *server) deleteAudience(ctx context.Context, c *call, _ none) (none, error) {

@@ -448,6 +448,21 @@ func TestIDsOfSomethingElse(t *testing.T) {
 	b.do("POST", path, object{"profile_key": "c2", "id": "n1"}).fault(409, "/id", "id_conflict")
 }
 
+// Whoever changes an audience is told whom that keeps from going on.
+func TestAChangedAudienceWarns(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	b.enrolled(w, "c1")
+	path := "/v1/audiences/" + w.audience
+	if got := b.do("PATCH", path, object{"name": "Everybody"}).is(200); got.json["warnings"] != nil {
+		t.Errorf("%v", got.json["warnings"])
+	}
+	got := b.do("PATCH", path, object{"sql": "select id, email, opted_out from customers"}).is(200)
+	if diff := cmp.Diff([]any{"the flow Welcome, version 1, reads what is not there any more: name"}, got.json["warnings"]); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // What became of a node's letters, where a branch led, and who is stuck.
 func TestCountsOfNodes(t *testing.T) {
 	b := setup(t)

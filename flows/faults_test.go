@@ -2,9 +2,12 @@ package flows
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"lemma"
 	"lemma/audience"
@@ -217,6 +220,37 @@ func TestAnAudienceLosesAColumn(t *testing.T) {
 	b.settleDown()
 	if e := b.enrollment(flow, "c2"); e.Status != Completed {
 		t.Errorf("%+v", e)
+	}
+}
+
+// Whoever takes columns from an audience is told which flows read them.
+func TestMissingColumns(t *testing.T) {
+	b := setup(t, 1)
+	const asks = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"asks","nodes":{
+		"asks":{"type":"branch","cases":[{"if":"profile.country == 'DE'","next":"wait"}],"else":"wait"},"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
+	past, left, live := b.live(asks), b.live(asks), b.live(asks)
+	b.tell("c1", "go")
+	b.settleDown()
+	b.publish(past, minimal, InFlight{Mode: "exit"})
+	b.publish(left, minimal, InFlight{Mode: "stay"})
+	b.must(b.moveAround(bg))
+	missing, err := b.MissingColumns(bg, b.ws, b.audience)
+	b.must(err)
+	if len(missing) != 0 {
+		t.Errorf("%q", missing)
+	}
+	b.must(second(b.audiences.Update(bg, b.ws, b.audience, nil, audience.Patch{SQL: ptr("select id, email, name, opted_out from customers")})))
+	missing, err = b.MissingColumns(bg, b.ws, b.audience)
+	b.must(err)
+	var want []string
+	for _, id := range []uuid.UUID{left, live} {
+		f, err := b.Get(bg, b.ws, id)
+		b.must(err)
+		want = append(want, "the flow "+f.Name+", version 1, reads what is not there any more: country")
+	}
+	slices.Sort(want)
+	if !slices.Equal(missing, want) {
+		t.Errorf("%q, want %q", missing, want)
 	}
 }
 
