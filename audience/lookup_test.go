@@ -299,9 +299,19 @@ begin perform set_config('TimeZone', 'Asia/Tokyo', false), set_config('my.mark',
 
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
-	b := setup(t, dev)
+	o := dev
+	o.LookupTimeout = time.Minute
+	b := setup(t, o)
 	b.idle.longer = time.Hour
-	x := b.keyed(t, "select v.k, 'x' as email from (values ('1')) v (k) where pg_sleep(0.3) is not null")
+	x := b.keyed(t, "select id::text as k, email from customers")
+	shut, err := b.shop.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = shut.Rollback(context.Background()) }() // also when the test fails: others would wait
+	if _, err := shut.Exec(t.Context(), "lock table customers in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
 	var together sync.WaitGroup
 	for range 5 {
 		together.Go(func() {
@@ -309,6 +319,10 @@ func TestIdleConnections(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+	b.waitForBackends(t, 5) // none is there to be used again: all wait for the table
+	if err := shut.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	together.Wait()
 	b.waitForBackends(t, maxIdle)

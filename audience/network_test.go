@@ -89,6 +89,24 @@ func (l *line) speak(client, server net.Conn) {
 	}
 }
 
+// waitForCallers waits until n connections lead through the line.
+func (l *line) waitForCallers(t *testing.T, n int) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); l.callers() != n; <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections, want %d", l.callers(), n)
+		}
+	}
+}
+
+func (l *line) callers() int {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return len(l.open) / 2
+}
+
 func (l *line) close() {
 	l.listener.Close()
 	l.mutex.Lock()
@@ -172,26 +190,32 @@ func TestSourceThatDoesNotAnswer(t *testing.T) {
 // TestSlowSourceDelaysNobody has one source that hangs while another is read.
 func TestSlowSourceDelaysNobody(t *testing.T) {
 	t.Parallel()
-	o := quick()
-	o.ConnectTimeout, o.QueryTimeout = 30*time.Second, 30*time.Second
+	const callers = 20
+	o := dev
+	o.ConnectTimeout, o.QueryTimeout = time.Minute, time.Minute
 	b := setup(t, o)
 	l, slow := b.through(t)
 	l.limit.Store(0)
+	x := b.addAudience(t, shopSQL)
 	ctx, cancel := context.WithCancel(t.Context())
 	var hanging sync.WaitGroup
-	for range 20 {
-		hanging.Go(func() { b.TestSource(ctx, b.ws, slow) })
+	var over atomic.Int64
+	defer hanging.Wait()
+	defer cancel()
+	for range callers {
+		hanging.Go(func() { b.TestSource(ctx, b.ws, slow); over.Add(1) })
 	}
-	x := b.addAudience(t, shopSQL)
+	l.waitForCallers(t, callers)
 	started := time.Now()
 	if _, err := b.collect(t, x.ID); err != nil {
 		t.Error(err)
 	}
-	if d := time.Since(started); d > 5*time.Second {
+	if d := time.Since(started); d > 20*time.Second {
 		t.Errorf("it took %s", d)
 	}
-	cancel()
-	hanging.Wait()
+	if n := over.Load(); n != 0 {
+		t.Errorf("%d of those that should hang do not", n)
+	}
 }
 
 // TestSlowYieldIsNotTheSource holds the rows for longer than the source may be silent.

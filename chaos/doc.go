@@ -21,4 +21,7 @@
 // A test that cannot fail shows nothing: each of them has been seen red with
 // the guard that it is about taken away. `go test -overlay` does that without
 // touching a file, and with GOFLAGS it reaches the workers' binary as well.
+//
+// The dice that choose whom to kill, and when, log their seed; with it in
+// LEMMA_CHAOS_SEED they fall like that again.
 package chaos

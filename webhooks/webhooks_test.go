@@ -339,6 +339,17 @@ func (b bundle) waitFor(f func() bool) {
 	}
 }
 
+// loopUntil has a node work until the answer is yes and its calls are settled.
+func (b bundle) loopUntil(f func() bool) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.t.Context())
+	var node sync.WaitGroup
+	node.Go(func() { b.Loop(ctx) })
+	defer node.Wait()
+	defer cancel()
+	b.waitFor(f)
+}
+
 // TestDeadEndpointsHoldUpNobody has three endpoints that never answer, with
 // more waiting for them than there are workers, and one that does.
 func TestDeadEndpointsHoldUpNobody(t *testing.T) {
@@ -347,41 +358,45 @@ func TestDeadEndpointsHoldUpNobody(t *testing.T) {
 		o.Workers, o.PerEndpoint, o.Timeout = 4, 2, 500*time.Millisecond
 		o.BackOff = []time.Duration{time.Nanosecond}
 	})
-	var calls, most atomic.Int64
 	b.receiver.answers(func(_ http.ResponseWriter, q *http.Request) {
-		if !strings.HasPrefix(q.URL.Path, "/dead") {
-			return
+		if strings.HasPrefix(q.URL.Path, "/dead") {
+			<-q.Context().Done()
 		}
-		n := calls.Add(1)
-		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
-		}
-		<-q.Context().Done()
-		calls.Add(-1)
 	})
+	var dead []uuid.UUID
 	for i := range 3 {
 		e, _ := b.endpoint(fmt.Sprint("/dead", i))
+		dead = append(dead, e.ID)
 		for range 20 {
 			b.write(b.message(e))
 		}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var node sync.WaitGroup
-	node.Go(func() { b.Loop(ctx) })
-	defer node.Wait()
-	defer cancel()
-	b.waitFor(func() bool { // until they are known not to answer
+	most := 0 // calls to the dead at a time
+	b.hook = func(stage string) {
+		if stage != "claimed" {
+			return
+		}
 		b.lanes.mutex.Lock()
 		defer b.lanes.mutex.Unlock()
-		return len(b.lanes.silent) == 3 && b.lanes.all <= 2
+		n := 0
+		for _, id := range dead {
+			n += b.lanes.busy[id]
+		}
+		most = max(most, n)
+	}
+	b.loopUntil(func() bool { // they are known not to answer
+		b.lanes.mutex.Lock()
+		defer b.lanes.mutex.Unlock()
+		return len(b.lanes.silent) == len(dead)
 	})
-	most.Store(0)
+	most = 0 // no call is being made, and none was claimed by what was known before
 	living, _ := b.endpoint("/living")
 	for range 20 {
 		b.write(b.message(living))
 	}
-	b.waitFor(func() bool { return b.count(`select count(*) from outbox where state = 'delivered'`) == 20 })
-	if most.Load() > 2 {
-		t.Errorf("%d calls to dead endpoints at a time", most.Load())
+	b.loopUntil(func() bool { return b.count(`select count(*) from outbox where state = 'delivered'`) == 20 })
+	if most != 2 {
+		t.Errorf("%d calls to dead endpoints at a time, want half of the workers", most)
 	}
 	if n := b.count(`select count(*) from outbox where state <> 'pending' and endpoint_id <> $1`, living.ID); n != 0 {
 		t.Errorf("%d messages to dead endpoints have ended", n)

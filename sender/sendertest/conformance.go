@@ -41,7 +41,7 @@ type Harness struct {
 // FarEnd is a server that a carrier speaks to.
 type FarEnd struct {
 	// Carrier is open on an account at this server. Its deadline for a call is
-	// well under a second.
+	// a few seconds at most.
 	Carrier sender.Carrier
 	// Nowhere is a carrier on an account whose server cannot be reached.
 	Nowhere sender.Carrier

@@ -18,7 +18,7 @@ var faultsFor = map[sendertest.Behaviour]catcher.Fault{
 	sendertest.Reject:    catcher.Refuse("554 5.7.1 Never <USER2@example.test>"),
 	sendertest.Refuse:    catcher.Refuse("451 4.7.1 Later"),
 	sendertest.DropAfter: catcher.DropKept,
-	sendertest.Late:      {Delay: 2 * time.Second},
+	sendertest.Late:      {Delay: time.Minute},
 }
 
 func TestConformance(t *testing.T) {
@@ -74,7 +74,7 @@ func catcherEnd(t *testing.T, behave func(string) sendertest.Behaviour, pipelini
 	}
 	t.Cleanup(far.Close)
 	here := carrierTo(t, &server{address: far.Addr()}, "")
-	here.timeout = 300 * time.Millisecond
+	here.timeout = 2 * time.Second
 	return sendertest.FarEnd{Carrier: here, Nowhere: carrierTo(t, nobody(t), ""), Requests: func(to string) [][]byte {
 		mu.Lock()
 		defer mu.Unlock()

@@ -71,7 +71,7 @@ func TestOutcomes(t *testing.T) {
 				}})
 				carrier := carrierTo(t, s, "")
 				if c.says == hang {
-					carrier.timeout = 200 * time.Millisecond
+					carrier.timeout = 2 * time.Second // the other letters keep to it as well
 				}
 				got := carrier.Send(t.Context(), letters(3))
 				if diff := cmp.Diff([]verdict{accepted, c.second, accepted}, verdicts(got)); diff != "" {
@@ -112,8 +112,9 @@ func TestNoConnection(t *testing.T) {
 				return ""
 			}})
 			carrier := carrierTo(t, s, c.config)
+			carrier.pool.failures = 20 // the pause after the first letter is long enough for the others
 			if c.says == hang {
-				carrier.timeout = 100 * time.Millisecond
+				carrier.timeout = time.Second
 			}
 			got := verdicts(carrier.Send(t.Context(), letters(3)))
 			backoff := verdict{sender.NotAccepted, true, 0, "connect_backoff"}
