@@ -86,7 +86,7 @@ var mayWrite = map[string]map[string]string{
 	"flow_polls":        {"flows": "insert update delete"},
 	"flow_origins":      {"flows": "insert"},
 	"flow_node_counts":  {"flows": "insert update"},
-	"trigger_events":    {"flows": "insert delete"},
+	"trigger_events":    {"flows": "insert update delete"}, // update: it had its turn later than it was written
 	"enrollments":       {"flows": "insert update", "cmd/lemma": "insert"},
 	"enrollment_steps":  {"flows": "insert update"}, // update: a person is erased
 	"refusals":          {"flows": "insert delete"},

@@ -250,13 +250,13 @@ func (p passed) queue(batch *pgx.Batch, ws, flow uuid.UUID, turn int16) {
 // off: of a limit that it does not know a planner expects little, and so it
 // looks enrollments up one by one, however few it believes there are. Who is
 // refused frees his uniqueness key: the trigger may come again when he can be
-// let in.
+// let in. What was heard belongs to one wait: whoever left that has heard nothing.
 func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) {
 	n := len(moved)
 	ids, fromNodes, fromSteps := make([]pgtype.UUID, n), make([]string, n), make([]int32, n)
 	nodes, toSteps, statuses, reasons := make([]string, n), make([]int32, n), make([]string, n), make([]string, n)
 	resume, since := make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n)
-	heard := make([]pgtype.UUID, n)
+	heard, due := make([]pgtype.UUID, n), make([]pgtype.Timestamptz, n)
 	awaits, troubles, failures := make([]string, n), make([]string, n), make([]int16, n)
 	for i, t := range moved {
 		ids[i], fromNodes[i], fromSteps[i] = wire(t.id), t.from.node, int32(t.from.step)
@@ -265,20 +265,21 @@ func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) {
 		if t.since != nil {
 			since[i] = pgtype.Timestamptz{Time: *t.since, Valid: true}
 		}
-		if t.hears != nil {
-			heard[i] = wire(*t.hears)
+		if t.heard != nil {
+			heard[i] = wire(*t.heard)
 		}
+		due[i] = pgtype.Timestamptz{Time: t.arrived, Valid: t.trouble != "" || t.heard != nil}
 		awaits[i], troubles[i], failures[i] = t.waitsFor, t.trouble, int16(min(t.failures, 1000))
 	}
 	batch.Queue(`
 		update enrollments e set node = r.node, step = r.step, status = r.status, exit_reason = nullif(r.reason, ''), resume_at = r.resume_at,
-			waiting_since = r.since, awaits = nullif(r.awaits, ''), heard = case when r.since is not null then coalesce(r.heard, e.heard) end,
-			trouble = nullif(r.trouble, ''), failures = r.failures, due_since = case when r.trouble <> '' then coalesce(e.due_since, e.resume_at) end,
+			waiting_since = r.since, awaits = nullif(r.awaits, ''), heard = r.heard, due_since = r.due_since,
+			trouble = nullif(r.trouble, ''), failures = r.failures,
 			ended_at = case when r.status <> 'active' then now() end,
 			uniqueness_key = case when r.status = 'refused' then e.id else e.uniqueness_key end
 		from (select * from unnest($2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[],
-			$11::text[], $12::text[], $13::smallint[], $14::uuid[])
-			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, trouble, failures, heard) limit $15) r
+			$11::text[], $12::text[], $13::smallint[], $14::uuid[], $15::timestamptz[])
+			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, trouble, failures, heard, due_since) limit $16) r
 		where e.workspace_id = $1 and e.id = r.id and e.node = r.from_node and e.step = r.from_step`,
-		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, reasons, resume, since, awaits, troubles, failures, heard, n)
+		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, reasons, resume, since, awaits, troubles, failures, heard, due, n)
 }

@@ -71,12 +71,15 @@ func (f *Flows) lookForEvents(ctx context.Context, who []*traveller) error {
 	for i, t := range who {
 		asked[i] = question{t, t.awaits, *t.waitingSince, t.arrived}
 	}
-	return firstAccepted(ctx, f.pool, asked, func(t *traveller, _ uuid.UUID, event map[string]any) { t.heardData = event })
+	return firstAccepted(ctx, f.pool, asked, func(t *traveller, _ uuid.UUID, event map[string]any, received time.Time) {
+		t.heardData, t.arrived = event, received
+	})
 }
 
 // lookOnce looks for the events that those who are just entering a wait for one
 // have missed: they are locked, so that an event that is not seen now will see
-// them waiting.
+// them waiting. Who has missed one is due now, and has arrived at what comes
+// next when it came: the event after it may be what the next wait is for.
 func lookOnce(ctx context.Context, tx pgx.Tx, moved []*traveller) error {
 	who := slices.DeleteFunc(slices.Clone(moved), func(t *traveller) bool { return t.waitsFor == "" || t.waited() })
 	if len(who) == 0 {
@@ -86,7 +89,9 @@ func lookOnce(ctx context.Context, tx pgx.Tx, moved []*traveller) error {
 	for i, t := range who {
 		asked[i] = question{t, t.waitsFor, *t.since, t.until}
 	}
-	return firstAccepted(ctx, tx, asked, func(t *traveller, key uuid.UUID, _ map[string]any) { t.hears, t.until = &key, t.now })
+	return firstAccepted(ctx, tx, asked, func(t *traveller, key uuid.UUID, _ map[string]any, received time.Time) {
+		t.heard, t.until, t.arrived = &key, t.now, received
+	})
 }
 
 // accepts asks the condition of the wait at which the traveller stands.
@@ -107,9 +112,13 @@ type question struct {
 	after, until time.Time
 }
 
+// hearing is told of the event that a question was about, and when that was
+// received.
+type hearing func(t *traveller, key uuid.UUID, event map[string]any, received time.Time)
+
 // firstAccepted tells those of whom there is one. Whoever has many that are not
 // accepted is asked about by the page, until there are no more.
-func firstAccepted(ctx context.Context, q querier, asked []question, tell func(*traveller, uuid.UUID, map[string]any)) error {
+func firstAccepted(ctx context.Context, q querier, asked []question, tell hearing) error {
 	for len(asked) > 0 {
 		n := len(asked)
 		profiles, names, after, until := make([]string, n), make([]string, n), make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n)
@@ -139,7 +148,7 @@ func firstAccepted(ctx context.Context, q querier, asked []question, tell func(*
 const eventsPage = 100
 
 // sift answers who has to be asked about again: a whole page, and nothing in it.
-func sift(rows pgx.Rows, asked []question, tell func(*traveller, uuid.UUID, map[string]any)) (again []question, err error) {
+func sift(rows pgx.Rows, asked []question, tell hearing) (again []question, err error) {
 	var i int
 	var key pgtype.UUID
 	var id, properties string
@@ -152,7 +161,7 @@ func sift(rows pgx.Rows, asked []question, tell func(*traveller, uuid.UUID, map[
 		event := triggerData(a.name, id, at, []byte(properties))
 		if !found[i-1] && a.accepts(event) {
 			found[i-1] = true
-			tell(a.traveller, key.Bytes, event)
+			tell(a.traveller, key.Bytes, event, received)
 		}
 		return nil
 	})

@@ -20,7 +20,7 @@ const statusWaiting = "waiting"
 const selectEnrollment = `
 	select id, workspace_id, flow_id, version, profile_key,
 		case when status = 'active' and waiting_since is not null and resume_at > now() then 'waiting' else status end as status,
-		coalesce(exit_reason, '') as exit_reason, node, step, resume_at, coalesce(awaits, '') as awaits, coalesce(trouble, '') as trouble, due_since,
+		coalesce(exit_reason, '') as exit_reason, node, step, resume_at, coalesce(awaits, '') as awaits, coalesce(trouble, '') as trouble, case when trouble is not null then due_since end as due_since,
 		failures::int as failures, source, enrolled_at, ended_at
 	from enrollments`
 

@@ -39,6 +39,7 @@ type occurrence struct {
 	source     string    // event, audience, direct
 	flow       uuid.UUID // audience and direct: where to
 	place      int       // among those of its transaction: a microsecond for each
+	turn       time.Time // when its profile was found on the way and locked; zero: nobody was, and its place says all
 	named      bool      // direct: told again, it is known by its key
 
 	data map[string]any // the trigger as conditions see it, once somebody asked

@@ -18,20 +18,21 @@ func (t *take) insert(ctx context.Context, asking []*candidate) error {
 	n := len(asking)
 	ids, flows, keys, slots := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n)
 	versions, turns, profiles, sources, places := make([]int32, n), make([]int16, n), make([]string, n), make([]string, n), make([]int32, n)
+	times := make([]pgtype.Timestamptz, n)
 	for i, c := range asking {
 		ids[i], flows[i], keys[i], slots[i] = wire(c.id), wire(c.flow.id), wire(c.key), wire(uuid.Nil)
 		versions[i], turns[i], profiles[i], sources[i] = int32(c.flow.version), turnOf(c.id), c.profile, c.source
-		places[i] = int32(c.place)
+		places[i], times[i] = int32(c.place), pgtype.Timestamptz{Time: c.occurrence.turn, Valid: !c.occurrence.turn.IsZero()}
 		if c.overlap {
 			slots[i] = ids[i]
 		}
 	}
 	rows, err := t.tx.Query(ctx, `
 		insert into enrollments (workspace_id, id, flow_id, uniqueness_key, slot, version, turn, profile_key, source, node, enrolled_at, resume_at)
-		select $1, r.id, r.flow_id, r.key, r.slot, r.version, r.turn, r.profile_key, r.source, '', `+inTurn+`, now()
-		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::smallint[], $8::text[], $9::text[], $10::int[])
-			as r (id, flow_id, key, slot, version, turn, profile_key, source, place)
-		on conflict do nothing returning id`, t.ws, ids, flows, keys, slots, versions, turns, profiles, sources, places)
+		select $1, r.id, r.flow_id, r.key, r.slot, r.version, r.turn, r.profile_key, r.source, '', coalesce(r.at, `+inTurn+`), now()
+		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::smallint[], $8::text[], $9::text[], $10::int[], $11::timestamptz[])
+			as r (id, flow_id, key, slot, version, turn, profile_key, source, place, at)
+		on conflict do nothing returning id`, t.ws, ids, flows, keys, slots, versions, turns, profiles, sources, places, times)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -24,7 +25,8 @@ type underway struct {
 	step     int
 	awaits   string
 	trigger  map[string]any // what it came in with, if a condition asks for it
-	over     bool           // it has heard the event that it waits for, or the time for that has passed
+	heard    bool           // it has heard the event that it waits for
+	due      time.Time      // when the time for that has passed
 }
 
 // interrupt ends the journeys that the events of one round are the end of, and
@@ -47,10 +49,11 @@ func (t *take) interrupt(ctx context.Context, round []int, all []*occurrence, do
 			}
 		}
 	}
-	if len(profiles) == 0 {
-		return nil
+	ids, found, err := t.find(ctx, profiles, flows)
+	if err != nil {
+		return fmt.Errorf("find who is on the way: %w", err)
 	}
-	on, err := t.underway(ctx, profiles, flows)
+	on, locked, err := t.lock(ctx, ids, len(all))
 	if err != nil {
 		return fmt.Errorf("lock who is on the way: %w", err)
 	}
@@ -58,49 +61,95 @@ func (t *take) interrupt(ctx context.Context, round []int, all []*occurrence, do
 		return err
 	}
 	var w woken
+	t.giveTurns(round, all, found, locked, &w)
 	for _, u := range on {
 		i := came[u.profile]
-		if err := t.hear(ctx, u, all[i], i, &done[i], &w); err != nil {
+		if err := t.hear(ctx, u, all[i], &done[i], &w); err != nil {
 			return err
 		}
 	}
 	return w.write(ctx, t.tx, t.ws)
 }
 
-func (t *take) underway(ctx context.Context, profiles []string, flows map[uuid.UUID]bool) ([]underway, error) {
+// find finds who of profiles is on the way in flows: by profile, flow and slot,
+// all of the index on those who are.
+func (t *take) find(ctx context.Context, profiles []string, flows map[uuid.UUID]bool) (on []pgtype.UUID, found map[string]bool, err error) {
+	found = map[string]bool{}
+	if len(profiles) == 0 {
+		return nil, found, nil
+	}
 	ids := make([]pgtype.UUID, 0, len(flows))
 	for id := range flows {
 		ids = append(ids, wire(id))
 	}
-	// Found by profile, flow and slot, all of the index on those who are on the
-	// way; and then locked in the order of their ids.
 	rows, err := t.tx.Query(ctx, `
-		select e.id from unnest($2::text[]) as p (profile_key) cross join unnest($3::uuid[]) as f (id)
+		select e.id, p.profile_key from unnest($2::text[]) as p (profile_key) cross join unnest($3::uuid[]) as f (id)
 		cross join lateral (
 			select id from enrollments where workspace_id = $1 and profile_key = p.profile_key and flow_id = f.id and slot >= $4 and status = 'active' order by slot
 		) e`, t.ws, profiles, ids, uuid.Nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	on, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.UUID])
-	if err != nil || len(on) == 0 {
-		return nil, err
-	}
-	rows, err = t.tx.Query(ctx, `
-		select e.id, e.flow_id, e.version, e.profile_key, e.node, e.step, coalesce(e.awaits, ''),
-			e.heard is not null or coalesce(e.due_since, e.resume_at) < now() as over
-		from `+oneByOne+` (select * from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null for update) e`, t.ws, on)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (u underway, err error) {
-		err = row.Scan(&u.id, &u.flow, &u.version, &u.profile, &u.node, &u.step, &u.awaits, &u.over)
-		return u, err
+	var id pgtype.UUID
+	var profile string
+	_, err = pgx.ForEachRow(rows, []any{&id, &profile}, func() error {
+		on, found[profile] = append(on, id), true
+		return nil
 	})
+	return on, found, err
+}
+
+// lock locks them, in the order of their ids, and answers who is still on the
+// way, and the time: after each of them was locked, and after every place of the
+// transaction, of which there are so many.
+func (t *take) lock(ctx context.Context, ids []pgtype.UUID, places int) (on []underway, at time.Time, err error) {
+	if len(ids) == 0 {
+		return nil, time.Time{}, nil
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(`
+		select e.id, e.flow_id, e.version, e.profile_key, e.node, e.step, coalesce(e.awaits, ''), e.heard is not null, coalesce(e.due_since, e.resume_at)
+		from `+oneByOne+` (select * from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null for update) e`, t.ws, ids).
+		Query(func(rows pgx.Rows) (err error) {
+			on, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (u underway, err error) {
+				err = row.Scan(&u.id, &u.flow, &u.version, &u.profile, &u.node, &u.step, &u.awaits, &u.heard, &u.due)
+				return u, err
+			})
+			return err
+		})
+	batch.Queue(`select greatest(clock_timestamp(), now() + $1::int * interval '1 microsecond')`, places).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&at) })
+	err = t.tx.SendBatch(ctx, batch).Close()
+	return on, at, err
+}
+
+// giveTurns gives the events of those who were found the time at which they had
+// been locked, and not that at which the transaction began: meanwhile a worker
+// may have ended their waits, or another lot was before us. So an event is after
+// all that was done to the people whom it finds; nobody has seen it yet. What
+// comes after it in its transaction stays after it, whatever that means.
+func (t *take) giveTurns(round []int, all []*occurrence, found map[string]bool, locked time.Time, w *woken) {
+	if len(found) == 0 && len(t.turns) == 0 {
+		return
+	}
+	for _, i := range round {
+		o := all[i]
+		last, late := t.turns[o.profile]
+		switch {
+		case found[o.profile] && locked.After(last):
+			o.turn = locked
+		case late:
+			o.turn = last.Add(time.Microsecond)
+		default:
+			continue
+		}
+		t.turns[o.profile] = o.turn
+		w.late(o)
+	}
 }
 
 // hear decides what an event means to one enrollment.
-func (t *take) hear(ctx context.Context, u underway, o *occurrence, place int, r *Recorded, w *woken) error {
+func (t *take) hear(ctx context.Context, u underway, o *occurrence, r *Recorded, w *woken) error {
 	g, err := t.graphs.get(ctx, t.tx, t.ws, u.flow, u.version)
 	if err != nil && lemma.KindOf(err) != lemma.Internal { // the engine says so of the enrollment
 		t.log.Error("version cannot be read", "flow_id", u.flow, "version", u.version, "error", err)
@@ -120,11 +169,11 @@ func (t *take) hear(ctx context.Context, u underway, o *occurrence, place int, r
 		}
 	}
 	node, there := g.Node(u.node)
-	if u.awaits != o.name || u.over || !there {
+	if u.awaits != o.name || u.heard || u.due.Before(o.turn) || !there {
 		return nil
 	}
 	if t.holds(node.Condition, u, o) {
-		w.wake(u, o, place)
+		w.wake(u, o)
 		r.Woken++
 	}
 	return nil
@@ -178,14 +227,21 @@ func asksForTrigger(g *graph.Graph, node string) bool {
 // eventsTurn is the share of the books that events write in: none of a worker's.
 const eventsTurn = Turns
 
-// woken are enrollments that events end or wake.
+// woken are enrollments that events end or wake, and events that had their turn
+// later than they were written down.
 type woken struct {
 	steps
 	counts        map[uuid.UUID]passed // by flow
 	exited        []pgtype.UUID
 	exitReasons   []string
 	heardBy, woke []pgtype.UUID
-	places        []int32
+	wokeAt        []pgtype.Timestamptz
+	events        []pgtype.UUID
+	turns         []pgtype.Timestamptz
+}
+
+func (w *woken) late(o *occurrence) {
+	w.events, w.turns = append(w.events, wire(o.key)), append(w.turns, pgtype.Timestamptz{Time: o.turn, Valid: true})
 }
 
 func (w *woken) exit(u underway, goal bool, o *occurrence) {
@@ -204,9 +260,9 @@ func (w *woken) exit(u underway, goal bool, o *occurrence) {
 	w.counts[u.flow][passedKey{u.version, u.node, "exited", ""}]++
 }
 
-func (w *woken) wake(u underway, o *occurrence, place int) {
-	w.places = append(w.places, int32(place))
+func (w *woken) wake(u underway, o *occurrence) {
 	w.woke, w.heardBy = append(w.woke, wire(u.id)), append(w.heardBy, wire(o.key))
+	w.wokeAt = append(w.wokeAt, pgtype.Timestamptz{Time: o.turn, Valid: true})
 }
 
 // write moves them. They are locked, so that nobody has moved them since.
@@ -217,6 +273,12 @@ func (w *woken) write(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
 	for _, flow := range flows {
 		w.counts[flow].queue(batch, ws, flow, eventsTurn)
 	}
+	if len(w.events) > 0 {
+		batch.Queue(`
+			update trigger_events e set received_at = r.turn
+			from (select * from unnest($2::uuid[], $3::timestamptz[]) as r (key, turn) limit $4) r
+			where e.workspace_id = $1 and e.key = r.key`, ws, w.events, w.turns, len(w.events))
+	}
 	if len(w.exited) > 0 {
 		batch.Queue(`
 			update enrollments e set status = 'exited', exit_reason = r.reason, step = e.step + 1, ended_at = now(), resume_at = null,
@@ -226,9 +288,9 @@ func (w *woken) write(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
 	}
 	if len(w.woke) > 0 {
 		batch.Queue(`
-			update enrollments e set heard = r.event, resume_at = `+inTurn+`
-			from (select * from unnest($2::uuid[], $3::uuid[], $4::int[]) as r (id, event, place) limit $5) r
-			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and e.heard is null`, ws, w.woke, w.heardBy, w.places, len(w.woke))
+			update enrollments e set heard = r.event, resume_at = r.turn, due_since = null
+			from (select * from unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) as r (id, event, turn) limit $5) r
+			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and e.heard is null`, ws, w.woke, w.heardBy, w.wokeAt, len(w.woke))
 	}
 	if batch.Len() == 0 {
 		return nil

@@ -292,7 +292,7 @@ type relocated struct {
 	asks      []bool
 	reasons   []string
 
-	heldUntil *time.Time // a release is going on of those who were due then: they keep their place in it
+	heldUntil *time.Time // a release is going on of those who were due then: they keep their place in it, and have arrived where they are put just now
 
 	moves, exits, stranded int
 	counts                 map[int16]passed
@@ -354,7 +354,7 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 			update enrollments e set version = r.version, node = r.node, step = e.step + 1, moved = true,
 				resume_at = case when r.timer = 'restarted' or r.ask then least(now(), case when e.resume_at <= $9::timestamptz then e.resume_at end) when e.heard is not null then e.resume_at else e.resume_at + make_interval(secs => r.shift) end,
 				waiting_since = case when r.timer = 'restarted' then null else e.waiting_since end,
-				due_since = case when r.timer = 'restarted' then null else e.due_since + make_interval(secs => r.shift) end,
+				due_since = case when r.timer = 'restarted' then case when e.resume_at <= $9 then now() end when e.heard is not null then e.due_since else e.due_since + make_interval(secs => r.shift) end,
 				awaits = case when r.timer = 'restarted' then null else e.awaits end,
 				heard = case when r.timer = 'restarted' then null else e.heard end,
 				failures = case when r.timer = 'restarted' then 0 else e.failures end,

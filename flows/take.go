@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -26,6 +27,7 @@ type take struct {
 	ws        uuid.UUID
 	listeners map[string][]listener // by event
 	flows     map[uuid.UUID]liveFlow
+	turns     map[string]time.Time // profile that was found on the way -> when its last event had its turn
 }
 
 // liveFlow is what a trigger has to know of a flow.
@@ -53,7 +55,7 @@ const (
 func (t *take) events(ctx context.Context, all []*occurrence) ([]Recorded, error) {
 	done := make([]Recorded, len(all))
 	for i, o := range all {
-		o.place = i
+		o.place, o.turn = i, time.Time{} // it may be told a second time, when another transaction broke ours off
 	}
 	fresh, err := t.keep(ctx, all)
 	if err != nil {
@@ -68,8 +70,9 @@ func (t *take) events(ctx context.Context, all []*occurrence) ([]Recorded, error
 	if len(t.listeners) == 0 {
 		return done, nil
 	}
+	t.turns = map[string]time.Time{}
 	for _, round := range rounds(all) {
-		round = slices.DeleteFunc(round, func(i int) bool { return done[i].Duplicate || done[i].Err != nil || t.listeners[all[i].name] == nil })
+		round = slices.DeleteFunc(round, func(i int) bool { return done[i].Duplicate || done[i].Err != nil })
 		if err := t.interrupt(ctx, round, all, done); err != nil {
 			return nil, err
 		}
@@ -136,7 +139,8 @@ func rounds(all []*occurrence) [][]int {
 
 // inTurn is the time of what happens in one transaction: a microsecond for each
 // place, so that what was told later is later, and an enrollment or a wait knows
-// what came after it.
+// what came after it. Of events of those who are found on the way it is no more
+// than the earliest: see giveTurns.
 const inTurn = `now() + r.place * interval '1 microsecond'`
 
 // keep writes the events down. Which of them are new is what the insert says,

@@ -23,14 +23,14 @@ type traveller struct {
 	moved        bool
 	waitingSince *time.Time
 	awaits       string
-	heard        *uuid.UUID
+	heard        *uuid.UUID // the event that its wait ended with
 
 	read        due   // as it was read
 	from        place // where: what the compare-and-set goes by
 	fromWaiting bool
 	fromHeard   bool
 	now         time.Time
-	arrived     time.Time // when it was due, or enrolled: what happened after that happened while it stood here, however late we are
+	arrived     time.Time // when it was due, or enrolled, or what it waited for came: what happened after that happened while it stood here, however late we are
 
 	// Facts, found out when they are needed.
 	trigger   map[string]any
@@ -49,7 +49,6 @@ type traveller struct {
 	detail   string    // with a refusal
 	until    time.Time // when it is due again
 	since    *time.Time
-	hears    *uuid.UUID // the awaited event, that had come before the wait was written
 	waitsFor string
 	trouble  string
 	log      []logged
