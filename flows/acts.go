@@ -19,7 +19,7 @@ func (t *traveller) send(node *graph.Compiled) need {
 	case t.moved && t.acted == nil:
 		return needActed
 	case t.acted[node.ID]:
-		t.leave(node.Next, "skipped", "reason", "already_sent")
+		t.leave(node.Next, stepSkipped, "reason", "already_sent")
 		return nothing
 	case t.profile == nil:
 		return needProfile
@@ -32,9 +32,9 @@ func (t *traveller) send(node *graph.Compiled) need {
 	out := t.letter(s, node.ID)
 	t.sent = append(t.sent, out)
 	if out.skip != "" {
-		t.leave(node.Next, "skipped", "reason", out.skip)
+		t.leave(node.Next, stepSkipped, "reason", out.skip)
 	} else {
-		t.leave(node.Next, "sent")
+		t.leave(node.Next, stepSent)
 	}
 	return nothing
 }
@@ -95,7 +95,7 @@ func (t *traveller) webhook(node *graph.Compiled) need {
 	case t.moved && t.acted == nil && !t.waited():
 		return needActed
 	case t.acted[node.ID] && !t.waited():
-		t.leave(node.Next, "skipped", "reason", "already_called")
+		t.leave(node.Next, stepSkipped, "reason", "already_called")
 		return nothing
 	case !t.waited():
 		return t.say(node)
@@ -103,7 +103,7 @@ func (t *traveller) webhook(node *graph.Compiled) need {
 		return needAnswer
 	}
 	to := node.AfterWebhook(t.answer.Status)
-	t.leave(to, "answered", "delivered", t.answer.Delivered, "status", t.answer.Status, "attempts", t.answer.Attempts, "error", t.answer.Error, "next", to)
+	t.leaveBy(to, stepAnswered, "delivered", t.answer.Delivered, "status", t.answer.Status, "attempts", t.answer.Attempts, "error", t.answer.Error, "next", to)
 	return nothing
 }
 
@@ -119,12 +119,12 @@ func (t *traveller) say(node *graph.Compiled) need {
 	}
 	body := t.message(node)
 	if len(body) > webhooks.MaxBody || len(body) == 0 {
-		t.leave(node.AfterWebhook(0), "skipped", "reason", "message_too_large", "bytes", len(body))
+		t.leave(node.AfterWebhook(0), stepSkipped, "reason", "message_too_large", "bytes", len(body))
 		return nothing
 	}
 	endpoint, _ := lemma.ParseID(lemma.PrefixEndpoint, node.EndpointID)
 	t.said = append(t.said, saying{node: node.ID, step: t.step + 1, endpoint: endpoint, body: body})
-	t.note("webhook", "")
+	t.note(stepWebhook, "")
 	t.wait(t.now.Add(answerWithin))
 	return nothing
 }

@@ -126,7 +126,7 @@ func (f *Flows) Steps(ctx context.Context, ws, enrollment uuid.UUID) (Enrollment
 		if err := row.Scan(&s.Step, &s.Version, &s.Node, &s.Event, &data, &s.At); err != nil {
 			return s, err
 		}
-		if s.Event == "sent" || s.Event == "skipped" {
+		if s.Event == stepSent || s.Event == stepSkipped {
 			s.NotificationID = lemma.FormatNotificationID(OriginOf(e.FlowID, e.ID), NodeKey(e.ID, s.Node))
 		}
 		return s, json.Unmarshal([]byte(data), &s.Data)

@@ -155,7 +155,7 @@ func (e *erasure) strip(ctx context.Context, hers []lasting) error {
 		}
 		if h.active {
 			e.done.Exited++
-			s.add(h.id, h.step+1, h.version, h.node, "exited", "") // why says the enrollment
+			s.add(h.id, h.step+1, h.version, h.node, stepExited, "") // why says the enrollment
 		}
 	}
 	batch := &pgx.Batch{}
@@ -178,7 +178,7 @@ func (e *erasure) letters(ctx context.Context, hers []lasting) ([]notifications.
 	}
 	rows, err := e.tx.Query(ctx, `
 		select enrollment_id, node from enrollment_steps
-		where workspace_id = $1 and enrollment_id = any($2) and event in ('sent', 'skipped')`, e.ws, ids)
+		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, e.ws, ids, []string{stepSent, stepSkipped})
 	if err != nil {
 		return nil, err
 	}

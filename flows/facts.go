@@ -346,7 +346,7 @@ func (f *Flows) readActed(ctx context.Context, who []*traveller) error {
 	}
 	rows, err := f.pool.Query(ctx, `
 		select enrollment_id, node from enrollment_steps
-		where workspace_id = $1 and enrollment_id = any($2) and event in ('sent', 'webhook')`, who[0].workspace, idsOf(who))
+		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, who[0].workspace, idsOf(who), []string{stepSent, stepWebhook})
 	if err != nil {
 		return fmt.Errorf("read what nodes have done: %w", err)
 	}

@@ -213,11 +213,34 @@ type Step struct {
 	Step           int
 	Version        int
 	Node           string
-	Event          string // enrolled, checked, sent, skipped, resumed, timed_out, branched, split, webhook, answered, moved, completed, exited, refused
+	Event          string // one of stepEvents
 	Data           map[string]any
 	At             time.Time
 	NotificationID string // sent and skipped: the notification
 }
+
+// What a step may say that happened. The last three are an end, and say what the
+// enrollment's status became.
+const (
+	stepEnrolled  = "enrolled"  // step 0: how it came in
+	stepChecked   = "checked"   // let in
+	stepSent      = "sent"      // a send wrote its notification
+	stepSkipped   = "skipped"   // a send wrote that it is not sent, or a node did not act
+	stepResumed   = "resumed"   // a wait is over, or was none
+	stepTimedOut  = "timed_out" // the awaited event did not come
+	stepBranched  = "branched"
+	stepSplit     = "split"
+	stepWebhook   = "webhook"  // a webhook wrote its message
+	stepAnswered  = "answered" // it was answered, or given up
+	stepMoved     = "moved"    // to another version, or by hand
+	stepCompleted = Completed
+	stepExited    = Exited
+	stepRefused   = statusRefused
+)
+
+// stepEvents are all of them.
+var stepEvents = []string{stepEnrolled, stepChecked, stepSent, stepSkipped, stepResumed, stepTimedOut, stepBranched, stepSplit, stepWebhook, stepAnswered,
+	stepMoved, stepCompleted, stepExited, stepRefused}
 
 // Rooms are whom flows work with.
 type Rooms struct {

@@ -250,14 +250,14 @@ func (w *woken) exit(u underway, goal bool, o *occurrence) {
 		reason = ExitGoal
 	}
 	w.exited, w.exitReasons = append(w.exited, wire(u.id)), append(w.exitReasons, reason)
-	w.add(u.id, u.step+1, u.version, u.node, "exited", object("reason", reason, "event", o.trigger()))
+	w.add(u.id, u.step+1, u.version, u.node, stepExited, object("reason", reason, "event", o.trigger()))
 	if w.counts == nil {
 		w.counts = map[uuid.UUID]passed{}
 	}
 	if w.counts[u.flow] == nil {
 		w.counts[u.flow] = passed{}
 	}
-	w.counts[u.flow][passedKey{u.version, u.node, "exited", ""}]++
+	w.counts[u.flow][passedKey{u.version, u.node, stepExited, ""}]++
 }
 
 func (w *woken) wake(u underway, o *occurrence) {

@@ -46,7 +46,7 @@ func (m *Metrics) recorded(all []Recorded) {
 		default:
 			m.events.WithLabelValues("recorded").Inc()
 		}
-		m.steps.WithLabelValues("exited").Add(float64(r.Exited))
+		m.steps.WithLabelValues(stepExited).Add(float64(r.Exited))
 		for _, one := range r.Results {
 			m.triggered(one.Outcome, one.Reason, 1)
 		}

@@ -218,8 +218,8 @@ func (f *Flows) moveAway(ctx context.Context, o *order, lot []pgtype.UUID) (n in
 		return 0, ours, fmt.Errorf("move %d people of flow %s: %w", len(lot), o.flow, err)
 	}
 	o.stranded += moved.stranded
-	f.metrics.steps.WithLabelValues("moved").Add(float64(moved.moves))
-	f.metrics.steps.WithLabelValues("exited").Add(float64(moved.exits))
+	f.metrics.steps.WithLabelValues(stepMoved).Add(float64(moved.moves))
+	f.metrics.steps.WithLabelValues(stepExited).Add(float64(moved.exits))
 	return moved.moves + moved.exits, ours, nil
 }
 
@@ -310,7 +310,7 @@ func (r *relocated) add(w onTheWay, f fate, to *int, exit string) {
 			exit = ExitReplaced
 		}
 		r.gone, r.reasons = append(r.gone, w.id), append(r.reasons, exit)
-		r.log(w, w.version, w.node, "exited", append(data, "reason", exit))
+		r.log(w, w.version, w.node, stepExited, append(data, "reason", exit))
 		r.exits++
 	case fateMoves:
 		timer, shift := f.timer, f.shift
@@ -323,7 +323,7 @@ func (r *relocated) add(w onTheWay, f fate, to *int, exit string) {
 		if shift != 0 {
 			data = append(data, "shifted_seconds", shift.Seconds())
 		}
-		r.log(w, *to, f.node, "moved", append(data, "timer", timer))
+		r.log(w, *to, f.node, stepMoved, append(data, "timer", timer))
 		r.moves++
 	default:
 		r.stranded++

@@ -256,7 +256,7 @@ func (s *simulation) refusedByKey() string {
 // run walks from wait to wait until the journey ends, or waits for longer than
 // a simulation goes.
 func (s *simulation) run(ctx context.Context) error {
-	s.made.Path = []SimulatedStep{{At: s.t.now, Type: entry, Event: "enrolled", Data: map[string]any{"source": s.t.source, "trigger": s.t.trigger}}}
+	s.made.Path = []SimulatedStep{{At: s.t.now, Type: entry, Event: stepEnrolled, Data: map[string]any{"source": s.t.source, "trigger": s.t.trigger}}}
 	for len(s.made.Path) < maxSimulatedSteps {
 		n := s.t.walk()
 		if err := s.show(ctx); err != nil {
@@ -296,7 +296,7 @@ func (s *simulation) show(ctx context.Context) error {
 		if next != l.node {
 			step.Next = next
 		}
-		if step.Type == graph.Send && (l.event == "sent" || l.event == "skipped") {
+		if step.Type == graph.Send && (l.event == stepSent || l.event == stepSkipped) {
 			var err error
 			if step.Message, err = s.render(ctx, s.t.sent[s.letters]); err != nil {
 				return err

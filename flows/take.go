@@ -369,7 +369,7 @@ func (t *take) write(ctx context.Context, candidates []*candidate) error {
 	var r refusals
 	for _, c := range candidates {
 		if c.outcome == Enrolled {
-			s.add(c.id, 0, c.flow.version, "", "enrolled", c.json())
+			s.add(c.id, 0, c.flow.version, "", stepEnrolled, c.json())
 		} else {
 			r.add(c)
 		}

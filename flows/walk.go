@@ -58,7 +58,7 @@ func (t *traveller) next() need {
 		return t.branch(node)
 	case graph.Split:
 		arm := node.Arm(t.key)
-		t.leave(node.Arms[arm].Next, "split", "arm", arm, "name", node.Arms[arm].Name)
+		t.leaveBy(node.Arms[arm].Next, stepSplit, "arm", arm, "name", node.Arms[arm].Name)
 	case graph.Webhook:
 		return t.webhook(node)
 	case graph.Exit:
@@ -112,7 +112,7 @@ func (t *traveller) enter() need {
 			return nothing
 		}
 	}
-	t.leave(t.Start(), "checked")
+	t.leave(t.Start(), stepChecked)
 	return nothing
 }
 
@@ -137,11 +137,14 @@ func (t *traveller) leave(to, event string, data ...any) {
 		text = object(data...)
 	}
 	t.note(event, text)
-	if event == "branched" || event == "split" || event == "answered" {
-		t.log[len(t.log)-1].way = to
-	}
 	t.node = to
 	t.clearWait()
+}
+
+// leaveBy moves on where there are several ways: which one is counted too.
+func (t *traveller) leaveBy(to, event string, data ...any) {
+	t.leave(to, event, data...)
+	t.log[len(t.log)-1].way = to
 }
 
 func (t *traveller) note(event, data string) {
@@ -203,7 +206,7 @@ func (t *traveller) waited() bool { return t.waitingSince != nil }
 
 func (t *traveller) delay(node *graph.Compiled) need {
 	if t.waited() {
-		t.leave(node.Next, "resumed", "since", t.waitingSince.UTC())
+		t.leave(node.Next, stepResumed, "since", t.waitingSince.UTC())
 	} else {
 		t.wait(t.now.Add(node.For))
 	}
@@ -212,7 +215,7 @@ func (t *traveller) delay(node *graph.Compiled) need {
 
 func (t *traveller) waitUntil(node *graph.Compiled) need {
 	if t.waited() {
-		t.leave(node.Next, "resumed", "since", t.waitingSince.UTC())
+		t.leave(node.Next, stepResumed, "since", t.waitingSince.UTC())
 		return nothing
 	}
 	var columns map[string]any
@@ -229,9 +232,9 @@ func (t *traveller) waitUntil(node *graph.Compiled) need {
 		if to == "" {
 			to = node.Next
 		}
-		t.leave(to, "resumed", "error", err.Error())
+		t.leave(to, stepResumed, "error", err.Error())
 	case !until.After(t.now):
-		t.leave(node.Next, "resumed", "until", until.UTC())
+		t.leave(node.Next, stepResumed, "until", until.UTC())
 	default:
 		t.wait(until)
 	}
@@ -251,13 +254,13 @@ func (t *traveller) waitForEvent(node *graph.Compiled) need {
 	case t.heardData == nil && !t.looked:
 		return needHeard
 	case t.heardData != nil:
-		t.leave(node.Next, "resumed", "event", t.heardData, "since", t.waitingSince.UTC())
+		t.leave(node.Next, stepResumed, "event", t.heardData, "since", t.waitingSince.UTC())
 	default:
 		to := node.OnTimeout
 		if to == "" {
 			to = node.Next
 		}
-		t.leave(to, "timed_out", "since", t.waitingSince.UTC())
+		t.leave(to, stepTimedOut, "since", t.waitingSince.UTC())
 	}
 	return nothing
 }
@@ -273,7 +276,7 @@ func (t *traveller) branch(node *graph.Compiled) need {
 				return needMatch
 			}
 			if is {
-				t.leave(c.Next, "branched", "case", i, "next", c.Next)
+				t.leaveBy(c.Next, stepBranched, "case", i, "next", c.Next)
 				return nothing
 			}
 			continue
@@ -285,7 +288,7 @@ func (t *traveller) branch(node *graph.Compiled) need {
 		if err != nil {
 			faults = append(faults, fmt.Sprintf("case %d: %s", i, err))
 		} else if is {
-			t.leave(c.Next, "branched", branchData(t, c.Cond, i, c.Next, faults)...)
+			t.leaveBy(c.Next, stepBranched, branchData(t, c.Cond, i, c.Next, faults)...)
 			return nothing
 		}
 	}
@@ -293,7 +296,7 @@ func (t *traveller) branch(node *graph.Compiled) need {
 	if len(faults) > 0 {
 		data = append(data, "errors", faults)
 	}
-	t.leave(node.Else, "branched", data...)
+	t.leaveBy(node.Else, stepBranched, data...)
 	return nothing
 }
 
