@@ -11,15 +11,28 @@ import (
 	"lemma/webhooks"
 )
 
+// Reasons for which a node that could act does not. A node acts once for an
+// enrollment, whatever puts somebody back on it; and that somebody was not
+// written to is an act as well: it is in the ledger under the node's key.
+const (
+	alreadySent    = "already_sent"
+	alreadySkipped = "already_skipped"
+	alreadyCalled  = "already_called"
+	tooLarge       = "message_too_large" // nothing was written
+)
+
 // send writes one notification and goes on. Who cannot be written to is
 // skipped, with the reason; who is gone from the audience leaves.
 func (t *traveller) send(node *graph.Compiled) need {
-	s := t.sends[node.ID]
+	s, acted := t.sends[node.ID], t.acted[node.ID]
 	switch {
 	case t.moved && t.acted == nil:
 		return needActed
-	case t.acted[node.ID]:
-		t.leave(node.Next, stepSkipped, "reason", "already_sent")
+	case acted == stepSkipped:
+		t.leave(node.Next, stepSkipped, "reason", alreadySkipped)
+		return nothing
+	case acted != "":
+		t.leave(node.Next, stepSkipped, "reason", alreadySent)
 		return nothing
 	case t.profile == nil:
 		return needProfile
@@ -89,13 +102,15 @@ func (t *traveller) payload(s *send) string {
 }
 
 // webhook writes the message, waits for what the endpoint answers, and goes the
-// way of its status.
+// way of its status. Who is gone from the audience leaves, if the message is to
+// say something of the profile.
 func (t *traveller) webhook(node *graph.Compiled) need {
+	acted := t.acted[node.ID]
 	switch {
 	case t.moved && t.acted == nil && !t.waited():
 		return needActed
-	case t.acted[node.ID] && !t.waited():
-		t.leave(node.Next, stepSkipped, "reason", "already_called")
+	case acted != "" && acted != stepSkipped && !t.waited():
+		t.leave(node.Next, stepSkipped, "reason", alreadyCalled)
 		return nothing
 	case !t.waited():
 		return t.say(node)
@@ -116,10 +131,13 @@ func (t *traveller) say(node *graph.Compiled) need {
 		return needTrigger
 	case len(node.Columns) > 0 && t.profile == nil:
 		return needProfile
+	case len(node.Columns) > 0 && t.profile.missing:
+		t.end(Exited, ExitNoProfile, nil)
+		return nothing
 	}
 	body := t.message(node)
 	if len(body) > webhooks.MaxBody || len(body) == 0 {
-		t.leave(node.AfterWebhook(0), stepSkipped, "reason", "message_too_large", "bytes", len(body))
+		t.leave(node.AfterWebhook(0), stepSkipped, "reason", tooLarge, "bytes", len(body))
 		return nothing
 	}
 	endpoint, _ := lemma.ParseID(lemma.PrefixEndpoint, node.EndpointID)

@@ -338,22 +338,26 @@ func (f *Flows) readAnswers(ctx context.Context, who []*traveller) error {
 	return nil
 }
 
-// readActed reads which nodes have acted for those whom an admin has moved.
+// readActed reads which nodes have acted for those whom an admin has moved. That
+// one has written something weighs more than that it was skipped another time.
 func (f *Flows) readActed(ctx context.Context, who []*traveller) error {
 	of := index(who)
 	for _, t := range who {
-		t.acted = map[string]bool{}
+		t.acted = map[string]string{}
 	}
 	rows, err := f.pool.Query(ctx, `
-		select enrollment_id, node from enrollment_steps
-		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, who[0].workspace, idsOf(who), []string{stepSent, stepWebhook})
+		select enrollment_id, node, event, coalesce(data, '{}') from enrollment_steps
+		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, who[0].workspace, idsOf(who), []string{stepSent, stepSkipped, stepWebhook})
 	if err != nil {
 		return fmt.Errorf("read what nodes have done: %w", err)
 	}
 	var id pgtype.UUID
-	var node string
-	_, err = pgx.ForEachRow(rows, []any{&id, &node}, func() error {
-		of[id.Bytes].acted[node] = true
+	var node, event, data string
+	_, err = pgx.ForEachRow(rows, []any{&id, &node, &event, &data}, func() error {
+		acted := of[id.Bytes].acted
+		if event != stepSkipped || acted[node] == "" && readObject([]byte(data))["reason"] != tooLarge {
+			acted[node] = event
+		}
 		return nil
 	})
 	return err

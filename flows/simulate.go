@@ -141,7 +141,7 @@ func (f *Flows) newSimulation(r *route, s Simulation) (*simulation, error) {
 	}
 	sim.t = &traveller{route: r, id: lemma.NewID(), key: s.ProfileKey, source: sim.trigger.source, enrolledAt: sim.begin, now: sim.begin, arrived: sim.begin,
 		failures: looks - 1, // the profile is looked for once
-		trigger:  sim.trigger.trigger(), acted: map[string]bool{}, status: Active}
+		trigger:  sim.trigger.trigger(), acted: map[string]string{}, status: Active}
 	return sim, nil
 }
 

@@ -40,7 +40,7 @@ type traveller struct {
 	looked    bool            // for the awaited event, when the wait timed out
 	matched   map[string]bool // node and case of a branch by SQL -> what the source said
 	answer    *webhooks.Outcome
-	acted     map[string]bool // nodes that have acted already; known only of those who were moved
+	acted     map[string]string // nodes that have acted already, and how; known only of those who were moved
 
 	// What has come of it.
 	place

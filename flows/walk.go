@@ -269,6 +269,7 @@ func (t *traveller) waitForEvent(node *graph.Compiled) need {
 // is false, and the history says so.
 func (t *traveller) branch(node *graph.Compiled) need {
 	var faults []string
+	seen := map[string]any{}
 	for i, c := range node.Cases {
 		if c.Cond == nil {
 			is, known := t.matched[caseKey(node.ID, i)]
@@ -276,7 +277,7 @@ func (t *traveller) branch(node *graph.Compiled) need {
 				return needMatch
 			}
 			if is {
-				t.leaveBy(c.Next, stepBranched, "case", i, "next", c.Next)
+				t.branchTo(c.Next, i, seen, faults)
 				return nothing
 			}
 			continue
@@ -284,20 +285,33 @@ func (t *traveller) branch(node *graph.Compiled) need {
 		if n := t.factsFor(c.Cond.Uses()); n != nothing {
 			return n
 		}
+		for _, name := range c.Cond.Uses().Events {
+			seen[name] = t.events[name]
+		}
 		is, err := c.Cond.Eval(t.vars())
 		if err != nil {
 			faults = append(faults, fmt.Sprintf("case %d: %s", i, err))
 		} else if is {
-			t.leaveBy(c.Next, stepBranched, branchData(t, c.Cond, i, c.Next, faults)...)
+			t.branchTo(c.Next, i, seen, faults)
 			return nothing
 		}
 	}
-	data := []any{"case", "else", "next", node.Else}
+	t.branchTo(node.Else, "else", seen, faults)
+	return nothing
+}
+
+// branchTo says what decided the branch: the case, and the events that it and
+// those before it looked at. The profile's columns stay where they are, at the
+// customer's.
+func (t *traveller) branchTo(to string, decided any, seen map[string]any, faults []string) {
+	data := []any{"case", decided, "next", to}
+	if len(seen) > 0 {
+		data = append(data, "events", seen)
+	}
 	if len(faults) > 0 {
 		data = append(data, "errors", faults)
 	}
-	t.leaveBy(node.Else, stepBranched, data...)
-	return nothing
+	t.leaveBy(to, stepBranched, data...)
 }
 
 func caseKey(node string, i int) string { return fmt.Sprintf("%s#%d", node, i) }
@@ -313,21 +327,4 @@ func (t *traveller) factsFor(u graph.Uses) need {
 		return needEvents
 	}
 	return nothing
-}
-
-// branchData says what decided a branch: the case, and what it looked at. The
-// profile's columns stay where they are, at the customer's.
-func branchData(t *traveller, c *graph.Condition, i int, next string, faults []string) []any {
-	data := []any{"case", i, "next", next}
-	if len(c.Uses().Events) > 0 {
-		seen := map[string]any{}
-		for _, name := range c.Uses().Events {
-			seen[name] = t.events[name]
-		}
-		data = append(data, "events", seen)
-	}
-	if len(faults) > 0 {
-		data = append(data, "errors", faults)
-	}
-	return data
 }

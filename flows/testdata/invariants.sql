@@ -6,7 +6,7 @@ s as (select * from enrollment_steps where workspace_id = $1),
 taken as (
     select enrollment_id, count(*) as n, min(step) as first, max(step) as last,
         count(*) filter (where event in ('completed', 'exited', 'refused', 'failed')) as ends,
-        count(*) filter (where event = 'sent' or event = 'skipped' and data::json->>'reason' not in ('already_sent', 'already_called')) as letters
+        count(*) filter (where event = 'sent' or event = 'skipped' and data::json->>'reason' not in ('already_sent', 'already_skipped', 'already_called', 'message_too_large')) as letters
     from s group by enrollment_id
 ),
 written as (
