@@ -145,8 +145,8 @@ func (c *Compiled) render(p *compiledPart, s *scratch) (string, error) {
 	return made, nil
 }
 
-// bindings binds every name that the engine may look up, so that strict mode
-// has nothing to say about a value that is merely missing.
+// bindings binds every name that the engine may look up: a value that is merely
+// missing is nil, and no name that is not there.
 func (c *Compiled) bindings(values []value) map[string]any {
 	bound := make(map[string]any, len(c.names)+2)
 	for _, name := range c.names {
@@ -223,8 +223,6 @@ func told(fault render.Error) error {
 			return located(fault, refused(fmt.Sprintf("%s: %s", cause.FilterName, own)))
 		}
 		return located(fault, refused(fmt.Sprintf("%s cannot do anything with this value", cause.FilterName)))
-	case expressions.InterpreterError:
-		return located(fault, refused("a part of an object is asked for that the data does not have"))
 	}
 	return located(fault, refused("this cannot be done with the data"))
 }

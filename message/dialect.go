@@ -26,8 +26,9 @@ var (
 	textPart    = part{pointer: "/text", limit: MaxRendered, source: MaxSource}
 )
 
-// The two engines. Both are strict: a name that nothing is bound to is an
-// error. They are never changed after they are made, so everybody shares them.
+// The two engines. They are never changed after they are made, so everybody
+// shares them. To them what is not there is nil; that it is missed where it has
+// to be there is our own tag's affair.
 var (
 	htmlEngine  = newEngine(true)
 	plainEngine = newEngine(false)
@@ -44,12 +45,12 @@ func (p part) engine() *render.Config {
 // filters of the dialect, each of them bounded.
 func newEngine(html bool) *render.Config {
 	c := render.NewConfig()
-	c.StrictVariables = true
 	c.TemplateStore = noFiles{}
 	tags.AddStandardTags(&c)
 	c.UnregisterTag("include")
 	c.UnregisterTag("render")
 	c.AddTag(stepTag, func(string) (func(io.Writer, render.Context) error, error) { return step, nil })
+	c.AddTag(needTag, needCompiler(&c))
 	filters.AddStandardFilters(bounded{&c})
 	for name, filter := range ownFilters(html) {
 		bounded{&c}.AddFilter(name, filter)
@@ -141,7 +142,7 @@ func (p part) compile(source string) (root render.Node, err error) {
 			err = fmt.Errorf("the engine gave up: %v", r)
 		}
 	}()
-	root, fault := p.engine().Compile(withSteps(source), parser.SourceLoc{LineNo: 1})
+	root, fault := p.engine().Compile(withOwnTags(source), parser.SourceLoc{LineNo: 1})
 	if fault != nil {
 		return nil, fault
 	}

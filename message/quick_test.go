@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 )
 
 // same renders every text of c both by our own evaluator and by the engine
@@ -18,6 +19,7 @@ func same(t *testing.T, c *Compiled, payload string) int {
 	ours := 0
 	for i := range c.parts {
 		p := &c.parts[i]
+		sameAsStrict(t, p, c.bindings(values))
 		if p.quick == nil {
 			continue
 		}
@@ -37,6 +39,21 @@ func same(t *testing.T, c *Compiled, payload string) int {
 	return ours
 }
 
+// sameAsStrict holds what we let pass to an engine that lets nothing pass: as
+// long as no member is missing, the two say the same, and where one is, we
+// name it or the author has provided for it.
+func sameAsStrict(t *testing.T, p *compiledPart, bound map[string]any) {
+	t.Helper()
+	made, err := p.within(&meter{deadline: time.Now().Add(time.Minute)}, bound)
+	strict, fault := strictly(p, bound)
+	switch {
+	case strict != nil && (err != nil || made != *strict):
+		t.Fatalf("%s: a strict engine makes %q, and we %q, %v", p.pointer, *strict, made, err)
+	case fault != nil && err == nil && !missesMember(fault):
+		t.Fatalf("%s: we make %q, a strict engine says %v", p.pointer, made, fault)
+	}
+}
+
 // author writes templates and data at random, within what the quick evaluator
 // takes and a little beyond.
 type author struct{ *rand.Rand }
@@ -44,7 +61,8 @@ type author struct{ *rand.Rand }
 func (a author) one(of ...string) string { return of[a.IntN(len(of))] }
 
 func (a author) operand() string {
-	return a.one("a", "b", "c", "d", "e", "missing", "a", "b", `"x"`, `'it'`, `""`, `" & "`, "0", "1", "-2", "1.5", "1000000.5", "true", "false", "nil", `"a\tb\q"`)
+	return a.one("a", "b", "c", "d", "e", "missing", "a", "b", `"x"`, `'it'`, `""`, `" & "`, "0", "1", "-2", "1.5", "1000000.5", "true", "false", "nil", `"a\tb\q"`,
+		a.one("o.k", "o.x", "o.x.y", `o["k"]`, `o[a]`, "a.b"))
 }
 
 func (a author) value() string {
@@ -108,7 +126,7 @@ func (a author) payload() string {
 		return a.one(`"x"`, `""`, `" "`, `"  a & b  "`, `"<O'Neil>"`, `"&"`, `"ÄNNA ß"`, `"a\"b\n"`, `"\ud800"`, `"\u00e4"`, "null", "true", "false", "0", "1", "-2", "1.5", "1.50", "1e3",
 			"1000000.5", "12345678901234567890", "123456789012.5", "0.00001", `"1"`, `"{{ a }}"`, "[1,2]", `{"k":1}`)
 	}
-	return fmt.Sprintf(`{"a":%s, "b":%s,"c":%s,"d":%s ,"e":%s}`, scalar(), scalar(), scalar(), scalar(), scalar())
+	return fmt.Sprintf(`{"a":%s, "b":%s,"c":%s,"d":%s ,"e":%s,"o":{"k":"v"}}`, scalar(), scalar(), scalar(), scalar(), scalar())
 }
 
 // The quick evaluator may only say what the engine says.

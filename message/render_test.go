@@ -63,7 +63,7 @@ func TestDataThatCannotBeRendered(t *testing.T) {
 		"data with something behind":    {Content{Subject: "s", Text: "t"}, `{} {}`, " the data is not a JSON object"},
 		"too much data":                 {Content{Subject: "s", Text: "t"}, `{"a":"` + strings.Repeat("x", MaxPayload) + `"}`, " the data has more than"},
 		"a list that is too long":       {Content{Subject: "s", HTML: "{{ a | size }}"}, `{"a":[` + strings.Repeat("1,", MaxArray) + `1]}`, " a list in the data has more than"},
-		"a part that is not there":      {Content{Subject: "s", HTML: "\n{{ a.b }}"}, `{"a":{"secret":1}}`, "/html a part of an object is asked for"},
+		"a part that is not there":      {Content{Subject: "s", HTML: "\n{{ a.b }}"}, `{"a":{"secret":1}}`, "/html a.b is not there"},
 		"a division by zero":            {Content{Subject: "s", HTML: "{{ a | divided_by: 0 }}"}, `{"a":1}`, "/html divided_by cannot do anything"},
 		"a number that is a text":       {Content{Subject: "s", HTML: "{{ a | abs }}"}, `{"a":"secret"}`, "/html "},
 		"a date that is none":           {Content{Subject: "s", HTML: "{{ a | date: '%Y' }}"}, `{"a":"secret"}`, "/html date: this is not a date"},

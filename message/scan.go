@@ -46,18 +46,24 @@ func argsOffset(t parser.Token) int {
 	return from + max(strings.Index(t.Source[from:], t.Args), 0)
 }
 
-// withSteps puts a step into every loop. It adds no line, so that the engine
-// still names the right ones.
-func withSteps(source string) string {
+// withOwnTags puts a step into every loop, and before what needs members of
+// objects a look at them. It adds no line, so that the engine still names the
+// right ones.
+func withOwnTags(source string) string {
 	marks, _ := scan(source)
 	var b strings.Builder
 	from := 0
+	put := func(at int, tag string) {
+		b.WriteString(source[from:at])
+		b.WriteString(tag)
+		from = at
+	}
 	for _, m := range marks {
+		if need := needBefore(m); need != "" {
+			put(m.at, need)
+		}
 		if m.Type == parser.TagTokenType && m.Name == "for" {
-			end := m.at + len(m.Source)
-			b.WriteString(source[from:end])
-			b.WriteString("{% " + stepTag + " %}")
-			from = end
+			put(m.at+len(m.Source), "{% "+stepTag+" %}")
 		}
 	}
 	b.WriteString(source[from:])
