@@ -50,7 +50,7 @@ type EnrollmentStep struct {
 	Version        int            `json:"version"`
 	Node           *string        `json:"node"`
 	Event          string         `json:"event"` // enrolled, sent, resumed, branched and so on
-	Data           map[string]any `json:"data"`  // what decided it
+	Data           map[string]any `json:"data"`  // what decided it; numbers are json.Number
 	At             time.Time      `json:"at"`
 	NotificationID *string        `json:"notification_id"`
 }

@@ -118,7 +118,9 @@ func (r *request) read(status int, raw []byte, answer any) error {
 	if answer == nil || status == http.StatusNoContent {
 		return nil
 	}
-	if err := json.Unmarshal(raw, answer); err != nil {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber() // in a history: an id of 17 digits must not become its neighbour
+	if err := d.Decode(answer); err != nil {
 		return fmt.Errorf("lemma: read the answer of %s %s: %w", r.method, r.path, err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -117,6 +118,18 @@ func TestEveryCallHasAKeyOfItsOwn(t *testing.T) {
 	a, b, named := r[0].header.Get("Idempotency-Key"), r[1].header.Get("Idempotency-Key"), r[2].header.Get("Idempotency-Key")
 	if a == "" || a == b || named != "mine" {
 		t.Errorf("the keys are %q, %q and %q", a, b, named)
+	}
+}
+
+// An id of 16 digits must not become its neighbour on the way to its reader.
+func TestNumbersOfAHistoryAreKeptToTheDigit(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		reply(w, http.StatusOK, map[string]any{"steps": []any{map[string]any{"data": map[string]any{"order": int64(9007199254740993)}}}})
+	})
+	h, err := s.client(t).GetEnrollmentHistory(t.Context(), "enr_1")
+	if err != nil || len(h.Steps) != 1 || h.Steps[0].Data["order"] != json.Number("9007199254740993") {
+		t.Errorf("%v, %v", h.Steps, err)
 	}
 }
 

@@ -111,7 +111,7 @@ type SimulatedStep struct {
 	Event   string            `json:"event"`
 	Until   *time.Time        `json:"until"` // a wait: until when
 	Next    *string           `json:"next"`
-	Data    map[string]any    `json:"data"`
+	Data    map[string]any    `json:"data"` // numbers are json.Number
 	Message *SimulatedMessage `json:"message"`
 }
 

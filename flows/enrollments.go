@@ -2,7 +2,6 @@ package flows
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -129,7 +128,8 @@ func (f *Flows) Steps(ctx context.Context, ws, enrollment uuid.UUID) (Enrollment
 		if s.Event == stepSent || s.Event == stepSkipped {
 			s.NotificationID = lemma.FormatNotificationID(OriginOf(e.FlowID, e.ID), NodeKey(e.ID, s.Node))
 		}
-		return s, json.Unmarshal([]byte(data), &s.Data)
+		s.Data = readObject([]byte(data))
+		return s, nil
 	})
 	if err != nil {
 		return Enrollment{}, nil, fmt.Errorf("read steps of enrollment %s: %w", enrollment, err)

@@ -207,7 +207,7 @@ func (b *bundle) tellsOfTheMove(flow uuid.UUID, profile string) {
 	_, steps, err := b.Steps(context.Background(), b.ws, b.enrollment(flow, profile).ID)
 	b.must(err)
 	last := steps[len(steps)-1]
-	want := map[string]any{"from_version": 1.0, "from_node": "longer", "by": "publish", "timer": "shifted", "shifted_seconds": 172800.0}
+	want := map[string]any{"from_version": json.Number("1"), "from_node": "longer", "by": "publish", "timer": "shifted", "shifted_seconds": json.Number("172800")}
 	if d := cmp.Diff(want, last.Data); d != "" || last.Event != "moved" || last.Version != 2 || last.Node != "longer" {
 		b.t.Errorf("%+v %s", last, d)
 	}

@@ -2,7 +2,6 @@ package flows
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -285,10 +284,7 @@ func (s *simulation) run(ctx context.Context) error {
 func (s *simulation) show(ctx context.Context) error {
 	for ; s.shown < len(s.t.log); s.shown++ {
 		l := s.t.log[s.shown]
-		step := SimulatedStep{At: s.t.now, Node: l.node, Type: s.typeOf(l.node), Event: l.event, Data: map[string]any{}}
-		if l.data != "" {
-			_ = json.Unmarshal([]byte(l.data), &step.Data)
-		}
+		step := SimulatedStep{At: s.t.now, Node: l.node, Type: s.typeOf(l.node), Event: l.event, Data: readObject([]byte(l.data))}
 		next := s.t.node
 		if s.shown+1 < len(s.t.log) {
 			next = s.t.log[s.shown+1].node

@@ -43,7 +43,9 @@ const (
 // and wait_for_event read event, trigger and now.
 //
 // Numbers in properties are doubles, as in JSON: they compare with whole
-// numbers (total > 100), but arithmetic wants 2.0 * total. What may be absent
+// numbers (total > 100), but arithmetic wants 2.0 * total. Whole numbers from
+// 2^53 on, such as ids of 17 digits, are kept to the digit, as int or uint; one
+// of more than 64 bits cannot be read: such an id is a text. What may be absent
 // is asked for with has(), or as trigger.properties.?coupon.orValue("").
 // A timestamp column is compared with now; a date is midnight UTC of its day.
 // Columns whose names are no identifiers are written profile["first name"].

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"cel.dev/cel-go/cel"
@@ -117,22 +118,49 @@ func (w *world) fieldType(name, field string) (*types.Type, bool) {
 	return nil, false
 }
 
-// NativeToValue reads decoded JSON. Every number is a double, whole or not: a
-// total of 10 must not be of another type than one of 10.5.
+// NativeToValue reads decoded JSON.
 func (w *world) NativeToValue(value any) ref.Val {
 	switch v := value.(type) {
 	case json.Number:
-		f, err := v.Float64()
-		if err != nil {
-			return types.WrapErr(&valueError{"a number is too large"})
-		}
-		return types.Double(f)
+		return number(v.String())
 	case map[string]any:
 		return types.NewStringInterfaceMap(w, v)
 	case []any:
 		return types.NewDynamicList(w, v)
 	}
 	return w.Registry.NativeToValue(value)
+}
+
+// exactly is where doubles begin to leave whole numbers out: from here on two
+// ids could be one.
+const exactly = 1 << 53
+
+// number reads a number of a JSON text. It is a double, whole or not, so that a
+// total of 10 is not of another type than one of 10.5; but a whole number that
+// a double may not hold is kept to the digit, and what no 64 bits hold is not
+// read at all.
+func number(text string) ref.Val {
+	if len(text) >= len("9007199254740992") && !strings.ContainsAny(text, ".eE") {
+		return large(text)
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return types.WrapErr(&valueError{"a number is too large"})
+	}
+	return types.Double(f)
+}
+
+func large(text string) ref.Val {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		if -exactly < n && n < exactly {
+			return types.Double(n)
+		}
+		return types.Int(n)
+	}
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return types.Uint(n)
+	}
+	return types.WrapErr(&valueError{"a whole number has more than 64 bits: send such an id as a text"})
 }
 
 // valueError is about a value and quotes none, so it may be shown.
@@ -186,7 +214,7 @@ func (r *record) get(field string) (any, error) {
 			kind = "timestamp"
 		}
 	}
-	answer, err := convert(r.world, kind, v)
+	answer, err := convert(kind, v)
 	if err != nil {
 		return nil, &valueError{field + " " + err.Error()}
 	}
@@ -212,7 +240,7 @@ func seen(field string, v any) (any, error) {
 
 // convert reads a value as a column's type. A source may hold what its column
 // does not promise, which the audience then hands on as a text.
-func convert(w *world, kind string, v any) (any, error) {
+func convert(kind string, v any) (any, error) {
 	switch kind {
 	case "text":
 		if s, ok := v.(string); ok {
@@ -227,7 +255,7 @@ func convert(w *world, kind string, v any) (any, error) {
 	case "integer":
 		return toInt(v)
 	case "number":
-		return toDouble(w, v)
+		return toDouble(v)
 	case "timestamp":
 		return toTimestamp(v)
 	case "date":
@@ -254,14 +282,17 @@ func toInt(v any) (ref.Val, error) {
 	return nil, fmt.Errorf("holds no whole number of 64 bits")
 }
 
-func toDouble(w *world, v any) (ref.Val, error) {
-	switch v.(type) {
-	case float64, json.Number, int, int64:
-		if f, ok := w.NativeToValue(v).(types.Double); ok {
-			return f, nil
-		}
-		if n, ok := w.NativeToValue(v).(types.Int); ok {
-			return types.Double(n), nil
+func toDouble(v any) (ref.Val, error) {
+	switch v := v.(type) {
+	case float64:
+		return types.Double(v), nil
+	case int:
+		return types.Double(v), nil
+	case int64:
+		return types.Double(v), nil
+	case json.Number:
+		if f, err := v.Float64(); err == nil {
+			return types.Double(f), nil
 		}
 	}
 	return nil, fmt.Errorf("holds no number")
