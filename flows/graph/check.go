@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -195,22 +196,54 @@ func (c *checker) shape() {
 
 // ways finds cycles, and nodes to which no way leads.
 func (c *checker) ways() {
+	circling := map[string]bool{}
 	w := &walk{nodes: c.def.Nodes, mark: map[string]int{}, found: func(pointer string, cycle []string) {
 		c.fault(pointer, "cycle", "a journey must come to an end, and this leads in a circle: %s", strings.Join(cycle, " -> "))
+		for _, id := range cycle {
+			circling[id] = true
+		}
 	}}
 	_, begins := c.def.Nodes[c.def.Start]
 	if begins {
 		w.visit(c.def.Start)
 	}
-	leads := reached(c.def.Nodes, c.def.Start)
-	for _, id := range sorted(c.def.Nodes) {
-		if begins && !leads[id] {
-			c.fault(at("/nodes", id), "unreachable", "no way leads here from %s", c.def.Start)
-		}
-	}
 	for _, id := range sorted(c.def.Nodes) {
 		if w.mark[id] == 0 {
 			w.visit(id)
+		}
+	}
+	if begins {
+		c.unreachable(circling)
+	}
+}
+
+// unreachable names the nodes that nothing leads to. Those behind them follow
+// from that, and those behind a circle from the circle. Of any others, which
+// lead to each other by ways that their types do not have, the first is named.
+func (c *checker) unreachable(circling map[string]bool) {
+	leads := reached(c.def.Nodes, c.def.Start)
+	entered := map[string]bool{}
+	for id, n := range c.def.Nodes {
+		for _, to := range successors(id, n) {
+			entered[to] = true
+		}
+	}
+	name := func(id string) {
+		c.fault(at("/nodes", id), "unreachable", "no way leads here from %s", c.def.Start)
+		maps.Copy(leads, reached(c.def.Nodes, id))
+	}
+	ids := sorted(c.def.Nodes)
+	for _, id := range ids {
+		if !leads[id] && !entered[id] {
+			name(id)
+		}
+	}
+	for id := range circling {
+		maps.Copy(leads, reached(c.def.Nodes, id))
+	}
+	for _, id := range ids {
+		if !leads[id] {
+			name(id)
 		}
 	}
 }
@@ -268,11 +301,22 @@ func (c *checker) duration(pointer, text string, shortest, longest time.Duration
 	case err != nil:
 		c.fault(pointer, "invalid_duration", "%v", err)
 	case d < shortest:
-		c.fault(pointer, "invalid_duration", "it is too short")
+		c.fault(pointer, "invalid_duration", "%s", tooShort(shortest))
 	case d > longest:
 		c.fault(pointer, "invalid_duration", "it is longer than %d days", longest/(24*time.Hour))
 	}
 	return d
+}
+
+// tooShort says the least; what has no other least has to be longer than nothing.
+func tooShort(shortest time.Duration) string {
+	switch shortest {
+	case minEvery:
+		return "it is too short: at least a minute, PT1M"
+	case -MaxDuration:
+		return fmt.Sprintf("it goes back more than %d days", MaxDuration/(24*time.Hour))
+	}
+	return "it is too short: it has to be longer than PT0S"
 }
 
 func (c *checker) zone(pointer, name string) (*time.Location, bool) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/interpreter"
 
@@ -241,11 +242,11 @@ func (c *compiler) compile(p place, pointer, expression string) (*Condition, rea
 	env := c.env(p)
 	parsed, issues := env.Parse(expression)
 	if issues.Err() != nil {
-		return nil, reading{}, faultsOf(p, pointer, "expression_syntax", issues)
+		return nil, reading{}, syntaxOf(pointer, expression, issues)
 	}
 	checked, issues := env.Check(parsed)
 	if issues.Err() != nil {
-		return nil, reading{}, faultsOf(p, pointer, "expression_type", issues)
+		return nil, reading{}, faultsOf(p, pointer, issues)
 	}
 	read := c.read(checked)
 	if !answersBool(checked.OutputType()) {
@@ -280,11 +281,11 @@ func sayTypes(text string) string {
 		typeProfile, "profile", typeTrigger, "trigger", typeEvents, "events", typeEvent, "event", typeSeen, "an event's past").Replace(text)
 }
 
-// faultsOf translates what the parser or the checker has to say.
-func faultsOf(p place, pointer, code string, issues *cel.Issues) []lemma.Field {
+// faultsOf translates what the checker has to say.
+func faultsOf(p place, pointer string, issues *cel.Issues) []lemma.Field {
 	var all []lemma.Field
 	for _, e := range issues.Errors() {
-		detail := sayTypes(strings.ReplaceAll(e.Message, " (in container '')", ""))
+		detail := sayType(e.Message)
 		if doubleAndInt.MatchString(detail) {
 			detail += "; write whole numbers as 5.0 beside numbers with a fraction"
 		}
@@ -293,9 +294,26 @@ func faultsOf(p place, pointer, code string, issues *cel.Issues) []lemma.Field {
 				detail = fmt.Sprintf("%s cannot be read in %s, only %s", name, p.what, strings.Join(p.reads, ", "))
 			}
 		}
-		all = append(all, lemma.Field{Pointer: pointer, Code: code, Detail: detail, Line: e.Location.Line(), Column: e.Location.Column() + 1})
+		all = append(all, located(pointer, "expression_type", detail, e.Location))
 	}
 	return all
+}
+
+// syntaxOf translates the first thing that the parser has to say: what comes
+// after follows from how it went on.
+func syntaxOf(pointer, expression string, issues *cel.Issues) []lemma.Field {
+	first := issues.Errors()[0]
+	detail := saySyntax(first.Message, before(expression, first.Location.Line(), first.Location.Column()))
+	return []lemma.Field{located(pointer, "expression_syntax", detail, first.Location)}
+}
+
+// located leaves the place out where there is none.
+func located(pointer, code, detail string, at common.Location) lemma.Field {
+	f := lemma.Field{Pointer: pointer, Code: code, Detail: detail}
+	if at.Line() > 0 {
+		f.Line, f.Column = at.Line(), max(at.Column(), 0)+1
+	}
+	return f
 }
 
 // uses are the variables of a reading.

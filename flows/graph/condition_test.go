@@ -203,7 +203,7 @@ func TestConditionsThatDoNotTypeCheck(t *testing.T) {
 		{branching, `google.protobuf.StringValue{value: "x"} == "x"`, "expression_type", 1, 0, "no objects"},
 		{branching, `profile_row{city: "x"} == profile`, "expression_type", 1, 0, "no objects"},
 		{branching, strings.Repeat("(", 3000) + "true" + strings.Repeat(")", 3000), "too_long", 0, 0, ""},
-		{branching, strings.Repeat("(", 1500) + "true" + strings.Repeat(")", 1500), "expression_syntax", 0, 0, "recursion"},
+		{branching, strings.Repeat("(", 1500) + "true" + strings.Repeat(")", 1500), "expression_syntax", 0, 0, "nested too deep"},
 	} {
 		_, _, faults := newCompiler(shopColumns).compile(c.p, "/if", c.expression)
 		if len(faults) == 0 {

@@ -61,10 +61,9 @@ func (g *Graph) Key(o Occurrence) (uuid.UUID, error) {
 }
 
 func missingField(name string) error {
-	detail := "the recurrence of the flow needs the property " + name
 	return &lemma.Error{
-		Kind: lemma.Invalid, Code: "missing_field", Message: detail,
-		Fields: []lemma.Field{{Pointer: at("/properties", name), Code: "missing_field", Detail: detail}},
+		Kind: lemma.Invalid, Code: "missing_field", Message: "the recurrence of the flow needs a property that is not there",
+		Fields: []lemma.Field{{Pointer: at("/properties", name), Code: "missing_field", Detail: "there is no property " + name}},
 	}
 }
 

@@ -116,6 +116,9 @@ func TestKeysOfEventsAndFields(t *testing.T) {
 		if !errors.As(err, &e) || e.Kind != lemma.Invalid || e.Code != "missing_field" {
 			t.Errorf("%s: %v", lacking, err)
 		}
+		if want := "the recurrence of the flow needs a property that is not there: there is no property shop"; lacking != "{}" && lemma.Public(err) != want {
+			t.Errorf("%s: %s", lacking, lemma.Public(err))
+		}
 	}
 }
 

@@ -59,6 +59,7 @@ func (r *reading) walk(e ast.Expr, local []string, nested int) {
 		r.names[e.AsSelect().FieldName()] = true
 		r.walk(e.AsSelect().Operand(), local, nested)
 	case ast.CallKind:
+		r.constant(e.AsCall())
 		r.call(e.AsCall(), local, nested)
 	case ast.ListKind:
 		for _, item := range e.AsList().Elements() {
