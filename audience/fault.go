@@ -20,6 +20,7 @@ const (
 	CodeTimeout     = "source_timeout"     // it did not answer in time
 	CodeRefused     = "source_refused"     // its host, its login or its role is not acceptable, to it or to us
 	CodeChanged     = "source_changed"     // a column is gone or of another type, or the query is no longer valid
+	CodeFailed      = "query_failed"       // the query cannot compute with what is in the source: a cast of a text that is no number
 	CodeLimit       = "source_limit"       // more rows or bytes than allowed
 	CodeQuery       = "query_invalid"      // the query is not one that can be an audience
 )

@@ -77,10 +77,22 @@ func (a *Audiences) ValidateMatching(ctx context.Context, ws, source uuid.UUID, 
 	return a.within(ctx, opened.target, a.interactive(), func(r *run) error {
 		columns, err := r.describeMatching(r.ctx, sql)
 		if err != nil {
-			return aboutMatching(err)
+			return aboutMatching(expected(opened.target.kind, sql, err))
 		}
 		return checkMatching(columns)
 	})
+}
+
+// expected says of a text that begins with no query what is wanted, where the
+// source names but the word that it did not understand inside of our wrapping.
+func expected(kind, sql string, err error) error {
+	word := firstWord(kind, sql)
+	var e *lemma.Error
+	if !errors.As(err, &e) || e.Code != CodeQuery || len(e.Fields) == 0 || slices.Contains([]string{"", "select", "with", "values", "table"}, word) {
+		return err
+	}
+	e.Fields[0].Detail = fmt.Sprintf("one select is expected, and this begins with %s: %s", spoken(word), e.Fields[0].Detail)
+	return err
 }
 
 // describesMatching asks once per connection.

@@ -1,6 +1,7 @@
 package audience
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -92,7 +93,9 @@ func TestMatchingOfAChangedSource(t *testing.T) {
 	do(t, b.shop, "revoke select on customers from "+b.role)
 	look(CodeChanged)
 	_, err := b.match(t, "select (profile_key || 'x')::int from people", "1")
-	wantCode(t, err, CodeChanged)
+	wantCode(t, err, CodeFailed)
+	_, err = b.match(t, "select 1 / (length(profile_key) - 1) from people", "1")
+	wantCode(t, err, CodeFailed)
 	_, err = b.match(t, "select now() from people", "1")
 	wantCode(t, err, CodeChanged)
 }
@@ -207,6 +210,29 @@ func TestMatchingFaultsHaveAPlace(t *testing.T) {
 		}
 		if f := e.Fields[0]; [2]int{f.Line, f.Column} != want {
 			t.Errorf("%s: line %d column %d, want %v (%s)", sql, f.Line, f.Column, want, f.Detail)
+		}
+	}
+}
+
+// A text that is no query at all is told what is wanted.
+func TestMatchingExpectsOneSelect(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	for sql, begins := range map[string]string{
+		"delete from customers":                           "delete",
+		" -- all\n/* of */ (Update customers set id = 1)": "update",
+		"profile_key from people":                         "profile_key",
+	} {
+		err := b.ValidateMatching(t.Context(), b.ws, b.source, sql)
+		wantCode(t, err, "query_invalid /sql")
+		var e *lemma.Error
+		if want := "one select is expected, and this begins with " + begins + ": "; !errors.As(err, &e) || !strings.HasPrefix(e.Fields[0].Detail, want) {
+			t.Errorf("%s: %v, want %s", sql, err, want)
+		}
+	}
+	for _, sql := range []string{"select nothing from people", "with p as (select) select nothing", "(select nothing)", "values (nothing)"} {
+		if err := b.ValidateMatching(t.Context(), b.ws, b.source, sql); err == nil || strings.Contains(err.Error(), "expected") {
+			t.Errorf("%s: %v", sql, err)
 		}
 	}
 }

@@ -57,6 +57,25 @@ func checkText(kind, sql string) error {
 	return nil
 }
 
+// firstWord is the word that a text begins with, in lower case, behind comments
+// and parentheses; empty when something else is there.
+func firstWord(kind, sql string) string {
+	s := scanner{kind: kind, sql: sql}
+	for s.pos < len(s.sql) {
+		from := s.pos
+		if s.token() != nil {
+			return ""
+		}
+		switch c := s.sql[from]; {
+		case nameStart(c):
+			return strings.ToLower(s.sql[from:s.pos])
+		case !s.isLineComment(s.sql[from:]) && !strings.HasPrefix(s.sql[from:], "/*") && !strings.ContainsRune(" \t\r\n(", rune(c)):
+			return ""
+		}
+	}
+	return ""
+}
+
 // scanner walks over a text as the lexer of the source's kind would, so that
 // what stands in literals and comments is not mistaken for SQL, or the reverse.
 type scanner struct {

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"lemma"
 )
@@ -101,18 +103,36 @@ func orNothing(t Type) string {
 	return string(t)
 }
 
-// noLongerValid says of a query that was accepted once that it is the source that changed.
+// noLongerValid says of a query that was accepted once that it is the source
+// that changed, or that the query fails over some of its data.
 func noLongerValid(err error) error {
 	var e *lemma.Error
 	if !errors.As(err, &e) || e.Code != CodeQuery {
 		return err
 	}
 	c := changed("the query is no longer valid")
+	if overData(e) {
+		c.Code, c.Message = CodeFailed, "the query fails over the data of the source"
+	}
 	if len(e.Fields) > 0 {
 		c.Message += ": " + e.Fields[0].Detail
 	}
 	c.Cause = err
 	return c
+}
+
+// overData knows class 22 of SQLSTATE, data exceptions (ISO 9075-2, 24.1): the
+// text of a query can be right, and what it meets in a row not.
+func overData(err error) bool {
+	var pg *pgconn.PgError
+	var my *mysql.MySQLError
+	switch {
+	case errors.As(err, &pg):
+		return strings.HasPrefix(pg.Code, "22")
+	case errors.As(err, &my):
+		return string(my.SQLState[:2]) == "22"
+	}
+	return false
 }
 
 // stream turns the values of a cursor into rows.

@@ -188,7 +188,7 @@ func TestAQueryThatFailsForOnePersonKeepsNobodyElse(t *testing.T) {
 		"w":{"type":"delay","for":"P1D","next":"no"},"no":{"type":"exit"}}}`)
 	b.allTell(50, "go")
 	b.settleDown()
-	b.onlyOneWaits(flow, "c7", audience.CodeChanged, "w", 49)
+	b.onlyOneWaits(flow, "c7", audience.CodeFailed, "w", 49)
 }
 
 func (b *bundle) allTell(n int, event string) {
