@@ -165,7 +165,10 @@ func (c *checked) checkNode(ctx context.Context, id string, n graph.Node) error 
 	case graph.Send:
 		return c.checkSend(ctx, at, id, n)
 	case graph.Branch:
+		c.warnOfPeople(id, n)
 		return c.checkBranch(ctx, at, n)
+	case graph.Split:
+		c.warnOfArms(id, n)
 	case graph.Webhook:
 		_, _, err := named(c, ctx, at+"/endpoint_id", lemma.PrefixEndpoint, n.EndpointID, "webhook endpoint", c.webhooks.Get)
 		if n.OnError == "" {
@@ -300,6 +303,7 @@ func (c *checked) warn() {
 	if len(c.def.Triggers) == 0 {
 		c.warnings = append(c.warnings, "there is no trigger: only direct enrollments come in")
 	}
+	c.warnOfOverlap()
 	goal := slices.ContainsFunc(c.def.ExitOn, func(e graph.ExitOn) bool { return e.Goal })
 	for _, n := range c.def.Nodes {
 		goal = goal || n.Type == graph.Exit && n.Goal

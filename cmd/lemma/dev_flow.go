@@ -35,7 +35,7 @@ type journey struct {
 // signup is somebody who signs up in the demo.
 type signup struct {
 	profile string
-	source  string // where; test signups are filtered
+	source  string // where; only signups in the shop are enrolled. Empty: the event does not say
 	buys    bool
 	again   bool // signs up twice
 }
@@ -50,6 +50,7 @@ var signups = []signup{
 	{profile: "5", source: "shop", buys: true},
 	{profile: "6", source: "shop"},
 	{profile: "8", source: "test"},
+	{profile: "9"},
 	{profile: "11", source: "shop"},
 	{profile: "42", source: "shop"},
 }
@@ -57,7 +58,10 @@ var signups = []signup{
 const (
 	demoFlowName = "Welcome and nudge"
 	demoWait     = "PT2S" // a real one would be P2D
-	demoBought   = "select p.profile_key from people p join orders o on o.customer_id = p.profile_key::bigint and o.placed_at between p.enrolled_at and now()"
+	demoBought   = "select p.profile_key from people p join orders o on o.customer_id::text = p.profile_key and o.placed_at between p.enrolled_at and now()"
+
+	// demoCondition refuses an event that does not say where as filtered: without has it could not be decided.
+	demoCondition = "has(trigger.properties.source) && trigger.properties.source == 'shop'"
 
 	welcomeSubject = `Welcome, {{ name | default: "friend" }}`
 	welcomeText    = "Dear {{ name | default: \"friend\" }},\n\nwelcome to the shop in {{ city }}.\n\nYours, the demo shop\n"
@@ -162,7 +166,7 @@ func (j *journey) definition(ctx context.Context) (json.RawMessage, error) {
 	}
 	return json.Marshal(map[string]any{
 		"audience_id": ids["Everybody"],
-		"triggers":    []any{map[string]any{"type": "event", "event": "signed_up", "condition": "trigger.properties.source == 'shop'"}},
+		"triggers":    []any{map[string]any{"type": "event", "event": "signed_up", "condition": demoCondition}},
 		"recurrence":  map[string]any{"policy": "once"},
 		"start":       "welcome",
 		"nodes": map[string]node{
@@ -225,7 +229,11 @@ func (j *journey) tell(ctx context.Context) error {
 }
 
 func (j *journey) signUp(ctx context.Context, s signup, id string) error {
-	properties, err := json.Marshal(map[string]string{"source": s.source})
+	said := map[string]string{}
+	if s.source != "" {
+		said["source"] = s.source
+	}
+	properties, err := json.Marshal(said)
 	if err != nil {
 		return err
 	}

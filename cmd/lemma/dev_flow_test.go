@@ -40,7 +40,7 @@ func TestDevTwice(t *testing.T) {
 	}
 	f := b.Flow
 	if f.Enrolled != 8 || f.Completed != 8 || f.Goals != 2 || f.Mails != 10 || f.Duplicates != 0 || f.Letters["nudge"] != 4 || f.Letters["welcome"] != 6 ||
-		f.Refused["already_enrolled"] != 1 || f.Refused["filtered"] != 1 || f.Nodes["bought"]["branched"] != 8 {
+		f.Refused["already_enrolled"] != 1 || f.Refused["filtered"] != 2 || f.Refused["condition_error"] != 0 || f.Nodes["bought"]["branched"] != 8 {
 		t.Errorf("the flow's books are %+v", f)
 	}
 }

@@ -92,6 +92,8 @@ func TestConditionsAnswer(t *testing.T) {
 		`trigger.properties.items.filter(i, i.sku == "a").size() == 1`:       true,
 		`trigger.properties.?coupon.orValue("") == ""`:                       true,
 		`has(trigger.properties.coupon)`:                                     false,
+		`!has(trigger.properties.no) || trigger.properties.no != "x"`:        true,
+		`trigger.properties.?no.orValue("free") != "x"`:                      true,
 		`trigger.properties.none == null`:                                    true,
 		`!trigger.properties.off`:                                            true,
 		`trigger.properties.off`:                                             false,
