@@ -10,8 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-
-	"lemma/flows/graph"
 )
 
 // The events that people wait for: which one ended a wait, and which came while
@@ -97,11 +95,11 @@ func lookOnce(ctx context.Context, tx pgx.Tx, moved []*traveller) error {
 // accepts asks the condition of the wait at which the traveller stands.
 func (t *traveller) accepts(event map[string]any) bool {
 	node, ok := t.Node(t.node)
-	if !ok || node.Condition == nil {
-		return ok
+	if !ok {
+		return false
 	}
-	is, err := node.Condition.Eval(graph.Vars{Event: event, Trigger: t.trigger, Now: t.now})
-	return is && err == nil
+	is, _ := holds(node.Condition, event, t.trigger, t.now)
+	return is
 }
 
 // question asks for the first event of a name that a traveller's wait accepts,

@@ -120,16 +120,9 @@ func (q *inquiry) readProfile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	columns := q.graph.Columns()
-	if q.graph.AllColumns() {
-		columns = nil
-		for _, c := range a.Columns {
-			columns = append(columns, c.Name)
-		}
-	}
 	var rows map[string]audience.Row
 	err = q.sources.ask(ctx, a.DataSourceID, func() (err error) {
-		rows, err = q.audiences.Lookup(ctx, q.flow.WorkspaceID, from, columns, []string{q.key})
+		rows, err = q.audiences.Lookup(ctx, q.flow.WorkspaceID, from, columnsOf(q.graph, &a), []string{q.key})
 		return err
 	})
 	var known *lemma.Error

@@ -136,13 +136,9 @@ func (f *Flows) askSource(ctx context.Context, who []*traveller) {
 	}
 	asked := map[question][]*traveller{}
 	for _, t := range who {
-		node, _ := t.Node(t.node)
-		for i, c := range node.Cases {
-			if _, known := t.matched[caseKey(node.ID, i)]; c.Cond == nil && !known {
-				q := question{t.route, node.ID, i}
-				asked[q] = append(asked[q], t)
-				break
-			}
+		if at, left := t.unmatched(); left {
+			q := question{t.route, t.node, at}
+			asked[q] = append(asked[q], t)
 		}
 	}
 	for q, some := range asked {
@@ -168,32 +164,57 @@ func distinct(who []*traveller) [][]*traveller {
 	return parts
 }
 
-func (f *Flows) match(ctx context.Context, r *route, node string, at int, who []*traveller) {
-	n, _ := r.Node(node)
-	source := r.source
-	if id, ok := lemma.ParseID(lemma.PrefixDataSource, n.DataSourceID); ok {
-		source = id
+// unmatched is the first case of a branch about which the source has said
+// nothing yet.
+func (t *traveller) unmatched() (at int, left bool) {
+	node, ok := t.Node(t.node)
+	if !ok {
+		return 0, false
 	}
+	for i, c := range node.Cases {
+		if _, known := t.matched[caseKey(node.ID, i)]; c.Cond == nil && !known {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// sourceOf is the data source that a branch by SQL asks.
+func (r *route) sourceOf(node string) uuid.UUID {
+	if n, ok := r.Node(node); ok {
+		if id, named := lemma.ParseID(lemma.PrefixDataSource, n.DataSourceID); named {
+			return id
+		}
+	}
+	return r.source
+}
+
+func (f *Flows) match(ctx context.Context, r *route, node string, at int, who []*traveller) {
+	source := r.sourceOf(node)
 	// A query that is slow is that node's fault, and not its source's: others
 	// who ask the source do not wait for it.
 	asks := lemma.Key("branch/1", string(source[:]), string(r.flow[:]), caseKey(node, at))
-	f.askAbout(ctx, asks, who, func(some []*traveller) error {
-		people := make([]audience.Person, len(some))
-		for i, t := range some {
-			people[i] = audience.Person{Key: t.key, EnrolledAt: t.enrolledAt}
+	f.askAbout(ctx, asks, who, func(some []*traveller) error { return f.matchRows(ctx, r, node, at, some) })
+}
+
+// matchRows asks one case of a branch about those who stand at it.
+func (f *Flows) matchRows(ctx context.Context, r *route, node string, at int, who []*traveller) error {
+	people := make([]audience.Person, len(who))
+	for i, t := range who {
+		people[i] = audience.Person{Key: t.key, EnrolledAt: t.enrolledAt}
+	}
+	n, _ := r.Node(node)
+	yes, err := f.audiences.Matching(ctx, r.workspace, r.sourceOf(node), n.Cases[at].SQL, people)
+	if err != nil {
+		return err
+	}
+	for _, t := range who {
+		if t.matched == nil {
+			t.matched = map[string]bool{}
 		}
-		yes, err := f.audiences.Matching(ctx, r.workspace, source, n.Cases[at].SQL, people)
-		if err != nil {
-			return err
-		}
-		for _, t := range some {
-			if t.matched == nil {
-				t.matched = map[string]bool{}
-			}
-			t.matched[caseKey(node, at)] = yes[t.key]
-		}
-		return nil
-	})
+		t.matched[caseKey(node, at)] = yes[t.key]
+	}
+	return nil
 }
 
 // readTriggers reads what enrolled somebody: the first line of the history.

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/audience"
 	"lemma/flows/graph"
 )
 
@@ -182,15 +183,25 @@ func (f *Flows) newRoute(ctx context.Context, g *graph.Graph, ws, flow uuid.UUID
 	}
 	r.source, r.audienceAt = a.DataSourceID, a.Version
 	if g.AllColumns() {
-		r.columns = nil
-		for _, c := range a.Columns {
-			r.columns = append(r.columns, c.Name)
-		}
+		r.columns = columnsOf(g, &a)
 	}
 	for _, s := range r.sends {
 		s.whole = !s.trigger && slices.Equal(s.variables, r.columns)
 	}
 	return r, nil
+}
+
+// columnsOf are the columns of its audience that a version's own text reads:
+// those that it names, or all of them.
+func columnsOf(g *graph.Graph, a *audience.Audience) []string {
+	if !g.AllColumns() || a == nil {
+		return g.Columns()
+	}
+	names := make([]string, len(a.Columns))
+	for i, c := range a.Columns {
+		names[i] = c.Name
+	}
+	return names
 }
 
 func (f *Flows) newSend(ctx context.Context, r *route, id string, n graph.Node) (*send, error) {

@@ -179,18 +179,22 @@ func (t *take) hear(ctx context.Context, u underway, o *occurrence, r *Recorded,
 	return nil
 }
 
-// holds evaluates a condition on an event. One that cannot be decided is
-// false: an event must not be lost over it, nor end a journey.
 func (t *take) holds(c *graph.Condition, u underway, o *occurrence) bool {
-	if c == nil {
-		return true
-	}
-	v := graph.Vars{Event: o.trigger(), Trigger: u.trigger, Now: o.at}
-	ok, err := c.Eval(v)
+	is, err := holds(c, o.trigger(), u.trigger, o.at)
 	if err != nil {
 		t.log.Debug("condition on event not decided", "flow_id", u.flow, "node", u.node, "error", err)
 	}
-	return ok && err == nil
+	return is
+}
+
+// holds evaluates a condition on an event. One that cannot be decided is
+// false: an event must not be lost over it, nor end a journey.
+func holds(c *graph.Condition, event, trigger map[string]any, now time.Time) (bool, error) {
+	if c == nil {
+		return true, nil
+	}
+	is, err := c.Eval(graph.Vars{Event: event, Trigger: trigger, Now: now})
+	return is && err == nil, err
 }
 
 // readTriggersOf reads, for all together, what those came in with whose

@@ -104,15 +104,6 @@ func (f *Flows) pollDue(ctx context.Context) error {
 	return nil
 }
 
-// pollOnce looks at one audience to its end; false when none is due.
-func (f *Flows) pollOnce(ctx context.Context) (bool, error) {
-	p, err := f.claimPoll(ctx)
-	if err != nil || p == nil {
-		return false, err
-	}
-	return true, f.poll(ctx, *p)
-}
-
 // claimPoll is one statement: of a live flow, due, held by nobody, and of a
 // workspace of which this node is reading none.
 func (f *Flows) claimPoll(ctx context.Context) (*poll, error) {
@@ -198,9 +189,13 @@ func (f *Flows) pollAudience(ctx context.Context, p poll) (polled, error) {
 	}
 	c := &chunk{Flows: f, poll: p, graph: g, condition: triggers[i].Condition, done: &done}
 	done.every = triggers[i].Every
-	columns, err := f.columnsFor(ctx, p.ws, from, g, c.condition)
-	if err != nil {
-		return done, err
+	var columns []string
+	if c.condition != nil && c.condition.Uses().Profile {
+		a, err := f.audiences.Get(ctx, p.ws, from)
+		if err != nil {
+			return done, err
+		}
+		columns = columnsOf(g, &a)
 	}
 	done.rows, err = f.audiences.Stream(ctx, p.ws, from, columns, func(row audience.Row) error {
 		c.add(row)
@@ -213,25 +208,6 @@ func (f *Flows) pollAudience(ctx context.Context, p poll) (polled, error) {
 		return done, err
 	}
 	return done, c.write(ctx)
-}
-
-// columnsFor are those that a condition on people may look at.
-func (f *Flows) columnsFor(ctx context.Context, ws, from uuid.UUID, g *graph.Graph, c *graph.Condition) ([]string, error) {
-	if c == nil || !c.Uses().Profile {
-		return nil, nil
-	}
-	if !g.AllColumns() {
-		return g.Columns(), nil
-	}
-	a, err := f.audiences.Get(ctx, ws, from)
-	if err != nil {
-		return nil, err
-	}
-	var all []string
-	for _, column := range a.Columns {
-		all = append(all, column.Name)
-	}
-	return all, nil
 }
 
 // chunk is some people of an audience, on their way into the flow.

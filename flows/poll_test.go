@@ -20,6 +20,15 @@ func looked(policy, condition string) string {
 		"start":"w","nodes":{"w":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
 }
 
+// pollOnce looks at one audience to its end; false when none is due.
+func (f *Flows) pollOnce(ctx context.Context) (bool, error) {
+	p, err := f.claimPoll(ctx)
+	if err != nil || p == nil {
+		return false, err
+	}
+	return true, f.poll(ctx, *p)
+}
+
 // look polls once, and asks that one was due.
 func (b *bundle) look() {
 	b.t.Helper()

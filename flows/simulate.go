@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
-	"lemma/audience"
 	"lemma/flows/graph"
 	"lemma/webhooks"
 )
@@ -334,7 +333,7 @@ func (s *simulation) render(ctx context.Context, out sending) (*SimulatedMessage
 func (s *simulation) answerTo(ctx context.Context, n need) error {
 	switch n {
 	case needProfile:
-		return s.readProfile(ctx)
+		return s.sources.ask(ctx, s.t.route.source, func() error { return s.readRows(ctx, s.t.route, []*traveller{s.t}) })
 	case needMatch:
 		return s.ask(ctx)
 	case needEvents:
@@ -353,49 +352,13 @@ func (s *simulation) answerTo(ctx context.Context, n need) error {
 	return nil
 }
 
-func (s *simulation) readProfile(ctx context.Context) error {
-	var rows map[string]audience.Row
-	err := s.sources.ask(ctx, s.t.route.source, func() (err error) {
-		rows, err = s.audiences.Lookup(ctx, s.t.workspace, s.t.audience, s.t.columns, []string{s.t.key})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	row, there := rows[s.t.key]
-	s.t.profile = &person{Row: row, missing: !there}
-	return nil
-}
-
 // ask runs the query of the first case that has not been asked yet.
 func (s *simulation) ask(ctx context.Context) error {
-	node, _ := s.t.Node(s.t.node)
-	i := 0
-	for ; i < len(node.Cases); i++ {
-		if _, known := s.t.matched[caseKey(node.ID, i)]; node.Cases[i].Cond == nil && !known {
-			break
-		}
+	at, left := s.t.unmatched()
+	if !left {
+		return fmt.Errorf("node %s has no case to ask about", s.t.node)
 	}
-	if i == len(node.Cases) {
-		return fmt.Errorf("node %s has no case to ask about", node.ID)
-	}
-	source := s.t.route.source
-	if id, ok := lemma.ParseID(lemma.PrefixDataSource, node.DataSourceID); ok {
-		source = id
-	}
-	var yes map[string]bool
-	err := s.sources.ask(ctx, source, func() (err error) {
-		yes, err = s.audiences.Matching(ctx, s.t.workspace, source, node.Cases[i].SQL, []audience.Person{{Key: s.t.key, EnrolledAt: s.t.enrolledAt}})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if s.t.matched == nil {
-		s.t.matched = map[string]bool{}
-	}
-	s.t.matched[caseKey(node.ID, i)] = yes[s.t.key]
-	return nil
+	return s.sources.ask(ctx, s.t.sourceOf(s.t.node), func() error { return s.matchRows(ctx, s.t.route, s.t.node, at, []*traveller{s.t}) })
 }
 
 // sumUpHeard is what conditions see of the events that have come so far.
@@ -466,11 +429,8 @@ func (s *simulation) hear(node *graph.Compiled, o *occurrence) bool {
 }
 
 func (s *simulation) holds(c *graph.Condition, o *occurrence) bool {
-	if c == nil {
-		return true
-	}
-	ok, err := c.Eval(graph.Vars{Event: o.trigger(), Trigger: s.t.trigger, Now: o.at})
-	return ok && err == nil
+	is, _ := holds(c, o.trigger(), s.t.trigger, o.at)
+	return is
 }
 
 // resume is what the engine does between two lots: the wait that had been begun

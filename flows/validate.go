@@ -322,16 +322,10 @@ func (c *checked) tidy() {
 // columns are those of the profile that the version reads.
 func (c *checked) columns() []string {
 	read := []string{}
-	switch {
-	case c.graph == nil:
+	if c.graph == nil {
 		return read
-	case c.graph.AllColumns() && c.audience != nil:
-		for _, column := range c.audience.Columns {
-			read = append(read, column.Name)
-		}
-	default:
-		read = append(read, c.graph.Columns()...)
 	}
+	read = append(read, columnsOf(c.graph, c.audience)...)
 	for name := range c.used {
 		read = append(read, name)
 	}
