@@ -21,6 +21,25 @@ type countsBody struct {
 	Trouble     map[string]int64 `json:"trouble"`
 	Nodes       []nodeCountBody  `json:"nodes"`
 	Refusals    map[string]int64 `json:"refusals"`
+	Poll        *pollBody        `json:"audience_poll"`
+}
+
+type pollBody struct {
+	LastAt    *time.Time       `json:"last_at"`
+	RowsRead  int64            `json:"rows_read"`
+	Enrolled  int64            `json:"enrolled"`
+	Refused   map[string]int64 `json:"refused"`
+	Failures  int              `json:"failures"`
+	LastError *string          `json:"last_error"`
+	NextAt    *time.Time       `json:"next_at"`
+}
+
+func showPoll(p *flows.AudiencePoll) *pollBody {
+	if p == nil {
+		return nil
+	}
+	return &pollBody{LastAt: utc(p.LastAt), RowsRead: p.RowsRead, Enrolled: p.Enrolled, Refused: present(p.Refused), Failures: p.Failures,
+		LastError: orNull(p.LastError), NextAt: utc(p.NextAt)}
 }
 
 type nodeCountBody struct {
@@ -56,7 +75,8 @@ func (s *server) countFlow(ctx context.Context, c *call, _ none) (countsBody, er
 	}
 	n, err := s.Flows.Counts(ctx, c.workspace(), id, version)
 	return countsBody{Version: n.Version, Enrolled: n.Enrolled, Active: n.Active, Completed: n.Completed, Exited: n.Exited, Refused: n.Refused,
-		ExitReasons: present(n.ExitReasons), Goals: n.Goals, Trouble: present(n.Trouble), Nodes: each(n.Nodes, showNodeCount), Refusals: present(n.Refusals)}, err
+		ExitReasons: present(n.ExitReasons), Goals: n.Goals, Trouble: present(n.Trouble), Nodes: each(n.Nodes, showNodeCount), Refusals: present(n.Refusals),
+		Poll: showPoll(n.AudiencePoll)}, err
 }
 
 type refusalBody struct {

@@ -10,17 +10,29 @@ import (
 
 // FlowCounts is the funnel of one version.
 type FlowCounts struct {
-	Version     int              `json:"version"`
-	Enrolled    int64            `json:"enrolled"`
-	Active      int64            `json:"active"`
-	Completed   int64            `json:"completed"`
-	Exited      int64            `json:"exited"`
-	Refused     int64            `json:"refused"` // when the profile was looked at
-	ExitReasons map[string]int64 `json:"exit_reasons"`
-	Goals       int64            `json:"goals"`
-	Trouble     map[string]int64 `json:"trouble"`  // who is due and cannot go on, by why
-	Nodes       []NodeCount      `json:"nodes"`    // in the order of the graph
-	Refusals    map[string]int64 `json:"refusals"` // of triggers, by reason
+	Version      int              `json:"version"`
+	Enrolled     int64            `json:"enrolled"`
+	Active       int64            `json:"active"`
+	Completed    int64            `json:"completed"`
+	Exited       int64            `json:"exited"`
+	Refused      int64            `json:"refused"` // when the profile was looked at
+	ExitReasons  map[string]int64 `json:"exit_reasons"`
+	Goals        int64            `json:"goals"`
+	Trouble      map[string]int64 `json:"trouble"`       // who is due and cannot go on, by why
+	Nodes        []NodeCount      `json:"nodes"`         // in the order of the graph
+	Refusals     map[string]int64 `json:"refusals"`      // of triggers, by reason
+	AudiencePoll *AudiencePoll    `json:"audience_poll"` // nil: the flow does not look at its audience
+}
+
+// AudiencePoll is how it goes with looking at the audience.
+type AudiencePoll struct {
+	LastAt    *time.Time       `json:"last_at"` // when the last look that read all of it began; nil: none has yet
+	RowsRead  int64            `json:"rows_read"`
+	Enrolled  int64            `json:"enrolled"`
+	Refused   map[string]int64 `json:"refused"`    // by reason; invalid_key: rows without a usable profile key
+	Failures  int              `json:"failures"`   // looks in a row, since then, that could not read it
+	LastError *string          `json:"last_error"` // why: a code and a sentence
+	NextAt    *time.Time       `json:"next_at"`    // nil: the flow is not live
 }
 
 // NodeCount is how many stand on a node, and how many passed it.

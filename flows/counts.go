@@ -15,17 +15,18 @@ import (
 
 // Counts are where the people of one version are and how they got there.
 type Counts struct {
-	Version     int
-	Enrolled    int64 // who ever came in: all the others but Refused together
-	Active      int64
-	Completed   int64
-	Exited      int64
-	Refused     int64            // enrolled, and taken back when the profile was looked at
-	ExitReasons map[string]int64 // of those who ended
-	Goals       int64            // of those who ended: it was what the flow is for
-	Nodes       []NodeCount      // in the order of the graph
-	Refusals    map[string]int64 // reason -> triggers; of the flow, within their retention
-	Trouble     map[string]int64 // code -> people of the version who are due and cannot go on
+	Version      int
+	Enrolled     int64 // who ever came in: all the others but Refused together
+	Active       int64
+	Completed    int64
+	Exited       int64
+	Refused      int64            // enrolled, and taken back when the profile was looked at
+	ExitReasons  map[string]int64 // of those who ended
+	Goals        int64            // of those who ended: it was what the flow is for
+	Nodes        []NodeCount      // in the order of the graph
+	Refusals     map[string]int64 // reason -> triggers; of the flow, within their retention
+	Trouble      map[string]int64 // code -> people of the version who are due and cannot go on
+	AudiencePoll *AudiencePoll    // of the flow; nil: it does not look at its audience
 }
 
 // NodeCount is one node of a version. The one without a name is the entry:
@@ -66,7 +67,10 @@ func (f *Flows) Counts(ctx context.Context, ws, flow uuid.UUID, version int) (Co
 	if err := f.countPassed(ctx, ws, flow, v.Version, nodes); err != nil {
 		return Counts{}, fmt.Errorf("count steps of flow %s: %w", flow, err)
 	}
-	c.Refusals, err = f.countRefusals(ctx, ws, flow)
+	if c.Refusals, err = f.countRefusals(ctx, ws, flow); err != nil {
+		return Counts{}, err
+	}
+	c.AudiencePoll, err = f.readPoll(ctx, ws, flow)
 	return c, err
 }
 

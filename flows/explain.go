@@ -60,6 +60,7 @@ type inquiry struct {
 	who         *person // nil: not asked, or not answered
 	sourceFails string  // why not
 	sameKey     *Enrollment
+	poll        *AudiencePoll // nil: the flow does not look at its audience
 
 	verdicts []verdict // of the triggers, as they would decide now
 }
@@ -93,6 +94,9 @@ func (q *inquiry) read(ctx context.Context) (err error) {
 	}
 	names := slices.Sorted(maps.Keys(q.graph.Listens()))
 	if q.events, err = q.readPast(ctx, q.flow.WorkspaceID, q.key, names, firstMark, explained); err != nil {
+		return err
+	}
+	if q.poll, err = q.readPoll(ctx, q.flow.WorkspaceID, q.flow.ID); err != nil {
 		return err
 	}
 	if err := q.readProfile(ctx); err != nil {
@@ -205,6 +209,9 @@ func (v *verdict) decide(q *inquiry, trigger map[string]any) {
 		v.reason, v.detail = Filtered, "its condition is false"
 	}
 }
+
+// unknown says that there is an audience, and not whether the profile is in it.
+func (q *inquiry) unknown() bool { return q.who == nil && q.graph.Definition().AudienceID != "" }
 
 // undecidable says that a condition could not be asked.
 func (v verdict) undecidable(q *inquiry) bool {

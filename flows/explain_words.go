@@ -47,16 +47,26 @@ func (q *inquiry) nothingCame() string {
 	}
 	for _, v := range q.verdicts {
 		if v.trigger.Type == fromAudience {
-			if v.reason != "" {
-				return "the trigger on the audience would refuse it as " + v.reason
-			}
-			return "the audience was not looked at since it is in it"
+			return q.notSeen(v)
 		}
 	}
 	if len(q.verdicts) == 0 {
 		return "the flow has no trigger, and nobody has enrolled the profile directly"
 	}
 	return "no event that triggers the flow was recorded of it"
+}
+
+// notSeen says why no look at the audience has found the profile.
+func (q *inquiry) notSeen(v verdict) string {
+	switch {
+	case v.reason != "":
+		return "the trigger on the audience would refuse it as " + v.reason
+	case q.poll.fails():
+		return "the audience cannot be looked at (" + q.poll.LastError + ")"
+	case q.unknown():
+		return "whether it is in the audience is not known"
+	}
+	return "the audience was not looked at since it is in it"
 }
 
 func because(r Refusal) string {
@@ -159,6 +169,36 @@ func (q *inquiry) aboutTriggers() (facts []string) {
 		}
 		facts = append(facts, text+".")
 	}
+	if q.poll != nil {
+		facts = append(facts, q.poll.say()...)
+	}
+	return facts
+}
+
+// fails tells whether the audience could not be read when it was last looked at.
+func (p *AudiencePoll) fails() bool { return p != nil && p.Failures > 0 }
+
+// say tells of the looks that were taken, and of the next.
+func (p *AudiencePoll) say() (facts []string) {
+	last := "The audience was never read to its end so far."
+	if p.LastAt != nil {
+		last = fmt.Sprintf("The audience was last read at %s: %d rows, %d enrolled", spokenTime(*p.LastAt), p.RowsRead, p.Enrolled)
+		if len(p.Refused) > 0 {
+			last += ", refused " + byReason(p.Refused)
+		}
+		last += "."
+	}
+	facts = append(facts, last)
+	if p.fails() {
+		looks := "look"
+		if p.Failures > 1 {
+			looks = fmt.Sprintf("%d looks", p.Failures)
+		}
+		facts = append(facts, fmt.Sprintf("The last %s at the audience failed: %s.", looks, p.LastError))
+	}
+	if p.NextAt != nil {
+		facts = append(facts, "The next look at the audience is due at "+spokenTime(*p.NextAt)+".")
+	}
 	return facts
 }
 
@@ -209,19 +249,23 @@ func (q *inquiry) aboutEnrollments() (facts []string) {
 }
 
 func (q *inquiry) aboutRefusals() string {
-	counts := map[string]int{}
+	counts := map[string]int64{}
 	for _, r := range q.refusals {
 		counts[r.Reason]++
-	}
-	var parts []string
-	for _, reason := range slices.Sorted(maps.Keys(counts)) {
-		parts = append(parts, fmt.Sprintf("%d as %s", counts[reason], reason))
 	}
 	most := "Triggers of the profile were refused: "
 	if len(q.refusals) == explained {
 		most = fmt.Sprintf("Of the last %d refused triggers of the profile: ", explained)
 	}
-	return most + strings.Join(parts, ", ") + "; the last at " + spokenTime(q.refusals[0].At) + "."
+	return most + byReason(counts) + "; the last at " + spokenTime(q.refusals[0].At) + "."
+}
+
+func byReason(counts map[string]int64) string {
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d as %s", counts[reason], reason))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // aboutNow says what would come of a trigger now.
@@ -243,6 +287,9 @@ func (q *inquiry) aboutNow() (facts []string) {
 		about := "The event " + v.trigger.Event + " now"
 		if v.trigger.Type == fromAudience {
 			about = "The next look at the audience"
+			if q.poll.fails() {
+				about = "The next look at the audience that can read it"
+			}
 		} else if v.event != nil && v.trigger.Condition != nil && v.trigger.Condition.Uses().Trigger {
 			about += ", like its last one,"
 		}
@@ -251,6 +298,8 @@ func (q *inquiry) aboutNow() (facts []string) {
 			facts = append(facts, fmt.Sprintf("%s would be refused as %s: %s.", about, v.reason, v.detail))
 		case v.undecidable(q):
 			facts = append(facts, about+" would be decided by its condition, which cannot be asked without more data.")
+		case q.unknown():
+			facts = append(facts, about+" would enroll the profile, if it is in the audience.")
 		default:
 			facts = append(facts, about+" would enroll the profile.")
 		}

@@ -25,8 +25,9 @@ type Refusal struct {
 	key uuid.UUID
 }
 
-// reasons are all for which a trigger can be refused.
-var reasons = []string{AlreadyEnrolled, AlreadyActive, Filtered, ConditionError, IsPaused, NotLive, NoProfile, InvalidKey, MissingField}
+// reasons are all for which a trigger can be refused, but InvalidKey: a person
+// without a key is counted with the look at the audience, and no refusal is hers.
+var reasons = []string{AlreadyEnrolled, AlreadyActive, Filtered, ConditionError, IsPaused, NotLive, NoProfile, MissingField}
 
 // Refusals answers one page of a flow's refused triggers, newest first: of one
 // profile, for one reason, or all.

@@ -264,7 +264,7 @@ create table refusals (
     key           uuid not null,              -- of the trigger: repeated, it is refused once
     profile_key   text not null,
     reason        text not null constraint refusals_reason check (reason in
-        ('already_enrolled', 'already_active', 'filtered', 'condition_error', 'paused', 'not_live', 'no_profile', 'invalid_key', 'missing_field')),
+        ('already_enrolled', 'already_active', 'filtered', 'condition_error', 'paused', 'not_live', 'no_profile', 'missing_field')),
     detail        text,
     event_key     uuid,                       -- the event that asked
     enrollment_id uuid,                       -- the one that stands in the way

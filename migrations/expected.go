@@ -95,7 +95,7 @@ var expected = []want{
 	{"refusals", "refusals_pkey", "a repeated trigger is refused once",
 		`PRIMARY KEY (workspace_id, flow_id, key)`},
 	{"refusals", "refusals_reason", "reasons of refusals are a closed list",
-		`CHECK ((reason = ANY (ARRAY['already_enrolled'::text, 'already_active'::text, 'filtered'::text, 'condition_error'::text, 'paused'::text, 'not_live'::text, 'no_profile'::text, 'invalid_key'::text, 'missing_field'::text])))`},
+		`CHECK ((reason = ANY (ARRAY['already_enrolled'::text, 'already_active'::text, 'filtered'::text, 'condition_error'::text, 'paused'::text, 'not_live'::text, 'no_profile'::text, 'missing_field'::text])))`},
 	{"flows", "flows_status", "the states of a flow are a closed list",
 		`CHECK ((status = ANY (ARRAY['draft'::text, 'live'::text, 'paused'::text, 'draining'::text, 'archived'::text])))`},
 	{"flow_versions", "flow_versions_pkey", "FlowEngine!FlipMovesNobody",

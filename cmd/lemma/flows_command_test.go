@@ -9,8 +9,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"lemma"
+	"lemma/client"
 	"lemma/pgtest"
 	"lemma/secrets"
 	"lemma/workspaces"
@@ -208,6 +210,19 @@ func TestAPIKeyComesFromAFile(t *testing.T) {
 	says(t, []string{env[0], "LEMMA_API_KEY_FILE=" + fileOf(t, token+"\n")}, "NAME", "flows", "list")
 	if out := mustRun(t, env, "config"); strings.Contains(out, token) || !strings.Contains(out, "LEMMA_API_KEY=(set)\n") {
 		t.Errorf("config prints %s", out)
+	}
+}
+
+// A look at the audience that failed is told with the counts.
+func TestCountsTellOfTheAudience(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	why := "source_changed: a column is gone"
+	read := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
+	err := showCounts(&out, client.FlowCounts{AudiencePoll: &client.AudiencePoll{LastAt: &read, RowsRead: 9, Refused: map[string]int64{"invalid_key": 2}, Failures: 3, LastError: &why}})
+	want := `(?s)audience read +2027-01-02T03:04:05Z.*not enrolled +invalid_key 2.*failures since +3.*because of +source_changed: a column is gone.*next look +none.*NODE`
+	if err != nil || !regexp.MustCompile(want).MatchString(out.String()) {
+		t.Errorf("%v: %s", err, out.String())
 	}
 }
 

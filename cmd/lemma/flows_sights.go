@@ -78,7 +78,17 @@ func showCounts(out io.Writer, n client.FlowCounts) error {
 		"trouble", tally(n.Trouble), "exits", tally(n.ExitReasons), "refusals", tally(n.Refusals)); err != nil {
 		return err
 	}
+	if n.AudiencePoll != nil {
+		if err := showPoll(out, *n.AudiencePoll); err != nil {
+			return err
+		}
+	}
 	return showNodes(out, n.Nodes)
+}
+
+func showPoll(out io.Writer, p client.AudiencePoll) error {
+	return facts(out, "audience read", stampOr(p.LastAt, "never"), "rows", fmt.Sprint(p.RowsRead), "enrolled", fmt.Sprint(p.Enrolled), "not enrolled", tally(p.Refused),
+		"failures since", fmt.Sprint(p.Failures), "because of", or(p.LastError, ""), "next look", stampOr(p.NextAt, "none"))
 }
 
 func showNodes(out io.Writer, nodes []client.NodeCount) error {

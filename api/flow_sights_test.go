@@ -1,0 +1,48 @@
+package api
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// audienceFlow publishes a flow that looks at its audience, and answers its path.
+func (b *bundle) audienceFlow(w world, condition string) string {
+	b.t.Helper()
+	text := w.journey(object{"triggers": []object{{"type": "audience", "every": "PT1H", "condition": condition}}})
+	path := "/v1/flows/" + b.do("POST", "/v1/flows", object{"name": "Looks", "definition": text}).is(201).id()
+	b.do("POST", path+"/versions/1/publish", nil).is(202)
+	return path
+}
+
+// How it goes with looking at the audience is with the counts; a flow that does
+// not look at it has nothing there.
+func TestCountsOfAnAudience(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	path := b.audienceFlow(w, "true")
+	shown := func() object {
+		t.Helper()
+		counts := b.do("GET", path+"/counts", nil).is(200)
+		poll, _ := counts.json["audience_poll"].(object)
+		if poll == nil || poll["next_at"] == nil {
+			t.Fatalf("%s", counts.body)
+		}
+		delete(poll, "next_at")
+		return poll
+	}
+	never := object{"last_at": nil, "rows_read": 0.0, "enrolled": 0.0, "refused": object{}, "failures": 0.0, "last_error": nil}
+	if d := cmp.Diff(never, shown()); d != "" {
+		t.Error(d)
+	}
+	b.run(b.pool, `update flow_polls set last_at = '2027-01-02T03:04:05Z', rows_read = 9, enrolled = 6, refused = '{"filtered": 1, "invalid_key": 2}', failures = 3, last_error = 'source_changed: a column is gone'`)
+	failing := object{"last_at": "2027-01-02T03:04:05Z", "rows_read": 9.0, "enrolled": 6.0, "refused": object{"filtered": 1.0, "invalid_key": 2.0},
+		"failures": 3.0, "last_error": "source_changed: a column is gone"}
+	if d := cmp.Diff(failing, shown()); d != "" {
+		t.Error(d)
+	}
+	if counts := b.do("GET", "/v1/flows/"+w.flow+"/counts?version=1", nil).is(200); counts.json["audience_poll"] != nil {
+		t.Errorf("%s", counts.body)
+	}
+	b.do("GET", path+"/refusals?reason=invalid_key", nil).fault(400, "?reason", "not_allowed") // nobody to name
+}

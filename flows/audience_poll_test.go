@@ -1,0 +1,86 @@
+package flows
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// seen is how the look at the audience is shown, without its times.
+func (b *bundle) seen(flow uuid.UUID) *AudiencePoll {
+	b.t.Helper()
+	c, err := b.Counts(bg, b.ws, flow, 0)
+	b.must(err)
+	return c.AudiencePoll
+}
+
+// A row without a usable key enrolls nobody and has no refusal, since there is
+// nobody to name: it is seen with the look that met it.
+func TestRowsWithoutAKeyAreSeen(t *testing.T) {
+	b := setup(t, 2)
+	b.run(b.shop, `insert into customers (id, email) values ('', 'x@y.example'), (repeat('k', 300), 'z@y.example')`)
+	flow := b.live(looked("once", ""))
+	if p := b.seen(flow); p == nil || p.LastAt != nil || p.NextAt == nil || len(p.Refused) != 0 {
+		t.Fatalf("before the first look: %+v", p)
+	}
+	b.look()
+	p := b.seen(flow)
+	want := &AudiencePoll{RowsRead: 4, Enrolled: 2, Refused: map[string]int64{InvalidKey: 2}}
+	if d := cmp.Diff(want, p, cmpopts.IgnoreFields(AudiencePoll{}, "LastAt", "NextAt")); d != "" || p.LastAt == nil || !p.NextAt.After(*p.LastAt) {
+		t.Fatalf("%s %+v", d, p)
+	}
+	b.must(second(b.Pause(bg, b.ws, flow, nil)))
+	if p := b.seen(flow); p.NextAt != nil || p.RowsRead != 4 {
+		t.Fatalf("paused: %+v", p)
+	}
+	if p := b.seen(b.live(welcome)); p != nil {
+		t.Fatalf("a flow without an audience's trigger: %+v", p)
+	}
+}
+
+// An audience that cannot be read is seen in the counts, and explain does not
+// promise what its next look will do.
+func TestALookThatFailsIsSeen(t *testing.T) {
+	b := setup(t, 2)
+	flow := b.live(looked("once", ""))
+	b.look()
+	b.run(b.shop, `insert into customers (id) values ('new')`)
+	b.whyIs(flow, "new", "The profile is not enrolled: the audience was not looked at since it is in it.",
+		"The audience was last read at T: 2 rows, 2 enrolled.\nThe next look at the audience is due at T.", "The next look at the audience would enroll the profile.")
+
+	b.run(b.shop, `alter table customers rename column name to nom`)
+	for range 2 {
+		b.dueAgain()
+		b.look()
+	}
+	p := b.seen(flow)
+	if p.Failures != 2 || !strings.HasPrefix(p.LastError, "source_changed: ") || p.LastAt == nil || p.RowsRead != 2 || p.NextAt == nil {
+		t.Fatalf("%+v", p)
+	}
+	b.whyIs(flow, "new", "The profile is not enrolled: the audience cannot be looked at ("+p.LastError+").",
+		"The audience was last read at T: 2 rows, 2 enrolled.\nThe last 2 looks at the audience failed: source_changed: ",
+		"The next look at the audience that can read it would enroll the profile, if it is in the audience.")
+
+	b.run(b.shop, `alter table customers rename column nom to name`)
+	b.dueAgain()
+	b.look()
+	if p = b.seen(flow); p.Failures != 0 || p.LastError != "" || p.Enrolled != 1 || p.Refused[AlreadyEnrolled] != 2 {
+		t.Fatalf("%+v", p)
+	}
+	b.whyIs(flow, "c1", "The profile is on its way: enrolled at T in version 1, it is yet to be looked at and is due.",
+		"The audience was last read at T: 3 rows, 1 enrolled, refused 2 as already_enrolled.")
+}
+
+// What is only counted with a look is no reason of a refusal.
+func TestNoRefusalIsWithoutAPerson(t *testing.T) {
+	b := setup(t, 0)
+	_, err := b.pool.Exec(bg, `insert into refusals (workspace_id, flow_id, key, profile_key, reason, source) values ($1, $2, $2, '', 'invalid_key', 'audience')`, b.ws, lemma.NewID())
+	if err == nil || !strings.Contains(err.Error(), "refusals_reason") {
+		t.Fatal(err)
+	}
+}
