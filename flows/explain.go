@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"lemma"
 	"lemma/audience"
@@ -19,12 +20,13 @@ import (
 type Explanation struct {
 	Summary     string        // one sentence
 	Facts       []string      // sentences, in the order in which a person would ask
-	Enrollments []Enrollment  // in this flow, newest first
+	Enrollments []Enrollment  // in this flow, newest first: the last who are on the way, who ended, and who were refused when they entered
 	Refusals    []Refusal     // newest first
 	Events      []StoredEvent // of the profile, that the live version listens to; newest first
 }
 
-// explained is how many enrollments, refusals and events an explanation shows.
+// explained is how many refusals and events an explanation shows, and how many
+// enrollments of each kind.
 const explained = 20
 
 // Explain finds out why a profile is, or is not, in a flow: what the flow takes
@@ -57,8 +59,10 @@ type inquiry struct {
 	enrollments []Enrollment
 	refusals    []Refusal
 	events      []StoredEvent
-	who         *person // nil: not asked, or not answered
-	sourceFails string  // why not
+	triggering  []StoredEvent // the last of each name that a trigger goes by, newest first
+	who         *person       // nil: not asked, or not answered
+	sourceFails string        // why not
+	gone        bool          // the audience was deleted, which an archived flow allows
 	sameKey     *Enrollment
 	poll        *AudiencePoll // nil: the flow does not look at its audience
 
@@ -96,6 +100,9 @@ func (q *inquiry) read(ctx context.Context) (err error) {
 	if q.events, err = q.readPast(ctx, q.flow.WorkspaceID, q.key, names, firstMark, explained); err != nil {
 		return err
 	}
+	if q.triggering, err = q.readTriggering(ctx); err != nil {
+		return err
+	}
 	if q.poll, err = q.readPoll(ctx, q.flow.WorkspaceID, q.flow.ID); err != nil {
 		return err
 	}
@@ -105,22 +112,58 @@ func (q *inquiry) read(ctx context.Context) (err error) {
 	return q.readSameKey(ctx)
 }
 
-// readHers reads the enrollments of the profile in the flow, newest first.
+// readHers reads the enrollments of the profile in the flow, newest first: the
+// last of each kind, so that many of one do not hide that there are others. The
+// order of each is one that the index on her journeys has, or none has: ordered
+// by id, a planner without statistics would look through everybody's. A slot is
+// zero or the enrollment's id.
 func (q *inquiry) readHers(ctx context.Context) ([]Enrollment, error) {
-	return q.readEnrollments(ctx, selectEnrollment+`
-		where workspace_id = $1 and flow_id = $2
-		  and (profile_key = $3 and status = 'active' or profile_key = $3 and status <> 'active')
-		order by id desc limit $4`, q.flow.WorkspaceID, q.flow.ID, q.key, explained)
+	last := func(kind, order string) string {
+		return `(` + selectEnrollment + ` where workspace_id = $1 and profile_key = $2 and flow_id = $3 and ` + kind + ` order by ` + order + ` limit $4)`
+	}
+	const newest = `enrolled_at desc, id desc`
+	return q.readEnrollments(ctx, last(`status = 'active'`, `slot desc`)+` union all `+last(`status <> 'active' and status <> 'refused'`, newest)+
+		` union all `+last(`status <> 'active' and status = 'refused'`, newest)+` order by `+newest, q.flow.WorkspaceID, q.key, q.flow.ID, explained)
 }
 
-// readProfile looks the profile up. That the source does not answer is a fact
-// like any other.
+// readTriggering reads the last events of each name that a trigger goes by:
+// name by name, since those that only end journeys or waits may be many.
+func (q *inquiry) readTriggering(ctx context.Context) ([]StoredEvent, error) {
+	rows, err := q.pool.Query(ctx, `
+		select e.* from unnest($3::text[]) as n (name) cross join lateral (
+			`+selectEvent+` where workspace_id = $1 and profile_key = $2 and name = n.name
+			order by received_at desc, key desc limit $4
+		) e order by e.received_at desc, e.key desc`, q.flow.WorkspaceID, q.key, q.triggerNames(), explained)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanEvent)
+}
+
+// triggerNames are those of the events that enroll.
+func (q *inquiry) triggerNames() []string {
+	names := []string{}
+	for name, uses := range q.graph.Listens() {
+		if slices.Contains(uses, useTrigger) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// readProfile looks the profile up. That the source does not answer, or that
+// there is no audience any more, is a fact like any other.
 func (q *inquiry) readProfile(ctx context.Context) error {
 	from, named := lemma.ParseID(lemma.PrefixAudience, q.graph.Definition().AudienceID)
 	if !named {
 		return nil
 	}
 	a, err := q.audiences.Get(ctx, q.flow.WorkspaceID, from)
+	if err != nil && lemma.KindOf(err) == lemma.NotFound {
+		q.gone = true
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -163,12 +206,10 @@ func (q *inquiry) readSameKey(ctx context.Context) error {
 
 // lastTriggering is the newest event that a trigger goes by.
 func (q *inquiry) lastTriggering() *StoredEvent {
-	for i, e := range q.events {
-		if slices.Contains(q.graph.Listens()[e.Name], useTrigger) {
-			return &q.events[i]
-		}
+	if len(q.triggering) == 0 {
+		return nil
 	}
-	return nil
+	return &q.triggering[0]
 }
 
 // judge asks each trigger what it would do with the profile now.
@@ -180,8 +221,8 @@ func (q *inquiry) judge() {
 		v := verdict{trigger: t}
 		trigger := triggerData("", "", q.at, nil)
 		if t.Type == fromEvent {
-			if i := slices.IndexFunc(q.events, func(e StoredEvent) bool { return e.Name == t.Event }); i >= 0 {
-				v.event = &q.events[i]
+			if i := slices.IndexFunc(q.triggering, func(e StoredEvent) bool { return e.Name == t.Event }); i >= 0 {
+				v.event = &q.triggering[i]
 				trigger = triggerData(v.event.Name, v.event.ID, v.event.OccurredAt, v.event.Properties)
 			}
 		}

@@ -145,6 +145,8 @@ func (q *inquiry) aboutFlow() string {
 
 func (q *inquiry) aboutProfile() string {
 	switch {
+	case q.gone:
+		return "Whether the profile was in the audience is not known: the audience is gone."
 	case q.sourceFails != "":
 		return fmt.Sprintf("Whether the profile is in the audience is not known: the data source does not answer (%s).", q.sourceFails)
 	case q.who == nil:
@@ -207,31 +209,18 @@ func oneLine(expression string) string { return strings.Join(strings.Fields(expr
 
 func (q *inquiry) aboutEvents() string {
 	days := int(q.cfg.Retention.Hours() / 24)
-	var names []string
-	for name, uses := range q.graph.Listens() {
-		if slices.Contains(uses, useTrigger) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	e := q.lastTriggering()
+	names, e := q.triggerNames(), q.lastTriggering()
 	switch {
 	case len(names) == 0:
 		return "No event enrolls into this version."
 	case e == nil:
 		return fmt.Sprintf("No event named %s is kept of the profile; events are kept for %d days.", strings.Join(names, " or "), days)
 	}
-	n := 0
-	for _, one := range q.events {
-		if slices.Contains(names, one.Name) {
-			n++
-		}
+	least := ""
+	if len(q.triggering) >= explained {
+		least = "at least "
 	}
-	most := ""
-	if len(q.events) == explained {
-		most = "at least "
-	}
-	return fmt.Sprintf("Of the profile %s%d such events are kept; the last, %s, happened at %s.", most, n, e.Name, spokenTime(e.OccurredAt))
+	return fmt.Sprintf("Of the profile %s%d such events are kept; the last, %s, happened at %s.", least, len(q.triggering), e.Name, spokenTime(e.OccurredAt))
 }
 
 func (q *inquiry) aboutEnrollments() (facts []string) {
@@ -270,39 +259,52 @@ func byReason(counts map[string]int64) string {
 
 // aboutNow says what would come of a trigger now.
 func (q *inquiry) aboutNow() (facts []string) {
-	on := slices.ContainsFunc(q.enrollments, func(e Enrollment) bool { return e.Status == Active || e.Status == statusWaiting })
-	switch {
-	case q.flow.Status == Paused:
+	switch q.flow.Status {
+	case Paused:
 		return []string{"A trigger now would be refused as paused."}
-	case q.flow.Status != Live:
+	case Live:
+	default:
 		return []string{"A trigger now would be refused as not_live."}
-	case q.sameKey != nil && q.sameKey.Status != statusRefused:
-		facts = append(facts, fmt.Sprintf("A trigger now would be refused as already_enrolled: by the recurrence %s it is the same as the enrollment of %s.",
-			q.graph.Definition().Recurrence.Policy, spokenTime(q.sameKey.EnrolledAt)))
-		return facts
-	case on && q.graph.Definition().Overlap != "allow":
-		return []string{"A trigger now would be refused as already_active: the version does not allow overlap."}
+	}
+	rule, others := q.graph.Definition(), ""
+	if q.sameKey != nil && q.sameKey.Status != statusRefused {
+		again := fmt.Sprintf("would be refused as already_enrolled: by the recurrence %s it is the same as the enrollment of %s.", rule.Recurrence.Policy, spokenTime(q.sameKey.EnrolledAt))
+		if rule.Recurrence.Policy != "fields" {
+			return []string{"A trigger now " + again}
+		}
+		facts = append(facts, "A trigger like the last one "+again)
+		others = " with other values of " + strings.Join(rule.Recurrence.Fields, ", ")
+	}
+	if rule.Overlap != "allow" && slices.ContainsFunc(q.enrollments, func(e Enrollment) bool { return e.Status == Active || e.Status == statusWaiting }) {
+		return append(facts, "A trigger now"+others+" would be refused as already_active: the version does not allow overlap.")
 	}
 	for _, v := range q.verdicts {
-		about := "The event " + v.trigger.Event + " now"
-		if v.trigger.Type == fromAudience {
-			about = "The next look at the audience"
-			if q.poll.fails() {
-				about = "The next look at the audience that can read it"
-			}
-		} else if v.event != nil && v.trigger.Condition != nil && v.trigger.Condition.Uses().Trigger {
-			about += ", like its last one,"
-		}
-		switch {
-		case v.reason != "":
-			facts = append(facts, fmt.Sprintf("%s would be refused as %s: %s.", about, v.reason, v.detail))
-		case v.undecidable(q):
-			facts = append(facts, about+" would be decided by its condition, which cannot be asked without more data.")
-		case q.unknown():
-			facts = append(facts, about+" would enroll the profile, if it is in the audience.")
-		default:
-			facts = append(facts, about+" would enroll the profile.")
-		}
+		facts = append(facts, q.foretell(v, others))
 	}
 	return facts
+}
+
+// foretell says what one trigger would do; others narrows it down to events
+// that are not the same as the last.
+func (q *inquiry) foretell(v verdict, others string) string {
+	about := "The event " + v.trigger.Event + " now" + others
+	switch {
+	case v.trigger.Type == fromAudience && q.poll.fails():
+		about = "The next look at the audience that can read it"
+	case v.trigger.Type == fromAudience:
+		about = "The next look at the audience"
+	case v.event != nil && v.trigger.Condition != nil && v.trigger.Condition.Uses().Trigger && others != "":
+		about += ", otherwise like its last one,"
+	case v.event != nil && v.trigger.Condition != nil && v.trigger.Condition.Uses().Trigger:
+		about += ", like its last one,"
+	}
+	switch {
+	case v.reason != "":
+		return fmt.Sprintf("%s would be refused as %s: %s.", about, v.reason, v.detail)
+	case v.undecidable(q):
+		return about + " would be decided by its condition, which cannot be asked without more data."
+	case q.unknown():
+		return about + " would enroll the profile, if it is in the audience."
+	}
+	return about + " would enroll the profile."
 }

@@ -1,0 +1,101 @@
+package flows
+
+import (
+	"testing"
+	"time"
+)
+
+// many records so many events, as their own transactions would.
+func (b *bundle) many(n int, e Event) {
+	b.t.Helper()
+	all := make([]Event, n)
+	for i := range all {
+		all[i] = e
+	}
+	_, err := b.RecordAll(bg, b.ws, all)
+	b.must(err)
+}
+
+// However much else she did, the events that enroll are found.
+func TestExplainFindsTheTrigger(t *testing.T) {
+	b := setup(t, 1)
+	b.tell("c1", "signed_up")
+	b.tell("c1", "joined")
+	b.many(25, Event{ProfileKey: "c1", Name: "viewed"})
+	text := `{"audience_id":"$audience","triggers":[{"type":"event","event":"signed_up"},{"type":"event","event":"joined","condition":"trigger.properties.n == 1.0"}],"recurrence":{"policy":"per_event"},
+		"exit_on":[{"event":"viewed","condition":"event.properties.x == 1"}],"start":"wait","nodes":{"wait":{"type":"delay","for":"P3D","next":"end"},"end":{"type":"exit"}}}`
+	flow := b.live(text)
+	before := "The profile is not enrolled: its last event joined came at T, before version 1 was published."
+	b.whyIs(flow, "c1", before, "Of the profile 2 such events are kept; the last, joined, happened at T.")
+	b.many(25, Event{ProfileKey: "c1", Name: "joined"}) // refused: they have no n
+	_, e := b.why(flow, "c1")
+	if len(e.Events) != explained || e.Events[0].Name != "joined" {
+		t.Fatalf("%+v", e.Events)
+	}
+	b.whyIs(flow, "c1", "The profile is not enrolled: the trigger of T was refused as condition_error (the condition cannot be decided: there is no n).",
+		"Of the profile at least 21 such events are kept", "The event signed_up now would enroll the profile.", "The event joined now, like its last one, would be refused as condition_error")
+}
+
+// However many journeys came after it, the one that she is on is found, and the
+// last that she made behind those that were refused at the entry.
+func TestExplainFindsTheJourney(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"order","condition":"profile.country == 'US'"}],"recurrence":{"policy":"per_event"},"overlap":"allow",
+		"start":"is","nodes":{"is":{"type":"branch","cases":[{"if":"trigger.properties.long == true","next":"wait"}],"else":"end"},"wait":{"type":"delay","for":"P30D","next":"end"},"end":{"type":"exit"}}}`)
+	b.tell("c1", "order", properties(`{"long":true}`))
+	b.settleDown()
+	b.many(21, Event{ProfileKey: "c1", Name: "order", Properties: []byte(`{"long":false}`)})
+	b.settleDown()
+	b.run(b.shop, `update customers set country = 'DE'`)
+	b.many(21, Event{ProfileKey: "c1", Name: "order"})
+	b.settleDown()
+	b.whyIs(flow, "c1", "The profile is on its way: enrolled at T in version 1, it stands at the node wait and waits until T.")
+	_, e := b.why(flow, "c1")
+	kinds := map[string]int{}
+	for i, one := range e.Enrollments {
+		if kinds[one.Status]++; i > 0 && one.EnrolledAt.After(e.Enrollments[i-1].EnrolledAt) {
+			t.Error("not newest first")
+		}
+	}
+	if kinds["waiting"] != 1 || kinds[Completed] != explained || kinds[statusRefused] != explained {
+		t.Fatal(kinds)
+	}
+	b.pass(31 * 24 * time.Hour)
+	b.settleDown()
+	b.whyIs(flow, "c1", "The profile is not enrolled: its last journey was completed at T, and the trigger of T was refused as filtered (the trigger's condition is false).")
+}
+
+// An archived flow is explained when its audience is gone.
+func TestExplainWithoutItsAudience(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.live(welcome)
+	b.tell("c1", "signed_up")
+	b.settleDown()
+	b.must(second(b.Archive(bg, b.ws, flow, nil)))
+	b.must(b.Tick(bg))
+	b.must(b.audiences.Delete(bg, b.ws, b.audience))
+	b.whyIs(flow, "c1", "The profile is not enrolled any more: its last journey ended as exited at T (flow_archived).",
+		"The flow is archived", "Whether the profile was in the audience is not known: the audience is gone.", "A trigger now would be refused as not_live.")
+	b.whyIs(flow, "c2", "The profile is not enrolled: the flow is archived, and no trigger was recorded before.")
+	b.must(second(b.another().Explain(bg, b.ws, flow, "c1"))) // a node that has never seen it live
+}
+
+// By the recurrence fields, only a trigger with the same values is the same.
+func TestExplainFields(t *testing.T) {
+	b := setup(t, 1)
+	const text = `{"audience_id":"$audience","triggers":[{"type":"event","event":"order","condition":"trigger.properties.id > 0.0"}],"recurrence":{"policy":"fields","fields":["shop","id"]},
+		"start":"wait","nodes":{"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
+	flow := b.live(text)
+	b.tell("c1", "order", properties(`{"id":1,"shop":"s"}`))
+	b.settleDown()
+	same := "A trigger like the last one would be refused as already_enrolled: by the recurrence fields it is the same as the enrollment of T."
+	b.whyIs(flow, "c1", "The profile is on its way: enrolled at T in version 1, it stands at the node wait and waits until T.",
+		same+"\nA trigger now with other values of shop, id would be refused as already_active: the version does not allow overlap.")
+	b.pass(25 * time.Hour)
+	b.settleDown()
+	b.whyIs(flow, "c1", "The profile is not enrolled any more: its last journey was completed at T.",
+		same+"\nThe event order now with other values of shop, id, otherwise like its last one, would enroll the profile.")
+	if r := b.tell("c1", "order", properties(`{"id":2,"shop":"s"}`)); r.Results[0].Outcome != Enrolled {
+		t.Fatalf("%+v", r)
+	}
+}
