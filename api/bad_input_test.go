@@ -158,7 +158,7 @@ func TestBadInput(t *testing.T) {
 		{"a simulation at no time", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "at": "now"}, 422, "/at", "bad_format"},
 		{"a simulated event without a time", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "events": []object{{"event": "x"}}}, 422, "/events/0/occurred_at", "required"},
 		{"a simulated answer that is none", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "webhooks": object{"a": 700}}, 422, "/webhooks/a", "too_large"},
-		{"a simulated answer that is on its way", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "webhooks": object{"a": 100}}, 422, "/webhooks/a", "too_small"},
+		{"a simulated answer that is on its way", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "webhooks": object{"a": 100}}, 422, "/webhooks/a", "out_of_range"},
 
 		{"an enrollment of nobody", "POST", flow + "/enrollments", object{}, 422, "/profile_key", "required"},
 		{"an enrollment before time", "POST", flow + "/enrollments", object{"profile_key": "c1", "occurred_at": "1970-01-01T00:00:00Z"}, 422, "/occurred_at", "out_of_range"},

@@ -123,10 +123,15 @@ func (s *server) explainFlow(ctx context.Context, c *call, _ none) (flowExplanat
 
 type simulation struct {
 	ProfileKey string           `json:"profile_key"`
-	Trigger    simulatedEvent   `json:"trigger"`
+	Trigger    simulatedTrigger `json:"trigger"`
 	At         time.Time        `json:"at"`
 	Events     []simulatedEvent `json:"events"`
 	Webhooks   map[string]int   `json:"webhooks"`
+}
+
+type simulatedTrigger struct {
+	Type string `json:"type"`
+	simulatedEvent
 }
 
 type simulatedEvent struct {
@@ -183,7 +188,7 @@ func (s *server) simulateFlowVersion(ctx context.Context, c *call, in simulation
 		return simulationBody{}, err
 	}
 	later := func(e simulatedEvent) flows.Event { return e.of(in.ProfileKey) }
-	made, err := s.Flows.Simulate(ctx, c.workspace(), id, n, flows.Simulation{ProfileKey: in.ProfileKey, Trigger: in.Trigger.of(in.ProfileKey), At: in.At,
+	made, err := s.Flows.Simulate(ctx, c.workspace(), id, n, flows.Simulation{ProfileKey: in.ProfileKey, Source: in.Trigger.Type, Trigger: in.Trigger.of(in.ProfileKey), At: in.At,
 		Events: each(in.Events, later), Webhooks: in.Webhooks})
 	return simulationBody{Enrolled: made.Enrolled, Reason: orNull(made.Reason), Path: each(made.Path, showSimulatedStep), Status: made.Status,
 		ExitReason: orNull(made.ExitReason)}, inDefinition(err)

@@ -46,3 +46,37 @@ func TestCountsOfAnAudience(t *testing.T) {
 	}
 	b.do("GET", path+"/refusals?reason=invalid_key", nil).fault(400, "?reason", "not_allowed") // nobody to name
 }
+
+// A simulation says what enrolls, and how webhooks are answered: also not at all.
+func TestSimulatedTriggersAndAnswers(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	simulate := b.audienceFlow(w, "profile.id == 'c1'") + "/versions/1/simulate"
+	for who, want := range map[string]any{"c1": nil, "c2": "filtered"} {
+		for _, trigger := range []object{nil, {"type": "audience"}} {
+			in := object{"profile_key": who}
+			if trigger != nil {
+				in["trigger"] = trigger
+			}
+			if got := b.do("POST", simulate, in).is(200); got.json["reason"] != want {
+				t.Errorf("%v: %s", in, got.body)
+			}
+		}
+	}
+	if got := b.do("POST", simulate, object{"profile_key": "c2", "trigger": object{"type": "direct"}}).is(200); got.json["enrolled"] != true {
+		t.Errorf("%s", got.body)
+	}
+	b.do("POST", simulate, object{"profile_key": "c1", "trigger": object{"type": "friend"}}).fault(422, "/trigger/type", "not_allowed")
+	b.do("POST", simulate, object{"profile_key": "c1", "trigger": object{"type": "audience", "id": "x"}}).fault(422, "/trigger", "not_allowed")
+
+	text := w.journey(object{"start": "tell", "nodes": object{"tell": object{"type": "webhook", "endpoint_id": w.endpoint, "next": "done", "on_error": "lost"},
+		"done": object{"type": "exit"}, "lost": object{"type": "exit", "goal": true}}})
+	simulate = "/v1/flows/" + b.do("POST", "/v1/flows", object{"name": "Tells", "definition": text}).is(201).id() + "/versions/1/simulate"
+	for status, want := range map[int]any{200: nil, 0: "goal", 500: "goal"} {
+		if got := b.do("POST", simulate, object{"profile_key": "c1", "webhooks": object{"tell": status}}).is(200); got.json["exit_reason"] != want {
+			t.Errorf("answered with %d: %s", status, got.body)
+		}
+	}
+	b.do("POST", simulate, object{"profile_key": "c1", "webhooks": object{"tell": 199}}).fault(422, "/webhooks/tell", "out_of_range")
+	b.do("POST", simulate, object{"profile_key": "c1", "webhooks": object{"tell": 600}}).fault(422, "/webhooks/tell", "too_large")
+}

@@ -109,8 +109,9 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	},
 	"ExplainFlow": func(ctx context.Context, c *Client) (any, error) { return c.ExplainFlow(ctx, "flw_1", "c1") },
 	"SimulateFlowVersion": func(ctx context.Context, c *Client) (any, error) {
+		by := SimulatedTrigger{Type: "event", Event: "signed_up", Properties: properties, ID: "x", OccurredAt: &noon}
 		did := SimulatedEvent{Event: "signed_up", Properties: properties, ID: "x", OccurredAt: &noon}
-		return c.SimulateFlowVersion(ctx, "flw_1", 2, Simulation{ProfileKey: "c1", Trigger: &did, At: &noon, Events: []SimulatedEvent{did}, Webhooks: map[string]int{"crm": 410}})
+		return c.SimulateFlowVersion(ctx, "flw_1", 2, Simulation{ProfileKey: "c1", Trigger: &by, At: &noon, Events: []SimulatedEvent{did}, Webhooks: map[string]int{"crm": 410}})
 	},
 	"Enroll": func(ctx context.Context, c *Client) (any, error) { return c.Enroll(ctx, "flw_1", enrollment, DryRun()) },
 	"EnrollBulk": func(ctx context.Context, c *Client) (any, error) {

@@ -91,11 +91,20 @@ func (c *Client) ExplainFlow(ctx context.Context, flow, profileKey string, optio
 
 // Simulation is whom to walk through a version, and what happens meanwhile.
 type Simulation struct {
-	ProfileKey string           `json:"profile_key"`
-	Trigger    *SimulatedEvent  `json:"trigger,omitempty"`  // nil: a direct enrollment
-	At         *time.Time       `json:"at,omitempty"`       // when it enrolls; nil: now
-	Events     []SimulatedEvent `json:"events,omitempty"`   // what the person does later
-	Webhooks   map[string]int   `json:"webhooks,omitempty"` // node -> status that it is answered with, 200 to 599
+	ProfileKey string            `json:"profile_key"`
+	Trigger    *SimulatedTrigger `json:"trigger,omitempty"`  // nil: a direct enrollment, or the audience's where a version has no other triggers
+	At         *time.Time        `json:"at,omitempty"`       // when it enrolls; nil: now
+	Events     []SimulatedEvent  `json:"events,omitempty"`   // what the person does later
+	Webhooks   map[string]int    `json:"webhooks,omitempty"` // node -> status that it is answered with, 200 to 599, or 0: given up
+}
+
+// SimulatedTrigger is what enrolls somebody in a simulation.
+type SimulatedTrigger struct {
+	Type       string          `json:"type,omitempty"` // event, audience or direct; without it an event if there is one, else direct
+	Event      string          `json:"event,omitempty"`
+	Properties json.RawMessage `json:"properties,omitempty"` // an object
+	ID         string          `json:"id,omitempty"`
+	OccurredAt *time.Time      `json:"occurred_at,omitempty"`
 }
 
 // SimulatedEvent is an event that nobody records.

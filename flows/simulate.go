@@ -2,11 +2,7 @@ package flows
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,10 +16,11 @@ import (
 // what is assumed to happen to it.
 type Simulation struct {
 	ProfileKey string
-	Trigger    Event          // Name empty: a direct enrollment
+	Source     string         // what enrolls: event, audience or direct; empty: what Trigger says, and if it says nothing the audience, where a version has no other triggers
+	Trigger    Event          // Name empty: no event
 	At         time.Time      // when it enrolls; zero: now
 	Events     []Event        // that come later, by OccurredAt
-	Webhooks   map[string]int // node -> status that it is answered with, 0: given up; absent: 200
+	Webhooks   map[string]int // node -> status that it is answered with, 200 to 599, or 0: given up; absent: 200
 }
 
 // Simulated is where a simulation leads.
@@ -55,7 +52,8 @@ type SimulatedMessage struct {
 }
 
 // NoTrigger is why an event enrolls nobody in a version that has no trigger of
-// its name. Of real events that is no refusal: they do not concern the flow.
+// its name, and the audience in one that does not look at it. Of real events
+// that is no refusal: they do not concern the flow.
 const NoTrigger = "no_trigger"
 
 const (
@@ -131,7 +129,7 @@ func (f *Flows) newSimulation(r *route, s Simulation) (*simulation, error) {
 	if sim.begin.Before(earliest) || sim.begin.After(now.Add(maxSimulated)) {
 		fields = append(fields, lemma.Field{Pointer: "/at", Code: "out_of_range", Detail: "the time is before 2000 or more than three years ahead"})
 	}
-	fields = append(fields, sim.readTrigger(r.flow, s)...)
+	fields = append(fields, sim.readTrigger(r, s)...)
 	fields = append(fields, sim.readLater(s)...)
 	fields = append(fields, wrongAnswers(r, s.Webhooks)...)
 	if len(fields) > 0 {
@@ -143,88 +141,13 @@ func (f *Flows) newSimulation(r *route, s Simulation) (*simulation, error) {
 	return sim, nil
 }
 
-// readTrigger checks what enrolls, as if it came now. Its own time may be any.
-func (s *simulation) readTrigger(flow uuid.UUID, in Simulation) []lemma.Field {
-	e := in.Trigger
-	e.ProfileKey, e.OccurredAt = in.ProfileKey, time.Time{}
-	var err error
-	if e.Name == "" {
-		s.trigger, err = Enrolling{ProfileKey: e.ProfileKey, ID: e.ID, Properties: e.Properties}.occurrence(flow)
-	} else {
-		s.trigger, err = e.occurrence()
-	}
-	fields := below("/trigger", err)
-	for i := range fields {
-		if fields[i].Pointer == "/trigger/profile_key" {
-			fields[i].Pointer = "/profile_key"
-		}
-	}
-	at := in.Trigger.OccurredAt
-	if at.IsZero() {
-		at = s.begin
-	} else if at.Before(earliest) || at.After(s.begin.Add(latest)) {
-		fields = append(fields, lemma.Field{Pointer: "/trigger/occurred_at", Code: "out_of_range", Detail: "the time is before 2000, or more than a day after the enrollment"})
-	}
-	if s.trigger != nil {
-		s.trigger.at = at.UTC().Truncate(time.Microsecond)
-	}
-	return fields
-}
-
-// readLater checks what is to come.
-func (s *simulation) readLater(in Simulation) (fields []lemma.Field) {
-	if len(in.Events) > maxSimulatedEvents {
-		return []lemma.Field{{Pointer: "/events", Code: "too_many", Detail: fmt.Sprintf("a simulation has at most %d events", maxSimulatedEvents)}}
-	}
-	for i, e := range in.Events {
-		pointer, at := "/events/"+strconv.Itoa(i), e.OccurredAt
-		e.ProfileKey, e.OccurredAt = "anybody", time.Time{}
-		o, err := e.occurrence()
-		fields = append(fields, below(pointer, err)...)
-		switch {
-		case at.IsZero():
-			fields = append(fields, lemma.Field{Pointer: pointer + "/occurred_at", Code: "required", Detail: "say when it happens"})
-		case at.Before(s.begin):
-			fields = append(fields, lemma.Field{Pointer: pointer + "/occurred_at", Code: "out_of_range", Detail: "it is before the enrollment"})
-		case o != nil:
-			o.at, o.profile = at.UTC().Truncate(time.Microsecond), in.ProfileKey
-			s.later = append(s.later, o)
-		}
-	}
-	slices.SortStableFunc(s.later, func(a, b *occurrence) int { return a.at.Compare(b.at) })
-	return fields
-}
-
-// below are the fields of an error, under a pointer.
-func below(pointer string, err error) []lemma.Field {
-	var e *lemma.Error
-	if !errors.As(err, &e) {
-		return nil
-	}
-	fields := slices.Clone(e.Fields)
-	for i := range fields {
-		fields[i].Pointer = pointer + fields[i].Pointer
-	}
-	return fields
-}
-
-func wrongAnswers(r *route, answers map[string]int) (fields []lemma.Field) {
-	for id, status := range answers {
-		at := "/webhooks" + pointer(id)
-		if node, ok := r.Node(id); !ok || node.Type != graph.Webhook {
-			fields = append(fields, lemma.Field{Pointer: at, Code: "unknown_node", Detail: "the version has no webhook node of this name"})
-		} else if status != 0 && (status < 100 || status > 599) {
-			fields = append(fields, lemma.Field{Pointer: at, Code: "out_of_range", Detail: "a status is 100 to 599, or 0 for given up"})
-		}
-	}
-	slices.SortFunc(fields, func(a, b lemma.Field) int { return strings.Compare(a.Pointer, b.Pointer) })
-	return fields
-}
-
 // refusedAtOnce decides what is decided when a trigger is recorded.
 func (s *simulation) refusedAtOnce() string {
+	if s.t.source == fromDirect {
+		return s.refusedByKey()
+	}
 	for _, t := range s.t.Triggers() {
-		if s.t.source != fromEvent || t.Type != fromEvent || t.Event != s.trigger.name {
+		if t.Type != s.t.source || t.Event != s.trigger.name {
 			continue
 		}
 		if t.Condition != nil && !t.Condition.Uses().Profile {
@@ -236,10 +159,7 @@ func (s *simulation) refusedAtOnce() string {
 		}
 		return s.refusedByKey()
 	}
-	if s.t.source == fromEvent {
-		return NoTrigger
-	}
-	return s.refusedByKey()
+	return NoTrigger
 }
 
 func (s *simulation) refusedByKey() string {
@@ -269,6 +189,9 @@ func (s *simulation) run(ctx context.Context) error {
 			s.made.Enrolled, s.made.Status, s.made.ExitReason = true, s.t.status, s.t.reason
 			if s.t.status == statusRefused {
 				s.made.Enrolled, s.made.Reason, s.made.ExitReason = false, s.t.reason, ""
+				if s.t.source == fromAudience { // the look refuses, before a journey begins
+					s.made.Path = []SimulatedStep{}
+				}
 			}
 			return nil
 		case !s.goOn():

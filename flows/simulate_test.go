@@ -184,8 +184,12 @@ func TestSimulateBadInput(t *testing.T) {
 		"/trigger/properties properties_invalid, /events/1/event event_invalid, /events/1/occurred_at out_of_range, /events/2/occurred_at required": {ProfileKey: "c1", At: noon,
 			Trigger: Event{Properties: json.RawMessage(`[]`)}, Events: []Event{{Name: "ok", OccurredAt: noon}, {OccurredAt: noon.Add(-time.Second)}, {Name: "when"}}},
 		"/trigger/occurred_at out_of_range": {ProfileKey: "c1", At: noon, Trigger: Event{OccurredAt: noon.Add(25 * time.Hour)}},
-		"/webhooks/a~1b unknown_node, /webhooks/hello unknown_node, /webhooks/tell out_of_range": {ProfileKey: "c1", Webhooks: map[string]int{"a/b": 200, "hello": 200, "tell": 99}},
-		"/events too_many": {ProfileKey: "c1", Events: make([]Event, 101)},
+		"/webhooks/a~1b unknown_node, /webhooks/hello unknown_node, /webhooks/tell out_of_range": {ProfileKey: "c1", Webhooks: map[string]int{"a/b": 200, "hello": 200, "tell": 199}},
+		"/trigger/type unknown":        {ProfileKey: "c1", Source: "friend"},
+		"/trigger/event event_invalid": {ProfileKey: "c1", Source: fromEvent},
+		"/trigger/event not_allowed":   {ProfileKey: "c1", Source: fromDirect, Trigger: Event{Name: "signed_up"}},
+		"/trigger not_allowed":         {ProfileKey: "c1", Source: fromAudience, Trigger: Event{ID: "x"}},
+		"/events too_many":             {ProfileKey: "c1", Events: make([]Event, 101)},
 	} {
 		_, err := b.Simulate(context.Background(), b.ws, flow, 1, s)
 		if got := pointers(b.wants(lemma.Invalid, err)); got != want {
@@ -207,5 +211,44 @@ func TestSimulateIsBounded(t *testing.T) {
 	got := b.simulate(flow, 0, Simulation{ProfileKey: "anybody"})
 	if got.Status != "waiting" || !got.Enrolled || got.Path[len(got.Path)-1].Node != "n2" {
 		t.Fatalf("%v", brief(got))
+	}
+}
+
+// A look at the audience lets in whom its condition lets in, and refuses the
+// others before a journey begins, as the engine does.
+func TestSimulateAnAudience(t *testing.T) {
+	b := setup(t, 2)
+	flow := b.live(looked("once", "profile.country == 'DE'"))
+	in := []string{"0s enrolled@", "0s checked@ -> w", "0s waiting@w until 24h0m0s", "24h0m0s resumed@w -> end", "24h0m0s completed@end", "completed"}
+	for name, c := range map[string]struct {
+		s    Simulation
+		want []string
+	}{
+		"whom the condition lets in":     {Simulation{ProfileKey: "c2"}, in},
+		"whom it does not":               {Simulation{ProfileKey: "c1"}, []string{"refused filtered"}},
+		"who is not in the audience":     {Simulation{ProfileKey: "nobody"}, []string{"refused no_profile"}},
+		"by name":                        {Simulation{ProfileKey: "c1", Source: fromAudience}, []string{"refused filtered"}},
+		"who asks directly is let in":    {Simulation{ProfileKey: "c1", Source: fromDirect}, in},
+		"and so is who says more":        {Simulation{ProfileKey: "c1", Trigger: Event{Properties: json.RawMessage(`{}`)}}, in},
+		"an event that is not a trigger": {Simulation{ProfileKey: "c2", Trigger: Event{Name: "signed_up"}}, []string{"refused no_trigger"}},
+	} {
+		if d := cmp.Diff(c.want, brief(b.simulate(flow, 0, c.s))); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+	b.look()
+	b.settleDown()
+	if len(b.enrollments(flow, "c1")) != 0 || len(b.enrollments(flow, "c2")) != 1 {
+		t.Error("the engine is of another mind")
+	}
+	both := b.live(strings.Replace(looked("once", "trigger.name == 'x'"), `"triggers":[`, `"triggers":[{"type":"event","event":"signed_up"},`, 1))
+	if got := brief(b.simulate(both, 0, Simulation{ProfileKey: "c1"})); got[len(got)-1] != "completed" {
+		t.Errorf("with triggers of both kinds, directly: %v", got)
+	}
+	if got := brief(b.simulate(both, 0, Simulation{ProfileKey: "c1", Source: fromAudience})); got[0] != "refused filtered" {
+		t.Errorf("a condition without the profile: %v", got)
+	}
+	if got := brief(b.simulate(b.live(welcome), 0, Simulation{ProfileKey: "c1", Source: fromAudience})); got[0] != "refused no_trigger" {
+		t.Errorf("of a flow that does not look: %v", got)
 	}
 }

@@ -93,6 +93,7 @@ func TestFlowsFromTheCommandLine(t *testing.T) {
 	says(t, env, `c2 +paused`, "flows", "refusals", "Welcome")
 	says(t, env, `paused`, "flows", "explain", "Welcome", "c2")
 	says(t, env, `(?s)rest +delay +waiting.*ends as completed`, "flows", "simulate", "Welcome", "c9", "--version=1", "--at=2027-01-02T15:04:05Z")
+	says(t, env, `would not be enrolled: no_trigger`, "flows", "simulate", "Welcome", "c9", "--version=1", "--trigger=audience")
 	says(t, env, `status +draining`, "flows", "drain", "Welcome")
 	says(t, env, `status +archived`, "flows", "archive", "Welcome")
 	var flow struct{ Name, Status string }

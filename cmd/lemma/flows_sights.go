@@ -151,17 +151,18 @@ type flowsSimulateCommand struct {
 	talk
 	ofVersion
 	Profile    string         `arg:"" help:"Who: the profile key."`
-	Event      string         `help:"The event that enrolls; without it the enrollment is direct."`
-	Properties objectFlag     `placeholder:"JSON" help:"What it says."`
+	Trigger    string         `enum:",event,audience,direct" default:"" placeholder:"TYPE" help:"What enrolls: event, audience or direct. Without it the event that is named; else the audience, where there is no other trigger, or a direct enrollment."`
+	Event      string         `help:"The event that enrolls."`
+	Properties objectFlag     `placeholder:"JSON" help:"What it says, or a direct enrollment."`
 	At         time.Time      `placeholder:"TIME" help:"When it enrolls (RFC 3339); without it now."`
 	Later      []string       `sep:"none" placeholder:"EVENT@TIME" help:"What the person does later; may be repeated."`
-	Webhooks   map[string]int `name:"webhook" placeholder:"NODE=STATUS" help:"What a webhook is answered with, 200 to 599; without it 200."`
+	Webhooks   map[string]int `name:"webhook" placeholder:"NODE=STATUS" help:"What a webhook is answered with, 200 to 599, or 0: given up. Without it 200."`
 }
 
 func (s flowsSimulateCommand) ask() (client.Simulation, error) {
 	ask := client.Simulation{ProfileKey: s.Profile, At: notZero(s.At), Webhooks: s.Webhooks}
-	if s.Event != "" || s.Properties != "" {
-		ask.Trigger = &client.SimulatedEvent{Event: s.Event, Properties: s.Properties.raw()}
+	if s.Trigger != "" || s.Event != "" || s.Properties != "" {
+		ask.Trigger = &client.SimulatedTrigger{Type: s.Trigger, Event: s.Event, Properties: s.Properties.raw()}
 	}
 	for _, later := range s.Later {
 		name, text, _ := strings.Cut(later, "@")
