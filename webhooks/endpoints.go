@@ -97,7 +97,11 @@ func (w *Webhooks) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p
 // Delete takes an endpoint away. Messages that wait for it fail.
 func (w *Webhooks) Delete(ctx context.Context, ws, id uuid.UUID) error {
 	gone, err := w.pool.Exec(ctx, `delete from webhook_endpoints where workspace_id = $1 and id = $2`, ws, id)
-	if err == nil && gone.RowsAffected() == 0 {
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &pg) && pg.Code == "23503":
+		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "a flow uses this webhook endpoint", Cause: err}
+	case err == nil && gone.RowsAffected() == 0:
 		return lemma.Missing("webhook endpoint")
 	}
 	return known(err, "delete webhook endpoint")
@@ -201,9 +205,6 @@ func known(err error, doing string) error {
 	case errors.As(err, &pg) && pg.ConstraintName == "webhook_endpoints_name":
 		return &lemma.Error{Kind: lemma.Conflict, Code: "name_taken", Message: "another webhook endpoint has this name",
 			Fields: []lemma.Field{{Pointer: "/name", Code: "name_taken", Detail: "another webhook endpoint has this name"}}, Cause: err}
-	}
-	if errors.As(err, &pg) && pg.Code == "23503" && doing == "delete webhook endpoint" {
-		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "a flow uses this webhook endpoint", Cause: err}
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
