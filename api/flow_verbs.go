@@ -37,8 +37,11 @@ type planBody struct {
 	Stranded int64          `json:"stranded"`
 	Timers   []timerBody    `json:"timers"`
 	Changes  []changeBody   `json:"changes"`
-	Enrolls  int64          `json:"enrolls"`
+	Enrolls  int64          `json:"enrolls"` // 0: publishing enrolls nobody
+	flow     int            // version of the flow
 }
+
+func (b planBody) etag() int { return b.flow }
 
 // A plan is 200 also where publishing would be 202.
 func (planBody) status() int { return http.StatusOK }
@@ -54,6 +57,7 @@ type standingBody struct {
 }
 
 type timerBody struct {
+	Version int     `json:"version"`
 	Node    string  `json:"node"`
 	To      string  `json:"to"`
 	Waiting int64   `json:"waiting"`
@@ -63,7 +67,7 @@ type timerBody struct {
 
 func showPlan(p flows.Plan) planBody {
 	b := planBody{Version: p.Version, Live: p.Live, InFlight: inFlight(p.InFlight), Nodes: each(p.Nodes, showStanding), Stranded: p.Stranded,
-		Timers: each(p.Timers, showTimer), Changes: each(p.Changes, showChange), Enrolls: p.Enrolls}
+		Timers: each(p.Timers, showTimer), Changes: each(p.Changes, showChange), flow: p.ETag}
 	if b.InFlight.Map == nil {
 		b.InFlight.Map = map[string]*string{}
 	}
@@ -87,9 +91,6 @@ func (s *server) planFlowVersion(ctx context.Context, c *call, in inFlightOption
 
 // publishFlowVersion answers a flow, or with dry_run a plan.
 func (s *server) publishFlowVersion(ctx context.Context, c *call, in inFlightOptions) (any, error) {
-	if c.dryRun() {
-		return s.planFlowVersion(ctx, c, in)
-	}
 	id, n, err := c.flowVersion()
 	if err != nil {
 		return nil, err
@@ -97,6 +98,10 @@ func (s *server) publishFlowVersion(ctx context.Context, c *call, in inFlightOpt
 	version, err := c.ifMatch()
 	if err != nil {
 		return nil, err
+	}
+	if c.dryRun() {
+		plan, err := s.Flows.Rehearse(ctx, c.workspace(), id, n, version, in.InFlight.ask())
+		return showPlan(plan), inDefinition(err)
 	}
 	now, err := s.Flows.Publish(ctx, c.workspace(), id, n, version, in.InFlight.ask(), &c.key.ID)
 	return showFlow(now), inDefinition(err)

@@ -152,7 +152,10 @@ type validationBody struct {
 	Errors   []problemFault `json:"errors"`
 	Warnings []string       `json:"warnings"`
 	Columns  []string       `json:"columns"`
+	version  int            // of the flow
 }
+
+func (b validationBody) etag() int { return b.version }
 
 func (s *server) validateFlowVersion(ctx context.Context, c *call, _ none) (validationBody, error) {
 	id, n, err := c.flowVersion()
@@ -160,7 +163,7 @@ func (s *server) validateFlowVersion(ctx context.Context, c *call, _ none) (vali
 		return validationBody{}, err
 	}
 	v, err := s.Flows.Validate(ctx, c.workspace(), id, n)
-	return validationBody{Valid: v.Valid, Errors: each(v.Faults, showFault), Warnings: each(v.Warnings, asIs), Columns: each(v.Columns, asIs)}, err
+	return validationBody{Valid: v.Valid, Errors: each(v.Faults, showFault), Warnings: each(v.Warnings, asIs), Columns: each(v.Columns, asIs), version: v.ETag}, err
 }
 
 func showFault(f lemma.Field) problemFault { return problemFault(f) }

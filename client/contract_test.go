@@ -186,6 +186,7 @@ func TestMethodsKeepTheContract(t *testing.T) {
 			if answer == nil {
 				return
 			}
+			holdETag(t, got, op, status)
 			if diff := cmp.Diff(plain(t, answer), plain(t, got)); diff != "" {
 				t.Errorf("of the answer (-) this is kept (+): %s", diff)
 			}
@@ -229,6 +230,23 @@ func holdRequest(t *testing.T, got told, op *openapi3.Operation) {
 		if _, ok := said[name]; !ok {
 			t.Errorf("the body does not say %s: %s", name, got.body)
 		}
+	}
+}
+
+// holdETag looks that an ETag that the contract has is kept, and that no other
+// answer has a place for one.
+func holdETag(t *testing.T, got any, op *openapi3.Operation, status int) {
+	t.Helper()
+	answered := reflect.Indirect(reflect.ValueOf(got))
+	if answered.Kind() != reflect.Struct {
+		return // a list
+	}
+	_, said := op.Responses.Status(status).Value.Headers["ETag"]
+	switch tag := answered.FieldByName("ETag"); {
+	case said != tag.IsValid():
+		t.Errorf("an ETag in the contract: %t, in the answer: %t", said, tag.IsValid())
+	case said && tag.String() != `"7"`:
+		t.Errorf("the ETag is %q", tag)
 	}
 }
 

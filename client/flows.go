@@ -51,16 +51,8 @@ type FlowLogLine struct {
 
 // flow makes a request that answers a flow with its ETag.
 func (c *Client) flow(ctx context.Context, body any, options []CallOption, method, path string, parts ...any) (Flow, error) {
-	var f Flow
-	r, err := newRequest(method, path, parts...)
-	if err == nil {
-		err = r.with(body, options)
-	}
-	if err != nil {
-		return f, err
-	}
-	header, err := c.do(ctx, r, &f)
-	f.ETag = header.Get("ETag")
+	f, etag, err := tagged[Flow](ctx, c, body, options, method, path, parts...)
+	f.ETag = etag
 	return f, err
 }
 

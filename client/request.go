@@ -78,15 +78,21 @@ func (r *request) with(body any, options []CallOption) error {
 
 // call makes a request and reads its answer into a T.
 func call[T any](ctx context.Context, c *Client, body any, options []CallOption, method, path string, parts ...any) (T, error) {
-	var answer T
+	answer, _, err := tagged[T](ctx, c, body, options, method, path, parts...)
+	return answer, err
+}
+
+// tagged is call for an answer that has an ETag.
+func tagged[T any](ctx context.Context, c *Client, body any, options []CallOption, method, path string, parts ...any) (answer T, etag string, err error) {
 	r, err := newRequest(method, path, parts...)
 	if err == nil {
 		err = r.with(body, options)
 	}
-	if err == nil {
-		_, err = c.do(ctx, r, &answer)
+	if err != nil {
+		return answer, "", err
 	}
-	return answer, err
+	header, err := c.do(ctx, r, &answer)
+	return answer, header.Get("ETag"), err
 }
 
 // do makes a request until there is an answer that another try would not change.
@@ -194,8 +200,8 @@ func (c *Client) again(r *request, err error, header http.Header, try int) (wait
 
 // repeatable tells whether making a request again cannot do anything again, and
 // cannot be answered wrongly. A change under If-Match that was made, and its
-// answer lost, would be refused as stale; only a POST, whose first answer is
-// kept under its key, may carry one.
+// answer lost, would be refused as stale; only a POST, which is known by its
+// key, may carry one.
 func (r *request) repeatable() bool {
 	switch r.method {
 	case http.MethodPost:

@@ -40,6 +40,8 @@ type FlowValidation struct {
 	Errors   []Fault  `json:"errors"` // pointers are into the definition
 	Warnings []string `json:"warnings"`
 	Columns  []string `json:"columns"` // of the profile that the version reads
+
+	ETag string `json:"-"` // of the flow, as of a FlowPlan
 }
 
 // FlowPlan is what publishing a version would do.
@@ -52,6 +54,8 @@ type FlowPlan struct {
 	Timers      []TimerChange `json:"timers"`
 	Changes     []FlowChange  `json:"changes"`
 	Enrolls     int64         `json:"enrolls"` // always 0
+
+	ETag string `json:"-"` // of the flow: PublishFlowVersion with IfMatch of it publishes what was planned, or nothing
 }
 
 // Standing is how many stand where, and what would become of them.
@@ -67,6 +71,7 @@ type Standing struct {
 
 // TimerChange is a wait that publishing would change.
 type TimerChange struct {
+	Version int     `json:"version"` // in which they wait
 	Node    string  `json:"node"`
 	To      string  `json:"to"`
 	Waiting int64   `json:"waiting"`
@@ -99,16 +104,8 @@ type inFlightBody struct {
 
 // version makes a request that answers a version with its ETag.
 func (c *Client) version(ctx context.Context, body any, options []CallOption, method, path string, parts ...any) (FlowVersion, error) {
-	var v FlowVersion
-	r, err := newRequest(method, path, parts...)
-	if err == nil {
-		err = r.with(body, options)
-	}
-	if err != nil {
-		return v, err
-	}
-	header, err := c.do(ctx, r, &v)
-	v.ETag = header.Get("ETag")
+	v, etag, err := tagged[FlowVersion](ctx, c, body, options, method, path, parts...)
+	v.ETag = etag
 	return v, err
 }
 
@@ -134,16 +131,21 @@ func (c *Client) UpdateFlowVersion(ctx context.Context, flow string, n int, defi
 
 // ValidateFlowVersion finds every fault of a version.
 func (c *Client) ValidateFlowVersion(ctx context.Context, flow string, n int, options ...CallOption) (FlowValidation, error) {
-	return call[FlowValidation](ctx, c, nil, options, http.MethodPost, "/v1/flows/%s/versions/%s/validate", flow, n)
+	found, etag, err := tagged[FlowValidation](ctx, c, nil, options, http.MethodPost, "/v1/flows/%s/versions/%s/validate", flow, n)
+	found.ETag = etag
+	return found, err
 }
 
 // PlanFlowVersion tells what publishing a version would do. Nothing is done.
 func (c *Client) PlanFlowVersion(ctx context.Context, flow string, n int, in InFlight, options ...CallOption) (FlowPlan, error) {
-	return call[FlowPlan](ctx, c, inFlightBody{in}, options, http.MethodPost, "/v1/flows/%s/versions/%s/plan", flow, n)
+	plan, etag, err := tagged[FlowPlan](ctx, c, inFlightBody{in}, options, http.MethodPost, "/v1/flows/%s/versions/%s/plan", flow, n)
+	plan.ETag = etag
+	return plan, err
 }
 
 // PublishFlowVersion makes a version the one that new enrollments follow. With
-// IfMatch of the flow's ETag it is refused when somebody else was faster.
+// IfMatch of the flow's ETag, such as a plan has, it is refused when somebody
+// has changed the flow or one of its drafts since.
 func (c *Client) PublishFlowVersion(ctx context.Context, flow string, n int, in InFlight, options ...CallOption) (Flow, error) {
 	r, err := newRequest(http.MethodPost, "/v1/flows/%s/versions/%s/publish", flow, n)
 	if err == nil {

@@ -9,8 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-
-	"lemma"
 )
 
 // Enroll asks for one direct enrollment. With dryRun it finds out what would
@@ -102,10 +100,7 @@ func (f *Flows) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*occur
 		return done, nil
 	}
 	if err != nil {
-		if lemma.KindOf(err) != lemma.Internal {
-			return nil, err
-		}
-		return nil, fmt.Errorf("enroll %d people in %s: %w", len(all), flow, err)
+		return nil, answered(err, fmt.Sprintf("enroll %d people in %s", len(all), flow))
 	}
 	for _, r := range done {
 		if r.Err == nil {

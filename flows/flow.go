@@ -138,21 +138,22 @@ func (f *Flows) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p Pa
 // Delete removes a draft, which nobody ever enrolled in. What people went
 // through is never deleted: it is archived.
 func (f *Flows) Delete(ctx context.Context, ws, id uuid.UUID) error {
-	return pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
 		if _, err := hold(ctx, tx, ws, id, remove, nil); err != nil {
 			return err
 		}
 		gone, err := tx.Exec(ctx, `
 			delete from flows f where workspace_id = $1 and id = $2 and status = any($3)
 			and not exists (select from enrollments e where e.workspace_id = f.workspace_id and e.flow_id = f.id)`, ws, id, from[remove])
-		if err != nil {
-			return fmt.Errorf("delete flow: %w", err)
-		}
-		if gone.RowsAffected() == 0 {
+		if err == nil && gone.RowsAffected() == 0 {
 			return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "people have enrolled in this flow: archive it"}
 		}
-		return nil
+		return err
 	})
+	if err != nil {
+		return answered(err, fmt.Sprintf("delete flow %s", id))
+	}
+	return nil
 }
 
 // checkFlow checks a name and metadata; a nil name is not looked at.
@@ -193,8 +194,5 @@ func nameTaken(err error, doing string) error {
 		return &lemma.Error{Kind: lemma.Conflict, Code: "name_taken", Message: "another flow has this name",
 			Fields: []lemma.Field{{Pointer: "/name", Code: "name_taken", Detail: "another flow has this name"}}, Cause: err}
 	}
-	if lemma.KindOf(err) != lemma.Internal {
-		return err
-	}
-	return fmt.Errorf("%s: %w", doing, err)
+	return answered(err, doing)
 }

@@ -99,7 +99,7 @@ type Plan struct {
 	Stranded int64      // of these: who stands on a node that is gone and not mapped, or may still come to one; publishing with move is refused while there are any
 	Timers   []TimerChange
 	Changes  []Change
-	Enrolls  int64 // always 0: publishing enrolls nobody
+	ETag     int // the flow's, read before anything else was: Publish with it publishes what was looked at, or nothing
 }
 
 // Standing is how many stand where, and what would become of them.
@@ -115,6 +115,7 @@ type Standing struct {
 
 // TimerChange is a wait that publishing with move would change.
 type TimerChange struct {
+	Version int // where they wait
 	Node    string
 	To      string
 	Waiting int64

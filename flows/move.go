@@ -260,12 +260,21 @@ type onTheWay struct {
 	entering bool // it has not begun to wait where it stands
 }
 
+// What a move asks of an enrollment (e, where there are others), and a plan
+// before it: a wait that has not begun has no time that could be changed, and
+// one that is answered keeps its own, unless it begins anew. Whether anybody is
+// due plays no part: who fell due in a pause is moved like any other.
+const (
+	entering = `waiting_since is null`
+	hasHeard = `heard is not null`
+)
+
 // lockOnTheWay locks those who are still on the way and not in version but, in
 // the order of their ids like everywhere. A worker that had them has moved them
 // by then, or finds them moved.
 func lockOnTheWay(ctx context.Context, tx pgx.Tx, ws uuid.UUID, ids []pgtype.UUID, but *int) ([]onTheWay, error) {
 	rows, err := tx.Query(ctx, `
-		select e.id, e.version, e.node, e.step, e.turn, e.waiting_since is null from `+oneByOne+` (
+		select e.id, e.version, e.node, e.step, e.turn, e.`+entering+` from `+oneByOne+` (
 			select * from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and ($3::int is null or e.version <> $3) for update
 		) e`, ws, ids, but)
 	if err != nil {
@@ -352,9 +361,9 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 	if len(r.ids) > 0 {
 		batch.Queue(`
 			update enrollments e set version = r.version, node = r.node, step = e.step + 1, moved = true,
-				resume_at = case when r.timer = 'restarted' or r.ask then least(now(), case when e.resume_at <= $9::timestamptz then e.resume_at end) when e.heard is not null then e.resume_at else e.resume_at + make_interval(secs => r.shift) end,
+				resume_at = case when r.timer = 'restarted' or r.ask then least(now(), case when e.resume_at <= $9::timestamptz then e.resume_at end) when e.`+hasHeard+` then e.resume_at else e.resume_at + make_interval(secs => r.shift) end,
 				waiting_since = case when r.timer = 'restarted' then null else e.waiting_since end,
-				due_since = case when r.timer = 'restarted' then case when e.resume_at <= $9 then now() end when e.heard is not null then e.due_since else e.due_since + make_interval(secs => r.shift) end,
+				due_since = case when r.timer = 'restarted' then case when e.resume_at <= $9 then now() end when e.`+hasHeard+` then e.due_since else e.due_since + make_interval(secs => r.shift) end,
 				awaits = case when r.timer = 'restarted' then null else e.awaits end,
 				heard = case when r.timer = 'restarted' then null else e.heard end,
 				failures = case when r.timer = 'restarted' then 0 else e.failures end,

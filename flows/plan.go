@@ -16,19 +16,35 @@ import (
 )
 
 // Plan tells what publishing a version, or rolling back to it, would do to
-// those who are on their way, and what would change. It changes nothing.
+// those who are on their way, and what would change. It changes nothing, and
+// refuses what the flow's status does not allow.
 func (f *Flows) Plan(ctx context.Context, ws, flow uuid.UUID, n int, in InFlight) (Plan, error) {
-	if err := in.check(); err != nil {
-		return Plan{}, err
-	}
-	now, err := f.Get(ctx, ws, flow)
+	now, v, err := f.seen(ctx, ws, flow, n, in)
 	if err != nil {
 		return Plan{}, err
 	}
-	v, err := f.GetVersion(ctx, ws, flow, n)
+	would := publish
+	if v.Status == versionPublished {
+		would = rollback
+	}
+	if !slices.Contains(from[would], now.Status) {
+		return Plan{}, wrongState(now.Status, would)
+	}
+	return f.plan(ctx, ws, now, v, in)
+}
+
+// Rehearse is Publish without a side effect: it refuses what Publish would
+// refuse before it looks at people, and answers a Plan.
+func (f *Flows) Rehearse(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight) (Plan, error) {
+	now, v, err := f.toPublish(ctx, ws, flow, n, ifMatch, in)
 	if err != nil {
 		return Plan{}, err
 	}
+	return f.plan(ctx, ws, now, v, in)
+}
+
+func (f *Flows) plan(ctx context.Context, ws uuid.UUID, now Flow, v Version, in InFlight) (Plan, error) {
+	flow, n := now.ID, v.Version
 	if v.Status == versionDraft { // what cannot be published would do nothing
 		if err := f.approve(ctx, &publication{ws: ws, flow: flow, version: n}, v); err != nil {
 			return Plan{}, err
@@ -38,7 +54,7 @@ func (f *Flows) Plan(ctx context.Context, ws, flow uuid.UUID, n int, in InFlight
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{Version: n, Live: now.LiveVersion, InFlight: InFlight{Mode: in.mode(), Map: in.Map}, Changes: []Change{}}
+	p := Plan{Version: n, Live: now.LiveVersion, InFlight: InFlight{Mode: in.mode(), Map: in.Map}, ETag: now.Version}
 	if p.Changes, err = f.changesTo(ctx, ws, now, v, to); err != nil {
 		return Plan{}, err
 	}
@@ -48,7 +64,7 @@ func (f *Flows) Plan(ctx context.Context, ws, flow uuid.UUID, n int, in InFlight
 		return err
 	})
 	if err != nil {
-		return Plan{}, err
+		return Plan{}, answered(err, fmt.Sprintf("plan version %d of flow %s", n, flow))
 	}
 	return p, nil
 }
@@ -142,29 +158,34 @@ func (t *foreseen) fillIn(s *group, from, to *graph.Definition, in InFlight) {
 	}
 	f := fateOf(from, s.Node, to, in.Map)
 	s.Fate, s.To = f.kind, f.node
-	if f.kind == fateMoves && s.inWait > 0 {
-		t.timers = append(t.timers, TimerChange{Node: s.Node, To: f.node, Waiting: s.inWait, Change: f.timer, Seconds: f.shift.Seconds()})
+	inWait := s.open
+	if f.timer == timerRestarted { // also of those who have heard what they waited for: they wait for another
+		inWait = s.begun
+	}
+	if f.kind == fateMoves && inWait > 0 {
+		t.timers = append(t.timers, TimerChange{Version: s.Version, Node: s.Node, To: f.node, Waiting: inWait, Change: f.timer, Seconds: f.shift.Seconds()})
 	}
 }
 
 // group is everybody on one node of one version.
 type group struct {
 	Standing
-	inWait int64 // in a wait that has begun and is not over
+	begun int64 // whose wait has begun, also if they are due
+	open  int64 // of these: who have not heard what they wait for
 }
 
 // standing counts who is on the way in versions other than n, and where.
 func standing(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, n int) ([]group, error) {
 	rows, err := tx.Query(ctx, `
 		select version, node, count(*) filter (where resume_at > now()), count(*) filter (where resume_at <= now()),
-			count(*) filter (where waiting_since is not null and resume_at > now())
+			count(*) filter (where not (`+entering+`)), count(*) filter (where not (`+entering+` or `+hasHeard+`))
 		from enrollments where workspace_id = $1 and `+anyTurn+` and flow_id = $2 and status = 'active' and version <> $3
 		group by version, node order by version, node`, ws, flow, n)
 	if err != nil {
 		return nil, fmt.Errorf("count who is on the way in flow %s: %w", flow, err)
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (g group, err error) {
-		err = row.Scan(&g.Version, &g.Node, &g.Waiting, &g.Due, &g.inWait)
+		err = row.Scan(&g.Version, &g.Node, &g.Waiting, &g.Due, &g.begun, &g.open)
 		return g, err
 	})
 	if err != nil {

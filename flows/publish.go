@@ -22,28 +22,17 @@ import (
 // The last word counts: a move that an earlier publish, rollback or archive
 // left open ends where it is.
 func (f *Flows) Publish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight, by *uuid.UUID) (Flow, error) {
-	if err := in.check(); err != nil {
-		return Flow{}, err
-	}
-	now, err := f.Get(ctx, ws, flow)
+	return f.goLive(ctx, publication{ws: ws, flow: flow, version: n, in: in, by: by, action: wasPublished}, ifMatch)
+}
+
+func (f *Flows) goLive(ctx context.Context, p publication, ifMatch *int) (Flow, error) {
+	now, v, err := f.toPublish(ctx, p.ws, p.flow, p.version, ifMatch, p.in)
 	if err != nil {
 		return Flow{}, err
 	}
-	v, err := f.GetVersion(ctx, ws, flow, n)
-	if err != nil {
-		return Flow{}, err
-	}
-	switch {
-	case ifMatch != nil && *ifMatch != now.Version:
-		return Flow{}, stale()
-	case v.Status == versionPublished:
-		return Flow{}, versionIs(v, fmt.Sprintf("version %d was published before: roll back to it", n))
-	case !slices.Contains(from[publish], now.Status):
-		return Flow{}, wrongState(now.Status, publish)
-	case v.Status == versionLive && in.mode() == inFlightStay:
+	if v.Status == versionLive && p.in.mode() == inFlightStay {
 		return now, nil // said twice
 	}
-	p := publication{ws: ws, flow: flow, version: n, in: in, by: by, action: wasPublished}
 	if v.Status == versionDraft {
 		if err := f.approve(ctx, &p, v); err != nil {
 			return Flow{}, err
@@ -53,6 +42,34 @@ func (f *Flows) Publish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch 
 	}
 	f.at("publish: checked")
 	return f.flip(ctx, p, publish, ifMatch)
+}
+
+// toPublish reads a flow and its version, and refuses what could not be
+// published whatever the version says. The flow is read first: its tag is never
+// younger than the version that is looked at.
+func (f *Flows) toPublish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight) (Flow, Version, error) {
+	now, v, err := f.seen(ctx, ws, flow, n, in)
+	switch {
+	case err != nil:
+	case ifMatch != nil && *ifMatch != now.Version:
+		err = stale()
+	case v.Status == versionPublished:
+		err = versionIs(v, fmt.Sprintf("version %d was published before: roll back to it", n))
+	case !slices.Contains(from[publish], now.Status):
+		err = wrongState(now.Status, publish)
+	}
+	return now, v, err
+}
+
+func (f *Flows) seen(ctx context.Context, ws, flow uuid.UUID, n int, in InFlight) (now Flow, v Version, err error) {
+	if err = in.check(); err != nil {
+		return now, v, err
+	}
+	if now, err = f.Get(ctx, ws, flow); err != nil {
+		return now, v, err
+	}
+	v, err = f.GetVersion(ctx, ws, flow, n)
+	return now, v, err
 }
 
 // publication is a version on its way to being live.

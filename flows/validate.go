@@ -24,12 +24,13 @@ type Validation struct {
 	Faults   []lemma.Field
 	Warnings []string
 	Columns  []string // of the profile that the version reads
+	ETag     int      // the flow's, as of a Plan
 }
 
 // Validate answers everything that is wrong with a version, each fault with its
 // JSON pointer: what the document says, and whether all that it names is there.
 func (f *Flows) Validate(ctx context.Context, ws, flow uuid.UUID, n int) (Validation, error) {
-	v, err := f.GetVersion(ctx, ws, flow, n)
+	now, v, err := f.seen(ctx, ws, flow, n, InFlight{})
 	if err != nil {
 		return Validation{}, err
 	}
@@ -37,7 +38,7 @@ func (f *Flows) Validate(ctx context.Context, ws, flow uuid.UUID, n int) (Valida
 	if err != nil {
 		return Validation{}, fmt.Errorf("validate version %d of flow %s: %w", n, flow, err)
 	}
-	return Validation{Valid: len(c.faults) == 0, Faults: c.faults, Warnings: c.warnings, Columns: c.columns()}, nil
+	return Validation{Valid: len(c.faults) == 0, Faults: c.faults, Warnings: c.warnings, Columns: c.columns(), ETag: now.Version}, nil
 }
 
 // checked is a definition while it is looked at, and what was found.

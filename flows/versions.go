@@ -56,10 +56,7 @@ func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.Ra
 			returning version`, ws, flow, string(d)).Scan(&n)
 	})
 	if err != nil {
-		if lemma.KindOf(err) != lemma.Internal {
-			return Version{}, err
-		}
-		return Version{}, fmt.Errorf("create version of flow %s: %w", flow, err)
+		return Version{}, answered(err, fmt.Sprintf("create version of flow %s", flow))
 	}
 	return f.GetVersion(ctx, ws, flow, n)
 }
@@ -129,21 +126,34 @@ func (f *Flows) ListVersions(ctx context.Context, ws, flow uuid.UUID, page lemma
 }
 
 // UpdateVersion changes a draft, if its revision is still ifMatch; with nil,
-// whatever its revision is. A published version never changes.
+// whatever its revision is. A published version never changes. The flow gets
+// another tag too: whoever saw the flow before has not seen what its draft says
+// now, and does not publish it.
 func (f *Flows) UpdateVersion(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, d json.RawMessage) (Version, error) {
 	if _, err := wellFormed(d); err != nil {
 		return Version{}, err
 	}
-	tag, err := f.pool.Exec(ctx, `
-		update flow_versions set definition = $4, revision = revision + 1, updated_at = now()
-		where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'draft' and ($5::int is null or revision = $5)`,
-		ws, flow, int32Of(n), string(d), ifMatch)
+	var changed int64
+	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
+		if _, err := hold(ctx, tx, ws, flow, edit, nil); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `
+			with changed as (
+				update flow_versions set definition = $4, revision = revision + 1, updated_at = now()
+				where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'draft' and ($5::int is null or revision = $5)
+				returning flow_id)
+			update flows set version = version + 1, updated_at = now() where workspace_id = $1 and id = (select flow_id from changed)`,
+			ws, flow, int32Of(n), string(d), ifMatch)
+		changed = tag.RowsAffected()
+		return err
+	})
 	if err != nil {
-		return Version{}, fmt.Errorf("update version %d of flow %s: %w", n, flow, err)
+		return Version{}, answered(err, fmt.Sprintf("update version %d of flow %s", n, flow))
 	}
 	v, err := f.GetVersion(ctx, ws, flow, n)
 	switch {
-	case err != nil || tag.RowsAffected() == 1:
+	case err != nil || changed == 1:
 		return v, err
 	case v.Status != versionDraft:
 		return Version{}, versionIs(v, "a published version never changes: make another one")

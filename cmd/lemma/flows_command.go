@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -205,7 +206,8 @@ type flowsDraftCommand struct {
 	ofFlow
 	numbered
 	fromFile
-	Version int `help:"Replace this draft; without it the next version is made."`
+	Version int    `help:"Replace this draft; without it the next version is made."`
+	IfMatch string `placeholder:"ETAG" help:"Replace it only if it is as it was then: what was printed when it was written, or WRITTEN in the list of versions."`
 }
 
 func (d flowsDraftCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
@@ -222,8 +224,8 @@ func (d flowsDraftCommand) run(ctx context.Context, cfg Config, out io.Writer) e
 		if err != nil {
 			return err
 		}
-		return d.say(out, v, func(out io.Writer) error {
-			_, err := fmt.Fprintf(out, "version %d is a draft, written %d times\n", v.Version, v.Revision)
+		return d.say(out, writtenDraft{v, bare(v.ETag)}, func(out io.Writer) error {
+			_, err := fmt.Fprintf(out, "version %d is a draft, written %d times (ETag %s)\n", v.Version, v.Revision, bare(v.ETag))
 			return err
 		})
 	})
@@ -234,11 +236,26 @@ func (d flowsDraftCommand) write(ctx context.Context, c *client.Client, id strin
 	switch {
 	case err != nil:
 		return client.FlowVersion{}, err
+	case version == 0 && d.IfMatch != "":
+		return client.FlowVersion{}, errors.New("--if-match goes with the draft that is replaced: say its version")
 	case version == 0:
 		return c.CreateFlowVersion(ctx, id, definition)
+	case d.IfMatch == "":
+		return c.UpdateFlowVersion(ctx, id, version, definition)
 	}
-	return c.UpdateFlowVersion(ctx, id, version, definition)
+	return c.UpdateFlowVersion(ctx, id, version, definition, client.IfMatch(quoted(d.IfMatch)))
 }
+
+// writtenDraft is a version as JSON, with its ETag.
+type writtenDraft struct {
+	client.FlowVersion
+	Tag string `json:"etag"`
+}
+
+// A shell eats the quotes of an ETag: on the command line it is said without.
+func bare(etag string) string { return strings.Trim(etag, `"`) }
+
+func quoted(etag string) string { return `"` + bare(etag) + `"` }
 
 type flowsVersionsCommand struct {
 	listing

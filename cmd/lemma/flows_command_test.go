@@ -80,7 +80,7 @@ func TestFlowsFromTheCommandLine(t *testing.T) {
 	says(t, env, `"start": "nap"`, "flows", "versions", "Welcome", "2")
 	says(t, env, `version 2 is a draft, written 2 times`, "flows", "draft", "Welcome", "2", "-f", fileOf(t, strings.ReplaceAll(restful, `"rest"`, `"nap"`)))
 	says(t, env, `\(entry\) .* moves`, "flows", "plan", "Welcome", "--in-flight=move", "--map", "rest=nap")
-	says(t, env, `live version +2`, "flows", "publish", "Welcome", "2", "--in-flight=stay")
+	says(t, env, `(?s)Publishing version 2.*live version +2`, "flows", "publish", "Welcome", "--in-flight=stay")
 	says(t, env, `live version +1`, "flows", "rollback", "Welcome", "1")
 	says(t, env, `status +paused`, "flows", "pause", "Welcome")
 	says(t, env, `refused as paused`, "events", "send", "c2", "signed_up", "--properties", `{"plan": "pro"}`)
@@ -100,6 +100,32 @@ func TestFlowsFromTheCommandLine(t *testing.T) {
 	if err := json.Unmarshal([]byte(mustRun(t, env, "flows", "get", "Welcome", "--json")), &flow); err != nil || flow.Status != "archived" {
 		t.Errorf("as JSON it is %+v: %v", flow, err)
 	}
+}
+
+// Two people change a draft, and one of them publishes what she has seen.
+func TestDraftsAreGuardedFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	env := running(t)
+	mustRun(t, env, "flows", "create", "Welcome", "-f", fileOf(t, restful))
+	file := fileOf(t, strings.ReplaceAll(restful, "P1D", "P2D"))
+	var plan struct{ ETag string }
+	if err := json.Unmarshal([]byte(mustRun(t, env, "flows", "plan", "Welcome", "--json")), &plan); err != nil || plan.ETag == "" {
+		t.Fatalf("%+v: %v", plan, err)
+	}
+	says(t, env, `--if-match=`+plan.ETag+` lets nothing else`, "flows", "plan", "Welcome")
+	says(t, env, `\(ETag 2\)`, "flows", "draft", "Welcome", "1", "-f", file, "--if-match=1")
+	says(t, env, `"etag": "3"`, "flows", "draft", "Welcome", "1", "-f", file, "--if-match", `"2"`, "--json")
+	for want, args := range map[string][]string{
+		"the version has been changed": {"draft", "Welcome", "1", "-f", file, "--if-match=2"},
+		"the flow has been changed":    {"publish", "Welcome", "--if-match", plan.ETag},
+		"goes with the draft":          {"draft", "Welcome", "-f", file, "--if-match=2"},
+	} {
+		if out, err := lemmaWith(t, env, append([]string{"flows"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("lemma flows %v: %v: %s", args, err, out)
+		}
+	}
+	tag := regexp.MustCompile(`--if-match=(\d+)`).FindStringSubmatch(mustRun(t, env, "flows", "plan", "Welcome"))
+	says(t, env, `live version +1`, "flows", "publish", "Welcome", "--if-match="+tag[1])
 }
 
 func TestEnrollmentsFromTheCommandLine(t *testing.T) {

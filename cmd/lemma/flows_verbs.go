@@ -79,8 +79,14 @@ func (p flowsPlanCommand) run(ctx context.Context, cfg Config, out io.Writer) er
 		if err != nil {
 			return err
 		}
-		return p.say(out, plan, func(out io.Writer) error { return showPlan(out, plan) })
+		return p.say(out, taggedPlan{plan, bare(plan.ETag)}, func(out io.Writer) error { return showPlan(out, plan) })
 	})
+}
+
+// taggedPlan is a plan as JSON, with the flow's ETag.
+type taggedPlan struct {
+	client.FlowPlan
+	Tag string `json:"etag"`
 }
 
 func showPlan(out io.Writer, p client.FlowPlan) error {
@@ -95,15 +101,22 @@ func showPlan(out io.Writer, p client.FlowPlan) error {
 			return err
 		}
 	}
-	if len(p.Timers) == 0 {
-		return nil
+	if len(p.Timers) > 0 {
+		if err := showTimers(out, p.Timers); err != nil {
+			return err
+		}
 	}
-	return table(out, "TIMER OF|AT|WAITING|CHANGE|BY", p.Timers, func(t client.TimerChange) []string {
+	_, err := fmt.Fprintf(out, "This is as of ETag %s: --if-match=%s lets nothing else be published.\n", bare(p.ETag), bare(p.ETag))
+	return err
+}
+
+func showTimers(out io.Writer, timers []client.TimerChange) error {
+	return table(out, "VERSION|TIMER OF|AT|WAITING|CHANGE|BY", timers, func(t client.TimerChange) []string {
 		by := ""
 		if t.Change == "shifted" {
 			by = (time.Duration(t.Seconds * float64(time.Second))).String()
 		}
-		return []string{t.Node, t.To, fmt.Sprint(t.Waiting), t.Change, by}
+		return []string{fmt.Sprint(t.Version), t.Node, t.To, fmt.Sprint(t.Waiting), t.Change, by}
 	})
 }
 
@@ -119,6 +132,7 @@ type flowsPublishCommand struct {
 	talk
 	ofNumber
 	inFlightFlags
+	IfMatch string `placeholder:"ETAG" help:"Only if the flow and its drafts are as they were then, such as in a plan; without it, as they are when the command begins."`
 }
 
 func (p flowsPublishCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
@@ -127,13 +141,26 @@ func (p flowsPublishCommand) run(ctx context.Context, cfg Config, out io.Writer)
 		if err != nil {
 			return err
 		}
-		seen, err := c.GetFlow(ctx, id) // whoever publishes in between is not overwritten
+		seen, err := p.seen(ctx, c, id)
 		if err != nil {
 			return err
 		}
-		f, err := c.PublishFlowVersion(ctx, id, n, p.ask(), client.IfMatch(seen.ETag))
+		if !p.JSON {
+			fmt.Fprintf(out, "Publishing version %d.\n", n)
+		}
+		f, err := c.PublishFlowVersion(ctx, id, n, p.ask(), client.IfMatch(seen))
 		return p.flow(out, f, err)
 	})
+}
+
+// seen is the ETag of the flow that whoever publishes has seen: nobody who
+// changes it in between is overwritten, and nothing of theirs published.
+func (p flowsPublishCommand) seen(ctx context.Context, c *client.Client, id string) (string, error) {
+	if p.IfMatch != "" {
+		return quoted(p.IfMatch), nil
+	}
+	f, err := c.GetFlow(ctx, id)
+	return f.ETag, err
 }
 
 type flowsRollbackCommand struct {
