@@ -92,6 +92,7 @@ var mayWrite = map[string]map[string]string{
 	"refusals":          {"flows": "insert delete"},
 	"provider_meters":   {"providers": "insert update", "sender": "insert update"},
 	"campaigns":         {"campaigns": "insert update delete"},
+	"campaign_requests": {"campaigns": "insert"},
 	"fanouts":           {"campaigns": "insert update"},
 	"contents":          {"campaigns": "insert", "flows": "insert"},
 	"notifications": {"notifications": "insert update", // update: a person is erased

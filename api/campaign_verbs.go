@@ -11,12 +11,12 @@ import (
 )
 
 // verb is what most verbs of a campaign are: an id in, the campaign out.
-func (s *server) verb(ctx context.Context, c *call, do func(context.Context, uuid.UUID, uuid.UUID) (campaigns.Campaign, error)) (campaignBody, error) {
+func (s *server) verb(ctx context.Context, c *call, do func(ctx context.Context, ws, campaign, request uuid.UUID) (campaigns.Campaign, error)) (campaignBody, error) {
 	id, err := c.id(lemma.PrefixCampaign, "campaign")
 	if err != nil {
 		return campaignBody{}, err
 	}
-	now, err := do(ctx, c.workspace(), id)
+	now, err := do(ctx, c.workspace(), id, c.newID)
 	return s.showCampaign(now), err
 }
 
@@ -56,7 +56,7 @@ func (s *server) scheduleCampaign(ctx context.Context, c *call, in schedule) (ca
 	if err != nil {
 		return campaignBody{}, err
 	}
-	now, err := s.Campaigns.Schedule(ctx, c.workspace(), id, at)
+	now, err := s.Campaigns.Schedule(ctx, c.workspace(), id, at, c.newID)
 	return s.showCampaign(now), err
 }
 
@@ -99,7 +99,7 @@ func (s *server) cancelCampaign(ctx context.Context, c *call, _ none) (cancellat
 		}
 		return cancellation{s.showCampaign(now), now.Books.Processing, now.Books.Pending, true}, may(now, "cancel")
 	}
-	now, inFlight, err := s.Campaigns.Cancel(ctx, c.workspace(), id)
+	now, inFlight, err := s.Campaigns.Cancel(ctx, c.workspace(), id, c.newID)
 	return cancellation{s.showCampaign(now), inFlight, now.Books.Cancelled, false}, err
 }
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -24,7 +25,7 @@ func readContract() agreement {
 }
 
 // operation finds what the contract says of a route, and holds it to the
-// scopes that the route asks for.
+// scopes that the route asks for, and to whether its answers are kept.
 func (a agreement) operation(r route) *openapi3.Operation {
 	item := a.Paths.Value(r.path)
 	if item == nil || item.GetOperation(r.method) == nil {
@@ -34,7 +35,17 @@ func (a agreement) operation(r route) *openapi3.Operation {
 	if said := scopesOf(op); !slices.Equal(said, strings.Fields(r.scopes)) {
 		panic(fmt.Sprintf("openapi.yaml has x-scopes %v for %s %s, the route has %q", said, r.method, r.path, r.scopes))
 	}
+	if writes := r.method != http.MethodPost || r.do.writes; writes == keepsNothing(op) {
+		panic(fmt.Sprintf("openapi.yaml and the route differ on whether %s %s writes", r.method, r.path))
+	}
 	return op
+}
+
+// keepsNothing says whether the contract has an Idempotency-Key without effect.
+func keepsNothing(op *openapi3.Operation) bool {
+	return slices.ContainsFunc(op.Parameters, func(p *openapi3.ParameterRef) bool {
+		return p.Ref == "#/components/parameters/NoIdempotencyKey"
+	})
 }
 
 func scopesOf(op *openapi3.Operation) []string {

@@ -31,19 +31,31 @@ type endpoint struct {
 }
 
 // action does what an endpoint is for.
-type action func(ctx context.Context, c *call) (any, error)
+type action struct {
+	handle func(ctx context.Context, c *call) (any, error)
+	writes bool // false: a POST that changes nothing, and of which nothing is kept
+}
 
 // on makes an action of a handler: a request struct in, a response struct out.
 // By the time a handler runs the request has passed the contract and the
 // struct's own tags.
 func on[In, Out any](handle func(context.Context, *call, In) (Out, error)) action {
-	return func(ctx context.Context, c *call) (any, error) {
+	return action{writes: true, handle: func(ctx context.Context, c *call) (any, error) {
 		var in In
 		if err := c.bind(&in); err != nil {
 			return nil, err
 		}
 		return handle(ctx, c, in)
-	}
+	}}
+}
+
+// asks is on for a handler that writes nothing. It may be done any number of
+// times, and what it answers, such as somebody's letter, is not kept under an
+// Idempotency-Key: nobody would think of erasing it there.
+func asks[In, Out any](handle func(context.Context, *call, In) (Out, error)) action {
+	a := on(handle)
+	a.writes = false
+	return a
 }
 
 // none is the request or the answer of an endpoint that has nothing to say.
@@ -155,7 +167,7 @@ func (s *server) answer(r *http.Request, e endpoint) reply {
 
 // perform does the work and renders what came of it, also as it may be kept.
 func (s *server) perform(ctx context.Context, e endpoint, c *call) (answer, kept reply) {
-	out, err := e.do(ctx, c)
+	out, err := e.do.handle(ctx, c)
 	if err != nil {
 		answer = s.fail(c.request, err)
 		return answer, answer

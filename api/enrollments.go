@@ -95,7 +95,7 @@ func (s *server) exitEnrollment(ctx context.Context, c *call, in exit) (enrollme
 	if err != nil {
 		return enrollmentBody{}, err
 	}
-	now, err := s.Flows.Exit(ctx, c.workspace(), id, in.Note)
+	now, err := s.Flows.Exit(ctx, c.workspace(), id, in.Note, c.asker())
 	return showEnrollment(now), err
 }
 
@@ -109,7 +109,7 @@ func (s *server) moveEnrollment(ctx context.Context, c *call, in move) (enrollme
 	if err != nil {
 		return enrollmentBody{}, err
 	}
-	now, err := s.Flows.Move(ctx, c.workspace(), id, in.Version, in.Node)
+	now, err := s.Flows.Move(ctx, c.workspace(), id, in.Version, in.Node, c.asker())
 	return showEnrollment(now), err
 }
 

@@ -103,7 +103,7 @@ func (s *server) publishFlowVersion(ctx context.Context, c *call, in inFlightOpt
 		plan, err := s.Flows.Rehearse(ctx, c.workspace(), id, n, version, in.InFlight.ask())
 		return showPlan(plan), inDefinition(err)
 	}
-	now, err := s.Flows.Publish(ctx, c.workspace(), id, n, version, in.InFlight.ask(), &c.key.ID)
+	now, err := s.Flows.Publish(ctx, c.workspace(), id, n, version, in.InFlight.ask(), c.asker())
 	return showFlow(now), inDefinition(err)
 }
 
@@ -121,17 +121,17 @@ func (s *server) rollbackFlow(ctx context.Context, c *call, in rollback) (flowBo
 	if err != nil {
 		return flowBody{}, err
 	}
-	now, err := s.Flows.Rollback(ctx, c.workspace(), id, in.ToVersion, version, in.InFlight.ask(), &c.key.ID)
+	now, err := s.Flows.Rollback(ctx, c.workspace(), id, in.ToVersion, version, in.InFlight.ask(), c.asker())
 	return showFlow(now), inDefinition(err)
 }
 
 // flowVerb is what most verbs of a flow are: an id in, the flow out.
-func (s *server) flowVerb(ctx context.Context, c *call, do func(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID) (flows.Flow, error)) (flowBody, error) {
+func (s *server) flowVerb(ctx context.Context, c *call, do func(ctx context.Context, ws, flow uuid.UUID, by *flows.Asker) (flows.Flow, error)) (flowBody, error) {
 	id, err := c.flowID()
 	if err != nil {
 		return flowBody{}, err
 	}
-	now, err := do(ctx, c.workspace(), id, &c.key.ID)
+	now, err := do(ctx, c.workspace(), id, c.asker())
 	return showFlow(now), err
 }
 
@@ -160,7 +160,7 @@ func (s *server) resumeFlow(ctx context.Context, c *call, in resumption) (flowBo
 	if err != nil {
 		return flowBody{}, err
 	}
-	now, err := s.Flows.Resume(ctx, c.workspace(), id, spread, &c.key.ID)
+	now, err := s.Flows.Resume(ctx, c.workspace(), id, spread, c.asker())
 	return showFlow(now), err
 }
 

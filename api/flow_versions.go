@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -102,27 +101,13 @@ func (s *server) listFlowVersions(ctx context.Context, c *call, _ none) (list[ve
 	return listOf(found, next, err, showSummary)
 }
 
-// createFlowVersion knows the version that a first try may have made by what
-// it says: versions have no id that could be drawn beforehand.
 func (s *server) createFlowVersion(ctx context.Context, c *call, in newFlowVersion) (flowVersionBody, error) {
 	id, err := c.flowID()
 	if err != nil {
 		return flowVersionBody{}, err
 	}
-	if c.again {
-		newest, _, err := s.Flows.ListVersions(ctx, c.workspace(), id, lemma.Page{Limit: 1})
-		if err == nil && len(newest) == 1 && sameJSON(newest[0].Definition, in.Definition) {
-			return showFlowVersion(newest[0]), nil
-		}
-	}
-	made, err := s.Flows.CreateVersion(ctx, c.workspace(), id, in.Definition)
+	made, err := s.Flows.CreateVersion(ctx, c.workspace(), id, in.Definition, c.newID)
 	return showFlowVersion(made), inDefinition(err)
-}
-
-// sameJSON tells whether two texts differ in white space alone.
-func sameJSON(a, b json.RawMessage) bool {
-	var x, y bytes.Buffer
-	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
 }
 
 func (s *server) getFlowVersion(ctx context.Context, c *call, _ none) (flowVersionBody, error) {

@@ -49,6 +49,11 @@ type flowPatch struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
+// asker is who asks for a verb, and by which request.
+func (c *call) asker() *flows.Asker {
+	return &flows.Asker{APIKeyID: c.key.ID, Request: c.newID}
+}
+
 func (c *call) flowID() (uuid.UUID, error) { return c.id(lemma.PrefixFlow, "flow") }
 
 func (s *server) listFlows(ctx context.Context, c *call, _ none) (list[flowBody], error) {

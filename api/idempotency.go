@@ -37,10 +37,11 @@ type claim struct {
 	until     time.Time // tells this claim from a later one
 }
 
-// once does the work of a call at most once per Idempotency-Key.
+// once does the work of a call at most once per Idempotency-Key. What writes
+// nothing, dry runs too, needs no such care.
 func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 	key := c.request.Header.Get("Idempotency-Key")
-	if e.method != http.MethodPost || key == "" {
+	if e.method != http.MethodPost || key == "" || !e.do.writes || c.dryRun() {
 		c.newID = lemma.NewID()
 		answer, _ := s.perform(ctx, e, c)
 		return answer

@@ -52,8 +52,8 @@ func TestKeyOfAnotherRequest(t *testing.T) {
 	b.do("POST", path, nil, under("k2")).is(404)
 	for name, got := range map[string]answered{
 		"another body":  b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "u"}, under("k1")),
-		"another path":  b.do("POST", "/v1/templates/check", object{"subject": "s", "text": "t"}, under("k1")),
-		"another query": b.do("POST", path+"?dry_run=true", nil, under("k2")),
+		"another path":  b.do("POST", "/v1/campaigns/"+idLike("cmp_")+"/pause", nil, under("k2")),
+		"another query": b.do("POST", path+"?dry_run=false", nil, under("k2")),
 	} {
 		if got.status != 422 || got.problem.Code != "idempotency_key_reused" {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
@@ -144,7 +144,7 @@ func newLab(t *testing.T) lab {
 func (l lab) post(key string, do func(c *call) (any, error)) reply {
 	r := httptest.NewRequest(http.MethodPost, "/v1/things", nil)
 	r.Header.Set("Idempotency-Key", key)
-	e := endpoint{route: route{method: http.MethodPost, status: http.StatusCreated, do: func(_ context.Context, c *call) (any, error) { return do(c) }}}
+	e := endpoint{route: route{method: http.MethodPost, status: http.StatusCreated, do: action{writes: true, handle: func(_ context.Context, c *call) (any, error) { return do(c) }}}}
 	return l.s.once(context.Background(), e, &call{request: r, key: l.key, body: []byte(`{}`)})
 }
 
@@ -261,7 +261,7 @@ func TestPurge(t *testing.T) {
 	b := setup(t)
 	in := object{"name": "News", "subject": "s", "text": "t"}
 	b.do("POST", "/v1/templates", in, under("old")).is(201)
-	b.do("POST", "/v1/templates/check", object{"subject": "s", "text": "t"}, under("new")).is(200)
+	b.do("POST", "/v1/templates", object{"name": "Other", "subject": "s", "text": "t"}, under("new")).is(201)
 	b.run(b.pool, `update idempotency_keys set locked_until = now() - interval '1 second'`)
 	b.run(b.pool, `update idempotency_keys set created_at = now() - interval '25 hours' where key = 'old'`)
 	other := pgtest.Workspace(t, b.pool)

@@ -2,7 +2,8 @@
 // answered is what openapi.yaml says, for good requests and for bad ones; a
 // request that is refused has changed nothing, and the refusal names every
 // fault at its place; one workspace never sees another's things; a POST that is
-// repeated under its Idempotency-Key is done once; and no text that is meant for
+// repeated under its Idempotency-Key is done once, also when the answer to the
+// first was lost; and no text that is meant for
 // the log, and no secret, leaves by this door.
 //
 // What the requests do is left to the rooms. A handler reads, calls one of
@@ -103,7 +104,7 @@ func New(rooms Rooms, options Options) http.Handler {
 }
 
 // routes are every path of /v1: what is asked, which scope it needs, what
-// success is called, who does it.
+// success is called, who does it (on), or who only looks (asks).
 func (s *server) routes() []route {
 	const get, post, put, patch, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
 	const ok, made, accepted, gone = http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent
@@ -120,23 +121,23 @@ func (s *server) routes() []route {
 
 		{get, "/v1/audiences", "audiences:read", ok, on(s.listAudiences)},
 		{post, "/v1/audiences", "audiences:write", made, on(s.createAudience)},
-		{post, "/v1/audiences/validate", "audiences:write", ok, on(s.validateAudience)},
+		{post, "/v1/audiences/validate", "audiences:write", ok, asks(s.validateAudience)},
 		{get, "/v1/audiences/{id}", "audiences:read", ok, on(s.getAudience)},
 		{patch, "/v1/audiences/{id}", "audiences:write", ok, on(s.updateAudience)},
 		{del, "/v1/audiences/{id}", "audiences:write", gone, on(s.deleteAudience)},
-		{post, "/v1/audiences/{id}/preview", "audiences:query", ok, on(s.previewAudience)},
-		{post, "/v1/audiences/{id}/count", "audiences:query", ok, on(s.countAudience)},
+		{post, "/v1/audiences/{id}/preview", "audiences:query", ok, asks(s.previewAudience)},
+		{post, "/v1/audiences/{id}/count", "audiences:query", ok, asks(s.countAudience)},
 
 		{get, "/v1/templates", "templates:read", ok, on(s.listTemplates)},
 		{post, "/v1/templates", "templates:write", made, on(s.createTemplate)},
-		{post, "/v1/templates/check", "templates:read", ok, on(s.checkTemplate)},
+		{post, "/v1/templates/check", "templates:read", ok, asks(s.checkTemplate)},
 		{get, "/v1/templates/{id}", "templates:read", ok, on(s.getTemplate)},
 		{patch, "/v1/templates/{id}", "templates:write", ok, on(s.updateTemplate)},
 		{del, "/v1/templates/{id}", "templates:write", gone, on(s.deleteTemplate)},
 		{get, "/v1/templates/{id}/versions", "templates:read", ok, on(s.listVersions)},
 		{post, "/v1/templates/{id}/versions", "templates:write", made, on(s.createVersion)},
 		{get, "/v1/templates/{id}/versions/{n}", "templates:read", ok, on(s.getVersion)},
-		{post, "/v1/templates/{id}/render", "templates:read", ok, on(s.renderTemplate)},
+		{post, "/v1/templates/{id}/render", "templates:read", ok, asks(s.renderTemplate)},
 
 		{get, "/v1/providers", "providers:read", ok, on(s.listProviders)},
 		{post, "/v1/providers", "providers:write", made, on(s.createProvider)},
@@ -155,7 +156,7 @@ func (s *server) routes() []route {
 		{post, "/v1/campaigns/{id}/pause", "campaigns:send", accepted, on(s.pauseCampaign)},
 		{post, "/v1/campaigns/{id}/resume", "campaigns:send", accepted, on(s.resumeCampaign)},
 		{post, "/v1/campaigns/{id}/cancel", "campaigns:send", accepted, on(s.cancelCampaign)},
-		{post, "/v1/campaigns/{id}/preview", "campaigns:read audiences:query", ok, on(s.rehearseCampaign)},
+		{post, "/v1/campaigns/{id}/preview", "campaigns:read audiences:query", ok, asks(s.rehearseCampaign)},
 
 		{get, "/v1/flows", "flows:read", ok, on(s.listFlows)},
 		{post, "/v1/flows", "flows:write", made, on(s.createFlow)},
@@ -166,10 +167,10 @@ func (s *server) routes() []route {
 		{post, "/v1/flows/{id}/versions", "flows:write", made, on(s.createFlowVersion)},
 		{get, "/v1/flows/{id}/versions/{n}", "flows:read", ok, on(s.getFlowVersion)},
 		{put, "/v1/flows/{id}/versions/{n}", "flows:write", ok, on(s.updateFlowVersion)},
-		{post, "/v1/flows/{id}/versions/{n}/validate", "flows:read", ok, on(s.validateFlowVersion)},
-		{post, "/v1/flows/{id}/versions/{n}/plan", "flows:read", ok, on(s.planFlowVersion)},
+		{post, "/v1/flows/{id}/versions/{n}/validate", "flows:read", ok, asks(s.validateFlowVersion)},
+		{post, "/v1/flows/{id}/versions/{n}/plan", "flows:read", ok, asks(s.planFlowVersion)},
 		{post, "/v1/flows/{id}/versions/{n}/publish", "flows:publish", accepted, on(s.publishFlowVersion)},
-		{post, "/v1/flows/{id}/versions/{n}/simulate", "flows:read audiences:query", ok, on(s.simulateFlowVersion)},
+		{post, "/v1/flows/{id}/versions/{n}/simulate", "flows:read audiences:query", ok, asks(s.simulateFlowVersion)},
 		{get, "/v1/flows/{id}/diff", "flows:read", ok, on(s.diffFlowVersions)},
 		{post, "/v1/flows/{id}/rollback", "flows:publish", accepted, on(s.rollbackFlow)},
 		{post, "/v1/flows/{id}/pause", "flows:publish", accepted, on(s.pauseFlow)},

@@ -92,6 +92,6 @@ func (s *server) rotateEndpoint(ctx context.Context, c *call, _ none) (endpointW
 	if err != nil {
 		return endpointWithSecret{}, err
 	}
-	now, secret, err := s.Webhooks.Rotate(ctx, c.workspace(), id)
+	now, secret, err := s.Webhooks.Rotate(ctx, c.workspace(), id, c.newID)
 	return endpointWithSecret{showEndpoint(now), &secret}, err
 }

@@ -149,7 +149,7 @@ func TestCancelInMidFanout(t *testing.T) {
 	p, err := b.plan(ctx, b.get(c.ID), 1)
 	b.must(err)
 	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
-	got, inFlight, err := b.Cancel(ctx, b.ws, c.ID)
+	got, inFlight, err := b.Cancel(ctx, b.ws, c.ID, uuid.Nil)
 	if err != nil || got.Status != Cancelled || inFlight != 0 || got.Books.Cancelled != 30 {
 		t.Errorf("%s, %d in flight, %+v, %v", got.Status, inFlight, got.Books, err)
 	}
@@ -178,7 +178,7 @@ func TestCancelWaitsForTheChunk(t *testing.T) {
 	_, err = b.rooms.Ledger.Insert(ctx, chunk, part)
 	b.must(err)
 	answered := make(chan error)
-	go func() { _, _, err := b.Cancel(ctx, b.ws, c.ID); answered <- err }()
+	go func() { _, _, err := b.Cancel(ctx, b.ws, c.ID, uuid.Nil); answered <- err }()
 	b.waitForLock()
 	b.must(chunk.Commit(ctx))
 	b.must(<-answered)
@@ -216,7 +216,7 @@ func TestPauseAndResume(t *testing.T) {
 	p, err := b.plan(ctx, b.get(c.ID), 1)
 	b.must(err)
 	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
-	got, err := b.Pause(ctx, b.ws, c.ID)
+	got, err := b.Pause(ctx, b.ws, c.ID, uuid.Nil)
 	if err != nil || got.Status != Paused || got.StatusReason != "requested" {
 		t.Errorf("%s (%s), %v", got.Status, got.StatusReason, err)
 	}
@@ -225,7 +225,7 @@ func TestPauseAndResume(t *testing.T) {
 		t.Errorf("it went on although it is paused: %+v", got.Books)
 	}
 	before := b.jobs("batch_send")
-	got, err = b.Resume(ctx, b.ws, c.ID)
+	got, err = b.Resume(ctx, b.ws, c.ID, uuid.Nil)
 	if err != nil || got.Status != Sending || b.jobs("batch_send") != before+2 {
 		t.Errorf("%s, %d bells, %v", got.Status, b.jobs("batch_send")-before, err)
 	}
@@ -240,13 +240,16 @@ func TestWhatMayFollowWhat(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
 	verbs := map[verb]func(uuid.UUID) error{
-		edit:       func(id uuid.UUID) error { _, err := b.Update(ctx, b.ws, id, nil, Patch{Name: ptr("n")}); return err },
-		send:       func(id uuid.UUID) error { _, err := b.Send(ctx, b.ws, id); return err },
-		schedule:   func(id uuid.UUID) error { _, err := b.Schedule(ctx, b.ws, id, time.Now().Add(time.Hour)); return err },
-		unschedule: func(id uuid.UUID) error { _, err := b.Unschedule(ctx, b.ws, id); return err },
-		pause:      func(id uuid.UUID) error { _, err := b.Pause(ctx, b.ws, id); return err },
-		resume:     func(id uuid.UUID) error { _, err := b.Resume(ctx, b.ws, id); return err },
-		cancel:     func(id uuid.UUID) error { _, _, err := b.Cancel(ctx, b.ws, id); return err },
+		edit: func(id uuid.UUID) error { _, err := b.Update(ctx, b.ws, id, nil, Patch{Name: ptr("n")}); return err },
+		send: func(id uuid.UUID) error { _, err := b.Send(ctx, b.ws, id, uuid.Nil); return err },
+		schedule: func(id uuid.UUID) error {
+			_, err := b.Schedule(ctx, b.ws, id, time.Now().Add(time.Hour), uuid.Nil)
+			return err
+		},
+		unschedule: func(id uuid.UUID) error { _, err := b.Unschedule(ctx, b.ws, id, uuid.Nil); return err },
+		pause:      func(id uuid.UUID) error { _, err := b.Pause(ctx, b.ws, id, uuid.Nil); return err },
+		resume:     func(id uuid.UUID) error { _, err := b.Resume(ctx, b.ws, id, uuid.Nil); return err },
+		cancel:     func(id uuid.UUID) error { _, _, err := b.Cancel(ctx, b.ws, id, uuid.Nil); return err },
 		remove:     func(id uuid.UUID) error { return b.Delete(ctx, b.ws, id) },
 	}
 	for _, status := range []Status{Draft, Scheduled, Preparing, Sending, Paused, Completed, Cancelled, Failed} {
@@ -275,7 +278,7 @@ func contains(list []string, s string) bool {
 func TestScheduleStartsByItselfAndOnce(t *testing.T) {
 	b := setup(t, 3)
 	ctx := context.Background()
-	c, err := b.Schedule(ctx, b.ws, b.draft().ID, time.Now().Add(time.Hour))
+	c, err := b.Schedule(ctx, b.ws, b.draft().ID, time.Now().Add(time.Hour), uuid.Nil)
 	b.must(err)
 	if n, err := b.FireDue(ctx); n != 0 || err != nil {
 		t.Errorf("fired %d an hour early, %v", n, err)
@@ -342,7 +345,7 @@ func TestUnknownVariablesAreFoundBeforeASend(t *testing.T) {
 	ctx := context.Background()
 	_, err := b.pool.Exec(ctx, `update template_versions set subject = 'Hi {{ nickname }}', variables = '{name,nickname}' where workspace_id = $1`, b.ws)
 	b.must(err)
-	_, err = b.Send(ctx, b.ws, b.draft().ID)
+	_, err = b.Send(ctx, b.ws, b.draft().ID, uuid.Nil)
 	var e *lemma.Error
 	if !errors.As(err, &e) || e.Kind != lemma.Invalid || len(e.Fields) != 1 || e.Fields[0].Code != "unknown_variable" {
 		t.Errorf("got %v", err)

@@ -103,7 +103,7 @@ func (b *bundle) draft() Campaign {
 
 func (b *bundle) sent() Campaign {
 	b.t.Helper()
-	c, err := b.Send(context.Background(), b.ws, b.draft().ID)
+	c, err := b.Send(context.Background(), b.ws, b.draft().ID, uuid.Nil)
 	b.must(err)
 	return c
 }

@@ -15,15 +15,17 @@ import (
 
 // Send starts a campaign now. It answers when that is decided and durable; the
 // fan-out follows.
-func (c *Campaigns) Send(ctx context.Context, workspaceID, id uuid.UUID) (Campaign, error) {
-	if err := c.checkSendable(ctx, workspaceID, id, send); err != nil {
-		return Campaign{}, err
+func (c *Campaigns) Send(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
+	err := c.checkSendable(ctx, workspaceID, id, send)
+	if err == nil {
+		err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+			if err := c.start(ctx, tx, workspaceID, id, send); err != nil {
+				return err
+			}
+			return note(ctx, tx, workspaceID, id, send, request)
+		})
 	}
-	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.start(ctx, tx, workspaceID, id, send) })
-	if err != nil {
-		return Campaign{}, err
-	}
-	return c.Get(ctx, workspaceID, id)
+	return c.done(ctx, workspaceID, id, request, err)
 }
 
 // start moves a campaign to preparing and rings for its fan-out, together.
@@ -40,27 +42,29 @@ func (c *Campaigns) start(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.U
 }
 
 // Schedule lets a campaign start by itself at a time that has not passed.
-func (c *Campaigns) Schedule(ctx context.Context, workspaceID, id uuid.UUID, at time.Time) (Campaign, error) {
+func (c *Campaigns) Schedule(ctx context.Context, workspaceID, id uuid.UUID, at time.Time, request uuid.UUID) (Campaign, error) {
 	if !at.After(time.Now()) {
-		return Campaign{}, lemma.Fault("/at", "in_the_past", "the time to send at has passed; use send to send now")
+		return c.done(ctx, workspaceID, id, request, lemma.Fault("/at", "in_the_past", "the time to send at has passed; use send to send now"))
 	}
 	if err := c.checkSendable(ctx, workspaceID, id, schedule); err != nil {
-		return Campaign{}, err
+		return c.done(ctx, workspaceID, id, request, err)
 	}
-	return c.move(ctx, workspaceID, id, schedule, `status = 'scheduled', scheduled_at = $4`, at)
+	return c.move(ctx, workspaceID, id, schedule, request, `status = 'scheduled', scheduled_at = $4`, at)
 }
 
 // Unschedule makes a scheduled campaign a draft again.
-func (c *Campaigns) Unschedule(ctx context.Context, workspaceID, id uuid.UUID) (Campaign, error) {
-	return c.move(ctx, workspaceID, id, unschedule, `status = 'draft', scheduled_at = null`)
+func (c *Campaigns) Unschedule(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
+	return c.move(ctx, workspaceID, id, unschedule, request, `status = 'draft', scheduled_at = null`)
 }
 
-func (c *Campaigns) move(ctx context.Context, workspaceID, id uuid.UUID, v verb, set string, args ...any) (Campaign, error) {
-	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return move(ctx, tx, workspaceID, id, v, set, args...) })
-	if err != nil {
-		return Campaign{}, err
-	}
-	return c.Get(ctx, workspaceID, id)
+func (c *Campaigns) move(ctx context.Context, workspaceID, id uuid.UUID, v verb, request uuid.UUID, set string, args ...any) (Campaign, error) {
+	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		if err := move(ctx, tx, workspaceID, id, v, set, args...); err != nil {
+			return err
+		}
+		return note(ctx, tx, workspaceID, id, v, request)
+	})
+	return c.done(ctx, workspaceID, id, request, err)
 }
 
 // checkSendable finds what would make a send fail before it is begun: a wrong

@@ -63,6 +63,9 @@ func allowed(s Status) []string {
 	return verbs
 }
 
+// The verbs of the API are told which request asks, uuid.Nil for none. Repeated
+// for the same one, a verb is done once and answers the campaign as it is now.
+
 // move performs a verb by compare-and-set: set is the rest of the update's SET
 // clause, and its arguments begin at $4. No row means that the status does not
 // allow the verb, or that there is no such campaign; one look tells which.
@@ -77,6 +80,46 @@ func move(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb, set
 		return refuse(ctx, tx, workspaceID, id, v)
 	}
 	return nil
+}
+
+// errDone undoes a verb that an earlier try of the same request has done.
+var errDone = errors.New("this request has been done before")
+
+// note writes down which request asked for a verb, in the transaction that does
+// it: a request whose answer was lost is not done a second time (errDone). Nil is
+// no request.
+func note(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb, request uuid.UUID) error {
+	if request == uuid.Nil {
+		return nil
+	}
+	tag, err := tx.Exec(ctx, `
+		insert into campaign_requests (workspace_id, campaign_id, id, verb) values ($1, $2, $3, $4)
+		on conflict (workspace_id, campaign_id, id) do nothing`, workspaceID, id, request, v)
+	if err != nil {
+		return fmt.Errorf("note request of campaign %s: %w", id, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return errDone
+	}
+	return nil
+}
+
+// done ends a verb. One that did not come through because an earlier try of the
+// same request did is answered like that: with the campaign as it is now.
+func (c *Campaigns) done(ctx context.Context, workspaceID, id, request uuid.UUID, err error) (Campaign, error) {
+	if err == nil {
+		return c.Get(ctx, workspaceID, id)
+	}
+	var before bool
+	look := c.pool.QueryRow(ctx, `
+		select exists (select from campaign_requests where workspace_id = $1 and campaign_id = $2 and id = $3)`, workspaceID, id, request).Scan(&before)
+	switch {
+	case look != nil:
+		return Campaign{}, fmt.Errorf("look whether a request was done to campaign %s: %w", id, look)
+	case !before:
+		return Campaign{}, err
+	}
+	return c.Get(ctx, workspaceID, id)
 }
 
 // refuse says why a verb found no row.

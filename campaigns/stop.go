@@ -13,24 +13,21 @@ import (
 
 // Pause stops a campaign: once it answers, no further window opens. Rows that
 // stand in an open window are in flight and end by themselves.
-func (c *Campaigns) Pause(ctx context.Context, workspaceID, id uuid.UUID) (Campaign, error) {
-	if err := c.halt(ctx, workspaceID, id, "requested", ""); err != nil {
-		return Campaign{}, err
-	}
-	return c.Get(ctx, workspaceID, id)
+func (c *Campaigns) Pause(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
+	return c.done(ctx, workspaceID, id, request, c.halt(ctx, workspaceID, id, request, "requested", ""))
 }
 
 // PauseFor pauses a campaign for a reason of Lemma's own, such as a provider
 // that fails. One that is not running is left as it is.
 func (c *Campaigns) PauseFor(ctx context.Context, workspaceID, id uuid.UUID, reason, detail string) error {
-	err := c.halt(ctx, workspaceID, id, reason, detail)
+	err := c.halt(ctx, workspaceID, id, uuid.Nil, reason, detail)
 	if k := lemma.KindOf(err); k == lemma.WrongState || k == lemma.NotFound {
 		return nil
 	}
 	return err
 }
 
-func (c *Campaigns) halt(ctx context.Context, workspaceID, id uuid.UUID, reason, detail string) error {
+func (c *Campaigns) halt(ctx context.Context, workspaceID, id, request uuid.UUID, reason, detail string) error {
 	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		if err := lockForVerb(ctx, tx, id); err != nil {
 			return err
@@ -39,14 +36,17 @@ func (c *Campaigns) halt(ctx context.Context, workspaceID, id uuid.UUID, reason,
 		if err != nil {
 			return err
 		}
-		return c.ledger.Hold(ctx, tx, workspaceID, id)
+		if err := c.ledger.Hold(ctx, tx, workspaceID, id); err != nil {
+			return err
+		}
+		return note(ctx, tx, workspaceID, id, pause, request)
 	})
 }
 
 // Resume goes on where the pause stopped: the gate of the batches is opened,
 // and an audience that was not read to its end is read again, which adds only
 // who is not there yet.
-func (c *Campaigns) Resume(ctx context.Context, workspaceID, id uuid.UUID) (Campaign, error) {
+func (c *Campaigns) Resume(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		err := move(ctx, tx, workspaceID, id, resume, `status = case when sending_at is null then 'preparing' else 'sending' end,
 			paused_at = null, status_reason = null, status_detail = null`)
@@ -56,17 +56,18 @@ func (c *Campaigns) Resume(ctx context.Context, workspaceID, id uuid.UUID) (Camp
 		if err := c.ledger.Unhold(ctx, tx, workspaceID, id); err != nil {
 			return err
 		}
-		return c.ring(ctx, tx, workspaceID, id)
+		if err := c.ring(ctx, tx, workspaceID, id); err != nil {
+			return err
+		}
+		return note(ctx, tx, workspaceID, id, resume, request)
 	})
-	if err != nil {
-		return Campaign{}, err
-	}
-	return c.Get(ctx, workspaceID, id)
+	return c.done(ctx, workspaceID, id, request, err)
 }
 
 // Cancel ends a campaign: once it answers, no chunk is written and no window
-// opens. It also answers how many rows stood in open windows at that moment.
-func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (Campaign, int64, error) {
+// opens. It also answers how many rows stood in open windows at that moment,
+// or where a request is repeated do now.
+func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, int64, error) {
 	var inFlight int64
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) (err error) {
 		if err = lockForVerb(ctx, tx, id); err != nil {
@@ -76,14 +77,16 @@ func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (Camp
 		if err != nil {
 			return err
 		}
-		inFlight, err = c.ledger.Cancel(ctx, tx, workspaceID, id)
-		return err
+		if inFlight, err = c.ledger.Cancel(ctx, tx, workspaceID, id); err != nil {
+			return err
+		}
+		return note(ctx, tx, workspaceID, id, cancel, request)
 	})
+	now, repeated := c.done(ctx, workspaceID, id, request, err)
 	if err != nil {
-		return Campaign{}, 0, err
+		inFlight = now.Books.Processing
 	}
-	now, err := c.Get(ctx, workspaceID, id)
-	return now, inFlight, err
+	return now, inFlight, repeated
 }
 
 // fail closes a campaign that cannot be gone on with. What was sent stays

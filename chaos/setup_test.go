@@ -162,7 +162,7 @@ func (h *house) send(c *customer) uuid.UUID {
 	_, err := h.campaigns.Create(h.t.Context(), h.ws, campaigns.NewCampaign{ID: id, Name: "chaos", AudienceID: c.audience, TemplateID: h.template,
 		ProviderID: h.provider, FromName: "Shop", FromEmail: "news@shop.example"})
 	h.must(err)
-	_, err = h.campaigns.Send(h.t.Context(), h.ws, id)
+	_, err = h.campaigns.Send(h.t.Context(), h.ws, id, uuid.Nil)
 	h.must(err)
 	return id
 }

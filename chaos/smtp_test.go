@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"lemma/dev/catcher"
 )
@@ -141,7 +142,7 @@ func TestAServerThatRefusesEverybodyPausesTheCampaign(t *testing.T) {
 	}
 
 	h.post.misbehave(func(catcher.Event, int) catcher.Fault { return catcher.Fault{} })
-	_, err := h.campaigns.Resume(t.Context(), h.ws, id)
+	_, err := h.campaigns.Resume(t.Context(), h.ws, id, uuid.Nil)
 	h.must(err)
 	h.completedInNoTime(id, 60*time.Second)
 	sum := h.judge(people, id)

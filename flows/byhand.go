@@ -2,6 +2,7 @@ package flows
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -17,27 +18,32 @@ import (
 // byHand is who moved or ended an enrollment, as its steps name it.
 const byHand = "hand"
 
+// askedBy is where such a step says which request it was. It is not shown.
+const askedBy = "request"
+
 // maxNote bounds what somebody writes to an exit, in bytes.
 const maxNote = 2000
 
 // Exit ends one journey. What was already written to the person is still sent.
-func (f *Flows) Exit(ctx context.Context, ws, enrollment uuid.UUID, words string) (Enrollment, error) {
+// Repeated under one request, it answers the enrollment as it is now.
+func (f *Flows) Exit(ctx context.Context, ws, enrollment uuid.UUID, words string, by *Asker) (Enrollment, error) {
 	if len(words) > maxNote || !utf8.ValidString(words) || strings.ContainsRune(words, 0) {
 		return Enrollment{}, lemma.Fault("/note", "invalid", "a note is text of at most %d bytes", maxNote)
 	}
-	return f.relocate(ctx, ws, enrollment, words, func(context.Context, pgx.Tx, uuid.UUID, onTheWay) (fate, *int, error) {
+	return f.relocate(ctx, ws, enrollment, words, by, func(context.Context, pgx.Tx, uuid.UUID, onTheWay) (fate, *int, error) {
 		return fate{kind: fateExits}, nil, nil
 	})
 }
 
 // Move puts one person on a node of a published version; with nil, of the one
 // that she is in. It is a move of one: the node where she stands keeps its wait,
-// any other begins anew. It works while the flow is paused, too.
-func (f *Flows) Move(ctx context.Context, ws, enrollment uuid.UUID, version *int, node string) (Enrollment, error) {
+// any other begins anew. It works while the flow is paused, too. Repeated under
+// one request, it moves nobody and answers the enrollment as it is now.
+func (f *Flows) Move(ctx context.Context, ws, enrollment uuid.UUID, version *int, node string, by *Asker) (Enrollment, error) {
 	if node == "" {
 		return Enrollment{}, lemma.Fault("/node", "required", "name the node to move to")
 	}
-	return f.relocate(ctx, ws, enrollment, "", func(ctx context.Context, tx pgx.Tx, flow uuid.UUID, w onTheWay) (fate, *int, error) {
+	return f.relocate(ctx, ws, enrollment, "", by, func(ctx context.Context, tx pgx.Tx, flow uuid.UUID, w onTheWay) (fate, *int, error) {
 		to := w.version
 		if version != nil {
 			to = *version
@@ -84,7 +90,7 @@ func mayMoveTo(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, to int) error
 
 // relocate ends or moves one enrollment that is on its way. The flow is shared
 // first, so that what decide sees of it stays so.
-func (f *Flows) relocate(ctx context.Context, ws, enrollment uuid.UUID, words string,
+func (f *Flows) relocate(ctx context.Context, ws, enrollment uuid.UUID, words string, by *Asker,
 	decide func(context.Context, pgx.Tx, uuid.UUID, onTheWay) (fate, *int, error)) (Enrollment, error) {
 	err := f.transact(ctx, func(tx pgx.Tx) error {
 		var flow uuid.UUID
@@ -101,11 +107,14 @@ func (f *Flows) relocate(ctx context.Context, ws, enrollment uuid.UUID, words st
 		if err != nil {
 			return err
 		}
+		if err := unasked(ctx, tx, ws, enrollment, by); err != nil {
+			return err
+		}
 		if len(who) == 0 {
 			return hasEnded(ctx, tx, ws, enrollment)
 		}
 		f.at("by hand: locked")
-		r := relocated{by: byHand, note: words}
+		r := relocated{by: byHand, note: words, request: by.name()}
 		fate, to, err := decide(ctx, tx, flow, who[0])
 		if err != nil {
 			return err
@@ -113,11 +122,39 @@ func (f *Flows) relocate(ctx context.Context, ws, enrollment uuid.UUID, words st
 		r.add(who[0], fate, to, ExitManual)
 		return r.write(ctx, tx, ws, flow)
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errDone) {
 		return Enrollment{}, answered(err, fmt.Sprintf("move enrollment %s by hand", enrollment))
 	}
 	f.ring()
 	return f.GetEnrollment(ctx, ws, enrollment)
+}
+
+// unasked looks at the steps of an enrollment that is locked, or has ended, for
+// the request that asks: it may have been done, and its answer lost.
+func unasked(ctx context.Context, tx pgx.Tx, ws, enrollment uuid.UUID, by *Asker) error {
+	if !by.repeatable() {
+		return nil
+	}
+	rows, err := tx.Query(ctx, `
+		select data from enrollment_steps
+		where workspace_id = $1 and enrollment_id = $2 and event in ('moved', 'exited') and data is not null`, ws, enrollment)
+	if err != nil {
+		return err
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, text := range all {
+		var data struct{ Request string }
+		if err := json.Unmarshal([]byte(text), &data); err != nil {
+			return err
+		}
+		if data.Request == by.name() {
+			return errDone
+		}
+	}
+	return nil
 }
 
 // hasEnded says that somebody is not on the way any more.

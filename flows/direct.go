@@ -113,7 +113,9 @@ func (f *Flows) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*occur
 
 // keepDirect writes down the direct requests that have an id, like events
 // without a name: told again, on whatever day, one is the same request. It
-// answers which are new, and what came of those that are not.
+// answers which are new, and what came of those that are not. An id that the
+// request itself stands for is told again by a repetition alone, whose first
+// answer was lost: that is answered as the first was.
 func (t *take) keepDirect(ctx context.Context, flow uuid.UUID, all []*occurrence, recorded []Recorded) (fresh []bool, err error) {
 	fresh = make([]bool, len(all))
 	named := make([]*occurrence, 0, len(all))
@@ -146,6 +148,9 @@ func (t *take) keepDirect(ctx context.Context, flow uuid.UUID, all []*occurrence
 		r := Result{FlowID: flow, Outcome: Refused, Reason: AlreadyEnrolled, Detail: toldBefore}
 		if r.EnrollmentID, err = t.enrolledBy(ctx, flow, o); err != nil {
 			return nil, err
+		}
+		if o.sourceID == "" && r.EnrollmentID != nil {
+			r.Outcome, r.Reason, r.Detail = Enrolled, "", ""
 		}
 		recorded[i].Results = []Result{r}
 	}

@@ -129,6 +129,9 @@ func (f *Flows) Steps(ctx context.Context, ws, enrollment uuid.UUID) (Enrollment
 			s.NotificationID = lemma.FormatNotificationID(OriginOf(e.FlowID, e.ID), NodeKey(e.ID, s.Node))
 		}
 		s.Data = readObject([]byte(data))
+		if s.Event == stepMoved || s.Event == stepExited {
+			delete(s.Data, askedBy)
+		}
 		return s, nil
 	})
 	if err != nil {

@@ -53,7 +53,7 @@ func furnish(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, definition json
 	if err != nil || definition == nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `insert into flow_versions (workspace_id, flow_id, version, definition) values ($1, $2, 1, $3)`, ws, flow, string(definition))
+	_, err = tx.Exec(ctx, `insert into flow_versions (workspace_id, flow_id, version, definition, request) values ($1, $2, 1, $3, $2)`, ws, flow, string(definition))
 	return err
 }
 

@@ -84,6 +84,12 @@ type Version struct {
 	PublishedAt *time.Time
 }
 
+// Asker is who asks for a verb, and by which request; nil is Lemma itself.
+type Asker struct {
+	APIKeyID uuid.UUID
+	Request  uuid.UUID // repeated under the same one, a verb is done once and answers what is now; zero: each time is another
+}
+
 // InFlight says what becomes of those who are on their way in other versions.
 type InFlight struct {
 	Mode string             // stay, move or exit

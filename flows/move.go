@@ -290,8 +290,9 @@ func lockOnTheWay(ctx context.Context, tx pgx.Tx, ws uuid.UUID, ids []pgtype.UUI
 // their side.
 type relocated struct {
 	steps
-	by   string // publish, or by hand
-	note string // why, in the words of whoever did it by hand
+	by      string // publish, or by hand
+	note    string // why, in the words of whoever did it by hand
+	request string // by hand: which one asked
 
 	ids, gone []pgtype.UUID
 	versions  []int32
@@ -312,6 +313,9 @@ func (r *relocated) add(w onTheWay, f fate, to *int, exit string) {
 	data := []any{"from_version", w.version, "from_node", w.node, "by", r.by}
 	if r.note != "" {
 		data = append(data, "note", r.note)
+	}
+	if r.request != "" {
+		data = append(data, askedBy, r.request)
 	}
 	switch f.kind {
 	case fateExits:

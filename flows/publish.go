@@ -21,8 +21,12 @@ import (
 //
 // The last word counts: a move that an earlier publish, rollback or archive
 // left open ends where it is.
-func (f *Flows) Publish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight, by *uuid.UUID) (Flow, error) {
-	return f.goLive(ctx, publication{ws: ws, flow: flow, version: n, in: in, by: by, action: wasPublished}, ifMatch)
+func (f *Flows) Publish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight, by *Asker) (Flow, error) {
+	now, err := f.goLive(ctx, publication{ws: ws, flow: flow, version: n, in: in, by: by, action: wasPublished}, ifMatch)
+	if err != nil {
+		return f.unlessDone(ctx, ws, flow, by, err)
+	}
+	return now, nil
 }
 
 func (f *Flows) goLive(ctx context.Context, p publication, ifMatch *int) (Flow, error) {
@@ -77,7 +81,7 @@ type publication struct {
 	ws, flow uuid.UUID
 	version  int
 	in       InFlight
-	by       *uuid.UUID
+	by       *Asker
 	action   string
 	def      *graph.Definition
 
@@ -105,7 +109,15 @@ func (f *Flows) approve(ctx context.Context, p *publication, v Version) error {
 // was live before the one that is. It works like publishing, but asks nobody
 // whether what the version names is still there: it is the way out when
 // something is wrong.
-func (f *Flows) Rollback(ctx context.Context, ws, flow uuid.UUID, to *int, ifMatch *int, in InFlight, by *uuid.UUID) (Flow, error) {
+func (f *Flows) Rollback(ctx context.Context, ws, flow uuid.UUID, to *int, ifMatch *int, in InFlight, by *Asker) (Flow, error) {
+	now, err := f.goBack(ctx, ws, flow, to, ifMatch, in, by)
+	if err != nil {
+		return f.unlessDone(ctx, ws, flow, by, err)
+	}
+	return now, nil
+}
+
+func (f *Flows) goBack(ctx context.Context, ws, flow uuid.UUID, to *int, ifMatch *int, in InFlight, by *Asker) (Flow, error) {
 	if err := in.check(); err != nil {
 		return Flow{}, err
 	}

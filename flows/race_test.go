@@ -428,7 +428,7 @@ func TestAVerbIsACleanCutForTriggers(t *testing.T) {
 		reason  string // for which it is refused
 	}{
 		"publish": {func(b *bundle, f *Flows, flow uuid.UUID, event string) error {
-			v, err := f.CreateVersion(bg, b.ws, flow, b.definition(untilTomorrow("per_event", event)))
+			v, err := f.CreateVersion(bg, b.ws, flow, b.definition(untilTomorrow("per_event", event)), uuid.Nil)
 			b.must(err)
 			_, err = f.Publish(bg, b.ws, flow, v.Version, nil, InFlight{}, nil)
 			return err

@@ -21,9 +21,9 @@ const (
 // Pause stops a flow: once it answers, triggers are refused, nobody is moved on
 // and no window of its notifications opens. People can still be taken out or
 // moved by hand, and a version published.
-func (f *Flows) Pause(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID) (Flow, error) {
+func (f *Flows) Pause(ctx context.Context, ws, flow uuid.UUID, by *Asker) (Flow, error) {
 	if err := f.stop(ctx, ws, flow, by, "", ""); err != nil {
-		return Flow{}, err
+		return f.unlessDone(ctx, ws, flow, by, err)
 	}
 	return f.Get(ctx, ws, flow)
 }
@@ -48,7 +48,7 @@ func (f *Flows) PauseFor(ctx context.Context, ws, origin uuid.UUID, reason, deta
 	return true, err
 }
 
-func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID, reason, detail string) error {
+func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Asker, reason, detail string) error {
 	err := f.transact(ctx, func(tx pgx.Tx) error {
 		was, err := hold(ctx, tx, ws, flow, pause, nil)
 		if err != nil {
@@ -97,7 +97,7 @@ func eachOrigin(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, gate func(ct
 // spread, evenly and who was due first before the others; with nil, over as
 // long as the pause lasted, and ten minutes at most, unless this pause has come
 // into a longer release: then over what was left of that.
-func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, spread *time.Duration, by *uuid.UUID) (Flow, error) {
+func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, spread *time.Duration, by *Asker) (Flow, error) {
 	if spread != nil && (*spread < 0 || *spread > maxSpread) {
 		return Flow{}, lemma.Fault("/spread", "out_of_range", "a spread is 0 to 24 hours long")
 	}
@@ -120,7 +120,7 @@ func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, spread *time.Dur
 		return note(ctx, tx, ws, flow, wasResumed, by, map[string]any{"was": was.Status, "status": to})
 	})
 	if err != nil {
-		return Flow{}, answered(err, fmt.Sprintf("resume flow %s", flow))
+		return f.unlessDone(ctx, ws, flow, by, answered(err, fmt.Sprintf("resume flow %s", flow)))
 	}
 	f.ring()
 	return f.Get(ctx, ws, flow)
@@ -154,7 +154,7 @@ func (f *Flows) release(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v ve
 
 // Drain lets nobody enroll any more; those who are on the way go on to their
 // end, and then the flow is archived. A pause ends with it.
-func (f *Flows) Drain(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID) (Flow, error) {
+func (f *Flows) Drain(ctx context.Context, ws, flow uuid.UUID, by *Asker) (Flow, error) {
 	err := f.transact(ctx, func(tx pgx.Tx) error {
 		was, err := hold(ctx, tx, ws, flow, drain, nil)
 		if err != nil {
@@ -171,7 +171,7 @@ func (f *Flows) Drain(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID) (F
 		return note(ctx, tx, ws, flow, wasDrained, by, map[string]any{"was": was.Status})
 	})
 	if err != nil {
-		return Flow{}, answered(err, fmt.Sprintf("drain flow %s", flow))
+		return f.unlessDone(ctx, ws, flow, by, answered(err, fmt.Sprintf("drain flow %s", flow)))
 	}
 	f.ring()
 	return f.Get(ctx, ws, flow)
@@ -180,7 +180,7 @@ func (f *Flows) Drain(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID) (F
 // Archive ends a flow: nobody enrolls and nobody is moved on once it answers,
 // and those who were on the way exit in lots. What was already written to them
 // is still sent.
-func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID) (Flow, error) {
+func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *Asker) (Flow, error) {
 	err := f.transact(ctx, func(tx pgx.Tx) error {
 		was, err := hold(ctx, tx, ws, flow, archive, nil)
 		if err != nil {
@@ -208,7 +208,7 @@ func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *uuid.UUID) 
 		return note(ctx, tx, ws, flow, wasArchived, by, map[string]any{"was": was.Status})
 	})
 	if err != nil {
-		return Flow{}, answered(err, fmt.Sprintf("archive flow %s", flow))
+		return f.unlessDone(ctx, ws, flow, by, answered(err, fmt.Sprintf("archive flow %s", flow)))
 	}
 	f.ring()
 	return f.Get(ctx, ws, flow)

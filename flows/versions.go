@@ -40,10 +40,14 @@ func wellFormed(raw json.RawMessage) (*graph.Definition, error) {
 	return graph.Decode(raw)
 }
 
-// CreateVersion saves a draft under the next number.
-func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.RawMessage) (Version, error) {
+// CreateVersion saves a draft under the next number. Done twice for the same
+// request it makes one, and answers that as it is now; uuid.Nil is no request.
+func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.RawMessage, request uuid.UUID) (Version, error) {
 	if _, err := wellFormed(d); err != nil {
 		return Version{}, err
+	}
+	if request == uuid.Nil {
+		request = lemma.NewID()
 	}
 	var n int
 	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
@@ -51,9 +55,12 @@ func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.Ra
 			return err
 		}
 		return tx.QueryRow(ctx, `
-			insert into flow_versions (workspace_id, flow_id, version, definition)
-			select $1, $2, coalesce(max(version), 0) + 1, $3 from flow_versions where workspace_id = $1 and flow_id = $2
-			returning version`, ws, flow, string(d)).Scan(&n)
+			with made as (
+				insert into flow_versions (workspace_id, flow_id, version, definition, request)
+				select $1, $2, coalesce(max(version), 0) + 1, $3, $4 from flow_versions where workspace_id = $1 and flow_id = $2
+				on conflict (workspace_id, flow_id, request) do nothing returning version)
+			select version from made union all select version from flow_versions where workspace_id = $1 and flow_id = $2 and request = $4`,
+			ws, flow, string(d), request).Scan(&n)
 	})
 	if err != nil {
 		return Version{}, answered(err, fmt.Sprintf("create version of flow %s", flow))

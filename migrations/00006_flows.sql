@@ -48,18 +48,21 @@ create table flow_versions (
     status       text not null default 'draft'
         constraint flow_versions_status check (status in ('draft', 'published')), -- a draft may be edited, a published version never
     definition   text not null,               -- the JSON document
-    revision     int not null default 1,      -- ETag of a draft
+    revision     int not null default 1,      -- ETag of a draft; the flow's own changes with it
+    request      uuid not null,               -- that made it; of the first, the flow's id
     created_at   timestamptz not null default now(),
     updated_at   timestamptz not null default now(),
     published_at timestamptz,                 -- the first time
     primary key (workspace_id, flow_id, version),
+    constraint flow_versions_request unique (workspace_id, flow_id, request), -- a repeated request makes one
     foreign key (workspace_id, flow_id) references flows (workspace_id, id) on delete cascade,
     constraint flow_versions_published check ((status = 'published') = (published_at is not null))
 );
 alter table flows add constraint flows_live_version foreign key (workspace_id, id, live_version)
     references flow_versions (workspace_id, flow_id, version) deferrable initially deferred;
 
--- What was done to a flow, by whom: appended.
+-- What was done to a flow, by whom: appended. The id is that of the request
+-- that asked, so that one whose answer was lost is not done a second time.
 create table flow_log (
     workspace_id uuid not null,
     flow_id      uuid not null,
@@ -70,7 +73,19 @@ create table flow_log (
     api_key_id   uuid,                        -- null: Lemma itself
     detail       jsonb not null default '{}',
     at           timestamptz not null default now(),
-    primary key (workspace_id, flow_id, id)
+    constraint flow_log_pkey primary key (workspace_id, flow_id, id)
+);
+
+-- What was asked of a campaign, for the same end: resuming or scheduling it a
+-- second time could undo what somebody else did in between.
+create table campaign_requests (
+    workspace_id uuid not null,
+    campaign_id  uuid not null,
+    id           uuid not null,
+    verb         text not null,
+    at           timestamptz not null default now(),
+    constraint campaign_requests_pkey primary key (workspace_id, campaign_id, id),
+    foreign key (workspace_id, campaign_id) references campaigns (workspace_id, id) on delete cascade
 );
 
 -- Which events mean something to which published version: trigger (the live
@@ -441,6 +456,6 @@ cross join lateral (
 ) b
 left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key;
 
-drop table outbox, flow_origins, refusals, flow_node_counts, enrollment_steps, enrollments, trigger_events, flow_polls, flow_moves, flow_turns, flow_listeners, flow_log;
+drop table outbox, flow_origins, refusals, flow_node_counts, enrollment_steps, enrollments, trigger_events, flow_polls, flow_moves, flow_turns, flow_listeners, flow_log, campaign_requests;
 alter table flows drop constraint flows_live_version;
 drop table flow_uses, flow_versions, flows, webhook_endpoints;

@@ -114,6 +114,16 @@ create table batches (
 
 create table batches_default partition of batches default with (fillfactor=70, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000);
 
+create table campaign_requests (
+    workspace_id uuid not null,
+    campaign_id uuid not null,
+    id uuid not null,
+    verb text not null,
+    at timestamp with time zone not null default now(),
+    constraint campaign_requests_pkey PRIMARY KEY (workspace_id, campaign_id, id),
+    constraint campaign_requests_workspace_id_campaign_id_fkey FOREIGN KEY (workspace_id, campaign_id) REFERENCES campaigns(workspace_id, id) ON DELETE CASCADE
+);
+
 create table campaigns (
     workspace_id uuid not null,
     id uuid not null,
@@ -382,10 +392,12 @@ create table flow_versions (
     status text not null default 'draft'::text,
     definition text not null,
     revision integer not null default 1,
+    request uuid not null,
     created_at timestamp with time zone not null default now(),
     updated_at timestamp with time zone not null default now(),
     published_at timestamp with time zone,
     constraint flow_versions_pkey PRIMARY KEY (workspace_id, flow_id, version),
+    constraint flow_versions_request UNIQUE (workspace_id, flow_id, request),
     constraint flow_versions_published CHECK (((status = 'published'::text) = (published_at IS NOT NULL))),
     constraint flow_versions_status CHECK ((status = ANY (ARRAY['draft'::text, 'published'::text]))),
     constraint flow_versions_version_check CHECK ((version >= 1)),

@@ -26,7 +26,7 @@ func (w *Webhooks) Create(ctx context.Context, ws uuid.UUID, n NewEndpoint) (End
 	if err := w.checkPatch(Patch{Name: &n.Name, URL: &n.URL}); err != nil {
 		return Endpoint{}, "", err
 	}
-	sealed, err := w.seal(ws, n.ID, keyring{}.rotated())
+	sealed, err := w.seal(ws, n.ID, keyring{}.rotated(n.ID))
 	if err != nil {
 		return Endpoint{}, "", err
 	}
@@ -109,13 +109,19 @@ func (w *Webhooks) Delete(ctx context.Context, ws, id uuid.UUID) error {
 
 // Rotate gives an endpoint a new secret. Those before it go on signing too
 // for a day, so that the receiver can change over without losing a message.
-func (w *Webhooks) Rotate(ctx context.Context, ws, id uuid.UUID) (made Endpoint, secret string, err error) {
+// Repeated for the same request it makes none, and answers the current one:
+// each secret that nobody saw would take the place of one that is in use.
+func (w *Webhooks) Rotate(ctx context.Context, ws, id, request uuid.UUID) (made Endpoint, secret string, err error) {
 	err = pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
-		_, ring, err := w.withKeys(ctx, tx, ws, id, " for update")
+		now, ring, err := w.withKeys(ctx, tx, ws, id, " for update")
 		if err != nil {
 			return err
 		}
-		ring = ring.rotated()
+		if ring.madeBy(request) {
+			made, secret = now, ring.current()
+			return nil
+		}
+		ring = ring.rotated(request)
 		sealed, err := w.seal(ws, id, ring)
 		if err != nil {
 			return err

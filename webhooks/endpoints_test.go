@@ -46,7 +46,7 @@ func TestEndpointsOfAnotherWorkspace(t *testing.T) {
 	other := pgtest.Workspace(t, b.pool)
 	_, err := b.Get(t.Context(), other, e.ID)
 	_, updated := b.Update(t.Context(), other, e.ID, nil, Patch{Name: ptr("x")})
-	_, _, rotated := b.Rotate(t.Context(), other, e.ID)
+	_, _, rotated := b.Rotate(t.Context(), other, e.ID, lemma.NewID())
 	for name, err := range map[string]error{"get": err, "update": updated, "rotate": rotated, "delete": b.Delete(t.Context(), other, e.ID)} {
 		if lemma.KindOf(err) != lemma.NotFound {
 			t.Errorf("%s: %v", name, err)
@@ -151,9 +151,9 @@ func TestSecretsAreSealedForTheirRow(t *testing.T) {
 func TestOldSecretsSignForADay(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	r := keyring{now: start}.rotated()
+	r := keyring{now: start}.rotated(uuid.Nil)
 	first := r.current()
-	r = r.rotated()
+	r = r.rotated(uuid.Nil)
 	signs := func(after time.Duration) int {
 		r.now = start.Add(after)
 		return len(strings.Fields(r.sign("msg_1", r.now, []byte("{}"))))
@@ -163,7 +163,7 @@ func TestOldSecretsSignForADay(t *testing.T) {
 	}
 	r.now = start
 	for range 10 {
-		r = r.rotated()
+		r = r.rotated(uuid.Nil)
 	}
 	if len(r.keys) != maxKeys || signs(0) != maxKeys || signs(48*time.Hour) != 1 {
 		t.Errorf("%d keys after ten rotations", len(r.keys))

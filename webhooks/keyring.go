@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,15 +33,16 @@ type keyring struct {
 
 // key is one secret. Its fields are what is sealed.
 type key struct {
-	Secret []byte     `json:"secret"`
-	Until  *time.Time `json:"until,omitempty"` // it signs until then; nil: it is the current one
+	Secret  []byte     `json:"secret"`
+	Until   *time.Time `json:"until,omitempty"`  // it signs until then; nil: it is the current one
+	Request uuid.UUID  `json:"request,omitzero"` // that made it
 }
 
-// rotated is the ring with a new secret in front.
-func (r keyring) rotated() keyring {
+// rotated is the ring with a new secret in front, which a request asked for.
+func (r keyring) rotated(request uuid.UUID) keyring {
 	fresh := make([]byte, 32)
 	rand.Read(fresh) // never fails
-	next := keyring{keys: []key{{Secret: fresh}}, now: r.now}
+	next := keyring{keys: []key{{Secret: fresh, Request: request}}, now: r.now}
 	for _, k := range r.valid() {
 		if k.Until == nil {
 			end := r.now.Add(overlap)
@@ -60,6 +62,11 @@ func (r keyring) valid() (keys []key) {
 		}
 	}
 	return keys
+}
+
+// madeBy says whether a request has made one of the secrets.
+func (r keyring) madeBy(request uuid.UUID) bool {
+	return request != uuid.Nil && slices.ContainsFunc(r.keys, func(k key) bool { return k.Request == request })
 }
 
 // current is the newest secret as Standard Webhooks writes it.

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	standard "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"lemma"
 	"lemma/dial"
 )
 
@@ -40,7 +41,7 @@ func TestReceiverVerifies(t *testing.T) {
 	m := b.message(e)
 	b.write(m)
 	b.run(b.Webhooks, 1)
-	_, second, err := b.Rotate(t.Context(), b.ws, e.ID)
+	_, second, err := b.Rotate(t.Context(), b.ws, e.ID, lemma.NewID())
 	b.must(err)
 	b.write(b.message(e))
 	b.run(b.Webhooks, 1)

@@ -112,7 +112,7 @@ func (r *rig) oneCampaign(ctx context.Context, name string, n int, kind sender.K
 		return figure{}, err
 	}
 	m := startMeter(r.postmaster())
-	if _, err := node.campaigns.Send(ctx, node.workspace, id); err != nil {
+	if _, err := node.campaigns.Send(ctx, node.workspace, id, uuid.Nil); err != nil {
 		return figure{}, err
 	}
 	c, err := node.await(ctx, id)
