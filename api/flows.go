@@ -57,7 +57,7 @@ func (c *call) asker() *flows.Asker {
 func (c *call) flowID() (uuid.UUID, error) { return c.id(lemma.PrefixFlow, "flow") }
 
 func (s *server) listFlows(ctx context.Context, c *call, _ none) (list[flowBody], error) {
-	found, next, err := s.Flows.List(ctx, c.workspace(), c.page())
+	found, next, err := s.Flows.List(ctx, c.workspace(), flows.Status(c.query("status")), c.page())
 	return listOf(found, next, err, showFlow)
 }
 

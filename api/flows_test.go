@@ -53,6 +53,13 @@ func (b *bundle) tourFlows(w world) {
 	}
 	b.do("PATCH", path, object{"name": "x"}, header("If-Match", `"1"`)).is(412)
 	b.do("GET", "/v1/flows?limit=1", nil).is(200)
+	b.do("GET", "/v1/flows?status=asleep", nil).fault(400, "?status", "*")
+	if got := b.do("GET", "/v1/flows?status=live", nil).is(200); len(got.json["data"].([]any)) != 0 {
+		b.t.Errorf("live flows: %s", got.body)
+	}
+	if got := b.do("GET", "/v1/flows?status=draft", nil).is(200); len(got.json["data"].([]any)) != 1 {
+		b.t.Errorf("drafts: %s", got.body)
+	}
 	gone := b.do("POST", "/v1/flows", object{"name": "Gone", "metadata": object{"a": "b"}}).is(201)
 	if gone.header.Get("Location") != "/v1/flows/"+gone.id() {
 		b.t.Errorf("Location is %q", gone.header.Get("Location"))

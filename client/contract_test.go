@@ -70,7 +70,7 @@ var (
 // calls makes every request with everything that it can say, and answers what
 // came back. Its names are those of the methods.
 var calls = map[string]func(context.Context, *Client) (any, error){
-	"ListFlows": func(ctx context.Context, c *Client) (any, error) { return first(c.ListFlows(ctx)) },
+	"ListFlows": func(ctx context.Context, c *Client) (any, error) { return first(c.ListFlows(ctx, FlowFilter{Status: "live"})) },
 	"CreateFlow": func(ctx context.Context, c *Client) (any, error) {
 		return c.CreateFlow(ctx, NewFlow{Name: "Welcome", Metadata: map[string]string{"a": "b"}, Definition: definition})
 	},

@@ -56,9 +56,13 @@ func (c *Client) flow(ctx context.Context, body any, options []CallOption, metho
 	return f, err
 }
 
-// ListFlows reads all flows.
-func (c *Client) ListFlows(ctx context.Context, options ...CallOption) iter.Seq2[Flow, error] {
-	return each[Flow](ctx, c, nil, options, "/v1/flows")
+// FlowFilter narrows a list; what is empty narrows nothing.
+type FlowFilter struct{ Status string }
+
+// ListFlows reads flows, newest first.
+func (c *Client) ListFlows(ctx context.Context, f FlowFilter, options ...CallOption) iter.Seq2[Flow, error] {
+	fill := func(r *request) { r.set("status", f.Status) }
+	return each[Flow](ctx, c, fill, options, "/v1/flows")
 }
 
 // CreateFlow makes a draft that enrolls nobody.

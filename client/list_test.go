@@ -31,11 +31,11 @@ func ids(flows []Flow) (all []string) {
 func TestListsAreReadToTheirEnd(t *testing.T) {
 	t.Parallel()
 	s := serve(t, pages(0))
-	all, err := Collect(s.client(t).ListFlows(t.Context()), 0)
+	all, err := Collect(s.client(t).ListFlows(t.Context(), FlowFilter{}), 0)
 	if diff := cmp.Diff([]string{"a1", "a2", "b1", "b2", "c1", "c2"}, ids(all)); diff != "" || err != nil {
 		t.Errorf("%v: %s", err, diff)
 	}
-	if again, err := Collect(s.client(t).ListFlows(t.Context(), PageSize(2)), 0); err != nil || len(again) != 6 || s.requests()[3].path != "/v1/flows?limit=2" {
+	if again, err := Collect(s.client(t).ListFlows(t.Context(), FlowFilter{}, PageSize(2)), 0); err != nil || len(again) != 6 || s.requests()[3].path != "/v1/flows?limit=2" {
 		t.Errorf("%d of %d, asked as %s: %v", len(again), 6, s.requests()[3].path, err)
 	}
 }
@@ -43,7 +43,7 @@ func TestListsAreReadToTheirEnd(t *testing.T) {
 func TestListsAreReadNoFurtherThanWanted(t *testing.T) {
 	t.Parallel()
 	s := serve(t, pages(0))
-	some, err := Collect(s.client(t).ListFlows(t.Context()), 2)
+	some, err := Collect(s.client(t).ListFlows(t.Context(), FlowFilter{}), 2)
 	if err != nil || len(some) != 2 || len(s.requests()) != 1 {
 		t.Errorf("%d after %d requests: %v", len(some), len(s.requests()), err)
 	}
@@ -51,7 +51,7 @@ func TestListsAreReadNoFurtherThanWanted(t *testing.T) {
 
 func TestListsCanBeReadTwice(t *testing.T) {
 	t.Parallel()
-	list := serve(t, pages(0)).client(t).ListFlows(t.Context())
+	list := serve(t, pages(0)).client(t).ListFlows(t.Context(), FlowFilter{})
 	for range 2 {
 		if all, err := Collect(list, 0); err != nil || len(all) != 6 {
 			t.Errorf("%d: %v", len(all), err)
@@ -61,7 +61,7 @@ func TestListsCanBeReadTwice(t *testing.T) {
 
 func TestListsEndWithTheirError(t *testing.T) {
 	t.Parallel()
-	all, err := Collect(serve(t, pages(2)).client(t).ListFlows(t.Context()), 0)
+	all, err := Collect(serve(t, pages(2)).client(t).ListFlows(t.Context(), FlowFilter{}), 0)
 	if CodeOf(err) != "bad_cursor" || len(all) != 2 {
 		t.Errorf("%d: %v", len(all), err)
 	}

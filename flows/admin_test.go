@@ -155,15 +155,54 @@ func TestFlowsAreListedNewestFirst(t *testing.T) {
 	for range 3 {
 		made = append(made, b.draft(minimal).ID)
 	}
-	first, next, err := b.List(context.Background(), b.ws, lemma.Page{Limit: 2})
+	first, next, err := b.List(context.Background(), b.ws, "", lemma.Page{Limit: 2})
 	b.must(err)
-	rest, end, err := b.List(context.Background(), b.ws, lemma.Page{Limit: 2, Cursor: next})
+	rest, end, err := b.List(context.Background(), b.ws, "", lemma.Page{Limit: 2, Cursor: next})
 	b.must(err)
 	if len(first) != 2 || len(rest) != 1 || first[0].ID != made[2] || first[1].ID != made[1] || rest[0].ID != made[0] || end != "" {
 		t.Errorf("%v then %v, %q", first, rest, end)
 	}
-	_, _, err = b.List(context.Background(), b.ws, lemma.Page{Limit: 2, Cursor: "x"})
+	_, _, err = b.List(context.Background(), b.ws, "", lemma.Page{Limit: 2, Cursor: "x"})
 	b.wants(lemma.Invalid, err)
+	_, err = b.Archive(context.Background(), b.ws, made[1], nil)
+	b.must(err)
+	drafts, _, err := b.List(context.Background(), b.ws, Draft, lemma.Page{Limit: 5})
+	b.must(err)
+	archived, _, err := b.List(context.Background(), b.ws, Archived, lemma.Page{Limit: 5})
+	b.must(err)
+	if len(drafts) != 2 || len(archived) != 1 || archived[0].ID != made[1] {
+		t.Errorf("drafts %v, archived %v", drafts, archived)
+	}
+}
+
+// An archived flow does not keep its name from another, and may be given any.
+func TestAnArchivedFlowLetsGoOfItsName(t *testing.T) {
+	b := setup(t, 0)
+	ctx := context.Background()
+	old := b.live(minimal)
+	taken := func(err error) {
+		t.Helper()
+		if e := b.wants(lemma.Conflict, err); e.Code != "name_taken" {
+			t.Error(e)
+		}
+	}
+	rename := func(flow uuid.UUID, name string) error {
+		_, err := b.Update(ctx, b.ws, flow, nil, Patch{Name: &name})
+		return err
+	}
+	b.must(rename(old, "Welcome"))
+	again := NewFlow{ID: lemma.NewID(), Name: "Welcome"}
+	_, err := b.Create(ctx, b.ws, again)
+	taken(err)
+	_, err = b.Archive(ctx, b.ws, old, nil)
+	b.must(err)
+	_, err = b.Create(ctx, b.ws, again)
+	b.must(err)
+	other := b.draft(minimal).ID
+	taken(rename(other, "Welcome"))
+	b.must(rename(old, "Hello"))
+	b.must(rename(old, "Welcome"))
+	b.must(rename(other, "Hello"))
 }
 
 func TestOnlyADraftIsDeleted(t *testing.T) {

@@ -69,13 +69,14 @@ func (f *Flows) Get(ctx context.Context, ws, id uuid.UUID) (Flow, error) {
 	return found[0], nil
 }
 
-// List answers one page, newest first.
-func (f *Flows) List(ctx context.Context, ws uuid.UUID, page lemma.Page) ([]Flow, string, error) {
+// List answers one page, newest first: of those with a status, or with '' of all.
+func (f *Flows) List(ctx context.Context, ws uuid.UUID, status Status, page lemma.Page) ([]Flow, string, error) {
 	before, err := beforeID(lemma.PrefixFlow, page.Cursor)
 	if err != nil {
 		return nil, "", err
 	}
-	found, err := f.readFlows(ctx, selectFlow+` where workspace_id = $1 and id < $2 order by id desc limit $3`, ws, before, page.Limit+1)
+	found, err := f.readFlows(ctx, selectFlow+`
+		where workspace_id = $1 and id < $2 and ($3 = '' or status = $3) order by id desc limit $4`, ws, before, status, page.Limit+1)
 	if err != nil {
 		return nil, "", fmt.Errorf("list flows: %w", err)
 	}
@@ -119,6 +120,7 @@ func foreignCursor() error {
 
 // Update renames a flow or changes its metadata, if its version is still
 // ifMatch; with nil, whatever its version is. What it says is in its versions.
+// A name is held by one flow that is not archived, and by any number that are.
 func (f *Flows) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p Patch) (Flow, error) {
 	if err := checkFlow(p.Name, p.Metadata); err != nil {
 		return Flow{}, err

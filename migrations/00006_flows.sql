@@ -37,9 +37,11 @@ create table flows (
     created_at    timestamptz not null default now(),
     updated_at    timestamptz not null default now(),
     primary key (workspace_id, id),
-    constraint flows_name unique (workspace_id, name),
     constraint flows_live check (status in ('draft', 'archived') or live_version is not null)
 );
+-- An archived flow is at its end: it keeps its name for those who look back, and
+-- not from another.
+create unique index flows_name on flows (workspace_id, name) where status <> 'archived';
 
 create table flow_versions (
     workspace_id uuid not null,

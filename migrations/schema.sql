@@ -421,7 +421,6 @@ create table flows (
     created_at timestamp with time zone not null default now(),
     updated_at timestamp with time zone not null default now(),
     constraint flows_pkey PRIMARY KEY (workspace_id, id),
-    constraint flows_name UNIQUE (workspace_id, name),
     constraint flows_live CHECK (((status = ANY (ARRAY['draft'::text, 'archived'::text])) OR (live_version IS NOT NULL))),
     constraint flows_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     constraint flows_status CHECK ((status = ANY (ARRAY['draft'::text, 'live'::text, 'paused'::text, 'draining'::text, 'archived'::text]))),
@@ -667,6 +666,7 @@ CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_
 CREATE INDEX enrollments_waiting ON enrollments USING btree (workspace_id, turn, flow_id, resume_at) WHERE (status = 'active'::text);
 CREATE INDEX flow_moves_open ON flow_moves USING btree (retry_at) WHERE (finished_at IS NULL);
 CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_id);
+CREATE UNIQUE INDEX flows_name ON flows USING btree (workspace_id, name) WHERE (status <> 'archived'::text);
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
 CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);
 CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);

@@ -106,11 +106,11 @@ func (j *journey) walk(ctx context.Context) (journeyBooks, error) {
 
 // publish makes the flow live, or finds it so.
 func (j *journey) publish(ctx context.Context) error {
-	for f, err := range j.api.ListFlows(ctx) {
+	for f, err := range j.api.ListFlows(ctx, client.FlowFilter{}) {
 		if err != nil {
 			return err
 		}
-		if f.Name == demoFlowName {
+		if f.Name == demoFlowName && (j.flow.ID == "" || f.Status != "archived") {
 			j.flow = f
 		}
 	}

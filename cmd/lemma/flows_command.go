@@ -47,17 +47,27 @@ func (o ofFlow) find(ctx context.Context, c *client.Client) (string, error) {
 	return flowID(ctx, c, o.Flow)
 }
 
-// flowID finds the flow of a name; an id is one already.
+// flowID finds the flow of a name; an id is one already. Flows that are
+// archived may have the name too: the one that is not is meant, or the newest.
 func flowID(ctx context.Context, c *client.Client, name string) (string, error) {
 	if strings.HasPrefix(name, "flw_") {
 		return name, nil
 	}
-	for f, err := range c.ListFlows(ctx) {
-		if err != nil || f.Name == name {
-			return f.ID, err
+	archived := ""
+	for f, err := range c.ListFlows(ctx, client.FlowFilter{}) {
+		switch {
+		case err != nil:
+			return "", err
+		case f.Name == name && f.Status != "archived":
+			return f.ID, nil
+		case f.Name == name && archived == "":
+			archived = f.ID
 		}
 	}
-	return "", fmt.Errorf("there is no flow %q in this workspace", name)
+	if archived == "" {
+		return "", fmt.Errorf("there is no flow %q in this workspace", name)
+	}
+	return archived, nil
 }
 
 // ofVersion is a command about one version of a flow.
@@ -103,11 +113,14 @@ func (o ofNumber) find(ctx context.Context, c *client.Client) (id string, versio
 	return of.find(ctx, c)
 }
 
-type flowsListCommand struct{ listing }
+type flowsListCommand struct {
+	listing
+	Status string `help:"Only those that stand here: draft, live, paused, draining, archived."`
+}
 
 func (l flowsListCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
 	return l.with(cfg, func(c *client.Client) error {
-		return list(l.listing, out, c.ListFlows(ctx), "ID|NAME|STATUS|VERSION|UPDATED", func(f client.Flow) []string {
+		return list(l.listing, out, c.ListFlows(ctx, client.FlowFilter{Status: l.Status}), "ID|NAME|STATUS|VERSION|UPDATED", func(f client.Flow) []string {
 			return []string{f.ID, f.Name, f.Status, or(f.LiveVersion, "none"), stamp(f.UpdatedAt)}
 		})
 	})

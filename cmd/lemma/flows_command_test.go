@@ -128,6 +128,33 @@ func TestDraftsAreGuardedFromTheCommandLine(t *testing.T) {
 	says(t, env, `live version +1`, "flows", "publish", "Welcome", "--if-match="+tag[1])
 }
 
+// By a name, the flow is meant that is not archived, whichever is newer.
+func TestFlowsOfOneNameFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	env := running(t)
+	says(t, env, `status +draft`, "flows", "create", "Hello", "-f", fileOf(t, restful))
+	says(t, env, `status +draft`, "flows", "create", "Welcome", "-f", fileOf(t, restful))
+	says(t, env, `status +archived`, "flows", "archive", "Welcome")
+	says(t, env, `status +archived`, "flows", "get", "Welcome")
+	c, err := client.New(strings.TrimPrefix(env[0], "LEMMA_URL="), strings.TrimPrefix(env[1], "LEMMA_API_KEY="))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := regexp.MustCompile(`flw_\w+`).FindString(mustRun(t, env, "flows", "get", "Hello"))
+	name := "Welcome"
+	if _, err := c.UpdateFlow(t.Context(), id, client.FlowPatch{Name: &name}); err != nil {
+		t.Fatal(err)
+	}
+	says(t, env, `status +draft`, "flows", "get", "Welcome")
+	says(t, env, `status +archived`, "flows", "archive", "Welcome")
+	if out := mustRun(t, env, "flows", "list", "--status=archived", "--json"); strings.Count(out, `"name": "Welcome"`) != 2 {
+		t.Errorf("archived are %s", out)
+	}
+	if out := mustRun(t, env, "flows", "list", "--status=live", "--json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("live are %s", out)
+	}
+}
+
 func TestEnrollmentsFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	env := running(t)
