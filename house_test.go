@@ -77,7 +77,7 @@ var mayWrite = map[string]map[string]string{
 	"webhook_endpoints": {"webhooks": "insert update delete"},
 	"outbox":            {"webhooks": "insert update delete"},
 	"flows":             {"flows": "insert update delete"},
-	"flow_versions":     {"flows": "insert update"},
+	"flow_versions":     {"flows": "insert update delete"}, // delete: drafts
 	"flow_log":          {"flows": "insert"},
 	"flow_listeners":    {"flows": "insert delete"},
 	"flow_uses":         {"flows": "insert delete"},

@@ -132,6 +132,18 @@ func (s *server) updateFlowVersion(ctx context.Context, c *call, in newFlowVersi
 	return showFlowVersion(changed), inDefinition(err)
 }
 
+func (s *server) deleteFlowVersion(ctx context.Context, c *call, _ none) (none, error) {
+	id, n, err := c.flowVersion()
+	if err != nil {
+		return none{}, err
+	}
+	revision, err := c.ifMatch()
+	if err != nil {
+		return none{}, err
+	}
+	return none{}, s.Flows.DeleteVersion(ctx, c.workspace(), id, n, revision)
+}
+
 type validationBody struct {
 	Valid    bool           `json:"valid"`
 	Errors   []problemFault `json:"errors"`

@@ -106,6 +106,10 @@ func (b *bundle) tourFlowVersions(w world) {
 	if got := b.do("GET", path+"/versions", nil).is(200); strings.Contains(string(got.body), "definition") || len(got.json["data"].([]any)) != 2 {
 		b.t.Errorf("versions: %s", got.body)
 	}
+	unwanted := b.do("POST", path+"/versions", object{"definition": w.journey(nil)}).is(201)
+	b.do("DELETE", path+"/versions/3", nil, header("If-Match", `"2"`)).is(412)
+	b.do("DELETE", path+"/versions/3", nil, header("If-Match", unwanted.header.Get("ETag"))).is(204)
+	b.do("DELETE", path+"/versions/3", nil).is(404)
 	b.do("GET", path+"/versions/3", nil).is(404)
 	b.do("GET", path+"/versions/0", nil).is(404)
 	b.do("GET", path+"/versions/x", nil).is(404)
@@ -227,6 +231,9 @@ func (b *bundle) tourFlowVerbs(w world) {
 		b.t.Errorf("published: %s", got.body)
 	}
 	b.do("PUT", path+"/versions/2", object{"definition": w.journey(nil)}).is(409)
+	if got := b.do("DELETE", path+"/versions/2", nil).is(409); got.problem.Code != "invalid_state" || got.problem.CurrentStatus != "live" {
+		b.t.Errorf("a published version: %s", got.body)
+	}
 	if got := b.do("POST", path+"/rollback", object{"to_version": 1, "in_flight": object{"mode": "stay"}}).is(202); got.json["live_version"] != 1.0 {
 		b.t.Errorf("rolled back: %s", got.body)
 	}

@@ -183,7 +183,7 @@ func TestPathsAndMethods(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{"/v1/campaigns": "GET, POST", "/v1/campaigns/cmp_x": "GET, PATCH, DELETE", "/v1/campaigns/cmp_x/send": "POST",
-		"/healthz": "GET", "/v1/workspace": "GET", "/v1/flows/flw_x/versions/1": "GET, PUT"} {
+		"/healthz": "GET", "/v1/workspace": "GET", "/v1/flows/flw_x/versions/1": "GET, PUT, DELETE"} {
 		got := b.do("OPTIONS", path, nil).is(405)
 		if allow := got.header.Get("Allow"); allow != want || got.problem.Code != "method_not_allowed" {
 			t.Errorf("%s: Allow is %q, %s", path, allow, got.body)

@@ -167,6 +167,7 @@ func (s *server) routes() []route {
 		{post, "/v1/flows/{id}/versions", "flows:write", made, on(s.createFlowVersion)},
 		{get, "/v1/flows/{id}/versions/{n}", "flows:read", ok, on(s.getFlowVersion)},
 		{put, "/v1/flows/{id}/versions/{n}", "flows:write", ok, on(s.updateFlowVersion)},
+		{del, "/v1/flows/{id}/versions/{n}", "flows:write", gone, on(s.deleteFlowVersion)},
 		{post, "/v1/flows/{id}/versions/{n}/validate", "flows:read", ok, asks(s.validateFlowVersion)},
 		{post, "/v1/flows/{id}/versions/{n}/plan", "flows:read", ok, asks(s.planFlowVersion)},
 		{post, "/v1/flows/{id}/versions/{n}/publish", "flows:publish", accepted, on(s.publishFlowVersion)},

@@ -70,7 +70,9 @@ var (
 // calls makes every request with everything that it can say, and answers what
 // came back. Its names are those of the methods.
 var calls = map[string]func(context.Context, *Client) (any, error){
-	"ListFlows": func(ctx context.Context, c *Client) (any, error) { return first(c.ListFlows(ctx, FlowFilter{Status: "live"})) },
+	"ListFlows": func(ctx context.Context, c *Client) (any, error) {
+		return first(c.ListFlows(ctx, FlowFilter{Status: "live"}))
+	},
 	"CreateFlow": func(ctx context.Context, c *Client) (any, error) {
 		return c.CreateFlow(ctx, NewFlow{Name: "Welcome", Metadata: map[string]string{"a": "b"}, Definition: definition})
 	},
@@ -86,6 +88,9 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	"GetFlowVersion": func(ctx context.Context, c *Client) (any, error) { return c.GetFlowVersion(ctx, "flw_1", 2) },
 	"UpdateFlowVersion": func(ctx context.Context, c *Client) (any, error) {
 		return c.UpdateFlowVersion(ctx, "flw_1", 2, definition, IfMatch(`"1"`))
+	},
+	"DeleteFlowVersion": func(ctx context.Context, c *Client) (any, error) {
+		return nil, c.DeleteFlowVersion(ctx, "flw_1", 2, IfMatch(`"1"`))
 	},
 	"ValidateFlowVersion": func(ctx context.Context, c *Client) (any, error) { return c.ValidateFlowVersion(ctx, "flw_1", 2) },
 	"PlanFlowVersion":     func(ctx context.Context, c *Client) (any, error) { return c.PlanFlowVersion(ctx, "flw_1", 2, inFlight) },

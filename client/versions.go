@@ -25,7 +25,7 @@ type FlowVersion struct {
 	FlowVersionSummary
 	Definition json.RawMessage `json:"definition"`
 
-	ETag string `json:"-"` // for IfMatch of UpdateFlowVersion
+	ETag string `json:"-"` // for IfMatch of UpdateFlowVersion and DeleteFlowVersion
 }
 
 // InFlight says what becomes of those who are on their way in other versions.
@@ -127,6 +127,12 @@ func (c *Client) GetFlowVersion(ctx context.Context, flow string, n int, options
 // UpdateFlowVersion replaces a draft. definition is JSON.
 func (c *Client) UpdateFlowVersion(ctx context.Context, flow string, n int, definition json.RawMessage, options ...CallOption) (FlowVersion, error) {
 	return c.version(ctx, versionBody{definition}, options, http.MethodPut, "/v1/flows/%s/versions/%s", flow, n)
+}
+
+// DeleteFlowVersion deletes a draft.
+func (c *Client) DeleteFlowVersion(ctx context.Context, flow string, n int, options ...CallOption) error {
+	_, err := call[struct{}](ctx, c, nil, options, http.MethodDelete, "/v1/flows/%s/versions/%s", flow, n)
+	return err
 }
 
 // ValidateFlowVersion finds every fault of a version.

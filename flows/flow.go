@@ -33,8 +33,8 @@ func (f *Flows) Create(ctx context.Context, ws uuid.UUID, n NewFlow) (Flow, erro
 	}
 	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
 		made, err := tx.Exec(ctx, `
-			insert into flows (workspace_id, id, name, metadata) values ($1, $2, $3, $4)
-			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, orEmpty(n.Metadata))
+			insert into flows (workspace_id, id, name, metadata, versions) values ($1, $2, $3, $4, $5::boolean::int)
+			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, orEmpty(n.Metadata), n.Definition != nil)
 		if err != nil || made.RowsAffected() == 0 {
 			return err
 		}
@@ -69,7 +69,7 @@ func (f *Flows) Get(ctx context.Context, ws, id uuid.UUID) (Flow, error) {
 	return found[0], nil
 }
 
-// List answers one page, newest first: of those with a status, or with '' of all.
+// List answers one page, newest first: of those with a status, or of all.
 func (f *Flows) List(ctx context.Context, ws uuid.UUID, status Status, page lemma.Page) ([]Flow, string, error) {
 	before, err := beforeID(lemma.PrefixFlow, page.Cursor)
 	if err != nil {

@@ -238,7 +238,7 @@ func (p publication) seal(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	if tag.RowsAffected() == 0 {
-		return &lemma.Error{Kind: lemma.Stale, Message: "the version was changed or published while it was being checked: read it again"}
+		return &lemma.Error{Kind: lemma.Stale, Message: "the version was changed, deleted or published while it was being checked: read it again"}
 	}
 	return nil
 }

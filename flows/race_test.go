@@ -466,7 +466,7 @@ func TestAVerbIsACleanCutForTriggers(t *testing.T) {
 				} else {
 					reached, leave := make(chan struct{}), make(chan struct{})
 					seen.stop = func(sql string) {
-						if strings.Contains(sql, "update flows set version") {
+						if strings.Contains(sql, "update flows set version = ") {
 							close(reached)
 							<-leave
 						}

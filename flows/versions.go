@@ -55,12 +55,11 @@ func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.Ra
 			return err
 		}
 		return tx.QueryRow(ctx, `
-			with made as (
-				insert into flow_versions (workspace_id, flow_id, version, definition, request)
-				select $1, $2, coalesce(max(version), 0) + 1, $3, $4 from flow_versions where workspace_id = $1 and flow_id = $2
-				on conflict (workspace_id, flow_id, request) do nothing returning version)
-			select version from made union all select version from flow_versions where workspace_id = $1 and flow_id = $2 and request = $4`,
-			ws, flow, string(d), request).Scan(&n)
+			with was as (select version from flow_versions where workspace_id = $1 and flow_id = $2 and request = $4),
+			next as (update flows set versions = versions + 1 where workspace_id = $1 and id = $2 and not exists (select from was) returning versions),
+			made as (
+				insert into flow_versions (workspace_id, flow_id, version, definition, request) select $1, $2, versions, $3, $4 from next returning version)
+			select version from made union all select version from was`, ws, flow, string(d), request).Scan(&n)
 	})
 	if err != nil {
 		return Version{}, answered(err, fmt.Sprintf("create version of flow %s", flow))
@@ -165,7 +164,46 @@ func (f *Flows) UpdateVersion(ctx context.Context, ws, flow uuid.UUID, n int, if
 	case v.Status != versionDraft:
 		return Version{}, versionIs(v, "a published version never changes: make another one")
 	}
-	return Version{}, &lemma.Error{Kind: lemma.Stale, Message: "the version has been changed since it was read: read it again"}
+	return Version{}, staleVersion()
+}
+
+func staleVersion() error {
+	return &lemma.Error{Kind: lemma.Stale, Message: "the version has been changed since it was read: read it again"}
+}
+
+// DeleteVersion takes a draft away, if its revision is still ifMatch; with nil,
+// whatever its revision is. No other version gets its number: whoever still has
+// that in hand finds nothing, and never another draft.
+func (f *Flows) DeleteVersion(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int) error {
+	gone := false
+	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
+		if _, err := hold(ctx, tx, ws, flow, edit, nil); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `
+			delete from flow_versions
+			where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'draft' and ($4::int is null or revision = $4)`,
+			ws, flow, int32Of(n), ifMatch)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		gone = true
+		return change(ctx, tx, ws, flow, edit, `live_version = live_version`)
+	})
+	if err != nil {
+		return answered(err, fmt.Sprintf("delete version %d of flow %s", n, flow))
+	}
+	if gone {
+		return nil
+	}
+	v, err := f.GetVersion(ctx, ws, flow, n)
+	switch {
+	case err != nil:
+		return err
+	case v.Status != versionDraft:
+		return versionIs(v, "a version that was published stays")
+	}
+	return staleVersion()
 }
 
 // versionIs refuses what a version's status does not allow.

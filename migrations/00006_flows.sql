@@ -24,6 +24,7 @@ create table flows (
         constraint flows_status check (status in ('draft', 'live', 'paused', 'draining', 'archived')),
     status_reason text,                       -- why it is paused, when Lemma paused it
     status_detail text,
+    versions      int not null default 0,     -- how many were ever made: the number of a draft that was deleted is given to no other
     live_version  int,                        -- what new enrollments follow; publishing flips it and nothing else
     metadata      jsonb not null default '{}',
     overlapped    boolean not null default false, -- a version that allowed overlap was live once

@@ -411,6 +411,7 @@ create table flows (
     status text not null default 'draft'::text,
     status_reason text,
     status_detail text,
+    versions integer not null default 0,
     live_version integer,
     metadata jsonb not null default '{}'::jsonb,
     overlapped boolean not null default false,

@@ -20,6 +20,7 @@ type flowsCommand struct {
 	Get      flowsGetCommand      `cmd:"" help:"Show a flow."`
 	Create   flowsCreateCommand   `cmd:"" help:"Make a flow; with a definition, that becomes version 1, a draft."`
 	Draft    flowsDraftCommand    `cmd:"" help:"Make the next version, or replace a draft."`
+	Discard  flowsDiscardCommand  `cmd:"" help:"Delete a draft."`
 	Versions flowsVersionsCommand `cmd:"" help:"List versions, or print what one says."`
 	Validate flowsValidateCommand `cmd:"" help:"Find every fault of a version."`
 	Plan     flowsPlanCommand     `cmd:"" help:"Tell what publishing would do."`
@@ -269,6 +270,28 @@ type writtenDraft struct {
 func bare(etag string) string { return strings.Trim(etag, `"`) }
 
 func quoted(etag string) string { return `"` + bare(etag) + `"` }
+
+type flowsDiscardCommand struct {
+	talk
+	ofFlow
+	Number int `arg:"" name:"version" help:"The draft."`
+}
+
+func (d flowsDiscardCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
+	return d.with(cfg, func(c *client.Client) error {
+		id, err := d.find(ctx, c)
+		if err != nil {
+			return err
+		}
+		if err := c.DeleteFlowVersion(ctx, id, d.Number); err != nil {
+			return err
+		}
+		return d.say(out, map[string]int{"deleted": d.Number}, func(out io.Writer) error {
+			_, err := fmt.Fprintf(out, "version %d is gone\n", d.Number)
+			return err
+		})
+	})
+}
 
 type flowsVersionsCommand struct {
 	listing

@@ -80,6 +80,8 @@ func TestFlowsFromTheCommandLine(t *testing.T) {
 	says(t, env, `"start": "nap"`, "flows", "versions", "Welcome", "2")
 	says(t, env, `version 2 is a draft, written 2 times`, "flows", "draft", "Welcome", "2", "-f", fileOf(t, strings.ReplaceAll(restful, `"rest"`, `"nap"`)))
 	says(t, env, `\(entry\) .* moves`, "flows", "plan", "Welcome", "--in-flight=move", "--map", "rest=nap")
+	says(t, env, `version 3 is a draft`, "flows", "draft", "Welcome", "-f", fileOf(t, restful))
+	says(t, env, `version 3 is gone`, "flows", "discard", "Welcome", "3")
 	says(t, env, `(?s)Publishing version 2.*live version +2`, "flows", "publish", "Welcome", "--in-flight=stay")
 	says(t, env, `live version +1`, "flows", "rollback", "Welcome", "1")
 	says(t, env, `status +paused`, "flows", "pause", "Welcome")
@@ -226,6 +228,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		"version 1 has":                  {"flows", "validate", "Welcome", "1"},
 		"the version is 1 and 2":         {"flows", "plan", "Welcome", "1", "--version=2"},
 		"is no length of time such as":   {"flows", "resume", "Welcome", "--spread=P1M"},
+		"no such flow version":           {"flows", "discard", "Welcome", "9"},
 		`no flow "Nobody"`:               {"flows", "get", "Nobody"},
 		"possible now: ":                 {"flows", "drain", "Welcome"},
 		"/name: ":                        {"flows", "create", "Welcome"},
