@@ -318,6 +318,7 @@ create table outbox (
     attempts     int not null default 0,
     status_code  int,                         -- of the last answer
     last_error   text,
+    called_at    timestamptz,                 -- when the last call ended
     answered     boolean not null default false, -- pending: that answer ends it; what follows from it is yet to be written
     due_at       timestamptz not null default now(), -- leased: when the lease runs out
     leased_by    text,
@@ -333,6 +334,10 @@ create table outbox (
 -- next, so that what waits for one that is dead is not read to find the others.
 create index outbox_due on outbox (workspace_id, endpoint_id, due_at) where state = 'pending';
 create index outbox_over on outbox (finished_at) where state <> 'pending';
+-- What an endpoint took and did not take, newest first; a message is in it once
+-- it has ended. Without the workspace, so that a planner without statistics does
+-- not take it for a way to find messages by their ids.
+create index outbox_ended on outbox (endpoint_id, state, finished_at, id) where state <> 'pending';
 create index outbox_enrollment on outbox (workspace_id, enrollment_id) where enrollment_id is not null;
 
 alter table notifications add column enrollment_id uuid; -- null for a campaign's

@@ -473,6 +473,7 @@ create table outbox (
     attempts integer not null default 0,
     status_code integer,
     last_error text,
+    called_at timestamp with time zone,
     answered boolean not null default false,
     due_at timestamp with time zone not null default now(),
     leased_by text,
@@ -672,6 +673,7 @@ CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
 CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);
 CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);
 CREATE INDEX outbox_due ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE (state = 'pending'::text);
+CREATE INDEX outbox_ended ON outbox USING btree (endpoint_id, state, finished_at, id) WHERE (state <> 'pending'::text);
 CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_id) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (state <> 'pending'::text);
 CREATE UNIQUE INDEX provider_events_once ON provider_events USING btree (workspace_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);

@@ -42,7 +42,7 @@ func (w *Webhooks) writeDown(ctx context.Context, tx pgx.Tx, m claimed, v verdic
 			select workspace_id, id, case when $4 = 'pending' and created_at + $8::interval < now() + $7::interval then 'failed' else $4 end as state
 			from outbox where workspace_id = $1 and id = $2 and state = 'pending' and leased_by = $3 for update
 		)
-		update outbox o set state = next.state, status_code = nullif($5::int, 0), last_error = nullif($6, ''), leased_by = null, lease_until = null,
+		update outbox o set state = next.state, status_code = nullif($5::int, 0), last_error = nullif($6, ''), called_at = now(), leased_by = null, lease_until = null,
 			due_at = now() + $7::interval, finished_at = case when next.state <> 'pending' then now() end
 		from next where o.workspace_id = next.workspace_id and o.id = next.id
 		returning o.state, o.attempts`,
@@ -74,7 +74,7 @@ func (w *Webhooks) putBack(m claimed, v verdict) error {
 	defer cancel()
 	wait := w.delay(m.Attempts, verdict{retryAfter: v.retryAfter})
 	_, err := w.pool.Exec(ctx, `
-		update outbox set answered = $4, status_code = nullif($5::int, 0), last_error = nullif($6, ''), leased_by = null, lease_until = null,
+		update outbox set answered = $4, status_code = nullif($5::int, 0), last_error = nullif($6, ''), called_at = now(), leased_by = null, lease_until = null,
 			due_at = now() + $7::interval
 		where workspace_id = $1 and id = $2 and state = 'pending' and leased_by = $3`,
 		m.WorkspaceID, m.ID, m.LeasedBy, v.final, v.status, v.reason, wait)

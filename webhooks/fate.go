@@ -1,0 +1,178 @@
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
+)
+
+// States of a message.
+const (
+	Pending   = "pending" // not taken yet: it is being called, or will be
+	Delivered = "delivered"
+	Failed    = "failed" // refused, or given up
+)
+
+// Fate is what has become of a message as of now.
+type Fate struct {
+	ID           uuid.UUID
+	EnrollmentID *uuid.UUID // who waits for the answer; nil: nobody
+	FlowID       *uuid.UUID // of that enrollment
+	State        string
+	Attempts     int        // calls that were begun
+	Status       int        // of the last answer; 0: there was none
+	Reason       string     // why the last call did not deliver it; empty when it did, and before
+	CalledAt     *time.Time // when the last call ended
+	NextAt       *time.Time // pending: when it is called next; nil while it is being called
+	CreatedAt    time.Time
+	FinishedAt   *time.Time
+}
+
+// listed is a message and its place in a list.
+type listed struct {
+	Fate
+	Place time.Time
+}
+
+// selectFate asks for each flow by itself, by the enrollment's primary key.
+const selectFate = `
+	select o.id, o.enrollment_id,
+		(select e.flow_id from enrollments e where e.workspace_id = o.workspace_id and e.id = o.enrollment_id) as flow_id,
+		o.state, o.attempts, coalesce(o.status_code, 0) as status, coalesce(o.last_error, '') as reason, o.called_at,
+		case when o.state = 'pending' and (o.lease_until is null or o.lease_until <= now()) then o.due_at end as next_at,
+		o.created_at, o.finished_at, coalesce(o.finished_at, o.due_at) as place
+	from outbox o`
+
+// Fates tells what has become of messages. Those that ended longer ago than
+// Keep are not among them.
+func (w *Webhooks) Fates(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) (map[uuid.UUID]Fate, error) {
+	found, err := w.readFates(ctx, selectFate+` where o.workspace_id = $1 and o.id = any($2)`, ws, allGiven(ids))
+	if err != nil {
+		return nil, fmt.Errorf("read what became of messages: %w", err)
+	}
+	byID := make(map[uuid.UUID]Fate, len(found))
+	for _, m := range found {
+		byID[m.ID] = m.Fate
+	}
+	return byID, nil
+}
+
+func (w *Webhooks) readFates(ctx context.Context, sql string, args ...any) ([]listed, error) {
+	rows, _ := w.pool.Query(ctx, sql, args...)
+	return pgx.CollectRows(rows, pgx.RowToStructByName[listed])
+}
+
+// Messages reads a page of an endpoint's messages in one state. Those that have
+// ended come newest first; of pending ones that which is called next is the
+// first, so that none is passed over because it was called meanwhile.
+func (w *Webhooks) Messages(ctx context.Context, ws, endpoint uuid.UUID, state string, page lemma.Page) ([]Fate, string, error) {
+	if _, err := w.Get(ctx, ws, endpoint); err != nil {
+		return nil, "", err
+	}
+	at, id, err := readMark(state, page.Cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	which := ` where o.workspace_id = $1 and o.endpoint_id = $2 and o.state <> 'pending' and o.state = $3 and (o.finished_at, o.id) < ($4, $5)
+		order by o.finished_at desc, o.id desc limit $6`
+	if state == Pending {
+		which = ` where o.workspace_id = $1 and o.endpoint_id = $2 and o.state = 'pending' and o.state = $3 and (o.due_at, o.id) > ($4, $5)
+		order by o.due_at, o.id limit $6`
+	}
+	found, err := w.readFates(ctx, selectFate+which, ws, endpoint, state, at, id, page.Limit+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list messages of webhook endpoint %s: %w", endpoint, err)
+	}
+	next := ""
+	if len(found) > page.Limit {
+		found = found[:page.Limit]
+		next = found[page.Limit-1].mark()
+	}
+	all := make([]Fate, len(found))
+	for i, m := range found {
+		all[i] = m.Fate
+	}
+	return all, next, nil
+}
+
+// mark is the cursor behind a message.
+func (m listed) mark() string {
+	return fmt.Sprintf("%s.%d.%s", m.State, m.Place.UnixMicro(), m.ID)
+}
+
+// readMark reads a cursor; without one it is before the first of the list.
+func readMark(state, cursor string) (pgtype.Timestamptz, uuid.UUID, error) {
+	switch {
+	case cursor == "" && state == Pending:
+		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}, uuid.Nil, nil
+	case cursor == "":
+		return pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}, uuid.Max, nil
+	}
+	of, rest, _ := strings.Cut(cursor, ".")
+	text, name, _ := strings.Cut(rest, ".")
+	micros, broken := strconv.ParseInt(text, 10, 54) // some centuries, all of which Postgres knows
+	id, err := uuid.Parse(name)
+	if of != state || broken != nil || err != nil {
+		return pgtype.Timestamptz{}, uuid.Nil, lemma.Fault("?cursor", "invalid_cursor", "the cursor is not one that this list gave out")
+	}
+	return pgtype.Timestamptz{Time: time.UnixMicro(micros), Valid: true}, id, nil
+}
+
+// Health is how an endpoint is doing.
+type Health struct {
+	Pending       int        // messages that it has not taken yet, counted up to MostCounted
+	OldestPending *time.Time // when the oldest of these was written
+	LastDelivered *time.Time // of what is kept
+	LastFailure   *Failure   // the last call that delivered nothing, tried again or not
+}
+
+// Failure is a call that delivered nothing.
+type Failure struct {
+	At     time.Time
+	Status int // of the answer; 0: there was none
+	Reason string
+}
+
+// MostCounted is how many pending messages of an endpoint Health looks at:
+// those that are due last, since what was called and failed is due later than
+// what waits for its first call.
+const MostCounted = 10_000
+
+// Health tells how an endpoint is doing, from the messages that are kept.
+func (w *Webhooks) Health(ctx context.Context, ws, endpoint uuid.UUID) (Health, error) {
+	var h Health
+	var at *time.Time
+	var f Failure
+	err := w.pool.QueryRow(ctx, `
+		with pending as materialized (
+			select created_at, called_at, status_code, last_error from outbox
+			where workspace_id = $1 and endpoint_id = $2 and state = 'pending' order by due_at desc limit $3
+		), failures as materialized (
+			(select called_at as at, status_code, last_error from pending where last_error is not null order by called_at desc limit 1)
+			union all
+			(select finished_at, status_code, last_error from outbox
+			where workspace_id = $1 and endpoint_id = $2 and state = 'failed' and state <> 'pending' order by finished_at desc limit 1)
+		)
+		select p.n, p.oldest, (select finished_at from outbox
+				where workspace_id = $1 and endpoint_id = $2 and state = 'delivered' and state <> 'pending' order by finished_at desc limit 1),
+			f.at, coalesce(f.status_code, 0), coalesce(f.last_error, '')
+		from (select count(*)::int as n, min(created_at) as oldest from pending) p
+		left join (select * from failures order by at desc limit 1) f on true`, ws, endpoint, MostCounted).
+		Scan(&h.Pending, &h.OldestPending, &h.LastDelivered, &at, &f.Status, &f.Reason)
+	if err != nil {
+		return Health{}, fmt.Errorf("look at webhook endpoint %s: %w", endpoint, err)
+	}
+	if at != nil {
+		f.At = *at
+		h.LastFailure = &f
+	}
+	return h, nil
+}

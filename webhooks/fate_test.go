@@ -1,0 +1,180 @@
+package webhooks
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// fate is what is told of one message, without its times; next says whether it
+// knows when it is called next.
+func (b bundle) fate(id uuid.UUID) (f Fate, called, next bool) {
+	b.t.Helper()
+	all, err := b.Fates(b.t.Context(), b.ws, []uuid.UUID{id})
+	b.must(err)
+	f, there := all[id]
+	if !there {
+		b.t.Fatal("nothing is known of the message")
+	}
+	return f, f.CalledAt != nil, f.NextAt != nil
+}
+
+// What has become of a message is told at every moment of its life, and not
+// only once it has ended.
+func TestFates(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	m := b.written()
+	holds := func(when, state string, attempts, status int, reason string, wantCalled, wantNext bool) {
+		t.Helper()
+		f, called, next := b.fate(m.ID)
+		if f.State != state || f.Attempts != attempts || f.Status != status || f.Reason != reason || called != wantCalled || next != wantNext || (f.FinishedAt != nil) != (state != Pending) {
+			t.Errorf("%s: %+v", when, f)
+		}
+	}
+	holds("written", Pending, 0, 0, "", false, true)
+	b.receiver.status(500)
+	b.hook = func(stage string) {
+		if stage == "called" {
+			holds("being called", Pending, 1, 0, "", false, false)
+		}
+	}
+	b.run(b.Webhooks, 1)
+	b.hook = nil
+	holds("called once", Pending, 1, 500, ReasonStatus, true, true)
+	b.due()
+	b.receiver.status(204)
+	b.run(b.Webhooks, 1)
+	holds("taken", Delivered, 2, 204, "", true, false)
+
+	refused := b.written()
+	b.receiver.status(410)
+	b.run(b.Webhooks, 1)
+	if f, _, _ := b.fate(refused.ID); f.State != Failed || f.Status != 410 || f.Reason != ReasonStatus || f.EnrollmentID == nil || *f.EnrollmentID != refused.EnrollmentID {
+		t.Errorf("refused: %+v", f)
+	}
+	if all, err := b.Fates(t.Context(), uuid.New(), []uuid.UUID{m.ID}); err != nil || len(all) != 0 {
+		t.Errorf("another workspace sees %v, %v", all, err)
+	}
+}
+
+// A worker that lost its lease knows that it called; when it did is kept with
+// what it heard.
+func TestPutBackIsACall(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	m := b.written()
+	taken, err := b.claim(t.Context())
+	b.must(err)
+	b.must(b.putBack(taken[0], verdict{status: 200, final: true}))
+	if f, called, next := b.fate(m.ID); f.State != Pending || f.Status != 200 || !called || !next {
+		t.Errorf("%+v", f)
+	}
+}
+
+// Each list holds one endpoint's messages in one state, page by page, and each
+// of them once.
+func TestMessagesOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e, _ := b.endpoint("/hook")
+	other, _ := b.endpoint("/other")
+	want := map[string][]uuid.UUID{}
+	for i := range 15 {
+		m := b.message(e)
+		b.write(m, b.message(other))
+		state := []string{Pending, Delivered, Failed}[i%3]
+		want[state] = append(want[state], m.ID)
+		ago := time.Duration(15-i/2) * time.Minute // some at the same time
+		b.exec(`update outbox set state = $2, due_at = date_trunc('minute', now()) - $3::interval,
+			finished_at = case when $2 <> 'pending' then date_trunc('minute', now()) - $3::interval end where id = $1`, m.ID, state, ago)
+	}
+	for state, ids := range want {
+		var got []uuid.UUID
+		var places []time.Time
+		for cursor := ""; ; {
+			page, next, err := b.Messages(t.Context(), b.ws, e.ID, state, lemma.Page{Limit: 2, Cursor: cursor})
+			b.must(err)
+			for _, m := range page {
+				at := m.NextAt
+				if state != Pending {
+					at = m.FinishedAt
+				}
+				if got, places = append(got, m.ID), append(places, *at); m.State != state {
+					t.Errorf("among those that are %s: %+v", state, m)
+				}
+			}
+			if cursor = next; next == "" {
+				break
+			}
+		}
+		sorted := cmpopts.SortSlices(func(a, b uuid.UUID) bool { return a.String() < b.String() })
+		if d := cmp.Diff(ids, got, sorted); d != "" {
+			t.Errorf("%s: %s", state, d)
+		}
+		ordered := slices.IsSortedFunc(places, func(a, b time.Time) int { return b.Compare(a) })
+		if state == Pending {
+			ordered = slices.IsSortedFunc(places, time.Time.Compare)
+		}
+		if !ordered {
+			t.Errorf("%s: %v", state, places)
+		}
+	}
+	_, next, err := b.Messages(t.Context(), b.ws, e.ID, Pending, lemma.Page{Limit: 1})
+	b.must(err)
+	for state, cursor := range map[string]string{Failed: next, Pending: next + "x", Delivered: "delivered.99999999999999999." + uuid.NewString()} {
+		if _, _, err := b.Messages(t.Context(), b.ws, e.ID, state, lemma.Page{Limit: 1, Cursor: cursor}); lemma.KindOf(err) != lemma.Invalid {
+			t.Errorf("a foreign cursor: %v", err)
+		}
+	}
+	if _, _, err := b.Messages(t.Context(), uuid.New(), e.ID, Pending, lemma.Page{Limit: 1}); lemma.KindOf(err) != lemma.NotFound {
+		t.Errorf("of another workspace: %v", err)
+	}
+}
+
+// An endpoint that fails is seen to, long before a message is given up.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e, _ := b.endpoint("/hook")
+	health := func() Health {
+		t.Helper()
+		h, err := b.Health(t.Context(), b.ws, e.ID)
+		b.must(err)
+		return h
+	}
+	if d := cmp.Diff(Health{}, health()); d != "" {
+		t.Errorf("of a new one: %s", d)
+	}
+	b.write(b.message(e))
+	b.run(b.Webhooks, 1)
+	if h := health(); h.Pending != 0 || h.OldestPending != nil || h.LastDelivered == nil || h.LastFailure != nil {
+		t.Errorf("it takes messages: %+v", h)
+	}
+	b.receiver.status(500)
+	failing, waiting := b.message(e), b.message(e)
+	b.write(failing)
+	b.exec(`update outbox set created_at = now() - interval '1 hour' where id = $1`, failing.ID)
+	b.run(b.Webhooks, 1)
+	b.write(waiting)
+	h := health()
+	if h.Pending != 2 || h.OldestPending == nil || time.Since(*h.OldestPending) < time.Hour || h.LastFailure == nil || h.LastFailure.Status != 500 || h.LastFailure.Reason != ReasonStatus {
+		t.Errorf("it fails: %+v", h)
+	}
+	b.exec(`update outbox set due_at = now() + interval '1 hour' where id = $1`, failing.ID)
+	b.receiver.status(404)
+	b.run(b.Webhooks, 1)
+	if h := health(); h.Pending != 1 || h.LastFailure == nil || h.LastFailure.Status != 404 {
+		t.Errorf("it refuses: %+v", h)
+	}
+	b.exec(`update outbox set called_at = now() + interval '1 second' where id = $1`, failing.ID)
+	if h := health(); h.LastFailure == nil || h.LastFailure.Status != 500 {
+		t.Errorf("the later failure is that of a message that is tried again: %+v", h)
+	}
+}
