@@ -71,10 +71,26 @@ type enrollmentStepBody struct {
 	Data           map[string]any `json:"data"`
 	At             time.Time      `json:"at"`
 	NotificationID *string        `json:"notification_id"`
+	Notification   *stateBody     `json:"notification"`
+	Webhook        *fateBody      `json:"webhook"`
+}
+
+// stateBody is where a notification stands.
+type stateBody struct {
+	Status string  `json:"status"`
+	Reason *string `json:"reason"`
 }
 
 func showEnrollmentStep(n flows.Step) enrollmentStepBody {
-	return enrollmentStepBody{n.Step, n.Version, orNull(n.Node), n.Event, objectOf(n.Data), n.At.UTC(), orNull(n.NotificationID)}
+	b := enrollmentStepBody{n.Step, n.Version, orNull(n.Node), n.Event, objectOf(n.Data), n.At.UTC(), orNull(n.NotificationID), nil, nil}
+	if n.Notification != nil {
+		b.Notification = &stateBody{n.Notification.Status, n.Notification.Reason}
+	}
+	if n.Message != nil {
+		fate := showFate(*n.Message)
+		b.Webhook = &fate
+	}
+	return b
 }
 
 func (s *server) readEnrollmentHistory(ctx context.Context, c *call, _ none) (enrollmentHistory, error) {

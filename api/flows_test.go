@@ -287,7 +287,15 @@ func (b *bundle) tourEndpoints(w world) {
 	if strings.Contains(string(got.body), "whsec_") {
 		b.t.Errorf("an endpoint tells its secret: %s", got.body)
 	}
+	if h := got.json["health"].(object); h["pending"] != 0.0 || h["last_failure"] != nil {
+		b.t.Errorf("nothing was sent yet: %s", got.body)
+	}
 	b.do("GET", "/v1/webhook_endpoints", nil).is(200)
+	for _, state := range []string{"pending", "delivered", "failed"} {
+		b.do("GET", path+"/messages?state="+state, nil).is(200)
+	}
+	b.do("GET", path+"/messages", nil).fault(400, "?state", "required")
+	b.do("GET", path+"/messages?state=failed&cursor=x", nil).fault(400, "?cursor", "invalid_cursor")
 	b.do("PATCH", path, object{"url": "https://crm.example.com/v2"}, header("If-Match", got.header.Get("ETag"))).is(200)
 	b.do("PATCH", path, object{"name": "x"}, header("If-Match", got.header.Get("ETag"))).is(412)
 	made := b.do("POST", "/v1/webhook_endpoints", object{"name": "Gone", "url": "https://x.example.com/"}, under("hook")).is(201)

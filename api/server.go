@@ -202,6 +202,7 @@ func (s *server) routes() []route {
 		{get, "/v1/webhook_endpoints/{id}", "webhooks:read", ok, on(s.getEndpoint)},
 		{patch, "/v1/webhook_endpoints/{id}", "webhooks:write", ok, on(s.updateEndpoint)},
 		{del, "/v1/webhook_endpoints/{id}", "webhooks:write", gone, on(s.deleteEndpoint)},
+		{get, "/v1/webhook_endpoints/{id}/messages", "webhooks:read", ok, on(s.listMessages)},
 		{post, "/v1/webhook_endpoints/{id}/rotate", "webhooks:write", ok, on(s.rotateEndpoint)},
 
 		{get, "/v1/notifications", "notifications:read", ok, on(s.listNotifications)},

@@ -35,6 +35,69 @@ type endpointWithSecret struct {
 
 func (b endpointWithSecret) hush() any { return endpointWithSecret{endpointBody: b.endpointBody} }
 
+// endpointWithHealth is an endpoint, and how it is doing.
+type endpointWithHealth struct {
+	endpointBody
+	Health healthBody `json:"health"`
+}
+
+type healthBody struct {
+	Pending       int          `json:"pending"`
+	OldestPending *time.Time   `json:"oldest_pending_since"`
+	LastDelivered *time.Time   `json:"last_delivered_at"`
+	LastFailure   *failureBody `json:"last_failure"`
+}
+
+type failureBody struct {
+	At     time.Time `json:"at"`
+	Status *int      `json:"status"`
+	Reason string    `json:"reason"`
+}
+
+func showHealth(h webhooks.Health) healthBody {
+	b := healthBody{Pending: h.Pending, OldestPending: utc(h.OldestPending), LastDelivered: utc(h.LastDelivered)}
+	if f := h.LastFailure; f != nil {
+		b.LastFailure = &failureBody{f.At.UTC(), answerOrNull(f.Status), f.Reason}
+	}
+	return b
+}
+
+// answerOrNull is the status of an answer; null when there was none.
+func answerOrNull(status int) *int {
+	if status == 0 {
+		return nil
+	}
+	return &status
+}
+
+// fateBody is what has become of a message.
+type fateBody struct {
+	MessageID string     `json:"message_id"`
+	State     *string    `json:"state"`
+	Attempts  int        `json:"attempts"`
+	Status    *int       `json:"status"`
+	Reason    *string    `json:"reason"`
+	CalledAt  *time.Time `json:"called_at"`
+	NextAt    *time.Time `json:"next_at"`
+}
+
+func showFate(m webhooks.Fate) fateBody {
+	return fateBody{webhooks.MessageID(m.ID), orNull(m.State), m.Attempts, answerOrNull(m.Status), orNull(m.Reason), utc(m.CalledAt), utc(m.NextAt)}
+}
+
+// messageBody is a message in an endpoint's list.
+type messageBody struct {
+	fateBody
+	FlowID       *string    `json:"flow_id"`
+	EnrollmentID *string    `json:"enrollment_id"`
+	CreatedAt    time.Time  `json:"created_at"`
+	FinishedAt   *time.Time `json:"finished_at"`
+}
+
+func showMessage(m webhooks.Fate) messageBody {
+	return messageBody{showFate(m), idOrNull(lemma.PrefixFlow, m.FlowID), idOrNull(lemma.PrefixEnrollment, m.EnrollmentID), m.CreatedAt.UTC(), utc(m.FinishedAt)}
+}
+
 type newEndpoint struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`
@@ -57,13 +120,26 @@ func (s *server) createEndpoint(ctx context.Context, c *call, in newEndpoint) (e
 	return endpointWithSecret{showEndpoint(made), &secret}, err
 }
 
-func (s *server) getEndpoint(ctx context.Context, c *call, _ none) (endpointBody, error) {
+func (s *server) getEndpoint(ctx context.Context, c *call, _ none) (endpointWithHealth, error) {
 	id, err := c.endpointID()
 	if err != nil {
-		return endpointBody{}, err
+		return endpointWithHealth{}, err
 	}
 	found, err := s.Webhooks.Get(ctx, c.workspace(), id)
-	return showEndpoint(found), err
+	if err != nil {
+		return endpointWithHealth{}, err
+	}
+	health, err := s.Webhooks.Health(ctx, c.workspace(), id)
+	return endpointWithHealth{showEndpoint(found), showHealth(health)}, err
+}
+
+func (s *server) listMessages(ctx context.Context, c *call, _ none) (list[messageBody], error) {
+	id, err := c.endpointID()
+	if err != nil {
+		return list[messageBody]{}, err
+	}
+	found, next, err := s.Webhooks.Messages(ctx, c.workspace(), id, c.query("state"), c.page())
+	return listOf(found, next, err, showMessage)
 }
 
 func (s *server) updateEndpoint(ctx context.Context, c *call, in endpointPatch) (endpointBody, error) {

@@ -53,6 +53,27 @@ type EnrollmentStep struct {
 	Data           map[string]any `json:"data"`  // what decided it; numbers are json.Number
 	At             time.Time      `json:"at"`
 	NotificationID *string        `json:"notification_id"`
+
+	// What became of what the step wrote, as of now.
+	Notification *NotificationState `json:"notification"`
+	Webhook      *WebhookFate       `json:"webhook"`
+}
+
+// NotificationState is where a notification stands.
+type NotificationState struct {
+	Status string  `json:"status"` // pending, processing, sent, failed, orphaned, skipped, cancelled
+	Reason *string `json:"reason"`
+}
+
+// WebhookFate is what has become of a webhook's message.
+type WebhookFate struct {
+	MessageID string     `json:"message_id"` // the webhook-id that it goes out under
+	State     *string    `json:"state"`      // pending, delivered, failed; nil: it is not kept any more
+	Attempts  int        `json:"attempts"`
+	Status    *int       `json:"status"` // of the last answer
+	Reason    *string    `json:"reason"` // why the last call did not deliver it
+	CalledAt  *time.Time `json:"called_at"`
+	NextAt    *time.Time `json:"next_at"` // pending: when it is called next; nil while it is being called
 }
 
 // NewEnrollment asks for one profile.

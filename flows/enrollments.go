@@ -125,17 +125,57 @@ func (f *Flows) Steps(ctx context.Context, ws, enrollment uuid.UUID) (Enrollment
 		if err := row.Scan(&s.Step, &s.Version, &s.Node, &s.Event, &data, &s.At); err != nil {
 			return s, err
 		}
-		if s.Event == stepSent || s.Event == stepSkipped {
+		s.Data = readObject([]byte(data))
+		if s.Event == stepSent || s.Event == stepSkipped && !slices.Contains(silent, s.Data["reason"]) {
 			s.NotificationID = lemma.FormatNotificationID(OriginOf(e.FlowID, e.ID), NodeKey(e.ID, s.Node))
 		}
-		s.Data = readObject([]byte(data))
 		if s.Event == stepMoved || s.Event == stepExited {
 			delete(s.Data, askedBy)
 		}
 		return s, nil
 	})
+	if err == nil {
+		err = f.tellFates(ctx, e, steps)
+	}
 	if err != nil {
 		return Enrollment{}, nil, fmt.Errorf("read steps of enrollment %s: %w", enrollment, err)
 	}
 	return e, steps, nil
+}
+
+// silent are the reasons for which a webhook node was skipped: there is no
+// notification to name.
+var silent = []any{alreadyCalled, tooLarge}
+
+// tellFates adds to the steps what became of what they wrote.
+func (f *Flows) tellFates(ctx context.Context, e Enrollment, steps []Step) error {
+	var keys []uuid.UUID
+	for _, s := range steps {
+		if s.NotificationID != "" || s.Event == "webhook" {
+			keys = append(keys, NodeKey(e.ID, s.Node))
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	letters, err := f.ledger.States(ctx, e.WorkspaceID, OriginOf(e.FlowID, e.ID), keys)
+	if err != nil {
+		return err
+	}
+	messages, err := f.webhooks.Fates(ctx, e.WorkspaceID, keys)
+	if err != nil {
+		return err
+	}
+	for i := range steps {
+		s, key := &steps[i], NodeKey(e.ID, steps[i].Node)
+		if letter, ok := letters[key]; ok && s.NotificationID != "" {
+			s.Notification = &letter
+		}
+		if s.Event == "webhook" {
+			m := messages[key]
+			m.ID = key
+			s.Message = &m
+		}
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"lemma"
 	"lemma/audience"
 	"lemma/flows/graph"
+	"lemma/webhooks"
 )
 
 // Explanation says why a profile is, or is not, in a flow.
@@ -57,6 +58,7 @@ type inquiry struct {
 	version     *Version     // the live one; nil: nothing was ever published
 	graph       *graph.Graph // of it
 	enrollments []Enrollment
+	calls       map[uuid.UUID]webhooks.Fate // of the message whose answer an enrollment waits for, by its key
 	refusals    []Refusal
 	events      []StoredEvent
 	triggering  []StoredEvent // the last of each name that a trigger goes by, newest first
@@ -79,6 +81,9 @@ type verdict struct {
 
 func (q *inquiry) read(ctx context.Context) (err error) {
 	if q.enrollments, err = q.readHers(ctx); err != nil {
+		return err
+	}
+	if err = q.readCalls(ctx); err != nil {
 		return err
 	}
 	if q.refusals, err = q.readRefusals(ctx, q.flow.WorkspaceID, q.flow.ID, q.key, "", firstMark, explained); err != nil {
@@ -150,6 +155,21 @@ func (q *inquiry) triggerNames() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// readCalls reads what became of the messages of nodes that the profile stands
+// on: where there is none, the node is no webhook.
+func (q *inquiry) readCalls(ctx context.Context) (err error) {
+	var keys []uuid.UUID
+	for _, e := range q.enrollments {
+		if e.onTheWay() {
+			keys = append(keys, NodeKey(e.ID, e.Node))
+		}
+	}
+	if len(keys) > 0 {
+		q.calls, err = q.webhooks.Fates(ctx, q.flow.WorkspaceID, keys)
+	}
+	return err
 }
 
 // readProfile looks the profile up. That the source does not answer, or that

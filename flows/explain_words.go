@@ -6,14 +6,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"lemma/webhooks"
 )
 
 // summary answers the question in one sentence, by what weighs most.
 func (q *inquiry) summary() string {
 	var last *Enrollment // that came in
 	for i, e := range q.enrollments {
-		if e.Status == Active || e.Status == statusWaiting {
-			return "The profile is on its way: " + whereIs(e) + "."
+		if e.onTheWay() {
+			return "The profile is on its way: " + q.whereIs(e) + "."
 		}
 		if last == nil && e.Status != statusRefused {
 			last = &q.enrollments[i]
@@ -78,21 +80,53 @@ func because(r Refusal) string {
 
 func spokenTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
+// onTheWay says whether an enrollment has not ended.
+func (e Enrollment) onTheWay() bool { return e.Status == Active || e.Status == statusWaiting }
+
 // whereIs says where somebody stands who is on the way.
-func whereIs(e Enrollment) string {
+func (q *inquiry) whereIs(e Enrollment) string {
 	text := fmt.Sprintf("enrolled at %s in version %d, it stands at the node %s", spokenTime(e.EnrolledAt), e.Version, e.Node)
 	if e.Node == "" {
 		text = fmt.Sprintf("enrolled at %s in version %d, it is yet to be looked at", spokenTime(e.EnrolledAt), e.Version)
 	}
+	call, isWebhook := q.calls[NodeKey(e.ID, e.Node)]
 	switch {
 	case e.Trouble != "" && e.ResumeAt != nil:
 		return text + fmt.Sprintf(" and is kept from going on by %s until %s", e.Trouble, spokenTime(*e.ResumeAt))
 	case e.Awaits != "" && e.ResumeAt != nil:
 		return text + fmt.Sprintf(" and waits for the event %s, until %s at the latest", e.Awaits, spokenTime(*e.ResumeAt))
+	case isWebhook:
+		return text + "; " + howCalled(call)
 	case e.Status == statusWaiting && e.ResumeAt != nil:
 		return text + " and waits until " + spokenTime(*e.ResumeAt)
 	}
 	return text + " and is due"
+}
+
+// howCalled says what has become of a webhook's message.
+func howCalled(m webhooks.Fate) string {
+	last := fmt.Sprintf("last answered %d", m.Status)
+	if m.Status == 0 {
+		last = "the last ended as " + m.Reason
+	}
+	switch {
+	case m.State == webhooks.Delivered:
+		return fmt.Sprintf("its message was taken, with %d", m.Status)
+	case m.State == webhooks.Failed:
+		return fmt.Sprintf("its message failed, called %s, %s", times(m.Attempts), last)
+	case m.NextAt == nil:
+		return fmt.Sprintf("its message is being called, %s by now", times(m.Attempts))
+	case m.CalledAt == nil:
+		return "its message is to be called at " + spokenTime(*m.NextAt)
+	}
+	return fmt.Sprintf("its message was called %s, %s, next try at %s", times(m.Attempts), last, spokenTime(*m.NextAt))
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 func howEnded(e Enrollment) string {
@@ -228,8 +262,8 @@ func (q *inquiry) aboutEnrollments() (facts []string) {
 		return []string{"The profile was never enrolled in this flow."}
 	}
 	for _, e := range q.enrollments {
-		if e.Status == Active || e.Status == statusWaiting {
-			facts = append(facts, "The profile is on its way: "+whereIs(e)+".")
+		if e.onTheWay() {
+			facts = append(facts, "The profile is on its way: "+q.whereIs(e)+".")
 		} else {
 			facts = append(facts, fmt.Sprintf("The enrollment of %s %s.", spokenTime(e.EnrolledAt), howEnded(e)))
 		}
@@ -275,7 +309,7 @@ func (q *inquiry) aboutNow() (facts []string) {
 		facts = append(facts, "A trigger like the last one "+again)
 		others = " with other values of " + strings.Join(rule.Recurrence.Fields, ", ")
 	}
-	if rule.Overlap != "allow" && slices.ContainsFunc(q.enrollments, func(e Enrollment) bool { return e.Status == Active || e.Status == statusWaiting }) {
+	if rule.Overlap != "allow" && slices.ContainsFunc(q.enrollments, Enrollment.onTheWay) {
 		return append(facts, "A trigger now"+others+" would be refused as already_active: the version does not allow overlap.")
 	}
 	for _, v := range q.verdicts {

@@ -223,7 +223,11 @@ type Step struct {
 	Event          string // one of stepEvents
 	Data           map[string]any
 	At             time.Time
-	NotificationID string // sent and skipped: the notification
+	NotificationID string // sent, and skipped at a send: the notification
+
+	// What became of what the step wrote, as of now.
+	Notification *notifications.State // of NotificationID; nil as well when it is gone
+	Message      *webhooks.Fate       // webhook: its message. The State is empty when it ended so long ago that it is gone
 }
 
 // What a step may say that happened. The last three are an end, and say what the

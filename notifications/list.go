@@ -45,6 +45,29 @@ func (l *Ledger) Get(ctx context.Context, workspaceID, origin, key uuid.UUID) (N
 	return found[0], nil
 }
 
+// State is where a notification stands.
+type State struct {
+	Status string
+	Reason *string
+}
+
+// States tells where notifications of one origin stand, by their keys. What was
+// never written is not among them.
+func (l *Ledger) States(ctx context.Context, workspaceID, origin uuid.UUID, keys []uuid.UUID) (map[uuid.UUID]State, error) {
+	rows, err := l.pool.Query(ctx, `
+		select key, status, reason from notification_status where workspace_id = $1 and origin_id = $2 and key = any($3)`, workspaceID, origin, keys)
+	if err != nil {
+		return nil, fmt.Errorf("read states of notifications: %w", err)
+	}
+	all := make(map[uuid.UUID]State, len(keys))
+	var key uuid.UUID
+	var s State
+	if _, err := pgx.ForEachRow(rows, []any{&key, &s.Status, &s.Reason}, func() error { all[key] = s; return nil }); err != nil {
+		return nil, fmt.Errorf("read states of notifications: %w", err)
+	}
+	return all, nil
+}
+
 // List answers one page, those of the newest origin first, and within it in
 // the order of their keys, which never changes. A search by profile or address
 // needs an origin: there is no index over everybody, on purpose.

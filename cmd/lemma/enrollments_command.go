@@ -89,11 +89,32 @@ func (h enrollmentsHistoryCommand) run(ctx context.Context, cfg Config, out io.W
 			if err := h.enrollment(out, found.Enrollment, nil); err != nil {
 				return err
 			}
-			return table(out, "STEP|AT|VERSION|NODE|WHAT|NOTIFICATION|DATA", found.Steps, func(s client.EnrollmentStep) []string {
-				return []string{fmt.Sprint(s.Step), stamp(s.At), fmt.Sprint(s.Version), or(s.Node, "(entry)"), s.Event, or(s.NotificationID, ""), compact(s.Data)}
+			return table(out, "STEP|AT|VERSION|NODE|WHAT|BECAME|NOTIFICATION|DATA", found.Steps, func(s client.EnrollmentStep) []string {
+				return []string{fmt.Sprint(s.Step), stamp(s.At), fmt.Sprint(s.Version), or(s.Node, "(entry)"), s.Event, became(s), or(s.NotificationID, ""), compact(s.Data)}
 			})
 		})
 	})
+}
+
+// became is, in a cell, what has become of what a step wrote.
+func became(s client.EnrollmentStep) string {
+	switch {
+	case s.Notification != nil && s.Notification.Reason != nil:
+		return s.Notification.Status + ": " + *s.Notification.Reason
+	case s.Notification != nil:
+		return s.Notification.Status
+	case s.Webhook != nil && s.Webhook.State != nil:
+		w := s.Webhook
+		text := fmt.Sprintf("%s after %d calls", *w.State, w.Attempts)
+		if w.Attempts > 0 {
+			text += ", last " + or(w.Status, or(w.Reason, ""))
+		}
+		if w.NextAt != nil {
+			text += ", next " + stamp(*w.NextAt)
+		}
+		return text
+	}
+	return ""
 }
 
 type enrollmentsCreateCommand struct {

@@ -177,7 +177,28 @@ func TestEnrollmentsFromTheCommandLine(t *testing.T) {
 	says(t, env, `profile +c1`, "enrollments", "get", id)
 	says(t, env, `node +over`, "enrollments", "move", id, "over")
 	says(t, env, `because of +manual`, "enrollments", "exit", id, "--note", "asked by phone")
-	says(t, env, `(?s)moved.*exited.*asked by phone`, "enrollments", "history", id)
+	says(t, env, `(?s)BECAME.*moved.*exited.*asked by phone`, "enrollments", "history", id)
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// A cell of the history says what has become of a letter or a webhook.
+func TestWhatBecameOfAStep(t *testing.T) {
+	t.Parallel()
+	next := time.Date(2027, 1, 2, 15, 4, 5, 0, time.UTC)
+	for want, s := range map[string]client.EnrollmentStep{
+		"":                      {},
+		"sent":                  {Notification: &client.NotificationState{Status: "sent"}},
+		"skipped: unsubscribed": {Notification: &client.NotificationState{Status: "skipped", Reason: ptr("unsubscribed")}},
+		"pending after 4 calls, last 500, next 2027-01-02T15:04:05Z": {Webhook: &client.WebhookFate{State: ptr("pending"), Attempts: 4, Status: ptr(500), Reason: ptr("status"), NextAt: &next}},
+		"failed after 9 calls, last timeout":                         {Webhook: &client.WebhookFate{State: ptr("failed"), Attempts: 9, Reason: ptr("timeout")}},
+		"pending after 0 calls, next 2027-01-02T15:04:05Z":           {Webhook: &client.WebhookFate{State: ptr("pending"), NextAt: &next}},
+		" ": {Webhook: &client.WebhookFate{}},
+	} {
+		if got := became(s); got != strings.TrimSpace(want) {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
 }
 
 func TestManyEventsFromTheCommandLine(t *testing.T) {
