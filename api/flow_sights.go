@@ -163,6 +163,12 @@ type simulatedStepBody struct {
 	Next    *string               `json:"next"`
 	Data    map[string]any        `json:"data"`
 	Message *simulatedMessageBody `json:"message"`
+	Webhook *simulatedWebhookBody `json:"webhook"`
+}
+
+type simulatedWebhookBody struct {
+	EndpointID string          `json:"endpoint_id"`
+	Body       json.RawMessage `json:"body"`
 }
 
 type simulatedMessageBody struct {
@@ -178,6 +184,9 @@ func showSimulatedStep(n flows.SimulatedStep) simulatedStepBody {
 	b := simulatedStepBody{At: n.At.UTC(), Node: n.Node, Type: n.Type, Event: n.Event, Until: utc(n.Until), Next: orNull(n.Next), Data: objectOf(n.Data)}
 	if m := n.Message; m != nil {
 		b.Message = &simulatedMessageBody{m.Address, m.Subject, m.HTML, m.Text, orNull(m.Skipped), orNull(m.Error)}
+	}
+	if h := n.Webhook; h != nil {
+		b.Webhook = &simulatedWebhookBody{lemma.FormatID(lemma.PrefixEndpoint, h.EndpointID), h.Body}
 	}
 	return b
 }

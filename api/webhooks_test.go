@@ -13,6 +13,10 @@ func TestAFailingEndpointIsSeen(t *testing.T) {
 	w.flow = b.do("POST", "/v1/flows", object{"name": "Tell", "definition": object{"triggers": []object{{"type": "event", "event": "signed_up"}},
 		"recurrence": object{"policy": "once"}, "start": "tell", "nodes": object{
 			"tell": object{"type": "webhook", "endpoint_id": w.endpoint, "next": "done"}, "done": object{"type": "exit"}}}}).is(201).id()
+	simulated := b.do("POST", "/v1/flows/"+w.flow+"/versions/1/simulate", object{"profile_key": "c1", "trigger": object{"event": "signed_up"}}).is(200)
+	if !strings.Contains(string(simulated.body), `"endpoint_id":"`+w.endpoint+`","body":{"type":"flow.webhook"`) {
+		t.Errorf("a simulation does not say what would be posted: %s", simulated.body)
+	}
 	_, enrollment := b.enrolled(w, "c1")
 	_, err := b.rooms.Flows.RunOnce(t.Context())
 	b.must(err)

@@ -134,6 +134,13 @@ type SimulatedStep struct {
 	Next    *string           `json:"next"`
 	Data    map[string]any    `json:"data"` // numbers are json.Number
 	Message *SimulatedMessage `json:"message"`
+	Webhook *SimulatedWebhook `json:"webhook"`
+}
+
+// SimulatedWebhook is what would be posted.
+type SimulatedWebhook struct {
+	EndpointID string          `json:"endpoint_id"`
+	Body       json.RawMessage `json:"body"`
 }
 
 // SimulatedMessage is what would be sent.

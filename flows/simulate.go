@@ -42,6 +42,7 @@ type SimulatedStep struct {
 	Next    string     // where it leads; empty while it stays
 	Data    map[string]any
 	Message *SimulatedMessage // of a send
+	Webhook *SimulatedWebhook // of a webhook
 }
 
 // SimulatedMessage is what would be sent, word by word.
@@ -49,6 +50,12 @@ type SimulatedMessage struct {
 	Address, Subject, HTML, Text string
 	Skipped                      string // the reason for which it would not be sent
 	Error                        string // why it cannot be rendered
+}
+
+// SimulatedWebhook is what would be posted, and where.
+type SimulatedWebhook struct {
+	EndpointID uuid.UUID
+	Body       json.RawMessage
 }
 
 // NoTrigger is why an event enrolls nobody in a version that has no trigger of
@@ -114,8 +121,8 @@ type simulation struct {
 	answers map[string]int
 	begin   time.Time
 
-	shown, letters int // of the traveller's steps and sendings
-	made           Simulated
+	shown, letters, posts int // of the traveller's steps, sendings and sayings
+	made                  Simulated
 }
 
 func (f *Flows) newSimulation(r *route, s Simulation) (*simulation, error) {
@@ -220,6 +227,11 @@ func (s *simulation) show(ctx context.Context) error {
 				return err
 			}
 			s.letters++
+		}
+		if l.event == "webhook" {
+			said := s.t.said[s.posts]
+			step.Webhook = &SimulatedWebhook{said.endpoint, said.body}
+			s.posts++
 		}
 		s.made.Path = append(s.made.Path, step)
 	}

@@ -157,6 +157,34 @@ func TestSimulatedMessages(t *testing.T) {
 	}
 }
 
+// What would be posted is what is posted, but for the enrollment's id.
+func TestSimulatedWebhooks(t *testing.T) {
+	b := setup(t, 1)
+	endpoint := b.endpoint()
+	flow := b.live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"hello","nodes":{
+		"hello":{$send,"next":"tell"},"tell":{"type":"webhook","endpoint_id":"` + endpoint + `","columns":["country"],"data":{"list":"vip"},"next":"again"},
+		"again":{"type":"webhook","endpoint_id":"` + endpoint + `","data":{"list":"all"},"next":"end"},"end":{"type":"exit"}}}`)
+	var bodies []any
+	for _, step := range b.simulate(flow, 0, Simulation{ProfileKey: "c1", Trigger: Event{Name: "go", Properties: json.RawMessage(`{"plan":"pro"}`)}}).Path {
+		if step.Webhook == nil {
+			continue
+		}
+		if step.Event != "webhook" || lemma.FormatID(lemma.PrefixEndpoint, step.Webhook.EndpointID) != endpoint {
+			t.Errorf("%+v", step)
+		}
+		body := readObject(step.Webhook.Body)
+		data, _ := body["data"].(map[string]any)
+		trigger, _ := data["trigger"].(map[string]any)
+		bodies = append(bodies, []any{body["type"], data["node"], data["profile_key"], data["profile"], data["data"], trigger["properties"]})
+	}
+	want := []any{
+		[]any{"flow.webhook", "tell", "c1", map[string]any{"country": "US"}, map[string]any{"list": "vip"}, map[string]any{"plan": "pro"}},
+		[]any{"flow.webhook", "again", "c1", nil, map[string]any{"list": "all"}, map[string]any{"plan": "pro"}}}
+	if d := cmp.Diff(want, bodies); d != "" {
+		t.Error(d)
+	}
+}
+
 // A draft is simulated as it is; one with faults answers them all.
 func TestSimulateADraft(t *testing.T) {
 	b := setup(t, 1)

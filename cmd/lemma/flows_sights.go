@@ -199,7 +199,7 @@ func showWay(out io.Writer, way client.Simulated) error {
 	}
 	if len(way.Path) > 0 {
 		if err := table(out, "AT|NODE|TYPE|WHAT|UNTIL|NEXT|", way.Path, func(s client.SimulatedStep) []string {
-			return []string{stamp(s.At), nodeName(s.Node), s.Type, s.Event, stampOr(s.Until, ""), or(s.Next, ""), messageLine(s.Message)}
+			return []string{stamp(s.At), nodeName(s.Node), s.Type, s.Event, stampOr(s.Until, ""), or(s.Next, ""), messageLine(s)}
 		}); err != nil {
 			return err
 		}
@@ -210,9 +210,12 @@ func showWay(out io.Writer, way client.Simulated) error {
 	return nil
 }
 
-// messageLine is a message that would be sent, in a line.
-func messageLine(m *client.SimulatedMessage) string {
+// messageLine is a message or a webhook that would be sent, in a line.
+func messageLine(s client.SimulatedStep) string {
+	m := s.Message
 	switch {
+	case s.Webhook != nil:
+		return fmt.Sprintf("to %s: %s", s.Webhook.EndpointID, s.Webhook.Body)
 	case m == nil:
 		return ""
 	case m.Error != nil:
