@@ -45,6 +45,13 @@ func CanonicalEmail(raw string) (address, canonical string, ok bool) {
 	return address, canonical, true
 }
 
+// ShownAddress makes an address that nobody can write to, or is to write to,
+// fit to be kept and shown.
+func ShownAddress(raw string) string {
+	s := strings.ReplaceAll(raw, "\x00", "?")
+	return strings.ToValidUTF8(s[:min(len(s), MaxAddress)], "") // the cut may have split a character
+}
+
 // validLocal accepts an RFC 5321 dot-string of at most 64 bytes.
 func validLocal(s string) bool {
 	if len(s) > 64 || s[0] == '.' || s[len(s)-1] == '.' {

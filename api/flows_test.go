@@ -318,6 +318,39 @@ func (b *bundle) tourEndpoints(w world) {
 	b.do("GET", location, nil).is(404)
 }
 
+// Who is skipped on a journey has no batch, and is of a flow and a node all the
+// same.
+func TestSkippedOfFlows(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	journeys := map[string]string{}
+	for _, profile := range []string{"c3", "c4", "c6"} {
+		_, journeys[profile] = b.enrolled(w, profile)
+	}
+	for range 5 {
+		_, err := b.rooms.Flows.RunOnce(t.Context())
+		b.must(err)
+	}
+	addresses := map[string]any{"c3": nil, "c4": "not an address", "c6": "eve@shop.example"}
+	for profile, reason := range map[string]string{"c3": "missing_address", "c4": "invalid_address", "c6": "unsubscribed"} {
+		found := b.firstOf("/v1/notifications?status=skipped&flow_id=" + w.flow + "&profile_key=" + profile)
+		want := object{"campaign_id": nil, "flow_id": w.flow, "enrollment_id": journeys[profile], "node": "welcome", "reason": reason, "address": addresses[profile]}
+		for name, value := range want {
+			if found[name] != value {
+				t.Errorf("%s of %s is %v, want %v", name, profile, found[name], value)
+			}
+		}
+		explained := b.do("GET", "/v1/notifications/"+found["id"].(string)+"/explain", nil).is(200)
+		if explained.json["bound"] != 0.0 || explained.json["copies"].(object)["at_most"] != 0.0 {
+			t.Errorf("nobody was ever to write to %s: %s", profile, explained.body)
+		}
+	}
+	campaign, _ := b.fannedOut(w)
+	if one := b.firstOf("/v1/notifications?status=skipped&campaign_id=" + campaign); one["flow_id"] != nil || one["node"] != nil || one["campaign_id"] != campaign {
+		t.Errorf("who was skipped by a campaign: %v", one)
+	}
+}
+
 // A journey's message is of no campaign; it names its flow, enrollment and node.
 func TestNotificationsOfFlows(t *testing.T) {
 	b := setup(t)

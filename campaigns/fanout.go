@@ -310,17 +310,11 @@ func recipient(campaign uuid.UUID, r audience.Row) notifications.Recipient {
 		out.Skip, out.Address = notifications.MissingAddress, ""
 	case !ok:
 		out.Skip = notifications.InvalidAddress
-		out.Address = clean(r.Email)
+		out.Address = lemma.ShownAddress(r.Email)
 	default:
 		out.Key, out.Address = Key(campaign, lemma.Email, canonical), address
 	}
 	return out
-}
-
-// clean makes a malformed address fit to be stored and shown.
-func clean(s string) string {
-	s = strings.ReplaceAll(s, "\x00", "?")
-	return strings.ToValidUTF8(s[:min(len(s), lemma.MaxAddress)], "") // the cut may have split a character
 }
 
 // WriteChunk writes some thousands of recipients in one transaction. The share

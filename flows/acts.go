@@ -58,11 +58,11 @@ func (t *traveller) letter(s *send, node string) sending {
 	address, _, ok := lemma.CanonicalEmail(t.profile.Email)
 	switch {
 	case t.profile.OptedOut:
-		out.skip = notifications.Unsubscribed
+		out.skip, out.address = notifications.Unsubscribed, lemma.ShownAddress(t.profile.Email)
 	case !t.profile.HasEmail:
 		out.skip = notifications.MissingAddress
 	case !ok:
-		out.skip = notifications.InvalidAddress
+		out.skip, out.address = notifications.InvalidAddress, lemma.ShownAddress(t.profile.Email)
 	default:
 		out.address, out.payload = address, t.payload(s)
 	}

@@ -175,6 +175,24 @@ func TestEraseWhileAWorkerHoldsHer(t *testing.T) {
 	b.invariants()
 }
 
+// Of who was skipped the address is kept too, and goes with her.
+func TestEraseWhoWasSkipped(t *testing.T) {
+	b := setup(t, 1)
+	b.run(b.shop, `update customers set opted_out = true`)
+	b.live(welcome)
+	b.tell("c1", "signed_up")
+	b.settleDown()
+	if n := b.mentions("c1@shop.example")["notifications"]; n != 1 {
+		t.Fatalf("the address is kept %d times", n)
+	}
+	if e := b.erase("c1"); e.Notifications != 1 || e.InFlight != 0 {
+		t.Errorf("%+v", e)
+	}
+	if left := b.mentions("c1@shop.example"); len(left) > 0 {
+		t.Errorf("the address is left in %v", left)
+	}
+}
+
 // Broken keys are refused, and the key that stands for an erased person stands
 // for itself.
 func TestEraseKeys(t *testing.T) {

@@ -340,7 +340,8 @@ create index outbox_over on outbox (finished_at) where state <> 'pending';
 create index outbox_ended on outbox (endpoint_id, state, finished_at, id) where state <> 'pending';
 create index outbox_enrollment on outbox (workspace_id, enrollment_id) where enrollment_id is not null;
 
-alter table notifications add column enrollment_id uuid; -- null for a campaign's
+alter table notifications add column enrollment_id uuid, -- null for a campaign's
+    add column content_id uuid; -- of who is skipped on a journey, and so has no batch: what would have been sent
 alter table contents add column flow_id uuid, add column node text;
 
 -- The same view, with whose journey and which node a flow's message belongs to.
@@ -395,7 +396,7 @@ cross join lateral (
         coalesce(retry.due_at, first.due_at) as due_at, coalesce(retry.expires_at, first.expires_at) as expires_at
 ) b
 left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key
-left join contents c on c.workspace_id = n.workspace_id and c.id = b.content_id;
+left join contents c on c.workspace_id = n.workspace_id and c.id = coalesce(b.content_id, n.content_id);
 
 comment on constraint notifications_pkey on notifications is 'Campaign!AtMostOneNotificationPerRecipient, FlowEngine!AtMostOneNotificationPerNode';
 comment on constraint enrollments_pkey on enrollments is 'FlowEngine!EachStepOnce';
@@ -412,7 +413,7 @@ comment on constraint trigger_events_once on trigger_events is 'a repeated event
 comment on constraint notifications_pkey on notifications is 'Campaign!AtMostOneNotificationPerRecipient';
 drop view notification_status;
 alter table contents drop column flow_id, drop column node;
-alter table notifications drop column enrollment_id;
+alter table notifications drop column enrollment_id, drop column content_id;
 create view notification_status as
 select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key, n.address, n.created_at,
        b.id as current_batch_id, b.provider_id, b.content_id, b.due_at, b.expires_at,

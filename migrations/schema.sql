@@ -455,6 +455,7 @@ create table notifications (
     skip_reason text,
     created_at timestamp with time zone not null default now(),
     enrollment_id uuid,
+    content_id uuid,
     constraint notifications_pkey PRIMARY KEY (workspace_id, origin_id, key),
     constraint notifications_place CHECK ((((skip_reason IS NULL) AND (batch_id IS NOT NULL) AND (ordinal IS NOT NULL) AND (address IS NOT NULL)) OR ((skip_reason IS NOT NULL) AND (batch_id IS NULL) AND (ordinal IS NULL)))),
     constraint notifications_skip_reason CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'unsubscribed'::text, 'invalid_key'::text])))

@@ -309,14 +309,14 @@ func insertSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient) (map
 	}
 	rows, err := tx.Query(ctx, `
 		with written as (
-			insert into notifications (workspace_id, origin_id, key, profile_key, address, skip_reason, enrollment_id)
-			select $1, $2, r.key, r.profile_key, nullif(r.address, ''), r.reason, r.enrollment_id
+			insert into notifications (workspace_id, origin_id, key, profile_key, address, skip_reason, enrollment_id, content_id)
+			select $1, $2, r.key, r.profile_key, nullif(r.address, ''), r.reason, r.enrollment_id, case when $8 then $9::uuid end
 			from unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::uuid[]) as r (key, profile_key, address, reason, enrollment_id)
 			on conflict (workspace_id, origin_id, key) do nothing
 			returning skip_reason
 		)
 		select skip_reason, count(*)::int from written group by skip_reason`,
-		c.WorkspaceID, c.OriginID, keys, profiles, addresses, reasons, enrollmentsOf(c, skip))
+		c.WorkspaceID, c.OriginID, keys, profiles, addresses, reasons, enrollmentsOf(c, skip), c.Journeys, c.ContentID)
 	if err != nil {
 		return nil, err
 	}
