@@ -87,6 +87,18 @@ func TestEveryOperationIsComplete(t *testing.T) {
 	}
 }
 
+// The page at /docs fills in what is given as an example. A header that was
+// filled in would be sent by whoever only tries something, and with the same
+// value the second time.
+func TestHeadersAreNotFilledIn(t *testing.T) {
+	t.Parallel()
+	for name, p := range contract.Components.Parameters {
+		if p.Value.In == openapi3.ParameterInHeader && (p.Value.Example != nil || p.Value.Examples != nil || p.Value.Schema.Value.Example != nil || p.Value.Schema.Value.Default != nil) {
+			t.Errorf("%s is filled in", name)
+		}
+	}
+}
+
 // A field that nobody knows must not be taken for one that does something.
 func TestInputsAreClosed(t *testing.T) {
 	t.Parallel()
