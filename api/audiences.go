@@ -121,7 +121,7 @@ func (s *server) deleteAudience(ctx context.Context, c *call, _ none) (none, err
 	if err != nil {
 		return none{}, err
 	}
-	return none{}, s.Audiences.Delete(ctx, c.workspace(), id)
+	return none{}, s.usedBy(ctx, c, id, s.Audiences.Delete(ctx, c.workspace(), id))
 }
 
 type audienceReport struct {

@@ -77,7 +77,7 @@ func (s *server) deleteDataSource(ctx context.Context, c *call, _ none) (none, e
 	if err != nil {
 		return none{}, err
 	}
-	return none{}, s.Audiences.DeleteSource(ctx, c.workspace(), id)
+	return none{}, s.usedBy(ctx, c, id, s.Audiences.DeleteSource(ctx, c.workspace(), id))
 }
 
 type sourceTest struct {

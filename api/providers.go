@@ -117,5 +117,5 @@ func (s *server) deleteProvider(ctx context.Context, c *call, _ none) (none, err
 	if err != nil {
 		return none{}, err
 	}
-	return none{}, s.Providers.Delete(ctx, c.workspace(), id)
+	return none{}, s.usedBy(ctx, c, id, s.Providers.Delete(ctx, c.workspace(), id))
 }

@@ -80,7 +80,7 @@ func (s *server) deleteTemplate(ctx context.Context, c *call, _ none) (none, err
 	if err != nil {
 		return none{}, err
 	}
-	return none{}, s.Templates.Delete(ctx, c.workspace(), id)
+	return none{}, s.usedBy(ctx, c, id, s.Templates.Delete(ctx, c.workspace(), id))
 }
 
 type templateCheck struct {

@@ -160,7 +160,7 @@ func (s *server) deleteEndpoint(ctx context.Context, c *call, _ none) (none, err
 	if err != nil {
 		return none{}, err
 	}
-	return none{}, s.Webhooks.Delete(ctx, c.workspace(), id)
+	return none{}, s.usedBy(ctx, c, id, s.Webhooks.Delete(ctx, c.workspace(), id))
 }
 
 func (s *server) rotateEndpoint(ctx context.Context, c *call, _ none) (endpointWithSecret, error) {

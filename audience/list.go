@@ -178,7 +178,19 @@ returning `+audienceColumns,
 	return saved, updated(err, "audience")
 }
 
-// Delete removes an audience that no campaign uses.
+// UsersOf answers the names of audiences on a data source, the newest first and
+// at most so many.
+func (a *Audiences) UsersOf(ctx context.Context, ws, source uuid.UUID, most int) ([]string, error) {
+	rows, _ := a.pool.Query(ctx, `
+		select name from audiences where workspace_id = $1 and data_source_id = $2 order by id desc limit $3`, ws, source, most)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("find audiences on %s: %w", source, err)
+	}
+	return names, nil
+}
+
+// Delete removes an audience that no campaign and no flow uses.
 func (a *Audiences) Delete(ctx context.Context, ws, id uuid.UUID) error {
 	done, err := a.pool.Exec(ctx, `delete from audiences where workspace_id = $1 and id = $2`, ws, id)
 	return deleted(done, err, "audience")

@@ -178,6 +178,19 @@ func (c *Campaigns) List(ctx context.Context, workspaceID uuid.UUID, status stri
 	return found, lemma.FormatID(lemma.PrefixCampaign, found[page.Limit-1].ID), nil
 }
 
+// UsersOf answers the names of campaigns that name something, by its id, the
+// newest first and at most so many.
+func (c *Campaigns) UsersOf(ctx context.Context, workspaceID, id uuid.UUID, most int) ([]string, error) {
+	rows, _ := c.pool.Query(ctx, `
+		select name from campaigns where workspace_id = $1 and $2 in (audience_id, template_id, provider_id)
+		order by id desc limit $3`, workspaceID, id, most)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("find campaigns that use %s: %w", id, err)
+	}
+	return names, nil
+}
+
 func (c *Campaigns) read(ctx context.Context, sql string, args ...any) ([]Campaign, error) {
 	rows, err := c.pool.Query(ctx, sql, args...)
 	if err != nil {

@@ -1,0 +1,52 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// mostUsers is how many users of a thing a refusal names.
+const mostUsers = 5
+
+// usedBy adds to a refusal to delete a thing who uses it, as far as the key may
+// see that. The rooms cannot: they do not know each other.
+func (s *server) usedBy(ctx context.Context, c *call, id uuid.UUID, err error) error {
+	var e *lemma.Error
+	if !errors.As(err, &e) || e.Code != "in_use" {
+		return err
+	}
+	var names []string
+	for _, room := range []struct {
+		what, scope string
+		users       func(ctx context.Context, ws, id uuid.UUID, most int) ([]string, error)
+	}{
+		{"flow", "flows:read", s.Flows.UsersOf}, {"campaign", "campaigns:read", s.Campaigns.UsersOf}, {"audience", "audiences:read", s.Audiences.UsersOf},
+	} {
+		if !c.key.Has(room.scope) {
+			continue
+		}
+		found, failed := room.users(ctx, c.workspace(), id, mostUsers+1)
+		if failed != nil {
+			return failed
+		}
+		for _, name := range found {
+			names = append(names, room.what+" "+strconv.Quote(name))
+		}
+	}
+	if len(names) == 0 {
+		return err
+	}
+	if len(names) > mostUsers {
+		names = append(names[:mostUsers], "and others")
+	}
+	named := *e
+	named.Message = fmt.Sprintf("%s: %s", e.Message, strings.Join(names, ", "))
+	return &named
+}
