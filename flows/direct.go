@@ -71,7 +71,7 @@ func (f *Flows) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*occur
 		}
 		done = done[:0]
 		recorded := make([]Recorded, len(all))
-		fresh, err := t.keepDirect(ctx, flow, all, recorded)
+		fresh, err := t.keepDirect(ctx, flow, all)
 		if err != nil {
 			return err
 		}
@@ -82,6 +82,9 @@ func (f *Flows) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*occur
 			}
 		}
 		if err := t.letGo(ctx, all, recorded); err != nil {
+			return err
+		}
+		if err := t.answerAgain(ctx, flow, all, fresh, recorded); err != nil {
 			return err
 		}
 		for _, r := range recorded {
@@ -113,78 +116,140 @@ func (f *Flows) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*occur
 
 // keepDirect writes down the direct requests that have an id, like events
 // without a name: told again, on whatever day, one is the same request. It
-// answers which are new, and what came of those that are not. An id that the
-// request itself stands for is told again by a repetition alone, whose first
-// answer was lost: that is answered as the first was.
-func (t *take) keepDirect(ctx context.Context, flow uuid.UUID, all []*occurrence, recorded []Recorded) (fresh []bool, err error) {
-	fresh = make([]bool, len(all))
+// answers which are new; of two with one id in the same lot the first is.
+func (t *take) keepDirect(ctx context.Context, flow uuid.UUID, all []*occurrence) (fresh []bool, err error) {
 	named := make([]*occurrence, 0, len(all))
 	for i, o := range all {
-		fresh[i], o.place = true, i
+		o.place = i
 		if o.named {
 			named = append(named, o)
 		}
 	}
-	if len(named) == 0 {
-		return fresh, nil
+	written := map[uuid.UUID]bool{}
+	if len(named) > 0 {
+		batch := &pgx.Batch{}
+		t.queueLetIn(batch, flow, named)
+		written, _ = t.queueEvents(batch, named)
+		if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
+			return nil, fmt.Errorf("keep direct requests: %w", err)
+		}
 	}
-	batch := &pgx.Batch{}
-	written, _ := t.queueEvents(batch, named)
-	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, fmt.Errorf("keep direct requests: %w", err)
-	}
+	fresh = make([]bool, len(all))
 	for i, o := range all {
-		if !o.named || written[o.key] {
-			delete(written, o.key)
-			continue
-		}
-		fresh[i] = false
-		if recorded[i].Err, err = t.ofAnother(ctx, o); err != nil {
-			return nil, err
-		}
-		if recorded[i].Err != nil {
-			continue
-		}
-		r := Result{FlowID: flow, Outcome: Refused, Reason: AlreadyEnrolled, Detail: toldBefore}
-		if r.EnrollmentID, err = t.enrolledBy(ctx, flow, o); err != nil {
-			return nil, err
-		}
-		if o.sourceID == "" && r.EnrollmentID != nil {
-			r.Outcome, r.Reason, r.Detail = Enrolled, "", ""
-		}
-		recorded[i].Results = []Result{r}
+		fresh[i] = !o.named || written[o.key]
+		delete(written, o.key)
 	}
 	return fresh, nil
 }
 
-// ofAnother refuses an id under which somebody else was asked for.
-func (t *take) ofAnother(ctx context.Context, o *occurrence) (refusal, err error) {
-	var profile string
-	err = t.tx.QueryRow(ctx, `select profile_key from trigger_events where workspace_id = $1 and key = $2`, t.ws, o.key).Scan(&profile)
-	if err != nil {
-		return nil, fmt.Errorf("read direct request: %w", err)
-	}
-	if profile == o.profile {
-		return nil, nil
-	}
-	return idConflict("another profile was asked for under this id"), nil
+// queueLetIn forgets the requests whose enrollment was refused when it entered:
+// told again, they are new. Of two who tell one at the same time the first to
+// have the row writes another in its place, which the second finds.
+func (t *take) queueLetIn(batch *pgx.Batch, flow uuid.UUID, named []*occurrence) {
+	batch.Queue(`
+		delete from trigger_events v using (
+			select e.key from `+oneByOne+` (
+				select v.key from trigger_events v
+				where v.workspace_id = $1 and v.key = r.id and v.name = ''
+				  and (select true from enrollments e where e.workspace_id = $1 and e.profile_key = v.profile_key and e.flow_id = $3
+					and e.status <> 'active' and e.status = 'refused' and e.source = 'direct' and e.enrolled_at = v.received_at limit 1)
+				for update
+			) e
+		) e where v.workspace_id = $1 and v.key = e.key`, t.ws, keysOf(named), flow)
 }
 
-// enrolledBy finds the enrollment that a request with this id has made.
-func (t *take) enrolledBy(ctx context.Context, flow uuid.UUID, o *occurrence) (*uuid.UUID, error) {
-	rows, err := t.tx.Query(ctx, `
-		select e.id from trigger_events v
-		join enrollments e on e.workspace_id = v.workspace_id and e.flow_id = $3 and e.enrolled_at = v.received_at
-			and (e.profile_key = v.profile_key and e.status = 'active' or e.profile_key = v.profile_key and e.status <> 'active')
-		where v.workspace_id = $1 and v.key = $2 and e.source = 'direct' limit 1`, t.ws, o.key, flow)
-	if err != nil {
-		return nil, fmt.Errorf("find what a request has enrolled: %w", err)
+func keysOf(all []*occurrence) []pgtype.UUID {
+	keys := make([]pgtype.UUID, len(all))
+	for i, o := range all {
+		keys[i] = wire(o.key)
 	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil || len(found) == 0 {
+	return keys
+}
+
+// answerAgain says what came of the requests that are not new: those of other
+// lots have enrolled somebody, those of this one what the first of them did.
+func (t *take) answerAgain(ctx context.Context, flow uuid.UUID, all []*occurrence, fresh []bool, recorded []Recorded) error {
+	var again []*occurrence
+	first := map[uuid.UUID]*occurrence{}
+	for i, o := range all {
+		if fresh[i] {
+			first[o.key] = o
+		} else {
+			again = append(again, o)
+		}
+	}
+	if len(again) == 0 {
+		return nil
+	}
+	known, err := t.made(ctx, flow, again)
+	if err != nil {
+		return fmt.Errorf("find what requests have enrolled: %w", err)
+	}
+	for _, o := range again {
+		r, told := &recorded[o.place], known[o.key]
+		if one := first[o.key]; one != nil {
+			told.profile = one.profile
+			r.Results = slices.Clone(recorded[one.place].Results)
+		}
+		switch {
+		case told.profile != "" && told.profile != o.profile:
+			*r = Recorded{Err: idConflict("another profile was asked for under this id")}
+		case len(r.Results) == 0 || r.Results[0].Outcome == Enrolled:
+			r.Results = []Result{toldAgain(flow, o, told)}
+		}
+	}
+	return nil
+}
+
+// toldAgain is what a request that has enrolled somebody is answered. An id that
+// the request itself stands for is told again by a repetition alone, whose first
+// answer was lost: that is answered as the first was.
+func toldAgain(flow uuid.UUID, o *occurrence, told request) Result {
+	if o.sourceID == "" && told.enrollment != nil {
+		return Result{FlowID: flow, Outcome: Enrolled, EnrollmentID: told.enrollment}
+	}
+	return Result{FlowID: flow, Outcome: Refused, Reason: AlreadyEnrolled, Detail: toldBefore, EnrollmentID: told.enrollment}
+}
+
+// request is what is known of one that was told before.
+type request struct {
+	profile    string
+	enrollment *uuid.UUID // that it has made
+}
+
+// made finds requests and the enrollments that they have made: of the same
+// profile and the same instant. Who is on the way and who has ended are looked
+// up apart, each by the index that only they are in; the order by slot leaves a
+// planner no other.
+func (t *take) made(ctx context.Context, flow uuid.UUID, again []*occurrence) (map[uuid.UUID]request, error) {
+	rows, err := t.tx.Query(ctx, `
+		select v.key, v.profile_key, e.id from `+oneByOne+` (
+			select v.key, v.profile_key, v.received_at from trigger_events v where v.workspace_id = $1 and v.key = r.id limit 1
+		) v
+		left join lateral (
+			(select e.id from enrollments e where e.workspace_id = $1 and e.profile_key = v.profile_key and e.flow_id = $3 and e.slot >= $4
+				and e.status = 'active' and e.source = 'direct' and e.enrolled_at = v.received_at order by e.slot limit 1)
+			union all
+			select e.id from enrollments e where e.workspace_id = $1 and e.profile_key = v.profile_key and e.flow_id = $3
+				and e.status <> 'active' and e.source = 'direct' and e.enrolled_at = v.received_at
+			limit 1
+		) e on true`, t.ws, keysOf(again), flow, uuid.Nil)
+	if err != nil {
 		return nil, err
 	}
-	return &found[0], nil
+	known := make(map[uuid.UUID]request, len(again))
+	var key, id pgtype.UUID
+	var profile string
+	_, err = pgx.ForEachRow(rows, []any{&key, &profile, &id}, func() error {
+		one := request{profile: profile}
+		if id.Valid {
+			enrollment := uuid.UUID(id.Bytes)
+			one.enrollment = &enrollment
+		}
+		known[key.Bytes] = one
+		return nil
+	})
+	return known, err
 }
 
 // letGo forgets the requests that enrolled nobody: they may be told again when
@@ -193,7 +258,7 @@ func (t *take) letGo(ctx context.Context, all []*occurrence, recorded []Recorded
 	var keys []pgtype.UUID
 	for i, o := range all {
 		for _, r := range recorded[i].Results {
-			if o.named && r.Outcome == Refused && r.Detail != toldBefore {
+			if o.named && r.Outcome == Refused {
 				keys = append(keys, wire(o.key))
 			}
 		}

@@ -16,8 +16,14 @@ type refusals struct {
 	profiles, reasons, details, sources []string
 }
 
+// add keeps a refusal. A direct request that was refused is let go of: told
+// again it is a new one, and may be refused for another reason.
 func (r *refusals) add(c *candidate) {
-	r.flows, r.keys = append(r.flows, wire(c.flow.id)), append(r.keys, wire(refusalOf(c.occurrence.key)))
+	key := refusalOf(c.occurrence.key)
+	if c.source == fromDirect {
+		key = lemma.NewID()
+	}
+	r.flows, r.keys = append(r.flows, wire(c.flow.id)), append(r.keys, wire(key))
 	r.profiles, r.reasons, r.details, r.sources = append(r.profiles, c.profile), append(r.reasons, c.reason), append(r.details, c.detail), append(r.sources, c.source)
 	event, rival := pgtype.UUID{}, pgtype.UUID{}
 	if c.source == fromEvent {
