@@ -15,7 +15,7 @@ import (
 // Bounds of a question that is halved. One person at fault among a thousand is
 // found with twenty questions more.
 const (
-	halvedMost  = 64               // questions in all
+	halvedMost  = 250              // questions in all
 	halvedBlind = 15               // of them, when the query failed each time: it is not somebody's fault
 	halvedFor   = 10 * time.Second // then no more are begun
 )
@@ -43,13 +43,15 @@ func (f *Flows) askAbout(ctx context.Context, source uuid.UUID, who []*traveller
 }
 
 // halve asks about all together and, as long as that fails because of some of
-// them, about halves. When somebody is left, err is what the source said last
-// when it gave no answer.
+// them, about halves: one half to its end before the other, so that somebody is
+// answered soon however many are at fault. When somebody is left, err is what
+// the source said last when it gave no answer.
 func halve(who []*traveller, question func([]*traveller) error) (left []unanswered, err error) {
 	begun, asked, answered := time.Now(), 0, false
 	for queue := [][]*traveller{who}; len(queue) > 0; {
-		some := queue[0]
-		queue = queue[1:]
+		last := len(queue) - 1
+		some := queue[last]
+		queue = queue[:last]
 		asked++
 		failed := question(some)
 		if failed == nil {

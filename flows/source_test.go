@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -262,6 +264,47 @@ func TestHalving(t *testing.T) {
 		}
 		if asked > c.asked || off != c.off || answered+off != len(lot) || (err != nil) != (off > 0) {
 			t.Errorf("%s: %d questions, %d answered, %d put off, %v", name, asked, answered, off, err)
+		}
+	}
+}
+
+// However many are at fault, a lot brings others on, and in the end all of them:
+// who is left comes again in another order.
+func TestHalvingBringsOthersOn(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []lemma.Kind{lemma.Invalid, lemma.TooLarge} {
+		for _, c := range []struct{ percent, lots int }{{1, 1}, {3, 4}, {5, 7}, {10, 20}, {30, 100}} {
+			deal := rand.New(rand.NewPCG(1, uint64(c.percent)))
+			atFault, good := map[*traveller]bool{}, 0
+			waiting := make([]*traveller, 1000)
+			for i := range waiting {
+				waiting[i] = &traveller{}
+				if atFault[waiting[i]] = deal.IntN(100) < c.percent; !atFault[waiting[i]] {
+					good++
+				}
+			}
+			lots := 0
+			for ; good > 0 && lots < 1000; lots++ { // the share of those at fault grows
+				deal.Shuffle(len(waiting), func(i, j int) { waiting[i], waiting[j] = waiting[j], waiting[i] })
+				before := good
+				left, _ := halve(waiting, func(some []*traveller) error {
+					if slices.ContainsFunc(some, func(t *traveller) bool { return atFault[t] }) {
+						return &lemma.Error{Kind: kind}
+					}
+					good -= len(some)
+					return nil
+				})
+				if good == before && lots == 0 {
+					t.Errorf("%s, %d %% at fault: nobody of the first lot comes on", kind, c.percent)
+				}
+				waiting = nil
+				for _, u := range left {
+					waiting = append(waiting, u.who...)
+				}
+			}
+			if lots > c.lots {
+				t.Errorf("%s, %d %% at fault: it takes %d lots, not %d", kind, c.percent, lots, c.lots)
+			}
 		}
 	}
 }
