@@ -142,26 +142,11 @@ func (f *Flows) askSource(ctx context.Context, who []*traveller) {
 		}
 	}
 	for q, some := range asked {
-		for _, part := range distinct(some) {
+		// The query tells people apart by their profile alone.
+		for _, part := range onceEach(some, func(t *traveller) string { return t.key }) {
 			f.match(ctx, q.route, q.node, q.at, part)
 		}
 	}
-}
-
-// distinct parts travellers so that a profile is in each part once: the query
-// tells people apart by their profile alone.
-func distinct(who []*traveller) [][]*traveller {
-	var parts [][]*traveller
-	times := map[string]int{}
-	for _, t := range who {
-		n := times[t.key]
-		times[t.key]++
-		if n == len(parts) {
-			parts = append(parts, nil)
-		}
-		parts[n] = append(parts[n], t)
-	}
-	return parts
 }
 
 // unmatched is the first case of a branch about which the source has said

@@ -120,19 +120,28 @@ func idConflict(detail string) error {
 	return e
 }
 
-// rounds parts occurrences so that a profile is in each part once, in the
-// order in which things happened to it: what is set-based about one part is as
-// if each had come alone.
+// rounds parts occurrences so that a profile is in each part once: what is
+// set-based about one part is as if each had come alone.
 func rounds(all []*occurrence) [][]int {
-	var parts [][]int
+	places := make([]int, len(all))
+	for i := range places {
+		places[i] = i
+	}
+	return onceEach(places, func(i int) string { return all[i].profile })
+}
+
+// onceEach parts things so that nobody of whom they are is in a part twice, in
+// the order in which they came.
+func onceEach[T any](all []T, of func(T) string) [][]T {
+	var parts [][]T
 	times := make(map[string]int, len(all))
-	for i, o := range all {
-		n := times[o.profile]
-		times[o.profile]++
+	for _, one := range all {
+		n := times[of(one)]
+		times[of(one)]++
 		if n == len(parts) {
 			parts = append(parts, nil)
 		}
-		parts[n] = append(parts[n], i)
+		parts[n] = append(parts[n], one)
 	}
 	return parts
 }
