@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
-	"lemma/audience"
 	"lemma/webhooks"
 )
 
@@ -21,7 +20,7 @@ import (
 // without a fact it is found out for all of them together, so that a lot costs
 // the customer's database one question and not a thousand.
 func (f *Flows) walkAll(ctx context.Context, all []*traveller) error {
-	walking := all
+	walking, silent := all, silence{begun: time.Now(), of: map[uuid.UUID]error{}}
 	for len(walking) > 0 {
 		wanting := map[need][]*traveller{}
 		for _, t := range walking {
@@ -31,7 +30,7 @@ func (f *Flows) walkAll(ctx context.Context, all []*traveller) error {
 		}
 		walking = walking[:0:0]
 		for n := needProfile; n <= needActed; n++ {
-			if err := f.find(ctx, n, wanting[n]); err != nil {
+			if err := f.find(ctx, n, wanting[n], silent); err != nil {
 				return err
 			}
 			walking = append(walking, wanting[n]...)
@@ -42,7 +41,7 @@ func (f *Flows) walkAll(ctx context.Context, all []*traveller) error {
 
 // find finds out a fact for travellers. A source that fails postpones its own;
 // an error is our own database's.
-func (f *Flows) find(ctx context.Context, n need, who []*traveller) error {
+func (f *Flows) find(ctx context.Context, n need, who []*traveller, silent silence) error {
 	if len(who) == 0 {
 		return nil
 	}
@@ -51,7 +50,7 @@ func (f *Flows) find(ctx context.Context, n need, who []*traveller) error {
 		f.readProfiles(ctx, who)
 		return nil
 	case needMatch:
-		f.askSource(ctx, who)
+		f.askSource(ctx, who, silent)
 		return nil
 	case needTrigger:
 		return f.readTriggers(ctx, who)
@@ -124,82 +123,6 @@ func troubleOf(err error) string {
 		return string(e.Kind)
 	}
 	return string(lemma.Internal)
-}
-
-// askSource runs the querier of branches by SQL: one for each case at which
-// travellers stand, with the people of the lot.
-func (f *Flows) askSource(ctx context.Context, who []*traveller) {
-	type question struct {
-		*route
-		node string
-		at   int
-	}
-	asked := map[question][]*traveller{}
-	for _, t := range who {
-		if at, left := t.unmatched(); left {
-			q := question{t.route, t.node, at}
-			asked[q] = append(asked[q], t)
-		}
-	}
-	for q, some := range asked {
-		// The query tells people apart by their profile alone.
-		for _, part := range onceEach(some, func(t *traveller) string { return t.key }) {
-			f.match(ctx, q.route, q.node, q.at, part)
-		}
-	}
-}
-
-// unmatched is the first case of a branch about which the source has said
-// nothing yet.
-func (t *traveller) unmatched() (at int, left bool) {
-	node, ok := t.Node(t.node)
-	if !ok {
-		return 0, false
-	}
-	for i, c := range node.Cases {
-		if _, known := t.matched[caseKey(node.ID, i)]; c.Cond == nil && !known {
-			return i, true
-		}
-	}
-	return 0, false
-}
-
-// sourceOf is the data source that a branch by SQL asks.
-func (r *route) sourceOf(node string) uuid.UUID {
-	if n, ok := r.Node(node); ok {
-		if id, named := lemma.ParseID(lemma.PrefixDataSource, n.DataSourceID); named {
-			return id
-		}
-	}
-	return r.source
-}
-
-func (f *Flows) match(ctx context.Context, r *route, node string, at int, who []*traveller) {
-	source := r.sourceOf(node)
-	// A query that is slow is that node's fault, and not its source's: others
-	// who ask the source do not wait for it.
-	asks := lemma.Key("branch/1", string(source[:]), string(r.flow[:]), caseKey(node, at))
-	f.askAbout(ctx, asks, who, func(some []*traveller) error { return f.matchRows(ctx, r, node, at, some) })
-}
-
-// matchRows asks one case of a branch about those who stand at it.
-func (f *Flows) matchRows(ctx context.Context, r *route, node string, at int, who []*traveller) error {
-	people := make([]audience.Person, len(who))
-	for i, t := range who {
-		people[i] = audience.Person{Key: t.key, EnrolledAt: t.enrolledAt}
-	}
-	n, _ := r.Node(node)
-	yes, err := f.audiences.Matching(ctx, r.workspace, r.sourceOf(node), n.Cases[at].SQL, people)
-	if err != nil {
-		return err
-	}
-	for _, t := range who {
-		if t.matched == nil {
-			t.matched = map[string]bool{}
-		}
-		t.matched[caseKey(node, at)] = yes[t.key]
-	}
-	return nil
 }
 
 // readTriggers reads what enrolled somebody: the first line of the history.
