@@ -39,6 +39,9 @@ func (f *Flows) EnrollAll(ctx context.Context, ws, flow uuid.UUID, es []Enrollin
 		sound, at = append(sound, o), append(at, i)
 	}
 	leave, err := f.bulks.enter(ctx, ws)
+	if isOverloaded(err) {
+		f.metrics.triggered(Refused, codeOverloaded, len(sound))
+	}
 	if err != nil {
 		return nil, err
 	}

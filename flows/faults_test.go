@@ -275,17 +275,3 @@ func TestAnAudienceMovesToAnotherSource(t *testing.T) {
 		t.Errorf("%+v\n%+v", before, after)
 	}
 }
-
-// Senders who are too many are told so, and a caller who is gone is not served.
-func TestTheQueueOfEventsIsBounded(t *testing.T) {
-	b := setup(t, 0)
-	b.gather.length = mostWaiting
-	if _, err := b.Record(bg, b.ws, Event{ProfileKey: "c1", Name: "x"}); err == nil || !strings.Contains(err.Error(), "try again") {
-		t.Error(err)
-	}
-	b.gather.length = 0
-	b.tell("c1", "x")
-	if b.gather.length != 0 || len(b.gather.queues) != 0 {
-		t.Errorf("%d wait, %d queues", b.gather.length, len(b.gather.queues))
-	}
-}

@@ -6,8 +6,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"lemma"
 	"lemma/webhooks"
@@ -53,8 +57,98 @@ func TestBulksLeavePlacesForOthers(t *testing.T) {
 	for _, l := range leave {
 		l()
 	}
-	if len(b.places) != 0 || len(b.of) != 0 || len(b.using) != 0 {
+	if len(b.places) != 0 || len(b.of) != 0 || len(b.using) != 0 || b.here != 0 {
 		t.Errorf("%d places are taken, of %d workspaces", len(b.places), len(b.of))
+	}
+}
+
+// Bulks that wait are bounded, of one workspace and of all, and whoever is turned
+// away is told to come again.
+func TestBulksThatWaitAreBounded(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.live(hourAfter("go"))
+	ctx, stop := context.WithCancel(bg)
+	var waiting sync.WaitGroup
+	fill := func(ws uuid.UUID, n int) {
+		for range n {
+			waiting.Go(func() {
+				if leave, err := b.bulks.enter(ctx, ws); err == nil {
+					<-ctx.Done()
+					leave()
+				}
+			})
+		}
+		for full := false; !full; {
+			b.bulks.mu.Lock()
+			full = b.bulks.using[ws] == n
+			b.bulks.mu.Unlock()
+		}
+	}
+	turnedAway := func(what string) {
+		t.Helper()
+		bg, cancel := context.WithTimeout(bg, 5*time.Second) // for whoever waits after all
+		defer cancel()
+		if _, err := b.RecordAll(bg, b.ws, []Event{{ProfileKey: "c1", Name: "x"}, {ProfileKey: "c2", Name: "x"}}); !isOverloaded(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := b.EnrollAll(bg, b.ws, flow, []Enrolling{{ProfileKey: "c1"}}, false); !isOverloaded(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	fill(b.ws, mostBulksOfWorkspace)
+	turnedAway("one too many of the workspace")
+	for range mostBulks/mostBulksOfWorkspace - 1 {
+		fill(lemma.NewID(), mostBulksOfWorkspace)
+	}
+	b.ws = lemma.NewID()
+	turnedAway("one too many of all")
+	stop()
+	waiting.Wait()
+	if b.bulks.here != 0 || len(b.bulks.using) != 0 {
+		t.Errorf("%d are still there", b.bulks.here)
+	}
+	if n := counted(b.metrics.events.WithLabelValues(codeOverloaded)); n != 4 {
+		t.Errorf("%v events are counted", n)
+	}
+	if n := counted(b.metrics.triggers.WithLabelValues(codeOverloaded)); n != 2 {
+		t.Errorf("%v triggers are counted", n)
+	}
+}
+
+// counted reads a counter.
+func counted(c prometheus.Counter) float64 {
+	r := prometheus.NewRegistry()
+	r.MustRegister(c)
+	all, err := r.Gather()
+	if err != nil {
+		panic(err)
+	}
+	return all[0].GetMetric()[0].GetCounter().GetValue()
+}
+
+// Senders who are too many are told so: of all together, and of one workspace
+// before its events leave no place for another's.
+func TestTheQueueOfEventsIsBounded(t *testing.T) {
+	b := setup(t, 0)
+	e := Event{ProfileKey: "c1", Name: "x"}
+	bg, cancel := context.WithTimeout(bg, 5*time.Second) // for whoever waits after all
+	defer cancel()
+	b.gather.length = mostWaiting
+	if _, err := b.Record(bg, b.ws, e); !isOverloaded(err) || !strings.Contains(err.Error(), "try again") {
+		t.Error(err)
+	}
+	greedy := lemma.NewID()
+	b.gather.length = mostOfWorkspace
+	b.gather.queues[greedy] = &queue{waiting: make([]*waiting, mostOfWorkspace), writers: writers}
+	if _, err := b.Record(bg, greedy, e); !isOverloaded(err) {
+		t.Error(err)
+	}
+	b.tell("c1", "x")
+	if b.gather.length != mostOfWorkspace || len(b.gather.queues) != 1 {
+		t.Errorf("%d wait, %d queues", b.gather.length, len(b.gather.queues))
+	}
+	if n := counted(b.metrics.events.WithLabelValues(codeOverloaded)); n != 2 {
+		t.Errorf("%v are counted", n)
 	}
 }
 

@@ -22,7 +22,7 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		events:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_trigger_events_total", Help: "Events that were told: recorded, duplicate, invalid, or turned away because too many were waiting (overloaded)."}, []string{"result"}),
-		triggers:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_triggers_total", Help: "Triggers by what came of them: enrolled, or refused by reason."}, []string{"result"}),
+		triggers:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_triggers_total", Help: "Triggers by what came of them: enrolled, refused by reason, or turned away because too many were waiting (overloaded)."}, []string{"result"}),
 		steps:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_steps_total", Help: "Steps of enrollments by what happened."}, []string{"event"}),
 		postponed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_postponed_total", Help: "Enrollments that were due and could not go on, by what kept them."}, []string{"trouble"}),
 		overtaken: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_flow_overtaken_total", Help: "Enrollments that had been moved by somebody else between being read and being moved: left alone."}),
@@ -59,6 +59,9 @@ func (m *Metrics) triggered(outcome, reason string, n int) {
 	}
 	m.triggers.WithLabelValues(outcome).Add(float64(n))
 }
+
+// turnedAway counts events for which there was no room.
+func (m *Metrics) turnedAway(n int) { m.events.WithLabelValues(codeOverloaded).Add(float64(n)) }
 
 func (m *Metrics) failed(work string) { m.failures.WithLabelValues(work).Inc() }
 

@@ -44,6 +44,9 @@ func (f *Flows) RecordAll(ctx context.Context, ws uuid.UUID, events []Event) ([]
 		sound, at = append(sound, o), append(at, i)
 	}
 	leave, err := f.bulks.enter(ctx, ws)
+	if isOverloaded(err) {
+		f.metrics.turnedAway(len(sound))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -109,13 +112,22 @@ type gatherer struct {
 	length int                  // of all queues
 }
 
-// mostWaiting bounds what waits to be recorded in one process: beyond it a
-// sender is told to come again, before memory runs out.
-const mostWaiting = 10_000
+// What waits to be recorded in one process is bounded: beyond it a sender is
+// told to come again, before memory runs out, and before one workspace's events
+// leave no place for another's.
+const (
+	mostWaiting     = 10_000 // of all workspaces together
+	mostOfWorkspace = 2_000  // of one
+)
+
+// codeOverloaded is said to whoever is turned away because too many are waiting.
+const codeOverloaded = "overloaded"
 
 func overloaded(message string) error {
-	return &lemma.Error{Kind: lemma.Unavailable, Code: "overloaded", Message: message + "; try again in a moment"}
+	return &lemma.Error{Kind: lemma.Unavailable, Code: codeOverloaded, Message: message + "; try again in a moment"}
 }
+
+func isOverloaded(err error) bool { return err != nil && troubleOf(err) == codeOverloaded }
 
 type queue struct {
 	waiting []*waiting
@@ -148,13 +160,13 @@ const writers = 2
 func (g *gatherer) record(ctx context.Context, f *Flows, ws uuid.UUID, o *occurrence) (Recorded, error) {
 	w := &waiting{occurrence: o, done: make(chan struct{}), caller: ctx}
 	g.mu.Lock()
-	if g.length >= mostWaiting {
+	q := g.queues[ws]
+	if g.length >= mostWaiting || q != nil && len(q.waiting) >= mostOfWorkspace {
 		g.mu.Unlock()
-		f.metrics.events.WithLabelValues("overloaded").Inc()
+		f.metrics.turnedAway(1)
 		return Recorded{}, overloaded("too many events are waiting to be recorded")
 	}
 	g.length++
-	q := g.queues[ws]
 	if q == nil {
 		q = &queue{}
 		g.queues[ws] = q
