@@ -45,14 +45,18 @@ func (f *Flows) look(ctx context.Context) {
 			return
 		case <-next.C:
 			f.ring()
-			next.Reset(max(f.cfg.Poll, idleShare*time.Duration(f.idleLook.Load())))
+			next.Reset(max(f.cfg.Poll, min(idleShare*time.Duration(f.idleLook.Load()), idleMost)))
 		}
 	}
 }
 
 // idleShare keeps looking in vain, which costs something for every flow, to a
-// twentieth of one processor.
-const idleShare = 20
+// twentieth of one processor; idleMost keeps a look that only waited, for a lock
+// or a connection, from putting the next one off for long.
+const (
+	idleShare = 20
+	idleMost  = 20 * time.Second
+)
 
 // work advances lots for as long as there are any, and then waits for the bell.
 func (f *Flows) work(ctx context.Context) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -148,6 +149,29 @@ func TestALostTimerIsFound(t *testing.T) {
 		t.Error(got)
 	}
 	b.invariants()
+}
+
+// However long a look in vain took, the next comes soon enough that whoever falls
+// due is found within a minute.
+func TestALongLookPutsTheNextOffForLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(Rooms{}, Config{})
+		ctx, stop := context.WithCancel(bg)
+		go f.look(ctx)
+		for _, c := range []struct{ took, next time.Duration }{
+			{0, 250 * time.Millisecond}, {100 * time.Millisecond, 2 * time.Second}, {time.Minute, idleMost}, {0, 250 * time.Millisecond},
+		} {
+			f.idleLook.Store(int64(c.took))
+			<-f.bell
+			begun := time.Now()
+			<-f.bell
+			if d := time.Since(begun); d != c.next {
+				t.Errorf("after one of %s the next look comes %s later", c.took, d)
+			}
+		}
+		stop()
+		synctest.Wait()
+	})
 }
 
 func TestWhoHasLeftIsNotWoken(t *testing.T) {
