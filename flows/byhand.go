@@ -125,7 +125,7 @@ func (f *Flows) relocate(ctx context.Context, ws, enrollment uuid.UUID, words st
 	if err != nil && !errors.Is(err, errDone) {
 		return Enrollment{}, answered(err, fmt.Sprintf("move enrollment %s by hand", enrollment))
 	}
-	f.ring()
+	f.bell.ring()
 	return f.GetEnrollment(ctx, ws, enrollment)
 }
 

@@ -67,6 +67,7 @@ var errDryRun = errors.New("dry run")
 
 // enrollInto enrolls people of one flow, from a direct request or an audience.
 func (f *Flows) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*occurrence, dryRun bool) (done []EnrolledOne, err error) {
+	var due map[share]bool
 	err = f.transact(ctx, func(tx pgx.Tx) error {
 		t := &take{Flows: f, tx: tx, ws: ws}
 		if err := t.readFlow(ctx, flow); err != nil {
@@ -97,6 +98,7 @@ func (f *Flows) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*occur
 			}
 			done = append(done, one)
 		}
+		due = t.due
 		if dryRun {
 			return errDryRun
 		}
@@ -113,7 +115,7 @@ func (f *Flows) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*occur
 			f.metrics.triggered(r.Outcome, r.Reason, 1)
 		}
 	}
-	f.ring()
+	f.bell.ringFor(due)
 	return done, nil
 }
 

@@ -33,49 +33,6 @@ func (f *Flows) Loop(ctx context.Context) {
 	f.polls.running.Wait()
 }
 
-// look rings now and then: somebody may have become due by time alone, or by
-// what another node did. One worker looks for all; if it finds work it wakes
-// the next.
-func (f *Flows) look(ctx context.Context) {
-	next := time.NewTimer(f.cfg.Poll)
-	defer next.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-next.C:
-			f.ring()
-			next.Reset(max(f.cfg.Poll, min(idleShare*time.Duration(f.idleLook.Load()), idleMost)))
-		}
-	}
-}
-
-// idleShare keeps looking in vain, which costs something for every flow, to a
-// twentieth of one processor; idleMost keeps a look that only waited, for a lock
-// or a connection, from putting the next one off for long.
-const (
-	idleShare = 20
-	idleMost  = 20 * time.Second
-)
-
-// work advances lots for as long as there are any, and then waits for the bell.
-func (f *Flows) work(ctx context.Context) {
-	for ctx.Err() == nil {
-		n, err := f.RunOnce(ctx)
-		if err != nil && ctx.Err() == nil {
-			f.log.Error("advance enrollments", "error", err)
-		}
-		if n > 0 && err == nil {
-			f.ring() // there may be work for another worker as well
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case <-f.bell:
-		}
-	}
-}
-
 // anyTurn is true of everybody; said so that those of a flow who are on the way
 // are found by the index that begins with it.
 const anyTurn = `turn = any('{0,1,2,3}'::smallint[])`
@@ -95,10 +52,13 @@ type turn struct {
 
 // RunOnce takes the turn that has waited longest of those where somebody is
 // due, and advances one lot. It answers how many it looked at, 0 when nobody is due.
-func (f *Flows) RunOnce(ctx context.Context) (int, error) {
+func (f *Flows) RunOnce(ctx context.Context) (int, error) { return f.runOnce(ctx, share{}) }
+
+// runOnce is RunOnce on one share, or everywhere.
+func (f *Flows) runOnce(ctx context.Context, where share) (int, error) {
 	begun := time.Now()
-	t, err := f.claimTurn(ctx)
-	if err == nil && t == nil {
+	t, err := f.claimTurn(ctx, where)
+	if err == nil && t == nil && where == (share{}) {
 		f.idleLook.Store(int64(time.Since(begun)))
 	}
 	if err != nil || t == nil {
@@ -120,18 +80,23 @@ const mayRelease = `case when f.spread_until > now() then
 
 // claimTurn is one statement: due, free, of a workspace that is drawn by lot, so
 // that one with many flows has no more of the workers than one with few, and of
-// its turns the one that was worked on longest ago. Who is due first is looked
+// its turns the one that was worked on longest ago; or the turn of one share, if
+// it is due and free. Who is due first is looked
 // up by a subquery with a limit, which only the index on dues can answer: for a
 // plain exists a planner may read everybody who waits.
-func (f *Flows) claimTurn(ctx context.Context) (*turn, error) {
+func (f *Flows) claimTurn(ctx context.Context, where share) (*turn, error) {
 	t := turn{token: lemma.NewID().String()}
+	which, args := "true", []any{t.token, f.cfg.Lease, rand.Int64()}
+	if where != (share{}) {
+		which, args = "(t.workspace_id, t.flow_id, t.turn) = ($4, $5, $6)", append(args, where.ws, where.flow, where.turn)
+	}
 	err := f.pool.QueryRow(ctx, `
 		with next as (
 			select t.workspace_id, t.flow_id, t.turn, case when f.spread_until > now() then f.held_until end as held_until, r.n as release
 			from flow_turns t
 			join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id
 			cross join lateral (select `+mayRelease+` as n) r
-			where f.status in ('live', 'draining') and t.retry_at <= now() and (t.lease_until is null or t.lease_until < now())
+			where `+which+` and f.status in ('live', 'draining') and t.retry_at <= now() and (t.lease_until is null or t.lease_until < now())
 			  and ((coalesce(r.n, 1) > 0 and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.turn = t.turn and e.flow_id = t.flow_id
 						and e.status = 'active' order by e.resume_at limit 1) <= case when r.n is null then now() else f.held_until end)
 				or (r.n is not null and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.turn = t.turn and e.flow_id = t.flow_id
@@ -140,7 +105,7 @@ func (f *Flows) claimTurn(ctx context.Context) (*turn, error) {
 		)
 		update flow_turns t set leased_by = $1, lease_until = now() + $2
 		from next n where t.workspace_id = n.workspace_id and t.flow_id = n.flow_id and t.turn = n.turn
-		returning t.workspace_id, t.flow_id, t.turn, now(), n.held_until, n.release`, t.token, f.cfg.Lease, rand.Int64()).
+		returning t.workspace_id, t.flow_id, t.turn, now(), n.held_until, n.release`, args...).
 		Scan(&t.ws, &t.flow, &t.turn, &t.now, &t.heldUntil, &t.release)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil

@@ -295,7 +295,7 @@ type Flows struct {
 	sources  breakers           // data sources that fail
 	polls    polls              // audiences that this node is reading
 	idleLook atomic.Int64       // how long the last look for somebody who is due took in vain
-	bell     chan struct{}      // somebody has become due on this node
+	bell     *bell              // somebody has become due on this node
 	hook     func(stage string) // what tests stop workers with; nil in production
 }
 

@@ -174,6 +174,7 @@ func (t *take) hear(ctx context.Context, u underway, o *occurrence, r *Recorded,
 	}
 	if t.holds(node.Condition, u, o) {
 		w.wake(u, o)
+		t.makesDue(u.flow, u.id)
 		r.Woken++
 	}
 	return nil

@@ -38,16 +38,7 @@ func New(r Rooms, cfg Config) *Flows {
 		r.Metrics = NewMetrics(nil)
 	}
 	f := &Flows{pool: r.Pool, ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates, accounts: r.Providers, webhooks: r.Webhooks,
-		log: r.Log, metrics: r.Metrics, cfg: cfg.withDefaults(), bell: make(chan struct{}, 1)}
+		log: r.Log, metrics: r.Metrics, cfg: cfg.withDefaults(), bell: newBell()}
 	f.gather.queues = map[uuid.UUID]*queue{}
 	return f
-}
-
-// ring tells an idle worker of this node that somebody has become due. Workers
-// of other nodes find out by themselves.
-func (f *Flows) ring() {
-	select {
-	case f.bell <- struct{}{}:
-	default:
-	}
 }

@@ -270,6 +270,7 @@ func (c *chunk) write(ctx context.Context) error {
 	}
 	c.at("poll: chunk")
 	var recorded []Recorded
+	var due map[share]bool
 	err := c.transact(ctx, func(tx pgx.Tx) error {
 		t := &take{Flows: c.Flows, tx: tx, ws: c.ws}
 		if err := t.readFlow(ctx, c.flow); err != nil {
@@ -287,6 +288,7 @@ func (c *chunk) write(ctx context.Context) error {
 		if err := c.spread(ctx, tx, recorded); err != nil {
 			return err
 		}
+		due = t.due
 		return c.writeRefused(ctx, tx)
 	})
 	if err != nil {
@@ -301,7 +303,7 @@ func (c *chunk) write(ctx context.Context) error {
 		c.count(no.outcome, no.reason)
 	}
 	c.asking, c.refused = nil, nil
-	c.ring()
+	c.bell.ringFor(due)
 	return nil
 }
 

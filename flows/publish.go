@@ -210,7 +210,7 @@ func (f *Flows) flip(ctx context.Context, p publication, v verb, ifMatch *int) (
 	if err != nil {
 		return Flow{}, answered(err, fmt.Sprintf("%s version %d of flow %s", v, p.version, p.flow))
 	}
-	f.ring()
+	f.bell.ring()
 	return f.Get(ctx, p.ws, p.flow)
 }
 

@@ -66,24 +66,19 @@ func (f *Flows) recordLot(ctx context.Context, ws uuid.UUID, all []*occurrence) 
 	if len(all) == 0 {
 		return nil, nil
 	}
+	var due map[share]bool
 	err = f.transact(ctx, func(tx pgx.Tx) (err error) {
 		t := &take{Flows: f, tx: tx, ws: ws}
 		done, err = t.events(ctx, all)
+		due = t.due
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("record %d events: %w", len(all), err)
 	}
 	f.metrics.recorded(done)
-	if slices.ContainsFunc(done, Recorded.rings) {
-		f.ring()
-	}
+	f.bell.ringFor(due)
 	return done, nil
-}
-
-// rings says whether somebody has become due by it.
-func (r Recorded) rings() bool {
-	return r.Woken > 0 || slices.ContainsFunc(r.Results, func(one Result) bool { return one.Outcome == Enrolled })
 }
 
 // deadlocks is how often a transaction that Postgres broke off in favour of

@@ -122,7 +122,7 @@ func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, spread *time.Dur
 	if err != nil {
 		return f.unlessDone(ctx, ws, flow, by, answered(err, fmt.Sprintf("resume flow %s", flow)))
 	}
-	f.ring()
+	f.bell.ring()
 	return f.Get(ctx, ws, flow)
 }
 
@@ -173,7 +173,7 @@ func (f *Flows) Drain(ctx context.Context, ws, flow uuid.UUID, by *Asker) (Flow,
 	if err != nil {
 		return f.unlessDone(ctx, ws, flow, by, answered(err, fmt.Sprintf("drain flow %s", flow)))
 	}
-	f.ring()
+	f.bell.ring()
 	return f.Get(ctx, ws, flow)
 }
 
@@ -210,7 +210,7 @@ func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *Asker) (Flo
 	if err != nil {
 		return f.unlessDone(ctx, ws, flow, by, answered(err, fmt.Sprintf("archive flow %s", flow)))
 	}
-	f.ring()
+	f.bell.ring()
 	return f.Get(ctx, ws, flow)
 }
 

@@ -28,6 +28,15 @@ type take struct {
 	listeners map[string][]listener // by event
 	flows     map[uuid.UUID]liveFlow
 	turns     map[string]time.Time // profile that was found on the way -> when its last event had its turn
+	due       map[share]bool       // where it has made somebody due
+}
+
+// makesDue remembers where to ring when the transaction has ended.
+func (t *take) makesDue(flow, enrollment uuid.UUID) {
+	if t.due == nil {
+		t.due = map[share]bool{}
+	}
+	t.due[share{t.ws, flow, turnOf(enrollment)}] = true
 }
 
 // liveFlow is what a trigger has to know of a flow.
@@ -289,6 +298,7 @@ func (t *take) enroll(ctx context.Context, round []int, all []*occurrence, done 
 		r := Result{FlowID: c.flow.id, Outcome: c.outcome, Reason: c.reason, Detail: c.detail, EnrollmentID: c.rival}
 		if c.outcome == Enrolled {
 			r.EnrollmentID = &c.id
+			t.makesDue(c.flow.id, c.id)
 		}
 		done[c.index].Results = append(done[c.index].Results, r)
 	}

@@ -131,7 +131,7 @@ func TestAnOldTimerResumesNobody(t *testing.T) {
 func TestALostTimerIsFound(t *testing.T) {
 	b := setup(t, 2, func(c *Config) { c.Lease = time.Second })
 	s := b.scene(true)
-	if claimed, err := b.claimTurn(bg); claimed == nil || err != nil { // and dies
+	if claimed, err := b.claimTurn(bg, share{}); claimed == nil || err != nil { // and dies
 		t.Fatal(claimed, err)
 	}
 	other := b.another()
@@ -162,9 +162,9 @@ func TestALongLookPutsTheNextOffForLittle(t *testing.T) {
 			{0, 250 * time.Millisecond}, {100 * time.Millisecond, 2 * time.Second}, {time.Minute, idleMost}, {0, 250 * time.Millisecond},
 		} {
 			f.idleLook.Store(int64(c.took))
-			<-f.bell
+			<-f.bell.rung
 			begun := time.Now()
-			<-f.bell
+			<-f.bell.rung
 			if d := time.Since(begun); d != c.next {
 				t.Errorf("after one of %s the next look comes %s later", c.took, d)
 			}
