@@ -84,11 +84,22 @@ func (f *Flows) recordLot(ctx context.Context, ws uuid.UUID, all []*occurrence) 
 // deadlocks is how often a transaction that Postgres broke off in favour of
 // another is tried. They take their locks in one order, so this is a net, and
 // a conflict of keys is no reason: that is an answer.
-const deadlocks = 3
+const deadlocks = 4
+
+// afterDeadlock is the rest before the second try, doubled each time: who comes
+// back at once takes the lock again that the other was about to get.
+const afterDeadlock = 50 * time.Millisecond
 
 // transact runs work in a transaction, again if it was the victim of a deadlock.
 func (f *Flows) transact(ctx context.Context, work func(pgx.Tx) error) (err error) {
-	for range deadlocks {
+	for try := range deadlocks {
+		if try > 0 {
+			select {
+			case <-ctx.Done():
+				return err
+			case <-time.After(afterDeadlock << (try - 1)):
+			}
+		}
 		err = pgx.BeginFunc(ctx, f.pool, work)
 		var said *pgconn.PgError
 		if !errors.As(err, &said) || (said.Code != "40P01" && said.Code != "40001") {
