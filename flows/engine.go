@@ -229,7 +229,7 @@ func (f *Flows) readDue(ctx context.Context, t *turn) ([]*traveller, error) {
 	for _, d := range found {
 		r := routes[d.version]
 		if r == nil {
-			if r, err = f.routeNow(ctx, *t, d.version); err != nil {
+			if r, err = f.routeFor(ctx, *t, d.version); err != nil {
 				return nil, err
 			}
 			routes[d.version] = r
@@ -239,18 +239,10 @@ func (f *Flows) readDue(ctx context.Context, t *turn) ([]*traveller, error) {
 	return lot, nil
 }
 
-// routeNow is the route of a version through an audience as it is now. While
-// one cannot be made those of this version wait, and those of others go on.
-func (f *Flows) routeNow(ctx context.Context, t turn, version int) (*route, error) {
+// routeFor is the route of a version. While one cannot be made those of this
+// version wait, and those of others go on.
+func (f *Flows) routeFor(ctx context.Context, t turn, version int) (*route, error) {
 	r, err := f.route(ctx, t.ws, t.flow, version)
-	if err == nil && r.audience != uuid.Nil {
-		var now int
-		err = f.pool.QueryRow(ctx, `select version from audiences where workspace_id = $1 and id = $2`, t.ws, r.audience).Scan(&now)
-		if err == nil && now != r.audienceAt {
-			f.graphs.drop(t.flow, version)
-			r, err = f.route(ctx, t.ws, t.flow, version)
-		}
-	}
 	if err == nil {
 		return r, nil
 	}

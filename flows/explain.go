@@ -98,7 +98,7 @@ func (q *inquiry) read(ctx context.Context) (err error) {
 		return err
 	}
 	q.version = &v
-	if q.graph, err = q.graphs.get(ctx, q.pool, q.flow.WorkspaceID, q.flow.ID, v.Version); err != nil {
+	if q.graph, err = q.graphs.now(ctx, q.pool, q.flow.WorkspaceID, q.flow.ID, v.Version); err != nil {
 		return err
 	}
 	names := slices.Sorted(maps.Keys(q.graph.Listens()))

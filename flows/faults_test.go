@@ -269,6 +269,11 @@ func TestAnAudienceMovesToAnotherSource(t *testing.T) {
 	b.must(err)
 	b.must(second(b.audiences.Update(bg, b.ws, b.audience, nil, audience.Patch{DataSourceID: &other.ID})))
 	b.must(b.audiences.DeleteSource(bg, b.ws, b.source))
+	seen, err := b.Simulate(bg, b.ws, flow, 1, Simulation{ProfileKey: "c2", Trigger: Event{Name: "go"}})
+	b.must(err)
+	if last := seen.Path[len(seen.Path)-1]; last.Node != "yes" {
+		t.Errorf("a simulation asks the source of before: %+v", last)
+	}
 	b.tell("c2", "go")
 	b.settleDown()
 	if before, after := b.enrollment(flow, "c1"), b.enrollment(flow, "c2"); before.Node != "no" || after.Node != "yes" {

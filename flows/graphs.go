@@ -18,11 +18,19 @@ import (
 )
 
 // graphs holds compiled versions. A published version never changes, so what
-// was compiled once holds for good.
+// was compiled once holds until the audience that it reads is another.
 type graphs struct {
 	mu       sync.Mutex
-	compiled map[versionKey]*graph.Graph
+	compiled map[versionKey]compiled
 	routes   map[versionKey]*route
+}
+
+// compiled is a graph, and the version of the audience by whose columns it
+// reads profiles.
+type compiled struct {
+	*graph.Graph
+	audience uuid.UUID // Nil: it reads none
+	at       int
 }
 
 type versionKey struct {
@@ -39,14 +47,42 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// get answers a published version's graph.
+// now answers a published version's graph by the audience as it is now. One that
+// an archived flow has let go of may be gone: then the graph is as it was.
+func (g *graphs) now(ctx context.Context, q querier, ws, flow uuid.UUID, version int) (*graph.Graph, error) {
+	g.mu.Lock()
+	known := g.compiled[versionKey{flow, version}]
+	g.mu.Unlock()
+	if known.audience != uuid.Nil {
+		var at int
+		err := q.QueryRow(ctx, `select version from audiences where workspace_id = $1 and id = $2`, ws, known.audience).Scan(&at)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return nil, fmt.Errorf("look at audience %s: %w", known.audience, err)
+		}
+		if err == nil && at != known.at {
+			g.drop(flow, version)
+		}
+	}
+	return g.get(ctx, q, ws, flow, version)
+}
+
+// drop forgets what was compiled of a version: what it names has changed.
+func (g *graphs) drop(flow uuid.UUID, version int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.compiled, versionKey{flow, version})
+	delete(g.routes, versionKey{flow, version})
+}
+
+// get answers a published version's graph by what is known of the audience:
+// enough for whoever looks at no profile.
 func (g *graphs) get(ctx context.Context, q querier, ws, flow uuid.UUID, version int) (*graph.Graph, error) {
 	key := versionKey{flow, version}
 	g.mu.Lock()
 	found := g.compiled[key]
 	g.mu.Unlock()
-	if found != nil {
-		return found, nil
+	if found.Graph != nil {
+		return found.Graph, nil
 	}
 	var text string
 	err := q.QueryRow(ctx, `select definition from flow_versions where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'published'`,
@@ -57,41 +93,42 @@ func (g *graphs) get(ctx context.Context, q querier, ws, flow uuid.UUID, version
 	if err != nil {
 		return nil, fmt.Errorf("read version %d of flow %s: %w", version, flow, err)
 	}
-	facts, err := factsOf(ctx, q, ws, text)
+	facts, by, err := factsOf(ctx, q, ws, text)
 	if err != nil {
 		return nil, err
 	}
-	made, err := graph.Compile(json.RawMessage(text), graph.Flow{WorkspaceID: ws, FlowID: flow}, facts)
+	by.Graph, err = graph.Compile(json.RawMessage(text), graph.Flow{WorkspaceID: ws, FlowID: flow}, facts)
 	if err != nil {
 		return nil, fmt.Errorf("compile version %d of flow %s: %w", version, flow, err)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.compiled == nil || len(g.compiled) >= mostGraphs {
-		g.compiled, g.routes = map[versionKey]*graph.Graph{}, map[versionKey]*route{}
+		g.compiled, g.routes = map[versionKey]compiled{}, map[versionKey]*route{}
 	}
-	g.compiled[key] = made
-	return made, nil
+	g.compiled[key] = by
+	return by.Graph, nil
 }
 
 // factsOf are the audience's columns: conditions read values by their types.
-func factsOf(ctx context.Context, q querier, ws uuid.UUID, definition string) (graph.Facts, error) {
-	facts := graph.Facts{Published: true}
+func factsOf(ctx context.Context, q querier, ws uuid.UUID, definition string) (facts graph.Facts, by compiled, err error) {
+	facts.Published = true
 	var named struct {
 		AudienceID string `json:"audience_id"`
 	}
 	if err := json.Unmarshal([]byte(definition), &named); err != nil {
-		return facts, fmt.Errorf("read definition: %w", err)
+		return facts, by, fmt.Errorf("read definition: %w", err)
 	}
 	id, ok := lemma.ParseID(lemma.PrefixAudience, named.AudienceID)
 	if !ok {
-		return facts, nil
+		return facts, by, nil
 	}
-	err := q.QueryRow(ctx, `select columns from audiences where workspace_id = $1 and id = $2`, ws, id).Scan(&facts.Columns)
+	by.audience = id
+	err = q.QueryRow(ctx, `select columns, version from audiences where workspace_id = $1 and id = $2`, ws, id).Scan(&facts.Columns, &by.at)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return facts, fmt.Errorf("read columns of audience %s: %w", id, err)
+		return facts, by, fmt.Errorf("read columns of audience %s: %w", id, err)
 	}
-	return facts, nil
+	return facts, by, nil
 }
 
 // route is a graph with all that walking along it needs from other rooms.
@@ -100,7 +137,6 @@ type route struct {
 	workspace, flow uuid.UUID
 	version         int
 	audience        uuid.UUID // Nil: it reads no profiles
-	audienceAt      int       // its version: another one may have other columns, or another source
 	source          uuid.UUID // the audience's data source
 	columns         []string  // of a profile, that anything on the way reads
 	sends           map[string]*send
@@ -122,19 +158,19 @@ type send struct {
 // reservedTrigger is the name under which templates see the trigger.
 const reservedTrigger = "trigger"
 
-// route answers a published version ready to be walked. It reads outside of any
-// transaction.
+// route answers a published version ready to be walked, through its audience as
+// that is now. It reads outside of any transaction.
 func (f *Flows) route(ctx context.Context, ws, flow uuid.UUID, version int) (*route, error) {
+	g, err := f.graphs.now(ctx, f.pool, ws, flow, version)
+	if err != nil {
+		return nil, err
+	}
 	key := versionKey{flow, version}
 	f.graphs.mu.Lock()
 	found := f.graphs.routes[key]
 	f.graphs.mu.Unlock()
-	if found != nil {
+	if found != nil && found.Graph == g {
 		return found, nil
-	}
-	g, err := f.graphs.get(ctx, f.pool, ws, flow, version)
-	if err != nil {
-		return nil, err
 	}
 	made, err := f.newRoute(ctx, g, ws, flow, version)
 	if err != nil {
@@ -147,14 +183,6 @@ func (f *Flows) route(ctx context.Context, ws, flow uuid.UUID, version int) (*ro
 	}
 	f.graphs.routes[key] = made
 	return made, nil
-}
-
-// drop forgets what was compiled of a version: what it names has changed.
-func (g *graphs) drop(flow uuid.UUID, version int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.compiled, versionKey{flow, version})
-	delete(g.routes, versionKey{flow, version})
 }
 
 // newRoute resolves what a graph names.
@@ -181,7 +209,7 @@ func (f *Flows) newRoute(ctx context.Context, g *graph.Graph, ws, flow uuid.UUID
 	if err != nil {
 		return nil, err
 	}
-	r.source, r.audienceAt = a.DataSourceID, a.Version
+	r.source = a.DataSourceID
 	if g.AllColumns() {
 		r.columns = columnsOf(g, &a)
 	}

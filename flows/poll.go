@@ -177,7 +177,7 @@ type polled struct {
 // people chunk by chunk.
 func (f *Flows) pollAudience(ctx context.Context, p poll) (polled, error) {
 	done := polled{refused: map[string]int64{}}
-	g, err := f.graphs.get(ctx, f.pool, p.ws, p.flow, p.version)
+	g, err := f.graphs.now(ctx, f.pool, p.ws, p.flow, p.version)
 	if err != nil {
 		return done, err
 	}
