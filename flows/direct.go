@@ -148,9 +148,11 @@ func (t *take) keepDirect(ctx context.Context, flow uuid.UUID, all []*occurrence
 }
 
 // queueLetIn forgets the requests whose enrollment was refused when it entered:
-// told again, they are new. Of two who tell one at the same time the first to
+// told again under an id of the sender's they are new, while a repetition is
+// answered as the first was. Of two who tell one at the same time the first to
 // have the row writes another in its place, which the second finds.
 func (t *take) queueLetIn(batch *pgx.Batch, flow uuid.UUID, named []*occurrence) {
+	named = slices.DeleteFunc(slices.Clone(named), func(o *occurrence) bool { return o.sourceID == "" })
 	batch.Queue(`
 		delete from trigger_events v using (
 			select e.key from `+oneByOne+` (

@@ -74,6 +74,35 @@ func TestADirectRequestRefusedAtTheDoorIsToldAgain(t *testing.T) {
 	b.invariants()
 }
 
+// A repetition of a request without an id, whose answer was lost, is answered as
+// the first was, whatever has become of its enrollment; refused, it is refused
+// once.
+func TestADirectRequestIsRepeated(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.live(welcome)
+	ask := func() Result {
+		t.Helper()
+		r, err := b.Enroll(bg, b.ws, flow, Enrolling{ProfileKey: "nobody", Retry: "r"}, false)
+		b.must(err)
+		return r
+	}
+	_, err := b.Pause(bg, b.ws, flow, nil)
+	b.must(err)
+	if one, two := ask(), ask(); one != two || one.Reason != IsPaused {
+		t.Errorf("%+v, %+v", one, two)
+	}
+	_, err = b.Resume(bg, b.ws, flow, ptr(time.Duration(0)), nil)
+	b.must(err)
+	first := ask()
+	b.settleDown()
+	if r := ask(); first.Outcome != Enrolled || r.Outcome != Enrolled || *r.EnrollmentID != *first.EnrollmentID {
+		t.Errorf("%+v, %+v", first, r)
+	}
+	if got, want := b.reasons(flow, "nobody"), NoProfile+" "+IsPaused; got != want {
+		t.Errorf("%s, not %s", got, want)
+	}
+}
+
 // A request that is told again is refused for what stands in its way now.
 func TestADirectRequestIsRefusedForAnotherReason(t *testing.T) {
 	b := setup(t, 1)

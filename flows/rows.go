@@ -17,10 +17,10 @@ type refusals struct {
 }
 
 // add keeps a refusal. A direct request that was refused is let go of: told
-// again it is a new one, and may be refused for another reason.
+// again under its id it is a new one, and may be refused for another reason.
 func (r *refusals) add(c *candidate) {
 	key := refusalOf(c.occurrence.key)
-	if c.source == fromDirect {
+	if c.source == fromDirect && c.sourceID != "" {
 		key = lemma.NewID()
 	}
 	r.flows, r.keys = append(r.flows, wire(c.flow.id)), append(r.keys, wire(key))
