@@ -337,6 +337,13 @@ func TestDiffBetweenVersions(t *testing.T) {
 	}
 	_, err = b.Diff(ctx, b.ws, flow, 1, 3)
 	b.wants(lemma.NotFound, err)
+
+	// A draft is compared as it would be published.
+	sends := b.live(welcome)
+	b.must(second(b.CreateVersion(ctx, b.ws, sends, b.definition(welcome))))
+	if all, err = b.Diff(ctx, b.ws, sends, 1, 2); err != nil || len(all) != 0 {
+		t.Errorf("%v, %v", all, err)
+	}
 }
 
 func TestHistoryTellsWhoDidWhat(t *testing.T) {

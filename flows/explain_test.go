@@ -131,3 +131,15 @@ func TestExplainBadInput(t *testing.T) {
 		t.Errorf("an explanation leaves traces: %s", d)
 	}
 }
+
+// Of whom was erased nothing is told but that the recurrence still counts her.
+func TestExplainWhoWasErased(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.live(hourAfter("hi"))
+	b.tell("c1", "hi")
+	b.settleDown()
+	b.must(second(b.Erase(bg, b.ws, "c1")))
+	b.whyIs(flow, "c1", "The profile is not enrolled: no event that triggers the flow was recorded of it.",
+		"A person with this profile key was erased, of whom no more is known than that she was enrolled.",
+		"A trigger now would be refused as already_enrolled: by the recurrence once it is the same as the enrollment of somebody who was erased.")
+}

@@ -258,7 +258,10 @@ func (q *inquiry) aboutEvents() string {
 }
 
 func (q *inquiry) aboutEnrollments() (facts []string) {
-	if len(q.enrollments) == 0 {
+	switch {
+	case len(q.enrollments) == 0 && q.sameWasErased():
+		return []string{"A person with this profile key was erased, of whom no more is known than that she was enrolled."}
+	case len(q.enrollments) == 0:
 		return []string{"The profile was never enrolled in this flow."}
 	}
 	for _, e := range q.enrollments {
@@ -291,6 +294,10 @@ func byReason(counts map[string]int64) string {
 	return strings.Join(parts, ", ")
 }
 
+// sameWasErased says whether the enrollment that stands in the way belonged to
+// somebody who was erased: the recurrence still knows that it was.
+func (q *inquiry) sameWasErased() bool { return q.sameKey != nil && q.sameKey.ProfileKey != q.key }
+
 // aboutNow says what would come of a trigger now.
 func (q *inquiry) aboutNow() (facts []string) {
 	switch q.flow.Status {
@@ -302,7 +309,11 @@ func (q *inquiry) aboutNow() (facts []string) {
 	}
 	rule, others := q.graph.Definition(), ""
 	if q.sameKey != nil && q.sameKey.Status != statusRefused {
-		again := fmt.Sprintf("would be refused as already_enrolled: by the recurrence %s it is the same as the enrollment of %s.", rule.Recurrence.Policy, spokenTime(q.sameKey.EnrolledAt))
+		which := spokenTime(q.sameKey.EnrolledAt)
+		if q.sameWasErased() {
+			which = "somebody who was erased"
+		}
+		again := fmt.Sprintf("would be refused as already_enrolled: by the recurrence %s it is the same as the enrollment of %s.", rule.Recurrence.Policy, which)
 		if rule.Recurrence.Policy != "fields" {
 			return []string{"A trigger now " + again}
 		}

@@ -215,7 +215,8 @@ func versionIs(v Version, message string) error {
 	return &lemma.Error{Kind: lemma.WrongState, Message: message, Status: v.Status, Allowed: can}
 }
 
-// Diff tells the differences between two versions.
+// Diff tells the differences between two versions, drafts as they would be
+// published: with the templates' versions of now.
 func (f *Flows) Diff(ctx context.Context, ws, flow uuid.UUID, from, to int) ([]Change, error) {
 	a, err := f.GetVersion(ctx, ws, flow, from)
 	if err != nil {
@@ -224,6 +225,15 @@ func (f *Flows) Diff(ctx context.Context, ws, flow uuid.UUID, from, to int) ([]C
 	b, err := f.GetVersion(ctx, ws, flow, to)
 	if err != nil {
 		return nil, err
+	}
+	for _, v := range []*Version{&a, &b} {
+		def, err := graph.Decode(v.Definition)
+		if err != nil {
+			return nil, err
+		}
+		if v.Definition, err = f.pin(ctx, ws, v.Definition, def); err != nil {
+			return nil, fmt.Errorf("pin templates of version %d of flow %s: %w", v.Version, flow, err)
+		}
 	}
 	return changes(a.Definition, b.Definition)
 }
