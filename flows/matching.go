@@ -37,7 +37,7 @@ type sqlCase struct {
 	at   int
 }
 
-// askSource runs the querier of branches by SQL: one for each case at which
+// askSource runs the queries of branches by SQL: one for each case at which
 // travellers stand, with the people of the lot. Those that were slow or failed
 // of late come last, so that no others are put off because of them.
 func (f *Flows) askSource(ctx context.Context, who []*traveller, silent silence) {
