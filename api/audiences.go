@@ -113,6 +113,9 @@ func (s *server) updateAudience(ctx context.Context, c *call, in audiencePatch) 
 	}
 	shown := showAudience(changed)
 	shown.Warnings, err = s.Flows.MissingColumns(ctx, c.workspace(), id)
+	if len(shown.Warnings) > 0 && !c.key.Has("flows:read") {
+		shown.Warnings = []string{"flows read what is not there any more; which is for keys with flows:read to see"}
+	}
 	return shown, err
 }
 

@@ -516,6 +516,10 @@ func TestAChangedAudienceWarns(t *testing.T) {
 	if diff := cmp.Diff([]any{"the flow Welcome, version 1, reads what is not there any more: name"}, got.json["warnings"]); diff != "" {
 		t.Error(diff)
 	}
+	got = b.do("PATCH", path, object{"name": "All of them"}, as(b.key(b.ws, "audiences:write"))).is(200)
+	if diff := cmp.Diff([]any{"flows read what is not there any more; which is for keys with flows:read to see"}, got.json["warnings"]); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // What became of a node's letters, where a branch led, and who is stuck.

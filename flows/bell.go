@@ -147,12 +147,12 @@ func (f *Flows) work(ctx context.Context) {
 // and everywhere is looked, so that it takes its turn among the others.
 func (f *Flows) workAt(ctx context.Context, where share) {
 	for ctx.Err() == nil {
-		n, err := f.runOnce(ctx, where)
+		n, claimed, err := f.runOnce(ctx, where)
 		if err != nil && ctx.Err() == nil {
 			f.log.Error("advance enrollments", "error", err)
 		}
 		switch {
-		case n == 0 || err != nil:
+		case !claimed || err != nil || n == 0 && where == (share{}):
 			return
 		case where != (share{}) && n < f.cfg.Lot:
 			f.bell.ringFor(map[share]bool{where: true})

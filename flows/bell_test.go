@@ -79,7 +79,7 @@ func TestABellThatRingsForNothing(t *testing.T) {
 	r := b.tell("c1", "go")
 	due := turnOf(*r.Results[0].EnrollmentID)
 	for _, where := range []share{{b.ws, flow, (due + 1) % Turns}, {b.ws, lemma.NewID(), due}, {lemma.NewID(), flow, due}} {
-		if n, err := b.runOnce(bg, where); n != 0 || err != nil {
+		if n, _, err := b.runOnce(bg, where); n != 0 || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}
 	}
@@ -87,11 +87,11 @@ func TestABellThatRingsForNothing(t *testing.T) {
 	if err != nil || held == nil {
 		t.Fatal(held, err)
 	}
-	if n, err := b.runOnce(bg, share{b.ws, flow, due}); n != 0 || err != nil {
+	if n, _, err := b.runOnce(bg, share{b.ws, flow, due}); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	b.must(b.releaseTurn(*held, 0))
-	if n, err := b.runOnce(bg, share{b.ws, flow, due}); n != 1 || err != nil {
+	if n, _, err := b.runOnce(bg, share{b.ws, flow, due}); n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 }

@@ -15,8 +15,23 @@ type bulks struct {
 	mu     sync.Mutex
 	places chan struct{}
 	of     map[uuid.UUID]chan struct{}
-	using  map[uuid.UUID]int // how many are here, recorded or waiting
-	here   int               // of all workspaces
+	using  map[uuid.UUID]here // recorded or waiting
+	all    here
+}
+
+// here is how many requests are recorded or wait for it, and how many of them
+// are bulks: many single ones wait as lightly as single events.
+type here struct{ requests, bulks int }
+
+func (h *here) add(bulk bool, n int) {
+	h.requests += n
+	if bulk {
+		h.bulks += n
+	}
+}
+
+func (h here) full(bulk bool, mostRequests, mostBulks int) bool {
+	return h.requests >= mostRequests || bulk && h.bulks >= mostBulks
 }
 
 const (
@@ -27,10 +42,11 @@ const (
 	mostBulksOfWorkspace = 16 // of one
 )
 
-// enter waits for a place: first among the workspace's own, then among all. Who
-// would be one too many to wait is turned away.
-func (b *bulks) enter(ctx context.Context, ws uuid.UUID) (leave func(), err error) {
-	own, all, err := b.placesOf(ws)
+// enter waits for a place for n items: first among the workspace's own, then
+// among all. Who would be one too many to wait is turned away.
+func (b *bulks) enter(ctx context.Context, ws uuid.UUID, n int) (leave func(), err error) {
+	bulk := n > 1
+	own, all, err := b.placesOf(ws, bulk)
 	if err != nil {
 		return nil, err
 	}
@@ -41,40 +57,44 @@ func (b *bulks) enter(ctx context.Context, ws uuid.UUID) (leave func(), err erro
 			if places == all {
 				<-own
 			}
-			b.forget(ws)
+			b.forget(ws, bulk)
 			return nil, fmt.Errorf("wait for other bulks: %w", ctx.Err())
 		}
 	}
 	return func() {
 		<-all
 		<-own
-		b.forget(ws)
+		b.forget(ws, bulk)
 	}, nil
 }
 
-func (b *bulks) placesOf(ws uuid.UUID) (own, all chan struct{}, err error) {
+func (b *bulks) placesOf(ws uuid.UUID, bulk bool) (own, all chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.here >= mostBulks || b.using[ws] >= mostBulksOfWorkspace {
-		return nil, nil, overloaded("too many bulks are waiting to be recorded")
+	mine := b.using[ws]
+	if b.all.full(bulk, mostWaiting, mostBulks) || mine.full(bulk, mostOfWorkspace, mostBulksOfWorkspace) {
+		return nil, nil, overloaded("too many requests are waiting to be recorded")
 	}
 	if b.places == nil {
-		b.places, b.of, b.using = make(chan struct{}, bulksAtOnce), map[uuid.UUID]chan struct{}{}, map[uuid.UUID]int{}
+		b.places, b.of, b.using = make(chan struct{}, bulksAtOnce), map[uuid.UUID]chan struct{}{}, map[uuid.UUID]here{}
 	}
 	if b.of[ws] == nil {
 		b.of[ws] = make(chan struct{}, bulksOfWorkspace)
 	}
-	b.using[ws]++
-	b.here++
+	mine.add(bulk, 1)
+	b.using[ws] = mine
+	b.all.add(bulk, 1)
 	return b.of[ws], b.places, nil
 }
 
 // forget keeps no places of workspaces that have none in use.
-func (b *bulks) forget(ws uuid.UUID) {
+func (b *bulks) forget(ws uuid.UUID, bulk bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.here--
-	if b.using[ws]--; b.using[ws] == 0 {
+	mine := b.using[ws]
+	mine.add(bulk, -1)
+	b.all.add(bulk, -1)
+	if b.using[ws] = mine; mine.requests == 0 {
 		delete(b.using, ws)
 		delete(b.of, ws)
 	}

@@ -38,7 +38,7 @@ func (f *Flows) EnrollAll(ctx context.Context, ws, flow uuid.UUID, es []Enrollin
 		}
 		sound, at = append(sound, o), append(at, i)
 	}
-	leave, err := f.bulks.enter(ctx, ws)
+	leave, err := f.bulks.enter(ctx, ws, len(es))
 	if isOverloaded(err) {
 		f.metrics.triggered(Refused, codeOverloaded, len(sound))
 	}
@@ -75,6 +75,9 @@ func (f *Flows) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*occur
 		}
 		done = done[:0]
 		recorded := make([]Recorded, len(all))
+		if err := t.lockProfiles(ctx, all); err != nil {
+			return err
+		}
 		fresh, err := t.keepDirect(ctx, flow, all)
 		if err != nil {
 			return err
@@ -134,7 +137,7 @@ func (t *take) keepDirect(ctx context.Context, flow uuid.UUID, all []*occurrence
 	if len(named) > 0 {
 		batch := &pgx.Batch{}
 		t.queueLetIn(batch, flow, named)
-		written, _ = t.queueEvents(batch, named)
+		written = t.queueEvents(batch, named)
 		if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
 			return nil, fmt.Errorf("keep direct requests: %w", err)
 		}
@@ -154,15 +157,14 @@ func (t *take) keepDirect(ctx context.Context, flow uuid.UUID, all []*occurrence
 func (t *take) queueLetIn(batch *pgx.Batch, flow uuid.UUID, named []*occurrence) {
 	named = slices.DeleteFunc(slices.Clone(named), func(o *occurrence) bool { return o.sourceID == "" })
 	batch.Queue(`
-		delete from trigger_events v using (
-			select e.key from `+oneByOne+` (
-				select v.key from trigger_events v
+		delete from trigger_events where ctid = any(array(
+			select e.ctid from `+oneByOne+` (
+				select v.ctid from trigger_events v
 				where v.workspace_id = $1 and v.key = r.id and v.name = ''
 				  and (select true from enrollments e where e.workspace_id = $1 and e.profile_key = v.profile_key and e.flow_id = $3
 					and e.status <> 'active' and e.status = 'refused' and e.source = 'direct' and e.enrolled_at = v.received_at limit 1)
 				for update
-			) e
-		) e where v.workspace_id = $1 and v.key = e.key`, t.ws, keysOf(named), flow)
+			) e))`, t.ws, keysOf(named), flow)
 }
 
 func keysOf(all []*occurrence) []pgtype.UUID {
@@ -273,7 +275,9 @@ func (t *take) letGo(ctx context.Context, all []*occurrence, recorded []Recorded
 	if len(keys) == 0 {
 		return nil
 	}
-	if _, err := t.tx.Exec(ctx, `delete from trigger_events where workspace_id = $1 and key = any($2) and name = ''`, t.ws, keys); err != nil {
+	if _, err := t.tx.Exec(ctx, `
+		delete from trigger_events where ctid = any(array(
+			select e.ctid from `+oneByOne+` (select v.ctid from trigger_events v where v.workspace_id = $1 and v.key = r.id limit 1) e))`, t.ws, keys); err != nil {
 		return fmt.Errorf("let go of direct requests: %w", err)
 	}
 	return nil

@@ -52,25 +52,29 @@ type turn struct {
 
 // RunOnce takes the turn that has waited longest of those where somebody is
 // due, and advances one lot. It answers how many it looked at, 0 when nobody is due.
-func (f *Flows) RunOnce(ctx context.Context) (int, error) { return f.runOnce(ctx, share{}) }
+func (f *Flows) RunOnce(ctx context.Context) (int, error) {
+	n, _, err := f.runOnce(ctx, share{})
+	return n, err
+}
 
-// runOnce is RunOnce on one share, or everywhere.
-func (f *Flows) runOnce(ctx context.Context, where share) (int, error) {
+// runOnce is RunOnce on one share, or everywhere. claimed says whether it had a
+// turn, also if nobody was left when it came to read who is due.
+func (f *Flows) runOnce(ctx context.Context, where share) (n int, claimed bool, err error) {
 	begun := time.Now()
 	t, err := f.claimTurn(ctx, where)
 	if err == nil && t == nil && where == (share{}) {
 		f.idleLook.Store(int64(time.Since(begun)))
 	}
 	if err != nil || t == nil {
-		return 0, err
+		return 0, false, err
 	}
-	n, err := f.advance(ctx, t)
+	n, err = f.advance(ctx, t)
 	rest := time.Duration(0)
 	if err != nil && ctx.Err() == nil {
 		rest = restAfterError
 		f.metrics.failed("turn")
 	}
-	return n, errors.Join(err, f.releaseTurn(*t, rest))
+	return n, true, errors.Join(err, f.releaseTurn(*t, rest))
 }
 
 // mayRelease is how many of those whom a pause held up a turn t of a flow f may

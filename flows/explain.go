@@ -194,7 +194,7 @@ func (q *inquiry) readProfile(ctx context.Context) error {
 	})
 	var known *lemma.Error
 	if errors.As(err, &known) && known.Kind != lemma.Internal {
-		q.sourceFails = troubleOf(err)
+		q.sourceFails = troubleOf(err) + ": " + lemma.Public(err)
 		return nil
 	}
 	if err != nil {

@@ -101,7 +101,7 @@ func TestExplainTrouble(t *testing.T) {
 	b.tell("c1", "signed_up")
 	b.settleDown()
 	b.whyIs(flow, "c1", "The profile is on its way: enrolled at T in version 1, it is yet to be looked at and is kept from going on by source_changed until T.",
-		"is not known: the data source does not answer (source_changed)")
+		"is not known: it cannot be read (source_changed: ")
 	b.whyIs(flow, "c2", "The profile is not enrolled: no event that triggers the flow was recorded of it.", "is not known")
 }
 
@@ -139,7 +139,10 @@ func TestExplainWhoWasErased(t *testing.T) {
 	b.tell("c1", "hi")
 	b.settleDown()
 	b.must(second(b.Erase(bg, b.ws, "c1")))
-	b.whyIs(flow, "c1", "The profile is not enrolled: no event that triggers the flow was recorded of it.",
+	b.whyIs(flow, "c1", "The profile is not enrolled: a person with this profile key was erased.",
 		"A person with this profile key was erased, of whom no more is known than that she was enrolled.",
 		"A trigger now would be refused as already_enrolled: by the recurrence once it is the same as the enrollment of somebody who was erased.")
+	if r := b.tell("c1", "hi").Results[0]; r.Reason != AlreadyEnrolled || r.EnrollmentID != nil {
+		t.Errorf("her journey is told: %+v", r)
+	}
 }

@@ -23,6 +23,8 @@ func (q *inquiry) summary() string {
 	}
 	refused := len(q.refusals) > 0 && (last == nil || q.refusals[0].At.After(last.EnrolledAt))
 	switch {
+	case last == nil && q.sameWasErased():
+		return "The profile is not enrolled: a person with this profile key was erased."
 	case last != nil && refused:
 		return fmt.Sprintf("The profile is not enrolled: its last journey %s, and the trigger of %s was refused as %s.", howEnded(*last), spokenTime(q.refusals[0].At), because(q.refusals[0]))
 	case last != nil:
@@ -99,8 +101,17 @@ func (q *inquiry) whereIs(e Enrollment) string {
 		return text + "; " + howCalled(call)
 	case e.Status == statusWaiting && e.ResumeAt != nil:
 		return text + " and waits until " + spokenTime(*e.ResumeAt)
+	case q.heldBack(e):
+		return text + " and is due, and let go with the others whom a pause held up, by " + spokenTime(*q.flow.SpreadUntil)
 	}
 	return text + " and is due"
+}
+
+// heldBack says whether somebody fell due in a pause whose people are being
+// released still.
+func (q *inquiry) heldBack(e Enrollment) bool {
+	f := q.flow
+	return f.Status != Paused && f.HeldUntil != nil && f.SpreadUntil != nil && f.SpreadUntil.After(q.at) && e.ResumeAt != nil && !e.ResumeAt.After(*f.HeldUntil)
 }
 
 // howCalled says what has become of a webhook's message.
@@ -182,7 +193,7 @@ func (q *inquiry) aboutProfile() string {
 	case q.gone:
 		return "Whether the profile was in the audience is not known: the audience is gone."
 	case q.sourceFails != "":
-		return fmt.Sprintf("Whether the profile is in the audience is not known: the data source does not answer (%s).", q.sourceFails)
+		return fmt.Sprintf("Whether the profile is in the audience is not known: it cannot be read (%s).", q.sourceFails)
 	case q.who == nil:
 		return "The version reads no profile, so it asks no audience."
 	case q.who.missing:

@@ -29,10 +29,10 @@ func (t *take) insert(ctx context.Context, asking []*candidate) error {
 	}
 	rows, err := t.tx.Query(ctx, `
 		insert into enrollments (workspace_id, id, flow_id, uniqueness_key, slot, version, turn, profile_key, source, node, enrolled_at, resume_at)
-		select $1, r.id, r.flow_id, r.key, r.slot, r.version, r.turn, r.profile_key, r.source, '', coalesce(r.at, `+inTurn+`), now()
+		select $1, r.id, r.flow_id, r.key, r.slot, r.version, r.turn, r.profile_key, r.source, '', coalesce(r.at, `+inTurn("$12")+`), now()
 		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::smallint[], $8::text[], $9::text[], $10::int[], $11::timestamptz[])
 			as r (id, flow_id, key, slot, version, turn, profile_key, source, place, at)
-		on conflict do nothing returning id`, t.ws, ids, flows, keys, slots, versions, turns, profiles, sources, places, times)
+		on conflict do nothing returning id`, t.ws, ids, flows, keys, slots, versions, turns, profiles, sources, places, times, t.base)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,8 @@ func turnOf(enrollment uuid.UUID) int16 { return int16(enrollment[15] & (Turns -
 // findRivals tells whom the insert passed over which enrollment stands in the
 // way. It is a statement of its own: only a new snapshot sees what a
 // transaction beside this one has just committed. One look is all there is; a
-// rival that has ended meanwhile is no reason to try again.
+// rival that has ended meanwhile is no reason to try again. Whose journey it was
+// who has been erased is not told.
 func (t *take) findRivals(ctx context.Context, asking []*candidate) error {
 	left := slices.DeleteFunc(slices.Clone(asking), func(c *candidate) bool { return c.outcome != "" })
 	if len(left) == 0 {
@@ -106,23 +107,23 @@ func (t *take) findRivals(ctx context.Context, asking []*candidate) error {
 		flows[i], keys[i], profiles[i] = wire(c.flow.id), wire(c.key), c.profile
 	}
 	rows, err := t.tx.Query(ctx, `
-		select r.i::int, e.id, e.same
+		select r.i::int, case when e.profile_key = r.profile_key then e.id end, e.same
 		from unnest($2::uuid[], $3::uuid[], $4::text[]) with ordinality as r (flow_id, key, profile_key, i)
 		cross join lateral (
-			select id, true as same from enrollments where workspace_id = $1 and flow_id = r.flow_id and uniqueness_key = r.key
+			select id, profile_key, true as same from enrollments where workspace_id = $1 and flow_id = r.flow_id and uniqueness_key = r.key
 			union all
-			select id, false from enrollments where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and slot = $5 and status = 'active'
+			select id, profile_key, false from enrollments where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and slot = $5 and status = 'active'
 			order by same desc limit 1
 		) e`, t.ws, flows, keys, profiles, uuid.Nil)
 	if err != nil {
 		return err
 	}
 	var i int
-	var id uuid.UUID
+	var id *uuid.UUID
 	var same bool
 	_, err = pgx.ForEachRow(rows, []any{&i, &id, &same}, func() error {
-		c, rival := left[i-1], id
-		c.rival = &rival
+		c := left[i-1]
+		c.rival, id = id, nil
 		if same {
 			c.refuse(AlreadyEnrolled, "the recurrence of the flow lets this profile enroll no more for now")
 		}

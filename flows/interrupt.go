@@ -32,7 +32,8 @@ type underway struct {
 // interrupt ends the journeys that the events of one round are the end of, and
 // wakes those that waited for one. The enrollments are locked first, in the
 // order of their ids like everywhere: somebody who is just entering a wait is
-// either seen in it, or looks for the event after it was written down.
+// either seen in it, or looks for the event after it was written down. Somebody
+// who is just being enrolled is enrolled before, or not at all: see lockProfiles.
 func (t *take) interrupt(ctx context.Context, round []int, all []*occurrence, done []Recorded) error {
 	came := map[string]int{} // profile -> index
 	var profiles []string
@@ -117,7 +118,7 @@ func (t *take) lock(ctx context.Context, ids []pgtype.UUID, places int) (on []un
 			})
 			return err
 		})
-	batch.Queue(`select greatest(clock_timestamp(), now() + $1::int * interval '1 microsecond')`, places).
+	batch.Queue(`select greatest(clock_timestamp(), coalesce($2::timestamptz, now()) + $1::int * interval '1 microsecond')`, places, t.base).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&at) })
 	err = t.tx.SendBatch(ctx, batch).Close()
 	return on, at, err
@@ -279,10 +280,12 @@ func (w *woken) write(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
 		w.counts[flow].queue(batch, ws, flow, eventsTurn)
 	}
 	if len(w.events) > 0 {
+		// An update by way of an insert, which finds them by their keys whatever a
+		// planner believes: they are all there, since this transaction wrote them.
 		batch.Queue(`
-			update trigger_events e set received_at = r.turn
-			from (select * from unnest($2::uuid[], $3::timestamptz[]) as r (key, turn) limit $4) r
-			where e.workspace_id = $1 and e.key = r.key`, ws, w.events, w.turns, len(w.events))
+			insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+			select $1, r.key, '', '', r.turn, r.turn from unnest($2::uuid[], $3::timestamptz[]) as r (key, turn)
+			on conflict (workspace_id, key) do update set received_at = excluded.received_at`, ws, w.events, w.turns)
 	}
 	if len(w.exited) > 0 {
 		batch.Queue(`

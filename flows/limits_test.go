@@ -26,7 +26,7 @@ func TestBulksLeavePlacesForOthers(t *testing.T) {
 	one, other := lemma.NewID(), lemma.NewID()
 	var leave []func()
 	for range bulksOfWorkspace {
-		l, err := b.enter(bg, one)
+		l, err := b.enter(bg, one, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,19 +35,19 @@ func TestBulksLeavePlacesForOthers(t *testing.T) {
 	gone, cancel := context.WithCancel(bg)
 	cancel()
 	for range tries { // of several ways that are open a select takes any
-		if _, err := b.enter(gone, one); !errors.Is(err, context.Canceled) {
+		if _, err := b.enter(gone, one, 2); !errors.Is(err, context.Canceled) {
 			t.Fatalf("one more of the same workspace: %v", err)
 		}
 	}
 	for range bulksAtOnce - bulksOfWorkspace {
-		l, err := b.enter(bg, other)
+		l, err := b.enter(bg, other, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
 		leave = append(leave, l)
 	}
 	for range tries {
-		if _, err := b.enter(gone, other); !errors.Is(err, context.Canceled) {
+		if _, err := b.enter(gone, other, 2); !errors.Is(err, context.Canceled) {
 			t.Fatalf("one more of all: %v", err)
 		}
 	}
@@ -57,7 +57,7 @@ func TestBulksLeavePlacesForOthers(t *testing.T) {
 	for _, l := range leave {
 		l()
 	}
-	if len(b.places) != 0 || len(b.of) != 0 || len(b.using) != 0 || b.here != 0 {
+	if len(b.places) != 0 || len(b.of) != 0 || len(b.using) != 0 || b.all != (here{}) {
 		t.Errorf("%d places are taken, of %d workspaces", len(b.places), len(b.of))
 	}
 }
@@ -72,7 +72,7 @@ func TestBulksThatWaitAreBounded(t *testing.T) {
 	fill := func(ws uuid.UUID, n int) {
 		for range n {
 			waiting.Go(func() {
-				if leave, err := b.bulks.enter(ctx, ws); err == nil {
+				if leave, err := b.bulks.enter(ctx, ws, 2); err == nil {
 					<-ctx.Done()
 					leave()
 				}
@@ -80,7 +80,7 @@ func TestBulksThatWaitAreBounded(t *testing.T) {
 		}
 		for full := false; !full; {
 			b.bulks.mu.Lock()
-			full = b.bulks.using[ws] == n
+			full = b.bulks.using[ws].bulks == n
 			b.bulks.mu.Unlock()
 		}
 	}
@@ -91,8 +91,14 @@ func TestBulksThatWaitAreBounded(t *testing.T) {
 		if _, err := b.RecordAll(bg, b.ws, []Event{{ProfileKey: "c1", Name: "x"}, {ProfileKey: "c2", Name: "x"}}); !isOverloaded(err) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if _, err := b.EnrollAll(bg, b.ws, flow, []Enrolling{{ProfileKey: "c1"}}, false); !isOverloaded(err) {
+		if _, err := b.EnrollAll(bg, b.ws, flow, []Enrolling{{ProfileKey: "c1"}, {ProfileKey: "c2"}}, false); !isOverloaded(err) {
 			t.Errorf("%s: %v", what, err)
+		}
+		b.bulks.mu.Lock()
+		single := b.bulks.all.full(false, mostWaiting, mostBulks) || b.bulks.using[b.ws].full(false, mostOfWorkspace, mostBulksOfWorkspace)
+		b.bulks.mu.Unlock()
+		if single {
+			t.Errorf("%s: a single request is turned away with the bulks", what)
 		}
 	}
 	fill(b.ws, mostBulksOfWorkspace)
@@ -104,13 +110,13 @@ func TestBulksThatWaitAreBounded(t *testing.T) {
 	turnedAway("one too many of all")
 	stop()
 	waiting.Wait()
-	if b.bulks.here != 0 || len(b.bulks.using) != 0 {
-		t.Errorf("%d are still there", b.bulks.here)
+	if b.bulks.all.bulks != 0 || len(b.bulks.using) != 0 {
+		t.Errorf("%d are still there", b.bulks.all.bulks)
 	}
 	if n := counted(b.metrics.events.WithLabelValues(codeOverloaded)); n != 4 {
 		t.Errorf("%v events are counted", n)
 	}
-	if n := counted(b.metrics.triggers.WithLabelValues(codeOverloaded)); n != 2 {
+	if n := counted(b.metrics.triggers.WithLabelValues(codeOverloaded)); n != 4 {
 		t.Errorf("%v triggers are counted", n)
 	}
 }

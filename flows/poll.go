@@ -280,6 +280,9 @@ func (c *chunk) write(ctx context.Context) error {
 			return errPolledNoMore
 		}
 		recorded = make([]Recorded, len(c.asking))
+		if err := t.lockProfiles(ctx, c.asking); err != nil {
+			return err
+		}
 		for _, round := range rounds(c.asking) {
 			if err := t.enroll(ctx, round, c.asking, recorded); err != nil {
 				return err

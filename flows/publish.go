@@ -147,13 +147,35 @@ func (f *Flows) goBack(ctx context.Context, ws, flow uuid.UUID, to *int, ifMatch
 	case v.Status == versionDraft:
 		return Flow{}, lemma.Fault("/to_version", "not_published", "version %d was never published", *to)
 	case v.Status == versionLive && in.mode() == inFlightStay:
-		return now, nil
+		return f.stayLive(ctx, now, *to, ifMatch, by)
 	}
 	p := publication{ws: ws, flow: flow, version: *to, in: in, by: by, action: wasRolledBack}
 	if p.def, err = graph.Decode(v.Definition); err != nil {
 		return Flow{}, err
 	}
 	return f.flip(ctx, p, rollback, ifMatch)
+}
+
+// stayLive is going back to the version that is live: only the request is noted,
+// so that told again later it does nothing either.
+func (f *Flows) stayLive(ctx context.Context, now Flow, to int, ifMatch *int, by *Asker) (Flow, error) {
+	if !by.repeatable() {
+		return now, nil
+	}
+	err := f.transact(ctx, func(tx pgx.Tx) error {
+		was, err := hold(ctx, tx, now.WorkspaceID, now.ID, rollback, ifMatch)
+		if err != nil {
+			return err
+		}
+		if was.LiveVersion == nil || *was.LiveVersion != to {
+			return stale()
+		}
+		return note(ctx, tx, now.WorkspaceID, now.ID, wasRolledBack, by, map[string]any{"unchanged": true})
+	})
+	if err != nil {
+		return Flow{}, answered(err, fmt.Sprintf("leave version %d of flow %s live", to, now.ID))
+	}
+	return now, nil
 }
 
 // before finds the version that was live before the one that is: publishing

@@ -43,7 +43,7 @@ func (f *Flows) RecordAll(ctx context.Context, ws uuid.UUID, events []Event) ([]
 		}
 		sound, at = append(sound, o), append(at, i)
 	}
-	leave, err := f.bulks.enter(ctx, ws)
+	leave, err := f.bulks.enter(ctx, ws, max(2, len(events)))
 	if isOverloaded(err) {
 		f.metrics.turnedAway(len(sound))
 	}

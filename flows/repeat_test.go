@@ -209,3 +209,19 @@ func TestADirectEnrollmentIsMadeOnceForARequest(t *testing.T) {
 		t.Errorf("%d enrollments", n)
 	}
 }
+
+// A rollback to the version that is live does nothing, and nothing again when
+// another one is live by then.
+func TestARollbackThatChangesNothingIsDoneOnce(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.live(minimal)
+	by := &Asker{APIKeyID: lemma.NewID(), Request: lemma.NewID()}
+	for _, live := range []int{1, 2} {
+		f, err := b.Rollback(bg, b.ws, flow, ptr(1), nil, InFlight{}, by)
+		b.must(err)
+		if *f.LiveVersion != live || *b.flow(flow).LiveVersion != live {
+			t.Fatalf("version %d is live, not %d", *b.flow(flow).LiveVersion, live)
+		}
+		b.publish(flow, minimal, InFlight{})
+	}
+}

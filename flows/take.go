@@ -27,6 +27,7 @@ type take struct {
 	ws        uuid.UUID
 	listeners map[string][]listener // by event
 	flows     map[uuid.UUID]liveFlow
+	base      pgtype.Timestamptz   // when it began, if not with its transaction: see lockProfiles
 	turns     map[string]time.Time // profile that was found on the way -> when its last event had its turn
 	due       map[share]bool       // where it has made somebody due
 }
@@ -65,6 +66,12 @@ func (t *take) events(ctx context.Context, all []*occurrence) ([]Recorded, error
 	done := make([]Recorded, len(all))
 	for i, o := range all {
 		o.place, o.turn = i, time.Time{} // it may be told a second time, when another transaction broke ours off
+	}
+	if err := t.listen(ctx, all); err != nil {
+		return nil, err
+	}
+	if err := t.lockProfiles(ctx, all); err != nil {
+		return nil, err
 	}
 	fresh, err := t.keep(ctx, all)
 	if err != nil {
@@ -158,15 +165,16 @@ func onceEach[T any](all []T, of func(T) string) [][]T {
 // inTurn is the time of what happens in one transaction: a microsecond for each
 // place, so that what was told later is later, and an enrollment or a wait knows
 // what came after it. Of events of those who are found on the way it is no more
-// than the earliest: see giveTurns.
-const inTurn = `now() + r.place * interval '1 microsecond'`
+// than the earliest: see giveTurns. Base is the parameter that holds the take's.
+func inTurn(base string) string {
+	return `coalesce(` + base + `::timestamptz, now()) + r.place * interval '1 microsecond'`
+}
 
 // keep writes the events down. Which of them are new is what the insert says,
 // not a look before it; of two with one id in the same lot the first is.
 func (t *take) keep(ctx context.Context, all []*occurrence) (fresh []bool, err error) {
 	batch := &pgx.Batch{}
-	written, names := t.queueEvents(batch, all)
-	t.queueListeners(batch, names)
+	written := t.queueEvents(batch, all)
 	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("keep events: %w", err)
 	}
@@ -180,7 +188,7 @@ func (t *take) keep(ctx context.Context, all []*occurrence) (fresh []bool, err e
 
 // queueEvents inserts occurrences in the order of their keys, and tells which
 // were new when the batch has been sent.
-func (t *take) queueEvents(batch *pgx.Batch, all []*occurrence) (written map[uuid.UUID]bool, names []string) {
+func (t *take) queueEvents(batch *pgx.Batch, all []*occurrence) (written map[uuid.UUID]bool) {
 	order := make([]int, len(all))
 	for i := range order {
 		order[i] = i
@@ -189,7 +197,7 @@ func (t *take) queueEvents(batch *pgx.Batch, all []*occurrence) (written map[uui
 	n := len(all)
 	keys, ids, profiles := make([]pgtype.UUID, n), make([]pgtype.Text, n), make([]string, n)
 	properties, times, places := make([]string, n), make([]pgtype.Timestamptz, n), make([]int32, n)
-	names = make([]string, n)
+	names := make([]string, n)
 	for to, i := range order {
 		o := all[i]
 		keys[to], ids[to], profiles[to] = wire(o.key), pgtype.Text{String: o.sourceID, Valid: o.sourceID != ""}, o.profile
@@ -198,10 +206,10 @@ func (t *take) queueEvents(batch *pgx.Batch, all []*occurrence) (written map[uui
 	written = make(map[uuid.UUID]bool, n)
 	batch.Queue(`
 		insert into trigger_events (workspace_id, key, source_id, profile_key, name, properties, occurred_at, received_at)
-		select $1, r.key, r.source_id, r.profile_key, r.name, r.properties, r.occurred_at, `+inTurn+`
+		select $1, r.key, r.source_id, r.profile_key, r.name, r.properties, r.occurred_at, `+inTurn("$9")+`
 		from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::int[])
 			as r (key, source_id, profile_key, name, properties, occurred_at, place)
-		on conflict (workspace_id, key) do nothing returning key`, t.ws, keys, ids, profiles, names, properties, times, places).
+		on conflict (workspace_id, key) do nothing returning key`, t.ws, keys, ids, profiles, names, properties, times, places, t.base).
 		Query(func(rows pgx.Rows) error {
 			var key pgtype.UUID
 			_, err := pgx.ForEachRow(rows, []any{&key}, func() error {
@@ -210,16 +218,20 @@ func (t *take) queueEvents(batch *pgx.Batch, all []*occurrence) (written map[uui
 			})
 			return err
 		})
-	return written, names
+	return written
 }
 
-// queueListeners asks to which versions the events mean something, and locks
-// their flows against being changed meanwhile.
-func (t *take) queueListeners(batch *pgx.Batch, names []string) {
-	names = slices.Clone(names) // the caller's are columns of what is queued already
+// listen asks to which versions the events mean something, and locks their flows
+// against being changed meanwhile.
+func (t *take) listen(ctx context.Context, all []*occurrence) error {
+	names := make([]string, len(all))
+	for i, o := range all {
+		names[i] = o.name
+	}
 	slices.Sort(names)
 	names = slices.Compact(names)
 	t.listeners, t.flows = map[string][]listener{}, map[uuid.UUID]liveFlow{}
+	batch := &pgx.Batch{}
 	batch.Queue(`
 		select pg_advisory_xact_lock_shared(`+flowLockOf("l.flow_id")+`)
 		from (select distinct flow_id from flow_listeners where workspace_id = $1 and event = any($2) order by flow_id) l`, t.ws, names)
@@ -240,6 +252,10 @@ func (t *take) queueListeners(batch *pgx.Batch, names []string) {
 			})
 			return err
 		})
+	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("find who listens: %w", err)
+	}
+	return nil
 }
 
 // readFlow locks the one flow that people are to be enrolled in.

@@ -228,8 +228,9 @@ create table enrollments (
     ended_at       timestamptz,
     exit_reason    text,
     constraint enrollments_pkey primary key (workspace_id, id),
-    -- FlowEngine!OneEnrollmentPerKey
-    constraint enrollments_once unique (workspace_id, flow_id, uniqueness_key),
+    -- FlowEngine!OneEnrollmentPerKey. The flow before the workspace, so that a
+    -- planner without statistics does not take it for a way to find somebody by id.
+    constraint enrollments_once unique (flow_id, uniqueness_key, workspace_id),
     -- WaitResume!DueLeadsToResumed: who is on the way is due at some time
     constraint enrollments_due check ((status = 'active') = (resume_at is not null)),
     constraint enrollments_ended check ((status = 'active') = (ended_at is null))

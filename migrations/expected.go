@@ -81,7 +81,7 @@ var expected = []want{
 	{"enrollments", "enrollments_pkey", "FlowEngine!EachStepOnce",
 		`PRIMARY KEY (workspace_id, id)`},
 	{"enrollments", "enrollments_once", "FlowEngine!OneEnrollmentPerKey",
-		`UNIQUE (workspace_id, flow_id, uniqueness_key)`},
+		`UNIQUE (flow_id, uniqueness_key, workspace_id)`},
 	{"enrollments", "enrollments_active", "FlowEngine!AtMostOneActiveEnrollment",
 		`UNIQUE USING btree (workspace_id, profile_key, flow_id, slot) WHERE (status = 'active'::text)`},
 	{"enrollments", "enrollments_due", "WaitResume!DueLeadsToResumed",

@@ -120,6 +120,11 @@ func weakened(w migrations.Want) map[string]string {
 			"another predicate": fmt.Sprintf("create unique index %s on %s %s where workspace_id is null", w.Name, w.Table, columns),
 			"another column":    fmt.Sprintf("create unique index %s on %s (workspace_id, id) where%s", w.Name, w.Table, predicate),
 		}
+	case strings.HasSuffix(definition, ", workspace_id)"):
+		return map[string]string{
+			"in another order": add + strings.Replace(strings.TrimSuffix(definition, ", workspace_id)")+")", "(", "(workspace_id, ", 1),
+			"deferrable":       add + definition + " deferrable",
+		}
 	case strings.Contains(w.Definition, "workspace_id"):
 		return map[string]string{
 			"in another order": add + strings.Replace(definition, "workspace_id, ", "", 1)[:len(definition)-len("workspace_id, )")] + ", workspace_id)",

@@ -240,7 +240,7 @@ create table enrollments (
     ended_at timestamp with time zone,
     exit_reason text,
     constraint enrollments_pkey PRIMARY KEY (workspace_id, id),
-    constraint enrollments_once UNIQUE (workspace_id, flow_id, uniqueness_key),
+    constraint enrollments_once UNIQUE (flow_id, uniqueness_key, workspace_id),
     constraint enrollments_due CHECK (((status = 'active'::text) = (resume_at IS NOT NULL))),
     constraint enrollments_ended CHECK (((status = 'active'::text) = (ended_at IS NULL))),
     constraint enrollments_source CHECK ((source = ANY (ARRAY['event'::text, 'audience'::text, 'direct'::text]))),

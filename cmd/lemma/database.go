@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -25,6 +26,9 @@ func openPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	}
 	if !strings.Contains(c.DatabaseURL, "pool_max_conns") {
 		p.MaxConns = int32(c.SendWorkers + 4*c.FanoutWorkers + 12)
+	}
+	if !strings.Contains(c.DatabaseURL, "pool_max_conn_lifetime") {
+		p.MaxConnLifetime = 10 * time.Minute // and that of its plans: one made when a table was empty must not last
 	}
 	for name, value := range map[string]string{"application_name": "lemma", "statement_timeout": "60s", "idle_in_transaction_session_timeout": "60s",
 		// Each statement has one good plan, by keys. Planning it anew for every
