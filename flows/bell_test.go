@@ -127,3 +127,28 @@ func TestTheBellIsFairToWorkspaces(t *testing.T) {
 		t.Errorf("%d are known", len(b.known))
 	}
 }
+
+// Whoever had a turn in vain rings for it once more: somebody may have been rung
+// for and looked for while it was taken.
+func TestATurnInVainIsRungForOnceMore(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.live(hourAfter("go"))
+	b.tell("c1", "go")
+	where := share{b.ws, flow, turnOf(b.enrollment(flow, "c1").ID)}
+	for ok := true; ok; {
+		_, ok = b.bell.next()
+	}
+	b.hook = func(stage string) {
+		if stage == "claimed" { // she is not due any more when it comes to read her
+			b.run(b.pool, `update enrollments set resume_at = now() + interval '1 hour' where workspace_id = $1`, b.ws)
+		}
+	}
+	b.workAt(bg, where)
+	if again, ok := b.bell.next(); !ok || again != where {
+		t.Errorf("%+v, %v", again, ok)
+	}
+	b.workAt(bg, where) // nobody is due: that is the end of it
+	if again, ok := b.bell.next(); ok {
+		t.Errorf("it is rung for again: %+v", again)
+	}
+}

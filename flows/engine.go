@@ -68,6 +68,7 @@ func (f *Flows) runOnce(ctx context.Context, where share) (n int, claimed bool, 
 	if err != nil || t == nil {
 		return 0, false, err
 	}
+	f.at("claimed")
 	n, err = f.advance(ctx, t)
 	rest := time.Duration(0)
 	if err != nil && ctx.Err() == nil {

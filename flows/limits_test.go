@@ -234,3 +234,20 @@ func TestMessagesThatCannotBeAnswered(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Single requests wait apart from bulks, and are bounded as well.
+func TestSingleRequestsThatWaitAreBounded(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.live(hourAfter("go"))
+	enroll := func(waiting here) error {
+		b.bulks.using = map[uuid.UUID]here{b.ws: waiting}
+		b.bulks.places, b.bulks.of = make(chan struct{}, bulksAtOnce), map[uuid.UUID]chan struct{}{}
+		return second(b.Enroll(bg, b.ws, flow, Enrolling{ProfileKey: "c1"}, false))
+	}
+	if err := enroll(here{requests: mostBulksOfWorkspace, bulks: mostBulksOfWorkspace}); err != nil {
+		t.Errorf("turned away with the bulks: %v", err)
+	}
+	if err := enroll(here{requests: mostOfWorkspace}); !isOverloaded(err) {
+		t.Errorf("one too many: %v", err)
+	}
+}

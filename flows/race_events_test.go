@@ -22,18 +22,7 @@ func TestAnEventComesWhileItsWaitIsEntered(t *testing.T) {
 		b.settleDown()
 		id := b.enrollment(flow, "c1").ID
 		b.wake(id)
-		w := b.stopAt(stage)
-		b.stands(w)
-		var r Recorded
-		event := start(func() (err error) {
-			r, err = b.another().Record(bg, b.ws, Event{ProfileKey: "c1", Name: "bought at " + stage})
-			return err
-		})
-		b.until(0, event.done)
-		b.must(w.ends())
-		<-event.done
-		b.must(event.err)
-		b.settleDown()
+		r := b.boughtAt(stage)
 		if got, want := b.story(id), "enrolled@ checked@ resumed@first resumed@buy completed@thanks"; got != want {
 			t.Errorf("%s, %d woken: %s", stage, r.Woken, got)
 		}
@@ -93,18 +82,7 @@ func TestAnEventComesWhileItsWaitTimesOut(t *testing.T) {
 		id := b.enrollment(flow, "c1").ID
 		b.timeOut()
 		b.wake(id)
-		w := b.stopAt(stage)
-		b.stands(w)
-		var r Recorded
-		event := start(func() (err error) {
-			r, err = b.another().Record(bg, b.ws, Event{ProfileKey: "c1", Name: "bought at " + stage})
-			return err
-		})
-		b.until(0, event.done)
-		b.must(w.ends())
-		<-event.done
-		b.must(event.err)
-		b.settleDown()
+		r := b.boughtAt(stage)
 		want := "enrolled@ checked@ resumed@first timed_out@buy sent@nudge completed@end" // it came when the time was over
 		if got := b.story(id); got != want || r.Woken != 0 {
 			t.Errorf("%s: %d woken, %s", stage, r.Woken, got)
@@ -149,4 +127,22 @@ func TestAGoalIsReachedBesideAWorker(t *testing.T) {
 			b.invariants(goal, "at the end")
 		}
 	}
+}
+
+// boughtAt tells of "bought at stage" while a worker stands there, and lets both
+// come to their end.
+func (b *bundle) boughtAt(stage string) (r Recorded) {
+	b.t.Helper()
+	w := b.stopAt(stage)
+	b.stands(w)
+	event := start(func() (err error) {
+		r, err = b.another().Record(bg, b.ws, Event{ProfileKey: "c1", Name: "bought at " + stage})
+		return err
+	})
+	b.until(0, event.done)
+	b.must(w.ends())
+	<-event.done
+	b.must(event.err)
+	b.settleDown()
+	return r
 }

@@ -1,0 +1,244 @@
+package api
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Who is skipped on a journey has no batch, and is of a flow and a node all the
+// same.
+func TestSkippedOfFlows(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	journeys := map[string]string{}
+	for _, profile := range []string{"c3", "c4", "c6"} {
+		_, journeys[profile] = b.enrolled(w, profile)
+	}
+	for range 5 {
+		_, err := b.rooms.Flows.RunOnce(t.Context())
+		b.must(err)
+	}
+	addresses := map[string]any{"c3": nil, "c4": "not an address", "c6": "eve@shop.example"}
+	for profile, reason := range map[string]string{"c3": "missing_address", "c4": "invalid_address", "c6": "unsubscribed"} {
+		found := b.firstOf("/v1/notifications?status=skipped&flow_id=" + w.flow + "&profile_key=" + profile)
+		want := object{"campaign_id": nil, "flow_id": w.flow, "enrollment_id": journeys[profile], "node": "welcome", "reason": reason, "address": addresses[profile]}
+		for name, value := range want {
+			if found[name] != value {
+				t.Errorf("%s of %s is %v, want %v", name, profile, found[name], value)
+			}
+		}
+		explained := b.do("GET", "/v1/notifications/"+found["id"].(string)+"/explain", nil).is(200)
+		if explained.json["bound"] != 0.0 || explained.json["copies"].(object)["at_most"] != 0.0 {
+			t.Errorf("nobody was ever to write to %s: %s", profile, explained.body)
+		}
+	}
+	campaign, _ := b.fannedOut(w)
+	if one := b.firstOf("/v1/notifications?status=skipped&campaign_id=" + campaign); one["flow_id"] != nil || one["node"] != nil || one["campaign_id"] != campaign {
+		t.Errorf("who was skipped by a campaign: %v", one)
+	}
+}
+
+// A journey's message is of no campaign; it names its flow, enrollment and node.
+func TestNotificationsOfFlows(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	_, enrollment := b.enrolled(w, "c1")
+	list := "/v1/notifications?flow_id=" + w.flow
+	for range 5 {
+		_, err := b.rooms.Flows.RunOnce(t.Context())
+		b.must(err)
+	}
+	found := b.firstOf(list)
+	want := object{"campaign_id": nil, "flow_id": w.flow, "enrollment_id": enrollment, "node": "welcome", "profile_key": "c1"}
+	for name, value := range want {
+		if found[name] != value {
+			t.Errorf("%s is %v, want %v", name, found[name], value)
+		}
+	}
+	b.do("GET", "/v1/notifications/"+found["id"].(string)+"/explain", nil).is(200)
+	if one := b.firstOf(list + "&profile_key=c1"); one["id"] != found["id"] {
+		t.Errorf("found by the person: %v", one)
+	}
+	for _, none := range []string{"/v1/notifications?flow_id=" + idLike("flw_"), "/v1/notifications?flow_id=flw_x", list + "&profile_key=c2"} {
+		if got := b.do("GET", none, nil).is(200); len(got.json["data"].([]any)) != 0 {
+			t.Errorf("%s finds %s", none, got.body)
+		}
+	}
+	history := b.do("GET", "/v1/enrollments/"+enrollment+"/history", nil).is(200)
+	if !strings.Contains(string(history.body), found["id"].(string)) {
+		t.Errorf("its history does not name it: %s", history.body)
+	}
+	campaign, _ := b.fannedOut(w)
+	if one := b.firstOf("/v1/notifications?campaign_id=" + campaign); one["campaign_id"] != campaign || one["flow_id"] != nil {
+		t.Errorf("a campaign's: %v", one)
+	}
+}
+
+// Scopes that let somebody see a flow do not let them see its people.
+func TestScopesOfFlows(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	reader, path := as(b.key(b.ws, "flows:read")), "/v1/flows/"+w.flow
+	b.do("GET", path+"/counts", nil, reader).is(200)
+	for _, personal := range []string{path + "/refusals", path + "/explain?profile_key=c1", "/v1/enrollments", "/v1/events?profile_key=c1"} {
+		b.do("GET", personal, nil, reader).is(403)
+	}
+	writer := as(b.key(b.ws, "flows:write"))
+	b.do("POST", path+"/versions/1/publish", nil, writer).is(403)
+	b.do("POST", path+"/versions/1/publish?dry_run=true", nil, writer).is(403)
+}
+
+// What a definition says wrong is pointed at where the body has it, whoever
+// finds it.
+func TestFaultsOfDefinitions(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	before := b.fingerprint()
+	versions := "/v1/flows/" + w.flow + "/versions"
+	for _, c := range []bad{
+		{"an unknown field", "POST", versions, object{"definition": w.journey(object{"colour": "red"})}, 422, "/definition/colour", "unknown_field"},
+		{"an unknown field of a node", "POST", versions, object{"definition": w.with("rest", object{"fro/m": 1})}, 422, "/definition/nodes/rest/fro~1m", "unknown_field"},
+		{"a wrong type", "POST", versions, object{"definition": w.journey(object{"start": 7})}, 422, "/definition/start", "wrong_type"},
+		{"a wrong type in a node, put", "PUT", versions + "/1", object{"definition": w.with("rest", object{"for": 7})}, 422, "/definition/nodes/rest/for", "wrong_type"},
+		{"a weight that is not whole", "POST", versions, object{"definition": w.with("rest", object{"arms": []object{{"weight": 1.5}}})}, 422, "/definition/nodes/rest/arms/0/weight", "wrong_type"},
+		{"a name twice", "POST", versions, `{"definition": {"start": "a", "start": "b"}}`, 422, "/definition/start", "repeated"},
+		{"a new flow's", "POST", "/v1/flows", object{"name": "x", "definition": w.journey(object{"overlap": true})}, 422, "/definition/overlap", "wrong_type"},
+		{"no definition", "POST", versions, object{}, 422, "/definition", "required"},
+		{"a list", "POST", versions, `{"definition": []}`, 422, "/definition", "wrong_type"},
+		{"null", "POST", versions, `{"definition": null}`, 422, "/definition", "wrong_type"},
+		{"too long", "POST", versions, object{"definition": w.with("rest", object{"name": strings.Repeat("x", 300<<10)})}, 422, "/definition", "*"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := *b
+			b.t = t
+			b.do(c.method, c.path, c.body).refuses(c)
+		})
+	}
+	b.unchanged(before)
+}
+
+// A version that a died request has made is found again; an event and an
+// enrollment are recorded once, without an id of their own.
+func TestFlowRequestsDoneAgain(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	b.enrolled(w, "c9")
+	path := "/v1/flows/" + w.flow
+	for name, c := range map[string]struct {
+		path string
+		in   any
+	}{
+		"version":     {path + "/versions", object{"definition": w.with("rest", object{"for": "PT1H"})}},
+		"event":       {"/v1/events", object{"profile_key": "c1", "event": "visited"}},
+		"events":      {"/v1/events/bulk", object{"events": []object{{"profile_key": "c2", "event": "visited"}, {"profile_key": "c2", "event": "visited"}}}},
+		"enrollment":  {path + "/enrollments", object{"profile_key": "c3"}},
+		"enrollments": {path + "/enrollments/bulk", object{"enrollments": []object{{"profile_key": "c4"}}}},
+	} {
+		first := b.do("POST", c.path, c.in, under(name))
+		b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second' where key = $1`, name)
+		second := b.do("POST", c.path, c.in, under(name))
+		if first.status >= 300 || second.status >= 300 || second.header.Get("Idempotent-Replayed") != "" {
+			t.Errorf("%s: %d and then %d: %s", name, first.status, second.status, second.body)
+		}
+	}
+	if got := b.firstOf("/v1/events?profile_key=c1&event=visited"); got["source_id"] != nil {
+		t.Errorf("an event without an id has one: %v", got)
+	}
+	for what, want := range map[string]int{`select count(*) from flow_versions`: 2, `select count(*) from trigger_events where name = 'visited'`: 3,
+		`select count(*) from enrollments`: 3} {
+		if n := b.count(what); n != want {
+			t.Errorf("%s: %d, want %d", what, n, want)
+		}
+	}
+}
+
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"PT0S": 0, "PT10M": 10 * time.Minute, "P1D": 24 * time.Hour, "PT1H30M": 90 * time.Minute} {
+		got, err := resumption{&text}.over()
+		if err != nil || *got != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "10m", "PT", "P1M", "-PT1M", "P8D", "P99999999999D", "PT1M "} {
+		if _, err := (resumption{&text}).over(); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+	if got, err := (resumption{}).over(); got != nil || err != nil {
+		t.Errorf("without one: %v, %v", got, err)
+	}
+}
+
+// An id that was told of something else is somebody's mistake, and is said so:
+// a duplicate would swallow the event.
+func TestIDsOfSomethingElse(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	b.enrolled(w, "c9")
+	told := object{"profile_key": "c1", "event": "visited", "id": "e1"}
+	b.do("POST", "/v1/events", told).is(202)
+	for _, other := range []object{{"profile_key": "c2", "event": "visited", "id": "e1"}, {"profile_key": "c1", "event": "left", "id": "e1"}} {
+		b.do("POST", "/v1/events", other).fault(409, "/id", "id_conflict")
+		got := b.do("POST", "/v1/events/bulk", object{"events": []object{told, other, {"profile_key": "c3", "event": "visited"}}}).is(202)
+		if diff := cmp.Diff([]string{"", "/events/1/id id_conflict", ""}, got.itemFaults()); diff != "" {
+			t.Error(diff)
+		}
+	}
+	path := "/v1/flows/" + w.flow + "/enrollments"
+	b.do("POST", path, object{"profile_key": "c1", "id": "n1"}).is(201)
+	b.do("POST", path, object{"profile_key": "c2", "id": "n1"}).fault(409, "/id", "id_conflict")
+}
+
+// Whoever changes an audience is told whom that keeps from going on.
+func TestAChangedAudienceWarns(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	b.enrolled(w, "c1")
+	path := "/v1/audiences/" + w.audience
+	if got := b.do("PATCH", path, object{"name": "Everybody"}).is(200); got.json["warnings"] != nil {
+		t.Errorf("%v", got.json["warnings"])
+	}
+	got := b.do("PATCH", path, object{"sql": "select id, email, opted_out from customers"}).is(200)
+	if diff := cmp.Diff([]any{"the flow Welcome, version 1, reads what is not there any more: name"}, got.json["warnings"]); diff != "" {
+		t.Error(diff)
+	}
+	got = b.do("PATCH", path, object{"name": "All of them"}, as(b.key(b.ws, "audiences:write"))).is(200)
+	if diff := cmp.Diff([]any{"flows read what is not there any more; which is for keys with flows:read to see"}, got.json["warnings"]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What became of a node's letters, where a branch led, and who is stuck.
+func TestCountsOfNodes(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	_, enrollment := b.enrolled(w, "c1")
+	for range 5 {
+		_, err := b.rooms.Flows.RunOnce(t.Context())
+		b.must(err)
+	}
+	b.run(b.pool, `update enrollments set resume_at = now() - interval '1 minute', due_since = now() - interval '2 minutes', trouble = 'source_unavailable', failures = 2`)
+	counts := b.do("GET", "/v1/flows/"+w.flow+"/counts", nil).is(200)
+	if diff := cmp.Diff(object{"source_unavailable": 1.0}, counts.json["trouble"]); diff != "" {
+		t.Errorf("trouble: %s", diff)
+	}
+	nodes := map[any]object{}
+	for _, one := range counts.json["nodes"].([]any) {
+		nodes[one.(object)["node"]] = one.(object)
+	}
+	if diff := cmp.Diff(object{"written": 1.0, "pending": 1.0}, nodes["welcome"]["messages"]); diff != "" || nodes["rest"]["messages"] != nil || nodes["rest"]["troubled"] != 1.0 {
+		t.Errorf("%s: %s", diff, counts.body)
+	}
+	for query, want := range map[string]int{"any": 1, "source_unavailable": 1, "template_broken": 0} {
+		if got := b.do("GET", "/v1/enrollments?trouble="+query, nil).is(200); len(got.json["data"].([]any)) != want {
+			t.Errorf("?trouble=%s: %s", query, got.body)
+		}
+	}
+	if got := b.do("GET", "/v1/enrollments/"+enrollment, nil).is(200); got.json["due_since"] == nil {
+		t.Errorf("since when? %s", got.body)
+	}
+}

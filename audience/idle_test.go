@@ -1,0 +1,223 @@
+package audience
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// backends are the processes that serve the role, oldest first.
+func (b bundle) backends(t testing.TB) []int {
+	t.Helper()
+	rows, err := b.shop.Query(context.Background(), "select pid from pg_stat_activity where usename = $1 order by backend_start", b.role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func (b bundle) waitForBackends(t *testing.T, n int) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); len(b.backends(t)) != n; <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections, want %d", len(b.backends(t)), n)
+		}
+	}
+}
+
+func TestLookupsShareAConnection(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.addAudience(t, shopSQL)
+	b.waitForNobody(t)
+	var first int
+	for i := range 5 {
+		do(t, b.shop, "update customers set name = $1 where id = 1", strconv.Itoa(i)) // a moment of its own each time
+		got, err := b.lookup(t, x.ID, []string{"name"}, []string{"1"})
+		if err != nil || got["1"].Payload != fmt.Sprintf(`{"name":"%d"}`, i) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		now := b.backends(t)
+		if i == 0 && len(now) == 1 {
+			first = now[0]
+		}
+		if len(now) != 1 || now[0] != first {
+			t.Fatalf("backends %v, first %d", now, first)
+		}
+		var state string
+		if err := b.shop.QueryRow(t.Context(), "select state from pg_stat_activity where pid = $1", first).Scan(&state); err != nil || state != "idle" {
+			t.Errorf("between two lookups it is %q, %v", state, err)
+		}
+	}
+}
+
+func TestEveryTransactionOfAConnectionIsBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.keyed(t, `select pg_backend_pid()::text as pid, '1' as k, concat_ws(' ', current_setting('statement_timeout'), current_setting('lock_timeout'),
+ current_setting('idle_in_transaction_session_timeout'), current_setting('transaction_read_only'), current_setting('transaction_isolation'),
+ current_setting('TimeZone'), current_setting('application_name')) as email`)
+	pids := map[string]bool{}
+	for range 3 {
+		got, err := b.lookup(t, x.ID, []string{"pid"}, []string{"1"})
+		if err != nil || got["1"].Email != "9s 9s 10min on repeatable read UTC lemma" {
+			t.Errorf("%+v, %v", got, err)
+		}
+		pids[got["1"].Payload] = true
+	}
+	if len(pids) != 1 {
+		t.Errorf("on %d connections", len(pids))
+	}
+}
+
+// TestWhatAQueryLeavesBehind has a function of the customer that sets
+// something for the session: the next lookup on the connection does not see it.
+func TestWhatAQueryLeavesBehind(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	do(t, b.shop, `create function leave() returns text language plpgsql as $$
+declare old text := current_setting('TimeZone') || coalesce(current_setting('my.mark', true), '') || current_setting('search_path');
+begin perform set_config('TimeZone', 'Asia/Tokyo', false), set_config('my.mark', 'left', false), set_config('search_path', 'nowhere', false); return old; end $$`)
+	x := b.keyed(t, "select '1' as k, public.leave() as email")
+	var before string
+	for i := range 3 {
+		got, err := b.lookup(t, x.ID, nil, []string{"1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := got["1"].Email; i > 0 && now != before || strings.Contains(now, "left") {
+			t.Errorf("%q, then %q", before, now)
+		} else if i == 0 {
+			before = strings.TrimSpace(now)
+		}
+	}
+}
+
+func TestIdleConnections(t *testing.T) {
+	t.Parallel()
+	o := dev
+	o.LookupTimeout = time.Minute
+	b := setup(t, o)
+	b.idle.longer = time.Hour
+	x := b.keyed(t, "select id::text as k, email from customers")
+	shut, err := b.shop.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = shut.Rollback(context.Background()) }() // also when the test fails: others would wait
+	if _, err := shut.Exec(t.Context(), "lock table customers in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	var together sync.WaitGroup
+	for range 5 {
+		together.Go(func() {
+			if _, err := b.Lookup(t.Context(), b.ws, x.ID, nil, []string{"1"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	b.waitForBackends(t, 5) // none is there to be used again: all wait for the table
+	if err := shut.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	together.Wait()
+	b.waitForBackends(t, maxIdle)
+
+	name := "another version of the source"
+	if _, err := b.UpdateSource(t.Context(), b.ws, b.source, nil, SourcePatch{Name: &name}); err != nil {
+		t.Fatal(err)
+	}
+	old := b.backends(t)
+	b.idle.longer = 100 * time.Millisecond
+	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range b.backends(t) {
+		if pid == old[0] || pid == old[1] {
+			t.Error("a connection of the older version is left")
+		}
+	}
+	b.waitForNobody(t) // closed when nobody needs it
+
+	b.idle.longer = time.Hour
+	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
+		t.Fatal(err)
+	}
+	b.waitForBackends(t, 1)
+	b.Close()
+	b.waitForNobody(t)
+	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
+		t.Error("after Close:", err)
+	}
+	b.waitForNobody(t)
+}
+
+// TestAnOldConnectionIsProbedAnew has a role that became powerful meanwhile.
+func TestAnOldConnectionIsProbedAnew(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.addAudience(t, shopSQL)
+	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
+		t.Fatal(err)
+	}
+	do(t, b.shop, "alter role "+b.role+" createdb")
+	for _, c := range b.idle.lists[sourceID{b.ws, b.source}] {
+		c.since = c.since.Add(-longestLife)
+	}
+	_, err := b.lookup(t, x.ID, nil, []string{"1"})
+	wantCode(t, err, CodeRefused)
+	b.waitForNobody(t)
+}
+
+func TestConnectionThatDiedWhileIdle(t *testing.T) {
+	t.Parallel()
+	o := dev
+	o.LookupTimeout = 4 * time.Second
+	b := setup(t, o)
+	l, source := b.through(t)
+	b.source = source
+	x := b.addAudience(t, shopSQL)
+	look := func() {
+		t.Helper()
+		got, err := b.lookup(t, x.ID, nil, []string{"1", "2"})
+		if err != nil || len(got) != 2 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	look()
+	do(t, b.shop, "select pg_terminate_backend(pid) from pg_stat_activity where usename = $1", b.role)
+	look()
+	l.hangUp()
+	look()
+	l.limit.Store(0) // it swallows what the source says: not dead, but frozen
+	started := time.Now()
+	_, err := b.lookup(t, x.ID, nil, []string{"1"})
+	wantCode(t, err, CodeTimeout)
+	if d := time.Since(started); d > b.options.LookupTimeout+5*time.Second {
+		t.Errorf("it took %s", d)
+	}
+	l.limit.Store(-1)
+	look()
+}
+
+// hangUp cuts what is open and takes new connections.
+func (l *line) hangUp() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	for _, c := range l.open {
+		c.Close()
+	}
+	l.open = nil
+}
