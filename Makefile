@@ -10,7 +10,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps: ## Install what building, running and testing need and this machine lacks
-	@sh dev/deps.sh go postgres mariadb
+	@sh dev/deps.sh go postgres mariadb node
 
 deps-run:
 	@sh dev/deps.sh go postgres
@@ -42,10 +42,12 @@ bench: deps-run build ## Measure the hot paths, one JSON line per figure
 schema: deps-run ## Write migrations/schema.sql, what the migrations add up to
 	$(GO) generate ./migrations
 
-specs: ## Check the TLA+ specs and that what they name exists (needs Node)
+specs: ## Check the TLA+ specs and that what they name exists
+	@sh dev/deps.sh node
 	cd specs && npm ci --no-audit --no-fund --silent && npm run --silent check && npm run --silent map
 
 specs-deep: ## Check the specs at larger bounds, and every mutant with its guard on
+	@sh dev/deps.sh node
 	cd specs && npm ci --no-audit --no-fund --silent && npm run --silent deep
 
 fmt: ## Format all Go files

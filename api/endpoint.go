@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -34,6 +35,10 @@ type endpoint struct {
 type action struct {
 	handle func(ctx context.Context, c *call) (any, error)
 	writes bool // false: a POST that changes nothing, and of which nothing is kept
+
+	// repeatable reports whether a request may run beside another one under the
+	// same Idempotency-Key, because what it names is written once in any case.
+	repeatable func(c *call) bool
 }
 
 // on makes an action of a handler: a request struct in, a response struct out.
@@ -47,6 +52,15 @@ func on[In, Out any](handle func(context.Context, *call, In) (Out, error)) actio
 		}
 		return handle(ctx, c, in)
 	}}
+}
+
+// repeatable is an action of which a request that is yields true may run twice at once.
+func repeatable[In any](a action, is func(In) bool) action {
+	a.repeatable = func(c *call) bool {
+		var in In
+		return c.bind(&in) == nil && is(in)
+	}
+	return a
 }
 
 // asks is on for a handler that writes nothing. It may be done any number of
@@ -107,24 +121,35 @@ func (c *call) need(scope string) error {
 	return nil
 }
 
-// ifMatch reads the version that the caller saw, nil when the caller does not
-// say (RFC 9110, 13.1.1). A tag that is not one of ours matches nothing.
+// ifMatch reads the version that the caller saw, nil when the request names
+// none (RFC 9110, 13.1.1). A weak tag, and one that Lemma never gave, match
+// nothing. Of several tags the newest counts: versions only grow, so a caller
+// that was given it cannot match with an older one.
 func (c *call) ifMatch() (*int, error) {
-	tag := strings.TrimSpace(c.request.Header.Get("If-Match"))
-	if tag == "" || tag == "*" {
+	list := strings.TrimSpace(strings.Join(c.request.Header.Values("If-Match"), ","))
+	if list == "" || list == "*" {
 		return nil, nil
 	}
-	inner, found := strings.CutPrefix(tag, `"`)
-	inner, closed := strings.CutSuffix(inner, `"`)
-	version, err := strconv.Atoi(inner)
-	switch {
-	case !found || !closed:
+	if !entityTags.MatchString(list) {
 		return nil, faultAt("If-Match:", "bad_format", `must be an ETag as it was answered, such as "3" with its quotes`)
-	case err != nil:
+	}
+	newest := -1
+	for _, tag := range entityTag.FindAllString(list, -1) {
+		if version, err := strconv.Atoi(strings.Trim(tag, `"`)); err == nil {
+			newest = max(newest, version)
+		}
+	}
+	if newest < 0 {
 		return nil, &lemma.Error{Kind: lemma.Stale, Message: "If-Match is not the ETag of any version of this"}
 	}
-	return &version, nil
+	return &newest, nil
 }
+
+// entityTags is a list of entity-tags, entityTag one of them (RFC 9110, 8.8.3).
+var (
+	entityTag  = regexp.MustCompile(`(?:W/)?"[\x21\x23-\x7e\x80-\x{10ffff}]*"`)
+	entityTags = regexp.MustCompile(`^` + entityTag.String() + `(?:[ \t]*,[ \t]*(?:` + entityTag.String() + `)?)*$`)
+)
 
 // What a response struct may say of itself beyond its JSON.
 type (

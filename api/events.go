@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"lemma"
@@ -47,6 +48,17 @@ func (s *server) recordEvent(ctx context.Context, c *call, in newEvent) (recorde
 		err = r.Err
 	}
 	return showRecorded(r), err
+}
+
+// hasEventID: the event's own id decides that it is recorded once.
+func hasEventID(in newEvent) bool { return in.ID != "" }
+
+// haveEventIDs is hasEventID of a bulk.
+func haveEventIDs(in newEvents) bool {
+	return !slices.ContainsFunc(in.Events, func(raw json.RawMessage) bool {
+		var e newEvent
+		return json.Unmarshal(raw, &e) != nil || !hasEventID(e)
+	})
 }
 
 type newEvents struct {

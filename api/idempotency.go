@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,10 +17,14 @@ import (
 	"lemma"
 )
 
-// lockFor is how long a request that names a key may take. A process that
-// died holds the key no longer than this; a request that lives is given up
-// before (Options.Timeout), so that no two do the same work at once.
-const lockFor = time.Minute
+// lockFor is how long a key stays locked by a process that has stopped
+// renewing the lock, because it was killed or lost its database. A request
+// renews its lock every renewEvery for as long as it runs, and is given up when
+// it cannot, so that no two requests do the same work at once.
+const (
+	lockFor    = 4 * time.Second
+	renewEvery = time.Second
+)
 
 // keptFor is how long an answer can be replayed.
 const keptFor = 24 * time.Hour
@@ -34,7 +39,7 @@ type claim struct {
 	key       string
 	createdAt time.Time // of the row, not of the claim: done again, a request has it again
 	again     bool      // an earlier claim of the row ended without an answer
-	until     time.Time // tells this claim from a later one
+	token     uuid.UUID // tells this claim from a later one
 }
 
 // once does the work of a call at most once per Idempotency-Key. What writes
@@ -47,15 +52,56 @@ func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 		return answer
 	}
 	held, earlier, err := s.keeper.claim(ctx, c.workspace(), key, fingerprint(c))
+	if errors.Is(err, errInProgress) && e.do.repeatable != nil && e.do.repeatable(c) {
+		c.newID = lemma.NewID()
+		answer, _ := s.perform(ctx, e, c)
+		return answer
+	}
 	if err != nil {
 		return s.fail(c.request, err)
 	}
 	if earlier != nil {
 		trailOf(ctx).replayed = true
-		return *earlier
+		return earlier.replay(requestID(c.request.Context()))
 	}
 	c.newID, c.again = held.id(), held.again
+	ctx, done := s.keeper.hold(ctx, *held)
+	defer done()
 	return s.finish(ctx, held, e, c)
+}
+
+// hold renews a claim while its request runs. The context ends when the claim
+// is lost: another request may act under the key from then on.
+func (k keeper) hold(ctx context.Context, c claim) (context.Context, func()) {
+	ctx, lose := context.WithCancelCause(ctx)
+	go func() {
+		renewed := time.Now() // a little late: the lock dates from before
+		for tick := time.Tick(renewEvery); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick:
+			}
+			begun := time.Now()
+			if k.renew(ctx, c, renewed) {
+				renewed = begun
+			} else if time.Since(renewed) >= lockFor-renewEvery {
+				lose(errInProgress)
+			}
+		}
+	}()
+	return ctx, func() { lose(nil) }
+}
+
+// renew reports whether the claim is held for another lockFor. It gives up
+// before the lock that it would renew is over.
+func (k keeper) renew(ctx context.Context, c claim, renewed time.Time) bool {
+	ctx, cancel := context.WithDeadline(ctx, renewed.Add(lockFor-renewEvery))
+	defer cancel()
+	tag, err := k.pool.Exec(ctx, `
+		update idempotency_keys set locked_until = now() + $4
+		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null`, c.workspace, c.key, c.token, lockFor)
+	return err == nil && tag.RowsAffected() == 1
 }
 
 // finish does the work and keeps the answer before anybody sees it: an answer
@@ -70,6 +116,9 @@ func (s *server) finish(ctx context.Context, held *claim, e endpoint, c *call) r
 	}()
 	answer, kept := s.perform(ctx, e, c)
 	if answer.status >= http.StatusInternalServerError {
+		if errors.Is(context.Cause(ctx), errInProgress) {
+			return s.fail(c.request, errInProgress)
+		}
 		return answer
 	}
 	if err := s.keeper.keep(ctx, *held, kept); err != nil {
@@ -113,12 +162,12 @@ func (c claim) id() uuid.UUID {
 
 // claim takes the key, or answers what was answered before.
 func (k keeper) claim(ctx context.Context, workspace uuid.UUID, key string, hash []byte) (*claim, *reply, error) {
-	held := &claim{workspace: workspace, key: key}
+	held := &claim{workspace: workspace, key: key, token: lemma.NewID()}
 	err := k.pool.QueryRow(ctx, `
-		insert into idempotency_keys (workspace_id, key, request_hash, locked_until) values ($1, $2, $3, now() + $4)
-		on conflict (workspace_id, key) do update set locked_until = excluded.locked_until
+		insert into idempotency_keys (workspace_id, key, request_hash, locked_by, locked_until) values ($1, $2, $3, $4, now() + $5)
+		on conflict (workspace_id, key) do update set locked_by = excluded.locked_by, locked_until = excluded.locked_until
 		where idempotency_keys.status is null and idempotency_keys.locked_until < now() and idempotency_keys.request_hash = excluded.request_hash
-		returning created_at, created_at < now(), locked_until`, workspace, key, hash, lockFor).Scan(&held.createdAt, &held.again, &held.until)
+		returning created_at, created_at < now()`, workspace, key, hash, held.token, lockFor).Scan(&held.createdAt, &held.again)
 	if errors.Is(err, pgx.ErrNoRows) {
 		earlier, err := k.earlier(ctx, workspace, key, hash)
 		return nil, earlier, err
@@ -139,36 +188,47 @@ func (k keeper) earlier(ctx context.Context, workspace uuid.UUID, key string, ha
 		where workspace_id = $1 and key = $2`, workspace, key, hash).Scan(&same, &status, &answer.header, &answer.body)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows): // purged this very moment
-		return nil, inProgress()
+		return nil, errInProgress
 	case err != nil:
 		return nil, fmt.Errorf("read idempotency key: %w", err)
 	case !same:
 		return nil, &refusal{status: http.StatusUnprocessableEntity, code: "idempotency_key_reused", detail: "this Idempotency-Key was used for another request; take a new one",
 			fields: []lemma.Field{{Pointer: "Idempotency-Key:", Code: "idempotency_key_reused", Detail: "was used for another request"}}}
 	case status == nil:
-		return nil, inProgress()
+		return nil, errInProgress
 	}
 	answer.status = *status
 	answer.header["Idempotent-Replayed"] = "true"
 	return &answer, nil
 }
 
-func inProgress() error {
-	return &refusal{status: http.StatusConflict, code: "idempotency_in_progress", detail: "the same request is being worked on; ask again for its answer",
-		header: map[string]string{"Retry-After": "1"}}
+// replay is a kept answer as another request receives it: a problem names the
+// request that it answers.
+func (r reply) replay(request string) reply {
+	var p problem
+	if r.status < http.StatusBadRequest || json.Unmarshal(r.body, &p) != nil {
+		return r
+	}
+	p.RequestID = request
+	r.body = encode(p)
+	return r
 }
+
+// errInProgress: another request works under the key, or has taken it over.
+var errInProgress error = &refusal{status: http.StatusConflict, code: "idempotency_in_progress", detail: "the same request is in progress; repeat it to receive its answer",
+	header: map[string]string{"Retry-After": "1"}}
 
 // keep stores an answer, unless the claim was lost: then somebody else acts
 // under the key and theirs is the answer.
 func (k keeper) keep(ctx context.Context, c claim, r reply) error {
 	tag, err := k.pool.Exec(ctx, `
 		update idempotency_keys set status = $4, headers = $5, body = $6
-		where workspace_id = $1 and key = $2 and locked_until = $3 and status is null`, c.workspace, c.key, c.until, r.status, r.header, r.body)
+		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null`, c.workspace, c.key, c.token, r.status, r.header, r.body)
 	if err != nil {
 		return fmt.Errorf("keep answer: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return inProgress()
+		return errInProgress
 	}
 	return nil
 }
@@ -177,7 +237,7 @@ func (k keeper) keep(ctx context.Context, c claim, r reply) error {
 func (k keeper) release(ctx context.Context, c claim) error {
 	_, err := k.pool.Exec(ctx, `
 		update idempotency_keys set locked_until = '-infinity'
-		where workspace_id = $1 and key = $2 and locked_until = $3 and status is null`, c.workspace, c.key, c.until)
+		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null`, c.workspace, c.key, c.token)
 	return err
 }
 

@@ -138,6 +138,9 @@ func (s *server) noMethod(routes chi.Routes) http.HandlerFunc {
 		for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 			if routes.Match(chi.NewRouteContext(), m, r.URL.Path) {
 				allowed = append(allowed, m)
+				if m == http.MethodGet {
+					allowed = append(allowed, http.MethodHead)
+				}
 			}
 		}
 		s.fail(r, &refusal{status: http.StatusMethodNotAllowed, code: "method_not_allowed", detail: "this path has " + strings.Join(allowed, ", "),

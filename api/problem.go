@@ -3,8 +3,13 @@ package api
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"lemma"
 )
@@ -88,9 +93,34 @@ func explain(err error) (problem, map[string]string) {
 		return newProblem(http.StatusServiceUnavailable, "timeout", "the request took too long and was given up"), map[string]string{"Retry-After": "5"}
 	case errors.Is(err, context.Canceled):
 		return newProblem(http.StatusServiceUnavailable, "hung_up", "the caller hung up before there was an answer"), map[string]string{}
+	case databaseAway(err):
+		return newProblem(http.StatusServiceUnavailable, "database_unavailable",
+			"the database does not answer now, and whether the request was carried out is unknown; repeat it under the same Idempotency-Key"), map[string]string{"Retry-After": "2"}
 	}
 	return newProblem(http.StatusInternalServerError, "internal", "something went wrong on our side; the log has more under the request_id"), map[string]string{}
 }
+
+// databaseAway reports whether an error is one of the way to Postgres or of its
+// state, and not of the request: the same request succeeds once it is back.
+func databaseAway(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return slices.Contains(passingStates, pg.Code) || slices.Contains(passingClasses, pg.Code[:2])
+	}
+	var dial *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &dial) || errors.As(err, &network) || pgconn.SafeToRetry(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed)
+}
+
+// SQLSTATEs that pass by themselves (Postgres, appendix A): connection
+// exceptions, transaction rollbacks (serialization, deadlock), insufficient
+// resources, operator intervention (shutdown, starting up) ...
+var passingClasses = []string{"08", "40", "53", "57"}
+
+// ... a lock that was not available in time, and a server that is not yet, or
+// no longer, the primary.
+var passingStates = []string{"55P03", "25006"}
 
 func explainRoom(e *lemma.Error) (problem, map[string]string) {
 	status, known := statuses[e.Kind]

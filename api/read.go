@@ -77,6 +77,9 @@ func checkParameters(r *http.Request, op *openapi3.Operation) error {
 			fields = append(fields, parameterFault(p, err))
 		}
 	}
+	if len(r.Header.Values("Idempotency-Key")) > 1 {
+		fields = append(fields, lemma.Field{Pointer: "Idempotency-Key:", Code: "repeated", Detail: "is given more than once"})
+	}
 	if !conditional && r.Header.Values("If-Match") != nil {
 		fields = append(fields, lemma.Field{Pointer: "If-Match:", Code: "not_supported", Detail: "this operation does not look at it; leave it out"})
 	}

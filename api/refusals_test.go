@@ -182,8 +182,8 @@ func TestPathsAndMethods(t *testing.T) {
 			t.Errorf("%s: %s", path, got.body)
 		}
 	}
-	for path, want := range map[string]string{"/v1/campaigns": "GET, POST", "/v1/campaigns/cmp_x": "GET, PATCH, DELETE", "/v1/campaigns/cmp_x/send": "POST",
-		"/healthz": "GET", "/v1/workspace": "GET", "/v1/flows/flw_x/versions/1": "GET, PUT, DELETE"} {
+	for path, want := range map[string]string{"/v1/campaigns": "GET, HEAD, POST", "/v1/campaigns/cmp_x": "GET, HEAD, PATCH, DELETE", "/v1/campaigns/cmp_x/send": "POST",
+		"/healthz": "GET, HEAD", "/v1/workspace": "GET, HEAD", "/v1/flows/flw_x/versions/1": "GET, HEAD, PUT, DELETE"} {
 		got := b.do("OPTIONS", path, nil).is(405)
 		if allow := got.header.Get("Allow"); allow != want || got.problem.Code != "method_not_allowed" {
 			t.Errorf("%s: Allow is %q, %s", path, allow, got.body)

@@ -53,14 +53,6 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-func TestIfMatchTags(t *testing.T) {
-	b := setup(t)
-	path := "/v1/templates/" + b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id()
-	for tag, want := range map[string]int{`"1"`: 200, `*`: 200, `"2"`: 412, `"x"`: 412, `W/"1"`: 400, `1`: 400, `"`: 400} {
-		b.do("PATCH", path, object{"name": "News"}, header("If-Match", tag)).is(want)
-	}
-}
-
 func TestListsPage(t *testing.T) {
 	b := setup(t)
 	var want, got []string

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/audience"
@@ -56,7 +57,7 @@ type Options struct {
 	Metrics      http.Handler                    // GET /metrics
 	Ready        func(ctx context.Context) error // GET /readyz
 	Capabilities func(kind string) Capabilities  // of a kind of carrier
-	Timeout      time.Duration                   // of one request; 50 s, and never as long as lockFor
+	Timeout      time.Duration                   // of one request; 50 s by default
 	Now          func() time.Time                // for rates and times left; time.Now
 }
 
@@ -73,8 +74,8 @@ func (o Options) withDefaults() Options {
 	if o.Capabilities == nil {
 		o.Capabilities = func(string) Capabilities { return Capabilities{} }
 	}
-	if o.Timeout <= 0 || o.Timeout >= lockFor {
-		o.Timeout = lockFor - 10*time.Second
+	if o.Timeout <= 0 {
+		o.Timeout = 50 * time.Second
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -93,7 +94,7 @@ type server struct {
 func New(rooms Rooms, options Options) http.Handler {
 	s := &server{Rooms: rooms, Options: options.withDefaults(), keeper: keeper{rooms.Pool}}
 	r := chi.NewRouter()
-	r.Use(s.identify, s.log, s.recover)
+	r.Use(s.identify, s.log, s.recover, middleware.GetHead)
 	r.NotFound(s.noRoute)
 	r.MethodNotAllowed(s.noMethod(r))
 	for _, one := range s.routes() {
@@ -193,8 +194,8 @@ func (s *server) routes() []route {
 		{post, "/v1/profiles/erase", "profiles:erase", ok, on(s.eraseProfile)},
 
 		{get, "/v1/events", "events:read", ok, on(s.listEvents)},
-		{post, "/v1/events", "events:write", accepted, on(s.recordEvent)},
-		{post, "/v1/events/bulk", "events:write", accepted, on(s.recordEvents)},
+		{post, "/v1/events", "events:write", accepted, repeatable(on(s.recordEvent), hasEventID)},
+		{post, "/v1/events/bulk", "events:write", accepted, repeatable(on(s.recordEvents), haveEventIDs)},
 		{get, "/v1/events/{id}", "events:read", ok, on(s.getEvent)},
 
 		{get, "/v1/webhook_endpoints", "webhooks:read", ok, on(s.listEndpoints)},

@@ -10,6 +10,15 @@
 // Every operation of openapi.yaml that is about flows, events or enrollments is
 // a method of its name. Other programs may use the package: it needs a server
 // and a key, and nothing else of Lemma.
+//
+// The module is called lemma, which is no address on the network, so `go get`
+// cannot fetch it. A program that uses the package keeps a checkout and says in
+// its go.mod where it is:
+//
+//	require lemma v0.0.0
+//	replace lemma => ../lemma
+//
+// and then runs `go mod tidy`.
 package client
 
 import (

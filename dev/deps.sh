@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes sure that the parts named as arguments are on this machine: go,
-# postgres, mariadb. What is missing is installed by apt where there is one
+# postgres, mariadb, node. What is missing is installed by apt where there is one
 # and we may use it; otherwise this says what is needed, and fails.
 set -eu
 
@@ -16,6 +16,9 @@ have_postgres() {
 
 have_mariadb() { command -v mariadbd >/dev/null 2>&1 || [ -x /usr/sbin/mariadbd ]; }
 
+# The checker of the specs runs on Node 18.14 or newer, and comes from npm.
+have_node() { command -v node >/dev/null 2>&1 && node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 18 || (a == 18 && b >= 14) ? 0 : 1)'; }
+
 packages=
 for part in "$@"; do
 	case $part in
@@ -27,6 +30,10 @@ for part in "$@"; do
 		;;
 	mariadb)
 		have_mariadb || packages="$packages mariadb-server-core"
+		;;
+	node)
+		have_node || packages="$packages nodejs"
+		command -v npm >/dev/null 2>&1 || packages="$packages npm"
 		;;
 	*)
 		echo "deps: no such part: $part" >&2

@@ -148,28 +148,8 @@ func reachable(d *graph.Definition, standing []string) map[string]bool {
 		if id == "" {
 			next = append(next, d.Start)
 		} else {
-			next = append(next, waysOut(d.Nodes[id])...)
+			next = append(next, graph.Successors(id, d.Nodes[id])...)
 		}
 	}
 	return seen
-}
-
-// waysOut are the nodes that a node may lead to.
-func waysOut(n graph.Node) []string {
-	var out []string
-	for _, to := range []string{n.Next, n.OnTimeout, n.OnMissing, n.Else, n.OnError} {
-		if to != "" {
-			out = append(out, to)
-		}
-	}
-	for _, c := range n.Cases {
-		out = append(out, c.Next)
-	}
-	for _, a := range n.Arms {
-		out = append(out, a.Next)
-	}
-	for _, to := range n.OnStatus {
-		out = append(out, to)
-	}
-	return out
 }

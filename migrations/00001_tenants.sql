@@ -30,7 +30,8 @@ create table idempotency_keys (
     workspace_id  uuid not null references workspaces (id),
     key           text not null check (length(key) between 1 and 255),
     request_hash  bytea not null,             -- method, path and body: another body under the same key is refused
-    locked_until  timestamptz not null,       -- after this a request that died may be done again
+    locked_by     uuid not null,              -- the claim: each write of the request that holds the key names it
+    locked_until  timestamptz not null,       -- renewed while the request runs; after this another request may take the key over
     status        int,                        -- null while the request is on its way
     headers       jsonb,
     body          bytea,

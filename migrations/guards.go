@@ -217,6 +217,17 @@ func riverGuard(ctx context.Context, pool *pgxpool.Pool) (Guard, error) {
 	return g, nil
 }
 
+// Behind is the error of a schema that lacks migrations of this version, ours
+// or River's; nil when it has them all.
+func Behind(ctx context.Context, pool *pgxpool.Pool) error {
+	ours, err := versionGuard(ctx, pool, GuardOptions{})
+	if err != nil || !ours[0].OK {
+		return errors.Join(err, Red(ours))
+	}
+	rivers, err := riverGuard(ctx, pool)
+	return errors.Join(err, Red([]Guard{rivers}))
+}
+
 // Red is the error of all guards that do not stand; nil when all do.
 func Red(guards []Guard) error {
 	var red []error

@@ -433,6 +433,7 @@ create table idempotency_keys (
     workspace_id uuid not null,
     key text not null,
     request_hash bytea not null,
+    locked_by uuid not null,
     locked_until timestamp with time zone not null,
     status integer,
     headers jsonb,

@@ -152,8 +152,8 @@ func (q *query) filter(f Filter) {
 		q.where("n.profile_key = " + q.arg(f.ProfileKey))
 	}
 	if f.Address != "" {
-		address, canonical, _ := lemma.CanonicalEmail(f.Address)
-		q.where(fmt.Sprintf("n.address in (%s, %s, %s)", q.arg(f.Address), q.arg(address), q.arg(canonical)))
+		_, canonical, _ := lemma.CanonicalEmail(f.Address)
+		q.where(fmt.Sprintf("lower(n.address) in (lower(%s), %s)", q.arg(f.Address), q.arg(canonical)))
 	}
 }
 

@@ -2,8 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"log/slog"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,34 +9,16 @@ import (
 	"testing"
 	"time"
 
-	"lemma"
 	"lemma/client"
 	"lemma/pgtest"
-	"lemma/secrets"
-	"lemma/workspaces"
 )
 
 // running is the environment of somebody who asks a Lemma that is running, on
 // a database of its own. It serves and does not work: nobody moves.
 func running(t *testing.T) []string {
 	t.Helper()
-	pool := pgtest.DB(t)
-	box, err := secrets.ParseKeys(secrets.NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := newNode(defaultConfig(), pool, box, slog.New(slog.DiscardHandler), nodeOptions{Kinds: carriers()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(n.api)
-	t.Cleanup(server.Close)
-	ws := pgtest.Workspace(t, pool)
-	_, token, err := n.workspaces.CreateKey(t.Context(), ws, workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: []string{workspaces.Admin}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []string{"LEMMA_URL=" + server.URL, "LEMMA_API_KEY=" + token}
+	n, url := serving(t, pgtest.DB(t))
+	return []string{"LEMMA_URL=" + url, "LEMMA_API_KEY=" + adminOf(t, n)}
 }
 
 // fileOf is a file with a text.

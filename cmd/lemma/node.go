@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,6 +49,8 @@ type node struct {
 	api        http.Handler
 	metrics    *prometheus.Registry
 
+	migrated atomic.Bool // the schema was seen complete
+
 	river   *river.Client[pgx.Tx]
 	loops   sync.WaitGroup
 	stopped context.CancelFunc
@@ -84,10 +87,16 @@ func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger,
 	return n, nil
 }
 
-// ready is what /readyz asks: does the database answer. The guards are checked
-// once, before any work begins.
+// ready is what /readyz asks: the database answers, and has the schema that this
+// version needs. The other guards are checked once, before any work begins. A
+// schema that was complete once is not read again.
 func (n *node) ready(ctx context.Context) error {
-	return n.pool.Ping(ctx)
+	if n.migrated.Load() {
+		return n.pool.Ping(ctx)
+	}
+	err := migrations.Behind(ctx, n.pool)
+	n.migrated.Store(err == nil)
+	return err
 }
 
 // pause stops whatever an origin of notifications is: a flow, or a campaign.

@@ -224,7 +224,7 @@ func (c *checker) unreachable(circling map[string]bool) {
 	leads := reached(c.def.Nodes, c.def.Start)
 	entered := map[string]bool{}
 	for id, n := range c.def.Nodes {
-		for _, to := range successors(id, n) {
+		for _, to := range Successors(id, n) {
 			entered[to] = true
 		}
 	}

@@ -222,8 +222,8 @@ func edges(id string, n Node) []edge {
 	return all
 }
 
-// successors are the nodes that edges lead to, each once.
-func successors(id string, n Node) []string {
+// Successors are the nodes that edges lead to, each once.
+func Successors(id string, n Node) []string {
 	var all []string
 	for _, e := range edges(id, n) {
 		all = append(all, e.to)
@@ -273,7 +273,7 @@ func reached(nodes map[string]Node, start string) map[string]bool {
 		next = next[:len(next)-1]
 		if n, exists := nodes[id]; exists && !seen[id] {
 			seen[id] = true
-			next = append(next, successors(id, n)...)
+			next = append(next, Successors(id, n)...)
 		}
 	}
 	return seen
@@ -284,7 +284,7 @@ func reached(nodes map[string]Node, start string) map[string]bool {
 func order(nodes map[string]Node) []string {
 	waits := map[string]int{}
 	for id, n := range nodes {
-		for _, to := range successors(id, n) {
+		for _, to := range Successors(id, n) {
 			waits[to]++
 		}
 	}
@@ -298,7 +298,7 @@ func order(nodes map[string]Node) []string {
 		slices.SortFunc(ready, func(a, b string) int { return strings.Compare(b, a) })
 		id := ready[len(ready)-1]
 		ready, done = ready[:len(ready)-1], append(done, id)
-		for _, to := range successors(id, nodes[id]) {
+		for _, to := range Successors(id, nodes[id]) {
 			if waits[to]--; waits[to] == 0 {
 				ready = append(ready, to)
 			}

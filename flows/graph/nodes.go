@@ -96,7 +96,7 @@ func (c *checker) required(pointer, field string, value any) {
 
 // node checks what its fields say, and compiles it.
 func (c *checker) node(pointer, id string, n Node) *Compiled {
-	made := &Compiled{Node: n, ID: id, Successors: successors(id, n)}
+	made := &Compiled{Node: n, ID: id, Successors: Successors(id, n)}
 	switch n.Type {
 	case Send:
 		c.send(pointer, n, made)
