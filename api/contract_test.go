@@ -104,6 +104,7 @@ func TestInputsAreClosed(t *testing.T) {
 	t.Parallel()
 	open := []string{"RenderRequest/data", "NewCampaign/headers", "NewCampaign/metadata", "CampaignPatch/headers", "CampaignPatch/metadata",
 		"NewFlow/metadata", "FlowPatch/metadata", "NewFlow/definition/nodes", "NewFlowVersion/definition/nodes", // by their ids
+		"NewFlow/definition/layout", "NewFlowVersion/definition/layout", // an editor's own
 		"InFlightOptions/in_flight/map", "FlowRollback/in_flight/map", "SimulationRequest/webhooks",
 		"SimulationRequest/trigger/properties", "NewEnrollment/properties", "NewEvent/properties"}
 	var walk func(at string, s *openapi3.Schema)

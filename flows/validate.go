@@ -97,7 +97,7 @@ func (c *checked) checkSize(raw json.RawMessage) error {
 
 // fault notes one. Empty ids and the like are the graph's to find.
 func (c *checked) fault(pointer, code, format string, args ...any) {
-	c.faults = append(c.faults, lemma.Field{Pointer: pointer, Code: code, Detail: fmt.Sprintf(format, args...)})
+	c.faults = append(c.faults, lemma.Field{Pointer: c.def.Place(pointer), Code: code, Detail: fmt.Sprintf(format, args...)})
 }
 
 // take turns an answer for the caller into faults below a pointer, and hands

@@ -14,13 +14,14 @@ import (
 
 // More limits, of what a document's parts may be.
 const (
-	maxID     = 64
-	maxName   = 200
-	maxEvent  = 100
-	maxSQL    = 16 << 10
-	maxWeight = 1_000_000
-	maxFields = 20 // of a recurrence, columns of a webhook, headers, statuses
-	minEvery  = time.Minute
+	maxID          = 64
+	maxName        = 200
+	maxDescription = 4 << 10
+	maxEvent       = 100
+	maxSQL         = 16 << 10
+	maxWeight      = 1_000_000
+	maxFields      = 20 // of a recurrence, columns of a webhook, headers, statuses
+	minEvery       = time.Minute
 )
 
 // checker goes through a definition once, gathers every fault, and makes the
@@ -52,6 +53,8 @@ func (c *checker) check() {
 	c.triggers()
 	c.recurrence()
 	c.exits()
+	c.notes("", c.def.Description)
+	c.defaults()
 	oneOf(c, "/overlap", c.def.Overlap, "deny", "allow")
 	c.nodes()
 	c.shape()
@@ -182,12 +185,12 @@ func (c *checker) shape() {
 	if c.def.Start == "" {
 		c.fault("/start", "required", "with which node does a journey begin")
 	} else if _, ok := c.def.Nodes[c.def.Start]; !ok {
-		c.fault("/start", "unknown_node", "there is no node %s", c.def.Start)
+		c.fault("/start", "unknown_node", "there is no node %s%s", c.def.Start, didYouMean(c.def.Start, sorted(c.def.Nodes)))
 	}
 	for _, id := range sorted(c.def.Nodes) {
 		for _, e := range edges(id, c.def.Nodes[id]) {
 			if _, ok := c.def.Nodes[e.to]; !ok && !e.refused {
-				c.fault(e.pointer, "unknown_node", "there is no node %s", e.to)
+				c.fault(e.pointer, "unknown_node", "there is no node %s%s", e.to, didYouMean(e.to, sorted(c.def.Nodes)))
 			}
 		}
 	}
@@ -299,13 +302,21 @@ func (c *checker) duration(pointer, text string, shortest, longest time.Duration
 	d, err := ParseDuration(text)
 	switch {
 	case err != nil:
-		c.fault(pointer, "invalid_duration", "%v", err)
+		meant, ok := meantSpan(text)
+		c.fault(pointer, "invalid_duration", "%v%s", err, hintIf(ok, "; write "+spelledISO(meant)))
 	case d < shortest:
 		c.fault(pointer, "invalid_duration", "%s", tooShort(shortest))
 	case d > longest:
 		c.fault(pointer, "invalid_duration", "it is longer than %d days", longest/(24*time.Hour))
 	}
 	return d
+}
+
+func hintIf(there bool, hint string) string {
+	if there {
+		return hint
+	}
+	return ""
 }
 
 // tooShort says the least; what has no other least has to be longer than nothing.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common"
@@ -239,6 +240,11 @@ func (c *compiler) compile(p place, pointer, expression string) (*Condition, rea
 	if len(expression) > MaxExpression {
 		return nil, reading{}, []lemma.Field{{Pointer: pointer, Code: "too_long", Detail: fmt.Sprintf("an expression has at most %d bytes", MaxExpression)}}
 	}
+	if at := templated.FindStringIndex(expression); at != nil {
+		line, column := 1+strings.Count(expression[:at[0]], "\n"), 1+utf8.RuneCountInString(expression[strings.LastIndexByte(expression[:at[0]], '\n')+1:at[0]])
+		return nil, reading{}, []lemma.Field{{Pointer: pointer, Code: "expression_syntax", Line: line, Column: column,
+			Detail: "an expression is no template: write profile.city without {{ and }}"}}
+	}
 	env := c.env(p)
 	parsed, issues := env.Parse(expression)
 	if issues.Err() != nil {
@@ -246,11 +252,11 @@ func (c *compiler) compile(p place, pointer, expression string) (*Condition, rea
 	}
 	checked, issues := env.Check(parsed)
 	if issues.Err() != nil {
-		return nil, reading{}, faultsOf(p, pointer, issues)
+		return nil, reading{}, faultsOf(p, pointer, expression, issues)
 	}
 	read := c.read(checked)
 	if !answersBool(checked.OutputType()) {
-		read.fault(0, 0, "expression_type", "it answers %s, not true or false", sayTypes(cel.FormatCELType(checked.OutputType())))
+		read.fault(0, 0, "expression_type", "it answers %s, not true or false: compare it with something, as in x != null", typed(sayTypes(cel.FormatCELType(checked.OutputType()))))
 	}
 	if len(read.faults) > 0 {
 		for i := range read.faults {
@@ -265,13 +271,15 @@ func (c *compiler) compile(p place, pointer, expression string) (*Condition, rea
 	return &Condition{program: program, world: c.world, uses: read.uses(), names: sorted(read.names)}, read, nil
 }
 
+// templated is how templates begin what they print, and no expression does.
+var templated = regexp.MustCompile(`\{\{|\{%|\$\{`)
+
 func answersBool(t *cel.Type) bool {
 	return t.IsExactType(cel.BoolType) || t.IsExactType(cel.NullableType(cel.BoolType)) || t.IsExactType(cel.DynType)
 }
 
 var (
-	nullable     = regexp.MustCompile(`wrapper\((\w+)\)`)
-	doubleAndInt = regexp.MustCompile(`applied to '\((double, int|int, double)\)'`)
+	nullable = regexp.MustCompile(`wrapper\((\w+)\)`)
 )
 
 // sayTypes names types as our documentation does.
@@ -281,22 +289,26 @@ func sayTypes(text string) string {
 		typeProfile, "profile", typeTrigger, "trigger", typeEvents, "events", typeEvent, "event", typeSeen, "an event's past").Replace(text)
 }
 
-// faultsOf translates what the checker has to say.
-func faultsOf(p place, pointer string, issues *cel.Issues) []lemma.Field {
+// faultsOf translates what the checker reports. What it reports of the same
+// chain of names, as of b in a.b(), follows from its beginning and is left out.
+func faultsOf(p place, pointer, expression string, issues *cel.Issues) []lemma.Field {
 	var all []lemma.Field
 	for _, e := range issues.Errors() {
-		detail := sayType(e.Message)
-		if doubleAndInt.MatchString(detail) {
-			detail += "; write whole numbers as 5.0 beside numbers with a fraction"
+		f := located(pointer, "expression_type", sayType(e.Message, p), e.Location)
+		if n := len(all); n > 0 && all[n-1].Line == f.Line && chained(expression, f.Line, all[n-1].Column, f.Column) {
+			continue
 		}
-		for _, name := range sorted(variables) {
-			if strings.HasPrefix(detail, "undeclared reference to '"+name+"'") {
-				detail = fmt.Sprintf("%s cannot be read in %s, only %s", name, p.what, strings.Join(p.reads, ", "))
-			}
-		}
-		all = append(all, located(pointer, "expression_type", detail, e.Location))
+		all = append(all, f)
 	}
 	return all
+}
+
+// chain is what stands between the beginnings of two names of one chain.
+var chain = regexp.MustCompile(`^\w[\w.]*$`)
+
+// chained reports whether two columns of a line belong to one chain of names.
+func chained(expression string, line, first, second int) bool {
+	return first > 0 && second > first && chain.MatchString(string([]rune(before(expression, line, second-1))[first-1:]))
 }
 
 // syntaxOf translates the first thing that the parser has to say: what comes

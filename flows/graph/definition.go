@@ -21,6 +21,9 @@ const (
 // Definition is a version's document, as it is written. Optional parts are
 // empty when they are absent.
 type Definition struct {
+	Description           string          `json:"description,omitempty"` // for people
+	Layout                map[string]any  `json:"layout,omitempty"`      // for editors; kept as it is
+	Defaults              *Defaults       `json:"defaults,omitempty"`    // of all send nodes
 	AudienceID            string          `json:"audience_id,omitempty"` // where profiles are read; needed as soon as anything reads one
 	Triggers              []Trigger       `json:"triggers"`
 	Recurrence            Recurrence      `json:"recurrence"`
@@ -29,6 +32,17 @@ type Definition struct {
 	ExitWhenNotInAudience bool            `json:"exit_when_not_in_audience,omitempty"` // looked at whenever an enrollment moves
 	Start                 string          `json:"start"`
 	Nodes                 map[string]Node `json:"nodes"`
+
+	inherited []inherited // fields of nodes that stand among the defaults
+}
+
+// Defaults are the fields that send nodes take over when they do not have them.
+type Defaults struct {
+	Channel    string `json:"channel,omitempty"`
+	ProviderID string `json:"provider_id,omitempty"`
+	From       *From  `json:"from,omitempty"`
+	ReplyTo    string `json:"reply_to,omitempty"`
+	Strategy   string `json:"strategy,omitempty"`
 }
 
 // Trigger says what enrolls. Direct enrollment needs none.
@@ -68,9 +82,11 @@ const (
 // Node is one step. Which fields there may be depends on its type; others are
 // refused.
 type Node struct {
-	Type string `json:"type"`
-	Name string `json:"name,omitempty"` // for people
-	Next string `json:"next,omitempty"` // all but branch, split and exit
+	Type        string         `json:"type"`
+	Name        string         `json:"name,omitempty"`        // for people
+	Description string         `json:"description,omitempty"` // for people
+	Layout      map[string]any `json:"layout,omitempty"`      // for editors, such as a place on the canvas; kept as it is
+	Next        string         `json:"next,omitempty"`        // all but branch, split and exit
 
 	// send
 	Channel         string            `json:"channel,omitempty"` // email

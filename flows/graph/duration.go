@@ -3,6 +3,7 @@ package graph
 import (
 	"errors"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -48,6 +49,49 @@ func ParseDuration(s string) (time.Duration, error) {
 		return -(days + hours), nil
 	}
 	return days + hours, nil
+}
+
+// spans are how people write durations that are neither ISO 8601 nor CEL's.
+var spans = regexp.MustCompile(`^(\d{1,5}) ?(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?)$`)
+
+// meantSpan is the duration that a text such as "3d", "2 hours" or "P3D" means.
+func meantSpan(text string) (time.Duration, bool) {
+	text = strings.TrimSpace(text)
+	if d, err := ParseDuration(strings.ToUpper(text)); err == nil {
+		return d, true
+	}
+	found := spans.FindStringSubmatch(strings.ToLower(text))
+	if found == nil {
+		return 0, false
+	}
+	n, err := strconv.Atoi(found[1])
+	unit := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour, 'w': 7 * 24 * time.Hour}[found[2][0]]
+	return time.Duration(n) * unit, err == nil
+}
+
+// spelledISO writes a duration of whole seconds as ISO 8601.
+func spelledISO(d time.Duration) string {
+	days, rest := d/(24*time.Hour), d%(24*time.Hour)
+	text := "P"
+	if days > 0 {
+		text += strconv.FormatInt(int64(days), 10) + "D"
+	}
+	if rest > 0 || days == 0 {
+		text += "T" + strings.ToUpper(spelledGo(rest))
+	}
+	return text
+}
+
+// spelledGo writes a duration as CEL's duration() takes it: 48h, 1h30m.
+func spelledGo(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // sumUnits adds up "2H30M": each unit at most once, in their order.

@@ -77,7 +77,7 @@ func TestFaults(t *testing.T) {
 		{"field of another type", `"for": "P3D"`, `"for": "P3D", "goal": false`, []string{"/nodes/pause/goal not_allowed"}},
 		{"name too long", `"for": "P3D"`, `"for": "P3D", "name": "` + strings.Repeat("n", 201) + `"`, []string{"/nodes/pause/name too_long"}},
 
-		{"next is nowhere", `"next": "pause"`, `"next": "paus"`, []string{"/nodes/hello/next unknown_node", "/nodes/pause unreachable"}},
+		{"next is nowhere", `"next": "pause"`, `"next": "paus"`, []string{"/nodes/hello/next unknown_node"}},
 		{"dead end", `"on_error": "sorry", "next": "done"`, `"on_error": "sorry"`, []string{"/nodes/tell/next dead_end"}},
 		{"next of another type", `"on_error": "sorry", "next": "done"`, `"on_error": "sorry", "next": 3`, []string{"/nodes/tell/next wrong_type"}},
 		{"cycle", `"on_error": "sorry", "next": "done"`, `"on_error": "sorry", "next": "ask"`, []string{"/nodes/tell/next cycle"}},
@@ -195,7 +195,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}`), ourFlow, Facts{Columns: shopColumns})
 	want := []string{
 		"/nodes/a/for invalid_duration", "/nodes/b/cases/0/if expression_syntax", "/nodes/b/cases/0/next cycle", "/nodes/b/else unknown_node",
-		"/nodes/d unreachable", "/nodes/d/type unknown", "/recurrence/policy wrong_type", "/triggers/0/condition unknown_column", "/triggers/0/evry unknown_field",
+		"/nodes/d/type unknown", "/recurrence/policy wrong_type", "/triggers/0/condition unknown_column", "/triggers/0/evry unknown_field",
 	}
 	faults := faultsIn(t, err)
 	if d := cmp.Diff(want, short(faults)); d != "" {

@@ -94,6 +94,9 @@ func Compile(raw []byte, flow Flow, facts Facts) (*Graph, error) {
 	}
 	c := newChecker(flow, def, tree, facts)
 	c.check()
+	for i, f := range c.faults {
+		c.faults[i].Pointer = def.Place(f.Pointer)
+	}
 	if faults := tidy(form, c.faults); len(faults) > 0 {
 		return nil, invalid(faults)
 	}

@@ -8,7 +8,10 @@ import (
 	"lemma"
 )
 
-// rule says which fields a type of node has beside type and name.
+// always are the fields that each type of node has.
+var always = []string{"type", "name", "description", "layout"}
+
+// rule says which fields a type of node has beside those.
 type rule struct{ required, optional []string }
 
 var rules = map[string]rule{
@@ -41,9 +44,17 @@ func (c *checker) nodes() {
 		if len(n.Name) > maxName {
 			c.fault(at(pointer, "name"), "too_long", "a name has at most %d bytes", maxName)
 		}
+		c.notes(pointer, n.Description)
 		if c.fieldsOf(pointer, id, n.Type) {
 			c.g.nodes[id] = c.node(pointer, id, n)
 		}
+	}
+}
+
+// notes checks what is for people and editors alone.
+func (c *checker) notes(pointer, description string) {
+	if len(description) > maxDescription {
+		c.fault(at(pointer, "description"), "too_long", "a description has at most %d bytes", maxDescription)
 	}
 }
 
@@ -73,14 +84,32 @@ func (c *checker) fieldsOf(pointer, id, kind string) bool {
 	nodes, _ := c.tree["nodes"].(map[string]any)
 	given, _ := nodes[id].(map[string]any)
 	for _, field := range rule.required {
-		c.required(pointer, field, given[field])
+		if !misspelt(given, field, kind) {
+			c.required(pointer, field, given[field])
+		}
 	}
 	for _, field := range sorted(given) {
-		if _, exists := nodeFields[field]; exists && field != "type" && field != "name" && !has(kind, field) {
-			c.fault(at(pointer, field), "not_allowed", "a node of type %s has no %s", kind, field)
+		if _, exists := nodeFields[field]; exists && !slices.Contains(always, field) && !has(kind, field) {
+			c.fault(at(pointer, field), "not_allowed", "a node of type %s has no %s%s", kind, field, didYouMean(field, fieldsFor(kind)))
 		}
 	}
 	return true
+}
+
+// fieldsFor are the fields of a type of node, sorted.
+func fieldsFor(kind string) []string {
+	return slices.Sorted(slices.Values(slices.Concat(always, rules[kind].required, rules[kind].optional)))
+}
+
+// misspelt reports whether an unknown field of the node is near to one that it
+// needs: the unknown field's own fault says so.
+func misspelt(given map[string]any, field, kind string) bool {
+	for name := range given {
+		if _, known := nodeFields[name]; !known && nearest(name, fieldsFor(kind)) == field {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *checker) required(pointer, field string, value any) {
@@ -195,7 +224,7 @@ func (c *checker) reads(pointer, column string, types ...string) {
 	switch {
 	case c.compiler.world.columns == nil || c.facts.Published:
 	case !exists:
-		c.fault(pointer, "unknown_column", "the audience has no column %s", column)
+		c.fault(pointer, "unknown_column", "the audience has no column %s%s", column, didYouMean(column, sorted(c.compiler.world.columns)))
 	case len(types) > 0 && !slices.Contains(types, kind):
 		c.fault(pointer, "wrong_type", "column %s is of type %s; it has to be %s", column, kind, strings.Join(types, " or "))
 	}

@@ -51,6 +51,7 @@ func decode(raw []byte) (*Definition, map[string]any, []lemma.Field) {
 		return d, nil, []lemma.Field{{Code: "wrong_type", Detail: "a definition is an object"}}
 	}
 	r.bind("", top, reflect.ValueOf(d).Elem())
+	inherit(d, top)
 	return d, top, r.faults
 }
 
@@ -250,7 +251,7 @@ func (r *reader) bindStruct(pointer string, v any, to reflect.Value) {
 		i, known := fields[name]
 		switch {
 		case !known:
-			r.fault(at(pointer, name), "unknown_field", "there is no such field")
+			r.fault(at(pointer, name), "unknown_field", "there is no such field%s", suggestion(name, object, to.Type()))
 		case value == nil:
 			delete(object, name)
 		default:
@@ -259,10 +260,26 @@ func (r *reader) bindStruct(pointer string, v any, to reflect.Value) {
 	}
 }
 
+// suggestion is the field that was probably meant, out of those that the object
+// can have: of a node, those of its type.
+func suggestion(name string, object map[string]any, t reflect.Type) string {
+	names := sorted(fieldsOf(t))
+	if kind, _ := object["type"].(string); t == reflect.TypeFor[Node]() && rules[kind].required != nil {
+		names = fieldsFor(kind)
+	}
+	if near := didYouMean(name, names); near != "" {
+		return near
+	}
+	return "; there are " + strings.Join(names, ", ")
+}
+
 // fieldsOf answers the fields of a struct by their names in JSON.
 func fieldsOf(t reflect.Type) map[string]int {
 	fields := map[string]int{}
 	for i := range t.NumField() {
+		if !t.Field(i).IsExported() {
+			continue
+		}
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		fields[name] = i
 	}
@@ -318,10 +335,24 @@ func tidy(form, meaning []lemma.Field) []lemma.Field {
 			all = append(all, m)
 		}
 	}
+	if slices.ContainsFunc(all, breaksAWay) { // what nothing leads to follows from it, as far as anybody can tell
+		all = slices.DeleteFunc(all, func(f lemma.Field) bool { return f.Code == "unreachable" })
+	}
 	slices.SortStableFunc(all, func(a, b lemma.Field) int {
 		return cmpOr(comparePointers(a.Pointer, b.Pointer), a.Line-b.Line, a.Column-b.Column, strings.Compare(a.Code, b.Code))
 	})
-	return all
+	return slices.CompactFunc(all, func(a, b lemma.Field) bool { return a == b })
+}
+
+// breaksAWay reports whether a fault may take a way out away from a node.
+func breaksAWay(f lemma.Field) bool {
+	switch f.Code {
+	case "unknown_node", "dead_end":
+		return true
+	case "unknown_field", "unknown":
+		return strings.HasPrefix(f.Pointer, "/nodes/")
+	}
+	return false
 }
 
 func cmpOr(answers ...int) int {

@@ -119,7 +119,7 @@ func (r *reading) variable(e ast.Expr, variable, field string) {
 		return
 	}
 	if _, exists := r.known[field]; r.known != nil && !exists {
-		r.faultAt(e, "unknown_column", "the audience has no column %s", field)
+		r.faultAt(e, "unknown_column", "the audience has no column %s%s", field, didYouMean(field, sorted(r.known)))
 	}
 	r.columns[field] = true
 }

@@ -3,6 +3,7 @@ package graph
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"cel.dev/cel-go/common/ast"
@@ -22,13 +23,27 @@ var (
 // meant is what CEL writes instead of words that other languages have.
 var meant = map[string]string{
 	"and": "write && for and", "or": "write || for or", "not": "write ! for not", "=": "write == to compare",
+	"is": "write == null or != null", "null": "write null", "none": "write null", "nil": "write null", "true": "write true", "false": "write false",
+	"like":    "write text.contains(part), text.startsWith(part), text.endsWith(part) or text.matches(pattern)",
+	"between": "write x >= low && x <= high", "<>": "write != for not equal",
+	"today": "now is the instant of the evaluation, such as profile.seen_at > now - duration('24h')",
+	"now":   "now is a variable, without parentheses",
+	"count": "events.NAME.times is how often an event came, size(list) how long a list is",
+	"len":   "write size(x)", "length": "write size(x)", "lower": "write text.matches('(?i)^pattern$') to ignore case", "upper": "write text.matches('(?i)^pattern$') to ignore case",
 }
+
+// functions are the names that a misspelt function may have meant.
+var functions = []string{"contains", "startsWith", "endsWith", "matches", "size", "has", "exists", "exists_one", "all", "filter", "map", "duration", "timestamp", "int", "uint", "double",
+	"string", "bool", "getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes", "getSeconds", "orValue", "optional"}
 
 // saySyntax words a message of the parser about what stands behind before.
 func saySyntax(message, before string) string {
 	said, ours := strings.CutPrefix(message, "Syntax error: ")
 	if strings.Contains(message, "recursion limit exceeded") {
 		return "parentheses and the like are nested too deep, more than 100 levels"
+	}
+	if strings.HasPrefix(message, "invalid argument to has()") {
+		return "has() asks whether a field is there, as in has(profile.city)"
 	}
 	if !ours {
 		return message
@@ -54,8 +69,14 @@ func where(token string) string {
 }
 
 func sayUnexpected(token, expected, before string) string {
+	if token == ">" && strings.HasSuffix(before, "<") {
+		token = "<>"
+	}
 	if hint := meant[strings.ToLower(token)]; hint != "" {
 		return fmt.Sprintf("%q has no meaning here: %s", token, hint)
+	}
+	if token == "," && inTuple.MatchString(before) {
+		return `a list is written in brackets, as in profile.city in ["Kyiv", "Lviv"]`
 	}
 	if last := strings.Fields(before); len(last) > 0 && strings.EqualFold(last[len(last)-1], "not") {
 		return fmt.Sprintf("%q has no meaning here: %s", last[len(last)-1], meant["not"])
@@ -82,13 +103,128 @@ func sayUnknown(token, before string) string {
 	return fmt.Sprintf("%q has no meaning here", token)
 }
 
-// sayType words a message of the checker.
-func sayType(message string) string {
+// inTuple is a list in parentheses, as SQL writes it, up to its first comma.
+var inTuple = regexp.MustCompile(`\bin\s*\([^()]*$`)
+
+var (
+	overload = regexp.MustCompile(`^found no matching overload for '(.*)' applied to '(.*)'$`)
+	noField  = regexp.MustCompile(`^undefined field '(.*)'$`)
+	notBool  = regexp.MustCompile(`^expected type 'bool' but found '(.*)'$`)
+)
+
+// sayType words a message of the checker about an expression in a place.
+func sayType(message string, p place) string {
 	detail := sayTypes(strings.ReplaceAll(message, " (in container '')", ""))
-	if found := undeclared.FindStringSubmatch(detail); found != nil && meant[strings.ToLower(found[1])] != "" {
-		return fmt.Sprintf("%q has no meaning here: %s", found[1], meant[strings.ToLower(found[1])])
+	detail, _, _ = strings.Cut(detail, " (did you mean")
+	if found := undeclared.FindStringSubmatch(detail); found != nil {
+		return sayUndeclared(found[1], p)
+	}
+	if found := overload.FindStringSubmatch(detail); found != nil {
+		return sayOverload(found[1], found[2])
+	}
+	if found := noField.FindStringSubmatch(detail); found != nil {
+		return sayField(found[1])
+	}
+	if found := notBool.FindStringSubmatch(detail); found != nil {
+		return fmt.Sprintf("&&, || and ! take what is true or false, not %s: compare it with something, as in x != null", typed(found[1]))
 	}
 	return detail
+}
+
+func sayUndeclared(name string, p place) string {
+	if _, elsewhere := variables[name]; elsewhere && (name != "now" || !slices.Contains(p.reads, name)) {
+		return fmt.Sprintf("%s cannot be read in %s, only %s", name, p.what, strings.Join(p.reads, ", "))
+	}
+	if hint := meant[strings.ToLower(name)]; hint != "" {
+		return fmt.Sprintf("%q has no meaning here: %s", name, hint)
+	}
+	if near := didYouMean(name, append(slices.Clone(p.reads), functions...)); near != "" {
+		return fmt.Sprintf("there is no %s%s", name, near)
+	}
+	return fmt.Sprintf("there is no %s; a text is written in quotes, and %s can be read", name, strings.Join(p.reads, ", "))
+}
+
+// sayField is about a field of trigger, event or an event's past.
+func sayField(name string) string {
+	if name == "count" {
+		return "there is no field count: times is how often the event came"
+	}
+	fields := append(sorted(eventShape), sorted(seenShape)...)
+	if near := didYouMean(name, fields); near != "" {
+		return fmt.Sprintf("there is no field %s%s", name, near)
+	}
+	return fmt.Sprintf("there is no field %s; what an event brings along is in its properties, as in trigger.properties.%s", name, name)
+}
+
+// written is how an expression writes what the checker calls by another name.
+var written = strings.NewReplacer("@in", "in", "_[_]", "[ ]", "_?_:_", "? :", "_", "")
+
+// sayOverload names the types that an operator or function does not take
+// together, and how one is made of the other.
+func sayOverload(name, applied string) string {
+	receiver, arguments, isMethod := strings.Cut(applied, ".(")
+	if !isMethod {
+		receiver, arguments = "", strings.TrimPrefix(applied, "(")
+	}
+	var given []string
+	for _, t := range strings.Split(strings.TrimSuffix(arguments, ")"), ", ") {
+		if t != "" {
+			given = append(given, typed(t))
+		}
+	}
+	what := fmt.Sprintf("%q cannot take %s", written.Replace(name), strings.Join(given, " and "))
+	if isMethod {
+		what = fmt.Sprintf("%q of %s cannot take %s", name, typed(receiver), strings.Join(given, " and "))
+	}
+	return what + castOf(name, given)
+}
+
+// typed names a type with its article.
+func typed(t string) string {
+	switch t {
+	case "string":
+		return "a text"
+	case "int", "uint":
+		return "a whole number (" + t + ")"
+	case "double":
+		return "a number (double)"
+	case "bool":
+		return "true or false"
+	case "timestamp", "duration":
+		return "a " + t
+	}
+	return t
+}
+
+// castOf is how the types that were given can be brought together.
+func castOf(name string, given []string) string {
+	has := func(t string) bool {
+		return slices.ContainsFunc(given, func(g string) bool { return strings.HasPrefix(g, typed(t)) })
+	}
+	number := has("int") || has("uint") || has("double")
+	switch {
+	case name == "duration":
+		return "; write duration('48h'), with the units h, m and s"
+	case name == "timestamp":
+		return "; write timestamp('2026-01-31T09:00:00Z')"
+	case name == "@in":
+		return `; on the right stands a list, as in x in ["a", "b"], or for a part of a text text.contains(part)`
+	case name == "_?_:_":
+		return "; before ? stands a condition, and both answers are of one type"
+	case has("timestamp") && has("string"):
+		return "; write the text as timestamp('2026-01-31T09:00:00Z')"
+	case (has("timestamp") || has("duration")) && number:
+		return "; write a span as duration('48h'), with the units h, m and s"
+	case has("int") && has("double"):
+		return "; write whole numbers as 5.0 beside numbers with a fraction"
+	case has("string") && number:
+		return "; convert one: int(text), double(text) or string(number)"
+	case has("bool") && number:
+		return "; true and false are no numbers: write (x ? 1 : 0)"
+	case has("bool") && has("string"):
+		return "; write true and false without quotes"
+	}
+	return ""
 }
 
 // before is what an expression has in front of a place.
@@ -116,7 +252,9 @@ func (r *reading) constant(call ast.CallExpr) {
 	switch call.FunctionName() {
 	case "duration":
 		if types.IsError(text.ConvertToType(types.DurationType)) {
-			r.faultAt(arg, "expression_type", "it is no duration: the units are h, m and s, as in duration('48h') or duration('1h30m')")
+			meant, ok := meantSpan(string(text))
+			r.faultAt(arg, "expression_type", "it is no duration: the units are h, m and s, as in duration('48h') or duration('1h30m')%s",
+				hintIf(ok, fmt.Sprintf("; write duration('%s')", spelledGo(meant))))
 		}
 	case "timestamp":
 		if types.IsError(text.ConvertToType(types.TimestampType)) {

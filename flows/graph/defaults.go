@@ -1,0 +1,84 @@
+package graph
+
+import (
+	"strings"
+
+	"lemma"
+)
+
+// inherit fills in what send nodes leave to the defaults, in the definition and
+// in the tree that says which fields there are.
+func inherit(d *Definition, tree map[string]any) {
+	given, _ := tree["defaults"].(map[string]any)
+	nodes, _ := tree["nodes"].(map[string]any)
+	if d.Defaults == nil {
+		return
+	}
+	for id, n := range d.Nodes {
+		fields, _ := nodes[id].(map[string]any)
+		if n.Type != Send || fields == nil {
+			continue
+		}
+		for name, value := range given {
+			if _, own := fields[name]; !own {
+				fields[name] = value
+				d.Defaults.into(&n, name)
+				d.inherited = append(d.inherited, inherited{at("/nodes", id, name), at("/defaults", name)})
+			}
+		}
+		d.Nodes[id] = n
+	}
+}
+
+// into copies one field into a node that lacks it.
+func (d *Defaults) into(n *Node, field string) {
+	switch field {
+	case "channel":
+		n.Channel = d.Channel
+	case "provider_id":
+		n.ProviderID = d.ProviderID
+	case "from":
+		n.From = d.From
+	case "reply_to":
+		n.ReplyTo = d.ReplyTo
+	case "strategy":
+		n.Strategy = d.Strategy
+	}
+}
+
+// defaults checks them at their own place: a fault of theirs is not repeated at
+// each node that takes them over, and none is hidden when no node does.
+func (c *checker) defaults() {
+	d := c.def.Defaults
+	if d == nil {
+		return
+	}
+	oneOf(c, "/defaults/channel", d.Channel, string(lemma.Email))
+	oneOf(c, "/defaults/strategy", d.Strategy, "at_least_once", "at_most_once")
+	if c.facts.Published || d.From == nil && d.ReplyTo == "" {
+		return
+	}
+	e := lemma.Envelope{ReplyTo: d.ReplyTo}
+	if d.From != nil {
+		e.FromEmail, e.FromName = d.From.Email, d.From.Name
+	}
+	for _, f := range e.Faults() {
+		if d.From != nil || f.Pointer == "/reply_to" {
+			c.fault("/defaults"+f.Pointer, f.Code, "%s", f.Detail)
+		}
+	}
+}
+
+// Place is where the document says what a pointer into a node names: there, or
+// among the defaults that the node takes over.
+func (d *Definition) Place(pointer string) string {
+	for _, taken := range d.inherited {
+		if pointer == taken.node || strings.HasPrefix(pointer, taken.node+"/") {
+			return taken.defaults + strings.TrimPrefix(pointer, taken.node)
+		}
+	}
+	return pointer
+}
+
+// inherited is a field of a node that stands among the defaults; both are pointers.
+type inherited struct{ node, defaults string }

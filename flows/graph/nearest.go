@@ -1,0 +1,52 @@
+package graph
+
+import (
+	"fmt"
+	"strings"
+)
+
+// nearest is the name that was probably meant: the one with the smallest edit
+// distance (Levenshtein), if that is small for its length. It is empty when no
+// name is near.
+func nearest(name string, names []string) string {
+	best, least := "", 1+max(1, len(name)/3)
+	for _, candidate := range names {
+		if d := distance(strings.ToLower(name), strings.ToLower(candidate)); d < least {
+			best, least = candidate, d
+		}
+	}
+	return best
+}
+
+// didYouMean is what a fault adds when a name is near.
+func didYouMean(name string, names []string) string {
+	if near := nearest(name, names); near != "" {
+		return fmt.Sprintf("; did you mean %s?", near)
+	}
+	return ""
+}
+
+// distance is the number of single characters to insert, delete or replace, or
+// of neighbours to swap, that make one text of the other (optimal string
+// alignment).
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(last[j+1]+1, row[j]+1, last[j]+cost)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}
