@@ -143,6 +143,7 @@ func (t *traveller) say(node *graph.Compiled) need {
 	endpoint, _ := lemma.ParseID(lemma.PrefixEndpoint, node.EndpointID)
 	t.said = append(t.said, saying{node: node.ID, step: t.step + 1, endpoint: endpoint, body: body})
 	t.note(stepWebhook, "")
+	t.answerStep = t.step
 	t.wait(t.now.Add(answerWithin))
 	return nothing
 }

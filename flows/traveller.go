@@ -24,6 +24,7 @@ type traveller struct {
 	waitingSince *time.Time
 	awaits       string
 	heard        *uuid.UUID // the event that its wait ended with
+	answerStep   int        // the step whose message it waits to be answered; 0: none
 
 	read        due   // as it was read
 	from        place // where: what the compare-and-set goes by

@@ -154,6 +154,7 @@ func (t *traveller) note(event, data string) {
 
 func (t *traveller) clearWait() {
 	t.since, t.waitsFor, t.waitingSince, t.awaits, t.heard, t.heardData, t.looked, t.answer = nil, "", nil, "", nil, nil, false, nil
+	t.answerStep = 0
 	t.failures, t.trouble = 0, ""
 }
 

@@ -221,6 +221,7 @@ create table enrollments (
     due_since      timestamptz,               -- when it first was due, the event came that it waited for, or it was moved, where that is not resume_at
     awaits         text,                      -- the event that it waits for
     heard          uuid,                      -- the event that it waited for, once that has come
+    answer_step    int,                       -- WaitResume!AnswerEndsItsWait: the step whose webhook message it waits to be answered; null once it is
     failures       smallint not null default 0, -- times in a row that its data source failed it
     trouble        text,                      -- what keeps it from going on
     source         text not null constraint enrollments_source check (source in ('event', 'audience', 'direct')),

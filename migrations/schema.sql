@@ -233,6 +233,7 @@ create table enrollments (
     due_since timestamp with time zone,
     awaits text,
     heard uuid,
+    answer_step integer,
     failures smallint not null default 0,
     trouble text,
     source text not null,
