@@ -47,6 +47,7 @@ func (t *traveller) send(node *graph.Compiled) need {
 	if out.skip != "" {
 		t.leave(node.Next, stepSkipped, "reason", out.skip)
 	} else {
+		t.wrote = true
 		t.leave(node.Next, stepSent)
 	}
 	return nothing

@@ -269,7 +269,7 @@ func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) {
 		if t.heard != nil {
 			heard[i] = wire(*t.heard)
 		}
-		due[i] = pgtype.Timestamptz{Time: t.arrived, Valid: t.trouble != "" || t.heard != nil}
+		due[i] = pgtype.Timestamptz{Time: t.arrived, Valid: t.trouble != "" || t.heard != nil || t.overdue}
 		awaits[i], troubles[i], failures[i], answers[i] = t.waitsFor, t.trouble, int16(min(t.failures, 1000)), int32(t.answerStep)
 	}
 	batch.Queue(`

@@ -51,6 +51,8 @@ type traveller struct {
 	until    time.Time // when it is due again
 	since    *time.Time
 	waitsFor string
+	overdue  bool // until is now, since the wait was over at arrived, before a worker came to it
+	wrote    bool // a letter, just now
 	trouble  string
 	log      []logged
 	sent     []sending

@@ -189,10 +189,21 @@ func (t *traveller) wait(until time.Time) {
 }
 
 // waitFor waits for an event as well, and for those that came since it arrived:
-// how late a worker gets to it must not decide what counts.
+// how late a worker gets to it must not decide what counts. The time may be
+// over by now: see lookOnce.
 func (t *traveller) waitFor(until time.Time, event string) {
 	since := t.arrived
 	t.since, t.until, t.waitsFor = &since, until, event
+}
+
+// reached is when the time of a wait begins: when the node was reached, however
+// late a worker is, or when the letter before it was written, which nobody could
+// answer before.
+func (t *traveller) reached() time.Time {
+	if t.wrote {
+		return t.now
+	}
+	return t.arrived
 }
 
 // postpone tries again later: nothing has happened but time.
@@ -249,7 +260,7 @@ func (t *traveller) waitForEvent(node *graph.Compiled) need {
 	case !t.waited() && t.trigger == nil && node.Condition != nil && node.Condition.Uses().Trigger:
 		return needTrigger
 	case !t.waited():
-		t.waitFor(t.now.Add(node.Timeout), node.Event)
+		t.waitFor(t.reached().Add(node.Timeout), node.Event)
 	case t.heardData == nil && !t.looked && t.trigger == nil && node.Condition != nil && node.Condition.Uses().Trigger:
 		return needTrigger
 	case t.heardData == nil && !t.looked:

@@ -218,7 +218,7 @@ create table enrollments (
     moved          boolean not null default false, -- an admin has put it on another node: one that it stands on may have acted already
     waiting_since  timestamptz,               -- when the wait of its node began; null: it has yet to enter the node
     resume_at      timestamptz,               -- when it is due, by the database's clock
-    due_since      timestamptz,               -- when it first was due, the event came that it waited for, or it was moved, where that is not resume_at
+    due_since      timestamptz,               -- when it first was due, the event came that it waited for, its wait was over, or it was moved, where that is not resume_at
     awaits         text,                      -- the event that it waits for
     heard          uuid,                      -- the event that it waited for, once that has come
     answer_step    int,                       -- WaitResume!AnswerEndsItsWait: the step whose webhook message it waits to be answered; null once it is
