@@ -105,7 +105,9 @@ type Plan struct {
 	Stranded int64      // of these: who stands on a node that is gone and not mapped, or may still come to one; publishing with move is refused while there are any
 	Timers   []TimerChange
 	Changes  []Change
-	ETag     int // the flow's, read before anything else was: Publish with it publishes what was looked at, or nothing
+	Enrolls  *int64 // whom the first look at the audience would enroll; 0: no trigger goes by it, nil: it could not be found out
+	Unknown  string // why not
+	ETag     int    // the flow's, read before anything else was: Publish with it publishes what was looked at, or nothing
 }
 
 // Standing is how many stand where, and what would become of them.

@@ -28,6 +28,7 @@ create table flows (
     live_version  int,                        -- what new enrollments follow; publishing flips it and nothing else
     metadata      jsonb not null default '{}',
     overlapped    boolean not null default false, -- a version that allowed overlap was live once
+    recurred      boolean not null default false, -- versions with different recurrences were live: keys of enrollments are of several policies
     -- Who was due when a pause ended (held_until) is released evenly until
     -- spread_until, whoever was due first before the others: resuming touches no
     -- enrollment and floods nobody. The turns know how many they are.

@@ -416,6 +416,7 @@ create table flows (
     live_version integer,
     metadata jsonb not null default '{}'::jsonb,
     overlapped boolean not null default false,
+    recurred boolean not null default false,
     held_from timestamp with time zone,
     held_until timestamp with time zone,
     spread_until timestamp with time zone,
