@@ -46,6 +46,7 @@ func (t *traveller) send(node *graph.Compiled) need {
 	t.sent = append(t.sent, out)
 	if out.skip != "" {
 		t.leave(node.Next, stepSkipped, "reason", out.skip)
+		t.log[len(t.log)-1].way = out.skip
 	} else {
 		t.wrote = true
 		t.leave(node.Next, stepSent)

@@ -235,12 +235,13 @@ type Step struct {
 // What a step may say that happened. The last three are an end, and say what the
 // enrollment's status became.
 const (
-	stepEnrolled  = "enrolled"  // step 0: how it came in
-	stepChecked   = "checked"   // let in
-	stepSent      = "sent"      // a send wrote its notification
-	stepSkipped   = "skipped"   // a send wrote that it is not sent, or a node did not act
-	stepResumed   = "resumed"   // a wait is over, or was none
-	stepTimedOut  = "timed_out" // the awaited event did not come
+	stepEnrolled  = "enrolled"     // step 0: how it came in
+	stepChecked   = "checked"      // let in
+	stepSent      = "sent"         // a send wrote its notification
+	stepSkipped   = "skipped"      // a send wrote that it is not sent, or a node did not act
+	stepResumed   = "resumed"      // a wait is over, or was none
+	stepZone      = "zone_unknown" // a wait goes by another zone than the profile's, which is none
+	stepTimedOut  = "timed_out"    // the awaited event did not come
 	stepBranched  = "branched"
 	stepSplit     = "split"
 	stepWebhook   = "webhook"  // a webhook wrote its message
@@ -252,7 +253,7 @@ const (
 )
 
 // stepEvents are all of them.
-var stepEvents = []string{stepEnrolled, stepChecked, stepSent, stepSkipped, stepResumed, stepTimedOut, stepBranched, stepSplit, stepWebhook, stepAnswered,
+var stepEvents = []string{stepEnrolled, stepChecked, stepSent, stepSkipped, stepResumed, stepZone, stepTimedOut, stepBranched, stepSplit, stepWebhook, stepAnswered,
 	stepMoved, stepCompleted, stepExited, stepRefused}
 
 // Rooms are whom flows work with.

@@ -104,7 +104,7 @@ type foreseenChunk struct {
 
 // add decides by the row, as a look does.
 func (c *foreseenChunk) add(ctx context.Context, row audience.Row) error {
-	if !isText(row.Key, 1, MaxProfileKey) {
+	if !isProfileKey(row.Key) {
 		return nil
 	}
 	if c.condition != nil {

@@ -27,8 +27,11 @@ type repetition struct {
 }
 
 // earlier is an enrollment that a trigger repeats. Of a profile that was erased
-// it is not told which.
-type earlier struct{ enrollment *uuid.UUID }
+// it is not told which: it is not named.
+type earlier struct {
+	id    uuid.UUID
+	named bool
+}
 
 // repeated finds which of the triggers repeat an earlier enrollment, by their
 // place. An enrollment that was refused at the entry counts for nothing.
@@ -83,7 +86,7 @@ func everEnrolled(ctx context.Context, q querier, ws uuid.UUID, asked []repetiti
 	var id uuid.UUID
 	var named bool
 	_, err = pgx.ForEachRow(rows, []any{&i, &id, &named}, func() error {
-		found[i] = earlierOf(id, named)
+		found[i] = earlier{id, named}
 		return nil
 	})
 	return err
@@ -108,7 +111,7 @@ func enrolledForTheSame(ctx context.Context, q querier, ws uuid.UUID, asked []re
 	var data string
 	_, err = pgx.ForEachRow(rows, []any{&i, &id, &named, &at, &data}, func() error {
 		if key, ok := keyNow(asked[i].graph, asked[i].profile, at, data); ok && key == asked[i].key {
-			found[i] = earlierOf(id, named)
+			found[i] = earlier{id, named}
 		}
 		return nil
 	})
@@ -129,13 +132,6 @@ func keyNow(g *graph.Graph, profile string, enrolledAt time.Time, data string) (
 	}
 	key, err := g.Key(o)
 	return key, err == nil
-}
-
-func earlierOf(id uuid.UUID, named bool) earlier {
-	if !named {
-		return earlier{}
-	}
-	return earlier{&id}
 }
 
 const enrolledBefore = "the recurrence of the flow lets this profile enroll no more for now"
@@ -165,7 +161,9 @@ func (t *take) refuseRepeated(ctx context.Context, asking []*candidate) ([]*cand
 		return nil, err
 	}
 	for i, was := range found {
-		looked[i].rival = was.enrollment
+		if was.named {
+			looked[i].rival = &was.id
+		}
 		looked[i].refuse(AlreadyEnrolled, enrolledBefore)
 	}
 	return slices.DeleteFunc(asking, func(c *candidate) bool { return c.outcome != "" }), nil

@@ -84,7 +84,7 @@ type logged struct {
 	step  int
 	node  string
 	event string
-	way   string // the next node, where there are several ways
+	way   string // the next node, where there are several ways; of a message that was skipped the reason
 	data  string
 }
 

@@ -237,6 +237,9 @@ func (t *traveller) waitUntil(node *graph.Compiled) need {
 		}
 		columns = t.profile.columns()
 	}
+	if zone, unknown := node.UnknownZone(columns); unknown { // the value itself stays at the customer's
+		t.note(stepZone, object("column", node.ZoneColumn, "zone", zone))
+	}
 	until, err := node.Until(t.now, columns)
 	switch {
 	case err != nil:

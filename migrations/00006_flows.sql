@@ -255,7 +255,7 @@ create table enrollment_steps (
     version       int not null,
     node          text not null,
     event         text not null constraint enrollment_steps_event check (event in
-        ('enrolled', 'refused', 'checked', 'sent', 'skipped', 'resumed', 'timed_out', 'branched', 'split', 'webhook', 'answered',
+        ('enrolled', 'refused', 'checked', 'sent', 'skipped', 'resumed', 'zone_unknown', 'timed_out', 'branched', 'split', 'webhook', 'answered',
          'moved', 'completed', 'exited')),
     data          text,                       -- a JSON object: what decided it
     at            timestamptz not null default now(),
@@ -272,7 +272,7 @@ create table flow_node_counts (
     version      int not null,
     node         text not null,
     event        text not null,
-    next         text not null default '',    -- of a branch, a split or an answered webhook: the way that they went
+    next         text not null default '',    -- of a branch, a split or an answered webhook: the way that they went; of a message that was skipped: the reason
     turn         smallint not null,
     passed       bigint not null,
     primary key (workspace_id, flow_id, version, node, event, next, turn)

@@ -210,7 +210,7 @@ create table enrollment_steps (
     data text,
     at timestamp with time zone not null default now(),
     constraint enrollment_steps_pkey PRIMARY KEY (workspace_id, enrollment_id, step),
-    constraint enrollment_steps_event CHECK ((event = ANY (ARRAY['enrolled'::text, 'refused'::text, 'checked'::text, 'sent'::text, 'skipped'::text, 'resumed'::text, 'timed_out'::text, 'branched'::text, 'split'::text, 'webhook'::text, 'answered'::text, 'moved'::text, 'completed'::text, 'exited'::text])))
+    constraint enrollment_steps_event CHECK ((event = ANY (ARRAY['enrolled'::text, 'refused'::text, 'checked'::text, 'sent'::text, 'skipped'::text, 'resumed'::text, 'zone_unknown'::text, 'timed_out'::text, 'branched'::text, 'split'::text, 'webhook'::text, 'answered'::text, 'moved'::text, 'completed'::text, 'exited'::text])))
 ) partition by RANGE (enrollment_id);
 
 create table enrollment_steps_default partition of enrollment_steps default;
