@@ -26,6 +26,7 @@ func (f *Flows) Loop(ctx context.Context) {
 	all.Go(func() { f.every(ctx, tickEvery, "move people between versions", f.moveAround) })
 	all.Go(func() { f.every(ctx, tickEvery, "poll audiences", f.pollDue) })
 	all.Go(func() { f.every(ctx, tickEvery, "archive drained flows", f.archiveDrained) })
+	all.Go(func() { f.every(ctx, tickEvery, "retry data sources", f.retrySources) })
 	all.Go(func() {
 		f.every(ctx, time.Hour, "forget events", func(ctx context.Context) error { _, err := f.Forget(ctx); return err })
 	})

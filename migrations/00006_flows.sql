@@ -242,6 +242,8 @@ create unique index enrollments_active on enrollments (workspace_id, profile_key
 -- The turn before the flow, so that a planner without statistics does not take
 -- it for a way to find somebody by flow and profile.
 create index enrollments_waiting on enrollments (workspace_id, turn, flow_id, resume_at) where status = 'active';
+-- Who waits for a source that failed: let go on when it answers again.
+create index enrollments_troubled on enrollments (workspace_id, flow_id, resume_at) where trouble is not null;
 -- How a person's ended journeys are found. Only ended ones: an index that held
 -- the others too would be written to at every step.
 create index enrollments_past on enrollments (workspace_id, profile_key, flow_id) where status <> 'active';
