@@ -92,6 +92,9 @@ func (f *Flows) retrySources(ctx context.Context) error {
 				break
 			}
 		}
+		if err := f.retryPolls(ctx, about); err != nil {
+			return err
+		}
 		if n > 0 {
 			f.log.Info("data source answers again, enrollments are retried", "workspace_id", about.ws, "data_source_id", about.source, "flow_id", about.flow, "node", about.node, "enrollments", n)
 		}
@@ -106,9 +109,7 @@ func (f *Flows) retry(ctx context.Context, about waitingFor, after, most int) (i
 	if most == 1 { // it is to try at once
 		spread = 1
 	}
-	which, args := `e.flow_id in (
-		select u.flow_id from flow_uses u left join audiences a on a.workspace_id = u.workspace_id and a.id = u.audience_id
-		where u.workspace_id = $1 and $6 in (u.data_source_id, a.data_source_id))`, []any{wire(about.source)}
+	which, args := `e.flow_id in (`+usersOf("$6")+`)`, []any{wire(about.source)}
 	if about.flow != uuid.Nil {
 		which, args = `e.flow_id = $6 and e.node = $7`, []any{wire(about.flow), about.node}
 	}
@@ -124,4 +125,22 @@ func (f *Flows) retry(ctx context.Context, about waitingFor, after, most int) (i
 		return 0, fmt.Errorf("retry who waits for a data source: %w", err)
 	}
 	return tag.RowsAffected(), nil
+}
+
+// usersOf are the flows of workspace $1 that ask a data source.
+func usersOf(source string) string {
+	return `
+		select u.flow_id from flow_uses u left join audiences a on a.workspace_id = u.workspace_id and a.id = u.audience_id
+		where u.workspace_id = $1 and ` + source + ` in (u.data_source_id, a.data_source_id)`
+}
+
+// retryPolls has the audiences of a source that could not be read polled again.
+func (f *Flows) retryPolls(ctx context.Context, about waitingFor) error {
+	_, err := f.pool.Exec(ctx, `
+		update flow_polls set next_at = now()
+		where workspace_id = $1 and failures > 0 and next_at > now() and leased_by is null and flow_id in (`+usersOf("$2")+`)`, about.ws, about.source)
+	if err != nil {
+		return fmt.Errorf("retry polls of a data source: %w", err)
+	}
+	return nil
 }

@@ -51,6 +51,8 @@ func TestASourceThatIsBackLetsEverybodyGoOn(t *testing.T) {
 	}
 	b.settleDown()
 	b.run(b.pool, `update enrollments set trouble = 'source_changed' where profile_key = 'c1' and flow_id = $1`, flow)
+	polled := b.live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"P1D"}],"recurrence":{"policy":"once"},"start":"e","nodes":{"e":{"type":"exit"}}}`)
+	b.run(b.pool, `update flow_polls set failures = 3, next_at = now() + interval '10 minutes' where flow_id = $1`, polled)
 	letGo()
 	if soon, later := b.soon(); soon != 0 || later != 20 {
 		t.Fatalf("%d wait for soon and %d for later", soon, later)
@@ -63,6 +65,9 @@ func TestASourceThatIsBackLetsEverybodyGoOn(t *testing.T) {
 	b.tell("c20", "go")
 	b.settleDown()
 	b.must(b.Tick(bg))
+	if n := b.count(`select count(*) from flow_polls where workspace_id = $1 and next_at <= now()`); n != 1 {
+		t.Error("the audience is not polled again")
+	}
 	if soon, later := b.soon(); soon != 19 || later != 1 {
 		t.Errorf("%d are due soon and %d later", soon, later)
 	}
