@@ -37,7 +37,8 @@ type planBody struct {
 	Stranded int64          `json:"stranded"`
 	Timers   []timerBody    `json:"timers"`
 	Changes  []changeBody   `json:"changes"`
-	Enrolls  int64          `json:"enrolls"` // 0: publishing enrolls nobody
+	Enrolls  *int64         `json:"enrolls"`
+	Unknown  *string        `json:"enrolls_unknown"`
 	flow     int            // version of the flow
 }
 
@@ -67,7 +68,7 @@ type timerBody struct {
 
 func showPlan(p flows.Plan) planBody {
 	b := planBody{Version: p.Version, Live: p.Live, InFlight: inFlight(p.InFlight), Nodes: each(p.Nodes, showStanding), Stranded: p.Stranded,
-		Timers: each(p.Timers, showTimer), Changes: each(p.Changes, showChange), flow: p.ETag}
+		Timers: each(p.Timers, showTimer), Changes: each(p.Changes, showChange), Enrolls: p.Enrolls, Unknown: orNull(p.Unknown), flow: p.ETag}
 	if b.InFlight.Map == nil {
 		b.InFlight.Map = map[string]*string{}
 	}

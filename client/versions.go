@@ -53,7 +53,8 @@ type FlowPlan struct {
 	Stranded    int64         `json:"stranded"` // while there are any, publishing with move is refused
 	Timers      []TimerChange `json:"timers"`
 	Changes     []FlowChange  `json:"changes"`
-	Enrolls     int64         `json:"enrolls"` // always 0
+	Enrolls     *int64        `json:"enrolls"`         // profiles that the first poll of the audience would enroll; nil: unknown
+	Unknown     *string       `json:"enrolls_unknown"` // why
 
 	ETag string `json:"-"` // of the flow: PublishFlowVersion with IfMatch of it publishes what was planned, or nothing
 }

@@ -46,7 +46,9 @@ func (t *traveller) send(node *graph.Compiled) need {
 	t.sent = append(t.sent, out)
 	if out.skip != "" {
 		t.leave(node.Next, stepSkipped, "reason", out.skip)
+		t.log[len(t.log)-1].way = out.skip
 	} else {
+		t.wrote = true
 		t.leave(node.Next, stepSent)
 	}
 	return nothing
@@ -143,6 +145,7 @@ func (t *traveller) say(node *graph.Compiled) need {
 	endpoint, _ := lemma.ParseID(lemma.PrefixEndpoint, node.EndpointID)
 	t.said = append(t.said, saying{node: node.ID, step: t.step + 1, endpoint: endpoint, body: body})
 	t.note(stepWebhook, "")
+	t.answerStep = t.step
 	t.wait(t.now.Add(answerWithin))
 	return nothing
 }

@@ -78,7 +78,7 @@ func (f *Flows) lockMoving(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) e
 func (f *Flows) lockThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*traveller) ([]*traveller, error) {
 	of := index(all)
 	rows, err := tx.Query(ctx, `
-		select e.id, e.node, e.step, e.waiting_since is not null, e.heard from `+oneByOne+` (
+		select e.id, e.node, e.step, e.waiting_since is not null, e.heard, coalesce(e.answer_step, 0) from `+oneByOne+` (
 			select * from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and e.resume_at <= now() for update
 		) e`, ws, idsOf(all))
 	if err != nil {
@@ -88,9 +88,10 @@ func (f *Flows) lockThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*t
 	var id, heard pgtype.UUID
 	var at place
 	var waiting bool
-	_, err = pgx.ForEachRow(rows, []any{&id, &at.node, &at.step, &waiting, &heard}, func() error {
+	var answer int
+	_, err = pgx.ForEachRow(rows, []any{&id, &at.node, &at.step, &waiting, &heard, &answer}, func() error {
 		t := of[id.Bytes]
-		if t.from == at && t.fromWaiting == waiting && heard.Valid == t.fromHeard {
+		if t.from == at && t.fromWaiting == waiting && heard.Valid == t.fromHeard && answer == t.read.answerStep {
 			there = append(there, t)
 		}
 		return nil
@@ -257,7 +258,7 @@ func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) {
 	nodes, toSteps, statuses, reasons := make([]string, n), make([]int32, n), make([]string, n), make([]string, n)
 	resume, since := make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n)
 	heard, due := make([]pgtype.UUID, n), make([]pgtype.Timestamptz, n)
-	awaits, troubles, failures := make([]string, n), make([]string, n), make([]int16, n)
+	awaits, troubles, failures, answers := make([]string, n), make([]string, n), make([]int16, n), make([]int32, n)
 	for i, t := range moved {
 		ids[i], fromNodes[i], fromSteps[i] = wire(t.id), t.from.node, int32(t.from.step)
 		nodes[i], toSteps[i], statuses[i], reasons[i] = t.node, int32(t.step), t.status, t.reason
@@ -268,18 +269,18 @@ func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) {
 		if t.heard != nil {
 			heard[i] = wire(*t.heard)
 		}
-		due[i] = pgtype.Timestamptz{Time: t.arrived, Valid: t.trouble != "" || t.heard != nil}
-		awaits[i], troubles[i], failures[i] = t.waitsFor, t.trouble, int16(min(t.failures, 1000))
+		due[i] = pgtype.Timestamptz{Time: t.arrived, Valid: t.trouble != "" || t.heard != nil || t.overdue}
+		awaits[i], troubles[i], failures[i], answers[i] = t.waitsFor, t.trouble, int16(min(t.failures, 1000)), int32(t.answerStep)
 	}
 	batch.Queue(`
 		update enrollments e set node = r.node, step = r.step, status = r.status, exit_reason = nullif(r.reason, ''), resume_at = r.resume_at,
-			waiting_since = r.since, awaits = nullif(r.awaits, ''), heard = r.heard, due_since = r.due_since,
+			waiting_since = r.since, awaits = nullif(r.awaits, ''), heard = r.heard, answer_step = nullif(r.answer_step, 0), due_since = r.due_since,
 			trouble = nullif(r.trouble, ''), failures = r.failures,
 			ended_at = case when r.status <> 'active' then now() end,
 			uniqueness_key = case when r.status = 'refused' then e.id else e.uniqueness_key end
 		from (select * from unnest($2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[],
-			$11::text[], $12::text[], $13::smallint[], $14::uuid[], $15::timestamptz[])
-			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, trouble, failures, heard, due_since) limit $16) r
+			$11::text[], $12::text[], $13::smallint[], $14::uuid[], $15::timestamptz[], $16::int[])
+			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, trouble, failures, heard, due_since, answer_step) limit $17) r
 		where e.workspace_id = $1 and e.id = r.id and e.node = r.from_node and e.step = r.from_step`,
-		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, reasons, resume, since, awaits, troubles, failures, heard, due, n)
+		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, reasons, resume, since, awaits, troubles, failures, heard, due, answers, n)
 }

@@ -77,7 +77,8 @@ func (f *Flows) lookForEvents(ctx context.Context, who []*traveller) error {
 // lookOnce looks for the events that those who are just entering a wait for one
 // have missed: they are locked, so that an event that is not seen now will see
 // them waiting. Who has missed one is due now, and has arrived at what comes
-// next when it came: the event after it may be what the next wait is for.
+// next when it came: the event after it may be what the next wait is for. So is
+// who comes to a wait whose time is over, and has arrived when it was.
 func lookOnce(ctx context.Context, tx pgx.Tx, moved []*traveller) error {
 	who := slices.DeleteFunc(slices.Clone(moved), func(t *traveller) bool { return t.waitsFor == "" || t.waited() })
 	if len(who) == 0 {
@@ -87,9 +88,15 @@ func lookOnce(ctx context.Context, tx pgx.Tx, moved []*traveller) error {
 	for i, t := range who {
 		asked[i] = question{t, t.waitsFor, *t.since, t.until}
 	}
-	return firstAccepted(ctx, tx, asked, func(t *traveller, key uuid.UUID, _ map[string]any, received time.Time) {
+	err := firstAccepted(ctx, tx, asked, func(t *traveller, key uuid.UUID, _ map[string]any, received time.Time) {
 		t.heard, t.until, t.arrived = &key, t.now, received
 	})
+	for _, t := range who {
+		if t.heard == nil && t.until.Before(t.now) {
+			t.until, t.arrived, t.overdue = t.now, t.until, true
+		}
+	}
+	return err
 }
 
 // accepts asks the condition of the wait at which the traveller stands.

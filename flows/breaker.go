@@ -26,6 +26,10 @@ type breaker struct {
 	failures int       // in a row; an answer that was slow is one
 	closedTo time.Time // nobody asks before
 	asking   *gate
+
+	about     waitingFor // whom it has put off, or would
+	recovered bool       // it answers again, and those have yet to be let go on
+	tried     time.Time  // when one of them was last let try
 }
 
 const (
@@ -34,7 +38,8 @@ const (
 	slowAfter   = 2 * time.Second // an answer that takes longer is a failure, though it is used
 	shutFor     = 2 * time.Second // after a failure, doubled each time
 	shutMost    = time.Minute
-	shutSlow    = 4 // times as long as it took at most, after a slow answer: a source that always is goes on being asked
+	shutFast    = 5 * time.Second // at most, after a failure that took no time: to ask again costs little
+	shutSlow    = 4               // times as long as it took at most, after a slow answer: a source that always is goes on being asked
 )
 
 // ask is for workers: besides the source's own limits it keeps to the node's,
@@ -136,10 +141,13 @@ func (b *breakers) learn(s *breaker, err error, took time.Duration) {
 	defer b.mu.Unlock()
 	shut := min(shutFor<<min(s.failures, 10), shutMost)
 	switch {
+	case err != nil && lemma.KindOf(err) == lemma.Unavailable && took < slowAfter:
+		shut = min(shut, shutFast)
 	case err != nil && lemma.KindOf(err) == lemma.Unavailable:
 	case took > slowAfter:
 		shut = min(shut, shutSlow*took)
 	default:
+		s.recovered = s.recovered || s.failures > 0
 		s.failures, s.closedTo = 0, time.Time{}
 		return
 	}
@@ -182,6 +190,8 @@ func (g *gate) leave() {
 	g.stuck.Store(false)
 }
 
+const codeSourceBusy = "source_busy"
+
 func busy() error {
-	return &lemma.Error{Kind: lemma.Unavailable, Code: "source_busy", Message: "other questions to data sources have not been answered yet"}
+	return &lemma.Error{Kind: lemma.Unavailable, Code: codeSourceBusy, Message: "other questions to data sources have not been answered yet"}
 }

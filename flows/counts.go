@@ -108,11 +108,18 @@ func nodesOf(v Version) []NodeCount {
 			n.Ways = map[string]int64{}
 		case graph.Send:
 			n.Messages = map[string]int64{}
+			for _, what := range becomes {
+				n.Messages[what] = 0
+			}
 		}
 		list = append(list, n)
 	}
 	return list
 }
+
+// becomes is what messages are counted as. Those that were skipped are among
+// the written ones, whether that was known when they were written or later.
+var becomes = []string{"written", "sent", "failed", "orphaned", "skipped", "cancelled", "pending"}
 
 // countEnrollments is one statement. A paused flow's people are due as any
 // other's: that nobody moves them is what the flow's status says.
@@ -177,8 +184,11 @@ func (f *Flows) countPassed(ctx context.Context, ws, flow uuid.UUID, version int
 	_, err = pgx.ForEachRow(rows, []any{&node, &event, &next, &n}, func() error {
 		if at := nodes[node]; at != nil {
 			at.Passed[event] += n
-			if next != "" && at.Ways != nil {
+			switch {
+			case next != "" && at.Ways != nil:
 				at.Ways[next] += n
+			case next != "" && event == stepSkipped && at.Messages != nil:
+				at.Messages["written"], at.Messages["skipped"] = at.Messages["written"]+n, at.Messages["skipped"]+n
 			}
 		}
 		return nil
@@ -187,8 +197,8 @@ func (f *Flows) countPassed(ctx context.Context, ws, flow uuid.UUID, version int
 }
 
 // countMessages adds up what became of the notifications of send nodes, from
-// the counters of their batches. Who was skipped before anything was written is
-// among those who passed the node as skipped.
+// the counters of their batches. Who was skipped when the notification was
+// written is in no batch: countPassed adds them.
 func (f *Flows) countMessages(ctx context.Context, ws, flow uuid.UUID, version int, nodes map[string]*NodeCount) error {
 	contents := map[uuid.UUID]*NodeCount{}
 	for node, at := range nodes {

@@ -158,3 +158,31 @@ func TestCountsOfOneVersion(t *testing.T) {
 
 // second is the error of a call.
 func second[T any](_ T, err error) error { return err }
+
+// Who was skipped when the message was written is counted among the messages,
+// each once, and why it was is too.
+func TestCountsOfSkippedMessages(t *testing.T) {
+	b := setup(t, 4)
+	flow := b.live(welcome)
+	b.run(b.shop, `update customers set email = null where id = 'c2'`)
+	b.run(b.shop, `update customers set opted_out = true where id = 'c3'`)
+	for i := range 4 {
+		b.tell(fmt.Sprintf("c%d", i+1), "signed_up")
+	}
+	b.settleDown()
+	for _, profile := range []string{"c1", "c2"} { // put back on what has acted: no message, whatever came of the first
+		b.putBack(b.enrollment(flow, profile).ID, "hello")
+	}
+	got, err := b.Counts(bg, b.ws, flow, 0)
+	b.must(err)
+	n := got.Nodes[1]
+	if d := cmp.Diff(map[string]int64{"written": 4, "pending": 2, "skipped": 2, "sent": 0, "failed": 0, "orphaned": 0, "cancelled": 0}, n.Messages); d != "" || n.Passed[stepSkipped] != 4 {
+		t.Errorf("%s %v", d, n.Passed)
+	}
+	// Also those that the carrier's side skipped: they were written.
+	b.run(b.pool, `update batches set skipped = 1 where id = (select min(id::text)::uuid from batches where workspace_id = $1)`, b.ws)
+	if got, err = b.Counts(bg, b.ws, flow, 0); err != nil || got.Nodes[1].Messages["skipped"] != 3 || got.Nodes[1].Messages["written"] != 4 {
+		t.Errorf("%v %v", got.Nodes[1].Messages, err)
+	}
+	b.invariants()
+}

@@ -26,6 +26,7 @@ func (f *Flows) Loop(ctx context.Context) {
 	all.Go(func() { f.every(ctx, tickEvery, "move people between versions", f.moveAround) })
 	all.Go(func() { f.every(ctx, tickEvery, "poll audiences", f.pollDue) })
 	all.Go(func() { f.every(ctx, tickEvery, "archive drained flows", f.archiveDrained) })
+	all.Go(func() { f.every(ctx, tickEvery, "retry data sources", f.retrySources) })
 	all.Go(func() {
 		f.every(ctx, time.Hour, "forget events", func(ctx context.Context) error { _, err := f.Forget(ctx); return err })
 	})
@@ -219,6 +220,7 @@ type due struct {
 	waitingSince *time.Time
 	awaits       string
 	heard        *uuid.UUID
+	answerStep   int
 	dueAt        time.Time // when it first was due
 	now          time.Time
 }
@@ -277,7 +279,7 @@ func (f *Flows) readDueRows(ctx context.Context, t *turn) ([]due, error) {
 // as values, so that the index goes straight to them past everybody who waits.
 func (f *Flows) readRange(ctx context.Context, t turn, after, until time.Time, limit int) ([]due, error) {
 	rows, err := f.pool.Query(ctx, `
-		select id, version, profile_key, source, node, step, enrolled_at, failures, moved, waiting_since, coalesce(awaits, ''), heard, coalesce(due_since, resume_at), now()
+		select id, version, profile_key, source, node, step, enrolled_at, failures, moved, waiting_since, coalesce(awaits, ''), heard, coalesce(answer_step, 0), coalesce(due_since, resume_at), now()
 		from enrollments
 		where workspace_id = $1 and flow_id = $2 and turn = $3 and status = 'active' and resume_at > $4 and resume_at <= $5
 		order by resume_at limit $6`, t.ws, t.flow, t.turn, after, until, limit)
@@ -289,7 +291,7 @@ func (f *Flows) readRange(ctx context.Context, t turn, after, until time.Time, l
 
 func scanDue(row pgx.CollectableRow) (d due, err error) {
 	var heard pgtype.UUID
-	err = row.Scan((*[16]byte)(&d.id), &d.version, &d.key, &d.source, &d.at.node, &d.at.step, &d.enrolledAt, &d.failures, &d.moved, &d.waitingSince, &d.awaits, &heard, &d.dueAt, &d.now)
+	err = row.Scan((*[16]byte)(&d.id), &d.version, &d.key, &d.source, &d.at.node, &d.at.step, &d.enrolledAt, &d.failures, &d.moved, &d.waitingSince, &d.awaits, &heard, &d.answerStep, &d.dueAt, &d.now)
 	if heard.Valid {
 		key := uuid.UUID(heard.Bytes)
 		d.heard = &key
@@ -311,7 +313,7 @@ func (t *traveller) asRead() *traveller {
 		arrived = d.enrolledAt
 	}
 	return &traveller{arrived: arrived, route: t.route, id: d.id, turn: t.turn, key: d.key, source: d.source, enrolledAt: d.enrolledAt, failures: d.failures, moved: d.moved,
-		waitingSince: d.waitingSince, awaits: d.awaits, heard: d.heard, now: d.now, read: d,
+		waitingSince: d.waitingSince, awaits: d.awaits, heard: d.heard, answerStep: d.answerStep, now: d.now, read: d,
 		from: d.at, fromWaiting: d.waitingSince != nil, fromHeard: d.heard != nil, place: d.at, status: Active}
 }
 

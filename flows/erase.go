@@ -163,7 +163,7 @@ func (e *erasure) strip(ctx context.Context, hers []lasting) error {
 	s.queue(batch, e.ws)
 	batch.Queue(`
 		update enrollments set status = 'exited', exit_reason = $3, step = step + 1, ended_at = now(), resume_at = null,
-			waiting_since = null, due_since = null, awaits = null, heard = null, trouble = null
+			waiting_since = null, due_since = null, awaits = null, heard = null, answer_step = null, trouble = null
 		where workspace_id = $1 and id = any($2) and ended_at is null`, e.ws, ids, ExitErased)
 	batch.Queue(`update enrollments set profile_key = $3 where workspace_id = $1 and id = any($2) and profile_key <> $3`, e.ws, ids, e.as)
 	return e.tx.SendBatch(ctx, batch).Close()

@@ -58,14 +58,11 @@ func (e Event) occurrence() (*occurrence, error) {
 	fault := func(pointer, code, format string, args ...any) {
 		fields = append(fields, lemma.Field{Pointer: pointer, Code: code, Detail: fmt.Sprintf(format, args...)})
 	}
-	if !isText(e.ProfileKey, 1, MaxProfileKey) {
-		fault("/profile_key", "invalid_key", "a profile key has 1 to %d bytes of text", MaxProfileKey)
+	if !isProfileKey(e.ProfileKey) {
+		fault("/profile_key", "invalid_key", "a profile key has 1 to %d bytes of text, and no space around it", MaxProfileKey)
 	}
 	if !isText(e.Name, 1, 4*MaxEventName) || utf8.RuneCountInString(e.Name) > MaxEventName || strings.TrimSpace(e.Name) != e.Name {
 		fault("/event", "event_invalid", "the name of an event has 1 to %d characters, and no space around it", MaxEventName)
-	}
-	if e.ProfileKey != "" && strings.TrimSpace(e.ProfileKey) == "" {
-		fault("/profile_key", "invalid_key", "a profile key is not only white space")
 	}
 	if e.ID != "" && !isText(e.ID, 1, MaxEventID) {
 		fault("/id", "id_invalid", "an id has 1 to %d bytes of text", MaxEventID)
@@ -110,6 +107,12 @@ func (e Enrolling) occurrence(flow uuid.UUID) (*occurrence, error) {
 		o.key = lemma.Key("direct/2", string(flow[:]), e.Retry)
 	}
 	return o, nil
+}
+
+// isProfileKey says whether a profile can be known by a key. White space around
+// it is a fault of whoever wrote it: such a key would be another profile's.
+func isProfileKey(key string) bool {
+	return isText(key, 1, MaxProfileKey) && strings.TrimSpace(key) == key
 }
 
 func isText(s string, least, most int) bool {

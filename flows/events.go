@@ -96,7 +96,8 @@ func (f *Flows) GetEvent(ctx context.Context, ws, key uuid.UUID) (StoredEvent, [
 }
 
 // cameOf finds what an event did in each flow that it triggered. A refusal is
-// found by its key, which is made of the event's. An enrollment has no such
+// found by its key, which is made of the event's, in any flow: one that is
+// archived by now listens to nothing any more. An enrollment has no such
 // name, but it is of one time with its event, to the microsecond that the event
 // has to itself in its transaction; and its first step holds the event's name
 // and id.
@@ -115,8 +116,9 @@ func (f *Flows) cameOf(ctx context.Context, ws uuid.UUID, e StoredEvent) ([]Resu
 		where e.source = 'event' and t.trigger->>'name' = $4 and t.trigger->>'id' = $5
 		union all
 		select r.flow_id, r.enrollment_id, true, r.reason, coalesce(r.detail, '')
-		from (select distinct flow_id from flow_listeners where workspace_id = $1 and event = $4 and use = 'trigger') l
-		join refusals r on r.workspace_id = $1 and r.flow_id = l.flow_id and r.key = $6
+		from flows f cross join lateral (
+			select flow_id, enrollment_id, reason, detail from refusals where workspace_id = $1 and flow_id = f.id and key = $6 limit 1
+		) r where f.workspace_id = $1
 		order by 1, 2`,
 		ws, e.ProfileKey, e.ReceivedAt, e.Name, e.ID, refusalOf(e.Key))
 	if err != nil {

@@ -134,3 +134,18 @@ func TestWhatCameOfAnEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// What a flow that is archived by now has refused is still told.
+func TestWhatAnArchivedFlowRefused(t *testing.T) {
+	b := setup(t, 0)
+	flow, other := b.live(untilTomorrow("once", "go")), b.live(untilTomorrow("once", "go"))
+	b.tell("c1", "go")
+	refused := b.tell("c1", "go")
+	b.must(second(b.Archive(bg, b.ws, flow, nil)))
+	b.moveAllOver()
+	_, got, err := b.GetEvent(bg, b.ws, refused.Key)
+	b.must(err)
+	if d := cmp.Diff(refused.Results, got, cmpopts.SortSlices(func(a, b Result) bool { return bytes.Compare(a.FlowID[:], b.FlowID[:]) < 0 })); d != "" || len(got) != 2 || flow == other {
+		t.Error(d)
+	}
+}

@@ -61,12 +61,13 @@ type inquiry struct {
 	calls       map[uuid.UUID]webhooks.Fate // of the message whose answer an enrollment waits for, by its key
 	refusals    []Refusal
 	events      []StoredEvent
-	triggering  []StoredEvent // the last of each name that a trigger goes by, newest first
-	who         *person       // nil: not asked, or not answered
-	sourceFails string        // why not
-	gone        bool          // the audience was deleted, which an archived flow allows
-	sameKey     *Enrollment
-	poll        *AudiencePoll // nil: the flow does not look at its audience
+	triggering  []StoredEvent       // the last of each name that a trigger goes by, newest first
+	who         *person             // nil: not asked, or not answered
+	sourceFails string              // why not
+	gone        bool                // the audience was deleted, which an archived flow allows
+	same        sameness            // of a trigger now; by the recurrence fields, of one like the last
+	sames       map[string]sameness // by the recurrence fields: of each event that a trigger goes by, like its last
+	poll        *AudiencePoll       // nil: the flow does not look at its audience
 
 	verdicts []verdict // of the triggers, as they would decide now
 }
@@ -114,7 +115,7 @@ func (q *inquiry) read(ctx context.Context) (err error) {
 	if err := q.readProfile(ctx); err != nil {
 		return err
 	}
-	return q.readSameKey(ctx)
+	return q.readSame(ctx)
 }
 
 // readHers reads the enrollments of the profile in the flow, newest first: the
@@ -205,23 +206,64 @@ func (q *inquiry) readProfile(ctx context.Context) error {
 	return nil
 }
 
-// readSameKey finds the enrollment whose uniqueness key one of now would have:
-// the one that the recurrence policy counts as the same.
-func (q *inquiry) readSameKey(ctx context.Context) error {
-	o := graph.Occurrence{ProfileKey: q.key, Event: lemma.NewID(), At: q.at}
-	if e := q.lastTriggering(); e != nil {
-		o.Properties, _ = triggerData(e.Name, e.ID, e.OccurredAt, e.Properties)["properties"].(map[string]any)
+// sameness is what the recurrence makes of a trigger now: the enrollment that it
+// counts as the same, if there is one, or the property that it lacks.
+type sameness struct {
+	enrollment *Enrollment
+	missing    string
+}
+
+// readSame finds what the recurrence makes of triggers now. By the recurrence
+// fields that depends on the event: it is found for the last one of each name.
+func (q *inquiry) readSame(ctx context.Context) (err error) {
+	if q.graph.Definition().Recurrence.Policy != graph.Fields {
+		q.same, err = q.sameAs(ctx, nil)
+		return err
 	}
-	key, err := q.graph.Key(o)
+	q.sames = map[string]sameness{}
+	for i, e := range q.triggering {
+		if _, known := q.sames[e.Name]; known {
+			continue
+		}
+		properties, _ := triggerData(e.Name, e.ID, e.OccurredAt, e.Properties)["properties"].(map[string]any)
+		if q.sames[e.Name], err = q.sameAs(ctx, properties); err != nil {
+			return err
+		}
+		if i == 0 {
+			q.same = q.sames[e.Name]
+		}
+	}
+	return nil
+}
+
+// sameAs asks as the insert does: by the key, and where that is of another
+// recurrence by the triggers of earlier enrollments.
+func (q *inquiry) sameAs(ctx context.Context, properties map[string]any) (s sameness, err error) {
+	key, err := q.graph.Key(graph.Occurrence{ProfileKey: q.key, Event: lemma.NewID(), At: q.at, Properties: properties})
 	if err != nil {
-		return nil // a property is missing: there is no key, and so nobody who has it
+		return sameness{missing: missingOf(err)}, nil
 	}
-	found, err := q.readEnrollments(ctx, selectEnrollment+` where workspace_id = $1 and flow_id = $2 and uniqueness_key = $3`,
-		q.flow.WorkspaceID, q.flow.ID, key)
-	if err == nil && len(found) > 0 {
-		q.sameKey = &found[0]
+	ws, flow := q.flow.WorkspaceID, q.flow.ID
+	found, err := q.readEnrollments(ctx, selectEnrollment+` where workspace_id = $1 and flow_id = $2 and uniqueness_key = $3`, ws, flow, key)
+	if err == nil && len(found) == 0 {
+		var before map[int]earlier
+		if before, err = repeated(ctx, q.pool, ws, []repetition{{q.graph, flow, q.key, key}}); err == nil && len(before) > 0 {
+			found, err = q.readEnrollments(ctx, selectEnrollment+` where workspace_id = $1 and id = $2`, ws, before[0].id)
+		}
 	}
-	return err
+	if err == nil && len(found) > 0 && found[0].Status != statusRefused {
+		s.enrollment = &found[0]
+	}
+	return s, err
+}
+
+// missingOf is the sentence about the property that a trigger lacks.
+func missingOf(err error) string {
+	var e *lemma.Error
+	if errors.As(err, &e) && len(e.Fields) > 0 {
+		return e.Fields[0].Detail
+	}
+	return lemma.Public(err)
 }
 
 // lastTriggering is the newest event that a trigger goes by.

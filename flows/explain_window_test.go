@@ -88,14 +88,53 @@ func TestExplainFields(t *testing.T) {
 	flow := b.live(text)
 	b.tell("c1", "order", properties(`{"id":1,"shop":"s"}`))
 	b.settleDown()
-	same := "A trigger like the last one would be refused as already_enrolled: by the recurrence fields it is the same as the enrollment of T."
+	same := "The event order now, like its last one, would be refused as already_enrolled: by the recurrence fields it is the same as the enrollment of T."
 	b.whyIs(flow, "c1", "The profile is on its way: enrolled at T in version 1, it stands at the node wait and waits until T.",
-		same+"\nA trigger now with other values of shop, id would be refused as already_active: the version does not allow overlap.")
+		same+"\nThe event order now with other values of shop, id would be refused as already_active: the version does not allow overlap.")
 	b.pass(25 * time.Hour)
 	b.settleDown()
 	b.whyIs(flow, "c1", "The profile is not enrolled any more: its last journey was completed at T.",
 		same+"\nThe event order now with other values of shop, id, otherwise like its last one, would enroll the profile.")
 	if r := b.tell("c1", "order", properties(`{"id":2,"shop":"s"}`)); r.Results[0].Outcome != Enrolled {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// What an event would do goes by the event of its own name, and by the
+// properties that the recurrence asks for.
+func TestExplainFieldsOfSeveralEvents(t *testing.T) {
+	b := setup(t, 2)
+	flow := b.live(`{"triggers":[{"type":"event","event":"order"},{"type":"event","event":"offer"}],"recurrence":{"policy":"fields","fields":["shop","id"]},
+		"start":"end","nodes":{"end":{"type":"exit"}}}`)
+	b.whyIs(flow, "c1", "The profile is not enrolled: no event that triggers the flow was recorded of it.",
+		"The event order now would enroll the profile, if it has the properties shop, id.\nThe event offer now would enroll the profile, if it has the properties shop, id.")
+	b.tell("c1", "order", properties(`{"id":1,"shop":"s"}`))
+	b.tell("c1", "offer", properties(`{"id":1}`))
+	b.settleDown()
+	b.whyIs(flow, "c1", "The profile is not enrolled: its last journey was completed at T, and the trigger of T was refused as missing_field (the recurrence of the flow needs a property that is not there: there is no property shop).",
+		"The event order now, like its last one, would be refused as already_enrolled: by the recurrence fields it is the same as the enrollment of T.\n"+
+			"The event order now with other values of shop, id would enroll the profile.\n"+
+			"The event offer now, like its last one, would be refused as missing_field: there is no property shop.")
+	if r := b.tell("c1", "offer", properties(`{"id":2,"shop":"s"}`)).Results[0]; r.Outcome != Enrolled {
+		t.Fatalf("%+v", r)
+	}
+	b.tell("c2", "offer", properties(`{"id":3}`))
+	b.tell("c2", "order", properties(`{"id":3,"shop":"s"}`))
+	b.run(b.pool, `delete from enrollments where profile_key = 'c2'`)
+	b.whyIs(flow, "c2", "The profile is not enrolled: the trigger of T was refused as missing_field (the recurrence of the flow needs a property that is not there: there is no property shop).",
+		"The event order now, like its last one, would enroll the profile.\nThe event offer now, like its last one, would be refused as missing_field: there is no property shop.")
+}
+
+// What was enrolled by another recurrence is explained as it is decided.
+func TestExplainAnotherRecurrence(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.live(recurring(`{"policy":"per_event"}`))
+	b.tell("c1", "go")
+	b.settleDown()
+	b.publish(flow, recurring(`{"policy":"once"}`), InFlight{})
+	b.whyIs(flow, "c1", "The profile is not enrolled any more: its last journey was completed at T.",
+		"A trigger now would be refused as already_enrolled: by the recurrence once it is the same as the enrollment of T.")
+	if r := b.tell("c1", "go").Results[0]; r.Reason != AlreadyEnrolled {
 		t.Fatalf("%+v", r)
 	}
 }

@@ -307,60 +307,6 @@ func byReason(counts map[string]int64) string {
 
 // sameWasErased says whether the enrollment that stands in the way belonged to
 // somebody who was erased: the recurrence still knows that it was.
-func (q *inquiry) sameWasErased() bool { return q.sameKey != nil && q.sameKey.ProfileKey != q.key }
-
-// aboutNow says what would come of a trigger now.
-func (q *inquiry) aboutNow() (facts []string) {
-	switch q.flow.Status {
-	case Paused:
-		return []string{"A trigger now would be refused as paused."}
-	case Live:
-	default:
-		return []string{"A trigger now would be refused as not_live."}
-	}
-	rule, others := q.graph.Definition(), ""
-	if q.sameKey != nil && q.sameKey.Status != statusRefused {
-		which := spokenTime(q.sameKey.EnrolledAt)
-		if q.sameWasErased() {
-			which = "somebody who was erased"
-		}
-		again := fmt.Sprintf("would be refused as already_enrolled: by the recurrence %s it is the same as the enrollment of %s.", rule.Recurrence.Policy, which)
-		if rule.Recurrence.Policy != "fields" {
-			return []string{"A trigger now " + again}
-		}
-		facts = append(facts, "A trigger like the last one "+again)
-		others = " with other values of " + strings.Join(rule.Recurrence.Fields, ", ")
-	}
-	if rule.Overlap != "allow" && slices.ContainsFunc(q.enrollments, Enrollment.onTheWay) {
-		return append(facts, "A trigger now"+others+" would be refused as already_active: the version does not allow overlap.")
-	}
-	for _, v := range q.verdicts {
-		facts = append(facts, q.foretell(v, others))
-	}
-	return facts
-}
-
-// foretell says what one trigger would do; others narrows it down to events
-// that are not the same as the last.
-func (q *inquiry) foretell(v verdict, others string) string {
-	about := "The event " + v.trigger.Event + " now" + others
-	switch {
-	case v.trigger.Type == fromAudience && q.poll.fails():
-		about = "The next look at the audience that can read it"
-	case v.trigger.Type == fromAudience:
-		about = "The next look at the audience"
-	case v.event != nil && v.trigger.Condition != nil && v.trigger.Condition.Uses().Trigger && others != "":
-		about += ", otherwise like its last one,"
-	case v.event != nil && v.trigger.Condition != nil && v.trigger.Condition.Uses().Trigger:
-		about += ", like its last one,"
-	}
-	switch {
-	case v.reason != "":
-		return fmt.Sprintf("%s would be refused as %s: %s.", about, v.reason, v.detail)
-	case v.undecidable(q):
-		return about + " would be decided by its condition, which cannot be asked without more data."
-	case q.unknown():
-		return about + " would enroll the profile, if it is in the audience."
-	}
-	return about + " would enroll the profile."
+func (q *inquiry) sameWasErased() bool {
+	return q.same.enrollment != nil && q.same.enrollment.ProfileKey != q.key
 }

@@ -68,7 +68,7 @@ func (f *Flows) find(ctx context.Context, n need, who []*traveller, silent silen
 // readProfiles reads the profiles of travellers of each version.
 func (f *Flows) readProfiles(ctx context.Context, who []*traveller) {
 	for r, some := range byRoute(who) {
-		f.askAbout(ctx, r.source, some, func(some []*traveller) error { return f.readRows(ctx, r, some) })
+		f.askAbout(ctx, r.source, waitingFor{ws: r.workspace, source: r.source}, some, func(some []*traveller) error { return f.readRows(ctx, r, some) })
 	}
 }
 

@@ -105,7 +105,9 @@ type Plan struct {
 	Stranded int64      // of these: who stands on a node that is gone and not mapped, or may still come to one; publishing with move is refused while there are any
 	Timers   []TimerChange
 	Changes  []Change
-	ETag     int // the flow's, read before anything else was: Publish with it publishes what was looked at, or nothing
+	Enrolls  *int64 // whom the first look at the audience would enroll; 0: no trigger goes by it, nil: it could not be found out
+	Unknown  string // why not
+	ETag     int    // the flow's, read before anything else was: Publish with it publishes what was looked at, or nothing
 }
 
 // Standing is how many stand where, and what would become of them.
@@ -233,12 +235,13 @@ type Step struct {
 // What a step may say that happened. The last three are an end, and say what the
 // enrollment's status became.
 const (
-	stepEnrolled  = "enrolled"  // step 0: how it came in
-	stepChecked   = "checked"   // let in
-	stepSent      = "sent"      // a send wrote its notification
-	stepSkipped   = "skipped"   // a send wrote that it is not sent, or a node did not act
-	stepResumed   = "resumed"   // a wait is over, or was none
-	stepTimedOut  = "timed_out" // the awaited event did not come
+	stepEnrolled  = "enrolled"     // step 0: how it came in
+	stepChecked   = "checked"      // let in
+	stepSent      = "sent"         // a send wrote its notification
+	stepSkipped   = "skipped"      // a send wrote that it is not sent, or a node did not act
+	stepResumed   = "resumed"      // a wait is over, or was none
+	stepZone      = "zone_unknown" // a wait goes by another zone than the profile's, which is none
+	stepTimedOut  = "timed_out"    // the awaited event did not come
 	stepBranched  = "branched"
 	stepSplit     = "split"
 	stepWebhook   = "webhook"  // a webhook wrote its message
@@ -250,7 +253,7 @@ const (
 )
 
 // stepEvents are all of them.
-var stepEvents = []string{stepEnrolled, stepChecked, stepSent, stepSkipped, stepResumed, stepTimedOut, stepBranched, stepSplit, stepWebhook, stepAnswered,
+var stepEvents = []string{stepEnrolled, stepChecked, stepSent, stepSkipped, stepResumed, stepZone, stepTimedOut, stepBranched, stepSplit, stepWebhook, stepAnswered,
 	stepMoved, stepCompleted, stepExited, stepRefused}
 
 // Rooms are whom flows work with.

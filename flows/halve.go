@@ -28,7 +28,8 @@ type unanswered struct {
 
 // askAbout asks a source about travellers, and postpones those about whom it
 // gives no answer: nobody waits because of another.
-func (f *Flows) askAbout(ctx context.Context, source uuid.UUID, who []*traveller, question func([]*traveller) error) {
+func (f *Flows) askAbout(ctx context.Context, source uuid.UUID, about waitingFor, who []*traveller, question func([]*traveller) error) {
+	f.sources.remember(source, about)
 	var left []unanswered
 	err := f.ask(ctx, source, func() (err error) {
 		left, err = halve(who, question)

@@ -125,7 +125,7 @@ func (t *take) findRivals(ctx context.Context, asking []*candidate) error {
 		c := left[i-1]
 		c.rival, id = id, nil
 		if same {
-			c.refuse(AlreadyEnrolled, "the recurrence of the flow lets this profile enroll no more for now")
+			c.refuse(AlreadyEnrolled, enrolledBefore)
 		}
 		return nil
 	})

@@ -290,7 +290,7 @@ func (w *woken) write(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
 	if len(w.exited) > 0 {
 		batch.Queue(`
 			update enrollments e set status = 'exited', exit_reason = r.reason, step = e.step + 1, ended_at = now(), resume_at = null,
-				waiting_since = null, due_since = null, awaits = null, trouble = null
+				waiting_since = null, due_since = null, awaits = null, answer_step = null, trouble = null
 			from (select * from unnest($2::uuid[], $3::text[]) as r (id, reason) limit $4) r
 			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null`, ws, w.exited, w.exitReasons, len(w.exited))
 	}

@@ -101,7 +101,7 @@ func (c sqlCase) asks() uuid.UUID {
 }
 
 func (f *Flows) match(ctx context.Context, q sqlCase, who []*traveller, silent silence) {
-	f.askAbout(ctx, q.asks(), who, func(some []*traveller) error {
+	f.askAbout(ctx, q.asks(), waitingFor{ws: q.workspace, flow: q.flow, node: q.node}, who, func(some []*traveller) error {
 		err := f.matchRows(ctx, q.route, q.node, q.at, some)
 		silent.heard(q.sourceOf(q.node), err)
 		return err

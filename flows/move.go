@@ -370,6 +370,7 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 				due_since = case when r.timer = 'restarted' then case when e.resume_at <= $9 then now() end when e.`+hasHeard+` then e.due_since else e.due_since + make_interval(secs => r.shift) end,
 				awaits = case when r.timer = 'restarted' then null else e.awaits end,
 				heard = case when r.timer = 'restarted' then null else e.heard end,
+				answer_step = case when r.timer = 'restarted' then null else e.answer_step end,
 				failures = case when r.timer = 'restarted' then 0 else e.failures end,
 				trouble = case when r.timer = 'restarted' then null else e.trouble end
 			from (select * from unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::boolean[])
@@ -379,7 +380,7 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 	if len(r.gone) > 0 {
 		batch.Queue(`
 			update enrollments e set status = 'exited', exit_reason = r.reason, step = e.step + 1, ended_at = now(), resume_at = null,
-				waiting_since = null, due_since = null, awaits = null, heard = null, trouble = null, failures = 0
+				waiting_since = null, due_since = null, awaits = null, heard = null, answer_step = null, trouble = null, failures = 0
 			from (select * from unnest($2::uuid[], $3::text[]) as r (id, reason) limit $4) r
 			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null`, ws, r.gone, r.reasons, len(r.gone))
 	}

@@ -66,6 +66,9 @@ func (f *Flows) plan(ctx context.Context, ws uuid.UUID, now Flow, v Version, in 
 	if err != nil {
 		return Plan{}, answered(err, fmt.Sprintf("plan version %d of flow %s", n, flow))
 	}
+	if err = f.foreseeEnrolled(ctx, ws, flow, v, &p); err != nil {
+		return Plan{}, answered(err, fmt.Sprintf("plan version %d of flow %s", n, flow))
+	}
 	return p, nil
 }
 

@@ -226,7 +226,7 @@ type chunk struct {
 // condition does not let in is refused right here: enrolling people to look at
 // them when they enter would write a journey for each of them at every poll.
 func (c *chunk) add(row audience.Row) {
-	if !isText(row.Key, 1, MaxProfileKey) {
+	if !isProfileKey(row.Key) {
 		c.done.refused[InvalidKey]++
 		c.metrics.triggered(Refused, InvalidKey, 1)
 		return

@@ -215,7 +215,13 @@ func (f *Flows) flip(ctx context.Context, p publication, v verb, ifMatch *int) (
 		if err := p.seal(ctx, tx); err != nil {
 			return err
 		}
-		if err := change(ctx, tx, p.ws, p.flow, v, `live_version = $4, overlapped = overlapped or $5, status = case status when 'draft' then 'live' else status end`, p.version, p.def.Overlap == "allow"); err != nil {
+		recurs, err := f.recursOtherwise(ctx, tx, p.ws, p.flow, was.LiveVersion, p.def)
+		if err != nil {
+			return err
+		}
+		err = change(ctx, tx, p.ws, p.flow, v, `live_version = $4, overlapped = overlapped or $5, recurred = recurred or $6,
+			status = case status when 'draft' then 'live' else status end`, p.version, p.def.Overlap == "allow", recurs)
+		if err != nil {
 			return err
 		}
 		if err := p.listen(ctx, tx); err != nil {

@@ -2,6 +2,7 @@ package flows
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -103,4 +104,80 @@ func TestSightsAreFoundByIndex(t *testing.T) {
 			t.Errorf("%s:\n%s", name, text)
 		}
 	}
+}
+
+// A refusal names the event that asked, also when the profile was looked at first.
+func TestARefusalNamesItsEvent(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.live(strings.NewReplacer(`"triggers"`, `"audience_id":"$audience","triggers"`, `"event":"go"`, `"event":"go","condition":"profile.country == 'DE'"`).Replace(hourAfter("go")))
+	for profile, id := range map[string]string{"c1": "", "nobody": "e1"} {
+		r := b.tell(profile, "go", withID(id), at(noon))
+		for range looks {
+			b.run(b.pool, `update enrollments set resume_at = now() where status = 'active'`)
+			b.settleDown()
+		}
+		found, _, err := b.Refusals(bg, b.ws, flow, profile, "", lemma.Page{Limit: 5})
+		b.must(err)
+		if len(found) != 1 || found[0].EventKey == nil || *found[0].EventKey != r.Key {
+			t.Errorf("%s: %+v, not %s", profile, found, r.Key)
+		}
+	}
+	b.must(second(b.Enroll(bg, b.ws, flow, Enrolling{ProfileKey: "direct", ID: "e1"}, false)))
+	b.settleDown()
+	if found, _, err := b.Refusals(bg, b.ws, flow, "direct", "", lemma.Page{Limit: 5}); err != nil || len(found) != 1 || found[0].EventKey != nil {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// A key with white space around it is nobody's, from wherever it comes.
+func TestKeysWithSpaceAroundThem(t *testing.T) {
+	b := setup(t, 0)
+	b.run(b.shop, `insert into customers (id) values ('ok'), (' c1'), ('c2 '), ('   '), (E'c3\t')`)
+	flow := b.live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1H"},{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"end","nodes":{"end":{"type":"exit"}}}`)
+	if n := b.lookOnce(flow); n != 1 {
+		t.Errorf("%d are enrolled", n)
+	}
+	if p, err := b.readPoll(bg, b.ws, flow); err != nil || p.Refused[InvalidKey] != 4 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for _, key := range []string{" c1", "c1 ", " ", "\tc1", "c1\u00a0"} {
+		if e := b.wants(lemma.Invalid, second(b.Record(bg, b.ws, Event{ProfileKey: key, Name: "go"}))); pointers(e) != "/profile_key invalid_key" {
+			t.Errorf("%q: %s", key, pointers(e))
+		}
+		b.wants(lemma.Invalid, second(b.Enroll(bg, b.ws, flow, Enrolling{ProfileKey: key}, false)))
+	}
+	if r := b.tell("c 1", "go"); len(r.Results) != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// That the zone of a profile is none is said in its history, with the one that
+// is used instead; that it has none is not.
+func TestAnUnknownZoneIsSaid(t *testing.T) {
+	b := setup(t, 3)
+	b.run(b.shop, `update customers set zone = 'Mars/Olympus' where id = 'c1'`)
+	b.run(b.shop, `update customers set zone = null where id = 'c3'`)
+	flow := b.live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"nine","nodes":{
+		"nine":{"type":"wait_until","time":"09:00","zone":"Europe/Kyiv","zone_column":"zone","next":"past"},
+		"past":{"type":"wait_until","date_column":"renews_on","zone_column":"zone","next":"end"},"end":{"type":"exit"}}}`)
+	b.run(b.shop, `update customers set renews_on = '2020-01-01'`)
+	for profile, want := range map[string]string{"c1": "enrolled@ checked@ zone_unknown@nine resumed@nine zone_unknown@past resumed@past completed@end", "c2": "enrolled@ checked@ resumed@nine resumed@past completed@end", "c3": "enrolled@ checked@ resumed@nine resumed@past completed@end"} {
+		b.tell(profile, "go")
+		b.settleDown()
+		e := b.enrollment(flow, profile)
+		if e.Status != statusWaiting || e.Node != "nine" {
+			t.Errorf("%s: %+v", profile, e)
+		}
+		b.wake(e.ID)
+		b.settleDown()
+		if got := b.story(e.ID); got != want {
+			t.Errorf("%s: %s", profile, got)
+		}
+	}
+	_, steps, err := b.Steps(bg, b.ws, b.enrollment(flow, "c1").ID)
+	b.must(err)
+	if got, _ := json.Marshal([]any{steps[2].Data, steps[4].Data}); string(got) != `[{"column":"zone","zone":"Europe/Kyiv"},{"column":"zone","zone":"UTC"}]` {
+		t.Errorf("%s", got)
+	}
+	b.invariants()
 }

@@ -14,6 +14,7 @@ import (
 type refusals struct {
 	flows, keys, events, rivals         []pgtype.UUID
 	profiles, reasons, details, sources []string
+	enrolled                            []pgtype.Timestamptz // of those refused at the entry: when, which is when their event came
 }
 
 // add keeps a refusal. A direct request that was refused is let go of: told
@@ -32,7 +33,7 @@ func (r *refusals) add(c *candidate) {
 	if c.rival != nil {
 		rival = wire(*c.rival)
 	}
-	r.events, r.rivals = append(r.events, event), append(r.rivals, rival)
+	r.events, r.rivals, r.enrolled = append(r.events, event), append(r.rivals, rival), append(r.enrolled, pgtype.Timestamptz{})
 }
 
 // addRefused keeps a refusal at the entry like any other, with the enrollment
@@ -42,18 +43,28 @@ func (r *refusals) addRefused(t *traveller) {
 	r.profiles, r.reasons, r.sources = append(r.profiles, t.key), append(r.reasons, t.reason), append(r.sources, t.source)
 	r.details = append(r.details, t.detail)
 	r.events, r.rivals = append(r.events, pgtype.UUID{}), append(r.rivals, wire(t.id))
+	r.enrolled = append(r.enrolled, pgtype.Timestamptz{Time: t.enrolledAt, Valid: t.source == fromEvent})
 }
 
-// queue writes them; a trigger that is repeated is refused once.
+// queue writes them; a trigger that is repeated is refused once. The event of an
+// enrollment that was refused at the entry is the one of its time, name and id.
 func (r *refusals) queue(batch *pgx.Batch, ws uuid.UUID) {
 	if len(r.keys) == 0 {
 		return
 	}
 	batch.Queue(`
 		insert into refusals (workspace_id, flow_id, key, profile_key, reason, detail, source, event_key, enrollment_id)
-		select $1, r.* from unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::uuid[]) as r
+		select $1, r.flow_id, r.key, r.profile_key, r.reason, r.detail, r.source, coalesce(r.event_key, e.key), r.enrollment_id
+		from unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::uuid[], $10::timestamptz[])
+			as r (flow_id, key, profile_key, reason, detail, source, event_key, enrollment_id, enrolled_at)
+		left join lateral (
+			select v.key from enrollment_steps s cross join lateral (select s.data::json->'trigger' as trigger) t
+			join trigger_events v on v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = t.trigger->>'name' and v.received_at = r.enrolled_at
+				and coalesce(v.source_id, '') = t.trigger->>'id'
+			where r.enrolled_at is not null and s.workspace_id = $1 and s.enrollment_id = r.enrollment_id and s.step = 0 limit 1
+		) e on true
 		on conflict (workspace_id, flow_id, key) do nothing`,
-		ws, r.flows, r.keys, r.profiles, r.reasons, r.details, r.sources, r.events, r.rivals)
+		ws, r.flows, r.keys, r.profiles, r.reasons, r.details, r.sources, r.events, r.rivals, r.enrolled)
 }
 
 // steps are rows of enrollment_steps, turned on their side.

@@ -2,7 +2,6 @@ package flows
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -10,21 +9,16 @@ import (
 	"lemma/webhooks"
 )
 
-// WebhookSettled wakes who waits for an endpoint's answer, in the transaction
-// in which the outbox settles the message. An enrollment that has left the node
-// is not touched; one that a move has left on it is.
+// WebhookSettled wakes the enrollment that waits for an endpoint's answer, in
+// the transaction in which the outbox settles the message. The message is one
+// step's, and the enrollment says which step's answer it waits for: one that has
+// left that wait, or was moved into another on a node of the same id, is not
+// touched; one that a move has left in it is. The answer is consumed: a worker
+// that still believes there is none finds the enrollment changed.
 func (f *Flows) WebhookSettled(ctx context.Context, tx pgx.Tx, o webhooks.Outcome) error {
-	var node string
-	err := tx.QueryRow(ctx, `
-		select node from enrollments
-		where workspace_id = $1 and id = $2 and ended_at is null and waiting_since is not null for update`, o.WorkspaceID, o.EnrollmentID).Scan(&node)
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && NodeKey(o.EnrollmentID, node) != o.ID {
-		return nil
-	}
-	if err == nil {
-		_, err = tx.Exec(ctx, `
-			update enrollments set resume_at = now() where workspace_id = $1 and id = $2 and node = $3 and ended_at is null`, o.WorkspaceID, o.EnrollmentID, node)
-	}
+	_, err := tx.Exec(ctx, `
+		update enrollments set resume_at = now(), answer_step = null
+		where workspace_id = $1 and id = $2 and answer_step = $3 and ended_at is null`, o.WorkspaceID, o.EnrollmentID, o.Step)
 	if err != nil {
 		return fmt.Errorf("wake enrollment %s: %w", o.EnrollmentID, err)
 	}

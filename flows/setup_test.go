@@ -192,7 +192,7 @@ func (b *bundle) settleDown() {
 
 // Tick does once what Loop does each second.
 func (f *Flows) Tick(ctx context.Context) error {
-	return errors.Join(f.moveAround(ctx), f.archiveDrained(ctx), f.pollDue(ctx))
+	return errors.Join(f.moveAround(ctx), f.archiveDrained(ctx), f.pollDue(ctx), f.retrySources(ctx))
 }
 
 // pass lets time go by for everybody who waits: what is due within d becomes due.

@@ -129,7 +129,11 @@ func TestASlowSourceIsLeftAlone(t *testing.T) {
 			a.wants(slow, 3*time.Second, nil, "", 3*time.Second)
 			time.Sleep(shutSlow * 3 * time.Second) // for no longer than that, however often
 		}
-		a.wants(slow, 0, audienceGone, audience.CodeUnavailable, 0)
+		a.wants(slow, 0, audienceGone, audience.CodeUnavailable, 0) // at once, so that it costs little to ask
+		time.Sleep(shutFast - 1)
+		a.wants(slow, 0, nil, "source_unavailable", 0)
+		time.Sleep(time.Nanosecond)
+		a.wants(slow, 3*time.Second, audienceGone, audience.CodeUnavailable, 3*time.Second)
 		time.Sleep(shutMost - 1)
 		a.wants(slow, 0, nil, "source_unavailable", 0)
 		time.Sleep(time.Nanosecond)

@@ -46,6 +46,7 @@ type liveFlow struct {
 	status     Status
 	version    int  // the live one
 	overlapped bool // a version that allowed overlap was live once
+	recurred   bool // versions with different recurrences were live
 }
 
 // listener is a version to which an event means something.
@@ -236,7 +237,7 @@ func (t *take) listen(ctx context.Context, all []*occurrence) error {
 		select pg_advisory_xact_lock_shared(`+flowLockOf("l.flow_id")+`)
 		from (select distinct flow_id from flow_listeners where workspace_id = $1 and event = any($2) order by flow_id) l`, t.ws, names)
 	batch.Queue(`
-		select l.event, l.use, l.version, f.id, f.status, coalesce(f.live_version, 0), f.overlapped
+		select l.event, l.use, l.version, f.id, f.status, coalesce(f.live_version, 0), f.overlapped, f.recurred
 		from flow_listeners l join flows f on f.workspace_id = l.workspace_id and f.id = l.flow_id
 		where l.workspace_id = $1 and l.event = any($2) and (l.use <> 'trigger' or l.version = f.live_version)
 		order by f.id, l.event for share of f`, t.ws, names).
@@ -244,7 +245,7 @@ func (t *take) listen(ctx context.Context, all []*occurrence) error {
 			var event string
 			var l listener
 			var f liveFlow
-			_, err := pgx.ForEachRow(rows, []any{&event, &l.use, &l.version, &f.id, &f.status, &f.version, &f.overlapped}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&event, &l.use, &l.version, &f.id, &f.status, &f.version, &f.overlapped, &f.recurred}, func() error {
 				l.flow = f.id
 				t.listeners[event] = append(t.listeners[event], l)
 				t.flows[f.id] = f
@@ -264,7 +265,8 @@ func (t *take) readFlow(ctx context.Context, id uuid.UUID) error {
 	if err := lockForPeople(ctx, t.tx, id); err != nil {
 		return err
 	}
-	err := t.tx.QueryRow(ctx, `select status, coalesce(live_version, 0), overlapped from flows where workspace_id = $1 and id = $2 for share`, t.ws, id).Scan(&f.status, &f.version, &f.overlapped)
+	err := t.tx.QueryRow(ctx, `select status, coalesce(live_version, 0), overlapped, recurred from flows where workspace_id = $1 and id = $2 for share`, t.ws, id).
+		Scan(&f.status, &f.version, &f.overlapped, &f.recurred)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lemma.Missing("flow")
 	}
@@ -300,6 +302,9 @@ func (t *take) enroll(ctx context.Context, round []int, all []*occurrence, done 
 	asking := slices.DeleteFunc(slices.Clone(candidates), func(c *candidate) bool { return c.outcome != "" })
 	if asking, err = t.refuseOverlap(ctx, asking); err != nil {
 		return fmt.Errorf("find who came in with others: %w", err)
+	}
+	if asking, err = t.refuseRepeated(ctx, asking); err != nil {
+		return fmt.Errorf("find who came in by another recurrence: %w", err)
 	}
 	if err := t.insert(ctx, asking); err != nil {
 		return fmt.Errorf("insert enrollments: %w", err)

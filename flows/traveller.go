@@ -24,6 +24,7 @@ type traveller struct {
 	waitingSince *time.Time
 	awaits       string
 	heard        *uuid.UUID // the event that its wait ended with
+	answerStep   int        // the step whose message it waits to be answered; 0: none
 
 	read        due   // as it was read
 	from        place // where: what the compare-and-set goes by
@@ -50,6 +51,8 @@ type traveller struct {
 	until    time.Time // when it is due again
 	since    *time.Time
 	waitsFor string
+	overdue  bool // until is now, since the wait was over at arrived, before a worker came to it
+	wrote    bool // a letter, just now
 	trouble  string
 	log      []logged
 	sent     []sending
@@ -81,7 +84,7 @@ type logged struct {
 	step  int
 	node  string
 	event string
-	way   string // the next node, where there are several ways
+	way   string // the next node, where there are several ways; of a message that was skipped the reason
 	data  string
 }
 

@@ -38,6 +38,9 @@ func (f *Flows) Validate(ctx context.Context, ws, flow uuid.UUID, n int) (Valida
 	if err != nil {
 		return Validation{}, fmt.Errorf("validate version %d of flow %s: %w", n, flow, err)
 	}
+	if err := c.warnOfRecurrence(ctx, now.LiveVersion); err != nil {
+		return Validation{}, fmt.Errorf("validate version %d of flow %s: %w", n, flow, err)
+	}
 	return Validation{Valid: len(c.faults) == 0, Faults: c.faults, Warnings: c.warnings, Columns: c.columns(), ETag: now.Version}, nil
 }
 
@@ -153,11 +156,16 @@ func (c *checked) facts() graph.Facts {
 	if c.audience == nil {
 		return graph.Facts{}
 	}
-	columns := make([]graph.Column, len(c.audience.Columns))
-	for i, column := range c.audience.Columns {
+	return graph.Facts{Columns: columnFacts(*c.audience)}
+}
+
+// columnFacts are an audience's columns as a definition is checked by them.
+func columnFacts(a audience.Audience) []graph.Column {
+	columns := make([]graph.Column, len(a.Columns))
+	for i, column := range a.Columns {
 		columns[i] = graph.Column{Name: column.Name, Type: string(column.Type)}
 	}
-	return graph.Facts{Columns: columns}
+	return columns
 }
 
 func (c *checked) checkNode(ctx context.Context, id string, n graph.Node) error {

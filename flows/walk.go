@@ -154,6 +154,7 @@ func (t *traveller) note(event, data string) {
 
 func (t *traveller) clearWait() {
 	t.since, t.waitsFor, t.waitingSince, t.awaits, t.heard, t.heardData, t.looked, t.answer = nil, "", nil, "", nil, nil, false, nil
+	t.answerStep = 0
 	t.failures, t.trouble = 0, ""
 }
 
@@ -188,10 +189,21 @@ func (t *traveller) wait(until time.Time) {
 }
 
 // waitFor waits for an event as well, and for those that came since it arrived:
-// how late a worker gets to it must not decide what counts.
+// how late a worker gets to it must not decide what counts. The time may be
+// over by now: see lookOnce.
 func (t *traveller) waitFor(until time.Time, event string) {
 	since := t.arrived
 	t.since, t.until, t.waitsFor = &since, until, event
+}
+
+// reached is when the time of a wait begins: when the node was reached, however
+// late a worker is, or when the letter before it was written, which nobody could
+// answer before.
+func (t *traveller) reached() time.Time {
+	if t.wrote {
+		return t.now
+	}
+	return t.arrived
 }
 
 // postpone tries again later: nothing has happened but time.
@@ -225,6 +237,9 @@ func (t *traveller) waitUntil(node *graph.Compiled) need {
 		}
 		columns = t.profile.columns()
 	}
+	if zone, unknown := node.UnknownZone(columns); unknown { // the value itself stays at the customer's
+		t.note(stepZone, object("column", node.ZoneColumn, "zone", zone))
+	}
 	until, err := node.Until(t.now, columns)
 	switch {
 	case err != nil:
@@ -248,7 +263,7 @@ func (t *traveller) waitForEvent(node *graph.Compiled) need {
 	case !t.waited() && t.trigger == nil && node.Condition != nil && node.Condition.Uses().Trigger:
 		return needTrigger
 	case !t.waited():
-		t.waitFor(t.now.Add(node.Timeout), node.Event)
+		t.waitFor(t.reached().Add(node.Timeout), node.Event)
 	case t.heardData == nil && !t.looked && t.trigger == nil && node.Condition != nil && node.Condition.Uses().Trigger:
 		return needTrigger
 	case t.heardData == nil && !t.looked:

@@ -28,6 +28,7 @@ create table flows (
     live_version  int,                        -- what new enrollments follow; publishing flips it and nothing else
     metadata      jsonb not null default '{}',
     overlapped    boolean not null default false, -- a version that allowed overlap was live once
+    recurred      boolean not null default false, -- versions with different recurrences were live: keys of enrollments are of several policies
     -- Who was due when a pause ended (held_until) is released evenly until
     -- spread_until, whoever was due first before the others: resuming touches no
     -- enrollment and floods nobody. The turns know how many they are.
@@ -218,9 +219,10 @@ create table enrollments (
     moved          boolean not null default false, -- an admin has put it on another node: one that it stands on may have acted already
     waiting_since  timestamptz,               -- when the wait of its node began; null: it has yet to enter the node
     resume_at      timestamptz,               -- when it is due, by the database's clock
-    due_since      timestamptz,               -- when it first was due, the event came that it waited for, or it was moved, where that is not resume_at
+    due_since      timestamptz,               -- when it first was due, the event came that it waited for, its wait was over, or it was moved, where that is not resume_at
     awaits         text,                      -- the event that it waits for
     heard          uuid,                      -- the event that it waited for, once that has come
+    answer_step    int,                       -- WaitResume!AnswerEndsItsWait: the step whose webhook message it waits to be answered; null once it is
     failures       smallint not null default 0, -- times in a row that its data source failed it
     trouble        text,                      -- what keeps it from going on
     source         text not null constraint enrollments_source check (source in ('event', 'audience', 'direct')),
@@ -240,6 +242,8 @@ create unique index enrollments_active on enrollments (workspace_id, profile_key
 -- The turn before the flow, so that a planner without statistics does not take
 -- it for a way to find somebody by flow and profile.
 create index enrollments_waiting on enrollments (workspace_id, turn, flow_id, resume_at) where status = 'active';
+-- Who waits for a source that failed: let go on when it answers again.
+create index enrollments_troubled on enrollments (workspace_id, flow_id, resume_at) where trouble is not null;
 -- How a person's ended journeys are found. Only ended ones: an index that held
 -- the others too would be written to at every step.
 create index enrollments_past on enrollments (workspace_id, profile_key, flow_id) where status <> 'active';
@@ -253,7 +257,7 @@ create table enrollment_steps (
     version       int not null,
     node          text not null,
     event         text not null constraint enrollment_steps_event check (event in
-        ('enrolled', 'refused', 'checked', 'sent', 'skipped', 'resumed', 'timed_out', 'branched', 'split', 'webhook', 'answered',
+        ('enrolled', 'refused', 'checked', 'sent', 'skipped', 'resumed', 'zone_unknown', 'timed_out', 'branched', 'split', 'webhook', 'answered',
          'moved', 'completed', 'exited')),
     data          text,                       -- a JSON object: what decided it
     at            timestamptz not null default now(),
@@ -270,7 +274,7 @@ create table flow_node_counts (
     version      int not null,
     node         text not null,
     event        text not null,
-    next         text not null default '',    -- of a branch, a split or an answered webhook: the way that they went
+    next         text not null default '',    -- of a branch, a split or an answered webhook: the way that they went; of a message that was skipped: the reason
     turn         smallint not null,
     passed       bigint not null,
     primary key (workspace_id, flow_id, version, node, event, next, turn)

@@ -210,7 +210,7 @@ create table enrollment_steps (
     data text,
     at timestamp with time zone not null default now(),
     constraint enrollment_steps_pkey PRIMARY KEY (workspace_id, enrollment_id, step),
-    constraint enrollment_steps_event CHECK ((event = ANY (ARRAY['enrolled'::text, 'refused'::text, 'checked'::text, 'sent'::text, 'skipped'::text, 'resumed'::text, 'timed_out'::text, 'branched'::text, 'split'::text, 'webhook'::text, 'answered'::text, 'moved'::text, 'completed'::text, 'exited'::text])))
+    constraint enrollment_steps_event CHECK ((event = ANY (ARRAY['enrolled'::text, 'refused'::text, 'checked'::text, 'sent'::text, 'skipped'::text, 'resumed'::text, 'zone_unknown'::text, 'timed_out'::text, 'branched'::text, 'split'::text, 'webhook'::text, 'answered'::text, 'moved'::text, 'completed'::text, 'exited'::text])))
 ) partition by RANGE (enrollment_id);
 
 create table enrollment_steps_default partition of enrollment_steps default;
@@ -233,6 +233,7 @@ create table enrollments (
     due_since timestamp with time zone,
     awaits text,
     heard uuid,
+    answer_step integer,
     failures smallint not null default 0,
     trouble text,
     source text not null,
@@ -415,6 +416,7 @@ create table flows (
     live_version integer,
     metadata jsonb not null default '{}'::jsonb,
     overlapped boolean not null default false,
+    recurred boolean not null default false,
     held_from timestamp with time zone,
     held_until timestamp with time zone,
     spread_until timestamp with time zone,
@@ -667,6 +669,7 @@ CREATE INDEX batches_retries ON ONLY batches USING btree (workspace_id, origin_i
 CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
 CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id, profile_key, flow_id, slot) WHERE (status = 'active'::text);
 CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_key, flow_id) WHERE (status <> 'active'::text);
+CREATE INDEX enrollments_troubled ON enrollments USING btree (workspace_id, flow_id, resume_at) WHERE (trouble IS NOT NULL);
 CREATE INDEX enrollments_waiting ON enrollments USING btree (workspace_id, turn, flow_id, resume_at) WHERE (status = 'active'::text);
 CREATE INDEX flow_moves_open ON flow_moves USING btree (retry_at) WHERE (finished_at IS NULL);
 CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_id);

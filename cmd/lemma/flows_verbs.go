@@ -94,6 +94,12 @@ func showPlan(out io.Writer, p client.FlowPlan) error {
 	if p.Stranded > 0 {
 		fmt.Fprintf(out, "%d people would be stranded: it will be refused until --map says where they go.\n", p.Stranded)
 	}
+	switch {
+	case p.Enrolls == nil:
+		fmt.Fprintf(out, "How many profiles the audience would enroll is not known: %s.\n", or(p.Unknown, ""))
+	case *p.Enrolls > 0:
+		fmt.Fprintf(out, "The first poll of the audience would enroll %d profiles.\n", *p.Enrolls)
+	}
 	if len(p.Nodes) > 0 {
 		if err := table(out, "VERSION|NODE|TYPE|WAITING|DUE|FATE|TO", p.Nodes, func(s client.Standing) []string {
 			return []string{fmt.Sprint(s.Version), nodeName(s.Node), s.Type, fmt.Sprint(s.Waiting), fmt.Sprint(s.Due), s.Fate, or(s.To, "")}

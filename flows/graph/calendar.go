@@ -113,6 +113,8 @@ type when struct {
 //     time, that time on its local day.
 //   - A date that is past, with its time and the offset, is now: there is no
 //     wait, whatever the weekdays.
+//   - A date more than ten years ahead is no date to wait for: 9999-12-31 often
+//     stands for never.
 //   - A date yet to come that falls on none of the weekdays moves on to the next
 //     of them.
 //
@@ -134,10 +136,32 @@ func (c *Compiled) Until(now time.Time, profile map[string]any) (time.Time, erro
 	if !t.After(now) {
 		return now, nil
 	}
+	if t.After(now.AddDate(farthest, 0, 0)) {
+		return time.Time{}, fmt.Errorf("column %s holds a date that is more than %d years ahead", w.dateColumn, farthest)
+	}
 	if len(w.days) == 0 || slices.Contains(w.days, t.In(zone).Weekday()) {
 		return t, nil
 	}
 	return w.next(t, zone), nil
+}
+
+// farthest is how many years ahead a date may be waited for.
+const farthest = 10
+
+// UnknownZone answers the zone that a wait_until goes by because the profile's
+// own is none. A profile without a zone has no unknown one.
+func (c *Compiled) UnknownZone(profile map[string]any) (instead string, unknown bool) {
+	if c.when == nil || c.when.zoneColumn == "" {
+		return "", false
+	}
+	value := profile[c.when.zoneColumn]
+	name, text := value.(string)
+	name = strings.TrimSpace(name)
+	_, known := loadZone(name)
+	if value == nil || text && name == "" || known {
+		return "", false
+	}
+	return c.when.zone.String(), true
 }
 
 // zoneOf is the profile's zone when it has a valid one, else the node's.

@@ -112,6 +112,13 @@ func TestUntil(t *testing.T) {
 		{"a date in a text", `"date_column": "city"`, "2026-11-21T12:00:00Z", `{"city": " 2026-12-24 "}`, "2026-12-24T00:00:00Z"},
 
 		{"no date", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": null}`, "column born has no date"},
+		{"nine years ahead", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": "2035-11-21"}`, "2035-11-21T00:00:00Z"},
+		{"never, as some say", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": "9999-12-31"}`, "column born holds a date that is more than 10 years ahead"},
+		{"beyond what can be written", `"date_column": "born", "offset": "P300D"`, "2026-11-21T12:00:00Z", `{"born": "9999-12-31T23:59:59Z"}`, "column born holds a date that is more than 10 years ahead"},
+		{"infinity", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": "infinity"}`, "column born holds no date that can be read: YYYY-MM-DD or RFC 3339"},
+		{"before infinity", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": "-infinity"}`, "column born holds no date that can be read: YYYY-MM-DD or RFC 3339"},
+		{"before Christ", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": "0044-03-15 BC"}`, "column born holds no date that can be read: YYYY-MM-DD or RFC 3339"},
+		{"the first day of all", `"date_column": "born", "offset": "-P3D"`, "2026-11-21T12:00:00Z", `{"born": "0001-01-01"}`, "2026-11-21T12:00:00Z"},
 		{"no column", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{}`, "column born has no date"},
 		{"no such day", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": "2026-02-30"}`, "column born holds no date that can be read: YYYY-MM-DD or RFC 3339"},
 	} {

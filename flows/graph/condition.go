@@ -44,8 +44,8 @@ const (
 // Triggers read profile, trigger and now; branches read events as well; exit_on
 // and wait_for_event read event, trigger and now.
 //
-// Numbers in properties are doubles, as in JSON: they compare with whole
-// numbers (total > 100), but arithmetic wants 2.0 * total. Whole numbers from
+// Numbers in properties are doubles, as in JSON: they compare and compute with
+// whole numbers (total * 2 > 100, total / 2 is not rounded). Whole numbers from
 // 2^53 on, such as ids of 17 digits, are kept to the digit, as int or uint; one
 // of more than 64 bits cannot be read: such an id is a text. What may be absent
 // is asked for with has(), or as trigger.properties.?coupon.orValue("").
@@ -199,7 +199,7 @@ func newCompiler(columns []Column) *compiler {
 
 // base is what all environments have in common; making it takes milliseconds.
 var base = sync.OnceValues(func() (*cel.Env, error) {
-	return cel.NewEnv(
+	return cel.NewCustomEnv(append(standard(),
 		cel.OptionalTypes(),
 		cel.CrossTypeNumericComparisons(true),
 		cel.DefaultUTCTimeZone(true),
@@ -211,7 +211,7 @@ var base = sync.OnceValues(func() (*cel.Env, error) {
 		cel.Function("_[_]", cel.Overload("events_index_string", []*cel.Type{cel.ObjectType(typeEvents), cel.StringType}, cel.ObjectType(typeSeen))),
 		cel.Function("_[?_]", cel.Overload("record_optindex_string", []*cel.Type{cel.ObjectType(typeProfile), cel.StringType}, cel.OptionalType(cel.DynType))),
 		cel.Function("_[?_]", cel.Overload("events_optindex_string", []*cel.Type{cel.ObjectType(typeEvents), cel.StringType}, cel.OptionalType(cel.ObjectType(typeSeen)))),
-	)
+	)...)
 })
 
 // env is the environment of a place, made once for each compiler.

@@ -1,9 +1,11 @@
 package graph
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,7 +51,7 @@ func (g *Graph) Key(o Occurrence) (uuid.UUID, error) {
 	case PerEvent:
 		parts = append(parts, string(o.Event[:]))
 	case Fields:
-		for _, name := range r.Fields {
+		for _, name := range slices.Sorted(slices.Values(r.Fields)) { // in whatever order they are written
 			value := o.Properties[name]
 			if value == nil {
 				return uuid.Nil, missingField(name)
@@ -58,6 +60,13 @@ func (g *Graph) Key(o Occurrence) (uuid.UUID, error) {
 		}
 	}
 	return lemma.Key("enrollment/1", parts...), nil
+}
+
+// Same says that two recurrences take the same occurrences for one, and make the
+// same keys of them.
+func (r Recurrence) Same(other Recurrence) bool {
+	fields := func(r Recurrence) []string { return slices.Sorted(slices.Values(r.Fields)) }
+	return r.Policy == other.Policy && cmp.Or(r.Zone, "UTC") == cmp.Or(other.Zone, "UTC") && slices.Equal(fields(r), fields(other))
 }
 
 func missingField(name string) error {

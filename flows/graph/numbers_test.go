@@ -54,3 +54,63 @@ func TestNumbersBeyond64BitsAreNotRead(t *testing.T) {
 		}
 	}
 }
+
+// What a number is written like decides nothing: those of properties, which are
+// doubles or large whole numbers, and those of the expression work together.
+func TestNumbersOfDifferentTypesWorkTogether(t *testing.T) {
+	t.Parallel()
+	for _, one := range []struct {
+		a, b, expression string
+		want             bool
+	}{
+		{"2", "0", `a * 2 > 3`, true},
+		{"1.5", "0", `2 * a == 3`, true},
+		{"1.5", "0", `a * 2 == 3.0 && a + 1 == 2.5 && 1 - a == -0.5 && a / 3 == 0.5 && 3 / a == 2`, true},
+		{"5", "0", `a / 2 == 2.5`, true},
+		{"7", "0", `a % 2 == 1 && 15 % a == 1`, true},
+		{"7.5", "0", `a % 2 == 1.5`, true},
+		{"10", "3", `a + b == 13 && a - b == 7 && a * b == 30 && a % b == 1`, true},
+		{"10", "3", `a * 2u == 20 && 2u * a == 20 && (a + b) * 2 - 1 == 25`, true},
+		{"10", "3", `size([a, b]) * a == 20 && -a + 1 == -9`, true},
+		// Beyond 2^53 to the digit, as they compare.
+		{"9007199254740993", "1", `a + 1 == 9007199254740994 && a - 1 == 9007199254740992 && a + b == 9007199254740994 && b + a == 9007199254740994`, true},
+		{"9007199254740993", "2", `a * b == 18014398509481986 && a % b == 1`, true},
+		{"9007199254740993", "0.5", `a + b >= 9007199254740992 && a * b > 1`, true},
+		{"18446744073709551615", "1", `a - 1 == 18446744073709551614u && a - b == 18446744073709551614u && a / 5 == 3689348814741910323 && 0 - (a - 18446744073709551614u) == -1`, true},
+		{"18446744073709551615", "9223372036854775807", `a - b == 9223372036854775808u && b - a < 0`, true},
+	} {
+		expression := variable.ReplaceAllString(one.expression, "trigger.properties.$1")
+		vars := Vars{Trigger: object(t, fmt.Sprintf(`{"properties": {"a": %s, "b": %s}}`, one.a, one.b)), Now: noon}
+		if got, err := mustCompile(t, nil, expression).Eval(vars); got != one.want || err != nil {
+			t.Errorf("%s with %s and %s: %v, %v; want %v", one.expression, one.a, one.b, got, err, one.want)
+		}
+	}
+	columns := []Column{{"age", "integer"}, {"balance", "number"}}
+	for _, expression := range []string{
+		`profile.age * 1.5 == 60.0`, `profile.balance + 1 == 3.5`, `profile.age + profile.balance == 42.5`, `profile.age / 3 == 13 && profile.age / 3.0 > 13`,
+		`profile.age * trigger.properties.n == 80 && trigger.properties.n * profile.age == 80`,
+	} {
+		vars := Vars{Profile: object(t, `{"age": 40, "balance": 2.5}`), Trigger: object(t, `{"properties": {"n": 2}}`), Now: noon}
+		if got, err := mustCompile(t, columns, expression).Eval(vars); !got || err != nil {
+			t.Errorf("%s: %v, %v", expression, got, err)
+		}
+	}
+}
+
+func TestArithmeticThatCannotBeDone(t *testing.T) {
+	t.Parallel()
+	for expression, want := range map[string]string{
+		`trigger.properties.a / 0 > 1`:                         "a number is divided by zero",
+		`trigger.properties.a % 0 > 1`:                         "a number is divided by zero",
+		`trigger.properties.big * 2 > 1`:                       "a number is too large",
+		`trigger.properties.big + 1 > 1`:                       "a number is too large",
+		`trigger.properties.text * 2 > 1`:                      "a value is null, or of a type that the expression cannot take there",
+		`trigger.properties.a + trigger.properties.text > 'x'`: "a value is null, or of a type that the expression cannot take there",
+		`trigger.properties.none * 2 > 1`:                      "a value is null, or of a type that the expression cannot take there",
+	} {
+		vars := Vars{Trigger: object(t, `{"properties": {"a": 1, "big": 18446744073709551615, "text": "x", "none": null}}`), Now: noon}
+		if got, err := mustCompile(t, nil, expression).Eval(vars); got || err == nil || err.Error() != want {
+			t.Errorf("%s: %v, %v; want %s", expression, got, err, want)
+		}
+	}
+}

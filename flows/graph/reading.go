@@ -15,7 +15,8 @@ import (
 // reading is what an expression reads, found by walking it once.
 type reading struct {
 	info      *ast.SourceInfo
-	known     map[string]string // columns; nil: not known
+	types     func(id int64) *types.Type // of an expression
+	known     map[string]string          // columns; nil: not known
 	variables map[string]bool
 	columns   map[string]bool
 	events    map[string]bool
@@ -27,7 +28,7 @@ type reading struct {
 func (c *compiler) read(checked *cel.Ast) reading {
 	native := checked.NativeRep()
 	r := reading{
-		info: native.SourceInfo(), known: c.world.columns,
+		info: native.SourceInfo(), types: native.GetType, known: c.world.columns,
 		variables: map[string]bool{}, columns: map[string]bool{}, events: map[string]bool{}, names: map[string]bool{},
 	}
 	r.walk(native.Expr(), nil, 0)
@@ -60,6 +61,7 @@ func (r *reading) walk(e ast.Expr, local []string, nested int) {
 		r.walk(e.AsSelect().Operand(), local, nested)
 	case ast.CallKind:
 		r.constant(e.AsCall())
+		r.undecidable(e.AsCall())
 		r.call(e.AsCall(), local, nested)
 	case ast.ListKind:
 		for _, item := range e.AsList().Elements() {
