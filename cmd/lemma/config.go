@@ -36,9 +36,10 @@ type Config struct {
 	FlowWorkers    int           `var:"LEMMA_FLOW_WORKERS" group:"Settings" default:"4" help:"Lots of enrollments advanced at a time by this process."`
 	EventRetention time.Duration `var:"LEMMA_EVENT_RETENTION" group:"Settings" default:"720h" help:"How long events and refusals of triggers are kept."`
 
-	SourceTimeout        time.Duration `var:"LEMMA_SOURCE_TIMEOUT" group:"Settings" default:"60s" help:"How long a data source may be silent while it is read."`
-	AllowPrivateSources  bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" group:"Settings" help:"Let data sources be on loopback and private addresses."`
-	AllowPrivateWebhooks bool          `var:"LEMMA_ALLOW_PRIVATE_WEBHOOKS" group:"Settings" help:"Let webhooks be on loopback and private addresses, and without TLS."`
+	SourceTimeout         time.Duration `var:"LEMMA_SOURCE_TIMEOUT" group:"Settings" default:"60s" help:"How long a data source may be silent while it is read."`
+	AllowPrivateSources   bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" group:"Settings" help:"Let data sources be on loopback and private addresses."`
+	AllowPrivateProviders bool          `var:"LEMMA_ALLOW_PRIVATE_PROVIDERS" group:"Settings" help:"Let mail servers be on loopback and private addresses."`
+	AllowPrivateWebhooks  bool          `var:"LEMMA_ALLOW_PRIVATE_WEBHOOKS" group:"Settings" help:"Let webhooks be on loopback and private addresses, and without TLS."`
 
 	URL    string `var:"LEMMA_URL" group:"Settings" default:"http://127.0.0.1:8080" help:"The Lemma that flows, events and enrollments are asked of."`
 	APIKey string `kong:"-" var:"LEMMA_API_KEY" secret:""` // for that Lemma

@@ -123,6 +123,7 @@ func (d *devCommand) open(ctx context.Context, cfg Config, out io.Writer) (h *ho
 		return h, fmt.Errorf("start the mail catcher: %w", err)
 	}
 	cfg.DatabaseURL, cfg.Listen = dsn("lemma"), freeNear(cfg.Listen)
+	cfg.AllowPrivateProviders = true // the mail catcher is on loopback
 	if err := h.lemma(ctx, cfg); err != nil {
 		return h, err
 	}
@@ -206,7 +207,7 @@ func (h *home) lemma(ctx context.Context, cfg Config) error {
 	if err := migrations.Up(ctx, pool); err != nil {
 		return err
 	}
-	if h.node, err = newNode(cfg, pool, box, log, nodeOptions{Kinds: carriers(), Limits: audience.Options{AllowPrivate: true, AllowUnix: true}}); err != nil {
+	if h.node, err = newNode(cfg, pool, box, log, nodeOptions{Kinds: carriers(cfg.mail(log)), Limits: audience.Options{AllowPrivate: true, AllowUnix: true}}); err != nil {
 		return err
 	}
 	if err := h.node.start(ctx); err != nil {

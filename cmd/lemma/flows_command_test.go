@@ -15,6 +15,7 @@ import (
 	"lemma/client"
 	"lemma/pgtest"
 	"lemma/secrets"
+	"lemma/sender/smtp"
 	"lemma/workspaces"
 )
 
@@ -27,7 +28,7 @@ func running(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := newNode(defaultConfig(), pool, box, slog.New(slog.DiscardHandler), nodeOptions{Kinds: carriers()})
+	n, err := newNode(defaultConfig(), pool, box, slog.New(slog.DiscardHandler), nodeOptions{Kinds: carriers(smtp.Options{})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,8 @@ type nodeOptions struct {
 func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger, o nodeOptions) (n *node, err error) {
 	n = &node{cfg: cfg, log: log, pool: pool, metrics: newRegistry(pool)}
 	n.workspaces = workspaces.New(pool)
-	n.providers = providers.New(pool, box, checkAccount(o.Kinds))
+	n.providers = providers.New(pool, box, checkAccount(o.Kinds, cfg.mail(log)))
+	n.providers.OnMove(movedAccount)
 	n.audiences = audience.New(pool, box, o.Limits)
 	n.templates = message.New(pool)
 	n.ledger = notifications.New(pool)

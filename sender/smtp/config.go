@@ -213,3 +213,29 @@ func ownName() string {
 	}
 	return name
 }
+
+// Moves names the members of a config that decide where a password is sent and
+// how well it is protected on the way, and that two configs differ in. Secrets
+// must not follow such a change by themselves: whoever may edit a provider
+// could have the password sent to a server of their own. Without a password
+// there is none: the DKIM key is never sent.
+func Moves(before, after, secrets json.RawMessage) (members []string) {
+	old, _ := parse(before, nil) // faults in it are Check's affair
+	now, _ := parse(after, nil)
+	var sent struct{ Password string }
+	if err := json.Unmarshal(secrets, &sent); !present(secrets) || err == nil && sent.Password == "" {
+		return nil
+	}
+	for _, m := range []struct {
+		name string
+		same bool
+	}{
+		{"host", strings.EqualFold(old.host, now.host)}, {"port", old.port == now.port},
+		{"tls", old.tlsMode == now.tlsMode}, {"username", old.username == now.username},
+	} {
+		if !m.same {
+			members = append(members, m.name)
+		}
+	}
+	return members
+}
