@@ -128,3 +128,21 @@ func TestConnectFaultsBite(t *testing.T) {
 		}
 	}
 }
+
+// Every package that seals says where its sealed texts are, so that a rotation
+// of keys and doctor reach them.
+func TestWhatIsSealedCanBeResealed(t *testing.T) {
+	t.Parallel()
+	listed, err := os.ReadFile("cmd/lemma/secrets_command.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rooms(t) {
+		if !slices.Contains(r.Imports, "lemma/secrets") || strings.HasPrefix(r.name(), "cmd/") {
+			continue
+		}
+		if !strings.Contains(string(listed), r.Name+".New(") {
+			t.Errorf("%s imports secrets, and cmd/lemma/secrets_command.go does not list its Sealed()", r.name())
+		}
+	}
+}

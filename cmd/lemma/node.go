@@ -81,7 +81,8 @@ func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger,
 		return nil, err
 	}
 	n.api = api.New(api.Rooms{Workspaces: n.workspaces, Providers: n.providers, Audiences: n.audiences, Templates: n.templates,
-		Campaigns: n.campaigns, Flows: n.flows, Webhooks: n.webhooks, Ledger: n.ledger, Pool: pool}, api.Options{Log: log, Metrics: metricsHandler(n.metrics), Ready: n.ready, Capabilities: capabilitiesOf(o.Kinds)})
+		Campaigns: n.campaigns, Flows: n.flows, Webhooks: n.webhooks, Ledger: n.ledger, Pool: pool}, api.Options{Log: log, Metrics: metricsHandler(n.metrics), Ready: n.ready, Capabilities: capabilitiesOf(o.Kinds),
+		Warnings: accountWarnings})
 	return n, nil
 }
 

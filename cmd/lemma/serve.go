@@ -150,3 +150,10 @@ func movedAccount(kind string, before, after, secret json.RawMessage) []string {
 	}
 	return smtp.Moves(before, after, secret)
 }
+
+func accountWarnings(kind string, config json.RawMessage) []string {
+	if kind != "smtp" {
+		return nil
+	}
+	return smtp.Warnings(config)
+}

@@ -185,6 +185,16 @@ func (f *form) signature(wanted bool, domain, selector, key string) *signer {
 	return s
 }
 
+// Warnings say how somebody on the way to the server could read the mail. The
+// certificate is verified in both ways of speaking TLS.
+func Warnings(config json.RawMessage) []string {
+	s, _ := parse(config, nil) // faults in it are Check's affair
+	if s.tlsMode != tlsNone || isLoopback(s.host) {
+		return nil
+	}
+	return []string{"mail is not encrypted on its way to the server; use tls starttls or implicit"}
+}
+
 // isHost accepts an IP address or a name of letters, digits, hyphens,
 // underscores and dots: nothing that could change the meaning of a line.
 func isHost(s string) bool { return isName(s) || net.ParseIP(s) != nil }

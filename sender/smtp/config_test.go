@@ -110,3 +110,15 @@ func TestMoves(t *testing.T) {
 		}
 	}
 }
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	for config, want := range map[string]int{
+		`{"host":"mail.example.test","port":25,"tls":"none"}`: 1, `{"host":"127.0.0.1","port":25,"tls":"none"}`: 0,
+		`{"host":"mail.example.test","port":587}`: 0, `{"host":"mail.example.test","port":465,"tls":"implicit"}`: 0,
+	} {
+		if got := Warnings(json.RawMessage(config)); len(got) != want {
+			t.Errorf("%s: %q", config, got)
+		}
+	}
+}
