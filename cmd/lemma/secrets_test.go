@@ -205,7 +205,7 @@ func TestDoctorWarnsOfConnections(t *testing.T) {
 		}
 	}
 	out := mustRun(t, on(pool), "doctor", "--allow-no-fsync")
-	for _, want := range []string{`"intercepted"  the server's certificate is not verified`, `"open"         the connection is not encrypted`, `"clear"        mail is not encrypted`} {
+	for _, want := range []string{`"intercepted"  the server's certificate is not verified`, `"open"         the connection is not encrypted`, `"clear"       mail is not encrypted`} {
 		if !strings.Contains(out, want) {
 			t.Errorf("doctor does not say %s: %s", want, out)
 		}
