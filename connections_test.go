@@ -146,3 +146,20 @@ func TestWhatIsSealedCanBeResealed(t *testing.T) {
 		}
 	}
 }
+
+// Zones that somebody enters are found by lemma.Zone, which knows the names that
+// are none.
+func TestOnlyZoneLoadsLocations(t *testing.T) {
+	t.Parallel()
+	for _, r := range rooms(t) {
+		for _, file := range r.GoFiles {
+			source, err := os.ReadFile(filepath.Join(r.Dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(source), "time.LoadLocation(") && path.Join(r.name(), file) != "lemma/zone.go" {
+				t.Errorf("%s: find zones with lemma.Zone", path.Join(r.name(), file))
+			}
+		}
+	}
+}

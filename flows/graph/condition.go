@@ -198,7 +198,7 @@ func newCompiler(columns []Column) *compiler {
 
 // base is what all environments have in common; making it takes milliseconds.
 var base = sync.OnceValues(func() (*cel.Env, error) {
-	return cel.NewEnv(
+	return cel.NewEnv(append(zonedFunctions(),
 		cel.OptionalTypes(),
 		cel.CrossTypeNumericComparisons(true),
 		cel.DefaultUTCTimeZone(true),
@@ -210,7 +210,7 @@ var base = sync.OnceValues(func() (*cel.Env, error) {
 		cel.Function("_[_]", cel.Overload("events_index_string", []*cel.Type{cel.ObjectType(typeEvents), cel.StringType}, cel.ObjectType(typeSeen))),
 		cel.Function("_[?_]", cel.Overload("record_optindex_string", []*cel.Type{cel.ObjectType(typeProfile), cel.StringType}, cel.OptionalType(cel.DynType))),
 		cel.Function("_[?_]", cel.Overload("events_optindex_string", []*cel.Type{cel.ObjectType(typeEvents), cel.StringType}, cel.OptionalType(cel.ObjectType(typeSeen)))),
-	)
+	)...)
 })
 
 // env is the environment of a place, made once for each compiler.
