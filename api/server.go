@@ -54,7 +54,7 @@ type Capabilities struct {
 // Options are what cmd hands in. All but Capabilities may be left out.
 type Options struct {
 	Log          *slog.Logger
-	Metrics      http.Handler                                       // GET /metrics
+	Metrics      http.Handler                                       // GET /metrics; without it there is no such path
 	Ready        func(ctx context.Context) error                    // GET /readyz
 	Capabilities func(kind string) Capabilities                     // of a kind of carrier
 	Warnings     func(kind string, config json.RawMessage) []string // about a provider's config; none when nil
@@ -65,9 +65,6 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.Default()
-	}
-	if o.Metrics == nil {
-		o.Metrics = http.NotFoundHandler()
 	}
 	if o.Ready == nil {
 		o.Ready = func(context.Context) error { return nil }

@@ -37,8 +37,8 @@ func (s *serveCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
 			return err
 		}
 	}
-	n.log.Info("serving", "listen", cfg.Listen, "work", s.Work)
-	err = serve(ctx, n.api, cfg.Listen, n.log)
+	n.log.Info("serving", "listen", cfg.Listen, "metrics", cfg.MetricsListen, "work", s.Work)
+	err = serve(ctx, n.log, n.counts, n.listeners()...)
 	return n.end(err)
 }
 
@@ -58,7 +58,7 @@ func (workCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
 		<-ctx.Done()
 		return n.end(nil)
 	}
-	return n.end(serve(ctx, watching(n), cfg.WorkListen, n.log))
+	return n.end(serve(ctx, n.log, n.counts, endpoint{name: "work", address: cfg.WorkListen, handler: watching(n), most: opsConnections}))
 }
 
 // openNode makes a node as the configuration says, on a database that is
