@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"flows":             {"flows/graph", "notifications", "audience", "message", "providers", "webhooks"},
 	"flows/graph":       {},
 	"sender":            {"notifications", "events", "message", "providers"},
-	"sender/smtp":       {"sender"},
+	"sender/smtp":       {"sender", "dial"},
 	"sender/sendertest": {"sender"},
 	"api":               {"workspaces", "providers", "audience", "message", "notifications", "events", "campaigns", "flows", "flows/graph", "webhooks"},
 	"migrations":        {},

@@ -17,7 +17,7 @@ type TextRule struct {
 // from a caller asks all of them: a letter that breaks one is refused by every
 // carrier, for each recipient.
 var (
-	AddressRule     = TextRule{"address", "this is not an email address", isAddress}
+	AddressRule     = TextRule{"address", "must be an email address; the part before the @ must be ASCII, since SMTPUTF8 is not supported", isAddress}
 	SingleLineRule  = TextRule{"single_line", "must be one line, without line breaks or NUL", isSingleLine}
 	HeaderNameRule  = TextRule{"header_name", "a header's name has letters, digits and hyphens, at most 60 of them, and no white space or colon", isHeaderName}
 	NotReservedRule = TextRule{"not_reserved", "Lemma writes this header itself", isFree}
@@ -63,6 +63,21 @@ func (e Envelope) Faults() []Field {
 		ask("/reply_to", e.ReplyTo, AddressRule)
 	}
 	return all
+}
+
+// Canonical is the envelope with its addresses as mail servers take them: the
+// domain in ASCII (IDNA) and lower case. Whoever stores an envelope stores this
+// form. Addresses that Faults refuses stay as they are.
+func (e Envelope) Canonical() Envelope {
+	e.FromEmail, e.ReplyTo = canonicalAddress(e.FromEmail), canonicalAddress(e.ReplyTo)
+	return e
+}
+
+func canonicalAddress(text string) string {
+	if address, _, ok := CanonicalEmail(text); ok {
+		return address
+	}
+	return text
 }
 
 // pointerEscapes are those of RFC 6901, 3.

@@ -49,6 +49,32 @@ func TestEnvelope(t *testing.T) {
 	}
 }
 
+// Whatever Faults lets pass is, in its canonical form, ASCII: no carrier can
+// take anything else.
+func TestCanonicalEnvelope(t *testing.T) {
+	t.Parallel()
+	for from, want := range map[string]string{
+		"News@Shop.Example": "News@shop.example", "news@bücher.example": "news@xn--bcher-kva.example", "news@BÜCHER.example": "news@xn--bcher-kva.example",
+		"news@xn--bcher-kva.example": "news@xn--bcher-kva.example", "news@例え.テスト": "news@xn--r8jz45g.xn--zckzah",
+	} {
+		e := lemma.Envelope{FromEmail: from, ReplyTo: from}
+		if faults := e.Faults(); len(faults) > 0 {
+			t.Errorf("%s is refused: %v", from, faults)
+		}
+		if got := e.Canonical(); got.FromEmail != want || got.ReplyTo != want {
+			t.Errorf("%s: %s, %s", from, got.FromEmail, got.ReplyTo)
+		}
+	}
+	for _, from := range []string{"jürgen@shop.example", "news@büc her.example", "news@-ü.example"} {
+		if len((lemma.Envelope{FromEmail: from}).Faults()) != 1 {
+			t.Errorf("%s is taken", from)
+		}
+	}
+	if got := (lemma.Envelope{FromEmail: "a@b.example"}).Canonical(); got.ReplyTo != "" {
+		t.Errorf("reply to %q", got.ReplyTo)
+	}
+}
+
 func headers(pairs ...string) map[string]string {
 	all := map[string]string{}
 	for i := 0; i < len(pairs); i += 2 {

@@ -66,10 +66,22 @@ func (s *server) getKey(ctx context.Context, c *call, _ none) (keyBody, error) {
 	return showKey(key), err
 }
 
+// revokeKey ends no key that its caller could not have made: who may only make
+// weak keys must not lock out an admin. A key's scopes never change, so that
+// those that were read are those that are revoked.
 func (s *server) revokeKey(ctx context.Context, c *call, _ none) (none, error) {
 	id, err := c.id(lemma.PrefixKey, "key")
 	if err != nil {
 		return none{}, err
+	}
+	key, err := s.Workspaces.GetKey(ctx, c.workspace(), id)
+	if err != nil {
+		return none{}, err
+	}
+	for _, scope := range key.Scopes {
+		if !c.key.Has(scope) {
+			return none{}, lacking(scope, "a key revokes only keys that it could have made: it does not have the scope "+scope)
+		}
 	}
 	_, err = s.Workspaces.RevokeKey(ctx, c.workspace(), id)
 	return none{}, err

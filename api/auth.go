@@ -44,6 +44,10 @@ func bearer(r *http.Request) (string, error) {
 }
 
 func missingScope(scope string) error {
-	return &refusal{status: http.StatusForbidden, code: "missing_scope", detail: "the key does not have the scope " + scope,
+	return lacking(scope, "the key does not have the scope "+scope)
+}
+
+func lacking(scope, detail string) error {
+	return &refusal{status: http.StatusForbidden, code: "missing_scope", detail: detail,
 		header: map[string]string{"WWW-Authenticate": `Bearer realm="lemma", error="insufficient_scope", scope="` + scope + `"`}}
 }

@@ -122,6 +122,7 @@ func TestBadInput(t *testing.T) {
 		{"a schedule at no time", "POST", campaign + "/schedule", object{"at": "tomorrow at nine"}, 422, "/at", "bad_format"},
 		{"a local time of nowhere", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00"}, 422, "/timezone", "required"},
 		{"a zone that there is not", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00", "timezone": "Europe/Atlantis"}, 422, "/timezone", "iana_zone"},
+		{"the zone of the server by its file's name", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00", "timezone": "localtime"}, 422, "/timezone", "iana_zone"},
 		{"the zone of the server", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00", "timezone": "Local"}, 422, "/timezone", "iana_zone"},
 		{"a path for a zone", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00", "timezone": "../../etc/passwd"}, 422, "/timezone", "iana_zone"},
 		{"two zones at once", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00Z", "timezone": "Europe/Berlin"}, 422, "/timezone", "not_allowed"},

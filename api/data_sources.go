@@ -16,6 +16,7 @@ type dataSourceBody struct {
 	Status    string     `json:"status"`
 	TestedAt  *time.Time `json:"tested_at"`
 	TestError *string    `json:"test_error"`
+	Warnings  []string   `json:"warnings"`
 	CreatedAt time.Time  `json:"created_at"`
 	UpdatedAt time.Time  `json:"updated_at"`
 	version   int
@@ -26,7 +27,7 @@ func (b dataSourceBody) location() string { return "/v1/data_sources/" + b.ID }
 
 func showDataSource(d audience.Source) dataSourceBody {
 	return dataSourceBody{ID: lemma.FormatID(lemma.PrefixDataSource, d.ID), Name: d.Name, Kind: d.Kind, Address: d.Address, Status: d.Status,
-		TestedAt: utc(d.TestedAt), TestError: orNull(d.TestError), CreatedAt: d.CreatedAt.UTC(), UpdatedAt: d.UpdatedAt.UTC(), version: d.Version}
+		TestedAt: utc(d.TestedAt), TestError: orNull(d.TestError), Warnings: each(d.Warnings(), asIs), CreatedAt: d.CreatedAt.UTC(), UpdatedAt: d.UpdatedAt.UTC(), version: d.Version}
 }
 
 type newDataSource struct {

@@ -20,6 +20,7 @@ type providerBody struct {
 	Capabilities   Capabilities    `json:"capabilities"`
 	EffectiveBound effectiveBound  `json:"effective_bound"`
 	Health         providerHealth  `json:"health"`
+	Warnings       []string        `json:"warnings"`
 	CreatedAt      time.Time       `json:"created_at"`
 	UpdatedAt      time.Time       `json:"updated_at"`
 	version        int
@@ -44,7 +45,7 @@ func (s *server) showProvider(p providers.Provider) providerBody {
 	can := s.Capabilities(p.Kind)
 	return providerBody{ID: lemma.FormatID(lemma.PrefixProvider, p.ID), Name: p.Name, Channel: lemma.Channel(p.Channel), Kind: p.Kind, Config: p.Config,
 		HasSecrets: p.HasSecrets, RatePerSecond: p.RatePerSecond, Capabilities: can, EffectiveBound: can.bounds(),
-		Health:    providerHealth{p.Failures, orNull(p.LastError), utc(p.FailedAt)},
+		Health: providerHealth{p.Failures, orNull(p.LastError), utc(p.FailedAt)}, Warnings: each(s.Warnings(p.Kind, p.Config), asIs),
 		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), version: p.Version}
 }
 

@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -134,6 +135,8 @@ func parameterFault(p *openapi3.Parameter, err error) lemma.Field {
 func readBody(r *http.Request, wanted bool) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, &refusal{status: http.StatusBadRequest, code: "bad_body", detail: "the body did not arrive in time"}
 	case err != nil:
 		return nil, &refusal{status: http.StatusBadRequest, code: "bad_body", detail: "the body could not be read to its end"}
 	case len(body) > maxBody:

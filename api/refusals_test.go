@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"lemma"
 	"lemma/workspaces"
 )
 
@@ -103,6 +104,17 @@ func TestKeysDoNotGrow(t *testing.T) {
 			t.Errorf("%s: %s", scope, got.body)
 		}
 	}
+	for what, id := range map[string]string{"an admin's key": b.keyID("admin"), "a key with one scope more": b.keyID("campaigns:read", "campaigns:send"), "a key with another scope": b.keyID("audiences:read")} {
+		if got := b.do("DELETE", "/v1/api_keys/"+id, nil, maker).is(403); got.problem.Code != "missing_scope" || got.header.Get("WWW-Authenticate") == "" {
+			t.Errorf("%s: %s", what, got.body)
+		}
+	}
+	if n := b.count(`select count(*) from api_keys where revoked_at is not null`); n != 0 {
+		t.Errorf("%d keys were revoked", n)
+	}
+	b.do("DELETE", "/v1/api_keys/"+b.keyID("campaigns:read"), nil, maker).is(204)
+	b.do("DELETE", "/v1/api_keys/"+b.keyID("campaigns:read", "audiences:read"), nil).is(204) // by an admin
+	b.do("DELETE", "/v1/api_keys/"+lemma.FormatID(lemma.PrefixKey, lemma.NewID()), nil, maker).is(404)
 	if n := b.count(`select count(*) from api_keys where name = 'more'`); n != 0 {
 		t.Errorf("%d keys were made", n)
 	}
@@ -230,4 +242,12 @@ func (b *bundle) unchanged(before string) {
 	if diff := cmp.Diff(before, b.fingerprint()); diff != "" {
 		b.t.Errorf("a refused request changed something:\n%s", diff)
 	}
+}
+
+// keyID makes a key and answers its id.
+func (b *bundle) keyID(scopes ...string) string {
+	b.t.Helper()
+	key, _, err := b.rooms.Workspaces.CreateKey(b.t.Context(), b.ws, workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: scopes})
+	b.must(err)
+	return lemma.FormatID(lemma.PrefixKey, key.ID)
 }

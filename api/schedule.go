@@ -2,6 +2,8 @@ package api
 
 import (
 	"time"
+
+	"lemma"
 )
 
 // instant reads when a campaign is to start: a time with an offset, or a local
@@ -27,7 +29,7 @@ func (in schedule) inZone(local time.Time) (time.Time, error) {
 	if in.Timezone == "" {
 		return local, faultAt("/timezone", "required", "a time without an offset needs a timezone")
 	}
-	zone, err := time.LoadLocation(in.Timezone)
+	zone, err := lemma.Zone(in.Timezone)
 	if err != nil {
 		return local, faultAt("/timezone", "iana_zone", rules["iana_zone"].Detail)
 	}

@@ -12,6 +12,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"time"
@@ -54,25 +55,26 @@ type Capabilities struct {
 // Options are what cmd hands in. All but Capabilities may be left out.
 type Options struct {
 	Log          *slog.Logger
-	Metrics      http.Handler                    // GET /metrics
-	Ready        func(ctx context.Context) error // GET /readyz
-	Capabilities func(kind string) Capabilities  // of a kind of carrier
-	Timeout      time.Duration                   // of one request; 50 s by default
-	Now          func() time.Time                // for rates and times left; time.Now
+	Metrics      http.Handler                                       // GET /metrics; without it there is no such path
+	Ready        func(ctx context.Context) error                    // GET /readyz
+	Capabilities func(kind string) Capabilities                     // of a kind of carrier
+	Warnings     func(kind string, config json.RawMessage) []string // about a provider's config; none when nil
+	Timeout      time.Duration                                      // of one request; 50 s by default
+	Now          func() time.Time                                   // for rates and times left; time.Now
 }
 
 func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	if o.Metrics == nil {
-		o.Metrics = http.NotFoundHandler()
-	}
 	if o.Ready == nil {
 		o.Ready = func(context.Context) error { return nil }
 	}
 	if o.Capabilities == nil {
 		o.Capabilities = func(string) Capabilities { return Capabilities{} }
+	}
+	if o.Warnings == nil {
+		o.Warnings = func(string, json.RawMessage) []string { return nil }
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = 50 * time.Second

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"time"
 
 	"github.com/go-playground/validator/v10"
 
@@ -71,6 +70,6 @@ func namespacePointer(namespace string) string {
 }
 
 func isZone(text string) bool {
-	_, err := time.LoadLocation(text)
-	return err == nil && text != "Local"
+	_, err := lemma.Zone(text)
+	return err == nil
 }

@@ -57,8 +57,7 @@ func (a *Audiences) dialTarget(ctx context.Context, t target) (net.Conn, error) 
 	if !a.options.AllowUnix {
 		return nil, refused(nil, "unix sockets may not be dialled")
 	}
-	var d net.Dialer
-	return d.DialContext(ctx, "unix", t.socketFile())
+	return dial.Unix(ctx, t.socketFile())
 }
 
 // readAhead is how much of the rows to come drivers may have read beyond the

@@ -282,3 +282,34 @@ func (t target) tlsConfig() *tls.Config {
 	}
 	return &tls.Config{ServerName: t.host, InsecureSkipVerify: t.tls != "verify-full", MinVersion: tls.VersionTLS12}
 }
+
+// protection is the TLS mode as it is kept beside the sealed DSN.
+func (t target) protection() string {
+	if t.socket != "" {
+		return "unix"
+	}
+	return t.tls
+}
+
+// Warnings say how somebody between Lemma and the source could read or change
+// what it answers. A source on this machine has none.
+func (s Source) Warnings() []string {
+	address, _, _ := strings.Cut(s.Address, "/")
+	host, _, _ := net.SplitHostPort(address)
+	if ip, err := netip.ParseAddr(host); host == "localhost" || err == nil && ip.IsLoopback() {
+		return nil
+	}
+	use := "use sslmode=verify-full in the DSN"
+	if s.Kind == MySQL {
+		use = "use tls=true in the DSN"
+	}
+	switch s.TLS {
+	case "disable":
+		return []string{"the connection is not encrypted; " + use}
+	case "prefer":
+		return []string{"the connection may be unencrypted, and the server's certificate is not verified; " + use}
+	case "require":
+		return []string{"the server's certificate is not verified, so the connection can be intercepted; " + use}
+	}
+	return nil
+}

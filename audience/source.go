@@ -20,6 +20,7 @@ type Source struct {
 	Name        string
 	Kind        string     // postgres or mysql
 	Address     string     // host, port and database
+	TLS         string     // how the DSN protects the connection: a mode of target.tls, or unix
 	Status      string     // untested, ok or failed: what the last test found
 	TestedAt    *time.Time // nil while untested
 	TestError   string     // why the last test failed
@@ -42,7 +43,7 @@ type SourcePatch struct {
 	DSN  *string
 }
 
-const sourceColumns = `workspace_id, id, name, kind, address, status, tested_at, coalesce(test_error, '') as test_error, version, created_at, updated_at`
+const sourceColumns = `workspace_id, id, name, kind, address, tls, status, tested_at, coalesce(test_error, '') as test_error, version, created_at, updated_at`
 
 // CreateSource saves a source, untested. The DSN is parsed, not dialled.
 func (a *Audiences) CreateSource(ctx context.Context, ws uuid.UUID, n NewSource) (Source, error) {
@@ -54,9 +55,9 @@ func (a *Audiences) CreateSource(ctx context.Context, ws uuid.UUID, n NewSource)
 		return Source{}, err
 	}
 	_, err = a.pool.Exec(ctx, `
-insert into data_sources (workspace_id, id, name, kind, address, dsn)
-values ($1, $2, $3, $4, $5, $6)
-on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.Kind, t.String(), a.seal(ws, n.ID, n.DSN))
+insert into data_sources (workspace_id, id, name, kind, address, tls, dsn)
+values ($1, $2, $3, $4, $5, $6, $7)
+on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.Kind, t.String(), t.protection(), a.seal(ws, n.ID, n.DSN))
 	if err != nil {
 		return Source{}, known(err, "create data source")
 	}
@@ -64,8 +65,11 @@ on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.Kind, t.String()
 }
 
 func (a *Audiences) seal(ws, id uuid.UUID, dsn string) []byte {
-	return a.box.Seal([]byte(dsn), "data_sources", ws.String(), id.String())
+	return a.box.Seal([]byte(dsn), sealPlace(ws, id)...)
 }
+
+// sealPlace names the one row in which a DSN opens.
+func sealPlace(ws, id uuid.UUID) []string { return []string{"data_sources", ws.String(), id.String()} }
 
 // GetSource reads one source.
 func (a *Audiences) GetSource(ctx context.Context, ws, id uuid.UUID) (Source, error) {
@@ -107,24 +111,24 @@ func (a *Audiences) UpdateSource(ctx context.Context, ws, id uuid.UUID, ifMatch 
 		}
 	}
 	var sealed []byte
-	var address *string
+	var address, tls *string
 	if p.DSN != nil {
 		t, err := parseDSN(s.Kind, *p.DSN, a.options)
 		if err != nil {
 			return Source{}, err
 		}
-		text := t.String()
-		sealed, address = a.seal(ws, id, *p.DSN), &text
+		text, mode := t.String(), t.protection()
+		sealed, address, tls = a.seal(ws, id, *p.DSN), &text, &mode
 	}
 	rows, _ := a.pool.Query(ctx, `
 update data_sources
-   set name = coalesce($4, name), dsn = coalesce($5, dsn), address = coalesce($6, address),
+   set name = coalesce($4, name), dsn = coalesce($5, dsn), address = coalesce($6, address), tls = coalesce($7, tls),
        status = case when $5::bytea is null then status else 'untested' end,
        tested_at = case when $5::bytea is null then tested_at end,
        test_error = case when $5::bytea is null then test_error end,
        version = version + 1, updated_at = now()
  where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
-returning `+sourceColumns, ws, id, ifMatch, p.Name, sealed, address)
+returning `+sourceColumns, ws, id, ifMatch, p.Name, sealed, address, tls)
 	s, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Source])
 	return s, updated(err, "data source")
 }
@@ -151,7 +155,7 @@ func (a *Audiences) opened(ctx context.Context, ws, id uuid.UUID) (openedSource,
 	if err := found(err, "data source"); err != nil {
 		return s, err
 	}
-	dsn, err := a.box.Open(sealed, "data_sources", ws.String(), id.String())
+	dsn, err := a.box.Open(sealed, sealPlace(ws, id)...)
 	if err != nil {
 		return s, fmt.Errorf("open dsn of data source %s: %w", id, err)
 	}

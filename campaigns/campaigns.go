@@ -120,7 +120,7 @@ const selectCampaign = `
 
 // Create makes a draft. Creating one id twice makes it once.
 func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCampaign) (Campaign, error) {
-	if err := checkLetter(n.FromEmail, n.FromName, n.ReplyTo, n.Headers); err != nil {
+	if err := checkEnvelope(&n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
 		return Campaign{}, err
 	}
 	version, err := c.templateVersion(ctx, workspaceID, n.TemplateID, n.TemplateVersion)
@@ -224,7 +224,7 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 		return Campaign{}, err
 	}
 	n := now.patched(p)
-	if err := checkLetter(n.FromEmail, n.FromName, n.ReplyTo, n.Headers); err != nil {
+	if err := checkEnvelope(&n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
 		return Campaign{}, err
 	}
 	if p.TemplateID != nil || p.TemplateVersion != nil {
@@ -325,12 +325,15 @@ func (c *Campaigns) templateVersion(ctx context.Context, workspaceID, template u
 	return version, nil
 }
 
-// checkLetter refuses an envelope that no mail should have.
-func checkLetter(fromEmail, fromName, replyTo string, headers map[string]string) error {
-	faults := lemma.Envelope{FromEmail: fromEmail, FromName: fromName, ReplyTo: replyTo, Headers: headers}.Faults()
-	if len(faults) > 0 {
+// checkEnvelope refuses an envelope that no mail should have, and writes its
+// addresses in the form that mail servers take.
+func checkEnvelope(fromEmail *string, fromName string, replyTo *string, headers map[string]string) error {
+	e := lemma.Envelope{FromEmail: *fromEmail, FromName: fromName, ReplyTo: *replyTo, Headers: headers}
+	if faults := e.Faults(); len(faults) > 0 {
 		return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid", Fields: faults}
 	}
+	e = e.Canonical()
+	*fromEmail, *replyTo = e.FromEmail, e.ReplyTo
 	return nil
 }
 

@@ -3,6 +3,7 @@ package campaigns
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -432,5 +433,36 @@ func TestDrainStopsAFanout(t *testing.T) {
 	b.must(b.pool.QueryRow(context.Background(), `select leased_by is not null from fanouts where workspace_id = $1`, b.ws).Scan(&leased))
 	if got := b.get(c.ID); leased || got.FannedOutAt != nil {
 		t.Errorf("leased %v, %+v", leased, got.Books)
+	}
+}
+
+// Addresses of an internationalized domain are kept as mail servers take them:
+// as they were typed, every carrier refused every message.
+func TestSenderOnAnInternationalizedDomain(t *testing.T) {
+	b := setup(t, 1)
+	ctx := context.Background()
+	made, err := b.Create(ctx, b.ws, NewCampaign{ID: lemma.NewID(), Name: "c", AudienceID: b.audience, TemplateID: b.template,
+		ProviderID: b.provider, FromEmail: "News@Bücher.example", ReplyTo: "hilfe@bücher.example"})
+	b.must(err)
+	if made.FromEmail != "News@xn--bcher-kva.example" || made.ReplyTo != "hilfe@xn--bcher-kva.example" {
+		t.Errorf("made from %s, reply to %s", made.FromEmail, made.ReplyTo)
+	}
+	changed, err := b.Update(ctx, b.ws, made.ID, nil, Patch{FromEmail: ptr("a@straße.example"), ReplyTo: ptr("")})
+	b.must(err)
+	if changed.FromEmail != "a@xn--strae-oqa.example" || changed.ReplyTo != "" {
+		t.Errorf("changed to %s, reply to %s", changed.FromEmail, changed.ReplyTo)
+	}
+	_, err = b.Update(ctx, b.ws, made.ID, nil, Patch{FromEmail: ptr("jürgen@shop.example")})
+	var e *lemma.Error
+	if !errors.As(err, &e) || len(e.Fields) != 1 || e.Fields[0].Pointer != "/from/email" || !strings.Contains(e.Fields[0].Detail, "SMTPUTF8") {
+		t.Errorf("%+v", err)
+	}
+	_, err = b.Send(ctx, b.ws, made.ID, uuid.Nil)
+	b.must(err)
+	b.fanout(made.ID)
+	var from string
+	b.must(b.pool.QueryRow(ctx, `select from_email from contents where workspace_id = $1 and id = $2`, b.ws, made.ID).Scan(&from))
+	if from != "a@xn--strae-oqa.example" {
+		t.Errorf("sent from %s", from)
 	}
 }

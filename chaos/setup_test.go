@@ -98,7 +98,9 @@ func buildIn(t *testing.T, c *postgres.Cluster) *house {
 	h.dsn, h.ws = pgtest.DSN(h.pool), pgtest.Workspace(t, h.pool)
 	box, err := secrets.ParseKeys(h.key)
 	h.must(err)
-	check := func(_ string, config, secrets json.RawMessage) error { return smtp.Check(config, secrets) }
+	check := func(_ string, config, secrets json.RawMessage) error {
+		return smtp.Check(config, secrets, smtp.Options{AllowPrivate: true})
+	}
 	accounts, templates := providers.New(h.pool, box, check), message.New(h.pool)
 	h.ledger = notifications.New(h.pool)
 	h.audiences = audience.New(h.pool, box, audience.Options{AllowPrivate: true})

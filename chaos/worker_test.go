@@ -42,7 +42,7 @@ type worker struct {
 // hurried are times that are short enough to wait for.
 var hurried = []string{
 	"LEMMA_LEASE=2s", "LEMMA_CALL_TIMEOUT=1s", "LEMMA_REAP_EVERY=300ms", "LEMMA_SWEEP_EVERY=500ms", "LEMMA_SOURCE_TIMEOUT=3s",
-	"LEMMA_SEND_WORKERS=4", "LEMMA_MAX_WINDOW=50", "LEMMA_ALLOW_PRIVATE_SOURCES=true", "LEMMA_LOG_LEVEL=info",
+	"LEMMA_SEND_WORKERS=4", "LEMMA_MAX_WINDOW=50", "LEMMA_ALLOW_PRIVATE_SOURCES=true", "LEMMA_ALLOW_PRIVATE_PROVIDERS=true", "LEMMA_LOG_LEVEL=info",
 }
 
 // patient is for tests in which no lease may run out, however busy the machine is.

@@ -1,22 +1,28 @@
-// Package dial reaches addresses that somebody else has written down: a
-// customer's database, a customer's webhook. It promises that no connection is
-// made to an address of one's own network, of the machine itself or of the
-// cloud's metadata service, whatever the name resolved to a moment ago.
+// Package dial makes every connection that leaves for an address that a tenant
+// has entered: a data source, a webhook endpoint, a mail server. It promises
+// that no connection is made to an address of the operator's own network, of
+// the machine itself or of a cloud's metadata service, whatever a name resolved
+// to before. No other package of the server opens a network connection; the
+// architecture test checks that.
 //
-// Which ports are fit, and what is said over the connection, is the affair of
-// whoever dials.
+// Which ports are allowed, and which protocol is spoken, is up to the caller.
 package dial
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
 // ErrForbidden is the answer for an address that may not be dialled. It names
-// no address: what a name resolves to inside is nobody's business who asks.
+// no address: what a name resolves to inside a network must not be readable
+// from outside of it.
 var ErrForbidden = errors.New("the host is at an address that may not be dialled")
 
 // private are networks that only AllowPrivate opens.
@@ -26,16 +32,27 @@ var private = prefixes(
 	"::1/128", "fc00::/7", // RFC 4291, RFC 4193
 )
 
-// never are networks that hold nothing of a customer's: what is special by
-// RFC 6890, and what carries an IPv4 address inside that the checks would not see.
+// never are networks that hold no server of a customer: the rest of the IANA
+// special-purpose address registries (RFC 6890), metadata services, and what
+// carries an IPv4 address inside that the checks would not see. IPv6 addresses
+// outside of 2000::/3 are refused as a whole, see Allowed: among them are
+// IPv4-translated (SIIT, ::ffff:0:0:0/96), IPv4-compatible (::/96), NAT64
+// (64:ff9b::/96, 64:ff9b:1::/48), discard-only (100::/64), SRv6 (5f00::/16),
+// link-local, site-local and multicast addresses.
 var never = prefixes(
-	"0.0.0.0/8", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
-	"169.254.0.0/16", "fe80::/10", "fec0::/10", // link-local: the metadata services of most clouds
-	"100.100.100.200/32", "fd00:ec2::/32", // the metadata services that are not link-local
-	"224.0.0.0/4", "240.0.0.0/4", "ff00::/8", // multicast, reserved, broadcast
-	"::/128", "::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", // unspecified, compatible, NAT64, 6to4, Teredo
-	"100::/64", "2001:db8::/32",
+	"0.0.0.0/8", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.175.48.0/24",
+	"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+	"169.254.0.0/16",             // link-local: the metadata services of most clouds
+	"224.0.0.0/4", "240.0.0.0/4", // multicast, reserved, broadcast
+	"100.100.100.200/32", "168.63.129.16/32", // metadata services at other addresses: Alibaba, Azure
+	"fd00:ec2::/32", "fd20:ce::/32", "fd00:42::/32", // AWS, Google, Scaleway
+	"2001::/23",                                       // IETF protocol assignments: Teredo, benchmarking, ORCHID
+	"2002::/16",                                       // 6to4
+	"2001:db8::/32", "3fff::/20", "2620:4f:8000::/48", // documentation, AS112
 )
+
+// unicast is what IANA has given out as global unicast addresses of IPv6.
+var unicast = netip.MustParsePrefix("2000::/3")
 
 func prefixes(texts ...string) (list []netip.Prefix) {
 	for _, text := range texts {
@@ -55,23 +72,76 @@ func within(list []netip.Prefix, ip netip.Addr) bool {
 
 // Dialer dials what may be dialled.
 type Dialer struct {
-	AllowPrivate bool // loopback, private and shared (CGNAT) addresses too
+	AllowPrivate bool // loopback, private and shared (CGNAT) addresses and the machine's own too
 
 	// Resolve finds the addresses of a name; nil: as the machine does.
 	Resolve func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	// Own lists the machine's own addresses; nil: those of its interfaces.
+	Own func() ([]netip.Addr, error)
 }
 
-// Allowed tells whether ip may be dialled.
-func (d Dialer) Allowed(ip netip.Addr) bool {
-	ip = ip.WithZone("").Unmap()
-	if within(never, ip) && ip != netip.IPv6Loopback() {
-		return false
+// Allowed reports whether ip may be dialled. When the machine's own addresses
+// cannot be read, no address is allowed without AllowPrivate.
+func (d Dialer) Allowed(ip netip.Addr) bool { return d.check(ip) == nil }
+
+// Plausible reports whether a host could be dialled, without resolving it: it is
+// for answering early. A host that is given as an address is checked as it will
+// be when it is dialled, and localhost (RFC 6761, 6.3) is loopback.
+func (d Dialer) Plausible(host string) bool {
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		return d.AllowPrivate
 	}
-	return d.AllowPrivate || !within(private, ip)
+	ip, err := netip.ParseAddr(host)
+	return err != nil || d.Allowed(ip)
+}
+
+func (d Dialer) check(ip netip.Addr) error {
+	ip = ip.WithZone("").Unmap()
+	local := within(private, ip)
+	switch {
+	case !ip.IsValid(), within(never, ip), ip.Is6() && !local && !unicast.Contains(ip):
+		return ErrForbidden
+	case d.AllowPrivate:
+		return nil
+	case local:
+		return ErrForbidden
+	}
+	return d.checkOwn(ip)
+}
+
+// checkOwn refuses public addresses of this machine: behind them are services
+// that expect the machine itself, such as those bound to all interfaces.
+func (d Dialer) checkOwn(ip netip.Addr) error {
+	own := d.Own
+	if own == nil {
+		own = interfaceAddresses
+	}
+	addresses, err := own()
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the machine's own addresses: %w", err)
+	case slices.Contains(addresses, ip):
+		return ErrForbidden
+	}
+	return nil
+}
+
+// interfaceAddresses is asked for each connection: addresses come and go while
+// a process runs.
+func interfaceAddresses() ([]netip.Addr, error) {
+	found, err := net.InterfaceAddrs()
+	var list []netip.Addr
+	for _, a := range found {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			list = append(list, p.Addr().WithZone("").Unmap())
+		}
+	}
+	return list, err
 }
 
 // Dial makes a TCP connection. The name is resolved once, all its addresses
-// are checked, and one of those is dialled: a name that answers differently a
+// are checked, and one of those is dialled: a name that resolves differently a
 // moment later gains nothing.
 func (d Dialer) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	addresses, err := d.lookup(ctx, host)
@@ -79,11 +149,31 @@ func (d Dialer) Dial(ctx context.Context, host string, port uint16) (net.Conn, e
 		return nil, err
 	}
 	for _, ip := range addresses {
-		if !d.Allowed(ip) {
-			return nil, ErrForbidden
+		if err := d.check(ip); err != nil {
+			return nil, err
 		}
 	}
 	return first(ctx, addresses, port)
+}
+
+// DialContext is Dial in the form that http.Transport wants.
+func (d Dialer) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	return d.Dial(ctx, host, uint16(port))
+}
+
+// Unix connects to a unix socket. Whether a tenant may name one is for the
+// caller to decide.
+func Unix(ctx context.Context, file string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", file)
 }
 
 func (d Dialer) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
@@ -101,7 +191,7 @@ func (d Dialer) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	return addresses, err
 }
 
-// first answers with the first address that takes the connection. Each has its
+// first answers with the first address that takes the connection. Each gets its
 // share of the time that is left, so that a silent one does not use it all up.
 func first(ctx context.Context, addresses []netip.Addr, port uint16) (conn net.Conn, err error) {
 	for i, ip := range addresses {

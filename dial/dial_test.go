@@ -13,17 +13,51 @@ import (
 
 func TestAddresses(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string][2]bool{ // for nobody, for who allows private ones
+	for text, want := range map[string][2]bool{ // without and with AllowPrivate
 		"8.8.8.8": {true, true}, "2a00:1450::1": {true, true}, "100.128.0.1": {true, true}, "::ffff:8.8.8.8": {true, true},
 		"127.0.0.1": {false, true}, "::1": {false, true}, "10.1.2.3": {false, true}, "172.31.255.255": {false, true}, "192.168.1.1": {false, true},
 		"100.64.0.1": {false, true}, "fd00::1": {false, true}, "::ffff:10.0.0.1": {false, true}, "::ffff:127.0.0.1": {false, true},
 		"169.254.169.254": {}, "::ffff:169.254.169.254": {}, "fe80::1%eth0": {}, "100.100.100.200": {}, "fd00:ec2::254": {},
 		"0.0.0.0": {}, "::": {}, "224.0.0.1": {}, "ff02::1": {}, "255.255.255.255": {}, "64:ff9b::7f00:1": {}, "2002:7f00:1::": {}, "::127.0.0.1": {},
+		"::ffff:0:127.0.0.1": {}, "64:ff9b:1::a00:1": {}, "2001:0:7f00:1::1": {}, // SIIT, local NAT64, Teredo
+		"168.63.129.16": {}, "fd20:ce::254": {}, "fd00:42::42": {}, // metadata of Azure, Google, Scaleway
+		"192.0.0.192": {}, "198.19.255.255": {}, "240.0.0.1": {}, "192.31.196.1": {}, "192.52.193.1": {}, "192.175.48.1": {},
+		"2001:2::1": {}, "2001:20::1": {}, "2001:db8::1": {}, "3fff::1": {}, "5f00::1": {}, "100::1": {}, "100:0:0:1::1": {}, "fec0::1": {}, "4000::1": {},
+		"2620:4f:8000::1": {}, "2606:4700::1": {true, true}, "168.63.129.17": {true, true},
 	} {
 		ip := netip.MustParseAddr(text)
 		got := [2]bool{dial.Dialer{}.Allowed(ip), dial.Dialer{AllowPrivate: true}.Allowed(ip)}
 		if got != want {
 			t.Errorf("%s: %v, want %v", text, got, want)
+		}
+	}
+}
+
+// The machine's own public addresses are refused as its loopback is.
+func TestOwnAddresses(t *testing.T) {
+	t.Parallel()
+	own := netip.MustParseAddr("8.8.4.4")
+	d := dial.Dialer{Own: func() ([]netip.Addr, error) { return []netip.Addr{own}, nil }}
+	for text, want := range map[string]bool{"8.8.4.4": false, "::ffff:8.8.4.4": false, "8.8.8.8": true} {
+		if got := d.Allowed(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+	d.AllowPrivate = true
+	if !d.Allowed(own) {
+		t.Error("refused with AllowPrivate")
+	}
+	unreadable := dial.Dialer{Own: func() ([]netip.Addr, error) { return nil, errors.New("no netlink") }}
+	if unreadable.Allowed(netip.MustParseAddr("8.8.8.8")) {
+		t.Error("allowed although the machine's own addresses are unknown")
+	}
+	interfaces, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range interfaces {
+		if ip := netip.MustParsePrefix(a.String()).Addr(); (dial.Dialer{}).Allowed(ip) {
+			t.Errorf("the interface's address %s may be dialled", ip)
 		}
 	}
 }

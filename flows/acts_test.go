@@ -193,3 +193,19 @@ func TestWhatDecidedABranch(t *testing.T) {
 		}
 	}
 }
+
+// A definition stays as it was written; what is sent from an internationalized
+// domain has its address as mail servers take it.
+func TestSenderOnAnInternationalizedDomain(t *testing.T) {
+	b := setup(t, 1)
+	text := strings.Replace(welcome, "$send", `"type":"send","channel":"email","from":{"email":"Hi@Bücher.example"},"reply_to":"hilfe@bücher.example",
+		"provider_id":"`+lemma.FormatID(lemma.PrefixProvider, b.provider)+`","template_id":"`+lemma.FormatID(lemma.PrefixTemplate, b.template)+`"`, 1)
+	b.live(text)
+	b.tell("c1", "signed_up")
+	b.settleDown()
+	var from, reply string
+	b.must(b.pool.QueryRow(bg, `select from_email, reply_to from contents where workspace_id = $1 and node = 'hello'`, b.ws).Scan(&from, &reply))
+	if from != "Hi@xn--bcher-kva.example" || reply != "hilfe@xn--bcher-kva.example" {
+		t.Errorf("from %s, reply to %s", from, reply)
+	}
+}

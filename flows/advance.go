@@ -159,6 +159,7 @@ func (f *Flows) prepare(ctx context.Context, tx pgx.Tx, ws uuid.UUID, l letters)
 	if n.From != nil {
 		from = *n.From
 	}
+	envelope := lemma.Envelope{FromEmail: from.Email, ReplyTo: n.ReplyTo}.Canonical() // the definition has it as its author wrote it
 	headers := n.Headers
 	if headers == nil {
 		headers = map[string]string{}
@@ -170,7 +171,7 @@ func (f *Flows) prepare(ctx context.Context, tx pgx.Tx, ws uuid.UUID, l letters)
 	batch.Queue(`
 		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers, flow_id, node)
 		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) on conflict (workspace_id, id) do nothing`,
-		ws, l.content, lemma.Email, l.template, l.templateAt, from.Name, from.Email, n.ReplyTo, headers, l.flow, l.node)
+		ws, l.content, lemma.Email, l.template, l.templateAt, from.Name, envelope.FromEmail, envelope.ReplyTo, headers, l.flow, l.node)
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("write content of node %s: %w", l.node, err)
 	}

@@ -7,6 +7,7 @@ create table data_sources (
     name         text not null check (length(name) between 1 and 200),
     kind         text not null check (kind in ('postgres', 'mysql')),
     address      text not null,               -- host, port and database for people to read; never a secret
+    tls          text not null default 'prefer' check (tls in ('unix', 'disable', 'prefer', 'require', 'verify-full')), -- how the DSN protects the connection
     dsn          bytea not null,              -- sealed; the row's workspace and id are its additional data
     status       text not null default 'untested' check (status in ('untested', 'ok', 'failed')),
     tested_at    timestamptz,

@@ -185,6 +185,7 @@ create table data_sources (
     name text not null,
     kind text not null,
     address text not null,
+    tls text not null default 'prefer'::text,
     dsn bytea not null,
     status text not null default 'untested'::text,
     tested_at timestamp with time zone,
@@ -197,6 +198,7 @@ create table data_sources (
     constraint data_sources_kind_check CHECK ((kind = ANY (ARRAY['postgres'::text, 'mysql'::text]))),
     constraint data_sources_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     constraint data_sources_status_check CHECK ((status = ANY (ARRAY['untested'::text, 'ok'::text, 'failed'::text]))),
+    constraint data_sources_tls_check CHECK ((tls = ANY (ARRAY['unix'::text, 'disable'::text, 'prefer'::text, 'require'::text, 'verify-full'::text]))),
     constraint data_sources_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
 

@@ -1,9 +1,10 @@
 // Package providers keeps the accounts at carriers: where letters are handed
 // in, with which password, and how fast.
 //
-// It promises two things. A secret goes in and comes out for the carrier
-// alone: the table holds it sealed for its own row, and no answer shows it.
-// And all nodes together draw no more than a provider's rate allows, by the
+// It promises three things. A secret goes in and comes out for the carrier
+// alone: the table holds it sealed for its own row, and no answer shows it. A
+// secret is sent only where it was meant to be sent when it was entered: a
+// change of the destination demands it anew. And all nodes together draw no more than a provider's rate allows, by the
 // clock of the database.
 //
 // What a kind of carrier needs in its config is the carrier's affair; New is
@@ -14,6 +15,8 @@ package providers
 import (
 	"encoding/json"
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,16 +78,44 @@ type Account struct {
 // for the caller is a *lemma.Error that points into /kind, /config or /secrets.
 type Check func(kind string, config, secrets json.RawMessage) error
 
+// Moves names the members of a config that decide where a kind's secrets are
+// sent and how they are protected on the way, and in which before and after
+// differ; secrets are those that are kept.
+type Moves func(kind string, before, after, secrets json.RawMessage) []string
+
 // Providers keeps provider accounts.
 type Providers struct {
 	pool  *pgxpool.Pool
 	box   *secrets.Box
 	check Check
+	moves Moves
 }
 
 // New makes the room. check is asked before anything is saved.
 func New(pool *pgxpool.Pool, box *secrets.Box, check Check) *Providers {
-	return &Providers{pool: pool, box: box, check: check}
+	return &Providers{pool: pool, box: box, check: check, moves: anyMember}
+}
+
+// OnMove sets what decides whether kept secrets may follow a change of config.
+// Without it any change of a config counts. It is set once, before any request.
+func (p *Providers) OnMove(m Moves) { p.moves = m }
+
+// anyMember names every member that two configs differ in.
+func anyMember(_ string, before, after, _ json.RawMessage) (members []string) {
+	var old, now map[string]any
+	_, _ = json.Unmarshal(before, &old), json.Unmarshal(after, &now) // both are objects: they were checked
+	for name := range old {
+		if !reflect.DeepEqual(old[name], now[name]) {
+			members = append(members, name)
+		}
+	}
+	for name := range now {
+		if _, known := old[name]; !known {
+			members = append(members, name)
+		}
+	}
+	slices.Sort(members)
+	return members
 }
 
 // maxRate is beyond what any carrier takes, and keeps the arithmetic of the

@@ -141,8 +141,14 @@ func TestUpdate(t *testing.T) {
 			func(was, is providers.Provider) bool {
 				return is.Name == "new" && string(is.Config) == string(was.Config) && *is.RatePerSecond == 5
 			}},
-		"a new config keeps the secrets": {providers.Patch{Config: json.RawMessage(`{"host": "other"}`)}, `{"password":"hunter2"}`,
+		"a config that moves nothing keeps the secrets": {providers.Patch{Config: json.RawMessage(`{"host": "mail.example.com", "helo": "x"}`)}, `{"password":"hunter2"}`,
+			func(was, is providers.Provider) bool {
+				return string(is.Config) == `{"helo": "x", "host": "mail.example.com"}`
+			}},
+		"another host with the secrets": {providers.Patch{Config: json.RawMessage(`{"host": "other"}`), Secrets: json.RawMessage(`{"password":"new"}`)}, `{"password":"new"}`,
 			func(was, is providers.Provider) bool { return string(is.Config) == `{"host": "other"}` }},
+		"another host without any": {providers.Patch{Config: json.RawMessage(`{"host": "other"}`), Secrets: json.RawMessage(`null`)}, "",
+			func(was, is providers.Provider) bool { return !is.HasSecrets }},
 		"new secrets replace the old": {providers.Patch{Secrets: json.RawMessage(`{"password":"new"}`)}, `{"password":"new"}`,
 			func(was, is providers.Provider) bool { return is.HasSecrets }},
 		"null takes them away": {providers.Patch{Secrets: json.RawMessage(`null`)}, "",
@@ -168,6 +174,42 @@ func TestUpdate(t *testing.T) {
 			_, err = b.room.Update(t.Context(), b.ws, was.ID, ptr(1), test.patch)
 			if lemma.KindOf(err) != lemma.Stale {
 				t.Errorf("the same once more by the old version: %v, want stale", err)
+			}
+		})
+	}
+}
+
+// Secrets do not follow a provider to another server: an editor who does not
+// know the password could otherwise have it sent to a server of their own.
+func TestSecretsDoNotMove(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	undecided := b
+	undecided.room = providers.New(b.pool, newBox(t), checkKind) // nothing says what moves: any change does
+	for what, test := range map[string]struct {
+		room    bundle
+		config  string
+		pointer string
+	}{
+		"another host":                           {b, `{"host": "evil.example.com"}`, "/config/host"},
+		"a member of which nothing is known":     {undecided, `{"host": "mail.example.com", "proxy": "evil"}`, "/config/proxy"},
+		"a member that is there no more":         {undecided, `{"host": "mail.example.com"}`, "/config/region"},
+		"another host of which nothing is known": {undecided, `{"host": "evil.example.com", "region": 1}`, "/config/host"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			made := test.room.create(t, func(n *providers.NewProvider) {
+				if test.room.room == undecided.room && test.pointer != "/config/proxy" {
+					n.Config = json.RawMessage(`{"host":"mail.example.com","region":1}`)
+				}
+			})
+			_, err := test.room.room.Update(t.Context(), b.ws, made.ID, nil, providers.Patch{Config: json.RawMessage(test.config)})
+			var wrong *lemma.Error
+			if !errors.As(err, &wrong) || wrong.Code != "secrets_required" || len(wrong.Fields) != 2 ||
+				wrong.Fields[0].Pointer != "/secrets" || wrong.Fields[1].Pointer != test.pointer {
+				t.Fatalf("%+v", err)
+			}
+			if is, err := test.room.room.Get(t.Context(), b.ws, made.ID); err != nil || is.Version != 1 {
+				t.Errorf("it changed all the same: %+v, %v", is, err)
 			}
 		})
 	}

@@ -42,7 +42,8 @@ func (p *Providers) Create(ctx context.Context, ws uuid.UUID, n NewProvider) (Pr
 }
 
 // Update changes a provider, if its version is still ifMatch; with nil,
-// whatever it is. Secrets that the patch does not name are kept.
+// whatever it is. Secrets that the patch does not name are kept, unless the
+// patch changes where they are sent: then it must name them.
 func (p *Providers) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, patch Patch) (Provider, error) {
 	err := pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		old, err := p.account(ctx, tx, ws, id, " for update")
@@ -56,6 +57,9 @@ func (p *Providers) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 		if err := p.verify(old.Kind, s); err != nil {
 			return err
 		}
+		if err := p.mayKeep(old, patch); err != nil {
+			return err
+		}
 		_, err = tx.Exec(ctx, `
 			update providers set name = $3, config = $4, secrets = $5, rate_per_second = $6, version = version + 1, updated_at = now()
 			where workspace_id = $1 and id = $2`, ws, id, s.name, s.config, p.seal(ws, id, s.secrets), s.rate)
@@ -65,6 +69,24 @@ func (p *Providers) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 		return Provider{}, known(err, "update provider")
 	}
 	return p.Get(ctx, ws, id)
+}
+
+// mayKeep refuses a patch that would have secrets, which its author need not
+// know, sent to another place.
+func (p *Providers) mayKeep(old stored, patch Patch) error {
+	if old.Secrets == nil || patch.Secrets != nil || patch.Config == nil {
+		return nil
+	}
+	moved := p.moves(old.Kind, old.Config, patch.Config, old.Secrets)
+	if len(moved) == 0 {
+		return nil
+	}
+	e := &lemma.Error{Kind: lemma.Invalid, Code: "secrets_required", Message: "the change decides where the secrets are sent: give the secrets again",
+		Fields: []lemma.Field{{Pointer: "/secrets", Code: "secrets_required", Detail: "must be given again, since the change decides where they are sent"}}}
+	for _, name := range moved {
+		e.Fields = append(e.Fields, lemma.Field{Pointer: "/config/" + name, Code: "secrets_required", Detail: "is where or how the secrets are sent: give /secrets with the change"})
+	}
+	return e
 }
 
 func (patch Patch) apply(old stored) settings {

@@ -24,7 +24,9 @@ type bundle struct {
 func setup(t testing.TB) bundle {
 	t.Helper()
 	pool := pgtest.DB(t)
-	return bundle{pool, providers.New(pool, newBox(t), checkKind), pgtest.Workspace(t, pool)}
+	room := providers.New(pool, newBox(t), checkKind)
+	room.OnMove(moves)
+	return bundle{pool, room, pgtest.Workspace(t, pool)}
 }
 
 func newBox(t testing.TB) *secrets.Box {
@@ -45,6 +47,15 @@ func checkKind(kind string, config, _ json.RawMessage) error {
 		return lemma.Fault("/config/host", "required", "name the host")
 	}
 	return nil
+}
+
+// moves: a host decides where secrets are sent.
+func moves(_ string, before, after, _ json.RawMessage) []string {
+	var old, now struct{ Host string }
+	if json.Unmarshal(before, &old) == nil && json.Unmarshal(after, &now) == nil && old == now {
+		return nil
+	}
+	return []string{"host"}
 }
 
 // create makes a provider with defaults, changed by change.

@@ -32,15 +32,16 @@ const layout = 1
 // them it was is nobody's business who tries.
 var ErrSealed = errors.New("sealed text does not open")
 
-// Box seals and opens. It is safe for concurrent use and never prints its keys.
+// Box seals with its current key and opens with any of its keys. It is safe for
+// concurrent use and never prints its keys.
 type Box struct {
 	keys    map[string]cipher.AEAD
 	current string
 }
 
 // New makes a box that seals with the key called current and opens with any of
-// keys, each of KeySize bytes. To rotate, add a key, make it current, seal the
-// rows anew, and only then drop the old one.
+// keys, each of KeySize bytes. To rotate, add a key, make it current, reseal the
+// rows, and only then drop the old one.
 func New(keys map[string][]byte, current string) (*Box, error) {
 	if _, ok := keys[current]; !ok {
 		return nil, fmt.Errorf("current key %q is not among the keys", current)
@@ -77,28 +78,53 @@ func (b *Box) Seal(plain []byte, aad ...string) []byte {
 	return b.keys[b.current].Seal(sealed, nil, plain, place(sealed, aad))
 }
 
-// Open decrypts what Seal made under the same aad, or answers ErrSealed.
+// Open decrypts what Seal made under the same aad, or answers ErrSealed. The key
+// of the sealed text's id is tried first and then every other: an id is a hint,
+// and a key may have had another id when it sealed.
 func (b *Box) Open(sealed []byte, aad ...string) ([]byte, error) {
-	id, head, ok := header(sealed)
-	if !ok {
-		return nil, ErrSealed
-	}
-	aead, ok := b.keys[id]
-	if !ok {
-		return nil, ErrSealed
-	}
-	plain, err := aead.Open(nil, nil, sealed[head:], place(sealed[:head], aad))
-	if err != nil {
-		return nil, ErrSealed
-	}
-	return plain, nil
+	plain, _, err := b.open(sealed, aad)
+	return plain, err
 }
 
-// Current tells whether sealed was made with the current key; what was not
-// should be sealed anew while a rotation is on its way.
-func (b *Box) Current(sealed []byte) bool {
-	id, _, ok := header(sealed)
-	return ok && id == b.current
+// open answers the id of the key that opened as well.
+func (b *Box) open(sealed []byte, aad []string) (plain []byte, id string, err error) {
+	hint, head, ok := header(sealed)
+	if !ok {
+		return nil, "", ErrSealed
+	}
+	for _, id := range b.order(hint) {
+		if plain, err := b.keys[id].Open(nil, nil, sealed[head:], place(sealed[:head], aad)); err == nil {
+			return plain, id, nil
+		}
+	}
+	return nil, "", ErrSealed
+}
+
+// order are the ids of all keys, hint first if it is one of them.
+func (b *Box) order(hint string) []string {
+	ids := make([]string, 0, len(b.keys))
+	if b.keys[hint] != nil {
+		ids = append(ids, hint)
+	}
+	for id := range b.keys {
+		if id != hint {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Reseal answers sealed under the current key, and whether that changed it:
+// what the current key has sealed under its present id stays as it is.
+func (b *Box) Reseal(sealed []byte, aad ...string) (fresh []byte, changed bool, err error) {
+	plain, id, err := b.open(sealed, aad)
+	if err != nil {
+		return nil, false, err
+	}
+	if hint, _, _ := header(sealed); id == b.current && hint == id {
+		return sealed, false, nil
+	}
+	return b.Seal(plain, aad...), true, nil
 }
 
 // header reads layout, length and id of the key from the front.

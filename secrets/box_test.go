@@ -79,18 +79,49 @@ func TestRotation(t *testing.T) {
 	if got, err := during.Open(old, "row"); err != nil || string(got) != "dsn" {
 		t.Fatalf("both keys: %q, %v", got, err)
 	}
-	if during.Current(old) {
-		t.Error("the old text counts as sealed with the current key")
+	fresh, changed, err := during.Reseal(old, "row")
+	if err != nil || !changed {
+		t.Fatalf("the old text was not sealed anew: %v", err)
 	}
-	fresh := during.Seal([]byte("dsn"), "row")
-	if !during.Current(fresh) {
-		t.Error("the new text does not count as sealed with the current key")
+	if again, changed, err := during.Reseal(fresh, "row"); err != nil || changed || !bytes.Equal(again, fresh) {
+		t.Errorf("the new text was sealed anew: %v", err)
+	}
+	if _, _, err := during.Reseal(old, "another row"); !errors.Is(err, secrets.ErrSealed) {
+		t.Errorf("resealed for another row: %v", err)
 	}
 	if got, err := after.Open(fresh, "row"); err != nil || string(got) != "dsn" {
 		t.Errorf("the new key alone: %q, %v", got, err)
 	}
 	if _, err := after.Open(old, "row"); !errors.Is(err, secrets.ErrSealed) {
 		t.Errorf("a key that is gone opened: %v", err)
+	}
+}
+
+// A key opens what it has sealed under whatever id it had then: with none, or
+// with one that another key has now.
+func TestKeysAreNotKnownByTheirIDs(t *testing.T) {
+	a, z := secrets.NewKey(), secrets.NewKey()
+	for sealing, opening := range map[string]string{
+		a:        "new:" + z + ",old:" + a, // as the docs once had it: the old key gets a name only now
+		"1:" + a: z + "," + a,
+		"k:" + a: "k:" + z + ",old:" + a, // the name has gone over to another key
+		"x:" + a: a,
+		a + " ":  " " + z + " , " + a + " ",
+	} {
+		sealed := box(t, sealing).Seal([]byte("dsn"), "row")
+		during := box(t, opening)
+		if got, err := during.Open(sealed, "row"); err != nil || string(got) != "dsn" {
+			t.Errorf("sealed by %.8s, opened by %.8s: %v", sealing, opening, err)
+		}
+		fresh, changed, err := during.Reseal(sealed, "row")
+		if err != nil || !changed {
+			t.Errorf("sealed by %.8s, resealed by %.8s: %v, %v", sealing, opening, changed, err)
+			continue
+		}
+		first, _, _ := strings.Cut(opening, ",")
+		if got, err := box(t, first).Open(fresh, "row"); err != nil || string(got) != "dsn" {
+			t.Errorf("%.8s alone does not open what was resealed: %v", first, err)
+		}
 	}
 }
 
@@ -112,6 +143,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 		"id twice":    "a:" + good + ",a:" + good,
 		"long id":     strings.Repeat("a", 65) + ":" + good,
 		"comma ahead": "," + good,
+		"key twice":   good + "," + good,
 	} {
 		_, err := secrets.ParseKeys(keys)
 		if err == nil {

@@ -2,14 +2,13 @@ package secrets
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
 )
-
-// defaultID names a key that was given without an id.
-const defaultID = "1"
 
 // NewKey makes a key as ParseKeys reads it: KeySize random bytes in base64.
 func NewKey() string {
@@ -18,8 +17,10 @@ func NewKey() string {
 	return base64.StdEncoding.EncodeToString(key)
 }
 
-// ParseKeys reads "id:base64,id:base64", of which the first is current, or one
-// bare base64 key. Its errors name ids and places, never a key.
+// ParseKeys reads keys in base64, separated by commas, of which the first is
+// current. A key may have an id, as id:base64. One without is named by its
+// fingerprint, so that it has the same name in every list. Its errors name ids
+// and places, never a key.
 func ParseKeys(s string) (*Box, error) {
 	keys, current := map[string][]byte{}, ""
 	for i, item := range strings.Split(strings.TrimSpace(s), ",") {
@@ -41,11 +42,21 @@ func ParseKeys(s string) (*Box, error) {
 func parseKey(item string) (id string, key []byte, err error) {
 	id, text, named := strings.Cut(item, ":")
 	if !named {
-		id, text = defaultID, item
+		text = item
 	}
 	key, err = base64.StdEncoding.DecodeString(text)
 	if err != nil {
 		return "", nil, errors.New("it is not base64; write id:base64, or the base64 alone")
 	}
+	if !named {
+		id = fingerprint(key)
+	}
 	return id, key, nil
+}
+
+// fingerprint names a key. It is stored with everything that the key has
+// sealed, and of 256 random bits it gives nothing away.
+func fingerprint(key []byte) string {
+	sum := sha256.Sum256(append([]byte("lemma secret key\x00"), key...))
+	return hex.EncodeToString(sum[:4])
 }

@@ -63,18 +63,8 @@ func newClient(d dial.Dialer) *http.Client {
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			Proxy: nil, // a proxy would resolve the name itself, unchecked
-			DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-				host, text, err := net.SplitHostPort(address)
-				if err != nil {
-					return nil, err
-				}
-				port, err := strconv.ParseUint(text, 10, 16)
-				if err != nil {
-					return nil, err
-				}
-				return d.Dial(ctx, host, uint16(port))
-			},
+			Proxy:                  nil, // a proxy would resolve the name itself, unchecked
+			DialContext:            d.DialContext,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 			ForceAttemptHTTP2:      true,
 			DisableCompression:     true,

@@ -14,6 +14,7 @@ import (
 	"lemma/client"
 	"lemma/pgtest"
 	"lemma/secrets"
+	"lemma/sender/smtp"
 	"lemma/workspaces"
 )
 
@@ -24,7 +25,7 @@ func serving(t *testing.T, pool *pgxpool.Pool) (n *node, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err = newNode(defaultConfig(), pool, box, slog.New(slog.DiscardHandler), nodeOptions{Kinds: carriers()})
+	n, err = newNode(defaultConfig(), pool, box, slog.New(slog.DiscardHandler), nodeOptions{Kinds: carriers(smtp.Options{})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,6 +54,7 @@ func (r *rig) fresh(ctx context.Context, kinds []sender.Kind) (*benchNode, error
 	}
 	cfg := r.cfg
 	cfg.DatabaseURL = r.dsn(name)
+	cfg.AllowPrivateProviders = true
 	pool, err := openPool(ctx, cfg)
 	if err != nil {
 		return nil, err

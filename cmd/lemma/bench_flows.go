@@ -58,7 +58,7 @@ func (b *benchNode) open(ctx context.Context, clients int) (*door, error) {
 	if err != nil {
 		return nil, err
 	}
-	srv := &http.Server{Handler: b.api, ReadHeaderTimeout: 10 * time.Second}
+	srv := &http.Server{Handler: b.api, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: totalTime, IdleTimeout: idleTime}
 	go func() { _ = srv.Serve(l) }()
 	transport := &http.Transport{MaxIdleConnsPerHost: clients}
 	return &door{url: "http://" + l.Addr().String(), key: key, client: &http.Client{Transport: transport}, stop: func() { _ = srv.Close() }}, nil

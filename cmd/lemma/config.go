@@ -22,8 +22,10 @@ type Config struct {
 	DatabaseURL string `name:"database-url" var:"DATABASE_URL" secret:"" group:"Settings" placeholder:"URL" help:"The Postgres that Lemma keeps its tables in."`
 	SecretKey   string `kong:"-" var:"LEMMA_SECRET_KEY" secret:""` // no flag: those are for everybody on the machine to see
 
-	Listen     string `var:"LEMMA_LISTEN" group:"Settings" default:"127.0.0.1:8080" help:"Where the API listens."`
-	WorkListen string `var:"LEMMA_WORK_LISTEN" group:"Settings" placeholder:"ADDRESS" help:"Where a worker answers /healthz, /readyz and /metrics; nowhere when empty."`
+	Listen         string `var:"LEMMA_LISTEN" group:"Settings" default:"127.0.0.1:8080" help:"Where the API listens."`
+	MetricsListen  string `var:"LEMMA_METRICS_LISTEN" group:"Settings" default:"127.0.0.1:9464" placeholder:"ADDRESS" help:"Where a server answers /metrics: on the API's own address if it is the same, nowhere when empty."`
+	MaxConnections int    `var:"LEMMA_MAX_CONNECTIONS" group:"Settings" default:"1000" help:"Connections that the API takes at a time; others are answered with 503."`
+	WorkListen     string `var:"LEMMA_WORK_LISTEN" group:"Settings" placeholder:"ADDRESS" help:"Where a worker answers /healthz, /readyz and /metrics; nowhere when empty."`
 
 	Lease         time.Duration `var:"LEMMA_LEASE" group:"Settings" default:"5m" help:"How long a claim may act."`
 	CallTimeout   time.Duration `var:"LEMMA_CALL_TIMEOUT" group:"Settings" default:"30s" help:"The longest that one call to a carrier may last; well under the lease."`
@@ -36,9 +38,10 @@ type Config struct {
 	FlowWorkers    int           `var:"LEMMA_FLOW_WORKERS" group:"Settings" default:"4" help:"Lots of enrollments advanced at a time by this process."`
 	EventRetention time.Duration `var:"LEMMA_EVENT_RETENTION" group:"Settings" default:"720h" help:"How long events and refusals of triggers are kept."`
 
-	SourceTimeout        time.Duration `var:"LEMMA_SOURCE_TIMEOUT" group:"Settings" default:"60s" help:"How long a data source may be silent while it is read."`
-	AllowPrivateSources  bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" group:"Settings" help:"Let data sources be on loopback and private addresses."`
-	AllowPrivateWebhooks bool          `var:"LEMMA_ALLOW_PRIVATE_WEBHOOKS" group:"Settings" help:"Let webhooks be on loopback and private addresses, and without TLS."`
+	SourceTimeout         time.Duration `var:"LEMMA_SOURCE_TIMEOUT" group:"Settings" default:"60s" help:"How long a data source may be silent while it is read."`
+	AllowPrivateSources   bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" group:"Settings" help:"Let data sources be on loopback and private addresses."`
+	AllowPrivateProviders bool          `var:"LEMMA_ALLOW_PRIVATE_PROVIDERS" group:"Settings" help:"Let mail servers be on loopback and private addresses."`
+	AllowPrivateWebhooks  bool          `var:"LEMMA_ALLOW_PRIVATE_WEBHOOKS" group:"Settings" help:"Let webhooks be on loopback and private addresses, and without TLS."`
 
 	URL    string `var:"LEMMA_URL" group:"Settings" default:"http://127.0.0.1:8080" help:"The Lemma that flows, events and enrollments are asked of."`
 	APIKey string `kong:"-" var:"LEMMA_API_KEY" secret:""` // for that Lemma
@@ -72,12 +75,13 @@ func (c Config) check() error {
 	}
 	for name, n := range map[string]int{
 		"LEMMA_SEND_WORKERS": c.SendWorkers, "LEMMA_FANOUT_WORKERS": c.FanoutWorkers, "LEMMA_FLOW_WORKERS": c.FlowWorkers, "LEMMA_MAX_WINDOW": c.MaxWindow,
+		"LEMMA_MAX_CONNECTIONS": c.MaxConnections,
 	} {
 		if n < 1 || n > 10_000 {
 			faults = append(faults, fmt.Errorf("%s is %d, and must be from 1 to 10000", name, n))
 		}
 	}
-	for name, address := range map[string]string{"LEMMA_LISTEN": c.Listen, "LEMMA_WORK_LISTEN": c.WorkListen} {
+	for name, address := range map[string]string{"LEMMA_LISTEN": c.Listen, "LEMMA_WORK_LISTEN": c.WorkListen, "LEMMA_METRICS_LISTEN": c.MetricsListen} {
 		if _, _, err := net.SplitHostPort(address); err != nil && address != "" {
 			faults = append(faults, fmt.Errorf("%s is no address with a port, such as 127.0.0.1:8080: %w", name, err))
 		}

@@ -122,7 +122,9 @@ func (d *devCommand) open(ctx context.Context, cfg Config, out io.Writer) (h *ho
 	if h.catcher, err = catcher.Start(catcher.Options{SMTP: freeNear(d.SMTP), HTTP: freeNear(d.Catcher), Folder: filepath.Join(d.Home, "mail")}); err != nil {
 		return h, fmt.Errorf("start the mail catcher: %w", err)
 	}
-	cfg.DatabaseURL, cfg.Listen = dsn("lemma"), freeNear(cfg.Listen)
+	cfg.DatabaseURL = dsn("lemma")
+	cfg.Listen, cfg.MetricsListen = freePair(cfg.Listen, cfg.MetricsListen)
+	cfg.AllowPrivateProviders = true // the mail catcher is on loopback
 	if err := h.lemma(ctx, cfg); err != nil {
 		return h, err
 	}
@@ -206,7 +208,7 @@ func (h *home) lemma(ctx context.Context, cfg Config) error {
 	if err := migrations.Up(ctx, pool); err != nil {
 		return err
 	}
-	if h.node, err = newNode(cfg, pool, box, log, nodeOptions{Kinds: carriers(), Limits: audience.Options{AllowPrivate: true, AllowUnix: true}}); err != nil {
+	if h.node, err = newNode(cfg, pool, box, log, nodeOptions{Kinds: carriers(cfg.mail(log)), Limits: audience.Options{AllowPrivate: true, AllowUnix: true}}); err != nil {
 		return err
 	}
 	if err := h.node.start(ctx); err != nil {
@@ -218,7 +220,7 @@ func (h *home) lemma(ctx context.Context, cfg Config) error {
 	h.listen = cfg.Listen
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	h.stop = stop
-	go func() { h.served <- serve(serving, h.node.api, cfg.Listen, log) }()
+	go func() { h.served <- serve(serving, log, h.node.counts, h.node.listeners()...) }()
 	return h.awaitAPI(ctx)
 }
 
@@ -319,19 +321,26 @@ func (h *home) close() (err error) {
 	return err
 }
 
+func (h *home) metricsURL() string {
+	if h.node.cfg.MetricsListen == "" {
+		return "none (LEMMA_METRICS_LISTEN is empty)"
+	}
+	return "http://" + h.node.cfg.MetricsListen + "/metrics"
+}
+
 func (h *home) greet(out io.Writer, c campaignView) {
 	fmt.Fprintf(out, `
   API            http://%[1]s/v1
   API docs       http://%[1]s/docs
   mail catcher   %[2]s
-  metrics        http://%[1]s/metrics
+  metrics        %[7]s
   key            %[3]s
 
   curl -H "Authorization: Bearer %[3]s" http://%[1]s/v1/campaigns/%[4]s
   LEMMA_URL=http://%[1]s LEMMA_API_KEY_FILE=%[6]s bin/lemma flows counts '%[5]s'
 
 Ctrl-C stops everything. The next run is warm, and sends nobody anything again.
-`, h.listen, h.catcher.URL(), h.key, c.ID, demoFlowName, filepath.Join(h.dir, "key"))
+`, h.listen, h.catcher.URL(), h.key, c.ID, demoFlowName, filepath.Join(h.dir, "key"), h.metricsURL())
 }
 
 // freeNear is the address itself when nobody listens there, or else one on the
@@ -344,6 +353,19 @@ func freeNear(address string) string {
 		}
 	}
 	return address
+}
+
+// freePair is freeNear for the API and the metrics, which may share an address
+// or have none.
+func freePair(api, metrics string) (string, string) {
+	free := freeNear(api)
+	switch metrics {
+	case "":
+		return free, ""
+	case api:
+		return free, free
+	}
+	return free, freeNear(metrics)
 }
 
 func hostOf(address string) string {

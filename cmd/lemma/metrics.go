@@ -23,6 +23,26 @@ func metricsHandler(r *prometheus.Registry) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, Timeout: 10 * time.Second})
 }
 
+// publicMetrics is what the API answers at /metrics: nothing, unless the operator
+// has given the metrics the API's own address.
+func (n *node) publicMetrics() http.Handler {
+	if n.cfg.MetricsListen != n.cfg.Listen {
+		return nil
+	}
+	return metricsHandler(n.metrics)
+}
+
+// listeners are the API's and, beside it, that of the metrics.
+func (n *node) listeners() []endpoint {
+	all := []endpoint{{name: "api", address: n.cfg.Listen, handler: n.api, most: n.cfg.MaxConnections}}
+	if n.cfg.MetricsListen != "" && n.cfg.MetricsListen != n.cfg.Listen {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", metricsHandler(n.metrics))
+		all = append(all, endpoint{name: "metrics", address: n.cfg.MetricsListen, handler: mux, most: opsConnections})
+	}
+	return all
+}
+
 // queue reports what waits, for all nodes together: scrape one of them.
 type queue struct{ pool *pgxpool.Pool }
 

@@ -48,6 +48,7 @@ type node struct {
 	sender     *sender.Sender
 	api        http.Handler
 	metrics    *prometheus.Registry
+	counts     *connectionMetrics
 
 	migrated atomic.Bool // the schema was seen complete
 
@@ -65,8 +66,10 @@ type nodeOptions struct {
 // newNode builds the rooms from the bottom up, in the order of who may import whom.
 func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger, o nodeOptions) (n *node, err error) {
 	n = &node{cfg: cfg, log: log, pool: pool, metrics: newRegistry(pool)}
+	n.counts = newConnectionMetrics(n.metrics)
 	n.workspaces = workspaces.New(pool)
-	n.providers = providers.New(pool, box, checkAccount(o.Kinds))
+	n.providers = providers.New(pool, box, checkAccount(o.Kinds, cfg.mail(log)))
+	n.providers.OnMove(movedAccount)
 	n.audiences = audience.New(pool, box, o.Limits)
 	n.templates = message.New(pool)
 	n.ledger = notifications.New(pool)
@@ -83,7 +86,8 @@ func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger,
 		return nil, err
 	}
 	n.api = api.New(api.Rooms{Workspaces: n.workspaces, Providers: n.providers, Audiences: n.audiences, Templates: n.templates,
-		Campaigns: n.campaigns, Flows: n.flows, Webhooks: n.webhooks, Ledger: n.ledger, Pool: pool}, api.Options{Log: log, Metrics: metricsHandler(n.metrics), Ready: n.ready, Capabilities: capabilitiesOf(o.Kinds)})
+		Campaigns: n.campaigns, Flows: n.flows, Webhooks: n.webhooks, Ledger: n.ledger, Pool: pool}, api.Options{Log: log, Metrics: n.publicMetrics(), Ready: n.ready, Capabilities: capabilitiesOf(o.Kinds),
+		Warnings: accountWarnings})
 	return n, nil
 }
 
@@ -189,22 +193,6 @@ func (n *node) drain(ctx context.Context) error {
 	n.sender.Close()
 	n.audiences.Close()
 	return err
-}
-
-// serve answers HTTP on an address until ctx ends, then lets requests finish.
-func serve(ctx context.Context, h http.Handler, listen string, log *slog.Logger) error {
-	srv := &http.Server{Addr: listen, Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
-	failed := make(chan error, 1)
-	go func() { failed <- srv.ListenAndServe() }()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("listen on %s: %w", listen, err)
-	case <-ctx.Done():
-	}
-	stop, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-	defer cancel()
-	return srv.Shutdown(stop)
 }
 
 // riverLog is the log as River may use it: warnings and errors, since a line

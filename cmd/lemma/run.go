@@ -18,10 +18,11 @@ type commands struct {
 	Work        workCommand        `cmd:"" help:"Send: write notifications, call carriers, reap, sweep."`
 	Migrate     migrateCommand     `cmd:"" help:"Bring the database to the newest schema, or show where it is."`
 	Keys        keysCommand        `cmd:"" help:"Make, list and revoke API keys."`
+	Secrets     secretsCommand     `cmd:"" help:"Rotate the key that seals secrets at rest."`
 	Flows       flowsCommand       `cmd:"" help:"Make, publish, watch and stop flows."`
 	Events      eventsCommand      `cmd:"" help:"Tell what people did, and read it."`
 	Enrollments enrollmentsCommand `cmd:"" help:"See, make, move and end enrollments."`
-	Doctor      doctorCommand      `cmd:"" help:"Check every constraint and setting that a promise rests on."`
+	Doctor      doctorCommand      `cmd:"" help:"Check every constraint and setting that a promise rests on, and that every secret opens."`
 	Bench       benchCommand       `cmd:"" help:"Measure the hot paths; one JSON line per figure."`
 	Sink        sinkCommand        `cmd:"" hidden:"" help:"The mail server that bench sends to."`
 	Show        showCommand        `cmd:"" name:"config" help:"Print the settings as Lemma understands them, without secrets."`

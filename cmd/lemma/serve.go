@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"slices"
@@ -36,8 +37,8 @@ func (s *serveCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
 			return err
 		}
 	}
-	n.log.Info("serving", "listen", cfg.Listen, "work", s.Work)
-	err = serve(ctx, n.api, cfg.Listen, n.log)
+	n.log.Info("serving", "listen", cfg.Listen, "metrics", cfg.MetricsListen, "work", s.Work)
+	err = serve(ctx, n.log, n.counts, n.listeners()...)
 	return n.end(err)
 }
 
@@ -57,7 +58,7 @@ func (workCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
 		<-ctx.Done()
 		return n.end(nil)
 	}
-	return n.end(serve(ctx, watching(n), cfg.WorkListen, n.log))
+	return n.end(serve(ctx, n.log, n.counts, endpoint{name: "work", address: cfg.WorkListen, handler: watching(n), most: opsConnections}))
 }
 
 // openNode makes a node as the configuration says, on a database that is
@@ -71,12 +72,18 @@ func openNode(ctx context.Context, cfg Config) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newNode(cfg, pool, box, cfg.logger(os.Stderr), nodeOptions{Kinds: carriers(),
+	log := cfg.logger(os.Stderr)
+	return newNode(cfg, pool, box, log, nodeOptions{Kinds: carriers(cfg.mail(log)),
 		Limits: audience.Options{AllowPrivate: cfg.AllowPrivateSources, FetchTimeout: cfg.SourceTimeout}})
 }
 
 // carriers are the kinds that this program speaks to.
-func carriers() []sender.Kind { return []sender.Kind{smtp.Kind()} }
+func carriers(o smtp.Options) []sender.Kind { return []sender.Kind{smtp.Kind(o)} }
+
+// mail is what the operator decides about connections to mail servers.
+func (c Config) mail(log *slog.Logger) smtp.Options {
+	return smtp.Options{AllowPrivate: c.AllowPrivateProviders, Log: log}
+}
 
 // start checks the guards and begins to work. The work outlives ctx: it is
 // ended by end, which drains it.
@@ -122,15 +129,31 @@ func capabilitiesOf(kinds []sender.Kind) func(string) api.Capabilities {
 
 // checkAccount lets a provider be saved only when one of the node's carriers
 // could be opened with what it says.
-func checkAccount(kinds []sender.Kind) providers.Check {
+func checkAccount(kinds []sender.Kind, o smtp.Options) providers.Check {
 	return func(kind string, config, secret json.RawMessage) error {
 		known := slices.ContainsFunc(kinds, func(k sender.Kind) bool { return k.Name == kind })
 		switch {
 		case !known:
 			return lemma.Fault("/kind", "unknown_kind", "the kinds of provider are: smtp")
 		case kind == "smtp":
-			return smtp.Check(config, secret)
+			return smtp.Check(config, secret, o)
 		}
 		return nil
 	}
+}
+
+// movedAccount names what decides where a provider's secrets are sent. Kinds of
+// which nothing is known have none.
+func movedAccount(kind string, before, after, secret json.RawMessage) []string {
+	if kind != "smtp" {
+		return nil
+	}
+	return smtp.Moves(before, after, secret)
+}
+
+func accountWarnings(kind string, config json.RawMessage) []string {
+	if kind != "smtp" {
+		return nil
+	}
+	return smtp.Warnings(config)
 }

@@ -74,7 +74,7 @@ func Start(o Options) (*Catcher, error) {
 	}
 	c.all.Go(c.accept)
 	if c.web != nil {
-		c.server = &http.Server{Handler: c.page(), ReadHeaderTimeout: 5 * time.Second}
+		c.server = &http.Server{Handler: c.page(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute}
 		c.all.Go(func() { _ = c.server.Serve(c.web) }) // ends with Close
 	}
 	return c, nil

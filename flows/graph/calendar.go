@@ -6,7 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // zones are the same wherever Lemma runs
+
+	"lemma"
 )
 
 // A day's time, local.
@@ -31,15 +32,12 @@ func parseWeekday(s string) (time.Weekday, bool) {
 // zones keeps what was loaded; only names that exist get in, so it stays small.
 var zones sync.Map
 
-// loadZone knows IANA zones. "Local" is the machine's, which is nobody's zone.
+// loadZone is lemma.Zone, remembered.
 func loadZone(name string) (*time.Location, bool) {
-	if name == "" || name == "Local" || strings.HasPrefix(name, "posix/") || strings.HasPrefix(name, "right/") {
-		return nil, false
-	}
 	if zone, ok := zones.Load(name); ok {
 		return zone.(*time.Location), true
 	}
-	zone, err := time.LoadLocation(name)
+	zone, err := lemma.Zone(name)
 	if err != nil {
 		return nil, false
 	}

@@ -199,7 +199,7 @@ func newCompiler(columns []Column) *compiler {
 
 // base is what all environments have in common; making it takes milliseconds.
 var base = sync.OnceValues(func() (*cel.Env, error) {
-	return cel.NewCustomEnv(append(standard(),
+	return cel.NewCustomEnv(append(append(standard(), zonedFunctions()...),
 		cel.OptionalTypes(),
 		cel.CrossTypeNumericComparisons(true),
 		cel.DefaultUTCTimeZone(true),

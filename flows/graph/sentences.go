@@ -264,5 +264,9 @@ func (r *reading) constant(call ast.CallExpr) {
 		if _, err := regexp.Compile(string(text)); err != nil {
 			r.faultAt(arg, "expression_type", "it is no regular expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 		}
+	default:
+		if zoned[call.FunctionName()] != "" && !isZone(string(text)) {
+			r.faultAt(arg, "expression_type", "must be an IANA time zone such as 'Europe/Berlin', or an offset such as '+02:00'")
+		}
 	}
 }

@@ -116,7 +116,7 @@ func benchSend(b *testing.B, senders int, key string, window int) {
 		raw, _ := json.Marshal(map[string]string{"dkim_private_key": key})
 		secrets = string(raw)
 	}
-	c, err := open([]byte(config+"}"), []byte(secrets), nil)
+	c, err := open([]byte(config+"}"), []byte(secrets), Options{AllowPrivate: true})
 	if err != nil {
 		b.Fatal(err)
 	}

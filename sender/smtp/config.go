@@ -185,6 +185,16 @@ func (f *form) signature(wanted bool, domain, selector, key string) *signer {
 	return s
 }
 
+// Warnings say how somebody on the way to the server could read the mail. The
+// certificate is verified in both ways of speaking TLS.
+func Warnings(config json.RawMessage) []string {
+	s, _ := parse(config, nil) // faults in it are Check's affair
+	if s.tlsMode != tlsNone || isLoopback(s.host) {
+		return nil
+	}
+	return []string{"mail is not encrypted on its way to the server; use tls starttls or implicit"}
+}
+
 // isHost accepts an IP address or a name of letters, digits, hyphens,
 // underscores and dots: nothing that could change the meaning of a line.
 func isHost(s string) bool { return isName(s) || net.ParseIP(s) != nil }
@@ -212,4 +222,30 @@ func ownName() string {
 		return "localhost"
 	}
 	return name
+}
+
+// Moves names the members of a config that decide where a password is sent and
+// how well it is protected on the way, and that two configs differ in. Secrets
+// must not follow such a change by themselves: whoever may edit a provider
+// could have the password sent to a server of their own. Without a password
+// there is none: the DKIM key is never sent.
+func Moves(before, after, secrets json.RawMessage) (members []string) {
+	old, _ := parse(before, nil) // faults in it are Check's affair
+	now, _ := parse(after, nil)
+	var sent struct{ Password string }
+	if err := json.Unmarshal(secrets, &sent); !present(secrets) || err == nil && sent.Password == "" {
+		return nil
+	}
+	for _, m := range []struct {
+		name string
+		same bool
+	}{
+		{"host", strings.EqualFold(old.host, now.host)}, {"port", old.port == now.port},
+		{"tls", old.tlsMode == now.tlsMode}, {"username", old.username == now.username},
+	} {
+		if !m.same {
+			members = append(members, m.name)
+		}
+	}
+	return members
 }

@@ -45,7 +45,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			err := Check(json.RawMessage(c.config), json.RawMessage(c.secrets))
+			err := Check(json.RawMessage(c.config), json.RawMessage(c.secrets), Options{AllowPrivate: true})
 			if diff := cmp.Diff(c.want, faults(t, err)); diff != "" {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
@@ -69,4 +69,56 @@ func faults(t *testing.T, err error) (all []string) {
 		all = append(all, f.Pointer+" "+f.Code)
 	}
 	return all
+}
+
+// A host that is given as an address is refused when it is saved, as it would
+// be when it is dialled.
+func TestCheckOfAddresses(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string][2]bool{ // without and with AllowPrivate
+		"127.0.0.1": {false, true}, "10.0.0.1": {false, true}, "::1": {false, true}, "169.254.169.254": {false, false}, "::ffff:0:a9fe:a9fe": {false, false},
+		"localhost": {false, true}, "Mail.LOCALHOST.": {false, true}, "8.8.8.8": {true, true}, "mail.example.test": {true, true},
+	} {
+		config := json.RawMessage(`{"host":"` + host + `","port":25,"tls":"none"}`)
+		for i, private := range []bool{false, true} {
+			got := faults(t, Check(config, nil, Options{AllowPrivate: private}))
+			if refused := cmp.Equal(got, []string{"/config/host forbidden_address"}); refused == want[i] || !refused && got != nil {
+				t.Errorf("%s, private %v: %v", host, private, got)
+			}
+		}
+	}
+}
+
+func TestMoves(t *testing.T) {
+	t.Parallel()
+	const before = `{"host":"mail.a.test","port":587,"username":"u"}`
+	for _, c := range []struct {
+		after, secrets string
+		want           []string
+	}{
+		{before, `{"password":"p"}`, nil},
+		{`{"host":"MAIL.a.test","port":587,"tls":"starttls","username":"u","timeout_seconds":5,"max_connections":3,"helo":"x.test"}`, `{"password":"p"}`, nil},
+		{`{"host":"mail.b.test","port":587,"username":"u"}`, `{"password":"p"}`, []string{"host"}},
+		{`{"host":"mail.a.test","port":588,"username":"v","tls":"none"}`, `{"password":"p"}`, []string{"port", "tls", "username"}},
+		{`{"host":"mail.a.test","port":587}`, `{"password":"p"}`, []string{"username"}},
+		{`{"host":"mail.b.test","port":587}`, `{"dkim_private_key":"k"}`, nil},
+		{`{"host":"mail.b.test","port":587}`, `{"dkim_private_key":"k","password":"p"}`, []string{"host", "username"}},
+		{`{"host":7,"port":"x"}`, `[]`, []string{"host", "port", "username"}}, // what cannot be read counts as moved
+	} {
+		if diff := cmp.Diff(c.want, Moves(json.RawMessage(before), json.RawMessage(c.after), json.RawMessage(c.secrets))); diff != "" {
+			t.Errorf("%s %s (-want +got):\n%s", c.after, c.secrets, diff)
+		}
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	for config, want := range map[string]int{
+		`{"host":"mail.example.test","port":25,"tls":"none"}`: 1, `{"host":"127.0.0.1","port":25,"tls":"none"}`: 0,
+		`{"host":"mail.example.test","port":587}`: 0, `{"host":"mail.example.test","port":465,"tls":"implicit"}`: 0,
+	} {
+		if got := Warnings(json.RawMessage(config)); len(got) != want {
+			t.Errorf("%s: %q", config, got)
+		}
+	}
 }

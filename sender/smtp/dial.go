@@ -6,44 +6,55 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"net"
 	"strconv"
 	"strings"
 	"time"
 
+	"lemma/dial"
 	"lemma/sender"
 )
 
-// refusal is why a connection could not be made: always before any letter.
+// refusal is why a connection could not be made: always before any message.
 type refusal struct {
 	reason string
 	code   int
-	detail string
+	detail string // out of a closed list, with the numbers of a reply
+	cause  error  // for the log alone
 }
 
 func (r *refusal) receipt() sender.Receipt {
-	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Code: r.code, Reason: r.reason, Detail: detail(r.detail, ""), At: time.Now()}
+	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Code: r.code, Reason: r.reason, Detail: r.detail, At: time.Now()}
 }
 
 func failed(reason string, err error) *refusal {
-	return &refusal{reason: reason, detail: err.Error()}
+	if errors.Is(err, dial.ErrForbidden) {
+		reason = "forbidden_address"
+	}
+	return &refusal{reason: reason, detail: cause(err), cause: err}
 }
 
 func refused(reason string, a reply, err error) *refusal {
 	if err != nil {
 		return failed(reason, err)
 	}
-	return &refusal{reason: reason, code: a.code, detail: string(a.text)}
+	return &refusal{reason: reason, code: a.code, detail: codes(a), cause: errors.New(detail(string(a.text), ""))}
 }
 
-// dial connects and gets as far as a server that is ready for letters. All of
+// dial connects and gets as far as a server that is ready for messages. All of
 // it together has the time of one round trip.
 func (c *carrier) dial(ctx context.Context) (*session, *refusal) {
+	s, r := c.session(ctx)
+	if r != nil && ctx.Err() == nil {
+		c.log.Info("no connection to the mail server", "provider_id", c.provider, "host", c.host, "port", c.port, "reason", r.reason, "code", r.code, "error", r.cause)
+	}
+	return s, r
+}
+
+func (c *carrier) session(ctx context.Context) (*session, *refusal) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(c.host, strconv.Itoa(c.port)))
+	conn, err := c.dialer.Dial(ctx, c.host, uint16(c.port))
 	if err != nil {
 		return nil, failed("connect_failed", err)
 	}
@@ -111,7 +122,7 @@ func (s *session) heed(offers map[string]string) {
 // somebody in between keeps from offering it, is not spoken to.
 func (c *carrier) upgrade(ctx context.Context, s *session, offers map[string]string) (map[string]string, *refusal) {
 	if _, offered := offers["STARTTLS"]; !offered {
-		return nil, failed("tls_failed", errors.New("the server does not offer STARTTLS, which the provider's settings require"))
+		return nil, failed("tls_failed", closed("the server does not offer STARTTLS, which the provider's settings require"))
 	}
 	if a, err := s.command("STARTTLS"); err != nil || a.code != 220 {
 		return nil, refused("tls_failed", a, err)
@@ -141,7 +152,7 @@ func (c *carrier) login(s *session, offers map[string]string) *refusal {
 		return nil
 	}
 	if !private(s.conn) {
-		return failed("auth_failed", errors.New("a password is sent over TLS or to this machine only"))
+		return failed("auth_failed", closed("a password is sent over TLS or to this machine only"))
 	}
 	var a reply
 	var err error
@@ -151,7 +162,7 @@ func (c *carrier) login(s *session, offers map[string]string) *refusal {
 	case has(mechanisms, "LOGIN"):
 		a, err = c.loginInSteps(s)
 	default:
-		return failed("auth_failed", errors.New("the server offers neither AUTH PLAIN nor AUTH LOGIN"))
+		return failed("auth_failed", closed("the server offers neither AUTH PLAIN nor AUTH LOGIN"))
 	}
 	if err != nil || a.code != 235 {
 		return refused("auth_failed", a, err)
@@ -187,4 +198,4 @@ func has(list []string, wanted string) bool {
 	return false
 }
 
-var errBackoff = fmt.Errorf("a connection failed a moment ago")
+const errBackoff = closed("a connection failed a moment ago")

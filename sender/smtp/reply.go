@@ -2,7 +2,6 @@ package smtp
 
 import (
 	"bytes"
-	"errors"
 	"io"
 )
 
@@ -19,10 +18,10 @@ const (
 	mostReply = 16 << 10
 )
 
-var (
-	errReplyLong = errors.New("the server's answer is too long")
-	errReplyForm = errors.New("the server's answer is not an SMTP reply")
-	errSurplus   = errors.New("the server answers more than it was asked")
+const (
+	errReplyLong = closed("the server's answer is too long")
+	errReplyForm = closed("the server's answer is not an SMTP reply")
+	errSurplus   = closed("the server answers more than it was asked")
 )
 
 // replies reads answers off a connection into a buffer of its own, without

@@ -300,7 +300,7 @@ func (r *run) lost(at stage, err error) *sender.Receipt {
 	receipt := broken(at, reason)
 	receipt.At = time.Now()
 	if err != nil {
-		receipt.Detail = detail(err.Error(), "")
+		receipt.Detail = cause(err)
 	}
 	return &receipt
 }

@@ -209,7 +209,7 @@ func carrierTo(t *testing.T, s *server, more string) *carrier {
 	if more != "" {
 		config += "," + more
 	}
-	c, err := open([]byte(config+"}"), nil, nil)
+	c, err := open([]byte(config+"}"), nil, Options{AllowPrivate: true})
 	if err != nil {
 		t.Fatal(err)
 	}

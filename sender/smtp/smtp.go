@@ -7,6 +7,7 @@
 //
 //	what happened                               outcome        provider  reason
 //	no connection, TLS, greeting, EHLO, AUTH     not accepted   yes       connect_failed, tls_failed, greeting_refused, ehlo_refused, auth_failed
+//	an address that may not be dialled          not accepted   yes       forbidden_address
 //	a dial failed a moment ago                  not accepted   yes       connect_backoff
 //	connection lost before the body             not accepted   yes       connection_lost
 //	no answer in time before the body           not accepted   yes       timeout
@@ -37,24 +38,43 @@
 // Where the server offers PIPELINING (RFC 2920), the body of one message and
 // the envelope of the next travel in one write: one round trip per mail.
 //
+// What a receipt shows of a server depends on how far the conversation came.
+// Before MAIL it is a sentence of ours, the reply code and the enhanced status
+// code: an administrator of a workspace could otherwise read the banners of
+// whatever listens at a host and port that they entered. Replies to MAIL, RCPT,
+// DATA and the body are shown, since support needs them. Errors of the network
+// and of TLS are sentences of a closed list; the log has the full text.
+//
 // It leaves rate, retries and what is in the letters to the sender.
 package smtp
 
 import (
 	"crypto/tls"
 	"encoding/json"
+	"log/slog"
 
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/dial"
 	"lemma/sender"
 )
 
+// Options are what the operator decides, not the account.
+type Options struct {
+	AllowPrivate bool         // connect to loopback and private addresses too: for development, and mail servers in the operator's network
+	Log          *slog.Logger // why connections fail, in full; nil: nowhere
+}
+
 // Kind is email over SMTP. An SMTP server reports nothing later, and nothing
 // makes it take two transmissions for one: no capabilities.
-func Kind() sender.Kind {
+func Kind(o Options) sender.Kind {
 	return sender.Kind{Name: "smtp", Open: func(a sender.Account) (sender.Carrier, error) {
-		c, err := open(a.Config, a.Secrets, nil)
+		c, err := open(a.Config, a.Secrets, o)
 		if err != nil {
 			return nil, err
 		}
+		c.provider = a.ProviderID
 		if a.CallTimeout > 0 {
 			c.timeout = min(c.timeout, a.CallTimeout)
 		}
@@ -63,28 +83,38 @@ func Kind() sender.Kind {
 }
 
 // Check says what is wrong with an account's config and secrets, if anything,
-// as one *lemma.Error that names every faulty field.
-func Check(config, secrets json.RawMessage) error {
-	_, err := parse(config, secrets)
-	return err
+// as one *lemma.Error that names every faulty field. A host that is given as an
+// address is checked as it will be when it is dialled.
+func Check(config, secrets json.RawMessage, o Options) error {
+	s, err := parse(config, secrets)
+	if err != nil {
+		return err
+	}
+	if (dial.Dialer{AllowPrivate: o.AllowPrivate}).Plausible(s.host) {
+		return nil
+	}
+	return lemma.Fault("/config/host", "forbidden_address", "is an address that may not be dialled; only the operator can allow private ones (LEMMA_ALLOW_PRIVATE_PROVIDERS)")
 }
 
 // carrier sends over one account.
 type carrier struct {
 	settings
-	pool *pool
-	tls  *tls.Config
+	pool     *pool
+	tls      *tls.Config
+	dialer   dial.Dialer
+	log      *slog.Logger
+	provider uuid.UUID // for the log
 }
 
-func open(config, secrets json.RawMessage, trust *tls.Config) (*carrier, error) {
+func open(config, secrets json.RawMessage, o Options) (*carrier, error) {
 	s, err := parse(config, secrets)
 	if err != nil {
 		return nil, err
 	}
-	if trust == nil {
-		trust = &tls.Config{MinVersion: tls.VersionTLS12}
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
 	}
-	trust = trust.Clone()
-	trust.ServerName = s.host
-	return &carrier{settings: s, pool: newPool(s.maxConnections), tls: trust}, nil
+	return &carrier{settings: s, pool: newPool(s.maxConnections), tls: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.host},
+		dialer: dial.Dialer{AllowPrivate: o.AllowPrivate}, log: log}, nil
 }

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"lemma"
+	"lemma/pgtest"
+	"lemma/secrets"
+	"lemma/sender/smtp"
+	"lemma/workspaces"
+)
+
+// brief are limits that a test can wait for.
+var brief = timeLimits{header: 300 * time.Millisecond, request: 600 * time.Millisecond, total: 3 * time.Second, idle: 300 * time.Millisecond}
+
+// listening serves an endpoint until the test ends, and answers its address.
+func listening(t *testing.T, e endpoint) (address string, counts *connectionMetrics) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.address = l.Addr().String()
+	_ = l.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	counts = newConnectionMetrics(prometheus.NewRegistry())
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, slog.New(slog.DiscardHandler), counts, e) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+	for range 500 {
+		conn, err := net.Dial("tcp", e.address)
+		if err == nil {
+			_ = conn.Close()
+			return e.address, counts
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("it does not listen")
+	return "", nil
+}
+
+func hello(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }
+
+// dialed is a connection with a deadline for the whole test.
+func dialed(t *testing.T, address string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// A connection on which nothing comes, or comes a byte at a time, is closed.
+func TestSlowConnectionsAreClosed(t *testing.T) {
+	t.Parallel()
+	address, counts := listening(t, endpoint{name: "api", handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			http.Error(w, "the body did not come", http.StatusBadRequest)
+			return
+		}
+		hello(w, r)
+	}), most: 100, limits: brief})
+	for what, says := range map[string]string{
+		"nothing":       "",
+		"half a header": "GET / HTTP/1.1\r\nHost: x\r\nX-",
+		"half a body":   "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf",
+		"idle":          "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			conn := dialed(t, address)
+			if _, err := io.WriteString(conn, says); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, conn); err != nil && !strings.Contains(err.Error(), "reset") {
+				t.Errorf("it was still open: %v", err)
+			}
+		})
+	}
+	t.Cleanup(func() { // after the subtests
+		if n := value(t, counts.open.WithLabelValues("api")); n != 0 {
+			t.Errorf("%v connections are counted as open", n)
+		}
+	})
+}
+
+// A caller who does not read the answer does not hold the connection.
+func TestUnreadAnswersAreGivenUp(t *testing.T) {
+	t.Parallel()
+	failed := make(chan error, 1)
+	limits := brief
+	limits.total = time.Second
+	address, _ := listening(t, endpoint{name: "api", handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, err := w.Write(bytes.Repeat([]byte("x"), 64<<20))
+		failed <- err
+	}), most: 100, limits: limits})
+	if _, err := io.WriteString(dialed(t, address), "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-failed:
+		if err == nil {
+			t.Error("64 MiB went to a caller who reads nothing")
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the answer is still being written")
+	}
+}
+
+// Beyond the bound a connection is told so; when one goes, another can come.
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	working, release := make(chan struct{}, 10), make(chan struct{})
+	address, counts := listening(t, endpoint{name: "api", most: 2, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			working <- struct{}{}
+			<-release
+		}
+		hello(w, r)
+	})})
+	eventuallyOpen(t, counts, 0)
+	ask := func(conn net.Conn, path string) {
+		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Error(err)
+		}
+	}
+	answer := func(conn net.Conn) *http.Response {
+		t.Helper()
+		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		return r
+	}
+	first, second := dialed(t, address), dialed(t, address)
+	ask(first, "/long")
+	ask(second, "/long")
+	<-working
+	<-working
+
+	third := dialed(t, address)
+	ask(third, "/")
+	got := answer(third)
+	body, _ := io.ReadAll(got.Body)
+	if got.StatusCode != 503 || got.Header.Get("Retry-After") == "" || got.Header.Get("Content-Type") != "application/problem+json" || !bytes.Contains(body, []byte(`"too_many_connections"`)) {
+		t.Errorf("%d %v %s", got.StatusCode, got.Header, body)
+	}
+	if n := value(t, counts.refused.WithLabelValues("api")); n != 1 {
+		t.Errorf("%v refused", n)
+	}
+	close(release)
+	answer(first)
+	answer(second) // both are idle now, or about to be
+
+	fourth := dialed(t, address)
+	ask(fourth, "/")
+	for range 200 { // the server marks a connection as idle just after its answer
+		if got = answer(fourth); got.StatusCode == 200 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+		fourth = dialed(t, address)
+		ask(fourth, "/")
+	}
+	if got.StatusCode != 200 {
+		t.Errorf("idle connections keep a new one out: %d", got.StatusCode)
+	}
+	if n := value(t, counts.evicted.WithLabelValues("api")); n != 1 {
+		t.Errorf("%v made room", n)
+	}
+}
+
+func eventuallyOpen(t *testing.T, counts *connectionMetrics, want float64) {
+	t.Helper()
+	for range 1000 {
+		if value(t, counts.open.WithLabelValues("api")) == want {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%v connections are open", value(t, counts.open.WithLabelValues("api")))
+}
+
+// apiNode is a node on a database of its own, with a key.
+func apiNode(t *testing.T, cfg Config) (n *node, token string) {
+	t.Helper()
+	pool := pgtest.DB(t)
+	box, err := secrets.ParseKeys(secrets.NewKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err = newNode(cfg, pool, box, slog.New(slog.DiscardHandler), nodeOptions{Kinds: carriers(smtp.Options{})}); err != nil {
+		t.Fatal(err)
+	}
+	_, token, err = n.workspaces.CreateKey(t.Context(), pgtest.Workspace(t, pool), workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: []string{workspaces.Admin}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, token
+}
+
+// A slow body is refused in time, and work that takes longer than a request may
+// take to arrive is not broken off.
+func TestDeadlinesOfTheAPI(t *testing.T) {
+	t.Parallel()
+	n, token := apiNode(t, defaultConfig())
+	address, _ := listening(t, endpoint{name: "api", handler: n.api, most: 100, limits: timeLimits{request: 700 * time.Millisecond}})
+
+	slow := dialed(t, address)
+	if _, err := io.WriteString(slow, "POST /v1/templates HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+token+"\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := http.ReadResponse(bufio.NewReader(slow), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, _ := io.ReadAll(got.Body); got.StatusCode != 400 || !bytes.Contains(body, []byte("did not arrive in time")) || !got.Close {
+		t.Errorf("%d %s", got.StatusCode, body)
+	}
+
+	tx, err := n.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `lock table templates in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	for _, request := range []string{"GET /v1/templates HTTP/1.1\r\n", "POST /v1/templates HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 46\r\n"} {
+		long := dialed(t, address)
+		if _, err := io.WriteString(long, request+"Host: x\r\nAuthorization: Bearer "+token+"\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(request, "POST") {
+			_, _ = io.WriteString(long, `{"name":"a", "subject":"b", "html":"<p>c</p>"}`)
+		}
+		defer func() {
+			got, err := http.ReadResponse(bufio.NewReader(long), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if body, _ := io.ReadAll(got.Body); got.StatusCode >= 300 {
+				t.Errorf("%s: %d %s", request, got.StatusCode, body)
+			}
+		}()
+	}
+	time.Sleep(1500 * time.Millisecond) // longer than a request may take to arrive: what must not matter
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The metrics are not for everybody who reaches the API.
+func TestMetricsHaveTheirOwnListener(t *testing.T) {
+	t.Parallel()
+	status := func(h http.Handler) int {
+		w := &recorded{header: http.Header{}}
+		r, _ := http.NewRequest(http.MethodGet, "/metrics", nil)
+		h.ServeHTTP(w, r)
+		return max(w.status, 200)
+	}
+	for what, c := range map[string]struct {
+		listen, metrics string
+		listeners       int
+		onAPI           int
+	}{
+		"by default":      {"0.0.0.0:8080", defaultConfig().MetricsListen, 2, 404},
+		"nowhere":         {"127.0.0.1:8080", "", 1, 404},
+		"as the API does": {"127.0.0.1:8080", "127.0.0.1:8080", 1, 200},
+	} {
+		cfg := defaultConfig()
+		cfg.Listen, cfg.MetricsListen = c.listen, c.metrics
+		n, _ := apiNode(t, cfg)
+		all := n.listeners()
+		if len(all) != c.listeners || status(all[0].handler) != c.onAPI {
+			t.Errorf("%s: %d listeners, /metrics of the API answers %d", what, len(all), status(all[0].handler))
+		}
+		if len(all) == 2 && (status(all[1].handler) != 200 || !strings.HasPrefix(all[1].address, "127.0.0.1:")) {
+			t.Errorf("%s: %s answers %d", what, all[1].address, status(all[1].handler))
+		}
+	}
+}
+
+// value is what a gauge or counter stands at.
+func value(t *testing.T, c prometheus.Collector) float64 {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	if err := r.Register(c); err != nil {
+		t.Fatal(err)
+	}
+	found, err := r.Gather()
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	m := found[0].GetMetric()[0]
+	return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+}
+
+type recorded struct {
+	header http.Header
+	status int
+}
+
+func (r *recorded) Header() http.Header         { return r.header }
+func (r *recorded) Write(b []byte) (int, error) { return len(b), nil }
+func (r *recorded) WriteHeader(status int)      { r.status = status }

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma"
+	"lemma/audience"
+	"lemma/providers"
+	"lemma/secrets"
+	"lemma/webhooks"
+)
+
+// secretsCommand is for the rotation of LEMMA_SECRET_KEY.
+type secretsCommand struct {
+	Reseal resealCommand `cmd:"" help:"Seal everything anew with the first key of LEMMA_SECRET_KEY."`
+}
+
+type resealCommand struct{}
+
+// resealPasses bounds how often rows are read again that changed meanwhile.
+const resealPasses = 3
+
+// stores are all columns with sealed texts. The architecture test finds packages
+// that seal; this list finds their tables.
+func stores(pool *pgxpool.Pool, box *secrets.Box) []secrets.Store {
+	return []secrets.Store{audience.New(pool, box, audience.Options{}).Sealed(), providers.New(pool, box, nil).Sealed(),
+		webhooks.New(webhooks.Rooms{Pool: pool, Box: box}, webhooks.Options{}).Sealed()}
+}
+
+func (resealCommand) run(ctx context.Context, c Config, out io.Writer) error {
+	box, err := c.box()
+	if err != nil {
+		return err
+	}
+	pool, err := openPool(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TABLE\tROWS\tRESEALED\tCURRENT\tCHANGED MEANWHILE\tDO NOT OPEN")
+	left := 0
+	for _, s := range stores(pool, box) {
+		r, err := reseal(ctx, box, s)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\n", s.Table, r.Rows, r.Resealed, r.Current, r.Changed, named(s, r.Shut))
+		left += len(r.Shut) + r.Changed
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if left > 0 {
+		return fmt.Errorf("%d rows are not sealed with the first key: keep the other keys", left)
+	}
+	fmt.Fprintln(out, "Every secret is sealed with the first key.")
+	return nil
+}
+
+// reseal repeats the pass while others change rows. What an earlier pass has
+// resealed is current in the last one, and counts as resealed.
+func reseal(ctx context.Context, box *secrets.Box, s secrets.Store) (secrets.Report, error) {
+	before := 0
+	for pass := 1; ; pass++ {
+		r, err := box.ResealAll(ctx, s)
+		if err != nil || r.Changed == 0 || pass == resealPasses {
+			r.Resealed, r.Current = r.Resealed+before, r.Current-before
+			return r, err
+		}
+		before += r.Resealed
+	}
+}
+
+// named is how many rows there are and which the first of them are.
+func named(s secrets.Store, rows []secrets.Sealed) string {
+	const most = 5
+	if len(rows) == 0 {
+		return "0"
+	}
+	var ids []string
+	for _, row := range rows[:min(len(rows), most)] {
+		ids = append(ids, lemma.FormatID(s.Prefix, row.ID))
+	}
+	text := fmt.Sprintf("%d: %s", len(rows), strings.Join(ids, ", "))
+	if len(rows) > most {
+		text += ", ..."
+	}
+	return text
+}

@@ -1,0 +1,57 @@
+package graph
+
+import (
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/overloads"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+)
+
+// zoned are the functions of CEL that take a time zone, by name, with the
+// overloads that do.
+var zoned = map[string]string{
+	overloads.TimeGetFullYear:     overloads.TimestampToYearWithTz,
+	overloads.TimeGetMonth:        overloads.TimestampToMonthWithTz,
+	overloads.TimeGetDayOfYear:    overloads.TimestampToDayOfYearWithTz,
+	overloads.TimeGetDate:         overloads.TimestampToDayOfMonthOneBasedWithTz,
+	overloads.TimeGetDayOfMonth:   overloads.TimestampToDayOfMonthZeroBasedWithTz,
+	overloads.TimeGetDayOfWeek:    overloads.TimestampToDayOfWeekWithTz,
+	overloads.TimeGetHours:        overloads.TimestampToHoursWithTz,
+	overloads.TimeGetMinutes:      overloads.TimestampToMinutesWithTz,
+	overloads.TimeGetSeconds:      overloads.TimestampToSecondsWithTz,
+	overloads.TimeGetMilliseconds: overloads.TimestampToMillisecondsWithTz,
+}
+
+// zonedFunctions are those functions for IANA zones and offsets only. CEL itself
+// takes 'Local' and an empty name too, so that a condition would depend on the machine that
+// evaluates it.
+func zonedFunctions() (options []cel.EnvOption) {
+	for name, overload := range zoned {
+		inZone := func(at, zone ref.Val) ref.Val {
+			text, isText := zone.(types.String)
+			t, isTime := at.(types.Timestamp)
+			switch {
+			case !isText || !isTime:
+				return types.MaybeNoSuchOverloadErr(zone)
+			case !isZone(string(text)):
+				return types.NewErr("unknown time zone")
+			}
+			return t.Receive(name, overload, []ref.Val{zone})
+		}
+		options = append(options, cel.Function(name,
+			cel.MemberOverload(overload, []*cel.Type{cel.TimestampType, cel.StringType}, cel.IntType, cel.BinaryBinding(inZone))))
+	}
+	return options
+}
+
+// isZone accepts the name of an IANA zone, or what CEL reads as an offset, such
+// as +02:00. An offset that cannot be read is CEL's own error.
+func isZone(text string) bool {
+	if strings.Contains(text, ":") {
+		return true
+	}
+	_, ok := loadZone(text)
+	return ok
+}
