@@ -206,6 +206,7 @@ type plan struct {
 	notifications.Chunk
 	columns []string
 	batches atomic.Int64 // made so far, to spread what is due
+	copies  copies
 }
 
 // plan checks the campaign against the audience as it is now, writes down its
@@ -327,7 +328,7 @@ func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifi
 	chunk.DueAfter = time.Duration(p.batches.Add(batches)-batches)*chunk.DueStep - dueEarly
 	begun := time.Now()
 	var w notifications.Written
-	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) (err error) {
+	once := func(tx pgx.Tx) (err error) {
 		if err = lockForChunk(ctx, tx, chunk.OriginID); err != nil {
 			return err
 		}
@@ -341,7 +342,8 @@ func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifi
 		}
 		w, err = c.ledger.Insert(ctx, tx, chunk)
 		return err
-	})
+	}
+	err := p.copies.write(&chunk, c.metrics, func() error { return pgx.BeginFunc(ctx, c.pool, once) })
 	if err == nil {
 		c.metrics.wrote(w, time.Since(begun))
 	}
