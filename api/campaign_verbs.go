@@ -114,12 +114,21 @@ type rehearsalBody struct {
 func (rehearsalBody) status() int { return http.StatusOK }
 
 type sampleBody struct {
-	ProfileKey string  `json:"profile_key"`
-	Address    string  `json:"address"`
-	Subject    string  `json:"subject"`
-	HTML       string  `json:"html"`
-	Text       string  `json:"text"`
-	Error      *string `json:"error"`
+	ProfileKey string            `json:"profile_key"`
+	Address    string            `json:"address"`
+	Subject    string            `json:"subject"`
+	HTML       string            `json:"html"`
+	Text       string            `json:"text"`
+	Headers    map[string]string `json:"headers"`
+	Error      *string           `json:"error"`
+}
+
+func headersOf(rendered [][2]string) map[string]string {
+	headers := make(map[string]string, len(rendered))
+	for _, one := range rendered {
+		headers[one[0]] = one[1]
+	}
+	return headers
 }
 
 func (s *server) rehearseCampaign(ctx context.Context, c *call, _ none) (rehearsalBody, error) {
@@ -136,7 +145,7 @@ func (s *server) rehearse(ctx context.Context, c *call, id uuid.UUID) (rehearsal
 }
 
 func showSample(r campaigns.Rendered) sampleBody {
-	return sampleBody{ProfileKey: r.ProfileKey, Address: r.Address, Subject: r.Subject, HTML: r.HTML, Text: r.Text, Error: orNull(r.Error)}
+	return sampleBody{ProfileKey: r.ProfileKey, Address: r.Address, Subject: r.Subject, HTML: r.HTML, Text: r.Text, Headers: headersOf(r.Headers), Error: orNull(r.Error)}
 }
 
 // sourced says that what a data source refuses is a fault of the audience.

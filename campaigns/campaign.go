@@ -119,5 +119,6 @@ type Rendered struct {
 	Subject    string
 	HTML       string
 	Text       string
-	Error      string // why this row would be skipped as template_error
+	Headers    [][2]string // by name
+	Error      string      // why this row would be skipped as template_error
 }

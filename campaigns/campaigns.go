@@ -335,9 +335,15 @@ func (c *Campaigns) templateVersion(ctx context.Context, workspaceID, template u
 	return version, nil
 }
 
-// checkLetter refuses an envelope that no mail should have.
+// checkLetter refuses an envelope that no mail should have, and headers whose
+// Liquid is not valid.
 func checkLetter(fromEmail, fromName, replyTo string, headers map[string]string) error {
 	faults := lemma.Envelope{FromEmail: fromEmail, FromName: fromName, ReplyTo: replyTo, Headers: headers}.Faults()
+	_, err := message.CheckHeaders(headers)
+	var liquid *lemma.Error
+	if errors.As(err, &liquid) {
+		faults = append(faults, liquid.Fields...)
+	}
 	if len(faults) > 0 {
 		return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid", Fields: faults}
 	}

@@ -212,7 +212,7 @@ type plan struct {
 // plan checks the campaign against the audience as it is now, writes down its
 // content and begins to send.
 func (c *Campaigns) plan(ctx context.Context, now Campaign, run int) (*plan, error) {
-	columns, err := c.variables(ctx, now)
+	content, err := c.content(ctx, now)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (c *Campaigns) plan(ctx context.Context, now Campaign, run int) (*plan, err
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{columns: columns, Chunk: notifications.Chunk{
+	p := &plan{columns: content.columns, Chunk: notifications.Chunk{
 		WorkspaceID: now.WorkspaceID, OriginID: now.ID, ProviderID: now.ProviderID, ContentID: now.ID,
 		Run: run, MaxAttempts: maxAttempts(now.Strategy), ExpiresAt: now.SendDeadline, BatchSize: c.cfg.BatchSize,
 	}}

@@ -24,7 +24,7 @@ func (c *Campaigns) Rehearse(ctx context.Context, workspaceID, id uuid.UUID) (Re
 	if err != nil {
 		return Rehearsal{}, err
 	}
-	columns, err := c.variables(ctx, now)
+	content, err := c.content(ctx, now)
 	if err != nil {
 		return Rehearsal{}, err
 	}
@@ -41,27 +41,23 @@ func (c *Campaigns) Rehearse(ctx context.Context, workspaceID, id uuid.UUID) (Re
 			r.SkippedBy[reason] = n
 		}
 	}
-	r.Sample, err = c.sample(ctx, now, columns)
+	r.Sample, err = c.sample(ctx, now, content)
 	return r, err
 }
 
-func (c *Campaigns) sample(ctx context.Context, now Campaign, columns []string) ([]Rendered, error) {
-	compiled, err := c.templates.Compiled(ctx, now.WorkspaceID, now.TemplateID, now.TemplateVersion)
-	if err != nil {
-		return nil, err
-	}
+func (c *Campaigns) sample(ctx context.Context, now Campaign, content *content) ([]Rendered, error) {
 	sample := []Rendered{}
-	_, err = c.audiences.Stream(ctx, now.WorkspaceID, now.AudienceID, columns, func(row audience.Row) error {
+	_, err := c.audiences.Stream(ctx, now.WorkspaceID, now.AudienceID, content.columns, func(row audience.Row) error {
 		r := recipient(now.ID, row)
 		if r.Skip != "" {
 			return nil
 		}
 		one := Rendered{ProfileKey: r.ProfileKey, Address: r.Address}
-		text, err := compiled.Render(r.Payload)
+		text, headers, err := content.render(r.Payload)
 		if err != nil {
 			one.Error = err.Error()
 		}
-		one.Subject, one.HTML, one.Text = text.Subject, text.HTML, text.Text
+		one.Subject, one.HTML, one.Text, one.Headers = text.Subject, text.HTML, text.Text, headers
 		if sample = append(sample, one); len(sample) == sampleSize {
 			return errEnough
 		}
