@@ -108,6 +108,17 @@ type rehearsalBody struct {
 	Sendable  int64            `json:"sendable"`
 	SkippedBy map[string]int64 `json:"skipped_by"`
 	Sample    []sampleBody     `json:"sample"`
+
+	Rendered     int64               `json:"rendered"`
+	Failed       int64               `json:"failed"`
+	FailedAtMost float64             `json:"failed_share_at_most"`
+	Failures     []renderFailureBody `json:"failures"`
+}
+
+type renderFailureBody struct {
+	Error       string   `json:"error"`
+	Rows        int64    `json:"rows"`
+	ProfileKeys []string `json:"profile_keys"`
 }
 
 // A rehearsal is 200 also where a send would be 202.
@@ -141,7 +152,12 @@ func (s *server) rehearseCampaign(ctx context.Context, c *call, _ none) (rehears
 
 func (s *server) rehearse(ctx context.Context, c *call, id uuid.UUID) (rehearsalBody, error) {
 	r, err := s.Campaigns.Rehearse(ctx, c.workspace(), id)
-	return rehearsalBody{Rows: r.Rows, Sendable: r.Sendable, SkippedBy: present(r.SkippedBy), Sample: each(r.Sample, showSample)}, sourced(err)
+	return rehearsalBody{Rows: r.Rows, Sendable: r.Sendable, SkippedBy: present(r.SkippedBy), Sample: each(r.Sample, showSample),
+		Rendered: r.Rendered, Failed: r.Failed, FailedAtMost: r.FailedAtMost, Failures: each(r.Faults, showRenderFailure)}, sourced(err)
+}
+
+func showRenderFailure(f *campaigns.RenderFault) renderFailureBody {
+	return renderFailureBody{f.Error, f.Rows, f.ProfileKeys}
 }
 
 func showSample(r campaigns.Rendered) sampleBody {
