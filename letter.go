@@ -21,7 +21,11 @@ var (
 	SingleLineRule  = TextRule{"single_line", "must be one line, without line breaks or NUL", isSingleLine}
 	HeaderNameRule  = TextRule{"header_name", "a header's name has letters, digits and hyphens, at most 60 of them, and no white space or colon", isHeaderName}
 	NotReservedRule = TextRule{"not_reserved", "Lemma writes this header itself", isFree}
+	NotLiquidRule   = TextRule{"not_rendered", "Liquid is rendered in templates and in the values of headers, not here: write the text itself", func(text string) bool { return !HasLiquid(text) }}
 )
+
+// HasLiquid reports whether a text has the beginning of a {{ }} or a {% %} in it.
+func HasLiquid(text string) bool { return strings.Contains(text, "{{") || strings.Contains(text, "{%") }
 
 // Envelope is what a letter says around its content: the same for everybody
 // whom it goes to.
@@ -44,11 +48,11 @@ func (e Envelope) Faults() []Field {
 			}
 		}
 	}
-	ask("/from/email", e.FromEmail, AddressRule)
-	ask("/from/name", e.FromName, SingleLineRule)
+	ask("/from/email", e.FromEmail, NotLiquidRule, AddressRule)
+	ask("/from/name", e.FromName, SingleLineRule, NotLiquidRule)
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
-		pointer, before := "/headers/"+pointerEscapes.Replace(name), len(all)
+		pointer, before := HeaderPointer(name), len(all)
 		ask(pointer, name, HeaderNameRule, NotReservedRule)
 		if len(all) == before {
 			ask(pointer, e.Headers[name], SingleLineRule)
@@ -60,7 +64,7 @@ func (e Envelope) Faults() []Field {
 		seen[lower] = true
 	}
 	if e.ReplyTo != "" {
-		ask("/reply_to", e.ReplyTo, AddressRule)
+		ask("/reply_to", e.ReplyTo, NotLiquidRule, AddressRule)
 	}
 	return all
 }
@@ -79,6 +83,9 @@ func canonicalAddress(text string) string {
 	}
 	return text
 }
+
+// HeaderPointer is where a header stands in a request: /headers/{name}.
+func HeaderPointer(name string) string { return "/headers/" + pointerEscapes.Replace(name) }
 
 // pointerEscapes are those of RFC 6901, 3.
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")

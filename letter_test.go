@@ -31,6 +31,11 @@ func TestEnvelope(t *testing.T) {
 		"a name that fits":      {func(e *lemma.Envelope) { e.Headers = headers(strings.Repeat("x", 60), "a") }, nil},
 		"a name too long":       {func(e *lemma.Envelope) { e.Headers = headers(strings.Repeat("x", 61), "a") }, []string{"/headers/" + strings.Repeat("x", 61) + " header_name"}},
 		"one header, two cases": {func(e *lemma.Envelope) { e.Headers = headers("X-A", "1", "X-B", "2", "x-a", "3") }, []string{"/headers/x-a duplicate"}},
+		"Liquid in an address":  {func(e *lemma.Envelope) { e.FromEmail = "{{name}}@shop.example" }, []string{"/from/email not_rendered"}},
+		"Liquid in a name":      {func(e *lemma.Envelope) { e.FromName = "{% if a %}b{% endif %}" }, []string{"/from/name not_rendered"}},
+		"Liquid in a reply-to":  {func(e *lemma.Envelope) { e.ReplyTo = "{{reply}}@shop.example" }, []string{"/reply_to not_rendered"}},
+		"Liquid in a value":     {func(e *lemma.Envelope) { e.Headers = headers("X-A", "{{ name }}") }, nil},
+		"a brace in a name":     {func(e *lemma.Envelope) { e.FromName = "{Shop} }}" }, nil},
 		"everything": {func(e *lemma.Envelope) { *e = lemma.Envelope{"x", "\n", "y", headers("To", "a", "A B", "c")} },
 			[]string{"/from/email address", "/from/name single_line", "/headers/A B header_name", "/headers/To not_reserved", "/reply_to address"}},
 	} {

@@ -108,18 +108,38 @@ type rehearsalBody struct {
 	Sendable  int64            `json:"sendable"`
 	SkippedBy map[string]int64 `json:"skipped_by"`
 	Sample    []sampleBody     `json:"sample"`
+
+	Rendered     int64               `json:"rendered"`
+	Failed       int64               `json:"failed"`
+	FailedAtMost float64             `json:"failed_share_at_most"`
+	Failures     []renderFailureBody `json:"failures"`
+}
+
+type renderFailureBody struct {
+	Error       string   `json:"error"`
+	Rows        int64    `json:"rows"`
+	ProfileKeys []string `json:"profile_keys"`
 }
 
 // A rehearsal is 200 also where a send would be 202.
 func (rehearsalBody) status() int { return http.StatusOK }
 
 type sampleBody struct {
-	ProfileKey string  `json:"profile_key"`
-	Address    string  `json:"address"`
-	Subject    string  `json:"subject"`
-	HTML       string  `json:"html"`
-	Text       string  `json:"text"`
-	Error      *string `json:"error"`
+	ProfileKey string            `json:"profile_key"`
+	Address    string            `json:"address"`
+	Subject    string            `json:"subject"`
+	HTML       string            `json:"html"`
+	Text       string            `json:"text"`
+	Headers    map[string]string `json:"headers"`
+	Error      *string           `json:"error"`
+}
+
+func headersOf(rendered [][2]string) map[string]string {
+	headers := make(map[string]string, len(rendered))
+	for _, one := range rendered {
+		headers[one[0]] = one[1]
+	}
+	return headers
 }
 
 func (s *server) rehearseCampaign(ctx context.Context, c *call, _ none) (rehearsalBody, error) {
@@ -132,11 +152,16 @@ func (s *server) rehearseCampaign(ctx context.Context, c *call, _ none) (rehears
 
 func (s *server) rehearse(ctx context.Context, c *call, id uuid.UUID) (rehearsalBody, error) {
 	r, err := s.Campaigns.Rehearse(ctx, c.workspace(), id)
-	return rehearsalBody{Rows: r.Rows, Sendable: r.Sendable, SkippedBy: present(r.SkippedBy), Sample: each(r.Sample, showSample)}, sourced(err)
+	return rehearsalBody{Rows: r.Rows, Sendable: r.Sendable, SkippedBy: present(r.SkippedBy), Sample: each(r.Sample, showSample),
+		Rendered: r.Rendered, Failed: r.Failed, FailedAtMost: r.FailedAtMost, Failures: each(r.Faults, showRenderFailure)}, sourced(err)
+}
+
+func showRenderFailure(f *campaigns.RenderFault) renderFailureBody {
+	return renderFailureBody{f.Error, f.Rows, f.ProfileKeys}
 }
 
 func showSample(r campaigns.Rendered) sampleBody {
-	return sampleBody{ProfileKey: r.ProfileKey, Address: r.Address, Subject: r.Subject, HTML: r.HTML, Text: r.Text, Error: orNull(r.Error)}
+	return sampleBody{ProfileKey: r.ProfileKey, Address: r.Address, Subject: r.Subject, HTML: r.HTML, Text: r.Text, Headers: headersOf(r.Headers), Error: orNull(r.Error)}
 }
 
 // sourced says that what a data source refuses is a fault of the audience.

@@ -24,21 +24,34 @@ type Counts struct {
 
 // Count reads the whole audience and sorts its rows. Memory is bounded.
 func (a *Audiences) Count(ctx context.Context, ws, id uuid.UUID) (Counts, error) {
+	c, _, err := a.Sample(ctx, ws, id, nil, 0)
+	return c, err
+}
+
+// Sample is Count with the columns of a payload, and draws size rows at random
+// among the sendable ones, each with the same chance. They are in the order of
+// the source. Rows that are large make the sample smaller: it takes at most
+// sampleBytes.
+func (a *Audiences) Sample(ctx context.Context, ws, id uuid.UUID, columns []string, size int) (Counts, []Row, error) {
 	var c Counts
 	seen := newSeen(a.options.MaxDistinct)
-	_, err := a.Stream(ctx, ws, id, nil, func(r Row) error {
-		c.add(r, seen)
+	drawn := reservoir{size: size, most: sampleBytes}
+	_, err := a.Stream(ctx, ws, id, columns, func(r Row) error {
+		if c.add(r, seen) {
+			drawn.offer(r)
+		}
 		return nil
 	})
 	if err != nil {
-		return Counts{}, err
+		return Counts{}, nil, err
 	}
 	c.Truncated = seen.full
-	return c, nil
+	return c, drawn.rows(), nil
 }
 
-// add asks in the order in which a campaign asks, so that both count alike.
-func (c *Counts) add(r Row, seen *seen) {
+// add asks in the order in which a campaign asks, so that both count alike. It
+// reports whether the row is sendable.
+func (c *Counts) add(r Row, seen *seen) bool {
 	c.Rows++
 	_, canonical, ok := lemma.CanonicalEmail(r.Email)
 	switch {
@@ -54,7 +67,9 @@ func (c *Counts) add(r Row, seen *seen) {
 		c.DuplicateAddress++
 	default:
 		c.Sendable++
+		return true
 	}
+	return false
 }
 
 // seen is a set of 64-bit hashes in an open table: two different addresses out

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Type is one of the few that a template has to know.
+// Type is one of the few that a template has to know, or a list of one: text[].
 type Type string
 
 const (
@@ -44,6 +44,10 @@ func appendValue(dst []byte, t Type, text []byte) []byte {
 	case JSON:
 		if json.Valid(text) {
 			return append(dst, text...)
+		}
+	default:
+		if element, ok := t.element(); ok {
+			return appendList(dst, element, text)
 		}
 	}
 	return appendString(dst, text)

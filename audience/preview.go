@@ -12,7 +12,7 @@ import (
 // Preview is the beginning of an audience, for people to look at.
 type Preview struct {
 	Columns []Column
-	Rows    [][]any // one value per column: nil, bool, json.Number, string or, of type json, json.RawMessage
+	Rows    [][]any // one value per column: nil, bool, json.Number, string or, of type json and of lists, json.RawMessage
 }
 
 // Limits of a preview.
@@ -85,7 +85,7 @@ func cell(t Type, text []byte) any {
 		}
 		return s
 	}
-	if t == JSON {
+	if t == JSON || encoded[0] == '[' {
 		return json.RawMessage(encoded)
 	}
 	return json.Number(encoded)

@@ -109,7 +109,19 @@ type Rehearsal struct {
 	Rows      int64 // rows that the audience has now
 	Sendable  int64
 	SkippedBy map[string]int64
-	Sample    []Rendered
+	Sample    []Rendered // the first of the rows that were rendered
+
+	Rendered     int64          // sendable rows that were drawn at random and rendered
+	Failed       int64          // of these, those that would be skipped as template_error
+	FailedAtMost float64        // the share of the sendable rows that fails, at most, with a confidence of 95 %
+	Faults       []*RenderFault // by the number of rows
+}
+
+// RenderFault is an error of the template, and rows that it is met with.
+type RenderFault struct {
+	Error       string
+	Rows        int64
+	ProfileKeys []string // some of them
 }
 
 // Rendered is one sample message of a rehearsal.
@@ -119,5 +131,6 @@ type Rendered struct {
 	Subject    string
 	HTML       string
 	Text       string
-	Error      string // why this row would be skipped as template_error
+	Headers    [][2]string // by name
+	Error      string      // why this row would be skipped as template_error
 }

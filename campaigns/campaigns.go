@@ -120,7 +120,7 @@ const selectCampaign = `
 
 // Create makes a draft. Creating one id twice makes it once.
 func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCampaign) (Campaign, error) {
-	if err := checkEnvelope(&n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
+	if err := checkLetter(&n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
 		return Campaign{}, err
 	}
 	version, err := c.templateVersion(ctx, workspaceID, n.TemplateID, n.TemplateVersion)
@@ -200,21 +200,31 @@ func (c *Campaigns) read(ctx context.Context, sql string, args ...any) ([]Campai
 	if err != nil {
 		return nil, err
 	}
+	return found, c.addBooks(ctx, found)
+}
+
+// addBooks completes campaigns of one workspace, all in one statement.
+func (c *Campaigns) addBooks(ctx context.Context, found []Campaign) error {
+	var started []uuid.UUID
 	for i := range found {
 		f := &found[i]
 		f.Allowed = allowed(f.Status)
 		f.Books = Books{SkippedBy: map[string]int64{}, Balanced: true}
-		if f.StartedAt == nil {
-			continue
+		if f.StartedAt != nil {
+			started = append(started, f.ID)
 		}
-		b, err := c.ledger.Books(ctx, f.WorkspaceID, f.ID)
-		if err != nil {
-			return nil, err
-		}
-		f.Books = Books{Audience: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped, Orphaned: b.Orphaned, Cancelled: b.Cancelled,
-			Pending: b.Pending, Processing: b.Processing, Retried: b.Retried, SkippedBy: b.SkippedBy, Balanced: b.Balanced}
 	}
-	return found, nil
+	if len(started) == 0 {
+		return nil
+	}
+	books, err := c.ledger.BooksOf(ctx, found[0].WorkspaceID, started)
+	for i := range found {
+		if b, ok := books[found[i].ID]; ok {
+			found[i].Books = Books{Audience: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped, Orphaned: b.Orphaned, Cancelled: b.Cancelled,
+				Pending: b.Pending, Processing: b.Processing, Retried: b.Retried, SkippedBy: b.SkippedBy, Balanced: b.Balanced}
+		}
+	}
+	return err
 }
 
 // Update changes a draft. ifMatch, when given, is the version that the caller saw.
@@ -224,7 +234,7 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 		return Campaign{}, err
 	}
 	n := now.patched(p)
-	if err := checkEnvelope(&n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
+	if err := checkLetter(&n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
 		return Campaign{}, err
 	}
 	if p.TemplateID != nil || p.TemplateVersion != nil {
@@ -325,11 +335,18 @@ func (c *Campaigns) templateVersion(ctx context.Context, workspaceID, template u
 	return version, nil
 }
 
-// checkEnvelope refuses an envelope that no mail should have, and writes its
-// addresses in the form that mail servers take.
-func checkEnvelope(fromEmail *string, fromName string, replyTo *string, headers map[string]string) error {
+// checkLetter refuses an envelope that no mail should have, and headers whose
+// Liquid is not valid, and writes the addresses in the form that mail servers
+// take.
+func checkLetter(fromEmail *string, fromName string, replyTo *string, headers map[string]string) error {
 	e := lemma.Envelope{FromEmail: *fromEmail, FromName: fromName, ReplyTo: *replyTo, Headers: headers}
-	if faults := e.Faults(); len(faults) > 0 {
+	faults := e.Faults()
+	_, err := message.CheckHeaders(headers)
+	var liquid *lemma.Error
+	if errors.As(err, &liquid) {
+		faults = append(faults, liquid.Fields...)
+	}
+	if len(faults) > 0 {
 		return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid", Fields: faults}
 	}
 	e = e.Canonical()

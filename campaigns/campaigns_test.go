@@ -101,14 +101,13 @@ func TestTwoFanoutsAtOnce(t *testing.T) {
 func (b *bundle) readAll(p *plan) (int64, error) {
 	now := b.get(p.OriginID)
 	chunks := make(chan []notifications.Recipient)
-	failed := make(chan error, 1)
+	failed := make(chan error)
 	go func() {
+		var all error
 		for chunk := range chunks {
-			if err := b.WriteChunk(context.Background(), p, chunk); err != nil {
-				failed <- err
-			}
+			all = errors.Join(all, b.WriteChunk(context.Background(), p, chunk))
 		}
-		close(failed)
+		failed <- all
 	}()
 	read, err := b.readAudience(context.Background(), now, p, chunks)
 	close(chunks)
@@ -191,14 +190,20 @@ func TestCancelWaitsForTheChunk(t *testing.T) {
 // waitForLock waits until some statement waits for a lock.
 func (b *bundle) waitForLock() {
 	b.t.Helper()
+	b.waitForLocks(1)
+}
+
+// waitForLocks waits until so many statements wait for locks.
+func (b *bundle) waitForLocks(n int) {
+	b.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		var waiting bool
-		b.must(b.pool.QueryRow(context.Background(), `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waiting))
-		if waiting {
+		var waiting int
+		b.must(b.pool.QueryRow(context.Background(), `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).Scan(&waiting))
+		if waiting >= n {
 			return
 		}
 	}
-	b.t.Fatal("nobody waits for a lock")
+	b.t.Fatalf("fewer than %d statements wait for a lock", n)
 }
 
 func someRecipients(campaign uuid.UUID, from, to int) []notifications.Recipient {

@@ -206,12 +206,13 @@ type plan struct {
 	notifications.Chunk
 	columns []string
 	batches atomic.Int64 // made so far, to spread what is due
+	copies  copies
 }
 
 // plan checks the campaign against the audience as it is now, writes down its
 // content and begins to send.
 func (c *Campaigns) plan(ctx context.Context, now Campaign, run int) (*plan, error) {
-	columns, err := c.variables(ctx, now)
+	content, err := c.content(ctx, now)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +220,7 @@ func (c *Campaigns) plan(ctx context.Context, now Campaign, run int) (*plan, err
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{columns: columns, Chunk: notifications.Chunk{
+	p := &plan{columns: content.columns, Chunk: notifications.Chunk{
 		WorkspaceID: now.WorkspaceID, OriginID: now.ID, ProviderID: now.ProviderID, ContentID: now.ID,
 		Run: run, MaxAttempts: maxAttempts(now.Strategy), ExpiresAt: now.SendDeadline, BatchSize: c.cfg.BatchSize,
 	}}
@@ -327,7 +328,7 @@ func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifi
 	chunk.DueAfter = time.Duration(p.batches.Add(batches)-batches)*chunk.DueStep - dueEarly
 	begun := time.Now()
 	var w notifications.Written
-	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) (err error) {
+	once := func(tx pgx.Tx) (err error) {
 		if err = lockForChunk(ctx, tx, chunk.OriginID); err != nil {
 			return err
 		}
@@ -341,7 +342,8 @@ func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifi
 		}
 		w, err = c.ledger.Insert(ctx, tx, chunk)
 		return err
-	})
+	}
+	err := p.copies.write(&chunk, c.metrics, func() error { return pgx.BeginFunc(ctx, c.pool, once) })
 	if err == nil {
 		c.metrics.wrote(w, time.Since(begun))
 	}

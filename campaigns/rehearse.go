@@ -1,8 +1,13 @@
 package campaigns
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -10,25 +15,33 @@ import (
 	"lemma/notifications"
 )
 
-// sampleSize is how many messages a rehearsal renders.
-const sampleSize = 3
+// A preview renders checkSize rows, drawn at random from the whole audience.
+// They find a failure of 1 % of the rows with a chance of 1 - 0.99^500 = 99.3 %.
+// It shows sampleSize messages and at most faultsShown different errors, each
+// with at most profilesShown profiles.
+const (
+	checkSize     = 500
+	sampleSize    = 3
+	faultsShown   = 10
+	profilesShown = 5
+)
 
-// errEnough ends a stream from which enough rows were read.
-var errEnough = errors.New("enough rows")
+// checkTime bounds the rendering of a preview. What was rendered until then is reported.
+const checkTime = 10 * time.Second
 
 // Rehearse finds out what a send would do now, without a side effect: it
-// counts the audience by what would become of each row, and renders the first
-// messages.
+// counts the audience by what would become of each row, and renders messages of
+// rows that it draws at random.
 func (c *Campaigns) Rehearse(ctx context.Context, workspaceID, id uuid.UUID) (Rehearsal, error) {
 	now, err := c.Get(ctx, workspaceID, id)
 	if err != nil {
 		return Rehearsal{}, err
 	}
-	columns, err := c.variables(ctx, now)
+	content, err := c.content(ctx, now)
 	if err != nil {
 		return Rehearsal{}, err
 	}
-	counts, err := c.audiences.Count(ctx, workspaceID, now.AudienceID)
+	counts, drawn, err := c.audiences.Sample(ctx, workspaceID, now.AudienceID, content.columns, checkSize)
 	if err != nil {
 		return Rehearsal{}, err
 	}
@@ -41,34 +54,82 @@ func (c *Campaigns) Rehearse(ctx context.Context, workspaceID, id uuid.UUID) (Re
 			r.SkippedBy[reason] = n
 		}
 	}
-	r.Sample, err = c.sample(ctx, now, columns)
-	return r, err
+	r.render(ctx, now, content, drawn, time.Now().Add(checkTime))
+	return r, ctx.Err()
 }
 
-func (c *Campaigns) sample(ctx context.Context, now Campaign, columns []string) ([]Rendered, error) {
-	compiled, err := c.templates.Compiled(ctx, now.WorkspaceID, now.TemplateID, now.TemplateVersion)
-	if err != nil {
-		return nil, err
-	}
-	sample := []Rendered{}
-	_, err = c.audiences.Stream(ctx, now.WorkspaceID, now.AudienceID, columns, func(row audience.Row) error {
-		r := recipient(now.ID, row)
-		if r.Skip != "" {
-			return nil
+// render renders the rows: the first ones, which are shown, and then the others
+// in random order, so that a deadline leaves out any of them with the same chance.
+func (r *Rehearsal) render(ctx context.Context, now Campaign, content *content, drawn []audience.Row, deadline time.Time) {
+	faults := map[string]*RenderFault{}
+	others := drawn[min(len(drawn), sampleSize):]
+	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	for _, row := range drawn {
+		if ctx.Err() != nil || r.Rendered > 0 && time.Now().After(deadline) {
+			break
 		}
-		one := Rendered{ProfileKey: r.ProfileKey, Address: r.Address}
-		text, err := compiled.Render(r.Payload)
+		to := recipient(now.ID, row)
+		one := Rendered{ProfileKey: to.ProfileKey, Address: to.Address}
+		text, headers, err := content.render(to.Payload)
+		r.Rendered++
 		if err != nil {
 			one.Error = err.Error()
+			r.failed(faults, one)
 		}
-		one.Subject, one.HTML, one.Text = text.Subject, text.HTML, text.Text
-		if sample = append(sample, one); len(sample) == sampleSize {
-			return errEnough
+		one.Subject, one.HTML, one.Text, one.Headers = text.Subject, text.HTML, text.Text, headers
+		if len(r.Sample) < sampleSize {
+			r.Sample = append(r.Sample, one)
 		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return nil, err
 	}
-	return sample, nil
+	r.Faults = slices.SortedFunc(maps.Values(faults), func(a, b *RenderFault) int {
+		return cmp.Or(cmp.Compare(b.Rows, a.Rows), cmp.Compare(a.Error, b.Error))
+	})
+	r.Faults = r.Faults[:min(len(r.Faults), faultsShown)]
+	r.FailedAtMost = shareAtMost(r.Failed, r.Rendered, r.Sendable)
+}
+
+func (r *Rehearsal) failed(faults map[string]*RenderFault, one Rendered) {
+	r.Failed++
+	f := faults[one.Error]
+	if f == nil {
+		f = &RenderFault{Error: one.Error}
+		faults[one.Error] = f
+	}
+	if f.Rows++; len(f.ProfileKeys) < profilesShown {
+		f.ProfileKeys = append(f.ProfileKeys, one.ProfileKey)
+	}
+}
+
+// shareAtMost is the greatest share of rows that may fail, with a confidence of
+// 95 %, when so many of n rows drawn at random did: the upper bound of Clopper
+// and Pearson (Biometrika 26, 1934). Without a failure it is about 3/n, the rule
+// of three (Hanley and Lippman-Hand, JAMA 249, 1983). Of all rows it is exact.
+func shareAtMost(failed, n, all int64) float64 {
+	switch {
+	case n == 0 && all > 0:
+		return 1
+	case n == 0:
+		return 0
+	case n >= all || failed == n:
+		return float64(failed) / float64(n)
+	}
+	low, high := float64(failed)/float64(n), 1.0
+	for range 60 {
+		if p := (low + high) / 2; atMost(failed, n, p) > 0.05 {
+			low = p
+		} else {
+			high = p
+		}
+	}
+	return high
+}
+
+// atMost is the chance of at most k failures in n rows of which the share p fails.
+func atMost(k, n int64, p float64) float64 {
+	sum, term := 0.0, float64(n)*math.Log1p(-p) // of no failure, as a logarithm
+	for i := int64(0); i <= k; i++ {
+		sum += math.Exp(term)
+		term += math.Log(float64(n-i)/float64(i+1)) + math.Log(p) - math.Log1p(-p)
+	}
+	return sum
 }

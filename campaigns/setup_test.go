@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,6 +73,43 @@ func setup(t *testing.T, n int, change ...func(*Config)) *bundle {
 	b.source, b.audience, b.template, b.provider = source.ID, aud.ID, tpl.ID, lemma.NewID()
 	b.run(b.pool, `insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, 'p', 'email', 'smtp', '{}')`, b.ws, b.provider)
 	return b
+}
+
+// tracer sees the statements of a pool.
+type tracer struct {
+	mu         sync.Mutex
+	statements []string
+	copying    func() // called before each COPY; may block
+}
+
+func (t *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.statements = append(t.statements, q.SQL)
+	return ctx
+}
+
+func (t *tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (t *tracer) TraceCopyFromStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceCopyFromStartData) context.Context {
+	if t.copying != nil {
+		t.copying()
+	}
+	return ctx
+}
+
+func (t *tracer) TraceCopyFromEnd(context.Context, *pgx.Conn, pgx.TraceCopyFromEndData) {}
+
+// connect opens another pool on Lemma's database.
+func (b *bundle) connect(t pgx.QueryTracer, settings map[string]string) *pgxpool.Pool {
+	b.t.Helper()
+	cfg := b.pool.Config()
+	cfg.ConnConfig.Tracer = t
+	maps.Copy(cfg.ConnConfig.RuntimeParams, settings)
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	b.must(err)
+	b.t.Cleanup(pool.Close)
+	return pool
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/audience"
+	"lemma/message"
 )
 
 // Send starts a campaign now. It answers when that is decided and durable; the
@@ -77,14 +79,35 @@ func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID
 	if !slices.Contains(from[v], now.Status) {
 		return &lemma.Error{Kind: lemma.WrongState, Message: fmt.Sprintf("a campaign that is %s does not allow %s", now.Status, v), Status: string(now.Status), Allowed: allowed(now.Status)}
 	}
-	_, err = c.variables(ctx, now)
+	_, err = c.content(ctx, now)
 	return err
 }
 
-// variables are the columns that the template uses, all of which the audience
-// must have.
-func (c *Campaigns) variables(ctx context.Context, now Campaign) ([]string, error) {
-	compiled, err := c.templates.Compiled(ctx, now.WorkspaceID, now.TemplateID, now.TemplateVersion)
+// content is what a campaign sends, ready to be rendered.
+type content struct {
+	template *message.Compiled
+	headers  *message.Headers
+	columns  []string // that template and headers use, sorted
+}
+
+// render makes the message for one person.
+func (c *content) render(payload string) (message.Content, [][2]string, error) {
+	text, err := c.template.Render(payload)
+	if err != nil {
+		return message.Content{}, nil, err
+	}
+	headers, err := c.headers.Render(payload)
+	return text, headers, err
+}
+
+// content reads what a campaign sends. The audience must have all columns that
+// are used.
+func (c *Campaigns) content(ctx context.Context, now Campaign) (*content, error) {
+	template, err := c.templates.Compiled(ctx, now.WorkspaceID, now.TemplateID, now.TemplateVersion)
+	if err != nil {
+		return nil, err
+	}
+	headers, err := message.CompileHeaders(now.Headers)
 	if err != nil {
 		return nil, err
 	}
@@ -92,18 +115,30 @@ func (c *Campaigns) variables(ctx context.Context, now Campaign) ([]string, erro
 	if err != nil {
 		return nil, err
 	}
+	if err := known(aud, "/template_id", "the template uses", template.Variables()); err != nil {
+		return nil, err
+	}
+	if err := known(aud, "/headers", "the headers use", headers.Variables()); err != nil {
+		return nil, err
+	}
+	columns := append(template.Variables(), headers.Variables()...)
+	slices.Sort(columns)
+	return &content{template, headers, slices.Compact(columns)}, nil
+}
+
+// known checks that an audience has the columns that are used.
+func known(aud audience.Audience, pointer, what string, used []string) error {
 	var names, missing []string
 	for _, col := range aud.Columns {
 		names = append(names, col.Name)
 	}
-	for _, name := range compiled.Variables() {
+	for _, name := range used {
 		if !slices.Contains(names, name) {
 			missing = append(missing, name)
 		}
 	}
-	if len(missing) > 0 {
-		return nil, lemma.Fault("/template_id", "unknown_variable", "the template uses %s, which the audience does not have; its columns are %s",
-			strings.Join(missing, ", "), strings.Join(names, ", "))
+	if len(missing) == 0 {
+		return nil
 	}
-	return compiled.Variables(), nil
+	return lemma.Fault(pointer, "unknown_variable", "%s %s, which the audience does not have; its columns are %s", what, strings.Join(missing, ", "), strings.Join(names, ", "))
 }

@@ -145,12 +145,13 @@ type SimulatedWebhook struct {
 
 // SimulatedMessage is what would be sent.
 type SimulatedMessage struct {
-	Address string  `json:"address"`
-	Subject string  `json:"subject"`
-	HTML    string  `json:"html"`
-	Text    string  `json:"text"`
-	Skipped *string `json:"skipped"` // the reason for which it would not be sent
-	Error   *string `json:"error"`   // why it cannot be rendered
+	Address string            `json:"address"`
+	Subject string            `json:"subject"`
+	HTML    string            `json:"html"`
+	Text    string            `json:"text"`
+	Headers map[string]string `json:"headers"` // as they are rendered
+	Skipped *string           `json:"skipped"` // the reason for which it would not be sent
+	Error   *string           `json:"error"`   // why it cannot be rendered
 }
 
 // SimulateFlowVersion walks one real profile through a version under a moved

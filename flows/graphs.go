@@ -15,6 +15,7 @@ import (
 	"lemma"
 	"lemma/audience"
 	"lemma/flows/graph"
+	"lemma/message"
 )
 
 // graphs holds compiled versions. A published version never changes, so what
@@ -148,7 +149,8 @@ type send struct {
 	template     uuid.UUID
 	templateAt   int // its version
 	content      uuid.UUID
-	variables    []string // of the template, that are columns of the profile
+	headers      *message.Headers
+	variables    []string // of the template and the headers, that are columns of the profile
 	trigger      bool     // it uses the trigger too
 	whole        bool     // the variables are all columns that are read: the payload is taken as it is
 	maxAttempts  int
@@ -253,7 +255,12 @@ func (f *Flows) newSend(ctx context.Context, r *route, id string, n graph.Node) 
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range t.Variables() {
+	if s.headers, err = message.CompileHeaders(n.Headers); err != nil {
+		return nil, err
+	}
+	names := append(t.Variables(), s.headers.Variables()...)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
 		if name == reservedTrigger {
 			s.trigger = true
 		} else {

@@ -49,8 +49,9 @@ type SimulatedStep struct {
 // SimulatedMessage is what would be sent, word by word.
 type SimulatedMessage struct {
 	Address, Subject, HTML, Text string
-	Skipped                      string // the reason for which it would not be sent
-	Error                        string // why it cannot be rendered
+	Headers                      [][2]string // of the node, by name
+	Skipped                      string      // the reason for which it would not be sent
+	Error                        string      // why it cannot be rendered
 }
 
 // SimulatedWebhook is what would be posted, and where.
@@ -257,6 +258,9 @@ func (s *simulation) render(ctx context.Context, out sending) (*SimulatedMessage
 		return nil, err
 	}
 	content, err := template.Render(out.payload)
+	if err == nil {
+		m.Headers, err = out.headers.Render(out.payload)
+	}
 	if err != nil {
 		m.Error = lemma.Public(err)
 		return m, nil

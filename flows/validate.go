@@ -233,19 +233,21 @@ func (c *checked) checkSend(ctx context.Context, at, id string, n graph.Node) er
 	if err != nil {
 		return err
 	}
-	c.checkVariables(at, said)
-	return nil
+	c.checkVariables(at+"/template_id", fmt.Sprintf("version %d of the template uses", said.Version), said.Variables)
+	used, err := message.CheckHeaders(n.Headers)
+	c.checkVariables(at+"/headers", "the headers use", used)
+	return c.take(at, err)
 }
 
-// checkVariables asks that all that a template uses is a column or the trigger.
-func (c *checked) checkVariables(at string, said message.Version) {
-	for _, name := range said.Variables {
+// checkVariables asks that all that a template or the headers use is a column or the trigger.
+func (c *checked) checkVariables(at, what string, variables []string) {
+	for _, name := range variables {
 		if name == reservedTrigger {
 			continue
 		}
 		c.used[name] = true
 		if c.audience != nil && !c.hasColumn(name) {
-			c.fault(at+"/template_id", "unknown_column", "version %d of the template uses %q, which the audience does not have", said.Version, name)
+			c.fault(at, "unknown_column", "%s %q, which the audience does not have", what, name)
 		}
 	}
 }

@@ -58,17 +58,21 @@ func Compile(c Content) (*Compiled, error) {
 }
 
 func (c *Compiled) compile(at int, source string) error {
-	p := [3]part{subjectPart, htmlPart, textPart}[at]
+	made, err := c.compilePart([3]part{subjectPart, htmlPart, textPart}[at], source)
+	c.parts[at] = made
+	return err
+}
+
+func (c *Compiled) compilePart(p part, source string) (compiledPart, error) {
 	root, err := p.compile(source)
 	if err != nil {
-		return fmt.Errorf("compile %s: %w", p.pointer[1:], err)
+		return compiledPart{}, fmt.Errorf("compile %s: %w", p.pointer[1:], err)
 	}
-	c.parts[at] = compiledPart{p, root, quicken(p, root, c.variables)}
 	marks, _ := scan(source)
 	for _, m := range marks {
 		c.names = append(c.names, ownName(m)...)
 	}
-	return nil
+	return compiledPart{p, root, quicken(p, root, c.variables)}, nil
 }
 
 // ownName is the name that a tag assigns.

@@ -42,45 +42,67 @@ type DB interface {
 
 // ReadBooks is Books inside a transaction of the caller's.
 func ReadBooks(ctx context.Context, db DB, workspaceID, origin uuid.UUID) (Books, error) {
+	all, err := readBooks(ctx, db, workspaceID, []uuid.UUID{origin})
+	return all[origin], err
+}
+
+// BooksOf adds up several origins in one statement. Each of them is in the answer.
+func (l *Ledger) BooksOf(ctx context.Context, workspaceID uuid.UUID, origins []uuid.UUID) (map[uuid.UUID]Books, error) {
+	if len(origins) == 0 {
+		return nil, nil
+	}
+	return readBooks(ctx, l.pool, workspaceID, origins)
+}
+
+func readBooks(ctx context.Context, db DB, workspaceID uuid.UUID, origins []uuid.UUID) (map[uuid.UUID]Books, error) {
 	rows, err := db.Query(ctx, `
-		with b as (
+		select o.id, (c.created + f.skipped)::bigint, b.sent::bigint, b.failed::bigint, b.orphaned::bigint, b.cancelled::bigint,
+			(b.skipped + f.skipped)::bigint, coalesce(s.reasons, '{}'),
+			(b.first + b.second - b.sent - b.failed - b.orphaned - b.cancelled - b.skipped - b.retried)::bigint,
+			b.calling::bigint,
+			b.retried::bigint, c.created = b.first and b.second = b.retried, b.open, b.last_end
+		from unnest($2::uuid[]) as o (id)
+		cross join lateral (
 			select coalesce(sum(size) filter (where attempt = 1), 0) as first, coalesce(sum(size) filter (where attempt = 2), 0) as second,
 				coalesce(sum(sent), 0) as sent, coalesce(sum(failed), 0) as failed, coalesce(sum(orphaned), 0) as orphaned,
 				coalesce(sum(cancelled), 0) as cancelled, coalesce(sum(skipped), 0) as skipped, coalesce(sum(retried), 0) as retried, coalesce(sum(calling), 0) as calling,
 				count(*) filter (where state in ('ready', 'leased')) as open, max(finished_at) as last_end
-			from batches where workspace_id = $1 and origin_id = $2
-		), c as (
-			select coalesce(sum(created), 0) as created from fanout_chunks where workspace_id = $1 and origin_id = $2
-		), s as (
-			select reason, sum(n) as n from (
-				select k.key as reason, k.value::bigint as n from fanout_chunks f, jsonb_each_text(f.skipped) k
-				where f.workspace_id = $1 and f.origin_id = $2
-				union all
-				select k.key, k.value::bigint from batches b, jsonb_each_text(b.skips) k
-				where b.workspace_id = $1 and b.origin_id = $2 and b.skips <> '{}'
-			) u group by reason
-		), f as (
+			from batches where workspace_id = $1 and origin_id = o.id
+		) b
+		cross join lateral (
+			select coalesce(sum(created), 0) as created from fanout_chunks where workspace_id = $1 and origin_id = o.id
+		) c
+		cross join lateral (
+			select jsonb_object_agg(r.reason, r.n) as reasons from (
+				select u.reason, sum(u.n) as n from (
+					select k.key as reason, k.value::bigint as n from fanout_chunks f, jsonb_each_text(f.skipped) k
+					where f.workspace_id = $1 and f.origin_id = o.id
+					union all
+					select k.key, k.value::bigint from batches b, jsonb_each_text(b.skips) k
+					where b.workspace_id = $1 and b.origin_id = o.id and b.skips <> '{}'
+				) u group by u.reason
+			) r
+		) s
+		cross join lateral (
 			select coalesce(sum(k.value::bigint), 0) as skipped from fanout_chunks f, jsonb_each_text(f.skipped) k
-			where f.workspace_id = $1 and f.origin_id = $2
-		)
-		select (c.created + f.skipped)::bigint, b.sent::bigint, b.failed::bigint, b.orphaned::bigint, b.cancelled::bigint,
-			(b.skipped + f.skipped)::bigint, coalesce((select jsonb_object_agg(reason, n) from s), '{}'),
-			(b.first + b.second - b.sent - b.failed - b.orphaned - b.cancelled - b.skipped - b.retried)::bigint,
-			b.calling::bigint,
-			b.retried::bigint, c.created = b.first and b.second = b.retried, b.open, b.last_end
-		from b, c, f`, workspaceID, origin)
+			where f.workspace_id = $1 and f.origin_id = o.id
+		) f`, workspaceID, origins)
 	if err != nil {
-		return Books{}, fmt.Errorf("read books of %s: %w", origin, err)
+		return nil, fmt.Errorf("read books of %d origins: %w", len(origins), err)
 	}
-	books, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Books, error) {
-		var b Books
-		err := row.Scan(&b.Audience, &b.Sent, &b.Failed, &b.Orphaned, &b.Cancelled, &b.Skipped, &b.SkippedBy,
-			&b.Pending, &b.Processing, &b.Retried, &b.Balanced, &b.Open, &b.LastEnd)
+	all := make(map[uuid.UUID]Books, len(origins))
+	var id uuid.UUID
+	var b Books
+	into := []any{&id, &b.Audience, &b.Sent, &b.Failed, &b.Orphaned, &b.Cancelled, &b.Skipped, &b.SkippedBy,
+		&b.Pending, &b.Processing, &b.Retried, &b.Balanced, &b.Open, &b.LastEnd}
+	_, err = pgx.ForEachRow(rows, into, func() error {
 		b.Pending -= b.Processing
-		return b, err
+		all[id] = b
+		b = Books{} // maps and times are not shared between two origins
+		return nil
 	})
 	if err != nil {
-		return Books{}, fmt.Errorf("read books of %s: %w", origin, err)
+		return nil, fmt.Errorf("read books of %d origins: %w", len(origins), err)
 	}
-	return books, nil
+	return all, nil
 }

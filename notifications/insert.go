@@ -46,6 +46,7 @@ type Chunk struct {
 	ContentID   uuid.UUID
 	Run         int  // which fan-out of the origin writes it
 	Journeys    bool // the recipients are enrollments at a node: each has a key and an enrollment of its own, skipped or not
+	Copy        bool // write by COPY: no key is expected to be stored already. Not for journeys
 	MaxAttempts int
 	ExpiresAt   *time.Time
 	BatchSize   int
@@ -67,7 +68,8 @@ type Written struct {
 // and adds nothing. Recipients are sorted by key first, so that fan-outs which
 // overlap take their locks in one order and cannot deadlock. A recipient whose
 // key is held by another profile is skipped as duplicate_address; one that is
-// there already is the same person again and is left alone.
+// there already is the same person again and is left alone. A chunk with Copy
+// set that meets a stored key fails with ErrRepeated.
 func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error) {
 	send, rivals, skip := split(c.Recipients)
 	w := Written{Skipped: map[string]int{}}
@@ -86,8 +88,11 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 	for _, b := range batches {
 		w.Created += b.size
 	}
-	if w.Created < len(send) || len(rivals) > 0 {
-		taken, err := heldByOthers(ctx, tx, c, append(send, rivals...))
+	if w.Created < len(send) {
+		rivals = append(rivals, send...)
+	}
+	if len(rivals) > 0 {
+		taken, err := heldByOthers(ctx, tx, c, rivals)
 		if err != nil {
 			return w, fmt.Errorf("find repeated addresses of %s: %w", c.OriginID, err)
 		}
@@ -142,6 +147,12 @@ func insertIntents(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) ([
 		return nil, nil
 	}
 	col := columnsOf(c, send)
+	if c.Copy {
+		if err := copyIntents(ctx, tx, c, col); err != nil {
+			return nil, err
+		}
+		return col.batches, insertBatches(ctx, tx, c, col.batches)
+	}
 	tag, err := tx.Exec(ctx, `
 		insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload, enrollment_id)
 		select $1, $2, r.key, r.batch_id, r.ordinal, r.profile_key, r.address, r.payload, r.enrollment_id

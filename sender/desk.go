@@ -3,8 +3,6 @@ package sender
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 
 	"github.com/google/uuid"
@@ -17,7 +15,7 @@ import (
 type desk struct {
 	template                     *message.Compiled
 	fromName, fromEmail, replyTo string
-	headers                      [][2]string
+	headers                      *message.Headers
 }
 
 // caches hold what is dear to make: desks by content (contents never change)
@@ -80,10 +78,9 @@ func (s *Sender) readDesk(ctx context.Context, workspaceID, contentID uuid.UUID)
 	if err != nil {
 		return nil, fmt.Errorf("read content %s: %w", contentID, err)
 	}
-	for name, value := range headers {
-		d.headers = append(d.headers, [2]string{name, value})
+	if d.headers, err = message.CompileHeaders(headers); err != nil {
+		return nil, err
 	}
-	slices.SortFunc(d.headers, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
 	d.template, err = s.templates.Compiled(ctx, workspaceID, template, version)
 	return d, err
 }

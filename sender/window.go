@@ -27,6 +27,10 @@ func (d *desk) render(c *claim, size int) *window {
 	kept := rows[:0]
 	for _, r := range rows {
 		text, err := d.template.Render(r.Payload)
+		var headers [][2]string
+		if err == nil {
+			headers, err = d.headers.Render(r.Payload)
+		}
 		if err != nil {
 			w.skipped = append(w.skipped, outcome{ordinal: r.Ordinal, kind: skipped, basis: "gate", reason: "template_error", detail: err.Error(), at: time.Now()})
 			continue
@@ -35,7 +39,7 @@ func (d *desk) render(c *claim, size int) *window {
 		w.rows = append(w.rows, r.Ordinal)
 		w.letters = append(w.letters, Message{
 			Notification: lemma.FormatNotificationID(c.OriginID, r.Key), Attempt: int(c.attempt),
-			To: r.Address, FromName: d.fromName, FromEmail: d.fromEmail, ReplyTo: d.replyTo, Headers: d.headers,
+			To: r.Address, FromName: d.fromName, FromEmail: d.fromEmail, ReplyTo: d.replyTo, Headers: headers,
 			Subject: text.Subject, HTML: text.HTML, Text: text.Text,
 			Date: r.CreatedAt, Seed: r.Key,
 		})

@@ -226,7 +226,7 @@ func (r *rig) writeAll(ctx context.Context, b *benchNode, run, n, writers int) (
 	err := inChunks(ctx, n, writers, func(from, to int) error {
 		return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
 			_, err := b.ledger.Insert(ctx, tx, notifications.Chunk{WorkspaceID: b.workspace, OriginID: benchOrigin, ProviderID: benchOrigin, ContentID: benchOrigin,
-				Run: run, MaxAttempts: 2, BatchSize: 500, Recipients: benchRecipients(benchOrigin, from, to)})
+				Run: run, Copy: run == 1, MaxAttempts: 2, BatchSize: 500, Recipients: benchRecipients(benchOrigin, from, to)})
 			return err
 		})
 	})

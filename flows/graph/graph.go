@@ -25,7 +25,7 @@ type Facts struct {
 // Column is one of an audience's columns.
 type Column struct {
 	Name string
-	Type string // text, integer, number, boolean, timestamp, date, json or other
+	Type string // text, integer, number, boolean, timestamp, date, json, other, or a list of one (text[])
 }
 
 // Graph is a definition that has no fault of form or type. It never changes and

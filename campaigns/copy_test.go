@@ -1,0 +1,330 @@
+package campaigns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"lemma/notifications"
+)
+
+// writes counts how chunks were written: by copied, inserted, conflict, deadlock.
+func (b *bundle) writes(result string) int {
+	b.t.Helper()
+	r := prometheus.NewRegistry()
+	r.MustRegister(b.metrics.tries)
+	all, err := r.Gather()
+	b.must(err)
+	for _, family := range all {
+		for _, m := range family.GetMetric() {
+			if m.GetLabel()[0].GetValue() == result {
+				return int(m.GetCounter().GetValue())
+			}
+		}
+	}
+	return 0
+}
+
+func (b *bundle) plans(id uuid.UUID, run int) *plan {
+	b.t.Helper()
+	p, err := b.plan(context.Background(), b.get(id), run)
+	b.must(err)
+	return p
+}
+
+// whole checks that of n profiles each has one row, that each address has one
+// notification, and that counts, batches and jobs say the same.
+func (b *bundle) whole(id uuid.UUID, profiles, addresses int) {
+	b.t.Helper()
+	got := b.get(id).Books
+	if got.Audience != int64(profiles) || got.Pending != int64(addresses) || got.SkippedBy["duplicate_address"] != int64(profiles-addresses) || !got.Balanced {
+		b.t.Errorf("want %d profiles with %d addresses: %+v", profiles, addresses, got)
+	}
+	sent := b.addresses(id)
+	if len(sent) != addresses {
+		b.t.Errorf("%d addresses have a notification, want %d", len(sent), addresses)
+	}
+	for address, n := range sent {
+		if n != 1 {
+			b.t.Errorf("%s has %d notifications", address, n)
+		}
+	}
+	var rows, people, wrong int
+	b.must(b.pool.QueryRow(context.Background(), `
+		select (select count(*) from notifications where workspace_id = $1), (select count(distinct profile_key) from notifications where workspace_id = $1),
+			(select count(*) from batches b where b.workspace_id = $1
+				and b.size <> (select count(*) from notifications n where n.workspace_id = $1 and n.origin_id = b.origin_id and n.batch_id = b.id))`,
+		b.ws).Scan(&rows, &people, &wrong))
+	if rows != profiles || people != profiles || wrong != 0 || b.jobs("batch_send") != b.batchCount() {
+		b.t.Errorf("%d rows of %d profiles, want %d; %d batches with a wrong size; %d jobs for %d batches",
+			rows, people, profiles, wrong, b.jobs("batch_send"), b.batchCount())
+	}
+}
+
+// everyNth gives every nth customer a second profile with the same address in
+// capitals, next to it or at the end of the audience.
+func (b *bundle) everyNth(customers, n int) (profiles, addresses int) {
+	b.t.Helper()
+	b.run(b.shop, `insert into customers select 'd' || i, 'C' || i || '@SHOP.example', 'x', false from generate_series(1, $1::int, $2::int) i`, customers, n)
+	return customers + (customers+n-1)/n, customers
+}
+
+func TestTheFirstRunCopies(t *testing.T) {
+	b := setup(t, 1000)
+	c := b.sent()
+	b.fanout(c.ID)
+	if b.writes("copied") == 0 || b.writes("inserted") != 0 || b.writes("conflict") != 0 {
+		t.Errorf("%d copied, %d inserted, %d conflicts", b.writes("copied"), b.writes("inserted"), b.writes("conflict"))
+	}
+	b.whole(c.ID, 1000, 1000)
+	copied := b.writes("copied")
+	b.run(b.pool, `update fanouts set finished_at = null where workspace_id = $1`, b.ws)
+	b.fanout(c.ID)
+	if b.writes("copied") != copied || b.writes("inserted") == 0 || b.writes("conflict") != 0 {
+		t.Errorf("the second run: %d copied, %d inserted, %d conflicts", b.writes("copied")-copied, b.writes("inserted"), b.writes("conflict"))
+	}
+	b.whole(c.ID, 1000, 1000)
+}
+
+// A repeated address is skipped with its reason, in one chunk as across chunks.
+func TestRepeatedAddressesAreSkippedWhateverTheChunk(t *testing.T) {
+	for name, chunk := range map[string]int{"in one chunk": 5000, "across chunks": 50} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 300, func(cfg *Config) { cfg.Chunk = chunk })
+			profiles, addresses := b.everyNth(300, 7)
+			c := b.sent()
+			b.fanout(c.ID)
+			b.whole(c.ID, profiles, addresses)
+			if across := chunk < 300; (b.writes("conflict") > 0) != across {
+				t.Errorf("%d conflicts of chunks of %d", b.writes("conflict"), chunk)
+			}
+		})
+	}
+}
+
+// Random chunks, written by COPY and by insert, skip the same number of profiles.
+func TestACopyCountsLikeAnInsert(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			b := setup(t, 1)
+			ctx := context.Background()
+			counts := map[bool]Books{}
+			for _, inserted := range []bool{false, true} {
+				random := rand.New(rand.NewPCG(seed, 1))
+				c := b.sent()
+				p := b.plans(c.ID, 1)
+				if inserted {
+					p.copies.left = 1000
+				}
+				for range 20 {
+					var chunk []notifications.Recipient
+					for range random.IntN(40) {
+						r := someRecipients(c.ID, 0, 300)[random.IntN(300)]
+						r.ProfileKey = fmt.Sprintf("%s/%d", r.ProfileKey, random.IntN(2))
+						chunk = append(chunk, r)
+					}
+					b.must(b.WriteChunk(ctx, p, chunk))
+				}
+				counts[inserted] = b.get(c.ID).Books
+			}
+			if counts[true].Audience == 0 || counts[true].Audience != counts[false].Audience || counts[true].Pending != counts[false].Pending ||
+				counts[true].Skipped != counts[false].Skipped || !counts[false].Balanced {
+				t.Errorf("copied %+v, inserted %+v", counts[false], counts[true])
+			}
+		})
+	}
+}
+
+// Three first runs of one campaign at once: each COPY waits for the keys of
+// another, and finds them stored.
+func TestThreeCopiesOfOneAudienceAtOnce(t *testing.T) {
+	b := setup(t, 3000)
+	profiles, addresses := b.everyNth(3000, 50)
+	c := b.sent()
+	var runs sync.WaitGroup
+	for range 3 {
+		p := b.plans(c.ID, 1)
+		runs.Go(func() {
+			if _, err := b.readAll(p); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	runs.Wait()
+	b.whole(c.ID, profiles, addresses)
+	if b.writes("conflict") == 0 || b.writes("deadlock") != 0 {
+		t.Errorf("%d conflicts, %d deadlocks", b.writes("conflict"), b.writes("deadlock"))
+	}
+}
+
+// Two chunks are given the same keys in opposite orders, and both have begun
+// when a key in their middle becomes free: none is a deadlock's victim.
+func TestCopiesInOppositeOrdersDoNotDeadlock(t *testing.T) {
+	b := setup(t, 1)
+	ctx := context.Background()
+	c := b.sent()
+	there := someRecipients(c.ID, 0, 30)
+	middle, err := b.pool.Begin(ctx)
+	b.must(err)
+	defer middle.Rollback(ctx)
+	_, err = middle.Exec(ctx, `insert into notifications (workspace_id, origin_id, key, profile_key, skip_reason) values ($1, $2, $3, 'other', 'invalid_key')`, b.ws, c.ID, there[15].Key)
+	b.must(err)
+	back := slices.Clone(there)
+	slices.Reverse(back)
+	written := make(chan error)
+	for i, chunk := range [][]notifications.Recipient{there, back} {
+		p := b.plans(c.ID, 1)
+		go func() { written <- b.WriteChunk(ctx, p, chunk) }()
+		b.waitForLocks(i + 1)
+	}
+	b.must(middle.Rollback(ctx))
+	b.must(<-written)
+	b.must(<-written)
+	b.whole(c.ID, 30, 30)
+	if b.writes("conflict") != 1 || b.writes("deadlock") != 0 {
+		t.Errorf("%d conflicts, %d deadlocks", b.writes("conflict"), b.writes("deadlock"))
+	}
+}
+
+// The connection is cut after the COPY and before the commit: nothing of the
+// chunk is there, and a later run writes all of it.
+func TestAChunkKilledBetweenCopyAndCommit(t *testing.T) {
+	b := setup(t, 100)
+	ctx := context.Background()
+	c := b.sent()
+	p := b.plans(c.ID, 1)
+	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 20)))
+	gate, err := b.pool.Begin(ctx)
+	b.must(err)
+	defer gate.Rollback(ctx)
+	_, err = gate.Exec(ctx, `lock table fanout_chunks in share mode`) // the last table that a chunk writes
+	b.must(err)
+	failed := make(chan error)
+	go func() { failed <- b.WriteChunk(ctx, p, someRecipients(c.ID, 10, 40)) }()
+	b.waitForLock()
+	b.run(b.pool, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
+	if err := <-failed; err == nil {
+		t.Error("a chunk whose connection was cut is reported as written")
+	}
+	b.must(gate.Rollback(ctx))
+	b.whole(c.ID, 20, 20)
+	for _, run := range []int{1, 2} {
+		b.must(b.WriteChunk(ctx, b.plans(c.ID, run), someRecipients(c.ID, 0, 40)))
+		b.whole(c.ID, 40, 40)
+	}
+}
+
+// A chunk that a deadlock broke off is written again.
+func TestADeadlockIsRetried(t *testing.T) {
+	b := setup(t, 1)
+	ctx := context.Background()
+	c := b.sent()
+	chunk := someRecipients(c.ID, 0, 30)
+	patient := b.connect(nil, map[string]string{"deadlock_timeout": "1h"}) // never finds the deadlock itself
+	other, err := patient.Begin(ctx)
+	b.must(err)
+	defer other.Rollback(ctx)
+	_, err = other.Exec(ctx, `insert into notifications (workspace_id, origin_id, key, profile_key, skip_reason) values ($1, $2, $3, 'other', 'invalid_key')`, b.ws, c.ID, chunk[0].Key)
+	b.must(err)
+	ended := make(chan error)
+	var once sync.Once
+	traced := b.connect(&tracer{copying: func() {
+		once.Do(func() {
+			go func() {
+				_, err := other.Exec(ctx, `select pg_advisory_xact_lock($1)`, lockKey(c.ID)) // waits for the chunk, which will wait for the key
+				ended <- errors.Join(err, other.Rollback(ctx))
+			}()
+			b.waitForLock()
+		})
+	}}, nil)
+	rooms := b.rooms
+	rooms.Pool = traced
+	second := New(rooms, b.cfg)
+	b.must(second.WriteChunk(ctx, b.plans(c.ID, 1), chunk))
+	b.must(<-ended)
+	b.Campaigns = second
+	if b.writes("deadlock") != 1 {
+		t.Errorf("%d deadlocks", b.writes("deadlock"))
+	}
+	b.whole(c.ID, 30, 30)
+}
+
+// Fan-outs of one campaign run at once, their leases lapse and their
+// connections are cut, over and over: in the end everybody has one row.
+func TestFanoutsThatAreKilledOverAndOver(t *testing.T) {
+	b := setup(t, 4000)
+	profiles, addresses := b.everyNth(4000, 100)
+	c := b.sent()
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	var runs sync.WaitGroup
+	for range 3 {
+		runs.Go(func() {
+			for now := c; now.FannedOutAt == nil && now.Status != Failed && ctx.Err() == nil; now = b.get(c.ID) {
+				if _, err := b.Fanout(ctx, b.ws, c.ID); err != nil && ctx.Err() != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	kills := 0
+	for now := c; kills < internalRetries-5 && ctx.Err() == nil && now.FannedOutAt == nil && now.Status != Failed; now = b.get(c.ID) {
+		tag, err := b.pool.Exec(ctx, `
+			select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
+			and xact_start is not null and (query ilike 'copy %' or query ilike '%insert into notifications%' or query ilike '%insert into fanout_chunks%') limit 1`)
+		b.must(err)
+		kills += int(tag.RowsAffected())
+		if kills%3 == 0 {
+			b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1 and lease_until is not null`, b.ws)
+		}
+	}
+	runs.Wait()
+	if got := b.get(c.ID); got.Status != Sending || got.FannedOutAt == nil {
+		t.Fatalf("%s (%s: %s) after %d kills", got.Status, got.StatusReason, got.StatusDetail, kills)
+	}
+	b.whole(c.ID, profiles, addresses)
+	if kills == 0 {
+		t.Error("nothing was killed")
+	}
+}
+
+// A conflict costs one COPY, and repeated ones few more.
+func TestConflictsMakeCopiesRare(t *testing.T) {
+	b := setup(t, 1)
+	var c copies
+	tries := map[bool]int{}
+	run := func(chunks int, conflicts bool) {
+		for range chunks {
+			chunk := notifications.Chunk{Run: 1}
+			err := c.write(&chunk, b.metrics, func() error {
+				tries[chunk.Copy]++
+				if chunk.Copy && conflicts {
+					return fmt.Errorf("insert: %w", notifications.ErrRepeated)
+				}
+				return nil
+			})
+			b.must(err)
+		}
+	}
+	run(1000, true)
+	if tries[true] > 25 || tries[false] != 1000 {
+		t.Errorf("with conflicts in all of 1,000 chunks: %d copies, %d inserts", tries[true], tries[false])
+	}
+	clear(tries)
+	run(1000, false)
+	if tries[false] > copiesRest {
+		t.Errorf("after the last conflict: %d copies, %d inserts", tries[true], tries[false])
+	}
+	other := errors.New("other")
+	if err := c.write(&notifications.Chunk{Run: 1}, b.metrics, func() error { return other }); err != other {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,61 @@
+package campaigns
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// What the headers use is stored with each notification, so that both attempts
+// render the same; a preview shows them rendered.
+func TestHeadersAreRenderedFromThePayload(t *testing.T) {
+	b := setup(t, 2)
+	ctx := context.Background()
+	c := b.draft()
+	_, err := b.Update(ctx, b.ws, c.ID, nil, Patch{Headers: map[string]string{"X-Customer": "{{ id }}", "X-Fixed": "1"}})
+	b.must(err)
+	r, err := b.Rehearse(ctx, b.ws, c.ID)
+	b.must(err)
+	if d := cmp.Diff([][2]string{{"X-Customer", "1"}, {"X-Fixed", "1"}}, r.Sample[0].Headers); d != "" || r.Sample[0].Error != "" {
+		t.Errorf("%s %s", r.Sample[0].Error, d)
+	}
+	_, err = b.Send(ctx, b.ws, c.ID, uuid.Nil)
+	b.must(err)
+	b.fanout(c.ID)
+	var payload string
+	b.must(b.pool.QueryRow(ctx, `select payload from notifications where workspace_id = $1 and profile_key = '2'`, b.ws).Scan(&payload))
+	if payload != `{"id":"2","name":"N2"}` {
+		t.Error(payload)
+	}
+}
+
+func TestHeadersAreCheckedBeforeASend(t *testing.T) {
+	b := setup(t, 1)
+	ctx := context.Background()
+	c := b.draft()
+	pointers := func(err error) (all []string) {
+		var e *lemma.Error
+		if !errors.As(err, &e) || e.Kind != lemma.Invalid {
+			t.Fatalf("got %v", err)
+		}
+		for _, f := range e.Fields {
+			all = append(all, f.Pointer+" "+f.Code)
+		}
+		return all
+	}
+	_, err := b.Update(ctx, b.ws, c.ID, nil, Patch{FromName: ptr("{{ name }}"), ReplyTo: ptr("{{name}}@shop.example"), Headers: map[string]string{"X-A": "{{ name", "X-B": "{{ id | nothing }}"}})
+	if d := cmp.Diff([]string{"/from/name not_rendered", "/reply_to not_rendered", "/headers/X-A unclosed", "/headers/X-B filter_unknown"}, pointers(err)); d != "" {
+		t.Error(d)
+	}
+	_, err = b.Update(ctx, b.ws, c.ID, nil, Patch{Headers: map[string]string{"X-A": "{{ nickname }}"}})
+	b.must(err)
+	_, err = b.Send(ctx, b.ws, c.ID, uuid.Nil)
+	if d := cmp.Diff([]string{"/headers unknown_variable"}, pointers(err)); d != "" {
+		t.Error(d)
+	}
+}
