@@ -89,22 +89,6 @@ func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id, request uuid.UU
 	return now, inFlight, repeated
 }
 
-// fail closes a campaign that cannot be gone on with. What was sent stays
-// sent; what was not yet called never will be.
-func (c *Campaigns) fail(ctx context.Context, workspaceID, id uuid.UUID, reason, detail string) error {
-	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-		if err := lockForVerb(ctx, tx, id); err != nil {
-			return err
-		}
-		err := move(ctx, tx, workspaceID, id, fail, `status = 'failed', status_reason = $4, status_detail = $5, finished_at = now()`, reason, detail)
-		if err != nil {
-			return err
-		}
-		_, err = c.ledger.Cancel(ctx, tx, workspaceID, id)
-		return err
-	})
-}
-
 // Chunks share a lock on their campaign, and the verbs that end or stop it take
 // it alone. It stands in front of the row's own lock because it is fair: who
 // waits for a row that others go on sharing may wait for ever.

@@ -52,6 +52,8 @@ create table fanouts (
     foreign key (workspace_id, campaign_id) references campaigns (workspace_id, id),
     constraint fanouts_lease check ((leased_by is null) = (lease_until is null))
 );
+-- Those that are being read: a workspace and a data source have so many places.
+create index fanouts_leased on fanouts (workspace_id) where leased_by is not null;
 
 -- +goose Down
 drop table fanouts, campaigns;

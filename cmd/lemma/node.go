@@ -68,7 +68,7 @@ func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger,
 	n.templates = message.New(pool)
 	n.ledger = notifications.New(pool)
 	n.campaigns = campaigns.New(campaigns.Rooms{Pool: pool, Ledger: n.ledger, Audiences: n.audiences, Templates: n.templates,
-		Providers: n.providers, Log: log, Metrics: campaigns.NewMetrics(n.metrics)}, campaigns.Config{})
+		Providers: n.providers, Log: log, Metrics: campaigns.NewMetrics(n.metrics)}, cfg.campaigns())
 	n.webhooks = webhooks.New(webhooks.Rooms{Pool: pool, Box: box, Log: log, Metrics: webhooks.NewMetrics(n.metrics)},
 		webhooks.Options{AllowPrivate: cfg.AllowPrivateWebhooks})
 	n.flows = flows.New(flows.Rooms{Pool: pool, Ledger: n.ledger, Audiences: n.audiences, Templates: n.templates, Providers: n.providers,
