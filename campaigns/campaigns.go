@@ -40,6 +40,8 @@ type Config struct {
 	TickEvery time.Duration // schedules, completion, and how soon a fan-out stops after its campaign; 500 ms
 	Grace     time.Duration // how long a fan-out may lie still before it is rung for again; 30 s
 
+	SourcePatience time.Duration // how long a campaign waits for an audience that is to be read again before it is paused; 15 min
+
 	PerWorkspace int // audiences of one workspace that all nodes together read at a time; 4
 	PerSource    int // of these, those on one data source; 2
 }
@@ -65,6 +67,7 @@ func (c Config) withDefaults() Config {
 	wait(&c.RetryFor, 5*time.Second)
 	wait(&c.TickEvery, 500*time.Millisecond)
 	wait(&c.Grace, 30*time.Second)
+	wait(&c.SourcePatience, 15*time.Minute)
 	return c
 }
 

@@ -188,7 +188,7 @@ func (c *Campaigns) releaseFanout(ctx context.Context, l lease, after time.Durat
 // shuts down: the campaign was stopped, or the run. When the campaign is still
 // being sent, or again, the job stays, so that another node goes on at once.
 func (c *Campaigns) handBack(l lease) (again time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), unheldTime)
 	defer cancel()
 	if _, err := c.releaseFanout(ctx, l, 0, false); err != nil {
 		return 0, err
@@ -199,6 +199,9 @@ func (c *Campaigns) handBack(l lease) (again time.Duration, err error) {
 	}
 	return max(seconds(now.Wait), time.Millisecond), nil
 }
+
+// unheldTime is for what must be written although the caller is shutting down.
+const unheldTime = 5 * time.Second
 
 // finishFanout writes down that the audience was read to its end.
 func (c *Campaigns) finishFanout(ctx context.Context, l lease, read int64) error {

@@ -23,7 +23,7 @@ import (
 
 // bundle is a workspace with a customer's database of its own.
 type bundle struct {
-	t        *testing.T
+	t        testing.TB
 	pool     *pgxpool.Pool
 	shop     *pgxpool.Pool // as its owner
 	role     string        // the one that Lemma reads the shop as
@@ -42,6 +42,11 @@ type bundle struct {
 func setup(t *testing.T, n int, change ...func(*Config)) *bundle {
 	t.Helper()
 	t.Parallel()
+	return open(t, n, change...)
+}
+
+func open(t testing.TB, n int, change ...func(*Config)) *bundle {
+	t.Helper()
 	b := &bundle{t: t, pool: pgtest.DB(t)}
 	box, err := secrets.ParseKeys(secrets.NewKey())
 	b.must(err)

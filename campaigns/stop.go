@@ -49,7 +49,7 @@ func (c *Campaigns) halt(ctx context.Context, workspaceID, id, request uuid.UUID
 func (c *Campaigns) Resume(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		err := move(ctx, tx, workspaceID, id, resume, `status = case when sending_at is null then 'preparing' else 'sending' end,
-			paused_at = null, status_reason = null, status_detail = null`)
+			paused_at = null, unchecked_since = null, status_reason = null, status_detail = null`)
 		if err != nil {
 			return err
 		}

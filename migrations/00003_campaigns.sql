@@ -23,6 +23,7 @@ create table campaigns (
     started_at       timestamptz,             -- when send was accepted or the schedule fell due
     sending_at       timestamptz,             -- when the fan-out began to write notifications
     paused_at        timestamptz,
+    unchecked_since  timestamptz,             -- since when recipients that have waited for long cannot be read again from the audience
     finished_at      timestamptz,             -- completed, cancelled or failed
     version          int not null default 1,
     created_at       timestamptz not null default now(),

@@ -146,6 +146,7 @@ create table campaigns (
     started_at timestamp with time zone,
     sending_at timestamp with time zone,
     paused_at timestamp with time zone,
+    unchecked_since timestamp with time zone,
     finished_at timestamp with time zone,
     version integer not null default 1,
     created_at timestamp with time zone not null default now(),

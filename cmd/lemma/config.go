@@ -37,6 +37,8 @@ type Config struct {
 	FanoutsPerWorkspace int `var:"LEMMA_FANOUTS_PER_WORKSPACE" group:"Settings" default:"4" help:"Audiences of one workspace read at a time, by all processes together."`
 	FanoutsPerSource    int `var:"LEMMA_FANOUTS_PER_SOURCE" group:"Settings" default:"2" help:"Audiences of one data source read at a time, by all processes together."`
 
+	RecheckAfter time.Duration `var:"LEMMA_RECHECK_AFTER" group:"Settings" default:"1h" help:"Recipients that have waited longer are read again from their audience before they are called."`
+
 	FlowWorkers    int           `var:"LEMMA_FLOW_WORKERS" group:"Settings" default:"4" help:"Lots of enrollments advanced at a time by this process."`
 	EventRetention time.Duration `var:"LEMMA_EVENT_RETENTION" group:"Settings" default:"720h" help:"How long events and refusals of triggers are kept."`
 
@@ -68,7 +70,7 @@ func (c Config) check() error {
 	var faults []error
 	for name, d := range map[string]time.Duration{
 		"LEMMA_LEASE": c.Lease, "LEMMA_CALL_TIMEOUT": c.CallTimeout, "LEMMA_REAP_EVERY": c.ReapEvery, "LEMMA_SWEEP_EVERY": c.SweepEvery,
-		"LEMMA_SOURCE_TIMEOUT": c.SourceTimeout, "LEMMA_EVENT_RETENTION": c.EventRetention,
+		"LEMMA_SOURCE_TIMEOUT": c.SourceTimeout, "LEMMA_RECHECK_AFTER": c.RecheckAfter, "LEMMA_EVENT_RETENTION": c.EventRetention,
 	} {
 		if d <= 0 {
 			faults = append(faults, fmt.Errorf("%s is %v, and must be more than nothing", name, d))
@@ -104,7 +106,7 @@ func (c Config) checkSecrets() error {
 
 // sender are the settings of the sending room.
 func (c Config) sender() sender.Config {
-	return sender.Config{Lease: c.Lease, CallTimeout: c.CallTimeout, MaxWindow: c.MaxWindow,
+	return sender.Config{Lease: c.Lease, CallTimeout: c.CallTimeout, MaxWindow: c.MaxWindow, RecheckAfter: c.RecheckAfter,
 		ReapEvery: c.ReapEvery, SweepEvery: c.SweepEvery, SweepGrace: c.SweepEvery}
 }
 
