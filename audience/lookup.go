@@ -21,34 +21,44 @@ const MaxLookup = 1000
 // of this package. Those of the kind Unavailable may be gone a little later.
 // Others may be about one of the profiles, or about so many at once.
 func (a *Audiences) Lookup(ctx context.Context, ws, id uuid.UUID, columns, keys []string) (map[string]Row, error) {
-	if len(keys) > MaxLookup {
-		return nil, fmt.Errorf("look up %d profiles: at most %d go at once", len(keys), MaxLookup)
-	}
-	asked, set := askable(keys)
-	if len(asked) == 0 {
-		return map[string]Row{}, nil
-	}
-	x, source, err := a.forReading(ctx, ws, id)
-	if err != nil {
-		return nil, err
-	}
-	rows := make(map[string]Row, len(asked))
-	err = a.shortly(ctx, source, func(r *run, c *connection) error {
-		s, err := a.openLookup(r, c, x, columns, asked)
-		if err != nil {
-			return err
+	rows := make(map[string]Row, len(keys))
+	err := a.LookupEach(ctx, ws, id, columns, keys, func(row Row) {
+		if _, twice := rows[row.Key]; !twice {
+			rows[row.Key] = row
 		}
-		return noLongerValid(s.each(func(row Row) error {
-			if _, twice := rows[row.Key]; set[row.Key] && !twice {
-				rows[row.Key] = row
-			}
-			return nil
-		}))
 	})
 	if err != nil {
 		return nil, err
 	}
 	return rows, nil
+}
+
+// LookupEach is Lookup for audiences that may have several rows with one key:
+// it yields them all, and with an error some of them.
+func (a *Audiences) LookupEach(ctx context.Context, ws, id uuid.UUID, columns, keys []string, yield func(Row)) error {
+	if len(keys) > MaxLookup {
+		return fmt.Errorf("look up %d profiles: at most %d go at once", len(keys), MaxLookup)
+	}
+	asked, set := askable(keys)
+	if len(asked) == 0 {
+		return nil
+	}
+	x, source, err := a.forReading(ctx, ws, id)
+	if err != nil {
+		return err
+	}
+	return a.shortly(ctx, source, func(r *run, c *connection) error {
+		s, err := a.openLookup(r, c, x, columns, asked)
+		if err != nil {
+			return err
+		}
+		return noLongerValid(s.each(func(row Row) error {
+			if set[row.Key] {
+				yield(row)
+			}
+			return nil
+		}))
+	})
 }
 
 // ofLookups are the limits of an answer that is kept in memory as a whole.

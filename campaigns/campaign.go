@@ -27,7 +27,7 @@ type Campaign struct {
 	WorkspaceID     uuid.UUID
 	Name            string
 	Status          Status
-	StatusReason    string // a code: why it is paused or failed; empty otherwise
+	StatusReason    string // a code: why it is paused, failed or cancelled, or what it waits for; empty otherwise
 	StatusDetail    string // the same as a sentence
 	AudienceID      uuid.UUID
 	TemplateID      uuid.UUID

@@ -32,13 +32,18 @@ import (
 // Config are the sizes that a fan-out works by. Zero values are filled in by New.
 type Config struct {
 	Chunk     int           // recipients per transaction; 4,000
-	Writers   int           // chunks written at a time; 3
+	Writers   int           // chunks written at a time for one audience, and twice as many for all that a node reads; 3
 	BatchSize int           // notifications per batch, at most; 1,000
 	Lease     time.Duration // of a fan-out; 30 s, renewed at a third of it
 	Retries   int           // how often a failing source is tried again; 3
 	RetryFor  time.Duration // before the first of these, doubled for each; 5 s
-	TickEvery time.Duration // schedules, completion; 500 ms
+	TickEvery time.Duration // schedules, completion, and how soon a fan-out stops after its campaign; 500 ms
 	Grace     time.Duration // how long a fan-out may lie still before it is rung for again; 30 s
+
+	SourcePatience time.Duration // how long a campaign waits for an audience that is to be read again before it is paused; 15 min
+
+	PerWorkspace int // audiences of one workspace that all nodes together read at a time; 4
+	PerSource    int // of these, those on one data source; 2
 }
 
 func (c Config) withDefaults() Config {
@@ -56,10 +61,13 @@ func (c Config) withDefaults() Config {
 	set(&c.Writers, 3)
 	set(&c.BatchSize, 1000)
 	set(&c.Retries, 3)
+	set(&c.PerWorkspace, 4)
+	set(&c.PerSource, 2)
 	wait(&c.Lease, 30*time.Second)
 	wait(&c.RetryFor, 5*time.Second)
 	wait(&c.TickEvery, 500*time.Millisecond)
 	wait(&c.Grace, 30*time.Second)
+	wait(&c.SourcePatience, 15*time.Minute)
 	return c
 }
 
@@ -75,8 +83,19 @@ type Campaigns struct {
 	log       *slog.Logger
 	metrics   *Metrics
 
+	writing  chan struct{}   // places for chunks that are being written
 	draining context.Context // ends when this node shuts down
 	drain    context.CancelFunc
+
+	// Hook, when set, is called at named points of a fan-out. Tests stop runs
+	// there; nothing else sets it.
+	Hook func(ctx context.Context, at string, campaign uuid.UUID)
+}
+
+func (c *Campaigns) at(ctx context.Context, point string, campaign uuid.UUID) {
+	if c.Hook != nil {
+		c.Hook(ctx, point, campaign)
+	}
 }
 
 // Drain makes running fan-outs stop between two chunks and give their lease
@@ -106,9 +125,10 @@ func New(r Rooms, cfg Config) *Campaigns {
 	if r.Metrics == nil {
 		r.Metrics = NewMetrics(nil)
 	}
+	cfg = cfg.withDefaults()
 	draining, drain := context.WithCancel(context.Background())
-	return &Campaigns{draining: draining, drain: drain, pool: r.Pool, jobs: jobs, ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates,
-		accounts: r.Providers, cfg: cfg.withDefaults(), log: r.Log, metrics: r.Metrics}
+	return &Campaigns{draining: draining, drain: drain, writing: make(chan struct{}, 2*cfg.Writers), pool: r.Pool, jobs: jobs, ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates,
+		accounts: r.Providers, cfg: cfg, log: r.Log, metrics: r.Metrics}
 }
 
 const selectCampaign = `

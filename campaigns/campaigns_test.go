@@ -119,9 +119,9 @@ func TestAFanoutThatDiedIsGoneOnWith(t *testing.T) {
 	b := setup(t, 400)
 	c := b.sent()
 	ctx := context.Background()
-	_, ok, err := b.claimFanout(ctx, b.ws, c.ID, "dead")
-	if err != nil || !ok {
-		t.Fatal(ok, err)
+	run, _, err := b.claimFanout(ctx, lease{b.ws, c.ID, "dead"})
+	if err != nil || run != 1 {
+		t.Fatal(run, err)
 	}
 	p, err := b.plan(ctx, b.get(c.ID), 1)
 	b.must(err)

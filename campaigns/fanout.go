@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -35,137 +34,29 @@ func Key(campaign uuid.UUID, channel lemma.Channel, canonical string) uuid.UUID 
 // repetition add nothing. It answers with how long to wait before it should be
 // tried again, 0 when there is nothing more to do.
 func (c *Campaigns) Fanout(ctx context.Context, workspaceID, id uuid.UUID) (again time.Duration, err error) {
-	token := lemma.NewID().String()
-	run, ok, err := c.claimFanout(ctx, workspaceID, id, token)
-	if err != nil {
-		return 0, err
+	if c.draining.Err() != nil {
+		return time.Second, nil // another node is to take the job
 	}
-	if !ok {
-		return c.untilRetry(ctx, workspaceID, id)
+	l := lease{workspaceID, id, lemma.NewID().String()}
+	run, again, err := c.claimFanout(ctx, l)
+	if err != nil || run == 0 {
+		return again, err
 	}
-	renewing, stop := context.WithCancel(ctx)
+	c.at(ctx, "claimed", id)
+	running, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(c.draining, stop)()
-	go c.renewFanout(renewing, stop, workspaceID, id, token)
-	read, err := c.stream(renewing, workspaceID, id, run)
-	if errors.Is(err, errStopped) || (err != nil && renewing.Err() != nil) {
-		return 0, c.releaseFanout(workspaceID, id, token, 0, false)
+	go c.holdLease(running, stop, l)
+	go c.watchCampaign(running, stop, l)
+	read, err := c.stream(running, workspaceID, id, run)
+	c.at(ctx, "streamed", id)
+	if errors.Is(err, errStopped) || (err != nil && running.Err() != nil) {
+		return c.handBack(l)
 	}
 	if err != nil {
-		return c.sourceFailed(ctx, workspaceID, id, token, err)
+		return c.sourceFailed(ctx, l, err)
 	}
-	return 0, c.finishFanout(ctx, workspaceID, id, token, read)
-}
-
-func (c *Campaigns) claimFanout(ctx context.Context, workspaceID, id uuid.UUID, token string) (run int, ok bool, err error) {
-	err = c.pool.QueryRow(ctx, `
-		update fanouts set leased_by = $3, lease_until = now() + $4, runs = runs + 1
-		where workspace_id = $1 and campaign_id = $2 and finished_at is null and retry_at <= now()
-		  and (lease_until is null or lease_until < now())
-		returning runs`, workspaceID, id, token, c.cfg.Lease).Scan(&run)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, false, nil
-	}
-	if err != nil {
-		return 0, false, fmt.Errorf("claim fan-out of %s: %w", id, err)
-	}
-	return run, true, nil
-}
-
-// renewFanout keeps the lease while the stream goes on, and stops the stream
-// when the lease has gone to somebody else.
-func (c *Campaigns) renewFanout(ctx context.Context, stop context.CancelFunc, workspaceID, id uuid.UUID, token string) {
-	t := time.NewTicker(c.cfg.Lease / 3)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		tag, err := c.pool.Exec(ctx, `
-			update fanouts set lease_until = now() + $4 where workspace_id = $1 and campaign_id = $2 and leased_by = $3`,
-			workspaceID, id, token, c.cfg.Lease)
-		if err == nil && tag.RowsAffected() == 0 {
-			stop()
-			return
-		}
-	}
-}
-
-// releaseFanout gives the lease back, also while the program shuts down.
-func (c *Campaigns) releaseFanout(workspaceID, id uuid.UUID, token string, after time.Duration, failed bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	_, err := c.pool.Exec(ctx, `
-		update fanouts set leased_by = null, lease_until = null, retry_at = now() + $4, failures = failures + case when $5 then 1 else 0 end
-		where workspace_id = $1 and campaign_id = $2 and leased_by = $3`, workspaceID, id, token, after, failed)
-	if err != nil {
-		return fmt.Errorf("release fan-out of %s: %w", id, err)
-	}
-	return nil
-}
-
-// sourceFailed decides what a failed run means. A source that does not answer
-// is tried again a few times; everything else, and one that still does not
-// answer, fails the campaign closed, with the reason.
-func (c *Campaigns) sourceFailed(ctx context.Context, workspaceID, id uuid.UUID, token string, cause error) (time.Duration, error) {
-	kind := lemma.KindOf(cause)
-	var failures int
-	err := c.pool.QueryRow(ctx, `select failures from fanouts where workspace_id = $1 and campaign_id = $2`, workspaceID, id).Scan(&failures)
-	if err != nil {
-		return 0, fmt.Errorf("count failures of fan-out %s: %w", id, err)
-	}
-	if kind == lemma.Unavailable && failures < c.cfg.Retries {
-		after := c.cfg.RetryFor << failures
-		c.log.Warn("data source failed, fan-out will be tried again", "campaign_id", id, "failures", failures+1, "after", after, "error", cause)
-		return after, c.releaseFanout(workspaceID, id, token, after, true)
-	}
-	if kind == lemma.Internal && failures < internalRetries {
-		c.log.Error("fan-out failed, it will be tried again", "campaign_id", id, "failures", failures+1, "error", cause)
-		return c.cfg.RetryFor, c.releaseFanout(workspaceID, id, token, c.cfg.RetryFor, true)
-	}
-	reason := reasonOf(cause)
-	c.log.Error("campaign failed", "campaign_id", id, "reason", reason, "error", cause)
-	return 0, c.fail(ctx, workspaceID, id, reason, lemma.Public(cause))
-}
-
-// internalRetries: a fault of our own, such as a database that restarts, gets
-// many more tries than a source, and not endless ones.
-const internalRetries = 20
-
-func reasonOf(err error) string {
-	var e *lemma.Error
-	switch {
-	case !errors.As(err, &e):
-		return string(lemma.Internal)
-	case e.Code != "":
-		return e.Code
-	}
-	return string(e.Kind)
-}
-
-// untilRetry: a bell that came before a failed source is to be tried again
-// waits for that, instead of leaving it to the sweep.
-func (c *Campaigns) untilRetry(ctx context.Context, workspaceID, id uuid.UUID) (time.Duration, error) {
-	var wait float64
-	err := c.pool.QueryRow(ctx, `
-		select greatest(coalesce(extract(epoch from max(retry_at) - now()), 0), 0)::float8 from fanouts
-		where workspace_id = $1 and campaign_id = $2 and finished_at is null and retry_at > now()`, workspaceID, id).Scan(&wait)
-	if err != nil {
-		return 0, fmt.Errorf("look at fan-out of %s: %w", id, err)
-	}
-	return time.Duration(wait * float64(time.Second)), nil
-}
-
-func (c *Campaigns) finishFanout(ctx context.Context, workspaceID, id uuid.UUID, token string, read int64) error {
-	_, err := c.pool.Exec(ctx, `
-		update fanouts set finished_at = now(), rows_read = $4, leased_by = null, lease_until = null
-		where workspace_id = $1 and campaign_id = $2 and leased_by = $3`, workspaceID, id, token, read)
-	if err != nil {
-		return fmt.Errorf("finish fan-out of %s: %w", id, err)
-	}
-	return nil
+	return 0, c.finishFanout(ctx, l, read)
 }
 
 // stream reads the audience to its end. Reading and writing overlap; what is
@@ -175,6 +66,7 @@ func (c *Campaigns) stream(ctx context.Context, workspaceID, id uuid.UUID, run i
 	if err != nil {
 		return 0, err
 	}
+	c.at(ctx, "looked", id)
 	plan, err := c.plan(ctx, now, run)
 	if err != nil {
 		return 0, err
@@ -190,7 +82,7 @@ func (c *Campaigns) stream(ctx context.Context, workspaceID, id uuid.UUID, run i
 	for range c.cfg.Writers {
 		work.Go(func() error {
 			for recipients := range chunks {
-				if err := c.WriteChunk(ctx, plan, recipients); err != nil {
+				if err := c.writeInTurn(ctx, plan, recipients); err != nil {
 					return err
 				}
 			}
@@ -244,7 +136,8 @@ func maxAttempts(strategy string) int {
 
 // begin writes the content that all notifications of the campaign share, under
 // the campaign's own id so that a second run finds it there, and moves the
-// campaign from preparing to sending.
+// campaign from preparing to sending. What the campaign was when the run looked
+// does not count: it may have been paused then and resumed since.
 func (c *Campaigns) begin(ctx context.Context, tx pgx.Tx, now Campaign) error {
 	_, err := tx.Exec(ctx, `
 		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers)
@@ -253,14 +146,11 @@ func (c *Campaigns) begin(ctx context.Context, tx pgx.Tx, now Campaign) error {
 	if err != nil {
 		return fmt.Errorf("write content of %s: %w", now.ID, err)
 	}
-	if now.Status != Preparing {
-		return nil // an earlier run has begun it
-	}
 	err = move(ctx, tx, now.WorkspaceID, now.ID, begin, `status = 'sending', sending_at = now()`)
 	var e *lemma.Error
 	if errors.As(err, &e) && e.Kind == lemma.WrongState {
 		if e.Status == string(Sending) {
-			return nil // a run beside this one has begun it
+			return nil // an earlier run has begun it, or one beside this
 		}
 		return errStopped
 	}
@@ -318,6 +208,18 @@ func recipient(campaign uuid.UUID, r audience.Row) notifications.Recipient {
 	return out
 }
 
+// writeInTurn bounds how many chunks this node writes at a time, however many
+// audiences it reads: each takes a connection and a share of the database.
+func (c *Campaigns) writeInTurn(ctx context.Context, p *plan, recipients []notifications.Recipient) error {
+	select {
+	case c.writing <- struct{}{}:
+		defer func() { <-c.writing }()
+		return c.WriteChunk(ctx, p, recipients)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // WriteChunk writes some thousands of recipients in one transaction. The share
 // lock on the campaign is what cancel and pause wait for: a chunk is written
 // wholly before them or not at all.
@@ -337,7 +239,7 @@ func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifi
 		if err != nil {
 			return fmt.Errorf("lock campaign %s: %w", chunk.OriginID, err)
 		}
-		if !slices.Contains([]Status{Preparing, Sending}, now) {
+		if now != Sending {
 			return errStopped
 		}
 		w, err = c.ledger.Insert(ctx, tx, chunk)

@@ -57,6 +57,8 @@ type Metrics struct {
 	written *prometheus.CounterVec
 	chunks  prometheus.Histogram
 	tries   *prometheus.CounterVec
+	queued  *prometheus.CounterVec
+	lost    prometheus.Counter
 }
 
 // NewMetrics registers them; with nil it counts into the void.
@@ -65,9 +67,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		written: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_recipients_total", Help: "Recipients written by fan-outs: created, or skipped by reason."}, []string{"result"}),
 		chunks:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_fanout_chunk_seconds", Help: "Time to write one chunk of a fan-out.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 12)}),
 		tries:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_fanout_writes_total", Help: "Chunks that fan-outs wrote by COPY (copied) or insert (inserted), and tries that were repeated after a conflict of a COPY or a deadlock."}, []string{"result"}),
+		queued:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_fanouts_queued_total", Help: "Claims of a fan-out that found no place, by the limit that was reached."}, []string{"limit"}),
+		lost:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_fanout_leases_lost_total", Help: "Fan-outs that found their lease gone and changed nothing."}),
 	}
 	if r != nil {
-		r.MustRegister(m.written, m.chunks, m.tries)
+		r.MustRegister(m.written, m.chunks, m.tries, m.queued, m.lost)
 	}
 	return m
 }

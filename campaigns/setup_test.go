@@ -25,7 +25,7 @@ import (
 
 // bundle is a workspace with a customer's database of its own.
 type bundle struct {
-	t        *testing.T
+	t        testing.TB
 	pool     *pgxpool.Pool
 	shop     *pgxpool.Pool // as its owner
 	role     string        // the one that Lemma reads the shop as
@@ -35,6 +35,7 @@ type bundle struct {
 	template uuid.UUID
 	provider uuid.UUID
 	rooms    Rooms
+	cfg      Config
 	*Campaigns
 }
 
@@ -43,36 +44,59 @@ type bundle struct {
 func setup(t *testing.T, n int, change ...func(*Config)) *bundle {
 	t.Helper()
 	t.Parallel()
+	return open(t, n, change...)
+}
+
+func open(t testing.TB, n int, change ...func(*Config)) *bundle {
+	t.Helper()
+	b := &bundle{t: t, pool: pgtest.DB(t)}
+	box, err := secrets.ParseKeys(secrets.NewKey())
+	b.must(err)
+	b.rooms = Rooms{Pool: b.pool, Ledger: notifications.New(b.pool), Audiences: audience.New(b.pool, box, audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: 2 * time.Second}),
+		Templates: message.New(b.pool), Providers: providers.New(b.pool, box, nil), Log: slog.New(slog.DiscardHandler)}
+	b.cfg = Config{Chunk: 50, BatchSize: 20, RetryFor: time.Millisecond, Grace: time.Millisecond}
+	for _, c := range change {
+		c(&b.cfg)
+	}
+	b.Campaigns = New(b.rooms, b.cfg)
+	b.openShop(n)
+	return b
+}
+
+// neighbour is another workspace of the same Lemma, with a shop of its own.
+func (b *bundle) neighbour(n int) *bundle {
+	b.t.Helper()
+	other := *b
+	other.openShop(n)
+	return &other
+}
+
+func (b *bundle) openShop(n int) {
+	b.t.Helper()
+	b.openShopIn(pgtest.Workspace(b.t, b.pool), n)
+}
+
+func (b *bundle) openShopIn(ws uuid.UUID, n int) {
+	b.t.Helper()
 	ctx := context.Background()
-	b := &bundle{t: t, pool: pgtest.DB(t), shop: pgtest.Empty(t)}
-	b.ws = pgtest.Workspace(t, b.pool)
+	b.ws, b.shop = ws, pgtest.Empty(b.t)
 	b.run(b.shop, `create table customers (id text, email text, name text, opted_out boolean default false)`)
 	b.run(b.shop, `insert into customers select i, 'c' || i || '@shop.example', 'N' || i from generate_series(1, $1::int) i`, n)
 	role := "reader_" + uuid.NewString()[:8]
 	b.role = role
 	b.run(b.shop, fmt.Sprintf(`create role %s login; grant select on all tables in schema public to %s; revoke create on schema public from public`, role, role))
-	t.Cleanup(func() { _, _ = b.shop.Exec(ctx, `drop owned by `+role+`; drop role `+role) })
+	shop := b.shop
+	b.t.Cleanup(func() { _, _ = shop.Exec(ctx, `drop owned by `+role+`; drop role `+role) })
 
-	box, err := secrets.ParseKeys(secrets.NewKey())
+	source, err := b.rooms.Audiences.CreateSource(ctx, b.ws, audience.NewSource{ID: lemma.NewID(), Name: role, Kind: "postgres", DSN: asRole(b.shop, role)})
 	b.must(err)
-	b.rooms = Rooms{Pool: b.pool, Ledger: notifications.New(b.pool), Audiences: audience.New(b.pool, box, audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: 2 * time.Second}),
-		Templates: message.New(b.pool), Providers: providers.New(b.pool, box, nil), Log: slog.New(slog.DiscardHandler)}
-	cfg := Config{Chunk: 50, BatchSize: 20, RetryFor: time.Millisecond, Grace: time.Millisecond}
-	for _, c := range change {
-		c(&cfg)
-	}
-	b.Campaigns = New(b.rooms, cfg)
-
-	source, err := b.rooms.Audiences.CreateSource(ctx, b.ws, audience.NewSource{ID: lemma.NewID(), Name: "shop", Kind: "postgres", DSN: asRole(b.shop, role)})
-	b.must(err)
-	aud, err := b.rooms.Audiences.Create(ctx, b.ws, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: "all",
+	aud, err := b.rooms.Audiences.Create(ctx, b.ws, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: role,
 		SQL: "select id, email, name, opted_out from customers", KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
 	b.must(err)
-	tpl, err := b.rooms.Templates.Create(ctx, b.ws, message.NewTemplate{ID: lemma.NewID(), Name: "news", Content: message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"}})
+	tpl, err := b.rooms.Templates.Create(ctx, b.ws, message.NewTemplate{ID: lemma.NewID(), Name: role, Content: message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"}})
 	b.must(err)
 	b.source, b.audience, b.template, b.provider = source.ID, aud.ID, tpl.ID, lemma.NewID()
-	b.run(b.pool, `insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, 'p', 'email', 'smtp', '{}')`, b.ws, b.provider)
-	return b
+	b.run(b.pool, `insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, $3, 'email', 'smtp', '{}')`, b.ws, b.provider, role)
 }
 
 // tracer sees the statements of a pool.

@@ -49,7 +49,7 @@ func (c *Campaigns) halt(ctx context.Context, workspaceID, id, request uuid.UUID
 func (c *Campaigns) Resume(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		err := move(ctx, tx, workspaceID, id, resume, `status = case when sending_at is null then 'preparing' else 'sending' end,
-			paused_at = null, status_reason = null, status_detail = null`)
+			paused_at = null, unchecked_since = null, status_reason = null, status_detail = null`)
 		if err != nil {
 			return err
 		}
@@ -87,22 +87,6 @@ func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id, request uuid.UU
 		inFlight = now.Books.Processing
 	}
 	return now, inFlight, repeated
-}
-
-// fail closes a campaign that cannot be gone on with. What was sent stays
-// sent; what was not yet called never will be.
-func (c *Campaigns) fail(ctx context.Context, workspaceID, id uuid.UUID, reason, detail string) error {
-	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-		if err := lockForVerb(ctx, tx, id); err != nil {
-			return err
-		}
-		err := move(ctx, tx, workspaceID, id, fail, `status = 'failed', status_reason = $4, status_detail = $5, finished_at = now()`, reason, detail)
-		if err != nil {
-			return err
-		}
-		_, err = c.ledger.Cancel(ctx, tx, workspaceID, id)
-		return err
-	})
 }
 
 // Chunks share a lock on their campaign, and the verbs that end or stop it take

@@ -48,7 +48,8 @@ type ref struct{ WorkspaceID, ID uuid.UUID }
 // FireDue starts campaigns whose scheduled time has come, by the database's
 // clock. Each start is a compare-and-set, so of several nodes one starts it.
 func (c *Campaigns) FireDue(ctx context.Context) (int, error) {
-	due, err := c.refs(ctx, `select workspace_id, id from campaigns where status = 'scheduled' and scheduled_at <= now() order by id limit 100`)
+	due, err := c.refs(ctx, `
+		select c.workspace_id, c.id from campaigns c where c.status = 'scheduled' and c.scheduled_at <= now() order by `+fairly+` limit 100`)
 	if err != nil {
 		return 0, fmt.Errorf("find due campaigns: %w", err)
 	}
@@ -112,7 +113,7 @@ func (c *Campaigns) Sweep(ctx context.Context) (int, error) {
 		  and not exists (select from river_job j where j.kind = 'campaign_fanout'
 			and j.state in ('available', 'scheduled', 'retryable', 'pending')
 			and (j.args->>'campaign_id')::uuid = c.id)
-		order by c.id limit 100`)
+		order by `+fairly+` limit 100`)
 	if err != nil {
 		return 0, fmt.Errorf("find fan-outs without a job: %w", err)
 	}
@@ -124,6 +125,10 @@ func (c *Campaigns) Sweep(ctx context.Context) (int, error) {
 	}
 	return len(still), nil
 }
+
+// fairly orders campaigns so that one of each workspace comes before the second
+// of any, and workspaces among each other by chance.
+const fairly = `row_number() over (partition by c.workspace_id order by c.id), random()`
 
 func (c *Campaigns) refs(ctx context.Context, sql string) ([]ref, error) {
 	rows, err := c.pool.Query(ctx, sql)

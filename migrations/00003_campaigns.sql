@@ -23,6 +23,7 @@ create table campaigns (
     started_at       timestamptz,             -- when send was accepted or the schedule fell due
     sending_at       timestamptz,             -- when the fan-out began to write notifications
     paused_at        timestamptz,
+    unchecked_since  timestamptz,             -- since when recipients that have waited for long cannot be read again from the audience
     finished_at      timestamptz,             -- completed, cancelled or failed
     version          int not null default 1,
     created_at       timestamptz not null default now(),
@@ -52,6 +53,8 @@ create table fanouts (
     foreign key (workspace_id, campaign_id) references campaigns (workspace_id, id),
     constraint fanouts_lease check ((leased_by is null) = (lease_until is null))
 );
+-- Those that are being read: a workspace and a data source have so many places.
+create index fanouts_leased on fanouts (workspace_id) where leased_by is not null;
 
 -- +goose Down
 drop table fanouts, campaigns;

@@ -146,6 +146,7 @@ create table campaigns (
     started_at timestamp with time zone,
     sending_at timestamp with time zone,
     paused_at timestamp with time zone,
+    unchecked_since timestamp with time zone,
     finished_at timestamp with time zone,
     version integer not null default 1,
     created_at timestamp with time zone not null default now(),
@@ -673,6 +674,7 @@ CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id,
 CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_key, flow_id) WHERE (status <> 'active'::text);
 CREATE INDEX enrollments_troubled ON enrollments USING btree (workspace_id, flow_id, resume_at) WHERE (trouble IS NOT NULL);
 CREATE INDEX enrollments_waiting ON enrollments USING btree (workspace_id, turn, flow_id, resume_at) WHERE (status = 'active'::text);
+CREATE INDEX fanouts_leased ON fanouts USING btree (workspace_id) WHERE (leased_by IS NOT NULL);
 CREATE INDEX flow_moves_open ON flow_moves USING btree (retry_at) WHERE (finished_at IS NULL);
 CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_id);
 CREATE UNIQUE INDEX flows_name ON flows USING btree (workspace_id, name) WHERE (status <> 'archived'::text);

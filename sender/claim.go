@@ -18,7 +18,8 @@ type claim struct {
 	token   string
 	until   time.Time // monotonic: no call is on its way after this
 	started time.Time
-	expires time.Time // the send deadline; no call begins after it
+	age     time.Duration // since its rows were written
+	expires time.Time     // the send deadline; no call begins after it
 
 	root       uuid.UUID
 	providerID uuid.UUID
@@ -55,9 +56,10 @@ func (s *Sender) Claim(ctx context.Context, ref notifications.Ref) (*claim, erro
 	begun := time.Now() // before the statement: our deadline is never later than the database's
 	c := &claim{Ref: ref, token: s.token(), started: begun}
 	var lasts *float64 // seconds until the send deadline
+	var age float64
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
-		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.deferrals, &c.kind, &c.version, &c.rate, &c.ailing, &lasts)
+		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.deferrals, &c.kind, &c.version, &c.rate, &c.ailing, &lasts, &age)
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
 		var r row
@@ -78,6 +80,7 @@ func (s *Sender) Claim(ctx context.Context, ref notifications.Ref) (*claim, erro
 		return nil, fmt.Errorf("claim batch %s: %w", ref.BatchID, err)
 	}
 	s.renewed(c, begun)
+	c.age = time.Duration(age * float64(time.Second))
 	c.expires = begun.AddDate(100, 0, 0)
 	if lasts != nil {
 		c.expires = begun.Add(time.Duration(*lasts * float64(time.Second)))
@@ -92,13 +95,15 @@ const claimBatch = `
 		update batches set state = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, calling = 0, deferred = '{}'
 		where workspace_id = $1 and origin_id = $2 and id = $3
 		  and state = 'ready' and gate = 'open' and due_at <= now() and (expires_at is null or expires_at > now())
-		returning workspace_id, id, root_id, provider_id, content_id, attempt, deferrals, leased_by, lease_until, expires_at
+		returning workspace_id, id, root_id, provider_id, content_id, attempt, deferrals, leased_by, lease_until, expires_at, created_at
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, until)
 		select workspace_id, id, 'claimed', leased_by, lease_until from claimed
 	)
 	select c.root_id, c.provider_id, c.content_id, c.attempt, c.deferrals, p.kind, p.version, p.rate_per_second,
-		coalesce(m.failures > 0, false), extract(epoch from c.expires_at - now())::float8
+		coalesce(m.failures > 0, false), extract(epoch from c.expires_at - now())::float8,
+		extract(epoch from now() - case c.attempt when 1 then c.created_at else
+			(select r.created_at from batches r where r.workspace_id = $1 and r.origin_id = $2 and r.id = c.root_id) end)::float8
 	from claimed c
 	join providers p on p.workspace_id = c.workspace_id and p.id = c.provider_id
 	left join provider_meters m on m.workspace_id = c.workspace_id and m.provider_id = c.provider_id`

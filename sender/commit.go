@@ -42,7 +42,7 @@ const firstRejected = "first_attempt_rejected"
 // two against each other.
 type tally struct {
 	sent, failed, orphaned, skipped, retried int
-	templateErrors                           int
+	templateErrors                           int // skipped, for whatever reason: commitWindow counts by reason
 }
 
 func (t *tally) add(attempt int16, o outcome) {
@@ -186,7 +186,8 @@ const commitWindow = `
 	with b as (
 		update batches set
 			sent = sent + $8, failed = failed + $9, skipped = skipped + $11,
-			skips = case when $12 = 0 then skips else skips || jsonb_build_object('template_error', coalesce((skips->>'template_error')::int, 0) + $12) end,
+			skips = case when $12 = 0 then skips else skips || (select jsonb_object_agg(r.reason, r.n + coalesce((skips->>r.reason)::int, 0)) from (
+				select reason, count(*) as n from unnest($18::text[], $20::text[]) as o (kind, reason) where kind = 'skipped' group by reason) r) end,
 			cancelled = cancelled + case when $5 = 'ready' and gate = 'cancelled' and attempt = 1 then cardinality($14::smallint[]) else 0 end,
 			orphaned = orphaned + $10 + case when $5 = 'ready' and gate = 'cancelled' and attempt = 2 then cardinality($14::smallint[]) else 0 end,
 			state = case when $5 = 'done' then 'done' when $5 <> 'ready' then state when gate = 'cancelled' then 'cancelled' else 'ready' end,

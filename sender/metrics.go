@@ -21,6 +21,8 @@ type Metrics struct {
 	trips     prometheus.Counter
 	rings     prometheus.Counter
 	uncertain prometheus.Counter
+	rechecks  *prometheus.CounterVec
+	unchecked prometheus.Counter
 }
 
 // NewMetrics registers a sender's metrics; with nil it counts into the void.
@@ -42,9 +44,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		trips:     counter("lemma_circuit_opened_total", "Campaigns paused because their provider failed."),
 		rings:     counter("lemma_swept_total", "Due batches without a job that were rung for again."),
 		uncertain: counter("lemma_commit_retries_total", "Commits whose answer was lost and that were looked up again."),
+		rechecks:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_rechecks_total", Help: "Notifications that had waited for long and were read again from their audience, by what came of it: kept, or the reason of the skip."}, []string{"result"}),
+		unchecked: counter("lemma_recheck_failures_total", "Batches that wait because their audience cannot be read again."),
 	}
 	if r != nil {
-		r.MustRegister(m.outcomes, m.claims, m.calls, m.letters, m.deferred, m.late, m.expired, m.lost, m.retries, m.freed, m.trips, m.rings, m.uncertain)
+		r.MustRegister(m.outcomes, m.claims, m.calls, m.letters, m.deferred, m.late, m.expired, m.lost, m.retries, m.freed, m.trips, m.rings, m.uncertain, m.rechecks, m.unchecked)
 	}
 	return m
 }
@@ -79,3 +83,11 @@ func (m *Metrics) leaseLost()     { m.lost.Inc() }
 func (m *Metrics) commitRetried() { m.uncertain.Inc() }
 func (m *Metrics) tripped()       { m.trips.Inc() }
 func (m *Metrics) swept(n int)    { m.rings.Add(float64(n)) }
+func (m *Metrics) recheckFailed() { m.unchecked.Inc() }
+
+func (m *Metrics) rechecked(reason string) {
+	if reason == "" {
+		reason = "kept"
+	}
+	m.rechecks.WithLabelValues(reason).Inc()
+}

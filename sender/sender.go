@@ -43,6 +43,8 @@ type Config struct {
 	DeferMost    time.Duration // at most; 1 h
 	CircuitAfter int           // calls in a row without an acceptance that pause a campaign; 100
 
+	RecheckAfter time.Duration // rows that have waited longer are read again from their audience before they are called; 1 h
+
 	ReapEvery  time.Duration // 1 min
 	SweepEvery time.Duration // 30 s
 	SweepGrace time.Duration // how late a batch must be before it is rung for again; 30 s
@@ -55,6 +57,7 @@ func (c Config) withDefaults() Config {
 	}{
 		{&c.Lease, 5 * time.Minute}, {&c.CallTimeout, 30 * time.Second},
 		{&c.DeferFor, 30 * time.Second}, {&c.DeferMost, time.Hour},
+		{&c.RecheckAfter, time.Hour},
 		{&c.ReapEvery, time.Minute}, {&c.SweepEvery, 30 * time.Second}, {&c.SweepGrace, 30 * time.Second},
 	} {
 		if *d.field == 0 {
@@ -97,6 +100,7 @@ type Sender struct {
 	accounts  *providers.Providers
 	kinds     map[string]Kind
 	pause     PauseOrigin
+	again     Recheck // nil: nobody is read again
 	cfg       Config
 	log       *slog.Logger
 	metrics   *Metrics
@@ -107,6 +111,7 @@ type Sender struct {
 	drain    sync.Once
 	cache    caches
 	paces    sync.Map // provider id -> *pace
+	rechecks rechecks
 
 	// Hook, when set, is called at named points of a batch's way. Tests stop
 	// workers there; nothing else sets it.
@@ -121,6 +126,7 @@ type Rooms struct {
 	Providers *providers.Providers
 	Kinds     []Kind
 	Pause     PauseOrigin
+	Recheck   Recheck // nil: nobody is read again
 	Log       *slog.Logger
 	Metrics   *Metrics
 }
@@ -133,7 +139,7 @@ func New(r Rooms, cfg Config) (*Sender, error) {
 	}
 	s := &Sender{
 		pool: r.Pool, ledger: r.Ledger, templates: r.Templates, accounts: r.Providers,
-		kinds: map[string]Kind{}, pause: r.Pause, cfg: cfg, log: r.Log, metrics: r.Metrics,
+		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, cfg: cfg, log: r.Log, metrics: r.Metrics,
 		node: nodeName(), draining: make(chan struct{}),
 	}
 	for _, k := range r.Kinds {

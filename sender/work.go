@@ -33,7 +33,12 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 	if err != nil {
 		return 0, err
 	}
-	return s.windows(ctx, c, carrier, desk, settled)
+	gone, wait, err := s.recheck(ctx, c)
+	if err != nil || wait > 0 {
+		again, back := s.giveBack(ctx, c, settled, wait)
+		return again, errors.Join(err, back)
+	}
+	return s.windows(ctx, c, carrier, desk, append(settled, gone...))
 }
 
 // windows takes the claimed rows window by window. Each commit writes the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"lemma/campaigns"
 	"lemma/secrets"
 	"lemma/sender"
 )
@@ -32,8 +33,13 @@ type Config struct {
 	ReapEvery     time.Duration `var:"LEMMA_REAP_EVERY" group:"Settings" default:"1m" help:"How often expired leases are looked for."`
 	SweepEvery    time.Duration `var:"LEMMA_SWEEP_EVERY" group:"Settings" default:"30s" help:"How often due batches without a job are looked for."`
 	SendWorkers   int           `var:"LEMMA_SEND_WORKERS" group:"Settings" default:"16" help:"Batches sent at a time by this process."`
-	FanoutWorkers int           `var:"LEMMA_FANOUT_WORKERS" group:"Settings" default:"2" help:"Audiences read at a time by this process."`
+	FanoutWorkers int           `var:"LEMMA_FANOUT_WORKERS" group:"Settings" default:"16" help:"Audiences read at a time by this process."`
 	MaxWindow     int           `var:"LEMMA_MAX_WINDOW" group:"Settings" default:"500" help:"Notifications that a crash can leave in doubt, at most, per batch in work."`
+
+	FanoutsPerWorkspace int `var:"LEMMA_FANOUTS_PER_WORKSPACE" group:"Settings" default:"4" help:"Audiences of one workspace read at a time, by all processes together."`
+	FanoutsPerSource    int `var:"LEMMA_FANOUTS_PER_SOURCE" group:"Settings" default:"2" help:"Audiences of one data source read at a time, by all processes together."`
+
+	RecheckAfter time.Duration `var:"LEMMA_RECHECK_AFTER" group:"Settings" default:"1h" help:"Recipients that have waited longer are read again from their audience before they are called."`
 
 	FlowWorkers    int           `var:"LEMMA_FLOW_WORKERS" group:"Settings" default:"4" help:"Lots of enrollments advanced at a time by this process."`
 	EventRetention time.Duration `var:"LEMMA_EVENT_RETENTION" group:"Settings" default:"720h" help:"How long events and refusals of triggers are kept."`
@@ -67,14 +73,15 @@ func (c Config) check() error {
 	var faults []error
 	for name, d := range map[string]time.Duration{
 		"LEMMA_LEASE": c.Lease, "LEMMA_CALL_TIMEOUT": c.CallTimeout, "LEMMA_REAP_EVERY": c.ReapEvery, "LEMMA_SWEEP_EVERY": c.SweepEvery,
-		"LEMMA_SOURCE_TIMEOUT": c.SourceTimeout, "LEMMA_EVENT_RETENTION": c.EventRetention,
+		"LEMMA_SOURCE_TIMEOUT": c.SourceTimeout, "LEMMA_RECHECK_AFTER": c.RecheckAfter, "LEMMA_EVENT_RETENTION": c.EventRetention,
 	} {
 		if d <= 0 {
 			faults = append(faults, fmt.Errorf("%s is %v, and must be more than nothing", name, d))
 		}
 	}
 	for name, n := range map[string]int{
-		"LEMMA_SEND_WORKERS": c.SendWorkers, "LEMMA_FANOUT_WORKERS": c.FanoutWorkers, "LEMMA_FLOW_WORKERS": c.FlowWorkers, "LEMMA_MAX_WINDOW": c.MaxWindow,
+		"LEMMA_SEND_WORKERS": c.SendWorkers, "LEMMA_FANOUT_WORKERS": c.FanoutWorkers, "LEMMA_FANOUTS_PER_WORKSPACE": c.FanoutsPerWorkspace, "LEMMA_FANOUTS_PER_SOURCE": c.FanoutsPerSource,
+		"LEMMA_FLOW_WORKERS": c.FlowWorkers, "LEMMA_MAX_WINDOW": c.MaxWindow,
 		"LEMMA_MAX_CONNECTIONS": c.MaxConnections,
 	} {
 		if n < 1 || n > 10_000 {
@@ -103,8 +110,16 @@ func (c Config) checkSecrets() error {
 
 // sender are the settings of the sending room.
 func (c Config) sender() sender.Config {
-	return sender.Config{Lease: c.Lease, CallTimeout: c.CallTimeout, MaxWindow: c.MaxWindow,
+	return sender.Config{Lease: c.Lease, CallTimeout: c.CallTimeout, MaxWindow: c.MaxWindow, RecheckAfter: c.RecheckAfter,
 		ReapEvery: c.ReapEvery, SweepEvery: c.SweepEvery, SweepGrace: c.SweepEvery}
+}
+
+// campaigns are the settings of fan-outs. Their lease is short at most, since it
+// is renewed all the time; and one workspace cannot take all places of a
+// process that has more than one.
+func (c Config) campaigns() campaigns.Config {
+	most := max(1, min(c.FanoutsPerWorkspace, c.FanoutWorkers-1))
+	return campaigns.Config{Lease: min(c.Lease, 30*time.Second), Grace: c.SweepEvery, PerWorkspace: most, PerSource: min(c.FanoutsPerSource, most)}
 }
 
 // logger writes what happens in the house.

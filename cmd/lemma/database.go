@@ -25,7 +25,7 @@ func openPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 		return nil, errUnreadableURL // the cause would show the password
 	}
 	if !strings.Contains(c.DatabaseURL, "pool_max_conns") {
-		p.MaxConns = int32(c.SendWorkers + 4*c.FanoutWorkers + 12)
+		p.MaxConns = int32(c.SendWorkers + min(4*c.FanoutWorkers, 8) + 12) // a node writes six chunks at a time, however many audiences it reads
 	}
 	if !strings.Contains(c.DatabaseURL, "pool_max_conn_lifetime") {
 		p.MaxConnLifetime = 10 * time.Minute // and that of its plans: one made when a table was empty must not last

@@ -74,14 +74,14 @@ func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger,
 	n.templates = message.New(pool)
 	n.ledger = notifications.New(pool)
 	n.campaigns = campaigns.New(campaigns.Rooms{Pool: pool, Ledger: n.ledger, Audiences: n.audiences, Templates: n.templates,
-		Providers: n.providers, Log: log, Metrics: campaigns.NewMetrics(n.metrics)}, campaigns.Config{})
+		Providers: n.providers, Log: log, Metrics: campaigns.NewMetrics(n.metrics)}, cfg.campaigns())
 	n.webhooks = webhooks.New(webhooks.Rooms{Pool: pool, Box: box, Log: log, Metrics: webhooks.NewMetrics(n.metrics)},
 		webhooks.Options{AllowPrivate: cfg.AllowPrivateWebhooks})
 	n.flows = flows.New(flows.Rooms{Pool: pool, Ledger: n.ledger, Audiences: n.audiences, Templates: n.templates, Providers: n.providers,
 		Webhooks: n.webhooks, Log: log, Metrics: flows.NewMetrics(n.metrics)}, flows.Config{Workers: cfg.FlowWorkers, Retention: cfg.EventRetention})
 	n.webhooks.OnSettled(n.flows.WebhookSettled)
 	n.sender, err = sender.New(sender.Rooms{Pool: pool, Ledger: n.ledger, Templates: n.templates, Providers: n.providers,
-		Kinds: o.Kinds, Pause: n.pause, Log: log, Metrics: sender.NewMetrics(n.metrics)}, cfg.sender())
+		Kinds: o.Kinds, Pause: n.pause, Recheck: n.recheck, Log: log, Metrics: sender.NewMetrics(n.metrics)}, cfg.sender())
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +109,25 @@ func (n *node) pause(ctx context.Context, ws, origin uuid.UUID, reason, detail s
 		return err
 	}
 	return n.campaigns.PauseFor(ctx, ws, origin, reason, detail)
+}
+
+// recheck reads again what an origin's audience has of profiles that have
+// waited for long, whatever the origin is.
+func (n *node) recheck(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]sender.Standing, bool, error) {
+	rows, found, err := n.campaigns.Recheck(ctx, ws, origin, profiles)
+	if !found && err == nil {
+		rows, found, err = n.flows.Recheck(ctx, ws, content, profiles)
+	}
+	if !found || err != nil {
+		return nil, found, err
+	}
+	now := make(map[string][]sender.Standing, len(rows))
+	for profile, of := range rows {
+		for _, row := range of {
+			now[profile] = append(now[profile], sender.Standing{Address: row.Email, OptedOut: row.OptedOut})
+		}
+	}
+	return now, true, nil
 }
 
 // guard refuses to send when a constraint or a setting that a promise rests on

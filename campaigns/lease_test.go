@@ -1,0 +1,378 @@
+package campaigns
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"lemma/audience"
+	"lemma/secrets"
+)
+
+// stops makes a run stop at a point of its way until it is let go.
+func (c *Campaigns) stops(at string) (reached <-chan uuid.UUID, letGo func()) {
+	here, gone := make(chan uuid.UUID), make(chan struct{})
+	c.Hook = func(_ context.Context, point string, campaign uuid.UUID) {
+		if point == at {
+			here <- campaign
+			<-gone
+		}
+	}
+	return here, func() { close(gone) }
+}
+
+type leaseRow struct {
+	LeasedBy *string
+	Failures int
+	Finished bool
+	Runs     int
+}
+
+func (b *bundle) lease(id uuid.UUID) leaseRow {
+	b.t.Helper()
+	rows, _ := b.pool.Query(context.Background(), `select leased_by, failures, finished_at is not null, runs from fanouts where workspace_id = $1 and campaign_id = $2`, b.ws, id)
+	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[leaseRow])
+	b.must(err)
+	return row
+}
+
+// Campaign!FailedMeansUnread: whatever a run comes to whose lease has gone to
+// another, it changes nothing: the campaign and the other's lease stay.
+func TestAFanoutWithoutItsLeaseChangesNothing(t *testing.T) {
+	cases := map[string]struct{ breaks, mends string }{
+		"it read to its end":        {},
+		"its source changed":        {`alter table customers rename column name to called`, `alter table customers rename column called to name`},
+		"its source did not answer": {`alter role ROLE connection limit 0`, `alter role ROLE connection limit -1`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 230)
+			ctx := context.Background()
+			id := b.sent().ID
+			shop := func(sql string) {
+				if sql != "" {
+					b.run(b.shop, strings.ReplaceAll(sql, "ROLE", b.role))
+				}
+			}
+			shop(c.breaks)
+			streamed, letGo := b.stops("streamed")
+			first := make(chan error, 1)
+			go func() { _, err := b.Fanout(ctx, b.ws, id); first <- err }()
+			<-streamed
+			shop(c.mends)
+
+			b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
+			other := New(b.rooms, b.cfg)
+			looked, goOn := other.stops("looked")
+			second := make(chan error, 1)
+			go func() { _, err := other.Fanout(ctx, b.ws, id); second <- err }()
+			<-looked
+			before := b.lease(id)
+
+			letGo()
+			b.must(<-first)
+			after := b.lease(id)
+			if after.LeasedBy == nil || before.LeasedBy == nil || *after.LeasedBy != *before.LeasedBy || after.Failures != 0 || after.Finished {
+				t.Errorf("the run that had lost its lease made of %+v %+v", before, after)
+			}
+			if got := b.get(id).Status; got != Preparing && got != Sending {
+				t.Errorf("it left the campaign %s", got)
+			}
+			goOn()
+			b.must(<-second)
+			if got := b.get(id); got.Status != Sending || got.Books.Pending != 230 || got.FannedOutAt == nil {
+				t.Errorf("after the other run it is %s (%s): %+v", got.Status, got.StatusDetail, got.Books)
+			}
+		})
+	}
+}
+
+// The same when the other run has finished meanwhile: nobody is cancelled.
+func TestALateFailureDoesNotFailWhatWasRead(t *testing.T) {
+	b := setup(t, 230)
+	ctx := context.Background()
+	id := b.sent().ID
+	b.run(b.shop, `alter table customers rename column name to called`)
+	streamed, letGo := b.stops("streamed")
+	first := make(chan error, 1)
+	go func() { _, err := b.Fanout(ctx, b.ws, id); first <- err }()
+	<-streamed
+	b.run(b.shop, `alter table customers rename column called to name`)
+	b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
+	if _, err := New(b.rooms, b.cfg).Fanout(ctx, b.ws, id); err != nil {
+		t.Fatal(err)
+	}
+	letGo()
+	b.must(<-first)
+	if got := b.get(id); got.Status != Sending || got.Books.Cancelled != 0 || got.Books.Pending != 230 {
+		t.Errorf("it is %s (%s): %+v", got.Status, got.StatusReason, got.Books)
+	}
+}
+
+// Campaign!CampaignEnds: a run looks while the campaign is paused, and it is
+// resumed before the run begins. What the run saw then does not count.
+func TestAResumeBetweenLookAndBegin(t *testing.T) {
+	for _, people := range []int{0, 120} {
+		t.Run(fmt.Sprintf("%d people", people), func(t *testing.T) {
+			b := setup(t, people)
+			ctx := context.Background()
+			id := b.sent().ID
+			b.Hook = func(ctx context.Context, at string, campaign uuid.UUID) {
+				switch at {
+				case "claimed":
+					_, err := b.Pause(ctx, b.ws, id, uuid.Nil)
+					b.must(err)
+				case "looked":
+					got, err := b.Resume(ctx, b.ws, id, uuid.Nil)
+					b.must(err)
+					if got.Status != Preparing {
+						t.Errorf("after the resume it is %s", got.Status)
+					}
+				}
+			}
+			b.fanout(id)
+			b.Hook = nil
+			b.fanout(id) // the job of the resume
+			b.endBatches()
+			b.must(b.Tick(ctx))
+			if got := b.get(id); got.Status != Completed || got.Books.Sent != int64(people) {
+				t.Errorf("it is %s, %+v", got.Status, got.Books)
+			}
+		})
+	}
+}
+
+// hang makes the shop keep silent until the test is over, and waits for nothing.
+func (b *bundle) hang() {
+	b.t.Helper()
+	lock, err := b.shop.Begin(context.Background())
+	b.must(err)
+	b.t.Cleanup(func() { _ = lock.Rollback(context.Background()) })
+	_, err = lock.Exec(context.Background(), `lock table customers in access exclusive mode`)
+	b.must(err)
+}
+
+// hangs waits until somebody waits for the shop.
+func (b *bundle) hangs() {
+	b.t.Helper()
+	b.until("the source is being read and hangs", func() bool {
+		var waiting bool
+		b.must(b.pool.QueryRow(context.Background(), `select exists (select from pg_stat_activity where usename = $1 and wait_event_type = 'Lock')`, b.role).Scan(&waiting))
+		return waiting
+	})
+}
+
+func (b *bundle) until(what string, is func() bool) {
+	b.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); !is(); <-tick.C {
+		if time.Now().After(deadline) {
+			b.t.Fatal("it is still not so that " + what)
+		}
+	}
+}
+
+// patient replaces the audiences by ones that wait for a silent source for an hour.
+func (b *bundle) patient() {
+	b.t.Helper()
+	box, err := secrets.ParseKeys(secrets.NewKey())
+	b.must(err)
+	b.rooms.Audiences = audience.New(b.pool, box, audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: time.Hour})
+	b.Campaigns = New(b.rooms, b.cfg)
+	b.openShop(10)
+}
+
+// Cancel and pause end the stream at once, also of a source that keeps silent.
+func TestAStopEndsAStreamThatHangs(t *testing.T) {
+	for name, stop := range map[string]func(*bundle, uuid.UUID) error{
+		"cancel": func(b *bundle, id uuid.UUID) error {
+			_, _, err := b.Cancel(context.Background(), b.ws, id, uuid.Nil)
+			return err
+		},
+		"pause": func(b *bundle, id uuid.UUID) error {
+			_, err := b.Pause(context.Background(), b.ws, id, uuid.Nil)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 1, func(c *Config) { c.TickEvery = 20 * time.Millisecond; c.Lease = time.Hour })
+			b.patient()
+			b.hang()
+			id := b.sent().ID
+			ended := make(chan error, 1)
+			go func() { _, err := b.Fanout(context.Background(), b.ws, id); ended <- err }()
+			b.hangs()
+			b.must(stop(b, id))
+			select {
+			case err := <-ended:
+				b.must(err)
+			case <-time.After(20 * time.Second):
+				t.Fatal("the stream went on")
+			}
+			if got := b.lease(id); got.LeasedBy != nil {
+				t.Errorf("the lease is still held: %+v", got)
+			}
+		})
+	}
+}
+
+// work runs River with so many places for fan-outs.
+func (b *bundle) work(places int) {
+	b.t.Helper()
+	workers := river.NewWorkers()
+	b.Register(workers)
+	client, err := river.NewClient(riverpgxv5.New(b.pool), &river.Config{Workers: workers, Logger: slog.New(slog.DiscardHandler),
+		Queues: map[string]river.QueueConfig{QueueFanout: {MaxWorkers: places}}, FetchCooldown: 5 * time.Millisecond, FetchPollInterval: 50 * time.Millisecond})
+	b.must(err)
+	b.must(client.Start(context.Background()))
+	b.t.Cleanup(func() {
+		b.Drain()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := client.StopAndCancel(ctx); err != nil {
+			b.t.Error(err)
+		}
+	})
+}
+
+func (b *bundle) reads() (n int) {
+	b.t.Helper()
+	b.must(b.pool.QueryRow(context.Background(), `select count(*) from fanouts where workspace_id = $1 and leased_by is not null`, b.ws).Scan(&n))
+	return n
+}
+
+// A workspace whose sources hang does not take the places of another, nor one
+// of its sources those of its others.
+func TestSourcesThatHangLeavePlacesToOthers(t *testing.T) {
+	b := setup(t, 1, func(c *Config) { c.TickEvery = 50 * time.Millisecond; c.PerWorkspace, c.PerSource = 2, 1 })
+	b.patient()
+	b.hang()
+	other := b.neighbour(40)
+	hung := []uuid.UUID{b.sent().ID, b.sent().ID, b.sent().ID, b.sent().ID}
+	own := b.anotherSource(25)
+	b.work(2)
+	b.hangs()
+	b.must(pgx.BeginFunc(context.Background(), b.pool, func(tx pgx.Tx) error { // a burst of jobs in front of the other workspace's
+		for range 20 {
+			for _, id := range hung {
+				if err := b.ring(context.Background(), tx, b.ws, id); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}))
+	quick := other.sent()
+	other.until("the other workspace's audience is read", func() bool { return other.get(quick.ID).FannedOutAt != nil })
+	b.until("the workspace's other source is read", func() bool { return b.get(own).FannedOutAt != nil })
+	if n := b.reads(); n != 1 {
+		t.Errorf("%d audiences of the source that hangs are read at a time", n)
+	}
+	b.until("what waits says why", func() bool {
+		n := 0
+		for _, id := range hung {
+			if c := b.get(id); c.Status == Preparing && c.StatusReason == queued && c.StatusDetail != "" {
+				n++
+			}
+		}
+		return n == len(hung)-1
+	})
+	for _, id := range hung { // and goes on as soon as there is a place
+		_, _, err := b.Cancel(context.Background(), b.ws, id, uuid.Nil)
+		b.must(err)
+	}
+	b.until("nothing is read any more", func() bool { return b.reads() == 0 })
+}
+
+// anotherSource gives the workspace a second data source and sends a campaign
+// to its n people.
+func (b *bundle) anotherSource(n int) uuid.UUID {
+	b.t.Helper()
+	second := *b
+	second.openShopIn(b.ws, n)
+	return second.sent().ID
+}
+
+// Of many claims of one workspace at once no more get a place than there are.
+func TestPlacesAreCountedOneByOne(t *testing.T) {
+	b := setup(t, 1, func(c *Config) { c.PerWorkspace, c.PerSource = 3, 3 })
+	ids := make([]uuid.UUID, 12)
+	for i := range ids {
+		ids[i] = b.sent().ID
+	}
+	runs := make(chan int)
+	for i, id := range ids {
+		go func() {
+			run, again, err := b.claimFanout(context.Background(), lease{b.ws, id, uuid.NewString()})
+			if err != nil || (run == 0) != (again > 0) {
+				t.Errorf("claim %d: run %d, again in %v, %v", i, run, again, err)
+			}
+			runs <- run
+		}()
+	}
+	got := 0
+	for range ids {
+		got += <-runs
+	}
+	if got != 3 {
+		t.Errorf("%d of 12 claims got one of 3 places", got)
+	}
+	b.run(b.pool, `update fanouts set leased_by = null, lease_until = null where workspace_id = $1`, b.ws)
+	var waiting uuid.UUID
+	b.must(b.pool.QueryRow(context.Background(), `select id from campaigns where workspace_id = $1 and status_reason = $2 limit 1`, b.ws, queued).Scan(&waiting))
+	b.fanout(waiting)
+	if c := b.get(waiting); c.Status != Sending || c.StatusReason != "" {
+		t.Errorf("with its place it is %s (%s)", c.Status, c.StatusReason)
+	}
+}
+
+// Of a thousand due campaigns of one workspace and one of another, the other's
+// is among the first.
+func TestDueCampaignsAreStartedFairly(t *testing.T) {
+	b := setup(t, 1)
+	ctx := context.Background()
+	b.run(b.pool, `insert into campaigns (workspace_id, id, name, status, scheduled_at, audience_id, template_id, template_version, provider_id, from_email)
+		select $1, ('00' || substr(gen_random_uuid()::text, 3))::uuid, 'c' || i, 'scheduled', now() - interval '1 second', $2, $3, 1, $4, 'a@shop.example' from generate_series(1, 300) i`,
+		b.ws, b.audience, b.template, b.provider)
+	other := b.neighbour(1)
+	c, err := other.Schedule(ctx, other.ws, other.draft().ID, time.Now().Add(time.Hour), uuid.Nil)
+	b.must(err)
+	b.run(b.pool, `update campaigns set scheduled_at = now() where id = $1`, c.ID)
+	if n, err := b.FireDue(ctx); n != 100 || err != nil {
+		t.Fatal(n, err)
+	}
+	if got := other.get(c.ID); got.Status != Preparing {
+		t.Errorf("the other workspace's campaign is %s", got.Status)
+	}
+}
+
+// A node that shuts down leaves the job of its fan-out to another, which goes
+// on at once.
+func TestADrainedFanoutIsLeftToAnotherNode(t *testing.T) {
+	b := setup(t, 1000)
+	id := b.sent().ID
+	b.Hook = func(_ context.Context, at string, _ uuid.UUID) {
+		if at == "looked" {
+			b.Drain()
+		}
+	}
+	again, err := b.Fanout(context.Background(), b.ws, id)
+	if err != nil || again <= 0 || again > time.Second {
+		t.Errorf("the drained run answers %v, %v", again, err)
+	}
+	if again, err = b.Fanout(context.Background(), b.ws, id); err != nil || again <= 0 || b.lease(id).Runs != 1 {
+		t.Errorf("a node that shuts down claims once more: %v, %v", again, err)
+	}
+	if _, err := New(b.rooms, b.cfg).Fanout(context.Background(), b.ws, id); err != nil || b.get(id).FannedOutAt == nil {
+		t.Errorf("the other node did not go on: %v", err)
+	}
+}

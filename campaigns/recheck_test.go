@@ -1,0 +1,118 @@
+package campaigns
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// What the audience says now, with all rows of a profile that has several.
+func TestRecheckReadsTheAudienceAsItIsNow(t *testing.T) {
+	b := setup(t, 6)
+	id := b.sent().ID
+	b.fanout(id)
+	b.run(b.shop, `update customers set opted_out = true where id = '1'`)
+	b.run(b.shop, `delete from customers where id = '2'`)
+	b.run(b.shop, `update customers set email = 'new@shop.example' where id = '3'`)
+	b.run(b.shop, `insert into customers values ('4', 'second@shop.example', 'x', false)`)
+	now, found, err := b.Recheck(context.Background(), b.ws, id, []string{"1", "2", "3", "4", "5"})
+	if err != nil || !found {
+		t.Fatal(found, err)
+	}
+	got := map[string]string{}
+	for profile, rows := range now {
+		for _, r := range rows {
+			got[profile] += fmt.Sprintf("%s %v;", r.Email, r.OptedOut)
+		}
+	}
+	want := map[string]string{"1": "c1@shop.example true;", "3": "new@shop.example false;", "4": "c4@shop.example false;second@shop.example false;", "5": "c5@shop.example false;"}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if _, found, err := b.Recheck(context.Background(), b.ws, uuid.New(), []string{"1"}); found || err != nil {
+		t.Errorf("of an origin that is no campaign: %v, %v", found, err)
+	}
+}
+
+// A source that cannot be asked again is shown on the campaign while it is
+// tried again; one that stays away, or whose audience is no longer valid,
+// pauses it. Once it answers, the campaign says nothing of it any more.
+func TestAnAudienceThatCannotBeReadAgain(t *testing.T) {
+	b := setup(t, 6)
+	ctx := context.Background()
+	id := b.sent().ID
+	b.fanout(id)
+	ask := func() error { _, _, err := b.Recheck(ctx, b.ws, id, []string{"1"}); return err }
+	want := func(what string, status Status, reason string) {
+		t.Helper()
+		c := b.get(id)
+		if c.Status != status || c.StatusReason != reason || (c.StatusDetail == "") != (reason == "") {
+			t.Errorf("%s: it is %s (%s: %s)", what, c.Status, c.StatusReason, c.StatusDetail)
+		}
+	}
+	b.run(b.shop, `alter role `+b.role+` connection limit 0`)
+	for range 2 {
+		if err := ask(); lemma.KindOf(err) != lemma.Unavailable {
+			t.Fatalf("got %v", err)
+		}
+	}
+	want("while it is away", Sending, "source_unavailable")
+	b.run(b.shop, `alter role `+b.role+` connection limit -1`)
+	b.must(ask())
+	want("when it is back", Sending, "")
+
+	b.run(b.shop, `alter role `+b.role+` connection limit 0`)
+	b.rooms.Audiences.Close() // whose connection is still open
+	_ = ask()
+	b.run(b.pool, `update campaigns set unchecked_since = now() - interval '16 minutes' where id = $1`, id)
+	_ = ask()
+	want("when it stays away", Paused, "source_unavailable")
+	b.run(b.shop, `alter role `+b.role+` connection limit -1`)
+	_, err := b.Resume(ctx, b.ws, id, uuid.Nil)
+	b.must(err)
+	want("when a person resumes", Sending, "")
+	b.must(ask())
+
+	b.run(b.shop, `alter table customers rename column opted_out to gone`)
+	b.rooms.Audiences.Close()
+	if err := ask(); err == nil {
+		t.Fatal("no error")
+	}
+	want("when the column is gone", Paused, "source_changed")
+}
+
+// BenchmarkRecheck is what one batch costs the customer's database.
+func BenchmarkRecheck(b *testing.B) {
+	for _, c := range []struct {
+		people int
+		index  string
+	}{{100_000, ""}, {100_000, `create unique index on customers (id)`}, {1_000_000, `create unique index on customers (id)`}, {1_000_000, ""}} {
+		b.Run(fmt.Sprintf("%d people, index %v", c.people, c.index != ""), func(b *testing.B) {
+			s := open(b, c.people)
+			if c.index != "" {
+				s.run(s.shop, c.index)
+			}
+			s.run(s.shop, `analyze customers`)
+			id := s.sent().ID
+			keys := make([]string, 1000)
+			begun := time.Now()
+			n := 0
+			for b.Loop() {
+				for i := range keys {
+					keys[i] = fmt.Sprint((n*7919+i*97)%c.people + 1)
+				}
+				n++
+				now, _, err := s.Recheck(context.Background(), s.ws, id, keys)
+				if err != nil || len(now) != len(keys) {
+					b.Fatal(len(now), err)
+				}
+			}
+			b.ReportMetric(float64(time.Since(begun).Microseconds())/float64(n*len(keys)), "us/row")
+		})
+	}
+}

@@ -1,0 +1,253 @@
+package lemma_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// tokens name the column that fences writes, of tables whose lease is not
+// called leased_by.
+var tokens = map[string]string{"idempotency_keys": "locked_until"}
+
+// unfenced are the statements that write to a table with a lease and do not
+// repeat a token in their WHERE clause, each with the reason why that is right.
+// The key is package.function or package.constant, and the table.
+var unfenced = map[string]string{
+	"campaigns.take fanouts":       "takes the lease when it is free or has run out",
+	"sender.claimBatch batches":    "takes the lease of a batch that is ready, which nobody holds",
+	"flows.claimTurn flow_turns":   "takes the lease when it is free or has run out",
+	"flows.claimMove flow_moves":   "takes the lease when it is free or has run out",
+	"flows.claimPoll flow_polls":   "takes the lease when it is free or has run out",
+	"webhooks.claim outbox":        "takes the lease when it is free or has run out",
+	"api.claim idempotency_keys":   "takes the key when it is free or its lock has run out",
+	"webhooks.writeDown outbox":    "its CTE locks the row by the token",
+	"sender.endLease batches":      "the reaper: lockStale has locked the row with its expired lease in the same transaction",
+	"sender.Expire batches":        "only of a batch that is ready, which nobody holds",
+	"sender.ringAgain batches":     "only when a job was made last; of a batch that is ready, which nobody holds",
+	"notifications.Hold batches":   "a person's pause: the gate, which a holder reads at its next commit",
+	"notifications.unhold batches": "a person's resume: the gate, which a holder reads at its next commit",
+	"notifications.Cancel batches": "a person's cancel: the gate, and the state of batches that nobody holds",
+	"flows.endMoves flow_moves":    "a person's later order ends the earlier one; its holder finds that at its next write",
+	"flows.release flow_turns":     "the end of a person's pause: how many are released, which no holder writes while the flow is paused",
+	"flows.listen flow_polls":      "a person publishes: when the audience is polled next, or that it is polled no more; a holder finds that at its next write",
+	"webhooks.Erase outbox":        "a person is erased: only of what nobody calls now",
+	"webhooks.Clean outbox":        "only of messages that have ended",
+	"api.Purge idempotency_keys":   "only of keys whose lock has run out",
+}
+
+// inTheNameOf are functions that change other tables for the holder of a
+// lease: the same function checks the token in the same transaction.
+var inTheNameOf = map[string]string{
+	"campaigns.fail":      "fanouts",
+	"flows.moveAway":      "flow_moves",
+	"flows.finishMove":    "flow_moves",
+	"sender.commitWindow": "batches",
+}
+
+// SendingEngine!OnlyOwnerCommits, Campaign!FailedMeansUnread: every write of
+// the holder of a lease repeats its token.
+func TestEveryWriteOfALeaseHolderIsFenced(t *testing.T) {
+	t.Parallel()
+	leased := leasedTables(t)
+	if len(leased) < 7 {
+		t.Fatalf("the schema has only these tables with a lease: %v", leased)
+	}
+	known := map[string]bool{}
+	fenced := map[string]bool{}
+	for _, r := range rooms(t) {
+		for _, file := range r.GoFiles {
+			source, err := os.ReadFile(filepath.Join(r.Dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, w := range leaseWrites(t, r.name(), source, leased) {
+				switch reason := unfenced[w.key()]; {
+				case w.fenced:
+					fenced[w.key()] = true
+				case reason == "":
+					t.Errorf("%s: %s writes to %s without the token of its lease; fence it, or say in unfenced why not", file, w.where, w.table)
+				}
+				known[w.key()] = true
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(unfenced)) {
+		if !known[key] {
+			t.Errorf("unfenced has %q, and there is no such statement", key)
+		}
+	}
+	for where, table := range inTheNameOf {
+		if !fenced[where+" "+table] {
+			t.Errorf("%s acts in the name of the holder of a lease on %s, and does not check its token", where, table)
+		}
+	}
+}
+
+// leasedTables are the tables with a lease, and the column that fences it.
+func leasedTables(t *testing.T) map[string]string {
+	t.Helper()
+	schema, err := os.ReadFile("migrations/schema.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	leased := maps.Clone(tokens)
+	for _, m := range regexp.MustCompile(`(?ms)^create table (\w+) \((.*?)^\)`).FindAllStringSubmatch(string(schema), -1) {
+		if regexp.MustCompile(`(?m)^\s*leased_by `).MatchString(m[2]) {
+			leased[m[1]] = "leased_by"
+		}
+	}
+	return leased
+}
+
+// leaseWrite is a statement that changes or deletes rows of a table with a lease.
+type leaseWrite struct {
+	where, table string
+	fenced       bool
+}
+
+func (w leaseWrite) key() string { return w.where + " " + w.table }
+
+func leaseWrites(t *testing.T, room string, source []byte, leased map[string]string) (found []leaseWrite) {
+	t.Helper()
+	tree, err := parser.ParseFile(token.NewFileSet(), "", source, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func(name string, in ast.Node) {
+		for _, sql := range texts(in) {
+			for _, w := range writesOf(sql, leased) {
+				found = append(found, leaseWrite{room + "." + name, w.table, w.fenced})
+			}
+		}
+	}
+	for _, d := range tree.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			look(d.Name.Name, d)
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				if v, ok := s.(*ast.ValueSpec); ok {
+					look(v.Names[0].Name, v)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// texts are the strings of a declaration, those that are put together in one.
+func texts(in ast.Node) (all []string) {
+	ast.Inspect(in, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BinaryExpr:
+			if n.Op == token.ADD {
+				all = append(all, joined(n))
+				return false
+			}
+		case *ast.BasicLit:
+			all = append(all, text(n))
+		}
+		return true
+	})
+	return all
+}
+
+func joined(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.BinaryExpr:
+		return joined(e.X) + joined(e.Y)
+	case *ast.BasicLit:
+		return text(e)
+	}
+	return " ... "
+}
+
+var leaseStatement = regexp.MustCompile(`(?i)\b(update|delete\s+from|insert\s+into)\s+([a-z_]+)`)
+
+func writesOf(sql string, leased map[string]string) (found []leaseWrite) {
+	for _, m := range leaseStatement.FindAllStringSubmatchIndex(sql, -1) {
+		table := strings.ToLower(sql[m[4]:m[5]])
+		column, is := leased[table]
+		rest := strings.ToLower(statement(sql[m[5]:]))
+		if !is || strings.HasPrefix(strings.ToLower(sql[m[2]:m[3]]), "insert") && !strings.Contains(rest, "do update") {
+			continue
+		}
+		fence := regexp.MustCompile(`\b` + column + `\s*=\s*\$\d`)
+		found = append(found, leaseWrite{table: table, fenced: fence.MatchString(condition(rest))})
+	}
+	return found
+}
+
+// statement cuts a text off where the statement ends that it begins with: at a
+// semicolon, or at the parenthesis that closes around it.
+func statement(sql string) string {
+	depth := 0
+	for i, c := range sql {
+		switch c {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		}
+		if depth < 0 || c == ';' && depth == 0 {
+			return sql[:i]
+		}
+	}
+	return sql
+}
+
+// condition is what stands behind a statement's own WHERE.
+func condition(sql string) string {
+	depth := 0
+	for i, c := range sql {
+		switch c {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		}
+		if depth == 0 && regexp.MustCompile(`^\swhere\s`).MatchString(sql[i:]) {
+			return sql[i:]
+		}
+	}
+	return ""
+}
+
+// The check finds what it is there to find.
+func TestLeaseRulesBite(t *testing.T) {
+	t.Parallel()
+	leased := map[string]string{"batches": "leased_by"}
+	for sql, want := range map[string]string{
+		`update batches set state = 'done' where id = $1 and leased_by = $2`:                                                      "[true]",
+		`update batches set state = 'done', leased_by = $2 where id = $1`:                                                         "[false]",
+		`update batches set state = 'done' where id = $1`:                                                                         "[false]",
+		`update batches set state = (select 'x' where leased_by = $1)`:                                                            "[false]",
+		`with b as (update batches b set x = 1 where id = $1 returning id) select 1 from c where leased_by = $2`:                  "[false]",
+		`with b as (update batches b set x = f(1) where id = $1 and b.leased_by = $4 returning id) update batches set gate = 'x'`: "[true false]",
+		`delete from batches where id = $1`:                                                                                       "[false]",
+		`insert into batches (id) values ($1)`:                                                                                    "[]",
+		`insert into batches (id) values ($1) on conflict (id) do update set leased_by = $2`:                                      "[false]",
+		`select 1 from batches for update of batches`:                                                                             "[]",
+	} {
+		got := []bool{}
+		for _, w := range writesOf(sql, leased) {
+			got = append(got, w.fenced)
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("%s: fenced %v, want %s", sql, got, want)
+		}
+	}
+	source := "package x\nfunc (c *C) f() { q(`update batches set ` + set + ` where id = $1`) }\nconst k = `update batches set x = 1 where leased_by = $1`"
+	if got := fmt.Sprint(leaseWrites(t, "r", []byte(source), leased)); got != "[{r.f batches false} {r.k batches true}]" {
+		t.Errorf("found %s", got)
+	}
+}

@@ -1,0 +1,288 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/notifications"
+)
+
+// source plays an origin's audience as it is now.
+type source struct {
+	mu    sync.Mutex
+	rows  map[string][]Standing // by profile key
+	fails error
+	asked int
+	hangs chan struct{} // when set: until it is closed
+	heard chan struct{} // when set: each question is told to it
+}
+
+func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, profiles []string) (map[string][]Standing, bool, error) {
+	a.mu.Lock()
+	a.asked++
+	hangs, fails, rows := a.hangs, a.fails, a.rows
+	a.mu.Unlock()
+	if a.heard != nil {
+		a.heard <- struct{}{}
+	}
+	if hangs != nil {
+		select {
+		case <-hangs:
+		case <-ctx.Done():
+			return nil, true, ctx.Err()
+		}
+	}
+	now := map[string][]Standing{}
+	for _, p := range profiles {
+		if rows[p] != nil {
+			now[p] = rows[p]
+		}
+	}
+	return now, true, fails
+}
+
+func (a *source) set(profile int, rows ...Standing) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.rows[fmt.Sprint(profile)] = rows
+}
+
+// readAgain makes a sender that reads everybody again, of whom nothing has changed.
+func (b *bundle) readAgain(n int, change ...func(*Config)) (*Sender, *source) {
+	b.t.Helper()
+	a := &source{rows: map[string][]Standing{}}
+	for i := range n {
+		a.set(i, Standing{Address: address(i)})
+	}
+	s := b.sender(append([]func(*Config){func(c *Config) { c.RecheckAfter = time.Nanosecond }}, change...)...)
+	s.again = a.again
+	return s, a
+}
+
+// Whoever has unsubscribed, left or moved while the notification waited is not
+// written to, and has that for a reason; all others are.
+func TestWhoUnsubscribedWhileWaitingIsNotWrittenTo(t *testing.T) {
+	b := setup(t)
+	b.insert(8, 8, 2)
+	s, a := b.readAgain(8)
+	a.set(0, Standing{Address: address(0), OptedOut: true})
+	a.set(1)
+	a.set(2, Standing{Address: "another@shop.example"})
+	a.set(3, Standing{Address: " P3@Shop.example "})                                       // the same address
+	a.set(4, Standing{Address: "other@shop.example"}, Standing{Address: address(4)})       // has two addresses
+	a.set(5, Standing{Address: address(5)}, Standing{Address: address(5), OptedOut: true}) // stands there twice
+	a.set(6, Standing{OptedOut: true})                                                     // is left without an address
+	b.work(s)
+	want := map[int]string{0: "unsubscribed_since", 1: "left_audience", 2: "address_changed", 3: "", 4: "", 5: "unsubscribed_since", 6: "unsubscribed_since", 7: ""}
+	for i, reason := range want {
+		status, why := b.status(i)
+		sent := reason == ""
+		if (status == "sent") != sent || (status == "skipped") == sent || why != reason || (b.carrier.called(address(i)) == 1) != sent {
+			t.Errorf("%d is %s (%s) after %d calls, want reason %q", i, status, why, b.carrier.called(address(i)), reason)
+		}
+	}
+	b.wantBooks(notifications.Books{Sent: 3, Skipped: 5})
+	if d := cmp.Diff(map[string]int64{"unsubscribed_since": 3, "left_audience": 1, "address_changed": 1}, b.books().SkippedBy); d != "" {
+		t.Error(d)
+	}
+	e, err := b.ledger.Explain(context.Background(), b.ws, b.origin, keyOf(0))
+	if err != nil || !strings.Contains(fmt.Sprint(e.Steps), "unsubscribed_since") || !strings.Contains(fmt.Sprint(e.Steps), "read again") || e.CopiesAtMost != 0 {
+		t.Errorf("%v: %s, %+v", err, e.Summary, e.Steps)
+	}
+}
+
+// A batch of which nobody is left ends, and reasons add up over its claims.
+func TestReasonsOfABatchAddUp(t *testing.T) {
+	b := setup(t)
+	b.insert(4, 4, 2)
+	b.carrier.then[address(2)] = []Outcome{NotAccepted}
+	b.carrier.then[address(3)] = []Outcome{NotAccepted}
+	s, a := b.readAgain(4)
+	a.set(0, Standing{Address: address(0), OptedOut: true})
+	b.work(s)
+	a.set(2)
+	a.set(3, Standing{Address: address(3), OptedOut: true})
+	b.makeDue()
+	b.work(s)
+	b.wantBooks(notifications.Books{Sent: 1, Skipped: 3})
+	if d := cmp.Diff(map[string]int64{"unsubscribed_since": 2, "left_audience": 1}, b.books().SkippedBy); d != "" {
+		t.Error(d)
+	}
+}
+
+// Rows that have not waited for long cost no question, nor does a batch that
+// was read again a moment ago.
+func TestFreshRowsAreNotReadAgain(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(4, 2, 2)
+	s, a := b.readAgain(4, func(c *Config) { c.RecheckAfter = time.Hour })
+	b.exec(`update batches set created_at = now() - interval '2 hours' where id = $1`, refs[0].BatchID)
+	b.carrier.then[address(0)] = []Outcome{NotAccepted}
+	b.carrier.then[address(1)] = []Outcome{NotAccepted, NotAccepted}
+	b.carrier.then[address(2)] = []Outcome{NotAccepted}
+	for range 3 {
+		b.work(s)
+		b.makeDue()
+	}
+	b.wantBooks(notifications.Books{Sent: 4})
+	if a.asked != 1 {
+		t.Errorf("the audience was asked %d times", a.asked)
+	}
+}
+
+// The age of a second attempt is that of the first.
+func TestASecondAttemptIsReadAgain(t *testing.T) {
+	b := setup(t)
+	b.insert(1, 1, 2)
+	s, a := b.readAgain(1, func(c *Config) { c.RecheckAfter = time.Hour })
+	b.carrier.then[address(0)] = []Outcome{Unknown}
+	b.work(s)
+	b.reap(s)
+	b.exec(`update batches set created_at = now() - interval '2 hours' where attempt = 1`)
+	a.set(0, Standing{Address: address(0), OptedOut: true})
+	b.work(s)
+	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_skipped" || b.carrier.called(address(0)) != 1 {
+		t.Errorf("it is %s (%s) after %d calls", status, reason, b.carrier.called(address(0)))
+	}
+	b.wantBooks(notifications.Books{Orphaned: 1})
+}
+
+// While the audience cannot be read, nobody is called and nobody is lost; the
+// history says why.
+func TestNobodyIsCalledUnchecked(t *testing.T) {
+	for name, fails := range map[string]error{
+		"away":  &lemma.Error{Kind: lemma.Unavailable, Code: "source_unavailable", Message: "the source does not answer"},
+		"wrong": &lemma.Error{Kind: lemma.Invalid, Code: "source_changed", Message: "the column is gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			refs := b.insert(3, 3, 2)
+			s, a := b.readAgain(3)
+			a.fails = fails
+			again, err := s.Work(context.Background(), refs[0])
+			if err != nil || again < time.Second {
+				t.Errorf("again in %v, %v", again, err)
+			}
+			b.wantBooks(notifications.Books{Pending: 3})
+			var detail string
+			var late bool
+			err = b.pool.QueryRow(context.Background(), `select l.detail, b.due_at > now() from batch_log l join batches b on b.id = l.batch_id where l.event = 'released'`).Scan(&detail, &late)
+			if err != nil || !late || !strings.Contains(detail, fails.(*lemma.Error).Message) {
+				t.Errorf("due later %v, %q, %v", late, detail, err)
+			}
+			b.makeDue()
+			b.work(s) // within the time in which nobody asks
+			if a.asked != 1 || b.carrier.called(address(0)) != 0 {
+				t.Errorf("asked %d times, called %d times", a.asked, b.carrier.called(address(0)))
+			}
+			a.fails = nil
+			s.rechecks.asking = nil
+			b.makeDue()
+			b.work(s)
+			b.wantBooks(notifications.Books{Sent: 3})
+		})
+	}
+}
+
+// A fault of our own is an error of the job, and nobody is called either.
+func TestAFaultOfOurOwnCallsNobody(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(3, 3, 2)
+	s, a := b.readAgain(3)
+	a.fails = errors.New("a fault")
+	if _, err := s.Work(context.Background(), refs[0]); err == nil {
+		t.Error("no error")
+	}
+	b.wantBooks(notifications.Books{Pending: 3})
+}
+
+// A source that hangs holds few senders: the others go on with other work.
+func TestASourceThatHangsHoldsFewSenders(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(12, 1, 2)
+	s, a := b.readAgain(12)
+	a.hangs = make(chan struct{})
+	var working sync.WaitGroup
+	back := make(chan time.Duration, len(refs))
+	for _, ref := range refs {
+		working.Go(func() {
+			again, err := s.Work(context.Background(), ref)
+			if err != nil {
+				t.Error(err)
+			}
+			back <- again
+		})
+	}
+	for range len(refs) - askAtOnce {
+		if again := <-back; again <= 0 {
+			t.Error("a batch was not given back")
+		}
+	}
+	close(a.hangs)
+	working.Wait()
+	if a.asked != askAtOnce {
+		t.Errorf("%d questions at once", a.asked)
+	}
+	a.hangs = nil
+	b.makeDue()
+	b.work(s)
+	b.wantBooks(notifications.Books{Sent: 12})
+	if n := len(s.rechecks.asking); n != 0 {
+		t.Errorf("%d origins are remembered", n)
+	}
+}
+
+// A node that shuts down waits for no source.
+func TestDrainEndsTheQuestion(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(1, 1, 2)
+	s, a := b.readAgain(1)
+	a.hangs, a.heard = make(chan struct{}), make(chan struct{})
+	defer close(a.hangs)
+	back := make(chan error)
+	go func() { _, err := s.Work(context.Background(), refs[0]); back <- err }()
+	select {
+	case <-a.heard:
+	case <-back:
+		t.Fatal("nobody asked")
+	}
+	s.Drain()
+	select {
+	case err := <-back:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits for the source")
+	}
+	b.wantBooks(notifications.Books{Pending: 1})
+}
+
+// A pause in the middle of the question: what was found to end ends, and nobody
+// is called.
+func TestAPauseDuringTheQuestion(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(2, 2, 2)
+	s, a := b.readAgain(2)
+	a.set(0, Standing{Address: address(0), OptedOut: true})
+	asked := s.again
+	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]Standing, bool, error) {
+		err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, b.ws, b.origin) })
+		now, known, _ := asked(ctx, ws, origin, content, profiles)
+		return now, known, err
+	}
+	if _, err := s.Work(context.Background(), refs[0]); err != nil {
+		t.Fatal(err)
+	}
+	b.wantBooks(notifications.Books{Skipped: 1, Pending: 1})
+}
