@@ -27,7 +27,7 @@ var connecting = map[string][]string{
 	"net/textproto": {"Dial"},
 }
 
-// mayConnect are the rooms that may: dial itself, development, and the client,
+// mayConnect are the packages that may: dial itself, development, and the client,
 // which runs at the customer's.
 var mayConnect = []string{"dial", "client", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
 

@@ -70,7 +70,7 @@ func (e Envelope) Faults() []Field {
 }
 
 // Canonical is the envelope with its addresses as mail servers take them: the
-// domain in ASCII (IDNA) and lower case. Whoever stores an envelope stores this
+// domain in ASCII (IDNA) and lower case. Store an envelope in this
 // form. Addresses that Faults refuses stay as they are.
 func (e Envelope) Canonical() Envelope {
 	e.FromEmail, e.ReplyTo = canonicalAddress(e.FromEmail), canonicalAddress(e.ReplyTo)

@@ -66,8 +66,8 @@ func (s *server) getKey(ctx context.Context, c *call, _ none) (keyBody, error) {
 	return showKey(key), err
 }
 
-// revokeKey ends no key that its caller could not have made: who may only make
-// weak keys must not lock out an admin. A key's scopes never change, so that
+// revokeKey ends no key that its caller could not have made: a key
+// that makes weak keys must not lock out an admin. A key's scopes never change, so that
 // those that were read are those that are revoked.
 func (s *server) revokeKey(ctx context.Context, c *call, _ none) (none, error) {
 	id, err := c.id(lemma.PrefixKey, "key")

@@ -179,8 +179,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// Secrets do not follow a provider to another server: an editor who does not
-// know the password could otherwise have it sent to a server of their own.
+// Secrets do not follow a provider to another server: an editor that does not
+// know the password could otherwise have it sent to another server.
 func TestSecretsDoNotMove(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -119,14 +119,14 @@ type gate struct {
 	name   string
 	most   int
 	counts *connectionMetrics
-	told   chan struct{} // bounds how many are being answered with 503
+	busy   chan struct{} // bounds how many are being answered with 503
 
 	mu   sync.Mutex
 	open map[*gated]bool // true: idle
 }
 
 func newGate(l net.Listener, e endpoint, counts *connectionMetrics) *gate {
-	return &gate{Listener: l, name: e.name, most: e.most, counts: counts, told: make(chan struct{}, 64), open: map[*gated]bool{}}
+	return &gate{Listener: l, name: e.name, most: e.most, counts: counts, busy: make(chan struct{}, 64), open: map[*gated]bool{}}
 }
 
 // Accept answers with the next connection that has a place.
@@ -198,13 +198,13 @@ const tooMany = `{"type":"urn:lemma:problem:too_many_connections","title":"Servi
 // closed with unread bytes in it loses the answer.
 func (g *gate) refuse(conn net.Conn) {
 	select {
-	case g.told <- struct{}{}:
+	case g.busy <- struct{}{}:
 	default:
 		_ = conn.Close()
 		return
 	}
 	go func() {
-		defer func() { <-g.told }()
+		defer func() { <-g.busy }()
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(time.Second))
 		_, err := conn.Write([]byte("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: " +

@@ -104,7 +104,7 @@ func TestSlowConnectionsAreClosed(t *testing.T) {
 	})
 }
 
-// A caller who does not read the answer does not hold the connection.
+// A caller that does not read the answer does not hold the connection.
 func TestUnreadAnswersAreGivenUp(t *testing.T) {
 	t.Parallel()
 	failed := make(chan error, 1)
@@ -120,14 +120,14 @@ func TestUnreadAnswersAreGivenUp(t *testing.T) {
 	select {
 	case err := <-failed:
 		if err == nil {
-			t.Error("64 MiB went to a caller who reads nothing")
+			t.Error("64 MiB went to a caller that reads nothing")
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("the answer is still being written")
 	}
 }
 
-// Beyond the bound a connection is told so; when one goes, another can come.
+// Beyond the bound a connection is answered with 503; when one ends, another is taken.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	working, release := make(chan struct{}, 10), make(chan struct{})
@@ -272,7 +272,7 @@ func TestDeadlinesOfTheAPI(t *testing.T) {
 	}
 }
 
-// The metrics are not for everybody who reaches the API.
+// The metrics are not readable for everything that reaches the API.
 func TestMetricsHaveTheirOwnListener(t *testing.T) {
 	t.Parallel()
 	status := func(h http.Handler) int {

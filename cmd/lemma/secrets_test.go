@@ -214,3 +214,44 @@ func TestDoctorWarnsOfConnections(t *testing.T) {
 		t.Errorf("doctor says too much: %s", out)
 	}
 }
+
+// Two operators may reseal at once.
+func TestTwoReseals(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	keys := []string{secrets.NewKey(), secrets.NewKey()}
+	first, err := secrets.ParseKeys(keys[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws := pgtest.Workspace(t, pool)
+	for range 450 {
+		id := lemma.NewID()
+		if _, err := pool.Exec(t.Context(), `insert into data_sources (workspace_id, id, name, kind, address, dsn) values ($1, $2, $3, 'postgres', 'a', $4)`,
+			ws, id, id.String(), first.Seal([]byte("dsn"), "data_sources", ws.String(), id.String())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range 10 {
+		box, err := secrets.ParseKeys(keys[(round+1)%2] + "," + keys[round%2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := audience.New(pool, box, audience.Options{}).Sealed()
+		ended := make(chan error, 2)
+		for range 2 {
+			go func() {
+				_, err := reseal(context.Background(), box, store)
+				ended <- err
+			}()
+		}
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r, err := box.Inspect(t.Context(), store); err != nil || r.Current != 450 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+}

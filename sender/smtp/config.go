@@ -188,7 +188,7 @@ func (f *form) signature(wanted bool, domain, selector, key string) *signer {
 // Warnings say how somebody on the way to the server could read the mail. The
 // certificate is verified in both ways of speaking TLS.
 func Warnings(config json.RawMessage) []string {
-	s, _ := parse(config, nil) // faults in it are Check's affair
+	s, _ := parse(config, nil) // Check reports its faults
 	if s.tlsMode != tlsNone || isLoopback(s.host) {
 		return nil
 	}
@@ -226,11 +226,11 @@ func ownName() string {
 
 // Moves names the members of a config that decide where a password is sent and
 // how well it is protected on the way, and that two configs differ in. Secrets
-// must not follow such a change by themselves: whoever may edit a provider
-// could have the password sent to a server of their own. Without a password
+// must not follow such a change by themselves: an API key that may edit a
+// provider could have the password sent to another server. Without a password
 // there is none: the DKIM key is never sent.
 func Moves(before, after, secrets json.RawMessage) (members []string) {
-	old, _ := parse(before, nil) // faults in it are Check's affair
+	old, _ := parse(before, nil) // Check reports its faults
 	now, _ := parse(after, nil)
 	var sent struct{ Password string }
 	if err := json.Unmarshal(secrets, &sent); !present(secrets) || err == nil && sent.Password == "" {

@@ -40,8 +40,8 @@
 //
 // What a receipt shows of a server depends on how far the conversation came.
 // Before MAIL it is a sentence of ours, the reply code and the enhanced status
-// code: an administrator of a workspace could otherwise read the banners of
-// whatever listens at a host and port that they entered. Replies to MAIL, RCPT,
+// code: an administrator of a workspace could otherwise read the banner of any
+// service by entering its host and port. Replies to MAIL, RCPT,
 // DATA and the body are shown, since support needs them. Errors of the network
 // and of TLS are sentences of a closed list; the log has the full text.
 //

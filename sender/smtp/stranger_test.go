@@ -12,8 +12,8 @@ import (
 	"lemma/sender"
 )
 
-// Whoever may add a provider may name any host and port. Nothing that listens
-// there can be read by them: no text from before MAIL, no name in a
+// An API key that may add a provider may name any host and port. Nothing that
+// listens there can be read with it: no text from before MAIL, no name in a
 // certificate, and no address of ours.
 func TestStrangersAreNotQuoted(t *testing.T) {
 	t.Parallel()
