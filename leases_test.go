@@ -16,7 +16,7 @@ import (
 
 // tokens name the column that fences writes, of tables whose lease is not
 // called leased_by.
-var tokens = map[string]string{"idempotency_keys": "locked_until"}
+var tokens = map[string]string{"idempotency_keys": "locked_by"}
 
 // unfenced are the statements that write to a table with a lease and do not
 // repeat a token in their WHERE clause, each with the reason why that is right.
@@ -39,6 +39,7 @@ var unfenced = map[string]string{
 	"flows.endMoves flow_moves":    "a person's later order ends the earlier one; its holder finds that at its next write",
 	"flows.release flow_turns":     "the end of a person's pause: how many are released, which no holder writes while the flow is paused",
 	"flows.listen flow_polls":      "a person publishes: when the audience is polled next, or that it is polled no more; a holder finds that at its next write",
+	"flows.retryPolls flow_polls":  "only of polls that nobody holds: when they are polled next",
 	"webhooks.Erase outbox":        "a person is erased: only of what nobody calls now",
 	"webhooks.Clean outbox":        "only of messages that have ended",
 	"api.Purge idempotency_keys":   "only of keys whose lock has run out",
