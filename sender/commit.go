@@ -195,9 +195,9 @@ func (s *Sender) commitOnce(ctx context.Context, c *claim, done []outcome, e end
 	for _, o := range done {
 		t.add(c.attempt, o)
 	}
-	free := c.free
-	if free == nil {
-		free = []int16{}
+	free := append([]int16{}, c.free...)
+	if e.state == stateDoubt {
+		free = c.rest() // a window that was opened and not called is in no doubt
 	}
 	var g gate
 	err := s.pool.QueryRow(ctx, commitWindow,

@@ -143,3 +143,20 @@ func TestAStatementThatArrivesLateMovesNothing(t *testing.T) {
 	}
 	b.wantBooks(notifications.Books{Sent: 20, Orphaned: 10})
 }
+
+// A window was opened and then not called, because the worker had to stop, and
+// a row of an earlier window is in doubt: only that one is.
+func TestAnUncalledWindowIsInNoDoubt(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(40, 40, 1)
+	for i := range 40 {
+		b.carrier.then[address(i)] = []Outcome{Unknown}
+	}
+	s := b.sender()
+	at(s, "committing", 2, s.Drain)
+	if _, err := s.Work(bg, refs[0]); err != nil {
+		t.Fatal(err)
+	}
+	b.reap(b.sender())
+	b.wantBooks(notifications.Books{Orphaned: 10, Pending: 30})
+}
