@@ -144,6 +144,27 @@ func TestAStatementThatArrivesLateMovesNothing(t *testing.T) {
 	b.wantBooks(notifications.Books{Sent: 20, Orphaned: 10})
 }
 
+// The primary key of the ledger keeps an outcome from being written and counted
+// twice, also where the token and the window before are as they should be.
+func TestAnOutcomeIsWrittenOnce(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(20, 20, 2)
+	s := b.sender()
+	c, w := b.claimed(s, refs[0])
+	b.commits(s, c, nil, opening(c, w), open)
+	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
+	b.commits(s, c, done, ending{state: stateKeep}, open)
+	if _, err := s.commitOnce(bg, c, done, ending{state: stateKeep}); err == nil || !conflicting(err) {
+		t.Errorf("written again: %v", err)
+	}
+	if g, err := s.commitAgain(bg, c, done, ending{state: stateKeep}); g != open || err != nil {
+		t.Errorf("a further try says %q, %v", g, err)
+	}
+	if n := b.books().Sent; n != 10 {
+		t.Errorf("%d sent", n)
+	}
+}
+
 // A window was opened and then not called, because the worker had to stop, and
 // a row of an earlier window is in doubt: only that one is.
 func TestAnUncalledWindowIsInNoDoubt(t *testing.T) {
