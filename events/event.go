@@ -119,7 +119,7 @@ func orUnknown(id string) string {
 	return id
 }
 
-// Proof is the strongest evidence there is about one row of a batch.
+// Proof is what an event proves about one row of a batch.
 type Proof struct {
 	Ordinal   int16
 	Attempt   int16
@@ -129,16 +129,35 @@ type Proof struct {
 	Detail    string
 }
 
-// Proofs finds, for rows of a root batch, what events prove: one acceptance,
-// of whichever attempt, outweighs every rejection, because a message that was
-// taken once has been sent.
-func Proofs(ctx context.Context, db DB, workspaceID, rootBatch uuid.UUID, ordinals []int16) (map[int16]Proof, error) {
+// Evidence is what events prove about one row: at most one acceptance and one
+// rejection of each attempt.
+type Evidence []Proof
+
+// Of answers what settles an attempt, or nil. An acceptance does, of whichever
+// attempt, and outweighs every rejection, because a message that was taken once
+// has been sent. A rejection settles the attempt that it speaks of.
+func (e Evidence) Of(attempt int16) *Proof {
+	var found *Proof
+	for i, p := range e {
+		if p.Kind == Accepted {
+			return &e[i]
+		}
+		if p.Attempt == attempt {
+			found = &e[i]
+		}
+	}
+	return found
+}
+
+// Proofs finds what events prove about rows of a root batch. Rows that nothing
+// is known of are not in the answer.
+func Proofs(ctx context.Context, db DB, workspaceID, rootBatch uuid.UUID, ordinals []int16) (map[int16]Evidence, error) {
 	rows, err := db.Query(ctx, `
-		select distinct on (ordinal) ordinal, coalesce(attempt, 1)::smallint as attempt, kind, coalesce(code, 0)::int as code,
+		select distinct on (ordinal, kind, coalesce(attempt, 1)) ordinal, coalesce(attempt, 1)::smallint as attempt, kind, coalesce(code, 0)::int as code,
 			coalesce(carrier_id, '') as carrier_id, coalesce(detail, '') as detail
 		from provider_events
 		where workspace_id = $1 and batch_id = $2 and ordinal = any($3) and kind in ('accepted', 'rejected')
-		order by ordinal, kind = 'accepted' desc, occurred_at`, workspaceID, rootBatch, ordinals)
+		order by ordinal, kind, coalesce(attempt, 1), occurred_at, id`, workspaceID, rootBatch, ordinals)
 	if err != nil {
 		return nil, fmt.Errorf("read evidence of batch %s: %w", rootBatch, err)
 	}
@@ -146,9 +165,9 @@ func Proofs(ctx context.Context, db DB, workspaceID, rootBatch uuid.UUID, ordina
 	if err != nil {
 		return nil, fmt.Errorf("read evidence of batch %s: %w", rootBatch, err)
 	}
-	proofs := make(map[int16]Proof, len(found))
+	evidence := make(map[int16]Evidence, len(found))
 	for _, p := range found {
-		proofs[p.Ordinal] = p
+		evidence[p.Ordinal] = append(evidence[p.Ordinal], p)
 	}
-	return proofs, nil
+	return evidence, nil
 }

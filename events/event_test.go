@@ -53,15 +53,37 @@ func TestProofs(t *testing.T) {
 	ctx := context.Background()
 	_, err := events.Record(ctx, pool, ws, []events.Event{
 		event("", events.Rejected, 1), event("", events.Accepted, 1), event("", events.Deferred, 2), event("", events.Rejected, 3),
+		event("", events.Rejected, 5), second(event("", events.Rejected, 5)), event("", events.Rejected, 6), second(event("", events.Accepted, 6)),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := events.Proofs(ctx, pool, ws, batch, []int16{1, 2, 3, 4})
-	if err != nil || len(got) != 2 || got[1].Kind != events.Accepted || got[3].Kind != events.Rejected {
-		t.Errorf("%+v, %v", got, err)
+	got, err := events.Proofs(ctx, pool, ws, batch, []int16{1, 2, 3, 4, 5, 6})
+	if err != nil || len(got) != 4 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for _, c := range []struct {
+		ordinal, attempt int16
+		kind             events.Kind // "" for nothing
+		of               int16       // the attempt that the proof speaks of
+	}{
+		{1, 1, events.Accepted, 1}, {1, 2, events.Accepted, 1},
+		{2, 1, "", 0}, {4, 1, "", 0},
+		{3, 1, events.Rejected, 1}, {3, 2, "", 0},
+		{5, 1, events.Rejected, 1}, {5, 2, events.Rejected, 2},
+		{6, 1, events.Accepted, 2}, {6, 2, events.Accepted, 2},
+	} {
+		p := got[c.ordinal].Of(c.attempt)
+		if (p == nil) != (c.kind == "") || p != nil && (p.Kind != c.kind || p.Attempt != c.of) {
+			t.Errorf("attempt %d of row %d: %+v, want %q of attempt %d", c.attempt, c.ordinal, p, c.kind, c.of)
+		}
 	}
 	if got, err := events.Proofs(ctx, pool, lemma.NewID(), batch, []int16{1}); err != nil || len(got) != 0 {
 		t.Errorf("another workspace sees %+v, %v", got, err)
 	}
+}
+
+func second(e events.Event) events.Event {
+	e.Attempt = 2
+	return e
 }

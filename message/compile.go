@@ -14,9 +14,14 @@ import (
 	"lemma"
 )
 
-// maxTime bounds the rendering of one text. A machine that stood still is not
-// the template's fault, so a text that took too long is rendered once more.
-const maxTime = time.Second
+// maxTry bounds one try at rendering a message. A machine that stood still is
+// not the template's fault, so what took too long is rendered once more.
+const maxTry = 500 * time.Millisecond
+
+// MaxTime is how long Render goes on at most; a round of a loop, a call of a
+// filter or an output that has begun is finished. What a template may do within
+// its other limits takes a fraction of it.
+const MaxTime = 2 * maxTry
 
 // Compiled is a content made ready for rendering. It never changes and is safe
 // for concurrent use.
@@ -38,6 +43,7 @@ type compiledPart struct {
 type scratch struct {
 	page   page
 	values []value
+	meter  meter
 }
 
 // Compile makes a content ready. It refuses what Check refuses.
@@ -100,15 +106,25 @@ func (c *Compiled) Render(payload string) (Content, error) {
 	if err := read(s.values, c.variables, payload); err != nil {
 		return Content{}, failed("", 0, err)
 	}
-	var texts [3]string
-	for i := range c.parts {
-		text, err := c.render(&c.parts[i], s)
-		if err != nil {
-			return Content{}, err
-		}
-		texts[i] = text
+	texts, at, err := c.try(s)
+	if err == errSlow {
+		texts, at, err = c.try(s)
+	}
+	if err != nil {
+		return Content{}, failed(c.parts[at].pointer, 0, err)
 	}
 	return Content{Subject: texts[0], HTML: texts[1], Text: texts[2]}, checkSubject(texts[0])
+}
+
+// try renders the texts, or says which of them failed.
+func (c *Compiled) try(s *scratch) (texts [3]string, at int, err error) {
+	s.meter.deadline = time.Time{} // set when a text needs it
+	for at = range c.parts {
+		if texts[at], err = c.render(&c.parts[at], s); err != nil {
+			break
+		}
+	}
+	return texts, at, err
 }
 
 // release forgets what was said to whom before the scratch is used again.
@@ -139,12 +155,12 @@ func (c *Compiled) render(p *compiledPart, s *scratch) (string, error) {
 	}
 	if !ok {
 		var err error
-		if made, err = p.slow(c.bindings(s.values)); err != nil {
+		if made, err = p.within(&s.meter, c.bindings(s.values)); err != nil {
 			return "", err
 		}
 	}
 	if strings.IndexByte(made, 0) >= 0 {
-		return "", failed(p.pointer, 0, refused("it came out with a NUL in it, which no mail can hold"))
+		return "", refused("it came out with a NUL in it, which no mail can hold")
 	}
 	return made, nil
 }
@@ -163,21 +179,6 @@ func (c *Compiled) bindings(values []value) map[string]any {
 	return bound
 }
 
-func (p *compiledPart) slow(bound map[string]any) (string, error) {
-	made, err := p.once(bound)
-	if err == errSlow {
-		made, err = p.once(bound)
-	}
-	if err != nil {
-		return "", failed(p.pointer, 0, err)
-	}
-	return made, nil
-}
-
-func (p *compiledPart) once(bound map[string]any) (string, error) {
-	return p.within(&meter{deadline: time.Now().Add(maxTime)}, bound)
-}
-
 // within lets the engine render. A panic in there is an error.
 func (p *compiledPart) within(m *meter, bound map[string]any) (made string, err error) {
 	defer func() {
@@ -185,9 +186,10 @@ func (p *compiledPart) within(m *meter, bound map[string]any) (made string, err 
 			err = refused("the engine gave up over this data")
 		}
 	}()
+	m.begin()
 	bound[meterName] = m
 	w := &boundedWriter{limit: p.limit, meter: m}
-	if fault := render.Render(p.root, w, bound, *p.engine()); fault != nil {
+	if fault := render.Render(p.root, w, bound, *m.engine(p.engine(), p.html)); fault != nil {
 		return "", told(fault)
 	}
 	return w.text.String(), nil
@@ -223,6 +225,9 @@ func told(fault render.Error) error {
 	case refused:
 		return located(fault, cause)
 	case expressions.FilterError:
+		if cause.Err == errSlow {
+			return errSlow
+		}
 		if own, ok := cause.Err.(refused); ok {
 			return located(fault, refused(fmt.Sprintf("%s: %s", cause.FilterName, own)))
 		}

@@ -36,4 +36,5 @@ const (
 	MaxMarks    = 5_000     // {{ }} and {% %} in one text
 	MaxFilters  = 1_000     // filters in one text
 	MaxSteps    = 50_000    // rounds of all loops of one text together
+	MaxWork     = 16 << 20  // what the filters of one text may cost together: a byte each for what they take, more for the dear ones
 )

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/osteele/liquid/expressions"
 	"github.com/osteele/liquid/filters"
 	"github.com/osteele/liquid/parser"
 	"github.com/osteele/liquid/render"
@@ -50,15 +51,19 @@ func newEngine(html bool) *render.Config {
 	c.UnregisterTag("include")
 	c.UnregisterTag("render")
 	c.AddTag(stepTag, func(string) (func(io.Writer, render.Context) error, error) { return step, nil })
-	c.AddTag(needTag, needCompiler(&c))
-	filters.AddStandardFilters(bounded{&c})
-	for name, filter := range ownFilters(html) {
-		bounded{&c}.AddFilter(name, filter)
-	}
+	c.AddTag(needTag, needCompiler(&c, html))
+	addFilters(&c, html, nil)
 	if html {
 		c.SetAutoEscapeReplacer(render.HtmlEscaper)
 	}
 	return &c
+}
+
+func addFilters(c *render.Config, html bool, m *meter) {
+	filters.AddStandardFilters(bounded{c, m})
+	for name, filter := range ownFilters(html) {
+		bounded{c, m}.AddFilter(name, filter)
+	}
 }
 
 type noFiles struct{}
@@ -106,14 +111,58 @@ const stepTag = "lemma_step"
 // meterName is bound to the meter of a rendering; no template can spell it.
 const meterName = " meter"
 
-// meter bounds one rendering of one text.
+// meter bounds one rendering: its time, and the work on one text. It is looked
+// at by each round of a loop, each call of a filter and each output.
 type meter struct {
 	steps    int
+	work     int
 	deadline time.Time
+	engines  [2]*render.Config // whose filters are charged to this meter; made when they are needed
+}
+
+// engine answers an engine like the shared one whose filters are charged to
+// this meter: nothing of a rendering is handed to a filter, so each meter needs
+// filters of its own.
+func (m *meter) engine(shared *render.Config, html bool) *render.Config {
+	at := 0
+	if html {
+		at = 1
+	}
+	if m.engines[at] == nil {
+		c := *shared
+		c.Config.Config = expressions.NewConfig()
+		addFilters(&c, html, m)
+		if html {
+			c.AddSafeFilter()
+		}
+		m.engines[at] = &c
+	}
+	return m.engines[at]
+}
+
+// begin starts a text. The time goes on from text to text.
+func (m *meter) begin() {
+	m.steps, m.work = 0, 0
+	if m.deadline.IsZero() {
+		m.deadline = time.Now().Add(maxTry)
+	}
+}
+
+// charge is what a call of a filter costs. A filter takes and makes no more
+// than MaxString bytes and MaxArray elements, so none lasts long by itself.
+func (m *meter) charge(cost int) error {
+	if m == nil {
+		return nil
+	}
+	if m.work += cost; m.work > MaxWork {
+		return errWork
+	}
+	return m.check()
 }
 
 var (
 	errSteps = fmt.Errorf("the loops go more than %d rounds", MaxSteps)
+	errWork  = refused(fmt.Sprintf("the filters of this text do more than %d units of work", MaxWork))
 	errSlow  = errors.New("it took too long")
 )
 

@@ -58,7 +58,7 @@ func needBefore(m mark) string {
 }
 
 // needCompiler makes the tag for the engine c.
-func needCompiler(c *render.Config) func(string) (func(io.Writer, render.Context) error, error) {
+func needCompiler(c *render.Config, html bool) func(string) (func(io.Writer, render.Context) error, error) {
 	return func(args string) (func(io.Writer, render.Context) error, error) {
 		kind, code, _ := strings.Cut(args, " ")
 		source, err := hex.DecodeString(code)
@@ -69,7 +69,13 @@ func needCompiler(c *render.Config) func(string) (func(io.Writer, render.Context
 		if err != nil {
 			return nil, err
 		}
-		return func(_ io.Writer, ctx render.Context) error { return n.look(c, ctx) }, nil
+		return func(_ io.Writer, ctx render.Context) error {
+			metered := c
+			if m, ok := ctx.Get(meterName).(*meter); ok {
+				metered = m.engine(c, html)
+			}
+			return n.look(metered, ctx)
+		}, nil
 	}
 }
 

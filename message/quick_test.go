@@ -28,7 +28,7 @@ func same(t *testing.T, c *Compiled, payload string) int {
 			continue
 		}
 		ours++
-		slow, err := p.slow(c.bindings(values))
+		slow, err := p.within(&meter{}, c.bindings(values))
 		if err != nil {
 			t.Fatalf("%s with %s: we make %q, the engine says %v", p.pointer, payload, made.text, err)
 		}

@@ -85,7 +85,7 @@ func TestDataThatCannotBeRendered(t *testing.T) {
 // Each of these would run or grow for ever, or nearly so, in the engine alone.
 func TestTemplatesThatAreTooMuch(t *testing.T) {
 	t.Parallel()
-	list := `{"a":[` + strings.Repeat("1,", MaxArray-1) + `1],"s":"` + strings.Repeat("x", 1000) + `"}`
+	list := `{"a":[` + strings.Repeat("1,", MaxArray-1) + `1],"s":"` + strings.Repeat("x", 1000) + `","l":"` + strings.Repeat("A-", MaxString/2) + `"}`
 	double := func(step string) string {
 		return `{% assign x = s %}` + strings.Repeat("{% assign x = x "+step+" %}", 40) + "{{ x }}"
 	}
@@ -101,6 +101,10 @@ func TestTemplatesThatAreTooMuch(t *testing.T) {
 		"a list joined by long texts":        {"{{ a | join: s }}", "join: a text has more than"},
 		"a list put behind itself":           {"{% assign x = a | concat: a %}{{ x | size }}", "concat: a list has more than"},
 		"a text cut into letters":            {"{% assign x = s | append: s %}{{ x | split: '' | size }}", "split: a list has more than"},
+		"filter upon filter":                 {"{{ l" + strings.Repeat(" | handleize", 990) + " }}", "handleize: the filters of this text do more than"},
+		"filters that a member needs":        {"{{ (l" + strings.Repeat(" | handleize", 990) + ").x }}", "handleize: the filters of this text do more than"},
+		"filters in every round":             {"{% for x in a %}{% assign y = l | strip | strip %}{% endfor %}", "strip: the filters of this text do more than"},
+		"lists in every round":               {"{% for x in a %}{% for y in a %}{% assign z = a | reverse %}{% endfor %}{% endfor %}", "reverse: the filters of this text do more than"},
 		"a text longer than a mail":          {"{% for x in a %}{{ s }}{{ s }}{% endfor %}", "it came out longer than"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -110,7 +114,7 @@ func TestTemplatesThatAreTooMuch(t *testing.T) {
 			if !strings.HasPrefix(got, "/html "+test.want) && got != "/html "+errSlow.Error() {
 				t.Errorf("it says %q, not %q", got, test.want)
 			}
-			if took := time.Since(start); took > 10*maxTime {
+			if took := time.Since(start); took > 10*MaxTime {
 				t.Errorf("it took %s", took)
 			}
 		})
@@ -124,6 +128,10 @@ func TestWhatTakesTooLongIsStopped(t *testing.T) {
 	bound := map[string]any{"a": []any{1}, "x": nil, "forloop": nil, meterName: m}
 	if _, err := p.within(m, bound); err != errSlow {
 		t.Errorf("a loop past its time: %v, want %v", err, errSlow)
+	}
+	p = compiled(t, Content{Subject: "s", HTML: "{% assign x = a | size %}", Text: "t"}).parts[1]
+	if _, err := p.within(m, bound); err != errSlow {
+		t.Errorf("a filter past its time: %v, want %v", err, errSlow)
 	}
 	w := &boundedWriter{limit: 10, meter: m}
 	if _, err := w.Write([]byte("x")); err != errSlow {
@@ -188,7 +196,7 @@ func TestReplaceIsWeighedBeforeItIsDone(t *testing.T) {
 	t.Parallel()
 	half := strings.Repeat("x", MaxString/2-1)
 	args := []reflect.Value{reflect.ValueOf(half), reflect.ValueOf("x"), reflect.ValueOf(half)}
-	if err := checkInput("replace", args); err != errLong {
+	if err := checkInput("replace", nil, args); err != errLong {
 		t.Errorf("a gigabyte was let through: %v", err)
 	}
 }

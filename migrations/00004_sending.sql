@@ -71,8 +71,8 @@ create table batches (
     called_through smallint not null default -1, -- rows beyond it were surely not called under this lease
     calling        smallint not null default 0, -- rows of open windows that have no outcome yet
     open           smallint[],                -- ordinals without an end; null while that is all of them
-    deferred       smallint[] not null default '{}', -- called under this lease and surely not accepted
-    deferrals      smallint not null default 0,
+    deferred       smallint[] not null default '{}', -- of a window under this lease, and surely not accepted or not called
+    refusals       smallint[],                -- by ordinal: how often a row was refused for itself; null while none was
     rung_at        timestamptz not null default now(),
     sent           smallint not null default 0,
     failed         smallint not null default 0,

@@ -90,7 +90,7 @@ create table batches (
     calling smallint not null default 0,
     open smallint[],
     deferred smallint[] not null default '{}'::smallint[],
-    deferrals smallint not null default 0,
+    refusals smallint[],
     rung_at timestamp with time zone not null default now(),
     sent smallint not null default 0,
     failed smallint not null default 0,

@@ -25,7 +25,7 @@ type claim struct {
 	providerID uuid.UUID
 	contentID  uuid.UUID
 	attempt    int16
-	deferrals  int16
+	refusals   refusals
 	ailing     bool // the provider's calls have failed of late
 	kind       string
 	version    int      // the provider's
@@ -33,9 +33,9 @@ type claim struct {
 
 	rows    []row // open rows in the order of their ordinals
 	next    int   // the first of rows that no window has covered
+	through int16 // called_through, as the last commit left it
 	doubts  int   // calls whose outcome is unknown
 	free    []int16
-	refused bool   // some of free were refused for themselves, not for the provider's sake
 	words   string // what a provider that fails said last
 
 	unheeded *window // called, and the circuit has not looked at it yet
@@ -54,12 +54,12 @@ type row struct {
 // there is nothing to claim, which is the normal end of a bell that rang twice.
 func (s *Sender) Claim(ctx context.Context, ref notifications.Ref) (*claim, error) {
 	begun := time.Now() // before the statement: our deadline is never later than the database's
-	c := &claim{Ref: ref, token: s.token(), started: begun}
+	c := &claim{Ref: ref, token: s.token(), started: begun, through: -1}
 	var lasts *float64 // seconds until the send deadline
 	var age float64
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
-		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.deferrals, &c.kind, &c.version, &c.rate, &c.ailing, &lasts, &age)
+		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.kind, &c.version, &c.rate, &c.ailing, &lasts, &age)
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
 		var r row
@@ -95,12 +95,12 @@ const claimBatch = `
 		update batches set state = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, calling = 0, deferred = '{}'
 		where workspace_id = $1 and origin_id = $2 and id = $3
 		  and state = 'ready' and gate = 'open' and due_at <= now() and (expires_at is null or expires_at > now())
-		returning workspace_id, id, root_id, provider_id, content_id, attempt, deferrals, leased_by, lease_until, expires_at, created_at
+		returning workspace_id, id, root_id, provider_id, content_id, attempt, refusals, leased_by, lease_until, expires_at, created_at
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, until)
 		select workspace_id, id, 'claimed', leased_by, lease_until from claimed
 	)
-	select c.root_id, c.provider_id, c.content_id, c.attempt, c.deferrals, p.kind, p.version, p.rate_per_second,
+	select c.root_id, c.provider_id, c.content_id, c.attempt, c.refusals, p.kind, p.version, p.rate_per_second,
 		coalesce(m.failures > 0, false), extract(epoch from c.expires_at - now())::float8,
 		extract(epoch from now() - case c.attempt when 1 then c.created_at else
 			(select r.created_at from batches r where r.workspace_id = $1 and r.origin_id = $2 and r.id = c.root_id) end)::float8

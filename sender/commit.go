@@ -34,7 +34,8 @@ type outcome struct {
 	at        time.Time
 }
 
-// firstRejected: evidence came late that the first attempt had been rejected.
+// firstRejected: evidence came late that the first attempt had been rejected,
+// and the second was not called or surely rejected as well.
 const firstRejected = "first_attempt_rejected"
 
 // tally is what outcomes add to a batch's counters. The view
@@ -75,12 +76,12 @@ const (
 // ending is what a commit does besides writing outcomes.
 type ending struct {
 	state   string
+	from    int16         // stateGo: called_through before it
 	first   int16         // stateGo: the next window
-	through int16         // stateGo
+	through int16         // stateGo: called_through after it
 	rows    int           // stateGo: that the window holds
 	open    []int16       // stateReady: rows given back
 	after   time.Duration // stateReady: until they are due
-	refused bool          // stateReady: counts as a deferral
 	detail  string        // for the log: what the provider said
 }
 
@@ -93,7 +94,10 @@ const (
 )
 
 func opening(c *claim, w *window) ending {
-	return ending{state: stateGo, first: w.rows[0], through: w.rows[len(w.rows)-1], rows: len(w.rows)}
+	if len(w.rows) == 0 {
+		return ending{state: stateKeep}
+	}
+	return ending{state: stateGo, from: c.through, first: w.rows[0], through: w.rows[len(w.rows)-1], rows: len(w.rows)}
 }
 
 // commit appends outcomes, raises counters, and opens the next window or ends
@@ -102,25 +106,28 @@ func opening(c *claim, w *window) ending {
 // reaper and for the next claim.
 //
 // When the connection breaks it cannot be known whether the statement was
-// applied: the ledger itself is asked before it is tried again.
+// applied, or will be: it may still run at the server, or arrive there later.
+// The ledger is asked before the statement is tried again, and once more when
+// the second try finds that the first has come before it. Whichever of them
+// comes first, the other changes nothing: a window opens only from where the
+// one before it ended, an outcome is written once, and an ended claim has no
+// token (Batch: a statement in flight).
 func (s *Sender) commit(ctx context.Context, c *claim, done []outcome, e ending) (gate, error) {
 	ctx = context.WithoutCancel(ctx) // what came of a call is written, whoever has stopped waiting
 	s.at(ctx, "committing", c.Ref)
 	begun := time.Now()
 	var g gate
-	tried := false
+	write := s.commitOnce
 	err := s.persist(c, func() (err error) {
-		if tried {
-			if g, err = s.applied(ctx, c, done, e); err != nil || g != "" {
-				return err
-			}
-		}
-		tried = true
-		g, err = s.commitOnce(ctx, c, done, e)
+		g, err = write(ctx, c, done, e)
+		write = s.commitAgain
 		return err
 	})
 	if err != nil || g == lost {
 		return lost, errors.Join(err, s.keepEvidence(ctx, c, done))
+	}
+	if e.state == stateGo && g == open {
+		c.through = e.through
 	}
 	if e.state == stateGo || e.state == stateKeep {
 		s.renewed(c, begun) // from before the first try: the lease may date from that
@@ -159,21 +166,44 @@ func (s *Sender) mayYetCommit(c *claim) bool {
 
 const commitRetry = 100 * time.Millisecond
 
+// commitAgain is a further try of a commit whose answer was lost. An earlier
+// try may be applied before the look, after it, or never.
+func (s *Sender) commitAgain(ctx context.Context, c *claim, done []outcome, e ending) (gate, error) {
+	if g, err := s.applied(ctx, c, done, e); err != nil || g != "" {
+		return g, err
+	}
+	g, err := s.commitOnce(ctx, c, done, e)
+	if (err == nil && g != lost) || (err != nil && !conflicting(err)) {
+		return g, err
+	}
+	if was, failed := s.applied(ctx, c, done, e); failed != nil || was != "" {
+		return was, failed
+	}
+	return g, err
+}
+
+// conflicting: a constraint stands in the way, as it does when an earlier try
+// has written the same outcomes and counted them.
+func conflicting(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code[:2] == "23"
+}
+
 func (s *Sender) commitOnce(ctx context.Context, c *claim, done []outcome, e ending) (gate, error) {
 	var t tally
 	col := outcomeColumns(done)
 	for _, o := range done {
 		t.add(c.attempt, o)
 	}
-	free := c.free
-	if free == nil {
-		free = []int16{}
+	free := append([]int16{}, c.free...)
+	if e.state == stateDoubt {
+		free = c.rest() // a window that was opened and not called is in no doubt
 	}
 	var g gate
 	err := s.pool.QueryRow(ctx, commitWindow,
 		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.state, e.through, s.cfg.Lease,
-		t.sent, t.failed, t.orphaned, t.skipped, t.templateErrors, free, e.open, e.after, e.refused,
-		col.ordinals, col.kinds, col.bases, col.reasons, col.codes, col.carrierIDs, col.details, e.first, clip(e.detail), c.doubts, e.rows).Scan(&g)
+		t.sent, t.failed, t.orphaned, t.skipped, t.templateErrors, free, e.open, e.after, c.refusals.most > 0,
+		col.ordinals, col.kinds, col.bases, col.reasons, col.codes, col.carrierIDs, col.details, e.first, clip(e.detail), c.doubts, e.rows, c.refusals.changed(), e.from).Scan(&g)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lost, nil
 	}
@@ -199,8 +229,9 @@ const commitWindow = `
 			deferred = case when $5 = 'ready' then '{}' else $13::smallint[] end,
 			open = case when $5 = 'ready' then $14 else open end,
 			due_at = case when $5 = 'ready' then now() + $15 else due_at end,
-			deferrals = deferrals + case when $5 = 'ready' and $16 then 1 else 0 end
+			refusals = coalesce($28, refusals)
 		where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'leased' and leased_by = $4
+		  and ($5 <> 'go' or called_through = $29)
 		returning workspace_id, id, root_id, attempt, gate, state, due_at, lease_until
 	), outcomes as (
 		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason, code, carrier_id, detail)
@@ -317,6 +348,11 @@ func clip(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
 }
 
+// settled is the outcome that a proof gives a row.
+func settled(ordinal int16, p events.Proof) outcome {
+	return outcome{ordinal: ordinal, kind: string(p.Kind), basis: "evidence", code: p.Code, carrierID: p.CarrierID, detail: p.Detail, at: time.Now()}
+}
+
 // settleByEvidence closes rows of a second attempt about whose first something
 // has become known since: accepted, and it was sent; rejected, and it failed.
 // It is read after the claim, so nothing that the reaper missed is missed again.
@@ -328,19 +364,19 @@ func (s *Sender) settleByEvidence(ctx context.Context, c *claim) ([]outcome, err
 	for i, r := range c.rows {
 		ordinals[i] = r.Ordinal
 	}
-	proofs, err := events.Proofs(ctx, s.pool, c.WorkspaceID, c.root, ordinals)
-	if err != nil || len(proofs) == 0 {
+	evidence, err := events.Proofs(ctx, s.pool, c.WorkspaceID, c.root, ordinals)
+	if err != nil || len(evidence) == 0 {
 		return nil, err
 	}
 	var done []outcome
 	var left []row
 	for _, r := range c.rows {
-		p, ok := proofs[r.Ordinal]
-		if !ok || (p.Kind == events.Rejected && p.Attempt != 1) {
+		p := evidence[r.Ordinal].Of(1)
+		if p == nil {
 			left = append(left, r)
 			continue
 		}
-		o := outcome{ordinal: r.Ordinal, kind: string(p.Kind), basis: "evidence", code: p.Code, carrierID: p.CarrierID, detail: p.Detail, at: time.Now()}
+		o := settled(r.Ordinal, *p)
 		if p.Kind == events.Rejected {
 			o.reason = firstRejected
 		}

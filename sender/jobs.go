@@ -2,6 +2,7 @@ package sender
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -36,12 +37,18 @@ func JobTimeout(cfg Config) time.Duration { return 3 * cfg.withDefaults().Lease 
 // Register adds the sender's workers to a River client's.
 func (s *Sender) Register(workers *river.Workers) { river.AddWorker(workers, &worker{sender: s}) }
 
-// Loop runs the reaper and the sweep until ctx ends. Both are bounded, and
-// safe on every node at once.
+// Loop runs the reaper and the sweep until ctx ends, and returns when both have
+// stopped. Both are bounded, and safe on every node at once.
 func (s *Sender) Loop(ctx context.Context) {
 	away := false
-	go every(ctx, s.cfg.ReapEvery, func() (err error) { away, err = s.reapTurn(ctx, away); return err }, s.failed("reap"))
-	every(ctx, s.cfg.SweepEvery, func() error { _, err := s.Sweep(ctx); return err }, s.failed("sweep"))
+	var loops sync.WaitGroup
+	loops.Go(func() {
+		every(ctx, s.cfg.ReapEvery, func() (err error) { away, err = s.reapTurn(ctx, away); return err }, s.failed("reap"))
+	})
+	loops.Go(func() {
+		every(ctx, s.cfg.SweepEvery, func() error { _, err := s.Sweep(ctx); return err }, s.failed("sweep"))
+	})
+	loops.Wait()
 }
 
 // reapTurn runs the reaper, but leaves out the turn after one for which the

@@ -114,7 +114,7 @@ func TestTheReapersVerdictIsNotOurCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g, err := s.applied(bg, c, done, opening(c, d.render(c, 10))); g != lost || err != nil {
+	if g, err := s.applied(bg, c, done, opening(c, d.render(c, 10, time.Second))); g != lost || err != nil {
 		t.Errorf("the look-up says %q, %v", g, err)
 	}
 }
@@ -132,7 +132,7 @@ func TestNoWindowIsOpenBehindAShutGate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := opening(c, d.render(c, 10))
+	e := opening(c, d.render(c, 10, time.Second))
 	b.inTx(func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.ws, b.origin) })
 	b.commits(s, c, done, e, held)
 	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
@@ -152,13 +152,16 @@ func (b *bundle) claimed(s *Sender, ref notifications.Ref) (*claim, *window) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return c, d.render(c, 10)
+	return c, d.render(c, 10, time.Second)
 }
 
 func (b *bundle) commits(s *Sender, c *claim, done []outcome, e ending, want gate) {
 	b.t.Helper()
 	if g, err := s.commitOnce(bg, c, done, e); g != want || err != nil {
 		b.t.Fatal(g, err)
+	}
+	if want == open && e.state == stateGo {
+		c.through = e.through
 	}
 }
 

@@ -77,6 +77,7 @@ type stale struct {
 	Late        bool // its send deadline has passed
 	Token       string
 	Expires     *time.Time
+	Refusals    []int16 // counted when they were committed; a second attempt goes on from there
 }
 
 func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reaped, err error) {
@@ -90,12 +91,12 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 		if err != nil {
 			return err
 		}
-		proofs, err := events.Proofs(ctx, tx, ref.WorkspaceID, b.Root, called)
+		evidence, err := events.Proofs(ctx, tx, ref.WorkspaceID, b.Root, called)
 		if err != nil {
 			return err
 		}
 		sum = Reaped{Batches: 1, Freed: len(untouched)}
-		done, retry := decide(b, called, proofs, &sum)
+		done, retry := decide(b, called, evidence, &sum)
 		return s.bury(ctx, tx, ref, b, done, retry, untouched)
 	})
 	return sum, err
@@ -105,7 +106,7 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 // held until the reaper has decided, so no commit can slip in between.
 func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bool, error) {
 	rows, err := tx.Query(ctx, `
-		select root_id, provider_id, content_id, attempt, max_attempts, gate, expires_at is not null and expires_at <= now(), leased_by, expires_at
+		select root_id, provider_id, content_id, attempt, max_attempts, gate, expires_at is not null and expires_at <= now(), leased_by, expires_at, refusals
 		from batches
 		where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'leased' and lease_until < now()
 		for update skip locked`, ref.WorkspaceID, ref.OriginID, ref.BatchID)
@@ -170,15 +171,17 @@ func judge(b stale, proven bool) verdict {
 	}
 }
 
-func decide(b stale, called []int16, proofs map[int16]events.Proof, sum *Reaped) (done []outcome, retry []int16) {
+func decide(b stale, called []int16, evidence map[int16]events.Evidence, sum *Reaped) (done []outcome, retry []int16) {
 	for _, ordinal := range called {
-		p, proven := proofs[ordinal]
-		proven = proven && (p.Kind == events.Accepted || p.Attempt == b.Attempt)
+		e := evidence[ordinal]
 		o := outcome{ordinal: ordinal, kind: unknown, basis: "reaper", reason: "no_answer", at: time.Now()}
-		switch judge(b, proven) {
+		proof := e.Of(b.Attempt)
+		switch judge(b, proof != nil) {
 		case settle:
-			o.kind, o.basis, o.reason = string(p.Kind), "evidence", ""
-			o.code, o.carrierID, o.detail = p.Code, p.CarrierID, p.Detail
+			o = settled(ordinal, *proof)
+			if b.Attempt == 2 && proof.Kind == events.Rejected && e.Of(1) != nil {
+				o.reason = firstRejected // both were rejected: nobody got it
+			}
 			sum.Settled++
 		case again:
 			o.open = true
@@ -240,9 +243,9 @@ func writeVerdicts(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stal
 func makeRetry(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, retry []int16) (notifications.Ref, error) {
 	second := notifications.Ref{WorkspaceID: ref.WorkspaceID, OriginID: ref.OriginID, BatchID: lemma.NewID()}
 	_, err := tx.Exec(ctx, `
-		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, gate, expires_at, open)
-		values ($1, $2, $3, $4, $5, $6, $7, $8 + 1, $9, $10, $11, $12)`,
-		second.WorkspaceID, second.OriginID, second.BatchID, b.Root, b.ProviderID, b.ContentID, len(retry), b.Attempt, b.MaxAttempts, b.Gate, b.Expires, retry)
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, gate, expires_at, open, refusals)
+		values ($1, $2, $3, $4, $5, $6, $7, $8 + 1, $9, $10, $11, $12, $13)`,
+		second.WorkspaceID, second.OriginID, second.BatchID, b.Root, b.ProviderID, b.ContentID, len(retry), b.Attempt, b.MaxAttempts, b.Gate, b.Expires, retry, b.Refusals)
 	if err != nil {
 		return second, fmt.Errorf("make retry batch: %w", err)
 	}

@@ -38,7 +38,7 @@ type Config struct {
 	CallTimeout time.Duration // the longest that one call may last; must be well under the lease; 30 s
 	MaxWindow   int           // rows in doubt after a crash, at most; 500
 
-	MaxDeferrals int           // how often a batch's refused rows are tried again; 20
+	MaxDeferrals int           // how often a row that is refused for itself is tried again; 20
 	DeferFor     time.Duration // before the first of these, doubled for each; 30 s
 	DeferMost    time.Duration // at most; 1 h
 	CircuitAfter int           // calls in a row without an acceptance that pause a campaign; 100
@@ -79,12 +79,20 @@ func (c Config) withDefaults() Config {
 // still be on its way: time for the commit, and for clocks that run unevenly.
 func (c Config) margin() time.Duration { return c.Lease / 5 }
 
+// renderFor is how long a window is rendered, but for the message that is being
+// rendered then, which takes message.MaxTime at most.
+func (c Config) renderFor() time.Duration { return min(time.Second, c.margin()/2) }
+
 // Check refuses times with which a call could outlive its lease
-// (SendingEngine: no holder uses a lease that has expired).
+// (SendingEngine: no holder uses a lease that has expired), and those with which
+// rendering could: a window is rendered when a call and the margin are left.
 func (c Config) Check() error {
 	c = c.withDefaults()
 	if most := c.Lease - 2*c.margin(); c.CallTimeout > most {
 		return fmt.Errorf("call timeout %v is too long for a lease of %v: at most %v", c.CallTimeout, c.Lease, most)
+	}
+	if most := c.renderFor() + message.MaxTime; most > c.CallTimeout+c.margin() {
+		return fmt.Errorf("a lease of %v is too short: rendering takes up to %v, more than the call timeout and a fifth of the lease", c.Lease, most)
 	}
 	return nil
 }

@@ -21,11 +21,17 @@ type window struct {
 // render writes the next letters of a claim. Rendering is a pure function of
 // the intent and the template's version: two attempts say the same bytes. Rows
 // that cannot be rendered end here, and leave the claim: they are never called.
-func (d *desk) render(c *claim, size int) *window {
+// The window ends early when rendering has taken the time that most gives it.
+func (d *desk) render(c *claim, size int, most time.Duration) *window {
 	rows := c.rows[c.next:min(c.next+size, len(c.rows))]
+	begun := time.Now()
 	w := &window{letters: make([]Message, 0, len(rows)), rows: make([]int16, 0, len(rows))}
 	kept := rows[:0]
-	for _, r := range rows {
+	for i, r := range rows {
+		if i > 0 && time.Since(begun) > most {
+			rows = rows[:i]
+			break
+		}
 		text, err := d.template.Render(r.Payload)
 		var headers [][2]string
 		if err == nil {

@@ -42,15 +42,13 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 }
 
 // windows takes the claimed rows window by window. Each commit writes the
-// outcomes of one window and opens the next in a single transaction.
+// outcomes of one window and opens the next in a single transaction. A window
+// none of whose rows can be rendered is committed as well: that renews the lease.
 func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *desk, pending []outcome) (time.Duration, error) {
 	p := s.paceOf(c.providerID)
 	for c.next < len(c.rows) {
-		w := desk.render(c, c.windowSize(p.size(s.cfg.MaxWindow)))
+		w := desk.render(c, c.windowSize(p.size(s.cfg.MaxWindow)), s.cfg.renderFor())
 		pending = append(pending, w.skipped...)
-		if len(w.letters) == 0 {
-			continue
-		}
 		done, after, ok, err := s.draw(ctx, c, len(w.letters), pending)
 		if !ok || err != nil || s.mustStop(c) {
 			again, back := s.giveBack(ctx, c, done, after)
@@ -62,6 +60,10 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *d
 		}
 		if gate != open || s.mustStop(c) { // a commit may have taken long
 			return s.giveBack(ctx, c, nil, 0)
+		}
+		if len(w.letters) == 0 {
+			pending = nil
+			continue
 		}
 		s.at(ctx, "opened", c.Ref)
 		known := s.call(ctx, c, carrier, w, p)
@@ -117,12 +119,14 @@ func (s *Sender) sort(c *claim, ordinal int16, r Receipt) (outcome, bool) {
 		o.kind = string(r.Outcome)
 		return o, true
 	case NotAccepted:
-		if !r.Provider && int(c.deferrals) >= s.cfg.MaxDeferrals {
+		if !r.Provider && c.refusals.of(ordinal) >= s.cfg.MaxDeferrals {
 			o.kind = refused
 			return o, true
 		}
 		s.metrics.putOff()
-		c.refused = c.refused || !r.Provider
+		if !r.Provider {
+			c.refusals.add(ordinal)
+		}
 		c.free = append(c.free, ordinal)
 	case NotCalled:
 		c.free = append(c.free, ordinal)
@@ -130,6 +134,37 @@ func (s *Sender) sort(c *claim, ordinal int16, r Receipt) (outcome, bool) {
 		c.doubts++
 	}
 	return o, false
+}
+
+// refusals counts how often each row was refused for itself and not for the
+// provider's sake. The counts lie by ordinal in the batch row, so that they
+// outlive the claim; a batch none of whose rows was ever refused has none.
+type refusals struct {
+	counts []int16 // by ordinal; nil when no row was refused
+	most   int     // of the rows that this claim saw refused; 0 when none was
+}
+
+func (r *refusals) of(ordinal int16) int {
+	if int(ordinal) >= len(r.counts) {
+		return 0
+	}
+	return int(r.counts[ordinal])
+}
+
+func (r *refusals) add(ordinal int16) {
+	if missing := int(ordinal) + 1 - len(r.counts); missing > 0 {
+		r.counts = append(r.counts, make([]int16, missing)...)
+	}
+	r.counts[ordinal]++
+	r.most = max(r.most, int(r.counts[ordinal]))
+}
+
+// changed is what a commit writes: nothing while this claim saw none refused.
+func (r *refusals) changed() []int16 {
+	if r.most == 0 {
+		return nil
+	}
+	return r.counts
 }
 
 // stopped says whether a window ended in a way that makes the next one
@@ -168,23 +203,24 @@ func (s *Sender) giveBack(ctx context.Context, c *claim, done []outcome, after t
 		_, err := s.commit(ctx, c, done, ending{state: stateDone})
 		return 0, err
 	}
-	gate, err := s.commit(ctx, c, done, ending{state: stateReady, open: rest, after: after, refused: c.refused, detail: c.words})
+	gate, err := s.commit(ctx, c, done, ending{state: stateReady, open: rest, after: after, detail: c.words})
 	if err != nil || gate != open {
 		return 0, err
 	}
 	return max(after, time.Millisecond), nil
 }
 
-// backOff says when refused rows are due again: doubled for every deferral,
-// and short when it is the provider that fails, which the circuit watches.
+// backOff is the time until refused rows are due again: doubled for every
+// refusal of the row that this claim saw refused most often, and short when it
+// is the provider that fails, which the circuit watches.
 func (s *Sender) backOff(c *claim) time.Duration {
 	switch {
 	case len(c.free) == 0:
 		return 0
-	case !c.refused:
+	case c.refusals.most == 0:
 		return s.cfg.DeferFor / 6
 	}
-	return min(s.cfg.DeferFor<<min(c.deferrals, 20), s.cfg.DeferMost)
+	return min(s.cfg.DeferFor<<min(c.refusals.most-1, 20), s.cfg.DeferMost)
 }
 
 // unprepared gives a batch back that cannot be sent for a reason that is not
@@ -213,7 +249,7 @@ func (c *claim) windowSize(n int) int {
 // A short wait is waited, after what is known has been written down; a long one
 // gives the worker back to others. It answers what is still to be written.
 func (s *Sender) draw(ctx context.Context, c *claim, n int, done []outcome) (left []outcome, after time.Duration, ok bool, err error) {
-	if c.rate == nil {
+	if c.rate == nil || n == 0 {
 		return done, 0, true, nil
 	}
 	for {

@@ -13,7 +13,10 @@
 \* - A call is one step for a whole window: a crash within it is a crash after it
 \*   whose answers are lost, since "silence" is among the answers of each row.
 \* - Due times, jobs and rates: they delay a claim and forbid none.
-\* - Tokens: as in SendingEngine.tla, a token is the claim's own name.
+\* - Tokens: as in SendingEngine.tla, a token is the claim's own name. It is
+\*   used again only when no statement of the claim is in flight any more.
+\* - Statements in flight other than the one that goes on to the next window: one
+\*   that ends a claim takes its token away, so that it happens once.
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS
@@ -24,16 +27,27 @@ CONSTANTS
   MaxAttempts,  \* 1 or 2
   Answers,      \* what calls may come to: accepted, rejected, deferred, ghost (taken, no answer), silence (not taken, no answer)
   Asks,         \* what people may do: hold, cancel
+  MaxDeferrals, \* how often a row is put off before it ends as refused; 0: without end, and not counted
   Deadline,     \* TRUE: a send deadline may pass
+  Resumes,      \* TRUE: who holds opens again
+  Breaks,       \* TRUE: a connection may break while its statement is on the way
   Faults,       \* how many crashes and early expiries there are ...
   Endless       \* ... TRUE: without end
 
 CONSTANTS       \* Guards. TRUE in the design; each is FALSE in its own mutant
   CommitIsGated,     \* every write of a worker needs the token
+  OutcomeOnce,       \* the primary key of attempts: a statement that writes an outcome twice fails as a whole
+  OpensFromLast,     \* a window opens only from where the last one ended
+  AsksAgain,         \* a second try that meets the first asks what became of it
+  CountsRows,        \* the cap of deferrals counts the row, not its batch
+  ClaimReadsDeadline,\* no batch is claimed after its send deadline
+  CallReadsDeadline, \* no window is called after it
+  ExpiresHeld,       \* a batch expires behind a held gate as well
   SkipsEnded,        \* only rows without an end are given back
   DoubtIsTheWindow,  \* the reaper doubts what called_through covers
   BeyondIsFree,      \* ... and nothing beyond it
   DeferredAreFree,   \* ... nor what was surely not accepted
+  UncalledAreFree,   \* ... nor the rows of a window that was opened and not called
   DoubtKeepsLease,   \* a worker with a row in doubt leaves the lease to run out
   EndCheck,          \* the check batches_end: a batch ends only with every row counted
   RetryInSameTx,     \* the reaper makes the retry batch in the transaction that writes "unknown"
@@ -69,14 +83,18 @@ VARIABLES
   hand,      \* claim -> row -> known answer that is not committed
   free,      \* claim -> rows that were called and surely not accepted
   doubt,     \* claim -> a call's outcome is unknown
+  refused,   \* row -> batches.refusals: how often it was put off
+  flight,    \* claim -> its statement on the way whose answer never came: <<batch, from, window, answers, free>>, or none
   faults,    \* faults left
   covered,   \* history: rows that are in doubt, by what workers really did
   wronged,   \* history: the reaper has doubted a row that was free
   trespass,  \* history: a window has opened behind a closed gate
+  overdue,   \* history: a claim or a call has begun after the send deadline
+  deserted,  \* history: a living claim has left a batch that is leased to it and that no row in doubt keeps
   ended      \* history: row -> its first terminal status
 
 vars == <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking,
-          owed, pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, ended>>
+          owed, pc, at, todo, win, hand, free, doubt, refused, flight, faults, covered, wronged, trespass, overdue, deserted, ended>>
 
 N == Cardinality(Rows)
 Batches == 0..N               \* 0 is the root
@@ -96,7 +114,7 @@ Last(s) == CHOOSE m \in s : \A r \in s : r <= m
 StatusOf(r, l, s, h) ==
   IF l[r][2] = "accepted" \/ l[r][1] = "accepted" THEN "sent"
   ELSE IF l[r][2] # "none" \/ l[r][1] = "unknown" THEN "orphaned"
-  ELSE IF l[r][1] = "rejected" THEN "failed"
+  ELSE IF l[r][1] \in {"rejected", "refused"} THEN "failed"
   ELSE IF s[h[r]] \in {"cancelled", "expired"} /\ h[r] # 0 /\ SecondIsOrphaned THEN "orphaned"
   ELSE IF s[h[r]] = "cancelled" THEN "cancelled"
   ELSE IF s[h[r]] = "expired" THEN "skipped"
@@ -117,8 +135,8 @@ Init ==
   /\ pc = [w \in Workers |-> "idle"] /\ at = [w \in Workers |-> 0]
   /\ todo = [w \in Workers |-> {}] /\ win = [w \in Workers |-> {}] /\ free = [w \in Workers |-> {}]
   /\ hand = [w \in Workers |-> [r \in Rows |-> "none"]] /\ doubt = [w \in Workers |-> FALSE]
-  /\ faults = Faults
-  /\ covered = {} /\ wronged = FALSE /\ trespass = FALSE /\ ended = [r \in Rows |-> "none"]
+  /\ refused = [r \in Rows |-> 0] /\ flight = [w \in Workers |-> {}] /\ faults = Faults
+  /\ covered = {} /\ wronged = FALSE /\ trespass = FALSE /\ overdue = FALSE /\ deserted = FALSE /\ ended = [r \in Rows |-> "none"]
 
 \* History: the first terminal status of every row.
 Settle == ended' = [r \in Rows |-> IF ended[r] # "none" THEN ended[r]
@@ -129,58 +147,122 @@ Gone(w) ==
 Fault == /\ faults > 0 /\ faults' = IF Endless THEN faults ELSE faults - 1
 Ours(w) == leasedBy[at[w]] = w \/ ~CommitIsGated
 
-\* The ledger with the answers in a worker's hands; a row that is there stays.
-Written(w) == [r \in Rows |-> [n \in {1, 2} |->
-  LET mine == {q \in Rows : hand[w][q] # "none" /\ Ordinal(at[w], q) = r}
-  IN IF n = Attempt(at[w]) /\ ledger[r][n] = "none" /\ mine # {} THEN hand[w][CHOOSE q \in mine : TRUE] ELSE ledger[r][n]]]
-\* The counters of the worker's batch with those answers, and with k more of a kind.
-Counted(w, kind, k) ==
-  LET b == at[w]
-      got(what) == Cardinality({r \in Rows : hand[w][r] = what})
+\* The ledger with the answers h to rows of batch b; a row that is there stays.
+Written(b, h) == [r \in Rows |-> [n \in {1, 2} |->
+  LET mine == {q \in Rows : h[q] # "none" /\ Ordinal(b, q) = r}
+  IN IF n = Attempt(b) /\ ledger[r][n] = "none" /\ mine # {} THEN h[CHOOSE q \in mine : TRUE] ELSE ledger[r][n]]]
+\* The counters with those answers, and with k more of a kind.
+Counted(b, h, kind, k) ==
+  LET got(what) == Cardinality({r \in Rows : h[r] = what})
+      bad == got("rejected") + got("refused")
   IN [count EXCEPT ![b] = [x \in Kinds |->
        count[b][x] + (IF x = "sent" THEN got("accepted") ELSE 0)
-                   + (IF x = "failed" /\ b = 0 THEN got("rejected") ELSE 0)
-                   + (IF x = "orphaned" /\ b # 0 THEN got("rejected") ELSE 0)
+                   + (IF x = "failed" /\ b = 0 THEN bad ELSE 0)
+                   + (IF x = "orphaned" /\ b # 0 THEN bad ELSE 0)
                    + (IF x = kind THEN k ELSE 0)]]
+\* The counts of refusals with the rows fr of batch b that were put off under this lease.
+Refusals(b, fr) == [r \in Rows |-> refused[r] + IF MaxDeferrals > 0 /\ r \in fr \ deferred[b] THEN 1 ELSE 0]
+\* How often a row counts as put off before it is called: by itself, or by the row that was put off most.
+Most(b) == CHOOSE n \in 0..MaxDeferrals : (\E q \in rows[b] : refused[q] = n) /\ (\A q \in rows[b] : refused[q] <= n)
+PutOff(b, r) == IF CountsRows THEN refused[r] ELSE Most(b)
 \* What rows without a call end as when their batch is cancelled or expires.
 Unsent(b, what) == IF b # 0 /\ SecondIsOrphaned THEN "orphaned" ELSE IF what = "expired" THEN "skipped" ELSE "cancelled"
 
 -----------------------------------------------------------------------------
 \* Claim leases a batch that is ready and let through, and reads its open rows.
 Claim(w, b) ==
-  /\ pc[w] = "idle" /\ state[b] = "ready" /\ gate[b] = "open" /\ ~late
+  /\ pc[w] = "idle" /\ flight[w] = {} /\ state[b] = "ready" /\ gate[b] = "open" /\ (~late \/ ~ClaimReadsDeadline)
   /\ state' = [state EXCEPT ![b] = "leased"] /\ leasedBy' = [leasedBy EXCEPT ![b] = w] /\ expired' = [expired EXCEPT ![b] = FALSE]
   /\ through' = [through EXCEPT ![b] = 0] /\ deferred' = [deferred EXCEPT ![b] = {}]
   /\ pc' = [pc EXCEPT ![w] = "between"] /\ at' = [at EXCEPT ![w] = b] /\ todo' = [todo EXCEPT ![w] = open[b]]
-  /\ UNCHANGED <<gate, rows, open, count, ledger, home, delivered, late, asked, sight, asking, owed, win, hand, free, doubt, faults, covered, wronged, trespass, ended>>
+  /\ UNCHANGED <<gate, rows, open, count, ledger, home, delivered, late, asked, sight, asking, owed, win, hand, free, doubt, faults, covered, wronged, trespass, ended, refused, flight, deserted>>
+  /\ overdue' = (overdue \/ late)
 
-\* Commit, going on: the answers of the last window are written and the next
-\* window opens, in one statement. Behind a closed gate no window opens.
+\* Commit, going on: the answers h of the last window are written and the window
+\* next opens, in one statement. Behind a closed gate no window opens.
+Shut(b) == gate[b] # "open" /\ OpenReadsGate
+Opens(b, next, h, fr) ==
+  /\ ledger' = Written(b, h) /\ count' = Counted(b, h, "sent", 0) /\ refused' = Refusals(b, fr)
+  /\ deferred' = [deferred EXCEPT ![b] = fr] /\ expired' = [expired EXCEPT ![b] = FALSE]
+  /\ through' = [through EXCEPT ![b] = IF Shut(b) THEN @ ELSE Last(next)]
+  /\ covered' = (covered \ fr) \union (IF Shut(b) THEN {} ELSE next)
+  /\ trespass' = (trespass \/ (~Shut(b) /\ asked \in {"held", "cancelled"}))
+\* The worker goes on behind it: into the window, or not.
+GoesOn(w, shut) == \E next \in {NextWindow(todo[w])} :
+  /\ hand' = [hand EXCEPT ![w] = [r \in Rows |-> "none"]]
+  /\ pc' = [pc EXCEPT ![w] = IF shut THEN "shut" ELSE "open"]
+  /\ win' = [win EXCEPT ![w] = IF shut THEN {} ELSE next]
+  /\ todo' = [todo EXCEPT ![w] = IF shut THEN @ ELSE @ \ next]
 Open(w) ==
   /\ pc[w] = "between" /\ todo[w] # {} /\ Ours(w)
-  /\ \E b \in {at[w]} : \E next \in {NextWindow(todo[w])} : \E shut \in {gate[at[w]] # "open" /\ OpenReadsGate} :
-     /\ ledger' = Written(w) /\ count' = Counted(w, "sent", 0)
-     /\ deferred' = [deferred EXCEPT ![b] = free[w]] /\ expired' = [expired EXCEPT ![b] = FALSE]
-     /\ hand' = [hand EXCEPT ![w] = [r \in Rows |-> "none"]]
-     /\ pc' = [pc EXCEPT ![w] = IF shut THEN "shut" ELSE "open"]
-     /\ through' = [through EXCEPT ![b] = IF shut THEN @ ELSE Last(next)]
-     /\ win' = [win EXCEPT ![w] = IF shut THEN {} ELSE next]
-     /\ todo' = [todo EXCEPT ![w] = IF shut THEN @ ELSE @ \ next]
-     /\ covered' = (covered \ free[w]) \union (IF shut THEN {} ELSE next)
-     /\ trespass' = (trespass \/ (~shut /\ asked \in {"held", "cancelled"}))
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, home, delivered, late, asked, sight, asking, owed, at, free, doubt, faults, wronged>>
+  /\ Opens(at[w], NextWindow(todo[w]), hand[w], free[w]) /\ GoesOn(w, Shut(at[w]))
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, home, delivered, late, asked, sight, asking, owed, at, free, doubt, flight, faults, wronged, overdue, deserted>>
   /\ Settle
 
-\* Send calls the rows of the window, outside any transaction.
+\* Break: as Open, but the connection breaks and the answer never comes. The
+\* statement is on its way, or still runs.
+Known(w) == IF open[at[w]] \ todo[w] = {} THEN 0 ELSE Last(open[at[w]] \ todo[w])
+Break(w) ==
+  /\ Breaks /\ pc[w] = "between" /\ todo[w] # {} /\ Fault
+  /\ flight' = [flight EXCEPT ![w] = {<<at[w], Known(w), NextWindow(todo[w]), hand[w], free[w]>>}]
+  /\ pc' = [pc EXCEPT ![w] = "broken"]
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking,
+                 owed, at, todo, win, hand, free, doubt, refused, covered, wronged, trespass, overdue, deserted, ended>>
+\* What lets a statement do anything: the token, the window before, the primary key.
+Fits(w, b, from, h) ==
+  /\ leasedBy[b] = w
+  /\ through[b] = from \/ ~OpensFromLast
+  /\ (\A r \in Rows : h[r] = "none" \/ ledger[r][Attempt(b)] = "none") \/ ~OutcomeOnce
+\* Land: the statement happens at last, or never.
+Land(w) ==
+  /\ \E f \in flight[w] :
+       \/ Fits(w, f[1], f[2], f[4]) /\ Opens(f[1], f[3], f[4], f[5])
+       \/ UNCHANGED <<ledger, count, refused, deferred, expired, through, covered, trespass>>
+  /\ flight' = [flight EXCEPT ![w] = {}]
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, home, delivered, late, asked, sight, asking,
+                 owed, pc, at, todo, win, hand, free, doubt, faults, wronged, overdue, deserted>>
+  /\ Settle
+\* What the worker reads of it: its outcomes, or where there are none the window.
+Moved(w) == through[at[w]] = Last(NextWindow(todo[w]))
+Landed(w) == IF \A r \in Rows : hand[w][r] = "none" THEN Moved(w) ELSE (\E r \in Rows : hand[w][r] # "none" /\ ledger[r][Attempt(at[w])] # "none")
+\* Ask: before it tries again it asks whether the first try has happened.
+Ask(w) ==
+  /\ pc[w] = "broken" /\ Ours(w)
+  /\ \/ Landed(w) /\ GoesOn(w, ~Moved(w))
+     \/ ~Landed(w) /\ pc' = [pc EXCEPT ![w] = "asked"] /\ UNCHANGED <<hand, win, todo>>
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking,
+                 owed, at, free, doubt, refused, flight, faults, covered, wronged, trespass, overdue, deserted, ended>>
+\* TryAgain: the second try. Where it does not fit, the first has come before it.
+TryAgain(w) ==
+  /\ pc[w] = "asked" /\ Ours(w)
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, home, delivered, late, asked, sight, asking, owed, flight, faults, wronged, overdue>>
+  /\ \E b \in {at[w]} : \E fits \in {Fits(w, at[w], Known(w), hand[w])} :
+       \/ /\ fits /\ Opens(b, NextWindow(todo[w]), hand[w], free[w]) /\ GoesOn(w, Shut(b))
+          /\ UNCHANGED <<at, free, doubt, deserted>> /\ Settle
+       \/ /\ ~fits /\ AsksAgain /\ GoesOn(w, ~Moved(w))
+          /\ UNCHANGED <<ledger, count, refused, deferred, expired, through, covered, trespass, at, free, doubt, deserted, ended>>
+       \/ /\ ~fits /\ ~AsksAgain /\ Gone(w) /\ deserted' = (deserted \/ ~doubt[w])
+          /\ UNCHANGED <<ledger, count, refused, deferred, expired, through, covered, trespass, ended>>
+
+\* Send calls the rows of the window, outside any transaction, unless the send
+\* deadline has passed meanwhile. What is put off too often ends as refused.
 Send(w) ==
-  /\ pc[w] = "open"
-  /\ \E got \in [win[w] -> Answers] :
+  /\ pc[w] = "open" /\ (~late \/ ~CallReadsDeadline)
+  /\ \E got \in [win[w] -> Answers] : \E over \in {{r \in win[w] : MaxDeferrals > 0 /\ got[r] = "deferred" /\ PutOff(at[w], r) >= MaxDeferrals}} :
        /\ delivered' = [r \in Rows |-> delivered[r] + IF r \in win[w] /\ got[r] \in {"accepted", "ghost"} THEN 1 ELSE 0]
-       /\ hand' = [hand EXCEPT ![w] = [r \in Rows |-> IF r \in win[w] /\ got[r] \in {"accepted", "rejected"} THEN got[r] ELSE "none"]]
-       /\ free' = [free EXCEPT ![w] = @ \union {r \in win[w] : got[r] = "deferred"}]
+       /\ hand' = [hand EXCEPT ![w] = [r \in Rows |-> IF r \in over THEN "refused" ELSE IF r \in win[w] /\ got[r] \in {"accepted", "rejected"} THEN got[r] ELSE "none"]]
+       /\ free' = [free EXCEPT ![w] = @ \union {r \in win[w] \ over : got[r] = "deferred"}]
        /\ doubt' = [doubt EXCEPT ![w] = @ \/ \E r \in win[w] : got[r] \in {"ghost", "silence"}]
   /\ pc' = [pc EXCEPT ![w] = "between"] /\ win' = [win EXCEPT ![w] = {}]
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, late, asked, sight, asking, owed, at, todo, faults, covered, wronged, trespass, ended>>
+  /\ overdue' = (overdue \/ late)
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, late, asked, sight, asking, owed, at, todo,
+                 refused, flight, faults, covered, wronged, trespass, deserted, ended>>
+\* TooLate: the deadline has passed, and the open window is not called.
+TooLate(w) ==
+  /\ pc[w] = "open" /\ late /\ CallReadsDeadline
+  /\ pc' = [pc EXCEPT ![w] = "shut"] /\ todo' = [todo EXCEPT ![w] = @ \union win[w]] /\ win' = [win EXCEPT ![w] = {}]
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed, at,
+                 hand, free, doubt, refused, flight, faults, covered, wronged, trespass, overdue, deserted, ended>>
 
 \* Commit, ending (giveBack and finish in the code): after the last window,
 \* behind a closed gate, or because the node shuts down (a fault). Done when every row
@@ -190,28 +272,28 @@ Release(w) ==
   /\ pc[w] \in {"between", "shut"} /\ Ours(w)
   /\ \E b \in {at[w]} : \E left \in {todo[w] \union free[w]} : \E stay \in {doubt[w] /\ DoubtKeepsLease} :
      \E over \in {IF stay THEN "leased" ELSE IF todo[w] \union free[w] = {} THEN "done" ELSE IF gate[at[w]] = "cancelled" THEN "cancelled" ELSE "ready"} :
-       /\ ledger' = Written(w)
-       /\ count' = Counted(w, Unsent(b, "cancelled"), IF over = "cancelled" THEN Cardinality(left) ELSE 0)
+       /\ ledger' = Written(b, hand[w]) /\ refused' = Refusals(b, free[w])
+       /\ count' = Counted(b, hand[w], Unsent(b, "cancelled"), IF over = "cancelled" THEN Cardinality(left) ELSE 0)
        /\ (EndCheck /\ over = "done") => Sum(count'[b]) = Cardinality(rows[b])
        /\ state' = [state EXCEPT ![b] = over]
        /\ open' = [open EXCEPT ![b] = IF over \notin {"ready", "cancelled"} THEN @ ELSE IF SkipsEnded THEN left ELSE @]
        /\ leasedBy' = [leasedBy EXCEPT ![b] = IF stay THEN @ ELSE NoOne] /\ expired' = [expired EXCEPT ![b] = IF stay THEN @ ELSE FALSE]
        /\ through' = [through EXCEPT ![b] = IF stay THEN @ ELSE 0]
-       /\ deferred' = [deferred EXCEPT ![b] = IF stay THEN free[w] ELSE {}]
+       /\ deferred' = [deferred EXCEPT ![b] = IF ~stay THEN {} ELSE IF UncalledAreFree THEN left ELSE free[w]]
        /\ covered' = covered \ left
   /\ \/ (todo[w] = {} \/ pc[w] = "shut") /\ UNCHANGED faults
      \/ ~(todo[w] = {} \/ pc[w] = "shut") /\ Fault
   /\ Gone(w)
-  /\ UNCHANGED <<gate, rows, home, delivered, late, asked, sight, asking, owed, wronged, trespass>>
+  /\ UNCHANGED <<gate, rows, home, delivered, late, asked, sight, asking, owed, wronged, trespass, flight, overdue, deserted>>
   /\ Settle
 
 \* Without the token nothing is written (the known answers become evidence).
 Lost(w) ==
-  /\ pc[w] \in {"between", "shut"} /\ ~Ours(w) /\ Gone(w)
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed, faults, covered, wronged, trespass, ended>>
+  /\ pc[w] \in {"between", "shut", "broken", "asked"} /\ ~Ours(w) /\ Gone(w)
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
 Crash(w) ==
   /\ pc[w] # "idle" /\ Fault /\ Gone(w)
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed, covered, wronged, trespass, ended>>
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
 
 -----------------------------------------------------------------------------
 \* LeaseEnds: lease_until passes, also under a living holder (a fault).
@@ -221,7 +303,7 @@ LeaseEnds(b) ==
      IN \/ live /\ Fault
         \/ ~live /\ UNCHANGED faults
   /\ UNCHANGED <<state, gate, rows, open, leasedBy, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed,
-                 pc, at, todo, win, hand, free, doubt, covered, wronged, trespass, ended>>
+                 pc, at, todo, win, hand, free, doubt, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
 
 \* Open rows without an outcome, and those of them that may have been called.
 Bare(b) == {r \in open[b] : ledger[r][Attempt(b)] = "none"}
@@ -255,7 +337,7 @@ Reap(b) ==
   /\ leasedBy' = [leasedBy EXCEPT ![b] = NoOne] /\ expired' = [expired EXCEPT ![b] = FALSE]
   /\ through' = [through EXCEPT ![b] = 0] /\ deferred' = [deferred EXCEPT ![b] = {}]
   /\ covered' = covered \ open[b]
-  /\ UNCHANGED <<delivered, late, asked, sight, asking, pc, at, todo, win, hand, free, doubt, faults, trespass>>
+  /\ UNCHANGED <<delivered, late, asked, sight, asking, pc, at, todo, win, hand, free, doubt, faults, trespass, refused, flight, overdue, deserted>>
   /\ Settle
 
 \* MakeRetry: a second transaction of the reaper (mutant RetryInSameTx only),
@@ -267,7 +349,7 @@ MakeRetry ==
         /\ home' = [r \in Rows |-> IF r \in owed THEN fresh ELSE home[r]]
   /\ owed' = {}
   /\ UNCHANGED <<gate, leasedBy, expired, through, deferred, count, ledger, delivered, late, asked, sight, asking,
-                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, ended>>
+                 pc, at, todo, win, hand, free, doubt, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
 
 -----------------------------------------------------------------------------
 \* Gates. Each is one transaction; what it promises begins when it commits.
@@ -282,7 +364,7 @@ Look(what) ==
      \/ what = "cancel" /\ "cancel" \in Asks /\ asked # "cancelled"
   /\ asking' = what /\ sight' = {b \in Batches : Alive(b)}
   /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, owed,
-                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, ended>>
+                 pc, at, todo, win, hand, free, doubt, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
 Seen == IF GateLocksFirst THEN {b \in Batches : Alive(b)} ELSE {b \in sight : Alive(b)}
 Ready(what) == IF GateLocksFirst THEN TRUE ELSE asking = what
 \* Hold shuts the gates of all live batches.
@@ -291,14 +373,14 @@ Hold ==
   /\ gate' = [b \in Batches |-> IF b \in Seen /\ gate[b] = "open" THEN "held" ELSE gate[b]]
   /\ sight' = {} /\ asking' = "nothing"
   /\ UNCHANGED <<state, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, owed,
-                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, ended>>
+                 pc, at, todo, win, hand, free, doubt, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
 \* Unhold opens them again.
 Unhold ==
-  /\ asked = "held" /\ Ready("unhold") /\ asked' = "again"
+  /\ Resumes /\ asked = "held" /\ Ready("unhold") /\ asked' = "again"
   /\ gate' = [b \in Batches |-> IF b \in Seen /\ gate[b] = "held" THEN "open" ELSE gate[b]]
   /\ sight' = {} /\ asking' = "nothing"
   /\ UNCHANGED <<state, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, owed,
-                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, ended>>
+                 pc, at, todo, win, hand, free, doubt, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
 \* Cancel ends batches that are ready and shuts those that are leased.
 Cancel ==
   /\ "cancel" \in Asks /\ asked # "cancelled" /\ Ready("cancel") /\ asked' = "cancelled"
@@ -309,26 +391,31 @@ Cancel ==
                    ELSE [count[b] EXCEPT ![Unsent(b, "cancelled")] = @ + Cardinality(open[b])]]
   /\ sight' = {} /\ asking' = "nothing"
   /\ UNCHANGED <<rows, open, leasedBy, expired, through, deferred, ledger, home, delivered, late, owed,
-                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass>>
+                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, refused, flight, overdue, deserted>>
   /\ Settle
 \* DeadlinePasses: expires_at is over.
 DeadlinePasses ==
   /\ Deadline /\ ~late /\ late' = TRUE
   /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, asked, sight, asking, owed,
-                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, ended>>
-\* Expire ends a batch that was not claimed in time.
+                 pc, at, todo, win, hand, free, doubt, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
+\* Expire ends a batch that was not claimed in time, also behind a held gate.
 Expire(b) ==
-  /\ late /\ state[b] = "ready" /\ gate[b] = "open"
+  /\ late /\ state[b] = "ready" /\ (gate[b] = "open" \/ ExpiresHeld)
   /\ state' = [state EXCEPT ![b] = "expired"]
   /\ count' = [count EXCEPT ![b] = [@ EXCEPT ![Unsent(b, "expired")] = @ + Cardinality(open[b])]]
   /\ UNCHANGED <<gate, rows, open, leasedBy, expired, through, deferred, ledger, home, delivered, late, asked, sight, asking, owed,
-                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass>>
+                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, refused, flight, overdue, deserted>>
   /\ Settle
 
 Next ==
   \/ \E w \in Workers : \E b \in Batches : Claim(w, b)
   \/ \E w \in Workers : Open(w)
+  \/ \E w \in Workers : Break(w)
+  \/ \E w \in Workers : Land(w)
+  \/ \E w \in Workers : Ask(w)
+  \/ \E w \in Workers : TryAgain(w)
   \/ \E w \in Workers : Send(w)
+  \/ \E w \in Workers : TooLate(w)
   \/ \E w \in Workers : Release(w)
   \/ \E w \in Workers : Lost(w)
   \/ \E w \in Workers : Crash(w)
@@ -345,7 +432,8 @@ Next ==
 \* Our own steps are taken, time passes, and who pauses resumes.
 Fairness ==
   /\ \A b \in Batches : /\ WF_vars(\E v \in Workers : Claim(v, b)) /\ WF_vars(LeaseEnds(b)) /\ WF_vars(Reap(b)) /\ WF_vars(Expire(b))
-  /\ \A w \in Workers : /\ WF_vars(Open(w)) /\ WF_vars(Send(w)) /\ WF_vars(Lost(w))
+  /\ \A w \in Workers : /\ WF_vars(Open(w)) /\ WF_vars(Send(w)) /\ WF_vars(TooLate(w)) /\ WF_vars(Lost(w))
+                        /\ WF_vars(Land(w)) /\ WF_vars(Ask(w)) /\ WF_vars(TryAgain(w))
                         /\ WF_vars(Release(w) /\ todo[w] = {}) /\ WF_vars(Release(w) /\ pc[w] = "shut")
   /\ WF_vars(Unhold) /\ WF_vars(Look("unhold"))
 Spec == Init /\ [][Next]_vars /\ Fairness
@@ -376,6 +464,14 @@ OneRowPerOrdinal == \A r \in Rows : (ledger[r][1] = "accepted" \/ ledger[r][2] =
 OnlyWindowsAreInDoubt == ~wronged
 \* After hold or cancel has answered no window opens.
 NoWindowBehindGate == ~trespass
+\* After the send deadline no batch is claimed and no window is called.
+NothingBeginsLate == ~overdue
+\* A claim that lives leaves a batch only given back, lost or with a row in doubt.
+NothingDeserted == ~deserted
+\* Who ends as refused was put off as often as the cap says.
+RefusedInFull == \A r \in Rows : (ledger[r][1] = "refused" \/ ledger[r][2] = "refused") => refused[r] >= MaxDeferrals
+\* After the send deadline every row ends, also behind a gate that nobody opens again.
+LateRowsEnd == late ~> (\A r \in Rows : Status(r) \in Ends)
 \* Every row ends.
 EveryRowEnds == <>(\A r \in Rows : Status(r) \in Ends)
 
@@ -388,5 +484,8 @@ NeverRetryBesideRoot == ~(state[0] = "leased" /\ state[1] = "leased")
 NeverCancelledInFlight == ~\E w \in Workers : asked = "cancelled" /\ pc[w] = "open"
 NeverOrphanedByCancel == ~\E r \in Rows : state[1] = "cancelled" /\ Status(r) = "orphaned"
 NeverExpired == ~\E r \in Rows : Status(r) = "skipped"
+NeverLandsAfterTheLook == ~\E w \in Workers : pc[w] = "asked" /\ Ours(w) /\ ~Fits(w, at[w], Known(w), hand[w])
+NeverInFlightAfterAll == ~(\E w \in Workers : flight[w] # {} /\ pc[w] = "between" /\ todo[w] = {})
+NeverRefused == ~\E r \in Rows : ledger[r][1] = "refused"
 NeverHeldThenSent == ~(asked = "again" /\ \E r \in Rows : Status(r) = "sent")
 =============================================================================

@@ -47,17 +47,21 @@ CONSTANTS           \* Guards. TRUE in the design; each is FALSE in its own muta
   OneOutcome,         \* the primary key of attempts
   UnknownToReaper,    \* after an unknown answer nothing is written: the reaper decides
   KeepsAnswer,        \* a known answer that came too late to be committed is kept as evidence
+  KeepsRejections,    \* ... a rejection as well as an acceptance
   CallDeadline,       \* a call ends at its deadline
   DeferralCap,        \* putting off ends at its cap
+  CountsWhenPutOff,   \* ... and is counted by the commit that marks the row, not by the one that gives it back
   ReapsExpiredOnly,   \* the reaper acts only on an expired lease
   ReapRechecks,       \* ... and looks again in the transaction that acts
   ReapsTheLiving,     \* the reaper does not wait for the worker to be gone
   ReadsEvidence,      \* tier 1
-  EvidenceByAttempt,  \* a rejection counts for the attempt that it speaks of
+  AcceptanceFirst,    \* ... an acceptance outweighs every rejection
+  EvidenceByAttempt,  \* ... a rejection counts for the attempt that it speaks of
   WaitsForEvents,     \* tier 2 waits while events of this carrier are under way
   RetriesFirst,       \* tier 2 comes before tier 3
   AttemptCap,         \* no third attempt can be written down
   ClaimReadsEvidence, \* a claim of attempt 2 reads the evidence again
+  HeedsRejections,    \* ... and a rejection of the first attempt ends the row
   UnknownTaints,      \* rejected after unknown is orphaned, not failed
   Sweeps              \* the sweep rings again for a batch whose job is gone
 
@@ -68,7 +72,7 @@ VARIABLES
   expired,   \* batches.lease_until has passed
   called,    \* batches.called_through has reached the row
   deferred,  \* batches.deferred holds the row: called under this lease, surely not accepted
-  deferrals, \* batches.deferrals
+  deferrals, \* batches.refusals of the row
   rung,      \* a job for the batch exists
   outcome,   \* the ledger of attempts: attempt -> outcome, "none" where there is no row
   evidence,  \* provider_events that are visible: <<attempt, kind>>
@@ -82,18 +86,22 @@ VARIABLES
   seen,      \* the reaper has seen the lease expired (mutant ReapRechecks only)
   holder,    \* history: the claim that really holds the lease
   foreign,   \* history: somebody else than the holder has written
-  kept,      \* history: a worker has dealt with an acceptance that it heard
+  putOff,    \* history: how often the row was put off
+  kept,      \* history: the answers that workers heard and lived to deal with
   against,   \* history: the row was called, retried or given up in the face of visible acceptance
+  insisted,  \* history: the row was called or retried although its first attempt was seen to be rejected
   ended      \* history: the first terminal status
 
 vars == <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, evidence, transit,
-          wire, taken, pc, job, heard, faults, seen, holder, foreign, kept, against, ended>>
+          wire, taken, pc, job, heard, faults, seen, holder, foreign, putOff, kept, against, insisted, ended>>
 
 Calls == 1..3                 \* a third attempt exists only where a mutant allows it
+Events == Calls \X {"accepted", "rejected"}
 Token(w) == IF FreshToken THEN w ELSE Node
 Delivered == taken[1] + taken[2] + taken[3]
 AcceptanceSeen == \E n \in Calls : <<n, "accepted">> \in evidence
 RejectionSeen == \E n \in Calls : <<n, "rejected">> \in evidence /\ (EvidenceByAttempt => n = attempt)
+FirstRejected == <<1, "rejected">> \in evidence
 Terminal == {"sent", "failed", "orphaned"}
 
 \* The view notification_status: o is the ledger, a the attempt of the current batch.
@@ -115,7 +123,7 @@ Init ==
   /\ wire = [n \in Calls |-> 0] /\ taken = [n \in Calls |-> 0]
   /\ pc = [w \in Workers |-> "idle"] /\ job = [w \in Workers |-> 0] /\ heard = [w \in Workers |-> "nothing"]
   /\ faults = Faults /\ seen = FALSE
-  /\ holder = NoOne /\ foreign = FALSE /\ kept = FALSE /\ against = FALSE /\ ended = "none"
+  /\ holder = NoOne /\ foreign = FALSE /\ putOff = 0 /\ kept = {} /\ against = FALSE /\ insisted = FALSE /\ ended = "none"
 
 \* What a transaction leaves in the ledger, and the first terminal status.
 Book(o, a) ==
@@ -143,18 +151,19 @@ Fault == /\ faults > 0 /\ faults' = IF Endless THEN faults ELSE faults - 1
 Claim(w) ==
   /\ pc[w] = "idle" /\ rung
   /\ state = "ready" \/ (state = "leased" /\ ~ClaimIsCas)
-  /\ LET settled == attempt > 1 /\ ClaimReadsEvidence /\ (AcceptanceSeen \/ <<1, "rejected">> \in evidence)
+  /\ LET settled == attempt > 1 /\ ClaimReadsEvidence /\ (AcceptanceSeen \/ (HeedsRejections /\ FirstRejected))
      IN \/ /\ settled
            /\ Book(Put(attempt, IF AcceptanceSeen THEN "accepted" ELSE "first_rejected"), attempt)
            /\ state' = "done" /\ Unlease
-           /\ UNCHANGED <<called, deferred, pc, job, heard, against>>
+           /\ UNCHANGED <<called, deferred, pc, job, heard, against, insisted>>
         \/ /\ ~settled
            /\ state' = "leased" /\ leasedBy' = Token(w) /\ holder' = w /\ expired' = FALSE
            /\ called' = FALSE /\ deferred' = FALSE
            /\ pc' = [pc EXCEPT ![w] = "claimed"] /\ job' = [job EXCEPT ![w] = attempt] /\ UNCHANGED heard
            /\ against' = (against \/ (attempt > 1 /\ AcceptanceSeen))
+           /\ insisted' = (insisted \/ (attempt > 1 /\ FirstRejected))
            /\ UNCHANGED <<outcome, ended>>
-  /\ UNCHANGED <<attempt, deferrals, rung, evidence, transit, wire, taken, faults, seen, foreign, kept>>
+  /\ UNCHANGED <<attempt, deferrals, rung, evidence, transit, wire, taken, faults, seen, foreign, putOff, kept>>
 
 \* Open moves called_through over the row and renews the lease: the write-ahead
 \* intent. Without the token it changes nothing and the worker goes.
@@ -169,14 +178,14 @@ Open(w) ==
         \/ /\ ~ours
            /\ Gone(w) /\ UNCHANGED <<called, expired, foreign>>
   /\ UNCHANGED <<state, attempt, leasedBy, deferred, deferrals, rung, outcome, evidence, transit, wire, taken,
-                 faults, seen, holder, kept, against, ended>>
+                 faults, seen, holder, putOff, kept, against, insisted, ended>>
 
 \* Send puts the request on the wire, outside any transaction.
 Send(w) ==
   /\ pc[w] = "open" /\ At(w, "calling")
   /\ wire' = [wire EXCEPT ![job[w]] = @ + IF OneWireRequest THEN 1 ELSE 2]
   /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, evidence, transit, taken,
-                 faults, seen, holder, foreign, kept, against, ended>>
+                 faults, seen, holder, foreign, putOff, kept, against, insisted, ended>>
 
 \* What becomes of a request whose client is gone: without (b) it will never be accepted.
 Abandon(w) == wire' = IF pc[w] = "calling" /\ ~LateAccept THEN [wire EXCEPT ![job[w]] = 0] ELSE wire
@@ -187,31 +196,37 @@ GiveUp(w) ==
   /\ pc' = [pc EXCEPT ![w] = "answered"] /\ heard' = [heard EXCEPT ![w] = "unknown"] /\ UNCHANGED job
   /\ Abandon(w)
   /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, evidence, transit, taken,
-                 faults, seen, holder, foreign, kept, against, ended>>
+                 faults, seen, holder, foreign, putOff, kept, against, insisted, ended>>
+
+\* The definite answer in a worker's hands, as evidence.
+Heard(w) == IF heard[w] \in {"accepted", "rejected"} THEN {<<job[w], heard[w]>>} ELSE {}
 
 \* Commit appends the outcome, gated on the token. Unknown: nothing is written
-\* and the lease runs out. Put off: marked, and given back by Release; at the
-\* cap it ends as refused. Without the token the answer goes to Record.
+\* and the lease runs out. Put off: marked and counted, and given back by
+\* Release; at the cap it ends as refused. Without the token the answer goes to
+\* Record.
 Commit(w) ==
   /\ pc[w] = "answered"
   /\ LET known == heard[w] # "unknown" \/ ~UnknownToReaper
          again == heard[w] \in {"deferred", "unknown"} /\ (deferrals < MaxDeferrals \/ ~DeferralCap)
          ours == leasedBy = Token(w) \/ ~CommitIsGated
      IN \/ /\ ~known /\ Gone(w)
-           /\ UNCHANGED <<state, leasedBy, holder, expired, deferred, outcome, ended, foreign, kept>>
+           /\ UNCHANGED <<state, leasedBy, holder, expired, deferred, deferrals, putOff, outcome, ended, foreign, kept>>
         \/ /\ known /\ ours /\ again
            /\ deferred' = TRUE /\ foreign' = (foreign \/ holder # w) /\ At(w, "release")
+           /\ deferrals' = IF DeferralCap /\ CountsWhenPutOff THEN deferrals + 1 ELSE deferrals
+           /\ putOff' = IF DeferralCap THEN putOff + 1 ELSE putOff
            /\ UNCHANGED <<state, leasedBy, holder, expired, outcome, ended, kept>>
         \/ /\ known /\ ours /\ ~again
            /\ Book(Put(job[w], IF heard[w] = "deferred" THEN "refused" ELSE heard[w]), attempt)
            /\ foreign' = (foreign \/ holder # w)
-           /\ kept' = (kept \/ heard[w] = "accepted")
+           /\ kept' = kept \union Heard(w)
            /\ \/ /\ job[w] = attempt /\ state' = "done" /\ Unlease
               \/ /\ job[w] # attempt /\ UNCHANGED <<state, leasedBy, holder, expired>>
-           /\ Gone(w) /\ UNCHANGED deferred
+           /\ Gone(w) /\ UNCHANGED <<deferred, deferrals, putOff>>
         \/ /\ known /\ ~ours /\ At(w, "lost")
-           /\ UNCHANGED <<state, leasedBy, holder, expired, deferred, outcome, ended, foreign, kept>>
-  /\ UNCHANGED <<attempt, called, deferrals, rung, evidence, transit, wire, taken, faults, seen, against>>
+           /\ UNCHANGED <<state, leasedBy, holder, expired, deferred, deferrals, putOff, outcome, ended, foreign, kept>>
+  /\ UNCHANGED <<attempt, called, rung, evidence, transit, wire, taken, faults, seen, against, insisted>>
 
 \* Release gives the batch back: the row is free again, for the same attempt.
 Release(w) ==
@@ -219,25 +234,25 @@ Release(w) ==
   /\ LET ours == leasedBy = Token(w) \/ ~CommitIsGated
      IN \/ /\ ours
            /\ state' = "ready" /\ Unlease /\ called' = FALSE /\ deferred' = FALSE /\ rung' = TRUE
-           /\ deferrals' = IF DeferralCap THEN deferrals + 1 ELSE deferrals
+           /\ deferrals' = IF DeferralCap /\ ~CountsWhenPutOff THEN deferrals + 1 ELSE deferrals
            /\ foreign' = (foreign \/ holder # w)
         \/ /\ ~ours
            /\ UNCHANGED <<state, leasedBy, holder, expired, called, deferred, rung, deferrals, foreign>>
-  /\ UNCHANGED <<attempt, outcome, evidence, transit, wire, taken, faults, seen, kept, against, ended>>
+  /\ UNCHANGED <<attempt, outcome, evidence, transit, wire, taken, faults, seen, putOff, kept, against, insisted, ended>>
 
 \* Record keeps a known answer as evidence when the lease was lost.
 Record(w) ==
   /\ pc[w] = "lost" /\ Gone(w)
-  /\ evidence' = IF KeepsAnswer /\ heard[w] \in {"accepted", "rejected"} THEN evidence \union {<<job[w], heard[w]>>} ELSE evidence
-  /\ kept' = (kept \/ heard[w] = "accepted")
+  /\ evidence' = IF KeepsAnswer /\ (KeepsRejections \/ heard[w] = "accepted") THEN evidence \union Heard(w) ELSE evidence
+  /\ kept' = kept \union Heard(w)
   /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, transit, wire, taken,
-                 faults, seen, holder, foreign, against, ended>>
+                 faults, seen, holder, foreign, putOff, against, insisted, ended>>
 
 \* Crash ends a goroutine anywhere; what it knew is lost, the database is not.
 Crash(w) ==
   /\ pc[w] # "idle" /\ Fault /\ Gone(w) /\ Abandon(w)
   /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, evidence, transit, taken,
-                 seen, holder, foreign, kept, against, ended>>
+                 seen, holder, foreign, putOff, kept, against, insisted, ended>>
 
 -----------------------------------------------------------------------------
 \* The carrier.
@@ -250,7 +265,7 @@ Answer(n, what) ==
   /\ \/ UNCHANGED <<pc, heard>>
      \/ \E w \in Waiting(n) : pc' = [pc EXCEPT ![w] = "answered"] /\ heard' = [heard EXCEPT ![w] = what]
   /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, evidence, job,
-                 faults, seen, holder, foreign, kept, against, ended>>
+                 faults, seen, holder, foreign, putOff, kept, against, insisted, ended>>
 \* Accept: the message reaches the recipient, and an event will say so.
 Accept(n) == /\ Answer(n, "accepted")
              /\ taken' = [taken EXCEPT ![n] = @ + 1] /\ transit' = transit \union {<<n, "accepted">>}
@@ -262,12 +277,12 @@ Defer(n) == /\ Answer(n, "deferred") /\ UNCHANGED <<taken, transit>>
 Visible(e) ==
   /\ e \in transit /\ transit' = transit \ {e} /\ evidence' = evidence \union {e}
   /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, wire, taken, pc, job, heard,
-                 faults, seen, holder, foreign, kept, against, ended>>
+                 faults, seen, holder, foreign, putOff, kept, against, insisted, ended>>
 \* LoseEvent: fault (c).
 LoseEvent(e) ==
   /\ EventsLost /\ e \in transit /\ transit' = transit \ {e}
   /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, evidence, wire, taken, pc, job, heard,
-                 faults, seen, holder, foreign, kept, against, ended>>
+                 faults, seen, holder, foreign, putOff, kept, against, insisted, ended>>
 
 -----------------------------------------------------------------------------
 \* Time, the reaper and the sweep.
@@ -283,13 +298,13 @@ LeaseEnds ==
         \/ /\ calling /\ HolderOutlives /\ UNCHANGED faults
         \/ /\ live # {} /\ ~calling /\ Fault
   /\ UNCHANGED <<state, attempt, leasedBy, called, deferred, deferrals, rung, outcome, evidence, transit, wire, taken, pc, job, heard,
-                 seen, holder, foreign, kept, against, ended>>
+                 seen, holder, foreign, putOff, kept, against, insisted, ended>>
 
 \* The reaper looks for expired leases (of interest to one mutant only).
 ReapLook ==
   /\ ~ReapRechecks /\ expired /\ ~seen /\ seen' = TRUE
   /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, evidence, transit, wire, taken, pc, job, heard,
-                 faults, holder, foreign, kept, against, ended>>
+                 faults, holder, foreign, putOff, kept, against, insisted, ended>>
 
 \* Reap deals with one expired lease, in one transaction.
 Reap ==
@@ -301,39 +316,40 @@ Reap ==
          retry == attempt < MaxAttempts \/ ~AttemptCap
          told == ReadsEvidence /\ (AcceptanceSeen \/ RejectionSeen)
          doubt == called /\ ~deferred
+         \* What tier 1 makes of the evidence. Two rejections: nobody got it.
+         proof == IF AcceptanceSeen /\ (AcceptanceFirst \/ ~RejectionSeen) THEN "accepted"
+                  ELSE IF attempt > 1 /\ FirstRejected THEN "first_rejected" ELSE "rejected"
      IN \/ \* Not called, or surely not accepted: free.
            /\ ~doubt
            /\ state' = "ready" /\ called' = FALSE /\ deferred' = FALSE /\ rung' = TRUE
-           /\ deferrals' = IF deferred THEN deferrals + 1 ELSE deferrals
-           /\ UNCHANGED <<attempt, outcome, ended, against>>
+           /\ UNCHANGED <<attempt, deferrals, outcome, ended, against, insisted>>
         \/ \* Tier 1: the evidence decides.
-           /\ doubt /\ told /\ AcceptanceSeen /\ ends("accepted") /\ UNCHANGED against
-        \/ /\ doubt /\ told /\ ~AcceptanceSeen /\ ends("rejected") /\ UNCHANGED against
+           /\ doubt /\ told /\ ends(proof) /\ UNCHANGED insisted
+           /\ against' = (against \/ (AcceptanceSeen /\ proof # "accepted"))
         \/ \* Tier 2: once more, when no event can still tell.
            /\ doubt /\ ~told /\ retry
            /\ WaitsForEvents => (transit = {} \/ EventsTooLate)
            /\ attempt < 3 /\ attempt' = attempt + 1
            /\ Book(Put(attempt, "unknown"), attempt + 1)
            /\ state' = "ready" /\ called' = FALSE /\ rung' = TRUE /\ UNCHANGED <<deferred, deferrals>>
-           /\ against' = (against \/ AcceptanceSeen)
+           /\ against' = (against \/ AcceptanceSeen) /\ insisted' = (insisted \/ FirstRejected)
         \/ \* Tier 3: in doubt for good.
            /\ doubt /\ ~told /\ (~retry \/ ~RetriesFirst)
-           /\ ends("unknown") /\ against' = (against \/ AcceptanceSeen)
+           /\ ends("unknown") /\ against' = (against \/ AcceptanceSeen) /\ UNCHANGED insisted
   /\ Unlease
-  /\ UNCHANGED <<evidence, transit, wire, taken, pc, job, heard, faults, foreign, kept>>
+  /\ UNCHANGED <<evidence, transit, wire, taken, pc, job, heard, faults, foreign, putOff, kept>>
 
 \* LoseJob: the job that would ring is gone.
 LoseJob ==
   /\ JobsLost /\ state = "ready" /\ rung /\ rung' = FALSE /\ Fault
   /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, outcome, evidence, transit, wire, taken, pc, job, heard,
-                 seen, holder, foreign, kept, against, ended>>
+                 seen, holder, foreign, putOff, kept, against, insisted, ended>>
 \* Sweep rings again.
 Sweep ==
   /\ Sweeps /\ state = "ready" /\ ~rung /\ rung' = TRUE
   /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, outcome, evidence, transit, wire, taken, pc, job, heard,
-                 faults, seen, holder, foreign, kept, against, ended>>
+                 faults, seen, holder, foreign, putOff, kept, against, insisted, ended>>
 
-Events == Calls \X {"accepted", "rejected"}
 Next ==
   \/ \E w \in Workers : Claim(w)
   \/ \E w \in Workers : Open(w)
@@ -389,14 +405,18 @@ OnlyOwnerCommits == ~foreign
 StatusTruth == /\ Status = "sent" => Delivered >= 1
                /\ Status = "failed" => Delivered = 0
 \* A row of the ledger says of its own attempt only what is so.
-LedgerTruth == \A n \in Calls : /\ outcome[n] = "rejected" => taken[n] = 0
+LedgerTruth == \A n \in Calls : /\ outcome[n] \in {"rejected", "first_rejected"} => taken[n] = 0
                                 /\ outcome[n] = "accepted" => Delivered >= 1
 \* orphaned only when every attempt that the strategy allows was made.
 OrphanedMeansBudgetSpent == Status = "orphaned" => (attempt = MaxAttempts /\ outcome[MaxAttempts] # "none")
-\* An acceptance that a worker heard and lived to deal with is on record.
-AnswersAreKept == kept => (AcceptanceSeen \/ \E n \in Calls : outcome[n] = "accepted")
+\* An answer that a worker heard and lived to deal with is on record.
+AnswersAreKept == \A e \in kept : e \in evidence \/ outcome[e[1]] = e[2]
 \* Nothing is called again, retried or given up while an acceptance lies before our eyes.
 EvidenceIsHeeded == ~against
+\* Nothing is called again while a rejection of its first attempt lies before our eyes: it has failed.
+RejectionIsFinal == ~insisted
+\* A row is put off as often as its cap says, whatever crashes.
+PutOffWithinCap == putOff <= MaxDeferrals
 \* At most one outcome per attempt is in the ledger, and a second only after an unknown first.
 OneOutcomePerAttempt == outcome[2] # "none" => outcome[1] = "unknown"
 \* Every notification ends.
@@ -409,10 +429,11 @@ NeverOrphaned == Status # "orphaned"
 NeverTwice == Delivered < 2
 NeverStolen == ~\E w \in Workers : pc[w] = "lost"
 NeverLateAccept == ~\E n \in Calls : taken[n] > 0 /\ outcome[n] = "unknown" /\ wire[n] = 0 /\ transit # {}
-NeverSentByEvidence == ~(Status = "sent" /\ \A w \in Workers : heard[w] # "accepted") \/ kept
+NeverSentByEvidence == ~(Status = "sent" /\ (\A w \in Workers : heard[w] # "accepted") /\ ~\E e \in kept : e[2] = "accepted")
 NeverUnknownThenRejected == ~(outcome[1] = "unknown" /\ outcome[2] = "rejected")
 NeverDeferredThenSent == ~(deferrals > 0 /\ Status = "sent")
 NeverFailed == Status # "failed"
 NeverSettledByClaim == ~(attempt = 2 /\ Status = "sent" /\ wire[2] + taken[2] = 0)
 NeverFailedByClaim == outcome[2] # "first_rejected"
+NeverBothRejected == ~(outcome[2] = "first_rejected" /\ <<2, "rejected">> \in evidence)
 =============================================================================

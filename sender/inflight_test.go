@@ -1,0 +1,183 @@
+package sender
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma/notifications"
+)
+
+// wire dials, and closes the client's ends when a test says so. The server
+// notices nothing while a statement waits for a lock, and the client's request
+// to cancel it does not arrive, as when the network is cut.
+type wire struct {
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err == nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.conns = append(w.conns, conn)
+		conn = noCancel{conn}
+	}
+	return conn, err
+}
+
+type noCancel struct{ net.Conn }
+
+func (c noCancel) Write(b []byte) (int, error) {
+	const cancelRequest = 80877102 // protocol 3.0, "CancelRequest"
+	if len(b) == 16 && binary.BigEndian.Uint32(b[4:]) == cancelRequest {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
+}
+
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+	w.conns = nil
+}
+
+func (b *bundle) untilWaiting(n int) {
+	b.t.Helper()
+	b.until("enough statements wait for a lock", `
+		select count(*) >= $1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`, n)
+}
+
+// The connection breaks while the commit's statement still runs at the server:
+// the second try queues behind the first, which then opens the next window. No
+// row may be orphaned that was never called, whichever commit it is.
+func TestAStatementStillRunsWhenItsConnectionBreaks(t *testing.T) {
+	for name, nth := range map[string]int{ // which commit of four windows of ten
+		"opening the first window": 1, "opening the second": 2, "the end": 5,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			refs := b.insert(40, 40, 1)
+			s, w := b.sender(), &wire{}
+			s.pool = b.ownPool(func(c *pgxpool.Config) { c.ConnConfig.DialFunc = w.dial })
+			reached, release := pauseAt(s, "committing", nth)
+			done := make(chan error, 1)
+			go func() { _, err := s.Work(bg, refs[0]); done <- err }()
+			<-reached
+			blocker, err := b.pool.Begin(bg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = blocker.Rollback(bg) })
+			if _, err := blocker.Exec(bg, `select from batches where workspace_id = $1 for update`, b.ws); err != nil {
+				t.Fatal(err)
+			}
+			close(release)
+			b.untilWaiting(1)
+			w.cut()
+			b.untilWaiting(2)
+			if err := blocker.Rollback(bg); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			b.reap(b.sender())
+			b.work(b.sender())
+			b.wantBooks(notifications.Books{Sent: 40})
+			for i := range 40 {
+				if n := b.carrier.called(address(i)); n != 1 {
+					t.Errorf("%s was called %d times", address(i), n)
+				}
+			}
+			if n := b.count(`select count(*) from batch_log where workspace_id = $1 and event = 'lost'`, b.ws); n != 0 {
+				t.Error("a commit that was applied was taken for a lost lease")
+			}
+		})
+	}
+}
+
+func (b *bundle) count(sql string, args ...any) (n int) {
+	b.t.Helper()
+	if err := b.pool.QueryRow(bg, sql, args...).Scan(&n); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
+// The first try reaches the server after the second has opened the window and
+// the worker has gone on: it moves nothing back.
+func TestAStatementThatArrivesLateMovesNothing(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(30, 30, 1)
+	s := b.sender()
+	c, w := b.claimed(s, refs[0])
+	first, late := opening(c, w), *c
+	b.commits(s, c, nil, first, open)
+	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
+	d, err := s.desk(bg, b.ws, c.contentID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := d.render(c, 10, time.Second)
+	b.commits(s, c, done, opening(c, second), open)
+	s.call(bg, c, b.carrier, second, s.paceOf(b.provider))
+	if _, err := s.commitOnce(bg, &late, nil, first); err != nil {
+		t.Fatal(err)
+	}
+	b.reap(s) // the worker has died
+	b.work(s)
+	for i := range 30 {
+		if n := b.carrier.called(address(i)); n != 1 {
+			t.Errorf("%s was called %d times", address(i), n)
+		}
+	}
+	b.wantBooks(notifications.Books{Sent: 20, Orphaned: 10})
+}
+
+// The primary key of the ledger keeps an outcome from being written and counted
+// twice, also where the token and the window before are as they should be.
+func TestAnOutcomeIsWrittenOnce(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(20, 20, 2)
+	s := b.sender()
+	c, w := b.claimed(s, refs[0])
+	b.commits(s, c, nil, opening(c, w), open)
+	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
+	b.commits(s, c, done, ending{state: stateKeep}, open)
+	if _, err := s.commitOnce(bg, c, done, ending{state: stateKeep}); err == nil || !conflicting(err) {
+		t.Errorf("written again: %v", err)
+	}
+	if g, err := s.commitAgain(bg, c, done, ending{state: stateKeep}); g != open || err != nil {
+		t.Errorf("a further try says %q, %v", g, err)
+	}
+	if n := b.books().Sent; n != 10 {
+		t.Errorf("%d sent", n)
+	}
+}
+
+// A window was opened and then not called, because the worker had to stop, and
+// a row of an earlier window is in doubt: only that one is.
+func TestAnUncalledWindowIsInNoDoubt(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(40, 40, 1)
+	for i := range 40 {
+		b.carrier.then[address(i)] = []Outcome{Unknown}
+	}
+	s := b.sender()
+	at(s, "committing", 2, s.Drain)
+	if _, err := s.Work(bg, refs[0]); err != nil {
+		t.Fatal(err)
+	}
+	b.reap(b.sender())
+	b.wantBooks(notifications.Books{Orphaned: 10, Pending: 30})
+}

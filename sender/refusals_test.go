@@ -1,0 +1,236 @@
+package sender
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"lemma/events"
+	"lemma/notifications"
+)
+
+// The cap counts how often a row was refused, not how often its batch was given
+// back.
+func TestTheCapCountsTheRow(t *testing.T) {
+	b := setup(t)
+	b.carrier.then[address(0)] = []Outcome{NotAccepted, NotAccepted, NotAccepted, Accepted}
+	b.carrier.then[address(1)] = []Outcome{NotCalled, NotCalled, NotCalled, NotAccepted, NotAccepted, NotAccepted, NotAccepted}
+	b.carrier.then[address(2)] = []Outcome{NotCalled, NotCalled, NotCalled, NotAccepted, Accepted}
+	b.insert(3, 3, 2)
+	s := b.sender(func(c *Config) { c.MaxDeferrals = 3; c.CircuitAfter = 1000 })
+	for range 7 {
+		b.makeDue()
+		b.work(s)
+	}
+	for i, want := range []string{"sent", "failed", "sent"} {
+		if status, reason := b.status(i); status != want {
+			t.Errorf("row %d is %s (%s), want %s", i, status, reason, want)
+		}
+	}
+	if n := b.carrier.called(address(1)); n != 7 {
+		t.Errorf("called %d times, want the three in vain, one refusal and three more", n)
+	}
+}
+
+// failing is a carrier whose account is refused at first.
+type failing struct {
+	*scripted
+	times int
+}
+
+func (f *failing) Send(ctx context.Context, letters []Message) []Receipt {
+	if f.times--; f.times < 0 {
+		return f.scripted.Send(ctx, letters)
+	}
+	out := make([]Receipt, len(letters))
+	for i := range out {
+		out[i] = Receipt{Outcome: NotAccepted, Provider: true, Reason: "account_refused", At: time.Now()}
+	}
+	return out
+}
+
+// What fails for the provider's sake counts against no row, and a batch none of
+// whose rows was refused stores no counts.
+func TestAProvidersFailureCountsAgainstNoRow(t *testing.T) {
+	b := setup(t)
+	b.insert(3, 3, 2)
+	s := b.sender(func(c *Config) { c.MaxDeferrals = 1; c.CircuitAfter = 1000 })
+	carrier := &failing{b.carrier, 4}
+	s.kinds["scripted"] = Kind{Name: "scripted", Open: func(Account) (Carrier, error) { return carrier, nil }}
+	for range 5 {
+		b.work(s)
+		b.makeDue()
+	}
+	b.wantBooks(notifications.Books{Sent: 3})
+	if n := b.count(`select count(*) from batches where refusals is not null`); n != 0 {
+		t.Error("refusals were counted")
+	}
+}
+
+// The commit that marks a row as refused counts the refusal: a worker that dies
+// later does not make the count forget it.
+func TestARefusalIsCountedThoughTheWorkerDies(t *testing.T) {
+	b := setup(t)
+	for i := range 12 {
+		for range 20 {
+			b.carrier.then[address(i)] = append(b.carrier.then[address(i)], NotAccepted)
+		}
+	}
+	refs := b.insert(12, 12, 2)
+	for range 5 {
+		dying := b.sender(func(c *Config) { c.MaxDeferrals = 2; c.CircuitAfter = 1000 })
+		reached, over := stop(dying, "opened", 2), make(chan struct{})
+		ctx, die := context.WithCancel(bg)
+		go func() { _, _ = dying.Work(ctx, refs[0]); close(over) }()
+		select {
+		case <-reached:
+		case <-over: // the rows of one window are left, or none
+		}
+		die()
+		b.reap(b.sender())
+		b.makeDue()
+	}
+	failed := 0
+	for i := range 12 {
+		if n := b.carrier.called(address(i)); n > 3 {
+			t.Errorf("%s was called %d times, and its cap is 2", address(i), n)
+		}
+		if status, _ := b.status(i); status == "failed" {
+			failed++
+		}
+	}
+	if failed != 10 {
+		t.Errorf("%d have failed, want the ten that were refused", failed)
+	}
+}
+
+// A second attempt goes on counting where the first left off.
+func TestASecondAttemptInheritsTheCount(t *testing.T) {
+	b := setup(t)
+	b.carrier.then[address(0)] = []Outcome{NotAccepted, NotAccepted, Unknown, NotAccepted, Accepted}
+	b.insert(1, 1, 2)
+	s := b.sender(func(c *Config) { c.MaxDeferrals = 2 })
+	for range 5 {
+		b.work(s)
+		b.reap(s)
+		b.makeDue()
+	}
+	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_refused" {
+		t.Errorf("it is %s (%s)", status, reason)
+	}
+}
+
+// What is known of the second attempt does not hide behind what is known of the
+// first, and when both were rejected nobody got it.
+func TestBothAttemptsWereRejected(t *testing.T) {
+	for name, c := range map[string]struct {
+		proofs         []events.Kind // of attempt 1, of attempt 2
+		status, reason string
+	}{
+		"both rejected":      {[]events.Kind{events.Rejected, events.Rejected}, "failed", "first_attempt_rejected"},
+		"the second alone":   {[]events.Kind{"", events.Rejected}, "orphaned", "unknown_then_rejected"},
+		"the first alone":    {[]events.Kind{events.Rejected, ""}, "orphaned", "no_answer"},
+		"the second taken":   {[]events.Kind{events.Rejected, events.Accepted}, "sent", ""},
+		"the first taken":    {[]events.Kind{events.Accepted, events.Rejected}, "sent", ""},
+		"nothing is known":   {[]events.Kind{"", ""}, "orphaned", "no_answer"},
+		"both were deferred": {[]events.Kind{events.Deferred, events.Deferred}, "orphaned", "no_answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			refs := b.insert(1, 1, 2)
+			b.carrier.then[address(0)] = []Outcome{Unknown, Unknown}
+			s := b.sender()
+			for range 2 {
+				b.work(s)
+				if len(b.batches("attempt = 2 and state = 'leased'")) == 0 {
+					b.reap(s)
+				}
+			}
+			for i, kind := range c.proofs {
+				if kind == "" {
+					continue
+				}
+				_, err := events.Record(bg, b.pool, b.ws, []events.Event{{ProviderID: b.provider, Source: "test", BatchID: refs[0].BatchID,
+					Attempt: int16(i + 1), Kind: kind, OccurredAt: time.Now()}})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.reap(s)
+			if status, reason := b.status(0); status != c.status || reason != c.reason {
+				t.Errorf("it is %s (%s), want %s (%s)", status, reason, c.status, c.reason)
+			}
+			if books := b.books(); !books.Balanced {
+				t.Errorf("books: %+v", books)
+			}
+		})
+	}
+}
+
+// A send deadline holds for a batch behind a shut gate as well: a paused
+// campaign does not keep rows open that are never to be sent.
+func TestABatchBehindAHeldGateExpires(t *testing.T) {
+	b := setup(t)
+	b.insert(10, 10, 2)
+	b.inTx(func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.ws, b.origin) })
+	b.exec(`update batches set expires_at = now() - interval '1 second'`)
+	if _, err := b.sender().Sweep(bg); err != nil {
+		t.Fatal(err)
+	}
+	b.wantBooks(notifications.Books{Skipped: 10})
+	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
+	b.work(b.sender())
+	b.wantBooks(notifications.Books{Skipped: 10})
+}
+
+// A batch is not claimed after its send deadline, and a window that was opened
+// before it is not called after it.
+func TestNothingBeginsAfterTheDeadline(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(30, 30, 2)
+	b.exec(`update batches set expires_at = now() - interval '1 second'`)
+	if c, err := b.sender().Claim(bg, refs[0]); c != nil || err != nil {
+		t.Errorf("claimed: %v, %v", c != nil, err)
+	}
+	b.exec(`update batches set expires_at = now() + interval '1 hour'`)
+	s := b.sender()
+	c, err := s.Claim(bg, refs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	carrier, d, err := s.prepare(bg, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at(s, "committing", 2, func() { c.expires = time.Now() })
+	if _, err := s.windows(bg, c, carrier, d, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.wantBooks(notifications.Books{Sent: 10, Pending: 20})
+}
+
+// When Loop has returned, its reaper works no more.
+func TestLoopWaitsForItsReaper(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	if c, err := b.sender().Claim(bg, refs[0]); c == nil || err != nil {
+		t.Fatal(c, err)
+	}
+	b.expireLeases()
+	s := b.sender(func(c *Config) { c.ReapEvery = time.Millisecond; c.SweepEvery = time.Millisecond })
+	reached, release := pauseAt(s, "expired", 1)
+	ctx, stop := context.WithCancel(bg)
+	over := make(chan struct{})
+	go func() { s.Loop(ctx); close(over) }()
+	<-reached
+	stop()
+	select {
+	case <-over:
+		t.Error("it has returned, and its reaper is at work")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(release)
+	<-over
+}

@@ -1,0 +1,81 @@
+package sender
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"lemma/notifications"
+)
+
+// template replaces the text of the bundle's template.
+func (b *bundle) template(text string, variables ...string) {
+	b.t.Helper()
+	b.exec(`update template_versions set html = '', text = $2, variables = $3 where workspace_id = $1`, b.ws, text, variables)
+}
+
+const missing = "{{ name.first }}" // cannot be rendered: name is a text
+
+// Windows in which no row can be rendered are committed one by one, renew the
+// lease and stop when they must, as any other.
+func TestAWindowWithoutMessagesIsCommitted(t *testing.T) {
+	b := setup(t)
+	b.template(missing, "name")
+	refs := b.insert(50, 50, 2)
+	s := b.sender()
+	commits := 0
+	s.Hook = func(_ context.Context, point string, _ notifications.Ref) {
+		if point != "committing" {
+			return
+		}
+		switch commits++; commits {
+		case 2:
+			b.wantBooks(notifications.Books{Skipped: 10, Pending: 40})
+			b.expireLeases()
+		case 3:
+			if late := b.count(`select count(*) from batches where lease_until < now()`); late != 0 {
+				t.Error("the commit before has not renewed the lease")
+			}
+			s.Drain()
+		}
+	}
+	if _, err := s.Work(bg, refs[0]); err != nil {
+		t.Fatal(err)
+	}
+	b.wantBooks(notifications.Books{Skipped: 30, Pending: 20})
+	b.work(b.sender())
+	b.wantBooks(notifications.Books{Skipped: 50})
+	if n := b.carrier.called(address(0)); n != 0 {
+		t.Errorf("called %d times", n)
+	}
+}
+
+// Rendering a window is bounded whatever its rows cost: what is left belongs to
+// the next one.
+func TestRenderingEndsAWindowEarly(t *testing.T) {
+	b := setup(t)
+	b.template("{{ name"+strings.Repeat(" | strip_html", 100)+" }}"+missing, "name")
+	refs := b.insert(10, 10, 2)
+	b.exec(`update notifications set payload = jsonb_build_object('name', repeat('<a> ', 8000)) where workspace_id = $1`, b.ws)
+	s := b.sender()
+	c, err := s.Claim(bg, refs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.desk(bg, b.ws, c.contentID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for left := 9; left >= 0; left-- {
+		if w := d.render(c, 10, time.Nanosecond); len(w.skipped) != 1 || len(c.rows) != left {
+			t.Fatalf("%d rows rendered, %d left, want %d", len(w.skipped), len(c.rows), left)
+		}
+	}
+}
+
+func TestALeaseThatRenderingOutlastsIsRefused(t *testing.T) {
+	if err := (Config{Lease: time.Second, CallTimeout: 100 * time.Millisecond}).Check(); err == nil || !strings.Contains(err.Error(), "rendering") {
+		t.Error(err)
+	}
+}
