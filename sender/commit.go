@@ -34,8 +34,12 @@ type outcome struct {
 	at        time.Time
 }
 
-// firstRejected: evidence came late that the first attempt had been rejected.
-const firstRejected = "first_attempt_rejected"
+// Evidence about the first attempt came before the second was called, which
+// then never is: the view does not count it as an attempt.
+const (
+	firstAccepted = "first_attempt_accepted"
+	firstRejected = "first_attempt_rejected"
+)
 
 // tally is what outcomes add to a batch's counters. The view
 // notification_status derives the same from the same rows; a test holds the
@@ -340,8 +344,11 @@ func (s *Sender) settleByEvidence(ctx context.Context, c *claim) ([]outcome, err
 			continue
 		}
 		o := outcome{ordinal: r.Ordinal, kind: string(p.Kind), basis: "evidence", code: p.Code, carrierID: p.CarrierID, detail: p.Detail, at: time.Now()}
-		if p.Kind == events.Rejected {
+		switch {
+		case p.Kind == events.Rejected:
 			o.reason = firstRejected
+		case p.Attempt != 2:
+			o.reason = firstAccepted
 		}
 		done = append(done, o)
 	}
