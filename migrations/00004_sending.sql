@@ -140,6 +140,7 @@ create table batch_log (
     first        smallint,                    -- the window's first and last ordinal
     last         smallint,
     until        timestamptz,                 -- the lease's end, or when it is due again
+    message_date timestamptz,                 -- of a window under attempt 1: the Date of its messages, written before any is called
     detail       text
 );
 create index batch_log_batch on batch_log (workspace_id, batch_id, at);

@@ -66,6 +66,7 @@ create table batch_log (
     first smallint,
     last smallint,
     until timestamp with time zone,
+    message_date timestamp with time zone,
     detail text,
     constraint batch_log_event CHECK ((event = ANY (ARRAY['claimed'::text, 'window'::text, 'finished'::text, 'released'::text, 'deferred'::text, 'in_doubt'::text, 'reaped'::text, 'expired'::text, 'cancelled'::text, 'lost'::text])))
 );

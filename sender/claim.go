@@ -18,6 +18,7 @@ type claim struct {
 	token   string
 	until   time.Time // monotonic: no call is on its way after this
 	started time.Time
+	clock   time.Time // the database's, at started
 	expires time.Time // the send deadline; no call begins after it
 
 	root       uuid.UUID
@@ -30,9 +31,10 @@ type claim struct {
 	version    int      // the provider's
 	rate       *float64 // the provider's, per second
 
-	rows    []row // open rows in the order of their ordinals
-	next    int   // the first of rows that no window has covered
-	doubts  int   // calls whose outcome is unknown
+	rows    []row               // open rows in the order of their ordinals
+	dates   map[int16]time.Time // under attempt 2: the Date that each row's first message had
+	next    int                 // the first of rows that no window has covered
+	doubts  int                 // calls whose outcome is unknown
 	free    []int16
 	refused bool   // some of free were refused for themselves, not for the provider's sake
 	words   string // what a provider that fails said last
@@ -41,11 +43,10 @@ type claim struct {
 }
 
 type row struct {
-	Ordinal   int16
-	Key       uuid.UUID
-	Address   string
-	Payload   string
-	CreatedAt time.Time
+	Ordinal int16
+	Key     uuid.UUID
+	Address string
+	Payload string
 }
 
 // Claim takes a batch that is ready, due and let through by its gate, for a
@@ -57,11 +58,11 @@ func (s *Sender) Claim(ctx context.Context, ref notifications.Ref) (*claim, erro
 	var lasts *float64 // seconds until the send deadline
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
-		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.deferrals, &c.kind, &c.version, &c.rate, &c.ailing, &lasts)
+		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.deferrals, &c.kind, &c.version, &c.rate, &c.ailing, &lasts, &c.clock)
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
 		var r row
-		_, err = pgx.ForEachRow(rows, []any{&r.Ordinal, (*[16]byte)(&r.Key), &r.Address, &r.Payload, &r.CreatedAt}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&r.Ordinal, (*[16]byte)(&r.Key), &r.Address, &r.Payload}, func() error {
 			if n := len(c.rows); n > 0 && r.Ordinal <= c.rows[n-1].Ordinal {
 				return fmt.Errorf("two rows have the ordinal %d", r.Ordinal) // Batch!OneRowPerOrdinal, before anybody is called
 			}
@@ -98,7 +99,7 @@ const claimBatch = `
 		select workspace_id, id, 'claimed', leased_by, lease_until from claimed
 	)
 	select c.root_id, c.provider_id, c.content_id, c.attempt, c.deferrals, p.kind, p.version, p.rate_per_second,
-		coalesce(m.failures > 0, false), extract(epoch from c.expires_at - now())::float8
+		coalesce(m.failures > 0, false), extract(epoch from c.expires_at - now())::float8, now()
 	from claimed c
 	join providers p on p.workspace_id = c.workspace_id and p.id = c.provider_id
 	left join provider_meters m on m.workspace_id = c.workspace_id and m.provider_id = c.provider_id`
@@ -107,7 +108,7 @@ const claimBatch = `
 // looked up in subqueries and not joined, so that the index on all three
 // columns is the only way in, also for a planner without statistics.
 const readRows = `
-	select n.ordinal, n.key, n.address, coalesce(n.payload, '{}'), n.created_at
+	select n.ordinal, n.key, n.address, coalesce(n.payload, '{}')
 	from notifications n
 	where n.workspace_id = $1 and n.origin_id = $2
 	  and n.batch_id = (select root_id from batches where workspace_id = $1 and origin_id = $2 and id = $3 and leased_by = $4)

@@ -82,6 +82,7 @@ type ending struct {
 	first   int16         // stateGo: the next window
 	through int16         // stateGo
 	rows    int           // stateGo: that the window holds
+	date    *time.Time    // stateGo under attempt 1: of its messages
 	open    []int16       // stateReady: rows given back
 	after   time.Duration // stateReady: until they are due
 	refused bool          // stateReady: counts as a deferral
@@ -97,7 +98,11 @@ const (
 )
 
 func opening(c *claim, w *window) ending {
-	return ending{state: stateGo, first: w.rows[0], through: w.rows[len(w.rows)-1], rows: len(w.rows)}
+	e := ending{state: stateGo, first: w.rows[0], through: w.rows[len(w.rows)-1], rows: len(w.rows)}
+	if c.attempt == 1 {
+		e.date = &w.date
+	}
+	return e
 }
 
 // commit appends outcomes, raises counters, and opens the next window or ends
@@ -177,7 +182,7 @@ func (s *Sender) commitOnce(ctx context.Context, c *claim, done []outcome, e end
 	err := s.pool.QueryRow(ctx, commitWindow,
 		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.state, e.through, s.cfg.Lease,
 		t.sent, t.failed, t.orphaned, t.skipped, t.templateErrors, free, e.open, e.after, e.refused,
-		col.ordinals, col.kinds, col.bases, col.reasons, col.codes, col.carrierIDs, col.details, e.first, clip(e.detail), c.doubts, e.rows).Scan(&g)
+		col.ordinals, col.kinds, col.bases, col.reasons, col.codes, col.carrierIDs, col.details, e.first, clip(e.detail), c.doubts, e.rows, e.date).Scan(&g)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lost, nil
 	}
@@ -212,12 +217,12 @@ const commitWindow = `
 		from b, unnest($17::smallint[], $18::text[], $19::text[], $20::text[], $21::smallint[], $22::text[], $23::text[])
 			as o (ordinal, kind, basis, reason, code, carrier_id, detail)
 	), log as (
-		insert into batch_log (workspace_id, batch_id, event, token, first, last, until, detail)
+		insert into batch_log (workspace_id, batch_id, event, token, first, last, until, message_date, detail)
 		select b.workspace_id, b.id,
 			case $5 when 'go' then 'window' when 'done' then 'finished' when 'doubt' then 'in_doubt'
 				else case when b.state = 'cancelled' then 'cancelled' when $16 then 'deferred' else 'released' end end,
 			$4, case when $5 = 'go' then $24::smallint end, case when $5 = 'go' then $6::smallint end,
-			case b.state when 'ready' then b.due_at when 'leased' then b.lease_until end, nullif($25, '')
+			case b.state when 'ready' then b.due_at when 'leased' then b.lease_until end, $28::timestamptz, nullif($25, '')
 		from b where $5 <> 'keep' and ($5 <> 'go' or b.gate = 'open')
 	)
 	select gate from b`

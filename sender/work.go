@@ -33,6 +33,9 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 	if err != nil {
 		return 0, err
 	}
+	if err := s.readDates(ctx, c); err != nil {
+		return 0, err
+	}
 	return s.windows(ctx, c, carrier, desk, settled)
 }
 
@@ -51,11 +54,12 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *d
 			again, back := s.giveBack(ctx, c, done, after)
 			return again, errors.Join(err, back)
 		}
+		c.date(w)
 		gate, err := s.commit(ctx, c, done, opening(c, w))
 		if err != nil || gate == lost {
 			return 0, err
 		}
-		if gate != open || s.mustStop(c) { // a commit may have taken long
+		if gate != open || s.mustStop(c) || c.stale(w) { // a commit may have taken long
 			return s.giveBack(ctx, c, nil, 0)
 		}
 		s.at(ctx, "opened", c.Ref)
@@ -81,6 +85,7 @@ func (s *Sender) mustStop(c *claim) bool {
 // sorts the receipts.
 func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window, p *pace) []outcome {
 	begun := time.Now()
+	s.startBy(c, w, begun)
 	calls, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.until)
 	receipts := carrier.Send(calls, w.letters)
 	cancel()

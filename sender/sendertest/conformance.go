@@ -73,7 +73,7 @@ func Conformance(t *testing.T, h Harness) {
 		})
 	}
 	for name, run := range map[string]func(*testing.T){
-		"ctx ended before": h.endedBefore, "deadline passed unnoticed": h.passedUnnoticed, "ctx ends on the way": h.endsOnTheWay, "nobody there": h.nobodyThere,
+		"ctx ended before": h.endedBefore, "deadline passed unnoticed": h.passedUnnoticed, "too late to begin": h.tooLate, "ctx ends on the way": h.endsOnTheWay, "nobody there": h.nobodyThere,
 		"two attempts say the same": h.sameBytes, "many at once": h.manyAtOnce, "no letters": h.noLetters,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,6 +168,24 @@ func (h Harness) passedUnnoticed(t *testing.T) {
 	letters := h.letters(1, 2)
 	for i, r := range end.Carrier.Send(stopped{t.Context()}, letters) {
 		if r.Outcome != sender.NotCalled || len(end.Requests(letters[i].To)) != 0 {
+			t.Errorf("letter %d: %+v, %d requests", i+1, r, len(end.Requests(letters[i].To)))
+		}
+	}
+}
+
+// tooLate: the letters may not be begun any more, though ctx leaves time.
+func (h Harness) tooLate(t *testing.T) {
+	end := h.Serve(t, accept)
+	letters := h.letters(1, 3)
+	for i := range letters[1:] {
+		letters[i+1].StartBy = time.Now().Add(-time.Millisecond)
+	}
+	for i, r := range end.Carrier.Send(t.Context(), letters) {
+		want, requests := sender.NotCalled, 0
+		if i == 0 {
+			want, requests = sender.Accepted, 1
+		}
+		if r.Outcome != want || len(end.Requests(letters[i].To)) != requests {
 			t.Errorf("letter %d: %+v, %d requests", i+1, r, len(end.Requests(letters[i].To)))
 		}
 	}
