@@ -21,7 +21,8 @@ const (
 	// Unknown: the message was on its way and no answer settles what became
 	// of it. Nothing is written; the reaper alone decides.
 	Unknown Outcome = "unknown"
-	// NotCalled: no byte of the message left, because the time for calls was over.
+	// NotCalled: no byte of the message left, because the time for calls was over, or
+	// with Provider because the provider failed a moment ago.
 	NotCalled Outcome = "not_called"
 )
 
@@ -54,6 +55,7 @@ type Message struct {
 type Receipt struct {
 	Outcome   Outcome
 	Provider  bool   // it speaks of the account or the server, not of this recipient
+	Definite  bool   // with Provider: the account or the sender is refused, and waiting mends nothing
 	Code      int    // the carrier's reply code; 0 when it gave none
 	Reason    string // a word from a closed list of the carrier's, such as "recipient_rejected"
 	CarrierID string // what the carrier calls the message

@@ -37,7 +37,9 @@ type claim struct {
 	doubts  int                 // calls whose outcome is unknown
 	free    []int16
 	refused bool   // some of free were refused for themselves, not for the provider's sake
-	words   string // what a provider that fails said last
+	words   string // the provider's own failure, if that ended the claim
+	probing bool   // the circuit is open, and this claim alone may call
+	shut    bool   // the circuit has opened: no further window
 
 	unheeded *window // called, and the circuit has not looked at it yet
 }
@@ -49,12 +51,17 @@ type row struct {
 	Payload string
 }
 
-// Claim takes a batch that is ready, due and let through by its gate, for a
-// fresh token and until database time plus the lease. It answers nil when
-// there is nothing to claim, which is the normal end of a bell that rang twice.
+// Claim takes a batch that is ready, due and let through by its gate and by its
+// provider's circuit, for a fresh token and until database time plus the lease.
+// It answers nil when there is nothing to claim, which is the normal end of a
+// bell that rang twice.
 func (s *Sender) Claim(ctx context.Context, ref notifications.Ref) (*claim, error) {
+	return s.claimAs(ctx, ref, s.token())
+}
+
+func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token string) (*claim, error) {
 	begun := time.Now() // before the statement: our deadline is never later than the database's
-	c := &claim{Ref: ref, token: s.token(), started: begun}
+	c := &claim{Ref: ref, token: token, started: begun}
 	var lasts *float64 // seconds until the send deadline
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
@@ -93,6 +100,8 @@ const claimBatch = `
 		update batches set state = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, calling = 0, deferred = '{}'
 		where workspace_id = $1 and origin_id = $2 and id = $3
 		  and state = 'ready' and gate = 'open' and due_at <= now() and (expires_at is null or expires_at > now())
+		  and not exists (select from provider_meters m where m.workspace_id = $1 and m.provider_id = batches.provider_id
+			and m.open_until is not null and m.probe_token is distinct from $4)
 		returning workspace_id, id, root_id, provider_id, content_id, attempt, deferrals, leased_by, lease_until, expires_at
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, until)
@@ -122,28 +131,34 @@ func (s *Sender) renewed(c *claim, begun time.Time) {
 }
 
 // standing tells why a batch could not be claimed: how long until it may be,
-// or 0 when this bell has nothing more to do.
-func (s *Sender) standing(ctx context.Context, ref notifications.Ref) (again time.Duration, err error) {
-	var ready, expired bool
-	var wait float64
+// or 0 when this bell has nothing more to do. With probe, it waits for its
+// provider's circuit alone, which may be probed now.
+func (s *Sender) standing(ctx context.Context, ref notifications.Ref) (again time.Duration, probe bool, err error) {
+	var ready, expired, open, probing bool
+	var wait, shut float64
 	err = s.pool.QueryRow(ctx, `
-		select state = 'ready' and gate = 'open', expires_at is not null and expires_at <= now(),
-			greatest(extract(epoch from due_at - now()), 0)::float8
-		from batches where workspace_id = $1 and origin_id = $2 and id = $3`, ref.WorkspaceID, ref.OriginID, ref.BatchID).
-		Scan(&ready, &expired, &wait)
+		select b.state = 'ready' and b.gate = 'open', b.expires_at is not null and b.expires_at <= now(),
+			greatest(extract(epoch from b.due_at - now()), 0)::float8,
+			m.open_until is not null, coalesce(m.probe_until > now(), false),
+			greatest(coalesce(extract(epoch from m.open_until - now()), 0), 0)::float8
+		from batches b left join provider_meters m on m.workspace_id = b.workspace_id and m.provider_id = b.provider_id
+		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3`, ref.WorkspaceID, ref.OriginID, ref.BatchID).
+		Scan(&ready, &expired, &wait, &open, &probing, &shut)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, nil
+		return 0, false, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("look at batch %s: %w", ref.BatchID, err)
+		return 0, false, fmt.Errorf("look at batch %s: %w", ref.BatchID, err)
 	}
-	if ready && expired {
-		return 0, s.Expire(ctx, ref)
+	switch {
+	case ready && expired:
+		return 0, false, s.Expire(ctx, ref)
+	case !ready:
+		return 0, false, nil
+	case !open || wait > shut:
+		return time.Duration(wait * float64(time.Second)), false, nil
 	}
-	if !ready {
-		return 0, nil
-	}
-	return time.Duration(wait * float64(time.Second)), nil
+	return s.untilProbe(time.Duration(shut*float64(time.Second)), probing), wait == 0 && shut == 0 && !probing, nil
 }
 
 // Expire ends a batch whose send deadline has passed before it was claimed.

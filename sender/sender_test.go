@@ -390,10 +390,10 @@ func TestCircuitPausesTheCampaign(t *testing.T) {
 	}
 	s := b.sender(func(c *Config) { c.CircuitAfter = 25 })
 	b.work(s)
-	if len(b.paused) != 1 || b.paused[0] != "provider_errors" {
+	if len(b.paused) != 1 || b.paused[0] != "provider_refused" {
 		t.Errorf("paused %v", b.paused)
 	}
-	b.wantBooks(notifications.Books{Failed: 40, Pending: 20}) // the window that was opened meanwhile was called
+	b.wantBooks(notifications.Books{Failed: 30, Pending: 30}) // the window that was opened meanwhile was given back
 }
 
 func TestExpiredBatchesAreSkipped(t *testing.T) {

@@ -16,6 +16,7 @@ type window struct {
 	letters  []Message // what is called
 	skipped  []outcome // rows that cannot be rendered: never called
 	receipts []Receipt
+	run      run       // what the circuit counts of its receipts
 	date     time.Time // of its messages, under attempt 1
 }
 

@@ -22,7 +22,10 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 		return 0, err
 	}
 	if c == nil {
-		return s.standing(ctx, ref)
+		if c, again, err = s.probe(ctx, ref); c == nil {
+			return again, err
+		}
+		defer s.endProbe(ctx, c)
 	}
 	s.at(ctx, "claimed", ref)
 	carrier, desk, err := s.prepare(ctx, c)
@@ -75,10 +78,11 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *d
 
 // mustStop: no call begins while this node shuts down, nor past the send
 // deadline, nor when the claim has lasted a whole lease, so that no job
-// outlives what River allows it, nor when a call might outlive the lease.
+// outlives what River allows it, nor when a call might outlive the lease, nor
+// behind a circuit that has opened.
 func (s *Sender) mustStop(c *claim) bool {
 	now := time.Now()
-	return s.isDraining() || now.Sub(c.started) > s.cfg.Lease || now.Add(s.cfg.CallTimeout).After(c.until) || now.After(c.expires)
+	return s.isDraining() || c.shut || now.Sub(c.started) > s.cfg.Lease || now.Add(s.cfg.CallTimeout).After(c.until) || now.After(c.expires)
 }
 
 // call hands a window's letters to the carrier, outside any transaction, and
@@ -103,6 +107,8 @@ func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window,
 		}
 	}
 	w.receipts = receipts[:min(len(receipts), len(w.rows))]
+	w.run = runOf(w.receipts)
+	c.words = w.run.down
 	c.unheeded = w
 	c.next += len(w.rows)
 	return done
@@ -175,14 +181,17 @@ func (s *Sender) giveBack(ctx context.Context, c *claim, done []outcome, after t
 	return max(after, time.Millisecond), nil
 }
 
-// backOff says when refused rows are due again: doubled for every deferral,
-// and short when it is the provider that fails, which the circuit watches.
+// backOff says when rows that are given back are due again: doubled for every
+// deferral; soon when it is the provider that fails, since its circuit then says
+// when it is called; and at once when only the time for calls was over.
 func (s *Sender) backOff(c *claim) time.Duration {
 	switch {
 	case len(c.free) == 0:
 		return 0
+	case !c.refused && c.words != "":
+		return s.cfg.CircuitFirst
 	case !c.refused:
-		return s.cfg.DeferFor / 6
+		return 0
 	}
 	return min(s.cfg.DeferFor<<min(c.deferrals, 20), s.cfg.DeferMost)
 }
@@ -194,6 +203,7 @@ func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Du
 		_, err := s.giveBack(ctx, c, nil, s.cfg.DeferFor/6)
 		return 0, errors.Join(cause, err)
 	}
+	s.metrics.paused("provider_unusable")
 	if err := s.pause(ctx, c.WorkspaceID, c.OriginID, "provider_unusable", lemma.Public(cause)); err != nil {
 		return 0, fmt.Errorf("pause %s: %w", c.OriginID, err)
 	}
@@ -203,6 +213,9 @@ func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Du
 // windowSize keeps a window within half a second of the provider's rate, so
 // that a slow rate is a trickle and not bursts with pauses.
 func (c *claim) windowSize(n int) int {
+	if c.probing {
+		n = min(n, probeWindow)
+	}
 	if c.rate == nil {
 		return n
 	}

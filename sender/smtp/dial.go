@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -23,7 +22,7 @@ type refusal struct {
 }
 
 func (r *refusal) receipt() sender.Receipt {
-	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Code: r.code, Reason: r.reason, Detail: detail(r.detail, ""), At: time.Now()}
+	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Definite: r.code >= 500, Code: r.code, Reason: r.reason, Detail: detail(r.detail, ""), At: time.Now()}
 }
 
 func failed(reason string, err error) *refusal {
@@ -186,5 +185,3 @@ func has(list []string, wanted string) bool {
 	}
 	return false
 }
-
-var errBackoff = fmt.Errorf("a connection failed a moment ago")

@@ -173,13 +173,13 @@ func (r *run) connect(d *draft) bool {
 		return true
 	}
 	began := time.Now()
-	if !r.pool.mayDial(began) {
-		r.settle(d.index, failed("connect_backoff", errBackoff).receipt())
+	if cause := r.pool.backoff(began); cause != nil {
+		r.settle(d.index, sender.Receipt{Outcome: sender.NotCalled, Provider: true, Reason: "connect_backoff", Detail: detail(cause.reason+": "+cause.detail, "")})
 		return false
 	}
 	conn, refusal := r.dial(r.ctx)
 	if r.ctx.Err() == nil {
-		r.pool.dialed(began, refusal == nil)
+		r.pool.dialed(began, refusal)
 	}
 	if refusal != nil {
 		r.unopened(d, refusal.receipt())
