@@ -1,6 +1,7 @@
 package sender
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -42,7 +43,8 @@ type scripted struct {
 	sent  map[string][]Message
 	down  *Receipt // what every call meets, while the provider is gone
 
-	hangsUp string // an address for which the provider fails each time
+	rest    Outcome // of calls that no script is for; accepted when empty
+	hangsUp string  // an address for which the provider fails each time
 }
 
 func (c *scripted) Send(_ context.Context, letters []Message) []Receipt {
@@ -64,7 +66,7 @@ func (c *scripted) Send(_ context.Context, letters []Message) []Receipt {
 		n := c.calls[l.To]
 		c.calls[l.To]++
 		c.sent[l.To] = append(c.sent[l.To], l)
-		outcome := Accepted
+		outcome := cmp.Or(c.rest, Accepted)
 		if script := c.then[l.To]; n < len(script) {
 			outcome = script[n]
 		}
