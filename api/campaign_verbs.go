@@ -8,6 +8,7 @@ import (
 
 	"lemma"
 	"lemma/campaigns"
+	"lemma/notifications"
 )
 
 // verb is what most verbs of a campaign are: an id in, the campaign out.
@@ -97,10 +98,14 @@ func (s *server) cancelCampaign(ctx context.Context, c *call, _ none) (cancellat
 		if err != nil {
 			return cancellation{}, err
 		}
-		return cancellation{s.showCampaign(now), now.Books.Processing, now.Books.Pending, true}, may(now, "cancel")
+		if err := may(now, "cancel"); err != nil {
+			return cancellation{}, err
+		}
+		found, err := notifications.ReadCancelled(ctx, s.Pool, c.workspace(), id)
+		return cancellation{s.showCampaign(now), found.InFlight, found.Cancelled, true}, err
 	}
-	now, inFlight, err := s.Campaigns.Cancel(ctx, c.workspace(), id, c.newID)
-	return cancellation{s.showCampaign(now), inFlight, now.Books.Cancelled, false}, err
+	now, found, err := s.Campaigns.Cancel(ctx, c.workspace(), id, c.newID)
+	return cancellation{s.showCampaign(now), found.InFlight, found.Cancelled, false}, err
 }
 
 type rehearsalBody struct {

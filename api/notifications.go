@@ -81,12 +81,27 @@ type explanationBody struct {
 	Summary      string           `json:"summary"`
 	Copies       copiesBody       `json:"copies"`
 	Bound        int              `json:"bound"`
+	Waiting      *waitingBody     `json:"waiting"`
 	Steps        []stepBody       `json:"steps"`
 }
 
 type copiesBody struct {
-	AtLeast int `json:"at_least"`
-	AtMost  int `json:"at_most"`
+	AtLeast  int `json:"at_least"`
+	AtMost   int `json:"at_most"`
+	Possible int `json:"possible"`
+}
+
+type waitingBody struct {
+	For    string     `json:"for"`
+	Until  *time.Time `json:"until"`
+	Detail string     `json:"detail"`
+}
+
+func showWaiting(w *notifications.Waiting) *waitingBody {
+	if w == nil {
+		return nil
+	}
+	return &waitingBody{w.For, utc(w.Until), w.Detail}
 }
 
 type stepBody struct {
@@ -103,7 +118,7 @@ func (s *server) explainNotification(ctx context.Context, c *call, _ none) (expl
 		return explanationBody{}, err
 	}
 	e, err := s.Ledger.Explain(ctx, c.workspace(), origin, key)
-	return explanationBody{Notification: showNotification(e.Notification), Summary: e.Summary, Copies: copiesBody{e.CopiesAtLeast, e.CopiesAtMost},
+	return explanationBody{Notification: showNotification(e.Notification), Summary: e.Summary, Copies: copiesBody{e.CopiesAtLeast, e.CopiesAtMost, e.CopiesPossible}, Waiting: showWaiting(e.Waiting),
 		Bound: e.Bound, Steps: each(e.Steps, showStep)}, err
 }
 

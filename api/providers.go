@@ -36,17 +36,29 @@ type effectiveBound struct {
 }
 
 type providerHealth struct {
-	Failures  int        `json:"failures"`
-	LastError *string    `json:"last_error"`
-	FailedAt  *time.Time `json:"failed_at"`
+	Circuit      string     `json:"circuit"`
+	NextProbeAt  *time.Time `json:"next_probe_at"`
+	Failures     int        `json:"failures"`
+	FirstError   *string    `json:"first_error"`
+	FailingSince *time.Time `json:"failing_since"`
+	LastError    *string    `json:"last_error"`
+	FailedAt     *time.Time `json:"failed_at"`
+}
+
+func healthOf(p providers.Provider) providerHealth {
+	h := providerHealth{Circuit: "closed", NextProbeAt: utc(p.NextProbeAt), Failures: p.Failures, FirstError: orNull(p.FirstError),
+		FailingSince: utc(p.FailingSince), LastError: orNull(p.LastError), FailedAt: utc(p.FailedAt)}
+	if p.CircuitOpen {
+		h.Circuit = "open"
+	}
+	return h
 }
 
 func (s *server) showProvider(p providers.Provider) providerBody {
 	can := s.Capabilities(p.Kind)
 	return providerBody{ID: lemma.FormatID(lemma.PrefixProvider, p.ID), Name: p.Name, Channel: lemma.Channel(p.Channel), Kind: p.Kind, Config: p.Config,
 		HasSecrets: p.HasSecrets, RatePerSecond: p.RatePerSecond, Capabilities: can, EffectiveBound: can.bounds(),
-		Health: providerHealth{p.Failures, orNull(p.LastError), utc(p.FailedAt)}, Warnings: each(s.Warnings(p.Kind, p.Config), asIs),
-		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), version: p.Version}
+		Health: healthOf(p), Warnings: each(s.Warnings(p.Kind, p.Config), asIs), CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), version: p.Version}
 }
 
 // bounds: a second attempt is a second copy unless the carrier makes one of two.

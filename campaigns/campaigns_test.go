@@ -149,9 +149,9 @@ func TestCancelInMidFanout(t *testing.T) {
 	p, err := b.plan(ctx, b.get(c.ID), 1)
 	b.must(err)
 	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
-	got, inFlight, err := b.Cancel(ctx, b.ws, c.ID, uuid.Nil)
-	if err != nil || got.Status != Cancelled || inFlight != 0 || got.Books.Cancelled != 30 {
-		t.Errorf("%s, %d in flight, %+v, %v", got.Status, inFlight, got.Books, err)
+	got, found, err := b.Cancel(ctx, b.ws, c.ID, uuid.Nil)
+	if err != nil || got.Status != Cancelled || found.InFlight != 0 || found.Cancelled != 30 || got.Books.Cancelled != 30 {
+		t.Errorf("%s, %+v, %+v, %v", got.Status, found, got.Books, err)
 	}
 	if err := b.WriteChunk(ctx, p, someRecipients(c.ID, 30, 60)); !errors.Is(err, errStopped) {
 		t.Errorf("a chunk was written after the cancel: %v", err)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/notifications"
 )
 
 // Pause stops a campaign: once it answers, no further window opens. Rows that
@@ -65,10 +66,10 @@ func (c *Campaigns) Resume(ctx context.Context, workspaceID, id, request uuid.UU
 }
 
 // Cancel ends a campaign: once it answers, no chunk is written and no window
-// opens. It also answers how many rows stood in open windows at that moment,
-// or where a request is repeated do now.
-func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, int64, error) {
-	var inFlight int64
+// opens. It also answers how many rows stood in open windows at that moment
+// and how many never will be called, or where a request is repeated are now.
+func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, notifications.Cancelled, error) {
+	var found notifications.Cancelled
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) (err error) {
 		if err = lockForVerb(ctx, tx, id); err != nil {
 			return err
@@ -77,16 +78,16 @@ func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id, request uuid.UU
 		if err != nil {
 			return err
 		}
-		if inFlight, err = c.ledger.Cancel(ctx, tx, workspaceID, id); err != nil {
+		if found, err = c.ledger.Cancel(ctx, tx, workspaceID, id); err != nil {
 			return err
 		}
 		return note(ctx, tx, workspaceID, id, cancel, request)
 	})
 	now, repeated := c.done(ctx, workspaceID, id, request, err)
-	if err != nil {
-		inFlight = now.Books.Processing
+	if err != nil && repeated == nil {
+		found, repeated = notifications.ReadCancelled(ctx, c.pool, workspaceID, id)
 	}
-	return now, inFlight, repeated
+	return now, found, repeated
 }
 
 // Chunks share a lock on their campaign, and the verbs that end or stop it take

@@ -15,6 +15,7 @@ import (
 // every body that ended in its dot, kept or not, answered or not.
 type post struct {
 	*catcher.Catcher
+	folder string // the ledger's, which outlives a catcher
 
 	mu         sync.Mutex
 	bodies     map[string]int // by Message-ID
@@ -26,14 +27,14 @@ type post struct {
 
 func openPost(t *testing.T) *post {
 	t.Helper()
-	p := &post{bodies: map[string]int{}, turnedDown: map[string]int{}, met: map[string]int{},
+	p := &post{folder: t.TempDir(), bodies: map[string]int{}, turnedDown: map[string]int{}, met: map[string]int{},
 		faults: func(catcher.Event, int) catcher.Fault { return catcher.Fault{} }}
 	var err error
-	p.Catcher, err = catcher.Start(catcher.Options{Keep: 1, Faults: p.fault})
+	p.Catcher, err = catcher.Start(catcher.Options{Keep: 1, Faults: p.fault, Folder: p.folder})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.Close)
+	t.Cleanup(func() { p.Close() })
 	return p
 }
 
@@ -55,6 +56,20 @@ func (p *post) fault(e catcher.Event) catcher.Fault {
 		p.turnedDown[id]++
 	}
 	return f
+}
+
+// goAway closes every connection and the port, until the server comes back.
+func (p *post) goAway() {
+	p.Close()
+}
+
+func (p *post) comeBack(t *testing.T) {
+	t.Helper()
+	back, err := catcher.Start(catcher.Options{SMTP: p.Addr(), Keep: 1, Faults: p.fault, Folder: p.folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Catcher = back
 }
 
 // slow makes every body take a while.

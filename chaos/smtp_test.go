@@ -131,7 +131,7 @@ func TestAServerThatRefusesEverybodyPausesTheCampaign(t *testing.T) {
 		}
 		return catcher.Fault{}
 	})
-	h.startWorkers(2, patient...)
+	h.startWorkers(2, append(patient, "LEMMA_PROVIDER_OUTAGE=1s")...)
 	id := h.send(people)
 	h.until(60*time.Second, "the campaign is paused", func() bool {
 		h.letTimePass()
@@ -148,5 +148,131 @@ func TestAServerThatRefusesEverybodyPausesTheCampaign(t *testing.T) {
 	sum := h.judge(people, id)
 	if got := fmt.Sprint(sum.Doubts, sum.Twice, sum.Status["sent"]); got != "0 0 276" {
 		t.Errorf("in doubt, twice, sent: %s", got)
+	}
+}
+
+// origins are what a provider's failure can pause: a campaign, and a flow.
+var origins = []struct {
+	name  string
+	start func(h *house, people int) (status func() (status, reason, detail string), resume func() error, judge func() tally)
+}{
+	{"campaign", func(h *house, n int) (func() (string, string, string), func() error, func() tally) {
+		people := h.customer(n)
+		id := h.send(people)
+		return func() (string, string, string) {
+				c := h.campaign(id)
+				return string(c.Status), c.StatusReason, c.StatusDetail
+			},
+			func() error { _, err := h.campaigns.Resume(h.t.Context(), h.ws, id, uuid.Nil); return err },
+			func() tally { return h.judge(people, id) }
+	}},
+	{"flow", func(h *house, n int) (func() (string, string, string), func() error, func() tally) {
+		f := h.journeys()
+		flow := h.live(f, h.customer(n), shortJourney)
+		h.must(h.signUp(f, 1, n))
+		return func() (string, string, string) {
+				now, err := f.Get(h.t.Context(), h.ws, flow)
+				h.must(err)
+				return string(now.Status), now.StatusReason, now.StatusDetail
+			},
+			func() error { _, err := f.Resume(h.t.Context(), h.ws, flow, new(time.Duration), nil); return err },
+			func() tally { return h.judgeJourneys(flow) }
+	}},
+}
+
+// over waits until nothing is on its way any more, without helping.
+func (h *house) over(within time.Duration) {
+	h.t.Helper()
+	h.until(within, "everything is at its end", func() bool {
+		return h.count(`select count(*) from enrollments where status = 'active'`) == 0 &&
+			h.count(`select count(*) from batches where state in ('ready', 'leased')`) == 0 &&
+			h.count(`select count(*) from campaigns where status <> 'completed'`) == 0
+	})
+}
+
+// A server that is gone for 300 ms pauses nothing: the rest is sent by itself.
+func TestAServerThatIsGoneForAMomentPausesNothing(t *testing.T) {
+	for _, o := range origins {
+		t.Run(o.name, func(t *testing.T) {
+			t.Parallel()
+			h := build(t)
+			h.post.slow(3 * time.Millisecond)
+			h.startWorkers(2)
+			status, _, judge := o.start(h, 600)
+			h.lettersOut(60, 20*time.Second)
+			h.post.goAway()
+			h.quiet(300 * time.Millisecond)
+			h.post.comeBack(t)
+			taken := h.post.taken()
+			h.over(60 * time.Second)
+			if now, reason, detail := status(); now == "paused" || reason != "" {
+				t.Errorf("it is %s for %s: %s", now, reason, detail)
+			}
+			judge()
+			if taken >= 500 {
+				t.Errorf("%d mails were out before the server went: this has shown nothing", taken)
+			}
+			if n := h.count(`select failures from provider_meters`); n != 0 || h.count(`select count(*) from provider_meters where opened_at is not null`) != 0 {
+				t.Errorf("the provider still fails: %d", n)
+			}
+			if h.count(`select count(*) from provider_meters where last_error <> ''`) == 0 {
+				t.Error("nobody met the failure: this has shown nothing")
+			}
+		})
+	}
+}
+
+// A server that stays away pauses what needs it, with the first cause; after a
+// resume the rest is sent.
+func TestAServerThatStaysAwayPauses(t *testing.T) {
+	for _, o := range origins {
+		t.Run(o.name, func(t *testing.T) {
+			t.Parallel()
+			h := build(t)
+			h.post.slow(3 * time.Millisecond)
+			h.startWorkers(2, append(patient, "LEMMA_PROVIDER_OUTAGE=2s")...)
+			status, resume, judge := o.start(h, 600)
+			h.lettersOut(60, 20*time.Second)
+			h.post.goAway()
+			h.until(30*time.Second, "it is paused", func() bool { now, _, _ := status(); return now == "paused" })
+			_, reason, detail := status()
+			first := h.text(`select first_error from provider_meters`)
+			if reason != "provider_errors" || !strings.Contains(detail, "the first failure was "+first) || strings.Contains(detail, "connect_backoff") ||
+				!strings.HasPrefix(first, "connect") {
+				t.Errorf("it is paused for %s: %s; the first cause is %q", reason, detail, first)
+			}
+			h.post.comeBack(t)
+			h.must(resume())
+			h.over(90 * time.Second)
+			judge()
+		})
+	}
+}
+
+// A server that refuses the sender pauses at once, and nobody fails for it.
+func TestAServerThatRefusesTheSenderPausesAtOnce(t *testing.T) {
+	for _, o := range origins {
+		t.Run(o.name, func(t *testing.T) {
+			t.Parallel()
+			h := build(t)
+			h.post.misbehave(func(e catcher.Event, _ int) catcher.Fault {
+				if e.Stage == catcher.Mail {
+					return catcher.Refuse("550 5.7.1 we do not know this shop")
+				}
+				return catcher.Fault{}
+			})
+			h.startWorkers(2, patient...)
+			status, resume, judge := o.start(h, 200)
+			h.until(30*time.Second, "it is paused", func() bool { now, _, _ := status(); return now == "paused" })
+			if _, reason, detail := status(); reason != "provider_refused" || !strings.Contains(detail, "sender_rejected (550)") {
+				t.Errorf("it is paused for %s: %s", reason, detail)
+			}
+			h.post.misbehave(func(catcher.Event, int) catcher.Fault { return catcher.Fault{} })
+			h.must(resume())
+			h.over(60 * time.Second)
+			if sum := judge(); sum.Doubts != 0 || sum.Status["failed"] != 0 {
+				t.Errorf("%d in doubt, %d failed", sum.Doubts, sum.Status["failed"])
+			}
+		})
 	}
 }

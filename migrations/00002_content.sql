@@ -86,9 +86,20 @@ create table provider_meters (
     provider_id  uuid not null,
     next_free_at timestamptz not null default '-infinity', -- when the rate has been paid off (generic cell rate algorithm)
     failures     int not null default 0,                   -- calls in a row that no acceptance followed
-    last_error   text,
+    refusals     int not null default 0,                   -- of these, single messages that were refused for now or whose outcome is unknown
+    rejections   int not null default 0,                   -- of these, single messages that were rejected, since the last pause for them
+    first_error  text,                                     -- the cause: the first of the failures, or what opened the circuit
+    failing_since timestamptz,                             -- when that was
+    last_error   text,                                     -- the last failure; kept when the provider has recovered
     failed_at    timestamptz,
+    opened_at    timestamptz,                              -- the circuit is open since then: only probes call
+    open_until   timestamptz,                              -- no probe before
+    probes       smallint not null default 0,              -- probes that failed; they set the back-off
+    probe_token  text,                                     -- the claim that probes
+    probe_until  timestamptz,                              -- after that another claim may
     primary key (workspace_id, provider_id),
+    constraint provider_meters_circuit check ((opened_at is null) = (open_until is null) and (opened_at is not null or probe_token is null)
+        and (probe_token is null) = (probe_until is null)),
     foreign key (workspace_id, provider_id) references providers (workspace_id, id) on delete cascade
 ) with (fillfactor = 50);
 

@@ -140,6 +140,7 @@ create table batch_log (
     first        smallint,                    -- the window's first and last ordinal
     last         smallint,
     until        timestamptz,                 -- the lease's end, or when it is due again
+    message_date timestamptz,                 -- of a window under attempt 1: the Date of its messages, written before any is called
     detail       text
 );
 create index batch_log_batch on batch_log (workspace_id, batch_id, at);
@@ -203,10 +204,17 @@ create table fanout_chunks (
 --   cancelled  its batch was cancelled before it was called
 --   processing in a window that is open now
 --   pending    none of these
+-- attempts counts the attempts that were called, or may have been: not one that
+-- a gate ended, nor a second that evidence about the first made needless. Only
+-- what ended otherwise than as sent has a reason, and only what ended has a time.
 create view notification_status as
 select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key, n.address, n.created_at,
        b.id as current_batch_id, b.provider_id, b.content_id, b.due_at, b.expires_at,
-       coalesce(a.attempt, 0) as attempts,
+       case
+           when a.attempt is null then 0
+           when a.basis = 'gate' or a.reason in ('first_attempt_accepted', 'first_attempt_rejected') then a.attempt - 1
+           else a.attempt
+       end as attempts,
        case
            when n.skip_reason is not null then 'skipped'
            when a.final and a.outcome = 'accepted' then 'sent'
@@ -224,25 +232,30 @@ select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key,
        end as status,
        case
            when n.skip_reason is not null then n.skip_reason
+           when a.final and a.outcome = 'accepted' then null
            when a.final and a.reason = 'first_attempt_rejected' then a.reason
-           when a.final and a.outcome <> 'accepted' and a.attempt = 2 and a.outcome <> 'unknown' then 'unknown_then_' || a.outcome
-           when a.final and a.outcome <> 'accepted' then coalesce(a.reason, a.outcome)
+           when a.final and a.attempt = 2 and a.outcome <> 'unknown' then 'unknown_then_' || a.outcome
+           when a.final then coalesce(a.reason, a.outcome)
            when b.state = 'cancelled' and b.attempt = 2 then 'unknown_then_cancelled'
            when b.state = 'expired' and b.attempt = 2 then 'unknown_then_expired'
            when b.state = 'cancelled' then 'cancelled'
            when b.state = 'expired' then 'expired'
        end as reason,
-       a.at as ended_at, a.code, a.carrier_id, a.detail,
+       case
+           when n.skip_reason is not null then n.created_at
+           when a.final then a.at
+           when b.state in ('cancelled', 'expired') then b.finished_at
+       end as ended_at, a.code, a.carrier_id, a.detail,
        r.resolution, r.at as resolved_at
 from notifications n
 left join lateral (
-    select a.attempt, a.outcome, a.final, a.reason, a.at, a.code, a.carrier_id, a.detail from attempts a
+    select a.attempt, a.outcome, a.final, a.basis, a.reason, a.at, a.code, a.carrier_id, a.detail from attempts a
     where a.workspace_id = n.workspace_id and a.batch_id = n.batch_id and a.ordinal = n.ordinal
     order by a.attempt desc limit 1
 ) a on true
 left join batches first on first.workspace_id = n.workspace_id and first.origin_id = n.origin_id and first.id = n.batch_id
 left join lateral (
-    select r.id, r.state, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at from batches r
+    select r.id, r.state, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at, r.finished_at from batches r
     where not a.final and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id
       and r.attempt = 2 and n.ordinal = any(r.open)
 ) retry on true
@@ -250,7 +263,8 @@ cross join lateral (
     select coalesce(retry.id, first.id) as id, coalesce(retry.state, first.state) as state, coalesce(retry.attempt, first.attempt) as attempt,
         coalesce(retry.called_through, first.called_through) as called_through, coalesce(retry.deferred, first.deferred) as deferred,
         coalesce(retry.open, first.open) as open, first.provider_id, first.content_id,
-        coalesce(retry.due_at, first.due_at) as due_at, coalesce(retry.expires_at, first.expires_at) as expires_at
+        coalesce(retry.due_at, first.due_at) as due_at, coalesce(retry.expires_at, first.expires_at) as expires_at,
+        case when retry.id is null then first.finished_at else retry.finished_at end as finished_at
 ) b
 left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key;
 

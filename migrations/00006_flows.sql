@@ -353,7 +353,11 @@ alter table contents add column flow_id uuid, add column node text;
 create or replace view notification_status as
 select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key, n.address, n.created_at,
        b.id as current_batch_id, b.provider_id, b.content_id, b.due_at, b.expires_at,
-       coalesce(a.attempt, 0) as attempts,
+       case
+           when a.attempt is null then 0
+           when a.basis = 'gate' or a.reason in ('first_attempt_accepted', 'first_attempt_rejected') then a.attempt - 1
+           else a.attempt
+       end as attempts,
        case
            when n.skip_reason is not null then 'skipped'
            when a.final and a.outcome = 'accepted' then 'sent'
@@ -371,26 +375,31 @@ select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key,
        end as status,
        case
            when n.skip_reason is not null then n.skip_reason
+           when a.final and a.outcome = 'accepted' then null
            when a.final and a.reason = 'first_attempt_rejected' then a.reason
-           when a.final and a.outcome <> 'accepted' and a.attempt = 2 and a.outcome <> 'unknown' then 'unknown_then_' || a.outcome
-           when a.final and a.outcome <> 'accepted' then coalesce(a.reason, a.outcome)
+           when a.final and a.attempt = 2 and a.outcome <> 'unknown' then 'unknown_then_' || a.outcome
+           when a.final then coalesce(a.reason, a.outcome)
            when b.state = 'cancelled' and b.attempt = 2 then 'unknown_then_cancelled'
            when b.state = 'expired' and b.attempt = 2 then 'unknown_then_expired'
            when b.state = 'cancelled' then 'cancelled'
            when b.state = 'expired' then 'expired'
        end as reason,
-       a.at as ended_at, a.code, a.carrier_id, a.detail,
+       case
+           when n.skip_reason is not null then n.created_at
+           when a.final then a.at
+           when b.state in ('cancelled', 'expired') then b.finished_at
+       end as ended_at, a.code, a.carrier_id, a.detail,
        r.resolution, r.at as resolved_at,
        n.enrollment_id, c.flow_id, c.node
 from notifications n
 left join lateral (
-    select a.attempt, a.outcome, a.final, a.reason, a.at, a.code, a.carrier_id, a.detail from attempts a
+    select a.attempt, a.outcome, a.final, a.basis, a.reason, a.at, a.code, a.carrier_id, a.detail from attempts a
     where a.workspace_id = n.workspace_id and a.batch_id = n.batch_id and a.ordinal = n.ordinal
     order by a.attempt desc limit 1
 ) a on true
 left join batches first on first.workspace_id = n.workspace_id and first.origin_id = n.origin_id and first.id = n.batch_id
 left join lateral (
-    select r.id, r.state, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at from batches r
+    select r.id, r.state, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at, r.finished_at from batches r
     where not a.final and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id
       and r.attempt = 2 and n.ordinal = any(r.open)
 ) retry on true
@@ -398,7 +407,8 @@ cross join lateral (
     select coalesce(retry.id, first.id) as id, coalesce(retry.state, first.state) as state, coalesce(retry.attempt, first.attempt) as attempt,
         coalesce(retry.called_through, first.called_through) as called_through, coalesce(retry.deferred, first.deferred) as deferred,
         coalesce(retry.open, first.open) as open, first.provider_id, first.content_id,
-        coalesce(retry.due_at, first.due_at) as due_at, coalesce(retry.expires_at, first.expires_at) as expires_at
+        coalesce(retry.due_at, first.due_at) as due_at, coalesce(retry.expires_at, first.expires_at) as expires_at,
+        case when retry.id is null then first.finished_at else retry.finished_at end as finished_at
 ) b
 left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key
 left join contents c on c.workspace_id = n.workspace_id and c.id = coalesce(b.content_id, n.content_id);
@@ -422,7 +432,11 @@ alter table notifications drop column enrollment_id, drop column content_id;
 create view notification_status as
 select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key, n.address, n.created_at,
        b.id as current_batch_id, b.provider_id, b.content_id, b.due_at, b.expires_at,
-       coalesce(a.attempt, 0) as attempts,
+       case
+           when a.attempt is null then 0
+           when a.basis = 'gate' or a.reason in ('first_attempt_accepted', 'first_attempt_rejected') then a.attempt - 1
+           else a.attempt
+       end as attempts,
        case
            when n.skip_reason is not null then 'skipped'
            when a.final and a.outcome = 'accepted' then 'sent'
@@ -440,25 +454,30 @@ select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key,
        end as status,
        case
            when n.skip_reason is not null then n.skip_reason
+           when a.final and a.outcome = 'accepted' then null
            when a.final and a.reason = 'first_attempt_rejected' then a.reason
-           when a.final and a.outcome <> 'accepted' and a.attempt = 2 and a.outcome <> 'unknown' then 'unknown_then_' || a.outcome
-           when a.final and a.outcome <> 'accepted' then coalesce(a.reason, a.outcome)
+           when a.final and a.attempt = 2 and a.outcome <> 'unknown' then 'unknown_then_' || a.outcome
+           when a.final then coalesce(a.reason, a.outcome)
            when b.state = 'cancelled' and b.attempt = 2 then 'unknown_then_cancelled'
            when b.state = 'expired' and b.attempt = 2 then 'unknown_then_expired'
            when b.state = 'cancelled' then 'cancelled'
            when b.state = 'expired' then 'expired'
        end as reason,
-       a.at as ended_at, a.code, a.carrier_id, a.detail,
+       case
+           when n.skip_reason is not null then n.created_at
+           when a.final then a.at
+           when b.state in ('cancelled', 'expired') then b.finished_at
+       end as ended_at, a.code, a.carrier_id, a.detail,
        r.resolution, r.at as resolved_at
 from notifications n
 left join lateral (
-    select a.attempt, a.outcome, a.final, a.reason, a.at, a.code, a.carrier_id, a.detail from attempts a
+    select a.attempt, a.outcome, a.final, a.basis, a.reason, a.at, a.code, a.carrier_id, a.detail from attempts a
     where a.workspace_id = n.workspace_id and a.batch_id = n.batch_id and a.ordinal = n.ordinal
     order by a.attempt desc limit 1
 ) a on true
 left join batches first on first.workspace_id = n.workspace_id and first.origin_id = n.origin_id and first.id = n.batch_id
 left join lateral (
-    select r.id, r.state, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at from batches r
+    select r.id, r.state, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at, r.finished_at from batches r
     where not a.final and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id
       and r.attempt = 2 and n.ordinal = any(r.open)
 ) retry on true
@@ -466,7 +485,8 @@ cross join lateral (
     select coalesce(retry.id, first.id) as id, coalesce(retry.state, first.state) as state, coalesce(retry.attempt, first.attempt) as attempt,
         coalesce(retry.called_through, first.called_through) as called_through, coalesce(retry.deferred, first.deferred) as deferred,
         coalesce(retry.open, first.open) as open, first.provider_id, first.content_id,
-        coalesce(retry.due_at, first.due_at) as due_at, coalesce(retry.expires_at, first.expires_at) as expires_at
+        coalesce(retry.due_at, first.due_at) as due_at, coalesce(retry.expires_at, first.expires_at) as expires_at,
+        case when retry.id is null then first.finished_at else retry.finished_at end as finished_at
 ) b
 left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key;
 

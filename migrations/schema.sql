@@ -66,6 +66,7 @@ create table batch_log (
     first smallint,
     last smallint,
     until timestamp with time zone,
+    message_date timestamp with time zone,
     detail text,
     constraint batch_log_event CHECK ((event = ANY (ARRAY['claimed'::text, 'window'::text, 'finished'::text, 'released'::text, 'deferred'::text, 'in_doubt'::text, 'reaped'::text, 'expired'::text, 'cancelled'::text, 'lost'::text])))
 );
@@ -517,9 +518,19 @@ create table provider_meters (
     provider_id uuid not null,
     next_free_at timestamp with time zone not null default '-infinity'::timestamp with time zone,
     failures integer not null default 0,
+    refusals integer not null default 0,
+    rejections integer not null default 0,
+    first_error text,
+    failing_since timestamp with time zone,
     last_error text,
     failed_at timestamp with time zone,
+    opened_at timestamp with time zone,
+    open_until timestamp with time zone,
+    probes smallint not null default 0,
+    probe_token text,
+    probe_until timestamp with time zone,
     constraint provider_meters_pkey PRIMARY KEY (workspace_id, provider_id),
+    constraint provider_meters_circuit CHECK ((((opened_at IS NULL) = (open_until IS NULL)) AND ((opened_at IS NOT NULL) OR (probe_token IS NULL)) AND ((probe_token IS NULL) = (probe_until IS NULL)))),
     constraint provider_meters_workspace_id_provider_id_fkey FOREIGN KEY (workspace_id, provider_id) REFERENCES providers(workspace_id, id) ON DELETE CASCADE
 ) with (fillfactor=50);
 

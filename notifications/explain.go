@@ -13,28 +13,51 @@ import (
 )
 
 // Explain tells the whole story of one notification: when it was written, every
-// claim and call, what the carrier said, what the reaper decided by, and how
-// many copies may have reached the recipient.
-func (l *Ledger) Explain(ctx context.Context, workspaceID, origin, key uuid.UUID) (Explanation, error) {
-	n, err := l.Get(ctx, workspaceID, origin, key)
+// claim and call, what the carrier said, what the reaper decided by, what it
+// waits for, and how many copies may reach the recipient. All of it is read in
+// one snapshot, so that no part contradicts another.
+func (l *Ledger) Explain(ctx context.Context, workspaceID, origin, key uuid.UUID) (e Explanation, err error) {
+	err = pgx.BeginTxFunc(ctx, l.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		e, err = explain(ctx, tx, workspaceID, origin, key)
+		return err
+	})
+	return e, err
+}
+
+func explain(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Explanation, error) {
+	n, err := get(ctx, db, workspaceID, origin, key)
 	if err != nil {
 		return Explanation{}, err
 	}
-	e := Explanation{Notification: n, Bound: 2}
-	c := newCopies()
-	e.Steps = append(e.Steps, written(n))
-	for _, read := range []func(context.Context, *Explanation, *copies) error{l.readBatches, l.readAttempts, l.readEvents, l.readResolution} {
-		if err := read(ctx, &e, c); err != nil {
-			return Explanation{}, fmt.Errorf("explain notification: %w", err)
-		}
+	e, c := Explanation{Notification: n, Steps: []Step{written(n)}}, newCopies()
+	if err := readAll(ctx, db, &e, c); err != nil {
+		return Explanation{}, fmt.Errorf("explain notification: %w", err)
+	}
+	at, err := readPlace(ctx, db, n)
+	if err != nil {
+		return Explanation{}, fmt.Errorf("explain notification: %w", err)
 	}
 	slices.SortStableFunc(e.Steps, func(a, b Step) int { return a.At.Compare(b.At) })
-	if n.Status == "pending" || n.Status == "cancelled" || n.Status == "skipped" {
-		c.surelyNot[n.Attempts+1] = true // whatever window it was in, it came back uncalled or refused
+	if at != nil {
+		e.Bound = at.MaxAttempts
+		e.Waiting = at.waiting(n.Status)
+		if n.Status != "processing" && !c.ended[at.Attempt] {
+			c.surelyNot[at.Attempt] = true // whatever window it was in, it came back uncalled or refused
+		}
 	}
 	e.CopiesAtLeast, e.CopiesAtMost = c.bounds()
+	e.CopiesPossible = e.CopiesAtMost + at.further(n.Status, c)
 	e.Summary = summary(e)
 	return e, nil
+}
+
+func readAll(ctx context.Context, db DB, e *Explanation, c *copies) error {
+	for _, read := range []func(context.Context, DB, *Explanation, *copies) error{readBatches, readAttempts, readEvents, readResolution} {
+		if err := read(ctx, db, e, c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func written(n Notification) Step {
@@ -42,28 +65,6 @@ func written(n Notification) Step {
 		return Step{At: n.CreatedAt, Event: "skipped", Detail: "the person was read from the audience and is not written to", Data: map[string]string{"reason": *n.Reason}}
 	}
 	return Step{At: n.CreatedAt, Event: "written", Detail: "the person was read from the audience and the notification was written, once"}
-}
-
-// copies tracks, for each attempt, whether the carrier may have and whether it
-// surely has taken a message.
-type copies struct {
-	called, surely, surelyNot map[int]bool
-}
-
-func newCopies() *copies {
-	return &copies{called: map[int]bool{}, surely: map[int]bool{}, surelyNot: map[int]bool{}}
-}
-
-func (c *copies) bounds() (least, most int) {
-	for attempt := 1; attempt <= 2; attempt++ {
-		switch {
-		case c.surely[attempt]:
-			least, most = least+1, most+1
-		case c.called[attempt] && !c.surelyNot[attempt]:
-			most++
-		}
-	}
-	return least, most
 }
 
 type logLine struct {
@@ -79,9 +80,9 @@ type logLine struct {
 
 // readBatches tells what happened to the batches that carried the row, leaving
 // out the windows that it was not in.
-func (l *Ledger) readBatches(ctx context.Context, e *Explanation, c *copies) error {
+func readBatches(ctx context.Context, db DB, e *Explanation, c *copies) error {
 	n := e.Notification
-	rows, err := l.pool.Query(ctx, `
+	rows, err := db.Query(ctx, `
 		select g.at, g.event, b.attempt::int as attempt, g.token, g.first, g.last, g.until, g.detail
 		from notifications n
 		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id
@@ -105,20 +106,7 @@ func (l *Ledger) readBatches(ctx context.Context, e *Explanation, c *copies) err
 		}
 		e.Steps = append(e.Steps, line.step())
 	}
-	return l.readBound(ctx, e)
-}
-
-func (l *Ledger) readBound(ctx context.Context, e *Explanation) error {
-	n := e.Notification
-	rows, err := l.pool.Query(ctx, `
-		select coalesce(max(b.max_attempts), 0)::int from notifications n
-		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id
-		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3`, n.WorkspaceID, n.OriginID, n.Key)
-	if err != nil {
-		return err
-	}
-	e.Bound, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
-	return err
+	return nil
 }
 
 var logDetails = map[string]string{
@@ -163,9 +151,9 @@ type attemptLine struct {
 	At        time.Time
 }
 
-func (l *Ledger) readAttempts(ctx context.Context, e *Explanation, c *copies) error {
+func readAttempts(ctx context.Context, db DB, e *Explanation, c *copies) error {
 	n := e.Notification
-	rows, err := l.pool.Query(ctx, `
+	rows, err := db.Query(ctx, `
 		select a.attempt::int as attempt, a.outcome, a.final, a.basis, a.reason, a.code, a.carrier_id, a.detail, a.at
 		from notifications n
 		join attempts a on a.workspace_id = n.workspace_id and a.batch_id = n.batch_id and a.ordinal = n.ordinal
@@ -182,20 +170,6 @@ func (l *Ledger) readAttempts(ctx context.Context, e *Explanation, c *copies) er
 		e.Steps = append(e.Steps, a.step())
 	}
 	return nil
-}
-
-// note counts an outcome. One that was concluded from evidence about the first
-// attempt says nothing of a second call, since none was made.
-func (c *copies) note(a attemptLine) {
-	if a.Basis == "response" || a.Basis == "reaper" {
-		c.called[a.Attempt] = true
-	}
-	switch {
-	case a.Outcome == "accepted" && (a.Basis == "response" || c.called[a.Attempt]):
-		c.surely[a.Attempt] = true
-	case a.Outcome == "rejected", a.Outcome == "refused", a.Outcome == "skipped":
-		c.surelyNot[a.Attempt] = true
-	}
 }
 
 var tiers = map[string]string{
@@ -241,9 +215,9 @@ type eventLine struct {
 	Detail     *string
 }
 
-func (l *Ledger) readEvents(ctx context.Context, e *Explanation, c *copies) error {
+func readEvents(ctx context.Context, db DB, e *Explanation, c *copies) error {
 	n := e.Notification
-	rows, err := l.pool.Query(ctx, `
+	rows, err := db.Query(ctx, `
 		select p.recorded_at, p.source, p.kind, coalesce(p.attempt, 0)::int as attempt, p.code, p.carrier_id, p.detail
 		from notifications n
 		join provider_events p on p.workspace_id = n.workspace_id and p.batch_id = n.batch_id and p.ordinal = n.ordinal
@@ -256,13 +230,7 @@ func (l *Ledger) readEvents(ctx context.Context, e *Explanation, c *copies) erro
 		return err
 	}
 	for _, p := range lines {
-		attempt := cmp.Or(p.Attempt, 1)
-		switch p.Kind {
-		case "accepted":
-			c.surely[attempt] = true
-		case "rejected":
-			c.surelyNot[attempt] = true
-		}
+		c.prove(p.Kind, cmp.Or(p.Attempt, 1))
 		s := Step{At: p.RecordedAt, Event: "evidence", Attempt: p.Attempt, Detail: "the carrier said: " + p.Kind, Data: map[string]string{"source": p.Source, "kind": p.Kind}}
 		s.put(nil, p.Code, p.CarrierID, p.Detail)
 		e.Steps = append(e.Steps, s)
@@ -270,9 +238,9 @@ func (l *Ledger) readEvents(ctx context.Context, e *Explanation, c *copies) erro
 	return nil
 }
 
-func (l *Ledger) readResolution(ctx context.Context, e *Explanation, _ *copies) error {
+func readResolution(ctx context.Context, db DB, e *Explanation, _ *copies) error {
 	n := e.Notification
-	rows, err := l.pool.Query(ctx, `
+	rows, err := db.Query(ctx, `
 		select resolution, note, at from resolutions where workspace_id = $1 and origin_id = $2 and key = $3`, n.WorkspaceID, n.OriginID, n.Key)
 	if err != nil {
 		return err
@@ -284,30 +252,4 @@ func (l *Ledger) readResolution(ctx context.Context, e *Explanation, _ *copies) 
 		return nil
 	})
 	return err
-}
-
-// summary says in one sentence why it was sent, or not, and whether a second
-// copy was possible.
-func summary(e Explanation) string {
-	n, why := e.Notification, ""
-	if n.Reason != nil {
-		why = " (" + *n.Reason + ")"
-	}
-	text := map[string]string{
-		"sent":       "sent: the carrier took it on attempt " + strconv.Itoa(n.Attempts),
-		"failed":     "not sent" + why + ": the carrier surely did not take it",
-		"orphaned":   "in doubt" + why + ": it may have been sent, and is never sent again",
-		"skipped":    "not sent" + why,
-		"cancelled":  "not sent: cancelled before it was called",
-		"processing": "being called now, or its answer is still owed",
-		"pending":    "waiting to be called",
-	}[n.Status]
-	switch {
-	case e.CopiesAtMost > 1 && e.CopiesAtLeast > 1:
-		return text + "; two copies were sent"
-	case e.CopiesAtMost > 1:
-		return text + "; a second copy is possible"
-	default:
-		return text + "; no second copy is possible"
-	}
 }

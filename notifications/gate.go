@@ -59,13 +59,19 @@ func unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) ([]Be
 	})
 }
 
+// Cancelled is what a cancel found, in the moment in which it took effect.
+type Cancelled struct {
+	InFlight  int64 // in open windows: they are called to the end
+	Cancelled int64 // never called, and never will be; also those that a worker holds and has not given back yet
+}
+
 // Cancel ends an origin's batches in the caller's transaction, and promises
 // that no window opens after it commits. Rows that were never called are
 // cancelled; those whose first attempt is in doubt become orphans. What stands
 // in an open window is in flight: it is counted, and ends by itself.
-func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) (inFlight int64, err error) {
+func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) (Cancelled, error) {
 	for range passes {
-		_, err = tx.Exec(ctx, `
+		_, err := tx.Exec(ctx, `
 			update batches set gate = 'cancelled',
 				state = case state when 'ready' then 'cancelled' else state end,
 				cancelled = cancelled + case when state = 'ready' and attempt = 1 then coalesce(cardinality(open), size) else 0 end,
@@ -73,14 +79,27 @@ func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid
 				finished_at = case state when 'ready' then now() end
 			where workspace_id = $1 and origin_id = $2 and state in ('ready', 'leased') and gate <> 'cancelled'`, workspaceID, origin)
 		if err != nil {
-			return 0, fmt.Errorf("cancel batches of %s: %w", origin, err)
+			return Cancelled{}, fmt.Errorf("cancel batches of %s: %w", origin, err)
 		}
 	}
-	rows, err := tx.Query(ctx, `
-		select coalesce(sum(calling), 0)::bigint from batches
-		where workspace_id = $1 and origin_id = $2 and state = 'leased'`, workspaceID, origin)
+	return ReadCancelled(ctx, tx, workspaceID, origin)
+}
+
+// ReadCancelled says what a cancel of an origin found, or would find if it came
+// now. The rest of a leased batch counts as cancelled at once: no window opens
+// behind its gate, and it is given back as that.
+func ReadCancelled(ctx context.Context, db DB, workspaceID, origin uuid.UUID) (Cancelled, error) {
+	rows, err := db.Query(ctx, `
+		select coalesce(sum(calling) filter (where state = 'leased'), 0)::bigint,
+			(coalesce(sum(cancelled), 0) + coalesce(sum(size - sent - failed - orphaned - skipped - cancelled - retried - calling)
+				filter (where state in ('ready', 'leased') and attempt = 1), 0))::bigint
+		from batches where workspace_id = $1 and origin_id = $2`, workspaceID, origin)
 	if err != nil {
-		return 0, fmt.Errorf("count calls in flight of %s: %w", origin, err)
+		return Cancelled{}, fmt.Errorf("count what was cancelled of %s: %w", origin, err)
 	}
-	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+	c, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Cancelled])
+	if err != nil {
+		return Cancelled{}, fmt.Errorf("count what was cancelled of %s: %w", origin, err)
+	}
+	return c, nil
 }

@@ -31,7 +31,11 @@ var mayHold = map[string]string{
 
 // Get reads one notification.
 func (l *Ledger) Get(ctx context.Context, workspaceID, origin, key uuid.UUID) (Notification, error) {
-	rows, err := l.pool.Query(ctx, selectStatus+` where workspace_id = $1 and origin_id = $2 and key = $3`, workspaceID, origin, key)
+	return get(ctx, l.pool, workspaceID, origin, key)
+}
+
+func get(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Notification, error) {
+	rows, err := db.Query(ctx, selectStatus+` where workspace_id = $1 and origin_id = $2 and key = $3`, workspaceID, origin, key)
 	if err != nil {
 		return Notification{}, fmt.Errorf("get notification: %w", err)
 	}

@@ -43,11 +43,14 @@ type Filter struct {
 type Explanation struct {
 	Notification Notification
 	Summary      string // one sentence: why it was sent, or not
-	// Copies is how many messages may have reached the recipient.
-	CopiesAtLeast, CopiesAtMost int
-	// Bound is how many could ever: 1 under at_most_once, otherwise 2.
-	Bound int
-	Steps []Step
+	// Copies is how many messages may have reached the recipient until now, and
+	// how many can at most when all that may still be called is counted.
+	CopiesAtLeast, CopiesAtMost, CopiesPossible int
+	// Bound is what the strategy allows: 1 under at_most_once, otherwise 2; 0
+	// when it was never to be written to.
+	Bound   int
+	Waiting *Waiting // nil when it has ended
+	Steps   []Step
 }
 
 // Step is one thing that happened to a notification, or that was decided about it.

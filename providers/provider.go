@@ -41,9 +41,13 @@ type Provider struct {
 	CreatedAt     time.Time
 	UpdatedAt     time.Time
 
-	Failures  int        // calls in a row that no acceptance followed
-	LastError string     // what the carrier last refused with
-	FailedAt  *time.Time // when that was; nil when it never was
+	Failures     int        // calls in a row that no acceptance followed
+	FirstError   string     // the cause: the first of them, or what opened the circuit; empty when it works
+	FailingSince *time.Time // when that was
+	LastError    string     // the last failure; kept when it works again
+	FailedAt     *time.Time // when that was; nil when it never was
+	CircuitOpen  bool       // it fails, and is only probed
+	NextProbeAt  *time.Time // not before; nil while the circuit is closed
 }
 
 // NewProvider is what a provider is made from.

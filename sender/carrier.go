@@ -21,7 +21,8 @@ const (
 	// Unknown: the message was on its way and no answer settles what became
 	// of it. Nothing is written; the reaper alone decides.
 	Unknown Outcome = "unknown"
-	// NotCalled: no byte of the message left, because the time for calls was over.
+	// NotCalled: no byte of the message left, because the time for calls was over, or
+	// with Provider because the provider failed a moment ago.
 	NotCalled Outcome = "not_called"
 )
 
@@ -43,12 +44,18 @@ type Message struct {
 	// clock or at random (date, boundary): two attempts say the same bytes.
 	Date time.Time
 	Seed uuid.UUID
+
+	// StartBy is when it is too late to begin: then it is NotCalled, and ctx
+	// still leaves the time for one that has begun. Zero is no bound; later
+	// messages of a call have no earlier one.
+	StartBy time.Time
 }
 
 // Receipt is what the carrier said about one message.
 type Receipt struct {
 	Outcome   Outcome
 	Provider  bool   // it speaks of the account or the server, not of this recipient
+	Definite  bool   // with Provider: the account or the sender is refused, and waiting mends nothing
 	Code      int    // the carrier's reply code; 0 when it gave none
 	Reason    string // a word from a closed list of the carrier's, such as "recipient_rejected"
 	CarrierID string // what the carrier calls the message
@@ -58,9 +65,9 @@ type Receipt struct {
 
 // Carrier sends over one provider account. Send makes exactly one wire request
 // for each message, in order, and answers with one receipt for each: no
-// retries, no redirects, no replay. When ctx ends, or its deadline has passed by
-// the clock, it starts no further message
-// (NotCalled) and calls the one on its way Unknown unless the answer is
+// retries, no redirects, no replay. When ctx ends, or its deadline or a message's
+// StartBy has passed by the clock, it starts no further message (NotCalled);
+// when ctx ends it calls the one on its way Unknown unless the answer is
 // already there. It never answers with an error: whatever happened, each
 // message's receipt says what is known. It is safe for concurrent use.
 type Carrier interface {

@@ -3,35 +3,31 @@ package sender
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"lemma/events"
 )
 
-// The circuit: calls in a row that no acceptance followed are counted on the
-// provider's meter, which all nodes share. At Config.CircuitAfter the campaign
-// that met the last of them is paused with the reason provider_errors, and the
-// count begins anew. One rule, so that a paused campaign is easy to explain.
+// The circuit of a provider is kept on its meter, which all nodes share.
+//
+//   - It opens when the provider itself fails, or when CircuitAfter messages in
+//     a row were not accepted. Then no batch of the provider is claimed.
+//   - After a back-off one claim probes with a few messages. It closes the
+//     circuit when the provider answers, and else doubles the back-off.
+//   - What the batch belongs to is paused when the circuit has been open for
+//     PauseAfter, and at once when the account or the sender is refused, or when
+//     CircuitAfter messages in a row were rejected, since waiting mends neither.
+//
+// The first cause is kept until an acceptance ends the failures.
 
-// heed looks at a window's receipts. A failure of the provider itself weighs
-// as much as a whole first window, since it says the same of every row.
+// heed looks at a window's receipts.
 func (s *Sender) heed(ctx context.Context, c *claim, w *window) {
-	failures, accepted, detail := 0, false, ""
-	for _, r := range w.receipts {
-		switch {
-		case r.Outcome == Accepted:
-			accepted, failures = true, 0
-		case r.Outcome == NotCalled:
-		case r.Provider && r.Outcome == NotAccepted:
-			failures, detail = max(failures+1, firstWindow), r.Reason+": "+r.Detail
-			c.words = detail
-		default:
-			failures, detail = failures+1, r.Reason+": "+r.Detail
-		}
-	}
 	if err := s.keepRefusals(ctx, c, w); err != nil {
 		s.log.Error("refusals not written", "batch_id", c.BatchID, "error", err)
 	}
-	if err := s.count(ctx, c, failures, accepted, detail); err != nil {
+	if err := s.count(ctx, c, w.run); err != nil {
 		s.log.Error("provider meter not written", "provider_id", c.providerID, "error", err)
 	}
 }
@@ -50,51 +46,115 @@ func (s *Sender) keepRefusals(ctx context.Context, c *claim, w *window) error {
 	return err
 }
 
-func (s *Sender) count(ctx context.Context, c *claim, failures int, accepted bool, detail string) error {
-	if accepted {
+func (s *Sender) count(ctx context.Context, c *claim, r run) error {
+	if r.accepted {
 		if err := s.recovered(ctx, c); err != nil {
 			return err
 		}
 	}
-	if failures == 0 {
+	if r.failures == 0 {
 		return nil
 	}
 	c.ailing = true
-	var total int
-	err := s.pool.QueryRow(ctx, `
-		insert into provider_meters (workspace_id, provider_id, failures, last_error, failed_at) values ($1, $2, $3, $4, now())
-		on conflict (workspace_id, provider_id) do update
-			set failures = provider_meters.failures + excluded.failures, last_error = excluded.last_error, failed_at = now()
-		returning failures`, c.WorkspaceID, c.providerID, failures, clip(detail)).Scan(&total)
-	if err != nil || total < s.cfg.CircuitAfter {
+	before, m, err := s.recordFailures(ctx, c, r)
+	if err != nil {
 		return err
 	}
-	return s.trip(ctx, c, total, detail)
-}
-
-// trip pauses the campaign. The count is taken back by compare-and-set, so
-// that of several workers one trips.
-func (s *Sender) trip(ctx context.Context, c *claim, total int, detail string) error {
-	tag, err := s.pool.Exec(ctx, `
-		update provider_meters set failures = 0 where workspace_id = $1 and provider_id = $2 and failures >= $3`,
-		c.WorkspaceID, c.providerID, s.cfg.CircuitAfter)
-	if err != nil || tag.RowsAffected() == 0 {
-		return err
+	c.shut = m.OpenedAt != nil
+	s.report(c, before, m, r)
+	if reason, detail := m.pauseFor(r, s.cfg); reason != "" {
+		s.metrics.paused(reason)
+		s.log.Warn("provider failure pauses campaign or flow", "provider_id", c.providerID, "origin_id", c.OriginID, "reason", reason, "detail", detail)
+		return s.pause(ctx, c.WorkspaceID, c.OriginID, reason, detail)
 	}
-	s.metrics.tripped()
-	s.log.Warn("circuit opened", "provider_id", c.providerID, "origin_id", c.OriginID, "failures", total)
-	return s.pause(ctx, c.WorkspaceID, c.OriginID, "provider_errors",
-		fmt.Sprintf("%d calls in a row were not accepted; the last answer was %s", total, detail))
+	return nil
 }
 
-// recovered wipes the count after an acceptance, when the claim found one or
-// this batch has added to it: a healthy provider costs no write.
+func (s *Sender) report(c *claim, before, m meter, r run) {
+	switch {
+	case before.OpenedAt == nil && m.OpenedAt != nil:
+		s.metrics.tripped()
+		s.log.Warn("circuit opened", "provider_id", c.providerID, "cause", m.FirstError, "carrier_detail", r.detail, "failures", m.Failures)
+	case before.OpenedAt != nil && m.OpenedAt == nil:
+		s.closed(c, *before.OpenedAt, m.Now)
+	case c.probing:
+		s.metrics.probed("failed")
+		s.log.Info("provider probe failed", "provider_id", c.providerID, "cause", m.FirstError, "last", m.LastError, "next_probe_at", m.OpenUntil)
+	}
+	c.probing = c.probing && m.ProbeToken != nil
+}
+
+func (s *Sender) closed(c *claim, opened, now time.Time) {
+	c.probing = false
+	s.metrics.probed("answered")
+	s.metrics.closed()
+	s.log.Info("circuit closed", "provider_id", c.providerID, "open_for", now.Sub(opened))
+}
+
+// recordFailures adds a window's failures to the meter, whose row it locks: of
+// claims that fail at once, the first opens the circuit.
+func (s *Sender) recordFailures(ctx context.Context, c *claim, r run) (before, m meter, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `
+			insert into provider_meters (workspace_id, provider_id) values ($1, $2)
+			on conflict (workspace_id, provider_id) do nothing`, c.WorkspaceID, c.providerID); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, `
+			select failures, refusals, rejections, coalesce(first_error, '') as first_error, failing_since, coalesce(last_error, '') as last_error, failed_at,
+				opened_at, open_until, probes::int as probes, probe_token, probe_until, now() as now
+			from provider_meters where workspace_id = $1 and provider_id = $2 for update`, c.WorkspaceID, c.providerID)
+		if err != nil {
+			return err
+		}
+		if before, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[meter]); err != nil {
+			return err
+		}
+		m = before
+		m.fail(r, c.token, s.cfg)
+		kept := m.Rejections
+		if m.rejecting(s.cfg) {
+			kept = 0 // a person who resumes has seen them
+		}
+		_, err = tx.Exec(ctx, `
+			update provider_meters set failures = $3, refusals = $4, rejections = $5, first_error = $6, failing_since = $7, last_error = $8, failed_at = $9,
+				opened_at = $10, open_until = $11, probes = $12, probe_token = $13, probe_until = $14
+			where workspace_id = $1 and provider_id = $2`, c.WorkspaceID, c.providerID, m.Failures, m.Refusals, kept, m.FirstError, m.FailingSince,
+			m.LastError, m.FailedAt, m.OpenedAt, m.OpenUntil, m.Probes, m.ProbeToken, m.ProbeUntil)
+		return err
+	})
+	return before, m, err
+}
+
+// recovered ends the failures after an acceptance, when the claim found some or
+// this batch has added to them: a healthy provider costs no write. While the
+// circuit is open, only the probe's acceptance counts: another's may have been
+// on its way when the failure came.
 func (s *Sender) recovered(ctx context.Context, c *claim) error {
 	if !c.ailing {
 		return nil
 	}
-	c.ailing = false
-	_, err := s.pool.Exec(ctx, `
-		update provider_meters set failures = 0 where workspace_id = $1 and provider_id = $2 and failures > 0`, c.WorkspaceID, c.providerID)
+	rows, err := s.pool.Query(ctx, `
+		with was as (
+			select workspace_id, provider_id, opened_at from provider_meters
+			where workspace_id = $1 and provider_id = $2 and failures > 0 and (opened_at is null or probe_token = $3)
+			for update
+		)
+		update provider_meters m set failures = 0, refusals = 0, rejections = 0, first_error = null, failing_since = null,
+			opened_at = null, open_until = null, probes = 0, probe_token = null, probe_until = null
+		from was where m.workspace_id = was.workspace_id and m.provider_id = was.provider_id
+		returning was.opened_at, now()`, c.WorkspaceID, c.providerID, c.token)
+	if err != nil {
+		return fmt.Errorf("end failures of provider %s: %w", c.providerID, err)
+	}
+	var opened *time.Time
+	var now time.Time
+	_, err = pgx.ForEachRow(rows, []any{&opened, &now}, func() error {
+		c.ailing = false
+		if opened != nil {
+			s.closed(c, *opened, now)
+		}
+		return nil
+	})
 	return err
 }

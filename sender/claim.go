@@ -18,6 +18,7 @@ type claim struct {
 	token   string
 	until   time.Time // monotonic: no call is on its way after this
 	started time.Time
+	clock   time.Time     // the database's, at started
 	age     time.Duration // since its rows were written
 	expires time.Time     // the send deadline; no call begins after it
 
@@ -31,39 +32,46 @@ type claim struct {
 	version    int      // the provider's
 	rate       *float64 // the provider's, per second
 
-	rows    []row // open rows in the order of their ordinals
-	next    int   // the first of rows that no window has covered
-	through int16 // called_through, as the last commit left it
-	doubts  int   // calls whose outcome is unknown
+	rows    []row               // open rows in the order of their ordinals
+	dates   map[int16]time.Time // under attempt 2: the Date that each row's first message had
+	next    int                 // the first of rows that no window has covered
+	through int16               // called_through, as the last commit left it
+	doubts  int                 // calls whose outcome is unknown
 	free    []int16
-	words   string // what a provider that fails said last
+	words   string // the provider's own failure, if that ended the claim
+	probing bool   // the circuit is open, and this claim alone may call
+	shut    bool   // the circuit has opened: no further window
 
 	unheeded *window // called, and the circuit has not looked at it yet
 }
 
 type row struct {
-	Ordinal   int16
-	Key       uuid.UUID
-	Address   string
-	Payload   string
-	CreatedAt time.Time
+	Ordinal int16
+	Key     uuid.UUID
+	Address string
+	Payload string
 }
 
-// Claim takes a batch that is ready, due and let through by its gate, for a
-// fresh token and until database time plus the lease. It answers nil when
-// there is nothing to claim, which is the normal end of a bell that rang twice.
+// Claim takes a batch that is ready, due and let through by its gate and by its
+// provider's circuit, for a fresh token and until database time plus the lease.
+// It answers nil when there is nothing to claim, which is the normal end of a
+// bell that rang twice.
 func (s *Sender) Claim(ctx context.Context, ref notifications.Ref) (*claim, error) {
+	return s.claimAs(ctx, ref, s.token())
+}
+
+func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token string) (*claim, error) {
 	begun := time.Now() // before the statement: our deadline is never later than the database's
-	c := &claim{Ref: ref, token: s.token(), started: begun, through: -1}
+	c := &claim{Ref: ref, token: token, started: begun, through: -1}
 	var lasts *float64 // seconds until the send deadline
 	var age float64
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
-		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.kind, &c.version, &c.rate, &c.ailing, &lasts, &age)
+		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.kind, &c.version, &c.rate, &c.ailing, &lasts, &age, &c.clock)
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
 		var r row
-		_, err = pgx.ForEachRow(rows, []any{&r.Ordinal, (*[16]byte)(&r.Key), &r.Address, &r.Payload, &r.CreatedAt}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&r.Ordinal, (*[16]byte)(&r.Key), &r.Address, &r.Payload}, func() error {
 			if n := len(c.rows); n > 0 && r.Ordinal <= c.rows[n-1].Ordinal {
 				return fmt.Errorf("two rows have the ordinal %d", r.Ordinal) // Batch!OneRowPerOrdinal, before anybody is called
 			}
@@ -95,6 +103,8 @@ const claimBatch = `
 		update batches set state = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, calling = 0, deferred = '{}'
 		where workspace_id = $1 and origin_id = $2 and id = $3
 		  and state = 'ready' and gate = 'open' and due_at <= now() and (expires_at is null or expires_at > now())
+		  and not exists (select from provider_meters m where m.workspace_id = $1 and m.provider_id = batches.provider_id
+			and m.open_until is not null and m.probe_token is distinct from $4)
 		returning workspace_id, id, root_id, provider_id, content_id, attempt, refusals, leased_by, lease_until, expires_at, created_at
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, until)
@@ -103,7 +113,7 @@ const claimBatch = `
 	select c.root_id, c.provider_id, c.content_id, c.attempt, c.refusals, p.kind, p.version, p.rate_per_second,
 		coalesce(m.failures > 0, false), extract(epoch from c.expires_at - now())::float8,
 		extract(epoch from now() - case c.attempt when 1 then c.created_at else
-			(select r.created_at from batches r where r.workspace_id = $1 and r.origin_id = $2 and r.id = c.root_id) end)::float8
+			(select r.created_at from batches r where r.workspace_id = $1 and r.origin_id = $2 and r.id = c.root_id) end)::float8, now()
 	from claimed c
 	join providers p on p.workspace_id = c.workspace_id and p.id = c.provider_id
 	left join provider_meters m on m.workspace_id = c.workspace_id and m.provider_id = c.provider_id`
@@ -112,7 +122,7 @@ const claimBatch = `
 // looked up in subqueries and not joined, so that the index on all three
 // columns is the only way in, also for a planner without statistics.
 const readRows = `
-	select n.ordinal, n.key, n.address, coalesce(n.payload, '{}'), n.created_at
+	select n.ordinal, n.key, n.address, coalesce(n.payload, '{}')
 	from notifications n
 	where n.workspace_id = $1 and n.origin_id = $2
 	  and n.batch_id = (select root_id from batches where workspace_id = $1 and origin_id = $2 and id = $3 and leased_by = $4)
@@ -126,28 +136,34 @@ func (s *Sender) renewed(c *claim, begun time.Time) {
 }
 
 // standing tells why a batch could not be claimed: how long until it may be,
-// or 0 when this bell has nothing more to do.
-func (s *Sender) standing(ctx context.Context, ref notifications.Ref) (again time.Duration, err error) {
-	var ready, expired bool
-	var wait float64
+// or 0 when this bell has nothing more to do. With probe, it waits for its
+// provider's circuit alone, which may be probed now.
+func (s *Sender) standing(ctx context.Context, ref notifications.Ref) (again time.Duration, probe bool, err error) {
+	var ready, expired, open, probing bool
+	var wait, shut float64
 	err = s.pool.QueryRow(ctx, `
-		select state = 'ready' and gate = 'open', expires_at is not null and expires_at <= now(),
-			greatest(extract(epoch from due_at - now()), 0)::float8
-		from batches where workspace_id = $1 and origin_id = $2 and id = $3`, ref.WorkspaceID, ref.OriginID, ref.BatchID).
-		Scan(&ready, &expired, &wait)
+		select b.state = 'ready' and b.gate = 'open', b.expires_at is not null and b.expires_at <= now(),
+			greatest(extract(epoch from b.due_at - now()), 0)::float8,
+			m.open_until is not null, coalesce(m.probe_until > now(), false),
+			greatest(coalesce(extract(epoch from m.open_until - now()), 0), 0)::float8
+		from batches b left join provider_meters m on m.workspace_id = b.workspace_id and m.provider_id = b.provider_id
+		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3`, ref.WorkspaceID, ref.OriginID, ref.BatchID).
+		Scan(&ready, &expired, &wait, &open, &probing, &shut)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, nil
+		return 0, false, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("look at batch %s: %w", ref.BatchID, err)
+		return 0, false, fmt.Errorf("look at batch %s: %w", ref.BatchID, err)
 	}
-	if ready && expired {
-		return 0, s.Expire(ctx, ref)
+	switch {
+	case ready && expired:
+		return 0, false, s.Expire(ctx, ref)
+	case !ready:
+		return 0, false, nil
+	case !open || wait > shut:
+		return time.Duration(wait * float64(time.Second)), false, nil
 	}
-	if !ready {
-		return 0, nil
-	}
-	return time.Duration(wait * float64(time.Second)), nil
+	return s.untilProbe(time.Duration(shut*float64(time.Second)), probing), wait == 0 && shut == 0 && !probing, nil
 }
 
 // Expire ends a batch whose send deadline has passed before it was claimed.

@@ -34,9 +34,13 @@ type outcome struct {
 	at        time.Time
 }
 
-// firstRejected: evidence came late that the first attempt had been rejected,
-// and the second was not called or surely rejected as well.
-const firstRejected = "first_attempt_rejected"
+// Evidence about the first attempt ends a row of the second. firstAccepted: the
+// second was never called, and the view does not count it as an attempt.
+// firstRejected: the second was not called either, or was surely rejected too.
+const (
+	firstAccepted = "first_attempt_accepted"
+	firstRejected = "first_attempt_rejected"
+)
 
 // tally is what outcomes add to a batch's counters. The view
 // notification_status derives the same from the same rows; a test holds the
@@ -80,6 +84,7 @@ type ending struct {
 	first   int16         // stateGo: the next window
 	through int16         // stateGo: called_through after it
 	rows    int           // stateGo: that the window holds
+	date    *time.Time    // stateGo under attempt 1: of its messages
 	open    []int16       // stateReady: rows given back
 	after   time.Duration // stateReady: until they are due
 	detail  string        // for the log: what the provider said
@@ -97,7 +102,11 @@ func opening(c *claim, w *window) ending {
 	if len(w.rows) == 0 {
 		return ending{state: stateKeep}
 	}
-	return ending{state: stateGo, from: c.through, first: w.rows[0], through: w.rows[len(w.rows)-1], rows: len(w.rows)}
+	e := ending{state: stateGo, from: c.through, first: w.rows[0], through: w.rows[len(w.rows)-1], rows: len(w.rows)}
+	if c.attempt == 1 {
+		e.date = &w.date
+	}
+	return e
 }
 
 // commit appends outcomes, raises counters, and opens the next window or ends
@@ -203,7 +212,7 @@ func (s *Sender) commitOnce(ctx context.Context, c *claim, done []outcome, e end
 	err := s.pool.QueryRow(ctx, commitWindow,
 		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.state, e.through, s.cfg.Lease,
 		t.sent, t.failed, t.orphaned, t.skipped, t.templateErrors, free, e.open, e.after, c.refusals.most > 0,
-		col.ordinals, col.kinds, col.bases, col.reasons, col.codes, col.carrierIDs, col.details, e.first, clip(e.detail), c.doubts, e.rows, c.refusals.changed(), e.from).Scan(&g)
+		col.ordinals, col.kinds, col.bases, col.reasons, col.codes, col.carrierIDs, col.details, e.first, clip(e.detail), c.doubts, e.rows, c.refusals.changed(), e.from, e.date).Scan(&g)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lost, nil
 	}
@@ -240,12 +249,12 @@ const commitWindow = `
 		from b, unnest($17::smallint[], $18::text[], $19::text[], $20::text[], $21::smallint[], $22::text[], $23::text[])
 			as o (ordinal, kind, basis, reason, code, carrier_id, detail)
 	), log as (
-		insert into batch_log (workspace_id, batch_id, event, token, first, last, until, detail)
+		insert into batch_log (workspace_id, batch_id, event, token, first, last, until, message_date, detail)
 		select b.workspace_id, b.id,
 			case $5 when 'go' then 'window' when 'done' then 'finished' when 'doubt' then 'in_doubt'
 				else case when b.state = 'cancelled' then 'cancelled' when $16 then 'deferred' else 'released' end end,
 			$4, case when $5 = 'go' then $24::smallint end, case when $5 = 'go' then $6::smallint end,
-			case b.state when 'ready' then b.due_at when 'leased' then b.lease_until end, nullif($25, '')
+			case b.state when 'ready' then b.due_at when 'leased' then b.lease_until end, $30::timestamptz, nullif($25, '')
 		from b where $5 <> 'keep' and ($5 <> 'go' or b.gate = 'open')
 	)
 	select gate from b`
@@ -377,8 +386,11 @@ func (s *Sender) settleByEvidence(ctx context.Context, c *claim) ([]outcome, err
 			continue
 		}
 		o := settled(r.Ordinal, *p)
-		if p.Kind == events.Rejected {
+		switch {
+		case p.Kind == events.Rejected:
 			o.reason = firstRejected
+		case p.Attempt != 2:
+			o.reason = firstAccepted
 		}
 		done = append(done, o)
 	}

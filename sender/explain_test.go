@@ -79,13 +79,14 @@ func TestExplainShowsLateEvidence(t *testing.T) {
 	}
 }
 
-// The second letter is the first, but for the number of the attempt, which is
-// never part of its bytes; also when the template has a newer version by then.
+// The second letter is the first, but for the number of the attempt and the time
+// left for it, which are never part of its bytes; also when the template has a newer version by then.
 func TestTheSecondLetterIsTheFirst(t *testing.T) {
 	b := setup(t)
 	b.carrier.then[address(0)] = []Outcome{Unknown, Accepted}
 	b.insert(1, 1, 2)
 	b.work(b.sender())
+	nextSecond()
 	b.exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables) values ($1, $2, 2, 'New', 'New', 'New', '{}')`, b.ws, b.provider)
 	b.exec(`update templates set version = 2 where workspace_id = $1`, b.ws)
 	other := b.sender()
@@ -95,7 +96,7 @@ func TestTheSecondLetterIsTheFirst(t *testing.T) {
 	if len(letters) != 2 || letters[0].Attempt != 1 || letters[1].Attempt != 2 {
 		t.Fatalf("%d letters", len(letters))
 	}
-	letters[1].Attempt = 1
+	letters[1].Attempt, letters[1].StartBy = 1, letters[0].StartBy
 	if d := cmp.Diff(letters[0], letters[1]); d != "" || letters[0].Subject != "Hi N0" {
 		t.Errorf("the second letter differs: %s", d)
 	}

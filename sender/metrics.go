@@ -19,6 +19,9 @@ type Metrics struct {
 	retries   prometheus.Counter
 	freed     prometheus.Counter
 	trips     prometheus.Counter
+	closings  prometheus.Counter
+	probes    *prometheus.CounterVec
+	pauses    *prometheus.CounterVec
 	rings     prometheus.Counter
 	uncertain prometheus.Counter
 	rechecks  *prometheus.CounterVec
@@ -41,14 +44,17 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		lost:      counter("lemma_leases_lost_total", "Commits that found their lease gone; what they knew was kept as evidence."),
 		retries:   counter("lemma_second_attempts_total", "Notifications that got a second attempt because the first is in doubt."),
 		freed:     counter("lemma_rows_freed_total", "Rows of expired leases that were surely not called and went back."),
-		trips:     counter("lemma_circuit_opened_total", "Campaigns paused because their provider failed."),
+		trips:     counter("lemma_circuit_opened_total", "Times that a provider began to fail and its circuit opened."),
+		closings:  counter("lemma_circuit_closed_total", "Times that a provider answered a probe and its circuit closed."),
+		probes:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_circuit_probes_total", Help: "Probes of providers behind an open circuit, by result (answered, failed, nothing)."}, []string{"result"}),
+		pauses:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_provider_pauses_total", Help: "Campaigns and flows paused because of their provider, by reason (provider_errors, provider_refused, provider_unusable)."}, []string{"reason"}),
 		rings:     counter("lemma_swept_total", "Due batches without a job that were rung for again."),
 		uncertain: counter("lemma_commit_retries_total", "Commits whose answer was lost and that were looked up again."),
 		rechecks:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_rechecks_total", Help: "Notifications that had waited for long and were read again from their audience, by what came of it: kept, or the reason of the skip."}, []string{"result"}),
 		unchecked: counter("lemma_recheck_failures_total", "Batches that wait because their audience cannot be read again."),
 	}
 	if r != nil {
-		r.MustRegister(m.outcomes, m.claims, m.calls, m.letters, m.deferred, m.late, m.expired, m.lost, m.retries, m.freed, m.trips, m.rings, m.uncertain, m.rechecks, m.unchecked)
+		r.MustRegister(m.outcomes, m.claims, m.calls, m.letters, m.deferred, m.late, m.expired, m.lost, m.retries, m.freed, m.trips, m.closings, m.probes, m.pauses, m.rings, m.uncertain, m.rechecks, m.unchecked)
 	}
 	return m
 }
@@ -77,13 +83,16 @@ func (m *Metrics) reaped(r Reaped) {
 	m.outcomes.WithLabelValues("orphaned").Add(float64(r.Orphaned))
 }
 
-func (m *Metrics) putOff()        { m.deferred.Inc() }
-func (m *Metrics) missed(n int)   { m.late.Add(float64(n)) }
-func (m *Metrics) leaseLost()     { m.lost.Inc() }
-func (m *Metrics) commitRetried() { m.uncertain.Inc() }
-func (m *Metrics) tripped()       { m.trips.Inc() }
-func (m *Metrics) swept(n int)    { m.rings.Add(float64(n)) }
-func (m *Metrics) recheckFailed() { m.unchecked.Inc() }
+func (m *Metrics) putOff()              { m.deferred.Inc() }
+func (m *Metrics) missed(n int)         { m.late.Add(float64(n)) }
+func (m *Metrics) leaseLost()           { m.lost.Inc() }
+func (m *Metrics) commitRetried()       { m.uncertain.Inc() }
+func (m *Metrics) tripped()             { m.trips.Inc() }
+func (m *Metrics) closed()              { m.closings.Inc() }
+func (m *Metrics) probed(result string) { m.probes.WithLabelValues(result).Inc() }
+func (m *Metrics) paused(reason string) { m.pauses.WithLabelValues(reason).Inc() }
+func (m *Metrics) swept(n int)          { m.rings.Add(float64(n)) }
+func (m *Metrics) recheckFailed()       { m.unchecked.Inc() }
 
 func (m *Metrics) rechecked(reason string) {
 	if reason == "" {

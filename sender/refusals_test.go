@@ -62,6 +62,7 @@ func TestAProvidersFailureCountsAgainstNoRow(t *testing.T) {
 	for range 5 {
 		b.work(s)
 		b.makeDue()
+		b.makeProbable()
 	}
 	b.wantBooks(notifications.Books{Sent: 3})
 	if n := b.count(`select count(*) from batches where refusals is not null`); n != 0 {

@@ -41,7 +41,10 @@ type Config struct {
 	MaxDeferrals int           // how often a row that is refused for itself is tried again; 20
 	DeferFor     time.Duration // before the first of these, doubled for each; 30 s
 	DeferMost    time.Duration // at most; 1 h
-	CircuitAfter int           // calls in a row without an acceptance that pause a campaign; 100
+	CircuitAfter int           // messages in a row, none accepted, that open the circuit; when all were rejected they pause the campaign; 100
+	CircuitFirst time.Duration // from the opening of a circuit to its first probe, doubled for each that fails; 500 ms
+	CircuitMost  time.Duration // at most; 30 s
+	PauseAfter   time.Duration // how long a circuit is open before what needs it is paused; 15 min
 
 	RecheckAfter time.Duration // rows that have waited longer are read again from their audience before they are called; 1 h
 
@@ -58,6 +61,7 @@ func (c Config) withDefaults() Config {
 		{&c.Lease, 5 * time.Minute}, {&c.CallTimeout, 30 * time.Second},
 		{&c.DeferFor, 30 * time.Second}, {&c.DeferMost, time.Hour},
 		{&c.RecheckAfter, time.Hour},
+		{&c.CircuitFirst, 500 * time.Millisecond}, {&c.CircuitMost, 30 * time.Second}, {&c.PauseAfter, 15 * time.Minute},
 		{&c.ReapEvery, time.Minute}, {&c.SweepEvery, 30 * time.Second}, {&c.SweepGrace, 30 * time.Second},
 	} {
 		if *d.field == 0 {

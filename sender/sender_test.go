@@ -378,13 +378,12 @@ func TestCancelStopsTheNextWindow(t *testing.T) {
 	go func() { _, err := s.Work(context.Background(), refs[0]); done <- err }()
 	<-reached
 	ctx := context.Background()
-	var inFlight int64
-	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) (err error) {
-		inFlight, err = b.ledger.Cancel(ctx, tx, b.ws, b.origin)
-		return err
-	})
-	if err != nil || inFlight != 10 {
-		t.Fatalf("%d in flight, %v", inFlight, err)
+	want := notifications.Cancelled{InFlight: 10, Cancelled: 50}
+	if would, err := notifications.ReadCancelled(ctx, b.pool, b.ws, b.origin); err != nil || would != want {
+		t.Errorf("a cancel would find %+v, %v; want %+v", would, err, want)
+	}
+	if found := b.cancel(); found != want {
+		t.Errorf("a cancel found %+v, want %+v", found, want)
 	}
 	close(release)
 	if err := <-done; err != nil {
@@ -392,6 +391,18 @@ func TestCancelStopsTheNextWindow(t *testing.T) {
 	}
 	b.work(s)
 	b.wantBooks(notifications.Books{Sent: 20, Cancelled: 50})
+}
+
+func (b *bundle) cancel() (found notifications.Cancelled) {
+	b.t.Helper()
+	err := pgx.BeginFunc(context.Background(), b.pool, func(tx pgx.Tx) (err error) {
+		found, err = b.ledger.Cancel(context.Background(), tx, b.ws, b.origin)
+		return err
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return found
 }
 
 func (b *bundle) insertMore(t *testing.T, from, n int) {
@@ -437,10 +448,10 @@ func TestCircuitPausesTheCampaign(t *testing.T) {
 	}
 	s := b.sender(func(c *Config) { c.CircuitAfter = 25 })
 	b.work(s)
-	if len(b.paused) != 1 || b.paused[0] != "provider_errors" {
+	if len(b.paused) != 1 || b.paused[0] != "provider_refused" {
 		t.Errorf("paused %v", b.paused)
 	}
-	b.wantBooks(notifications.Books{Failed: 40, Pending: 20}) // the window that was opened meanwhile was called
+	b.wantBooks(notifications.Books{Failed: 30, Pending: 30}) // the window that was opened meanwhile was given back
 }
 
 func TestExpiredBatchesAreSkipped(t *testing.T) {

@@ -1,6 +1,7 @@
 package sender
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -29,7 +30,8 @@ type bundle struct {
 	provider uuid.UUID
 	ledger   *notifications.Ledger
 	carrier  *scripted
-	paused   []string
+	paused   []string // reasons
+	details  []string
 }
 
 // scripted answers by the recipient's local part: "rejected-7@..." is
@@ -39,6 +41,10 @@ type scripted struct {
 	calls map[string]int
 	then  map[string][]Outcome
 	sent  map[string][]Message
+	down  *Receipt // what every call meets, while the provider is gone
+
+	rest    Outcome // of calls that no script is for; accepted when empty
+	hangsUp string  // an address for which the provider fails each time
 }
 
 func (c *scripted) Send(_ context.Context, letters []Message) []Receipt {
@@ -46,10 +52,21 @@ func (c *scripted) Send(_ context.Context, letters []Message) []Receipt {
 	defer c.mu.Unlock()
 	out := make([]Receipt, len(letters))
 	for i, l := range letters {
+		if c.down != nil {
+			out[i] = *c.down
+			if i > 0 { // as a carrier that has just failed to connect
+				out[i].Outcome, out[i].Definite, out[i].Reason = NotCalled, false, "connect_backoff"
+			}
+			continue
+		}
+		if l.To == c.hangsUp {
+			out[i] = Receipt{Outcome: NotAccepted, Provider: true, Reason: "connection_lost"}
+			continue
+		}
 		n := c.calls[l.To]
 		c.calls[l.To]++
 		c.sent[l.To] = append(c.sent[l.To], l)
-		outcome := Accepted
+		outcome := cmp.Or(c.rest, Accepted)
 		if script := c.then[l.To]; n < len(script) {
 			outcome = script[n]
 		}
@@ -59,6 +76,13 @@ func (c *scripted) Send(_ context.Context, letters []Message) []Receipt {
 }
 
 func (c *scripted) Close() {}
+
+// fail makes the provider fail from now on; nil makes it work again.
+func (c *scripted) fail(r *Receipt) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down = r
+}
 
 func (c *scripted) called(to string) int {
 	c.mu.Lock()
@@ -97,7 +121,7 @@ func (b *bundle) sender(change ...func(*Config)) *Sender {
 	s, err := New(Rooms{Pool: b.pool, Ledger: b.ledger, Templates: message.New(b.pool), Providers: providers.New(b.pool, nil, nil),
 		Kinds: []Kind{{Name: "scripted", Open: func(Account) (Carrier, error) { return b.carrier, nil }}},
 		Pause: func(ctx context.Context, ws, origin uuid.UUID, reason, detail string) error {
-			b.paused = append(b.paused, reason)
+			b.paused, b.details = append(b.paused, reason), append(b.details, detail)
 			return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, ws, origin) })
 		}, Log: slog.New(slog.DiscardHandler)}, cfg)
 	if err != nil {

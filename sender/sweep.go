@@ -60,7 +60,8 @@ func (s *Sender) expireLate(ctx context.Context) error {
 }
 
 // silent finds due batches for which no job waits. A job that is running says
-// nothing: its worker may be dead, and a living one holds the lease.
+// nothing: its worker may be dead, and a living one holds the lease. Batches
+// behind an open circuit wait for a probe that is due, and for no longer.
 func (s *Sender) silent(ctx context.Context) ([]notifications.Ref, error) {
 	rows, err := s.pool.Query(ctx, `
 		select b.workspace_id, b.origin_id, b.id from batches b
@@ -69,6 +70,9 @@ func (s *Sender) silent(ctx context.Context) ([]notifications.Ref, error) {
 			select from river_job j
 			where j.kind = 'batch_send' and j.state in ('available', 'scheduled', 'retryable', 'pending')
 			  and (j.args->>'batch_id')::uuid = b.id)
+		  and not exists (
+			select from provider_meters m
+			where m.workspace_id = b.workspace_id and m.provider_id = b.provider_id and m.open_until > now() - $1::interval)
 		order by b.due_at limit $2`, s.cfg.SweepGrace, sweepLot)
 	if err != nil {
 		return nil, fmt.Errorf("find batches without a job: %w", err)

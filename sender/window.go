@@ -16,6 +16,8 @@ type window struct {
 	letters  []Message // what is called
 	skipped  []outcome // rows that cannot be rendered: never called
 	receipts []Receipt
+	run      run       // what the circuit counts of its receipts
+	date     time.Time // of its messages, under attempt 1
 }
 
 // render writes the next letters of a claim. Rendering is a pure function of
@@ -47,7 +49,7 @@ func (d *desk) render(c *claim, size int, most time.Duration) *window {
 			Notification: lemma.FormatNotificationID(c.OriginID, r.Key), Attempt: int(c.attempt),
 			To: r.Address, FromName: d.fromName, FromEmail: d.fromEmail, ReplyTo: d.replyTo, Headers: headers,
 			Subject: text.Subject, HTML: text.HTML, Text: text.Text,
-			Date: r.CreatedAt, Seed: r.Key,
+			Seed: r.Key,
 		})
 	}
 	c.rows = slices.Delete(c.rows, c.next+len(kept), c.next+len(rows))

@@ -22,7 +22,10 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 		return 0, err
 	}
 	if c == nil {
-		return s.standing(ctx, ref)
+		if c, again, err = s.probe(ctx, ref); c == nil {
+			return again, err
+		}
+		defer s.endProbe(ctx, c)
 	}
 	s.at(ctx, "claimed", ref)
 	carrier, desk, err := s.prepare(ctx, c)
@@ -37,6 +40,9 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 	if err != nil || wait > 0 {
 		again, back := s.giveBack(ctx, c, settled, wait)
 		return again, errors.Join(err, back)
+	}
+	if err := s.readDates(ctx, c); err != nil {
+		return 0, err
 	}
 	return s.windows(ctx, c, carrier, desk, append(settled, gone...))
 }
@@ -54,11 +60,12 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *d
 			again, back := s.giveBack(ctx, c, done, after)
 			return again, errors.Join(err, back)
 		}
+		c.date(w)
 		gate, err := s.commit(ctx, c, done, opening(c, w))
 		if err != nil || gate == lost {
 			return 0, err
 		}
-		if gate != open || s.mustStop(c) { // a commit may have taken long
+		if gate != open || s.mustStop(c) || c.stale(w) { // a commit may have taken long
 			return s.giveBack(ctx, c, nil, 0)
 		}
 		if len(w.letters) == 0 {
@@ -78,16 +85,18 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *d
 
 // mustStop: no call begins while this node shuts down, nor past the send
 // deadline, nor when the claim has lasted a whole lease, so that no job
-// outlives what River allows it, nor when a call might outlive the lease.
+// outlives what River allows it, nor when a call might outlive the lease, nor
+// behind a circuit that has opened.
 func (s *Sender) mustStop(c *claim) bool {
 	now := time.Now()
-	return s.isDraining() || now.Sub(c.started) > s.cfg.Lease || now.Add(s.cfg.CallTimeout).After(c.until) || now.After(c.expires)
+	return s.isDraining() || c.shut || now.Sub(c.started) > s.cfg.Lease || now.Add(s.cfg.CallTimeout).After(c.until) || now.After(c.expires)
 }
 
 // call hands a window's letters to the carrier, outside any transaction, and
 // sorts the receipts.
 func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window, p *pace) []outcome {
 	begun := time.Now()
+	s.startBy(c, w, begun)
 	calls, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.until)
 	receipts := carrier.Send(calls, w.letters)
 	cancel()
@@ -105,6 +114,8 @@ func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window,
 		}
 	}
 	w.receipts = receipts[:min(len(receipts), len(w.rows))]
+	w.run = runOf(w.receipts)
+	c.words = w.run.down
 	c.unheeded = w
 	c.next += len(w.rows)
 	return done
@@ -210,15 +221,18 @@ func (s *Sender) giveBack(ctx context.Context, c *claim, done []outcome, after t
 	return max(after, time.Millisecond), nil
 }
 
-// backOff is the time until refused rows are due again: doubled for every
-// refusal of the row that this claim saw refused most often, and short when it
-// is the provider that fails, which the circuit watches.
+// backOff says when rows that are given back are due again: doubled for every
+// refusal of the row that this claim saw refused most often; soon when it is the
+// provider that fails, since its circuit then says when it is called; and at
+// once when only the time for calls was over.
 func (s *Sender) backOff(c *claim) time.Duration {
 	switch {
 	case len(c.free) == 0:
 		return 0
+	case c.refusals.most == 0 && c.words != "":
+		return s.cfg.CircuitFirst
 	case c.refusals.most == 0:
-		return s.cfg.DeferFor / 6
+		return 0
 	}
 	return min(s.cfg.DeferFor<<min(c.refusals.most-1, 20), s.cfg.DeferMost)
 }
@@ -230,6 +244,7 @@ func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Du
 		_, err := s.giveBack(ctx, c, nil, s.cfg.DeferFor/6)
 		return 0, errors.Join(cause, err)
 	}
+	s.metrics.paused("provider_unusable")
 	if err := s.pause(ctx, c.WorkspaceID, c.OriginID, "provider_unusable", lemma.Public(cause)); err != nil {
 		return 0, fmt.Errorf("pause %s: %w", c.OriginID, err)
 	}
@@ -239,6 +254,9 @@ func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Du
 // windowSize keeps a window within half a second of the provider's rate, so
 // that a slow rate is a trickle and not bursts with pauses.
 func (c *claim) windowSize(n int) int {
+	if c.probing {
+		n = min(n, probeWindow)
+	}
 	if c.rate == nil {
 		return n
 	}

@@ -28,13 +28,14 @@ type Config struct {
 	MaxConnections int    `var:"LEMMA_MAX_CONNECTIONS" group:"Settings" default:"1000" help:"Connections that the API takes at a time; others are answered with 503."`
 	WorkListen     string `var:"LEMMA_WORK_LISTEN" group:"Settings" placeholder:"ADDRESS" help:"Where a worker answers /healthz, /readyz and /metrics; nowhere when empty."`
 
-	Lease         time.Duration `var:"LEMMA_LEASE" group:"Settings" default:"5m" help:"How long a claim may act."`
-	CallTimeout   time.Duration `var:"LEMMA_CALL_TIMEOUT" group:"Settings" default:"30s" help:"The longest that one call to a carrier may last; well under the lease."`
-	ReapEvery     time.Duration `var:"LEMMA_REAP_EVERY" group:"Settings" default:"1m" help:"How often expired leases are looked for."`
-	SweepEvery    time.Duration `var:"LEMMA_SWEEP_EVERY" group:"Settings" default:"30s" help:"How often due batches without a job are looked for."`
-	SendWorkers   int           `var:"LEMMA_SEND_WORKERS" group:"Settings" default:"16" help:"Batches sent at a time by this process."`
-	FanoutWorkers int           `var:"LEMMA_FANOUT_WORKERS" group:"Settings" default:"16" help:"Audiences read at a time by this process."`
-	MaxWindow     int           `var:"LEMMA_MAX_WINDOW" group:"Settings" default:"500" help:"Notifications that a crash can leave in doubt, at most, per batch in work."`
+	Lease          time.Duration `var:"LEMMA_LEASE" group:"Settings" default:"5m" help:"How long a claim may act."`
+	CallTimeout    time.Duration `var:"LEMMA_CALL_TIMEOUT" group:"Settings" default:"30s" help:"The longest that one call to a carrier may last; well under the lease."`
+	ReapEvery      time.Duration `var:"LEMMA_REAP_EVERY" group:"Settings" default:"1m" help:"How often expired leases are looked for."`
+	SweepEvery     time.Duration `var:"LEMMA_SWEEP_EVERY" group:"Settings" default:"30s" help:"How often due batches without a job are looked for."`
+	SendWorkers    int           `var:"LEMMA_SEND_WORKERS" group:"Settings" default:"16" help:"Batches sent at a time by this process."`
+	FanoutWorkers  int           `var:"LEMMA_FANOUT_WORKERS" group:"Settings" default:"16" help:"Audiences read at a time by this process."`
+	ProviderOutage time.Duration `var:"LEMMA_PROVIDER_OUTAGE" group:"Settings" default:"15m" help:"How long a provider may fail before what uses it is paused."`
+	MaxWindow      int           `var:"LEMMA_MAX_WINDOW" group:"Settings" default:"500" help:"Notifications that a crash can leave in doubt, at most, per batch in work."`
 
 	FanoutsPerWorkspace int `var:"LEMMA_FANOUTS_PER_WORKSPACE" group:"Settings" default:"4" help:"Audiences of one workspace read at a time, by all processes together."`
 	FanoutsPerSource    int `var:"LEMMA_FANOUTS_PER_SOURCE" group:"Settings" default:"2" help:"Audiences of one data source read at a time, by all processes together."`
@@ -72,7 +73,7 @@ func defaultConfig() Config {
 func (c Config) check() error {
 	var faults []error
 	for name, d := range map[string]time.Duration{
-		"LEMMA_LEASE": c.Lease, "LEMMA_CALL_TIMEOUT": c.CallTimeout, "LEMMA_REAP_EVERY": c.ReapEvery, "LEMMA_SWEEP_EVERY": c.SweepEvery,
+		"LEMMA_LEASE": c.Lease, "LEMMA_CALL_TIMEOUT": c.CallTimeout, "LEMMA_REAP_EVERY": c.ReapEvery, "LEMMA_SWEEP_EVERY": c.SweepEvery, "LEMMA_PROVIDER_OUTAGE": c.ProviderOutage,
 		"LEMMA_SOURCE_TIMEOUT": c.SourceTimeout, "LEMMA_RECHECK_AFTER": c.RecheckAfter, "LEMMA_EVENT_RETENTION": c.EventRetention,
 	} {
 		if d <= 0 {
@@ -110,7 +111,7 @@ func (c Config) checkSecrets() error {
 
 // sender are the settings of the sending room.
 func (c Config) sender() sender.Config {
-	return sender.Config{Lease: c.Lease, CallTimeout: c.CallTimeout, MaxWindow: c.MaxWindow, RecheckAfter: c.RecheckAfter,
+	return sender.Config{Lease: c.Lease, CallTimeout: c.CallTimeout, MaxWindow: c.MaxWindow, RecheckAfter: c.RecheckAfter, PauseAfter: c.ProviderOutage,
 		ReapEvery: c.ReapEvery, SweepEvery: c.SweepEvery, SweepGrace: c.SweepEvery}
 }
 

@@ -51,6 +51,7 @@ var (
 	queueOldest   = prometheus.NewDesc("lemma_queue_oldest_due_seconds", "For how long the oldest due batch has been waiting; 0 when none is.", nil, nil)
 	leasesExpired = prometheus.NewDesc("lemma_leases_expired", "Batches whose lease has run out and that no reaper has dealt with yet.", nil, nil)
 	flowOldest    = prometheus.NewDesc("lemma_flow_oldest_due_seconds", "For how long the enrollment that has been due longest waits to be advanced, in flows that move; 0 when none is.", nil, nil)
+	circuitsOpen  = prometheus.NewDesc("lemma_circuits_open", "Providers that fail now: their circuit is open.", nil, nil)
 	orphanRate    = prometheus.NewDesc("lemma_orphan_rate", "Orphaned notifications as a share of all that ended in the last hour, of campaigns.", nil, nil)
 )
 
@@ -59,13 +60,14 @@ func (q *queue) Describe(ch chan<- *prometheus.Desc) {
 	ch <- queueOldest
 	ch <- leasesExpired
 	ch <- orphanRate
+	ch <- circuitsOpen
 	ch <- flowOldest
 }
 
 func (q *queue) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	var ready, held, leased, oldest, expired, orphans, overdue float64
+	var ready, held, leased, oldest, expired, orphans, overdue, circuits float64
 	err := q.pool.QueryRow(ctx, `
 		with live as (
 			select state, gate, due_at, lease_until, size - sent - failed - orphaned - skipped - cancelled - retried as rows
@@ -84,8 +86,9 @@ func (q *queue) Collect(ch chan<- prometheus.Metric) {
 			coalesce((select greatest(extract(epoch from now() - min(e.resume_at)), 0) from flow_turns t
 				join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id and f.status in ('live', 'draining')
 				cross join lateral (select resume_at from enrollments e where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.turn = t.turn
-					and e.status = 'active' and e.resume_at > coalesce(f.held_until, '-infinity') order by e.resume_at limit 1) e), 0)::float8
-		from live`).Scan(&ready, &held, &leased, &oldest, &expired, &orphans, &overdue)
+					and e.status = 'active' and e.resume_at > coalesce(f.held_until, '-infinity') order by e.resume_at limit 1) e), 0)::float8,
+			(select count(*) from provider_meters where opened_at is not null)::float8
+		from live`).Scan(&ready, &held, &leased, &oldest, &expired, &orphans, &overdue, &circuits)
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(queueDepth, err)
 		return
@@ -99,5 +102,6 @@ func (q *queue) Collect(ch chan<- prometheus.Metric) {
 	gauge(queueOldest, oldest)
 	gauge(leasesExpired, expired)
 	gauge(orphanRate, orphans)
+	gauge(circuitsOpen, circuits)
 	gauge(flowOldest, overdue)
 }

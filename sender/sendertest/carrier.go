@@ -61,7 +61,8 @@ func (c *Carrier) call(ctx context.Context, m sender.Message) sender.Receipt {
 	if c.Before != nil && ctx.Err() == nil {
 		c.Before(ctx, m)
 	}
-	if end, ok := ctx.Deadline(); ctx.Err() != nil || ok && !time.Now().Before(end) {
+	end, ok := ctx.Deadline()
+	if ctx.Err() != nil || ok && !time.Now().Before(end) || !m.StartBy.IsZero() && !time.Now().Before(m.StartBy) {
 		return sender.Receipt{Outcome: sender.NotCalled, Reason: "call_ended", At: time.Now()}
 	}
 	n := c.Made().add(m)

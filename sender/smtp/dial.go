@@ -24,7 +24,8 @@ type refusal struct {
 }
 
 func (r *refusal) receipt() sender.Receipt {
-	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Code: r.code, Reason: r.reason, Detail: r.detail, At: time.Now()}
+	definite := r.code >= 500 || r.reason == "forbidden_address" // both last until the settings change
+	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Definite: definite, Code: r.code, Reason: r.reason, Detail: r.detail, At: time.Now()}
 }
 
 func failed(reason string, err error) *refusal {
@@ -197,5 +198,3 @@ func has(list []string, wanted string) bool {
 	}
 	return false
 }
-
-const errBackoff = closed("a connection failed a moment ago")

@@ -41,7 +41,8 @@ func TestOutcomes(t *testing.T) {
 		kept   int // bodies of the second that the server saw to the end
 	}{
 		{"mail refused for now", "MAIL", "450 4.7.1 slow down", verdict{sender.NotAccepted, true, 450, "sender_refused"}, 0},
-		{"mail refused for good", "MAIL", "550 5.7.1 not you", verdict{sender.Rejected, true, 550, "sender_rejected"}, 0},
+		{"mail refused for good", "MAIL", "550 5.7.1 not you", verdict{sender.NotAccepted, true, 550, "sender_rejected"}, 0},
+		{"too large for mail", "MAIL", "552 5.3.4 too large", verdict{sender.Rejected, false, 552, "message_too_large"}, 0},
 		{"recipient refused for now", "RCPT", "450 4.2.0 greylisted", verdict{sender.NotAccepted, false, 450, "recipient_refused"}, 0},
 		{"recipient refused for good", "RCPT", "550-5.1.1 no\r\n550 5.1.1 such user", verdict{sender.Rejected, false, 550, "recipient_rejected"}, 0},
 		{"data refused for now", "DATA", "451 4.3.0 later", verdict{sender.NotAccepted, false, 451, "data_refused"}, 0},
@@ -116,10 +117,13 @@ func TestNoConnection(t *testing.T) {
 			if c.says == hang {
 				carrier.timeout = time.Second
 			}
-			got := verdicts(carrier.Send(t.Context(), letters(3)))
-			backoff := verdict{sender.NotAccepted, true, 0, "connect_backoff"}
-			if diff := cmp.Diff([]verdict{c.want, backoff, backoff}, got); diff != "" {
+			got := carrier.Send(t.Context(), letters(3))
+			backoff := verdict{sender.NotCalled, true, 0, "connect_backoff"}
+			if diff := cmp.Diff([]verdict{c.want, backoff, backoff}, verdicts(got)); diff != "" {
 				t.Errorf("receipts (-want +got):\n%s", diff)
+			}
+			if got[0].Definite != (c.want.Code >= 500) || !strings.HasPrefix(got[2].Detail, c.want.Reason) {
+				t.Errorf("definite: %v; the letters behind it say %q", got[0].Definite, got[2].Detail)
 			}
 			if s.heard("MAIL") != 0 || s.connections() != 1 {
 				t.Errorf("%d MAIL on %d connections, want none on one", s.heard("MAIL"), s.connections())

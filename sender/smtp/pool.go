@@ -11,9 +11,9 @@ import (
 
 // How long connections and mistakes are remembered.
 const (
-	idleFor      = 30 * time.Second      // then an unused connection is closed
-	firstBackoff = 50 * time.Millisecond // after a failed dial, doubled for each that follows
-	mostBackoff  = 5 * time.Second
+	idleFor      = 30 * time.Second       // then an unused connection is closed
+	firstBackoff = 50 * time.Millisecond  // after a failed dial, doubled for each that follows
+	mostBackoff  = 400 * time.Millisecond // the sender's circuit waits longer, for all nodes together
 )
 
 // line is a place in the pool: at most one connection, and the buffers that
@@ -35,6 +35,7 @@ type pool struct {
 	closed  bool
 
 	failures int       // dials in a row that failed
+	cause    *refusal  // of the last of them
 	until    time.Time // no dial before
 }
 
@@ -116,24 +117,27 @@ func (p *pool) close() {
 	all.Wait()
 }
 
-// mayDial is false for a moment after a failed dial, so that a server that is
-// down is not hammered.
-func (p *pool) mayDial(now time.Time) bool {
+// backoff answers why nobody dials for a moment after a failed dial, so that a
+// server that is down is not hammered; nil when somebody may.
+func (p *pool) backoff(now time.Time) *refusal {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !now.Before(p.until)
+	if now.Before(p.until) {
+		return p.cause
+	}
+	return nil
 }
 
 // dialed takes note of how a dial that began at a time went. Dials that began
 // before the pause did not ignore it, so they do not lengthen it.
-func (p *pool) dialed(began time.Time, ok bool) {
+func (p *pool) dialed(began time.Time, r *refusal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case ok:
-		p.failures, p.until = 0, time.Time{}
+	case r == nil:
+		p.failures, p.until, p.cause = 0, time.Time{}, nil
 	case !began.Before(p.until):
-		p.until = time.Now().Add(min(firstBackoff<<min(p.failures, 20), mostBackoff))
+		p.until, p.cause = time.Now().Add(min(firstBackoff<<min(p.failures, 20), mostBackoff)), r
 		p.failures++
 	}
 }

@@ -87,18 +87,18 @@ func TestBackoff(t *testing.T) {
 	t.Parallel()
 	p := newPool(1)
 	for range 20 {
-		p.dialed(p.until, false)
+		p.dialed(p.until, &refusal{reason: "connect_failed"})
 	}
-	if wait := time.Until(p.until); wait < 4*time.Second || wait > mostBackoff {
+	if wait := time.Until(p.until); wait < mostBackoff/2 || wait > mostBackoff {
 		t.Errorf("the pause is %v, want about %v", wait, mostBackoff)
 	}
 	failures := p.failures
-	p.dialed(time.Now(), false) // began before the pause: one of a wave
-	if p.failures != failures {
+	p.dialed(time.Now(), &refusal{reason: "tls_failed"}) // began before the pause: one of a wave
+	if p.failures != failures || p.backoff(time.Now()).reason != "connect_failed" {
 		t.Error("one wave of dials counts more than once")
 	}
-	p.dialed(time.Now(), true)
-	if !p.mayDial(time.Now()) {
+	p.dialed(time.Now(), nil)
+	if p.backoff(time.Now()) != nil {
 		t.Error("the pause outlives a success")
 	}
 }

@@ -49,7 +49,7 @@ func (r *run) all() {
 	}
 	r.hook()
 	d, opened := r.draft(), false
-	for d != nil && !r.over() {
+	for d != nil && !r.over(d) {
 		switch {
 		case opened:
 			d, opened = r.deliver(d)
@@ -62,12 +62,13 @@ func (r *run) all() {
 	r.part(opened)
 }
 
-// over says whether the time for calls has ended. It asks the clock as well: in
-// a process that was stopped for a while, an answer may wake us before the
-// timer has run that ends ctx.
-func (r *run) over() bool {
+// over says whether the time to begin with a letter's body has ended. It asks
+// the clock as well: in a process that was stopped for a while, an answer may
+// wake us before the timer has run that ends ctx.
+func (r *run) over(d *draft) bool {
 	end, ok := r.ctx.Deadline()
-	return r.ctx.Err() != nil || ok && !time.Now().Before(end)
+	now, by := time.Now(), r.letters[d.index].StartBy
+	return r.ctx.Err() != nil || ok && !now.Before(end) || !by.IsZero() && !now.Before(by)
 }
 
 // part brings the connection to rest. One that waits for a body which will not
@@ -172,13 +173,13 @@ func (r *run) connect(d *draft) bool {
 		return true
 	}
 	began := time.Now()
-	if !r.pool.mayDial(began) {
-		r.settle(d.index, failed("connect_backoff", errBackoff).receipt())
+	if cause := r.pool.backoff(began); cause != nil {
+		r.settle(d.index, sender.Receipt{Outcome: sender.NotCalled, Provider: true, Reason: "connect_backoff", Detail: detail(cause.reason+": "+cause.detail, "")})
 		return false
 	}
 	conn, refusal := r.dial(r.ctx)
 	if r.ctx.Err() == nil {
-		r.pool.dialed(began, refusal == nil)
+		r.pool.dialed(began, refusal)
 	}
 	if refusal != nil {
 		r.unopened(d, refusal.receipt())

@@ -6,15 +6,16 @@
 // first byte has gone to the socket, a server cannot have taken the message.
 //
 //	what happened                               outcome        provider  reason
-//	no connection, TLS, greeting, EHLO, AUTH     not accepted   yes       connect_failed, tls_failed, greeting_refused, ehlo_refused, auth_failed
-//	an address that may not be dialled          not accepted   yes       forbidden_address
-//	a dial failed a moment ago                  not accepted   yes       connect_backoff
+//	no connection, TLS, greeting, EHLO, AUTH     not accepted   yes       connect_failed, tls_failed, greeting_refused, ehlo_refused, auth_failed; definite with 5xx
+//	an address that may not be dialled          not accepted   yes       forbidden_address; definite
+//	a dial failed a moment ago                  not called     yes       connect_backoff
 //	connection lost before the body             not accepted   yes       connection_lost
 //	no answer in time before the body           not accepted   yes       timeout
 //	nonsense before the body                    not accepted   yes       protocol_error
 //	421 at any command or after the final dot   not accepted   yes       service_closing
 //	MAIL 4xx                                    not accepted   yes       sender_refused
-//	MAIL 5xx                                    rejected       yes       sender_rejected
+//	MAIL 552                                    rejected       no        message_too_large
+//	MAIL 5xx                                    not accepted   yes       sender_rejected; definite
 //	RCPT 4xx                                    not accepted   no        recipient_refused
 //	RCPT 5xx                                    rejected       no        recipient_rejected
 //	DATA 4xx                                    not accepted   no        data_refused
@@ -26,7 +27,7 @@
 //	no answer in time since then                unknown        no        timeout
 //	nonsense since then, or too many answers    unknown        no        protocol_error
 //	ctx ended since then                        unknown        no        call_ended
-//	ctx ended before                            not called     no        call_ended
+//	ctx ended before, or StartBy passed         not called     no        call_ended
 //	larger than the server's SIZE               rejected       no        message_too_large
 //	cannot be written as a mail                 rejected       no        message_invalid
 //

@@ -45,8 +45,12 @@ func judge(at stage, code int) sender.Receipt {
 		r.Outcome, r.Provider, r.Reason = sender.NotAccepted, true, "service_closing"
 	case code >= 400 && code < 500:
 		r.Outcome, r.Provider, r.Reason = sender.NotAccepted, at == atMail, refusals[at].temporary
+	case at == atMail && code == 552: // it is the SIZE that is refused, not the sender (RFC 1870, 6.1)
+		r.Outcome, r.Reason = sender.Rejected, "message_too_large"
+	case at == atMail && code >= 500 && code < 600:
+		r.Outcome, r.Provider, r.Definite, r.Reason = sender.NotAccepted, true, true, refusals[at].permanent
 	case code >= 500 && code < 600:
-		r.Outcome, r.Provider, r.Reason = sender.Rejected, at == atMail, refusals[at].permanent
+		r.Outcome, r.Reason = sender.Rejected, refusals[at].permanent
 	case at == atBody && goesOn(at, code):
 		r.Outcome = sender.Accepted
 	default:

@@ -1,0 +1,262 @@
+package sender
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lemma/notifications"
+	"lemma/providers"
+)
+
+var (
+	noConnection = &Receipt{Outcome: NotAccepted, Provider: true, Reason: "connect_failed", Detail: "connection refused"}
+	closing      = &Receipt{Outcome: NotAccepted, Provider: true, Code: 421, Reason: "service_closing", Detail: "421 bye"}
+	noPassword   = &Receipt{Outcome: NotAccepted, Provider: true, Definite: true, Code: 535, Reason: "auth_failed", Detail: "5.7.8 who are you"}
+)
+
+func (b *bundle) health() providers.Provider {
+	b.t.Helper()
+	p, err := providers.New(b.pool, nil, nil).Get(context.Background(), b.ws, b.provider)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return p
+}
+
+// makeProbable lets time pass for circuits alone.
+func (b *bundle) makeProbable() {
+	b.exec(`update provider_meters set open_until = now() where open_until is not null`)
+}
+
+func quick(c *Config) { c.CircuitFirst, c.CircuitMost = 20*time.Millisecond, 100*time.Millisecond }
+
+// A provider that is gone for a moment pauses nothing: what waited for it goes
+// on by itself when it is back.
+func TestProviderGoneForAMoment(t *testing.T) {
+	b := setup(t)
+	b.insert(200, 20, 2)
+	s := b.sender(quick)
+	b.carrier.fail(noConnection)
+	back := time.AfterFunc(300*time.Millisecond, func() { b.carrier.fail(nil) })
+	defer back.Stop()
+	b.workAll(s, 20*time.Second)
+	b.wantBooks(notifications.Books{Sent: 200})
+	for i := range 200 {
+		if n := b.carrier.called(address(i)); n != 1 {
+			t.Errorf("%s was called %d times", address(i), n)
+		}
+	}
+	if p := b.health(); len(b.paused) != 0 || p.CircuitOpen || p.Failures != 0 || p.FirstError != "" || p.LastError == "" {
+		t.Errorf("paused for %v; health %+v", b.paused, p)
+	}
+}
+
+// workAll works every batch to its end, as River does.
+func (b *bundle) workAll(s *Sender, within time.Duration) {
+	b.t.Helper()
+	var workers sync.WaitGroup
+	for end := time.Now().Add(within); ; {
+		refs := b.batches("state = 'ready' and gate = 'open'")
+		if len(refs) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			b.t.Fatalf("%d batches are still not at their end", len(refs))
+		}
+		for _, ref := range refs {
+			workers.Go(func() {
+				again, err := s.Work(b.t.Context(), ref)
+				if err != nil {
+					b.t.Error(err)
+				}
+				time.Sleep(min(again, time.Second))
+			})
+		}
+		workers.Wait()
+	}
+}
+
+// While the circuit is open nobody calls, but for one probe at a time.
+func TestProbesAreOneAtATime(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(40, 10, 2)
+	s := b.sender()
+	b.carrier.fail(noConnection)
+	b.work(s)
+	if p := b.health(); !p.CircuitOpen || p.Failures != 1 || p.FirstError != "connect_failed: connection refused" || p.NextProbeAt == nil {
+		t.Fatalf("health %+v, after one call that failed", p)
+	}
+	b.makeDue()
+	for _, ref := range refs {
+		if again, err := s.Work(t.Context(), ref); err != nil || again <= 0 {
+			t.Errorf("behind an open circuit it answered %v, %v", again, err)
+		}
+	}
+	if p := b.health(); p.Failures != 1 {
+		t.Errorf("somebody called behind an open circuit: %d failures", p.Failures)
+	}
+	b.makeProbable()
+	prober, other := b.sender(), b.sender()
+	reached, release := pauseAt(prober, "opened", 1)
+	done := make(chan error)
+	go func() { _, err := prober.Work(context.Background(), refs[0]); done <- err }()
+	<-reached
+	for _, ref := range refs[1:] {
+		if again, err := other.Work(t.Context(), ref); err != nil || again <= 0 {
+			t.Errorf("beside a probe it answered %v, %v", again, err)
+		}
+	}
+	b.carrier.fail(closing)
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if p := b.health(); p.Failures != 2 || p.FirstError != "connect_failed: connection refused" || p.LastError != "service_closing (421)" {
+		t.Errorf("the first cause is not kept: %+v", p)
+	}
+	b.makeProbable()
+	b.carrier.fail(nil)
+	for range 2 {
+		b.makeDue()
+		b.work(s)
+	}
+	b.wantBooks(notifications.Books{Sent: 40})
+}
+
+// A prober that dies is followed by another when its time is over.
+func TestDeadProberIsReplaced(t *testing.T) {
+	b := setup(t)
+	b.insert(20, 10, 2)
+	s := b.sender()
+	b.carrier.fail(noConnection)
+	b.work(s)
+	b.makeProbable()
+	b.makeDue()
+	dying := b.sender()
+	reached := stop(dying, "claimed", 1)
+	refs := b.batches("state = 'ready'")
+	go func() { _, _ = dying.Work(t.Context(), refs[0]) }()
+	<-reached
+	b.carrier.fail(nil)
+	if again, err := s.Work(t.Context(), refs[1]); err != nil || again <= 0 {
+		t.Errorf("beside a probe it answered %v, %v", again, err)
+	}
+	b.exec(`update provider_meters set probe_until = now() where probe_token is not null`)
+	if again, err := s.Work(t.Context(), refs[1]); err != nil || again != 0 {
+		t.Errorf("after the prober's time it answered %v, %v", again, err)
+	}
+	b.wantBooks(notifications.Books{Sent: 10, Pending: 10})
+}
+
+// What pauses, and what status_detail then says.
+func TestWhatPauses(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		first, then     *Receipt
+		open            time.Duration // for how long the circuit has been open at the next probe
+		reason, contain string
+	}{
+		{"a failure that has not lasted", noConnection, closing, 10 * time.Minute, "", ""},
+		{"a failure that lasts", noConnection, closing, 15 * time.Minute, "provider_errors", "in 2 calls in a row; the first failure was connect_failed: connection refused, the last service_closing (421)"},
+		{"a definite refusal", noPassword, nil, 0, "provider_refused", "auth_failed (535)"},
+		{"a definite refusal of a probe", noConnection, noPassword, time.Minute, "provider_refused", "auth_failed (535)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := setup(t)
+			b.insert(40, 20, 2)
+			s := b.sender()
+			b.carrier.fail(c.first)
+			b.work(s)
+			if c.then != nil {
+				b.exec(`update provider_meters set opened_at = opened_at - make_interval(secs => $1), failing_since = failing_since - make_interval(secs => $1), open_until = now()`, c.open.Seconds())
+				b.carrier.fail(c.then)
+				b.makeDue()
+				b.work(s)
+			}
+			if got := strings.Join(b.paused, " "); got != c.reason || c.reason != "" && !strings.Contains(b.details[0], c.contain) {
+				t.Errorf("paused for %q: %q, want %q: %q", got, b.details, c.reason, c.contain)
+			}
+			b.wantBooks(notifications.Books{Pending: 40})
+		})
+	}
+}
+
+// A failure of yesterday and one of today are two: nobody called in between.
+func TestOldFailureDoesNotLast(t *testing.T) {
+	b := setup(t)
+	b.insert(20, 20, 2)
+	s := b.sender()
+	b.carrier.fail(noConnection)
+	b.work(s)
+	b.exec(`update provider_meters set opened_at = opened_at - interval '1 day', failing_since = failing_since - interval '1 day', failed_at = failed_at - interval '1 day', open_until = now()`)
+	b.carrier.fail(closing)
+	b.makeDue()
+	b.work(s)
+	if p := b.health(); len(b.paused) != 0 || !p.CircuitOpen || p.FirstError != "service_closing (421)" || time.Since(*p.FailingSince) > time.Minute {
+		t.Errorf("paused for %v, health %+v", b.paused, p)
+	}
+}
+
+// Messages that are refused for now, one after the other, open the circuit as
+// well, and pause nothing while it is young.
+func TestRefusalsOpenTheCircuit(t *testing.T) {
+	b := setup(t)
+	b.insert(60, 30, 2)
+	for i := range 60 {
+		b.carrier.then[address(i)] = []Outcome{NotAccepted, NotAccepted}
+	}
+	s := b.sender(func(c *Config) { c.CircuitAfter = 25 })
+	b.work(s)
+	if p := b.health(); !p.CircuitOpen || p.Failures != 30 || len(b.paused) != 0 {
+		t.Errorf("paused for %v, health %+v", b.paused, p)
+	}
+	b.makeProbable()
+	b.makeDue()
+	if _, err := s.Work(t.Context(), b.batches("state = 'ready'")[0]); err != nil {
+		t.Fatal(err)
+	}
+	if p := b.health(); !p.CircuitOpen || p.Failures != 30+probeWindow {
+		t.Errorf("after a probe that was refused: %+v", p)
+	}
+}
+
+// A message that makes the server hang up each time does not stand for the provider.
+func TestOneBadMessageDoesNotKeepTheCircuitOpen(t *testing.T) {
+	b := setup(t)
+	b.insert(30, 30, 2)
+	bad := b.byOrdinal(1)[0]
+	s := b.sender()
+	b.carrier.fail(noConnection)
+	b.work(s)
+	b.carrier.hangsUp = bad
+	b.carrier.fail(nil)
+	for range 8 {
+		b.makeProbable()
+		b.makeDue()
+		b.work(s)
+	}
+	b.wantBooks(notifications.Books{Sent: 29, Pending: 1})
+}
+
+// A batch behind an open circuit has no job to ring for until a probe is
+// overdue: then its job was lost, and nobody else would probe.
+func TestSweepBehindAnOpenCircuit(t *testing.T) {
+	b := setup(t)
+	b.insert(20, 10, 2)
+	s := b.sender()
+	b.carrier.fail(noConnection)
+	b.work(s)
+	b.exec(`truncate river_job`)
+	b.exec(`update batches set due_at = now() - interval '1 minute', rung_at = now() - interval '1 minute'`)
+	b.exec(`update provider_meters set open_until = now() + interval '1 minute'`)
+	if n, err := s.Sweep(t.Context()); err != nil || n != 0 {
+		t.Errorf("rang %d times before a probe was due, %v", n, err)
+	}
+	b.exec(`update provider_meters set open_until = now() - interval '1 minute'`)
+	if n, err := s.Sweep(t.Context()); err != nil || n != 2 {
+		t.Errorf("rang %d times for a probe, want 2, %v", n, err)
+	}
+}

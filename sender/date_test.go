@@ -1,0 +1,136 @@
+package sender
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+)
+
+// nextSecond waits until a Date would be another one.
+func nextSecond() {
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1100 * time.Millisecond)))
+}
+
+// A message carries the time of its call, however long ago the audience was read.
+func TestDateIsWhenItIsCalled(t *testing.T) {
+	b := setup(t)
+	b.insert(3, 3, 2)
+	b.exec(`update notifications set created_at = now() - interval '3 hours' where workspace_id = $1`, b.ws)
+	b.carrier.then[address(1)] = []Outcome{NotAccepted}
+	s := b.sender()
+	b.work(s)
+	first := b.carrier.sent[address(1)][0].Date
+	nextSecond()
+	b.makeDue()
+	b.work(s)
+	for i, calls := range [][]Message{b.carrier.sent[address(0)], b.carrier.sent[address(1)]} {
+		for _, m := range calls {
+			if age := time.Since(m.Date); age < 0 || age > time.Minute {
+				t.Errorf("recipient %d: a date of %v ago", i, age)
+			}
+		}
+	}
+	if again := b.carrier.sent[address(1)][1].Date; !again.After(first) {
+		t.Errorf("a message that surely was not taken is called again with the date %v of the first call", again)
+	}
+}
+
+// byOrdinal are the addresses of n recipients in the order of their rows.
+func (b *bundle) byOrdinal(n int) []string {
+	b.t.Helper()
+	rows, _ := b.pool.Query(context.Background(), `select address from notifications where workspace_id = $1 order by ordinal limit $2`, b.ws, n)
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(all) != n {
+		b.t.Fatal(len(all), err)
+	}
+	return all
+}
+
+// The second attempt repeats the first's date, also when rows around it were
+// called again in between, by a window that reaches over it.
+func TestDateOfTheSecondAttempt(t *testing.T) {
+	b := setup(t)
+	b.insert(3, 3, 2)
+	who := b.byOrdinal(3)
+	b.carrier.then[who[0]], b.carrier.then[who[2]] = []Outcome{NotAccepted}, []Outcome{NotAccepted}
+	b.carrier.then[who[1]] = []Outcome{Unknown}
+	s := b.sender()
+	b.work(s)
+	if r := b.reap(s); r.Retried != 1 || r.Freed != 2 {
+		t.Fatalf("reaped %+v", r)
+	}
+	nextSecond()
+	b.makeDue()
+	for _, ref := range append(b.batches("attempt = 1"), b.batches("attempt = 2")...) {
+		if _, err := b.sender().Work(context.Background(), ref); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(i, call int) time.Time { return b.carrier.sent[who[i]][call].Date }
+	if !of(1, 1).Equal(of(1, 0)) {
+		t.Errorf("the second attempt says %v, the first said %v", of(1, 1), of(1, 0))
+	}
+	if !of(0, 1).After(of(0, 0)) || !of(2, 1).Equal(of(0, 1)) {
+		t.Errorf("its neighbours say %v and %v", of(0, 1), of(2, 1))
+	}
+}
+
+// What explains a date survives a crash between the window's commit and its
+// calls: the second attempt repeats a date that nobody may have seen.
+func TestDateSurvivesACrash(t *testing.T) {
+	b := setup(t)
+	b.insert(1, 1, 2)
+	dying := b.sender()
+	reached := stop(dying, "called", 1)
+	go func() { _, _ = dying.Work(t.Context(), b.batches("true")[0]) }()
+	<-reached
+	s := b.sender()
+	b.reap(s)
+	nextSecond()
+	b.work(s)
+	sent := b.carrier.sent[address(0)]
+	if len(sent) != 2 || !sent[0].Date.Equal(sent[1].Date) || sent[0].Date.IsZero() {
+		t.Errorf("%d messages, dates %v and %v", len(sent), sent[0].Date, sent[len(sent)-1].Date)
+	}
+}
+
+// A commit that took so long that the date would be false opens a window that
+// nobody is called in.
+func TestStaleDateIsNotSent(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(1, 1, 2)
+	s := b.sender()
+	c, err := s.Claim(context.Background(), refs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &window{rows: []int16{0}, letters: make([]Message, 1)}
+	c.date(w)
+	if c.stale(w) {
+		t.Error("stale at once")
+	}
+	c.clock = c.clock.Add(dateLasts + time.Second)
+	if !c.stale(w) {
+		t.Error("not stale after the bound")
+	}
+}
+
+// Messages begin within the window's time, the lease and the send deadline.
+func TestStartBy(t *testing.T) {
+	now := time.Now()
+	s := &Sender{cfg: Config{CallTimeout: time.Second}}
+	for name, c := range map[string]struct{ until, expires, want time.Duration }{
+		"the window":                          {time.Hour, time.Hour, windowLasts},
+		"the lease, less the call on the way": {10 * time.Second, time.Hour, 9 * time.Second},
+		"the send deadline":                   {time.Hour, 5 * time.Second, 5 * time.Second},
+	} {
+		w := &window{letters: make([]Message, 2)}
+		s.startBy(&claim{until: now.Add(c.until), expires: now.Add(c.expires)}, w, now)
+		if d := cmp.Diff(c.want, w.letters[1].StartBy.Sub(now)); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}

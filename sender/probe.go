@@ -1,0 +1,73 @@
+package sender
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"lemma/notifications"
+)
+
+// probeWindow is how many messages a probe calls at most: more than one, so that
+// a message that makes a server hang up does not stand for the provider.
+const probeWindow = 5
+
+// probe claims a batch whose provider's circuit is open, if it may be probed and
+// nobody else does. It answers nil and how long to wait when not.
+func (s *Sender) probe(ctx context.Context, ref notifications.Ref) (*claim, time.Duration, error) {
+	again, may, err := s.standing(ctx, ref)
+	if err != nil || !may {
+		return nil, again, err
+	}
+	token := s.token()
+	tag, err := s.pool.Exec(ctx, `
+		update provider_meters m set probe_token = $4, probe_until = now() + $5
+		from batches b
+		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3 and m.workspace_id = b.workspace_id and m.provider_id = b.provider_id
+		  and m.open_until <= now() and (m.probe_until is null or m.probe_until <= now())`,
+		ref.WorkspaceID, ref.OriginID, ref.BatchID, token, s.probeLasts())
+	if err != nil {
+		return nil, 0, fmt.Errorf("probe for batch %s: %w", ref.BatchID, err)
+	}
+	if tag.RowsAffected() == 0 { // another node probes
+		return nil, again, nil
+	}
+	c, err := s.claimAs(ctx, ref, token)
+	if c == nil {
+		s.endProbe(ctx, &claim{Ref: ref, token: token, probing: true})
+		return nil, again, err
+	}
+	c.probing, c.ailing = true, true
+	return c, 0, nil
+}
+
+// probeLasts is how long a probe may take before another claim takes its place:
+// the prober may be dead.
+func (s *Sender) probeLasts() time.Duration { return 2*s.cfg.CallTimeout + windowLasts }
+
+// untilProbe is when to come again for a batch behind an open circuit. Batches
+// come one after the other, not all at once.
+func (s *Sender) untilProbe(shut time.Duration, probing bool) time.Duration {
+	if probing {
+		shut = max(shut, s.cfg.CircuitFirst)
+	}
+	return shut + time.Millisecond + rand.N(1+max(shut, s.cfg.CircuitFirst)/4)
+}
+
+// endProbe lets others probe, when this claim has found nothing out.
+func (s *Sender) endProbe(ctx context.Context, c *claim) {
+	if !c.probing {
+		return
+	}
+	c.probing = false
+	_, err := s.pool.Exec(context.WithoutCancel(ctx), `
+		update provider_meters m set probe_token = null, probe_until = null, open_until = now() + $5
+		from batches b
+		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3 and m.workspace_id = b.workspace_id and m.provider_id = b.provider_id and m.probe_token = $4`,
+		c.WorkspaceID, c.OriginID, c.BatchID, c.token, s.cfg.CircuitFirst)
+	if err != nil {
+		s.log.Error("probe not ended", "batch_id", c.BatchID, "error", err)
+	}
+	s.metrics.probed("nothing")
+}
