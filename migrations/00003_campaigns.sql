@@ -36,9 +36,10 @@ create table campaigns (
 );
 create index campaigns_working on campaigns (id) where status in ('scheduled', 'preparing', 'sending', 'paused');
 
--- The right to stream a campaign's audience. Two fan-outs at once would be
--- harmless (Campaign!AtMostOneNotificationPerRecipient holds by the key of
--- notifications); the lease only saves the work.
+-- The right to stream a campaign's audience, and to say what came of it. Two
+-- fan-outs that write at once are harmless (Campaign!AtMostOneNotificationPerRecipient
+-- holds by the key of notifications); but only the holder of the lease may
+-- finish or fail (Campaign!FailedMeansUnread).
 create table fanouts (
     workspace_id uuid not null,
     campaign_id  uuid not null,
