@@ -112,7 +112,7 @@ func (c *Campaigns) plan(ctx context.Context, now Campaign, run int) (*plan, err
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{columns: content.columns, Chunk: notifications.Chunk{
+	p := &plan{columns: content.Variables(), Chunk: notifications.Chunk{
 		WorkspaceID: now.WorkspaceID, OriginID: now.ID, ProviderID: now.ProviderID, ContentID: now.ID,
 		Run: run, MaxAttempts: maxAttempts(now.Strategy), ExpiresAt: now.SendDeadline, BatchSize: c.cfg.BatchSize,
 	}}

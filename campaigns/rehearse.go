@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma/audience"
+	"lemma/message"
 	"lemma/notifications"
 )
 
@@ -41,7 +42,7 @@ func (c *Campaigns) Rehearse(ctx context.Context, workspaceID, id uuid.UUID) (Re
 	if err != nil {
 		return Rehearsal{}, err
 	}
-	counts, drawn, err := c.audiences.Sample(ctx, workspaceID, now.AudienceID, content.columns, checkSize)
+	counts, drawn, err := c.audiences.Sample(ctx, workspaceID, now.AudienceID, content.Variables(), checkSize)
 	if err != nil {
 		return Rehearsal{}, err
 	}
@@ -60,7 +61,7 @@ func (c *Campaigns) Rehearse(ctx context.Context, workspaceID, id uuid.UUID) (Re
 
 // render renders the rows: the first ones, which are shown, and then the others
 // in random order, so that a deadline leaves out any of them with the same chance.
-func (r *Rehearsal) render(ctx context.Context, now Campaign, content *content, drawn []audience.Row, deadline time.Time) {
+func (r *Rehearsal) render(ctx context.Context, now Campaign, content *message.Compiled, drawn []audience.Row, deadline time.Time) {
 	faults := map[string]*RenderFault{}
 	others := drawn[min(len(drawn), sampleSize):]
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
@@ -70,7 +71,7 @@ func (r *Rehearsal) render(ctx context.Context, now Campaign, content *content, 
 		}
 		to := recipient(now.ID, row)
 		one := Rendered{ProfileKey: to.ProfileKey, Address: to.Address}
-		text, headers, err := content.render(to.Payload)
+		text, headers, err := content.RenderMessage(to.Payload)
 		r.Rendered++
 		if err != nil {
 			one.Error = err.Error()

@@ -66,7 +66,7 @@ func TestAPreviewIsBoundedInTime(t *testing.T) {
 	now := b.get(b.draft().ID)
 	content, err := b.content(ctx, now)
 	b.must(err)
-	_, drawn, err := b.rooms.Audiences.Sample(ctx, b.ws, b.audience, content.columns, checkSize)
+	_, drawn, err := b.rooms.Audiences.Sample(ctx, b.ws, b.audience, content.Variables(), checkSize)
 	b.must(err)
 	r := Rehearsal{Sendable: 100}
 	r.render(ctx, now, content, drawn, time.Now().Add(-time.Second))

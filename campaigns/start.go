@@ -83,31 +83,14 @@ func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID
 	return err
 }
 
-// content is what a campaign sends, ready to be rendered.
-type content struct {
-	template *message.Compiled
-	headers  *message.Headers
-	columns  []string // that template and headers use, sorted
-}
-
-// render makes the message for one person.
-func (c *content) render(payload string) (message.Content, [][2]string, error) {
-	text, err := c.template.Render(payload)
-	if err != nil {
-		return message.Content{}, nil, err
-	}
-	headers, err := c.headers.Render(payload)
-	return text, headers, err
-}
-
-// content reads what a campaign sends. The audience must have all columns that
-// are used.
-func (c *Campaigns) content(ctx context.Context, now Campaign) (*content, error) {
+// content reads what a campaign sends, ready to be rendered. The audience must
+// have all columns that the template and the headers use.
+func (c *Campaigns) content(ctx context.Context, now Campaign) (*message.Compiled, error) {
 	template, err := c.templates.Compiled(ctx, now.WorkspaceID, now.TemplateID, now.TemplateVersion)
 	if err != nil {
 		return nil, err
 	}
-	headers, err := message.CompileHeaders(now.Headers)
+	content, err := template.WithHeaders(now.Headers)
 	if err != nil {
 		return nil, err
 	}
@@ -118,12 +101,7 @@ func (c *Campaigns) content(ctx context.Context, now Campaign) (*content, error)
 	if err := known(aud, "/template_id", "the template uses", template.Variables()); err != nil {
 		return nil, err
 	}
-	if err := known(aud, "/headers", "the headers use", headers.Variables()); err != nil {
-		return nil, err
-	}
-	columns := append(template.Variables(), headers.Variables()...)
-	slices.Sort(columns)
-	return &content{template, headers, slices.Compact(columns)}, nil
+	return content, known(aud, "/headers", "the headers use", content.Variables())
 }
 
 // known checks that an audience has the columns that are used.

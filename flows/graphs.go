@@ -15,7 +15,6 @@ import (
 	"lemma"
 	"lemma/audience"
 	"lemma/flows/graph"
-	"lemma/message"
 )
 
 // graphs holds compiled versions. A published version never changes, so what
@@ -149,7 +148,7 @@ type send struct {
 	template     uuid.UUID
 	templateAt   int // its version
 	content      uuid.UUID
-	headers      *message.Headers
+	headers      map[string]string
 	variables    []string // of the template and the headers, that are columns of the profile
 	trigger      bool     // it uses the trigger too
 	whole        bool     // the variables are all columns that are read: the payload is taken as it is
@@ -235,7 +234,7 @@ func columnsOf(g *graph.Graph, a *audience.Audience) []string {
 }
 
 func (f *Flows) newSend(ctx context.Context, r *route, id string, n graph.Node) (*send, error) {
-	s := &send{maxAttempts: 2, content: contentOf(r.flow, r.version, id), templateAt: n.TemplateVersion}
+	s := &send{headers: n.Headers, maxAttempts: 2, content: contentOf(r.flow, r.version, id), templateAt: n.TemplateVersion}
 	if n.Strategy == "at_most_once" {
 		s.maxAttempts = 1
 	}
@@ -255,12 +254,10 @@ func (f *Flows) newSend(ctx context.Context, r *route, id string, n graph.Node) 
 	if err != nil {
 		return nil, err
 	}
-	if s.headers, err = message.CompileHeaders(n.Headers); err != nil {
+	if t, err = t.WithHeaders(n.Headers); err != nil {
 		return nil, err
 	}
-	names := append(t.Variables(), s.headers.Variables()...)
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
+	for _, name := range t.Variables() {
 		if name == reservedTrigger {
 			s.trigger = true
 		} else {

@@ -257,15 +257,15 @@ func (s *simulation) render(ctx context.Context, out sending) (*SimulatedMessage
 	if err != nil {
 		return nil, err
 	}
-	content, err := template.Render(out.payload)
-	if err == nil {
-		m.Headers, err = out.headers.Render(out.payload)
+	if template, err = template.WithHeaders(out.headers); err != nil {
+		return nil, err
 	}
+	content, headers, err := template.RenderMessage(out.payload)
 	if err != nil {
 		m.Error = lemma.Public(err)
 		return m, nil
 	}
-	m.Subject, m.HTML, m.Text = content.Subject, content.HTML, content.Text
+	m.Subject, m.HTML, m.Text, m.Headers = content.Subject, content.HTML, content.Text, headers
 	return m, nil
 }
 

@@ -26,9 +26,12 @@ const MaxTime = 2 * maxTry
 // Compiled is a content made ready for rendering. It never changes and is safe
 // for concurrent use.
 type Compiled struct {
-	variables []string // sorted; the place of a name is its slot
-	names     []string // all names that may be looked up, assigned ones too
-	parts     [3]compiledPart
+	variables []string       // sorted; the place of a name is its slot
+	names     []string       // all names that may be looked up, assigned ones too
+	content   Content        // what it was made from
+	parts     []compiledPart // subject, HTML, text, and the headers that are Liquid
+	headers   []header
+	fixed     [][2]string // all headers, where none is Liquid
 	scratch   sync.Pool
 }
 
@@ -44,6 +47,7 @@ type scratch struct {
 	page   page
 	values []value
 	meter  meter
+	texts  []string // of the parts
 }
 
 // Compile makes a content ready. It refuses what Check refuses.
@@ -53,32 +57,42 @@ func Compile(c Content) (*Compiled, error) {
 		return nil, err
 	}
 	c, _ = complete(c)
-	made := &Compiled{variables: variables, names: slices.Clone(variables)}
+	return compileAll(c, variables, nil)
+}
+
+// compileAll makes a content and headers ready that were checked.
+func compileAll(c Content, variables []string, headers []header) (*Compiled, error) {
+	made := &Compiled{variables: variables, names: slices.Clone(variables), content: c, headers: headers}
 	for at, source := range []string{c.Subject, c.HTML, c.Text} {
-		if err := made.compile(at, source); err != nil {
+		if err := made.compile([3]part{subjectPart, htmlPart, textPart}[at], source); err != nil {
 			return nil, err
 		}
 	}
-	made.scratch.New = func() any { return &scratch{values: make([]value, len(variables))} }
+	for _, h := range headers {
+		made.fixed = append(made.fixed, [2]string{h.name, h.text})
+		if h.liquid {
+			if err := made.compile(headerPart(h.name), h.text); err != nil {
+				return nil, err
+			}
+		}
+	}
+	made.scratch.New = func() any {
+		return &scratch{values: make([]value, len(variables)), texts: make([]string, len(made.parts))}
+	}
 	return made, nil
 }
 
-func (c *Compiled) compile(at int, source string) error {
-	made, err := c.compilePart([3]part{subjectPart, htmlPart, textPart}[at], source)
-	c.parts[at] = made
-	return err
-}
-
-func (c *Compiled) compilePart(p part, source string) (compiledPart, error) {
+func (c *Compiled) compile(p part, source string) error {
 	root, err := p.compile(source)
 	if err != nil {
-		return compiledPart{}, fmt.Errorf("compile %s: %w", p.pointer[1:], err)
+		return fmt.Errorf("compile %s: %w", p.pointer[1:], err)
 	}
+	c.parts = append(c.parts, compiledPart{p, root, quicken(p, root, c.variables)})
 	marks, _ := scan(source)
 	for _, m := range marks {
 		c.names = append(c.names, ownName(m)...)
 	}
-	return compiledPart{p, root, quicken(p, root, c.variables)}, nil
+	return nil
 }
 
 // ownName is the name that a tag assigns.
@@ -101,35 +115,47 @@ func (c *Compiled) Variables() []string { return slices.Clone(c.variables) }
 // same bytes, always. An error is a *lemma.Error of kind Invalid with code
 // template_error, whose text quotes none of the data.
 func (c *Compiled) Render(payload string) (Content, error) {
+	made, _, err := c.RenderMessage(payload)
+	return made, err
+}
+
+// RenderMessage is Render with the headers (WithHeaders), sorted by name, which
+// the caller does not change.
+func (c *Compiled) RenderMessage(payload string) (Content, [][2]string, error) {
 	s := c.scratch.Get().(*scratch)
 	defer c.release(s)
 	if err := read(s.values, c.variables, payload); err != nil {
-		return Content{}, failed("", 0, err)
+		return Content{}, nil, failed("", 0, err)
 	}
-	texts, at, err := c.try(s)
+	at, err := c.try(s)
 	if err == errSlow {
-		texts, at, err = c.try(s)
+		at, err = c.try(s)
 	}
 	if err != nil {
-		return Content{}, failed(c.parts[at].pointer, 0, err)
+		return Content{}, nil, failed(c.parts[at].pointer, 0, err)
 	}
-	return Content{Subject: texts[0], HTML: texts[1], Text: texts[2]}, checkSubject(texts[0])
+	if err := checkSubject(s.texts[0]); err != nil {
+		return Content{}, nil, err
+	}
+	headers, err := c.headersOf(s.texts)
+	return Content{Subject: s.texts[0], HTML: s.texts[1], Text: s.texts[2]}, headers, err
 }
 
-// try renders the texts, or says which of them failed.
-func (c *Compiled) try(s *scratch) (texts [3]string, at int, err error) {
+// try renders the parts, or reports which of them failed.
+func (c *Compiled) try(s *scratch) (at int, err error) {
 	s.meter.deadline = time.Time{} // set when a text needs it
 	for at = range c.parts {
-		if texts[at], err = c.render(&c.parts[at], s); err != nil {
+		if s.texts[at], err = c.render(&c.parts[at], s); err != nil {
 			break
 		}
 	}
-	return texts, at, err
+	return at, err
 }
 
 // release forgets what was said to whom before the scratch is used again.
 func (c *Compiled) release(s *scratch) {
 	clear(s.values)
+	clear(s.texts)
 	if cap(s.page.text) <= MaxSource {
 		c.scratch.Put(s)
 	}

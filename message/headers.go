@@ -14,19 +14,11 @@ import (
 // 2.1.1), unless they are encoded, which folds them.
 const MaxHeader = 900
 
-// Headers are the headers of an envelope, made ready: their values are Liquid,
-// plain like a subject. They never change and are safe for concurrent use.
-type Headers struct {
-	compiled *Compiled // of what all values share; its own parts are not used
-	values   []headerValue
-	fixed    [][2]string // all headers, where no value has Liquid in it
-}
-
-// headerValue is one header: its Liquid, or a text that is the same for everybody.
-type headerValue struct {
-	name string
-	text string
-	part *compiledPart // nil: the text
+// header is one header of an envelope: its Liquid, or a text that is the same
+// for everybody.
+type header struct {
+	name, text string
+	liquid     bool
 }
 
 // CheckHeaders answers all faults of headers at once, at /headers/{name}, or the
@@ -53,69 +45,49 @@ func headerPart(name string) part {
 	return part{pointer: lemma.HeaderPointer(name), limit: utf8.UTFMax * MaxHeader, source: utf8.UTFMax * MaxHeader}
 }
 
-// CompileHeaders makes headers ready. It refuses what CheckHeaders refuses.
-func CompileHeaders(headers map[string]string) (*Headers, error) {
-	variables, err := CheckHeaders(headers)
-	if err != nil {
-		return nil, err
+// WithHeaders makes a content ready together with the headers of an envelope,
+// whose values are Liquid, plain like a subject. It refuses what CheckHeaders
+// refuses. A value of Liquid that comes out blank leaves its header out; one with
+// a line break or NUL, or too long for a header, ends the rendering.
+func (c *Compiled) WithHeaders(headers map[string]string) (*Compiled, error) {
+	used, err := CheckHeaders(headers)
+	if err != nil || len(headers) == 0 {
+		return c, err
 	}
-	h := &Headers{compiled: &Compiled{variables: variables, names: slices.Clone(variables)}}
-	h.compiled.scratch.New = func() any { return &scratch{values: make([]value, len(variables))} }
-	liquid := false
+	all := make([]header, 0, len(headers))
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		v := headerValue{name: name, text: headers[name]}
-		if lemma.HasLiquid(v.text) {
-			made, err := h.compiled.compilePart(headerPart(name), v.text)
-			if err != nil {
-				return nil, err
-			}
-			v.part, liquid = &made, true
-		}
-		h.values = append(h.values, v)
-		h.fixed = append(h.fixed, [2]string{name, v.text})
+		all = append(all, header{name, headers[name], lemma.HasLiquid(headers[name])})
 	}
-	if liquid {
-		h.fixed = nil
-	}
-	return h, nil
+	used = append(used, c.variables...)
+	slices.Sort(used)
+	return compileAll(c.content, slices.Compact(used), all)
 }
 
-// Variables are the names that the values use, sorted.
-func (h *Headers) Variables() []string { return slices.Clone(h.compiled.variables) }
-
-// Render makes the headers for one person, sorted by name, as Compiled.Render
-// makes the message. A value of Liquid that comes out blank leaves its header
-// out; one with a line break or NUL, or too long for a header, is an error. The
-// caller does not change the answer.
-func (h *Headers) Render(payload string) ([][2]string, error) {
-	if h.fixed != nil || len(h.values) == 0 {
-		return h.fixed, nil
+// headersOf are the headers, whose rendered texts are behind those of the content.
+func (c *Compiled) headersOf(texts []string) ([][2]string, error) {
+	if len(c.parts) == contentParts {
+		return c.fixed, nil
 	}
-	s := h.compiled.scratch.Get().(*scratch)
-	defer h.compiled.release(s)
-	if err := read(s.values, h.compiled.variables, payload); err != nil {
-		return nil, failed("", 0, err)
-	}
-	made := make([][2]string, 0, len(h.values))
-	for i := range h.values {
-		v := &h.values[i]
-		text := v.text
-		if v.part != nil {
-			var err error
-			if text, err = h.compiled.render(v.part, s); err != nil {
-				return nil, err
+	made := make([][2]string, 0, len(c.headers))
+	next := contentParts
+	for _, h := range c.headers {
+		text := h.text
+		if h.liquid {
+			text = strings.Trim(texts[next], " \t")
+			if fault := checkHeader(text); fault != "" {
+				return nil, failed(c.parts[next].pointer, 1, fault)
 			}
-			if text = strings.Trim(text, " \t"); text == "" {
+			if next++; text == "" {
 				continue
 			}
-			if fault := checkHeader(text); fault != "" {
-				return nil, failed(v.part.pointer, 1, fault)
-			}
 		}
-		made = append(made, [2]string{v.name, text})
+		made = append(made, [2]string{h.name, text})
 	}
 	return made, nil
 }
+
+// contentParts are the subject, the HTML and the text.
+const contentParts = 3
 
 const errHeaderSize = refused("the header has more than 900 characters")
 

@@ -10,9 +10,18 @@ import (
 	"lemma"
 )
 
+func withHeaders(t *testing.T, headers map[string]string) (*Compiled, error) {
+	t.Helper()
+	made, err := Compile(Content{Subject: "Hi {{ key | default: 'you' }}", Text: "t {% assign x = key %}{{ x }}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.WithHeaders(headers)
+}
+
 func TestHeadersAreRendered(t *testing.T) {
 	t.Parallel()
-	h, err := CompileHeaders(map[string]string{
+	h, err := withHeaders(t, map[string]string{
 		"X-Plain": "a < b", "X-Name": " {{ name }} ", "List-Unsubscribe": "<https://shop.example/u?k={{ key | url_encode }}&n=1>",
 		"X-Vip": "{% if vip %}yes{% endif %}", "X-Tags": "{% for t in tags %}{{ t }} {% endfor %}", "X-Empty": "", "X-Braces": `{"a":{"b":1}}`,
 	})
@@ -33,7 +42,7 @@ func TestHeadersAreRendered(t *testing.T) {
 			{"List-Unsubscribe", "<https://shop.example/u?k=1&n=1>"}, {"X-Braces", `{"a":{"b":1}}`}, {"X-Empty", ""}, {"X-Name", "{{ key }}"}, {"X-Plain", "a < b"}},
 	} {
 		for range 2 { // as attempt 2 does
-			got, err := h.Render(payload)
+			_, got, err := h.RenderMessage(payload)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,7 +56,7 @@ func TestHeadersAreRendered(t *testing.T) {
 // What would break a mail's head ends the row instead.
 func TestHeadersThatCannotBeSent(t *testing.T) {
 	t.Parallel()
-	h, err := CompileHeaders(map[string]string{"X-Name": "{{ name }}"})
+	h, err := withHeaders(t, map[string]string{"X-Name": "{{ name }}"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +69,7 @@ func TestHeadersThatCannotBeSent(t *testing.T) {
 		"too long": `{"name":"` + strings.Repeat("é", MaxHeader+1) + `"}`,
 		"no JSON":  `[]`,
 	} {
-		got, err := h.Render(payload)
+		_, got, err := h.RenderMessage(payload)
 		var e *lemma.Error
 		if !errors.As(err, &e) || e.Code != "template_error" || got != nil {
 			t.Errorf("%s: %q, %v", name, got, err)
@@ -68,14 +77,14 @@ func TestHeadersThatCannotBeSent(t *testing.T) {
 			t.Errorf("%s: at %s", name, e.Fields[0].Pointer)
 		}
 	}
-	if got, err := h.Render(`{"name":"` + strings.Repeat("é", MaxHeader) + `"}`); err != nil || len(got) != 1 {
+	if _, got, err := h.RenderMessage(`{"name":"` + strings.Repeat("é", MaxHeader) + `"}`); err != nil || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
 }
 
 func TestHeaderFaultsHaveAPlace(t *testing.T) {
 	t.Parallel()
-	_, err := CompileHeaders(map[string]string{"X-A": "{{ name", "X-B": "ok {{ name }}", "X-C": "{% include 'x' %}", "X/D~": "{{ 'now' | date: '%Y' }}", "X-E": strings.Repeat("a", MaxHeader+1)})
+	_, err := withHeaders(t, map[string]string{"X-A": "{{ name", "X-B": "ok {{ name }}", "X-C": "{% include 'x' %}", "X/D~": "{{ 'now' | date: '%Y' }}", "X-E": strings.Repeat("a", MaxHeader+1)})
 	var e *lemma.Error
 	if !errors.As(err, &e) || e.Kind != lemma.Invalid {
 		t.Fatal(err)
@@ -93,20 +102,20 @@ func TestHeaderFaultsHaveAPlace(t *testing.T) {
 // Headers without Liquid cost nothing for each recipient.
 func TestHeadersWithoutLiquidAreShared(t *testing.T) {
 	t.Parallel()
-	h, err := CompileHeaders(map[string]string{"X-B": "2", "X-A": "}} 1 %}"})
+	h, err := withHeaders(t, map[string]string{"X-B": "2", "X-A": "}} 1 %}"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff([][2]string{{"X-A", "}} 1 %}"}, {"X-B", "2"}}, h.fixed); d != "" {
 		t.Error(d)
 	}
-	if got, err := h.Render("not read"); err != nil || &got[0] != &h.fixed[0] {
+	if _, got, err := h.RenderMessage("{}"); err != nil || &got[0] != &h.fixed[0] {
 		t.Errorf("%v, %v", got, err)
 	}
-	if h, err = CompileHeaders(nil); err != nil {
+	if h, err = withHeaders(t, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := h.Render("not read"); got != nil || err != nil {
+	if _, got, err := h.RenderMessage("{}"); got != nil || err != nil {
 		t.Errorf("%v, %v", got, err)
 	}
 }

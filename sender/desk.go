@@ -11,11 +11,10 @@ import (
 	"lemma/message"
 )
 
-// desk is what all letters of a batch share: the template and the envelope.
+// desk is what all letters of a batch share: the template with the headers, and the envelope.
 type desk struct {
 	template                     *message.Compiled
 	fromName, fromEmail, replyTo string
-	headers                      *message.Headers
 }
 
 // caches hold what is dear to make: desks by content (contents never change)
@@ -78,10 +77,11 @@ func (s *Sender) readDesk(ctx context.Context, workspaceID, contentID uuid.UUID)
 	if err != nil {
 		return nil, fmt.Errorf("read content %s: %w", contentID, err)
 	}
-	if d.headers, err = message.CompileHeaders(headers); err != nil {
+	compiled, err := s.templates.Compiled(ctx, workspaceID, template, version)
+	if err != nil {
 		return nil, err
 	}
-	d.template, err = s.templates.Compiled(ctx, workspaceID, template, version)
+	d.template, err = compiled.WithHeaders(headers)
 	return d, err
 }
 

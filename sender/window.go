@@ -34,11 +34,7 @@ func (d *desk) render(c *claim, size int, most time.Duration) *window {
 			rows = rows[:i]
 			break
 		}
-		text, err := d.template.Render(r.Payload)
-		var headers [][2]string
-		if err == nil {
-			headers, err = d.headers.Render(r.Payload)
-		}
+		text, headers, err := d.template.RenderMessage(r.Payload)
 		if err != nil {
 			w.skipped = append(w.skipped, outcome{ordinal: r.Ordinal, kind: skipped, basis: "gate", reason: "template_error", detail: err.Error(), at: time.Now()})
 			continue
