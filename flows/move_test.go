@@ -451,3 +451,38 @@ func TestAMoveIsTakenOver(t *testing.T) {
 		t.Errorf("%d in the books", n)
 	}
 }
+
+// A journey ends between the look that finds it and the transaction that was to
+// move it: it stays as it ended, and the order goes on with the others.
+func TestAJourneyThatEndedIsNotMoved(t *testing.T) {
+	for name, in := range map[string]InFlight{"moved": {Mode: "move"}, "taken out": {Mode: "exit"}} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 2)
+			text := strings.Replace(untilTomorrow("once", "go"), `"start"`, `"exit_on":[{"event":"bought","goal":true}],"start"`, 1)
+			flow := b.live(text)
+			b.tell("c1", "go")
+			b.tell("c2", "go")
+			b.settleDown()
+			id := b.enrollment(flow, "c1").ID
+			b.publish(flow, text, in)
+			var ended string
+			mover := b.another()
+			mover.hook = func(stage string) {
+				if stage == "move: found" {
+					mover.hook = nil
+					if r := b.tell("c1", "bought"); r.Exited != 1 {
+						t.Errorf("%+v", r)
+					}
+					ended = b.row(id)
+				}
+			}
+			n, err := mover.moveSome(context.Background())
+			b.must(err)
+			if is := b.row(id); n != 1 || is != ended {
+				t.Errorf("%d were moved:\n%s\n%s", n, ended, is)
+			}
+			b.moveAllOver()
+			b.invariants()
+		})
+	}
+}
