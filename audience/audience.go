@@ -38,7 +38,11 @@ type Options struct {
 	MaxBytes       int64 // of values in one stream or count: 8 GiB
 	MaxLookupBytes int64 // of values in one lookup or matching: 64 MiB
 	MaxRowBytes    int64 // of values in one row: 1 MiB
-	MaxDistinct    int   // addresses that a count remembers to find repeated ones, of 24 bytes each at worst: 2 million
+	MaxDistinct    int   // addresses that a count remembers to find repeated ones, of 11 bytes each: 2 million
+
+	AllowWriting bool // take roles that can write, with a warning
+
+	Metrics *Metrics // nil: none
 }
 
 func (o Options) withDefaults() Options {

@@ -167,6 +167,7 @@ type TestReport struct {
 	Source   Source // as it is after the test
 	Version  string // of the database
 	Warnings []string
+	Revoke   []string // statements that take away what the role does not need
 }
 
 // TestSource connects, probes the role and stores what came of it. When the
@@ -178,8 +179,9 @@ func (a *Audiences) TestSource(ctx context.Context, ws, id uuid.UUID) (TestRepor
 	}
 	var report TestReport
 	failure := a.within(ctx, source.target, a.interactive(), func(r *run) error {
-		report.Version, report.Warnings = r.version, r.warnings
-		return nil
+		err := r.advise(r.ctx)
+		report.Version, report.Warnings, report.Revoke = r.version, r.warnings, r.revoke
+		return err
 	})
 	if ctx.Err() != nil {
 		return report, failure
