@@ -45,7 +45,7 @@ func (a *Audiences) dial(ctx context.Context, t target, budget int64) (*meter, e
 		return nil, err
 	}
 	m := &meter{Conn: conn, limit: a.options.MaxRowBytes + readAhead}
-	m.allow(budget)
+	m.allow(budget, textsFor(ctx))
 	return m, nil
 }
 

@@ -253,7 +253,7 @@ func TestValidateDescribes(t *testing.T) {
 	if strings.Join(got, ", ") != want {
 		t.Errorf("columns %s", strings.Join(got, ", "))
 	}
-	if r.EstimatedRows < 1 || len(r.Warnings) != 0 {
+	if r.EstimatedRows == nil || *r.EstimatedRows < 1 || len(r.Warnings) != 0 {
 		t.Errorf("%d rows, warnings %q", r.EstimatedRows, r.Warnings)
 	}
 }

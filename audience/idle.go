@@ -186,7 +186,7 @@ func (a *Audiences) connection(r *run, source openedSource) (*connection, error)
 	for c := a.idle.take(source); c != nil; c = a.idle.take(source) {
 		if c.revive(r.ctx) {
 			r.session = c.session
-			r.wire().allow(r.span.bytes)
+			r.wire().allow(r.span.bytes, textsFor(r.ctx))
 			r.bind()
 			return c, nil
 		}

@@ -142,7 +142,7 @@ func TestHugeRowsOfALiar(t *testing.T) {
 	defer theirs.Close()
 	go io.Copy(theirs, endless{})
 	m := &meter{Conn: ours, limit: 100_000}
-	m.allow(1 << 40)
+	m.allow(1<<40, allTexts)
 	for range 50 {
 		if _, err := io.CopyN(io.Discard, m, 50_000); err != nil {
 			t.Fatalf("with progress: %v", err)

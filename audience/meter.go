@@ -18,6 +18,7 @@ const readAhead = 256 << 10
 type meter struct {
 	net.Conn
 	limit  int64
+	texts  texts        // which messages of the source may be shown
 	since  atomic.Int64 // bytes since the last progress
 	budget atomic.Int64 // bytes that the run may still read
 	broken atomic.Pointer[error]
@@ -60,8 +61,11 @@ func (m *meter) why() error {
 // progress says that what came so far has been dealt with.
 func (m *meter) progress() { m.since.Store(0) }
 
-// allow begins a run that may read so many bytes.
-func (m *meter) allow(budget int64) { m.budget.Store(budget) }
+// allow begins a run that may read so many bytes, and whose errors may show so much.
+func (m *meter) allow(budget int64, t texts) {
+	m.budget.Store(budget)
+	m.texts = t
+}
 
 // boundTo closes the connection when ctx ends. Drivers read without a deadline
 // in places: the rest of a result when a cursor is closed, an answer to a

@@ -417,7 +417,11 @@ func (m *mysqlSession) fault(err error) *lemma.Error {
 	case !errors.As(err, &said):
 		return broken(m.meter, err)
 	}
-	message := spoken(said.Message)
+	shown := noTexts
+	if m.meter != nil {
+		shown = m.meter.texts
+	}
+	message := shown.shown(string(said.SQLState[:]), said.Message)
 	switch said.Number {
 	case 1044, 1045, 1049, 1698, 1820, 1862, 3118: // login, database, expired password, locked account
 		return refused(said, "the source refused the login or has no such database")
@@ -428,7 +432,7 @@ func (m *mysqlSession) fault(err error) *lemma.Error {
 	case 1792:
 		return badQuery(0, 0, "the query writes: %s", message)
 	}
-	e := badQuery(lineOf(message), 0, "%s", message)
+	e := badQuery(lineOf(said.Message), 0, "%s", message)
 	e.Cause = said
 	return e
 }

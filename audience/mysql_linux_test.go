@@ -156,11 +156,20 @@ func TestMySQLRoles(t *testing.T) {
 			id := b.addSource(t, MySQL, s.login(t, fmt.Sprintf("probe%d", i), c.grants...))
 			report, err := b.TestSource(t.Context(), b.ws, id)
 			wantCode(t, err, c.want)
-			if err == nil && len(report.Warnings) != c.warnings {
-				t.Errorf("warnings %q", report.Warnings)
+			if err == nil && len(report.Source.Warnings) != c.warnings {
+				t.Errorf("warnings %q", report.Source.Warnings)
 			}
 			if err != nil && report.Source.Status != "failed" {
 				t.Errorf("stored as %+v", report.Source)
+			}
+			if strings.HasPrefix(c.name, "may write") || strings.HasPrefix(c.name, "owns") {
+				s.exec(t, report.Source.Revoke...)
+				_, err := b.TestSource(t.Context(), b.ws, id)
+				if c.name == "owns the database" {
+					wantCode(t, err, CodeRefused) // nothing is left that could be read
+				} else {
+					wantCode(t, err, "fine")
+				}
 			}
 		})
 	}
@@ -182,13 +191,13 @@ func TestMySQLOverTLS(t *testing.T) {
 		id := b.addSource(t, MySQL, s.dsn("tls_only", "pw")+parameter)
 		report, err := b.TestSource(t.Context(), b.ws, id)
 		wantCode(t, err, want)
-		if len(report.Warnings) > 0 {
-			t.Errorf("%s: %q", parameter, report.Warnings)
+		if len(report.Source.Warnings) > 0 {
+			t.Errorf("%s: %q", parameter, report.Source.Warnings)
 		}
 	}
 	report, err := b.TestSource(t.Context(), b.ws, b.addSource(t, MySQL, b.dsn+"?tls=false"))
-	if err != nil || len(report.Warnings) != 1 {
-		t.Errorf("without TLS: %q, %v", report.Warnings, err)
+	if err != nil || len(report.Source.Warnings) != 1 {
+		t.Errorf("without TLS: %q, %v", report.Source.Warnings, err)
 	}
 }
 

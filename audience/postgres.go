@@ -424,7 +424,14 @@ func (p *pgSession) fault(err error, sql string, offset int) *lemma.Error {
 	if at := int(said.Position) - offset; sql != "" && at > 0 && at <= len([]rune(sql)) {
 		line, column = place(sql, at)
 	}
-	return pgFault(said, line, column)
+	return pgFault(said, p.texts(), line, column)
+}
+
+func (p *pgSession) texts() texts {
+	if p.meter == nil {
+		return noTexts
+	}
+	return p.meter.texts
 }
 
 func (p *pgSession) lost(err error) *lemma.Error {
@@ -441,8 +448,8 @@ func (p *pgSession) lost(err error) *lemma.Error {
 }
 
 // pgFault sorts by SQLSTATE.
-func pgFault(said *pgconn.PgError, line, column int) *lemma.Error {
-	message := spoken(said.Message)
+func pgFault(said *pgconn.PgError, t texts, line, column int) *lemma.Error {
+	message := t.shown(said.Code, said.Message)
 	switch {
 	case said.Code == "57014" || said.Code == "55P03" || said.Code == "25P04":
 		return timedOut(said, "the source stopped the query at its time limit")

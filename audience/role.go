@@ -21,6 +21,7 @@ type role struct {
 	powers   []finding // refused: more than rows may be read, or changed, with these
 	writes   []finding // refused, unless Options.AllowWriting
 	warnings []string
+	revoke   []string
 }
 
 // accept refuses a role that can do harm, and answers what to warn of.
@@ -32,7 +33,7 @@ func (o Options) accept(r role) (warnings []string, err error) {
 		return nil, tooPowerful(r.writes)
 	}
 	for _, w := range r.writes {
-		warnings = append(warnings, "the role "+w.String())
+		warnings = append(warnings, "the role "+w.text)
 	}
 	return append(warnings, r.warnings...), nil
 }
@@ -57,7 +58,20 @@ func tooPowerful(found []finding) *lemma.Error {
 	for i, f := range found {
 		texts[i] = f.String()
 	}
-	return refused(nil, "the role of the source %s; use one that can only select what audiences need", strings.Join(texts, ", and "))
+	return refused(excessOf(found), "the role of the source %s; use one that can only select what audiences need", strings.Join(texts, ", and "))
+}
+
+// excess is the cause of the refusal of a role.
+type excess struct{ revoke []string }
+
+func (e *excess) Error() string { return "the role may do too much" }
+
+func excessOf(found []finding) *excess {
+	e := &excess{}
+	for _, f := range found {
+		e.revoke = append(e.revoke, f.revoke[:min(len(f.revoke), maxRevokes)]...)
+	}
+	return e
 }
 
 // advise adds the findings that no role is refused for.

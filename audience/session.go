@@ -149,6 +149,7 @@ func (a *Audiences) start(r *run, source target) (err error) {
 	}
 	r.version = found.version
 	r.warnings, err = a.options.accept(found)
+	r.revoke = excessOf(found.writes).revoke
 	return err
 }
 

@@ -38,6 +38,7 @@ type Config struct {
 
 	SourceTimeout        time.Duration `var:"LEMMA_SOURCE_TIMEOUT" group:"Settings" default:"60s" help:"How long a data source may be silent while it is read."`
 	AllowPrivateSources  bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" group:"Settings" help:"Let data sources be on loopback and private addresses."`
+	AllowWritingSources  bool          `var:"LEMMA_ALLOW_WRITING_SOURCES" group:"Settings" help:"Accept data sources whose role can write, with a warning."`
 	AllowPrivateWebhooks bool          `var:"LEMMA_ALLOW_PRIVATE_WEBHOOKS" group:"Settings" help:"Let webhooks be on loopback and private addresses, and without TLS."`
 
 	URL    string `var:"LEMMA_URL" group:"Settings" default:"http://127.0.0.1:8080" help:"The Lemma that flows, events and enrollments are asked of."`

@@ -64,6 +64,7 @@ func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger,
 	n = &node{cfg: cfg, log: log, pool: pool, metrics: newRegistry(pool)}
 	n.workspaces = workspaces.New(pool)
 	n.providers = providers.New(pool, box, checkAccount(o.Kinds))
+	o.Limits.Metrics = audience.NewMetrics(n.metrics)
 	n.audiences = audience.New(pool, box, o.Limits)
 	n.templates = message.New(pool)
 	n.ledger = notifications.New(pool)

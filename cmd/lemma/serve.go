@@ -72,7 +72,7 @@ func openNode(ctx context.Context, cfg Config) (*node, error) {
 		return nil, err
 	}
 	return newNode(cfg, pool, box, cfg.logger(os.Stderr), nodeOptions{Kinds: carriers(),
-		Limits: audience.Options{AllowPrivate: cfg.AllowPrivateSources, FetchTimeout: cfg.SourceTimeout}})
+		Limits: audience.Options{AllowPrivate: cfg.AllowPrivateSources, AllowWriting: cfg.AllowWritingSources, FetchTimeout: cfg.SourceTimeout}})
 }
 
 // carriers are the kinds that this program speaks to.
