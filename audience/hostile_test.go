@@ -197,7 +197,7 @@ func TestSourceAloneKeepsHarmAway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = b.within(t.Context(), source.target, b.interactive(), func(r *run) error {
+		err = b.within(t.Context(), source, b.interactive(), func(r *run) error {
 			if _, err := r.describe(r.ctx, sql); err != nil {
 				return err
 			}

@@ -173,7 +173,7 @@ func attackWith(t *testing.T, a *Audiences, source target, sql, what string) err
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	begun := time.Now()
-	err := a.within(t.Context(), source, a.interactive(), use(sql))
+	err := a.within(t.Context(), openedSource{target: source}, a.interactive(), use(sql))
 	took := time.Since(begun)
 	runtime.ReadMemStats(&after)
 	if grown := after.TotalAlloc - before.TotalAlloc; grown > 64<<20 {

@@ -36,7 +36,7 @@ func TestSettingsBetweenRows(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	err = b.within(t.Context(), source.target, b.interactive(), use("select id, email from customers"))
+	err = b.within(t.Context(), source, b.interactive(), use("select id, email from customers"))
 	runtime.ReadMemStats(&after)
 	wantCode(t, err, CodeMalformed)
 	if sent > 20 {

@@ -78,12 +78,12 @@ func (p *pgSession) findings(ctx context.Context, format, statement string) ([]f
 		if len(row) != 2 {
 			return nil, malformed(nil)
 		}
-		if name := spoken(string(row[0])); !slices.Contains(names, name) {
+		if name := strings.TrimPrefix(spoken(string(row[0])), "pg_catalog."); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 		f.revoke = append(f.revoke, spoken(string(row[1])))
 	}
-	const most = 5
+	const most = 30
 	text := strings.Join(names[:min(len(names), most)], ", ")
 	if len(names) > most {
 		text += fmt.Sprintf(" and %d more", len(names)-most)

@@ -113,11 +113,16 @@ func (r *run) stop() {
 
 // within opens a run on the source, does work in it and closes it. Whatever
 // happens, the source holds the caller no longer than s allows.
-func (a *Audiences) within(ctx context.Context, source target, s span, work func(*run) error) error {
+func (a *Audiences) within(ctx context.Context, source openedSource, s span, work func(*run) error) error {
+	leave, err := a.turn(ctx, source.sourceID)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	r := a.newRun(ctx, s)
 	defer r.stop()
-	err := r.safely(func() error {
-		if err := a.start(r, source); err != nil {
+	err = r.safely(func() error {
+		if err := a.start(r, source.target); err != nil {
 			return err
 		}
 		return work(r)

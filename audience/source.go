@@ -181,12 +181,12 @@ func (a *Audiences) TestSource(ctx context.Context, ws, id uuid.UUID) (TestRepor
 	}
 	var report TestReport
 	var found role
-	failure := a.within(ctx, source.target, a.interactive(), func(r *run) error {
+	failure := a.within(ctx, source, a.interactive(), func(r *run) error {
 		err := r.advise(r.ctx)
 		report.Version, found = r.version, role{warnings: r.warnings, revoke: r.revoke}
 		return err
 	})
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || isOverloaded(failure) { // nothing was found out
 		return report, failure
 	}
 	var excess *excess

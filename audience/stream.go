@@ -41,7 +41,7 @@ func (a *Audiences) Stream(ctx context.Context, ws, id uuid.UUID, columns []stri
 	if err != nil {
 		return 0, err
 	}
-	err = a.within(ctx, source.target, a.streaming(), func(r *run) error {
+	err = a.within(ctx, source, a.streaming(), func(r *run) error {
 		s, err := a.openStream(r, x, columns)
 		if err != nil {
 			return err

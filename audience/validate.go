@@ -40,7 +40,7 @@ func (a *Audiences) Validate(ctx context.Context, ws uuid.UUID, d Draft) (Report
 		return Report{}, err
 	}
 	var report Report
-	err = a.within(ctx, source.target, a.interactive(), func(r *run) (err error) {
+	err = a.within(ctx, source, a.interactive(), func(r *run) (err error) {
 		if report.Columns, err = r.describe(r.ctx, d.SQL); err != nil {
 			return err
 		}
