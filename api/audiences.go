@@ -129,7 +129,7 @@ func (s *server) deleteAudience(ctx context.Context, c *call, _ none) (none, err
 
 type audienceReport struct {
 	Columns       []audience.Column `json:"columns"`
-	EstimatedRows int64             `json:"estimated_rows"`
+	EstimatedRows *int64            `json:"estimated_rows"`
 	Warnings      []string          `json:"warnings"`
 }
 

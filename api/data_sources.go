@@ -17,6 +17,7 @@ type dataSourceBody struct {
 	TestedAt  *time.Time `json:"tested_at"`
 	TestError *string    `json:"test_error"`
 	Warnings  []string   `json:"warnings"`
+	Revoke    []string   `json:"revoke"`
 	CreatedAt time.Time  `json:"created_at"`
 	UpdatedAt time.Time  `json:"updated_at"`
 	version   int
@@ -27,7 +28,7 @@ func (b dataSourceBody) location() string { return "/v1/data_sources/" + b.ID }
 
 func showDataSource(d audience.Source) dataSourceBody {
 	return dataSourceBody{ID: lemma.FormatID(lemma.PrefixDataSource, d.ID), Name: d.Name, Kind: d.Kind, Address: d.Address, Status: d.Status,
-		TestedAt: utc(d.TestedAt), TestError: orNull(d.TestError), Warnings: each(d.Warnings(), asIs), CreatedAt: d.CreatedAt.UTC(), UpdatedAt: d.UpdatedAt.UTC(), version: d.Version}
+		TestedAt: utc(d.TestedAt), TestError: orNull(d.TestError), Warnings: each(d.AllWarnings(), asIs), Revoke: each(d.Revoke, asIs), CreatedAt: d.CreatedAt.UTC(), UpdatedAt: d.UpdatedAt.UTC(), version: d.Version}
 }
 
 type newDataSource struct {
@@ -84,7 +85,6 @@ func (s *server) deleteDataSource(ctx context.Context, c *call, _ none) (none, e
 type sourceTest struct {
 	DataSource    dataSourceBody `json:"data_source"`
 	ServerVersion string         `json:"server_version"`
-	Warnings      []string       `json:"warnings"`
 }
 
 // testDataSource answers a test that failed as a fault of the DSN, which is
@@ -95,7 +95,7 @@ func (s *server) testDataSource(ctx context.Context, c *call, _ none) (sourceTes
 		return sourceTest{}, err
 	}
 	report, err := s.Audiences.TestSource(ctx, c.workspace(), id)
-	return sourceTest{DataSource: showDataSource(report.Source), ServerVersion: report.Version, Warnings: each(report.Warnings, asIs)}, blame(err, "/dsn")
+	return sourceTest{DataSource: showDataSource(report.Source), ServerVersion: report.Version}, blame(err, "/dsn")
 }
 
 func asIs(text string) string { return text }

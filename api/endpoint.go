@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/audience"
 	"lemma/workspaces"
 )
 
@@ -50,7 +51,7 @@ func on[In, Out any](handle func(context.Context, *call, In) (Out, error)) actio
 		if err := c.bind(&in); err != nil {
 			return nil, err
 		}
-		return handle(ctx, c, in)
+		return handle(audience.ForCaller(ctx, c.key.Has("audiences:query")), c, in)
 	}}
 }
 

@@ -38,7 +38,11 @@ type Options struct {
 	MaxBytes       int64 // of values in one stream or count: 8 GiB
 	MaxLookupBytes int64 // of values in one lookup or matching: 64 MiB
 	MaxRowBytes    int64 // of values in one row: 1 MiB
-	MaxDistinct    int   // addresses that a count remembers to find repeated ones, of 24 bytes each at worst: 2 million
+	MaxDistinct    int   // addresses that a count remembers to find repeated ones, of 11 bytes each: 2 million
+
+	AllowWriting bool // take roles that can write, with a warning
+
+	Metrics *Metrics // nil: none
 }
 
 func (o Options) withDefaults() Options {
@@ -70,11 +74,14 @@ type Audiences struct {
 	options Options
 	resolve func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	idle    idle
+	reads   *places // of tests, schemas, validations and previews
+	counts  *places
 }
 
 // New makes the room. box seals the DSNs of data sources. Who looks people up
 // calls Close in the end.
 func New(pool *pgxpool.Pool, box *secrets.Box, options Options) *Audiences {
 	return &Audiences{pool: pool, box: box, options: options.withDefaults(), resolve: net.DefaultResolver.LookupNetIP,
+		reads: newPlaces(limitsOfReads, options.Metrics), counts: newPlaces(limitsOfCounts, options.Metrics),
 		idle: idle{lists: map[sourceID][]*connection{}, longer: idleFor}}
 }

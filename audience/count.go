@@ -3,6 +3,7 @@ package audience
 import (
 	"context"
 	"hash/maphash"
+	"math/bits"
 
 	"github.com/google/uuid"
 
@@ -33,10 +34,19 @@ func (a *Audiences) Count(ctx context.Context, ws, id uuid.UUID) (Counts, error)
 // the source. Rows that are large make the sample smaller: it takes at most
 // sampleBytes.
 func (a *Audiences) Sample(ctx context.Context, ws, id uuid.UUID, columns []string, size int) (Counts, []Row, error) {
+	x, err := a.Get(ctx, ws, id)
+	if err != nil {
+		return Counts{}, nil, err
+	}
+	leave, err := a.counts.enter(ctx, sourceID{ws, x.DataSourceID})
+	if err != nil {
+		return Counts{}, nil, err
+	}
+	defer leave()
 	var c Counts
 	seen := newSeen(a.options.MaxDistinct)
 	drawn := reservoir{size: size, most: sampleBytes}
-	_, err := a.Stream(ctx, ws, id, columns, func(r Row) error {
+	_, err = a.Stream(ctx, ws, id, columns, func(r Row) error {
 		if c.add(r, seen) {
 			drawn.offer(r)
 		}
@@ -74,10 +84,11 @@ func (c *Counts) add(r Row, seen *seen) bool {
 
 // seen is a set of 64-bit hashes in an open table: two different addresses out
 // of 2 million meet with a chance of one in ten million. The seed is secret, so
-// that nobody can aim.
+// that nobody can aim. Its table is at most three quarters full and grows by
+// half, so that it takes 11 bytes for each address, and 18 while it grows.
 type seen struct {
 	seed  maphash.Seed
-	slots []uint64 // a power of two of them, at most half used; 0 is free
+	slots []uint64 // 0 is free
 	count int
 	max   int
 	full  bool
@@ -100,7 +111,7 @@ func (s *seen) before(text string) bool {
 	}
 	s.slots[slot] = h
 	s.count++
-	if 2*s.count > len(s.slots) {
+	if 4*s.count > 3*len(s.slots) {
 		s.grow()
 	}
 	return false
@@ -108,17 +119,19 @@ func (s *seen) before(text string) bool {
 
 // find answers the slot that has h, or the free one where it belongs.
 func (s *seen) find(h uint64) int {
-	mask := len(s.slots) - 1
-	i := int(h>>1) & mask
+	high, _ := bits.Mul64(h, uint64(len(s.slots)))
+	i := int(high)
 	for s.slots[i] != 0 && s.slots[i] != h {
-		i = (i + 1) & mask
+		if i++; i == len(s.slots) {
+			i = 0
+		}
 	}
 	return i
 }
 
 func (s *seen) grow() {
 	old := s.slots
-	s.slots = make([]uint64, 2*len(old))
+	s.slots = make([]uint64, min(len(old)*3/2, max(len(old), s.max*4/3)+2))
 	for _, h := range old {
 		if h != 0 {
 			s.slots[s.find(h)] = h

@@ -3,11 +3,8 @@ package audience
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"strconv"
-	"sync/atomic"
 
 	"lemma/dial"
 )
@@ -42,12 +39,14 @@ func (a *Audiences) checkedDial(ctx context.Context, host string, port uint16) (
 }
 
 // dial reaches the target over TCP or its unix socket, and meters what it sends.
-func (a *Audiences) dial(ctx context.Context, t target) (*meter, error) {
+func (a *Audiences) dial(ctx context.Context, t target, budget int64) (*meter, error) {
 	conn, err := a.dialTarget(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	return &meter{Conn: conn, limit: a.options.MaxRowBytes + readAhead}, nil
+	m := &meter{Conn: conn, limit: a.options.MaxRowBytes + readAhead}
+	m.allow(budget, textsFor(ctx))
+	return m, nil
 }
 
 func (a *Audiences) dialTarget(ctx context.Context, t target) (net.Conn, error) {
@@ -59,30 +58,3 @@ func (a *Audiences) dialTarget(ctx context.Context, t target) (net.Conn, error) 
 	}
 	return dial.Unix(ctx, t.socketFile())
 }
-
-// readAhead is how much of the rows to come drivers may have read beyond the
-// row that is looked at.
-const readAhead = 256 << 10
-
-// meter is a connection that ends when the source sends more than limit bytes
-// between two calls of progress. Drivers read a row into memory before we see
-// it, so this is what bounds a single one.
-type meter struct {
-	net.Conn
-	limit int64
-	since atomic.Int64
-	over  atomic.Bool
-}
-
-func (m *meter) Read(p []byte) (int, error) {
-	n, err := m.Conn.Read(p)
-	if m.since.Add(int64(n)) > m.limit {
-		m.over.Store(true)
-		m.Conn.Close()
-		return n, fmt.Errorf("the source sent more than %s bytes for one row", strconv.FormatInt(m.limit, 10))
-	}
-	return n, err
-}
-
-// progress says that what came so far has been dealt with.
-func (m *meter) progress() { m.since.Store(0) }

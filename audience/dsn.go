@@ -291,9 +291,12 @@ func (t target) protection() string {
 	return t.tls
 }
 
-// Warnings say how somebody between Lemma and the source could read or change
-// what it answers. A source on this machine has none.
-func (s Source) Warnings() []string {
+// AllWarnings are how somebody between Lemma and the source could read or change
+// what it answers, and what the last test found and did not refuse.
+func (s Source) AllWarnings() []string { return append(s.ofConnection(), s.Warnings...) }
+
+// ofConnection are the warnings about TLS. A source on this machine has none.
+func (s Source) ofConnection() []string {
 	address, _, _ := strings.Cut(s.Address, "/")
 	host, _, _ := net.SplitHostPort(address)
 	if ip, err := netip.ParseAddr(host); host == "localhost" || err == nil && ip.IsLoopback() {

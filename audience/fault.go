@@ -22,6 +22,8 @@ const (
 	CodeChanged     = "source_changed"     // a column is gone or of another type, or the query is no longer valid
 	CodeFailed      = "query_failed"       // the query cannot compute with what is in the source: a cast of a text that is no number
 	CodeLimit       = "source_limit"       // more rows or bytes than allowed
+	CodeMalformed   = "source_malformed"   // its answers are not of its protocol
+	CodeOverloaded  = "overloaded"         // too many are reading sources now
 	CodeQuery       = "query_invalid"      // the query is not one that can be an audience
 )
 

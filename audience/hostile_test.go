@@ -197,7 +197,7 @@ func TestSourceAloneKeepsHarmAway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = b.within(t.Context(), source.target, b.interactive(), func(r *run) error {
+		err = b.within(t.Context(), source, b.interactive(), func(r *run) error {
 			if _, err := r.describe(r.ctx, sql); err != nil {
 				return err
 			}
@@ -253,7 +253,7 @@ func TestValidateDescribes(t *testing.T) {
 	if strings.Join(got, ", ") != want {
 		t.Errorf("columns %s", strings.Join(got, ", "))
 	}
-	if r.EstimatedRows < 1 || len(r.Warnings) != 0 {
+	if r.EstimatedRows == nil || *r.EstimatedRows < 1 || len(r.Warnings) != 0 {
 		t.Errorf("%d rows, warnings %q", r.EstimatedRows, r.Warnings)
 	}
 }

@@ -39,11 +39,17 @@ func (c *connection) remember(text string) {
 func (c *connection) revive(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, reviveTime)
 	defer cancel()
-	if err := c.again(ctx); err != nil {
+	defer c.wire().boundTo(ctx)()
+	if err := guarded(func() error { return c.again(ctx) }); err != nil {
 		c.close()
 		return false
 	}
 	return true
+}
+
+// close does not let a panic of a driver out: timers call it.
+func (c *connection) close() {
+	_ = guarded(func() error { c.session.close(); return nil })
 }
 
 // idle are the connections that wait for the next lookup, by their source.
@@ -149,36 +155,49 @@ func (a *Audiences) Close() { a.idle.close() }
 // there is one that lives and on a new one otherwise. Only a connection on
 // which all went well is kept.
 func (a *Audiences) shortly(ctx context.Context, source openedSource, work func(*run, *connection) error) error {
-	r := newRun(ctx, a.looking())
-	defer r.stop()
-	c, err := a.connection(r, source)
+	leave, err := a.turn(ctx, source.sourceID)
 	if err != nil {
-		return r.explain(ctx, err)
+		return err
 	}
-	r.session = c.session
-	if err := work(r, c); err != nil {
-		c.close()
-		return r.explain(ctx, err)
+	defer leave()
+	r := a.newRun(ctx, a.looking())
+	defer r.stop()
+	var c *connection
+	whole := false // the answer was there; what comes after does not change it
+	err = r.safely(func() (err error) {
+		if c, err = a.connection(r, source); err != nil {
+			return err
+		}
+		if err := work(r, c); err != nil {
+			return err
+		}
+		whole = true
+		return c.end(r.ctx)
+	})
+	switch {
+	case err == nil && r.release():
+		a.idle.put(c)
+		return nil
+	case whole:
+		err = nil
 	}
-	if c.end(r.ctx) != nil {
-		c.close()
-		return nil // the answer was there and whole
-	}
-	a.idle.put(c)
-	return nil
+	r.abandon()
+	return r.explain(ctx, err)
 }
 
+// connection gives a kept connection that lives, or a new one. What it made is
+// the run's to close, also with an error.
 func (a *Audiences) connection(r *run, source openedSource) (*connection, error) {
 	for c := a.idle.take(source); c != nil; c = a.idle.take(source) {
 		if c.revive(r.ctx) {
+			r.session = c.session
+			r.wire().allow(r.span.bytes, textsFor(r.ctx))
+			r.bind()
 			return c, nil
 		}
 	}
 	c := &connection{source: source, since: time.Now(), known: map[string]bool{}}
 	err := a.start(r, source.target)
-	if err != nil && r.session != nil {
-		r.session.close()
-	}
 	c.session = r.session
 	return c, err
 }

@@ -35,7 +35,7 @@ func TestMySQLServerThatAsksForAFile(t *testing.T) {
 			go askForFile(client, s.address(), file, &said)
 		}
 	}()
-	source := b.addSource(t, MySQL, strings.Replace(b.dsn, s.address(), l.Addr().String(), 1))
+	source := b.addSource(t, MySQL, strings.Replace(b.dsn, s.address(), l.Addr().String(), 1)+"?tls=false")
 	if _, err := b.TestSource(t.Context(), b.ws, source); err == nil {
 		t.Error("the server was believed")
 	}

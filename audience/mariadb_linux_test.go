@@ -3,8 +3,14 @@ package audience
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
 	"database/sql"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -89,14 +95,35 @@ func (s *server) start() error {
 		return err
 	}
 	s.port = port
-	s.cmd = s.command("--bind-address=127.0.0.1", "--port="+strconv.Itoa(port), "--socket="+s.socket())
+	if err := s.certify(); err != nil {
+		return err
+	}
+	s.cmd = s.command("--bind-address=127.0.0.1", "--port="+strconv.Itoa(port), "--socket="+s.socket(), "--ssl-cert="+s.file("cert"), "--ssl-key="+s.file("key"))
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}
 	return s.ready()
 }
 
-func (s *server) socket() string { return filepath.Join(s.folder, "sock") }
+func (s *server) socket() string { return s.file("sock") }
+
+func (s *server) file(name string) string { return filepath.Join(s.folder, name) }
+
+// certify makes a certificate that nobody trusts.
+func (s *server) certify() error {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return err
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour), DNSNames: []string{"localhost"}}
+	cert, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	secret := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	return errors.Join(os.WriteFile(s.file("cert"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o644),
+		os.WriteFile(s.file("key"), secret, 0o644))
+}
 
 // command runs mariadbd on the folder, as another user where we are root,
 // since it refuses to run as that one.

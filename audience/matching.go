@@ -74,7 +74,7 @@ func (a *Audiences) ValidateMatching(ctx context.Context, ws, source uuid.UUID, 
 	if err != nil {
 		return err
 	}
-	return a.within(ctx, opened.target, a.interactive(), func(r *run) error {
+	return a.within(ctx, opened, a.interactive(), func(r *run) error {
 		columns, err := r.describeMatching(r.ctx, sql)
 		if err != nil {
 			return aboutMatching(expected(opened.target.kind, sql, err))

@@ -185,7 +185,7 @@ func TestTwoFormsKeepMatchingInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = b.within(t.Context(), source.target, b.interactive(), func(r *run) error {
+		err = b.within(t.Context(), source, b.interactive(), func(r *run) error {
 			_, err := r.describeMatching(r.ctx, sql)
 			return err
 		})

@@ -27,57 +27,75 @@ type mysqlConn interface {
 }
 
 type mysqlSession struct {
-	connector driver.Connector
+	login     func(context.Context) (mysqlConn, *mysqlWire, error)
 	conn      mysqlConn
+	stream    *mysqlWire
 	meter     *meter
 	id        string // of the connection, as the server counts them
 	version   string
-	local     bool // over a socket: nobody listens
-	tls       bool
+	private   bool              // over a socket or TLS: nobody listens
 	reading   bool              // a result was begun and not read to its end
 	collation string            // of the keys of people, once somebody asked
 	kinds     map[string]string // of key columns that were looked up by, as the server names types
 }
 
 // mysqlConfig is built from nothing but the target: no file may be sent to the
-// server, one statement goes at a time, no password in clear.
-func (a *Audiences) mysqlConfig(t target) *mysql.Config {
+// server, one statement goes at a time, no password in clear. TLS is begun
+// below the driver, which is told of a unix socket where nobody can listen.
+func (a *Audiences) mysqlConfig(t target, w *mysqlWire) *mysql.Config {
 	c := mysql.NewConfig()
-	c.User, c.Passwd, c.DBName, c.Net = t.user, t.password, t.database, "tcp"
-	c.Addr = net.JoinHostPort(t.host, strconv.Itoa(int(t.port)))
-	c.TLS, c.AllowFallbackToPlaintext = t.tlsConfig(), t.tls == "prefer"
-	c.Timeout, c.Logger, c.Collation = a.options.ConnectTimeout, &mysql.NopLogger{}, "utf8mb4_general_ci"
+	c.User, c.Passwd, c.DBName, c.Net, c.Addr = t.user, t.password, t.database, "tcp", t.String()
+	c.Logger, c.Collation = &mysql.NopLogger{}, "utf8mb4_general_ci"
 	c.AllowAllFiles, c.MultiStatements, c.AllowCleartextPasswords, c.AllowOldPasswords = false, false, false, false
-	if t.socket != "" {
-		c.Net, c.Addr = "unix", t.socket
+	if t.socket != "" || w.tls != nil {
+		c.Net = "unix"
 	}
+	c.DialFunc = func(context.Context, string, string) (net.Conn, error) { return w, nil }
 	return c
 }
 
-func (a *Audiences) connectMySQL(ctx context.Context, t target, s span) (_ session, err error) {
-	c := a.mysqlConfig(t)
-	m := &mysqlSession{local: t.socket != "", kinds: map[string]string{}}
-	c.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, err := a.dial(ctx, t)
-		if err != nil {
-			return nil, err
-		}
-		m.meter = conn
-		return conn, nil
-	}
-	if m.connector, err = mysql.NewConnector(c); err != nil {
-		return nil, fmt.Errorf("configure mysql client: %w", err)
-	}
-	conn, err := m.connector.Connect(ctx)
-	if err != nil {
+func (a *Audiences) connectMySQL(ctx context.Context, t target, s span) (session, error) {
+	m := &mysqlSession{kinds: map[string]string{}}
+	m.login = func(ctx context.Context) (mysqlConn, *mysqlWire, error) { return a.loginMySQL(ctx, t, s.bytes) }
+	var err error
+	if m.conn, m.stream, err = m.login(ctx); err != nil {
 		return nil, m.fault(err)
 	}
-	m.conn = conn.(mysqlConn)
-	if err := m.begin(ctx, s); err != nil {
+	m.meter, m.private = m.stream.meter, t.socket != "" || m.stream.Conn != net.Conn(m.stream.meter)
+	defer m.meter.boundTo(ctx)()
+	if err := guarded(func() error { return m.begin(ctx, s) }); err != nil {
 		m.close()
 		return nil, err
 	}
 	return m, nil
+}
+
+// loginMySQL leaves nothing open with an error.
+func (a *Audiences) loginMySQL(ctx context.Context, t target, budget int64) (mysqlConn, *mysqlWire, error) {
+	m, err := a.dial(ctx, t, budget)
+	if err != nil {
+		return nil, nil, err
+	}
+	release := m.boundTo(ctx)
+	defer release()
+	w, err := startMySQL(m, t)
+	if err != nil {
+		return nil, nil, m.fail(err)
+	}
+	connector, err := mysql.NewConnector(a.mysqlConfig(t, w))
+	if err != nil {
+		return nil, nil, m.fail(fmt.Errorf("configure mysql client: %w", err))
+	}
+	var conn driver.Conn
+	err = guarded(func() (err error) { conn, err = connector.Connect(ctx); return err })
+	if err != nil {
+		if why := m.why(); why != nil {
+			err = why
+		}
+		m.Close()
+		return nil, nil, err
+	}
+	return conn.(mysqlConn), w, nil
 }
 
 // begin bounds the session and opens its first transaction. The SQL mode is
@@ -85,14 +103,14 @@ func (a *Audiences) connectMySQL(ctx context.Context, t target, s span) (_ sessi
 // a query makes (of numbers, say) have the collation of the database's own, so
 // that the two compare.
 func (m *mysqlSession) begin(ctx context.Context, s span) error {
-	rows, err := m.query(ctx, "select connection_id(), version(), (select variable_value from information_schema.session_status where variable_name = 'Ssl_cipher')")
-	if err != nil {
-		rows, err = m.query(ctx, "select connection_id(), version(), ''") // MySQL 8 keeps the status elsewhere
-	}
+	rows, err := m.query(ctx, "select connection_id(), version()")
 	if err != nil {
 		return err
 	}
-	m.id, m.version, m.tls = rows[0][0], rows[0][1], rows[0][2] != ""
+	if len(rows) != 1 {
+		return malformed(nil)
+	}
+	m.id, m.version = rows[0][0], rows[0][1]
 	longest := fmt.Sprintf("max_execution_time = %d", s.total.Milliseconds())
 	if m.isMariaDB() {
 		longest = fmt.Sprintf("max_statement_time = %.3f", s.total.Seconds())
@@ -135,7 +153,7 @@ func (m *mysqlSession) query(ctx context.Context, statement string) ([][]string,
 	defer c.close()
 	values := make([][]byte, len(c.raw))
 	var all [][]string
-	for {
+	for size := 0; ; {
 		more, err := c.next(values)
 		if err != nil || !more {
 			return all, err
@@ -143,13 +161,16 @@ func (m *mysqlSession) query(ctx context.Context, statement string) ([][]string,
 		row := make([]string, len(values))
 		for i, v := range values {
 			row[i] = string(v)
+			size += len(v)
 		}
-		if all = append(all, row); len(all) > maxSchemaColumns {
+		if all = append(all, row); len(all) > maxSchemaColumns || size > maxCatalog {
 			m.meter.Close()
-			return nil, overLimit("the source's catalog has too many rows")
+			return nil, overLimit("the source's catalog is too big")
 		}
 	}
 }
+
+func (m *mysqlSession) wire() *meter { return m.meter }
 
 func (m *mysqlSession) start(ctx context.Context, statement string) (*mysqlCursor, error) {
 	m.meter.progress()
@@ -162,29 +183,44 @@ func (m *mysqlSession) start(ctx context.Context, statement string) (*mysqlCurso
 	return &mysqlCursor{session: m, rows: rows, raw: make([]driver.Value, n)}, nil
 }
 
-// describe prepares the text alone, which runs nothing, and then reads no rows
-// of it wrapped, since the driver shows columns of results only.
+// describe prepares the text alone and wrapped. The server names the columns of
+// a statement when it is prepared, and runs nothing for it.
 func (m *mysqlSession) describe(ctx context.Context, sql string) ([]Column, error) {
-	alone, err := m.conn.PrepareContext(ctx, sql)
+	if _, parameters, err := m.prepared(ctx, sql); err != nil || parameters > 0 {
+		return nil, orParameter(err, "the query has a parameter (?); an audience has none")
+	}
+	columns, _, err := m.prepared(ctx, wrapHead+sql+wrapTail)
+	return columns, err
+}
+
+func orParameter(err error, detail string) error {
 	if err != nil {
-		return nil, m.fault(err)
+		return err
 	}
-	parameters := alone.NumInput()
-	alone.Close()
-	if parameters > 0 {
-		return nil, badQuery(0, 0, "the query has a parameter (?); an audience has none")
-	}
-	c, err := m.start(ctx, wrapHead+sql+wrapTail+" limit 0")
+	return badQuery(0, 0, "%s", detail)
+}
+
+// prepared has the server describe a statement.
+func (m *mysqlSession) prepared(ctx context.Context, text string) (columns []Column, parameters int, err error) {
+	statement, columns, err := m.prepare(ctx, text)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	defer c.close()
-	columns := make([]Column, len(c.raw))
-	for i, name := range c.rows.Columns() {
-		typed := c.rows.(driver.RowsColumnTypeDatabaseTypeName)
-		columns[i] = Column{Name: name, Type: mysqlType(typed.ColumnTypeDatabaseTypeName(i))}
+	defer statement.Close()
+	return columns, statement.NumInput(), nil
+}
+
+// prepare reads the columns off the wire, since the driver does not show them.
+func (m *mysqlSession) prepare(ctx context.Context, text string) (driver.Stmt, []Column, error) {
+	m.meter.progress()
+	answer := &mysqlPrepare{}
+	m.stream.prepare = answer
+	defer func() { m.stream.prepare = nil }()
+	statement, err := m.conn.PrepareContext(ctx, text)
+	if err != nil {
+		return nil, nil, m.fault(err)
 	}
-	return columns, nil
+	return statement, answer.columns, nil
 }
 
 func mysqlType(name string) Type {
@@ -276,9 +312,11 @@ func (m *mysqlSession) open(ctx context.Context, sql string, columns []string, l
 
 // close cuts the connection: reading the rest of a result politely could take
 // longer than what it was cut for. The server would notice only at the next
-// row, so a query that was given up is stopped from another connection.
+// row, so a query that was given up is stopped from another connection. The
+// driver is closed too, since a goroutine of it waits for that.
 func (m *mysqlSession) close() {
 	m.meter.Close()
+	m.conn.Close()
 	if m.reading && m.id != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 		defer cancel()
@@ -290,12 +328,17 @@ const killTimeout = 2 * time.Second
 
 // kill does what it can: the server's own time limit is behind it.
 func (m *mysqlSession) kill(ctx context.Context) {
-	conn, err := m.connector.Connect(ctx)
+	id, err := strconv.ParseUint(m.id, 10, 64)
+	if err != nil {
+		return
+	}
+	conn, w, err := m.login(ctx)
 	if err != nil {
 		return
 	}
 	defer conn.Close()
-	conn.(mysqlConn).ExecContext(ctx, "kill "+m.id, nil)
+	defer w.meter.boundTo(ctx)()
+	conn.ExecContext(ctx, fmt.Sprintf("kill %d", id), nil)
 }
 
 // mysqlCursor is a result as the driver streams it, row by row off the wire.
@@ -368,10 +411,17 @@ func (c *mysqlCursor) text(v driver.Value) []byte {
 // fault turns an error of the driver into one of ours.
 func (m *mysqlSession) fault(err error) *lemma.Error {
 	var said *mysql.MySQLError
-	if !errors.As(err, &said) {
+	switch {
+	case errors.Is(err, mysql.ErrMalformPkt), errors.Is(err, mysql.ErrPktSync), errors.Is(err, mysql.ErrPktSyncMul), errors.Is(err, mysql.ErrBusyBuffer):
+		return malformed(err)
+	case !errors.As(err, &said):
 		return broken(m.meter, err)
 	}
-	message := spoken(said.Message)
+	shown := noTexts
+	if m.meter != nil {
+		shown = m.meter.texts
+	}
+	message := shown.shown(string(said.SQLState[:]), said.Message)
 	switch said.Number {
 	case 1044, 1045, 1049, 1698, 1820, 1862, 3118: // login, database, expired password, locked account
 		return refused(said, "the source refused the login or has no such database")
@@ -382,7 +432,7 @@ func (m *mysqlSession) fault(err error) *lemma.Error {
 	case 1792:
 		return badQuery(0, 0, "the query writes: %s", message)
 	}
-	e := badQuery(lineOf(message), 0, "%s", message)
+	e := badQuery(lineOf(said.Message), 0, "%s", message)
 	e.Cause = said
 	return e
 }

@@ -136,13 +136,13 @@ func TestMySQLRoles(t *testing.T) {
 		name     string
 		grants   []string
 		want     string
-		warnings int // beside that of the connection that is not encrypted
+		warnings int
 	}{
 		{"select only", []string{"grant select on shop.* to $"}, "fine", 0},
 		{"select on some columns", []string{"grant select (id, email) on shop.customers to $"}, "fine", 0},
 		{"select on everything", []string{"grant select, show databases, show view on *.* to $"}, "fine", 0},
-		{"may write", []string{"grant select, insert on shop.* to $"}, "fine", 1},
-		{"owns the database", []string{"grant all on shop.* to $"}, "fine", 1},
+		{"may write", []string{"grant select, insert on shop.* to $"}, CodeRefused, 0},
+		{"owns the database", []string{"grant all on shop.* to $"}, CodeRefused, 0},
 		{"everything", []string{"grant all on *.* to $"}, CodeRefused, 0},
 		{"super", []string{"grant super on *.* to $", "grant select on shop.* to $"}, CodeRefused, 0},
 		{"files", []string{"grant file on *.* to $", "grant select on shop.* to $"}, CodeRefused, 0},
@@ -156,11 +156,20 @@ func TestMySQLRoles(t *testing.T) {
 			id := b.addSource(t, MySQL, s.login(t, fmt.Sprintf("probe%d", i), c.grants...))
 			report, err := b.TestSource(t.Context(), b.ws, id)
 			wantCode(t, err, c.want)
-			if err == nil && len(report.Warnings) != c.warnings+1 {
-				t.Errorf("warnings %q", report.Warnings)
+			if err == nil && len(report.Source.Warnings) != c.warnings {
+				t.Errorf("warnings %q", report.Source.Warnings)
 			}
 			if err != nil && report.Source.Status != "failed" {
 				t.Errorf("stored as %+v", report.Source)
+			}
+			if strings.HasPrefix(c.name, "may write") || strings.HasPrefix(c.name, "owns") {
+				s.exec(t, report.Source.Revoke...)
+				_, err := b.TestSource(t.Context(), b.ws, id)
+				if c.name == "owns the database" {
+					wantCode(t, err, CodeRefused) // nothing is left that could be read
+				} else {
+					wantCode(t, err, "fine")
+				}
 			}
 		})
 	}
@@ -169,6 +178,26 @@ func TestMySQLRoles(t *testing.T) {
 	wantCode(t, err, CodeRefused)
 	if strings.Contains(report.Source.TestError, "canary") || strings.Contains(report.Source.TestError, "127.0.0.1") {
 		t.Errorf("the error shows too much: %s", report.Source.TestError)
+	}
+}
+
+// TestMySQLOverTLS begins TLS below the driver: what it logs in with must be
+// what it would have been.
+func TestMySQLOverTLS(t *testing.T) {
+	t.Parallel()
+	b, s := mariadbShop(t, dev)
+	s.exec(t, "create or replace user tls_only@'127.0.0.1' identified by 'pw' require ssl", "grant select on shop.* to tls_only@'127.0.0.1'")
+	for parameter, want := range map[string]string{"": "fine", "?tls=preferred": "fine", "?tls=skip-verify": "fine", "?tls=true": CodeUnavailable, "?tls=false": CodeRefused} {
+		id := b.addSource(t, MySQL, s.dsn("tls_only", "pw")+parameter)
+		report, err := b.TestSource(t.Context(), b.ws, id)
+		wantCode(t, err, want)
+		if len(report.Source.Warnings) > 0 {
+			t.Errorf("%s: %q", parameter, report.Source.Warnings)
+		}
+	}
+	report, err := b.TestSource(t.Context(), b.ws, b.addSource(t, MySQL, b.dsn+"?tls=false"))
+	if err != nil || len(report.Source.Warnings) != 1 {
+		t.Errorf("without TLS: %q, %v", report.Source.Warnings, err)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 type mysqlRows struct {
 	*mysqlCursor
 	statement driver.Stmt
+	columns   []Column
 }
 
 func (c *mysqlRows) next(dst [][]byte) (bool, error) {
@@ -32,10 +33,9 @@ func (c *mysqlRows) next(dst [][]byte) (bool, error) {
 
 // ask runs a prepared statement, so that no value becomes part of a text.
 func (m *mysqlSession) ask(ctx context.Context, text string, values ...driver.Value) (*mysqlRows, error) {
-	m.meter.progress()
-	statement, err := m.conn.PrepareContext(ctx, text)
+	statement, columns, err := m.prepare(ctx, text)
 	if err != nil {
-		return nil, m.fault(err)
+		return nil, err
 	}
 	if n := statement.NumInput(); n != len(values) {
 		statement.Close()
@@ -51,15 +51,7 @@ func (m *mysqlSession) ask(ctx context.Context, text string, values ...driver.Va
 		statement.Close()
 		return nil, m.fault(err)
 	}
-	return &mysqlRows{&mysqlCursor{session: m, rows: rows, raw: make([]driver.Value, len(rows.Columns()))}, statement}, nil
-}
-
-func (c *mysqlCursor) columns() []Column {
-	columns := make([]Column, len(c.raw))
-	for i, name := range c.rows.Columns() {
-		columns[i] = Column{Name: name, Type: mysqlType(c.typeName(i))}
-	}
-	return columns
+	return &mysqlRows{&mysqlCursor{session: m, rows: rows, raw: make([]driver.Value, len(rows.Columns()))}, statement, columns}, nil
 }
 
 func (c *mysqlCursor) typeName(i int) string {
@@ -93,7 +85,7 @@ func (m *mysqlSession) lookup(ctx context.Context, sql, key string, columns, key
 	if err != nil {
 		return nil, nil, err
 	}
-	return c, c.columns(), nil
+	return c, c.columns, nil
 }
 
 // hasNoCharacter tells that one of the keys cannot be written in the character
@@ -177,22 +169,12 @@ func (m *mysqlSession) describeMatching(ctx context.Context, sql string) ([]Colu
 	if err != nil {
 		return nil, err
 	}
-	alone, err := m.conn.PrepareContext(ctx, fmt.Sprintf(mysqlAloneHead, people)+sql+mysqlAloneTail)
-	if err != nil {
-		return nil, lineUp(m.fault(err))
+	_, parameters, err := m.prepared(ctx, fmt.Sprintf(mysqlAloneHead, people)+sql+mysqlAloneTail)
+	if err != nil || parameters > 0 {
+		return nil, lineUp(orParameter(err, "the query has a parameter (?); who is asked about is in the relation people"))
 	}
-	parameters := alone.NumInput()
-	alone.Close()
-	if parameters > 0 {
-		return nil, badQuery(0, 0, "the query has a parameter (?); who is asked about is in the relation people")
-	}
-	c, err := m.ask(ctx, fmt.Sprintf(mysqlPeopleHead, people)+sql+wrapTail+" limit 0", "[]")
-	if err != nil {
-		return nil, lineUp(err)
-	}
-	columns := c.columns()
-	_, err = c.next(make([][]byte, len(columns)))
-	return columns, err
+	columns, _, err := m.prepared(ctx, fmt.Sprintf(mysqlPeopleHead, people)+sql+wrapTail)
+	return columns, lineUp(err)
 }
 
 // lineUp takes away the line that stands before the query.
@@ -213,7 +195,7 @@ func (m *mysqlSession) matching(ctx context.Context, sql string, people []Person
 	if err != nil {
 		return nil, nil, err
 	}
-	return c, c.columns(), nil
+	return c, c.columns, nil
 }
 
 // peopleJSON is [["key", "2026-11-21 02:16:44.5"], …], in UTC as the session is.

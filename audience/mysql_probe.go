@@ -10,23 +10,26 @@ import (
 
 // grant is one line of SHOW GRANTS.
 type grant struct {
-	privileges []string // upper case, without column lists
+	privileges []string // as the server wrote them, with their column lists
 	scope      string   // *.*, `db`.* or `db`.`table`
-	role       string   // with neither of the above: a role that was granted, as the server quotes it
+	on         string   // the scope with its kind: FUNCTION `db`.`f`
+	to         string   // the user or role that has it
+	role       string   // with none of the above: a role that was granted, as the server quotes it
 	withOption bool
 }
 
 var (
-	grantLine  = regexp.MustCompile(`(?is)^GRANT (.+?) ON (?:TABLE |FUNCTION |PROCEDURE |PACKAGE |PACKAGE BODY )?(\S+) TO .+?( WITH .*GRANT OPTION.*)?$`)
+	grantLine  = regexp.MustCompile(`(?is)^GRANT (.+?) ON ((?:TABLE |FUNCTION |PROCEDURE |PACKAGE |PACKAGE BODY )?(\S+)) TO (.+?)( IDENTIFIED .*?| REQUIRE .*?)?( WITH .*GRANT OPTION.*)?$`)
 	roleLine   = regexp.MustCompile(`(?is)^GRANT (.+?) TO `)
 	columnList = regexp.MustCompile(`\([^)]*\)`)
+	privilege  = regexp.MustCompile(`[^,(]+(?:\([^)]*\))?`)
 )
 
 func parseGrant(line string) grant {
 	if m := grantLine.FindStringSubmatch(line); m != nil {
-		g := grant{scope: m[2], withOption: m[3] != ""}
-		for _, p := range strings.Split(columnList.ReplaceAllString(m[1], ""), ",") {
-			g.privileges = append(g.privileges, strings.ToUpper(strings.TrimSpace(p)))
+		g := grant{on: m[2], scope: m[3], to: m[4], withOption: m[6] != ""}
+		for _, p := range privilege.FindAllString(m[1], -1) {
+			g.privileges = append(g.privileges, strings.TrimSpace(p))
 		}
 		return g
 	}
@@ -34,6 +37,26 @@ func parseGrant(line string) grant {
 		return grant{role: m[1]}
 	}
 	return grant{}
+}
+
+// named is a privilege in capitals, without its columns.
+func named(privilege string) string {
+	return strings.ToUpper(strings.TrimSpace(columnList.ReplaceAllString(privilege, "")))
+}
+
+// revoke is the statement that takes away the privileges for which the
+// function answers true.
+func (g grant) revoke(which func(name string) bool) []string {
+	var list []string
+	for _, p := range g.privileges {
+		if which(named(p)) {
+			list = append(list, strings.ToLower(named(p))+strings.TrimPrefix(p, columnList.ReplaceAllString(p, "")))
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return []string{spoken("revoke " + strings.Join(list, ", ") + " on " + g.on + " from " + g.to)}
 }
 
 // What a grant may hold. Everything else that is granted on *.* is a power
@@ -47,8 +70,8 @@ var (
 
 // judge says why a grant is too powerful, or whether it allows to write.
 func (g grant) judge() (power string, writes bool) {
-	for _, p := range g.privileges {
-		switch {
+	for _, text := range g.privileges {
+		switch p := named(text); {
 		case slices.Contains(mysqlReads, p):
 		case slices.Contains(mysqlWrites, p):
 			writes = true
@@ -70,26 +93,45 @@ func (g grant) judge() (power string, writes bool) {
 	return "", writes
 }
 
-func (m *mysqlSession) probe(ctx context.Context) (version string, warnings []string, err error) {
+func (m *mysqlSession) probe(ctx context.Context) (role, error) {
 	grants, err := m.grants(ctx)
 	if err != nil {
-		return "", nil, err
+		return role{}, err
 	}
-	writes := false
+	r := role{version: m.name()}
+	writes := finding{text: "can write"}
 	for _, g := range grants {
 		power, canWrite := g.judge()
 		if power != "" {
-			return "", nil, tooPowerful(power)
+			r.powers = append(r.powers, finding{power, g.revoke(func(p string) bool { return p != "USAGE" })})
 		}
-		writes = writes || canWrite
+		if canWrite {
+			writes.revoke = append(writes.revoke, g.revoke(func(p string) bool { return !slices.Contains(mysqlReads, p) })...)
+			r.writes = []finding{writes}
+		}
 	}
-	if writes {
-		warnings = append(warnings, "the role can write; one that can only select is safer")
+	if !m.private {
+		r.warnings = append(r.warnings, "the connection is not encrypted")
 	}
-	if !m.tls && !m.local {
-		warnings = append(warnings, "the connection is not encrypted")
+	return r, nil
+}
+
+// risks finds stored functions: one may run with the rights of the user that
+// defined it.
+func (m *mysqlSession) risks(ctx context.Context) ([]finding, error) {
+	grants, err := m.grants(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return m.name(), warnings, nil
+	execute := func(p string) bool { return p == "EXECUTE" }
+	found := finding{text: "may call stored functions, which may run with the rights of another user"}
+	for _, g := range grants {
+		found.revoke = append(found.revoke, g.revoke(execute)...)
+	}
+	if len(found.revoke) == 0 {
+		return nil, nil
+	}
+	return []finding{found}, nil
 }
 
 func (m *mysqlSession) name() string {
@@ -115,7 +157,7 @@ func (m *mysqlSession) grants(ctx context.Context) ([]grant, error) {
 			continue
 		}
 		if seen[role] = true; len(seen) > maxRoles {
-			return nil, tooPowerful(fmt.Sprintf("has more than %d roles", maxRoles))
+			return nil, tooPowerful([]finding{{text: fmt.Sprintf("has more than %d roles", maxRoles)}})
 		}
 		more, err := m.grantsOf(ctx, role)
 		if err != nil {

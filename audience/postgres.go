@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"lemma"
 )
@@ -64,8 +65,11 @@ func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (sess
 	p := &pgSession{types: map[uint32]Type{}, settings: pgSettings(s)}
 	var connected atomic.Bool
 	c.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
+	c.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		return pgproto3.NewFrontend(newPgFilter(r, p.meter), w)
+	}
 	c.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		m, err := a.dial(ctx, t)
+		m, err := a.dial(ctx, t, s.bytes)
 		if err != nil {
 			return nil, err
 		}
@@ -74,12 +78,15 @@ func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (sess
 		}
 		return m, nil
 	}
-	p.conn, err = pgconn.ConnectConfig(ctx, c)
+	err = guarded(func() (err error) { p.conn, err = pgconn.ConnectConfig(ctx, c); return err })
 	connected.Store(true)
 	if err != nil {
+		if p.meter != nil {
+			p.meter.Close()
+		}
 		return nil, p.fault(err, "", 0)
 	}
-	if err := p.begin(ctx); err != nil {
+	if err := guarded(func() error { return p.begin(ctx) }); err != nil {
 		p.close()
 		return nil, err
 	}
@@ -170,16 +177,18 @@ func (p *pgSession) query(ctx context.Context, sql string, args ...string) ([][]
 	}
 	result := p.conn.ExecParams(ctx, sql, values, nil, nil, nil)
 	var rows [][][]byte
+	size := 0
 	for result.NextRow() {
 		p.meter.progress()
 		row := make([][]byte, len(result.Values()))
 		for i, v := range result.Values() {
 			row[i] = append([]byte(nil), v...)
+			size += len(v)
 		}
 		rows = append(rows, row)
-		if len(rows) > maxSchemaColumns {
-			p.conn.Conn().Close() // nobody we trust sends that many
-			return nil, overLimit("the source's catalog has too many rows")
+		if len(rows) > maxSchemaColumns || size > maxCatalog {
+			p.meter.Close()
+			return nil, overLimit("the source's catalog is too big")
 		}
 	}
 	if _, err := result.Close(); err != nil {
@@ -187,6 +196,11 @@ func (p *pgSession) query(ctx context.Context, sql string, args ...string) ([][]
 	}
 	return rows, nil
 }
+
+// maxCatalog bounds the values in an answer to one of our own statements.
+const maxCatalog = 16 << 20
+
+func (p *pgSession) wire() *meter { return p.meter }
 
 const (
 	wrapHead = "select audience.* from (\n"
@@ -210,6 +224,12 @@ func (p *pgSession) describe(ctx context.Context, sql string) ([]Column, error) 
 }
 
 func (p *pgSession) columns(ctx context.Context, fields []pgconn.FieldDescription) ([]Column, error) {
+	if len(fields) > maxResultColumn {
+		return nil, badQuery(0, 0, "the query has %d columns, not 1 to %d", len(fields), maxColumns)
+	}
+	if len(p.types) > maxSchemaColumns {
+		clear(p.types)
+	}
 	if err := p.learnTypes(ctx, p.unknown(fields)); err != nil {
 		return nil, err
 	}
@@ -308,6 +328,7 @@ func (p *pgSession) estimate(ctx context.Context, sql string) (int64, error) {
 }
 
 func (p *pgSession) close() {
+	defer p.meter.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	p.conn.Close(ctx)
@@ -387,7 +408,9 @@ func (c *pgCursor) take(dst [][]byte) error {
 	if len(values) != len(dst) {
 		return changed("the source sent a row of %d columns instead of %d", len(values), len(dst))
 	}
-	c.rows++
+	if c.rows++; c.rows > c.size {
+		return malformed(errors.New("more rows than were asked for"))
+	}
 	for _, v := range values {
 		c.bytes += len(v)
 	}
@@ -416,6 +439,8 @@ func (p *pgSession) fault(err error, sql string, offset int) *lemma.Error {
 	switch {
 	case errors.As(err, &known):
 		return known
+	case errors.As(err, new(*panicked)):
+		return malformed(err)
 	case !errors.As(err, &said):
 		return p.lost(err)
 	}
@@ -423,10 +448,20 @@ func (p *pgSession) fault(err error, sql string, offset int) *lemma.Error {
 	if at := int(said.Position) - offset; sql != "" && at > 0 && at <= len([]rune(sql)) {
 		line, column = place(sql, at)
 	}
-	return pgFault(said, line, column)
+	return pgFault(said, p.texts(), line, column)
+}
+
+func (p *pgSession) texts() texts {
+	if p.meter == nil {
+		return noTexts
+	}
+	return p.meter.texts
 }
 
 func (p *pgSession) lost(err error) *lemma.Error {
+	if p.meter != nil && p.meter.why() != nil {
+		return broken(p.meter, err)
+	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return broken(p.meter, io.ErrUnexpectedEOF)
 	}
@@ -437,8 +472,8 @@ func (p *pgSession) lost(err error) *lemma.Error {
 }
 
 // pgFault sorts by SQLSTATE.
-func pgFault(said *pgconn.PgError, line, column int) *lemma.Error {
-	message := spoken(said.Message)
+func pgFault(said *pgconn.PgError, t texts, line, column int) *lemma.Error {
+	message := t.shown(said.Code, said.Message)
 	switch {
 	case said.Code == "57014" || said.Code == "55P03" || said.Code == "25P04":
 		return timedOut(said, "the source stopped the query at its time limit")

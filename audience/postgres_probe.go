@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // probeRoles asks for every role that the login is or can become.
@@ -21,74 +22,74 @@ select pg_catalog.current_setting('server_version'),
             when r.rolname in ('pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program', 'pg_signal_backend',
                                'pg_write_all_data', 'pg_create_subscription', 'pg_maintain', 'pg_checkpoint', 'pg_signal_autovacuum_worker')
             then 'has the powers of ' || r.rolname
-            else '' end
+            else '' end,
+       case when r.rolname like 'pg\_%' then pg_catalog.format('revoke %I from %I', r.rolname, session_user)
+            else pg_catalog.format('alter role %I nosuperuser nocreaterole nocreatedb noreplication nobypassrls', r.rolname) end
   from pg_catalog.pg_roles r
  where pg_catalog.pg_has_role(session_user, r.oid, 'member')
     or r.rolname = current_user`
 
-// probeFunctions finds server-side functions that are nobody's by default and
-// that somebody granted all the same.
-const probeFunctions = `
-select p.proname
-  from pg_catalog.pg_proc p
- where p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace
-   and p.proname in ('pg_read_file', 'pg_read_binary_file', 'pg_ls_dir', 'pg_stat_file', 'lo_import', 'lo_export', 'pg_reload_conf',
-                     'pg_rotate_logfile', 'pg_switch_wal', 'pg_promote')
-   and pg_catalog.has_function_privilege(session_user, p.oid, 'execute')
- limit 1`
-
-// probeWrites counts tables that the role could change outside of our transaction.
-const probeWrites = `
-select count(*)::text
-  from pg_catalog.pg_class c
-  join pg_catalog.pg_namespace n on n.oid = c.relnamespace
- where c.relkind in ('r', 'p', 'v', 'f')
-   and n.nspname not in ('pg_catalog', 'information_schema')
-   and pg_catalog.has_schema_privilege(session_user, n.oid, 'usage')
-   and pg_catalog.has_table_privilege(session_user, c.oid, 'insert, update, delete, truncate')`
-
-func (p *pgSession) probe(ctx context.Context) (version string, warnings []string, err error) {
+func (p *pgSession) probe(ctx context.Context) (role, error) {
 	rows, err := p.query(ctx, probeRoles)
 	if err != nil {
-		return "", nil, err
+		return role{}, err
 	}
-	if len(rows) == 0 {
-		return "", nil, refused(nil, "the source does not say what its role may do")
+	if len(rows) == 0 || len(rows[0]) != 6 {
+		return role{}, refused(nil, "the source does not say what its role may do")
 	}
+	r := role{version: "PostgreSQL " + spoken(string(rows[0][0]))}
 	for _, row := range rows {
 		if power := string(row[4]); power != "" {
-			return "", nil, tooPowerful(power)
+			r.powers = append(r.powers, finding{spoken(power), []string{spoken(string(row[5]))}})
 		}
 	}
-	if warnings, err = p.probePrivileges(ctx); err != nil {
-		return "", nil, err
+	if len(r.powers) > 0 {
+		return r, nil // such a role may do everything below too
 	}
 	if encrypted, local := string(rows[0][1]), string(rows[0][2]); encrypted == "false" && local == "false" {
-		warnings = append(warnings, "the connection is not encrypted")
+		r.warnings = append(r.warnings, "the connection is not encrypted")
 	}
-	return "PostgreSQL " + spoken(string(rows[0][0])), warnings, nil
+	if r.powers, err = p.findings(ctx, "may call %s, which acts outside of a transaction", pgPowers); err != nil {
+		return role{}, err
+	}
+	r.writes, err = p.findings(ctx, "can write to %s", pgWrites)
+	return r, err
 }
 
-func (p *pgSession) probePrivileges(ctx context.Context) (warnings []string, err error) {
-	functions, err := p.query(ctx, probeFunctions)
+func (p *pgSession) risks(ctx context.Context) ([]finding, error) {
+	found, err := p.findings(ctx, "may call %s: Lemma refuses the names of such functions in a query, and nothing else keeps one from being called", pgRisks)
 	if err != nil {
 		return nil, err
 	}
-	if len(functions) > 0 {
-		return nil, tooPowerful("may call " + spoken(string(functions[0][0])))
-	}
-	writes, err := p.query(ctx, probeWrites)
-	if err != nil {
-		return nil, err
-	}
-	if len(writes) == 1 && string(writes[0][0]) != "0" {
-		warnings = append(warnings, fmt.Sprintf("the role can write to %s tables; one that can only select is safer", spoken(string(writes[0][0]))))
-	}
-	return warnings, nil
+	more, err := p.findings(ctx, "may call %s with the rights of another role", pgDefiners)
+	return append(found, more...), err
 }
 
-func tooPowerful(power string) error {
-	return refused(nil, "the role of the source %s; use one that can only select what audiences need", power)
+// findings runs a statement that answers, for each thing that the role may do,
+// its name and the statement that takes it away.
+func (p *pgSession) findings(ctx context.Context, format, statement string) ([]finding, error) {
+	rows, err := p.query(ctx, statement)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	var f finding
+	var names []string
+	for _, row := range rows {
+		if len(row) != 2 {
+			return nil, malformed(nil)
+		}
+		if name := strings.TrimPrefix(spoken(string(row[0])), "pg_catalog."); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		f.revoke = append(f.revoke, spoken(string(row[1])))
+	}
+	const most = 30
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if len(names) > most {
+		text += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	f.text = fmt.Sprintf(format, text)
+	return []finding{f}, nil
 }
 
 // maxSchemaColumns bounds what the schema of a source shows.

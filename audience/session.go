@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"lemma"
@@ -13,8 +14,10 @@ import (
 // transaction that sees one moment. Its errors are *lemma.Error. It is never
 // used again after one.
 type session interface {
-	// probe refuses a role that could do harm, and tells what is worth changing.
-	probe(ctx context.Context) (version string, warnings []string, err error)
+	// probe reads what the role may do that it is refused for.
+	probe(ctx context.Context) (role, error)
+	// risks reads what else the role may do that it does not need.
+	risks(ctx context.Context) ([]finding, error)
 	// describe has the source parse the query, alone and wrapped, without running it.
 	describe(ctx context.Context, sql string) ([]Column, error)
 	// estimate is the planner's guess at the number of rows.
@@ -30,6 +33,8 @@ type session interface {
 	describeMatching(ctx context.Context, sql string) ([]Column, error)
 	// matching starts such a query.
 	matching(ctx context.Context, sql string, people []Person) (cursor, []Column, error)
+	// wire is the connection itself.
+	wire() *meter
 	// end leaves the transaction, and whatever was set in it; again opens another like it.
 	end(ctx context.Context) error
 	again(ctx context.Context) error
@@ -45,12 +50,30 @@ type cursor interface {
 	pause() bool
 }
 
-// span is how long a run may take: in all, and for one answer of the source.
-type span struct{ total, silence time.Duration }
+// span is how much a run may take: time in all, time for one answer of the
+// source, and bytes off the wire.
+type span struct {
+	total, silence time.Duration
+	bytes          int64
+}
 
-func (a *Audiences) interactive() span { return span{a.options.QueryTimeout, a.options.QueryTimeout} }
-func (a *Audiences) looking() span     { return span{a.options.LookupTimeout, a.options.LookupTimeout} }
-func (a *Audiences) streaming() span   { return span{a.options.RunTimeout, a.options.FetchTimeout} }
+// Beside the values that are counted for themselves, an answer has names,
+// lengths and the overhead of TLS. A server that sends no more than those stays
+// far below these bounds.
+func (a *Audiences) interactive() span {
+	return span{a.options.QueryTimeout, a.options.QueryTimeout, 4 * a.options.MaxLookupBytes}
+}
+
+func (a *Audiences) looking() span {
+	return span{a.options.LookupTimeout, a.options.LookupTimeout, 4 * a.options.MaxLookupBytes}
+}
+
+func (a *Audiences) streaming() span {
+	return span{a.options.RunTimeout, a.options.FetchTimeout, 2*a.options.MaxBytes + rowOverhead*a.options.MaxRows}
+}
+
+// rowOverhead is what the protocols add to a row of some columns.
+const rowOverhead = 64
 
 var (
 	errSilent = errors.New("the source was silent for too long")
@@ -67,11 +90,15 @@ type run struct {
 	span     span
 	version  string
 	warnings []string
+	revoke   []string
+	release  func() bool // takes the bound off the connection
+	calling  bool        // the caller's own code is running
+	metrics  *Metrics
 }
 
 // newRun starts the clocks.
-func newRun(ctx context.Context, s span) *run {
-	r := &run{span: s}
+func (a *Audiences) newRun(ctx context.Context, s span) *run {
+	r := &run{span: s, metrics: a.options.Metrics}
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	r.total = time.AfterFunc(s.total, func() { r.cancel(errLong) })
 	r.silence = time.AfterFunc(s.silence, func() { r.cancel(errSilent) })
@@ -86,27 +113,84 @@ func (r *run) stop() {
 
 // within opens a run on the source, does work in it and closes it. Whatever
 // happens, the source holds the caller no longer than s allows.
-func (a *Audiences) within(ctx context.Context, source target, s span, work func(*run) error) error {
-	r := newRun(ctx, s)
+func (a *Audiences) within(ctx context.Context, source openedSource, s span, work func(*run) error) error {
+	leave, err := a.turn(ctx, source.sourceID)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	r := a.newRun(ctx, s)
 	defer r.stop()
-	err := a.start(r, source)
-	if r.session != nil {
-		defer r.close()
-	}
-	if err == nil {
-		err = work(r)
-	}
+	err = r.safely(func() error {
+		if err := a.start(r, source.target); err != nil {
+			return err
+		}
+		return work(r)
+	})
+	r.abandon()
 	return r.explain(ctx, err)
+}
+
+// abandon closes the session, if there is one.
+func (r *run) abandon() {
+	if r.session != nil {
+		_ = guarded(func() error { r.session.close(); return nil })
+	}
 }
 
 func (a *Audiences) start(r *run, source target) (err error) {
 	ctx, cancel := context.WithTimeout(r.ctx, a.options.ConnectTimeout)
 	defer cancel()
 	if r.session, err = a.connect(ctx, source, r.span); err != nil {
+		if ctx.Err() != nil && r.ctx.Err() == nil {
+			return timedOut(err, "the source does not answer")
+		}
 		return err
 	}
-	r.version, r.warnings, err = r.probe(r.ctx)
+	r.bind()
+	found, err := r.probe(r.ctx)
+	if err != nil {
+		return err
+	}
+	r.version = found.version
+	r.warnings, err = a.options.accept(found)
+	r.revoke = excessOf(found.writes).revoke
 	return err
+}
+
+// bind has the end of the run close the connection, whatever waits on it.
+func (r *run) bind() { r.release = r.wire().boundTo(r.ctx) }
+
+// safely does work with a driver. What a source sends may make the driver
+// panic: that is the source's failure, and must not end the process. A panic
+// of the caller's own code is one of ours.
+func (r *run) safely(work func() error) error {
+	err := guarded(work)
+	var p *panicked
+	switch {
+	case !errors.As(err, &p):
+		return err
+	case r.calling:
+		return p
+	}
+	return malformed(p)
+}
+
+// panicked is a panic that was recovered, as an error for the log.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
+
+func guarded(work func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &panicked{value, debug.Stack()}
+		}
+	}()
+	return work()
 }
 
 // connect answers a nil session with every error.
@@ -125,6 +209,9 @@ func (r *run) rest() { r.silence.Stop() }
 
 // explain replaces what a driver says about a connection that we cut by the reason for it.
 func (r *run) explain(outer context.Context, err error) error {
+	if errors.As(err, new(*panicked)) {
+		r.metrics.panicked()
+	}
 	var ours callerError
 	switch {
 	case err == nil:
@@ -144,11 +231,19 @@ func (r *run) explain(outer context.Context, err error) error {
 // callerError carries an error of the caller's own past the explanations.
 type callerError struct{ error }
 
-// broken reports what the two drivers answer alike: rows that are too big and
-// connections that are lost.
+// broken reports what the two drivers answer alike: connections that we ended
+// for what came over them, and connections that are lost.
 func broken(m *meter, err error) *lemma.Error {
-	if m != nil && m.over.Load() {
+	if m != nil && m.why() != nil {
+		err = m.why()
+	}
+	switch {
+	case errors.Is(err, errRowTooBig) && m != nil:
 		return overLimit("a row of the source has more than %d bytes", m.limit-readAhead)
+	case errors.Is(err, errRowTooBig), errors.Is(err, errOverBudget):
+		return overLimit("the source sent more bytes than one reading may have")
+	case errors.Is(err, errMalformed), errors.As(err, new(*panicked)):
+		return malformed(err)
 	}
 	return noAnswer(err)
 }

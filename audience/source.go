@@ -24,6 +24,8 @@ type Source struct {
 	Status      string     // untested, ok or failed: what the last test found
 	TestedAt    *time.Time // nil while untested
 	TestError   string     // why the last test failed
+	Warnings    []string   // what the last test found and did not refuse
+	Revoke      []string   // statements for the source's administrator: they take away what the role does not need
 	Version     int        // ETag
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
@@ -43,7 +45,7 @@ type SourcePatch struct {
 	DSN  *string
 }
 
-const sourceColumns = `workspace_id, id, name, kind, address, tls, status, tested_at, coalesce(test_error, '') as test_error, version, created_at, updated_at`
+const sourceColumns = `workspace_id, id, name, kind, address, tls, status, tested_at, coalesce(test_error, '') as test_error, warnings, revoke, version, created_at, updated_at`
 
 // CreateSource saves a source, untested. The DSN is parsed, not dialled.
 func (a *Audiences) CreateSource(ctx context.Context, ws uuid.UUID, n NewSource) (Source, error) {
@@ -126,6 +128,8 @@ update data_sources
        status = case when $5::bytea is null then status else 'untested' end,
        tested_at = case when $5::bytea is null then tested_at end,
        test_error = case when $5::bytea is null then test_error end,
+       warnings = case when $5::bytea is null then warnings else '{}' end,
+       revoke = case when $5::bytea is null then revoke else '{}' end,
        version = version + 1, updated_at = now()
  where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
 returning `+sourceColumns, ws, id, ifMatch, p.Name, sealed, address, tls)
@@ -168,9 +172,8 @@ func (a *Audiences) opened(ctx context.Context, ws, id uuid.UUID) (openedSource,
 
 // TestReport is what a test found.
 type TestReport struct {
-	Source   Source // as it is after the test
-	Version  string // of the database
-	Warnings []string
+	Source  Source // as it is after the test
+	Version string // of the database
 }
 
 // TestSource connects, probes the role and stores what came of it. When the
@@ -181,14 +184,20 @@ func (a *Audiences) TestSource(ctx context.Context, ws, id uuid.UUID) (TestRepor
 		return TestReport{}, err
 	}
 	var report TestReport
-	failure := a.within(ctx, source.target, a.interactive(), func(r *run) error {
-		report.Version, report.Warnings = r.version, r.warnings
-		return nil
+	var found role
+	failure := a.within(ctx, source, a.interactive(), func(r *run) error {
+		err := r.advise(r.ctx)
+		report.Version, found = r.version, role{warnings: r.warnings, revoke: r.revoke}
+		return err
 	})
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || isOverloaded(failure) { // nothing was found out
 		return report, failure
 	}
-	if report.Source, err = a.storeTest(ctx, ws, id, source.version, failure); err != nil {
+	var excess *excess
+	if errors.As(failure, &excess) {
+		found.revoke = excess.revoke
+	}
+	if report.Source, err = a.storeTest(ctx, ws, id, source.version, found, failure); err != nil {
 		return report, err
 	}
 	return report, failure
@@ -196,15 +205,15 @@ func (a *Audiences) TestSource(ctx context.Context, ws, id uuid.UUID) (TestRepor
 
 // storeTest keeps the result unless the source was changed meanwhile. It is no
 // edit: the version, and with it an If-Match that somebody holds, stays.
-func (a *Audiences) storeTest(ctx context.Context, ws, id uuid.UUID, version int, failure error) (Source, error) {
+func (a *Audiences) storeTest(ctx context.Context, ws, id uuid.UUID, version int, found role, failure error) (Source, error) {
 	status, text := "ok", (*string)(nil)
 	if failure != nil {
 		shown := shownError(failure)
 		status, text = "failed", &shown
 	}
 	_, err := a.pool.Exec(ctx, `
-update data_sources set status = $4, tested_at = now(), test_error = $5
- where workspace_id = $1 and id = $2 and version = $3`, ws, id, version, status, text)
+update data_sources set status = $4, tested_at = now(), test_error = $5, warnings = coalesce($6::text[], '{}'), revoke = coalesce($7::text[], '{}')
+ where workspace_id = $1 and id = $2 and version = $3`, ws, id, version, status, text, found.warnings, found.revoke)
 	if err != nil {
 		return Source{}, fmt.Errorf("store test of data source %s: %w", id, err)
 	}

@@ -69,7 +69,7 @@ func firstWord(kind, sql string) string {
 		switch c := s.sql[from]; {
 		case nameStart(c):
 			return strings.ToLower(s.sql[from:s.pos])
-		case !s.isLineComment(s.sql[from:]) && !strings.HasPrefix(s.sql[from:], "/*") && !strings.ContainsRune(" \t\r\n(", rune(c)):
+		case !s.isLineComment(s.sql[from:]) && !strings.HasPrefix(s.sql[from:], "/*") && !s.isSpace(c) && c != '(':
 			return ""
 		}
 	}
@@ -121,18 +121,34 @@ func (s *scanner) token() error {
 		return s.word()
 	case c >= '0' && c <= '9':
 		s.previous = ""
-		s.skipName()
+		s.number()
 	case c == '(':
 		return s.open()
 	case c == ')':
 		return s.close()
 	default:
-		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
+		if !s.isSpace(c) {
 			s.previous = ""
 		}
 		s.pos++
 	}
 	return nil
+}
+
+// isSpace knows the white space of both lexers. The vertical tab is some to
+// MySQL, and to Postgres since version 16; before that it is an error there.
+func (s *scanner) isSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
+
+// number skips digits. What stands right behind them begins a token of its own
+// to Postgres ($tag$, E'...'); to MySQL a name may begin with digits.
+func (s *scanner) number() {
+	if s.kind == MySQL {
+		s.skipName()
+		return
+	}
+	for s.pos < len(s.sql) && s.sql[s.pos] >= '0' && s.sql[s.pos] <= '9' {
+		s.pos++
+	}
 }
 
 // isLineComment knows that to MySQL two dashes are one only before a blank:
@@ -144,8 +160,14 @@ func (s *scanner) isLineComment(rest string) bool {
 	return rest[0] == '#' || strings.HasPrefix(rest, "--") && (len(rest) == 2 || rest[2] <= ' ' || rest[2] == 0x7f)
 }
 
+// toLineEnd skips a comment. A carriage return ends one to Postgres, and is a
+// part of it to MySQL.
 func (s *scanner) toLineEnd() {
-	if i := strings.IndexByte(s.sql[s.pos:], '\n'); i >= 0 {
+	ends := "\n"
+	if s.kind == Postgres {
+		ends = "\r\n"
+	}
+	if i := strings.IndexAny(s.sql[s.pos:], ends); i >= 0 {
 		s.pos += i
 		return
 	}
@@ -193,12 +215,33 @@ func (s *scanner) quoted(quote byte, escapes bool) error {
 	return fmt.Errorf("a quote is not closed")
 }
 
+// escapes skips an E'...' literal. Postgres continues a literal behind a line
+// break, and then knows escapes in its second part too.
+func (s *scanner) escapes() error {
+	if err := s.quoted('\'', true); err != nil {
+		return err
+	}
+	next := *s
+	for next.pos < len(next.sql) && (next.isSpace(next.sql[next.pos]) || next.isLineComment(next.sql[next.pos:])) {
+		if err := next.token(); err != nil {
+			return err
+		}
+	}
+	if strings.HasPrefix(next.sql[next.pos:], "'") {
+		return fmt.Errorf("an E'...' literal that is continued: write it as one")
+	}
+	return nil
+}
+
 func (s *scanner) quotedName(quote byte) error {
 	from := s.pos + 1
 	if err := s.quoted(quote, false); err != nil {
 		return err
 	}
 	s.previous = strings.ReplaceAll(s.sql[from:s.pos-1], string([]byte{quote, quote}), string(quote))
+	if s.kind == MySQL { // names of functions have no case there, quoted or not
+		s.previous = strings.ToLower(s.previous)
+	}
 	return nil
 }
 
@@ -244,7 +287,7 @@ func (s *scanner) word() error {
 		switch rest := s.sql[s.pos:]; {
 		case word == "e" && rest[0] == '\'':
 			s.previous = ""
-			return s.quoted('\'', true)
+			return s.escapes()
 		case word == "u" && (strings.HasPrefix(rest, `&"`) || strings.HasPrefix(rest, "&'")):
 			return fmt.Errorf("a U& literal or name: write the characters themselves")
 		}

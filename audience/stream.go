@@ -41,7 +41,7 @@ func (a *Audiences) Stream(ctx context.Context, ws, id uuid.UUID, columns []stri
 	if err != nil {
 		return 0, err
 	}
-	err = a.within(ctx, source.target, a.streaming(), func(r *run) error {
+	err = a.within(ctx, source, a.streaming(), func(r *run) error {
 		s, err := a.openStream(r, x, columns)
 		if err != nil {
 			return err
@@ -275,6 +275,7 @@ func (s *stream) payload(values [][]byte) {
 
 // hand gives the rows of the slab to yield. One string holds them all.
 func (s *stream) hand(yield func(Row) error) error {
+	s.run.calling = true
 	text, from := string(s.slab), 0
 	for _, m := range s.marks {
 		row := Row{text[from:m.key], text[m.key:m.email], m.hasEmail, m.optedOut, text[m.email:m.payload]}
@@ -284,6 +285,7 @@ func (s *stream) hand(yield func(Row) error) error {
 		s.read++
 		from = m.payload
 	}
+	s.run.calling = false
 	return nil
 }
 

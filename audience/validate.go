@@ -19,15 +19,16 @@ type Draft struct {
 // Report is what validation found.
 type Report struct {
 	Columns       []Column
-	EstimatedRows int64 // the source's own guess, which may be far off
+	EstimatedRows *int64 // the source's own guess, which may be far off; nil for a caller that may not read rows
 	Warnings      []string
 }
 
 // maxColumns is more than a person writes and less than hurts.
 const maxColumns = 500
 
-// Validate asks the source whether the draft can be an audience, without
-// running it. Faults name the field that has them: /sql with the line and
+// Validate asks the source whether the draft can be an audience: it is parsed
+// and described there, and not run. The estimate comes from the source's
+// planner, which evaluates parts of a query (see ForCaller). Faults name the field that has them: /sql with the line and
 // column where the source gives one, /key_column, /email_column,
 // /opted_out_column.
 func (a *Audiences) Validate(ctx context.Context, ws uuid.UUID, d Draft) (Report, error) {
@@ -39,7 +40,7 @@ func (a *Audiences) Validate(ctx context.Context, ws uuid.UUID, d Draft) (Report
 		return Report{}, err
 	}
 	var report Report
-	err = a.within(ctx, source.target, a.interactive(), func(r *run) (err error) {
+	err = a.within(ctx, source, a.interactive(), func(r *run) (err error) {
 		if report.Columns, err = r.describe(r.ctx, d.SQL); err != nil {
 			return err
 		}
@@ -47,7 +48,11 @@ func (a *Audiences) Validate(ctx context.Context, ws uuid.UUID, d Draft) (Report
 			return err
 		}
 		report.Warnings = r.warnings
-		report.EstimatedRows, err = r.estimate(r.ctx, d.SQL)
+		if textsFor(ctx) == noTexts {
+			return nil
+		}
+		rows, err := r.estimate(r.ctx, d.SQL)
+		report.EstimatedRows = &rows
 		return err
 	})
 	if err != nil {

@@ -26,7 +26,7 @@ func TestWarningsOfTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := strings.Join(Source{Kind: c.kind, Address: target.String(), TLS: target.protection()}.Warnings(), "|")
+		got := strings.Join(Source{Kind: c.kind, Address: target.String(), TLS: target.protection()}.AllWarnings(), "|")
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q", c.dsn, got)
 		}

@@ -192,6 +192,8 @@ create table data_sources (
     status text not null default 'untested'::text,
     tested_at timestamp with time zone,
     test_error text,
+    warnings text[] not null default '{}'::text[],
+    revoke text[] not null default '{}'::text[],
     version integer not null default 1,
     created_at timestamp with time zone not null default now(),
     updated_at timestamp with time zone not null default now(),

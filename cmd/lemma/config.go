@@ -49,6 +49,7 @@ type Config struct {
 	AllowPrivateSources   bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" group:"Settings" help:"Let data sources be on loopback and private addresses."`
 	AllowPrivateProviders bool          `var:"LEMMA_ALLOW_PRIVATE_PROVIDERS" group:"Settings" help:"Let mail servers be on loopback and private addresses."`
 	AllowPrivateWebhooks  bool          `var:"LEMMA_ALLOW_PRIVATE_WEBHOOKS" group:"Settings" help:"Let webhooks be on loopback and private addresses, and without TLS."`
+	AllowWritingSources   bool          `var:"LEMMA_ALLOW_WRITING_SOURCES" group:"Settings" help:"Accept data sources whose role can write, with a warning."`
 
 	URL    string `var:"LEMMA_URL" group:"Settings" default:"http://127.0.0.1:8080" help:"The Lemma that flows, events and enrollments are asked of."`
 	APIKey string `kong:"-" var:"LEMMA_API_KEY" secret:""` // for that Lemma

@@ -70,6 +70,7 @@ func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger,
 	n.workspaces = workspaces.New(pool)
 	n.providers = providers.New(pool, box, checkAccount(o.Kinds, cfg.mail(log)))
 	n.providers.OnMove(movedAccount)
+	o.Limits.Metrics = audience.NewMetrics(n.metrics)
 	n.audiences = audience.New(pool, box, o.Limits)
 	n.templates = message.New(pool)
 	n.ledger = notifications.New(pool)

@@ -74,7 +74,7 @@ func openNode(ctx context.Context, cfg Config) (*node, error) {
 	}
 	log := cfg.logger(os.Stderr)
 	return newNode(cfg, pool, box, log, nodeOptions{Kinds: carriers(cfg.mail(log)),
-		Limits: audience.Options{AllowPrivate: cfg.AllowPrivateSources, FetchTimeout: cfg.SourceTimeout}})
+		Limits: audience.Options{AllowPrivate: cfg.AllowPrivateSources, AllowWriting: cfg.AllowWritingSources, FetchTimeout: cfg.SourceTimeout}})
 }
 
 // carriers are the kinds that this program speaks to.

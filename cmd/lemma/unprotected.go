@@ -35,7 +35,7 @@ func unprotectedSources(ctx context.Context, pool *pgxpool.Pool) ([]unprotected,
 	return warned(rows, lemma.PrefixDataSource, func(row pgx.CollectableRow) (id uuid.UUID, name string, warnings []string, err error) {
 		var s audience.Source
 		err = row.Scan(&s.WorkspaceID, &s.ID, &s.Name, &s.Kind, &s.Address, &s.TLS)
-		return s.ID, s.Name, s.Warnings(), err
+		return s.ID, s.Name, s.AllWarnings(), err
 	})
 }
 

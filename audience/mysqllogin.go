@@ -1,0 +1,221 @@
+package audience
+
+import (
+	"bytes"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/pem"
+	"fmt"
+	"io"
+
+	"lemma"
+)
+
+// readGreeting reads the packet with which a server begins, header and all.
+// What refuses a client already here is an error packet.
+func readGreeting(r io.Reader) ([]byte, error) {
+	greeting := make([]byte, 4, 4+256)
+	if _, err := io.ReadFull(r, greeting); err != nil {
+		return nil, err
+	}
+	length := int(greeting[0]) | int(greeting[1])<<8 | int(greeting[2])<<16
+	if length == 0 || length > maxLoginPacket {
+		return nil, fmt.Errorf("%w: a greeting of %d bytes", errMalformed, length)
+	}
+	greeting = append(greeting, make([]byte, length)...)
+	_, err := io.ReadFull(r, greeting[4:])
+	return greeting, err
+}
+
+// checkGreeting answers the capabilities of a greeting in the form that every
+// server since MySQL 4.1 has (protocol::HandshakeV10), and leaves out what the
+// driver could not read without a panic.
+func checkGreeting(body []byte) (capabilities uint32, err error) {
+	if body[0] == 0xff {
+		return 0, checkError(body)
+	}
+	end := bytes.IndexByte(body, 0)
+	const fixed = 4 + 8 + 1 + 2 + 1 + 2 + 2 + 1 + 6 + 4 // up to the second part of the salt
+	if body[0] < 10 || end < 0 || len(body) < end+1+fixed+13 {
+		return 0, fmt.Errorf("%w: its greeting is not one of MySQL", errMalformed)
+	}
+	rest := body[end+1+4+8+1:]
+	capabilities = uint32(binary.LittleEndian.Uint16(rest)) | uint32(binary.LittleEndian.Uint16(rest[5:]))<<16
+	if capabilities&clientProtocol41 == 0 {
+		return 0, refused(nil, "the source speaks an old protocol")
+	}
+	return capabilities, nil
+}
+
+// checkLogin holds the packets between greeting and first command against the
+// lengths that the driver takes for granted.
+func checkLogin(body []byte) error {
+	switch body[0] {
+	case 0x00:
+		return checkSuccess(body)
+	case 0xff:
+		return checkError(body)
+	case 0x01:
+		return checkKey(body[1:])
+	case 0xfe:
+		return checkSwitch(body)
+	}
+	return fmt.Errorf("%w: a login is answered with packet %#x", errMalformed, body[0])
+}
+
+func checkSuccess(body []byte) error {
+	at := 1
+	for range 2 { // rows, last id
+		_, size, ok := lengthEncoded(body[at:])
+		if !ok {
+			return fmt.Errorf("%w: its report of success is cut", errMalformed)
+		}
+		at += size
+	}
+	if len(body) < at+2 {
+		return fmt.Errorf("%w: its report of success is cut", errMalformed)
+	}
+	return nil
+}
+
+func checkError(body []byte) error {
+	if len(body) < 4 || body[3] == '#' && len(body) < 9 {
+		return fmt.Errorf("%w: its report of an error is cut", errMalformed)
+	}
+	return nil
+}
+
+// checkSwitch checks a change of the method of login: its name, and a salt.
+func checkSwitch(body []byte) error {
+	if len(body) == 1 {
+		return nil // the method of before 4.1, which the driver refuses
+	}
+	end := bytes.IndexByte(body, 0)
+	if end < 0 || string(body[1:end]) == "mysql_native_password" && len(body) < end+1+20 {
+		return fmt.Errorf("%w: its change of the login method is cut", errMalformed)
+	}
+	return nil
+}
+
+// checkKey checks what a method of login sends more: one byte, or an RSA key of
+// a size that can be computed with.
+func checkKey(data []byte) error {
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return nil // the driver says so itself
+	}
+	key, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil {
+		return nil
+	}
+	public, ok := key.(*rsa.PublicKey)
+	if !ok || public.N.BitLen() > 16384 {
+		return fmt.Errorf("%w: its key is not an RSA key of a usual size", errMalformed)
+	}
+	return nil
+}
+
+// mysqlPrepare collects the columns of one statement from the answer to
+// COM_STMT_PREPARE: success with two counts, the parameters, the columns.
+type mysqlPrepare struct {
+	begun      bool
+	counted    bool
+	parameters int
+	missing    int // columns
+	columns    []Column
+}
+
+func (p *mysqlPrepare) collecting() bool {
+	return p != nil && p.begun && (!p.counted || p.parameters > 0 || p.missing > 0)
+}
+
+func (p *mysqlPrepare) take(body []byte) error {
+	switch {
+	case !p.counted:
+		return p.count(body)
+	case body[0] == 0xfe && len(body) < 9: // the end of a list, from servers that mark it
+		return nil
+	case p.parameters > 0:
+		p.parameters--
+		return nil
+	}
+	column, err := readColumn(body)
+	p.missing--
+	p.columns = append(p.columns, column)
+	return err
+}
+
+func (p *mysqlPrepare) count(body []byte) error {
+	p.counted = true
+	if body[0] != 0x00 {
+		return nil // an error, which is the driver's to read
+	}
+	if len(body) < 9 {
+		return fmt.Errorf("%w: its answer to a statement is cut", errMalformed)
+	}
+	p.missing, p.parameters = int(binary.LittleEndian.Uint16(body[5:])), int(binary.LittleEndian.Uint16(body[7:]))
+	if p.missing > maxResultColumn {
+		return fmt.Errorf("%w: a result of %d columns", errMalformed, p.missing)
+	}
+	return nil
+}
+
+// readColumn reads a column definition (Protocol::ColumnDefinition41).
+func readColumn(body []byte) (Column, error) {
+	cut := fmt.Errorf("%w: a column of a result is cut", errMalformed)
+	var name []byte
+	at := 0
+	for i := range 6 { // catalog, schema, table, its own name, the column, its own name
+		length, size, ok := lengthEncoded(body[at:])
+		if !ok || length > uint64(len(body)-at-size) {
+			return Column{}, cut
+		}
+		if i == 4 {
+			name = body[at+size : at+size+int(length)]
+		}
+		at += size + int(length)
+	}
+	if len(body) < at+12 { // the length of what follows, character set, width, type, flags
+		return Column{}, cut
+	}
+	fixed := body[at+1:]
+	bytes, flags := binary.LittleEndian.Uint16(fixed) == binaryCharacters, binary.LittleEndian.Uint16(fixed[7:])
+	if flags&(flagEnum|flagSet) != 0 {
+		return Column{Name: string(name), Type: Text}, nil
+	}
+	return Column{Name: string(name), Type: mysqlTypeOf(fixed[6], bytes)}, nil
+}
+
+const (
+	binaryCharacters  = 63 // the character set of bytes
+	flagEnum, flagSet = 1 << 8, 1 << 11
+)
+
+// mysqlTypeOf sorts the types of the protocol (enum_field_types).
+func mysqlTypeOf(code byte, bytes bool) Type {
+	switch code {
+	case 0x01, 0x02, 0x03, 0x08, 0x09, 0x0d, 0x10: // tiny, short, long, longlong, int24, year, bit
+		return Integer
+	case 0x00, 0x04, 0x05, 0xf6: // decimal, float, double, newdecimal
+		return Number
+	case 0x07, 0x0c: // timestamp, datetime
+		return Timestamp
+	case 0x0a, 0x0e: // date, newdate
+		return Date
+	case 0xf5:
+		return JSON
+	case 0xf7, 0xf8: // enum, set
+		return Text
+	case 0x0f, 0xf9, 0xfa, 0xfb, 0xfc, 0xfd, 0xfe: // varchar, blobs, var_string, string
+		if !bytes {
+			return Text
+		}
+	}
+	return Other
+}
+
+// malformed is the answer for a source whose replies cannot be read.
+func malformed(cause error) *lemma.Error {
+	return &lemma.Error{Kind: lemma.Unavailable, Code: CodeMalformed, Message: "the source's answer is not one of its protocol", Cause: cause}
+}

@@ -1,0 +1,249 @@
+package audience
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"slices"
+)
+
+// Bounds on what a MySQL server may send.
+const (
+	maxLoginPacket  = 16 << 10 // before the login is done: a greeting, an RSA key, an error
+	maxResultColumn = 4096     // columns of a result: no server has tables or results with more
+)
+
+// mysqlWire is the connection as the driver sees it, behind TLS. It checks what
+// the driver believes: the driver allocates as many columns as a server
+// announces, up to 2^63 of them, and slices packets without looking at their
+// length, in places where a panic leaves a goroutine behind. Therefore TLS is
+// begun here and not in the driver, and every packet is framed before the
+// driver sees it.
+//
+// It also keeps the columns of a statement that is prepared, which the driver
+// reads over: they describe a query that does not run.
+type mysqlWire struct {
+	net.Conn // plain, or TLS over the meter
+	meter    *meter
+	tls      *tls.Config // to begin TLS with, once the driver answers the greeting
+
+	pending []byte // the greeting, which was read before the driver began
+	shift   byte   // 1 during a login over TLS: the request for TLS had a number of its own
+	login   bool   // until the driver's first command
+	frame   mysqlFrame
+	first   bool // the next packet begins an answer
+	prepare *mysqlPrepare
+}
+
+// mysqlFrame is where in the stream of packets we are.
+type mysqlFrame struct {
+	header [4]byte // length of the body, sequence number
+	have   int     // bytes of header
+	left   int     // bytes of the body that have not come yet
+	body   []byte  // the part of it that is looked at
+	wanted int     // how much of it that is
+}
+
+// startMySQL reads the greeting and answers the connection for the driver to
+// log in on. TLS begins with the driver's first packet.
+func startMySQL(m *meter, t target) (*mysqlWire, error) {
+	greeting, err := readGreeting(m)
+	if err != nil {
+		return nil, err
+	}
+	capabilities, err := checkGreeting(greeting[4:])
+	if err != nil {
+		return nil, err
+	}
+	w := &mysqlWire{Conn: m, meter: m, pending: greeting, login: true, first: true}
+	switch config := t.tlsConfig(); {
+	case config == nil:
+	case capabilities&clientSSL != 0:
+		w.tls = config
+	case t.tls != "prefer":
+		return nil, refused(nil, "the source does not encrypt connections, and its DSN demands it")
+	}
+	return w, nil
+}
+
+// Capabilities of the protocol that matter here (MySQL's CLIENT_*).
+const (
+	clientProtocol41 = 1 << 9
+	clientSSL        = 1 << 11
+)
+
+// encrypt begins TLS before the driver's answer to the greeting leaves. The
+// request for it is the fixed part of that answer (Protocol::SSLRequest), so
+// the server sees the driver's own capabilities in both.
+func (w *mysqlWire) encrypt(answer []byte) error {
+	if len(answer) < 4+32 {
+		return fmt.Errorf("begin TLS: a login of %d bytes", len(answer))
+	}
+	answer[5] |= clientSSL >> 8
+	request := slices.Clone(answer[:4+32])
+	copy(request, []byte{32, 0, 0, 1})
+	if _, err := w.meter.Write(request); err != nil {
+		return err
+	}
+	secure := tls.Client(w.meter, w.tls)
+	if err := secure.Handshake(); err != nil {
+		return err
+	}
+	w.Conn, w.shift, w.tls = secure, 1, nil
+	return nil
+}
+
+// Read gives the driver what the server sent, checked. Until the driver's
+// first command the numbers of packets are those that it expects.
+func (w *mysqlWire) Read(p []byte) (int, error) {
+	if len(w.pending) > 0 {
+		n := copy(p, w.pending)
+		w.pending = w.pending[n:]
+		return n, nil
+	}
+	n, err := w.Conn.Read(p)
+	if fault := w.scan(p[:n]); fault != nil {
+		return 0, w.meter.fail(fault)
+	}
+	return n, err
+}
+
+// Write notes what the driver asks, since that says how the answer begins. The
+// driver writes whole packets.
+func (w *mysqlWire) Write(p []byte) (int, error) {
+	if len(p) < 5 {
+		return w.Conn.Write(p)
+	}
+	if p[3] == 0 { // a command: its number begins at 0
+		w.login, w.shift, w.first = false, 0, true
+		if w.prepare != nil && p[4] == comPrepare {
+			w.prepare.begun = true
+		}
+		return w.Conn.Write(p)
+	}
+	if w.tls != nil {
+		p = slices.Clone(p)
+		if err := w.encrypt(p); err != nil {
+			return 0, w.meter.fail(err)
+		}
+	}
+	if w.shift != 0 {
+		p = slices.Clone(p)
+		p[3] += w.shift
+	}
+	return w.Conn.Write(p)
+}
+
+const comPrepare = 0x16
+
+// scan goes from packet to packet.
+func (w *mysqlWire) scan(p []byte) error {
+	f := &w.frame
+	for len(p) > 0 {
+		if f.left == 0 {
+			n := copy(f.header[f.have:], p)
+			if f.have < 4 && f.have+n == 4 {
+				p[n-1] -= w.shift
+			}
+			p = p[n:]
+			if f.have += n; f.have < len(f.header) {
+				return nil
+			}
+			if err := w.begin(); err != nil {
+				return err
+			}
+		}
+		n := min(f.left, len(p))
+		if missing := f.wanted - len(f.body); missing > 0 {
+			f.body = append(f.body, p[:min(n, missing)]...)
+			if len(f.body) == f.wanted {
+				if err := w.look(); err != nil {
+					return err
+				}
+			}
+		}
+		p = p[n:]
+		f.left -= n
+	}
+	return nil
+}
+
+// begin decides from the header how much of the packet must be looked at: all
+// of it during a login and while columns are collected, else the nine bytes
+// that can be the number of columns of a result.
+func (w *mysqlWire) begin() error {
+	f := &w.frame
+	f.have, f.body = 0, f.body[:0]
+	f.left = int(f.header[0]) | int(f.header[1])<<8 | int(f.header[2])<<16
+	switch {
+	case f.left == 0:
+		return fmt.Errorf("%w: an empty packet", errMalformed)
+	case int64(f.left) > w.meter.limit:
+		return errRowTooBig
+	case w.login && f.left > maxLoginPacket:
+		return errLoginTooLong
+	case w.login || w.prepare.collecting():
+		f.wanted = f.left
+	case w.first:
+		f.wanted = min(f.left, 9)
+	default:
+		f.wanted = 0
+	}
+	return nil
+}
+
+func (w *mysqlWire) look() error {
+	body := w.frame.body
+	switch {
+	case w.login:
+		return checkLogin(body)
+	case w.prepare.collecting():
+		return w.prepare.take(body)
+	}
+	return w.checkHead(body)
+}
+
+// checkHead checks the packet that begins an answer. Behind one that reports
+// success another may follow; behind a number of columns come those and rows.
+func (w *mysqlWire) checkHead(body []byte) error {
+	switch body[0] {
+	case 0x00, 0xff, 0xfb: // success, an error, a file that is asked for
+		return nil
+	}
+	columns, _, ok := lengthEncoded(body)
+	if !ok || columns == 0 || columns > maxResultColumn {
+		return fmt.Errorf("%w: a result of %d columns", errMalformed, columns)
+	}
+	w.first = false
+	return nil
+}
+
+// lengthEncoded reads an integer as the protocol writes them, and how many bytes it has.
+func lengthEncoded(b []byte) (value uint64, size int, ok bool) {
+	if len(b) == 0 {
+		return 0, 0, false
+	}
+	switch b[0] {
+	case 0xfc:
+		size = 3
+	case 0xfd:
+		size = 4
+	case 0xfe:
+		size = 9
+	case 0xfb, 0xff:
+		return 0, 1, false
+	default:
+		return uint64(b[0]), 1, true
+	}
+	if len(b) < size {
+		return 0, 0, false
+	}
+	for i := size - 1; i > 0; i-- {
+		value = value<<8 | uint64(b[i])
+	}
+	return value, size, true
+}
+
+// Close ends the connection without a word: TLS would wait for the server to
+// take its farewell.
+func (w *mysqlWire) Close() error { return w.meter.Close() }

@@ -1,0 +1,356 @@
+package audience
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fakeMySQL is a server that logs everybody in and answers every query with
+// two columns and no row, unless reply has something else to send.
+type fakeMySQL struct {
+	net.Listener
+	greeting []byte                                       // nil: an honest one
+	reply    func(text string, command byte) (out []byte) // nil: the honest reply
+	endless  func(text string) bool                       // a reply that is followed by a row now and then, for ever
+	open     sync.WaitGroup
+}
+
+func newFakeMySQL(t testing.TB) *fakeMySQL {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fakeMySQL{Listener: l, reply: func(string, byte) []byte { return nil }, endless: func(string) bool { return false }}
+	t.Cleanup(func() { l.Close(); f.open.Wait() })
+	return f
+}
+
+// serve is called once greeting, reply and endless are set.
+func (f *fakeMySQL) serve() {
+	f.open.Go(func() {
+		for {
+			conn, err := f.Accept()
+			if err != nil {
+				return
+			}
+			f.open.Go(func() { defer conn.Close(); f.talk(conn) })
+		}
+	})
+}
+
+func (f *fakeMySQL) target() target {
+	address := f.Addr().(*net.TCPAddr)
+	return target{kind: MySQL, host: "127.0.0.1", port: uint16(address.Port), database: "shop", user: "u", password: "p", tls: "disable"}
+}
+
+func (f *fakeMySQL) talk(conn net.Conn) {
+	greeting := f.greeting
+	if greeting == nil {
+		greeting = packet(0, honestGreeting())
+	}
+	if _, err := conn.Write(greeting); err != nil {
+		return
+	}
+	if _, err := readPacket(conn); err != nil {
+		return
+	}
+	login := f.reply("login", 0)
+	if login == nil {
+		login = packet(2, []byte{0, 0, 0, 2, 0, 0, 0})
+	}
+	conn.Write(login)
+	for {
+		command, err := readPacket(conn)
+		if err != nil || len(command) == 0 || command[0] == 0x01 {
+			return
+		}
+		text := string(command[1:])
+		out := f.reply(text, command[0])
+		if out == nil {
+			out = honestReply(text, command[0])
+		}
+		if _, err := conn.Write(out); err != nil {
+			return
+		}
+		for number := byte(3); f.endless(text); number++ {
+			if _, err := conn.Write(packet(number, []byte{1, '1'})); err != nil {
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+func readPacket(r io.Reader) ([]byte, error) {
+	var header [4]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		return nil, err
+	}
+	body := make([]byte, int(header[0])|int(header[1])<<8|int(header[2])<<16)
+	_, err := io.ReadFull(r, body)
+	return body, err
+}
+
+func packet(number byte, body []byte) []byte {
+	return append([]byte{byte(len(body)), byte(len(body) >> 8), byte(len(body) >> 16), number}, body...)
+}
+
+func honestGreeting() []byte {
+	const capabilities = 1<<9 | 1<<15 | 1<<19 | 1<<24 | 1<<3 // protocol 4.1, salted, plugins, no EOF packets, with a database
+	g := append([]byte{10}, "8.0.0\x00\x01\x00\x00\x00saltsalt\x00"...)
+	g = binary.LittleEndian.AppendUint16(g, capabilities&0xffff)
+	g = append(g, 45, 2, 0)
+	g = binary.LittleEndian.AppendUint16(g, capabilities>>16)
+	g = append(g, 21, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+	return append(g, "saltsaltsalt\x00mysql_native_password\x00"...)
+}
+
+func column(name string, kind byte) []byte {
+	b := append([]byte{3}, "def\x00\x00\x00"...)
+	b = append(append(b, byte(len(name))), name...)
+	return append(b, 0, 12, 45, 0, 255, 0, 0, 0, kind, 0, 0, 0, 0, 0)
+}
+
+func honestReply(text string, command byte) []byte {
+	end := []byte{0xfe, 0, 0, 2, 0, 0, 0}
+	switch {
+	case command == comPrepare:
+		return slicesOf(packet(1, []byte{0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0}), packet(2, column("id", 8)), packet(3, column("email", 253)))
+	case command == 0x19: // close of a statement has no answer
+		return []byte{}
+	case strings.HasPrefix(text, "show grants"):
+		return slicesOf(packet(1, []byte{1}), packet(2, column("g", 253)), packet(3, append([]byte{33}, "GRANT SELECT ON `shop`.* TO `u`@`"...)), packet(4, end))
+	case strings.HasPrefix(text, "select connection_id"):
+		return slicesOf(packet(1, []byte{2}), packet(2, column("id", 253)), packet(3, column("version", 253)), packet(4, []byte("\x011\x058.0.0")), packet(5, end))
+	case strings.HasPrefix(text, "select"), command == 0x17:
+		return slicesOf(packet(1, []byte{2}), packet(2, column("id", 8)), packet(3, column("email", 253)), packet(4, end))
+	}
+	return packet(1, []byte{0, 0, 0, 2, 0, 0, 0})
+}
+
+func slicesOf(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+
+// use is what a stream does with a source: describe, read all.
+func use(sql string) func(r *run) error {
+	return func(r *run) error {
+		if _, err := r.describe(r.ctx, sql); err != nil {
+			return err
+		}
+		c, err := r.open(r.ctx, sql, []string{"id", "email"}, 0)
+		if err != nil {
+			return err
+		}
+		for {
+			if more, err := c.next(make([][]byte, 2)); err != nil || !more {
+				return err
+			}
+		}
+	}
+}
+
+// hostileOptions bound a reading to moments, so that one which is held shows.
+var hostileOptions = Options{AllowPrivate: true, ConnectTimeout: 500 * time.Millisecond, QueryTimeout: time.Second, LookupTimeout: time.Second,
+	MaxRowBytes: 64 << 10, MaxLookupBytes: 1 << 20}
+
+// attack reads a hostile source once and checks that it cost little.
+func attack(t *testing.T, a *Audiences, source target, what string) error {
+	t.Helper()
+	return attackWith(t, a, source, "select id, email from people", what)
+}
+
+func attackWith(t *testing.T, a *Audiences, source target, sql, what string) error {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	begun := time.Now()
+	err := a.within(t.Context(), openedSource{target: source}, a.interactive(), use(sql))
+	took := time.Since(begun)
+	runtime.ReadMemStats(&after)
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 64<<20 {
+		t.Errorf("%s: %d MB were allocated", what, grown>>20)
+	}
+	if took > 8*time.Second {
+		t.Errorf("%s: it held the reader for %s", what, took)
+	}
+	return err
+}
+
+// TestRepliesThatMySQLServersMustNotSend has the replies that made the driver
+// allocate without bound, panic or wait for ever. It is not parallel, since it
+// counts what is allocated and how many goroutines stay.
+func TestRepliesThatMySQLServersMustNotSend(t *testing.T) {
+	a := New(nil, nil, hostileOptions)
+	huge := packet(1, []byte{0xfe, 0, 0, 0, 0x10, 0, 0, 0, 0}) // 2^28 columns in 9 bytes
+	on := func(prefix string, out []byte) func(string, byte) []byte {
+		return func(text string, command byte) []byte {
+			if command != comPrepare && strings.HasPrefix(text, prefix) {
+				return out
+			}
+			return nil
+		}
+	}
+	goroutines := runtime.NumGoroutine()
+	for name, c := range map[string]struct {
+		greeting []byte
+		reply    func(string, byte) []byte
+		want     string
+	}{
+		"an honest server":                     {nil, on("never", nil), "fine"},
+		"2^28 columns":                         {nil, on("select audience", huge), CodeMalformed},
+		"2^28 columns for the first statement": {nil, on("select connection_id", huge), CodeMalformed},
+		"2^63 columns":                         {nil, on("select audience", packet(1, []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})), CodeMalformed},
+		"2^28 columns behind a success":        {nil, on("select audience", append(packet(1, []byte{0, 0, 0, 8, 0, 0, 0}), packet(2, huge[4:])...)), CodeMalformed},
+		"no columns in three bytes":            {nil, on("select audience", append(packet(1, []byte{0xfc, 0, 0}), packet(2, huge[4:])...)), CodeMalformed},
+		"a success that is cut":                {nil, on("set session", packet(1, []byte{0})), CodeMalformed},
+		"an error that is cut":                 {nil, on("set session", packet(1, []byte{0xff})), CodeMalformed},
+		"a number of columns that is cut":      {nil, on("select audience", packet(1, []byte{0xfe, 1})), CodeMalformed},
+		"a prepared statement that is cut":     {nil, func(_ string, command byte) []byte { return cutPrepare(command) }, CodeMalformed},
+		"a column that is cut":                 {nil, on("select audience", append(packet(1, []byte{1}), packet(2, []byte{3, 'd', 'e', 'f'})...)), CodeMalformed},
+		"a row that is cut":                    {nil, on("select audience", slicesOf(packet(1, []byte{2}), packet(2, column("id", 8)), packet(3, column("email", 253)), packet(4, []byte{0xfd, 1}))), CodeMalformed},
+		"a packet of 16 MB":                    {nil, on("select audience", []byte{0xff, 0xff, 0xff, 1}), CodeLimit},
+		"an empty packet":                      {nil, on("select audience", []byte{0, 0, 0, 1}), CodeMalformed},
+		"a greeting that is cut":               {packet(0, []byte{10, '8', 0, 1}), nil, CodeMalformed},
+		"a greeting of 16 MB":                  {[]byte{0xff, 0xff, 0xff, 0}, nil, CodeMalformed},
+		"an empty greeting":                    {[]byte{0, 0, 0, 0}, nil, CodeMalformed},
+		"a greeting of Postgres":               {[]byte("R\x00\x00\x00\x08\x00\x00\x00\x00"), nil, CodeTimeout},
+		"a login error that is cut":            {nil, on("login", packet(2, []byte{0xff, 1})), CodeMalformed},
+		"a login success that is cut":          {nil, on("login", packet(2, []byte{0})), CodeMalformed},
+		"another method with a short salt":     {nil, on("login", packet(2, []byte("\xfemysql_native_password\x00salt\x00"))), CodeMalformed},
+		"a login of an odd kind":               {nil, on("login", packet(2, []byte{0x77})), CodeMalformed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeMySQL(t)
+			f.greeting = c.greeting
+			if c.reply != nil {
+				f.reply = c.reply
+			}
+			f.serve()
+			if got := codeOf(attack(t, a, f.target(), name)); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+	waitForGoroutines(t, goroutines)
+}
+
+func cutPrepare(command byte) []byte {
+	if command == comPrepare {
+		return packet(1, []byte{0, 1, 0})
+	}
+	return nil
+}
+
+// waitForGoroutines waits until no more than before are left.
+func waitForGoroutines(t *testing.T, before int) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for runtime.NumGoroutine() > before {
+		if time.Now().After(deadline) {
+			stacks := make([]byte, 1<<16)
+			t.Fatalf("%d goroutines, and %d before\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestNoiseFromMySQLServers sends random bytes, alone and as packets, in every
+// phase of a conversation.
+func TestNoiseFromMySQLServers(t *testing.T) {
+	a := New(nil, nil, hostileOptions)
+	goroutines := runtime.NumGoroutine()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	phases := []string{"greeting", "login", "select connection_id", "set session sql", "start transaction", "show grants", "select id", "select audience"}
+	rounds := 40
+	if testing.Short() {
+		rounds = 5
+	}
+	for _, phase := range phases {
+		for range rounds {
+			f := newFakeMySQL(t)
+			noise := noisePackets(random)
+			if phase == "greeting" {
+				f.greeting = noise
+			}
+			f.reply = func(text string, _ byte) []byte {
+				if strings.HasPrefix(text, phase) {
+					return noise
+				}
+				return nil
+			}
+			f.serve()
+			if err := attack(t, a, f.target(), phase); err == nil && phase == "greeting" {
+				t.Errorf("%s: noise was taken for an answer: %x", phase, noise)
+			}
+			f.Close()
+			f.open.Wait()
+		}
+	}
+	waitForGoroutines(t, goroutines)
+}
+
+// noisePackets are bytes, packets of bytes, or packets that begin as those of
+// an answer do.
+func noisePackets(random *rand.Rand) []byte {
+	bytesOf := func(n int) []byte {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(random.Uint32())
+		}
+		return b
+	}
+	if random.IntN(4) == 0 {
+		return bytesOf(1 + random.IntN(200))
+	}
+	var out []byte
+	for number := range 1 + random.IntN(5) {
+		body := bytesOf(1 + random.IntN(40))
+		if random.IntN(2) == 0 {
+			body[0] = []byte{0x00, 0xff, 0xfe, 0xfd, 0xfc, 0xfb, 0x01, 0x02, 10}[random.IntN(9)]
+		}
+		out = append(out, packet(byte(number+1), body)...)
+	}
+	return out
+}
+
+// TestSlowRestOfAResult has a server that goes on for ever with a result that
+// the reader is done with: the driver reads the rest without a deadline.
+func TestSlowRestOfAResult(t *testing.T) {
+	a := New(nil, nil, hostileOptions)
+	goroutines := runtime.NumGoroutine()
+	f := newFakeMySQL(t)
+	f.endless = func(text string) bool { return strings.HasSuffix(text, "limit 0") }
+	f.reply = func(text string, command byte) []byte {
+		if strings.HasSuffix(text, "limit 0") && command != comPrepare {
+			return slicesOf(packet(1, []byte{1}), packet(2, column("id", 8)))
+		}
+		return nil
+	}
+	f.serve()
+	done := make(chan error, 1)
+	go func() {
+		done <- a.shortly(context.Background(), openedSource{target: f.target()}, func(r *run, _ *connection) error {
+			_, _, err := r.lookup(r.ctx, "select id, email from people", "id", []string{"id"}, []string{"1"})
+			return err
+		})
+	}()
+	select {
+	case err := <-done:
+		wantCode(t, err, CodeTimeout)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the reader is held for ever")
+	}
+	f.Close()
+	waitForGoroutines(t, goroutines)
+}

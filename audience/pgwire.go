@@ -1,0 +1,95 @@
+package audience
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// maxStatuses bounds the settings that a Postgres server reports, names and
+// values together. A server reports some twenty.
+const maxStatuses = 64 << 10
+
+// pgFilter reads what a Postgres server sends, behind TLS, before the driver
+// does. The driver keeps each ParameterStatus by its name for as long as the
+// connection lives, and a server may send one at any time, also between two
+// rows. The filter keeps the same sum and ends the connection when it is more
+// than any server has to report.
+type pgFilter struct {
+	reader io.Reader
+	meter  *meter
+
+	header   [5]byte // kind, length with itself (section 55.1 of the manual)
+	have     int     // bytes of header
+	left     int     // bytes of the body that have not come yet
+	body     []byte  // of a ParameterStatus, so far
+	statuses map[string]int
+	sum      int
+}
+
+func newPgFilter(r io.Reader, m *meter) *pgFilter {
+	return &pgFilter{reader: r, meter: m, statuses: map[string]int{}}
+}
+
+func (f *pgFilter) Read(p []byte) (int, error) {
+	n, err := f.reader.Read(p)
+	if fault := f.scan(p[:n]); fault != nil {
+		return 0, f.meter.fail(fault)
+	}
+	return n, err
+}
+
+// scan goes from header to header. Bodies are skipped unseen, but for those of
+// ParameterStatus.
+func (f *pgFilter) scan(p []byte) error {
+	for len(p) > 0 {
+		if f.left == 0 {
+			n := copy(f.header[f.have:], p)
+			p = p[n:]
+			if f.have += n; f.have < len(f.header) {
+				return nil
+			}
+			if err := f.begin(); err != nil {
+				return err
+			}
+		}
+		n := min(f.left, len(p))
+		if f.header[0] == 'S' {
+			f.body = append(f.body, p[:n]...)
+		}
+		p = p[n:]
+		if f.left -= n; f.left == 0 && f.header[0] == 'S' {
+			if err := f.status(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *pgFilter) begin() error {
+	f.have = 0
+	length := int64(binary.BigEndian.Uint32(f.header[1:]))
+	if length < 4 {
+		return fmt.Errorf("%w: a message of %d bytes", errMalformed, length)
+	}
+	if length > f.meter.limit {
+		return errRowTooBig
+	}
+	f.left, f.body = int(length)-4, f.body[:0]
+	if f.header[0] == 'S' && f.left > maxStatuses {
+		return fmt.Errorf("%w: a setting of %d bytes", errMalformed, f.left)
+	}
+	return nil
+}
+
+func (f *pgFilter) status() error {
+	name, _, _ := bytes.Cut(f.body, []byte{0})
+	f.sum += len(f.body) - f.statuses[string(name)]
+	f.statuses[string(name)] = len(f.body)
+	if f.sum > maxStatuses {
+		return fmt.Errorf("%w: it reports more than %d bytes of settings", errMalformed, maxStatuses)
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package audience
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// TestSettingsBetweenRows has a server that reports a setting of another name
+// with each row: the driver keeps them all. It is not parallel, since it counts
+// what is allocated.
+func TestSettingsBetweenRows(t *testing.T) {
+	b := setup(t, dev)
+	do(t, b.shop, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 5000) i")
+	direct, err := parseDSN(Postgres, b.dsn, b.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := 0
+	l := newLiar(t, direct, func(kind byte, body []byte) []byte {
+		if kind != 'D' {
+			return message(kind, body)
+		}
+		sent++
+		setting := append([]byte(fmt.Sprintf("setting_%d\x00", sent)), bytes.Repeat([]byte("x"), 40_000)...)
+		return append(message('S', append(setting, 0)), message(kind, body)...)
+	})
+	l.lying.Store(true)
+	b.source = b.addSource(t, Postgres, "postgres://"+b.role+"@"+l.listener.Addr().String()+"/"+direct.database+"?sslmode=disable")
+	source, err := b.opened(t.Context(), b.ws, b.source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err = b.within(t.Context(), source, b.interactive(), use("select id, email from customers"))
+	runtime.ReadMemStats(&after)
+	wantCode(t, err, CodeMalformed)
+	if sent > 20 {
+		t.Errorf("%d settings were taken, %d MB allocated", sent, (after.TotalAlloc-before.TotalAlloc)>>20)
+	}
+}
+
+// TestSettingsThatServersReport has one that reports the same few settings
+// again and again, as each transaction of ours makes it do.
+func TestSettingsThatServersReport(t *testing.T) {
+	m := &meter{limit: 1 << 20}
+	f := newPgFilter(nil, m)
+	for i := range 10_000 {
+		setting := fmt.Appendf(nil, "TimeZone\x00zone %d\x00", i)
+		if err := f.scan(message('S', setting)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 10_000 {
+		if f.scan(message('S', fmt.Appendf(nil, "name %d\x00value\x00", i))) != nil {
+			return
+		}
+	}
+	t.Error("settings of 10,000 names were taken")
+}
+
+// TestFilterFramesAnySplit has messages that come byte by byte or all at once.
+func TestFilterFramesAnySplit(t *testing.T) {
+	stream := bytes.Join([][]byte{message('Z', []byte("I")), message('S', []byte("a\x00b\x00")), message('1', nil), message('D', make([]byte, 300)), message('S', []byte("c\x00d\x00"))}, nil)
+	for size := 1; size <= len(stream); size++ {
+		f := newPgFilter(nil, &meter{limit: 1 << 20})
+		for at := 0; at < len(stream); at += size {
+			if err := f.scan(stream[at:min(at+size, len(stream))]); err != nil {
+				t.Fatalf("in pieces of %d: %v", size, err)
+			}
+		}
+		if f.sum != 8 || f.left != 0 || f.have != 0 {
+			t.Fatalf("in pieces of %d: %+v", size, f)
+		}
+	}
+}
+
+// TestNoiseFromPostgresServers replaces one message of an honest server by
+// noise, a different one each time.
+func TestNoiseFromPostgresServers(t *testing.T) {
+	b := setup(t, dev)
+	direct, err := parseDSN(Postgres, b.dsn, b.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goroutines := runtime.NumGoroutine()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	o := hostileOptions
+	o.AllowUnix = true
+	a := New(nil, nil, o)
+	for range 120 {
+		target, seen := random.IntN(120), 0
+		noise := noiseMessage(random)
+		l := newLiar(t, direct, func(kind byte, body []byte) []byte {
+			if seen++; seen == target {
+				return noise
+			}
+			return message(kind, body)
+		})
+		l.lying.Store(true)
+		source := direct
+		source.socket, source.host, source.port, source.tls = "", "127.0.0.1", uint16(l.port()), "disable"
+		attackWith(t, a, source, "select id, email from customers", fmt.Sprintf("message %d is %x", target, noise))
+		l.listener.Close()
+	}
+	waitForGoroutines(t, goroutines)
+}
+
+// noiseMessage is a message of a known kind with a random body, one of a
+// random kind, or one of a length that is not its own.
+func noiseMessage(random *rand.Rand) []byte {
+	body := make([]byte, random.IntN(60))
+	for i := range body {
+		body[i] = byte(random.Uint32())
+	}
+	kinds := "RSKZTDCE123NAntsIVvGHWdc"
+	out := message(kinds[random.IntN(len(kinds))], body)
+	switch random.IntN(6) {
+	case 0:
+		out[0] = byte(random.Uint32())
+	case 1:
+		out[1+random.IntN(4)] = byte(random.Uint32())
+	}
+	return out
+}

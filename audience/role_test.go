@@ -1,0 +1,102 @@
+package audience
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestRevokesTakeAwayWhatTheRoleDoesNotNeed grants what a role is refused or
+// warned for and runs the statements that the test of the source shows, until
+// nothing is left.
+func TestRevokesTakeAwayWhatTheRoleDoesNotNeed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		grant string // % is the role, $ another
+		want  string // a part of what the test finds
+	}{
+		"writes to a table":               {"grant insert, update on customers to %", "public.customers"},
+		"writes to a column":              {"grant update (name) on customers to %", "public.customers"},
+		"everybody writes":                {"grant delete on customers to public", "public.customers"},
+		"writes as a member":              {"grant truncate on customers to $; grant $ to %", "public.customers"},
+		"could become a role that writes": {"alter role % noinherit; grant insert on customers to $; grant $ to %", "public.customers"},
+		"owns a table":                    {"create table mine (id int); alter table mine owner to %", "public.mine"},
+		"writes to a view":                {"create view odd as select * from customers; grant update on odd to %", "public.odd"},
+		"creates in a schema":             {"grant create on schema public to public", "schema public"},
+		"owns a schema":                   {"create schema own authorization %", "schema own"},
+		"creates schemas":                 {"do $$ begin execute format('grant create on database %I to %', current_database()); end $$", "database"},
+		"reads files":                     {"grant execute on function pg_read_file(text) to $; grant $ to %", "pg_read_file"},
+		"has a function of dblink":        {"create extension dblink; revoke execute on all functions in schema public from public; grant execute on function dblink_exec(text, text) to %", "dblink_exec"},
+		"dblink as it is installed":       {"create extension dblink", "dblink"},
+		"has the powers of a role":        {"grant pg_signal_backend to %", "pg_signal_backend"},
+		"acts outside of transactions":    {"select 1", "pg_terminate_backend"},
+		"calls with another's rights":     {"create function powerful() returns int language sql volatile security definer as 'select 1'", "public.powerful"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, dev)
+			other := "other_" + b.role
+			do(t, b.shop, "create role "+other)
+			t.Cleanup(func() { do(t, b.pool, "drop role "+other) })
+			t.Cleanup(func() { do(t, b.shop, "drop owned by "+other); do(t, b.shop, "drop owned by "+b.role) })
+			b.run(t, other, c.grant)
+			found := ""
+			for range 20 {
+				report, err := b.TestSource(t.Context(), b.ws, b.source)
+				found += report.Source.TestError + strings.Join(report.Source.Warnings, "\n") + "\n"
+				if err != nil {
+					wantCode(t, err, CodeRefused)
+				}
+				if len(report.Source.Revoke) == 0 {
+					if err != nil {
+						t.Fatalf("it is refused and nothing says how to mend it: %v", err)
+					}
+					break
+				}
+				for _, statement := range report.Source.Revoke {
+					do(t, b.shop, statement)
+				}
+			}
+			report, err := b.TestSource(t.Context(), b.ws, b.source)
+			if err != nil || len(report.Source.Warnings)+len(report.Source.Revoke) > 0 {
+				t.Errorf("left: %q, %q, %v", report.Source.Warnings, report.Source.Revoke, err)
+			}
+			if !strings.Contains(found, c.want) {
+				t.Errorf("%q is not in what was found: %s", c.want, found)
+			}
+		})
+	}
+}
+
+// run runs statements that are separated by semicolons, or one that has some inside.
+func (b bundle) run(t *testing.T, other, script string) {
+	t.Helper()
+	statements := []string{script}
+	if !strings.HasPrefix(script, "do ") {
+		script = strings.ReplaceAll(script, "$", other)
+		statements = strings.Split(script, ";")
+	}
+	for _, s := range statements {
+		s = strings.ReplaceAll(s, "%I", "\x00")
+		s = strings.ReplaceAll(s, "%", b.role)
+		do(t, b.shop, strings.ReplaceAll(s, "\x00", "%I"))
+	}
+}
+
+// TestWritingRolesThatAreAllowed has the setting that accepts them.
+func TestWritingRolesThatAreAllowed(t *testing.T) {
+	t.Parallel()
+	o := dev
+	o.AllowWriting = true
+	b := setup(t, o)
+	do(t, b.shop, "grant insert on customers to "+b.role)
+	report, err := b.TestSource(t.Context(), b.ws, b.source)
+	if err != nil || !slices.ContainsFunc(report.Source.Warnings, func(w string) bool { return strings.Contains(w, "can write to public.customers") }) ||
+		!slices.Contains(report.Source.Revoke, "revoke insert on table public.customers from "+b.role) {
+		t.Errorf("%+v, %v", report, err)
+	}
+	do(t, b.shop, "alter role "+b.role+" createdb")
+	if _, err := b.TestSource(t.Context(), b.ws, b.source); codeOf(err) != CodeRefused {
+		t.Errorf("a role with powers: %v", err)
+	}
+}

@@ -1,0 +1,47 @@
+package audience
+
+import (
+	"context"
+	"slices"
+)
+
+// texts says which messages of a source may be shown. They quote what the
+// source met: names of its tables, and values of its rows.
+type texts int
+
+const (
+	textsOfQueries texts = iota // those about the text of a query; without a caller, as in a fan-out
+	allTexts                    // for a caller that may read rows
+	noTexts                     // for one that may not
+)
+
+type textsKey struct{}
+
+// ForCaller marks what is done for a caller. With readsRows, the scope
+// audiences:query, errors show the messages of the source, and validation asks
+// its planner for an estimate, which evaluates parts of a query. Without it
+// errors have SQLSTATE, line and column alone, and nothing of a query is
+// evaluated. Reads for callers have bounds on how many run at a time.
+func ForCaller(ctx context.Context, readsRows bool) context.Context {
+	if readsRows {
+		return context.WithValue(ctx, textsKey{}, allTexts)
+	}
+	return context.WithValue(ctx, textsKey{}, noTexts)
+}
+
+func textsFor(ctx context.Context) texts {
+	t, _ := ctx.Value(textsKey{}).(texts)
+	return t
+}
+
+// aboutQueries are the classes of SQLSTATE whose messages are about the text
+// of a query and the state of a server, and not about a row.
+var aboutQueries = []string{"08", "0A", "25", "28", "3D", "3F", "42", "53", "54", "55", "57", "58"}
+
+// shown is what of a message of a source may be shown.
+func (t texts) shown(state, message string) string {
+	if t == allTexts || t == textsOfQueries && len(state) == 5 && slices.Contains(aboutQueries, state[:2]) {
+		return spoken(message)
+	}
+	return "the source answers with SQLSTATE " + spoken(state)
+}

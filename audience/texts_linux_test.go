@@ -1,0 +1,90 @@
+package audience
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"lemma"
+)
+
+// TestValidationRunsNothing has queries that tell what is in a row by an error
+// or by time, as soon as any part of them is evaluated.
+func TestValidationRunsNothing(t *testing.T) {
+	t.Parallel()
+	pg := setup(t, dev)
+	do(t, pg.shop, `
+create table private (secret text); insert into private values ('canary');
+create function tell() returns bigint language plpgsql stable security definer as $$ begin raise exception '%', (select secret from private); end $$;
+create function wait() returns bigint language plpgsql stable as $$ begin perform pg_sleep(5); return 1; end $$`)
+	maria := first(mariadbShop(t, dev))
+	for _, c := range []struct {
+		b    bundle
+		sql  string
+		tell string
+	}{
+		{pg, "select id, email from customers where id = tell()", "canary"},
+		{pg, "select id, email from customers where id = wait()", ""},
+		{maria, "select id, email from customers where id = (select n from (select count(*) as n, concat((select email from customers where id = 1), floor(rand(0) * 2)) as x from customers group by x) as y)", "person1@example.com"},
+		{maria, "select id, email from customers where id = (select sleep(5))", ""},
+		{maria, "select * from (select id, email from customers where id = (select sleep(5)) order by id limit 3) as x", ""},
+	} {
+		d := Draft{DataSourceID: c.b.source, SQL: c.sql, KeyColumn: "id", EmailColumn: "email"}
+		begun := time.Now()
+		r, err := c.b.Validate(ForCaller(t.Context(), false), c.b.ws, d)
+		if err != nil || r.EstimatedRows != nil || len(r.Columns) != 2 || time.Since(begun) > 4*time.Second {
+			t.Errorf("%s: %+v after %s, %v", c.sql, r, time.Since(begun), err)
+		}
+		begun = time.Now()
+		matching := "select id from (" + c.sql + ") as x"
+		if err := c.b.ValidateMatching(ForCaller(t.Context(), false), c.b.ws, c.b.source, matching); err != nil || time.Since(begun) > 4*time.Second {
+			t.Errorf("%s: after %s, %v", matching, time.Since(begun), err)
+		}
+		if c.tell == "" {
+			continue
+		}
+		x, err := c.b.Create(ForCaller(t.Context(), false), c.b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: c.b.source, Name: c.sql, SQL: c.sql, KeyColumn: "id", EmailColumn: "email"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for who, ctx := range map[string]context.Context{"nobody": t.Context(), "a caller without the scope": ForCaller(t.Context(), false), "a reader": ForCaller(t.Context(), true)} {
+			_, err := c.b.Stream(ctx, c.b.ws, x.ID, nil, func(Row) error { return nil })
+			if err == nil || strings.Contains(lemma.Public(err), c.tell) != (who == "a reader") {
+				t.Errorf("%s: %s is shown %q", c.sql, who, lemma.Public(err))
+			}
+			if _, err := c.b.Lookup(ctx, c.b.ws, x.ID, nil, []string{"1"}); err == nil || strings.Contains(lemma.Public(err), c.tell) != (who == "a reader") {
+				t.Errorf("lookup in %s: %s is shown %q", c.sql, who, lemma.Public(err))
+			}
+		}
+	}
+}
+
+// TestTextsOfFaults has a caller that may not read rows see where a query is
+// wrong, and not what the source says of it.
+func TestTextsOfFaults(t *testing.T) {
+	t.Parallel()
+	for name, b := range map[string]bundle{"postgres": setup(t, dev), "mariadb": first(mariadbShop(t, dev))} {
+		for _, sql := range []string{"select id, email from canary", "select id,\n email form canary where"} {
+			d := Draft{DataSourceID: b.source, SQL: sql, KeyColumn: "id", EmailColumn: "email"}
+			_, open := b.Validate(ForCaller(t.Context(), true), b.ws, d)
+			_, hidden := b.Validate(ForCaller(t.Context(), false), b.ws, d)
+			matching := b.ValidateMatching(ForCaller(t.Context(), false), b.ws, b.source, sql)
+			if !strings.Contains(lemma.Public(open), "canary") && !strings.Contains(lemma.Public(open), "syntax") {
+				t.Errorf("%s: %s shows %q", name, sql, lemma.Public(open))
+			}
+			for _, err := range []error{hidden, matching} {
+				if text := lemma.Public(err); strings.Contains(text, "canary") || strings.Contains(text, "syntax") || !strings.Contains(text, "SQLSTATE 42") {
+					t.Errorf("%s: %s shows %q", name, sql, text)
+				}
+			}
+			if got, want := codeOf(hidden), codeOf(open); got != want {
+				t.Errorf("%s: %s is %q instead of %q", name, sql, got, want)
+			}
+			o, h := open.(*lemma.Error).Fields[0], hidden.(*lemma.Error).Fields[0]
+			if o.Line != h.Line || o.Column != h.Column {
+				t.Errorf("%s: %s has its fault at %d:%d instead of %d:%d", name, sql, h.Line, h.Column, o.Line, o.Column)
+			}
+		}
+	}
+}
