@@ -102,10 +102,25 @@ func caller() (name string, test bool) {
 // Scan is how a plan reads one table.
 type Scan struct {
 	SQL, Caller string
-	Table       string // a partition goes by the name of its table
-	Type        string // Seq Scan, Index Scan, ...
-	Index, Cond string // empty for a Seq Scan
-	Plan        string // the whole of it, for the eye
+	Table       string   // a partition goes by the name of its table
+	Type        string   // Seq Scan, Index Scan, ...
+	Index, Cond string   // empty for a Seq Scan
+	Columns     []string // of the index, in their order
+	Plan        string   // the whole of it, for the eye
+}
+
+// By says whether the scan goes straight to the rows of one value of a column:
+// by its index condition, and with all columns that come before it in the index.
+func (s Scan) By(column string) bool {
+	for _, c := range s.Columns {
+		if !regexp.MustCompile(`\b` + c + `\b`).MatchString(s.Cond) {
+			return false
+		}
+		if c == column {
+			return true
+		}
+	}
+	return false
 }
 
 // node is one node of explain's JSON.
@@ -135,14 +150,33 @@ func (s *Statements) Scans(t testing.TB, pool *pgxpool.Pool) (all []Scan) {
 	if _, err := conn.Exec(t.Context(), `set plan_cache_mode = force_generic_plan; set enable_partition_pruning = off`); err != nil {
 		t.Fatal(err)
 	}
+	columns := indexColumns(t, conn)
 	for _, sql := range slices.Sorted(maps.Keys(s.sql)) {
 		root, text, err := explain(t.Context(), conn, sql)
 		if err != nil {
 			t.Fatalf("explain what %s sends: %v\n%s", s.sql[sql], err, sql)
 		}
 		root.walk(func(n node, index string) {
-			all = append(all, Scan{SQL: sql, Caller: s.sql[sql], Table: partitionOf.ReplaceAllString(n.Table, ""), Type: n.Type, Index: index, Cond: n.Cond, Plan: text})
+			all = append(all, Scan{SQL: sql, Caller: s.sql[sql], Table: partitionOf.ReplaceAllString(n.Table, ""), Type: n.Type, Index: index, Cond: n.Cond, Columns: columns[index], Plan: text})
 		})
+	}
+	return all
+}
+
+// indexColumns are the columns of every index, in their order.
+func indexColumns(t testing.TB, conn *pgx.Conn) map[string][]string {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), `
+		select c.relname::text, array_agg(a.attname::text order by a.attnum) from pg_index i
+		join pg_class c on c.oid = i.indexrelid join pg_attribute a on a.attrelid = c.oid group by c.oid, c.relname`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]string{}
+	var index string
+	var columns []string
+	if _, err := pgx.ForEachRow(rows, []any{&index, &columns}, func() error { all[index] = columns; return nil }); err != nil {
+		t.Fatal(err)
 	}
 	return all
 }
