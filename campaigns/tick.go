@@ -97,10 +97,11 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 
 // hasEnded is true of a campaign c of which nothing is on its way. The statuses
 // are those of from[complete], written out so that the planner can use the
-// index on campaigns that are at work.
+// index on campaigns that are at work. Batches are looked for by a subquery with
+// a limit: for a plain not exists a planner may read those of all campaigns.
 const hasEnded = `c.status in ('sending', 'paused')
 	and exists (select from fanouts f where f.workspace_id = c.workspace_id and f.campaign_id = c.id and f.finished_at is not null)
-	and not exists (select from batches b where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.state in ('ready', 'leased'))`
+	and (select true from batches b where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.state in ('ready', 'leased') limit 1) is null`
 
 // Sweep rings again for campaigns whose fan-out is neither finished, nor held
 // by anybody, nor waiting in River's queue.

@@ -23,21 +23,29 @@ import (
 // errHeld: the flow was paused or archived since its enrollments were read.
 var errHeld = errors.New("the flow is held")
 
-// commit writes what has come of travellers, in one transaction: everybody who
-// still stands where he was read is moved, and what his steps say is written
-// for him and for nobody else. Who was moved by another meanwhile is left alone.
+// commit writes what has come of travellers, in one transaction: each enrollment
+// that still stands where it was read is moved, and what its steps say is written
+// for it and for no other. One that was moved by another meanwhile is left alone.
+// The update that moves them also locks them, in the order of their ids; only
+// before a wait for an event they are locked first.
 func (f *Flows) commit(ctx context.Context, ws, flow uuid.UUID, turn int16, all []*traveller) (moved []*traveller, err error) {
 	err = f.transact(ctx, func(tx pgx.Tx) (err error) {
 		if err = f.lockMoving(ctx, tx, ws, flow); err != nil {
 			return err
 		}
-		if moved, err = f.lockThere(ctx, tx, ws, all); err != nil || len(moved) == 0 {
+		there := all
+		if slices.ContainsFunc(all, (*traveller).entersWait) {
+			if there, err = f.lockThere(ctx, tx, ws, all); err != nil {
+				return err
+			}
+			if err = lookOnce(ctx, tx, there); err != nil {
+				return err
+			}
+		}
+		if moved, err = moveThere(ctx, tx, ws, there); err != nil || len(moved) == 0 {
 			return err
 		}
 		f.at("locked")
-		if err = lookOnce(ctx, tx, moved); err != nil {
-			return err
-		}
 		if err = f.sendAll(ctx, tx, ws, moved); err != nil {
 			return err
 		}
@@ -45,7 +53,7 @@ func (f *Flows) commit(ctx context.Context, ws, flow uuid.UUID, turn int16, all 
 			return err
 		}
 		f.at("acted")
-		return f.moveAll(ctx, tx, ws, flow, turn, moved)
+		return writeSteps(ctx, tx, ws, flow, turn, moved)
 	})
 	if err != nil {
 		return nil, err
@@ -108,6 +116,14 @@ func (f *Flows) lockThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*t
 // that. For the same reason whoever is looked up by his id is on the way when
 // ended_at is null: status = 'active' would bring other indexes to mind.
 const oneByOne = `(select unnest($2::uuid[]) as id order by 1) r cross join lateral`
+
+// found is where the enrollment of a row r is stored: an update joins that with
+// ctid, since its own table cannot be looked up row by row otherwise. Of a join
+// by id a planner may think that reading a whole workspace is as cheap, as long
+// as the table is empty, and remember that. An enrollment that changes between
+// the look and the update is not updated: whoever cannot have that locks it
+// before.
+const found = `cross join lateral (select e.ctid as at from enrollments e where e.workspace_id = $1 and e.id = r.id limit 1) found`
 
 // letters are the notifications of one origin and one node.
 type letters struct {
@@ -192,8 +208,8 @@ func (f *Flows) sayAll(ctx context.Context, tx pgx.Tx, ws uuid.UUID, moved []*tr
 	return f.webhooks.Write(ctx, tx, all)
 }
 
-// moveAll appends the steps, moves the enrollments and counts.
-func (f *Flows) moveAll(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, turn int16, moved []*traveller) error {
+// writeSteps appends the steps of those who were moved, and counts them.
+func writeSteps(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, turn int16, moved []*traveller) error {
 	var s steps
 	var r refusals
 	counts := passed{}
@@ -210,9 +226,11 @@ func (f *Flows) moveAll(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, turn
 	s.queue(batch, ws)
 	r.queue(batch, ws)
 	counts.queue(batch, ws, flow, turn)
-	queueMoves(batch, ws, moved)
+	if batch.Len() == 0 {
+		return nil
+	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("move enrollments: %w", err)
+		return fmt.Errorf("write steps of enrollments: %w", err)
 	}
 	return nil
 }
@@ -247,21 +265,44 @@ func (p passed) queue(batch *pgx.Batch, ws, flow uuid.UUID, turn int16) {
 		ws, flow, turn, versions, nodes, events, ways, counts)
 }
 
-// queueMoves moves the enrollments: by compare-and-set once more, although they
-// are locked, so that the statement can be read alone. The limit cuts nothing
-// off: of a limit that it does not know a planner expects little, and so it
-// looks enrollments up one by one, however few it believes there are. Who is
-// refused frees his uniqueness key: the trigger may come again when he can be
-// let in. What was heard belongs to one wait: whoever left that has heard nothing.
-func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) {
+// moveThere moves those who stand where they were read and are due, and answers
+// them: the compare-and-set of node and step.
+func moveThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, there []*traveller) (moved []*traveller, err error) {
+	if len(there) == 0 {
+		return nil, nil
+	}
+	there = slices.SortedFunc(slices.Values(there), func(a, b *traveller) int { return bytes.Compare(a.id[:], b.id[:]) }) // locks are taken in this order
+	batch, of := &pgx.Batch{}, index(there)
+	queueMoves(batch, ws, there).Query(func(rows pgx.Rows) error {
+		var id pgtype.UUID
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+			moved = append(moved, of[id.Bytes])
+			return nil
+		})
+		return err
+	})
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("move enrollments: %w", err)
+	}
+	return moved, nil
+}
+
+// queueMoves moves the enrollments. The limit cuts nothing off: of a limit that
+// it does not know a planner expects little, and so it looks enrollments up one
+// by one, however few it believes there are. Who is refused frees his uniqueness
+// key: the trigger may come again when he can be let in. What was heard belongs
+// to one wait: whoever left that has heard nothing.
+func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) *pgx.QueuedQuery {
 	n := len(moved)
 	ids, fromNodes, fromSteps := make([]pgtype.UUID, n), make([]string, n), make([]int32, n)
+	fromWaiting, fromHeard, fromAnswers := make([]bool, n), make([]bool, n), make([]int32, n)
 	nodes, toSteps, statuses, reasons := make([]string, n), make([]int32, n), make([]string, n), make([]string, n)
 	resume, since := make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n)
 	heard, due := make([]pgtype.UUID, n), make([]pgtype.Timestamptz, n)
 	awaits, troubles, failures, answers := make([]string, n), make([]string, n), make([]int16, n), make([]int32, n)
 	for i, t := range moved {
 		ids[i], fromNodes[i], fromSteps[i] = wire(t.id), t.from.node, int32(t.from.step)
+		fromWaiting[i], fromHeard[i], fromAnswers[i] = t.fromWaiting, t.fromHeard, int32(t.read.answerStep)
 		nodes[i], toSteps[i], statuses[i], reasons[i] = t.node, int32(t.step), t.status, t.reason
 		resume[i] = pgtype.Timestamptz{Time: t.until, Valid: t.status == Active}
 		if t.since != nil {
@@ -273,15 +314,18 @@ func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) {
 		due[i] = pgtype.Timestamptz{Time: t.arrived, Valid: t.trouble != "" || t.heard != nil || t.overdue}
 		awaits[i], troubles[i], failures[i], answers[i] = t.waitsFor, t.trouble, int16(min(t.failures, 1000)), int32(t.answerStep)
 	}
-	batch.Queue(`
+	return batch.Queue(`
 		update enrollments e set node = r.node, step = r.step, status = r.status, exit_reason = nullif(r.reason, ''), resume_at = r.resume_at,
 			waiting_since = r.since, awaits = nullif(r.awaits, ''), heard = r.heard, answer_step = nullif(r.answer_step, 0), due_since = r.due_since,
 			trouble = nullif(r.trouble, ''), failures = r.failures,
 			ended_at = case when r.status <> 'active' then now() end,
 			uniqueness_key = case when r.status = 'refused' then e.id else e.uniqueness_key end
-		from (select * from unnest($2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[],
-			$11::text[], $12::text[], $13::smallint[], $14::uuid[], $15::timestamptz[], $16::int[])
-			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, trouble, failures, heard, due_since, answer_step) limit $17) r
-		where e.workspace_id = $1 and e.id = r.id and e.node = r.from_node and e.step = r.from_step`,
-		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, reasons, resume, since, awaits, troubles, failures, heard, due, answers, n)
+		from (select r.*, found.at from unnest($2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[],
+			$11::text[], $12::text[], $13::smallint[], $14::uuid[], $15::timestamptz[], $16::int[], $18::boolean[], $19::boolean[], $20::int[])
+			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, trouble, failures, heard, due_since, answer_step,
+				from_waiting, from_heard, from_answer) `+found+` limit $17) r
+		where e.ctid = r.at and e.node = r.from_node and e.step = r.from_step and e.ended_at is null and e.resume_at <= now()
+			and (e.waiting_since is not null) = r.from_waiting and (e.heard is not null) = r.from_heard and coalesce(e.answer_step, 0) = r.from_answer
+		returning e.id`,
+		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, reasons, resume, since, awaits, troubles, failures, heard, due, answers, n, fromWaiting, fromHeard, fromAnswers)
 }

@@ -80,7 +80,7 @@ func (f *Flows) lookForEvents(ctx context.Context, who []*traveller) error {
 // next when it came: the event after it may be what the next wait is for. So is
 // who comes to a wait whose time is over, and has arrived when it was.
 func lookOnce(ctx context.Context, tx pgx.Tx, moved []*traveller) error {
-	who := slices.DeleteFunc(slices.Clone(moved), func(t *traveller) bool { return t.waitsFor == "" || t.waited() })
+	who := slices.DeleteFunc(slices.Clone(moved), func(t *traveller) bool { return !t.entersWait() })
 	if len(who) == 0 {
 		return nil
 	}
@@ -98,6 +98,9 @@ func lookOnce(ctx context.Context, tx pgx.Tx, moved []*traveller) error {
 	}
 	return err
 }
+
+// entersWait says whether a wait for an event begins with this move.
+func (t *traveller) entersWait() bool { return t.waitsFor != "" && !t.waited() }
 
 // accepts asks the condition of the wait at which the traveller stands.
 func (t *traveller) accepts(event map[string]any) bool {

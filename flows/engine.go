@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -187,6 +188,9 @@ func (f *Flows) tryLot(ctx context.Context, t turn, lot []*traveller) error {
 		return err
 	}
 	f.at("committed")
+	if slices.ContainsFunc(moved, func(one *traveller) bool { return len(one.said) > 0 }) {
+		f.webhooks.Wake()
+	}
 	for _, one := range moved {
 		if one.trouble != "" {
 			f.metrics.postponed.WithLabelValues(one.trouble).Inc()

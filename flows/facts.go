@@ -139,8 +139,9 @@ func (f *Flows) readTriggers(ctx context.Context, who []*traveller) error {
 // triggersOf reads what enrollments came in with.
 func triggersOf(ctx context.Context, q querier, ws uuid.UUID, ids []pgtype.UUID) (map[uuid.UUID]map[string]any, error) {
 	rows, err := q.Query(ctx, `
-		select s.enrollment_id, coalesce(s.data, '{}') from unnest($2::uuid[]) as r (id)
-		join enrollment_steps s on s.workspace_id = $1 and s.enrollment_id = r.id and s.step = 0`, ws, ids)
+		select r.id, s.data from `+oneByOne+` (
+			select coalesce(s.data, '{}') as data from enrollment_steps s where s.workspace_id = $1 and s.enrollment_id = r.id and s.step = 0 limit 1
+		) s`, ws, ids)
 	if err != nil {
 		return nil, fmt.Errorf("read triggers: %w", err)
 	}

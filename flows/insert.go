@@ -95,7 +95,8 @@ func turnOf(enrollment uuid.UUID) int16 { return int16(enrollment[15] & (Turns -
 // way. It is a statement of its own: only a new snapshot sees what a
 // transaction beside this one has just committed. One look is all there is; a
 // rival that has ended meanwhile is no reason to try again. Whose journey it was
-// who has been erased is not told.
+// who has been erased is not told. The order by slot leaves a planner no other
+// index than that of who is on the way.
 func (t *take) findRivals(ctx context.Context, asking []*candidate) error {
 	left := slices.DeleteFunc(slices.Clone(asking), func(c *candidate) bool { return c.outcome != "" })
 	if len(left) == 0 {
@@ -112,7 +113,8 @@ func (t *take) findRivals(ctx context.Context, asking []*candidate) error {
 		cross join lateral (
 			select id, profile_key, true as same from enrollments where workspace_id = $1 and flow_id = r.flow_id and uniqueness_key = r.key
 			union all
-			select id, profile_key, false from enrollments where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and slot = $5 and status = 'active'
+			(select id, profile_key, false from enrollments where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and slot >= $5 and slot <= $5 and status = 'active'
+			order by slot limit 1)
 			order by same desc limit 1
 		) e`, t.ws, flows, keys, profiles, uuid.Nil)
 	if err != nil {

@@ -1,26 +1,57 @@
 package flows
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma/webhooks"
 )
 
-// WebhookSettled wakes the enrollment that waits for an endpoint's answer, in
-// the transaction in which the outbox settles the message. The message is one
+// WebhookSettled wakes the enrollments that wait for an endpoint's answer, in
+// the transaction in which the outbox settles their messages. A message is one
 // step's, and the enrollment says which step's answer it waits for: one that has
 // left that wait, or was moved into another on a node of the same id, is not
 // touched; one that a move has left in it is. The answer is consumed: a worker
 // that still believes there is none finds the enrollment changed.
-func (f *Flows) WebhookSettled(ctx context.Context, tx pgx.Tx, o webhooks.Outcome) error {
-	_, err := tx.Exec(ctx, `
-		update enrollments set resume_at = now(), answer_step = null
-		where workspace_id = $1 and id = $2 and answer_step = $3 and ended_at is null`, o.WorkspaceID, o.EnrollmentID, o.Step)
-	if err != nil {
-		return fmt.Errorf("wake enrollment %s: %w", o.EnrollmentID, err)
+func (f *Flows) WebhookSettled(ctx context.Context, tx pgx.Tx, all []webhooks.Outcome) error {
+	of := map[uuid.UUID][]webhooks.Outcome{}
+	var workspaces []uuid.UUID
+	for _, o := range all {
+		if of[o.WorkspaceID] == nil {
+			workspaces = append(workspaces, o.WorkspaceID)
+		}
+		of[o.WorkspaceID] = append(of[o.WorkspaceID], o)
+	}
+	slices.SortFunc(workspaces, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }) // locks are taken in this order
+	for _, ws := range workspaces {
+		if err := wakeAnswered(ctx, tx, ws, of[ws]); err != nil {
+			return fmt.Errorf("wake %d enrollments, the first of them %s: %w", len(of[ws]), of[ws][0].EnrollmentID, err)
+		}
 	}
 	return nil
+}
+
+// wakeAnswered wakes those of one workspace. They are locked first, in the order
+// of their ids like everywhere, so that the update finds them as they are then.
+func wakeAnswered(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []webhooks.Outcome) error {
+	ids, steps := make([]pgtype.UUID, len(all)), make([]int32, len(all))
+	for i, o := range all {
+		ids[i], steps[i] = wire(o.EnrollmentID), int32(o.Step)
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(`
+		select from `+oneByOne+` (
+			select from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null for update
+		) e`, ws, ids)
+	batch.Queue(`
+		update enrollments e set resume_at = now(), answer_step = null
+		from (select r.*, found.at from unnest($2::uuid[], $3::int[]) as r (id, step) `+found+` limit $4) r
+		where e.ctid = r.at and e.answer_step = r.step and e.ended_at is null`, ws, ids, steps, len(all))
+	return tx.SendBatch(ctx, batch).Close()
 }

@@ -143,8 +143,9 @@ func (f *Flows) release(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v ve
 		return err
 	}
 	_, err = tx.Exec(ctx, `
-		update flow_turns t set released = 0, held = (select count(*) from enrollments e
-			where e.workspace_id = t.workspace_id and e.turn = t.turn and e.flow_id = t.flow_id and e.status = 'active' and e.resume_at <= now())
+		update flow_turns t set released = 0, held = (select count(*) from (select from enrollments e
+			where e.workspace_id = t.workspace_id and e.turn = t.turn and e.flow_id = t.flow_id and e.status = 'active' and e.resume_at <= now()
+			order by e.resume_at) e)
 		where workspace_id = $1 and flow_id = $2`, ws, flow)
 	if err != nil {
 		return fmt.Errorf("count who was held up: %w", err)
@@ -214,11 +215,17 @@ func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *Asker) (Flo
 	return f.Get(ctx, ws, flow)
 }
 
+// nobody is true of a flow f in which no enrollment is active. They are looked
+// for turn by turn, in the order of the index that begins with it.
+const nobody = `not exists (select from flow_turns t where t.workspace_id = f.workspace_id and t.flow_id = f.id
+	and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.turn = t.turn and e.flow_id = t.flow_id
+		and e.status = 'active' order by e.resume_at limit 1) is not null)`
+
 // archiveDrained archives draining flows through which nobody is on the way any more.
 func (f *Flows) archiveDrained(ctx context.Context) error {
 	rows, err := f.pool.Query(ctx, `
 		select f.workspace_id, f.id from flows f where f.status = 'draining'
-		and not exists (select from enrollments e where e.workspace_id = f.workspace_id and e.`+anyTurn+` and e.flow_id = f.id and e.status = 'active')
+		and `+nobody+`
 		order by f.id limit 100`)
 	if err != nil {
 		return fmt.Errorf("find drained flows: %w", err)
@@ -236,7 +243,7 @@ func (f *Flows) archiveDrained(ctx context.Context) error {
 			tag, err := tx.Exec(ctx, `
 				update flows f set status = 'archived', version = version + 1, updated_at = now()
 				where workspace_id = $1 and id = $2 and status = 'draining'
-				and not exists (select from enrollments e where e.workspace_id = f.workspace_id and e.`+anyTurn+` and e.flow_id = f.id and e.status = 'active')`, r.WorkspaceID, r.ID)
+				and `+nobody, r.WorkspaceID, r.ID)
 			if err != nil || tag.RowsAffected() == 0 {
 				return err
 			}

@@ -239,9 +239,9 @@ create table enrollments (
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 -- FlowEngine!AtMostOneActiveEnrollment; also how an event finds who is on the way
 create unique index enrollments_active on enrollments (workspace_id, profile_key, flow_id, slot) where status = 'active';
--- The turn before the flow, so that a planner without statistics does not take
--- it for a way to find somebody by flow and profile.
-create index enrollments_waiting on enrollments (workspace_id, turn, flow_id, resume_at) where status = 'active';
+-- The turn first and the workspace late, so that a planner without statistics
+-- does not take it for a way to find somebody by workspace, flow or profile.
+create index enrollments_waiting on enrollments (turn, flow_id, workspace_id, resume_at) where status = 'active';
 -- Who waits for a source that failed: let go on when it answers again.
 create index enrollments_troubled on enrollments (workspace_id, flow_id, resume_at) where trouble is not null;
 -- How a person's ended journeys are found. Only ended ones: an index that held

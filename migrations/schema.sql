@@ -686,7 +686,7 @@ CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY
 CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id, profile_key, flow_id, slot) WHERE (status = 'active'::text);
 CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_key, flow_id) WHERE (status <> 'active'::text);
 CREATE INDEX enrollments_troubled ON enrollments USING btree (workspace_id, flow_id, resume_at) WHERE (trouble IS NOT NULL);
-CREATE INDEX enrollments_waiting ON enrollments USING btree (workspace_id, turn, flow_id, resume_at) WHERE (status = 'active'::text);
+CREATE INDEX enrollments_waiting ON enrollments USING btree (turn, flow_id, workspace_id, resume_at) WHERE (status = 'active'::text);
 CREATE INDEX fanouts_leased ON fanouts USING btree (workspace_id) WHERE (leased_by IS NOT NULL);
 CREATE INDEX flow_moves_open ON flow_moves USING btree (retry_at) WHERE (finished_at IS NULL);
 CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_id);

@@ -126,10 +126,10 @@ func partition(ctx context.Context, tx pgx.Tx, ref notifications.Ref, root uuid.
 	rows, err := tx.Query(ctx, `
 		select n.ordinal, n.ordinal <= b.called_through and not n.ordinal = any(b.deferred)
 		from batches b
-		join notifications n on n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = $4
+		cross join lateral (select n.ordinal from notifications n where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = $4 offset 0) n
 		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3
 		  and (b.open is null or n.ordinal = any(b.open))
-		  and not exists (select from attempts a where a.workspace_id = b.workspace_id and a.batch_id = b.root_id
+		  and not exists (select from attempts a where a.workspace_id = $1 and a.batch_id = $4
 			and a.ordinal = n.ordinal and a.attempt = b.attempt)
 		order by n.ordinal`, ref.WorkspaceID, ref.OriginID, ref.BatchID, root)
 	if err != nil {

@@ -90,7 +90,7 @@ func (s *Sender) ringAgain(ctx context.Context, ref notifications.Ref) (rang boo
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update batches set rung_at = now()
-			where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'ready' and rung_at < now() - $4::interval`,
+			where workspace_id = $1 and origin_id = $2 and id = $3 and `+isReady+` and rung_at < now() - $4::interval`,
 			ref.WorkspaceID, ref.OriginID, ref.BatchID, s.cfg.SweepGrace)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err

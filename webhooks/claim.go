@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"lemma"
 )
 
 // claimed is a message that this worker may call, until its lease runs out.
@@ -25,6 +27,7 @@ type claimed struct {
 	At           time.Time // by the database's clock
 	URL          *string   // nil: the endpoint is gone
 	Secret       []byte
+	since        time.Time // when the claim began, by this node's clock: the lease lasts at least from then
 }
 
 // answer is what an earlier claim heard and could not write down.
@@ -49,7 +52,7 @@ func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 	if r.all <= 0 {
 		return nil, nil
 	}
-	rows, _ := w.pool.Query(ctx, `
+	taken, err := w.take(ctx, `
 		with recursive ends as (
 			(select workspace_id, endpoint_id from outbox where state = 'pending' order by workspace_id, endpoint_id limit 1)
 			union all
@@ -61,29 +64,69 @@ func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 			select o.workspace_id, o.id from (
 				select o.workspace_id, o.id, coalesce(lane.busy, 0) + row_number() over (partition by o.workspace_id, o.endpoint_id order by o.due_at) as turn
 				from ends e
-				left join unnest($3::uuid[], $4::int[], $6::int[]) as lane (endpoint_id, free, busy) on lane.endpoint_id = e.endpoint_id
+				left join unnest($5::uuid[], $6::int[], $7::int[]) as lane (endpoint_id, free, busy) on lane.endpoint_id = e.endpoint_id
 				cross join lateral (
 					select o.workspace_id, o.id, o.endpoint_id, o.due_at from outbox o
 					where o.workspace_id = e.workspace_id and o.endpoint_id = e.endpoint_id and o.state = 'pending' and o.due_at <= now()
-					order by o.due_at limit coalesce(lane.free, $2)) o
-			) o order by o.turn, random() limit $1
+					order by o.due_at limit coalesce(lane.free, $4)) o
+			) o order by o.turn, random() limit $3
 		), free as materialized (
-			select o.workspace_id, o.id from outbox o join due using (workspace_id, id)
-			where o.state = 'pending' and o.due_at <= now() for update of o skip locked
-		), taken as (
-			update outbox o set leased_by = gen_random_uuid(), lease_until = now() + $5::interval, due_at = now() + $5::interval, attempts = o.attempts + (not o.answered)::int
-			from free where o.workspace_id = free.workspace_id and o.id = free.id
-			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.enrollment_id, o.step, o.attempts, o.answered, o.status_code, o.last_error, o.leased_by
-		)
-		select t.*, now() as at, e.url, e.secret from taken t
-		left join webhook_endpoints e on e.workspace_id = t.workspace_id and e.id = t.endpoint_id`,
-		r.all, w.options.PerEndpoint, r.endpoints, r.free, w.options.Lease, r.busy)
-	taken, err := pgx.CollectRows(rows, pgx.RowToStructByName[claimed])
+			select o.at from due cross join lateral (
+				select o.ctid as at from outbox o
+				where o.workspace_id = due.workspace_id and o.id = due.id and o.finished_at is null and o.due_at <= now() for update skip locked) o
+		)`, r.all, w.options.PerEndpoint, r.endpoints, r.free, r.busy)
 	if err != nil {
-		return nil, fmt.Errorf("claim messages: %w", err)
+		return nil, err
 	}
 	for _, m := range taken {
 		w.lanes.enter(m.EndpointID)
 	}
 	return taken, nil
+}
+
+// claimMore takes more due messages of one endpoint, n at most, for those of
+// this node's workers that call it.
+func (w *Webhooks) claimMore(ctx context.Context, ws, endpoint uuid.UUID, n int) ([]claimed, error) {
+	return w.take(ctx, `
+		with free as materialized (
+			select o.ctid as at from outbox o
+			where o.workspace_id = $3 and o.endpoint_id = $4 and o.state = 'pending' and o.due_at <= now()
+			order by o.due_at limit $5 for update skip locked
+		)`, ws, endpoint, n)
+}
+
+// take leases the messages that a statement has locked, under one token.
+func (w *Webhooks) take(ctx context.Context, free string, args ...any) ([]claimed, error) {
+	token, since := lemma.NewID().String(), time.Now()
+	rows, _ := w.pool.Query(ctx, free+`, taken as (
+			update outbox o set leased_by = $1, lease_until = now() + $2::interval, due_at = now() + $2::interval, attempts = o.attempts + (not o.answered)::int
+			from free where o.ctid = free.at
+			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.enrollment_id, o.step, o.attempts, o.answered, o.status_code, o.last_error, o.leased_by
+		)
+		select t.*, now() as at, e.url, e.secret from taken t
+		left join webhook_endpoints e on e.workspace_id = t.workspace_id and e.id = t.endpoint_id`, append([]any{token, w.options.Lease}, args...)...)
+	taken, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[claimed])
+	if err != nil {
+		return nil, fmt.Errorf("claim messages: %w", err)
+	}
+	for i := range taken {
+		taken[i].since = since
+	}
+	return taken, nil
+}
+
+// giveBack returns messages that were claimed and not called: they are due as
+// they were before.
+func (w *Webhooks) giveBack(ctx context.Context, all []claimed) error {
+	if len(all) == 0 {
+		return nil
+	}
+	_, err := w.pool.Exec(ctx, `
+		update outbox o set leased_by = null, lease_until = null, due_at = now(), attempts = o.attempts - (not o.answered)::int
+		from (`+claimsOf+`) r
+		where o.ctid = r.at and o.leased_by = r.token`, claimsIn(all, len(all))...)
+	if err != nil {
+		return fmt.Errorf("give messages back: %w", err)
+	}
+	return nil
 }

@@ -105,3 +105,11 @@ func (l *lanes) heard(id uuid.UUID, answered bool) {
 		l.silent[id] = time.Now()
 	}
 }
+
+// isSilent says whether the last call of an endpoint had no answer.
+func (l *lanes) isSilent(id uuid.UUID) bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	_, silent := l.silent[id]
+	return silent
+}

@@ -24,9 +24,14 @@ func (w *Webhooks) Loop(ctx context.Context) {
 		case <-ctx.Done():
 		case <-tick.C:
 		case <-done:
+		case <-w.wake:
 		}
 	}
 }
+
+// Wake has Loop look for what is due at once: messages have been written, and
+// their transaction has committed. It is a hint.
+func (w *Webhooks) Wake() { ring(w.wake) }
 
 // ring says that there is room for another call.
 func ring(bell chan struct{}) {
@@ -48,7 +53,7 @@ func (w *Webhooks) start(ctx context.Context, calls *sync.WaitGroup, after func(
 	for _, m := range taken {
 		calls.Go(func() {
 			defer after()
-			w.work(ctx, m)
+			w.serve(ctx, calls, m)
 		})
 	}
 	return len(taken)
@@ -80,11 +85,19 @@ const settleTries = 3
 // work calls a message and settles it.
 func (w *Webhooks) work(ctx context.Context, m claimed) {
 	defer w.lanes.leave(m.EndpointID)
-	ctx = context.WithoutCancel(ctx)
+	w.finish(ctx, m, w.callOnce(ctx, m))
+}
+
+// callOnce calls a message, also while the process is told to stop.
+func (w *Webhooks) callOnce(ctx context.Context, m claimed) verdict {
 	w.reached("claimed")
-	v := w.call(ctx, m)
-	w.reached("called")
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer w.reached("called")
+	return w.call(context.WithoutCancel(ctx), m)
+}
+
+// finish settles a call that was made.
+func (w *Webhooks) finish(ctx context.Context, m claimed, v verdict) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	log := w.log.With("workspace", m.WorkspaceID, "message", m.ID, "endpoint", m.EndpointID, "attempt", m.Attempts, "status", v.status, "reason", v.reason)
 	held, ended, err := w.settleAtLast(ctx, m, v)

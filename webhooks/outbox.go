@@ -69,13 +69,21 @@ func checkBody(body []byte) error {
 // MessageID is the webhook-id that a message goes out under.
 func MessageID(id uuid.UUID) string { return lemma.FormatID("msg", id) }
 
+// oneByOne are the ids of $2, each looked up by itself, by the whole primary key:
+// of an any() a planner without statistics may think that reading the workspace
+// is cheaper. For the same reason a message that has ended is looked up by its
+// finished_at: its state would bring other indexes to mind.
+const oneByOne = `(select unnest($2::uuid[]) as id) r cross join lateral`
+
 const outcomeColumns = `workspace_id, id, coalesce(enrollment_id, '00000000-0000-0000-0000-000000000000') as enrollment_id, coalesce(step, 0) as step,
 	state = 'delivered' as delivered, coalesce(status_code, 0) as status, coalesce(last_error, '') as error, attempts`
 
 // Outcomes reads what came of those messages that have ended.
 func (w *Webhooks) Outcomes(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) (map[uuid.UUID]Outcome, error) {
 	rows, _ := w.pool.Query(ctx, `
-		select `+outcomeColumns+` from outbox where workspace_id = $1 and id = any($2) and state <> 'pending'`, ws, allGiven(ids))
+		select o.* from `+oneByOne+` (
+			select `+outcomeColumns+` from outbox where workspace_id = $1 and id = r.id and finished_at is not null limit 1
+		) o`, ws, allGiven(ids))
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Outcome])
 	if err != nil {
 		return nil, fmt.Errorf("read outcomes of messages: %w", err)
@@ -92,7 +100,7 @@ func (w *Webhooks) Outcomes(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) 
 // other way round, a message may end between the two.
 func (w *Webhooks) Pending(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) (map[uuid.UUID]bool, error) {
 	rows, _ := w.pool.Query(ctx, `
-		select id from outbox where workspace_id = $1 and id = any($2) and state = 'pending'`, ws, allGiven(ids))
+		select o.id from `+oneByOne+` (select id from outbox where workspace_id = $1 and id = r.id and finished_at is null limit 1) o`, ws, allGiven(ids))
 	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
 		return nil, fmt.Errorf("read which messages are pending: %w", err)
@@ -134,12 +142,12 @@ func (w *Webhooks) Clean(ctx context.Context) (int64, error) {
 	var total int64
 	for {
 		gone, err := w.pool.Exec(ctx, `
-			delete from outbox where (workspace_id, id) in (
-				select o.workspace_id, o.id from outbox o
-				where o.state <> 'pending' and o.finished_at < now() - $1::interval and not exists (
-					select from enrollments e
-					where e.workspace_id = o.workspace_id and e.id = o.enrollment_id and e.status = 'active' and e.waiting_since is not null)
-				order by o.finished_at limit $2 for update of o skip locked)`, w.options.Keep, cleanLot)
+			delete from outbox where ctid = any(array(
+				select o.ctid from outbox o
+				where o.state <> 'pending' and o.finished_at < now() - $1::interval and (
+					select true from enrollments e
+					where e.workspace_id = o.workspace_id and e.id = o.enrollment_id and e.ended_at is null and e.waiting_since is not null limit 1) is null
+				order by o.finished_at limit $2 for update of o skip locked))`, w.options.Keep, cleanLot)
 		if err != nil {
 			return total, fmt.Errorf("clean the outbox: %w", err)
 		}

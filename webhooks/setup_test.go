@@ -58,13 +58,13 @@ type outcomes struct {
 	fail  error
 }
 
-func (o *outcomes) add(_ context.Context, _ pgx.Tx, one Outcome) error {
+func (o *outcomes) add(_ context.Context, _ pgx.Tx, all []Outcome) error {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	if o.fail != nil {
 		return o.fail
 	}
-	o.all = append(o.all, one)
+	o.all = append(o.all, all...)
 	return nil
 }
 

@@ -91,9 +91,9 @@ type Outcome struct {
 	Attempts     int
 }
 
-// Settled is called in the transaction that ends a message. An error takes
-// the settling back, and it is tried again.
-type Settled func(ctx context.Context, tx pgx.Tx, o Outcome) error
+// Settled is called in the transaction that ends messages, with all of them. An
+// error takes the settling back, and it is tried again, message by message.
+type Settled func(ctx context.Context, tx pgx.Tx, all []Outcome) error
 
 // Webhooks keeps endpoints and says to them what was written for them.
 type Webhooks struct {
@@ -104,6 +104,9 @@ type Webhooks struct {
 	options Options
 	client  *http.Client
 	lanes   *lanes
+	lines   lines
+	settler settler
+	wake    chan struct{}
 	settled Settled
 	hook    func(stage string) // what tests stop a worker with; nil in production
 }
@@ -111,7 +114,8 @@ type Webhooks struct {
 // New makes the room.
 func New(r Rooms, o Options) *Webhooks {
 	o = o.withDefaults()
-	w := &Webhooks{pool: r.Pool, box: r.Box, log: r.Log, metrics: r.Metrics, options: o, lanes: newLanes(o.Workers, o.PerEndpoint)}
+	w := &Webhooks{pool: r.Pool, box: r.Box, log: r.Log, metrics: r.Metrics, options: o, lanes: newLanes(o.Workers, o.PerEndpoint),
+		settler: settler{open: make(chan struct{}, unsettled)}, wake: make(chan struct{}, 1)}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}

@@ -30,10 +30,7 @@ func openPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	if !strings.Contains(c.DatabaseURL, "pool_max_conn_lifetime") {
 		p.MaxConnLifetime = 10 * time.Minute // and that of its plans: one made when a table was empty must not last
 	}
-	for name, value := range map[string]string{"application_name": "lemma", "statement_timeout": "60s", "idle_in_transaction_session_timeout": "60s",
-		// Each statement has one good plan, by keys. Planning it anew for every
-		// batch costs more than the claim itself once the tables have statistics.
-		"plan_cache_mode": "force_generic_plan"} {
+	for name, value := range session {
 		if _, set := p.ConnConfig.RuntimeParams[name]; !set {
 			p.ConnConfig.RuntimeParams[name] = value
 		}
@@ -47,6 +44,19 @@ func openPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
 	return pool, nil
+}
+
+// session is what each connection is set to, unless the DSN says otherwise.
+var session = map[string]string{
+	"application_name": "lemma", "statement_timeout": "60s", "idle_in_transaction_session_timeout": "60s",
+	// Each statement has one good plan, by keys. Planning it anew for every
+	// batch costs more than the claim itself once the tables have statistics.
+	"plan_cache_mode": "force_generic_plan",
+	// That plan may be made while a table, or next month's partition, has no
+	// rows: reading all of it is cheap then, and is not when the plan is used.
+	"enable_seqscan": "off",
+	// What a wrong estimate takes for expensive would be compiled each time.
+	"jit": "off",
 }
 
 // migrateUp brings Lemma's database to the newest schema.

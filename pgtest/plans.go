@@ -1,0 +1,238 @@
+package pgtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Statements collects the SQL that the program sends through a pool, so that a
+// test can ask for the plans of all that ran, without a list by hand.
+type Statements struct {
+	Settings map[string]string // of the connections that plans are asked for on, as the program sets its own
+
+	mu  sync.Mutex
+	sql map[string]string // text -> the function that sent it first
+}
+
+// Trace is another pool on the database of pool, and collects what is sent
+// through it. Statements that tests send are left out.
+func (s *Statements) Trace(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
+	t.Helper()
+	cfg := pool.Config()
+	cfg.ConnConfig.Tracer = s
+	traced, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closePool(t, traced) })
+	return traced
+}
+
+// TraceQueryStart is pgx.QueryTracer.
+func (s *Statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	s.add(q.SQL)
+	return ctx
+}
+
+// TraceQueryEnd is pgx.QueryTracer.
+func (s *Statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TraceBatchStart is pgx.BatchTracer.
+func (s *Statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
+	for _, q := range b.Batch.QueuedQueries {
+		s.add(q.SQL)
+	}
+	return ctx
+}
+
+// TraceBatchQuery is pgx.BatchTracer.
+func (s *Statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd is pgx.BatchTracer.
+func (s *Statements) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+var planned = regexp.MustCompile(`(?is)^\s*(--[^\n]*\n\s*)*(select|insert|update|delete|with)\b`)
+
+func (s *Statements) add(sql string) {
+	if !planned.MatchString(sql) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.sql[sql]; known {
+		return
+	}
+	by, test := caller()
+	if test {
+		return
+	}
+	if s.sql == nil {
+		s.sql = map[string]string{}
+	}
+	s.sql[sql] = by
+}
+
+// caller is the function of this module that sends a statement, and whether it
+// belongs to a test.
+func caller() (name string, test bool) {
+	stack := make([]uintptr, 64)
+	frames := runtime.CallersFrames(stack[:runtime.Callers(4, stack)])
+	for {
+		f, more := frames.Next()
+		if strings.HasPrefix(f.Function, "lemma") {
+			return f.Function, strings.HasSuffix(f.File, "_test.go")
+		}
+		if !more {
+			return "", false
+		}
+	}
+}
+
+// Scan is how a plan reads one table.
+type Scan struct {
+	SQL, Caller string
+	Table       string   // a partition goes by the name of its table
+	Type        string   // Seq Scan, Index Scan, ...
+	Index, Cond string   // empty for a Seq Scan
+	Columns     []string // of the index, in their order
+	Plan        string   // the whole of it, for the eye
+}
+
+// By says whether the scan goes straight to the rows of one value of a column:
+// by its index condition, and with all columns that come before it in the index.
+func (s Scan) By(column string) bool {
+	for _, c := range s.Columns {
+		if !regexp.MustCompile(`\b` + c + `\b`).MatchString(s.Cond) {
+			return false
+		}
+		if c == column {
+			return true
+		}
+	}
+	return false
+}
+
+// node is one node of explain's JSON.
+type node struct {
+	Type  string `json:"Node Type"`
+	Table string `json:"Relation Name"`
+	Index string `json:"Index Name"`
+	Cond  string `json:"Index Cond"`
+	Plans []node
+}
+
+// Scans asks a database for the generic plan of each statement that was
+// collected, and answers with every scan in it. A statement that another schema
+// than this database's is meant for is an error.
+func (s *Statements) Scans(t testing.TB, pool *pgxpool.Pool) (all []Scan) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cfg := pool.Config().ConnConfig.Copy()
+	maps.Copy(cfg.RuntimeParams, s.Settings)
+	conn, err := pgx.ConnectConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	// Without pruning a plan shows its way through every partition.
+	if _, err := conn.Exec(t.Context(), `set plan_cache_mode = force_generic_plan; set enable_partition_pruning = off`); err != nil {
+		t.Fatal(err)
+	}
+	columns := indexColumns(t, conn)
+	for _, sql := range slices.Sorted(maps.Keys(s.sql)) {
+		root, text, err := explain(t.Context(), conn, sql)
+		if err != nil {
+			t.Fatalf("explain what %s sends: %v\n%s", s.sql[sql], err, sql)
+		}
+		root.walk(func(n node, index string) {
+			all = append(all, Scan{SQL: sql, Caller: s.sql[sql], Table: partitionOf.ReplaceAllString(n.Table, ""), Type: n.Type, Index: index, Cond: n.Cond, Columns: columns[index], Plan: text})
+		})
+	}
+	return all
+}
+
+// indexColumns are the columns of every index, in their order.
+func indexColumns(t testing.TB, conn *pgx.Conn) map[string][]string {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), `
+		select c.relname::text, array_agg(a.attname::text order by a.attnum) from pg_index i
+		join pg_class c on c.oid = i.indexrelid join pg_attribute a on a.attrelid = c.oid group by c.oid, c.relname`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]string{}
+	var index string
+	var columns []string
+	if _, err := pgx.ForEachRow(rows, []any{&index, &columns}, func() error { all[index] = columns; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+var partitionOf = regexp.MustCompile(`_(default|\d{4}_\d{2})$`)
+
+// explain asks for a plan twice: for the program and for the eye. Values are
+// not needed, since a generic plan is made without any.
+func explain(ctx context.Context, conn *pgx.Conn, sql string) (root node, text string, err error) {
+	const name = "explained"
+	d, err := conn.Prepare(ctx, name, sql)
+	if err != nil {
+		return node{}, "", err
+	}
+	defer func() { _ = conn.Deallocate(ctx, name) }()
+	execute := "execute " + name
+	if n := len(d.ParamOIDs); n > 0 {
+		execute += "(" + strings.TrimSuffix(strings.Repeat("null,", n), ",") + ")"
+	}
+	var raw []byte
+	if err := conn.QueryRow(ctx, "explain (format json) "+execute, pgx.QueryExecModeSimpleProtocol).Scan(&raw); err != nil {
+		return node{}, "", err
+	}
+	var explained []struct{ Plan node }
+	if err := json.Unmarshal(raw, &explained); err != nil || len(explained) != 1 {
+		return node{}, "", fmt.Errorf("read plan: %w", err)
+	}
+	rows, err := conn.Query(ctx, "explain "+execute, pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		return node{}, "", err
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return explained[0].Plan, strings.Join(lines, "\n"), err
+}
+
+// walk visits the scans below a node. The condition of a bitmap scan is with
+// its index, and its table above it.
+func (n node) walk(visit func(n node, index string)) {
+	switch {
+	case n.Type == "Bitmap Heap Scan":
+		n.bitmaps(n.Table, visit)
+		return
+	case strings.HasSuffix(n.Type, "Scan") && n.Table != "":
+		visit(n, n.Index)
+	}
+	for _, below := range n.Plans {
+		below.walk(visit)
+	}
+}
+
+func (n node) bitmaps(table string, visit func(n node, index string)) {
+	for _, below := range n.Plans {
+		if below.Type == "Bitmap Index Scan" {
+			below.Table = table
+			visit(below, below.Index)
+		}
+		below.bitmaps(table, visit)
+	}
+}

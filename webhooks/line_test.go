@@ -1,0 +1,197 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// counted is another room whose statements are counted.
+func (b bundle) counted() (w *Webhooks, count *statements) {
+	b.t.Helper()
+	cfg, count := b.pool.Config(), &statements{}
+	cfg.ConnConfig.Tracer = count
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	b.must(err)
+	b.t.Cleanup(pool.Close)
+	return b.another(pool, b.options), count
+}
+
+// statements counts what is sent to Postgres.
+type statements struct{ n atomic.Int64 }
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	s.n.Add(1)
+	return ctx
+}
+
+func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// loop has a node work until the answer is yes and its calls are settled.
+func (b bundle) loop(w *Webhooks, until func() bool) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.t.Context())
+	var node sync.WaitGroup
+	node.Go(func() { w.Loop(ctx) })
+	defer node.Wait()
+	defer cancel()
+	b.waitFor(until)
+}
+
+// backlog writes n messages to an endpoint.
+func (b bundle) backlog(n int) Endpoint {
+	b.t.Helper()
+	e, _ := b.endpoint("/backlog")
+	all := make([]Message, n)
+	for i := range all {
+		all[i] = b.message(e)
+	}
+	b.write(all...)
+	return e
+}
+
+// A backlog for an endpoint that answers at once is claimed and settled by the
+// hundred, and the endpoint has no more calls at a time than before.
+func TestABacklogIsClaimedAndSettledTogether(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(o *Options) { o.PerEndpoint = 4 })
+	const n = 2000
+	b.backlog(n)
+	var now, most atomic.Int64
+	b.receiver.answers(func(http.ResponseWriter, *http.Request) {
+		defer now.Add(-1)
+		for at := now.Add(1); at > most.Load(); {
+			most.Store(at)
+		}
+	})
+	w, sent := b.counted()
+	b.loop(w, func() bool { return b.count(`select count(*) from outbox where state = 'pending'`) == 0 })
+	if most.Load() > 4 {
+		t.Errorf("%d calls at a time", most.Load())
+	}
+	if got := sent.n.Load(); got > n {
+		t.Errorf("%d statements for %d messages", got, n)
+	}
+	ids := map[uuid.UUID]bool{}
+	for _, o := range b.settled.told() {
+		ids[o.ID] = o.Attempts == 1
+	}
+	if len(ids) != n || len(b.settled.told()) != n || len(b.receiver.all()) != n {
+		t.Errorf("%d messages settled %d times after %d calls", len(ids), len(b.settled.told()), len(b.receiver.all()))
+	}
+	if w.lines.of[uuid.Nil] != nil || len(w.lines.of) != 0 || w.lanes.all != 0 {
+		t.Errorf("%d endpoints and %d places are still held", len(w.lines.of), w.lanes.all)
+	}
+}
+
+// What was claimed for workers that stay, and is not called, is due again at
+// once, as if it had not been claimed.
+func TestWhatWasClaimedAheadIsGivenBack(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		timeout time.Duration
+		end     func(stop func(), q *http.Request) // of the calls from the 50th on
+	}{
+		"the process stops":              {5 * time.Second, func(stop func(), _ *http.Request) { stop() }},
+		"the endpoint answers no longer": {200 * time.Millisecond, func(_ func(), q *http.Request) { <-q.Context().Done() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, func(o *Options) {
+				o.PerEndpoint, o.Timeout, o.BackOff, o.Poll = 2, c.timeout, []time.Duration{time.Hour}, time.Hour
+			})
+			const n = 400
+			b.backlog(n)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			var calls atomic.Int64
+			b.receiver.answers(func(_ http.ResponseWriter, q *http.Request) {
+				if calls.Add(1) >= 50 {
+					c.end(stop, q)
+				}
+			})
+			var node sync.WaitGroup
+			node.Go(func() { b.Loop(ctx) })
+			defer node.Wait()
+			defer stop()
+			b.waitFor(func() bool {
+				return calls.Load() >= 50 && b.count(`select count(*) from outbox where leased_by is not null`) <= 1 // a silent endpoint is tried
+			})
+			called := int(calls.Load())
+			if got := b.count(`select count(*) from outbox where state = 'pending' and attempts = 0 and leased_by is null and due_at <= now()`); got < n-called-1 {
+				t.Errorf("%d of %d messages are due and uncalled after %d calls", got, n, called)
+			}
+		})
+	}
+}
+
+// A message that has waited for its call so long that the call might outlast its
+// lease is given back.
+func TestWhatWaitedForTooLongIsNotCalled(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.backlog(3)
+	taken, err := b.claimMore(t.Context(), b.ws, b.backlogOf(), 3)
+	b.must(err)
+	l := b.lines.enter(taken[0].EndpointID)
+	taken[1].since = taken[1].since.Add(-b.options.Lease + b.options.Timeout)
+	l.waiting = taken[1:]
+	if m, ok := b.Webhooks.next(t.Context(), taken[0], l, time.Now().Add(time.Minute)); ok {
+		t.Errorf("message %s is called", m.ID)
+	}
+	if n := b.count(`select count(*) from outbox where leased_by is null and attempts = 0`); n != 2 {
+		t.Errorf("%d messages were given back", n)
+	}
+}
+
+func (b bundle) backlogOf() (id uuid.UUID) {
+	b.t.Helper()
+	b.must(b.pool.QueryRow(b.t.Context(), `select endpoint_id from outbox limit 1`).Scan(&id))
+	return id
+}
+
+// One message whose follow-up fails keeps none of those from being settled that
+// are settled with it.
+func TestOneFollowUpThatFails(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.backlog(20)
+	taken, err := b.claimMore(t.Context(), b.ws, b.backlogOf(), 20)
+	b.must(err)
+	bad := taken[7].ID
+	b.OnSettled(func(_ context.Context, _ pgx.Tx, all []Outcome) error {
+		for _, o := range all {
+			if o.ID == bad {
+				return errors.New("the enrollment is locked")
+			}
+		}
+		return nil
+	})
+	b.settler.writers = settlers // nobody settles before all wait
+	var calls sync.WaitGroup
+	var failed atomic.Int64
+	for _, m := range taken {
+		calls.Go(func() {
+			held, ended, err := b.settle(t.Context(), m, verdict{status: 200, final: true})
+			if err != nil {
+				failed.Add(1)
+			} else if !held || !ended {
+				t.Errorf("message %s is held %t, ended %t", m.ID, held, ended)
+			}
+		})
+	}
+	b.waitFor(func() bool { b.settler.mu.Lock(); defer b.settler.mu.Unlock(); return len(b.settler.waiting) == 20 })
+	go b.settleWaiting()
+	calls.Wait()
+	if n := b.count(`select count(*) from outbox where state = 'delivered'`); n != 19 || failed.Load() != 1 {
+		t.Errorf("%d were delivered, and %d were not settled", n, failed.Load())
+	}
+}
