@@ -28,7 +28,7 @@ func (h *house) interrupted(people *customer, settings ...string) (*worker, uuid
 	return first, id
 }
 
-// A worker is told to go while it reads an audience. Another one goes on at
+// A worker gets SIGTERM while it reads an audience. Another one goes on at
 // once: no lease has to run out, and no sweep has to find the campaign.
 func TestAShutdownHandsTheFanoutOver(t *testing.T) {
 	h := build(t)

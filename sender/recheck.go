@@ -184,7 +184,7 @@ func (r *rechecks) note(batch uuid.UUID, bound time.Duration) {
 			}
 		}
 	}
-	if len(r.checked) < mostChecked { // who is not noted is checked once more
+	if len(r.checked) < mostChecked { // a batch that is not noted is checked once more
 		r.checked[batch] = time.Now()
 	}
 }

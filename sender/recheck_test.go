@@ -19,12 +19,12 @@ import (
 
 // source plays an origin's audience as it is now.
 type source struct {
-	mu    sync.Mutex
-	rows  map[string][]Standing // by profile key
-	fails error
-	asked int
-	hangs chan struct{} // when set: until it is closed
-	heard chan struct{} // when set: each question is told to it
+	mu       sync.Mutex
+	rows     map[string][]Standing // by profile key
+	fails    error
+	asked    int
+	hangs    chan struct{} // when set: until it is closed
+	received chan struct{} // when set: gets a value for each question
 }
 
 func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, profiles []string) (map[string][]Standing, bool, error) {
@@ -32,8 +32,8 @@ func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, profiles []string
 	a.asked++
 	hangs, fails, rows := a.hangs, a.fails, a.rows
 	a.mu.Unlock()
-	if a.heard != nil {
-		a.heard <- struct{}{}
+	if a.received != nil {
+		a.received <- struct{}{}
 	}
 	if hangs != nil {
 		select {
@@ -69,7 +69,7 @@ func (b *bundle) readAgain(n int, change ...func(*Config)) (*Sender, *source) {
 	return s, a
 }
 
-// Whoever has unsubscribed, left or moved while the notification waited is not
+// A profile that has unsubscribed, left or moved while its notification waited is not
 // written to, and has that for a reason; all others are.
 func TestWhoUnsubscribedWhileWaitingIsNotWrittenTo(t *testing.T) {
 	b := setup(t)
@@ -247,12 +247,12 @@ func TestDrainEndsTheQuestion(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)
 	s, a := b.readAgain(1)
-	a.hangs, a.heard = make(chan struct{}), make(chan struct{})
+	a.hangs, a.received = make(chan struct{}), make(chan struct{})
 	defer close(a.hangs)
 	back := make(chan error)
 	go func() { _, err := s.Work(context.Background(), refs[0]); back <- err }()
 	select {
-	case <-a.heard:
+	case <-a.received:
 	case <-back:
 		t.Fatal("nobody asked")
 	}
