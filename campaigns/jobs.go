@@ -57,6 +57,7 @@ type Metrics struct {
 	written *prometheus.CounterVec
 	chunks  prometheus.Histogram
 	tries   *prometheus.CounterVec
+	pauses  prometheus.Counter
 }
 
 // NewMetrics registers them; with nil it counts into the void.
@@ -65,15 +66,18 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		written: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_recipients_total", Help: "Recipients written by fan-outs: created, or skipped by reason."}, []string{"result"}),
 		chunks:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_fanout_chunk_seconds", Help: "Time to write one chunk of a fan-out.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 12)}),
 		tries:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_fanout_writes_total", Help: "Chunks that fan-outs wrote by COPY (copied) or insert (inserted), and tries that were repeated after a conflict of a COPY or a deadlock."}, []string{"result"}),
+		pauses:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_template_error_pauses_total", Help: "Campaigns that were paused because too many of their messages could not be rendered."}),
 	}
 	if r != nil {
-		r.MustRegister(m.written, m.chunks, m.tries)
+		r.MustRegister(m.written, m.chunks, m.tries, m.pauses)
 	}
 	return m
 }
 
 // tried counts one try to write a chunk.
 func (m *Metrics) tried(result string) { m.tries.WithLabelValues(result).Inc() }
+
+func (m *Metrics) pausedForErrors() { m.pauses.Inc() }
 
 func (m *Metrics) wrote(w notifications.Written, took time.Duration) {
 	m.chunks.Observe(took.Seconds())

@@ -97,6 +97,7 @@ type Sender struct {
 	accounts  *providers.Providers
 	kinds     map[string]Kind
 	pause     PauseOrigin
+	errors    CheckErrors
 	cfg       Config
 	log       *slog.Logger
 	metrics   *Metrics
@@ -107,6 +108,8 @@ type Sender struct {
 	drain    sync.Once
 	cache    caches
 	paces    sync.Map // provider id -> *pace
+
+	unrendered errorCounts
 
 	// Hook, when set, is called at named points of a batch's way. Tests stop
 	// workers there; nothing else sets it.
@@ -121,6 +124,7 @@ type Rooms struct {
 	Providers *providers.Providers
 	Kinds     []Kind
 	Pause     PauseOrigin
+	Errors    CheckErrors // nil: template errors pause nothing
 	Log       *slog.Logger
 	Metrics   *Metrics
 }
@@ -133,7 +137,7 @@ func New(r Rooms, cfg Config) (*Sender, error) {
 	}
 	s := &Sender{
 		pool: r.Pool, ledger: r.Ledger, templates: r.Templates, accounts: r.Providers,
-		kinds: map[string]Kind{}, pause: r.Pause, cfg: cfg, log: r.Log, metrics: r.Metrics,
+		kinds: map[string]Kind{}, pause: r.Pause, errors: r.Errors, cfg: cfg, log: r.Log, metrics: r.Metrics,
 		node: nodeName(), draining: make(chan struct{}),
 	}
 	for _, k := range r.Kinds {

@@ -33,6 +33,8 @@ type Config struct {
 	FanoutWorkers int           `var:"LEMMA_FANOUT_WORKERS" group:"Settings" default:"2" help:"Audiences read at a time by this process."`
 	MaxWindow     int           `var:"LEMMA_MAX_WINDOW" group:"Settings" default:"500" help:"Notifications that a crash can leave in doubt, at most, per batch in work."`
 
+	TemplateErrorLimit float64 `var:"LEMMA_TEMPLATE_ERROR_LIMIT" group:"Settings" default:"0.02" help:"The share of messages that may fail to render before a campaign is paused; 1 never pauses."`
+
 	FlowWorkers    int           `var:"LEMMA_FLOW_WORKERS" group:"Settings" default:"4" help:"Lots of enrollments advanced at a time by this process."`
 	EventRetention time.Duration `var:"LEMMA_EVENT_RETENTION" group:"Settings" default:"720h" help:"How long events and refusals of triggers are kept."`
 
@@ -76,6 +78,9 @@ func (c Config) check() error {
 		if n < 1 || n > 10_000 {
 			faults = append(faults, fmt.Errorf("%s is %d, and must be from 1 to 10000", name, n))
 		}
+	}
+	if c.TemplateErrorLimit <= 0 || c.TemplateErrorLimit > 1 {
+		faults = append(faults, fmt.Errorf("LEMMA_TEMPLATE_ERROR_LIMIT is %v, and must be more than 0 and at most 1", c.TemplateErrorLimit))
 	}
 	for name, address := range map[string]string{"LEMMA_LISTEN": c.Listen, "LEMMA_WORK_LISTEN": c.WorkListen} {
 		if _, _, err := net.SplitHostPort(address); err != nil && address != "" {

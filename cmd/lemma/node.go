@@ -68,14 +68,14 @@ func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger,
 	n.templates = message.New(pool)
 	n.ledger = notifications.New(pool)
 	n.campaigns = campaigns.New(campaigns.Rooms{Pool: pool, Ledger: n.ledger, Audiences: n.audiences, Templates: n.templates,
-		Providers: n.providers, Log: log, Metrics: campaigns.NewMetrics(n.metrics)}, campaigns.Config{})
+		Providers: n.providers, Log: log, Metrics: campaigns.NewMetrics(n.metrics)}, campaigns.Config{TemplateErrorLimit: cfg.TemplateErrorLimit})
 	n.webhooks = webhooks.New(webhooks.Rooms{Pool: pool, Box: box, Log: log, Metrics: webhooks.NewMetrics(n.metrics)},
 		webhooks.Options{AllowPrivate: cfg.AllowPrivateWebhooks})
 	n.flows = flows.New(flows.Rooms{Pool: pool, Ledger: n.ledger, Audiences: n.audiences, Templates: n.templates, Providers: n.providers,
 		Webhooks: n.webhooks, Log: log, Metrics: flows.NewMetrics(n.metrics)}, flows.Config{Workers: cfg.FlowWorkers, Retention: cfg.EventRetention})
 	n.webhooks.OnSettled(n.flows.WebhookSettled)
 	n.sender, err = sender.New(sender.Rooms{Pool: pool, Ledger: n.ledger, Templates: n.templates, Providers: n.providers,
-		Kinds: o.Kinds, Pause: n.pause, Log: log, Metrics: sender.NewMetrics(n.metrics)}, cfg.sender())
+		Kinds: o.Kinds, Pause: n.pause, Errors: n.campaigns.CheckTemplateErrors, Log: log, Metrics: sender.NewMetrics(n.metrics)}, cfg.sender())
 	if err != nil {
 		return nil, err
 	}
