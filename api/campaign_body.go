@@ -24,6 +24,7 @@ type campaignBody struct {
 	ReplyTo         *string           `json:"reply_to"`
 	Headers         map[string]string `json:"headers"`
 	Metadata        map[string]string `json:"metadata"`
+	ErrorLimit      *float64          `json:"template_error_limit"`
 	ScheduledAt     *time.Time        `json:"scheduled_at"`
 	SendDeadline    *time.Time        `json:"send_deadline"`
 	StartedAt       *time.Time        `json:"started_at"`
@@ -75,7 +76,7 @@ func (s *server) showCampaign(c campaigns.Campaign) campaignBody {
 		TemplateVersion: c.TemplateVersion, ProviderID: lemma.FormatID(lemma.PrefixProvider, c.ProviderID),
 		Strategy: c.Strategy, Guarantee: guarantee{c.Strategy, bound(c.Strategy)},
 		From: fromBody{c.FromEmail, c.FromName}, ReplyTo: orNull(c.ReplyTo), Headers: neverNull(c.Headers), Metadata: neverNull(c.Metadata),
-		ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt), SendingAt: utc(c.SendingAt),
+		ErrorLimit: c.TemplateErrorLimit, ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt), SendingAt: utc(c.SendingAt),
 		FannedOutAt: utc(c.FannedOutAt), FinishedAt: utc(c.FinishedAt), RowsRead: c.RowsRead,
 		Books: showBooks(c.Books), Progress: s.progressOf(c), Allowed: each(c.Allowed, asIs),
 		CreatedAt: c.CreatedAt.UTC(), UpdatedAt: c.UpdatedAt.UTC(), version: c.Version}

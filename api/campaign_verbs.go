@@ -69,8 +69,14 @@ func (s *server) pauseCampaign(ctx context.Context, c *call, _ none) (campaignBo
 	return s.verb(ctx, c, s.Campaigns.Pause)
 }
 
-func (s *server) resumeCampaign(ctx context.Context, c *call, _ none) (campaignBody, error) {
-	return s.verb(ctx, c, s.Campaigns.Resume)
+type campaignResumption struct {
+	ErrorLimit *float64 `json:"template_error_limit"`
+}
+
+func (s *server) resumeCampaign(ctx context.Context, c *call, in campaignResumption) (campaignBody, error) {
+	return s.verb(ctx, c, func(ctx context.Context, ws, campaign, request uuid.UUID) (campaigns.Campaign, error) {
+		return s.Campaigns.ResumeWith(ctx, ws, campaign, request, in.ErrorLimit)
+	})
 }
 
 type cancellation struct {

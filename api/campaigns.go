@@ -23,6 +23,7 @@ type newCampaign struct {
 	Headers         map[string]string `json:"headers" validate:"dive,keys,header_name,not_reserved,endkeys,single_line"`
 	Metadata        map[string]string `json:"metadata"`
 	SendDeadline    *time.Time        `json:"send_deadline"`
+	ErrorLimit      *float64          `json:"template_error_limit"`
 }
 
 type newFrom struct {
@@ -42,6 +43,7 @@ type campaignPatch struct {
 	Headers         map[string]string   `json:"headers" validate:"dive,keys,header_name,not_reserved,endkeys,single_line"`
 	Metadata        map[string]string   `json:"metadata"`
 	SendDeadline    optional[time.Time] `json:"send_deadline"`
+	ErrorLimit      optional[float64]   `json:"template_error_limit"`
 }
 
 func (s *server) listCampaigns(ctx context.Context, c *call, _ none) (list[campaignBody], error) {
@@ -56,7 +58,7 @@ func (s *server) createCampaign(ctx context.Context, c *call, in newCampaign) (c
 	}
 	made, err := s.Campaigns.Create(ctx, c.workspace(), campaigns.NewCampaign{ID: c.newID, Name: in.Name, AudienceID: *refs.audience, TemplateID: *refs.template,
 		TemplateVersion: in.TemplateVersion, ProviderID: *refs.provider, Strategy: in.Strategy, FromName: in.From.Name, FromEmail: in.From.Email,
-		ReplyTo: in.ReplyTo, Headers: in.Headers, Metadata: in.Metadata, SendDeadline: in.SendDeadline})
+		ReplyTo: in.ReplyTo, Headers: in.Headers, Metadata: in.Metadata, SendDeadline: in.SendDeadline, TemplateErrorLimit: in.ErrorLimit})
 	return s.showCampaign(made), err
 }
 
@@ -103,6 +105,10 @@ func (in campaignPatch) patch() (campaigns.Patch, error) {
 		p.SendDeadline = &in.SendDeadline.Value
 	}
 	p.NoDeadline = in.SendDeadline.Null
+	if in.ErrorLimit.Set && !in.ErrorLimit.Null {
+		p.TemplateErrorLimit = &in.ErrorLimit.Value
+	}
+	p.NoErrorLimit = in.ErrorLimit.Null
 	return p, nil
 }
 

@@ -281,7 +281,13 @@ func (b *bundle) tourCampaigns(w world) {
 	if got := b.do("PATCH", path, object{"send_deadline": nil}).is(200); got.json["send_deadline"] != nil {
 		b.t.Errorf("the deadline stayed: %s", got.body)
 	}
-	if got := b.do("POST", path+"/preview", nil).is(200); got.json["sendable"] != 2.0 || len(got.json["sample"].([]any)) == 0 {
+	if got := b.do("PATCH", path, object{"template_error_limit": 0.1, "headers": object{"X-Fixed": "1"}}).is(200); got.json["template_error_limit"] != 0.1 {
+		b.t.Errorf("the limit of errors: %s", got.body)
+	}
+	if got := b.do("PATCH", path, object{"template_error_limit": nil}).is(200); got.json["template_error_limit"] != nil {
+		b.t.Errorf("the limit of errors stayed: %s", got.body)
+	}
+	if got := b.do("POST", path+"/preview", nil).is(200); got.json["sendable"] != 2.0 || len(got.json["sample"].([]any)) == 0 || got.json["rendered"] != 2.0 || got.json["failed_share_at_most"] != 0.0 {
 		b.t.Errorf("rehearsed: %s", got.body)
 	}
 	b.do("POST", path+"/send?dry_run=true", nil).is(200)
@@ -297,6 +303,10 @@ func (b *bundle) tourCampaigns(w world) {
 	b.do("POST", path+"/send?dry_run=true", nil).is(409)
 	b.do("POST", path+"/pause", "{}").is(202)
 	b.do("POST", path+"/resume", nil).is(202)
+	b.do("POST", path+"/pause", "{}").is(202)
+	if got := b.do("POST", path+"/resume", object{"template_error_limit": 1}).is(202); got.json["template_error_limit"] != 1.0 {
+		b.t.Errorf("resumed: %s", got.body)
+	}
 	b.do("POST", path+"/cancel?dry_run=true", nil).is(200)
 	b.do("POST", path+"/cancel", nil).is(202)
 	again := b.do("POST", path+"/cancel", nil).is(409)

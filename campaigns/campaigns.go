@@ -44,6 +44,9 @@ type Config struct {
 
 	PerWorkspace int // audiences of one workspace that all nodes together read at a time; 4
 	PerSource    int // of these, those on one data source; 2
+	// TemplateErrorLimit is the share of messages that may fail to render before
+	// a campaign without a limit of its own is paused; 0.02. 1 never pauses.
+	TemplateErrorLimit float64
 }
 
 func (c Config) withDefaults() Config {
@@ -56,6 +59,9 @@ func (c Config) withDefaults() Config {
 		if *d == 0 {
 			*d = value
 		}
+	}
+	if c.TemplateErrorLimit == 0 {
+		c.TemplateErrorLimit = 0.02
 	}
 	set(&c.Chunk, 4000)
 	set(&c.Writers, 3)
@@ -134,7 +140,7 @@ func New(r Rooms, cfg Config) *Campaigns {
 const selectCampaign = `
 	select c.id, c.workspace_id, c.name, c.status, coalesce(c.status_reason, '') as status_reason, coalesce(c.status_detail, '') as status_detail,
 		c.audience_id, c.template_id, c.template_version, c.provider_id, c.strategy, c.from_name, c.from_email, c.reply_to,
-		c.headers, c.metadata, c.scheduled_at, c.send_deadline, c.started_at, c.sending_at, c.finished_at,
+		c.headers, c.metadata, c.template_error_limit, c.scheduled_at, c.send_deadline, c.started_at, c.sending_at, c.finished_at,
 		f.finished_at as fanned_out_at, f.rows_read, c.version, c.created_at, c.updated_at
 	from campaigns c left join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id`
 
@@ -152,11 +158,11 @@ func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCamp
 	}
 	_, err = c.pool.Exec(ctx, `
 		insert into campaigns (workspace_id, id, name, audience_id, template_id, template_version, provider_id, strategy,
-			from_name, from_email, reply_to, headers, metadata, send_deadline)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+			from_name, from_email, reply_to, headers, metadata, send_deadline, template_error_limit)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 		on conflict (workspace_id, id) do nothing`,
 		workspaceID, n.ID, n.Name, n.AudienceID, n.TemplateID, version, n.ProviderID, n.Strategy,
-		n.FromName, n.FromEmail, n.ReplyTo, orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline)
+		n.FromName, n.FromEmail, n.ReplyTo, orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit)
 	if err != nil {
 		return Campaign{}, explainWrite("create campaign", err)
 	}
@@ -275,9 +281,9 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 			return &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read"}
 		}
 		return move(ctx, tx, workspaceID, id, edit, `name = $4, audience_id = $5, template_id = $6, template_version = $7, provider_id = $8,
-			strategy = $9, from_name = $10, from_email = $11, reply_to = $12, headers = $13, metadata = $14, send_deadline = $15`,
+			strategy = $9, from_name = $10, from_email = $11, reply_to = $12, headers = $13, metadata = $14, send_deadline = $15, template_error_limit = $16`,
 			n.Name, n.AudienceID, n.TemplateID, n.TemplateVersion, n.ProviderID, n.Strategy, n.FromName, n.FromEmail, n.ReplyTo,
-			orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline)
+			orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit)
 	})
 	if err != nil {
 		return Campaign{}, explainWrite("update campaign", err)
@@ -317,6 +323,9 @@ func (now Campaign) patched(p Patch) Campaign {
 	}
 	if p.Metadata != nil {
 		now.Metadata = p.Metadata
+	}
+	if p.TemplateErrorLimit != nil || p.NoErrorLimit {
+		now.TemplateErrorLimit = p.TemplateErrorLimit
 	}
 	if p.SendDeadline != nil || p.NoDeadline {
 		now.SendDeadline = p.SendDeadline

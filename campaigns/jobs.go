@@ -59,6 +59,7 @@ type Metrics struct {
 	tries   *prometheus.CounterVec
 	queued  *prometheus.CounterVec
 	lost    prometheus.Counter
+	pauses  prometheus.Counter
 }
 
 // NewMetrics registers them; with nil it counts into the void.
@@ -69,15 +70,18 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		tries:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_fanout_writes_total", Help: "Chunks that fan-outs wrote by COPY (copied) or insert (inserted), and tries that were repeated after a conflict of a COPY or a deadlock."}, []string{"result"}),
 		queued:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_fanouts_queued_total", Help: "Claims of a fan-out that found no place, by the limit that was reached."}, []string{"limit"}),
 		lost:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_fanout_leases_lost_total", Help: "Fan-outs that found their lease gone and changed nothing."}),
+		pauses:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_template_error_pauses_total", Help: "Campaigns that were paused because too many of their messages could not be rendered."}),
 	}
 	if r != nil {
-		r.MustRegister(m.written, m.chunks, m.tries, m.queued, m.lost)
+		r.MustRegister(m.written, m.chunks, m.tries, m.queued, m.lost, m.pauses)
 	}
 	return m
 }
 
 // tried counts one try to write a chunk.
 func (m *Metrics) tried(result string) { m.tries.WithLabelValues(result).Inc() }
+
+func (m *Metrics) pausedForErrors() { m.pauses.Inc() }
 
 func (m *Metrics) wrote(w notifications.Written, took time.Duration) {
 	m.chunks.Observe(took.Seconds())

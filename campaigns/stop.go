@@ -48,10 +48,19 @@ func (c *Campaigns) halt(ctx context.Context, workspaceID, id, request uuid.UUID
 // and an audience that was not read to its end is read again, which adds only
 // who is not there yet.
 func (c *Campaigns) Resume(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
+	return c.ResumeWith(ctx, workspaceID, id, request, nil)
+}
+
+// ResumeWith is Resume with another limit of template errors, if one is given.
+// The errors until now are forgiven: their share counts anew from here.
+func (c *Campaigns) ResumeWith(ctx context.Context, workspaceID, id, request uuid.UUID, templateErrors *float64) (Campaign, error) {
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		err := move(ctx, tx, workspaceID, id, resume, `status = case when sending_at is null then 'preparing' else 'sending' end,
 			paused_at = null, unchecked_since = null, status_reason = null, status_detail = null`)
 		if err != nil {
+			return err
+		}
+		if err := forgiveErrors(ctx, tx, workspaceID, id, templateErrors); err != nil {
 			return err
 		}
 		if err := c.ledger.Unhold(ctx, tx, workspaceID, id); err != nil {

@@ -19,6 +19,9 @@ create table campaigns (
     headers          jsonb not null default '{}',
     metadata         jsonb not null default '{}',
     scheduled_at     timestamptz,             -- when it is due; set by schedule
+    template_error_limit double precision check (template_error_limit between 0 and 1), -- the share of messages that may fail to render; null: as configured
+    errors_before    bigint not null default 0, -- template errors before it was last resumed
+    ended_before     bigint not null default 0, -- notifications that had ended by then
     send_deadline    timestamptz,             -- who was not sent to by then is skipped as expired
     started_at       timestamptz,             -- when send was accepted or the schedule fell due
     sending_at       timestamptz,             -- when the fan-out began to write notifications

@@ -142,6 +142,7 @@ func (s *Sender) commit(ctx context.Context, c *claim, done []outcome, e ending)
 		s.renewed(c, begun) // from before the first try: the lease may date from that
 	}
 	s.metrics.committed(done)
+	s.checkErrors(ctx, c, done)
 	if w := c.unheeded; w != nil {
 		c.unheeded = nil
 		s.heed(ctx, c, w)

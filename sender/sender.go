@@ -113,6 +113,7 @@ type Sender struct {
 	kinds     map[string]Kind
 	pause     PauseOrigin
 	again     Recheck // nil: nobody is read again
+	errors    CheckErrors
 	cfg       Config
 	log       *slog.Logger
 	metrics   *Metrics
@@ -124,6 +125,8 @@ type Sender struct {
 	cache    caches
 	paces    sync.Map // provider id -> *pace
 	rechecks rechecks
+
+	unrendered errorCounts
 
 	// Hook, when set, is called at named points of a batch's way. Tests stop
 	// workers there; nothing else sets it.
@@ -138,7 +141,8 @@ type Rooms struct {
 	Providers *providers.Providers
 	Kinds     []Kind
 	Pause     PauseOrigin
-	Recheck   Recheck // nil: nobody is read again
+	Recheck   Recheck     // nil: nobody is read again
+	Errors    CheckErrors // nil: template errors pause nothing
 	Log       *slog.Logger
 	Metrics   *Metrics
 }
@@ -151,7 +155,7 @@ func New(r Rooms, cfg Config) (*Sender, error) {
 	}
 	s := &Sender{
 		pool: r.Pool, ledger: r.Ledger, templates: r.Templates, accounts: r.Providers,
-		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, cfg: cfg, log: r.Log, metrics: r.Metrics,
+		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, errors: r.Errors, cfg: cfg, log: r.Log, metrics: r.Metrics,
 		node: nodeName(), draining: make(chan struct{}),
 	}
 	for _, k := range r.Kinds {

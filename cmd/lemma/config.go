@@ -42,6 +42,8 @@ type Config struct {
 
 	RecheckAfter time.Duration `var:"LEMMA_RECHECK_AFTER" group:"Settings" default:"1h" help:"Recipients that have waited longer are read again from their audience before they are called."`
 
+	TemplateErrorLimit float64 `var:"LEMMA_TEMPLATE_ERROR_LIMIT" group:"Settings" default:"0.02" help:"The share of messages that may fail to render before a campaign is paused; 1 never pauses."`
+
 	FlowWorkers    int           `var:"LEMMA_FLOW_WORKERS" group:"Settings" default:"4" help:"Lots of enrollments advanced at a time by this process."`
 	EventRetention time.Duration `var:"LEMMA_EVENT_RETENTION" group:"Settings" default:"720h" help:"How long events and refusals of triggers are kept."`
 
@@ -90,6 +92,9 @@ func (c Config) check() error {
 			faults = append(faults, fmt.Errorf("%s is %d, and must be from 1 to 10000", name, n))
 		}
 	}
+	if c.TemplateErrorLimit <= 0 || c.TemplateErrorLimit > 1 {
+		faults = append(faults, fmt.Errorf("LEMMA_TEMPLATE_ERROR_LIMIT is %v, and must be more than 0 and at most 1", c.TemplateErrorLimit))
+	}
 	for name, address := range map[string]string{"LEMMA_LISTEN": c.Listen, "LEMMA_WORK_LISTEN": c.WorkListen, "LEMMA_METRICS_LISTEN": c.MetricsListen} {
 		if _, _, err := net.SplitHostPort(address); err != nil && address != "" {
 			faults = append(faults, fmt.Errorf("%s is no address with a port, such as 127.0.0.1:8080: %w", name, err))
@@ -121,7 +126,7 @@ func (c Config) sender() sender.Config {
 // process that has more than one.
 func (c Config) campaigns() campaigns.Config {
 	most := max(1, min(c.FanoutsPerWorkspace, c.FanoutWorkers-1))
-	return campaigns.Config{Lease: min(c.Lease, 30*time.Second), Grace: c.SweepEvery, PerWorkspace: most, PerSource: min(c.FanoutsPerSource, most)}
+	return campaigns.Config{TemplateErrorLimit: c.TemplateErrorLimit, Lease: min(c.Lease, 30*time.Second), Grace: c.SweepEvery, PerWorkspace: most, PerSource: min(c.FanoutsPerSource, most)}
 }
 
 // logger writes what happens in the house.

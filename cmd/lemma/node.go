@@ -82,7 +82,7 @@ func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger,
 		Webhooks: n.webhooks, Log: log, Metrics: flows.NewMetrics(n.metrics)}, flows.Config{Workers: cfg.FlowWorkers, Retention: cfg.EventRetention})
 	n.webhooks.OnSettled(n.flows.WebhookSettled)
 	n.sender, err = sender.New(sender.Rooms{Pool: pool, Ledger: n.ledger, Templates: n.templates, Providers: n.providers,
-		Kinds: o.Kinds, Pause: n.pause, Recheck: n.recheck, Log: log, Metrics: sender.NewMetrics(n.metrics)}, cfg.sender())
+		Kinds: o.Kinds, Pause: n.pause, Recheck: n.recheck, Errors: n.campaigns.CheckTemplateErrors, Log: log, Metrics: sender.NewMetrics(n.metrics)}, cfg.sender())
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,56 @@
+package chaos
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/campaigns"
+	"lemma/message"
+)
+
+// Of 1,732 profiles 809 have no name, which the subject needs. Two workers pause
+// the campaign early and say why; a resume goes on until it happens again; one
+// that allows all errors ends it. Nobody gets two messages, and those that
+// failed stay skipped.
+func TestMessagesThatCannotBeRenderedPauseACampaign(t *testing.T) {
+	h := build(t)
+	people := h.customerOf(`insert into people select i, 'p' || i || '@shop.example', case when i % 2 = 1 or i > 1618 then 'Name ' || i else '' end, false from generate_series(1, 1732) i`)
+	tpl, err := message.New(h.pool).Create(t.Context(), h.ws, message.NewTemplate{ID: lemma.NewID(), Name: "strict", Content: message.Content{Subject: "{{ name }}", Text: "Hello"}})
+	h.must(err)
+	h.template = tpl.ID
+	h.post.slow(2 * time.Millisecond)
+	h.startWorkers(2)
+	id := h.send(people)
+
+	paused := func() campaigns.Campaign {
+		t.Helper()
+		h.until(30*time.Second, "the campaign is paused", func() bool { return h.campaign(id).Status == campaigns.Paused })
+		h.until(30*time.Second, "what was being called has ended", func() bool { return h.campaign(id).Books.Processing == 0 })
+		return h.campaign(id)
+	}
+	first := paused()
+	if first.StatusReason != "template_errors" || !strings.Contains(first.StatusDetail, "the subject came out empty") ||
+		first.Books.Skipped < 10 || first.Books.Pending < 500 || !first.Books.Balanced {
+		t.Fatalf("%s: %s, %+v", first.StatusReason, first.StatusDetail, first.Books)
+	}
+	_, err = h.campaigns.Resume(t.Context(), h.ws, id, uuid.Nil)
+	h.must(err)
+	second := paused()
+	if second.StatusReason != "template_errors" || second.Books.Skipped < first.Books.Skipped+10 {
+		t.Fatalf("%s: %s, %+v after %+v", second.StatusReason, second.StatusDetail, second.Books, first.Books)
+	}
+	all := 1.0
+	_, err = h.campaigns.ResumeWith(t.Context(), h.ws, id, uuid.Nil, &all)
+	h.must(err)
+	h.completed(id, 30*time.Second)
+	if end := h.campaign(id).Books; end.Sent != 1732-809 || end.SkippedBy["template_error"] != 809 || !end.Balanced {
+		t.Errorf("%+v", end)
+	}
+	if n := h.post.taken(); n != 1732-809 {
+		t.Errorf("%d mails are out", n)
+	}
+}
