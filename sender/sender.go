@@ -46,6 +46,10 @@ type Config struct {
 	CircuitMost  time.Duration // at most; 30 s
 	PauseAfter   time.Duration // how long a circuit is open before what needs it is paused; 15 min
 
+	Workers      int // places at which this sender works a batch; 16
+	PerProvider  int // of these, what one provider may hold; a third of it while it is slow or unknown; three quarters
+	PerWorkspace int // of these, what one workspace may hold; three quarters
+
 	ReapEvery  time.Duration // 1 min
 	SweepEvery time.Duration // 30 s
 	SweepGrace time.Duration // how late a batch must be before it is rung for again; 30 s
@@ -68,13 +72,20 @@ func (c Config) withDefaults() Config {
 	for _, n := range []struct {
 		field *int
 		value int
-	}{{&c.MaxWindow, 500}, {&c.MaxDeferrals, 20}, {&c.CircuitAfter, 100}} {
+	}{{&c.MaxWindow, 500}, {&c.MaxDeferrals, 20}, {&c.CircuitAfter, 100}, {&c.Workers, 16}} {
 		if *n.field == 0 {
 			*n.field = n.value
 		}
 	}
+	for _, most := range []*int{&c.PerProvider, &c.PerWorkspace} {
+		if *most == 0 {
+			*most = threeQuarters(c.Workers)
+		}
+	}
 	return c
 }
+
+func threeQuarters(n int) int { return (3*n + 3) / 4 }
 
 // margin is what a lease must leave after the last moment at which a call may
 // still be on its way: time for the commit, and for clocks that run unevenly.
@@ -111,6 +122,8 @@ type Sender struct {
 	drain    sync.Once
 	cache    caches
 	paces    sync.Map // provider id -> *pace
+	places   places
+	turns    turns
 
 	// Hook, when set, is called at named points of a batch's way. Tests stop
 	// workers there; nothing else sets it.
