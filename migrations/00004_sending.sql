@@ -97,6 +97,8 @@ create table batches (
 create table batches_default partition of batches default
     with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 create index batches_ready on batches (due_at) where state = 'ready';
+-- Which workspaces have work, and what of it is due first.
+create index batches_turns on batches (workspace_id, due_at) where state = 'ready' and gate = 'open';
 -- Without lease_until in it, so that renewing a lease stays a heap-only update.
 create index batches_leased on batches (id) where state = 'leased';
 create index batches_retries on batches (workspace_id, origin_id, root_id) where attempt = 2;

@@ -535,6 +535,8 @@ create table provider_meters (
     probes smallint not null default 0,
     probe_token text,
     probe_until timestamp with time zone,
+    crowded_at timestamp with time zone,
+    crowded_by text,
     constraint provider_meters_pkey PRIMARY KEY (workspace_id, provider_id),
     constraint provider_meters_circuit CHECK ((((opened_at IS NULL) = (open_until IS NULL)) AND ((opened_at IS NOT NULL) OR (probe_token IS NULL)) AND ((probe_token IS NULL) = (probe_until IS NULL)))),
     constraint provider_meters_workspace_id_provider_id_fkey FOREIGN KEY (workspace_id, provider_id) REFERENCES providers(workspace_id, id) ON DELETE CASCADE
@@ -686,6 +688,7 @@ CREATE INDEX batch_log_batch ON batch_log USING btree (workspace_id, batch_id, a
 CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (state = 'leased'::text);
 CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (state = 'ready'::text);
 CREATE INDEX batches_retries ON ONLY batches USING btree (workspace_id, origin_id, root_id) WHERE (attempt = 2);
+CREATE INDEX batches_turns ON ONLY batches USING btree (workspace_id, due_at) WHERE ((state = 'ready'::text) AND (gate = 'open'::text));
 CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
 CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id, profile_key, flow_id, slot) WHERE (status = 'active'::text);
 CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_key, flow_id) WHERE (status <> 'active'::text);

@@ -10,7 +10,7 @@ import (
 
 // Waiting is what a notification that has not ended waits for.
 type Waiting struct {
-	For    string     // answer, window, cancel, expiry, resume, due, provider or worker
+	For    string     // answer, window, cancel, expiry, resume, due, provider, sender_place or worker
 	Until  *time.Time // when that is over, if it is known
 	Detail string     // a sentence
 }
@@ -26,13 +26,15 @@ type place struct {
 	FirstError           string // why the provider's circuit is open
 	FailingSince         *time.Time
 	OpenUntil            *time.Time // nil: it is closed
+	CrowdedBy            *string    // the limit for which its provider's batches waited in the last minute
 }
 
 // readPlace answers nil for who was never to be written to.
 func readPlace(ctx context.Context, db DB, n Notification) (*place, error) {
 	rows, err := db.Query(ctx, `
 		select b.state, b.gate, b.attempt::int as attempt, b.max_attempts::int as max_attempts, b.due_at, b.lease_until,
-			coalesce(b.expires_at <= now(), false) as late, now() as now, coalesce(m.first_error, '') as first_error, m.failing_since, m.open_until
+			coalesce(b.expires_at <= now(), false) as late, now() as now, coalesce(m.first_error, '') as first_error, m.failing_since, m.open_until,
+			case when m.crowded_at > now() - interval '1 minute' then m.crowded_by end as crowded_by
 		from notification_status s
 		join batches b on b.workspace_id = s.workspace_id and b.origin_id = s.origin_id and b.id = s.current_batch_id
 		left join provider_meters m on m.workspace_id = b.workspace_id and m.provider_id = b.provider_id
@@ -65,6 +67,9 @@ func (p *place) waiting(status string) *Waiting {
 		return &Waiting{"due", &p.DueAt, "its batch is not due yet"}
 	case p.OpenUntil != nil:
 		return &Waiting{"provider", p.OpenUntil, fmt.Sprintf("its provider has failed since %s (%s) and is probed", p.FailingSince.UTC().Format(time.RFC3339), p.FirstError)}
+	}
+	if p.CrowdedBy != nil {
+		return &Waiting{"sender_place", nil, "it is due, and batches of its provider wait for a sender place (limit: " + *p.CrowdedBy + ")"}
 	}
 	return &Waiting{"worker", nil, "it is due"}
 }

@@ -15,7 +15,8 @@ const selectProviders = `
 	select p.workspace_id, p.id, p.name, p.channel, p.kind, p.config, p.secrets is not null as has_secrets, p.rate_per_second,
 	       p.version, p.created_at, p.updated_at,
 	       coalesce(m.failures, 0) as failures, coalesce(m.first_error, '') as first_error, m.failing_since,
-	       coalesce(m.last_error, '') as last_error, m.failed_at, m.opened_at is not null as circuit_open, m.open_until as next_probe_at
+	       coalesce(m.last_error, '') as last_error, m.failed_at, m.opened_at is not null as circuit_open, m.open_until as next_probe_at,
+	       m.crowded_at, coalesce(m.crowded_by, '') as crowded_by
 	from providers p
 	left join provider_meters m on m.workspace_id = p.workspace_id and m.provider_id = p.id
 	where p.workspace_id = $1`

@@ -31,14 +31,14 @@ func (b *bundle) makeProbable() {
 	b.exec(`update provider_meters set open_until = now() where open_until is not null`)
 }
 
-func quick(c *Config) { c.CircuitFirst, c.CircuitMost = 20*time.Millisecond, 100*time.Millisecond }
+func hasty(c *Config) { c.CircuitFirst, c.CircuitMost = 20*time.Millisecond, 100*time.Millisecond }
 
 // A provider that is gone for a moment pauses nothing: what waited for it goes
 // on by itself when it is back.
 func TestProviderGoneForAMoment(t *testing.T) {
 	b := setup(t)
 	b.insert(200, 20, 2)
-	s := b.sender(quick)
+	s := b.sender(hasty)
 	b.carrier.fail(noConnection)
 	back := time.AfterFunc(300*time.Millisecond, func() { b.carrier.fail(nil) })
 	defer back.Stop()

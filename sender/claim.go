@@ -42,6 +42,7 @@ type claim struct {
 	probing bool   // the circuit is open, and this claim alone may call
 	shut    bool   // the circuit has opened: no further window
 
+	place    *place
 	unheeded *window // called, and the circuit has not looked at it yet
 }
 

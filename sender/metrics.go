@@ -22,6 +22,7 @@ type Metrics struct {
 	closings  prometheus.Counter
 	probes    *prometheus.CounterVec
 	pauses    *prometheus.CounterVec
+	noPlace   *prometheus.CounterVec
 	rings     prometheus.Counter
 	uncertain prometheus.Counter
 	rechecks  *prometheus.CounterVec
@@ -50,11 +51,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		pauses:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_provider_pauses_total", Help: "Campaigns and flows paused because of their provider, by reason (provider_errors, provider_refused, provider_unusable)."}, []string{"reason"}),
 		rings:     counter("lemma_swept_total", "Due batches without a job that were rung for again."),
 		uncertain: counter("lemma_commit_retries_total", "Commits whose answer was lost and that were looked up again."),
+		noPlace:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_sender_places_refused_total", Help: "Times that a due batch found no place to be sent at, by limit (provider, workspace, slow_providers)."}, []string{"limit"}),
 		rechecks:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_rechecks_total", Help: "Notifications that had waited for long and were read again from their audience, by what came of it: kept, or the reason of the skip."}, []string{"result"}),
 		unchecked: counter("lemma_recheck_failures_total", "Batches that wait because their audience cannot be read again."),
 	}
 	if r != nil {
-		r.MustRegister(m.outcomes, m.claims, m.calls, m.letters, m.deferred, m.late, m.expired, m.lost, m.retries, m.freed, m.trips, m.closings, m.probes, m.pauses, m.rings, m.uncertain, m.rechecks, m.unchecked)
+		r.MustRegister(m.outcomes, m.claims, m.calls, m.letters, m.deferred, m.late, m.expired, m.lost, m.retries, m.freed, m.trips, m.closings, m.probes, m.pauses, m.noPlace, m.rings, m.uncertain, m.rechecks, m.unchecked)
 	}
 	return m
 }
@@ -87,6 +89,7 @@ func (m *Metrics) putOff()              { m.deferred.Inc() }
 func (m *Metrics) missed(n int)         { m.late.Add(float64(n)) }
 func (m *Metrics) leaseLost()           { m.lost.Inc() }
 func (m *Metrics) commitRetried()       { m.uncertain.Inc() }
+func (m *Metrics) crowded(limit string) { m.noPlace.WithLabelValues(limit).Inc() }
 func (m *Metrics) tripped()             { m.trips.Inc() }
 func (m *Metrics) closed()              { m.closings.Inc() }
 func (m *Metrics) probed(result string) { m.probes.WithLabelValues(result).Inc() }

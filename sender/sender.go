@@ -47,6 +47,9 @@ type Config struct {
 	PauseAfter   time.Duration // how long a circuit is open before what needs it is paused; 15 min
 
 	RecheckAfter time.Duration // rows that have waited longer are read again from their audience before they are called; 1 h
+	Workers      int           // places at which this sender works a batch; 16
+	PerProvider  int           // of these, what one provider may hold; a third of it while it is slow or unknown; three quarters
+	PerWorkspace int           // of these, what one workspace may hold; three quarters
 
 	ReapEvery  time.Duration // 1 min
 	SweepEvery time.Duration // 30 s
@@ -71,13 +74,20 @@ func (c Config) withDefaults() Config {
 	for _, n := range []struct {
 		field *int
 		value int
-	}{{&c.MaxWindow, 500}, {&c.MaxDeferrals, 20}, {&c.CircuitAfter, 100}} {
+	}{{&c.MaxWindow, 500}, {&c.MaxDeferrals, 20}, {&c.CircuitAfter, 100}, {&c.Workers, 16}} {
 		if *n.field == 0 {
 			*n.field = n.value
 		}
 	}
+	for _, most := range []*int{&c.PerProvider, &c.PerWorkspace} {
+		if *most == 0 {
+			*most = threeQuarters(c.Workers)
+		}
+	}
 	return c
 }
+
+func threeQuarters(n int) int { return (3*n + 3) / 4 }
 
 // margin is what a lease must leave after the last moment at which a call may
 // still be on its way: time for the commit, and for clocks that run unevenly.
@@ -127,6 +137,8 @@ type Sender struct {
 	rechecks rechecks
 
 	unrendered errorCounts
+	places     places
+	turns      turns
 
 	// Hook, when set, is called at named points of a batch's way. Tests stop
 	// workers there; nothing else sets it.

@@ -96,12 +96,18 @@ func setup(t *testing.T) *bundle {
 	pool := pgtest.DB(t)
 	b := &bundle{t: t, pool: pool, ws: pgtest.Workspace(t, pool), origin: lemma.NewID(), provider: lemma.NewID(),
 		ledger: notifications.New(pool), carrier: &scripted{calls: map[string]int{}, then: map[string][]Outcome{}, sent: map[string][]Message{}}}
-	b.exec(`insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, 'p', 'email', 'scripted', '{}')`, b.ws, b.provider)
+	b.make("p")
+	return b
+}
+
+// make writes down a workspace's provider and content.
+func (b *bundle) make(name string) {
+	b.exec(`insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, $3, 'email', 'scripted', '{}')`, b.ws, b.provider, name)
+	b.exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2)`, b.ws, b.provider)
 	b.exec(`insert into templates (workspace_id, id, name, channel) values ($1, $2, 't', 'email')`, b.ws, b.provider)
 	b.exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables) values ($1, $2, 1, 'Hi {{ name }}', '<p>{{ name }}</p>', '{{ name }}', '{name}')`, b.ws, b.provider)
 	b.exec(`insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers)
 		values ($1, $2, 'email', $3, 1, 'Shop', 'news@shop.example', '', '{"X-Shop": "1"}')`, b.ws, b.origin, b.provider)
-	return b
 }
 
 func (b *bundle) exec(sql string, args ...any) {
@@ -114,12 +120,17 @@ func (b *bundle) exec(sql string, args ...any) {
 // sender makes one with a short lease, of which there may be several.
 func (b *bundle) sender(change ...func(*Config)) *Sender {
 	b.t.Helper()
+	return b.senderOf(Kind{Name: "scripted", Open: func(Account) (Carrier, error) { return b.carrier, nil }}, change...)
+}
+
+func (b *bundle) senderOf(kind Kind, change ...func(*Config)) *Sender {
+	b.t.Helper()
 	cfg := Config{Lease: time.Minute, CallTimeout: time.Second, MaxWindow: 10, SweepGrace: time.Millisecond}
 	for _, c := range change {
 		c(&cfg)
 	}
 	s, err := New(Rooms{Pool: b.pool, Ledger: b.ledger, Templates: message.New(b.pool), Providers: providers.New(b.pool, nil, nil),
-		Kinds: []Kind{{Name: "scripted", Open: func(Account) (Carrier, error) { return b.carrier, nil }}},
+		Kinds: []Kind{kind},
 		Pause: func(ctx context.Context, ws, origin uuid.UUID, reason, detail string) error {
 			b.paused, b.details = append(b.paused, reason), append(b.details, detail)
 			return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, ws, origin) })

@@ -55,7 +55,10 @@ func (d *desk) render(c *claim, size int, most time.Duration) *window {
 // pace sizes the windows of one provider, so that one lasts about 100 ms: the
 // crash of a worker then leaves about that much work in doubt, however fast
 // the carrier is.
-type pace struct{ rows atomic.Int64 }
+type pace struct {
+	rows atomic.Int64
+	took atomic.Int64 // the last window's time with what it waited for the rate, in ns; 0: none yet
+}
 
 const (
 	firstWindow = 20

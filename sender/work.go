@@ -10,13 +10,27 @@ import (
 	"lemma/notifications"
 )
 
-// Work answers one ring of the bell: it claims the batch and takes it window
-// by window to its end, or gives back what it could not finish. It answers
-// with how long until the batch is due again, 0 when the bell has done its work.
+// Work answers one ring of the bell: it finds a place, claims the batch and
+// takes it window by window to its end, or gives back what it could not finish.
+// It answers with how long until the batch is due again, 0 when the bell has
+// done its work. When it is another workspace's turn that is served, and the
+// bell rings again at once.
 func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Duration, err error) {
 	if s.isDraining() {
 		return time.Second, nil
 	}
+	if s.serveAnother(ctx, ref) {
+		return time.Millisecond, nil
+	}
+	p, again, err := s.enter(ctx, ref)
+	if p == nil {
+		return again, err
+	}
+	defer s.places.leave(p)
+	return s.work(ctx, ref, p)
+}
+
+func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *place) (again time.Duration, err error) {
 	c, err := s.Claim(ctx, ref)
 	if err != nil {
 		return 0, err
@@ -27,6 +41,8 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 		}
 		defer s.endProbe(ctx, c)
 	}
+	c.place = p
+	s.places.claimed(p, c.providerID)
 	s.at(ctx, "claimed", ref)
 	carrier, desk, err := s.prepare(ctx, c)
 	if err != nil {
@@ -53,6 +69,8 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *desk, pending []outcome) (time.Duration, error) {
 	p := s.paceOf(c.providerID)
 	for c.next < len(c.rows) {
+		begun := time.Now()
+		s.places.busy(c.place, begun)
 		w := desk.render(c, c.windowSize(p.size(s.cfg.MaxWindow)), s.cfg.renderFor())
 		pending = append(pending, w.skipped...)
 		done, after, ok, err := s.draw(ctx, c, len(w.letters), pending)
@@ -60,6 +78,7 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *d
 			again, back := s.giveBack(ctx, c, done, after)
 			return again, errors.Join(err, back)
 		}
+		waited := time.Since(begun)
 		c.date(w)
 		gate, err := s.commit(ctx, c, done, opening(c, w))
 		if err != nil || gate == lost {
@@ -74,6 +93,8 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *d
 		}
 		s.at(ctx, "opened", c.Ref)
 		known := s.call(ctx, c, carrier, w, p)
+		s.places.busy(c.place, time.Time{})
+		p.ended(time.Since(begun), waited)
 		s.at(ctx, "called", c.Ref)
 		if c.stopped(w) {
 			return s.giveBack(ctx, c, known, s.backOff(c))

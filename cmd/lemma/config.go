@@ -28,14 +28,16 @@ type Config struct {
 	MaxConnections int    `var:"LEMMA_MAX_CONNECTIONS" group:"Settings" default:"1000" help:"Connections that the API takes at a time; others are answered with 503."`
 	WorkListen     string `var:"LEMMA_WORK_LISTEN" group:"Settings" placeholder:"ADDRESS" help:"Where a worker answers /healthz, /readyz and /metrics; nowhere when empty."`
 
-	Lease          time.Duration `var:"LEMMA_LEASE" group:"Settings" default:"5m" help:"How long a claim may act."`
-	CallTimeout    time.Duration `var:"LEMMA_CALL_TIMEOUT" group:"Settings" default:"30s" help:"The longest that one call to a carrier may last; well under the lease."`
-	ReapEvery      time.Duration `var:"LEMMA_REAP_EVERY" group:"Settings" default:"1m" help:"How often expired leases are looked for."`
-	SweepEvery     time.Duration `var:"LEMMA_SWEEP_EVERY" group:"Settings" default:"30s" help:"How often due batches without a job are looked for."`
-	SendWorkers    int           `var:"LEMMA_SEND_WORKERS" group:"Settings" default:"16" help:"Batches sent at a time by this process."`
-	FanoutWorkers  int           `var:"LEMMA_FANOUT_WORKERS" group:"Settings" default:"16" help:"Audiences read at a time by this process."`
-	ProviderOutage time.Duration `var:"LEMMA_PROVIDER_OUTAGE" group:"Settings" default:"15m" help:"How long a provider may fail before what uses it is paused."`
-	MaxWindow      int           `var:"LEMMA_MAX_WINDOW" group:"Settings" default:"500" help:"Notifications that a crash can leave in doubt, at most, per batch in work."`
+	Lease            time.Duration `var:"LEMMA_LEASE" group:"Settings" default:"5m" help:"How long a claim may act."`
+	CallTimeout      time.Duration `var:"LEMMA_CALL_TIMEOUT" group:"Settings" default:"30s" help:"The longest that one call to a carrier may last; well under the lease."`
+	ReapEvery        time.Duration `var:"LEMMA_REAP_EVERY" group:"Settings" default:"1m" help:"How often expired leases are looked for."`
+	SweepEvery       time.Duration `var:"LEMMA_SWEEP_EVERY" group:"Settings" default:"30s" help:"How often due batches without a job are looked for."`
+	SendWorkers      int           `var:"LEMMA_SEND_WORKERS" group:"Settings" default:"16" help:"Batches sent at a time by this process."`
+	SendPerProvider  int           `var:"LEMMA_SEND_PER_PROVIDER" group:"Settings" default:"0" help:"Of these, what one provider may hold; 0: three quarters."`
+	SendPerWorkspace int           `var:"LEMMA_SEND_PER_WORKSPACE" group:"Settings" default:"0" help:"Of these, what one workspace may hold; 0: three quarters."`
+	FanoutWorkers    int           `var:"LEMMA_FANOUT_WORKERS" group:"Settings" default:"16" help:"Audiences read at a time by this process."`
+	ProviderOutage   time.Duration `var:"LEMMA_PROVIDER_OUTAGE" group:"Settings" default:"15m" help:"How long a provider may fail before what uses it is paused."`
+	MaxWindow        int           `var:"LEMMA_MAX_WINDOW" group:"Settings" default:"500" help:"Notifications that a crash can leave in doubt, at most, per batch in work."`
 
 	FanoutsPerWorkspace int `var:"LEMMA_FANOUTS_PER_WORKSPACE" group:"Settings" default:"4" help:"Audiences of one workspace read at a time, by all processes together."`
 	FanoutsPerSource    int `var:"LEMMA_FANOUTS_PER_SOURCE" group:"Settings" default:"2" help:"Audiences of one data source read at a time, by all processes together."`
@@ -92,6 +94,11 @@ func (c Config) check() error {
 			faults = append(faults, fmt.Errorf("%s is %d, and must be from 1 to 10000", name, n))
 		}
 	}
+	for name, n := range map[string]int{"LEMMA_SEND_PER_PROVIDER": c.SendPerProvider, "LEMMA_SEND_PER_WORKSPACE": c.SendPerWorkspace} {
+		if n < 0 || n > c.SendWorkers {
+			faults = append(faults, fmt.Errorf("%s is %d, and must be from 0 to LEMMA_SEND_WORKERS (%d)", name, n, c.SendWorkers))
+		}
+	}
 	if c.TemplateErrorLimit <= 0 || c.TemplateErrorLimit > 1 {
 		faults = append(faults, fmt.Errorf("LEMMA_TEMPLATE_ERROR_LIMIT is %v, and must be more than 0 and at most 1", c.TemplateErrorLimit))
 	}
@@ -118,6 +125,7 @@ func (c Config) checkSecrets() error {
 // sender are the settings of the sending room.
 func (c Config) sender() sender.Config {
 	return sender.Config{Lease: c.Lease, CallTimeout: c.CallTimeout, MaxWindow: c.MaxWindow, RecheckAfter: c.RecheckAfter, PauseAfter: c.ProviderOutage,
+		Workers: c.SendWorkers, PerProvider: c.SendPerProvider, PerWorkspace: c.SendPerWorkspace,
 		ReapEvery: c.ReapEvery, SweepEvery: c.SweepEvery, SweepGrace: c.SweepEvery}
 }
 

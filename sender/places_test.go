@@ -1,0 +1,283 @@
+package sender
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/notifications"
+	"lemma/pgtest"
+)
+
+// tenant is another workspace with a provider, on the same database and senders.
+func (b *bundle) tenant() *bundle {
+	b.t.Helper()
+	o := &bundle{t: b.t, pool: b.pool, ws: pgtest.Workspace(b.t, b.pool), origin: lemma.NewID(), provider: lemma.NewID(), ledger: b.ledger}
+	o.make("other")
+	return o
+}
+
+// providers of two tenants behind one kind: each has its own carrier.
+type separate map[uuid.UUID]Carrier
+
+func (s separate) kind() Kind {
+	return Kind{Name: "scripted", Open: func(a Account) (Carrier, error) { return s[a.ProviderID], nil }}
+}
+
+// blocking accepts a message when it is let to, or else when the call ends.
+type blocking struct {
+	free  chan struct{}
+	calls chan struct{} // gets one for each that began
+}
+
+func (c *blocking) Send(ctx context.Context, letters []Message) []Receipt {
+	out := make([]Receipt, len(letters))
+	for i, m := range letters {
+		if ctx.Err() != nil || !time.Now().Before(m.StartBy) {
+			out[i] = Receipt{Outcome: NotCalled}
+			continue
+		}
+		select {
+		case c.calls <- struct{}{}:
+		default:
+		}
+		select {
+		case <-c.free:
+			out[i] = Receipt{Outcome: Accepted, At: time.Now()}
+		case <-ctx.Done():
+			out[i] = Receipt{Outcome: Unknown}
+		}
+	}
+	return out
+}
+
+func (c *blocking) Close() {}
+
+// bells is River in small: n workers take bells in the order in which they are
+// due, and bring back what rings again.
+type bells struct {
+	mu    sync.Mutex
+	queue []ring
+}
+
+type ring struct {
+	at  time.Time
+	n   int // of equal times, the first that was rung
+	ref notifications.Ref
+}
+
+func (q *bells) Len() int { return len(q.queue) }
+func (q *bells) Less(i, j int) bool {
+	a, b := q.queue[i], q.queue[j]
+	return a.at.Before(b.at) || a.at.Equal(b.at) && a.n < b.n
+}
+func (q *bells) Swap(i, j int) { q.queue[i], q.queue[j] = q.queue[j], q.queue[i] }
+func (q *bells) Push(x any)    { q.queue = append(q.queue, x.(ring)) }
+func (q *bells) Pop() any {
+	last := q.queue[len(q.queue)-1]
+	q.queue = q.queue[:len(q.queue)-1]
+	return last
+}
+
+func (q *bells) next() (ring, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) == 0 || q.queue[0].at.After(time.Now()) {
+		return ring{}, false
+	}
+	return heap.Pop(q).(ring), true
+}
+
+func (q *bells) ring(r ring) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	heap.Push(q, r)
+}
+
+// serve works bells with n workers until the test ends.
+func (q *bells) serve(ctx context.Context, t *testing.T, s *Sender, n int) (wait func()) {
+	var workers sync.WaitGroup
+	for range n {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				r, ok := q.next()
+				if !ok {
+					time.Sleep(time.Millisecond)
+					continue
+				}
+				again, err := s.Work(ctx, r.ref)
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				if again > 0 {
+					q.ring(ring{at: time.Now().Add(again), ref: r.ref})
+				}
+			}
+		})
+	}
+	return workers.Wait
+}
+
+func (b *bundle) eventually(within time.Duration, what string, is func() bool) {
+	b.t.Helper()
+	for end := time.Now().Add(within); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.t.Fatal("after " + within.String() + " it is still not so that " + what)
+		}
+	}
+}
+
+// A provider that does not answer holds some of a node's places. Another
+// tenant's mail goes out meanwhile, although its bells were rung behind
+// hundreds of the first's.
+func TestSlowTenantLeavesPlacesToOthers(t *testing.T) {
+	a := setup(t)
+	b, c := a.tenant(), a.tenant()
+	hanging := &blocking{free: make(chan struct{}), calls: make(chan struct{}, 1)}
+	carriers := separate{a.provider: hanging, c.provider: hanging, b.provider: &scripted{calls: map[string]int{}, then: map[string][]Outcome{}, sent: map[string][]Message{}}}
+	s := a.senderOf(carriers.kind(), func(cfg *Config) { cfg.CallTimeout = 30 * time.Second; cfg.Lease = 5 * time.Minute })
+	q := &bells{}
+	for i, tenant := range []*bundle{a, c, b} {
+		for j, ref := range tenant.insert([]int{100, 100, 40}[i], 1, 2) {
+			q.ring(ring{n: 1000*i + j, ref: ref})
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	wait := q.serve(ctx, t, s, s.cfg.Workers)
+	<-hanging.calls
+	a.eventually(20*time.Second, "the quick tenant's mail is out", func() bool { return b.books().Sent == 40 })
+	for name, slow := range map[string]*bundle{"a": a, "c": c} {
+		if got := slow.books(); got.Sent != 0 || got.Processing == 0 {
+			t.Errorf("the slow tenant %s: %+v", name, got)
+		}
+		a.eventually(20*time.Second, "everybody can see that mail of the slow tenant "+name+" waits for a place", func() bool {
+			h := slow.health()
+			return h.CrowdedAt != nil && h.CrowdedBy != ""
+		})
+		waits := false
+		for i := range 100 {
+			e, err := slow.ledger.Explain(ctx, slow.ws, slow.origin, keyOf(i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if waits = e.Waiting != nil && e.Waiting.For == "sender_place"; waits {
+				break
+			}
+		}
+		if !waits {
+			t.Errorf("explain does not say that mail of the slow tenant %s waits for a place", name)
+		}
+	}
+	close(hanging.free)
+	a.eventually(60*time.Second, "the slow tenants' mail is out as well", func() bool { return a.books().Sent == 100 && c.books().Sent == 100 })
+	stop()
+	wait()
+}
+
+// What each limit leaves, when nothing is known, and when everything is.
+func TestPlaces(t *testing.T) {
+	p := func(n byte) uuid.UUID { return uuid.UUID{15: n} }
+	for _, c := range []struct {
+		name     string
+		took     time.Duration // of each provider's last window; 0: unknown
+		ask      []byte        // workspace and provider, in pairs
+		want     int
+		limit    string
+		thenLast int // asks of one unknown provider of another workspace that succeed after that
+	}{
+		{"one quick provider", 50 * time.Millisecond, repeat(20, 1, 1), 12, limitProvider, 4},
+		{"one slow provider", 2 * time.Second, repeat(20, 1, 1), 4, limitProvider, 4},
+		{"one that is unknown", 0, repeat(20, 1, 1), 4, limitProvider, 4},
+		{"quick ones of a workspace", 50 * time.Millisecond, append(repeat(7, 1, 1), repeat(7, 1, 2)...), 12, limitWorkspace, 4},
+		{"many slow ones", 2 * time.Second, append(append(repeat(4, 1, 1), repeat(4, 2, 2)...), repeat(4, 3, 3)...), 8, limitSlow, 4},
+		{"many that are unknown", 0, append(append(append(repeat(4, 1, 1), repeat(4, 2, 2)...), repeat(4, 3, 3)...), repeat(4, 4, 4)...), 12, limitSlow, 0},
+	} {
+		s := &Sender{cfg: Config{}.withDefaults(), metrics: NewMetrics(nil)}
+		got, last := 0, ""
+		for i := 0; i < len(c.ask); i += 2 {
+			s.paceOf(p(c.ask[i+1])).took.Store(int64(c.took))
+			if held, limit, _ := s.tryEnter(p(c.ask[i]), p(c.ask[i+1])); held != nil {
+				got++
+			} else {
+				last = limit
+			}
+		}
+		if got != c.want || last != c.limit {
+			t.Errorf("%s: %d places, then %q; want %d, then %q", c.name, got, last, c.want, c.limit)
+		}
+		more := 0
+		for range 10 {
+			if held, _, _ := s.tryEnter(p(100), p(101)); held != nil {
+				more++
+			}
+		}
+		if more != c.thenLast || len(s.places.held) > s.cfg.Workers {
+			t.Errorf("%s: then another got %d places of %d, want %d", c.name, more, len(s.places.held), c.thenLast)
+		}
+	}
+}
+
+func repeat(n int, workspace, provider byte) (pairs []byte) {
+	for range n {
+		pairs = append(pairs, workspace, provider)
+	}
+	return pairs
+}
+
+// A workspace that rang a thousand bells first is not served a thousand times
+// first: with one worker, the other's only batch comes among the first.
+func TestTurnsAmongWorkspaces(t *testing.T) {
+	a := setup(t)
+	b := a.tenant()
+	s := a.sender(func(c *Config) { c.Workers = 1 })
+	refs := a.insert(200, 2, 2)
+	b.insert(1, 1, 2)
+	served := 0
+	for _, ref := range refs {
+		if _, err := s.Work(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+		if served++; b.books().Sent == 1 {
+			break
+		}
+	}
+	if served > 30 {
+		t.Errorf("the other workspace was served after %d bells", served)
+	}
+	for range 2 { // bells that gave way ring again
+		for _, ref := range refs {
+			if _, err := s.Work(t.Context(), ref); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	a.wantBooks(notifications.Books{Sent: 200})
+}
+
+// A batch that another's bell worked and gave back has a bell of its own again:
+// its first may have come and gone meanwhile.
+func TestTurnLeavesABell(t *testing.T) {
+	a := setup(t)
+	b := a.tenant()
+	s := a.sender()
+	own := a.insert(1, 1, 2)[0]
+	other := b.insert(1, 1, 2)[0]
+	a.carrier.then[address(0)] = []Outcome{NotAccepted, NotAccepted}
+	a.exec(`truncate river_job`)
+	for !s.serveAnother(t.Context(), own) {
+		s.turns.at = time.Time{}
+	}
+	var rung int
+	err := a.pool.QueryRow(t.Context(), `select count(*) from river_job where (args->>'batch_id')::uuid = $1`, other.BatchID).Scan(&rung)
+	if err != nil || rung != 1 {
+		t.Errorf("%d bells, %v", rung, err)
+	}
+	if due := b.batches("state = 'ready' and due_at > now()"); len(due) != 1 {
+		t.Error("it was not worked")
+	}
+}
