@@ -35,6 +35,9 @@ func Key(campaign uuid.UUID, channel lemma.Channel, canonical string) uuid.UUID 
 // repetition add nothing. It answers with how long to wait before it should be
 // tried again, 0 when there is nothing more to do.
 func (c *Campaigns) Fanout(ctx context.Context, workspaceID, id uuid.UUID) (again time.Duration, err error) {
+	if parked, err := c.parkCrashed(ctx, workspaceID, id); parked || err != nil {
+		return 0, err
+	}
 	token := lemma.NewID().String()
 	run, ok, err := c.claimFanout(ctx, workspaceID, id, token)
 	if err != nil {
@@ -184,13 +187,13 @@ func (c *Campaigns) stream(ctx context.Context, workspaceID, id uuid.UUID, run i
 	work.Go(func() error {
 		defer close(chunks)
 		var err error
-		read, err = c.readAudience(ctx, now, plan, chunks)
+		err = lemma.Recovered(func() (err error) { read, err = c.readAudience(ctx, now, plan, chunks); return err })
 		return err
 	})
 	for range c.cfg.Writers {
 		work.Go(func() error {
 			for recipients := range chunks {
-				if err := c.WriteChunk(ctx, plan, recipients); err != nil {
+				if err := lemma.Recovered(func() error { return c.WriteChunk(ctx, plan, recipients) }); err != nil {
 					return err
 				}
 			}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"lemma"
 )
 
 // Loop calls what is due until ctx ends, and returns when the calls that were
@@ -80,6 +82,12 @@ const settleTries = 3
 // work calls a message and settles it.
 func (w *Webhooks) work(ctx context.Context, m claimed) {
 	defer w.lanes.leave(m.EndpointID)
+	if err := lemma.Recovered(func() error { w.callAndSettle(ctx, m); return nil }); err != nil {
+		w.log.ErrorContext(ctx, "webhook not settled; it is called again when its lease has run out", "workspace", m.WorkspaceID, "message", m.ID, "error", err)
+	}
+}
+
+func (w *Webhooks) callAndSettle(ctx context.Context, m claimed) {
 	ctx = context.WithoutCancel(ctx)
 	w.reached("claimed")
 	v := w.call(ctx, m)
