@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"lemma"
 )
 
 // What is kept of the connections that lookups use. Each is used by one at a
@@ -40,7 +42,7 @@ func (c *connection) revive(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, reviveTime)
 	defer cancel()
 	defer c.wire().boundTo(ctx)()
-	if err := guarded(func() error { return c.again(ctx) }); err != nil {
+	if err := lemma.Recovered(func() error { return c.again(ctx) }); err != nil {
 		c.close()
 		return false
 	}
@@ -49,7 +51,7 @@ func (c *connection) revive(ctx context.Context) bool {
 
 // close does not let a panic of a driver out: timers call it.
 func (c *connection) close() {
-	_ = guarded(func() error { c.session.close(); return nil })
+	_ = lemma.Recovered(func() error { c.session.close(); return nil })
 }
 
 // idle are the connections that wait for the next lookup, by their source.

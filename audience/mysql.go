@@ -63,7 +63,7 @@ func (a *Audiences) connectMySQL(ctx context.Context, t target, s span) (session
 	}
 	m.meter, m.private = m.stream.meter, t.socket != "" || m.stream.Conn != net.Conn(m.stream.meter)
 	defer m.meter.boundTo(ctx)()
-	if err := guarded(func() error { return m.begin(ctx, s) }); err != nil {
+	if err := lemma.Recovered(func() error { return m.begin(ctx, s) }); err != nil {
 		m.close()
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (a *Audiences) loginMySQL(ctx context.Context, t target, budget int64) (mys
 		return nil, nil, m.fail(fmt.Errorf("configure mysql client: %w", err))
 	}
 	var conn driver.Conn
-	err = guarded(func() (err error) { conn, err = connector.Connect(ctx); return err })
+	err = lemma.Recovered(func() (err error) { conn, err = connector.Connect(ctx); return err })
 	if err != nil {
 		if why := m.why(); why != nil {
 			err = why

@@ -78,7 +78,7 @@ func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (sess
 		}
 		return m, nil
 	}
-	err = guarded(func() (err error) { p.conn, err = pgconn.ConnectConfig(ctx, c); return err })
+	err = lemma.Recovered(func() (err error) { p.conn, err = pgconn.ConnectConfig(ctx, c); return err })
 	connected.Store(true)
 	if err != nil {
 		if p.meter != nil {
@@ -86,7 +86,7 @@ func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (sess
 		}
 		return nil, p.fault(err, "", 0)
 	}
-	if err := guarded(func() error { return p.begin(ctx) }); err != nil {
+	if err := lemma.Recovered(func() error { return p.begin(ctx) }); err != nil {
 		p.close()
 		return nil, err
 	}
@@ -439,7 +439,7 @@ func (p *pgSession) fault(err error, sql string, offset int) *lemma.Error {
 	switch {
 	case errors.As(err, &known):
 		return known
-	case errors.As(err, new(*panicked)):
+	case errors.As(err, new(*lemma.Panic)):
 		return malformed(err)
 	case !errors.As(err, &said):
 		return p.lost(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"lemma"
@@ -134,7 +133,7 @@ func (a *Audiences) within(ctx context.Context, source openedSource, s span, wor
 // abandon closes the session, if there is one.
 func (r *run) abandon() {
 	if r.session != nil {
-		_ = guarded(func() error { r.session.close(); return nil })
+		_ = lemma.Recovered(func() error { r.session.close(); return nil })
 	}
 }
 
@@ -165,8 +164,8 @@ func (r *run) bind() { r.release = r.wire().boundTo(r.ctx) }
 // panic: that is the source's failure, and must not end the process. A panic
 // of the caller's own code is one of ours.
 func (r *run) safely(work func() error) error {
-	err := guarded(work)
-	var p *panicked
+	err := lemma.Recovered(work)
+	var p *lemma.Panic
 	switch {
 	case !errors.As(err, &p):
 		return err
@@ -174,23 +173,6 @@ func (r *run) safely(work func() error) error {
 		return p
 	}
 	return malformed(p)
-}
-
-// panicked is a panic that was recovered, as an error for the log.
-type panicked struct {
-	value any
-	stack []byte
-}
-
-func (p *panicked) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
-
-func guarded(work func() error) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = &panicked{value, debug.Stack()}
-		}
-	}()
-	return work()
 }
 
 // connect answers a nil session with every error.
@@ -209,7 +191,7 @@ func (r *run) rest() { r.silence.Stop() }
 
 // explain replaces what a driver says about a connection that we cut by the reason for it.
 func (r *run) explain(outer context.Context, err error) error {
-	if errors.As(err, new(*panicked)) {
+	if errors.As(err, new(*lemma.Panic)) {
 		r.metrics.panicked()
 	}
 	var ours callerError
@@ -242,7 +224,7 @@ func broken(m *meter, err error) *lemma.Error {
 		return overLimit("a row of the source has more than %d bytes", m.limit-readAhead)
 	case errors.Is(err, errRowTooBig), errors.Is(err, errOverBudget):
 		return overLimit("the source sent more bytes than one reading may have")
-	case errors.Is(err, errMalformed), errors.As(err, new(*panicked)):
+	case errors.Is(err, errMalformed), errors.As(err, new(*lemma.Panic)):
 		return malformed(err)
 	}
 	return noAnswer(err)

@@ -37,6 +37,9 @@ func (c *Campaigns) Fanout(ctx context.Context, workspaceID, id uuid.UUID) (agai
 	if c.draining.Err() != nil {
 		return time.Second, nil // another node is to take the job
 	}
+	if parked, err := c.parkCrashed(ctx, workspaceID, id); parked || err != nil {
+		return 0, err
+	}
 	l := lease{workspaceID, id, lemma.NewID().String()}
 	run, again, err := c.claimFanout(ctx, l)
 	if err != nil || run == 0 {
@@ -76,13 +79,15 @@ func (c *Campaigns) stream(ctx context.Context, workspaceID, id uuid.UUID, run i
 	work.Go(func() error {
 		defer close(chunks)
 		var err error
-		read, err = c.readAudience(ctx, now, plan, chunks)
+		err = lemma.Recovered(func() (err error) { read, err = c.readAudience(ctx, now, plan, chunks); return err })
 		return err
 	})
 	for range c.cfg.Writers {
 		work.Go(func() error {
 			for recipients := range chunks {
 				if err := c.writeInTurn(ctx, plan, recipients); err != nil {
+				}
+				if err := lemma.Recovered(func() error { return c.WriteChunk(ctx, plan, recipients) }); err != nil {
 					return err
 				}
 			}

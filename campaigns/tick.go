@@ -25,10 +25,10 @@ func (c *Campaigns) Loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			what, err = "tick", c.Tick(ctx)
+			what, err = "tick", lemma.Recovered(func() error { return c.Tick(ctx) })
 		case <-sweep.C:
 			what = "sweep"
-			_, err = c.Sweep(ctx)
+			err = lemma.Recovered(func() error { _, err := c.Sweep(ctx); return err })
 		}
 		if err != nil && ctx.Err() == nil {
 			c.log.Error("campaigns "+what+" failed", "error", err)

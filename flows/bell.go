@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"lemma"
 )
 
 // share is a share of a flow's people: what a turn is the right to advance. The
@@ -147,7 +149,9 @@ func (f *Flows) work(ctx context.Context) {
 // and everywhere is looked, so that it takes its turn among the others.
 func (f *Flows) workAt(ctx context.Context, where share) {
 	for ctx.Err() == nil {
-		n, claimed, err := f.runOnce(ctx, where)
+		var n int
+		var claimed bool
+		err := lemma.Recovered(func() (err error) { n, claimed, err = f.runOnce(ctx, where); return err })
 		if err != nil && ctx.Err() == nil {
 			f.log.Error("advance enrollments", "error", err)
 		}

@@ -343,7 +343,7 @@ func (f *Flows) every(ctx context.Context, period time.Duration, what string, do
 			return
 		case <-beat.C:
 		}
-		if err := do(ctx); err != nil && ctx.Err() == nil {
+		if err := lemma.Recovered(func() error { return do(ctx) }); err != nil && ctx.Err() == nil {
 			f.metrics.failed(what)
 			f.log.Error(what, "error", err)
 		}

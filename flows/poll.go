@@ -95,7 +95,7 @@ func (f *Flows) pollDue(ctx context.Context) error {
 		}
 		f.polls.running.Go(func() {
 			defer f.polls.leave(p.ws)
-			if err := f.poll(ctx, *p); err != nil && ctx.Err() == nil {
+			if err := lemma.Recovered(func() error { return f.poll(ctx, *p) }); err != nil && ctx.Err() == nil {
 				f.metrics.failed("poll audiences")
 				f.log.Error("poll audience", "flow_id", p.flow, "error", err)
 			}

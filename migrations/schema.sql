@@ -276,6 +276,7 @@ create table fanouts (
     lease_until timestamp with time zone,
     runs integer not null default 0,
     failures integer not null default 0,
+    crashes integer not null default 0,
     retry_at timestamp with time zone not null default now(),
     finished_at timestamp with time zone,
     rows_read bigint,

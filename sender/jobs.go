@@ -7,6 +7,7 @@ import (
 
 	"github.com/riverqueue/river"
 
+	"lemma"
 	"lemma/notifications"
 )
 
@@ -74,7 +75,7 @@ func every(ctx context.Context, d time.Duration, run func() error, failed func(e
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			if err := run(); err != nil && ctx.Err() == nil {
+			if err := lemma.Recovered(run); err != nil && ctx.Err() == nil {
 				failed(err)
 			}
 		}

@@ -201,6 +201,7 @@ func TestNothingBeginsAfterTheDeadline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.place = &place{}
 	carrier, d, err := s.prepare(bg, c)
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"lemma"
 )
 
 // Loop calls what is due until ctx ends, and returns when the calls that were
@@ -88,15 +90,29 @@ func (w *Webhooks) work(ctx context.Context, m claimed) {
 	w.finish(ctx, m, w.callOnce(ctx, m))
 }
 
-// callOnce calls a message, also while the process is told to stop.
-func (w *Webhooks) callOnce(ctx context.Context, m claimed) verdict {
+// callOnce calls a message, also while the process is told to stop. A panic
+// counts as a call that was not answered.
+func (w *Webhooks) callOnce(ctx context.Context, m claimed) (v verdict) {
 	w.reached("claimed")
 	defer w.reached("called")
-	return w.call(context.WithoutCancel(ctx), m)
+	err := lemma.Recovered(func() error {
+		v = w.call(context.WithoutCancel(ctx), m)
+		return nil
+	})
+	if err != nil {
+		return verdict{reason: ReasonNetwork, cause: err}
+	}
+	return v
 }
 
 // finish settles a call that was made.
 func (w *Webhooks) finish(ctx context.Context, m claimed, v verdict) {
+	if err := lemma.Recovered(func() error { w.conclude(ctx, m, v); return nil }); err != nil {
+		w.log.ErrorContext(ctx, "webhook not settled; it is called again when its lease has run out", "workspace", m.WorkspaceID, "message", m.ID, "error", err)
+	}
+}
+
+func (w *Webhooks) conclude(ctx context.Context, m claimed, v verdict) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	log := w.log.With("workspace", m.WorkspaceID, "message", m.ID, "endpoint", m.EndpointID, "attempt", m.Attempts, "status", v.status, "reason", v.reason)

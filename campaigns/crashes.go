@@ -1,0 +1,46 @@
+package campaigns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// maxCrashes is after how many runs of a fan-out that ended without a word the
+// campaign is paused: what kills a process once may do so at every restart.
+const maxCrashes = 5
+
+// parkCrashed counts a run whose lease ran out: its process died, or hung. It
+// pauses the campaign at every fifth and answers whether it did. A resume gives
+// it five more.
+func (c *Campaigns) parkCrashed(ctx context.Context, workspaceID, id uuid.UUID) (parked bool, err error) {
+	var token string
+	err = c.pool.QueryRow(ctx, `
+		select leased_by from fanouts where workspace_id = $1 and campaign_id = $2 and finished_at is null and lease_until < now()`, workspaceID, id).Scan(&token)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("find the lease of fan-out %s: %w", id, err)
+	}
+	var crashes int
+	err = c.pool.QueryRow(ctx, `
+		update fanouts set leased_by = null, lease_until = null, crashes = crashes + 1
+		where workspace_id = $1 and campaign_id = $2 and leased_by = $3 and lease_until < now() and finished_at is null
+		returning crashes`, workspaceID, id, token).Scan(&crashes)
+	if errors.Is(err, pgx.ErrNoRows) { // another node has counted it
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("count a crash of fan-out %s: %w", id, err)
+	}
+	c.log.Warn("fan-out ended without a result", "campaign_id", id, "crashes", crashes)
+	if crashes%maxCrashes != 0 {
+		return false, nil
+	}
+	detail := fmt.Sprintf("the process that read the audience died or hung %d times; look at its log before you resume", crashes)
+	return true, c.PauseFor(ctx, workspaceID, id, "fanout_crashed", detail)
+}
