@@ -82,7 +82,7 @@ type call struct {
 	key     workspaces.Key // who asks
 	body    []byte         // checked JSON, or nothing
 	newID   uuid.UUID      // for what the request makes; the same when it is done again
-	again   bool           // a first try under the same Idempotency-Key died or failed on our side
+	attempt int            // 1; higher if earlier attempts under the same Idempotency-Key died or failed on our side
 }
 
 func (c *call) workspace() uuid.UUID { return c.key.WorkspaceID }

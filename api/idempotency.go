@@ -38,7 +38,7 @@ type claim struct {
 	workspace uuid.UUID
 	key       string
 	createdAt time.Time // of the row, not of the claim: done again, a request has it again
-	again     bool      // an earlier claim of the row ended without an answer
+	number    int       // of the claim, from 1: what an earlier one does late must not undo what a later one has answered
 	token     uuid.UUID // tells this claim from a later one
 }
 
@@ -47,13 +47,13 @@ type claim struct {
 func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 	key := c.request.Header.Get("Idempotency-Key")
 	if e.method != http.MethodPost || key == "" || !e.do.writes || c.dryRun() {
-		c.newID = lemma.NewID()
+		c.newID, c.attempt = lemma.NewID(), 1
 		answer, _ := s.perform(ctx, e, c)
 		return answer
 	}
 	held, earlier, err := s.keeper.claim(ctx, c.workspace(), key, fingerprint(c))
 	if errors.Is(err, errInProgress) && e.do.repeatable != nil && e.do.repeatable(c) {
-		c.newID = lemma.NewID()
+		c.newID, c.attempt = lemma.NewID(), 1
 		answer, _ := s.perform(ctx, e, c)
 		return answer
 	}
@@ -64,7 +64,7 @@ func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 		trailOf(ctx).replayed = true
 		return earlier.replay(requestID(c.request.Context()))
 	}
-	c.newID, c.again = held.id(), held.again
+	c.newID, c.attempt = held.id(), held.number
 	ctx, done := s.keeper.hold(ctx, *held)
 	defer done()
 	return s.finish(ctx, held, e, c)
@@ -165,9 +165,10 @@ func (k keeper) claim(ctx context.Context, workspace uuid.UUID, key string, hash
 	held := &claim{workspace: workspace, key: key, token: lemma.NewID()}
 	err := k.pool.QueryRow(ctx, `
 		insert into idempotency_keys (workspace_id, key, request_hash, locked_by, locked_until) values ($1, $2, $3, $4, now() + $5)
-		on conflict (workspace_id, key) do update set locked_by = excluded.locked_by, locked_until = excluded.locked_until
+		on conflict (workspace_id, key) do update set locked_by = excluded.locked_by, locked_until = excluded.locked_until,
+			claims = idempotency_keys.claims + 1
 		where idempotency_keys.status is null and idempotency_keys.locked_until < now() and idempotency_keys.request_hash = excluded.request_hash
-		returning created_at, created_at < now()`, workspace, key, hash, held.token, lockFor).Scan(&held.createdAt, &held.again)
+		returning created_at, claims`, workspace, key, hash, held.token, lockFor).Scan(&held.createdAt, &held.number)
 	if errors.Is(err, pgx.ErrNoRows) {
 		earlier, err := k.earlier(ctx, workspace, key, hash)
 		return nil, earlier, err

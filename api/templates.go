@@ -119,31 +119,17 @@ func (s *server) listVersions(ctx context.Context, c *call, _ none) (list[versio
 	return listOf(found, next, err, showVersion)
 }
 
-// createVersion knows the version that a first try may have made by what it
-// says: versions have no id that could be drawn beforehand.
 func (s *server) createVersion(ctx context.Context, c *call, in content) (versionBody, error) {
 	id, err := c.id(lemma.PrefixTemplate, "template")
 	if err != nil {
 		return versionBody{}, err
 	}
-	if c.again {
-		newest, _, err := s.Templates.Versions(ctx, c.workspace(), id, lemma.Page{Limit: 1})
-		if err == nil && len(newest) == 1 && in.madeInto(newest[0].Content) {
-			return showVersion(newest[0]), nil
-		}
-	}
 	version, err := c.ifMatch()
 	if err != nil {
 		return versionBody{}, err
 	}
-	made, err := s.Templates.AddVersion(ctx, c.workspace(), id, version, message.Content(in))
+	made, err := s.Templates.AddVersion(ctx, c.workspace(), id, version, message.Content(in), c.newID)
 	return showVersion(made), err
-}
-
-// madeInto tells whether a stored content can come from this one. An empty
-// text was made from the HTML.
-func (in content) madeInto(stored message.Content) bool {
-	return in.Subject == stored.Subject && in.HTML == stored.HTML && (in.Text == stored.Text || in.Text == "")
 }
 
 func (s *server) getVersion(ctx context.Context, c *call, _ none) (versionBody, error) {

@@ -157,7 +157,7 @@ func TestPublishingPinsTemplates(t *testing.T) {
 	if !strings.Contains(string(v.Definition), "n < 3 && true") {
 		t.Errorf("an expression was rewritten: %s", v.Definition)
 	}
-	_, err = b.rooms.Templates.AddVersion(ctx, b.ws, b.template, nil, message.Content{Subject: "New", HTML: "<p>New</p>"})
+	_, err = b.rooms.Templates.AddVersion(ctx, b.ws, b.template, nil, message.Content{Subject: "New", HTML: "<p>New</p>"}, lemma.NewID())
 	b.must(err)
 	b.tell("c1", "signed_up")
 	b.settleDown()

@@ -60,7 +60,7 @@ func (t *Templates) Create(ctx context.Context, ws uuid.UUID, n NewTemplate) (Te
 		if err != nil || made.RowsAffected() == 0 {
 			return err
 		}
-		return insertVersion(ctx, tx, ws, n.ID, 1, content, variables)
+		return insertVersion(ctx, tx, ws, n.ID, 1, content, variables, n.ID)
 	})
 	if err != nil {
 		return Template{}, known(err, "create template")

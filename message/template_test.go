@@ -76,7 +76,7 @@ func TestBadTemplatesAreNotSaved(t *testing.T) {
 		t.Errorf("it was saved all the same: %v", err)
 	}
 	made := b.create(t)
-	if _, err := b.room.AddVersion(t.Context(), b.ws, made.ID, nil, message.Content{Subject: "s", HTML: "{{ a"}); lemma.KindOf(err) != lemma.Invalid {
+	if _, err := b.room.AddVersion(t.Context(), b.ws, made.ID, nil, message.Content{Subject: "s", HTML: "{{ a"}, uuid.Nil); lemma.KindOf(err) != lemma.Invalid {
 		t.Errorf("a bad version: %v", err)
 	}
 	if now, err := b.room.Get(t.Context(), b.ws, made.ID); err != nil || now.Version != 1 {
@@ -102,11 +102,11 @@ func TestVersionsAreAdded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.create(t).ID
-	second, err := b.room.AddVersion(t.Context(), b.ws, id, ptr(1), message.Content{Subject: "two", Text: "{{ x }}"})
+	second, err := b.room.AddVersion(t.Context(), b.ws, id, ptr(1), message.Content{Subject: "two", Text: "{{ x }}"}, uuid.Nil)
 	if err != nil || second.Version != 2 {
 		t.Fatal(second, err)
 	}
-	if _, err := b.room.AddVersion(t.Context(), b.ws, id, ptr(1), hello); lemma.KindOf(err) != lemma.Stale {
+	if _, err := b.room.AddVersion(t.Context(), b.ws, id, ptr(1), hello, uuid.Nil); lemma.KindOf(err) != lemma.Stale {
 		t.Errorf("a version on top of one that is not the newest: %v", err)
 	}
 	if now, err := b.room.Get(t.Context(), b.ws, id); err != nil || now.Version != 2 {
@@ -125,7 +125,7 @@ func TestVersionsAddedAtOnceAreAllKept(t *testing.T) {
 	var wait sync.WaitGroup
 	for n := range 8 {
 		wait.Go(func() {
-			if _, err := b.room.AddVersion(t.Context(), b.ws, id, nil, message.Content{Subject: fmt.Sprint(n), Text: "t"}); err != nil {
+			if _, err := b.room.AddVersion(t.Context(), b.ws, id, nil, message.Content{Subject: fmt.Sprint(n), Text: "t"}, uuid.Nil); err != nil {
 				t.Error(err)
 			}
 		})
@@ -190,7 +190,7 @@ func TestWhatIsNotThereIsMissing(t *testing.T) {
 		ws, id := at[0], at[1]
 		_, get := b.room.Get(t.Context(), ws, id)
 		_, update := b.room.Update(t.Context(), ws, id, ptr(1), "x")
-		_, add := b.room.AddVersion(t.Context(), ws, id, nil, hello)
+		_, add := b.room.AddVersion(t.Context(), ws, id, nil, hello, uuid.Nil)
 		_, version := b.room.Version(t.Context(), ws, id, 1)
 		_, _, versions := b.room.Versions(t.Context(), ws, id, lemma.Page{Limit: 1})
 		for verb, err := range map[string]error{"get": get, "update": update, "add": add, "version": version, "versions": versions, "delete": b.room.Delete(t.Context(), ws, id)} {

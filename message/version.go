@@ -23,8 +23,9 @@ type Version struct {
 }
 
 // AddVersion checks a content and saves it as the newest version, if the
-// newest is still ifMatch; with nil, whatever it is.
-func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *int, c Content) (Version, error) {
+// newest is still ifMatch; with nil, whatever it is. Done twice for the same
+// request it makes one and returns that; uuid.Nil is no request.
+func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *int, c Content, request uuid.UUID) (Version, error) {
 	variables, err := Check(c)
 	if err != nil {
 		return Version{}, err
@@ -32,6 +33,9 @@ func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *i
 	c, _ = complete(c)
 	var n int
 	err = pgx.BeginFunc(ctx, t.pool, func(tx pgx.Tx) error {
+		if n, err = madeBefore(ctx, tx, ws, id, request); n > 0 || err != nil {
+			return err
+		}
 		err := tx.QueryRow(ctx, `
 			update templates set version = version + 1, updated_at = now()
 			where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
@@ -39,7 +43,7 @@ func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *i
 		if err != nil {
 			return err
 		}
-		return insertVersion(ctx, tx, ws, id, n, c, variables)
+		return insertVersion(ctx, tx, ws, id, n, c, variables, request)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Version{}, t.stale(ctx, ws, id)
@@ -50,10 +54,27 @@ func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *i
 	return t.Version(ctx, ws, id, n)
 }
 
-func insertVersion(ctx context.Context, tx pgx.Tx, ws, id uuid.UUID, n int, c Content, variables []string) error {
+// madeBefore is the version that a request has made; 0 if there is none. The
+// template is locked first: two attempts of one request wait for each other.
+func madeBefore(ctx context.Context, tx pgx.Tx, ws, id, request uuid.UUID) (n int, err error) {
+	if _, err := tx.Exec(ctx, `select from templates where workspace_id = $1 and id = $2 for update`, ws, id); err != nil {
+		return 0, err
+	}
+	err = tx.QueryRow(ctx, `
+		select coalesce(max(version), 0) from template_versions
+		where workspace_id = $1 and template_id = $2 and request = $3`, ws, id, orNull(request)).Scan(&n)
+	return n, err
+}
+
+// orNull is a request as its column holds it: uuid.Nil is none.
+func orNull(request uuid.UUID) uuid.NullUUID {
+	return uuid.NullUUID{UUID: request, Valid: request != uuid.Nil}
+}
+
+func insertVersion(ctx context.Context, tx pgx.Tx, ws, id uuid.UUID, n int, c Content, variables []string, request uuid.UUID) error {
 	_, err := tx.Exec(ctx, `
-		insert into template_versions (workspace_id, template_id, version, subject, html, text, variables)
-		values ($1, $2, $3, $4, $5, $6, $7)`, ws, id, n, c.Subject, c.HTML, c.Text, variables)
+		insert into template_versions (workspace_id, template_id, version, subject, html, text, variables, request)
+		values ($1, $2, $3, $4, $5, $6, $7, $8)`, ws, id, n, c.Subject, c.HTML, c.Text, variables, orNull(request))
 	return err
 }
 

@@ -60,8 +60,10 @@ create table template_versions (
     html         text not null,
     text         text not null,
     variables    text[] not null,             -- the top-level names that the three texts use
+    request      uuid,                        -- that made it; of the first, the template's id
     created_at   timestamptz not null default now(),
     primary key (workspace_id, template_id, version),
+    constraint template_versions_request unique (workspace_id, template_id, request), -- a repeated request makes one
     foreign key (workspace_id, template_id) references templates (workspace_id, id) on delete cascade
 );
 

@@ -75,6 +75,8 @@ var expected = []want{
 		`CHECK (((leased_by IS NULL) = (lease_until IS NULL))) NULLABLE lease_until, leased_by`},
 	{"template_versions", "template_versions_pkey", "two attempts say the same bytes",
 		`PRIMARY KEY (workspace_id, template_id, version)`},
+	{"template_versions", "template_versions_request", "a repeated request makes one version",
+		`UNIQUE (workspace_id, template_id, request) NULLABLE request`},
 	{"provider_meters", "provider_meters_pkey", "all nodes share one rate",
 		`PRIMARY KEY (workspace_id, provider_id)`},
 

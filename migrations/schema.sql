@@ -6,6 +6,7 @@ create table api_keys (
     name text not null,
     prefix text not null,
     hash bytea not null,
+    attempt integer not null default 1,
     scopes text[] not null,
     created_at timestamp with time zone not null default now(),
     last_used_at timestamp with time zone,
@@ -447,6 +448,7 @@ create table idempotency_keys (
     key text not null,
     request_hash bytea not null,
     locked_by uuid not null,
+    claims integer not null default 1,
     locked_until timestamp with time zone not null,
     status integer,
     headers jsonb,
@@ -598,8 +600,10 @@ create table template_versions (
     html text not null,
     text text not null,
     variables text[] not null,
+    request uuid,
     created_at timestamp with time zone not null default now(),
     constraint template_versions_pkey PRIMARY KEY (workspace_id, template_id, version),
+    constraint template_versions_request UNIQUE (workspace_id, template_id, request),
     constraint template_versions_version_check CHECK ((version >= 1)),
     constraint template_versions_workspace_id_template_id_fkey FOREIGN KEY (workspace_id, template_id) REFERENCES templates(workspace_id, id) ON DELETE CASCADE
 );

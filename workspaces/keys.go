@@ -52,17 +52,19 @@ func (k Key) Has(scope string) bool {
 
 // NewKey is what a key is made from.
 type NewKey struct {
-	ID     uuid.UUID // made by the caller, so that a repeated request makes one key
-	Name   string
-	Scopes []string // out of Scopes, at least one
+	ID      uuid.UUID // made by the caller, so that a repeated request makes one key
+	Attempt int       // of the request, from 1
+	Name    string
+	Scopes  []string // out of Scopes, at least one
 }
 
 const keyColumns = `id, workspace_id, name, prefix, scopes, created_at, last_used_at, revoked_at`
 
 // CreateKey makes a key and answers its token, which is never seen again.
 // Creating one id twice makes one key: as long as nobody has used it, its
-// answer may not have reached anybody, so the second call draws a new token in
-// place of the first.
+// answer may not have reached anybody, so a later attempt draws a new token in
+// place of the first. An earlier attempt that comes late draws none: the token
+// of the later one may have been answered.
 func (w *Workspaces) CreateKey(ctx context.Context, workspaceID uuid.UUID, n NewKey) (Key, string, error) {
 	if err := checkScopes(n.Scopes); err != nil {
 		return Key{}, "", err
@@ -70,10 +72,10 @@ func (w *Workspaces) CreateKey(ctx context.Context, workspaceID uuid.UUID, n New
 	token := newToken()
 	hash, _ := hashOf(token)
 	made, err := w.keys(ctx, `
-		insert into api_keys (workspace_id, id, name, prefix, hash, scopes) values ($1, $2, $3, $4, $5, $6)
-		on conflict (workspace_id, id) do update set prefix = excluded.prefix, hash = excluded.hash
-		where api_keys.last_used_at is null and api_keys.revoked_at is null
-		returning `+keyColumns, workspaceID, n.ID, n.Name, token[:prefixLen], hash, n.Scopes)
+		insert into api_keys (workspace_id, id, name, prefix, hash, scopes, attempt) values ($1, $2, $3, $4, $5, $6, $7)
+		on conflict (workspace_id, id) do update set prefix = excluded.prefix, hash = excluded.hash, attempt = excluded.attempt
+		where api_keys.attempt < excluded.attempt and api_keys.last_used_at is null and api_keys.revoked_at is null
+		returning `+keyColumns, workspaceID, n.ID, n.Name, token[:prefixLen], hash, n.Scopes, max(1, n.Attempt))
 	if err != nil {
 		return Key{}, "", fmt.Errorf("create key: %w", err)
 	}

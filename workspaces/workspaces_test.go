@@ -150,15 +150,20 @@ func TestCreatingOneIDTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	late := n
+	n.Attempt = 2
 	_, token, err := b.CreateKey(t.Context(), b.ws, n)
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, _, err = b.CreateKey(t.Context(), b.ws, late)
+	kind(t, err, lemma.Conflict)
 	_, err = b.Authenticate(t.Context(), lost)
 	kind(t, err, lemma.Unauthenticated)
 	if _, err := b.Authenticate(t.Context(), token); err != nil {
 		t.Errorf("the second token: %v", err)
 	}
+	n.Attempt = 3
 	_, _, err = b.CreateKey(t.Context(), b.ws, n) // it is in use now
 	kind(t, err, lemma.Conflict)
 	if _, err := b.Authenticate(t.Context(), token); err != nil {

@@ -22,6 +22,8 @@ const (
 	requestTime = 30 * time.Second // for the whole request; not for the work that follows
 	totalTime   = 2 * time.Minute  // from the header to the end of the answer: more than the body, the work and 30 s for the answer
 	idleTime    = 2 * time.Minute  // between two requests
+	silentTime  = time.Second      // for the header of a first request, while others wait for a place
+	unreadTime  = time.Second      // for the rest of a body that is not read
 	stopTime    = 15 * time.Second // for requests that run when the process is to end
 )
 
@@ -32,19 +34,20 @@ const opsConnections = 32
 type endpoint struct {
 	name    string // in metrics and errors
 	address string
+	opened  net.Listener // on address; nil: serve opens it
 	handler http.Handler
 	most    int // connections at a time
 	limits  timeLimits
 }
 
 // timeLimits of zero are the constants above.
-type timeLimits struct{ header, request, total, idle time.Duration }
+type timeLimits struct{ header, request, total, idle, silent, unread time.Duration }
 
 func (l timeLimits) withDefaults() timeLimits {
 	for _, d := range []struct {
 		set       *time.Duration
 		otherwise time.Duration
-	}{{&l.header, headerTime}, {&l.request, requestTime}, {&l.total, totalTime}, {&l.idle, idleTime}} {
+	}{{&l.header, headerTime}, {&l.request, requestTime}, {&l.total, totalTime}, {&l.idle, idleTime}, {&l.silent, silentTime}, {&l.unread, unreadTime}} {
 		if *d.set == 0 {
 			*d.set = d.otherwise
 		}
@@ -63,7 +66,7 @@ func newConnectionMetrics(r prometheus.Registerer) *connectionMetrics {
 	m := &connectionMetrics{
 		open:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lemma_http_connections", Help: "Open connections, by listener (api, metrics, work)."}, label),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_refused_total", Help: "Connections that were answered with 503, since LEMMA_MAX_CONNECTIONS were in use."}, label),
-		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_evicted_total", Help: "Idle connections that were closed to make room for new ones."}, label),
+		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_evicted_total", Help: "Connections without a request that were closed to make room for new ones."}, label),
 	}
 	r.MustRegister(m.open, m.refused, m.evicted)
 	return m
@@ -75,7 +78,7 @@ func serve(ctx context.Context, log *slog.Logger, counts *connectionMetrics, all
 	var servers []*http.Server
 	var gates []*gate
 	for _, e := range all {
-		l, err := net.Listen("tcp", e.address)
+		l, err := e.listen()
 		if err != nil {
 			for _, g := range gates {
 				_ = g.Close()
@@ -105,28 +108,44 @@ func serve(ctx context.Context, log *slog.Logger, counts *connectionMetrics, all
 	return errors.Join(append(errs, err)...)
 }
 
+func (e endpoint) listen() (net.Listener, error) {
+	if e.opened != nil {
+		return e.opened, nil
+	}
+	return net.Listen("tcp", e.address)
+}
+
 func (e endpoint) server(g *gate, log *slog.Logger) *http.Server {
 	limits := e.limits.withDefaults()
-	return &http.Server{Handler: e.handler, ConnState: g.state, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	return &http.Server{Handler: unread(e.handler, limits.unread), ConnState: g.state, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		ReadHeaderTimeout: limits.header, ReadTimeout: limits.request, WriteTimeout: limits.total, IdleTimeout: limits.idle}
 }
 
-// gate is a listener with a bound of connections. Beyond it the connection that
-// is idle gives way, since its client opens another one at no cost; if none is,
-// the new one is answered with 503 and closed.
+// gate is a listener with a bound of connections. Beyond it a connection gives
+// way that has no request: one that is idle, since its client opens another one
+// at no cost, or one that has sent none for silentTime. The one that has waited
+// longest is closed, so that whoever opens many pushes out their own. If there is
+// none, the new connection is answered with 503 and closed.
 type gate struct {
 	net.Listener
 	name   string
 	most   int
+	silent time.Duration
 	counts *connectionMetrics
 	busy   chan struct{} // bounds how many are being answered with 503
 
 	mu   sync.Mutex
-	open map[*gated]bool // true: idle
+	open map[*gated]waiting
+}
+
+// waiting is since when a connection has no request.
+type waiting struct {
+	state http.ConnState // new or idle; of another one nothing is waited for
+	since time.Time
 }
 
 func newGate(l net.Listener, e endpoint, counts *connectionMetrics) *gate {
-	return &gate{Listener: l, name: e.name, most: e.most, counts: counts, busy: make(chan struct{}, 64), open: map[*gated]bool{}}
+	return &gate{Listener: l, name: e.name, most: e.most, silent: e.limits.withDefaults().silent, counts: counts, busy: make(chan struct{}, 64), open: map[*gated]waiting{}}
 }
 
 // Accept answers with the next connection that has a place.
@@ -148,26 +167,31 @@ func (g *gate) Accept() (net.Conn, error) {
 func (g *gate) admit(conn net.Conn) *gated {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.open) >= g.most && !g.closeIdle() {
+	if len(g.open) >= g.most && !g.makeRoom() {
 		return nil
 	}
 	c := &gated{Conn: conn, gate: g}
-	g.open[c] = false
+	g.open[c] = waiting{http.StateNew, time.Now()}
 	g.counts.open.WithLabelValues(g.name).Inc()
 	return c
 }
 
-// closeIdle closes one idle connection, if there is one.
-func (g *gate) closeIdle() bool {
-	for c, idle := range g.open {
-		if idle {
-			g.forget(c)
-			g.counts.evicted.WithLabelValues(g.name).Inc()
-			_ = c.Conn.Close()
-			return true
+// makeRoom closes the connection that has waited longest, if one may be closed.
+func (g *gate) makeRoom() bool {
+	var oldest *gated
+	for c, w := range g.open {
+		mayGo := w.state == http.StateIdle || w.state == http.StateNew && time.Since(w.since) >= g.silent
+		if mayGo && (oldest == nil || w.since.Before(g.open[oldest].since)) {
+			oldest = c
 		}
 	}
-	return false
+	if oldest == nil {
+		return false
+	}
+	g.forget(oldest)
+	g.counts.evicted.WithLabelValues(g.name).Inc()
+	_ = oldest.Conn.Close()
+	return true
 }
 
 // forget frees a connection's place, once. The caller holds the lock.
@@ -187,7 +211,7 @@ func (g *gate) state(conn net.Conn, s http.ConnState) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, there := g.open[c]; there {
-		g.open[c] = s == http.StateIdle
+		g.open[c] = waiting{s, time.Now()}
 	}
 }
 

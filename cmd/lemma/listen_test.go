@@ -32,8 +32,7 @@ func listening(t *testing.T, e endpoint) (address string, counts *connectionMetr
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.address = l.Addr().String()
-	_ = l.Close()
+	e.address, e.opened = l.Addr().String(), l
 	ctx, stop := context.WithCancel(context.Background())
 	counts = newConnectionMetrics(prometheus.NewRegistry())
 	ended := make(chan error, 1)
@@ -44,16 +43,7 @@ func listening(t *testing.T, e endpoint) (address string, counts *connectionMetr
 			t.Error(err)
 		}
 	})
-	for range 500 {
-		conn, err := net.Dial("tcp", e.address)
-		if err == nil {
-			_ = conn.Close()
-			return e.address, counts
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("it does not listen")
-	return "", nil
+	return e.address, counts
 }
 
 func hello(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }
@@ -326,3 +316,68 @@ type recorded struct {
 func (r *recorded) Header() http.Header         { return r.header }
 func (r *recorded) Write(b []byte) (int, error) { return len(b), nil }
 func (r *recorded) WriteHeader(status int)      { r.status = status }
+
+// Connections that send no request do not keep others out: the one that has
+// waited longest gives way.
+func TestSilentConnectionsGiveWay(t *testing.T) {
+	t.Parallel()
+	address, counts := listening(t, endpoint{name: "api", most: 3, handler: http.HandlerFunc(hello), limits: timeLimits{silent: 50 * time.Millisecond}})
+	eventuallyOpen(t, counts, 0)
+	for _, says := range []string{"", "GET / HTTP/1.1\r\nHost: x\r\nX-", ""} {
+		if _, err := io.WriteString(dialed(t, address), says); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(20 * time.Second); ; {
+		conn := dialed(t, address)
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil && answer.StatusCode == http.StatusOK {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("three silent connections kept everybody out")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := value(t, counts.evicted.WithLabelValues("api")); n == 0 {
+		t.Error("no eviction was counted")
+	}
+}
+
+// An answer that needs no body is given although the body does not come, and
+// the connection is then closed: nobody holds it with a body that is not read.
+func TestUnreadBodiesAreNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	address, _ := listening(t, endpoint{name: "api", most: 100, handler: http.HandlerFunc(hello), limits: timeLimits{request: time.Hour, unread: 50 * time.Millisecond}})
+	for what, header := range map[string]string{"length": "Content-Length: 1000", "chunks": "Transfer-Encoding: chunked"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			conn := dialed(t, address)
+			_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+header+"\r\n\r\n1\r\nh\r\n")
+			got, err := io.ReadAll(conn)
+			if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 200 OK") {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+}
+
+// A request with a body that was read leaves the connection open for the next.
+func TestReadBodiesKeepTheConnection(t *testing.T) {
+	t.Parallel()
+	address, _ := listening(t, endpoint{name: "api", most: 100, limits: timeLimits{unread: time.Millisecond}, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		hello(w, r)
+	})})
+	conn := dialed(t, address)
+	in := bufio.NewReader(conn)
+	for range 3 {
+		_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody")
+		answer, err := http.ReadResponse(in, nil)
+		if err != nil || answer.Close {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		_, _ = io.Copy(io.Discard, answer.Body)
+		time.Sleep(5 * time.Millisecond)
+	}
+}

@@ -1,0 +1,67 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+)
+
+// A version that a request has made is found again also when another version
+// followed before the request was repeated.
+func TestVersionDoneAgainBehindAnother(t *testing.T) {
+	b := setup(t)
+	path := "/v1/templates/" + b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id() + "/versions"
+	in := object{"subject": "s2", "html": "<p>h</p>"}
+	follow := func() { b.do("POST", path, object{"subject": "s3", "html": "<p>i</p>"}).is(201) }
+	if got := b.twice(path, in, follow); got.json["version"] != 2.0 {
+		t.Errorf("done again: %s", got.body)
+	}
+	if got := b.twice(path, in, follow, header("If-Match", `"3"`)); got.json["version"] != 4.0 {
+		t.Errorf("done again with If-Match: %s", got.body)
+	}
+	if n := b.count(`select count(*) from template_versions`); n != 5 {
+		t.Errorf("%d versions", n)
+	}
+}
+
+// A process that stood still between taking a key and acting, for longer than
+// the lock, acts after another request has answered: it must not make a second
+// version, nor replace the token that the other request has answered with.
+func TestStandingStill(t *testing.T) {
+	b := setup(t)
+	s := &server{Rooms: b.rooms, Options: Options{}.withDefaults(), keeper: keeper{b.pool}}
+	template := b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id()
+	admin, err := b.rooms.Workspaces.Authenticate(t.Context(), b.token)
+	b.must(err)
+	for path, test := range map[string]struct {
+		body string
+		do   action
+		then func(answered)
+	}{
+		"/v1/api_keys": {`{"name":"CI","scopes":["campaigns:read"]}`, on(s.createKey), func(a answered) {
+			b.do("GET", "/v1/campaigns", nil, as(a.text("token"))).is(200)
+		}},
+		"/v1/templates/" + template + "/versions": {`{"subject":"s2","html":"<p>h</p>"}`, on(s.createVersion), func(answered) {
+			if n := b.count(`select count(*) from template_versions`); n != 2 {
+				t.Errorf("%d versions", n)
+			}
+		}},
+	} {
+		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(test.body))
+		route := chi.NewRouteContext()
+		route.URLParams.Add("id", template)
+		r = r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route))
+		c := &call{request: r, key: admin, body: []byte(test.body)}
+		held, _, err := s.keeper.claim(t.Context(), b.ws, path, fingerprint(c))
+		b.must(err)
+		c.newID, c.attempt = held.id(), held.number
+		b.run(b.pool, `update idempotency_keys set locked_until = now() - interval '1 second' where key = $1`, path)
+		got := b.do("POST", path, test.body, under(path)).is(201)
+		_, _ = test.do.handle(t.Context(), c) // it wakes up before it knows that it has lost the key
+		test.then(got)
+	}
+}
