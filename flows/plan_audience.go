@@ -62,6 +62,15 @@ func (f *Flows) graphWithAudience(ctx context.Context, ws, flow uuid.UUID, v Ver
 	return g, a, err
 }
 
+// columnFacts are an audience's columns as a definition is checked by them.
+func columnFacts(a audience.Audience) []graph.Column {
+	columns := make([]graph.Column, len(a.Columns))
+	for i, column := range a.Columns {
+		columns[i] = graph.Column{Name: column.Name, Type: string(column.Type)}
+	}
+	return columns
+}
+
 // wouldEnroll reads the audience as a look at it does.
 func (f *Flows) wouldEnroll(ctx context.Context, ws, flow uuid.UUID, v Version) (int64, error) {
 	g, a, err := f.graphWithAudience(ctx, ws, flow, v)

@@ -159,15 +159,6 @@ func (c *checked) facts() graph.Facts {
 	return graph.Facts{Columns: columnFacts(*c.audience)}
 }
 
-// columnFacts are an audience's columns as a definition is checked by them.
-func columnFacts(a audience.Audience) []graph.Column {
-	columns := make([]graph.Column, len(a.Columns))
-	for i, column := range a.Columns {
-		columns[i] = graph.Column{Name: column.Name, Type: string(column.Type)}
-	}
-	return columns
-}
-
 func (c *checked) checkNode(ctx context.Context, id string, n graph.Node) error {
 	at := pointer("nodes", id)
 	switch n.Type {
