@@ -45,8 +45,8 @@ schema: deps-run ## Write migrations/schema.sql, what the migrations add up to
 specs: ## Check the TLA+ specs and that what they name exists (needs Node)
 	cd specs && npm ci --no-audit --no-fund --silent && npm run --silent check && npm run --silent map
 
-specs-deep: ## Check the specs at larger bounds, and every mutant with its guard on
-	cd specs && npm ci --no-audit --no-fund --silent && npm run --silent deep
+specs-deep: deps ## Check the specs at larger bounds, every mutant with its guard on, and that tests run what their rows name
+	cd specs && npm ci --no-audit --no-fund --silent && npm run --silent deep && npm run --silent map -- --cover
 
 fmt: ## Format all Go files
 	gofmt -w .
