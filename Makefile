@@ -46,9 +46,8 @@ specs: ## Check the TLA+ specs and that what they name exists
 	@sh dev/deps.sh node
 	cd specs && npm ci --no-audit --no-fund --silent && npm run --silent check && npm run --silent map
 
-specs-deep: ## Check the specs at larger bounds, and every mutant with its guard on
-	@sh dev/deps.sh node
-	cd specs && npm ci --no-audit --no-fund --silent && npm run --silent deep
+specs-deep: deps ## Check the specs at larger bounds, every mutant with its guard on, and that tests run what their rows name
+	cd specs && npm ci --no-audit --no-fund --silent && npm run --silent deep && npm run --silent map -- --cover
 
 fmt: ## Format all Go files
 	gofmt -w .

@@ -98,7 +98,7 @@ Crash(d) ==
   /\ UNCHANGED <<key, owner, sent, calls, tries, wasted, robbed>>
 \* Expire: a time to live is over.
 Expire ==
-  /\ \/ key = "locked" /\ LockExpires /\ (LockOutlivesWork => ~\E d \in Deliveries : owner = d /\ Working(d))
+  /\ \/ key = "locked" /\ LockExpires /\ (LockOutlivesWork => (\A d \in Deliveries : ~(owner = d /\ Working(d))))
      \/ key = "sealed" /\ (SealOutlivesRetries => \A d \in Deliveries : pc[d] = "done")
   /\ key' = "unlocked" /\ owner' = NoOne
   /\ UNCHANGED <<pc, sent, calls, tries, crashes, sealLost, wasted, robbed>>

@@ -26,7 +26,8 @@ CONSTANTS           \* Guards. TRUE in the design; each is FALSE in its own muta
   PublishesAgain,   \* ... but what it says is published all the same
   CapturesOutput,   \* what is published is what was stored with the change
   AcksLast,         \* the message is acknowledged after it was published
-  CleansLate        \* what is known of a message is cleaned only when no copy can come
+  Cleans,           \* what was published is cleaned up
+  CleansLate        \* ... only when no copy can come
 
 VARIABLES
   queue,    \* copies that wait
@@ -86,7 +87,7 @@ Crash(h) ==
   /\ UNCHANGED <<run, runs, store, known, out, cleaned>>
 \* Clean: the outbox row of a published message goes, and the mark with it.
 Clean ==
-  /\ known \in out /\ ~cleaned
+  /\ Cleans /\ known \in out /\ ~cleaned
   /\ CleansLate => (queue = 0 /\ \A h \in Handlers : pc[h] = "idle")
   /\ cleaned' = TRUE /\ known' = 0
   /\ UNCHANGED <<queue, pc, run, runs, store, out, acked, crashes>>

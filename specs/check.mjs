@@ -17,9 +17,10 @@ import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSyn
 import { createRequire } from 'node:module'
 import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { isMainThread, parentPort, Worker } from 'node:worker_threads'
 
-const here = import.meta.dirname
+const here = fileURLToPath(new URL('.', import.meta.url))
 const read = name => readFileSync(join(here, name), 'utf8')
 
 // ---------------------------------------------------------------- one run
@@ -35,7 +36,7 @@ async function checker() {
 function check(tla, run) {
   const began = performance.now()
   const result = JSON.parse(tla.check_spec_with_options(run.source, JSON.stringify({
-    cfg_source: run.cfg, max_states: 20_000_000, max_depth: 1_000_000,
+    cfg_source: run.cfg, max_states: run.limit, max_depth: 1_000_000,
   })))
   const got = { states: result.states_explored, seconds: (performance.now() - began) / 1000 }
   if (result.success) return { ...got, verdict: 'pass' }
@@ -142,12 +143,16 @@ function runs(manifest) {
       const single = line.expect !== 'pass'
       const invariants = single ? (temporal ? [] : [property]) : line.check ?? standard
       const properties = single ? (temporal ? [property] : []) : line.live ?? []
-      all.push({ ...line, spec, source, id: `${spec}/${line.run}`, property, invariants, properties,
+      all.push({ ...line, spec, source, id: `${spec}/${line.run}`, property, invariants, properties, limit: line.expect === 'pass' ? 20_000_000 : limitOf(runs),
         cfg: configuration(cfg, values, invariants, properties, spec) })
     }
   }
   return all
 }
+
+// limitOf bounds the states of a spec's mutants: ten times what its largest
+// passing run has. A mutant that goes on beyond it has not met its property.
+const limitOf = lines => 10 * Math.max(1000, ...lines.map(l => l.states ?? 0))
 
 const isTemporal = (property, source) => new RegExp(`^${property} ==.*(<>|~>|\\[\\])`, 'm').test(source)
 
@@ -199,18 +204,42 @@ function gaps(spec, lines) {
   const [, holds = ''] = source.match(/^\\\* What holds([\s\S]*?)(^\\\* What must be reachable|^====)/m) ?? []
   for (const [, name] of holds.matchAll(/^([A-Z]\w+) ==/gm)) {
     if (!lines.some(l => l.expect === 'pass' && [...l.invariants, ...l.properties].includes(name))) out.push(`${name} is checked by no passing run`)
+    if (name !== 'TypeOK' && !lines.some(l => l.expect === 'fail' && l.property === name)) out.push(`${name} is killed by no run: replaced by TRUE, everything would pass`)
   }
   code.split('\n').forEach((line, i) => {
-    let flat = line, next
-    while ((next = flat.replace(/\([^()]*\)|\[[^[\]]*\]|\{[^{}]*\}|<<[^<>]*>>/g, '0')) !== flat) flat = next
-    flat = flat.replace(/^.*?==/, '').replace(/^\s*((\/\\|\\\/)\s*)+/, '').replace(/^.*\\[AE] .*? : /, '').replace(/^\s*((\/\\|\\\/)\s*)+/, '')
-    if (/=>/.test(flat) && (/\/\\|\\\//.test(flat) || (flat.match(/=>/g).length > 1) || /=>\s*$/.test(flat))) {
-      out.push(`line ${i + 1}: parenthesise what stands beside => (tla-checker binds it tighter than /\\ and \\/)`)
-    }
+    const { outside, groups } = parts(line)
+    if ([outside, ...groups].some(loose)) out.push(`line ${i + 1}: parenthesise what stands beside => (tla-checker binds it tighter than /\\ and \\/)`)
+    const flat = clause(outside)
     if (/\bELSE\b.*\/\\/.test(flat.replace(/\bIF\b.*?\bTHEN\b/g, 'THEN'))) out.push(`line ${i + 1}: ELSE takes the rest of the line with it`)
     if (/(THEN|ELSE)\b.*\w'/.test(flat.replace(/^.*\w' = /, ''))) out.push(`line ${i + 1}: branch an action with \\/, not with IF`)
   })
   return out.map(text => `${spec}: ${text}`)
+}
+
+// parts takes a line apart at its brackets: what stands outside of any, and
+// what stands in each, with 0 for the brackets inside it. A bracket that opens
+// or closes on another line ends with its line.
+function parts(line) {
+  const groups = []
+  let outside = line.replace(/"[^"]*"/g, '0'), next
+  const innermost = /\(([^()]*)\)|\[([^[\]]*)\]|\{([^{}]*)\}|<<((?:(?!<<|>>).)*)>>/g
+  while ((next = outside.replace(innermost, (_, ...inner) => { groups.push(inner.slice(0, 4).find(g => g !== undefined)); return '0' })) !== outside) outside = next
+  const open = outside.split(/[([{]/)
+  return { outside: open[0], groups: [...groups, ...open.slice(1).flatMap(rest => rest.split(/[)\]}]/))] }
+}
+
+// clause is a line or group without its name, its bullet and its quantifiers.
+function clause(text) {
+  let rest = text.replace(/^.*?==/, ''), next
+  while ((next = rest.replace(/^\s*(\/\\|\\\/)\s*/, '').replace(/^\s*\\[AE] [^:]*? : /, '')) !== rest) rest = next
+  return rest
+}
+
+// loose finds an implication that shares its group with another operator of
+// lower precedence, or goes on on the next line.
+function loose(text) {
+  return clause(text).split(',').some(part => /=>/.test(part) &&
+    (/\/\\|\\\//.test(clause(part)) || part.match(/=>/g).length > 1 || /=>\s*$/.test(part)))
 }
 
 // ---------------------------------------------------------------- all of them
@@ -273,8 +302,8 @@ function spread(todo) {
       const next = () => {
         at = order.shift()
         if (at === undefined) return worker.postMessage(null)
-        const { spec, source, cfg, invariants, properties } = todo[at]
-        worker.postMessage({ spec, source, cfg, invariants, properties })
+        const { spec, source, cfg, invariants, properties, limit } = todo[at]
+        worker.postMessage({ spec, source, cfg, invariants, properties, limit })
       }
       worker.on('message', result => {
         results[at] = result
