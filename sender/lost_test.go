@@ -208,7 +208,6 @@ func TestALateLookUpLengthensNoLease(t *testing.T) {
 func TestAFailingMeterLosesNothing(t *testing.T) {
 	b := setup(t)
 	b.exec(`update providers set rate_per_second = 1000 where workspace_id = $1`, b.ws)
-	b.exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2)`, b.ws, b.provider)
 	refs := b.insert(20, 20, 2)
 	s := b.sender()
 	at(s, "called", 1, func() { b.exec(`alter table provider_meters rename to gone`) })
