@@ -25,8 +25,11 @@ func (d doctorCommand) run(ctx context.Context, c Config, out io.Writer) error {
 		return err
 	}
 	red, err := printGuards(out, guards)
-	if err != nil || red == 0 {
+	if err != nil {
 		return err
+	}
+	if red == 0 {
+		return testSources(ctx, c, pool, out)
 	}
 	return fmt.Errorf("%d of %d guards are red: Lemma refuses to send on this database", red, len(guards))
 }
