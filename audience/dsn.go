@@ -293,7 +293,7 @@ func (t target) protection() string {
 
 // AllWarnings are how somebody between Lemma and the source could read or change
 // what it answers, and what the last test found and did not refuse.
-func (s Source) AllWarnings() []string { return append(s.ofConnection(), s.Warnings...) }
+func (s Source) AllWarnings() []string { return append(s.ofConnection(), s.RoleWarnings...) }
 
 // ofConnection are the warnings about TLS. A source on this machine has none.
 func (s Source) ofConnection() []string {

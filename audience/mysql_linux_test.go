@@ -156,14 +156,14 @@ func TestMySQLRoles(t *testing.T) {
 			id := b.addSource(t, MySQL, s.login(t, fmt.Sprintf("probe%d", i), c.grants...))
 			report, err := b.TestSource(t.Context(), b.ws, id)
 			wantCode(t, err, c.want)
-			if err == nil && len(report.Source.Warnings) != c.warnings {
-				t.Errorf("warnings %q", report.Source.Warnings)
+			if err == nil && len(report.Source.RoleWarnings) != c.warnings {
+				t.Errorf("warnings %q", report.Source.RoleWarnings)
 			}
 			if err != nil && report.Source.Status != "failed" {
 				t.Errorf("stored as %+v", report.Source)
 			}
 			if strings.HasPrefix(c.name, "may write") || strings.HasPrefix(c.name, "owns") {
-				s.exec(t, report.Source.Revoke...)
+				s.exec(t, report.Source.RoleRevokes...)
 				_, err := b.TestSource(t.Context(), b.ws, id)
 				if c.name == "owns the database" {
 					wantCode(t, err, CodeRefused) // nothing is left that could be read
@@ -191,13 +191,13 @@ func TestMySQLOverTLS(t *testing.T) {
 		id := b.addSource(t, MySQL, s.dsn("tls_only", "pw")+parameter)
 		report, err := b.TestSource(t.Context(), b.ws, id)
 		wantCode(t, err, want)
-		if len(report.Source.Warnings) > 0 {
-			t.Errorf("%s: %q", parameter, report.Source.Warnings)
+		if len(report.Source.RoleWarnings) > 0 {
+			t.Errorf("%s: %q", parameter, report.Source.RoleWarnings)
 		}
 	}
 	report, err := b.TestSource(t.Context(), b.ws, b.addSource(t, MySQL, b.dsn+"?tls=false"))
-	if err != nil || len(report.Source.Warnings) != 1 {
-		t.Errorf("without TLS: %q, %v", report.Source.Warnings, err)
+	if err != nil || len(report.Source.RoleWarnings) != 1 {
+		t.Errorf("without TLS: %q, %v", report.Source.RoleWarnings, err)
 	}
 }
 

@@ -43,23 +43,23 @@ func TestRevokesTakeAwayWhatTheRoleDoesNotNeed(t *testing.T) {
 			found := ""
 			for range 20 {
 				report, err := b.TestSource(t.Context(), b.ws, b.source)
-				found += report.Source.TestError + strings.Join(report.Source.Warnings, "\n") + "\n"
+				found += report.Source.TestError + strings.Join(report.Source.RoleWarnings, "\n") + "\n"
 				if err != nil {
 					wantCode(t, err, CodeRefused)
 				}
-				if len(report.Source.Revoke) == 0 {
+				if len(report.Source.RoleRevokes) == 0 {
 					if err != nil {
 						t.Fatalf("it is refused and nothing says how to mend it: %v", err)
 					}
 					break
 				}
-				for _, statement := range report.Source.Revoke {
+				for _, statement := range report.Source.RoleRevokes {
 					do(t, b.shop, statement)
 				}
 			}
 			report, err := b.TestSource(t.Context(), b.ws, b.source)
-			if err != nil || len(report.Source.Warnings)+len(report.Source.Revoke) > 0 {
-				t.Errorf("left: %q, %q, %v", report.Source.Warnings, report.Source.Revoke, err)
+			if err != nil || len(report.Source.RoleWarnings)+len(report.Source.RoleRevokes) > 0 {
+				t.Errorf("left: %q, %q, %v", report.Source.RoleWarnings, report.Source.RoleRevokes, err)
 			}
 			if !strings.Contains(found, c.want) {
 				t.Errorf("%q is not in what was found: %s", c.want, found)
@@ -91,8 +91,8 @@ func TestWritingRolesThatAreAllowed(t *testing.T) {
 	b := setup(t, o)
 	do(t, b.shop, "grant insert on customers to "+b.role)
 	report, err := b.TestSource(t.Context(), b.ws, b.source)
-	if err != nil || !slices.ContainsFunc(report.Source.Warnings, func(w string) bool { return strings.Contains(w, "can write to public.customers") }) ||
-		!slices.Contains(report.Source.Revoke, "revoke insert on table public.customers from "+b.role) {
+	if err != nil || !slices.ContainsFunc(report.Source.RoleWarnings, func(w string) bool { return strings.Contains(w, "can write to public.customers") }) ||
+		!slices.Contains(report.Source.RoleRevokes, "revoke insert on table public.customers from "+b.role) {
 		t.Errorf("%+v, %v", report, err)
 	}
 	do(t, b.shop, "alter role "+b.role+" createdb")

@@ -15,20 +15,20 @@ import (
 
 // Source is a customer's database. Its DSN goes in and never comes out.
 type Source struct {
-	ID          uuid.UUID
-	WorkspaceID uuid.UUID
-	Name        string
-	Kind        string     // postgres or mysql
-	Address     string     // host, port and database
-	TLS         string     // how the DSN protects the connection: a mode of target.tls, or unix
-	Status      string     // untested, ok or failed: what the last test found
-	TestedAt    *time.Time // nil while untested
-	TestError   string     // why the last test failed
-	Warnings    []string   // what the last test found and did not refuse
-	Revoke      []string   // statements for the source's administrator: they take away what the role does not need
-	Version     int        // ETag
-	CreatedAt   time.Time
-	UpdatedAt   time.Time
+	ID           uuid.UUID
+	WorkspaceID  uuid.UUID
+	Name         string
+	Kind         string     // postgres or mysql
+	Address      string     // host, port and database
+	TLS          string     // how the DSN protects the connection: a mode of target.tls, or unix
+	Status       string     // untested, ok or failed: what the last test found
+	TestedAt     *time.Time // nil while untested
+	TestError    string     // why the last test failed
+	RoleWarnings []string   // what the last test found of the role and did not refuse
+	RoleRevokes  []string   // statements for the source's administrator: they take away what the role does not need
+	Version      int        // ETag
+	CreatedAt    time.Time
+	UpdatedAt    time.Time
 }
 
 // NewSource is what a source is made from.
@@ -45,7 +45,7 @@ type SourcePatch struct {
 	DSN  *string
 }
 
-const sourceColumns = `workspace_id, id, name, kind, address, tls, status, tested_at, coalesce(test_error, '') as test_error, warnings, revoke, version, created_at, updated_at`
+const sourceColumns = `workspace_id, id, name, kind, address, tls, status, tested_at, coalesce(test_error, '') as test_error, role_warnings, role_revokes, version, created_at, updated_at`
 
 // CreateSource saves a source, untested. The DSN is parsed, not dialled.
 func (a *Audiences) CreateSource(ctx context.Context, ws uuid.UUID, n NewSource) (Source, error) {
@@ -128,8 +128,8 @@ update data_sources
        status = case when $5::bytea is null then status else 'untested' end,
        tested_at = case when $5::bytea is null then tested_at end,
        test_error = case when $5::bytea is null then test_error end,
-       warnings = case when $5::bytea is null then warnings else '{}' end,
-       revoke = case when $5::bytea is null then revoke else '{}' end,
+       role_warnings = case when $5::bytea is null then role_warnings else '{}' end,
+       role_revokes = case when $5::bytea is null then role_revokes else '{}' end,
        version = version + 1, updated_at = now()
  where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
 returning `+sourceColumns, ws, id, ifMatch, p.Name, sealed, address, tls)
@@ -212,7 +212,7 @@ func (a *Audiences) storeTest(ctx context.Context, ws, id uuid.UUID, version int
 		status, text = "failed", &shown
 	}
 	_, err := a.pool.Exec(ctx, `
-update data_sources set status = $4, tested_at = now(), test_error = $5, warnings = coalesce($6::text[], '{}'), revoke = coalesce($7::text[], '{}')
+update data_sources set status = $4, tested_at = now(), test_error = $5, role_warnings = coalesce($6::text[], '{}'), role_revokes = coalesce($7::text[], '{}')
  where workspace_id = $1 and id = $2 and version = $3`, ws, id, version, status, text, found.warnings, found.revoke)
 	if err != nil {
 		return Source{}, fmt.Errorf("store test of data source %s: %w", id, err)

@@ -12,8 +12,8 @@ create table data_sources (
     status       text not null default 'untested' check (status in ('untested', 'ok', 'failed')),
     tested_at    timestamptz,
     test_error   text,
-    warnings     text[] not null default '{}',  -- what the last test found and did not refuse
-    revoke       text[] not null default '{}',  -- statements that take from the role what it does not need
+    role_warnings text[] not null default '{}', -- what the last test found of the role and did not refuse
+    role_revokes text[] not null default '{}',  -- statements that take from the role what it does not need
     version      int not null default 1,      -- what ETag shows and If-Match compares
     created_at   timestamptz not null default now(),
     updated_at   timestamptz not null default now(),

@@ -37,7 +37,11 @@ func (d doctorCommand) run(ctx context.Context, c Config, out io.Writer) error {
 	if red > 0 {
 		faults = append(faults, fmt.Errorf("%d of %d guards are red: Lemma refuses to send on this database", red, len(guards)))
 	}
-	return errors.Join(append(faults, inspect(ctx, c, pool, out))...)
+	faults = append(faults, inspect(ctx, c, pool, out))
+	if red == 0 {
+		faults = append(faults, testSources(ctx, c, pool, out))
+	}
+	return errors.Join(faults...)
 }
 
 func printGuards(out io.Writer, guards []migrations.Guard) (red int, err error) {

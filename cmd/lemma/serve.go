@@ -74,7 +74,12 @@ func openNode(ctx context.Context, cfg Config) (*node, error) {
 	}
 	log := cfg.logger(os.Stderr)
 	return newNode(cfg, pool, box, log, nodeOptions{Kinds: carriers(cfg.mail(log)),
-		Limits: audience.Options{AllowPrivate: cfg.AllowPrivateSources, AllowWriting: cfg.AllowWritingSources, FetchTimeout: cfg.SourceTimeout}})
+		Limits: cfg.sources(0)})
+}
+
+// sources are the limits of data sources. query is how long a test may take; 0: the default.
+func (c Config) sources(query time.Duration) audience.Options {
+	return audience.Options{AllowPrivate: c.AllowPrivateSources, AllowWriting: c.AllowWritingSources, FetchTimeout: c.SourceTimeout, QueryTimeout: query}
 }
 
 // carriers are the kinds that this program speaks to.
