@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"sync"
 	"time"
 
@@ -44,9 +44,14 @@ func (b *benchCommand) webhookDelivery(ctx context.Context, r *rig, print func(f
 	}
 	defer func() { _ = r.drop(context.WithoutCancel(ctx), node) }()
 	to := &receiver{seen: make(map[string]int, n)}
-	srv := httptest.NewServer(to)
-	defer srv.Close()
-	if err := node.awaitAnswers(ctx, srv.URL, n); err != nil {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{Handler: to, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = srv.Serve(l) }()
+	defer func() { _ = srv.Close() }()
+	if err := node.awaitAnswers(ctx, "http://"+l.Addr().String(), n); err != nil {
 		return err
 	}
 	m := startMeter(r.postmaster())

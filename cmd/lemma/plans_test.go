@@ -59,6 +59,8 @@ var reads = []struct{ caller, index, why string }{
 	{"notifications.ReadBooks", "batches_", "the batches of one campaign, whose status is asked for"},
 	{"(*Sender).expireLate", "batches_", "the batches that are ready, once a sweep"},
 	{"(*Sender).silent", "batches_", "the batches that are due, once a sweep"},
+	{"(*Sender).lookForTurns", "batches_", "skips from one workspace with batches that are ready to the next"},
+	{"(*Sender).dueFirst", "batches_", "the first by due_at, of one workspace"},
 	{"(*Sender).expired", "batches_", "the batches that are leased"},
 	{"(*Webhooks).take", "outbox_due", "skips from one endpoint with due messages to the next"},
 	{"(*Webhooks).Clean", "outbox_", "once an hour"},
