@@ -27,9 +27,8 @@ var unfenced = map[string]string{
 	"flows.claimTurn flow_turns":   "takes the lease when it is free or has run out",
 	"flows.claimMove flow_moves":   "takes the lease when it is free or has run out",
 	"flows.claimPoll flow_polls":   "takes the lease when it is free or has run out",
-	"webhooks.take outbox":         "takes the lease when it is free or has run out",
+	"webhooks.take outbox":         "takes the lease of messages that claim and claimMore have locked: free, or their lease has run out",
 	"api.claim idempotency_keys":   "takes the key when it is free or its lock has run out",
-	"webhooks.writeDown outbox":    "its CTE locks the row by the token",
 	"sender.endLease batches":      "the reaper: lockStale has locked the row with its expired lease in the same transaction",
 	"sender.Expire batches":        "only of a batch that is ready, which nobody holds",
 	"sender.ringAgain batches":     "only when a job was made last; of a batch that is ready, which nobody holds",
@@ -182,7 +181,7 @@ func writesOf(sql string, leased map[string]string) (found []leaseWrite) {
 		if !is || strings.HasPrefix(strings.ToLower(sql[m[2]:m[3]]), "insert") && !strings.Contains(rest, "do update") {
 			continue
 		}
-		fence := regexp.MustCompile(`\b` + column + `\s*=\s*(\$\d|r\.token\b)`)
+		fence := regexp.MustCompile(`\b` + column + `\s*=\s*(\$\d|r\.token\b)`) // r: the claims of a chunk, each with its token
 		found = append(found, leaseWrite{table: table, fenced: fence.MatchString(condition(rest))})
 	}
 	return found
@@ -228,17 +227,18 @@ func TestLeaseRulesBite(t *testing.T) {
 	t.Parallel()
 	leased := map[string]string{"batches": "leased_by"}
 	for sql, want := range map[string]string{
-		`update batches set state = 'done' where id = $1 and leased_by = $2`:                                                      "[true]",
-		`update batches set state = 'done', leased_by = $2 where id = $1`:                                                         "[false]",
-		`update batches set state = 'done' where id = $1`:                                                                         "[false]",
-		`update batches set state = (select 'x' where leased_by = $1)`:                                                            "[false]",
-		`with b as (update batches b set x = 1 where id = $1 returning id) select 1 from c where leased_by = $2`:                  "[false]",
-		`with b as (update batches b set x = f(1) where id = $1 and b.leased_by = $4 returning id) update batches set gate = 'x'`: "[true false]",
-		`update batches b set x = 1 from r where b.id = r.id and b.leased_by = r.token`:                                           "[true]",
-		`delete from batches where id = $1`:                                                                                       "[false]",
-		`insert into batches (id) values ($1)`:                                                                                    "[]",
-		`insert into batches (id) values ($1) on conflict (id) do update set leased_by = $2`:                                      "[false]",
-		`select 1 from batches for update of batches`:                                                                             "[]",
+		`update batches set state = 'done' where id = $1 and leased_by = $2`:                                                          "[true]",
+		`update batches set state = 'done', leased_by = $2 where id = $1`:                                                             "[false]",
+		`update batches set state = 'done' where id = $1`:                                                                             "[false]",
+		`update batches set state = (select 'x' where leased_by = $1)`:                                                                "[false]",
+		`with b as (update batches b set x = 1 where id = $1 returning id) select 1 from c where leased_by = $2`:                      "[false]",
+		`with b as (update batches b set x = f(1) where id = $1 and b.leased_by = $4 returning id) update batches set gate = 'x'`:     "[true false]",
+		`update batches b set x = 1 from unnest($1::uuid[], $2::text[]) as r (id, token) where b.id = r.id and b.leased_by = r.token`: "[true]",
+		`update batches b set x = 1 from (select r.token from r where leased_by = r.token) r where b.id = r.id`:                       "[false]",
+		`delete from batches where id = $1`:                                                                                           "[false]",
+		`insert into batches (id) values ($1)`:                                                                                        "[]",
+		`insert into batches (id) values ($1) on conflict (id) do update set leased_by = $2`:                                          "[false]",
+		`select 1 from batches for update of batches`:                                                                                 "[]",
 	} {
 		got := []bool{}
 		for _, w := range writesOf(sql, leased) {

@@ -117,14 +117,6 @@ func (f *Flows) lockThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*t
 // ended_at is null: status = 'active' would bring other indexes to mind.
 const oneByOne = `(select unnest($2::uuid[]) as id order by 1) r cross join lateral`
 
-// found is where the enrollment of a row r is stored: an update joins that with
-// ctid, since its own table cannot be looked up row by row otherwise. Of a join
-// by id a planner may think that reading a whole workspace is as cheap, as long
-// as the table is empty, and remember that. An enrollment that changes between
-// the look and the update is not updated: whoever cannot have that locks it
-// before.
-const found = `cross join lateral (select e.ctid as at from enrollments e where e.workspace_id = $1 and e.id = r.id limit 1) found`
-
 // letters are the notifications of one origin and one node.
 type letters struct {
 	origin uuid.UUID
@@ -289,9 +281,12 @@ func moveThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, there []*traveller)
 
 // queueMoves moves the enrollments. The limit cuts nothing off: of a limit that
 // it does not know a planner expects little, and so it looks enrollments up one
-// by one, however few it believes there are. Who is refused frees his uniqueness
-// key: the trigger may come again when he can be let in. What was heard belongs
-// to one wait: whoever left that has heard nothing.
+// by one, however few it believes there are; and by the whole primary key, since
+// the workspace is a column of what it looks them up by. As a parameter it would
+// do for a condition of its own, which looks as good while the table is empty.
+// Every update of many enrollments is written like that. Who is refused frees
+// his uniqueness key: the trigger may come again when he can be let in. What was
+// heard belongs to one wait: whoever left that has heard nothing.
 func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) *pgx.QueuedQuery {
 	n := len(moved)
 	ids, fromNodes, fromSteps := make([]pgtype.UUID, n), make([]string, n), make([]int32, n)
@@ -320,11 +315,11 @@ func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*traveller) *pgx.QueuedQ
 			trouble = nullif(r.trouble, ''), failures = r.failures,
 			ended_at = case when r.status <> 'active' then now() end,
 			uniqueness_key = case when r.status = 'refused' then e.id else e.uniqueness_key end
-		from (select r.*, found.at from unnest($2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[],
+		from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[],
 			$11::text[], $12::text[], $13::smallint[], $14::uuid[], $15::timestamptz[], $16::int[], $18::boolean[], $19::boolean[], $20::int[])
 			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, trouble, failures, heard, due_since, answer_step,
-				from_waiting, from_heard, from_answer) `+found+` limit $17) r
-		where e.ctid = r.at and e.node = r.from_node and e.step = r.from_step and e.ended_at is null and e.resume_at <= now()
+				from_waiting, from_heard, from_answer) limit $17) r
+		where e.workspace_id = r.workspace_id and e.id = r.id and e.node = r.from_node and e.step = r.from_step and e.ended_at is null and e.resume_at <= now()
 			and (e.waiting_since is not null) = r.from_waiting and (e.heard is not null) = r.from_heard and coalesce(e.answer_step, 0) = r.from_answer
 		returning e.id`,
 		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, reasons, resume, since, awaits, troubles, failures, heard, due, answers, n, fromWaiting, fromHeard, fromAnswers)

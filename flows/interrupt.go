@@ -291,14 +291,14 @@ func (w *woken) write(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
 		batch.Queue(`
 			update enrollments e set status = 'exited', exit_reason = r.reason, step = e.step + 1, ended_at = now(), resume_at = null,
 				waiting_since = null, due_since = null, awaits = null, answer_step = null, trouble = null
-			from (select r.*, found.at from unnest($2::uuid[], $3::text[]) as r (id, reason) `+found+` limit $4) r
-			where e.ctid = r.at and e.ended_at is null`, ws, w.exited, w.exitReasons, len(w.exited))
+			from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::text[]) as r (id, reason) limit $4) r
+			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, ws, w.exited, w.exitReasons, len(w.exited))
 	}
 	if len(w.woke) > 0 {
 		batch.Queue(`
 			update enrollments e set heard = r.event, resume_at = r.turn, due_since = null
-			from (select r.*, found.at from unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) as r (id, event, turn) `+found+` limit $5) r
-			where e.ctid = r.at and e.ended_at is null and e.heard is null`, ws, w.woke, w.heardBy, w.wokeAt, len(w.woke))
+			from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) as r (id, event, turn) limit $5) r
+			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null and e.heard is null`, ws, w.woke, w.heardBy, w.wokeAt, len(w.woke))
 	}
 	if batch.Len() == 0 {
 		return nil

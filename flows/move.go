@@ -376,16 +376,16 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 				answer_step = case when r.timer = 'restarted' then null else e.answer_step end,
 				failures = case when r.timer = 'restarted' then 0 else e.failures end,
 				trouble = case when r.timer = 'restarted' then null else e.trouble end
-			from (select r.*, found.at from unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::boolean[])
-				as r (id, version, node, timer, shift, ask) `+found+` limit $8) r
-			where e.ctid = r.at and e.ended_at is null`, ws, r.ids, r.versions, r.nodes, r.timers, r.shifts, r.asks, len(r.ids), r.heldUntil)
+			from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::boolean[])
+				as r (id, version, node, timer, shift, ask) limit $8) r
+			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, ws, r.ids, r.versions, r.nodes, r.timers, r.shifts, r.asks, len(r.ids), r.heldUntil)
 	}
 	if len(r.gone) > 0 {
 		batch.Queue(`
 			update enrollments e set status = 'exited', exit_reason = r.reason, step = e.step + 1, ended_at = now(), resume_at = null,
 				waiting_since = null, due_since = null, awaits = null, heard = null, answer_step = null, trouble = null, failures = 0
-			from (select r.*, found.at from unnest($2::uuid[], $3::text[]) as r (id, reason) `+found+` limit $4) r
-			where e.ctid = r.at and e.ended_at is null`, ws, r.gone, r.reasons, len(r.gone))
+			from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::text[]) as r (id, reason) limit $4) r
+			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, ws, r.gone, r.reasons, len(r.gone))
 	}
 	if batch.Len() == 0 {
 		return nil

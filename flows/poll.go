@@ -326,8 +326,8 @@ func (c *chunk) spread(ctx context.Context, tx pgx.Tx, recorded []Recorded) erro
 	}
 	_, err := tx.Exec(ctx, `
 		update enrollments e set resume_at = now() + random() * (f.spread_until - now())
-		from flows f, (select r.*, found.at from unnest($3::uuid[]) as r (id) `+found+` limit $4) r
-		where f.workspace_id = $1 and f.id = $2 and e.ctid = r.at and e.ended_at is null`, c.ws, c.flow, ids, len(ids))
+		from flows f, (select $1::uuid as workspace_id, r.* from unnest($3::uuid[]) as r (id) limit $4) r
+		where f.workspace_id = $1 and f.id = $2 and e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, c.ws, c.flow, ids, len(ids))
 	if err != nil {
 		return fmt.Errorf("spread who came in: %w", err)
 	}

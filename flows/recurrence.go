@@ -58,11 +58,12 @@ func repeated(ctx context.Context, q querier, ws uuid.UUID, asked []repetition) 
 const enrollmentsOf = `
 	unnest($2::uuid[], $3::text[], $4::text[], $5::int[]) as r (flow_id, profile_key, erased_key, i)
 	cross join lateral (
-		select id, profile_key, enrolled_at from enrollments
-		where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and slot >= $6 and status = 'active'
+		(select id, profile_key, enrolled_at from enrollments
+		where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and slot >= $6 and status = 'active' order by slot)
 		union all
-		select id, profile_key, enrolled_at from enrollments
-		where workspace_id = $1 and profile_key in (r.profile_key, r.erased_key) and flow_id = r.flow_id and status <> 'active' and status <> 'refused'`
+		select e.* from unnest(array[r.profile_key, r.erased_key]) as known (name) cross join lateral (
+			select id, profile_key, enrolled_at from enrollments
+			where workspace_id = $1 and profile_key = known.name and flow_id = r.flow_id and status <> 'active' and status <> 'refused' offset 0) e`
 
 func enrollmentArgs(ws uuid.UUID, asked []repetition, which []int) []any {
 	n := len(which)
@@ -100,7 +101,7 @@ func enrolledForTheSame(ctx context.Context, q querier, ws uuid.UUID, asked []re
 	}
 	rows, err := q.Query(ctx, `
 		select r.i, e.id, e.profile_key = r.profile_key, e.enrolled_at, coalesce(s.data, '{}') from `+enrollmentsOf+`) e
-		join enrollment_steps s on s.workspace_id = $1 and s.enrollment_id = e.id and s.step = 0`, enrollmentArgs(ws, asked, which)...)
+		cross join lateral (select s.data from enrollment_steps s where s.workspace_id = $1 and s.enrollment_id = e.id and s.step = 0 limit 1) s`, enrollmentArgs(ws, asked, which)...)
 	if err != nil {
 		return err
 	}

@@ -37,21 +37,17 @@ func (f *Flows) WebhookSettled(ctx context.Context, tx pgx.Tx, all []webhooks.Ou
 	return nil
 }
 
-// wakeAnswered wakes those of one workspace. They are locked first, in the order
-// of their ids like everywhere, so that the update finds them as they are then.
+// wakeAnswered wakes those of one workspace, and locks them in the order of their
+// ids like everywhere.
 func wakeAnswered(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []webhooks.Outcome) error {
+	slices.SortFunc(all, func(a, b webhooks.Outcome) int { return bytes.Compare(a.EnrollmentID[:], b.EnrollmentID[:]) })
 	ids, steps := make([]pgtype.UUID, len(all)), make([]int32, len(all))
 	for i, o := range all {
 		ids[i], steps[i] = wire(o.EnrollmentID), int32(o.Step)
 	}
-	batch := &pgx.Batch{}
-	batch.Queue(`
-		select from `+oneByOne+` (
-			select from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null for update
-		) e`, ws, ids)
-	batch.Queue(`
+	_, err := tx.Exec(ctx, `
 		update enrollments e set resume_at = now(), answer_step = null
-		from (select r.*, found.at from unnest($2::uuid[], $3::int[]) as r (id, step) `+found+` limit $4) r
-		where e.ctid = r.at and e.answer_step = r.step and e.ended_at is null`, ws, ids, steps, len(all))
-	return tx.SendBatch(ctx, batch).Close()
+		from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::int[]) as r (id, step) limit $4) r
+		where e.workspace_id = r.workspace_id and e.id = r.id and e.answer_step = r.step and e.ended_at is null`, ws, ids, steps, len(all))
+	return err
 }

@@ -106,7 +106,7 @@ func (s *Sender) slowShare() int { return max(1, s.cfg.PerProvider/3) }
 
 func (s *Sender) providerOf(ctx context.Context, ref notifications.Ref) (id uuid.UUID, err error) {
 	err = s.pool.QueryRow(ctx, `
-		select provider_id from batches where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'ready'`,
+		select provider_id from batches where workspace_id = $1 and origin_id = $2 and id = $3 and `+isReady,
 		ref.WorkspaceID, ref.OriginID, ref.BatchID).Scan(&id)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return uuid.Nil, fmt.Errorf("find provider of batch %s: %w", ref.BatchID, err)

@@ -110,11 +110,11 @@ func (w *Webhooks) settleAll(all []*ending) error {
 	return nil
 }
 
-// claimsOf are claims, by ids and tokens: each looked up by the whole primary
-// key, so that an update can go to where it is stored. The limit cuts nothing
-// off: of one that it does not know a planner expects little.
-const claimsOf = `select r.*, o.at from unnest($1::uuid[], $2::uuid[], $3::text[]) as r (workspace_id, id, token)
-	cross join lateral (select o.ctid as at from outbox o where o.workspace_id = r.workspace_id and o.id = r.id limit 1) o limit $4`
+// claimsOf are claims, by ids and tokens, for an update that looks each up by the
+// whole primary key. The limit cuts nothing off: of one that it does not know a
+// planner expects little, and so it looks messages up one by one, however few it
+// believes there are.
+const claimsOf = `select * from unnest($1::uuid[], $2::uuid[], $3::text[]) as r (workspace_id, id, token) limit $4`
 
 func claimsIn(all []claimed, limit int) []any {
 	ws, ids, tokens := make([]pgtype.UUID, len(all)), make([]pgtype.UUID, len(all)), make([]string, len(all))
@@ -124,9 +124,12 @@ func claimsIn(all []claimed, limit int) []any {
 	return []any{ws, ids, tokens, limit}
 }
 
+// stateNow is what a message o becomes by what a call r came to. What would be
+// called again only after GiveUp has failed now.
+const stateNow = `(case when r.state = 'pending' and o.created_at + $9::interval < now() + r.delay then 'failed' else r.state end)`
+
 // writeDown is the compare-and-set on the token, and answers what came of the
-// messages that have ended. What would be called again only after GiveUp has
-// failed now.
+// messages that have ended.
 func (w *Webhooks) writeDown(ctx context.Context, tx pgx.Tx, all []*ending) ([]Outcome, error) {
 	n := len(all)
 	claims, of := make([]claimed, n), make(map[[2]uuid.UUID]*ending, n)
@@ -136,15 +139,12 @@ func (w *Webhooks) writeDown(ctx context.Context, tx pgx.Tx, all []*ending) ([]O
 		states[i], reasons[i], statuses[i], delays[i] = one.verdict.state(), one.verdict.reason, int32(one.verdict.status), one.delay
 	}
 	rows, err := tx.Query(ctx, `
-		update outbox o set state = r.state, status_code = nullif(r.status, 0), last_error = nullif(r.reason, ''), called_at = now(), leased_by = null, lease_until = null,
-			due_at = now() + r.delay, finished_at = case when r.state <> 'pending' then now() end
+		update outbox o set state = `+stateNow+`, status_code = nullif(r.status, 0), last_error = nullif(r.reason, ''), called_at = now(), leased_by = null, lease_until = null,
+			due_at = now() + r.delay, finished_at = case when `+stateNow+` <> 'pending' then now() end
 		from (
-			select r.token, o.at, r.status, r.reason, r.delay,
-				case when r.state = 'pending' and o.created_at + $9::interval < now() + r.delay then 'failed' else r.state end as state
-			from unnest($1::uuid[], $2::uuid[], $3::text[], $5::text[], $6::int[], $7::text[], $8::interval[]) as r (workspace_id, id, token, state, status, reason, delay)
-			cross join lateral (select o.ctid as at, o.created_at from outbox o where o.workspace_id = r.workspace_id and o.id = r.id limit 1) o limit $4
+			select * from unnest($1::uuid[], $2::uuid[], $3::text[], $5::text[], $6::int[], $7::text[], $8::interval[]) as r (workspace_id, id, token, state, status, reason, delay) limit $4
 		) r
-		where o.ctid = r.at and o.finished_at is null and o.leased_by = r.token
+		where o.workspace_id = r.workspace_id and o.id = r.id and o.finished_at is null and o.leased_by = r.token
 		returning o.workspace_id, o.id, o.state, o.attempts`,
 		append(claimsIn(claims, n), states, statuses, reasons, delays, w.options.GiveUp)...)
 	if err != nil {

@@ -59,6 +59,8 @@ var reads = []struct{ caller, index, why string }{
 	{"notifications.ReadBooks", "batches_", "the batches of one campaign, whose status is asked for"},
 	{"(*Sender).expireLate", "batches_", "the batches that are ready, once a sweep"},
 	{"(*Sender).silent", "batches_", "the batches that are due, once a sweep"},
+	{"(*Sender).lookForTurns", "batches_", "skips from one workspace with batches that are ready to the next"},
+	{"(*Sender).dueFirst", "batches_", "the first by due_at, of one workspace"},
 	{"(*Sender).expired", "batches_", "the batches that are leased"},
 	{"(*Webhooks).take", "outbox_due", "skips from one endpoint with due messages to the next"},
 	{"(*Webhooks).Clean", "outbox_", "once an hour"},
@@ -139,14 +141,15 @@ type planned struct {
 	*node
 	t          *testing.T
 	plain      *pgxpool.Pool // what the test sends
+	shop       *pgxpool.Pool
 	ws, flow   uuid.UUID
 	definition func(string) json.RawMessage
 	materials
 }
 
 func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
-	p := &planned{t: t, plain: pgtest.DB(t)}
-	shop := pgtest.Empty(t)
+	p := &planned{t: t, plain: pgtest.DB(t), shop: pgtest.Empty(t)}
+	shop := p.shop
 	must(t, execSQL(shop, `
 		create table people (id text primary key, email text, name text);
 		insert into people select i, 'user' || i || '@bench.example', 'N' || i from generate_series(1, 60) i;
@@ -238,7 +241,8 @@ func (p *planned) live() {
 	p.until(`select count(*) >= 20 from enrollments where flow_id = any($1)`, []uuid.UUID{polled})
 	all("bought", true)
 	p.until(`select count(*) >= 20 from enrollments where flow_id = any($1) and node = 'late'`, []uuid.UUID{p.flow, apart})
-	p.overlapEnds(apart)
+	p.otherRules(apart)
+	p.sourceFails()
 	_, err := p.flows.Pause(ctx, p.ws, polled, nil)
 	must(t, err)
 	must(t, execSQL(p.plain, `update enrollments set resume_at = now() - interval '1 hour' where flow_id = $1`, polled))
@@ -265,6 +269,9 @@ func (p *planned) inherits() {
 	_, err := p.campaigns.Send(ctx, p.ws, c, uuid.Nil)
 	must(t, err)
 	_, err = p.campaigns.Fanout(ctx, p.ws, c)
+	must(t, err)
+	must(t, execSQL(p.plain, `update fanouts set finished_at = null`))
+	_, err = p.campaigns.Fanout(ctx, p.ws, c) // a second run
 	must(t, err)
 	ref := notifications.Ref{WorkspaceID: p.ws, OriginID: c}
 	must(t, p.plain.QueryRow(ctx, `select id from batches where origin_id = $1`, c).Scan(&ref.BatchID))
@@ -302,17 +309,30 @@ func (p *planned) again(flow uuid.UUID, definition string, in flows.InFlight) {
 	must(p.t, err)
 }
 
-// overlapEnds publishes a version without overlap, so that profiles on the way
-// in slots of their own are looked for.
-func (p *planned) overlapEnds(flow uuid.UUID) {
-	p.again(flow, fmt.Sprintf(strings.Replace(wholeJourney, `"joined"`, `"came"`, 1), ""), flows.InFlight{Mode: "stay"})
-	_, err := p.flows.RecordAll(p.t.Context(), p.ws, []flows.Event{{ProfileKey: "1", Name: "came"}, {ProfileKey: "45", Name: "came"}})
+// otherRules publishes versions without overlap and with other recurrences, so
+// that profiles are looked for that came in under the rules before.
+func (p *planned) otherRules(flow uuid.UUID) {
+	for i, recurrence := range []string{"per_event", "once", "daily"} {
+		text := strings.NewReplacer(`"joined"`, `"came"`, `"per_event"`, `"`+recurrence+`"`).Replace(wholeJourney)
+		p.again(flow, fmt.Sprintf(text, ""), flows.InFlight{Mode: "stay"})
+		_, err := p.flows.RecordAll(p.t.Context(), p.ws, []flows.Event{{ProfileKey: "1", Name: "came"}, {ProfileKey: fmt.Sprint(45 + i), Name: "came"}})
+		must(p.t, err)
+	}
+}
+
+// sourceFails takes the data source away for as long as somebody asks it.
+func (p *planned) sourceFails() {
+	must(p.t, execSQL(p.shop, `alter table people rename to away`))
+	_, err := p.flows.RecordAll(p.t.Context(), p.ws, []flows.Event{{ProfileKey: "51", Name: "joined"}, {ProfileKey: "52", Name: "joined"}})
 	must(p.t, err)
+	p.until(`select count(*) >= 2 from enrollments where flow_id = any($1) and trouble is not null`, []uuid.UUID{p.flow})
+	must(p.t, execSQL(p.shop, `alter table away rename to people`))
+	p.until(`select count(*) = 0 from enrollments where flow_id = any($1) and trouble is not null`, []uuid.UUID{p.flow})
 }
 
 // move takes those on the way over to another version, and then out of the flow.
 func (p *planned) move() {
-	p.again(p.flow, fmt.Sprintf(wholeJourney, ""), flows.InFlight{Mode: "move"})
+	p.again(p.flow, fmt.Sprintf(wholeJourney, ""), flows.InFlight{Mode: "move", Map: map[string]*string{"late": new("hello")}})
 	p.until(`select not exists (select from flow_moves where flow_id = any($1) and finished_at is null)`, []uuid.UUID{p.flow})
 	must(p.t, execSQL(p.plain, `update enrollments set resume_at = now() where flow_id = $1 and status = 'active'`, p.flow))
 	p.until(`select count(*) = 0 from enrollments where flow_id = any($1) and status = 'active' and resume_at < now()`, []uuid.UUID{p.flow})
