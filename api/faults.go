@@ -16,17 +16,45 @@ import (
 	"lemma"
 )
 
+// manyValues is how many values a body may have for all of its faults to be
+// looked for: a fault in each of 300,000 takes 2 s and 600 MB.
+const manyValues = 5000
+
 // checkSchema holds a decoded body to its schema and names every fault at
-// once. It never repeats a value: one of them may be a secret.
+// once, or the first one of a body with many values. It never repeats a value:
+// one of them may be a secret.
 func checkSchema(schema *openapi3.Schema, value any) error {
-	err := schema.VisitJSON(value, openapi3.VisitAsRequest(), openapi3.MultiErrors(),
-		openapi3.EnableFormatValidation(), openapi3.WithStringFormatValidator("date-time", dateTime{}))
+	options := []openapi3.SchemaValidationOption{openapi3.VisitAsRequest(), openapi3.EnableFormatValidation(), openapi3.WithStringFormatValidator("date-time", dateTime{})}
+	many := values(value) > manyValues
+	if !many {
+		options = append(options, openapi3.MultiErrors())
+	}
+	err := schema.VisitJSON(value, options...)
 	var fields []lemma.Field
 	for _, broken := range flatten(err) {
 		code, detail := sentence(broken)
 		fields = append(fields, lemma.Field{Pointer: pointerTo(broken), Code: code, Detail: detail})
 	}
+	if many && len(fields) > 0 {
+		return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid; " + notAll, Fields: fields}
+	}
 	return invalid(fields)
+}
+
+// values counts the values of a decoded body, those inside of others too.
+func values(v any) int {
+	n := 1
+	switch v := v.(type) {
+	case map[string]any:
+		for _, inner := range v {
+			n += values(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			n += values(inner)
+		}
+	}
+	return n
 }
 
 // dateTime is RFC 3339 as Go reads it, so that what passes can be read.

@@ -67,13 +67,20 @@ func (l itemLot[T]) blame(i int, err error) error {
 	return nil
 }
 
-// put writes down the faults of an item, each where it is in the body.
+// maxItemFaults is how many faults of one item are listed.
+const maxItemFaults = 10
+
+// put writes down the faults of an item, each where it is in the body. When
+// there are more than maxItemFaults, the last one says so.
 func (l itemLot[T]) put(i int, err error) {
 	p, _ := explain(err)
 	if len(p.Errors) == 0 {
 		p.Errors = []problemFault{{Code: p.Code, Detail: p.Detail}}
 	}
-	for _, f := range p.Errors {
+	for n, f := range p.Errors[:min(len(p.Errors), maxItemFaults)] {
+		if n == maxItemFaults-1 && len(p.Errors) > maxItemFaults {
+			f.Detail += "; " + notAll
+		}
 		f.Pointer = l.at + strconv.Itoa(i) + f.Pointer
 		l.items[i].faults = append(l.items[i].faults, lemma.Field(f))
 	}

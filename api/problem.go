@@ -81,7 +81,7 @@ func explain(err error) (problem, map[string]string) {
 	switch {
 	case errors.As(err, &own):
 		p := newProblem(own.status, own.code, own.detail)
-		p.Errors = faults(own.fields)
+		p.list(own.fields)
 		header := map[string]string{}
 		for name, value := range own.header {
 			header[name] = value
@@ -135,7 +135,7 @@ func explainRoom(e *lemma.Error) (problem, map[string]string) {
 		code = string(e.Kind)
 	}
 	p := newProblem(status, code, e.Message)
-	p.Errors = faults(e.Fields)
+	p.list(e.Fields)
 	if e.Kind == lemma.WrongState {
 		p.CurrentStatus, p.Allowed = e.Status, append([]string{}, e.Allowed...)
 	}
@@ -156,13 +156,21 @@ func newProblem(status int, code, detail string) problem {
 	return problem{Type: "urn:lemma:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
 }
 
-func faults(fields []lemma.Field) []problemFault {
-	var list []problemFault
-	for _, f := range fields {
-		list = append(list, problemFault(f))
+// maxFaults is how many faults an answer lists. Without a bound a body of 1 MiB
+// would be answered with 40, and the answer kept under its Idempotency-Key.
+const maxFaults = 100
+
+// list adds the faults, and says when there are more of them.
+func (p *problem) list(fields []lemma.Field) {
+	for _, f := range fields[:min(len(fields), maxFaults)] {
+		p.Errors = append(p.Errors, problemFault(f))
 	}
-	return list
+	if len(fields) > maxFaults {
+		p.Detail += "; " + notAll
+	}
 }
+
+const notAll = "not all of its faults are listed"
 
 // outsideBody tells whether every fault is one of a query parameter or header.
 func outsideBody(fields []lemma.Field) bool {
