@@ -102,7 +102,7 @@ func TestLiar(t *testing.T) {
 			}
 			return message(kind, body)
 		}, CodeLimit},
-		"sends noise": {func(byte, []byte) []byte { return []byte("HTTP/1.1 200 OK\r\n\r\nnothing to see here\r\n") }, CodeLimit},
+		"sends noise": {func(byte, []byte) []byte { return []byte("HTTP/1.1 200 OK\r\n\r\nnothing to see here\r\n") }, CodeMalformed},
 		"sends values of another type": {func(kind byte, body []byte) []byte {
 			if kind == 'D' { // two bytes of count, four of length: the first value is the id
 				body[6] = '"'

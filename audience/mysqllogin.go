@@ -217,5 +217,5 @@ func mysqlTypeOf(code byte, bytes bool) Type {
 
 // malformed is the answer for a source whose replies cannot be read.
 func malformed(cause error) *lemma.Error {
-	return &lemma.Error{Kind: lemma.Unavailable, Code: CodeMalformed, Message: "the source's answer is not one of its protocol", Cause: cause}
+	return &lemma.Error{Kind: lemma.Unavailable, Code: CodeMalformed, Message: "what answers there does not speak the database's protocol: check the kind, the host and the port", Cause: cause}
 }

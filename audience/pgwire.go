@@ -75,7 +75,10 @@ func (f *pgFilter) begin() error {
 		return fmt.Errorf("%w: a message of %d bytes", errMalformed, length)
 	}
 	if length > f.meter.limit {
-		return errRowTooBig
+		if f.header[0] == 'D' {
+			return errRowTooBig
+		}
+		return fmt.Errorf("%w: a message %q of %d bytes", errMalformed, f.header[0], length) // a mail server's greeting reads so
 	}
 	f.left, f.body = int(length)-4, f.body[:0]
 	if f.header[0] == 'S' && f.left > maxStatuses {
