@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"lemma/notifications"
 	"lemma/providers"
 )
@@ -29,6 +31,29 @@ func (b *bundle) health() providers.Provider {
 // makeProbable lets time pass for circuits alone.
 func (b *bundle) makeProbable() {
 	b.exec(`update provider_meters set open_until = now() where open_until is not null`)
+}
+
+// A call that was not made, because another has just failed, counts for nothing
+// and tells that failure.
+func TestRunOf(t *testing.T) {
+	spared := *noConnection
+	spared.Outcome = NotCalled
+	lost := Receipt{Outcome: Unknown, Reason: "connection_lost"}
+	for _, c := range []struct {
+		name     string
+		receipts []Receipt
+		want     run
+	}{
+		{"spared", []Receipt{spared, spared}, run{down: "connect_failed: connection refused", detail: "connection refused"}},
+		{"lost, then spared", []Receipt{{Outcome: Accepted}, lost, spared}, run{accepted: true, failures: 1, refusals: 1,
+			first: "connection_lost", last: "connection_lost", down: "connect_failed: connection refused", detail: "connection refused"}},
+		{"failed, then accepted", []Receipt{*closing, {Outcome: Accepted}}, run{accepted: true}},
+		{"time was over", []Receipt{{Outcome: NotCalled, Reason: "call_ended"}}, run{}},
+	} {
+		if d := cmp.Diff(c.want, runOf(c.receipts), cmp.AllowUnexported(run{})); d != "" {
+			t.Errorf("%s (-want +got): %s", c.name, d)
+		}
+	}
 }
 
 func hasty(c *Config) { c.CircuitFirst, c.CircuitMost = 20*time.Millisecond, 100*time.Millisecond }

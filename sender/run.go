@@ -11,7 +11,7 @@ type run struct {
 	rejections int    // of these, messages rejected
 	first      string // the first failure, and the last
 	last       string
-	down       string // the first failure of the provider itself; also one that an earlier call met, for whose sake none was made
+	down       string // the first failure of the provider itself; also one that an earlier call met, for whose sake none was made now
 	definite   string // the first definite refusal of the account or the sender
 	detail     string // the carrier's words in the first failure of the provider: for the log
 }

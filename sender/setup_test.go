@@ -55,7 +55,7 @@ func (c *scripted) Send(_ context.Context, letters []Message) []Receipt {
 		if c.down != nil {
 			out[i] = *c.down
 			if i > 0 { // as a carrier that has just failed to connect
-				out[i].Outcome, out[i].Definite, out[i].Reason = NotCalled, false, "connect_backoff"
+				out[i].Outcome = NotCalled
 			}
 			continue
 		}

@@ -174,7 +174,9 @@ func (r *run) connect(d *draft) bool {
 	}
 	began := time.Now()
 	if cause := r.pool.backoff(began); cause != nil {
-		r.settle(d.index, sender.Receipt{Outcome: sender.NotCalled, Provider: true, Reason: "connect_backoff", Detail: detail(cause.reason+": "+cause.detail, "")})
+		receipt := cause.receipt()
+		receipt.Outcome = sender.NotCalled
+		r.settle(d.index, receipt)
 		return false
 	}
 	conn, refusal := r.dial(r.ctx)

@@ -8,7 +8,7 @@
 //	what happened                               outcome        provider  reason
 //	no connection, TLS, greeting, EHLO, AUTH     not accepted   yes       connect_failed, tls_failed, greeting_refused, ehlo_refused, auth_failed; definite with 5xx
 //	an address that may not be dialled          not accepted   yes       forbidden_address; definite
-//	a dial failed a moment ago                  not called     yes       connect_backoff
+//	one of these a moment ago, so none was tried not called     yes       the same
 //	connection lost before the body             not accepted   yes       connection_lost
 //	no answer in time before the body           not accepted   yes       timeout
 //	nonsense before the body                    not accepted   yes       protocol_error
