@@ -38,10 +38,11 @@ type Config struct {
 	Retries   int           // how often a failing source is tried again; 3
 	RetryFor  time.Duration // before the first of these, doubled for each; 5 s
 	TickEvery time.Duration // schedules, completion; 500 ms
+	Grace     time.Duration // how long a fan-out may lie still before it is rung for again; 30 s
+
 	// TemplateErrorLimit is the share of messages that may fail to render before
 	// a campaign without a limit of its own is paused; 0.02. 1 never pauses.
 	TemplateErrorLimit float64
-	Grace              time.Duration // how long a fan-out may lie still before it is rung for again; 30 s
 }
 
 func (c Config) withDefaults() Config {
