@@ -130,3 +130,24 @@ func (r *listReader) quoted() bool {
 	}
 	return false
 }
+
+// pgLearn reads types through the domains that they are or consist of. Arrays
+// are those whose text form is array_out's, with commas: box[] has semicolons.
+const pgLearn = `
+select t.oid::text, b.oid::text, b.typcategory::text, v.oid::text, v.typcategory::text
+  from pg_catalog.pg_type t
+  join pg_catalog.pg_type b on b.oid = case t.typtype when 'd' then t.typbasetype else t.oid end
+  left join pg_catalog.pg_type e on e.oid = b.typelem and b.typoutput = 'pg_catalog.array_out'::pg_catalog.regproc and e.typdelim = ','
+  left join pg_catalog.pg_type v on v.oid = case e.typtype when 'd' then e.typbasetype else e.oid end
+ where t.oid = any($1::oid[])`
+
+// typeNamed is the type of a base type: a built-in one, or by its category.
+func typeNamed(oid, category []byte) Type {
+	if t, ok := pgTypes[oidOf(oid)]; ok {
+		return t
+	}
+	if string(category) == "S" || string(category) == "E" {
+		return Text
+	}
+	return Other
+}

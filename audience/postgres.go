@@ -259,16 +259,6 @@ var pgTypes = map[uint32]Type{
 	17: Other, 790: Other, 1083: Other, 1186: Other, 1266: Other, 2950: Other, 869: Other, 650: Other,
 }
 
-// pgLearn reads types through the domains that they are or consist of. Arrays
-// are those whose text form is array_out's, with commas: box[] has semicolons.
-const pgLearn = `
-select t.oid::text, b.oid::text, b.typcategory::text, v.oid::text, v.typcategory::text
-  from pg_catalog.pg_type t
-  join pg_catalog.pg_type b on b.oid = case t.typtype when 'd' then t.typbasetype else t.oid end
-  left join pg_catalog.pg_type e on e.oid = b.typelem and b.typoutput = 'pg_catalog.array_out'::pg_catalog.regproc and e.typdelim = ','
-  left join pg_catalog.pg_type v on v.oid = case e.typtype when 'd' then e.typbasetype else e.oid end
- where t.oid = any($1::oid[])`
-
 // learnTypes finds what the types are that pgTypes does not have: arrays, and
 // texts that the database defined itself, such as enums and citext.
 func (p *pgSession) learnTypes(ctx context.Context, oids []uint32) error {
@@ -288,17 +278,6 @@ func (p *pgSession) learnTypes(ctx context.Context, oids []uint32) error {
 		p.types[oidOf(row[0])] = learned
 	}
 	return err
-}
-
-// typeNamed is the type of a base type: a built-in one, or by its category.
-func typeNamed(oid, category []byte) Type {
-	if t, ok := pgTypes[oidOf(oid)]; ok {
-		return t
-	}
-	if string(category) == "S" || string(category) == "E" {
-		return Text
-	}
-	return Other
 }
 
 func (p *pgSession) typeOf(oid uint32) Type {

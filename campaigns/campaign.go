@@ -23,35 +23,36 @@ const (
 // Campaign is one message to one audience. It is made as a draft, sent once,
 // and ends as completed, cancelled or failed.
 type Campaign struct {
-	ID                 uuid.UUID
-	WorkspaceID        uuid.UUID
-	Name               string
-	Status             Status
-	StatusReason       string // a code: why it is paused, failed or cancelled, or what it waits for; empty otherwise
-	StatusDetail       string // the same as a sentence
-	AudienceID         uuid.UUID
-	TemplateID         uuid.UUID
-	TemplateVersion    int
-	ProviderID         uuid.UUID
-	Strategy           string // at_least_once (bounded by two) or at_most_once
-	FromName           string
-	FromEmail          string
-	ReplyTo            string
-	Headers            map[string]string
-	Metadata           map[string]string
+	ID              uuid.UUID
+	WorkspaceID     uuid.UUID
+	Name            string
+	Status          Status
+	StatusReason    string // a code: why it is paused, failed or cancelled, or what it waits for; empty otherwise
+	StatusDetail    string // the same as a sentence
+	AudienceID      uuid.UUID
+	TemplateID      uuid.UUID
+	TemplateVersion int
+	ProviderID      uuid.UUID
+	Strategy        string // at_least_once (bounded by two) or at_most_once
+	FromName        string
+	FromEmail       string
+	ReplyTo         string
+	Headers         map[string]string
+	Metadata        map[string]string
+	ScheduledAt     *time.Time
+	SendDeadline    *time.Time // who was not sent to by then is skipped as expired
+	StartedAt       *time.Time
+	SendingAt       *time.Time
+	FinishedAt      *time.Time
+	FannedOutAt     *time.Time // the whole audience was read and written
+	RowsRead        *int64     // rows of the fan-out that finished; above Books.Audience when rows repeat
+	Version         int        // ETag
+	CreatedAt       time.Time
+	UpdatedAt       time.Time
+	Books           Books
+	Allowed         []string // the verbs that the status allows
+
 	TemplateErrorLimit *float64 // the share of messages that may fail to render before it is paused; nil: as configured
-	ScheduledAt        *time.Time
-	SendDeadline       *time.Time // who was not sent to by then is skipped as expired
-	StartedAt          *time.Time
-	SendingAt          *time.Time
-	FinishedAt         *time.Time
-	FannedOutAt        *time.Time // the whole audience was read and written
-	RowsRead           *int64     // rows of the fan-out that finished; above Books.Audience when rows repeat
-	Version            int        // ETag
-	CreatedAt          time.Time
-	UpdatedAt          time.Time
-	Books              Books
-	Allowed            []string // the verbs that the status allows
 }
 
 // Books say what became of everybody in the audience. Audience is counted
@@ -73,37 +74,39 @@ type Books struct {
 
 // NewCampaign is what a campaign is made from.
 type NewCampaign struct {
-	ID                 uuid.UUID // made by the caller, so that a repeated request makes it once
-	Name               string
-	AudienceID         uuid.UUID
-	TemplateID         uuid.UUID
-	TemplateVersion    int // 0: the newest
-	ProviderID         uuid.UUID
-	Strategy           string // empty: at_least_once
-	FromName           string
-	FromEmail          string
-	ReplyTo            string
-	Headers            map[string]string
-	Metadata           map[string]string
-	SendDeadline       *time.Time
+	ID              uuid.UUID // made by the caller, so that a repeated request makes it once
+	Name            string
+	AudienceID      uuid.UUID
+	TemplateID      uuid.UUID
+	TemplateVersion int // 0: the newest
+	ProviderID      uuid.UUID
+	Strategy        string // empty: at_least_once
+	FromName        string
+	FromEmail       string
+	ReplyTo         string
+	Headers         map[string]string
+	Metadata        map[string]string
+	SendDeadline    *time.Time
+
 	TemplateErrorLimit *float64 // from 0 to 1; nil: as configured
 }
 
 // Patch changes a draft; nil leaves a field as it is.
 type Patch struct {
-	Name               *string
-	AudienceID         *uuid.UUID
-	TemplateID         *uuid.UUID
-	TemplateVersion    *int // 0: the newest
-	ProviderID         *uuid.UUID
-	Strategy           *string
-	FromName           *string
-	FromEmail          *string
-	ReplyTo            *string
-	Headers            map[string]string // nil: unchanged
-	Metadata           map[string]string // nil: unchanged
-	SendDeadline       *time.Time
-	NoDeadline         bool // SendDeadline was given as null
+	Name            *string
+	AudienceID      *uuid.UUID
+	TemplateID      *uuid.UUID
+	TemplateVersion *int // 0: the newest
+	ProviderID      *uuid.UUID
+	Strategy        *string
+	FromName        *string
+	FromEmail       *string
+	ReplyTo         *string
+	Headers         map[string]string // nil: unchanged
+	Metadata        map[string]string // nil: unchanged
+	SendDeadline    *time.Time
+	NoDeadline      bool // SendDeadline was given as null
+
 	TemplateErrorLimit *float64
 	NoErrorLimit       bool // TemplateErrorLimit was given as null
 }

@@ -44,6 +44,7 @@ type Config struct {
 
 	PerWorkspace int // audiences of one workspace that all nodes together read at a time; 4
 	PerSource    int // of these, those on one data source; 2
+
 	// TemplateErrorLimit is the share of messages that may fail to render before
 	// a campaign without a limit of its own is paused; 0.02. 1 never pauses.
 	TemplateErrorLimit float64
