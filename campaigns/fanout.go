@@ -186,9 +186,7 @@ func (c *Campaigns) stream(ctx context.Context, workspaceID, id uuid.UUID, run i
 	chunks := make(chan []notifications.Recipient)
 	work.Go(func() error {
 		defer close(chunks)
-		var err error
-		err = lemma.Recovered(func() (err error) { read, err = c.readAudience(ctx, now, plan, chunks); return err })
-		return err
+		return lemma.Recovered(func() (err error) { read, err = c.readAudience(ctx, now, plan, chunks); return err })
 	})
 	for range c.cfg.Writers {
 		work.Go(func() error {
