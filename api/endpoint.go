@@ -181,9 +181,10 @@ func (s *server) answer(r *http.Request, e endpoint) reply {
 		return s.fail(r, err)
 	}
 	// A request that changes something is finished even if its caller hangs up,
-	// so that its outcome is never left to the moment of hanging up.
+	// so that its outcome is never left to the moment of hanging up. One that only
+	// asks ends with its caller.
 	ctx := r.Context()
-	if e.method != http.MethodGet {
+	if e.method != http.MethodGet && e.do.writes && !c.dryRun() {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, done := context.WithTimeout(ctx, s.Timeout)

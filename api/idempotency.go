@@ -40,6 +40,7 @@ type claim struct {
 	createdAt time.Time // of the row, not of the claim: done again, a request has it again
 	number    int       // of the claim, from 1: what an earlier one does late must not undo what a later one has answered
 	token     uuid.UUID // tells this claim from a later one
+	asked     time.Time // by this machine's clock, before the lock began
 }
 
 // once does the work of a call at most once per Idempotency-Key. What writes
@@ -75,7 +76,7 @@ func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 func (k keeper) hold(ctx context.Context, c claim) (context.Context, func()) {
 	ctx, lose := context.WithCancelCause(ctx)
 	go func() {
-		renewed := time.Now() // a little late: the lock dates from before
+		renewed := c.asked
 		for tick := time.Tick(renewEvery); ; {
 			select {
 			case <-ctx.Done():
@@ -83,9 +84,10 @@ func (k keeper) hold(ctx context.Context, c claim) (context.Context, func()) {
 			case <-tick:
 			}
 			begun := time.Now()
-			if k.renew(ctx, c, renewed) {
+			switch held, err := k.renew(ctx, c, renewed); {
+			case held:
 				renewed = begun
-			} else if time.Since(renewed) >= lockFor-renewEvery {
+			case err == nil, time.Since(renewed) >= lockFor-renewEvery:
 				lose(errInProgress)
 			}
 		}
@@ -93,15 +95,16 @@ func (k keeper) hold(ctx context.Context, c claim) (context.Context, func()) {
 	return ctx, func() { lose(nil) }
 }
 
-// renew reports whether the claim is held for another lockFor. It gives up
-// before the lock that it would renew is over.
-func (k keeper) renew(ctx context.Context, c claim, renewed time.Time) bool {
+// renew reports whether the claim is held for another lockFor: with an error that
+// is unknown, without one it is lost. It gives up before the lock that it would
+// renew is over.
+func (k keeper) renew(ctx context.Context, c claim, renewed time.Time) (held bool, err error) {
 	ctx, cancel := context.WithDeadline(ctx, renewed.Add(lockFor-renewEvery))
 	defer cancel()
 	tag, err := k.pool.Exec(ctx, `
 		update idempotency_keys set locked_until = now() + $4
 		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null`, c.workspace, c.key, c.token, lockFor)
-	return err == nil && tag.RowsAffected() == 1
+	return err == nil && tag.RowsAffected() == 1, err
 }
 
 // finish does the work and keeps the answer before anybody sees it: an answer
@@ -162,7 +165,7 @@ func (c claim) id() uuid.UUID {
 
 // claim takes the key, or answers what was answered before.
 func (k keeper) claim(ctx context.Context, workspace uuid.UUID, key string, hash []byte) (*claim, *reply, error) {
-	held := &claim{workspace: workspace, key: key, token: lemma.NewID()}
+	held := &claim{workspace: workspace, key: key, token: lemma.NewID(), asked: time.Now()}
 	err := k.pool.QueryRow(ctx, `
 		insert into idempotency_keys (workspace_id, key, request_hash, locked_by, locked_until) values ($1, $2, $3, $4, now() + $5)
 		on conflict (workspace_id, key) do update set locked_by = excluded.locked_by, locked_until = excluded.locked_until,

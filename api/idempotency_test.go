@@ -257,6 +257,24 @@ func TestLostLockEndsItsRequest(t *testing.T) {
 	}
 }
 
+// A request that finds its claim gone ends then, and not when its lock would have.
+func TestLostLockIsSeenAtOnce(t *testing.T) {
+	l := newLab(t)
+	held, _, err := l.s.keeper.claim(t.Context(), l.ws, "k", []byte("x"))
+	l.must(err)
+	l.run(l.pool, `update idempotency_keys set locked_by = gen_random_uuid()`)
+	begun := time.Now()
+	ctx, done := l.s.keeper.hold(t.Context(), *held)
+	defer done()
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Minute):
+	}
+	if took := time.Since(begun); took >= lockFor-renewEvery || !errors.Is(context.Cause(ctx), errInProgress) {
+		t.Errorf("after %s: %v", took, context.Cause(ctx))
+	}
+}
+
 // An event's own id decides that it is recorded once: a repetition does not
 // wait for the lock of a request that died.
 func TestEventWithIDNeedsNoLock(t *testing.T) {
