@@ -78,16 +78,12 @@ func (c *Campaigns) stream(ctx context.Context, workspaceID, id uuid.UUID, run i
 	chunks := make(chan []notifications.Recipient)
 	work.Go(func() error {
 		defer close(chunks)
-		var err error
-		err = lemma.Recovered(func() (err error) { read, err = c.readAudience(ctx, now, plan, chunks); return err })
-		return err
+		return lemma.Recovered(func() (err error) { read, err = c.readAudience(ctx, now, plan, chunks); return err })
 	})
 	for range c.cfg.Writers {
 		work.Go(func() error {
 			for recipients := range chunks {
-				if err := c.writeInTurn(ctx, plan, recipients); err != nil {
-				}
-				if err := lemma.Recovered(func() error { return c.WriteChunk(ctx, plan, recipients) }); err != nil {
+				if err := lemma.Recovered(func() error { return c.writeInTurn(ctx, plan, recipients) }); err != nil {
 					return err
 				}
 			}
