@@ -285,3 +285,30 @@ func TestSweepBehindAnOpenCircuit(t *testing.T) {
 		t.Errorf("rang %d times for a probe, want 2, %v", n, err)
 	}
 }
+
+// A batch that could not be claimed, because the circuit was open or it was not
+// due, keeps its bell when that is over a moment later.
+func TestABatchKeepsItsBellWhenWhatStoodInItsWayIsOver(t *testing.T) {
+	for name, c := range map[string]struct{ before, after string }{
+		"the circuit": {
+			`update provider_meters set failures = 1, opened_at = now(), open_until = now() + interval '1 hour'`,
+			`update provider_meters set failures = 0, opened_at = null, open_until = null`},
+		"the time": {`update batches set due_at = now() + interval '1 hour'`, `update batches set due_at = now()`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			refs := b.insert(3, 3, 2)
+			s := b.sender()
+			b.exec(c.before)
+			s.Hook = func(_ context.Context, at string, _ notifications.Ref) {
+				if at == "unclaimed" {
+					b.exec(c.after)
+				}
+			}
+			again, err := s.Work(t.Context(), refs[0])
+			if err != nil || again <= 0 {
+				t.Errorf("a batch that is ready lost its bell: %v, %v", again, err)
+			}
+		})
+	}
+}

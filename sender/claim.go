@@ -142,8 +142,9 @@ func (s *Sender) renewed(c *claim, begun time.Time) {
 }
 
 // standing tells why a batch could not be claimed: how long until it may be,
-// or 0 when this bell has nothing more to do. With probe, it waits for its
-// provider's circuit alone, which may be probed now.
+// or 0 when this bell has nothing more to do: a batch that is ready has no other
+// bell, but for the sweep's. With probe, it waits for its provider's circuit
+// alone, which may be probed now.
 func (s *Sender) standing(ctx context.Context, ref notifications.Ref) (again time.Duration, probe bool, err error) {
 	var ready, expired, open, probing bool
 	var wait, shut float64
@@ -166,8 +167,8 @@ func (s *Sender) standing(ctx context.Context, ref notifications.Ref) (again tim
 		return 0, false, s.Expire(ctx, ref)
 	case !ready:
 		return 0, false, nil
-	case !open || wait > shut:
-		return time.Duration(wait * float64(time.Second)), false, nil
+	case !open || wait > shut: // what stood in its way when it was to be claimed may be over by now
+		return max(time.Duration(wait*float64(time.Second)), time.Millisecond), false, nil
 	}
 	return s.untilProbe(time.Duration(shut*float64(time.Second)), probing), wait == 0 && shut == 0 && !probing, nil
 }

@@ -16,6 +16,7 @@ const probeWindow = 5
 // probe claims a batch whose provider's circuit is open, if it may be probed and
 // nobody else does. It answers nil and how long to wait when not.
 func (s *Sender) probe(ctx context.Context, ref notifications.Ref) (*claim, time.Duration, error) {
+	s.at(ctx, "unclaimed", ref)
 	again, may, err := s.standing(ctx, ref)
 	if err != nil || !may {
 		return nil, again, err

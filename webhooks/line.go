@@ -50,12 +50,23 @@ func (s *lines) enter(endpoint uuid.UUID) *line {
 	return l
 }
 
-// leave takes a worker from an endpoint.
-func (s *lines) leave(endpoint uuid.UUID, l *line) {
+// leave takes a worker from an endpoint. It answers true when nobody is with it
+// any more.
+func (s *lines) leave(endpoint uuid.UUID, l *line) (deserted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.workers--; l.workers == 0 && l.filling == nil {
-		delete(s.of, endpoint)
+	if l.workers--; l.workers > 0 || l.filling != nil {
+		return false
+	}
+	delete(s.of, endpoint)
+	return true
+}
+
+// part ends a worker's stay. Two that end theirs at once each take the other for
+// the one that stays until nothing is left: what is left then is given back.
+func (w *Webhooks) part(ctx context.Context, endpoint uuid.UUID, l *line) {
+	if w.lines.leave(endpoint, l) {
+		w.abandon(ctx, l)
 	}
 }
 
@@ -74,7 +85,7 @@ func (w *Webhooks) serve(ctx context.Context, calls *sync.WaitGroup, m claimed) 
 	endpoint := m.EndpointID
 	defer w.lanes.leave(endpoint)
 	l := w.lines.enter(endpoint)
-	defer w.lines.leave(endpoint, l)
+	defer w.part(ctx, endpoint, l)
 	until := time.Now().Add(stayFor)
 	for more := true; more; m, more = w.next(ctx, m, l, until) {
 		w.settler.open <- struct{}{}

@@ -195,3 +195,28 @@ func TestOneFollowUpThatFails(t *testing.T) {
 		t.Errorf("%d were delivered, and %d were not settled", n, failed.Load())
 	}
 }
+
+// Two workers that end their stay at once each take the other for the one that
+// stays: what was claimed for them is given back, and not left to its lease.
+func TestWorkersThatLeaveTogetherLeaveNothingClaimed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.backlog(4)
+	taken, err := b.claimMore(t.Context(), b.ws, b.backlogOf(), 4)
+	b.must(err)
+	endpoint := taken[0].EndpointID
+	l := b.lines.enter(endpoint)
+	b.lines.enter(endpoint)
+	l.waiting = taken[2:]
+	for i := range 2 {
+		if _, more := b.Webhooks.next(t.Context(), taken[i], l, time.Now().Add(-time.Millisecond)); more {
+			t.Fatal("a worker stays, which is not what this is about")
+		}
+	}
+	for range 2 {
+		b.part(t.Context(), endpoint, l)
+	}
+	if n := b.count(`select count(*) from outbox where leased_by is null and attempts = 0 and due_at <= now()`); n != 2 {
+		t.Errorf("%d of 2 messages that were claimed and not called are given back", n)
+	}
+}
