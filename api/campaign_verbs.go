@@ -162,11 +162,6 @@ func (s *server) rehearseCampaign(ctx context.Context, c *call, _ none) (rehears
 }
 
 func (s *server) rehearse(ctx context.Context, c *call, id uuid.UUID) (rehearsalBody, error) {
-	leave, err := s.readers.enter(ctx, c.workspace())
-	if err != nil {
-		return rehearsalBody{}, err
-	}
-	defer leave()
 	r, err := s.Campaigns.Rehearse(ctx, c.workspace(), id)
 	return rehearsalBody{Rows: r.Rows, Sendable: r.Sendable, SkippedBy: present(r.SkippedBy), Sample: each(r.Sample, showSample),
 		Rendered: r.Rendered, Failed: r.Failed, FailedAtMost: r.FailedAtMost, Failures: each(r.Faults, showRenderFailure)}, sourced(err)

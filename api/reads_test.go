@@ -5,18 +5,14 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"lemma"
 )
 
-// A workspace reads data sources a few times at once, and what a caller no
-// longer waits for ends.
+// A source is counted for two callers at once. Others are refused after a
+// moment, and what a caller no longer waits for ends.
 func TestReadsAreBounded(t *testing.T) {
-	var refused atomic.Int64
-	b := setup(t, func(o *Options) { o.ReadWait, o.ReadRefused = 50*time.Millisecond, func() { refused.Add(1) } })
+	b := setup(t)
 	w := b.world()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	b.must(err)
@@ -38,20 +34,16 @@ func TestReadsAreBounded(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	waiting := func(r *http.Request) { *r = *r.WithContext(ctx) }
 	var all sync.WaitGroup
-	for range readsPerWorkspace {
+	for range 2 {
 		all.Go(func() { b.do("POST", "/v1/audiences/"+w.audience+"/count", nil, waiting) })
 	}
-	for range readsPerWorkspace {
+	for range 2 {
 		<-arrived
 	}
-	for _, path := range []string{"/v1/audiences/" + w.audience + "/preview", "/v1/campaigns/" + draft + "/preview", "/v1/campaigns/" + draft + "/send?dry_run=true",
-		"/v1/data_sources/" + w.source + "/test"} {
-		if got := b.do("POST", path, nil).is(503); got.problem.Code != "too_many_reads" || got.header.Get("Retry-After") == "" {
+	for _, path := range []string{"/v1/audiences/" + w.audience + "/count", "/v1/campaigns/" + draft + "/preview", "/v1/campaigns/" + draft + "/send?dry_run=true"} {
+		if got := b.do("POST", path, nil).is(503); got.problem.Code != "overloaded" || got.header.Get("Retry-After") == "" {
 			t.Errorf("%s: %s", path, got.body)
 		}
-	}
-	if n := refused.Load(); n != 4 {
-		t.Errorf("%d refused", n)
 	}
 	hangUp()
 	ended := make(chan struct{})
@@ -60,31 +52,5 @@ func TestReadsAreBounded(t *testing.T) {
 	case <-ended:
 	case <-time.After(8 * time.Second): // a source may be silent for 10 s
 		t.Error("counts go on that nobody waits for")
-	}
-}
-
-// However many requests of one workspace read and wait, another one has a place.
-func TestReadsOfWorkspaces(t *testing.T) {
-	t.Parallel()
-	r := newReaders(20*time.Millisecond, func() {})
-	greedy, other := lemma.NewID(), lemma.NewID()
-	var leave []func()
-	for range 3 * readsAtOnce {
-		if l, err := r.enter(t.Context(), greedy); err == nil {
-			leave = append(leave, l)
-		}
-	}
-	if len(leave) != readsPerWorkspace {
-		t.Errorf("one workspace has %d places", len(leave))
-	}
-	l, err := r.enter(t.Context(), other)
-	if err != nil {
-		t.Fatalf("the other has none: %v", err)
-	}
-	for _, l := range append(leave, l) {
-		l()
-	}
-	if len(r.lines) != 0 || len(r.all) != 0 {
-		t.Errorf("%d workspaces and %d places are left", len(r.lines), len(r.all))
 	}
 }

@@ -111,12 +111,7 @@ var errFound = errors.New("found")
 
 func (s *server) findRow(ctx context.Context, c *call, id uuid.UUID, key string, columns []string) (audience.Row, error) {
 	var found audience.Row
-	leave, err := s.readers.enter(ctx, c.workspace())
-	if err != nil {
-		return found, err
-	}
-	defer leave()
-	_, err = s.Audiences.Stream(ctx, c.workspace(), id, columns, func(row audience.Row) error {
+	_, err := s.Audiences.Stream(ctx, c.workspace(), id, columns, func(row audience.Row) error {
 		if key != "" && row.Key != key {
 			return nil
 		}

@@ -60,8 +60,6 @@ type Options struct {
 	Capabilities func(kind string) Capabilities                     // of a kind of carrier
 	Warnings     func(kind string, config json.RawMessage) []string // about a provider's config; none when nil
 	Timeout      time.Duration                                      // of one request; 50 s by default
-	ReadWait     time.Duration                                      // for a place among the requests that read data sources; 5 s by default
-	ReadRefused  func()                                             // a request has found no such place
 	Now          func() time.Time                                   // for rates and times left; time.Now
 }
 
@@ -81,12 +79,6 @@ func (o Options) withDefaults() Options {
 	if o.Timeout <= 0 {
 		o.Timeout = 50 * time.Second
 	}
-	if o.ReadWait <= 0 {
-		o.ReadWait = 5 * time.Second
-	}
-	if o.ReadRefused == nil {
-		o.ReadRefused = func() {}
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -96,15 +88,13 @@ func (o Options) withDefaults() Options {
 type server struct {
 	Rooms
 	Options
-	keeper  keeper
-	readers *readers
+	keeper keeper
 }
 
 // New makes the door. It panics when routes and openapi.yaml do not agree,
 // both of which are compiled in.
 func New(rooms Rooms, options Options) http.Handler {
 	s := &server{Rooms: rooms, Options: options.withDefaults(), keeper: keeper{rooms.Pool}}
-	s.readers = newReaders(s.ReadWait, s.ReadRefused)
 	r := chi.NewRouter()
 	r.Use(s.identify, s.log, s.recover, middleware.GetHead)
 	r.NotFound(s.noRoute)
@@ -129,17 +119,17 @@ func (s *server) routes() []route {
 		{get, "/v1/data_sources/{id}", "data_sources:read", ok, on(s.getDataSource)},
 		{patch, "/v1/data_sources/{id}", "data_sources:write", ok, on(s.updateDataSource)},
 		{del, "/v1/data_sources/{id}", "data_sources:write", gone, on(s.deleteDataSource)},
-		{post, "/v1/data_sources/{id}/test", "data_sources:write", ok, s.reading(on(s.testDataSource))},
-		{get, "/v1/data_sources/{id}/schema", "data_sources:read", ok, s.reading(on(s.readSchema))},
+		{post, "/v1/data_sources/{id}/test", "data_sources:write", ok, on(s.testDataSource)},
+		{get, "/v1/data_sources/{id}/schema", "data_sources:read", ok, on(s.readSchema)},
 
 		{get, "/v1/audiences", "audiences:read", ok, on(s.listAudiences)},
 		{post, "/v1/audiences", "audiences:write", made, on(s.createAudience)},
-		{post, "/v1/audiences/validate", "audiences:write", ok, s.reading(asks(s.validateAudience))},
+		{post, "/v1/audiences/validate", "audiences:write", ok, asks(s.validateAudience)},
 		{get, "/v1/audiences/{id}", "audiences:read", ok, on(s.getAudience)},
 		{patch, "/v1/audiences/{id}", "audiences:write", ok, on(s.updateAudience)},
 		{del, "/v1/audiences/{id}", "audiences:write", gone, on(s.deleteAudience)},
-		{post, "/v1/audiences/{id}/preview", "audiences:query", ok, s.reading(asks(s.previewAudience))},
-		{post, "/v1/audiences/{id}/count", "audiences:query", ok, s.reading(asks(s.countAudience))},
+		{post, "/v1/audiences/{id}/preview", "audiences:query", ok, asks(s.previewAudience)},
+		{post, "/v1/audiences/{id}/count", "audiences:query", ok, asks(s.countAudience)},
 
 		{get, "/v1/templates", "templates:read", ok, on(s.listTemplates)},
 		{post, "/v1/templates", "templates:write", made, on(s.createTemplate)},
@@ -184,7 +174,7 @@ func (s *server) routes() []route {
 		{post, "/v1/flows/{id}/versions/{n}/validate", "flows:read", ok, asks(s.validateFlowVersion)},
 		{post, "/v1/flows/{id}/versions/{n}/plan", "flows:read", ok, asks(s.planFlowVersion)},
 		{post, "/v1/flows/{id}/versions/{n}/publish", "flows:publish", accepted, on(s.publishFlowVersion)},
-		{post, "/v1/flows/{id}/versions/{n}/simulate", "flows:read audiences:query", ok, s.reading(asks(s.simulateFlowVersion))},
+		{post, "/v1/flows/{id}/versions/{n}/simulate", "flows:read audiences:query", ok, asks(s.simulateFlowVersion)},
 		{get, "/v1/flows/{id}/diff", "flows:read", ok, on(s.diffFlowVersions)},
 		{post, "/v1/flows/{id}/rollback", "flows:publish", accepted, on(s.rollbackFlow)},
 		{post, "/v1/flows/{id}/pause", "flows:publish", accepted, on(s.pauseFlow)},

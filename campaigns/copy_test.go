@@ -283,7 +283,7 @@ func TestFanoutsThatAreKilledOverAndOver(t *testing.T) {
 		b.must(err)
 		kills += int(tag.RowsAffected())
 		if kills%3 == 0 {
-			b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1 and lease_until is not null`, b.ws)
+			b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second', crashes = 0 where workspace_id = $1 and lease_until is not null`, b.ws)
 		}
 	}
 	runs.Wait()

@@ -19,13 +19,6 @@ func newRegistry(pool *pgxpool.Pool) *prometheus.Registry {
 	return r
 }
 
-// readsRefused counts requests that found no place to read a data source.
-func readsRefused(r prometheus.Registerer) func() {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_reads_refused_total", Help: "Requests (counts, previews, dry runs) that were refused, since too many of them read data sources."})
-	r.MustRegister(c)
-	return c.Inc
-}
-
 func metricsHandler(r *prometheus.Registry) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, Timeout: 10 * time.Second})
 }

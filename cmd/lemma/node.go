@@ -88,7 +88,7 @@ func newNode(cfg Config, pool *pgxpool.Pool, box *secrets.Box, log *slog.Logger,
 	}
 	n.api = api.New(api.Rooms{Workspaces: n.workspaces, Providers: n.providers, Audiences: n.audiences, Templates: n.templates,
 		Campaigns: n.campaigns, Flows: n.flows, Webhooks: n.webhooks, Ledger: n.ledger, Pool: pool}, api.Options{Log: log, Metrics: n.publicMetrics(), Ready: n.ready, Capabilities: capabilitiesOf(o.Kinds),
-		Warnings: accountWarnings, ReadRefused: readsRefused(n.metrics)})
+		Warnings: accountWarnings})
 	return n, nil
 }
 
