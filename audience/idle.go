@@ -157,16 +157,11 @@ func (a *Audiences) Close() { a.idle.close() }
 // there is one that lives and on a new one otherwise. Only a connection on
 // which all went well is kept.
 func (a *Audiences) shortly(ctx context.Context, source openedSource, work func(*run, *connection) error) error {
-	leave, err := a.turn(ctx, source.sourceID)
-	if err != nil {
-		return err
-	}
-	defer leave()
 	r := a.newRun(ctx, a.looking())
 	defer r.stop()
 	var c *connection
 	whole := false // the answer was there; what comes after does not change it
-	err = r.safely(func() (err error) {
+	err := r.safely(func() (err error) {
 		if c, err = a.connection(r, source); err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"regexp"
 	"strconv"
@@ -339,73 +338,6 @@ func (m *mysqlSession) kill(ctx context.Context) {
 	defer conn.Close()
 	defer w.meter.boundTo(ctx)()
 	conn.ExecContext(ctx, fmt.Sprintf("kill %d", id), nil)
-}
-
-// mysqlCursor is a result as the driver streams it, row by row off the wire.
-type mysqlCursor struct {
-	session *mysqlSession
-	rows    driver.Rows
-	raw     []driver.Value
-	scratch []byte // text forms of the numbers of one row
-	count   int
-}
-
-func (c *mysqlCursor) next(dst [][]byte) (bool, error) {
-	c.session.meter.progress()
-	err := c.rows.Next(c.raw)
-	if err == io.EOF {
-		c.session.reading = false
-		return false, nil
-	}
-	if err != nil {
-		return false, c.session.fault(err)
-	}
-	if len(dst) != len(c.raw) {
-		return false, changed("the source sent rows of %d columns instead of %d", len(c.raw), len(dst))
-	}
-	c.count++
-	c.scratch = c.scratch[:0]
-	for i, v := range c.raw {
-		dst[i] = c.text(v)
-	}
-	return true, nil
-}
-
-// pause comes every thousand rows: the server sends on until the network is
-// full, and waits then for up to net_write_timeout.
-func (c *mysqlCursor) pause() bool { return c.count%1000 == 0 }
-
-// close reads what is left of a short result.
-func (c *mysqlCursor) close() {
-	if c.rows.Close() == nil {
-		c.session.reading = false
-	}
-}
-
-// text gives numbers back their digits; what grew scratch stays valid in the old array.
-func (c *mysqlCursor) text(v driver.Value) []byte {
-	from := len(c.scratch)
-	switch v := v.(type) {
-	case nil:
-		return nil
-	case []byte:
-		return v
-	case int64:
-		c.scratch = strconv.AppendInt(c.scratch, v, 10)
-	case uint64:
-		c.scratch = strconv.AppendUint(c.scratch, v, 10)
-	case float32:
-		c.scratch = strconv.AppendFloat(c.scratch, float64(v), 'g', -1, 32)
-	case float64:
-		c.scratch = strconv.AppendFloat(c.scratch, v, 'g', -1, 64)
-	case string:
-		c.scratch = append(c.scratch, v...)
-	case time.Time:
-		c.scratch = v.AppendFormat(c.scratch, "2006-01-02 15:04:05.999999999")
-	default:
-		c.scratch = fmt.Append(c.scratch, v)
-	}
-	return c.scratch[from:len(c.scratch):len(c.scratch)]
 }
 
 // fault turns an error of the driver into one of ours.

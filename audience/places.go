@@ -105,8 +105,8 @@ func (p *places) leave(id sourceID) {
 	p.freed = make(chan struct{})
 }
 
-// turn takes a place for what is done for a caller (see ForCaller). Fan-outs
-// and flows have bounds of their own.
+// turn takes a place for what is done for a caller (see ForCaller). Fan-outs,
+// and the lookups of flows, have bounds of their own.
 func (a *Audiences) turn(ctx context.Context, id sourceID) (leave func(), err error) {
 	if textsFor(ctx) == textsOfQueries {
 		return func() {}, nil

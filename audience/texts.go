@@ -21,7 +21,8 @@ type textsKey struct{}
 // audiences:query, errors show the messages of the source, and validation asks
 // its planner for an estimate, which evaluates parts of a query. Without it
 // errors have SQLSTATE, line and column alone, and nothing of a query is
-// evaluated. Reads for callers have bounds on how many run at a time.
+// evaluated. Reads for callers have bounds on how many run at a time, other
+// than lookups.
 func ForCaller(ctx context.Context, readsRows bool) context.Context {
 	if readsRows {
 		return context.WithValue(ctx, textsKey{}, allTexts)

@@ -1,0 +1,108 @@
+package audience
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A round trip fetches about fetchBytes, and all of it is read before the rows
+// are worked on: the source's clock for a statement then runs only while the
+// source works, however long our side takes. The first trip is short, so that
+// the first rows are there soon.
+const (
+	fetchBytes = 256 << 10
+	fetchFirst = 500
+	fetchMost  = 10_000
+)
+
+func (p *pgSession) open(ctx context.Context, sql string, columns []string, limit int) (cursor, error) {
+	var text strings.Builder
+	text.WriteString("declare audience no scroll cursor for select ")
+	for i, c := range columns {
+		if i > 0 {
+			text.WriteString(", ")
+		}
+		text.WriteString(`audience."` + strings.ReplaceAll(c, `"`, `""`) + `"`)
+	}
+	text.WriteString(" from (\n" + sql + wrapTail)
+	if limit > 0 {
+		fmt.Fprintf(&text, " limit %d", limit)
+	}
+	if _, err := p.query(ctx, text.String()); err != nil {
+		return nil, err
+	}
+	return &pgCursor{session: p, ctx: ctx, size: fetchFirst}, nil
+}
+
+type pgCursor struct {
+	session *pgSession
+	ctx     context.Context
+	chunk   *pgconn.ResultReader
+	size    int // rows asked for in this chunk
+	rows    int // of the chunk so far
+	bytes   int
+	last    bool
+}
+
+func (c *pgCursor) next(dst [][]byte) (bool, error) {
+	for {
+		c.session.meter.progress()
+		if c.chunk == nil {
+			if c.last {
+				return false, nil
+			}
+			c.fetch()
+		}
+		if c.chunk.NextRow() {
+			return true, c.take(dst)
+		}
+		if err := c.endChunk(); err != nil {
+			return false, err
+		}
+	}
+}
+
+// pause is true when the source has sent what it was asked for.
+func (c *pgCursor) pause() bool { return c.rows == c.size }
+
+func (c *pgCursor) fetch() {
+	if c.bytes > 0 {
+		c.size = min(max(c.rows*fetchBytes/c.bytes, 1), fetchMost)
+	}
+	c.rows, c.bytes = 0, 0
+	statement := "fetch forward " + strconv.Itoa(c.size) + " from audience"
+	c.chunk = c.session.conn.ExecParams(c.ctx, statement, nil, nil, nil, nil)
+}
+
+func (c *pgCursor) take(dst [][]byte) error {
+	values := c.chunk.Values()
+	if len(values) != len(dst) {
+		return changed("the source sent a row of %d columns instead of %d", len(values), len(dst))
+	}
+	if c.rows++; c.rows > c.size {
+		return malformed(errors.New("more rows than were asked for"))
+	}
+	for _, v := range values {
+		c.bytes += len(v)
+	}
+	copy(dst, values)
+	return nil
+}
+
+// endChunk believes that a chunk is over only when the source says so.
+func (c *pgCursor) endChunk() error {
+	tag, err := c.chunk.Close()
+	if err != nil {
+		return c.session.fault(err, "", 0)
+	}
+	if tag.RowsAffected() != int64(c.rows) {
+		return unavailable(nil, "the source did not send all the rows it announced")
+	}
+	c.chunk, c.last = nil, c.rows < c.size
+	return nil
+}
