@@ -64,7 +64,16 @@ func (h *house) killOnTheWay(f *flows.Flows, workers []*worker, dice *rand.Rand,
 		told <- nil
 	}()
 	for i, at := range points(dice, kills, (last-first+1)*5) { // of six steps that each takes
-		h.until(60*time.Second, "people move on", func() bool { return h.passed() >= before+at })
+		h.until(60*time.Second, "people move on", func() bool {
+			select {
+			case err := <-told: // who was never told of does not move
+				h.must(err)
+				told <- nil
+			default:
+			}
+			h.forgetTheDead()
+			return h.passed() >= before+at
+		})
 		if i%10 == 0 {
 			for _, w := range workers {
 				w.kill()
