@@ -213,7 +213,9 @@ func riverGuard(ctx context.Context, pool *pgxpool.Pool) (Guard, error) {
 	if err != nil {
 		return g, fmt.Errorf("validate river's migrations: %w", err)
 	}
-	g.OK, g.Why = v.OK, strings.Join(v.Messages, "; ")
+	if g.OK = v.OK; !g.OK {
+		g.Why = strings.Join(v.Messages, "; ") + ": run `lemma migrate up`"
+	}
 	return g, nil
 }
 

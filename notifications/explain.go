@@ -115,7 +115,7 @@ var logDetails = map[string]string{
 	"finished":  "the batch ended, every row of it with an outcome",
 	"released":  "the worker gave the rest of the batch back uncalled",
 	"deferred":  "what the carrier did not take this time is due again later",
-	"in_doubt":  "the worker ended with rows whose outcome is unknown and left them to the reaper",
+	"in_doubt":  "the outcome of some rows of the batch was unknown when the worker ended: these wait for the end of the lease, and the reaper decides about them",
 	"reaped":    "the lease had expired and the reaper dealt with the batch",
 	"expired":   "the send deadline had passed: no call was made",
 	"cancelled": "the rest of the batch was cancelled before it was called",
@@ -184,7 +184,7 @@ func (a attemptLine) step() Step {
 	if a.Basis == "reaper" && !a.Final {
 		s.Detail = "the reaper's second tier: no evidence, so a second and last attempt was made ready"
 	} else if a.Basis == "reaper" {
-		s.Detail = "the reaper's third tier: no evidence and no attempt left, so it is orphaned"
+		s.Detail = "the reaper's third tier: no evidence, and no further attempt is made, so it is orphaned"
 	}
 	s.put(a.Reason, a.Code, a.CarrierID, a.Detail)
 	return s

@@ -47,7 +47,6 @@ const (
 // two against each other.
 type tally struct {
 	sent, failed, orphaned, skipped, retried int
-	templateErrors                           int // skipped, for whatever reason: commitWindow counts by reason
 }
 
 func (t *tally) add(attempt int16, o outcome) {
@@ -62,7 +61,6 @@ func (t *tally) add(attempt int16, o outcome) {
 		t.orphaned++
 	case o.kind == skipped:
 		t.skipped++
-		t.templateErrors++
 	default:
 		t.failed++
 	}
@@ -212,7 +210,7 @@ func (s *Sender) commitOnce(ctx context.Context, c *claim, done []outcome, e end
 	var g gate
 	err := s.pool.QueryRow(ctx, commitWindow,
 		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.state, e.through, s.cfg.Lease,
-		t.sent, t.failed, t.orphaned, t.skipped, t.templateErrors, free, e.open, e.after, c.refusals.most > 0,
+		t.sent, t.failed, t.orphaned, t.skipped, free, e.open, e.after, c.refusals.most > 0,
 		col.ordinals, col.kinds, col.bases, col.reasons, col.codes, col.carrierIDs, col.details, e.first, clip(e.detail), c.doubts, e.rows, c.refusals.changed(), e.from, e.date).Scan(&g)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lost, nil
@@ -226,36 +224,36 @@ const commitWindow = `
 	with b as (
 		update batches set
 			sent = sent + $8, failed = failed + $9, skipped = skipped + $11,
-			skips = case when $12 = 0 then skips else skips || (select jsonb_object_agg(r.reason, r.n + coalesce((skips->>r.reason)::int, 0)) from (
-				select reason, count(*) as n from unnest($18::text[], $20::text[]) as o (kind, reason) where kind = 'skipped' group by reason) r) end,
-			cancelled = cancelled + case when $5 = 'ready' and gate = 'cancelled' and attempt = 1 then cardinality($14::smallint[]) else 0 end,
-			orphaned = orphaned + $10 + case when $5 = 'ready' and gate = 'cancelled' and attempt = 2 then cardinality($14::smallint[]) else 0 end,
+			skips = case when $11 = 0 then skips else skips || (select jsonb_object_agg(r.reason, r.n + coalesce((skips->>r.reason)::int, 0)) from (
+				select reason, count(*) as n from unnest($17::text[], $19::text[]) as o (kind, reason) where kind = 'skipped' group by reason) r) end,
+			cancelled = cancelled + case when $5 = 'ready' and gate = 'cancelled' and attempt = 1 then cardinality($13::smallint[]) else 0 end,
+			orphaned = orphaned + $10 + case when $5 = 'ready' and gate = 'cancelled' and attempt = 2 then cardinality($13::smallint[]) else 0 end,
 			state = case when $5 = 'done' then 'done' when $5 <> 'ready' then state when gate = 'cancelled' then 'cancelled' else 'ready' end,
 			finished_at = case when $5 = 'done' or ($5 = 'ready' and gate = 'cancelled') then now() end,
 			leased_by = case when $5 in ('done', 'ready') then null else leased_by end,
 			lease_until = case when $5 in ('go', 'keep') then now() + $7 when $5 = 'doubt' then lease_until end,
 			called_through = case when $5 = 'go' and gate = 'open' then $6 when $5 = 'ready' then -1 else called_through end,
-			calling = case when $5 in ('done', 'ready') then 0 when $5 = 'go' and gate = 'open' then $26::smallint + $27::smallint else $26 end,
-			deferred = case when $5 = 'ready' then '{}' else $13::smallint[] end,
-			open = case when $5 = 'ready' then $14 else open end,
-			due_at = case when $5 = 'ready' then now() + $15 else due_at end,
-			refusals = coalesce($28, refusals)
+			calling = case when $5 in ('done', 'ready') then 0 when $5 = 'go' and gate = 'open' then $25::smallint + $26::smallint else $25 end,
+			deferred = case when $5 = 'ready' then '{}' else $12::smallint[] end,
+			open = case when $5 = 'ready' then $13 else open end,
+			due_at = case when $5 = 'ready' then now() + $14 else due_at end,
+			refusals = coalesce($27, refusals)
 		where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'leased' and leased_by = $4
-		  and ($5 <> 'go' or called_through = $29)
+		  and ($5 <> 'go' or called_through = $28)
 		returning workspace_id, id, root_id, attempt, gate, state, due_at, lease_until
 	), outcomes as (
 		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason, code, carrier_id, detail)
 		select b.workspace_id, b.root_id, o.ordinal, b.attempt, o.kind, true, o.basis, nullif(o.reason, ''),
 			nullif(o.code, 0), nullif(o.carrier_id, ''), nullif(o.detail, '')
-		from b, unnest($17::smallint[], $18::text[], $19::text[], $20::text[], $21::smallint[], $22::text[], $23::text[])
+		from b, unnest($16::smallint[], $17::text[], $18::text[], $19::text[], $20::smallint[], $21::text[], $22::text[])
 			as o (ordinal, kind, basis, reason, code, carrier_id, detail)
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, first, last, until, message_date, detail)
 		select b.workspace_id, b.id,
 			case $5 when 'go' then 'window' when 'done' then 'finished' when 'doubt' then 'in_doubt'
-				else case when b.state = 'cancelled' then 'cancelled' when $16 then 'deferred' else 'released' end end,
-			$4, case when $5 = 'go' then $24::smallint end, case when $5 = 'go' then $6::smallint end,
-			case b.state when 'ready' then b.due_at when 'leased' then b.lease_until end, $30::timestamptz, nullif($25, '')
+				else case when b.state = 'cancelled' then 'cancelled' when $15 then 'deferred' else 'released' end end,
+			$4, case when $5 = 'go' then $23::smallint end, case when $5 = 'go' then $6::smallint end,
+			case b.state when 'ready' then b.due_at when 'leased' then b.lease_until end, $29::timestamptz, nullif($24, '')
 		from b where $5 <> 'keep' and ($5 <> 'go' or b.gate = 'open')
 	)
 	select gate from b`

@@ -24,7 +24,7 @@ type Config struct {
 	SecretKey   string `kong:"-" var:"LEMMA_SECRET_KEY" secret:""` // no flag: those are for everybody on the machine to see
 
 	Listen         string `var:"LEMMA_LISTEN" group:"Settings" default:"127.0.0.1:8080" help:"Where the API listens."`
-	MetricsListen  string `var:"LEMMA_METRICS_LISTEN" group:"Settings" default:"127.0.0.1:9464" placeholder:"ADDRESS" help:"Where a server answers /metrics: on the API's own address if it is the same, nowhere when empty."`
+	MetricsListen  string `var:"LEMMA_METRICS_LISTEN" group:"Settings" default:"127.0.0.1:9464" help:"Where a server answers /metrics: on the API's own address if it is the same, nowhere when empty."`
 	MaxConnections int    `var:"LEMMA_MAX_CONNECTIONS" group:"Settings" default:"1000" help:"Connections that the API takes at a time; others are answered with 503."`
 	WorkListen     string `var:"LEMMA_WORK_LISTEN" group:"Settings" placeholder:"ADDRESS" help:"Where a worker answers /healthz, /readyz and /metrics; nowhere when empty."`
 

@@ -68,3 +68,16 @@ func migrateUp(ctx context.Context, c Config) error {
 	defer pool.Close()
 	return migrations.Up(ctx, pool)
 }
+
+// openMigrated is openPool for a command that needs the tables.
+func openMigrated(ctx context.Context, c Config) (*pgxpool.Pool, error) {
+	pool, err := openPool(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := migrations.Behind(ctx, pool); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}

@@ -208,7 +208,7 @@ func (h *home) lemma(ctx context.Context, cfg Config) error {
 	if err := migrations.Up(ctx, pool); err != nil {
 		return err
 	}
-	if h.node, err = newNode(cfg, pool, box, log, nodeOptions{Kinds: carriers(cfg.mail(log)), Limits: audience.Options{AllowPrivate: true, AllowUnix: true}}); err != nil {
+	if h.node, err = newNode(cfg, pool, box, log, nodeOptions{Kinds: carriers(cfg.mail(log)), Limits: cfg.localSources()}); err != nil {
 		return err
 	}
 	if err := h.node.start(ctx); err != nil {
@@ -222,6 +222,14 @@ func (h *home) lemma(ctx context.Context, cfg Config) error {
 	h.stop = stop
 	go func() { h.served <- serve(serving, log, h.node.counts, h.node.listeners()...) }()
 	return h.awaitAPI(ctx)
+}
+
+// localSources are the limits of data sources where the demo shop is one, which
+// is on this machine.
+func (c Config) localSources() audience.Options {
+	o := c.sources(0)
+	o.AllowPrivate, o.AllowUnix = true, true
+	return o
 }
 
 // logger writes to a file: the terminal is for what the newcomer is to see.

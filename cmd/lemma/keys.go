@@ -98,7 +98,7 @@ func (k keysRevokeCommand) run(ctx context.Context, c Config, out io.Writer) err
 }
 
 func withWorkspaces(ctx context.Context, c Config, f func(*workspaces.Workspaces) error) error {
-	pool, err := openPool(ctx, c)
+	pool, err := openMigrated(ctx, c)
 	if err != nil {
 		return err
 	}

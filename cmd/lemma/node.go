@@ -132,8 +132,11 @@ func (n *node) recheck(ctx context.Context, ws, origin, content uuid.UUID, profi
 }
 
 // guard refuses to send when a constraint or a setting that a promise rests on
-// is missing.
+// is missing. Without the whole schema most of them are, and that alone is said.
 func (n *node) guard(ctx context.Context, o migrations.GuardOptions) error {
+	if err := migrations.Behind(ctx, n.pool); err != nil {
+		return fmt.Errorf("refusing to send: %w", err)
+	}
 	guards, err := migrations.Guards(ctx, n.pool, o)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/pgtest"
+	"lemma/secrets"
 )
 
 // lemmaWith runs the program with an environment, given as NAME=value, and
@@ -54,6 +55,29 @@ func TestCommandsNeedADatabase(t *testing.T) {
 		if _, err := lemmaWith(t, nil, args...); err == nil || !strings.Contains(err.Error(), "DATABASE_URL is not set") {
 			t.Errorf("lemma %v: %v", args, err)
 		}
+	}
+}
+
+// On a database without the schema each command names the one thing to do, and
+// not what it missed first.
+func TestCommandsNeedTheSchema(t *testing.T) {
+	t.Parallel()
+	env := append(on(pgtest.Empty(t)), "LEMMA_SECRET_KEY="+secrets.NewKey())
+	for _, args := range [][]string{{"work"}, {"serve", "--work", "--listen=127.0.0.1:0", "--metrics-listen="}, {"secrets", "reseal"},
+		{"keys", "create", "--workspace=x"}, {"keys", "list", "--workspace=x"}} {
+		_, err := lemmaWith(t, env, args...)
+		if err == nil || !strings.Contains(err.Error(), "lemma migrate up") || strings.Contains(err.Error(), "SQLSTATE") || strings.Contains(err.Error(), "no table") {
+			t.Errorf("lemma %v: %v", args, err)
+		}
+	}
+}
+
+// `lemma dev` heeds the settings of data sources, beside what its shop needs.
+func TestDevHeedsSettingsOfSources(t *testing.T) {
+	t.Parallel()
+	o := Config{AllowWritingSources: true, SourceTimeout: time.Second}.localSources()
+	if !o.AllowWriting || o.FetchTimeout != time.Second || !o.AllowPrivate || !o.AllowUnix {
+		t.Errorf("limits of sources: %+v", o)
 	}
 }
 

@@ -38,7 +38,7 @@ func (resealCommand) run(ctx context.Context, c Config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	pool, err := openPool(ctx, c)
+	pool, err := openMigrated(ctx, c)
 	if err != nil {
 		return err
 	}
