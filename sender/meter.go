@@ -49,11 +49,12 @@ func (m *meter) fail(r run, token string, cfg Config) {
 	}
 }
 
-// forget begins anew where nobody has called for longer than probes are apart:
-// that a provider failed then and fails now does not say that it failed all the
-// time.
+// forget begins anew where no call was made for longer than probes are apart,
+// or than a batch in doubt keeps the next one waiting: that a provider failed
+// then and fails now does not say that it failed all the time.
 func (m *meter) forget(cfg Config) {
-	if m.FailedAt == nil || m.Now.Sub(*m.FailedAt) <= cfg.PauseAfter+2*cfg.CircuitMost {
+	apart := min(cfg.PauseAfter, cfg.Lease+cfg.ReapEvery) + 2*cfg.CircuitMost
+	if m.FailedAt == nil || m.Now.Sub(*m.FailedAt) <= apart {
 		return
 	}
 	m.FirstError, m.FailingSince, m.Probes = "", nil, 0
