@@ -58,16 +58,20 @@ select pg_catalog.format('the database %I', d.datname),
  where d.datname = pg_catalog.current_database() and a.privilege_type = 'CREATE' and (a.grantee = 0 or a.grantee in (select oid from held))
  limit 100`
 
-// functionsHead and functionsTail surround the condition for functions p.
+// functionsHead and functionsTail surround the condition for functions p. Few
+// meet it, and only of those are the privileges looked up.
 const (
-	functionsHead = heldBy + `, functions as (
-  select p.oid, p.proacl, p.proowner, pg_catalog.format('%I.%I', n.nspname, p.proname) as name
+	functionsHead = heldBy + `, candidates as materialized (
+  select p.oid, p.proacl, p.proowner, p.proname, p.pronamespace
     from pg_catalog.pg_proc p
+   where (`
+	functionsTail = `)
+), functions as (
+  select p.oid, p.proacl, p.proowner, pg_catalog.format('%I.%I', n.nspname, p.proname) as name
+    from candidates p
     join pg_catalog.pg_namespace n on n.oid = p.pronamespace
    where exists (select from held where pg_catalog.has_schema_privilege(held.oid, n.oid, 'usage'))
      and exists (select from held where pg_catalog.has_function_privilege(held.oid, p.oid, 'execute'))
-     and (`
-	functionsTail = `)
 )
 select name, case when f.proowner in (select oid from held) then pg_catalog.format('alter function %s owner to %s', f.oid::pg_catalog.regprocedure, (select owner from heir))
                   else pg_catalog.format('revoke execute on function %s from %s', f.oid::pg_catalog.regprocedure, ` + grantee + `) end
