@@ -39,6 +39,9 @@ var expected = []want{
 	{"batches", "batches_gate", "the gates of a batch are a closed list",
 		`CHECK ((gate = ANY (ARRAY['open'::text, 'held'::text, 'cancelled'::text])))`},
 
+	{"provider_meters", "provider_meters_circuit", "an open circuit has a next probe, and one probe at a time",
+		`CHECK ((((opened_at IS NULL) = (open_until IS NULL)) AND ((opened_at IS NOT NULL) OR (probe_token IS NULL)) AND ((probe_token IS NULL) = (probe_until IS NULL))))`},
+
 	{"attempts", "attempts_pkey", "SendingEngine!OneOutcomePerAttempt, Batch!OneRowPerOrdinal",
 		`PRIMARY KEY (workspace_id, batch_id, ordinal, attempt)`},
 	{"attempts", "attempts_bound", "SendingEngine!BoundedSendCount",
