@@ -9,12 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// maxCrashes is after how many runs of a fan-out that ended without a word the
-// campaign is paused: what kills a process once may do so at every restart.
+// maxCrashes is after how many runs of a fan-out in a row that ended without a
+// word the campaign is paused: what kills a process once may do so at every
+// restart. A run that wrote somebody down begins the row anew: an audience that
+// is read for hours outlives any number of kills, as long as it gets on.
 const maxCrashes = 5
 
 // parkCrashed counts a run whose lease ran out: its process died, or hung. It
-// pauses the campaign at every fifth and answers whether it did. A resume gives
+// pauses the campaign at every fifth in a row and answers whether it did. A resume gives
 // it five more.
 func (c *Campaigns) parkCrashed(ctx context.Context, workspaceID, id uuid.UUID) (parked bool, err error) {
 	var token string
@@ -28,7 +30,8 @@ func (c *Campaigns) parkCrashed(ctx context.Context, workspaceID, id uuid.UUID) 
 	}
 	var crashes int
 	err = c.pool.QueryRow(ctx, `
-		update fanouts set leased_by = null, lease_until = null, crashes = crashes + 1
+		update fanouts f set leased_by = null, lease_until = null, crashes = case when exists (
+			select from fanout_chunks k where k.workspace_id = f.workspace_id and k.origin_id = f.campaign_id and k.run = f.runs) then 1 else crashes + 1 end
 		where workspace_id = $1 and campaign_id = $2 and leased_by = $3 and lease_until < now() and finished_at is null
 		returning crashes`, workspaceID, id, token).Scan(&crashes)
 	if errors.Is(err, pgx.ErrNoRows) { // another node has counted it

@@ -50,7 +50,7 @@ create table fanouts (
     lease_until  timestamptz,
     runs         int not null default 0,      -- how often it was begun
     failures     int not null default 0,      -- how often the source failed it
-    crashes      int not null default 0,      -- how often its lease ran out
+    crashes      int not null default 0,      -- how often in a row its lease ran out, since a run wrote somebody down
     retry_at     timestamptz not null default now(),
     finished_at  timestamptz,                 -- the whole audience was read and written
     rows_read    bigint,                      -- rows of the run that finished; above the audience when rows repeat
