@@ -24,7 +24,7 @@ const (
 	slowAfter   = time.Second            // a window that lasts longer makes a provider slow
 	slowRate    = 300 * time.Millisecond // and so does a longer wait for its rate: such a place mostly sleeps
 	placeWait   = 250 * time.Millisecond // how long a batch waits at hand for a place of a provider that is not slow
-	placeLater  = time.Second            // when it comes again, growing with the number that wait
+	placeLater  = 200 * time.Millisecond // when it comes again, growing with the number that wait
 	placeLatest = 30 * time.Second
 	crowdedOnce = 5 * time.Second // how often it is written down that a provider's batches wait
 )
