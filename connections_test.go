@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// connecting are the names of the standard library that open a connection, by
-// import path.
+// connecting are the functions and types of the standard library that open a
+// connection, by import path.
 var connecting = map[string][]string{
 	"net":           {"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialUnix", "DialIP", "Dialer"},
 	"crypto/tls":    {"Dial", "DialWithDialer", "Dialer"},
@@ -27,23 +27,20 @@ var connecting = map[string][]string{
 	"net/textproto": {"Dial"},
 }
 
-// mayConnect are the packages that may: dial itself, development, and the client,
-// which runs at the customer's.
-var mayConnect = []string{"dial", "client", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
+// mayConnect are the packages that may open connections: dial itself, development,
+// and the client, which runs in the customer's program.
+var mayConnect = []string{"dial", "client", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "dev/demo", "dev/bench", "pgtest"}
 
-// Every connection to where a tenant points goes through package dial, which
-// checks the address. The files of `lemma dev` and `lemma bench` connect to what
-// they have started themselves.
+// Every connection to an address that a tenant has entered goes through package
+// dial, which checks the address. The demo and the benchmarks connect only to what
+// they have started.
 func TestOnlyDialConnects(t *testing.T) {
 	t.Parallel()
-	for _, r := range rooms(t) {
+	for _, r := range packages(t) {
 		if slices.Contains(mayConnect, r.name()) {
 			continue
 		}
 		for _, file := range r.GoFiles {
-			if r.name() == "cmd/lemma" && (strings.HasPrefix(file, "dev") || strings.HasPrefix(file, "bench")) {
-				continue
-			}
 			source, err := os.ReadFile(filepath.Join(r.Dir, file))
 			if err != nil {
 				t.Fatal(err)
@@ -53,8 +50,8 @@ func TestOnlyDialConnects(t *testing.T) {
 	}
 }
 
-// connectFaults are the places of a file that open a connection, or make an HTTP
-// client that would open one itself.
+// connectFaults are the places in a file that open a connection, or create an HTTP
+// client that opens one itself.
 func connectFaults(file string, source []byte) (faults []string) {
 	tree, err := parser.ParseFile(token.NewFileSet(), file, source, 0)
 	if err != nil {
@@ -108,7 +105,7 @@ func hasKey(lit *ast.CompositeLit, name string) bool {
 	})
 }
 
-func TestConnectFaultsBite(t *testing.T) {
+func TestConnectionRulesFindFaults(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]int{
 		`package x; import "net"; var d net.Dialer`:                                                            1,
@@ -129,16 +126,17 @@ func TestConnectFaultsBite(t *testing.T) {
 	}
 }
 
-// Every package that seals says where its sealed texts are, so that a rotation
-// of keys and doctor reach them.
-func TestWhatIsSealedCanBeResealed(t *testing.T) {
+// Every package that encrypts secrets has Sealed(), which lists its columns for a
+// change of keys and for doctor.
+func TestEverySecretCanBeResealed(t *testing.T) {
 	t.Parallel()
 	listed, err := os.ReadFile("cmd/lemma/secrets_command.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range rooms(t) {
-		if !slices.Contains(r.Imports, "lemma/secrets") || strings.HasPrefix(r.name(), "cmd/") {
+	for _, r := range packages(t) {
+		wiring := r.name() == "server" || strings.HasPrefix(r.name(), "cmd/") || strings.HasPrefix(r.name(), "dev/") || slices.Contains(forTests, r.name())
+		if !slices.Contains(r.Imports, "lemma/secrets") || wiring {
 			continue
 		}
 		if !strings.Contains(string(listed), r.Name+".New(") {
@@ -147,11 +145,11 @@ func TestWhatIsSealedCanBeResealed(t *testing.T) {
 	}
 }
 
-// Zones that somebody enters are found by lemma.Zone, which knows the names that
-// are none.
+// Time zones from requests are found by lemma.Zone, which rejects names that depend
+// on the machine.
 func TestOnlyZoneLoadsLocations(t *testing.T) {
 	t.Parallel()
-	for _, r := range rooms(t) {
+	for _, r := range packages(t) {
 		for _, file := range r.GoFiles {
 			source, err := os.ReadFile(filepath.Join(r.Dir, file))
 			if err != nil {

@@ -3,43 +3,43 @@ package lemma
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
-// Kind is one of a closed set of ways in which a request can fail. The api
-// room alone maps kinds to HTTP.
+// Kind is the kind of an error, which package api maps to an HTTP status.
 type Kind string
 
 const (
 	Invalid         Kind = "invalid"         // the request is wrong; Fields say where
 	Unauthenticated Kind = "unauthenticated" // no key, or not a valid one
 	Forbidden       Kind = "forbidden"       // the key lacks a scope
-	NotFound        Kind = "not_found"       // no such thing in this workspace
-	WrongState      Kind = "invalid_state"   // the thing's status does not allow it; Allowed says what it does
-	Conflict        Kind = "conflict"        // somebody else holds or uses it
-	Stale           Kind = "stale"           // If-Match names an older version
+	NotFound        Kind = "not_found"       // no such resource in this workspace
+	WrongStatus     Kind = "invalid_status"  // the status does not allow it; Allowed has the allowed actions
+	Conflict        Kind = "conflict"        // it conflicts with another resource or request
+	Stale           Kind = "stale"           // If-Match does not match the current version
 	TooLarge        Kind = "too_large"       // over a stated limit
-	Unavailable     Kind = "unavailable"     // something outside Lemma does not answer; try again
-	Internal        Kind = "internal"        // our fault; the text stays in the log
+	Unavailable     Kind = "unavailable"     // something outside Lemma does not respond; try again
+	Internal        Kind = "internal"        // a fault in Lemma; the text is only logged
 )
 
-// Error is what a room answers when it cannot do what was asked. Message and
-// Fields are for the caller and may be shown; the wrapped cause is not.
+// Error is an error for the caller of the API. Message and Fields are sent to it;
+// Cause is only logged.
 type Error struct {
 	Kind    Kind
-	Code    string // a finer word inside the kind, such as "source_timeout"; defaults to the kind
-	Message string // a sentence that helps
+	Code    string // such as "source_timeout"; default: the kind
+	Message string // what is wrong and what to do
 	Fields  []Field
-	Status  string   // with WrongState: the status now
-	Allowed []string // with WrongState: the verbs that the status allows
-	Cause   error    // for the log alone
+	Status  string   // with WrongStatus: the current status
+	Allowed []string // with WrongStatus: the actions that the status allows
+	Cause   error    // only logged
 }
 
-// Field is one fault in a request.
+// Field is a fault in one field of a request.
 type Field struct {
 	Pointer string // RFC 6901 pointer into the body ("/sql"), or the name of a query parameter ("?limit")
 	Code    string
 	Detail  string
-	Line    int // from 1, when the field is a text with lines; 0 otherwise
+	Line    int // from 1, in a text with lines; otherwise 0
 	Column  int
 }
 
@@ -56,7 +56,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Cause }
 
-// KindOf tells the kind of an error; one that no room made is Internal.
+// KindOf returns the kind of an error; Internal if there is no Error in it.
 func KindOf(err error) Kind {
 	var e *Error
 	if errors.As(err, &e) {
@@ -65,23 +65,35 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// Fault makes the error of one wrong field.
+// Fault returns the error for one field.
 func Fault(pointer, code, format string, args ...any) *Error {
 	detail := fmt.Sprintf(format, args...)
 	return &Error{Kind: Invalid, Message: "the request is not valid", Fields: []Field{{Pointer: pointer, Code: code, Detail: detail}}}
 }
 
-// Missing makes the answer for an id that names nothing in this workspace.
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+// Pointer makes a JSON pointer of its tokens (RFC 6901, 3).
+func Pointer(tokens ...string) string {
+	var p strings.Builder
+	for _, token := range tokens {
+		p.WriteByte('/')
+		_, _ = pointerEscapes.WriteString(&p, token) // a strings.Builder does not fail
+	}
+	return p.String()
+}
+
+// Missing returns the error for an unknown id.
 func Missing(what string) *Error {
 	return &Error{Kind: NotFound, Message: "no such " + what + " in this workspace"}
 }
 
-// Public is what of an error may be shown: its message and its fields'
-// details, never its cause.
+// Public is the part of an error for callers: the message and the details of
+// fields, without the cause.
 func Public(err error) string {
 	var e *Error
 	if !errors.As(err, &e) {
-		return "an internal error; the log has more"
+		return "internal error; see the log"
 	}
 	text := e.Message
 	for _, f := range e.Fields {

@@ -2,6 +2,8 @@ module lemma
 
 go 1.26.0
 
+ignore ./dev/openapi/node_modules // npm packages, of which some may hold Go files
+
 require (
 	cel.dev/cel-go v0.33.2
 	github.com/alecthomas/kong v1.17.0

@@ -14,39 +14,39 @@ import (
 	"testing"
 )
 
-// tokens name the column that fences writes, of tables whose lease is not
+// tokenColumns are the columns that fence writes, of tables whose lease is not
 // called leased_by.
-var tokens = map[string]string{"idempotency_keys": "locked_by"}
+var tokenColumns = map[string]string{"idempotency_keys": "locked_by"}
 
-// unfenced are the statements that write to a table with a lease and do not
-// repeat a token in their WHERE clause, each with the reason why that is right.
-// The key is package.function or package.constant, and the table.
+// unfenced are the statements that write to a table with a lease without a token
+// in their WHERE clause, each with the reason why that is right. The key is
+// package.function or package.constant, and the table.
 var unfenced = map[string]string{
-	"campaigns.take fanouts":       "takes the lease when it is free or has run out",
-	"sender.claimBatch batches":    "takes the lease of a batch that is ready, which nobody holds",
-	"flows.claimTurn flow_turns":   "takes the lease when it is free or has run out",
-	"flows.claimMove flow_moves":   "takes the lease when it is free or has run out",
-	"flows.claimPoll flow_polls":   "takes the lease when it is free or has run out",
-	"webhooks.take outbox":         "takes the lease of messages that claim and claimMore have locked: free, or their lease has run out",
-	"api.claim idempotency_keys":   "takes the key when it is free or its lock has run out",
-	"sender.endLease batches":      "the reaper: lockStale has locked the row with its expired lease in the same transaction",
-	"sender.Expire batches":        "only of a batch that is ready, which nobody holds",
-	"sender.ringAgain batches":     "only when a job was made last; of a batch that is ready, which nobody holds",
-	"notifications.Hold batches":   "a person's pause: the gate, which a holder reads at its next commit",
-	"notifications.unhold batches": "a person's resume: the gate, which a holder reads at its next commit",
-	"notifications.Cancel batches": "a person's cancel: the gate, and the state of batches that nobody holds",
-	"flows.endMoves flow_moves":    "a person's later order ends the earlier one; its holder finds that at its next write",
-	"flows.release flow_turns":     "the end of a person's pause: how many are released, which no holder writes while the flow is paused",
-	"flows.listen flow_polls":      "a person publishes: when the audience is polled next, or that it is polled no more; a holder finds that at its next write",
-	"flows.retryPolls flow_polls":  "only of polls that nobody holds: when they are polled next",
-	"webhooks.Erase outbox":        "a person is erased: only of what nobody calls now",
-	"webhooks.Clean outbox":        "only of messages that have ended",
-	"api.Purge idempotency_keys":   "only of keys whose lock has run out",
+	"campaigns.take fanouts":            "acquires the lease if it is free or has expired",
+	"sender.claimBatch batches":         "acquires the lease of a ready batch, which has no holder",
+	"flows.claimShard flow_turns":       "acquires the lease if it is free or has expired",
+	"flows.claimMove flow_moves":        "acquires the lease if it is free or has expired",
+	"flows/intake.claimPoll flow_polls": "acquires the lease if it is free or has expired",
+	"webhooks.take outbox":              "acquires the lease of messages that claim and claimMore have locked: free, or expired",
+	"api.claim idempotency_keys":        "acquires the key if it is free or its lock has expired",
+	"sender.endLease batches":           "the reaper: lockStale has locked the row with its expired lease in the same transaction",
+	"sender.Expire batches":             "only of a ready batch, which has no holder",
+	"sender.ringAgain batches":          "only the time of the last job; of a ready batch, which has no holder",
+	"notifications.Hold batches":        "a pause: the gate, which a holder reads at its next commit",
+	"notifications.unhold batches":      "a resume: the gate, which a holder reads at its next commit",
+	"notifications.Cancel batches":      "a cancel: the gate, and the state of batches without a holder",
+	"flows.endMoves flow_moves":         "a later order ends the earlier one; the holder finds that at its next write",
+	"flows.release flow_turns":          "the end of a pause: how many are released, which no holder writes while the flow is paused",
+	"flows.listen flow_polls":           "publishing: when the audience is polled next, or that it is not polled any more; a holder finds that at its next write",
+	"flows.retryPolls flow_polls":       "only of polls without a holder: when they are polled next",
+	"webhooks.Erase outbox":             "a profile is erased: only of messages without a holder",
+	"webhooks.Clean outbox":             "only of messages that have ended",
+	"api.Purge idempotency_keys":        "only of keys whose lock has expired",
 }
 
-// inTheNameOf are functions that change other tables for the holder of a
-// lease: the same function checks the token in the same transaction.
-var inTheNameOf = map[string]string{
+// forHolder are functions that change other tables for the holder of a lease: the
+// same function checks the token in the same transaction.
+var forHolder = map[string]string{
 	"campaigns.fail":      "fanouts",
 	"flows.moveAway":      "flow_moves",
 	"flows.finishMove":    "flow_moves",
@@ -63,7 +63,10 @@ func TestEveryWriteOfALeaseHolderIsFenced(t *testing.T) {
 	}
 	known := map[string]bool{}
 	fenced := map[string]bool{}
-	for _, r := range rooms(t) {
+	for _, r := range packages(t) {
+		if slices.Contains(forTests, r.name()) {
+			continue
+		}
 		for _, file := range r.GoFiles {
 			source, err := os.ReadFile(filepath.Join(r.Dir, file))
 			if err != nil {
@@ -74,7 +77,7 @@ func TestEveryWriteOfALeaseHolderIsFenced(t *testing.T) {
 				case w.fenced:
 					fenced[w.key()] = true
 				case reason == "":
-					t.Errorf("%s: %s writes to %s without the token of its lease; fence it, or say in unfenced why not", file, w.where, w.table)
+					t.Errorf("%s: %s writes to %s without the token of its lease; fence it, or list it in unfenced with a reason", file, w.where, w.table)
 				}
 				known[w.key()] = true
 			}
@@ -82,12 +85,12 @@ func TestEveryWriteOfALeaseHolderIsFenced(t *testing.T) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(unfenced)) {
 		if !known[key] {
-			t.Errorf("unfenced has %q, and there is no such statement", key)
+			t.Errorf("unfenced has %q, which is no statement", key)
 		}
 	}
-	for where, table := range inTheNameOf {
+	for where, table := range forHolder {
 		if !fenced[where+" "+table] {
-			t.Errorf("%s acts in the name of the holder of a lease on %s, and does not check its token", where, table)
+			t.Errorf("%s writes for the holder of a lease on %s without checking its token", where, table)
 		}
 	}
 }
@@ -99,7 +102,7 @@ func leasedTables(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leased := maps.Clone(tokens)
+	leased := maps.Clone(tokenColumns)
 	for _, m := range regexp.MustCompile(`(?ms)^create table (\w+) \((.*?)^\)`).FindAllStringSubmatch(string(schema), -1) {
 		if regexp.MustCompile(`(?m)^\s*leased_by `).MatchString(m[2]) {
 			leased[m[1]] = "leased_by"
@@ -116,27 +119,27 @@ type leaseWrite struct {
 
 func (w leaseWrite) key() string { return w.where + " " + w.table }
 
-func leaseWrites(t *testing.T, room string, source []byte, leased map[string]string) (found []leaseWrite) {
+func leaseWrites(t *testing.T, pkg string, source []byte, leased map[string]string) (found []leaseWrite) {
 	t.Helper()
 	tree, err := parser.ParseFile(token.NewFileSet(), "", source, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	look := func(name string, in ast.Node) {
+	collect := func(name string, in ast.Node) {
 		for _, sql := range texts(in) {
 			for _, w := range writesOf(sql, leased) {
-				found = append(found, leaseWrite{room + "." + name, w.table, w.fenced})
+				found = append(found, leaseWrite{pkg + "." + name, w.table, w.fenced})
 			}
 		}
 	}
 	for _, d := range tree.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			look(d.Name.Name, d)
+			collect(d.Name.Name, d)
 		case *ast.GenDecl:
 			for _, s := range d.Specs {
 				if v, ok := s.(*ast.ValueSpec); ok {
-					look(v.Names[0].Name, v)
+					collect(v.Names[0].Name, v)
 				}
 			}
 		}
@@ -144,7 +147,7 @@ func leaseWrites(t *testing.T, room string, source []byte, leased map[string]str
 	return found
 }
 
-// texts are the strings of a declaration, those that are put together in one.
+// texts are the strings of a declaration; concatenated strings are one.
 func texts(in ast.Node) (all []string) {
 	ast.Inspect(in, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -187,8 +190,8 @@ func writesOf(sql string, leased map[string]string) (found []leaseWrite) {
 	return found
 }
 
-// statement cuts a text off where the statement ends that it begins with: at a
-// semicolon, or at the parenthesis that closes around it.
+// statement returns the first statement of a text, which ends at a semicolon or at
+// the closing parenthesis around it.
 func statement(sql string) string {
 	depth := 0
 	for i, c := range sql {
@@ -205,7 +208,7 @@ func statement(sql string) string {
 	return sql
 }
 
-// condition is what stands behind a statement's own WHERE.
+// condition is the statement's own WHERE clause.
 func condition(sql string) string {
 	depth := 0
 	for i, c := range sql {
@@ -222,8 +225,8 @@ func condition(sql string) string {
 	return ""
 }
 
-// The check finds what it is there to find.
-func TestLeaseRulesBite(t *testing.T) {
+// The check finds faults.
+func TestLeaseRulesFindFaults(t *testing.T) {
 	t.Parallel()
 	leased := map[string]string{"batches": "leased_by"}
 	for sql, want := range map[string]string{

@@ -1,21 +1,72 @@
-// Package lemma holds the few words that every room of the house says: ids,
-// keys, addresses, pages and errors. It knows nobody.
+// Package lemma holds what all packages of Lemma share: ids, uniqueness keys,
+// names, pages, errors and time zones. It imports none of them.
 //
-// A five-minute walk. Someone knocks at api. A campaign (campaigns; later a
-// flow) decides that a person should hear something; audience is its window
-// onto the customer's own database, message its writing desk. The intent
-// becomes one row in notifications, the ledger in the hallway, and the same
-// transaction rings a doorbell: a River job that carries nothing but a batch's
-// id. sender answers the bell, takes a lease on the batch, opens a window of
-// rows, hands their letters to a carrier (sender/smtp) and appends what came
-// of each call. What is learnt later is kept in events, which the reaper reads
-// before it decides about a row whose worker died. migrations are the
-// foundations, cmd is the switchboard, pgtest the workshop.
+// # Concepts
 //
-// Three sentences to remember. The row is the truth, the job is only a
-// doorbell: it may ring twice, or never. Intents and outcomes are appended,
-// and the batch alone is updated. Nothing is sent a third time, because a
-// third attempt cannot be written down.
+//   - A profile is a person in a customer's own database.
+//   - A data source is a connection to that database.
+//   - An audience is a SQL query on a data source that returns profiles.
+//   - A campaign sends one message to every profile of an audience.
+//   - A flow is a graph of nodes. An event or an audience enrolls profiles in it, and
+//     each enrollment moves from node to node.
+//   - A template is rendered into a message for each profile.
+//   - A provider is an account at a carrier, such as an SMTP server.
+//   - A notification is the decision that a profile gets a message.
+//   - A batch is some hundreds of notifications that a worker claims together.
+//   - An attempt is the outcome of sending one notification: accepted, rejected,
+//     deferred or unknown. A notification has at most two attempts.
+//
+// # How a message is sent
+//
+//  1. A campaign or a flow decides. In one transaction it inserts notifications and
+//     their batches, and enqueues a River job for each batch.
+//  2. A worker claims the batch: it acquires a lease on it, which expires.
+//  3. It opens a window: it commits which notifications it is about to send.
+//  4. It sends the messages of the window to a carrier.
+//  5. It appends the outcomes and closes the window.
+//
+// When a worker dies between steps 3 and 5, the outcome of the window is unknown.
+// The reaper finds the expired lease. It reads what the carrier has reported, and
+// then decides for each notification whether it may be sent again.
+//
+// Three rules hold everywhere. The row decides, and a job is only a hint: it may run
+// twice or never. Notifications and attempts are only appended: what changes is the
+// state of batches and enrollments. The schema rejects a third attempt.
+//
+// # Packages
+//
+// Decisions:
+//
+//	audience       data sources and audiences: reads the customer's database
+//	message        templates: renders Liquid
+//	campaigns      campaigns and their fan-out
+//	flows          flows, events, enrollments; flows/graph has definitions
+//	notifications  notifications, batches, statuses, counts
+//
+// Delivery:
+//
+//	sender         claims batches, sends them, reaps expired leases
+//	sender/smtp    the SMTP carrier
+//	providers      accounts at carriers and their rate limits
+//	events         what carriers report
+//	webhooks       HTTP requests to the customer's systems, through an outbox
+//
+// Access and infrastructure:
+//
+//	api            the HTTP API
+//	client         the Go client for it
+//	workspaces     workspaces and API keys
+//	secrets        encryption of stored secrets
+//	mail           email addresses and envelopes
+//	dial           connections to addresses that customers enter
+//	slots          limits on work that runs at the same time
+//	migrations     the schema
+//	server         one process: wires the packages, serves and works
+//	cmd/lemma      settings and commands
+//
+// Development: dev/... has the demo, the benchmarks and their servers, pgtest has
+// databases for tests, chaos has tests with killed processes, and specs has the
+// TLA+ models.
 package lemma
 
 import (
@@ -27,13 +78,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// Channel is how a message travels.
+// Channel is the medium of a message.
 type Channel string
 
-// Email is the channel that Lemma sends over today.
+// Email is the only channel at present.
 const Email Channel = "email"
 
-// ID prefixes. They exist in the API alone; tables hold bare UUIDs.
+// ID prefixes. Only the API has them; tables have plain UUIDs.
 const (
 	PrefixWorkspace    = "wsp"
 	PrefixKey          = "key"
@@ -49,22 +100,22 @@ const (
 	PrefixEndpoint     = "whe"
 )
 
-// crockford is Crockford's base32 in lower case: no i, l, o, u to misread.
+// crockford is Crockford's base32 in lower case, without i, l, o and u.
 var crockford = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
-// NewID makes a UUIDv7 (RFC 9562): ids made later sort later, which keeps
-// indexes appending and lets partitions be cut by time.
+// NewID returns a UUIDv7 (RFC 9562). Later ids sort later: indexes grow at their
+// end, and tables can be partitioned by time.
 func NewID() uuid.UUID {
 	return uuid.Must(uuid.NewV7())
 }
 
-// FormatID writes an id as the API shows it: prefix, underscore, 26 characters.
+// FormatID formats an id for the API: prefix, underscore, 26 characters.
 func FormatID(prefix string, id uuid.UUID) string {
 	return prefix + "_" + crockford.EncodeToString(id[:])
 }
 
-// ParseID reads what FormatID wrote. Anything else is not the id of anything,
-// so it answers false and the caller says NotFound.
+// ParseID parses an id from FormatID. It returns false for any other text, which is
+// the id of nothing: callers return NotFound.
 func ParseID(prefix, s string) (uuid.UUID, bool) {
 	raw, ok := decodeID(prefix, s, 16)
 	if !ok {
@@ -73,13 +124,13 @@ func ParseID(prefix, s string) (uuid.UUID, bool) {
 	return uuid.UUID(raw), true
 }
 
-// FormatNotificationID writes the public id of a notification: its origin and
-// its key, so that looking it up needs no index but the primary key.
+// FormatNotificationID formats the id of a notification for the API. It contains
+// origin and key, so the primary key finds the notification.
 func FormatNotificationID(origin, key uuid.UUID) string {
 	return PrefixNotification + "_" + crockford.EncodeToString(append(origin[:], key[:]...))
 }
 
-// ParseNotificationID reads what FormatNotificationID wrote.
+// ParseNotificationID parses an id from FormatNotificationID.
 func ParseNotificationID(s string) (origin, key uuid.UUID, ok bool) {
 	raw, ok := decodeID(PrefixNotification, s, 32)
 	if !ok {
@@ -88,8 +139,8 @@ func ParseNotificationID(s string) (origin, key uuid.UUID, ok bool) {
 	return uuid.UUID(raw[:16]), uuid.UUID(raw[16:]), true
 }
 
-// decodeID accepts exactly one spelling of each id: base32 leaves spare bits
-// in the last character, and an id with those set would be a second name.
+// decodeID accepts one spelling of each id: base32 has spare bits in the last
+// character, which could be set.
 func decodeID(prefix, s string, size int) ([]byte, bool) {
 	rest, ok := strings.CutPrefix(s, prefix+"_")
 	if !ok {
@@ -102,11 +153,11 @@ func decodeID(prefix, s string, size int) ([]byte, bool) {
 	return raw, true
 }
 
-// Key is a uniqueness key: the first 16 bytes of SHA-256 over a canonical
-// form. domain names what is keyed and the version of its canonical form
-// ("campaign/1"); every part is preceded by its length, so that ("ab", "c")
-// and ("a", "bc") differ. 16 bytes because a collision would silently drop a
-// person, and SHA-256 because a cheaper hash could be aimed at one.
+// Key returns a uniqueness key: the first 16 bytes of SHA-256 over a canonical
+// form. domain is what the key is for and the version of the canonical form, such
+// as "campaign/1". Each part follows its length, so ("ab", "c") and ("a", "bc")
+// differ. A collision would silently drop a recipient: shorter keys would collide
+// by chance, and collisions of a weaker hash could be constructed.
 func Key(domain string, parts ...string) uuid.UUID {
 	var scratch [256]byte
 	form := appendPart(scratch[:0], domain)
@@ -120,10 +171,4 @@ func Key(domain string, parts ...string) uuid.UUID {
 func appendPart(form []byte, part string) []byte {
 	form = binary.BigEndian.AppendUint32(form, uint32(len(part)))
 	return append(form, part...)
-}
-
-// Page asks for one page of a list, newest first.
-type Page struct {
-	Limit  int    // rows wanted, 1 to 200
-	Cursor string // where the page before ended; empty for the first
 }

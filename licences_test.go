@@ -13,12 +13,12 @@ import (
 	"testing"
 )
 
-// compatible are the licences under which code may be linked into a program
-// that is given away under Apache-2.0. MPL-2.0 binds the files it is on.
+// compatible are the licences of code that may be linked into a program under
+// Apache-2.0. MPL-2.0 applies to its own files only.
 var compatible = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0"}
 
-// marks are sentences by which licences are recognised, the telling one first.
-var marks = []struct{ licence, sentence string }{
+// sentences identify licences. The first one that is found decides.
+var sentences = []struct{ licence, sentence string }{
 	{"AGPL", "GNU AFFERO GENERAL PUBLIC LICENSE"},
 	{"GPL", "GNU GENERAL PUBLIC LICENSE"},
 	{"LGPL", "GNU LESSER GENERAL PUBLIC LICENSE"},
@@ -31,11 +31,11 @@ var marks = []struct{ licence, sentence string }{
 	{"ISC", "Permission to use, copy, modify, and/or distribute this software"},
 }
 
-// licenceOf recognises a licence by its text; empty when it is none we know.
-// The GPL names others in its appendix, so it must begin with its own name.
+// licenceOf returns the licence with a text; empty if it is unknown. The GPL licences
+// name each other, so their text must begin with their own name.
 func licenceOf(text string) string {
 	text = strings.ToLower(strings.Join(strings.Fields(text), " "))
-	for _, m := range marks {
+	for _, m := range sentences {
 		at := strings.Index(text, strings.ToLower(m.sentence))
 		if at >= 0 && (!strings.HasSuffix(m.licence, "GPL") || at < 40) {
 			return m.licence
@@ -44,13 +44,13 @@ func licenceOf(text string) string {
 	return ""
 }
 
-// module is one that is linked into our packages or their tests.
+// module is a module that is linked into our packages or their tests.
 type module struct {
 	Path, Version, Dir string
 	Main, Indirect     bool
 }
 
-// linked lists modules, each once.
+// linked lists these modules, each once.
 func linked(t *testing.T) []module {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-test", "-json=Module", "./...")
@@ -75,7 +75,7 @@ func linked(t *testing.T) []module {
 	}
 }
 
-// licenceIn reads the licence of a module from its folder.
+// licenceIn returns the licence of a module by the files in its folder.
 func licenceIn(m module) string {
 	files, _ := filepath.Glob(filepath.Join(m.Dir, "*"))
 	for _, f := range files {
@@ -99,16 +99,15 @@ func TestLicences(t *testing.T) {
 	}
 	for _, m := range all {
 		if l := licenceIn(m); !slices.Contains(compatible, l) {
-			t.Errorf("%s has the licence %q, which is not in the list of compatible ones", m.Path, l)
+			t.Errorf("%s has the licence %q, which is not compatible", m.Path, l)
 		}
 	}
 }
 
-// Every direct dependency is explained in docs/dependencies.md, with its
-// licence, and nothing else is.
+// docs/reference/dependencies.md explains exactly the direct dependencies, with their licences.
 func TestDependenciesAreExplained(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("docs/dependencies.md")
+	doc, err := os.ReadFile("docs/reference/dependencies.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,15 +126,15 @@ func TestDependenciesAreExplained(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(string(mod), -1) {
 		licence, ok := explained[m[1]]
 		if !ok {
-			t.Errorf("%s is not in docs/dependencies.md", m[1])
+			t.Errorf("%s is not in docs/reference/dependencies.md", m[1])
 		}
 		if l := licenceIn(folders[m[1]]); ok && folders[m[1]].Dir != "" && l != licence {
-			t.Errorf("%s has the licence %s, docs/dependencies.md says %s", m[1], l, licence)
+			t.Errorf("%s has the licence %s, docs/reference/dependencies.md says %s", m[1], l, licence)
 		}
 		delete(explained, m[1])
 	}
 	for path := range explained {
-		t.Errorf("docs/dependencies.md explains %s, which is no direct dependency", path)
+		t.Errorf("docs/reference/dependencies.md explains %s, which is not a direct dependency", path)
 	}
 }
 
@@ -149,10 +148,10 @@ func TestLicencesAreRecognised(t *testing.T) {
 		"Business Source License 1.1": "",
 	} {
 		if got := licenceOf(text); got != want {
-			t.Errorf("%q is taken for %q", text, got)
+			t.Errorf("%q is recognised as %q", text, got)
 		}
 	}
 	if slices.Contains(compatible, "AGPL") || slices.Contains(compatible, "") {
-		t.Error("the list of compatible licences is too long")
+		t.Error("an incompatible licence is in the list")
 	}
 }

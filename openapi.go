@@ -2,8 +2,8 @@ package lemma
 
 import _ "embed"
 
-// OpenAPI is the contract of the HTTP API, openapi.yaml: what requests and
-// answers are held to, and what the API shows of itself.
+// OpenAPI is openapi.yaml, the contract of the HTTP API. Package api checks requests
+// against it and serves it. It is here because go:embed reads no parent directory.
 //
 //go:embed openapi.yaml
 var OpenAPI []byte

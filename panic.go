@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 )
 
-// Panic is a panic that was recovered. Its text, with the stack, is for the log.
+// Panic is a recovered panic. Its text contains the stack and is only logged.
 type Panic struct {
 	Value any
 	Stack []byte
@@ -13,9 +13,9 @@ type Panic struct {
 
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %v\n%s", p.Value, p.Stack) }
 
-// Recovered does work and answers a panic in it as a *Panic. It stands around
-// one turn of a loop and around each use of a data source: what one customer's
-// data or database does must not end the process that serves the others.
+// Recovered calls work and returns a panic in it as a *Panic. It surrounds each run
+// of a loop and each use of a data source: the data of one customer must not end the
+// process that serves the others.
 func Recovered(work func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {

@@ -4,20 +4,19 @@ import (
 	"errors"
 	"strings"
 	"time"
-	_ "time/tzdata" // zones are the same wherever Lemma runs
+	_ "time/tzdata" // the same zones on every machine
 )
 
-// errZone is the answer for what is no IANA time zone.
 var errZone = errors.New("unknown time zone")
 
-// notZones are names that time.LoadLocation takes and that mean something else
-// on every machine, or nothing: the machine's own zone, a file of rules, and a
-// zone that stands for "not set". UTC has its own name; "" is none.
+// notZones are names that time.LoadLocation accepts but that are not zones, or that
+// depend on the machine: its own zone, a file of rules, a zone for "not set". The
+// empty name would be UTC.
 var notZones = map[string]bool{"": true, "local": true, "localtime": true, "posixrules": true, "factory": true}
 
-// Zone finds an IANA time zone by its name, such as Europe/Berlin or UTC. It is
-// the one way to a zone that somebody has entered. The machine's own zone is
-// refused, under whatever name: a time must not depend on where Lemma runs.
+// Zone returns an IANA time zone by its name, such as Europe/Berlin or UTC. Zones
+// from requests are found only here. The machine's own zone is rejected under every
+// name: a time must not depend on the machine.
 func Zone(name string) (*time.Location, error) {
 	lower := strings.ToLower(name)
 	if notZones[lower] || strings.HasPrefix(lower, "posix/") || strings.HasPrefix(lower, "right/") {

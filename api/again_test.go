@@ -62,7 +62,7 @@ func TestFlowVerbsDoneAgain(t *testing.T) {
 	if got := b.twice("/v1/enrollments/"+e+"/exit", nil, nil); got.text("exit_reason") != "manual" {
 		t.Errorf("taken out: %s", got.body)
 	}
-	if got := b.twice(path+"/enrollments", object{"profile_key": "c2"}, nil); got.text("result") != "enrolled" || got.header.Get("Location") == "" {
+	if got := b.twice(path+"/enrollments", object{"profile_key": "c2"}, nil); got.text("status") != "enrolled" || got.header.Get("Location") == "" {
 		t.Errorf("enrolled: %s", got.body)
 	}
 	b.twice(path+"/drain", nil, nil)
@@ -142,23 +142,19 @@ func TestWhatIsAskedIsNotKept(t *testing.T) {
 	w := b.world()
 	b.enrolled(w, "c2")
 	flow := "/v1/flows/" + w.flow
-	letter := b.do("POST", flow+"/versions/1/simulate", object{"profile_key": "c1"}, under("k")).is(200)
-	if !strings.Contains(string(letter.body), "ada@shop.example") {
-		t.Fatalf("no letter: %s", letter.body)
+	message := b.do("POST", flow+"/versions/1/simulate", object{"profile_key": "c1"}, under("k")).is(200)
+	if !strings.Contains(string(message.body), "ada@shop.example") {
+		t.Fatalf("no message: %s", message.body)
 	}
 	for path, body := range map[string]any{
 		flow + "/versions/1/simulate":                        object{"profile_key": "c2"},
-		flow + "/versions/1/validate":                        nil,
 		flow + "/versions/1/plan":                            nil,
 		flow + "/versions/1/publish?dry_run=true":            nil,
 		flow + "/enrollments?dry_run=true":                   object{"profile_key": "c1"},
 		flow + "/enrollments/bulk?dry_run=true":              object{"enrollments": []object{{"profile_key": "c1"}}},
-		"/v1/audiences/" + w.audience + "/preview":           nil,
-		"/v1/audiences/" + w.audience + "/count":             nil,
 		"/v1/audiences/validate":                             object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"},
-		"/v1/templates/check":                                object{"subject": "s", "text": "t"},
+		"/v1/templates/validate":                             object{"subject": "s", "text": "t"},
 		"/v1/templates/" + w.template + "/render":            object{"data": object{"name": "Ada"}},
-		"/v1/campaigns/" + w.campaign + "/preview":           nil,
 		"/v1/campaigns/" + w.campaign + "/send?dry_run=true": nil,
 	} {
 		got := b.do("POST", path, body, under("k")).is(200) // one key for all of them

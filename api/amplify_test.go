@@ -1,7 +1,10 @@
 package api
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -36,5 +39,37 @@ func TestFaultsAreBounded(t *testing.T) {
 	got := b.do("POST", "/v1/events/bulk", `{"events":[`+many(500, strings.ReplaceAll(item, "#", "#0"))+`]}`).is(202)
 	if len(got.body) > 2<<20 {
 		t.Errorf("events with unknown fields: answered with %d bytes", len(got.body))
+	}
+}
+
+// Pointers are made of names: without a bound, a body of 1 MiB with one long
+// name and many values inside of it took 20 GB.
+func TestDecodingIsBounded(t *testing.T) {
+	deep := func(levels int, inner string) string {
+		name := strings.Repeat("x", maxMember)
+		return strings.Repeat(`{"`+name+`":`, levels) + inner + strings.Repeat("}", levels)
+	}
+	for what, test := range map[string]struct {
+		body  string
+		fault string
+	}{
+		"a long name":            {`{"` + strings.Repeat("x", 20_000) + `":[` + strings.Repeat("1,", 10_000) + `1]}`, "name_too_long"},
+		"values":                 {deep(50, "["+strings.Repeat("1,", 200_000)+"1]"), ""},
+		"names given twice":      {deep(50, "{"+strings.Repeat(`"a":1,`, 100_000)+`"a":1}`), "repeated"},
+		"NULs":                   {deep(50, "["+strings.Repeat(`"\u0000",`, 70_000)+"1]"), "nul"},
+		"halves of characters":   {deep(50, "["+strings.Repeat(`"\ud800",`, 70_000)+"1]"), "bad_text"},
+		"names of halves, twice": {deep(50, "{"+strings.Repeat(`"\ud800":1,`, 70_000)+`"a":1}`), "bad_text"},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := decode([]byte(test.body))
+		runtime.ReadMemStats(&after)
+		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 300 {
+			t.Errorf("%s: took %d MB", what, took)
+		}
+		p, _ := explain(cmp.Or(err, errors.New("none")))
+		if found := len(p.Errors) > 0; found != (test.fault != "") || found && p.Errors[0].Code != test.fault || len(p.Errors) > maxFaults {
+			t.Errorf("%s: %d faults, %.200v", what, len(p.Errors), p.Errors)
+		}
 	}
 }

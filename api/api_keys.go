@@ -13,14 +13,19 @@ type keyBody struct {
 	Name       string     `json:"name"`
 	Prefix     string     `json:"prefix"`
 	Scopes     []string   `json:"scopes"`
+	Status     string     `json:"status"`
 	CreatedAt  time.Time  `json:"created_at"`
 	LastUsedAt *time.Time `json:"last_used_at"`
 	RevokedAt  *time.Time `json:"revoked_at"`
 }
 
 func showKey(k workspaces.Key) keyBody {
-	return keyBody{ID: lemma.FormatID(lemma.PrefixKey, k.ID), Name: k.Name, Prefix: k.Prefix, Scopes: k.Scopes,
+	b := keyBody{ID: lemma.FormatID(lemma.PrefixKey, k.ID), Name: k.Name, Prefix: k.Prefix, Scopes: k.Scopes, Status: "active",
 		CreatedAt: k.CreatedAt.UTC(), LastUsedAt: utc(k.LastUsedAt), RevokedAt: utc(k.RevokedAt)}
+	if k.RevokedAt != nil {
+		b.Status = "revoked"
+	}
+	return b
 }
 
 // createdKey is the one answer that has a secret in it. What is kept for a
@@ -31,7 +36,7 @@ type createdKey struct {
 }
 
 func (k createdKey) location() string { return "/v1/api_keys/" + k.ID }
-func (k createdKey) hush() any        { return createdKey{keyBody: k.keyBody} }
+func (k createdKey) redact() any      { return createdKey{keyBody: k.keyBody} }
 
 type newKey struct {
 	Name   string   `json:"name"`

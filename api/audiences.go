@@ -72,7 +72,7 @@ func (s *server) createAudience(ctx context.Context, c *call, in newAudience) (a
 	}
 	made, err := s.Audiences.Create(ctx, c.workspace(), audience.NewAudience{ID: c.newID, DataSourceID: source, Name: in.Name, SQL: in.SQL,
 		KeyColumn: in.KeyColumn, EmailColumn: in.EmailColumn, OptedOutColumn: in.OptedOutColumn})
-	return showAudience(made), asked(err)
+	return showAudience(made), ofSource(err)
 }
 
 func (s *server) getAudience(ctx context.Context, c *call, _ none) (audienceBody, error) {
@@ -109,10 +109,10 @@ func (s *server) updateAudience(ctx context.Context, c *call, in audiencePatch) 
 	}
 	changed, err := s.Audiences.Update(ctx, c.workspace(), id, version, p)
 	if err != nil {
-		return audienceBody{}, asked(err)
+		return audienceBody{}, ofSource(err)
 	}
 	shown := showAudience(changed)
-	shown.Warnings, err = s.Flows.MissingColumns(ctx, c.workspace(), id)
+	shown.Warnings, err = s.FlowReader.MissingColumns(ctx, c.workspace(), id)
 	if len(shown.Warnings) > 0 && !c.key.Has("flows:read") {
 		shown.Warnings = []string{"flows read what is not there any more; which is for keys with flows:read to see"}
 	}
@@ -127,24 +127,20 @@ func (s *server) deleteAudience(ctx context.Context, c *call, _ none) (none, err
 	return none{}, s.usedBy(ctx, c, id, s.Audiences.Delete(ctx, c.workspace(), id))
 }
 
-type audienceReport struct {
+type audienceValidation struct {
 	Columns       []audience.Column `json:"columns"`
 	EstimatedRows *int64            `json:"estimated_rows"`
 	Warnings      []string          `json:"warnings"`
 }
 
-func (s *server) validateAudience(ctx context.Context, c *call, in audienceDraft) (audienceReport, error) {
+func (s *server) validateAudience(ctx context.Context, c *call, in audienceDraft) (audienceValidation, error) {
 	source, err := s.sourceNamed(ctx, c, in.DataSourceID)
 	if err != nil {
-		return audienceReport{}, err
+		return audienceValidation{}, err
 	}
 	found, err := s.Audiences.Validate(ctx, c.workspace(), audience.Draft{DataSourceID: source, SQL: in.SQL, KeyColumn: in.KeyColumn,
 		EmailColumn: in.EmailColumn, OptedOutColumn: in.OptedOutColumn})
-	return audienceReport{Columns: each(found.Columns, column), EstimatedRows: found.EstimatedRows, Warnings: each(found.Warnings, asIs)}, asked(err)
-}
-
-type previewOptions struct {
-	Limit int `json:"limit"`
+	return audienceValidation{Columns: each(found.Columns, column), EstimatedRows: found.EstimatedRows, Warnings: each(found.Warnings, asIs)}, ofSource(err)
 }
 
 type audiencePreview struct {
@@ -152,16 +148,17 @@ type audiencePreview struct {
 	Rows    [][]any           `json:"rows"`
 }
 
-func (s *server) previewAudience(ctx context.Context, c *call, in previewOptions) (audiencePreview, error) {
+func (s *server) previewAudience(ctx context.Context, c *call, _ none) (audiencePreview, error) {
 	id, err := c.id(lemma.PrefixAudience, "audience")
 	if err != nil {
 		return audiencePreview{}, err
 	}
-	if in.Limit == 0 {
-		in.Limit = 10
+	rows := c.number("rows")
+	if rows == 0 {
+		rows = 10
 	}
-	found, err := s.Audiences.Preview(ctx, c.workspace(), id, in.Limit)
-	return audiencePreview{Columns: each(found.Columns, column), Rows: append([][]any{}, found.Rows...)}, asked(err)
+	found, err := s.Audiences.Preview(ctx, c.workspace(), id, rows)
+	return audiencePreview{Columns: each(found.Columns, column), Rows: append([][]any{}, found.Rows...)}, ofSource(err)
 }
 
 type audienceCounts struct {
@@ -180,7 +177,7 @@ func (s *server) countAudience(ctx context.Context, c *call, _ none) (audienceCo
 	return audienceCounts{Rows: n.Rows, Sendable: n.Sendable, Truncated: n.Truncated, SkippedBy: present(map[string]int64{
 		notifications.MissingAddress: n.MissingAddress, notifications.InvalidAddress: n.InvalidAddress, notifications.DuplicateAddress: n.DuplicateAddress,
 		notifications.Unsubscribed: n.Unsubscribed, notifications.InvalidKey: n.InvalidKey,
-	})}, asked(err)
+	})}, ofSource(err)
 }
 
 // sourceNamed finds the data source that a body names.
@@ -196,9 +193,9 @@ func (s *server) sourceNamed(ctx context.Context, c *call, text string) (uuid.UU
 	return id, err
 }
 
-// asked says whose fault an answer of a data source is: a query that takes too
+// ofSource moves the error of a data source to the field at fault: a query that takes too
 // long is one of the query, and a source that is refused one of the choice of it.
-func asked(err error) error {
+func ofSource(err error) error {
 	var e *lemma.Error
 	if errors.As(err, &e) && e.Code == audience.CodeTimeout {
 		slow := *e

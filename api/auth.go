@@ -8,7 +8,7 @@ import (
 	"lemma/workspaces"
 )
 
-// authenticate finds who asks and whether they may: all of the scopes, which
+// authenticate finds the key of a request and checks its scopes: all of the scopes, which
 // are separated by spaces, are needed.
 func (s *server) authenticate(r *http.Request, scopes string) (workspaces.Key, error) {
 	token, err := bearer(r)
@@ -31,9 +31,9 @@ func (s *server) authenticate(r *http.Request, scopes string) (workspaces.Key, e
 // bearer reads the token (RFC 6750, 2.1). Without one there is nothing to say
 // about it, so that WWW-Authenticate has no error (RFC 6750, 3).
 func bearer(r *http.Request) (string, error) {
-	said := r.Header.Values("Authorization")
-	if len(said) == 1 {
-		scheme, token, _ := strings.Cut(said[0], " ")
+	sent := r.Header.Values("Authorization")
+	if len(sent) == 1 {
+		scheme, token, _ := strings.Cut(sent[0], " ")
 		if token = strings.TrimSpace(token); strings.EqualFold(scheme, "Bearer") && token != "" {
 			return token, nil
 		}

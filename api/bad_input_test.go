@@ -59,9 +59,9 @@ func TestBadInput(t *testing.T) {
 		{"a wrong type", "POST", audiences, aud(object{"sql": 7}), 422, "/sql", "wrong_type"},
 		{"a wrong type of a choice", "POST", "/v1/data_sources", object{"name": "x", "kind": 7, "dsn": "x"}, 422, "/kind", "wrong_type"},
 		{"null where there must be something", "POST", audiences, aud(object{"name": nil}), 422, "/name", "wrong_type"},
-		{"half a number", "POST", audiences + "/" + w.audience + "/preview", `{"limit": 1.5}`, 422, "/limit", "wrong_type"},
-		{"a whole number written oddly", "POST", audiences + "/" + w.audience + "/preview", `{"limit": 1.0}`, 422, "/limit", "wrong_type"},
-		{"a number beyond all bounds", "POST", audiences + "/" + w.audience + "/preview", `{"limit": 1e999}`, 422, "/limit", "wrong_type"},
+		{"half a number", "POST", flow + "/rollback", `{"to_version": 1.5}`, 422, "/to_version", "wrong_type"},
+		{"a whole number written oddly", "POST", flow + "/rollback", `{"to_version": 1.0}`, 422, "/to_version", "wrong_type"},
+		{"a number beyond all bounds", "POST", flow + "/rollback", `{"to_version": 1e999}`, 422, "/to_version", "wrong_type"},
 		{"a missing field", "POST", audiences, object{"name": "x"}, 422, "/key_column", "required"},
 		{"an empty text", "POST", audiences, aud(object{"name": ""}), 422, "/name", "empty"},
 		{"a text that is too long", "POST", audiences, aud(object{"name": strings.Repeat("x", 201)}), 422, "/name", "too_long"},
@@ -89,7 +89,7 @@ func TestBadInput(t *testing.T) {
 		{"a template that does not parse", "POST", "/v1/templates", tpl("{{ name"), 422, "/html", "*"},
 		{"a template with a tag that is not closed", "POST", template + "/versions", object{"subject": "s", "html": "{% if a %}x"}, 422, "/html", "*"},
 		{"a template that loops without bound", "POST", "/v1/templates", tpl("{% for i in (1..1000000000) %}x{% endfor %}"), 422, "/html", "*"},
-		{"a template with faults in each text", "POST", "/v1/templates/check", object{"subject": "{{", "html": "{%", "text": "{{ a | no_such }}"}, 422, "/text", "*"},
+		{"a template with faults in each text", "POST", "/v1/templates/validate", object{"subject": "{{", "html": "{%", "text": "{{ a | no_such }}"}, 422, "/text", "*"},
 		{"a template without a text", "POST", "/v1/templates", object{"name": "x", "subject": "s"}, 422, "*", "*"},
 		{"a version that cannot be", "POST", template + "/render", `{"version": 0, "data": {}}`, 422, "/version", "too_small"},
 		{"a render of a version that is not there", "POST", template + "/render", `{"version": 7, "data": {}}`, 422, "/version", "unknown_version"},
@@ -98,7 +98,7 @@ func TestBadInput(t *testing.T) {
 		{"a render for nobody", "POST", template + "/render", object{"audience_id": w.audience, "profile_key": "zz"}, 422, "/profile_key", "unknown_profile"},
 
 		{"a DSN that is none", "POST", "/v1/data_sources", source("hello"), 422, "/dsn", "dsn_invalid"},
-		{"an unknown carrier", "POST", "/v1/providers", object{"name": "x", "kind": "pigeon", "config": object{}}, 422, "/kind", "unknown_kind"},
+		{"an unknown carrier", "POST", "/v1/providers", object{"name": "x", "kind": "pigeon", "config": object{}}, 422, "/kind", "not_allowed"},
 		{"a carrier without a host", "POST", "/v1/providers", mail(object{}), 422, "/config/host", "required"},
 		{"a rate of nothing", "POST", "/v1/providers", object{"name": "x", "kind": "smtp", "config": object{"host": "x"}, "rate_per_second": 0}, 422, "/rate_per_second", "too_small"},
 		{"a taken name", "POST", "/v1/providers", smtpProvider, 409, "/name", "name_taken"},
@@ -151,10 +151,10 @@ func TestBadInput(t *testing.T) {
 		{"a rollback to nothing", "POST", flow + "/rollback", object{"to_version": 0}, 422, "/to_version", "too_small"},
 		{"a rollback of a draft", "POST", flow + "/rollback", nil, 409, "", ""},
 		{"a pause of a draft", "POST", flow + "/pause", nil, 409, "", ""},
-		{"a spread that is none", "POST", flow + "/resume", object{"spread": "ten minutes"}, 422, "/spread", "bad_format"},
-		{"a spread of months", "POST", flow + "/resume", object{"spread": "P1M"}, 422, "/spread", "bad_format"},
-		{"a spread into the past", "POST", flow + "/resume", object{"spread": "-PT1M"}, 422, "/spread", "*"},
-		{"a spread of years", "POST", flow + "/resume", object{"spread": "P400D"}, 422, "/spread", "out_of_range"},
+		{"a spread that is none", "POST", flow + "/resume", object{"catch_up": "ten minutes"}, 422, "/catch_up", "bad_format"},
+		{"a spread of months", "POST", flow + "/resume", object{"catch_up": "P1M"}, 422, "/catch_up", "bad_format"},
+		{"a spread into the past", "POST", flow + "/resume", object{"catch_up": "-PT1M"}, 422, "/catch_up", "*"},
+		{"a spread of years", "POST", flow + "/resume", object{"catch_up": "P400D"}, 422, "/catch_up", "out_of_range"},
 		{"a diff with half a version", "GET", flow + "/diff?from=1.5", nil, 400, "?from", "wrong_type"},
 		{"a diff with nothing", "GET", flow + "/diff?to=0", nil, 400, "?to", "too_small"},
 		{"a refusal that there is not", "GET", flow + "/refusals?reason=mood", nil, 400, "?reason", "not_allowed"},
@@ -268,7 +268,7 @@ func TestFaultsHaveAPlace(t *testing.T) {
 		"trailing bytes": {b.do("POST", "/v1/audiences", "{}\n x"), 2, 2},
 		"SQL": {b.do("POST", "/v1/audiences/validate", object{"data_source_id": w.source, "sql": "select id,\n email, nme\nfrom customers",
 			"key_column": "id", "email_column": "email"}), 2, 9},
-		"Liquid": {b.do("POST", "/v1/templates/check", object{"subject": "s", "html": "<p>\n  {{ name | no_such }}</p>"}), 2, 13},
+		"Liquid": {b.do("POST", "/v1/templates/validate", object{"subject": "s", "html": "<p>\n  {{ name | no_such }}</p>"}), 2, 13},
 	} {
 		found := false
 		for _, f := range c.got.problem.Errors {
@@ -334,8 +334,8 @@ func TestSlowQuery(t *testing.T) {
 	w := b.world()
 	slow := b.do("POST", "/v1/audiences", object{"name": "Slow", "data_source_id": w.source, "sql": "select id, email, pg_sleep(30)::text as nap from customers",
 		"key_column": "id", "email_column": "email"}).is(201).header.Get("Location")
-	b.do("POST", slow+"/preview", nil).fault(422, "/sql", audience.CodeTimeout)
-	b.do("POST", slow+"/count", nil).fault(422, "/sql", audience.CodeTimeout)
+	b.do("GET", slow+"/preview", nil).fault(422, "/sql", audience.CodeTimeout)
+	b.do("GET", slow+"/counts", nil).fault(422, "/sql", audience.CodeTimeout)
 }
 
 // A template that uses what the audience lacks is found before a send.
@@ -346,7 +346,11 @@ func TestUnknownVariables(t *testing.T) {
 	made := b.do("POST", "/v1/campaigns", w.newCampaign(object{"template_id": tpl})).is(201)
 	path := made.header.Get("Location")
 	for _, verb := range []string{"/send", "/send?dry_run=true", "/preview"} {
-		got := b.do("POST", path+verb, nil).fault(422, "/template_id", "unknown_variable")
+		method := "POST"
+		if verb == "/preview" {
+			method = "GET"
+		}
+		got := b.do(method, path+verb, nil).fault(422, "/template_id", "unknown_variable")
 		if !strings.Contains(string(got.body), "shoe_size") {
 			t.Errorf("%s does not name it: %s", verb, got.body)
 		}

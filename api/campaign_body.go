@@ -32,7 +32,7 @@ type campaignBody struct {
 	FannedOutAt     *time.Time        `json:"fanned_out_at"`
 	FinishedAt      *time.Time        `json:"finished_at"`
 	RowsRead        *int64            `json:"rows_read"`
-	Books           booksBody         `json:"books"`
+	Counts          campaignCounts    `json:"counts"`
 	Progress        progress          `json:"progress"`
 	Allowed         []string          `json:"allowed_actions"`
 	CreatedAt       time.Time         `json:"created_at"`
@@ -55,18 +55,11 @@ type fromBody struct {
 	Name  string `json:"name"`
 }
 
-type booksBody struct {
-	Audience   int64            `json:"audience"`
-	Sent       int64            `json:"sent"`
-	Failed     int64            `json:"failed"`
-	Skipped    int64            `json:"skipped"`
-	Orphaned   int64            `json:"orphaned"`
-	Cancelled  int64            `json:"cancelled"`
-	Pending    int64            `json:"pending"`
-	Processing int64            `json:"processing"`
-	Retried    int64            `json:"retried"`
-	SkippedBy  map[string]int64 `json:"skipped_by"`
-	Balanced   bool             `json:"balanced"`
+type campaignCounts struct {
+	notificationCounts
+	Retried   int64            `json:"retried"`
+	SkippedBy map[string]int64 `json:"skipped_by"`
+	Balanced  bool             `json:"balanced"`
 }
 
 func (s *server) showCampaign(c campaigns.Campaign) campaignBody {
@@ -78,7 +71,7 @@ func (s *server) showCampaign(c campaigns.Campaign) campaignBody {
 		From: fromBody{c.FromEmail, c.FromName}, ReplyTo: orNull(c.ReplyTo), Headers: neverNull(c.Headers), Metadata: neverNull(c.Metadata),
 		ErrorLimit: c.TemplateErrorLimit, ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt), SendingAt: utc(c.SendingAt),
 		FannedOutAt: utc(c.FannedOutAt), FinishedAt: utc(c.FinishedAt), RowsRead: c.RowsRead,
-		Books: showBooks(c.Books), Progress: s.progressOf(c), Allowed: each(c.Allowed, asIs),
+		Counts: showCounts(c.Books), Progress: s.progressOf(c), Allowed: each(c.Allowed, asIs),
 		CreatedAt: c.CreatedAt.UTC(), UpdatedAt: c.UpdatedAt.UTC(), version: c.Version}
 }
 
@@ -90,8 +83,9 @@ func bound(strategy string) int {
 	return 2
 }
 
-func showBooks(b campaigns.Books) booksBody {
-	return booksBody{b.Audience, b.Sent, b.Failed, b.Skipped, b.Orphaned, b.Cancelled, b.Pending, b.Processing, b.Retried, present(b.SkippedBy), b.Balanced}
+func showCounts(b campaigns.Books) campaignCounts {
+	return campaignCounts{notificationCounts{Total: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped, Orphaned: b.Orphaned, Cancelled: b.Cancelled,
+		Pending: b.Pending, Processing: b.Processing}, b.Retried, present(b.SkippedBy), b.Balanced}
 }
 
 func neverNull(m map[string]string) map[string]string {
@@ -101,7 +95,7 @@ func neverNull(m map[string]string) map[string]string {
 	return m
 }
 
-// progress is derived from the books: how fast, and how long still.
+// progress is derived from the counts: how fast, and how long still.
 type progress struct {
 	Ended         int64    `json:"ended"`
 	RatePerSecond *float64 `json:"rate_per_second"`

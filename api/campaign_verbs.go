@@ -21,7 +21,7 @@ func (s *server) verb(ctx context.Context, c *call, do func(ctx context.Context,
 	return s.showCampaign(now), err
 }
 
-// sendCampaign answers a campaign, or with dry_run a rehearsal.
+// sendCampaign answers a campaign, or with dry_run a preview.
 func (s *server) sendCampaign(ctx context.Context, c *call, _ none) (any, error) {
 	if !c.dryRun() {
 		return s.verb(ctx, c, s.Campaigns.Send)
@@ -40,7 +40,7 @@ func (s *server) sendCampaign(ctx context.Context, c *call, _ none) (any, error)
 	if err := may(now, "send"); err != nil {
 		return nil, err
 	}
-	return s.rehearse(ctx, c, id)
+	return s.preview(ctx, c, id)
 }
 
 type schedule struct {
@@ -80,10 +80,10 @@ func (s *server) resumeCampaign(ctx context.Context, c *call, in campaignResumpt
 }
 
 type cancellation struct {
-	Campaign  campaignBody `json:"campaign"`
-	InFlight  int64        `json:"in_flight"`
-	Cancelled int64        `json:"cancelled"`
-	dry       bool
+	Campaign   campaignBody `json:"campaign"`
+	Processing int64        `json:"processing"`
+	Cancelled  int64        `json:"cancelled"`
+	dry        bool
 }
 
 func (b cancellation) location() string { return b.Campaign.location() }
@@ -114,7 +114,7 @@ func (s *server) cancelCampaign(ctx context.Context, c *call, _ none) (cancellat
 	return cancellation{s.showCampaign(now), found.InFlight, found.Cancelled, false}, err
 }
 
-type rehearsalBody struct {
+type campaignPreview struct {
 	Rows      int64            `json:"rows"`
 	Sendable  int64            `json:"sendable"`
 	SkippedBy map[string]int64 `json:"skipped_by"`
@@ -132,8 +132,8 @@ type renderFailureBody struct {
 	ProfileKeys []string `json:"profile_keys"`
 }
 
-// A rehearsal is 200 also where a send would be 202.
-func (rehearsalBody) status() int { return http.StatusOK }
+// A preview is 200 also where a send would be 202.
+func (campaignPreview) status() int { return http.StatusOK }
 
 type sampleBody struct {
 	ProfileKey string            `json:"profile_key"`
@@ -153,17 +153,17 @@ func headersOf(rendered [][2]string) map[string]string {
 	return headers
 }
 
-func (s *server) rehearseCampaign(ctx context.Context, c *call, _ none) (rehearsalBody, error) {
+func (s *server) previewCampaign(ctx context.Context, c *call, _ none) (campaignPreview, error) {
 	id, err := c.id(lemma.PrefixCampaign, "campaign")
 	if err != nil {
-		return rehearsalBody{}, err
+		return campaignPreview{}, err
 	}
-	return s.rehearse(ctx, c, id)
+	return s.preview(ctx, c, id)
 }
 
-func (s *server) rehearse(ctx context.Context, c *call, id uuid.UUID) (rehearsalBody, error) {
+func (s *server) preview(ctx context.Context, c *call, id uuid.UUID) (campaignPreview, error) {
 	r, err := s.Campaigns.Rehearse(ctx, c.workspace(), id)
-	return rehearsalBody{Rows: r.Rows, Sendable: r.Sendable, SkippedBy: present(r.SkippedBy), Sample: each(r.Sample, showSample),
+	return campaignPreview{Rows: r.Rows, Sendable: r.Sendable, SkippedBy: present(r.SkippedBy), Sample: each(r.Sample, showSample),
 		Rendered: r.Rendered, Failed: r.Failed, FailedAtMost: r.FailedAtMost, Failures: each(r.Faults, showRenderFailure)}, sourced(err)
 }
 

@@ -47,7 +47,7 @@ type campaignPatch struct {
 }
 
 func (s *server) listCampaigns(ctx context.Context, c *call, _ none) (list[campaignBody], error) {
-	found, next, err := s.Campaigns.List(ctx, c.workspace(), c.query("status"), c.page())
+	found, next, err := s.Campaigns.List(ctx, c.workspace(), c.page())
 	return listOf(found, next, err, s.showCampaign)
 }
 
@@ -154,6 +154,6 @@ func may(now campaigns.Campaign, verb string) error {
 	if slices.Contains(now.Allowed, verb) {
 		return nil
 	}
-	return &lemma.Error{Kind: lemma.WrongState, Message: "a campaign that is " + string(now.Status) + " does not allow " + verb,
+	return &lemma.Error{Kind: lemma.WrongStatus, Message: "a campaign that is " + string(now.Status) + " does not allow " + verb,
 		Status: string(now.Status), Allowed: now.Allowed}
 }

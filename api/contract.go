@@ -32,8 +32,8 @@ func (a agreement) operation(r route) *openapi3.Operation {
 		panic(fmt.Sprintf("openapi.yaml does not have %s %s", r.method, r.path))
 	}
 	op := item.GetOperation(r.method)
-	if said := scopesOf(op); !slices.Equal(said, strings.Fields(r.scopes)) {
-		panic(fmt.Sprintf("openapi.yaml has x-scopes %v for %s %s, the route has %q", said, r.method, r.path, r.scopes))
+	if listed := scopesOf(op); !slices.Equal(listed, strings.Fields(r.scopes)) {
+		panic(fmt.Sprintf("openapi.yaml has x-scopes %v for %s %s, the route has %q", listed, r.method, r.path, r.scopes))
 	}
 	if writes := r.method != http.MethodPost || r.do.writes; writes == keepsNothing(op) {
 		panic(fmt.Sprintf("openapi.yaml and the route differ on whether %s %s writes", r.method, r.path))
@@ -50,18 +50,26 @@ func keepsNothing(op *openapi3.Operation) bool {
 
 func scopesOf(op *openapi3.Operation) []string {
 	var scopes []string
-	said, _ := op.Extensions["x-scopes"].([]any)
-	for _, s := range said {
+	listed, _ := op.Extensions["x-scopes"].([]any)
+	for _, s := range listed {
 		scopes = append(scopes, s.(string))
 	}
 	return scopes
 }
 
 // bodySchema is what the contract says of a request's body, nil when there is none.
+// The items of a bulk are left open: each is checked by itself.
 func bodySchema(op *openapi3.Operation) (schema *openapi3.Schema, required bool) {
 	if op.RequestBody == nil {
 		return nil, false
 	}
 	body := op.RequestBody.Value
-	return body.Content.Get("application/json").Schema.Value, body.Required
+	schema = body.Content.Get("application/json").Schema.Value
+	if list, bulk := op.Extensions["x-items"].(string); bulk {
+		open, items := *schema, *schema.Properties[list].Value
+		items.Items = openapi3.NewSchemaRef("", &openapi3.Schema{Nullable: true})
+		open.Properties = openapi3.Schemas{list: openapi3.NewSchemaRef("", &items)}
+		schema = &open
+	}
+	return schema, body.Required
 }

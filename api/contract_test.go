@@ -29,12 +29,12 @@ func TestRoutesAndFileAgree(t *testing.T) {
 	t.Parallel()
 	var routes, file []string
 	walk := func(method, path string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		if path != "/docs" && path != "/docs/*" { // a redirect, and the page's assets
+		if path != "/docs/" && path != "/docs/*" { // the page's assets
 			routes = append(routes, method+" "+path)
 		}
 		return nil
 	}
-	if err := chi.Walk(New(Rooms{}, Options{Metrics: http.NotFoundHandler()}).(chi.Router), walk); err != nil {
+	if err := chi.Walk(New(Deps{}, Options{Metrics: http.NotFoundHandler()}).(chi.Router), walk); err != nil {
 		t.Fatal(err)
 	}
 	for path, item := range contract.Paths.Map() {
@@ -62,8 +62,14 @@ func TestEveryOperationIsComplete(t *testing.T) {
 	}
 	for path, item := range contract.Paths.Map() {
 		for method, op := range item.Operations() {
-			if op.Summary == "" || len(op.Tags) != 1 || op.OperationID == "" {
-				t.Errorf("%s %s has no summary, tag or name", method, path)
+			if op.Summary == "" || op.Description == "" || len(op.Tags) != 1 || op.OperationID == "" {
+				t.Errorf("%s %s has no summary, description, tag or name", method, path)
+			}
+			if keepsNothing(op) != strings.HasPrefix(op.Description, "Nothing is kept.") {
+				t.Errorf("%s %s: its Idempotency-Key and its description differ on whether something is kept", method, path)
+			}
+			if keepsNothing(op) && op.RequestBody == nil {
+				t.Errorf("%s %s only reads and needs no body: it is a GET", method, path)
 			}
 			if !strings.HasPrefix(path, "/v1/") {
 				continue
@@ -146,7 +152,7 @@ func TestTour(t *testing.T) {
 	b.tourFlowVerbs(w)
 	b.tourEndpoints(w)
 	b.tourKeys()
-	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs/"} {
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs"} {
 		b.do("GET", path, nil, header("Authorization", "")).is(200)
 	}
 	tour.Lock()
@@ -194,9 +200,9 @@ func (b *bundle) tourAudiences(w world) {
 	b.do("GET", path, nil).is(200)
 	b.do("GET", "/v1/audiences", nil).is(200)
 	b.do("POST", "/v1/audiences/validate", object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}).is(200)
-	b.do("POST", path+"/preview", object{"limit": 2}).is(200)
-	b.do("POST", path+"/preview", nil).is(200)
-	count := b.do("POST", path+"/count", nil).is(200)
+	b.do("GET", path+"/preview?rows=2", nil).is(200)
+	b.do("GET", path+"/preview", nil).is(200)
+	count := b.do("GET", path+"/counts", nil).is(200)
 	want := object{"rows": 6.0, "sendable": 2.0, "truncated": false,
 		"skipped_by": object{"missing_address": 1.0, "invalid_address": 1.0, "duplicate_address": 1.0, "unsubscribed": 1.0}}
 	if diff := cmp.Diff(want, count.json); diff != "" {
@@ -216,7 +222,7 @@ func (b *bundle) tourTemplates(w world) {
 	path := "/v1/templates/" + w.template
 	b.do("GET", path, nil).is(200)
 	b.do("GET", "/v1/templates", nil).is(200)
-	check := b.do("POST", "/v1/templates/check", object{"subject": "{{ name }}", "html": "{{ city }}"}).is(200)
+	check := b.do("POST", "/v1/templates/validate", object{"subject": "{{ name }}", "html": "{{ city }}"}).is(200)
 	if diff := cmp.Diff([]any{"city", "name"}, check.json["variables"]); diff != "" {
 		b.t.Error(diff)
 	}
@@ -287,7 +293,7 @@ func (b *bundle) tourCampaigns(w world) {
 	if got := b.do("PATCH", path, object{"template_error_limit": nil}).is(200); got.json["template_error_limit"] != nil {
 		b.t.Errorf("the limit of errors stayed: %s", got.body)
 	}
-	if got := b.do("POST", path+"/preview", nil).is(200); got.json["sendable"] != 2.0 || len(got.json["sample"].([]any)) == 0 || got.json["rendered"] != 2.0 || got.json["failed_share_at_most"] != 0.0 {
+	if got := b.do("GET", path+"/preview", nil).is(200); got.json["sendable"] != 2.0 || len(got.json["sample"].([]any)) == 0 || got.json["rendered"] != 2.0 || got.json["failed_share_at_most"] != 0.0 {
 		b.t.Errorf("rehearsed: %s", got.body)
 	}
 	b.do("POST", path+"/send?dry_run=true", nil).is(200)
@@ -310,7 +316,7 @@ func (b *bundle) tourCampaigns(w world) {
 	b.do("POST", path+"/cancel?dry_run=true", nil).is(200)
 	b.do("POST", path+"/cancel", nil).is(202)
 	again := b.do("POST", path+"/cancel", nil).is(409)
-	if again.problem.Code != "invalid_state" || again.problem.CurrentStatus != "cancelled" || again.json["allowed_actions"] == nil {
+	if again.problem.Code != "invalid_status" || again.problem.CurrentStatus != "cancelled" || again.json["allowed_actions"] == nil {
 		b.t.Errorf("cancelled twice: %s", again.body)
 	}
 	b.do("DELETE", path, nil).is(409)
@@ -324,8 +330,8 @@ func (b *bundle) tourNotifications(w world) {
 	if n := len(all.json["data"].([]any)); n != 6 {
 		b.t.Errorf("%d notifications: %s", n, all.body)
 	}
-	books := b.do("GET", "/v1/campaigns/"+campaign, nil).is(200).json["books"].(object)
-	if books["audience"] != 6.0 || books["skipped"] != 4.0 || books["pending"] != 2.0 || books["balanced"] != true {
+	books := b.do("GET", "/v1/campaigns/"+campaign, nil).is(200).json["counts"].(object)
+	if books["total"] != 6.0 || books["skipped"] != 4.0 || books["pending"] != 2.0 || books["balanced"] != true {
 		b.t.Errorf("books: %v", books)
 	}
 	found := b.firstOf("/v1/notifications?address=ADA@shop.example&campaign_id=" + campaign)

@@ -36,6 +36,7 @@ type endpoint struct {
 type action struct {
 	handle func(ctx context.Context, c *call) (any, error)
 	writes bool // false: a POST that changes nothing, and of which nothing is kept
+	cost   cost // which slots it takes
 
 	// repeatable reports whether a request may run beside another one under the
 	// same Idempotency-Key, because what it names is written once in any case.
@@ -64,22 +65,22 @@ func repeatable[In any](a action, is func(In) bool) action {
 	return a
 }
 
-// asks is on for a handler that writes nothing. It may be done any number of
-// times, and what it answers, such as somebody's letter, is not kept under an
-// Idempotency-Key: nobody would think of erasing it there.
-func asks[In, Out any](handle func(context.Context, *call, In) (Out, error)) action {
+// reads is on for the handler of a POST that keeps nothing. Its answer, such as a
+// rendered message, is not kept under an Idempotency-Key: the erasure of a profile
+// would not find it there.
+func reads[In, Out any](handle func(context.Context, *call, In) (Out, error)) action {
 	a := on(handle)
 	a.writes = false
 	return a
 }
 
-// none is the request or the answer of an endpoint that has nothing to say.
+// none is the request or the answer of an endpoint without a body.
 type none struct{}
 
 // call is one request on its way through an endpoint.
 type call struct {
 	request *http.Request
-	key     workspaces.Key // who asks
+	key     workspaces.Key // of the request
 	body    []byte         // checked JSON, or nothing
 	newID   uuid.UUID      // for what the request makes; the same when it is done again
 	attempt int            // 1; higher if earlier attempts under the same Idempotency-Key died or failed on our side
@@ -114,7 +115,7 @@ func (c *call) query(name string) string { return c.request.URL.Query().Get(name
 
 func (c *call) dryRun() bool { return c.query("dry_run") == "true" }
 
-// need asks for a scope beyond those of the endpoint.
+// need requires a scope beyond those of the endpoint.
 func (c *call) need(scope string) error {
 	if !c.key.Has(scope) {
 		return missingScope(scope)
@@ -152,18 +153,23 @@ var (
 	entityTags = regexp.MustCompile(`^` + entityTag.String() + `(?:[ \t]*,[ \t]*(?:` + entityTag.String() + `)?)*$`)
 )
 
-// What a response struct may say of itself beyond its JSON.
+// What a response struct may answer beyond its JSON.
 type (
-	tagged  interface{ etag() int }        // the version for If-Match
-	located interface{ location() string } // where it is read
-	hushed  interface{ hush() any }        // what of it may be kept for a replay
-	special interface{ status() int }      // another status than the endpoint's
+	tagged   interface{ etag() int }        // the version for If-Match
+	located  interface{ location() string } // where it is read
+	redacted interface{ redact() any }      // what of it may be kept for a replay
+	special  interface{ status() int }      // another status than the endpoint's
 )
 
-// serve is what happens to every request of /v1, in this order: who asks, may
-// they, is it well-formed, was it asked before, do it, say what came of it.
+// serve is what happens to every request of /v1, in this order: the key, its
+// scopes, the contract, the Idempotency-Key, the handler, the answer.
 func (s *server) serve(e endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		defer func() { // after a panic too
+			if written := trailOf(r.Context()).written; written != nil {
+				written()
+			}
+		}()
 		s.answer(r, e).write(w)
 	}
 }
@@ -181,28 +187,37 @@ func (s *server) answer(r *http.Request, e endpoint) reply {
 		return s.fail(r, err)
 	}
 	// A request that changes something is finished even if its caller hangs up,
-	// so that its outcome is never left to the moment of hanging up. One that only
-	// asks ends with its caller.
+	// so that its outcome does not depend on when they did. One that only
+	// reads ends with its caller.
 	ctx := r.Context()
 	if e.method != http.MethodGet && e.do.writes && !c.dryRun() {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, done := context.WithTimeout(ctx, s.Timeout)
 	defer done()
+	if err := s.enterRead(ctx, e, c); err != nil {
+		return s.fail(r, err)
+	}
 	return s.once(ctx, e, c)
 }
 
 // perform does the work and renders what came of it, also as it may be kept.
 func (s *server) perform(ctx context.Context, e endpoint, c *call) (answer, kept reply) {
+	leave, err := s.enter(ctx, e.do.cost, c)
+	if err != nil {
+		answer = s.fail(c.request, err)
+		return answer, answer
+	}
+	defer leave()
 	out, err := e.do.handle(ctx, c)
 	if err != nil {
 		answer = s.fail(c.request, err)
 		return answer, answer
 	}
 	answer = render(e.status, out)
-	if secret, ok := out.(hushed); ok {
+	if secret, ok := out.(redacted); ok {
 		kept = answer
-		kept.body = encode(secret.hush())
+		kept.body = encode(secret.redact())
 		return answer, kept
 	}
 	return answer, answer
@@ -250,5 +265,5 @@ func (r reply) write(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(r.status)
-	_, _ = w.Write(r.body) // a caller who is gone cannot be told
+	_, _ = w.Write(r.body) // the caller may be gone
 }

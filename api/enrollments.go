@@ -9,7 +9,9 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
-	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/intake"
+	"lemma/flows/query"
 )
 
 type enrollmentBody struct {
@@ -23,18 +25,19 @@ type enrollmentBody struct {
 	Step       int        `json:"step"`
 	ResumeAt   *time.Time `json:"resume_at"`
 	Awaits     *string    `json:"awaits"`
-	Trouble    *string    `json:"trouble"`
+	Blocked    *string    `json:"blocked_reason"`
+	BlockedAt  *time.Time `json:"blocked_since"`
 	Failures   int        `json:"failures"`
-	DueSince   *time.Time `json:"due_since"`
-	Source     string     `json:"source"`
-	EnrolledAt time.Time  `json:"enrolled_at"`
+	Trigger    string     `json:"trigger_type"`
+	CreatedAt  time.Time  `json:"created_at"`
 	EndedAt    *time.Time `json:"ended_at"`
 }
 
-func showEnrollment(e flows.Enrollment) enrollmentBody {
+func showEnrollment(e query.Enrollment) enrollmentBody {
 	return enrollmentBody{ID: lemma.FormatID(lemma.PrefixEnrollment, e.ID), FlowID: lemma.FormatID(lemma.PrefixFlow, e.FlowID), Version: e.Version,
 		ProfileKey: e.ProfileKey, Status: e.Status, ExitReason: orNull(e.ExitReason), Node: orNull(e.Node), Step: e.Step, ResumeAt: utc(e.ResumeAt),
-		Awaits: orNull(e.Awaits), Trouble: orNull(e.Trouble), Failures: e.Failures, DueSince: utc(e.DueSince), Source: e.Source, EnrolledAt: e.EnrolledAt.UTC(), EndedAt: utc(e.EndedAt)}
+		Awaits: orNull(e.Awaits), Blocked: orNull(e.Trouble), BlockedAt: utc(e.DueSince), Failures: e.Failures,
+		Trigger: e.Source, CreatedAt: e.EnrolledAt.UTC(), EndedAt: utc(e.EndedAt)}
 }
 
 func (c *call) enrollmentID() (uuid.UUID, error) { return c.id(lemma.PrefixEnrollment, "enrollment") }
@@ -44,8 +47,24 @@ func (s *server) listEnrollments(ctx context.Context, c *call, _ none) (list[enr
 	if !ok {
 		return nothing[enrollmentBody](), nil
 	}
-	found, next, err := s.Flows.ListEnrollments(ctx, c.workspace(), flows.EnrollmentFilter{FlowID: flow, ProfileKey: c.query("profile_key"),
-		Status: c.query("status"), Node: c.query("node"), Version: c.number("version"), Trouble: c.query("trouble")}, c.page())
+	return s.enrollmentsOf(ctx, c, flow)
+}
+
+func (s *server) listEnrollmentsOfFlow(ctx context.Context, c *call, _ none) (list[enrollmentBody], error) {
+	id, err := c.flowID()
+	if err != nil {
+		return list[enrollmentBody]{}, err
+	}
+	if _, err := s.Flows.Get(ctx, c.workspace(), id); err != nil {
+		return list[enrollmentBody]{}, err
+	}
+	return s.enrollmentsOf(ctx, c, &id)
+}
+
+// enrollmentsOf lists those of one flow, or with nil those of all.
+func (s *server) enrollmentsOf(ctx context.Context, c *call, flow *uuid.UUID) (list[enrollmentBody], error) {
+	found, next, err := s.FlowReader.ListEnrollments(ctx, c.workspace(), query.EnrollmentFilter{FlowID: flow, ProfileKey: c.query("profile_key"),
+		Status: c.query("status"), Node: c.query("node"), Version: c.number("version"), Blocked: c.query("blocked_reason")}, c.page())
 	return listOf(found, next, err, showEnrollment)
 }
 
@@ -54,7 +73,7 @@ func (s *server) getEnrollment(ctx context.Context, c *call, _ none) (enrollment
 	if err != nil {
 		return enrollmentBody{}, err
 	}
-	found, err := s.Flows.GetEnrollment(ctx, c.workspace(), id)
+	found, err := s.FlowReader.GetEnrollment(ctx, c.workspace(), id)
 	return showEnrollment(found), err
 }
 
@@ -64,31 +83,35 @@ type enrollmentHistory struct {
 }
 
 type enrollmentStepBody struct {
-	Step           int            `json:"step"`
-	Version        int            `json:"version"`
-	Node           *string        `json:"node"`
-	Event          string         `json:"event"`
-	Data           map[string]any `json:"data"`
-	At             time.Time      `json:"at"`
-	NotificationID *string        `json:"notification_id"`
-	Notification   *stateBody     `json:"notification"`
-	Webhook        *fateBody      `json:"webhook"`
+	Step         int               `json:"step"`
+	Version      int               `json:"version"`
+	Node         *string           `json:"node"`
+	Event        string            `json:"event"`
+	Data         map[string]any    `json:"data"`
+	At           time.Time         `json:"at"`
+	Notification *stepNotification `json:"notification"`
+	Message      *deliveryBody     `json:"webhook_message"`
 }
 
-// stateBody is where a notification stands.
-type stateBody struct {
-	Status string  `json:"status"`
+// stepNotification is the notification that a step wrote. Its status is null when
+// it is not kept any more.
+type stepNotification struct {
+	ID     string  `json:"id"`
+	Status *string `json:"status"`
 	Reason *string `json:"reason"`
 }
 
-func showEnrollmentStep(n flows.Step) enrollmentStepBody {
-	b := enrollmentStepBody{n.Step, n.Version, orNull(n.Node), n.Event, objectOf(n.Data), n.At.UTC(), orNull(n.NotificationID), nil, nil}
+func showEnrollmentStep(n query.Step) enrollmentStepBody {
+	b := enrollmentStepBody{n.Step, n.Version, orNull(n.Node), n.Event, objectOf(n.Data), n.At.UTC(), nil, nil}
+	if n.NotificationID != "" {
+		b.Notification = &stepNotification{ID: n.NotificationID}
+	}
 	if n.Notification != nil {
-		b.Notification = &stateBody{n.Notification.Status, n.Notification.Reason}
+		b.Notification.Status, b.Notification.Reason = &n.Notification.Status, n.Notification.Reason
 	}
 	if n.Message != nil {
-		fate := showFate(*n.Message)
-		b.Webhook = &fate
+		delivery := showDelivery(*n.Message)
+		b.Message = &delivery
 	}
 	return b
 }
@@ -98,7 +121,7 @@ func (s *server) readEnrollmentHistory(ctx context.Context, c *call, _ none) (en
 	if err != nil {
 		return enrollmentHistory{}, err
 	}
-	now, steps, err := s.Flows.Steps(ctx, c.workspace(), id)
+	now, steps, err := s.FlowReader.Steps(ctx, c.workspace(), id)
 	return enrollmentHistory{showEnrollment(now), each(steps, showEnrollmentStep)}, err
 }
 
@@ -111,7 +134,10 @@ func (s *server) exitEnrollment(ctx context.Context, c *call, in exit) (enrollme
 	if err != nil {
 		return enrollmentBody{}, err
 	}
-	now, err := s.Flows.Exit(ctx, c.workspace(), id, in.Note, c.asker())
+	if err := s.Flows.Exit(ctx, c.workspace(), id, in.Note, c.actor()); err != nil {
+		return enrollmentBody{}, err
+	}
+	now, err := s.FlowReader.GetEnrollment(ctx, c.workspace(), id)
 	return showEnrollment(now), err
 }
 
@@ -125,54 +151,58 @@ func (s *server) moveEnrollment(ctx context.Context, c *call, in move) (enrollme
 	if err != nil {
 		return enrollmentBody{}, err
 	}
-	now, err := s.Flows.Move(ctx, c.workspace(), id, in.Version, in.Node, c.asker())
+	if err := s.Flows.Move(ctx, c.workspace(), id, in.Version, in.Node, c.actor()); err != nil {
+		return enrollmentBody{}, err
+	}
+	now, err := s.FlowReader.GetEnrollment(ctx, c.workspace(), id)
 	return showEnrollment(now), err
 }
 
-// newEnrollment is one enrollment that is asked for.
+// newEnrollment is one requested enrollment.
 type newEnrollment struct {
 	ProfileKey string          `json:"profile_key"`
-	ID         string          `json:"id"`
+	SourceID   string          `json:"source_id"`
 	Properties json.RawMessage `json:"properties"`
 	OccurredAt time.Time       `json:"occurred_at"`
 }
 
-// asked is what flows are told; retry names the request that asks.
-func (in newEnrollment) asked(retry string) flows.Enrolling {
-	return flows.Enrolling{ProfileKey: in.ProfileKey, ID: in.ID, Retry: retry, Properties: in.Properties, OccurredAt: in.OccurredAt}
+// enrolling is the request as flows take it; retry names the HTTP request.
+func (in newEnrollment) enrolling(retry string) intake.Enrolling {
+	return intake.Enrolling{ProfileKey: in.ProfileKey, ID: in.SourceID, Retry: retry, Properties: in.Properties, OccurredAt: in.OccurredAt}
 }
 
 // enrollResult is what a trigger did in one flow.
 type enrollResult struct {
 	FlowID       string  `json:"flow_id"`
-	Result       string  `json:"result"`
+	Status       string  `json:"status"`
 	Reason       *string `json:"reason"`
 	Detail       *string `json:"detail"`
 	EnrollmentID *string `json:"enrollment_id"`
 }
 
-func showResult(r flows.Result) enrollResult {
+func showResult(r intake.Result) enrollResult {
 	return enrollResult{lemma.FormatID(lemma.PrefixFlow, r.FlowID), r.Outcome, orNull(r.Reason), orNull(r.Detail), idOrNull(lemma.PrefixEnrollment, r.EnrollmentID)}
 }
 
-// shownTo is a result as it is shown to who asked to enroll. What only would be
-// has no id: nobody could find it.
-func (c *call) shownTo(r flows.Result) enrollResult {
-	if c.dryRun() && r.Outcome == flows.Enrolled {
+// shownTo is a result as it is answered. With dry_run there is no enrollment, and
+// so no id.
+func (c *call) shownTo(r intake.Result) enrollResult {
+	if c.dryRun() && r.Outcome == enrollment.Enrolled {
 		r.EnrollmentID = nil
 	}
 	return showResult(r)
 }
 
-// enrolled is the answer to one who asked to enroll.
+// enrolled is the answer to an enrollment.
 type enrolled struct {
 	enrollResult
-	DryRun bool `json:"dry_run"`
+	SourceID *string `json:"source_id"`
+	DryRun   bool    `json:"dry_run"`
 }
 
 // status: only an enrollment that was made is 201.
 func (b enrolled) status() int {
-	if b.Result == flows.Enrolled && !b.DryRun {
+	if b.Status == enrollment.Enrolled && !b.DryRun {
 		return http.StatusCreated
 	}
 	return http.StatusOK
@@ -185,8 +215,8 @@ func (s *server) enroll(ctx context.Context, c *call, in newEnrollment) (enrolle
 	if err != nil {
 		return enrolled{}, err
 	}
-	r, err := s.Flows.Enroll(ctx, c.workspace(), id, in.asked(c.retry(0)), c.dryRun())
-	return enrolled{c.shownTo(r), c.dryRun()}, err
+	r, err := s.Flows.Intake.Enroll(ctx, c.workspace(), id, in.enrolling(c.retry(0)), c.dryRun())
+	return enrolled{c.shownTo(r), orNull(in.SourceID), c.dryRun()}, err
 }
 
 type newEnrollments struct {
@@ -194,16 +224,21 @@ type newEnrollments struct {
 }
 
 type enrollResults struct {
-	Results  []enrollItem `json:"results"`
-	Enrolled int          `json:"enrolled"`
-	Refused  int          `json:"refused"`
-	Invalid  int          `json:"invalid"`
-	DryRun   bool         `json:"dry_run"`
+	Results []enrollItem `json:"results"`
+	Counts  enrollCounts `json:"counts"`
+	DryRun  bool         `json:"dry_run"`
+}
+
+type enrollCounts struct {
+	Enrolled int `json:"enrolled"`
+	Refused  int `json:"refused"`
+	Invalid  int `json:"invalid"`
 }
 
 type enrollItem struct {
 	Index        int            `json:"index"`
-	Result       string         `json:"result"`
+	SourceID     *string        `json:"source_id"`
+	Status       string         `json:"status"`
 	Reason       *string        `json:"reason"`
 	Detail       *string        `json:"detail"`
 	EnrollmentID *string        `json:"enrollment_id"`
@@ -215,20 +250,24 @@ func (s *server) enrollBulk(ctx context.Context, c *call, in newEnrollments) (en
 	if err != nil {
 		return enrollResults{}, err
 	}
-	lot := readItems[newEnrollment]("enrollments", "NewEnrollment", in.Enrollments)
-	asked := make([]flows.Enrolling, 0, len(lot.sound))
-	for _, i := range lot.sound {
-		asked = append(asked, lot.items[i].value.asked(c.retry(i)))
+	all := readItems[newEnrollment]("enrollments", "NewEnrollment", in.Enrollments)
+	requested := make([]intake.Enrolling, 0, len(all.sound))
+	for _, i := range all.sound {
+		requested = append(requested, all.items[i].value.enrolling(c.retry(i)))
 	}
-	done, err := s.Flows.EnrollAll(ctx, c.workspace(), id, asked, c.dryRun())
+	done, err := s.Flows.Intake.EnrollAll(ctx, c.workspace(), id, requested, c.dryRun())
 	if err != nil {
 		return enrollResults{}, err
 	}
-	return lot.enrolled(c, done)
+	out, err := enrolledItems(c, all, done)
+	for i := range out.Results {
+		out.Results[i].SourceID = orNull(all.items[i].value.SourceID)
+	}
+	return out, err
 }
 
-// enrolled puts what came of the sound items among the faults of the others.
-func (l itemLot[T]) enrolled(c *call, done []flows.EnrolledOne) (enrollResults, error) {
+// enrolledItems puts what came of the sound items among the faults of the others.
+func enrolledItems(c *call, l items[newEnrollment], done []intake.EnrolledOne) (enrollResults, error) {
 	out := enrollResults{Results: make([]enrollItem, len(l.items)), DryRun: c.dryRun()}
 	for i, d := range done {
 		at := l.sound[i]
@@ -236,19 +275,19 @@ func (l itemLot[T]) enrolled(c *call, done []flows.EnrolledOne) (enrollResults, 
 			return out, err
 		}
 		r := c.shownTo(d.Result)
-		out.Results[at] = enrollItem{Result: r.Result, Reason: r.Reason, Detail: r.Detail, EnrollmentID: r.EnrollmentID}
+		out.Results[at] = enrollItem{Status: r.Status, Reason: r.Reason, Detail: r.Detail, EnrollmentID: r.EnrollmentID}
 	}
 	for i := range out.Results {
 		r := &out.Results[i]
 		r.Index, r.Errors = i, each(l.items[i].faults, showFault)
 		switch {
 		case len(r.Errors) > 0:
-			r.Result = "invalid"
-			out.Invalid++
-		case r.Result == flows.Enrolled:
-			out.Enrolled++
+			r.Status = "invalid"
+			out.Counts.Invalid++
+		case r.Status == enrollment.Enrolled:
+			out.Counts.Enrolled++
 		default:
-			out.Refused++
+			out.Counts.Refused++
 		}
 	}
 	return out, nil
@@ -264,10 +303,11 @@ type erasedBody struct {
 	Events        int64 `json:"events"`
 	Refusals      int64 `json:"refusals"`
 	Notifications int64 `json:"notifications"`
-	InFlight      int64 `json:"in_flight"`
+	Processing    int64 `json:"processing"`
 }
 
 func (s *server) eraseProfile(ctx context.Context, c *call, in erasure) (erasedBody, error) {
 	e, err := s.Flows.Erase(ctx, c.workspace(), in.ProfileKey)
-	return erasedBody(e), err
+	return erasedBody{Enrollments: e.Enrollments, Exited: e.Exited, Events: e.Events, Refusals: e.Refusals, Notifications: e.Notifications,
+		Processing: e.InFlight}, err
 }

@@ -7,35 +7,37 @@ import (
 	"time"
 
 	"lemma"
-	"lemma/flows"
+	"lemma/flows/intake"
+	"lemma/flows/query"
 )
 
-// newEvent is one event as it is told.
+// newEvent is one event of a request.
 type newEvent struct {
 	ProfileKey string          `json:"profile_key"`
 	Event      string          `json:"event"`
 	Properties json.RawMessage `json:"properties"`
-	ID         string          `json:"id"`
+	SourceID   string          `json:"source_id"`
 	OccurredAt time.Time       `json:"occurred_at"`
 }
 
-// event is what flows are told; retry names the request that tells it.
-func (in newEvent) event(retry string) flows.Event {
-	return flows.Event{ID: in.ID, Retry: retry, ProfileKey: in.ProfileKey, Name: in.Event, Properties: in.Properties, OccurredAt: in.OccurredAt}
+// event is the event as flows take it; retry names the HTTP request.
+func (in newEvent) event(retry string) intake.Event {
+	return intake.Event{ID: in.SourceID, Retry: retry, ProfileKey: in.ProfileKey, Name: in.Event, Properties: in.Properties, OccurredAt: in.OccurredAt}
 }
 
 type recordedBody struct {
-	ID      string         `json:"id"`
-	Status  string         `json:"status"`
-	Results []enrollResult `json:"results"`
-	Woken   int            `json:"woken"`
-	Exited  int            `json:"exited"`
+	ID       string         `json:"id"`
+	SourceID *string        `json:"source_id"`
+	Status   string         `json:"status"`
+	Results  []enrollResult `json:"results"`
+	Resumed  int            `json:"resumed"`
+	Exited   int            `json:"exited"`
 }
 
 func (b recordedBody) location() string { return "/v1/events/" + b.ID }
 
-func showRecorded(r flows.Recorded) recordedBody {
-	b := recordedBody{ID: lemma.FormatID(lemma.PrefixEvent, r.Key), Status: "accepted", Results: each(r.Results, showResult), Woken: r.Woken, Exited: r.Exited}
+func showRecorded(r intake.Recorded) recordedBody {
+	b := recordedBody{ID: lemma.FormatID(lemma.PrefixEvent, r.Key), Status: "accepted", Results: each(r.Results, showResult), Resumed: r.Woken, Exited: r.Exited}
 	if r.Duplicate {
 		b.Status = "duplicate"
 	}
@@ -43,15 +45,17 @@ func showRecorded(r flows.Recorded) recordedBody {
 }
 
 func (s *server) recordEvent(ctx context.Context, c *call, in newEvent) (recordedBody, error) {
-	r, err := s.Flows.Record(ctx, c.workspace(), in.event(c.retry(0)))
+	r, err := s.Flows.Intake.Record(ctx, c.workspace(), in.event(c.retry(0)))
 	if err == nil {
 		err = r.Err
 	}
-	return showRecorded(r), err
+	recorded := showRecorded(r)
+	recorded.SourceID = orNull(in.SourceID)
+	return recorded, err
 }
 
 // hasEventID: the event's own id decides that it is recorded once.
-func hasEventID(in newEvent) bool { return in.ID != "" }
+func hasEventID(in newEvent) bool { return in.SourceID != "" }
 
 // haveEventIDs is hasEventID of a bulk.
 func haveEventIDs(in newEvents) bool {
@@ -66,37 +70,46 @@ type newEvents struct {
 }
 
 type recordedEvents struct {
-	Results    []recordedItem `json:"results"`
-	Accepted   int            `json:"accepted"`
-	Duplicates int            `json:"duplicates"`
-	Invalid    int            `json:"invalid"`
+	Results []recordedItem `json:"results"`
+	Counts  recordedCounts `json:"counts"`
+}
+
+type recordedCounts struct {
+	Accepted  int `json:"accepted"`
+	Duplicate int `json:"duplicate"`
+	Invalid   int `json:"invalid"`
 }
 
 type recordedItem struct {
-	Index   int            `json:"index"`
-	ID      *string        `json:"id"`
-	Status  string         `json:"status"`
-	Results []enrollResult `json:"results"`
-	Woken   int            `json:"woken"`
-	Exited  int            `json:"exited"`
-	Errors  []problemFault `json:"errors"`
+	Index    int            `json:"index"`
+	ID       *string        `json:"id"`
+	SourceID *string        `json:"source_id"`
+	Status   string         `json:"status"`
+	Results  []enrollResult `json:"results"`
+	Resumed  int            `json:"resumed"`
+	Exited   int            `json:"exited"`
+	Errors   []problemFault `json:"errors"`
 }
 
 func (s *server) recordEvents(ctx context.Context, c *call, in newEvents) (recordedEvents, error) {
-	lot := readItems[newEvent]("events", "NewEvent", in.Events)
-	told := make([]flows.Event, 0, len(lot.sound))
-	for _, i := range lot.sound {
-		told = append(told, lot.items[i].value.event(c.retry(i)))
+	all := readItems[newEvent]("events", "NewEvent", in.Events)
+	events := make([]intake.Event, 0, len(all.sound))
+	for _, i := range all.sound {
+		events = append(events, all.items[i].value.event(c.retry(i)))
 	}
-	done, err := s.Flows.RecordAll(ctx, c.workspace(), told)
+	done, err := s.Flows.Intake.RecordAll(ctx, c.workspace(), events)
 	if err != nil {
 		return recordedEvents{}, err
 	}
-	return lot.recorded(done)
+	out, err := recordedItems(all, done)
+	for i := range out.Results {
+		out.Results[i].SourceID = orNull(all.items[i].value.SourceID)
+	}
+	return out, err
 }
 
-// recorded puts what came of the sound items among the faults of the others.
-func (l itemLot[T]) recorded(done []flows.Recorded) (recordedEvents, error) {
+// recordedItems puts what came of the sound items among the faults of the others.
+func recordedItems(l items[newEvent], done []intake.Recorded) (recordedEvents, error) {
 	out := recordedEvents{Results: make([]recordedItem, len(l.items))}
 	for i, d := range done {
 		at := l.sound[i]
@@ -104,7 +117,7 @@ func (l itemLot[T]) recorded(done []flows.Recorded) (recordedEvents, error) {
 			return out, err
 		}
 		b := showRecorded(d)
-		out.Results[at] = recordedItem{ID: &b.ID, Status: b.Status, Results: b.Results, Woken: b.Woken, Exited: b.Exited}
+		out.Results[at] = recordedItem{ID: &b.ID, Status: b.Status, Results: b.Results, Resumed: b.Resumed, Exited: b.Exited}
 	}
 	for i := range out.Results {
 		r := &out.Results[i]
@@ -112,11 +125,11 @@ func (l itemLot[T]) recorded(done []flows.Recorded) (recordedEvents, error) {
 		switch {
 		case len(r.Errors) > 0:
 			r.ID, r.Status, r.Results = nil, "invalid", []enrollResult{}
-			out.Invalid++
+			out.Counts.Invalid++
 		case r.Status == "duplicate":
-			out.Duplicates++
+			out.Counts.Duplicate++
 		default:
-			out.Accepted++
+			out.Counts.Accepted++
 		}
 	}
 	return out, nil
@@ -129,12 +142,12 @@ type eventBody struct {
 	Event      string          `json:"event"`
 	Properties json.RawMessage `json:"properties"`
 	OccurredAt time.Time       `json:"occurred_at"`
-	ReceivedAt time.Time       `json:"received_at"`
+	CreatedAt  time.Time       `json:"created_at"`
 }
 
-func showEvent(e flows.StoredEvent) eventBody {
+func showEvent(e query.StoredEvent) eventBody {
 	b := eventBody{ID: lemma.FormatID(lemma.PrefixEvent, e.Key), SourceID: orNull(e.ID), ProfileKey: e.ProfileKey, Event: e.Name, Properties: e.Properties,
-		OccurredAt: e.OccurredAt.UTC(), ReceivedAt: e.ReceivedAt.UTC()}
+		OccurredAt: e.OccurredAt.UTC(), CreatedAt: e.ReceivedAt.UTC()}
 	if len(b.Properties) == 0 {
 		b.Properties = json.RawMessage("{}")
 	}
@@ -142,7 +155,7 @@ func showEvent(e flows.StoredEvent) eventBody {
 }
 
 func (s *server) listEvents(ctx context.Context, c *call, _ none) (list[eventBody], error) {
-	found, next, err := s.Flows.ListEvents(ctx, c.workspace(), c.query("profile_key"), c.query("event"), c.page())
+	found, next, err := s.FlowReader.ListEvents(ctx, c.workspace(), c.query("profile_key"), c.query("event"), c.page())
 	return listOf(found, next, err, showEvent)
 }
 
@@ -156,6 +169,6 @@ func (s *server) getEvent(ctx context.Context, c *call, _ none) (eventWithResult
 	if err != nil {
 		return eventWithResults{}, err
 	}
-	found, results, err := s.Flows.GetEvent(ctx, c.workspace(), id)
+	found, results, err := s.FlowReader.GetEvent(ctx, c.workspace(), id)
 	return eventWithResults{showEvent(found), each(results, showResult)}, err
 }

@@ -70,6 +70,10 @@ func flatten(err error) []*openapi3.SchemaError {
 	case nil:
 		return nil
 	case *openapi3.SchemaError:
+		var inner openapi3.MultiError
+		if e.SchemaField == "oneOf" && errors.As(e.Origin, &inner) { // of a union: the faults of the one that the value is
+			return flatten(inner)
+		}
 		return []*openapi3.SchemaError{e}
 	case openapi3.MultiError:
 		var all []*openapi3.SchemaError
@@ -90,10 +94,13 @@ func flatten(err error) []*openapi3.SchemaError {
 func pointerTo(e *openapi3.SchemaError) string {
 	var pointer strings.Builder
 	for _, name := range e.JSONPointer() {
-		pointer.WriteString("/" + pointerToken(name))
+		pointer.WriteString(lemma.Pointer(name))
 	}
 	if name, ok := unknownField(e); ok {
-		pointer.WriteString("/" + pointerToken(name))
+		pointer.WriteString(lemma.Pointer(name))
+	}
+	if e.SchemaField == "discriminator" {
+		pointer.WriteString(lemma.Pointer(e.Schema.Discriminator.PropertyName))
 	}
 	return pointer.String()
 }
@@ -106,12 +113,14 @@ func unknownField(e *openapi3.SchemaError) (name string, ok bool) {
 	return name, err == nil
 }
 
-// sentence says what is wrong in a word for programs and a sentence for people.
+// sentence is the code and the detail of a fault.
 func sentence(e *openapi3.SchemaError) (code, detail string) {
 	s := e.Schema
 	switch e.SchemaField {
 	case "required":
 		return "required", "this field is required"
+	case "discriminator":
+		return undecided(e)
 	case "properties":
 		return "unknown_field", "there is no such field here" + listed("; there are ", slices.Sorted(maps.Keys(s.Properties)))
 	case "type":
@@ -147,10 +156,21 @@ func sentence(e *openapi3.SchemaError) (code, detail string) {
 	case "format":
 		return "bad_format", formats[s.Format]
 	case "pattern":
-		says, _ := s.Extensions["x-says"].(string)
-		return "bad_format", cmp.Or(says, "does not have the right form")
+		detail, _ := s.Extensions["x-detail"].(string)
+		return "bad_format", cmp.Or(detail, "does not have the right form")
 	}
 	return "not_valid", "does not fit the contract"
+}
+
+// undecided is the fault of a value that is none of its union.
+func undecided(e *openapi3.SchemaError) (code, detail string) {
+	switch e.Value.(type) {
+	case nil:
+		return "required", "this field is required"
+	case string:
+		return "not_allowed", "must be one of " + strings.Join(slices.Sorted(maps.Keys(e.Schema.Discriminator.Mapping)), ", ")
+	}
+	return "wrong_type", "must be a string"
 }
 
 var formats = map[string]string{"date-time": "must be a time such as 2026-12-24T09:00:00Z (RFC 3339)"}
@@ -209,5 +229,5 @@ func unbindable(err error) error {
 	if !errors.As(err, &wrong) {
 		return fmt.Errorf("bind request: %w", err)
 	}
-	return faultAt("/"+strings.ReplaceAll(pointerToken(wrong.Field), ".", "/"), "wrong_type", "must be written as a plain whole number, and one that fits")
+	return faultAt(strings.ReplaceAll(lemma.Pointer(wrong.Field), ".", "/"), "wrong_type", "must be written as a plain whole number, and one that fits")
 }

@@ -18,7 +18,7 @@ func TestSkippedOfFlows(t *testing.T) {
 		_, journeys[profile] = b.enrolled(w, profile)
 	}
 	for range 5 {
-		_, err := b.rooms.Flows.RunOnce(t.Context())
+		_, err := b.deps.Flows.RunOnce(t.Context())
 		b.must(err)
 	}
 	addresses := map[string]any{"c3": nil, "c4": "not an address", "c6": "eve@shop.example"}
@@ -31,7 +31,7 @@ func TestSkippedOfFlows(t *testing.T) {
 			}
 		}
 		explained := b.do("GET", "/v1/notifications/"+found["id"].(string)+"/explain", nil).is(200)
-		if explained.json["bound"] != 0.0 || explained.json["copies"].(object)["at_most"] != 0.0 {
+		if explained.json["bound"] != 0.0 || explained.json["deliveries"].(object)["at_most"] != 0.0 {
 			t.Errorf("nobody was ever to write to %s: %s", profile, explained.body)
 		}
 	}
@@ -48,7 +48,7 @@ func TestNotificationsOfFlows(t *testing.T) {
 	_, enrollment := b.enrolled(w, "c1")
 	list := "/v1/notifications?flow_id=" + w.flow
 	for range 5 {
-		_, err := b.rooms.Flows.RunOnce(t.Context())
+		_, err := b.deps.Flows.RunOnce(t.Context())
 		b.must(err)
 	}
 	found := b.firstOf(list)
@@ -103,7 +103,7 @@ func TestFaultsOfDefinitions(t *testing.T) {
 		{"an unknown field of a node", "POST", versions, object{"definition": w.with("rest", object{"fro/m": 1})}, 422, "/definition/nodes/rest/fro~1m", "unknown_field"},
 		{"a wrong type", "POST", versions, object{"definition": w.journey(object{"start": 7})}, 422, "/definition/start", "wrong_type"},
 		{"a wrong type in a node, put", "PUT", versions + "/1", object{"definition": w.with("rest", object{"for": 7})}, 422, "/definition/nodes/rest/for", "wrong_type"},
-		{"a weight that is not whole", "POST", versions, object{"definition": w.with("rest", object{"arms": []object{{"weight": 1.5}}})}, 422, "/definition/nodes/rest/arms/0/weight", "wrong_type"},
+		{"a weight that is not whole", "POST", versions, object{"definition": w.with("rest", object{"type": "split", "for": nil, "next": nil, "arms": []object{{"weight": 1.5}}})}, 422, "/definition/nodes/rest/arms/0/weight", "wrong_type"},
 		{"a name twice", "POST", versions, `{"definition": {"start": "a", "start": "b"}}`, 422, "/definition/start", "repeated"},
 		{"a new flow's", "POST", "/v1/flows", object{"name": "x", "definition": w.journey(object{"overlap": true})}, 422, "/definition/overlap", "wrong_type"},
 		{"no definition", "POST", versions, object{}, 422, "/definition", "required"},
@@ -158,17 +158,17 @@ func TestFlowRequestsDoneAgain(t *testing.T) {
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{"PT0S": 0, "PT10M": 10 * time.Minute, "P1D": 24 * time.Hour, "PT1H30M": 90 * time.Minute} {
-		got, err := resumption{&text}.over()
+		got, err := resumption{&text}.duration()
 		if err != nil || *got != want {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "10m", "PT", "P1M", "-PT1M", "P8D", "P99999999999D", "PT1M "} {
-		if _, err := (resumption{&text}).over(); err == nil {
+		if _, err := (resumption{&text}).duration(); err == nil {
 			t.Errorf("%q is taken", text)
 		}
 	}
-	if got, err := (resumption{}).over(); got != nil || err != nil {
+	if got, err := (resumption{}).duration(); got != nil || err != nil {
 		t.Errorf("without one: %v, %v", got, err)
 	}
 }
@@ -179,18 +179,18 @@ func TestIDsOfSomethingElse(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	b.enrolled(w, "c9")
-	told := object{"profile_key": "c1", "event": "visited", "id": "e1"}
+	told := object{"profile_key": "c1", "event": "visited", "source_id": "e1"}
 	b.do("POST", "/v1/events", told).is(202)
-	for _, other := range []object{{"profile_key": "c2", "event": "visited", "id": "e1"}, {"profile_key": "c1", "event": "left", "id": "e1"}} {
-		b.do("POST", "/v1/events", other).fault(409, "/id", "id_conflict")
+	for _, other := range []object{{"profile_key": "c2", "event": "visited", "source_id": "e1"}, {"profile_key": "c1", "event": "left", "source_id": "e1"}} {
+		b.do("POST", "/v1/events", other).fault(409, "/source_id", "id_conflict")
 		got := b.do("POST", "/v1/events/bulk", object{"events": []object{told, other, {"profile_key": "c3", "event": "visited"}}}).is(202)
-		if diff := cmp.Diff([]string{"", "/events/1/id id_conflict", ""}, got.itemFaults()); diff != "" {
+		if diff := cmp.Diff([]string{"", "/events/1/source_id id_conflict", ""}, got.itemFaults()); diff != "" {
 			t.Error(diff)
 		}
 	}
 	path := "/v1/flows/" + w.flow + "/enrollments"
-	b.do("POST", path, object{"profile_key": "c1", "id": "n1"}).is(201)
-	b.do("POST", path, object{"profile_key": "c2", "id": "n1"}).fault(409, "/id", "id_conflict")
+	b.do("POST", path, object{"profile_key": "c1", "source_id": "n1"}).is(201)
+	b.do("POST", path, object{"profile_key": "c2", "source_id": "n1"}).fault(409, "/source_id", "id_conflict")
 }
 
 // Whoever changes an audience is told whom that keeps from going on.
@@ -218,27 +218,28 @@ func TestCountsOfNodes(t *testing.T) {
 	w := b.world()
 	_, enrollment := b.enrolled(w, "c1")
 	for range 5 {
-		_, err := b.rooms.Flows.RunOnce(t.Context())
+		_, err := b.deps.Flows.RunOnce(t.Context())
 		b.must(err)
 	}
 	b.run(b.pool, `update enrollments set resume_at = now() - interval '1 minute', due_since = now() - interval '2 minutes', trouble = 'source_unavailable', failures = 2`)
 	counts := b.do("GET", "/v1/flows/"+w.flow+"/counts", nil).is(200)
-	if diff := cmp.Diff(object{"source_unavailable": 1.0}, counts.json["trouble"]); diff != "" {
-		t.Errorf("trouble: %s", diff)
+	if diff := cmp.Diff(object{"source_unavailable": 1.0}, counts.json["blocked_by"]); diff != "" || counts.json["blocked"] != 1.0 {
+		t.Errorf("blocked: %s", diff)
 	}
 	nodes := map[any]object{}
 	for _, one := range counts.json["nodes"].([]any) {
 		nodes[one.(object)["node"]] = one.(object)
 	}
-	if diff := cmp.Diff(object{"written": 1.0, "pending": 1.0}, nodes["welcome"]["messages"]); diff != "" || nodes["rest"]["messages"] != nil || nodes["rest"]["troubled"] != 1.0 {
+	if diff := cmp.Diff(object{"total": 1.0, "sent": 0.0, "failed": 0.0, "skipped": 0.0, "orphaned": 0.0, "cancelled": 0.0, "pending": 1.0, "processing": 0.0},
+		nodes["welcome"]["notifications"]); diff != "" || nodes["rest"]["notifications"] != nil || nodes["rest"]["blocked"] != 1.0 {
 		t.Errorf("%s: %s", diff, counts.body)
 	}
 	for query, want := range map[string]int{"any": 1, "source_unavailable": 1, "template_broken": 0} {
-		if got := b.do("GET", "/v1/enrollments?trouble="+query, nil).is(200); len(got.json["data"].([]any)) != want {
-			t.Errorf("?trouble=%s: %s", query, got.body)
+		if got := b.do("GET", "/v1/enrollments?blocked_reason="+query, nil).is(200); len(got.json["data"].([]any)) != want {
+			t.Errorf("?blocked_reason=%s: %s", query, got.body)
 		}
 	}
-	if got := b.do("GET", "/v1/enrollments/"+enrollment, nil).is(200); got.json["due_since"] == nil {
+	if got := b.do("GET", "/v1/enrollments/"+enrollment, nil).is(200); got.json["blocked_since"] == nil {
 		t.Errorf("since when? %s", got.body)
 	}
 }

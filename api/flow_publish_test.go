@@ -17,8 +17,8 @@ func TestDryRunOfPublishing(t *testing.T) {
 	}
 	plan := b.do("POST", v+"/publish?dry_run=true", nil).is(200)
 	tag := plan.header.Get("ETag")
-	for _, path := range []string{v + "/plan", v + "/validate"} {
-		if got := b.do("POST", path, nil).is(200).header.Get("ETag"); got != tag {
+	for path, method := range map[string]string{v + "/plan": "POST", v + "/validate": "GET"} {
+		if got := b.do(method, path, nil).is(200).header.Get("ETag"); got != tag {
 			t.Errorf("%s has the ETag %s, not %s", path, got, tag)
 		}
 	}
@@ -27,7 +27,7 @@ func TestDryRunOfPublishing(t *testing.T) {
 	b.do("POST", v+"/publish?dry_run=true", nil, header("If-Match", tag)).is(412)
 	b.do("POST", flow+"/archive", nil).is(202)
 	for _, path := range []string{v + "/publish?dry_run=true", v + "/publish", v + "/plan", flow + "/versions/1/plan"} {
-		if got := b.do("POST", path, nil).is(409); got.problem.Code != "invalid_state" {
+		if got := b.do("POST", path, nil).is(409); got.problem.Code != "invalid_status" {
 			t.Errorf("%s: %s", path, got.body)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"lemma"
 	"lemma/flows"
 	"lemma/flows/graph"
+	"lemma/flows/query"
 )
 
 type inFlight struct {
@@ -17,7 +18,7 @@ type inFlight struct {
 	Map  map[string]*string `json:"map"`
 }
 
-// ask is what flows are told; those on their way stay unless it says otherwise.
+// ask is the option as flows take it. Active enrollments stay by default.
 func (in inFlight) ask() flows.InFlight {
 	if in.Mode == "" {
 		in.Mode = "stay"
@@ -30,16 +31,16 @@ type inFlightOptions struct {
 }
 
 type planBody struct {
-	Version  int            `json:"version"`
-	Live     *int           `json:"live_version"`
-	InFlight inFlight       `json:"in_flight"`
-	Nodes    []standingBody `json:"nodes"`
-	Stranded int64          `json:"stranded"`
-	Timers   []timerBody    `json:"timers"`
-	Changes  []changeBody   `json:"changes"`
-	Enrolls  *int64         `json:"enrolls"`
-	Unknown  *string        `json:"enrolls_unknown"`
-	flow     int            // version of the flow
+	Version  int           `json:"version"`
+	Live     *int          `json:"live_version"`
+	InFlight inFlight      `json:"in_flight"`
+	Nodes    []plannedNode `json:"nodes"`
+	Stranded int64         `json:"stranded"`
+	Timers   []timerBody   `json:"timers"`
+	Changes  []changeBody  `json:"changes"`
+	Enrolls  *int64        `json:"enrolls"`
+	Unknown  *string       `json:"enrolls_unknown_reason"`
+	flow     int           // version of the flow
 }
 
 func (b planBody) etag() int { return b.flow }
@@ -47,13 +48,13 @@ func (b planBody) etag() int { return b.flow }
 // A plan is 200 also where publishing would be 202.
 func (planBody) status() int { return http.StatusOK }
 
-type standingBody struct {
+type plannedNode struct {
 	Version int     `json:"version"`
 	Node    string  `json:"node"`
 	Type    string  `json:"type"`
 	Waiting int64   `json:"waiting"`
 	Due     int64   `json:"due"`
-	Fate    string  `json:"fate"`
+	Action  string  `json:"action"`
 	To      *string `json:"to"`
 }
 
@@ -67,7 +68,7 @@ type timerBody struct {
 }
 
 func showPlan(p flows.Plan) planBody {
-	b := planBody{Version: p.Version, Live: p.Live, InFlight: inFlight(p.InFlight), Nodes: each(p.Nodes, showStanding), Stranded: p.Stranded,
+	b := planBody{Version: p.Version, Live: p.Live, InFlight: inFlight(p.InFlight), Nodes: each(p.Nodes, showPlannedNode), Stranded: p.Stranded,
 		Timers: each(p.Timers, showTimer), Changes: each(p.Changes, showChange), Enrolls: p.Enrolls, Unknown: orNull(p.Unknown), flow: p.ETag}
 	if b.InFlight.Map == nil {
 		b.InFlight.Map = map[string]*string{}
@@ -75,8 +76,8 @@ func showPlan(p flows.Plan) planBody {
 	return b
 }
 
-func showStanding(n flows.Standing) standingBody {
-	return standingBody{n.Version, n.Node, n.Type, n.Waiting, n.Due, n.Fate, orNull(n.To)}
+func showPlannedNode(n flows.PlannedNode) plannedNode {
+	return plannedNode{n.Version, n.Node, n.Type, n.Waiting, n.Due, n.Action, orNull(n.To)}
 }
 
 func showTimer(t flows.TimerChange) timerBody { return timerBody(t) }
@@ -101,10 +102,10 @@ func (s *server) publishFlowVersion(ctx context.Context, c *call, in inFlightOpt
 		return nil, err
 	}
 	if c.dryRun() {
-		plan, err := s.Flows.Rehearse(ctx, c.workspace(), id, n, version, in.InFlight.ask())
+		plan, err := s.Flows.Preview(ctx, c.workspace(), id, n, version, in.InFlight.ask())
 		return showPlan(plan), inDefinition(err)
 	}
-	now, err := s.Flows.Publish(ctx, c.workspace(), id, n, version, in.InFlight.ask(), c.asker())
+	now, err := s.Flows.Publish(ctx, c.workspace(), id, n, version, in.InFlight.ask(), c.actor())
 	return showFlow(now), inDefinition(err)
 }
 
@@ -122,17 +123,17 @@ func (s *server) rollbackFlow(ctx context.Context, c *call, in rollback) (flowBo
 	if err != nil {
 		return flowBody{}, err
 	}
-	now, err := s.Flows.Rollback(ctx, c.workspace(), id, in.ToVersion, version, in.InFlight.ask(), c.asker())
+	now, err := s.Flows.Rollback(ctx, c.workspace(), id, in.ToVersion, version, in.InFlight.ask(), c.actor())
 	return showFlow(now), inDefinition(err)
 }
 
 // flowVerb is what most verbs of a flow are: an id in, the flow out.
-func (s *server) flowVerb(ctx context.Context, c *call, do func(ctx context.Context, ws, flow uuid.UUID, by *flows.Asker) (flows.Flow, error)) (flowBody, error) {
+func (s *server) flowVerb(ctx context.Context, c *call, do func(ctx context.Context, ws, flow uuid.UUID, by *flows.Actor) (flows.Flow, error)) (flowBody, error) {
 	id, err := c.flowID()
 	if err != nil {
 		return flowBody{}, err
 	}
-	now, err := do(ctx, c.workspace(), id, c.asker())
+	now, err := do(ctx, c.workspace(), id, c.actor())
 	return showFlow(now), err
 }
 
@@ -149,7 +150,7 @@ func (s *server) archiveFlow(ctx context.Context, c *call, _ none) (flowBody, er
 }
 
 type resumption struct {
-	Spread *string `json:"spread"`
+	CatchUp *string `json:"catch_up"`
 }
 
 func (s *server) resumeFlow(ctx context.Context, c *call, in resumption) (flowBody, error) {
@@ -157,41 +158,41 @@ func (s *server) resumeFlow(ctx context.Context, c *call, in resumption) (flowBo
 	if err != nil {
 		return flowBody{}, err
 	}
-	spread, err := in.over()
+	catchUp, err := in.duration()
 	if err != nil {
 		return flowBody{}, err
 	}
-	now, err := s.Flows.Resume(ctx, c.workspace(), id, spread, c.asker())
+	now, err := s.Flows.Resume(ctx, c.workspace(), id, catchUp, c.actor())
 	return showFlow(now), err
 }
 
-// longestSpread is how long releasing what a pause held may take.
-const longestSpread = 24 * time.Hour
+// longestCatchUp is how long releasing what fell due in a pause may take.
+const longestCatchUp = 24 * time.Hour
 
-func (in resumption) over() (*time.Duration, error) {
-	if in.Spread == nil {
+func (in resumption) duration() (*time.Duration, error) {
+	if in.CatchUp == nil {
 		return nil, nil
 	}
-	spread, err := graph.ParseDuration(*in.Spread)
+	catchUp, err := graph.ParseDuration(*in.CatchUp)
 	switch {
 	case err != nil:
-		return nil, faultAt("/spread", "bad_format", "must be a duration such as PT10M (ISO 8601)")
-	case spread < 0 || spread > longestSpread:
-		return nil, faultAt("/spread", "out_of_range", "must be between PT0S and P1D")
+		return nil, faultAt("/catch_up", "bad_format", "must be a duration such as PT10M (ISO 8601)")
+	case catchUp < 0 || catchUp > longestCatchUp:
+		return nil, faultAt("/catch_up", "out_of_range", "must be between PT0S and P1D")
 	}
-	return &spread, nil
+	return &catchUp, nil
 }
 
 type flowLogBody struct {
-	At       time.Time      `json:"at"`
-	Action   string         `json:"action"`
-	Version  *int           `json:"version"`
-	APIKeyID *string        `json:"api_key_id"`
-	Detail   map[string]any `json:"detail"`
+	CreatedAt time.Time      `json:"created_at"`
+	Action    string         `json:"action"`
+	Version   *int           `json:"version"`
+	APIKeyID  *string        `json:"api_key_id"`
+	Detail    map[string]any `json:"detail"`
 }
 
-func showLogLine(l flows.LogLine) flowLogBody {
-	return flowLogBody{At: l.At.UTC(), Action: l.Action, Version: l.Version, APIKeyID: idOrNull(lemma.PrefixKey, l.APIKeyID), Detail: objectOf(l.Detail)}
+func showLogLine(l query.LogLine) flowLogBody {
+	return flowLogBody{CreatedAt: l.At.UTC(), Action: l.Action, Version: l.Version, APIKeyID: idOrNull(lemma.PrefixKey, l.APIKeyID), Detail: objectOf(l.Detail)}
 }
 
 // objectOf is free data as it is shown: never null.
@@ -207,6 +208,6 @@ func (s *server) readFlowHistory(ctx context.Context, c *call, _ none) (list[flo
 	if err != nil {
 		return list[flowLogBody]{}, err
 	}
-	found, next, err := s.Flows.History(ctx, c.workspace(), id, c.page())
+	found, next, err := s.FlowReader.History(ctx, c.workspace(), id, c.page())
 	return listOf(found, next, err, showLogLine)
 }

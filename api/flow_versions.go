@@ -14,9 +14,11 @@ import (
 
 	"lemma"
 	"lemma/flows"
+	"lemma/flows/graph"
+	"lemma/page"
 )
 
-// versionSummary is a version without what it says.
+// versionSummary is a version without its definition.
 type versionSummary struct {
 	FlowID      string     `json:"flow_id"`
 	Version     int        `json:"version"`
@@ -83,7 +85,7 @@ func inDefinition(err error) error {
 // definition has a field of such a name.
 var ofRequests = []string{"name", "metadata", "definition", "in_flight", "to_version", "profile_key", "trigger", "at", "events", "webhooks"}
 
-// outOfDefinition tells pointers that are into the request.
+// outOfDefinition reports whether a pointer is into the request, not the definition.
 func outOfDefinition(pointer string) bool {
 	if pointer != "" && !strings.HasPrefix(pointer, "/") {
 		return true
@@ -172,7 +174,7 @@ type changeBody struct {
 	To      json.RawMessage `json:"to"`
 }
 
-func showChange(c flows.Change) changeBody { return changeBody(c) }
+func showChange(c graph.Difference) changeBody { return changeBody(c) }
 
 type diffBody struct {
 	From    int          `json:"from_version"`
@@ -214,7 +216,7 @@ func (s *server) compared(ctx context.Context, c *call, flow uuid.UUID) (from, t
 	return from, to, nil
 }
 
-// shown is the version that a reader means who names none: the live one, or
+// shown is the version of a request that names none: the live one, or
 // else the newest.
 func (s *server) shown(ctx context.Context, c *call, flow uuid.UUID) (int, error) {
 	if n := c.number("version"); n != 0 {
@@ -231,7 +233,7 @@ func (s *server) shown(ctx context.Context, c *call, flow uuid.UUID) (int, error
 }
 
 func (s *server) newest(ctx context.Context, c *call, flow uuid.UUID) (int, error) {
-	found, _, err := s.Flows.ListVersions(ctx, c.workspace(), flow, lemma.Page{Limit: 1})
+	found, _, err := s.Flows.ListVersions(ctx, c.workspace(), flow, page.Query{Limit: 1})
 	if err != nil {
 		return 0, err
 	}

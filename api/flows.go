@@ -19,9 +19,9 @@ type flowBody struct {
 	StatusDetail *string           `json:"status_detail"`
 	LiveVersion  *int              `json:"live_version"`
 	Metadata     map[string]string `json:"metadata"`
-	HeldFrom     *time.Time        `json:"held_from"`
-	HeldUntil    *time.Time        `json:"held_until"`
-	SpreadUntil  *time.Time        `json:"spread_until"`
+	HeldFrom     *time.Time        `json:"paused_at"`
+	HeldUntil    *time.Time        `json:"resumed_at"`
+	SpreadUntil  *time.Time        `json:"catch_up_until"`
 	Allowed      []string          `json:"allowed_actions"`
 	CreatedAt    time.Time         `json:"created_at"`
 	UpdatedAt    time.Time         `json:"updated_at"`
@@ -49,15 +49,15 @@ type flowPatch struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// asker is who asks for a verb, and by which request.
-func (c *call) asker() *flows.Asker {
-	return &flows.Asker{APIKeyID: c.key.ID, Request: c.newID}
+// actor is the key that requests a verb, and the id of the request.
+func (c *call) actor() *flows.Actor {
+	return &flows.Actor{APIKeyID: c.key.ID, Request: c.newID}
 }
 
 func (c *call) flowID() (uuid.UUID, error) { return c.id(lemma.PrefixFlow, "flow") }
 
 func (s *server) listFlows(ctx context.Context, c *call, _ none) (list[flowBody], error) {
-	found, next, err := s.Flows.List(ctx, c.workspace(), flows.Status(c.query("status")), c.page())
+	found, next, err := s.Flows.List(ctx, c.workspace(), c.page())
 	return listOf(found, next, err, showFlow)
 }
 

@@ -17,7 +17,7 @@ func (b *bundle) enrolled(w world, profile string) (event, enrollment string) {
 	}
 	told := b.do("POST", "/v1/events", object{"profile_key": profile, "event": "signed_up"}).is(202)
 	for _, r := range told.json["results"].([]any) {
-		if result := r.(object); result["result"] == "enrolled" {
+		if result := r.(object); result["status"] == "enrolled" {
 			return told.id(), result["enrollment_id"].(string)
 		}
 	}
@@ -35,6 +35,9 @@ func (w world) with(node string, change object) object {
 	}
 	for name, value := range change {
 		n[name] = value
+		if value == nil {
+			delete(n, name)
+		}
 	}
 	nodes[node] = n
 	return d
@@ -72,7 +75,7 @@ func (b *bundle) tourFlows(w world) {
 func (b *bundle) tourFlowVersions(w world) {
 	b.t.Helper()
 	path := "/v1/flows/" + w.flow
-	if got := b.do("POST", path+"/versions/1/validate", nil).is(200); got.json["valid"] != true || len(got.json["errors"].([]any)) != 0 {
+	if got := b.do("GET", path+"/versions/1/validate", nil).is(200); got.json["valid"] != true || len(got.json["errors"].([]any)) != 0 {
 		b.t.Errorf("a good version: %s", got.body)
 	}
 	made := b.do("POST", path+"/versions", object{"definition": w.with("welcome", object{"template_id": idLike("tpl_"), "next": "rost"})}).is(201)
@@ -80,7 +83,7 @@ func (b *bundle) tourFlowVersions(w world) {
 		b.t.Errorf("Location %q, ETag %s: %s", made.header.Get("Location"), made.header.Get("ETag"), made.body)
 	}
 	v2 := path + "/versions/2"
-	report := b.do("POST", v2+"/validate", nil).is(200)
+	report := b.do("GET", v2+"/validate", nil).is(200)
 	pointers := map[string]bool{}
 	for _, f := range report.json["errors"].([]any) {
 		pointers[f.(object)["pointer"].(string)] = true
@@ -139,7 +142,7 @@ func (b *bundle) tourEvents(w world) {
 	if now.text("status") != "live" || now.json["live_version"] != 1.0 || now.header.Get("ETag") == etag || now.header.Get("Location") != flow {
 		b.t.Errorf("published: %s", now.body)
 	}
-	in := object{"profile_key": "c1", "event": "signed_up", "id": "signup-1", "properties": object{"plan": "pro", "seats": 3}, "occurred_at": "2026-01-01T10:00:00+01:00"}
+	in := object{"profile_key": "c1", "event": "signed_up", "source_id": "signup-1", "properties": object{"plan": "pro", "seats": 3}, "occurred_at": "2026-01-01T10:00:00+01:00"}
 	told := b.do("POST", "/v1/events", in).is(202)
 	if told.text("status") != "accepted" || len(told.json["results"].([]any)) != 1 || told.header.Get("Location") != "/v1/events/"+told.id() {
 		b.t.Errorf("told: %s", told.body)
@@ -160,7 +163,7 @@ func (b *bundle) tourEvents(w world) {
 		b.t.Errorf("events: %s", listed.body)
 	}
 	bulk := b.do("POST", "/v1/events/bulk", object{"events": []object{in, {"profile_key": "c2", "event": "signed_up"}, {"event": "x"}}}).is(202)
-	if diff := cmp.Diff([]any{1.0, 1.0, 1.0}, []any{bulk.json["accepted"], bulk.json["duplicates"], bulk.json["invalid"]}); diff != "" {
+	if diff := cmp.Diff(object{"accepted": 1.0, "duplicate": 1.0, "invalid": 1.0}, bulk.json["counts"]); diff != "" {
 		b.t.Errorf("%s: %s", diff, bulk.body)
 	}
 }
@@ -168,30 +171,31 @@ func (b *bundle) tourEvents(w world) {
 func (b *bundle) tourEnrollments(w world) {
 	b.t.Helper()
 	flow := "/v1/flows/" + w.flow
-	if would := b.do("POST", flow+"/enrollments?dry_run=true", object{"profile_key": "c3"}).is(200); would.text("result") != "enrolled" || would.json["enrollment_id"] != nil || would.json["dry_run"] != true {
+	if would := b.do("POST", flow+"/enrollments?dry_run=true", object{"profile_key": "c3"}).is(200); would.text("status") != "enrolled" || would.json["enrollment_id"] != nil || would.json["dry_run"] != true {
 		b.t.Errorf("only asked: %s", would.body)
 	}
 	made := b.do("POST", flow+"/enrollments", object{"profile_key": "c3", "properties": object{"by": "hand"}}).is(201)
 	path := "/v1/enrollments/" + made.text("enrollment_id")
-	if made.text("result") != "enrolled" || made.json["dry_run"] != false || made.header.Get("Location") != path {
+	if made.text("status") != "enrolled" || made.json["dry_run"] != false || made.header.Get("Location") != path {
 		b.t.Errorf("enrolled: Location %q, %s", made.header.Get("Location"), made.body)
 	}
 	again := b.do("POST", flow+"/enrollments", object{"profile_key": "c3"}).is(200)
-	if again.text("result") != "refused" || again.text("enrollment_id") != made.text("enrollment_id") || again.header.Get("Location") != "" {
+	if again.text("status") != "refused" || again.text("enrollment_id") != made.text("enrollment_id") || again.header.Get("Location") != "" {
 		b.t.Errorf("enrolled twice: %s", again.body)
 	}
 	bulk := b.do("POST", flow+"/enrollments/bulk", object{"enrollments": []any{object{"profile_key": "c3"}, object{"profile_key": "c4"}, "c5"}}).is(200)
-	if diff := cmp.Diff([]any{1.0, 1.0, 1.0}, []any{bulk.json["enrolled"], bulk.json["refused"], bulk.json["invalid"]}); diff != "" {
+	if diff := cmp.Diff(object{"enrolled": 1.0, "refused": 1.0, "invalid": 1.0}, bulk.json["counts"]); diff != "" {
 		b.t.Errorf("%s: %s", diff, bulk.body)
 	}
 	got := b.do("GET", path, nil).is(200)
-	if got.text("source") != "direct" || got.json["version"] != 1.0 || got.json["ended_at"] != nil {
+	if got.text("trigger_type") != "direct" || got.json["version"] != 1.0 || got.json["ended_at"] != nil {
 		b.t.Errorf("an enrollment: %s", got.body)
 	}
 	if all := b.do("GET", "/v1/enrollments?status=active&version=1&flow_id="+w.flow, nil).is(200); len(all.json["data"].([]any)) != 4 {
 		b.t.Errorf("enrollments: %s", all.body)
 	}
 	b.do("GET", "/v1/enrollments?profile_key=c3&node=rest", nil).is(200)
+	b.do("GET", "/v1/flows/"+w.flow+"/enrollments", nil).is(200)
 	if none := b.do("GET", "/v1/enrollments?flow_id=flw_x", nil).is(200); len(none.json["data"].([]any)) != 0 {
 		b.t.Errorf("of a flow that there is not: %s", none.body)
 	}
@@ -230,7 +234,7 @@ func (b *bundle) tourFlowVerbs(w world) {
 		b.t.Errorf("published: %s", got.body)
 	}
 	b.do("PUT", path+"/versions/2", object{"definition": w.journey(nil)}).is(409)
-	if got := b.do("DELETE", path+"/versions/2", nil).is(409); got.problem.Code != "invalid_state" || got.problem.CurrentStatus != "live" {
+	if got := b.do("DELETE", path+"/versions/2", nil).is(409); got.problem.Code != "invalid_status" || got.problem.CurrentStatus != "live" {
 		b.t.Errorf("a published version: %s", got.body)
 	}
 	if got := b.do("POST", path+"/rollback", object{"to_version": 1, "in_flight": object{"mode": "stay"}}).is(202); got.json["live_version"] != 1.0 {
@@ -238,13 +242,13 @@ func (b *bundle) tourFlowVerbs(w world) {
 	}
 	b.do("POST", path+"/rollback", object{"to_version": 9}).is(404)
 	for _, verb := range []struct{ verb, body, status string }{
-		{"pause", "", "paused"}, {"resume", `{"spread": "PT1M30S"}`, "live"}, {"pause", "{}", "paused"}, {"resume", "", "live"}, {"drain", "", "draining"}, {"archive", "", "archived"}} {
+		{"pause", "", "paused"}, {"resume", `{"catch_up": "PT1M30S"}`, "live"}, {"pause", "{}", "paused"}, {"resume", "", "live"}, {"drain", "", "draining"}, {"archive", "", "archived"}} {
 		if got := b.do("POST", path+"/"+verb.verb, verb.body).is(202); got.text("status") != verb.status {
 			b.t.Errorf("after %s: %s", verb.verb, got.body)
 		}
 	}
 	again := b.do("POST", path+"/pause", nil).is(409)
-	if again.problem.Code != "invalid_state" || again.problem.CurrentStatus != "archived" || again.json["allowed_actions"] == nil {
+	if again.problem.Code != "invalid_status" || again.problem.CurrentStatus != "archived" || again.json["allowed_actions"] == nil {
 		b.t.Errorf("paused at the end: %s", again.body)
 	}
 	b.do("DELETE", path, nil).is(409)
@@ -291,10 +295,10 @@ func (b *bundle) tourEndpoints(w world) {
 	}
 	b.do("GET", "/v1/webhook_endpoints", nil).is(200)
 	for _, state := range []string{"pending", "delivered", "failed"} {
-		b.do("GET", path+"/messages?state="+state, nil).is(200)
+		b.do("GET", path+"/messages?status="+state, nil).is(200)
 	}
-	b.do("GET", path+"/messages", nil).fault(400, "?state", "required")
-	b.do("GET", path+"/messages?state=failed&cursor=x", nil).fault(400, "?cursor", "invalid_cursor")
+	b.do("GET", path+"/messages", nil).fault(400, "?status", "required")
+	b.do("GET", path+"/messages?status=failed&cursor=x", nil).fault(400, "?cursor", "invalid_cursor")
 	b.do("PATCH", path, object{"url": "https://crm.example.com/v2"}, header("If-Match", got.header.Get("ETag"))).is(200)
 	b.do("PATCH", path, object{"name": "x"}, header("If-Match", got.header.Get("ETag"))).is(412)
 	made := b.do("POST", "/v1/webhook_endpoints", object{"name": "Gone", "url": "https://x.example.com/"}, under("hook")).is(201)

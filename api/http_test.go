@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -27,7 +28,7 @@ func (b *bundle) plain(method, path string) *http.Response {
 func TestHead(t *testing.T) {
 	b := setup(t)
 	id := b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id()
-	for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml", "/docs/", "/v1/templates", "/v1/templates/" + id} {
+	for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml", "/docs", "/v1/templates", "/v1/templates/" + id} {
 		get, head := b.plain("GET", path), b.plain("HEAD", path)
 		if head.StatusCode != 200 || head.ContentLength > 0 || head.Header.Get("Etag") != get.Header.Get("Etag") || head.Header.Get("Content-Type") != get.Header.Get("Content-Type") {
 			t.Errorf("%s: %d %v", path, head.StatusCode, head.Header)
@@ -81,6 +82,22 @@ func TestPostgresAway(t *testing.T) {
 		"killed while it answers": func() error {
 			_, err := l.pool.Exec(context.Background(), `select pg_terminate_backend(pg_backend_pid())`)
 			return err
+		},
+		"ended as idle": func() error {
+			return pgx.BeginFunc(context.Background(), l.pool, func(tx pgx.Tx) error {
+				var backend int
+				if err := tx.QueryRow(context.Background(), `select pg_backend_pid() from set_config('idle_in_transaction_session_timeout', '10ms', true)`).Scan(&backend); err != nil {
+					return err
+				}
+				for there := true; there; { // until Postgres has ended it
+					err := l.pool.QueryRow(context.Background(), `select exists (select from pg_stat_activity where pid = $1)`, backend).Scan(&there)
+					if err != nil {
+						return err
+					}
+				}
+				_, err := tx.Exec(context.Background(), `select 1`)
+				return err
+			})
 		},
 		"not reachable":         func() error { return gone.Ping(context.Background()) },
 		"starting up":           func() error { return &pgconn.PgError{Code: "57P03"} },

@@ -29,9 +29,9 @@ const (
 // keptFor is how long an answer can be replayed.
 const keptFor = 24 * time.Hour
 
-// keeper keeps the answers of requests that named an Idempotency-Key. The
-// insert of its row is the lock: who inserts may act.
-type keeper struct{ pool *pgxpool.Pool }
+// idempotencyStore keeps the answers of requests that named an Idempotency-Key. The
+// insert of its row is the lock: the request that inserts it is carried out.
+type idempotencyStore struct{ pool *pgxpool.Pool }
 
 // claim is the right to act under a key.
 type claim struct {
@@ -39,8 +39,8 @@ type claim struct {
 	key       string
 	createdAt time.Time // of the row, not of the claim: done again, a request has it again
 	number    int       // of the claim, from 1: what an earlier one does late must not undo what a later one has answered
-	token     uuid.UUID // tells this claim from a later one
-	asked     time.Time // by this machine's clock, before the lock began
+	token     uuid.UUID // distinguishes this claim from a later one
+	begun     time.Time // by this machine's clock, before the lock began
 }
 
 // once does the work of a call at most once per Idempotency-Key. What writes
@@ -52,7 +52,7 @@ func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 		answer, _ := s.perform(ctx, e, c)
 		return answer
 	}
-	held, earlier, err := s.keeper.claim(ctx, c.workspace(), key, fingerprint(c))
+	held, earlier, err := s.answers.claim(ctx, c.workspace(), key, fingerprint(c))
 	if errors.Is(err, errInProgress) && e.do.repeatable != nil && e.do.repeatable(c) {
 		c.newID, c.attempt = lemma.NewID(), 1
 		answer, _ := s.perform(ctx, e, c)
@@ -66,17 +66,17 @@ func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 		return earlier.replay(requestID(c.request.Context()))
 	}
 	c.newID, c.attempt = held.id(), held.number
-	ctx, done := s.keeper.hold(ctx, *held)
+	ctx, done := s.answers.hold(ctx, *held)
 	defer done()
 	return s.finish(ctx, held, e, c)
 }
 
 // hold renews a claim while its request runs. The context ends when the claim
 // is lost: another request may act under the key from then on.
-func (k keeper) hold(ctx context.Context, c claim) (context.Context, func()) {
+func (k idempotencyStore) hold(ctx context.Context, c claim) (context.Context, func()) {
 	ctx, lose := context.WithCancelCause(ctx)
 	go func() {
-		renewed := c.asked
+		renewed := c.begun
 		for tick := time.Tick(renewEvery); ; {
 			select {
 			case <-ctx.Done():
@@ -96,14 +96,14 @@ func (k keeper) hold(ctx context.Context, c claim) (context.Context, func()) {
 }
 
 // renew reports whether the claim is held for another lockFor: with an error that
-// is unknown, without one it is lost. It gives up before the lock that it would
-// renew is over.
-func (k keeper) renew(ctx context.Context, c claim, renewed time.Time) (held bool, err error) {
+// is unknown, without one it is lost, or was released. It gives up before the
+// lock that it would renew is over.
+func (k idempotencyStore) renew(ctx context.Context, c claim, renewed time.Time) (held bool, err error) {
 	ctx, cancel := context.WithDeadline(ctx, renewed.Add(lockFor-renewEvery))
 	defer cancel()
 	tag, err := k.pool.Exec(ctx, `
 		update idempotency_keys set locked_until = now() + $4
-		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null`, c.workspace, c.key, c.token, lockFor)
+		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null and locked_until > '-infinity'`, c.workspace, c.key, c.token, lockFor)
 	return err == nil && tag.RowsAffected() == 1, err
 }
 
@@ -124,7 +124,7 @@ func (s *server) finish(ctx context.Context, held *claim, e endpoint, c *call) r
 		}
 		return answer
 	}
-	if err := s.keeper.keep(ctx, *held, kept); err != nil {
+	if err := s.answers.keep(ctx, *held, kept); err != nil {
 		return s.fail(c.request, err)
 	}
 	done = true
@@ -134,15 +134,17 @@ func (s *server) finish(ctx context.Context, held *claim, e endpoint, c *call) r
 func (s *server) release(ctx context.Context, held *claim, c *call) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if err := s.keeper.release(ctx, *held); err != nil {
+	if err := s.answers.release(ctx, *held); err != nil {
 		s.Log.ErrorContext(ctx, "idempotency key not released; it frees itself", "request_id", requestID(c.request.Context()), "error", err)
 	}
 }
 
-// fingerprint tells one request from another under the same key.
+// fingerprint distinguishes requests under the same key. It includes the API key:
+// another one may lack scopes that a handler checks, and must not receive the
+// answer to the first.
 func fingerprint(c *call) []byte {
 	h := sha256.New()
-	for _, part := range [][]byte{[]byte(c.request.Method), []byte(c.request.URL.Path), []byte(c.request.URL.RawQuery), c.body} {
+	for _, part := range [][]byte{c.key.ID[:], []byte(c.request.Method), []byte(c.request.URL.Path), []byte(c.request.URL.RawQuery), c.body} {
 		_ = binary.Write(h, binary.BigEndian, uint32(len(part)))
 		h.Write(part)
 	}
@@ -164,8 +166,8 @@ func (c claim) id() uuid.UUID {
 }
 
 // claim takes the key, or answers what was answered before.
-func (k keeper) claim(ctx context.Context, workspace uuid.UUID, key string, hash []byte) (*claim, *reply, error) {
-	held := &claim{workspace: workspace, key: key, token: lemma.NewID(), asked: time.Now()}
+func (k idempotencyStore) claim(ctx context.Context, workspace uuid.UUID, key string, hash []byte) (*claim, *reply, error) {
+	held := &claim{workspace: workspace, key: key, token: lemma.NewID(), begun: time.Now()}
 	err := k.pool.QueryRow(ctx, `
 		insert into idempotency_keys (workspace_id, key, request_hash, locked_by, locked_until) values ($1, $2, $3, $4, now() + $5)
 		on conflict (workspace_id, key) do update set locked_by = excluded.locked_by, locked_until = excluded.locked_until,
@@ -183,7 +185,7 @@ func (k keeper) claim(ctx context.Context, workspace uuid.UUID, key string, hash
 }
 
 // earlier reads what came of the request that has the key.
-func (k keeper) earlier(ctx context.Context, workspace uuid.UUID, key string, hash []byte) (*reply, error) {
+func (k idempotencyStore) earlier(ctx context.Context, workspace uuid.UUID, key string, hash []byte) (*reply, error) {
 	var same bool
 	var status *int
 	var answer reply
@@ -196,7 +198,7 @@ func (k keeper) earlier(ctx context.Context, workspace uuid.UUID, key string, ha
 	case err != nil:
 		return nil, fmt.Errorf("read idempotency key: %w", err)
 	case !same:
-		return nil, &refusal{status: http.StatusUnprocessableEntity, code: "idempotency_key_reused", detail: "this Idempotency-Key was used for another request; take a new one",
+		return nil, &refusal{status: http.StatusUnprocessableEntity, code: "idempotency_key_reused", detail: "this Idempotency-Key was used for another request, or by another API key; take a new one",
 			fields: []lemma.Field{{Pointer: "Idempotency-Key:", Code: "idempotency_key_reused", Detail: "was used for another request"}}}
 	case status == nil:
 		return nil, errInProgress
@@ -222,9 +224,9 @@ func (r reply) replay(request string) reply {
 var errInProgress error = &refusal{status: http.StatusConflict, code: "idempotency_in_progress", detail: "the same request is in progress; repeat it to receive its answer",
 	header: map[string]string{"Retry-After": "1"}}
 
-// keep stores an answer, unless the claim was lost: then somebody else acts
+// keep stores an answer, unless the claim was lost: then another request acts
 // under the key and theirs is the answer.
-func (k keeper) keep(ctx context.Context, c claim, r reply) error {
+func (k idempotencyStore) keep(ctx context.Context, c claim, r reply) error {
 	tag, err := k.pool.Exec(ctx, `
 		update idempotency_keys set status = $4, headers = $5, body = $6
 		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null`, c.workspace, c.key, c.token, r.status, r.header, r.body)
@@ -237,15 +239,15 @@ func (k keeper) keep(ctx context.Context, c claim, r reply) error {
 	return nil
 }
 
-// release frees the key. The row stays: whoever tries again makes the same thing.
-func (k keeper) release(ctx context.Context, c claim) error {
+// release frees the key. The row stays: a repeated request makes the same thing.
+func (k idempotencyStore) release(ctx context.Context, c claim) error {
 	_, err := k.pool.Exec(ctx, `
 		update idempotency_keys set locked_until = '-infinity'
 		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null`, c.workspace, c.key, c.token)
 	return err
 }
 
-// Purge forgets answers that are older than 24 hours and tells how many. It is
+// Purge deletes answers that are older than 24 hours and reports how many. It is
 // one of the few statements over all workspaces.
 func Purge(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	tag, err := pool.Exec(ctx, `delete from idempotency_keys where created_at < now() - $1::interval and locked_until < now()`, keptFor)

@@ -63,6 +63,27 @@ func TestKeyOfAnotherRequest(t *testing.T) {
 	b.do("GET", "/v1/templates", nil, under("k1")).is(200) // means nothing on other methods
 }
 
+// An answer is kept for the API key that asked: another one may lack scopes that
+// a handler checks, and does not receive what it could not have read. It is
+// refused before and after there is an answer, and nothing is done again.
+func TestKeyOfAnotherAPIKey(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	full, writer := b.key(b.ws, "audiences:write", "audiences:query"), b.key(b.ws, "audiences:write")
+	in := object{"name": "Casts", "data_source_id": w.source, "sql": "select id, email, name::int as n from customers", "key_column": "id", "email_column": "email"}
+	b.do("POST", "/v1/audiences", in, under("k1"), as(full)).is(201)
+	for _, state := range []string{"answered", "lost"} {
+		if got := b.do("POST", "/v1/audiences", in, under("k1"), as(writer)); got.status != 422 || got.problem.Code != "idempotency_key_reused" {
+			t.Errorf("%s: %d %s", state, got.status, got.body)
+		}
+		b.lost("k1")
+	}
+	if n := b.count(`select count(*) from audiences where name = 'Casts'`); n != 1 {
+		t.Errorf("%d audiences", n)
+	}
+	b.do("POST", "/v1/audiences", in, under("k1"), as(full)).is(201)
+}
+
 // A refusal is an answer, too: what was wrong stays wrong under its key.
 func TestRefusalsAreReplayed(t *testing.T) {
 	b := setup(t)
@@ -144,7 +165,7 @@ type lab struct {
 func newLab(t *testing.T) lab {
 	t.Helper()
 	b := setup(t)
-	return lab{b, &server{Rooms: b.rooms, Options: Options{Log: slog.New(slog.DiscardHandler)}.withDefaults(), keeper: keeper{b.pool}}, workspaces.Key{ID: lemma.NewID(), WorkspaceID: b.ws}}
+	return lab{b, &server{Deps: b.deps, Options: Options{Log: slog.New(slog.DiscardHandler)}.withDefaults(), answers: idempotencyStore{b.pool}}, workspaces.Key{ID: lemma.NewID(), WorkspaceID: b.ws}}
 }
 
 func (l lab) post(key string, do func(c *call) (any, error)) reply {
@@ -260,11 +281,11 @@ func TestLostLockEndsItsRequest(t *testing.T) {
 // A request that finds its claim gone ends then, and not when its lock would have.
 func TestLostLockIsSeenAtOnce(t *testing.T) {
 	l := newLab(t)
-	held, _, err := l.s.keeper.claim(t.Context(), l.ws, "k", []byte("x"))
+	held, _, err := l.s.answers.claim(t.Context(), l.ws, "k", []byte("x"))
 	l.must(err)
 	l.run(l.pool, `update idempotency_keys set locked_by = gen_random_uuid()`)
 	begun := time.Now()
-	ctx, done := l.s.keeper.hold(t.Context(), *held)
+	ctx, done := l.s.answers.hold(t.Context(), *held)
 	defer done()
 	select {
 	case <-ctx.Done():
@@ -280,7 +301,7 @@ func TestLostLockIsSeenAtOnce(t *testing.T) {
 func TestEventWithIDNeedsNoLock(t *testing.T) {
 	b := setup(t)
 	event := object{"profile_key": "c1", "event": "signed_up"}
-	for key, in := range map[string]object{"with": with(event, "id", "e1"), "without": event, "bulk": {"events": []object{with(event, "id", "e2")}}, "half": {"events": []object{with(event, "id", "e3"), event}}} {
+	for key, in := range map[string]object{"with": with(event, "source_id", "e1"), "without": event, "bulk": {"events": []object{with(event, "source_id", "e2")}}, "half": {"events": []object{with(event, "source_id", "e3"), event}}} {
 		path := "/v1/events"
 		if in["events"] != nil {
 			path += "/bulk"
@@ -290,7 +311,7 @@ func TestEventWithIDNeedsNoLock(t *testing.T) {
 		want := map[string]int{"with": 202, "without": 409, "bulk": 202, "half": 409}[key]
 		b.do("POST", path, in, under(key)).is(want)
 	}
-	b.do("POST", "/v1/events", with(event, "id", "e4"), under("with")).is(422) // another body under the key is refused all the same
+	b.do("POST", "/v1/events", with(event, "source_id", "e4"), under("with")).is(422) // another body under the key is refused all the same
 	if n := b.count(`select count(*) from trigger_events`); n != 5 {
 		t.Errorf("%d events", n)
 	}
@@ -352,5 +373,21 @@ func TestPurge(t *testing.T) {
 	n, err := Purge(t.Context(), b.pool)
 	if left := b.count(`select count(*) from idempotency_keys where key in ('new', 'busy')`); err != nil || n != 1 || left != 2 {
 		t.Errorf("purged %d, left %d of 2, %v", n, left, err)
+	}
+}
+
+// A renewal that is carried out after its request has set the key free does not
+// lock it again: the next try comes in at once.
+func TestAReleasedKeyStaysFree(t *testing.T) {
+	l := newLab(t)
+	k := l.s.answers
+	held, _, err := k.claim(t.Context(), l.ws, "k", []byte("x"))
+	l.must(err)
+	l.must(k.release(t.Context(), *held))
+	if renewed, err := k.renew(t.Context(), *held, time.Now()); renewed || err != nil {
+		t.Errorf("renewed: %v, %v", renewed, err)
+	}
+	if next, _, err := k.claim(t.Context(), l.ws, "k", []byte("x")); err != nil || next.number != 2 {
+		t.Errorf("%+v, %v", next, err)
 	}
 }

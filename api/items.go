@@ -10,15 +10,15 @@ import (
 	"lemma"
 )
 
-// itemLot are the items of a bulk, each looked at by itself, so that a broken
+// items are the items of a bulk, each checked by itself, so that a broken
 // one does not take the others down with it.
-type itemLot[T any] struct {
+type items[T any] struct {
 	at    string // of the list in the body
 	items []item[T]
 	sound []int // indexes of the items without a fault
 }
 
-// item is one of a bulk: what it says, or what is wrong with it.
+// item is one of a bulk: its value, or its faults.
 type item[T any] struct {
 	value  T
 	faults []lemma.Field
@@ -26,8 +26,8 @@ type item[T any] struct {
 
 // readItems holds every item to the schema that the contract has for one
 // alone. The contract's own schema of a bulk leaves its items open.
-func readItems[T any](list, schema string, raw []json.RawMessage) itemLot[T] {
-	l := itemLot[T]{at: "/" + list + "/", items: make([]item[T], len(raw)), sound: make([]int, 0, len(raw))}
+func readItems[T any](list, schema string, raw []json.RawMessage) items[T] {
+	l := items[T]{at: "/" + list + "/", items: make([]item[T], len(raw)), sound: make([]int, 0, len(raw))}
 	each := contract.Components.Schemas[schema].Value
 	for i, text := range raw {
 		if err := readItem(text, each, &l.items[i].value); err != nil {
@@ -53,14 +53,14 @@ func readItem(text json.RawMessage, schema *openapi3.Schema, into any) error {
 	return nil
 }
 
-// blame keeps what a room says against an item. What is not the item's fault
+// blame keeps the error of an item. What is not the item's fault
 // is answered as an error of the whole.
-func (l itemLot[T]) blame(i int, err error) error {
-	var room *lemma.Error
+func (l items[T]) blame(i int, err error) error {
+	var domain *lemma.Error
 	if err == nil {
 		return nil
 	}
-	if !errors.As(err, &room) || room.Kind == lemma.Internal || room.Kind == lemma.Unavailable {
+	if !errors.As(err, &domain) || domain.Kind == lemma.Internal || domain.Kind == lemma.Unavailable {
 		return err
 	}
 	l.put(i, err)
@@ -72,7 +72,7 @@ const maxItemFaults = 10
 
 // put writes down the faults of an item, each where it is in the body. When
 // there are more than maxItemFaults, the last one says so.
-func (l itemLot[T]) put(i int, err error) {
+func (l items[T]) put(i int, err error) {
 	p, _ := explain(err)
 	if len(p.Errors) == 0 {
 		p.Errors = []problemFault{{Code: p.Code, Detail: p.Detail}}

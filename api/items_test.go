@@ -48,7 +48,7 @@ var brokenItems = []struct{ item, says string }{
 	{`{"profile_key": "c1", "event": "x", "properties": {"a": "` + strings.Repeat("x", 33<<10) + `"}}`, `/properties properties_invalid`},
 	{`{"profile_key": "c1", "event": "x", "occurred_at": "yesterday"}`, `/occurred_at bad_format`},
 	{`{"profile_key": "c1", "event": "x", "occurred_at": "1999-12-31T23:59:59Z"}`, `/occurred_at out_of_range`},
-	{`{"profile_key": "c1", "event": "x", "id": ""}`, `/id empty`},
+	{`{"profile_key": "c1", "event": "x", "source_id": ""}`, `/source_id empty`},
 	{`{"profile_key": "` + strings.Repeat("é", 200) + `", "event": "x"}`, `/profile_key invalid_key`},
 	{"{\"profile_key\": \"c\xff\", \"event\": \"x\"}", ` bad_json`},
 }
@@ -69,7 +69,7 @@ func TestBrokenItemsStayAlone(t *testing.T) {
 		t.Error(diff)
 	}
 	n := len(brokenItems)
-	if diff := cmp.Diff([]any{float64(n), 0.0, float64(n)}, []any{got.json["accepted"], got.json["duplicates"], got.json["invalid"]}); diff != "" {
+	if diff := cmp.Diff(object{"accepted": float64(n), "duplicate": 0.0, "invalid": float64(n)}, got.json["counts"]); diff != "" {
 		t.Error(diff)
 	}
 	if kept := b.count(`select count(*) from trigger_events`); kept != n {
@@ -134,10 +134,10 @@ func TestBulkOfAThousand(t *testing.T) {
 	b := setup(t)
 	var items []object
 	for i := range 1000 {
-		items = append(items, object{"profile_key": fmt.Sprint("c", i%500), "event": fmt.Sprint("seen ", i%500%7), "id": fmt.Sprint(i % 500)})
+		items = append(items, object{"profile_key": fmt.Sprint("c", i%500), "event": fmt.Sprint("seen ", i%500%7), "source_id": fmt.Sprint(i % 500)})
 	}
 	got := b.do("POST", "/v1/events/bulk", object{"events": items}).is(202)
-	if got.json["accepted"] != 500.0 || got.json["duplicates"] != 500.0 {
+	if diff := cmp.Diff(object{"accepted": 500.0, "duplicate": 500.0, "invalid": 0.0}, got.json["counts"]); diff != "" {
 		t.Errorf("%.300s", got.body)
 	}
 	results := got.json["results"].([]any)
@@ -157,7 +157,7 @@ func TestBrokenEnrollments(t *testing.T) {
 	w := b.world()
 	b.enrolled(w, "c9")
 	path := "/v1/flows/" + w.flow + "/enrollments/bulk"
-	items := `{"profile_key": "c1"}, {"profile_key": "c2", "event": "x"}, {"profile_key": "c1"}, 7, {"profile_key": "c9"}, {"profile_key": "c3", "id": "a"}, {"profile_key": "c3", "id": "a"}`
+	items := `{"profile_key": "c1"}, {"profile_key": "c2", "event": "x"}, {"profile_key": "c1"}, 7, {"profile_key": "c9"}, {"profile_key": "c3", "source_id": "a"}, {"profile_key": "c3", "source_id": "a"}`
 	for _, dry := range []string{"?dry_run=true", ""} {
 		got := b.do("POST", path+dry, `{"enrollments": [`+items+`]}`).is(200)
 		if diff := cmp.Diff([]string{"", "/enrollments/1/event unknown_field", "", "/enrollments/3 wrong_type", "", "", ""}, got.itemFaults()); diff != "" {
@@ -165,7 +165,7 @@ func TestBrokenEnrollments(t *testing.T) {
 		}
 		var results []string
 		for _, r := range got.json["results"].([]any) {
-			results = append(results, r.(object)["result"].(string))
+			results = append(results, r.(object)["status"].(string))
 		}
 		if id := got.json["results"].([]any)[0].(object)["enrollment_id"]; got.json["dry_run"] != (dry != "") || (id == nil) != (dry != "") {
 			t.Errorf("%s: %s", dry, got.body)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/page"
 )
 
 // list is one page of anything.
@@ -16,7 +17,7 @@ type list[T any] struct {
 	HasMore    bool    `json:"has_more"`
 }
 
-// listOf renders what a room's List answered.
+// listOf renders a page.
 func listOf[R, T any](found []R, next string, err error, show func(R) T) (list[T], error) {
 	if err != nil {
 		return list[T]{}, err
@@ -24,17 +25,29 @@ func listOf[R, T any](found []R, next string, err error, show func(R) T) (list[T
 	return list[T]{Data: each(found, show), NextCursor: orNull(next), HasMore: next != ""}, nil
 }
 
-// page reads limit and cursor, which the contract has checked.
-func (c *call) page() lemma.Page {
-	limit, err := strconv.Atoi(c.query("limit"))
-	if err != nil {
-		limit = 50
+// page reads the query of a list. The contract has checked it, and
+// refuses what a list does not take.
+func (c *call) page() page.Query {
+	q := page.Query{Limit: 50, Cursor: c.query("cursor"), Sort: c.query("sort"), Status: c.query("status"), Name: c.query("name"),
+		CreatedAfter: c.instant("created_after"), CreatedBefore: c.instant("created_before")}
+	if limit, err := strconv.Atoi(c.query("limit")); err == nil {
+		q.Limit = limit
 	}
-	return lemma.Page{Limit: limit, Cursor: c.query("cursor")}
+	return q
+}
+
+// instant is a query parameter that the contract has checked to be a time, nil
+// when it was not given.
+func (c *call) instant(name string) *time.Time {
+	at, err := time.Parse(time.RFC3339, c.query(name))
+	if err != nil {
+		return nil
+	}
+	return &at
 }
 
 // filterID reads an id to filter by, nil when it was not given. One that cannot
-// be an id answers false: no thing passes, and whose it might be is not told.
+// be an id answers false: no row matches.
 func (c *call) filterID(name, prefix string) (id *uuid.UUID, ok bool) {
 	text := c.query(name)
 	if text == "" {
@@ -87,7 +100,7 @@ func utc(t *time.Time) *time.Time {
 	return &u
 }
 
-// present leaves the reasons out that nobody has, and is never null.
+// present leaves reasons without rows out, and is never null.
 func present(counts map[string]int64) map[string]int64 {
 	shown := map[string]int64{}
 	for reason, n := range counts {

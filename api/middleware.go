@@ -21,6 +21,7 @@ type trail struct {
 	workspace string
 	key       string
 	replayed  bool
+	written   func() // gives back what the request holds until its answer has been written
 }
 
 type trailKey struct{}
@@ -34,7 +35,7 @@ func trailOf(ctx context.Context) *trail {
 
 func requestID(ctx context.Context) string { return trailOf(ctx).requestID }
 
-// note remembers who asks, for the log.
+// note keeps the key of a request, for the log.
 func note(ctx context.Context, key workspaces.Key) {
 	t := trailOf(ctx)
 	t.workspace = lemma.FormatID(lemma.PrefixWorkspace, key.WorkspaceID)

@@ -37,7 +37,7 @@ func showNotification(n notifications.Notification) notificationBody {
 		CarrierID: n.CarrierID, CarrierDetail: n.Detail, CreatedAt: n.CreatedAt.UTC(), EndedAt: utc(n.EndedAt), Resolution: n.Resolution, ResolvedAt: utc(n.ResolvedAt)}
 }
 
-// campaignOf is the campaign that a notification is of; a journey's is of none.
+// campaignOf is the campaign that a notification is of; a notification of a flow is of none.
 func campaignOf(n notifications.Notification) *string {
 	if n.FlowID != nil || n.EnrollmentID != nil {
 		return nil
@@ -79,13 +79,14 @@ func (s *server) getNotification(ctx context.Context, c *call, _ none) (notifica
 type explanationBody struct {
 	Notification notificationBody `json:"notification"`
 	Summary      string           `json:"summary"`
-	Copies       copiesBody       `json:"copies"`
+	Deliveries   deliveryRange    `json:"deliveries"`
 	Bound        int              `json:"bound"`
 	Waiting      *waitingBody     `json:"waiting"`
 	Steps        []stepBody       `json:"steps"`
 }
 
-type copiesBody struct {
+// deliveryRange is how many messages reach the person.
+type deliveryRange struct {
 	AtLeast  int `json:"at_least"`
 	AtMost   int `json:"at_most"`
 	Possible int `json:"possible"`
@@ -118,7 +119,7 @@ func (s *server) explainNotification(ctx context.Context, c *call, _ none) (expl
 		return explanationBody{}, err
 	}
 	e, err := s.Ledger.Explain(ctx, c.workspace(), origin, key)
-	return explanationBody{Notification: showNotification(e.Notification), Summary: e.Summary, Copies: copiesBody{e.CopiesAtLeast, e.CopiesAtMost, e.CopiesPossible}, Waiting: showWaiting(e.Waiting),
+	return explanationBody{Notification: showNotification(e.Notification), Summary: e.Summary, Deliveries: deliveryRange{e.CopiesAtLeast, e.CopiesAtMost, e.CopiesPossible}, Waiting: showWaiting(e.Waiting),
 		Bound: e.Bound, Steps: each(e.Steps, showStep)}, err
 }
 

@@ -16,8 +16,8 @@ import (
 	"lemma"
 )
 
-// mountOperations adds what is asked without a key: is it alive, can it work,
-// how is it doing, and what can be asked of it.
+// mountOperations adds the paths that need no key: health, readiness,
+// metrics and the contract.
 func (s *server) mountOperations(r chi.Router) {
 	r.Get("/healthz", s.healthz)
 	r.Get("/readyz", s.readyz)
@@ -25,8 +25,8 @@ func (s *server) mountOperations(r chi.Router) {
 		r.Method(http.MethodGet, "/metrics", s.Metrics)
 	}
 	r.Get("/openapi.yaml", serveContract)
-	r.Method(http.MethodGet, "/docs", http.RedirectHandler("/docs/", http.StatusMovedPermanently))
 	docs := newDocs()
+	r.Method(http.MethodGet, "/docs", docs)
 	r.Method(http.MethodGet, "/docs/", docs)
 	r.Method(http.MethodGet, "/docs/*", docs)
 }
@@ -55,7 +55,7 @@ func serveContract(w http.ResponseWriter, _ *http.Request) {
 }
 
 // docs is the contract as a page. All of it is embedded, and its policy lets a
-// browser ask nobody but this server.
+// browser load nothing from other servers.
 type docs struct {
 	ui     http.Handler
 	page   []byte
@@ -99,7 +99,7 @@ func (d docs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", d.policy)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Referrer-Policy", "no-referrer")
-	if r.URL.Path != "/docs/" {
+	if r.URL.Path != "/docs" && r.URL.Path != "/docs/" {
 		d.ui.ServeHTTP(w, r)
 		return
 	}

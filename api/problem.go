@@ -20,7 +20,7 @@ var statuses = map[lemma.Kind]int{
 	lemma.Unauthenticated: http.StatusUnauthorized,
 	lemma.Forbidden:       http.StatusForbidden,
 	lemma.NotFound:        http.StatusNotFound,
-	lemma.WrongState:      http.StatusConflict,
+	lemma.WrongStatus:     http.StatusConflict,
 	lemma.Conflict:        http.StatusConflict,
 	lemma.Stale:           http.StatusPreconditionFailed,
 	lemma.TooLarge:        http.StatusRequestEntityTooLarge,
@@ -49,7 +49,7 @@ type problemFault struct {
 	Column  int    `json:"column,omitempty"`
 }
 
-// refusal is an error of HTTP's own, which no room would know.
+// refusal is an error of HTTP's own, which no domain package has.
 type refusal struct {
 	status int
 	code   string
@@ -77,7 +77,7 @@ func (s *server) fail(r *http.Request, err error) reply {
 
 func explain(err error) (problem, map[string]string) {
 	var own *refusal
-	var room *lemma.Error
+	var domain *lemma.Error
 	switch {
 	case errors.As(err, &own):
 		p := newProblem(own.status, own.code, own.detail)
@@ -87,8 +87,8 @@ func explain(err error) (problem, map[string]string) {
 			header[name] = value
 		}
 		return p, header
-	case errors.As(err, &room) && room.Kind != lemma.Internal:
-		return explainRoom(room)
+	case errors.As(err, &domain) && domain.Kind != lemma.Internal:
+		return explainDomain(domain)
 	case errors.Is(err, context.DeadlineExceeded):
 		return newProblem(http.StatusServiceUnavailable, "timeout", "the request took too long and was given up"), map[string]string{"Retry-After": "5"}
 	case errors.Is(err, context.Canceled):
@@ -118,11 +118,12 @@ func databaseAway(err error) bool {
 // resources, operator intervention (shutdown, starting up) ...
 var passingClasses = []string{"08", "40", "53", "57"}
 
-// ... a lock that was not available in time, and a server that is not yet, or
-// no longer, the primary.
-var passingStates = []string{"55P03", "25006"}
+// ... a lock that was not available in time, a server that is not yet, or no
+// longer, the primary, and a transaction that was ended because this process
+// stood still.
+var passingStates = []string{"55P03", "25006", "25P03"}
 
-func explainRoom(e *lemma.Error) (problem, map[string]string) {
+func explainDomain(e *lemma.Error) (problem, map[string]string) {
 	status, known := statuses[e.Kind]
 	if !known {
 		status = http.StatusInternalServerError
@@ -136,7 +137,7 @@ func explainRoom(e *lemma.Error) (problem, map[string]string) {
 	}
 	p := newProblem(status, code, e.Message)
 	p.list(e.Fields)
-	if e.Kind == lemma.WrongState {
+	if e.Kind == lemma.WrongStatus {
 		p.CurrentStatus, p.Allowed = e.Status, append([]string{}, e.Allowed...)
 	}
 	return p, headersFor(status)
@@ -187,8 +188,8 @@ func faultAt(pointer, code, detail string) *lemma.Error {
 	return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid", Fields: []lemma.Field{{Pointer: pointer, Code: code, Detail: detail}}}
 }
 
-// blame adds the field to a room's refusal that has none: what a data source
-// says against itself is the fault of whoever named it.
+// blame adds the field to an error that has none: the refusal of a data source is
+// the fault of the field that names it.
 func blame(err error, pointer string) error {
 	var e *lemma.Error
 	if !errors.As(err, &e) || len(e.Fields) > 0 || (e.Kind != lemma.Invalid && e.Kind != lemma.TooLarge) {

@@ -43,13 +43,13 @@ type providerHealth struct {
 	FailingSince *time.Time `json:"failing_since"`
 	LastError    *string    `json:"last_error"`
 	FailedAt     *time.Time `json:"failed_at"`
-	CrowdedAt    *time.Time `json:"crowded_at"`
-	CrowdedBy    *string    `json:"crowded_by"`
+	ThrottledAt  *time.Time `json:"throttled_at"`
+	ThrottledBy  *string    `json:"throttled_by"`
 }
 
 func healthOf(p providers.Provider) providerHealth {
 	h := providerHealth{Circuit: "closed", NextProbeAt: utc(p.NextProbeAt), Failures: p.Failures, FirstError: orNull(p.FirstError),
-		FailingSince: utc(p.FailingSince), LastError: orNull(p.LastError), FailedAt: utc(p.FailedAt), CrowdedAt: utc(p.CrowdedAt), CrowdedBy: orNull(p.CrowdedBy)}
+		FailingSince: utc(p.FailingSince), LastError: orNull(p.LastError), FailedAt: utc(p.FailedAt), ThrottledAt: utc(p.CrowdedAt), ThrottledBy: orNull(p.CrowdedBy)}
 	if p.CircuitOpen {
 		h.Circuit = "open"
 	}

@@ -56,7 +56,8 @@ func decodeFor(op *openapi3.Operation, body []byte) (any, error) {
 
 // checkParameters holds query and headers to the contract, and refuses query
 // parameters that it does not have: a misspelt filter would filter nothing. The
-// same goes for If-Match: a caller who sends it relies on it. Ids in the path are not looked at, since what cannot be an id is just unknown.
+// same goes for If-Match: a caller who sends it relies on it. Ids in the
+// path are not checked: what cannot be an id is unknown.
 func checkParameters(r *http.Request, op *openapi3.Operation) error {
 	query, err := parseQuery(r)
 	if err != nil {
@@ -82,7 +83,7 @@ func checkParameters(r *http.Request, op *openapi3.Operation) error {
 		fields = append(fields, lemma.Field{Pointer: "Idempotency-Key:", Code: "repeated", Detail: "is given more than once"})
 	}
 	if !conditional && r.Header.Values("If-Match") != nil {
-		fields = append(fields, lemma.Field{Pointer: "If-Match:", Code: "not_supported", Detail: "this operation does not look at it; leave it out"})
+		fields = append(fields, lemma.Field{Pointer: "If-Match:", Code: "not_supported", Detail: "this operation does not support it; leave it out"})
 	}
 	for name, values := range query {
 		if !slices.Contains(known, name) {
@@ -163,11 +164,11 @@ func checkType(h http.Header) error {
 
 // acceptable refuses to answer somebody who would not take JSON (RFC 9110, 12.5.1).
 func acceptable(r *http.Request) error {
-	said := strings.Join(r.Header.Values("Accept"), ",")
-	if strings.TrimSpace(said) == "" {
+	accepted := strings.Join(r.Header.Values("Accept"), ",")
+	if strings.TrimSpace(accepted) == "" {
 		return nil
 	}
-	for part := range strings.SplitSeq(said, ",") {
+	for part := range strings.SplitSeq(accepted, ",") {
 		media, params, err := mime.ParseMediaType(part)
 		if err == nil && params["q"] != "0" && slices.Contains([]string{"*/*", "application/*", "application/json", "application/problem+json"}, media) {
 			return nil

@@ -35,13 +35,14 @@ func TestReadsAreBounded(t *testing.T) {
 	waiting := func(r *http.Request) { *r = *r.WithContext(ctx) }
 	var all sync.WaitGroup
 	for range 2 {
-		all.Go(func() { b.do("POST", "/v1/audiences/"+w.audience+"/count", nil, waiting) })
+		all.Go(func() { b.do("GET", "/v1/audiences/"+w.audience+"/counts", nil, waiting) })
 	}
 	for range 2 {
 		<-arrived
 	}
-	for _, path := range []string{"/v1/audiences/" + w.audience + "/count", "/v1/campaigns/" + draft + "/preview", "/v1/campaigns/" + draft + "/send?dry_run=true"} {
-		if got := b.do("POST", path, nil).is(503); got.problem.Code != "overloaded" || got.header.Get("Retry-After") == "" {
+	for path, method := range map[string]string{"/v1/audiences/" + w.audience + "/counts": "GET", "/v1/campaigns/" + draft + "/preview": "GET",
+		"/v1/campaigns/" + draft + "/send?dry_run=true": "POST"} {
+		if got := b.do(method, path, nil).is(503); got.problem.Code != "overloaded" || got.header.Get("Retry-After") == "" {
 			t.Errorf("%s: %s", path, got.body)
 		}
 	}

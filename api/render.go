@@ -63,7 +63,7 @@ func (s *server) compiled(ctx context.Context, c *call, version int) (*message.C
 }
 
 // rowFor is the data to render with: what the request says, or a row of an
-// audience, which is somebody's and needs the scope for that.
+// audience, which is personal data and needs the scope for it.
 func (s *server) rowFor(ctx context.Context, c *call, in renderRequest, variables []string) (audience.Row, error) {
 	hasData := len(in.Data) > 0
 	switch {
@@ -124,7 +124,7 @@ func (s *server) findRow(ctx context.Context, c *call, id uuid.UUID, key string,
 	case err != nil:
 		return found, sourced(err)
 	case key != "":
-		return found, faultAt("/profile_key", "unknown_profile", "the audience has nobody with this profile key")
+		return found, faultAt("/profile_key", "unknown_profile", "the audience has no profile with this key")
 	}
 	return found, faultAt("/audience_id", "empty", "the audience has no rows now")
 }

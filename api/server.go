@@ -1,13 +1,11 @@
-// Package api is the front door. It promises to whoever knocks: what is
-// answered is what openapi.yaml says, for good requests and for bad ones; a
-// request that is refused has changed nothing, and the refusal names every
-// fault at its place; one workspace never sees another's things; a POST that is
-// repeated under its Idempotency-Key is done once, also when the answer to the
-// first was lost; and no text that is meant for
-// the log, and no secret, leaves by this door.
+// Package api serves the HTTP API. It promises that answers are what
+// openapi.yaml says, for good requests and for bad ones; that a refused request
+// has changed nothing, and that the refusal names every fault at its place; that
+// one workspace never sees the things of another; that a POST repeated under its
+// Idempotency-Key is carried out once, also when the answer to the first was lost;
+// and that no secret and no text meant for the log is answered.
 //
-// What the requests do is left to the rooms. A handler reads, calls one of
-// them, and renders what it says.
+// A handler reads the request, calls one domain package, and renders the result.
 package api
 
 import (
@@ -24,15 +22,17 @@ import (
 	"lemma/audience"
 	"lemma/campaigns"
 	"lemma/flows"
+	"lemma/flows/query"
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/providers"
+	"lemma/slots"
 	"lemma/webhooks"
 	"lemma/workspaces"
 )
 
-// Rooms are whom the door leads to.
-type Rooms struct {
+// Deps are the packages that carry out requests.
+type Deps struct {
 	Pool       *pgxpool.Pool // idempotency keys
 	Workspaces *workspaces.Workspaces
 	Providers  *providers.Providers
@@ -40,6 +40,7 @@ type Rooms struct {
 	Templates  *message.Templates
 	Campaigns  *campaigns.Campaigns
 	Flows      *flows.Flows
+	FlowReader *query.Reader
 	Webhooks   *webhooks.Webhooks
 	Ledger     *notifications.Ledger
 }
@@ -49,13 +50,14 @@ type Capabilities struct {
 	Events         bool `json:"events"`          // it reports acceptance later
 	IdempotencyKey bool `json:"idempotency_key"` // two requests under one key are one message
 	Collapse       bool `json:"collapse"`        // two copies become one on the device
-	Lookup         bool `json:"lookup"`          // it can be asked whether it took a message
+	Lookup         bool `json:"lookup"`          // it can answer whether it accepted a message
 }
 
 // Options are what cmd hands in. All but Capabilities may be left out.
 type Options struct {
 	Log          *slog.Logger
 	Metrics      http.Handler                                       // GET /metrics; without it there is no such path
+	Refused      *Metrics                                           // counts refused requests; nothing is counted when nil
 	Ready        func(ctx context.Context) error                    // GET /readyz
 	Capabilities func(kind string) Capabilities                     // of a kind of carrier
 	Warnings     func(kind string, config json.RawMessage) []string // about a provider's config; none when nil
@@ -86,15 +88,17 @@ func (o Options) withDefaults() Options {
 }
 
 type server struct {
-	Rooms
+	Deps
 	Options
-	keeper keeper
+	answers idempotencyStore
+	slots   map[cost]*slots.Slots
 }
 
-// New makes the door. It panics when routes and openapi.yaml do not agree,
+// New makes the handler of all paths. It panics when routes and openapi.yaml do not agree,
 // both of which are compiled in.
-func New(rooms Rooms, options Options) http.Handler {
-	s := &server{Rooms: rooms, Options: options.withDefaults(), keeper: keeper{rooms.Pool}}
+func New(deps Deps, options Options) http.Handler {
+	s := &server{Deps: deps, Options: options.withDefaults(), answers: idempotencyStore{deps.Pool}}
+	s.slots = newSlots(s.Refused)
 	r := chi.NewRouter()
 	r.Use(s.identify, s.log, s.recover, middleware.GetHead)
 	r.NotFound(s.noRoute)
@@ -106,8 +110,8 @@ func New(rooms Rooms, options Options) http.Handler {
 	return r
 }
 
-// routes are every path of /v1: what is asked, which scope it needs, what
-// success is called, who does it (on), or who only looks (asks).
+// routes are every path of /v1: method, path, scopes, status of success, and the
+// handler: on, or reads for a POST that keeps nothing.
 func (s *server) routes() []route {
 	const get, post, put, patch, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
 	const ok, made, accepted, gone = http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent
@@ -124,23 +128,23 @@ func (s *server) routes() []route {
 
 		{get, "/v1/audiences", "audiences:read", ok, on(s.listAudiences)},
 		{post, "/v1/audiences", "audiences:write", made, on(s.createAudience)},
-		{post, "/v1/audiences/validate", "audiences:write", ok, asks(s.validateAudience)},
+		{post, "/v1/audiences/validate", "audiences:write", ok, reads(s.validateAudience)},
 		{get, "/v1/audiences/{id}", "audiences:read", ok, on(s.getAudience)},
 		{patch, "/v1/audiences/{id}", "audiences:write", ok, on(s.updateAudience)},
 		{del, "/v1/audiences/{id}", "audiences:write", gone, on(s.deleteAudience)},
-		{post, "/v1/audiences/{id}/preview", "audiences:query", ok, asks(s.previewAudience)},
-		{post, "/v1/audiences/{id}/count", "audiences:query", ok, asks(s.countAudience)},
+		{get, "/v1/audiences/{id}/preview", "audiences:query", ok, on(s.previewAudience)},
+		{get, "/v1/audiences/{id}/counts", "audiences:query", ok, on(s.countAudience)},
 
 		{get, "/v1/templates", "templates:read", ok, on(s.listTemplates)},
-		{post, "/v1/templates", "templates:write", made, on(s.createTemplate)},
-		{post, "/v1/templates/check", "templates:read", ok, asks(s.checkTemplate)},
+		{post, "/v1/templates", "templates:write", made, costly(renders, on(s.createTemplate))},
+		{post, "/v1/templates/validate", "templates:read", ok, costly(renders, reads(s.validateTemplate))},
 		{get, "/v1/templates/{id}", "templates:read", ok, on(s.getTemplate)},
 		{patch, "/v1/templates/{id}", "templates:write", ok, on(s.updateTemplate)},
 		{del, "/v1/templates/{id}", "templates:write", gone, on(s.deleteTemplate)},
 		{get, "/v1/templates/{id}/versions", "templates:read", ok, on(s.listVersions)},
-		{post, "/v1/templates/{id}/versions", "templates:write", made, on(s.createVersion)},
+		{post, "/v1/templates/{id}/versions", "templates:write", made, costly(renders, on(s.createVersion))},
 		{get, "/v1/templates/{id}/versions/{n}", "templates:read", ok, on(s.getVersion)},
-		{post, "/v1/templates/{id}/render", "templates:read", ok, asks(s.renderTemplate)},
+		{post, "/v1/templates/{id}/render", "templates:read", ok, costly(previews, reads(s.renderTemplate))},
 
 		{get, "/v1/providers", "providers:read", ok, on(s.listProviders)},
 		{post, "/v1/providers", "providers:write", made, on(s.createProvider)},
@@ -153,30 +157,30 @@ func (s *server) routes() []route {
 		{get, "/v1/campaigns/{id}", "campaigns:read", ok, on(s.getCampaign)},
 		{patch, "/v1/campaigns/{id}", "campaigns:write", ok, on(s.updateCampaign)},
 		{del, "/v1/campaigns/{id}", "campaigns:write", gone, on(s.deleteCampaign)},
-		{post, "/v1/campaigns/{id}/send", "campaigns:send", accepted, on(s.sendCampaign)},
+		{post, "/v1/campaigns/{id}/send", "campaigns:send", accepted, costly(dryRunPreviews, on(s.sendCampaign))},
 		{post, "/v1/campaigns/{id}/schedule", "campaigns:send", accepted, on(s.scheduleCampaign)},
 		{post, "/v1/campaigns/{id}/unschedule", "campaigns:send", accepted, on(s.unscheduleCampaign)},
 		{post, "/v1/campaigns/{id}/pause", "campaigns:send", accepted, on(s.pauseCampaign)},
 		{post, "/v1/campaigns/{id}/resume", "campaigns:send", accepted, on(s.resumeCampaign)},
 		{post, "/v1/campaigns/{id}/cancel", "campaigns:send", accepted, on(s.cancelCampaign)},
-		{post, "/v1/campaigns/{id}/preview", "campaigns:read audiences:query", ok, asks(s.rehearseCampaign)},
+		{get, "/v1/campaigns/{id}/preview", "campaigns:read audiences:query", ok, costly(previews, on(s.previewCampaign))},
 
 		{get, "/v1/flows", "flows:read", ok, on(s.listFlows)},
-		{post, "/v1/flows", "flows:write", made, on(s.createFlow)},
+		{post, "/v1/flows", "flows:write", made, costly(renders, on(s.createFlow))},
 		{get, "/v1/flows/{id}", "flows:read", ok, on(s.getFlow)},
 		{patch, "/v1/flows/{id}", "flows:write", ok, on(s.updateFlow)},
 		{del, "/v1/flows/{id}", "flows:write", gone, on(s.deleteFlow)},
 		{get, "/v1/flows/{id}/versions", "flows:read", ok, on(s.listFlowVersions)},
-		{post, "/v1/flows/{id}/versions", "flows:write", made, on(s.createFlowVersion)},
+		{post, "/v1/flows/{id}/versions", "flows:write", made, costly(renders, on(s.createFlowVersion))},
 		{get, "/v1/flows/{id}/versions/{n}", "flows:read", ok, on(s.getFlowVersion)},
-		{put, "/v1/flows/{id}/versions/{n}", "flows:write", ok, on(s.updateFlowVersion)},
+		{put, "/v1/flows/{id}/versions/{n}", "flows:write", ok, costly(renders, on(s.updateFlowVersion))},
 		{del, "/v1/flows/{id}/versions/{n}", "flows:write", gone, on(s.deleteFlowVersion)},
-		{post, "/v1/flows/{id}/versions/{n}/validate", "flows:read", ok, asks(s.validateFlowVersion)},
-		{post, "/v1/flows/{id}/versions/{n}/plan", "flows:read", ok, asks(s.planFlowVersion)},
-		{post, "/v1/flows/{id}/versions/{n}/publish", "flows:publish", accepted, on(s.publishFlowVersion)},
-		{post, "/v1/flows/{id}/versions/{n}/simulate", "flows:read audiences:query", ok, asks(s.simulateFlowVersion)},
-		{get, "/v1/flows/{id}/diff", "flows:read", ok, on(s.diffFlowVersions)},
-		{post, "/v1/flows/{id}/rollback", "flows:publish", accepted, on(s.rollbackFlow)},
+		{get, "/v1/flows/{id}/versions/{n}/validate", "flows:read", ok, costly(previews, on(s.validateFlowVersion))},
+		{post, "/v1/flows/{id}/versions/{n}/plan", "flows:read", ok, costly(previews, reads(s.planFlowVersion))},
+		{post, "/v1/flows/{id}/versions/{n}/publish", "flows:publish", accepted, costly(previews, on(s.publishFlowVersion))},
+		{post, "/v1/flows/{id}/versions/{n}/simulate", "flows:read audiences:query", ok, costly(previews, reads(s.simulateFlowVersion))},
+		{get, "/v1/flows/{id}/diff", "flows:read", ok, costly(renders, on(s.diffFlowVersions))},
+		{post, "/v1/flows/{id}/rollback", "flows:publish", accepted, costly(previews, on(s.rollbackFlow))},
 		{post, "/v1/flows/{id}/pause", "flows:publish", accepted, on(s.pauseFlow)},
 		{post, "/v1/flows/{id}/resume", "flows:publish", accepted, on(s.resumeFlow)},
 		{post, "/v1/flows/{id}/drain", "flows:publish", accepted, on(s.drainFlow)},
@@ -184,8 +188,9 @@ func (s *server) routes() []route {
 		{get, "/v1/flows/{id}/history", "flows:read", ok, on(s.readFlowHistory)},
 		{get, "/v1/flows/{id}/counts", "flows:read", ok, on(s.countFlow)},
 		{get, "/v1/flows/{id}/refusals", "flows:read enrollments:read", ok, on(s.listRefusals)},
-		{get, "/v1/flows/{id}/explain", "flows:read enrollments:read events:read", ok, on(s.explainFlow)},
+		{get, "/v1/flows/{id}/explain", "flows:read enrollments:read events:read", ok, costly(previews, on(s.explainFlow))},
 
+		{get, "/v1/flows/{id}/enrollments", "enrollments:read", ok, on(s.listEnrollmentsOfFlow)},
 		{post, "/v1/flows/{id}/enrollments", "enrollments:write", made, on(s.enroll)},
 		{post, "/v1/flows/{id}/enrollments/bulk", "enrollments:write", ok, on(s.enrollBulk)},
 		{get, "/v1/enrollments", "enrollments:read", ok, on(s.listEnrollments)},

@@ -33,9 +33,9 @@ func TestVersionDoneAgainBehindAnother(t *testing.T) {
 // version, nor replace the token that the other request has answered with.
 func TestStandingStill(t *testing.T) {
 	b := setup(t)
-	s := &server{Rooms: b.rooms, Options: Options{}.withDefaults(), keeper: keeper{b.pool}}
+	s := &server{Deps: b.deps, Options: Options{}.withDefaults(), answers: idempotencyStore{b.pool}}
 	template := b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id()
-	admin, err := b.rooms.Workspaces.Authenticate(t.Context(), b.token)
+	admin, err := b.deps.Workspaces.Authenticate(t.Context(), b.token)
 	b.must(err)
 	for path, test := range map[string]struct {
 		body string
@@ -56,7 +56,7 @@ func TestStandingStill(t *testing.T) {
 		route.URLParams.Add("id", template)
 		r = r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route))
 		c := &call{request: r, key: admin, body: []byte(test.body)}
-		held, _, err := s.keeper.claim(t.Context(), b.ws, path, fingerprint(c))
+		held, _, err := s.answers.claim(t.Context(), b.ws, path, fingerprint(c))
 		b.must(err)
 		c.newID, c.attempt = held.id(), held.number
 		b.run(b.pool, `update idempotency_keys set locked_until = now() - interval '1 second' where key = $1`, path)

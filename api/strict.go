@@ -15,8 +15,13 @@ import (
 	"lemma"
 )
 
-// maxDepth is how deeply JSON may be nested.
-const maxDepth = 64
+// maxDepth is how deeply JSON may be nested, maxMember how long a name may be
+// in it, in bytes: pointers are made of names, and a list may have a fault at
+// each of its 300,000 values.
+const (
+	maxDepth  = 64
+	maxMember = 1000
+)
 
 // decode reads one JSON value and nothing after it. It is stricter than
 // encoding/json where that would let two readers see two things: names must
@@ -35,7 +40,7 @@ func decode(body []byte) (any, error) {
 func decodeAround(body []byte, list string) (any, error) {
 	d := decoder{json: json.NewDecoder(bytes.NewReader(body)), body: body, list: list}
 	d.json.UseNumber()
-	value, err := d.value("", 0)
+	value, err := d.value()
 	if err != nil {
 		return nil, d.explain(err)
 	}
@@ -50,13 +55,37 @@ type decoder struct {
 	json   *json.Decoder
 	body   []byte
 	list   string // the field of the body whose items are not looked at
+	path   []any  // names and indexes that lead to the value that is read
 	fields []lemma.Field
 }
 
-var errTooDeep = errors.New("nested too deeply")
+var (
+	errTooDeep  = errors.New("nested too deeply")
+	errLongName = errors.New("a name is too long")
+)
 
-func (d *decoder) value(pointer string, depth int) (any, error) {
-	if depth > maxDepth {
+// fault notes one at the value that is read. More than are answered are not
+// kept: whether there are more is all that is said of them.
+func (d *decoder) fault(code, detail string) {
+	if len(d.fields) > maxFaults {
+		return
+	}
+	var pointer strings.Builder
+	for _, step := range d.path {
+		pointer.WriteString(lemma.Pointer(fmt.Sprint(step)))
+	}
+	d.fields = append(d.fields, lemma.Field{Pointer: pointer.String(), Code: code, Detail: detail})
+}
+
+// within reads the value behind a name or an index.
+func (d *decoder) within(step any) (any, error) {
+	d.path = append(d.path, step)
+	defer func() { d.path = d.path[:len(d.path)-1] }()
+	return d.value()
+}
+
+func (d *decoder) value() (any, error) {
+	if len(d.path) > maxDepth {
 		return nil, errTooDeep
 	}
 	before := d.json.InputOffset()
@@ -66,19 +95,19 @@ func (d *decoder) value(pointer string, depth int) (any, error) {
 	}
 	switch {
 	case token == json.Delim('{'):
-		return d.object(pointer, depth)
-	case token == json.Delim('[') && d.list != "" && pointer == "/"+d.list:
+		return d.object()
+	case token == json.Delim('[') && d.list != "" && len(d.path) == 1 && d.path[0] == d.list:
 		return d.items()
 	case token == json.Delim('['):
-		return d.array(pointer, depth)
+		return d.array()
 	}
 	if text, ok := token.(string); ok {
-		d.checkText(pointer, text, before)
+		d.checkText(text, before)
 	}
 	return token, nil
 }
 
-func (d *decoder) object(pointer string, depth int) (any, error) {
+func (d *decoder) object() (any, error) {
 	object := map[string]any{}
 	for d.json.More() {
 		before := d.json.InputOffset()
@@ -87,12 +116,12 @@ func (d *decoder) object(pointer string, depth int) (any, error) {
 			return nil, err
 		}
 		name, _ := token.(string)
-		at := pointer + "/" + pointerToken(name)
-		d.checkText(at, name, before)
-		if _, twice := object[name]; twice {
-			d.fields = append(d.fields, lemma.Field{Pointer: at, Code: "repeated", Detail: "this name is given more than once"})
+		if len(name) > maxMember {
+			return nil, errLongName
 		}
-		if object[name], err = d.value(at, depth+1); err != nil {
+		_, twice := object[name]
+		d.checkName(name, twice, before)
+		if object[name], err = d.within(name); err != nil {
 			return nil, err
 		}
 	}
@@ -100,10 +129,10 @@ func (d *decoder) object(pointer string, depth int) (any, error) {
 	return object, err
 }
 
-func (d *decoder) array(pointer string, depth int) (any, error) {
+func (d *decoder) array() (any, error) {
 	array := []any{}
 	for d.json.More() {
-		v, err := d.value(fmt.Sprintf("%s/%d", pointer, len(array)), depth+1)
+		v, err := d.within(len(array))
 		if err != nil {
 			return nil, err
 		}
@@ -127,13 +156,23 @@ func (d *decoder) items() (any, error) {
 	return array, err
 }
 
+// checkName looks at a name, and whether its object has it already.
+func (d *decoder) checkName(name string, twice bool, after int64) {
+	d.path = append(d.path, name)
+	defer func() { d.path = d.path[:len(d.path)-1] }()
+	d.checkText(name, after)
+	if twice {
+		d.fault("repeated", "this name is given more than once")
+	}
+}
+
 // checkText looks at a text, which the body has after an offset.
-func (d *decoder) checkText(pointer, text string, after int64) {
+func (d *decoder) checkText(text string, after int64) {
 	if strings.ContainsRune(text, 0) {
-		d.fields = append(d.fields, lemma.Field{Pointer: pointer, Code: "nul", Detail: "must not contain NUL"})
+		d.fault("nul", "must not contain NUL")
 	}
 	if strings.ContainsRune(text, utf8.RuneError) && halved(d.body[after:d.json.InputOffset()]) {
-		d.fields = append(d.fields, lemma.Field{Pointer: pointer, Code: "bad_text", Detail: `must not contain half of a surrogate pair, such as \ud800 alone`})
+		d.fault("bad_text", `must not contain half of a surrogate pair, such as \ud800 alone`)
 	}
 }
 
@@ -172,6 +211,9 @@ func (d *decoder) explain(err error) error {
 	if errors.Is(err, errTooDeep) {
 		return malformed("too_deep", fmt.Sprintf("the JSON is nested deeper than %d levels", maxDepth), 0, 0)
 	}
+	if errors.Is(err, errLongName) {
+		return malformed("name_too_long", fmt.Sprintf("a name in the JSON has more than %d bytes", maxMember), 0, 0)
+	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return malformed("bad_json", "the JSON ends too early", 0, 0)
 	}
@@ -195,9 +237,3 @@ func malformed(code, detail string, line, column int) error {
 	return &refusal{status: http.StatusBadRequest, code: code, detail: detail,
 		fields: []lemma.Field{{Pointer: "", Code: code, Detail: detail, Line: line, Column: column}}}
 }
-
-// pointerToken escapes a name for a JSON pointer (RFC 6901, 3).
-func pointerToken(name string) string { return escapes.Replace(name) }
-
-// escapes is made once: making it costs more than reading a small body.
-var escapes = strings.NewReplacer("~", "~0", "/", "~1")

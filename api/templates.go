@@ -83,13 +83,13 @@ func (s *server) deleteTemplate(ctx context.Context, c *call, _ none) (none, err
 	return none{}, s.usedBy(ctx, c, id, s.Templates.Delete(ctx, c.workspace(), id))
 }
 
-type templateCheck struct {
+type templateValidation struct {
 	Variables []string `json:"variables"`
 }
 
-func (s *server) checkTemplate(_ context.Context, _ *call, in content) (templateCheck, error) {
+func (s *server) validateTemplate(_ context.Context, _ *call, in content) (templateValidation, error) {
 	variables, err := message.Check(message.Content(in))
-	return templateCheck{each(variables, asIs)}, err
+	return templateValidation{each(variables, asIs)}, err
 }
 
 type versionBody struct {

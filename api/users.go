@@ -16,28 +16,28 @@ import (
 const mostUsers = 5
 
 // usedBy adds to a refusal to delete a thing who uses it, as far as the key may
-// see that. The rooms cannot: they do not know each other.
+// see that. The domain packages cannot: they do not import each other.
 func (s *server) usedBy(ctx context.Context, c *call, id uuid.UUID, err error) error {
 	var e *lemma.Error
 	if !errors.As(err, &e) || e.Code != "in_use" {
 		return err
 	}
 	var names []string
-	for _, room := range []struct {
+	for _, users := range []struct {
 		what, scope string
-		users       func(ctx context.Context, ws, id uuid.UUID, most int) ([]string, error)
+		find        func(ctx context.Context, ws, id uuid.UUID, most int) ([]string, error)
 	}{
-		{"flow", "flows:read", s.Flows.UsersOf}, {"campaign", "campaigns:read", s.Campaigns.UsersOf}, {"audience", "audiences:read", s.Audiences.UsersOf},
+		{"flow", "flows:read", s.FlowReader.UsersOf}, {"campaign", "campaigns:read", s.Campaigns.UsersOf}, {"audience", "audiences:read", s.Audiences.UsersOf},
 	} {
-		if !c.key.Has(room.scope) {
+		if !c.key.Has(users.scope) {
 			continue
 		}
-		found, failed := room.users(ctx, c.workspace(), id, mostUsers+1)
+		found, failed := users.find(ctx, c.workspace(), id, mostUsers+1)
 		if failed != nil {
 			return failed
 		}
 		for _, name := range found {
-			names = append(names, room.what+" "+strconv.Quote(name))
+			names = append(names, users.what+" "+strconv.Quote(name))
 		}
 	}
 	if len(names) == 0 {

@@ -9,16 +9,17 @@ import (
 	"github.com/go-playground/validator/v10"
 
 	"lemma"
+	"lemma/mail"
 )
 
-// rules are what a schema cannot say: tags of request structs, checked on top
-// of it. A rule is a word and the sentence for whoever breaks it.
-var rules = map[string]lemma.TextRule{
-	"address":      lemma.AddressRule,
-	"single_line":  lemma.SingleLineRule,
+// rules are what a schema cannot express: tags of request structs, checked on top
+// of it. A rule is a code and a detail.
+var rules = map[string]mail.Rule{
+	"address":      mail.AddressRule,
+	"single_line":  mail.SingleLineRule,
 	"iana_zone":    {Code: "iana_zone", Detail: "must be an IANA time zone such as Europe/Berlin", Holds: isZone},
-	"header_name":  lemma.HeaderNameRule,
-	"not_reserved": lemma.NotReservedRule,
+	"header_name":  mail.HeaderNameRule,
+	"not_reserved": mail.NotReservedRule,
 }
 
 var tags = newTags()
@@ -64,7 +65,7 @@ func namespacePointer(namespace string) string {
 	head, key, bracket := strings.Cut(path, "[")
 	pointer := "/" + strings.ReplaceAll(head, ".", "/")
 	if bracket {
-		pointer += "/" + pointerToken(strings.TrimSuffix(key, "]"))
+		pointer += lemma.Pointer(strings.TrimSuffix(key, "]"))
 	}
 	return pointer
 }

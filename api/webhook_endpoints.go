@@ -33,7 +33,7 @@ type endpointWithSecret struct {
 	Secret *string `json:"secret"`
 }
 
-func (b endpointWithSecret) hush() any { return endpointWithSecret{endpointBody: b.endpointBody} }
+func (b endpointWithSecret) redact() any { return endpointWithSecret{endpointBody: b.endpointBody} }
 
 // endpointWithHealth is an endpoint, and how it is doing.
 type endpointWithHealth struct {
@@ -49,9 +49,9 @@ type healthBody struct {
 }
 
 type failureBody struct {
-	At     time.Time `json:"at"`
-	Status *int      `json:"status"`
-	Reason string    `json:"reason"`
+	At         time.Time `json:"at"`
+	StatusCode *int      `json:"status_code"`
+	Reason     string    `json:"reason"`
 }
 
 func showHealth(h webhooks.Health) healthBody {
@@ -62,7 +62,7 @@ func showHealth(h webhooks.Health) healthBody {
 	return b
 }
 
-// answerOrNull is the status of an answer; null when there was none.
+// answerOrNull is the status code of an answer; null when there was none.
 func answerOrNull(status int) *int {
 	if status == 0 {
 		return nil
@@ -70,24 +70,25 @@ func answerOrNull(status int) *int {
 	return &status
 }
 
-// fateBody is what has become of a message.
-type fateBody struct {
-	MessageID string     `json:"message_id"`
-	State     *string    `json:"state"`
-	Attempts  int        `json:"attempts"`
-	Status    *int       `json:"status"`
-	Reason    *string    `json:"reason"`
-	CalledAt  *time.Time `json:"called_at"`
-	NextAt    *time.Time `json:"next_at"`
+// deliveryBody is a message and its delivery. Its status is null when it is not
+// kept any more.
+type deliveryBody struct {
+	ID         string     `json:"id"`
+	Status     *string    `json:"status"`
+	Attempts   int        `json:"attempts"`
+	StatusCode *int       `json:"status_code"`
+	Reason     *string    `json:"reason"`
+	CalledAt   *time.Time `json:"called_at"`
+	NextAt     *time.Time `json:"next_at"`
 }
 
-func showFate(m webhooks.Fate) fateBody {
-	return fateBody{webhooks.MessageID(m.ID), orNull(m.State), m.Attempts, answerOrNull(m.Status), orNull(m.Reason), utc(m.CalledAt), utc(m.NextAt)}
+func showDelivery(m webhooks.Fate) deliveryBody {
+	return deliveryBody{webhooks.MessageID(m.ID), orNull(m.State), m.Attempts, answerOrNull(m.Status), orNull(m.Reason), utc(m.CalledAt), utc(m.NextAt)}
 }
 
 // messageBody is a message in an endpoint's list.
 type messageBody struct {
-	fateBody
+	deliveryBody
 	FlowID       *string    `json:"flow_id"`
 	EnrollmentID *string    `json:"enrollment_id"`
 	CreatedAt    time.Time  `json:"created_at"`
@@ -95,7 +96,7 @@ type messageBody struct {
 }
 
 func showMessage(m webhooks.Fate) messageBody {
-	return messageBody{showFate(m), idOrNull(lemma.PrefixFlow, m.FlowID), idOrNull(lemma.PrefixEnrollment, m.EnrollmentID), m.CreatedAt.UTC(), utc(m.FinishedAt)}
+	return messageBody{showDelivery(m), idOrNull(lemma.PrefixFlow, m.FlowID), idOrNull(lemma.PrefixEnrollment, m.EnrollmentID), m.CreatedAt.UTC(), utc(m.FinishedAt)}
 }
 
 type newEndpoint struct {
@@ -138,7 +139,7 @@ func (s *server) listMessages(ctx context.Context, c *call, _ none) (list[messag
 	if err != nil {
 		return list[messageBody]{}, err
 	}
-	found, next, err := s.Webhooks.Messages(ctx, c.workspace(), id, c.query("state"), c.page())
+	found, next, err := s.Webhooks.Messages(ctx, c.workspace(), id, c.page())
 	return listOf(found, next, err, showMessage)
 }
 

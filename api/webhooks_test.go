@@ -18,24 +18,24 @@ func TestAFailingEndpointIsSeen(t *testing.T) {
 		t.Errorf("a simulation does not say what would be posted: %s", simulated.body)
 	}
 	_, enrollment := b.enrolled(w, "c1")
-	_, err := b.rooms.Flows.RunOnce(t.Context())
+	_, err := b.deps.Flows.RunOnce(t.Context())
 	b.must(err)
 	b.run(b.pool, `update outbox set attempts = 4, status_code = 500, last_error = 'status', called_at = now(), due_at = now() + interval '1 hour'`)
 
 	steps := b.do("GET", "/v1/enrollments/"+enrollment+"/history", nil).is(200).json["steps"].([]any)
 	last := steps[len(steps)-1].(object)
-	told, _ := last["webhook"].(object)
-	if last["event"] != "webhook" || told["state"] != "pending" || told["attempts"] != 4.0 || told["status"] != 500.0 || told["reason"] != "status" || told["next_at"] == nil ||
-		!strings.HasPrefix(told["message_id"].(string), "msg_") || last["notification"] != nil {
+	told, _ := last["webhook_message"].(object)
+	if last["event"] != "webhook" || told["status"] != "pending" || told["attempts"] != 4.0 || told["status_code"] != 500.0 || told["reason"] != "status" || told["next_at"] == nil ||
+		!strings.HasPrefix(told["id"].(string), "msg_") || last["notification"] != nil {
 		t.Errorf("the history says %v", last)
 	}
 	endpoint := "/v1/webhook_endpoints/" + w.endpoint
 	health := b.do("GET", endpoint, nil).is(200).json["health"].(object)
 	failure, _ := health["last_failure"].(object)
-	if health["pending"] != 1.0 || health["oldest_pending_since"] == nil || health["last_delivered_at"] != nil || failure["status"] != 500.0 || failure["reason"] != "status" {
+	if health["pending"] != 1.0 || health["oldest_pending_since"] == nil || health["last_delivered_at"] != nil || failure["status_code"] != 500.0 || failure["reason"] != "status" {
 		t.Errorf("the endpoint says %v", health)
 	}
-	if m := b.firstOf(endpoint + "/messages?state=pending"); m["message_id"] != told["message_id"] || m["enrollment_id"] != enrollment || m["flow_id"] != w.flow || m["finished_at"] != nil {
+	if m := b.firstOf(endpoint + "/messages?status=pending"); m["id"] != told["id"] || m["enrollment_id"] != enrollment || m["flow_id"] != w.flow || m["finished_at"] != nil {
 		t.Errorf("its messages are %v", m)
 	}
 	explained := b.do("GET", "/v1/flows/"+w.flow+"/explain?profile_key=c1", nil).is(200)
@@ -44,9 +44,9 @@ func TestAFailingEndpointIsSeen(t *testing.T) {
 	}
 
 	b.run(b.pool, `update outbox set state = 'failed', status_code = null, last_error = 'timeout', finished_at = now()`)
-	m := b.firstOf(endpoint + "/messages?state=failed")
-	if m["state"] != "failed" || m["status"] != nil || m["reason"] != "timeout" || m["next_at"] != nil {
+	m := b.firstOf(endpoint + "/messages?status=failed")
+	if m["status"] != "failed" || m["status_code"] != nil || m["reason"] != "timeout" || m["next_at"] != nil {
 		t.Errorf("its messages are %v", m)
 	}
-	b.do("GET", endpoint+"/messages?state=pending", nil, as(b.other)).is(404)
+	b.do("GET", endpoint+"/messages?status=pending", nil, as(b.other)).is(404)
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/uuid"
 
 	"lemma"
@@ -76,7 +77,7 @@ func (b *bundle) fannedOut(w world) (campaign string, id uuid.UUID) {
 	campaign = b.draft(w)
 	b.do("POST", "/v1/campaigns/"+campaign+"/send", nil).is(202)
 	id, _ = lemma.ParseID(lemma.PrefixCampaign, campaign)
-	_, err := b.rooms.Campaigns.Fanout(context.Background(), b.ws, id)
+	_, err := b.deps.Campaigns.Fanout(context.Background(), b.ws, id)
 	b.must(err)
 	return campaign, id
 }
@@ -103,6 +104,7 @@ type operation struct {
 	scopes           []string
 	body             bool
 	conditional      bool // it takes If-Match
+	union            bool // its body is one of several, by kind
 }
 
 // operations are those of /v1, with ids of the right form that name nothing.
@@ -124,10 +126,15 @@ func operations() []operation {
 					query = "?" + p.Value.Name + "=" + p.Value.Example.(string)
 				}
 			}
-			all = append(all, operation{op.OperationID, method, strings.Replace(path, "{n}", "1", 1), query, scopesOf(op), op.RequestBody != nil, conditional})
+			all = append(all, operation{op.OperationID, method, strings.Replace(path, "{n}", "1", 1), query, scopesOf(op), op.RequestBody != nil, conditional, isUnion(op)})
 		}
 	}
 	return all
+}
+
+func isUnion(op *openapi3.Operation) bool {
+	schema, _ := bodySchema(op)
+	return schema != nil && schema.Discriminator != nil
 }
 
 // hasID tells whether the path names one thing: /v1/campaigns/cmp_...
@@ -153,8 +160,8 @@ func (w world) goodBodies() map[string]any {
 		"updateDataSource": object{"name": "x"}, "updateAudience": object{"name": "x"}, "updateTemplate": object{"name": "x"},
 		"updateProvider": object{"name": "x"}, "updateCampaign": object{"name": "x"},
 		"createAudience":   object{"name": "x", "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"},
-		"validateAudience": draft, "previewAudience": object{"limit": 2},
-		"createTemplate": object{"name": "x", "subject": "s", "html": "<p>h</p>"}, "checkTemplate": object{"subject": "s", "html": "<p>h</p>"},
+		"validateAudience": draft,
+		"createTemplate":   object{"name": "x", "subject": "s", "html": "<p>h</p>"}, "validateTemplate": object{"subject": "s", "html": "<p>h</p>"},
 		"createTemplateVersion": object{"subject": "s", "html": "<p>h</p>"}, "renderTemplate": object{"data": object{"name": "Ada"}},
 		"createProvider":   object{"name": "x", "kind": "smtp", "config": object{"host": "127.0.0.1"}},
 		"createCampaign":   object{"name": "x", "audience_id": w.audience, "template_id": w.template, "provider_id": w.provider, "from": from},
@@ -162,7 +169,7 @@ func (w world) goodBodies() map[string]any {
 		"createApiKey": object{"name": "x", "scopes": []string{"campaigns:read"}},
 		"createFlow":   object{"name": "x"}, "updateFlow": object{"name": "x"},
 		"createFlowVersion": object{"definition": w.journey(nil)}, "updateFlowVersion": object{"definition": w.journey(nil)},
-		"planFlowVersion": inFlight, "publishFlowVersion": inFlight, "rollbackFlow": inFlight, "resumeFlow": object{"spread": "PT0S"},
+		"planFlowVersion": inFlight, "publishFlowVersion": inFlight, "rollbackFlow": inFlight, "resumeFlow": object{"catch_up": "PT0S"},
 		"simulateFlowVersion": object{"profile_key": "c1"}, "enroll": object{"profile_key": "c1"}, "enrollBulk": object{"enrollments": []object{{"profile_key": "c1"}}},
 		"exitEnrollment": object{"note": "x"}, "moveEnrollment": object{"node": "x"}, "eraseProfile": object{"profile_key": "c1"},
 		"recordEvent": event, "recordEvents": object{"events": []object{event}},

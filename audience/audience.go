@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/secrets"
+	"lemma/slots"
 )
 
 // Options bound what a source may cost and where it may be. The zero value of
@@ -74,14 +75,14 @@ type Audiences struct {
 	options Options
 	resolve func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	idle    idle
-	reads   *places // of tests, schemas, validations and previews
-	counts  *places
+	reads   *slots.Slots // of tests, schemas, validations and previews
+	counts  *slots.Slots
 }
 
 // New makes the room. box seals the DSNs of data sources. Who looks people up
 // calls Close in the end.
 func New(pool *pgxpool.Pool, box *secrets.Box, options Options) *Audiences {
 	return &Audiences{pool: pool, box: box, options: options.withDefaults(), resolve: net.DefaultResolver.LookupNetIP,
-		reads: newPlaces(limitsOfReads, options.Metrics), counts: newPlaces(limitsOfCounts, options.Metrics),
+		reads: newSlots(limitsOfReads, options.Metrics), counts: newSlots(limitsOfCounts, options.Metrics),
 		idle: idle{lists: map[sourceID][]*connection{}, longer: idleFor}}
 }

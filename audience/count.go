@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"lemma"
+	"lemma/mail"
 )
 
 // Counts tells whom an audience would reach. Every row is counted in exactly
@@ -38,16 +38,16 @@ func (a *Audiences) Sample(ctx context.Context, ws, id uuid.UUID, columns []stri
 	if err != nil {
 		return Counts{}, nil, err
 	}
-	leave, err := a.counts.enter(ctx, sourceID{ws, x.DataSourceID})
+	leave, err := a.counts.Enter(ctx, sourceID{ws, x.DataSourceID}.slot())
 	if err != nil {
 		return Counts{}, nil, err
 	}
 	defer leave()
 	var c Counts
-	seen := newSeen(a.options.MaxDistinct)
+	seen, optedOut := newSeen(a.options.MaxDistinct), newSeen(a.options.MaxDistinct)
 	drawn := reservoir{size: size, most: sampleBytes}
 	_, err = a.Stream(ctx, ws, id, columns, func(r Row) error {
-		if c.add(r, seen) {
+		if c.add(r, seen, optedOut) {
 			drawn.offer(r)
 		}
 		return nil
@@ -55,25 +55,32 @@ func (a *Audiences) Sample(ctx context.Context, ws, id uuid.UUID, columns []stri
 	if err != nil {
 		return Counts{}, nil, err
 	}
-	c.Truncated = seen.full
+	c.Truncated = seen.full || optedOut.full
 	return c, drawn.rows(), nil
 }
 
 // add asks in the order in which a campaign asks, so that both count alike. It
-// reports whether the row is sendable.
-func (c *Counts) add(r Row, seen *seen) bool {
+// reports whether the row is sendable. Rows that are opted out come first: no
+// other row of their profile or address is sendable.
+func (c *Counts) add(r Row, addresses, optedOut *seen) bool {
 	c.Rows++
-	_, canonical, ok := lemma.CanonicalEmail(r.Email)
+	address, ok := mail.ParseAddress(r.Email)
+	if r.OptedOut {
+		optedOut.before(r.Key)
+		if ok {
+			addresses.before(address.Canonical)
+		}
+	}
 	switch {
 	case r.Key == "" || len(r.Key) > MaxKey:
 		c.InvalidKey++
-	case r.OptedOut:
+	case r.OptedOut, optedOut.has(r.Key):
 		c.Unsubscribed++
 	case !r.HasEmail:
 		c.MissingAddress++
 	case !ok:
 		c.InvalidAddress++
-	case seen.before(canonical):
+	case addresses.before(address.Canonical):
 		c.DuplicateAddress++
 	default:
 		c.Sendable++
@@ -115,6 +122,11 @@ func (s *seen) before(text string) bool {
 		s.grow()
 	}
 	return false
+}
+
+func (s *seen) has(text string) bool {
+	h := maphash.String(s.seed, text) | 1
+	return s.slots[s.find(h)] == h
 }
 
 // find answers the slot that has h, or the free one where it belongs.

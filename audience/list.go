@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/page"
+	"lemma/pgerr"
 )
 
 // Audience is a saved question to a source: who, and what is known of each.
@@ -83,7 +85,7 @@ values ($1, $2, $3, $4, $5, $6, $7, nullif($8, ''), $9)
 on conflict (workspace_id, id) do nothing`,
 		ws, n.ID, n.DataSourceID, n.Name, n.SQL, n.KeyColumn, n.EmailColumn, n.OptedOutColumn, columns)
 	if err != nil {
-		return Audience{}, known(err, "create audience")
+		return Audience{}, saving.Explain(err, "create audience")
 	}
 	return a.Get(ctx, ws, n.ID)
 }
@@ -92,27 +94,14 @@ on conflict (workspace_id, id) do nothing`,
 func (a *Audiences) Get(ctx context.Context, ws, id uuid.UUID) (Audience, error) {
 	rows, _ := a.pool.Query(ctx, `select `+audienceColumns+` from audiences where workspace_id = $1 and id = $2`, ws, id)
 	x, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Audience])
-	return x, found(err, "audience")
+	return x, pgerr.Row(err, "audience", "read audience")
 }
 
-// List reads a page of audiences, newest first.
-func (a *Audiences) List(ctx context.Context, ws uuid.UUID, page lemma.Page) ([]Audience, string, error) {
-	before, err := before(page)
-	if err != nil {
-		return nil, "", err
-	}
-	rows, _ := a.pool.Query(ctx, `
-select `+audienceColumns+`
-  from audiences
- where workspace_id = $1 and ($2::uuid is null or id < $2)
- order by id desc
- limit $3`, ws, before, page.Limit+1)
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Audience])
-	if err != nil {
-		return nil, "", fmt.Errorf("list audiences: %w", err)
-	}
-	list, next := cut(list, page.Limit, func(x Audience) uuid.UUID { return x.ID })
-	return list, next, nil
+var list = page.Named("audiences", "", func(a Audience) uuid.UUID { return a.ID }, func(a Audience) string { return a.Name })
+
+// List reads a page of audiences.
+func (a *Audiences) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Audience, string, error) {
+	return list.Read(ctx, a.pool, q, ws, `select `+audienceColumns+` from audiences where workspace_id = $1`, pgx.RowToStructByName[Audience])
 }
 
 // Update changes an audience if it still has the version ifMatch; with nil,
@@ -193,7 +182,10 @@ func (a *Audiences) UsersOf(ctx context.Context, ws, source uuid.UUID, most int)
 // Delete removes an audience that no campaign and no flow uses.
 func (a *Audiences) Delete(ctx context.Context, ws, id uuid.UUID) error {
 	done, err := a.pool.Exec(ctx, `delete from audiences where workspace_id = $1 and id = $2`, ws, id)
-	return deleted(done, err, "audience")
+	if err == nil && done.RowsAffected() == 0 {
+		return lemma.Missing("audience")
+	}
+	return deletingAudience.Explain(err, "delete audience")
 }
 
 func columnNamed(columns []Column, name string) (Column, bool) {

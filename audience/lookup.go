@@ -14,7 +14,8 @@ const MaxLookup = 1000
 
 // Lookup reads the rows of some profiles now, all of one moment, with the
 // columns of the payload as Stream gives them. Keys that are not in the
-// audience are not in the answer; of two rows with one key the first counts.
+// audience are not in the answer; of two rows with one key the first counts,
+// and it is opted out if any of them is.
 // Where the source has an index on the key column, it can be used.
 //
 // Errors that the source is to blame for are *lemma.Error with one of the codes
@@ -23,9 +24,11 @@ const MaxLookup = 1000
 func (a *Audiences) Lookup(ctx context.Context, ws, id uuid.UUID, columns, keys []string) (map[string]Row, error) {
 	rows := make(map[string]Row, len(keys))
 	err := a.LookupEach(ctx, ws, id, columns, keys, func(row Row) {
-		if _, twice := rows[row.Key]; !twice {
-			rows[row.Key] = row
+		if first, twice := rows[row.Key]; twice {
+			first.OptedOut = first.OptedOut || row.OptedOut
+			row = first
 		}
+		rows[row.Key] = row
 	})
 	if err != nil {
 		return nil, err

@@ -40,8 +40,10 @@ func TestMySQLLookupGivesTheRowsOfAStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]Row{}
-	for _, row := range streamed[1:] {
-		want[row.Key] = row
+	for _, row := range streamed {
+		if row.Key != "1" {
+			want[row.Key] = row
+		}
 	}
 	keys := []string{"21", "nobody", "1abc", "01", "18446744073709551615", "18446744073709551616", "-1", ""}
 	for i := range 19 {
@@ -52,7 +54,7 @@ func TestMySQLLookupGivesTheRowsOfAStream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, streamOf(got)); diff != "" {
 			t.Error(diff)
 		}
 	}

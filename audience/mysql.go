@@ -353,7 +353,8 @@ func (m *mysqlSession) fault(err error) *lemma.Error {
 	if m.meter != nil {
 		shown = m.meter.texts
 	}
-	message := shown.shown(string(said.SQLState[:]), said.Message)
+	message, line := shown.shown(string(said.SQLState[:]), said.Message), lineOf(said.Message)
+	said = &mysql.MySQLError{Number: said.Number, SQLState: said.SQLState, Message: message} // the cause is logged, and could quote a row
 	switch said.Number {
 	case 1044, 1045, 1049, 1698, 1820, 1862, 3118: // login, database, expired password, locked account
 		return refused(said, "the source refused the login or has no such database")
@@ -364,7 +365,7 @@ func (m *mysqlSession) fault(err error) *lemma.Error {
 	case 1792:
 		return badQuery(0, 0, "the query writes: %s", message)
 	}
-	e := badQuery(lineOf(said.Message), 0, "%s", message)
+	e := badQuery(line, 0, "%s", message)
 	e.Cause = said
 	return e
 }

@@ -21,7 +21,7 @@ func (c *mysqlCursor) next(dst [][]byte) (bool, error) {
 	c.session.meter.progress()
 	err := c.rows.Next(c.raw)
 	if err == io.EOF {
-		c.session.reading = false
+		c.close() // the driver takes the next query only then
 		return false, nil
 	}
 	if err != nil {

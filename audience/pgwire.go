@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"strconv"
 )
 
 // maxStatuses bounds the settings that a Postgres server reports, names and
@@ -12,7 +13,9 @@ import (
 const maxStatuses = 64 << 10
 
 // pgFilter reads what a Postgres server sends, behind TLS, before the driver
-// does. The driver keeps each ParameterStatus by its name for as long as the
+// does. It refuses a login that would take long to compute.
+//
+// The driver keeps each ParameterStatus by its name for as long as the
 // connection lives, and a server may send one at any time, also between two
 // rows. The filter keeps the same sum and ends the connection when it is more
 // than any server has to report.
@@ -23,7 +26,7 @@ type pgFilter struct {
 	header   [5]byte // kind, length with itself (section 55.1 of the manual)
 	have     int     // bytes of header
 	left     int     // bytes of the body that have not come yet
-	body     []byte  // of a ParameterStatus, so far
+	body     []byte  // of a ParameterStatus or an authentication request, so far
 	statuses map[string]int
 	sum      int
 }
@@ -55,12 +58,12 @@ func (f *pgFilter) scan(p []byte) error {
 			}
 		}
 		n := min(f.left, len(p))
-		if f.header[0] == 'S' {
+		if f.looksAt() {
 			f.body = append(f.body, p[:n]...)
 		}
 		p = p[n:]
-		if f.left -= n; f.left == 0 && f.header[0] == 'S' {
-			if err := f.status(); err != nil {
+		if f.left -= n; f.left == 0 && f.looksAt() {
+			if err := f.look(); err != nil {
 				return err
 			}
 		}
@@ -81,8 +84,39 @@ func (f *pgFilter) begin() error {
 		return fmt.Errorf("%w: a message %q of %d bytes", errMalformed, f.header[0], length) // a mail server's greeting reads so
 	}
 	f.left, f.body = int(length)-4, f.body[:0]
-	if f.header[0] == 'S' && f.left > maxStatuses {
-		return fmt.Errorf("%w: a setting of %d bytes", errMalformed, f.left)
+	if f.looksAt() && f.left > maxStatuses {
+		return fmt.Errorf("%w: a setting or a login of %d bytes", errMalformed, f.left)
+	}
+	return nil
+}
+
+// looksAt reports whether the body of the message is needed.
+func (f *pgFilter) looksAt() bool { return f.header[0] == 'S' || f.header[0] == 'R' }
+
+func (f *pgFilter) look() error {
+	if f.header[0] == 'R' {
+		return f.authentication()
+	}
+	return f.status()
+}
+
+// maxIterations bounds how often a login hashes the password. Servers ask for
+// 4096 by default (scram_iterations). The driver takes up to 10,000,000, which
+// are 5 s of a processor that nothing ends.
+const maxIterations = 1_000_000
+
+// authentication refuses a demand of too many iterations (RFC 5802, 5.1) in
+// AuthenticationSASLContinue.
+func (f *pgFilter) authentication() error {
+	const saslContinue = 11
+	if len(f.body) < 4 || binary.BigEndian.Uint32(f.body) != saslContinue {
+		return nil
+	}
+	for attribute := range bytes.SplitSeq(f.body[4:], []byte{','}) {
+		text, is := bytes.CutPrefix(attribute, []byte("i="))
+		if n, err := strconv.Atoi(string(text)); is && err == nil && n > maxIterations {
+			return refused(nil, "the source demands %d iterations of SCRAM for a login, and at most %d are allowed", n, maxIterations)
+		}
 	}
 	return nil
 }

@@ -2,9 +2,12 @@ package audience
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -128,4 +131,53 @@ func noiseMessage(random *rand.Rand) []byte {
 		out[1+random.IntN(4)] = byte(random.Uint32())
 	}
 	return out
+}
+
+// TestLoginsThatTakeLongToCompute has a server that demands more iterations of
+// SCRAM than a login may have: the password is not hashed, and nothing of it is sent.
+func TestLoginsThatTakeLongToCompute(t *testing.T) {
+	t.Parallel()
+	for iterations, want := range map[int]string{4096: CodeUnavailable, maxIterations: CodeUnavailable, maxIterations + 1: CodeRefused, 10_000_000: CodeRefused} {
+		proofs := make(chan bool, 1)
+		port := scramServer(t, iterations, proofs)
+		source := target{kind: Postgres, host: "127.0.0.1", port: port, user: "u", password: "p", database: "d", tls: "disable"}
+		o := hostileOptions
+		o.AllowPrivate, o.ConnectTimeout = true, time.Minute
+		a := New(nil, nil, o)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		_, err := a.connectPostgres(ctx, source, span{time.Minute, time.Minute, 1 << 20})
+		cancel()
+		if proof := <-proofs; proof == (want == CodeRefused) || codeOf(err) != want {
+			t.Errorf("%d iterations: proof %t, %v", iterations, proof, err)
+		}
+	}
+}
+
+// scramServer begins one SCRAM login and closes the connection after the
+// client's proof. It reports whether there was one.
+func scramServer(t *testing.T, iterations int, proofs chan<- bool) (port uint16) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		buffer := make([]byte, 4096)
+		if _, err := conn.Read(buffer); err != nil {
+			return
+		}
+		conn.Write(message('R', []byte("\x00\x00\x00\x0aSCRAM-SHA-256\x00\x00")))
+		n, _ := conn.Read(buffer)
+		_, nonce, _ := strings.Cut(string(buffer[:n]), "r=")
+		conn.Write(message('R', fmt.Appendf(nil, "\x00\x00\x00\x0br=%sxyz,s=c2FsdHNhbHQ=,i=%d", nonce, iterations)))
+		n, err = conn.Read(buffer)
+		proofs <- err == nil && n > 0
+	}()
+	return uint16(l.Addr().(*net.TCPAddr).Port)
 }

@@ -23,6 +23,7 @@ import (
 type pgSession struct {
 	conn     *pgconn.PgConn
 	meter    *meter
+	declared bool            // the transaction has a cursor
 	types    map[uint32]Type // of the types that this database defined itself
 	settings []string        // names and values by turns of what bounds a transaction, as far as this version of Postgres has it
 }
@@ -98,7 +99,7 @@ func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (sess
 func pgSettings(s span) []string {
 	statement := milliseconds(s.silence * 9 / 10)
 	return []string{"TimeZone", "UTC", "DateStyle", "ISO", "IntervalStyle", "iso_8601", "bytea_output", "hex",
-		"extra_float_digits", "1", "standard_conforming_strings", "on", "cursor_tuple_fraction", "1", "statement_timeout", statement, "lock_timeout", statement,
+		"extra_float_digits", "1", "standard_conforming_strings", "on", "cursor_tuple_fraction", "1", "synchronize_seqscans", "off", "statement_timeout", statement, "lock_timeout", statement,
 		"idle_in_transaction_session_timeout", milliseconds(idleTimeout), "transaction_timeout", milliseconds(s.total + idleTimeout)}
 }
 
@@ -128,6 +129,7 @@ select s.name, v.value, pg_catalog.set_config(s.name, v.value, true)
 // end rolls back, which undoes what a query may have set.
 func (p *pgSession) end(ctx context.Context) error {
 	_, err := p.query(ctx, "rollback")
+	p.declared = false
 	return err
 }
 
@@ -353,9 +355,11 @@ func (p *pgSession) lost(err error) *lemma.Error {
 	return broken(p.meter, err)
 }
 
-// pgFault sorts by SQLSTATE.
-func pgFault(said *pgconn.PgError, t texts, line, column int) *lemma.Error {
-	message := t.shown(said.Code, said.Message)
+// pgFault sorts by SQLSTATE. Its cause, which is logged, says no more of the
+// source's message than may be shown: it can quote a row.
+func pgFault(answer *pgconn.PgError, t texts, line, column int) *lemma.Error {
+	message := t.shown(answer.Code, answer.Message)
+	said := &pgconn.PgError{Severity: answer.Severity, Code: answer.Code, Message: message}
 	switch {
 	case said.Code == "57014" || said.Code == "55P03" || said.Code == "25P04":
 		return timedOut(said, "the source stopped the query at its time limit")

@@ -21,6 +21,11 @@ const (
 )
 
 func (p *pgSession) open(ctx context.Context, sql string, columns []string, limit int) (cursor, error) {
+	if p.declared { // and read to its end
+		if _, err := p.query(ctx, "close audience"); err != nil {
+			return nil, err
+		}
+	}
 	var text strings.Builder
 	text.WriteString("declare audience no scroll cursor for select ")
 	for i, c := range columns {
@@ -36,6 +41,7 @@ func (p *pgSession) open(ctx context.Context, sql string, columns []string, limi
 	if _, err := p.query(ctx, text.String()); err != nil {
 		return nil, err
 	}
+	p.declared = true
 	return &pgCursor{session: p, ctx: ctx, size: fetchFirst}, nil
 }
 

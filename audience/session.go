@@ -67,8 +67,13 @@ func (a *Audiences) looking() span {
 	return span{a.options.LookupTimeout, a.options.LookupTimeout, 4 * a.options.MaxLookupBytes}
 }
 
-func (a *Audiences) streaming() span {
-	return span{a.options.RunTimeout, a.options.FetchTimeout, 2*a.options.MaxBytes + rowOverhead*a.options.MaxRows}
+// streaming allows twice the bytes to an audience whose query runs twice.
+func (a *Audiences) streaming(x Audience) span {
+	bytes := 2*a.options.MaxBytes + rowOverhead*a.options.MaxRows
+	if x.OptedOutColumn != "" {
+		bytes *= 2
+	}
+	return span{a.options.RunTimeout, a.options.FetchTimeout, bytes}
 }
 
 // rowOverhead is what the protocols add to a row of some columns.
@@ -113,7 +118,7 @@ func (r *run) stop() {
 // within opens a run on the source, does work in it and closes it. Whatever
 // happens, the source holds the caller no longer than s allows.
 func (a *Audiences) within(ctx context.Context, source openedSource, s span, work func(*run) error) error {
-	leave, err := a.turn(ctx, source.sourceID)
+	leave, err := a.enter(ctx, source.sourceID)
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,10 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"lemma"
+	"lemma/page"
+	"lemma/pgerr"
 )
 
 // Source is a customer's database. Its DSN goes in and never comes out.
@@ -61,7 +62,7 @@ insert into data_sources (workspace_id, id, name, kind, address, tls, dsn)
 values ($1, $2, $3, $4, $5, $6, $7)
 on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.Kind, t.String(), t.protection(), a.seal(ws, n.ID, n.DSN))
 	if err != nil {
-		return Source{}, known(err, "create data source")
+		return Source{}, saving.Explain(err, "create data source")
 	}
 	return a.GetSource(ctx, ws, n.ID)
 }
@@ -77,27 +78,15 @@ func sealPlace(ws, id uuid.UUID) []string { return []string{"data_sources", ws.S
 func (a *Audiences) GetSource(ctx context.Context, ws, id uuid.UUID) (Source, error) {
 	rows, _ := a.pool.Query(ctx, `select `+sourceColumns+` from data_sources where workspace_id = $1 and id = $2`, ws, id)
 	s, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Source])
-	return s, found(err, "data source")
+	return s, pgerr.Row(err, "data source", "read data source")
 }
 
-// ListSources reads a page of sources, newest first.
-func (a *Audiences) ListSources(ctx context.Context, ws uuid.UUID, page lemma.Page) ([]Source, string, error) {
-	before, err := before(page)
-	if err != nil {
-		return nil, "", err
-	}
-	rows, _ := a.pool.Query(ctx, `
-select `+sourceColumns+`
-  from data_sources
- where workspace_id = $1 and ($2::uuid is null or id < $2)
- order by id desc
- limit $3`, ws, before, page.Limit+1)
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Source])
-	if err != nil {
-		return nil, "", fmt.Errorf("list data sources: %w", err)
-	}
-	list, next := cut(list, page.Limit, func(s Source) uuid.UUID { return s.ID })
-	return list, next, nil
+var sourceList = page.Named("data_sources", "", func(s Source) uuid.UUID { return s.ID }, func(s Source) string { return s.Name }).
+	WithStatus("status")
+
+// ListSources reads a page of sources.
+func (a *Audiences) ListSources(ctx context.Context, ws uuid.UUID, q page.Query) ([]Source, string, error) {
+	return sourceList.Read(ctx, a.pool, q, ws, `select `+sourceColumns+` from data_sources where workspace_id = $1`, pgx.RowToStructByName[Source])
 }
 
 // UpdateSource changes a source if it still has the version ifMatch; with nil,
@@ -140,7 +129,10 @@ returning `+sourceColumns, ws, id, ifMatch, p.Name, sealed, address, tls)
 // DeleteSource removes a source that no audience uses.
 func (a *Audiences) DeleteSource(ctx context.Context, ws, id uuid.UUID) error {
 	done, err := a.pool.Exec(ctx, `delete from data_sources where workspace_id = $1 and id = $2`, ws, id)
-	return deleted(done, err, "data source")
+	if err == nil && done.RowsAffected() == 0 {
+		return lemma.Missing("data source")
+	}
+	return deletingSource.Explain(err, "delete data source")
 }
 
 // openedSource is a source with its DSN read. Two that are equal are the same
@@ -156,7 +148,7 @@ func (a *Audiences) opened(ctx context.Context, ws, id uuid.UUID) (openedSource,
 	var sealed []byte
 	s := openedSource{sourceID: sourceID{ws, id}}
 	err := a.pool.QueryRow(ctx, `select kind, dsn, version from data_sources where workspace_id = $1 and id = $2`, ws, id).Scan(&kind, &sealed, &s.version)
-	if err := found(err, "data source"); err != nil {
+	if err := pgerr.Row(err, "data source", "read data source"); err != nil {
 		return s, err
 	}
 	dsn, err := a.box.Open(sealed, sealPlace(ws, id)...)
@@ -231,36 +223,6 @@ func shownError(err error) string {
 	return public.Error()
 }
 
-// known turns what the schema refuses into answers.
-func known(err error, doing string) error {
-	var said *pgconn.PgError
-	if !errors.As(err, &said) {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	switch said.ConstraintName {
-	case "data_sources_name", "audiences_name":
-		e := lemma.Fault("/name", "name_taken", "the name is taken")
-		e.Kind, e.Code, e.Message = lemma.Conflict, "name_taken", "the name is taken"
-		return e
-	case "audiences_workspace_id_data_source_id_fkey":
-		return lemma.Missing("data source")
-	}
-	if said.Code == "23503" {
-		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "it is in use", Cause: err}
-	}
-	return fmt.Errorf("%s: %w", doing, err)
-}
-
-func found(err error, what string) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, pgx.ErrNoRows):
-		return lemma.Missing(what)
-	}
-	return fmt.Errorf("read %s: %w", what, err)
-}
-
 // updated is found for a compare-and-set of a row that was there just before.
 func updated(err error, what string) error {
 	switch {
@@ -269,38 +231,16 @@ func updated(err error, what string) error {
 	case errors.Is(err, pgx.ErrNoRows):
 		return &lemma.Error{Kind: lemma.Stale, Message: "the " + what + " was changed since"}
 	}
-	return known(err, "update "+what)
+	return saving.Explain(err, "update "+what)
 }
 
-func deleted(done pgconn.CommandTag, err error, what string) error {
-	var said *pgconn.PgError
-	switch {
-	case errors.As(err, &said) && said.Code == "23503":
-		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "the " + what + " is in use", Cause: err}
-	case err != nil:
-		return fmt.Errorf("delete %s: %w", what, err)
-	case done.RowsAffected() == 0:
-		return lemma.Missing(what)
+// What the schema refuses, as the caller reads it.
+var (
+	saving = pgerr.Rules{
+		"data_sources_name": pgerr.NameTaken("data source"),
+		"audiences_name":    pgerr.NameTaken("audience"),
+		"audiences_workspace_id_data_source_id_fkey": lemma.Missing("data source"),
 	}
-	return nil
-}
-
-// before reads a cursor: the id where the page before ended.
-func before(page lemma.Page) (*uuid.UUID, error) {
-	if page.Cursor == "" {
-		return nil, nil
-	}
-	id, err := uuid.Parse(page.Cursor)
-	if err != nil {
-		return nil, lemma.Fault("?cursor", "invalid_cursor", "the cursor is not one that a list gave")
-	}
-	return &id, nil
-}
-
-// cut drops the row that was read beyond the page and makes the cursor of it.
-func cut[T any](list []T, limit int, id func(T) uuid.UUID) ([]T, string) {
-	if len(list) <= limit {
-		return list, ""
-	}
-	return list[:limit], id(list[limit-1]).String()
-}
+	deletingSource   = pgerr.Rules{pgerr.ForeignKey: pgerr.InUse("the data source is in use")}
+	deletingAudience = pgerr.Rules{pgerr.ForeignKey: pgerr.InUse("the audience is in use")}
+)

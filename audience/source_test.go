@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/page"
 	"lemma/pgtest"
 )
 
@@ -54,25 +55,25 @@ func TestSourceListsArePaged(t *testing.T) {
 		want = append([]uuid.UUID{b.addSource(t, Postgres, b.dsn)}, want...)
 	}
 	var got []uuid.UUID
-	page := lemma.Page{Limit: 2}
+	q := page.Query{Limit: 2}
 	for {
-		list, next, err := b.ListSources(t.Context(), b.ws, page)
+		list, next, err := b.ListSources(t.Context(), b.ws, q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, s := range list {
 			got = append(got, s.ID)
 		}
-		if page.Cursor = next; next == "" {
+		if q.Cursor = next; next == "" {
 			break
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	_, _, err := b.ListSources(t.Context(), b.ws, lemma.Page{Limit: 2, Cursor: "x"})
+	_, _, err := b.ListSources(t.Context(), b.ws, page.Query{Limit: 2, Cursor: "x"})
 	wantCode(t, err, "invalid ?cursor")
-	_, _, err = b.List(t.Context(), b.ws, lemma.Page{Limit: 2, Cursor: "x"})
+	_, _, err = b.List(t.Context(), b.ws, page.Query{Limit: 2, Cursor: "x"})
 	wantCode(t, err, "invalid ?cursor")
 }
 
@@ -127,10 +128,10 @@ func TestTenantsDoNotMeet(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	if list, _, err := b.ListSources(ctx, other, lemma.Page{Limit: 10}); err != nil || len(list) != 0 {
+	if list, _, err := b.ListSources(ctx, other, page.Query{Limit: 10}); err != nil || len(list) != 0 {
 		t.Errorf("%d sources, %v", len(list), err)
 	}
-	if list, _, err := b.List(ctx, other, lemma.Page{Limit: 10}); err != nil || len(list) != 0 {
+	if list, _, err := b.List(ctx, other, page.Query{Limit: 10}); err != nil || len(list) != 0 {
 		t.Errorf("%d audiences, %v", len(list), err)
 	}
 }

@@ -32,6 +32,10 @@ type Row struct {
 // the source and of one moment. columns are those of the payload, which the
 // audience must have. Memory does not depend on the number of rows.
 //
+// With an opted-out column the query runs twice in the same snapshot: the rows
+// that are opted out come first, without a payload, then all others. A caller
+// therefore knows every opt-out before the first row that could be written to.
+//
 // read is the number of rows that yield took. With a nil error they are the
 // whole audience. An error of yield ends the stream and is returned as it is;
 // every other one that the source is to blame for is a *lemma.Error with one
@@ -41,16 +45,44 @@ func (a *Audiences) Stream(ctx context.Context, ws, id uuid.UUID, columns []stri
 	if err != nil {
 		return 0, err
 	}
-	err = a.within(ctx, source, a.streaming(), func(r *run) error {
-		s, err := a.openStream(r, x, columns)
-		if err != nil {
+	err = a.within(ctx, source, a.streaming(x), func(r *run) error {
+		if err := r.stillAs(x, columns); err != nil {
 			return err
 		}
-		err = s.each(yield)
-		read = s.read
-		return err
+		if x.OptedOutColumn == "" {
+			return a.streamRows(r, x, columns, everyRow, &read, yield)
+		}
+		if err := a.streamRows(r, x, nil, optedOutRows, &read, yield); err != nil {
+			return err
+		}
+		return a.streamRows(r, x, columns, otherRows, &read, yield)
 	})
 	return read, err
+}
+
+// selection is which rows of the query a stream gives. The rows are chosen here
+// and not at the source: a source that looks for few rows among many is silent
+// for as long as that takes, and a condition of ours could be evaluated before
+// those of the query that protect it from an error.
+type selection int
+
+const (
+	everyRow selection = iota
+	optedOutRows
+	otherRows
+)
+
+// streamRows runs the query once and adds the rows given to yield to read.
+func (a *Audiences) streamRows(r *run, x Audience, columns []string, which selection, read *int64, yield func(Row) error) error {
+	s, names := a.newStream(r, x, columns)
+	s.which = which
+	var err error
+	if s.cursor, err = r.open(r.ctx, x.SQL, names, 0); err != nil {
+		return noLongerValid(err)
+	}
+	err = s.each(yield)
+	*read += s.read
+	return err
 }
 
 // forReading loads an audience and its source, and checks the text against
@@ -141,6 +173,7 @@ type stream struct {
 	cursor  cursor
 	options Options
 	optOut  bool
+	which   selection
 	names   [][]byte // `{"name":`, `,"name":` for each column of the payload
 	types   []Type
 	values  [][]byte // of one row: key, email, opted out if there is, payload
@@ -159,16 +192,6 @@ type mark struct {
 
 // maxSlab bounds a slab when rows turn out much larger than the ones before.
 const maxSlab = 4 << 20
-
-func (a *Audiences) openStream(r *run, x Audience, columns []string) (*stream, error) {
-	if err := r.stillAs(x, columns); err != nil {
-		return nil, err
-	}
-	s, read := a.newStream(r, x, columns)
-	var err error
-	s.cursor, err = r.open(r.ctx, x.SQL, read, 0)
-	return s, noLongerValid(err)
-}
 
 // newStream prepares to turn the columns that it names into rows.
 func (a *Audiences) newStream(r *run, x Audience, columns []string) (s *stream, read []string) {
@@ -220,7 +243,10 @@ func (s *stream) fill() (bool, error) {
 		if err := s.count(); err != nil {
 			return false, err
 		}
-		if s.add(); s.cursor.pause() {
+		if s.selects() {
+			s.add()
+		}
+		if s.cursor.pause() {
 			break
 		}
 	}
@@ -244,6 +270,11 @@ func (s *stream) count() error {
 		return overLimit("the answer has more than %d bytes", s.options.MaxBytes)
 	}
 	return nil
+}
+
+// selects tells whether the row is one of those to give.
+func (s *stream) selects() bool {
+	return s.which == everyRow || isTrue(s.values[2]) == (s.which == optedOutRows)
 }
 
 func (s *stream) add() {

@@ -53,6 +53,9 @@ create function wait() returns bigint language plpgsql stable as $$ begin perfor
 			if err == nil || strings.Contains(lemma.Public(err), c.tell) != (who == "a reader") {
 				t.Errorf("%s: %s is shown %q", c.sql, who, lemma.Public(err))
 			}
+			if who != "a reader" && strings.Contains(err.Error(), c.tell) {
+				t.Errorf("%s: the log of %s has %q", c.sql, who, err)
+			}
 			if _, err := c.b.Lookup(ctx, c.b.ws, x.ID, nil, []string{"1"}); err == nil || strings.Contains(lemma.Public(err), c.tell) != (who == "a reader") {
 				t.Errorf("lookup in %s: %s is shown %q", c.sql, who, lemma.Public(err))
 			}

@@ -12,20 +12,21 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"lemma"
 	"lemma/audience"
+	"lemma/mail"
 	"lemma/message"
 	"lemma/notifications"
+	"lemma/page"
+	"lemma/pgerr"
 	"lemma/providers"
 )
 
@@ -109,8 +110,8 @@ func (c *Campaigns) at(ctx context.Context, point string, campaign uuid.UUID) {
 // back, so that another node goes on with them.
 func (c *Campaigns) Drain() { c.drain() }
 
-// Rooms are whom campaigns work with.
-type Rooms struct {
+// Deps are what campaigns call.
+type Deps struct {
 	Pool      *pgxpool.Pool
 	Ledger    *notifications.Ledger
 	Audiences *audience.Audiences
@@ -121,7 +122,7 @@ type Rooms struct {
 }
 
 // New makes the room.
-func New(r Rooms, cfg Config) *Campaigns {
+func New(r Deps, cfg Config) *Campaigns {
 	jobs, err := river.NewClient(riverpgxv5.New(r.Pool), &river.Config{})
 	if err != nil {
 		panic("insert-only river client: " + err.Error()) // its config is a constant
@@ -165,7 +166,7 @@ func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCamp
 		workspaceID, n.ID, n.Name, n.AudienceID, n.TemplateID, version, n.ProviderID, n.Strategy,
 		n.FromName, n.FromEmail, n.ReplyTo, orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit)
 	if err != nil {
-		return Campaign{}, explainWrite("create campaign", err)
+		return Campaign{}, saving.Explain(err, "create campaign")
 	}
 	return c.Get(ctx, workspaceID, n.ID)
 }
@@ -182,27 +183,14 @@ func (c *Campaigns) Get(ctx context.Context, workspaceID, id uuid.UUID) (Campaig
 	return found[0], nil
 }
 
-// List answers one page, newest first; an empty status means any.
-func (c *Campaigns) List(ctx context.Context, workspaceID uuid.UUID, status string, page lemma.Page) ([]Campaign, string, error) {
-	before := uuid.Max
-	if page.Cursor != "" {
-		id, ok := lemma.ParseID(lemma.PrefixCampaign, page.Cursor)
-		if !ok {
-			return nil, "", lemma.Fault("?cursor", "invalid_cursor", "the cursor is not one that this list gave out")
-		}
-		before = id
-	}
-	found, err := c.read(ctx, selectCampaign+`
-		where c.workspace_id = $1 and c.id < $2 and ($3 = '' or c.status = $3)
-		order by c.id desc limit $4`, workspaceID, before, status, page.Limit+1)
-	if err != nil {
-		return nil, "", fmt.Errorf("list campaigns: %w", err)
-	}
-	if len(found) <= page.Limit {
-		return found, "", nil
-	}
-	found = found[:page.Limit]
-	return found, lemma.FormatID(lemma.PrefixCampaign, found[page.Limit-1].ID), nil
+var list = page.Named("campaigns", "c.", func(c Campaign) uuid.UUID { return c.ID }, func(c Campaign) string { return c.Name }).
+	WithStatus("c.status")
+
+// List answers one page of campaigns.
+func (c *Campaigns) List(ctx context.Context, workspaceID uuid.UUID, q page.Query) ([]Campaign, string, error) {
+	return list.ReadBy(q, func(end page.Clauses) ([]Campaign, error) {
+		return c.read(ctx, selectCampaign+` where c.workspace_id = $1 and `+end.Where+" "+end.Order, end.Args...)
+	}, workspaceID)
 }
 
 // UsersOf answers the names of campaigns that name something, by its id, the
@@ -235,7 +223,7 @@ func (c *Campaigns) addBooks(ctx context.Context, found []Campaign) error {
 	var started []uuid.UUID
 	for i := range found {
 		f := &found[i]
-		f.Allowed = allowed(f.Status)
+		f.Allowed = table.Allowed(f.Status)
 		f.Books = Books{SkippedBy: map[string]int64{}, Balanced: true}
 		if f.StartedAt != nil {
 			started = append(started, f.ID)
@@ -287,7 +275,7 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 			orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit)
 	})
 	if err != nil {
-		return Campaign{}, explainWrite("update campaign", err)
+		return Campaign{}, saving.Explain(err, "update campaign")
 	}
 	return c.Get(ctx, workspaceID, id)
 }
@@ -295,7 +283,7 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 // Delete removes a draft. What was ever sent is never deleted.
 func (c *Campaigns) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
 	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `delete from campaigns where workspace_id = $1 and id = $2 and status = any($3)`, workspaceID, id, from[remove])
+		tag, err := tx.Exec(ctx, `delete from campaigns where workspace_id = $1 and id = $2 and status = any($3)`, workspaceID, id, table.From[remove])
 		if err != nil {
 			return fmt.Errorf("delete campaign: %w", err)
 		}
@@ -369,7 +357,7 @@ func (c *Campaigns) templateVersion(ctx context.Context, workspaceID, template u
 // Liquid is not valid, and writes the addresses in the form that mail servers
 // take.
 func checkLetter(fromEmail *string, fromName string, replyTo *string, headers map[string]string) error {
-	e := lemma.Envelope{FromEmail: *fromEmail, FromName: fromName, ReplyTo: *replyTo, Headers: headers}
+	e := mail.Envelope{FromEmail: *fromEmail, FromName: fromName, ReplyTo: *replyTo, Headers: headers}
 	faults := e.Faults()
 	_, err := message.CheckHeaders(headers)
 	var liquid *lemma.Error
@@ -384,19 +372,13 @@ func checkLetter(fromEmail *string, fromName string, replyTo *string, headers ma
 	return nil
 }
 
-// explainWrite turns a foreign key that found nothing into the field that is wrong.
-func explainWrite(what string, err error) error {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || pg.Code != "23503" {
-		if lemma.KindOf(err) != lemma.Internal {
-			return err
-		}
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	for _, ref := range []string{"audience", "provider", "template"} {
-		if strings.Contains(pg.ConstraintName, ref) {
-			return lemma.Fault("/"+ref+"_id", "unknown_id", "there is no such %s in this workspace", ref)
-		}
-	}
-	return fmt.Errorf("%s: %w", what, err)
+// saving is what the schema refuses, as the caller reads it.
+var saving = pgerr.Rules{
+	"campaigns_workspace_id_audience_id_fkey":                  unknownID("audience"),
+	"campaigns_workspace_id_provider_id_fkey":                  unknownID("provider"),
+	"campaigns_workspace_id_template_id_template_version_fkey": unknownID("template"),
+}
+
+func unknownID(what string) *lemma.Error {
+	return lemma.Fault("/"+what+"_id", "unknown_id", "there is no such %s in this workspace", what)
 }

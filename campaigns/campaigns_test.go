@@ -175,7 +175,7 @@ func TestCancelWaitsForTheChunk(t *testing.T) {
 	b.must(chunk.QueryRow(ctx, `select status from campaigns where workspace_id = $1 and id = $2 for share`, b.ws, c.ID).Scan(&status))
 	part := p.Chunk
 	part.Recipients = someRecipients(c.ID, 0, 30)
-	_, err = b.rooms.Ledger.Insert(ctx, chunk, part)
+	_, err = b.deps.Ledger.Insert(ctx, chunk, part)
 	b.must(err)
 	answered := make(chan error)
 	go func() { _, _, err := b.Cancel(ctx, b.ws, c.ID, uuid.Nil); answered <- err }()
@@ -263,9 +263,9 @@ func TestWhatMayFollowWhat(t *testing.T) {
 			c := b.draft()
 			b.run(b.pool, `update campaigns set status = $3, scheduled_at = now() where workspace_id = $1 and id = $2`, b.ws, c.ID, status)
 			err := perform(c.ID)
-			may := contains(allowed(status), string(v))
+			may := contains(table.Allowed(status), string(v))
 			var e *lemma.Error
-			if may != (err == nil) || (!may && (!errors.As(err, &e) || e.Kind != lemma.WrongState || e.Status != string(status))) {
+			if may != (err == nil) || (!may && (!errors.As(err, &e) || e.Kind != lemma.WrongStatus || e.Status != string(status))) {
 				t.Errorf("%s of a %s campaign: allowed %v, got %v", v, status, may, err)
 			}
 		}
@@ -403,7 +403,7 @@ func TestSettleWaitsForTheChunk(t *testing.T) {
 	b.must(err)
 	part := p.Chunk
 	part.Recipients = someRecipients(c.ID, 0, 1)
-	_, err = b.rooms.Ledger.Insert(ctx, chunk, part)
+	_, err = b.deps.Ledger.Insert(ctx, chunk, part)
 	b.must(err)
 	settled := make(chan error)
 	go func() { _, err := b.Settle(ctx); settled <- err }()

@@ -4,9 +4,8 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"lemma/notifications"
+	"lemma/pgerr"
 )
 
 // copies decides which chunks of a run are written by COPY, which is faster
@@ -38,7 +37,7 @@ func (c *copies) write(chunk *notifications.Chunk, m *Metrics, once func() error
 			m.tried("conflict")
 			c.conflicted()
 			chunk.Copy = false
-		case isDeadlock(err) && deadlocks < deadlockRetries:
+		case pgerr.Retryable(err) && deadlocks < deadlockRetries:
 			m.tried("deadlock")
 			deadlocks++
 		default:
@@ -75,11 +74,4 @@ func (c *copies) succeeded() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rest = 0
-}
-
-// isDeadlock knows the transactions that Postgres asks to repeat: a deadlock's
-// victim (40P01) and one that cannot be serialized (40001).
-func isDeadlock(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001")
 }

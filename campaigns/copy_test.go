@@ -208,7 +208,7 @@ func TestAChunkKilledBetweenCopyAndCommit(t *testing.T) {
 	_, err = gate.Exec(ctx, `lock table fanout_chunks in share mode`) // the last table that a chunk writes
 	b.must(err)
 	failed := make(chan error)
-	go func() { failed <- b.WriteChunk(ctx, p, someRecipients(c.ID, 10, 40)) }()
+	go func() { failed <- b.WriteChunk(ctx, p, someRecipients(c.ID, 20, 40)) }() // no key of it is stored: it is copied
 	b.waitForLock()
 	b.run(b.pool, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
 	if err := <-failed; err == nil {
@@ -245,9 +245,9 @@ func TestADeadlockIsRetried(t *testing.T) {
 			b.waitForLock()
 		})
 	}}, nil)
-	rooms := b.rooms
-	rooms.Pool = traced
-	second := New(rooms, b.cfg)
+	deps := b.deps
+	deps.Pool = traced
+	second := New(deps, b.cfg)
 	b.must(second.WriteChunk(ctx, b.plans(c.ID, 1), chunk))
 	b.must(<-ended)
 	b.Campaigns = second

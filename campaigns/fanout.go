@@ -14,6 +14,7 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/mail"
 	"lemma/notifications"
 )
 
@@ -100,6 +101,7 @@ type plan struct {
 	columns []string
 	batches atomic.Int64 // made so far, to spread what is due
 	copies  copies
+	optOuts atomic.Bool // the audience has rows that are opted out
 }
 
 // plan checks the campaign against the audience as it is now, writes down its
@@ -121,7 +123,12 @@ func (c *Campaigns) plan(ctx context.Context, now Campaign, run int) (*plan, err
 		p.BatchSize = max(1, min(c.cfg.BatchSize, int(*rate*batchLasts.Seconds())))
 		p.DueStep = time.Duration(float64(p.BatchSize) / *rate * float64(time.Second))
 	}
-	return p, pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.begin(ctx, tx, now) })
+	return p, pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		if err := c.begin(ctx, tx, now); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, `select now()`).Scan(&p.ReadAt)
+	})
 }
 
 // batchLasts: a batch is sized so that the provider's rate empties it in well
@@ -149,7 +156,7 @@ func (c *Campaigns) begin(ctx context.Context, tx pgx.Tx, now Campaign) error {
 	}
 	err = move(ctx, tx, now.WorkspaceID, now.ID, begin, `status = 'sending', sending_at = now()`)
 	var e *lemma.Error
-	if errors.As(err, &e) && e.Kind == lemma.WrongState {
+	if errors.As(err, &e) && e.Kind == lemma.WrongStatus {
 		if e.Status == string(Sending) {
 			return nil // an earlier run has begun it, or one beside this
 		}
@@ -158,20 +165,35 @@ func (c *Campaigns) begin(ctx context.Context, tx pgx.Tx, now Campaign) error {
 	return err
 }
 
+// readAudience passes the audience on to the writers. The rows that are opted
+// out come first, and it writes them itself: they are committed before a
+// writer is given the first row that could be written to.
 func (c *Campaigns) readAudience(ctx context.Context, now Campaign, p *plan, chunks chan<- []notifications.Recipient) (int64, error) {
 	chunk := make([]notifications.Recipient, 0, firstChunk)
-	size := firstChunk
+	size, optedOut := firstChunk, false
 	flush := func() error {
+		full := chunk
+		chunk = make([]notifications.Recipient, 0, c.cfg.Chunk)
+		if optedOut {
+			return c.writeInTurn(ctx, p, full)
+		}
 		select {
-		case chunks <- chunk:
+		case chunks <- full:
 			size = c.cfg.Chunk
-			chunk = make([]notifications.Recipient, 0, size)
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 	read, err := c.audiences.Stream(ctx, now.WorkspaceID, now.AudienceID, p.columns, func(r audience.Row) error {
+		if r.OptedOut != optedOut && len(chunk) > 0 {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		if optedOut = r.OptedOut; optedOut {
+			p.optOuts.Store(true)
+		}
 		chunk = append(chunk, recipient(now.ID, r))
 		if len(chunk) < min(size, c.cfg.Chunk) {
 			return nil
@@ -191,7 +213,7 @@ const firstChunk = 500
 // recipient decides what one row of the audience becomes.
 func recipient(campaign uuid.UUID, r audience.Row) notifications.Recipient {
 	out := notifications.Recipient{ProfileKey: r.Key, Address: r.Email, Payload: r.Payload}
-	address, canonical, ok := lemma.CanonicalEmail(r.Email)
+	address, ok := mail.ParseAddress(r.Email)
 	switch {
 	case r.Key == "" || len(r.Key) > 255 || strings.ContainsRune(r.Key, 0):
 		out.Skip = notifications.InvalidKey
@@ -202,9 +224,12 @@ func recipient(campaign uuid.UUID, r audience.Row) notifications.Recipient {
 		out.Skip, out.Address = notifications.MissingAddress, ""
 	case !ok:
 		out.Skip = notifications.InvalidAddress
-		out.Address = lemma.ShownAddress(r.Email)
+		out.Address = mail.Displayable(r.Email)
 	default:
-		out.Key, out.Address = Key(campaign, lemma.Email, canonical), address
+		out.Address = address.Text
+	}
+	if ok && (out.Skip == "" || r.OptedOut) {
+		out.Key = Key(campaign, lemma.Email, address.Canonical) // an opt-out holds the address, so that no other row is written to at it
 	}
 	return out
 }
@@ -223,12 +248,14 @@ func (c *Campaigns) writeInTurn(ctx context.Context, p *plan, recipients []notif
 
 // WriteChunk writes some thousands of recipients in one transaction. The share
 // lock on the campaign is what cancel and pause wait for: a chunk is written
-// wholly before them or not at all.
+// wholly before them or not at all. A run whose lease has lapsed writes nothing:
+// what it read may be long ago, and people have opted out since.
 func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifications.Recipient) error {
 	chunk := p.Chunk
-	chunk.Recipients = recipients
-	batches := int64(len(recipients)/chunk.BatchSize + 1)
+	chunk.Recipients, chunk.OptOuts = recipients, p.optOuts.Load()
+	batches := int64((sendable(recipients) + chunk.BatchSize - 1) / chunk.BatchSize)
 	chunk.DueAfter = time.Duration(p.batches.Add(batches)-batches)*chunk.DueStep - dueEarly
+	c.at(ctx, "writing", chunk.OriginID)
 	begun := time.Now()
 	var w notifications.Written
 	once := func(tx pgx.Tx) (err error) {
@@ -236,11 +263,15 @@ func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifi
 			return err
 		}
 		var now Status
-		err = tx.QueryRow(ctx, `select status from campaigns where workspace_id = $1 and id = $2 for share`, chunk.WorkspaceID, chunk.OriginID).Scan(&now)
+		var held bool
+		err = tx.QueryRow(ctx, `
+			select c.status, f.runs <= $3 and coalesce(f.lease_until >= now(), true)
+			from campaigns c join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id
+			where c.workspace_id = $1 and c.id = $2 for share of c`, chunk.WorkspaceID, chunk.OriginID, chunk.Run).Scan(&now, &held)
 		if err != nil {
 			return fmt.Errorf("lock campaign %s: %w", chunk.OriginID, err)
 		}
-		if now != Sending {
+		if now != Sending || !held {
 			return errStopped
 		}
 		w, err = c.ledger.Insert(ctx, tx, chunk)
@@ -251,6 +282,15 @@ func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifi
 		c.metrics.wrote(w, time.Since(begun))
 	}
 	return err
+}
+
+func sendable(recipients []notifications.Recipient) (n int) {
+	for _, r := range recipients {
+		if r.Skip == "" {
+			n++
+		}
+	}
+	return n
 }
 
 // dueEarly: River wakes what is scheduled every few seconds only, so a batch

@@ -284,7 +284,7 @@ func (c *Campaigns) fail(ctx context.Context, l lease, reason, detail string) er
 		_, err = c.ledger.Cancel(ctx, tx, l.workspaceID, l.campaignID)
 		return err
 	})
-	if lemma.KindOf(err) == lemma.WrongState { // cancelled meanwhile: that stands
+	if lemma.KindOf(err) == lemma.WrongStatus { // cancelled meanwhile: that stands
 		_, err = c.releaseFanout(ctx, l, 0, false)
 	}
 	if err != nil {

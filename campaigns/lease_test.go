@@ -70,7 +70,7 @@ func TestAFanoutWithoutItsLeaseChangesNothing(t *testing.T) {
 			shop(c.mends)
 
 			b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
-			other := New(b.rooms, b.cfg)
+			other := New(b.deps, b.cfg)
 			looked, goOn := other.stops("looked")
 			second := make(chan error, 1)
 			go func() { _, err := other.Fanout(ctx, b.ws, id); second <- err }()
@@ -107,13 +107,50 @@ func TestALateFailureDoesNotFailWhatWasRead(t *testing.T) {
 	<-streamed
 	b.run(b.shop, `alter table customers rename column called to name`)
 	b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
-	if _, err := New(b.rooms, b.cfg).Fanout(ctx, b.ws, id); err != nil {
+	if _, err := New(b.deps, b.cfg).Fanout(ctx, b.ws, id); err != nil {
 		t.Fatal(err)
 	}
 	letGo()
 	b.must(<-first)
 	if got := b.get(id); got.Status != Sending || got.Books.Cancelled != 0 || got.Books.Pending != 230 {
 		t.Errorf("it is %s (%s): %+v", got.Status, got.StatusReason, got.Books)
+	}
+}
+
+// A run stands still between reading people and writing them down. Whoever has
+// opted out meanwhile is not written to for its sake, and has one row.
+func TestALateRunWritesNobodyDown(t *testing.T) {
+	for name, goesOn := range map[string]bool{"another run has read them": true, "its lease has lapsed": false} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 40)
+			ctx := context.Background()
+			id := b.sent().ID
+			writing, letGo := b.stops("writing")
+			first := make(chan error, 1)
+			go func() { _, err := b.Fanout(ctx, b.ws, id); first <- err }()
+			<-writing
+			b.run(b.shop, `update customers set opted_out = true where id = '7'`)
+			b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
+			other := New(b.deps, b.cfg)
+			if goesOn {
+				if _, err := other.Fanout(ctx, b.ws, id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			letGo()
+			b.must(<-first)
+			if !goesOn {
+				if _, err := other.Fanout(ctx, b.ws, id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := b.get(id).Books; got.Audience != 40 || got.Skipped != 1 || got.Pending != 39 || !got.Balanced {
+				t.Errorf("the books are %+v", got)
+			}
+			if n := b.addresses(id)["c7@shop.example"]; n != 0 {
+				t.Error("whoever opted out is written to")
+			}
+		})
 	}
 }
 
@@ -186,8 +223,8 @@ func (b *bundle) patient() {
 	b.t.Helper()
 	box, err := secrets.ParseKeys(secrets.NewKey())
 	b.must(err)
-	b.rooms.Audiences = audience.New(b.pool, box, audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: time.Hour})
-	b.Campaigns = New(b.rooms, b.cfg)
+	b.deps.Audiences = audience.New(b.pool, box, audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: time.Hour})
+	b.Campaigns = New(b.deps, b.cfg)
 	b.openShop(10)
 }
 
@@ -372,7 +409,7 @@ func TestADrainedFanoutIsLeftToAnotherNode(t *testing.T) {
 	if again, err = b.Fanout(context.Background(), b.ws, id); err != nil || again <= 0 || b.lease(id).Runs != 1 {
 		t.Errorf("a node that shuts down claims once more: %v, %v", again, err)
 	}
-	if _, err := New(b.rooms, b.cfg).Fanout(context.Background(), b.ws, id); err != nil || b.get(id).FannedOutAt == nil {
+	if _, err := New(b.deps, b.cfg).Fanout(context.Background(), b.ws, id); err != nil || b.get(id).FannedOutAt == nil {
 		t.Errorf("the other node did not go on: %v", err)
 	}
 }

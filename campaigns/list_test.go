@@ -2,13 +2,16 @@ package campaigns
 
 import (
 	"context"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"lemma"
 	"lemma/notifications"
+	"lemma/page"
+	"lemma/pgtest"
 )
 
 // A page costs the same statements however many campaigns are on it, and shows
@@ -36,23 +39,58 @@ func TestAPageOfCampaignsCostsTwoStatements(t *testing.T) {
 		want[id] = b.get(id).Books
 	}
 	seen := &tracer{}
-	rooms := b.rooms
-	rooms.Pool = b.connect(seen, nil)
-	rooms.Ledger = notifications.New(rooms.Pool)
-	page, _, err := New(rooms, b.cfg).List(ctx, b.ws, "", lemma.Page{Limit: 10})
+	deps := b.deps
+	deps.Pool = b.connect(seen, nil)
+	deps.Ledger = notifications.New(deps.Pool)
+	some, _, err := New(deps, b.cfg).List(ctx, b.ws, page.Query{Limit: 10})
 	b.must(err)
 	if len(seen.statements) != 2 {
 		t.Errorf("%d statements: %q", len(seen.statements), seen.statements)
 	}
-	if len(page) != 5 {
-		t.Fatalf("%d campaigns", len(page))
+	if len(some) != 5 {
+		t.Fatalf("%d campaigns", len(some))
 	}
-	for i, c := range page {
+	for i, c := range some {
 		if d := cmp.Diff(want[c.ID], c.Books); d != "" {
 			t.Errorf("counts of %s: %s", c.ID, d)
 		}
 		if made := 4 - i; made > 1 && (c.Books.Audience != int64(10*made+1) || c.Books.SkippedBy["missing_address"] != 1) {
 			t.Errorf("campaign %d: %+v", made, c.Books)
+		}
+	}
+}
+
+// A page of thousands is read from an index in its order, whatever its filter.
+func TestPagesOfCampaignsAreReadInOrder(t *testing.T) {
+	b := setup(t, 1)
+	like := b.draft()
+	b.run(b.pool, `insert into campaigns (workspace_id, id, name, audience_id, template_id, template_version, provider_id, from_email)
+		select workspace_id, gen_random_uuid(), 'c' || n, audience_id, template_id, template_version, provider_id, from_email
+		from campaigns, generate_series(1, 5000) n where id = $1`, like.ID)
+	b.run(b.pool, `analyze campaigns`)
+	for sort, index := range map[string]string{"name": "campaigns_by_name", "-name": "campaigns_by_name", "created_at": "campaigns_pkey", "-created_at": "campaigns_pkey"} {
+		for _, q := range []page.Query{{}, {Status: "draft"}, {Name: "c1"}, {CreatedAfter: ptr(time.Now().Add(-time.Hour))}} {
+			seen := &pgtest.Statements{}
+			deps := b.deps
+			deps.Pool = b.connect(seen, nil)
+			q.Limit, q.Sort = 2, sort
+			_, next, err := New(deps, b.cfg).List(context.Background(), b.ws, q)
+			b.must(err)
+			q.Cursor = next
+			_, _, err = New(deps, b.cfg).List(context.Background(), b.ws, q)
+			b.must(err)
+			found := 0
+			for _, scan := range seen.Scans(t, b.pool) {
+				if scan.Table == "campaigns" {
+					found++
+					if scan.Index != index || strings.Contains(scan.Plan, "Sort Key: c.") {
+						t.Errorf("%+v reads %s %s:\n%s", q, scan.Type, scan.Index, scan.Plan)
+					}
+				}
+			}
+			if found == 0 {
+				t.Fatal("no plan was seen")
+			}
 		}
 	}
 }

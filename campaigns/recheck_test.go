@@ -39,6 +39,26 @@ func TestRecheckReadsTheAudienceAsItIsNow(t *testing.T) {
 	}
 }
 
+// How long a recipient has waited counts from the reading of the audience and
+// not from the write: a slow source, or a process that stood still, may lie
+// between the two.
+func TestTheWaitCountsFromTheReading(t *testing.T) {
+	b := setup(t, 40)
+	id := b.sent().ID
+	var read time.Time
+	b.Hook = func(_ context.Context, at string, _ uuid.UUID) {
+		if at == "writing" {
+			b.must(b.pool.QueryRow(context.Background(), `select clock_timestamp()`).Scan(&read))
+		}
+	}
+	b.fanout(id)
+	var since time.Time
+	b.must(b.pool.QueryRow(context.Background(), `select max(created_at) from batches where workspace_id = $1`, b.ws).Scan(&since))
+	if read.IsZero() || !since.Before(read) {
+		t.Errorf("read before %v, and it counts from %v", read, since)
+	}
+}
+
 // A source that cannot be asked again is shown on the campaign while it is
 // tried again; one that stays away, or whose audience is no longer valid,
 // pauses it. Once it answers, the campaign says nothing of it any more.
@@ -67,7 +87,7 @@ func TestAnAudienceThatCannotBeReadAgain(t *testing.T) {
 	want("when it is back", Sending, "")
 
 	b.run(b.shop, `alter role `+b.role+` connection limit 0`)
-	b.rooms.Audiences.Close() // whose connection is still open
+	b.deps.Audiences.Close() // whose connection is still open
 	_ = ask()
 	b.run(b.pool, `update campaigns set unchecked_since = now() - interval '16 minutes' where id = $1`, id)
 	_ = ask()
@@ -79,7 +99,7 @@ func TestAnAudienceThatCannotBeReadAgain(t *testing.T) {
 	b.must(ask())
 
 	b.run(b.shop, `alter table customers rename column opted_out to gone`)
-	b.rooms.Audiences.Close()
+	b.deps.Audiences.Close()
 	if err := ask(); err == nil {
 		t.Fatal("no error")
 	}

@@ -17,9 +17,9 @@ func (b *bundle) strict() Campaign {
 	b.t.Helper()
 	ctx := context.Background()
 	b.run(b.shop, `alter table customers add data jsonb default '{"city":"Kyiv"}'; grant select on customers to `+b.role)
-	_, err := b.rooms.Audiences.Update(ctx, b.ws, b.audience, nil, audience.Patch{SQL: ptr("select id, email, name, opted_out, data from customers order by id::int")})
+	_, err := b.deps.Audiences.Update(ctx, b.ws, b.audience, nil, audience.Patch{SQL: ptr("select id, email, name, opted_out, data from customers order by id::int")})
 	b.must(err)
-	tpl, err := b.rooms.Templates.Create(ctx, b.ws, message.NewTemplate{ID: lemma.NewID(), Name: "strict", Content: message.Content{Subject: "Hi", Text: "{{ data.city }}"}})
+	tpl, err := b.deps.Templates.Create(ctx, b.ws, message.NewTemplate{ID: lemma.NewID(), Name: "strict", Content: message.Content{Subject: "Hi", Text: "{{ data.city }}"}})
 	b.must(err)
 	b.template = tpl.ID
 	return b.draft()
@@ -66,7 +66,7 @@ func TestAPreviewIsBoundedInTime(t *testing.T) {
 	now := b.get(b.draft().ID)
 	content, err := b.content(ctx, now)
 	b.must(err)
-	_, drawn, err := b.rooms.Audiences.Sample(ctx, b.ws, b.audience, content.Variables(), checkSize)
+	_, drawn, err := b.deps.Audiences.Sample(ctx, b.ws, b.audience, content.Variables(), checkSize)
 	b.must(err)
 	r := Rehearsal{Sendable: 100}
 	r.render(ctx, now, content, drawn, time.Now().Add(-time.Second))

@@ -34,7 +34,7 @@ type bundle struct {
 	audience uuid.UUID
 	template uuid.UUID
 	provider uuid.UUID
-	rooms    Rooms
+	deps     Deps
 	cfg      Config
 	*Campaigns
 }
@@ -52,13 +52,13 @@ func open(t testing.TB, n int, change ...func(*Config)) *bundle {
 	b := &bundle{t: t, pool: pgtest.DB(t)}
 	box, err := secrets.ParseKeys(secrets.NewKey())
 	b.must(err)
-	b.rooms = Rooms{Pool: b.pool, Ledger: notifications.New(b.pool), Audiences: audience.New(b.pool, box, audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: 2 * time.Second}),
+	b.deps = Deps{Pool: b.pool, Ledger: notifications.New(b.pool), Audiences: audience.New(b.pool, box, audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: 2 * time.Second}),
 		Templates: message.New(b.pool), Providers: providers.New(b.pool, box, nil), Log: slog.New(slog.DiscardHandler)}
 	b.cfg = Config{Chunk: 50, BatchSize: 20, RetryFor: time.Millisecond, Grace: time.Millisecond}
 	for _, c := range change {
 		c(&b.cfg)
 	}
-	b.Campaigns = New(b.rooms, b.cfg)
+	b.Campaigns = New(b.deps, b.cfg)
 	b.openShop(n)
 	return b
 }
@@ -88,12 +88,12 @@ func (b *bundle) openShopIn(ws uuid.UUID, n int) {
 	shop := b.shop
 	b.t.Cleanup(func() { _, _ = shop.Exec(ctx, `drop owned by `+role+`; drop role `+role) })
 
-	source, err := b.rooms.Audiences.CreateSource(ctx, b.ws, audience.NewSource{ID: lemma.NewID(), Name: role, Kind: "postgres", DSN: asRole(b.shop, role)})
+	source, err := b.deps.Audiences.CreateSource(ctx, b.ws, audience.NewSource{ID: lemma.NewID(), Name: role, Kind: "postgres", DSN: asRole(b.shop, role)})
 	b.must(err)
-	aud, err := b.rooms.Audiences.Create(ctx, b.ws, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: role,
+	aud, err := b.deps.Audiences.Create(ctx, b.ws, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: role,
 		SQL: "select id, email, name, opted_out from customers", KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
 	b.must(err)
-	tpl, err := b.rooms.Templates.Create(ctx, b.ws, message.NewTemplate{ID: lemma.NewID(), Name: role, Content: message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"}})
+	tpl, err := b.deps.Templates.Create(ctx, b.ws, message.NewTemplate{ID: lemma.NewID(), Name: role, Content: message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"}})
 	b.must(err)
 	b.source, b.audience, b.template, b.provider = source.ID, aud.ID, tpl.ID, lemma.NewID()
 	b.run(b.pool, `insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, $3, 'email', 'smtp', '{}')`, b.ws, b.provider, role)

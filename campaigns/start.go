@@ -76,8 +76,8 @@ func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(from[v], now.Status) {
-		return &lemma.Error{Kind: lemma.WrongState, Message: fmt.Sprintf("a campaign that is %s does not allow %s", now.Status, v), Status: string(now.Status), Allowed: allowed(now.Status)}
+	if err := table.Check(now.Status, v); err != nil {
+		return err
 	}
 	_, err = c.content(ctx, now)
 	return err

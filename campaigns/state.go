@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/lifecycle"
 )
 
 // A verb is something that can be asked of a campaign, or that happens to it.
@@ -31,36 +31,25 @@ const (
 	fail     verb = "fail"     // it cannot be gone on with
 )
 
-// from is the only table of what may follow what: for each verb, the statuses
-// that allow it.
-var from = map[verb][]Status{
-	edit:       {Draft},
-	remove:     {Draft},
-	send:       {Draft, Scheduled},
-	schedule:   {Draft, Scheduled},
-	unschedule: {Scheduled},
-	pause:      {Preparing, Sending},
-	resume:     {Paused},
-	cancel:     {Scheduled, Preparing, Sending, Paused},
+// table is the only place that says which status allows which verb.
+var table = lifecycle.Table[Status, verb]{
+	Noun: "campaign",
+	From: map[verb][]Status{
+		edit:       {Draft},
+		remove:     {Draft},
+		send:       {Draft, Scheduled},
+		schedule:   {Draft, Scheduled},
+		unschedule: {Scheduled},
+		pause:      {Preparing, Sending},
+		resume:     {Paused},
+		cancel:     {Scheduled, Preparing, Sending, Paused},
 
-	fire:     {Scheduled},
-	begin:    {Preparing},
-	complete: {Sending, Paused},
-	fail:     {Preparing, Sending, Paused},
-}
-
-// asked are the verbs of the API, in the order in which they are shown.
-var asked = []verb{edit, remove, send, schedule, unschedule, pause, resume, cancel}
-
-// allowed lists what may be asked of a campaign in a status.
-func allowed(s Status) []string {
-	verbs := []string{}
-	for _, v := range asked {
-		if slices.Contains(from[v], s) {
-			verbs = append(verbs, string(v))
-		}
-	}
-	return verbs
+		fire:     {Scheduled},
+		begin:    {Preparing},
+		complete: {Sending, Paused},
+		fail:     {Preparing, Sending, Paused},
+	},
+	Asked: []verb{edit, remove, send, schedule, unschedule, pause, resume, cancel},
 }
 
 // The verbs of the API are told which request asks, uuid.Nil for none. Repeated
@@ -72,7 +61,7 @@ func allowed(s Status) []string {
 func move(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb, set string, args ...any) error {
 	tag, err := tx.Exec(ctx, `
 		update campaigns set version = version + 1, updated_at = now(), `+set+`
-		where workspace_id = $1 and id = $2 and status = any($3)`, append([]any{workspaceID, id, from[v]}, args...)...)
+		where workspace_id = $1 and id = $2 and status = any($3)`, append([]any{workspaceID, id, table.From[v]}, args...)...)
 	if err != nil {
 		return fmt.Errorf("%s campaign %s: %w", v, id, err)
 	}
@@ -82,11 +71,8 @@ func move(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb, set
 	return nil
 }
 
-// errDone undoes a verb that an earlier try of the same request has done.
-var errDone = errors.New("this request has been done before")
-
 // note writes down which request asked for a verb, in the transaction that does
-// it: a request whose answer was lost is not done a second time (errDone). Nil is
+// it: a request whose answer was lost is not done a second time (lifecycle.ErrRepeated). Nil is
 // no request.
 func note(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb, request uuid.UUID) error {
 	if request == uuid.Nil {
@@ -99,27 +85,23 @@ func note(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb, req
 		return fmt.Errorf("note request of campaign %s: %w", id, err)
 	}
 	if tag.RowsAffected() == 0 {
-		return errDone
+		return lifecycle.ErrRepeated
 	}
 	return nil
 }
 
-// done ends a verb. One that did not come through because an earlier try of the
-// same request did is answered like that: with the campaign as it is now.
+// done ends a verb. One that failed because an earlier try of the same request did
+// it is answered like that: with the campaign as it is now.
 func (c *Campaigns) done(ctx context.Context, workspaceID, id, request uuid.UUID, err error) (Campaign, error) {
-	if err == nil {
-		return c.Get(ctx, workspaceID, id)
+	repeated := func(ctx context.Context) (before bool, err error) {
+		err = c.pool.QueryRow(ctx, `
+			select exists (select from campaign_requests where workspace_id = $1 and campaign_id = $2 and id = $3)`, workspaceID, id, request).Scan(&before)
+		if err != nil {
+			err = fmt.Errorf("read whether a request was done to campaign %s: %w", id, err)
+		}
+		return before, err
 	}
-	var before bool
-	look := c.pool.QueryRow(ctx, `
-		select exists (select from campaign_requests where workspace_id = $1 and campaign_id = $2 and id = $3)`, workspaceID, id, request).Scan(&before)
-	switch {
-	case look != nil:
-		return Campaign{}, fmt.Errorf("look whether a request was done to campaign %s: %w", id, look)
-	case !before:
-		return Campaign{}, err
-	}
-	return c.Get(ctx, workspaceID, id)
+	return lifecycle.Once(ctx, err, repeated, func(ctx context.Context) (Campaign, error) { return c.Get(ctx, workspaceID, id) })
 }
 
 // refuse says why a verb found no row.
@@ -132,5 +114,5 @@ func refuse(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb) e
 	if err != nil {
 		return fmt.Errorf("%s campaign %s: %w", v, id, err)
 	}
-	return &lemma.Error{Kind: lemma.WrongState, Message: fmt.Sprintf("a campaign that is %s does not allow %s", now, v), Status: string(now), Allowed: allowed(now)}
+	return table.Refuse(now, v)
 }

@@ -22,7 +22,7 @@ func (c *Campaigns) Pause(ctx context.Context, workspaceID, id, request uuid.UUI
 // that fails. One that is not running is left as it is.
 func (c *Campaigns) PauseFor(ctx context.Context, workspaceID, id uuid.UUID, reason, detail string) error {
 	err := c.halt(ctx, workspaceID, id, uuid.Nil, reason, detail)
-	if k := lemma.KindOf(err); k == lemma.WrongState || k == lemma.NotFound {
+	if k := lemma.KindOf(err); k == lemma.WrongStatus || k == lemma.NotFound {
 		return nil
 	}
 	return err

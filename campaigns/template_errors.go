@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"lemma/lifecycle"
 )
 
 // leastErrors is how many notifications must have been skipped as
@@ -39,7 +41,7 @@ const tooManyErrors = `c.workspace_id = $1 and c.id = $2 and c.status = any($4)
 // decide, in the statement that pauses; a read without locks comes first, since
 // most calls find nothing to do.
 func (c *Campaigns) CheckTemplateErrors(ctx context.Context, workspaceID, id uuid.UUID, last string) error {
-	args := []any{workspaceID, id, c.cfg.TemplateErrorLimit, from[pause]}
+	args := []any{workspaceID, id, c.cfg.TemplateErrorLimit, table.From[pause]}
 	var found bool
 	err := c.pool.QueryRow(ctx, `select exists (select from campaigns c, `+renderCounts+` where `+tooManyErrors+`)`, args...).Scan(&found)
 	if err != nil {
@@ -61,12 +63,12 @@ func (c *Campaigns) CheckTemplateErrors(ctx context.Context, workspaceID, id uui
 			return err
 		}
 		if tag.RowsAffected() == 0 {
-			return errDone // another node has paused it, or a person has resumed it
+			return lifecycle.ErrRepeated // another node has paused it, or a person has resumed it
 		}
 		return c.ledger.Hold(ctx, tx, workspaceID, id)
 	})
 	switch {
-	case errors.Is(err, errDone):
+	case errors.Is(err, lifecycle.ErrRepeated):
 		return nil
 	case err != nil:
 		return fmt.Errorf("pause %s for template errors: %w", id, err)

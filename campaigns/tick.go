@@ -60,7 +60,7 @@ func (c *Campaigns) FireDue(ctx context.Context) (int, error) {
 		switch {
 		case err == nil:
 			fired++
-		case lemma.KindOf(err) != lemma.WrongState: // another node was first
+		case lemma.KindOf(err) != lemma.WrongStatus: // another node was first
 			failed = errors.Join(failed, fmt.Errorf("start campaign %s: %w", r.ID, err))
 		}
 	}
@@ -96,7 +96,7 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 }
 
 // hasEnded is true of a campaign c of which nothing is on its way. The statuses
-// are those of from[complete], written out so that the planner can use the
+// are those of table.From[complete], written out so that the planner can use the
 // index on campaigns that are at work. Batches are looked for by a subquery with
 // a limit: for a plain not exists a planner may read those of all campaigns.
 const hasEnded = `c.status in ('sending', 'paused')

@@ -11,7 +11,7 @@ import (
 // and nobody is written to twice.
 func TestTwoFanoutsAtOnceAndEveryBellLost(t *testing.T) {
 	h := build(t)
-	people := h.customer(6000)
+	people := h.customer(12_000)
 	people.wire.slow(150 * time.Millisecond)
 	h.post.slow(5 * time.Millisecond)
 	workers := h.startWorkers(2, append(patient, "LEMMA_FANOUT_WORKERS=1", "LEMMA_SEND_WORKERS=1")...)

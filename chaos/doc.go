@@ -7,7 +7,7 @@
 // What is shown, each by a test of its own: worker processes are killed,
 // stopped past their lease, and shut down in the middle of a campaign; mail
 // servers drop connections, answer late and throttle; Postgres is stopped and
-// crashes; fan-outs run twice at once and every bell is lost; a customer's
+// crashes; connections to it break at every statement; fan-outs run twice at once and every bell is lost; a customer's
 // database freezes.
 //
 // After each of them one judge looks at everybody in the audience (see

@@ -12,9 +12,11 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/flows"
+	"lemma/flows/intake"
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/providers"
@@ -23,13 +25,15 @@ import (
 )
 
 // journeys is the room of flows, as the API has it.
-func (h *house) journeys() *flows.Flows {
+func (h *house) journeys() *flows.Flows { return h.journeysOver(h.pool) }
+
+func (h *house) journeysOver(pool *pgxpool.Pool) *flows.Flows {
 	h.t.Helper()
 	box, err := secrets.ParseKeys(h.key)
 	h.must(err)
 	log := slog.New(slog.DiscardHandler)
-	return flows.New(flows.Rooms{Pool: h.pool, Ledger: notifications.New(h.pool), Audiences: h.audiences, Templates: message.New(h.pool),
-		Providers: providers.New(h.pool, box, nil), Webhooks: webhooks.New(webhooks.Rooms{Pool: h.pool, Box: box, Log: log}, webhooks.Options{}), Log: log}, flows.Config{})
+	return flows.New(flows.Deps{Pool: pool, Ledger: notifications.New(pool), Audiences: h.audiences, Templates: message.New(pool),
+		Providers: providers.New(pool, box, nil), Webhooks: webhooks.New(webhooks.Deps{Pool: pool, Box: box, Log: log}, webhooks.Options{}), Log: log}, flows.Config{})
 }
 
 // shortJourney is a letter, two seconds, a fork, and another letter.
@@ -54,15 +58,19 @@ func (h *house) live(f *flows.Flows, c *customer, text string) uuid.UUID {
 
 // signUp tells that people from one to another have signed up.
 func (h *house) signUp(f *flows.Flows, from, to int) error {
-	var all []flows.Event
+	return h.signUpBy(h.t.Context(), f, from, to)
+}
+
+func (h *house) signUpBy(ctx context.Context, f *flows.Flows, from, to int) error {
+	var all []intake.Event
 	for i := from; i <= to; i++ {
 		plan := "paying"
 		if i%3 == 0 {
 			plan = "free"
 		}
-		all = append(all, flows.Event{ID: fmt.Sprint("signed up ", i), ProfileKey: fmt.Sprint(i), Name: "signed_up", Properties: json.RawMessage(`{"plan":"` + plan + `"}`)})
+		all = append(all, intake.Event{ID: fmt.Sprint("signed up ", i), ProfileKey: fmt.Sprint(i), Name: "signed_up", Properties: json.RawMessage(`{"plan":"` + plan + `"}`)})
 	}
-	_, err := f.RecordAll(h.t.Context(), h.ws, all)
+	_, err := f.Intake.RecordAll(ctx, h.ws, all)
 	return err
 }
 
@@ -120,7 +128,7 @@ func (h *house) text(sql string) (text string) {
 // a flow against what the mail server received.
 func (h *house) judgeJourneys(flow uuid.UUID) tally {
 	h.t.Helper()
-	question, err := os.ReadFile(filepath.Join("..", "flows", "testdata", "invariants.sql"))
+	question, err := os.ReadFile(filepath.Join("..", "flows", "flowstest", "testdata", "invariants.sql"))
 	h.must(err)
 	h.run(h.pool, `analyze enrollments, enrollment_steps, notifications, batches`)
 	rows, err := h.pool.Query(h.t.Context(), string(question), h.ws)

@@ -22,6 +22,7 @@ type post struct {
 	turnedDown map[string]int // those that were answered with 4xx: they spend no attempt
 	met        map[string]int // how often a stage was reached for a recipient
 	pace       time.Duration  // for each body
+	silent     chan struct{}  // each body is answered when it is closed; nil: at once
 	faults     func(e catcher.Event, again int) catcher.Fault
 }
 
@@ -41,13 +42,21 @@ func openPost(t *testing.T) *post {
 // fault asks the test's script, tells it how often this recipient has come to
 // this stage (from 1), and counts.
 func (p *post) fault(e catcher.Event) catcher.Fault {
+	f, silent := p.decide(e)
+	if silent != nil {
+		<-silent
+	}
+	return f
+}
+
+func (p *post) decide(e catcher.Event) (catcher.Fault, chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := strconv.Itoa(int(e.Stage)) + e.Recipient
 	p.met[at]++
 	f := p.faults(e, p.met[at])
 	if e.Stage != catcher.Dot {
-		return f
+		return f, nil
 	}
 	f.Delay += p.pace
 	id := notificationIn(e.MessageID)
@@ -55,7 +64,7 @@ func (p *post) fault(e catcher.Event) catcher.Fault {
 	if strings.HasPrefix(f.Reply, "4") {
 		p.turnedDown[id]++
 	}
-	return f
+	return f, p.silent
 }
 
 // goAway closes every connection and the port, until the server comes back.
@@ -70,6 +79,23 @@ func (p *post) comeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Catcher = back
+}
+
+// keepSilent has no body answered until the returned function is called, which
+// may be called again.
+func (p *post) keepSilent(t *testing.T) (speak func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	silent := make(chan struct{})
+	p.silent = silent
+	speak = sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.silent = nil
+		close(silent)
+	})
+	t.Cleanup(speak)
+	return speak
 }
 
 // slow makes every body take a while.

@@ -13,7 +13,7 @@ func TestAResumeHeedsWhoOptedOutMeanwhile(t *testing.T) {
 	h := build(t)
 	people := h.customer(3000)
 	h.post.slow(10 * time.Millisecond)
-	h.startWorkers(1, append(patient, "LEMMA_RECHECK_AFTER=1s")...)
+	h.startWorkers(1, append(h.unhurried(), "LEMMA_RECHECK_AFTER=1s")...)
 	id := h.send(people)
 	h.lettersOut(200, 20*time.Second)
 	_, err := h.campaigns.Pause(t.Context(), h.ws, id, uuid.Nil)

@@ -65,7 +65,7 @@ func durable(name string) (*postgres.Cluster, error) {
 }
 
 // house is one Lemma with its own database, a customer, and a mail server.
-// Its workers are processes; the rooms here play the API.
+// Its workers are processes; the deps here play the API.
 type house struct {
 	t    *testing.T
 	dsn  string
@@ -77,6 +77,8 @@ type house struct {
 	audiences *audience.Audiences
 	campaigns *campaigns.Campaigns
 	ledger    *notifications.Ledger
+	templates *message.Templates
+	accounts  *providers.Providers
 	template  uuid.UUID
 	provider  uuid.UUID
 }
@@ -101,20 +103,39 @@ func buildIn(t *testing.T, c *postgres.Cluster) *house {
 	check := func(_ string, config, secrets json.RawMessage) error {
 		return smtp.Check(config, secrets, smtp.Options{AllowPrivate: true})
 	}
-	accounts, templates := providers.New(h.pool, box, check), message.New(h.pool)
+	h.accounts, h.templates = providers.New(h.pool, box, check), message.New(h.pool)
 	h.ledger = notifications.New(h.pool)
 	h.audiences = audience.New(h.pool, box, audience.Options{AllowPrivate: true})
-	h.campaigns = campaigns.New(campaigns.Rooms{Pool: h.pool, Ledger: h.ledger, Audiences: h.audiences, Templates: templates,
-		Providers: accounts, Log: slog.New(slog.DiscardHandler)}, campaigns.Config{})
-
-	letter := message.Content{Subject: "Hello {{ name }}", HTML: "<p>Hello {{ name }}, it is customer {{ id }}.</p>", Text: "Hello {{ name }}"}
-	tpl, err := templates.Create(t.Context(), h.ws, message.NewTemplate{ID: lemma.NewID(), Name: "hello", Content: letter})
-	h.must(err)
-	account := fmt.Sprintf(`{"host": "127.0.0.1", "port": %d, "tls": "none", "timeout_seconds": 2}`, h.post.port())
-	prv, err := accounts.Create(t.Context(), h.ws, providers.NewProvider{ID: lemma.NewID(), Name: "post", Kind: "smtp", Config: json.RawMessage(account)})
-	h.must(err)
-	h.template, h.provider = tpl.ID, prv.ID
+	h.campaigns = campaigns.New(campaigns.Deps{Pool: h.pool, Ledger: h.ledger, Audiences: h.audiences, Templates: h.templates,
+		Providers: h.accounts, Log: slog.New(slog.DiscardHandler)}, campaigns.Config{})
+	h.template, h.provider = h.newTemplate(), h.newProvider(2)
 	return h
+}
+
+// neighbour is another workspace of the same Lemma, with a mail server of its
+// own that is waited for so many seconds.
+func (h *house) neighbour(patience int) *house {
+	h.t.Helper()
+	n := *h
+	n.ws, n.post = pgtest.Workspace(h.t, h.pool), openPost(h.t)
+	n.template, n.provider = n.newTemplate(), n.newProvider(patience)
+	return &n
+}
+
+func (h *house) newTemplate() uuid.UUID {
+	h.t.Helper()
+	letter := message.Content{Subject: "Hello {{ name }}", HTML: "<p>Hello {{ name }}, it is customer {{ id }}.</p>", Text: "Hello {{ name }}"}
+	tpl, err := h.templates.Create(h.t.Context(), h.ws, message.NewTemplate{ID: lemma.NewID(), Name: "hello", Content: letter})
+	h.must(err)
+	return tpl.ID
+}
+
+func (h *house) newProvider(patience int) uuid.UUID {
+	h.t.Helper()
+	account := fmt.Sprintf(`{"host": "127.0.0.1", "port": %d, "tls": "none", "timeout_seconds": %d}`, h.post.port(), patience)
+	prv, err := h.accounts.Create(h.t.Context(), h.ws, providers.NewProvider{ID: lemma.NewID(), Name: lemma.NewID().String(), Kind: "smtp", Config: json.RawMessage(account)})
+	h.must(err)
+	return prv.ID
 }
 
 // customer is somebody's database of people and the way to it.
@@ -133,7 +154,9 @@ const everybody = `
 // customer makes a database with n people, and an audience of all of them.
 func (h *house) customer(n int) *customer {
 	h.t.Helper()
-	return h.customerOf(everybody, n)
+	c := h.customerOf(everybody, n)
+	c.wire.quick = 80 * n // what the reading of the opt-outs carries, which comes before the first batch
+	return c
 }
 
 func (h *house) customerOf(sql string, args ...any) *customer {

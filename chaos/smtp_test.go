@@ -12,7 +12,7 @@ import (
 	"lemma/dev/catcher"
 )
 
-// ending is what docs/sending.md says of a person whose mail meets a trouble.
+// ending is what docs/concepts/sending.md says of a person whose mail meets a trouble.
 type ending struct {
 	Status, Reason, First, Second string
 	Bodies, Copies                int // on the wire, and kept by the server
@@ -36,7 +36,7 @@ var (
 	spam     = catcher.Refuse("554 5.7.1 we do not like it")
 )
 
-// table is the outcome table of docs/sending.md, one line for each proof.
+// table is the outcome table of docs/concepts/sending.md, one line for each proof.
 var table = []trouble{
 	{"well", catcher.Dot, nil, ending{"sent", "", "accepted", "", 1, 1}},
 
@@ -131,7 +131,7 @@ func TestAServerThatRefusesEverybodyPausesTheCampaign(t *testing.T) {
 		}
 		return catcher.Fault{}
 	})
-	h.startWorkers(2, append(patient, "LEMMA_PROVIDER_OUTAGE=1s")...)
+	h.startWorkers(2, append(h.unhurried(), "LEMMA_PROVIDER_OUTAGE=1s")...)
 	id := h.send(people)
 	h.until(60*time.Second, "the campaign is paused", func() bool {
 		h.letTimePass()
@@ -261,15 +261,15 @@ func TestAServerThatRefusesTheSenderPausesAtOnce(t *testing.T) {
 				}
 				return catcher.Fault{}
 			})
-			h.startWorkers(2, patient...)
+			h.startWorkers(2, h.unhurried()...)
 			status, resume, judge := o.start(h, 200)
-			h.until(30*time.Second, "it is paused", func() bool { now, _, _ := status(); return now == "paused" })
+			h.until(2*time.Minute, "it is paused", func() bool { now, _, _ := status(); return now == "paused" })
 			if _, reason, detail := status(); reason != "provider_refused" || !strings.Contains(detail, "sender_rejected (550)") {
 				t.Errorf("it is paused for %s: %s", reason, detail)
 			}
 			h.post.misbehave(func(catcher.Event, int) catcher.Fault { return catcher.Fault{} })
 			h.must(resume())
-			h.over(60 * time.Second)
+			h.over(3 * time.Minute)
 			if sum := judge(); sum.Doubts != 0 || sum.Status["failed"] != 0 {
 				t.Errorf("%d in doubt, %d failed", sum.Doubts, sum.Status["failed"])
 			}

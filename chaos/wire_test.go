@@ -17,7 +17,10 @@ type wire struct {
 
 	mu       sync.Mutex
 	thawed   chan struct{} // closed while bytes flow
-	slowness time.Duration // for each piece that the database says
+	slowness time.Duration // for each piece that the database sends
+	quick    int           // bytes that each connection carries before it is slow
+	most     int           // bytes that each connection carries before it hangs until the test ends; 0: no bound
+	over     chan struct{} // closed when the test ends
 }
 
 const piece = 16 << 10
@@ -28,9 +31,9 @@ func stretch(t *testing.T, to string) *wire {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{door: door, to: to, thawed: make(chan struct{})}
+	w := &wire{door: door, to: to, thawed: make(chan struct{}), over: make(chan struct{})}
 	close(w.thawed)
-	t.Cleanup(func() { _ = door.Close(); w.thaw() })
+	t.Cleanup(func() { _ = door.Close(); w.thaw(); close(w.over) })
 	go w.serve()
 	return w
 }
@@ -69,19 +72,24 @@ func (w *wire) pass(near, far net.Conn) {
 			said <- buffer[:n]
 		}
 	}()
+	carried := 0
 	for words := range said {
-		w.hold()
+		carried += len(words)
+		w.hold(carried)
 		if _, err := near.Write(words); err != nil {
 			return
 		}
 	}
 }
 
-func (w *wire) hold() {
+func (w *wire) hold(carried int) {
 	w.mu.Lock()
-	thawed, slowness := w.thawed, w.slowness
+	thawed, slowness, most, quick := w.thawed, w.slowness, w.most, w.quick
 	w.mu.Unlock()
-	if slowness > 0 {
+	if most > 0 && carried > most {
+		<-w.over
+	}
+	if slowness > 0 && carried > quick {
 		<-time.After(slowness)
 	}
 	<-thawed
@@ -91,6 +99,13 @@ func (w *wire) slow(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.slowness = d
+}
+
+// hangAfter lets each connection carry so many bytes, and then no more.
+func (w *wire) hangAfter(bytes int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.most = bytes
 }
 
 func (w *wire) freeze() {

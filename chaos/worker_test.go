@@ -3,6 +3,7 @@ package chaos
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,15 +15,13 @@ import (
 	"time"
 )
 
-// binary is the program, built once for all tests. Its sources are read, so
-// that `go test` knows them for an input and answers nothing out of its cache
-// when they have changed.
+// binary is the program, built once for all tests. The sources of the module are
+// read, so that `go test` knows them for an input and answers nothing out of its
+// cache when they have changed: what of them the tests do not call themselves is
+// not in the test's own binary.
 var binary = sync.OnceValues(func() (string, error) {
-	sources, _ := filepath.Glob(filepath.Join("..", "cmd", "lemma", "*.go"))
-	for _, name := range sources {
-		if _, err := os.ReadFile(name); err != nil {
-			return "", err
-		}
+	if err := filepath.WalkDir("..", readSource); err != nil {
+		return "", err
 	}
 	file := filepath.Join(scratch, "lemma")
 	if out, err := exec.Command("go", "build", "-o", file, "lemma/cmd/lemma").CombinedOutput(); err != nil {
@@ -30,6 +29,19 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	return file, nil
 })
+
+func readSource(path string, entry fs.DirEntry, err error) error {
+	name := entry.Name()
+	switch {
+	case err != nil:
+		return err
+	case entry.IsDir() && len(name) > 2 && name[0] == '.':
+		return filepath.SkipDir
+	case strings.HasSuffix(name, ".sql"), strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go"):
+		_, err = os.ReadFile(path)
+	}
+	return err
+}
 
 // worker is a `lemma work` process.
 type worker struct {
@@ -47,6 +59,15 @@ var hurried = []string{
 
 // patient is for tests in which no lease may run out, however busy the machine is.
 var patient = []string{"LEMMA_LEASE=10s", "LEMMA_CALL_TIMEOUT=3s"}
+
+// unhurried gives the mail server half a minute for each answer, and workers
+// settings that leave as much: for tests in which nothing may be left in doubt,
+// however busy the machine is.
+func (h *house) unhurried() []string {
+	h.t.Helper()
+	h.provider = h.newProvider(30)
+	return []string{"LEMMA_LEASE=3m", "LEMMA_CALL_TIMEOUT=45s"}
+}
 
 // work starts a worker; settings overrule the hurried ones.
 func (h *house) work(settings ...string) *worker {

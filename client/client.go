@@ -1,11 +1,10 @@
-// Package client speaks Lemma's HTTP API for flows, events and enrollments. It
-// promises to whoever calls: what was asked once is done once, also when the
-// network or the server fails in between and the request is made again; a
-// refusal says which field is wrong (Problem); and a list is read to its end
-// without anybody minding pages.
+// Package client calls Lemma's HTTP API for flows, events and enrollments. It
+// promises that a call is carried out once, also when the network or the server
+// fails in between and the request is repeated; that a refusal names the field at
+// fault (Problem); and that a list is read to its end.
 //
 //	lemma, err := client.New("https://lemma.example.com", os.Getenv("LEMMA_API_KEY"))
-//	told, err := lemma.RecordEvent(ctx, client.NewEvent{ProfileKey: "c1", Event: "signed_up", ID: "signup-4711"})
+//	recorded, err := lemma.RecordEvent(ctx, client.NewEvent{ProfileKey: "c1", Event: "signed_up", SourceID: "signup-4711"})
 //
 // Every operation of openapi.yaml that is about flows, events or enrollments is
 // a method of its name. Other programs may use the package: it needs a server
@@ -47,12 +46,12 @@ type Option func(*Client)
 // after a minute and follows no redirect, so that the key goes nowhere else.
 func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
-// Tries says how often one request is made at most: 5, unless told otherwise; 1
+// Tries says how often one request is made at most: 5 by default; 1
 // is never again.
 func Tries(n int) Option { return func(c *Client) { c.tries = max(n, 1) } }
 
 // BackOff is how long the second try waits, and later ones twice as long as
-// the one before: 250 ms, unless told otherwise. Where the server says
+// the one before: 250 ms by default. Where the server says
 // Retry-After, that is waited for.
 func BackOff(d time.Duration) Option { return func(c *Client) { c.backOff = d } }
 
@@ -88,9 +87,9 @@ func IdempotencyKey(key string) CallOption {
 }
 
 // IfMatch lets a change through only when the thing still has this ETag; when
-// somebody else changed it in between, the answer is a Problem of status 412.
+// it was changed in between, the answer is a Problem of status 412.
 func IfMatch(etag string) CallOption { return func(r *request) { r.ifMatch = etag } }
 
-// DryRun asks Enroll and EnrollBulk what would happen. What publishing would do
-// is told by PlanFlowVersion.
+// DryRun makes Enroll and EnrollBulk answer what would happen. PlanFlowVersion
+// answers what publishing would do.
 func DryRun() CallOption { return func(r *request) { r.set("dry_run", "true") } }

@@ -62,16 +62,17 @@ var (
 	noon       = time.Date(2027, 1, 2, 12, 0, 0, 0, time.UTC)
 	definition = json.RawMessage(`{"start":"over","nodes":{"over":{"type":"exit"}}}`)
 	properties = json.RawMessage(`{"plan":"pro"}`)
+	sorted     = []CallOption{Sort("created_at"), CreatedAfter(noon), CreatedBefore(noon.Add(time.Hour))}
 	inFlight   = InFlight{Mode: "move", Map: map[string]*string{"old": ptr("new"), "gone": nil}}
-	event      = NewEvent{ProfileKey: "c1", Event: "signed_up", Properties: properties, ID: "x", OccurredAt: &noon}
-	enrollment = NewEnrollment{ProfileKey: "c1", Properties: properties, ID: "x", OccurredAt: &noon}
+	event      = NewEvent{ProfileKey: "c1", Event: "signed_up", Properties: properties, SourceID: "x", OccurredAt: &noon}
+	enrollment = NewEnrollment{ProfileKey: "c1", Properties: properties, SourceID: "x", OccurredAt: &noon}
 )
 
 // calls makes every request with everything that it can say, and answers what
 // came back. Its names are those of the methods.
 var calls = map[string]func(context.Context, *Client) (any, error){
 	"ListFlows": func(ctx context.Context, c *Client) (any, error) {
-		return first(c.ListFlows(ctx, FlowFilter{Status: "live"}))
+		return first(c.ListFlows(ctx, FlowFilter{Status: "live", Name: "x"}, sorted...))
 	},
 	"CreateFlow": func(ctx context.Context, c *Client) (any, error) {
 		return c.CreateFlow(ctx, NewFlow{Name: "Welcome", Metadata: map[string]string{"a": "b"}, Definition: definition})
@@ -80,8 +81,10 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	"UpdateFlow": func(ctx context.Context, c *Client) (any, error) {
 		return c.UpdateFlow(ctx, "flw_1", FlowPatch{Name: ptr("W"), Metadata: map[string]string{"a": "b"}}, IfMatch(`"1"`))
 	},
-	"DeleteFlow":       func(ctx context.Context, c *Client) (any, error) { return nil, c.DeleteFlow(ctx, "flw_1") },
-	"ListFlowVersions": func(ctx context.Context, c *Client) (any, error) { return first(c.ListFlowVersions(ctx, "flw_1")) },
+	"DeleteFlow": func(ctx context.Context, c *Client) (any, error) { return nil, c.DeleteFlow(ctx, "flw_1") },
+	"ListFlowVersions": func(ctx context.Context, c *Client) (any, error) {
+		return first(c.ListFlowVersions(ctx, "flw_1", FlowVersionFilter{Status: "live"}, sorted...))
+	},
 	"CreateFlowVersion": func(ctx context.Context, c *Client) (any, error) {
 		return c.CreateFlowVersion(ctx, "flw_1", definition)
 	},
@@ -103,19 +106,21 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	},
 	"PauseFlow": func(ctx context.Context, c *Client) (any, error) { return c.PauseFlow(ctx, "flw_1") },
 	"ResumeFlow": func(ctx context.Context, c *Client) (any, error) {
-		return c.ResumeFlow(ctx, "flw_1", Resumption{Spread: "PT10M"})
+		return c.ResumeFlow(ctx, "flw_1", Resumption{CatchUp: "PT10M"})
 	},
-	"DrainFlow":      func(ctx context.Context, c *Client) (any, error) { return c.DrainFlow(ctx, "flw_1") },
-	"ArchiveFlow":    func(ctx context.Context, c *Client) (any, error) { return c.ArchiveFlow(ctx, "flw_1") },
-	"GetFlowHistory": func(ctx context.Context, c *Client) (any, error) { return first(c.GetFlowHistory(ctx, "flw_1")) },
-	"CountFlow":      func(ctx context.Context, c *Client) (any, error) { return c.CountFlow(ctx, "flw_1", 2) },
+	"DrainFlow":   func(ctx context.Context, c *Client) (any, error) { return c.DrainFlow(ctx, "flw_1") },
+	"ArchiveFlow": func(ctx context.Context, c *Client) (any, error) { return c.ArchiveFlow(ctx, "flw_1") },
+	"GetFlowHistory": func(ctx context.Context, c *Client) (any, error) {
+		return first(c.GetFlowHistory(ctx, "flw_1", sorted...))
+	},
+	"CountFlow": func(ctx context.Context, c *Client) (any, error) { return c.CountFlow(ctx, "flw_1", 2) },
 	"ListRefusals": func(ctx context.Context, c *Client) (any, error) {
-		return first(c.ListRefusals(ctx, "flw_1", RefusalFilter{ProfileKey: "c1", Reason: "paused"}))
+		return first(c.ListRefusals(ctx, "flw_1", RefusalFilter{ProfileKey: "c1", Reason: "paused"}, sorted...))
 	},
 	"ExplainFlow": func(ctx context.Context, c *Client) (any, error) { return c.ExplainFlow(ctx, "flw_1", "c1") },
 	"SimulateFlowVersion": func(ctx context.Context, c *Client) (any, error) {
-		by := SimulatedTrigger{Type: "event", Event: "signed_up", Properties: properties, ID: "x", OccurredAt: &noon}
-		did := SimulatedEvent{Event: "signed_up", Properties: properties, ID: "x", OccurredAt: &noon}
+		by := SimulatedTrigger{Type: "event", Event: "signed_up", Properties: properties, SourceID: "x", OccurredAt: &noon}
+		did := SimulatedEvent{Event: "signed_up", Properties: properties, SourceID: "x", OccurredAt: &noon}
 		return c.SimulateFlowVersion(ctx, "flw_1", 2, Simulation{ProfileKey: "c1", Trigger: &by, At: &noon, Events: []SimulatedEvent{did}, Webhooks: map[string]int{"crm": 410}})
 	},
 	"Enroll": func(ctx context.Context, c *Client) (any, error) { return c.Enroll(ctx, "flw_1", enrollment, DryRun()) },
@@ -123,7 +128,10 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 		return c.EnrollBulk(ctx, "flw_1", []NewEnrollment{enrollment}, DryRun())
 	},
 	"ListEnrollments": func(ctx context.Context, c *Client) (any, error) {
-		return first(c.ListEnrollments(ctx, EnrollmentFilter{FlowID: "flw_1", ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2, Trouble: "any"}))
+		return first(c.ListEnrollments(ctx, EnrollmentFilter{FlowID: "flw_1", ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2, BlockedReason: "any"}, sorted...))
+	},
+	"ListEnrollmentsOfFlow": func(ctx context.Context, c *Client) (any, error) {
+		return first(c.ListEnrollmentsOfFlow(ctx, "flw_1", EnrollmentFilter{ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2, BlockedReason: "any"}, sorted...))
 	},
 	"GetEnrollment":        func(ctx context.Context, c *Client) (any, error) { return c.GetEnrollment(ctx, "enr_1") },
 	"GetEnrollmentHistory": func(ctx context.Context, c *Client) (any, error) { return c.GetEnrollmentHistory(ctx, "enr_1") },
@@ -132,10 +140,12 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	},
 	"MoveEnrollment": func(ctx context.Context, c *Client) (any, error) { return c.MoveEnrollment(ctx, "enr_1", 2, "nudge") },
 	"EraseProfile":   func(ctx context.Context, c *Client) (any, error) { return c.EraseProfile(ctx, "c1") },
-	"ListEvents":     func(ctx context.Context, c *Client) (any, error) { return first(c.ListEvents(ctx, "c1", "signed_up")) },
-	"RecordEvent":    func(ctx context.Context, c *Client) (any, error) { return c.RecordEvent(ctx, event) },
-	"RecordEvents":   func(ctx context.Context, c *Client) (any, error) { return c.RecordEvents(ctx, []NewEvent{event}) },
-	"GetEvent":       func(ctx context.Context, c *Client) (any, error) { return c.GetEvent(ctx, "evt_1") },
+	"ListEvents": func(ctx context.Context, c *Client) (any, error) {
+		return first(c.ListEvents(ctx, "c1", "signed_up", sorted...))
+	},
+	"RecordEvent":  func(ctx context.Context, c *Client) (any, error) { return c.RecordEvent(ctx, event) },
+	"RecordEvents": func(ctx context.Context, c *Client) (any, error) { return c.RecordEvents(ctx, []NewEvent{event}) },
+	"GetEvent":     func(ctx context.Context, c *Client) (any, error) { return c.GetEvent(ctx, "evt_1") },
 }
 
 // first reads one of a list, and gives it back as the page that it came in.

@@ -13,36 +13,43 @@ type NewEvent struct {
 	ProfileKey string          `json:"profile_key"`
 	Event      string          `json:"event"`
 	Properties json.RawMessage `json:"properties,omitempty"`  // an object
-	ID         string          `json:"id,omitempty"`          // the sender's own: told twice, it counts once
+	SourceID   string          `json:"source_id,omitempty"`   // the caller's own: recorded twice under one, it counts once
 	OccurredAt *time.Time      `json:"occurred_at,omitempty"` // nil: now
 }
 
 // RecordedEvent is what came of an event.
 type RecordedEvent struct {
-	ID      string         `json:"id"`
-	Status  string         `json:"status"`  // accepted, duplicate
-	Results []EnrollResult `json:"results"` // one for each flow that it triggers
-	Woken   int            `json:"woken"`   // enrollments that waited for it
-	Exited  int            `json:"exited"`  // enrollments that it ended
+	ID       string         `json:"id"`
+	SourceID *string        `json:"source_id"`
+	Status   string         `json:"status"`  // accepted, duplicate
+	Results  []EnrollResult `json:"results"` // one for each flow that it triggers
+	Resumed  int            `json:"resumed"` // enrollments that waited for it
+	Exited   int            `json:"exited"`  // enrollments that it ended
 }
 
 // RecordedEvents are what came of many, each at its index.
 type RecordedEvents struct {
-	Results    []RecordedItem `json:"results"`
-	Accepted   int            `json:"accepted"`
-	Duplicates int            `json:"duplicates"`
-	Invalid    int            `json:"invalid"`
+	Results []RecordedItem `json:"results"`
+	Counts  RecordedCounts `json:"counts"`
+}
+
+// RecordedCounts are how many items have which status.
+type RecordedCounts struct {
+	Accepted  int `json:"accepted"`
+	Duplicate int `json:"duplicate"`
+	Invalid   int `json:"invalid"`
 }
 
 // RecordedItem is what came of one of many.
 type RecordedItem struct {
-	Index   int            `json:"index"`
-	ID      *string        `json:"id"`     // nil: it is invalid
-	Status  string         `json:"status"` // accepted, duplicate, invalid
-	Results []EnrollResult `json:"results"`
-	Woken   int            `json:"woken"`
-	Exited  int            `json:"exited"`
-	Errors  []Fault        `json:"errors"`
+	Index    int            `json:"index"`
+	ID       *string        `json:"id"` // nil: it is invalid
+	SourceID *string        `json:"source_id"`
+	Status   string         `json:"status"` // accepted, duplicate, invalid
+	Results  []EnrollResult `json:"results"`
+	Resumed  int            `json:"resumed"`
+	Exited   int            `json:"exited"`
+	Errors   []Fault        `json:"errors"`
 }
 
 // Event is an event as it is kept.
@@ -53,7 +60,7 @@ type Event struct {
 	Event      string          `json:"event"`
 	Properties json.RawMessage `json:"properties"`
 	OccurredAt time.Time       `json:"occurred_at"`
-	ReceivedAt time.Time       `json:"received_at"`
+	CreatedAt  time.Time       `json:"created_at"`
 }
 
 // EventWithResults is an event with what came of it.
@@ -62,12 +69,12 @@ type EventWithResults struct {
 	Results []EnrollResult `json:"results"`
 }
 
-// RecordEvent tells what a profile did.
+// RecordEvent records an event.
 func (c *Client) RecordEvent(ctx context.Context, e NewEvent, options ...CallOption) (RecordedEvent, error) {
 	return call[RecordedEvent](ctx, c, e, options, http.MethodPost, "/v1/events")
 }
 
-// RecordEvents tells up to 1,000 at once. A broken one is invalid, and the
+// RecordEvents records up to 1,000 events. A broken one is invalid, and the
 // others are kept.
 func (c *Client) RecordEvents(ctx context.Context, all []NewEvent, options ...CallOption) (RecordedEvents, error) {
 	body := struct {

@@ -17,7 +17,7 @@ func stub() *httptest.Server {
 		switch r.Method + " " + r.URL.Path {
 		case "POST /v1/events":
 			w.WriteHeader(http.StatusAccepted)
-			fmt.Fprint(w, `{"id": "evt_1", "status": "accepted", "results": [{"flow_id": "flw_1", "result": "enrolled", "reason": null, "detail": null, "enrollment_id": "enr_1"}], "woken": 0, "exited": 0}`)
+			fmt.Fprint(w, `{"id": "evt_1", "status": "accepted", "results": [{"flow_id": "flw_1", "status": "enrolled", "reason": null, "detail": null, "enrollment_id": "enr_1"}], "resumed": 0, "exited": 0}`)
 		case "POST /v1/flows/flw_1/versions/2/publish":
 			w.WriteHeader(http.StatusUnprocessableEntity)
 			fmt.Fprint(w, `{"status": 422, "code": "invalid", "detail": "version 2 has faults", "errors": [{"pointer": "/definition/nodes/nudge/next", "code": "unknown_node", "detail": "there is no node over"}]}`)
@@ -37,12 +37,12 @@ func Example() {
 	}
 
 	// The sender's own id makes the event count once, whoever tells it again.
-	told, err := lemma.RecordEvent(ctx, client.NewEvent{ProfileKey: "c1", Event: "signed_up", ID: "signup-4711", Properties: json.RawMessage(`{"plan": "pro"}`)})
+	told, err := lemma.RecordEvent(ctx, client.NewEvent{ProfileKey: "c1", Event: "signed_up", SourceID: "signup-4711", Properties: json.RawMessage(`{"plan": "pro"}`)})
 	if err != nil {
 		panic(err)
 	}
 	for _, r := range told.Results {
-		fmt.Println(r.Result, *r.EnrollmentID)
+		fmt.Println(r.Status, *r.EnrollmentID)
 	}
 
 	for e, err := range lemma.ListEnrollments(ctx, client.EnrollmentFilter{FlowID: "flw_1", Status: "waiting"}) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Flow is a journey. What it says is in its versions.
+// Flow is a flow; its definitions are in its versions.
 type Flow struct {
 	ID             string            `json:"id"`
 	Name           string            `json:"name"`
@@ -17,14 +17,14 @@ type Flow struct {
 	StatusDetail   *string           `json:"status_detail"`
 	LiveVersion    *int              `json:"live_version"` // what new enrollments follow; nil: nothing was published yet
 	Metadata       map[string]string `json:"metadata"`
-	HeldFrom       *time.Time        `json:"held_from"` // the last pause
-	HeldUntil      *time.Time        `json:"held_until"`
-	SpreadUntil    *time.Time        `json:"spread_until"` // what fell due during the pause is released until then
+	PausedAt       *time.Time        `json:"paused_at"` // the last pause
+	ResumedAt      *time.Time        `json:"resumed_at"`
+	CatchUpUntil   *time.Time        `json:"catch_up_until"` // what fell due during the pause is released until then
 	AllowedActions []string          `json:"allowed_actions"`
 	CreatedAt      time.Time         `json:"created_at"`
 	UpdatedAt      time.Time         `json:"updated_at"`
 
-	ETag string `json:"-"` // for IfMatch; only of a flow that was asked for by itself
+	ETag string `json:"-"` // for IfMatch; only of a flow that was read by itself
 }
 
 // NewFlow is what a flow is made from.
@@ -42,11 +42,11 @@ type FlowPatch struct {
 
 // FlowLogLine is one thing that was done to a flow.
 type FlowLogLine struct {
-	At       time.Time      `json:"at"`
-	Action   string         `json:"action"`     // published, rolled_back, paused, resumed, drained, archived
-	Version  *int           `json:"version"`    // the live one from then on
-	APIKeyID *string        `json:"api_key_id"` // nil: Lemma itself
-	Detail   map[string]any `json:"detail"`
+	CreatedAt time.Time      `json:"created_at"`
+	Action    string         `json:"action"`     // published, rolled_back, paused, resumed, drained, archived
+	Version   *int           `json:"version"`    // the live one from then on
+	APIKeyID  *string        `json:"api_key_id"` // nil: Lemma itself
+	Detail    map[string]any `json:"detail"`
 }
 
 // flow makes a request that answers a flow with its ETag.
@@ -57,15 +57,21 @@ func (c *Client) flow(ctx context.Context, body any, options []CallOption, metho
 }
 
 // FlowFilter narrows a list; what is empty narrows nothing.
-type FlowFilter struct{ Status string }
+type FlowFilter struct {
+	Status string
+	Name   string // contains this, in any case
+}
 
 // ListFlows reads flows, newest first.
 func (c *Client) ListFlows(ctx context.Context, f FlowFilter, options ...CallOption) iter.Seq2[Flow, error] {
-	fill := func(r *request) { r.set("status", f.Status) }
+	fill := func(r *request) {
+		r.set("status", f.Status)
+		r.set("name", f.Name)
+	}
 	return each[Flow](ctx, c, fill, options, "/v1/flows")
 }
 
-// CreateFlow makes a draft that enrolls nobody.
+// CreateFlow makes a draft.
 func (c *Client) CreateFlow(ctx context.Context, f NewFlow, options ...CallOption) (Flow, error) {
 	return c.flow(ctx, f, options, http.MethodPost, "/v1/flows")
 }
@@ -91,9 +97,9 @@ func (c *Client) PauseFlow(ctx context.Context, id string, options ...CallOption
 	return c.flow(ctx, nil, options, http.MethodPost, "/v1/flows/%s/pause", id)
 }
 
-// Resumption says how a pause ends.
+// Resumption is how a pause ends.
 type Resumption struct {
-	Spread string `json:"spread,omitempty"` // ISO 8601: over how long what fell due is released; empty: as long as the pause was, at most ten minutes
+	CatchUp string `json:"catch_up,omitempty"` // ISO 8601: over how long what fell due is released; empty: as long as the pause was, at most ten minutes
 }
 
 // ResumeFlow ends a pause, or a drain.

@@ -5,12 +5,27 @@ import (
 	"iter"
 	"net/http"
 	"strconv"
+	"time"
 )
 
-// PageSize is how much of a list one request asks for, 1 to 200, which is what
-// it is unless told otherwise.
+// PageSize is how much of a list one request reads, 1 to 200, which is the
+// default.
 func PageSize(n int) CallOption {
 	return func(r *request) { r.query.Set("limit", strconv.Itoa(n)) }
+}
+
+// Sort orders a list: created_at, -created_at (newest first, the
+// default), and name, -name of things that have a name.
+func Sort(order string) CallOption { return func(r *request) { r.query.Set("sort", order) } }
+
+// CreatedAfter narrows a list to what was created at this time or later.
+func CreatedAfter(t time.Time) CallOption {
+	return func(r *request) { r.query.Set("created_after", t.UTC().Format(time.RFC3339Nano)) }
+}
+
+// CreatedBefore narrows a list to what was created before this time.
+func CreatedBefore(t time.Time) CallOption {
+	return func(r *request) { r.query.Set("created_before", t.UTC().Format(time.RFC3339Nano)) }
 }
 
 // page is one of a list's.
@@ -19,7 +34,7 @@ type page[T any] struct {
 	NextCursor *string `json:"next_cursor"`
 }
 
-// each reads a list, newest first, a page whenever the one before is used up.
+// each reads a list, a page whenever the one before is used up.
 // After an error there is nothing more.
 func each[T any](ctx context.Context, c *Client, fill func(*request), options []CallOption, path string, parts ...any) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {

@@ -14,12 +14,12 @@ type Problem struct {
 	Type           string   `json:"type"`
 	Title          string   `json:"title"`
 	Status         int      `json:"status"`
-	Code           string   `json:"code"` // a word that programs can act on, such as invalid_state
+	Code           string   `json:"code"` // a word that programs can act on, such as invalid_status
 	Detail         string   `json:"detail"`
-	RequestID      string   `json:"request_id"` // what to say when reporting it
+	RequestID      string   `json:"request_id"` // for reports
 	Errors         []Fault  `json:"errors,omitempty"`
-	CurrentStatus  string   `json:"current_status,omitempty"`  // with invalid_state: where it stands
-	AllowedActions []string `json:"allowed_actions,omitempty"` // with invalid_state: what may be asked there
+	CurrentStatus  string   `json:"current_status,omitempty"`  // with invalid_status: the status now
+	AllowedActions []string `json:"allowed_actions,omitempty"` // with invalid_status: the actions that the status allows
 }
 
 // Fault is one field of a request that is wrong.

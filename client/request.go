@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	longestWait   = 30 * time.Second // between two tries, whatever the server says
+	longestWait   = 30 * time.Second // between two tries, whatever the server answers
 	longestAnswer = 64 << 20         // bytes
 )
 
@@ -37,7 +37,7 @@ func (r *request) set(name, value string) {
 	}
 }
 
-// setNumber leaves 0 out: it means that nothing was said.
+// setNumber leaves 0 out: it means the default.
 func (r *request) setNumber(name string, n int) {
 	if n != 0 {
 		r.query.Set(name, strconv.Itoa(n))
@@ -45,7 +45,7 @@ func (r *request) setNumber(name string, n int) {
 }
 
 // newRequest begins a call. path is a format of the path's parts, all of them
-// ids, names or numbers of somebody else's, and therefore escaped.
+// ids, names or numbers of the caller, and therefore escaped.
 func newRequest(method, path string, parts ...any) (*request, error) {
 	escaped := make([]any, len(parts))
 	for i, part := range parts {
@@ -189,11 +189,11 @@ func (c *Client) again(r *request, err error, header http.Header, try int) (wait
 	}
 	wait = min(c.backOff<<(try-1), longestWait)
 	wait = wait/2 + rand.N(wait/2+1) // so that those who failed together do not come back together
-	if said, ok := retryAfter(header); ok {
-		if said > longestWait {
+	if asked, ok := retryAfter(header); ok {
+		if asked > longestWait {
 			return 0, false // the caller knows better what to do meanwhile
 		}
-		wait = max(wait, said)
+		wait = max(wait, asked)
 	}
 	return wait, true
 }

@@ -70,7 +70,7 @@ func TestWhatIsMadeAgain(t *testing.T) {
 		"a PATCH that is hung up on":                        {patch, hangUp, 1, 2, true},
 		"a PATCH under If-Match would be refused as stale":  {guarded, hangUp, 1, 1, false},
 		"a refusal is the same each time":                   {post, with(http.StatusUnprocessableEntity, "invalid"), 1, 1, false},
-		"a state that does not allow it":                    {post, with(http.StatusConflict, "invalid_state"), 1, 1, false},
+		"a state that does not allow it":                    {post, with(http.StatusConflict, "invalid_status"), 1, 1, false},
 		"our own fault":                                     {post, with(http.StatusInternalServerError, "internal"), 1, 1, false},
 		"a server that never works":                         {post, busy, 99, 5, false},
 		"a server that wants an hour":                       {post, with(http.StatusServiceUnavailable, "unavailable", "Retry-After", "3600"), 99, 1, false},

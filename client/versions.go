@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// FlowVersionSummary is a version without what it says.
+// FlowVersionSummary is a version without its definition.
 type FlowVersionSummary struct {
 	FlowID      string     `json:"flow_id"`
 	Version     int        `json:"version"`
@@ -20,7 +20,7 @@ type FlowVersionSummary struct {
 	PublishedAt *time.Time `json:"published_at"`
 }
 
-// FlowVersion is what a flow says, or is going to say. Published, it never changes.
+// FlowVersion is a definition of a flow. Published, it never changes.
 type FlowVersion struct {
 	FlowVersionSummary
 	Definition json.RawMessage `json:"definition"`
@@ -28,7 +28,7 @@ type FlowVersion struct {
 	ETag string `json:"-"` // for IfMatch of UpdateFlowVersion and DeleteFlowVersion
 }
 
-// InFlight says what becomes of those who are on their way in other versions.
+// InFlight says what happens to active enrollments in other versions.
 type InFlight struct {
 	Mode string             `json:"mode,omitempty"` // stay (default), move or exit
 	Map  map[string]*string `json:"map,omitempty"`  // move: node of an old version -> node of the new one, nil: exit
@@ -49,24 +49,24 @@ type FlowPlan struct {
 	Version     int           `json:"version"`
 	LiveVersion *int          `json:"live_version"`
 	InFlight    InFlight      `json:"in_flight"`
-	Nodes       []Standing    `json:"nodes"`
+	Nodes       []PlannedNode `json:"nodes"`
 	Stranded    int64         `json:"stranded"` // while there are any, publishing with move is refused
 	Timers      []TimerChange `json:"timers"`
 	Changes     []FlowChange  `json:"changes"`
-	Enrolls     *int64        `json:"enrolls"`         // profiles that the first poll of the audience would enroll; nil: unknown
-	Unknown     *string       `json:"enrolls_unknown"` // why
+	Enrolls     *int64        `json:"enrolls"`                // profiles that the first poll of the audience would enroll; nil: unknown
+	Unknown     *string       `json:"enrolls_unknown_reason"` // why
 
 	ETag string `json:"-"` // of the flow: PublishFlowVersion with IfMatch of it publishes what was planned, or nothing
 }
 
-// Standing is how many stand where, and what would become of them.
-type Standing struct {
+// PlannedNode is how many enrollments are on a node, and what would happen to them.
+type PlannedNode struct {
 	Version int     `json:"version"`
 	Node    string  `json:"node"` // empty: enrolled, and not yet on the first node
 	Type    string  `json:"type"`
 	Waiting int64   `json:"waiting"`
 	Due     int64   `json:"due"`
-	Fate    string  `json:"fate"` // stays, moves, exits, stranded
+	Action  string  `json:"action"` // stay, move, exit, stranded
 	To      *string `json:"to"`
 }
 
@@ -110,9 +110,13 @@ func (c *Client) version(ctx context.Context, body any, options []CallOption, me
 	return v, err
 }
 
-// ListFlowVersions reads a flow's versions, newest first, without what they say.
-func (c *Client) ListFlowVersions(ctx context.Context, flow string, options ...CallOption) iter.Seq2[FlowVersionSummary, error] {
-	return each[FlowVersionSummary](ctx, c, nil, options, "/v1/flows/%s/versions", flow)
+// FlowVersionFilter narrows a list; what is empty narrows nothing.
+type FlowVersionFilter struct{ Status string } // draft, published, live
+
+// ListFlowVersions reads a flow's versions without their definitions.
+func (c *Client) ListFlowVersions(ctx context.Context, flow string, f FlowVersionFilter, options ...CallOption) iter.Seq2[FlowVersionSummary, error] {
+	fill := func(r *request) { r.set("status", f.Status) }
+	return each[FlowVersionSummary](ctx, c, fill, options, "/v1/flows/%s/versions", flow)
 }
 
 // CreateFlowVersion makes the next version, a draft. definition is JSON.
@@ -138,12 +142,12 @@ func (c *Client) DeleteFlowVersion(ctx context.Context, flow string, n int, opti
 
 // ValidateFlowVersion finds every fault of a version.
 func (c *Client) ValidateFlowVersion(ctx context.Context, flow string, n int, options ...CallOption) (FlowValidation, error) {
-	found, etag, err := tagged[FlowValidation](ctx, c, nil, options, http.MethodPost, "/v1/flows/%s/versions/%s/validate", flow, n)
+	found, etag, err := tagged[FlowValidation](ctx, c, nil, options, http.MethodGet, "/v1/flows/%s/versions/%s/validate", flow, n)
 	found.ETag = etag
 	return found, err
 }
 
-// PlanFlowVersion tells what publishing a version would do. Nothing is done.
+// PlanFlowVersion answers what publishing a version would do. Nothing is kept.
 func (c *Client) PlanFlowVersion(ctx context.Context, flow string, n int, in InFlight, options ...CallOption) (FlowPlan, error) {
 	plan, etag, err := tagged[FlowPlan](ctx, c, inFlightBody{in}, options, http.MethodPost, "/v1/flows/%s/versions/%s/plan", flow, n)
 	plan.ETag = etag
@@ -151,15 +155,15 @@ func (c *Client) PlanFlowVersion(ctx context.Context, flow string, n int, in InF
 }
 
 // PublishFlowVersion makes a version the one that new enrollments follow. With
-// IfMatch of the flow's ETag, such as a plan has, it is refused when somebody
-// has changed the flow or one of its drafts since.
+// IfMatch of the flow's ETag, such as a plan has, it is refused when the flow
+// or one of its drafts has changed since.
 func (c *Client) PublishFlowVersion(ctx context.Context, flow string, n int, in InFlight, options ...CallOption) (Flow, error) {
 	r, err := newRequest(http.MethodPost, "/v1/flows/%s/versions/%s/publish", flow, n)
 	if err == nil {
 		err = r.with(nil, options)
 	}
 	if err == nil && r.query.Has("dry_run") {
-		err = errors.New("lemma: what publishing would do is told by PlanFlowVersion")
+		err = errors.New("lemma: PlanFlowVersion answers what publishing would do")
 	}
 	if err != nil {
 		return Flow{}, err
@@ -167,7 +171,7 @@ func (c *Client) PublishFlowVersion(ctx context.Context, flow string, n int, in 
 	return c.flow(ctx, inFlightBody{in}, options, http.MethodPost, "/v1/flows/%s/versions/%s/publish", flow, n)
 }
 
-// Rollback says which version to go back to.
+// Rollback names the version to go back to.
 type Rollback struct {
 	ToVersion int      `json:"to_version,omitempty"` // 0: the one that was live before
 	InFlight  InFlight `json:"in_flight"`

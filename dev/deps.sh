@@ -16,8 +16,9 @@ have_postgres() {
 
 have_mariadb() { command -v mariadbd >/dev/null 2>&1 || [ -x /usr/sbin/mariadbd ]; }
 
-# The checker of the specs runs on Node 18.14 or newer, and comes from npm.
-have_node() { command -v node >/dev/null 2>&1 && node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 18 || (a == 18 && b >= 14) ? 0 : 1)'; }
+# The checkers of the specs and of openapi.yaml come from npm, and run on Node
+# 20.19, or 22.12 and newer.
+have_node() { command -v node >/dev/null 2>&1 && node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 22 || (a == 22 && b >= 12) || (a == 20 && b >= 19) ? 0 : 1)'; }
 
 packages=
 for part in "$@"; do

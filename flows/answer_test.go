@@ -1,10 +1,13 @@
-package flows
+package flows_test
 
 import (
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"lemma/flows"
+	"lemma/flows/flowstest"
 )
 
 const asksThenEnds = `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"ask","nodes":{
@@ -15,38 +18,42 @@ const asksThenEnds = `{"triggers":[{"type":"event","event":"go"}],"recurrence":{
 // belongs to the call that was made: it ends no other wait.
 func TestALateAnswerEndsNoOtherWait(t *testing.T) {
 	for name, c := range map[string]struct{ node, story string }{
-		"a delay":          {`"type":"delay","for":"PT1H"`, "enrolled@ checked@ webhook@ask moved@ask"},
-		"a wait for a day": {`"type":"wait_until","weekdays":["mon","tue","wed","thu","fri","sat","sun"],"time":"$later"`, "enrolled@ checked@ webhook@ask moved@ask"},
-		"an event":         {`"type":"wait_for_event","event":"bought","timeout":"PT1H","on_timeout":"end"`, "enrolled@ checked@ webhook@ask moved@ask"},
-		"the same webhook": {`"type":"webhook","endpoint_id":"$endpoint","data":{"more":1}`, "enrolled@ checked@ webhook@ask moved@ask answered@ask completed@end"},
+		"a delay": {`"type":"delay","for":"PT1H"`, "enrolled@ checked@ webhook@ask moved@ask"},
+		"a wait for a day": {`"type":"wait_until","weekdays":["mon","tue","wed","thu","fri","sat","sun"],"time":"$later"`,
+			"enrolled@ checked@ webhook@ask moved@ask"},
+		"an event": {`"type":"wait_for_event","event":"bought","timeout":"PT1H","on_timeout":"end"`,
+			"enrolled@ checked@ webhook@ask moved@ask"},
+		"the same webhook": {`"type":"webhook","endpoint_id":"$endpoint","data":{"more":1}`,
+			"enrolled@ checked@ webhook@ask moved@ask answered@ask completed@end"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 1)
 			var status atomic.Int32
 			status.Store(500)
-			endpoint := b.answering(&status)
+			endpoint := b.AnsweringEndpoint(&status)
 			text := func(node string) string {
-				return strings.NewReplacer("$endpoint", endpoint, "$later", time.Now().Add(2*time.Hour).UTC().Format("15:04")).Replace(strings.Replace(asksThenEnds, "$ask", node, 1))
+				return strings.NewReplacer("$endpoint", endpoint, "$later",
+					time.Now().Add(2*time.Hour).UTC().Format("15:04")).Replace(strings.Replace(asksThenEnds, "$ask", node, 1))
 			}
-			flow := b.live(text(`"type":"webhook","endpoint_id":"$endpoint"`))
-			b.tell("c1", "go")
-			b.settleDown()
-			b.call()
-			b.publish(flow, text(c.node), InFlight{Mode: "move"})
-			b.moveAllOver()
-			b.settleDown()
-			was := b.enrollment(flow, "c1")
-			b.run(b.pool, `update outbox set due_at = now()`)
+			flow := b.Live(text(`"type":"webhook","endpoint_id":"$endpoint"`))
+			b.RecordEvent("c1", "go")
+			b.Settle()
+			b.CallWebhooks()
+			b.PublishNext(flow, text(c.node), flows.InFlight{Mode: "move"})
+			b.FinishMoves()
+			b.Settle()
+			was := b.Enrollment(flow, "c1")
+			b.Exec(b.Pool, `update outbox set due_at = now()`)
 			status.Store(200)
-			b.call()
-			if is := b.enrollment(flow, "c1"); name != "the same webhook" && !is.ResumeAt.Equal(*was.ResumeAt) {
+			b.CallWebhooks()
+			if is := b.Enrollment(flow, "c1"); name != "the same webhook" && !is.ResumeAt.Equal(*was.ResumeAt) {
 				t.Errorf("the answer moved the end of the wait from %s to %s", was.ResumeAt, is.ResumeAt)
 			}
-			b.settleDown()
-			if got := b.story(was.ID); got != c.story {
+			b.Settle()
+			if got := b.Story(was.ID); got != c.story {
 				t.Error(got)
 			}
-			b.invariants()
+			b.Invariants()
 		})
 	}
 }
@@ -56,19 +63,19 @@ func TestAnAnswerBelongsToItsStep(t *testing.T) {
 	b := setup(t, 1)
 	var status atomic.Int32
 	status.Store(200)
-	flow := b.live(strings.ReplaceAll(tells, "$endpoint", b.answering(&status)))
-	b.tell("c1", "go")
-	b.settleDown()
-	was := b.enrollment(flow, "c1")
-	b.run(b.pool, `update outbox set step = step - 1`)
-	b.call()
-	if is := b.enrollment(flow, "c1"); !is.ResumeAt.Equal(*was.ResumeAt) {
+	flow := b.Live(strings.ReplaceAll(flowstest.CallsWebhook, "$endpoint", b.AnsweringEndpoint(&status)))
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	was := b.Enrollment(flow, "c1")
+	b.Exec(b.Pool, `update outbox set step = step - 1`)
+	b.CallWebhooks()
+	if is := b.Enrollment(flow, "c1"); !is.ResumeAt.Equal(*was.ResumeAt) {
 		t.Errorf("it is due at %s, not %s", is.ResumeAt, was.ResumeAt)
 	}
-	b.run(b.pool, `update outbox set step = step + 1, state = 'pending', finished_at = null, due_at = now()`)
-	b.call()
-	b.settleDown()
-	if got := b.story(was.ID); got != "enrolled@ checked@ webhook@tell answered@tell completed@end" {
+	b.Exec(b.Pool, `update outbox set step = step + 1, state = 'pending', finished_at = null, due_at = now()`)
+	b.CallWebhooks()
+	b.Settle()
+	if got := b.Story(was.ID); got != "enrolled@ checked@ webhook@tell answered@tell completed@end" {
 		t.Error(got)
 	}
 }
@@ -79,19 +86,19 @@ func TestAnAnswerBesideAWorkerIsNotLost(t *testing.T) {
 	b := setup(t, 1)
 	var status atomic.Int32
 	status.Store(200)
-	text := strings.ReplaceAll(tells, "$endpoint", b.answering(&status))
-	flow := b.live(text)
-	b.tell("c1", "go")
-	b.settleDown()
-	b.publish(flow, text, InFlight{Mode: "move"}) // asks for the answer anew
-	b.moveAllOver()
-	w := b.stopAt("walked")
-	b.stands(w)
-	b.call()
-	b.must(w.ends())
-	b.settleDown()
-	if got := b.story(b.enrollment(flow, "c1").ID); got != "enrolled@ checked@ webhook@tell moved@tell answered@tell completed@end" {
+	text := strings.ReplaceAll(flowstest.CallsWebhook, "$endpoint", b.AnsweringEndpoint(&status))
+	flow := b.Live(text)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.PublishNext(flow, text, flows.InFlight{Mode: "move"}) // asks for the answer anew
+	b.FinishMoves()
+	w := b.StopAt("evaluated")
+	b.Stands(w)
+	b.CallWebhooks()
+	b.Must(w.End())
+	b.Settle()
+	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ webhook@tell moved@tell answered@tell completed@end" {
 		t.Error(got)
 	}
-	b.invariants()
+	b.Invariants()
 }

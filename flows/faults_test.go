@@ -1,4 +1,4 @@
-package flows
+package flows_test
 
 import (
 	"fmt"
@@ -11,44 +11,46 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/flowstest"
+	"lemma/flows/intake"
+	"lemma/flows/query"
+	"lemma/page"
 )
 
 // What could go wrong around a flow, and must stay with the one that it is about.
-
-const anHour = `{"triggers":[{"type":"event","event":"$event"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{"wait":{"type":"delay","for":"PT1H","next":"end"},"end":{"type":"exit"}}}`
-
-func hourAfter(event string) string { return strings.ReplaceAll(anHour, "$event", event) }
 
 // A version that this program cannot read holds up its own people, and nobody
 // else: not those of other versions, not events, not other flows.
 func TestAVersionThatCannotBeRead(t *testing.T) {
 	b := setup(t, 0)
-	flow := b.live(hourAfter("go"))
-	b.tell("c1", "go")
-	b.settleDown()
-	b.publish(flow, hourAfter("go"), InFlight{})
-	b.tell("c2", "go")
-	b.run(b.pool, `update flow_versions set definition = '{"no":1}' where flow_id = $1 and version = 1`, flow)
-	b.run(b.pool, `update enrollments set turn = 0 where workspace_id = $1`, b.ws)
-	b.graphs = graphs{} // another node
-	b.pass(2 * time.Hour)
-	b.settleDown()
-	if e := b.enrollment(flow, "c2"); e.Node != "wait" {
+	flow := b.Live(flowstest.HourAfter("go"))
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.PublishNext(flow, flowstest.HourAfter("go"), flows.InFlight{})
+	b.RecordEvent("c2", "go")
+	b.Exec(b.Pool, `update flow_versions set definition = '{"no":1}' where flow_id = $1 and version = 1`, flow)
+	b.Exec(b.Pool, `update enrollments set turn = 0 where workspace_id = $1`, b.Workspace)
+	b.Execution.Versions.Drop(flow, 1) // another node
+	b.Pass(2 * time.Hour)
+	b.Settle()
+	if e := b.Enrollment(flow, "c2"); e.Node != "wait" {
 		t.Errorf("%+v", e)
 	}
-	if e := b.enrollment(flow, "c1"); e.Trouble != "version_unreadable" || e.Step != 1 {
+	if e := b.Enrollment(flow, "c1"); e.Trouble != "version_unreadable" || e.Step != 1 {
 		t.Errorf("%+v", e)
 	}
-	if r := b.tell("c3", "go"); len(r.Results) != 1 || r.Results[0].Outcome != Enrolled {
+	if r := b.RecordEvent("c3", "go"); len(r.Results) != 1 || r.Results[0].Outcome != enrollment.Enrolled {
 		t.Errorf("%+v", r)
 	}
-	_, err := b.Archive(bg, b.ws, flow, nil)
-	b.must(err)
-	b.must(b.Tick(bg))
-	if e := b.enrollment(flow, "c1"); e.Status != Exited {
+	_, err := b.Archive(bg, b.Workspace, flow, nil)
+	b.Must(err)
+	b.Must(b.Tick(bg))
+	if e := b.Enrollment(flow, "c1"); e.Status != enrollment.Exited {
 		t.Errorf("%+v", e)
 	}
-	if r := b.tell("c4", "go"); len(r.Results) != 0 {
+	if r := b.RecordEvent("c4", "go"); len(r.Results) != 0 {
 		t.Errorf("an empty archived flow still listens: %+v", r)
 	}
 }
@@ -56,49 +58,45 @@ func TestAVersionThatCannotBeRead(t *testing.T) {
 // A move that cannot be carried out holds up no other, and nothing else.
 func TestAMoveThatCannotBeCarriedOut(t *testing.T) {
 	b := setup(t, 3)
-	broken := b.live(hourAfter("go"))
-	b.tell("c1", "go")
-	b.settleDown()
-	b.publish(broken, hourAfter("go"), InFlight{Mode: "move"})
-	b.run(b.pool, `update flow_versions set definition = '{"no":' where flow_id = $1 and version = 1`, broken)
-	other := b.live(hourAfter("other"))
-	b.tell("c2", "other")
-	_, err := b.Archive(bg, b.ws, other, nil)
-	b.must(err)
-	polled := b.live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1H"}],"recurrence":{"policy":"once"},"start":"end","nodes":{"end":{"type":"exit"}}}`)
+	broken := b.Live(flowstest.HourAfter("go"))
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.PublishNext(broken, flowstest.HourAfter("go"), flows.InFlight{Mode: "move"})
+	b.Exec(b.Pool, `update flow_versions set definition = '{"no":' where flow_id = $1 and version = 1`, broken)
+	other := b.Live(flowstest.HourAfter("other"))
+	b.RecordEvent("c2", "other")
+	_, err := b.Archive(bg, b.Workspace, other, nil)
+	b.Must(err)
+	polled := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1H"}],"recurrence":{"policy":"once"},"start":"end","nodes":{"end":{"type":"exit"}}}`)
 	for range 3 {
 		_ = b.Tick(bg)
 	}
-	b.polls.running.Wait()
-	if e := b.enrollment(other, "c2"); e.Status != Exited {
+	b.Wait()
+	if e := b.Enrollment(other, "c2"); e.Status != enrollment.Exited {
 		t.Errorf("%+v", e)
 	}
-	if n := len(b.enrollments(polled, "")); n != 3 {
+	if n := len(b.Enrollments(polled, "")); n != 3 {
 		t.Errorf("%d people were found in the audience", n)
 	}
 }
-
-const forAnHour = `{"triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},"start":"buy","nodes":{
-	"buy":{"type":"wait_for_event","event":"bought","condition":"!has(event.properties.big) || event.properties.big == true","timeout":"PT1H","next":"thanks","on_timeout":"nudge"},
-	"thanks":{"type":"exit","goal":true},"nudge":{"type":"exit"}}}`
 
 // An event that comes after the time is over does not count, however late a
 // worker gets to it.
 func TestAnEventAfterTheTimeout(t *testing.T) {
 	b := setup(t, 0)
-	flow := b.live(forAnHour)
-	b.tell("c1", "cart")
-	b.settleDown()
-	_, err := b.Pause(bg, b.ws, flow, nil)
-	b.must(err)
-	b.pass(72 * time.Hour)
-	if r := b.tell("c1", "bought"); r.Woken != 0 {
+	flow := b.Live(flowstest.ForAnHour)
+	b.RecordEvent("c1", "cart")
+	b.Settle()
+	_, err := b.Pause(bg, b.Workspace, flow, nil)
+	b.Must(err)
+	b.Pass(72 * time.Hour)
+	if r := b.RecordEvent("c1", "bought"); r.Woken != 0 {
 		t.Errorf("%+v", r)
 	}
-	_, err = b.Resume(bg, b.ws, flow, ptr(time.Duration(0)), nil)
-	b.must(err)
-	b.settleDown()
-	if got := b.story(b.enrollment(flow, "c1").ID); got != "enrolled@ checked@ timed_out@buy completed@nudge" {
+	_, err = b.Resume(bg, b.Workspace, flow, new(time.Duration(0)), nil)
+	b.Must(err)
+	b.Settle()
+	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ timed_out@buy completed@nudge" {
 		t.Error(got)
 	}
 }
@@ -107,99 +105,101 @@ func TestAnEventAfterTheTimeout(t *testing.T) {
 // that came meanwhile counts.
 func TestAnEventWhileTheSourceIsDown(t *testing.T) {
 	b := setup(t, 1)
-	flow := b.live(`{"audience_id":"$audience","exit_when_not_in_audience":true,"triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{
+	flow := b.Live(`{"audience_id":"$audience","exit_when_not_in_audience":true,"triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{
 		"wait":{"type":"delay","for":"PT1H","next":"buy"},
 		"buy":{"type":"wait_for_event","event":"bought","timeout":"PT1H","next":"thanks","on_timeout":"nudge"},
 		"thanks":{"type":"exit","goal":true},"nudge":{"type":"exit"}}}`)
-	b.tell("c1", "cart")
-	b.settleDown()
-	b.pass(time.Hour)
-	b.run(b.shop, `alter table customers rename to gone`)
+	b.RecordEvent("c1", "cart")
+	b.Settle()
+	b.Pass(time.Hour)
+	b.Exec(b.Shop, `alter table customers rename to gone`)
 	_, err := b.RunOnce(bg)
-	b.must(err)
-	if e := b.enrollment(flow, "c1"); e.Trouble == "" {
+	b.Must(err)
+	if e := b.Enrollment(flow, "c1"); e.Trouble == "" {
 		t.Fatalf("%+v", e)
 	}
-	b.tell("c1", "bought")
-	b.run(b.shop, `alter table gone rename to customers`)
-	b.sources = breakers{}
-	b.run(b.pool, `update enrollments set resume_at = now() where workspace_id = $1`, b.ws)
-	b.settleDown()
-	if got := b.story(b.enrollment(flow, "c1").ID); got != "enrolled@ checked@ resumed@wait resumed@buy completed@thanks" {
+	b.RecordEvent("c1", "bought")
+	b.Exec(b.Shop, `alter table gone rename to customers`)
+	b.Execution.Sources.Reopen()
+	b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1`, b.Workspace)
+	b.Settle()
+	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ resumed@wait resumed@buy completed@thanks" {
 		t.Error(got)
 	}
 }
 
-// However many events the condition turns down, the one that it accepts is found.
+// However many events the condition rejects, the one that it accepts is found.
 func TestManyEventsThatDoNotCount(t *testing.T) {
 	b := setup(t, 0)
-	flow := b.live(forAnHour)
-	b.tell("c1", "cart")
-	var all []Event
-	for range 2*eventsPage + 50 {
-		all = append(all, Event{ProfileKey: "c1", Name: "bought", Properties: []byte(`{"big":false}`)})
+	flow := b.Live(flowstest.ForAnHour)
+	b.RecordEvent("c1", "cart")
+	var all []intake.Event
+	for range 2*100 + 50 {
+		all = append(all, intake.Event{ProfileKey: "c1", Name: "bought", Properties: []byte(`{"big":false}`)})
 	}
-	_, err := b.RecordAll(bg, b.ws, all)
-	b.must(err)
-	b.tell("c1", "bought", properties(`{"big":true}`))
-	b.settleDown()
-	if got := b.story(b.enrollment(flow, "c1").ID); got != "enrolled@ checked@ resumed@buy completed@thanks" {
+	_, err := b.RecordAll(bg, b.Workspace, all)
+	b.Must(err)
+	b.RecordEvent("c1", "bought", flowstest.Properties(`{"big":true}`))
+	b.Settle()
+	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ resumed@buy completed@thanks" {
 		t.Error(got)
 	}
 }
 
-// A version that denies overlap looks at those who came in while one allowed it.
+// A version that denies overlap checks those that came in while one allowed it.
 func TestOverlapIsDeniedAgain(t *testing.T) {
 	b := setup(t, 0)
 	def := func(overlap string) string {
-		return strings.Replace(strings.Replace(hourAfter("go"), `"once"`, `"per_event"`, 1), `"start"`, `"overlap":"`+overlap+`","start"`, 1)
+		return strings.Replace(strings.Replace(flowstest.HourAfter("go"), `"once"`, `"per_event"`, 1), `"start"`,
+			`"overlap":"`+overlap+`","start"`, 1)
 	}
-	flow := b.live(def("allow"))
+	flow := b.Live(def("allow"))
 	for i := range 2 {
-		if r := b.tell("c1", "go", withID(fmt.Sprint(i))); r.Results[0].Outcome != Enrolled {
+		if r := b.RecordEvent("c1", "go", flowstest.WithID(fmt.Sprint(i))); r.Results[0].Outcome != enrollment.Enrolled {
 			t.Fatalf("%+v", r)
 		}
 	}
-	b.publish(flow, def("deny"), InFlight{Mode: "move"})
-	b.must(b.Tick(bg))
-	if r := b.tell("c1", "go", withID("3")); r.Results[0].Reason != AlreadyActive || r.Results[0].EnrollmentID == nil {
+	b.PublishNext(flow, def("deny"), flows.InFlight{Mode: "move"})
+	b.Must(b.Tick(bg))
+	if r := b.RecordEvent("c1", "go",
+		flowstest.WithID("3")); r.Results[0].Reason != enrollment.AlreadyActive || r.Results[0].EnrollmentID == nil {
 		t.Errorf("%+v", r)
 	}
 }
 
-// A direct enrollment told again under its id is the same one, on whatever day;
-// one that enrolled nobody may be told again.
-func TestADirectEnrollmentIsToldAgain(t *testing.T) {
+// A direct enrollment repeated under its id is the same one, on whatever day;
+// one that enrolled nobody may be repeated.
+func TestADirectEnrollmentIsRepeated(t *testing.T) {
 	b := setup(t, 0)
-	flow := b.live(strings.Replace(hourAfter("go"), `"once"`, `"daily"`, 1))
-	enroll := func(id string, at time.Time) Result {
+	flow := b.Live(strings.Replace(flowstest.HourAfter("go"), `"once"`, `"daily"`, 1))
+	enroll := func(id string, at time.Time) intake.Result {
 		t.Helper()
-		r, err := b.Enroll(bg, b.ws, flow, Enrolling{ProfileKey: "c1", ID: id, OccurredAt: at}, false)
-		b.must(err)
+		r, err := b.Enroll(bg, b.Workspace, flow, intake.Enrolling{ProfileKey: "c1", ID: id, OccurredAt: at}, false)
+		b.Must(err)
 		return r
 	}
-	_, err := b.Pause(bg, b.ws, flow, nil)
-	b.must(err)
-	if r := enroll("order-17", time.Time{}); r.Reason != IsPaused {
+	_, err := b.Pause(bg, b.Workspace, flow, nil)
+	b.Must(err)
+	if r := enroll("order-17", time.Time{}); r.Reason != enrollment.IsPaused {
 		t.Fatalf("%+v", r)
 	}
-	_, err = b.Resume(bg, b.ws, flow, ptr(time.Duration(0)), nil)
-	b.must(err)
+	_, err = b.Resume(bg, b.Workspace, flow, new(time.Duration(0)), nil)
+	b.Must(err)
 	first := enroll("order-17", time.Now().Add(-24*time.Hour))
-	if first.Outcome != Enrolled {
+	if first.Outcome != enrollment.Enrolled {
 		t.Fatalf("%+v", first)
 	}
-	b.settleDown()
-	b.pass(2 * time.Hour)
-	b.settleDown()
+	b.Settle()
+	b.Pass(2 * time.Hour)
+	b.Settle()
 	again := enroll("order-17", time.Now())
-	if again.Outcome != Refused || again.Reason != AlreadyEnrolled || again.EnrollmentID == nil || *again.EnrollmentID != *first.EnrollmentID {
+	if again.Outcome != enrollment.Refused || again.Reason != enrollment.AlreadyEnrolled || again.EnrollmentID == nil || *again.EnrollmentID != *first.EnrollmentID {
 		t.Errorf("%+v", again)
 	}
-	if r := enroll("order-18", time.Now()); r.Outcome != Enrolled {
+	if r := enroll("order-18", time.Now()); r.Outcome != enrollment.Enrolled {
 		t.Errorf("%+v", r)
 	}
-	if found, _, err := b.ListEvents(bg, b.ws, "c1", "", lemma.Page{Limit: 10}); err != nil || len(found) != 0 {
+	if found, _, err := b.ListEvents(bg, b.Workspace, "c1", "", page.Query{Limit: 10}); err != nil || len(found) != 0 {
 		t.Errorf("requests are listed as events: %v, %v", found, err)
 	}
 }
@@ -207,45 +207,47 @@ func TestADirectEnrollmentIsToldAgain(t *testing.T) {
 // An audience that changes is read as it is now.
 func TestAnAudienceLosesAColumn(t *testing.T) {
 	b := setup(t, 2)
-	flow := b.live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},"start":"look","nodes":{
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},"start":"look","nodes":{
 		"look":{"type":"branch","cases":[{"if":"profile[trigger.name] == 'x'","next":"end"}],"else":"end"},"end":{"type":"exit"}}}`)
-	b.tell("c1", "cart")
-	b.settleDown()
-	_, err := b.audiences.Update(bg, b.ws, b.audience, nil, audience.Patch{SQL: ptr("select id, email, name, country, zone, opted_out from customers")})
-	b.must(err)
-	b.tell("c2", "cart")
+	b.RecordEvent("c1", "cart")
+	b.Settle()
+	_, err := b.Deps.Audiences.Update(bg, b.Workspace, b.Audience, nil,
+		audience.Patch{SQL: new("select id, email, name, country, zone, opted_out from customers")})
+	b.Must(err)
+	b.RecordEvent("c2", "cart")
 	_, err = b.RunOnce(bg)
-	b.must(err)
-	b.pass(time.Hour)
-	b.settleDown()
-	if e := b.enrollment(flow, "c2"); e.Status != Completed {
+	b.Must(err)
+	b.Pass(time.Hour)
+	b.Settle()
+	if e := b.Enrollment(flow, "c2"); e.Status != enrollment.Completed {
 		t.Errorf("%+v", e)
 	}
 }
 
-// Whoever takes columns from an audience is told which flows read them.
+// Removing columns of an audience reports which flows read them.
 func TestMissingColumns(t *testing.T) {
 	b := setup(t, 1)
 	const asks = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"asks","nodes":{
 		"asks":{"type":"branch","cases":[{"if":"profile.country == 'DE'","next":"wait"}],"else":"wait"},"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
-	past, left, live := b.live(asks), b.live(asks), b.live(asks)
-	b.tell("c1", "go")
-	b.settleDown()
-	b.publish(past, minimal, InFlight{Mode: "exit"})
-	b.publish(left, minimal, InFlight{Mode: "stay"})
-	b.must(b.moveAround(bg))
-	missing, err := b.MissingColumns(bg, b.ws, b.audience)
-	b.must(err)
+	past, left, live := b.Live(asks), b.Live(asks), b.Live(asks)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.PublishNext(past, flowstest.Minimal, flows.InFlight{Mode: "exit"})
+	b.PublishNext(left, flowstest.Minimal, flows.InFlight{Mode: "stay"})
+	b.Must(b.MoveAround(bg))
+	missing, err := b.MissingColumns(bg, b.Workspace, b.Audience)
+	b.Must(err)
 	if len(missing) != 0 {
 		t.Errorf("%q", missing)
 	}
-	b.must(second(b.audiences.Update(bg, b.ws, b.audience, nil, audience.Patch{SQL: ptr("select id, email, name, opted_out from customers")})))
-	missing, err = b.MissingColumns(bg, b.ws, b.audience)
-	b.must(err)
+	b.Must(flowstest.Second(b.Deps.Audiences.Update(bg, b.Workspace, b.Audience, nil,
+		audience.Patch{SQL: new("select id, email, name, opted_out from customers")})))
+	missing, err = b.MissingColumns(bg, b.Workspace, b.Audience)
+	b.Must(err)
 	var want []string
 	for _, id := range []uuid.UUID{left, live} {
-		f, err := b.Get(bg, b.ws, id)
-		b.must(err)
+		f, err := b.Get(bg, b.Workspace, id)
+		b.Must(err)
 		want = append(want, "the flow "+f.Name+", version 1, reads what is not there any more: country")
 	}
 	slices.Sort(want)
@@ -259,24 +261,60 @@ func TestMissingColumns(t *testing.T) {
 func TestAnAudienceMovesToAnotherSource(t *testing.T) {
 	b := setup(t, 2)
 	const buyers = `select p.profile_key from people p join customers c on c.id = p.profile_key where c.name = 'buyer'`
-	flow := b.live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"asks","nodes":{
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"asks","nodes":{
 		"asks":{"type":"branch","cases":[{"sql":"` + buyers + `","next":"yes"}],"else":"no"},"yes":{"type":"exit"},"no":{"type":"exit"}}}`)
-	b.tell("c1", "go")
-	b.settleDown()
-	shop, dsn := b.newShop()
-	b.run(shop, `insert into customers values ('c1', '', 'buyer'), ('c2', '', 'buyer')`)
-	other, err := b.audiences.CreateSource(bg, b.ws, audience.NewSource{ID: lemma.NewID(), Name: "other", Kind: "postgres", DSN: dsn})
-	b.must(err)
-	b.must(second(b.audiences.Update(bg, b.ws, b.audience, nil, audience.Patch{DataSourceID: &other.ID})))
-	b.must(b.audiences.DeleteSource(bg, b.ws, b.source))
-	seen, err := b.Simulate(bg, b.ws, flow, 1, Simulation{ProfileKey: "c2", Trigger: Event{Name: "go"}})
-	b.must(err)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	shop, dsn := b.NewShop()
+	b.Exec(shop, `insert into customers values ('c1', '', 'buyer'), ('c2', '', 'buyer')`)
+	other, err := b.Deps.Audiences.CreateSource(bg, b.Workspace,
+		audience.NewSource{ID: lemma.NewID(), Name: "other", Kind: "postgres", DSN: dsn})
+	b.Must(err)
+	b.Must(flowstest.Second(b.Deps.Audiences.Update(bg, b.Workspace, b.Audience, nil, audience.Patch{DataSourceID: &other.ID})))
+	b.Must(b.Deps.Audiences.DeleteSource(bg, b.Workspace, b.Source))
+	seen, err := b.Simulate(bg, b.Workspace, flow, 1, query.Simulation{ProfileKey: "c2", Trigger: intake.Event{Name: "go"}})
+	b.Must(err)
 	if last := seen.Path[len(seen.Path)-1]; last.Node != "yes" {
 		t.Errorf("a simulation asks the source of before: %+v", last)
 	}
-	b.tell("c2", "go")
-	b.settleDown()
-	if before, after := b.enrollment(flow, "c1"), b.enrollment(flow, "c2"); before.Node != "no" || after.Node != "yes" {
+	b.RecordEvent("c2", "go")
+	b.Settle()
+	if before, after := b.Enrollment(flow, "c1"), b.Enrollment(flow, "c2"); before.Node != "no" || after.Node != "yes" {
 		t.Errorf("%+v\n%+v", before, after)
 	}
+}
+
+// The steps of a large chunk are copied, as whole as if they were inserted. One
+// that is there already is a fault: it holds up its own enrollment alone.
+func TestStepsOfManyAreCopied(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.HourAfter("go"))
+	const people = enrollment.CopyFrom // two steps each
+	for i := range people {
+		b.RecordEvent(fmt.Sprint("c", i), "go")
+	}
+	b.Settle()
+	b.Exec(b.Pool, `update enrollments set turn = 0 where workspace_id = $1`, b.Workspace)
+	broken := b.Enrollment(flow, "c7").ID
+	b.Exec(b.Pool, `insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event) values ($1, $2, 3, 1, 'end', 'completed')`, b.Workspace, broken)
+	b.Pass(2 * time.Hour)
+	b.Settle()
+	for i := range people {
+		e := b.Enrollment(flow, fmt.Sprint("c", i))
+		switch {
+		case e.ID == broken:
+			if e.Status != enrollment.Active || e.Trouble != "internal" || e.Step != 1 {
+				t.Errorf("%+v", e)
+			}
+		case e.Status != enrollment.Completed || b.Story(e.ID) != "enrolled@ checked@ resumed@wait completed@end":
+			t.Errorf("%s: %s, %s", e.ProfileKey, e.Status, b.Story(e.ID))
+		}
+	}
+	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'resumed' and step = 2 and version = 1 and data::json->>'since' is not null`); n != people-1 {
+		t.Errorf("%d steps say since when", n)
+	}
+	b.Exec(b.Pool, `delete from enrollment_steps where workspace_id = $1 and enrollment_id = $2 and step = 3`, b.Workspace, broken)
+	b.Pass(time.Hour)
+	b.Settle()
+	b.Invariants("copied")
 }

@@ -1,4 +1,4 @@
-package flows
+package flows_test
 
 import (
 	"fmt"
@@ -7,54 +7,59 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/flowstest"
+	"lemma/flows/intake"
 )
 
 // heldUp is a flow in whose pause 80 people fell due a day ago.
 func (b *bundle) heldUp(text string) uuid.UUID {
-	b.t.Helper()
-	flow := b.live(text)
-	var all []Event
+	b.T.Helper()
+	flow := b.Live(text)
+	var all []intake.Event
 	for i := range 80 {
-		all = append(all, Event{ProfileKey: fmt.Sprint(i), Name: "go"})
+		all = append(all, intake.Event{ProfileKey: fmt.Sprint(i), Name: "go"})
 	}
-	b.must(second(b.RecordAll(bg, b.ws, all)))
-	b.settleDown()
-	b.must(second(b.Pause(bg, b.ws, flow, nil)))
-	b.run(b.pool, `update enrollments set resume_at = now() - interval '1 day' where workspace_id = $1`, b.ws)
+	b.Must(flowstest.Second(b.RecordAll(bg, b.Workspace, all)))
+	b.Settle()
+	b.Must(flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)))
+	b.Exec(b.Pool, `update enrollments set resume_at = now() - interval '1 day' where workspace_id = $1`, b.Workspace)
 	return flow
 }
 
 func (b *bundle) completed() int {
-	return b.count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`)
+	return b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`)
 }
 
 // A second pause, by mistake or by a provider that fails, does not turn a long
 // release into a flood: what is released after it takes as long as was left.
 func TestAPauseDoesNotShortenARelease(t *testing.T) {
 	b := setup(t, 0)
-	flow := b.heldUp(hourAfter("go"))
-	b.must(second(b.Resume(bg, b.ws, flow, ptr(24*time.Hour), nil)))
-	b.settleDown()
+	flow := b.heldUp(flowstest.HourAfter("go"))
+	b.Must(flowstest.Second(b.Resume(bg, b.Workspace, flow, new(24*time.Hour), nil)))
+	b.Settle()
 	for _, verb := range []string{"resume", "drain"} {
-		b.must(second(b.Pause(bg, b.ws, flow, nil)))
-		resume := func() (Flow, error) { return b.Resume(bg, b.ws, flow, nil, nil) }
+		b.Must(flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)))
+		resume := func() (flows.Flow, error) { return b.Resume(bg, b.Workspace, flow, nil, nil) }
 		if verb == "drain" {
-			resume = func() (Flow, error) { return b.Drain(bg, b.ws, flow, nil) }
+			resume = func() (flows.Flow, error) { return b.Drain(bg, b.Workspace, flow, nil) }
 		}
 		f, err := resume()
-		b.must(err)
+		b.Must(err)
 		if left := f.SpreadUntil.Sub(*f.HeldUntil); left < 23*time.Hour || left > 24*time.Hour {
 			t.Fatalf("after %s the rest is released over %s", verb, left)
 		}
-		b.settleDown()
+		b.Settle()
 	}
-	if n := b.completed(); n > 3*Turns {
+	if n := b.completed(); n > 3*enrollment.Shards {
 		t.Errorf("%d are let go at once", n)
 	}
 	// Whoever asks for another spread gets it.
-	b.must(second(b.Pause(bg, b.ws, flow, nil)))
-	b.must(second(b.Resume(bg, b.ws, flow, ptr(time.Duration(0)), nil)))
-	b.settleDown()
+	b.Must(flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)))
+	b.Must(flowstest.Second(b.Resume(bg, b.Workspace, flow, new(time.Duration(0)), nil)))
+	b.Settle()
 	if n := b.completed(); n != 80 {
 		t.Errorf("%d have arrived", n)
 	}
@@ -64,21 +69,22 @@ func TestAPauseDoesNotShortenARelease(t *testing.T) {
 // the release.
 func TestAMoveDoesNotShortenARelease(t *testing.T) {
 	b := setup(t, 0)
-	text := hourAfter("go")
+	text := flowstest.HourAfter("go")
 	flow := b.heldUp(text)
-	b.must(second(b.Resume(bg, b.ws, flow, ptr(24*time.Hour), nil)))
-	b.settleDown()
-	b.publish(flow, strings.ReplaceAll(text, `"wait"`, `"pause"`), InFlight{Mode: "move", Map: map[string]*string{"wait": ptr("end")}})
-	b.must(b.moveAround(bg))
-	if n := b.count(`select count(*) from enrollments where workspace_id = $1 and status = 'active' and version = 2`); n < 70 {
+	b.Must(flowstest.Second(b.Resume(bg, b.Workspace, flow, new(24*time.Hour), nil)))
+	b.Settle()
+	b.PublishNext(flow, strings.ReplaceAll(text, `"wait"`, `"pause"`),
+		flows.InFlight{Mode: "move", Map: map[string]*string{"wait": new("end")}})
+	b.Must(b.MoveAround(bg))
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'active' and version = 2`); n < 70 {
 		t.Fatalf("%d were moved", n)
 	}
-	b.settleDown()
-	if n := b.completed(); n > 2*Turns {
+	b.Settle()
+	if n := b.completed(); n > 2*enrollment.Shards {
 		t.Errorf("%d are let go at once", n)
 	}
-	b.run(b.pool, `update flows set spread_until = now() where id = $1`, flow)
-	b.settleDown()
+	b.Exec(b.Pool, `update flows set spread_until = now() where id = $1`, flow)
+	b.Settle()
 	if n := b.completed(); n != 80 {
 		t.Errorf("%d have arrived", n)
 	}
@@ -86,22 +92,23 @@ func TestAMoveDoesNotShortenARelease(t *testing.T) {
 
 // Whoever came into an audience in a pause is found all at once, and begins at
 // any time until the release is over.
-func TestAPollAfterAPauseIsSpread(t *testing.T) {
+func TestAPollAfterAPauseCatchesUp(t *testing.T) {
 	b := setup(t, 50)
-	flow := b.live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1M"}],"recurrence":{"policy":"once"},
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1M"}],"recurrence":{"policy":"once"},
 		"start":"hello","nodes":{"hello":{$send,"next":"end"},"end":{"type":"exit"}}}`)
-	b.must(second(b.Pause(bg, b.ws, flow, nil)))
-	f, err := b.Resume(bg, b.ws, flow, ptr(24*time.Hour), nil)
-	b.must(err)
-	b.look()
-	if n := b.count(`select count(*) from enrollments where workspace_id = $1 and status = 'active' and resume_at between now() and $2`, f.SpreadUntil); n < 48 {
+	b.Must(flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)))
+	f, err := b.Resume(bg, b.Workspace, flow, new(24*time.Hour), nil)
+	b.Must(err)
+	b.PollOne()
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'active' and resume_at between now() and $2`,
+		f.SpreadUntil); n < 48 {
 		t.Fatalf("%d are due some time in the release", n)
 	}
-	if n := b.count(`select count(*) from enrollments where workspace_id = $1 and resume_at < now() + interval '12 hours'`); n < 10 || n > 40 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and resume_at < now() + interval '12 hours'`); n < 10 || n > 40 {
 		t.Errorf("%d of 50 are due in the first half", n)
 	}
-	b.settleDown()
-	if n := b.notifications(); n > 2 {
+	b.Settle()
+	if n := b.Notifications(); n > 2 {
 		t.Errorf("%d letters at once", n)
 	}
 }

@@ -7,21 +7,23 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma/flows/enrollment"
 )
 
 const (
-	forgetLot  = 5_000  // rows that are deleted in one transaction
-	forgetMost = 50_000 // rows that are looked for at a time
+	forgetChunk = 5_000  // rows that are deleted in one transaction
+	forgetMost  = 50_000 // rows that are looked for at a time
 )
 
-// Forget deletes events and refusals that are past their retention, and answers
-// how many. An event stays while its profile is on a way through a flow that it
-// began before the event. Lots are small, so that nobody waits for a long transaction; two
-// nodes that do it at once only share the work.
+// Forget deletes events and refusals past their retention, and returns how many. An
+// event stays while its profile has an active enrollment that began before it. Chunks
+// are small, so that no other statement waits for a long transaction. Several nodes
+// may run it at once.
 func (f *Flows) Forget(ctx context.Context) (int64, error) {
 	events, err := f.forget(ctx,
 		`select workspace_id, key, key as flow_id from trigger_events v
-			where received_at < now() - $1::interval and (`+onHerWay+`) is null limit $2`,
+			where received_at < now() - $1::interval and (`+hasActive+`) is null limit $2`,
 		`delete from trigger_events e using unnest($1::uuid[], $2::uuid[], $3::uuid[]) as r (workspace_id, key, flow_id)
 			where e.workspace_id = r.workspace_id and e.key = r.key`)
 	if err != nil {
@@ -37,27 +39,27 @@ func (f *Flows) Forget(ctx context.Context) (int64, error) {
 	return events + refused, nil
 }
 
-// onHerWay finds a journey that began before the event v and has not ended: a
-// branch further on may ask what the profile has done since. By a subquery with
-// a limit, for which no planner reads everybody who is on the way.
-const onHerWay = `select true from enrollments e where e.workspace_id = v.workspace_id and e.profile_key = v.profile_key
+// hasActive finds an active enrollment that began before the event v: a later branch
+// may ask for the profile's events. A subquery with a limit keeps a planner from
+// reading all active enrollments.
+const hasActive = `select true from enrollments e where e.workspace_id = v.workspace_id and e.profile_key = v.profile_key
 	and e.status = 'active' and e.enrolled_at <= v.received_at limit 1`
 
 // aged are rows that are to go, turned on their side.
 type aged struct{ workspaces, keys, flows []pgtype.UUID }
 
-// forget looks once for many rows and deletes them lot by lot: to look for each
-// lot would read what the lots before have left behind again and again.
+// forget reads the ids of many rows once and deletes them chunk by chunk: a query per
+// chunk would read the rows that earlier chunks deleted again and again.
 func (f *Flows) forget(ctx context.Context, find, remove string) (gone int64, err error) {
 	for {
 		old, err := f.findAged(ctx, find)
 		if err != nil {
 			return gone, err
 		}
-		for at := 0; at < len(old.keys); at += forgetLot {
-			end := min(at+forgetLot, len(old.keys))
+		for at := 0; at < len(old.keys); at += forgetChunk {
+			end := min(at+forgetChunk, len(old.keys))
 			var tag pgconn.CommandTag
-			err := f.transact(ctx, func(tx pgx.Tx) (err error) {
+			err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) (err error) {
 				tag, err = tx.Exec(ctx, remove, old.workspaces[at:end], old.keys[at:end], old.flows[at:end])
 				return err
 			})

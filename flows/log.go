@@ -2,13 +2,13 @@ package flows
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/lifecycle"
 )
 
 // What is done to a flow, as its log names it.
@@ -21,14 +21,11 @@ const (
 	wasArchived   = "archived"
 )
 
-// errDone undoes a verb that an earlier try of the same request has done.
-var errDone = errors.New("this request has been done before")
-
-// note appends to a flow's log, in the transaction that does what it says and
-// under the flow's lock: the clock is read there, so that the lines of a flow
-// are in the order in which things were done. The line has the request's id,
-// so that a request whose answer was lost is not done a second time (errDone).
-func note(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, action string, by *Asker, detail map[string]any) error {
+// recordRequest appends to a flow's log, in the transaction of the verb and under the
+// flow's lock. The clock is read there, so that the lines of a flow are in the order
+// of its changes. A line has the request's id, so that a repeated request is not
+// carried out twice (lifecycle.ErrRepeated).
+func recordRequest(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, action string, by *Actor, detail map[string]any) error {
 	if detail == nil {
 		detail = map[string]any{}
 	}
@@ -44,34 +41,33 @@ func note(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, action string, by 
 		return fmt.Errorf("log that flow %s was %s: %w", flow, action, err)
 	}
 	if tag.RowsAffected() == 0 {
-		return errDone
+		return lifecycle.ErrRepeated
 	}
 	return nil
 }
 
-// unlessDone ends a verb that did not come through. If an earlier try of the
-// same request did, err only says what that has left behind, and the answer is
-// the flow as it is now.
-func (f *Flows) unlessDone(ctx context.Context, ws, flow uuid.UUID, by *Asker, err error) (Flow, error) {
-	if !by.repeatable() {
-		return Flow{}, err
+// finish ends a verb. One that failed because an earlier try of the same request did
+// it is answered like that: with the flow as it is now.
+func (f *Flows) finish(ctx context.Context, ws, flow uuid.UUID, by *Actor, err error) (Flow, error) {
+	repeated := func(ctx context.Context) (before bool, err error) {
+		if !by.repeatable() {
+			return false, nil
+		}
+		err = f.pool.QueryRow(ctx, `select exists (select from flow_log where workspace_id = $1 and flow_id = $2 and id = $3)`, ws, flow,
+			by.Request).Scan(&before)
+		if err != nil {
+			err = fmt.Errorf("read whether a request was done to flow %s: %w", flow, err)
+		}
+		return before, err
 	}
-	var done bool
-	look := f.pool.QueryRow(ctx, `select exists (select from flow_log where workspace_id = $1 and flow_id = $2 and id = $3)`, ws, flow, by.Request).Scan(&done)
-	switch {
-	case look != nil:
-		return Flow{}, fmt.Errorf("look whether a request was done to flow %s: %w", flow, look)
-	case !done:
-		return Flow{}, err
-	}
-	return f.Get(ctx, ws, flow)
+	return lifecycle.Once(ctx, err, repeated, func(ctx context.Context) (Flow, error) { return f.Get(ctx, ws, flow) })
 }
 
-// repeatable says whether a request done again can be told from another.
-func (a *Asker) repeatable() bool { return a != nil && a.Request != uuid.Nil }
+// repeatable reports whether the request has an id by which a repetition is known.
+func (a *Actor) repeatable() bool { return a != nil && a.Request != uuid.Nil }
 
-// name is the request as a step keeps it; empty when it cannot be told.
-func (a *Asker) name() string {
+// name is the request as a step stores it; empty without an id.
+func (a *Actor) name() string {
 	if !a.repeatable() {
 		return ""
 	}
@@ -79,53 +75,9 @@ func (a *Asker) name() string {
 }
 
 // key is the API key that asks, nil for Lemma itself.
-func (a *Asker) key() *uuid.UUID {
+func (a *Actor) key() *uuid.UUID {
 	if a == nil {
 		return nil
 	}
 	return &a.APIKeyID
-}
-
-// History answers what was done to a flow, newest first.
-func (f *Flows) History(ctx context.Context, ws, flow uuid.UUID, page lemma.Page) ([]LogLine, string, error) {
-	if _, err := f.Get(ctx, ws, flow); err != nil {
-		return nil, "", err
-	}
-	var after *uuid.UUID
-	if page.Cursor != "" {
-		id, err := uuid.Parse(page.Cursor)
-		if err != nil {
-			return nil, "", foreignCursor()
-		}
-		after = &id
-	}
-	rows, err := f.pool.Query(ctx, `
-		select l.id, l.at, l.action, l.version, l.api_key_id, l.detail from flow_log l
-		where l.workspace_id = $1 and l.flow_id = $2 and ($3::uuid is null or (l.at, l.id) <
-			(select c.at, c.id from flow_log c where c.workspace_id = $1 and c.flow_id = $2 and c.id = $3))
-		order by l.at desc, l.id desc limit $4`, ws, flow, after, page.Limit+1)
-	if err != nil {
-		return nil, "", fmt.Errorf("read history of flow %s: %w", flow, err)
-	}
-	type line struct {
-		id uuid.UUID
-		LogLine
-	}
-	lines, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l line, err error) {
-		err = row.Scan(&l.id, &l.At, &l.Action, &l.Version, &l.APIKeyID, &l.Detail)
-		return l, err
-	})
-	if err != nil {
-		return nil, "", fmt.Errorf("read history of flow %s: %w", flow, err)
-	}
-	next := ""
-	if len(lines) > page.Limit {
-		lines = lines[:page.Limit]
-		next = lines[page.Limit-1].id.String()
-	}
-	shown := make([]LogLine, len(lines))
-	for i, l := range lines {
-		shown[i] = l.LogLine
-	}
-	return shown, next, nil
 }

@@ -14,13 +14,14 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/flows/enrollment"
 	"lemma/flows/graph"
 )
 
-// A move is the order to take those who are on the way over to another version,
-// or out of the flow. There is one open at a time for a flow: the last word
-// counts. To_version names whom it leaves alone, nil nobody; with an exit
-// reason all others exit, without one they are moved.
+// A move is the order to take active enrollments to another version or out of the
+// flow. A flow has one open move; a later one replaces it. Enrollments of to_version
+// stay; nil names no version. With an exit reason the others exit, without one they
+// are moved.
 
 // startMove gives the order, under the flow's lock.
 func startMove(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, to *int, nodes map[string]*string, exit string) error {
@@ -37,7 +38,7 @@ func startMove(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, to *int, node
 }
 
 // endMoves ends what an earlier order left open, where it is. It waits for the
-// lot that is at work, and none begins after it.
+// chunk that is at work, and none begins after it.
 func endMoves(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
 	_, err := tx.Exec(ctx, `
 		update flow_moves set finished_at = now(), leased_by = null, lease_until = null
@@ -62,20 +63,20 @@ type order struct {
 
 // by is the order as the steps name it.
 func (o *order) by() string {
-	if o.exit == ExitArchived {
+	if o.exit == enrollment.ExitArchived {
 		return "archive"
 	}
 	return "publish"
 }
 
-// lotsAtOnce is how many lots are looked up in one go: looking costs a scan of
-// those who are on the way, so it is done seldom, and keeps 16 bytes of each.
-const lotsAtOnce = 100
+// chunksAtOnce is how many chunks are read in one query. The query scans the active
+// enrollments, so it is run seldom; each id takes 16 bytes.
+const chunksAtOnce = 100
 
-// moveSome takes the open move that nobody has worked at for longest and carries some of
-// it out, lot by lot. It answers how many people it took over; the move is
-// finished when a look finds nobody left.
-func (f *Flows) moveSome(ctx context.Context) (n int, err error) {
+// MoveOnce claims the open move that was worked on longest ago and carries it out
+// chunk by chunk. It returns how many enrollments it took over. The move is finished
+// when a query finds none left.
+func (f *Flows) MoveOnce(ctx context.Context) (n int, err error) {
 	o, err := f.claimMove(ctx)
 	if err != nil || o == nil {
 		return 0, err
@@ -87,16 +88,16 @@ func (f *Flows) moveSome(ctx context.Context) (n int, err error) {
 		}
 		err = errors.Join(err, f.releaseMove(*o, rest))
 	}()
-	left, err := f.leftBehind(ctx, *o, lotsAtOnce*f.cfg.Lot)
+	left, err := f.leftBehind(ctx, *o, chunksAtOnce*f.cfg.Chunk)
 	if err != nil {
 		return 0, err
 	}
 	if len(left) == 0 {
 		return 0, f.finishMove(ctx, *o)
 	}
-	for lot := range slices.Chunk(left, f.cfg.Lot) {
-		f.at("move: found")
-		done, ours, err := f.moveAway(ctx, o, lot)
+	for chunk := range slices.Chunk(left, f.cfg.Chunk) {
+		f.hook.At("move: found")
+		done, ours, err := f.moveAway(ctx, o, chunk)
 		n += done
 		if err != nil || !ours {
 			return n, err
@@ -109,7 +110,7 @@ func (f *Flows) moveSome(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// claimMove is one statement: open, free, the one whose turn it is.
+// claimMove is one statement: open, free, and worked on longest ago.
 func (f *Flows) claimMove(ctx context.Context) (*order, error) {
 	o := order{token: lemma.NewID().String(), definitions: map[int]*graph.Definition{}}
 	var nodes []byte
@@ -149,7 +150,7 @@ func (f *Flows) finishMove(ctx context.Context, o order) error {
 		done, err := tx.Exec(ctx, `
 			update flow_moves set finished_at = now(), leased_by = null, lease_until = null
 			where workspace_id = $1 and flow_id = $2 and id = $3 and leased_by = $4 and finished_at is null`, o.ws, o.flow, o.id, o.token)
-		if err != nil || done.RowsAffected() == 0 || o.exit != ExitArchived {
+		if err != nil || done.RowsAffected() == 0 || o.exit != enrollment.ExitArchived {
 			return err
 		}
 		return unlisten(ctx, tx, o.ws, o.flow)
@@ -160,7 +161,7 @@ func (f *Flows) finishMove(ctx context.Context, o order) error {
 	return nil
 }
 
-// leftBehind finds some of those who are still to be taken over.
+// leftBehind finds enrollments that are still to be taken over.
 func (f *Flows) leftBehind(ctx context.Context, o order, limit int) ([]pgtype.UUID, error) {
 	rows, err := f.pool.Query(ctx, `
 		select e.id from unnest('{0,1,2,3}'::smallint[]) as t (turn) cross join lateral (
@@ -169,21 +170,21 @@ func (f *Flows) leftBehind(ctx context.Context, o order, limit int) ([]pgtype.UU
 			order by resume_at limit $4
 		) e limit $4`, o.ws, o.flow, o.to, limit)
 	if err != nil {
-		return nil, fmt.Errorf("find who is to be moved in flow %s: %w", o.flow, err)
+		return nil, fmt.Errorf("find enrollments to move in flow %s: %w", o.flow, err)
 	}
 	left, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.UUID])
 	if err != nil {
-		return nil, fmt.Errorf("find who is to be moved in flow %s: %w", o.flow, err)
+		return nil, fmt.Errorf("find enrollments to move in flow %s: %w", o.flow, err)
 	}
 	slices.SortFunc(left, func(a, b pgtype.UUID) int { return bytes.Compare(a.Bytes[:], b.Bytes[:]) })
 	return left, nil
 }
 
-// moveAway takes one lot over in one transaction, if the order is still ours:
-// the lease may have run out, or a later order ended this one.
-func (f *Flows) moveAway(ctx context.Context, o *order, lot []pgtype.UUID) (n int, ours bool, err error) {
+// moveAway takes over one chunk in one transaction, if the order is still ours: the
+// lease may have run out, or a later order may have replaced this one.
+func (f *Flows) moveAway(ctx context.Context, o *order, chunk []pgtype.UUID) (n int, ours bool, err error) {
 	var moved relocated
-	err = f.transact(ctx, func(tx pgx.Tx) error {
+	err = enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		moved = relocated{by: o.by()}
 		tag, err := tx.Exec(ctx, `
 			update flow_moves set lease_until = now() + $5
@@ -194,21 +195,21 @@ func (f *Flows) moveAway(ctx context.Context, o *order, lot []pgtype.UUID) (n in
 		if ours = tag.RowsAffected() == 1; !ours {
 			return nil
 		}
-		if moved.heldUntil, err = releasing(ctx, tx, o.ws, o.flow); err != nil {
+		if moved.heldUntil, err = enrollment.ReleasingSince(ctx, tx, o.ws, o.flow); err != nil {
 			return err
 		}
-		who, err := lockOnTheWay(ctx, tx, o.ws, lot, o.to)
+		found, err := lockActive(ctx, tx, o.ws, chunk, o.to)
 		if err != nil {
 			return err
 		}
-		for _, w := range who {
-			fate, err := f.fateUnder(ctx, tx, o, w)
+		for _, w := range found {
+			action, err := f.actionUnder(ctx, tx, o, w)
 			if err != nil {
 				return err
 			}
-			moved.add(w, fate, o.to, o.exit)
+			moved.add(w, action, o.to, o.exit)
 		}
-		f.at("move: locked")
+		f.hook.At("move: locked")
 		if err := moved.write(ctx, tx, o.ws, o.flow); err != nil {
 			return err
 		}
@@ -218,25 +219,18 @@ func (f *Flows) moveAway(ctx context.Context, o *order, lot []pgtype.UUID) (n in
 		return err
 	})
 	if err != nil {
-		return 0, ours, fmt.Errorf("move %d people of flow %s: %w", len(lot), o.flow, err)
+		return 0, ours, fmt.Errorf("move %d people of flow %s: %w", len(chunk), o.flow, err)
 	}
 	o.stranded += moved.stranded
-	f.metrics.steps.WithLabelValues(stepMoved).Add(float64(moved.moves))
-	f.metrics.steps.WithLabelValues(stepExited).Add(float64(moved.exits))
+	f.metrics.Steps.WithLabelValues(enrollment.StepMoved).Add(float64(moved.moves))
+	f.metrics.Steps.WithLabelValues(enrollment.StepExited).Add(float64(moved.exits))
 	return moved.moves + moved.exits, ours, nil
 }
 
-// releasing answers when a pause ended whose people are being released still;
-// nil when there is none.
-func releasing(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) (heldUntil *time.Time, err error) {
-	err = tx.QueryRow(ctx, `select case when spread_until > now() then held_until end from flows where workspace_id = $1 and id = $2`, ws, flow).Scan(&heldUntil)
-	return heldUntil, err
-}
-
-// fateUnder is what an order means to somebody.
-func (f *Flows) fateUnder(ctx context.Context, tx pgx.Tx, o *order, w onTheWay) (fate, error) {
+// actionUnder is what an order does to one enrollment.
+func (f *Flows) actionUnder(ctx context.Context, tx pgx.Tx, o *order, w activeRow) (graph.Action, error) {
 	if o.exit != "" {
-		return fate{kind: fateExits}, nil
+		return graph.Action{Kind: graph.Exits}, nil
 	}
 	var of [2]*graph.Definition
 	for i, version := range [2]int{w.version, *o.to} {
@@ -244,58 +238,57 @@ func (f *Flows) fateUnder(ctx context.Context, tx pgx.Tx, o *order, w onTheWay) 
 		if d == nil {
 			var err error
 			if d, err = readDefinition(ctx, tx, o.ws, o.flow, version); err != nil {
-				return fate{}, err
+				return graph.Action{}, err
 			}
 			o.definitions[version] = d
 		}
 		of[i] = d
 	}
-	return fateOf(of[0], w.node, of[1], o.nodes), nil
+	return graph.ActionFor(of[0], w.node, of[1], o.nodes), nil
 }
 
-// onTheWay is an enrollment that is locked to be moved.
-type onTheWay struct {
+// activeRow is an enrollment that is locked to be moved.
+type activeRow struct {
 	id       pgtype.UUID
 	version  int
 	node     string
 	step     int
-	turn     int16
+	shard    int16
 	entering bool // it has not begun to wait where it stands
 }
 
-// What a move asks of an enrollment (e, where there are others), and a plan
-// before it: a wait that has not begun has no time that could be changed, and
-// one that is answered keeps its own, unless it begins anew. Whether anybody is
-// due plays no part: who fell due in a pause is moved like any other.
+// Conditions that a move and a plan share, on an enrollment e. A wait that has not
+// begun has no time to change. A wait that is answered keeps its time unless it begins
+// anew. Whether an enrollment is due plays no part: one that became due in a pause is
+// moved like any other.
 const (
-	entering = `waiting_since is null`
-	hasHeard = `heard is not null`
+	entering   = `waiting_since is null`
+	hasMatched = `heard is not null`
 )
 
-// lockOnTheWay locks those who are still on the way and not in version but, in
-// the order of their ids like everywhere. A worker that had them has moved them
-// by then, or finds them moved.
-func lockOnTheWay(ctx context.Context, tx pgx.Tx, ws uuid.UUID, ids []pgtype.UUID, but *int) ([]onTheWay, error) {
+// lockActive locks the active enrollments that are not in version but, in the order of
+// their ids. A worker that has read them has moved them by then, or finds them moved.
+func lockActive(ctx context.Context, tx pgx.Tx, ws uuid.UUID, ids []pgtype.UUID, but *int) ([]activeRow, error) {
 	rows, err := tx.Query(ctx, `
-		select e.id, e.version, e.node, e.step, e.turn, e.`+entering+` from `+oneByOne+` (
+		select e.id, e.version, e.node, e.step, e.turn, e.`+entering+` from `+enrollment.OneByOne+` (
 			select * from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and ($3::int is null or e.version <> $3) for update
 		) e`, ws, ids, but)
 	if err != nil {
 		return nil, fmt.Errorf("lock enrollments: %w", err)
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (w onTheWay, err error) {
-		err = row.Scan(&w.id, &w.version, &w.node, &w.step, &w.turn, &w.entering)
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (w activeRow, err error) {
+		err = row.Scan(&w.id, &w.version, &w.node, &w.step, &w.shard, &w.entering)
 		return w, err
 	})
 }
 
-// relocated are people who are put elsewhere, by whatever order, turned on
-// their side.
+// relocated are the rows of enrollments that an order or a request moves, column by
+// column.
 type relocated struct {
-	steps
-	by      string // publish, or by hand
-	note    string // why, in the words of whoever did it by hand
-	request string // by hand: which one asked
+	enrollment.StepRows
+	by      string // publish, or manually
+	note    string // why, the note of a manual change
+	request string // manually: which one asked
 
 	ids, gone []pgtype.UUID
 	versions  []int32
@@ -305,72 +298,74 @@ type relocated struct {
 	asks      []bool
 	reasons   []string
 
-	heldUntil *time.Time // a release is going on of those who were due then: they keep their place in it, and have arrived where they are put just now
+	// A release is going on of those that were due then: they keep their place in it, and have
+	// arrived where they are put just now.
+	heldUntil *time.Time
 
 	moves, exits, stranded int
-	counts                 map[int16]passed
+	counts                 map[int16]enrollment.NodeCounts
 }
 
-// add puts down what becomes of one. Who would be stranded stays where he is.
-func (r *relocated) add(w onTheWay, f fate, to *int, exit string) {
+// add records the action for one enrollment. One that would be stranded stays.
+func (r *relocated) add(w activeRow, f graph.Action, to *int, exit string) {
 	data := []any{"from_version", w.version, "from_node", w.node, "by", r.by}
 	if r.note != "" {
 		data = append(data, "note", r.note)
 	}
 	if r.request != "" {
-		data = append(data, askedBy, r.request)
+		data = append(data, enrollment.StepRequest, r.request)
 	}
-	switch f.kind {
-	case fateExits:
+	switch f.Kind {
+	case graph.Exits:
 		if exit == "" {
-			exit = ExitReplaced
+			exit = enrollment.ExitReplaced
 		}
 		r.gone, r.reasons = append(r.gone, w.id), append(r.reasons, exit)
-		r.log(w, w.version, w.node, stepExited, append(data, "reason", exit))
+		r.log(w, w.version, w.node, enrollment.StepExited, append(data, "reason", exit))
 		r.exits++
-	case fateMoves:
-		timer, shift := f.timer, f.shift
+	case graph.Moves:
+		timer, shift := f.Timer, f.Shift
 		if w.entering && w.node != "" {
-			timer, shift = timerRestarted, 0
+			timer, shift = graph.TimerRestarted, 0
 		}
-		r.ids, r.versions, r.nodes = append(r.ids, w.id), append(r.versions, int32(*to)), append(r.nodes, f.node)
+		r.ids, r.versions, r.nodes = append(r.ids, w.id), append(r.versions, int32(*to)), append(r.nodes, f.Node)
 		r.timers, r.shifts = append(r.timers, timer), append(r.shifts, shift.Seconds())
-		r.asks = append(r.asks, f.ask && !w.entering)
+		r.asks = append(r.asks, f.AskAgain && !w.entering)
 		if shift != 0 {
 			data = append(data, "shifted_seconds", shift.Seconds())
 		}
-		r.log(w, *to, f.node, stepMoved, append(data, "timer", timer))
+		r.log(w, *to, f.Node, enrollment.StepMoved, append(data, "timer", timer))
 		r.moves++
 	default:
 		r.stranded++
 	}
 }
 
-func (r *relocated) log(w onTheWay, version int, node, event string, data []any) {
-	r.steps.add(w.id.Bytes, w.step+1, version, node, event, object(data...))
+func (r *relocated) log(w activeRow, version int, node, event string, data []any) {
+	r.Add(w.id.Bytes, w.step+1, version, node, event, enrollment.StepData(data...))
 	if r.counts == nil {
-		r.counts = map[int16]passed{}
+		r.counts = map[int16]enrollment.NodeCounts{}
 	}
-	if r.counts[w.turn] == nil {
-		r.counts[w.turn] = passed{}
+	if r.counts[w.shard] == nil {
+		r.counts[w.shard] = enrollment.NodeCounts{}
 	}
-	r.counts[w.turn][passedKey{w.version, w.node, event, ""}]++
+	r.counts[w.shard][enrollment.NodeEvent{Version: w.version, Node: w.node, Event: event, Next: ""}]++
 }
 
-// write moves them. They are locked, and everybody else moves them by
-// compare-and-set on the step, which is another one now.
+// write moves the enrollments. They are locked, and a worker that read them before
+// fails its compare-and-set on the step.
 func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
 	batch := &pgx.Batch{}
-	r.queue(batch, ws)
-	for turn := range int16(Turns) {
-		r.counts[turn].queue(batch, ws, flow, turn)
+	r.Queue(batch, ws)
+	for shard := range int16(enrollment.Shards) {
+		r.counts[shard].Queue(batch, ws, flow, shard)
 	}
 	if len(r.ids) > 0 {
 		batch.Queue(`
 			update enrollments e set version = r.version, node = r.node, step = e.step + 1, moved = true,
-				resume_at = case when r.timer = 'restarted' or r.ask then least(now(), case when e.resume_at <= $9::timestamptz then e.resume_at end) when e.`+hasHeard+` then e.resume_at else e.resume_at + make_interval(secs => r.shift) end,
+				resume_at = case when r.timer = 'restarted' or r.ask then least(now(), case when e.resume_at <= $9::timestamptz then e.resume_at end) when e.`+hasMatched+` then e.resume_at else e.resume_at + make_interval(secs => r.shift) end,
 				waiting_since = case when r.timer = 'restarted' then null else e.waiting_since end,
-				due_since = case when r.timer = 'restarted' then case when e.resume_at <= $9 then now() end when e.`+hasHeard+` then e.due_since else e.due_since + make_interval(secs => r.shift) end,
+				due_since = case when r.timer = 'restarted' then case when e.resume_at <= $9 then now() end when e.`+hasMatched+` then e.due_since else e.due_since + make_interval(secs => r.shift) end,
 				awaits = case when r.timer = 'restarted' then null else e.awaits end,
 				heard = case when r.timer = 'restarted' then null else e.heard end,
 				answer_step = case when r.timer = 'restarted' then null else e.answer_step end,

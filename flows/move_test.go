@@ -1,4 +1,4 @@
-package flows
+package flows_test
 
 import (
 	"context"
@@ -14,20 +14,11 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/flowstest"
+	"lemma/flows/query"
 )
-
-// moveAllOver works until no move is open.
-func (b *bundle) moveAllOver() {
-	b.t.Helper()
-	for range 1000 {
-		n, err := b.moveSome(context.Background())
-		b.must(err)
-		if n == 0 && b.count(`select count(*) from flow_moves where workspace_id = $1 and finished_at is null`) == 0 {
-			return
-		}
-	}
-	b.t.Fatal("a move does not end")
-}
 
 // crossroads sends everybody to the node that the trigger names; nodes are the
 // rest of the version.
@@ -41,7 +32,7 @@ func crossroads(nodes map[string]string) string {
 		"cross":{"type":"branch","cases":[` + strings.Join(cases, ",") + `],"else":"end"},"end":{"type":"exit"},` + strings.Join(all, ",") + `}}`
 }
 
-// before and after are two versions in which every fate has somebody.
+// before and after are two versions in which every outcome has somebody.
 var before = map[string]string{
 	"same":     `{"type":"delay","for":"P3D","next":"end"}`,
 	"longer":   `{"type":"delay","for":"P3D","next":"end"}`,
@@ -71,89 +62,89 @@ var after = map[string]string{
 	"answered": `{"type":"webhook","endpoint_id":"$endpoint","on_error":"end","data":{"more":1},"next":"end"}`,
 }
 
-// fates are what the map below makes of the nodes, in words of the test's own.
+// outcomes are what the map below makes of the nodes, in words of the test's own.
 var fates = map[string]struct {
-	fate, to, timer string
-	shift           time.Duration
+	outcome, to, timer string
+	shift              time.Duration
 }{
-	"same":     {"moves", "same", "kept", 0},
-	"longer":   {"moves", "longer", "shifted", 48 * time.Hour},
-	"shorter":  {"moves", "shorter", "shifted", -71 * time.Hour},
-	"event":    {"moves", "event", "kept", 0},
-	"patient":  {"moves", "patient", "shifted", 48 * time.Hour},
-	"other":    {"moves", "other", "restarted", 0},
-	"monday":   {"moves", "monday", "kept", 0},
-	"tuesday":  {"moves", "tuesday", "restarted", 0},
-	"letter":   {"moves", "letter", "restarted", 0},
-	"renamed":  {"moves", "new", "restarted", 0},
-	"dropped":  {"exits", "", "", 0},
-	"answered": {"moves", "answered", "kept", 0},
+	"same":     {"move", "same", "kept", 0},
+	"longer":   {"move", "longer", "shifted", 48 * time.Hour},
+	"shorter":  {"move", "shorter", "shifted", -71 * time.Hour},
+	"event":    {"move", "event", "kept", 0},
+	"patient":  {"move", "patient", "shifted", 48 * time.Hour},
+	"other":    {"move", "other", "restarted", 0},
+	"monday":   {"move", "monday", "kept", 0},
+	"tuesday":  {"move", "tuesday", "restarted", 0},
+	"letter":   {"move", "letter", "restarted", 0},
+	"renamed":  {"move", "new", "restarted", 0},
+	"dropped":  {"exit", "", "", 0},
+	"answered": {"move", "answered", "kept", 0},
 }
 
-var overTo = InFlight{Mode: "move", Map: map[string]*string{"renamed": ptr("new"), "dropped": nil}}
+var overTo = flows.InFlight{Mode: "move", Map: map[string]*string{"renamed": new("new"), "dropped": nil}}
 
 // atTheCrossroads puts one person on each node of before.
-func atTheCrossroads(t *testing.T, change ...func(*Config)) (b *bundle, flow uuid.UUID, who map[string]string, next string) {
+func atTheCrossroads(t *testing.T, change ...func(*flows.Config)) (b *bundle, flow uuid.UUID, who map[string]string, next string) {
 	b = setup(t, len(before)+1, change...)
-	endpoint := b.endpoint()
+	endpoint := b.Endpoint()
 	with := func(nodes map[string]string) string {
 		return strings.ReplaceAll(crossroads(nodes), "$endpoint", endpoint)
 	}
-	flow, who = b.live(with(before)), map[string]string{}
+	flow, who = b.Live(with(before)), map[string]string{}
 	for i, node := range slices.Sorted(maps.Keys(before)) {
 		who[node] = fmt.Sprintf("c%d", i+1)
-		b.tell(who[node], "go", properties(`{"to":"`+node+`"}`))
+		b.RecordEvent(who[node], "go", flowstest.Properties(`{"to":"`+node+`"}`))
 	}
-	b.settleDown()
+	b.Settle()
 	last := fmt.Sprintf("c%d", len(before)+1)
 	who[""] = last // has yet to enter
-	b.tell(last, "go", properties(`{"to":"same"}`))
+	b.RecordEvent(last, "go", flowstest.Properties(`{"to":"same"}`))
 	return b, flow, who, with(after)
 }
 
-func TestMoveMakesEveryFateTrueThatThePlanTold(t *testing.T) {
-	b, flow, who, next := atTheCrossroads(t, func(c *Config) { c.Lot = 5 })
+func TestMoveDoesWhatThePlanShows(t *testing.T) {
+	b, flow, who, next := atTheCrossroads(t, func(c *flows.Config) { c.Chunk = 5 })
 	ctx := context.Background()
-	was := map[string]Enrollment{}
+	was := map[string]query.Enrollment{}
 	for node, profile := range who {
-		was[node] = b.enrollment(flow, profile)
+		was[node] = b.Enrollment(flow, profile)
 		if was[node].Node != node {
 			t.Fatalf("%s stands on %q", profile, was[node].Node)
 		}
 	}
-	_, err := b.CreateVersion(ctx, b.ws, flow, b.definition(next))
-	b.must(err)
-	everybody := b.everybody(flow)
-	plan, err := b.Plan(ctx, b.ws, flow, 2, overTo)
-	b.must(err)
-	if b.everybody(flow) != everybody || plan.Stranded != 0 || len(plan.Changes) == 0 || *plan.Live != 1 {
+	_, err := b.CreateVersion(ctx, b.Workspace, flow, b.Definition(next))
+	b.Must(err)
+	everybody := b.Everybody(flow)
+	plan, err := b.Plan(ctx, b.Workspace, flow, 2, overTo)
+	b.Must(err)
+	if b.Everybody(flow) != everybody || plan.Stranded != 0 || len(plan.Changes) == 0 || *plan.Live != 1 {
 		t.Errorf("%+v", plan)
 	}
-	told, timers := map[string]Standing{}, map[string]TimerChange{}
+	reported, timers := map[string]flows.PlannedNode{}, map[string]flows.TimerChange{}
 	for _, s := range plan.Nodes {
-		told[s.Node] = s
+		reported[s.Node] = s
 	}
 	for _, c := range plan.Timers {
 		timers[c.Node] = c
 	}
 	now := time.Now()
-	_, err = b.Publish(ctx, b.ws, flow, 2, nil, overTo, nil)
-	b.must(err)
-	b.moveAllOver()
+	_, err = b.Publish(ctx, b.Workspace, flow, 2, nil, overTo, nil)
+	b.Must(err)
+	b.FinishMoves()
 
 	for node, want := range fates {
-		if got := told[node]; got.Fate != want.fate || got.To != want.to || got.Waiting != 1 || got.Due != 0 || got.Version != 1 || got.Type == "" {
+		if got := reported[node]; got.Action != want.outcome || got.To != want.to || got.Waiting != 1 || got.Due != 0 || got.Version != 1 || got.Type == "" {
 			t.Errorf("the plan tells of %s: %+v", node, got)
 		}
 		if got := timers[node]; got.Change != want.timer || got.Seconds != want.shift.Seconds() {
 			t.Errorf("the plan tells of the timer of %s: %+v", node, got)
 		}
-		e, old := b.enrollment(flow, who[node]), was[node]
+		e, old := b.Enrollment(flow, who[node]), was[node]
 		if e.Step != old.Step+1 {
 			t.Errorf("%s took %d steps", node, e.Step-old.Step)
 		}
-		if want.fate == "exits" {
-			if e.Status != Exited || e.ExitReason != ExitReplaced || e.Version != 1 || e.Node != node {
+		if want.outcome == "exit" {
+			if e.Status != enrollment.Exited || e.ExitReason != enrollment.ExitReplaced || e.Version != 1 || e.Node != node {
 				t.Errorf("%s: %+v", node, e)
 			}
 			continue
@@ -161,7 +152,7 @@ func TestMoveMakesEveryFateTrueThatThePlanTold(t *testing.T) {
 		if e.Version != 2 || e.Node != want.to {
 			t.Errorf("%s is at %s of version %d", node, e.Node, e.Version)
 		}
-		waits := b.count(`select count(*) from enrollments where workspace_id = $1 and id = $2 and waiting_since is not null`, e.ID) == 1
+		waits := b.Count(`select count(*) from enrollments where workspace_id = $1 and id = $2 and waiting_since is not null`, e.ID) == 1
 		switch want.timer {
 		case "restarted":
 			if e.ResumeAt.Before(now) || e.ResumeAt.After(time.Now()) || waits || e.Awaits != "" {
@@ -174,70 +165,72 @@ func TestMoveMakesEveryFateTrueThatThePlanTold(t *testing.T) {
 		}
 	}
 	// Who had yet to enter has yet to enter the new version.
-	if e := b.enrollment(flow, who[""]); e.Version != 2 || e.Node != "" || !e.ResumeAt.Equal(*was[""].ResumeAt) {
+	if e := b.Enrollment(flow, who[""]); e.Version != 2 || e.Node != "" || !e.ResumeAt.Equal(*was[""].ResumeAt) {
 		t.Errorf("%+v", e)
 	}
-	if s := told[""]; s.Fate != "moves" || s.Due != 1 {
+	if s := reported[""]; s.Action != "move" || s.Due != 1 {
 		t.Errorf("%+v", s)
 	}
-	if moved, exited := b.count(`select moved from flow_moves where workspace_id = $1`), b.count(`select exited from flow_moves where workspace_id = $1`); moved != len(who)-1 || exited != 1 {
+	if moved, exited := b.Count(`select moved from flow_moves where workspace_id = $1`), b.Count(`select exited from flow_moves where workspace_id = $1`); moved != len(who)-1 || exited != 1 {
 		t.Errorf("%d moved and %d exited", moved, exited)
 	}
-	b.tellsOfTheMove(flow, who["longer"])
+	b.explainsTheMove(flow, who["longer"])
 
-	// The journeys go on: the letter is written, the wait begins anew.
-	b.settleDown()
-	if e := b.enrollment(flow, who["letter"]); e.Status != Completed || b.notifications() != 1 {
-		t.Errorf("%+v, %d notifications", e, b.notifications())
+	// The journeys go on: the message is written, the wait begins anew.
+	b.Settle()
+	if e := b.Enrollment(flow, who["letter"]); e.Status != enrollment.Completed || b.Notifications() != 1 {
+		t.Errorf("%+v, %d notifications", e, b.Notifications())
 	}
-	if e := b.enrollment(flow, who["renamed"]); e.Status != "waiting" || e.ResumeAt.Before(now.Add(71*time.Hour)) {
+	if e := b.Enrollment(flow, who["renamed"]); e.Status != "waiting" || e.ResumeAt.Before(now.Add(71*time.Hour)) {
 		t.Errorf("%+v", e)
 	}
-	b.pass(2 * time.Hour)
-	b.settleDown()
-	if e := b.enrollment(flow, who["shorter"]); e.Status != Completed {
+	b.Pass(2 * time.Hour)
+	b.Settle()
+	if e := b.Enrollment(flow, who["shorter"]); e.Status != enrollment.Completed {
 		t.Errorf("a wait that got shorter ends earlier: %+v", e)
 	}
 }
 
-// tellsOfTheMove looks at the history of somebody who was moved.
-func (b *bundle) tellsOfTheMove(flow uuid.UUID, profile string) {
-	b.t.Helper()
-	_, steps, err := b.Steps(context.Background(), b.ws, b.enrollment(flow, profile).ID)
-	b.must(err)
+// explainsTheMove checks the history of a profile that was moved.
+func (b *bundle) explainsTheMove(flow uuid.UUID, profile string) {
+	b.T.Helper()
+	_, steps, err := b.Steps(context.Background(), b.Workspace, b.Enrollment(flow, profile).ID)
+	b.Must(err)
 	last := steps[len(steps)-1]
-	want := map[string]any{"from_version": json.Number("1"), "from_node": "longer", "by": "publish", "timer": "shifted", "shifted_seconds": json.Number("172800")}
+	want := map[string]any{"from_version": json.Number("1"), "from_node": "longer", "by": "publish", "timer": "shifted",
+		"shifted_seconds": json.Number("172800")}
 	if d := cmp.Diff(want, last.Data); d != "" || last.Event != "moved" || last.Version != 2 || last.Node != "longer" {
-		b.t.Errorf("%+v %s", last, d)
+		b.T.Errorf("%+v %s", last, d)
 	}
 }
 
-func TestAnAnswerIsHeardAfterAMove(t *testing.T) {
+func TestAnAnswerIsUsedAfterAMove(t *testing.T) {
 	b, flow, who, next := atTheCrossroads(t)
-	b.publish(flow, next, overTo)
-	b.moveAllOver()
-	id := b.enrollment(flow, who["answered"]).ID
-	b.run(b.pool, `update outbox set state = 'delivered', status_code = 200, attempts = 1, finished_at = now() where id = $1`, NodeKey(id, "answered"))
-	b.settleDown()
-	if e := b.enrollment(flow, who["answered"]); e.Status != Completed || b.count(`select count(*) from outbox where workspace_id = $1`) != 1 {
-		t.Errorf("%+v: %s", e, b.story(id))
+	b.PublishNext(flow, next, overTo)
+	b.FinishMoves()
+	id := b.Enrollment(flow, who["answered"]).ID
+	b.Exec(b.Pool, `update outbox set state = 'delivered', status_code = 200, attempts = 1, finished_at = now() where id = $1`, enrollment.NodeKey(id, "answered"))
+	b.Settle()
+	if e := b.Enrollment(flow,
+		who["answered"]); e.Status != enrollment.Completed || b.Count(`select count(*) from outbox where workspace_id = $1`) != 1 {
+		t.Errorf("%+v: %s", e, b.Story(id))
 	}
 }
 
-func TestNobodyIsStranded(t *testing.T) {
+func TestNoEnrollmentIsStranded(t *testing.T) {
 	b := setup(t, 3)
 	ctx := context.Background()
-	flow := b.live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a","nodes":{
+	flow := b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a","nodes":{
 		"a":{"type":"delay","for":"P1D","next":"b"},"b":{"type":"delay","for":"P1D","next":"c.d"},"c.d":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
 	short := `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a","nodes":{"a":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
-	b.tell("c1", "go")
-	b.settleDown()
-	b.pass(25 * time.Hour)
-	b.settleDown() // at b
-	b.tell("c2", "go")
-	b.settleDown() // at a, and on the way to b
-	_, err := b.CreateVersion(ctx, b.ws, flow, b.definition(short))
-	b.must(err)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.Pass(25 * time.Hour)
+	b.Settle() // at b
+	b.RecordEvent("c2", "go")
+	b.Settle() // at a, and on the way to b
+	_, err := b.CreateVersion(ctx, b.Workspace, flow, b.Definition(short))
+	b.Must(err)
 
 	for name, c := range map[string]struct {
 		nodes    map[string]*string
@@ -245,69 +238,69 @@ func TestNobodyIsStranded(t *testing.T) {
 		faults   string
 	}{
 		"no map":                      {nil, 2, "/in_flight/map/b would_strand, /in_flight/map/c.d would_strand"},
-		"nobody stands there yet":     {map[string]*string{"b": ptr("a")}, 2, "/in_flight/map/c.d would_strand"},
-		"all that are gone, one exit": {map[string]*string{"b": ptr("a"), "c.d": nil}, 0, ""},
+		"nobody stands there yet":     {map[string]*string{"b": new("a")}, 2, "/in_flight/map/c.d would_strand"},
+		"all that are gone, one exit": {map[string]*string{"b": new("a"), "c.d": nil}, 0, ""},
 	} {
-		in := InFlight{Mode: "move", Map: c.nodes}
-		p, err := b.Plan(ctx, b.ws, flow, 2, in)
-		b.must(err)
+		in := flows.InFlight{Mode: "move", Map: c.nodes}
+		p, err := b.Plan(ctx, b.Workspace, flow, 2, in)
+		b.Must(err)
 		if p.Stranded != c.stranded {
 			t.Errorf("%s: %d stranded: %+v", name, p.Stranded, p.Nodes)
 		}
 		if c.faults == "" {
 			continue
 		}
-		_, err = b.Publish(ctx, b.ws, flow, 2, nil, in, nil)
-		if e := b.wants(lemma.Conflict, err); e.Code != "would_strand" || pointers(e) != c.faults {
-			t.Errorf("%s: %s", name, pointers(e))
+		_, err = b.Publish(ctx, b.Workspace, flow, 2, nil, in, nil)
+		if e := b.Wants(lemma.Conflict, err); e.Code != "would_strand" || flowstest.Pointers(e) != c.faults {
+			t.Errorf("%s: %s", name, flowstest.Pointers(e))
 		}
 	}
-	if f := b.flow(flow); *f.LiveVersion != 1 {
+	if f := b.Flow(flow); *f.LiveVersion != 1 {
 		t.Error("a refused publish did something")
 	}
 	for name, c := range map[string]struct {
-		in     InFlight
+		in     flows.InFlight
 		faults string
 	}{
-		"from nowhere":    {InFlight{Mode: "move", Map: map[string]*string{"x": nil}}, "/in_flight/map/x unknown_node"},
-		"to nowhere":      {InFlight{Mode: "move", Map: map[string]*string{"b": ptr("b")}}, "/in_flight/map/b unknown_node"},
-		"from the entry":  {InFlight{Mode: "move", Map: map[string]*string{"": ptr("a")}}, "/in_flight/map/ unknown_node"},
-		"a map for stays": {InFlight{Map: map[string]*string{"b": nil}}, "/in_flight/map not_allowed"},
-		"no such mode":    {InFlight{Mode: "fly"}, "/in_flight/mode invalid"},
+		"from nowhere":    {flows.InFlight{Mode: "move", Map: map[string]*string{"x": nil}}, "/in_flight/map/x unknown_node"},
+		"to nowhere":      {flows.InFlight{Mode: "move", Map: map[string]*string{"b": new("b")}}, "/in_flight/map/b unknown_node"},
+		"from the entry":  {flows.InFlight{Mode: "move", Map: map[string]*string{"": new("a")}}, "/in_flight/map/ unknown_node"},
+		"a map for stays": {flows.InFlight{Map: map[string]*string{"b": nil}}, "/in_flight/map not_allowed"},
+		"no such mode":    {flows.InFlight{Mode: "fly"}, "/in_flight/mode invalid"},
 	} {
-		_, err := b.Publish(ctx, b.ws, flow, 2, nil, c.in, nil)
-		if e := b.wants(lemma.Invalid, err); pointers(e) != c.faults {
-			t.Errorf("%s: %s", name, pointers(e))
+		_, err := b.Publish(ctx, b.Workspace, flow, 2, nil, c.in, nil)
+		if e := b.Wants(lemma.Invalid, err); flowstest.Pointers(e) != c.faults {
+			t.Errorf("%s: %s", name, flowstest.Pointers(e))
 		}
-		_, err = b.Plan(ctx, b.ws, flow, 2, c.in)
-		b.wants(lemma.Invalid, err)
+		_, err = b.Plan(ctx, b.Workspace, flow, 2, c.in)
+		b.Wants(lemma.Invalid, err)
 		if c.in.Mode != "move" {
-			_, err = b.Rollback(ctx, b.ws, flow, ptr(1), nil, c.in, nil)
-			b.wants(lemma.Invalid, err)
+			_, err = b.Rollback(ctx, b.Workspace, flow, new(1), nil, c.in, nil)
+			b.Wants(lemma.Invalid, err)
 		}
 	}
 }
 
-// Somebody walks on to a node that is gone between the publish and the lot.
-func TestWhoWalksOnBeforeTheLotIsCaughtByTheMap(t *testing.T) {
+// An enrollment advances to a node that is gone between the publish and the chunk.
+func TestAMoveMapsEnrollmentsThatAdvancedBeforeTheChunk(t *testing.T) {
 	b := setup(t, 1)
-	flow := b.live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a","nodes":{
+	flow := b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a","nodes":{
 		"a":{"type":"delay","for":"P1D","next":"b"},"b":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
-	b.tell("c1", "go")
-	b.settleDown()
-	b.publish(flow, `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a","nodes":{"a":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`,
-		InFlight{Mode: "move", Map: map[string]*string{"b": nil}})
-	worker := b.another()
-	b.hook = func(stage string) {
-		if stage == "move: found" && b.enrollment(flow, "c1").Node == "a" {
-			b.hook = nil
-			b.pass(25 * time.Hour)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.PublishNext(flow, `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a","nodes":{"a":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`,
+		flows.InFlight{Mode: "move", Map: map[string]*string{"b": nil}})
+	worker := b.Another()
+	b.Hook.Do = func(stage string) {
+		if stage == "move: found" && b.Enrollment(flow, "c1").Node == "a" {
+			b.Hook.Do = nil
+			b.Pass(25 * time.Hour)
 			_, err := worker.RunOnce(context.Background())
-			b.must(err)
+			b.Must(err)
 		}
 	}
-	b.moveAllOver()
-	if e := b.enrollment(flow, "c1"); e.Status != Exited || e.ExitReason != ExitReplaced || e.Node != "b" {
+	b.FinishMoves()
+	if e := b.Enrollment(flow, "c1"); e.Status != enrollment.Exited || e.ExitReason != enrollment.ExitReplaced || e.Node != "b" {
 		t.Errorf("%+v", e)
 	}
 }
@@ -316,138 +309,139 @@ func TestWhoWalksOnBeforeTheLotIsCaughtByTheMap(t *testing.T) {
 // does nothing for them.
 func TestMovedUnderAWorker(t *testing.T) {
 	b := setup(t, 1)
-	flow := b.live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a","nodes":{"a":{$send,"next":"end"},"end":{"type":"exit"}}}`)
-	b.tell("c1", "go")
-	worker := b.another()
-	worker.hook = func(stage string) {
-		if stage == "walked" {
-			worker.hook = nil
-			b.publish(flow, `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"z","nodes":{"z":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`,
-				InFlight{Mode: "move", Map: map[string]*string{"a": ptr("z")}})
-			b.moveAllOver()
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a","nodes":{"a":{$send,"next":"end"},"end":{"type":"exit"}}}`)
+	b.RecordEvent("c1", "go")
+	worker := b.Another()
+	worker.Hook.Do = func(stage string) {
+		if stage == "evaluated" {
+			worker.Hook.Do = nil
+			b.PublishNext(flow, `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"z","nodes":{"z":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`,
+				flows.InFlight{Mode: "move", Map: map[string]*string{"a": new("z")}})
+			b.FinishMoves()
 		}
 	}
 	_, err := worker.RunOnce(context.Background())
-	b.must(err)
-	e := b.enrollment(flow, "c1")
-	if n := b.notifications(); n != 0 || e.Version != 2 || e.Node != "" {
+	b.Must(err)
+	e := b.Enrollment(flow, "c1")
+	if n := b.Notifications(); n != 0 || e.Version != 2 || e.Node != "" {
 		t.Errorf("%d notifications, %+v", n, e)
 	}
-	b.settleDown()
-	if got := b.story(e.ID); got != "enrolled@ moved@ checked@ waiting@z" && got != "enrolled@ moved@ checked@" {
+	b.Settle()
+	if got := b.Story(e.ID); got != "enrolled@ moved@ checked@ waiting@z" && got != "enrolled@ moved@ checked@" {
 		t.Error(got)
 	}
 }
 
 // The last word counts, also while a worker is at the order before it.
 func TestALaterPublishEndsAnOpenMove(t *testing.T) {
-	b := setup(t, 4, func(c *Config) { c.Lot = 1 })
-	flow := b.live(welcome)
+	b := setup(t, 4, func(c *flows.Config) { c.Chunk = 1 })
+	flow := b.Live(flowstest.Welcome)
 	for _, c := range []string{"c1", "c2", "c3", "c4"} {
-		b.tell(c, "signed_up")
+		b.RecordEvent(c, "signed_up")
 	}
-	b.settleDown()
-	b.publish(flow, welcome, InFlight{Mode: "move"})
-	lots := 0
-	b.hook = func(stage string) {
+	b.Settle()
+	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{Mode: "move"})
+	chunks := 0
+	b.Hook.Do = func(stage string) {
 		if stage != "move: found" {
 			return
 		}
-		if lots++; lots == 3 {
-			b.publish(flow, welcome, InFlight{})
+		if chunks++; chunks == 3 {
+			b.PublishNext(flow, flowstest.Welcome, flows.InFlight{})
 		}
 	}
-	n, err := b.moveSome(context.Background())
-	b.must(err)
-	b.hook = nil
-	if left := b.count(`select count(*) from enrollments where workspace_id = $1 and version = 1`); n != 2 || left != 2 {
+	n, err := b.MoveOnce(context.Background())
+	b.Must(err)
+	b.Hook.Do = nil
+	if left := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 1`); n != 2 || left != 2 {
 		t.Errorf("%d were moved, %d stay", n, left)
 	}
-	b.moveAllOver()
-	if left := b.count(`select count(*) from enrollments where workspace_id = $1 and version = 1`); left != 2 {
+	b.FinishMoves()
+	if left := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 1`); left != 2 {
 		t.Errorf("%d stay", left)
 	}
 	// Another order takes over from all versions.
-	b.publish(flow, welcome, InFlight{Mode: "move"})
-	b.moveAllOver()
-	if n := b.count(`select count(*) from enrollments where workspace_id = $1 and version = 4`); n != 4 {
+	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{Mode: "move"})
+	b.FinishMoves()
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 4`); n != 4 {
 		t.Errorf("%d are in version 4", n)
 	}
-	if n := b.count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'moved'`); n != 6 {
+	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'moved'`); n != 6 {
 		t.Errorf("%d moves", n)
 	}
 }
 
 func TestExitingWithAPublishAndWithARollback(t *testing.T) {
 	b := setup(t, 2)
-	flow := b.live(welcome)
-	b.tell("c1", "signed_up")
-	b.settleDown()
-	b.publish(flow, welcome, InFlight{Mode: "exit"})
-	b.tell("c2", "signed_up")
-	b.settleDown()
-	b.moveAllOver()
-	one, two := b.enrollment(flow, "c1"), b.enrollment(flow, "c2")
-	if one.Status != Exited || one.ExitReason != ExitReplaced || two.Status != "waiting" || two.Version != 2 {
+	flow := b.Live(flowstest.Welcome)
+	b.RecordEvent("c1", "signed_up")
+	b.Settle()
+	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{Mode: "exit"})
+	b.RecordEvent("c2", "signed_up")
+	b.Settle()
+	b.FinishMoves()
+	one, two := b.Enrollment(flow, "c1"), b.Enrollment(flow, "c2")
+	if one.Status != enrollment.Exited || one.ExitReason != enrollment.ExitReplaced || two.Status != "waiting" || two.Version != 2 {
 		t.Errorf("%+v, %+v", one, two)
 	}
-	_, err := b.Rollback(context.Background(), b.ws, flow, nil, nil, InFlight{Mode: "move"}, nil)
-	b.must(err)
-	b.moveAllOver()
-	if e := b.enrollment(flow, "c2"); e.Status != "waiting" || e.Version != 1 || !e.ResumeAt.Equal(*two.ResumeAt) {
+	_, err := b.Rollback(context.Background(), b.Workspace, flow, nil, nil, flows.InFlight{Mode: "move"}, nil)
+	b.Must(err)
+	b.FinishMoves()
+	if e := b.Enrollment(flow, "c2"); e.Status != "waiting" || e.Version != 1 || !e.ResumeAt.Equal(*two.ResumeAt) {
 		t.Errorf("%+v", e)
 	}
 }
 
-// Whoever came to the version between the look and the lot is there already.
-func TestNobodyIsMovedTwiceByOneOrder(t *testing.T) {
+// Whoever came to the version between the look and the chunk is there already.
+func TestAnOrderMovesAnEnrollmentOnce(t *testing.T) {
 	b := setup(t, 1)
-	flow := b.live(welcome)
-	b.tell("c1", "signed_up")
-	b.settleDown()
-	b.publish(flow, welcome, InFlight{Mode: "move"})
-	b.hook = func(stage string) {
+	flow := b.Live(flowstest.Welcome)
+	b.RecordEvent("c1", "signed_up")
+	b.Settle()
+	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{Mode: "move"})
+	b.Hook.Do = func(stage string) {
 		if stage == "move: found" {
-			b.hook = nil
-			_, err := b.Move(context.Background(), b.ws, b.enrollment(flow, "c1").ID, ptr(2), "nudge")
-			b.must(err)
+			b.Hook.Do = nil
+			_, err := b.Move(context.Background(), b.Workspace, b.Enrollment(flow, "c1").ID, new(2), "nudge")
+			b.Must(err)
 		}
 	}
-	b.moveAllOver()
-	if e := b.enrollment(flow, "c1"); e.Node != "nudge" || b.count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'moved'`) != 1 {
-		t.Errorf("%+v: %s", e, b.story(e.ID))
+	b.FinishMoves()
+	if e := b.Enrollment(flow,
+		"c1"); e.Node != "nudge" || b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'moved'`) != 1 {
+		t.Errorf("%+v: %s", e, b.Story(e.ID))
 	}
 }
 
 // A lease that ran out lets another node go on, and the first does no harm.
-func TestAMoveIsTakenOver(t *testing.T) {
-	b := setup(t, 2, func(c *Config) { c.Lot = 1 })
+func TestAMoveWithAnExpiredLeaseIsResumed(t *testing.T) {
+	b := setup(t, 2, func(c *flows.Config) { c.Chunk = 1 })
 	ctx := context.Background()
-	flow := b.live(welcome)
-	b.tell("c1", "signed_up")
-	b.tell("c2", "signed_up")
-	b.settleDown()
-	b.publish(flow, welcome, InFlight{Mode: "move"})
-	other := b.another()
+	flow := b.Live(flowstest.Welcome)
+	b.RecordEvent("c1", "signed_up")
+	b.RecordEvent("c2", "signed_up")
+	b.Settle()
+	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{Mode: "move"})
+	other := b.Another()
 	once := false
-	b.hook = func(stage string) {
+	b.Hook.Do = func(stage string) {
 		if stage != "move: found" || once {
 			return
 		}
 		once = true
-		if n, err := other.moveSome(ctx); n != 0 || err != nil {
+		if n, err := other.MoveOnce(ctx); n != 0 || err != nil {
 			t.Errorf("two work at a move: %d, %v", n, err)
 		}
-		b.run(b.pool, `update flow_moves set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
-		if n, err := other.moveSome(ctx); n != 2 || err != nil {
+		b.Exec(b.Pool, `update flow_moves set lease_until = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
+		if n, err := other.MoveOnce(ctx); n != 2 || err != nil {
 			t.Errorf("%d taken over: %v", n, err)
 		}
 	}
-	if n, err := b.moveSome(ctx); n != 0 || err != nil {
+	if n, err := b.MoveOnce(ctx); n != 0 || err != nil {
 		t.Errorf("%d moved with a lost lease: %v", n, err)
 	}
-	b.moveAllOver()
-	if n := b.count(`select moved from flow_moves where workspace_id = $1`); n != 2 {
+	b.FinishMoves()
+	if n := b.Count(`select moved from flow_moves where workspace_id = $1`); n != 2 {
 		t.Errorf("%d in the books", n)
 	}
 }
@@ -455,34 +449,35 @@ func TestAMoveIsTakenOver(t *testing.T) {
 // A journey ends between the look that finds it and the transaction that was to
 // move it: it stays as it ended, and the order goes on with the others.
 func TestAJourneyThatEndedIsNotMoved(t *testing.T) {
-	for name, in := range map[string]InFlight{"moved": {Mode: "move"}, "taken out": {Mode: "exit"}} {
+	for name, in := range map[string]flows.InFlight{"moved": {Mode: "move"}, "taken out": {Mode: "exit"}} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 2)
-			text := strings.Replace(untilTomorrow("once", "go"), `"start"`, `"exit_on":[{"event":"bought","goal":true}],"start"`, 1)
-			flow := b.live(text)
-			b.tell("c1", "go")
-			b.tell("c2", "go")
-			b.settleDown()
-			id := b.enrollment(flow, "c1").ID
-			b.publish(flow, text, in)
+			text := strings.Replace(flowstest.UntilTomorrow("once", "go"), `"start"`,
+				`"exit_on":[{"event":"bought","goal":true}],"start"`, 1)
+			flow := b.Live(text)
+			b.RecordEvent("c1", "go")
+			b.RecordEvent("c2", "go")
+			b.Settle()
+			id := b.Enrollment(flow, "c1").ID
+			b.PublishNext(flow, text, in)
 			var ended string
-			mover := b.another()
-			mover.hook = func(stage string) {
+			mover := b.Another()
+			mover.Hook.Do = func(stage string) {
 				if stage == "move: found" {
-					mover.hook = nil
-					if r := b.tell("c1", "bought"); r.Exited != 1 {
+					mover.Hook.Do = nil
+					if r := b.RecordEvent("c1", "bought"); r.Exited != 1 {
 						t.Errorf("%+v", r)
 					}
-					ended = b.row(id)
+					ended = b.Row(id)
 				}
 			}
-			n, err := mover.moveSome(context.Background())
-			b.must(err)
-			if is := b.row(id); n != 1 || is != ended {
+			n, err := mover.MoveOnce(context.Background())
+			b.Must(err)
+			if is := b.Row(id); n != 1 || is != ended {
 				t.Errorf("%d were moved:\n%s\n%s", n, ended, is)
 			}
-			b.moveAllOver()
-			b.invariants()
+			b.FinishMoves()
+			b.Invariants()
 		})
 	}
 }

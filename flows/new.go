@@ -4,7 +4,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/google/uuid"
+	"lemma/flows/enrollment"
+	"lemma/flows/execution"
+	"lemma/flows/intake"
 )
 
 func (c Config) withDefaults() Config {
@@ -19,7 +21,7 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	set(&c.Workers, 4)
-	set(&c.Lot, 1000)
+	set(&c.Chunk, 1000)
 	set(&c.Gather, 256)
 	wait(&c.Poll, 250*time.Millisecond)
 	wait(&c.Lease, time.Minute)
@@ -30,15 +32,26 @@ func (c Config) withDefaults() Config {
 }
 
 // New makes the room.
-func New(r Rooms, cfg Config) *Flows {
+func New(r Deps, cfg Config) *Flows {
 	if r.Log == nil {
 		r.Log = slog.Default()
 	}
 	if r.Metrics == nil {
-		r.Metrics = NewMetrics(nil)
+		r.Metrics = enrollment.NewMetrics(nil)
+	}
+	if r.Hook == nil {
+		r.Hook = &enrollment.Hook{}
 	}
 	f := &Flows{pool: r.Pool, ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates, accounts: r.Providers, webhooks: r.Webhooks,
-		log: r.Log, metrics: r.Metrics, cfg: cfg.withDefaults(), bell: newBell()}
-	f.gather.queues = map[uuid.UUID]*queue{}
+		log: r.Log, metrics: r.Metrics, cfg: cfg.withDefaults(), waker: enrollment.NewWaker(), hook: r.Hook}
+	f.Execution = execution.NewEvaluator(execution.Deps{Pool: r.Pool, Audiences: r.Audiences, Templates: r.Templates,
+		Webhooks: r.Webhooks, Log: r.Log},
+		execution.Config{Workers: f.cfg.Workers, BackOff: f.cfg.BackOff, MaxBackOff: f.cfg.MaxBackOff})
+	f.Intake = intake.New(intake.Deps{Pool: r.Pool, Audiences: r.Audiences, Execution: f.Execution, Waker: f.waker, Log: r.Log,
+		Metrics: r.Metrics, Hook: r.Hook},
+		intake.Config{Gather: f.cfg.Gather, Lease: f.cfg.Lease})
 	return f
 }
+
+// Retention is how long events and refusals are kept.
+func (f *Flows) Retention() time.Duration { return f.cfg.Retention }

@@ -12,12 +12,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/flows/enrollment"
 	"lemma/flows/graph"
 )
 
-// Plan tells what publishing a version, or rolling back to it, would do to
-// those who are on their way, and what would change. It changes nothing, and
-// refuses what the flow's status does not allow.
+// Plan shows what publishing a version, or rolling back to it, would do to active
+// enrollments, and what would change. It changes nothing, and refuses what the flow's
+// status does not allow.
 func (f *Flows) Plan(ctx context.Context, ws, flow uuid.UUID, n int, in InFlight) (Plan, error) {
 	now, v, err := f.seen(ctx, ws, flow, n, in)
 	if err != nil {
@@ -27,15 +28,15 @@ func (f *Flows) Plan(ctx context.Context, ws, flow uuid.UUID, n int, in InFlight
 	if v.Status == versionPublished {
 		would = rollback
 	}
-	if !slices.Contains(from[would], now.Status) {
-		return Plan{}, wrongState(now.Status, would)
+	if err := table.Check(now.Status, would); err != nil {
+		return Plan{}, err
 	}
 	return f.plan(ctx, ws, now, v, in)
 }
 
-// Rehearse is Publish without a side effect: it refuses what Publish would
-// refuse before it looks at people, and answers a Plan.
-func (f *Flows) Rehearse(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight) (Plan, error) {
+// Preview is Publish without a side effect: it returns the errors of Publish, or a
+// Plan.
+func (f *Flows) Preview(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight) (Plan, error) {
 	now, v, err := f.toPublish(ctx, ws, flow, n, ifMatch, in)
 	if err != nil {
 		return Plan{}, err
@@ -59,23 +60,23 @@ func (f *Flows) plan(ctx context.Context, ws uuid.UUID, now Flow, v Version, in 
 		return Plan{}, err
 	}
 	err = pgx.BeginTxFunc(ctx, f.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		t, err := foresee(ctx, tx, ws, flow, n, to, in)
+		t, err := newForecast(ctx, tx, ws, flow, n, to, in)
 		p.Nodes, p.Stranded, p.Timers = t.nodes, t.stranded, t.timers
 		return err
 	})
 	if err != nil {
 		return Plan{}, answered(err, fmt.Sprintf("plan version %d of flow %s", n, flow))
 	}
-	if err = f.foreseeEnrolled(ctx, ws, flow, v, &p); err != nil {
+	if err = f.forecastEnrolled(ctx, ws, flow, v, &p); err != nil {
 		return Plan{}, answered(err, fmt.Sprintf("plan version %d of flow %s", n, flow))
 	}
 	return p, nil
 }
 
 // changesTo are the differences to the live version, as it would be published.
-func (f *Flows) changesTo(ctx context.Context, ws uuid.UUID, now Flow, v Version, def *graph.Definition) ([]Change, error) {
+func (f *Flows) changesTo(ctx context.Context, ws uuid.UUID, now Flow, v Version, def *graph.Definition) ([]graph.Difference, error) {
 	if now.LiveVersion == nil {
-		return []Change{}, nil
+		return []graph.Difference{}, nil
 	}
 	live, err := f.GetVersion(ctx, ws, now.ID, *now.LiveVersion)
 	if err != nil {
@@ -88,43 +89,45 @@ func (f *Flows) changesTo(ctx context.Context, ws uuid.UUID, now Flow, v Version
 	return changes(live.Definition, pinned)
 }
 
-// foreseen is what would become of those who are on the way in other versions.
-type foreseen struct {
-	nodes    []Standing
+// forecast is what would become of active enrollments of other versions.
+type forecast struct {
+	nodes    []PlannedNode
 	timers   []TimerChange
 	stranded int64
 }
 
-// foresee looks at everybody who is on the way in versions other than n. It
-// runs in the transaction whose answer depends on it.
-func foresee(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, n int, to *graph.Definition, in InFlight) (foreseen, error) {
-	t := foreseen{timers: []TimerChange{}}
-	groups, err := standing(ctx, tx, ws, flow, n)
+// newForecast counts the active enrollments of versions other than n. It runs in the
+// transaction whose result depends on it.
+func newForecast(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, n int, to *graph.Definition, in InFlight) (forecast, error) {
+	t := forecast{timers: []TimerChange{}}
+	groups, err := countGroups(ctx, tx, ws, flow, n)
 	if err != nil {
 		return t, err
 	}
 	if err := knownNodes(ctx, tx, ws, flow, to, in.Map); err != nil {
 		return t, err
 	}
-	t.nodes = []Standing{}
+	t.nodes = []PlannedNode{}
 	for _, version := range versionsOf(groups) {
 		from, err := readDefinition(ctx, tx, ws, flow, version)
 		if err != nil {
 			return t, err
 		}
-		t.look(version, from, to, in, groups)
+		t.examine(version, from, to, in, groups)
 	}
-	slices.SortFunc(t.nodes, func(a, b Standing) int { return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Node, b.Node)) })
+	slices.SortFunc(t.nodes, func(a, b PlannedNode) int {
+		return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Node, b.Node))
+	})
 	return t, nil
 }
 
-// look follows everybody of one version. A node that is gone strands those who
-// stand on it, and those who can still come to it as well: they walk on until
-// the move takes them over.
-func (t *foreseen) look(version int, from, to *graph.Definition, in InFlight, groups []group) {
+// examine decides for all enrollments of one version. A node that is gone strands the
+// enrollments on it, and those that can still reach it: they advance until the move
+// takes them over.
+func (t *forecast) examine(version int, from, to *graph.Definition, in InFlight, groups []group) {
 	var gone []string
 	for node := range from.Nodes {
-		if in.mode() == inFlightMove && fateOf(from, node, to, in.Map).kind == fateStranded {
+		if in.mode() == inFlightMove && graph.ActionFor(from, node, to, in.Map).Kind == graph.Stranded {
 			gone = append(gone, node)
 		}
 	}
@@ -136,63 +139,64 @@ func (t *foreseen) look(version int, from, to *graph.Definition, in InFlight, gr
 		at[s.Node] = true
 		s.Type = from.Nodes[s.Node].Type
 		t.fillIn(&s, from, to, in)
-		t.nodes = append(t.nodes, s.Standing)
-		if ahead := reachable(from, []string{s.Node}); slices.ContainsFunc(gone, func(id string) bool { return ahead[id] }) {
+		t.nodes = append(t.nodes, s.PlannedNode)
+		if ahead := graph.Reachable(from, []string{s.Node}); slices.ContainsFunc(gone, func(id string) bool { return ahead[id] }) {
 			t.stranded += s.Waiting + s.Due
 		}
 	}
-	ahead := reachable(from, slices.Collect(maps.Keys(at)))
+	ahead := graph.Reachable(from, slices.Collect(maps.Keys(at)))
 	for _, node := range gone {
 		if ahead[node] && !at[node] { // nobody stands there yet
-			t.nodes = append(t.nodes, Standing{Version: version, Node: node, Type: from.Nodes[node].Type, Fate: fateStranded})
+			t.nodes = append(t.nodes, PlannedNode{Version: version, Node: node, Type: from.Nodes[node].Type, Action: graph.Stranded})
 		}
 	}
 }
 
 // fillIn fills in what becomes of one group, and of its wait.
-func (t *foreseen) fillIn(s *group, from, to *graph.Definition, in InFlight) {
+func (t *forecast) fillIn(s *group, from, to *graph.Definition, in InFlight) {
 	switch in.mode() {
 	case inFlightStay:
-		s.Fate = fateStays
+		s.Action = graph.Stays
 		return
 	case inFlightExit:
-		s.Fate = fateExits
+		s.Action = graph.Exits
 		return
 	}
-	f := fateOf(from, s.Node, to, in.Map)
-	s.Fate, s.To = f.kind, f.node
+	f := graph.ActionFor(from, s.Node, to, in.Map)
+	s.Action, s.To = f.Kind, f.Node
 	inWait := s.open
-	if f.timer == timerRestarted { // also of those who have heard what they waited for: they wait for another
+	if f.Timer == graph.TimerRestarted { // also of those that have matched what they waited for: they wait for another
 		inWait = s.begun
 	}
-	if f.kind == fateMoves && inWait > 0 {
-		t.timers = append(t.timers, TimerChange{Version: s.Version, Node: s.Node, To: f.node, Waiting: inWait, Change: f.timer, Seconds: f.shift.Seconds()})
+	if f.Kind == graph.Moves && inWait > 0 {
+		t.timers = append(t.timers,
+			TimerChange{Version: s.Version, Node: s.Node, To: f.Node, Waiting: inWait, Change: f.Timer, Seconds: f.Shift.Seconds()})
 	}
 }
 
-// group is everybody on one node of one version.
+// group is the enrollments on one node of one version.
 type group struct {
-	Standing
+	PlannedNode
 	begun int64 // whose wait has begun, also if they are due
-	open  int64 // of these: who have not heard what they wait for
+	open  int64 // of these: who have not matched what they wait for
 }
 
-// standing counts who is on the way in versions other than n, and where.
-func standing(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, n int) ([]group, error) {
+// countGroups counts the active enrollments of versions other than n, by node.
+func countGroups(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, n int) ([]group, error) {
 	rows, err := tx.Query(ctx, `
 		select version, node, count(*) filter (where resume_at > now()), count(*) filter (where resume_at <= now()),
-			count(*) filter (where not (`+entering+`)), count(*) filter (where not (`+entering+` or `+hasHeard+`))
-		from enrollments where workspace_id = $1 and `+anyTurn+` and flow_id = $2 and status = 'active' and version <> $3
+			count(*) filter (where not (`+entering+`)), count(*) filter (where not (`+entering+` or `+hasMatched+`))
+		from enrollments where workspace_id = $1 and `+enrollment.AnyShard+` and flow_id = $2 and status = 'active' and version <> $3
 		group by version, node order by version, node`, ws, flow, n)
 	if err != nil {
-		return nil, fmt.Errorf("count who is on the way in flow %s: %w", flow, err)
+		return nil, fmt.Errorf("count active enrollments in flow %s: %w", flow, err)
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (g group, err error) {
 		err = row.Scan(&g.Version, &g.Node, &g.Waiting, &g.Due, &g.begun, &g.open)
 		return g, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("count who is on the way in flow %s: %w", flow, err)
+		return nil, fmt.Errorf("count active enrollments in flow %s: %w", flow, err)
 	}
 	return found, nil
 }
@@ -206,22 +210,24 @@ func versionsOf(groups []group) []int {
 	return slices.Compact(all)
 }
 
-// readDefinition reads what a version says.
-func readDefinition(ctx context.Context, q querier, ws, flow uuid.UUID, version int) (*graph.Definition, error) {
+// readDefinition reads the definition of a version.
+func readDefinition(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (*graph.Definition, error) {
 	var text string
-	err := q.QueryRow(ctx, `select definition from flow_versions where workspace_id = $1 and flow_id = $2 and version = $3`, ws, flow, version).Scan(&text)
+	err := q.QueryRow(ctx, `select definition from flow_versions where workspace_id = $1 and flow_id = $2 and version = $3`, ws, flow,
+		version).Scan(&text)
 	if err != nil {
 		return nil, fmt.Errorf("read version %d of flow %s: %w", version, flow, err)
 	}
 	return graph.Decode(json.RawMessage(text))
 }
 
-// knownNodes refuses a map that leads nowhere, or from where nobody ever was.
+// knownNodes refuses a map to unknown nodes, or from nodes that no version has had.
 func knownNodes(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, to *graph.Definition, nodes map[string]*string) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	rows, err := tx.Query(ctx, `select definition from flow_versions where workspace_id = $1 and flow_id = $2 and status = 'published'`, ws, flow)
+	rows, err := tx.Query(ctx, `select definition from flow_versions where workspace_id = $1 and flow_id = $2 and status = 'published'`,
+		ws, flow)
 	if err != nil {
 		return fmt.Errorf("read versions of flow %s: %w", flow, err)
 	}
@@ -241,13 +247,14 @@ func knownNodes(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, to *graph.De
 	}
 	var fields []lemma.Field
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
-		at := "/in_flight/map" + pointer(node)
+		at := "/in_flight/map" + lemma.Pointer(node)
 		if !known[node] {
 			fields = append(fields, lemma.Field{Pointer: at, Code: "unknown_node", Detail: "no published version has this node"})
 		}
 		if target := nodes[node]; target != nil {
 			if _, ok := to.Nodes[*target]; !ok {
-				fields = append(fields, lemma.Field{Pointer: at, Code: "unknown_node", Detail: fmt.Sprintf("the version has no node %q", *target)})
+				fields = append(fields,
+					lemma.Field{Pointer: at, Code: "unknown_node", Detail: fmt.Sprintf("the version has no node %q", *target)})
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package flows
+package flows_test
 
 import (
 	"context"
@@ -9,94 +9,95 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma"
+	"lemma/flows"
+	"lemma/flows/flowstest"
+	"lemma/flows/graph"
 )
 
-// napping is a flow of one wait.
-const napping = `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"nap",
-	"nodes":{"nap":{"type":"delay","for":"P3D","next":"end"},"end":{"type":"exit"}}}`
-
 // inPlace moves everybody to the node where they stand.
-var inPlace = InFlight{Mode: "move"}
+var inPlace = flows.InFlight{Mode: "move"}
 
-func sleeping(d string) string { return strings.ReplaceAll(napping, "P3D", d) }
+func sleeping(d string) string { return strings.ReplaceAll(flowstest.Napping, "P3D", d) }
 
-// Whoever fell due in a pause is due still when the pause is mended: her wait
+// Whoever fell due in a pause is due still when the pause is mended: its wait
 // changes like any other, and the plan tells it.
-func TestAPlanTellsWaitsThatAreDue(t *testing.T) {
+func TestAPlanCountsDueWaits(t *testing.T) {
 	b := setup(t, 1)
-	flow := b.live(napping)
-	b.tell("c1", "go")
-	b.settleDown()
-	b.must(second(b.Pause(bg, b.ws, flow, nil)))
-	b.pass(4 * 24 * time.Hour)
-	v, err := b.CreateVersion(bg, b.ws, flow, b.definition(sleeping("P9D")))
-	b.must(err)
-	plan, err := b.Plan(bg, b.ws, flow, v.Version, inPlace)
-	b.must(err)
-	want := []TimerChange{{Version: 1, Node: "nap", To: "nap", Waiting: 1, Change: timerShifted, Seconds: (6 * 24 * time.Hour).Seconds()}}
+	flow := b.Live(flowstest.Napping)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.Must(flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)))
+	b.Pass(4 * 24 * time.Hour)
+	v, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(sleeping("P9D")))
+	b.Must(err)
+	plan, err := b.Plan(bg, b.Workspace, flow, v.Version, inPlace)
+	b.Must(err)
+	want := []flows.TimerChange{{Version: 1, Node: "nap", To: "nap", Waiting: 1, Change: graph.TimerShifted,
+		Seconds: (6 * 24 * time.Hour).Seconds()}}
 	if diff := cmp.Diff(want, plan.Timers); diff != "" || plan.Nodes[0].Due != 1 {
 		t.Errorf("%+v: %s", plan.Nodes, diff)
 	}
-	was := b.enrollment(flow, "c1").ResumeAt
-	b.must(second(b.Publish(bg, b.ws, flow, v.Version, nil, inPlace, nil)))
-	b.must(b.moveAround(bg))
-	if by := b.enrollment(flow, "c1").ResumeAt.Sub(*was); by.Seconds() != want[0].Seconds {
+	was := b.Enrollment(flow, "c1").ResumeAt
+	b.Must(flowstest.Second(b.Publish(bg, b.Workspace, flow, v.Version, nil, inPlace, nil)))
+	b.Must(b.MoveAround(bg))
+	if by := b.Enrollment(flow, "c1").ResumeAt.Sub(*was); by.Seconds() != want[0].Seconds {
 		t.Errorf("the wait is shifted by %s", by)
 	}
 }
 
 // Two versions have a node of one name, and people on it in both.
-func TestAPlanTellsInWhichVersionAWaitIs(t *testing.T) {
+func TestAPlanNamesTheVersionOfAWait(t *testing.T) {
 	b := setup(t, 2)
-	flow := b.live(napping)
-	b.tell("c1", "go")
-	b.publish(flow, sleeping("P5D"), InFlight{})
-	b.tell("c2", "go")
-	b.settleDown()
-	v, err := b.CreateVersion(bg, b.ws, flow, b.definition(sleeping("P5D")))
-	b.must(err)
-	plan, err := b.Plan(bg, b.ws, flow, v.Version, inPlace)
-	b.must(err)
-	want := []TimerChange{
-		{Version: 1, Node: "nap", To: "nap", Waiting: 1, Change: timerShifted, Seconds: (2 * 24 * time.Hour).Seconds()},
-		{Version: 2, Node: "nap", To: "nap", Waiting: 1, Change: timerKept},
+	flow := b.Live(flowstest.Napping)
+	b.RecordEvent("c1", "go")
+	b.PublishNext(flow, sleeping("P5D"), flows.InFlight{})
+	b.RecordEvent("c2", "go")
+	b.Settle()
+	v, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(sleeping("P5D")))
+	b.Must(err)
+	plan, err := b.Plan(bg, b.Workspace, flow, v.Version, inPlace)
+	b.Must(err)
+	want := []flows.TimerChange{
+		{Version: 1, Node: "nap", To: "nap", Waiting: 1, Change: graph.TimerShifted, Seconds: (2 * 24 * time.Hour).Seconds()},
+		{Version: 2, Node: "nap", To: "nap", Waiting: 1, Change: graph.TimerKept},
 	}
 	if diff := cmp.Diff(want, plan.Timers); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// Who has heard what she waited for keeps her time, and loses it only with the
+// Who has matched what the profile waited for keeps its time, and loses it only with the
 // wait itself: the plan says of both what the move does.
-func TestAPlanAndAMoveOfWhoHasHeard(t *testing.T) {
+func TestAPlanAndAMoveOfMatchedWaits(t *testing.T) {
 	listening := `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"w",
 		"nodes":{"w":{"type":"wait_for_event","event":"bought","timeout":"P3D","next":"end","on_timeout":"end"},"end":{"type":"exit"}}}`
 	for name, c := range map[string]struct {
-		next   string
-		timers []TimerChange
-		heard  int // who still has heard after the move
+		next    string
+		timers  []flows.TimerChange
+		matched int // who still has matched after the move
 	}{
-		"a longer wait":  {strings.ReplaceAll(listening, "P3D", "P9D"), []TimerChange{}, 1},
-		"another wait":   {strings.ReplaceAll(listening, "bought", "paid"), []TimerChange{{Version: 1, Node: "w", To: "w", Waiting: 1, Change: timerRestarted}}, 0},
-		"the same again": {listening, []TimerChange{}, 1},
+		"a longer wait": {strings.ReplaceAll(listening, "P3D", "P9D"), []flows.TimerChange{}, 1},
+		"another wait": {strings.ReplaceAll(listening, "bought", "paid"),
+			[]flows.TimerChange{{Version: 1, Node: "w", To: "w", Waiting: 1, Change: graph.TimerRestarted}}, 0},
+		"the same again": {listening, []flows.TimerChange{}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 1)
-			flow := b.live(listening)
-			b.tell("c1", "go")
-			b.settleDown()
-			b.must(second(b.Pause(bg, b.ws, flow, nil)))
-			b.tell("c1", "bought")
-			v, err := b.CreateVersion(bg, b.ws, flow, b.definition(c.next))
-			b.must(err)
-			plan, err := b.Plan(bg, b.ws, flow, v.Version, inPlace)
-			b.must(err)
+			flow := b.Live(listening)
+			b.RecordEvent("c1", "go")
+			b.Settle()
+			b.Must(flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)))
+			b.RecordEvent("c1", "bought")
+			v, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(c.next))
+			b.Must(err)
+			plan, err := b.Plan(bg, b.Workspace, flow, v.Version, inPlace)
+			b.Must(err)
 			if diff := cmp.Diff(c.timers, plan.Timers); diff != "" {
 				t.Error(diff)
 			}
-			b.must(second(b.Publish(bg, b.ws, flow, v.Version, nil, inPlace, nil)))
-			b.must(b.moveAround(bg))
-			if n := b.count(`select count(*) from enrollments where workspace_id = $1 and heard is not null`); n != c.heard {
+			b.Must(flowstest.Second(b.Publish(bg, b.Workspace, flow, v.Version, nil, inPlace, nil)))
+			b.Must(b.MoveAround(bg))
+			if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and heard is not null`); n != c.matched {
 				t.Errorf("%d have heard", n)
 			}
 		})
@@ -104,86 +105,88 @@ func TestAPlanAndAMoveOfWhoHasHeard(t *testing.T) {
 }
 
 // A dry run is refused where publishing would be, before anybody is counted.
-func TestARehearsalIsRefusedLikePublishing(t *testing.T) {
+func TestAPreviewIsRefusedLikePublishing(t *testing.T) {
 	b := setup(t, 0)
-	flow := b.live(napping)
-	v, err := b.CreateVersion(bg, b.ws, flow, b.definition(sleeping("P9D")))
-	b.must(err)
-	now := b.flow(flow)
-	plan, err := b.Rehearse(bg, b.ws, flow, v.Version, &now.Version, InFlight{})
-	b.must(err)
+	flow := b.Live(flowstest.Napping)
+	v, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(sleeping("P9D")))
+	b.Must(err)
+	now := b.Flow(flow)
+	plan, err := b.Preview(bg, b.Workspace, flow, v.Version, &now.Version, flows.InFlight{})
+	b.Must(err)
 	if plan.ETag != now.Version || len(plan.Changes) == 0 {
 		t.Errorf("%+v", plan)
 	}
-	refused := func(kind lemma.Kind, n int, ifMatch *int, in InFlight) {
+	refused := func(kind lemma.Kind, n int, ifMatch *int, in flows.InFlight) {
 		t.Helper()
-		_, tried := b.Rehearse(bg, b.ws, flow, n, ifMatch, in)
-		_, done := b.Publish(bg, b.ws, flow, n, ifMatch, in, nil)
-		if said, meant := b.wants(kind, tried), b.wants(kind, done); said.Message != meant.Message {
-			t.Errorf("%s instead of %s", said.Message, meant.Message)
+		_, tried := b.Preview(bg, b.Workspace, flow, n, ifMatch, in)
+		_, done := b.Publish(bg, b.Workspace, flow, n, ifMatch, in, nil)
+		if detail, meant := b.Wants(kind, tried), b.Wants(kind, done); detail.Message != meant.Message {
+			t.Errorf("%s instead of %s", detail.Message, meant.Message)
 		}
 	}
-	refused(lemma.Stale, 2, ptr(0), InFlight{})
-	refused(lemma.Invalid, 2, nil, InFlight{Mode: "fly"})
-	refused(lemma.NotFound, 7, nil, InFlight{})
-	b.must(second(b.Publish(bg, b.ws, flow, 2, nil, InFlight{}, nil)))
-	refused(lemma.WrongState, 1, nil, InFlight{}) // it was published before
-	b.must(second(b.Plan(bg, b.ws, flow, 1, InFlight{})))
-	b.must(second(b.CreateVersion(bg, b.ws, flow, b.definition(napping))))
-	b.must(second(b.Archive(bg, b.ws, flow, nil)))
-	refused(lemma.WrongState, 3, nil, InFlight{})
+	refused(lemma.Stale, 2, new(0), flows.InFlight{})
+	refused(lemma.Invalid, 2, nil, flows.InFlight{Mode: "fly"})
+	refused(lemma.NotFound, 7, nil, flows.InFlight{})
+	b.Must(flowstest.Second(b.Publish(bg, b.Workspace, flow, 2, nil, flows.InFlight{}, nil)))
+	refused(lemma.WrongStatus, 1, nil, flows.InFlight{}) // it was published before
+	b.Must(flowstest.Second(b.Plan(bg, b.Workspace, flow, 1, flows.InFlight{})))
+	b.Must(flowstest.Second(b.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Napping))))
+	b.Must(flowstest.Second(b.Archive(bg, b.Workspace, flow, nil)))
+	refused(lemma.WrongStatus, 3, nil, flows.InFlight{})
 	for _, n := range []int{1, 2, 3} {
-		_, err := b.Plan(bg, b.ws, flow, n, InFlight{})
-		b.wants(lemma.WrongState, err)
+		_, err := b.Plan(bg, b.Workspace, flow, n, flows.InFlight{})
+		b.Wants(lemma.WrongStatus, err)
 	}
 }
 
-// An admin plans, another changes the draft, and the first publishes what she
+// An admin plans, another changes the draft, and the first publishes what the profile
 // has seen, or nothing.
 func TestWhatWasPlannedIsPublished(t *testing.T) {
 	b := setup(t, 0)
-	flow := b.draft(napping).ID
-	seen := b.flow(flow)
-	found, err := b.Validate(bg, b.ws, flow, 1)
-	b.must(err)
-	plan, err := b.Plan(bg, b.ws, flow, 1, InFlight{})
-	b.must(err)
+	flow := b.NewDraft(flowstest.Napping).ID
+	seen := b.Flow(flow)
+	found, err := b.Validate(bg, b.Workspace, flow, 1)
+	b.Must(err)
+	plan, err := b.Plan(bg, b.Workspace, flow, 1, flows.InFlight{})
+	b.Must(err)
 	if found.ETag != seen.Version || plan.ETag != seen.Version {
 		t.Errorf("ETag %d of the flow, %d of the validation, %d of the plan", seen.Version, found.ETag, plan.ETag)
 	}
-	b.must(second(b.UpdateVersion(bg, b.ws, flow, 1, ptr(1), b.definition(sleeping("PT1S")))))
-	_, err = b.Publish(bg, b.ws, flow, 1, &plan.ETag, InFlight{}, nil)
-	b.wants(lemma.Stale, err)
-	if f := b.flow(flow); f.LiveVersion != nil {
+	b.Must(flowstest.Second(b.UpdateVersion(bg, b.Workspace, flow, 1, new(1), b.Definition(sleeping("PT1S")))))
+	_, err = b.Publish(bg, b.Workspace, flow, 1, &plan.ETag, flows.InFlight{}, nil)
+	b.Wants(lemma.Stale, err)
+	if f := b.Flow(flow); f.LiveVersion != nil {
 		t.Errorf("%+v", f)
 	}
-	again, err := b.Plan(bg, b.ws, flow, 1, InFlight{})
-	b.must(err)
-	b.must(second(b.Publish(bg, b.ws, flow, 1, &again.ETag, InFlight{}, nil)))
+	again, err := b.Plan(bg, b.Workspace, flow, 1, flows.InFlight{})
+	b.Must(err)
+	b.Must(flowstest.Second(b.Publish(bg, b.Workspace, flow, 1, &again.ETag, flows.InFlight{}, nil)))
 
 	// What changes nothing leaves the tag: a stale draft, and one that was published.
-	_, err = b.CreateVersion(bg, b.ws, flow, b.definition(napping))
-	b.must(err)
-	was := b.flow(flow)
-	for n, kind := range map[int]lemma.Kind{1: lemma.WrongState, 2: lemma.Stale, 3: lemma.NotFound} {
-		_, err := b.UpdateVersion(bg, b.ws, flow, n, ptr(7), b.definition(minimal))
-		b.wants(kind, err)
+	_, err = b.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Napping))
+	b.Must(err)
+	was := b.Flow(flow)
+	for n, kind := range map[int]lemma.Kind{1: lemma.WrongStatus, 2: lemma.Stale, 3: lemma.NotFound} {
+		_, err := b.UpdateVersion(bg, b.Workspace, flow, n, new(7), b.Definition(flowstest.Minimal))
+		b.Wants(kind, err)
 	}
-	if diff := cmp.Diff(was, b.flow(flow)); diff != "" {
+	if diff := cmp.Diff(was, b.Flow(flow)); diff != "" {
 		t.Error(diff)
 	}
 }
 
 // What breaks off on our side says what was being done.
-func TestErrorsSayWhatWasBeingDone(t *testing.T) {
+func TestErrorsNameTheOperation(t *testing.T) {
 	b := setup(t, 0)
-	flow := b.draft(napping).ID
+	flow := b.NewDraft(flowstest.Napping).ID
 	over, cancel := context.WithCancel(bg)
 	cancel()
 	for want, err := range map[string]error{
-		"delete flow " + flow.String():              b.Delete(over, b.ws, flow),
-		"create version of flow " + flow.String():   second(b.CreateVersion(over, b.ws, flow, b.definition(napping))),
-		"update version 1 of flow " + flow.String(): second(b.UpdateVersion(over, b.ws, flow, 1, nil, b.definition(napping))),
+		"delete flow " + flow.String(): b.Delete(over, b.Workspace, flow),
+		"create version of flow " + flow.String(): flowstest.Second(b.CreateVersion(over, b.Workspace, flow,
+			b.Definition(flowstest.Napping))),
+		"update version 1 of flow " + flow.String(): flowstest.Second(b.UpdateVersion(over, b.Workspace, flow, 1, nil,
+			b.Definition(flowstest.Napping))),
 	} {
 		if err == nil || !strings.HasPrefix(err.Error(), want+": ") {
 			t.Errorf("%v does not begin with %q", err, want)

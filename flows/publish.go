@@ -3,7 +3,6 @@ package flows
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -11,20 +10,21 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/flows/enrollment"
 	"lemma/flows/graph"
+	"lemma/pgerr"
 )
 
-// Publish makes a version the one that triggers enroll into: one transaction
-// flips the pointer, enrolls nobody and moves nobody. Those who are on their
-// way in other versions stay there, or are taken over in lots afterwards, as
-// in says. by is the key that asks; nil is Lemma itself.
+// Publish makes a version the live one, into which triggers enroll. One transaction
+// changes the pointer; it enrolls and moves nothing. Active enrollments of other
+// versions stay, or are taken over in chunks afterwards, as in decides. by is the
+// actor; nil is Lemma itself.
 //
-// The last word counts: a move that an earlier publish, rollback or archive
-// left open ends where it is.
-func (f *Flows) Publish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight, by *Asker) (Flow, error) {
+// It replaces a move that an earlier publish, rollback or archive left open.
+func (f *Flows) Publish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight, by *Actor) (Flow, error) {
 	now, err := f.goLive(ctx, publication{ws: ws, flow: flow, version: n, in: in, by: by, action: wasPublished}, ifMatch)
 	if err != nil {
-		return f.unlessDone(ctx, ws, flow, by, err)
+		return f.finish(ctx, ws, flow, by, err)
 	}
 	return now, nil
 }
@@ -44,13 +44,12 @@ func (f *Flows) goLive(ctx context.Context, p publication, ifMatch *int) (Flow, 
 	} else if p.def, err = graph.Decode(v.Definition); err != nil {
 		return Flow{}, err
 	}
-	f.at("publish: checked")
+	f.hook.At("publish: checked")
 	return f.flip(ctx, p, publish, ifMatch)
 }
 
-// toPublish reads a flow and its version, and refuses what could not be
-// published whatever the version says. The flow is read first: its tag is never
-// younger than the version that is looked at.
+// toPublish reads a flow and its version, and refuses what no version could allow. The
+// flow is read first: its ETag is never younger than the version that is checked.
 func (f *Flows) toPublish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight) (Flow, Version, error) {
 	now, v, err := f.seen(ctx, ws, flow, n, in)
 	switch {
@@ -59,8 +58,8 @@ func (f *Flows) toPublish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatc
 		err = stale()
 	case v.Status == versionPublished:
 		err = versionIs(v, fmt.Sprintf("version %d was published before: roll back to it", n))
-	case !slices.Contains(from[publish], now.Status):
-		err = wrongState(now.Status, publish)
+	case table.Check(now.Status, publish) != nil:
+		err = table.Refuse(now.Status, publish)
 	}
 	return now, v, err
 }
@@ -76,18 +75,18 @@ func (f *Flows) seen(ctx context.Context, ws, flow uuid.UUID, n int, in InFlight
 	return now, v, err
 }
 
-// publication is a version on its way to being live.
+// publication is a version about to become live.
 type publication struct {
 	ws, flow uuid.UUID
 	version  int
 	in       InFlight
-	by       *Asker
+	by       *Actor
 	action   string
 	def      *graph.Definition
 
 	// Of a draft.
 	text     json.RawMessage // with every template's version in it
-	revision int             // that was looked at
+	revision int             // that was checked
 	listens  map[string][]string
 }
 
@@ -98,26 +97,26 @@ func (f *Flows) approve(ctx context.Context, p *publication, v Version) error {
 		return fmt.Errorf("check version %d of flow %s: %w", v.Version, p.flow, err)
 	}
 	if len(c.faults) > 0 {
-		return &lemma.Error{Kind: lemma.Invalid, Code: "version_invalid", Message: fmt.Sprintf("version %d has faults and cannot be published", v.Version), Fields: c.faults}
+		return &lemma.Error{Kind: lemma.Invalid, Code: "version_invalid",
+			Message: fmt.Sprintf("version %d has faults and cannot be published", v.Version), Fields: c.faults}
 	}
 	p.def, p.revision, p.listens = c.def, v.Revision, c.graph.Listens()
-	p.text, err = pinned(v.Definition, c.pins)
+	p.text, err = graph.Pin(v.Definition, c.pins)
 	return err
 }
 
-// Rollback makes an earlier version live again: to, or with nil the one that
-// was live before the one that is. It works like publishing, but asks nobody
-// whether what the version names is still there: it is the way out when
-// something is wrong.
-func (f *Flows) Rollback(ctx context.Context, ws, flow uuid.UUID, to *int, ifMatch *int, in InFlight, by *Asker) (Flow, error) {
+// Rollback makes an earlier version live again: to, or with nil the one that was live
+// before. It works like Publish but does not check whether what the version names
+// still exists, so that a rollback always works.
+func (f *Flows) Rollback(ctx context.Context, ws, flow uuid.UUID, to *int, ifMatch *int, in InFlight, by *Actor) (Flow, error) {
 	now, err := f.goBack(ctx, ws, flow, to, ifMatch, in, by)
 	if err != nil {
-		return f.unlessDone(ctx, ws, flow, by, err)
+		return f.finish(ctx, ws, flow, by, err)
 	}
 	return now, nil
 }
 
-func (f *Flows) goBack(ctx context.Context, ws, flow uuid.UUID, to *int, ifMatch *int, in InFlight, by *Asker) (Flow, error) {
+func (f *Flows) goBack(ctx context.Context, ws, flow uuid.UUID, to *int, ifMatch *int, in InFlight, by *Actor) (Flow, error) {
 	if err := in.check(); err != nil {
 		return Flow{}, err
 	}
@@ -128,8 +127,8 @@ func (f *Flows) goBack(ctx context.Context, ws, flow uuid.UUID, to *int, ifMatch
 	switch {
 	case ifMatch != nil && *ifMatch != now.Version:
 		return Flow{}, stale()
-	case !slices.Contains(from[rollback], now.Status):
-		return Flow{}, wrongState(now.Status, rollback)
+	case table.Check(now.Status, rollback) != nil:
+		return Flow{}, table.Refuse(now.Status, rollback)
 	}
 	if to == nil {
 		if to, err = f.before(ctx, ws, flow); err != nil {
@@ -156,21 +155,21 @@ func (f *Flows) goBack(ctx context.Context, ws, flow uuid.UUID, to *int, ifMatch
 	return f.flip(ctx, p, rollback, ifMatch)
 }
 
-// stayLive is going back to the version that is live: only the request is noted,
-// so that told again later it does nothing either.
-func (f *Flows) stayLive(ctx context.Context, now Flow, to int, ifMatch *int, by *Asker) (Flow, error) {
+// stayLive is a rollback to the live version: only the request is recorded, so that
+// its repetition does nothing either.
+func (f *Flows) stayLive(ctx context.Context, now Flow, to int, ifMatch *int, by *Actor) (Flow, error) {
 	if !by.repeatable() {
 		return now, nil
 	}
-	err := f.transact(ctx, func(tx pgx.Tx) error {
-		was, err := hold(ctx, tx, now.WorkspaceID, now.ID, rollback, ifMatch)
+	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+		was, err := lockForVerb(ctx, tx, now.WorkspaceID, now.ID, rollback, ifMatch)
 		if err != nil {
 			return err
 		}
 		if was.LiveVersion == nil || *was.LiveVersion != to {
 			return stale()
 		}
-		return note(ctx, tx, now.WorkspaceID, now.ID, wasRolledBack, by, map[string]any{"unchanged": true})
+		return recordRequest(ctx, tx, now.WorkspaceID, now.ID, wasRolledBack, by, map[string]any{"unchanged": true})
 	})
 	if err != nil {
 		return Flow{}, answered(err, fmt.Sprintf("leave version %d of flow %s live", to, now.ID))
@@ -206,12 +205,12 @@ func (f *Flows) before(ctx context.Context, ws, flow uuid.UUID) (*int, error) {
 
 // flip is the transaction of a publish and of a rollback.
 func (f *Flows) flip(ctx context.Context, p publication, v verb, ifMatch *int) (Flow, error) {
-	err := f.transact(ctx, func(tx pgx.Tx) error {
-		was, err := hold(ctx, tx, p.ws, p.flow, v, ifMatch)
+	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+		was, err := lockForVerb(ctx, tx, p.ws, p.flow, v, ifMatch)
 		if err != nil {
 			return err
 		}
-		f.at("publish: locked")
+		f.hook.At("publish: locked")
 		if err := p.seal(ctx, tx); err != nil {
 			return err
 		}
@@ -233,23 +232,19 @@ func (f *Flows) flip(ctx context.Context, p publication, v verb, ifMatch *int) (
 		if err := p.takeOver(ctx, tx); err != nil {
 			return err
 		}
-		return note(ctx, tx, p.ws, p.flow, p.action, p.by, map[string]any{"in_flight": p.in.mode(), "before": was.LiveVersion})
+		return recordRequest(ctx, tx, p.ws, p.flow, p.action, p.by, map[string]any{"in_flight": p.in.mode(), "before": was.LiveVersion})
 	})
 	if err != nil {
 		return Flow{}, answered(err, fmt.Sprintf("%s version %d of flow %s", v, p.version, p.flow))
 	}
-	f.bell.ring()
+	f.waker.WakeAll()
 	return f.Get(ctx, p.ws, p.flow)
 }
 
-// answered leaves an answer for the caller as it is and says of any other error
-// what was being done.
+// answered returns an error for the caller as it is, and adds the operation to any
+// other.
 func answered(err error, doing string) error {
-	var e *lemma.Error
-	if errors.As(err, &e) {
-		return err
-	}
-	return fmt.Errorf("%s: %w", doing, err)
+	return pgerr.Rules{}.Explain(err, doing)
 }
 
 // seal ends a draft's life as a draft: from here on it never changes. What was
@@ -266,12 +261,13 @@ func (p publication) seal(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	if tag.RowsAffected() == 0 {
-		return &lemma.Error{Kind: lemma.Stale, Message: "the version was changed, deleted or published while it was being checked: read it again"}
+		return &lemma.Error{Kind: lemma.Stale,
+			Message: "the version was changed, deleted or published while it was being checked: read it again"}
 	}
 	return nil
 }
 
-// listen makes the version's events known, and has its audience looked at.
+// listen registers the version's events, and schedules the poll of its audience.
 func (p publication) listen(ctx context.Context, tx pgx.Tx) error {
 	var events, uses []string
 	for event, all := range p.listens {
@@ -284,7 +280,7 @@ func (p publication) listen(ctx context.Context, tx pgx.Tx) error {
 		insert into flow_listeners (workspace_id, event, flow_id, version, use)
 		select $1, r.event, $2, $3, r.use from unnest($4::text[], $5::text[]) as r (event, use)
 		on conflict do nothing`, p.ws, p.flow, p.version, events, uses)
-	if slices.ContainsFunc(p.def.Triggers, func(t graph.Trigger) bool { return t.Type == fromAudience }) {
+	if slices.ContainsFunc(p.def.Triggers, func(t graph.Trigger) bool { return t.Type == enrollment.FromAudience }) {
 		batch.Queue(`
 			insert into flow_polls (workspace_id, flow_id) values ($1, $2)
 			on conflict (workspace_id, flow_id) do update set next_at = now(), failures = 0, last_error = null`, p.ws, p.flow)
@@ -303,9 +299,9 @@ func (p publication) takeOver(ctx context.Context, tx pgx.Tx) error {
 	case inFlightStay:
 		return nil
 	case inFlightExit:
-		return startMove(ctx, tx, p.ws, p.flow, &p.version, nil, ExitReplaced)
+		return startMove(ctx, tx, p.ws, p.flow, &p.version, nil, enrollment.ExitReplaced)
 	}
-	t, err := foresee(ctx, tx, p.ws, p.flow, p.version, p.def, p.in)
+	t, err := newForecast(ctx, tx, p.ws, p.flow, p.version, p.def, p.in)
 	if err != nil {
 		return err
 	}
@@ -315,16 +311,16 @@ func (p publication) takeOver(ctx context.Context, tx pgx.Tx) error {
 	return startMove(ctx, tx, p.ws, p.flow, &p.version, p.in.Map, "")
 }
 
-// refuseToStrand names every node that somebody stands on, or may come to, and
-// that the new version lacks.
-func (t foreseen) refuseToStrand() error {
+// refuseToStrand names every node with enrollments, or reachable by them, that the new
+// version lacks.
+func (t forecast) refuseToStrand() error {
 	if t.stranded == 0 {
 		return nil
 	}
 	counts := map[string]int64{}
 	var nodes []string
 	for _, s := range t.nodes {
-		if s.Fate == fateStranded {
+		if s.Action == graph.Stranded {
 			if _, ok := counts[s.Node]; !ok {
 				nodes = append(nodes, s.Node)
 			}
@@ -332,9 +328,44 @@ func (t foreseen) refuseToStrand() error {
 		}
 	}
 	slices.Sort(nodes)
-	e := &lemma.Error{Kind: lemma.Conflict, Code: "would_strand", Message: fmt.Sprintf("%d people stand on nodes that the version does not have, or may come to them: say in the map where they go", t.stranded)}
+	e := &lemma.Error{Kind: lemma.Conflict, Code: "would_strand",
+		Message: fmt.Sprintf("%d people are at nodes that the version does not have, or can reach them: map these nodes", t.stranded)}
 	for _, node := range nodes {
-		e.Fields = append(e.Fields, lemma.Field{Pointer: "/in_flight/map" + pointer(node), Code: "would_strand", Detail: fmt.Sprintf("%d stand on %q", counts[node], node)})
+		e.Fields = append(e.Fields, lemma.Field{Pointer: "/in_flight/map" + lemma.Pointer(node), Code: "would_strand",
+			Detail: fmt.Sprintf("%d are at %q", counts[node], node)})
 	}
 	return e
+}
+
+// Modes of InFlight.
+const (
+	inFlightStay = "stay"
+	inFlightMove = "move"
+	inFlightExit = "exit"
+)
+
+// check refuses what no flow could do. The empty mode is stay.
+func (in InFlight) check() error {
+	switch in.Mode {
+	case "", inFlightStay, inFlightExit:
+		if len(in.Map) > 0 {
+			return lemma.Fault("/in_flight/map", "not_allowed", "a map goes with the mode move")
+		}
+		return nil
+	case inFlightMove:
+	default:
+		return lemma.Fault("/in_flight/mode", "invalid", "the mode is stay, move or exit")
+	}
+	if _, ok := in.Map[""]; ok {
+		return lemma.Fault("/in_flight/map/", "unknown_node", "an enrollment that has not entered keeps no node: map only nodes")
+	}
+	return nil
+}
+
+// mode is the mode; the empty one is stay.
+func (in InFlight) mode() string {
+	if in.Mode == "" {
+		return inFlightStay
+	}
+	return in.Mode
 }

@@ -1,4 +1,4 @@
-package flows
+package flows_test
 
 import (
 	"context"
@@ -7,64 +7,56 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/flows"
+	"lemma/flows/flowstest"
 )
 
-// everybody is all that a publish must leave alone, in one text.
-func (b *bundle) everybody(flow uuid.UUID) string {
-	b.t.Helper()
-	var text string
-	b.must(b.pool.QueryRow(context.Background(), `
-		select coalesce(string_agg(e::text, E'\n' order by id), '') from enrollments e where workspace_id = $1 and flow_id = $2`, b.ws, flow).Scan(&text))
-	return text
-}
-
-func TestPublishingMovesNobodyAndEnrollsNobody(t *testing.T) {
+func TestPublishingMovesAndEnrollsNothing(t *testing.T) {
 	b := setup(t, 3)
-	flow := b.live(welcome)
+	flow := b.Live(flowstest.Welcome)
 	for _, c := range []string{"c1", "c2"} {
-		b.tell(c, "signed_up")
+		b.RecordEvent(c, "signed_up")
 	}
-	b.settleDown()
-	before := b.everybody(flow)
-	b.publish(flow, strings.ReplaceAll(welcome, "P3D", "P9D"), InFlight{})
-	if d := cmp.Diff(before, b.everybody(flow)); d != "" {
+	b.Settle()
+	before := b.Everybody(flow)
+	b.PublishNext(flow, strings.ReplaceAll(flowstest.Welcome, "P3D", "P9D"), flows.InFlight{})
+	if d := cmp.Diff(before, b.Everybody(flow)); d != "" {
 		t.Error(d)
 	}
-	if n, err := b.moveSome(context.Background()); n != 0 || err != nil {
+	if n, err := b.MoveOnce(context.Background()); n != 0 || err != nil {
 		t.Errorf("%d are moved: %v", n, err)
 	}
-	b.tell("c3", "signed_up")
+	b.RecordEvent("c3", "signed_up")
 	for profile, version := range map[string]int{"c1": 1, "c3": 2} {
-		if e := b.enrollment(flow, profile); e.Version != version {
+		if e := b.Enrollment(flow, profile); e.Version != version {
 			t.Errorf("%s is in version %d", profile, e.Version)
 		}
 	}
-	if f := b.flow(flow); f.Status != Live || *f.LiveVersion != 2 {
+	if f := b.Flow(flow); f.Status != flows.Live || *f.LiveVersion != 2 {
 		t.Errorf("%+v", f)
 	}
 }
 
-// Two admins have both been told that their version is fine.
+// two admins have both read that their version is fine.
 func TestTwoPublishersAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		versions [2]int
 		ifMatch  *int
 	}{
 		"the same version":              {[2]int{1, 1}, nil},
-		"two versions, each with a tag": {[2]int{1, 2}, ptr(1)},
+		"two versions, each with a tag": {[2]int{1, 2}, new(1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 0)
 			ctx := context.Background()
-			flow := b.draft(minimal).ID
-			_, err := b.CreateVersion(ctx, b.ws, flow, b.definition(minimal))
-			b.must(err)
+			flow := b.NewDraft(flowstest.Minimal).ID
+			_, err := b.CreateVersion(ctx, b.Workspace, flow, b.Definition(flowstest.Minimal))
+			b.Must(err)
 			var both, all sync.WaitGroup
 			both.Add(2)
-			b.hook = func(stage string) {
+			b.Hook.Do = func(stage string) {
 				if stage == "publish: checked" {
 					both.Done()
 					both.Wait()
@@ -72,7 +64,9 @@ func TestTwoPublishersAtOnce(t *testing.T) {
 			}
 			var errs [2]error
 			for i := range errs {
-				all.Go(func() { _, errs[i] = b.Publish(ctx, b.ws, flow, c.versions[i], c.ifMatch, InFlight{}, nil) })
+				all.Go(func() {
+					_, errs[i] = b.Publish(ctx, b.Workspace, flow, c.versions[i], c.ifMatch, flows.InFlight{}, nil)
+				})
 			}
 			all.Wait()
 			if (errs[0] == nil) == (errs[1] == nil) {
@@ -80,89 +74,89 @@ func TestTwoPublishersAtOnce(t *testing.T) {
 			}
 			for i, err := range errs {
 				if err != nil {
-					b.wants(lemma.Stale, err)
-				} else if f := b.flow(flow); *f.LiveVersion != c.versions[i] {
+					b.Wants(lemma.Stale, err)
+				} else if f := b.Flow(flow); *f.LiveVersion != c.versions[i] {
 					t.Errorf("version %d is live", *f.LiveVersion)
 				}
 			}
-			if n := b.count(`select count(*) from flow_log where workspace_id = $1`); n != 1 {
+			if n := b.Count(`select count(*) from flow_log where workspace_id = $1`); n != 1 {
 				t.Errorf("%d lines in the log", n)
 			}
 		})
 	}
 }
 
-// What was looked at is what is published: a draft that is changed meanwhile is not.
+// What was checked is what is published: a draft that is changed meanwhile is not.
 func TestADraftIsChangedWhileItIsChecked(t *testing.T) {
 	b := setup(t, 0)
 	ctx := context.Background()
-	flow := b.draft(minimal).ID
-	b.hook = func(stage string) {
+	flow := b.NewDraft(flowstest.Minimal).ID
+	b.Hook.Do = func(stage string) {
 		if stage == "publish: checked" {
-			_, err := b.UpdateVersion(ctx, b.ws, flow, 1, nil, b.definition(`{"nodes":{}}`))
-			b.must(err)
+			_, err := b.UpdateVersion(ctx, b.Workspace, flow, 1, nil, b.Definition(`{"nodes":{}}`))
+			b.Must(err)
 		}
 	}
-	_, err := b.Publish(ctx, b.ws, flow, 1, nil, InFlight{}, nil)
-	b.wants(lemma.Stale, err)
-	if f := b.flow(flow); f.Status != Draft || f.LiveVersion != nil {
+	_, err := b.Publish(ctx, b.Workspace, flow, 1, nil, flows.InFlight{}, nil)
+	b.Wants(lemma.Stale, err)
+	if f := b.Flow(flow); f.Status != flows.Draft || f.LiveVersion != nil {
 		t.Errorf("%+v", f)
 	}
 }
 
-func TestPublishingGoesByTheTag(t *testing.T) {
+func TestPublishingComparesTheETag(t *testing.T) {
 	b := setup(t, 0)
 	ctx := context.Background()
-	flow := b.draft(minimal).ID
-	_, err := b.Publish(ctx, b.ws, flow, 1, ptr(7), InFlight{}, nil)
-	b.wants(lemma.Stale, err)
-	first, err := b.Publish(ctx, b.ws, flow, 1, ptr(1), InFlight{}, nil)
-	b.must(err)
-	again, err := b.Publish(ctx, b.ws, flow, 1, nil, InFlight{}, nil)
-	b.must(err)
+	flow := b.NewDraft(flowstest.Minimal).ID
+	_, err := b.Publish(ctx, b.Workspace, flow, 1, new(7), flows.InFlight{}, nil)
+	b.Wants(lemma.Stale, err)
+	first, err := b.Publish(ctx, b.Workspace, flow, 1, new(1), flows.InFlight{}, nil)
+	b.Must(err)
+	again, err := b.Publish(ctx, b.Workspace, flow, 1, nil, flows.InFlight{}, nil)
+	b.Must(err)
 	if d := cmp.Diff(first, again); d != "" {
 		t.Errorf("publishing twice does something: %s", d)
 	}
 	// Changed between the look and the lock.
-	_, err = b.CreateVersion(ctx, b.ws, flow, b.definition(minimal))
-	b.must(err)
-	b.hook = func(stage string) {
+	_, err = b.CreateVersion(ctx, b.Workspace, flow, b.Definition(flowstest.Minimal))
+	b.Must(err)
+	b.Hook.Do = func(stage string) {
 		if stage == "publish: checked" {
-			_, err := b.Update(ctx, b.ws, flow, nil, Patch{Name: ptr("other")})
-			b.must(err)
+			_, err := b.Update(ctx, b.Workspace, flow, nil, flows.Patch{Name: new("other")})
+			b.Must(err)
 		}
 	}
-	_, err = b.Publish(ctx, b.ws, flow, 2, ptr(again.Version), InFlight{}, nil)
-	b.wants(lemma.Stale, err)
-	_, err = b.Publish(ctx, b.ws, flow, 3, nil, InFlight{}, nil)
-	b.wants(lemma.NotFound, err)
-	_, err = b.Publish(ctx, b.ws, lemma.NewID(), 1, nil, InFlight{}, nil)
-	b.wants(lemma.NotFound, err)
+	_, err = b.Publish(ctx, b.Workspace, flow, 2, new(again.Version), flows.InFlight{}, nil)
+	b.Wants(lemma.Stale, err)
+	_, err = b.Publish(ctx, b.Workspace, flow, 3, nil, flows.InFlight{}, nil)
+	b.Wants(lemma.NotFound, err)
+	_, err = b.Publish(ctx, b.Workspace, lemma.NewID(), 1, nil, flows.InFlight{}, nil)
+	b.Wants(lemma.NotFound, err)
 }
 
 func TestPublishingListensAndPolls(t *testing.T) {
 	b := setup(t, 0)
 	text := `{"audience_id":"$audience","triggers":[{"type":"event","event":"hi"},{"type":"audience","every":"PT5M"}],"recurrence":{"policy":"once"},"exit_on":[{"event":"bye"}],
 		"start":"w","nodes":{"w":{"type":"wait_for_event","event":"hi","timeout":"P1D","next":"end","on_timeout":"end"},"end":{"type":"exit"}}}`
-	flow := b.live(text)
-	listens := func() int { return b.count(`select count(*) from flow_listeners where workspace_id = $1`) }
+	flow := b.Live(text)
+	listens := func() int { return b.Count(`select count(*) from flow_listeners where workspace_id = $1`) }
 	polls := func() int {
-		return b.count(`select count(*) from flow_polls where workspace_id = $1 and next_at <= now()`)
+		return b.Count(`select count(*) from flow_polls where workspace_id = $1 and next_at <= now()`)
 	}
 	if listens() != 3 || polls() != 1 {
 		t.Errorf("%d uses, %d polls", listens(), polls())
 	}
-	b.run(b.pool, `update flow_polls set next_at = now() + interval '1 day'`)
-	b.publish(flow, text, InFlight{})
+	b.Exec(b.Pool, `update flow_polls set next_at = now() + interval '1 day'`)
+	b.PublishNext(flow, text, flows.InFlight{})
 	if listens() != 6 || polls() != 1 {
 		t.Errorf("%d uses, %d polls: another version looks at its audience at once", listens(), polls())
 	}
-	b.publish(flow, minimal, InFlight{})
-	if listens() != 7 || polls() != 0 || b.count(`select count(*) from flow_polls where workspace_id = $1`) != 0 {
+	b.PublishNext(flow, flowstest.Minimal, flows.InFlight{})
+	if listens() != 7 || polls() != 0 || b.Count(`select count(*) from flow_polls where workspace_id = $1`) != 0 {
 		t.Errorf("%d uses, %d polls", listens(), polls())
 	}
-	_, err := b.Rollback(context.Background(), b.ws, flow, nil, nil, InFlight{}, nil) // to 2
-	b.must(err)
+	_, err := b.Rollback(context.Background(), b.Workspace, flow, nil, nil, flows.InFlight{}, nil) // to 2
+	b.Must(err)
 	if polls() != 1 {
 		t.Error("the audience of the version is not looked at again")
 	}
@@ -172,49 +166,49 @@ func TestPublishingListensAndPolls(t *testing.T) {
 func TestRollbackFlipsBackAndKeepsPeople(t *testing.T) {
 	b := setup(t, 3)
 	ctx := context.Background()
-	flow := b.live(welcome)
-	_, err := b.Rollback(ctx, b.ws, flow, nil, nil, InFlight{}, nil)
-	if e := b.wants(lemma.Conflict, err); e.Code != "nothing_before" {
+	flow := b.Live(flowstest.Welcome)
+	_, err := b.Rollback(ctx, b.Workspace, flow, nil, nil, flows.InFlight{}, nil)
+	if e := b.Wants(lemma.Conflict, err); e.Code != "nothing_before" {
 		t.Error(e)
 	}
-	b.publish(flow, strings.ReplaceAll(welcome, "P3D", "P9D"), InFlight{})
-	b.tell("c1", "signed_up")
-	b.settleDown()
-	before := b.everybody(flow)
+	b.PublishNext(flow, strings.ReplaceAll(flowstest.Welcome, "P3D", "P9D"), flows.InFlight{})
+	b.RecordEvent("c1", "signed_up")
+	b.Settle()
+	before := b.Everybody(flow)
 	back := func(to *int, want int) {
 		t.Helper()
-		f, err := b.Rollback(ctx, b.ws, flow, to, ptr(b.flow(flow).Version), InFlight{}, nil)
-		b.must(err)
+		f, err := b.Rollback(ctx, b.Workspace, flow, to, new(b.Flow(flow).Version), flows.InFlight{}, nil)
+		b.Must(err)
 		if *f.LiveVersion != want {
 			t.Errorf("version %d is live, not %d", *f.LiveVersion, want)
 		}
 	}
 	back(nil, 1)
-	if d := cmp.Diff(before, b.everybody(flow)); d != "" {
+	if d := cmp.Diff(before, b.Everybody(flow)); d != "" {
 		t.Error(d)
 	}
-	_, err = b.Rollback(ctx, b.ws, flow, nil, nil, InFlight{}, nil) // 2 was taken off
-	b.wants(lemma.Conflict, err)
-	b.publish(flow, welcome, InFlight{}) // 3, after 2 was given up
-	back(nil, 1)                         // not 2: it was not live before 3
-	back(ptr(2), 2)
-	back(ptr(3), 3)
-	b.tell("c2", "signed_up")
-	if e := b.enrollment(flow, "c2"); e.Version != 3 {
+	_, err = b.Rollback(ctx, b.Workspace, flow, nil, nil, flows.InFlight{}, nil) // 2 was taken off
+	b.Wants(lemma.Conflict, err)
+	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{}) // 3, after 2 was given up
+	back(nil, 1)                                             // not 2: it was not live before 3
+	back(new(2), 2)
+	back(new(3), 3)
+	b.RecordEvent("c2", "signed_up")
+	if e := b.Enrollment(flow, "c2"); e.Version != 3 {
 		t.Errorf("c2 is in version %d", e.Version)
 	}
-	_, err = b.CreateVersion(ctx, b.ws, flow, b.definition(welcome))
-	b.must(err)
-	_, err = b.Rollback(ctx, b.ws, flow, ptr(4), nil, InFlight{}, nil)
-	if e := b.wants(lemma.Invalid, err); pointers(e) != "/to_version not_published" {
-		t.Error(pointers(e))
+	_, err = b.CreateVersion(ctx, b.Workspace, flow, b.Definition(flowstest.Welcome))
+	b.Must(err)
+	_, err = b.Rollback(ctx, b.Workspace, flow, new(4), nil, flows.InFlight{}, nil)
+	if e := b.Wants(lemma.Invalid, err); flowstest.Pointers(e) != "/to_version not_published" {
+		t.Error(flowstest.Pointers(e))
 	}
-	_, err = b.Rollback(ctx, b.ws, flow, ptr(9), nil, InFlight{}, nil)
-	b.wants(lemma.NotFound, err)
-	_, err = b.Rollback(ctx, b.ws, flow, ptr(1), ptr(1), InFlight{}, nil)
-	b.wants(lemma.Stale, err)
+	_, err = b.Rollback(ctx, b.Workspace, flow, new(9), nil, flows.InFlight{}, nil)
+	b.Wants(lemma.NotFound, err)
+	_, err = b.Rollback(ctx, b.Workspace, flow, new(1), new(1), flows.InFlight{}, nil)
+	b.Wants(lemma.Stale, err)
 
 	// The way out is open also when what the version names is gone.
-	b.run(b.pool, `update audiences set columns = '[]'`)
-	back(ptr(2), 2)
+	b.Exec(b.Pool, `update audiences set columns = '[]'`)
+	back(new(2), 2)
 }

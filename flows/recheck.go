@@ -5,21 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
 	"lemma/audience"
+	"lemma/flows/admission"
+	"lemma/flows/enrollment"
+	"lemma/flows/execution"
 )
 
-// Recheck reads the rows that the audience of a send node's version has now of
-// some profiles, by profile key, for the sender: they have waited for long.
-// found is false when the content is no flow's, or its version reads no
-// audience. An audience that was deleted has nobody any more. It keeps to the
-// limits that a source has for enrollments.
-func (f *Flows) Recheck(ctx context.Context, ws, content uuid.UUID, profiles []string) (now map[string][]audience.Row, found bool, err error) {
-	id, found, err := f.audienceOf(ctx, ws, content)
+// Recheck reads the current audience rows of some profiles, by profile key, for
+// notifications of a send node that have waited for long. found is false when the
+// content belongs to no flow, or its version reads no audience. A deleted audience has
+// no rows. It keeps to the limits that a data source has for enrollments. While the
+// audience cannot be read, the counts of the version show why its messages wait.
+func (f *Flows) Recheck(ctx context.Context, ws, content uuid.UUID,
+	profiles []string) (now map[string][]audience.Row, found bool, err error) {
+	v, id, found, err := f.audienceOf(ctx, ws, content)
 	if err != nil || !found {
 		return nil, false, err
 	}
@@ -31,7 +36,7 @@ func (f *Flows) Recheck(ctx context.Context, ws, content uuid.UUID, profiles []s
 	if err != nil {
 		return nil, true, err
 	}
-	err = f.sources.ask(ctx, a.DataSourceID, func() error {
+	err = f.Execution.Sources.Ask(ctx, a.DataSourceID, func() error {
 		for some := range slices.Chunk(profiles, audience.MaxLookup) {
 			err := f.audiences.LookupEach(ctx, ws, id, nil, some, func(row audience.Row) { now[row.Key] = append(now[row.Key], row) })
 			if err != nil {
@@ -40,12 +45,52 @@ func (f *Flows) Recheck(ctx context.Context, ws, content uuid.UUID, profiles []s
 		}
 		return nil
 	})
-	return now, true, err
+	if err != nil {
+		return nil, true, errors.Join(err, f.recheckFailed(v, err))
+	}
+	return now, true, f.rechecked(ctx, v)
 }
 
-// audienceOf finds the audience of the version that a content belongs to: the
+// versionRef names one version of a flow.
+type versionRef struct {
+	ws, flow uuid.UUID
+	version  int
+}
+
+// recheckFailed shows why messages of a version wait. The first failure of a
+// kind is kept. That the source has no place now is no failure of it, and our
+// own faults are none.
+func (f *Flows) recheckFailed(v versionRef, cause error) error {
+	reason := execution.BlockedReason(cause)
+	if lemma.KindOf(cause) == lemma.Internal || reason == admission.CodeSourceBusy {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // also when the sender gives up
+	defer cancel()
+	_, err := f.pool.Exec(ctx, `
+		update flow_versions set recheck_failed_at = coalesce(recheck_failed_at, now()), recheck_reason = $4, recheck_detail = $5
+		where workspace_id = $1 and flow_id = $2 and version = $3 and recheck_reason is distinct from $4`,
+		v.ws, v.flow, v.version, reason, lemma.Public(cause))
+	if err != nil {
+		return fmt.Errorf("show why messages of flow %s wait: %w", v.flow, err)
+	}
+	return nil
+}
+
+// rechecked takes the reason away when the audience could be read.
+func (f *Flows) rechecked(ctx context.Context, v versionRef) error {
+	_, err := f.pool.Exec(ctx, `
+		update flow_versions set recheck_failed_at = null, recheck_reason = null, recheck_detail = null
+		where workspace_id = $1 and flow_id = $2 and version = $3 and recheck_failed_at is not null`, v.ws, v.flow, v.version)
+	if err != nil {
+		return fmt.Errorf("show that messages of flow %s go on: %w", v.flow, err)
+	}
+	return nil
+}
+
+// audienceOf finds the version that a content belongs to, and its audience: the
 // content's id is made of the flow, the version and the node.
-func (f *Flows) audienceOf(ctx context.Context, ws, content uuid.UUID) (id uuid.UUID, found bool, err error) {
+func (f *Flows) audienceOf(ctx context.Context, ws, content uuid.UUID) (v versionRef, id uuid.UUID, found bool, err error) {
 	var flow uuid.UUID
 	var node string
 	var versions int
@@ -54,22 +99,22 @@ func (f *Flows) audienceOf(ctx context.Context, ws, content uuid.UUID) (id uuid.
 		join flows f on f.workspace_id = c.workspace_id and f.id = c.flow_id
 		where c.workspace_id = $1 and c.id = $2`, ws, content).Scan(&flow, &node, &versions)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return id, false, nil
+		return v, id, false, nil
 	}
 	if err != nil {
-		return id, false, fmt.Errorf("find flow of content %s: %w", content, err)
+		return v, id, false, fmt.Errorf("find flow of content %s: %w", content, err)
 	}
 	version := versions
-	for version > 0 && contentOf(flow, version, node) != content {
+	for version > 0 && enrollment.ContentID(flow, version, node) != content {
 		version--
 	}
 	if version == 0 {
-		return id, false, nil
+		return v, id, false, nil
 	}
-	g, err := f.graphs.now(ctx, f.pool, ws, flow, version)
+	g, err := f.Execution.Versions.Current(ctx, f.pool, ws, flow, version)
 	if err != nil {
-		return id, false, err
+		return v, id, false, err
 	}
 	id, found = lemma.ParseID(lemma.PrefixAudience, g.Definition().AudienceID)
-	return id, found, nil
+	return versionRef{ws, flow, version}, id, found, nil
 }

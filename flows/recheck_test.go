@@ -1,35 +1,131 @@
-package flows
+package flows_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/audience"
+	"lemma/flows"
+	"lemma/flows/admission"
+	"lemma/flows/flowstest"
+	"lemma/flows/query"
 )
 
 // A message that has waited is looked up in the audience of the version that
 // wrote it, whatever is published since.
 func TestRecheckOfASendNode(t *testing.T) {
 	b := setup(t, 4)
-	flow := b.live(welcome)
+	flow := b.Live(flowstest.Welcome)
 	for i := 1; i <= 4; i++ {
-		b.tell(fmt.Sprintf("c%d", i), "signed_up")
+		b.RecordEvent(fmt.Sprintf("c%d", i), "signed_up")
 	}
-	b.settleDown()
-	b.publish(flow, `{"triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"once"},"start":"end","nodes":{"end":{"type":"exit"}}}`, InFlight{Mode: "stay"})
+	b.Settle()
+	b.PublishNext(flow, `{"triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"once"},"start":"end","nodes":{"end":{"type":"exit"}}}`, flows.InFlight{Mode: "stay"})
 	var content uuid.UUID
-	b.must(b.pool.QueryRow(bg, `select distinct content_id from batches where workspace_id = $1`, b.ws).Scan(&content))
-	b.run(b.shop, `update customers set opted_out = true where id = 'c1'`)
-	b.run(b.shop, `delete from customers where id = 'c2'`)
-	b.run(b.shop, `update customers set email = 'new@shop.example' where id = 'c3'`)
+	b.Must(b.Pool.QueryRow(bg, `select distinct content_id from batches where workspace_id = $1`, b.Workspace).Scan(&content))
+	b.Exec(b.Shop, `update customers set opted_out = true where id = 'c1'`)
+	b.Exec(b.Shop, `delete from customers where id = 'c2'`)
+	b.Exec(b.Shop, `update customers set email = 'new@shop.example' where id = 'c3'`)
 
-	now, found, err := b.Recheck(bg, b.ws, content, []string{"c1", "c2", "c3", "c4"})
+	now, found, err := b.Recheck(bg, b.Workspace, content, []string{"c1", "c2", "c3", "c4"})
 	if err != nil || !found || len(now) != 3 || !now["c1"][0].OptedOut || now["c3"][0].Email != "new@shop.example" || now["c4"][0].Email != "c4@shop.example" {
 		t.Errorf("%v, %v, %v", now, found, err)
 	}
-	if _, found, err := b.Recheck(bg, b.ws, lemma.NewID(), []string{"c1"}); found || err != nil {
+	if _, found, err := b.Recheck(bg, b.Workspace, lemma.NewID(), []string{"c1"}); found || err != nil {
 		t.Errorf("of a content that is no flow's: %v, %v", found, err)
+	}
+
+	_, err = b.Archive(bg, b.Workspace, flow, nil)
+	b.Must(err)
+	b.Must(b.Deps.Audiences.Delete(bg, b.Workspace, b.Audience))
+	if now, found, err := b.Recheck(bg, b.Workspace, content, []string{"c1", "c4"}); err != nil || !found || len(now) != 0 {
+		t.Errorf("of an audience that was deleted: %v, %v, %v", now, found, err)
+	}
+}
+
+// How long a message has waited counts from the reading of its profile and not
+// from the write: a process that stood still may lie between the two.
+func TestTheWaitCountsFromTheReading(t *testing.T) {
+	b := setup(t, 1)
+	b.Live(flowstest.Welcome)
+	b.RecordEvent("c1", "signed_up")
+	var read time.Time
+	b.Hook.Do = func(stage string) {
+		if stage == "evaluated" && read.IsZero() {
+			b.Must(b.Pool.QueryRow(bg, `select clock_timestamp()`).Scan(&read))
+		}
+	}
+	b.Settle()
+	var since time.Time
+	b.Must(b.Pool.QueryRow(bg, `select max(created_at) from batches where workspace_id = $1`, b.Workspace).Scan(&since))
+	if read.IsZero() || !since.Before(read) {
+		t.Errorf("read before %v, and it counts from %v", read, since)
+	}
+}
+
+// While the audience cannot be read, the counts of the version say why its
+// messages wait: the first failure of a kind, until it can be read again or no
+// message waits.
+func TestCountsOfMessagesThatCannotBeReadAgain(t *testing.T) {
+	b := setup(t, 2)
+	flow := b.Live(flowstest.Welcome)
+	b.RecordEvent("c1", "signed_up")
+	b.Settle()
+	var content uuid.UUID
+	b.Must(b.Pool.QueryRow(bg, `select distinct content_id from batches where workspace_id = $1`, b.Workspace).Scan(&content))
+	blocked := func() *query.MessagesBlocked {
+		t.Helper()
+		c, err := b.Counts(bg, b.Workspace, flow, 0)
+		b.Must(err)
+		return c.MessagesBlocked
+	}
+	node := b.Node
+	recheck := func() error {
+		_, _, err := node.Recheck(bg, b.Workspace, content, []string{"c1"})
+		return err
+	}
+	b.Must(recheck())
+	if got := blocked(); got != nil {
+		t.Errorf("the audience can be read: %+v", got)
+	}
+
+	b.Exec(b.Shop, `alter table customers rename to gone`)
+	if recheck() == nil {
+		t.Fatal("a table that is gone was read")
+	}
+	first := blocked()
+	if first == nil || first.Reason != audience.CodeChanged || !strings.Contains(first.Detail,
+		"customers") || time.Since(first.Since) > time.Minute {
+		t.Fatalf("%+v", first)
+	}
+	b.Exec(b.Pool, `update flow_versions set recheck_failed_at = recheck_failed_at - interval '1 hour' where flow_id = $1`, flow)
+	if recheck() == nil {
+		t.Fatal("a table that is gone was read")
+	}
+	if again := blocked(); again == nil || first.Since.Sub(again.Since) != time.Hour {
+		t.Errorf("%+v after %+v", again, first)
+	}
+	if failed := b.RecheckFailed(b.Workspace, flow, 1, admission.Busy()); failed != nil || blocked().Reason != audience.CodeChanged {
+		t.Errorf("a source without a place hides the failure: %+v, %v", blocked(), failed)
+	}
+
+	b.Exec(b.Shop, `alter table gone rename to customers`)
+	node = flowstest.NewNode(b.Deps, b.Config) // whose breaker is closed
+	b.Must(recheck())
+	if got := blocked(); got != nil {
+		t.Errorf("it could be read again: %+v", got)
+	}
+	b.Exec(b.Shop, `alter table customers rename to gone`)
+	if recheck() == nil || blocked() == nil {
+		t.Fatal("a table that is gone was read")
+	}
+	b.Exec(b.Pool, `update batches set state = 'cancelled', cancelled = size, finished_at = now() where workspace_id = $1`, b.Workspace)
+	if got := blocked(); got != nil {
+		t.Errorf("no message waits: %+v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package flows
+package flows_test
 
 import (
 	"testing"
@@ -6,6 +6,10 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/flowstest"
+	"lemma/flows/intake"
 )
 
 // A request whose answer was lost is made again, and somebody else was at work
@@ -14,89 +18,107 @@ import (
 func TestAVerbIsDoneOnceForARequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(b *bundle, flow uuid.UUID) error
-		do     func(b *bundle, flow uuid.UUID, by *Asker) (Flow, error)
+		do     func(b *bundle, flow uuid.UUID, by *flows.Actor) (flows.Flow, error)
 		after  func(b *bundle, flow uuid.UUID) error
-		status Status
+		status flows.Status
 		live   int
 	}{
 		"rollback to the one before": {
-			do: func(b *bundle, flow uuid.UUID, by *Asker) (Flow, error) {
-				return b.Rollback(bg, b.ws, flow, nil, nil, InFlight{}, by)
+			do: func(b *bundle, flow uuid.UUID, by *flows.Actor) (flows.Flow, error) {
+				return b.Rollback(bg, b.Workspace, flow, nil, nil, flows.InFlight{}, by)
 			},
-			status: Live, live: 2,
+			status: flows.Live, live: 2,
 		},
 		"rollback, and a publish after it": {
-			do: func(b *bundle, flow uuid.UUID, by *Asker) (Flow, error) {
-				return b.Rollback(bg, b.ws, flow, ptr(1), ptr(4), InFlight{Mode: "exit"}, by)
-			},
-			after:  func(b *bundle, flow uuid.UUID) error { b.publish(flow, minimal, InFlight{}); return nil },
-			status: Live, live: 5,
-		},
-		"publish with a tag": {
-			do: func(b *bundle, flow uuid.UUID, by *Asker) (Flow, error) {
-				return b.Publish(bg, b.ws, flow, 4, ptr(4), InFlight{}, by)
-			},
-			status: Live, live: 4,
-		},
-		"publish, rolled back": {
-			do: func(b *bundle, flow uuid.UUID, by *Asker) (Flow, error) {
-				return b.Publish(bg, b.ws, flow, 4, nil, InFlight{}, by)
+			do: func(b *bundle, flow uuid.UUID, by *flows.Actor) (flows.Flow, error) {
+				return b.Rollback(bg, b.Workspace, flow, new(1), new(4), flows.InFlight{Mode: "exit"}, by)
 			},
 			after: func(b *bundle, flow uuid.UUID) error {
-				return second(b.Rollback(bg, b.ws, flow, nil, nil, InFlight{}, nil))
+				b.PublishNext(flow, flowstest.Minimal, flows.InFlight{})
+				return nil
 			},
-			status: Live, live: 3,
+			status: flows.Live, live: 5,
+		},
+		"publish with a tag": {
+			do: func(b *bundle, flow uuid.UUID, by *flows.Actor) (flows.Flow, error) {
+				return b.Publish(bg, b.Workspace, flow, 4, new(4), flows.InFlight{}, by)
+			},
+			status: flows.Live, live: 4,
+		},
+		"publish, rolled back": {
+			do: func(b *bundle, flow uuid.UUID, by *flows.Actor) (flows.Flow, error) {
+				return b.Publish(bg, b.Workspace, flow, 4, nil, flows.InFlight{}, by)
+			},
+			after: func(b *bundle, flow uuid.UUID) error {
+				return flowstest.Second(b.Rollback(bg, b.Workspace, flow, nil, nil, flows.InFlight{}, nil))
+			},
+			status: flows.Live, live: 3,
 		},
 		"pause": {
-			do:     func(b *bundle, flow uuid.UUID, by *Asker) (Flow, error) { return b.Pause(bg, b.ws, flow, by) },
-			status: Paused, live: 3,
+			do: func(b *bundle, flow uuid.UUID, by *flows.Actor) (flows.Flow, error) {
+				return b.Pause(bg, b.Workspace, flow, by)
+			},
+			status: flows.Paused, live: 3,
 		},
 		"pause, resumed": {
-			do:     func(b *bundle, flow uuid.UUID, by *Asker) (Flow, error) { return b.Pause(bg, b.ws, flow, by) },
-			after:  func(b *bundle, flow uuid.UUID) error { return second(b.Resume(bg, b.ws, flow, nil, nil)) },
-			status: Live, live: 3,
+			do: func(b *bundle, flow uuid.UUID, by *flows.Actor) (flows.Flow, error) {
+				return b.Pause(bg, b.Workspace, flow, by)
+			},
+			after: func(b *bundle, flow uuid.UUID) error {
+				return flowstest.Second(b.Resume(bg, b.Workspace, flow, nil, nil))
+			},
+			status: flows.Live, live: 3,
 		},
 		"resume, paused again": {
-			before: func(b *bundle, flow uuid.UUID) error { return second(b.Pause(bg, b.ws, flow, nil)) },
-			do:     func(b *bundle, flow uuid.UUID, by *Asker) (Flow, error) { return b.Resume(bg, b.ws, flow, nil, by) },
-			after:  func(b *bundle, flow uuid.UUID) error { return second(b.Pause(bg, b.ws, flow, nil)) },
-			status: Paused, live: 3,
+			before: func(b *bundle, flow uuid.UUID) error { return flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)) },
+			do: func(b *bundle, flow uuid.UUID, by *flows.Actor) (flows.Flow, error) {
+				return b.Resume(bg, b.Workspace, flow, nil, by)
+			},
+			after:  func(b *bundle, flow uuid.UUID) error { return flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)) },
+			status: flows.Paused, live: 3,
 		},
 		"drain, resumed": {
-			do:     func(b *bundle, flow uuid.UUID, by *Asker) (Flow, error) { return b.Drain(bg, b.ws, flow, by) },
-			after:  func(b *bundle, flow uuid.UUID) error { return second(b.Resume(bg, b.ws, flow, nil, nil)) },
-			status: Live, live: 3,
+			do: func(b *bundle, flow uuid.UUID, by *flows.Actor) (flows.Flow, error) {
+				return b.Drain(bg, b.Workspace, flow, by)
+			},
+			after: func(b *bundle, flow uuid.UUID) error {
+				return flowstest.Second(b.Resume(bg, b.Workspace, flow, nil, nil))
+			},
+			status: flows.Live, live: 3,
 		},
 		"archive": {
-			do:     func(b *bundle, flow uuid.UUID, by *Asker) (Flow, error) { return b.Archive(bg, b.ws, flow, by) },
-			status: Archived, live: 3,
+			do: func(b *bundle, flow uuid.UUID, by *flows.Actor) (flows.Flow, error) {
+				return b.Archive(bg, b.Workspace, flow, by)
+			},
+			status: flows.Archived, live: 3,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 0)
-			flow := b.live(minimal)
-			b.publish(flow, minimal, InFlight{})
-			b.publish(flow, minimal, InFlight{})
-			b.must(second(b.CreateVersion(bg, b.ws, flow, b.definition(minimal))))
+			flow := b.Live(flowstest.Minimal)
+			b.PublishNext(flow, flowstest.Minimal, flows.InFlight{})
+			b.PublishNext(flow, flowstest.Minimal, flows.InFlight{})
+			b.Must(flowstest.Second(b.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Minimal))))
 			if c.before != nil {
-				b.must(c.before(b, flow))
+				b.Must(c.before(b, flow))
 			}
-			by := &Asker{APIKeyID: lemma.NewID(), Request: lemma.NewID()}
-			b.must(second(c.do(b, flow, by)))
+			by := &flows.Actor{APIKeyID: lemma.NewID(), Request: lemma.NewID()}
+			b.Must(flowstest.Second(c.do(b, flow, by)))
 			if c.after != nil {
-				b.must(c.after(b, flow))
+				b.Must(c.after(b, flow))
 			}
-			lines := b.count(`select count(*) from flow_log where workspace_id = $1`)
-			was := b.flow(flow)
+			lines := b.Count(`select count(*) from flow_log where workspace_id = $1`)
+			was := b.Flow(flow)
 			now, err := c.do(b, flow, by)
-			b.must(err)
+			b.Must(err)
 			if now.Status != c.status || *now.LiveVersion != c.live || now.Version != was.Version {
 				t.Errorf("done twice: it is %s, and version %d is live", now.Status, *now.LiveVersion)
 			}
-			if n := b.count(`select count(*) from flow_log where workspace_id = $1`); n != lines {
+			if n := b.Count(`select count(*) from flow_log where workspace_id = $1`); n != lines {
 				t.Errorf("%d more lines in the log", n-lines)
 			}
-			if _, err := c.do(b, flow, &Asker{APIKeyID: by.APIKeyID, Request: lemma.NewID()}); err == nil && b.flow(flow).Version == was.Version {
+			if _, err := c.do(b, flow,
+				&flows.Actor{APIKeyID: by.APIKeyID, Request: lemma.NewID()}); err == nil && b.Flow(flow).Version == was.Version {
 				t.Error("another request is neither done nor refused")
 			}
 		})
@@ -107,23 +129,25 @@ func TestAVerbIsDoneOnceForARequest(t *testing.T) {
 // process has died: the second waits for it, and finds it done.
 func TestARequestBesideItself(t *testing.T) {
 	b := setup(t, 0)
-	flow := b.live(minimal)
-	b.publish(flow, minimal, InFlight{})
-	b.publish(flow, minimal, InFlight{})
-	by := &Asker{APIKeyID: lemma.NewID(), Request: lemma.NewID()}
-	again := b.another()
-	var repeated *task
-	b.hook = func(stage string) {
+	flow := b.Live(flowstest.Minimal)
+	b.PublishNext(flow, flowstest.Minimal, flows.InFlight{})
+	b.PublishNext(flow, flowstest.Minimal, flows.InFlight{})
+	by := &flows.Actor{APIKeyID: lemma.NewID(), Request: lemma.NewID()}
+	again := b.Another()
+	var repeated *flowstest.Task
+	b.Hook.Do = func(stage string) {
 		if stage == "publish: locked" {
-			before := b.waits()
-			repeated = start(func() error { return second(again.Rollback(bg, b.ws, flow, ptr(1), nil, InFlight{}, by)) })
-			b.until(before, repeated.done)
+			before := b.Waits()
+			repeated = flowstest.Start(func() error {
+				return flowstest.Second(again.Rollback(bg, b.Workspace, flow, new(1), nil, flows.InFlight{}, by))
+			})
+			b.Until(before, repeated.Done)
 		}
 	}
-	b.must(second(b.Rollback(bg, b.ws, flow, ptr(1), nil, InFlight{}, by)))
-	<-repeated.done
-	b.must(repeated.err)
-	if n := b.count(`select count(*) from flow_log where workspace_id = $1 and action = 'rolled_back'`); n != 1 {
+	b.Must(flowstest.Second(b.Rollback(bg, b.Workspace, flow, new(1), nil, flows.InFlight{}, by)))
+	<-repeated.Done
+	b.Must(repeated.Err)
+	if n := b.Count(`select count(*) from flow_log where workspace_id = $1 and action = 'rolled_back'`); n != 1 {
 		t.Errorf("rolled back %d times", n)
 	}
 }
@@ -131,55 +155,57 @@ func TestARequestBesideItself(t *testing.T) {
 // A version is known by its request, whatever it says by then.
 func TestAVersionIsMadeOnceForARequest(t *testing.T) {
 	b := setup(t, 0)
-	flow := b.draft(minimal).ID
+	flow := b.NewDraft(flowstest.Minimal).ID
 	request := lemma.NewID()
-	first, err := b.Flows.CreateVersion(bg, b.ws, flow, b.definition(welcome), request)
-	b.must(err)
-	b.must(second(b.UpdateVersion(bg, b.ws, flow, first.Version, nil, b.definition(napping))))
-	b.publish(flow, minimal, InFlight{})
-	now, err := b.Flows.CreateVersion(bg, b.ws, flow, b.definition(welcome), request)
-	b.must(err)
+	first, err := b.Node.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Welcome), request)
+	b.Must(err)
+	b.Must(flowstest.Second(b.UpdateVersion(bg, b.Workspace, flow, first.Version, nil, b.Definition(flowstest.Napping))))
+	b.PublishNext(flow, flowstest.Minimal, flows.InFlight{})
+	now, err := b.Node.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Welcome), request)
+	b.Must(err)
 	if now.Version != first.Version || now.Revision != 2 {
 		t.Errorf("%+v", now)
 	}
-	if n := b.count(`select count(*) from flow_versions where workspace_id = $1`); n != 3 {
+	if n := b.Count(`select count(*) from flow_versions where workspace_id = $1`); n != 3 {
 		t.Errorf("%d versions", n)
 	}
 }
 
-// She was moved by hand and has walked on since, or was taken out.
-func TestByHandIsDoneOnceForARequest(t *testing.T) {
+// It was moved manually and has advanced since, or was taken out.
+func TestManualVerbsAreDoneOnceForARequest(t *testing.T) {
 	b := setup(t, 1)
-	flow := b.live(welcome)
-	b.tell("c1", "signed_up")
-	id := b.enrollment(flow, "c1").ID
-	moving, leaving := &Asker{Request: lemma.NewID()}, &Asker{Request: lemma.NewID()}
-	b.must(second(b.Flows.Move(bg, b.ws, id, nil, "hello", moving)))
-	b.must(second(b.RunOnce(bg)))
-	was := b.enrollment(flow, "c1")
+	flow := b.Live(flowstest.Welcome)
+	b.RecordEvent("c1", "signed_up")
+	id := b.Enrollment(flow, "c1").ID
+	moving, leaving := &flows.Actor{Request: lemma.NewID()}, &flows.Actor{Request: lemma.NewID()}
+	b.Must(b.Flows.Move(bg, b.Workspace, id, nil, "hello", moving))
+	b.Must(flowstest.Second(b.RunOnce(bg)))
+	was := b.Enrollment(flow, "c1")
 	if was.Node != "wait" {
 		t.Fatalf("%+v", was)
 	}
-	now, err := b.Flows.Move(bg, b.ws, id, nil, "hello", moving)
-	b.must(err)
+	b.Must(b.Flows.Move(bg, b.Workspace, id, nil, "hello", moving))
+	now, err := b.GetEnrollment(bg, b.Workspace, id)
+	b.Must(err)
 	if now.Step != was.Step || now.Node != was.Node || now.Status != was.Status {
 		t.Errorf("moved twice: %+v after %+v", now, was)
 	}
-	flow = b.live(napping)
-	b.tell("c1", "go")
-	id = b.enrollment(flow, "c1").ID
+	flow = b.Live(flowstest.Napping)
+	b.RecordEvent("c1", "go")
+	id = b.Enrollment(flow, "c1").ID
 	for range 2 {
-		now, err := b.Flows.Exit(bg, b.ws, id, "called us", leaving)
-		b.must(err)
-		if now.ExitReason != ExitManual || now.Step != 1 {
+		b.Must(b.Flows.Exit(bg, b.Workspace, id, "called us", leaving))
+		now, err := b.GetEnrollment(bg, b.Workspace, id)
+		b.Must(err)
+		if now.ExitReason != enrollment.ExitManual || now.Step != 1 {
 			t.Errorf("%+v", now)
 		}
 	}
-	_, err = b.Flows.Exit(bg, b.ws, id, "called us", moving)
-	b.wants(lemma.WrongState, err)
-	_, steps, err := b.Steps(bg, b.ws, id)
-	b.must(err)
-	if _, shown := steps[len(steps)-1].Data[askedBy]; shown || steps[len(steps)-1].Data["note"] != "called us" {
+	err = b.Flows.Exit(bg, b.Workspace, id, "called us", moving)
+	b.Wants(lemma.WrongStatus, err)
+	_, steps, err := b.Steps(bg, b.Workspace, id)
+	b.Must(err)
+	if _, shown := steps[len(steps)-1].Data["request"]; shown || steps[len(steps)-1].Data["note"] != "called us" {
 		t.Errorf("%+v", steps[len(steps)-1])
 	}
 }
@@ -188,24 +214,25 @@ func TestByHandIsDoneOnceForARequest(t *testing.T) {
 // an id of its own it is known before.
 func TestADirectEnrollmentIsMadeOnceForARequest(t *testing.T) {
 	b := setup(t, 2)
-	flow := b.live(napping)
+	flow := b.Live(flowstest.Napping)
 	for name, c := range map[string]struct {
-		ask  Enrolling
-		then Result
+		ask  intake.Enrolling
+		then intake.Result
 	}{
-		"the request": {Enrolling{ProfileKey: "c1", Retry: "r1"}, Result{FlowID: flow, Outcome: Enrolled}},
-		"its id":      {Enrolling{ProfileKey: "c2", ID: "x"}, Result{FlowID: flow, Outcome: Refused, Reason: AlreadyEnrolled, Detail: toldBefore}},
+		"the request": {intake.Enrolling{ProfileKey: "c1", Retry: "r1"}, intake.Result{FlowID: flow, Outcome: enrollment.Enrolled}},
+		"its id": {intake.Enrolling{ProfileKey: "c2", ID: "x"}, intake.Result{FlowID: flow, Outcome: enrollment.Refused,
+			Reason: enrollment.AlreadyEnrolled, Detail: "this id has already enrolled a profile"}},
 	} {
-		first, err := b.Enroll(bg, b.ws, flow, c.ask, false)
-		b.must(err)
-		again, err := b.Enroll(bg, b.ws, flow, c.ask, false)
-		b.must(err)
+		first, err := b.Enroll(bg, b.Workspace, flow, c.ask, false)
+		b.Must(err)
+		again, err := b.Enroll(bg, b.Workspace, flow, c.ask, false)
+		b.Must(err)
 		id := again.EnrollmentID
-		if again.EnrollmentID = nil; again != c.then || first.Outcome != Enrolled || id == nil || *id != *first.EnrollmentID {
+		if again.EnrollmentID = nil; again != c.then || first.Outcome != enrollment.Enrolled || id == nil || *id != *first.EnrollmentID {
 			t.Errorf("%s: %+v after %+v", name, again, first)
 		}
 	}
-	if n := b.count(`select count(*) from enrollments where workspace_id = $1`); n != 2 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1`); n != 2 {
 		t.Errorf("%d enrollments", n)
 	}
 }
@@ -214,14 +241,14 @@ func TestADirectEnrollmentIsMadeOnceForARequest(t *testing.T) {
 // another one is live by then.
 func TestARollbackThatChangesNothingIsDoneOnce(t *testing.T) {
 	b := setup(t, 0)
-	flow := b.live(minimal)
-	by := &Asker{APIKeyID: lemma.NewID(), Request: lemma.NewID()}
+	flow := b.Live(flowstest.Minimal)
+	by := &flows.Actor{APIKeyID: lemma.NewID(), Request: lemma.NewID()}
 	for _, live := range []int{1, 2} {
-		f, err := b.Rollback(bg, b.ws, flow, ptr(1), nil, InFlight{}, by)
-		b.must(err)
-		if *f.LiveVersion != live || *b.flow(flow).LiveVersion != live {
-			t.Fatalf("version %d is live, not %d", *b.flow(flow).LiveVersion, live)
+		f, err := b.Rollback(bg, b.Workspace, flow, new(1), nil, flows.InFlight{}, by)
+		b.Must(err)
+		if *f.LiveVersion != live || *b.Flow(flow).LiveVersion != live {
+			t.Fatalf("version %d is live, not %d", *b.Flow(flow).LiveVersion, live)
 		}
-		b.publish(flow, minimal, InFlight{})
+		b.PublishNext(flow, flowstest.Minimal, flows.InFlight{})
 	}
 }

@@ -1,37 +1,35 @@
-package flows
+package flows_test
 
 import (
 	"context"
 	"fmt"
 	"testing"
 	"time"
+
+	"lemma/flows"
 )
 
 // hangs makes the shop's customers unreadable until it is let go.
 func (b *bundle) hangs() (letGo func()) {
-	b.t.Helper()
-	tx, err := b.shop.Begin(bg)
-	b.must(err)
-	b.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	b.T.Helper()
+	tx, err := b.Shop.Begin(bg)
+	b.Must(err)
+	b.T.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	_, err = tx.Exec(bg, `lock table customers in access exclusive mode`)
-	b.must(err)
-	return func() { b.must(tx.Rollback(bg)) }
+	b.Must(err)
+	return func() { b.Must(tx.Rollback(bg)) }
 }
 
 // opens lets every source be asked at once, as when it was left alone for long enough.
 func (b *bundle) opens() {
-	b.sources.mu.Lock()
-	defer b.sources.mu.Unlock()
-	for _, s := range b.sources.states {
-		s.closedTo, s.tried = time.Time{}, time.Time{}
-	}
+	b.Execution.Sources.Reopen()
 }
 
 // soon counts who is due within the next seconds, and who later.
 func (b *bundle) soon() (soon, later int) {
-	b.t.Helper()
-	return b.count(`select count(*) from enrollments where workspace_id = $1 and trouble is not null and resume_at <= now() + interval '5 seconds'`),
-		b.count(`select count(*) from enrollments where workspace_id = $1 and trouble is not null and resume_at > now() + interval '5 seconds'`)
+	b.T.Helper()
+	return b.Count(`select count(*) from enrollments where workspace_id = $1 and trouble is not null and resume_at <= now() + interval '5 seconds'`),
+		b.Count(`select count(*) from enrollments where workspace_id = $1 and trouble is not null and resume_at > now() + interval '5 seconds'`)
 }
 
 const asksProfiles = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"e","nodes":{"e":{"type":"exit"}}}`
@@ -39,83 +37,83 @@ const asksProfiles = `{"audience_id":"$audience","triggers":[{"type":"event","ev
 // Who waits for a source by a long back-off is let go on soon after the source
 // has answered anybody else: of this flow and of another, and nobody who waits
 // for something else.
-func TestASourceThatIsBackLetsEverybodyGoOn(t *testing.T) {
-	b := setup(t, 20, func(c *Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })
-	flow := b.live(asksProfiles)
-	other := b.live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"ask"}],"recurrence":{"policy":"once"},"start":"b","nodes":{
+func TestASourceThatRecoversReleasesAll(t *testing.T) {
+	b := setup(t, 20, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })
+	flow := b.Live(asksProfiles)
+	other := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"ask"}],"recurrence":{"policy":"once"},"start":"b","nodes":{
 		"b":{"type":"branch","cases":[{"sql":"select profile_key from people p where exists (select from customers c where c.id = p.profile_key)","next":"e"}],"else":"e"},"e":{"type":"exit"}}}`)
 	letGo := b.hangs()
 	for i := range 10 {
-		b.tell(fmt.Sprint("c", i+1), "go")
-		b.tell(fmt.Sprint("c", i+1), "ask")
+		b.RecordEvent(fmt.Sprint("c", i+1), "go")
+		b.RecordEvent(fmt.Sprint("c", i+1), "ask")
 	}
-	b.settleDown()
-	b.run(b.pool, `update enrollments set trouble = 'source_changed' where profile_key = 'c1' and flow_id = $1`, flow)
-	polled := b.live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"P1D"}],"recurrence":{"policy":"once"},"start":"e","nodes":{"e":{"type":"exit"}}}`)
-	b.run(b.pool, `update flow_polls set failures = 3, next_at = now() + interval '10 minutes' where flow_id = $1`, polled)
+	b.Settle()
+	b.Exec(b.Pool, `update enrollments set trouble = 'source_changed' where profile_key = 'c1' and flow_id = $1`, flow)
+	polled := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"P1D"}],"recurrence":{"policy":"once"},"start":"e","nodes":{"e":{"type":"exit"}}}`)
+	b.Exec(b.Pool, `update flow_polls set failures = 3, next_at = now() + interval '10 minutes' where flow_id = $1`, polled)
 	letGo()
 	if soon, later := b.soon(); soon != 0 || later != 20 {
 		t.Fatalf("%d wait for soon and %d for later", soon, later)
 	}
-	b.must(b.Tick(bg))
+	b.Must(b.Tick(bg))
 	if soon, _ := b.soon(); soon != 0 {
 		t.Errorf("%d are woken before the source is asked again", soon)
 	}
 	b.opens()
-	b.tell("c20", "go")
-	b.settleDown()
-	b.must(b.Tick(bg))
-	if n := b.count(`select count(*) from flow_polls where workspace_id = $1 and next_at <= now()`); n != 1 {
+	b.RecordEvent("c20", "go")
+	b.Settle()
+	b.Must(b.Tick(bg))
+	if n := b.Count(`select count(*) from flow_polls where workspace_id = $1 and next_at <= now()`); n != 1 {
 		t.Error("the audience is not polled again")
 	}
 	if soon, later := b.soon(); soon != 19 || later != 1 {
 		t.Errorf("%d are due soon and %d later", soon, later)
 	}
-	b.run(b.pool, `update enrollments set resume_at = now() where trouble <> 'source_changed'`)
+	b.Exec(b.Pool, `update enrollments set resume_at = now() where trouble <> 'source_changed'`)
 	b.opens()
-	b.settleDown()
-	if n := b.count(`select count(*) from enrollments where workspace_id = $1 and flow_id = any(array[$2, $3]::uuid[]) and status = 'active'`, flow, other); n != 1 {
+	b.Settle()
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = any(array[$2, $3]::uuid[]) and status = 'active'`, flow, other); n != 1 {
 		t.Errorf("%d are left", n)
 	}
-	b.invariants()
+	b.Invariants()
 }
 
-// Nobody else asks: now and then one of those who wait does, and when it is
+// Nobody else asks: now and then one of those that wait does, and when it is
 // answered the others follow.
-func TestOneOfThoseWhoWaitTriesTheSource(t *testing.T) {
-	b := setup(t, 10, func(c *Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })
-	flow := b.live(asksProfiles)
+func TestOneWaitingEnrollmentTriesTheSource(t *testing.T) {
+	b := setup(t, 10, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })
+	flow := b.Live(asksProfiles)
 	letGo := b.hangs()
 	for i := range 10 {
-		b.tell(fmt.Sprint("c", i+1), "go")
+		b.RecordEvent(fmt.Sprint("c", i+1), "go")
 	}
-	b.settleDown()
-	b.must(b.Tick(bg))
+	b.Settle()
+	b.Must(b.Tick(bg))
 	if soon, _ := b.soon(); soon != 0 {
 		t.Errorf("%d try while the source is left alone", soon)
 	}
 	b.opens()
 	for range 3 {
-		b.must(b.Tick(bg))
+		b.Must(b.Tick(bg))
 	}
 	if soon, later := b.soon(); soon != 1 || later != 9 {
 		t.Fatalf("%d try, %d wait", soon, later)
 	}
-	b.settleDown() // in vain
+	b.Settle() // without result
 	if soon, later := b.soon(); soon != 0 || later != 10 {
 		t.Fatalf("%d try, %d wait", soon, later)
 	}
 	letGo()
 	b.opens()
-	b.must(b.Tick(bg))
-	b.settleDown()
-	b.must(b.Tick(bg))
+	b.Must(b.Tick(bg))
+	b.Settle()
+	b.Must(b.Tick(bg))
 	if soon, later := b.soon(); soon != 9 || later != 0 {
 		t.Errorf("%d are due soon and %d later", soon, later)
 	}
-	b.run(b.pool, `update enrollments set resume_at = now()  where status = 'active'`)
-	b.settleDown()
-	if n := b.count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'active'`, flow); n != 0 {
+	b.Exec(b.Pool, `update enrollments set resume_at = now()  where status = 'active'`)
+	b.Settle()
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'active'`, flow); n != 0 {
 		t.Errorf("%d are left", n)
 	}
 }
@@ -123,29 +121,29 @@ func TestOneOfThoseWhoWaitTriesTheSource(t *testing.T) {
 // A branch whose query is slow lets nobody go on but who stands at it, and only
 // when it has answered itself.
 func TestABranchThatIsBack(t *testing.T) {
-	b := setup(t, 4, func(c *Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })
-	flow := b.live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"b","nodes":{
+	b := setup(t, 4, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"b","nodes":{
 		"b":{"type":"branch","cases":[{"sql":"select profile_key from people p where exists (select from orders o where o.customer_id = p.profile_key)","next":"e"}],"else":"e"},"e":{"type":"exit"}}}`)
-	tx, err := b.shop.Begin(bg)
-	b.must(err)
+	tx, err := b.Shop.Begin(bg)
+	b.Must(err)
 	_, err = tx.Exec(bg, `lock table orders in access exclusive mode`)
-	b.must(err)
+	b.Must(err)
 	for _, profile := range []string{"c1", "c2"} {
-		b.tell(profile, "go")
+		b.RecordEvent(profile, "go")
 	}
-	b.settleDown()
-	asks := b.live(asksProfiles)
-	b.tell("c3", "go") // the source answers
-	b.settleDown()
-	b.must(b.Tick(bg))
+	b.Settle()
+	asks := b.Live(asksProfiles)
+	b.RecordEvent("c3", "go") // the source answers
+	b.Settle()
+	b.Must(b.Tick(bg))
 	if soon, later := b.soon(); soon != 0 || later != 3 {
 		t.Errorf("the source answers others: %d are due soon, %d later", soon, later)
 	}
-	b.must(tx.Rollback(bg))
+	b.Must(tx.Rollback(bg))
 	b.opens()
-	b.must(b.Tick(bg)) // one tries
-	b.settleDown()
-	b.must(b.Tick(bg))
+	b.Must(b.Tick(bg)) // one tries
+	b.Settle()
+	b.Must(b.Tick(bg))
 	if soon, later := b.soon(); soon != 2 || later != 0 {
 		t.Errorf("%d are due soon, %d later", soon, later)
 	}

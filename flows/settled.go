@@ -10,15 +10,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"lemma/flows/enrollment"
 	"lemma/webhooks"
 )
 
-// WebhookSettled wakes the enrollments that wait for an endpoint's answer, in
-// the transaction in which the outbox settles their messages. A message is one
-// step's, and the enrollment says which step's answer it waits for: one that has
-// left that wait, or was moved into another on a node of the same id, is not
-// touched; one that a move has left in it is. The answer is consumed: a worker
-// that still believes there is none finds the enrollment changed.
+// WebhookSettled wakes the enrollments that wait for an endpoint's answer, in the
+// transaction in which the outbox settles their messages. The enrollment names the
+// step whose answer it waits for, so that one that has left that wait, or was moved
+// into another wait on a node of the same id, is not touched. Waking clears that step:
+// a worker that has read the enrollment without the answer finds it changed.
 func (f *Flows) WebhookSettled(ctx context.Context, tx pgx.Tx, all []webhooks.Outcome) error {
 	of := map[uuid.UUID][]webhooks.Outcome{}
 	var workspaces []uuid.UUID
@@ -43,7 +43,7 @@ func wakeAnswered(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []webhooks.O
 	slices.SortFunc(all, func(a, b webhooks.Outcome) int { return bytes.Compare(a.EnrollmentID[:], b.EnrollmentID[:]) })
 	ids, steps := make([]pgtype.UUID, len(all)), make([]int32, len(all))
 	for i, o := range all {
-		ids[i], steps[i] = wire(o.EnrollmentID), int32(o.Step)
+		ids[i], steps[i] = enrollment.PgUUID(o.EnrollmentID), int32(o.Step)
 	}
 	_, err := tx.Exec(ctx, `
 		update enrollments e set resume_at = now(), answer_step = null

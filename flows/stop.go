@@ -10,22 +10,20 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/flows/enrollment"
 )
 
 // How resuming spreads what fell due in a pause.
 const (
-	defaultSpread = 10 * time.Minute // or the pause's length, if that is less
-	maxSpread     = 24 * time.Hour
+	defaultCatchUp = 10 * time.Minute // or the pause's length, if that is less
+	maxCatchUp     = 24 * time.Hour
 )
 
-// Pause stops a flow: once it answers, triggers are refused, nobody is moved on
-// and no window of its notifications opens. People can still be taken out or
-// moved by hand, and a version published.
-func (f *Flows) Pause(ctx context.Context, ws, flow uuid.UUID, by *Asker) (Flow, error) {
-	if err := f.stop(ctx, ws, flow, by, "", ""); err != nil {
-		return f.unlessDone(ctx, ws, flow, by, err)
-	}
-	return f.Get(ctx, ws, flow)
+// Pause stops a flow. Once it returns, triggers are refused, no enrollment advances
+// and no window of its notifications opens. Enrollments can still be moved or ended
+// manually, and a version published.
+func (f *Flows) Pause(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow, error) {
+	return f.finish(ctx, ws, flow, by, f.stop(ctx, ws, flow, by, "", ""))
 }
 
 // PauseFor pauses the flow that an origin of notifications belongs to, for a
@@ -42,15 +40,15 @@ func (f *Flows) PauseFor(ctx context.Context, ws, origin uuid.UUID, reason, deta
 		return false, err
 	}
 	flow = flows[0]
-	if err = f.stop(ctx, ws, flow, nil, reason, detail); err != nil && lemma.KindOf(err) == lemma.WrongState {
+	if err = f.stop(ctx, ws, flow, nil, reason, detail); err != nil && lemma.KindOf(err) == lemma.WrongStatus {
 		err = nil
 	}
 	return true, err
 }
 
-func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Asker, reason, detail string) error {
-	err := f.transact(ctx, func(tx pgx.Tx) error {
-		was, err := hold(ctx, tx, ws, flow, pause, nil)
+func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Actor, reason, detail string) error {
+	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+		was, err := lockForVerb(ctx, tx, ws, flow, pause, nil)
 		if err != nil {
 			return err
 		}
@@ -66,7 +64,7 @@ func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Asker, reason,
 		if reason != "" {
 			about["reason"], about["detail"] = reason, detail
 		}
-		return note(ctx, tx, ws, flow, wasPaused, by, about)
+		return recordRequest(ctx, tx, ws, flow, wasPaused, by, about)
 	})
 	if err != nil {
 		return answered(err, fmt.Sprintf("pause flow %s", flow))
@@ -75,7 +73,8 @@ func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Asker, reason,
 }
 
 // eachOrigin opens or shuts the gate of all that a flow has written.
-func eachOrigin(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, gate func(ctx context.Context, tx pgx.Tx, ws, origin uuid.UUID) error) error {
+func eachOrigin(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, gate func(ctx context.Context, tx pgx.Tx, ws,
+	origin uuid.UUID) error) error {
 	rows, err := tx.Query(ctx, `select origin_id from flow_origins where workspace_id = $1 and flow_id = $2 order by origin_id`, ws, flow)
 	if err != nil {
 		return err
@@ -92,17 +91,16 @@ func eachOrigin(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, gate func(ct
 	return nil
 }
 
-// Resume lets a paused flow go on, as what it was before the pause, and a
-// draining one enroll again. What fell due in the pause is released over
-// spread, evenly and who was due first before the others; with nil, over as
-// long as the pause lasted, and ten minutes at most, unless this pause has come
-// into a longer release: then over what was left of that.
-func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, spread *time.Duration, by *Asker) (Flow, error) {
-	if spread != nil && (*spread < 0 || *spread > maxSpread) {
-		return Flow{}, lemma.Fault("/spread", "out_of_range", "a spread is 0 to 24 hours long")
+// Resume ends a pause and restores the status before it, or ends a drain. Enrollments
+// that became due in the pause are released evenly over catchUp, the earliest first;
+// with nil, over as long as the pause lasted, but ten minutes at most. A pause within
+// a longer release continues what was left of it.
+func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, spread *time.Duration, by *Actor) (Flow, error) {
+	if spread != nil && (*spread < 0 || *spread > maxCatchUp) {
+		return Flow{}, lemma.Fault("/catch_up", "out_of_range", "must be 0 to 24 hours")
 	}
-	err := f.transact(ctx, func(tx pgx.Tx) error {
-		was, err := hold(ctx, tx, ws, flow, resume, nil)
+	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+		was, err := lockForVerb(ctx, tx, ws, flow, resume, nil)
 		if err != nil {
 			return err
 		}
@@ -117,12 +115,12 @@ func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, spread *time.Dur
 		} else if err := change(ctx, tx, ws, flow, resume, `status = 'live'`); err != nil {
 			return err
 		}
-		return note(ctx, tx, ws, flow, wasResumed, by, map[string]any{"was": was.Status, "status": to})
+		return recordRequest(ctx, tx, ws, flow, wasResumed, by, map[string]any{"was": was.Status, "status": to})
 	})
 	if err != nil {
-		return f.unlessDone(ctx, ws, flow, by, answered(err, fmt.Sprintf("resume flow %s", flow)))
+		return f.finish(ctx, ws, flow, by, answered(err, fmt.Sprintf("resume flow %s", flow)))
 	}
-	f.bell.ring()
+	f.waker.WakeAll()
 	return f.Get(ctx, ws, flow)
 }
 
@@ -138,7 +136,7 @@ func statusBefore(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) (was Statu
 // the flow's own row.
 func (f *Flows) release(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v verb, to Status, spread *time.Duration) error {
 	err := change(ctx, tx, ws, flow, v, `status = $4, status_reason = null, status_detail = null, held_until = now(),
-		spread_until = now() + coalesce($5::interval, greatest(least($6::interval, now() - held_from), spread_until - held_from))`, to, spread, defaultSpread)
+		spread_until = now() + coalesce($5::interval, greatest(least($6::interval, now() - held_from), spread_until - held_from))`, to, spread, defaultCatchUp)
 	if err != nil {
 		return err
 	}
@@ -148,16 +146,16 @@ func (f *Flows) release(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v ve
 			order by e.resume_at) e)
 		where workspace_id = $1 and flow_id = $2`, ws, flow)
 	if err != nil {
-		return fmt.Errorf("count who was held up: %w", err)
+		return fmt.Errorf("count who was lockedFlow up: %w", err)
 	}
 	return eachOrigin(ctx, tx, ws, flow, f.ledger.Unhold)
 }
 
-// Drain lets nobody enroll any more; those who are on the way go on to their
-// end, and then the flow is archived. A pause ends with it.
-func (f *Flows) Drain(ctx context.Context, ws, flow uuid.UUID, by *Asker) (Flow, error) {
-	err := f.transact(ctx, func(tx pgx.Tx) error {
-		was, err := hold(ctx, tx, ws, flow, drain, nil)
+// Drain stops enrolling; active enrollments continue to their end, and then the flow
+// is archived. It ends a pause.
+func (f *Flows) Drain(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow, error) {
+	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+		was, err := lockForVerb(ctx, tx, ws, flow, drain, nil)
 		if err != nil {
 			return err
 		}
@@ -169,21 +167,20 @@ func (f *Flows) Drain(ctx context.Context, ws, flow uuid.UUID, by *Asker) (Flow,
 		if err != nil {
 			return err
 		}
-		return note(ctx, tx, ws, flow, wasDrained, by, map[string]any{"was": was.Status})
+		return recordRequest(ctx, tx, ws, flow, wasDrained, by, map[string]any{"was": was.Status})
 	})
 	if err != nil {
-		return f.unlessDone(ctx, ws, flow, by, answered(err, fmt.Sprintf("drain flow %s", flow)))
+		return f.finish(ctx, ws, flow, by, answered(err, fmt.Sprintf("drain flow %s", flow)))
 	}
-	f.bell.ring()
+	f.waker.WakeAll()
 	return f.Get(ctx, ws, flow)
 }
 
-// Archive ends a flow: nobody enrolls and nobody is moved on once it answers,
-// and those who were on the way exit in lots. What was already written to them
-// is still sent.
-func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *Asker) (Flow, error) {
-	err := f.transact(ctx, func(tx pgx.Tx) error {
-		was, err := hold(ctx, tx, ws, flow, archive, nil)
+// Archive ends a flow. Once it returns nothing enrolls or advances, and active
+// enrollments exit in chunks. Notifications that were written are still sent.
+func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow, error) {
+	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+		was, err := lockForVerb(ctx, tx, ws, flow, archive, nil)
 		if err != nil {
 			return err
 		}
@@ -202,26 +199,26 @@ func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *Asker) (Flo
 			return err
 		}
 		if was.Status != Draft {
-			if err := startMove(ctx, tx, ws, flow, nil, nil, ExitArchived); err != nil {
+			if err := startMove(ctx, tx, ws, flow, nil, nil, enrollment.ExitArchived); err != nil {
 				return err
 			}
 		}
-		return note(ctx, tx, ws, flow, wasArchived, by, map[string]any{"was": was.Status})
+		return recordRequest(ctx, tx, ws, flow, wasArchived, by, map[string]any{"was": was.Status})
 	})
 	if err != nil {
-		return f.unlessDone(ctx, ws, flow, by, answered(err, fmt.Sprintf("archive flow %s", flow)))
+		return f.finish(ctx, ws, flow, by, answered(err, fmt.Sprintf("archive flow %s", flow)))
 	}
-	f.bell.ring()
+	f.waker.WakeAll()
 	return f.Get(ctx, ws, flow)
 }
 
-// nobody is true of a flow f in which no enrollment is active. They are looked
-// for turn by turn, in the order of the index that begins with it.
+// nobody is true of a flow f without active enrollments. They are searched shard by
+// shard, in the order of the index that begins with it.
 const nobody = `not exists (select from flow_turns t where t.workspace_id = f.workspace_id and t.flow_id = f.id
 	and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.turn = t.turn and e.flow_id = t.flow_id
 		and e.status = 'active' order by e.resume_at limit 1) is not null)`
 
-// archiveDrained archives draining flows through which nobody is on the way any more.
+// archiveDrained archives draining flows without active enrollments.
 func (f *Flows) archiveDrained(ctx context.Context) error {
 	rows, err := f.pool.Query(ctx, `
 		select f.workspace_id, f.id from flows f where f.status = 'draining'
@@ -236,8 +233,8 @@ func (f *Flows) archiveDrained(ctx context.Context) error {
 		return fmt.Errorf("find drained flows: %w", err)
 	}
 	for _, r := range empties {
-		err := f.transact(ctx, func(tx pgx.Tx) error {
-			if _, err := hold(ctx, tx, r.WorkspaceID, r.ID, empty, nil); err != nil {
+		err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+			if _, err := lockForVerb(ctx, tx, r.WorkspaceID, r.ID, empty, nil); err != nil {
 				return err
 			}
 			tag, err := tx.Exec(ctx, `
@@ -250,9 +247,9 @@ func (f *Flows) archiveDrained(ctx context.Context) error {
 			if err := errors.Join(unuse(ctx, tx, r.WorkspaceID, r.ID), unlisten(ctx, tx, r.WorkspaceID, r.ID)); err != nil {
 				return err
 			}
-			return note(ctx, tx, r.WorkspaceID, r.ID, wasArchived, nil, map[string]any{"was": Draining})
+			return recordRequest(ctx, tx, r.WorkspaceID, r.ID, wasArchived, nil, map[string]any{"was": Draining})
 		})
-		if err != nil && lemma.KindOf(err) != lemma.WrongState { // another node was first, or it goes on
+		if err != nil && lemma.KindOf(err) != lemma.WrongStatus { // another node was first, or it goes on
 			return fmt.Errorf("archive flow %s: %w", r.ID, err)
 		}
 	}

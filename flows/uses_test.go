@@ -1,4 +1,4 @@
-package flows
+package flows_test
 
 import (
 	"context"
@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"lemma"
+	"lemma/flows"
+	"lemma/flows/flowstest"
 )
 
 // What a published version names cannot be deleted from under its people; what
 // an archived flow named can.
 func TestWhatAVersionNamesStays(t *testing.T) {
 	b := setup(t, 1)
-	flow := b.live(welcome)
+	flow := b.Live(flowstest.Welcome)
 	ctx := context.Background()
 	used := func(err error) {
 		t.Helper()
@@ -21,31 +23,31 @@ func TestWhatAVersionNamesStays(t *testing.T) {
 			t.Fatalf("deleted: %v", err)
 		}
 	}
-	used(b.rooms.Audiences.Delete(ctx, b.ws, b.audience))
-	used(b.rooms.Templates.Delete(ctx, b.ws, b.template))
-	used(b.rooms.Providers.Delete(ctx, b.ws, b.provider))
-	_, err := b.Archive(ctx, b.ws, flow, nil)
-	b.must(err)
-	b.must(b.rooms.Templates.Delete(ctx, b.ws, b.template))
-	b.must(b.rooms.Audiences.Delete(ctx, b.ws, b.audience))
+	used(b.Deps.Audiences.Delete(ctx, b.Workspace, b.Audience))
+	used(b.Deps.Templates.Delete(ctx, b.Workspace, b.Template))
+	used(b.Deps.Providers.Delete(ctx, b.Workspace, b.Provider))
+	_, err := b.Archive(ctx, b.Workspace, flow, nil)
+	b.Must(err)
+	b.Must(b.Deps.Templates.Delete(ctx, b.Workspace, b.Template))
+	b.Must(b.Deps.Audiences.Delete(ctx, b.Workspace, b.Audience))
 }
 
 // Between the check and the publish something may be deleted.
 func TestPublishingWhatNamesSomethingGone(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
-	f, err := b.Create(ctx, b.ws, NewFlow{ID: lemma.NewID(), Name: "f", Definition: b.definition(welcome)})
-	b.must(err)
-	b.hook = func(stage string) {
+	f, err := b.Create(ctx, b.Workspace, flows.NewFlow{ID: lemma.NewID(), Name: "f", Definition: b.Definition(flowstest.Welcome)})
+	b.Must(err)
+	b.Hook.Do = func(stage string) {
 		if stage == "publish: checked" {
-			b.must(b.rooms.Templates.Delete(ctx, b.ws, b.template))
+			b.Must(b.Deps.Templates.Delete(ctx, b.Workspace, b.Template))
 		}
 	}
-	_, err = b.Publish(ctx, b.ws, f.ID, 1, nil, InFlight{}, nil)
+	_, err = b.Publish(ctx, b.Workspace, f.ID, 1, nil, flows.InFlight{}, nil)
 	if lemma.KindOf(err) != lemma.Conflict {
 		t.Fatal(err)
 	}
-	if now, err := b.Get(ctx, b.ws, f.ID); err != nil || now.Status != Draft {
+	if now, err := b.Get(ctx, b.Workspace, f.ID); err != nil || now.Status != flows.Draft {
 		t.Fatalf("%+v, %v", now, err)
 	}
 }

@@ -1,7 +1,6 @@
 package flows
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,7 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/flows/execution"
 	"lemma/flows/graph"
 	"lemma/message"
 )
@@ -27,8 +27,8 @@ type Validation struct {
 	ETag     int      // the flow's, as of a Plan
 }
 
-// Validate answers everything that is wrong with a version, each fault with its
-// JSON pointer: what the document says, and whether all that it names is there.
+// Validate returns every fault of a version with its JSON pointer: in the document,
+// and in what it names.
 func (f *Flows) Validate(ctx context.Context, ws, flow uuid.UUID, n int) (Validation, error) {
 	now, v, err := f.seen(ctx, ws, flow, n, InFlight{})
 	if err != nil {
@@ -44,7 +44,7 @@ func (f *Flows) Validate(ctx context.Context, ws, flow uuid.UUID, n int) (Valida
 	return Validation{Valid: len(c.faults) == 0, Faults: c.faults, Warnings: c.warnings, Columns: c.columns(), ETag: now.Version}, nil
 }
 
-// checked is a definition while it is looked at, and what was found.
+// checked is a definition and the faults and warnings found in it.
 type checked struct {
 	*Flows
 	ws, flow uuid.UUID
@@ -59,10 +59,11 @@ type checked struct {
 	sources  map[string]error
 }
 
-// check looks at a definition and all that it names. Its error is one of ours;
-// what is wrong with the definition is in its faults.
+// check checks a definition and everything it names. Faults of the definition are
+// collected; the error is an internal one.
 func (f *Flows) check(ctx context.Context, ws, flow uuid.UUID, raw json.RawMessage) (*checked, error) {
-	c := &checked{Flows: f, ws: ws, flow: flow, faults: []lemma.Field{}, warnings: []string{}, pins: map[string]int{}, used: map[string]bool{}, sources: map[string]error{}}
+	c := &checked{Flows: f, ws: ws, flow: flow, faults: []lemma.Field{}, warnings: []string{}, pins: map[string]int{},
+		used: map[string]bool{}, sources: map[string]error{}}
 	var err error
 	if c.def, err = wellFormed(raw); err != nil {
 		return c, c.take("", err)
@@ -91,9 +92,10 @@ func (f *Flows) check(ctx context.Context, ws, flow uuid.UUID, raw json.RawMessa
 // checkSize asks that the version can still be read when the templates' versions
 // are written into it.
 func (c *checked) checkSize(raw json.RawMessage) error {
-	text, err := pinned(raw, c.pins)
+	text, err := graph.Pin(raw, c.pins)
 	if err == nil && len(text) > graph.MaxDefinition {
-		c.fault("", "too_large", "with every template_version written into it, the definition has %d bytes; %d are allowed", len(text), graph.MaxDefinition)
+		c.fault("", "too_large", "with every template_version written into it, the definition has %d bytes; %d are allowed", len(text),
+			graph.MaxDefinition)
 	}
 	return err
 }
@@ -103,12 +105,13 @@ func (c *checked) fault(pointer, code, format string, args ...any) {
 	c.faults = append(c.faults, lemma.Field{Pointer: c.def.Place(pointer), Code: code, Detail: fmt.Sprintf(format, args...)})
 }
 
-// take turns an answer for the caller into faults below a pointer, and hands
-// back any other error.
+// take turns an error for the caller into faults below a pointer, and returns any
+// other. A source that is busy says nothing about the definition: the whole request is
+// refused.
 func (c *checked) take(below string, err error) error {
 	var e *lemma.Error
 	switch {
-	case !errors.As(err, &e) || e.Kind == lemma.Internal:
+	case !errors.As(err, &e) || e.Kind == lemma.Internal || e.Code == audience.CodeOverloaded:
 		return err
 	case e.Kind == lemma.Unavailable:
 		c.fault(below, audience.CodeUnavailable, "%s", lemma.Public(err))
@@ -126,8 +129,9 @@ func (c *checked) take(below string, err error) error {
 	return nil
 }
 
-// named reads what an id names; false says that there is a fault, and it is noted.
-func named[T any](c *checked, ctx context.Context, at, prefix, text, what string, get func(ctx context.Context, ws, id uuid.UUID) (T, error)) (found T, ok bool, err error) {
+// named reads what an id names; false reports a fault, which is recorded.
+func named[T any](c *checked, ctx context.Context, at, prefix, text, what string,
+	get func(ctx context.Context, ws, id uuid.UUID) (T, error)) (found T, ok bool, err error) {
 	if text == "" {
 		return found, false, nil // required or not is the graph's question
 	}
@@ -156,11 +160,11 @@ func (c *checked) facts() graph.Facts {
 	if c.audience == nil {
 		return graph.Facts{}
 	}
-	return graph.Facts{Columns: columnFacts(*c.audience)}
+	return graph.Facts{Columns: execution.ColumnFacts(*c.audience)}
 }
 
 func (c *checked) checkNode(ctx context.Context, id string, n graph.Node) error {
-	at := pointer("nodes", id)
+	at := lemma.Pointer("nodes", id)
 	switch n.Type {
 	case graph.Send:
 		return c.checkSend(ctx, at, id, n)
@@ -172,7 +176,8 @@ func (c *checked) checkNode(ctx context.Context, id string, n graph.Node) error 
 	case graph.Webhook:
 		_, _, err := named(c, ctx, at+"/endpoint_id", lemma.PrefixEndpoint, n.EndpointID, "webhook endpoint", c.webhooks.Get)
 		if n.OnError == "" {
-			c.warnings = append(c.warnings, fmt.Sprintf("node %s has no on_error: when its message is given up, the journey goes on as if it had been taken", id))
+			c.warnings = append(c.warnings,
+				fmt.Sprintf("node %s has no on_error: after its last attempt the enrollment continues as if it had been delivered", id))
 		}
 		return err
 	case graph.WaitUntil:
@@ -181,15 +186,17 @@ func (c *checked) checkNode(ctx context.Context, id string, n graph.Node) error 
 	return nil
 }
 
-// warnOfDates says what becomes of people whose date cannot be read.
+// warnOfDates warns of dates that cannot be read.
 func (c *checked) warnOfDates(id string, n graph.Node) {
 	if n.DateColumn == "" {
 		return
 	}
 	if n.OnMissing == "" {
-		c.warnings = append(c.warnings, fmt.Sprintf("node %s has no on_missing: whoever has no date in %s goes on at once, at any time of any day", id, n.DateColumn))
+		c.warnings = append(c.warnings,
+			fmt.Sprintf("node %s has no on_missing: a profile without a date in %s continues at once", id, n.DateColumn))
 	}
-	if c.audience != nil && slices.ContainsFunc(c.audience.Columns, func(column audience.Column) bool { return column.Name == n.DateColumn && column.Type == "text" }) {
+	if c.audience != nil && slices.ContainsFunc(c.audience.Columns,
+		func(column audience.Column) bool { return column.Name == n.DateColumn && column.Type == "text" }) {
 		c.warnings = append(c.warnings, fmt.Sprintf("node %s reads a date from %s, a text: a value that is neither YYYY-MM-DD nor RFC 3339 counts as missing", id, n.DateColumn))
 	}
 }
@@ -220,11 +227,11 @@ func (c *checked) checkSend(ctx context.Context, at, id string, n graph.Node) er
 		c.fault(at+"/template_version", "unknown_version", "the template's newest version is %d", t.Version)
 		return nil
 	}
-	said, err := c.templates.Version(ctx, c.ws, t.ID, version)
+	detail, err := c.templates.Version(ctx, c.ws, t.ID, version)
 	if err != nil {
 		return err
 	}
-	c.checkVariables(at+"/template_id", fmt.Sprintf("version %d of the template uses", said.Version), said.Variables)
+	c.checkVariables(at+"/template_id", fmt.Sprintf("version %d of the template uses", detail.Version), detail.Variables)
 	used, err := message.CheckHeaders(n.Headers)
 	c.checkVariables(at+"/headers", "the headers use", used)
 	return c.take(at, err)
@@ -233,7 +240,7 @@ func (c *checked) checkSend(ctx context.Context, at, id string, n graph.Node) er
 // checkVariables asks that all that a template or the headers use is a column or the trigger.
 func (c *checked) checkVariables(at, what string, variables []string) {
 	for _, name := range variables {
-		if name == reservedTrigger {
+		if name == execution.ReservedTrigger {
 			continue
 		}
 		c.used[name] = true
@@ -247,7 +254,7 @@ func (c *checked) hasColumn(name string) bool {
 	return slices.ContainsFunc(c.audience.Columns, func(column audience.Column) bool { return column.Name == name })
 }
 
-// checkBranch has the data source look at cases in SQL.
+// checkBranch lets the data source check cases in SQL.
 func (c *checked) checkBranch(ctx context.Context, at string, n graph.Node) error {
 	source, err := c.sourceOf(ctx, at, n)
 	if err != nil || source == uuid.Nil {
@@ -283,8 +290,8 @@ func (c *checked) sourceOf(ctx context.Context, at string, n graph.Node) (uuid.U
 	return uuid.Nil, nil
 }
 
-// ask has a source look at a query, once for each; a source that does not
-// answer is not asked again.
+// ask lets a source check a query, once for each; a source that does not answer is not
+// asked again.
 func (c *checked) ask(ctx context.Context, source uuid.UUID, sql string) error {
 	if err := c.sources[source.String()]; err != nil {
 		return err
@@ -300,7 +307,7 @@ func (c *checked) ask(ctx context.Context, source uuid.UUID, sql string) error {
 	return err
 }
 
-// warn says what is allowed and seldom meant.
+// warn collects what is allowed and seldom meant.
 func (c *checked) warn() {
 	if len(c.def.Triggers) == 0 {
 		c.warnings = append(c.warnings, "there is no trigger: only direct enrollments come in")
@@ -318,7 +325,8 @@ func (c *checked) warn() {
 // tidy drops what two checks found alike, and orders the rest by place.
 func (c *checked) tidy() {
 	slices.SortStableFunc(c.faults, func(a, b lemma.Field) int { return strings.Compare(a.Pointer, b.Pointer) })
-	c.faults = slices.CompactFunc(c.faults, func(a, b lemma.Field) bool { return a.Pointer == b.Pointer && a.Code == b.Code && a.Detail == b.Detail })
+	c.faults = slices.CompactFunc(c.faults,
+		func(a, b lemma.Field) bool { return a.Pointer == b.Pointer && a.Code == b.Code && a.Detail == b.Detail })
 }
 
 // columns are those of the profile that the version reads.
@@ -327,7 +335,7 @@ func (c *checked) columns() []string {
 	if c.graph == nil {
 		return read
 	}
-	read = append(read, columnsOf(c.graph, c.audience)...)
+	read = append(read, execution.ColumnsOf(c.graph, c.audience)...)
 	for name := range c.used {
 		read = append(read, name)
 	}
@@ -335,53 +343,8 @@ func (c *checked) columns() []string {
 	return slices.Compact(read)
 }
 
-// pinned is the definition with every template's version written into it: what
-// a published version says does not change when a template does. All else stays
-// as it was written.
-func pinned(raw json.RawMessage, pins map[string]int) (json.RawMessage, error) {
-	if len(pins) == 0 {
-		return raw, nil
-	}
-	var document, nodes map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &document); err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(document["nodes"], &nodes); err != nil {
-		return nil, err
-	}
-	for id, version := range pins {
-		var node map[string]json.RawMessage
-		if err := json.Unmarshal(nodes[id], &node); err != nil {
-			return nil, err
-		}
-		node["template_version"] = json.RawMessage(fmt.Sprint(version))
-		made, err := plainJSON(node)
-		if err != nil {
-			return nil, err
-		}
-		nodes[id] = made
-	}
-	made, err := plainJSON(nodes)
-	if err != nil {
-		return nil, err
-	}
-	document["nodes"] = made
-	return plainJSON(document)
-}
-
-// plainJSON leaves <, > and & as people write them in conditions.
-func plainJSON(v any) (json.RawMessage, error) {
-	var out bytes.Buffer
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSpace(out.Bytes()), nil
-}
-
-// pin finds out which versions of templates a draft would be published with.
-// What it cannot find stays open: publishing says why.
+// pin finds the versions of templates that a draft would be published with. A template
+// that it cannot find stays open: publishing reports why.
 func (f *Flows) pin(ctx context.Context, ws uuid.UUID, raw json.RawMessage, def *graph.Definition) (json.RawMessage, error) {
 	pins := map[string]int{}
 	for id, n := range def.Nodes {
@@ -397,5 +360,21 @@ func (f *Flows) pin(ctx context.Context, ws uuid.UUID, raw json.RawMessage, def 
 			pins[id] = t.Version
 		}
 	}
-	return pinned(raw, pins)
+	return graph.Pin(raw, pins)
+}
+
+// Route answers any version ready to be evaluated; of a draft that cannot
+// be, all its faults.
+func (f *Flows) Route(ctx context.Context, ws uuid.UUID, v Version) (*execution.Route, error) {
+	if v.Status != versionDraft {
+		return f.Execution.Route(ctx, ws, v.FlowID, v.Version)
+	}
+	c, err := f.check(ctx, ws, v.FlowID, v.Definition)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(c.faults) > 0:
+		return nil, &lemma.Error{Kind: lemma.Invalid, Message: "the version has faults and cannot be simulated", Fields: c.faults}
+	}
+	return f.Execution.NewRoute(ctx, c.graph, ws, v.FlowID, v.Version)
 }

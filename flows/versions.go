@@ -5,14 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/flows/enrollment"
 	"lemma/flows/graph"
+	"lemma/page"
 )
 
 // Statuses of a version, as they are shown. The table knows no live ones: which
@@ -23,8 +24,11 @@ const (
 	versionLive      = "live"
 )
 
+// versionStatus is stored but for the live one, which the flow names.
+const versionStatus = `case when v.version = f.live_version then 'live' else v.status end`
+
 const selectVersion = `
-	select v.flow_id, v.version, case when v.version = f.live_version then 'live' else v.status end as status,
+	select v.flow_id, v.version, ` + versionStatus + ` as status,
 		v.definition, v.revision, v.created_at, v.updated_at, v.published_at
 	from flow_versions v join flows f on f.workspace_id = v.workspace_id and f.id = v.flow_id`
 
@@ -51,7 +55,7 @@ func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.Ra
 	}
 	var n int
 	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
-		if _, err := hold(ctx, tx, ws, flow, edit, nil); err != nil {
+		if _, err := lockForVerb(ctx, tx, ws, flow, edit, nil); err != nil {
 			return err
 		}
 		return tx.QueryRow(ctx, `
@@ -69,7 +73,8 @@ func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.Ra
 
 // GetVersion reads one version.
 func (f *Flows) GetVersion(ctx context.Context, ws, flow uuid.UUID, n int) (Version, error) {
-	rows, err := f.pool.Query(ctx, selectVersion+` where v.workspace_id = $1 and v.flow_id = $2 and v.version = $3`, ws, flow, int32Of(n))
+	rows, err := f.pool.Query(ctx, selectVersion+` where v.workspace_id = $1 and v.flow_id = $2 and v.version = $3`, ws, flow,
+		enrollment.VersionNumber(n))
 	if err != nil {
 		return Version{}, fmt.Errorf("get version %d of flow %s: %w", n, flow, err)
 	}
@@ -83,15 +88,6 @@ func (f *Flows) GetVersion(ctx context.Context, ws, flow uuid.UUID, n int) (Vers
 	return v, nil
 }
 
-// int32Of is a version's number as the column holds it; one that it cannot hold
-// is the number of no version.
-func int32Of(n int) int32 {
-	if n != int(int32(n)) {
-		return -1
-	}
-	return int32(n)
-}
-
 func scanFlowVersion(row pgx.CollectableRow) (Version, error) {
 	var v Version
 	var definition string
@@ -100,48 +96,29 @@ func scanFlowVersion(row pgx.CollectableRow) (Version, error) {
 	return v, err
 }
 
-// ListVersions answers one page, newest first.
-func (f *Flows) ListVersions(ctx context.Context, ws, flow uuid.UUID, page lemma.Page) ([]Version, string, error) {
-	var before *int32
-	if page.Cursor != "" {
-		n, err := strconv.ParseInt(page.Cursor, 10, 32)
-		if err != nil {
-			return nil, "", foreignCursor()
-		}
-		before = new(int32)
-		*before = int32(n)
-	}
+var versionList = page.List[Version]{Name: "flow_versions", Status: versionStatus, Created: "v.created_at",
+	Orders: map[string]page.Order[Version]{
+		"created_at": page.ByNumber("v.version", func(v Version) int { return v.Version }),
+	}}
+
+// ListVersions answers one page of a flow's versions.
+func (f *Flows) ListVersions(ctx context.Context, ws, flow uuid.UUID, q page.Query) ([]Version, string, error) {
 	if _, err := f.Get(ctx, ws, flow); err != nil {
 		return nil, "", err
 	}
-	rows, err := f.pool.Query(ctx, selectVersion+`
-		where v.workspace_id = $1 and v.flow_id = $2 and ($3::int is null or v.version < $3)
-		order by v.version desc limit $4`, ws, flow, before, page.Limit+1)
-	if err != nil {
-		return nil, "", fmt.Errorf("list versions of flow %s: %w", flow, err)
-	}
-	found, err := pgx.CollectRows(rows, scanFlowVersion)
-	if err != nil {
-		return nil, "", fmt.Errorf("list versions of flow %s: %w", flow, err)
-	}
-	if len(found) <= page.Limit {
-		return found, "", nil
-	}
-	found = found[:page.Limit]
-	return found, strconv.Itoa(found[page.Limit-1].Version), nil
+	return versionList.Read(ctx, f.pool, q, ws, selectVersion+` where v.workspace_id = $1 and v.flow_id = $2`, scanFlowVersion, flow)
 }
 
-// UpdateVersion changes a draft, if its revision is still ifMatch; with nil,
-// whatever its revision is. A published version never changes. The flow gets
-// another tag too: whoever saw the flow before has not seen what its draft says
-// now, and does not publish it.
+// UpdateVersion changes a draft, if its revision is still ifMatch; nil accepts any. A
+// published version never changes. The flow's ETag changes too, so that a publish with
+// the old one does not publish an unseen draft.
 func (f *Flows) UpdateVersion(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, d json.RawMessage) (Version, error) {
 	if _, err := wellFormed(d); err != nil {
 		return Version{}, err
 	}
 	var changed int64
 	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
-		if _, err := hold(ctx, tx, ws, flow, edit, nil); err != nil {
+		if _, err := lockForVerb(ctx, tx, ws, flow, edit, nil); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `
@@ -150,7 +127,7 @@ func (f *Flows) UpdateVersion(ctx context.Context, ws, flow uuid.UUID, n int, if
 				where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'draft' and ($5::int is null or revision = $5)
 				returning flow_id)
 			update flows set version = version + 1, updated_at = now() where workspace_id = $1 and id = (select flow_id from changed)`,
-			ws, flow, int32Of(n), string(d), ifMatch)
+			ws, flow, enrollment.VersionNumber(n), string(d), ifMatch)
 		changed = tag.RowsAffected()
 		return err
 	})
@@ -171,19 +148,18 @@ func staleVersion() error {
 	return &lemma.Error{Kind: lemma.Stale, Message: "the version has been changed since it was read: read it again"}
 }
 
-// DeleteVersion takes a draft away, if its revision is still ifMatch; with nil,
-// whatever its revision is. No other version gets its number: whoever still has
-// that in hand finds nothing, and never another draft.
+// DeleteVersion deletes a draft, if its revision is still ifMatch; nil accepts any.
+// Its number is not used again, so that a stale number never names another draft.
 func (f *Flows) DeleteVersion(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int) error {
 	gone := false
 	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
-		if _, err := hold(ctx, tx, ws, flow, edit, nil); err != nil {
+		if _, err := lockForVerb(ctx, tx, ws, flow, edit, nil); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `
 			delete from flow_versions
 			where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'draft' and ($4::int is null or revision = $4)`,
-			ws, flow, int32Of(n), ifMatch)
+			ws, flow, enrollment.VersionNumber(n), ifMatch)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
@@ -212,12 +188,12 @@ func versionIs(v Version, message string) error {
 	if v.Status == versionLive {
 		can = []string{}
 	}
-	return &lemma.Error{Kind: lemma.WrongState, Message: message, Status: v.Status, Allowed: can}
+	return &lemma.Error{Kind: lemma.WrongStatus, Message: message, Status: v.Status, Allowed: can}
 }
 
-// Diff tells the differences between two versions, drafts as they would be
-// published: with the templates' versions of now.
-func (f *Flows) Diff(ctx context.Context, ws, flow uuid.UUID, from, to int) ([]Change, error) {
+// Diff lists the differences between two versions; drafts are compared as they would
+// be published, with the current versions of templates.
+func (f *Flows) Diff(ctx context.Context, ws, flow uuid.UUID, from, to int) ([]graph.Difference, error) {
 	a, err := f.GetVersion(ctx, ws, flow, from)
 	if err != nil {
 		return nil, err
@@ -238,7 +214,7 @@ func (f *Flows) Diff(ctx context.Context, ws, flow uuid.UUID, from, to int) ([]C
 	return changes(a.Definition, b.Definition)
 }
 
-func changes(from, to json.RawMessage) ([]Change, error) {
+func changes(from, to json.RawMessage) ([]graph.Difference, error) {
 	a, err := graph.Decode(from)
 	if err != nil {
 		return nil, err
@@ -247,9 +223,5 @@ func changes(from, to json.RawMessage) ([]Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := []Change{}
-	for _, d := range graph.Diff(a, b) {
-		all = append(all, Change{Pointer: d.Pointer, Op: d.Op, From: d.From, To: d.To})
-	}
-	return all, nil
+	return append([]graph.Difference{}, graph.Diff(a, b)...), nil
 }

@@ -1,80 +1,86 @@
-package flows
+package flows_test
 
 import (
 	"testing"
 
 	"lemma"
+	"lemma/flows"
+	"lemma/flows/flowstest"
 )
 
 // A draft can be taken away, by whoever saw it as it is. What was published
 // stays, and no number is given twice.
 func TestADraftIsDeleted(t *testing.T) {
 	b := setup(t, 0)
-	flow := b.live(minimal)
-	draft, err := b.CreateVersion(bg, b.ws, flow, b.definition(minimal))
-	b.must(err)
-	_, err = b.UpdateVersion(bg, b.ws, flow, draft.Version, nil, b.definition(minimal))
-	b.must(err)
-	before := b.flow(flow).Version
+	flow := b.Live(flowstest.Minimal)
+	draft, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Minimal))
+	b.Must(err)
+	_, err = b.UpdateVersion(bg, b.Workspace, flow, draft.Version, nil, b.Definition(flowstest.Minimal))
+	b.Must(err)
+	before := b.Flow(flow).Version
 
-	b.wants(lemma.Stale, b.DeleteVersion(bg, b.ws, flow, draft.Version, ptr(1)))
-	if e := b.wants(lemma.WrongState, b.DeleteVersion(bg, b.ws, flow, 1, nil)); e.Status != "live" {
+	b.Wants(lemma.Stale, b.DeleteVersion(bg, b.Workspace, flow, draft.Version, new(1)))
+	if e := b.Wants(lemma.WrongStatus, b.DeleteVersion(bg, b.Workspace, flow, 1, nil)); e.Status != "live" {
 		t.Error(e)
 	}
-	b.wants(lemma.NotFound, b.DeleteVersion(bg, b.ws, flow, 9, nil))
-	b.wants(lemma.NotFound, b.DeleteVersion(bg, b.ws, lemma.NewID(), 1, nil))
-	b.wants(lemma.NotFound, b.DeleteVersion(bg, lemma.NewID(), flow, draft.Version, nil))
-	if now := b.flow(flow).Version; now != before {
+	b.Wants(lemma.NotFound, b.DeleteVersion(bg, b.Workspace, flow, 9, nil))
+	b.Wants(lemma.NotFound, b.DeleteVersion(bg, b.Workspace, lemma.NewID(), 1, nil))
+	b.Wants(lemma.NotFound, b.DeleteVersion(bg, lemma.NewID(), flow, draft.Version, nil))
+	if now := b.Flow(flow).Version; now != before {
 		t.Errorf("refusals made the flow's version %d out of %d", now, before)
 	}
 
-	b.must(b.DeleteVersion(bg, b.ws, flow, draft.Version, ptr(2)))
-	_, err = b.GetVersion(bg, b.ws, flow, draft.Version)
-	b.wants(lemma.NotFound, err)
-	if now := b.flow(flow).Version; now != before+1 {
+	b.Must(b.DeleteVersion(bg, b.Workspace, flow, draft.Version, new(2)))
+	_, err = b.GetVersion(bg, b.Workspace, flow, draft.Version)
+	b.Wants(lemma.NotFound, err)
+	if now := b.Flow(flow).Version; now != before+1 {
 		t.Errorf("the flow's version is %d, it was %d", now, before)
 	}
-	next, err := b.CreateVersion(bg, b.ws, flow, b.definition(minimal))
-	b.must(err)
+	next, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Minimal))
+	b.Must(err)
 	if next.Version != draft.Version+1 {
 		t.Errorf("version %d came after version %d was deleted", next.Version, draft.Version)
 	}
 }
 
 // The publish is stopped before or after it takes the flow; whoever comes first
-// has his way, and the other is told.
+// wins, and the other gets an error.
 func TestADraftIsDeletedWhileItIsPublished(t *testing.T) {
 	b := setup(t, 0)
 	for name, first := range map[string]string{"publish: checked": "deleted", "publish: locked": "published"} {
-		flow := b.draft(minimal).ID
-		f := b.another()
+		flow := b.NewDraft(flowstest.Minimal).ID
+		f := b.Another()
 		reached, leave := make(chan struct{}), make(chan struct{})
-		f.hook = func(stage string) {
+		f.Hook.Do = func(stage string) {
 			if stage == name {
 				close(reached)
 				<-leave
 			}
 		}
-		publishing := start(func() error { _, err := f.Publish(bg, b.ws, flow, 1, nil, InFlight{}, nil); return err })
+		publishing := flowstest.Start(func() error {
+			_,
+				err := f.Publish(bg, b.Workspace, flow, 1, nil, flows.InFlight{}, nil)
+			return err
+		})
 		<-reached
-		before := b.waits()
-		deleting := start(func() error { return b.DeleteVersion(bg, b.ws, flow, 1, nil) })
-		b.until(before, deleting.done)
+		before := b.Waits()
+		deleting := flowstest.Start(func() error { return b.DeleteVersion(bg, b.Workspace, flow, 1, nil) })
+		b.Until(before, deleting.Done)
 		if first == "deleted" { // and another draft is made before the publish goes on
-			b.must(deleting.err)
-			_, err := b.CreateVersion(bg, b.ws, flow, b.definition(welcome))
-			b.must(err)
+			b.Must(deleting.Err)
+			_, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Welcome))
+			b.Must(err)
 		}
 		close(leave)
-		<-publishing.done
-		<-deleting.done
+		<-publishing.Done
+		<-deleting.Done
 		if first == "published" {
-			b.must(publishing.err)
-			b.wants(lemma.WrongState, deleting.err)
+			b.Must(publishing.Err)
+			b.Wants(lemma.WrongStatus, deleting.Err)
 			continue
 		}
-		b.wants(lemma.Stale, publishing.err)
-		if now := b.flow(flow); now.Status != Draft || now.LiveVersion != nil {
+		b.Wants(lemma.Stale, publishing.Err)
+		if now := b.Flow(flow); now.Status != flows.Draft || now.LiveVersion != nil {
 			t.Errorf("a deleted draft was published: %+v", now)
 		}
 	}

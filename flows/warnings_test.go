@@ -1,4 +1,4 @@
-package flows
+package flows_test
 
 import (
 	"strings"
@@ -17,8 +17,9 @@ func TestWarningsOfWhatIsSeldomMeant(t *testing.T) {
 		{`"policy":"once"}`, `"policy":"once"},"overlap":"allow"`, `overlap is "allow" and recurrence "once"`},
 		{`"policy":"once"}`, `"policy":"daily"},"overlap":"allow"`, ""},
 		{`"policy":"once"}`, `"policy":"once"},"overlap":"deny"`, ""},
-		{"select p.profile_key from People p", "select customer_id from orders", "node ask has a case in SQL that does not name people"},
-		{"select p.profile_key from People p", "select id as peoples_id from customers", "node ask has a case in SQL that does not name people"},
+		{"select p.profile_key from People p", "select customer_id from orders", "node ask has a case in SQL that does not use people"},
+		{"select p.profile_key from People p", "select id as peoples_id from customers",
+			"node ask has a case in SQL that does not use people"},
 	} {
 		v := b.validate(strings.Replace(text, c.from, c.to, 1))
 		switch {

@@ -1,4 +1,4 @@
-package flows
+package flows_test
 
 import (
 	"strings"
@@ -6,6 +6,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/flowstest"
 )
 
 // waitsFor5s waits for an event for five seconds, after whatever comes FIRST.
@@ -19,10 +23,10 @@ const nothingFirst = `"type":"split","arms":[{"weight":1,"next":"wait"},{"weight
 
 // ago moves all that was recorded into the past, as if nobody had come for it since.
 func (b *bundle) ago(d time.Duration) {
-	b.t.Helper()
-	b.run(b.pool, `update enrollments set enrolled_at = enrolled_at - $2::interval, resume_at = resume_at - $2::interval, due_since = due_since - $2::interval,
-		waiting_since = waiting_since - $2::interval where workspace_id = $1 and status = 'active'`, b.ws, d)
-	b.run(b.pool, `update trigger_events set received_at = received_at - $2::interval where workspace_id = $1`, b.ws, d)
+	b.T.Helper()
+	b.Exec(b.Pool, `update enrollments set enrolled_at = enrolled_at - $2::interval, resume_at = resume_at - $2::interval, due_since = due_since - $2::interval,
+		waiting_since = waiting_since - $2::interval where workspace_id = $1 and status = 'active'`, b.Workspace, d)
+	b.Exec(b.Pool, `update trigger_events set received_at = received_at - $2::interval where workspace_id = $1`, b.Workspace, d)
 }
 
 // What a wait accepts is what came within its time, from when it was reached on:
@@ -30,7 +34,9 @@ func (b *bundle) ago(d time.Duration) {
 func TestHowLateAWorkerComesDecidesNothing(t *testing.T) {
 	const bought, late = "resumed@wait completed@bought", "timed_out@wait completed@late"
 	for name, c := range map[string]struct {
-		before, worker, after time.Duration // from the trigger to the event before the worker, to the worker, and to the event after it; 0: no event
+		// From the trigger to the event before the worker, to the worker, and to the event after it;
+		// 0: no event.
+		before, worker, after time.Duration
 		want                  string
 	}{
 		"in time, and the worker too":            {0, 1, 3, bought},
@@ -45,13 +51,13 @@ func TestHowLateAWorkerComesDecidesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 1)
-			flow := b.live(waitsFor5s(nothingFirst))
-			b.tell("c1", "go")
-			id, now := b.enrollment(flow, "c1").ID, time.Duration(0)
+			flow := b.Live(waitsFor5s(nothingFirst))
+			b.RecordEvent("c1", "go")
+			id, now := b.Enrollment(flow, "c1").ID, time.Duration(0)
 			pass := func(to time.Duration) { b.ago((to - now) * time.Second); now = to }
 			if c.before != 0 {
 				pass(c.before)
-				b.tell("c1", "bought")
+				b.RecordEvent("c1", "bought")
 			}
 			pass(c.worker)
 			if n, err := b.RunOnce(bg); n != 1 || err != nil {
@@ -59,44 +65,44 @@ func TestHowLateAWorkerComesDecidesNothing(t *testing.T) {
 			}
 			if c.after != 0 {
 				pass(c.after)
-				if r := b.tell("c1", "bought"); r.Woken != 0 && c.want == late {
+				if r := b.RecordEvent("c1", "bought"); r.Woken != 0 && c.want == late {
 					t.Error("it was woken after its time")
 				}
 			}
 			pass(now + 10)
-			b.settleDown()
-			if got := b.story(id); got != "enrolled@ checked@ split@first "+c.want {
+			b.Settle()
+			if got := b.Story(id); got != "enrolled@ checked@ split@first "+c.want {
 				t.Error(got)
 			}
-			b.invariants()
+			b.Invariants()
 		})
 	}
 }
 
-// A wait behind a letter has its time from when the letter was written: nobody
+// A wait behind a message has its time from when the message was written: nobody
 // could answer it before. What was done in between still counts.
-func TestAWaitBehindALetter(t *testing.T) {
+func TestAWaitAfterAMessage(t *testing.T) {
 	b := setup(t, 2)
-	flow := b.live(waitsFor5s(`$send,"next":"wait"`))
-	b.tell("c1", "go")
-	b.tell("c2", "go")
+	flow := b.Live(waitsFor5s(`$send,"next":"wait"`))
+	b.RecordEvent("c1", "go")
+	b.RecordEvent("c2", "go")
 	b.ago(2 * time.Second)
-	b.tell("c2", "bought")
+	b.RecordEvent("c2", "bought")
 	b.ago(6 * time.Second)
 	for range 4 {
 		_, err := b.RunOnce(bg)
-		b.must(err)
+		b.Must(err)
 	}
-	e := b.enrollment(flow, "c1")
-	if left := time.Until(*e.ResumeAt); left < 2*time.Second || left > 5*time.Second || e.Status != statusWaiting {
+	e := b.Enrollment(flow, "c1")
+	if left := time.Until(*e.ResumeAt); left < 2*time.Second || left > 5*time.Second || e.Status != enrollment.Waiting {
 		t.Errorf("%s for %s", e.Status, left)
 	}
-	if r := b.tell("c1", "bought"); r.Woken != 1 {
+	if r := b.RecordEvent("c1", "bought"); r.Woken != 1 {
 		t.Errorf("%d woken", r.Woken)
 	}
-	b.settleDown()
+	b.Settle()
 	for _, profile := range []string{"c1", "c2"} {
-		if got := b.story(b.enrollment(flow, profile).ID); got != "enrolled@ checked@ sent@first resumed@wait completed@bought" {
+		if got := b.Story(b.Enrollment(flow, profile).ID); got != "enrolled@ checked@ sent@first resumed@wait completed@bought" {
 			t.Errorf("%s: %s", profile, got)
 		}
 	}
@@ -108,35 +114,35 @@ func TestAWaitBehindALetter(t *testing.T) {
 func TestAWaitThatIsOverWhenItIsReached(t *testing.T) {
 	b := setup(t, 1)
 	text := waitsFor5s(nothingFirst)
-	flow := b.live(text)
-	b.tell("c1", "go")
-	b.must(second(b.Pause(bg, b.ws, flow, nil)))
+	flow := b.Live(text)
+	b.RecordEvent("c1", "go")
+	b.Must(flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)))
 	b.ago(time.Minute)
-	b.must(second(b.Resume(bg, b.ws, flow, ptr(time.Hour), nil)))
-	b.run(b.pool, `update flows set spread_until = held_until + interval '1 microsecond' where workspace_id = $1`, b.ws)
+	b.Must(flowstest.Second(b.Resume(bg, b.Workspace, flow, new(time.Hour), nil)))
+	b.Exec(b.Pool, `update flows set spread_until = held_until + interval '1 microsecond' where workspace_id = $1`, b.Workspace)
 	if n, err := b.RunOnce(bg); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	e := b.enrollment(flow, "c1")
-	if held := *b.flow(flow).HeldUntil; e.Node != "wait" || !e.ResumeAt.After(held) || e.DueSince != nil || e.ResumeAt.After(time.Now()) {
+	e := b.Enrollment(flow, "c1")
+	if held := *b.Flow(flow).HeldUntil; e.Node != "wait" || !e.ResumeAt.After(held) || e.DueSince != nil || e.ResumeAt.After(time.Now()) {
 		t.Errorf("%+v, held until %s", e, held)
 	}
 	if got := b.deadline(e.ID).Sub(e.EnrolledAt); got != 5*time.Second {
 		t.Errorf("the window has %s", got)
 	}
-	b.publish(flow, strings.Replace(text, "PT5S", "PT2M", 1), InFlight{Mode: "move"})
-	b.moveAllOver()
+	b.PublishNext(flow, strings.Replace(text, "PT5S", "PT2M", 1), flows.InFlight{Mode: "move"})
+	b.FinishMoves()
 	if got := b.deadline(e.ID).Sub(e.EnrolledAt); got != 2*time.Minute {
 		t.Errorf("the longer window has %s", got)
 	}
-	if r := b.tell("c1", "bought"); r.Woken != 1 {
+	if r := b.RecordEvent("c1", "bought"); r.Woken != 1 {
 		t.Errorf("%d woken", r.Woken)
 	}
 }
 
 // deadline is when a wait's time is over.
 func (b *bundle) deadline(id uuid.UUID) (at time.Time) {
-	b.t.Helper()
-	b.must(b.pool.QueryRow(bg, `select coalesce(due_since, resume_at) from enrollments where workspace_id = $1 and id = $2`, b.ws, id).Scan(&at))
+	b.T.Helper()
+	b.Must(b.Pool.QueryRow(bg, `select coalesce(due_since, resume_at) from enrollments where workspace_id = $1 and id = $2`, b.Workspace, id).Scan(&at))
 	return at
 }

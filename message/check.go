@@ -57,7 +57,9 @@ func inspectPart(p part, source string, used map[string]bool) []lemma.Field {
 	}
 	marks, open := scan(source)
 	for _, m := range marks {
-		i.mark(m)
+		if i.mark(m); len(i.faults) >= maxFaults {
+			return i.faults // all that follows may follow from these
+		}
 	}
 	for _, b := range i.blocks {
 		i.fault(b.at, "unclosed", "{%% %s %%} is never closed: end it with {%% end%s %%}", b.name, b.name)
@@ -75,6 +77,10 @@ func inspectPart(p part, source string, used map[string]bool) []lemma.Field {
 	return i.faults
 }
 
+// maxFaults is how many faults of one text are looked for: a text of 256 KiB can
+// have a hundred thousand, and the line of each is counted from the beginning.
+const maxFaults = 200
+
 // inspection is the walk through one text.
 type inspection struct {
 	part
@@ -85,6 +91,7 @@ type inspection struct {
 	assigned map[string]bool // names that {% assign %} has set so far
 	marks    int
 	filters  int
+	compared int
 }
 
 // block is an open {% if %}, {% unless %}, {% case %} or {% for %}.
@@ -125,6 +132,9 @@ func (i *inspection) totals() {
 	if i.filters > MaxFilters {
 		i.fault(0, "too_large", "it uses %d filters; %d are allowed", i.filters, MaxFilters)
 	}
+	if i.compared > MaxCompared {
+		i.fault(0, "too_large", "it compares %d times with what is no literal, or by contains; %d are allowed", i.compared, MaxCompared)
+	}
 }
 
 // parse asks the engine, which has the last word.
@@ -158,7 +168,7 @@ func (i *inspection) literal(m mark) {
 	if strings.TrimSpace(m.Source) != "" {
 		i.stray(m, "text")
 	}
-	for at := 0; at+1 < len(m.Source); at++ {
+	for at := 0; at+1 < len(m.Source) && len(i.faults) < maxFaults; at++ {
 		switch m.Source[at : at+2] {
 		case "{{":
 			i.fault(m.at+at, "unclosed", "{{ is not closed by }} on its line; it would be sent as it stands")

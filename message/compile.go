@@ -44,7 +44,7 @@ type compiledPart struct {
 
 // scratch is what a rendering needs and leaves behind.
 type scratch struct {
-	page   page
+	output output
 	values []value
 	meter  meter
 	texts  []string // of the parts
@@ -156,7 +156,7 @@ func (c *Compiled) try(s *scratch) (at int, err error) {
 func (c *Compiled) release(s *scratch) {
 	clear(s.values)
 	clear(s.texts)
-	if cap(s.page.text) <= MaxSource {
+	if cap(s.output.text) <= MaxSource {
 		c.scratch.Put(s)
 	}
 }
@@ -174,9 +174,9 @@ func checkSubject(subject string) error {
 func (c *Compiled) render(p *compiledPart, s *scratch) (string, error) {
 	made, ok := "", false
 	if p.quick != nil {
-		s.page = page{text: s.page.text[:0]}
-		if ok = p.quick.render(&s.page, s.values); ok {
-			made = string(s.page.text)
+		s.output = output{text: s.output.text[:0]}
+		if ok = p.quick.render(&s.output, s.values); ok {
+			made = string(s.output.text)
 		}
 	}
 	if !ok {

@@ -31,10 +31,14 @@ const (
 	MaxPayload  = 256 << 10 // bytes of the data of one person
 	MaxArray    = 1_000     // elements of a list, in the data or made by a filter
 	MaxString   = 64 << 10  // bytes that a filter takes or makes
+	MaxValues   = 20_000    // values in the lists and objects of the data of one person, those inside of others too
+	MaxCompared = 500       // comparisons of one text, apart from == and the like with a literal at their right
 	MaxLoops    = 2         // loops inside each other
 	MaxBlocks   = 20        // blocks of any kind inside each other
 	MaxMarks    = 5_000     // {{ }} and {% %} in one text
 	MaxFilters  = 1_000     // filters in one text
+	MaxWords    = 4_000     // words of one {{ }} or {% %}
+	MaxParts    = 64        // parts of a name in a row, such as the two of a.b.c
 	MaxSteps    = 50_000    // rounds of all loops of one text together
 	MaxWork     = 16 << 20  // what the filters of one text may cost together: a byte each for what they take, more for the dear ones
 )

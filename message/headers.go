@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"lemma"
+	"lemma/mail"
 )
 
 // MaxHeader is the most characters of a header's value, as written and as
@@ -23,13 +24,13 @@ type header struct {
 
 // CheckHeaders answers all faults of headers at once, at /headers/{name}, or the
 // variables that their values use, sorted. Names and line breaks are
-// lemma.Envelope's to check.
+// mail.Envelope's to check.
 func CheckHeaders(headers map[string]string) (variables []string, err error) {
 	used := map[string]bool{}
 	var faults []lemma.Field
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		p, value := headerPart(name), headers[name]
-		if lemma.HasLiquid(value) {
+		if mail.HasLiquid(value) {
 			faults = append(faults, inspectPart(p, value, used)...)
 		} else if utf8.RuneCountInString(value) > MaxHeader {
 			faults = append(faults, lemma.Field{Pointer: p.pointer, Code: "too_large", Detail: string(errHeaderSize)})
@@ -42,7 +43,7 @@ func CheckHeaders(headers map[string]string) (variables []string, err error) {
 }
 
 func headerPart(name string) part {
-	return part{pointer: lemma.HeaderPointer(name), limit: utf8.UTFMax * MaxHeader, source: utf8.UTFMax * MaxHeader}
+	return part{pointer: mail.HeaderPointer(name), limit: utf8.UTFMax * MaxHeader, source: utf8.UTFMax * MaxHeader}
 }
 
 // WithHeaders makes a content ready together with the headers of an envelope,
@@ -56,7 +57,7 @@ func (c *Compiled) WithHeaders(headers map[string]string) (*Compiled, error) {
 	}
 	all := make([]header, 0, len(headers))
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		all = append(all, header{name, headers[name], lemma.HasLiquid(headers[name])})
+		all = append(all, header{name, headers[name], mail.HasLiquid(headers[name])})
 	}
 	used = append(used, c.variables...)
 	slices.Sort(used)

@@ -13,6 +13,7 @@ import (
 var (
 	errPayload      = errors.New("the data is not a JSON object")
 	errPayloadSize  = fmt.Errorf("the data has more than %d bytes", MaxPayload)
+	errPayloadCount = fmt.Errorf("the lists and objects in the data have more than %d values", MaxValues)
 	errPayloadArray = fmt.Errorf("a list in the data has more than %d elements", MaxArray)
 )
 
@@ -234,8 +235,9 @@ func readTree(values []value, names []string, payload string) error {
 	if _, err := decoder.Token(); err != io.EOF {
 		return errPayload
 	}
+	var p planter
 	for i, name := range names {
-		item, err := plant(data[name])
+		item, err := p.plant(data[name])
 		if err != nil {
 			return err
 		}
@@ -244,8 +246,11 @@ func readTree(values []value, names []string, payload string) error {
 	return nil
 }
 
+// planter counts the values of trees.
+type planter struct{ values int }
+
 // plant turns what encoding/json made into a value.
-func plant(v any) (value, error) {
+func (p *planter) plant(v any) (value, error) {
 	switch v := v.(type) {
 	case bool:
 		return boolean(v), nil
@@ -254,19 +259,19 @@ func plant(v any) (value, error) {
 	case string:
 		return text(v), nil
 	case []any:
-		return plantList(v)
+		return p.list(v)
 	case map[string]any:
-		return plantObject(v)
+		return p.object(v)
 	}
 	return value{}, nil
 }
 
-func plantList(list []any) (value, error) {
-	if len(list) > MaxArray {
-		return value{}, errPayloadArray
+func (p *planter) list(list []any) (value, error) {
+	if err := p.count(len(list)); err != nil {
+		return value{}, err
 	}
 	for i, item := range list {
-		planted, err := plant(item)
+		planted, err := p.plant(item)
 		if err != nil {
 			return value{}, err
 		}
@@ -275,16 +280,27 @@ func plantList(list []any) (value, error) {
 	return value{kind: isTree, tree: list}, nil
 }
 
-func plantObject(m map[string]any) (value, error) {
-	if len(m) > MaxArray {
-		return value{}, errPayloadArray
+func (p *planter) object(m map[string]any) (value, error) {
+	if err := p.count(len(m)); err != nil {
+		return value{}, err
 	}
 	for name, item := range m {
-		planted, err := plant(item)
+		planted, err := p.plant(item)
 		if err != nil {
 			return value{}, err
 		}
 		m[name] = planted.bound()
 	}
 	return value{kind: isTree, tree: object(m)}, nil
+}
+
+// count refuses a list or object with too many elements, or one too many of them.
+func (p *planter) count(elements int) error {
+	if elements > MaxArray {
+		return errPayloadArray
+	}
+	if p.values += elements; p.values > MaxValues {
+		return errPayloadCount
+	}
+	return nil
 }

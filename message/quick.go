@@ -257,11 +257,11 @@ func (q quickener) term(words []word) (t term, rest []word, ok bool) {
 
 // render writes the text for values. False means that it is a case for the
 // engine: a value that is no plain one, or a text over a limit.
-func (q *quick) render(p *page, values []value) bool {
+func (q *quick) render(p *output, values []value) bool {
 	return q.run(p, q.steps, values)
 }
 
-func (q *quick) run(p *page, steps []quickStep, values []value) bool {
+func (q *quick) run(p *output, steps []quickStep, values []value) bool {
 	for i := range steps {
 		s := &steps[i]
 		ok := true
@@ -284,7 +284,7 @@ func (q *quick) run(p *page, steps []quickStep, values []value) bool {
 	return true
 }
 
-func (q *quick) print(p *page, v *quickValue, values []value) bool {
+func (q *quick) print(p *output, v *quickValue, values []value) bool {
 	made, ok := v.of(values)
 	if !ok {
 		return false
@@ -301,7 +301,7 @@ func (q *quick) print(p *page, v *quickValue, values []value) bool {
 	return true
 }
 
-func (q *quick) choose(p *page, arms []arm, values []value) bool {
+func (q *quick) choose(p *output, arms []arm, values []value) bool {
 	for i := range arms {
 		holds, ok := arms[i].holds(values)
 		if !ok {

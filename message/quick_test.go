@@ -23,7 +23,7 @@ func same(t *testing.T, c *Compiled, payload string) int {
 		if p.quick == nil {
 			continue
 		}
-		var made page
+		var made output
 		if !p.quick.render(&made, values) {
 			continue
 		}

@@ -34,11 +34,33 @@ func (i *inspection) words(m mark) ([]word, bool) {
 		i.fault(m.args+fault.at, fault.code, "%s", fault.detail)
 		return nil, false
 	}
-	if len(words) == 0 {
+	switch {
+	case len(words) == 0:
 		i.fault(m.at, "syntax", "{%% %s %%} needs something to look at", m.Name)
-		return nil, false
+	case len(words) > MaxWords:
+		i.fault(m.at, "too_large", "it has %d words; %d are allowed between the braces", len(words), MaxWords)
+	case parts(words) > MaxParts:
+		i.fault(m.at, "too_deep", "a name has more than %d parts", MaxParts)
+	default:
+		return words, true
 	}
-	return words, true
+	return nil, false
+}
+
+// parts is the most parts that a name has in a row: of a member that is not
+// there each is looked for by itself.
+func parts(words []word) (most int) {
+	row := 0
+	for _, w := range words {
+		switch {
+		case w.kind == property || w.is("["):
+			row++
+			most = max(most, row)
+		case w.kind != literal && !w.is("]"):
+			row = 0
+		}
+	}
+	return most
 }
 
 // grammar asks the engine whether the words make a sentence.
@@ -73,6 +95,7 @@ func (i *inspection) read(m mark, words []word, loop bool) bool {
 	before := len(i.faults)
 	i.readLogic(m, words)
 	for k, w := range words {
+		i.compares(m, words, k)
 		piped := k > 0 && words[k-1].is("|")
 		modifies := loop && k > 0 && endsOperand(words[k-1])
 		switch {
@@ -89,6 +112,20 @@ func (i *inspection) read(m mark, words []word, loop bool) bool {
 		}
 	}
 	return len(i.faults) == before
+}
+
+// compares counts the comparisons that may be long: of two lists or objects, or
+// of long texts. The engine cannot be stopped in them, so that their number is
+// what bounds its time.
+func (i *inspection) compares(m mark, words []word, k int) {
+	w := words[k]
+	literally := k+1 < len(words) && words[k+1].kind == literal
+	switch {
+	case w.kind == operator && (w.text == "contains" || !literally):
+		i.compared++
+	case m.Name == "when" && w.kind == name:
+		i.compared++
+	}
 }
 
 // readLogic refuses a mixture of and with or, which this engine and others

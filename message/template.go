@@ -3,15 +3,15 @@ package message
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/page"
+	"lemma/pgerr"
 )
 
 // Template is a named content. What it says is in its versions; changing it
@@ -63,7 +63,7 @@ func (t *Templates) Create(ctx context.Context, ws uuid.UUID, n NewTemplate) (Te
 		return insertVersion(ctx, tx, ws, n.ID, 1, content, variables, n.ID)
 	})
 	if err != nil {
-		return Template{}, known(err, "create template")
+		return Template{}, saving.Explain(err, "create template")
 	}
 	return t.Get(ctx, ws, n.ID)
 }
@@ -86,32 +86,14 @@ func checked(name string, c Content) (Content, []string, error) {
 func (t *Templates) Get(ctx context.Context, ws, id uuid.UUID) (Template, error) {
 	rows, _ := t.pool.Query(ctx, `select `+templateColumns+` from templates where workspace_id = $1 and id = $2`, ws, id)
 	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Template])
-	return found, missing(err, "template", "get template")
+	return found, pgerr.Row(err, "template", "get template")
 }
 
-// List reads a page of templates, newest first.
-func (t *Templates) List(ctx context.Context, ws uuid.UUID, page lemma.Page) ([]Template, string, error) {
-	var before *uuid.UUID
-	if page.Cursor != "" {
-		id, err := uuid.Parse(page.Cursor)
-		if err != nil {
-			return nil, "", badCursor()
-		}
-		before = &id
-	}
-	rows, _ := t.pool.Query(ctx, `
-		select `+templateColumns+` from templates
-		where workspace_id = $1 and ($2::uuid is null or id < $2)
-		order by id desc limit $3`, ws, before, page.Limit+1)
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Template])
-	if err != nil {
-		return nil, "", fmt.Errorf("list templates: %w", err)
-	}
-	if len(found) <= page.Limit {
-		return found, "", nil
-	}
-	found = found[:page.Limit]
-	return found, found[page.Limit-1].ID.String(), nil
+var list = page.Named("templates", "", func(t Template) uuid.UUID { return t.ID }, func(t Template) string { return t.Name })
+
+// List reads a page of templates.
+func (t *Templates) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Template, string, error) {
+	return list.Read(ctx, t.pool, q, ws, `select `+templateColumns+` from templates where workspace_id = $1`, pgx.RowToStructByName[Template])
 }
 
 // Update renames a template, if its newest version is still ifMatch; with nil,
@@ -129,7 +111,7 @@ func (t *Templates) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Template{}, t.stale(ctx, ws, id)
 	}
-	return found, known(err, "rename template")
+	return found, saving.Explain(err, "rename template")
 }
 
 // Delete takes a template away, unless a campaign uses it.
@@ -138,7 +120,7 @@ func (t *Templates) Delete(ctx context.Context, ws, id uuid.UUID) error {
 	if err == nil && gone.RowsAffected() == 0 {
 		return lemma.Missing("template")
 	}
-	return known(err, "delete template")
+	return deleting.Explain(err, "delete template")
 }
 
 // stale tells why a compare-and-set met no row.
@@ -149,33 +131,8 @@ func (t *Templates) stale(ctx context.Context, ws, id uuid.UUID) error {
 	return &lemma.Error{Kind: lemma.Stale, Message: "somebody has changed the template since it was read: read it again"}
 }
 
-func badCursor() error {
-	return lemma.Fault("?cursor", "invalid_cursor", "this is not a cursor that a list gave")
-}
-
-// missing turns "no row" into the answer for an unknown id.
-func missing(err error, what, doing string) error {
-	if errors.Is(err, pgx.ErrNoRows) {
-		return lemma.Missing(what)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	return nil
-}
-
-// known turns what a constraint says into an answer for the caller.
-func known(err error, doing string) error {
-	var pg *pgconn.PgError
-	switch {
-	case err == nil:
-		return nil
-	case !errors.As(err, &pg):
-	case pg.ConstraintName == "templates_name":
-		return &lemma.Error{Kind: lemma.Conflict, Code: "name_taken", Message: "another template has this name",
-			Fields: []lemma.Field{{Pointer: "/name", Code: "name_taken", Detail: "another template has this name"}}, Cause: err}
-	case pg.Code == "23503" && doing == "delete template":
-		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "a campaign or a flow uses this template", Cause: err}
-	}
-	return fmt.Errorf("%s: %w", doing, err)
-}
+// What the schema refuses, as the caller reads it.
+var (
+	saving   = pgerr.Rules{"templates_name": pgerr.NameTaken("template")}
+	deleting = pgerr.Rules{pgerr.ForeignKey: pgerr.InUse("a campaign or a flow uses this template")}
+)

@@ -3,6 +3,7 @@ package message_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 
 	"lemma"
 	"lemma/message"
+	"lemma/page"
 	"lemma/pgtest"
 )
 
@@ -133,7 +135,7 @@ func TestVersionsAddedAtOnceAreAllKept(t *testing.T) {
 	wait.Wait()
 	var got []int
 	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
-		found, next, err := b.room.Versions(t.Context(), b.ws, id, lemma.Page{Limit: 4, Cursor: cursor})
+		found, next, err := b.room.Versions(t.Context(), b.ws, id, page.Query{Limit: 4, Cursor: cursor})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,6 +146,43 @@ func TestVersionsAddedAtOnceAreAllKept(t *testing.T) {
 	}
 	if diff := cmp.Diff([]int{9, 8, 7, 6, 5, 4, 3, 2, 1}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestPagesOfLargeVersions has versions of which a page of 200 would be 100 MB.
+func TestPagesOfLargeVersions(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	made := b.create(t)
+	large := strings.Repeat("x", message.MaxSource)
+	const versions = 25
+	for range versions - 1 {
+		if _, err := b.room.AddVersion(t.Context(), b.ws, made.ID, nil, message.Content{Subject: "s", HTML: large, Text: large}, uuid.Nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, cursor := versions, ""
+	for {
+		some, next, err := b.room.Versions(t.Context(), b.ws, made.ID, page.Query{Limit: 200, Cursor: cursor})
+		if err != nil || len(some) == 0 {
+			t.Fatalf("%d versions, %v", len(some), err)
+		}
+		size := 0
+		for _, v := range some {
+			if size += len(v.Content.HTML) + len(v.Content.Text); v.Version != want {
+				t.Errorf("version %d, want %d", v.Version, want)
+			}
+			want--
+		}
+		if size > 4<<20 {
+			t.Errorf("a page of %d versions has %d bytes", len(some), size)
+		}
+		if cursor = next; cursor == "" {
+			break
+		}
+	}
+	if want != 0 {
+		t.Errorf("%d versions are missing", want)
 	}
 }
 
@@ -192,7 +231,7 @@ func TestWhatIsNotThereIsMissing(t *testing.T) {
 		_, update := b.room.Update(t.Context(), ws, id, ptr(1), "x")
 		_, add := b.room.AddVersion(t.Context(), ws, id, nil, hello, uuid.Nil)
 		_, version := b.room.Version(t.Context(), ws, id, 1)
-		_, _, versions := b.room.Versions(t.Context(), ws, id, lemma.Page{Limit: 1})
+		_, _, versions := b.room.Versions(t.Context(), ws, id, page.Query{Limit: 1})
 		for verb, err := range map[string]error{"get": get, "update": update, "add": add, "version": version, "versions": versions, "delete": b.room.Delete(t.Context(), ws, id)} {
 			if lemma.KindOf(err) != lemma.NotFound {
 				t.Errorf("%s %s: %v", verb, what, err)
@@ -240,7 +279,7 @@ func TestListPages(t *testing.T) {
 	}
 	var got []string
 	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
-		found, next, err := b.room.List(t.Context(), b.ws, lemma.Page{Limit: 2, Cursor: cursor})
+		found, next, err := b.room.List(t.Context(), b.ws, page.Query{Limit: 2, Cursor: cursor})
 		if err != nil || len(found) > 2 {
 			t.Fatal(len(found), err)
 		}
@@ -252,8 +291,8 @@ func TestListPages(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	_, _, list := b.room.List(t.Context(), b.ws, lemma.Page{Limit: 2, Cursor: "nonsense"})
-	_, _, versions := b.room.Versions(t.Context(), b.ws, lemma.NewID(), lemma.Page{Limit: 2, Cursor: "nonsense"})
+	_, _, list := b.room.List(t.Context(), b.ws, page.Query{Limit: 2, Cursor: "nonsense"})
+	_, _, versions := b.room.Versions(t.Context(), b.ws, b.create(t).ID, page.Query{Limit: 2, Cursor: "nonsense"})
 	for _, err := range []error{list, versions} {
 		var wrong *lemma.Error
 		if !errors.As(err, &wrong) || wrong.Fields[0].Code != "invalid_cursor" {

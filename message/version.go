@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"lemma"
+	"lemma/page"
+	"lemma/pgerr"
 )
 
 // Version is what a template said from one time on. It is written once.
@@ -92,41 +92,36 @@ func (t *Templates) Version(ctx context.Context, ws, id uuid.UUID, n int) (Versi
 		select `+versionColumns+` from template_versions
 		where workspace_id = $1 and template_id = $2 and version = $3`, ws, id, n)
 	found, err := pgx.CollectExactlyOneRow(rows, scanVersion)
-	return found, missing(err, "template version", "get template version")
+	return found, pgerr.Row(err, "template version", "get template version")
 }
 
-// Versions reads a page of a template's versions, newest first.
-func (t *Templates) Versions(ctx context.Context, ws, id uuid.UUID, page lemma.Page) ([]Version, string, error) {
-	before, err := beforeVersion(page.Cursor)
-	if err != nil {
-		return nil, "", err
-	}
+var versionList = page.List[Version]{Name: "template_versions", Created: "created_at", Orders: map[string]page.Order[Version]{
+	"created_at": page.ByNumber("version", func(v Version) int { return v.Version }),
+}}
+
+// maxPage is how many bytes of content a page of versions has, unless the first
+// one alone has more. 200 versions may have 100 MB, and several times as much as JSON.
+const maxPage = 4 << 20
+
+// Versions reads a page of a template's versions. The page is shorter than its
+// limit when the versions are large.
+func (t *Templates) Versions(ctx context.Context, ws, id uuid.UUID, q page.Query) ([]Version, string, error) {
 	if _, err := t.Get(ctx, ws, id); err != nil {
 		return nil, "", err
 	}
-	rows, _ := t.pool.Query(ctx, `
-		select `+versionColumns+` from template_versions
-		where workspace_id = $1 and template_id = $2 and ($3::int is null or version < $3)
-		order by version desc limit $4`, ws, id, before, page.Limit+1)
-	found, err := pgx.CollectRows(rows, scanVersion)
+	const of = ` from template_versions where workspace_id = $1 and template_id = $2`
+	fits, bytes := 0, 0
+	_, _, err := versionList.Read(ctx, t.pool, q, ws, `select version, octet_length(html) + octet_length(text)`+of, func(row pgx.CollectableRow) (v Version, err error) {
+		var size int
+		if err = row.Scan(&v.Version, &size); bytes+size <= maxPage {
+			fits++
+		}
+		bytes += size
+		return v, err
+	}, id)
 	if err != nil {
-		return nil, "", fmt.Errorf("list template versions: %w", err)
+		return nil, "", err
 	}
-	if len(found) <= page.Limit {
-		return found, "", nil
-	}
-	found = found[:page.Limit]
-	return found, strconv.Itoa(found[page.Limit-1].Version), nil
-}
-
-func beforeVersion(cursor string) (*int, error) {
-	if cursor == "" {
-		return nil, nil
-	}
-	n, err := strconv.ParseInt(cursor, 10, 32)
-	if err != nil {
-		return nil, badCursor()
-	}
-	before := int(n)
-	return &before, nil
+	q.Limit = max(1, min(q.Limit, fits))
+	return versionList.Read(ctx, t.pool, q, ws, `select `+versionColumns+of, scanVersion, id)
 }

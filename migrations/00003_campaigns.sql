@@ -37,6 +37,9 @@ create table campaigns (
     foreign key (workspace_id, provider_id) references providers (workspace_id, id),
     constraint campaigns_scheduled check (status <> 'scheduled' or scheduled_at is not null)
 );
+-- Lists by name. Other things with a name have a unique key that begins so, and API
+-- keys are few.
+create index campaigns_by_name on campaigns (workspace_id, name, id);
 create index campaigns_working on campaigns (id) where status in ('scheduled', 'preparing', 'sending', 'paused');
 
 -- The right to stream a campaign's audience, and to say what came of it. Two

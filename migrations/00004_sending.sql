@@ -48,13 +48,15 @@ create table notifications_default partition of notifications default;
 -- planner that has no statistics yet.
 create index notifications_batch on notifications (workspace_id, origin_id, batch_id) where batch_id is not null;
 create index notifications_skipped on notifications (workspace_id, origin_id, key) where skip_reason is not null;
+-- Which profiles of an origin are opted out, for those of their rows that are not.
+create index notifications_unsubscribed on notifications (workspace_id, origin_id, profile_key) where skip_reason = 'unsubscribed';
 
 -- The only hot rows: one per some hundreds of notifications.
 create table batches (
     workspace_id   uuid not null,
     origin_id      uuid not null,
     id             uuid not null,
-    root_id        uuid not null,             -- the batch that its notifications name: itself, or for a retry the first
+    root_id        uuid not null,             -- the batch that its notifications name: itself, or the one that it was made of
     provider_id    uuid not null,
     content_id     uuid not null,
     size           smallint not null check (size > 0),
@@ -81,7 +83,7 @@ create table batches (
     cancelled      smallint not null default 0,
     retried        smallint not null default 0, -- unknown, and handed to a retry batch
     skips          jsonb not null default '{}', -- the reasons of skipped
-    created_at     timestamptz not null default now(),
+    created_at     timestamptz not null default now(), -- of a root: before its recipients were read
     finished_at    timestamptz,
     constraint batches_pkey primary key (workspace_id, origin_id, id),
     -- SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy
@@ -92,7 +94,8 @@ create table batches (
     constraint batches_books check (sent + failed + orphaned + skipped + cancelled + retried + calling <= size),
     -- Batch!NoRowLeftBehind: a batch ends only with every row at its end
     constraint batches_end check (state in ('ready', 'leased') or sent + failed + orphaned + skipped + cancelled + retried = size),
-    constraint batches_root check ((attempt = 1) = (root_id = id))
+    -- Batch!OneRowPerOrdinal: one that was made of another names its rows
+    constraint batches_root check (root_id = id and attempt = 1 or root_id <> id and open is not null)
 ) partition by range (origin_id);
 create table batches_default partition of batches default
     with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
@@ -101,7 +104,12 @@ create index batches_ready on batches (due_at) where state = 'ready';
 create index batches_turns on batches (workspace_id, due_at) where state = 'ready' and gate = 'open';
 -- Without lease_until in it, so that renewing a lease stays a heap-only update.
 create index batches_leased on batches (id) where state = 'leased';
-create index batches_retries on batches (workspace_id, origin_id, root_id) where attempt = 2;
+-- What a pause or a resume of an origin changes, however much of it has ended. With id, so that
+-- a statement about one batch reads it by all three columns.
+create index batches_live on batches (workspace_id, origin_id, id) where state in ('ready', 'leased');
+-- Batches that were made of another: second attempts, and rows whose outcome
+-- is unknown and that wait for the reaper.
+create index batches_derived on batches (workspace_id, origin_id, root_id) where id <> root_id;
 
 -- What came of each call, appended. Keyed by the root batch and the ordinal,
 -- which name one notification for ever.
@@ -258,15 +266,16 @@ left join lateral (
 left join batches first on first.workspace_id = n.workspace_id and first.origin_id = n.origin_id and first.id = n.batch_id
 left join lateral (
     select r.id, r.state, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at, r.finished_at from batches r
-    where not a.final and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id
-      and r.attempt = 2 and n.ordinal = any(r.open)
-) retry on true
+    where (not a.final or a.attempt is null and not n.ordinal = any(first.open))
+      and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id and r.id <> r.root_id
+      and r.attempt > coalesce(a.attempt, 0) and n.ordinal = any(r.open)
+) part on true
 cross join lateral (
-    select coalesce(retry.id, first.id) as id, coalesce(retry.state, first.state) as state, coalesce(retry.attempt, first.attempt) as attempt,
-        coalesce(retry.called_through, first.called_through) as called_through, coalesce(retry.deferred, first.deferred) as deferred,
-        coalesce(retry.open, first.open) as open, first.provider_id, first.content_id,
-        coalesce(retry.due_at, first.due_at) as due_at, coalesce(retry.expires_at, first.expires_at) as expires_at,
-        case when retry.id is null then first.finished_at else retry.finished_at end as finished_at
+    select coalesce(part.id, first.id) as id, coalesce(part.state, first.state) as state, coalesce(part.attempt, first.attempt) as attempt,
+        coalesce(part.called_through, first.called_through) as called_through, coalesce(part.deferred, first.deferred) as deferred,
+        coalesce(part.open, first.open) as open, first.provider_id, first.content_id,
+        coalesce(part.due_at, first.due_at) as due_at, coalesce(part.expires_at, first.expires_at) as expires_at,
+        case when part.id is null then first.finished_at else part.finished_at end as finished_at
 ) b
 left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key;
 

@@ -44,6 +44,7 @@ create table flows (
 -- An archived flow is at its end: it keeps its name for those who look back, and
 -- not from another.
 create unique index flows_name on flows (workspace_id, name) where status <> 'archived';
+create index flows_by_name on flows (workspace_id, name, id); -- lists by name, archived ones too
 
 create table flow_versions (
     workspace_id uuid not null,
@@ -57,6 +58,9 @@ create table flow_versions (
     created_at   timestamptz not null default now(),
     updated_at   timestamptz not null default now(),
     published_at timestamptz,                 -- the first time
+    recheck_failed_at timestamptz,            -- since when its messages that have waited for long cannot be read again from its audience
+    recheck_reason text,                      -- why, with recheck_failed_at: a code
+    recheck_detail text,
     primary key (workspace_id, flow_id, version),
     constraint flow_versions_request unique (workspace_id, flow_id, request), -- a repeated request makes one
     foreign key (workspace_id, flow_id) references flows (workspace_id, id) on delete cascade,
@@ -209,7 +213,7 @@ create table enrollments (
     flow_id        uuid not null,
     version        int not null,
     turn           smallint not null,         -- the share of the flow that it belongs to
-    uniqueness_key uuid not null,             -- the recurrence policy is in it
+    uniqueness_key uuid not null,             -- the recurrence policy is in it; held in enrollment_keys unless it was refused
     slot           uuid not null,             -- zero, or when the version allows overlap the enrollment's own id
     profile_key    text not null,
     status         text not null default 'active'
@@ -230,9 +234,6 @@ create table enrollments (
     ended_at       timestamptz,
     exit_reason    text,
     constraint enrollments_pkey primary key (workspace_id, id),
-    -- FlowEngine!OneEnrollmentPerKey. The flow before the workspace, so that a
-    -- planner without statistics does not take it for a way to find somebody by id.
-    constraint enrollments_once unique (flow_id, uniqueness_key, workspace_id),
     -- WaitResume!DueLeadsToResumed: who is on the way is due at some time
     constraint enrollments_due check ((status = 'active') = (resume_at is not null)),
     constraint enrollments_ended check ((status = 'active') = (ended_at is null))
@@ -247,6 +248,19 @@ create index enrollments_troubled on enrollments (workspace_id, flow_id, resume_
 -- How a person's ended journeys are found. Only ended ones: an index that held
 -- the others too would be written to at every step.
 create index enrollments_past on enrollments (workspace_id, profile_key, flow_id) where status <> 'active';
+
+-- Which enrollment holds a uniqueness key. A table of its own, because every
+-- update of an enrollment would write to the index again. A key is written in
+-- the statement that enrolls, and deleted when the enrollment is refused at the
+-- entry, so that the trigger may come again.
+create table enrollment_keys (
+    workspace_id   uuid not null,
+    flow_id        uuid not null,
+    uniqueness_key uuid not null,
+    enrollment_id  uuid not null,
+    -- FlowEngine!OneEnrollmentPerKey
+    constraint enrollment_keys_once primary key (flow_id, uniqueness_key, workspace_id)
+);
 
 -- What happened to an enrollment, step by step: appended. Step 0 is how it
 -- came in, with the trigger's data.
@@ -400,15 +414,16 @@ left join lateral (
 left join batches first on first.workspace_id = n.workspace_id and first.origin_id = n.origin_id and first.id = n.batch_id
 left join lateral (
     select r.id, r.state, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at, r.finished_at from batches r
-    where not a.final and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id
-      and r.attempt = 2 and n.ordinal = any(r.open)
-) retry on true
+    where (not a.final or a.attempt is null and not n.ordinal = any(first.open))
+      and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id and r.id <> r.root_id
+      and r.attempt > coalesce(a.attempt, 0) and n.ordinal = any(r.open)
+) part on true
 cross join lateral (
-    select coalesce(retry.id, first.id) as id, coalesce(retry.state, first.state) as state, coalesce(retry.attempt, first.attempt) as attempt,
-        coalesce(retry.called_through, first.called_through) as called_through, coalesce(retry.deferred, first.deferred) as deferred,
-        coalesce(retry.open, first.open) as open, first.provider_id, first.content_id,
-        coalesce(retry.due_at, first.due_at) as due_at, coalesce(retry.expires_at, first.expires_at) as expires_at,
-        case when retry.id is null then first.finished_at else retry.finished_at end as finished_at
+    select coalesce(part.id, first.id) as id, coalesce(part.state, first.state) as state, coalesce(part.attempt, first.attempt) as attempt,
+        coalesce(part.called_through, first.called_through) as called_through, coalesce(part.deferred, first.deferred) as deferred,
+        coalesce(part.open, first.open) as open, first.provider_id, first.content_id,
+        coalesce(part.due_at, first.due_at) as due_at, coalesce(part.expires_at, first.expires_at) as expires_at,
+        case when part.id is null then first.finished_at else part.finished_at end as finished_at
 ) b
 left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key
 left join contents c on c.workspace_id = n.workspace_id and c.id = coalesce(b.content_id, n.content_id);
@@ -418,7 +433,7 @@ comment on constraint enrollments_pkey on enrollments is 'FlowEngine!EachStepOnc
 comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!FlipMovesNobody';
 comment on constraint outbox_pkey on outbox is 'Outbox!NoDuplicatedProcessing';
 comment on constraint outbox_finished on outbox is 'Outbox!NoLostMessages';
-comment on constraint enrollments_once on enrollments is 'FlowEngine!OneEnrollmentPerKey';
+comment on constraint enrollment_keys_once on enrollment_keys is 'FlowEngine!OneEnrollmentPerKey';
 comment on index enrollments_active is 'FlowEngine!AtMostOneActiveEnrollment';
 comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToResumed';
 comment on constraint enrollment_steps_pkey on enrollment_steps is 'FlowEngine!EachStepOnce';
@@ -478,18 +493,19 @@ left join lateral (
 left join batches first on first.workspace_id = n.workspace_id and first.origin_id = n.origin_id and first.id = n.batch_id
 left join lateral (
     select r.id, r.state, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at, r.finished_at from batches r
-    where not a.final and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id
-      and r.attempt = 2 and n.ordinal = any(r.open)
-) retry on true
+    where (not a.final or a.attempt is null and not n.ordinal = any(first.open))
+      and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id and r.id <> r.root_id
+      and r.attempt > coalesce(a.attempt, 0) and n.ordinal = any(r.open)
+) part on true
 cross join lateral (
-    select coalesce(retry.id, first.id) as id, coalesce(retry.state, first.state) as state, coalesce(retry.attempt, first.attempt) as attempt,
-        coalesce(retry.called_through, first.called_through) as called_through, coalesce(retry.deferred, first.deferred) as deferred,
-        coalesce(retry.open, first.open) as open, first.provider_id, first.content_id,
-        coalesce(retry.due_at, first.due_at) as due_at, coalesce(retry.expires_at, first.expires_at) as expires_at,
-        case when retry.id is null then first.finished_at else retry.finished_at end as finished_at
+    select coalesce(part.id, first.id) as id, coalesce(part.state, first.state) as state, coalesce(part.attempt, first.attempt) as attempt,
+        coalesce(part.called_through, first.called_through) as called_through, coalesce(part.deferred, first.deferred) as deferred,
+        coalesce(part.open, first.open) as open, first.provider_id, first.content_id,
+        coalesce(part.due_at, first.due_at) as due_at, coalesce(part.expires_at, first.expires_at) as expires_at,
+        case when part.id is null then first.finished_at else part.finished_at end as finished_at
 ) b
 left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key;
 
-drop table outbox, flow_origins, refusals, flow_node_counts, enrollment_steps, enrollments, trigger_events, flow_polls, flow_moves, flow_turns, flow_listeners, flow_log, campaign_requests;
+drop table outbox, flow_origins, refusals, flow_node_counts, enrollment_steps, enrollment_keys, enrollments, trigger_events, flow_polls, flow_moves, flow_turns, flow_listeners, flow_log, campaign_requests;
 alter table flows drop constraint flows_live_version;
 drop table flow_uses, flow_versions, flows, webhook_endpoints;

@@ -167,6 +167,10 @@ func durableGuard(ctx context.Context, q querier, _ GuardOptions) ([]Guard, erro
 	return []Guard{g}, err
 }
 
+// Isolation is the level of every transaction: whoever has waited for a lock
+// reads what was committed meanwhile.
+const Isolation = "read committed"
+
 // settingGuards read the settings as a session of ours has them: a role or a
 // database can have its own.
 func settingGuards(ctx context.Context, q querier, o GuardOptions) ([]Guard, error) {
@@ -185,7 +189,15 @@ func settingGuards(ctx context.Context, q querier, o GuardOptions) ([]Guard, err
 		}
 		guards = append(guards, g)
 	}
-	return guards, nil
+	level, err := scalar[string](ctx, q, "select current_setting('default_transaction_isolation')")
+	if err != nil {
+		return nil, err
+	}
+	g := Guard{Name: "default_transaction_isolation", Promise: "an event and who waits for it see each other", OK: level == Isolation}
+	if !g.OK {
+		g.Why = fmt.Sprintf("it is %s: whoever has waited for a lock would not see what was committed meanwhile; take it out of DATABASE_URL, or let it be %s", level, Isolation)
+	}
+	return append(guards, g), nil
 }
 
 func versionGuard(ctx context.Context, q querier, _ GuardOptions) ([]Guard, error) {

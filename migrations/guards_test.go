@@ -35,7 +35,7 @@ func TestGuardsStandAfterMigration(t *testing.T) {
 	if err := migrations.Red(guards); err != nil {
 		t.Error(err)
 	}
-	if want := len(migrations.Expected()) + 6; len(guards) != want {
+	if want := len(migrations.Expected()) + 7; len(guards) != want {
 		t.Errorf("%d guards were checked instead of %d", len(guards), want)
 	}
 }
@@ -158,6 +158,8 @@ func TestOtherWaysToLoseAGuard(t *testing.T) {
 			do: []string{"delete from goose_db_version where version_id = 3"}, want: "migrations"},
 		"commits that do not wait for the disk": {
 			do: []string{"set local synchronous_commit = off"}, want: "synchronous_commit"},
+		"transactions that do not see what they waited for": {
+			do: []string{"set local default_transaction_isolation = 'repeatable read'"}, want: "default_transaction_isolation"},
 	} {
 		if got := hurt(t, pool, c.do...); len(got) != 1 || got[0] != c.want {
 			t.Errorf("%s: these guards are red: %v", name, got)

@@ -1,5 +1,5 @@
 // Package migrations lays the foundations: it promises that the schema under a
-// running Lemma is the one its rooms were written for, however many nodes
+// running Lemma is the one its deps were written for, however many nodes
 // start at once, and that every constraint which a promise rests on is there,
 // valid and the right one (Guards).
 //

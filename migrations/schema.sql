@@ -109,7 +109,7 @@ create table batches (
     constraint batches_end CHECK (((state = ANY (ARRAY['ready'::text, 'leased'::text])) OR ((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) = size))),
     constraint batches_gate CHECK ((gate = ANY (ARRAY['open'::text, 'held'::text, 'cancelled'::text]))),
     constraint batches_lease CHECK ((((state = 'leased'::text) = (leased_by IS NOT NULL)) AND ((leased_by IS NULL) = (lease_until IS NULL)))),
-    constraint batches_root CHECK (((attempt = 1) = (root_id = id))),
+    constraint batches_root CHECK ((((root_id = id) AND (attempt = 1)) OR ((root_id <> id) AND (open IS NOT NULL)))),
     constraint batches_size_check CHECK ((size > 0)),
     constraint batches_state CHECK ((state = ANY (ARRAY['ready'::text, 'leased'::text, 'done'::text, 'cancelled'::text, 'expired'::text])))
 ) partition by RANGE (origin_id);
@@ -211,6 +211,14 @@ create table data_sources (
     constraint data_sources_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
 
+create table enrollment_keys (
+    workspace_id uuid not null,
+    flow_id uuid not null,
+    uniqueness_key uuid not null,
+    enrollment_id uuid not null,
+    constraint enrollment_keys_once PRIMARY KEY (flow_id, uniqueness_key, workspace_id)
+);
+
 create table enrollment_steps (
     workspace_id uuid not null,
     enrollment_id uuid not null,
@@ -252,7 +260,6 @@ create table enrollments (
     ended_at timestamp with time zone,
     exit_reason text,
     constraint enrollments_pkey PRIMARY KEY (workspace_id, id),
-    constraint enrollments_once UNIQUE (flow_id, uniqueness_key, workspace_id),
     constraint enrollments_due CHECK (((status = 'active'::text) = (resume_at IS NOT NULL))),
     constraint enrollments_ended CHECK (((status = 'active'::text) = (ended_at IS NULL))),
     constraint enrollments_source CHECK ((source = ANY (ARRAY['event'::text, 'audience'::text, 'direct'::text]))),
@@ -409,6 +416,9 @@ create table flow_versions (
     created_at timestamp with time zone not null default now(),
     updated_at timestamp with time zone not null default now(),
     published_at timestamp with time zone,
+    recheck_failed_at timestamp with time zone,
+    recheck_reason text,
+    recheck_detail text,
     constraint flow_versions_pkey PRIMARY KEY (workspace_id, flow_id, version),
     constraint flow_versions_request UNIQUE (workspace_id, flow_id, request),
     constraint flow_versions_published CHECK (((status = 'published'::text) = (published_at IS NOT NULL))),
@@ -690,10 +700,12 @@ create table workspaces (
 
 CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);
 CREATE INDEX batch_log_batch ON batch_log USING btree (workspace_id, batch_id, at);
+CREATE INDEX batches_derived ON ONLY batches USING btree (workspace_id, origin_id, root_id) WHERE (id <> root_id);
 CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (state = 'leased'::text);
+CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, id) WHERE (state = ANY (ARRAY['ready'::text, 'leased'::text]));
 CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (state = 'ready'::text);
-CREATE INDEX batches_retries ON ONLY batches USING btree (workspace_id, origin_id, root_id) WHERE (attempt = 2);
 CREATE INDEX batches_turns ON ONLY batches USING btree (workspace_id, due_at) WHERE ((state = 'ready'::text) AND (gate = 'open'::text));
+CREATE INDEX campaigns_by_name ON campaigns USING btree (workspace_id, name, id);
 CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
 CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id, profile_key, flow_id, slot) WHERE (status = 'active'::text);
 CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_key, flow_id) WHERE (status <> 'active'::text);
@@ -702,10 +714,12 @@ CREATE INDEX enrollments_waiting ON enrollments USING btree (turn, flow_id, work
 CREATE INDEX fanouts_leased ON fanouts USING btree (workspace_id) WHERE (leased_by IS NOT NULL);
 CREATE INDEX flow_moves_open ON flow_moves USING btree (retry_at) WHERE (finished_at IS NULL);
 CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_id);
+CREATE INDEX flows_by_name ON flows USING btree (workspace_id, name, id);
 CREATE UNIQUE INDEX flows_name ON flows USING btree (workspace_id, name) WHERE (status <> 'archived'::text);
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
 CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);
 CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);
+CREATE INDEX notifications_unsubscribed ON ONLY notifications USING btree (workspace_id, origin_id, profile_key) WHERE (skip_reason = 'unsubscribed'::text);
 CREATE INDEX outbox_due ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE (state = 'pending'::text);
 CREATE INDEX outbox_ended ON outbox USING btree (endpoint_id, state, finished_at, id) WHERE (state <> 'pending'::text);
 CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_id) WHERE (enrollment_id IS NOT NULL);
@@ -727,9 +741,9 @@ comment on constraint batches_end on batches is 'Batch!NoRowLeftBehind';
 comment on constraint batches_lease on batches is 'SendingEngine!OnlyOwnerCommits';
 comment on constraint batches_pkey on batches is 'SendingEngine!OnlyOwnerCommits';
 comment on constraint batches_root on batches is 'Batch!OneRowPerOrdinal';
+comment on constraint enrollment_keys_once on enrollment_keys is 'FlowEngine!OneEnrollmentPerKey';
 comment on constraint enrollment_steps_pkey on enrollment_steps is 'FlowEngine!EachStepOnce';
 comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToResumed';
-comment on constraint enrollments_once on enrollments is 'FlowEngine!OneEnrollmentPerKey';
 comment on constraint enrollments_pkey on enrollments is 'FlowEngine!EachStepOnce';
 comment on constraint fanout_chunks_pkey on fanout_chunks is 'Campaign!BooksBalance';
 comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!FlipMovesNobody';

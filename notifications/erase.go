@@ -32,7 +32,7 @@ func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, na
 		  and not exists (select from batches b where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id
 				and b.state in ('ready', 'leased'))
 		  and not exists (select from batches b where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.root_id = n.batch_id
-				and b.attempt = 2 and b.state in ('ready', 'leased'))`, workspaceID, origins, keys, as, ErasedAddress)
+				and b.id <> b.root_id and b.state in ('ready', 'leased'))`, workspaceID, origins, keys, as, ErasedAddress)
 	if err != nil {
 		return 0, 0, fmt.Errorf("erase notifications: %w", err)
 	}

@@ -41,7 +41,10 @@ func explain(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Ex
 	if at != nil {
 		e.Bound = at.MaxAttempts
 		e.Waiting = at.waiting(n.Status)
-		if n.Status != "processing" && !c.ended[at.Attempt] {
+		switch {
+		case n.Status == "processing":
+			c.called[at.Attempt] = true // also when the clock went back, and its window seems to be of later
+		case !c.ended[at.Attempt]:
 			c.surelyNot[at.Attempt] = true // whatever window it was in, it came back uncalled or refused
 		}
 	}
@@ -79,19 +82,22 @@ type logLine struct {
 }
 
 // readBatches tells what happened to the batches that carried the row, leaving
-// out the windows that it was not in.
+// out the windows that it was not in, and what came after it had left a batch
+// because its outcome was unknown.
 func readBatches(ctx context.Context, db DB, e *Explanation, c *copies) error {
 	n := e.Notification
 	rows, err := db.Query(ctx, `
 		select g.at, g.event, b.attempt::int as attempt, g.token, g.first, g.last, g.until, g.detail
 		from notifications n
 		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id
-			and (b.id = n.batch_id or (b.root_id = n.batch_id and b.attempt = 2 and exists (
+			and (b.id = n.batch_id or (b.root_id = n.batch_id and b.id <> b.root_id and exists (
 				select from batch_log w where w.workspace_id = b.workspace_id and w.batch_id = b.id
 				  and n.ordinal between w.first and w.last or n.ordinal = any(b.open))))
 		join batch_log g on g.workspace_id = b.workspace_id and g.batch_id = b.id
 		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3
 		  and (g.event <> 'window' or n.ordinal between g.first and g.last)
+		  and not exists (select from batches d where d.workspace_id = n.workspace_id and d.origin_id = n.origin_id and d.root_id = n.batch_id
+			and d.id <> d.root_id and d.id <> b.id and d.attempt = b.attempt and n.ordinal = any(d.open) and d.created_at < g.at)
 		order by g.at`, n.WorkspaceID, n.OriginID, n.Key)
 	if err != nil {
 		return err

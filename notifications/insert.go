@@ -2,6 +2,7 @@ package notifications
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -22,7 +23,7 @@ const (
 	MissingAddress   = "missing_address"   // null or blank
 	InvalidAddress   = "invalid_address"   // no mail server could take it
 	DuplicateAddress = "duplicate_address" // another profile of the audience has the same address
-	Unsubscribed     = "unsubscribed"      // the audience's opted-out column is true
+	Unsubscribed     = "unsubscribed"      // the audience's opted-out column is true, in this row or another of the profile
 	InvalidKey       = "invalid_key"       // the profile key is empty or longer than 255 bytes
 	Expired          = "expired"           // the send deadline passed first
 	TemplateError    = "template_error"    // the template cannot be rendered with the person's data
@@ -30,7 +31,7 @@ const (
 
 // Recipient is one person of an audience, on the way into the ledger.
 type Recipient struct {
-	Key          uuid.UUID // uniqueness key within the origin; unused when Skip is set and the chunk is not of journeys
+	Key          uuid.UUID // uniqueness key within the origin; with Skip set, in a campaign, optional: then no other recipient gets it
 	EnrollmentID uuid.UUID // of journeys only
 	ProfileKey   string
 	Address      string
@@ -47,7 +48,9 @@ type Chunk struct {
 	Run         int  // which fan-out of the origin writes it
 	Journeys    bool // the recipients are enrollments at a node: each has a key and an enrollment of its own, skipped or not
 	Copy        bool // write by COPY: no key is expected to be stored already. Not for journeys
+	OptOuts     bool // recipients whose profile the origin has as unsubscribed are skipped for that. Not for journeys
 	MaxAttempts int
+	ReadAt      time.Time // when the recipients had not been read yet, by the database's clock; zero: now. Consent counts from it
 	ExpiresAt   *time.Time
 	BatchSize   int
 	DueAfter    time.Duration // of the first batch, from now
@@ -70,9 +73,20 @@ type Written struct {
 // key is held by another profile is skipped as duplicate_address; one that is
 // there already is the same person again and is left alone. A chunk with Copy
 // set that meets a stored key fails with ErrRepeated.
+//
+// A skipped recipient with a key holds it as an intent does: an address that is
+// opted out is not written to for another profile of the audience.
 func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error) {
-	send, rivals, skip := split(c.Recipients)
+	if c.OptOuts {
+		if err := skipUnsubscribed(ctx, tx, c); err != nil {
+			return Written{}, fmt.Errorf("find opted-out profiles of %s: %w", c.OriginID, err)
+		}
+	}
+	send, rivals, closed, skip := split(c)
 	w := Written{Skipped: map[string]int{}}
+	if err := insertClosed(ctx, tx, c, closed, &skip, w.Skipped); err != nil {
+		return w, fmt.Errorf("insert opted-out recipients of %s: %w", c.OriginID, err)
+	}
 	if c.Run > 1 { // most are there already: a look costs less than an insert that conflicts
 		var taken []Recipient
 		var err error
@@ -98,7 +112,7 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 		}
 		skip = append(skip, taken...)
 	}
-	if w.Skipped, err = insertSkips(ctx, tx, c, skip); err != nil {
+	if err = insertSkips(ctx, tx, c, skip, w.Skipped); err != nil {
 		return w, fmt.Errorf("insert skipped recipients of %s: %w", c.OriginID, err)
 	}
 	if err := l.Ring(ctx, tx, bells(c, batches)); err != nil {
@@ -107,12 +121,39 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 	return w, enter(ctx, tx, c, w)
 }
 
+// skipUnsubscribed skips recipients whose profile is opted out in another row of
+// the audience, at whatever address.
+func skipUnsubscribed(ctx context.Context, tx pgx.Tx, c Chunk) error {
+	profiles := make([]string, len(c.Recipients))
+	for i, r := range c.Recipients {
+		profiles[i] = r.ProfileKey
+	}
+	rows, err := tx.Query(ctx, `
+		select r.i::int from unnest($3::text[]) with ordinality as r (profile_key, i)
+		cross join lateral (
+			select from notifications n
+			where n.workspace_id = $1 and n.origin_id = $2 and n.profile_key = r.profile_key and n.skip_reason = 'unsubscribed' limit 1
+		) n`, c.WorkspaceID, c.OriginID, profiles)
+	if err != nil {
+		return err
+	}
+	var i int
+	_, err = pgx.ForEachRow(rows, []any{&i}, func() error {
+		if r := &c.Recipients[i-1]; r.Skip == "" {
+			r.Skip, r.Key = Unsubscribed, uuid.Nil
+		}
+		return nil
+	})
+	return err
+}
+
 // split parts those to be sent to from those to be skipped, in the order of
 // keys. Of several rows with one key the first profile (in byte order) asks
 // for it and the others are its rivals: who holds the key decides, since an
 // earlier chunk may have given it to any of them. The same profile twice is
-// one person.
-func split(all []Recipient) (send, rivals, skip []Recipient) {
+// one person. Those that are skipped and hold their key are closed.
+func split(c Chunk) (send, rivals, closed, skip []Recipient) {
+	all := c.Recipients
 	slices.SortFunc(all, func(a, b Recipient) int {
 		if d := bytes.Compare(a.Key[:], b.Key[:]); d != 0 {
 			return d
@@ -123,6 +164,8 @@ func split(all []Recipient) (send, rivals, skip []Recipient) {
 	for _, r := range all {
 		last := len(send) - 1
 		switch {
+		case r.Skip != "" && r.Key != uuid.Nil && !c.Journeys:
+			closed = append(closed, r)
 		case r.Skip != "":
 			skip = append(skip, r)
 		case last < 0 || send[last].Key != r.Key:
@@ -131,7 +174,19 @@ func split(all []Recipient) (send, rivals, skip []Recipient) {
 			rivals = append(rivals, r)
 		}
 	}
-	return send, rivals, skip
+	return send, rivals, closed, skip
+}
+
+// insertClosed writes skipped recipients under their own keys. Those whose key
+// another profile holds are added to skip, with their reason.
+func insertClosed(ctx context.Context, tx pgx.Tx, c Chunk, closed []Recipient, skip *[]Recipient, counts map[string]int) error {
+	inserted, err := writeSkips(ctx, tx, c, closed, counts)
+	if err != nil || inserted == len(closed) {
+		return err
+	}
+	taken, err := heldByOthers(ctx, tx, c, closed)
+	*skip = append(*skip, taken...)
+	return err
 }
 
 type newBatch struct {
@@ -204,10 +259,11 @@ func insertBatches(ctx context.Context, tx pgx.Tx, c Chunk, batches []newBatch) 
 		ids[i], sizes[i], after[i] = b.id, int16(b.size), b.after.Seconds()
 	}
 	_, err := tx.Exec(ctx, `
-		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, expires_at, due_at)
-		select $1, $2, b.id, b.id, $3, $4, b.size, $5, $6, now() + make_interval(secs => b.after)
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, expires_at, due_at, created_at)
+		select $1, $2, b.id, b.id, $3, $4, b.size, $5, $6, now() + make_interval(secs => b.after), coalesce($10, now())
 		from unnest($7::uuid[], $8::smallint[], $9::float8[]) as b (id, size, after)`,
-		c.WorkspaceID, c.OriginID, c.ProviderID, c.ContentID, c.MaxAttempts, c.ExpiresAt, ids, sizes, after)
+		c.WorkspaceID, c.OriginID, c.ProviderID, c.ContentID, c.MaxAttempts, c.ExpiresAt, ids, sizes, after,
+		pgtype.Timestamptz{Time: c.ReadAt, Valid: !c.ReadAt.IsZero()})
 	return err
 }
 
@@ -287,7 +343,7 @@ func absent(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) (free, ta
 	_, err = pgx.ForEachRow(rows, []any{&i, &holder}, func() error {
 		present[i-1] = true
 		if r := send[i-1]; r.ProfileKey != holder {
-			r.Skip = DuplicateAddress
+			r.Skip = cmp.Or(r.Skip, DuplicateAddress)
 			taken = append(taken, r)
 		}
 		return nil
@@ -300,17 +356,23 @@ func absent(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) (free, ta
 	return free, taken, err
 }
 
-// insertSkips gives a row to everybody who is not written to, and counts those
-// that were new by reason. In a campaign their key is made of the person and
-// the address, in a domain of its own, so that it never meets the key of an intent.
-func insertSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient) (map[string]int, error) {
-	if len(skip) == 0 {
-		return map[string]int{}, nil
-	}
+// insertSkips gives a row to everybody else who is not written to. In a
+// campaign their key is made of the person and the address, in a domain of its
+// own, so that it never meets the key of an address.
+func insertSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient, counts map[string]int) error {
 	for i, r := range skip {
 		if !c.Journeys {
 			skip[i].Key = lemma.Key("skip/1", r.ProfileKey, r.Address)
 		}
+	}
+	_, err := writeSkips(ctx, tx, c, skip, counts)
+	return err
+}
+
+// writeSkips inserts rows that have a reason, and counts those that were new by it.
+func writeSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient, counts map[string]int) (inserted int, err error) {
+	if len(skip) == 0 {
+		return 0, nil
 	}
 	slices.SortFunc(skip, func(a, b Recipient) int { return bytes.Compare(a.Key[:], b.Key[:]) })
 	keys, profiles := make([]uuid.UUID, len(skip)), make([]string, len(skip))
@@ -329,16 +391,16 @@ func insertSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient) (map
 		select skip_reason, count(*)::int from written group by skip_reason`,
 		c.WorkspaceID, c.OriginID, keys, profiles, addresses, reasons, enrollmentsOf(c, skip), c.Journeys, c.ContentID)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	counts := map[string]int{}
 	var reason string
 	var n int
 	_, err = pgx.ForEachRow(rows, []any{&reason, &n}, func() error {
-		counts[reason] = n
+		counts[reason] += n
+		inserted += n
 		return nil
 	})
-	return counts, err
+	return inserted, err
 }
 
 func bells(c Chunk, batches []newBatch) []Bell {

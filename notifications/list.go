@@ -3,12 +3,13 @@ package notifications
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/mail"
+	"lemma/page"
 )
 
 // selectStatus reads Notification from the one view that derives a status.
@@ -75,89 +76,62 @@ func (l *Ledger) States(ctx context.Context, workspaceID, origin uuid.UUID, keys
 // List answers one page, those of the newest origin first, and within it in
 // the order of their keys, which never changes. A search by profile or address
 // needs an origin: there is no index over everybody, on purpose.
-func (l *Ledger) List(ctx context.Context, workspaceID uuid.UUID, f Filter, page lemma.Page) ([]Notification, string, error) {
+func (l *Ledger) List(ctx context.Context, workspaceID uuid.UUID, f Filter, q page.Query) ([]Notification, string, error) {
 	if f.OriginID == nil && f.FlowID == nil && (f.ProfileKey != "" || f.Address != "") {
 		return nil, "", lemma.Fault("?campaign_id", "required", "name the campaign or the flow in which to look for a person")
 	}
-	q := query{args: []any{workspaceID}}
-	q.where("n.workspace_id = $1")
-	if err := q.after(page.Cursor, f.OriginID != nil); err != nil {
+	list := everyOrigin
+	if f.OriginID != nil {
+		list = oneOrigin
+	}
+	statement, err := list.Start(q, workspaceID)
+	if err != nil {
 		return nil, "", err
 	}
-	q.filter(f)
-	sql := selectStatus + " where " + strings.Join(q.conditions, " and ") +
-		" order by n.origin_id desc, n.key limit " + q.arg(page.Limit+1)
-	rows, err := l.pool.Query(ctx, sql, q.args...)
-	if err != nil {
-		return nil, "", fmt.Errorf("list notifications: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Notification])
-	if err != nil {
-		return nil, "", fmt.Errorf("list notifications: %w", err)
-	}
-	if len(found) <= page.Limit {
-		return found, "", nil
-	}
-	last := found[page.Limit-1]
-	return found[:page.Limit], lemma.FormatNotificationID(last.OriginID, last.Key), nil
+	(&query{statement}).filter(f)
+	return statement.Read(func(end page.Clauses) ([]Notification, error) {
+		rows, _ := l.pool.Query(ctx, selectStatus+" where n.workspace_id = $1 and "+end.Where+" "+end.Order, end.Args...)
+		return pgx.CollectRows(rows, pgx.RowToStructByName[Notification])
+	})
 }
 
-// query collects conditions and their arguments.
-type query struct {
-	conditions []string
-	args       []any
-}
+// The orders of notifications. Within one origin the condition of a page is one
+// on the key alone, which the index can seek.
+var (
+	byKey       = page.Key[Notification]{Column: "n.key", Type: page.UUID, Of: func(n Notification) any { return n.Key }}
+	byOrigin    = page.Key[Notification]{Column: "n.origin_id", Type: page.UUID, Of: func(n Notification) any { return n.OriginID }, Against: true}
+	oneOrigin   = page.List[Notification]{Name: "notifications", Default: "key", Orders: map[string]page.Order[Notification]{"key": {byKey}}}
+	everyOrigin = page.List[Notification]{Name: "notifications", Default: "key", Orders: map[string]page.Order[Notification]{"key": {byOrigin, byKey}}}
+)
 
-func (q *query) arg(v any) string {
-	q.args = append(q.args, v)
-	return fmt.Sprintf("$%d", len(q.args))
-}
-
-func (q *query) where(condition string) { q.conditions = append(q.conditions, condition) }
-
-// after continues behind the row that a cursor names.
-func (q *query) after(cursor string, oneOrigin bool) error {
-	if cursor == "" {
-		return nil
-	}
-	origin, key, ok := lemma.ParseNotificationID(cursor)
-	if !ok {
-		return lemma.Fault("?cursor", "invalid_cursor", "the cursor is not one that this list gave out")
-	}
-	if oneOrigin { // a plain condition on the key, which the index can seek
-		q.where("n.key > " + q.arg(key))
-		return nil
-	}
-	o := q.arg(origin)
-	q.where(fmt.Sprintf("(n.origin_id < %s or (n.origin_id = %s and n.key > %s))", o, o, q.arg(key)))
-	return nil
-}
+// query adds the conditions of a filter.
+type query struct{ *page.Statement[Notification] }
 
 func (q *query) filter(f Filter) {
 	origin := ""
 	if f.OriginID != nil {
-		origin = q.arg(*f.OriginID)
-		q.where("n.origin_id = " + origin)
+		origin = q.Arg(*f.OriginID)
+		q.And("n.origin_id = " + origin)
 	}
 	if f.FlowID != nil {
-		q.where("n.origin_id in (select o.origin_id from flow_origins o where o.workspace_id = $1 and o.flow_id = " + q.arg(*f.FlowID) + ")")
+		q.And("n.origin_id in (select o.origin_id from flow_origins o where o.workspace_id = $1 and o.flow_id = " + q.Arg(*f.FlowID) + ")")
 	}
 	if f.Status != "" {
-		q.where("n.status = " + q.arg(f.Status))
+		q.And("n.status = " + q.Arg(f.Status))
 		q.narrow(f.Status, origin)
 	}
 	if f.Reason != "" {
-		q.where("n.reason = " + q.arg(f.Reason))
+		q.And("n.reason = " + q.Arg(f.Reason))
 		if f.Status == "" {
 			q.narrow("any reason", origin)
 		}
 	}
 	if f.ProfileKey != "" {
-		q.where("n.profile_key = " + q.arg(f.ProfileKey))
+		q.And("n.profile_key = " + q.Arg(f.ProfileKey))
 	}
 	if f.Address != "" {
-		_, canonical, _ := lemma.CanonicalEmail(f.Address)
-		q.where(fmt.Sprintf("lower(n.address) in (lower(%s), %s)", q.arg(f.Address), q.arg(canonical)))
+		address, _ := mail.ParseAddress(f.Address)
+		q.And(fmt.Sprintf("lower(n.address) in (lower(%s), %s)", q.Arg(f.Address), q.Arg(address.Canonical)))
 	}
 }
 
@@ -175,5 +149,5 @@ func (q *query) narrow(status, origin string) {
 	if status == "skipped" || status == "any reason" {
 		in = "(n.batch_id is null or " + in + ")"
 	}
-	q.where(in)
+	q.And(in)
 }

@@ -27,7 +27,7 @@ func (l *Ledger) Resolve(ctx context.Context, workspaceID, origin, key uuid.UUID
 		return n, err
 	}
 	if n.Status != "orphaned" {
-		return Notification{}, &lemma.Error{Kind: lemma.WrongState, Message: "only an orphaned notification can be resolved", Status: n.Status, Allowed: []string{}}
+		return Notification{}, &lemma.Error{Kind: lemma.WrongStatus, Message: "only an orphaned notification can be resolved", Status: n.Status, Allowed: []string{}}
 	}
-	return Notification{}, &lemma.Error{Kind: lemma.WrongState, Code: "already_resolved", Message: "the notification has been resolved as " + *n.Resolution + " already", Status: n.Status, Allowed: []string{}}
+	return Notification{}, &lemma.Error{Kind: lemma.WrongStatus, Code: "already_resolved", Message: "the notification has been resolved as " + *n.Resolution + " already", Status: n.Status, Allowed: []string{}}
 }

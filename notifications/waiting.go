@@ -10,7 +10,7 @@ import (
 
 // Waiting is what a notification that has not ended waits for.
 type Waiting struct {
-	For    string     // answer, window, cancel, expiry, resume, due, provider, sender_place or worker
+	For    string     // answer, window, cancel, expiry, resume, due, provider, sender_slot or worker
 	Until  *time.Time // when that is over, if it is known
 	Detail string     // a sentence
 }
@@ -69,7 +69,7 @@ func (p *place) waiting(status string) *Waiting {
 		return &Waiting{"provider", p.OpenUntil, fmt.Sprintf("its provider has failed since %s (%s) and is probed", p.FailingSince.UTC().Format(time.RFC3339), p.FirstError)}
 	}
 	if p.CrowdedBy != nil {
-		return &Waiting{"sender_place", nil, "it is due, and batches of its provider wait for a sender place (limit: " + *p.CrowdedBy + ")"}
+		return &Waiting{"sender_slot", nil, "it is due, and batches of its provider wait for a sender place (limit: " + *p.CrowdedBy + ")"}
 	}
 	return &Waiting{"worker", nil, "it is due"}
 }

@@ -23,14 +23,14 @@ type shared struct {
 	admin   *pgxpool.Pool
 }
 
-func house(t testing.TB) *shared {
+func sharedCluster(t testing.TB) *shared {
 	t.Helper()
-	h, err := theHouse()
+	h, err := startShared()
 	check(t, err)
 	return h
 }
 
-var theHouse = sync.OnceValues(func() (*shared, error) {
+var startShared = sync.OnceValues(func() (*shared, error) {
 	f, err := processFolder()
 	if err != nil {
 		return nil, err

@@ -29,14 +29,14 @@ import (
 // DB is a fresh database with the whole schema.
 func DB(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	h := house(t)
+	h := sharedCluster(t)
 	return h.database(t, template)
 }
 
 // Empty is a fresh database without any table: a customer's.
 func Empty(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	h := house(t)
+	h := sharedCluster(t)
 	return h.database(t, "template0")
 }
 

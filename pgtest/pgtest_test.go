@@ -24,7 +24,7 @@ import (
 // to be killed, when TestClusterDiesWithItsProcess asks for that.
 func TestMain(m *testing.M) {
 	if os.Getenv("LEMMA_TEST_HANG") != "" {
-		h, err := theHouse()
+		h, err := startShared()
 		if err != nil {
 			panic(err)
 		}
@@ -73,7 +73,7 @@ func TestDatabaseIsGoneAfterItsTest(t *testing.T) {
 	t.Parallel()
 	var name string
 	t.Run("", func(t *testing.T) { name = DB(t).Config().ConnConfig.Database })
-	if n := count(t, house(t).cluster.DSN("postgres"), "select count(*) from pg_database where datname = '"+name+"'"); n != 0 {
+	if n := count(t, sharedCluster(t).cluster.DSN("postgres"), "select count(*) from pg_database where datname = '"+name+"'"); n != 0 {
 		t.Errorf("database %s is still there", name)
 	}
 }
@@ -99,7 +99,7 @@ func TestClusterOfItsOwn(t *testing.T) {
 
 func TestClusterDiesWithItsProcess(t *testing.T) {
 	t.Parallel()
-	house(t) // skips where there is no Postgres
+	sharedCluster(t) // skips where there is no Postgres
 	helper := exec.Command(os.Args[0])
 	helper.Env = append(os.Environ(), "LEMMA_TEST_HANG=1")
 	out, err := helper.StdoutPipe()
@@ -135,7 +135,7 @@ func TestClusterDiesWithItsProcess(t *testing.T) {
 // collection had to close would end the cluster of living tests.
 func TestSweeperOutlivesGarbageCollection(t *testing.T) {
 	t.Parallel()
-	house(t)
+	sharedCluster(t)
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("this machine does not list its processes")
 	}

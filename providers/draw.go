@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"lemma/pgerr"
 )
 
 // Draw asks for leave to send n letters at rate letters per second. Nodes
@@ -22,7 +24,7 @@ func (p *Providers) Draw(ctx context.Context, ws, id uuid.UUID, n int, rate floa
 	}
 	var seconds float64
 	err = p.pool.QueryRow(ctx, draw, ws, id, float64(n)/rate, burst.Seconds()).Scan(&ok, &seconds)
-	if err := missing(err, "draw from the rate of provider "+id.String()); err != nil {
+	if err := pgerr.Row(err, "provider", "draw from the rate of provider "+id.String()); err != nil {
 		return 0, false, err
 	}
 	if ok {

@@ -1,6 +1,7 @@
 package providers_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/page"
 	"lemma/pgtest"
 	"lemma/providers"
 )
@@ -96,7 +98,7 @@ func TestSecretsAreWriteOnly(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	made := b.create(t, nil)
-	listed, _, err := b.room.List(t.Context(), b.ws, lemma.Page{Limit: 10})
+	listed, _, err := b.room.List(t.Context(), b.ws, page.Query{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,6 +265,43 @@ func TestDelete(t *testing.T) {
 	}
 }
 
+// A delete that had to wait finds the batch that was written meanwhile, by a
+// flow that has let go of the provider since.
+func TestDeleteSeesWhatWasWrittenWhileItWaited(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	made := b.create(t, nil)
+	holder, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = holder.Rollback(context.Background()) })
+	if _, err := holder.Exec(t.Context(), `select from providers where workspace_id = $1 and id = $2 for key share`, b.ws, made.ID); err != nil {
+		t.Fatal(err)
+	}
+	deleted := make(chan error, 1)
+	go func() { deleted <- b.room.Delete(context.Background(), b.ws, made.ID) }()
+	for waits := false; !waits; {
+		err := b.pool.QueryRow(t.Context(), `
+			select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.pool.Exec(t.Context(), `
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts)
+		values ($1, $2, $2, $2, $2, $2, 1, 2)`, b.ws, made.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var wrong *lemma.Error
+	if err := <-deleted; !errors.As(err, &wrong) || wrong.Code != "in_use" {
+		t.Errorf("deleted under a batch that is still to be sent: %v", err)
+	}
+}
+
 // campaignWith makes a campaign that uses provider $2.
 const campaignWith = `
 	with s as (insert into data_sources (workspace_id, id, name, kind, address, dsn) values ($1, $2, 's', 'postgres', 'a', '')),
@@ -281,7 +320,7 @@ func TestListPages(t *testing.T) {
 	}
 	var got []string
 	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
-		found, next, err := b.room.List(t.Context(), b.ws, lemma.Page{Limit: 2, Cursor: cursor})
+		found, next, err := b.room.List(t.Context(), b.ws, page.Query{Limit: 2, Cursor: cursor})
 		if err != nil || len(found) > 2 {
 			t.Fatal(len(found), err)
 		}
@@ -293,7 +332,7 @@ func TestListPages(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	_, _, err := b.room.List(t.Context(), b.ws, lemma.Page{Limit: 2, Cursor: "nonsense"})
+	_, _, err := b.room.List(t.Context(), b.ws, page.Query{Limit: 2, Cursor: "nonsense"})
 	if lemma.KindOf(err) != lemma.Invalid {
 		t.Errorf("a cursor of nonsense: %v", err)
 	}

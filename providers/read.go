@@ -2,13 +2,13 @@ package providers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"lemma"
+	"lemma/page"
+	"lemma/pgerr"
 )
 
 const selectProviders = `
@@ -25,29 +25,14 @@ const selectProviders = `
 func (p *Providers) Get(ctx context.Context, ws, id uuid.UUID) (Provider, error) {
 	rows, _ := p.pool.Query(ctx, selectProviders+` and p.id = $2`, ws, id)
 	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Provider])
-	return found, missing(err, "get provider")
+	return found, pgerr.Row(err, "provider", "get provider")
 }
 
-// List reads a page of providers, newest first.
-func (p *Providers) List(ctx context.Context, ws uuid.UUID, page lemma.Page) ([]Provider, string, error) {
-	var before *uuid.UUID
-	if page.Cursor != "" {
-		id, err := uuid.Parse(page.Cursor)
-		if err != nil {
-			return nil, "", lemma.Fault("?cursor", "invalid_cursor", "this is not a cursor that a list gave")
-		}
-		before = &id
-	}
-	rows, _ := p.pool.Query(ctx, selectProviders+` and ($2::uuid is null or p.id < $2) order by p.id desc limit $3`, ws, before, page.Limit+1)
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Provider])
-	if err != nil {
-		return nil, "", fmt.Errorf("list providers: %w", err)
-	}
-	if len(found) <= page.Limit {
-		return found, "", nil
-	}
-	found = found[:page.Limit]
-	return found, found[page.Limit-1].ID.String(), nil
+var list = page.Named("providers", "p.", func(p Provider) uuid.UUID { return p.ID }, func(p Provider) string { return p.Name })
+
+// List reads a page of providers.
+func (p *Providers) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Provider, string, error) {
+	return list.Read(ctx, p.pool, q, ws, selectProviders, pgx.RowToStructByName[Provider])
 }
 
 // Account reads a provider with its secrets opened. It is for the sender; no
@@ -72,7 +57,7 @@ func (p *Providers) account(ctx context.Context, db interface {
 		select name, kind, config, secrets, version, rate_per_second from providers
 		where workspace_id = $1 and id = $2`+lock, ws, id).
 		Scan(&found.name, &found.Kind, &found.Config, &sealed, &found.Version, &found.RatePerSecond)
-	if err := missing(err, "read provider account"); err != nil {
+	if err := pgerr.Row(err, "provider", "read provider account"); err != nil {
 		return stored{}, err
 	}
 	if sealed == nil {
@@ -83,15 +68,4 @@ func (p *Providers) account(ctx context.Context, db interface {
 		return stored{}, fmt.Errorf("open secrets of provider %s: %w", id, err)
 	}
 	return found, nil
-}
-
-// missing turns "no row" into the answer for an unknown id.
-func missing(err error, doing string) error {
-	if errors.Is(err, pgx.ErrNoRows) {
-		return lemma.Missing("provider")
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	return nil
 }

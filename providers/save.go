@@ -3,14 +3,12 @@ package providers
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"lemma"
+	"lemma/pgerr"
 )
 
 // Create saves a provider and its meter. Done twice with the same id it makes
@@ -36,7 +34,7 @@ func (p *Providers) Create(ctx context.Context, ws uuid.UUID, n NewProvider) (Pr
 		return err
 	})
 	if err != nil {
-		return Provider{}, known(err, "create provider")
+		return Provider{}, saving.Explain(err, "create provider")
 	}
 	return p.Get(ctx, ws, n.ID)
 }
@@ -66,7 +64,7 @@ func (p *Providers) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 		return err
 	})
 	if err != nil {
-		return Provider{}, known(err, "update provider")
+		return Provider{}, saving.Explain(err, "update provider")
 	}
 	return p.Get(ctx, ws, id)
 }
@@ -109,13 +107,30 @@ func (patch Patch) apply(old stored) settings {
 	return s
 }
 
-// Delete takes a provider away, unless a campaign uses it.
+// Delete takes a provider away, unless a campaign or a flow uses it, or a batch
+// is still to be sent over it: an archived flow has let go of its provider, and
+// what it wrote is on its way. Batches are looked for after the delete: that no
+// flow uses the provider any more was found by a later look than the delete's
+// own, and the last batch may have been written between the two.
 func (p *Providers) Delete(ctx context.Context, ws, id uuid.UUID) error {
-	gone, err := p.pool.Exec(ctx, `delete from providers where workspace_id = $1 and id = $2`, ws, id)
-	if err == nil && gone.RowsAffected() == 0 {
-		return lemma.Missing("provider")
-	}
-	return known(err, "delete provider")
+	err := pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+		gone, err := tx.Exec(ctx, `delete from providers where workspace_id = $1 and id = $2`, ws, id)
+		if err != nil {
+			return err
+		}
+		if gone.RowsAffected() == 0 {
+			return lemma.Missing("provider")
+		}
+		var used bool
+		err = tx.QueryRow(ctx, `
+			select exists (select from batches where workspace_id = $1 and provider_id = $2 and state = 'ready')
+				or exists (select from batches where workspace_id = $1 and provider_id = $2 and state = 'leased')`, ws, id).Scan(&used)
+		if err == nil && used {
+			err = &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "notifications are still to be sent over this provider"}
+		}
+		return err
+	})
+	return deleting.Explain(err, "delete provider")
 }
 
 // place names the one row in which a secret opens.
@@ -128,20 +143,8 @@ func (p *Providers) seal(ws, id uuid.UUID, plain json.RawMessage) []byte {
 	return p.box.Seal(plain, place(ws, id)...)
 }
 
-// known turns what a constraint says into an answer for the caller. What is
-// one already stays as it is.
-func known(err error, doing string) error {
-	var pg *pgconn.PgError
-	var ours *lemma.Error
-	switch {
-	case err == nil || errors.As(err, &ours):
-		return err
-	case !errors.As(err, &pg):
-	case pg.ConstraintName == "providers_name":
-		return &lemma.Error{Kind: lemma.Conflict, Code: "name_taken", Message: "another provider has this name",
-			Fields: []lemma.Field{{Pointer: "/name", Code: "name_taken", Detail: "another provider has this name"}}, Cause: err}
-	case pg.Code == "23503" && doing == "delete provider":
-		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "a campaign or a flow uses this provider", Cause: err}
-	}
-	return fmt.Errorf("%s: %w", doing, err)
-}
+// What the schema refuses, as the caller reads it.
+var (
+	saving   = pgerr.Rules{"providers_name": pgerr.NameTaken("provider")}
+	deleting = pgerr.Rules{pgerr.ForeignKey: pgerr.InUse("a campaign or a flow uses this provider")}
+)

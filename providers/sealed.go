@@ -1,40 +1,18 @@
 package providers
 
 import (
-	"context"
-
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-
 	"lemma"
 	"lemma/secrets"
 )
 
 // Sealed is the secrets of providers, for checks and for the rotation of keys.
-// Its statements go over all workspaces: the keys are the operator's.
 func (p *Providers) Sealed() secrets.Store {
-	return secrets.Store{Table: "providers", Prefix: lemma.PrefixProvider, Place: place, Page: p.sealedPage, Replace: p.replaceSealed}
-}
-
-func (p *Providers) sealedPage(ctx context.Context, after secrets.Sealed, limit int) ([]secrets.Sealed, error) {
-	rows, _ := p.pool.Query(ctx, `
-		select workspace_id, id, secrets as text from providers
-		where (workspace_id, id) > ($1, $2) and secrets is not null order by workspace_id, id limit $3`, after.WorkspaceID, after.ID, limit)
-	return pgx.CollectRows(rows, pgx.RowToStructByName[secrets.Sealed])
-}
-
-// replaceSealed leaves version and updated_at alone: what is sealed stays the
-// same, and with it an ETag that somebody holds.
-func (p *Providers) replaceSealed(ctx context.Context, rows []secrets.Replacement) (int64, error) {
-	var workspaces, ids []uuid.UUID
-	var old, fresh [][]byte
-	for _, r := range rows {
-		workspaces, ids = append(workspaces, r.WorkspaceID), append(ids, r.ID)
-		old, fresh = append(old, r.Text), append(fresh, r.Fresh)
-	}
-	done, err := p.pool.Exec(ctx, `
-		update providers t set secrets = r.fresh
-		from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::bytea[]) r (workspace_id, id, old, fresh)
-		where t.workspace_id = r.workspace_id and t.id = r.id and t.secrets = r.old`, workspaces, ids, old, fresh)
-	return done.RowsAffected(), err
+	return secrets.Store{Table: "providers", Prefix: lemma.PrefixProvider, Place: place, Pool: p.pool,
+		Select: `
+			select workspace_id, id, secrets from providers
+			where (workspace_id, id) > ($1, $2) and secrets is not null order by workspace_id, id limit $3`,
+		Update: `
+			update providers t set secrets = r.fresh
+			from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::bytea[]) r (workspace_id, id, old, fresh)
+			where t.workspace_id = r.workspace_id and t.id = r.id and t.secrets = r.old`}
 }

@@ -5,22 +5,46 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Store is a column of sealed texts, as the package that owns the table reads
-// and replaces them. Every package that seals has one.
+// Store is a column of sealed texts, with the statements of the package that owns
+// the table. They go over all workspaces: the keys are the operator's. Every
+// package that seals has one.
 type Store struct {
 	Table  string // for people
 	Prefix string // of the rows' ids in the API
 
 	// Place is the additional data of a row.
 	Place func(workspace, id uuid.UUID) []string
-	// Page reads at most limit rows that have a sealed text, in the order of
-	// workspace and id, behind those of after.
-	Page func(ctx context.Context, after Sealed, limit int) ([]Sealed, error)
-	// Replace writes each row's Fresh where its Text is still there, in one
-	// statement, and answers how many rows that were.
-	Replace func(ctx context.Context, rows []Replacement) (int64, error)
+
+	Pool *pgxpool.Pool
+	// Select reads workspace_id, id and the sealed text of at most $3 rows that have
+	// one, after workspace $1 and id $2, in the order of both.
+	Select string
+	// Update writes the new text of each row whose sealed text is unchanged: $1 to $4
+	// are the arrays of workspaces, ids, old and new texts. It leaves version and
+	// updated_at unchanged: the secret is the same, and so is the ETag.
+	Update string
+}
+
+// page reads at most limit rows behind one.
+func (s Store) page(ctx context.Context, after Sealed, limit int) ([]Sealed, error) {
+	rows, _ := s.Pool.Query(ctx, s.Select, after.WorkspaceID, after.ID, limit)
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Sealed])
+}
+
+// replace writes the new text of each row, and answers how many were unchanged.
+func (s Store) replace(ctx context.Context, rows []replacement) (int64, error) {
+	var workspaces, ids []uuid.UUID
+	var old, fresh [][]byte
+	for _, r := range rows {
+		workspaces, ids = append(workspaces, r.WorkspaceID), append(ids, r.ID)
+		old, fresh = append(old, r.Text), append(fresh, r.fresh)
+	}
+	done, err := s.Pool.Exec(ctx, s.Update, workspaces, ids, old, fresh)
+	return done.RowsAffected(), err
 }
 
 // Sealed is one row's sealed text.
@@ -29,10 +53,10 @@ type Sealed struct {
 	Text            []byte
 }
 
-// Replacement is a row and its text under the current key.
-type Replacement struct {
+// replacement is a row and its text under the current key.
+type replacement struct {
 	Sealed
-	Fresh []byte
+	fresh []byte
 }
 
 // Report counts the rows of a store. Rows is the sum of the other counts.
@@ -50,7 +74,7 @@ const storePage = 200
 
 // Inspect opens every row of a store and writes nothing.
 func (b *Box) Inspect(ctx context.Context, s Store) (Report, error) {
-	return b.pages(ctx, s, func(r *Report, old []Replacement) error {
+	return b.pages(ctx, s, func(r *Report, old []replacement) error {
 		r.Old += len(old)
 		return nil
 	})
@@ -60,25 +84,25 @@ func (b *Box) Inspect(ctx context.Context, s Store) (Report, error) {
 // current one. It may be repeated and interrupted, and run beside nodes that
 // work: a row that somebody changes meanwhile keeps that change.
 func (b *Box) ResealAll(ctx context.Context, s Store) (Report, error) {
-	return b.pages(ctx, s, func(r *Report, old []Replacement) error {
+	return b.pages(ctx, s, func(r *Report, old []replacement) error {
 		if len(old) == 0 {
 			return nil
 		}
-		n, err := s.Replace(ctx, old)
+		n, err := s.replace(ctx, old)
 		r.Resealed += int(n)
 		r.Changed += len(old) - int(n)
 		return err
 	})
 }
 
-func (b *Box) pages(ctx context.Context, s Store, each func(*Report, []Replacement) error) (r Report, err error) {
+func (b *Box) pages(ctx context.Context, s Store, each func(*Report, []replacement) error) (r Report, err error) {
 	var after Sealed
 	for {
-		rows, err := s.Page(ctx, after, storePage)
+		rows, err := s.page(ctx, after, storePage)
 		if err != nil {
 			return r, fmt.Errorf("read sealed texts of %s: %w", s.Table, err)
 		}
-		var old []Replacement
+		var old []replacement
 		for _, row := range rows {
 			r.Rows++
 			fresh, changed, err := b.Reseal(row.Text, s.Place(row.WorkspaceID, row.ID)...)
@@ -86,7 +110,7 @@ func (b *Box) pages(ctx context.Context, s Store, each func(*Report, []Replaceme
 			case err != nil:
 				r.Shut = append(r.Shut, row)
 			case changed:
-				old = append(old, Replacement{row, fresh})
+				old = append(old, replacement{row, fresh})
 			default:
 				r.Current++
 			}

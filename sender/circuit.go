@@ -17,7 +17,7 @@ import (
 //   - After a back-off one claim probes with a few messages. It closes the
 //     circuit when the provider answers, and else doubles the back-off.
 //   - What the batch belongs to is paused when the circuit has been open for
-//     PauseAfter, and at once when the account or the sender is refused, or when
+//     PauseAfter, not counting time in which nothing was due, and at once when the account or the sender is refused, or when
 //     CircuitAfter messages in a row were rejected, since waiting mends neither.
 //
 // The first cause is kept until an acceptance ends the failures.
@@ -111,7 +111,7 @@ func (s *Sender) recordFailures(ctx context.Context, c *claim, r run) (before, m
 			return err
 		}
 		m = before
-		m.fail(r, c.token, s.cfg)
+		m.fail(r, c.clock, c.token, s.cfg)
 		kept := m.Rejections
 		if m.rejecting(s.cfg) {
 			kept = 0 // a person who resumes has seen them

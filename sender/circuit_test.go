@@ -225,6 +225,61 @@ func TestOldFailureDoesNotLast(t *testing.T) {
 	}
 }
 
+// Circuit!OnlyAProbeCloses: a message that was accepted on the way, while another
+// call met the failure, does not close the circuit.
+func TestALateAcceptanceDoesNotCloseTheCircuit(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(20, 10, 2)
+	b.exec(`update provider_meters set failures = 1`)
+	early, s := b.sender(), b.sender()
+	reached, release := pauseAt(early, "called", 1)
+	done := make(chan error, 1)
+	go func() { _, err := early.Work(context.Background(), refs[0]); done <- err }()
+	<-reached
+	b.carrier.fail(noConnection)
+	if _, err := s.Work(t.Context(), refs[1]); err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if p := b.health(); !p.CircuitOpen || p.FirstError != "connect_failed: connection refused" {
+		t.Errorf("health %+v", p)
+	}
+	b.wantBooks(notifications.Books{Sent: 10, Pending: 10})
+}
+
+// Circuit!PauseMeansOutage: time in which nothing was due is no part of an outage.
+func TestSilenceIsNoOutage(t *testing.T) {
+	for name, c := range map[string]struct {
+		silence time.Duration
+		reason  string
+	}{
+		"the last probe failed half a minute ago": {30 * time.Second, "provider_errors"},
+		"nothing was due for five minutes":        {5 * time.Minute, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.insert(20, 20, 2)
+			s := b.sender(func(c *Config) { c.Lease, c.ReapEvery = 5*time.Minute, time.Minute })
+			b.carrier.fail(noConnection)
+			b.work(s)
+			b.exec(`update provider_meters set opened_at = now() - interval '16 minutes', failing_since = now() - interval '16 minutes',
+				failed_at = now() - make_interval(secs => $1), open_until = now()`, c.silence.Seconds())
+			b.carrier.fail(closing)
+			b.makeDue()
+			b.work(s)
+			if got := strings.Join(b.paused, " "); got != c.reason {
+				t.Errorf("paused for %q, want %q", got, c.reason)
+			}
+			if p := b.health(); !p.CircuitOpen || p.FirstError != "connect_failed: connection refused" {
+				t.Errorf("health %+v", p)
+			}
+		})
+	}
+}
+
 // Messages that are refused for now, one after the other, open the circuit as
 // well, and pause nothing while it is young.
 func TestRefusalsOpenTheCircuit(t *testing.T) {

@@ -19,7 +19,7 @@ type claim struct {
 	until   time.Time // monotonic: no call is on its way after this
 	started time.Time
 	clock   time.Time     // the database's, at started
-	age     time.Duration // since its rows were written
+	age     time.Duration // since its rows were read from their audience
 	expires time.Time     // the send deadline; no call begins after it
 
 	root       uuid.UUID
@@ -36,11 +36,12 @@ type claim struct {
 	dates   map[int16]time.Time // under attempt 2: the Date that each row's first message had
 	next    int                 // the first of rows that no window has covered
 	through int16               // called_through, as the last commit left it
-	doubts  int                 // calls whose outcome is unknown
+	unknown []int16             // called, and their outcome is unknown
 	free    []int16
 	words   string // the provider's own failure, if that ended the claim
 	probing bool   // the circuit is open, and this claim alone may call
 	shut    bool   // the circuit has opened: no further window
+	over    bool   // a commit failed or found the lease lost: the reaper has the batch, and nothing more is written
 
 	place    *place
 	unheeded *window // called, and the circuit has not looked at it yet

@@ -84,6 +84,7 @@ type ending struct {
 	rows    int           // stateGo: that the window holds
 	date    *time.Time    // stateGo under attempt 1: of its messages
 	open    []int16       // stateReady: rows given back
+	split   *split        // stateReady: rows that are not
 	after   time.Duration // stateReady: until they are due
 	detail  string        // for the log: what the provider said
 }
@@ -93,7 +94,7 @@ const (
 	stateKeep  = "keep"  // renew the lease
 	stateDone  = "done"  // every row has its end
 	stateReady = "ready" // rows are given back
-	stateDoubt = "doubt" // leave the lease to run out
+	stateDoubt = "doubt" // every other row has its end: leave the lease to run out
 )
 
 func opening(c *claim, w *window) ending {
@@ -131,6 +132,7 @@ func (s *Sender) commit(ctx context.Context, c *claim, done []outcome, e ending)
 		return err
 	})
 	if err != nil || g == lost {
+		c.over = true
 		return lost, errors.Join(err, s.keepEvidence(ctx, c, done))
 	}
 	if e.state == stateGo && g == open {
@@ -203,15 +205,17 @@ func (s *Sender) commitOnce(ctx context.Context, c *claim, done []outcome, e end
 	for _, o := range done {
 		t.add(c.attempt, o)
 	}
-	free := append([]int16{}, c.free...)
-	if e.state == stateDoubt {
-		free = c.rest() // a window that was opened and not called is in no doubt
+	sql, apart := commitPlain, e.split
+	args := []any{c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.state, e.through, s.cfg.Lease,
+		t.sent, t.failed, t.orphaned, t.skipped, append([]int16{}, c.free...), e.open, e.after, c.refusals.most > 0,
+		col.ordinals, col.kinds, col.bases, col.reasons, col.codes, col.carrierIDs, col.details,
+		e.first, clip(e.detail), len(c.unknown), e.rows, c.refusals.changed(), e.from, e.date, 0}
+	if apart != nil {
+		sql, args[29] = commitSplit, len(apart.rows)
+		args = append(args, apart.rows, apart.id)
 	}
 	var g gate
-	err := s.pool.QueryRow(ctx, commitWindow,
-		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.state, e.through, s.cfg.Lease,
-		t.sent, t.failed, t.orphaned, t.skipped, free, e.open, e.after, c.refusals.most > 0,
-		col.ordinals, col.kinds, col.bases, col.reasons, col.codes, col.carrierIDs, col.details, e.first, clip(e.detail), c.doubts, e.rows, c.refusals.changed(), e.from, e.date).Scan(&g)
+	err := s.pool.QueryRow(ctx, sql, args...).Scan(&g)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lost, nil
 	}
@@ -237,10 +241,11 @@ const commitWindow = `
 			deferred = case when $5 = 'ready' then '{}' else $12::smallint[] end,
 			open = case when $5 = 'ready' then $13 else open end,
 			due_at = case when $5 = 'ready' then now() + $14 else due_at end,
-			refusals = coalesce($27, refusals)
+			refusals = coalesce($27, refusals), size = size - $30
 		where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'leased' and leased_by = $4
 		  and ($5 <> 'go' or called_through = $28)
-		returning workspace_id, id, root_id, attempt, gate, state, due_at, lease_until
+		returning workspace_id, origin_id, id, root_id, provider_id, content_id, attempt, max_attempts, gate, state,
+			due_at, lease_until, expires_at, batches.refusals
 	), outcomes as (
 		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason, code, carrier_id, detail)
 		select b.workspace_id, b.root_id, o.ordinal, b.attempt, o.kind, true, o.basis, nullif(o.reason, ''),
@@ -255,8 +260,9 @@ const commitWindow = `
 			$4, case when $5 = 'go' then $23::smallint end, case when $5 = 'go' then $6::smallint end,
 			case b.state when 'ready' then b.due_at when 'leased' then b.lease_until end, $29::timestamptz, nullif($24, '')
 		from b where $5 <> 'keep' and ($5 <> 'go' or b.gate = 'open')
-	)
-	select gate from b`
+	)`
+
+const commitPlain = commitWindow + ` select gate from b`
 
 // applied finds out what became of a commit whose answer never came: the
 // batch's gate when it was applied, nothing when it was not, lost when the
@@ -321,7 +327,7 @@ func (s *Sender) keepEvidence(ctx context.Context, c *claim, done []outcome) err
 	return err
 }
 
-// rest is every row that has neither an end nor a doubt: those that no window
+// rest is every row that has neither an end nor an unknown outcome: those that no window
 // has covered, and those that were called and surely not accepted.
 func (c *claim) rest() []int16 {
 	rest := append([]int16{}, c.free...)

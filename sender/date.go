@@ -52,7 +52,10 @@ func (s *Sender) startBy(c *claim, w *window, begun time.Time) {
 }
 
 // readDates finds the Date of the first attempt's messages: that of the last
-// window that a row was in before its outcome was called unknown.
+// window that a row was in before its outcome was called unknown, or before it
+// left the batch for that. Later windows reach over the row without calling it.
+// Where the database's clock went back in between, none is before: then it is the
+// first after it, since a row without a date would be called by nobody.
 func (s *Sender) readDates(ctx context.Context, c *claim) error {
 	if c.attempt == 1 || len(c.rows) == 0 {
 		return nil
@@ -63,11 +66,13 @@ func (s *Sender) readDates(ctx context.Context, c *claim) error {
 	}
 	rows, err := s.pool.Query(ctx, `
 		select a.ordinal, w.message_date from attempts a
+		cross join lateral (select least(a.at, (select d.created_at from batches d where d.workspace_id = a.workspace_id and d.origin_id = $4
+			and d.root_id = a.batch_id and d.id <> d.root_id and d.attempt = 1 and a.ordinal = any(d.open))) as at) doubt
 		cross join lateral (select w.message_date from batch_log w
 			where w.workspace_id = a.workspace_id and w.batch_id = a.batch_id and w.event = 'window'
-			  and a.ordinal between w.first and w.last and w.at <= a.at and w.message_date is not null
-			order by w.at desc limit 1) w
-		where a.workspace_id = $1 and a.batch_id = $2 and a.ordinal = any($3) and a.attempt = 1`, c.WorkspaceID, c.root, ordinals)
+			  and a.ordinal between w.first and w.last and w.message_date is not null
+			order by greatest(w.at - doubt.at, interval '0'), w.at desc limit 1) w
+		where a.workspace_id = $1 and a.batch_id = $2 and a.ordinal = any($3) and a.attempt = 1`, c.WorkspaceID, c.root, ordinals, c.OriginID)
 	if err != nil {
 		return fmt.Errorf("read dates of batch %s: %w", c.BatchID, err)
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+
+	"lemma/notifications"
 )
 
 // nextSecond waits until a Date would be another one.
@@ -50,31 +52,37 @@ func (b *bundle) byOrdinal(n int) []string {
 }
 
 // The second attempt repeats the first's date, also when rows around it were
-// called again in between, by a window that reaches over it.
+// called again in between, by a window that reaches over it: before the reaper
+// has decided about it, or after that.
 func TestDateOfTheSecondAttempt(t *testing.T) {
-	b := setup(t)
-	b.insert(3, 3, 2)
-	who := b.byOrdinal(3)
-	b.carrier.then[who[0]], b.carrier.then[who[2]] = []Outcome{NotAccepted}, []Outcome{NotAccepted}
-	b.carrier.then[who[1]] = []Outcome{Unknown}
-	s := b.sender()
-	b.work(s)
-	if r := b.reap(s); r.Retried != 1 || r.Freed != 2 {
-		t.Fatalf("reaped %+v", r)
-	}
-	nextSecond()
-	b.makeDue()
-	for _, ref := range append(b.batches("attempt = 1"), b.batches("attempt = 2")...) {
-		if _, err := b.sender().Work(context.Background(), ref); err != nil {
-			t.Fatal(err)
-		}
-	}
-	of := func(i, call int) time.Time { return b.carrier.sent[who[i]][call].Date }
-	if !of(1, 1).Equal(of(1, 0)) {
-		t.Errorf("the second attempt says %v, the first said %v", of(1, 1), of(1, 0))
-	}
-	if !of(0, 1).After(of(0, 0)) || !of(2, 1).Equal(of(0, 1)) {
-		t.Errorf("its neighbours say %v and %v", of(0, 1), of(2, 1))
+	for name, reapsFirst := range map[string]bool{"neighbours before the reaper": false, "the reaper before neighbours": true} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.insert(3, 3, 2)
+			who := b.byOrdinal(3)
+			b.carrier.then[who[0]], b.carrier.then[who[2]] = []Outcome{NotAccepted}, []Outcome{NotAccepted}
+			b.carrier.then[who[1]] = []Outcome{Unknown}
+			b.work(b.sender())
+			if reapsFirst {
+				b.reap(b.sender())
+			}
+			nextSecond()
+			b.makeDue()
+			for _, ref := range b.batches("id = root_id") {
+				if _, err := b.sender().Work(context.Background(), ref); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.reap(b.sender())
+			b.work(b.sender())
+			of := func(i, call int) time.Time { return b.carrier.sent[who[i]][call].Date }
+			if !of(1, 1).Equal(of(1, 0)) {
+				t.Errorf("the second attempt says %v, the first said %v", of(1, 1), of(1, 0))
+			}
+			if !of(0, 1).After(of(0, 0)) || !of(2, 1).Equal(of(0, 1)) {
+				t.Errorf("its neighbours say %v and %v", of(0, 1), of(2, 1))
+			}
+		})
 	}
 }
 
@@ -94,6 +102,30 @@ func TestDateSurvivesACrash(t *testing.T) {
 	sent := b.carrier.sent[address(0)]
 	if len(sent) != 2 || !sent[0].Date.Equal(sent[1].Date) || sent[0].Date.IsZero() {
 		t.Errorf("%d messages, dates %v and %v", len(sent), sent[0].Date, sent[len(sent)-1].Date)
+	}
+}
+
+// The database's clock goes back after a window was opened, by a correction or
+// because a standby takes over. The second attempt is made all the same, with
+// the first's date.
+func TestDateAfterTheClockWentBack(t *testing.T) {
+	b := setup(t)
+	ref, who := b.insertOneUnknown(2)
+	if _, err := b.sender().Work(bg, ref); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(`update batch_log set at = at + interval '1 hour' where event = 'window'`) // all others are written later
+	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(who[3]))
+	if err != nil || e.CopiesAtMost != 1 || e.CopiesPossible != 2 {
+		t.Errorf("after the first call: at most %d copies, %d possible; %v", e.CopiesAtMost, e.CopiesPossible, err)
+	}
+	nextSecond()
+	b.work(b.sender())
+	b.reap(b.sender())
+	b.work(b.sender())
+	b.wantBooks(notifications.Books{Sent: 40})
+	if sent := b.carrier.sent[address(who[3])]; len(sent) != 2 || !sent[0].Date.Equal(sent[1].Date) {
+		t.Errorf("%d messages, with the dates %v and %v", len(sent), sent[0].Date, sent[len(sent)-1].Date)
 	}
 }
 

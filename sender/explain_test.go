@@ -9,6 +9,7 @@ import (
 	"lemma"
 	"lemma/events"
 	"lemma/notifications"
+	"lemma/page"
 )
 
 // What explain says of one notification after each story.
@@ -111,7 +112,7 @@ func TestResolve(t *testing.T) {
 	b.reap(s)
 	ctx := context.Background()
 	r := notifications.Resolution{Resolution: "sent", Note: "the postmaster found it", APIKeyID: lemma.NewID()}
-	if _, err := b.ledger.Resolve(ctx, b.ws, b.origin, keyOf(1), r); lemma.KindOf(err) != lemma.WrongState {
+	if _, err := b.ledger.Resolve(ctx, b.ws, b.origin, keyOf(1), r); lemma.KindOf(err) != lemma.WrongStatus {
 		t.Errorf("resolved one that was sent: %v", err)
 	}
 	n, err := b.ledger.Resolve(ctx, b.ws, b.origin, keyOf(0), r)
@@ -119,7 +120,7 @@ func TestResolve(t *testing.T) {
 		t.Errorf("%+v, %v", n, err)
 	}
 	r.Resolution = "not_sent"
-	if _, err := b.ledger.Resolve(ctx, b.ws, b.origin, keyOf(0), r); lemma.KindOf(err) != lemma.WrongState {
+	if _, err := b.ledger.Resolve(ctx, b.ws, b.origin, keyOf(0), r); lemma.KindOf(err) != lemma.WrongStatus {
 		t.Errorf("the first word did not stand: %v", err)
 	}
 	if _, err := b.ledger.Resolve(ctx, lemma.NewID(), b.origin, keyOf(0), r); lemma.KindOf(err) != lemma.NotFound {
@@ -170,7 +171,7 @@ func TestListFilters(t *testing.T) {
 	if got := b.list(t, notifications.Filter{OriginID: &b.origin, ProfileKey: "9"}, 5); len(got) != 1 {
 		t.Errorf("by profile: %v", got)
 	}
-	if _, _, err := b.ledger.List(ctx, b.ws, notifications.Filter{ProfileKey: "9"}, lemma.Page{Limit: 5}); lemma.KindOf(err) != lemma.Invalid {
+	if _, _, err := b.ledger.List(ctx, b.ws, notifications.Filter{ProfileKey: "9"}, page.Query{Limit: 5}); lemma.KindOf(err) != lemma.Invalid {
 		t.Errorf("a search over everybody: %v", err)
 	}
 }
@@ -178,7 +179,7 @@ func TestListFilters(t *testing.T) {
 func (b *bundle) list(t *testing.T, f notifications.Filter, limit int) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for page := (lemma.Page{Limit: limit}); ; {
+	for page := (page.Query{Limit: limit}); ; {
 		rows, next, err := b.ledger.List(context.Background(), b.ws, f, page)
 		if err != nil {
 			t.Fatal(err)

@@ -67,30 +67,7 @@ func TestAStatementStillRunsWhenItsConnectionBreaks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
 			refs := b.insert(40, 40, 1)
-			s, w := b.sender(), &wire{}
-			s.pool = b.ownPool(func(c *pgxpool.Config) { c.ConnConfig.DialFunc = w.dial })
-			reached, release := pauseAt(s, "committing", nth)
-			done := make(chan error, 1)
-			go func() { _, err := s.Work(bg, refs[0]); done <- err }()
-			<-reached
-			blocker, err := b.pool.Begin(bg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = blocker.Rollback(bg) })
-			if _, err := blocker.Exec(bg, `select from batches where workspace_id = $1 for update`, b.ws); err != nil {
-				t.Fatal(err)
-			}
-			close(release)
-			b.untilWaiting(1)
-			w.cut()
-			b.untilWaiting(2)
-			if err := blocker.Rollback(bg); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			b.loseAnswer(refs[0], nth)
 			b.reap(b.sender())
 			b.work(b.sender())
 			b.wantBooks(notifications.Books{Sent: 40})
@@ -180,4 +157,34 @@ func TestAnUncalledWindowIsInNoDoubt(t *testing.T) {
 	}
 	b.reap(b.sender())
 	b.wantBooks(notifications.Books{Orphaned: 10, Pending: 30})
+}
+
+// loseAnswer works on a batch and cuts the connection of its nth commit while the
+// statement waits for a lock. The statement then goes on, beside its second try.
+func (b *bundle) loseAnswer(ref notifications.Ref, nth int) {
+	b.t.Helper()
+	s, w := b.sender(), &wire{}
+	s.pool = b.ownPool(func(c *pgxpool.Config) { c.ConnConfig.DialFunc = w.dial })
+	reached, release := pauseAt(s, "committing", nth)
+	done := make(chan error, 1)
+	go func() { _, err := s.Work(bg, ref); done <- err }()
+	<-reached
+	blocker, err := b.pool.Begin(bg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = blocker.Rollback(bg) })
+	if _, err := blocker.Exec(bg, `select from batches where workspace_id = $1 for update`, b.ws); err != nil {
+		b.t.Fatal(err)
+	}
+	close(release)
+	b.untilWaiting(1)
+	w.cut()
+	b.untilWaiting(2)
+	if err := blocker.Rollback(bg); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		b.t.Error(err)
+	}
 }

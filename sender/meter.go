@@ -19,9 +19,10 @@ type meter struct {
 	Now                            time.Time // the database's
 }
 
-// fail adds failures, and opens or closes the circuit or backs off.
-func (m *meter) fail(r run, token string, cfg Config) {
-	m.forget(cfg)
+// fail adds the failures that a claim met which began at that time, and opens or
+// closes the circuit or backs off.
+func (m *meter) fail(r run, begun time.Time, token string, cfg Config) {
+	m.skipSilence(begun, cfg)
 	m.Failures += r.failures
 	m.Refusals += r.refusals
 	m.Rejections += r.rejections
@@ -49,17 +50,27 @@ func (m *meter) fail(r run, token string, cfg Config) {
 	}
 }
 
-// forget begins anew where no call was made for longer than probes are apart,
-// or than a batch in doubt keeps the next one waiting: that a provider failed
-// then and fails now does not say that it failed all the time.
-func (m *meter) forget(cfg Config) {
-	apart := min(cfg.PauseAfter, cfg.Lease+cfg.ReapEvery) + 2*cfg.CircuitMost
-	if m.FailedAt == nil || m.Now.Sub(*m.FailedAt) <= apart {
+// skipSilence takes out of an outage the time in which nothing was due: that a
+// provider failed then and fails now does not say that it failed all the time.
+// Between two failures in a row lies a back-off, and as much again for how late a
+// probe may come. A silence longer than a row whose outcome is unknown keeps its
+// second attempt waiting begins anew.
+func (m *meter) skipSilence(begun time.Time, cfg Config) {
+	if m.FailedAt == nil {
 		return
 	}
-	m.FirstError, m.FailingSince, m.Probes = "", nil, 0
-	if m.OpenedAt != nil {
+	silence := begun.Sub(*m.FailedAt) - 2*cfg.CircuitMost
+	anew := silence > min(cfg.PauseAfter, cfg.Lease+cfg.ReapEvery)
+	if anew {
+		m.FirstError, m.FailingSince, m.Probes = "", nil, 0
+	}
+	switch {
+	case m.OpenedAt == nil:
+	case anew:
 		m.OpenedAt = &m.Now
+	case silence > 0:
+		opened := m.OpenedAt.Add(silence)
+		m.OpenedAt = &opened
 	}
 }
 

@@ -22,7 +22,7 @@ func TestASilenceIsNoOutage(t *testing.T) {
 			m.OpenedAt = &early
 		}
 		r := run{failures: 1, first: "connect_failed", down: "connect_failed", last: "connect_failed"}
-		m.fail(r, token, cfg)
+		m.fail(r, m.Now, token, cfg)
 		if reason, _ := m.pauseFor(r, cfg); (reason != "") != c.pauses {
 			t.Errorf("after %v without a call: paused for %q", c.silent, reason)
 		}

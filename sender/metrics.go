@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics count what a sender does. The names are documented in docs/metrics.md.
+// Metrics count what a sender does. The names are documented in docs/reference/metrics.md.
 type Metrics struct {
 	outcomes  *prometheus.CounterVec
 	claims    prometheus.Histogram

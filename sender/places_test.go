@@ -63,6 +63,7 @@ func (c *blocking) Close() {}
 type bells struct {
 	mu    sync.Mutex
 	queue []ring
+	rung  chan struct{} // closed by the next ring
 }
 
 type ring struct {
@@ -84,19 +85,46 @@ func (q *bells) Pop() any {
 	return last
 }
 
-func (q *bells) next() (ring, bool) {
+// next waits for a bell that is due; false: ctx has ended.
+func (q *bells) next(ctx context.Context) (ring, bool) {
+	for ctx.Err() == nil {
+		r, due, rung := q.first()
+		if due == 0 {
+			return r, true
+		}
+		select {
+		case <-rung:
+		case <-time.After(due):
+		case <-ctx.Done():
+		}
+	}
+	return ring{}, false
+}
+
+// first takes the first bell if it is due, and says otherwise how long that takes.
+func (q *bells) first() (r ring, due time.Duration, rung <-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.queue) == 0 || q.queue[0].at.After(time.Now()) {
-		return ring{}, false
+	if q.rung == nil {
+		q.rung = make(chan struct{})
 	}
-	return heap.Pop(q).(ring), true
+	if len(q.queue) == 0 {
+		return ring{}, time.Hour, q.rung
+	}
+	if due := time.Until(q.queue[0].at); due > 0 {
+		return ring{}, due, q.rung
+	}
+	return heap.Pop(q).(ring), 0, nil
 }
 
 func (q *bells) ring(r ring) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	heap.Push(q, r)
+	if q.rung != nil {
+		close(q.rung)
+		q.rung = nil
+	}
 }
 
 // serve works bells with n workers until the test ends.
@@ -104,12 +132,7 @@ func (q *bells) serve(ctx context.Context, t *testing.T, s *Sender, n int) (wait
 	var workers sync.WaitGroup
 	for range n {
 		workers.Go(func() {
-			for ctx.Err() == nil {
-				r, ok := q.next()
-				if !ok {
-					time.Sleep(time.Millisecond)
-					continue
-				}
+			for r, ok := q.next(ctx); ok; r, ok = q.next(ctx) {
 				again, err := s.Work(ctx, r.ref)
 				if err != nil && ctx.Err() == nil {
 					t.Error(err)
@@ -165,7 +188,7 @@ func TestSlowTenantLeavesPlacesToOthers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if waits = e.Waiting != nil && e.Waiting.For == "sender_place"; waits {
+			if waits = e.Waiting != nil && e.Waiting.For == "sender_slot"; waits {
 				break
 			}
 		}

@@ -265,7 +265,7 @@ func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, do
 				cancelled = cancelled + case when gate = 'cancelled' and attempt = 1 then cardinality($8::smallint[]) else 0 end,
 				state = case when cardinality($8::smallint[]) = 0 then 'done' when gate = 'cancelled' then 'cancelled' else 'ready' end,
 				finished_at = case when cardinality($8::smallint[]) = 0 or gate = 'cancelled' then now() end,
-				open = $8, deferred = '{}', called_through = -1, calling = 0, leased_by = null, lease_until = null, due_at = now(), rung_at = now()
+				open = case when cardinality($8::smallint[]) = 0 then open else $8 end, deferred = '{}', called_through = -1, calling = 0, leased_by = null, lease_until = null, due_at = now(), rung_at = now()
 			where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'leased'
 			returning workspace_id, id
 		)

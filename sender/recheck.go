@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,12 +13,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/mail"
 	"lemma/notifications"
 )
 
 // Recipients that have waited for long (a pause, a slow rate, a provider that
 // was gone) may have unsubscribed meanwhile. Before a batch is called whose rows
-// are older than Config.RecheckAfter, their audience is asked about them again,
+// were read longer than Config.RecheckAfter ago, their audience is asked about them again,
 // outside of any transaction. While it cannot be asked, nobody of the batch is
 // called, and nobody is lost: the batch is due again later.
 
@@ -55,7 +57,7 @@ func (s *Sender) recheck(ctx context.Context, c *claim) (gone []outcome, wait ti
 			continue
 		}
 		gone = append(gone, outcome{ordinal: r.Ordinal, kind: skipped, basis: "gate", reason: reason,
-			detail: fmt.Sprintf("the audience was read again %s after the notification was written", c.age.Round(time.Second)), at: time.Now()})
+			detail: fmt.Sprintf("the audience was read again %s after it was read for the notification", c.age.Round(time.Second)), at: time.Now()})
 	}
 	if len(gone) == 0 {
 		s.rechecks.note(c.BatchID, s.cfg.RecheckAfter)
@@ -65,16 +67,18 @@ func (s *Sender) recheck(ctx context.Context, c *claim) (gone []outcome, wait ti
 }
 
 // standsFor answers why an address is not to be written to, going by the rows
-// that the audience has of its profile now; empty: it may be.
+// that the audience has of its profile now; empty: it may be. An opt-out in any
+// of them is one of the profile.
 func standsFor(address string, now []Standing) string {
+	if slices.ContainsFunc(now, func(n Standing) bool { return n.OptedOut }) {
+		return notifications.UnsubscribedSince
+	}
 	reason := notifications.LeftAudience
+	ours, _ := mail.ParseAddress(address)
 	for _, n := range now {
-		_, canonical, ok := lemma.CanonicalEmail(n.Address)
-		_, ours, _ := lemma.CanonicalEmail(address)
-		same := ok && canonical == ours
+		theirs, ok := mail.ParseAddress(n.Address)
+		same := ok && theirs.Canonical == ours.Canonical
 		switch {
-		case n.OptedOut && (same || len(now) == 1):
-			return notifications.UnsubscribedSince
 		case same:
 			reason = ""
 		case reason != "":

@@ -73,8 +73,8 @@ func (b *bundle) readAgain(n int, change ...func(*Config)) (*Sender, *source) {
 // written to, and has that for a reason; all others are.
 func TestWhoUnsubscribedWhileWaitingIsNotWrittenTo(t *testing.T) {
 	b := setup(t)
-	b.insert(8, 8, 2)
-	s, a := b.readAgain(8)
+	b.insert(9, 9, 2)
+	s, a := b.readAgain(9)
 	a.set(0, Standing{Address: address(0), OptedOut: true})
 	a.set(1)
 	a.set(2, Standing{Address: "another@shop.example"})
@@ -82,8 +82,9 @@ func TestWhoUnsubscribedWhileWaitingIsNotWrittenTo(t *testing.T) {
 	a.set(4, Standing{Address: "other@shop.example"}, Standing{Address: address(4)})       // has two addresses
 	a.set(5, Standing{Address: address(5)}, Standing{Address: address(5), OptedOut: true}) // stands there twice
 	a.set(6, Standing{OptedOut: true})                                                     // is left without an address
+	a.set(8, Standing{Address: "other@shop.example", OptedOut: true}, Standing{Address: address(8)})
 	b.work(s)
-	want := map[int]string{0: "unsubscribed_since", 1: "left_audience", 2: "address_changed", 3: "", 4: "", 5: "unsubscribed_since", 6: "unsubscribed_since", 7: ""}
+	want := map[int]string{8: "unsubscribed_since", 0: "unsubscribed_since", 1: "left_audience", 2: "address_changed", 3: "", 4: "", 5: "unsubscribed_since", 6: "unsubscribed_since", 7: ""}
 	for i, reason := range want {
 		status, why := b.status(i)
 		sent := reason == ""
@@ -91,8 +92,8 @@ func TestWhoUnsubscribedWhileWaitingIsNotWrittenTo(t *testing.T) {
 			t.Errorf("%d is %s (%s) after %d calls, want reason %q", i, status, why, b.carrier.called(address(i)), reason)
 		}
 	}
-	b.wantBooks(notifications.Books{Sent: 3, Skipped: 5})
-	if d := cmp.Diff(map[string]int64{"unsubscribed_since": 3, "left_audience": 1, "address_changed": 1}, b.books().SkippedBy); d != "" {
+	b.wantBooks(notifications.Books{Sent: 3, Skipped: 6})
+	if d := cmp.Diff(map[string]int64{"unsubscribed_since": 4, "left_audience": 1, "address_changed": 1}, b.books().SkippedBy); d != "" {
 		t.Error(d)
 	}
 	e, err := b.ledger.Explain(context.Background(), b.ws, b.origin, keyOf(0))
@@ -138,6 +139,22 @@ func TestFreshRowsAreNotReadAgain(t *testing.T) {
 	if a.asked != 1 {
 		t.Errorf("the audience was asked %d times", a.asked)
 	}
+}
+
+// Recheck!NeverCalledUnread: what was read again is remembered for the bound, and
+// no longer.
+func TestABatchIsReadAgainAfterTheBound(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(2, 2, 2)
+	s, a := b.readAgain(2, func(c *Config) { c.RecheckAfter = time.Hour })
+	b.exec(`update batches set created_at = now() - interval '2 hours'`)
+	b.carrier.then[address(0)] = []Outcome{NotAccepted}
+	b.work(s)
+	a.set(0, Standing{Address: address(0), OptedOut: true})
+	s.rechecks.checked[refs[0].BatchID] = time.Now().Add(-61 * time.Minute)
+	b.makeDue()
+	b.work(s)
+	b.wantBooks(notifications.Books{Sent: 1, Skipped: 1})
 }
 
 // The age of a second attempt is that of the first.

@@ -145,8 +145,8 @@ type Sender struct {
 	Hook func(ctx context.Context, at string, ref notifications.Ref)
 }
 
-// Rooms are whom a sender works with.
-type Rooms struct {
+// Deps are what a sender calls.
+type Deps struct {
 	Pool      *pgxpool.Pool
 	Ledger    *notifications.Ledger
 	Templates *message.Templates
@@ -160,7 +160,7 @@ type Rooms struct {
 }
 
 // New makes a sender, or says why its times do not fit together.
-func New(r Rooms, cfg Config) (*Sender, error) {
+func New(r Deps, cfg Config) (*Sender, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Check(); err != nil {
 		return nil, err

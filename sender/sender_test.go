@@ -515,7 +515,7 @@ func (b *bundle) check(t *testing.T, attempts int) {
 }
 
 func TestTimesThatDoNotFitAreRefused(t *testing.T) {
-	if _, err := New(Rooms{}, Config{Lease: 30 * time.Second, CallTimeout: 25 * time.Second}); err == nil {
+	if _, err := New(Deps{}, Config{Lease: 30 * time.Second, CallTimeout: 25 * time.Second}); err == nil {
 		t.Error("a call may outlive its lease")
 	}
 }

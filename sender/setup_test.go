@@ -129,7 +129,7 @@ func (b *bundle) senderOf(kind Kind, change ...func(*Config)) *Sender {
 	for _, c := range change {
 		c(&cfg)
 	}
-	s, err := New(Rooms{Pool: b.pool, Ledger: b.ledger, Templates: message.New(b.pool), Providers: providers.New(b.pool, nil, nil),
+	s, err := New(Deps{Pool: b.pool, Ledger: b.ledger, Templates: message.New(b.pool), Providers: providers.New(b.pool, nil, nil),
 		Kinds: []Kind{kind},
 		Pause: func(ctx context.Context, ws, origin uuid.UUID, reason, detail string) error {
 			b.paused, b.details = append(b.paused, reason), append(b.details, detail)

@@ -127,7 +127,7 @@ func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window,
 	var done []outcome
 	for i, ordinal := range w.rows {
 		if i >= len(receipts) { // a carrier that answers for too few has not said what became of the others
-			c.doubts++
+			c.unknown = append(c.unknown, ordinal)
 			continue
 		}
 		if o, ended := s.sort(c, ordinal, receipts[i]); ended {
@@ -163,7 +163,7 @@ func (s *Sender) sort(c *claim, ordinal int16, r Receipt) (outcome, bool) {
 	case NotCalled:
 		c.free = append(c.free, ordinal)
 	default:
-		c.doubts++
+		c.unknown = append(c.unknown, ordinal)
 	}
 	return o, false
 }
@@ -211,9 +211,9 @@ func (c *claim) stopped(w *window) bool {
 }
 
 // finish ends the claim after the last window: done, or due again later with
-// the rows that were refused, or left to the reaper with those in doubt.
+// the rows that were refused. Rows whose outcome is unknown are left to the reaper.
 func (s *Sender) finish(ctx context.Context, c *claim, done []outcome) (time.Duration, error) {
-	if c.doubts > 0 || len(c.free) > 0 {
+	if len(c.unknown) > 0 || len(c.free) > 0 {
 		return s.giveBack(ctx, c, done, s.backOff(c))
 	}
 	_, err := s.commit(ctx, c, done, ending{state: stateDone})
@@ -223,19 +223,24 @@ func (s *Sender) finish(ctx context.Context, c *claim, done []outcome) (time.Dur
 
 // giveBack commits what is known and returns the rest: the rows that no
 // window has covered, and those that were called and surely not accepted.
-// When a row is in doubt the lease is left to run out instead, since only the
-// reaper may decide, and it gives back the rest as well.
+// Rows whose outcome is unknown stay leased, since only the reaper may decide:
+// in a batch of their own, or in this one where there are no others. After a
+// commit that failed nothing is written: what it held is neither stored nor
+// among the rest, and the reaper settles it.
 func (s *Sender) giveBack(ctx context.Context, c *claim, done []outcome, after time.Duration) (time.Duration, error) {
-	if c.doubts > 0 {
-		_, err := s.commit(ctx, c, done, ending{state: stateDoubt})
-		return 0, err
+	if c.over {
+		return 0, nil
 	}
 	rest := c.rest()
 	if len(rest) == 0 {
-		_, err := s.commit(ctx, c, done, ending{state: stateDone})
+		e := ending{state: stateDone}
+		if len(c.unknown) > 0 {
+			e.state = stateDoubt
+		}
+		_, err := s.commit(ctx, c, done, e)
 		return 0, err
 	}
-	gate, err := s.commit(ctx, c, done, ending{state: stateReady, open: rest, after: after, detail: c.words})
+	gate, err := s.commit(ctx, c, done, ending{state: stateReady, open: rest, split: c.split(), after: after, detail: c.words})
 	if err != nil || gate != open {
 		return 0, err
 	}

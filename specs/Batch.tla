@@ -3,12 +3,13 @@
 \* batches, and the gate that pause, cancel and the deadline write.
 \*
 \* Modelled: the rows of one origin in a root batch, the retry batches that the
-\* reaper makes of it, the worker's window by window commits, crashes between
+\* reaper makes of it, the batches that a worker makes of rows whose outcome is
+\* unknown, so that the others go back at once, the worker's window by window commits, crashes between
 \* and within them, the gate of every batch, and both ledgers: what each row's
 \* outcome is, and what the counters of the batches say.
 \*
 \* Left out, and why that is sound:
-\* - Evidence and late answers: SendingEngine.tla. Without them more is in doubt,
+\* - Evidence and late answers: SendingEngine.tla. Without them more is in unknown,
 \*   never less.
 \* - A call is one step for a whole window: a crash within it is a crash after it
 \*   whose answers are lost, since "silence" is among the answers of each row.
@@ -47,8 +48,12 @@ CONSTANTS       \* Guards. TRUE in the design; each is FALSE in its own mutant
   DoubtIsTheWindow,  \* the reaper doubts what called_through covers
   BeyondIsFree,      \* ... and nothing beyond it
   DeferredAreFree,   \* ... nor what was surely not accepted
-  UncalledAreFree,   \* ... nor the rows of a window that was opened and not called
-  DoubtKeepsLease,   \* a worker with a row in doubt leaves the lease to run out
+  UncalledAreFree,   \* rows of a window that was opened and not called are not unknown
+  UnknownKeepsLease, \* rows whose outcome is unknown stay leased until the reaper decides
+  RestGoesBack,      \* ... and the others do not wait with them
+  SplitMovesRows,    \* rows that get a batch of their own are not counted in the one they were in
+  SplitKeepsAttempt, \* ... and are under the same attempt there
+  SplitCopiesGate,   \* ... behind the same gate
   EndCheck,          \* the check batches_end: a batch ends only with every row counted
   RetryInSameTx,     \* the reaper makes the retry batch in the transaction that writes "unknown"
   KeepsOrdinals,     \* rows of a retry batch keep the ordinals of the root
@@ -82,23 +87,25 @@ VARIABLES
   win,       \* claim -> rows of the open window
   hand,      \* claim -> row -> known answer that is not committed
   free,      \* claim -> rows that were called and surely not accepted
-  doubt,     \* claim -> a call's outcome is unknown
+  unknown,   \* claim -> rows whose call has an unknown outcome
   refused,   \* row -> batches.refusals: how often it was put off
   flight,    \* claim -> its statement on the way whose answer never came: <<batch, from, window, answers, free>>, or none
   faults,    \* faults left
-  covered,   \* history: rows that are in doubt, by what workers really did
+  covered,   \* history: rows that are in unknown, by what workers really did
   wronged,   \* history: the reaper has doubted a row that was free
   trespass,  \* history: a window has opened behind a closed gate
   overdue,   \* history: a claim or a call has begun after the send deadline
-  deserted,  \* history: a living claim has left a batch that is leased to it and that no row in doubt keeps
+  deserted,  \* history: a living claim has left a row leased whose outcome is not unknown
   ended      \* history: row -> its first terminal status
 
 vars == <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking,
-          owed, pc, at, todo, win, hand, free, doubt, refused, flight, faults, covered, wronged, trespass, overdue, deserted, ended>>
+          owed, pc, at, todo, win, hand, free, unknown, refused, flight, faults, covered, wronged, trespass, overdue, deserted, ended>>
 
 N == Cardinality(Rows)
-Batches == 0..N               \* 0 is the root
-Attempt(b) == IF b = 0 THEN 1 ELSE 2
+Batches == 0..(2 * N - 1)      \* 0 is the root; the first N are of first attempts, the others of second
+Attempt(b) == IF b < N THEN 1 ELSE 2
+\* A batch of an attempt that is not there yet.
+Fresh(n) == CHOOSE x \in Batches : Attempt(x) = n /\ (state[x] = "none" \/ x = n * N - 1)
 Kinds == {"sent", "failed", "orphaned", "skipped", "cancelled", "retried"}
 Ends == {"sent", "failed", "orphaned", "skipped", "cancelled"}
 Sum(c) == c["sent"] + c["failed"] + c["orphaned"] + c["skipped"] + c["cancelled"] + c["retried"]
@@ -115,7 +122,7 @@ StatusOf(r, l, s, h) ==
   IF l[r][2] = "accepted" \/ l[r][1] = "accepted" THEN "sent"
   ELSE IF l[r][2] # "none" \/ l[r][1] = "unknown" THEN "orphaned"
   ELSE IF l[r][1] \in {"rejected", "refused"} THEN "failed"
-  ELSE IF s[h[r]] \in {"cancelled", "expired"} /\ h[r] # 0 /\ SecondIsOrphaned THEN "orphaned"
+  ELSE IF s[h[r]] \in {"cancelled", "expired"} /\ Attempt(h[r]) = 2 /\ SecondIsOrphaned THEN "orphaned"
   ELSE IF s[h[r]] = "cancelled" THEN "cancelled"
   ELSE IF s[h[r]] = "expired" THEN "skipped"
   ELSE "pending"
@@ -134,7 +141,7 @@ Init ==
   /\ late = FALSE /\ asked = "open" /\ sight = {} /\ asking = "nothing" /\ owed = {}
   /\ pc = [w \in Workers |-> "idle"] /\ at = [w \in Workers |-> 0]
   /\ todo = [w \in Workers |-> {}] /\ win = [w \in Workers |-> {}] /\ free = [w \in Workers |-> {}]
-  /\ hand = [w \in Workers |-> [r \in Rows |-> "none"]] /\ doubt = [w \in Workers |-> FALSE]
+  /\ hand = [w \in Workers |-> [r \in Rows |-> "none"]] /\ unknown = [w \in Workers |-> {}]
   /\ refused = [r \in Rows |-> 0] /\ flight = [w \in Workers |-> {}] /\ faults = Faults
   /\ covered = {} /\ wronged = FALSE /\ trespass = FALSE /\ overdue = FALSE /\ deserted = FALSE /\ ended = [r \in Rows |-> "none"]
 
@@ -143,7 +150,7 @@ Settle == ended' = [r \in Rows |-> IF ended[r] # "none" THEN ended[r]
                                   ELSE IF StatusOf(r, ledger', state', home') \in Ends THEN StatusOf(r, ledger', state', home') ELSE "none"]
 Gone(w) ==
   /\ pc' = [pc EXCEPT ![w] = "idle"] /\ at' = [at EXCEPT ![w] = 0] /\ todo' = [todo EXCEPT ![w] = {}] /\ win' = [win EXCEPT ![w] = {}]
-  /\ hand' = [hand EXCEPT ![w] = [r \in Rows |-> "none"]] /\ free' = [free EXCEPT ![w] = {}] /\ doubt' = [doubt EXCEPT ![w] = FALSE]
+  /\ hand' = [hand EXCEPT ![w] = [r \in Rows |-> "none"]] /\ free' = [free EXCEPT ![w] = {}] /\ unknown' = [unknown EXCEPT ![w] = {}]
 Fault == /\ faults > 0 /\ faults' = IF Endless THEN faults ELSE faults - 1
 Ours(w) == leasedBy[at[w]] = w \/ ~CommitIsGated
 
@@ -157,8 +164,8 @@ Counted(b, h, kind, k) ==
       bad == got("rejected") + got("refused")
   IN [count EXCEPT ![b] = [x \in Kinds |->
        count[b][x] + (IF x = "sent" THEN got("accepted") ELSE 0)
-                   + (IF x = "failed" /\ b = 0 THEN bad ELSE 0)
-                   + (IF x = "orphaned" /\ b # 0 THEN bad ELSE 0)
+                   + (IF x = "failed" /\ Attempt(b) = 1 THEN bad ELSE 0)
+                   + (IF x = "orphaned" /\ Attempt(b) = 2 THEN bad ELSE 0)
                    + (IF x = kind THEN k ELSE 0)]]
 \* The counts of refusals with the rows fr of batch b that were put off under this lease.
 Refusals(b, fr) == [r \in Rows |-> refused[r] + IF MaxDeferrals > 0 /\ r \in fr \ deferred[b] THEN 1 ELSE 0]
@@ -166,7 +173,7 @@ Refusals(b, fr) == [r \in Rows |-> refused[r] + IF MaxDeferrals > 0 /\ r \in fr 
 Most(b) == CHOOSE n \in 0..MaxDeferrals : (\E q \in rows[b] : refused[q] = n) /\ (\A q \in rows[b] : refused[q] <= n)
 PutOff(b, r) == IF CountsRows THEN refused[r] ELSE Most(b)
 \* What rows without a call end as when their batch is cancelled or expires.
-Unsent(b, what) == IF b # 0 /\ SecondIsOrphaned THEN "orphaned" ELSE IF what = "expired" THEN "skipped" ELSE "cancelled"
+Unsent(b, what) == IF Attempt(b) = 2 /\ SecondIsOrphaned THEN "orphaned" ELSE IF what = "expired" THEN "skipped" ELSE "cancelled"
 
 -----------------------------------------------------------------------------
 \* Claim leases a batch that is ready and let through, and reads its open rows.
@@ -175,7 +182,7 @@ Claim(w, b) ==
   /\ state' = [state EXCEPT ![b] = "leased"] /\ leasedBy' = [leasedBy EXCEPT ![b] = w] /\ expired' = [expired EXCEPT ![b] = FALSE]
   /\ through' = [through EXCEPT ![b] = 0] /\ deferred' = [deferred EXCEPT ![b] = {}]
   /\ pc' = [pc EXCEPT ![w] = "between"] /\ at' = [at EXCEPT ![w] = b] /\ todo' = [todo EXCEPT ![w] = open[b]]
-  /\ UNCHANGED <<gate, rows, open, count, ledger, home, delivered, late, asked, sight, asking, owed, win, hand, free, doubt, faults, covered, wronged, trespass, ended, refused, flight, deserted>>
+  /\ UNCHANGED <<gate, rows, open, count, ledger, home, delivered, late, asked, sight, asking, owed, win, hand, free, unknown, faults, covered, wronged, trespass, ended, refused, flight, deserted>>
   /\ overdue' = (overdue \/ late)
 
 \* Commit, going on: the answers h of the last window are written and the window
@@ -196,7 +203,7 @@ GoesOn(w, shut) == \E next \in {NextWindow(todo[w])} :
 Open(w) ==
   /\ pc[w] = "between" /\ todo[w] # {} /\ Ours(w)
   /\ Opens(at[w], NextWindow(todo[w]), hand[w], free[w]) /\ GoesOn(w, Shut(at[w]))
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, home, delivered, late, asked, sight, asking, owed, at, free, doubt, flight, faults, wronged, overdue, deserted>>
+  /\ UNCHANGED <<state, gate, rows, open, leasedBy, home, delivered, late, asked, sight, asking, owed, at, free, unknown, flight, faults, wronged, overdue, deserted>>
   /\ Settle
 
 \* Break: as Open, but the connection breaks and the answer never comes. The
@@ -207,7 +214,7 @@ Break(w) ==
   /\ flight' = [flight EXCEPT ![w] = {<<at[w], Known(w), NextWindow(todo[w]), hand[w], free[w]>>}]
   /\ pc' = [pc EXCEPT ![w] = "broken"]
   /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking,
-                 owed, at, todo, win, hand, free, doubt, refused, covered, wronged, trespass, overdue, deserted, ended>>
+                 owed, at, todo, win, hand, free, unknown, refused, covered, wronged, trespass, overdue, deserted, ended>>
 \* What lets a statement do anything: the token, the window before, the primary key.
 Fits(w, b, from, h) ==
   /\ leasedBy[b] = w
@@ -220,7 +227,7 @@ Land(w) ==
        \/ UNCHANGED <<ledger, count, refused, deferred, expired, through, covered, trespass>>
   /\ flight' = [flight EXCEPT ![w] = {}]
   /\ UNCHANGED <<state, gate, rows, open, leasedBy, home, delivered, late, asked, sight, asking,
-                 owed, pc, at, todo, win, hand, free, doubt, faults, wronged, overdue, deserted>>
+                 owed, pc, at, todo, win, hand, free, unknown, faults, wronged, overdue, deserted>>
   /\ Settle
 \* What the worker reads of it: its outcomes, or where there are none the window.
 Moved(w) == through[at[w]] = Last(NextWindow(todo[w]))
@@ -231,17 +238,17 @@ Ask(w) ==
   /\ \/ Landed(w) /\ GoesOn(w, ~Moved(w))
      \/ ~Landed(w) /\ pc' = [pc EXCEPT ![w] = "asked"] /\ UNCHANGED <<hand, win, todo>>
   /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking,
-                 owed, at, free, doubt, refused, flight, faults, covered, wronged, trespass, overdue, deserted, ended>>
+                 owed, at, free, unknown, refused, flight, faults, covered, wronged, trespass, overdue, deserted, ended>>
 \* TryAgain: the second try. Where it does not fit, the first has come before it.
 TryAgain(w) ==
   /\ pc[w] = "asked" /\ Ours(w)
   /\ UNCHANGED <<state, gate, rows, open, leasedBy, home, delivered, late, asked, sight, asking, owed, flight, faults, wronged, overdue>>
   /\ \E b \in {at[w]} : \E fits \in {Fits(w, at[w], Known(w), hand[w])} :
        \/ /\ fits /\ Opens(b, NextWindow(todo[w]), hand[w], free[w]) /\ GoesOn(w, Shut(b))
-          /\ UNCHANGED <<at, free, doubt, deserted>> /\ Settle
+          /\ UNCHANGED <<at, free, unknown, deserted>> /\ Settle
        \/ /\ ~fits /\ AsksAgain /\ GoesOn(w, ~Moved(w))
-          /\ UNCHANGED <<ledger, count, refused, deferred, expired, through, covered, trespass, at, free, doubt, deserted, ended>>
-       \/ /\ ~fits /\ ~AsksAgain /\ Gone(w) /\ deserted' = (deserted \/ ~doubt[w])
+          /\ UNCHANGED <<ledger, count, refused, deferred, expired, through, covered, trespass, at, free, unknown, deserted, ended>>
+       \/ /\ ~fits /\ ~AsksAgain /\ Gone(w) /\ deserted' = TRUE
           /\ UNCHANGED <<ledger, count, refused, deferred, expired, through, covered, trespass, ended>>
 
 \* Send calls the rows of the window, outside any transaction, unless the send
@@ -252,7 +259,7 @@ Send(w) ==
        /\ delivered' = [r \in Rows |-> delivered[r] + IF r \in win[w] /\ got[r] \in {"accepted", "ghost"} THEN 1 ELSE 0]
        /\ hand' = [hand EXCEPT ![w] = [r \in Rows |-> IF r \in over THEN "refused" ELSE IF r \in win[w] /\ got[r] \in {"accepted", "rejected"} THEN got[r] ELSE "none"]]
        /\ free' = [free EXCEPT ![w] = @ \union {r \in win[w] \ over : got[r] = "deferred"}]
-       /\ doubt' = [doubt EXCEPT ![w] = @ \/ \E r \in win[w] : got[r] \in {"ghost", "silence"}]
+       /\ unknown' = [unknown EXCEPT ![w] = @ \union {r \in win[w] : got[r] \in {"ghost", "silence"}}]
   /\ pc' = [pc EXCEPT ![w] = "between"] /\ win' = [win EXCEPT ![w] = {}]
   /\ overdue' = (overdue \/ late)
   /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, late, asked, sight, asking, owed, at, todo,
@@ -262,29 +269,40 @@ TooLate(w) ==
   /\ pc[w] = "open" /\ late /\ CallReadsDeadline
   /\ pc' = [pc EXCEPT ![w] = "shut"] /\ todo' = [todo EXCEPT ![w] = @ \union win[w]] /\ win' = [win EXCEPT ![w] = {}]
   /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed, at,
-                 hand, free, doubt, refused, flight, faults, covered, wronged, trespass, overdue, deserted, ended>>
+                 hand, free, unknown, refused, flight, faults, covered, wronged, trespass, overdue, deserted, ended>>
 
 \* Commit, ending (giveBack and finish in the code): after the last window,
 \* behind a closed gate, or because the node shuts down (a fault). Done when every row
-\* has its end; otherwise the rest goes back. With a row in doubt the answers
-\* are written and the lease is left to run out.
+\* has its end; otherwise the rest goes back. Rows whose outcome is unknown move into
+\* a batch of their own, which stays leased for the reaper; where there are no others
+\* the batch itself stays so.
+Unknown(w, b) == IF UncalledAreFree THEN unknown[w]
+                 ELSE {r \in open[b] : r <= through[b] /\ r \notin free[w] /\ hand[w][r] = "none" /\ ledger[r][Attempt(b)] = "none"}
 Release(w) ==
   /\ pc[w] \in {"between", "shut"} /\ Ours(w)
-  /\ \E b \in {at[w]} : \E left \in {todo[w] \union free[w]} : \E stay \in {doubt[w] /\ DoubtKeepsLease} :
-     \E over \in {IF stay THEN "leased" ELSE IF todo[w] \union free[w] = {} THEN "done" ELSE IF gate[at[w]] = "cancelled" THEN "cancelled" ELSE "ready"} :
+  /\ \E b \in {at[w]} : \E kept \in {IF UnknownKeepsLease THEN Unknown(w, at[w]) ELSE {}} : \E left \in {(todo[w] \union free[w]) \ kept} :
+     \E stay \in {kept # {} /\ (left = {} \/ ~RestGoesBack)} : \E split \in {kept # {} /\ left # {} /\ RestGoesBack} :
+     \E over \in {IF stay THEN "leased" ELSE IF left = {} THEN "done" ELSE IF gate[at[w]] = "cancelled" THEN "cancelled" ELSE "ready"} :
+     \E own \in {Fresh(IF SplitKeepsAttempt THEN Attempt(at[w]) ELSE 1)} :
        /\ ledger' = Written(b, hand[w]) /\ refused' = Refusals(b, free[w])
        /\ count' = Counted(b, hand[w], Unsent(b, "cancelled"), IF over = "cancelled" THEN Cardinality(left) ELSE 0)
-       /\ (EndCheck /\ over = "done") => Sum(count'[b]) = Cardinality(rows[b])
-       /\ state' = [state EXCEPT ![b] = over]
-       /\ open' = [open EXCEPT ![b] = IF over \notin {"ready", "cancelled"} THEN @ ELSE IF SkipsEnded THEN left ELSE @]
-       /\ leasedBy' = [leasedBy EXCEPT ![b] = IF stay THEN @ ELSE NoOne] /\ expired' = [expired EXCEPT ![b] = IF stay THEN @ ELSE FALSE]
-       /\ through' = [through EXCEPT ![b] = IF stay THEN @ ELSE 0]
-       /\ deferred' = [deferred EXCEPT ![b] = IF ~stay THEN {} ELSE IF UncalledAreFree THEN left ELSE free[w]]
-       /\ covered' = covered \ left
+       /\ rows' = [x \in Batches |-> IF split /\ x = own THEN kept ELSE IF split /\ x = b /\ SplitMovesRows THEN rows[b] \ kept ELSE rows[x]]
+       /\ (EndCheck /\ over = "done") => Sum(count'[b]) = Cardinality(rows'[b])
+       /\ state' = [x \in Batches |-> IF x = b THEN over ELSE IF split /\ x = own THEN "leased" ELSE state[x]]
+       /\ gate' = [gate EXCEPT ![own] = IF split /\ SplitCopiesGate THEN gate[b] ELSE @]
+       /\ open' = [x \in Batches |-> IF split /\ x = own THEN kept
+                                    ELSE IF x = b /\ over \in {"ready", "cancelled"} /\ SkipsEnded THEN left ELSE open[x]]
+       /\ home' = [r \in Rows |-> IF split /\ r \in kept THEN own ELSE home[r]]
+       /\ leasedBy' = [x \in Batches |-> IF split /\ x = own THEN w ELSE IF x = b /\ ~stay THEN NoOne ELSE leasedBy[x]]
+       /\ expired' = [x \in Batches |-> IF x = b /\ ~stay THEN FALSE ELSE expired[x]]
+       /\ through' = [x \in Batches |-> IF split /\ x = own THEN Last(kept) ELSE IF x = b /\ ~stay THEN 0 ELSE through[x]]
+       /\ deferred' = [deferred EXCEPT ![b] = IF stay THEN left ELSE {}]
+       /\ covered' = covered \ (todo[w] \union free[w])
+       /\ deserted' = (deserted \/ (stay /\ left # {}))
   /\ \/ (todo[w] = {} \/ pc[w] = "shut") /\ UNCHANGED faults
      \/ ~(todo[w] = {} \/ pc[w] = "shut") /\ Fault
   /\ Gone(w)
-  /\ UNCHANGED <<gate, rows, home, delivered, late, asked, sight, asking, owed, wronged, trespass, flight, overdue, deserted>>
+  /\ UNCHANGED <<delivered, late, asked, sight, asking, owed, wronged, trespass, flight, overdue>>
   /\ Settle
 
 \* Without the token nothing is written (the known answers become evidence).
@@ -303,7 +321,7 @@ LeaseEnds(b) ==
      IN \/ live /\ Fault
         \/ ~live /\ UNCHANGED faults
   /\ UNCHANGED <<state, gate, rows, open, leasedBy, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed,
-                 pc, at, todo, win, hand, free, doubt, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
+                 pc, at, todo, win, hand, free, unknown, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
 
 \* Open rows without an outcome, and those of them that may have been called.
 Bare(b) == {r \in open[b] : ledger[r][Attempt(b)] = "none"}
@@ -311,7 +329,6 @@ Doubted(b) == {r \in Bare(b) : /\ DoubtIsTheWindow
                                /\ (r <= through[b] \/ ~BeyondIsFree)
                                /\ (r \notin deferred[b] \/ ~DeferredAreFree)}
 Again(b) == Attempt(b) < MaxAttempts /\ ~late /\ (gate[b] # "cancelled" \/ ~ClosedIsNotRetried)
-Fresh == CHOOSE x \in Batches : state[x] = "none" \/ x = N
 
 \* Reap parts the open rows of an expired batch: those that may have been called
 \* get a second attempt in a retry batch of their own or are orphaned, the rest
@@ -319,7 +336,7 @@ Fresh == CHOOSE x \in Batches : state[x] = "none" \/ x = N
 Reap(b) ==
   /\ state[b] = "leased" /\ expired[b]
   /\ \E called \in {Doubted(b)} : \E rest \in {Bare(b) \ Doubted(b)} : \E retry \in {IF Again(b) THEN Doubted(b) ELSE {}} :
-     \E fresh \in {Fresh} : \E made \in {RetryInSameTx /\ retry # {}} :
+     \E fresh \in {Fresh(2)} : \E made \in {RetryInSameTx /\ retry # {}} :
      \E over \in {IF rest = {} THEN "done" ELSE IF gate[b] = "cancelled" THEN "cancelled" ELSE "ready"} :
        /\ state' = [x \in Batches |-> IF x = b THEN over ELSE IF made /\ x = fresh THEN "ready" ELSE state[x]]
        /\ open' = [x \in Batches |-> IF x = b THEN rest ELSE IF made /\ x = fresh THEN retry ELSE open[x]]
@@ -337,19 +354,19 @@ Reap(b) ==
   /\ leasedBy' = [leasedBy EXCEPT ![b] = NoOne] /\ expired' = [expired EXCEPT ![b] = FALSE]
   /\ through' = [through EXCEPT ![b] = 0] /\ deferred' = [deferred EXCEPT ![b] = {}]
   /\ covered' = covered \ open[b]
-  /\ UNCHANGED <<delivered, late, asked, sight, asking, pc, at, todo, win, hand, free, doubt, faults, trespass, refused, flight, overdue, deserted>>
+  /\ UNCHANGED <<delivered, late, asked, sight, asking, pc, at, todo, win, hand, free, unknown, faults, trespass, refused, flight, overdue, deserted>>
   /\ Settle
 
 \* MakeRetry: a second transaction of the reaper (mutant RetryInSameTx only),
 \* which a crash of the reaper leaves out.
 MakeRetry ==
   /\ owed # {}
-  /\ LET fresh == CHOOSE x \in Batches : state[x] = "none" \/ x = N
+  /\ LET fresh == Fresh(2)
      IN /\ state' = [state EXCEPT ![fresh] = "ready"] /\ rows' = [rows EXCEPT ![fresh] = owed] /\ open' = [open EXCEPT ![fresh] = owed]
         /\ home' = [r \in Rows |-> IF r \in owed THEN fresh ELSE home[r]]
   /\ owed' = {}
   /\ UNCHANGED <<gate, leasedBy, expired, through, deferred, count, ledger, delivered, late, asked, sight, asking,
-                 pc, at, todo, win, hand, free, doubt, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
+                 pc, at, todo, win, hand, free, unknown, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
 
 -----------------------------------------------------------------------------
 \* Gates. Each is one transaction; what it promises begins when it commits.
@@ -364,7 +381,7 @@ Look(what) ==
      \/ what = "cancel" /\ "cancel" \in Asks /\ asked # "cancelled"
   /\ asking' = what /\ sight' = {b \in Batches : Alive(b)}
   /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, owed,
-                 pc, at, todo, win, hand, free, doubt, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
+                 pc, at, todo, win, hand, free, unknown, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
 Seen == IF GateLocksFirst THEN {b \in Batches : Alive(b)} ELSE {b \in sight : Alive(b)}
 Ready(what) == IF GateLocksFirst THEN TRUE ELSE asking = what
 \* Hold shuts the gates of all live batches.
@@ -373,14 +390,14 @@ Hold ==
   /\ gate' = [b \in Batches |-> IF b \in Seen /\ gate[b] = "open" THEN "held" ELSE gate[b]]
   /\ sight' = {} /\ asking' = "nothing"
   /\ UNCHANGED <<state, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, owed,
-                 pc, at, todo, win, hand, free, doubt, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
+                 pc, at, todo, win, hand, free, unknown, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
 \* Unhold opens them again.
 Unhold ==
   /\ Resumes /\ asked = "held" /\ Ready("unhold") /\ asked' = "again"
   /\ gate' = [b \in Batches |-> IF b \in Seen /\ gate[b] = "held" THEN "open" ELSE gate[b]]
   /\ sight' = {} /\ asking' = "nothing"
   /\ UNCHANGED <<state, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, owed,
-                 pc, at, todo, win, hand, free, doubt, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
+                 pc, at, todo, win, hand, free, unknown, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
 \* Cancel ends batches that are ready and shuts those that are leased.
 Cancel ==
   /\ "cancel" \in Asks /\ asked # "cancelled" /\ Ready("cancel") /\ asked' = "cancelled"
@@ -391,20 +408,20 @@ Cancel ==
                    ELSE [count[b] EXCEPT ![Unsent(b, "cancelled")] = @ + Cardinality(open[b])]]
   /\ sight' = {} /\ asking' = "nothing"
   /\ UNCHANGED <<rows, open, leasedBy, expired, through, deferred, ledger, home, delivered, late, owed,
-                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, refused, flight, overdue, deserted>>
+                 pc, at, todo, win, hand, free, unknown, faults, covered, wronged, trespass, refused, flight, overdue, deserted>>
   /\ Settle
 \* DeadlinePasses: expires_at is over.
 DeadlinePasses ==
   /\ Deadline /\ ~late /\ late' = TRUE
   /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, asked, sight, asking, owed,
-                 pc, at, todo, win, hand, free, doubt, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
+                 pc, at, todo, win, hand, free, unknown, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
 \* Expire ends a batch that was not claimed in time, also behind a held gate.
 Expire(b) ==
   /\ late /\ state[b] = "ready" /\ (gate[b] = "open" \/ ExpiresHeld)
   /\ state' = [state EXCEPT ![b] = "expired"]
   /\ count' = [count EXCEPT ![b] = [@ EXCEPT ![Unsent(b, "expired")] = @ + Cardinality(open[b])]]
   /\ UNCHANGED <<gate, rows, open, leasedBy, expired, through, deferred, ledger, home, delivered, late, asked, sight, asking, owed,
-                 pc, at, todo, win, hand, free, doubt, faults, covered, wronged, trespass, refused, flight, overdue, deserted>>
+                 pc, at, todo, win, hand, free, unknown, faults, covered, wronged, trespass, refused, flight, overdue, deserted>>
   /\ Settle
 
 Next ==
@@ -454,10 +471,11 @@ TerminalStable == \A r \in Rows : ended[r] # "none" => Status(r) = ended[r]
 \* A row without an end is in a live batch that knows of it; a batch ends only with every row.
 NoRowLeftBehind == \A r \in Rows : Status(r) = "pending" => (\E b \in Batches : Alive(b) /\ r \in open[b] /\ ledger[r][Attempt(b)] = "none")
 \* The counters of the batches and the status of the rows say the same, in every state.
+CountOf(b, k) == IF b \in Batches THEN count[b][k] ELSE 0
 BooksBalance ==
   /\ \A b \in Batches : Sum(count[b]) <= Cardinality(rows[b])
   /\ \E now \in {[r \in Rows |-> Status(r)]} : \A k \in Ends : Cardinality({r \in Rows : now[r] = k}) =
-       count[0][k] + (IF N >= 1 THEN count[1][k] ELSE 0) + (IF N >= 2 THEN count[2][k] ELSE 0) + (IF N >= 3 THEN count[3][k] ELSE 0)
+       CountOf(0, k) + CountOf(1, k) + CountOf(2, k) + CountOf(3, k) + CountOf(4, k) + CountOf(5, k)
 \* What the ledger says under an ordinal is so of the notification that has it.
 OneRowPerOrdinal == \A r \in Rows : (ledger[r][1] = "accepted" \/ ledger[r][2] = "accepted") => delivered[r] >= 1
 \* Only what stood in an open window is ever in doubt.
@@ -466,7 +484,7 @@ OnlyWindowsAreInDoubt == ~wronged
 NoWindowBehindGate == ~trespass
 \* After the send deadline no batch is claimed and no window is called.
 NothingBeginsLate == ~overdue
-\* A claim that lives leaves a batch only given back, lost or with a row in doubt.
+\* A claim that lives leaves a row only at its end, given back, lost or with an unknown outcome.
 NothingDeserted == ~deserted
 \* Who ends as refused was put off as often as the cap says.
 RefusedInFull == \A r \in Rows : (ledger[r][1] = "refused" \/ ledger[r][2] = "refused") => refused[r] >= MaxDeferrals
@@ -479,10 +497,12 @@ EveryRowEnds == <>(\A r \in Rows : Status(r) \in Ends)
 \* What must be reachable: each of these is expected to be violated.
 
 NeverPartlyDone == ~\E r, q \in Rows : Status(r) = "sent" /\ ledger[q][1] = "retried"
-NeverTwoRetries == ~(N >= 2 /\ state[1] # "none" /\ state[2] # "none")
-NeverRetryBesideRoot == ~(state[0] = "leased" /\ state[1] = "leased")
+NeverTwoRetries == ~(N >= 2 /\ state[N] # "none" /\ state[N + 1] # "none")
+NeverRetryBesideRoot == ~(state[0] = "leased" /\ state[N] = "leased")
+NeverCalledBesideUnknown == ~(N >= 2 /\ state[1] = "leased" /\ \E w \in Workers : at[w] = 0 /\ pc[w] = "open")
+NeverSplitTwice == ~(N >= 2 /\ rows[1] # {} /\ \E b \in Batches : Attempt(b) = 2 /\ state[b] = "leased" /\ \A w \in Workers : at[w] # b)
 NeverCancelledInFlight == ~\E w \in Workers : asked = "cancelled" /\ pc[w] = "open"
-NeverOrphanedByCancel == ~\E r \in Rows : state[1] = "cancelled" /\ Status(r) = "orphaned"
+NeverOrphanedByCancel == ~\E r \in Rows : state[N] = "cancelled" /\ Status(r) = "orphaned"
 NeverExpired == ~\E r \in Rows : Status(r) = "skipped"
 NeverLandsAfterTheLook == ~\E w \in Workers : pc[w] = "asked" /\ Ours(w) /\ ~Fits(w, at[w], Known(w), hand[w])
 NeverInFlightAfterAll == ~(\E w \in Workers : flight[w] # {} /\ pc[w] = "between" /\ todo[w] = {})

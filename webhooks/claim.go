@@ -42,9 +42,10 @@ func (m claimed) answer() verdict {
 	return v
 }
 
-// claim takes due messages, the oldest of each endpoint first. Endpoints with
-// fewer calls come before those with more, whatever waits for whom, and among
-// equals it is a lot: by age, a slow endpoint's backlog would win each place
+// claim takes due messages, the oldest of each endpoint first. Workspaces with
+// fewer calls come before those with more, or one with many endpoints would take
+// the calls of the others. Within a workspace endpoints with fewer calls come
+// first, and among equals the order is random: by age, a slow endpoint's backlog would win each place
 // that its own call has just left. A message whose lease ran out is due like
 // any other: its worker died, perhaps after the call.
 func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
@@ -60,16 +61,21 @@ func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 				select o.workspace_id, o.endpoint_id from outbox o
 				where o.state = 'pending' and (o.workspace_id, o.endpoint_id) > (e.workspace_id, e.endpoint_id)
 				order by o.workspace_id, o.endpoint_id limit 1) o
+		), lanes as materialized (
+			select e.workspace_id, e.endpoint_id, coalesce(lane.free, $4) as free, coalesce(lane.busy, 0) as busy,
+				sum(coalesce(lane.busy, 0)) over (partition by e.workspace_id) as calls
+			from ends e left join unnest($5::uuid[], $6::int[], $7::int[]) as lane (endpoint_id, free, busy) on lane.endpoint_id = e.endpoint_id
 		), due as materialized (
 			select o.workspace_id, o.id from (
-				select o.workspace_id, o.id, coalesce(lane.busy, 0) + row_number() over (partition by o.workspace_id, o.endpoint_id order by o.due_at) as turn
-				from ends e
-				left join unnest($5::uuid[], $6::int[], $7::int[]) as lane (endpoint_id, free, busy) on lane.endpoint_id = e.endpoint_id
-				cross join lateral (
-					select o.workspace_id, o.id, o.endpoint_id, o.due_at from outbox o
-					where o.workspace_id = e.workspace_id and o.endpoint_id = e.endpoint_id and o.state = 'pending' and o.due_at <= now()
-					order by o.due_at limit coalesce(lane.free, $4)) o
-			) o order by o.turn, random() limit $3
+				select o.workspace_id, o.id, o.turn, o.draw, o.calls + row_number() over (partition by o.workspace_id order by o.turn, o.draw) as place
+				from (
+					select o.workspace_id, o.id, l.calls, l.busy + row_number() over (partition by o.workspace_id, o.endpoint_id order by o.due_at) as turn, random() as draw
+					from lanes l cross join lateral (
+						select o.workspace_id, o.id, o.endpoint_id, o.due_at from outbox o
+						where o.workspace_id = l.workspace_id and o.endpoint_id = l.endpoint_id and o.state = 'pending' and o.due_at <= now()
+						order by o.due_at limit l.free) o
+				) o
+			) o order by o.place, o.turn, o.draw limit $3
 		), free as materialized (
 			select o.at from due cross join lateral (
 				select o.ctid as at from outbox o
@@ -95,8 +101,18 @@ func (w *Webhooks) claimMore(ctx context.Context, ws, endpoint uuid.UUID, n int)
 		)`, ws, endpoint, n)
 }
 
+// claimTime bounds a claim. It ends also when the process is told to stop: rows
+// whose lease was committed while the answer was given up would wait for the end
+// of that lease.
+const claimTime = 10 * time.Second
+
 // take leases the messages that a statement has locked, under one token.
 func (w *Webhooks) take(ctx context.Context, free string, args ...any) ([]claimed, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTime)
+	defer cancel()
 	token, since := lemma.NewID().String(), time.Now()
 	rows, _ := w.pool.Query(ctx, free+`, taken as (
 			update outbox o set leased_by = $1, lease_until = now() + $2::interval, due_at = now() + $2::interval, attempts = o.attempts + (not o.answered)::int

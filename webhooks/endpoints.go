@@ -3,7 +3,6 @@ package webhooks
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -12,10 +11,11 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"lemma"
 	"lemma/dial"
+	"lemma/page"
+	"lemma/pgerr"
 )
 
 const endpointColumns = `id, workspace_id, name, url, version, created_at, updated_at`
@@ -34,7 +34,7 @@ func (w *Webhooks) Create(ctx context.Context, ws uuid.UUID, n NewEndpoint) (End
 		insert into webhook_endpoints (workspace_id, id, name, url, secret) values ($1, $2, $3, $4, $5)
 		on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.URL, sealed)
 	if err != nil {
-		return Endpoint{}, "", known(err, "create webhook endpoint")
+		return Endpoint{}, "", saving.Explain(err, "create webhook endpoint")
 	}
 	made, ring, err := w.withKeys(ctx, w.pool, ws, n.ID, "")
 	if err != nil {
@@ -47,31 +47,14 @@ func (w *Webhooks) Create(ctx context.Context, ws uuid.UUID, n NewEndpoint) (End
 func (w *Webhooks) Get(ctx context.Context, ws, id uuid.UUID) (Endpoint, error) {
 	rows, _ := w.pool.Query(ctx, `select `+endpointColumns+` from webhook_endpoints where workspace_id = $1 and id = $2`, ws, id)
 	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Endpoint])
-	return found, missing(err, "get webhook endpoint")
+	return found, pgerr.Row(err, "webhook endpoint", "get webhook endpoint")
 }
 
-// List reads a page of endpoints, newest first.
-func (w *Webhooks) List(ctx context.Context, ws uuid.UUID, page lemma.Page) ([]Endpoint, string, error) {
-	var before *uuid.UUID
-	if page.Cursor != "" {
-		id, err := uuid.Parse(page.Cursor)
-		if err != nil {
-			return nil, "", lemma.Fault("?cursor", "invalid_cursor", "this is not a cursor that a list gave")
-		}
-		before = &id
-	}
-	rows, _ := w.pool.Query(ctx, `
-		select `+endpointColumns+` from webhook_endpoints
-		where workspace_id = $1 and ($2::uuid is null or id < $2) order by id desc limit $3`, ws, before, page.Limit+1)
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Endpoint])
-	if err != nil {
-		return nil, "", fmt.Errorf("list webhook endpoints: %w", err)
-	}
-	if len(found) <= page.Limit {
-		return found, "", nil
-	}
-	found = found[:page.Limit]
-	return found, found[page.Limit-1].ID.String(), nil
+var list = page.Named("webhook_endpoints", "", func(e Endpoint) uuid.UUID { return e.ID }, func(e Endpoint) string { return e.Name })
+
+// List reads a page of endpoints.
+func (w *Webhooks) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Endpoint, string, error) {
+	return list.Read(ctx, w.pool, q, ws, `select `+endpointColumns+` from webhook_endpoints where workspace_id = $1`, pgx.RowToStructByName[Endpoint])
 }
 
 // Update changes an endpoint, if its version is still ifMatch; with nil,
@@ -91,20 +74,16 @@ func (w *Webhooks) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Endpoint{}, &lemma.Error{Kind: lemma.Stale, Message: "somebody has changed the webhook endpoint since it was read: read it again"}
 	}
-	return changed, known(err, "update webhook endpoint")
+	return changed, saving.Explain(err, "update webhook endpoint")
 }
 
 // Delete takes an endpoint away. Messages that wait for it fail.
 func (w *Webhooks) Delete(ctx context.Context, ws, id uuid.UUID) error {
 	gone, err := w.pool.Exec(ctx, `delete from webhook_endpoints where workspace_id = $1 and id = $2`, ws, id)
-	var pg *pgconn.PgError
-	switch {
-	case errors.As(err, &pg) && pg.Code == "23503":
-		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "a flow uses this webhook endpoint", Cause: err}
-	case err == nil && gone.RowsAffected() == 0:
+	if err == nil && gone.RowsAffected() == 0 {
 		return lemma.Missing("webhook endpoint")
 	}
-	return known(err, "delete webhook endpoint")
+	return deleting.Explain(err, "delete webhook endpoint")
 }
 
 // Rotate gives an endpoint a new secret. Those before it go on signing too
@@ -134,7 +113,7 @@ func (w *Webhooks) Rotate(ctx context.Context, ws, id, request uuid.UUID) (made 
 		return err
 	})
 	if err != nil {
-		return Endpoint{}, "", known(err, "rotate webhook secret")
+		return Endpoint{}, "", saving.Explain(err, "rotate webhook secret")
 	}
 	return made, secret, nil
 }
@@ -190,27 +169,8 @@ func validPort(u *url.URL) bool {
 	return err == nil && port > 0
 }
 
-func missing(err error, doing string) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, pgx.ErrNoRows):
-		return lemma.Missing("webhook endpoint")
-	}
-	return fmt.Errorf("%s: %w", doing, err)
-}
-
-// known turns what a constraint says into an answer for the caller. What is
-// one already stays as it is.
-func known(err error, doing string) error {
-	var pg *pgconn.PgError
-	var ours *lemma.Error
-	switch {
-	case err == nil || errors.As(err, &ours):
-		return err
-	case errors.As(err, &pg) && pg.ConstraintName == "webhook_endpoints_name":
-		return &lemma.Error{Kind: lemma.Conflict, Code: "name_taken", Message: "another webhook endpoint has this name",
-			Fields: []lemma.Field{{Pointer: "/name", Code: "name_taken", Detail: "another webhook endpoint has this name"}}, Cause: err}
-	}
-	return fmt.Errorf("%s: %w", doing, err)
-}
+// What the schema refuses, as the caller reads it.
+var (
+	saving   = pgerr.Rules{"webhook_endpoints_name": pgerr.NameTaken("webhook endpoint")}
+	deleting = pgerr.Rules{pgerr.ForeignKey: pgerr.InUse("a flow uses this webhook endpoint")}
+)

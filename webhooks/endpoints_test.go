@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/page"
 	"lemma/pgtest"
 )
 
@@ -52,7 +53,7 @@ func TestEndpointsOfAnotherWorkspace(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if list, _, err := b.List(t.Context(), other, lemma.Page{Limit: 10}); err != nil || len(list) != 0 {
+	if list, _, err := b.List(t.Context(), other, page.Query{Limit: 10}); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v", list, err)
 	}
 }
@@ -65,7 +66,7 @@ func TestEndpointsAreListedInPages(t *testing.T) {
 		e, _ := b.endpoint("/")
 		want = append([]uuid.UUID{e.ID}, want...)
 	}
-	for page := (lemma.Page{Limit: 2}); ; {
+	for page := (page.Query{Limit: 2}); ; {
 		list, next, err := b.List(t.Context(), b.ws, page)
 		b.must(err)
 		for _, e := range list {
@@ -99,7 +100,7 @@ func TestCreateTwiceMakesOne(t *testing.T) {
 
 func TestAddressesThatAreRefused(t *testing.T) {
 	t.Parallel()
-	strict, open := New(Rooms{}, Options{}), New(Rooms{}, Options{AllowPrivate: true})
+	strict, open := New(Deps{}, Options{}), New(Deps{}, Options{AllowPrivate: true})
 	for _, good := range []string{"https://example.com", "https://example.com:8443/a/b?c=d", "https://8.8.8.8/", "https://localhost/", "https://münchen.example/"} {
 		if err := strict.checkURL(good); err != nil {
 			t.Errorf("%s: %v", good, err)

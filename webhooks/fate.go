@@ -3,15 +3,12 @@ package webhooks
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
-	"lemma"
+	"lemma/page"
 )
 
 // States of a message.
@@ -70,60 +67,35 @@ func (w *Webhooks) readFates(ctx context.Context, sql string, args ...any) ([]li
 	return pgx.CollectRows(rows, pgx.RowToStructByName[listed])
 }
 
-// Messages reads a page of an endpoint's messages in one state. Those that have
-// ended come newest first; of pending ones that which is called next is the
-// first, so that none is passed over because it was called meanwhile.
-func (w *Webhooks) Messages(ctx context.Context, ws, endpoint uuid.UUID, state string, page lemma.Page) ([]Fate, string, error) {
+// Pages of messages that have ended, the last first, and of those that are
+// pending, that which is called next first: none is passed over because it was
+// called meanwhile.
+var (
+	endedList = page.List[listed]{Name: "webhook_messages", Default: "-finished_at", Orders: map[string]page.Order[listed]{
+		"finished_at": page.ByTime("o.finished_at", func(m listed) time.Time { return m.Place }, "o.id", func(m listed) uuid.UUID { return m.ID })}}
+	pendingList = page.List[listed]{Name: "webhook_messages", Default: "due_at", Orders: map[string]page.Order[listed]{
+		"due_at": page.ByTime("o.due_at", func(m listed) time.Time { return m.Place }, "o.id", func(m listed) uuid.UUID { return m.ID })}}
+)
+
+// Messages reads a page of an endpoint's messages of one status.
+func (w *Webhooks) Messages(ctx context.Context, ws, endpoint uuid.UUID, q page.Query) ([]Fate, string, error) {
 	if _, err := w.Get(ctx, ws, endpoint); err != nil {
 		return nil, "", err
 	}
-	at, id, err := readMark(state, page.Cursor)
+	list, which := endedList, "o.state <> 'pending'"
+	if q.Status == Pending {
+		list, which = pendingList, "o.state = 'pending'"
+	}
+	found, next, err := list.Read(ctx, w.pool, q, ws, selectFate+` where o.workspace_id = $1 and o.endpoint_id = $2 and `+which+` and o.state = $3`,
+		pgx.RowToStructByName[listed], endpoint, q.Status)
 	if err != nil {
 		return nil, "", err
-	}
-	which := ` where o.workspace_id = $1 and o.endpoint_id = $2 and o.state <> 'pending' and o.state = $3 and (o.finished_at, o.id) < ($4, $5)
-		order by o.finished_at desc, o.id desc limit $6`
-	if state == Pending {
-		which = ` where o.workspace_id = $1 and o.endpoint_id = $2 and o.state = 'pending' and o.state = $3 and (o.due_at, o.id) > ($4, $5)
-		order by o.due_at, o.id limit $6`
-	}
-	found, err := w.readFates(ctx, selectFate+which, ws, endpoint, state, at, id, page.Limit+1)
-	if err != nil {
-		return nil, "", fmt.Errorf("list messages of webhook endpoint %s: %w", endpoint, err)
-	}
-	next := ""
-	if len(found) > page.Limit {
-		found = found[:page.Limit]
-		next = found[page.Limit-1].mark()
 	}
 	all := make([]Fate, len(found))
 	for i, m := range found {
 		all[i] = m.Fate
 	}
 	return all, next, nil
-}
-
-// mark is the cursor behind a message.
-func (m listed) mark() string {
-	return fmt.Sprintf("%s.%d.%s", m.State, m.Place.UnixMicro(), m.ID)
-}
-
-// readMark reads a cursor; without one it is before the first of the list.
-func readMark(state, cursor string) (pgtype.Timestamptz, uuid.UUID, error) {
-	switch {
-	case cursor == "" && state == Pending:
-		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}, uuid.Nil, nil
-	case cursor == "":
-		return pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}, uuid.Max, nil
-	}
-	of, rest, _ := strings.Cut(cursor, ".")
-	text, name, _ := strings.Cut(rest, ".")
-	micros, broken := strconv.ParseInt(text, 10, 54) // some centuries, all of which Postgres knows
-	id, err := uuid.Parse(name)
-	if of != state || broken != nil || err != nil {
-		return pgtype.Timestamptz{}, uuid.Nil, lemma.Fault("?cursor", "invalid_cursor", "the cursor is not one that this list gave out")
-	}
-	return pgtype.Timestamptz{Time: time.UnixMicro(micros), Valid: true}, id, nil
 }
 
 // Health is how an endpoint is doing.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/page"
 )
 
 // fate is what is told of one message, without its times; next says whether it
@@ -99,9 +100,9 @@ func TestMessagesOfAnEndpoint(t *testing.T) {
 		var got []uuid.UUID
 		var places []time.Time
 		for cursor := ""; ; {
-			page, next, err := b.Messages(t.Context(), b.ws, e.ID, state, lemma.Page{Limit: 2, Cursor: cursor})
+			some, next, err := b.Messages(t.Context(), b.ws, e.ID, page.Query{Status: state, Limit: 2, Cursor: cursor})
 			b.must(err)
-			for _, m := range page {
+			for _, m := range some {
 				at := m.NextAt
 				if state != Pending {
 					at = m.FinishedAt
@@ -126,14 +127,14 @@ func TestMessagesOfAnEndpoint(t *testing.T) {
 			t.Errorf("%s: %v", state, places)
 		}
 	}
-	_, next, err := b.Messages(t.Context(), b.ws, e.ID, Pending, lemma.Page{Limit: 1})
+	_, next, err := b.Messages(t.Context(), b.ws, e.ID, page.Query{Status: Pending, Limit: 1})
 	b.must(err)
 	for state, cursor := range map[string]string{Failed: next, Pending: next + "x", Delivered: "delivered.99999999999999999." + uuid.NewString()} {
-		if _, _, err := b.Messages(t.Context(), b.ws, e.ID, state, lemma.Page{Limit: 1, Cursor: cursor}); lemma.KindOf(err) != lemma.Invalid {
+		if _, _, err := b.Messages(t.Context(), b.ws, e.ID, page.Query{Status: state, Limit: 1, Cursor: cursor}); lemma.KindOf(err) != lemma.Invalid {
 			t.Errorf("a foreign cursor: %v", err)
 		}
 	}
-	if _, _, err := b.Messages(t.Context(), uuid.New(), e.ID, Pending, lemma.Page{Limit: 1}); lemma.KindOf(err) != lemma.NotFound {
+	if _, _, err := b.Messages(t.Context(), uuid.New(), e.ID, page.Query{Status: Pending, Limit: 1}); lemma.KindOf(err) != lemma.NotFound {
 		t.Errorf("of another workspace: %v", err)
 	}
 }

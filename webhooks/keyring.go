@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"lemma/pgerr"
 )
 
 // overlap is how long a secret goes on signing after it was rotated.
@@ -123,7 +125,7 @@ func (w *Webhooks) withKeys(ctx context.Context, db interface {
 	err = db.QueryRow(ctx, `
 		select `+endpointColumns+`, secret, now() from webhook_endpoints where workspace_id = $1 and id = $2`+lock, ws, id).
 		Scan(&e.ID, &e.WorkspaceID, &e.Name, &e.URL, &e.Version, &e.CreatedAt, &e.UpdatedAt, &sealed, &now)
-	if err := missing(err, "read webhook endpoint"); err != nil {
+	if err := pgerr.Row(err, "webhook endpoint", "read webhook endpoint"); err != nil {
 		return Endpoint{}, keyring{}, err
 	}
 	r, err = w.open(ws, id, sealed, now)

@@ -46,7 +46,7 @@ func setup(t testing.TB, change func(*Options)) bundle {
 
 // another is a room on the same tables: another node.
 func (b bundle) another(pool *pgxpool.Pool, o Options) *Webhooks {
-	w := New(Rooms{Pool: pool, Box: b.box}, o)
+	w := New(Deps{Pool: pool, Box: b.box}, o)
 	w.OnSettled(b.settled.add)
 	return w
 }

@@ -61,8 +61,8 @@ type Options struct {
 	Keep         time.Duration   // how long the rows of finished messages stay; 7 days
 }
 
-// Rooms are whom webhooks work with.
-type Rooms struct {
+// Deps are what webhooks call.
+type Deps struct {
 	Pool    *pgxpool.Pool
 	Box     *secrets.Box
 	Log     *slog.Logger
@@ -112,7 +112,7 @@ type Webhooks struct {
 }
 
 // New makes the room.
-func New(r Rooms, o Options) *Webhooks {
+func New(r Deps, o Options) *Webhooks {
 	o = o.withDefaults()
 	w := &Webhooks{pool: r.Pool, box: r.Box, log: r.Log, metrics: r.Metrics, options: o, lanes: newLanes(o.Workers, o.PerEndpoint),
 		settler: settler{open: make(chan struct{}, unsettled)}, wake: make(chan struct{}, 1)}

@@ -22,6 +22,7 @@ import (
 
 	"lemma"
 	"lemma/dial"
+	"lemma/pgtest"
 )
 
 // verifies asks the library of Standard Webhooks, as a receiver would.
@@ -471,6 +472,38 @@ func TestSlowEndpointsLeaveAPlace(t *testing.T) {
 		b.must(err)
 		if len(taken) != 1 || taken[0].EndpointID != want.next {
 			t.Errorf("%d messages were claimed, the first of %s", len(taken), taken[0].EndpointID)
+		}
+	}
+}
+
+// TestManyEndpointsLeaveAPlace has a workspace with many endpoints that hold all
+// places and have much older messages. The places that fall free are for the
+// workspace that has fewer calls.
+func TestManyEndpointsLeaveAPlace(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(o *Options) { o.Workers, o.PerEndpoint = 4, 2 })
+	for i := range 40 {
+		many, _ := b.endpoint(fmt.Sprint("/many", i))
+		b.write(b.message(many), b.message(many))
+	}
+	b.exec(`update outbox set due_at = due_at - interval '1 hour'`)
+	taken, err := b.claim(t.Context())
+	b.must(err)
+	if len(taken) != 4 {
+		t.Fatalf("%d messages were claimed", len(taken))
+	}
+	other := b
+	other.ws = pgtest.Workspace(t, b.pool)
+	for i := range 2 {
+		few, _ := other.endpoint(fmt.Sprint("/few", i))
+		other.write(other.message(few))
+	}
+	for _, left := range taken[:2] {
+		b.lanes.leave(left.EndpointID)
+		next, err := b.claim(t.Context())
+		b.must(err)
+		if len(next) != 1 || next[0].WorkspaceID != other.ws {
+			t.Errorf("%d messages were claimed, the first of workspace %s", len(next), next[0].WorkspaceID)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/page"
 )
 
 // Admin is the scope that holds every other.
@@ -102,26 +103,14 @@ func checkScopes(scopes []string) error {
 	return nil
 }
 
-// ListKeys answers one page of keys, revoked ones too, newest first.
-func (w *Workspaces) ListKeys(ctx context.Context, workspaceID uuid.UUID, page lemma.Page) ([]Key, string, error) {
-	before := uuid.Max
-	if page.Cursor != "" {
-		id, ok := lemma.ParseID(lemma.PrefixKey, page.Cursor)
-		if !ok {
-			return nil, "", lemma.Fault("?cursor", "invalid_cursor", "the cursor is not one that this list gave out")
-		}
-		before = id
-	}
-	found, err := w.keys(ctx, `select `+keyColumns+` from api_keys where workspace_id = $1 and id < $2 order by id desc limit $3`,
-		workspaceID, before, page.Limit+1)
-	if err != nil {
-		return nil, "", fmt.Errorf("list keys: %w", err)
-	}
-	if len(found) <= page.Limit {
-		return found, "", nil
-	}
-	found = found[:page.Limit]
-	return found, lemma.FormatID(lemma.PrefixKey, found[page.Limit-1].ID), nil
+var keyList = page.Named("api_keys", "", func(k Key) uuid.UUID { return k.ID }, func(k Key) string { return k.Name }).
+	WithStatus("case when revoked_at is null then 'active' else 'revoked' end")
+
+// ListKeys answers one page of keys, revoked ones too.
+func (w *Workspaces) ListKeys(ctx context.Context, workspaceID uuid.UUID, q page.Query) ([]Key, string, error) {
+	return keyList.ReadBy(q, func(end page.Clauses) ([]Key, error) {
+		return w.keys(ctx, `select `+keyColumns+` from api_keys where workspace_id = $1 and `+end.Where+" "+end.Order, end.Args...)
+	}, workspaceID)
 }
 
 // GetKey reads one key.

@@ -14,10 +14,10 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/pgerr"
 )
 
 // Workspace is a tenant. All that Lemma keeps belongs to one.
@@ -41,16 +41,10 @@ func (w *Workspaces) Create(ctx context.Context, name string) (Workspace, error)
 		return Workspace{}, fault
 	}
 	made, err := w.one(ctx, `insert into workspaces (id, name) values ($1, $2) returning id, name, created_at`, lemma.NewID(), name)
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "23505" {
-		return Workspace{}, &lemma.Error{Kind: lemma.Conflict, Code: "name_taken", Message: "there is a workspace of this name already",
-			Fields: []lemma.Field{{Pointer: "/name", Code: "name_taken", Detail: "choose another name"}}}
-	}
-	if err != nil {
-		return Workspace{}, fmt.Errorf("create workspace: %w", err)
-	}
-	return made, nil
+	return made, saving.Explain(err, "create workspace")
 }
+
+var saving = pgerr.Rules{pgerr.Unique: pgerr.NameTaken("workspace")}
 
 // Get reads a workspace.
 func (w *Workspaces) Get(ctx context.Context, id uuid.UUID) (Workspace, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/page"
 	"lemma/pgtest"
 )
 
@@ -169,7 +170,7 @@ func TestCreatingOneIDTwice(t *testing.T) {
 	if _, err := b.Authenticate(t.Context(), token); err != nil {
 		t.Errorf("a key in use was taken away: %v", err)
 	}
-	keys, _, err := b.ListKeys(t.Context(), b.ws, lemma.Page{Limit: 10})
+	keys, _, err := b.ListKeys(t.Context(), b.ws, page.Query{Limit: 10})
 	if err != nil || len(keys) != 1 {
 		t.Errorf("%d keys, %v", len(keys), err)
 	}
@@ -182,23 +183,23 @@ func TestListKeysPages(t *testing.T) {
 		key, _ := b.key(t, Admin)
 		want = append([]uuid.UUID{key.ID}, want...)
 	}
-	page := lemma.Page{Limit: 2}
+	q := page.Query{Limit: 2}
 	for {
-		found, next, err := b.ListKeys(t.Context(), b.ws, page)
+		found, next, err := b.ListKeys(t.Context(), b.ws, q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, k := range found {
 			got = append(got, k.ID)
 		}
-		if page.Cursor = next; next == "" {
+		if q.Cursor = next; next == "" {
 			break
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	_, _, err := b.ListKeys(t.Context(), b.ws, lemma.Page{Limit: 1, Cursor: "x"})
+	_, _, err := b.ListKeys(t.Context(), b.ws, page.Query{Limit: 1, Cursor: "x"})
 	kind(t, err, lemma.Invalid)
 }
 
@@ -213,7 +214,7 @@ func TestAnotherWorkspacesKeyIsUnknown(t *testing.T) {
 	if _, err := b.Authenticate(t.Context(), token); err != nil {
 		t.Errorf("another workspace revoked it: %v", err)
 	}
-	if found, _, _ := b.ListKeys(t.Context(), other, lemma.Page{Limit: 10}); len(found) != 0 {
+	if found, _, _ := b.ListKeys(t.Context(), other, page.Query{Limit: 10}); len(found) != 0 {
 		t.Errorf("another workspace sees %d keys", len(found))
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/migrations"
+	"lemma/server"
 )
 
-// doctorCommand prints every guard, whether every secret opens, and which
-// connections are not protected. It fails when a guard is red or a secret does
-// not open.
+// doctorCommand prints the state of every guard, of stored secrets, of connections
+// and of data sources. It fails when a guard is red or a secret is unreadable.
 type doctorCommand struct {
-	AllowNoFsync bool `name:"allow-no-fsync" help:"Be content with fsync off: for a database that may be lost."`
+	AllowNoFsync bool `name:"allow-no-fsync" help:"Allow fsync=off, for a database that may be lost."`
 }
 
 func (d doctorCommand) run(ctx context.Context, c Config, out io.Writer) error {
-	pool, err := openPool(ctx, c)
+	pool, err := server.OpenPool(ctx, c.server())
 	if err != nil {
 		return err
 	}
@@ -59,11 +59,11 @@ func printGuards(out io.Writer, guards []migrations.Guard) (red int, err error) 
 	return red, w.Flush()
 }
 
-// finding is one line of what is looked at beside the guards.
+// finding is one line of output beside the guards.
 type finding struct{ state, name, text string }
 
-// inspect looks at what tenants have entered. On a database without the tables
-// there is nothing to look at, and the guards say so.
+// inspect checks what tenants have entered. It does nothing on a database without
+// the tables, since the guards report that.
 func inspect(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Writer) error {
 	var migrated bool
 	err := pool.QueryRow(ctx, `
@@ -72,7 +72,7 @@ func inspect(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Writer) e
 	if err != nil || !migrated {
 		return err
 	}
-	found, shut, err := secretFindings(ctx, c, pool)
+	found, unreadable, err := secretFindings(ctx, c, pool)
 	if err != nil {
 		return err
 	}
@@ -84,14 +84,14 @@ func inspect(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Writer) e
 	for _, f := range append(found, unprotected...) {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.state, f.name, f.text)
 	}
-	if err := w.Flush(); err != nil || shut == 0 {
+	if err := w.Flush(); err != nil || unreadable == 0 {
 		return err
 	}
-	return fmt.Errorf("%d secrets open with none of the keys in LEMMA_SECRET_KEY", shut)
+	return fmt.Errorf("%d secrets are unreadable with the keys in LEMMA_SECRET_KEY", unreadable)
 }
 
-// secretFindings opens every sealed text.
-func secretFindings(ctx context.Context, c Config, pool *pgxpool.Pool) (list []finding, shut int, err error) {
+// secretFindings decrypts every secret.
+func secretFindings(ctx context.Context, c Config, pool *pgxpool.Pool) (list []finding, unreadable int, err error) {
 	if c.SecretKey == "" {
 		return []finding{{"warn", "secrets", "not checked: LEMMA_SECRET_KEY is not set"}}, 0, nil
 	}
@@ -104,20 +104,20 @@ func secretFindings(ctx context.Context, c Config, pool *pgxpool.Pool) (list []f
 		if err != nil {
 			return nil, 0, err
 		}
-		f := finding{"ok", "secrets of " + s.Table, fmt.Sprintf("all %d open with the first key", r.Rows)}
+		f := finding{"ok", "secrets of " + s.Table, fmt.Sprintf("all %d are encrypted with the first key", r.Rows)}
 		switch {
 		case len(r.Shut) > 0:
-			f.state, f.text = "RED", fmt.Sprintf("%d open, with no key open %s", r.Rows-len(r.Shut), named(s, r.Shut))
+			f.state, f.text = "RED", fmt.Sprintf("%d of %d are unreadable with every key (%s)", len(r.Shut), r.Rows, named(s, r.Shut))
 		case r.Old > 0:
-			f.state, f.text = "warn", fmt.Sprintf("all %d open, %d of them with another key than the first: run lemma secrets reseal", r.Rows, r.Old)
+			f.state, f.text = "warn", fmt.Sprintf("all %d are readable, %d with another key than the first: run lemma secrets reseal", r.Rows, r.Old)
 		}
-		list, shut = append(list, f), shut+len(r.Shut)
+		list, unreadable = append(list, f), unreadable+len(r.Shut)
 	}
-	return list, shut, nil
+	return list, unreadable, nil
 }
 
-// connectionFindings names data sources and providers whose connections
-// somebody on the way could read or intercept.
+// connectionFindings lists data sources and providers whose connections could be
+// read or intercepted on the network.
 func connectionFindings(ctx context.Context, pool *pgxpool.Pool) (list []finding, err error) {
 	for _, open := range []func(context.Context, *pgxpool.Pool) ([]unprotected, int, error){unprotectedSources, unprotectedProviders} {
 		found, more, err := open(ctx, pool)

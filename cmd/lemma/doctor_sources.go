@@ -16,13 +16,13 @@ import (
 	"lemma/audience"
 )
 
-// Bounds of what doctor asks of data sources.
+// Bounds of the tests of data sources.
 const (
 	maxDoctorSources = 100
 	doctorSourceTime = 10 * time.Second
 )
 
-// testSources needs the key that the DSNs are sealed with.
+// testSources does nothing without the key that decrypts the DSNs.
 func testSources(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Writer) error {
 	if c.SecretKey == "" {
 		return nil
@@ -31,14 +31,16 @@ func testSources(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Write
 	if err != nil {
 		return err
 	}
-	sources := audience.New(pool, box, c.sources(doctorSourceTime))
+	limits := c.server().Sources
+	limits.QueryTimeout = doctorSourceTime
+	sources := audience.New(pool, box, limits)
 	defer sources.Close()
 	return printSources(ctx, sources, pool, out)
 }
 
-// printSources tests the data sources anew and prints what their roles may do
-// and need not, with the statements that take it away. A source that fails its
-// test is no reason to stop sending: audiences on it fail by themselves.
+// printSources tests the data sources and prints unnecessary privileges of their
+// roles, with the statements that revoke them. A source that fails its test is only
+// a warning: campaigns on it fail by themselves.
 func printSources(ctx context.Context, sources *audience.Audiences, pool *pgxpool.Pool, out io.Writer) error {
 	rows, err := pool.Query(ctx, `select workspace_id, id, name from data_sources order by workspace_id, id limit $1`, maxDoctorSources)
 	if err != nil {
@@ -67,7 +69,7 @@ func printSources(ctx context.Context, sources *audience.Audiences, pool *pgxpoo
 			fmt.Fprintf(w, "\t\t%s\n", line)
 		}
 		if len(report.Source.RoleRevokes) > 0 {
-			fmt.Fprintf(w, "\t\tto be run there: %s;\n", strings.Join(report.Source.RoleRevokes, "; "))
+			fmt.Fprintf(w, "\t\trun in that database: %s;\n", strings.Join(report.Source.RoleRevokes, "; "))
 		}
 	}
 	return w.Flush()

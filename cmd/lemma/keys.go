@@ -9,20 +9,23 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/page"
+	"lemma/server"
 	"lemma/workspaces"
 )
 
-// keysCommand is for the first key of a workspace; with that, the API makes others.
+// keysCommand creates the first key of a workspace. With that key, the API creates
+// others.
 type keysCommand struct {
-	Create keysCreateCommand `cmd:"" help:"Make a key, and the workspace if it is new. The key is shown once."`
+	Create keysCreateCommand `cmd:"" help:"Create a key, and the workspace if there is none with its name. The key is printed once."`
 	List   keysListCommand   `cmd:"" help:"List a workspace's keys, newest first."`
-	Revoke keysRevokeCommand `cmd:"" help:"Make a key worthless, for ever."`
+	Revoke keysRevokeCommand `cmd:"" help:"Revoke a key permanently."`
 }
 
 type keysCreateCommand struct {
 	Workspace string   `required:"" help:"The workspace's name."`
-	Name      string   `default:"admin" help:"What the key is for."`
-	Scope     []string `default:"admin" help:"What the key may do, such as campaigns:read; admin is everything."`
+	Name      string   `default:"admin" help:"The name of the key."`
+	Scope     []string `default:"admin" help:"A scope of the key, such as campaigns:read; admin for all. May be repeated."`
 }
 
 func (k keysCreateCommand) run(ctx context.Context, c Config, out io.Writer) error {
@@ -39,7 +42,7 @@ func (k keysCreateCommand) run(ctx context.Context, c Config, out io.Writer) err
 			return err
 		}
 		fmt.Fprintf(out, "workspace  %s  %s\nkey        %s\ntoken      %s\n", ws.Name, lemma.FormatID(lemma.PrefixWorkspace, ws.ID), lemma.FormatID(lemma.PrefixKey, key.ID), token)
-		fmt.Fprintln(out, "The token is not stored and not shown again.")
+		fmt.Fprintln(out, "The token is not stored. It is not printed again.")
 		return nil
 	})
 }
@@ -55,9 +58,9 @@ func (k keysListCommand) run(ctx context.Context, c Config, out io.Writer) error
 			return err
 		}
 		t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "ID\tNAME\tBEGINS\tSCOPES\tLAST USED\tREVOKED")
-		for page := (lemma.Page{Limit: 200}); ; {
-			keys, next, err := w.ListKeys(ctx, ws.ID, page)
+		fmt.Fprintln(t, "ID\tNAME\tPREFIX\tSCOPES\tLAST USED\tREVOKED")
+		for q := (page.Query{Limit: 200}); ; {
+			keys, next, err := w.ListKeys(ctx, ws.ID, q)
 			if err != nil {
 				return err
 			}
@@ -68,14 +71,14 @@ func (k keysListCommand) run(ctx context.Context, c Config, out io.Writer) error
 			if next == "" {
 				return t.Flush()
 			}
-			page.Cursor = next
+			q.Cursor = next
 		}
 	})
 }
 
 type keysRevokeCommand struct {
 	Workspace string `required:"" help:"The workspace's name."`
-	ID        string `arg:"" help:"The key's id, as list shows it."`
+	ID        string `arg:"" help:"The id of the key."`
 }
 
 func (k keysRevokeCommand) run(ctx context.Context, c Config, out io.Writer) error {
@@ -92,13 +95,13 @@ func (k keysRevokeCommand) run(ctx context.Context, c Config, out io.Writer) err
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "key %s (%s) is revoked since %s\n", k.ID, key.Name, orNever(key.RevokedAt))
+		fmt.Fprintf(out, "key %s (%s) was revoked at %s\n", k.ID, key.Name, orNever(key.RevokedAt))
 		return nil
 	})
 }
 
 func withWorkspaces(ctx context.Context, c Config, f func(*workspaces.Workspaces) error) error {
-	pool, err := openMigrated(ctx, c)
+	pool, err := server.OpenMigrated(ctx, c.server())
 	if err != nil {
 		return err
 	}

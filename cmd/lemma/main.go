@@ -1,6 +1,6 @@
-// Command lemma is the whole program: the API, the workers, and the tools to
-// run them. This package is the switchboard: it reads the configuration, wires
-// the rooms together and knows all of them; no room knows it.
+// Command lemma is the one program of Lemma: the API, the workers, and the tools for
+// operators and developers. This package reads the settings and has one small file
+// for each command. The commands call package server, package remote and dev/...
 package main
 
 import (

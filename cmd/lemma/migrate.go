@@ -8,18 +8,24 @@ import (
 	"time"
 
 	"lemma/migrations"
+	"lemma/server"
 )
 
-// migrateCommand changes the schema, or tells how far it is.
+// migrateCommand migrates the schema, or lists the migrations.
 type migrateCommand struct {
-	Up     migrateUpCommand     `cmd:"" help:"Apply what is missing. Safe from many nodes at once."`
-	Status migrateStatusCommand `cmd:"" help:"List the migrations and when each was applied."`
+	Up     migrateUpCommand     `cmd:"" help:"Apply missing migrations. Several processes may do so at the same time."`
+	Status migrateStatusCommand `cmd:"" help:"List the migrations and the time when each was applied."`
 }
 
 type migrateUpCommand struct{}
 
 func (migrateUpCommand) run(ctx context.Context, c Config, out io.Writer) error {
-	if err := migrateUp(ctx, c); err != nil {
+	pool, err := server.OpenPool(ctx, c.server())
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := migrations.Up(ctx, pool); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "the schema is up to date")
@@ -29,7 +35,7 @@ func (migrateUpCommand) run(ctx context.Context, c Config, out io.Writer) error 
 type migrateStatusCommand struct{}
 
 func (migrateStatusCommand) run(ctx context.Context, c Config, out io.Writer) error {
-	pool, err := openPool(ctx, c)
+	pool, err := server.OpenPool(ctx, c.server())
 	if err != nil {
 		return err
 	}

@@ -6,35 +6,37 @@ import (
 	"io"
 
 	"github.com/alecthomas/kong"
+
+	"lemma/cmd/lemma/remote"
 )
 
-// commands is the command line. Settings are flags of every command.
+// commands is the command line. Every command has the settings as flags.
 type commands struct {
 	Config  `embed:""`
-	EnvFile envFile `name:"env-file" group:"Settings" placeholder:"FILE" help:"Read settings from a file of NAME=value lines; flags and the environment win."`
+	EnvFile envFile `name:"env-file" group:"Settings" placeholder:"FILE" help:"A file of settings, in lines of NAME=value. Flags and environment variables take precedence."`
 
-	Dev         devCommand         `cmd:"" help:"Run everything on this machine, with a demo shop and a mail catcher: send a campaign, and walk people through a flow."`
-	Serve       serveCommand       `cmd:"" help:"Answer the HTTP API."`
-	Work        workCommand        `cmd:"" help:"Send: write notifications, call carriers, reap, sweep."`
-	Migrate     migrateCommand     `cmd:"" help:"Bring the database to the newest schema, or show where it is."`
-	Keys        keysCommand        `cmd:"" help:"Make, list and revoke API keys."`
-	Secrets     secretsCommand     `cmd:"" help:"Rotate the key that seals secrets at rest."`
-	Flows       flowsCommand       `cmd:"" help:"Make, publish, watch and stop flows."`
-	Events      eventsCommand      `cmd:"" help:"Tell what people did, and read it."`
-	Enrollments enrollmentsCommand `cmd:"" help:"See, make, move and end enrollments."`
-	Doctor      doctorCommand      `cmd:"" help:"Check every constraint and setting that a promise rests on, and that every secret opens."`
-	Bench       benchCommand       `cmd:"" help:"Measure the hot paths; one JSON line per figure."`
-	Sink        sinkCommand        `cmd:"" hidden:"" help:"The mail server that bench sends to."`
-	Show        showCommand        `cmd:"" name:"config" help:"Print the settings as Lemma understands them, without secrets."`
+	Dev         devCommand         `cmd:"" help:"Run everything on this machine, with a demo shop and a mail catcher: send a campaign and run a flow."`
+	Serve       serveCommand       `cmd:"" help:"Serve the HTTP API."`
+	Work        workCommand        `cmd:"" help:"Run the workers: read audiences, move enrollments, send messages, deliver webhooks."`
+	Migrate     migrateCommand     `cmd:"" help:"Migrate the database, or list the migrations."`
+	Keys        keysCommand        `cmd:"" help:"Create, list and revoke API keys."`
+	Secrets     secretsCommand     `cmd:"" help:"Change the key that encrypts stored secrets."`
+	Flows       remote.Flows       `cmd:"" help:"Create, publish, watch and stop flows, over the API."`
+	Events      remote.Events      `cmd:"" help:"Record and list events, over the API."`
+	Enrollments remote.Enrollments `cmd:"" help:"List, create, move and end enrollments, over the API."`
+	Doctor      doctorCommand      `cmd:"" help:"Check the constraints and settings that the guarantees depend on, the stored secrets, and the data sources."`
+	Bench       benchCommand       `cmd:"" help:"Run the benchmarks, on a Postgres of their own; print one JSON line per figure."`
+	Sink        sinkCommand        `cmd:"" hidden:"" help:"Run the mail server of the benchmarks."`
+	Show        showCommand        `cmd:"" name:"config" help:"Print the settings in effect, without secrets."`
 }
 
-// command is what every subcommand is.
+// command is a subcommand of this package; the others are a remote.Command.
 type command interface {
 	run(ctx context.Context, cfg Config, out io.Writer) error
 }
 
-// Run performs one command line until it is done or ctx ends. env is the
-// environment, as os.Getenv has it; what the command has to say goes to out.
+// Run runs one command line until it is done or ctx ends. env reads the
+// environment, as os.Getenv does. The command prints to out.
 func Run(ctx context.Context, args []string, env func(string) string, out io.Writer) error {
 	var c commands
 	parsed, err := parse(&c, args, env, out)
@@ -44,20 +46,21 @@ func Run(ctx context.Context, args []string, env func(string) string, out io.Wri
 	if err := c.check(); err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
-	chosen, ok := parsed.Selected().Target.Addr().Interface().(command)
-	if !ok {
-		return fmt.Errorf("%s needs a subcommand", parsed.Command())
+	switch selected := parsed.Selected().Target.Addr().Interface().(type) {
+	case command:
+		return selected.run(ctx, c.Config, out)
+	case remote.Command:
+		return remote.Run(ctx, selected, remote.Config{URL: c.URL, APIKey: c.APIKey}, out)
 	}
-	return chosen.run(ctx, c.Config, out)
+	return fmt.Errorf("%s needs a subcommand", parsed.Command())
 }
 
-// parse fills c, which embeds a Config. It answers nil when somebody asked for
-// help, which has been printed then.
+// parse fills c, which embeds a Config. It returns nil after printing help.
 func parse(c any, args []string, env func(string) string, out io.Writer) (*kong.Context, error) {
-	helped := false
+	helpPrinted := false
 	s := &settings{env: env}
-	parser, err := kong.New(c, kong.Name("lemma"), kong.Description("A campaign engine that proves how often it sends."),
-		kong.Writers(out, out), kong.Exit(func(int) { helped = true }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	parser, err := kong.New(c, kong.Name("lemma"), kong.Description("A campaign and flow engine that proves how often it sends."),
+		kong.Writers(out, out), kong.Exit(func(int) { helpPrinted = true }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.ValueFormatter(helpWithVariable), kong.Bind(s), kong.Resolvers(s))
 	if err != nil {
 		return nil, fmt.Errorf("describe the command line: %w", err)
@@ -66,7 +69,7 @@ func parse(c any, args []string, env func(string) string, out io.Writer) (*kong.
 		args = []string{"--help"}
 	}
 	parsed, err := parser.Parse(args)
-	if helped {
+	if helpPrinted {
 		return nil, nil
 	}
 	if err != nil {

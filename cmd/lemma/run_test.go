@@ -14,8 +14,8 @@ import (
 	"lemma/secrets"
 )
 
-// lemmaWith runs the program with an environment, given as NAME=value, and
-// answers what it printed.
+// lemmaWith runs the program with an environment, given as NAME=value, and returns
+// its output.
 func lemmaWith(t *testing.T, env []string, args ...string) (string, error) {
 	t.Helper()
 	vars := map[string]string{}
@@ -28,7 +28,7 @@ func lemmaWith(t *testing.T, env []string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// on is the environment that points at a test's database.
+// on is the environment with the DSN of a test's database.
 func on(pool *pgxpool.Pool) []string { return []string{"DATABASE_URL=" + pgtest.DSN(pool)} }
 
 func mustRun(t *testing.T, env []string, args ...string) string {
@@ -58,8 +58,8 @@ func TestCommandsNeedADatabase(t *testing.T) {
 	}
 }
 
-// On a database without the schema each command names the one thing to do, and
-// not what it missed first.
+// On a database without the schema each command tells the user to migrate, not which
+// table is missing.
 func TestCommandsNeedTheSchema(t *testing.T) {
 	t.Parallel()
 	env := append(on(pgtest.Empty(t)), "LEMMA_SECRET_KEY="+secrets.NewKey())
@@ -69,15 +69,6 @@ func TestCommandsNeedTheSchema(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "lemma migrate up") || strings.Contains(err.Error(), "SQLSTATE") || strings.Contains(err.Error(), "no table") {
 			t.Errorf("lemma %v: %v", args, err)
 		}
-	}
-}
-
-// `lemma dev` heeds the settings of data sources, beside what its shop needs.
-func TestDevHeedsSettingsOfSources(t *testing.T) {
-	t.Parallel()
-	o := Config{AllowWritingSources: true, SourceTimeout: time.Second}.localSources()
-	if !o.AllowWriting || o.FetchTimeout != time.Second || !o.AllowPrivate || !o.AllowUnix {
-		t.Errorf("limits of sources: %+v", o)
 	}
 }
 
@@ -117,11 +108,11 @@ func TestKeys(t *testing.T) {
 	id := regexp.MustCompile(`key_\w+`).FindString(second)
 	list := mustRun(t, on(pool), "keys", "list", "--workspace=Shop")
 	if strings.Contains(list, token) || !strings.Contains(list, id) || !strings.Contains(list, "campaigns:read,audiences:read") {
-		t.Errorf("list says %s", list)
+		t.Errorf("list prints %s", list)
 	}
 	mustRun(t, on(pool), "keys", "revoke", "--workspace=Shop", id)
 	if list := mustRun(t, on(pool), "keys", "list", "--workspace=Shop"); strings.Count(list, "never\n") != 1 {
-		t.Errorf("list after revoke says %s", list)
+		t.Errorf("list after revoke prints %s", list)
 	}
 }
 
@@ -149,7 +140,7 @@ func TestSettingsComeFromFlagEnvironmentFile(t *testing.T) {
 	out := mustRun(t, []string{"LEMMA_REAP_EVERY=2m", "LEMMA_LISTEN=127.0.0.1:2"}, "config", "--env-file="+file, "--listen=127.0.0.1:1")
 	for _, line := range []string{"LEMMA_LISTEN=127.0.0.1:1\n", "LEMMA_REAP_EVERY=2m0s\n", "LEMMA_LEASE=7m0s\n", "LEMMA_SWEEP_EVERY=30s\n"} {
 		if !strings.Contains(out, line) {
-			t.Errorf("lacks %s: %s", line, out)
+			t.Errorf("does not contain %s: %s", line, out)
 		}
 	}
 }
@@ -169,7 +160,7 @@ func TestSecretsComeFromFilesAndAreNotPrinted(t *testing.T) {
 		t.Errorf("prints a secret: %s", out)
 	}
 	if !strings.Contains(out, "LEMMA_SECRET_KEY=(set)\n") || !strings.Contains(out, "DATABASE_URL=postgres://db.example:5433/lemma\n") {
-		t.Errorf("does not say what is set: %s", out)
+		t.Errorf("does not print what is set: %s", out)
 	}
 }
 
@@ -184,30 +175,30 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		env  []string
 		args []string
 	}{
-		"too long for a lease":        {env: []string{"LEMMA_LEASE=40s"}},
-		"LEMMA_REAP_EVERY is 0s":      {env: []string{"LEMMA_REAP_EVERY=0s"}},
-		"LEMMA_SEND_WORKERS is 0":     {env: []string{"LEMMA_SEND_WORKERS=0"}},
-		"LEMMA_MAX_WINDOW is -1":      {env: []string{"LEMMA_MAX_WINDOW=-1"}},
-		"LEMMA_LISTEN is no address":  {env: []string{"LEMMA_LISTEN=8080"}},
-		"DATABASE_URL cannot be read": {env: []string{"DATABASE_URL=postgres://a:hush@h:port/x"}},
-		"LEMMA_SECRET_KEY: key":       {env: []string{"LEMMA_SECRET_KEY=hush"}},
-		"are both set":                {env: []string{"LEMMA_SECRET_KEY=hush", "LEMMA_SECRET_KEY_FILE=x"}},
-		"read DATABASE_URL_FILE":      {env: []string{"DATABASE_URL_FILE=" + dir + "/none"}},
-		"line 1":                      {args: []string{"--env-file=" + misspelt}},
-		"must be one of":              {args: []string{"--log-level=loud"}},
-		"lease":                       {env: []string{"LEMMA_LEASE=soon"}},
+		"too long for a lease":                     {env: []string{"LEMMA_LEASE=40s"}},
+		"LEMMA_REAP_EVERY is 0s: must be positive": {env: []string{"LEMMA_REAP_EVERY=0s"}},
+		"LEMMA_SEND_WORKERS is 0":                  {env: []string{"LEMMA_SEND_WORKERS=0"}},
+		"LEMMA_MAX_WINDOW is -1":                   {env: []string{"LEMMA_MAX_WINDOW=-1"}},
+		"LEMMA_LISTEN must be":                     {env: []string{"LEMMA_LISTEN=8080"}},
+		"DATABASE_URL cannot be parsed":            {env: []string{"DATABASE_URL=postgres://a:hush@h:port/x"}},
+		"LEMMA_SECRET_KEY: key":                    {env: []string{"LEMMA_SECRET_KEY=hush"}},
+		"are both set":                             {env: []string{"LEMMA_SECRET_KEY=hush", "LEMMA_SECRET_KEY_FILE=x"}},
+		"read DATABASE_URL_FILE":                   {env: []string{"DATABASE_URL_FILE=" + dir + "/none"}},
+		"line 1":                                   {args: []string{"--env-file=" + misspelt}},
+		"must be one of":                           {args: []string{"--log-level=loud"}},
+		"lease":                                    {env: []string{"LEMMA_LEASE=soon"}},
 	} {
 		out, err := lemmaWith(t, c.env, append([]string{"config"}, c.args...)...)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: no word of %q: %v: %s", c, want, err, out)
 		}
 		if err != nil && strings.Contains(err.Error(), "hush") {
-			t.Errorf("the error tells a secret: %v", err)
+			t.Errorf("the error contains a secret: %v", err)
 		}
 	}
 }
 
-// What dev and the benchmarks run with is what an empty environment gives.
+// An empty environment gives the defaults.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	c := defaultConfig()
@@ -219,10 +210,10 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// docs/configuration.md lists every setting with its flag and its default.
+// docs/reference/settings.md lists exactly the settings, with their flags and defaults.
 func TestSettingsAreExplained(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../../docs/configuration.md")
+	doc, err := os.ReadFile("../../docs/reference/settings.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +226,12 @@ func TestSettingsAreExplained(t *testing.T) {
 		}
 		_, secret := f.Tag.Lookup("secret")
 		if !strings.Contains(row, flag) || !strings.Contains(row, f.Tag.Get("default")) || strings.Contains(row, `\*`) != secret {
-			t.Errorf("docs/configuration.md does not explain %s as it is: %q", name, row)
+			t.Errorf("docs/reference/settings.md does not explain %s as it is: %q", name, row)
+		}
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([A-Z_]+)` ").FindAllStringSubmatch(string(doc), -1) {
+		if !known(row[1]) {
+			t.Errorf("docs/reference/settings.md explains %s, which is no setting", row[1])
 		}
 	}
 }

@@ -13,24 +13,25 @@ import (
 	"lemma/audience"
 	"lemma/providers"
 	"lemma/secrets"
+	"lemma/server"
 	"lemma/webhooks"
 )
 
-// secretsCommand is for the rotation of LEMMA_SECRET_KEY.
+// secretsCommand is for a change of LEMMA_SECRET_KEY.
 type secretsCommand struct {
-	Reseal resealCommand `cmd:"" help:"Seal everything anew with the first key of LEMMA_SECRET_KEY."`
+	Reseal resealCommand `cmd:"" help:"Encrypt all secrets with the first key of LEMMA_SECRET_KEY."`
 }
 
 type resealCommand struct{}
 
-// resealPasses bounds how often rows are read again that changed meanwhile.
+// resealPasses bounds how often changed rows are read again.
 const resealPasses = 3
 
-// stores are all columns with sealed texts. The architecture test finds packages
-// that seal; this list finds their tables.
+// stores are all columns with encrypted texts. The architecture test checks that no
+// package is missing.
 func stores(pool *pgxpool.Pool, box *secrets.Box) []secrets.Store {
 	return []secrets.Store{audience.New(pool, box, audience.Options{}).Sealed(), providers.New(pool, box, nil).Sealed(),
-		webhooks.New(webhooks.Rooms{Pool: pool, Box: box}, webhooks.Options{}).Sealed()}
+		webhooks.New(webhooks.Deps{Pool: pool, Box: box}, webhooks.Options{}).Sealed()}
 }
 
 func (resealCommand) run(ctx context.Context, c Config, out io.Writer) error {
@@ -38,13 +39,13 @@ func (resealCommand) run(ctx context.Context, c Config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	pool, err := openMigrated(ctx, c)
+	pool, err := server.OpenMigrated(ctx, c.server())
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TABLE\tROWS\tRESEALED\tCURRENT\tCHANGED MEANWHILE\tDO NOT OPEN")
+	fmt.Fprintln(w, "TABLE\tROWS\tRESEALED\tCURRENT\tCHANGED\tUNREADABLE")
 	left := 0
 	for _, s := range stores(pool, box) {
 		r, err := reseal(ctx, box, s)
@@ -58,14 +59,14 @@ func (resealCommand) run(ctx context.Context, c Config, out io.Writer) error {
 		return err
 	}
 	if left > 0 {
-		return fmt.Errorf("%d rows are not sealed with the first key: keep the other keys", left)
+		return fmt.Errorf("%d rows are not encrypted with the first key: keep the other keys", left)
 	}
-	fmt.Fprintln(out, "Every secret is sealed with the first key.")
+	fmt.Fprintln(out, "All secrets are encrypted with the first key.")
 	return nil
 }
 
-// reseal repeats the pass while others change rows. What an earlier pass has
-// resealed is current in the last one, and counts as resealed.
+// reseal repeats the pass while rows are changed by others. Rows that an earlier pass
+// has encrypted count as resealed.
 func reseal(ctx context.Context, box *secrets.Box, s secrets.Store) (secrets.Report, error) {
 	before := 0
 	for pass := 1; ; pass++ {
@@ -78,7 +79,7 @@ func reseal(ctx context.Context, box *secrets.Box, s secrets.Store) (secrets.Rep
 	}
 }
 
-// named is how many rows there are and which the first of them are.
+// named returns the number of rows and the ids of the first ones.
 func named(s secrets.Store, rows []secrets.Sealed) string {
 	const most = 5
 	if len(rows) == 0 {

@@ -17,8 +17,7 @@ import (
 	"lemma/webhooks"
 )
 
-// sealed fills each table that has secrets with a row, sealed with keys, and
-// answers what must be readable again.
+// sealed inserts a row into each table with secrets, encrypted with keys.
 func sealed(t *testing.T, pool *pgxpool.Pool, keys string, ws uuid.UUID, name string) {
 	t.Helper()
 	box, err := secrets.ParseKeys(keys)
@@ -34,13 +33,13 @@ func sealed(t *testing.T, pool *pgxpool.Pool, keys string, ws uuid.UUID, name st
 		Config: json.RawMessage(`{"host":"mail.shop.example","port":587}`), Secrets: json.RawMessage(`{"password":"hunter2"}`)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := webhooks.New(webhooks.Rooms{Pool: pool, Box: box}, webhooks.Options{}).Create(t.Context(), ws,
+	if _, _, err := webhooks.New(webhooks.Deps{Pool: pool, Box: box}, webhooks.Options{}).Create(t.Context(), ws,
 		webhooks.NewEndpoint{ID: lemma.NewID(), Name: name, URL: "https://shop.example/hook"}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// The steps of docs/configuration.md, from a bare key to another. At each of
+// The steps of docs/reference/settings.md, from a bare key to another. At each of
 // them every secret opens, and secrets made in between follow.
 func TestChangeTheSecretKey(t *testing.T) {
 	t.Parallel()
@@ -51,19 +50,19 @@ func TestChangeTheSecretKey(t *testing.T) {
 	doctor := func(keys string) string { return mustRun(t, with(keys), "doctor", "--allow-no-fsync") }
 
 	sealed(t, pool, before, ws, "before")
-	if out := doctor(before); strings.Count(out, "all 1 open with the first key") != 3 {
+	if out := doctor(before); strings.Count(out, "all 1 are encrypted with the first key") != 3 {
 		t.Errorf("doctor before: %s", out)
 	}
-	if out := doctor(before + "," + after); strings.Count(out, "all 1 open with the first key") != 3 { // step 2
+	if out := doctor(before + "," + after); strings.Count(out, "all 1 are encrypted with the first key") != 3 { // step 2
 		t.Errorf("doctor at step 2: %s", out)
 	}
 	sealed(t, pool, before+","+after, ws, "a node at step 2")
-	if out := doctor(after + "," + before); strings.Count(out, "all 2 open, 2 of them with another key than the first: run lemma secrets reseal") != 3 { // step 3
+	if out := doctor(after + "," + before); strings.Count(out, "all 2 are readable, 2 with another key than the first: run lemma secrets reseal") != 3 { // step 3
 		t.Errorf("doctor at step 3: %s", out)
 	}
 	sealed(t, pool, after+","+before, ws, "a node at step 3")
 	out := mustRun(t, with(after+","+before), "secrets", "reseal") // step 4
-	if !strings.Contains(out, "Every secret is sealed with the first key.") {
+	if !strings.Contains(out, "All secrets are encrypted with the first key.") {
 		t.Errorf("reseal: %s", out)
 	}
 	for _, table := range []string{"data_sources", "providers", "webhook_endpoints"} {
@@ -74,7 +73,7 @@ func TestChangeTheSecretKey(t *testing.T) {
 	if again := mustRun(t, with(after+","+before), "secrets", "reseal"); !strings.Contains(strings.Join(strings.Fields(again), " "), "providers 3 0 3 0 0") {
 		t.Errorf("reseal again: %s", again)
 	}
-	if out := doctor(after); strings.Count(out, "all 3 open with the first key") != 3 { // step 5
+	if out := doctor(after); strings.Count(out, "all 3 are encrypted with the first key") != 3 { // step 5
 		t.Errorf("doctor at the end: %s", out)
 	}
 	var versions int
@@ -92,19 +91,19 @@ func TestSecretsThatDoNotOpen(t *testing.T) {
 	sealed(t, pool, key, pgtest.Workspace(t, pool), "kept")
 	env := append(on(pool), "LEMMA_SECRET_KEY="+key)
 	out, err := lemmaWith(t, env, "doctor", "--allow-no-fsync")
-	if err == nil || !strings.Contains(err.Error(), "3 secrets open with none of the keys") || strings.Contains(err.Error(), "refuses to send") {
+	if err == nil || !strings.Contains(err.Error(), "3 secrets are unreadable") || strings.Contains(err.Error(), "refuses to send") {
 		t.Errorf("doctor: %v", err)
 	}
-	for _, want := range []string{"1 open, with no key open 1: ds_", "1 open, with no key open 1: prv_", "1 open, with no key open 1: whe_"} {
+	for _, want := range []string{"1 of 2 are unreadable with every key (1: ds_", "1 of 2 are unreadable with every key (1: prv_", "1 of 2 are unreadable with every key (1: whe_"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("doctor does not say %q: %s", want, out)
 		}
 	}
 	out, err = lemmaWith(t, env, "secrets", "reseal")
-	if err == nil || !strings.Contains(err.Error(), "3 rows are not sealed with the first key") || !strings.Contains(out, "1: prv_") {
+	if err == nil || !strings.Contains(err.Error(), "3 rows are not encrypted with the first key") || !strings.Contains(out, "1: prv_") {
 		t.Errorf("reseal: %v: %s", err, out)
 	}
-	if out := mustRun(t, append(on(pool), "LEMMA_SECRET_KEY="+key+","+lost), "secrets", "reseal"); !strings.Contains(out, "Every secret") {
+	if out := mustRun(t, append(on(pool), "LEMMA_SECRET_KEY="+key+","+lost), "secrets", "reseal"); !strings.Contains(out, "All secrets") {
 		t.Errorf("reseal with the key found again: %s", out)
 	}
 	if out := mustRun(t, on(pool), "doctor", "--allow-no-fsync"); !strings.Contains(out, "not checked: LEMMA_SECRET_KEY is not set") {
@@ -127,19 +126,19 @@ func TestResealLosesToAnEdit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	room := providers.New(pool, old, func(string, json.RawMessage, json.RawMessage) error { return nil })
+	all := providers.New(pool, old, func(string, json.RawMessage, json.RawMessage) error { return nil })
 	store := providers.New(pool, box, nil).Sealed()
 	var id uuid.UUID
 	edits := 0
-	replace := store.Replace
-	store.Replace = func(ctx context.Context, rows []secrets.Replacement) (int64, error) {
-		if edits++; edits == 1 { // a node with the old key in front is quicker
-			id = rows[0].ID
-			if _, err := room.Update(ctx, ws, id, nil, providers.Patch{Secrets: json.RawMessage(`{"password":"edited"}`)}); err != nil {
-				return 0, err
+	place := store.Place // called for each row between reading and writing it
+	store.Place = func(workspace, row uuid.UUID) []string {
+		if edits++; edits == 1 { // a process with the old key in front is quicker
+			id = row
+			if _, err := all.Update(t.Context(), ws, id, nil, providers.Patch{Secrets: json.RawMessage(`{"password":"edited"}`)}); err != nil {
+				t.Error(err)
 			}
 		}
-		return replace(ctx, rows)
+		return place(workspace, row)
 	}
 	r, err := reseal(t.Context(), box, store)
 	if err != nil || r.Changed != 0 || r.Resealed != 1 || r.Rows != 1 || edits != 2 {
@@ -186,7 +185,7 @@ func TestResealPages(t *testing.T) {
 	}
 }
 
-// Doctor names connections that somebody on the way could read, and is not red
+// Doctor warns of connections that could be read on the network, and is not red
 // because of them.
 func TestDoctorWarnsOfConnections(t *testing.T) {
 	t.Parallel()

@@ -12,8 +12,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// settings finds the values of variables, in the environment first and then in
-// the file of --env-file. It is a kong.Resolver.
+// settings reads variables from the environment, else from the file of --env-file.
+// It is a kong.Resolver.
 type settings struct {
 	env  func(string) string
 	file map[string]string
@@ -22,7 +22,7 @@ type settings struct {
 // Validate accepts every command line.
 func (s *settings) Validate(*kong.Application) error { return nil }
 
-// Resolve answers the value of a flag that was not given.
+// Resolve returns the value of a flag that was not given.
 func (s *settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	value, err := s.lookup(flag.Tag.Get("var"), flag.Tag.Has("secret"))
 	if value == "" || err != nil {
@@ -42,7 +42,7 @@ func (s *settings) lookup(name string, secret bool) (string, error) {
 	return "", nil
 }
 
-// read gets one variable; a secret may be in a file that NAME_FILE names.
+// read reads one variable. A secret may be in the file that NAME_FILE names.
 func read(get func(string) string, name string, secret bool) (string, error) {
 	if name == "" {
 		return "", nil
@@ -52,7 +52,7 @@ func read(get func(string) string, name string, secret bool) (string, error) {
 		return value, nil
 	}
 	if value != "" {
-		return "", fmt.Errorf("%s and %s_FILE are both set", name, name)
+		return "", fmt.Errorf("%s and %s_FILE are both set: set one of them", name, name)
 	}
 	raw, err := os.ReadFile(get(name + "_FILE"))
 	if err != nil {
@@ -61,7 +61,7 @@ func read(get func(string) string, name string, secret bool) (string, error) {
 	return strings.TrimSpace(string(raw)), nil
 }
 
-// fillSecrets fills the settings that have no flag, in what embeds a Config.
+// fillSecrets sets the settings without a flag, in a struct that embeds a Config.
 func (s *settings) fillSecrets(c any) (err error) {
 	cfg := reflect.ValueOf(c).Elem().FieldByName("Config").Addr().Interface().(*Config)
 	if cfg.SecretKey, err = s.lookup("LEMMA_SECRET_KEY", true); err != nil {
@@ -74,8 +74,7 @@ func (s *settings) fillSecrets(c any) (err error) {
 // envFile is the name of a file of settings.
 type envFile string
 
-// BeforeResolve reads the file: kong calls it when the name is known and
-// before it asks for the settings.
+// BeforeResolve reads the file. kong calls it before it resolves the settings.
 func (f envFile) BeforeResolve(s *settings, c *kong.Context, p *kong.Path) error {
 	name := string(c.FlagValue(p.Flag).(envFile))
 	raw, err := os.ReadFile(name)
@@ -89,15 +88,15 @@ func (f envFile) BeforeResolve(s *settings, c *kong.Context, p *kong.Path) error
 			continue
 		}
 		key, value, _ := strings.Cut(line, "=")
-		if !known(key) { // a misspelt name would silently have no effect
-			return fmt.Errorf("read settings: line %d of %s does not begin with the name of a setting and =", i+1, name)
+		if !known(key) { // a misspelt name would have no effect
+			return fmt.Errorf("read settings: line %d of %s must begin with the name of a setting and =", i+1, name)
 		}
 		s.file[key] = strings.Trim(value, `"`)
 	}
 	return nil
 }
 
-// known tells whether a variable is one of ours.
+// known reports whether a variable is a setting.
 func known(name string) bool {
 	for f := range fields() {
 		_, secret := f.Tag.Lookup("secret")
@@ -108,7 +107,7 @@ func known(name string) bool {
 	return false
 }
 
-// fields goes through the settings in order.
+// fields iterates over the settings in order.
 func fields() func(func(reflect.StructField) bool) {
 	return func(yield func(reflect.StructField) bool) {
 		t := reflect.TypeFor[Config]()
@@ -120,7 +119,7 @@ func fields() func(func(reflect.StructField) bool) {
 	}
 }
 
-// helpWithVariable names a setting's variable behind its help.
+// helpWithVariable appends the variable of a setting to its help.
 func helpWithVariable(v *kong.Value) string {
 	if name := v.Tag.Get("var"); name != "" {
 		return strings.TrimSuffix(v.Help, ".") + " ($" + name + ")."
@@ -128,7 +127,7 @@ func helpWithVariable(v *kong.Value) string {
 	return v.Help
 }
 
-// showCommand prints the settings as they were understood.
+// showCommand prints the settings in effect.
 type showCommand struct{}
 
 func (showCommand) run(_ context.Context, c Config, out io.Writer) error {
@@ -144,7 +143,7 @@ func (showCommand) run(_ context.Context, c Config, out io.Writer) error {
 	return nil
 }
 
-// redacted keeps of a secret that it is set, and of an address where it leads.
+// redacted returns "(set)" for a secret, and a URL without its password and query.
 func redacted(secret string) string {
 	if secret == "" {
 		return ""

@@ -11,9 +11,10 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/server"
 )
 
-// unprotected is a connection that somebody on the way could read or intercept.
+// unprotected is a connection that could be read or intercepted on the network.
 type unprotected struct {
 	prefix  string
 	id      uuid.UUID
@@ -46,7 +47,7 @@ func unprotectedProviders(ctx context.Context, pool *pgxpool.Pool) ([]unprotecte
 		var kind string
 		var config json.RawMessage
 		err = row.Scan(&ws, &id, &name, &kind, &config)
-		return id, name, accountWarnings(kind, config), err
+		return id, name, server.AccountWarnings(kind, config), err
 	})
 }
 

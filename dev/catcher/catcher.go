@@ -1,11 +1,10 @@
-// Package catcher is a mail server that delivers nothing. Its promise: it
-// counts every message that it took, under any load, and tells exactly how
-// often each Message-ID and each recipient came, also across a restart.
+// Package catcher is a mail server for development and tests that delivers nothing.
+// It counts every accepted message under any load. The counts per Message-ID and
+// recipient are exact, also after a restart.
 //
-// It is a real SMTP listener (PIPELINING, 8BITMIME, SIZE) for development and
-// tests, with a page that shows what it caught, and with faults on demand: it
-// drops connections after the final dot, answers late, throttles, hangs. It
-// listens on this machine alone, since anybody who reaches it may read.
+// It speaks SMTP with PIPELINING, 8BITMIME and SIZE, and has a web page with the
+// messages. It simulates faults: it drops connections after the final dot, replies
+// late, throttles, hangs. It listens on loopback only, since it has no login.
 package catcher
 
 import (
@@ -21,7 +20,7 @@ import (
 	"time"
 )
 
-// Options say where a catcher listens and what it keeps.
+// Options are the options of a catcher.
 type Options struct {
 	SMTP   string // address; "127.0.0.1:0" when empty
 	HTTP   string // address of the page; no page when empty
@@ -30,15 +29,15 @@ type Options struct {
 
 	LockStep bool // PIPELINING is not offered
 
-	// Faults is asked before each answer; nil is a server that always works.
-	// Script makes one out of rules.
+	// Faults is called before each reply; nil for no faults. Script makes one
+	// from rules.
 	Faults func(Event) Fault
 }
 
 // Catcher is a running catcher.
 type Catcher struct {
 	ledger *ledger
-	offers string // the answer to EHLO
+	offers string // the reply to EHLO
 	faults atomic.Pointer[func(Event) Fault]
 	counts [stages]atomic.Int64 // events at each stage
 
@@ -93,7 +92,7 @@ func (c *Catcher) listen(o Options) (err error) {
 	return nil
 }
 
-// local listens on this machine alone.
+// local listens on loopback only.
 func local(address string) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -105,10 +104,10 @@ func local(address string) (net.Listener, error) {
 	return net.Listen("tcp", address)
 }
 
-// Addr is where it takes mail.
+// Addr is the SMTP address.
 func (c *Catcher) Addr() string { return c.smtp.Addr().String() }
 
-// URL is where its page is, empty when it has none.
+// URL is the URL of the page; empty if there is none.
 func (c *Catcher) URL() string {
 	if c.web == nil {
 		return ""
@@ -116,7 +115,7 @@ func (c *Catcher) URL() string {
 	return "http://" + c.web.Addr().String()
 }
 
-// SetFaults changes what goes wrong from the next answer on; nil: nothing.
+// SetFaults changes the faults from the next reply on; nil for none.
 func (c *Catcher) SetFaults(faults func(Event) Fault) {
 	if faults == nil {
 		faults = func(Event) Fault { return Fault{} }
@@ -131,7 +130,7 @@ func (c *Catcher) Stats() Stats { return c.ledger.stats() }
 // order in which they came.
 func (c *Catcher) Ledger() []Entry { return c.ledger.all() }
 
-// Copies says how often each Message-ID came.
+// Copies counts messages by Message-ID.
 func (c *Catcher) Copies() map[string]int { return c.ledger.copies() }
 
 // Source is the content of a ledger's entry, while it is kept.
@@ -140,7 +139,7 @@ func (c *Catcher) Source(n int) ([]byte, bool) {
 	return raw, ok && row.Kept
 }
 
-// Close hangs up and writes what is left to write. The counts can still be read.
+// Close closes all connections and flushes the log. The counts can still be read.
 func (c *Catcher) Close() {
 	c.stop()
 	if c.smtp != nil {
@@ -173,7 +172,7 @@ func (c *Catcher) accept() {
 		if number, ok := c.admit(conn); ok {
 			c.all.Go(func() {
 				defer c.leave(conn)
-				newTalk(c, conn, number).run()
+				newSession(c, conn, number).run()
 			})
 		}
 	}
@@ -198,7 +197,7 @@ func (c *Catcher) leave(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// logFile is where a ledger lives in its folder.
+// logFile is the file of a ledger in its folder.
 func logFile(folder string) (*os.File, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err

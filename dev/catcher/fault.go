@@ -17,7 +17,7 @@ const (
 	stages
 )
 
-// Event is what a catcher is about to answer.
+// Event is what a catcher is about to reply to.
 type Event struct {
 	Stage      Stage
 	N          int    // how many events of this stage there have been, with this one
@@ -26,33 +26,33 @@ type Event struct {
 	MessageID  string // at Dot
 }
 
-// Fault is what goes wrong. The zero fault is nothing. A message is kept even
-// if its sender never hears of it, unless the fault loses or refuses it.
+// Fault is a simulated fault; none when zero. A message is kept even if its sender
+// gets no reply, unless the fault loses or refuses it.
 type Fault struct {
 	Delay time.Duration // before anything else, but after keeping the message
-	Reply string        // instead of the usual answer, without CRLF; several lines and nonsense are fine
+	Reply string        // instead of the usual reply, without CRLF; may have several lines and be invalid
 	Lose  bool          // at Dot: the message is not kept
-	Close bool          // close the connection; without a word, if Reply is empty
-	Hang  bool          // say nothing until the client has gone
+	Close bool          // close the connection; without a reply, if Reply is empty
+	Hang  bool          // send nothing until the client disconnects
 }
 
-// keeps says whether a message with this fault at its dot is kept.
+// keeps reports whether a message with this fault at its dot is kept.
 func (f Fault) keeps() bool {
 	return !f.Lose && !strings.HasPrefix(f.Reply, "4") && !strings.HasPrefix(f.Reply, "5")
 }
 
-// The usual suspects.
+// Common faults.
 var (
-	DropKept = Fault{Close: true}             // at Dot: taken, and the sender does not hear of it
-	DropLost = Fault{Close: true, Lose: true} // at Dot: not taken, and the sender does not hear of it
+	DropKept = Fault{Close: true}             // at Dot: accepted without a reply
+	DropLost = Fault{Close: true, Lose: true} // at Dot: lost without a reply
 	Garbage  = Fault{Reply: "what a lovely day", Close: true}
 	Closing  = Fault{Reply: "421 4.3.2 Closing", Close: true}
 )
 
-// Refuse is an answer such as "451 4.7.1 Slow down".
+// Refuse is a reply such as "451 4.7.1 Slow down".
 func Refuse(reply string) Fault { return Fault{Reply: reply} }
 
-// Rule says when a fault happens: at a stage, from the First event to the Last,
+// Rule is when a fault happens: at a stage, from the First event to the Last,
 // each Every-th of them, for recipients that contain To. Zero values do not
 // restrict.
 type Rule struct {

@@ -24,8 +24,8 @@ type Entry struct {
 type Stats struct {
 	Messages   int       `json:"messages"`   // entries
 	Distinct   int       `json:"distinct"`   // Message-IDs
-	Duplicates int       `json:"duplicates"` // entries whose Message-ID had come before to the same recipient
-	Most       int       `json:"most"`       // copies of the Message-ID that came most often
+	Duplicates int       `json:"duplicates"` // entries whose Message-ID the same recipient had already
+	Most       int       `json:"most"`       // copies of the most frequent Message-ID
 	Recipients int       `json:"recipients"` // addresses
 	Unnamed    int       `json:"unnamed"`    // entries without a Message-ID
 	PerSecond  float64   `json:"per_second"` // over the last five seconds
@@ -33,9 +33,9 @@ type Stats struct {
 	Last       time.Time `json:"last"`
 }
 
-// ledger counts. Entries are also appended to a file, if there is a folder:
-// one write for each message before it is answered, so that a catcher that is
-// killed knows again what it has taken (not after a power cut: no fsync).
+// ledger counts messages. If there is a folder, entries are also appended to a file
+// before the reply to the message: a killed catcher reads them at its next start (not
+// after a power cut, since there is no fsync).
 type ledger struct {
 	mu         sync.Mutex
 	entries    []Entry

@@ -23,7 +23,7 @@ var pages = template.Must(template.ParseFS(files, "page/*.html"))
 
 const rowsShown = 100
 
-// page routes what a browser asks for.
+// page is the handler of the web page.
 func (c *Catcher) page() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", c.showList)
@@ -35,15 +35,15 @@ func (c *Catcher) page() http.Handler {
 		writeJSON(w, map[string]any{"data": c.ledger.find(r.FormValue("q"), limit(r))})
 	})
 	mux.Handle("GET /page/", http.FileServerFS(files))
-	return careful(mux)
+	return protect(mux)
 }
 
-// careful keeps mail from reaching out of its page, and other sites from
-// reading it by a name that points to this machine.
-func careful(next http.Handler) http.Handler {
+// protect prevents messages from loading anything, and other sites from reading them
+// through a host name that resolves to this machine.
+func protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isLocal(r.Host) {
-			http.Error(w, "this page answers on this machine alone", http.StatusMisdirectedRequest)
+			http.Error(w, "this page is available on loopback only", http.StatusMisdirectedRequest)
 			return
 		}
 		h := w.Header()
@@ -91,8 +91,8 @@ func show(w http.ResponseWriter, name string, data any) {
 	_, _ = w.Write(b.Bytes())
 }
 
-// asked finds the message that a request names; it answers what has none.
-func (c *Catcher) asked(w http.ResponseWriter, r *http.Request) (row, []byte, bool) {
+// find returns the message of a request, or responds with 404.
+func (c *Catcher) find(w http.ResponseWriter, r *http.Request) (row, []byte, bool) {
 	n, _ := strconv.Atoi(r.PathValue("n"))
 	row, raw, ok := c.ledger.message(n)
 	if !ok {
@@ -102,14 +102,14 @@ func (c *Catcher) asked(w http.ResponseWriter, r *http.Request) (row, []byte, bo
 }
 
 func (c *Catcher) showMessage(w http.ResponseWriter, r *http.Request) {
-	if row, raw, ok := c.asked(w, r); ok {
-		show(w, "message.html", map[string]any{"Row": row, "Letter": read(raw), "Source": string(raw)})
+	if row, raw, ok := c.find(w, r); ok {
+		show(w, "message.html", map[string]any{"Row": row, "Message": read(raw), "Source": string(raw)})
 	}
 }
 
-// showHTML answers with the mail's own page, in a box: no script, no request.
+// showHTML responds with the HTML of the message, sandboxed: no script, no request.
 func (c *Catcher) showHTML(w http.ResponseWriter, r *http.Request) {
-	if _, raw, ok := c.asked(w, r); ok {
+	if _, raw, ok := c.find(w, r); ok {
 		w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:")
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = io.WriteString(w, read(raw).HTML)
@@ -117,42 +117,49 @@ func (c *Catcher) showHTML(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Catcher) showSource(w http.ResponseWriter, r *http.Request) {
-	if _, raw, ok := c.asked(w, r); ok {
+	if _, raw, ok := c.find(w, r); ok {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write(raw)
 	}
 }
 
-// letter is a message, decoded for people.
-type letter struct {
+// message is a decoded message.
+type message struct {
 	From, To, Subject, Date string
 	HTML, Text              string
 	Headers                 [][2]string
 }
 
 // read decodes as much as it can. What it cannot read is in the source.
-func read(raw []byte) letter {
+func read(raw []byte) message {
 	m, err := mail.ReadMessage(bytes.NewReader(raw))
 	if err != nil {
-		return letter{Text: string(raw)}
+		return message{Text: string(raw)}
 	}
-	l := letter{From: decode(m.Header.Get("From")), To: decode(m.Header.Get("To")), Subject: decode(m.Header.Get("Subject")), Date: m.Header.Get("Date")}
-	l.part(m.Header.Get("Content-Type"), m.Header.Get("Content-Transfer-Encoding"), m.Body)
+	l := message{From: decode(m.Header.Get("From")), To: decode(m.Header.Get("To")), Subject: decode(m.Header.Get("Subject")), Date: m.Header.Get("Date")}
+	l.part(m.Header.Get("Content-Type"), m.Header.Get("Content-Transfer-Encoding"), m.Body, mostNested)
 	return l
 }
 
-func (l *letter) part(contentType, encoding string, body io.Reader) {
+// mostNested is how deeply parts of a message are looked for in others. Each
+// level reads all that is inside of it.
+const mostNested = 10
+
+func (l *message) part(contentType, encoding string, body io.Reader, deeper int) {
 	kind, params, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		kind = "text/plain"
 	}
 	if strings.HasPrefix(kind, "multipart/") {
+		if deeper == 0 {
+			return
+		}
 		for parts := multipart.NewReader(body, params["boundary"]); ; {
 			p, err := parts.NextRawPart()
 			if err != nil {
 				return
 			}
-			l.part(p.Header.Get("Content-Type"), p.Header.Get("Content-Transfer-Encoding"), p)
+			l.part(p.Header.Get("Content-Type"), p.Header.Get("Content-Transfer-Encoding"), p, deeper-1)
 		}
 	}
 	switch strings.ToLower(encoding) {

@@ -12,12 +12,12 @@ import (
 	"syscall"
 )
 
-// account is who Postgres runs as. It refuses to run as root, so root lends it
-// a user that the machine knows.
+// account is the user that Postgres runs as. It refuses to run as root: then another
+// user of the machine is taken.
 type account struct {
 	name     string
 	uid, gid int
-	lent     bool // we are root, and it is somebody else
+	lent     bool // we are root, and it is another user
 }
 
 func serverAccount() (account, error) {
@@ -37,7 +37,7 @@ func serverAccount() (account, error) {
 }
 
 // takeFolder makes a folder, if it is missing, that belongs to the account
-// alone. Somebody else's folder, or a link that they planted, is refused.
+// alone. A folder or a link of another user is refused.
 func (a account) takeFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the cluster's folder: %w", err)
@@ -51,7 +51,7 @@ func (a account) takeFolder(dir string) error {
 		return fmt.Errorf("%s is not a folder of ours: remove it or choose another", dir)
 	}
 	if blocked := a.blockedAt(filepath.Dir(dir)); blocked != "" {
-		return fmt.Errorf("user %s, whom postgres runs as because root cannot, may not enter %s", a.name, blocked)
+		return fmt.Errorf("user %s cannot enter %s; postgres runs as that user because it cannot run as root", a.name, blocked)
 	}
 	if a.lent {
 		if err := os.Chown(dir, a.uid, a.gid); err != nil {
@@ -97,15 +97,15 @@ func owner(info fs.FileInfo) (uid, gid int) {
 }
 
 // homeFor is the folder for a cluster: dir itself, unless the account cannot
-// get there (root's home is closed to everybody else). Then it is a private
-// folder for temporary files named after dir, and moved says why.
+// get there (other users cannot enter the home of root). Then it is a private
+// folder for temporary files named after dir, and moved is the reason.
 func (a account) homeFor(dir string) (home, moved string) {
 	blocked := a.blockedAt(filepath.Dir(dir))
 	if blocked == "" {
 		return dir, ""
 	}
 	home = shortName(dir)
-	return home, fmt.Sprintf("user %s, whom Postgres runs as because root cannot, may not enter %s: the data is in %s", a.name, blocked, home)
+	return home, fmt.Sprintf("user %s cannot enter %s, and Postgres runs as that user because it cannot run as root: the data is in %s", a.name, blocked, home)
 }
 
 // socketFolder is where the socket goes: beside the data, unless its path

@@ -31,7 +31,7 @@ var places = []string{
 }
 
 // Find looks for the binaries: in dir if it is given, and there alone; else in
-// PATH, where pg_config says, and where distributions put them. It takes those
+// PATH, in the folder of pg_config, and where distributions put them. It takes those
 // of the version wanted if it finds them, otherwise the first that are not too
 // old; wanted is 0 when any will do.
 func Find(dir string, wanted int) (Binaries, error) {
@@ -104,8 +104,8 @@ func trailingNumber(path string) int {
 	return n
 }
 
-// inspect says which version a folder holds, and refuses one that is too old
-// or lacks a part (many machines have the client alone).
+// inspect returns the version in a folder. It returns an error for one that is too old
+// or incomplete (many machines have only the client).
 func inspect(dir string) (Binaries, error) {
 	if _, err := os.Stat(filepath.Join(dir, "initdb")); err != nil {
 		return Binaries{}, err

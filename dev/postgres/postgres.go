@@ -1,11 +1,9 @@
 // Package postgres starts a private Postgres cluster from the binaries of the
-// machine and promises whoever starts it that nobody else can reach it (a unix
-// socket in a folder of mode 0700, no TCP), that it ends with the process that
-// started it, even if that is killed, and that the data folder is either whole
-// or not there.
+// machine, for development, benchmarks and tests.
 //
-// It is for development, benchmarks and tests. In production somebody else
-// runs Postgres, and DATABASE_URL says where.
+// Other users cannot connect to it: it has a unix socket in a folder of mode 0700,
+// and no TCP. It ends with the process that started it, even if that is killed. The
+// data folder is either complete or does not exist.
 package postgres
 
 import (
@@ -25,7 +23,7 @@ import (
 // User is the superuser of every cluster made here.
 const User = "postgres"
 
-// Options say where a cluster lives and what it is for.
+// Options are the options of a cluster.
 type Options struct {
 	Dir     string // folder of the data, the socket and the log; made if missing, given to the user that Postgres runs as; see Cluster.Moved
 	Bin     string // folder of the Postgres binaries; empty: Find looks for them
@@ -34,7 +32,7 @@ type Options struct {
 
 // Cluster is a running, or stopped, Postgres.
 type Cluster struct {
-	// Moved says why and where to the cluster is not in Options.Dir; empty when it is there.
+	// Moved is the reason why the cluster is not in Options.Dir, and its folder; empty if it is there.
 	Moved string
 
 	o      Options
@@ -89,11 +87,11 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return err
 }
 
-// DSN is how to reach a database of the cluster as its superuser.
+// DSN is the DSN of a database for the superuser.
 func (c *Cluster) DSN(database string) string { return c.DSNAs(User, "", database) }
 
-// DSNAs is how to reach a database as somebody else. The cluster trusts
-// whoever can open its socket, so a password is for show.
+// DSNAs is the DSN of a database for another user. The cluster does not check the
+// password.
 func (c *Cluster) DSNAs(user, password, database string) string {
 	who := url.User(user)
 	if password != "" {
@@ -134,9 +132,8 @@ func (c *Cluster) end(sig syscall.Signal) error {
 
 func (c *Cluster) data() string { return filepath.Join(c.o.Dir, "data") }
 
-// takeLock keeps two processes from starting on one folder: Postgres would
-// refuse as well, but cannot tell a rival from a predecessor that is on its
-// way out.
+// takeLock prevents two processes from starting on one folder. Postgres would refuse
+// as well, but also while its predecessor still stops.
 func (c *Cluster) takeLock() error {
 	f, err := os.OpenFile(filepath.Join(c.o.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -170,7 +167,7 @@ func (c *Cluster) initialize(ctx context.Context) error {
 	}
 	fresh := c.data() + ".new"
 	if err := os.RemoveAll(fresh); err != nil {
-		return fmt.Errorf("make room for the data folder: %w", err)
+		return fmt.Errorf("clear the data folder: %w", err)
 	}
 	args := []string{"-D", fresh, "-U", User, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-instructions"}
 	if !c.o.Durable {

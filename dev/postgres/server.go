@@ -101,7 +101,7 @@ func (s *server) ready(pidFile string) bool {
 	return len(lines) > 7 && lines[0] == strconv.Itoa(s.cmd.Process.Pid) && strings.TrimSpace(lines[7]) == "ready"
 }
 
-// end sends a signal and waits; who does not go within half a minute is made to.
+// end sends a signal and waits; after half a minute it kills the process.
 func (s *server) end(sig syscall.Signal) error {
 	for _, sig := range []syscall.Signal{sig, syscall.SIGQUIT, syscall.SIGKILL} {
 		_ = s.cmd.Process.Signal(sig) // fails only when it is gone already

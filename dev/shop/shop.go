@@ -1,6 +1,6 @@
-// Package shop makes the database of a customer who does not exist: a shop
-// with people, orders, and the faults that real data has. It promises the same
-// rows every time, and a login that can read them and nothing else.
+// Package shop creates the database of an invented customer: a shop with people,
+// orders, and the faults that real data has. Its rows are the same every time. It
+// also creates a role that can only read them.
 package shop
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Shop is a shop that is there.
+// Shop is a shop that exists.
 type Shop struct {
-	DSN  string // of a role that can read it and nothing else
-	Made bool   // it was not there before
+	DSN  string // of a role that can only read
+	Made bool   // Create has created it
 
 	admin string // DSN of a role that may write
 }
@@ -29,10 +29,9 @@ func readerOf(database string) string { return database + "_reader" }
 //go:embed shop.sql
 var rows string
 
-// Create fills a database with a shop of n customers; adminDSN is for a role
-// that may create tables and roles in it. A shop that is there already is left
-// as it is, unless it has another size. Tables of the same names that are
-// somebody else's are refused.
+// Create creates a shop of n customers in a database; the role of adminDSN must be
+// able to create tables and roles. An existing shop of this size is not changed. It
+// returns an error if other tables have the same names.
 func Create(ctx context.Context, adminDSN string, n int) (Shop, error) {
 	conn, err := pgx.Connect(ctx, adminDSN)
 	if err != nil {
@@ -53,7 +52,7 @@ func Create(ctx context.Context, adminDSN string, n int) (Shop, error) {
 	return Shop{DSN: readerDSN(adminDSN, conn.Config(), password), Made: made, admin: adminDSN}, nil
 }
 
-// fill makes the tables, and answers whether it had to.
+// fill creates the tables unless they exist, and reports whether it did.
 func fill(ctx context.Context, tx pgx.Tx, n int) (bool, error) {
 	const ours = "The demo shop of Lemma"
 	wanted := fmt.Sprintf("%s, edition 1, %d customers", ours, n)
@@ -74,7 +73,7 @@ func fill(ctx context.Context, tx pgx.Tx, n int) (bool, error) {
 	return true, err
 }
 
-// grant makes the reader, and lets it read.
+// grant creates the role that reads, with its privileges.
 func grant(ctx context.Context, tx pgx.Tx, database, password string) error {
 	_, err := tx.Exec(ctx, fmt.Sprintf(`
 do $$ begin create role %[1]s; exception when duplicate_object then null; end $$;
@@ -86,8 +85,8 @@ grant select on customers, orders to %[1]s`, pgx.Identifier{readerOf(database)}.
 	return err
 }
 
-// passwordFor is the same every time, so that a DSN that somebody kept goes on
-// working, and is no secret of ours: who knows adminDSN needs no reader.
+// passwordFor returns the same password every time, so that a stored DSN stays valid.
+// It is derived from adminDSN, which already gives full access.
 func passwordFor(adminDSN string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte("demo shop "+adminDSN)))[:32]
 }

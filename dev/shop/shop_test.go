@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"lemma"
+	"lemma/mail"
 	"lemma/pgtest"
 )
 
@@ -44,16 +44,16 @@ func count(t *testing.T, conn *pgx.Conn) (c counts) {
 	var optedOut bool
 	_, err = pgx.ForEachRow(rows, []any{&email, &optedOut}, func() error {
 		c.customers++
-		_, canonical, ok := lemma.CanonicalEmail(email)
+		address, ok := mail.ParseAddress(email)
 		switch {
 		case email == "":
 			c.missing++
 		case !ok:
 			c.malformed++
-		case seen[canonical]:
+		case seen[address.Canonical]:
 			c.repeated++
 		}
-		seen[canonical] = true
+		seen[address.Canonical] = true
 		if optedOut {
 			c.optedOut++
 		}

@@ -1,15 +1,14 @@
-// Package sink is an SMTP server for benchmarks. Its promise: it takes every
-// message, keeps none, costs next to nothing per mail, and knows of each
-// numbered recipient whether it was written to never, once or more often.
+// Package sink is an SMTP server for benchmarks. It accepts every message and stores
+// none, at almost no cost. It counts for each numbered recipient whether it got no
+// message, one or several.
 //
 // The number is the digits in the local part: user123@example.test is 123.
-// A recipient without digits is counted as a message and nothing else.
+// A message to a recipient without digits is only counted in the total.
 //
-// It speaks just enough SMTP for a client that behaves, and believes whatever
-// it is told. Two commands of its own answer questions on any connection:
-// XSTAT <from> <to> with one line of JSON, and XRESET, which forgets
-// everything. It is meant to run in a process of its own, so that its work is
-// not counted as the client's.
+// It implements only as much SMTP as a correct client needs, without any checks. Two
+// commands are its own: XSTAT <from> <to> returns the counts as one line of JSON, and
+// XRESET sets them to zero. It should run in a process of its own, so that its CPU
+// time is not counted as the client's.
 package sink
 
 import (
@@ -25,12 +24,12 @@ import (
 	"time"
 )
 
-// Stats are what a sink has taken.
+// Stats are the counts of a sink.
 type Stats struct {
 	Messages   int64   `json:"messages"`   // final dots
-	Distinct   int64   `json:"distinct"`   // numbers written to at least once
-	Duplicates int64   `json:"duplicates"` // messages to a number that had one already
-	Missing    int64   `json:"missing"`    // numbers in the range asked for that were never written to
+	Distinct   int64   `json:"distinct"`   // numbers with at least one message
+	Duplicates int64   `json:"duplicates"` // further messages to a number
+	Missing    int64   `json:"missing"`    // numbers in the requested range without a message
 	Bytes      int64   `json:"bytes"`      // of content
 	Seconds    float64 `json:"seconds"`    // from the first message to the last
 }
@@ -73,7 +72,7 @@ func Ask(address string, first, last int64) (Stats, error) {
 	return s, json.Unmarshal([]byte(line), &s)
 }
 
-// Reset makes the sink at an address forget what it has taken.
+// Reset sets the counts of the sink at an address to zero.
 func Reset(address string) error {
 	if _, err := command(address, "XRESET"); err != nil {
 		return fmt.Errorf("reset the sink: %w", err)
@@ -96,7 +95,7 @@ func command(address, line string) (string, error) {
 	answer, err := conn.ReadLine()
 	text, ok := strings.CutPrefix(answer, "250 ")
 	if err == nil && !ok {
-		err = fmt.Errorf("it says %q", answer)
+		err = fmt.Errorf("it replies %q", answer)
 	}
 	return text, err
 }

@@ -128,7 +128,7 @@ func wholeOf(v ref.Val) (n *big.Int, whole bool) {
 	return nil, false
 }
 
-// small says that a double holds the number and its neighbours.
+// small reports that a double holds the number and its neighbours.
 func small(n *big.Int) bool { return n.IsInt64() && n.Int64() < exactly && n.Int64() > -exactly }
 
 // fits is a whole number in the type that holds it.

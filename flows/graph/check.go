@@ -73,7 +73,6 @@ func (c *checker) graph() *Graph {
 }
 
 func (c *checker) triggers() {
-	c.atMost("/triggers", len(c.def.Triggers), MaxCases, "triggers")
 	seen := map[[2]string]bool{}
 	for i, t := range c.def.Triggers {
 		pointer := index("/triggers", i)
@@ -108,7 +107,7 @@ func (c *checker) recurrence() {
 	r := c.def.Recurrence
 	policies := []string{Once, Daily, Weekly, Monthly, PerEvent, Fields}
 	if r.Policy == "" {
-		c.fault("/recurrence/policy", "required", "say how often a profile may enroll: %s", strings.Join(policies, ", "))
+		c.fault("/recurrence/policy", "required", "choose how often a profile may enroll: %s", strings.Join(policies, ", "))
 	} else {
 		oneOf(c, "/recurrence/policy", r.Policy, policies...)
 	}
@@ -128,14 +127,13 @@ func (c *checker) recurrence() {
 
 func (c *checker) recurrenceFields(fields []string) {
 	if len(fields) == 0 {
-		c.fault("/recurrence/fields", "required", "say which properties of the trigger make it another one")
+		c.fault("/recurrence/fields", "required", "name the properties that distinguish triggers")
 	}
 	c.names("/recurrence/fields", fields)
 }
 
 // names checks a list of names of properties or columns.
 func (c *checker) names(pointer string, names []string) {
-	c.atMost(pointer, len(names), maxFields, "names")
 	for i, name := range names {
 		switch {
 		case name == "" || len(name) > maxName || strings.ContainsRune(name, 0):
@@ -159,7 +157,6 @@ func (c *checker) recurrenceOfAudience(policy string) {
 }
 
 func (c *checker) exits() {
-	c.atMost("/exit_on", len(c.def.ExitOn), MaxCases, "exit conditions")
 	for i, e := range c.def.ExitOn {
 		pointer := index("/exit_on", i)
 		c.event(at(pointer, "event"), e.Event, "exit")
@@ -180,7 +177,7 @@ func (c *checker) event(pointer, name, use string) {
 	c.g.listens[name] = append(c.g.listens[name], use)
 }
 
-// shape looks at the graph as a whole.
+// shape checks the graph as a whole.
 func (c *checker) shape() {
 	if c.def.Start == "" {
 		c.fault("/start", "required", "with which node does a journey begin")
@@ -194,11 +191,11 @@ func (c *checker) shape() {
 			}
 		}
 	}
-	c.ways()
+	c.paths()
 }
 
-// ways finds cycles, and nodes to which no way leads.
-func (c *checker) ways() {
+// paths finds cycles, and nodes to which no way leads.
+func (c *checker) paths() {
 	circling := map[string]bool{}
 	w := &walk{nodes: c.def.Nodes, mark: map[string]int{}, found: func(pointer string, cycle []string) {
 		c.fault(pointer, "cycle", "a journey must come to an end, and this leads in a circle: %s", strings.Join(cycle, " -> "))
@@ -341,12 +338,6 @@ func (c *checker) zone(pointer, name string) (*time.Location, bool) {
 	return zone, ok
 }
 
-func (c *checker) atMost(pointer string, n, most int, what string) {
-	if n > most {
-		c.fault(pointer, "too_many", "at most %d %s", most, what)
-	}
-}
-
 func (c *checker) mustNot(pointer string, there bool, why string) {
 	if there {
 		c.fault(pointer, "not_allowed", "%s", why)
@@ -354,8 +345,8 @@ func (c *checker) mustNot(pointer string, there bool, why string) {
 }
 
 // oneOf lets an empty word pass: it stands for the default.
-func oneOf(c *checker, pointer, word string, words ...string) {
-	if word != "" && !slices.Contains(words, word) {
-		c.fault(pointer, "unknown", "it is one of %s", strings.Join(words, ", "))
+func oneOf(c *checker, pointer, value string, values ...string) {
+	if value != "" && !slices.Contains(values, value) {
+		c.fault(pointer, "unknown", "it is one of %s", strings.Join(values, ", "))
 	}
 }

@@ -154,7 +154,7 @@ func TestPublishedBeforeARuleOfTheEnvelope(t *testing.T) {
 	}
 }
 
-func TestOnMissingIsAWayOut(t *testing.T) {
+func TestOnMissingIsAPath(t *testing.T) {
 	t.Parallel()
 	text := strings.Replace(welcome, `"date_column": "born"`, `"date_column": "born", "on_missing": "unborn"`, 1)
 	g := compileText(t, strings.Replace(text, `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit"}, "unborn": {"type": "exit"}`, 1))
@@ -252,7 +252,8 @@ func TestManyAtATime(t *testing.T) {
 func TestAfterWebhook(t *testing.T) {
 	t.Parallel()
 	tell, _ := compileText(t, welcome).Node("tell")
-	for status, want := range map[int]string{200: "done", 204: "done", 299: "done", 410: "done", 404: "sorry", 500: "sorry", 301: "sorry", 0: "sorry"} {
+	for status, want := range map[int]string{200: "done", 204: "done", 299: "done", 410: "done", 404: "sorry", 500: "sorry", 301: "sorry",
+		0: "sorry"} {
 		if got := tell.AfterWebhook(status); got != want {
 			t.Errorf("%d: got %s, want %s", status, got, want)
 		}
@@ -265,7 +266,7 @@ func TestAfterWebhook(t *testing.T) {
 	}
 }
 
-// Golden: a changed hash would deal everybody anew who is on the way.
+// Golden: a changed hash would deal all enrollments anew.
 func TestArms(t *testing.T) {
 	t.Parallel()
 	deal := func(salt string, weights ...int) *Compiled {
@@ -372,7 +373,8 @@ func FuzzCompile(f *testing.F) {
 }
 
 func FuzzCondition(f *testing.F) {
-	for _, e := range []string{`profile.city == "x"`, `events["a"].last.b.exists(x, x > now)`, `profile[?"x"].orValue(1) < [1,2].map(y, y)[0]`} {
+	for _, e := range []string{`profile.city == "x"`, `events["a"].last.b.exists(x, x > now)`,
+		`profile[?"x"].orValue(1) < [1,2].map(y, y)[0]`} {
 		f.Add(e)
 	}
 	vars := shopVars(f)

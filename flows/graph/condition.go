@@ -20,7 +20,7 @@ import (
 )
 
 // Bounds of what a condition may cost. A unit is about one operation; the limit
-// stops it after a millisecond or two, and lets it look at some 3,000 items.
+// stops it after a millisecond or two, and lets it check some 3,000 items.
 const (
 	costLimit  = 20_000
 	maxNesting = 2 // of macros such as exists and all
@@ -33,13 +33,13 @@ const (
 //
 //	profile   who it is about, column by column: profile.city == "Kyiv". A column
 //	          that holds nothing is null, and has(profile.city) is false.
-//	trigger   what enrolled her: trigger.name, trigger.id, trigger.at,
+//	trigger   what enrolled her: trigger.name, trigger.source_id, trigger.at,
 //	          trigger.properties.total > 100.0
-//	events    what she did since she enrolled, by name: events.bought.times == 0,
+//	events    what the profile did since it enrolled, by name: events.bought.times == 0,
 //	          events.opened.last_at > now - duration("24h"),
 //	          events["cart left"].last.total > 50.0 (last: the last one's properties)
 //	event     what has just come: event.properties.order == trigger.properties.order
-//	now       the instant of the evaluation, the same for a whole lot
+//	now       the instant of the evaluation, the same for a full chunk
 //
 // Triggers read profile, trigger and now; branches read events as well; exit_on
 // and wait_for_event read event, trigger and now.
@@ -55,7 +55,7 @@ type Condition struct {
 	program cel.Program
 	world   *world
 	uses    Uses
-	names   []string // that the expression spells out: they may be told in errors
+	names   []string // that the expression spells out: they may be reported in errors
 }
 
 // Uses are the variables that a condition reads.
@@ -83,9 +83,9 @@ func (c *Condition) Uses() Uses {
 	return uses
 }
 
-// Eval answers whether the condition holds. When it cannot be told, since
+// Eval answers whether the condition holds. When it cannot be reported, since
 // something is absent or of another type, the answer is false and an error that
-// says why without quoting any data.
+// explains why without quoting any data.
 func (c *Condition) Eval(v Vars) (bool, error) {
 	answer, _, err := c.program.Eval(activation{c.world, v})
 	if err != nil {
@@ -97,22 +97,31 @@ func (c *Condition) Eval(v Vars) (bool, error) {
 	return false, errors.New("the answer is neither true nor false")
 }
 
+// Holds evaluates a condition on an event; nil holds always. A condition that
+// cannot be decided is false: an event must not be lost over it, nor end an
+// enrollment.
+func (c *Condition) Holds(event, trigger map[string]any, now time.Time) (bool, error) {
+	if c == nil {
+		return true, nil
+	}
+	is, err := c.Eval(Vars{Event: event, Trigger: trigger, Now: now})
+	return is && err == nil, err
+}
+
 // plain turns an error of the interpreter, which may quote data, into one of a
-// closed set of sentences. Only names out of the expression itself are told.
+// closed set of sentences. Only names out of the expression itself are reported.
 func (c *Condition) plain(err error) error {
-	var ours *valueError
-	if errors.As(err, &ours) {
+	if ours, ok := errors.AsType[*valueError](err); ok {
 		return ours
 	}
-	var stopped interpreter.EvalCancelledError
-	if errors.As(err, &stopped) {
+	if _, ok := errors.AsType[interpreter.EvalCancelledError](err); ok {
 		return errors.New("it takes too long to evaluate")
 	}
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "no such key: "); ok && slices.Contains(c.names, name) {
 		return fmt.Errorf("there is no %s", name)
 	}
-	for _, known := range sayings {
+	for _, known := range details {
 		if strings.HasPrefix(text, known.begins) {
 			return errors.New(known.say)
 		}
@@ -120,9 +129,9 @@ func (c *Condition) plain(err error) error {
 	return errors.New("it cannot be evaluated with these values")
 }
 
-// sayings translate the interpreter's errors by how they begin: what follows
+// details translate the interpreter's errors by how they begin: what follows
 // may be data.
-var sayings = []struct{ begins, say string }{
+var details = []struct{ begins, say string }{
 	{"no such overload", "a value is null, or of a type that the expression cannot take there"},
 	{"no such key", "a name is not there; ask with has() or .? first"},
 	{"no such attribute", "a name is not there; ask with has() or .? first"},
@@ -139,7 +148,6 @@ var sayings = []struct{ begins, say string }{
 	{"unsupported type conversion", "a value cannot be converted"},
 	{"invalid RFC 3339", "a value cannot be converted"},
 	{"unknown time zone", "a value is no time zone"},
-	{"error parsing regexp", "a pattern is no regular expression"},
 }
 
 // activation hands a condition its variables; records are made when asked for.
@@ -208,9 +216,12 @@ var base = sync.OnceValues(func() (*cel.Env, error) {
 		cel.ParserErrorRecoveryLimit(8),
 		cel.ParserExpressionSizeLimit(MaxExpression),
 		cel.Function("_[_]", cel.Overload("record_index_string", []*cel.Type{cel.ObjectType(typeProfile), cel.StringType}, cel.DynType)),
-		cel.Function("_[_]", cel.Overload("events_index_string", []*cel.Type{cel.ObjectType(typeEvents), cel.StringType}, cel.ObjectType(typeSeen))),
-		cel.Function("_[?_]", cel.Overload("record_optindex_string", []*cel.Type{cel.ObjectType(typeProfile), cel.StringType}, cel.OptionalType(cel.DynType))),
-		cel.Function("_[?_]", cel.Overload("events_optindex_string", []*cel.Type{cel.ObjectType(typeEvents), cel.StringType}, cel.OptionalType(cel.ObjectType(typeSeen)))),
+		cel.Function("_[_]",
+			cel.Overload("events_index_string", []*cel.Type{cel.ObjectType(typeEvents), cel.StringType}, cel.ObjectType(typeSeen))),
+		cel.Function("_[?_]", cel.Overload("record_optindex_string", []*cel.Type{cel.ObjectType(typeProfile), cel.StringType},
+			cel.OptionalType(cel.DynType))),
+		cel.Function("_[?_]", cel.Overload("events_optindex_string", []*cel.Type{cel.ObjectType(typeEvents), cel.StringType},
+			cel.OptionalType(cel.ObjectType(typeSeen)))),
 	)...)
 })
 
@@ -238,10 +249,12 @@ func (c *compiler) env(p place) *cel.Env {
 // compile answers a condition with the columns that it reads, or its faults.
 func (c *compiler) compile(p place, pointer, expression string) (*Condition, reading, []lemma.Field) {
 	if len(expression) > MaxExpression {
-		return nil, reading{}, []lemma.Field{{Pointer: pointer, Code: "too_long", Detail: fmt.Sprintf("an expression has at most %d bytes", MaxExpression)}}
+		return nil, reading{}, []lemma.Field{{Pointer: pointer, Code: "too_long",
+			Detail: fmt.Sprintf("an expression has at most %d bytes", MaxExpression)}}
 	}
 	if at := templated.FindStringIndex(expression); at != nil {
-		line, column := 1+strings.Count(expression[:at[0]], "\n"), 1+utf8.RuneCountInString(expression[strings.LastIndexByte(expression[:at[0]], '\n')+1:at[0]])
+		line, column := 1+strings.Count(expression[:at[0]],
+			"\n"), 1+utf8.RuneCountInString(expression[strings.LastIndexByte(expression[:at[0]], '\n')+1:at[0]])
 		return nil, reading{}, []lemma.Field{{Pointer: pointer, Code: "expression_syntax", Line: line, Column: column,
 			Detail: "an expression is no template: write profile.city without {{ and }}"}}
 	}
@@ -256,7 +269,8 @@ func (c *compiler) compile(p place, pointer, expression string) (*Condition, rea
 	}
 	read := c.read(checked)
 	if !answersBool(checked.OutputType()) {
-		read.fault(0, 0, "expression_type", "it answers %s, not true or false: compare it with something, as in x != null", typed(sayTypes(cel.FormatCELType(checked.OutputType()))))
+		read.fault(0, 0, "expression_type", "it answers %s, not true or false: compare it with something, as in x != null",
+			typed(describeTypes(cel.FormatCELType(checked.OutputType()))))
 	}
 	if len(read.faults) > 0 {
 		for i := range read.faults {
@@ -264,7 +278,7 @@ func (c *compiler) compile(p place, pointer, expression string) (*Condition, rea
 		}
 		return nil, reading{}, read.faults
 	}
-	program, err := env.Program(checked, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
+	program, err := env.Program(checked, prices{map[string]int{}}.options()...)
 	if err != nil {
 		return nil, reading{}, []lemma.Field{{Pointer: pointer, Code: "expression_type", Detail: "it cannot be evaluated: " + err.Error()}}
 	}
@@ -282,19 +296,25 @@ var (
 	nullable = regexp.MustCompile(`wrapper\((\w+)\)`)
 )
 
-// sayTypes names types as our documentation does.
-func sayTypes(text string) string {
+// describeTypes names types as our documentation does.
+func describeTypes(text string) string {
 	text = nullable.ReplaceAllString(text, "$1")
 	return strings.NewReplacer("google.protobuf.Timestamp", "timestamp", "google.protobuf.Duration", "duration",
 		typeProfile, "profile", typeTrigger, "trigger", typeEvents, "events", typeEvent, "event", typeSeen, "an event's past").Replace(text)
 }
+
+// maxTypeFaults is how many faults of one expression are reported.
+const maxTypeFaults = 20
 
 // faultsOf translates what the checker reports. What it reports of the same
 // chain of names, as of b in a.b(), follows from its beginning and is left out.
 func faultsOf(p place, pointer, expression string, issues *cel.Issues) []lemma.Field {
 	var all []lemma.Field
 	for _, e := range issues.Errors() {
-		f := located(pointer, "expression_type", sayType(e.Message, p), e.Location)
+		if len(all) == maxTypeFaults {
+			break
+		}
+		f := located(pointer, "expression_type", describeType(e.Message, p), e.Location)
 		if n := len(all); n > 0 && all[n-1].Line == f.Line && chained(expression, f.Line, all[n-1].Column, f.Column) {
 			continue
 		}
@@ -315,7 +335,7 @@ func chained(expression string, line, first, second int) bool {
 // after follows from how it went on.
 func syntaxOf(pointer, expression string, issues *cel.Issues) []lemma.Field {
 	first := issues.Errors()[0]
-	detail := saySyntax(first.Message, before(expression, first.Location.Line(), first.Location.Column()))
+	detail := describeSyntax(first.Message, before(expression, first.Location.Line(), first.Location.Column()))
 	return []lemma.Field{located(pointer, "expression_syntax", detail, first.Location)}
 }
 

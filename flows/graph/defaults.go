@@ -4,10 +4,11 @@ import (
 	"strings"
 
 	"lemma"
+	"lemma/mail"
 )
 
 // inherit fills in what send nodes leave to the defaults, in the definition and
-// in the tree that says which fields there are.
+// in the tree that reports which fields there are.
 func inherit(d *Definition, tree map[string]any) {
 	given, _ := tree["defaults"].(map[string]any)
 	nodes, _ := tree["nodes"].(map[string]any)
@@ -58,7 +59,7 @@ func (c *checker) defaults() {
 	if c.facts.Published || d.From == nil && d.ReplyTo == "" {
 		return
 	}
-	e := lemma.Envelope{ReplyTo: d.ReplyTo}
+	e := mail.Envelope{ReplyTo: d.ReplyTo}
 	if d.From != nil {
 		e.FromEmail, e.FromName = d.From.Email, d.From.Name
 	}

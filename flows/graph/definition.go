@@ -1,9 +1,7 @@
-// Package graph reads what a flow says: it turns a version's JSON document into
-// a graph of nodes that can be walked, and answers all of its faults at once,
-// each with the JSON pointer of its place. It is pure: it knows neither clock
-// nor database, and the same document and the same facts always lead the same
-// way. Whether a template or a provider that a node names exists is asked in
-// flows, which keeps versions and walks people through them.
+// Package graph compiles a version's JSON document into a graph of nodes, and returns
+// all of its faults at once, each with the JSON pointer of its place. It is pure: it
+// knows neither clock nor database, and the same document and facts give the same
+// graph. Whether what a node names exists is checked in flows.
 package graph
 
 import (
@@ -29,7 +27,7 @@ type Definition struct {
 	Recurrence            Recurrence      `json:"recurrence"`
 	Overlap               string          `json:"overlap,omitempty"` // deny (default) or allow: several enrollments of one profile at a time
 	ExitOn                []ExitOn        `json:"exit_on,omitempty"`
-	ExitWhenNotInAudience bool            `json:"exit_when_not_in_audience,omitempty"` // looked at whenever an enrollment moves
+	ExitWhenNotInAudience bool            `json:"exit_when_not_in_audience,omitempty"` // checked whenever an enrollment moves
 	Start                 string          `json:"start"`
 	Nodes                 map[string]Node `json:"nodes"`
 
@@ -50,7 +48,7 @@ type Trigger struct {
 	Type      string `json:"type"`                // event or audience
 	Event     string `json:"event,omitempty"`     // event: its name
 	Condition string `json:"condition,omitempty"` // CEL on trigger, profile and now: who may enroll. See Condition
-	Every     string `json:"every,omitempty"`     // audience: ISO 8601, how often it is looked at; PT1M or longer
+	Every     string `json:"every,omitempty"`     // audience: ISO 8601, how often it is checked; PT1M or longer
 }
 
 // Recurrence says how often one profile may enroll.

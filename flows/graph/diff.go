@@ -88,7 +88,7 @@ func item(array []any, i int) any {
 	return nil
 }
 
-// objects says that an array can be compared item by item.
+// objects reports that an array can be compared item by item.
 func objects(array []any) bool {
 	return !slices.ContainsFunc(array, func(v any) bool { _, ok := v.(map[string]any); return !ok })
 }

@@ -65,7 +65,8 @@ func meantSpan(text string) (time.Duration, bool) {
 		return 0, false
 	}
 	n, err := strconv.Atoi(found[1])
-	unit := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour, 'w': 7 * 24 * time.Hour}[found[2][0]]
+	unit := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour,
+		'w': 7 * 24 * time.Hour}[found[2][0]]
 	return time.Duration(n) * unit, err == nil
 }
 

@@ -15,7 +15,7 @@ import (
 type Facts struct {
 	Columns []Column // of the audience; nil: not known, anything goes
 
-	// Published says that the definition was checked before. The columns then
+	// Published reports that the definition was checked before. The columns then
 	// only tell how values are to be read: when the audience has changed since,
 	// and an expression does not fit any more, it is no fault, and the values
 	// it reads are as they came.
@@ -123,11 +123,11 @@ func (g *Graph) Order() []string { return slices.Clone(g.order) }
 // templates read is not among them.
 func (g *Graph) Columns() []string { return slices.Clone(g.columns) }
 
-// AllColumns says that a condition reads the profile as a whole, or by a
+// AllColumns reports that a condition reads the profile as a whole, or by a
 // computed name, so that every column has to be there.
 func (g *Graph) AllColumns() bool { return g.allColumns }
 
-// NeedsProfile says that something reads a profile; every send does.
+// NeedsProfile reports that something reads a profile; every send does.
 func (g *Graph) NeedsProfile() bool { return g.profile }
 
 // Triggers are what enrolls.
@@ -167,9 +167,9 @@ func (c *Compiled) Arm(profileKey string) int {
 // 2xx goes on to next unless the node names another way.
 func (c *Compiled) AfterWebhook(status int) string {
 	if status > 0 {
-		exact, class := statusWords(status)
-		for _, word := range []string{exact, class} {
-			if to, ok := c.OnStatus[word]; ok {
+		exact, class := statusNames(status)
+		for _, value := range []string{exact, class} {
+			if to, ok := c.OnStatus[value]; ok {
 				return to
 			}
 		}
@@ -183,7 +183,7 @@ func (c *Compiled) AfterWebhook(status int) string {
 	return c.Next
 }
 
-func statusWords(status int) (exact, class string) {
+func statusNames(status int) (exact, class string) {
 	digits := []byte{byte('0' + status/100%10), byte('0' + status/10%10), byte('0' + status%10)}
 	return string(digits), string(digits[:1]) + "xx"
 }

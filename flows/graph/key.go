@@ -62,7 +62,7 @@ func (g *Graph) Key(o Occurrence) (uuid.UUID, error) {
 	return lemma.Key("enrollment/1", parts...), nil
 }
 
-// Same says that two recurrences take the same occurrences for one, and make the
+// Same reports that two recurrences take the same occurrences for one, and make the
 // same keys of them.
 func (r Recurrence) Same(other Recurrence) bool {
 	fields := func(r Recurrence) []string { return slices.Sorted(slices.Values(r.Fields)) }

@@ -22,7 +22,8 @@ func occurrence(t testing.TB, at string) Occurrence {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Occurrence{ProfileKey: "p1", Event: uuid.MustParse("01931f00-0000-7000-8000-000000000003"), At: when, Properties: map[string]any{"order": "o1"}}
+	return Occurrence{ProfileKey: "p1", Event: uuid.MustParse("01931f00-0000-7000-8000-000000000003"), At: when,
+		Properties: map[string]any{"order": "o1"}}
 }
 
 func keyOf(t testing.TB, g *Graph, o Occurrence) uuid.UUID {
@@ -60,21 +61,28 @@ func TestDaysOfKeys(t *testing.T) {
 		{"once, a year apart", `{"policy": "once"}`, "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", true},
 		{"a day's first and last second", `{"policy": "daily"}`, "2026-11-21T00:00:00Z", "2026-11-21T23:59:59Z", true},
 		{"around midnight", `{"policy": "daily"}`, "2026-11-21T23:59:59Z", "2026-11-22T00:00:00Z", false},
-		{"around midnight in Kathmandu", `{"policy": "daily", "zone": "Asia/Kathmandu"}`, "2026-11-21T18:14:59Z", "2026-11-21T18:15:00Z", false},
-		{"around UTC's midnight in Kathmandu", `{"policy": "daily", "zone": "Asia/Kathmandu"}`, "2026-11-21T23:59:59Z", "2026-11-22T00:00:00Z", true},
+		{"around midnight in Kathmandu", `{"policy": "daily", "zone": "Asia/Kathmandu"}`, "2026-11-21T18:14:59Z", "2026-11-21T18:15:00Z",
+			false},
+		{"around UTC's midnight in Kathmandu", `{"policy": "daily", "zone": "Asia/Kathmandu"}`, "2026-11-21T23:59:59Z",
+			"2026-11-22T00:00:00Z", true},
 		{"the same instant written with an offset", `{"policy": "daily"}`, "2026-11-21T23:30:00Z", "2026-11-22T00:30:00+01:00", true},
 		{"Berlin's day of 23 hours", `{"policy": "daily", "zone": "Europe/Berlin"}`, "2026-03-28T23:00:00Z", "2026-03-29T21:59:59Z", true},
-		{"the end of Berlin's day of 23 hours", `{"policy": "daily", "zone": "Europe/Berlin"}`, "2026-03-29T21:59:59Z", "2026-03-29T22:00:00Z", false},
+		{"the end of Berlin's day of 23 hours", `{"policy": "daily", "zone": "Europe/Berlin"}`, "2026-03-29T21:59:59Z",
+			"2026-03-29T22:00:00Z", false},
 		{"Berlin's day of 25 hours", `{"policy": "daily", "zone": "Europe/Berlin"}`, "2026-10-24T22:00:00Z", "2026-10-25T22:59:59Z", true},
-		{"the end of Berlin's day of 25 hours", `{"policy": "daily", "zone": "Europe/Berlin"}`, "2026-10-25T22:59:59Z", "2026-10-25T23:00:00Z", false},
-		{"a day without midnight", `{"policy": "daily", "zone": "America/Sao_Paulo"}`, "2018-11-04T02:59:59Z", "2018-11-04T03:00:00Z", false},
-		{"an hour that comes before itself", `{"policy": "daily", "zone": "America/New_York"}`, "2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z", true},
+		{"the end of Berlin's day of 25 hours", `{"policy": "daily", "zone": "Europe/Berlin"}`, "2026-10-25T22:59:59Z",
+			"2026-10-25T23:00:00Z", false},
+		{"a day without midnight", `{"policy": "daily", "zone": "America/Sao_Paulo"}`, "2018-11-04T02:59:59Z", "2018-11-04T03:00:00Z",
+			false},
+		{"an hour that comes before itself", `{"policy": "daily", "zone": "America/New_York"}`, "2026-11-01T05:30:00Z",
+			"2026-11-01T06:30:00Z", true},
 		{"a week over the year's end", `{"policy": "weekly"}`, "2026-12-28T00:00:00Z", "2027-01-03T23:59:59Z", true},
 		{"two weeks", `{"policy": "weekly"}`, "2027-01-03T23:59:59Z", "2027-01-04T00:00:00Z", false},
 		{"week 1 of two years", `{"policy": "weekly"}`, "2025-12-29T00:00:00Z", "2027-01-04T00:00:00Z", false},
 		{"a month", `{"policy": "monthly"}`, "2026-11-01T00:00:00Z", "2026-11-30T23:59:59Z", true},
 		{"two months", `{"policy": "monthly"}`, "2026-11-30T23:59:59Z", "2026-12-01T00:00:00Z", false},
-		{"a month in Lord Howe", `{"policy": "monthly", "zone": "Australia/Lord_Howe"}`, "2026-11-30T12:59:59Z", "2026-11-30T13:00:00Z", false},
+		{"a month in Lord Howe", `{"policy": "monthly", "zone": "Australia/Lord_Howe"}`, "2026-11-30T12:59:59Z", "2026-11-30T13:00:00Z",
+			false},
 	} {
 		g := recurring(t, c.recurrence)
 		if same := keyOf(t, g, occurrence(t, c.one)) == keyOf(t, g, occurrence(t, c.other)); same != c.same {
@@ -107,7 +115,8 @@ func TestKeysOfEventsAndFields(t *testing.T) {
 			t.Errorf("%s has the key of another", other)
 		}
 	}
-	if keyOf(t, fields, with(`{"order": 9007199254740992, "shop": 1}`)) == keyOf(t, fields, with(`{"order": 9007199254740993, "shop": 1}`)) {
+	if keyOf(t, fields, with(`{"order": 9007199254740992, "shop": 1}`)) == keyOf(t, fields,
+		with(`{"order": 9007199254740993, "shop": 1}`)) {
 		t.Error("two ids beyond 2^53 are one")
 	}
 	for _, lacking := range []string{`{"order": 1}`, `{"order": 1, "shop": null}`, `{}`} {
@@ -139,7 +148,8 @@ func TestCanonicalNumbers(t *testing.T) {
 			}
 		}
 	}
-	if got := string(appendCanonical(nil, []any{1, int64(20), map[string]any{"b": "\n", "a": nil}})); got != `[1e0,2e1,{"a":null,"b":"\n"}]` {
+	if got := string(appendCanonical(nil,
+		[]any{1, int64(20), map[string]any{"b": "\n", "a": nil}})); got != `[1e0,2e1,{"a":null,"b":"\n"}]` {
 		t.Error(got)
 	}
 }

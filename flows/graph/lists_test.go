@@ -6,7 +6,8 @@ import "testing"
 func TestConditionsReadLists(t *testing.T) {
 	t.Parallel()
 	columns := []Column{{"tags", "text[]"}, {"sizes", "integer[]"}, {"grid", "integer[]"}, {"flags", "boolean[]"}, {"none", "text[]"}}
-	vars := Vars{Profile: object(t, `{"tags": ["vip", null, "new"], "sizes": [38, 40], "grid": [[1, 2], [3, 4]], "flags": [true, false], "none": null}`), Now: noon}
+	vars := Vars{Profile: object(t,
+		`{"tags": ["vip", null, "new"], "sizes": [38, 40], "grid": [[1, 2], [3, 4]], "flags": [true, false], "none": null}`), Now: noon}
 	for expression, want := range map[string]bool{
 		`"vip" in profile.tags`:                     true,
 		`"old" in profile.tags`:                     false,

@@ -10,7 +10,13 @@ import (
 // name is near.
 func nearest(name string, names []string) string {
 	best, least := "", 1+max(1, len(name)/3)
+	if len(name) > maxName {
+		return "" // nobody means another by it
+	}
 	for _, candidate := range names {
+		if len(candidate) >= len(name)+least {
+			continue
+		}
 		if d := distance(strings.ToLower(name), strings.ToLower(candidate)); d < least {
 			best, least = candidate, d
 		}

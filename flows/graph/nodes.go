@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/mail"
 )
 
 // always are the fields that each type of node has.
 var always = []string{"type", "name", "description", "layout"}
 
-// rule says which fields a type of node has beside those.
+// rule reports which fields a type of node has beside those.
 type rule struct{ required, optional []string }
 
 var rules = map[string]rule{
@@ -28,11 +29,10 @@ var rules = map[string]rule{
 	Exit:         {nil, []string{"goal"}},
 }
 
-// ways out that a node must have: without them it is a dead end.
-var waysOut = []string{"next", "on_timeout", "else"}
+// paths out that a node must have: without them it is a dead end.
+var pathFields = []string{"next", "on_timeout", "else"}
 
 func (c *checker) nodes() {
-	c.atMost("/nodes", len(c.def.Nodes), MaxNodes, "nodes")
 	if len(c.def.Nodes) == 0 {
 		c.fault("/nodes", "required", "a journey has at least one node")
 	}
@@ -60,11 +60,11 @@ func (c *checker) notes(pointer, description string) {
 
 func validID(id string) bool {
 	return id != "" && len(id) <= maxID && !strings.ContainsFunc(id, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_.-", r))
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("_.-", r)
 	})
 }
 
-// has says whether a type of node has a field; one that is unknown may.
+// has reports whether a type of node has a field; one that is unknown may.
 func has(kind, field string) bool {
 	rule, known := rules[kind]
 	return !known || slices.Contains(rule.required, field) || slices.Contains(rule.optional, field)
@@ -114,9 +114,9 @@ func misspelt(given map[string]any, field, kind string) bool {
 
 func (c *checker) required(pointer, field string, value any) {
 	if _, object := value.(map[string]any); object || !isNothing(value) {
-		return // what an object lacks is told of its own fields
+		return // what an object lacks is reported of its own fields
 	}
-	if slices.Contains(waysOut, field) {
+	if slices.Contains(pathFields, field) {
 		c.fault(at(pointer, field), "dead_end", "it leads nowhere: only an exit ends a journey")
 		return
 	}
@@ -146,7 +146,7 @@ func (c *checker) node(pointer, id string, n Node) *Compiled {
 	return made
 }
 
-// given reads a duration whose absence was told already.
+// given reads a duration whose absence was reported already.
 func (c *checker) given(pointer, text string) time.Duration {
 	if text == "" {
 		return 0
@@ -162,17 +162,16 @@ func (c *checker) send(pointer string, n Node, made *Compiled) {
 	if n.TemplateVersion < 0 {
 		c.fault(at(pointer, "template_version"), "invalid", "versions are counted from 1")
 	}
-	c.atMost(at(pointer, "headers"), len(n.Headers), maxFields, "headers")
 	c.envelope(pointer, n)
 }
 
-// envelope asks the rules that campaigns' letters have to keep too. A published
-// version was asked those of its day, and people are on their way in it.
+// envelope asks the rules that campaigns' messages have to keep too. A published
+// version was checked by those of its day, and has active enrollments.
 func (c *checker) envelope(pointer string, n Node) {
 	if n.From == nil || c.facts.Published {
 		return
 	}
-	e := lemma.Envelope{FromEmail: n.From.Email, FromName: n.From.Name, ReplyTo: n.ReplyTo, Headers: n.Headers}
+	e := mail.Envelope{FromEmail: n.From.Email, FromName: n.From.Name, ReplyTo: n.ReplyTo, Headers: n.Headers}
 	for _, f := range e.Faults() {
 		c.fault(pointer+f.Pointer, f.Code, "%s", f.Detail)
 	}
@@ -181,7 +180,7 @@ func (c *checker) envelope(pointer string, n Node) {
 func (c *checker) waitUntil(pointer string, n Node) *when {
 	w := &when{dateColumn: n.DateColumn, zoneColumn: n.ZoneColumn}
 	if n.Time == "" && len(n.Weekdays) == 0 && n.DateColumn == "" {
-		c.fault(at(pointer, "time"), "required", "say until when: a time, weekdays or a date_column")
+		c.fault(at(pointer, "time"), "required", "give a time, weekdays or a date_column")
 	}
 	if n.Time != "" {
 		w.clock, w.hasClock = parseClock(n.Time)
@@ -239,7 +238,6 @@ func (c *checker) waitForEvent(pointer string, n Node, made *Compiled) {
 }
 
 func (c *checker) branch(pointer string, n Node, made *Compiled) {
-	c.atMost(at(pointer, "cases"), len(n.Cases), MaxCases, "cases")
 	asks := false
 	for i, one := range n.Cases {
 		place := index(at(pointer, "cases"), i)
@@ -252,7 +250,7 @@ func (c *checker) branch(pointer string, n Node, made *Compiled) {
 		case len(one.SQL) > maxSQL:
 			c.fault(at(place, "sql"), "too_long", "a statement has at most %d bytes", maxSQL)
 		}
-		c.wayOut(place, one.Next)
+		c.nextPath(place, one.Next)
 		made.Cases = append(made.Cases, CompiledCase{one, c.condition(branching, at(place, "if"), one.If)})
 	}
 	c.mustNot(at(pointer, "data_source_id"), n.DataSourceID != "" && !asks, "no case asks SQL")
@@ -261,14 +259,13 @@ func (c *checker) branch(pointer string, n Node, made *Compiled) {
 	}
 }
 
-func (c *checker) wayOut(pointer, next string) {
+func (c *checker) nextPath(pointer, next string) {
 	if next == "" {
 		c.fault(at(pointer, "next"), "dead_end", "it leads nowhere: only an exit ends a journey")
 	}
 }
 
 func (c *checker) split(pointer, id string, n Node, made *Compiled) {
-	c.atMost(at(pointer, "arms"), len(n.Arms), MaxCases, "arms")
 	if made.salt = n.Salt; n.Salt == "" {
 		made.salt = defaultSalt(c.flow, id)
 	}
@@ -285,7 +282,7 @@ func (c *checker) split(pointer, id string, n Node, made *Compiled) {
 			c.fault(at(place, "name"), "too_long", "a name has at most %d bytes", maxName)
 		}
 		sum += int64(max(arm.Weight, 0))
-		c.wayOut(place, arm.Next)
+		c.nextPath(place, arm.Next)
 	}
 	if sum > maxWeight {
 		c.fault(at(pointer, "arms"), "invalid_weight", "the weights add up to %d at most", maxWeight)
@@ -298,7 +295,6 @@ func (c *checker) webhook(pointer string, n Node) {
 	for i, column := range n.Columns {
 		c.reads(index(at(pointer, "columns"), i), column)
 	}
-	c.atMost(at(pointer, "on_status"), len(n.OnStatus), maxFields, "statuses")
 	for _, status := range sorted(n.OnStatus) {
 		if !validStatus(status) {
 			c.fault(at(pointer, "on_status", status), "invalid", "a status is three digits such as 410, or a class such as 4xx")

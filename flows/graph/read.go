@@ -21,7 +21,7 @@ const maxDepth = 32
 // Decode reads a definition. It is strict: unknown fields, names in another
 // case, repeated names, values of another type and numbers beyond a double are
 // refused, all at once and each with its pointer. A null counts as absent. What the document means is
-// not looked at; Compile does that.
+// not checked; Compile does that.
 func Decode(raw []byte) (*Definition, error) {
 	d, _, faults := decode(raw)
 	if len(faults) > 0 {
@@ -31,7 +31,7 @@ func Decode(raw []byte) (*Definition, error) {
 }
 
 // decode also answers what is not faulty beside what is, so that Compile can
-// look at the rest, and the document as a tree: which fields were given.
+// check the rest, and the document as a tree: which fields were given.
 func decode(raw []byte) (*Definition, map[string]any, []lemma.Field) {
 	d := &Definition{}
 	if len(raw) > MaxDefinition {
@@ -51,21 +51,26 @@ func decode(raw []byte) (*Definition, map[string]any, []lemma.Field) {
 		return d, nil, []lemma.Field{{Code: "wrong_type", Detail: "a definition is an object"}}
 	}
 	r.bind("", top, reflect.ValueOf(d).Elem())
+	if large := sizes(d); len(large) > 0 {
+		return d, nil, large
+	}
 	inherit(d, top)
 	return d, top, r.faults
 }
+
+// maxFaults is how many faults of form are looked for: a document of 256 KiB
+// can have some ten thousand, and each is held against all that follow from it.
+const maxFaults = 200
 
 func invalid(faults []lemma.Field) error {
 	return &lemma.Error{Kind: lemma.Invalid, Message: "the definition is not valid", Fields: faults}
 }
 
 // at appends reference tokens to a JSON pointer (RFC 6901).
-func at(pointer string, tokens ...string) string {
-	for _, t := range tokens {
-		pointer += "/" + strings.ReplaceAll(strings.ReplaceAll(t, "~", "~0"), "/", "~1")
-	}
-	return pointer
-}
+func at(pointer string, tokens ...string) string { return pointer + lemma.Pointer(tokens...) }
+
+// Pointer makes reference tokens into a JSON pointer (RFC 6901, 3).
+func Pointer(tokens ...string) string { return at("", tokens...) }
 
 func index(pointer string, i int) string { return pointer + "/" + strconv.Itoa(i) }
 
@@ -77,6 +82,9 @@ type reader struct {
 }
 
 func (r *reader) fault(pointer, code, format string, args ...any) {
+	if len(r.faults) >= maxFaults {
+		return
+	}
 	r.faults = append(r.faults, lemma.Field{Pointer: pointer, Code: code, Detail: fmt.Sprintf(format, args...)})
 }
 
@@ -98,8 +106,7 @@ func (r *reader) document() (any, error) {
 func (r *reader) syntax(err error) lemma.Field {
 	offset := r.dec.InputOffset()
 	var whole any
-	var broken *json.SyntaxError
-	if errors.As(json.Unmarshal(r.raw, &whole), &broken) {
+	if broken, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(r.raw, &whole)); ok {
 		offset, err = broken.Offset-1, broken
 		if broken.Error() == "unexpected end of JSON input" {
 			offset = int64(len(r.raw))
@@ -165,7 +172,7 @@ func (r *reader) array(pointer string, depth int) (any, error) {
 	return array, err
 }
 
-// bind puts a value of the tree where it belongs, or says that it does not.
+// bind puts a value of the tree where it belongs, or reports that it does not.
 func (r *reader) bind(pointer string, v any, to reflect.Value) {
 	switch to.Kind() {
 	case reflect.Struct:
@@ -250,6 +257,7 @@ func (r *reader) bindStruct(pointer string, v any, to reflect.Value) {
 	for name, value := range object {
 		i, known := fields[name]
 		switch {
+		case !known && len(r.faults) >= maxFaults:
 		case !known:
 			r.fault(at(pointer, name), "unknown_field", "there is no such field%s", suggestion(name, object, to.Type()))
 		case value == nil:
@@ -335,7 +343,7 @@ func tidy(form, meaning []lemma.Field) []lemma.Field {
 			all = append(all, m)
 		}
 	}
-	if slices.ContainsFunc(all, breaksAWay) { // what nothing leads to follows from it, as far as anybody can tell
+	if slices.ContainsFunc(all, breaksAPath) { // what nothing leads to follows from it, as far as anybody can tell
 		all = slices.DeleteFunc(all, func(f lemma.Field) bool { return f.Code == "unreachable" })
 	}
 	slices.SortStableFunc(all, func(a, b lemma.Field) int {
@@ -344,8 +352,8 @@ func tidy(form, meaning []lemma.Field) []lemma.Field {
 	return slices.CompactFunc(all, func(a, b lemma.Field) bool { return a == b })
 }
 
-// breaksAWay reports whether a fault may take a way out away from a node.
-func breaksAWay(f lemma.Field) bool {
+// breaksAPath reports whether a fault may take a way out away from a node.
+func breaksAPath(f lemma.Field) bool {
 	switch f.Code {
 	case "unknown_node", "dead_end":
 		return true

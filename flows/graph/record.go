@@ -2,7 +2,7 @@ package graph
 
 import (
 	"encoding/json"
-	"fmt"
+	"errors"
 	"reflect"
 	"strconv"
 	"strings"
@@ -32,8 +32,9 @@ var variables = map[string]*cel.Type{
 
 var (
 	properties = cel.MapType(cel.StringType, cel.DynType)
-	eventShape = map[string]*cel.Type{"name": cel.StringType, "id": cel.StringType, "at": cel.TimestampType, "properties": properties}
-	seenShape  = map[string]*cel.Type{"times": cel.IntType, "first_at": cel.TimestampType, "last_at": cel.TimestampType, "last": properties}
+	eventShape = map[string]*cel.Type{"name": cel.StringType, "source_id": cel.StringType, "at": cel.TimestampType,
+		"properties": properties}
+	seenShape = map[string]*cel.Type{"times": cel.IntType, "first_at": cel.TimestampType, "last_at": cel.TimestampType, "last": properties}
 )
 
 // columnTypes are the types of an audience's columns in expressions. Each may
@@ -175,7 +176,7 @@ type record struct {
 	values map[string]any
 }
 
-// has says that a field holds something; null is nothing.
+// has reports that a field holds something; null is nothing.
 func (r *record) has(field string) bool {
 	if r.values[field] == nil {
 		return false
@@ -246,12 +247,12 @@ func convert(kind string, v any) (any, error) {
 		if s, ok := v.(string); ok {
 			return types.String(s), nil
 		}
-		return nil, fmt.Errorf("holds no text")
+		return nil, errors.New("holds no text")
 	case "boolean":
 		if b, ok := v.(bool); ok {
 			return types.Bool(b), nil
 		}
-		return nil, fmt.Errorf("holds neither true nor false")
+		return nil, errors.New("holds neither true nor false")
 	case "integer":
 		return toInt(v)
 	case "number":
@@ -279,7 +280,7 @@ func toInt(v any) (ref.Val, error) {
 			return types.Int(n), nil
 		}
 	}
-	return nil, fmt.Errorf("holds no whole number of 64 bits")
+	return nil, errors.New("holds no whole number of 64 bits")
 }
 
 func toDouble(v any) (ref.Val, error) {
@@ -295,7 +296,7 @@ func toDouble(v any) (ref.Val, error) {
 			return types.Double(f), nil
 		}
 	}
-	return nil, fmt.Errorf("holds no number")
+	return nil, errors.New("holds no number")
 }
 
 func toTimestamp(v any) (ref.Val, error) {
@@ -307,7 +308,7 @@ func toTimestamp(v any) (ref.Val, error) {
 			return types.Timestamp{Time: t}, nil
 		}
 	}
-	return nil, fmt.Errorf("holds no timestamp in RFC 3339")
+	return nil, errors.New("holds no timestamp in RFC 3339")
 }
 
 func toDate(v any) (ref.Val, error) {
@@ -316,7 +317,7 @@ func toDate(v any) (ref.Val, error) {
 			return types.Timestamp{Time: t}, nil
 		}
 	}
-	return nil, fmt.Errorf("holds no date YYYY-MM-DD")
+	return nil, errors.New("holds no date YYYY-MM-DD")
 }
 
 // What follows makes a record a value of the interpreter.

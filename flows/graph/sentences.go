@@ -11,7 +11,7 @@ import (
 )
 
 // What the parser says lists the names of all tokens that could follow; what is
-// told is the token that cannot be there, and what was probably meant.
+// reported is the token that cannot be there, and what was probably meant.
 
 var (
 	unexpected = regexp.MustCompile(`^(?:mismatched|extraneous|no viable alternative at) input '(.*?)'(?: expecting (.*))?$`)
@@ -33,12 +33,13 @@ var meant = map[string]string{
 }
 
 // functions are the names that a misspelt function may have meant.
-var functions = []string{"contains", "startsWith", "endsWith", "matches", "size", "has", "exists", "exists_one", "all", "filter", "map", "duration", "timestamp", "int", "uint", "double",
+var functions = []string{"contains", "startsWith", "endsWith", "matches", "size", "has", "exists", "exists_one", "all", "filter", "map",
+	"duration", "timestamp", "int", "uint", "double",
 	"string", "bool", "getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes", "getSeconds", "orValue", "optional"}
 
-// saySyntax words a message of the parser about what stands behind before.
-func saySyntax(message, before string) string {
-	said, ours := strings.CutPrefix(message, "Syntax error: ")
+// describeSyntax words a message of the parser about what stands behind before.
+func describeSyntax(message, before string) string {
+	detail, ours := strings.CutPrefix(message, "Syntax error: ")
 	if strings.Contains(message, "recursion limit exceeded") {
 		return "parentheses and the like are nested too deep, more than 100 levels"
 	}
@@ -48,16 +49,16 @@ func saySyntax(message, before string) string {
 	if !ours {
 		return message
 	}
-	if found := unexpected.FindStringSubmatch(said); found != nil {
-		return sayUnexpected(found[1], found[2], before)
+	if found := unexpected.FindStringSubmatch(detail); found != nil {
+		return describeUnexpected(found[1], found[2], before)
 	}
-	if found := absent.FindStringSubmatch(said); found != nil {
+	if found := absent.FindStringSubmatch(detail); found != nil {
 		return fmt.Sprintf("%s is missing%s", found[1], where(found[2]))
 	}
-	if found := unknown.FindStringSubmatch(said); found != nil {
-		return sayUnknown(strings.TrimSpace(found[1]), before)
+	if found := unknown.FindStringSubmatch(detail); found != nil {
+		return describeUnknown(strings.TrimSpace(found[1]), before)
 	}
-	first, _, _ := strings.Cut(said, " expecting ")
+	first, _, _ := strings.Cut(detail, " expecting ")
 	return first
 }
 
@@ -68,7 +69,7 @@ func where(token string) string {
 	return fmt.Sprintf(" before %q", token)
 }
 
-func sayUnexpected(token, expected, before string) string {
+func describeUnexpected(token, expected, before string) string {
 	if token == ">" && strings.HasSuffix(before, "<") {
 		token = "<>"
 	}
@@ -91,7 +92,7 @@ func sayUnexpected(token, expected, before string) string {
 	return fmt.Sprintf("%q cannot stand here%s", token, missing)
 }
 
-func sayUnknown(token, before string) string {
+func describeUnknown(token, before string) string {
 	switch {
 	case token == "=" && !strings.HasSuffix(before, "="):
 		return fmt.Sprintf("%q has no meaning here: %s", token, meant[token])
@@ -112,26 +113,26 @@ var (
 	notBool  = regexp.MustCompile(`^expected type 'bool' but found '(.*)'$`)
 )
 
-// sayType words a message of the checker about an expression in a place.
-func sayType(message string, p place) string {
-	detail := sayTypes(strings.ReplaceAll(message, " (in container '')", ""))
+// describeType words a message of the checker about an expression in a place.
+func describeType(message string, p place) string {
+	detail := describeTypes(strings.ReplaceAll(message, " (in container '')", ""))
 	detail, _, _ = strings.Cut(detail, " (did you mean")
 	if found := undeclared.FindStringSubmatch(detail); found != nil {
-		return sayUndeclared(found[1], p)
+		return describeUndeclared(found[1], p)
 	}
 	if found := overload.FindStringSubmatch(detail); found != nil {
-		return sayOverload(found[1], found[2])
+		return describeOverload(found[1], found[2])
 	}
 	if found := noField.FindStringSubmatch(detail); found != nil {
-		return sayField(found[1])
+		return describeField(found[1])
 	}
 	if found := notBool.FindStringSubmatch(detail); found != nil {
-		return fmt.Sprintf("&&, || and ! take what is true or false, not %s: compare it with something, as in x != null", typed(found[1]))
+		return fmt.Sprintf("&&, || and ! need a bool, not %s: compare it with something, as in x != null", typed(found[1]))
 	}
 	return detail
 }
 
-func sayUndeclared(name string, p place) string {
+func describeUndeclared(name string, p place) string {
 	if _, elsewhere := variables[name]; elsewhere && (name != "now" || !slices.Contains(p.reads, name)) {
 		return fmt.Sprintf("%s cannot be read in %s, only %s", name, p.what, strings.Join(p.reads, ", "))
 	}
@@ -144,8 +145,8 @@ func sayUndeclared(name string, p place) string {
 	return fmt.Sprintf("there is no %s; a text is written in quotes, and %s can be read", name, strings.Join(p.reads, ", "))
 }
 
-// sayField is about a field of trigger, event or an event's past.
-func sayField(name string) string {
+// describeField is about a field of trigger, event or an event's past.
+func describeField(name string) string {
 	if name == "count" {
 		return "there is no field count: times is how often the event came"
 	}
@@ -159,15 +160,15 @@ func sayField(name string) string {
 // written is how an expression writes what the checker calls by another name.
 var written = strings.NewReplacer("@in", "in", "_[_]", "[ ]", "_?_:_", "? :", "_", "")
 
-// sayOverload names the types that an operator or function does not take
+// describeOverload names the types that an operator or function does not take
 // together, and how one is made of the other.
-func sayOverload(name, applied string) string {
+func describeOverload(name, applied string) string {
 	receiver, arguments, isMethod := strings.Cut(applied, ".(")
 	if !isMethod {
 		receiver, arguments = "", strings.TrimPrefix(applied, "(")
 	}
 	var given []string
-	for _, t := range strings.Split(strings.TrimSuffix(arguments, ")"), ", ") {
+	for t := range strings.SplitSeq(strings.TrimSuffix(arguments, ")"), ", ") {
 		if t != "" {
 			given = append(given, typed(t))
 		}
@@ -241,10 +242,16 @@ func before(expression string, line, column int) string {
 // function takes: no data could make it work.
 func (r *reading) constant(call ast.CallExpr) {
 	args := call.Args()
-	if len(args) == 0 || args[len(args)-1].Kind() != ast.LiteralKind {
+	if len(args) == 0 {
 		return
 	}
 	arg := args[len(args)-1]
+	if arg.Kind() != ast.LiteralKind {
+		if call.FunctionName() == "matches" {
+			r.faultAt(arg, "expression_cost", "a pattern is written in the expression: it cannot come from data, or be computed")
+		}
+		return
+	}
 	text, isText := arg.AsLiteral().(types.String)
 	if !isText {
 		return
@@ -263,6 +270,9 @@ func (r *reading) constant(call ast.CallExpr) {
 	case "matches":
 		if _, err := regexp.Compile(string(text)); err != nil {
 			r.faultAt(arg, "expression_type", "it is no regular expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		} else if size, err := types.RegexProgramSize(string(text)); err != nil || size > maxPattern {
+			r.faultAt(arg, "expression_cost", "the pattern has %d instructions; %d are allowed: repeat less, as in [a-z]{1,64}", size,
+				maxPattern)
 		}
 	default:
 		if zoned[call.FunctionName()] != "" && !isZone(string(text)) {

@@ -6,16 +6,16 @@ import (
 	"testing"
 )
 
-func TestWhatIsWrongWithAnExpressionIsASentence(t *testing.T) {
+func TestFaultsOfExpressionsAreSentences(t *testing.T) {
 	t.Parallel()
 	const ofDurations = "it is no duration: the units are h, m and s, as in duration('48h') or duration('1h30m')"
 	for expression, want := range map[string]string{
-		`profile.city ==`:                                   `1:16 it ends too early`,
-		`(profile.vip`:                                      `1:13 ')' is missing at the end`,
-		`profile.vip ? true`:                                `1:19 it ends too early: ':' is missing`,
-		`profile.vip)`:                                      `1:12 ")" cannot stand here`,
-		`profile.city = "x"`:                                `1:14 "=" has no meaning here: write == to compare`,
-		"profile.vip &&\n  trigger.id = 'x'":                `2:14 "=" has no meaning here: write == to compare`,
+		`profile.city ==`:    `1:16 it ends too early`,
+		`(profile.vip`:       `1:13 ')' is missing at the end`,
+		`profile.vip ? true`: `1:19 it ends too early: ':' is missing`,
+		`profile.vip)`:       `1:12 ")" cannot stand here`,
+		`profile.city = "x"`: `1:14 "=" has no meaning here: write == to compare`,
+		"profile.vip &&\n  trigger.source_id = 'x'":         `2:21 "=" has no meaning here: write == to compare`,
 		`profile.city === "x"`:                              `1:16 "=" has no meaning here`,
 		`profile.vip and profile.vip`:                       `1:13 "and" has no meaning here: write && for and`,
 		`profile.vip OR profile.vip`:                        `1:13 "OR" has no meaning here: write || for or`,
@@ -32,7 +32,7 @@ func TestWhatIsWrongWithAnExpressionIsASentence(t *testing.T) {
 		`now - trigger.at > 5`:                              `1:18 ">" cannot take a duration and a whole number (int); write a span as duration('48h'), with the units h, m and s`,
 		`now > timestamp(5.0)`:                              `1:16 "timestamp" cannot take a number (double); write timestamp('2026-01-31T09:00:00Z')`,
 		`now - trigger.at > duration('P2DT3H')`:             `1:29 ` + ofDurations + `; write duration('51h')`,
-		`profile.city && true`:                              `1:8 &&, || and ! take what is true or false, not a text: compare it with something, as in x != null`,
+		`profile.city && true`:                              `1:8 &&, || and ! need a bool, not a text: compare it with something, as in x != null`,
 		`profile.city`:                                      `0:0 it answers a text, not true or false: compare it with something, as in x != null`,
 		`profile.cty == 'x'`:                                `1:8 the audience has no column cty; did you mean city?`,
 		`profile.zebra == 'x'`:                              `1:8 the audience has no column zebra`,
@@ -63,14 +63,15 @@ func TestWhatIsWrongWithAnExpressionIsASentence(t *testing.T) {
 			t.Errorf("%.60s: %s, want %s", expression, got, want)
 		}
 	}
-	for _, expression := range []string{`now - trigger.at > duration('1h30m')`, `now - trigger.at > duration(trigger.id)`, `now > timestamp("2026-01-31T09:00:00+02:00")`, `profile.city.matches("^[a-z]+$")`} {
+	for _, expression := range []string{`now - trigger.at > duration('1h30m')`, `now - trigger.at > duration(trigger.source_id)`,
+		`now > timestamp("2026-01-31T09:00:00+02:00")`, `profile.city.matches("^[a-z]+$")`} {
 		if _, _, faults := newCompiler(shopColumns).compile(enrolling, "/if", expression); len(faults) > 0 {
 			t.Errorf("%s: %+v", expression, faults)
 		}
 	}
 }
 
-func TestTooShortSaysHowShort(t *testing.T) {
+func TestTooShortNamesTheMinimum(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ from, to, want string }{
 		{`"P3D", "next"`, `"-P1D", "next"`, "it is too short: it has to be longer than PT0S"},

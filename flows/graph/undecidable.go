@@ -9,9 +9,9 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// takesAlike are the operators that want a timestamp beside a timestamp, or a
+// sameOperands are the operators that want a timestamp beside a timestamp, or a
 // duration, and say nothing of anything else.
-var takesAlike = []string{operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals,
+var sameOperands = []string{operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals,
 	operators.Equals, operators.NotEquals, operators.Add, operators.Subtract}
 
 // undecidable finds a property beside a timestamp or a duration. To the checker
@@ -19,7 +19,7 @@ var takesAlike = []string{operators.Less, operators.LessEquals, operators.Greate
 // could ever decide the condition.
 func (r *reading) undecidable(call ast.CallExpr) {
 	args := call.Args()
-	if len(args) != 2 || !slices.Contains(takesAlike, call.FunctionName()) {
+	if len(args) != 2 || !slices.Contains(sameOperands, call.FunctionName()) {
 		return
 	}
 	for i, arg := range args {

@@ -12,15 +12,17 @@ import (
 func TestZonesInConditions(t *testing.T) {
 	t.Parallel()
 	vars := func(zone string) Vars {
-		return Vars{Now: time.Date(2026, 7, 1, 22, 30, 15, 7e6, time.UTC), Trigger: map[string]any{"name": "x", "id": "1", "at": "2026-07-01T22:30:15.007Z",
-			"properties": map[string]any{"zone": zone}}}
+		return Vars{Now: time.Date(2026, 7, 1, 22, 30, 15, 7e6, time.UTC),
+			Trigger: map[string]any{"name": "x", "source_id": "1", "at": "2026-07-01T22:30:15.007Z",
+				"properties": map[string]any{"zone": zone}}}
 	}
 	for function, want := range map[string]string{
 		"getFullYear": "2026", "getMonth": "6", "getDate": "2", "getDayOfMonth": "1", "getDayOfYear": "182", "getDayOfWeek": "4",
 		"getHours": "0", "getMinutes": "30", "getSeconds": "15", "getMilliseconds": "7",
 	} {
 		for _, zone := range []string{"Europe/Berlin", "+02:00"} {
-			for _, expression := range []string{`now.` + function + `("` + zone + `") == ` + want, `now.` + function + `(trigger.properties.zone) == ` + want,
+			for _, expression := range []string{`now.` + function + `("` + zone + `") == ` + want,
+				`now.` + function + `(trigger.properties.zone) == ` + want,
 				`trigger.at.` + function + `(trigger.properties.zone) == ` + want} {
 				got, err := mustCompile(t, shopColumns, expression).Eval(vars(zone))
 				if err != nil || !got {

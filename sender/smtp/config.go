@@ -95,7 +95,7 @@ func (f *form) object(pointer string, raw json.RawMessage, members map[string]an
 		return
 	}
 	for name, value := range object {
-		at := pointer + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+		at := pointer + lemma.Pointer(name)
 		target, known := members[name]
 		if !known {
 			f.fault(at, "unknown_field", "an SMTP provider has no such field")

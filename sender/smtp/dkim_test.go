@@ -2,8 +2,12 @@ package smtp
 
 import (
 	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
+	"errors"
 	"strings"
 	"testing"
 
@@ -30,6 +34,27 @@ func record(t *testing.T, s *signer) string {
 		t.Fatal(err)
 	}
 	return "v=DKIM1; k=rsa; p=" + base64.StdEncoding.EncodeToString(raw)
+}
+
+// One signature with a large key takes seconds of a worker, and nothing ends it.
+func TestSizesOfKeys(t *testing.T) {
+	t.Parallel()
+	for bits, want := range map[int]error{1024: nil, 2048: nil, 4160: errKey} {
+		key, err := rsa.GenerateKey(rand.Reader, bits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, der := range map[string][]byte{"RSA PRIVATE KEY": x509.MarshalPKCS1PrivateKey(key), "PRIVATE KEY": pkcs8} {
+			text := string(pem.EncodeToMemory(&pem.Block{Type: name, Bytes: der}))
+			if _, err := newSigner("shop.example", "s1", text); !errors.Is(err, want) {
+				t.Errorf("%s of %d bits: %v", name, bits, err)
+			}
+		}
+	}
 }
 
 // A verifier of somebody else's making accepts what we sign, and notices when

@@ -1,0 +1,121 @@
+package api
+
+import (
+	"context"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Requests that render, and those that preview, take slots of their workspace:
+// while these are taken, the next are refused and change nothing, and those of
+// another workspace, and those that are cheap, are not.
+func TestCostlyRequestsAreBounded(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	b := setup(t, func(o *Options) { o.Refused, o.Timeout = NewMetrics(registry), 30*time.Second })
+	w := b.world()
+	content := object{"subject": "s", "text": "t"}
+	named := func(name string) object { return object{"name": name, "subject": "s", "text": "t"} }
+	template, flow, campaign := "/v1/templates/"+w.template, "/v1/flows/"+w.flow, "/v1/campaigns/"+w.campaign
+	rendered := object{"data": object{"name": "Ada"}}
+
+	lock, err := b.pool.Begin(t.Context())
+	b.must(err)
+	t.Cleanup(func() { _ = lock.Rollback(context.Background()) }) // a test that fails must not hang
+	_, err = lock.Exec(t.Context(), `lock table templates, template_versions, flows, campaigns in access exclusive mode`)
+	b.must(err)
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() { b.do("POST", template+"/versions", content).is(201) })
+		all.Go(func() { b.do("GET", flow+"/versions/1/validate", nil).is(200) })
+		b.blocked(2 * (i + 1))
+	}
+
+	simulation := object{"profile_key": "c1", "trigger": object{"type": "event", "event": "signed_up"}}
+	var refused sync.WaitGroup
+	requests := []struct {
+		method, path string
+		body         any
+	}{
+		{"POST", "/v1/templates", named("New")}, {"POST", "/v1/templates/validate", content}, {"POST", template + "/versions", content}, {"POST", template + "/render", rendered},
+		{"POST", "/v1/flows", object{"name": "New"}}, {"POST", flow + "/versions", object{"definition": w.journey(nil)}}, {"PUT", flow + "/versions/1", object{"definition": w.journey(nil)}},
+		{"GET", flow + "/diff", nil},
+		{"GET", flow + "/versions/1/validate", nil}, {"POST", flow + "/versions/1/plan", nil}, {"POST", flow + "/versions/1/simulate", simulation},
+		{"POST", flow + "/versions/1/publish", nil}, {"POST", flow + "/versions/1/publish?dry_run=true", nil}, {"POST", flow + "/rollback", nil},
+		{"GET", flow + "/explain?profile_key=c1", nil}, {"GET", campaign + "/preview", nil}, {"POST", campaign + "/send?dry_run=true", nil},
+	}
+	for _, r := range requests {
+		refused.Go(func() {
+			ctx, hangUp := context.WithTimeout(t.Context(), 20*time.Second)
+			defer hangUp()
+			if got := b.do(r.method, r.path, r.body, within(ctx)); got.status != 503 || got.problem.Code != "overloaded" || got.header.Get("Retry-After") == "" {
+				t.Errorf("%s: %d %s", got.what, got.status, got.body)
+			}
+		})
+	}
+	b.do("POST", "/v1/templates/validate", content, as(b.other)).is(200)
+	b.do("GET", "/v1/audiences", nil).is(200)
+	refused.Wait()
+	if n := counted(t, registry, "lemma_api_requests_refused_total"); n != len(requests) {
+		t.Errorf("%d of %d refusals are counted", n, len(requests))
+	}
+	b.must(lock.Rollback(t.Context()))
+	all.Wait()
+	b.do("POST", template+"/render", rendered).is(200)
+}
+
+// blocked waits until n statements wait for locks.
+func (b *bundle) blocked(n int) {
+	b.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if b.count(`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) >= n {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatalf("%d statements do not wait", n)
+		}
+	}
+}
+
+// A read holds its slot until its answer has been written: a caller that does
+// not receive holds its own workspace's slots, and no memory beyond them.
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	b := setup(t)
+	hold, all := make(chan struct{}), sync.WaitGroup{}
+	started := make(chan struct{}, 100)
+	slow := func() {
+		r := httptest.NewRequest("GET", "/v1/audiences", nil)
+		r.Header.Set("Authorization", "Bearer "+b.token)
+		b.server.ServeHTTP(&slowCaller{httptest.NewRecorder(), started, hold}, r)
+	}
+	for range limitsOfReads.Workspace {
+		all.Go(slow)
+	}
+	for range limitsOfReads.Workspace {
+		<-started
+	}
+	if got := b.do("GET", "/v1/audiences", nil).is(503); got.problem.Code != "overloaded" {
+		t.Errorf("%s", got.body)
+	}
+	b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201)
+	b.do("GET", "/v1/audiences", nil, as(b.other)).is(200)
+	close(hold)
+	all.Wait()
+	b.do("GET", "/v1/audiences", nil).is(200)
+}
+
+// slowCaller receives nothing until hold is closed.
+type slowCaller struct {
+	*httptest.ResponseRecorder
+	started chan<- struct{}
+	hold    <-chan struct{}
+}
+
+func (s *slowCaller) Write(p []byte) (int, error) {
+	s.started <- struct{}{}
+	<-s.hold
+	return s.ResponseRecorder.Write(p)
+}

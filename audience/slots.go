@@ -1,0 +1,49 @@
+package audience
+
+import (
+	"context"
+	"errors"
+
+	"lemma"
+	"lemma/slots"
+)
+
+// Reads for which a caller waits are bounded. A count has its own bounds: it
+// reads a whole audience and remembers addresses.
+var (
+	limitsOfReads  = slots.Limits{Process: 32, Workspace: 8, Resource: 4}
+	limitsOfCounts = slots.Limits{Process: 6, Workspace: 2, Resource: 2}
+)
+
+func newSlots(l slots.Limits, m *Metrics) *slots.Slots {
+	return slots.New(l, func(limit string) error {
+		if limit == "resource" {
+			limit = "source"
+		}
+		m.refused(limit)
+		return &lemma.Error{Kind: lemma.Unavailable, Code: CodeOverloaded, Message: overloadedBy[limit] + "; try again in a moment"}
+	})
+}
+
+func isOverloaded(err error) bool {
+	var e *lemma.Error
+	return errors.As(err, &e) && e.Code == CodeOverloaded
+}
+
+var overloadedBy = map[string]string{
+	"source":    "too many requests read this data source now",
+	"workspace": "too many requests of this workspace read data sources now",
+	"process":   "too many requests read data sources now",
+}
+
+// slot is what a read of the source takes.
+func (id sourceID) slot() slots.Resource { return slots.Resource{Workspace: id.workspace, ID: id.id} }
+
+// enter takes a slot for a read for a caller (see ForCaller). Fan-outs, and the
+// lookups of flows, have bounds of their own.
+func (a *Audiences) enter(ctx context.Context, id sourceID) (leave func(), err error) {
+	if textsFor(ctx) == textsOfQueries {
+		return func() {}, nil
+	}
+	return a.reads.Enter(ctx, id.slot())
+}

@@ -1,0 +1,109 @@
+package audience
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/slots"
+)
+
+// silentSource accepts connections and never answers.
+func (b bundle) silentSource(t *testing.T) uuid.UUID {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+		}
+	}()
+	return b.addSource(t, Postgres, "postgres://u@"+l.Addr().String()+"/x?sslmode=disable")
+}
+
+// TestReadsForCallersAreBounded fills the places of a source with reads that
+// wait: the next is refused soon, one of another workspace is not, and a caller
+// that hangs up leaves its place at once.
+func TestReadsForCallersAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	slow := b.silentSource(t)
+	ctx, hangUp := context.WithCancel(ForCaller(t.Context(), true))
+	var all sync.WaitGroup
+	for range limitsOfReads.Resource {
+		all.Go(func() { b.Schema(ctx, b.ws, slow) })
+	}
+	waitFor(t, func() bool { return b.takenOf(slow) == limitsOfReads.Resource })
+	begun := time.Now()
+	_, err := b.TestSource(ForCaller(t.Context(), true), b.ws, slow)
+	if codeOf(err) != CodeOverloaded || lemma.KindOf(err) != lemma.Unavailable || time.Since(begun) > slots.Wait+3*time.Second {
+		t.Errorf("got %v after %s", err, time.Since(begun))
+	}
+	if s, err := b.GetSource(t.Context(), b.ws, slow); err != nil || s.Status != "untested" {
+		t.Errorf("a test that did not run is stored as %+v, %v", s, err)
+	}
+	if _, err := b.Schema(ForCaller(t.Context(), true), b.ws, b.source); err != nil {
+		t.Errorf("another source: %v", err)
+	}
+	begun = time.Now()
+	hangUp()
+	all.Wait()
+	if d := time.Since(begun); d > 5*time.Second {
+		t.Errorf("those who hung up were held for %s", d)
+	}
+	if n := b.takenOf(slow); n != 0 {
+		t.Errorf("%d places are still taken", n)
+	}
+}
+
+func (b bundle) takenOf(source uuid.UUID) int {
+	return b.reads.Taken(sourceID{b.ws, source}.slot())
+}
+
+func waitFor(t *testing.T, what func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !what() {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come about")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// TestCountsTakeLittleMemory holds what a count keeps of each address. It is
+// not parallel, since it counts what is allocated.
+func TestCountsTakeLittleMemory(t *testing.T) {
+	const people = 2_000_000
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	s := newSeen(people)
+	for i := range people + 1000 {
+		if s.before(fmt.Sprintf("person%d@example.com", i)) {
+			t.Fatalf("person %d is taken for another", i)
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if each := float64(after.HeapAlloc-before.HeapAlloc) / people; each > 12 || !s.full {
+		t.Errorf("%.1f bytes for each address, full: %t", each, s.full)
+	}
+	if !s.before("person7@example.com") {
+		t.Error("person 7 is forgotten")
+	}
+}

@@ -1,0 +1,184 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"net/http"
+	"time"
+)
+
+// FlowCounts is the funnel of one version.
+type FlowCounts struct {
+	Version      int              `json:"version"`
+	Enrolled     int64            `json:"enrolled"`
+	Active       int64            `json:"active"`
+	Completed    int64            `json:"completed"`
+	Exited       int64            `json:"exited"`
+	Refused      int64            `json:"refused"` // when the profile was read
+	ExitedBy     map[string]int64 `json:"exited_by"`
+	Goals        int64            `json:"goals"`
+	Blocked      int64            `json:"blocked"`       // due, and cannot go on
+	BlockedBy    map[string]int64 `json:"blocked_by"`    // by blocked_reason
+	Nodes        []NodeCount      `json:"nodes"`         // in the order of the graph
+	RefusalsBy   map[string]int64 `json:"refusals_by"`   // of triggers, by reason
+	AudiencePoll *AudiencePoll    `json:"audience_poll"` // nil: the flow does not poll its audience
+
+	MessagesBlocked *MessagesBlocked `json:"messages_blocked"` // nil: no message waits for its audience
+}
+
+// MessagesBlocked is why messages that have waited for long are not sent: they
+// must be read again from the audience, which cannot be read.
+type MessagesBlocked struct {
+	BlockedReason string    `json:"blocked_reason"`
+	Detail        string    `json:"detail"`
+	Since         time.Time `json:"since"`
+}
+
+// AudiencePoll is how it goes with looking at the audience.
+type AudiencePoll struct {
+	LastPollAt *time.Time       `json:"last_poll_at"` // when the last poll that read all of it began; nil: none has yet
+	RowsRead   int64            `json:"rows_read"`
+	Enrolled   int64            `json:"enrolled"`
+	RefusedBy  map[string]int64 `json:"refused_by"`   // by reason; invalid_key: rows without a usable profile key
+	Failures   int              `json:"failures"`     // polls in a row, since then, that could not read it
+	LastError  *string          `json:"last_error"`   // why: a code and a sentence
+	NextPollAt *time.Time       `json:"next_poll_at"` // nil: the flow is not live
+}
+
+// NodeCount is how many stand on a node, and how many passed it.
+type NodeCount struct {
+	Node          string              `json:"node"` // empty: enrolled, and not yet on the first node
+	Type          string              `json:"type"`
+	Current       int64               `json:"current"`
+	Due           int64               `json:"due"`
+	Blocked       int64               `json:"blocked"`       // of these: due, and cannot go on
+	Processed     map[string]int64    `json:"processed"`     // by what happened, such as sent and skipped
+	Notifications *NotificationCounts `json:"notifications"` // send: what became of what it wrote; nil for other nodes
+	ByPath        map[string]int64    `json:"by_path"`       // branch, split and webhook: how many went where; nil for other nodes
+}
+
+// CountFlow counts the enrollments of a version; 0 is the live one, or where there
+// is none the newest.
+func (c *Client) CountFlow(ctx context.Context, flow string, version int, options ...CallOption) (FlowCounts, error) {
+	of := func(r *request) { r.setNumber("version", version) }
+	return call[FlowCounts](ctx, c, nil, append([]CallOption{of}, options...), http.MethodGet, "/v1/flows/%s/counts", flow)
+}
+
+// Refusal is a trigger that was refused.
+type Refusal struct {
+	ProfileKey   string    `json:"profile_key"`
+	Reason       string    `json:"reason"`
+	Detail       *string   `json:"detail"`
+	TriggerType  string    `json:"trigger_type"`  // event, audience, direct
+	EventID      *string   `json:"event_id"`      // the event that triggered
+	EnrollmentID *string   `json:"enrollment_id"` // the enrollment that stands in the way
+	CreatedAt    time.Time `json:"created_at"`
+}
+
+// RefusalFilter narrows a list; what is empty narrows nothing.
+type RefusalFilter struct{ ProfileKey, Reason string }
+
+// ListRefusals reads refused triggers.
+func (c *Client) ListRefusals(ctx context.Context, flow string, f RefusalFilter, options ...CallOption) iter.Seq2[Refusal, error] {
+	fill := func(r *request) { r.set("profile_key", f.ProfileKey); r.set("reason", f.Reason) }
+	return each[Refusal](ctx, c, fill, options, "/v1/flows/%s/refusals", flow)
+}
+
+// FlowExplanation is what Lemma knows of one person and one flow.
+type FlowExplanation struct {
+	Summary     string       `json:"summary"`
+	Facts       []string     `json:"facts"`
+	Enrollments []Enrollment `json:"enrollments"`
+	Refusals    []Refusal    `json:"refusals"`
+	Events      []Event      `json:"events"`
+}
+
+// ExplainFlow answers why a profile is, or is not, enrolled.
+func (c *Client) ExplainFlow(ctx context.Context, flow, profileKey string, options ...CallOption) (FlowExplanation, error) {
+	profile := func(r *request) { r.set("profile_key", profileKey) }
+	return call[FlowExplanation](ctx, c, nil, append([]CallOption{profile}, options...), http.MethodGet, "/v1/flows/%s/explain", flow)
+}
+
+// Simulation is a profile to simulate a version for, and what happens meanwhile.
+type Simulation struct {
+	ProfileKey string            `json:"profile_key"`
+	Trigger    *SimulatedTrigger `json:"trigger,omitempty"`  // nil: a direct enrollment, or the audience's where a version has no other triggers
+	At         *time.Time        `json:"at,omitempty"`       // when it enrolls; nil: now
+	Events     []SimulatedEvent  `json:"events,omitempty"`   // what the profile does later
+	Webhooks   map[string]int    `json:"webhooks,omitempty"` // node -> status that it is answered with, 200 to 599, or 0: given up
+}
+
+// SimulatedTrigger is the trigger of a simulation.
+type SimulatedTrigger struct {
+	Type       string          `json:"type,omitempty"` // event, audience or direct; without it an event if there is one, else direct
+	Event      string          `json:"event,omitempty"`
+	Properties json.RawMessage `json:"properties,omitempty"` // an object
+	SourceID   string          `json:"source_id,omitempty"`
+	OccurredAt *time.Time      `json:"occurred_at,omitempty"`
+}
+
+// SimulatedEvent is an event that is not recorded.
+type SimulatedEvent struct {
+	Event      string          `json:"event,omitempty"`
+	Properties json.RawMessage `json:"properties,omitempty"` // an object
+	SourceID   string          `json:"source_id,omitempty"`
+	OccurredAt *time.Time      `json:"occurred_at,omitempty"`
+}
+
+// Simulated is the result of a simulation.
+type Simulated struct {
+	Enrolled   bool            `json:"enrolled"`
+	Reason     *string         `json:"reason"` // why not
+	Path       []SimulatedStep `json:"path"`
+	Status     string          `json:"status"`
+	ExitReason *string         `json:"exit_reason"`
+}
+
+// SimulatedStep is one thing that would happen.
+type SimulatedStep struct {
+	At      time.Time         `json:"at"`
+	Node    string            `json:"node"`
+	Type    string            `json:"type"`
+	Event   string            `json:"event"`
+	Until   *time.Time        `json:"until"` // a wait: until when
+	Next    *string           `json:"next"`
+	Data    map[string]any    `json:"data"` // numbers are json.Number
+	Message *SimulatedMessage `json:"message"`
+	Webhook *SimulatedWebhook `json:"webhook"`
+}
+
+// SimulatedWebhook is what would be posted.
+type SimulatedWebhook struct {
+	EndpointID string          `json:"endpoint_id"`
+	Body       json.RawMessage `json:"body"`
+}
+
+// SimulatedMessage is what would be sent.
+type SimulatedMessage struct {
+	Address string            `json:"address"`
+	Subject string            `json:"subject"`
+	HTML    string            `json:"html"`
+	Text    string            `json:"text"`
+	Headers map[string]string `json:"headers"` // as they are rendered
+	Skipped *string           `json:"skipped"` // the reason for which it would not be sent
+	Error   *string           `json:"error"`   // why it cannot be rendered
+}
+
+// SimulateFlowVersion executes a version for one real profile under a simulated
+// clock, without a side effect.
+func (c *Client) SimulateFlowVersion(ctx context.Context, flow string, n int, s Simulation, options ...CallOption) (Simulated, error) {
+	return call[Simulated](ctx, c, s, options, http.MethodPost, "/v1/flows/%s/versions/%s/simulate", flow, n)
+}
+
+// NotificationCounts are numbers of notifications by status. Total is their sum.
+type NotificationCounts struct {
+	Total      int64 `json:"total"`
+	Sent       int64 `json:"sent"`
+	Failed     int64 `json:"failed"`
+	Skipped    int64 `json:"skipped"`
+	Orphaned   int64 `json:"orphaned"`
+	Cancelled  int64 `json:"cancelled"`
+	Pending    int64 `json:"pending"`
+	Processing int64 `json:"processing"`
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime/pprof"
+	"time"
+
+	"lemma/dev/bench"
+	"lemma/dev/sink"
+)
+
+// benchCommand runs the benchmarks.
+type benchCommand struct {
+	Figures []string      `arg:"" optional:"" help:"Names of figures: campaign_null, campaign_smtp, fanout, claim, events_single, events_bulk, flow_advance, flow_journey, webhook_delivery. Default: all."`
+	Scale   float64       `default:"1" help:"Factor for all numbers of recipients, such as 0.01 for a quick run."`
+	Limit   time.Duration `default:"15m" help:"Maximum duration of the run."`
+	Profile string        `type:"path" placeholder:"FILE" help:"Write a CPU profile of this process to a file, for go tool pprof."`
+}
+
+func (b *benchCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, b.Limit)
+	defer cancel()
+	if b.Profile != "" {
+		f, err := os.Create(b.Profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	return bench.Run(ctx, bench.Options{Figures: b.Figures, Scale: b.Scale, Server: cfg.server(), PGBin: cfg.PGBin}, out)
+}
+
+// sinkCommand runs the mail server of the benchmarks in a process of its own, so
+// that its CPU time is not counted.
+type sinkCommand struct{}
+
+func (sinkCommand) run(ctx context.Context, _ Config, out io.Writer) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, l.Addr())
+	return sink.Run(ctx, l, io.Discard)
+}

@@ -1,0 +1,373 @@
+// Package bench measures the hot paths of Lemma: campaigns, fan-out, claims, events,
+// flows and webhooks. Each figure has a new database, in a Postgres cluster of its
+// own with fsync on, so that figures do not influence each other. Every figure also
+// counts missing and duplicate messages, which must be 0.
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"lemma"
+	"lemma/campaigns"
+	"lemma/notifications"
+	"lemma/sender"
+	"lemma/sender/smtp"
+	"lemma/server"
+)
+
+// Options are the options of a run.
+type Options struct {
+	Figures []string      // names; all when empty
+	Scale   float64       // factor for all numbers of recipients
+	Server  server.Config // with DatabaseURL: that Postgres is used, whose role must be able to create databases
+	PGBin   string        // folder of initdb and postgres
+}
+
+// Run measures the figures and prints each as a line of JSON.
+func Run(ctx context.Context, o Options, out io.Writer) error {
+	e, closeEnv, err := openEnv(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer closeEnv()
+	line := json.NewEncoder(out)
+	b := &benchmarks{scale: o.Scale}
+	for _, f := range []struct {
+		name string
+		run  func(context.Context, *env, func(figure) error) error
+	}{
+		{"campaign_null", b.campaignNull}, {"campaign_smtp", b.campaignSMTP}, {"fanout", b.fanout}, {"claim", b.claim},
+		{"events_single", b.eventsSingle}, {"events_bulk", b.eventsBulk}, {"flow_advance", b.flowAdvance}, {"flow_journey", b.flowJourney},
+		{"webhook_delivery", b.webhookDelivery},
+	} {
+		if len(o.Figures) > 0 && !slices.Contains(o.Figures, f.name) {
+			continue
+		}
+		if err := f.run(ctx, e, func(x figure) error { return line.Encode(x) }); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
+	return nil
+}
+
+// benchmarks are the measurements, one method for each.
+type benchmarks struct{ scale float64 }
+
+func (b *benchmarks) n(n int) int { return max(1000, int(float64(n)*b.scale)) }
+
+// campaignNull sends with a carrier that accepts at once: source, cursor,
+// fan-out, claim, render and commit, all in this process. The largest campaign is
+// compared with the smallest by its cost per recipient.
+func (b *benchmarks) campaignNull(ctx context.Context, e *env, print func(figure) error) error {
+	cost := map[int]float64{}
+	for _, n := range []int{b.n(100_000), b.n(500_000), b.n(1_000_000)} {
+		f, err := e.oneCampaign(ctx, "campaign_null", n, e.null.kind(), []byte(`{}`), nil, func() (int, int) {
+			return n - e.null.count, e.null.duplicates
+		}, func() error { e.null.reset(n); return nil })
+		if err != nil {
+			return err
+		}
+		cost[n] = f.CPUUsLemma + f.CPUUsPostgres
+		if n == b.n(1_000_000) {
+			f.Ratio, f.Against = round(cost[n]/cost[b.n(100_000)]), fmt.Sprintf("cpu per recipient of %d", b.n(100_000))
+		}
+		if err := print(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oneCampaign measures a campaign from send to its end. seen returns what the
+// receiver got, and reset clears it before.
+func (e *env) oneCampaign(ctx context.Context, name string, n int, kind sender.Kind, config, secret []byte,
+	seen func() (missing, duplicates int), reset func() error) (figure, error) {
+	node, err := e.fresh(ctx, []sender.Kind{kind})
+	if err != nil {
+		return figure{}, err
+	}
+	defer func() { _ = e.drop(context.WithoutCancel(ctx), node) }()
+	id, err := node.campaign(ctx, e, n, kind.Name, config, secret)
+	if err != nil {
+		return figure{}, err
+	}
+	if err := reset(); err != nil {
+		return figure{}, err
+	}
+	if err := node.StartWorkers(ctx); err != nil {
+		return figure{}, err
+	}
+	m := startMeter(e.postmaster())
+	if _, err := node.Campaigns.Send(ctx, node.workspace, id, uuid.Nil); err != nil {
+		return figure{}, err
+	}
+	c, err := node.await(ctx, id)
+	if err != nil {
+		return figure{}, err
+	}
+	f := m.stop(name, n)
+	if c.Status != campaigns.Completed || !c.Books.Balanced || c.Books.Sent != int64(n) {
+		return f, fmt.Errorf("campaign is %s (%s): %+v", c.Status, c.StatusDetail, c.Books)
+	}
+	took := c.FinishedAt.Sub(*c.StartedAt).Seconds() // the campaign's own times: the poll for its end is not counted
+	f.Seconds, f.PerSecond = round(took), round(float64(n)/took)
+	f.Missing, f.Duplicates = seen()
+	var first float64
+	err = node.Pool.QueryRow(ctx, `select extract(epoch from min(at) - $2)::float8 from attempts where workspace_id = $1`, node.workspace, c.StartedAt).Scan(&first)
+	f.FirstSeconds = round(first)
+	return f, err
+}
+
+func (e *env) postmaster() int {
+	if e.cluster == nil {
+		return 0
+	}
+	return e.cluster.PID()
+}
+
+// campaignSMTP sends personalized HTML messages to a sink in another process, whose
+// CPU time is not counted, without and with DKIM.
+func (b *benchmarks) campaignSMTP(ctx context.Context, e *env, print func(figure) error) error {
+	n := b.n(100_000)
+	s, err := startSink(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	plain := fmt.Sprintf(`{"host": "127.0.0.1", "port": %d, "tls": "none"}`, s.port)
+	signed := fmt.Sprintf(`{"host": "127.0.0.1", "port": %d, "tls": "none", "dkim": {"domain": "shop.example", "selector": "s1"}}`, s.port)
+	for _, c := range []struct {
+		name   string
+		n      int
+		config string
+		secret []byte
+	}{
+		{"campaign_smtp", n, plain, nil},
+		{"campaign_smtp_dkim", n / 5, signed, benchKey()}, // an RSA signature costs as much as fifty messages
+	} {
+		f, err := e.oneCampaign(ctx, c.name, c.n, smtp.Kind(smtp.Options{AllowPrivate: true}), []byte(c.config), c.secret, func() (int, int) { return s.seen(c.n) }, s.reset)
+		if err != nil {
+			return err
+		}
+		if err := print(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fanout measures inserting notifications alone, against a plain COPY into the same
+// table with as many writers, and then the same fan-out again, which adds nothing.
+func (b *benchmarks) fanout(ctx context.Context, e *env, print func(figure) error) error {
+	n, writers := b.n(500_000), 2
+	node, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.drop(context.WithoutCancel(ctx), node) }()
+	copied, err := e.copyReference(ctx, node, n, writers)
+	if err != nil {
+		return err
+	}
+	if err := print(copied); err != nil {
+		return err
+	}
+	first, err := e.writeAll(ctx, node, 1, n, writers)
+	if err != nil {
+		return err
+	}
+	first.Ratio, first.Against = round(first.PerSecond/copied.PerSecond), "copy, per second"
+	if err := print(first); err != nil {
+		return err
+	}
+	again, err := e.writeAll(ctx, node, 2, n, writers)
+	if err != nil {
+		return err
+	}
+	again.Ratio, again.Against = round(again.Seconds/first.Seconds), "fanout, seconds"
+	return print(again)
+}
+
+// benchOrigin is the same for every run of the fan-out figure, so that the
+// second one repeats the first.
+var benchOrigin = lemma.NewID()
+
+func benchRecipients(origin uuid.UUID, from, to int) []notifications.Recipient {
+	out := make([]notifications.Recipient, 0, to-from)
+	for i := from; i < to; i++ {
+		address := fmt.Sprintf("user%d@bench.example", i)
+		out = append(out, notifications.Recipient{Key: campaigns.Key(origin, lemma.Email, address), ProfileKey: fmt.Sprint(i), Address: address,
+			Payload: fmt.Sprintf(`{"name":"Name %d","city":"City %d","points":%d,"last_order":"2026-01-%02d"}`, i, i%1000, i%97, i%28+1)})
+	}
+	return out
+}
+
+// writeAll inserts n recipients in chunks of 5,000, as the first or a later run of
+// a fan-out does.
+func (e *env) writeAll(ctx context.Context, b *instance, run, n, writers int) (figure, error) {
+	name := map[bool]string{true: "fanout", false: "rerun"}[run == 1]
+	before := e.count(ctx, b)
+	m := startMeter(e.postmaster())
+	err := inChunks(ctx, n, writers, func(from, to int) error {
+		return pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
+			_, err := b.Ledger.Insert(ctx, tx, notifications.Chunk{WorkspaceID: b.workspace, OriginID: benchOrigin, ProviderID: benchOrigin, ContentID: benchOrigin,
+				Run: run, Copy: run == 1, MaxAttempts: 2, BatchSize: 500, Recipients: benchRecipients(benchOrigin, from, to)})
+			return err
+		})
+	})
+	f := m.stop(name, n)
+	added := e.count(ctx, b) - before
+	if run > 1 {
+		f.Duplicates = added
+	} else {
+		f.Missing = n - added
+	}
+	return f, err
+}
+
+func (e *env) count(ctx context.Context, b *instance) (n int) {
+	_ = b.Pool.QueryRow(ctx, `select count(*) from notifications where workspace_id = $1 and origin_id = $2`, b.workspace, benchOrigin).Scan(&n)
+	return n
+}
+
+func inChunks(ctx context.Context, n, writers int, write func(from, to int) error) error {
+	const chunk = 5000
+	next := make(chan int)
+	work, ctx := errgroup.WithContext(ctx)
+	work.Go(func() error {
+		defer close(next)
+		for from := 0; from < n; from += chunk {
+			select {
+			case next <- from:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	for range writers {
+		work.Go(func() error {
+			for from := range next {
+				if err := write(from, min(from+chunk, n)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return work.Wait()
+}
+
+// copyReference measures the same rows by COPY, which is the fastest that Postgres
+// can insert them, with another origin.
+func (e *env) copyReference(ctx context.Context, b *instance, n, writers int) (figure, error) {
+	origin := lemma.NewID()
+	m := startMeter(e.postmaster())
+	err := inChunks(ctx, n, writers, func(from, to int) error {
+		return b.Ledger.CopyIntents(ctx, b.workspace, origin, lemma.NewID(), benchRecipients(origin, from, to))
+	})
+	return m.stop("copy", n), err
+}
+
+// claim measures how long a claim takes in an empty table, and with five
+// million finished notifications in it.
+func (b *benchmarks) claim(ctx context.Context, e *env, print func(figure) error) error {
+	node, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.drop(context.WithoutCancel(ctx), node) }()
+	e.null.reset(10_000_000)
+	var empty figure
+	for _, finished := range []int{0, b.n(5_000_000)} {
+		if err := e.fillFinished(ctx, node, finished); err != nil {
+			return err
+		}
+		f, err := e.claims(ctx, node, fmt.Sprintf("claim_with_%d_finished", finished))
+		if err != nil {
+			return err
+		}
+		if finished == 0 {
+			empty = f
+		} else {
+			f.Ratio, f.Against = round(f.P50Ms/empty.P50Ms), "claim_with_0_finished, p50"
+		}
+		if err := print(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fillFinished inserts notifications that were sent.
+func (e *env) fillFinished(ctx context.Context, b *instance, n int) error {
+	const perStatement = 250_000
+	for from := 0; from < n; from += perStatement {
+		batches, err := b.Ledger.SeedSent(ctx, b.workspace, benchOrigin, perStatement)
+		if err != nil {
+			return err
+		}
+		if err := b.Sender.SeedAttempts(ctx, b.workspace, batches); err != nil {
+			return err
+		}
+	}
+	if _, err := b.Pool.Exec(ctx, `vacuum`); err != nil { // or autovacuum would run during the measurement; without statistics, as in a new installation
+		return err
+	}
+	_, err := b.Pool.Exec(ctx, `checkpoint`) // the same
+	return err
+}
+
+// claims writes 200 batches and times the claim of each, one after the other.
+func (e *env) claims(ctx context.Context, b *instance, name string) (figure, error) {
+	const batches, size = 200, 500
+	origin := lemma.NewID()
+	id, err := b.campaign(ctx, e, 1000, "null", []byte(`{}`), nil)
+	if err != nil && lemma.KindOf(err) != lemma.Conflict {
+		return figure{}, err
+	}
+	var provider uuid.UUID
+	if err := b.Pool.QueryRow(ctx, `select provider_id from campaigns where workspace_id = $1`, b.workspace).Scan(&provider); err != nil {
+		return figure{}, fmt.Errorf("campaign %s: %w", id, err)
+	}
+	err = inChunks(ctx, batches*size, 1, func(from, to int) error {
+		return pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
+			_, err := b.Ledger.Insert(ctx, tx, notifications.Chunk{WorkspaceID: b.workspace, OriginID: origin, ProviderID: provider, ContentID: origin,
+				Run: 1, MaxAttempts: 2, BatchSize: size, Recipients: benchRecipients(origin, from, to)})
+			return err
+		})
+	})
+	if err != nil {
+		return figure{}, err
+	}
+	rows, err := b.Pool.Query(ctx, `select workspace_id, origin_id, id from batches where workspace_id = $1 and origin_id = $2`, b.workspace, origin)
+	if err != nil {
+		return figure{}, err
+	}
+	refs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
+	if err != nil {
+		return figure{}, err
+	}
+	var took []time.Duration
+	m := startMeter(e.postmaster())
+	for _, ref := range refs {
+		begun := time.Now()
+		if _, err := b.Sender.Claim(ctx, ref); err != nil {
+			return figure{}, err
+		}
+		took = append(took, time.Since(begun))
+	}
+	f := m.stop(name, batches*size)
+	slices.Sort(took)
+	f.P50Ms, f.P99Ms = round(took[len(took)/2].Seconds()*1000), round(took[len(took)*99/100].Seconds()*1000)
+	return f, nil
+}

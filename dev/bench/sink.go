@@ -1,0 +1,81 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"lemma/dev/sink"
+)
+
+// sinkProcess is the mail server that the benchmarks send to, the command `lemma
+// sink`. It is a process of its own, so that its CPU time is not counted.
+type sinkProcess struct {
+	cmd     *exec.Cmd
+	address string
+	port    int
+}
+
+func startSink(ctx context.Context) (*sinkProcess, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	s := &sinkProcess{cmd: exec.CommandContext(ctx, self, "sink")}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stdout, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the sink: %w", err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		return nil, fmt.Errorf("start the sink: %w", err)
+	}
+	s.address = strings.TrimSpace(line)
+	addr, err := net.ResolveTCPAddr("tcp", s.address)
+	if err != nil {
+		return nil, err
+	}
+	s.port = addr.Port
+	return s, nil
+}
+
+func (s *sinkProcess) stop() {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	_ = s.cmd.Wait()
+}
+
+func (s *sinkProcess) reset() error { return sink.Reset(s.address) }
+
+// seen returns how many of n recipients got no message, and how many got too many.
+func (s *sinkProcess) seen(n int) (missing, duplicates int) {
+	x, err := sink.Ask(s.address, 1, int64(n))
+	if err != nil {
+		return n, 0
+	}
+	return int(x.Missing), int(x.Duplicates)
+}
+
+// benchKey is a provider's secrets with a new RSA key of 2,048 bits.
+func benchKey() []byte {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		panic(err)
+	}
+	der := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	secret, _ := json.Marshal(map[string]string{"dkim_private_key": string(der)})
+	return secret
+}

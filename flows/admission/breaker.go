@@ -1,0 +1,216 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// Breakers keep data sources that fail or are slow from holding up those that do
+// not need them: for a while nobody asks such a source, then one does; of one
+// source only some wait at a time, and of all together half of a node's workers.
+type Breakers struct {
+	mu     sync.Mutex
+	states map[uuid.UUID]*breaker
+	all    *gate // workers with a question to any source
+	risky  *gate // of these, with one to a source that was slow or failed of late
+}
+
+type breaker struct {
+	failures int       // in a row; an answer that was slow is one
+	closedTo time.Time // nobody asks before
+	asking   *gate
+
+	about     Blocked   // whom it has put off, or would
+	recovered bool      // it answers again, and those have yet to be let go on
+	tried     time.Time // when one of them was last let try
+}
+
+const (
+	askAtOnce   = 2               // who may wait for one source
+	askPatience = time.Second     // how long another one waits for a place
+	slowAfter   = 2 * time.Second // an answer that takes longer is a failure, though it is used
+	shutFor     = 2 * time.Second // after a failure, doubled each time
+	shutMost    = time.Minute
+	shutFast    = 5 * time.Second // at most, after a failure that took no time: to ask again costs little
+	shutSlow    = 4               // times as long as it took at most, after a slow answer: a source that always is goes on being asked
+)
+
+// NewBreakers makes those of a node with so many workers.
+func NewBreakers(workers int) *Breakers {
+	return &Breakers{states: map[uuid.UUID]*breaker{}, all: newGate(max(1, workers/2)), risky: newGate(max(1, workers/4))}
+}
+
+// Ask lets a question through to a source that answers.
+func (b *Breakers) Ask(ctx context.Context, source uuid.UUID, question func() error) error {
+	return b.admit(ctx, source, question, nil, nil)
+}
+
+// AskForWorker is Ask for workers: besides the source's own limits it keeps to
+// the node's, so that there are always workers for those that need no source.
+func (b *Breakers) AskForWorker(ctx context.Context, source uuid.UUID, question func() error) error {
+	return b.admit(ctx, source, question, b.all, b.risky)
+}
+
+// Failing reports whether a source was slow or failed when it was last asked.
+func (b *Breakers) Failing(source uuid.UUID) bool {
+	failing, _ := b.state(b.of(source))
+	return failing
+}
+
+// Failures counts the failures in a row of all sources.
+func (b *Breakers) Failures() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.states {
+		n += s.failures
+	}
+	return n
+}
+
+// Reopen lets every source be asked at once, as if it had been left alone for
+// long enough.
+func (b *Breakers) Reopen() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.states {
+		s.closedTo, s.tried = time.Time{}, time.Time{}
+	}
+}
+
+func (b *Breakers) admit(ctx context.Context, source uuid.UUID, question func() error, all, risky *gate) error {
+	s := b.of(source)
+	blocked, closed := b.state(s)
+	if closed {
+		return leftAlone()
+	}
+	gates := []*gate{s.asking, all}
+	var patience <-chan time.Time // none with a failing source: a request that waits for it is a worker less
+	if blocked {
+		gates = []*gate{s.asking, risky, all}
+	} else {
+		timer := time.NewTimer(askPatience)
+		defer timer.Stop()
+		patience = timer.C
+	}
+	for _, g := range gates {
+		if g == nil {
+			continue
+		}
+		if err := g.enter(ctx, patience); err != nil {
+			return err
+		}
+		defer g.leave()
+	}
+	if !b.mayAsk(s) {
+		return leftAlone()
+	}
+	begun := time.Now()
+	err := question()
+	b.recordAnswer(s, err, time.Since(begun))
+	return err
+}
+
+func leftAlone() error {
+	return &lemma.Error{Kind: lemma.Unavailable, Code: "source_unavailable", Message: "the data source failed or was slow a moment ago"}
+}
+
+func (b *Breakers) of(source uuid.UUID) *breaker {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.states[source]
+	if s == nil {
+		s = &breaker{asking: newGate(askAtOnce)}
+		b.states[source] = s
+	}
+	return s
+}
+
+func (b *Breakers) state(s *breaker) (blocked, closed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return s.failures > 0, time.Now().Before(s.closedTo)
+}
+
+// mayAsk answers false while the source is left alone; when that is over, one
+// asks and the others go on leaving it alone until that one knows.
+func (b *Breakers) mayAsk(s *breaker) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if now.Before(s.closedTo) {
+		return false
+	}
+	if s.failures > 0 {
+		s.closedTo = now.Add(shutFor)
+	}
+	return true
+}
+
+func (b *Breakers) recordAnswer(s *breaker, err error, took time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	shut := min(shutFor<<min(s.failures, 10), shutMost)
+	switch {
+	case err != nil && lemma.KindOf(err) == lemma.Unavailable && took < slowAfter:
+		shut = min(shut, shutFast)
+	case err != nil && lemma.KindOf(err) == lemma.Unavailable:
+	case took > slowAfter:
+		shut = min(shut, shutSlow*took)
+	default:
+		s.recovered = s.recovered || s.failures > 0
+		s.failures, s.closedTo = 0, time.Time{}
+		return
+	}
+	s.closedTo = time.Now().Add(shut)
+	s.failures++
+}
+
+// gate lets some in at a time. Others wait for a while; once somebody has
+// waited without result nobody else does until a place becomes free, so that what
+// hangs inside costs those outside one wait and not one each.
+type gate struct {
+	places chan struct{}
+	stuck  atomic.Bool
+}
+
+func newGate(places int) *gate { return &gate{places: make(chan struct{}, places)} }
+
+func (g *gate) enter(ctx context.Context, patience <-chan time.Time) error {
+	select {
+	case g.places <- struct{}{}:
+		return nil
+	default:
+	}
+	if patience == nil || g.stuck.Load() {
+		return Busy()
+	}
+	select {
+	case g.places <- struct{}{}:
+		return nil
+	case <-patience:
+		g.stuck.Store(true)
+		return Busy()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for data source: %w", ctx.Err())
+	}
+}
+
+func (g *gate) leave() {
+	<-g.places
+	g.stuck.Store(false)
+}
+
+// CodeSourceBusy is the code of the error for a query that waits for others.
+const CodeSourceBusy = "source_busy"
+
+// Busy is that error.
+func Busy() error {
+	return &lemma.Error{Kind: lemma.Unavailable, Code: CodeSourceBusy, Message: "too many queries to data sources are running: retry later"}
+}

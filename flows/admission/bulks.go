@@ -1,0 +1,108 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/google/uuid"
+)
+
+// Bulks bound how many bulks are recorded at a time: each holds a connection to
+// the database, and one sender's must not leave none for everybody else. Those
+// that wait are bounded too, since each holds all that it says.
+type Bulks struct {
+	mu     sync.Mutex
+	places chan struct{}
+	of     map[uuid.UUID]chan struct{}
+	using  map[uuid.UUID]here // recorded or waiting
+	all    here
+}
+
+// here is how many requests are recorded or wait for it, and how many of them
+// are bulks: many single ones wait as lightly as single events.
+type here struct{ requests, bulks int }
+
+func (h *here) add(bulk bool, n int) {
+	h.requests += n
+	if bulk {
+		h.bulks += n
+	}
+}
+
+func (h here) full(bulk bool, mostRequests, mostBulks int) bool {
+	return h.requests >= mostRequests || bulk && h.bulks >= mostBulks
+}
+
+const (
+	bulksAtOnce      = 6 // of all workspaces together
+	bulksOfWorkspace = 4 // of one
+
+	mostBulks            = 64 // recorded or waiting, of all workspaces together
+	mostBulksOfWorkspace = 16 // of one
+)
+
+// Acquire waits for a place for n items: first among the workspace's own, then
+// among all. Who would be one too many to wait is turned away.
+func (b *Bulks) Acquire(ctx context.Context, ws uuid.UUID, n int) (leave func(), err error) {
+	bulk := n > 1
+	own, all, err := b.placesOf(ws, bulk)
+	if err != nil {
+		return nil, err
+	}
+	for _, places := range []chan struct{}{own, all} {
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			if places == all {
+				<-own
+			}
+			b.forget(ws, bulk)
+			return nil, fmt.Errorf("wait for other bulks: %w", ctx.Err())
+		}
+	}
+	return func() {
+		<-all
+		<-own
+		b.forget(ws, bulk)
+	}, nil
+}
+
+func (b *Bulks) placesOf(ws uuid.UUID, bulk bool) (own, all chan struct{}, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	mine := b.using[ws]
+	if b.all.full(bulk, mostWaiting, mostBulks) || mine.full(bulk, mostOfWorkspace, mostBulksOfWorkspace) {
+		return nil, nil, overloaded("too many requests are waiting to be recorded")
+	}
+	if b.places == nil {
+		b.places, b.of, b.using = make(chan struct{}, bulksAtOnce), map[uuid.UUID]chan struct{}{}, map[uuid.UUID]here{}
+	}
+	if b.of[ws] == nil {
+		b.of[ws] = make(chan struct{}, bulksOfWorkspace)
+	}
+	mine.add(bulk, 1)
+	b.using[ws] = mine
+	b.all.add(bulk, 1)
+	return b.of[ws], b.places, nil
+}
+
+// forget keeps no places of workspaces that have none in use.
+func (b *Bulks) forget(ws uuid.UUID, bulk bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	mine := b.using[ws]
+	mine.add(bulk, -1)
+	b.all.add(bulk, -1)
+	if b.using[ws] = mine; mine.requests == 0 {
+		delete(b.using, ws)
+		delete(b.of, ws)
+	}
+}
+
+// Waiting is how many bulks of a workspace are being recorded or wait for it.
+func (b *Bulks) Waiting(ws uuid.UUID) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.using[ws].bulks
+}

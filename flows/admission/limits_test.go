@@ -1,0 +1,172 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// Bulks that wait are bounded, of one workspace and of all, and single requests
+// are not refused because of them.
+func TestBulksThatWaitAreBounded(t *testing.T) {
+	t.Parallel()
+	var b Bulks
+	ctx, stop := context.WithCancel(context.Background())
+	var waiting sync.WaitGroup
+	fill := func(ws uuid.UUID) {
+		for range mostBulksOfWorkspace {
+			waiting.Go(func() {
+				if leave, err := b.Acquire(ctx, ws, 2); err == nil {
+					<-ctx.Done()
+					leave()
+				}
+			})
+		}
+		for b.Waiting(ws) < mostBulksOfWorkspace {
+		}
+	}
+	refused := func(what string, ws uuid.UUID) {
+		t.Helper()
+		short, cancel := context.WithTimeout(ctx, 5*time.Second) // for one that waits after all
+		defer cancel()
+		if _, err := b.Acquire(short, ws, 2); !IsOverloaded(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.all.full(false, mostWaiting, mostBulks) || b.using[ws].full(false, mostOfWorkspace, mostBulksOfWorkspace) {
+			t.Errorf("%s: a single request is refused with the bulks", what)
+		}
+	}
+	busy := lemma.NewID()
+	fill(busy)
+	refused("one too many of the workspace", busy)
+	for range mostBulks/mostBulksOfWorkspace - 1 {
+		fill(lemma.NewID())
+	}
+	refused("one too many of all", lemma.NewID())
+	stop()
+	waiting.Wait()
+	if b.all.bulks != 0 || len(b.using) != 0 {
+		t.Errorf("%d are still there", b.all.bulks)
+	}
+}
+
+// Single requests wait apart from bulks, and are bounded as well.
+func TestSingleRequestsThatWaitAreBounded(t *testing.T) {
+	t.Parallel()
+	ws := lemma.NewID()
+	enter := func(using here) error {
+		b := Bulks{using: map[uuid.UUID]here{ws: using}, places: make(chan struct{}, bulksAtOnce), of: map[uuid.UUID]chan struct{}{}}
+		_, err := b.Acquire(context.Background(), ws, 1)
+		return err
+	}
+	if err := enter(here{requests: mostBulksOfWorkspace, bulks: mostBulksOfWorkspace}); err != nil {
+		t.Errorf("refused with the bulks: %v", err)
+	}
+	if err := enter(here{requests: mostOfWorkspace}); !IsOverloaded(err) {
+		t.Errorf("one too many: %v", err)
+	}
+}
+
+// echo is a gatherer that answers what it is asked.
+func echo() *Gatherer[int, int] {
+	return NewGatherer(256, func(_ context.Context, _ uuid.UUID, all []int) ([]int, error) { return all, nil })
+}
+
+// The queue is bounded: of all workspaces together, and of one before its
+// requests leave no room for another's.
+func TestTheQueueIsBounded(t *testing.T) {
+	t.Parallel()
+	g, ctx := echo(), context.Background()
+	g.length = mostWaiting
+	if _, err := g.Do(ctx, lemma.NewID(), 1); !IsOverloaded(err) {
+		t.Error(err)
+	}
+	greedy := lemma.NewID()
+	g.length = mostOfWorkspace
+	g.queues[greedy] = &queue[int, int]{waiting: make([]*waiting[int, int], mostOfWorkspace), writers: writers}
+	if _, err := g.Do(ctx, greedy, 1); !IsOverloaded(err) {
+		t.Error(err)
+	}
+	if got, err := g.Do(ctx, lemma.NewID(), 7); got != 7 || err != nil {
+		t.Error(got, err)
+	}
+	for { // its writer leaves after it has answered
+		g.mu.Lock()
+		length, queues := g.length, len(g.queues)
+		g.mu.Unlock()
+		if length == mostOfWorkspace && queues == 1 {
+			return
+		}
+	}
+}
+
+// Nothing is done for a caller that was gone before it began.
+func TestACallerThatIsGone(t *testing.T) {
+	t.Parallel()
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	g := NewGatherer(256, func(context.Context, uuid.UUID, []int) ([]int, error) {
+		t.Error("it is done")
+		return nil, nil
+	})
+	g.length = 1
+	w := &waiting[int, int]{in: 1, done: make(chan struct{}), caller: gone}
+	g.write(lemma.NewID(), &queue[int, int]{waiting: []*waiting[int, int]{w}, writers: 1})
+	<-w.done
+	if w.err == nil {
+		t.Error("it has no error")
+	}
+}
+
+// One sender's bulks leave places for others, and whoever does not get one in
+// time is reported so and holds none.
+func TestBulksLeavePlacesForOthers(t *testing.T) {
+	t.Parallel()
+	var b Bulks
+	const tries = 50
+	one, other := lemma.NewID(), lemma.NewID()
+	var leave []func()
+	for range bulksOfWorkspace {
+		l, err := b.Acquire(context.Background(), one, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, l)
+	}
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range tries { // of several ways that are open a select takes any
+		if _, err := b.Acquire(gone, one, 2); !errors.Is(err, context.Canceled) {
+			t.Fatalf("one more of the same workspace: %v", err)
+		}
+	}
+	for range bulksAtOnce - bulksOfWorkspace {
+		l, err := b.Acquire(context.Background(), other, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, l)
+	}
+	for range tries {
+		if _, err := b.Acquire(gone, other, 2); !errors.Is(err, context.Canceled) {
+			t.Fatalf("one more of all: %v", err)
+		}
+	}
+	if n := len(b.of[other]); n != bulksAtOnce-bulksOfWorkspace {
+		t.Errorf("whoever got no place holds one of %d", n)
+	}
+	for _, l := range leave {
+		l()
+	}
+	if len(b.places) != 0 || len(b.of) != 0 || len(b.using) != 0 || b.all != (here{}) {
+		t.Errorf("%d places are taken, of %d workspaces", len(b.places), len(b.of))
+	}
+}

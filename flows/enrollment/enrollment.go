@@ -1,0 +1,11 @@
+// Package enrollment has what all packages share that write enrollments: the names
+// of statuses, reasons and steps; the keys of enrollments, their notifications and
+// refusals; the rows of steps, refusals and counts; the shards that workers lease,
+// and the waker that wakes workers where enrollments are due; and the locks.
+//
+// Locks are taken in this order: the flow (LockFlow or ShareFlow), its row, the
+// profiles, and enrollments by their id.
+//
+// It decides nothing. Package execution decides what an enrollment does next,
+// intake which profiles enroll, and flows writes the results.
+package enrollment

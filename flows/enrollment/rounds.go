@@ -1,0 +1,17 @@
+package enrollment
+
+// OnceEach parts things so that each part has at most one of a name, in the order in
+// which they came.
+func OnceEach[T any](all []T, of func(T) string) [][]T {
+	var parts [][]T
+	times := make(map[string]int, len(all))
+	for _, one := range all {
+		n := times[of(one)]
+		times[of(one)]++
+		if n == len(parts) {
+			parts = append(parts, nil)
+		}
+		parts[n] = append(parts[n], one)
+	}
+	return parts
+}

@@ -1,0 +1,169 @@
+package enrollment
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// RefusalRow is a row of refusals.
+type RefusalRow struct {
+	FlowID, Key                        uuid.UUID
+	ProfileKey, Reason, Detail, Source string
+	EventKey                           *uuid.UUID // that asked
+	EnrollmentID                       *uuid.UUID // that stands in the way, or that was refused at the entry
+	EnrolledAt                         *time.Time // refused at the entry by an event: when it enrolled, which is when the event came
+}
+
+// RefusalRows are rows of refusals, column by column.
+type RefusalRows struct {
+	flows, keys, events, enrollments    []pgtype.UUID
+	profiles, reasons, details, sources []string
+	enrolled                            []pgtype.Timestamptz
+}
+
+// Add appends a row.
+func (r *RefusalRows) Add(one RefusalRow) {
+	r.flows, r.keys = append(r.flows, PgUUID(one.FlowID)), append(r.keys, PgUUID(one.Key))
+	r.profiles, r.reasons, r.details, r.sources = append(r.profiles, one.ProfileKey), append(r.reasons, one.Reason), append(r.details,
+		one.Detail), append(r.sources, one.Source)
+	r.events, r.enrollments = append(r.events, optional(one.EventKey)), append(r.enrollments, optional(one.EnrollmentID))
+	enrolled := pgtype.Timestamptz{}
+	if one.EnrolledAt != nil {
+		enrolled = pgtype.Timestamptz{Time: *one.EnrolledAt, Valid: true}
+	}
+	r.enrolled = append(r.enrolled, enrolled)
+}
+
+func optional(id *uuid.UUID) pgtype.UUID {
+	if id == nil {
+		return pgtype.UUID{}
+	}
+	return PgUUID(*id)
+}
+
+// Queue writes them; a trigger that is repeated is refused once. The event of an
+// enrollment that was refused at the entry is the one of its time, name and id.
+func (r *RefusalRows) Queue(batch *pgx.Batch, ws uuid.UUID) {
+	if len(r.keys) == 0 {
+		return
+	}
+	batch.Queue(`
+		insert into refusals (workspace_id, flow_id, key, profile_key, reason, detail, source, event_key, enrollment_id)
+		select $1, r.flow_id, r.key, r.profile_key, r.reason, r.detail, r.source, coalesce(r.event_key, e.key), r.enrollment_id
+		from unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::uuid[], $10::timestamptz[])
+			as r (flow_id, key, profile_key, reason, detail, source, event_key, enrollment_id, enrolled_at)
+		left join lateral (
+			select v.key from enrollment_steps s cross join lateral (select s.data::json->'trigger' as trigger) t
+			join trigger_events v on v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = t.trigger->>'name' and v.received_at = r.enrolled_at
+				and coalesce(v.source_id, '') = t.trigger->>'source_id'
+			where r.enrolled_at is not null and s.workspace_id = $1 and s.enrollment_id = r.enrollment_id and s.step = 0 limit 1
+		) e on true
+		on conflict (workspace_id, flow_id, key) do nothing`,
+		ws, r.flows, r.keys, r.profiles, r.reasons, r.details, r.sources, r.events, r.enrollments, r.enrolled)
+}
+
+// StepRows are rows of enrollment_steps, column by column.
+type StepRows struct {
+	enrollments       []pgtype.UUID
+	numbers, versions []int32
+	nodes, events     []string
+	data              []pgtype.Text
+}
+
+// Add appends a row; empty data is null.
+func (s *StepRows) Add(enrollment uuid.UUID, step, version int, node, event, data string) {
+	s.enrollments = append(s.enrollments, PgUUID(enrollment))
+	s.numbers, s.versions = append(s.numbers, int32(step)), append(s.versions, int32(version))
+	s.nodes, s.events = append(s.nodes, node), append(s.events, event)
+	s.data = append(s.data, pgtype.Text{String: data, Valid: data != ""})
+}
+
+// Queue inserts them without on conflict: a step is written after a compare-and-set
+// moved the enrollment, so a step that exists is a defect and undoes the transaction.
+func (s *StepRows) Queue(batch *pgx.Batch, ws uuid.UUID) {
+	if len(s.enrollments) == 0 {
+		return
+	}
+	batch.Queue(`
+		insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event, data)
+		select $1, r.* from unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::text[]) as r`,
+		ws, s.enrollments, s.numbers, s.versions, s.nodes, s.events, s.data)
+}
+
+// CopyFrom is the number of steps from which COPY costs less than an insert,
+// which needs no round trip of its own.
+const CopyFrom = 30
+
+var copiedColumns = []string{"workspace_id", "enrollment_id", "step", "version", "node", "event", "data"}
+
+// Write is Queue for many steps: it writes them by COPY, which costs about half.
+func (s *StepRows) Write(ctx context.Context, tx pgx.Tx, batch *pgx.Batch, ws uuid.UUID) error {
+	if len(s.enrollments) < CopyFrom {
+		s.Queue(batch, ws)
+		return nil
+	}
+	row := make([]any, len(copiedColumns))
+	row[0] = PgUUID(ws)
+	rows := pgx.CopyFromSlice(len(s.enrollments), func(i int) ([]any, error) {
+		row[1], row[2], row[3], row[4], row[5], row[6] = s.enrollments[i], s.numbers[i], s.versions[i], s.nodes[i], s.events[i], s.data[i]
+		return row, nil
+	})
+	_, err := tx.CopyFrom(ctx, pgx.Identifier{"enrollment_steps"}, copiedColumns, rows)
+	return err
+}
+
+// StepData is data as a step keeps it.
+func StepData(pairs ...any) string {
+	m := map[string]any{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		m[pairs[i].(string)] = pairs[i+1]
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return "" // values come from JSON or are plain
+	}
+	return string(text)
+}
+
+// NodeCounts counts what happened on which node.
+type NodeCounts map[NodeEvent]int64
+
+// NodeEvent is one thing that can happen on a node, and the next node where there
+// are several.
+type NodeEvent struct {
+	Version int
+	Node    string
+	Event   string
+	Next    string
+}
+
+// Queue adds them to the counts, in the order of their keys. The holder of the shard's
+// lease is alone with these rows, unless the lease ran out.
+func (p NodeCounts) Queue(batch *pgx.Batch, ws, flow uuid.UUID, shard int16) {
+	keys := slices.SortedFunc(maps.Keys(p), func(a, b NodeEvent) int {
+		return cmp.Or(cmp.Compare(a.Version, b.Version), strings.Compare(a.Node, b.Node), strings.Compare(a.Event, b.Event),
+			strings.Compare(a.Next, b.Next))
+	})
+	if len(keys) == 0 {
+		return
+	}
+	versions, nodes, events, paths, counts := make([]int32, len(keys)), make([]string, len(keys)), make([]string,
+		len(keys)), make([]string, len(keys)), make([]int64, len(keys))
+	for i, k := range keys {
+		versions[i], nodes[i], events[i], paths[i], counts[i] = int32(k.Version), k.Node, k.Event, k.Next, p[k]
+	}
+	batch.Queue(`
+		insert into flow_node_counts (workspace_id, flow_id, turn, version, node, event, next, passed)
+		select $1, $2, $3, r.* from unnest($4::int[], $5::text[], $6::text[], $7::text[], $8::bigint[]) as r
+		on conflict (workspace_id, flow_id, version, node, event, next, turn) do update set passed = flow_node_counts.passed + excluded.passed`,
+		ws, flow, shard, versions, nodes, events, paths, counts)
+}

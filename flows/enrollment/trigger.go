@@ -1,0 +1,76 @@
+package enrollment
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// MaxProfileKey is how long a profile key may be, in bytes.
+const MaxProfileKey = 255
+
+// IsProfileKey reports whether a key is valid. White space around a key is refused:
+// such a key would be another profile's.
+func IsProfileKey(key string) bool {
+	return IsText(key, 1, MaxProfileKey) && strings.TrimSpace(key) == key
+}
+
+// IsText checks the length in bytes, and that the text is UTF-8 without NUL.
+func IsText(s string, least, most int) bool {
+	return len(s) >= least && len(s) <= most && utf8.ValidString(s) && !strings.ContainsRune(s, 0)
+}
+
+// TriggerData is a trigger as conditions and templates see it.
+func TriggerData(name, id string, at time.Time, properties []byte) map[string]any {
+	return map[string]any{"name": name, "source_id": id, "at": at.UTC().Format(time.RFC3339Nano), "properties": ReadObject(properties)}
+}
+
+// ReadObject reads a JSON object with its numbers as they are written: an id of
+// 17 digits must not become its neighbour. What is no object is an empty one.
+func ReadObject(text []byte) map[string]any {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var o map[string]any
+	if d.Decode(&o) != nil || o == nil {
+		return map[string]any{}
+	}
+	return o
+}
+
+// ReadTriggers reads what enrollments came in with.
+func ReadTriggers(ctx context.Context, q Querier, ws uuid.UUID, ids []pgtype.UUID) (map[uuid.UUID]map[string]any, error) {
+	rows, err := q.Query(ctx, `
+		select r.id, s.data from `+OneByOne+` (
+			select coalesce(s.data, '{}') as data from enrollment_steps s where s.workspace_id = $1 and s.enrollment_id = r.id and s.step = 0 limit 1
+		) s`, ws, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read triggers: %w", err)
+	}
+	triggers := make(map[uuid.UUID]map[string]any, len(ids))
+	var id pgtype.UUID
+	var data string
+	_, err = pgx.ForEachRow(rows, []any{&id, &data}, func() error {
+		triggers[id.Bytes] = TriggerOf(data)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read triggers: %w", err)
+	}
+	return triggers, nil
+}
+
+// TriggerOf takes the trigger out of the first step's data.
+func TriggerOf(data string) map[string]any {
+	if trigger, ok := ReadObject([]byte(data))["trigger"].(map[string]any); ok {
+		return trigger
+	}
+	return map[string]any{"name": "", "source_id": "", "properties": map[string]any{}}
+}

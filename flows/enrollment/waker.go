@@ -1,0 +1,112 @@
+package enrollment
+
+import (
+	"sync"
+
+	"github.com/google/uuid"
+)
+
+// Shard is a part of a flow's enrollments: what one worker leases and advances at a
+// time. The zero value stands for all shards of all flows.
+type Shard struct {
+	Workspace, Flow uuid.UUID
+	Number          int16
+}
+
+// Waker wakes the workers of this process where enrollments have become due: in a
+// shard, which is cheap to read however many flows there are, or in any. It is a hint.
+// What another process did, and what time alone makes due, is found by polling all
+// shards.
+type Waker struct {
+	Woken      chan struct{}
+	mu         sync.Mutex
+	everywhere bool
+	shards     map[uuid.UUID][]Shard // by workspace, each in the order in which they were enqueued
+	workspaces []uuid.UUID           // that have any, in the order in which they come
+	known      map[Shard]bool
+}
+
+// maxShards is how many shards are remembered; beyond it all are polled.
+const maxShards = 10_000
+
+// NewWaker makes a Waker without shards.
+func NewWaker() *Waker {
+	return &Waker{Woken: make(chan struct{}, 1), shards: map[uuid.UUID][]Shard{}, known: map[Shard]bool{}}
+}
+
+// WakeAll reports that enrollments may be due in any shard.
+func (b *Waker) WakeAll() {
+	b.mu.Lock()
+	b.everywhere = true
+	b.mu.Unlock()
+	b.wake()
+}
+
+// WakeShards reports in which shards enrollments have become due.
+func (b *Waker) WakeShards(shares map[Shard]bool) {
+	if len(shares) == 0 {
+		return
+	}
+	b.mu.Lock()
+	for s := range shares {
+		b.add(s)
+	}
+	b.mu.Unlock()
+	b.wake()
+}
+
+func (b *Waker) add(s Shard) {
+	switch {
+	case b.known[s]:
+		return
+	case len(b.known) >= maxShards:
+		b.everywhere = true
+		return
+	case len(b.shards[s.Workspace]) == 0:
+		b.workspaces = append(b.workspaces, s.Workspace)
+	}
+	b.shards[s.Workspace], b.known[s] = append(b.shards[s.Workspace], s), true
+}
+
+// Next returns where to poll, if anywhere. All shards come first, since that finds
+// everything due and is fair; single shards follow round-robin over workspaces. While
+// more remain, another worker is woken.
+func (b *Waker) Next() (where Shard, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.everywhere:
+		b.everywhere, ok = false, true
+	case len(b.workspaces) > 0:
+		ws := b.workspaces[0]
+		where, ok = b.shards[ws][0], true
+		delete(b.known, where)
+		b.workspaces, b.shards[ws] = b.workspaces[1:], b.shards[ws][1:]
+		if len(b.shards[ws]) > 0 {
+			b.workspaces = append(b.workspaces, ws)
+		} else {
+			delete(b.shards, ws)
+		}
+	}
+	if len(b.workspaces) > 0 {
+		b.wake()
+	}
+	return where, ok
+}
+
+func (b *Waker) wake() {
+	select {
+	case b.Woken <- struct{}{}:
+	default:
+	}
+}
+
+// Shards is how many shards a flow has: as many workers can advance it at a time.
+const Shards = 4
+
+// ShardOf is the shard of an enrollment.
+func ShardOf(enrollment uuid.UUID) int16 { return int16(enrollment[15] & (Shards - 1)) }
+
+// EventsShard is the shard under which events count what they did: none of a
+// worker's.
+const EventsShard = Shards

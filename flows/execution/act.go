@@ -1,0 +1,182 @@
+package execution
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"lemma"
+	"lemma/flows/enrollment"
+	"lemma/flows/graph"
+	"lemma/mail"
+	"lemma/notifications"
+	"lemma/webhooks"
+)
+
+// Reasons for which a node does not act. A node acts once for an enrollment, even if
+// the enrollment is put back on it. A skipped notification is an act as well: it is in
+// the ledger under the node's key.
+const (
+	AlreadySent    = "already_sent"
+	AlreadySkipped = "already_skipped"
+	AlreadyCalled  = "already_called"
+	TooLarge       = "message_too_large" // nothing was written
+)
+
+// send writes one notification and continues. A profile that cannot be sent to is
+// skipped with the reason; one that left the audience exits.
+func (t *Execution) send(node *graph.Compiled) need {
+	s, acted := t.sends[node.ID], t.acted[node.ID]
+	switch {
+	case t.moved && t.acted == nil:
+		return needActed
+	case acted == enrollment.StepSkipped:
+		t.leave(node.Next, enrollment.StepSkipped, "reason", AlreadySkipped)
+		return nothing
+	case acted != "":
+		t.leave(node.Next, enrollment.StepSkipped, "reason", AlreadySent)
+		return nothing
+	case t.profile == nil:
+		return needProfile
+	case s.trigger && t.trigger == nil:
+		return needTrigger
+	case t.profile.Missing:
+		t.end(enrollment.Exited, enrollment.ExitNoProfile, nil)
+		return nothing
+	}
+	out := t.notification(s, node.ID)
+	t.Sends = append(t.Sends, out)
+	if out.Skip != "" {
+		t.leave(node.Next, enrollment.StepSkipped, "reason", out.Skip)
+		t.Log[len(t.Log)-1].Next = out.Skip
+	} else {
+		t.wrote = true
+		t.leave(node.Next, enrollment.StepSent)
+	}
+	return nothing
+}
+
+// notification is what a send node writes for the profile.
+func (t *Execution) notification(s *Send, node string) Sending {
+	out := Sending{Send: s, NodeID: node}
+	address, ok := mail.ParseAddress(t.profile.Email)
+	switch {
+	case t.profile.OptedOut:
+		out.Skip, out.Address = notifications.Unsubscribed, mail.Displayable(t.profile.Email)
+	case !t.profile.HasEmail:
+		out.Skip = notifications.MissingAddress
+	case !ok:
+		out.Skip, out.Address = notifications.InvalidAddress, mail.Displayable(t.profile.Email)
+	default:
+		out.Address, out.Payload = address.Text, t.payload(s)
+	}
+	return out
+}
+
+// payload holds the columns that the template uses, and no more of anybody.
+func (t *Execution) payload(s *Send) string {
+	if s.whole {
+		return t.profile.Payload
+	}
+	var columns map[string]json.RawMessage
+	_ = json.Unmarshal([]byte(t.profile.Payload), &columns)
+	var out bytes.Buffer
+	out.WriteByte('{')
+	field := func(name string, value []byte) {
+		if out.Len() > 1 {
+			out.WriteByte(',')
+		}
+		quoted, _ := json.Marshal(name)
+		out.Write(quoted)
+		out.WriteByte(':')
+		out.Write(value)
+	}
+	for _, name := range s.variables {
+		if value, ok := columns[name]; ok {
+			field(name, value)
+		}
+	}
+	if s.trigger {
+		if value, err := json.Marshal(t.trigger); err == nil {
+			field(ReservedTrigger, value)
+		}
+	}
+	out.WriteByte('}')
+	return out.String()
+}
+
+// webhook writes the message, waits for the endpoint's answer, and follows the path of
+// its status. A profile that left the audience exits, if the message contains the
+// profile.
+func (t *Execution) webhook(node *graph.Compiled) need {
+	acted := t.acted[node.ID]
+	switch {
+	case t.moved && t.acted == nil && !t.waited():
+		return needActed
+	case acted != "" && acted != enrollment.StepSkipped && !t.waited():
+		t.leave(node.Next, enrollment.StepSkipped, "reason", AlreadyCalled)
+		return nothing
+	case !t.waited():
+		return t.call(node)
+	case t.answer == nil:
+		return needAnswer
+	}
+	to := node.AfterWebhook(t.answer.Status)
+	t.leaveBy(to, enrollment.StepAnswered, "delivered", t.answer.Delivered, "status", t.answer.Status, "attempts", t.answer.Attempts,
+		"error", t.answer.Error, "next", to)
+	return nothing
+}
+
+// AnswerWithin is longer than the outbox tries: an answer wakes the enrollment before.
+const AnswerWithin = 4 * 24 * time.Hour
+
+func (t *Execution) call(node *graph.Compiled) need {
+	switch {
+	case t.trigger == nil:
+		return needTrigger
+	case len(node.Columns) > 0 && t.profile == nil:
+		return needProfile
+	case len(node.Columns) > 0 && t.profile.Missing:
+		t.end(enrollment.Exited, enrollment.ExitNoProfile, nil)
+		return nothing
+	}
+	body := t.message(node)
+	if len(body) > webhooks.MaxBody || len(body) == 0 {
+		t.leave(node.AfterWebhook(0), enrollment.StepSkipped, "reason", TooLarge, "bytes", len(body))
+		return nothing
+	}
+	endpoint, _ := lemma.ParseID(lemma.PrefixEndpoint, node.EndpointID)
+	t.Calls = append(t.Calls, Call{NodeID: node.ID, Step: t.Step + 1, EndpointID: endpoint, Body: body})
+	t.logStep(enrollment.StepWebhook, "")
+	t.AnswerStep = t.Step
+	t.wait(t.Now.Add(AnswerWithin))
+	return nothing
+}
+
+// message is the body of a webhook: the same bytes each time it is sent.
+func (t *Execution) message(node *graph.Compiled) []byte {
+	type data struct {
+		FlowID       string         `json:"flow_id"`
+		Version      int            `json:"version"`
+		Node         string         `json:"node"`
+		EnrollmentID string         `json:"enrollment_id"`
+		ProfileKey   string         `json:"profile_key"`
+		Trigger      map[string]any `json:"trigger"`
+		Profile      map[string]any `json:"profile,omitempty"`
+		Data         map[string]any `json:"data,omitempty"`
+	}
+	d := data{lemma.FormatID(lemma.PrefixFlow, t.FlowID), t.Version, node.ID, lemma.FormatID(lemma.PrefixEnrollment, t.ID), t.ProfileKey,
+		t.trigger, nil, node.Data}
+	if len(node.Columns) > 0 {
+		d.Profile = map[string]any{}
+		for _, name := range node.Columns {
+			d.Profile[name] = t.profile.Columns()[name]
+		}
+	}
+	body, _ := json.Marshal(struct {
+		Type      string    `json:"type"`
+		Timestamp time.Time `json:"timestamp"`
+		Data      data      `json:"data"`
+	}{"flow.webhook", t.Now.UTC(), d})
+	return body
+}

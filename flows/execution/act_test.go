@@ -1,0 +1,196 @@
+package execution_test
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/execution"
+	"lemma/flows/flowstest"
+	"lemma/webhooks"
+)
+
+// What may be said to have happened is one list: in the program, in the schema
+// and in the contract.
+func TestStepsAreNamedAlikeEverywhere(t *testing.T) {
+	b := setup(t, 0)
+	ours := slices.Sorted(slices.Values(enrollment.StepEvents))
+	var check string
+	b.Must(b.Pool.QueryRow(bg, `select pg_get_constraintdef(oid) from pg_constraint where conname = 'enrollment_steps_event' and conrelid = 'enrollment_steps'::regclass`).Scan(&check))
+	var schema []string
+	for _, m := range regexp.MustCompile(`'(\w+)'`).FindAllStringSubmatch(check, -1) {
+		schema = append(schema, m[1])
+	}
+	if d := cmp.Diff(ours, slices.Sorted(slices.Values(schema))); d != "" {
+		t.Errorf("the schema's check: %s", d)
+	}
+	doc, err := openapi3.NewLoader().LoadFromData(lemma.OpenAPI)
+	b.Must(err)
+	var contract []string
+	for _, name := range doc.Components.Schemas["EnrollmentHistory"].Value.Properties["steps"].Value.Items.Value.Properties["event"].Value.Enum {
+		contract = append(contract, name.(string))
+	}
+	if d := cmp.Diff(ours, slices.Sorted(slices.Values(contract))); d != "" {
+		t.Errorf("the contract: %s", d)
+	}
+}
+
+// A send that skipped somebody has acted: put back on it the profile is not written to,
+// and the history does not say that the profile was.
+func TestASendThatSkippedHasActed(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(flowstest.Welcome)
+	b.Exec(b.Shop, `update customers set email = null`)
+	b.RecordEvent("c1", "signed_up")
+	b.Settle()
+	id := b.Enrollment(flow, "c1").ID
+	b.Exec(b.Shop, `update customers set email = 'c1@shop.example'`)
+	for range 2 {
+		if s := b.PutBack(id, "hello"); s.Event != enrollment.StepSkipped || s.Data["reason"] != execution.AlreadySkipped {
+			t.Errorf("%+v", s)
+		}
+	}
+	if s := b.PutBack(id, "nudge"); s.Event != enrollment.StepSent {
+		t.Errorf("%+v", s)
+	}
+	if n := b.Count(`select count(*) from notifications where workspace_id = $1 and skip_reason is null`); n != 1 || b.Notifications() != 2 {
+		t.Errorf("%d to be sent, of %d", n, b.Notifications())
+	}
+	b.Invariants()
+}
+
+// Each reason not to act a second time is the one of what was done the first
+// time. A message that was too large was never written, and is tried again.
+func TestWhatANodeHasDoneIsNotDoneAgain(t *testing.T) {
+	b := setup(t, 1)
+	text := strings.ReplaceAll(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"hello","nodes":{
+		"hello":{$send,"next":"tell"},"tell":{"type":"webhook","endpoint_id":"$endpoint","columns":["name"],"next":"wait","on_error":"wait"},
+		"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`, "$endpoint", b.Endpoint())
+	flow := b.Live(text)
+	b.Exec(b.Shop, `update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4)) // six bytes each in JSON
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	id := b.Enrollment(flow, "c1").ID
+	if s := b.LastStepOn(id, "tell"); s.Data["reason"] != execution.TooLarge {
+		t.Fatalf("%+v", s)
+	}
+	b.Exec(b.Shop, `update customers set name = 'N'`)
+	if s := b.PutBack(id, "tell"); s.Event != enrollment.StepWebhook {
+		t.Errorf("%+v", s)
+	}
+	b.PutBack(id, "wait")
+	if s := b.PutBack(id, "tell"); s.Event != enrollment.StepSkipped || s.Data["reason"] != execution.AlreadyCalled {
+		t.Errorf("%+v", s)
+	}
+	for range 2 {
+		if s := b.PutBack(id, "hello"); s.Event != enrollment.StepSkipped || s.Data["reason"] != execution.AlreadySent {
+			t.Errorf("%+v", s)
+		}
+	}
+	if n := b.Count(`select count(*) from outbox where workspace_id = $1`); n != 1 || b.Notifications() != 1 {
+		t.Errorf("%d messages, %d notifications", n, b.Notifications())
+	}
+	b.Invariants()
+}
+
+// What was too large for a webhook was not written, and keeps nobody from the
+// message that the node has become since.
+func TestANotificationThatWasNotWrittenIsNoMessage(t *testing.T) {
+	b := setup(t, 1)
+	const text = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"tell","nodes":{
+		"tell":{$tell,"next":"wait"},"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
+	flow := b.Live(strings.Replace(text, "$tell", `"type":"webhook","endpoint_id":"`+b.Endpoint()+`","columns":["name"]`, 1))
+	b.Exec(b.Shop, `update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4))
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.PublishNext(flow, strings.Replace(text, "$tell", "$send", 1), flows.InFlight{Mode: "stay"})
+	b.Exec(b.Shop, `update customers set name = 'N'`)
+	id := b.Enrollment(flow, "c1").ID
+	b.Must(flowstest.Second(b.Move(bg, b.Workspace, id, new(2), "tell")))
+	b.Settle()
+	if s := b.LastStepOn(id, "tell"); s.Event != enrollment.StepSent || b.Notifications() != 1 {
+		t.Errorf("%+v, %d notifications", s, b.Notifications())
+	}
+	b.Invariants()
+}
+
+// A message that would say something of the profile is not written of somebody
+// execs is gone; one that says nothing of it is.
+func TestAWebhookOfAnErasedProfile(t *testing.T) {
+	b := setup(t, 1)
+	const text = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},
+		"start":"wait","nodes":{"wait":{"type":"delay","for":"PT1H","next":"tell"},"tell":{"type":"webhook","endpoint_id":"$endpoint",$columns"next":"end"},"end":{"type":"exit"}}}`
+	live := func(columns string) uuid.UUID {
+		return b.Live(strings.NewReplacer("$endpoint", b.Endpoint(), "$columns", columns).Replace(text))
+	}
+	with, without := live(`"columns":["email","name"],`), live("")
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.Exec(b.Shop, `delete from customers`)
+	b.Pass(2 * time.Hour)
+	b.Settle()
+	if e := b.Enrollment(with, "c1"); e.Status != enrollment.Exited || e.ExitReason != enrollment.ExitNoProfile || e.Node != "tell" {
+		t.Errorf("%+v", e)
+	}
+	if e := b.Enrollment(without, "c1"); e.Status != enrollment.Waiting {
+		t.Errorf("%+v", e)
+	}
+	if n := b.Count(`select count(*) from outbox where workspace_id = $1`); n != 1 {
+		t.Errorf("%d messages", n)
+	}
+	b.Invariants()
+}
+
+// Whichever way a branch goes, the history has the events by which it did: of
+// all cases that were checked, and of none after that.
+func TestWhatDecidedABranch(t *testing.T) {
+	b := setup(t, 3)
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{
+		"wait":{"type":"delay","for":"PT1H","next":"ask"},"ask":{"type":"branch","cases":[
+			{"if":"events.bought.times >= 2","next":"x"},{"if":"profile.country == 'DE'","next":"x"},{"if":"events.viewed.times >= 1","next":"x"}],"else":"y"},
+		"x":{"type":"exit"},"y":{"type":"exit"}}}`)
+	for profile, events := range map[string]string{"c1": "go bought", "c2": "go", "c3": "go bought viewed"} {
+		b.RecordEvents(profile, strings.Fields(events)...)
+	}
+	b.Settle()
+	b.Pass(2 * time.Hour)
+	b.Settle()
+	for profile, want := range map[string]string{"c1": `{"bought":1,"case":"else","viewed":0}`, "c2": `{"bought":0,"case":1}`,
+		"c3": `{"bought":1,"case":2,"viewed":1}`} {
+		s := b.LastStepOn(b.Enrollment(flow, profile).ID, "ask")
+		got := map[string]any{"case": s.Data["case"]}
+		for name, sum := range s.Data["events"].(map[string]any) {
+			got[name] = sum.(map[string]any)["times"]
+		}
+		if text, _ := json.Marshal(got); string(text) != want {
+			t.Errorf("%s: %s", profile, text)
+		}
+	}
+}
+
+// A definition stays as it was written; what is sent from an internationalized
+// domain has its address as mail servers take it.
+func TestSenderOnAnInternationalizedDomain(t *testing.T) {
+	b := setup(t, 1)
+	text := strings.Replace(flowstest.Welcome, "$send", `"type":"send","channel":"email","from":{"email":"Hi@Bücher.example"},"reply_to":"hilfe@bücher.example",
+		"provider_id":"`+lemma.FormatID(lemma.PrefixProvider, b.Provider)+`","template_id":"`+lemma.FormatID(lemma.PrefixTemplate, b.Template)+`"`, 1)
+	b.Live(text)
+	b.RecordEvent("c1", "signed_up")
+	b.Settle()
+	var from, reply string
+	b.Must(b.Pool.QueryRow(bg, `select from_email, reply_to from contents where workspace_id = $1 and node = 'hello'`,
+		b.Workspace).Scan(&from, &reply))
+	if from != "Hi@xn--bcher-kva.example" || reply != "hilfe@xn--bcher-kva.example" {
+		t.Errorf("from %s, reply to %s", from, reply)
+	}
+}

@@ -1,0 +1,184 @@
+package execution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma/flows/enrollment"
+)
+
+// Awaited events: which one ended a wait, and which were recorded before the wait was
+// visible.
+
+// readMatched finds the event that ended a wait. For a due enrollment without one it
+// checks a last time what was recorded since the wait began.
+func (e *Evaluator) readMatched(ctx context.Context, execs []*Execution) error {
+	for _, t := range execs {
+		t.looked = true
+	}
+	return errors.Join(e.readMatchedEvents(ctx, execs), e.findEvents(ctx, execs))
+}
+
+func (e *Evaluator) readMatchedEvents(ctx context.Context, execs []*Execution) error {
+	var keys []pgtype.UUID
+	waiting := map[uuid.UUID][]*Execution{}
+	for _, t := range execs {
+		if t.MatchedEvent != nil {
+			keys = append(keys, enrollment.PgUUID(*t.MatchedEvent))
+			waiting[*t.MatchedEvent] = append(waiting[*t.MatchedEvent], t)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	rows, err := e.pool.Query(ctx, `
+		select key, name, coalesce(source_id, ''), occurred_at, properties from trigger_events where workspace_id = $1 and key = any($2)`, execs[0].WorkspaceID, keys)
+	if err != nil {
+		return fmt.Errorf("read awaited events: %w", err)
+	}
+	var key pgtype.UUID
+	var name, id, properties string
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&key, &name, &id, &at, &properties}, func() error {
+		for _, t := range waiting[key.Bytes] {
+			t.matchedData = enrollment.TriggerData(name, id, at, []byte(properties))
+		}
+		return nil
+	})
+	for _, some := range waiting { // an event that its retention has taken since was matched all the same
+		for _, t := range some {
+			if t.matchedData == nil {
+				t.matchedData = enrollment.TriggerData(t.awaits, "", *t.waitingSince, nil)
+			}
+		}
+	}
+	return err
+}
+
+func (e *Evaluator) findEvents(ctx context.Context, execs []*Execution) error {
+	execs = slices.DeleteFunc(slices.Clone(execs), func(t *Execution) bool { return t.MatchedEvent != nil || t.waitingSince == nil })
+	if len(execs) == 0 {
+		return nil
+	}
+	asked := make([]question, len(execs))
+	for i, t := range execs {
+		asked[i] = question{t, t.awaits, *t.waitingSince, t.Arrived}
+	}
+	return firstAccepted(ctx, e.pool, asked, func(t *Execution, _ uuid.UUID, event map[string]any, received time.Time) {
+		t.matchedData, t.Arrived = event, received
+	})
+}
+
+// FindMissedEvents finds the events that enrollments miss while they enter a wait.
+// They are locked, so that an event that is not visible now will find them waiting. An
+// enrollment that missed an event is due now, and reached its next node when the event
+// came: a later event may be what the next wait is for. The same holds for a wait
+// whose time is over when it is entered.
+func FindMissedEvents(ctx context.Context, tx pgx.Tx, moved []*Execution) error {
+	execs := slices.DeleteFunc(slices.Clone(moved), func(t *Execution) bool { return !t.EntersWait() })
+	if len(execs) == 0 {
+		return nil
+	}
+	asked := make([]question, len(execs))
+	for i, t := range execs {
+		asked[i] = question{t, t.WaitsFor, *t.Since, t.Until}
+	}
+	err := firstAccepted(ctx, tx, asked, func(t *Execution, key uuid.UUID, _ map[string]any, received time.Time) {
+		t.MatchedEvent, t.Until, t.Arrived = &key, t.Now, received
+	})
+	for _, t := range execs {
+		if t.MatchedEvent == nil && t.Until.Before(t.Now) {
+			t.Until, t.Arrived, t.Overdue = t.Now, t.Until, true
+		}
+	}
+	return err
+}
+
+// EntersWait reports whether a wait for an event begins with this move.
+func (t *Execution) EntersWait() bool { return t.WaitsFor != "" && !t.waited() }
+
+// accepts asks the condition of the wait at which the execution stands.
+func (t *Execution) accepts(event map[string]any) bool {
+	node, ok := t.Node(t.NodeID)
+	if !ok {
+		return false
+	}
+	is, _ := node.Condition.Holds(event, t.trigger, t.Now)
+	return is
+}
+
+// question asks for the first event of a name that an execution's wait accepts,
+// of those that were recorded after one time and until another.
+type question struct {
+	*Execution
+	name         string
+	after, until time.Time
+}
+
+// acceptance is called with the event of a query, and when it was received.
+type acceptance func(t *Execution, key uuid.UUID, event map[string]any, received time.Time)
+
+// firstAccepted finds the first event that is accepted for each execution. Events are
+// read by the page until there are no more.
+func firstAccepted(ctx context.Context, q enrollment.Querier, asked []question, tell acceptance) error {
+	for len(asked) > 0 {
+		n := len(asked)
+		profiles, names, after, until := make([]string, n), make([]string, n), make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n)
+		for i, a := range asked {
+			profiles[i], names[i] = a.ProfileKey, a.name
+			after[i], until[i] = pgtype.Timestamptz{Time: a.after, Valid: true}, pgtype.Timestamptz{Time: a.until, Valid: true}
+		}
+		rows, err := q.Query(ctx, `
+			select r.i::int, e.key, coalesce(e.source_id, ''), e.occurred_at, e.received_at, e.properties
+			from unnest($2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[]) with ordinality as r (profile_key, name, after, until, i)
+			cross join lateral (
+				select v.key, v.source_id, v.occurred_at, v.received_at, v.properties from trigger_events v
+				where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = r.name and v.received_at > r.after and v.received_at <= r.until
+				order by v.received_at limit $6
+			) e`, asked[0].WorkspaceID, profiles, names, after, until, eventsPage)
+		if err != nil {
+			return fmt.Errorf("look for awaited events: %w", err)
+		}
+		if asked, err = filterAccepted(rows, asked, tell); err != nil {
+			return fmt.Errorf("look for awaited events: %w", err)
+		}
+	}
+	return nil
+}
+
+// eventsPage is how many events of a profile are read at a time.
+const eventsPage = 100
+
+// filterAccepted returns the executions that need another page: theirs was full and
+// had no accepted event.
+func filterAccepted(rows pgx.Rows, asked []question, tell acceptance) (again []question, err error) {
+	var i int
+	var key pgtype.UUID
+	var id, properties string
+	var at, received time.Time
+	seen, found := make([]int, len(asked)), make([]bool, len(asked))
+	_, err = pgx.ForEachRow(rows, []any{&i, &key, &id, &at, &received, &properties}, func() error {
+		a := &asked[i-1]
+		seen[i-1]++
+		a.after = received
+		event := enrollment.TriggerData(a.name, id, at, []byte(properties))
+		if !found[i-1] && a.accepts(event) {
+			found[i-1] = true
+			tell(a.Execution, key.Bytes, event, received)
+		}
+		return nil
+	})
+	for i, a := range asked {
+		if !found[i] && seen[i] == eventsPage {
+			again = append(again, a)
+		}
+	}
+	return again, err
+}

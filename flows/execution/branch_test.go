@@ -1,0 +1,86 @@
+package execution_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/audience"
+)
+
+// manyBranches is a flow that deals people to four branches by SQL, b0 to b3,
+// and to a node that needs no source. Those of which hangs is true wait for who
+// locks the orders, and all people are of one turn.
+func (b *bundle) manyBranches(people int, hangs func(i int) bool) uuid.UUID {
+	b.T.Helper()
+	var arms, nodes strings.Builder
+	for i := range 4 {
+		sql := fmt.Sprintf("select profile_key from people where profile_key <> 'x%d'", i)
+		if hangs(i) {
+			sql += " and not exists (select from orders)"
+		}
+		fmt.Fprintf(&arms, `,{"name":"a%d","weight":1,"next":"b%d"}`, i, i)
+		fmt.Fprintf(&nodes, `"b%d":{"type":"branch","data_source_id":"$source","cases":[{"sql":"%s","next":"end"}],"else":"end"},`, i, sql)
+	}
+	flow := b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"deal","nodes":{
+		"deal":{"type":"split","arms":[{"name":"free","weight":1,"next":"pause"}` + arms.String() + `]},` + nodes.String() + `"pause":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
+	b.RecordOfAll(people, "go")
+	b.Exec(b.Pool, `update enrollments set turn = 0 where workspace_id = $1`, b.Workspace)
+	return flow
+}
+
+// locked does something while nobody can read the orders.
+func (b *bundle) locked(do func()) {
+	b.T.Helper()
+	b.Must(pgx.BeginFunc(bg, b.Shop, func(tx pgx.Tx) error {
+		_, err := tx.Exec(bg, "lock table orders in access exclusive mode")
+		do()
+		return err
+	}))
+}
+
+// A source that hangs under many branches costs a chunk one wait, and not one for
+// each of them.
+func TestASourceThatHangsUnderManyBranches(t *testing.T) {
+	b := setup(t, 40)
+	flow := b.manyBranches(40, func(int) bool { return true })
+	b.locked(func() {
+		if n, err := b.RunOnce(bg); n != 40 || err != nil {
+			t.Error(n, err)
+		}
+	})
+	if asked := b.Execution.Sources.Failures(); asked != 1 {
+		t.Errorf("%d branches are asked of a source that hangs", asked)
+	}
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node like 'b_' and trouble is null`, flow); n != 0 {
+		t.Errorf("%d are not put off", n)
+	}
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node = 'pause'`, flow); n == 0 {
+		t.Error("who needs no source does not go on")
+	}
+}
+
+// A branch whose query hung before is asked after the others, so that it is
+// only its own people that wait.
+func TestABranchThatHungIsAskedLast(t *testing.T) {
+	b := setup(t, 40)
+	flow := b.manyBranches(40, func(i int) bool { return i == 0 })
+	_ = b.Execution.Sources.Ask(bg, lemma.Key("branch/1", string(b.Source[:]), string(flow[:]), "b0#0"),
+		func() error { return &lemma.Error{Kind: lemma.Unavailable, Code: audience.CodeUnavailable} })
+	b.Execution.Sources.Reopen()
+	b.locked(func() {
+		if n, err := b.RunOnce(bg); n != 40 || err != nil {
+			t.Error(n, err)
+		}
+	})
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and trouble is not null and node <> 'b0'`, flow); n != 0 {
+		t.Errorf("%d of other branches are put off", n)
+	}
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and trouble is not null`, flow); n == 0 {
+		t.Error("nobody of the branch that hangs is")
+	}
+}

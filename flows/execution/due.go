@@ -1,0 +1,86 @@
+package execution
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma/flows/enrollment"
+)
+
+// Again are executions as they were read.
+func Again(chunk []*Execution) []*Execution {
+	fresh := make([]*Execution, len(chunk))
+	for i, t := range chunk {
+		fresh[i] = t.asRead()
+	}
+	return fresh
+}
+
+// Due is an enrollment as it was read.
+type Due struct {
+	ID           uuid.UUID
+	Version      int
+	key          string
+	source       string
+	at           Place
+	enrolledAt   time.Time
+	failures     int
+	moved        bool
+	waitingSince *time.Time
+	awaits       string
+	matchedEvent *uuid.UUID
+	AnswerStep   int
+	dueAt        time.Time // when it first was due
+	now          time.Time
+}
+
+// ReadDue reads the enrollments of one shard that are due after one time and
+// until another, the first due first. Both are given as values, so that the index
+// goes straight to them past all that wait.
+func ReadDue(ctx context.Context, q enrollment.Querier, s enrollment.Shard, after, until time.Time, limit int) ([]Due, error) {
+	rows, err := q.Query(ctx, `
+		select id, version, profile_key, source, node, step, enrolled_at, failures, moved, waiting_since, coalesce(awaits, ''), heard, coalesce(answer_step, 0), coalesce(due_since, resume_at), now()
+		from enrollments
+		where workspace_id = $1 and flow_id = $2 and turn = $3 and status = 'active' and resume_at > $4 and resume_at <= $5
+		order by resume_at limit $6`, s.Workspace, s.Flow, s.Number, after, until, limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanDue)
+}
+
+func scanDue(row pgx.CollectableRow) (d Due, err error) {
+	var matched pgtype.UUID
+	err = row.Scan((*[16]byte)(&d.ID), &d.Version, &d.key, &d.source, &d.at.NodeID, &d.at.Step, &d.enrolledAt, &d.failures, &d.moved,
+		&d.waitingSince, &d.awaits, &matched, &d.AnswerStep, &d.dueAt, &d.now)
+	if matched.Valid {
+		key := uuid.UUID(matched.Bytes)
+		d.matchedEvent = &key
+	}
+	return d, err
+}
+
+// Execution begins to evaluate an enrollment that was read.
+func (d Due) Execution(r *Route, shard int16) *Execution {
+	t := &Execution{Route: r, ID: d.ID, Shard: shard, ProfileKey: d.key, Source: d.source, EnrolledAt: d.enrolledAt, moved: d.moved,
+		Now: d.now, Read: d}
+	*t = *t.asRead()
+	return t
+}
+
+// asRead is the execution before it took a step.
+func (t *Execution) asRead() *Execution {
+	d := t.Read
+	arrived := d.dueAt
+	if d.at.NodeID == "" {
+		arrived = d.enrolledAt
+	}
+	return &Execution{Arrived: arrived, Route: t.Route, ID: d.ID, Shard: t.Shard, ProfileKey: d.key, Source: d.source,
+		EnrolledAt: d.enrolledAt, Failures: d.failures, moved: d.moved,
+		waitingSince: d.waitingSince, awaits: d.awaits, MatchedEvent: d.matchedEvent, AnswerStep: d.AnswerStep, Now: d.now, Read: d,
+		From: d.at, FromWaiting: d.waitingSince != nil, FromMatched: d.matchedEvent != nil, Place: d.at, Status: enrollment.Active}
+}

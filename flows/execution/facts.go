@@ -1,0 +1,287 @@
+package execution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
+	"lemma/flows/admission"
+	"lemma/flows/enrollment"
+	"lemma/webhooks"
+)
+
+// Evaluate takes executions as far as they get. A fact that several of them need is
+// found out for all together, so that a chunk costs the customer's database one
+// query and not a thousand.
+func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
+	running, skipped := all, skips{begun: time.Now(), of: map[uuid.UUID]error{}}
+	for len(running) > 0 {
+		wanting := map[need][]*Execution{}
+		for _, t := range running {
+			if n := t.execute(); n != nothing {
+				wanting[n] = append(wanting[n], t)
+			}
+		}
+		running = running[:0:0]
+		for n := needProfile; n <= needActed; n++ {
+			if err := e.find(ctx, n, wanting[n], skipped); err != nil {
+				return err
+			}
+			running = append(running, wanting[n]...)
+		}
+	}
+	return nil
+}
+
+// find finds out a fact for executions. A source that fails postpones its own;
+// an error is our own database's.
+func (e *Evaluator) find(ctx context.Context, n need, execs []*Execution, skipped skips) error {
+	if len(execs) == 0 {
+		return nil
+	}
+	switch n {
+	case needProfile:
+		e.readProfiles(ctx, execs)
+		return nil
+	case needMatch:
+		e.askSource(ctx, execs, skipped)
+		return nil
+	case needTrigger:
+		return e.readTriggers(ctx, execs)
+	case needEvents:
+		return e.readEvents(ctx, execs)
+	case needMatchedEvent:
+		return e.readMatched(ctx, execs)
+	case needAnswer:
+		return e.readAnswers(ctx, execs)
+	default:
+		return e.readActed(ctx, execs)
+	}
+}
+
+// readProfiles reads the profiles of executions of each version.
+func (e *Evaluator) readProfiles(ctx context.Context, execs []*Execution) {
+	for r, some := range byRoute(execs) {
+		e.askAbout(ctx, r.source, admission.Blocked{Workspace: r.WorkspaceID, Source: r.source}, some,
+			func(some []*Execution) error { return e.readRows(ctx, r, some) })
+	}
+}
+
+// readRows reads the profiles of executions of one version.
+func (e *Evaluator) readRows(ctx context.Context, r *Route, execs []*Execution) error {
+	keys := make([]string, 0, len(execs))
+	for _, t := range execs {
+		keys = append(keys, t.ProfileKey)
+	}
+	slices.Sort(keys)
+	rows, err := e.audiences.Lookup(ctx, r.WorkspaceID, r.audience, r.ProfileColumns, slices.Compact(keys))
+	if err != nil {
+		return err
+	}
+	for _, t := range execs {
+		row, there := rows[t.ProfileKey]
+		t.profile = &Profile{Row: row, Missing: !there}
+	}
+	return nil
+}
+
+func byRoute(execs []*Execution) map[*Route][]*Execution {
+	parts := map[*Route][]*Execution{}
+	for _, t := range execs {
+		parts[t.Route] = append(parts[t.Route], t)
+	}
+	return parts
+}
+
+// postponeAll postpones executions after a failed source, with jitter and a delay that
+// doubles.
+func (e *Evaluator) postponeAll(execs []*Execution, cause error) {
+	blocked := BlockedReason(cause)
+	for _, t := range execs {
+		t.Postpone(blocked, e.BackOff(t.Failures))
+	}
+	e.log.Warn("enrollments postponed", "flow_id", execs[0].FlowID, "enrollments", len(execs), "trouble", blocked, "error", cause)
+}
+
+// BackOff is how long to wait after so many failures in a row.
+func (e *Evaluator) BackOff(failures int) time.Duration {
+	after := min(e.cfg.BackOff<<min(failures, 16), e.cfg.MaxBackOff)
+	return after + time.Duration(rand.Int64N(int64(after)/5+1))
+}
+
+// BlockedReason is the code under which the API shows what keeps an enrollment.
+func BlockedReason(err error) string {
+	var e *lemma.Error
+	switch {
+	case errors.As(err, &e) && e.Code != "":
+		return e.Code
+	case errors.As(err, &e):
+		return string(e.Kind)
+	}
+	return string(lemma.Internal)
+}
+
+// readTriggers reads what enrolled the executions: the data of step 0.
+func (e *Evaluator) readTriggers(ctx context.Context, execs []*Execution) error {
+	triggers, err := enrollment.ReadTriggers(ctx, e.pool, execs[0].WorkspaceID, IDs(execs))
+	for _, t := range execs {
+		if t.trigger = triggers[t.ID]; t.trigger == nil {
+			t.trigger = map[string]any{}
+		}
+	}
+	return err
+}
+
+// readEvents sums up what the profiles have done since they enrolled, for the
+// names that conditions ask about.
+func (e *Evaluator) readEvents(ctx context.Context, execs []*Execution) error {
+	for r, some := range byRoute(execs) {
+		names := r.eventsRead()
+		for _, t := range some {
+			t.events = map[string]any{}
+			for _, name := range names {
+				t.events[name] = map[string]any{"times": 0, "first_at": nil, "last_at": nil, "last": map[string]any{}}
+			}
+		}
+		if err := e.sumUp(ctx, some, names); err != nil {
+			return fmt.Errorf("read events: %w", err)
+		}
+	}
+	return nil
+}
+
+// MaxTimes is how far events of one name are counted.
+const MaxTimes = 10_000
+
+func (e *Evaluator) sumUp(ctx context.Context, execs []*Execution, names []string) error {
+	profiles, since := make([]string, len(execs)), make([]pgtype.Timestamptz, len(execs))
+	for i, t := range execs {
+		profiles[i], since[i] = t.ProfileKey, pgtype.Timestamptz{Time: t.EnrolledAt, Valid: true}
+	}
+	rows, err := e.pool.Query(ctx, `
+		select r.i::int, n.name, e.times, e.first_at, e.last_at, l.properties
+		from unnest($2::text[], $3::timestamptz[]) with ordinality as r (profile_key, since, i)
+		cross join unnest($4::text[]) as n (name)
+		cross join lateral (
+			select count(*)::int as times, min(v.occurred_at) as first_at, max(v.occurred_at) as last_at from (
+				select occurred_at from trigger_events v
+				where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = n.name and v.received_at > r.since
+				order by v.received_at limit $5
+			) v
+		) e
+		cross join lateral (
+			select v.properties from trigger_events v
+			where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = n.name and v.received_at > r.since
+			order by v.received_at desc limit 1
+		) l`, execs[0].WorkspaceID, profiles, since, names, MaxTimes)
+	if err != nil {
+		return err
+	}
+	var i, times int
+	var name, last string
+	var first, latest time.Time
+	_, err = pgx.ForEachRow(rows, []any{&i, &name, &times, &first, &latest, &last}, func() error {
+		execs[i-1].events[name] = map[string]any{"times": times, "first_at": first.UTC().Format(time.RFC3339Nano),
+			"last_at": latest.UTC().Format(time.RFC3339Nano), "last": enrollment.ReadObject([]byte(last))}
+		return nil
+	})
+	return err
+}
+
+// eventsRead are the names of events that the version's branches ask about.
+func (r *Route) eventsRead() []string {
+	var names []string
+	for id := range r.Definition().Nodes {
+		node, _ := r.Node(id)
+		for _, c := range node.Cases {
+			if c.Cond != nil {
+				names = append(names, c.Cond.Uses().Events...)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// readAnswers reads the answers of endpoints. An execution that was woken too early
+// continues to wait; an answer that neither exists nor is pending was given up.
+func (e *Evaluator) readAnswers(ctx context.Context, execs []*Execution) error {
+	ids := make([]uuid.UUID, len(execs))
+	for i, t := range execs {
+		ids[i] = enrollment.NodeKey(t.ID, t.NodeID)
+	}
+	pending, err := e.webhooks.Pending(ctx, execs[0].WorkspaceID, ids) // before the answers: what ends between the two is among them
+	if err != nil {
+		return fmt.Errorf("read webhook answers: %w", err)
+	}
+	answers, err := e.webhooks.Outcomes(ctx, execs[0].WorkspaceID, ids)
+	if err != nil {
+		return fmt.Errorf("read webhook answers: %w", err)
+	}
+	for i, t := range execs {
+		answer, ok := answers[ids[i]]
+		until := t.waitingSince.Add(AnswerWithin)
+		switch {
+		case ok:
+			t.answer = &answer
+		case !pending[ids[i]]:
+			t.answer = &webhooks.Outcome{Error: "gone"}
+		case until.After(t.Now):
+			t.Since, t.Until = t.waitingSince, until
+		default:
+			t.Postpone("webhook_unanswered", time.Hour)
+		}
+	}
+	return nil
+}
+
+// readActed reads which nodes have acted for enrollments that were moved. A written
+// notification outweighs a skip.
+func (e *Evaluator) readActed(ctx context.Context, execs []*Execution) error {
+	of := ByID(execs)
+	for _, t := range execs {
+		t.acted = map[string]string{}
+	}
+	rows, err := e.pool.Query(ctx, `
+		select enrollment_id, node, event, coalesce(data, '{}') from enrollment_steps
+		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, execs[0].WorkspaceID, IDs(execs), []string{enrollment.StepSent, enrollment.StepSkipped, enrollment.StepWebhook})
+	if err != nil {
+		return fmt.Errorf("read what nodes have done: %w", err)
+	}
+	var id pgtype.UUID
+	var node, event, data string
+	_, err = pgx.ForEachRow(rows, []any{&id, &node, &event, &data}, func() error {
+		acted := of[id.Bytes].acted
+		if event != enrollment.StepSkipped || acted[node] == "" && enrollment.ReadObject([]byte(data))["reason"] != TooLarge {
+			acted[node] = event
+		}
+		return nil
+	})
+	return err
+}
+
+// ByID indexes executions by their ids.
+func ByID(execs []*Execution) map[uuid.UUID]*Execution {
+	of := make(map[uuid.UUID]*Execution, len(execs))
+	for _, t := range execs {
+		of[t.ID] = t
+	}
+	return of
+}
+
+// IDs are the ids of executions.
+func IDs(execs []*Execution) []pgtype.UUID {
+	ids := make([]pgtype.UUID, len(execs))
+	for i, t := range execs {
+		ids[i] = enrollment.PgUUID(t.ID)
+	}
+	return ids
+}

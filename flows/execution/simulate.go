@@ -1,0 +1,353 @@
+package execution
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/flows/enrollment"
+	"lemma/flows/graph"
+	"lemma/webhooks"
+)
+
+// Simulated is where a simulation leads.
+type Simulated struct {
+	Enrolled   bool
+	Reason     string // why not: one of a refusal's, or no_trigger
+	Path       []SimulatedStep
+	Status     string // as an enrollment's; waiting: longer than a simulation goes
+	ExitReason string
+}
+
+// SimulatedStep is one thing that would happen.
+type SimulatedStep struct {
+	At      time.Time
+	Node    string
+	Type    string
+	Event   string     // as a Step's
+	Until   *time.Time // a wait: until when, if nothing comes before
+	Next    string     // where it leads; empty while it stays
+	Data    map[string]any
+	Message *SimulatedMessage // of a send
+	Webhook *SimulatedWebhook // of a webhook
+}
+
+// SimulatedMessage is the content of a message that would be sent.
+type SimulatedMessage struct {
+	Address, Subject, HTML, Text string
+	Headers                      [][2]string // of the node, by name
+	Skipped                      string      // the reason for which it would not be sent
+	Error                        string      // why it cannot be rendered
+}
+
+// SimulatedWebhook is what would be posted, and where.
+type SimulatedWebhook struct {
+	EndpointID uuid.UUID
+	Body       json.RawMessage
+}
+
+// NoTrigger is why an event enrolls nothing in a version without a trigger of its
+// name, and an audience in a version that does not poll it. A real event without a
+// trigger is no refusal: it does not concern the flow.
+const NoTrigger = "no_trigger"
+
+const (
+	MaxSimulated      = 3 * 366 * 24 * time.Hour // how far time is moved on
+	maxSimulatedSteps = 1_000
+	maxSimulatedBytes = 4 << 20 // of the messages that are shown
+)
+
+// Script is what a simulation assumes: the enrollment and the later events.
+type Script struct {
+	ProfileKey string
+	Source     string // of the enrollment
+	Trigger    Happening
+	Later      []Happening    // events that come afterwards, by time
+	Answers    map[string]int // node -> status that its webhook is answered with, 0: given up; absent: 200
+	Begin      time.Time      // when it enrolls
+}
+
+// Happening is a trigger or an event of a script.
+type Happening struct {
+	Key  uuid.UUID
+	Name string // empty: no event
+	At   time.Time
+	Data map[string]any // as conditions see it
+}
+
+// Simulate evaluates the nodes of a route for one profile, with a clock that is
+// moved from wait to wait. The profile and what branches by SQL ask are read
+// live, once; all else comes from the script. It writes nothing, and neither the
+// flow's status nor earlier enrollments matter to it.
+func (e *Evaluator) Simulate(ctx context.Context, r *Route, script Script) (Simulated, error) {
+	s := &simulation{Evaluator: e, Script: script}
+	s.t = &Execution{Route: r, ID: lemma.NewID(), ProfileKey: s.ProfileKey, Source: s.Source, EnrolledAt: s.Begin, Now: s.Begin,
+		Arrived:  s.Begin,
+		Failures: MaxLookups - 1, // the profile is looked for once
+		trigger:  s.Trigger.Data, acted: map[string]string{}, Status: enrollment.Active}
+	if reason := s.refusedAtOnce(); reason != "" {
+		return Simulated{Reason: reason, Path: []SimulatedStep{}, Status: enrollment.Refused}, nil
+	}
+	if err := s.run(ctx); err != nil {
+		return Simulated{}, err
+	}
+	return s.made, nil
+}
+
+// simulation is one that goes on.
+type simulation struct {
+	*Evaluator
+	Script
+	t    *Execution
+	came int // how many of Later have come
+
+	shown, messages, posts int // of the execution's steps, sendings and sayings
+	bytes                  int // of the messages so far
+	made                   Simulated
+}
+
+// refusedAtOnce decides what is decided when a trigger is recorded.
+func (s *simulation) refusedAtOnce() string {
+	if s.t.Source == enrollment.FromDirect {
+		return s.refusedByKey()
+	}
+	for _, t := range s.t.Triggers() {
+		if t.Type != s.t.Source || t.Event != s.Trigger.Name {
+			continue
+		}
+		if t.Condition != nil && !t.Condition.Uses().Profile {
+			if ok, err := t.Condition.Eval(graph.Vars{Trigger: s.t.trigger, Now: s.Trigger.At}); err != nil {
+				return enrollment.ConditionError
+			} else if !ok {
+				return enrollment.Filtered
+			}
+		}
+		return s.refusedByKey()
+	}
+	return NoTrigger
+}
+
+func (s *simulation) refusedByKey() string {
+	properties, _ := s.t.trigger["properties"].(map[string]any)
+	_, err := s.t.Key(graph.Occurrence{ProfileKey: s.t.ProfileKey, Event: s.Trigger.Key, At: s.Trigger.At, Properties: properties})
+	if err != nil {
+		return enrollment.MissingField
+	}
+	return ""
+}
+
+// run executes from wait to wait until the enrollment ends, or waits for longer than a
+// simulation covers.
+func (s *simulation) run(ctx context.Context) error {
+	s.made.Path = []SimulatedStep{{At: s.t.Now, Type: Entry, Event: enrollment.StepEnrolled,
+		Data: map[string]any{"source": s.t.Source, "trigger": s.t.trigger}}}
+	for len(s.made.Path) < maxSimulatedSteps {
+		n := s.t.execute()
+		if err := s.show(ctx); err != nil {
+			return err
+		}
+		switch {
+		case n != nothing:
+			if err := s.answerTo(ctx, n); err != nil {
+				return err
+			}
+		case s.t.Status != enrollment.Active:
+			s.made.Enrolled, s.made.Status, s.made.ExitReason = true, s.t.Status, s.t.Reason
+			if s.t.Status == enrollment.Refused {
+				s.made.Enrolled, s.made.Reason, s.made.ExitReason = false, s.t.Reason, ""
+				if s.t.Source == enrollment.FromAudience { // the look refuses, before a journey begins
+					s.made.Path = []SimulatedStep{}
+				}
+			}
+			return nil
+		case !s.goOn():
+			s.made.Enrolled, s.made.Status = true, enrollment.Waiting
+			return nil
+		}
+	}
+	return fmt.Errorf("the simulation has not ended after %d steps", maxSimulatedSteps)
+}
+
+// show adds the steps that were taken since the last time.
+func (s *simulation) show(ctx context.Context) error {
+	for ; s.shown < len(s.t.Log); s.shown++ {
+		l := s.t.Log[s.shown]
+		step := SimulatedStep{At: s.t.Now, Node: l.NodeID, Type: s.typeOf(l.NodeID), Event: l.Event,
+			Data: enrollment.ReadObject([]byte(l.Data))}
+		next := s.t.NodeID
+		if s.shown+1 < len(s.t.Log) {
+			next = s.t.Log[s.shown+1].NodeID
+		}
+		if next != l.NodeID {
+			step.Next = next
+		}
+		if step.Type == graph.Send && (l.Event == enrollment.StepSent || l.Event == enrollment.StepSkipped) {
+			var err error
+			if step.Message, err = s.render(ctx, s.t.Sends[s.messages]); err != nil {
+				return err
+			}
+			s.messages++
+		}
+		if l.Event == "webhook" {
+			detail := s.t.Calls[s.posts]
+			step.Webhook = &SimulatedWebhook{detail.EndpointID, detail.Body}
+			s.posts++
+		}
+		s.made.Path = append(s.made.Path, step)
+	}
+	return nil
+}
+
+func (s *simulation) typeOf(node string) string {
+	if n, ok := s.t.Node(node); ok {
+		return n.Type
+	}
+	return Entry
+}
+
+// render makes the message that a send would lead to.
+func (s *simulation) render(ctx context.Context, out Sending) (*SimulatedMessage, error) {
+	m := &SimulatedMessage{Address: out.Address, Skipped: out.Skip}
+	if out.Skip != "" {
+		return m, nil
+	}
+	template, err := s.templates.Compiled(ctx, s.t.WorkspaceID, out.TemplateID, out.TemplateVersion)
+	if err != nil {
+		return nil, err
+	}
+	if template, err = template.WithHeaders(out.headers); err != nil {
+		return nil, err
+	}
+	content, headers, err := template.RenderMessage(out.Payload)
+	if err != nil {
+		m.Error = lemma.Public(err)
+		return m, nil
+	}
+	if s.bytes += len(content.HTML) + len(content.Text); s.bytes > maxSimulatedBytes {
+		m.Error = fmt.Sprintf("not shown: the messages of one simulation are shown up to %d bytes together", maxSimulatedBytes)
+		return m, nil
+	}
+	m.Subject, m.HTML, m.Text, m.Headers = content.Subject, content.HTML, content.Text, headers
+	return m, nil
+}
+
+// answerTo finds a fact that the execution needs.
+func (s *simulation) answerTo(ctx context.Context, n need) error {
+	switch n {
+	case needProfile:
+		return s.Sources.Ask(ctx, s.t.source, func() error { return s.readRows(ctx, s.t.Route, []*Execution{s.t}) })
+	case needMatch:
+		return s.ask(ctx)
+	case needEvents:
+		s.sumUpMatched()
+	case needMatchedEvent:
+		s.t.looked = true // what would have woken it has done so
+	case needAnswer:
+		status, ok := s.Answers[s.t.NodeID]
+		if !ok {
+			status = 200
+		}
+		s.t.answer = &webhooks.Outcome{Delivered: status/100 == 2, Status: status, Attempts: 1}
+	default:
+		return fmt.Errorf("node %s needs what a simulation has not got: %d", s.t.NodeID, n)
+	}
+	return nil
+}
+
+// ask runs the query of the first case that has not been asked yet.
+func (s *simulation) ask(ctx context.Context) error {
+	at, left := s.t.unmatched()
+	if !left {
+		return fmt.Errorf("node %s has no case to ask about", s.t.NodeID)
+	}
+	return s.Sources.Ask(ctx, s.t.sourceOf(s.t.NodeID),
+		func() error { return s.matchRows(ctx, s.t.Route, s.t.NodeID, at, []*Execution{s.t}) })
+}
+
+// sumUpMatched is what conditions see of the events that have come so far.
+func (s *simulation) sumUpMatched() {
+	s.t.events = map[string]any{}
+	for _, name := range s.t.eventsRead() {
+		sum := map[string]any{"times": 0, "first_at": nil, "last_at": nil, "last": map[string]any{}}
+		for _, o := range s.Later[:s.came] {
+			if o.Name != name {
+				continue
+			}
+			at := o.At.Format(time.RFC3339Nano)
+			if sum["times"] == 0 {
+				sum["first_at"] = at
+			}
+			sum["times"], sum["last_at"], sum["last"] = sum["times"].(int)+1, at, o.Data["properties"]
+		}
+		s.t.events[name] = sum
+	}
+}
+
+// goOn lets time pass until the wait is over: its time, or an event before that
+// which ends it or the journey. False when that is too far away.
+func (s *simulation) goOn() bool {
+	node, _ := s.t.Node(s.t.NodeID)
+	if node != nil && node.Type == graph.Webhook { // it is answered at once
+		s.resume(s.t.Now)
+		return true
+	}
+	until := s.t.Until.UTC()
+	s.made.Path = append(s.made.Path, SimulatedStep{At: s.t.Now, Node: s.t.NodeID, Type: s.typeOf(s.t.NodeID), Event: "waiting",
+		Until: &until, Data: map[string]any{}})
+	for ; s.came < len(s.Later) && !s.Later[s.came].At.After(until); s.came++ {
+		if s.receive(node, s.Later[s.came]) {
+			s.came++
+			return true
+		}
+	}
+	if until.Sub(s.Begin) > MaxSimulated {
+		return false
+	}
+	s.resume(until)
+	return true
+}
+
+// receive decides what an event does to a waiting enrollment, as intake does.
+func (s *simulation) receive(node *graph.Compiled, o Happening) bool {
+	at := o.At
+	if at.Before(s.t.Now) {
+		at = s.t.Now
+	}
+	for _, exit := range s.t.ExitOn() {
+		if exit.Event == o.Name && s.holds(exit.Condition, o) {
+			reason := enrollment.ExitCondition
+			if exit.Goal {
+				reason = enrollment.ExitGoal
+			}
+			s.resume(at)
+			s.t.end(enrollment.Exited, reason, map[string]any{"event": o.Data})
+			return true
+		}
+	}
+	if node == nil || s.t.WaitsFor != o.Name || !s.holds(node.Condition, o) {
+		return false
+	}
+	s.resume(at)
+	s.t.matchedData = o.Data
+	return true
+}
+
+func (s *simulation) holds(c *graph.Condition, o Happening) bool {
+	is, _ := c.Holds(o.Data, s.t.trigger, o.At)
+	return is
+}
+
+// resume is what the engine does between two chunks: the wait that has begun is read
+// again at a later time.
+func (s *simulation) resume(at time.Time) {
+	s.t.Now, s.t.Arrived, s.t.waitingSince, s.t.awaits = at, at, s.t.Since, s.t.WaitsFor
+	s.t.Until, s.t.Since, s.t.WaitsFor, s.t.Blocked = time.Time{}, nil, "", ""
+	s.t.events, s.t.looked = nil, false
+}
+
+// Entry is what stands in for the type of the node before the first.
+const Entry = "entry"

@@ -1,0 +1,344 @@
+package execution
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"lemma/flows/enrollment"
+	"lemma/flows/graph"
+)
+
+// execute advances an execution until it ends, waits, or needs a fact. It decides and
+// writes nothing: the same facts give the same steps, however often it runs.
+func (t *Execution) execute() need {
+	if t.Graph == nil {
+		t.Postpone("version_unreadable", unreadableFor)
+	}
+	for t.Status == enrollment.Active && t.Until.IsZero() {
+		if n := t.executeNode(); n != nothing {
+			return n
+		}
+	}
+	return nothing
+}
+
+// unreadableFor is how long people of a version that cannot be read are left:
+// another release of the program may read it.
+const unreadableFor = time.Minute
+
+func (t *Execution) executeNode() need {
+	if t.NodeID == "" {
+		return t.enter()
+	}
+	if t.Definition().ExitWhenNotInAudience {
+		if t.profile == nil {
+			return needProfile
+		}
+		if t.profile.Missing {
+			t.end(enrollment.Exited, enrollment.ExitLeft, nil)
+			return nothing
+		}
+	}
+	node, ok := t.Node(t.NodeID)
+	if !ok { // no guard of ours lets anybody come here; the history says so if one did
+		t.end(enrollment.Exited, enrollment.ExitReplaced, map[string]any{"missing_node": t.NodeID})
+		return nothing
+	}
+	switch node.Type {
+	case graph.Send:
+		return t.send(node)
+	case graph.Delay:
+		return t.delay(node)
+	case graph.WaitUntil:
+		return t.waitUntil(node)
+	case graph.WaitForEvent:
+		return t.waitForEvent(node)
+	case graph.Branch:
+		return t.branch(node)
+	case graph.Split:
+		arm := node.Arm(t.ProfileKey)
+		t.leaveBy(node.Arms[arm].Next, enrollment.StepSplit, "arm", arm, "name", node.Arms[arm].Name)
+	case graph.Webhook:
+		return t.webhook(node)
+	case graph.Exit:
+		reason, status := "", enrollment.Completed
+		if node.Goal {
+			reason = enrollment.ExitGoal
+		}
+		t.end(status, reason, map[string]any{"goal": node.Goal})
+	}
+	return nothing
+}
+
+// MaxLookups is how often a profile that is not in the audience is looked up before
+// the trigger is refused: an event may be faster than the row.
+const MaxLookups = 3
+
+// repollDelays are the delays between these lookups.
+var repollDelays = [...]time.Duration{2 * time.Second, 15 * time.Second}
+
+// enter checks the profile before the first node, and refuses it if the trigger's
+// condition on the profile is false.
+func (t *Execution) enter() need {
+	if t.audience != [16]byte{} {
+		if t.profile == nil {
+			return needProfile
+		}
+		if t.profile.Missing {
+			if t.Failures+1 < MaxLookups && t.Source == enrollment.FromEvent {
+				t.Postpone("no_profile", repollDelays[t.Failures])
+				return nothing
+			}
+			t.refuse(enrollment.NoProfile, "the profile is not in the audience")
+			return nothing
+		}
+	}
+	for _, c := range t.Triggers() {
+		if !t.undecided(c) {
+			continue
+		}
+		if t.trigger == nil {
+			return needTrigger
+		}
+		if name, _ := t.trigger["name"].(string); c.Event != name {
+			continue
+		}
+		if ok, err := c.Condition.Eval(t.vars()); err != nil {
+			t.refuse(enrollment.ConditionError, err.Error())
+			return nothing
+		} else if !ok {
+			t.refuse(enrollment.Filtered, "the trigger's condition is false")
+			return nothing
+		}
+	}
+	t.leave(t.Start(), enrollment.StepChecked)
+	return nothing
+}
+
+// undecided reports whether a trigger's condition is left to the entry: conditions of
+// events on the profile are; a direct request has none.
+func (t *Execution) undecided(c graph.CompiledTrigger) bool {
+	return c.Condition != nil && c.Type == t.Source && (t.Source == enrollment.FromAudience || c.Condition.Uses().Profile)
+}
+
+func (t *Execution) vars() graph.Vars {
+	v := graph.Vars{Trigger: t.trigger, Events: t.events, Event: t.matchedData, Now: t.Now}
+	if t.profile != nil {
+		v.Profile = t.profile.Columns()
+	}
+	return v
+}
+
+// leave moves on to another node: one step.
+func (t *Execution) leave(to, event string, data ...any) {
+	text := ""
+	if len(data) > 0 {
+		text = enrollment.StepData(data...)
+	}
+	t.logStep(event, text)
+	t.NodeID = to
+	t.clearWait()
+}
+
+// leaveBy moves on where there are several ways: which one is counted too.
+func (t *Execution) leaveBy(to, event string, data ...any) {
+	t.leave(to, event, data...)
+	t.Log[len(t.Log)-1].Next = to
+}
+
+func (t *Execution) logStep(event, data string) {
+	t.Step++
+	t.Log = append(t.Log, Logged{Step: t.Step, NodeID: t.NodeID, Event: event, Data: data})
+}
+
+func (t *Execution) clearWait() {
+	t.Since, t.WaitsFor, t.waitingSince, t.awaits, t.MatchedEvent, t.matchedData, t.looked, t.answer = nil, "", nil, "", nil, nil, false, nil
+	t.AnswerStep = 0
+	t.Failures, t.Blocked = 0, ""
+}
+
+// end is the last step.
+func (t *Execution) end(status, reason string, data map[string]any) {
+	if reason != "" {
+		if data == nil {
+			data = map[string]any{}
+		}
+		data["reason"] = reason
+	}
+	text := ""
+	if len(data) > 0 {
+		raw, _ := json.Marshal(data)
+		text = string(raw)
+	}
+	t.Status, t.Reason = status, reason
+	t.logStep(status, text)
+	t.clearWait()
+}
+
+// refuse takes an enrollment back that has not entered yet.
+func (t *Execution) refuse(reason, detail string) {
+	t.Detail = detail
+	t.end(enrollment.Refused, reason, map[string]any{"detail": detail})
+}
+
+// wait stays at the node until a time.
+func (t *Execution) wait(until time.Time) {
+	since := t.Now
+	t.Since, t.Until = &since, until
+}
+
+// waitFor waits for an event as well, and for those that came since it arrived:
+// how late a worker gets to it must not decide what counts. The time may be
+// over by now: see FindMissedEvents.
+func (t *Execution) waitFor(until time.Time, event string) {
+	since := t.Arrived
+	t.Since, t.Until, t.WaitsFor = &since, until, event
+}
+
+// reached is when the time of a wait begins: when the node was reached, however late a
+// worker is, or when the message before it was written, which nothing could answer
+// before.
+func (t *Execution) reached() time.Time {
+	if t.wrote {
+		return t.Now
+	}
+	return t.Arrived
+}
+
+// Postpone tries again later: nothing has happened but time.
+func (t *Execution) Postpone(blocked string, after time.Duration) {
+	t.Until, t.Blocked, t.Failures = t.Now.Add(after), blocked, t.Failures+1
+	t.Since, t.WaitsFor = t.waitingSince, t.awaits
+}
+
+// waited reports whether the node's wait has begun and so is over: only enrollments
+// that are due by database time are executed.
+func (t *Execution) waited() bool { return t.waitingSince != nil }
+
+func (t *Execution) delay(node *graph.Compiled) need {
+	if t.waited() {
+		t.leave(node.Next, enrollment.StepResumed, "since", t.waitingSince.UTC())
+	} else {
+		t.wait(t.Now.Add(node.For))
+	}
+	return nothing
+}
+
+func (t *Execution) waitUntil(node *graph.Compiled) need {
+	if t.waited() {
+		t.leave(node.Next, enrollment.StepResumed, "since", t.waitingSince.UTC())
+		return nothing
+	}
+	var columns map[string]any
+	if node.DateColumn != "" || node.ZoneColumn != "" {
+		if t.profile == nil {
+			return needProfile
+		}
+		columns = t.profile.Columns()
+	}
+	if zone, unknown := node.UnknownZone(columns); unknown { // the value itself stays at the customer's
+		t.logStep(enrollment.StepZone, enrollment.StepData("column", node.ZoneColumn, "zone", zone))
+	}
+	until, err := node.Until(t.Now, columns)
+	switch {
+	case err != nil:
+		to := node.OnMissing
+		if to == "" {
+			to = node.Next
+		}
+		t.leave(to, enrollment.StepResumed, "error", err.Error())
+	case !until.After(t.Now):
+		t.leave(node.Next, enrollment.StepResumed, "until", until.UTC())
+	default:
+		t.wait(until)
+	}
+	return nothing
+}
+
+// waitForEvent ends with the event, or with the timeout after a last check of what was
+// recorded: an event that came in time is never missed.
+func (t *Execution) waitForEvent(node *graph.Compiled) need {
+	switch {
+	case !t.waited() && t.trigger == nil && node.Condition != nil && node.Condition.Uses().Trigger:
+		return needTrigger
+	case !t.waited():
+		t.waitFor(t.reached().Add(node.Timeout), node.Event)
+	case t.matchedData == nil && !t.looked && t.trigger == nil && node.Condition != nil && node.Condition.Uses().Trigger:
+		return needTrigger
+	case t.matchedData == nil && !t.looked:
+		return needMatchedEvent
+	case t.matchedData != nil:
+		t.leave(node.Next, enrollment.StepResumed, "event", t.matchedData, "since", t.waitingSince.UTC())
+	default:
+		to := node.OnTimeout
+		if to == "" {
+			to = node.Next
+		}
+		t.leave(to, enrollment.StepTimedOut, "since", t.waitingSince.UTC())
+	}
+	return nothing
+}
+
+// branch follows the path of the first case that is true. An undecidable case is
+// false, and the step records it.
+func (t *Execution) branch(node *graph.Compiled) need {
+	var faults []string
+	seen := map[string]any{}
+	for i, c := range node.Cases {
+		if c.Cond == nil {
+			is, known := t.matched[caseKey(node.ID, i)]
+			if !known {
+				return needMatch
+			}
+			if is {
+				t.branchTo(c.Next, i, seen, faults)
+				return nothing
+			}
+			continue
+		}
+		if n := t.factsFor(c.Cond.Uses()); n != nothing {
+			return n
+		}
+		for _, name := range c.Cond.Uses().Events {
+			seen[name] = t.events[name]
+		}
+		is, err := c.Cond.Eval(t.vars())
+		if err != nil {
+			faults = append(faults, fmt.Sprintf("case %d: %s", i, err))
+		} else if is {
+			t.branchTo(c.Next, i, seen, faults)
+			return nothing
+		}
+	}
+	t.branchTo(node.Else, "else", seen, faults)
+	return nothing
+}
+
+// branchTo records what decided the branch: the case, and the events that it and the
+// cases before it read. The profile's columns are not stored.
+func (t *Execution) branchTo(to string, decided any, seen map[string]any, faults []string) {
+	data := []any{"case", decided, "next", to}
+	if len(seen) > 0 {
+		data = append(data, "events", seen)
+	}
+	if len(faults) > 0 {
+		data = append(data, "errors", faults)
+	}
+	t.leaveBy(to, enrollment.StepBranched, data...)
+}
+
+func caseKey(node string, i int) string { return fmt.Sprintf("%s#%d", node, i) }
+
+// factsFor is the fact that a condition needs and that is not known yet.
+func (t *Execution) factsFor(u graph.Uses) need {
+	switch {
+	case u.Profile && t.profile == nil && t.audience != [16]byte{}:
+		return needProfile
+	case u.Trigger && t.trigger == nil:
+		return needTrigger
+	case len(u.Events) > 0 && t.events == nil:
+		return needEvents
+	}
+	return nothing
+}

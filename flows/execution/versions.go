@@ -1,0 +1,274 @@
+package execution
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/audience"
+	"lemma/flows/enrollment"
+	"lemma/flows/graph"
+)
+
+// Versions holds compiled versions. A published version never changes, so what
+// was compiled once holds until the audience that it reads is another.
+type Versions struct {
+	mu       sync.Mutex
+	compiled map[versionKey]compiled
+	routes   map[versionKey]*Route
+}
+
+// compiled is a graph, and the version of the audience by whose columns it
+// reads profiles.
+type compiled struct {
+	*graph.Graph
+	audience uuid.UUID // Nil: it reads none
+	at       int
+}
+
+type versionKey struct {
+	flow    uuid.UUID
+	version int
+}
+
+// mostGraphs bounds the cache, which is emptied when it is full.
+const mostGraphs = 1000
+
+// Current answers a published version's graph by the audience as it is now. One that
+// an archived flow has let go of may be gone: then the graph is as it was.
+func (g *Versions) Current(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (*graph.Graph, error) {
+	g.mu.Lock()
+	known := g.compiled[versionKey{flow, version}]
+	g.mu.Unlock()
+	if known.audience != uuid.Nil {
+		var at int
+		err := q.QueryRow(ctx, `select version from audiences where workspace_id = $1 and id = $2`, ws, known.audience).Scan(&at)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return nil, fmt.Errorf("look at audience %s: %w", known.audience, err)
+		}
+		if err == nil && at != known.at {
+			g.Drop(flow, version)
+		}
+	}
+	return g.Get(ctx, q, ws, flow, version)
+}
+
+// Drop forgets what was compiled of a version: what it names has changed.
+func (g *Versions) Drop(flow uuid.UUID, version int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.compiled, versionKey{flow, version})
+	delete(g.routes, versionKey{flow, version})
+}
+
+// Get returns a published version's graph by what is known of the audience: enough for
+// callers that read no profile.
+func (g *Versions) Get(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (*graph.Graph, error) {
+	key := versionKey{flow, version}
+	g.mu.Lock()
+	found := g.compiled[key]
+	g.mu.Unlock()
+	if found.Graph != nil {
+		return found.Graph, nil
+	}
+	var text string
+	err := q.QueryRow(ctx,
+		`select definition from flow_versions where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'published'`,
+		ws, flow, version).Scan(&text)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, &lemma.Error{Kind: lemma.NotFound, Message: fmt.Sprintf("the flow has no published version %d", version)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read version %d of flow %s: %w", version, flow, err)
+	}
+	facts, by, err := factsOf(ctx, q, ws, text)
+	if err != nil {
+		return nil, err
+	}
+	by.Graph, err = graph.Compile(json.RawMessage(text), graph.Flow{WorkspaceID: ws, FlowID: flow}, facts)
+	if err != nil {
+		return nil, fmt.Errorf("compile version %d of flow %s: %w", version, flow, err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.compiled == nil || len(g.compiled) >= mostGraphs {
+		g.compiled, g.routes = map[versionKey]compiled{}, map[versionKey]*Route{}
+	}
+	g.compiled[key] = by
+	return by.Graph, nil
+}
+
+// factsOf are the audience's columns: conditions read values by their types.
+func factsOf(ctx context.Context, q enrollment.Querier, ws uuid.UUID, definition string) (facts graph.Facts, by compiled, err error) {
+	facts.Published = true
+	var named struct {
+		AudienceID string `json:"audience_id"`
+	}
+	if err := json.Unmarshal([]byte(definition), &named); err != nil {
+		return facts, by, fmt.Errorf("read definition: %w", err)
+	}
+	id, ok := lemma.ParseID(lemma.PrefixAudience, named.AudienceID)
+	if !ok {
+		return facts, by, nil
+	}
+	by.audience = id
+	err = q.QueryRow(ctx, `select columns, version from audiences where workspace_id = $1 and id = $2`, ws, id).Scan(&facts.Columns, &by.at)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return facts, by, fmt.Errorf("read columns of audience %s: %w", id, err)
+	}
+	return facts, by, nil
+}
+
+// Route is a graph with all that executing it needs from other packages.
+type Route struct {
+	*graph.Graph
+	WorkspaceID, FlowID uuid.UUID
+	Version             int
+	audience            uuid.UUID // Nil: it reads no profiles
+	source              uuid.UUID // the audience's data source
+	ProfileColumns      []string  // of a profile, that anything on the way reads
+	sends               map[string]*Send
+}
+
+// Send is a send node, ready to write notifications.
+type Send struct {
+	ProviderID      uuid.UUID
+	TemplateID      uuid.UUID
+	TemplateVersion int // its version
+	ContentID       uuid.UUID
+	headers         map[string]string
+	variables       []string // of the template and the headers, that are columns of the profile
+	trigger         bool     // it uses the trigger too
+	whole           bool     // the variables are all columns that are read: the payload is taken as it is
+	MaxAttempts     int
+	ExpiresAfter    time.Duration
+}
+
+// ReservedTrigger is the name under which templates see the trigger.
+const ReservedTrigger = "trigger"
+
+// Route returns a published version with its audience as it is now, ready to execute.
+// It reads outside of any transaction.
+func (e *Evaluator) Route(ctx context.Context, ws, flow uuid.UUID, version int) (*Route, error) {
+	g, err := e.Versions.Current(ctx, e.pool, ws, flow, version)
+	if err != nil {
+		return nil, err
+	}
+	key := versionKey{flow, version}
+	e.Versions.mu.Lock()
+	found := e.Versions.routes[key]
+	e.Versions.mu.Unlock()
+	if found != nil && found.Graph == g {
+		return found, nil
+	}
+	made, err := e.NewRoute(ctx, g, ws, flow, version)
+	if err != nil {
+		return nil, err
+	}
+	e.Versions.mu.Lock()
+	defer e.Versions.mu.Unlock()
+	if e.Versions.routes == nil {
+		e.Versions.routes = map[versionKey]*Route{}
+	}
+	e.Versions.routes[key] = made
+	return made, nil
+}
+
+// NewRoute resolves what a graph names.
+func (e *Evaluator) NewRoute(ctx context.Context, g *graph.Graph, ws, flow uuid.UUID, version int) (*Route, error) {
+	r := &Route{Graph: g, WorkspaceID: ws, FlowID: flow, Version: version, ProfileColumns: g.Columns(), sends: map[string]*Send{}}
+	for id, n := range g.Definition().Nodes {
+		if n.Type != graph.Send {
+			continue
+		}
+		s, err := e.newSend(ctx, r, id, n)
+		if err != nil {
+			return nil, fmt.Errorf("node %s: %w", id, err)
+		}
+		r.sends[id] = s
+		r.ProfileColumns = append(r.ProfileColumns, s.variables...)
+	}
+	slices.Sort(r.ProfileColumns)
+	r.ProfileColumns = slices.Compact(r.ProfileColumns)
+	if g.Definition().AudienceID == "" {
+		return r, nil
+	}
+	r.audience, _ = lemma.ParseID(lemma.PrefixAudience, g.Definition().AudienceID)
+	a, err := e.audiences.Get(ctx, ws, r.audience)
+	if err != nil {
+		return nil, err
+	}
+	r.source = a.DataSourceID
+	if g.AllColumns() {
+		r.ProfileColumns = ColumnsOf(g, &a)
+	}
+	for _, s := range r.sends {
+		s.whole = !s.trigger && slices.Equal(s.variables, r.ProfileColumns)
+	}
+	return r, nil
+}
+
+// ColumnsOf are the columns of its audience that a version's own text reads:
+// those that it names, or all of them.
+func ColumnsOf(g *graph.Graph, a *audience.Audience) []string {
+	if !g.AllColumns() || a == nil {
+		return g.Columns()
+	}
+	names := make([]string, len(a.Columns))
+	for i, c := range a.Columns {
+		names[i] = c.Name
+	}
+	return names
+}
+
+func (e *Evaluator) newSend(ctx context.Context, r *Route, id string, n graph.Node) (*Send, error) {
+	s := &Send{headers: n.Headers, MaxAttempts: 2, ContentID: enrollment.ContentID(r.FlowID, r.Version, id),
+		TemplateVersion: n.TemplateVersion}
+	if n.Strategy == "at_most_once" {
+		s.MaxAttempts = 1
+	}
+	s.ProviderID, _ = lemma.ParseID(lemma.PrefixProvider, n.ProviderID)
+	s.TemplateID, _ = lemma.ParseID(lemma.PrefixTemplate, n.TemplateID)
+	if compiled, ok := r.Node(id); ok {
+		s.ExpiresAfter = compiled.ExpiresAfter
+	}
+	if s.TemplateVersion == 0 { // a draft that is simulated; publishing pins it
+		t, err := e.templates.Get(ctx, r.WorkspaceID, s.TemplateID)
+		if err != nil {
+			return nil, err
+		}
+		s.TemplateVersion = t.Version
+	}
+	t, err := e.templates.Compiled(ctx, r.WorkspaceID, s.TemplateID, s.TemplateVersion)
+	if err != nil {
+		return nil, err
+	}
+	if t, err = t.WithHeaders(n.Headers); err != nil {
+		return nil, err
+	}
+	for _, name := range t.Variables() {
+		if name == ReservedTrigger {
+			s.trigger = true
+		} else {
+			s.variables = append(s.variables, name)
+		}
+	}
+	return s, nil
+}
+
+// ColumnFacts are an audience's columns as a definition is checked by them.
+func ColumnFacts(a audience.Audience) []graph.Column {
+	columns := make([]graph.Column, len(a.Columns))
+	for i, column := range a.Columns {
+		columns[i] = graph.Column{Name: column.Name, Type: string(column.Type)}
+	}
+	return columns
+}

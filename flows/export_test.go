@@ -1,0 +1,68 @@
+package flows
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma/flows/enrollment"
+	"lemma/flows/execution"
+)
+
+// What the tests of this package see of its insides.
+
+type ShardLease = shardLease
+
+const IdleMost = idleMost
+
+func NewShardLease(ws, flow uuid.UUID) ShardLease { return shardLease{ws: ws, flow: flow} }
+
+func (t *shardLease) Shard() enrollment.Shard { return t.where() }
+
+func (f *Flows) Pool() *pgxpool.Pool { return f.pool }
+
+func (f *Flows) Waker() *enrollment.Waker { return f.waker }
+
+func (f *Flows) SetWaker(w *enrollment.Waker) { f.waker = w }
+
+func (f *Flows) SetIdlePoll(took time.Duration) { f.idlePoll.Store(int64(took)) }
+
+func (f *Flows) PollShards(ctx context.Context) { f.pollShards(ctx) }
+
+func (f *Flows) Work(ctx context.Context) { f.work(ctx) }
+
+func (f *Flows) WorkAt(ctx context.Context, where enrollment.Shard) { f.workAt(ctx, where) }
+
+func (f *Flows) RunAt(ctx context.Context, where enrollment.Shard) (int, bool, error) {
+	return f.runOnce(ctx, where)
+}
+
+func (f *Flows) ClaimShard(ctx context.Context, where enrollment.Shard) (*ShardLease, error) {
+	return f.claimShard(ctx, where)
+}
+
+func (f *Flows) ReleaseShard(t ShardLease, rest time.Duration) error { return f.releaseShard(t, rest) }
+
+func (f *Flows) ReadDue(ctx context.Context, t *ShardLease) ([]*execution.Execution, error) {
+	return f.readDue(ctx, t)
+}
+
+func (f *Flows) TryChunk(ctx context.Context, t ShardLease, chunk []*execution.Execution) error {
+	return f.tryChunk(ctx, t, chunk)
+}
+
+func (f *Flows) MoveAround(ctx context.Context) error { return f.moveAround(ctx) }
+
+func (f *Flows) ArchiveDrained(ctx context.Context) error { return f.archiveDrained(ctx) }
+
+// UseOf writes down what a definition names, without a transaction.
+func UseOf(definition json.RawMessage) error {
+	return publication{text: definition}.use(context.Background(), nil)
+}
+
+func (f *Flows) RecheckFailed(ws, flow uuid.UUID, version int, cause error) error {
+	return f.recheckFailed(versionRef{ws, flow, version}, cause)
+}

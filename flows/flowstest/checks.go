@@ -1,0 +1,136 @@
+package flowstest
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/query"
+	"lemma/page"
+)
+
+// Enrollment is the only one of a profile.
+func (b *Fixture) Enrollment(flow uuid.UUID, profile string) query.Enrollment {
+	b.T.Helper()
+	all := b.Enrollments(flow, profile)
+	if len(all) != 1 {
+		b.T.Fatalf("%s has %d enrollments", profile, len(all))
+	}
+	return all[0]
+}
+
+// Enrollments are all of a profile in a flow.
+func (b *Fixture) Enrollments(flow uuid.UUID, profile string) []query.Enrollment {
+	b.T.Helper()
+	all, _, err := b.ListEnrollments(context.Background(), b.Workspace, query.EnrollmentFilter{FlowID: &flow, ProfileKey: profile},
+		page.Query{Limit: 200})
+	b.Must(err)
+	return all
+}
+
+// Story is an enrollment's history in short: event@node.
+func (b *Fixture) Story(id uuid.UUID) string {
+	b.T.Helper()
+	rows, err := b.Pool.Query(context.Background(), `select event || '@' || node from enrollment_steps where workspace_id = $1 and enrollment_id = $2 order by step`, b.Workspace, id)
+	b.Must(err)
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	b.Must(err)
+	return strings.Join(all, " ")
+}
+
+// Count counts rows; $1 is the workspace.
+func (b *Fixture) Count(sql string, args ...any) int {
+	b.T.Helper()
+	var n int
+	b.Must(b.Pool.QueryRow(context.Background(), sql, append([]any{b.Workspace}, args...)...).Scan(&n))
+	return n
+}
+
+// Notifications counts those of the workspace.
+func (b *Fixture) Notifications() int {
+	b.T.Helper()
+	return b.Count(`select count(*) from notifications where workspace_id = $1`)
+}
+
+// Flow reads a flow.
+func (b *Fixture) Flow(id uuid.UUID) flows.Flow {
+	b.T.Helper()
+	f, err := b.Get(context.Background(), b.Workspace, id)
+	b.Must(err)
+	return f
+}
+
+// Wants asks for an error of a kind, and answers it.
+func (b *Fixture) Wants(kind lemma.Kind, err error) *lemma.Error {
+	b.T.Helper()
+	var e *lemma.Error
+	if !errors.As(err, &e) || e.Kind != kind {
+		b.T.Fatalf("%v is not %s", err, kind)
+	}
+	return e
+}
+
+// Pointers are the pointers and codes of an error's fields.
+func Pointers(e *lemma.Error) string {
+	var all []string
+	for _, f := range e.Fields {
+		all = append(all, f.Pointer+" "+f.Code)
+	}
+	return strings.Join(all, ", ")
+}
+
+// Second is the error of a call.
+func Second[T any](_ T, err error) error { return err }
+
+// ThirdOf is the error of a call with three results.
+func ThirdOf[T any](_ T, _ string, err error) error { return err }
+
+// Everybody is all that a publish must leave alone, in one text.
+func (b *Fixture) Everybody(flow uuid.UUID) string {
+	b.T.Helper()
+	var text string
+	b.Must(b.Pool.QueryRow(context.Background(), `
+		select coalesce(string_agg(e::text, E'\n' order by id), '') from enrollments e where workspace_id = $1 and flow_id = $2`, b.Workspace, flow).Scan(&text))
+	return text
+}
+
+// RowCounts counts the rows of each table.
+func (b *Fixture) RowCounts() map[string]int {
+	b.T.Helper()
+	names, err := b.Pool.Query(context.Background(),
+		`select relname from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'p') and not relispartition`)
+	b.Must(err)
+	tables, err := pgx.CollectRows(names, pgx.RowTo[string])
+	b.Must(err)
+	counts := map[string]int{}
+	for _, table := range tables {
+		counts[table] = b.CountAll(`select count(*) from ` + table)
+	}
+	return counts
+}
+
+// CountAll counts rows of all workspaces.
+func (b *Fixture) CountAll(sql string, args ...any) (n int) {
+	b.T.Helper()
+	b.Must(b.Pool.QueryRow(context.Background(), sql, args...).Scan(&n))
+	return n
+}
+
+// LastStepOn is the last step at a node.
+func (b *Fixture) LastStepOn(id uuid.UUID, node string) (found query.Step) {
+	b.T.Helper()
+	_, steps, err := b.Steps(context.Background(), b.Workspace, id)
+	b.Must(err)
+	for _, s := range steps {
+		if s.Node == node && s.Event != enrollment.StepMoved {
+			found = s
+		}
+	}
+	return found
+}

@@ -1,0 +1,367 @@
+package flowstest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma"
+	"lemma/audience"
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/intake"
+	"lemma/flows/query"
+	"lemma/message"
+	"lemma/notifications"
+	"lemma/pgtest"
+	"lemma/providers"
+	"lemma/secrets"
+	"lemma/webhooks"
+)
+
+// Fixture is a workspace with a customer's database of its own.
+type Fixture struct {
+	T         *testing.T
+	Pool      *pgxpool.Pool
+	Shop      *pgxpool.Pool // as its owner
+	Workspace uuid.UUID
+	Source    uuid.UUID
+	Audience  uuid.UUID
+	Template  uuid.UUID
+	Provider  uuid.UUID
+	Deps      flows.Deps
+	Config    flows.Config
+	*Node
+}
+
+// Node is one node, with what its tests check.
+type Node struct {
+	*flows.Flows
+	*intake.Intake
+	*query.Reader
+	Hook    *enrollment.Hook
+	Metrics *enrollment.Metrics
+}
+
+// NewNode makes a node with a hook and metrics of its own.
+func NewNode(d flows.Deps, cfg flows.Config) *Node {
+	d.Hook, d.Metrics = &enrollment.Hook{}, enrollment.NewMetrics(nil)
+	f := flows.New(d, cfg)
+	reader := query.New(query.Deps{Pool: d.Pool, Flows: f, Ledger: d.Ledger, Audiences: d.Audiences, Webhooks: d.Webhooks})
+	return &Node{Flows: f, Intake: f.Intake, Reader: reader, Hook: d.Hook, Metrics: d.Metrics}
+}
+
+// New fills the shop with n customers, c1 to cn, and makes all that a flow needs.
+func New(t *testing.T, n int, change ...func(*flows.Config)) *Fixture {
+	t.Helper()
+	t.Parallel()
+	ctx := context.Background()
+	b := &Fixture{T: t, Pool: pgtest.DB(t)}
+	b.Workspace = pgtest.Workspace(t, b.Pool)
+	shop, dsn := b.NewShop()
+	b.Shop = shop
+	b.Exec(b.Shop, `insert into customers select 'c' || i, 'c' || i || '@shop.example', 'N' || i, case when i % 2 = 0 then 'DE' else 'US' end, 'Europe/Berlin' from generate_series(1, $1::int) i`, n)
+
+	box, err := secrets.ParseKeys(secrets.NewKey())
+	b.Must(err)
+	audiences := audience.New(b.Pool, box,
+		audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: 2 * time.Second, LookupTimeout: 2 * time.Second})
+	t.Cleanup(audiences.Close)
+	hooks := webhooks.New(webhooks.Deps{Pool: b.Pool, Box: box, Log: slog.New(slog.DiscardHandler)}, webhooks.Options{AllowPrivate: true})
+	b.Deps = flows.Deps{Pool: b.Pool, Ledger: notifications.New(b.Pool), Audiences: audiences, Templates: message.New(b.Pool),
+		Providers: providers.New(b.Pool, box, nil), Webhooks: hooks, Log: slog.New(slog.DiscardHandler)}
+	cfg := flows.Config{BackOff: time.Millisecond, Workers: 2, Poll: 5 * time.Millisecond}
+	for _, c := range change {
+		c(&cfg)
+	}
+	b.Config = cfg
+	b.Node = NewNode(b.Deps, cfg)
+	hooks.OnSettled(b.WebhookSettled)
+
+	source, err := audiences.CreateSource(ctx, b.Workspace, audience.NewSource{ID: lemma.NewID(), Name: "shop", Kind: "postgres", DSN: dsn})
+	b.Must(err)
+	aud, err := audiences.Create(ctx, b.Workspace, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: "all",
+		SQL: "select id, email, name, country, zone, renews_on, opted_out from customers", KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
+	b.Must(err)
+	tpl, err := b.Deps.Templates.Create(ctx, b.Workspace, message.NewTemplate{ID: lemma.NewID(), Name: "hello",
+		Content: message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"}})
+	b.Must(err)
+	b.Source, b.Audience, b.Template, b.Provider = source.ID, aud.ID, tpl.ID, lemma.NewID()
+	b.Exec(b.Pool, `insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, 'p', 'email', 'smtp', '{}')`,
+		b.Workspace, b.Provider)
+	return b
+}
+
+// NewShop is a shop without customers: as its owner, and as who may read it.
+func (b *Fixture) NewShop() (shop *pgxpool.Pool, dsn string) {
+	b.T.Helper()
+	shop = pgtest.Empty(b.T)
+	b.Exec(shop, `create table customers (id text primary key, email text, name text, country text, zone text, renews_on date, opted_out boolean default false)`)
+	b.Exec(shop, `create table orders (customer_id text, at timestamptz not null default now())`)
+	role := "reader_" + uuid.NewString()[:8]
+	b.Exec(shop, fmt.Sprintf(`create role %s login; grant select on all tables in schema public to %s; revoke create on schema public from public`, role, role))
+	b.T.Cleanup(func() { _, _ = shop.Exec(context.Background(), `drop owned by `+role+`; drop role `+role) })
+	return shop, DSN(shop, role)
+}
+
+// DSN connects to a pool's database as a role.
+func DSN(pool *pgxpool.Pool, role string) string {
+	c := pool.Config().ConnConfig
+	return "postgres://" + role + "@/" + c.Database + "?host=" + url.QueryEscape(c.Host)
+}
+
+// Must fails the test on an error.
+func (b *Fixture) Must(err error) {
+	b.T.Helper()
+	if err != nil {
+		b.T.Fatal(err)
+	}
+}
+
+// Exec runs a statement.
+func (b *Fixture) Exec(pool *pgxpool.Pool, sql string, args ...any) {
+	b.T.Helper()
+	_, err := pool.Exec(context.Background(), sql, args...)
+	b.Must(err)
+}
+
+// Another is a second node on the same database.
+func (b *Fixture) Another(change ...func(*flows.Config)) *Node {
+	cfg := b.Config
+	for _, c := range change {
+		c(&cfg)
+	}
+	return NewNode(b.Deps, cfg)
+}
+
+// Definition fills in the ids: $audience, $provider, $template and $source
+// stand for those of the bundle, and a node "send" for a whole send node.
+func (b *Fixture) Definition(text string) json.RawMessage {
+	return json.RawMessage(strings.NewReplacer(
+		"$audience", lemma.FormatID(lemma.PrefixAudience, b.Audience), "$source", lemma.FormatID(lemma.PrefixDataSource, b.Source),
+		"$send", `"type":"send","channel":"email","from":{"email":"hi@shop.example"},"provider_id":"`+lemma.FormatID(lemma.PrefixProvider,
+			b.Provider)+
+			`","template_id":"`+lemma.FormatID(lemma.PrefixTemplate, b.Template)+`"`).Replace(text))
+}
+
+// Live makes and publishes a flow.
+func (b *Fixture) Live(text string) uuid.UUID {
+	b.T.Helper()
+	f, err := b.Create(context.Background(), b.Workspace,
+		flows.NewFlow{ID: lemma.NewID(), Name: uuid.NewString(), Definition: b.Definition(text)})
+	b.Must(err)
+	_, err = b.Publish(context.Background(), b.Workspace, f.ID, 1, nil, flows.InFlight{Mode: "stay"}, nil)
+	b.Must(err)
+	return f.ID
+}
+
+// PublishNext adds a version to a flow and publishes it.
+func (b *Fixture) PublishNext(flow uuid.UUID, text string, in flows.InFlight) int {
+	b.T.Helper()
+	v, err := b.CreateVersion(context.Background(), b.Workspace, flow, b.Definition(text))
+	b.Must(err)
+	_, err = b.Publish(context.Background(), b.Workspace, flow, v.Version, nil, in, nil)
+	b.Must(err)
+	return v.Version
+}
+
+// What most tests ask for is asked once.
+func (b *Fixture) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.RawMessage) (flows.Version, error) {
+	return b.Flows.CreateVersion(ctx, ws, flow, d, uuid.Nil)
+}
+
+// Exit ends an enrollment manually, and reads it.
+func (b *Fixture) Exit(ctx context.Context, ws, enrollment uuid.UUID, note string) (query.Enrollment, error) {
+	if err := b.Flows.Exit(ctx, ws, enrollment, note, nil); err != nil {
+		return query.Enrollment{}, err
+	}
+	return b.GetEnrollment(ctx, ws, enrollment)
+}
+
+// Move moves an enrollment manually, and reads it.
+func (b *Fixture) Move(ctx context.Context, ws, enrollment uuid.UUID, version *int, node string) (query.Enrollment, error) {
+	if err := b.Flows.Move(ctx, ws, enrollment, version, node, nil); err != nil {
+		return query.Enrollment{}, err
+	}
+	return b.GetEnrollment(ctx, ws, enrollment)
+}
+
+// RecordEvent records an event of a profile.
+func (b *Fixture) RecordEvent(profile, name string, more ...func(*intake.Event)) intake.Recorded {
+	b.T.Helper()
+	e := intake.Event{ProfileKey: profile, Name: name}
+	for _, m := range more {
+		m(&e)
+	}
+	r, err := b.Record(context.Background(), b.Workspace, e)
+	b.Must(err)
+	return r
+}
+
+// WithID gives an event the client's own id.
+func WithID(id string) func(*intake.Event) { return func(e *intake.Event) { e.ID = id } }
+
+// At gives an event a time of its own.
+func At(t time.Time) func(*intake.Event) { return func(e *intake.Event) { e.OccurredAt = t } }
+
+// Properties gives an event properties.
+func Properties(text string) func(*intake.Event) {
+	return func(e *intake.Event) { e.Properties = json.RawMessage(text) }
+}
+
+// Settle advances until nobody is due.
+func (b *Fixture) Settle() {
+	b.T.Helper()
+	for range 10_000 {
+		n, err := b.RunOnce(context.Background())
+		b.Must(err)
+		if n == 0 {
+			return
+		}
+	}
+	b.T.Fatal("it never settles down")
+}
+
+// Pass lets time go by for everybody who waits: what is due within d becomes due.
+func (b *Fixture) Pass(d time.Duration) {
+	b.Exec(b.Pool, `update enrollments set resume_at = resume_at - $2::interval, waiting_since = waiting_since - $2::interval where workspace_id = $1 and status = 'active'`, b.Workspace, d)
+}
+
+// NewDraft makes a flow that is not published.
+func (b *Fixture) NewDraft(text string) flows.Flow {
+	b.T.Helper()
+	f, err := b.Create(context.Background(), b.Workspace,
+		flows.NewFlow{ID: lemma.NewID(), Name: uuid.NewString(), Definition: b.Definition(text)})
+	b.Must(err)
+	return f
+}
+
+// RecordEvents records events of a profile in one transaction.
+func (b *Fixture) RecordEvents(profile string, names ...string) []intake.Recorded {
+	b.T.Helper()
+	var all []intake.Event
+	for _, name := range names {
+		all = append(all, intake.Event{ProfileKey: profile, Name: name})
+	}
+	done, err := b.RecordAll(context.Background(), b.Workspace, all)
+	b.Must(err)
+	return done
+}
+
+// RecordOfAll records an event of c1 to cn.
+func (b *Fixture) RecordOfAll(n int, event string) {
+	b.T.Helper()
+	var all []intake.Event
+	for i := range n {
+		all = append(all, intake.Event{ProfileKey: fmt.Sprint("c", i+1), Name: event})
+	}
+	_, err := b.RecordAll(context.Background(), b.Workspace, all)
+	b.Must(err)
+}
+
+// Endpoint makes a webhook endpoint, and answers its id.
+func (b *Fixture) Endpoint() string {
+	b.T.Helper()
+	e, _, err := b.Deps.Webhooks.Create(context.Background(), b.Workspace,
+		webhooks.NewEndpoint{ID: lemma.NewID(), Name: lemma.NewID().String(), URL: "http://127.0.0.1:9/"})
+	b.Must(err)
+	return lemma.FormatID(lemma.PrefixEndpoint, e.ID)
+}
+
+// Patient are audiences that wait a long while for their sources, and a function
+// that makes another of them, with a data source of its own.
+func (b *Fixture) Patient() (*audience.Audiences, func(ws uuid.UUID) uuid.UUID) {
+	b.T.Helper()
+	var role string
+	b.Must(b.Shop.QueryRow(context.Background(), `select grantee from information_schema.role_table_grants where table_name = 'customers' and grantee like 'reader_%'`).Scan(&role))
+	box, err := secrets.ParseKeys(secrets.NewKey())
+	b.Must(err)
+	a := audience.New(b.Pool, box, audience.Options{AllowPrivate: true, AllowUnix: true, LookupTimeout: time.Minute})
+	b.T.Cleanup(a.Close)
+	return a, func(ws uuid.UUID) uuid.UUID {
+		b.T.Helper()
+		source, err := a.CreateSource(context.Background(), ws,
+			audience.NewSource{ID: lemma.NewID(), Name: uuid.NewString(), Kind: "postgres", DSN: DSN(b.Shop, role)})
+		b.Must(err)
+		x, err := a.Create(context.Background(), ws,
+			audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: uuid.NewString(),
+				SQL: "select id, email from customers", KeyColumn: "id", EmailColumn: "email"})
+		b.Must(err)
+		return x.ID
+	}
+}
+
+// PollOne polls once, and asks that one was due.
+func (b *Fixture) PollOne() {
+	b.T.Helper()
+	if was, err := b.PollOnce(context.Background()); !was || err != nil {
+		b.T.Fatalf("%v %v", was, err)
+	}
+}
+
+// MakePollsDue makes all audiences due.
+func (b *Fixture) MakePollsDue() {
+	b.Exec(b.Pool, `update flow_polls set next_at = now()`)
+}
+
+// PollFlow polls the audience of a flow, and answers how many that enrolls.
+func (b *Fixture) PollFlow(flow uuid.UUID) int {
+	b.T.Helper()
+	before := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow)
+	b.Exec(b.Pool, `update flow_polls set next_at = now() where flow_id = $1`, flow)
+	b.Must(b.Tick(context.Background()))
+	b.Wait()
+	return b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow) - before
+}
+
+// TimeOut ends everybody's wait here and now, although it began only just now.
+func (b *Fixture) TimeOut() {
+	b.T.Helper()
+	b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'`, b.Workspace)
+	b.Settle()
+}
+
+// Refuse writes a refusal, minutes ago.
+func (b *Fixture) Refuse(flow any, who, reason string, ago time.Duration) {
+	b.T.Helper()
+	b.Exec(b.Pool, `insert into refusals (workspace_id, flow_id, key, profile_key, reason, source, at) values ($1, $2, $3, $4, $5, 'event', date_trunc('minute', now()) - $6::interval)`,
+		b.Workspace, flow, lemma.NewID(), who, reason, ago)
+}
+
+// PutBack puts somebody on a node manually, and lets its go on from there.
+func (b *Fixture) PutBack(id uuid.UUID, node string) query.Step {
+	b.T.Helper()
+	b.Must(Second(b.Move(context.Background(), b.Workspace, id, nil, node)))
+	b.Settle()
+	return b.LastStepOn(id, node)
+}
+
+// AnsweringEndpoint is an endpoint that answers with a status.
+func (b *Fixture) AnsweringEndpoint(status *atomic.Int32) string {
+	b.T.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(status.Load())) }))
+	b.T.Cleanup(server.Close)
+	e, _, err := b.Deps.Webhooks.Create(context.Background(), b.Workspace,
+		webhooks.NewEndpoint{ID: lemma.NewID(), Name: server.URL, URL: server.URL})
+	b.Must(err)
+	return lemma.FormatID(lemma.PrefixEndpoint, e.ID)
+}
+
+// CallWebhooks has the outbox call what is due.
+func (b *Fixture) CallWebhooks() {
+	b.T.Helper()
+	if n, err := b.Deps.Webhooks.RunOnce(context.Background()); err != nil || n != 1 {
+		b.T.Fatalf("%d messages were called: %v", n, err)
+	}
+}

@@ -1,0 +1,49 @@
+package graph
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+)
+
+// Every pair of two waits, against a table in words.
+func TestTimers(t *testing.T) {
+	for name, c := range map[string]struct {
+		was, is string
+		timer   string
+		shift   time.Duration
+	}{
+		"the same delay, written otherwise": {`{"type":"delay","for":"P1D"}`, `{"type":"delay","for":"PT24H","name":"x"}`, "kept", 0},
+		"a delay that became an event": {`{"type":"delay","for":"P1D"}`, `{"type":"wait_for_event","event":"a","timeout":"P1D"}`,
+			"restarted", 0},
+		"another condition": {`{"type":"wait_for_event","event":"a","timeout":"P1D"}`,
+			`{"type":"wait_for_event","event":"a","condition":"true","timeout":"P1D"}`, "restarted", 0},
+		"another zone": {`{"type":"wait_until","time":"09:00"}`,
+			`{"type":"wait_until","time":"09:00","zone":"Asia/Tokyo"}`, "restarted", 0},
+		"another date": {`{"type":"wait_until","date_column":"a"}`, `{"type":"wait_until","date_column":"b"}`,
+			"restarted", 0},
+		"another offset": {`{"type":"wait_until","date_column":"a","offset":"P1D"}`,
+			`{"type":"wait_until","date_column":"a"}`, "restarted", 0},
+		"a send": {`{"type":"send"}`, `{"type":"send"}`, "restarted", 0},
+	} {
+		var was, is Node
+		if err := json.Unmarshal([]byte(c.was), &was); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(c.is), &is); err != nil {
+			t.Fatal(err)
+		}
+		if timer, shift := timerOf(was, is); timer != c.timer || shift != c.shift {
+			t.Errorf("%s: %s by %s", name, timer, shift)
+		}
+	}
+}
+
+// A way out for the missing date is one by which somebody may still come to a node.
+func TestOnMissingCountsAsAPath(t *testing.T) {
+	t.Parallel()
+	d := &Definition{Nodes: map[string]Node{"a": {Type: WaitUntil, Next: "b", OnMissing: "c"}, "b": {Type: Exit}, "c": {Type: Exit}}}
+	if !Reachable(d, []string{"a"})["c"] {
+		t.Error("c can be reached")
+	}
+}

@@ -1,0 +1,184 @@
+package graph
+
+import (
+	"regexp"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/interpreter"
+)
+
+// CEL charges a comparison by the lengths of the lists and not by what is inside
+// of them, a pattern by its length and not by what it repeats, and both when
+// they are done: an event of 32 KiB could have a worker compute for minutes.
+// Here they are charged by their work, and what costs more than a whole
+// condition may cost is not begun.
+
+const (
+	maxPattern   = 1000 // instructions of a regular expression
+	stepsPerUnit = 50   // of a regular expression; one is 2 to 10 ns
+)
+
+var errCost = &valueError{"it takes too long to evaluate"}
+
+// prices are what the dear operations of one condition cost.
+type prices struct{ patterns map[string]int } // pattern -> instructions
+
+// bound puts a check before the dear operations of a plan.
+func (p prices) bound(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+	call, ok := i.(interpreter.InterpretableCall)
+	if !ok || len(call.Args()) != 2 {
+		return i, nil
+	}
+	var do func(a, b ref.Val) ref.Val
+	switch call.Function() {
+	case operators.Equals:
+		do = types.Equal
+	case operators.NotEquals:
+		do = func(a, b ref.Val) ref.Val { return types.Bool(types.Equal(a, b) != types.True) }
+	case operators.In:
+		do = isIn
+	default:
+		return i, nil
+	}
+	return p.checked(call, do), nil
+}
+
+// options are those of a program that is charged by its work. CEL has one
+// compilation of patterns for all overloads; one of an overload precedes it.
+func (p prices) options() []cel.ProgramOption {
+	options := []cel.ProgramOption{cel.CostLimit(costLimit), cel.CostTracking(p), cel.CustomDecoratorV2(p.bound),
+		cel.EvalOptions(cel.OptOptimize)}
+	for _, overload := range []string{overloads.Matches, overloads.MatchesString} {
+		options = append(options, cel.OptimizeRegex(&interpreter.RegexOptimization{
+			Function: overloads.Matches, OverloadID: overload, RegexIndex: 1, Factory: p.pattern}))
+	}
+	return options
+}
+
+// pattern compiles a pattern once. That each is a literal was checked.
+func (p prices) pattern(call interpreter.InterpretableCall, pattern string) (interpreter.InterpretableCall, error) {
+	compiled, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, err
+	}
+	if p.patterns[pattern], err = types.RegexProgramSize(pattern); err != nil {
+		return nil, err
+	}
+	return p.checked(call, func(a, _ ref.Val) ref.Val {
+		text, ok := a.(types.String)
+		if !ok {
+			return types.MaybeNoSuchOverloadErr(a)
+		}
+		return types.Bool(compiled.MatchString(string(text)))
+	}), nil
+}
+
+func (p prices) checked(call interpreter.InterpretableCall, do func(a, b ref.Val) ref.Val) interpreter.InterpretableCall {
+	function := call.Function()
+	return interpreter.NewCall(call.ID(), function, call.OverloadID(), call.Args(), func(args ...ref.Val) ref.Val {
+		if price, dear := p.of(function, args); dear && price > costLimit {
+			return types.WrapErr(errCost) // CallCost then ends the evaluation
+		}
+		return do(args[0], args[1])
+	})
+}
+
+// CallCost is what the interpreter asks for once a call is done.
+func (p prices) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
+	price, dear := p.of(function, args)
+	if !dear {
+		return nil // CEL's own price
+	}
+	cost := uint64(price)
+	return &cost
+}
+
+// of is the price of a call, or not dear where CEL's own is right.
+func (p prices) of(function string, args []ref.Val) (price int, dear bool) {
+	if len(args) != 2 {
+		return 0, false
+	}
+	a, b := args[0], args[1]
+	switch function {
+	case operators.Equals, operators.NotEquals:
+		if !isContainer(a) || !isContainer(b) {
+			return 0, false
+		}
+		return 1 + min(weigh(a, costLimit), weigh(b, costLimit)), true
+	case operators.In:
+		list, ok := b.(traits.Lister)
+		if !ok {
+			return 0, false
+		}
+		if isContainer(a) {
+			return 1 + weigh(b, costLimit), true
+		}
+		return 1 + lengthOf(list), true
+	case overloads.Matches:
+		text, isText := a.(types.String)
+		pattern, _ := b.(types.String)
+		return 1 + len(text)*p.patterns[string(pattern)]/stepsPerUnit, isText
+	}
+	return 0, false
+}
+
+func isIn(a, b ref.Val) ref.Val {
+	container, ok := b.(traits.Container)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(b)
+	}
+	return container.Contains(a)
+}
+
+func isContainer(v ref.Val) bool {
+	switch v := v.(type) {
+	case *types.Optional:
+		return v.HasValue() && isContainer(v.GetValue())
+	case traits.Lister, traits.Mapper:
+		return true
+	}
+	return false
+}
+
+func lengthOf(v traits.Sizer) int {
+	n, _ := v.Size().(types.Int)
+	return int(n)
+}
+
+// weigh counts the values inside of v, and a tenth of the bytes of its texts. It
+// gives up beyond most.
+func weigh(v ref.Val, most int) int {
+	total := 1
+	var items traits.Iterator
+	switch v := v.(type) {
+	case types.String:
+		return total + len(v)/10
+	case types.Bytes:
+		return total + len(v)/10
+	case *types.Optional:
+		if v.HasValue() {
+			return total + weigh(v.GetValue(), most-total)
+		}
+		return total
+	case traits.Lister:
+		items = v.Iterator()
+	case traits.Mapper:
+		items = v.Iterator()
+	default:
+		return total
+	}
+	m, isMap := v.(traits.Mapper)
+	for total <= most && items.HasNext() == types.True {
+		item := items.Next()
+		total += weigh(item, most-total)
+		if isMap {
+			total += weigh(m.Get(item), most-total)
+		}
+	}
+	return total
+}

@@ -1,0 +1,47 @@
+package graph
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// What is inside of lists, and what a pattern repeats, costs as well.
+func TestACostlyConditionIsStopped(t *testing.T) {
+	t.Parallel()
+	ones := "[" + strings.Repeat("1,", 6000) + "1]"
+	vars := Vars{Now: noon, Trigger: object(t, `{"name": "x", "id": "e", "at": "2026-11-21T09:00:00Z", "properties": {
+		"a": [`+ones+`], "b": [`+ones+`], "c": {"x": `+ones+`}, "d": {"x": `+ones+`}, "many": `+ones+`, "text": "`+strings.Repeat("a", 30_000)+`"}}`)}
+	copies := func(of string) string { return "[" + strings.Repeat(of+", ", 50) + of + "]" }
+	for _, expression := range []string{
+		`p.many.exists(x, p.a != p.b)`,
+		`p.many.exists(x, !(p.a == p.b))`,
+		`p.many.exists(x, p.c != p.d)`,
+		`p.many.exists(x, !(p.a[0] in p.b))`,
+		`p.many.exists(x, "x" in p.many)`,
+		`p.many.exists(x, optional.of(p.a) != optional.of(p.b))`,
+		`p.many.map(x, p.a) != p.many.map(x, p.b)`,
+		copies("p.a") + " != " + copies("p.b"),
+		`p.many.exists(x, p.text.matches("(a?){100}b"))`,
+		`matches(p.text, "(a?){200}b")`,
+		`p.many.all(x, p.a == p.b || true)`,
+	} {
+		c, _, faults := newCompiler(nil).compile(enrolling, "", strings.ReplaceAll(expression, "p.", "trigger.properties."))
+		if len(faults) > 0 {
+			t.Errorf("%s: %v", expression, faults)
+			continue
+		}
+		fastest := time.Hour
+		for range 5 { // the machine may stand still in one of them
+			start := time.Now()
+			if _, err := c.Eval(vars); err == nil || err.Error() != errCost.Error() {
+				t.Errorf("%.80s: %v", expression, err)
+			}
+			fastest = min(fastest, time.Since(start))
+		}
+		t.Logf("%.60s %s", expression, fastest)
+		if fastest > 300*time.Millisecond {
+			t.Errorf("%.80s took %s", expression, fastest)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package intake
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/flows/enrollment"
+)
+
+// Limits of an event.
+const (
+	MaxEventName  = 100      // characters
+	MaxEventID    = 255      // bytes
+	MaxProperties = 32 << 10 // bytes of the JSON object
+	MaxDepth      = 8        // levels of it
+)
+
+// EarliestTime is the earliest time that an event may give itself.
+var EarliestTime = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// LatestAhead is how far in the future that time may be.
+const LatestAhead = 24 * time.Hour
+
+// Trigger is one thing that may enroll a profile, wake it or end its
+// journey: an event, a person of an audience, or a direct request.
+type Trigger struct {
+	Key        uuid.UUID // of the event
+	sourceID   string
+	profile    string
+	Name       string // empty: no event
+	properties string
+	At         time.Time
+	source     string    // event, audience, direct
+	flow       uuid.UUID // audience and direct: where to
+	place      int       // among those of its transaction: a microsecond for each
+	applied    time.Time // when its profile was found on the way and locked; zero: nobody was, and its place says all
+	named      bool      // direct: repeated, it is known by its key
+
+	data map[string]any // the trigger as conditions see it, once somebody asked
+}
+
+// Check checks an event. Its faults point into the event.
+func (e Event) Check() (*Trigger, error) {
+	var fields []lemma.Field
+	fault := func(pointer, code, format string, args ...any) {
+		fields = append(fields, lemma.Field{Pointer: pointer, Code: code, Detail: fmt.Sprintf(format, args...)})
+	}
+	if !enrollment.IsProfileKey(e.ProfileKey) {
+		fault("/profile_key", "invalid_key", "a profile key has 1 to %d bytes of text, and no space around it", enrollment.MaxProfileKey)
+	}
+	if !enrollment.IsText(e.Name, 1,
+		4*MaxEventName) || utf8.RuneCountInString(e.Name) > MaxEventName || strings.TrimSpace(e.Name) != e.Name {
+		fault("/event", "event_invalid", "the name of an event has 1 to %d characters, and no space around it", MaxEventName)
+	}
+	if e.ID != "" && !enrollment.IsText(e.ID, 1, MaxEventID) {
+		fault("/source_id", "id_invalid", "a source_id has 1 to %d bytes of text", MaxEventID)
+	}
+	properties, err := compactObject(e.Properties)
+	if err != nil {
+		fault("/properties", "properties_invalid", "%s", err)
+	}
+	now := time.Now()
+	at := e.OccurredAt
+	if at.IsZero() {
+		at = now
+	}
+	if at.Before(EarliestTime) || at.After(now.Add(LatestAhead)) {
+		fault("/occurred_at", "out_of_range", "the time is before 2000 or more than a day ahead")
+	}
+	if len(fields) > 0 {
+		return nil, &lemma.Error{Kind: lemma.Invalid, Message: "the event is not valid", Fields: fields}
+	}
+	o := &Trigger{Key: lemma.NewID(), sourceID: e.ID, profile: e.ProfileKey, Name: e.Name, properties: properties,
+		At: at.UTC().Truncate(time.Microsecond), source: enrollment.FromEvent}
+	switch {
+	case e.ID != "":
+		o.Key = lemma.Key("event/1", e.ID)
+	case e.Retry != "":
+		o.Key = lemma.Key("event/2", e.Retry)
+	}
+	return o, nil
+}
+
+// Check checks a direct enrollment.
+func (e Enrolling) Check(flow uuid.UUID) (*Trigger, error) {
+	o, err := Event{ID: e.ID, Retry: e.Retry, ProfileKey: e.ProfileKey, Name: "enrollment", Properties: e.Properties,
+		OccurredAt: e.OccurredAt}.Check()
+	if err != nil {
+		return nil, err
+	}
+	o.Name, o.source, o.flow = "", enrollment.FromDirect, flow
+	switch o.named = e.ID != "" || e.Retry != ""; {
+	case e.ID != "":
+		o.Key = lemma.Key("direct/1", string(flow[:]), e.ID)
+	case e.Retry != "":
+		o.Key = lemma.Key("direct/2", string(flow[:]), e.Retry)
+	}
+	return o, nil
+}
+
+// compactObject checks a JSON object and takes the white space out of it.
+func compactObject(raw json.RawMessage) (string, error) {
+	if len(raw) == 0 || string(raw) == "null" || string(raw) == "{}" {
+		return "{}", nil
+	}
+	if len(raw) > MaxProperties {
+		return "", fmt.Errorf("the properties have more than %d bytes", MaxProperties)
+	}
+	if !bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) {
+		return "", errors.New("the properties are not a JSON object")
+	}
+	var out bytes.Buffer
+	if err := json.Compact(&out, raw); err != nil || !utf8.Valid(raw) {
+		return "", errors.New("the properties are not valid JSON")
+	}
+	if depth(out.Bytes()) > MaxDepth {
+		return "", fmt.Errorf("the properties are nested deeper than %d levels", MaxDepth)
+	}
+	if err := readable(out.Bytes()); err != nil {
+		return "", err
+	}
+	if bytes.Contains(out.Bytes(), []byte(`\u0000`)) {
+		return "", errors.New("the properties contain NUL")
+	}
+	return out.String(), nil
+}
+
+// readable refuses numbers that no reader of JSON could hold (1e400). Texts without
+// long numbers and exponents are not checked.
+func readable(text []byte) error {
+	suspect, run := false, 0
+	for i, c := range text {
+		digit := c >= '0' && c <= '9'
+		suspect = suspect || (c == 'e' || c == 'E') && i > 0 && text[i-1] >= '0' && text[i-1] <= '9' || run > 300
+		if run++; !digit {
+			run = 0
+		}
+	}
+	var v any
+	if suspect && json.Unmarshal(text, &v) != nil {
+		return errors.New("the properties have a number that is too large")
+	}
+	return nil
+}
+
+// depth counts the levels of valid JSON.
+func depth(text []byte) int {
+	now, most, quoted := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			now++
+			most = max(most, now)
+		case c == '}' || c == ']':
+			now--
+		}
+	}
+	return most
+}
+
+// Data is the trigger as conditions and templates see it.
+func (o *Trigger) Data() map[string]any {
+	if o.data == nil {
+		o.data = enrollment.TriggerData(o.Name, o.sourceID, o.At, []byte(o.properties))
+	}
+	return o.data
+}
+
+// json is the trigger as step 0 keeps it.
+func (o *Trigger) json() string {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(struct {
+		Source  string `json:"source"`
+		Trigger any    `json:"trigger"`
+	}{o.source, struct {
+		Name       string          `json:"name"`
+		ID         string          `json:"source_id"`
+		At         time.Time       `json:"at"`
+		Properties json.RawMessage `json:"properties"`
+	}{o.Name, o.sourceID, o.At, json.RawMessage(o.properties)}})
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
+// Event is an action of a profile, as a customer's system reports it.
+type Event struct {
+	ID         string // the sender's own id: sent twice, it counts once; may be empty
+	Retry      string // names the request where there is no id: repeated, it counts once; never stored or shown
+	ProfileKey string
+	Name       string
+	Properties json.RawMessage // an object; nil: none
+	OccurredAt time.Time       // zero: now
+}
+
+// Recorded is what came of an event.
+type Recorded struct {
+	Key       uuid.UUID // of the event
+	Duplicate bool      // it was known already, and did nothing
+	Results   []Result  // one for each flow that it triggers
+	Woken     int       // enrollments that waited for it
+	Exited    int       // enrollments that it ended
+	Err       error     // it is broken, and nothing of it was kept
+}
+
+// Result is what a trigger did in one flow.
+type Result struct {
+	FlowID       uuid.UUID
+	Outcome      string // enrolled or refused
+	Reason       string // refused: one of the reasons that the API lists
+	Detail       string
+	EnrollmentID *uuid.UUID // enrolled: the new one; refused: the one that stands in the way, if one does
+}
+
+// Enrolling asks for a direct enrollment.
+type Enrolling struct {
+	ProfileKey string
+	ID         string          // dedupe key, as of an event; may be empty
+	Retry      string          // as of an event
+	Properties json.RawMessage // the trigger's
+	OccurredAt time.Time       // zero: now
+}

@@ -1,0 +1,95 @@
+package intake
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma/flows/admission"
+)
+
+// What the tests of this package see of its insides.
+
+type Poll = poll
+
+const (
+	PollAtOnce = pollAtOnce
+	PollChunk  = pollChunk
+)
+
+func (p *poll) SetStart(at time.Time) { p.start = at }
+
+func (in *Intake) ClaimPoll(ctx context.Context) (*Poll, error) { return in.claimPoll(ctx) }
+
+func (in *Intake) Poll(ctx context.Context, p Poll) error { return in.poll(ctx, p) }
+
+func (in *Intake) PollAudience(ctx context.Context, p Poll) (polled, error) {
+	return in.pollAudience(ctx, p)
+}
+
+func (in *Intake) FinishPoll(ctx context.Context, p Poll, d polled) error {
+	return in.finishPoll(ctx, p, d)
+}
+
+func (in *Intake) RenewPoll(ctx context.Context, stop context.CancelFunc, p Poll) {
+	in.renewPoll(ctx, stop, p)
+}
+
+func (in *Intake) Bulks() *admission.Bulks { return &in.bulks }
+
+// SetGather has single events recorded otherwise, one by one.
+func (in *Intake) SetGather(do func()) {
+	in.gather = admission.NewGatherer(1, func(_ context.Context, _ uuid.UUID, all []*Trigger) ([]Recorded, error) {
+		do()
+		return make([]Recorded, len(all)), nil
+	})
+}
+
+// RecordIn records events in a transaction that the test ends.
+func (in *Intake) RecordIn(ctx context.Context, tx pgx.Tx, ws uuid.UUID, events ...Event) ([]Recorded, error) {
+	var all []*Trigger
+	for _, e := range events {
+		o, err := e.Check()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, o)
+	}
+	return (&transaction{Intake: in, tx: tx, ws: ws}).events(ctx, all)
+}
+
+// EnrollIn enrolls directly in a transaction that the test ends.
+func (in *Intake) EnrollIn(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, e Enrolling) error {
+	t := &transaction{Intake: in, tx: tx, ws: ws}
+	if err := t.readFlow(ctx, flow); err != nil {
+		return err
+	}
+	o, err := e.Check(flow)
+	if err != nil {
+		return err
+	}
+	if err := t.lockProfiles(ctx, []*Trigger{o}); err != nil {
+		return err
+	}
+	return t.enroll(ctx, []int{0}, []*Trigger{o}, make([]Recorded, 1))
+}
+
+// AnswerAgain answers requests that were made before.
+func (in *Intake) AnswerAgain(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, all []Enrolling) ([]Recorded, error) {
+	o := make([]*Trigger, len(all))
+	for i, e := range all {
+		var err error
+		if o[i], err = e.Check(flow); err != nil {
+			return nil, err
+		}
+	}
+	t := &transaction{Intake: in, tx: tx, ws: ws}
+	fresh, err := t.keepDirect(ctx, flow, o)
+	if err != nil {
+		return nil, err
+	}
+	done := make([]Recorded, len(all))
+	return done, t.answerAgain(ctx, flow, o, fresh, done)
+}

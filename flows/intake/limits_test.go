@@ -1,0 +1,151 @@
+package intake_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"lemma"
+	"lemma/flows/admission"
+	"lemma/flows/enrollment"
+	"lemma/flows/execution"
+	"lemma/flows/flowstest"
+	"lemma/flows/intake"
+	"lemma/webhooks"
+)
+
+// A client of which too many bulks wait is asked to come again, and is counted.
+func TestBulksThatWaitAreRefused(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.HourAfter("go"))
+	ctx, stop := context.WithCancel(bg)
+	var waiting sync.WaitGroup
+	for range 16 {
+		waiting.Go(func() {
+			if leave, err := b.Bulks().Acquire(ctx, b.Workspace, 2); err == nil {
+				<-ctx.Done()
+				leave()
+			}
+		})
+	}
+	for b.Bulks().Waiting(b.Workspace) < 16 {
+	}
+	bg, cancel := context.WithTimeout(bg, 5*time.Second) // for a bulk that waits after all
+	defer cancel()
+	if _, err := b.RecordAll(bg, b.Workspace,
+		[]intake.Event{{ProfileKey: "c1", Name: "x"}, {ProfileKey: "c2", Name: "x"}}); !admission.IsOverloaded(err) {
+		t.Error(err)
+	}
+	if _, err := b.EnrollAll(bg, b.Workspace, flow, []intake.Enrolling{{ProfileKey: "c1"}, {ProfileKey: "c2"}},
+		false); !admission.IsOverloaded(err) {
+		t.Error(err)
+	}
+	stop()
+	waiting.Wait()
+	if n := counted(b.Metrics.Events.WithLabelValues(admission.CodeOverloaded)); n != 2 {
+		t.Errorf("%v events are counted", n)
+	}
+	if n := counted(b.Metrics.Triggers.WithLabelValues(admission.CodeOverloaded)); n != 2 {
+		t.Errorf("%v triggers are counted", n)
+	}
+}
+
+// counted reads a counter.
+func counted(c prometheus.Counter) float64 {
+	r := prometheus.NewRegistry()
+	r.MustRegister(c)
+	all, err := r.Gather()
+	if err != nil {
+		panic(err)
+	}
+	return all[0].GetMetric()[0].GetCounter().GetValue()
+}
+
+// An event for which too many wait is refused and counted.
+func TestEventsThatWaitAreRefused(t *testing.T) {
+	b := setup(t, 0)
+	free := make(chan struct{})
+	b.SetGather(func() { <-free })
+	var waiting sync.WaitGroup
+	var refused atomic.Int32
+	for range 2_010 { // two are recorded, 2,000 wait
+		waiting.Go(func() {
+			_, err := b.Record(bg, b.Workspace, intake.Event{ProfileKey: "c1", Name: "x"})
+			if admission.IsOverloaded(err) && strings.Contains(err.Error(), "try again") && refused.Add(1) == 8 {
+				close(free)
+			}
+		})
+	}
+	waiting.Wait()
+	if n := counted(b.Metrics.Events.WithLabelValues(admission.CodeOverloaded)); n != 8 || refused.Load() != 8 {
+		t.Errorf("%d are refused, %v are counted", refused.Load(), n)
+	}
+}
+
+// A trigger of a flow whose live version cannot be read is refused with that
+// reason, and the event is recorded all the same.
+func TestATriggerOfAVersionThatCannotBeRead(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.HourAfter("go"))
+	b.Exec(b.Pool, `update flow_versions set definition = '{"no":1}' where flow_id = $1`, flow)
+	b.Execution.Versions.Drop(flow, 1)
+	if r := b.RecordEvent("c1", "go"); len(r.Results) != 1 || r.Results[0].Reason != enrollment.ConditionError {
+		t.Errorf("%+v", r)
+	}
+}
+
+// An event that might end the journey of somebody whose version cannot be read
+// is recorded, and touches its not.
+func TestAnEventForAVersionThatCannotBeRead(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.ForAnHour)
+	b.RecordEvent("c1", "cart")
+	b.Settle()
+	b.Exec(b.Pool, `update flow_versions set definition = '{"no":1}' where flow_id = $1`, flow)
+	b.Execution.Versions.Drop(flow, 1)
+	if r := b.RecordEvent("c1", "bought"); r.Woken != 0 || r.Exited != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A message that is larger than the outbox takes is not written, and the
+// journey goes on as after one that was given up. An answer that nobody has any
+// more is one that was given up, too.
+func TestMessagesThatCannotBeAnswered(t *testing.T) {
+	b := setup(t, 1)
+	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer hook.Close()
+	e, _, err := b.Deps.Webhooks.Create(bg, b.Workspace, webhooks.NewEndpoint{ID: lemma.NewID(), Name: "crm", URL: hook.URL})
+	b.Must(err)
+	definition := func(columns string) string {
+		return `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"per_event"},"start":"call","nodes":{
+			"call":{"type":"webhook","endpoint_id":"` + lemma.FormatID(lemma.PrefixEndpoint, e.ID) + `"` + columns + `,"next":"done","on_error":"lost"},
+			"done":{"type":"exit"},"lost":{"type":"exit"}}}`
+	}
+	large := b.Live(definition(`,"columns":["name"]`))
+	b.Exec(b.Shop, `update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4)) // six bytes each in JSON
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	if got := b.Story(b.Enrollment(large, "c1").ID); got != "enrolled@ checked@ skipped@call completed@lost" {
+		t.Error(got)
+	}
+	b.Exec(b.Shop, `update customers set name = 'N1'`)
+	_, err = b.Archive(bg, b.Workspace, large, nil)
+	b.Must(err)
+	flow := b.Live(definition(""))
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.Exec(b.Pool, `delete from outbox where workspace_id = $1`, b.Workspace)
+	b.Pass(execution.AnswerWithin + time.Hour)
+	b.Settle()
+	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ webhook@call answered@call completed@lost" {
+		t.Error(got)
+	}
+}

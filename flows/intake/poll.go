@@ -1,0 +1,428 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
+	"lemma/audience"
+	"lemma/flows/enrollment"
+	"lemma/flows/execution"
+	"lemma/flows/graph"
+)
+
+const (
+	pollAtOnce = 8     // audiences that one node reads at a time, of as many workspaces
+	pollChunk  = 1_000 // people that are enrolled in one transaction
+)
+
+// polls are the audiences that this node is reading: one of a workspace, so that the
+// slow sources of one workspace do not use all slots.
+type polls struct {
+	mu      sync.Mutex
+	of      map[uuid.UUID]bool // workspaces
+	running sync.WaitGroup
+}
+
+// full reports whether no slot is free.
+func (p *polls) full() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.of) >= pollAtOnce
+}
+
+// enter takes a place, unless there is none or the workspace has one.
+func (p *polls) enter(ws uuid.UUID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.of) >= pollAtOnce || p.of[ws] {
+		return false
+	}
+	if p.of == nil {
+		p.of = map[uuid.UUID]bool{}
+	}
+	p.of[ws] = true
+	return true
+}
+
+func (p *polls) leave(ws uuid.UUID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.of, ws)
+}
+
+// workspaces are those that have a place.
+func (p *polls) workspaces() []pgtype.UUID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ids := make([]pgtype.UUID, 0, len(p.of))
+	for ws := range p.of {
+		ids = append(ids, enrollment.PgUUID(ws))
+	}
+	return ids
+}
+
+// poll is the lease of one poll of a flow's audience.
+type poll struct {
+	ws, flow uuid.UUID
+	token    string
+	version  int       // the live one, when it began
+	due      time.Time // when it was to begin
+	start    time.Time // when it did: its people enroll as of then
+	failures int       // in a row, before
+}
+
+// errPolledNoMore: the flow was paused, ended or published anew meanwhile. It
+// ends a poll quietly.
+var errPolledNoMore = errors.New("the audience is not to be looked at any more")
+
+// PollOnce reads one audience that is due to its end; false when none is.
+func (in *Intake) PollOnce(ctx context.Context) (bool, error) {
+	p, err := in.claimPoll(ctx)
+	if err != nil || p == nil {
+		return false, err
+	}
+	return true, in.poll(ctx, *p)
+}
+
+// PollDue starts the polls that are due, and does not wait: an audience may be long,
+// or its source slow.
+func (in *Intake) PollDue(ctx context.Context) error {
+	for !in.polls.full() {
+		p, err := in.claimPoll(ctx)
+		if err != nil || p == nil {
+			return err
+		}
+		if !in.polls.enter(p.ws) { // another tick was faster
+			return in.releasePoll(*p)
+		}
+		in.polls.running.Go(func() {
+			defer in.polls.leave(p.ws)
+			if err := lemma.Recovered(func() error { return in.poll(ctx, *p) }); err != nil && ctx.Err() == nil {
+				in.metrics.Failed("poll audiences")
+				in.log.Error("poll audience", "flow_id", p.flow, "error", err)
+			}
+		})
+	}
+	return nil
+}
+
+// claimPoll is one statement: of a live flow, due, not leased, and of a workspace of
+// which this node is reading none.
+func (in *Intake) claimPoll(ctx context.Context) (*poll, error) {
+	p := poll{token: lemma.NewID().String()}
+	err := in.pool.QueryRow(ctx, `
+		update flow_polls p set leased_by = $1, lease_until = now() + $2::interval
+		from flows f
+		where f.workspace_id = p.workspace_id and f.id = p.flow_id and f.status = 'live'
+		  and (p.workspace_id, p.flow_id) = (
+			select p.workspace_id, p.flow_id from flow_polls p
+			join flows f on f.workspace_id = p.workspace_id and f.id = p.flow_id
+			where f.status = 'live' and p.next_at <= now() and (p.lease_until is null or p.lease_until < now()) and p.workspace_id <> all($3)
+			order by p.next_at limit 1 for update of p skip locked)
+		returning p.workspace_id, p.flow_id, f.live_version, p.next_at, now(), p.failures`, p.token, in.cfg.Lease, in.polls.workspaces()).
+		Scan(&p.ws, &p.flow, &p.version, &p.due, &p.start, &p.failures)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim an audience to look at: %w", err)
+	}
+	return &p, nil
+}
+
+// poll reads the audience and records the result. A source that fails delays only this
+// flow's next poll.
+func (in *Intake) poll(ctx context.Context, p poll) error {
+	renewing, stop := context.WithCancel(ctx)
+	defer stop()
+	go in.renewPoll(renewing, stop, p)
+	read, err := in.pollAudience(renewing, p)
+	switch {
+	case err == nil:
+		return in.finishPoll(ctx, p, read)
+	case errors.Is(err, errPolledNoMore) || renewing.Err() != nil:
+		return in.releasePoll(p)
+	}
+	return in.failPoll(ctx, p, err)
+}
+
+// renewPoll keeps the lease while the audience is read, and stops the reading when the
+// lease is lost.
+func (in *Intake) renewPoll(ctx context.Context, stop context.CancelFunc, p poll) {
+	t := time.NewTicker(in.cfg.Lease / 3)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		tag, err := in.pool.Exec(ctx, `
+			update flow_polls set lease_until = now() + $4::interval
+			where workspace_id = $1 and flow_id = $2 and leased_by = $3`, p.ws, p.flow, p.token, in.cfg.Lease)
+		if err == nil && tag.RowsAffected() == 0 {
+			stop()
+			return
+		}
+	}
+}
+
+// polled is what came of reading an audience.
+type polled struct {
+	every    time.Duration
+	rows     int64
+	enrolled int64
+	refused  map[string]int64
+}
+
+// pollAudience streams the audience outside of any transaction and enrolls its
+// people chunk by chunk.
+func (in *Intake) pollAudience(ctx context.Context, p poll) (polled, error) {
+	done := polled{refused: map[string]int64{}}
+	g, err := in.exec.Versions.Current(ctx, in.pool, p.ws, p.flow, p.version)
+	if err != nil {
+		return done, err
+	}
+	triggers := g.Triggers()
+	i := slices.IndexFunc(triggers, func(t graph.CompiledTrigger) bool { return t.Type == enrollment.FromAudience })
+	from, named := lemma.ParseID(lemma.PrefixAudience, g.Definition().AudienceID)
+	if i < 0 || !named {
+		return done, errPolledNoMore // the version before had the trigger; publishing has taken the row away
+	}
+	c := &chunk{Intake: in, poll: p, graph: g, condition: triggers[i].Condition, done: &done}
+	done.every = triggers[i].Every
+	var columns []string
+	if c.condition != nil && c.condition.Uses().Profile {
+		a, err := in.audiences.Get(ctx, p.ws, from)
+		if err != nil {
+			return done, err
+		}
+		columns = execution.ColumnsOf(g, &a)
+	}
+	done.rows, err = in.audiences.Stream(ctx, p.ws, from, columns, func(row audience.Row) error {
+		c.add(row)
+		if len(c.asking)+len(c.refused) < pollChunk {
+			return nil
+		}
+		return c.write(ctx)
+	})
+	if err != nil {
+		return done, err
+	}
+	return done, c.write(ctx)
+}
+
+// chunk is some people of an audience, that may enroll in the flow.
+type chunk struct {
+	*Intake
+	poll
+	graph     *graph.Graph
+	condition *graph.Condition
+	done      *polled
+
+	asking  []*Trigger
+	refused []*candidate // whom the condition does not admit
+}
+
+// add decides by the row whether a profile is a candidate. A profile that the
+// condition excludes is refused here: to enroll it and check at the entry would write
+// an enrollment for each of them at every poll.
+func (c *chunk) add(row audience.Row) {
+	if !enrollment.IsProfileKey(row.Key) {
+		c.done.refused[enrollment.InvalidKey]++
+		c.metrics.Triggered(enrollment.Refused, enrollment.InvalidKey, 1)
+		return
+	}
+	o := c.occurrence(row.Key)
+	if c.condition == nil {
+		c.asking = append(c.asking, o)
+		return
+	}
+	person := execution.Profile{Row: row}
+	is, err := c.condition.Eval(graph.Vars{Trigger: o.Data(), Profile: person.Columns(), Now: c.start})
+	if is && err == nil {
+		c.asking = append(c.asking, o)
+		return
+	}
+	no := &candidate{Trigger: o}
+	if err != nil {
+		no.refuse(enrollment.ConditionError, "the condition cannot be decided: %s", err)
+	} else {
+		no.refuse(enrollment.Filtered, "the trigger's condition is false")
+	}
+	c.refused = append(c.refused, no)
+}
+
+// occurrence is the trigger of a profile of the audience. Its key is made of the
+// uniqueness key, and so of the recurrence policy: however often the audience is
+// polled, a profile is refused once for each time that it could have enrolled.
+func (c *chunk) occurrence(profile string) *Trigger {
+	unique, _ := c.graph.Key(graph.Occurrence{ProfileKey: profile, At: c.start}) // the policies of audiences need no more
+	return &Trigger{Key: lemma.Key("poll/1", string(c.flow[:]), profile, string(unique[:])), profile: profile, properties: "{}",
+		At: c.start, source: enrollment.FromAudience, flow: c.flow}
+}
+
+// write enrolls the chunk in one transaction, as long as the flow is what it
+// was when the poll began: it shares the flow's row, so that a pause or another
+// version falls wholly before the chunk or wholly after it. A poll whose lease
+// has lapsed enrolls nobody: what it read may be long ago.
+func (c *chunk) write(ctx context.Context) error {
+	if len(c.asking)+len(c.refused) == 0 {
+		return nil
+	}
+	c.hook.At("poll: chunk")
+	var recorded []Recorded
+	var due map[enrollment.Shard]bool
+	err := enrollment.Transact(ctx, c.pool, func(tx pgx.Tx) error {
+		t := &transaction{Intake: c.Intake, tx: tx, ws: c.ws}
+		if err := t.readFlow(ctx, c.flow); err != nil {
+			return err
+		}
+		if now := t.flows[c.flow]; now.status != flowLive || now.version != c.version {
+			return errPolledNoMore
+		}
+		if err := c.checkLease(ctx, tx); err != nil {
+			return err
+		}
+		recorded = make([]Recorded, len(c.asking))
+		if err := t.lockProfiles(ctx, c.asking); err != nil {
+			return err
+		}
+		for _, round := range rounds(c.asking) {
+			if err := t.enroll(ctx, round, c.asking, recorded); err != nil {
+				return err
+			}
+		}
+		if err := c.spread(ctx, tx, recorded); err != nil {
+			return err
+		}
+		due = t.due
+		return c.writeRefused(ctx, tx)
+	})
+	if err != nil {
+		return err
+	}
+	for _, r := range recorded {
+		for _, one := range r.Results {
+			c.count(one.Outcome, one.Reason)
+		}
+	}
+	for _, no := range c.refused {
+		c.count(no.outcome, no.reason)
+	}
+	c.asking, c.refused = nil, nil
+	c.waker.WakeShards(due)
+	return nil
+}
+
+func (p poll) checkLease(ctx context.Context, tx pgx.Tx) error {
+	var held bool
+	err := tx.QueryRow(ctx, `
+		select exists (select from flow_polls where workspace_id = $1 and flow_id = $2 and leased_by = $3 and lease_until >= now())`,
+		p.ws, p.flow, p.token).Scan(&held)
+	if err == nil && !held {
+		return errPolledNoMore
+	}
+	return err
+}
+
+// spread distributes the start of the new enrollments over what is left of the release
+// after a pause: one poll finds all profiles that joined the audience meanwhile.
+func (c *chunk) spread(ctx context.Context, tx pgx.Tx, recorded []Recorded) error {
+	if held, err := enrollment.ReleasingSince(ctx, tx, c.ws, c.flow); err != nil || held == nil {
+		return err
+	}
+	var ids []pgtype.UUID
+	for _, r := range recorded {
+		for _, one := range r.Results {
+			if one.Outcome == enrollment.Enrolled {
+				ids = append(ids, enrollment.PgUUID(*one.EnrollmentID))
+			}
+		}
+	}
+	_, err := tx.Exec(ctx, `
+		update enrollments e set resume_at = now() + random() * (f.spread_until - now())
+		from flows f, (select $1::uuid as workspace_id, r.* from unnest($3::uuid[]) as r (id) limit $4) r
+		where f.workspace_id = $1 and f.id = $2 and e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, c.ws, c.flow, ids, len(ids))
+	if err != nil {
+		return fmt.Errorf("delay enrollments of the poll: %w", err)
+	}
+	return nil
+}
+
+func (c *chunk) writeRefused(ctx context.Context, tx pgx.Tx) error {
+	var r enrollment.RefusalRows
+	for _, no := range c.refused {
+		no.flow = liveFlow{id: c.flow}
+		r.Add(no.refusal())
+	}
+	batch := &pgx.Batch{}
+	r.Queue(batch, c.ws)
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("write refusals of flow %s: %w", c.flow, err)
+	}
+	return nil
+}
+
+func (c *chunk) count(outcome, reason string) {
+	c.metrics.Triggered(outcome, reason, 1)
+	if outcome == enrollment.Enrolled {
+		c.done.enrolled++
+	} else {
+		c.done.refused[reason]++
+	}
+}
+
+// finishPoll schedules the next poll: a period after the start of this one, or when it
+// was rescheduled meanwhile, as by a publish.
+func (in *Intake) finishPoll(ctx context.Context, p poll, d polled) error {
+	_, err := in.pool.Exec(ctx, `
+		update flow_polls set leased_by = null, lease_until = null, failures = 0, last_error = null,
+			last_at = $4, rows_read = $5, enrolled = $6, refused = $7,
+			next_at = case when next_at = $8 then $4::timestamptz + $9::interval else next_at end
+		where workspace_id = $1 and flow_id = $2 and leased_by = $3`,
+		p.ws, p.flow, p.token, p.start, d.rows, d.enrolled, d.refused, p.due, d.every)
+	if err != nil {
+		return fmt.Errorf("finish poll of flow %s: %w", p.flow, err)
+	}
+	return nil
+}
+
+func (in *Intake) failPoll(ctx context.Context, p poll, cause error) error {
+	in.log.Warn("an audience cannot be read, it will be tried again", "flow_id", p.flow, "failures", p.failures+1, "error", cause)
+	_, err := in.pool.Exec(ctx, `
+		update flow_polls set leased_by = null, lease_until = null, failures = failures + 1, last_error = $4,
+			next_at = case when next_at = $5 then now() + $6::interval else next_at end
+		where workspace_id = $1 and flow_id = $2 and leased_by = $3`,
+		p.ws, p.flow, p.token, execution.BlockedReason(cause)+": "+lemma.Public(cause), p.due, in.exec.BackOff(p.failures))
+	if err != nil {
+		return fmt.Errorf("put off poll of flow %s: %w", p.flow, err)
+	}
+	return nil
+}
+
+// releasePoll gives the lease back, also while the program shuts down. When the
+// audience is due stays as it was.
+func (in *Intake) releasePoll(p poll) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_, err := in.pool.Exec(ctx, `
+		update flow_polls set leased_by = null, lease_until = null
+		where workspace_id = $1 and flow_id = $2 and leased_by = $3`, p.ws, p.flow, p.token)
+	if err != nil {
+		return fmt.Errorf("release poll of flow %s: %w", p.flow, err)
+	}
+	return nil
+}
+
+// Wait returns when no audience is being read any more.
+func (in *Intake) Wait() { in.polls.running.Wait() }

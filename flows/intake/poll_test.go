@@ -1,0 +1,403 @@
+package intake_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/flowstest"
+	"lemma/flows/intake"
+	"lemma/pgtest"
+)
+
+func (b *bundle) nothingDue() {
+	b.T.Helper()
+	if was, err := b.PollOnce(context.Background()); was || err != nil {
+		b.T.Fatalf("%v %v", was, err)
+	}
+}
+
+// polledRow is what a poll has left behind.
+type polledRow struct {
+	Rows, Enrolled *int64
+	Refused        map[string]int64
+	Failures       int
+	LastError      *string
+	Free           bool
+	In             time.Duration // until the next
+}
+
+func (b *bundle) polledRow(flow uuid.UUID) (r polledRow) {
+	b.T.Helper()
+	var in float64
+	b.Must(b.Pool.QueryRow(context.Background(), `
+		select rows_read, enrolled, refused, failures, last_error, leased_by is null and lease_until is null, extract(epoch from next_at - now())::float8
+		from flow_polls where workspace_id = $1 and flow_id = $2`, b.Workspace, flow).Scan(&r.Rows, &r.Enrolled, &r.Refused, &r.Failures, &r.LastError, &r.Free, &in))
+	r.In = time.Duration(in * float64(time.Second)).Round(time.Minute)
+	return r
+}
+
+// Everybody in the audience enrolls, once; checked again, they are refused,
+// and that is written down once however often it happens.
+func TestAnAudienceEnrolls(t *testing.T) {
+	b := setup(t, 2503)
+	b.Exec(b.Shop, `insert into customers values ('', 'empty@shop.example'), (repeat('k', 256), 'long@shop.example')`)
+	flow := b.Live(flowstest.Polled("once", ""))
+	b.PollOne()
+	b.nothingDue()
+	want := polledRow{Rows: new(int64(2505)), Enrolled: new(int64(2503)), Refused: map[string]int64{enrollment.InvalidKey: 2}, Free: true,
+		In: time.Minute}
+	if d := cmp.Diff(want, b.polledRow(flow)); d != "" {
+		t.Fatal(d)
+	}
+	b.Settle()
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node = 'w' and source = 'audience'`,
+		flow); n != 2503 {
+		t.Fatalf("%d are on the way", n)
+	}
+	for range 3 {
+		b.Exec(b.Shop, `insert into customers select 'new' || gen_random_uuid(), 'new@shop.example'`)
+		b.MakePollsDue()
+		b.PollOne()
+	}
+	r := b.polledRow(flow)
+	if *r.Enrolled != 1 || r.Refused[enrollment.AlreadyEnrolled] != 2505 {
+		t.Fatalf("%+v", r)
+	}
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and flow_id = $2`, flow); n != 2505 {
+		t.Fatalf("%d refusals", n)
+	}
+	b.Invariants()
+}
+
+// On another day of the flow's zone the same people may enroll anew, if they
+// have arrived; each day's refusal is its own.
+func TestAnAudienceEnrollsDaily(t *testing.T) {
+	b := setup(t, 2)
+	flow := b.Live(flowstest.Polled("daily", ""))
+	day := func(start string) {
+		t.Helper()
+		b.MakePollsDue()
+		p, err := b.ClaimPoll(context.Background())
+		b.Must(err)
+		at, err := time.Parse(time.RFC3339, start)
+		p.SetStart(at)
+		b.Must(err)
+		b.Must(b.Poll(context.Background(), *p))
+	}
+	day("2026-03-01T10:00:00Z")
+	day("2026-03-01T20:00:00Z")
+	day("2026-03-01T23:00:00Z")
+	b.Settle()
+	b.Pass(24 * time.Hour)
+	b.Settle()
+	day("2026-03-02T01:00:00Z")
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 4 {
+		t.Fatalf("%d enrollments", n)
+	}
+	day("2026-03-02T02:00:00Z")
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and flow_id = $2`, flow); n != 4 {
+		t.Fatalf("%d refusals", n)
+	}
+}
+
+// Whom the condition does not admit is refused without a journey being written
+// for it, at this poll and the next; who changes is admitted.
+func TestAnAudienceIsFiltered(t *testing.T) {
+	b := setup(t, 10)
+	flow := b.Live(flowstest.Polled("once", "profile.country == 'DE'"))
+	for range 2 {
+		b.MakePollsDue()
+		b.PollOne()
+		b.Settle()
+	}
+	r := b.polledRow(flow)
+	if *r.Enrolled != 0 || r.Refused[enrollment.Filtered] != 5 || r.Refused[enrollment.AlreadyEnrolled] != 5 {
+		t.Fatalf("%+v", r)
+	}
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 5 {
+		t.Fatalf("%d enrollments", n)
+	}
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and flow_id = $2 and reason = 'filtered'`, flow); n != 5 {
+		t.Fatalf("%d refusals", n)
+	}
+	b.Exec(b.Shop, `update customers set country = 'DE' where id = 'c1'`)
+	b.MakePollsDue()
+	b.PollOne()
+	if n := len(b.Enrollments(flow, "c1")); n != 1 {
+		t.Fatalf("%d", n)
+	}
+}
+
+// A source that fails puts off its own flow, for longer each time, explains why,
+// and keeps nobody else waiting. It comes back by itself.
+func TestAnAudienceThatCannotBeRead(t *testing.T) {
+	b := setup(t, 3, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, 3*time.Hour })
+	broken := b.Live(flowstest.Polled("once", ""))
+	b.Exec(b.Shop, `alter table customers rename to gone`)
+	b.PollOne()
+	b.nothingDue()
+	r := b.polledRow(broken)
+	if r.Failures != 1 || r.LastError == nil || !strings.HasPrefix(*r.LastError,
+		"source_changed") || !r.Free || r.In < time.Hour || r.In > 2*time.Hour {
+		t.Fatalf("%+v", r)
+	}
+	b.MakePollsDue()
+	b.PollOne()
+	if r = b.polledRow(broken); r.Failures != 2 || r.In < 2*time.Hour {
+		t.Fatalf("%+v", r)
+	}
+	b.Exec(b.Shop, `alter table gone rename to customers`)
+	b.MakePollsDue()
+	b.PollOne()
+	if r = b.polledRow(broken); r.Failures != 0 || r.LastError != nil || *r.Enrolled != 3 || r.In != time.Minute {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// A pause, an archive and another version stop a poll between two chunks:
+// nobody enrolls after they have answered.
+func TestAPollStops(t *testing.T) {
+	for name, verb := range map[string]func(b *bundle, flow uuid.UUID) error{
+		"pause": func(b *bundle, flow uuid.UUID) error {
+			return flowstest.Second(b.Pause(context.Background(), b.Workspace, flow, nil))
+		},
+		"archive": func(b *bundle, flow uuid.UUID) error {
+			return flowstest.Second(b.Archive(context.Background(), b.Workspace, flow, nil))
+		},
+		"publish": func(b *bundle, flow uuid.UUID) error {
+			b.PublishNext(flow, strings.Replace(flowstest.Polled("once", ""), "P1D", "P2D", 1), flows.InFlight{})
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 2500)
+			flow := b.Live(flowstest.Polled("once", ""))
+			chunks := 0
+			b.Hook.Do = func(stage string) {
+				if stage == "poll: chunk" {
+					if chunks++; chunks == 2 {
+						b.Must(verb(b, flow))
+					}
+				}
+			}
+			b.PollOne()
+			b.Hook.Do = nil
+			if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != intake.PollChunk {
+				t.Fatalf("%d enrolled", n)
+			}
+			if n := b.Count(`select count(*) from refusals where workspace_id = $1`); n != 0 {
+				t.Fatalf("%d refusals", n)
+			}
+			r := b.polledRow(flow)
+			if r.Rows != nil || !r.Free || r.Failures != 0 || r.In != 0 {
+				t.Fatalf("%+v", r)
+			}
+			if name == "publish" { // it is checked again at once, for the new version
+				b.PollOne()
+				if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 2`); n != 1500 {
+					t.Fatalf("%d enrolled", n)
+				}
+				return
+			}
+			b.nothingDue()
+		})
+	}
+}
+
+// A paused flow's poll, however long it is due, is in nobody's way.
+func TestAPausedPollDelaysNoOtherPoll(t *testing.T) {
+	b := setup(t, 2)
+	paused := b.Live(flowstest.Polled("once", ""))
+	b.Must(flowstest.Second(b.Pause(context.Background(), b.Workspace, paused, nil)))
+	b.Exec(b.Pool, `update flow_polls set next_at = now() - interval '1 day'`)
+	live := b.Live(flowstest.Polled("once", ""))
+	b.PollOne()
+	b.nothingDue()
+	if r := b.polledRow(live); *r.Enrolled != 2 {
+		t.Fatalf("%+v", r)
+	}
+	b.Must(flowstest.Second(b.Resume(context.Background(), b.Workspace, paused, new(time.Duration(0)), nil)))
+	b.PollOne() // what was due in the pause is checked when it ends
+	if r := b.polledRow(paused); *r.Enrolled != 2 {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// Publishing while a poll comes to its end has the audience checked again.
+func TestAPollDoesNotForgetAPublish(t *testing.T) {
+	b := setup(t, 3)
+	flow := b.Live(flowstest.Polled("once", ""))
+	p, err := b.ClaimPoll(context.Background())
+	b.Must(err)
+	read, err := b.PollAudience(context.Background(), *p)
+	b.Must(err)
+	b.PublishNext(flow, strings.Replace(flowstest.Polled("once", ""), "P1D", "P2D", 1), flows.InFlight{})
+	b.Must(b.FinishPoll(context.Background(), *p, read))
+	b.PollOne()
+}
+
+// Two nodes do not read one audience at a time; when the lease is lost, the one
+// that lost it stops and writes nothing over the other's.
+func TestAPollIsLeased(t *testing.T) {
+	b := setup(t, 1500)
+	flow := b.Live(flowstest.Polled("once", ""))
+	stolen := false
+	b.Hook.Do = func(stage string) {
+		if stage != "poll: chunk" || stolen {
+			return
+		}
+		stolen = true
+		b.nothingDueFor(b.Another())
+		b.Exec(b.Pool, `update flow_polls set leased_by = 'another', lease_until = now() + interval '1 hour'`)
+	}
+	b.PollOne()
+	b.Hook.Do = nil
+	if n := b.Count(`select count(*) from flow_polls where workspace_id = $1 and leased_by = 'another' and rows_read is null`); n != 1 {
+		t.Fatal("it wrote over another's poll")
+	}
+	b.nothingDue()
+	b.Exec(b.Pool, `update flow_polls set lease_until = now() - interval '1 second'`)
+	b.PollOne() // whoever died with a lease is taken over from
+	if r := b.polledRow(flow); *r.Rows != 1500 || !r.Free {
+		t.Fatalf("%+v", r)
+	}
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 1500 {
+		t.Fatalf("%d enrolled", n)
+	}
+}
+
+// A poll stands still between reading people and enrolling them, and loses its
+// lease. Whoever has left the audience since does not enroll for its sake.
+func TestALatePollEnrollsNobody(t *testing.T) {
+	for name, another := range map[string]bool{"another has polled since": true, "its lease has lapsed": false} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 3)
+			flow := b.Live(flowstest.Polled("once", ""))
+			late := b.Another()
+			late.Hook.Do = func(stage string) {
+				if stage != "poll: chunk" {
+					return
+				}
+				b.Exec(b.Shop, `delete from customers where id = 'c2'`)
+				b.Exec(b.Pool, `update flow_polls set lease_until = now() - interval '1 second'`)
+				if another {
+					b.PollOne()
+				}
+			}
+			if was, err := late.PollOnce(context.Background()); !was || err != nil {
+				t.Fatal(was, err)
+			}
+			if !another {
+				b.PollOne()
+			}
+			if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 2 {
+				t.Errorf("%d are enrolled", n)
+			}
+		})
+	}
+}
+
+// Who keeps a lease stops the reading when the lease is somebody else's.
+func TestAPollThatLostItsLeaseStops(t *testing.T) {
+	b := setup(t, 1, func(c *flows.Config) { c.Lease = 30 * time.Millisecond })
+	b.Live(flowstest.Polled("once", ""))
+	p, err := b.ClaimPoll(context.Background())
+	b.Must(err)
+	b.Exec(b.Pool, `update flow_polls set leased_by = 'another', lease_until = now() + interval '1 hour'`)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	b.RenewPoll(ctx, stop, *p) // comes back, since it is
+	if ctx.Err() == nil {
+		t.Fatal("it goes on")
+	}
+}
+
+func (b *bundle) nothingDueFor(f *flowstest.Node) {
+	if was, err := f.PollOnce(context.Background()); was || err != nil {
+		b.T.Errorf("%v %v", was, err)
+	}
+}
+
+// A tick begins polls and does not wait for them; more than one at a time of a
+// workspace it leaves for later.
+func TestATickDoesNotWaitForPolls(t *testing.T) {
+	b := setup(t, 3)
+	for range 3 {
+		b.Live(flowstest.Polled("once", ""))
+	}
+	at, leave := make(chan struct{}, 9), make(chan struct{})
+	b.Hook.Do = func(stage string) {
+		if stage == "poll: chunk" {
+			at <- struct{}{}
+			<-leave
+		}
+	}
+	b.Must(b.PollDue(context.Background()))
+	<-at
+	b.Must(b.PollDue(context.Background()))
+	if n := b.Count(`select count(*) from flow_polls where workspace_id = $1 and leased_by is not null`); n != 1 {
+		t.Fatalf("%d at a time", n)
+	}
+	close(leave)
+	b.Wait()
+	for range 2 {
+		b.Must(b.PollDue(context.Background()))
+		b.Wait()
+	}
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1`); n != 9 {
+		t.Fatalf("%d enrolled", n)
+	}
+}
+
+// A node checks one audience of a workspace at a time, and at eight in all.
+func TestPollsOfManyWorkspaces(t *testing.T) {
+	b := setup(t, 1)
+	audiences, add := b.Patient()
+	b.Deps.Audiences = audiences
+	b.Node = b.Another()
+	own := b.Workspace
+	for range intake.PollAtOnce + 1 {
+		b.Workspace = pgtest.Workspace(t, b.Pool)
+		b.Audience = add(b.Workspace)
+		b.Live(flowstest.Polled("once", ""))
+		b.Live(flowstest.Polled("once", ""))
+	}
+	b.Workspace = own
+	at, leave := make(chan struct{}, 99), make(chan struct{})
+	b.Hook.Do = func(stage string) {
+		if stage == "poll: chunk" {
+			at <- struct{}{}
+			<-leave
+		}
+	}
+	b.Must(b.PollDue(context.Background()))
+	for range intake.PollAtOnce {
+		select {
+		case <-at:
+		case <-time.After(5 * time.Second):
+		}
+	}
+	var polls, workspaces int
+	b.Must(b.Pool.QueryRow(context.Background(),
+		`select count(*), count(distinct workspace_id) from flow_polls where leased_by is not null`).Scan(&polls, &workspaces))
+	if polls != intake.PollAtOnce || workspaces != intake.PollAtOnce {
+		t.Errorf("%d polls of %d workspaces", polls, workspaces)
+	}
+	close(leave)
+	b.Wait()
+	for range 3 {
+		b.Must(b.PollDue(context.Background()))
+		b.Wait()
+	}
+	b.Must(b.Pool.QueryRow(context.Background(), `select count(*) from flow_polls where last_at is not null`).Scan(&polls))
+	if polls != 2*(intake.PollAtOnce+1) {
+		t.Errorf("%d were looked at in the end", polls)
+	}
+}

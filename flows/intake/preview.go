@@ -1,0 +1,111 @@
+package intake
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma/audience"
+	"lemma/flows/enrollment"
+	"lemma/flows/execution"
+	"lemma/flows/graph"
+)
+
+// CountNew reads the audience of a version as a poll does, and counts the profiles
+// that the first poll would enroll if the version were live. recurred reports that
+// enrollments of the flow have, or would have, keys of several recurrences. A nil
+// audience, and a version without a trigger on it, count 0.
+func (in *Intake) CountNew(ctx context.Context, ws, flow uuid.UUID, g *graph.Graph, a *audience.Audience, recurred bool) (int64, error) {
+	triggers := g.Triggers()
+	i := slices.IndexFunc(triggers, func(t graph.CompiledTrigger) bool { return t.Type == enrollment.FromAudience })
+	if i < 0 || a == nil {
+		return 0, nil
+	}
+	c := &forecastChunk{Intake: in, ws: ws, flow: flow, graph: g, condition: triggers[i].Condition, recurred: recurred, now: time.Now()}
+	var columns []string
+	if c.condition != nil && c.condition.Uses().Profile {
+		columns = execution.ColumnsOf(g, a)
+	}
+	if _, err := in.audiences.Stream(ctx, ws, a.ID, columns, func(row audience.Row) error { return c.add(ctx, row) }); err != nil {
+		return 0, err
+	}
+	err := c.count(ctx)
+	return c.enrolls, err
+}
+
+// forecastChunk is a chunk of the audience's profiles that may enroll.
+type forecastChunk struct {
+	*Intake
+	ws, flow  uuid.UUID
+	graph     *graph.Graph
+	condition *graph.Condition
+	recurred  bool
+	now       time.Time
+
+	asking  []Repetition
+	enrolls int64
+}
+
+// add decides by the row, as a poll does.
+func (c *forecastChunk) add(ctx context.Context, row audience.Row) error {
+	if !enrollment.IsProfileKey(row.Key) {
+		return nil
+	}
+	if c.condition != nil {
+		person := execution.Profile{Row: row}
+		is, err := c.condition.Eval(graph.Vars{Trigger: enrollment.TriggerData("", "", c.now, nil), Profile: person.Columns(), Now: c.now})
+		if !is || err != nil {
+			return nil
+		}
+	}
+	key, err := c.graph.Key(graph.Occurrence{ProfileKey: row.Key, At: c.now})
+	if err != nil {
+		return err
+	}
+	if c.asking = append(c.asking, Repetition{c.graph, c.flow, row.Key, key}); len(c.asking) < pollChunk {
+		return nil
+	}
+	return c.count(ctx)
+}
+
+// count asks of the chunk what an insert would be refused for.
+func (c *forecastChunk) count(ctx context.Context) error {
+	left, err := c.notEnrolled(ctx, c.ws, c.flow, c.asking, c.graph.Definition().Overlap == "allow")
+	if err != nil {
+		return err
+	}
+	var again map[int]Earlier
+	if c.recurred {
+		again, err = Repeated(ctx, c.pool, c.ws, left)
+	}
+	c.enrolls, c.asking = c.enrolls+int64(len(left)-len(again)), c.asking[:0]
+	return err
+}
+
+// notEnrolled returns the profiles that neither a uniqueness key nor an active
+// enrollment would refuse.
+func (in *Intake) notEnrolled(ctx context.Context, ws, flow uuid.UUID, asking []Repetition, overlap bool) ([]Repetition, error) {
+	if len(asking) == 0 {
+		return nil, nil
+	}
+	profiles, keys := make([]string, len(asking)), make([]pgtype.UUID, len(asking))
+	for i, a := range asking {
+		profiles[i], keys[i] = a.ProfileKey, enrollment.PgUUID(a.Key)
+	}
+	rows, err := in.pool.Query(ctx, `
+		select r.i::int from unnest($3::text[], $4::uuid[]) with ordinality as r (profile_key, key, i)
+		where (select true from enrollment_keys k where k.workspace_id = $1 and k.flow_id = $2 and k.uniqueness_key = r.key limit 1) is null
+		  and ($5 or (select true from enrollments e where e.workspace_id = $1 and e.profile_key = r.profile_key and e.flow_id = $2 and e.slot >= $6
+				and e.status = 'active' order by e.slot limit 1) is null)`, ws, flow, profiles, keys, overlap, uuid.Nil)
+	if err != nil {
+		return nil, err
+	}
+	var left []Repetition
+	var i int
+	_, err = pgx.ForEachRow(rows, []any{&i}, func() error { left = append(left, asking[i-1]); return nil })
+	return left, err
+}

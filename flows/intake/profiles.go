@@ -1,0 +1,86 @@
+package intake
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
+	"lemma/flows/enrollment"
+)
+
+// lockProfiles serializes two transactions on one profile where it matters: an event
+// searches active enrollments, and a trigger inserts one that this event could end or
+// wake. Concurrently neither would see the other, and the event would be lost. An
+// event that only searches takes the lock shared; an enrollment into a flow that
+// listens takes it exclusively, and its time begins when it has the lock: what it
+// waited for came before.
+func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) error {
+	t.base = pgtype.Timestamptz{}
+	buckets, alone := map[int32]bool{}, false
+	for _, o := range all {
+		looks, enrolls, err := t.meets(ctx, o)
+		if err != nil {
+			return err
+		}
+		if looks || enrolls {
+			buckets[bucketOf(o.profile)] = true
+			alone = alone || enrolls
+		}
+	}
+	if len(buckets) == 0 {
+		return nil
+	}
+	lock := "pg_advisory_xact_lock_shared"
+	if alone { // one way for all, so that they are locked in one order
+		lock = "pg_advisory_xact_lock"
+	}
+	var at pgtype.Timestamptz
+	batch := &pgx.Batch{}
+	batch.Queue(`select `+lock+`($1, b) from (select unnest($2::int[]) as b order by 1) b`,
+		int32(binary.BigEndian.Uint32(t.ws[12:])), slices.Collect(maps.Keys(buckets)))
+	batch.Queue(`select greatest(clock_timestamp(), now())`).QueryRow(func(row pgx.Row) error { return row.Scan(&at) })
+	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("lock profiles: %w", err)
+	}
+	if alone {
+		t.base = at
+	}
+	return nil
+}
+
+// meets reports whether an occurrence searches active enrollments, and whether it may
+// enroll into a flow that is searched.
+func (t *transaction) meets(ctx context.Context, o *Trigger) (looks, enrolls bool, err error) {
+	if o.source == enrollment.FromEvent {
+		for _, l := range t.listeners[o.Name] {
+			looks = looks || l.use != UseTrigger
+		}
+	}
+	for _, f := range t.into(o) {
+		if f.status != flowLive || enrolls {
+			continue
+		}
+		g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, f.id, f.version)
+		if err != nil && lemma.KindOf(err) == lemma.Internal {
+			return looks, enrolls, err
+		}
+		if err != nil {
+			continue // nobody is enrolled into what cannot be read
+		}
+		for _, uses := range g.Listens() {
+			enrolls = enrolls || slices.ContainsFunc(uses, func(use string) bool { return use != UseTrigger })
+		}
+	}
+	return looks, enrolls, nil
+}
+
+// bucketOf maps profiles to 256 locks of a workspace: a bulk of a thousand must not
+// fill the lock table. Two profiles of one bucket only wait for each other.
+func bucketOf(profile string) int32 { return int32(xxhash.Sum64String(profile) % 256) }

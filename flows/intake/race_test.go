@@ -1,0 +1,357 @@
+package intake_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/flowstest"
+	"lemma/flows/intake"
+)
+
+// Two workers have the same chunk, since the first lease ran out. Each
+// stands at each stage, and either is let go first.
+func TestTwoWorkersWithTheSameChunk(t *testing.T) {
+	for _, awakes := range []bool{false, true} {
+		t.Run(fmt.Sprint("awakes: ", awakes), func(t *testing.T) {
+			b := setup(t, 2)
+			for _, one := range flowstest.Stages {
+				for _, two := range flowstest.Stages {
+					for _, first := range []int{0, 1} {
+						when := fmt.Sprintf("one %s, two %s, let go first: %d", one, two, first)
+						s := b.NewScene(awakes)
+						w := [2]*flowstest.Stopped{b.StopAt(one)}
+						b.Stands(w[0])
+						b.StealShards()
+						w[1] = b.StopAt(two)
+						b.Until(0, w[1].Reached, w[1].Done)
+						before := b.Waits()
+						close(w[first].Leave)
+						if first == 0 || before == 0 { // else it waits for the other
+							b.Until(before, w[first].Done)
+						}
+						close(w[1-first].Leave)
+						<-w[0].Done
+						<-w[1].Done
+						b.Must(errors.Join(w[0].Err, w[1].Err))
+						b.Invariants(when)
+						want := "enrolled@ checked@ sent@hello"
+						if awakes {
+							want += " resumed@wait sent@nudge completed@end"
+						}
+						if got := b.Story(s.C1); got != want {
+							t.Errorf("%s: %s", when, got)
+						}
+						both := w[1].N > 0 // the second has read c1 too
+						if n := flowstest.Conflicts(w[0].Node) + flowstest.Conflicts(w[1].Node); (n == 1) != both {
+							t.Errorf("%s: %d were overtaken", when, n)
+						}
+						s.Finish()
+						b.Invariants(when, "at the end")
+					}
+				}
+			}
+		})
+	}
+}
+
+// A trigger comes while another of the same profile has enrolled its and not
+// committed: it waits, and the first one's end decides.
+func TestTwoTriggersOfOneProfile(t *testing.T) {
+	for name, c := range map[string]struct {
+		recurrence, one, two string // ids of the events
+		reason               string // for which the second is refused
+	}{
+		"the same uniqueness key": {"once", "e1", "e2", enrollment.AlreadyEnrolled},
+		"two uniqueness keys":     {"per_event", "e1", "e2", enrollment.AlreadyActive},
+		"the same event":          {"per_event", "e1", "e1", ""},
+	} {
+		for _, commits := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, commits: %v", name, commits), func(t *testing.T) {
+				b := setup(t, 0)
+				text := flowstest.UntilTomorrow(c.recurrence, "go")
+				if c.reason == enrollment.AlreadyEnrolled { // the key alone is to refuse
+					text = strings.Replace(text, `{"triggers"`, `{"overlap":"allow","triggers"`, 1)
+				}
+				flow := b.Live(text)
+				tx, first := b.holdTrigger(intake.Event{ProfileKey: "c1", Name: "go", ID: c.one})
+				other, seen := b.Traced()
+				var second intake.Recorded
+				two := flowstest.Start(func() (err error) {
+					second, err = other.Record(bg, b.Workspace, intake.Event{ProfileKey: "c1", Name: "go", ID: c.two})
+					return err
+				})
+				b.Until(0, two.Done)
+				if commits {
+					b.Must(tx.Commit(bg))
+				} else {
+					b.Must(tx.Rollback(bg))
+				}
+				<-two.Done
+				b.Must(two.Err)
+				switch {
+				case commits && c.reason == "":
+					if !second.Duplicate || len(second.Results) != 0 {
+						t.Errorf("%+v", second)
+					}
+				case commits:
+					if r := second.Results[0]; r.Outcome != enrollment.Refused || r.Reason != c.reason || r.EnrollmentID == nil || *r.EnrollmentID != *first[0].Results[0].EnrollmentID {
+						t.Errorf("%+v", r)
+					}
+				case second.Duplicate || second.Results[0].Outcome != enrollment.Enrolled:
+					t.Errorf("%+v", second)
+				}
+				if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 1 {
+					t.Errorf("%d enrollments", n)
+				}
+				if n, refused := b.Count(`select count(*) from refusals where workspace_id = $1`), commits && c.reason != ""; (n == 1) != refused {
+					t.Errorf("%d refusals", n)
+				}
+				if seen.Begun.Load() != 1 || seen.Enrolls.Load() > 1 {
+					t.Errorf("it took %d transactions and %d inserts", seen.Begun.Load(), seen.Enrolls.Load())
+				}
+				b.Invariants()
+			})
+		}
+	}
+}
+
+// The journey that refuses a trigger ends before the trigger can see whose it
+// was: the refusal stands, and nobody tries again.
+func TestTheConflictingEnrollmentIsGone(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.UntilTomorrow("per_event", "go"))
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	id := b.Enrollment(flow, "c1").ID
+	other, seen := b.Traced()
+	seen.Stop = func(sql string) {
+		if strings.Contains(sql, "as r (flow_id, key, profile_key, i)") {
+			_, err := b.Exit(bg, b.Workspace, id, "")
+			b.Must(err)
+		}
+	}
+	r, err := other.Record(bg, b.Workspace, intake.Event{ProfileKey: "c1", Name: "go"})
+	b.Must(err)
+	if got := r.Results[0]; got.Outcome != enrollment.Refused || got.Reason != enrollment.AlreadyActive || got.EnrollmentID != nil {
+		t.Errorf("%+v", got)
+	}
+	if seen.Begun.Load() != 1 || seen.Enrolls.Load() != 1 {
+		t.Errorf("it took %d transactions and %d inserts", seen.Begun.Load(), seen.Enrolls.Load())
+	}
+	if r := b.RecordEvent("c1", "go"); r.Results[0].Outcome != enrollment.Enrolled {
+		t.Errorf("%+v", r)
+	}
+	b.Invariants()
+}
+
+// Bulks that name the same people in opposite orders neither fail nor stand in
+// each other's way, and everybody is enrolled once.
+func TestBulksInOppositeOrders(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.UntilTomorrow("once", "go"))
+	const n = 1000
+	var nodes [4]*flowstest.Node
+	var seen [4]*flowstest.Tracer
+	var all, ready sync.WaitGroup
+	ready.Add(len(nodes))
+	for i := range nodes {
+		nodes[i], seen[i] = b.Traced()
+		seen[i].Stop = func(sql string) { // they insert at the same time
+			if strings.Contains(sql, "insert into enrollments") && seen[i].Enrolls.Load() == 1 {
+				ready.Done()
+				ready.Wait()
+			}
+		}
+	}
+	for i := range nodes {
+		all.Go(func() {
+			var events []intake.Event
+			for j := range n {
+				events = append(events, intake.Event{ProfileKey: fmt.Sprintf("c%d", j), Name: "go"})
+			}
+			if i >= 2 {
+				slices.Reverse(events)
+			}
+			if _, err := nodes[i].RecordAll(bg, b.Workspace, events); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, s := range seen {
+		if s.Deadlocks.Load() != 0 || s.Begun.Load() != 1 {
+			t.Errorf("%d deadlocks, %d transactions", s.Deadlocks.Load(), s.Begun.Load())
+		}
+	}
+	if enrolled, refused := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`,
+		flow), b.Count(`select count(*) from refusals where workspace_id = $1`); enrolled != n || refused != 3*n {
+		t.Errorf("%d enrolled and %d refused", enrolled, refused)
+	}
+	b.Invariants()
+}
+
+// Of two bulks each has one person twice, with two events in opposite orders;
+// each stands between the first and the second. Postgres breaks one off, which
+// is tried again: nothing is reported, and everybody is enrolled once.
+func TestBulksThatCrossOver(t *testing.T) {
+	b := setup(t, 0)
+	x, y := b.Live(flowstest.UntilTomorrow("once", "x")), b.Live(flowstest.UntilTomorrow("once", "y"))
+	var both sync.WaitGroup
+	both.Add(2)
+	var seen [2]*flowstest.Tracer
+	var tasks [2]*flowstest.Task
+	for i, names := range [2][2]string{{"x", "y"}, {"y", "x"}} {
+		var f *flowstest.Node
+		f, seen[i] = b.Traced()
+		seen[i].Stop = func(sql string) {
+			if strings.Contains(sql, "insert into enrollments") && seen[i].Enrolls.Load() == 2 && seen[i].Begun.Load() == 1 {
+				both.Done()
+				both.Wait()
+			}
+		}
+		tasks[i] = flowstest.Start(func() error {
+			_, err := f.RecordAll(bg, b.Workspace, []intake.Event{{ProfileKey: "c1", Name: names[0]}, {ProfileKey: "c1", Name: names[1]}})
+			return err
+		})
+	}
+	for i, task := range tasks {
+		<-task.Done
+		if n := seen[i].Begun.Load(); task.Err != nil || n > enrollment.MaxAttempts {
+			t.Errorf("%d tries, %v", n, task.Err)
+		}
+	}
+	for _, flow := range []uuid.UUID{x, y} {
+		b.Enrollment(flow, "c1")
+	}
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'already_enrolled'`); n != 2 {
+		t.Errorf("%d refusals", n)
+	}
+	b.Invariants()
+}
+
+// A worker dies at each stage, in each way that one can. Whoever comes next
+// carries on, and everything happens once.
+func TestAWorkerDies(t *testing.T) {
+	for name, dies := range map[string]func(b *bundle, w *flowstest.Stopped){
+		"killed":          func(*bundle, *flowstest.Stopped) { runtime.Goexit() },
+		"told to go":      func(_ *bundle, w *flowstest.Stopped) { w.Cancel() },
+		"its connections": func(b *bundle, _ *flowstest.Stopped) { b.Cut("victim") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 2)
+			deps := b.Deps
+			deps.Pool = b.OwnPool(func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = "victim" })
+			for _, stage := range flowstest.Stages {
+				for _, awakes := range []bool{false, true} {
+					when := fmt.Sprintf("%s, awakes: %v", stage, awakes)
+					s := b.NewScene(awakes)
+					var w *flowstest.Stopped
+					w = b.StopNode(flowstest.NewNode(deps, b.Config), stage, func() { dies(b, w) })
+					b.Stands(w)
+					close(w.Leave)
+					<-w.Done
+					b.Invariants(when)
+					// Who died gave nothing back.
+					b.StealShards()
+					b.Exec(b.Pool, `update flow_turns set retry_at = now() where workspace_id = $1`, b.Workspace) // and a lost connection rests
+					b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1 and status = 'active' and trouble is not null`, b.Workspace)
+					b.Settle()
+					want := "enrolled@ checked@ sent@hello"
+					if awakes {
+						want += " resumed@wait sent@nudge completed@end"
+					}
+					if got := b.Story(s.C1); got != want {
+						t.Errorf("%s: %s", when, got)
+					}
+					s.Finish()
+					b.Invariants(when, "at the end")
+				}
+			}
+		})
+	}
+}
+
+// A commit is applied and its answer is lost: the worker tries again later, and
+// does nothing twice.
+func TestACommitWhoseAnswerIsLost(t *testing.T) {
+	b := setup(t, 8)
+	flow := b.Live(flowstest.TwoMessages)
+	for i := range 8 {
+		_, err := b.Enroll(bg, b.Workspace, flow, intake.Enrolling{ProfileKey: fmt.Sprintf("c%d", i+1)}, false)
+		b.Must(err)
+	}
+	b.Exec(b.Pool, `update enrollments set turn = 0 where workspace_id = $1`, b.Workspace)
+	var armed atomic.Bool
+	deps := b.Deps
+	deps.Pool = b.OwnPool(func(c *pgxpool.Config) {
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return flowstest.Deaf{Conn: conn, Armed: &armed, Asked: &atomic.Bool{}}, err
+		}
+	})
+	for _, size := range []int{8, 1} {
+		f := flowstest.NewNode(deps, flows.Config{Chunk: size, BackOff: time.Millisecond})
+		f.Hook.Do = func(stage string) {
+			if stage == "acted" {
+				f.Hook.Do = nil
+				armed.Store(true)
+			}
+		}
+		if _, err := f.RunOnce(bg); err == nil || armed.Load() {
+			t.Fatalf("no answer was lost, which shows nothing: %v", err)
+		}
+		b.Exec(b.Pool, `update flow_turns set retry_at = now() where workspace_id = $1`, b.Workspace) // a lost connection rests
+		if _, err := f.RunOnce(bg); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and (failures > 0 or trouble is not null)`); n != 0 {
+			t.Errorf("%d enrollments are blamed for a connection", n)
+		}
+		b.Invariants(size)
+		b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'`, b.Workspace)
+	}
+	b.Settle()
+	for i := range 8 {
+		if got, want := b.Story(b.Enrollment(flow,
+			fmt.Sprintf("c%d", i+1)).ID), "enrolled@ checked@ sent@hello resumed@wait sent@nudge completed@end"; got != want {
+			t.Errorf("%s", got)
+		}
+	}
+	b.Invariants("at the end")
+}
+
+// A message is there already, by whatever accident: its enrollment goes on, in
+// one transaction, and the message is not doubled.
+func TestAConflictOfMessagesIsAnAnswer(t *testing.T) {
+	b := setup(t, 2)
+	s := b.NewScene(true)
+	b.Exec(b.Pool, `
+		insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload, enrollment_id)
+		select workspace_id, origin_id, $2, batch_id, ordinal + 100, profile_key, address, payload, enrollment_id
+		from notifications where workspace_id = $1 and enrollment_id = $3`, b.Workspace, enrollment.NodeKey(s.C1, "nudge"), s.C1)
+	f, seen := b.Traced()
+	n, err := f.RunOnce(bg)
+	b.Must(err)
+	if got := b.Row(s.C1); n != 1 || seen.Begun.Load() != 1 || !strings.Contains(got, "completed") || b.Notifications() != 3 {
+		t.Errorf("%d in %d transactions: %s, %d letters", n, seen.Begun.Load(), got, b.Notifications())
+	}
+	if n, err := f.RunOnce(bg); n != 0 || err != nil {
+		t.Errorf("it is tried again: %d, %v", n, err)
+	}
+	s.Finish()
+}

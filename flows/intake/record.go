@@ -1,0 +1,108 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma/flows/admission"
+	"lemma/flows/enrollment"
+)
+
+// Record records an event and applies it: it enrolls, wakes enrollments that wait for
+// it and ends those whose goal it is, all in one transaction. Events that come at the
+// same time share one, since a commit costs more than an event.
+func (in *Intake) Record(ctx context.Context, ws uuid.UUID, e Event) (Recorded, error) {
+	o, err := e.Check()
+	if err != nil {
+		in.countRecorded([]Recorded{{Err: err}})
+		return Recorded{}, err
+	}
+	r, err := in.gather.Do(ctx, ws, o)
+	if admission.IsOverloaded(err) {
+		in.rejected(1)
+	}
+	if err == nil {
+		err = r.Err
+	}
+	return r, err
+}
+
+// RecordAll records many events in one transaction, each as Record would. A broken one
+// has an Err of its own and does not affect the others.
+func (in *Intake) RecordAll(ctx context.Context, ws uuid.UUID, events []Event) ([]Recorded, error) {
+	all := make([]Recorded, len(events))
+	var sound []*Trigger
+	var at []int
+	for i, e := range events {
+		o, err := e.Check()
+		if err != nil {
+			all[i].Err = err
+			in.countRecorded(all[i : i+1])
+			continue
+		}
+		sound, at = append(sound, o), append(at, i)
+	}
+	leave, err := in.bulks.Acquire(ctx, ws, max(2, len(events)))
+	if admission.IsOverloaded(err) {
+		in.rejected(len(sound))
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	done, err := in.recordChunk(ctx, ws, sound)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range done {
+		all[at[i]] = r
+	}
+	return all, nil
+}
+
+// recordChunk records sound events in one transaction.
+func (in *Intake) recordChunk(ctx context.Context, ws uuid.UUID, all []*Trigger) (done []Recorded, err error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	var due map[enrollment.Shard]bool
+	err = enrollment.Transact(ctx, in.pool, func(tx pgx.Tx) (err error) {
+		t := &transaction{Intake: in, tx: tx, ws: ws}
+		done, err = t.events(ctx, all)
+		due = t.due
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("record %d events: %w", len(all), err)
+	}
+	in.countRecorded(done)
+	in.waker.WakeShards(due)
+	return done, nil
+}
+
+// countRecorded counts what came of events.
+func (in *Intake) countRecorded(all []Recorded) {
+	m := in.metrics
+	for _, r := range all {
+		switch {
+		case r.Err != nil:
+			m.Events.WithLabelValues("invalid").Inc()
+		case r.Duplicate:
+			m.Events.WithLabelValues("duplicate").Inc()
+		default:
+			m.Events.WithLabelValues("recorded").Inc()
+		}
+		m.Steps.WithLabelValues(enrollment.StepExited).Add(float64(r.Exited))
+		for _, one := range r.Results {
+			m.Triggered(one.Outcome, one.Reason, 1)
+		}
+	}
+}
+
+// rejected counts events that were refused because too many wait.
+func (in *Intake) rejected(n int) {
+	in.metrics.Events.WithLabelValues(admission.CodeOverloaded).Add(float64(n))
+}

@@ -1,0 +1,198 @@
+package intake_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/flowstest"
+	"lemma/flows/intake"
+)
+
+// Another recurrence is another rule, and not a reason to enroll everybody
+// again: what a profile was enrolled for before counts under the new rule as if
+// it had always held.
+func TestAnotherRecurrenceHonoursWhatWasEnrolled(t *testing.T) {
+	b := setup(t, 0)
+	monday := time.Date(2024, 11, 18, 10, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		before, after string
+		first, second time.Duration // after monday
+		one, two      string        // properties
+		enrolled      bool
+	}{
+		"daily to once":                    {before: `"daily"`, after: `"once"`, second: 72 * time.Hour},
+		"per event to once":                {before: `"per_event"`, after: `"once"`},
+		"per event to daily, the same day": {before: `"per_event"`, after: `"daily"`, second: time.Hour},
+		"per event to daily, another day":  {before: `"per_event"`, after: `"daily"`, second: 24 * time.Hour, enrolled: true},
+		"once to daily, the same day":      {before: `"once"`, after: `"daily"`, second: time.Hour},
+		"once to daily, another day":       {before: `"once"`, after: `"daily"`, second: 24 * time.Hour, enrolled: true},
+		"daily to weekly, the same week":   {before: `"daily"`, after: `"weekly"`, second: 72 * time.Hour},
+		"weekly to monthly, another week":  {before: `"weekly"`, after: `"monthly"`, second: 8 * 24 * time.Hour},
+		"monthly to daily":                 {before: `"monthly"`, after: `"daily"`, second: 24 * time.Hour, enrolled: true},
+		"once to per event":                {before: `"once"`, after: `"per_event"`, enrolled: true},
+		"daily in UTC to daily in Kiritimati, same": {before: `"daily"`, after: `"daily","zone":"Pacific/Kiritimati"`, first: time.Hour,
+			second: 23 * time.Hour},
+		"and another day there": {before: `"daily"`, after: `"daily","zone":"Pacific/Kiritimati"`, first: -time.Hour,
+			second: time.Hour, enrolled: true},
+		"fields in another order": {before: `"fields","fields":["a","b"]`, after: `"fields","fields":["b","a"]`,
+			one: `{"a":1,"b":2}`, two: `{"b":2.0,"a":1}`},
+		"fewer fields, the same value": {before: `"fields","fields":["a","b"]`, after: `"fields","fields":["a"]`,
+			one: `{"a":1.50,"b":2}`, two: `{"a":15e-1}`},
+		"fewer fields, another value": {before: `"fields","fields":["a","b"]`, after: `"fields","fields":["a"]`,
+			one: `{"a":1,"b":2}`, two: `{"a":2,"b":2}`, enrolled: true},
+		"more fields, the same values": {before: `"fields","fields":["a"]`, after: `"fields","fields":["a","b"]`,
+			one: `{"a":1,"b":{"x":[1]}}`, two: `{"a":1,"b":{"x":[1.0]}}`},
+		"more fields, other values": {before: `"fields","fields":["a"]`, after: `"fields","fields":["a","b"]`,
+			one: `{"a":1,"b":2}`, two: `{"a":1,"b":3}`, enrolled: true},
+		"per event to fields": {before: `"per_event"`, after: `"fields","fields":["a"]`, one: `{"a":"x"}`,
+			two: `{"a":"x"}`},
+		"per event to fields, none before": {before: `"per_event"`, after: `"fields","fields":["a"]`, one: `{}`,
+			two: `{"a":"x"}`, enrolled: true},
+		"fields to once": {before: `"fields","fields":["a"]`, after: `"once"`, one: `{"a":1}`, two: `{"a":2}`},
+	} {
+		event := strings.ReplaceAll(name, " ", "_")
+		version := func(policy string) string {
+			return strings.Replace(flowstest.Recurring(`{"policy":`+policy+`}`), `"go"`, `"`+event+`"`, 1)
+		}
+		flow := b.Live(version(c.before))
+		tell := func(profile string, after time.Duration, text string) intake.Result {
+			if text == "" {
+				text = "{}"
+			}
+			return b.RecordEvent(profile, event, flowstest.At(monday.Add(after)), flowstest.Properties(text)).Results[0]
+		}
+		first := tell("c1", c.first, c.one)
+		b.Settle()
+		b.PublishNext(flow, version(c.after), flows.InFlight{})
+		got := tell("c1", c.second, c.two)
+		if c.enrolled != (got.Outcome == enrollment.Enrolled) {
+			t.Errorf("%s: %+v", name, got)
+			continue
+		}
+		if !c.enrolled && (got.Reason != enrollment.AlreadyEnrolled || got.EnrollmentID == nil || *got.EnrollmentID != *first.EnrollmentID) {
+			t.Errorf("%s: refused as %s because of %v, not %s", name, got.Reason, got.EnrollmentID, first.EnrollmentID)
+		}
+		if other := tell("c2", c.second, c.two); other.Outcome != enrollment.Enrolled {
+			t.Errorf("%s: somebody else is refused: %+v", name, other)
+		}
+	}
+	b.Invariants()
+}
+
+// Who is active counts, who was refused at the entry does not, and who was
+// erased was enrolled all the same.
+func TestCountsOfAnotherRecurrence(t *testing.T) {
+	b := setup(t, 1)
+	text := func(policy string) string {
+		return strings.NewReplacer(`"triggers"`, `"audience_id":"$audience","triggers"`, `"event":"go"`,
+			`"event":"go","condition":"profile.name == 'N1'"`).
+			Replace(strings.Replace(flowstest.Recurring(`{"policy":"`+policy+`"}`), `"end":{"type":"exit"}`,
+				`"end":{"type":"delay","for":"P1D","next":"out"},"out":{"type":"exit"}`, 1))
+	}
+	flow := b.Live(text("daily"))
+	b.Exec(b.Shop, `insert into customers (id, name) values ('refused', 'x'), ('erased', 'N1')`)
+	for _, profile := range []string{"c1", "refused", "erased"} {
+		b.RecordEvent(profile, "go")
+	}
+	b.Settle()
+	b.Must(flowstest.Second(b.Erase(bg, b.Workspace, "erased")))
+	b.Exec(b.Shop, `update customers set name = 'N1'`)
+	b.PublishNext(flow, text("once"), flows.InFlight{})
+	for profile, want := range map[string]string{"c1": enrollment.AlreadyEnrolled, "refused": "", "erased": enrollment.AlreadyEnrolled} {
+		got := b.RecordEvent(profile, "go").Results[0]
+		if got.Reason != want || profile == "erased" && got.EnrollmentID != nil {
+			t.Errorf("%s: %+v", profile, got)
+		}
+	}
+	// Back again: the day under the first rule is the day it was.
+	b.Must(flowstest.Second(b.Rollback(bg, b.Workspace, flow, nil, nil, flows.InFlight{}, nil)))
+	if got := b.RecordEvent("refused", "go").Results[0]; got.Reason != enrollment.AlreadyEnrolled {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A trigger beside the publish of another recurrence falls before it or after
+// it: one that enrolled before counts after.
+func TestATriggerBesideAnotherRecurrence(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.Recurring(`{"policy":"per_event"}`))
+	v, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Recurring(`{"policy":"once"}`)))
+	b.Must(err)
+	tx, done := b.holdTrigger(intake.Event{ProfileKey: "c1", Name: "go"})
+	publishing := flowstest.Start(func() error {
+		return flowstest.Second(b.Publish(bg, b.Workspace, flow, v.Version, nil, flows.InFlight{}, nil))
+	})
+	b.Until(0, publishing.Done)
+	var two intake.Recorded
+	reporting := flowstest.Start(func() (err error) {
+		two, err = b.Record(bg, b.Workspace, intake.Event{ProfileKey: "c1", Name: "go"})
+		return err
+	})
+	b.Until(1, reporting.Done)
+	b.Must(tx.Commit(bg))
+	<-publishing.Done
+	<-reporting.Done
+	b.Must(publishing.Err)
+	b.Must(reporting.Err)
+	if got := two.Results[0]; got.Reason != enrollment.AlreadyEnrolled || *got.EnrollmentID != *done[0].Results[0].EnrollmentID {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What the first poll of the audience would enroll is recorded before, and is so.
+func TestThePlanCountsWhatTheAudienceWouldEnroll(t *testing.T) {
+	b := setup(t, 7)
+	text := func(policy, more string) string {
+		return fmt.Sprintf(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1H"%s}],"recurrence":{"policy":"%s"},"start":"wait","nodes":{
+			"wait":{"type":"delay","for":"PT1H","next":"end"},"end":{"type":"exit"}}}`, more, policy)
+	}
+	flow := b.Live(text("daily", `,"condition":"profile.country == 'DE'"`)) // three of seven
+	if n := b.PollFlow(flow); n != 3 {
+		t.Fatalf("%d are enrolled", n)
+	}
+	b.Settle()
+	b.Pass(2 * time.Hour)
+	b.Settle()
+	b.Exec(b.Shop, `insert into customers (id, country) values ('', 'DE')`) // no key: nobody's
+	for _, c := range []struct {
+		policy, more string
+		want         int
+	}{{"once", "", 4}, {"once", `,"condition":"profile.country == 'DE'"`, 0}, {"weekly", "", 0}} {
+		v, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(text(c.policy, c.more)))
+		b.Must(err)
+		plan, err := b.Plan(bg, b.Workspace, flow, v.Version, flows.InFlight{})
+		b.Must(err)
+		_, err = b.Publish(bg, b.Workspace, flow, v.Version, nil, flows.InFlight{}, nil)
+		b.Must(err)
+		if n := b.PollFlow(flow); plan.Enrolls == nil || n != int(*plan.Enrolls) || n != c.want {
+			t.Errorf("%+v: %d are enrolled, the plan said %v", c, n, plan.Enrolls)
+		}
+	}
+	// A source that does not answer leaves the plan a plan.
+	b.Exec(b.Shop, `alter table customers rename to gone`)
+	v, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(text("monthly", "")))
+	b.Must(err)
+	if plan, err := b.Plan(bg, b.Workspace, flow, v.Version, flows.InFlight{}); err != nil || plan.Enrolls != nil || plan.Unknown == "" {
+		t.Errorf("%+v, %v", plan, err)
+	}
+}
+
+func TestRecurrenceWarnings(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.Recurring(`{"policy":"fields","fields":["a","b"]}`))
+	for recurrence, warned := range map[string]bool{
+		`{"policy":"fields","fields":["b","a"]}`: false, `{"policy":"fields","fields":["a"]}`: true, `{"policy":"once"}`: true,
+	} {
+		v, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Recurring(recurrence)))
+		b.Must(err)
+		got, err := b.Validate(bg, b.Workspace, flow, v.Version)
+		b.Must(err)
+		if warned != strings.Contains(strings.Join(got.Warnings, " "), "recurrence differs") {
+			t.Errorf("%s: %q", recurrence, got.Warnings)
+		}
+	}
+}

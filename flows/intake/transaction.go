@@ -1,0 +1,435 @@
+package intake
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
+	"lemma/flows/enrollment"
+	"lemma/flows/graph"
+)
+
+// transaction applies triggers of one workspace. Every flow that it may enroll into is
+// locked in share mode before it reads, so that a publish, a pause or an archive falls
+// wholly before it or wholly after it.
+type transaction struct {
+	*Intake
+	tx        pgx.Tx
+	ws        uuid.UUID
+	listeners map[string][]listener // by event
+	flows     map[uuid.UUID]liveFlow
+	base      pgtype.Timestamptz        // when it began, if not with its transaction: see lockProfiles
+	applied   map[string]time.Time      // profile that was found on the way -> when its last event had its turn
+	due       map[enrollment.Shard]bool // where it has made somebody due
+}
+
+// makeDue records which shard to wake when the transaction has ended.
+func (t *transaction) makeDue(flow, id uuid.UUID) {
+	if t.due == nil {
+		t.due = map[enrollment.Shard]bool{}
+	}
+	t.due[enrollment.Shard{Workspace: t.ws, Flow: flow, Number: enrollment.ShardOf(id)}] = true
+}
+
+// Statuses of a flow that triggers distinguish; package flows has the table of them.
+const (
+	flowLive   = "live"
+	flowPaused = "paused"
+)
+
+// liveFlow is what a trigger has to know of a flow.
+type liveFlow struct {
+	id         uuid.UUID
+	status     string
+	version    int  // the live one
+	overlapped bool // a version that allowed overlap was live once
+	recurred   bool // versions with different recurrences were live
+}
+
+// listener is a version to which an event means something.
+type listener struct {
+	flow    uuid.UUID
+	version int
+	use     string
+}
+
+// What an event means to a version that listens to it.
+const (
+	UseTrigger = "trigger"
+	useExit    = "exit"
+	useWait    = "wait"
+)
+
+// events records events and does what they mean.
+func (t *transaction) events(ctx context.Context, all []*Trigger) ([]Recorded, error) {
+	done := make([]Recorded, len(all))
+	for i, o := range all {
+		o.place, o.applied = i, time.Time{} // it may be reported a second time, when another transaction broke ours off
+	}
+	if err := t.listen(ctx, all); err != nil {
+		return nil, err
+	}
+	if err := t.lockProfiles(ctx, all); err != nil {
+		return nil, err
+	}
+	fresh, err := t.keep(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	for i, o := range all {
+		done[i].Key, done[i].Duplicate = o.Key, !fresh[i]
+	}
+	if err := t.compare(ctx, all, done); err != nil {
+		return nil, fmt.Errorf("compare events recorded before: %w", err)
+	}
+	if len(t.listeners) == 0 {
+		return done, nil
+	}
+	t.applied = map[string]time.Time{}
+	for _, round := range rounds(all) {
+		round = slices.DeleteFunc(round, func(i int) bool { return done[i].Duplicate || done[i].Err != nil })
+		if err := t.interrupt(ctx, round, all, done); err != nil {
+			return nil, err
+		}
+		if err := t.enroll(ctx, round, all, done); err != nil {
+			return nil, err
+		}
+	}
+	return done, nil
+}
+
+// compare refuses an id that was recorded before with another profile or name: it is
+// no repetition, and to drop it as one would lose an event.
+func (t *transaction) compare(ctx context.Context, all []*Trigger, done []Recorded) error {
+	var keys []pgtype.UUID
+	for i, o := range all {
+		if done[i].Duplicate {
+			keys = append(keys, enrollment.PgUUID(o.Key))
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	rows, err := t.tx.Query(ctx, `select key, profile_key, name from trigger_events where workspace_id = $1 and key = any($2)`, t.ws, keys)
+	if err != nil {
+		return err
+	}
+	type reported struct{ profile, name string }
+	before := map[uuid.UUID]reported{}
+	var key pgtype.UUID
+	var one reported
+	if _, err = pgx.ForEachRow(rows, []any{&key, &one.profile, &one.name},
+		func() error { before[key.Bytes] = one; return nil }); err != nil {
+		return err
+	}
+	for i, o := range all {
+		if was, ok := before[o.Key]; done[i].Duplicate && ok && was != (reported{o.profile, o.Name}) {
+			done[i] = Recorded{Key: o.Key,
+				Err: idConflict("another event was recorded under this id: use another id, or the same profile and name")}
+		}
+	}
+	return nil
+}
+
+func idConflict(detail string) error {
+	e := lemma.Fault("/source_id", "id_conflict", "%s", detail)
+	e.Kind, e.Code, e.Message = lemma.Conflict, "id_conflict", "the source_id belongs to another request"
+	return e
+}
+
+// rounds parts occurrences so that a profile is in each part once: what is
+// set-based about one part is as if each had come alone.
+func rounds(all []*Trigger) [][]int {
+	places := make([]int, len(all))
+	for i := range places {
+		places[i] = i
+	}
+	return enrollment.OnceEach(places, func(i int) string { return all[i].profile })
+}
+
+// byOrder is the time of what happens in one transaction: a microsecond for each
+// place, so that a later event is later, and an enrollment or a wait knows what came
+// after it. For events of profiles with active enrollments it is only the earliest:
+// see orderEvents. base is the parameter with the transaction's time.
+func byOrder(base string) string {
+	return `coalesce(` + base + `::timestamptz, now()) + r.place * interval '1 microsecond'`
+}
+
+// keep inserts the events. The insert decides which are new, not a query before it; of
+// two with one id in a chunk the first is.
+func (t *transaction) keep(ctx context.Context, all []*Trigger) (fresh []bool, err error) {
+	batch := &pgx.Batch{}
+	written := t.queueEvents(batch, all)
+	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("keep events: %w", err)
+	}
+	fresh = make([]bool, len(all))
+	for i, o := range all {
+		fresh[i] = written[o.Key]
+		delete(written, o.Key)
+	}
+	return fresh, nil
+}
+
+// queueEvents inserts occurrences in the order of their keys, and reports which were
+// new when the batch has been sent.
+func (t *transaction) queueEvents(batch *pgx.Batch, all []*Trigger) (written map[uuid.UUID]bool) {
+	order := make([]int, len(all))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return bytes.Compare(all[a].Key[:], all[b].Key[:]) })
+	n := len(all)
+	keys, ids, profiles := make([]pgtype.UUID, n), make([]pgtype.Text, n), make([]string, n)
+	properties, times, places := make([]string, n), make([]pgtype.Timestamptz, n), make([]int32, n)
+	names := make([]string, n)
+	for to, i := range order {
+		o := all[i]
+		keys[to], ids[to], profiles[to] = enrollment.PgUUID(o.Key), pgtype.Text{String: o.sourceID, Valid: o.sourceID != ""}, o.profile
+		names[to], properties[to], times[to], places[to] = o.Name, o.properties, pgtype.Timestamptz{Time: o.At, Valid: true}, int32(o.place)
+	}
+	written = make(map[uuid.UUID]bool, n)
+	batch.Queue(`
+		insert into trigger_events (workspace_id, key, source_id, profile_key, name, properties, occurred_at, received_at)
+		select $1, r.key, r.source_id, r.profile_key, r.name, r.properties, r.occurred_at, `+byOrder("$9")+`
+		from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::int[])
+			as r (key, source_id, profile_key, name, properties, occurred_at, place)
+		on conflict (workspace_id, key) do nothing returning key`, t.ws, keys, ids, profiles, names, properties, times, places, t.base).
+		Query(func(rows pgx.Rows) error {
+			var key pgtype.UUID
+			_, err := pgx.ForEachRow(rows, []any{&key}, func() error {
+				written[key.Bytes] = true
+				return nil
+			})
+			return err
+		})
+	return written
+}
+
+// listen asks to which versions the events mean something, and locks their flows
+// against being changed meanwhile.
+func (t *transaction) listen(ctx context.Context, all []*Trigger) error {
+	names := make([]string, len(all))
+	for i, o := range all {
+		names[i] = o.Name
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	t.listeners, t.flows = map[string][]listener{}, map[uuid.UUID]liveFlow{}
+	batch := &pgx.Batch{}
+	batch.Queue(`
+		select pg_advisory_xact_lock_shared(`+enrollment.FlowLockSQL("l.flow_id")+`)
+		from (select distinct flow_id from flow_listeners where workspace_id = $1 and event = any($2) order by flow_id) l`, t.ws, names)
+	batch.Queue(`
+		select l.event, l.use, l.version, f.id, f.status, coalesce(f.live_version, 0), f.overlapped, f.recurred
+		from flow_listeners l join flows f on f.workspace_id = l.workspace_id and f.id = l.flow_id
+		where l.workspace_id = $1 and l.event = any($2) and (l.use <> 'trigger' or l.version = f.live_version)
+		order by f.id, l.event for share of f`, t.ws, names).
+		Query(func(rows pgx.Rows) error {
+			var event string
+			var l listener
+			var f liveFlow
+			_, err := pgx.ForEachRow(rows, []any{&event, &l.use, &l.version, &f.id, &f.status, &f.version, &f.overlapped, &f.recurred},
+				func() error {
+					l.flow = f.id
+					t.listeners[event] = append(t.listeners[event], l)
+					t.flows[f.id] = f
+					return nil
+				})
+			return err
+		})
+	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("find the flows that listen: %w", err)
+	}
+	return nil
+}
+
+// readFlow locks the one flow that people are to be enrolled in.
+func (t *transaction) readFlow(ctx context.Context, id uuid.UUID) error {
+	f := liveFlow{id: id}
+	if err := enrollment.ShareFlow(ctx, t.tx, id); err != nil {
+		return err
+	}
+	err := t.tx.QueryRow(ctx, `select status, coalesce(live_version, 0), overlapped, recurred from flows where workspace_id = $1 and id = $2 for share`, t.ws, id).
+		Scan(&f.status, &f.version, &f.overlapped, &f.recurred)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return lemma.Missing("flow")
+	}
+	if err != nil {
+		return fmt.Errorf("lock flow %s: %w", id, err)
+	}
+	t.flows = map[uuid.UUID]liveFlow{id: f}
+	return nil
+}
+
+// candidate is an occurrence that asks to enroll into a flow.
+type candidate struct {
+	*Trigger
+	index   int // of the occurrence
+	flow    liveFlow
+	id      uuid.UUID // of the enrollment to be
+	key     uuid.UUID // uniqueness key
+	overlap bool
+
+	outcome     string
+	reason      string
+	detail      string
+	conflicting *uuid.UUID
+}
+
+// enroll enrolls for the occurrences of one round and records the results: the insert
+// decides, and what it passes over is refused with a reason.
+func (t *transaction) enroll(ctx context.Context, round []int, all []*Trigger, done []Recorded) error {
+	candidates, err := t.candidates(ctx, round, all)
+	if err != nil || len(candidates) == 0 {
+		return err
+	}
+	asking := slices.DeleteFunc(slices.Clone(candidates), func(c *candidate) bool { return c.outcome != "" })
+	if asking, err = t.refuseOverlap(ctx, asking); err != nil {
+		return fmt.Errorf("find enrollments of the same fields: %w", err)
+	}
+	if asking, err = t.refuseRepeated(ctx, asking); err != nil {
+		return fmt.Errorf("find enrollments of another recurrence: %w", err)
+	}
+	if err := t.insert(ctx, asking); err != nil {
+		return fmt.Errorf("insert enrollments: %w", err)
+	}
+	if err := t.findConflicts(ctx, asking); err != nil {
+		return fmt.Errorf("find active enrollments: %w", err)
+	}
+	if err := t.write(ctx, candidates); err != nil {
+		return fmt.Errorf("write what triggers did: %w", err)
+	}
+	for _, c := range candidates {
+		r := Result{FlowID: c.flow.id, Outcome: c.outcome, Reason: c.reason, Detail: c.detail, EnrollmentID: c.conflicting}
+		if c.outcome == enrollment.Enrolled {
+			r.EnrollmentID = &c.id
+			t.makeDue(c.flow.id, c.id)
+		}
+		done[c.index].Results = append(done[c.index].Results, r)
+	}
+	return nil
+}
+
+func (c *candidate) refuse(reason, format string, args ...any) {
+	c.outcome, c.reason, c.detail = enrollment.Refused, reason, fmt.Sprintf(format, args...)
+}
+
+// candidates are in the order in which all transactions insert, so that no two
+// of them wait for each other.
+func (t *transaction) candidates(ctx context.Context, round []int, all []*Trigger) ([]*candidate, error) {
+	var found []*candidate
+	for _, i := range round {
+		for _, f := range t.into(all[i]) {
+			if ctx.Err() != nil { // conditions of many events and flows take long, and ask nothing else that would notice
+				return nil, context.Cause(ctx)
+			}
+			c := &candidate{Trigger: all[i], index: i, flow: f}
+			found = append(found, c)
+			if err := t.decide(ctx, c); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b *candidate) int {
+		return cmp.Or(strings.Compare(a.profile, b.profile), bytes.Compare(a.flow.id[:], b.flow.id[:]), bytes.Compare(a.key[:], b.key[:]))
+	})
+	return found, nil
+}
+
+// into lists the flows that an occurrence may enroll into.
+func (t *transaction) into(o *Trigger) []liveFlow {
+	if o.source != enrollment.FromEvent {
+		return []liveFlow{t.flows[o.flow]}
+	}
+	var flows []liveFlow
+	for _, l := range t.listeners[o.Name] {
+		if l.use == UseTrigger {
+			flows = append(flows, t.flows[l.flow])
+		}
+	}
+	return flows
+}
+
+// decide refuses what can be refused without the profile.
+func (t *transaction) decide(ctx context.Context, c *candidate) error {
+	switch {
+	case c.flow.status == flowPaused:
+		c.refuse(enrollment.IsPaused, "the flow is paused")
+		return nil
+	case c.flow.status != flowLive:
+		c.refuse(enrollment.NotLive, "the flow is %s", c.flow.status)
+		return nil
+	}
+	g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, c.flow.id, c.flow.version)
+	if err != nil && lemma.KindOf(err) != lemma.Internal { // one flow's fault must not be every event's
+		c.refuse(enrollment.ConditionError, "version %d cannot be read: %s", c.flow.version, lemma.Public(err))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, trigger := range g.Triggers() {
+		if c.source != enrollment.FromEvent || trigger.Event != c.Name || trigger.Condition == nil || trigger.Condition.Uses().Profile {
+			continue // a condition on the profile is checked when the enrollment enters
+		}
+		if ok, err := trigger.Condition.Eval(graph.Vars{Trigger: c.Data(), Now: c.At}); err != nil {
+			c.refuse(enrollment.ConditionError, "the condition cannot be decided: %s", err)
+			return nil
+		} else if !ok {
+			c.refuse(enrollment.Filtered, "the trigger's condition is false")
+			return nil
+		}
+	}
+	properties, _ := c.Data()["properties"].(map[string]any)
+	c.key, err = g.Key(graph.Occurrence{ProfileKey: c.profile, Event: c.Key, At: c.At, Properties: properties})
+	if err != nil {
+		c.refuse(enrollment.MissingField, "%s", lemma.Public(err))
+	}
+	c.id, c.overlap = lemma.NewID(), g.Definition().Overlap == "allow"
+	return nil
+}
+
+// write appends the first steps of new enrollments, with the trigger's data, and the
+// refusals.
+func (t *transaction) write(ctx context.Context, candidates []*candidate) error {
+	var s enrollment.StepRows
+	var r enrollment.RefusalRows
+	for _, c := range candidates {
+		if c.outcome == enrollment.Enrolled {
+			s.Add(c.id, 0, c.flow.version, "", enrollment.StepEnrolled, c.json())
+		} else {
+			r.Add(c.refusal())
+		}
+	}
+	batch := &pgx.Batch{}
+	if err := s.Write(ctx, t.tx, batch, t.ws); err != nil {
+		return err
+	}
+	r.Queue(batch, t.ws)
+	return t.tx.SendBatch(ctx, batch).Close()
+}
+
+// refusal is how the refusal is kept. A direct request that was refused is let
+// go of: under its id it is a new one, and may be refused for another reason.
+func (c *candidate) refusal() enrollment.RefusalRow {
+	r := enrollment.RefusalRow{FlowID: c.flow.id, Key: enrollment.RefusalKey(c.Key), ProfileKey: c.profile, Reason: c.reason,
+		Detail: c.detail, Source: c.source, EnrollmentID: c.conflicting}
+	if c.source == enrollment.FromDirect && c.sourceID != "" {
+		r.Key = lemma.NewID()
+	}
+	if c.source == enrollment.FromEvent {
+		r.EventKey = &c.Key
+	}
+	return r
+}

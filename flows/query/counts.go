@@ -1,0 +1,238 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/execution"
+	"lemma/flows/graph"
+)
+
+// Counts are where the people of one version are and how they got there.
+type Counts struct {
+	Version      int
+	Enrolled     int64 // who ever came in: all the others but Refused together
+	Active       int64
+	Completed    int64
+	Exited       int64
+	Refused      int64            // enrolled, and taken back when the profile was checked
+	ExitReasons  map[string]int64 // of those that ended
+	Goals        int64            // of those that ended: it was what the flow is for
+	Nodes        []NodeCount      // in the order of the graph
+	Refusals     map[string]int64 // reason -> triggers; of the flow, within their retention
+	BlockedBy    map[string]int64 // code -> people of the version who are due and cannot go on
+	AudiencePoll *AudiencePoll    // of the flow; nil: it does not check its audience
+
+	MessagesBlocked *MessagesBlocked // of the version; nil: no message waits for its audience
+}
+
+// NodeCount is one node of a version. The one without a name is the entry:
+// enrolled, and not yet on the first node.
+type NodeCount struct {
+	Node      string
+	Type      string
+	Current   int64            // here now
+	Due       int64            // of these: their time has come
+	Blocked   int64            // of those here: they are due and cannot go on
+	Processed map[string]int64 // event -> how many
+	ByPath    map[string]int64 // branch, split and webhook: next node -> how many; nil for others
+	// Send: what became of what it wrote (written, sent, failed, orphaned, skipped, cancelled,
+	// pending); nil for others.
+	Messages map[string]int64
+}
+
+// Counts counts one version; 0 is the live one. Where people stand and how they
+// ended is counted from the enrollments themselves, what passed a node from the
+// books that are kept of it.
+func (r *Reader) Counts(ctx context.Context, ws, flow uuid.UUID, version int) (Counts, error) {
+	v, err := r.versionOf(ctx, ws, flow, version)
+	if err != nil {
+		return Counts{}, err
+	}
+	c := Counts{Version: v.Version, ExitReasons: map[string]int64{}, BlockedBy: map[string]int64{}, Nodes: nodesOf(v)}
+	nodes := map[string]*NodeCount{}
+	for i := range c.Nodes {
+		nodes[c.Nodes[i].Node] = &c.Nodes[i]
+	}
+	if err := r.countEnrollments(ctx, ws, flow, &c, nodes); err != nil {
+		return Counts{}, fmt.Errorf("count enrollments of flow %s: %w", flow, err)
+	}
+	if err := r.countMessages(ctx, ws, flow, v.Version, nodes); err != nil {
+		return Counts{}, fmt.Errorf("count messages of flow %s: %w", flow, err)
+	}
+	if err := r.countProcessed(ctx, ws, flow, v.Version, nodes); err != nil {
+		return Counts{}, fmt.Errorf("count steps of flow %s: %w", flow, err)
+	}
+	if c.Refusals, err = r.countRefusals(ctx, ws, flow); err != nil {
+		return Counts{}, err
+	}
+	if c.MessagesBlocked, err = r.messagesBlocked(ctx, ws, flow, v.Version, c.Nodes); err != nil {
+		return Counts{}, err
+	}
+	c.AudiencePoll, err = r.readPoll(ctx, ws, flow)
+	return c, err
+}
+
+// versionOf reads a version; 0 is the live one.
+func (r *Reader) versionOf(ctx context.Context, ws, flow uuid.UUID, version int) (flows.Version, error) {
+	if version == 0 {
+		now, err := r.flows.Get(ctx, ws, flow)
+		switch {
+		case err != nil:
+			return flows.Version{}, err
+		case now.LiveVersion == nil:
+			return flows.Version{}, &lemma.Error{Kind: lemma.WrongStatus, Message: "no version of the flow was published yet: name one",
+				Status: string(now.Status), Allowed: now.Allowed}
+		}
+		version = *now.LiveVersion
+	}
+	return r.flows.GetVersion(ctx, ws, flow, version)
+}
+
+// nodesOf lists the nodes of a version in the order in which people come to
+// them; those of a draft that is no graph yet by name.
+func nodesOf(v flows.Version) []NodeCount {
+	list := []NodeCount{{Node: "", Type: execution.Entry, Processed: map[string]int64{}}}
+	def, err := graph.Decode(v.Definition)
+	if err != nil {
+		return list
+	}
+	order := slices.Sorted(maps.Keys(def.Nodes))
+	if g, err := graph.Compile(v.Definition, graph.Flow{FlowID: v.FlowID}, graph.Facts{}); err == nil {
+		order = g.Order()
+	}
+	for _, id := range order {
+		n := NodeCount{Node: id, Type: def.Nodes[id].Type, Processed: map[string]int64{}}
+		switch n.Type {
+		case graph.Branch, graph.Split, graph.Webhook:
+			n.ByPath = map[string]int64{}
+		case graph.Send:
+			n.Messages = map[string]int64{}
+			for _, what := range becomes {
+				n.Messages[what] = 0
+			}
+		}
+		list = append(list, n)
+	}
+	return list
+}
+
+// becomes is what messages are counted as. Those that were skipped are among
+// the written ones, whether that was known when they were written or later.
+var becomes = []string{"written", "sent", "failed", "orphaned", "skipped", "cancelled", "pending", "processing"}
+
+// countEnrollments is one statement. A paused flow's people are due as any
+// other's: that nobody moves them is what the flow's status says.
+func (r *Reader) countEnrollments(ctx context.Context, ws, flow uuid.UUID, c *Counts, nodes map[string]*NodeCount) error {
+	rows, err := r.pool.Query(ctx, `
+		select status, coalesce(exit_reason, ''), case when status = 'active' then node else '' end, coalesce(trouble, ''), count(*),
+			count(*) filter (where status = 'active' and resume_at <= now())
+		from enrollments where workspace_id = $1 and flow_id = $2 and version = $3
+		group by 1, 2, 3, 4`, ws, flow, enrollment.VersionNumber(c.Version))
+	if err != nil {
+		return err
+	}
+	var status, reason, node, blocked string
+	var n, due int64
+	_, err = pgx.ForEachRow(rows, []any{&status, &reason, &node, &blocked, &n, &due}, func() error {
+		c.add(status, reason, n)
+		if status == enrollment.Active && blocked != "" {
+			c.BlockedBy[blocked] += n
+			if at := nodes[node]; at != nil {
+				at.Blocked += n
+			}
+		}
+		if at := nodes[node]; status == enrollment.Active && at != nil {
+			at.Current, at.Due = at.Current+n, at.Due+due
+		}
+		return nil
+	})
+	return err
+}
+
+func (c *Counts) add(status, reason string, n int64) {
+	switch status {
+	case enrollment.Active:
+		c.Active += n
+	case enrollment.Completed:
+		c.Completed += n
+	case enrollment.Exited:
+		c.Exited += n
+	case enrollment.Refused:
+		c.Refused += n
+		return // why is among the refusals
+	}
+	c.Enrolled += n
+	if reason != "" {
+		c.ExitReasons[reason] += n
+	}
+	if reason == enrollment.ExitGoal {
+		c.Goals += n
+	}
+}
+
+// countProcessed adds up the shards.
+func (r *Reader) countProcessed(ctx context.Context, ws, flow uuid.UUID, version int, nodes map[string]*NodeCount) error {
+	rows, err := r.pool.Query(ctx, `
+		select node, event, next, sum(passed)::bigint from flow_node_counts
+		where workspace_id = $1 and flow_id = $2 and version = $3 group by node, event, next`, ws, flow, enrollment.VersionNumber(version))
+	if err != nil {
+		return err
+	}
+	var node, event, next string
+	var n int64
+	_, err = pgx.ForEachRow(rows, []any{&node, &event, &next, &n}, func() error {
+		if at := nodes[node]; at != nil {
+			at.Processed[event] += n
+			switch {
+			case next != "" && at.ByPath != nil:
+				at.ByPath[next] += n
+			case next != "" && event == enrollment.StepSkipped && at.Messages != nil:
+				at.Messages["written"], at.Messages["skipped"] = at.Messages["written"]+n, at.Messages["skipped"]+n
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// countMessages adds up what became of the notifications of send nodes, from
+// the counters of their batches. Who was skipped when the notification was
+// written is in no batch: countProcessed adds them.
+func (r *Reader) countMessages(ctx context.Context, ws, flow uuid.UUID, version int, nodes map[string]*NodeCount) error {
+	contents := map[uuid.UUID]*NodeCount{}
+	for node, at := range nodes {
+		if at.Messages != nil {
+			contents[enrollment.ContentID(flow, version, node)] = at
+		}
+	}
+	if len(contents) == 0 {
+		return nil
+	}
+	rows, err := r.pool.Query(ctx, `
+		select b.content_id, sum(b.size) filter (where b.attempt = 1), sum(b.sent), sum(b.failed), sum(b.orphaned), sum(b.skipped), sum(b.cancelled), sum(b.calling)
+		from flow_origins o join batches b on b.workspace_id = o.workspace_id and b.origin_id = o.origin_id
+		where o.workspace_id = $1 and o.flow_id = $2 and b.content_id = any($3)
+		group by b.content_id`, ws, flow, slices.Collect(maps.Keys(contents)))
+	if err != nil {
+		return err
+	}
+	var content uuid.UUID
+	var written, sent, failed, orphaned, skipped, cancelled, processing int64
+	_, err = pgx.ForEachRow(rows, []any{&content, &written, &sent, &failed, &orphaned, &skipped, &cancelled, &processing}, func() error {
+		m := contents[content].Messages
+		m["written"], m["sent"], m["failed"], m["orphaned"], m["skipped"], m["cancelled"] = written, sent, failed, orphaned, skipped, cancelled
+		m["processing"] = processing
+		m["pending"] = written - sent - failed - orphaned - skipped - cancelled - processing
+		return nil
+	})
+	return err
+}

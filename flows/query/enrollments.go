@@ -1,0 +1,227 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/flows/enrollment"
+	"lemma/flows/execution"
+	"lemma/notifications"
+	"lemma/page"
+	"lemma/webhooks"
+)
+
+const selectEnrollment = `
+	select id, workspace_id, flow_id, version, profile_key,
+		case when status = 'active' and waiting_since is not null and resume_at > now() then 'waiting' else status end as status,
+		coalesce(exit_reason, '') as exit_reason, node, step, resume_at, coalesce(awaits, '') as awaits, coalesce(trouble, '') as trouble, case when trouble is not null then due_since end as due_since,
+		failures::int as failures, source, enrolled_at, ended_at
+	from enrollments`
+
+// GetEnrollment reads one enrollment.
+func (r *Reader) GetEnrollment(ctx context.Context, ws, id uuid.UUID) (Enrollment, error) {
+	found, err := r.readEnrollments(ctx, selectEnrollment+` where workspace_id = $1 and id = $2`, ws, id)
+	if err != nil {
+		return Enrollment{}, fmt.Errorf("get enrollment: %w", err)
+	}
+	if len(found) == 0 {
+		return Enrollment{}, lemma.Missing("enrollment")
+	}
+	return found[0], nil
+}
+
+func (r *Reader) readEnrollments(ctx context.Context, sql string, args ...any) ([]Enrollment, error) {
+	rows, err := r.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[Enrollment])
+}
+
+// enrollmentSlack bounds how much earlier or later than its row an enrollment's
+// id can be made: by the retry of a request, and by clocks that differ.
+const enrollmentSlack = 48 * time.Hour
+
+var enrollmentList = page.List[Enrollment]{Name: "enrollments", Created: "enrolled_at", Orders: map[string]page.Order[Enrollment]{
+	"created_at": page.ByID("id", func(e Enrollment) uuid.UUID { return e.ID }),
+}}
+
+// ListEnrollments answers one page of enrollments.
+func (r *Reader) ListEnrollments(ctx context.Context, ws uuid.UUID, filter EnrollmentFilter, q page.Query) ([]Enrollment, string, error) {
+	statement, err := enrollmentList.Start(q, ws)
+	if err != nil {
+		return nil, "", err
+	}
+	statement.Between("id", enrollmentSlack)
+	if err := filter.conditions(statement); err != nil {
+		return nil, "", err
+	}
+	return statement.Read(func(end page.Clauses) ([]Enrollment, error) {
+		return r.readEnrollments(ctx, selectEnrollment+` where workspace_id = $1 and `+end.Where+" "+end.Order, end.Args...)
+	})
+}
+
+// statuses of an enrollment, as a list may be narrowed by.
+var statuses = []string{enrollment.Active, enrollment.Waiting, enrollment.Completed, enrollment.Exited, enrollment.Refused}
+
+// conditions holds only what is asked for, so that the planner can choose an
+// index by it.
+func (f EnrollmentFilter) conditions(s *page.Statement[Enrollment]) error {
+	and := func(condition string, value any) { s.And(fmt.Sprintf(condition, s.Arg(value))) }
+	if f.FlowID != nil {
+		and("flow_id = %s", *f.FlowID)
+	}
+	if f.ProfileKey != "" {
+		and("(profile_key = %[1]s and status = 'active' or profile_key = %[1]s and status <> 'active')", f.ProfileKey) // an index for each
+	}
+	if f.Node != "" {
+		and("node = %s", f.Node)
+	}
+	if f.Blocked == "any" {
+		s.And("status = 'active' and trouble is not null")
+	} else if f.Blocked != "" {
+		and("status = 'active' and trouble = %s", f.Blocked)
+	}
+	if f.Version != 0 {
+		and("version = %s", enrollment.VersionNumber(f.Version))
+	}
+	switch {
+	case f.Status == "":
+	case !slices.Contains(statuses, f.Status):
+		return lemma.Fault("?status", "invalid", "the status is one of %s", strings.Join(statuses, ", "))
+	case f.Status == enrollment.Waiting:
+		s.And("status = 'active' and waiting_since is not null and resume_at > now()")
+	case f.Status == enrollment.Active: // written out: the index of active enrollments needs it so
+		s.And("status = 'active'")
+	default:
+		and("status = %s", f.Status)
+	}
+	return nil
+}
+
+// Steps answers an enrollment and all that happened to it, in its order.
+func (r *Reader) Steps(ctx context.Context, ws, id uuid.UUID) (Enrollment, []Step, error) {
+	e, err := r.GetEnrollment(ctx, ws, id)
+	if err != nil {
+		return Enrollment{}, nil, err
+	}
+	rows, err := r.pool.Query(ctx, `
+		select step, version, node, event, coalesce(data, '{}'), at from enrollment_steps
+		where workspace_id = $1 and enrollment_id = $2 order by step`, ws, id)
+	if err != nil {
+		return Enrollment{}, nil, fmt.Errorf("read steps of enrollment %s: %w", id, err)
+	}
+	steps, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Step, err error) {
+		var data string
+		if err := row.Scan(&s.Step, &s.Version, &s.Node, &s.Event, &data, &s.At); err != nil {
+			return s, err
+		}
+		s.Data = enrollment.ReadObject([]byte(data))
+		if s.Event == enrollment.StepSent || s.Event == enrollment.StepSkipped && !slices.Contains(skipped, s.Data["reason"]) {
+			s.NotificationID = lemma.FormatNotificationID(enrollment.OriginOf(e.FlowID, e.ID), enrollment.NodeKey(e.ID, s.Node))
+		}
+		if s.Event == enrollment.StepMoved || s.Event == enrollment.StepExited {
+			delete(s.Data, enrollment.StepRequest)
+		}
+		return s, nil
+	})
+	if err == nil {
+		err = r.readOutcomes(ctx, e, steps)
+	}
+	if err != nil {
+		return Enrollment{}, nil, fmt.Errorf("read steps of enrollment %s: %w", id, err)
+	}
+	return e, steps, nil
+}
+
+// skipped are the reasons for which a webhook node was skipped: there is no
+// notification to name.
+var skipped = []any{execution.AlreadyCalled, execution.TooLarge}
+
+// readOutcomes adds to the steps what became of what they wrote.
+func (r *Reader) readOutcomes(ctx context.Context, e Enrollment, steps []Step) error {
+	var keys []uuid.UUID
+	for _, s := range steps {
+		if s.NotificationID != "" || s.Event == "webhook" {
+			keys = append(keys, enrollment.NodeKey(e.ID, s.Node))
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	notified, err := r.ledger.States(ctx, e.WorkspaceID, enrollment.OriginOf(e.FlowID, e.ID), keys)
+	if err != nil {
+		return err
+	}
+	messages, err := r.webhooks.Fates(ctx, e.WorkspaceID, keys)
+	if err != nil {
+		return err
+	}
+	for i := range steps {
+		s, key := &steps[i], enrollment.NodeKey(e.ID, steps[i].Node)
+		if notification, ok := notified[key]; ok && s.NotificationID != "" {
+			s.Notification = &notification
+		}
+		if s.Event == "webhook" {
+			m := messages[key]
+			m.ID = key
+			s.Message = &m
+		}
+	}
+	return nil
+}
+
+// Enrollment is one profile's way through one version of a flow.
+type Enrollment struct {
+	ID          uuid.UUID
+	WorkspaceID uuid.UUID
+	FlowID      uuid.UUID
+	Version     int
+	ProfileKey  string
+	Status      string // active, waiting (active, and not due), completed, exited, refused
+	// Goal, condition, manual, flow_archived, version_replaced, left_audience, no_profile,
+	// erased, or the reason of a refusal.
+	ExitReason string
+	Node       string // where it stands or ended; empty before the first
+	Step       int
+	ResumeAt   *time.Time
+	Awaits     string     // the event that it waits for
+	Trouble    string     // what keeps it from going on, such as source_unavailable
+	DueSince   *time.Time // since when it has been due without result
+	Failures   int
+	Source     string // event, audience, direct
+	EnrolledAt time.Time
+	EndedAt    *time.Time
+}
+
+// EnrollmentFilter narrows a list.
+type EnrollmentFilter struct {
+	FlowID     *uuid.UUID
+	ProfileKey string
+	Status     string // active covers waiting
+	Node       string
+	Version    int
+	Blocked    string // a code; any: whatever it is
+}
+
+// Step is one thing that happened to an enrollment.
+type Step struct {
+	Step           int
+	Version        int
+	Node           string
+	Event          string // one of stepEvents
+	Data           map[string]any
+	At             time.Time
+	NotificationID string // sent, and skipped at a send: the notification
+
+	// What became of what the step wrote, as of now.
+	Notification *notifications.State // of NotificationID; nil as well when it is gone
+	Message      *webhooks.Fate       // webhook: its message. The State is empty when it ended so long ago that it is gone
+}

@@ -1,0 +1,64 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/flows/enrollment"
+)
+
+// MissingColumns reports which flows read columns of an audience that it does not
+// have any more: those that come to where one is read stand still until it is
+// back, or a version without it has taken them over. It checks the versions
+// that enroll now or in which somebody is active.
+func (r *Reader) MissingColumns(ctx context.Context, ws, audience uuid.UUID) ([]string, error) {
+	type user struct {
+		Flow    uuid.UUID
+		Name    string
+		Version int
+	}
+	rows, err := r.pool.Query(ctx, `
+		select u.flow_id, f.name, u.version from flow_uses u join flows f on f.workspace_id = u.workspace_id and f.id = u.flow_id
+		where u.workspace_id = $1 and u.audience_id = $2 and (u.version = f.live_version or
+			(select true from enrollments e where e.workspace_id = u.workspace_id and e.`+enrollment.AnyShard+` and e.flow_id = u.flow_id
+				and e.status = 'active' and e.version = u.version limit 1))
+		order by f.name, u.version`, ws, audience)
+	if err != nil {
+		return nil, fmt.Errorf("find flows that use audience %s: %w", audience, err)
+	}
+	users, err := pgx.CollectRows(rows, pgx.RowToStructByPos[user])
+	if err != nil || len(users) == 0 {
+		return nil, err
+	}
+	a, err := r.audiences.Get(ctx, ws, audience)
+	if err != nil {
+		return nil, err
+	}
+	has := map[string]bool{}
+	for _, c := range a.Columns {
+		has[c.Name] = true
+	}
+	var missing []string
+	for _, u := range users {
+		r, err := r.exec.Route(ctx, ws, u.Flow, u.Version)
+		if lemma.KindOf(err) == lemma.Internal && err != nil {
+			return nil, err
+		}
+		if err != nil {
+			missing = append(missing, fmt.Sprintf("the flow %s, version %d, cannot be read: %s", u.Name, u.Version, lemma.Public(err)))
+			continue
+		}
+		gone := slices.DeleteFunc(slices.Clone(r.ProfileColumns), func(name string) bool { return has[name] })
+		if len(gone) > 0 {
+			missing = append(missing, fmt.Sprintf("the flow %s, version %d, reads what is not there any more: %s", u.Name, u.Version,
+				strings.Join(gone, ", ")))
+		}
+	}
+	return missing, nil
+}

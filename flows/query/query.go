@@ -1,0 +1,42 @@
+// Package query reads flows: counts, lists and histories; explanations why a profile
+// is, or is not, enrolled; simulations of a version; and what uses a thing. It writes
+// nothing, and no other package decides by its results.
+package query
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma/audience"
+	"lemma/flows"
+	"lemma/flows/execution"
+	"lemma/notifications"
+	"lemma/webhooks"
+)
+
+// Deps are what a Reader reads by.
+type Deps struct {
+	Pool      *pgxpool.Pool
+	Flows     *flows.Flows
+	Ledger    *notifications.Ledger
+	Audiences *audience.Audiences
+	Webhooks  *webhooks.Webhooks
+}
+
+// Reader answers questions about flows and writes nothing.
+type Reader struct {
+	pool      *pgxpool.Pool
+	flows     *flows.Flows
+	exec      *execution.Evaluator
+	ledger    *notifications.Ledger
+	audiences *audience.Audiences
+	webhooks  *webhooks.Webhooks
+	retention time.Duration
+}
+
+// New makes one.
+func New(d Deps) *Reader {
+	return &Reader{pool: d.Pool, flows: d.Flows, exec: d.Flows.Execution, ledger: d.Ledger, audiences: d.Audiences, webhooks: d.Webhooks,
+		retention: d.Flows.Retention()}
+}

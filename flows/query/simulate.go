@@ -1,0 +1,71 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/flows/execution"
+	"lemma/flows/intake"
+)
+
+// Simulation is a journey that is only thought through: one real profile, and
+// what is assumed to happen to it.
+type Simulation struct {
+	ProfileKey string
+	// What enrolls: event, audience or direct; empty: what Trigger says, and if it says nothing
+	// the audience, where a version has no other triggers.
+	Source   string
+	Trigger  intake.Event   // Name empty: no event
+	At       time.Time      // when it enrolls; zero: now
+	Events   []intake.Event // that come later, by OccurredAt
+	Webhooks map[string]int // node -> status that it is answered with, 200 to 599, or 0: given up; absent: 200
+}
+
+// Simulate evaluates a version, draft or not, for one profile: see
+// Evaluator.Simulate. Version 0 is the live one.
+func (r *Reader) Simulate(ctx context.Context, ws, flow uuid.UUID, version int, s Simulation) (execution.Simulated, error) {
+	v, err := r.versionOf(ctx, ws, flow, version)
+	if err != nil {
+		return execution.Simulated{}, err
+	}
+	route, err := r.flows.Route(ctx, ws, v)
+	if err != nil {
+		return execution.Simulated{}, err
+	}
+	script, err := s.script(route)
+	if err != nil {
+		return execution.Simulated{}, err
+	}
+	made, err := r.exec.Simulate(ctx, route, script)
+	if err != nil {
+		return execution.Simulated{}, fmt.Errorf("simulate version %d of flow %s: %w", v.Version, flow, err)
+	}
+	return made, nil
+}
+
+// script checks what is asked, all at once.
+func (in Simulation) script(r *execution.Route) (execution.Script, error) {
+	now := time.Now()
+	begin := in.At
+	if begin.IsZero() {
+		begin = now
+	}
+	s := execution.Script{ProfileKey: in.ProfileKey, Source: in.enrolls(r), Answers: in.Webhooks,
+		Begin: begin.UTC().Truncate(time.Microsecond)}
+	var fields []lemma.Field
+	if s.Begin.Before(intake.EarliestTime) || s.Begin.After(now.Add(execution.MaxSimulated)) {
+		fields = append(fields,
+			lemma.Field{Pointer: "/at", Code: "out_of_range", Detail: "the time is before 2000 or more than three years ahead"})
+	}
+	fields = append(fields, in.readTrigger(r, &s)...)
+	fields = append(fields, in.readLater(&s)...)
+	fields = append(fields, wrongAnswers(r, in.Webhooks)...)
+	if len(fields) > 0 {
+		return execution.Script{}, &lemma.Error{Kind: lemma.Invalid, Message: "the simulation is not valid", Fields: fields}
+	}
+	return s, nil
+}

@@ -1,0 +1,147 @@
+package query
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"lemma"
+	"lemma/flows/enrollment"
+	"lemma/flows/execution"
+	"lemma/flows/graph"
+	"lemma/flows/intake"
+)
+
+// What a simulation is asked with, checked all at once.
+
+// maxSimulatedEvents bounds what is to happen in a simulation.
+const maxSimulatedEvents = 100
+
+// enrolls is the kind of trigger that enrolls.
+func (in Simulation) enrolls(r *execution.Route) string {
+	switch {
+	case in.Source != "":
+		return in.Source
+	case in.Trigger.Name != "":
+		return enrollment.FromEvent
+	case in.hasMore(), len(r.Triggers()) == 0, slices.ContainsFunc(r.Triggers(),
+		func(t graph.CompiledTrigger) bool { return t.Type != enrollment.FromAudience }):
+		return enrollment.FromDirect
+	}
+	return enrollment.FromAudience
+}
+
+// hasMore reports whether the trigger has what only events and requests have.
+func (in Simulation) hasMore() bool {
+	return in.Trigger.ID != "" || len(in.Trigger.Properties) > 0 || !in.Trigger.OccurredAt.IsZero()
+}
+
+// misfits are what a trigger of its source does not have.
+func (in Simulation) misfits(source string) (fields []lemma.Field) {
+	switch {
+	case source != enrollment.FromEvent && source != enrollment.FromAudience && source != enrollment.FromDirect:
+		fields = append(fields,
+			lemma.Field{Pointer: "/trigger/type", Code: "unknown", Detail: "what enrolls is an event, audience or direct"})
+	case source != enrollment.FromEvent && in.Trigger.Name != "":
+		fields = append(fields,
+			lemma.Field{Pointer: "/trigger/event", Code: "not_allowed", Detail: "only a trigger of the type event has one"})
+	case source == enrollment.FromAudience && in.hasMore():
+		fields = append(fields,
+			lemma.Field{Pointer: "/trigger", Code: "not_allowed", Detail: "a profile of the audience has no properties, id or time"})
+	}
+	return fields
+}
+
+// readTrigger checks what enrolls, as if it came now. Its own time may be any.
+func (in Simulation) readTrigger(r *execution.Route, s *execution.Script) []lemma.Field {
+	if fields := in.misfits(s.Source); fields != nil {
+		return fields
+	}
+	e := in.Trigger
+	e.ProfileKey, e.OccurredAt = in.ProfileKey, time.Time{}
+	var err error
+	var o *intake.Trigger
+	if s.Source == enrollment.FromEvent {
+		o, err = e.Check()
+	} else {
+		o, err = (intake.Enrolling{ProfileKey: e.ProfileKey, ID: e.ID, Properties: e.Properties}).Check(r.FlowID)
+	}
+	fields := below("/trigger", err)
+	for i := range fields {
+		if fields[i].Pointer == "/trigger/profile_key" {
+			fields[i].Pointer = "/profile_key"
+		}
+	}
+	at := in.Trigger.OccurredAt
+	if at.IsZero() {
+		at = s.Begin
+	} else if at.Before(intake.EarliestTime) || at.After(s.Begin.Add(intake.LatestAhead)) {
+		fields = append(fields, lemma.Field{Pointer: "/trigger/occurred_at", Code: "out_of_range",
+			Detail: "the time is before 2000, or more than a day after the enrollment"})
+	}
+	if o != nil {
+		s.Trigger = happening(o, at)
+	}
+	return fields
+}
+
+// happening is an occurrence at another time.
+func happening(o *intake.Trigger, at time.Time) execution.Happening {
+	o.At = at.UTC().Truncate(time.Microsecond)
+	return execution.Happening{Key: o.Key, Name: o.Name, At: o.At, Data: o.Data()}
+}
+
+// readLater checks what is to come.
+func (in Simulation) readLater(s *execution.Script) (fields []lemma.Field) {
+	if len(in.Events) > maxSimulatedEvents {
+		return []lemma.Field{{Pointer: "/events", Code: "too_many",
+			Detail: fmt.Sprintf("a simulation has at most %d events", maxSimulatedEvents)}}
+	}
+	for i, e := range in.Events {
+		pointer, at := "/events/"+strconv.Itoa(i), e.OccurredAt
+		e.ProfileKey, e.OccurredAt = "anybody", time.Time{}
+		o, err := e.Check()
+		fields = append(fields, below(pointer, err)...)
+		switch {
+		case at.IsZero():
+			fields = append(fields, lemma.Field{Pointer: pointer + "/occurred_at", Code: "required", Detail: "give the time of the event"})
+		case at.Before(s.Begin):
+			fields = append(fields,
+				lemma.Field{Pointer: pointer + "/occurred_at", Code: "out_of_range", Detail: "it is before the enrollment"})
+		case o != nil:
+			s.Later = append(s.Later, happening(o, at))
+		}
+	}
+	slices.SortStableFunc(s.Later, func(a, b execution.Happening) int { return a.At.Compare(b.At) })
+	return fields
+}
+
+// below are the fields of an error, under a pointer.
+func below(pointer string, err error) []lemma.Field {
+	var e *lemma.Error
+	if !errors.As(err, &e) {
+		return nil
+	}
+	fields := slices.Clone(e.Fields)
+	for i := range fields {
+		fields[i].Pointer = pointer + fields[i].Pointer
+	}
+	return fields
+}
+
+func wrongAnswers(r *execution.Route, answers map[string]int) (fields []lemma.Field) {
+	for id, status := range answers {
+		at := "/webhooks" + lemma.Pointer(id)
+		if node, ok := r.Node(id); !ok || node.Type != graph.Webhook {
+			fields = append(fields, lemma.Field{Pointer: at, Code: "unknown_node", Detail: "the version has no webhook node of this name"})
+		}
+		if status != 0 && (status < 200 || status > 599) {
+			fields = append(fields, lemma.Field{Pointer: at, Code: "out_of_range", Detail: "a status is 200 to 599, or 0 for given up"})
+		}
+	}
+	slices.SortStableFunc(fields, func(a, b lemma.Field) int { return strings.Compare(a.Pointer, b.Pointer) })
+	return fields
+}

@@ -1,0 +1,125 @@
+package flows_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lemma"
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/flowstest"
+	"lemma/flows/intake"
+)
+
+// Who is enrolled or woken on a node is found by it without a poll of all shards
+// of all flows, however many there are.
+func TestLocalDuesAreFoundWithoutPollingAllFlows(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(flowstest.ForAnHour)
+	f, seen := b.Traced()
+	var everywhere, claims atomic.Int32
+	seen.Stop = func(sql string) {
+		if strings.Contains(sql, "update flow_turns t set leased_by = $1") {
+			claims.Add(1)
+			if !strings.Contains(sql, "(t.workspace_id, t.flow_id, t.turn) = ") {
+				everywhere.Add(1)
+			}
+		}
+	}
+	ctx, stop := context.WithCancel(bg)
+	worker := flowstest.Start(func() error { f.Work(ctx); return nil })
+	comesTo := func(what func() error, story string) {
+		t.Helper()
+		b.Must(what())
+		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+			if b.Story(b.Enrollment(flow, "c1").ID) == story {
+				return
+			}
+		}
+		t.Errorf("%s, not %s", b.Story(b.Enrollment(flow, "c1").ID), story)
+	}
+	tell := func(event string) func() error {
+		return func() error {
+			_, err := f.Record(bg, b.Workspace, intake.Event{ProfileKey: "c1", Name: event})
+			return err
+		}
+	}
+	comesTo(tell("cart"), "enrolled@ checked@")
+	comesTo(tell("bought"), "enrolled@ checked@ resumed@buy completed@thanks")
+	stop()
+	<-worker.Done
+	if n := everywhere.Load(); n != 0 || claims.Load() == 0 {
+		t.Errorf("%d of %d looks are at all turns", n, claims.Load())
+	}
+}
+
+// A backlog of one flow, once it is enqueued, does not keep a worker: after a
+// full chunk all shards are polled.
+func TestABacklogIsLeftForOthers(t *testing.T) {
+	b := setup(t, 0, func(c *flows.Config) { c.Chunk = 2 })
+	flow := b.Live(flowstest.HourAfter("go"))
+	b.RecordOfAll(9, "go")
+	b.Exec(b.Pool, `update enrollments set turn = 0 where workspace_id = $1`, b.Workspace)
+	b.SetWaker(enrollment.NewWaker())
+	b.WorkAt(bg, enrollment.Shard{Workspace: b.Workspace, Flow: flow, Number: 0})
+	if where, ok := b.Flows.Waker().Next(); !ok || where != (enrollment.Shard{}) {
+		t.Errorf("%v, %v", where, ok)
+	}
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and node = 'wait'`); n != 9 {
+		t.Errorf("%d have come on", n)
+	}
+}
+
+// A wake is a hint: for a shard without due enrollments, or leased or that
+// does not exist nothing comes.
+func TestAWakeWithoutWork(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.HourAfter("go"))
+	r := b.RecordEvent("c1", "go")
+	due := enrollment.ShardOf(*r.Results[0].EnrollmentID)
+	for _, where := range []enrollment.Shard{{Workspace: b.Workspace, Flow: flow, Number: (due + 1) % enrollment.Shards},
+		{Workspace: b.Workspace, Flow: lemma.NewID(), Number: due}, {Workspace: lemma.NewID(), Flow: flow, Number: due}} {
+		if n, _, err := b.RunAt(bg, where); n != 0 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+	held, err := b.ClaimShard(bg, enrollment.Shard{Workspace: b.Workspace, Flow: flow, Number: due})
+	if err != nil || held == nil {
+		t.Fatal(held, err)
+	}
+	if n, _, err := b.RunAt(bg, enrollment.Shard{Workspace: b.Workspace, Flow: flow, Number: due}); n != 0 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	b.Must(b.ReleaseShard(*held, 0))
+	if n, _, err := b.RunAt(bg, enrollment.Shard{Workspace: b.Workspace, Flow: flow, Number: due}); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// A worker whose shard had no result enqueues it once more: it may have been enqueued
+// for and looked for while it was taken.
+func TestAShardWithoutResultIsPolledAgain(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.HourAfter("go"))
+	b.RecordEvent("c1", "go")
+	where := enrollment.Shard{Workspace: b.Workspace, Flow: flow, Number: enrollment.ShardOf(b.Enrollment(flow, "c1").ID)}
+	for ok := true; ok; {
+		_, ok = b.Flows.Waker().Next()
+	}
+	b.Hook.Do = func(stage string) {
+		if stage == "claimed" { // the profile is not due any more when it comes to read it
+			b.Exec(b.Pool, `update enrollments set resume_at = now() + interval '1 hour' where workspace_id = $1`, b.Workspace)
+		}
+	}
+	b.WorkAt(bg, where)
+	if again, ok := b.Flows.Waker().Next(); !ok || again != where {
+		t.Errorf("%+v, %v", again, ok)
+	}
+	b.WorkAt(bg, where) // nobody is due: that is the end of it
+	if again, ok := b.Flows.Waker().Next(); ok {
+		t.Errorf("it is rung for again: %+v", again)
+	}
+}

@@ -1,0 +1,60 @@
+package message
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// output is what is being written. It takes white space away as the engine does,
+// which looks back no further than what it wrote last, from mark on.
+type output struct {
+	text []byte
+	mark int
+	trim bool
+}
+
+func (p *output) write(s string) {
+	if p.trim {
+		s = strings.TrimLeftFunc(s, unicode.IsSpace)
+		p.trim = false
+	} else {
+		p.mark = len(p.text)
+	}
+	p.text = append(p.text, s...)
+}
+
+// writeInt needs neither trimming nor escaping.
+func (p *output) writeInt(n int) {
+	p.write("")
+	p.text = strconv.AppendInt(p.text, int64(n), 10)
+}
+
+// writeEscaped writes in the pieces in which the engine does: the runs between
+// what is escaped, and each escape.
+func (p *output) writeEscaped(s string) {
+	from := 0
+	for i := range len(s) {
+		escape := escapes[s[i]]
+		if escape == "" {
+			continue
+		}
+		if i > from {
+			p.write(s[from:i])
+		}
+		p.write(escape)
+		from = i + 1
+	}
+	if from < len(s) {
+		p.write(s[from:])
+	}
+}
+
+var escapes = [256]string{'&': "&amp;", '\'': "&#39;", '<': "&lt;", '>': "&gt;", '"': "&#34;"}
+
+func (p *output) trimLeft() {
+	kept := bytes.TrimRightFunc(p.text[p.mark:], unicode.IsSpace)
+	p.text = p.text[:p.mark+len(kept)]
+	p.mark = len(p.text)
+}

@@ -1,0 +1,108 @@
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// Type is a type of Postgres that a list can be ordered by.
+type Type string
+
+// The types of keys.
+const (
+	UUID Type = "uuid"
+	Text Type = "text"
+	Time Type = "timestamptz"
+	Int  Type = "int"
+)
+
+// cursorFormat is the first byte of each cursor.
+const cursorFormat = 1
+
+// seal is how many bytes of the hash of list, order and filter a cursor holds.
+const seal = 8
+
+// binding is the hash of what a cursor belongs to: the list, the order, and the
+// conditions with their arguments.
+func (s *Statement[T]) binding() []byte {
+	form, err := json.Marshal([]any{s.list.Name, s.query.Sort, s.conditions, s.args})
+	if err != nil {
+		panic("list " + s.list.Name + ": " + err.Error()) // an argument that is no plain value
+	}
+	sum := sha256.Sum256(form)
+	return sum[:seal]
+}
+
+// encode writes the cursor behind a row.
+func (s *Statement[T]) encode(row T) string {
+	texts := make([]string, len(s.order))
+	for i, k := range s.order {
+		switch value := k.Of(row).(type) {
+		case uuid.UUID:
+			texts[i] = value.String()
+		case time.Time:
+			texts[i] = strconv.FormatInt(value.UnixMicro(), 36)
+		case int:
+			texts[i] = strconv.Itoa(value)
+		case string:
+			texts[i] = value
+		}
+	}
+	place, _ := json.Marshal(texts) // strings always can
+	raw := append(append([]byte{cursorFormat}, s.binding()...), place...)
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+// decode reads the place that a cursor names, as arguments of the statement.
+func (s *Statement[T]) decode(cursor string) ([]any, error) {
+	raw, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || len(raw) <= seal || raw[0] != cursorFormat || !bytes.Equal(raw[1:1+seal], s.binding()) {
+		return nil, invalidCursor()
+	}
+	var texts []string
+	if json.Unmarshal(raw[1+seal:], &texts) != nil || len(texts) != len(s.order) {
+		return nil, invalidCursor()
+	}
+	place := make([]any, len(texts))
+	for i, k := range s.order {
+		var ok bool
+		if place[i], ok = k.Type.read(texts[i]); !ok {
+			return nil, invalidCursor()
+		}
+	}
+	return place, nil
+}
+
+// lastMicro is the year 9999; Postgres is asked about nothing beyond it.
+var lastMicro = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+
+// read makes a value that Postgres accepts out of a text, which anybody can send.
+func (t Type) read(text string) (any, bool) {
+	switch t {
+	case UUID:
+		id, err := uuid.Parse(text)
+		return id, err == nil
+	case Time:
+		micros, err := strconv.ParseInt(text, 36, 64)
+		return time.UnixMicro(micros).UTC(), err == nil && micros >= 0 && micros <= lastMicro
+	case Int:
+		n, err := strconv.ParseInt(text, 10, 32)
+		return int32(n), err == nil
+	}
+	return text, utf8.ValidString(text) && !strings.ContainsRune(text, 0)
+}
+
+func invalidCursor() error {
+	return lemma.Fault("?cursor", "invalid_cursor",
+		"this is not a cursor of this list with this filter and sort: leave it out to begin at the first page")
+}

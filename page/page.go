@@ -1,0 +1,249 @@
+// Package page is the one mechanism of lists: filter, order, cursor and limit.
+// It promises that a caller who follows the cursors gets each row that was there
+// from the first page to the last exactly once, in the order asked for, and that
+// a cursor is refused (invalid_cursor) with another list, filter or order than
+// the one it was answered for.
+//
+// A List says which columns can be filtered and ordered by. Start collects the
+// common conditions, the caller adds its own with And, and End answers the
+// conditions, the order and the arguments of a statement that reads one row more
+// than the page holds. Page cuts that row off and makes the next cursor.
+package page
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// Query is what a request asks of a list. Zero fields ask for nothing.
+type Query struct {
+	Limit         int        // rows wanted, 1 to 200
+	Cursor        string     // the next_cursor of the page before; empty for the first
+	Sort          string     // a key of List.Orders, with a leading "-" for descending; empty: List.Default
+	Status        string     // rows with this status
+	Name          string     // rows whose name contains this, in any case
+	CreatedAfter  *time.Time // rows created at this time or later
+	CreatedBefore *time.Time // rows created before this time
+}
+
+// List describes a list of the API. Columns are SQL expressions of its statement.
+type List[T any] struct {
+	Name    string // in each cursor: the cursor of another list is refused
+	Status  string // column that Query.Status is compared with; empty: the caller compares it
+	Label   string // column that Query.Name is searched in; empty: rows have no name
+	Created string // column that Query.CreatedAfter and CreatedBefore are compared with
+	Orders  map[string]Order[T]
+	Default string // the order of a query without Sort; empty: DefaultSort
+}
+
+// DefaultSort is newest first.
+const DefaultSort = "-created_at"
+
+// Order is a sequence of columns of which the last is unique.
+type Order[T any] []Key[T]
+
+// Key is one column of an order.
+type Key[T any] struct {
+	Column  string
+	Type    Type
+	Of      func(T) any // the column's value in a row: uuid.UUID, string, time.Time or int
+	Against bool        // ordered against the direction that is asked for
+}
+
+// Statement collects the conditions of one page.
+type Statement[T any] struct {
+	list       List[T]
+	query      Query
+	order      Order[T]
+	descending bool
+	conditions []string
+	args       []any
+}
+
+// Clauses are the parts of a finished statement.
+type Clauses struct {
+	Where string // the conditions, joined by "and"
+	Order string // "order by ... limit $n"
+	Args  []any
+}
+
+// Start begins the statement of a page with the filters that all lists share.
+// args are $1 and following, which the SQL of the caller names: $1 is the workspace.
+func (l List[T]) Start(q Query, args ...any) (*Statement[T], error) {
+	s := &Statement[T]{list: l, query: q, args: args}
+	sort := q.Sort
+	if sort == "" {
+		sort = l.Default
+	}
+	if sort == "" {
+		sort = DefaultSort
+	}
+	name, descending := strings.CutPrefix(sort, "-")
+	order, known := l.Orders[name]
+	if !known {
+		return nil, lemma.Fault("?sort", "invalid_sort", "this list cannot be ordered by %q", sort)
+	}
+	s.query.Sort, s.order, s.descending = sort, order, descending
+	if q.Status != "" && l.Status != "" {
+		s.And(l.Status + " = " + s.Arg(q.Status))
+	}
+	if q.Name != "" && l.Label != "" {
+		s.And("position(lower(" + s.Arg(q.Name) + ") in lower(" + l.Label + ")) > 0")
+	}
+	if q.CreatedAfter != nil {
+		s.And(l.Created + " >= " + s.Arg(*q.CreatedAfter))
+	}
+	if q.CreatedBefore != nil {
+		s.And(l.Created + " < " + s.Arg(*q.CreatedBefore))
+	}
+	return s, nil
+}
+
+// Arg adds an argument and answers its placeholder.
+func (s *Statement[T]) Arg(value any) string {
+	s.args = append(s.args, value)
+	return fmt.Sprintf("$%d", len(s.args))
+}
+
+// And adds a condition.
+func (s *Statement[T]) And(condition string) { s.conditions = append(s.conditions, condition) }
+
+// End adds the cursor's condition, the order and the limit. No condition can be
+// added after it, since the cursor is bound to those before.
+func (s *Statement[T]) End() (Clauses, error) {
+	var after []any
+	if s.query.Cursor != "" {
+		var err error
+		if after, err = s.decode(s.query.Cursor); err != nil {
+			return Clauses{}, err
+		}
+	}
+	where := append([]string{}, s.conditions...)
+	filters := len(s.args)
+	if after != nil {
+		where = append(where, s.behind(after))
+	}
+	if len(where) == 0 {
+		where = []string{"true"}
+	}
+	clauses := Clauses{Where: strings.Join(where, " and "), Order: s.orderBy() + " limit " + s.Arg(s.query.Limit+1), Args: s.args}
+	s.args = s.args[:filters:filters] // what the cursor of the next page is bound to
+	return clauses, nil
+}
+
+func (s *Statement[T]) orderBy() string {
+	columns := make([]string, len(s.order))
+	for i, k := range s.order {
+		columns[i] = k.Column
+		if s.descending != k.Against {
+			columns[i] += " desc"
+		}
+	}
+	return "order by " + strings.Join(columns, ", ")
+}
+
+// behind is the condition of the rows that follow a place in the order. Columns
+// of one direction are compared as a row, which an index can seek.
+func (s *Statement[T]) behind(after []any) string {
+	columns, places, mixed := make([]string, len(s.order)), make([]string, len(s.order)), false
+	for i, k := range s.order {
+		columns[i], places[i] = k.Column, s.Arg(after[i])+"::"+string(k.Type)
+		mixed = mixed || k.Against != s.order[0].Against
+	}
+	compare := func(i int) string {
+		if s.descending != s.order[i].Against {
+			return " < "
+		}
+		return " > "
+	}
+	switch {
+	case len(columns) == 1:
+		return columns[0] + compare(0) + places[0]
+	case !mixed:
+		return "(" + strings.Join(columns, ", ") + ")" + compare(0) + "(" + strings.Join(places, ", ") + ")"
+	}
+	last := len(columns) - 1
+	condition := columns[last] + compare(last) + places[last]
+	for i := last - 1; i >= 0; i-- {
+		condition = fmt.Sprintf("(%s%s%s or (%s = %s and %s))", columns[i], compare(i), places[i], columns[i], places[i], condition)
+	}
+	return condition
+}
+
+// Page cuts off the row that was read beyond the page, and answers the cursor of
+// the next page: empty when there is none.
+func (s *Statement[T]) Page(rows []T) (page []T, next string) {
+	if len(rows) <= s.query.Limit {
+		return rows, ""
+	}
+	rows = rows[:s.query.Limit]
+	return rows, s.encode(rows[len(rows)-1])
+}
+
+// Between adds bounds on an id that is a UUIDv7, where the time of creation is
+// filtered by, so that the rows of other times are not read. slack is how far
+// apart the id's time and the time of creation can be.
+func (s *Statement[T]) Between(id string, slack time.Duration) {
+	if after := s.query.CreatedAfter; after != nil {
+		s.And(id + " >= " + s.Arg(firstOf(after.Add(-slack))))
+	}
+	if before := s.query.CreatedBefore; before != nil {
+		s.And(id + " < " + s.Arg(firstOf(before.Add(slack))))
+	}
+}
+
+// firstOf is the smallest UUIDv7 of a millisecond (RFC 9562, 5.7).
+func firstOf(t time.Time) uuid.UUID {
+	var id uuid.UUID
+	var millis [8]byte
+	binary.BigEndian.PutUint64(millis[:], uint64(max(t.UnixMilli(), 0)))
+	copy(id[:6], millis[2:])
+	id[6] = 0x70
+	return id
+}
+
+// Rows is a pool or a transaction.
+type Rows interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Read reads a page. sql ends with its conditions, of which the first compares
+// $1, the workspace; args are $2 and following.
+func (l List[T]) Read(
+	ctx context.Context, db Rows, q Query, workspace any, sql string, scan pgx.RowToFunc[T], args ...any,
+) ([]T, string, error) {
+	return l.ReadBy(q, func(end Clauses) ([]T, error) {
+		rows, _ := db.Query(ctx, sql+" and "+end.Where+" "+end.Order, end.Args...)
+		return pgx.CollectRows(rows, scan)
+	}, append([]any{workspace}, args...)...)
+}
+
+// ReadBy is Read for rows that take more than one statement.
+func (l List[T]) ReadBy(q Query, read func(Clauses) ([]T, error), args ...any) ([]T, string, error) {
+	s, err := l.Start(q, args...)
+	if err != nil {
+		return nil, "", err
+	}
+	return s.Read(read)
+}
+
+// Read finishes a statement, reads by it, and cuts the page.
+func (s *Statement[T]) Read(read func(Clauses) ([]T, error)) (rows []T, next string, err error) {
+	end, err := s.End()
+	if err != nil {
+		return nil, "", err
+	}
+	if rows, err = read(end); err != nil {
+		return nil, "", fmt.Errorf("list %s: %w", s.list.Name, err)
+	}
+	rows, next = s.Page(rows)
+	return rows, next, nil
+}

@@ -1,0 +1,71 @@
+package pgerr_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"lemma"
+	"lemma/pgerr"
+)
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	rules := pgerr.Rules{"things_name": pgerr.NameTaken("thing"), pgerr.ForeignKey: pgerr.InUse("a box holds this thing")}
+	violated := func(code, constraint string) error {
+		return fmt.Errorf("exec: %w", &pgconn.PgError{Code: code, ConstraintName: constraint, Message: "secret"})
+	}
+	own := lemma.Missing("box")
+	for name, c := range map[string]struct {
+		err  error
+		kind lemma.Kind
+		code string
+	}{
+		"a named constraint": {violated(pgerr.Unique, "things_name"), lemma.Conflict, "name_taken"},
+		"a kind of it":       {violated(pgerr.ForeignKey, "boxes_thing_id_fkey"), lemma.Conflict, "in_use"},
+		"another":            {violated(pgerr.Unique, "things_pkey"), lemma.Internal, ""},
+		"an answer already":  {fmt.Errorf("read: %w", own), lemma.NotFound, ""},
+		"something else":     {errors.New("no connection"), lemma.Internal, ""},
+	} {
+		err := rules.Explain(c.err, "save thing")
+		var e *lemma.Error
+		if lemma.KindOf(err) != c.kind || errors.As(err, &e) && e.Code != c.code {
+			t.Errorf("%s: %v", name, err)
+		}
+		if strings.Contains(lemma.Public(err), "secret") || !errors.Is(err, c.err) && c.kind != lemma.NotFound {
+			t.Errorf("%s: %q of %v", name, lemma.Public(err), err)
+		}
+	}
+	if err := rules.Explain(nil, "save thing"); err != nil {
+		t.Error(err)
+	}
+	if rules["things_name"].Cause != nil {
+		t.Error("a rule keeps the cause of one answer")
+	}
+}
+
+func TestRow(t *testing.T) {
+	t.Parallel()
+	if err := pgerr.Row(fmt.Errorf("x: %w", pgx.ErrNoRows), "thing", "get thing"); lemma.KindOf(err) != lemma.NotFound {
+		t.Error(err)
+	}
+	if err := pgerr.Row(errors.New("x"), "thing", "get thing"); err == nil || err.Error() != "get thing: x" {
+		t.Error(err)
+	}
+	if err := pgerr.Row(nil, "thing", "get thing"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRetryable(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]bool{"40P01": true, "40001": true, "23505": false} {
+		if got := pgerr.Retryable(fmt.Errorf("x: %w", &pgconn.PgError{Code: code})); got != want {
+			t.Errorf("%s: %v", code, got)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package sender
+
+import (
+	"testing"
+
+	"lemma"
+	"lemma/notifications"
+	"lemma/providers"
+)
+
+// The provider of an archived flow may be deleted, but not while something that
+// the flow has written is still to be sent over it: nobody could end that.
+func TestAProviderStaysUntilItsBatchesHaveEnded(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	accounts := providers.New(b.pool, nil, nil)
+	refused := func(when string) {
+		t.Helper()
+		if err := accounts.Delete(bg, b.ws, b.provider); lemma.KindOf(err) != lemma.Conflict {
+			t.Fatalf("deleted while a batch is %s: %v", when, err)
+		}
+	}
+	s := b.sender()
+	refused("ready")
+	at(s, "called", 1, func() { refused("leased") })
+	for i := range 10 {
+		b.carrier.then[address(i)] = []Outcome{Unknown}
+	}
+	if _, err := s.Work(bg, refs[0]); err != nil {
+		t.Fatal(err)
+	}
+	b.reap(s)
+	refused("to be retried")
+	b.work(s)
+	b.wantBooks(notifications.Books{Sent: 10})
+	if err := accounts.Delete(bg, b.ws, b.provider); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,36 @@
+package sender
+
+import (
+	"testing"
+
+	"lemma/notifications"
+)
+
+// A commit fails for good while a window waits for its rate: the rows whose
+// outcomes it held are neither open nor ended, so that only the reaper may give
+// the batch back.
+func TestABatchIsNotGivenBackAfterACommitThatFailed(t *testing.T) {
+	b := setup(t)
+	b.exec(`update providers set rate_per_second = 10 where workspace_id = $1`, b.ws)
+	refs := b.insert(10, 10, 2)
+	s := b.sender()
+	at(s, "committing", 2, func() {
+		b.exec(`alter table batches rename to gone`)
+		at(s, "committing", 1, func() { b.exec(`alter table gone rename to batches`) })
+	})
+	if _, err := s.Work(bg, refs[0]); err == nil {
+		t.Fatal("the commit did not fail")
+	}
+	s.Hook = nil
+	b.exec(`alter table if exists gone rename to batches`)
+	b.exec(`update providers set rate_per_second = null where workspace_id = $1`, b.ws)
+	b.reap(s)
+	b.makeDue()
+	b.work(s)
+	b.wantBooks(notifications.Books{Sent: 10})
+	for i := range 10 {
+		if n := b.carrier.called(address(i)); n != 1 {
+			t.Errorf("%s was called %d times", address(i), n)
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package sender
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma/notifications"
+)
+
+// insertOneUnknown writes 40 intents in one batch, and answers the recipients in
+// the order of their calls. Of the first window three are accepted, the
+// connection drops after the final dot of the next, who[3], and six are not
+// called any more: with them, 36 are left.
+func (b *bundle) insertOneUnknown(maxAttempts int) (ref notifications.Ref, who []int) {
+	b.t.Helper()
+	ref = b.insert(40, 40, maxAttempts)[0]
+	rows, _ := b.pool.Query(bg, `select profile_key::int from notifications where workspace_id = $1 order by ordinal`, b.ws)
+	who, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, i := range who[3:10] {
+		b.carrier.then[address(i)] = []Outcome{NotCalled}
+	}
+	b.carrier.then[address(who[3])] = []Outcome{Unknown}
+	return ref, who
+}
+
+// Batch!NothingDeserted: one row whose outcome is unknown keeps no other row
+// from being called by another worker at once.
+func TestTheRestDoesNotWaitForAnUnknownRow(t *testing.T) {
+	for name, c := range map[string]struct {
+		attempts int
+		reaped   notifications.Books
+		calls    int
+		end      notifications.Books
+	}{
+		"at_least_once": {2, notifications.Books{Sent: 39, Pending: 1}, 2, notifications.Books{Sent: 40}},
+		"at_most_once":  {1, notifications.Books{Sent: 39, Orphaned: 1}, 1, notifications.Books{Sent: 39, Orphaned: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			ref, who := b.insertOneUnknown(c.attempts)
+			if again, err := b.sender().Work(bg, ref); err != nil || again == 0 {
+				t.Fatalf("again after %s, %v", again, err)
+			}
+			b.wantBooks(notifications.Books{Sent: 3, Pending: 36, Processing: 1})
+			b.work(b.sender())
+			b.wantBooks(notifications.Books{Sent: 39, Processing: 1})
+			if status, _ := b.status(who[3]); status != "processing" {
+				t.Errorf("unknown, and its status is %s", status)
+			}
+			b.reap(b.sender())
+			b.wantBooks(c.reaped)
+			b.work(b.sender())
+			b.wantBooks(c.end)
+			if n := b.carrier.called(address(who[3])); n != c.calls {
+				t.Errorf("called %d times", n)
+			}
+			for i := range 40 {
+				if n := b.accepted(i); n > 1 {
+					t.Errorf("%s was accepted %d times", address(i), n)
+				}
+			}
+			if n := b.books().Open; n != 0 {
+				t.Errorf("%d batches are open", n)
+			}
+		})
+	}
+}
+
+// accepted counts the calls of a recipient that were accepted.
+func (b *bundle) accepted(i int) (n int) {
+	for k := range b.carrier.called(address(i)) {
+		if script := b.carrier.then[address(i)]; k >= len(script) || script[k] == Accepted {
+			n++
+		}
+	}
+	return n
+}
+
+// Batch!BoundedSendCount: the same for a second attempt, which has no third.
+func TestTheRestOfASecondAttemptDoesNotWait(t *testing.T) {
+	b := setup(t)
+	b.insert(3, 3, 2)
+	for i := range 3 {
+		b.carrier.then[address(i)] = []Outcome{Unknown, NotCalled}
+	}
+	b.carrier.then[address(1)] = []Outcome{Unknown, Unknown}
+	b.work(b.sender())
+	b.reap(b.sender())
+	b.work(b.sender())
+	b.work(b.sender())
+	b.wantBooks(notifications.Books{Sent: 2, Processing: 1})
+	b.reap(b.sender())
+	b.work(b.sender())
+	b.wantBooks(notifications.Books{Sent: 2, Orphaned: 1})
+	if n := b.carrier.called(address(1)); n != 2 {
+		t.Errorf("called %d times", n)
+	}
+}
+
+// Batch!BooksBalance: what was not called is cancelled as soon as its worker
+// gives it back, and the unknown row is all that is in flight.
+func TestACancelDoesNotWaitForAnUnknownRow(t *testing.T) {
+	b := setup(t)
+	ref, who := b.insertOneUnknown(2)
+	s := b.sender()
+	reached, release := pauseAt(s, "called", 1)
+	done := make(chan error, 1)
+	go func() { _, err := s.Work(bg, ref); done <- err }()
+	<-reached
+	b.cancel()
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 36, Processing: 1})
+	want := notifications.Cancelled{InFlight: 1, Cancelled: 36}
+	if found, err := notifications.ReadCancelled(bg, b.pool, b.ws, b.origin); err != nil || found != want {
+		t.Errorf("found %+v, %v; want %+v", found, err, want)
+	}
+	b.reap(b.sender())
+	b.work(b.sender())
+	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 36, Orphaned: 1})
+	if n := b.carrier.called(address(who[3])); n != 1 {
+		t.Errorf("called %d times, the last after the cancel", n)
+	}
+}
+
+// Batch!NoWindowBehindGate: a batch that is split off behind a shut gate is born
+// behind it.
+func TestASplitCopiesTheGate(t *testing.T) {
+	b := setup(t)
+	ref, _ := b.insertOneUnknown(2)
+	s := b.sender()
+	at(s, "called", 1, func() { hold(b) })
+	if _, err := s.Work(bg, ref); err != nil {
+		t.Fatal(err)
+	}
+	b.reap(b.sender())
+	b.work(b.sender())
+	b.wantBooks(notifications.Books{Sent: 3, Pending: 37})
+	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
+	b.work(b.sender())
+	b.wantBooks(notifications.Books{Sent: 40})
+}
+
+// A cancel that waits for the commit that splits sees the batch that it makes.
+func TestACancelSeesTheSplit(t *testing.T) {
+	b := setup(t)
+	ref, _ := b.insertOneUnknown(2)
+	s := b.sender()
+	reached, release := pauseAt(s, "committing", 2)
+	worked, cancelled := make(chan error, 1), make(chan struct{})
+	go func() { _, err := s.Work(bg, ref); worked <- err }()
+	<-reached
+	blocker, err := b.pool.Begin(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = blocker.Rollback(bg) })
+	if _, err := blocker.Exec(bg, `insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
+		values ($1, $2, 0, 1, 'accepted', true, 'response')`, b.ws, ref.BatchID); err != nil {
+		t.Fatal(err)
+	}
+	close(release) // the commit has the batch, and waits for the primary key of attempts
+	b.untilWaiting(1)
+	go func() { defer close(cancelled); b.cancel() }()
+	b.untilWaiting(2)
+	if err := blocker.Rollback(bg); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-worked; err != nil {
+		t.Fatal(err)
+	}
+	<-cancelled
+	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 36, Processing: 1})
+	b.reap(b.sender())
+	b.work(b.sender())
+	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 36, Orphaned: 1})
+}
+
+// The connection breaks while the commit that splits runs: it splits once.
+func TestASplitWhoseAnswerIsLostHappensOnce(t *testing.T) {
+	b := setup(t)
+	ref, _ := b.insertOneUnknown(2)
+	b.loseAnswer(ref, 2)
+	b.work(b.sender())
+	b.wantBooks(notifications.Books{Sent: 39, Processing: 1})
+	if n := len(b.batches("id <> root_id")); n != 1 {
+		t.Errorf("%d batches were split off", n)
+	}
+}
+
+// What explain says of a row that has a batch of its own, and of one that has not.
+func TestExplainOfAnUnknownRow(t *testing.T) {
+	b := setup(t)
+	ref, who := b.insertOneUnknown(1)
+	if _, err := b.sender().Work(bg, ref); err != nil {
+		t.Fatal(err)
+	}
+	b.work(b.sender())
+	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(who[3]))
+	if err != nil || e.Waiting == nil || e.Waiting.For != "answer" || e.Waiting.Until == nil || e.CopiesPossible != 1 {
+		t.Errorf("%+v, %v", e, err)
+	}
+	b.reap(b.sender())
+	for i, want := range map[int]int{who[3]: 1, who[4]: 0} { // who[3] knows nothing of the claim by which the others were called
+		e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps := map[string]int{}
+		for _, step := range e.Steps {
+			steps[step.Event]++
+		}
+		if steps["in_doubt"] != want || steps["reaped"] != want || steps["claimed"] != 2-want || steps["finished"] != 1-want {
+			t.Errorf("%s: %v", address(i), steps)
+		}
+	}
+}
+
+// A person is not erased while the reaper may still want the row.
+func TestAnUnknownRowIsNotErased(t *testing.T) {
+	b := setup(t)
+	ref, who := b.insertOneUnknown(2)
+	if _, err := b.sender().Work(bg, ref); err != nil {
+		t.Fatal(err)
+	}
+	b.work(b.sender())
+	names := []notifications.Name{{OriginID: b.origin, Key: keyOf(who[3])}, {OriginID: b.origin, Key: keyOf(who[4])}}
+	erase := func() (erased, inFlight int64) {
+		b.inTx(func(tx pgx.Tx) (err error) {
+			erased, inFlight, err = b.ledger.Erase(bg, tx, b.ws, names, "erased:"+uuid.NewString())
+			return err
+		})
+		return erased, inFlight
+	}
+	if erased, inFlight := erase(); erased != 0 || inFlight != 2 { // batch by batch, not row by row
+		t.Errorf("%d erased, %d in flight", erased, inFlight)
+	}
+	b.reap(b.sender())
+	b.work(b.sender())
+	if erased, inFlight := erase(); erased != 2 || inFlight != 0 {
+		t.Errorf("all has ended: %d erased, %d in flight", erased, inFlight)
+	}
+}

@@ -1,0 +1,91 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma/dial"
+	"lemma/migrations"
+)
+
+// ErrDatabaseURL reports a DSN that cannot be parsed. It does not contain the DSN,
+// which may have a password in it.
+var ErrDatabaseURL = errors.New("DATABASE_URL cannot be parsed: it must have the form postgres://user:password@host:5432/database")
+
+// OpenPool opens as many connections as the workers can use at the same time.
+// Timeouts end statements and idle transactions that would hold locks for long.
+func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
+	if c.DatabaseURL == "" {
+		return nil, errors.New("DATABASE_URL is not set: set it to the Postgres database for Lemma's tables (`lemma dev` does not need it)")
+	}
+	c = c.withDefaults()
+	p, err := pgxpool.ParseConfig(c.DatabaseURL)
+	if err != nil {
+		return nil, ErrDatabaseURL // the cause would show the password
+	}
+	if !strings.Contains(c.DatabaseURL, "pool_max_conns") {
+		p.MaxConns = int32(c.SendWorkers + min(4*c.FanoutWorkers, 8) + 12) // a process writes six chunks at a time, however many audiences it reads
+	}
+	if !strings.Contains(c.DatabaseURL, "pool_max_conn_lifetime") {
+		p.MaxConnLifetime = 10 * time.Minute // a plan that was made when a table was empty must not be kept longer
+	}
+	settings := maps.Clone(session)
+	settings["idle_in_transaction_session_timeout"] = c.TransactionIdle
+	for name, value := range settings {
+		if _, set := p.ConnConfig.RuntimeParams[name]; !set {
+			p.ConnConfig.RuntimeParams[name] = value
+		}
+	}
+	p.ConnConfig.DialFunc = dial.Bounded(deadAfter, p.ConnConfig.ConnectTimeout)
+	pool, err := pgxpool.NewWithConfig(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	return pool, nil
+}
+
+// deadAfter bounds how long a connection to Lemma's database waits for a peer
+// that is gone without a word: a statement whose answer is lost then fails
+// instead of holding its worker until the kernel gives up, which may be hours.
+const deadAfter = 30 * time.Second
+
+// session is set on each connection, unless the DSN sets the parameter.
+var session = map[string]string{
+	"application_name": "lemma", "statement_timeout": "60s",
+	// A transaction that has waited for a lock must read what the holder of the
+	// lock wrote. With repeatable read, which a role or a database may have as
+	// its default, an event could miss an enrollment that waits for it.
+	"default_transaction_isolation": migrations.Isolation,
+	// Each statement has one good plan, by keys. Planning it again for each
+	// batch costs more than the claim itself once the tables have statistics.
+	"plan_cache_mode": "force_generic_plan",
+	// That plan may be made while a table or a new partition is empty. A scan of
+	// the whole table is cheap then, and not when the plan is used.
+	"enable_seqscan": "off",
+	// A statement whose cost is overestimated would be compiled each time.
+	"jit": "off",
+}
+
+// OpenMigrated is OpenPool for a caller that needs the tables: it returns an
+// error when a migration is missing.
+func OpenMigrated(ctx context.Context, c Config) (*pgxpool.Pool, error) {
+	pool, err := OpenPool(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := migrations.Behind(ctx, pool); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}

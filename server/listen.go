@@ -1,0 +1,307 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Limits of every listener, against slow clients. Package api bounds how long the
+// work for a request may take (50 s).
+const (
+	maxHeader   = 64 << 10         // bytes
+	headerTime  = 10 * time.Second // for the header of a request
+	requestTime = 30 * time.Second // for the whole request; not for the work that follows
+	totalTime   = 2 * time.Minute  // from the header to the end of the response: more than the body, the work and 30 s for the response
+	idleTime    = 2 * time.Minute  // between two requests
+	silentTime  = time.Second      // for the header of a first request, while all connections are in use
+	unreadTime  = time.Second      // for the rest of a body that is not read
+	stopTime    = 15 * time.Second // for running requests when the process stops
+)
+
+// opsConnections bounds the connections of a listener for operators.
+const opsConnections = 32
+
+// endpoint is an address and its handler.
+type endpoint struct {
+	name    string // in metrics and errors
+	address string
+	opened  net.Listener // on address; nil: serve opens it
+	handler http.Handler
+	most    int // connections at a time
+	limits  timeLimits
+}
+
+// timeLimits of zero are the constants above.
+type timeLimits struct{ header, request, total, idle, silent, unread time.Duration }
+
+func (l timeLimits) withDefaults() timeLimits {
+	for _, d := range []struct {
+		set       *time.Duration
+		otherwise time.Duration
+	}{{&l.header, headerTime}, {&l.request, requestTime}, {&l.total, totalTime}, {&l.idle, idleTime}, {&l.silent, silentTime}, {&l.unread, unreadTime}} {
+		if *d.set == 0 {
+			*d.set = d.otherwise
+		}
+	}
+	return l
+}
+
+// connectionMetrics count the connections of the listeners of a process.
+type connectionMetrics struct {
+	open             *prometheus.GaugeVec
+	refused, evicted *prometheus.CounterVec
+}
+
+func newConnectionMetrics(r prometheus.Registerer) *connectionMetrics {
+	label := []string{"listener"}
+	m := &connectionMetrics{
+		open:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lemma_http_connections", Help: "Open connections, by listener (api, metrics, work)."}, label),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_refused_total", Help: "Connections refused with 503 because LEMMA_MAX_CONNECTIONS were in use."}, label),
+		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_evicted_total", Help: "Connections without a request that were closed for a new one."}, label),
+	}
+	r.MustRegister(m.open, m.refused, m.evicted)
+	return m
+}
+
+// ServeAPI serves the API, and the metrics beside it, until ctx ends.
+func (s *Server) ServeAPI(ctx context.Context) error {
+	s.log.Info("serving", "listen", s.cfg.Listen, "metrics", s.cfg.MetricsListen)
+	return serve(ctx, s.log, s.connections, s.apiEndpoints()...)
+}
+
+func (s *Server) apiEndpoints() []endpoint {
+	all := []endpoint{{name: "api", address: s.cfg.Listen, handler: s.API, most: s.cfg.MaxConnections}}
+	if s.cfg.MetricsListen != "" && s.cfg.MetricsListen != s.cfg.Listen {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", metricsHandler(s.metrics))
+		all = append(all, endpoint{name: "metrics", address: s.cfg.MetricsListen, handler: mux, most: opsConnections})
+	}
+	return all
+}
+
+// ServeWork serves the health checks and metrics of a process without the API, if
+// they have an address, until ctx ends.
+func (s *Server) ServeWork(ctx context.Context) error {
+	s.log.Info("working", "node", s.Sender.Node(), "workers", s.cfg.SendWorkers)
+	if s.cfg.WorkListen == "" {
+		<-ctx.Done()
+		return nil
+	}
+	return serve(ctx, s.log, s.connections, endpoint{name: "work", address: s.cfg.WorkListen, handler: s.healthHandler(), most: opsConnections})
+}
+
+func (s *Server) healthHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := s.ready(r.Context()); err != nil {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
+	mux.Handle("GET /metrics", metricsHandler(s.metrics))
+	return mux
+}
+
+// serve serves all endpoints until ctx ends or one of them fails, then waits for
+// running requests.
+func serve(ctx context.Context, log *slog.Logger, counts *connectionMetrics, all ...endpoint) error {
+	var servers []*http.Server
+	var gates []*gate
+	for _, e := range all {
+		l, err := e.listen()
+		if err != nil {
+			for _, g := range gates {
+				_ = g.Close()
+			}
+			return fmt.Errorf("listen on %s for %s: %w", e.address, e.name, err)
+		}
+		g := newGate(l, e, counts)
+		gates, servers = append(gates, g), append(servers, e.server(g, log))
+	}
+	failed := make(chan error, len(servers))
+	for i, s := range servers {
+		go func() { failed <- s.Serve(gates[i]) }()
+	}
+	var err error
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	var stopped sync.WaitGroup
+	errs := make([]error, len(servers))
+	for i, s := range servers {
+		stopped.Go(func() { errs[i] = s.Shutdown(stop) })
+	}
+	stopped.Wait()
+	return errors.Join(append(errs, err)...)
+}
+
+func (e endpoint) listen() (net.Listener, error) {
+	if e.opened != nil {
+		return e.opened, nil
+	}
+	return net.Listen("tcp", e.address)
+}
+
+func (e endpoint) server(g *gate, log *slog.Logger) *http.Server {
+	limits := e.limits.withDefaults()
+	return &http.Server{Handler: unread(e.handler, limits.unread), ConnState: g.state, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ReadHeaderTimeout: limits.header, ReadTimeout: limits.request, WriteTimeout: limits.total, IdleTimeout: limits.idle}
+}
+
+// gate is a listener that bounds the open connections. At the bound, a new
+// connection replaces the one that has had no request for longest: an idle one,
+// whose client can reconnect, or one without a first request for silentTime. A
+// client that opens many connections thus loses its own first. Without such a
+// connection the new one is refused with 503.
+type gate struct {
+	net.Listener
+	name   string
+	most   int
+	silent time.Duration
+	counts *connectionMetrics
+	busy   chan struct{} // bounds how many connections are being refused
+
+	mu   sync.Mutex
+	open map[*gated]waiting
+}
+
+// waiting is the state of a connection and when it began.
+type waiting struct {
+	state http.ConnState // new and idle connections have no request
+	since time.Time
+}
+
+func newGate(l net.Listener, e endpoint, counts *connectionMetrics) *gate {
+	return &gate{Listener: l, name: e.name, most: e.most, silent: e.limits.withDefaults().silent, counts: counts, busy: make(chan struct{}, 64), open: map[*gated]waiting{}}
+}
+
+// Accept returns the next connection that is within the bound.
+func (g *gate) Accept() (net.Conn, error) {
+	for {
+		conn, err := g.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c := g.admit(conn); c != nil {
+			return c, nil
+		}
+		g.counts.refused.WithLabelValues(g.name).Inc()
+		g.refuse(conn)
+	}
+}
+
+// admit adds a connection, or returns nil when there are too many.
+func (g *gate) admit(conn net.Conn) *gated {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.open) >= g.most && !g.evict() {
+		return nil
+	}
+	c := &gated{Conn: conn, gate: g}
+	g.open[c] = waiting{http.StateNew, time.Now()}
+	g.counts.open.WithLabelValues(g.name).Inc()
+	return c
+}
+
+// evict closes the connection that has waited longest, if one may be closed.
+func (g *gate) evict() bool {
+	var oldest *gated
+	for c, w := range g.open {
+		mayGo := w.state == http.StateIdle || w.state == http.StateNew && time.Since(w.since) >= g.silent
+		if mayGo && (oldest == nil || w.since.Before(g.open[oldest].since)) {
+			oldest = c
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	g.remove(oldest)
+	g.counts.evicted.WithLabelValues(g.name).Inc()
+	_ = oldest.Conn.Close()
+	return true
+}
+
+// remove stops counting a connection, once. The caller holds the lock.
+func (g *gate) remove(c *gated) {
+	if _, open := g.open[c]; open {
+		delete(g.open, c)
+		g.counts.open.WithLabelValues(g.name).Dec()
+	}
+}
+
+// state is the ConnState hook of http.Server.
+func (g *gate) state(conn net.Conn, s http.ConnState) {
+	c, ok := conn.(*gated)
+	if !ok {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, open := g.open[c]; open {
+		g.open[c] = waiting{s, time.Now()}
+	}
+}
+
+const tooMany = `{"type":"urn:lemma:problem:too_many_connections","title":"Service Unavailable","status":503,"code":"too_many_connections",` +
+	`"detail":"the server has too many open connections; try again later","request_id":""}` + "\n"
+
+// refuse responds with 503 and closes the connection in the background. It waits
+// for the request first: closing a connection with unread bytes discards the
+// response.
+func (g *gate) refuse(conn net.Conn) {
+	select {
+	case g.busy <- struct{}{}:
+	default:
+		_ = conn.Close()
+		return
+	}
+	go func() {
+		defer func() { <-g.busy }()
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(time.Second))
+		_, err := conn.Write([]byte("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: " +
+			strconv.Itoa(len(tooMany)) + "\r\n\r\n" + tooMany))
+		if half, ok := conn.(interface{ CloseWrite() error }); ok && err == nil && half.CloseWrite() == nil {
+			var rest [4 << 10]byte
+			_, _ = conn.Read(rest[:]) // the request; then the response has arrived
+		}
+	}()
+}
+
+// gated is a connection that its gate counts.
+type gated struct {
+	net.Conn
+	gate *gate
+}
+
+// Close closes the connection and stops counting it.
+func (c *gated) Close() error {
+	c.gate.mu.Lock()
+	c.gate.remove(c)
+	c.gate.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// CloseWrite is called by http.Server before Close, so that the last response
+// arrives although the request was not read completely.
+func (c *gated) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}

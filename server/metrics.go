@@ -1,0 +1,97 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// newRegistry collects the metrics of a process, of the Go runtime, and of the
+// queue, which is read from Postgres at each scrape.
+func newRegistry(pool *pgxpool.Pool) *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &queue{pool})
+	return r
+}
+
+func metricsHandler(r *prometheus.Registry) http.Handler {
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, Timeout: 10 * time.Second})
+}
+
+// publicMetrics is the handler of /metrics on the API's listener: none, unless the
+// metrics have the API's own address.
+func (s *Server) publicMetrics() http.Handler {
+	if s.cfg.MetricsListen != s.cfg.Listen {
+		return nil
+	}
+	return metricsHandler(s.metrics)
+}
+
+// queue reports what waits in the database, for all processes together: scraping
+// one of them is enough.
+type queue struct{ pool *pgxpool.Pool }
+
+var (
+	queueDepth    = prometheus.NewDesc("lemma_queue_notifications", "Notifications in batches that have not ended, by state of the batch (ready, held, leased).", []string{"state"}, nil)
+	queueOldest   = prometheus.NewDesc("lemma_queue_oldest_due_seconds", "How long the oldest due batch has waited; 0 when none is due.", nil, nil)
+	leasesExpired = prometheus.NewDesc("lemma_leases_expired", "Batches whose lease has expired and that were not reaped yet.", nil, nil)
+	flowOldest    = prometheus.NewDesc("lemma_flow_oldest_due_seconds", "How long the enrollment that has been due longest waits to be advanced, in flows that are live or draining; 0 when none is due.", nil, nil)
+	circuitsOpen  = prometheus.NewDesc("lemma_circuits_open", "Providers whose circuit is open, since they fail.", nil, nil)
+	orphanRate    = prometheus.NewDesc("lemma_orphan_rate", "Orphaned notifications as a fraction of all notifications of campaigns that ended in the last hour.", nil, nil)
+)
+
+func (q *queue) Describe(ch chan<- *prometheus.Desc) {
+	ch <- queueDepth
+	ch <- queueOldest
+	ch <- leasesExpired
+	ch <- orphanRate
+	ch <- circuitsOpen
+	ch <- flowOldest
+}
+
+func (q *queue) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var ready, held, leased, oldest, expired, orphans, overdue, circuits float64
+	err := q.pool.QueryRow(ctx, `
+		with live as (
+			select state, gate, due_at, lease_until, size - sent - failed - orphaned - skipped - cancelled - retried as rows
+			from batches where state in ('ready', 'leased')
+		), ended as (
+			select sum(orphaned) as orphaned, sum(sent + failed + orphaned + skipped) as all
+			from batches where state = 'done' and finished_at > now() - interval '1 hour'
+			  and origin_id in (select id from campaigns where finished_at is null or finished_at > now() - interval '1 hour')
+		)
+		select coalesce(sum(rows) filter (where state = 'ready' and gate = 'open'), 0)::float8,
+			coalesce(sum(rows) filter (where state = 'ready' and gate <> 'open'), 0)::float8,
+			coalesce(sum(rows) filter (where state = 'leased'), 0)::float8,
+			coalesce(greatest(extract(epoch from now() - min(due_at) filter (where state = 'ready' and gate = 'open')), 0), 0)::float8,
+			(count(*) filter (where state = 'leased' and lease_until < now()))::float8,
+			coalesce((select orphaned::float8 / nullif("all", 0) from ended), 0)::float8,
+			coalesce((select greatest(extract(epoch from now() - min(e.resume_at)), 0) from flow_turns t
+				join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id and f.status in ('live', 'draining')
+				cross join lateral (select resume_at from enrollments e where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.turn = t.turn
+					and e.status = 'active' and e.resume_at > coalesce(f.held_until, '-infinity') order by e.resume_at limit 1) e), 0)::float8,
+			(select count(*) from provider_meters where opened_at is not null)::float8
+		from live`).Scan(&ready, &held, &leased, &oldest, &expired, &orphans, &overdue, &circuits)
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(queueDepth, err)
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(queueDepth, ready, "ready")
+	gauge(queueDepth, held, "held")
+	gauge(queueDepth, leased, "leased")
+	gauge(queueOldest, oldest)
+	gauge(leasesExpired, expired)
+	gauge(orphanRate, orphans)
+	gauge(circuitsOpen, circuits)
+	gauge(flowOldest, overdue)
+}

@@ -1,0 +1,56 @@
+package server
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"lemma/pgtest"
+)
+
+// docs/reference/metrics.md explains exactly the metrics of Lemma, with their labels.
+func TestMetricsAreExplained(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/reference/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	explained := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(lemma_[^`]+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		explained[m[1]] = true
+	}
+	registered := registeredMetrics(newServer(t, pgtest.DB(t), Config{}).metrics)
+	for _, name := range slices.Sorted(maps.Keys(registered)) {
+		if !explained[name] {
+			t.Errorf("docs/reference/metrics.md does not explain %s", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(explained)) {
+		if !registered[name] {
+			t.Errorf("docs/reference/metrics.md explains %s, which is not registered", name)
+		}
+	}
+}
+
+var describedMetric = regexp.MustCompile(`fqName: "(lemma_[a-z_]+)".*variableLabels: \{([^}]*)\}`)
+
+// registeredMetrics are the names of all metrics of Lemma, as in name{label,label}.
+func registeredMetrics(r *prometheus.Registry) map[string]bool {
+	descriptions := make(chan *prometheus.Desc)
+	go func() {
+		defer close(descriptions)
+		r.Describe(descriptions)
+	}()
+	names := map[string]bool{}
+	for d := range descriptions {
+		if m := describedMetric.FindStringSubmatch(d.String()); m != nil {
+			names[strings.ReplaceAll(m[1]+"{"+m[2]+"}", "{}", "")] = true
+		}
+	}
+	return names
+}

@@ -1,0 +1,309 @@
+// Package server runs one process of Lemma: the HTTP API, the workers that send,
+// and the loops that move flows and campaigns. It wires the packages together
+// and contains no rules of its own.
+//
+// Processes are equal. Any number of them may serve and work on one Postgres.
+// All state is in Postgres, so a process that is killed loses nothing: another
+// one takes over its leases when they expire.
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"lemma/api"
+	"lemma/audience"
+	"lemma/campaigns"
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/query"
+	"lemma/message"
+	"lemma/migrations"
+	"lemma/notifications"
+	"lemma/providers"
+	"lemma/secrets"
+	"lemma/sender"
+	"lemma/sender/smtp"
+	"lemma/webhooks"
+	"lemma/workspaces"
+)
+
+// drainTimeout bounds how long the workers may take to finish their open windows.
+const drainTimeout = 45 * time.Second
+
+// Config is what a process runs with. Zero values are the defaults.
+type Config struct {
+	DatabaseURL     string // of Postgres; required by OpenPool
+	TransactionIdle string // how long a transaction may wait for this process, as Postgres writes it; IdleOfWorkers
+
+	Listen         string // address of the API
+	MetricsListen  string // of /metrics; the API's own listener when equal to Listen, none when empty
+	WorkListen     string // of the health checks and metrics of a process without the API; none when empty
+	MaxConnections int    // open connections to the API, at most; 1,000
+
+	SendWorkers   int // batches sent at a time; 16
+	FanoutWorkers int // audiences read at a time; 16
+
+	Sender    sender.Config
+	Campaigns campaigns.Config
+	Flows     flows.Config
+	Sources   audience.Options
+	Webhooks  webhooks.Options
+	SMTP      smtp.Options
+}
+
+// How long a transaction may wait for its process. No transaction of the API
+// waits for anything outside of Postgres: one that does belongs to a process
+// that hangs, and holds locks that other requests wait for.
+const (
+	IdleOfAPI     = "10s"
+	IdleOfWorkers = "60s"
+)
+
+func (c Config) withDefaults() Config {
+	c.TransactionIdle = cmp.Or(c.TransactionIdle, IdleOfWorkers)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 1000)
+	c.SendWorkers, c.FanoutWorkers = cmp.Or(c.SendWorkers, 16), cmp.Or(c.FanoutWorkers, 16)
+	return c
+}
+
+// Deps are what a process needs from outside.
+type Deps struct {
+	Pool  *pgxpool.Pool
+	Box   *secrets.Box
+	Log   *slog.Logger
+	Kinds []sender.Kind // the carriers; SMTP when nil
+}
+
+// Server is one process: its packages, wired together.
+type Server struct {
+	Pool       *pgxpool.Pool
+	Workspaces *workspaces.Workspaces
+	Providers  *providers.Providers
+	Audiences  *audience.Audiences
+	Templates  *message.Templates
+	Ledger     *notifications.Ledger
+	Campaigns  *campaigns.Campaigns
+	Webhooks   *webhooks.Webhooks
+	Flows      *flows.Flows
+	FlowReader *query.Reader
+	Sender     *sender.Sender
+	API        http.Handler
+
+	cfg         Config
+	log         *slog.Logger
+	metrics     *prometheus.Registry
+	connections *connectionMetrics
+
+	migrated atomic.Bool // the schema was seen complete
+
+	river     *river.Client[pgx.Tx]
+	loops     sync.WaitGroup
+	stopLoops context.CancelFunc
+}
+
+// New wires the packages in the order of their imports. It starts nothing.
+func New(d Deps, cfg Config) (s *Server, err error) {
+	cfg = cfg.withDefaults()
+	cfg.SMTP.Log = d.Log
+	if d.Kinds == nil {
+		d.Kinds = []sender.Kind{smtp.Kind(cfg.SMTP)}
+	}
+	s = &Server{cfg: cfg, log: d.Log, Pool: d.Pool, metrics: newRegistry(d.Pool)}
+	s.connections = newConnectionMetrics(s.metrics)
+	s.Workspaces = workspaces.New(d.Pool)
+	s.Providers = providers.New(d.Pool, d.Box, checkAccount(d.Kinds, cfg.SMTP))
+	s.Providers.OnMove(movedAccount)
+	cfg.Sources.Metrics = audience.NewMetrics(s.metrics)
+	s.Audiences = audience.New(d.Pool, d.Box, cfg.Sources)
+	s.Templates = message.New(d.Pool)
+	s.Ledger = notifications.New(d.Pool)
+	s.Campaigns = campaigns.New(campaigns.Deps{Pool: d.Pool, Ledger: s.Ledger, Audiences: s.Audiences, Templates: s.Templates,
+		Providers: s.Providers, Log: d.Log, Metrics: campaigns.NewMetrics(s.metrics)}, cfg.Campaigns)
+	s.Webhooks = webhooks.New(webhooks.Deps{Pool: d.Pool, Box: d.Box, Log: d.Log, Metrics: webhooks.NewMetrics(s.metrics)}, cfg.Webhooks)
+	s.Flows = flows.New(flows.Deps{Pool: d.Pool, Ledger: s.Ledger, Audiences: s.Audiences, Templates: s.Templates, Providers: s.Providers,
+		Webhooks: s.Webhooks, Log: d.Log, Metrics: enrollment.NewMetrics(s.metrics)}, cfg.Flows)
+	s.FlowReader = query.New(query.Deps{Pool: d.Pool, Flows: s.Flows, Ledger: s.Ledger, Audiences: s.Audiences, Webhooks: s.Webhooks})
+	s.Webhooks.OnSettled(s.Flows.WebhookSettled)
+	s.Sender, err = sender.New(sender.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Kinds: d.Kinds,
+		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Log: d.Log, Metrics: sender.NewMetrics(s.metrics)}, cfg.Sender)
+	if err != nil {
+		return nil, err
+	}
+	s.API = api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
+		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger, Pool: d.Pool},
+		api.Options{Log: d.Log, Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics), Ready: s.ready, Capabilities: capabilitiesOf(d.Kinds), Warnings: AccountWarnings})
+	return s, nil
+}
+
+// ready is the check of /readyz: the database answers and has the schema that
+// this version needs. A schema that was complete once is not read again. The
+// other guards are checked once, by Start.
+func (s *Server) ready(ctx context.Context) error {
+	if s.migrated.Load() {
+		return s.Pool.Ping(ctx)
+	}
+	err := migrations.Behind(ctx, s.Pool)
+	s.migrated.Store(err == nil)
+	return err
+}
+
+// pause pauses the origin of notifications, which is a flow or a campaign.
+func (s *Server) pause(ctx context.Context, ws, origin uuid.UUID, reason, detail string) error {
+	if found, err := s.Flows.PauseFor(ctx, ws, origin, reason, detail); found || err != nil {
+		return err
+	}
+	return s.Campaigns.PauseFor(ctx, ws, origin, reason, detail)
+}
+
+// recheck reads profiles that have waited for long from the audience of their
+// origin, which is a flow or a campaign.
+func (s *Server) recheck(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]sender.Standing, bool, error) {
+	rows, found, err := s.Campaigns.Recheck(ctx, ws, origin, profiles)
+	if !found && err == nil {
+		rows, found, err = s.Flows.Recheck(ctx, ws, content, profiles)
+	}
+	if !found || err != nil {
+		return nil, found, err
+	}
+	now := make(map[string][]sender.Standing, len(rows))
+	for profile, of := range rows {
+		for _, row := range of {
+			now[profile] = append(now[profile], sender.Standing{Address: row.Email, OptedOut: row.OptedOut})
+		}
+	}
+	return now, true, nil
+}
+
+// Start checks the guards and starts the workers and loops. They outlive ctx:
+// Stop ends them.
+func (s *Server) Start(ctx context.Context) error {
+	if err := s.checkGuards(ctx); err != nil {
+		return err
+	}
+	return s.StartWorkers(context.WithoutCancel(ctx))
+}
+
+// checkGuards returns an error when a constraint or a setting that a guarantee
+// depends on is missing. On an incomplete schema it names only that, since most
+// guards would fail for this reason.
+func (s *Server) checkGuards(ctx context.Context) error {
+	if err := migrations.Behind(ctx, s.Pool); err != nil {
+		return fmt.Errorf("refusing to send: %w", err)
+	}
+	guards, err := migrations.Guards(ctx, s.Pool, migrations.GuardOptions{})
+	if err != nil {
+		return err
+	}
+	if err := migrations.Red(guards); err != nil {
+		return fmt.Errorf("refusing to send, see `lemma doctor`: %w", err)
+	}
+	return nil
+}
+
+// StartWorkers is Start without the guards, for databases that may be lost.
+func (s *Server) StartWorkers(ctx context.Context) error {
+	workers := river.NewWorkers()
+	s.Sender.Register(workers)
+	s.Campaigns.Register(workers)
+	timeout := sender.JobTimeout(s.cfg.Sender)
+	client, err := river.NewClient(riverpgxv5.New(s.Pool), &river.Config{
+		Workers: workers, Logger: riverLog(s.log),
+		Queues: map[string]river.QueueConfig{
+			notifications.QueueSend: {MaxWorkers: s.cfg.SendWorkers},
+			campaigns.QueueFanout:   {MaxWorkers: s.cfg.FanoutWorkers},
+		},
+		FetchCooldown:     5 * time.Millisecond, // the default of 100 ms caps throughput at ten fetches a second
+		FetchPollInterval: 500 * time.Millisecond,
+		// Rescue must come after the longest job. It is not needed: the sweep
+		// enqueues a job for each batch that a dead worker left.
+		JobTimeout:                  timeout,
+		RescueStuckJobsAfter:        timeout + time.Minute,
+		CompletedJobRetentionPeriod: time.Hour,
+	})
+	if err != nil {
+		return fmt.Errorf("create River client: %w", err)
+	}
+	if err := client.Start(ctx); err != nil {
+		return fmt.Errorf("start River client: %w", err)
+	}
+	s.river = client
+	loops, stop := context.WithCancel(ctx)
+	s.stopLoops = stop
+	for _, loop := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.upkeep} {
+		s.loops.Go(func() { loop(loops) })
+	}
+	return nil
+}
+
+// upkeep creates the partitions of the coming months and deletes expired
+// idempotency keys.
+func (s *Server) upkeep(ctx context.Context) {
+	t := time.NewTicker(time.Hour)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if err := migrations.Partitions(ctx, s.Pool, time.Now()); err != nil {
+			s.log.Error("creating partitions failed", "error", err)
+		}
+		if _, err := api.Purge(ctx, s.Pool); err != nil {
+			s.log.Error("deleting expired idempotency keys failed", "error", err)
+		}
+	}
+}
+
+// Stop stops the workers and loops within 45 seconds. See Drain.
+func (s *Server) Stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	err := s.Drain(ctx)
+	s.log.Info("stopped")
+	return err
+}
+
+// Drain stops the workers and loops without leaving an outcome unknown: the
+// messages of open windows are sent and committed, other batches are returned.
+// It does nothing when nothing was started.
+func (s *Server) Drain(ctx context.Context) error {
+	if s.river == nil {
+		return nil
+	}
+	s.Sender.Drain()
+	s.Campaigns.Drain()
+	err := s.river.Stop(ctx)
+	s.stopLoops()
+	s.loops.Wait()
+	s.Sender.Close()
+	s.Audiences.Close()
+	return err
+}
+
+// riverLog is the logger for River: it logs a line for every job below warning.
+func riverLog(log *slog.Logger) *slog.Logger { return slog.New(quiet{log.Handler()}) }
+
+// quiet logs warnings and errors only.
+type quiet struct{ slog.Handler }
+
+func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && q.Handler.Enabled(ctx, l)
+}
+
+func (q quiet) WithAttrs(a []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(a)} }
+func (q quiet) WithGroup(name string) slog.Handler   { return quiet{q.Handler.WithGroup(name)} }
