@@ -24,7 +24,7 @@ var tokenColumns = map[string]string{"idempotency_keys": "locked_by"}
 var unfenced = map[string]string{
 	"campaigns.take fanouts":            "acquires the lease if it is free or has expired",
 	"sender.claimBatch batches":         "acquires the lease of a ready batch, which has no holder",
-	"flows.claimShard flow_turns":       "acquires the lease if it is free or has expired",
+	"flows.claimShard flow_shards":      "acquires the lease if it is free or has expired",
 	"flows.claimMove flow_moves":        "acquires the lease if it is free or has expired",
 	"flows/intake.claimPoll flow_polls": "acquires the lease if it is free or has expired",
 	"webhooks.take outbox":              "acquires the lease of messages that claim and claimMore have locked: free, or expired",
@@ -34,9 +34,9 @@ var unfenced = map[string]string{
 	"sender.ringAgain batches":          "only the time of the last job; of a ready batch, which has no holder",
 	"notifications.Hold batches":        "a pause: the gate, which a holder reads at its next commit",
 	"notifications.unhold batches":      "a resume: the gate, which a holder reads at its next commit",
-	"notifications.Cancel batches":      "a cancel: the gate, and the state of batches without a holder",
+	"notifications.Cancel batches":      "a cancel: the gate, and the status of batches without a holder",
 	"flows.endMoves flow_moves":         "a later order ends the earlier one; the holder finds that at its next write",
-	"flows.release flow_turns":          "the end of a pause: how many are released, which no holder writes while the flow is paused",
+	"flows.release flow_shards":         "the end of a pause: how many are released, which no holder writes while the flow is paused",
 	"flows.listen flow_polls":           "publishing: when the audience is polled next, or that it is not polled any more; a holder finds that at its next write",
 	"flows.retryPolls flow_polls":       "only of polls without a holder: when they are polled next",
 	"webhooks.Erase outbox":             "a profile is erased: only of messages without a holder",
@@ -230,10 +230,10 @@ func TestLeaseRulesFindFaults(t *testing.T) {
 	t.Parallel()
 	leased := map[string]string{"batches": "leased_by"}
 	for sql, want := range map[string]string{
-		`update batches set state = 'done' where id = $1 and leased_by = $2`:                                                          "[true]",
-		`update batches set state = 'done', leased_by = $2 where id = $1`:                                                             "[false]",
-		`update batches set state = 'done' where id = $1`:                                                                             "[false]",
-		`update batches set state = (select 'x' where leased_by = $1)`:                                                                "[false]",
+		`update batches set status = 'done' where id = $1 and leased_by = $2`:                                                         "[true]",
+		`update batches set status = 'done', leased_by = $2 where id = $1`:                                                            "[false]",
+		`update batches set status = 'done' where id = $1`:                                                                            "[false]",
+		`update batches set status = (select 'x' where leased_by = $1)`:                                                               "[false]",
 		`with b as (update batches b set x = 1 where id = $1 returning id) select 1 from c where leased_by = $2`:                      "[false]",
 		`with b as (update batches b set x = f(1) where id = $1 and b.leased_by = $4 returning id) update batches set gate = 'x'`:     "[true false]",
 		`update batches b set x = 1 from unnest($1::uuid[], $2::text[]) as r (id, token) where b.id = r.id and b.leased_by = r.token`: "[true]",

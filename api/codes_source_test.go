@@ -17,7 +17,7 @@ import (
 
 var (
 	// codeName matches parameters, results, fields and variables that hold a code: Code, exitReason.
-	codeName = regexp.MustCompile(`(?i)(^code|code$|reason$|^trouble$|^blocked$)`)
+	codeName = regexp.MustCompile(`(?i)(^code|code$|reason$|^blocked$)`)
 	codeForm = regexp.MustCompile(`^[a-z][a-z_]+$`)
 	sqlCode  = regexp.MustCompile(`reason = '([a-z_]+)'`)
 	jsonCode = regexp.MustCompile(`"code":"([a-z_]+)"`)

@@ -36,7 +36,7 @@ type enrollmentBody struct {
 func showEnrollment(e query.Enrollment) enrollmentBody {
 	return enrollmentBody{ID: lemma.FormatID(lemma.PrefixEnrollment, e.ID), FlowID: lemma.FormatID(lemma.PrefixFlow, e.FlowID), Version: e.Version,
 		ProfileKey: e.ProfileKey, Status: e.Status, ExitReason: orNull(e.ExitReason), Node: orNull(e.Node), Step: e.Step, ResumeAt: utc(e.ResumeAt),
-		Awaits: orNull(e.Awaits), Blocked: orNull(e.Trouble), BlockedAt: utc(e.DueSince), Failures: e.Failures,
+		Awaits: orNull(e.Awaits), Blocked: orNull(e.BlockedReason), BlockedAt: utc(e.BlockedSince), Failures: e.Failures,
 		Trigger: e.Source, CreatedAt: e.EnrolledAt.UTC(), EndedAt: utc(e.EndedAt)}
 }
 

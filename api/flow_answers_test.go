@@ -221,7 +221,7 @@ func TestCountsOfNodes(t *testing.T) {
 		_, err := b.deps.Flows.RunOnce(t.Context())
 		b.must(err)
 	}
-	b.run(b.pool, `update enrollments set resume_at = now() - interval '1 minute', due_since = now() - interval '2 minutes', trouble = 'source_unavailable', failures = 2`)
+	b.run(b.pool, `update enrollments set resume_at = now() - interval '1 minute', first_due_at = now() - interval '2 minutes', blocked_reason = 'source_unavailable', failures = 2`)
 	counts := b.do("GET", "/v1/flows/"+w.flow+"/counts", nil).is(200)
 	if diff := cmp.Diff(object{"source_unavailable": 1.0}, counts.json["blocked_by"]); diff != "" || counts.json["blocked"] != 1.0 {
 		t.Errorf("blocked: %s", diff)

@@ -19,9 +19,9 @@ type flowBody struct {
 	StatusDetail *string           `json:"status_detail"`
 	LiveVersion  *int              `json:"live_version"`
 	Metadata     map[string]string `json:"metadata"`
-	HeldFrom     *time.Time        `json:"paused_at"`
-	HeldUntil    *time.Time        `json:"resumed_at"`
-	SpreadUntil  *time.Time        `json:"catch_up_until"`
+	PausedAt     *time.Time        `json:"paused_at"`
+	ResumedAt    *time.Time        `json:"resumed_at"`
+	CatchUpUntil *time.Time        `json:"catch_up_until"`
 	Allowed      []string          `json:"allowed_actions"`
 	CreatedAt    time.Time         `json:"created_at"`
 	UpdatedAt    time.Time         `json:"updated_at"`
@@ -34,7 +34,7 @@ func (b flowBody) location() string { return "/v1/flows/" + b.ID }
 func showFlow(f flows.Flow) flowBody {
 	return flowBody{ID: lemma.FormatID(lemma.PrefixFlow, f.ID), Name: f.Name, Status: f.Status, StatusReason: orNull(f.StatusReason),
 		StatusDetail: orNull(f.StatusDetail), LiveVersion: f.LiveVersion, Metadata: neverNull(f.Metadata),
-		HeldFrom: utc(f.HeldFrom), HeldUntil: utc(f.HeldUntil), SpreadUntil: utc(f.SpreadUntil), Allowed: each(f.Allowed, asIs),
+		PausedAt: utc(f.PausedAt), ResumedAt: utc(f.ResumedAt), CatchUpUntil: utc(f.CatchUpUntil), Allowed: each(f.Allowed, asIs),
 		CreatedAt: f.CreatedAt.UTC(), UpdatedAt: f.UpdatedAt.UTC(), version: f.Version}
 }
 

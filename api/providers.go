@@ -49,7 +49,7 @@ type providerHealth struct {
 
 func healthOf(p providers.Provider) providerHealth {
 	h := providerHealth{Circuit: "closed", NextProbeAt: utc(p.NextProbeAt), Failures: p.Failures, FirstError: orNull(p.FirstError),
-		FailingSince: utc(p.FailingSince), LastError: orNull(p.LastError), FailedAt: utc(p.FailedAt), ThrottledAt: utc(p.CrowdedAt), ThrottledBy: orNull(p.CrowdedBy)}
+		FailingSince: utc(p.FailingSince), LastError: orNull(p.LastError), FailedAt: utc(p.FailedAt), ThrottledAt: utc(p.ThrottledAt), ThrottledBy: orNull(p.ThrottledBy)}
 	if p.CircuitOpen {
 		h.Circuit = "open"
 	}

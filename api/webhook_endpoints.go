@@ -82,8 +82,8 @@ type deliveryBody struct {
 	NextAt     *time.Time `json:"next_at"`
 }
 
-func showDelivery(m webhooks.Fate) deliveryBody {
-	return deliveryBody{webhooks.MessageID(m.ID), orNull(m.State), m.Attempts, answerOrNull(m.Status), orNull(m.Reason), utc(m.CalledAt), utc(m.NextAt)}
+func showDelivery(m webhooks.Delivery) deliveryBody {
+	return deliveryBody{webhooks.MessageID(m.ID), orNull(m.Status), m.Attempts, answerOrNull(m.StatusCode), orNull(m.Reason), utc(m.CalledAt), utc(m.NextAt)}
 }
 
 // messageBody is a message in an endpoint's list.
@@ -95,7 +95,7 @@ type messageBody struct {
 	FinishedAt   *time.Time `json:"finished_at"`
 }
 
-func showMessage(m webhooks.Fate) messageBody {
+func showMessage(m webhooks.Delivery) messageBody {
 	return messageBody{showDelivery(m), idOrNull(lemma.PrefixFlow, m.FlowID), idOrNull(lemma.PrefixEnrollment, m.EnrollmentID), m.CreatedAt.UTC(), utc(m.FinishedAt)}
 }
 

@@ -43,7 +43,7 @@ func TestAFailingEndpointIsSeen(t *testing.T) {
 		t.Errorf("explained: %s", explained.body)
 	}
 
-	b.run(b.pool, `update outbox set state = 'failed', status_code = null, last_error = 'timeout', finished_at = now()`)
+	b.run(b.pool, `update outbox set status = 'failed', status_code = null, last_error = 'timeout', finished_at = now()`)
 	m := b.firstOf(endpoint + "/messages?status=failed")
 	if m["status"] != "failed" || m["status_code"] != nil || m["reason"] != "timeout" || m["next_at"] != nil {
 		t.Errorf("its messages are %v", m)

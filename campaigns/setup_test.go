@@ -187,7 +187,7 @@ func (b *bundle) fanout(id uuid.UUID) {
 
 // endBatches plays the sender: every batch ends as sent.
 func (b *bundle) endBatches() {
-	b.run(b.pool, `update batches set state = 'done', sent = size, finished_at = now() where workspace_id = $1 and state = 'ready'`, b.ws)
+	b.run(b.pool, `update batches set status = 'done', sent = size, finished_at = now() where workspace_id = $1 and status = 'ready'`, b.ws)
 }
 
 func (b *bundle) addresses(id uuid.UUID) map[string]int {

@@ -19,8 +19,8 @@ const leastErrors = "10"
 // renderCounts are the counters n of a campaign's batches, which $1 and $2 name.
 const renderCounts = `(
 	select coalesce(sum((skips->>'template_error')::int), 0) as errors,
-		coalesce(sum(size) filter (where state in ('leased', 'done') or sent + failed + orphaned + skipped + retried > 0), 0) as begun,
-		coalesce(bool_or(state in ('ready', 'leased')), false) as unfinished
+		coalesce(sum(size) filter (where status in ('leased', 'done') or sent + failed + orphaned + skipped + retried > 0), 0) as begun,
+		coalesce(bool_or(status in ('ready', 'leased')), false) as unfinished
 	from batches where workspace_id = $1 and origin_id = $2 and attempt = 1
 ) n`
 

@@ -15,8 +15,8 @@ func (b *bundle) render(campaign uuid.UUID, batches, sent, failed int) {
 	b.t.Helper()
 	b.run(b.pool, `
 		update batches set sent = sent + $3, skipped = skipped + $4, skips = jsonb_build_object('template_error', coalesce((skips->>'template_error')::int, 0) + $4::int),
-			state = case when sent + skipped + $3 + $4 = size then 'done' else 'ready' end
-		where id in (select id from batches where workspace_id = $1 and origin_id = $2 and state = 'ready' order by sent + skipped, id limit $5)`,
+			status = case when sent + skipped + $3 + $4 = size then 'done' else 'ready' end
+		where id in (select id from batches where workspace_id = $1 and origin_id = $2 and status = 'ready' order by sent + skipped, id limit $5)`,
 		b.ws, campaign, sent, failed, batches)
 }
 

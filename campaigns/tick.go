@@ -101,7 +101,7 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 // a limit: for a plain not exists a planner may read those of all campaigns.
 const hasEnded = `c.status in ('sending', 'paused')
 	and exists (select from fanouts f where f.workspace_id = c.workspace_id and f.campaign_id = c.id and f.finished_at is not null)
-	and (select true from batches b where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.state in ('ready', 'leased') limit 1) is null`
+	and (select true from batches b where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.status in ('ready', 'leased') limit 1) is null`
 
 // Sweep rings again for campaigns whose fan-out is neither finished, nor held
 // by anybody, nor waiting in River's queue.

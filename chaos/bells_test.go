@@ -25,7 +25,7 @@ func TestTwoFanoutsAtOnceAndEveryBellLost(t *testing.T) {
 	h.until(20*time.Second, "the audience is read", func() bool {
 		return h.count(`select count(*) from fanouts where finished_at is not null`) == 1
 	})
-	waiting := h.count(`select count(*) from batches where state = 'ready'`)
+	waiting := h.count(`select count(*) from batches where status = 'ready'`)
 	h.run(h.pool, `truncate river_job`)
 	if waiting == 0 {
 		t.Fatal("no batch was waiting for its bell")

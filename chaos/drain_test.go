@@ -41,7 +41,7 @@ func TestShutdownLeavesNothingInDoubt(t *testing.T) {
 // nothingInDoubt: nobody holds a lease, and what was called has its outcome.
 func (h *house) nothingInDoubt() {
 	h.t.Helper()
-	if n := h.count(`select count(*) from batches where state = 'leased'`); n != 0 {
+	if n := h.count(`select count(*) from batches where status = 'leased'`); n != 0 {
 		h.t.Errorf("%d batches are still leased", n)
 	}
 	if n := h.count(`select count(*) from attempts where outcome = 'unknown'`); n != 0 {

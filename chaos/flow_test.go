@@ -32,7 +32,7 @@ func TestKilledWorkersLoseNobodyOnTheWay(t *testing.T) {
 		sum = h.judgeJourneys(flow)
 	}
 	if held == 0 {
-		t.Error("nobody died with a turn in its hands: this has shown nothing")
+		t.Error("no worker died while it held a shard: this has shown nothing")
 	}
 	if sum.Doubts == 0 {
 		t.Error("no kill left anything in doubt: this has shown nothing")

@@ -77,14 +77,14 @@ func (h *house) signUpBy(ctx context.Context, f *flows.Flows, from, to int) erro
 // passed says how many steps have been taken in all.
 func (h *house) passed() int {
 	h.t.Helper()
-	return h.count(`select coalesce(sum(passed), 0) from flow_node_counts where workspace_id = $1`, h.ws)
+	return h.count(`select coalesce(sum(processed), 0) from flow_node_counts where workspace_id = $1`, h.ws)
 }
 
 // forgetTurns lets the leases of whoever held a turn run out, and says how many
 // there were. Those who are alive lose theirs as well, which harms nobody.
 func (h *house) forgetTurns() int {
 	h.t.Helper()
-	tag, err := h.pool.Exec(h.t.Context(), `update flow_turns set lease_until = now() - interval '1 second' where lease_until > now()`)
+	tag, err := h.pool.Exec(h.t.Context(), `update flow_shards set lease_until = now() - interval '1 second' where lease_until > now()`)
 	h.must(err)
 	return int(tag.RowsAffected())
 }
@@ -94,7 +94,7 @@ func (h *house) forgetTurns() int {
 // a claim on its way, which Postgres carries out after forgetTurns has looked.
 func (h *house) forgetTheDead() {
 	h.t.Helper()
-	h.run(h.pool, `update flow_turns set lease_until = now() - interval '1 second' where lease_until between now() and now() + interval '50 seconds'`)
+	h.run(h.pool, `update flow_shards set lease_until = now() - interval '1 second' where lease_until between now() and now() + interval '50 seconds'`)
 }
 
 // arrived waits until nobody is on the way and no letter is.
@@ -102,18 +102,18 @@ func (h *house) arrived(within time.Duration) {
 	h.t.Helper()
 	h.t.Cleanup(func() {
 		if h.t.Failed() {
-			h.t.Logf("on the way: %s", h.text(`select coalesce(string_agg(concat_ws(' ', n, node, due, trouble, status), '; '), 'nobody') from (
-				select count(*) as n, e.node, e.resume_at <= now() as due, e.trouble, f.status || coalesce(f.status_reason, '') as status
+			h.t.Logf("on the way: %s", h.text(`select coalesce(string_agg(concat_ws(' ', n, node, due, blocked_reason, status), '; '), 'nobody') from (
+				select count(*) as n, e.node, e.resume_at <= now() as due, e.blocked_reason, f.status || coalesce(f.status_reason, '') as status
 				from enrollments e join flows f on f.id = e.flow_id where e.status = 'active' group by 2, 3, 4, 5) one`))
-			h.t.Logf("turns: %s", h.text(`select coalesce(string_agg(t::text, '; '), 'none') from flow_turns t`))
-			h.t.Logf("batches: %s", h.text(`select coalesce(string_agg(concat_ws(' ', n, state, gate, due), '; '), 'none') from (
-				select count(*) as n, state, gate, due_at <= now() as due from batches group by 2, 3, 4) one`))
+			h.t.Logf("turns: %s", h.text(`select coalesce(string_agg(t::text, '; '), 'none') from flow_shards t`))
+			h.t.Logf("batches: %s", h.text(`select coalesce(string_agg(concat_ws(' ', n, status, gate, due), '; '), 'none') from (
+				select count(*) as n, status, gate, due_at <= now() as due from batches group by 2, 3, 4) one`))
 		}
 	})
 	h.until(within, "everybody has arrived", func() bool {
 		h.letTimePass()
 		h.forgetTheDead()
-		return h.count(`select count(*) from enrollments where status = 'active'`) == 0 && h.count(`select count(*) from batches where state in ('ready', 'leased')`) == 0
+		return h.count(`select count(*) from enrollments where status = 'active'`) == 0 && h.count(`select count(*) from batches where status in ('ready', 'leased')`) == 0
 	})
 }
 

@@ -18,7 +18,7 @@ func TestAResumeHeedsWhoOptedOutMeanwhile(t *testing.T) {
 	h.lettersOut(200, 20*time.Second)
 	_, err := h.campaigns.Pause(t.Context(), h.ws, id, uuid.Nil)
 	h.must(err)
-	h.until(20*time.Second, "nothing is being called", func() bool { return h.count(`select count(*) from batches where state = 'leased'`) == 0 })
+	h.until(20*time.Second, "nothing is being called", func() bool { return h.count(`select count(*) from batches where status = 'leased'`) == 0 })
 	before := h.post.taken()
 
 	h.run(people.pool, `update people set opted_out = true where id % 10 = 1`)

@@ -232,7 +232,7 @@ func (h *house) lettersOut(n int, within time.Duration) {
 // letTimePass makes everything due that waits for a time to come.
 func (h *house) letTimePass() {
 	h.t.Helper()
-	h.run(h.pool, `update batches set due_at = now() where state = 'ready' and due_at > now()`)
+	h.run(h.pool, `update batches set due_at = now() where status = 'ready' and due_at > now()`)
 	h.run(h.pool, `update provider_meters set open_until = now() where open_until > now()`)
 	h.run(h.pool, `update fanouts set retry_at = now() where retry_at > now()`)
 	h.run(h.pool, `update river_job set state = 'available', scheduled_at = now() where state in ('scheduled', 'retryable')`)

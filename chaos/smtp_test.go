@@ -185,7 +185,7 @@ func (h *house) over(within time.Duration) {
 	h.t.Helper()
 	h.until(within, "everything is at its end", func() bool {
 		return h.count(`select count(*) from enrollments where status = 'active'`) == 0 &&
-			h.count(`select count(*) from batches where state in ('ready', 'leased')`) == 0 &&
+			h.count(`select count(*) from batches where status in ('ready', 'leased')`) == 0 &&
 			h.count(`select count(*) from campaigns where status <> 'completed'`) == 0
 	})
 }

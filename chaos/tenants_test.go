@@ -78,7 +78,7 @@ func TestASlowProviderHoldsUpNoOtherWorkspace(t *testing.T) {
 	hanging := slow.send(many)
 	h.until(60*time.Second, "its audience is read, and batches of it are being called", func() bool {
 		return h.count(`select count(*) from fanouts where campaign_id = $1 and finished_at is not null`, hanging) == 1 &&
-			h.count(`select count(*) from batches where origin_id = $1 and state = 'leased'`, hanging) >= 4
+			h.count(`select count(*) from batches where origin_id = $1 and status = 'leased'`, hanging) >= 4
 	})
 	took := h.asUsual(people, usual)
 	t.Logf("the campaign took %v, and %v when nothing hung", took.Round(time.Millisecond), usual.Round(time.Millisecond))

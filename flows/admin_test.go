@@ -58,7 +58,7 @@ func TestVerbsByStatus(t *testing.T) {
 			if status != flows.Draft {
 				_, err := b.Publish(ctx, b.Workspace, id, 1, nil, flows.InFlight{}, nil)
 				b.Must(err)
-				b.Exec(b.Pool, `update flows set status = $2, held_from = now() where id = $1`, id, status)
+				b.Exec(b.Pool, `update flows set status = $2, paused_at = now() where id = $1`, id, status)
 			}
 			if got := strings.Join(b.Flow(id).Allowed, " "); got != allowed {
 				t.Fatalf("%s allows %q, not %q", status, got, allowed)
@@ -92,7 +92,7 @@ func TestFlowIsMadeOnceAndChangedByItsETag(t *testing.T) {
 	if d := cmp.Diff(first, again); d != "" || first.Status != flows.Draft || first.Version != 1 || first.LiveVersion != nil {
 		t.Fatalf("made twice: %s", d)
 	}
-	if turns := b.Count(`select count(*) from flow_turns where workspace_id = $1`); turns != enrollment.Shards {
+	if turns := b.Count(`select count(*) from flow_shards where workspace_id = $1`); turns != enrollment.Shards {
 		t.Errorf("%d turns", turns)
 	}
 	_, err = b.Create(ctx, b.Workspace, flows.NewFlow{ID: lemma.NewID(), Name: "Welcome"})

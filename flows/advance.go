@@ -87,7 +87,7 @@ func (f *Flows) lockMoving(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) e
 func (f *Flows) lockThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*execution.Execution) ([]*execution.Execution, error) {
 	of := execution.ByID(all)
 	rows, err := tx.Query(ctx, `
-		select e.id, e.node, e.step, e.waiting_since is not null, e.heard, coalesce(e.answer_step, 0) from `+enrollment.OneByOne+` (
+		select e.id, e.node, e.step, e.waiting_since is not null, e.matched_event, coalesce(e.answer_step, 0) from `+enrollment.OneByOne+` (
 			select * from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and e.resume_at <= now() for update
 		) e`, ws, execution.IDs(all))
 	if err != nil {
@@ -310,15 +310,15 @@ func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*execution.Execution) *p
 	}
 	return batch.Queue(`
 		update enrollments e set node = r.node, step = r.step, status = r.status, exit_reason = nullif(r.reason, ''), resume_at = r.resume_at,
-			waiting_since = r.since, awaits = nullif(r.awaits, ''), heard = r.heard, answer_step = nullif(r.answer_step, 0), due_since = r.due_since,
-			trouble = nullif(r.trouble, ''), failures = coalesce(r.failures, 0),
+			waiting_since = r.since, awaits = nullif(r.awaits, ''), matched_event = r.matched_event, answer_step = nullif(r.answer_step, 0), first_due_at = r.first_due_at,
+			blocked_reason = nullif(r.blocked_reason, ''), failures = coalesce(r.failures, 0),
 			ended_at = case when r.status <> 'active' then now() end
 		from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[],
 			$11::text[], $12::text[], $13::smallint[], $14::uuid[], $15::timestamptz[], $16::int[], $18::boolean[], $19::boolean[], $20::int[])
-			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, trouble, failures, heard, due_since, answer_step,
-				from_waiting, from_heard, from_answer) limit $17) r
+			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, blocked_reason, failures, matched_event, first_due_at, answer_step,
+				from_waiting, from_matched, from_answer) limit $17) r
 		where e.workspace_id = r.workspace_id and e.id = r.id and e.node = r.from_node and e.step = r.from_step and e.ended_at is null and e.resume_at <= now()
-			and (e.waiting_since is not null) = coalesce(r.from_waiting, false) and (e.heard is not null) = coalesce(r.from_heard, false) and coalesce(e.answer_step, 0) = coalesce(r.from_answer, 0)
+			and (e.waiting_since is not null) = coalesce(r.from_waiting, false) and (e.matched_event is not null) = coalesce(r.from_matched, false) and coalesce(e.answer_step, 0) = coalesce(r.from_answer, 0)
 		returning e.id`,
 		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, orNone(reasons), orNone(resume), orNone(since), orNone(awaits), orNone(blockedReasons), orNone(failures), orNone(matched), orNone(due), orNone(answers), n,
 		orNone(fromWaiting), orNone(fromMatched), orNone(fromAnswers))

@@ -72,7 +72,7 @@ func TestAnAnswerBelongsToItsStep(t *testing.T) {
 	if is := b.Enrollment(flow, "c1"); !is.ResumeAt.Equal(*was.ResumeAt) {
 		t.Errorf("it is due at %s, not %s", is.ResumeAt, was.ResumeAt)
 	}
-	b.Exec(b.Pool, `update outbox set step = step + 1, state = 'pending', finished_at = null, due_at = now()`)
+	b.Exec(b.Pool, `update outbox set step = step + 1, status = 'pending', finished_at = null, due_at = now()`)
 	b.CallWebhooks()
 	b.Settle()
 	if got := b.Story(was.ID); got != "enrolled@ checked@ webhook@tell answered@tell completed@end" {

@@ -122,7 +122,7 @@ func TestTheLastPollFindsOneEventForEachWait(t *testing.T) {
 	b.RecordEvents("c1", "a", "a")
 	id := b.Enrollment(flow, "c1").ID
 	// As if the profile had been looked for before the profile was there to be found.
-	b.Exec(b.Pool, `update enrollments set heard = null, resume_at = now() where workspace_id = $1`, b.Workspace)
+	b.Exec(b.Pool, `update enrollments set matched_event = null, resume_at = now() where workspace_id = $1`, b.Workspace)
 	b.Settle()
 	if got := b.Story(id); got != bothMatched {
 		t.Error(got)
@@ -139,12 +139,12 @@ func TestAMissedEventMakesDueNow(t *testing.T) {
 	b.Must(flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)))
 	b.RecordEvent("c1", "a")
 	b.Must(flowstest.Second(b.Resume(bg, b.Workspace, flow, new(time.Hour), nil)))
-	b.Exec(b.Pool, `update flows set spread_until = held_until + interval '1 microsecond' where workspace_id = $1`, b.Workspace)
+	b.Exec(b.Pool, `update flows set catch_up_until = resumed_at + interval '1 microsecond' where workspace_id = $1`, b.Workspace)
 	if n, err := b.RunOnce(bg); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	e := b.Enrollment(flow, "c1")
-	if held := *b.Flow(flow).HeldUntil; e.Node != "w1" || !e.ResumeAt.After(held) || e.DueSince != nil {
+	if held := *b.Flow(flow).ResumedAt; e.Node != "w1" || !e.ResumeAt.After(held) || e.BlockedSince != nil {
 		t.Errorf("%+v, held until %s", e, held)
 	}
 }
@@ -163,7 +163,7 @@ func TestAMoveInAReleaseReceivesLaterEvents(t *testing.T) {
 	b.RecordEvent("c1", "b")
 	b.PublishNext(flow, text, flows.InFlight{Mode: "move", Map: map[string]*string{"w1": new("w2")}})
 	b.FinishMoves()
-	b.Exec(b.Pool, `update flows set spread_until = held_until + interval '1 microsecond' where workspace_id = $1`, b.Workspace)
+	b.Exec(b.Pool, `update flows set catch_up_until = resumed_at + interval '1 microsecond' where workspace_id = $1`, b.Workspace)
 	b.Settle()
 	e := b.Enrollment(flow, "c1")
 	if got := b.Story(e.ID); got != "enrolled@ checked@ moved@w2" || e.Status != enrollment.Waiting {

@@ -49,7 +49,7 @@ type shardLease struct {
 	now      time.Time // the database's
 
 	// While enrollments that became due in a pause are being released:
-	heldUntil *time.Time // when it ended
+	resumedAt *time.Time // when it ended
 	release   *int       // how many of them may go now
 	released  int        // how many did
 }
@@ -77,15 +77,15 @@ func (f *Flows) runOnce(ctx context.Context, where enrollment.Shard) (n int, cla
 	rest := time.Duration(0)
 	if err != nil && ctx.Err() == nil {
 		rest = restAfterError
-		f.metrics.Failed("turn")
+		f.metrics.Failed("shard")
 	}
 	return n, true, errors.Join(err, f.releaseShard(*t, rest))
 }
 
 // mayRelease is how many enrollments that became due in a pause the shard t of a flow
 // f may release by now; null without a pause to release from.
-const mayRelease = `case when f.spread_until > now() then
-	ceil(t.held * extract(epoch from now() - f.held_until) / extract(epoch from f.spread_until - f.held_until))::bigint - t.released end`
+const mayRelease = `case when f.catch_up_until > now() then
+	ceil(t.held * extract(epoch from now() - f.resumed_at) / extract(epoch from f.catch_up_until - f.resumed_at))::bigint - t.released end`
 
 // claimShard is one statement. It leases a free shard with due enrollments: of a
 // workspace in random order, so that a workspace with many flows gets no more workers
@@ -97,25 +97,25 @@ func (f *Flows) claimShard(ctx context.Context, where enrollment.Shard) (*shardL
 	t := shardLease{token: lemma.NewID().String()}
 	which, args := "true", []any{t.token, f.cfg.Lease, rand.Int64()}
 	if where != (enrollment.Shard{}) {
-		which, args = "(t.workspace_id, t.flow_id, t.turn) = ($4, $5, $6)", append(args, where.Workspace, where.Flow, where.Number)
+		which, args = "(t.workspace_id, t.flow_id, t.shard) = ($4, $5, $6)", append(args, where.Workspace, where.Flow, where.Number)
 	}
 	err := f.pool.QueryRow(ctx, `
 		with next as (
-			select t.workspace_id, t.flow_id, t.turn, case when f.spread_until > now() then f.held_until end as held_until, r.n as release
-			from flow_turns t
+			select t.workspace_id, t.flow_id, t.shard, case when f.catch_up_until > now() then f.resumed_at end as resumed_at, r.n as release
+			from flow_shards t
 			join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id
 			cross join lateral (select `+mayRelease+` as n) r
 			where `+which+` and f.status in ('live', 'draining') and t.retry_at <= now() and (t.lease_until is null or t.lease_until < now())
-			  and ((coalesce(r.n, 1) > 0 and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.turn = t.turn and e.flow_id = t.flow_id
-						and e.status = 'active' order by e.resume_at limit 1) <= case when r.n is null then now() else f.held_until end)
-				or (r.n is not null and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.turn = t.turn and e.flow_id = t.flow_id
-						and e.status = 'active' and e.resume_at > f.held_until order by e.resume_at limit 1) <= now()))
+			  and ((coalesce(r.n, 1) > 0 and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id
+						and e.status = 'active' order by e.resume_at limit 1) <= case when r.n is null then now() else f.resumed_at end)
+				or (r.n is not null and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id
+						and e.status = 'active' and e.resume_at > f.resumed_at order by e.resume_at limit 1) <= now()))
 			order by uuid_hash_extended(t.workspace_id, $3), t.worked_at limit 1 for update of t skip locked
 		)
-		update flow_turns t set leased_by = $1, lease_until = now() + $2
-		from next n where t.workspace_id = n.workspace_id and t.flow_id = n.flow_id and t.turn = n.turn
-		returning t.workspace_id, t.flow_id, t.turn, now(), n.held_until, n.release`, args...).
-		Scan(&t.ws, &t.flow, &t.shard, &t.now, &t.heldUntil, &t.release)
+		update flow_shards t set leased_by = $1, lease_until = now() + $2
+		from next n where t.workspace_id = n.workspace_id and t.flow_id = n.flow_id and t.shard = n.shard
+		returning t.workspace_id, t.flow_id, t.shard, now(), n.resumed_at, n.release`, args...).
+		Scan(&t.ws, &t.flow, &t.shard, &t.now, &t.resumedAt, &t.release)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -138,8 +138,8 @@ func (f *Flows) releaseShard(t shardLease, rest time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	_, err := f.pool.Exec(ctx, `
-		update flow_turns set leased_by = null, lease_until = null, worked_at = now(), retry_at = now() + $5, released = released + $6
-		where workspace_id = $1 and flow_id = $2 and turn = $3 and leased_by = $4`, t.ws, t.flow, t.shard, t.token, rest, t.released)
+		update flow_shards set leased_by = null, lease_until = null, worked_at = now(), retry_at = now() + $5, released = released + $6
+		where workspace_id = $1 and flow_id = $2 and shard = $3 and leased_by = $4`, t.ws, t.flow, t.shard, t.token, rest, t.released)
 	if err != nil {
 		return fmt.Errorf("release shard: %w", err)
 	}
@@ -247,15 +247,15 @@ func (f *Flows) routeFor(ctx context.Context, t shardLease, version int) (*execu
 // many of those that became due in the pause as may be released by now, and then those
 // that became due since.
 func (f *Flows) readDueRows(ctx context.Context, t *shardLease) ([]execution.Due, error) {
-	if t.heldUntil == nil {
+	if t.resumedAt == nil {
 		return execution.ReadDue(ctx, f.pool, t.where(), time.Time{}, t.now, f.cfg.Chunk)
 	}
-	held, err := execution.ReadDue(ctx, f.pool, t.where(), time.Time{}, *t.heldUntil, max(0, min(*t.release, f.cfg.Chunk)))
+	held, err := execution.ReadDue(ctx, f.pool, t.where(), time.Time{}, *t.resumedAt, max(0, min(*t.release, f.cfg.Chunk)))
 	if err != nil {
 		return nil, err
 	}
 	t.released = len(held)
-	since, err := execution.ReadDue(ctx, f.pool, t.where(), *t.heldUntil, t.now, f.cfg.Chunk-len(held))
+	since, err := execution.ReadDue(ctx, f.pool, t.where(), *t.resumedAt, t.now, f.cfg.Chunk-len(held))
 	return append(held, since...), err
 }
 

@@ -170,7 +170,7 @@ func TestNoProfile(t *testing.T) {
 	b.RecordEvent("ghost", "signed_up")
 	b.RecordEvent("late", "signed_up")
 	b.Settle()
-	if e := b.Enrollment(flow, "ghost"); e.Status != enrollment.Active || e.Trouble != "no_profile" {
+	if e := b.Enrollment(flow, "ghost"); e.Status != enrollment.Active || e.BlockedReason != "no_profile" {
 		t.Fatalf("%+v", e)
 	}
 	b.Exec(b.Shop, `insert into customers (id, email, name) values ('late', 'late@shop.example', 'L')`)
@@ -336,13 +336,13 @@ func TestASourceThatIsDownDelaysItsOwn(t *testing.T) {
 		t.Fatalf("%+v", e)
 	}
 	e := b.Enrollment(needy, "c1")
-	if e.Node != "" || e.Trouble == "" || e.Failures == 0 {
+	if e.Node != "" || e.BlockedReason == "" || e.Failures == 0 {
 		t.Fatalf("%+v", e)
 	}
 	b.Exec(b.Shop, `alter table gone rename to customers`)
 	b.Pass(time.Hour)
 	b.Settle()
-	if e := b.Enrollment(needy, "c1"); e.Node != "wait" || e.Trouble != "" {
+	if e := b.Enrollment(needy, "c1"); e.Node != "wait" || e.BlockedReason != "" {
 		t.Fatalf("%+v", e)
 	}
 }

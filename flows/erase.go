@@ -150,7 +150,7 @@ func (e *erasure) strip(ctx context.Context, found []lasting) error {
 	s.Queue(batch, e.ws)
 	batch.Queue(`
 		update enrollments set status = 'exited', exit_reason = $3, step = step + 1, ended_at = now(), resume_at = null,
-			waiting_since = null, due_since = null, awaits = null, heard = null, answer_step = null, trouble = null
+			waiting_since = null, first_due_at = null, awaits = null, matched_event = null, answer_step = null, blocked_reason = null
 		where workspace_id = $1 and id = any($2) and ended_at is null`, e.ws, ids, enrollment.ExitErased)
 	batch.Queue(`update enrollments set profile_key = $3 where workspace_id = $1 and id = any($2) and profile_key <> $3`, e.ws, ids, e.as)
 	return e.tx.SendBatch(ctx, batch).Close()

@@ -53,7 +53,7 @@ func TestErase(t *testing.T) {
 	b.Settle()
 	b.RecordEvent("c2", "signed_up")
 	b.Settle()
-	b.Exec(b.Pool, `update batches set state = 'done', sent = size, finished_at = now()`)
+	b.Exec(b.Pool, `update batches set status = 'done', sent = size, finished_at = now()`)
 	before := b.mentions("nnika")
 	for _, table := range []string{"enrollments", "enrollment_steps", "trigger_events", "refusals", "notifications", "outbox"} {
 		if before[table] == 0 {
@@ -113,13 +113,13 @@ func TestEraseWaitsForWhatIsInFlight(t *testing.T) {
 		}
 	}
 	is("ready", flows.Erased{Enrollments: 1, Exited: 1, Events: 1, InFlight: 1}, 1)
-	b.Exec(b.Pool, `update batches set state = 'leased', leased_by = 'w', lease_until = now() + interval '1 minute' where id = $1`, batch)
+	b.Exec(b.Pool, `update batches set status = 'leased', leased_by = 'w', lease_until = now() + interval '1 minute' where id = $1`, batch)
 	is("leased", flows.Erased{InFlight: 1}, 1)
-	b.Exec(b.Pool, `update batches set state = 'done', leased_by = null, lease_until = null, retried = size, finished_at = now() where id = $1`, batch)
+	b.Exec(b.Pool, `update batches set status = 'done', leased_by = null, lease_until = null, retried = size, finished_at = now() where id = $1`, batch)
 	b.Exec(b.Pool, `insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, open)
 		select workspace_id, origin_id, $2, id, provider_id, content_id, size, 2, 2, '{0}' from batches where id = $1`, batch, lemma.NewID())
 	is("a second attempt is ready", flows.Erased{InFlight: 1}, 1)
-	b.Exec(b.Pool, `update batches set state = 'done', sent = size, finished_at = now() where attempt = 2`)
+	b.Exec(b.Pool, `update batches set status = 'done', sent = size, finished_at = now() where attempt = 2`)
 	is("ended", flows.Erased{Notifications: 1}, 0)
 	if n := b.Count(`select count(*) from notifications where workspace_id = $1 and profile_key like 'erased:%' and address = 'erased' and payload is null`); n != 1 {
 		t.Fatalf("%d erased", n)

@@ -31,14 +31,14 @@ func TestAVersionThatCannotBeRead(t *testing.T) {
 	b.PublishNext(flow, flowstest.HourAfter("go"), flows.InFlight{})
 	b.RecordEvent("c2", "go")
 	b.Exec(b.Pool, `update flow_versions set definition = '{"no":1}' where flow_id = $1 and version = 1`, flow)
-	b.Exec(b.Pool, `update enrollments set turn = 0 where workspace_id = $1`, b.Workspace)
+	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	b.Execution.Versions.Drop(flow, 1) // another node
 	b.Pass(2 * time.Hour)
 	b.Settle()
 	if e := b.Enrollment(flow, "c2"); e.Node != "wait" {
 		t.Errorf("%+v", e)
 	}
-	if e := b.Enrollment(flow, "c1"); e.Trouble != "version_unreadable" || e.Step != 1 {
+	if e := b.Enrollment(flow, "c1"); e.BlockedReason != "version_unreadable" || e.Step != 1 {
 		t.Errorf("%+v", e)
 	}
 	if r := b.RecordEvent("c3", "go"); len(r.Results) != 1 || r.Results[0].Outcome != enrollment.Enrolled {
@@ -115,7 +115,7 @@ func TestAnEventWhileTheSourceIsDown(t *testing.T) {
 	b.Exec(b.Shop, `alter table customers rename to gone`)
 	_, err := b.RunOnce(bg)
 	b.Must(err)
-	if e := b.Enrollment(flow, "c1"); e.Trouble == "" {
+	if e := b.Enrollment(flow, "c1"); e.BlockedReason == "" {
 		t.Fatalf("%+v", e)
 	}
 	b.RecordEvent("c1", "bought")
@@ -294,7 +294,7 @@ func TestStepsOfManyAreCopied(t *testing.T) {
 		b.RecordEvent(fmt.Sprint("c", i), "go")
 	}
 	b.Settle()
-	b.Exec(b.Pool, `update enrollments set turn = 0 where workspace_id = $1`, b.Workspace)
+	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	broken := b.Enrollment(flow, "c7").ID
 	b.Exec(b.Pool, `insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event) values ($1, $2, 3, 1, 'end', 'completed')`, b.Workspace, broken)
 	b.Pass(2 * time.Hour)
@@ -303,7 +303,7 @@ func TestStepsOfManyAreCopied(t *testing.T) {
 		e := b.Enrollment(flow, fmt.Sprint("c", i))
 		switch {
 		case e.ID == broken:
-			if e.Status != enrollment.Active || e.Trouble != "internal" || e.Step != 1 {
+			if e.Status != enrollment.Active || e.BlockedReason != "internal" || e.Step != 1 {
 				t.Errorf("%+v", e)
 			}
 		case e.Status != enrollment.Completed || b.Story(e.ID) != "enrolled@ checked@ resumed@wait completed@end":

@@ -48,7 +48,7 @@ func TestAPauseDoesNotShortenARelease(t *testing.T) {
 		}
 		f, err := resume()
 		b.Must(err)
-		if left := f.SpreadUntil.Sub(*f.HeldUntil); left < 23*time.Hour || left > 24*time.Hour {
+		if left := f.CatchUpUntil.Sub(*f.ResumedAt); left < 23*time.Hour || left > 24*time.Hour {
 			t.Fatalf("after %s the rest is released over %s", verb, left)
 		}
 		b.Settle()
@@ -83,7 +83,7 @@ func TestAMoveDoesNotShortenARelease(t *testing.T) {
 	if n := b.completed(); n > 2*enrollment.Shards {
 		t.Errorf("%d are let go at once", n)
 	}
-	b.Exec(b.Pool, `update flows set spread_until = now() where id = $1`, flow)
+	b.Exec(b.Pool, `update flows set catch_up_until = now() where id = $1`, flow)
 	b.Settle()
 	if n := b.completed(); n != 80 {
 		t.Errorf("%d have arrived", n)
@@ -101,7 +101,7 @@ func TestAPollAfterAPauseCatchesUp(t *testing.T) {
 	b.Must(err)
 	b.PollOne()
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'active' and resume_at between now() and $2`,
-		f.SpreadUntil); n < 48 {
+		f.CatchUpUntil); n < 48 {
 		t.Fatalf("%d are due some time in the release", n)
 	}
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and resume_at < now() + interval '12 hours'`); n < 10 || n > 40 {

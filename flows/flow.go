@@ -18,7 +18,7 @@ import (
 
 const selectFlow = `
 	select id, workspace_id, name, status, coalesce(status_reason, '') as status_reason, coalesce(status_detail, '') as status_detail,
-		live_version, metadata, held_from, held_until, spread_until, version, created_at, updated_at
+		live_version, metadata, paused_at, resumed_at, catch_up_until, version, created_at, updated_at
 	from flows`
 
 // Create makes a draft, with version 1 if there is a definition. Creating one
@@ -50,7 +50,7 @@ func (f *Flows) Create(ctx context.Context, ws uuid.UUID, n NewFlow) (Flow, erro
 // addFirstVersion gives a new flow the rows that it works with.
 func addFirstVersion(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, definition json.RawMessage) error {
 	_, err := tx.Exec(ctx, `
-		insert into flow_turns (workspace_id, flow_id, turn) select $1, $2, turn from generate_series(0, $3::int - 1) turn`, ws, flow, enrollment.Shards)
+		insert into flow_shards (workspace_id, flow_id, shard) select $1, $2, shard from generate_series(0, $3::int - 1) shard`, ws, flow, enrollment.Shards)
 	if err != nil || definition == nil {
 		return err
 	}

@@ -52,9 +52,9 @@ type Flow struct {
 	StatusDetail string
 	LiveVersion  *int
 	Metadata     map[string]string
-	HeldFrom     *time.Time // the last pause
-	HeldUntil    *time.Time
-	SpreadUntil  *time.Time // what fell due during the pause is released until then
+	PausedAt     *time.Time // the last pause
+	ResumedAt    *time.Time
+	CatchUpUntil *time.Time // what fell due during the pause is released until then
 	Version      int        // ETag
 	CreatedAt    time.Time
 	UpdatedAt    time.Time

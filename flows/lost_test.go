@@ -33,7 +33,7 @@ func TestALostConnectionIsNoEnrollmentsFault(t *testing.T) {
 	if cuts.Load() == 0 || err == nil {
 		t.Errorf("%d commits, %v", cuts.Load(), err)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and (failures > 0 or trouble is not null)`); n != 0 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and (failures > 0 or blocked_reason is not null)`); n != 0 {
 		t.Errorf("%d enrollments are blamed for a connection", n)
 	}
 }

@@ -164,9 +164,9 @@ func (f *Flows) finishMove(ctx context.Context, o order) error {
 // leftBehind finds enrollments that are still to be taken over.
 func (f *Flows) leftBehind(ctx context.Context, o order, limit int) ([]pgtype.UUID, error) {
 	rows, err := f.pool.Query(ctx, `
-		select e.id from unnest('{0,1,2,3}'::smallint[]) as t (turn) cross join lateral (
+		select e.id from unnest('{0,1,2,3}'::smallint[]) as t (shard) cross join lateral (
 			select id from enrollments
-			where workspace_id = $1 and turn = t.turn and flow_id = $2 and status = 'active' and ($3::int is null or version <> $3)
+			where workspace_id = $1 and shard = t.shard and flow_id = $2 and status = 'active' and ($3::int is null or version <> $3)
 			order by resume_at limit $4
 		) e limit $4`, o.ws, o.flow, o.to, limit)
 	if err != nil {
@@ -195,7 +195,7 @@ func (f *Flows) moveAway(ctx context.Context, o *order, chunk []pgtype.UUID) (n 
 		if ours = tag.RowsAffected() == 1; !ours {
 			return nil
 		}
-		if moved.heldUntil, err = enrollment.ReleasingSince(ctx, tx, o.ws, o.flow); err != nil {
+		if moved.resumedAt, err = enrollment.ReleasingSince(ctx, tx, o.ws, o.flow); err != nil {
 			return err
 		}
 		found, err := lockActive(ctx, tx, o.ws, chunk, o.to)
@@ -263,14 +263,14 @@ type activeRow struct {
 // moved like any other.
 const (
 	entering   = `waiting_since is null`
-	hasMatched = `heard is not null`
+	hasMatched = `matched_event is not null`
 )
 
 // lockActive locks the active enrollments that are not in version but, in the order of
 // their ids. A worker that has read them has moved them by then, or finds them moved.
 func lockActive(ctx context.Context, tx pgx.Tx, ws uuid.UUID, ids []pgtype.UUID, but *int) ([]activeRow, error) {
 	rows, err := tx.Query(ctx, `
-		select e.id, e.version, e.node, e.step, e.turn, e.`+entering+` from `+enrollment.OneByOne+` (
+		select e.id, e.version, e.node, e.step, e.shard, e.`+entering+` from `+enrollment.OneByOne+` (
 			select * from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and ($3::int is null or e.version <> $3) for update
 		) e`, ws, ids, but)
 	if err != nil {
@@ -300,7 +300,7 @@ type relocated struct {
 
 	// A release is going on of those that were due then: they keep their place in it, and have
 	// arrived where they are put just now.
-	heldUntil *time.Time
+	resumedAt *time.Time
 
 	moves, exits, stranded int
 	counts                 map[int16]enrollment.NodeCounts
@@ -365,20 +365,20 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 			update enrollments e set version = r.version, node = r.node, step = e.step + 1, moved = true,
 				resume_at = case when r.timer = 'restarted' or r.ask then least(now(), case when e.resume_at <= $9::timestamptz then e.resume_at end) when e.`+hasMatched+` then e.resume_at else e.resume_at + make_interval(secs => r.shift) end,
 				waiting_since = case when r.timer = 'restarted' then null else e.waiting_since end,
-				due_since = case when r.timer = 'restarted' then case when e.resume_at <= $9 then now() end when e.`+hasMatched+` then e.due_since else e.due_since + make_interval(secs => r.shift) end,
+				first_due_at = case when r.timer = 'restarted' then case when e.resume_at <= $9 then now() end when e.`+hasMatched+` then e.first_due_at else e.first_due_at + make_interval(secs => r.shift) end,
 				awaits = case when r.timer = 'restarted' then null else e.awaits end,
-				heard = case when r.timer = 'restarted' then null else e.heard end,
+				matched_event = case when r.timer = 'restarted' then null else e.matched_event end,
 				answer_step = case when r.timer = 'restarted' then null else e.answer_step end,
 				failures = case when r.timer = 'restarted' then 0 else e.failures end,
-				trouble = case when r.timer = 'restarted' then null else e.trouble end
+				blocked_reason = case when r.timer = 'restarted' then null else e.blocked_reason end
 			from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::boolean[])
 				as r (id, version, node, timer, shift, ask) limit $8) r
-			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, ws, r.ids, r.versions, r.nodes, r.timers, r.shifts, r.asks, len(r.ids), r.heldUntil)
+			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, ws, r.ids, r.versions, r.nodes, r.timers, r.shifts, r.asks, len(r.ids), r.resumedAt)
 	}
 	if len(r.gone) > 0 {
 		batch.Queue(`
 			update enrollments e set status = 'exited', exit_reason = r.reason, step = e.step + 1, ended_at = now(), resume_at = null,
-				waiting_since = null, due_since = null, awaits = null, heard = null, answer_step = null, trouble = null, failures = 0
+				waiting_since = null, first_due_at = null, awaits = null, matched_event = null, answer_step = null, blocked_reason = null, failures = 0
 			from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::text[]) as r (id, reason) limit $4) r
 			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, ws, r.gone, r.reasons, len(r.gone))
 	}

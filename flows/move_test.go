@@ -209,7 +209,7 @@ func TestAnAnswerIsUsedAfterAMove(t *testing.T) {
 	b.PublishNext(flow, next, overTo)
 	b.FinishMoves()
 	id := b.Enrollment(flow, who["answered"]).ID
-	b.Exec(b.Pool, `update outbox set state = 'delivered', status_code = 200, attempts = 1, finished_at = now() where id = $1`, enrollment.NodeKey(id, "answered"))
+	b.Exec(b.Pool, `update outbox set status = 'delivered', status_code = 200, attempts = 1, finished_at = now() where id = $1`, enrollment.NodeKey(id, "answered"))
 	b.Settle()
 	if e := b.Enrollment(flow,
 		who["answered"]); e.Status != enrollment.Completed || b.Count(`select count(*) from outbox where workspace_id = $1`) != 1 {

@@ -124,7 +124,7 @@ func TestCountsOfMessagesThatCannotBeReadAgain(t *testing.T) {
 	if recheck() == nil || blocked() == nil {
 		t.Fatal("a table that is gone was read")
 	}
-	b.Exec(b.Pool, `update batches set state = 'cancelled', cancelled = size, finished_at = now() where workspace_id = $1`, b.Workspace)
+	b.Exec(b.Pool, `update batches set status = 'cancelled', cancelled = size, finished_at = now() where workspace_id = $1`, b.Workspace)
 	if got := blocked(); got != nil {
 		t.Errorf("no message waits: %+v", got)
 	}

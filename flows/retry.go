@@ -71,7 +71,7 @@ func (f *Flows) retry(ctx context.Context, about admission.Blocked, after, most 
 		update enrollments e set resume_at = now() + $3::int * interval '1 second' + abs(uuid_hash_extended(e.id, 0) % $5) * interval '1 millisecond'
 		where workspace_id = $1 and id = any(array(
 			select e.id from enrollments e
-			where e.workspace_id = $1 and `+which+` and e.status = 'active' and e.trouble = any($2) and e.trouble is not null
+			where e.workspace_id = $1 and `+which+` and e.status = 'active' and e.blocked_reason = any($2) and e.blocked_reason is not null
 			  and e.resume_at > now() + ($3::int + 3) * interval '1 second'
 			order by e.resume_at limit $4 for update skip locked)) and ended_at is null`,
 		append([]any{enrollment.PgUUID(about.Workspace), passing, after, most, spread}, args...)...)

@@ -28,8 +28,8 @@ func (b *bundle) opens() {
 // soon counts who is due within the next seconds, and who later.
 func (b *bundle) soon() (soon, later int) {
 	b.T.Helper()
-	return b.Count(`select count(*) from enrollments where workspace_id = $1 and trouble is not null and resume_at <= now() + interval '5 seconds'`),
-		b.Count(`select count(*) from enrollments where workspace_id = $1 and trouble is not null and resume_at > now() + interval '5 seconds'`)
+	return b.Count(`select count(*) from enrollments where workspace_id = $1 and blocked_reason is not null and resume_at <= now() + interval '5 seconds'`),
+		b.Count(`select count(*) from enrollments where workspace_id = $1 and blocked_reason is not null and resume_at > now() + interval '5 seconds'`)
 }
 
 const asksProfiles = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"e","nodes":{"e":{"type":"exit"}}}`
@@ -48,7 +48,7 @@ func TestASourceThatRecoversReleasesAll(t *testing.T) {
 		b.RecordEvent(fmt.Sprint("c", i+1), "ask")
 	}
 	b.Settle()
-	b.Exec(b.Pool, `update enrollments set trouble = 'source_changed' where profile_key = 'c1' and flow_id = $1`, flow)
+	b.Exec(b.Pool, `update enrollments set blocked_reason = 'source_changed' where profile_key = 'c1' and flow_id = $1`, flow)
 	polled := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"P1D"}],"recurrence":{"policy":"once"},"start":"e","nodes":{"e":{"type":"exit"}}}`)
 	b.Exec(b.Pool, `update flow_polls set failures = 3, next_at = now() + interval '10 minutes' where flow_id = $1`, polled)
 	letGo()
@@ -69,7 +69,7 @@ func TestASourceThatRecoversReleasesAll(t *testing.T) {
 	if soon, later := b.soon(); soon != 19 || later != 1 {
 		t.Errorf("%d are due soon and %d later", soon, later)
 	}
-	b.Exec(b.Pool, `update enrollments set resume_at = now() where trouble <> 'source_changed'`)
+	b.Exec(b.Pool, `update enrollments set resume_at = now() where blocked_reason <> 'source_changed'`)
 	b.opens()
 	b.Settle()
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = any(array[$2, $3]::uuid[]) and status = 'active'`, flow, other); n != 1 {

@@ -17,7 +17,7 @@ func (f *Flows) SeedWaiting(ctx context.Context, ws, flow uuid.UUID, node, prefi
 	const perStatement = 250_000
 	for done := 0; done < n; done += perStatement {
 		_, err := f.pool.Exec(ctx, `
-			with made as (insert into enrollments (workspace_id, id, flow_id, version, turn, uniqueness_key, slot, profile_key, node, step, waiting_since, resume_at, source)
+			with made as (insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, slot, profile_key, node, step, waiting_since, resume_at, source)
 			select $1, id, $2, 1, get_byte(uuid_send(id), 15) & 3, gen_random_uuid(), '00000000-0000-0000-0000-000000000000',
 				$3::text || i, $4, 1, now() - interval '1 hour', now() + make_interval(secs => $5), 'event'
 			from (select i, overlay(gen_random_uuid()::text placing substr($6::uuid::text, 1, 15) from 1 for 15)::uuid as id

@@ -33,7 +33,7 @@ func TestSourcesThatHangDelayNoOther(t *testing.T) {
 		b.RecordEvent(fmt.Sprint("p", i), "slow")
 		b.RecordEvent(fmt.Sprint("p", i), "fast")
 	}
-	b.Exec(b.Pool, `update flow_turns set worked_at = now() where flow_id = $1`, fast) // everybody else's shards come before
+	b.Exec(b.Pool, `update flow_shards set worked_at = now() where flow_id = $1`, fast) // everybody else's shards come before
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); b.Loop(ctx) }()
@@ -80,10 +80,10 @@ func TestAQueryThatFailsForOneProfileDelaysNoOther(t *testing.T) {
 
 func (b *bundle) onlyOneWaits(flow uuid.UUID, profile, blocked, node string, others int) {
 	b.T.Helper()
-	if e := b.Enrollment(flow, profile); e.Trouble != blocked {
-		b.T.Errorf("%s is kept by %q", profile, e.Trouble)
+	if e := b.Enrollment(flow, profile); e.BlockedReason != blocked {
+		b.T.Errorf("%s is kept by %q", profile, e.BlockedReason)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and trouble is null and node = $3`, flow, node); n != others {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason is null and node = $3`, flow, node); n != others {
 		b.T.Errorf("%d have gone on", n)
 	}
 }

@@ -53,7 +53,7 @@ func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Actor, reason,
 			return err
 		}
 		err = change(ctx, tx, ws, flow, pause, `status = 'paused', status_reason = nullif($4, ''), status_detail = nullif($5, ''),
-			held_from = now(), held_until = null, spread_until = case when spread_until > now() then spread_until end`, reason, detail)
+			paused_at = now(), resumed_at = null, catch_up_until = case when catch_up_until > now() then catch_up_until end`, reason, detail)
 		if err != nil {
 			return err
 		}
@@ -135,14 +135,14 @@ func statusBefore(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) (was Statu
 // release ends a pause. No enrollment is touched: when each is due follows from
 // the flow's own row.
 func (f *Flows) release(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v verb, to Status, spread *time.Duration) error {
-	err := change(ctx, tx, ws, flow, v, `status = $4, status_reason = null, status_detail = null, held_until = now(),
-		spread_until = now() + coalesce($5::interval, greatest(least($6::interval, now() - held_from), spread_until - held_from))`, to, spread, defaultCatchUp)
+	err := change(ctx, tx, ws, flow, v, `status = $4, status_reason = null, status_detail = null, resumed_at = now(),
+		catch_up_until = now() + coalesce($5::interval, greatest(least($6::interval, now() - paused_at), catch_up_until - paused_at))`, to, spread, defaultCatchUp)
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, `
-		update flow_turns t set released = 0, held = (select count(*) from (select from enrollments e
-			where e.workspace_id = t.workspace_id and e.turn = t.turn and e.flow_id = t.flow_id and e.status = 'active' and e.resume_at <= now()
+		update flow_shards t set released = 0, held = (select count(*) from (select from enrollments e
+			where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id and e.status = 'active' and e.resume_at <= now()
 			order by e.resume_at) e)
 		where workspace_id = $1 and flow_id = $2`, ws, flow)
 	if err != nil {
@@ -214,8 +214,8 @@ func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flo
 
 // nobody is true of a flow f without active enrollments. They are searched shard by
 // shard, in the order of the index that begins with it.
-const nobody = `not exists (select from flow_turns t where t.workspace_id = f.workspace_id and t.flow_id = f.id
-	and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.turn = t.turn and e.flow_id = t.flow_id
+const nobody = `not exists (select from flow_shards t where t.workspace_id = f.workspace_id and t.flow_id = f.id
+	and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id
 		and e.status = 'active' order by e.resume_at limit 1) is not null)`
 
 // archiveDrained archives draining flows without active enrollments.

@@ -32,7 +32,7 @@ func TestPauseStopsEverything(t *testing.T) {
 	b.Pass(4 * 24 * time.Hour) // the wait is over
 	paused, err := b.Pause(ctx, b.Workspace, flow, nil)
 	b.Must(err)
-	if paused.HeldFrom == nil || paused.HeldUntil != nil || paused.StatusReason != "" || b.gates() != "held" {
+	if paused.PausedAt == nil || paused.ResumedAt != nil || paused.StatusReason != "" || b.gates() != "held" {
 		t.Errorf("%+v, gates %s", paused, b.gates())
 	}
 	before := b.Everybody(flow)
@@ -62,11 +62,11 @@ func TestResumeCatchesUp(t *testing.T) {
 		t.Helper()
 		_, err := b.Pause(ctx, b.Workspace, flow, nil)
 		b.Must(err)
-		b.Exec(b.Pool, `update flows set held_from = now() - $2::interval where id = $1`, flow, lasted)
+		b.Exec(b.Pool, `update flows set paused_at = now() - $2::interval where id = $1`, flow, lasted)
 		f, err := b.Resume(ctx, b.Workspace, flow, spread, nil)
 		b.Must(err)
-		took := f.SpreadUntil.Sub(*f.HeldUntil)
-		b.Exec(b.Pool, `update flows set spread_until = held_until where id = $1`, flow)
+		took := f.CatchUpUntil.Sub(*f.ResumedAt)
+		b.Exec(b.Pool, `update flows set catch_up_until = resumed_at where id = $1`, flow)
 		return took
 	}
 	if d := catchUpOf(time.Hour, nil); d != 10*time.Minute {
@@ -110,7 +110,7 @@ func TestResumeReleasesEvenly(t *testing.T) {
 	b.Must(err)
 	ended := func(part time.Duration) int {
 		t.Helper()
-		b.Exec(b.Pool, `update flows set held_until = now() - $2::interval, spread_until = now() + $3::interval where id = $1`, flow, part, time.Hour-part)
+		b.Exec(b.Pool, `update flows set resumed_at = now() - $2::interval, catch_up_until = now() + $3::interval where id = $1`, flow, part, time.Hour-part)
 		b.Settle()
 		return b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`)
 	}
@@ -130,7 +130,7 @@ func TestResumeReleasesEvenly(t *testing.T) {
 	if n := ended(30 * time.Minute); n < 40 || n > 40+2*enrollment.Shards {
 		t.Errorf("%d after a half", n)
 	}
-	b.Exec(b.Pool, `update flows set spread_until = now() where id = $1`, flow)
+	b.Exec(b.Pool, `update flows set catch_up_until = now() where id = $1`, flow)
 	b.Settle()
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`); n != 80 {
 		t.Errorf("%d at the end", n)
@@ -176,7 +176,7 @@ func TestDrainingEndsByItself(t *testing.T) {
 	b.Must(err)
 	drained, err := b.Drain(ctx, b.Workspace, flow, nil) // out of a pause
 	b.Must(err)
-	if drained.Status != flows.Draining || drained.HeldUntil == nil || b.gates() != "open" {
+	if drained.Status != flows.Draining || drained.ResumedAt == nil || b.gates() != "open" {
 		t.Errorf("%+v", drained)
 	}
 	if r := b.RecordEvent("c2", "signed_up"); r.Results[0].Reason != enrollment.NotLive {

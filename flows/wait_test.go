@@ -24,7 +24,7 @@ import (
 // timer that knows nothing of dues would bring.
 func (b *bundle) fired(f *flowstest.Node, flow uuid.UUID) (flows.ShardLease, []*execution.Execution) {
 	b.T.Helper()
-	b.Exec(b.Pool, `update enrollments set turn = 0 where workspace_id = $1`, b.Workspace)
+	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	t := flows.NewShardLease(b.Workspace, flow)
 	found, err := execution.ReadDue(bg, f.Pool(), t.Shard(), time.Time{}, time.Now().AddDate(10, 0, 0), 1000)
 	b.Must(err)
@@ -142,7 +142,7 @@ func TestALostTimerIsFound(t *testing.T) {
 	}
 	other := b.Another()
 	if n, err := other.RunOnce(bg); n != 0 || err != nil {
-		t.Fatalf("%d, %v: a turn is held by two", n, err)
+		t.Fatalf("%d, %v: a shard is held by two", n, err)
 	}
 	ctx, stop := context.WithCancel(bg)
 	loop := flowstest.Start(func() error { other.Loop(ctx); return nil })

@@ -24,7 +24,7 @@ const nothingFirst = `"type":"split","arms":[{"weight":1,"next":"wait"},{"weight
 // ago moves all that was recorded into the past, as if nobody had come for it since.
 func (b *bundle) ago(d time.Duration) {
 	b.T.Helper()
-	b.Exec(b.Pool, `update enrollments set enrolled_at = enrolled_at - $2::interval, resume_at = resume_at - $2::interval, due_since = due_since - $2::interval,
+	b.Exec(b.Pool, `update enrollments set enrolled_at = enrolled_at - $2::interval, resume_at = resume_at - $2::interval, first_due_at = first_due_at - $2::interval,
 		waiting_since = waiting_since - $2::interval where workspace_id = $1 and status = 'active'`, b.Workspace, d)
 	b.Exec(b.Pool, `update trigger_events set received_at = received_at - $2::interval where workspace_id = $1`, b.Workspace, d)
 }
@@ -119,12 +119,12 @@ func TestAWaitThatIsOverWhenItIsReached(t *testing.T) {
 	b.Must(flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)))
 	b.ago(time.Minute)
 	b.Must(flowstest.Second(b.Resume(bg, b.Workspace, flow, new(time.Hour), nil)))
-	b.Exec(b.Pool, `update flows set spread_until = held_until + interval '1 microsecond' where workspace_id = $1`, b.Workspace)
+	b.Exec(b.Pool, `update flows set catch_up_until = resumed_at + interval '1 microsecond' where workspace_id = $1`, b.Workspace)
 	if n, err := b.RunOnce(bg); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	e := b.Enrollment(flow, "c1")
-	if held := *b.Flow(flow).HeldUntil; e.Node != "wait" || !e.ResumeAt.After(held) || e.DueSince != nil || e.ResumeAt.After(time.Now()) {
+	if held := *b.Flow(flow).ResumedAt; e.Node != "wait" || !e.ResumeAt.After(held) || e.BlockedSince != nil || e.ResumeAt.After(time.Now()) {
 		t.Errorf("%+v, held until %s", e, held)
 	}
 	if got := b.deadline(e.ID).Sub(e.EnrolledAt); got != 5*time.Second {
@@ -143,6 +143,6 @@ func TestAWaitThatIsOverWhenItIsReached(t *testing.T) {
 // deadline is when a wait's time is over.
 func (b *bundle) deadline(id uuid.UUID) (at time.Time) {
 	b.T.Helper()
-	b.Must(b.Pool.QueryRow(bg, `select coalesce(due_since, resume_at) from enrollments where workspace_id = $1 and id = $2`, b.Workspace, id).Scan(&at))
+	b.Must(b.Pool.QueryRow(bg, `select coalesce(first_due_at, resume_at) from enrollments where workspace_id = $1 and id = $2`, b.Workspace, id).Scan(&at))
 	return at
 }

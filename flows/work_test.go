@@ -22,9 +22,9 @@ func TestLocalDuesAreFoundWithoutPollingAllFlows(t *testing.T) {
 	f, seen := b.Traced()
 	var everywhere, claims atomic.Int32
 	seen.Stop = func(sql string) {
-		if strings.Contains(sql, "update flow_turns t set leased_by = $1") {
+		if strings.Contains(sql, "update flow_shards t set leased_by = $1") {
 			claims.Add(1)
-			if !strings.Contains(sql, "(t.workspace_id, t.flow_id, t.turn) = ") {
+			if !strings.Contains(sql, "(t.workspace_id, t.flow_id, t.shard) = ") {
 				everywhere.Add(1)
 			}
 		}
@@ -62,7 +62,7 @@ func TestABacklogIsLeftForOthers(t *testing.T) {
 	b := setup(t, 0, func(c *flows.Config) { c.Chunk = 2 })
 	flow := b.Live(flowstest.HourAfter("go"))
 	b.RecordOfAll(9, "go")
-	b.Exec(b.Pool, `update enrollments set turn = 0 where workspace_id = $1`, b.Workspace)
+	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	b.SetWaker(enrollment.NewWaker())
 	b.WorkAt(bg, enrollment.Shard{Workspace: b.Workspace, Flow: flow, Number: 0})
 	if where, ok := b.Flows.Waker().Next(); !ok || where != (enrollment.Shard{}) {

@@ -101,8 +101,8 @@ create table provider_meters (
     probes       smallint not null default 0,              -- probes that failed; they set the back-off
     probe_token  text,                                     -- the claim that probes
     probe_until  timestamptz,                              -- after that another claim may
-    crowded_at   timestamptz,                              -- when a batch last found no place to be sent at
-    crowded_by   text,                                     -- because of which limit
+    throttled_at   timestamptz,                              -- when a batch last found no place to be sent at
+    throttled_by   text,                                     -- because of which limit
     primary key (workspace_id, provider_id),
     constraint provider_meters_circuit check ((opened_at is null) = (open_until is null) and (opened_at is not null or probe_token is null)
         and (probe_token is null) = (probe_until is null)),

@@ -35,7 +35,7 @@ create table notifications (
     created_at   timestamptz not null default now(),
     -- Campaign!AtMostOneNotificationPerRecipient, FlowEngine!AtMostOneNotificationPerNode
     constraint notifications_pkey primary key (workspace_id, origin_id, key),
-    -- Campaign!BooksBalance: in a batch, or skipped, never both and never neither
+    -- Campaign!CountsBalance: in a batch, or skipped, never both and never neither
     constraint notifications_place check (
         (skip_reason is null and batch_id is not null and ordinal is not null and address is not null)
         or (skip_reason is not null and batch_id is null and ordinal is null))
@@ -62,8 +62,8 @@ create table batches (
     size           smallint not null check (size > 0),
     attempt        smallint not null default 1,
     max_attempts   smallint not null,         -- 1: at_most_once, 2: at_least_once
-    state          text not null default 'ready'
-        constraint batches_state check (state in ('ready', 'leased', 'done', 'cancelled', 'expired')),
+    status          text not null default 'ready'
+        constraint batches_status check (status in ('ready', 'leased', 'done', 'cancelled', 'expired')),
     gate           text not null default 'open'
         constraint batches_gate check (gate in ('open', 'held', 'cancelled')), -- what pause and cancel write
     due_at         timestamptz not null default now(),
@@ -75,7 +75,7 @@ create table batches (
     open           smallint[],                -- ordinals without an end; null while that is all of them
     deferred       smallint[] not null default '{}', -- of a window under this lease, and surely not accepted or not called
     refusals       smallint[],                -- by ordinal: how often a row was refused for itself; null while none was
-    rung_at        timestamptz not null default now(),
+    enqueued_at        timestamptz not null default now(),
     sent           smallint not null default 0,
     failed         smallint not null default 0,
     orphaned       smallint not null default 0,
@@ -89,24 +89,24 @@ create table batches (
     -- SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy
     constraint batches_attempt check (attempt between 1 and 2 and max_attempts between 1 and 2 and attempt <= max_attempts),
     -- SendingEngine!OnlyOwnerCommits: leased exactly while somebody holds it
-    constraint batches_lease check ((state = 'leased') = (leased_by is not null) and (leased_by is null) = (lease_until is null)),
-    -- Campaign!BooksBalance: no row is counted twice
-    constraint batches_books check (sent + failed + orphaned + skipped + cancelled + retried + calling <= size),
+    constraint batches_lease check ((status = 'leased') = (leased_by is not null) and (leased_by is null) = (lease_until is null)),
+    -- Campaign!CountsBalance: no row is counted twice
+    constraint batches_counts check (sent + failed + orphaned + skipped + cancelled + retried + calling <= size),
     -- Batch!NoRowLeftBehind: a batch ends only with every row at its end
-    constraint batches_end check (state in ('ready', 'leased') or sent + failed + orphaned + skipped + cancelled + retried = size),
+    constraint batches_end check (status in ('ready', 'leased') or sent + failed + orphaned + skipped + cancelled + retried = size),
     -- Batch!OneRowPerOrdinal: one that was made of another names its rows
     constraint batches_root check (root_id = id and attempt = 1 or root_id <> id and open is not null)
 ) partition by range (origin_id);
 create table batches_default partition of batches default
     with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-create index batches_ready on batches (due_at) where state = 'ready';
+create index batches_ready on batches (due_at) where status = 'ready';
 -- Which workspaces have work, and what of it is due first.
-create index batches_turns on batches (workspace_id, due_at) where state = 'ready' and gate = 'open';
+create index batches_by_due on batches (workspace_id, due_at) where status = 'ready' and gate = 'open';
 -- Without lease_until in it, so that renewing a lease stays a heap-only update.
-create index batches_leased on batches (id) where state = 'leased';
+create index batches_leased on batches (id) where status = 'leased';
 -- What a pause or a resume of an origin changes, however much of it has ended. With id, so that
 -- a statement about one batch reads it by all three columns.
-create index batches_live on batches (workspace_id, origin_id, id) where state in ('ready', 'leased');
+create index batches_live on batches (workspace_id, origin_id, id) where status in ('ready', 'leased');
 -- Batches that were made of another: second attempts, and rows whose outcome
 -- is unknown and that wait for the reaper.
 create index batches_derived on batches (workspace_id, origin_id, root_id) where id <> root_id;
@@ -145,7 +145,7 @@ create table batch_log (
     batch_id     uuid not null,
     at           timestamptz not null default now(),
     event        text not null constraint batch_log_event check (event in
-        ('claimed', 'window', 'finished', 'released', 'deferred', 'in_doubt', 'reaped', 'expired', 'cancelled', 'lost')),
+        ('claimed', 'window', 'finished', 'released', 'deferred', 'unresolved', 'reaped', 'expired', 'cancelled', 'lost')),
     token        text,
     first        smallint,                    -- the window's first and last ordinal
     last         smallint,
@@ -232,10 +232,10 @@ select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key,
            when a.final and (a.outcome = 'unknown' or a.attempt = 2) then 'orphaned'
            when a.final and a.outcome = 'skipped' then 'skipped'
            when a.final then 'failed'
-           when b.state in ('cancelled', 'expired') and b.attempt = 2 then 'orphaned'
-           when b.state = 'cancelled' then 'cancelled'
-           when b.state = 'expired' then 'skipped'
-           when b.state = 'leased' and n.ordinal <= b.called_through
+           when b.status in ('cancelled', 'expired') and b.attempt = 2 then 'orphaned'
+           when b.status = 'cancelled' then 'cancelled'
+           when b.status = 'expired' then 'skipped'
+           when b.status = 'leased' and n.ordinal <= b.called_through
                 and not n.ordinal = any(b.deferred)
                 and (b.open is null or n.ordinal = any(b.open)) then 'processing'
            else 'pending'
@@ -246,15 +246,15 @@ select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key,
            when a.final and a.reason = 'first_attempt_rejected' then a.reason
            when a.final and a.attempt = 2 and a.outcome <> 'unknown' then 'unknown_then_' || a.outcome
            when a.final then coalesce(a.reason, a.outcome)
-           when b.state = 'cancelled' and b.attempt = 2 then 'unknown_then_cancelled'
-           when b.state = 'expired' and b.attempt = 2 then 'unknown_then_expired'
-           when b.state = 'cancelled' then 'cancelled'
-           when b.state = 'expired' then 'expired'
+           when b.status = 'cancelled' and b.attempt = 2 then 'unknown_then_cancelled'
+           when b.status = 'expired' and b.attempt = 2 then 'unknown_then_expired'
+           when b.status = 'cancelled' then 'cancelled'
+           when b.status = 'expired' then 'expired'
        end as reason,
        case
            when n.skip_reason is not null then n.created_at
            when a.final then a.at
-           when b.state in ('cancelled', 'expired') then b.finished_at
+           when b.status in ('cancelled', 'expired') then b.finished_at
        end as ended_at, a.code, a.carrier_id, a.detail,
        r.resolution, r.at as resolved_at
 from notifications n
@@ -265,13 +265,13 @@ left join lateral (
 ) a on true
 left join batches first on first.workspace_id = n.workspace_id and first.origin_id = n.origin_id and first.id = n.batch_id
 left join lateral (
-    select r.id, r.state, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at, r.finished_at from batches r
+    select r.id, r.status, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at, r.finished_at from batches r
     where (not a.final or a.attempt is null and not n.ordinal = any(first.open))
       and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id and r.id <> r.root_id
       and r.attempt > coalesce(a.attempt, 0) and n.ordinal = any(r.open)
 ) part on true
 cross join lateral (
-    select coalesce(part.id, first.id) as id, coalesce(part.state, first.state) as state, coalesce(part.attempt, first.attempt) as attempt,
+    select coalesce(part.id, first.id) as id, coalesce(part.status, first.status) as status, coalesce(part.attempt, first.attempt) as attempt,
         coalesce(part.called_through, first.called_through) as called_through, coalesce(part.deferred, first.deferred) as deferred,
         coalesce(part.open, first.open) as open, first.provider_id, first.content_id,
         coalesce(part.due_at, first.due_at) as due_at, coalesce(part.expires_at, first.expires_at) as expires_at,

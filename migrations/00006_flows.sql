@@ -29,12 +29,12 @@ create table flows (
     metadata      jsonb not null default '{}',
     overlapped    boolean not null default false, -- a version that allowed overlap was live once
     recurred      boolean not null default false, -- versions with different recurrences were live: keys of enrollments are of several policies
-    -- Who was due when a pause ended (held_until) is released evenly until
-    -- spread_until, whoever was due first before the others: resuming touches no
+    -- Who was due when a pause ended (resumed_at) is released evenly until
+    -- catch_up_until, whoever was due first before the others: resuming touches no
     -- enrollment and floods nobody. The turns know how many they are.
-    held_from     timestamptz,                -- when the last pause began
-    held_until    timestamptz,                -- when it ended; null while it lasts
-    spread_until  timestamptz,                -- in a pause: when a release would have ended that the pause has come into
+    paused_at     timestamptz,                -- when the last pause began
+    resumed_at    timestamptz,                -- when it ended; null while it lasts
+    catch_up_until  timestamptz,                -- in a pause: when a release would have ended that the pause has come into
     version       int not null default 1,     -- ETag
     created_at    timestamptz not null default now(),
     updated_at    timestamptz not null default now(),
@@ -134,19 +134,19 @@ create table flow_uses (
 -- The right to advance a share of a flow's enrollments. Two at once would be
 -- harmless (the enrollment moves by compare-and-set); the lease saves the work
 -- and the order of worked_at is what is fair between flows.
-create table flow_turns (
+create table flow_shards (
     workspace_id uuid not null,
     flow_id      uuid not null,
-    turn         smallint not null,
+    shard         smallint not null,
     leased_by    text,
     lease_until  timestamptz,
     worked_at    timestamptz not null default '-infinity',
     retry_at     timestamptz not null default '-infinity',
     held         bigint not null default 0,   -- who was due when the last pause ended
     released     bigint not null default 0,   -- of these, since
-    primary key (workspace_id, flow_id, turn),
+    primary key (workspace_id, flow_id, shard),
     foreign key (workspace_id, flow_id) references flows (workspace_id, id) on delete cascade,
-    constraint flow_turns_lease check ((leased_by is null) = (lease_until is null))
+    constraint flow_shards_lease check ((leased_by is null) = (lease_until is null))
 ) with (fillfactor = 50);
 
 -- People on the way to another version, or out of the flow: a publish with
@@ -212,7 +212,7 @@ create table enrollments (
     id             uuid not null,
     flow_id        uuid not null,
     version        int not null,
-    turn           smallint not null,         -- the share of the flow that it belongs to
+    shard           smallint not null,         -- the share of the flow that it belongs to
     uniqueness_key uuid not null,             -- the recurrence policy is in it; held in enrollment_keys unless it was refused
     slot           uuid not null,             -- zero, or when the version allows overlap the enrollment's own id
     profile_key    text not null,
@@ -223,12 +223,12 @@ create table enrollments (
     moved          boolean not null default false, -- an admin has put it on another node: one that it stands on may have acted already
     waiting_since  timestamptz,               -- when the wait of its node began; null: it has yet to enter the node
     resume_at      timestamptz,               -- when it is due, by the database's clock
-    due_since      timestamptz,               -- when it first was due, the event came that it waited for, its wait was over, or it was moved, where that is not resume_at
+    first_due_at      timestamptz,               -- when it first was due, the event came that it waited for, its wait was over, or it was moved, where that is not resume_at
     awaits         text,                      -- the event that it waits for
-    heard          uuid,                      -- the event that it waited for, once that has come
+    matched_event          uuid,                      -- the event that it waited for, once that has come
     answer_step    int,                       -- WaitResume!AnswerEndsItsWait: the step whose webhook message it waits to be answered; null once it is
     failures       smallint not null default 0, -- times in a row that its data source failed it
-    trouble        text,                      -- what keeps it from going on
+    blocked_reason        text,                      -- what keeps it from going on
     source         text not null constraint enrollments_source check (source in ('event', 'audience', 'direct')),
     enrolled_at    timestamptz not null default now(),
     ended_at       timestamptz,
@@ -242,9 +242,9 @@ create table enrollments (
 create unique index enrollments_active on enrollments (workspace_id, profile_key, flow_id, slot) where status = 'active';
 -- The turn first and the workspace late, so that a planner without statistics
 -- does not take it for a way to find somebody by workspace, flow or profile.
-create index enrollments_waiting on enrollments (turn, flow_id, workspace_id, resume_at) where status = 'active';
+create index enrollments_waiting on enrollments (shard, flow_id, workspace_id, resume_at) where status = 'active';
 -- Who waits for a source that failed: let go on when it answers again.
-create index enrollments_troubled on enrollments (workspace_id, flow_id, resume_at) where trouble is not null;
+create index enrollments_blocked on enrollments (workspace_id, flow_id, resume_at) where blocked_reason is not null;
 -- How a person's ended journeys are found. Only ended ones: an index that held
 -- the others too would be written to at every step.
 create index enrollments_past on enrollments (workspace_id, profile_key, flow_id) where status <> 'active';
@@ -289,9 +289,9 @@ create table flow_node_counts (
     node         text not null,
     event        text not null,
     next         text not null default '',    -- of a branch, a split or an answered webhook: the way that they went; of a message that was skipped: the reason
-    turn         smallint not null,
-    passed       bigint not null,
-    primary key (workspace_id, flow_id, version, node, event, next, turn)
+    shard         smallint not null,
+    processed       bigint not null,
+    primary key (workspace_id, flow_id, version, node, event, next, shard)
 ) with (fillfactor = 50);
 
 -- Every trigger that enrolled nobody, with the reason.
@@ -332,8 +332,8 @@ create table outbox (
     body         text not null,
     enrollment_id uuid,                       -- who waits for the answer, and at which step
     step         int,
-    state        text not null default 'pending'
-        constraint outbox_state check (state in ('pending', 'delivered', 'failed')),
+    status        text not null default 'pending'
+        constraint outbox_status check (status in ('pending', 'delivered', 'failed')),
     attempts     int not null default 0,
     status_code  int,                         -- of the last answer
     last_error   text,
@@ -346,17 +346,17 @@ create table outbox (
     finished_at  timestamptz,
     -- Outbox!NoDuplicatedProcessing
     constraint outbox_pkey primary key (workspace_id, id),
-    constraint outbox_lease check ((leased_by is null) = (lease_until is null) and (state = 'pending' or leased_by is null)),
-    constraint outbox_finished check ((state = 'pending') = (finished_at is null))
+    constraint outbox_lease check ((leased_by is null) = (lease_until is null) and (status = 'pending' or leased_by is null)),
+    constraint outbox_finished check ((status = 'pending') = (finished_at is null))
 ) with (autovacuum_vacuum_scale_factor = 0.02);
 -- Endpoints with something to be said are found by skipping from one to the
 -- next, so that what waits for one that is dead is not read to find the others.
-create index outbox_due on outbox (workspace_id, endpoint_id, due_at) where state = 'pending';
-create index outbox_over on outbox (finished_at) where state <> 'pending';
+create index outbox_due on outbox (workspace_id, endpoint_id, due_at) where status = 'pending';
+create index outbox_over on outbox (finished_at) where status <> 'pending';
 -- What an endpoint took and did not take, newest first; a message is in it once
 -- it has ended. Without the workspace, so that a planner without statistics does
 -- not take it for a way to find messages by their ids.
-create index outbox_ended on outbox (endpoint_id, state, finished_at, id) where state <> 'pending';
+create index outbox_ended on outbox (endpoint_id, status, finished_at, id) where status <> 'pending';
 create index outbox_enrollment on outbox (workspace_id, enrollment_id) where enrollment_id is not null;
 
 alter table notifications add column enrollment_id uuid, -- null for a campaign's
@@ -379,10 +379,10 @@ select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key,
            when a.final and (a.outcome = 'unknown' or a.attempt = 2) then 'orphaned'
            when a.final and a.outcome = 'skipped' then 'skipped'
            when a.final then 'failed'
-           when b.state in ('cancelled', 'expired') and b.attempt = 2 then 'orphaned'
-           when b.state = 'cancelled' then 'cancelled'
-           when b.state = 'expired' then 'skipped'
-           when b.state = 'leased' and n.ordinal <= b.called_through
+           when b.status in ('cancelled', 'expired') and b.attempt = 2 then 'orphaned'
+           when b.status = 'cancelled' then 'cancelled'
+           when b.status = 'expired' then 'skipped'
+           when b.status = 'leased' and n.ordinal <= b.called_through
                 and not n.ordinal = any(b.deferred)
                 and (b.open is null or n.ordinal = any(b.open)) then 'processing'
            else 'pending'
@@ -393,15 +393,15 @@ select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key,
            when a.final and a.reason = 'first_attempt_rejected' then a.reason
            when a.final and a.attempt = 2 and a.outcome <> 'unknown' then 'unknown_then_' || a.outcome
            when a.final then coalesce(a.reason, a.outcome)
-           when b.state = 'cancelled' and b.attempt = 2 then 'unknown_then_cancelled'
-           when b.state = 'expired' and b.attempt = 2 then 'unknown_then_expired'
-           when b.state = 'cancelled' then 'cancelled'
-           when b.state = 'expired' then 'expired'
+           when b.status = 'cancelled' and b.attempt = 2 then 'unknown_then_cancelled'
+           when b.status = 'expired' and b.attempt = 2 then 'unknown_then_expired'
+           when b.status = 'cancelled' then 'cancelled'
+           when b.status = 'expired' then 'expired'
        end as reason,
        case
            when n.skip_reason is not null then n.created_at
            when a.final then a.at
-           when b.state in ('cancelled', 'expired') then b.finished_at
+           when b.status in ('cancelled', 'expired') then b.finished_at
        end as ended_at, a.code, a.carrier_id, a.detail,
        r.resolution, r.at as resolved_at,
        n.enrollment_id, c.flow_id, c.node
@@ -413,13 +413,13 @@ left join lateral (
 ) a on true
 left join batches first on first.workspace_id = n.workspace_id and first.origin_id = n.origin_id and first.id = n.batch_id
 left join lateral (
-    select r.id, r.state, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at, r.finished_at from batches r
+    select r.id, r.status, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at, r.finished_at from batches r
     where (not a.final or a.attempt is null and not n.ordinal = any(first.open))
       and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id and r.id <> r.root_id
       and r.attempt > coalesce(a.attempt, 0) and n.ordinal = any(r.open)
 ) part on true
 cross join lateral (
-    select coalesce(part.id, first.id) as id, coalesce(part.state, first.state) as state, coalesce(part.attempt, first.attempt) as attempt,
+    select coalesce(part.id, first.id) as id, coalesce(part.status, first.status) as status, coalesce(part.attempt, first.attempt) as attempt,
         coalesce(part.called_through, first.called_through) as called_through, coalesce(part.deferred, first.deferred) as deferred,
         coalesce(part.open, first.open) as open, first.provider_id, first.content_id,
         coalesce(part.due_at, first.due_at) as due_at, coalesce(part.expires_at, first.expires_at) as expires_at,
@@ -459,10 +459,10 @@ select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key,
            when a.final and (a.outcome = 'unknown' or a.attempt = 2) then 'orphaned'
            when a.final and a.outcome = 'skipped' then 'skipped'
            when a.final then 'failed'
-           when b.state in ('cancelled', 'expired') and b.attempt = 2 then 'orphaned'
-           when b.state = 'cancelled' then 'cancelled'
-           when b.state = 'expired' then 'skipped'
-           when b.state = 'leased' and n.ordinal <= b.called_through
+           when b.status in ('cancelled', 'expired') and b.attempt = 2 then 'orphaned'
+           when b.status = 'cancelled' then 'cancelled'
+           when b.status = 'expired' then 'skipped'
+           when b.status = 'leased' and n.ordinal <= b.called_through
                 and not n.ordinal = any(b.deferred)
                 and (b.open is null or n.ordinal = any(b.open)) then 'processing'
            else 'pending'
@@ -473,15 +473,15 @@ select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key,
            when a.final and a.reason = 'first_attempt_rejected' then a.reason
            when a.final and a.attempt = 2 and a.outcome <> 'unknown' then 'unknown_then_' || a.outcome
            when a.final then coalesce(a.reason, a.outcome)
-           when b.state = 'cancelled' and b.attempt = 2 then 'unknown_then_cancelled'
-           when b.state = 'expired' and b.attempt = 2 then 'unknown_then_expired'
-           when b.state = 'cancelled' then 'cancelled'
-           when b.state = 'expired' then 'expired'
+           when b.status = 'cancelled' and b.attempt = 2 then 'unknown_then_cancelled'
+           when b.status = 'expired' and b.attempt = 2 then 'unknown_then_expired'
+           when b.status = 'cancelled' then 'cancelled'
+           when b.status = 'expired' then 'expired'
        end as reason,
        case
            when n.skip_reason is not null then n.created_at
            when a.final then a.at
-           when b.state in ('cancelled', 'expired') then b.finished_at
+           when b.status in ('cancelled', 'expired') then b.finished_at
        end as ended_at, a.code, a.carrier_id, a.detail,
        r.resolution, r.at as resolved_at
 from notifications n
@@ -492,13 +492,13 @@ left join lateral (
 ) a on true
 left join batches first on first.workspace_id = n.workspace_id and first.origin_id = n.origin_id and first.id = n.batch_id
 left join lateral (
-    select r.id, r.state, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at, r.finished_at from batches r
+    select r.id, r.status, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at, r.finished_at from batches r
     where (not a.final or a.attempt is null and not n.ordinal = any(first.open))
       and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id and r.id <> r.root_id
       and r.attempt > coalesce(a.attempt, 0) and n.ordinal = any(r.open)
 ) part on true
 cross join lateral (
-    select coalesce(part.id, first.id) as id, coalesce(part.state, first.state) as state, coalesce(part.attempt, first.attempt) as attempt,
+    select coalesce(part.id, first.id) as id, coalesce(part.status, first.status) as status, coalesce(part.attempt, first.attempt) as attempt,
         coalesce(part.called_through, first.called_through) as called_through, coalesce(part.deferred, first.deferred) as deferred,
         coalesce(part.open, first.open) as open, first.provider_id, first.content_id,
         coalesce(part.due_at, first.due_at) as due_at, coalesce(part.expires_at, first.expires_at) as expires_at,
@@ -506,6 +506,6 @@ cross join lateral (
 ) b
 left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key;
 
-drop table outbox, flow_origins, refusals, flow_node_counts, enrollment_steps, enrollment_keys, enrollments, trigger_events, flow_polls, flow_moves, flow_turns, flow_listeners, flow_log, campaign_requests;
+drop table outbox, flow_origins, refusals, flow_node_counts, enrollment_steps, enrollment_keys, enrollments, trigger_events, flow_polls, flow_moves, flow_shards, flow_listeners, flow_log, campaign_requests;
 alter table flows drop constraint flows_live_version;
 drop table flow_uses, flow_versions, flows, webhook_endpoints;

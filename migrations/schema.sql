@@ -69,7 +69,7 @@ create table batch_log (
     until timestamp with time zone,
     message_date timestamp with time zone,
     detail text,
-    constraint batch_log_event CHECK ((event = ANY (ARRAY['claimed'::text, 'window'::text, 'finished'::text, 'released'::text, 'deferred'::text, 'in_doubt'::text, 'reaped'::text, 'expired'::text, 'cancelled'::text, 'lost'::text])))
+    constraint batch_log_event CHECK ((event = ANY (ARRAY['claimed'::text, 'window'::text, 'finished'::text, 'released'::text, 'deferred'::text, 'unresolved'::text, 'reaped'::text, 'expired'::text, 'cancelled'::text, 'lost'::text])))
 );
 
 create table batches (
@@ -82,7 +82,7 @@ create table batches (
     size smallint not null,
     attempt smallint not null default 1,
     max_attempts smallint not null,
-    state text not null default 'ready'::text,
+    status text not null default 'ready'::text,
     gate text not null default 'open'::text,
     due_at timestamp with time zone not null default now(),
     expires_at timestamp with time zone,
@@ -93,7 +93,7 @@ create table batches (
     open smallint[],
     deferred smallint[] not null default '{}'::smallint[],
     refusals smallint[],
-    rung_at timestamp with time zone not null default now(),
+    enqueued_at timestamp with time zone not null default now(),
     sent smallint not null default 0,
     failed smallint not null default 0,
     orphaned smallint not null default 0,
@@ -105,13 +105,13 @@ create table batches (
     finished_at timestamp with time zone,
     constraint batches_pkey PRIMARY KEY (workspace_id, origin_id, id),
     constraint batches_attempt CHECK ((((attempt >= 1) AND (attempt <= 2)) AND ((max_attempts >= 1) AND (max_attempts <= 2)) AND (attempt <= max_attempts))),
-    constraint batches_books CHECK ((((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) + calling) <= size)),
-    constraint batches_end CHECK (((state = ANY (ARRAY['ready'::text, 'leased'::text])) OR ((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) = size))),
+    constraint batches_counts CHECK ((((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) + calling) <= size)),
+    constraint batches_end CHECK (((status = ANY (ARRAY['ready'::text, 'leased'::text])) OR ((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) = size))),
     constraint batches_gate CHECK ((gate = ANY (ARRAY['open'::text, 'held'::text, 'cancelled'::text]))),
-    constraint batches_lease CHECK ((((state = 'leased'::text) = (leased_by IS NOT NULL)) AND ((leased_by IS NULL) = (lease_until IS NULL)))),
+    constraint batches_lease CHECK ((((status = 'leased'::text) = (leased_by IS NOT NULL)) AND ((leased_by IS NULL) = (lease_until IS NULL)))),
     constraint batches_root CHECK ((((root_id = id) AND (attempt = 1)) OR ((root_id <> id) AND (open IS NOT NULL)))),
     constraint batches_size_check CHECK ((size > 0)),
-    constraint batches_state CHECK ((state = ANY (ARRAY['ready'::text, 'leased'::text, 'done'::text, 'cancelled'::text, 'expired'::text])))
+    constraint batches_status CHECK ((status = ANY (ARRAY['ready'::text, 'leased'::text, 'done'::text, 'cancelled'::text, 'expired'::text])))
 ) partition by RANGE (origin_id);
 
 create table batches_default partition of batches default with (fillfactor=70, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000);
@@ -239,7 +239,7 @@ create table enrollments (
     id uuid not null,
     flow_id uuid not null,
     version integer not null,
-    turn smallint not null,
+    shard smallint not null,
     uniqueness_key uuid not null,
     slot uuid not null,
     profile_key text not null,
@@ -249,12 +249,12 @@ create table enrollments (
     moved boolean not null default false,
     waiting_since timestamp with time zone,
     resume_at timestamp with time zone,
-    due_since timestamp with time zone,
+    first_due_at timestamp with time zone,
     awaits text,
-    heard uuid,
+    matched_event uuid,
     answer_step integer,
     failures smallint not null default 0,
-    trouble text,
+    blocked_reason text,
     source text not null,
     enrolled_at timestamp with time zone not null default now(),
     ended_at timestamp with time zone,
@@ -341,9 +341,9 @@ create table flow_node_counts (
     node text not null,
     event text not null,
     next text not null default ''::text,
-    turn smallint not null,
-    passed bigint not null,
-    constraint flow_node_counts_pkey PRIMARY KEY (workspace_id, flow_id, version, node, event, next, turn)
+    shard smallint not null,
+    processed bigint not null,
+    constraint flow_node_counts_pkey PRIMARY KEY (workspace_id, flow_id, version, node, event, next, shard)
 ) with (fillfactor=50);
 
 create table flow_origins (
@@ -370,19 +370,19 @@ create table flow_polls (
     constraint flow_polls_workspace_id_flow_id_fkey FOREIGN KEY (workspace_id, flow_id) REFERENCES flows(workspace_id, id) ON DELETE CASCADE
 );
 
-create table flow_turns (
+create table flow_shards (
     workspace_id uuid not null,
     flow_id uuid not null,
-    turn smallint not null,
+    shard smallint not null,
     leased_by text,
     lease_until timestamp with time zone,
     worked_at timestamp with time zone not null default '-infinity'::timestamp with time zone,
     retry_at timestamp with time zone not null default '-infinity'::timestamp with time zone,
     held bigint not null default 0,
     released bigint not null default 0,
-    constraint flow_turns_pkey PRIMARY KEY (workspace_id, flow_id, turn),
-    constraint flow_turns_lease CHECK (((leased_by IS NULL) = (lease_until IS NULL))),
-    constraint flow_turns_workspace_id_flow_id_fkey FOREIGN KEY (workspace_id, flow_id) REFERENCES flows(workspace_id, id) ON DELETE CASCADE
+    constraint flow_shards_pkey PRIMARY KEY (workspace_id, flow_id, shard),
+    constraint flow_shards_lease CHECK (((leased_by IS NULL) = (lease_until IS NULL))),
+    constraint flow_shards_workspace_id_flow_id_fkey FOREIGN KEY (workspace_id, flow_id) REFERENCES flows(workspace_id, id) ON DELETE CASCADE
 ) with (fillfactor=50);
 
 create table flow_uses (
@@ -439,9 +439,9 @@ create table flows (
     metadata jsonb not null default '{}'::jsonb,
     overlapped boolean not null default false,
     recurred boolean not null default false,
-    held_from timestamp with time zone,
-    held_until timestamp with time zone,
-    spread_until timestamp with time zone,
+    paused_at timestamp with time zone,
+    resumed_at timestamp with time zone,
+    catch_up_until timestamp with time zone,
     version integer not null default 1,
     created_at timestamp with time zone not null default now(),
     updated_at timestamp with time zone not null default now(),
@@ -496,7 +496,7 @@ create table outbox (
     body text not null,
     enrollment_id uuid,
     step integer,
-    state text not null default 'pending'::text,
+    status text not null default 'pending'::text,
     attempts integer not null default 0,
     status_code integer,
     last_error text,
@@ -508,9 +508,9 @@ create table outbox (
     created_at timestamp with time zone not null default now(),
     finished_at timestamp with time zone,
     constraint outbox_pkey PRIMARY KEY (workspace_id, id),
-    constraint outbox_finished CHECK (((state = 'pending'::text) = (finished_at IS NULL))),
-    constraint outbox_lease CHECK ((((leased_by IS NULL) = (lease_until IS NULL)) AND ((state = 'pending'::text) OR (leased_by IS NULL)))),
-    constraint outbox_state CHECK ((state = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))
+    constraint outbox_finished CHECK (((status = 'pending'::text) = (finished_at IS NULL))),
+    constraint outbox_lease CHECK ((((leased_by IS NULL) = (lease_until IS NULL)) AND ((status = 'pending'::text) OR (leased_by IS NULL)))),
+    constraint outbox_status CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))
 ) with (autovacuum_vacuum_scale_factor=0.02);
 
 create table provider_events (
@@ -548,8 +548,8 @@ create table provider_meters (
     probes smallint not null default 0,
     probe_token text,
     probe_until timestamp with time zone,
-    crowded_at timestamp with time zone,
-    crowded_by text,
+    throttled_at timestamp with time zone,
+    throttled_by text,
     constraint provider_meters_pkey PRIMARY KEY (workspace_id, provider_id),
     constraint provider_meters_circuit CHECK ((((opened_at IS NULL) = (open_until IS NULL)) AND ((opened_at IS NOT NULL) OR (probe_token IS NULL)) AND ((probe_token IS NULL) = (probe_until IS NULL)))),
     constraint provider_meters_workspace_id_provider_id_fkey FOREIGN KEY (workspace_id, provider_id) REFERENCES providers(workspace_id, id) ON DELETE CASCADE
@@ -700,17 +700,17 @@ create table workspaces (
 
 CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);
 CREATE INDEX batch_log_batch ON batch_log USING btree (workspace_id, batch_id, at);
+CREATE INDEX batches_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text));
 CREATE INDEX batches_derived ON ONLY batches USING btree (workspace_id, origin_id, root_id) WHERE (id <> root_id);
-CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (state = 'leased'::text);
-CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, id) WHERE (state = ANY (ARRAY['ready'::text, 'leased'::text]));
-CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (state = 'ready'::text);
-CREATE INDEX batches_turns ON ONLY batches USING btree (workspace_id, due_at) WHERE ((state = 'ready'::text) AND (gate = 'open'::text));
+CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (status = 'leased'::text);
+CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, id) WHERE (status = ANY (ARRAY['ready'::text, 'leased'::text]));
+CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (status = 'ready'::text);
 CREATE INDEX campaigns_by_name ON campaigns USING btree (workspace_id, name, id);
 CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
 CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id, profile_key, flow_id, slot) WHERE (status = 'active'::text);
+CREATE INDEX enrollments_blocked ON enrollments USING btree (workspace_id, flow_id, resume_at) WHERE (blocked_reason IS NOT NULL);
 CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_key, flow_id) WHERE (status <> 'active'::text);
-CREATE INDEX enrollments_troubled ON enrollments USING btree (workspace_id, flow_id, resume_at) WHERE (trouble IS NOT NULL);
-CREATE INDEX enrollments_waiting ON enrollments USING btree (turn, flow_id, workspace_id, resume_at) WHERE (status = 'active'::text);
+CREATE INDEX enrollments_waiting ON enrollments USING btree (shard, flow_id, workspace_id, resume_at) WHERE (status = 'active'::text);
 CREATE INDEX fanouts_leased ON fanouts USING btree (workspace_id) WHERE (leased_by IS NOT NULL);
 CREATE INDEX flow_moves_open ON flow_moves USING btree (retry_at) WHERE (finished_at IS NULL);
 CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_id);
@@ -720,10 +720,10 @@ CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
 CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);
 CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);
 CREATE INDEX notifications_unsubscribed ON ONLY notifications USING btree (workspace_id, origin_id, profile_key) WHERE (skip_reason = 'unsubscribed'::text);
-CREATE INDEX outbox_due ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE (state = 'pending'::text);
-CREATE INDEX outbox_ended ON outbox USING btree (endpoint_id, state, finished_at, id) WHERE (state <> 'pending'::text);
+CREATE INDEX outbox_due ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE (status = 'pending'::text);
+CREATE INDEX outbox_ended ON outbox USING btree (endpoint_id, status, finished_at, id) WHERE (status <> 'pending'::text);
 CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_id) WHERE (enrollment_id IS NOT NULL);
-CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (state <> 'pending'::text);
+CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (status <> 'pending'::text);
 CREATE UNIQUE INDEX provider_events_once ON provider_events USING btree (workspace_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
 CREATE INDEX provider_events_row ON provider_events USING btree (workspace_id, batch_id, ordinal);
 CREATE INDEX refusals_age ON refusals USING btree (at);
@@ -736,7 +736,7 @@ comment on constraint attempts_bound on attempts is 'SendingEngine!BoundedSendCo
 comment on constraint attempts_final on attempts is 'SendingEngine!TerminalStable';
 comment on constraint attempts_pkey on attempts is 'SendingEngine!OneOutcomePerAttempt, Batch!OneRowPerOrdinal';
 comment on constraint batches_attempt on batches is 'SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy';
-comment on constraint batches_books on batches is 'Campaign!BooksBalance';
+comment on constraint batches_counts on batches is 'Campaign!CountsBalance';
 comment on constraint batches_end on batches is 'Batch!NoRowLeftBehind';
 comment on constraint batches_lease on batches is 'SendingEngine!OnlyOwnerCommits';
 comment on constraint batches_pkey on batches is 'SendingEngine!OnlyOwnerCommits';
@@ -745,10 +745,10 @@ comment on constraint enrollment_keys_once on enrollment_keys is 'FlowEngine!One
 comment on constraint enrollment_steps_pkey on enrollment_steps is 'FlowEngine!EachStepOnce';
 comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToResumed';
 comment on constraint enrollments_pkey on enrollments is 'FlowEngine!EachStepOnce';
-comment on constraint fanout_chunks_pkey on fanout_chunks is 'Campaign!BooksBalance';
+comment on constraint fanout_chunks_pkey on fanout_chunks is 'Campaign!CountsBalance';
 comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!FlipMovesNobody';
 comment on constraint notifications_pkey on notifications is 'Campaign!AtMostOneNotificationPerRecipient, FlowEngine!AtMostOneNotificationPerNode';
-comment on constraint notifications_place on notifications is 'Campaign!BooksBalance';
+comment on constraint notifications_place on notifications is 'Campaign!CountsBalance';
 comment on constraint outbox_finished on outbox is 'Outbox!NoLostMessages';
 comment on constraint outbox_pkey on outbox is 'Outbox!NoDuplicatedProcessing';
 comment on constraint trigger_events_once on trigger_events is 'a repeated event is recorded once';

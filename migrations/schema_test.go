@@ -44,7 +44,7 @@ func TestSchemaDumpSeesChanges(t *testing.T) {
 	for _, change := range []string{
 		"alter table workspaces add column extra int",
 		"alter table workspaces alter column name drop not null",
-		"alter table batches drop constraint batches_books",
+		"alter table batches drop constraint batches_counts",
 		"drop index attempts_ended_badly",
 		"alter table batches_default set (fillfactor = 71)",
 		"comment on column workspaces.name is 'a comment'",

@@ -66,7 +66,7 @@ func readBooks(ctx context.Context, db DB, workspaceID uuid.UUID, origins []uuid
 			select coalesce(sum(size) filter (where attempt = 1), 0) as first, coalesce(sum(size) filter (where attempt = 2), 0) as second,
 				coalesce(sum(sent), 0) as sent, coalesce(sum(failed), 0) as failed, coalesce(sum(orphaned), 0) as orphaned,
 				coalesce(sum(cancelled), 0) as cancelled, coalesce(sum(skipped), 0) as skipped, coalesce(sum(retried), 0) as retried, coalesce(sum(calling), 0) as calling,
-				count(*) filter (where state in ('ready', 'leased')) as open, max(finished_at) as last_end
+				count(*) filter (where status in ('ready', 'leased')) as open, max(finished_at) as last_end
 			from batches where workspace_id = $1 and origin_id = o.id
 		) b
 		cross join lateral (

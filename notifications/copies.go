@@ -61,7 +61,7 @@ func (p *place) further(status string, c *copies) int {
 	if p == nil || status != "pending" && status != "processing" {
 		return 0 // the outcome is final, and a batch that has ended is not claimed
 	}
-	held := p.State == "leased"
+	held := p.Status == "leased"
 	switch {
 	case p.Gate == "cancelled":
 		return 0 // no window opens behind it, and the reaper gives no second attempt

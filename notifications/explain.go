@@ -116,16 +116,16 @@ func readBatches(ctx context.Context, db DB, e *Explanation, c *copies) error {
 }
 
 var logDetails = map[string]string{
-	"claimed":   "a worker took the batch under a lease",
-	"window":    "the row came into an open window: from here on it may be called",
-	"finished":  "the batch ended, every row of it with an outcome",
-	"released":  "the worker gave the rest of the batch back uncalled",
-	"deferred":  "what the carrier did not take this time is due again later",
-	"in_doubt":  "the outcome of some rows of the batch was unknown when the worker ended: these wait for the end of the lease, and the reaper decides about them",
-	"reaped":    "the lease had expired and the reaper dealt with the batch",
-	"expired":   "the send deadline had passed: no call was made",
-	"cancelled": "the rest of the batch was cancelled before it was called",
-	"lost":      "the worker had lost its lease: it changed nothing, and what it knew was kept as evidence",
+	"claimed":    "a worker took the batch under a lease",
+	"window":     "the row came into an open window: from here on it may be called",
+	"finished":   "the batch ended, every row of it with an outcome",
+	"released":   "the worker gave the rest of the batch back uncalled",
+	"deferred":   "what the carrier did not take this time is due again later",
+	"unresolved": "the outcome of some rows of the batch was unknown when the worker ended: these wait for the end of the lease, and the reaper decides about them",
+	"reaped":     "the lease had expired and the reaper dealt with the batch",
+	"expired":    "the send deadline had passed: no call was made",
+	"cancelled":  "the rest of the batch was cancelled before it was called",
+	"lost":       "the worker had lost its lease: it changed nothing, and what it knew was kept as evidence",
 }
 
 func (g logLine) step() Step {

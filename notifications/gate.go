@@ -20,7 +20,7 @@ func (l *Ledger) Hold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.U
 	for range passes {
 		_, err := tx.Exec(ctx, `
 			update batches set gate = 'held'
-			where workspace_id = $1 and origin_id = $2 and state in ('ready', 'leased') and gate = 'open'`, workspaceID, origin)
+			where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate = 'open'`, workspaceID, origin)
 		if err != nil {
 			return fmt.Errorf("hold batches of %s: %w", origin, err)
 		}
@@ -44,8 +44,8 @@ func (l *Ledger) Unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid
 
 func unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) ([]Bell, error) {
 	rows, err := tx.Query(ctx, `
-		update batches set gate = 'open', rung_at = now()
-		where workspace_id = $1 and origin_id = $2 and state in ('ready', 'leased') and gate = 'held'
+		update batches set gate = 'open', enqueued_at = now()
+		where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate = 'held'
 		returning id, greatest(extract(epoch from due_at - now()), 0)::float8`, workspaceID, origin)
 	if err != nil {
 		return nil, err
@@ -73,11 +73,11 @@ func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid
 	for range passes {
 		_, err := tx.Exec(ctx, `
 			update batches set gate = 'cancelled',
-				state = case state when 'ready' then 'cancelled' else state end,
-				cancelled = cancelled + case when state = 'ready' and attempt = 1 then coalesce(cardinality(open), size) else 0 end,
-				orphaned = orphaned + case when state = 'ready' and attempt = 2 then coalesce(cardinality(open), size) else 0 end,
-				finished_at = case state when 'ready' then now() end
-			where workspace_id = $1 and origin_id = $2 and state in ('ready', 'leased') and gate <> 'cancelled'`, workspaceID, origin)
+				status = case status when 'ready' then 'cancelled' else status end,
+				cancelled = cancelled + case when status = 'ready' and attempt = 1 then coalesce(cardinality(open), size) else 0 end,
+				orphaned = orphaned + case when status = 'ready' and attempt = 2 then coalesce(cardinality(open), size) else 0 end,
+				finished_at = case status when 'ready' then now() end
+			where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate <> 'cancelled'`, workspaceID, origin)
 		if err != nil {
 			return Cancelled{}, fmt.Errorf("cancel batches of %s: %w", origin, err)
 		}
@@ -90,9 +90,9 @@ func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid
 // behind its gate, and it is given back as that.
 func ReadCancelled(ctx context.Context, db DB, workspaceID, origin uuid.UUID) (Cancelled, error) {
 	rows, err := db.Query(ctx, `
-		select coalesce(sum(calling) filter (where state = 'leased'), 0)::bigint,
+		select coalesce(sum(calling) filter (where status = 'leased'), 0)::bigint,
 			(coalesce(sum(cancelled), 0) + coalesce(sum(size - sent - failed - orphaned - skipped - cancelled - retried - calling)
-				filter (where state in ('ready', 'leased') and attempt = 1), 0))::bigint
+				filter (where status in ('ready', 'leased') and attempt = 1), 0))::bigint
 		from batches where workspace_id = $1 and origin_id = $2`, workspaceID, origin)
 	if err != nil {
 		return Cancelled{}, fmt.Errorf("count what was cancelled of %s: %w", origin, err)

@@ -24,8 +24,8 @@ var mayHold = map[string]string{
 	"failed":     "b.failed > 0",
 	"orphaned":   "b.orphaned > 0",
 	"cancelled":  "b.cancelled > 0",
-	"pending":    "b.state in ('ready', 'leased')",
-	"processing": "b.state = 'leased'",
+	"pending":    "b.status in ('ready', 'leased')",
+	"processing": "b.status = 'leased'",
 	"skipped":    "b.skipped > 0",
 	"any reason": "b.failed + b.orphaned + b.skipped + b.cancelled > 0",
 }

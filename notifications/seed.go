@@ -27,7 +27,7 @@ func (l *Ledger) SeedSent(ctx context.Context, ws, origin uuid.UUID, n int) ([]u
 			select $1, $2, gen_random_uuid(), m.id, o, (m.i * $4::int + o)::text, 'user' || (m.i * $4::int + o) || '@bench.example', '{"name":"Name"}'
 			from numbered m, generate_series(0, $4::int - 1) o
 		)
-		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, state, sent, finished_at)
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, status, sent, finished_at)
 		select $1, $2, id, id, $2, $2, $4::int, 2, 'done', $4::int, now() from made
 		returning id`, ws, origin, n, SeedBatch)
 	if err != nil {

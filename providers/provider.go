@@ -48,8 +48,8 @@ type Provider struct {
 	FailedAt     *time.Time // when that was; nil when it never was
 	CircuitOpen  bool       // it fails, and is only probed
 	NextProbeAt  *time.Time // not before; nil while the circuit is closed
-	CrowdedAt    *time.Time // when a batch of it last found no place at a sender
-	CrowdedBy    string     // because of which limit
+	ThrottledAt  *time.Time // when a batch of it last found no place at a sender
+	ThrottledBy  string     // because of which limit
 }
 
 // NewProvider is what a provider is made from.

@@ -16,7 +16,7 @@ const selectProviders = `
 	       p.version, p.created_at, p.updated_at,
 	       coalesce(m.failures, 0) as failures, coalesce(m.first_error, '') as first_error, m.failing_since,
 	       coalesce(m.last_error, '') as last_error, m.failed_at, m.opened_at is not null as circuit_open, m.open_until as next_probe_at,
-	       m.crowded_at, coalesce(m.crowded_by, '') as crowded_by
+	       m.throttled_at, coalesce(m.throttled_by, '') as throttled_by
 	from providers p
 	left join provider_meters m on m.workspace_id = p.workspace_id and m.provider_id = p.id
 	where p.workspace_id = $1`

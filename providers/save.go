@@ -123,8 +123,8 @@ func (p *Providers) Delete(ctx context.Context, ws, id uuid.UUID) error {
 		}
 		var used bool
 		err = tx.QueryRow(ctx, `
-			select exists (select from batches where workspace_id = $1 and provider_id = $2 and state = 'ready')
-				or exists (select from batches where workspace_id = $1 and provider_id = $2 and state = 'leased')`, ws, id).Scan(&used)
+			select exists (select from batches where workspace_id = $1 and provider_id = $2 and status = 'ready')
+				or exists (select from batches where workspace_id = $1 and provider_id = $2 and status = 'leased')`, ws, id).Scan(&used)
 		if err == nil && used {
 			err = &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "notifications are still to be sent over this provider"}
 		}

@@ -84,7 +84,7 @@ func (b *bundle) workAll(s *Sender, within time.Duration) {
 	b.t.Helper()
 	var workers sync.WaitGroup
 	for end := time.Now().Add(within); ; {
-		refs := b.batches("state = 'ready' and gate = 'open'")
+		refs := b.batches("status = 'ready' and gate = 'open'")
 		if len(refs) == 0 {
 			return
 		}
@@ -162,7 +162,7 @@ func TestDeadProberIsReplaced(t *testing.T) {
 	b.makeDue()
 	dying := b.sender()
 	reached := stop(dying, "claimed", 1)
-	refs := b.batches("state = 'ready'")
+	refs := b.batches("status = 'ready'")
 	go func() { _, _ = dying.Work(t.Context(), refs[0]) }()
 	<-reached
 	b.carrier.fail(nil)
@@ -295,7 +295,7 @@ func TestRefusalsOpenTheCircuit(t *testing.T) {
 	}
 	b.makeProbable()
 	b.makeDue()
-	if _, err := s.Work(t.Context(), b.batches("state = 'ready'")[0]); err != nil {
+	if _, err := s.Work(t.Context(), b.batches("status = 'ready'")[0]); err != nil {
 		t.Fatal(err)
 	}
 	if p := b.health(); !p.CircuitOpen || p.Failures != 30+probeWindow {
@@ -330,7 +330,7 @@ func TestSweepBehindAnOpenCircuit(t *testing.T) {
 	b.carrier.fail(noConnection)
 	b.work(s)
 	b.exec(`truncate river_job`)
-	b.exec(`update batches set due_at = now() - interval '1 minute', rung_at = now() - interval '1 minute'`)
+	b.exec(`update batches set due_at = now() - interval '1 minute', enqueued_at = now() - interval '1 minute'`)
 	b.exec(`update provider_meters set open_until = now() + interval '1 minute'`)
 	if n, err := s.Sweep(t.Context()); err != nil || n != 0 {
 		t.Errorf("rang %d times before a probe was due, %v", n, err)

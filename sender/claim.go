@@ -102,12 +102,12 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 // isReady is true of a batch in that state. It is written so that a planner does
 // not take the index of batches that are ready for a way to find one whose whole
 // key is known: it would read all that are due.
-const isReady = `state || '' = 'ready'`
+const isReady = `status || '' = 'ready'`
 
 // claimBatch is one statement: eligible, locked, leased and written down.
 const claimBatch = `
 	with claimed as (
-		update batches set state = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, calling = 0, deferred = '{}'
+		update batches set status = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, calling = 0, deferred = '{}'
 		where workspace_id = $1 and origin_id = $2 and id = $3
 		  and ` + isReady + ` and gate = 'open' and due_at <= now() and (expires_at is null or expires_at > now())
 		  and not exists (select from provider_meters m where m.workspace_id = $1 and m.provider_id = batches.provider_id
@@ -150,7 +150,7 @@ func (s *Sender) standing(ctx context.Context, ref notifications.Ref) (again tim
 	var ready, expired, open, probing bool
 	var wait, shut float64
 	err = s.pool.QueryRow(ctx, `
-		select b.state = 'ready' and b.gate = 'open', b.expires_at is not null and b.expires_at <= now(),
+		select b.status = 'ready' and b.gate = 'open', b.expires_at is not null and b.expires_at <= now(),
 			greatest(extract(epoch from b.due_at - now()), 0)::float8,
 			m.open_until is not null, coalesce(m.probe_until > now(), false),
 			greatest(coalesce(extract(epoch from m.open_until - now()), 0), 0)::float8
@@ -180,7 +180,7 @@ func (s *Sender) Expire(ctx context.Context, ref notifications.Ref) error {
 	var n int
 	err := s.pool.QueryRow(ctx, `
 		with ended as (
-			update batches set state = 'expired', finished_at = now(),
+			update batches set status = 'expired', finished_at = now(),
 				skipped = skipped + case when attempt = 1 then coalesce(cardinality(open), size) else 0 end,
 				orphaned = orphaned + case when attempt = 2 then coalesce(cardinality(open), size) else 0 end,
 				skips = case when attempt = 1 then skips || jsonb_build_object('expired', coalesce(cardinality(open), size)) else skips end

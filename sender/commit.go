@@ -232,7 +232,7 @@ const commitWindow = `
 				select reason, count(*) as n from unnest($17::text[], $19::text[]) as o (kind, reason) where kind = 'skipped' group by reason) r) end,
 			cancelled = cancelled + case when $5 = 'ready' and gate = 'cancelled' and attempt = 1 then cardinality($13::smallint[]) else 0 end,
 			orphaned = orphaned + $10 + case when $5 = 'ready' and gate = 'cancelled' and attempt = 2 then cardinality($13::smallint[]) else 0 end,
-			state = case when $5 = 'done' then 'done' when $5 <> 'ready' then state when gate = 'cancelled' then 'cancelled' else 'ready' end,
+			status = case when $5 = 'done' then 'done' when $5 <> 'ready' then status when gate = 'cancelled' then 'cancelled' else 'ready' end,
 			finished_at = case when $5 = 'done' or ($5 = 'ready' and gate = 'cancelled') then now() end,
 			leased_by = case when $5 in ('done', 'ready') then null else leased_by end,
 			lease_until = case when $5 in ('go', 'keep') then now() + $7 when $5 = 'doubt' then lease_until end,
@@ -242,9 +242,9 @@ const commitWindow = `
 			open = case when $5 = 'ready' then $13 else open end,
 			due_at = case when $5 = 'ready' then now() + $14 else due_at end,
 			refusals = coalesce($27, refusals), size = size - $30
-		where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'leased' and leased_by = $4
+		where workspace_id = $1 and origin_id = $2 and id = $3 and status = 'leased' and leased_by = $4
 		  and ($5 <> 'go' or called_through = $28)
-		returning workspace_id, origin_id, id, root_id, provider_id, content_id, attempt, max_attempts, gate, state,
+		returning workspace_id, origin_id, id, root_id, provider_id, content_id, attempt, max_attempts, gate, status,
 			due_at, lease_until, expires_at, batches.refusals
 	), outcomes as (
 		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason, code, carrier_id, detail)
@@ -255,10 +255,10 @@ const commitWindow = `
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, first, last, until, message_date, detail)
 		select b.workspace_id, b.id,
-			case $5 when 'go' then 'window' when 'done' then 'finished' when 'doubt' then 'in_doubt'
-				else case when b.state = 'cancelled' then 'cancelled' when $15 then 'deferred' else 'released' end end,
+			case $5 when 'go' then 'window' when 'done' then 'finished' when 'doubt' then 'unresolved'
+				else case when b.status = 'cancelled' then 'cancelled' when $15 then 'deferred' else 'released' end end,
 			$4, case when $5 = 'go' then $23::smallint end, case when $5 = 'go' then $6::smallint end,
-			case b.state when 'ready' then b.due_at when 'leased' then b.lease_until end, $29::timestamptz, nullif($24, '')
+			case b.status when 'ready' then b.due_at when 'leased' then b.lease_until end, $29::timestamptz, nullif($24, '')
 		from b where $5 <> 'keep' and ($5 <> 'go' or b.gate = 'open')
 	)`
 

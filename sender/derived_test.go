@@ -100,7 +100,7 @@ func TestSkippedHaveEnded(t *testing.T) {
 func (b *bundle) workHalf(s *Sender, windows int) {
 	b.t.Helper()
 	reached := stop(s, "opened", windows+1)
-	ref := b.batches("state = 'ready'")[0]
+	ref := b.batches("status = 'ready'")[0]
 	go func() { _, _ = s.Work(b.t.Context(), ref) }()
 	<-reached
 	s.Hook = nil
@@ -108,7 +108,7 @@ func (b *bundle) workHalf(s *Sender, windows int) {
 
 func (b *bundle) claim(s *Sender) *claim {
 	b.t.Helper()
-	c, err := s.Claim(context.Background(), b.batches("state = 'ready'")[0])
+	c, err := s.Claim(context.Background(), b.batches("status = 'ready'")[0])
 	if err != nil || c == nil {
 		b.t.Fatal(fmt.Sprint("nothing was claimed: ", err))
 	}

@@ -29,7 +29,7 @@ func (b *bundle) standstill(s *Sender, at string, nth int) (release func()) {
 	b.t.Helper()
 	reached, free := pauseAt(s, at, nth)
 	done := make(chan error)
-	ref := b.batches("state = 'ready'")[0]
+	ref := b.batches("status = 'ready'")[0]
 	go func() { _, err := s.Work(context.Background(), ref); done <- err }()
 	<-reached
 	return func() {
@@ -227,7 +227,7 @@ func TestExplainIsOneSnapshot(t *testing.T) {
 	b.waitForLock()
 	for _, change := range []string{
 		`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis) values ($1, $2, 0, 1, 'accepted', true, 'response')`,
-		`update batches set state = 'done', leased_by = null, lease_until = null, sent = 1, finished_at = now() where workspace_id = $1 and id = $2`,
+		`update batches set status = 'done', leased_by = null, lease_until = null, sent = 1, finished_at = now() where workspace_id = $1 and id = $2`,
 	} {
 		if _, err := tx.Exec(ctx, change, b.ws, refs[0].BatchID); err != nil {
 			t.Fatal(err)

@@ -26,10 +26,10 @@ func TestExplain(t *testing.T) {
 		{"refused for now, then sent", 2, []Outcome{NotAccepted, Accepted},
 			[]string{"written", "claimed", "window", "evidence", "deferred", "claimed", "window", "accepted", "finished"}, 1, 1},
 		{"unknown, then sent", 2, []Outcome{Unknown, Accepted},
-			[]string{"written", "claimed", "window", "in_doubt", "reaped", "unknown", "claimed", "window", "accepted", "finished"}, 1, 2},
+			[]string{"written", "claimed", "window", "unresolved", "reaped", "unknown", "claimed", "window", "accepted", "finished"}, 1, 2},
 		{"unknown twice", 2, []Outcome{Unknown, Unknown},
-			[]string{"written", "claimed", "window", "in_doubt", "reaped", "unknown", "claimed", "window", "in_doubt", "reaped", "unknown"}, 0, 2},
-		{"unknown under at_most_once", 1, []Outcome{Unknown}, []string{"written", "claimed", "window", "in_doubt", "reaped", "unknown"}, 0, 1},
+			[]string{"written", "claimed", "window", "unresolved", "reaped", "unknown", "claimed", "window", "unresolved", "reaped", "unknown"}, 0, 2},
+		{"unknown under at_most_once", 1, []Outcome{Unknown}, []string{"written", "claimed", "window", "unresolved", "reaped", "unknown"}, 0, 1},
 	} {
 		t.Run(c.story, func(t *testing.T) {
 			b := setup(t)

@@ -51,7 +51,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		pauses:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_provider_pauses_total", Help: "Campaigns and flows paused because of their provider, by reason (provider_errors, provider_refused, provider_unusable)."}, []string{"reason"}),
 		rings:     counter("lemma_swept_total", "Due batches without a job that were rung for again."),
 		uncertain: counter("lemma_commit_retries_total", "Commits whose answer was lost and that were looked up again."),
-		noPlace:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_sender_places_refused_total", Help: "Times that a due batch found no place to be sent at, by limit (provider, workspace, slow_providers)."}, []string{"limit"}),
+		noPlace:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_sender_slots_refused_total", Help: "Times that a due batch found no place to be sent at, by limit (provider, workspace, slow_providers)."}, []string{"limit"}),
 		rechecks:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_rechecks_total", Help: "Notifications that had waited for long and were read again from their audience, by what came of it: kept, or the reason of the skip."}, []string{"result"}),
 		unchecked: counter("lemma_recheck_failures_total", "Batches that wait because their audience cannot be read again."),
 	}

@@ -21,12 +21,12 @@ import (
 // and soon becomes free.
 
 const (
-	slowAfter   = time.Second            // a window that lasts longer makes a provider slow
-	slowRate    = 300 * time.Millisecond // and so does a longer wait for its rate: such a place mostly sleeps
-	placeWait   = 250 * time.Millisecond // how long a batch waits at hand for a place of a provider that is not slow
-	placeLater  = 200 * time.Millisecond // when it comes again, growing with the number that wait
-	placeLatest = 30 * time.Second
-	crowdedOnce = 5 * time.Second // how often it is written down that a provider's batches wait
+	slowAfter     = time.Second            // a window that lasts longer makes a provider slow
+	slowRate      = 300 * time.Millisecond // and so does a longer wait for its rate: such a place mostly sleeps
+	placeWait     = 250 * time.Millisecond // how long a batch waits at hand for a place of a provider that is not slow
+	placeLater    = 200 * time.Millisecond // when it comes again, growing with the number that wait
+	placeLatest   = 30 * time.Second
+	throttledOnce = 5 * time.Second // how often it is written down that a provider's batches wait
 )
 
 // The limits, as they are named in metrics and in the API.
@@ -250,14 +250,14 @@ func (s *Sender) crowded(ctx context.Context, ref notifications.Ref, provider uu
 	}
 	l.waiting[provider]++
 	later := min(placeLater+time.Duration(l.waiting[provider])*placeLater/20, placeLatest)
-	write := time.Since(l.noted[provider]) > crowdedOnce
+	write := time.Since(l.noted[provider]) > throttledOnce
 	if write {
 		l.noted[provider] = time.Now()
 	}
 	l.mu.Unlock()
 	if write {
 		_, err := s.pool.Exec(ctx, `
-			update provider_meters set crowded_at = now(), crowded_by = $3 where workspace_id = $1 and provider_id = $2`, ref.WorkspaceID, provider, limit)
+			update provider_meters set throttled_at = now(), throttled_by = $3 where workspace_id = $1 and provider_id = $2`, ref.WorkspaceID, provider, limit)
 		if err != nil {
 			s.log.Error("waiting batches not recorded", "provider_id", provider, "error", err)
 		}

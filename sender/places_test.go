@@ -180,7 +180,7 @@ func TestSlowTenantLeavesPlacesToOthers(t *testing.T) {
 		}
 		a.eventually(20*time.Second, "everybody can see that mail of the slow tenant "+name+" waits for a place", func() bool {
 			h := slow.health()
-			return h.CrowdedAt != nil && h.CrowdedBy != ""
+			return h.ThrottledAt != nil && h.ThrottledBy != ""
 		})
 		waits := false
 		for i := range 100 {
@@ -300,7 +300,7 @@ func TestTurnLeavesABell(t *testing.T) {
 	if err != nil || rung != 1 {
 		t.Errorf("%d bells, %v", rung, err)
 	}
-	if due := b.batches("state = 'ready' and due_at > now()"); len(due) != 1 {
+	if due := b.batches("status = 'ready' and due_at > now()"); len(due) != 1 {
 		t.Error("it was not worked")
 	}
 }

@@ -59,7 +59,7 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 func (s *Sender) expired(ctx context.Context) ([]notifications.Ref, error) {
 	rows, err := s.pool.Query(ctx, `
 		select workspace_id, origin_id, id from batches
-		where state = 'leased' and lease_until < now() order by id limit $1`, reapLot)
+		where status = 'leased' and lease_until < now() order by id limit $1`, reapLot)
 	if err != nil {
 		return nil, fmt.Errorf("find expired leases: %w", err)
 	}
@@ -108,7 +108,7 @@ func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bo
 	rows, err := tx.Query(ctx, `
 		select root_id, provider_id, content_id, attempt, max_attempts, gate, expires_at is not null and expires_at <= now(), leased_by, expires_at, refusals
 		from batches
-		where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'leased' and lease_until < now()
+		where workspace_id = $1 and origin_id = $2 and id = $3 and status = 'leased' and lease_until < now()
 		for update skip locked`, ref.WorkspaceID, ref.OriginID, ref.BatchID)
 	if err != nil {
 		return stale{}, false, err
@@ -263,10 +263,10 @@ func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, do
 				sent = sent + $4, failed = failed + $5, retried = retried + $7,
 				orphaned = orphaned + $6 + case when gate = 'cancelled' and attempt = 2 then cardinality($8::smallint[]) else 0 end,
 				cancelled = cancelled + case when gate = 'cancelled' and attempt = 1 then cardinality($8::smallint[]) else 0 end,
-				state = case when cardinality($8::smallint[]) = 0 then 'done' when gate = 'cancelled' then 'cancelled' else 'ready' end,
+				status = case when cardinality($8::smallint[]) = 0 then 'done' when gate = 'cancelled' then 'cancelled' else 'ready' end,
 				finished_at = case when cardinality($8::smallint[]) = 0 or gate = 'cancelled' then now() end,
-				open = case when cardinality($8::smallint[]) = 0 then open else $8 end, deferred = '{}', called_through = -1, calling = 0, leased_by = null, lease_until = null, due_at = now(), rung_at = now()
-			where workspace_id = $1 and origin_id = $2 and id = $3 and state = 'leased'
+				open = case when cardinality($8::smallint[]) = 0 then open else $8 end, deferred = '{}', called_through = -1, calling = 0, leased_by = null, lease_until = null, due_at = now(), enqueued_at = now()
+			where workspace_id = $1 and origin_id = $2 and id = $3 and status = 'leased'
 			returning workspace_id, id
 		)
 		insert into batch_log (workspace_id, batch_id, event, token, detail)

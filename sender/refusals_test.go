@@ -145,7 +145,7 @@ func TestBothAttemptsWereRejected(t *testing.T) {
 			s := b.sender()
 			for range 2 {
 				b.work(s)
-				if len(b.batches("attempt = 2 and state = 'leased'")) == 0 {
+				if len(b.batches("attempt = 2 and status = 'leased'")) == 0 {
 					b.reap(s)
 				}
 			}

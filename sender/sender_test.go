@@ -683,7 +683,7 @@ func TestARefusedRowIsFreeAfterACrash(t *testing.T) {
 func TestOfTwoSweepsOneRings(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
-	b.exec(`update batches set rung_at = now() - interval '2 hours' where workspace_id = $1`, b.ws)
+	b.exec(`update batches set enqueued_at = now() - interval '2 hours' where workspace_id = $1`, b.ws)
 	s := b.sender(func(c *Config) { c.SweepGrace = time.Hour })
 	for i, want := range []bool{true, false} {
 		if rang, err := s.ringAgain(context.Background(), refs[0]); err != nil || rang != want {

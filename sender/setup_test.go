@@ -177,7 +177,7 @@ func (b *bundle) batches(where string) []notifications.Ref {
 // work rings once for every batch that is ready.
 func (b *bundle) work(s *Sender) {
 	b.t.Helper()
-	for _, ref := range b.batches("state = 'ready'") {
+	for _, ref := range b.batches("status = 'ready'") {
 		if _, err := s.Work(context.Background(), ref); err != nil {
 			b.t.Fatal(err)
 		}
@@ -186,11 +186,11 @@ func (b *bundle) work(s *Sender) {
 
 // expireLeases lets time pass for leases alone.
 func (b *bundle) expireLeases() {
-	b.exec(`update batches set lease_until = now() - interval '1 second' where state = 'leased'`)
+	b.exec(`update batches set lease_until = now() - interval '1 second' where status = 'leased'`)
 }
 
 // makeDue lets time pass for what is due later.
-func (b *bundle) makeDue() { b.exec(`update batches set due_at = now() where state = 'ready'`) }
+func (b *bundle) makeDue() { b.exec(`update batches set due_at = now() where status = 'ready'`) }
 
 func (b *bundle) reap(s *Sender) Reaped {
 	b.t.Helper()

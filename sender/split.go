@@ -24,7 +24,7 @@ func (c *claim) split() *split {
 // commitSplit moves rows into a batch of their own as well. What it copies is
 // what the update found, not what a snapshot from before its lock shows.
 const commitSplit = commitWindow + `, split as (
-		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, state, gate, expires_at,
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, status, gate, expires_at,
 			leased_by, lease_until, called_through, calling, open, refusals)
 		select workspace_id, origin_id, $32, root_id, provider_id, content_id, $30, attempt, max_attempts, 'leased', gate, expires_at,
 			$4, now() + $7, ($31::smallint[])[$30], $30, $31, refusals
@@ -32,6 +32,6 @@ const commitSplit = commitWindow + `, split as (
 		returning workspace_id, id, leased_by, lease_until
 	), split_log as (
 		insert into batch_log (workspace_id, batch_id, event, token, until)
-		select workspace_id, id, 'in_doubt', leased_by, lease_until from split
+		select workspace_id, id, 'unresolved', leased_by, lease_until from split
 	)
 	select gate from b`

@@ -102,7 +102,7 @@ func TestTheRestOfASecondAttemptDoesNotWait(t *testing.T) {
 	}
 }
 
-// Batch!BooksBalance: what was not called is cancelled as soon as its worker
+// Batch!CountsBalance: what was not called is cancelled as soon as its worker
 // gives it back, and the unknown row is all that is in flight.
 func TestACancelDoesNotWaitForAnUnknownRow(t *testing.T) {
 	b := setup(t)
@@ -217,7 +217,7 @@ func TestExplainOfAnUnknownRow(t *testing.T) {
 		for _, step := range e.Steps {
 			steps[step.Event]++
 		}
-		if steps["in_doubt"] != want || steps["reaped"] != want || steps["claimed"] != 2-want || steps["finished"] != 1-want {
+		if steps["unresolved"] != want || steps["reaped"] != want || steps["claimed"] != 2-want || steps["finished"] != 1-want {
 			t.Errorf("%s: %v", address(i), steps)
 		}
 	}

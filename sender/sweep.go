@@ -43,7 +43,7 @@ func (s *Sender) Sweep(ctx context.Context) (int, error) {
 // so that a campaign does not stay open for the sake of what is not to be sent.
 func (s *Sender) expireLate(ctx context.Context) error {
 	rows, err := s.pool.Query(ctx, `
-		select workspace_id, origin_id, id from batches where state = 'ready' and expires_at <= now() limit $1`, sweepLot)
+		select workspace_id, origin_id, id from batches where status = 'ready' and expires_at <= now() limit $1`, sweepLot)
 	if err != nil {
 		return fmt.Errorf("find expired batches: %w", err)
 	}
@@ -65,7 +65,7 @@ func (s *Sender) expireLate(ctx context.Context) error {
 func (s *Sender) silent(ctx context.Context) ([]notifications.Ref, error) {
 	rows, err := s.pool.Query(ctx, `
 		select b.workspace_id, b.origin_id, b.id from batches b
-		where b.state = 'ready' and b.gate = 'open' and b.due_at < now() - $1::interval and b.rung_at < now() - $1::interval
+		where b.status = 'ready' and b.gate = 'open' and b.due_at < now() - $1::interval and b.enqueued_at < now() - $1::interval
 		  and not exists (
 			select from river_job j
 			where j.kind = 'batch_send' and j.state in ('available', 'scheduled', 'retryable', 'pending')
@@ -89,8 +89,8 @@ func (s *Sender) silent(ctx context.Context) ([]notifications.Ref, error) {
 func (s *Sender) ringAgain(ctx context.Context, ref notifications.Ref) (rang bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
-			update batches set rung_at = now()
-			where workspace_id = $1 and origin_id = $2 and id = $3 and `+isReady+` and rung_at < now() - $4::interval`,
+			update batches set enqueued_at = now()
+			where workspace_id = $1 and origin_id = $2 and id = $3 and `+isReady+` and enqueued_at < now() - $4::interval`,
 			ref.WorkspaceID, ref.OriginID, ref.BatchID, s.cfg.SweepGrace)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err

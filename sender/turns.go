@@ -110,11 +110,11 @@ func (s *Sender) lookForTurns(ctx context.Context) error {
 	rows, err := s.pool.Query(ctx, `
 		with recursive w as (
 			(select workspace_id, due_at, 1 as n from batches
-			where state = 'ready' and gate = 'open' and workspace_id > $1 order by workspace_id, due_at limit 1)
+			where status = 'ready' and gate = 'open' and workspace_id > $1 order by workspace_id, due_at limit 1)
 			union all
 			select b.workspace_id, b.due_at, w.n + 1 from w cross join lateral (
 				select workspace_id, due_at from batches
-				where state = 'ready' and gate = 'open' and workspace_id > w.workspace_id order by workspace_id, due_at limit 1) b
+				where status = 'ready' and gate = 'open' and workspace_id > w.workspace_id order by workspace_id, due_at limit 1) b
 			where w.n < $2
 		)
 		select workspace_id, due_at <= now() from w`, s.turns.after, turnsMost)
@@ -144,7 +144,7 @@ func (s *Sender) lookForTurns(ctx context.Context) error {
 func (s *Sender) dueFirst(ctx context.Context, workspace uuid.UUID) (notifications.Ref, error) {
 	rows, err := s.pool.Query(ctx, `
 		select workspace_id, origin_id, id from batches
-		where workspace_id = $1 and state = 'ready' and gate = 'open' and due_at <= now()
+		where workspace_id = $1 and status = 'ready' and gate = 'open' and due_at <= now()
 		  and not exists (select from provider_meters m where m.workspace_id = $1 and m.provider_id = batches.provider_id and m.open_until > now())
 		order by due_at limit $2`, workspace, turnsLot)
 	if err != nil {

@@ -37,7 +37,7 @@ func (s *Server) publicMetrics() http.Handler {
 type queue struct{ pool *pgxpool.Pool }
 
 var (
-	queueDepth    = prometheus.NewDesc("lemma_queue_notifications", "Notifications in batches that have not ended, by state of the batch (ready, held, leased).", []string{"state"}, nil)
+	queueDepth    = prometheus.NewDesc("lemma_queue_notifications", "Notifications in batches that have not ended, by status of the batch (ready, held, leased).", []string{"status"}, nil)
 	queueOldest   = prometheus.NewDesc("lemma_queue_oldest_due_seconds", "How long the oldest due batch has waited; 0 when none is due.", nil, nil)
 	leasesExpired = prometheus.NewDesc("lemma_leases_expired", "Batches whose lease has expired and that were not reaped yet.", nil, nil)
 	flowOldest    = prometheus.NewDesc("lemma_flow_oldest_due_seconds", "How long the enrollment that has been due longest waits to be advanced, in flows that are live or draining; 0 when none is due.", nil, nil)
@@ -60,23 +60,23 @@ func (q *queue) Collect(ch chan<- prometheus.Metric) {
 	var ready, held, leased, oldest, expired, orphans, overdue, circuits float64
 	err := q.pool.QueryRow(ctx, `
 		with live as (
-			select state, gate, due_at, lease_until, size - sent - failed - orphaned - skipped - cancelled - retried as rows
-			from batches where state in ('ready', 'leased')
+			select status, gate, due_at, lease_until, size - sent - failed - orphaned - skipped - cancelled - retried as rows
+			from batches where status in ('ready', 'leased')
 		), ended as (
 			select sum(orphaned) as orphaned, sum(sent + failed + orphaned + skipped) as all
-			from batches where state = 'done' and finished_at > now() - interval '1 hour'
+			from batches where status = 'done' and finished_at > now() - interval '1 hour'
 			  and origin_id in (select id from campaigns where finished_at is null or finished_at > now() - interval '1 hour')
 		)
-		select coalesce(sum(rows) filter (where state = 'ready' and gate = 'open'), 0)::float8,
-			coalesce(sum(rows) filter (where state = 'ready' and gate <> 'open'), 0)::float8,
-			coalesce(sum(rows) filter (where state = 'leased'), 0)::float8,
-			coalesce(greatest(extract(epoch from now() - min(due_at) filter (where state = 'ready' and gate = 'open')), 0), 0)::float8,
-			(count(*) filter (where state = 'leased' and lease_until < now()))::float8,
+		select coalesce(sum(rows) filter (where status = 'ready' and gate = 'open'), 0)::float8,
+			coalesce(sum(rows) filter (where status = 'ready' and gate <> 'open'), 0)::float8,
+			coalesce(sum(rows) filter (where status = 'leased'), 0)::float8,
+			coalesce(greatest(extract(epoch from now() - min(due_at) filter (where status = 'ready' and gate = 'open')), 0), 0)::float8,
+			(count(*) filter (where status = 'leased' and lease_until < now()))::float8,
 			coalesce((select orphaned::float8 / nullif("all", 0) from ended), 0)::float8,
-			coalesce((select greatest(extract(epoch from now() - min(e.resume_at)), 0) from flow_turns t
+			coalesce((select greatest(extract(epoch from now() - min(e.resume_at)), 0) from flow_shards t
 				join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id and f.status in ('live', 'draining')
-				cross join lateral (select resume_at from enrollments e where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.turn = t.turn
-					and e.status = 'active' and e.resume_at > coalesce(f.held_until, '-infinity') order by e.resume_at limit 1) e), 0)::float8,
+				cross join lateral (select resume_at from enrollments e where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.shard = t.shard
+					and e.status = 'active' and e.resume_at > coalesce(f.resumed_at, '-infinity') order by e.resume_at limit 1) e), 0)::float8,
 			(select count(*) from provider_meters where opened_at is not null)::float8
 		from live`).Scan(&ready, &held, &leased, &oldest, &expired, &orphans, &overdue, &circuits)
 	if err != nil {

@@ -304,7 +304,7 @@ func (p *planned) inherits() {
 	reaped, err := p.Sender.Reap(ctx)
 	must(t, err)
 	must(t, execSQL(p.plain, `delete from river_job`))
-	must(t, execSQL(p.plain, `update batches set due_at = now() - interval '1 hour', rung_at = now() - interval '1 hour'`))
+	must(t, execSQL(p.plain, `update batches set due_at = now() - interval '1 hour', enqueued_at = now() - interval '1 hour'`))
 	rung, err := p.Sender.Sweep(ctx)
 	must(t, err)
 	must(t, execSQL(p.plain, `update batches set expires_at = now() - interval '1 second'`))
@@ -348,9 +348,9 @@ func (p *planned) sourceFails() {
 	must(p.t, execSQL(p.shop, `alter table people rename to away`))
 	_, err := p.Flows.Intake.RecordAll(p.t.Context(), p.ws, []intake.Event{{ProfileKey: "51", Name: "joined"}, {ProfileKey: "52", Name: "joined"}})
 	must(p.t, err)
-	p.until(`select count(*) >= 2 from enrollments where flow_id = any($1) and trouble is not null`, []uuid.UUID{p.flow})
+	p.until(`select count(*) >= 2 from enrollments where flow_id = any($1) and blocked_reason is not null`, []uuid.UUID{p.flow})
 	must(p.t, execSQL(p.shop, `alter table away rename to people`))
-	p.until(`select count(*) = 0 from enrollments where flow_id = any($1) and trouble is not null`, []uuid.UUID{p.flow})
+	p.until(`select count(*) = 0 from enrollments where flow_id = any($1) and blocked_reason is not null`, []uuid.UUID{p.flow})
 }
 
 // move takes those on the way over to another version, and then out of the flow.
@@ -401,21 +401,21 @@ func (p *planned) until(sql string, ids []uuid.UUID) {
 func (p *planned) fill(pool *pgxpool.Pool, n int) {
 	for _, sql := range []string{
 		`insert into workspaces (id, name) values ($1, 'filled') on conflict do nothing`,
-		`insert into enrollments (workspace_id, id, flow_id, version, turn, uniqueness_key, slot, profile_key, status, node, waiting_since, resume_at, source, ended_at)
+		`insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, slot, profile_key, status, node, waiting_since, resume_at, source, ended_at)
 			select $1, id, $1, 1, get_byte(uuid_send(id), 15) & 3, id, case when i % 3 = 0 then id else $1 end, i || 'p' || id, case when i % 2 = 0 then 'active' else 'completed' end, 'wait', now(),
 				case when i % 2 = 0 then now() + i * interval '1 second' end, 'event', case when i % 2 = 1 then now() end from made`,
 		`insert into enrollment_keys (workspace_id, flow_id, uniqueness_key, enrollment_id) select $1, $1, id, id from made`,
 		`insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event) select $1, id, 0, 1, '', 'enrolled' from made`,
 		`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at) select $1, id, 'p' || i, 'joined', now() from made`,
 		`insert into refusals (workspace_id, flow_id, key, profile_key, reason, source) select $1, $1, id, 'p' || i, 'filtered', 'event' from made`,
-		`insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, state, sent, finished_at)
+		`insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, status, sent, finished_at)
 			select $1, $1, id, id, $1, $1, 500, 2, 'done', 500, now() from made where i % 50 = 0`,
 		`insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload)
 			select $1, $1, id, batch, i % 500, i, 'a@b.example', '{}' from made`,
 		`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
 			select $1, batch, i % 500, 1, 'accepted', true, 'response' from made`,
 		`insert into batch_log (workspace_id, batch_id, event) select $1, id, 'claimed' from made`,
-		`insert into outbox (workspace_id, id, endpoint_id, body, enrollment_id, step, state, finished_at)
+		`insert into outbox (workspace_id, id, endpoint_id, body, enrollment_id, step, status, finished_at)
 			select $1, id, $1, '{}', id, 1, case when i % 2 = 0 then 'pending' else 'delivered' end, case when i % 2 = 1 then now() end from made`,
 	} {
 		sql = strings.Replace(sql, " from made", " from (select i, gen_random_uuid() as id, md5(concat($2::int, '/', i / 500))::uuid as batch from generate_series(1, $2::int) i) made", 1)

@@ -472,7 +472,7 @@ TerminalStable == \A r \in Rows : ended[r] # "none" => Status(r) = ended[r]
 NoRowLeftBehind == \A r \in Rows : Status(r) = "pending" => (\E b \in Batches : Alive(b) /\ r \in open[b] /\ ledger[r][Attempt(b)] = "none")
 \* The counters of the batches and the status of the rows say the same, in every state.
 CountOf(b, k) == IF b \in Batches THEN count[b][k] ELSE 0
-BooksBalance ==
+CountsBalance ==
   /\ \A b \in Batches : Sum(count[b]) <= Cardinality(rows[b])
   /\ \E now \in {[r \in Rows |-> Status(r)]} : \A k \in Ends : Cardinality({r \in Rows : now[r] = k}) =
        CountOf(0, k) + CountOf(1, k) + CountOf(2, k) + CountOf(3, k) + CountOf(4, k) + CountOf(5, k)

@@ -260,7 +260,7 @@ NobodyOutsideAudience == \A f \in Fanouts : row[f][Stranger] = "none"
 \* After cancel or pause has answered, no chunk is written and no window opens.
 NothingStartsAfterTheAnswer == ~trespass
 \* What the chunks say they wrote is what the batches hold, in every state.
-BooksBalance == created = Number({"ready", "leased", "ended", "cancelled"})
+CountsBalance == created = Number({"ready", "leased", "ended", "cancelled"})
 \* completed: nothing is on its way, and everybody who stood still was written down.
 CompletedMeansDone == status = "completed" => (Live = {} /\ \A p \in People \ Fickle : Has(p))
 \* A campaign whose audience was read to its end is not failed any more: what was written is sent.

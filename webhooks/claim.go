@@ -55,11 +55,11 @@ func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 	}
 	taken, err := w.take(ctx, `
 		with recursive ends as (
-			(select workspace_id, endpoint_id from outbox where state = 'pending' order by workspace_id, endpoint_id limit 1)
+			(select workspace_id, endpoint_id from outbox where status = 'pending' order by workspace_id, endpoint_id limit 1)
 			union all
 			select o.workspace_id, o.endpoint_id from ends e cross join lateral (
 				select o.workspace_id, o.endpoint_id from outbox o
-				where o.state = 'pending' and (o.workspace_id, o.endpoint_id) > (e.workspace_id, e.endpoint_id)
+				where o.status = 'pending' and (o.workspace_id, o.endpoint_id) > (e.workspace_id, e.endpoint_id)
 				order by o.workspace_id, o.endpoint_id limit 1) o
 		), lanes as materialized (
 			select e.workspace_id, e.endpoint_id, coalesce(lane.free, $4) as free, coalesce(lane.busy, 0) as busy,
@@ -72,7 +72,7 @@ func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 					select o.workspace_id, o.id, l.calls, l.busy + row_number() over (partition by o.workspace_id, o.endpoint_id order by o.due_at) as turn, random() as draw
 					from lanes l cross join lateral (
 						select o.workspace_id, o.id, o.endpoint_id, o.due_at from outbox o
-						where o.workspace_id = l.workspace_id and o.endpoint_id = l.endpoint_id and o.state = 'pending' and o.due_at <= now()
+						where o.workspace_id = l.workspace_id and o.endpoint_id = l.endpoint_id and o.status = 'pending' and o.due_at <= now()
 						order by o.due_at limit l.free) o
 				) o
 			) o order by o.place, o.turn, o.draw limit $3
@@ -96,7 +96,7 @@ func (w *Webhooks) claimMore(ctx context.Context, ws, endpoint uuid.UUID, n int)
 	return w.take(ctx, `
 		with free as materialized (
 			select o.ctid as at from outbox o
-			where o.workspace_id = $3 and o.endpoint_id = $4 and o.state = 'pending' and o.due_at <= now()
+			where o.workspace_id = $3 and o.endpoint_id = $4 and o.status = 'pending' and o.due_at <= now()
 			order by o.due_at limit $5 for update skip locked
 		)`, ws, endpoint, n)
 }

@@ -73,7 +73,7 @@ func TestABacklogIsClaimedAndSettledTogether(t *testing.T) {
 		}
 	})
 	w, sent := b.counted()
-	b.loop(w, func() bool { return b.count(`select count(*) from outbox where state = 'pending'`) == 0 })
+	b.loop(w, func() bool { return b.count(`select count(*) from outbox where status = 'pending'`) == 0 })
 	if most.Load() > 4 {
 		t.Errorf("%d calls at a time", most.Load())
 	}
@@ -126,7 +126,7 @@ func TestWhatWasClaimedAheadIsGivenBack(t *testing.T) {
 				return calls.Load() >= 50 && b.count(`select count(*) from outbox where leased_by is not null`) <= 1 // a silent endpoint is tried
 			})
 			called := int(calls.Load())
-			if got := b.count(`select count(*) from outbox where state = 'pending' and attempts = 0 and leased_by is null and due_at <= now()`); got < n-called-1 {
+			if got := b.count(`select count(*) from outbox where status = 'pending' and attempts = 0 and leased_by is null and due_at <= now()`); got < n-called-1 {
 				t.Errorf("%d of %d messages are due and uncalled after %d calls", got, n, called)
 			}
 		})
@@ -191,7 +191,7 @@ func TestOneFollowUpThatFails(t *testing.T) {
 	b.waitFor(func() bool { b.settler.mu.Lock(); defer b.settler.mu.Unlock(); return len(b.settler.waiting) == 20 })
 	go b.settleWaiting()
 	calls.Wait()
-	if n := b.count(`select count(*) from outbox where state = 'delivered'`); n != 19 || failed.Load() != 1 {
+	if n := b.count(`select count(*) from outbox where status = 'delivered'`); n != 19 || failed.Load() != 1 {
 		t.Errorf("%d were delivered, and %d were not settled", n, failed.Load())
 	}
 }

@@ -76,7 +76,7 @@ func MessageID(id uuid.UUID) string { return lemma.FormatID("msg", id) }
 const oneByOne = `(select unnest($2::uuid[]) as id) r cross join lateral`
 
 const outcomeColumns = `workspace_id, id, coalesce(enrollment_id, '00000000-0000-0000-0000-000000000000') as enrollment_id, coalesce(step, 0) as step,
-	state = 'delivered' as delivered, coalesce(status_code, 0) as status, coalesce(last_error, '') as error, attempts`
+	status = 'delivered' as delivered, coalesce(status_code, 0) as status, coalesce(last_error, '') as error, attempts`
 
 // Outcomes reads what came of those messages that have ended.
 func (w *Webhooks) Outcomes(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) (map[uuid.UUID]Outcome, error) {
@@ -144,7 +144,7 @@ func (w *Webhooks) Clean(ctx context.Context) (int64, error) {
 		gone, err := w.pool.Exec(ctx, `
 			delete from outbox where ctid = any(array(
 				select o.ctid from outbox o
-				where o.state <> 'pending' and o.finished_at < now() - $1::interval and (
+				where o.status <> 'pending' and o.finished_at < now() - $1::interval and (
 					select true from enrollments e
 					where e.workspace_id = o.workspace_id and e.id = o.enrollment_id and e.ended_at is null and e.waiting_since is not null limit 1) is null
 				order by o.finished_at limit $2 for update of o skip locked))`, w.options.Keep, cleanLot)

@@ -126,7 +126,7 @@ func claimsIn(all []claimed, limit int) []any {
 
 // stateNow is what a message o becomes by what a call r came to. What would be
 // called again only after GiveUp has failed now.
-const stateNow = `(case when r.state = 'pending' and o.created_at + $9::interval < now() + r.delay then 'failed' else r.state end)`
+const stateNow = `(case when r.status = 'pending' and o.created_at + $9::interval < now() + r.delay then 'failed' else r.status end)`
 
 // writeDown is the compare-and-set on the token, and answers what came of the
 // messages that have ended.
@@ -139,13 +139,13 @@ func (w *Webhooks) writeDown(ctx context.Context, tx pgx.Tx, all []*ending) ([]O
 		states[i], reasons[i], statuses[i], delays[i] = one.verdict.state(), one.verdict.reason, int32(one.verdict.status), one.delay
 	}
 	rows, err := tx.Query(ctx, `
-		update outbox o set state = `+stateNow+`, status_code = nullif(r.status, 0), last_error = nullif(r.reason, ''), called_at = now(), leased_by = null, lease_until = null,
+		update outbox o set status = `+stateNow+`, status_code = nullif(r.status_code, 0), last_error = nullif(r.reason, ''), called_at = now(), leased_by = null, lease_until = null,
 			due_at = now() + r.delay, finished_at = case when `+stateNow+` <> 'pending' then now() end
 		from (
-			select * from unnest($1::uuid[], $2::uuid[], $3::text[], $5::text[], $6::int[], $7::text[], $8::interval[]) as r (workspace_id, id, token, state, status, reason, delay) limit $4
+			select * from unnest($1::uuid[], $2::uuid[], $3::text[], $5::text[], $6::int[], $7::text[], $8::interval[]) as r (workspace_id, id, token, status, status_code, reason, delay) limit $4
 		) r
 		where o.workspace_id = r.workspace_id and o.id = r.id and o.finished_at is null and o.leased_by = r.token
-		returning o.workspace_id, o.id, o.state, o.attempts`,
+		returning o.workspace_id, o.id, o.status, o.attempts`,
 		append(claimsIn(claims, n), states, statuses, reasons, delays, w.options.GiveUp)...)
 	if err != nil {
 		return nil, err

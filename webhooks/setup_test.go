@@ -171,7 +171,7 @@ func (b bundle) run(w *Webhooks, n int) {
 // due makes what waits for a later time, or for the end of a lease, due now.
 func (b bundle) due() {
 	b.t.Helper()
-	b.exec(`update outbox set due_at = now() - interval '1 second', lease_until = case when leased_by is not null then now() - interval '1 second' end where state = 'pending'`)
+	b.exec(`update outbox set due_at = now() - interval '1 second', lease_until = case when leased_by is not null then now() - interval '1 second' end where status = 'pending'`)
 }
 
 func (b bundle) exec(sql string, args ...any) {
@@ -190,7 +190,7 @@ func (b bundle) count(sql string, args ...any) (n int) {
 func (b bundle) row() (state, reason string, status, attempts int, wait time.Duration) {
 	b.t.Helper()
 	b.must(b.pool.QueryRow(b.t.Context(), `
-		select state, coalesce(last_error, ''), coalesce(status_code, 0), attempts, due_at - now() from outbox`).
+		select status, coalesce(last_error, ''), coalesce(status_code, 0), attempts, due_at - now() from outbox`).
 		Scan(&state, &reason, &status, &attempts, &wait))
 	return state, reason, status, attempts, wait
 }

@@ -319,7 +319,7 @@ func TestWorkersSettleOnce(t *testing.T) {
 		w := b.another(b.pool, b.options)
 		nodes.Go(func() { w.Loop(ctx) })
 	}
-	b.waitFor(func() bool { return b.count(`select count(*) from outbox where state = 'pending'`) == 0 })
+	b.waitFor(func() bool { return b.count(`select count(*) from outbox where status = 'pending'`) == 0 })
 	cancel()
 	nodes.Wait()
 	ids := map[uuid.UUID]int{}
@@ -396,11 +396,11 @@ func TestDeadEndpointsHoldUpNobody(t *testing.T) {
 	for range 20 {
 		b.write(b.message(living))
 	}
-	b.loopUntil(func() bool { return b.count(`select count(*) from outbox where state = 'delivered'`) == 20 })
+	b.loopUntil(func() bool { return b.count(`select count(*) from outbox where status = 'delivered'`) == 20 })
 	if most != 2 {
 		t.Errorf("%d calls to dead endpoints at a time, want half of the workers", most)
 	}
-	if n := b.count(`select count(*) from outbox where state <> 'pending' and endpoint_id <> $1`, living.ID); n != 0 {
+	if n := b.count(`select count(*) from outbox where status <> 'pending' and endpoint_id <> $1`, living.ID); n != 0 {
 		t.Errorf("%d messages to dead endpoints have ended", n)
 	}
 }
@@ -658,9 +658,9 @@ func TestCleanTakesWhatHasEnded(t *testing.T) {
 	b := setup(t, nil)
 	old, unread, fresh, waiting := b.written(), b.written(), b.written(), b.written()
 	b.exec(`
-		insert into enrollments (workspace_id, id, flow_id, version, turn, uniqueness_key, slot, profile_key, node, step, waiting_since, resume_at, source)
+		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, slot, profile_key, node, step, waiting_since, resume_at, source)
 		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'tell', $3, now(), now(), 'direct')`, b.ws, unread.EnrollmentID, unread.Step)
-	b.exec(`update outbox set state = 'delivered', finished_at = now() where id <> $1`, waiting.ID)
+	b.exec(`update outbox set status = 'delivered', finished_at = now() where id <> $1`, waiting.ID)
 	b.exec(`update outbox set finished_at = now() - interval '8 days' where id = any($1)`, []uuid.UUID{old.ID, unread.ID})
 	b.exec(`update outbox set created_at = now() - interval '30 days' where id = $1`, waiting.ID)
 	n, err := b.Clean(t.Context())
@@ -684,9 +684,9 @@ func TestCleanForgetsWhoHasLeft(t *testing.T) {
 	b := setup(t, nil)
 	m := b.written()
 	b.exec(`
-		insert into enrollments (workspace_id, id, flow_id, version, turn, uniqueness_key, slot, profile_key, node, step, waiting_since, status, ended_at, source)
+		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, slot, profile_key, node, step, waiting_since, status, ended_at, source)
 		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'tell', $3, now(), 'exited', now(), 'direct')`, b.ws, m.EnrollmentID, m.Step)
-	b.exec(`update outbox set state = 'delivered', finished_at = now() - interval '8 days'`)
+	b.exec(`update outbox set status = 'delivered', finished_at = now() - interval '8 days'`)
 	if n, err := b.Clean(t.Context()); err != nil || n != 1 {
 		t.Errorf("%d rows were cleaned, %v", n, err)
 	}

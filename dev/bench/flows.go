@@ -274,9 +274,9 @@ func (e *env) advance(ctx context.Context, name string, n, waiting int, analyzed
 // do: the query must not cost more than what is measured.
 func (b *instance) due(ctx context.Context, flow uuid.UUID) (is bool, err error) {
 	err = b.Pool.QueryRow(ctx, `
-		select coalesce(bool_or((select e.resume_at from enrollments e where e.workspace_id = $1 and e.flow_id = $2 and e.turn = t.turn and e.status = 'active'
+		select coalesce(bool_or((select e.resume_at from enrollments e where e.workspace_id = $1 and e.flow_id = $2 and e.shard = t.shard and e.status = 'active'
 			order by e.resume_at limit 1) <= now()), false)
-		from flow_turns t where t.workspace_id = $1 and t.flow_id = $2`, b.workspace, flow).Scan(&is)
+		from flow_shards t where t.workspace_id = $1 and t.flow_id = $2`, b.workspace, flow).Scan(&is)
 	return is, err
 }
 

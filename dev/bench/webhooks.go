@@ -58,7 +58,7 @@ func (b *benchmarks) webhookDelivery(ctx context.Context, e *env, print func(fig
 	m := startMeter(e.postmaster())
 	var f figure
 	err = while(ctx, node.Webhooks.Loop, func() (more bool, err error) {
-		err = node.Pool.QueryRow(ctx, `select exists (select from outbox where workspace_id = $1 and state = 'pending')`, node.workspace).Scan(&more)
+		err = node.Pool.QueryRow(ctx, `select exists (select from outbox where workspace_id = $1 and status = 'pending')`, node.workspace).Scan(&more)
 		if !more {
 			f = m.stop("webhook_delivery", n)
 		}

@@ -83,11 +83,11 @@ const OneByOne = `(select unnest($2::uuid[]) as id order by 1) r cross join late
 
 // AnyShard is true of every row. It is written so that the active enrollments of a
 // flow are found by the index that begins with the shard.
-const AnyShard = `turn = any('{0,1,2,3}'::smallint[])`
+const AnyShard = `shard = any('{0,1,2,3}'::smallint[])`
 
 // ReleasingSince is when a pause ended whose enrollments are still being released;
 // nil when none are.
-func ReleasingSince(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) (heldUntil *time.Time, err error) {
-	err = tx.QueryRow(ctx, `select case when spread_until > now() then held_until end from flows where workspace_id = $1 and id = $2`, ws, flow).Scan(&heldUntil)
-	return heldUntil, err
+func ReleasingSince(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) (resumedAt *time.Time, err error) {
+	err = tx.QueryRow(ctx, `select case when catch_up_until > now() then resumed_at end from flows where workspace_id = $1 and id = $2`, ws, flow).Scan(&resumedAt)
+	return resumedAt, err
 }

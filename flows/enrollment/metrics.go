@@ -24,11 +24,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Events:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_trigger_events_total", Help: "Received events: recorded, duplicate, invalid, or refused because too many were waiting (overloaded)."}, []string{"result"}),
 		Triggers:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_triggers_total", Help: "Triggers by what came of them: enrolled, refused by reason, or turned away because too many were waiting (overloaded)."}, []string{"result"}),
 		Steps:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_steps_total", Help: "Steps of enrollments by what happened."}, []string{"event"}),
-		Postponed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_postponed_total", Help: "Enrollments that were due and could not go on, by what kept them."}, []string{"trouble"}),
-		Conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_flow_overtaken_total", Help: "Enrollments that had been moved by somebody else between being read and being moved: left alone."}),
+		Postponed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_postponed_total", Help: "Enrollments that were due and could not go on, by what kept them."}, []string{"blocked_reason"}),
+		Conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_flow_conflicts_total", Help: "Enrollments that had been moved by somebody else between being read and being moved: left alone."}),
 		failures:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_failures_total", Help: "Work on flows that failed and is tried again, by what it was."}, []string{"work"}),
-		chunks:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_lot_seconds", Help: "Time to advance one lot of enrollments.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 14)}),
-		chunkSize: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_lot_enrollments", Help: "Enrollments in a lot.", Buckets: prometheus.ExponentialBuckets(1, 4, 6)}),
+		chunks:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_chunk_seconds", Help: "Time to advance one chunk of enrollments.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 14)}),
+		chunkSize: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_chunk_enrollments", Help: "Enrollments in a chunk.", Buckets: prometheus.ExponentialBuckets(1, 4, 6)}),
 	}
 	if r != nil {
 		r.MustRegister(m.Events, m.Triggers, m.Steps, m.Postponed, m.Conflicts, m.failures, m.chunks, m.chunkSize)

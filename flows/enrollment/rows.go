@@ -162,8 +162,8 @@ func (p NodeCounts) Queue(batch *pgx.Batch, ws, flow uuid.UUID, shard int16) {
 		versions[i], nodes[i], events[i], paths[i], counts[i] = int32(k.Version), k.Node, k.Event, k.Next, p[k]
 	}
 	batch.Queue(`
-		insert into flow_node_counts (workspace_id, flow_id, turn, version, node, event, next, passed)
+		insert into flow_node_counts (workspace_id, flow_id, shard, version, node, event, next, processed)
 		select $1, $2, $3, r.* from unnest($4::int[], $5::text[], $6::text[], $7::text[], $8::bigint[]) as r
-		on conflict (workspace_id, flow_id, version, node, event, next, turn) do update set passed = flow_node_counts.passed + excluded.passed`,
+		on conflict (workspace_id, flow_id, version, node, event, next, shard) do update set processed = flow_node_counts.processed + excluded.processed`,
 		ws, flow, shard, versions, nodes, events, paths, counts)
 }

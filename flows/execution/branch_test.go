@@ -29,7 +29,7 @@ func (b *bundle) manyBranches(people int, hangs func(i int) bool) uuid.UUID {
 	flow := b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"deal","nodes":{
 		"deal":{"type":"split","arms":[{"name":"free","weight":1,"next":"pause"}` + arms.String() + `]},` + nodes.String() + `"pause":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
 	b.RecordOfAll(people, "go")
-	b.Exec(b.Pool, `update enrollments set turn = 0 where workspace_id = $1`, b.Workspace)
+	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	return flow
 }
 
@@ -56,7 +56,7 @@ func TestASourceThatHangsUnderManyBranches(t *testing.T) {
 	if asked := b.Execution.Sources.Failures(); asked != 1 {
 		t.Errorf("%d branches are asked of a source that hangs", asked)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node like 'b_' and trouble is null`, flow); n != 0 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node like 'b_' and blocked_reason is null`, flow); n != 0 {
 		t.Errorf("%d are not put off", n)
 	}
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node = 'pause'`, flow); n == 0 {
@@ -77,10 +77,10 @@ func TestABranchThatHungIsAskedLast(t *testing.T) {
 			t.Error(n, err)
 		}
 	})
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and trouble is not null and node <> 'b0'`, flow); n != 0 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason is not null and node <> 'b0'`, flow); n != 0 {
 		t.Errorf("%d of other branches are put off", n)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and trouble is not null`, flow); n == 0 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason is not null`, flow); n == 0 {
 		t.Error("nobody of the branch that hangs is")
 	}
 }

@@ -43,9 +43,9 @@ type Due struct {
 // goes straight to them past all that wait.
 func ReadDue(ctx context.Context, q enrollment.Querier, s enrollment.Shard, after, until time.Time, limit int) ([]Due, error) {
 	rows, err := q.Query(ctx, `
-		select id, version, profile_key, source, node, step, enrolled_at, failures, moved, waiting_since, coalesce(awaits, ''), heard, coalesce(answer_step, 0), coalesce(due_since, resume_at), now()
+		select id, version, profile_key, source, node, step, enrolled_at, failures, moved, waiting_since, coalesce(awaits, ''), matched_event, coalesce(answer_step, 0), coalesce(first_due_at, resume_at), now()
 		from enrollments
-		where workspace_id = $1 and flow_id = $2 and turn = $3 and status = 'active' and resume_at > $4 and resume_at <= $5
+		where workspace_id = $1 and flow_id = $2 and shard = $3 and status = 'active' and resume_at > $4 and resume_at <= $5
 		order by resume_at limit $6`, s.Workspace, s.Flow, s.Number, after, until, limit)
 	if err != nil {
 		return nil, err

@@ -108,7 +108,7 @@ func (e *Evaluator) postponeAll(execs []*Execution, cause error) {
 	for _, t := range execs {
 		t.Postpone(blocked, e.BackOff(t.Failures))
 	}
-	e.log.Warn("enrollments postponed", "flow_id", execs[0].FlowID, "enrollments", len(execs), "trouble", blocked, "error", cause)
+	e.log.Warn("enrollments postponed", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", blocked, "error", cause)
 }
 
 // BackOff is how long to wait after so many failures in a row.

@@ -150,7 +150,7 @@ func (b *Fixture) Stands(w *Stopped) {
 // outlived its lease.
 func (b *Fixture) StealShards() {
 	b.T.Helper()
-	b.Exec(b.Pool, `update flow_turns set lease_until = now() - interval '1 second' where workspace_id = $1 and lease_until is not null`, b.Workspace)
+	b.Exec(b.Pool, `update flow_shards set lease_until = now() - interval '1 second' where workspace_id = $1 and lease_until is not null`, b.Workspace)
 }
 
 // Stages are those of a worker, in their order.

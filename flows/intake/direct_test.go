@@ -177,7 +177,7 @@ func TestWhatRequestsHaveMadeIsFoundByIndex(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(strings.Replace(flowstest.HourAfter("go"), `"once"`, `"per_event"`, 1))
 	const people, asked = 20_000, 50
-	b.Exec(b.Pool, `insert into enrollments (workspace_id, id, flow_id, version, turn, uniqueness_key, slot, profile_key, node, source, status, ended_at, resume_at)
+	b.Exec(b.Pool, `insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, slot, profile_key, node, source, status, ended_at, resume_at)
 		select $1, i, $2, 1, 0, i, i, 'p' || s, 'end', 'direct', case s % 2 when 0 then 'active' else 'refused' end,
 			case s % 2 when 1 then now() end, case s % 2 when 0 then now() + interval '1 day' end
 		from (select gen_random_uuid() i, s from generate_series(1, $3::int) s) x`, b.Workspace, flow, people)

@@ -39,10 +39,10 @@ func (t *transaction) insert(ctx context.Context, asking []*candidate) error {
 			select $1, r.flow_id, r.key, r.id from unnest($2::uuid[], $3::uuid[], $4::uuid[]) as r (id, flow_id, key)
 			on conflict (flow_id, uniqueness_key, workspace_id) do nothing returning enrollment_id
 		)
-		insert into enrollments (workspace_id, id, flow_id, uniqueness_key, slot, version, turn, profile_key, source, node, enrolled_at, resume_at)
-		select $1, r.id, r.flow_id, r.key, r.slot, r.version, r.turn, r.profile_key, r.source, '', coalesce(r.at, `+byOrder("$12")+`), now()
+		insert into enrollments (workspace_id, id, flow_id, uniqueness_key, slot, version, shard, profile_key, source, node, enrolled_at, resume_at)
+		select $1, r.id, r.flow_id, r.key, r.slot, r.version, r.shard, r.profile_key, r.source, '', coalesce(r.at, `+byOrder("$12")+`), now()
 		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::smallint[], $8::text[], $9::text[], $10::int[], $11::timestamptz[])
-			as r (id, flow_id, key, slot, version, turn, profile_key, source, place, at)
+			as r (id, flow_id, key, slot, version, shard, profile_key, source, place, at)
 		where (r.id in (select enrollment_id from held)) is true
 		on conflict (workspace_id, profile_key, flow_id, slot) where status = 'active' do nothing returning id`,
 		t.ws, ids, flows, keys, slots, versions, shards, profiles, sources, places, times, t.base)

@@ -111,7 +111,7 @@ func (t *transaction) lock(ctx context.Context, ids []pgtype.UUID, places int) (
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(`
-		select e.id, e.flow_id, e.version, e.profile_key, e.node, e.step, coalesce(e.awaits, ''), e.heard is not null, coalesce(e.due_since, e.resume_at)
+		select e.id, e.flow_id, e.version, e.profile_key, e.node, e.step, coalesce(e.awaits, ''), e.matched_event is not null, coalesce(e.first_due_at, e.resume_at)
 		from `+enrollment.OneByOne+` (select * from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null for update) e`, t.ws, ids).
 		Query(func(rows pgx.Rows) (err error) {
 			on, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (u activeEnrollment, err error) {
@@ -277,21 +277,21 @@ func (w *woken) write(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
 		// planner believes: they are all there, since this transaction wrote them.
 		batch.Queue(`
 			insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
-			select $1, r.key, '', '', r.turn, r.turn from unnest($2::uuid[], $3::timestamptz[]) as r (key, turn)
+			select $1, r.key, '', '', r.applied_at, r.applied_at from unnest($2::uuid[], $3::timestamptz[]) as r (key, applied_at)
 			on conflict (workspace_id, key) do update set received_at = excluded.received_at`, ws, w.events, w.applied)
 	}
 	if len(w.exited) > 0 {
 		batch.Queue(`
 			update enrollments e set status = 'exited', exit_reason = r.reason, step = e.step + 1, ended_at = now(), resume_at = null,
-				waiting_since = null, due_since = null, awaits = null, answer_step = null, trouble = null
+				waiting_since = null, first_due_at = null, awaits = null, answer_step = null, blocked_reason = null
 			from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::text[]) as r (id, reason) limit $4) r
 			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, ws, w.exited, w.exitReasons, len(w.exited))
 	}
 	if len(w.woke) > 0 {
 		batch.Queue(`
-			update enrollments e set heard = r.event, resume_at = r.turn, due_since = null
-			from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) as r (id, event, turn) limit $5) r
-			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null and e.heard is null`, ws, w.woke, w.matched, w.wokeAt, len(w.woke))
+			update enrollments e set matched_event = r.event, resume_at = r.applied_at, first_due_at = null
+			from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) as r (id, event, applied_at) limit $5) r
+			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null and e.matched_event is null`, ws, w.woke, w.matched, w.wokeAt, len(w.woke))
 	}
 	if batch.Len() == 0 {
 		return nil

@@ -350,7 +350,7 @@ func (c *chunk) spread(ctx context.Context, tx pgx.Tx, recorded []Recorded) erro
 		}
 	}
 	_, err := tx.Exec(ctx, `
-		update enrollments e set resume_at = now() + random() * (f.spread_until - now())
+		update enrollments e set resume_at = now() + random() * (f.catch_up_until - now())
 		from flows f, (select $1::uuid as workspace_id, r.* from unnest($3::uuid[]) as r (id) limit $4) r
 		where f.workspace_id = $1 and f.id = $2 and e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, c.ws, c.flow, ids, len(ids))
 	if err != nil {

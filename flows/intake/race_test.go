@@ -267,8 +267,8 @@ func TestAWorkerDies(t *testing.T) {
 					b.Invariants(when)
 					// Who died gave nothing back.
 					b.StealShards()
-					b.Exec(b.Pool, `update flow_turns set retry_at = now() where workspace_id = $1`, b.Workspace) // and a lost connection rests
-					b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1 and status = 'active' and trouble is not null`, b.Workspace)
+					b.Exec(b.Pool, `update flow_shards set retry_at = now() where workspace_id = $1`, b.Workspace) // and a lost connection rests
+					b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1 and status = 'active' and blocked_reason is not null`, b.Workspace)
 					b.Settle()
 					want := "enrolled@ checked@ sent@hello"
 					if awakes {
@@ -294,7 +294,7 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 		_, err := b.Enroll(bg, b.Workspace, flow, intake.Enrolling{ProfileKey: fmt.Sprintf("c%d", i+1)}, false)
 		b.Must(err)
 	}
-	b.Exec(b.Pool, `update enrollments set turn = 0 where workspace_id = $1`, b.Workspace)
+	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	var armed atomic.Bool
 	deps := b.Deps
 	deps.Pool = b.OwnPool(func(c *pgxpool.Config) {
@@ -315,11 +315,11 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 		if _, err := f.RunOnce(bg); err == nil || armed.Load() {
 			t.Fatalf("no answer was lost, which shows nothing: %v", err)
 		}
-		b.Exec(b.Pool, `update flow_turns set retry_at = now() where workspace_id = $1`, b.Workspace) // a lost connection rests
+		b.Exec(b.Pool, `update flow_shards set retry_at = now() where workspace_id = $1`, b.Workspace) // a lost connection rests
 		if _, err := f.RunOnce(bg); err != nil {
 			t.Fatal(err)
 		}
-		if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and (failures > 0 or trouble is not null)`); n != 0 {
+		if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and (failures > 0 or blocked_reason is not null)`); n != 0 {
 			t.Errorf("%d enrollments are blamed for a connection", n)
 		}
 		b.Invariants(size)

@@ -133,7 +133,7 @@ var becomes = []string{"written", "sent", "failed", "orphaned", "skipped", "canc
 // other's: that nobody moves them is what the flow's status says.
 func (r *Reader) countEnrollments(ctx context.Context, ws, flow uuid.UUID, c *Counts, nodes map[string]*NodeCount) error {
 	rows, err := r.pool.Query(ctx, `
-		select status, coalesce(exit_reason, ''), case when status = 'active' then node else '' end, coalesce(trouble, ''), count(*),
+		select status, coalesce(exit_reason, ''), case when status = 'active' then node else '' end, coalesce(blocked_reason, ''), count(*),
 			count(*) filter (where status = 'active' and resume_at <= now())
 		from enrollments where workspace_id = $1 and flow_id = $2 and version = $3
 		group by 1, 2, 3, 4`, ws, flow, enrollment.VersionNumber(c.Version))
@@ -182,7 +182,7 @@ func (c *Counts) add(status, reason string, n int64) {
 // countProcessed adds up the shards.
 func (r *Reader) countProcessed(ctx context.Context, ws, flow uuid.UUID, version int, nodes map[string]*NodeCount) error {
 	rows, err := r.pool.Query(ctx, `
-		select node, event, next, sum(passed)::bigint from flow_node_counts
+		select node, event, next, sum(processed)::bigint from flow_node_counts
 		where workspace_id = $1 and flow_id = $2 and version = $3 group by node, event, next`, ws, flow, enrollment.VersionNumber(version))
 	if err != nil {
 		return err

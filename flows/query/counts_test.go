@@ -102,7 +102,7 @@ func TestCountsByPathAndBlockedReason(t *testing.T) {
 	all, _, err := b.ListEnrollments(context.Background(), b.Workspace, query.EnrollmentFilter{FlowID: &flow, Blocked: "any"},
 		page.Query{Limit: 10})
 	b.Must(err)
-	if len(all) != 1 || all[0].ProfileKey != "late" || all[0].DueSince == nil {
+	if len(all) != 1 || all[0].ProfileKey != "late" || all[0].BlockedSince == nil {
 		t.Errorf("%+v", all)
 	}
 }

@@ -21,7 +21,7 @@ import (
 const selectEnrollment = `
 	select id, workspace_id, flow_id, version, profile_key,
 		case when status = 'active' and waiting_since is not null and resume_at > now() then 'waiting' else status end as status,
-		coalesce(exit_reason, '') as exit_reason, node, step, resume_at, coalesce(awaits, '') as awaits, coalesce(trouble, '') as trouble, case when trouble is not null then due_since end as due_since,
+		coalesce(exit_reason, '') as exit_reason, node, step, resume_at, coalesce(awaits, '') as awaits, coalesce(blocked_reason, '') as blocked_reason, case when blocked_reason is not null then first_due_at end as blocked_since,
 		failures::int as failures, source, enrolled_at, ended_at
 	from enrollments`
 
@@ -85,9 +85,9 @@ func (f EnrollmentFilter) conditions(s *page.Statement[Enrollment]) error {
 		and("node = %s", f.Node)
 	}
 	if f.Blocked == "any" {
-		s.And("status = 'active' and trouble is not null")
+		s.And("status = 'active' and blocked_reason is not null")
 	} else if f.Blocked != "" {
-		and("status = 'active' and trouble = %s", f.Blocked)
+		and("status = 'active' and blocked_reason = %s", f.Blocked)
 	}
 	if f.Version != 0 {
 		and("version = %s", enrollment.VersionNumber(f.Version))
@@ -160,7 +160,7 @@ func (r *Reader) readOutcomes(ctx context.Context, e Enrollment, steps []Step) e
 	if err != nil {
 		return err
 	}
-	messages, err := r.webhooks.Fates(ctx, e.WorkspaceID, keys)
+	messages, err := r.webhooks.Deliveries(ctx, e.WorkspaceID, keys)
 	if err != nil {
 		return err
 	}
@@ -188,17 +188,17 @@ type Enrollment struct {
 	Status      string // active, waiting (active, and not due), completed, exited, refused
 	// Goal, condition, manual, flow_archived, version_replaced, left_audience, no_profile,
 	// erased, or the reason of a refusal.
-	ExitReason string
-	Node       string // where it stands or ended; empty before the first
-	Step       int
-	ResumeAt   *time.Time
-	Awaits     string     // the event that it waits for
-	Trouble    string     // what keeps it from going on, such as source_unavailable
-	DueSince   *time.Time // since when it has been due without result
-	Failures   int
-	Source     string // event, audience, direct
-	EnrolledAt time.Time
-	EndedAt    *time.Time
+	ExitReason    string
+	Node          string // where it stands or ended; empty before the first
+	Step          int
+	ResumeAt      *time.Time
+	Awaits        string     // the event that it waits for
+	BlockedReason string     // what keeps it from going on, such as source_unavailable
+	BlockedSince  *time.Time // since when it has been due without result
+	Failures      int
+	Source        string // event, audience, direct
+	EnrolledAt    time.Time
+	EndedAt       *time.Time
 }
 
 // EnrollmentFilter narrows a list.
@@ -223,5 +223,5 @@ type Step struct {
 
 	// What became of what the step wrote, as of now.
 	Notification *notifications.State // of NotificationID; nil as well when it is gone
-	Message      *webhooks.Fate       // webhook: its message. The State is empty when it ended so long ago that it is gone
+	Message      *webhooks.Delivery   // webhook: its message. The Status is empty when it ended so long ago that it is gone
 }

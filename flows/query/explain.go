@@ -64,7 +64,7 @@ type inquiry struct {
 	version     *flows.Version // the live one; nil: nothing was ever published
 	graph       *graph.Graph   // of it
 	enrollments []Enrollment
-	calls       map[uuid.UUID]webhooks.Fate // of the message whose answer an enrollment waits for, by its key
+	calls       map[uuid.UUID]webhooks.Delivery // of the message whose answer an enrollment waits for, by its key
 	refusals    []Refusal
 	events      []StoredEvent
 	triggering  []StoredEvent       // the last of each name that a trigger goes by, newest first
@@ -176,7 +176,7 @@ func (q *inquiry) readCalls(ctx context.Context) (err error) {
 		}
 	}
 	if len(keys) > 0 {
-		q.calls, err = q.webhooks.Fates(ctx, q.flow.WorkspaceID, keys)
+		q.calls, err = q.webhooks.Deliveries(ctx, q.flow.WorkspaceID, keys)
 	}
 	return err
 }

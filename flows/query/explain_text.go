@@ -100,8 +100,8 @@ func (q *inquiry) whereIs(e Enrollment) string {
 	}
 	call, isWebhook := q.calls[enrollment.NodeKey(e.ID, e.Node)]
 	switch {
-	case e.Trouble != "" && e.ResumeAt != nil:
-		return text + fmt.Sprintf(" and is blocked by %s until %s", e.Trouble, spokenTime(*e.ResumeAt))
+	case e.BlockedReason != "" && e.ResumeAt != nil:
+		return text + fmt.Sprintf(" and is blocked by %s until %s", e.BlockedReason, spokenTime(*e.ResumeAt))
 	case e.Awaits != "" && e.ResumeAt != nil:
 		return text + fmt.Sprintf(" and waits for the event %s, until %s at the latest", e.Awaits, spokenTime(*e.ResumeAt))
 	case isWebhook:
@@ -109,7 +109,7 @@ func (q *inquiry) whereIs(e Enrollment) string {
 	case e.Status == enrollment.Waiting && e.ResumeAt != nil:
 		return text + " and waits until " + spokenTime(*e.ResumeAt)
 	case q.heldBack(e):
-		return text + " and is due, and is released after the pause by " + spokenTime(*q.flow.SpreadUntil)
+		return text + " and is due, and is released after the pause by " + spokenTime(*q.flow.CatchUpUntil)
 	}
 	return text + " and is due"
 }
@@ -118,19 +118,19 @@ func (q *inquiry) whereIs(e Enrollment) string {
 // released.
 func (q *inquiry) heldBack(e Enrollment) bool {
 	f := q.flow
-	return f.Status != flows.Paused && f.HeldUntil != nil && f.SpreadUntil != nil && f.SpreadUntil.After(q.at) && e.ResumeAt != nil && !e.ResumeAt.After(*f.HeldUntil)
+	return f.Status != flows.Paused && f.ResumedAt != nil && f.CatchUpUntil != nil && f.CatchUpUntil.After(q.at) && e.ResumeAt != nil && !e.ResumeAt.After(*f.ResumedAt)
 }
 
 // howCalled describes the delivery of a webhook's message.
-func howCalled(m webhooks.Fate) string {
-	last := fmt.Sprintf("last answered %d", m.Status)
-	if m.Status == 0 {
+func howCalled(m webhooks.Delivery) string {
+	last := fmt.Sprintf("last answered %d", m.StatusCode)
+	if m.StatusCode == 0 {
 		last = "the last ended as " + m.Reason
 	}
 	switch {
-	case m.State == webhooks.Delivered:
-		return fmt.Sprintf("its message was delivered, with status %d", m.Status)
-	case m.State == webhooks.Failed:
+	case m.Status == webhooks.Delivered:
+		return fmt.Sprintf("its message was delivered, with status %d", m.StatusCode)
+	case m.Status == webhooks.Failed:
 		return fmt.Sprintf("its message failed, called %s, %s", times(m.Attempts), last)
 	case m.NextAt == nil:
 		return fmt.Sprintf("its message is being called, %s by now", times(m.Attempts))

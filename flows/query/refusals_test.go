@@ -81,7 +81,7 @@ func TestRefusalsAreListed(t *testing.T) {
 func TestReportsAreFoundByIndex(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.NewDraft(flowstest.Minimal).ID
-	b.Exec(b.Pool, `insert into enrollments (workspace_id, id, flow_id, version, turn, uniqueness_key, slot, profile_key, status, node, resume_at, source, ended_at)
+	b.Exec(b.Pool, `insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, slot, profile_key, status, node, resume_at, source, ended_at)
 		select $1, gen_random_uuid(), $2, 1, 0, gen_random_uuid(), $3, 'p' || i, case when i % 2 = 0 then 'active' else 'exited' end, 'n',
 			case when i % 2 = 0 then now() end, 'event', case when i % 2 = 1 then now() end from generate_series(1, 20000) i`, b.Workspace, flow, lemma.NewID())
 	b.Exec(b.Pool, `insert into refusals (workspace_id, flow_id, key, profile_key, reason, source, at)

@@ -35,7 +35,7 @@ func TestAFailingEndpointIsSeen(t *testing.T) {
 	b.Settle()
 	e := b.Enrollment(flow, "c1")
 	id := enrollment.NodeKey(e.ID, "tell")
-	if m := b.stepOf(e, "webhook").Message; m == nil || m.ID != id || m.State != webhooks.Pending || m.Attempts != 0 || m.NextAt == nil {
+	if m := b.stepOf(e, "webhook").Message; m == nil || m.ID != id || m.Status != webhooks.Pending || m.Attempts != 0 || m.NextAt == nil {
 		t.Errorf("nobody has called yet: %+v", m)
 	}
 	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node tell; its message is to be called at T.")
@@ -44,7 +44,7 @@ func TestAFailingEndpointIsSeen(t *testing.T) {
 	b.CallWebhooks()
 	b.Exec(b.Pool, `update outbox set due_at = now()`)
 	b.CallWebhooks()
-	if m := b.stepOf(e, "webhook").Message; m == nil || m.State != webhooks.Pending || m.Attempts != 2 || m.Status != 500 || m.Reason != "status" || m.CalledAt == nil || m.NextAt == nil || !m.NextAt.After(*m.CalledAt) {
+	if m := b.stepOf(e, "webhook").Message; m == nil || m.Status != webhooks.Pending || m.Attempts != 2 || m.StatusCode != 500 || m.Reason != "status" || m.CalledAt == nil || m.NextAt == nil || !m.NextAt.After(*m.CalledAt) {
 		t.Errorf("it fails: %+v", m)
 	}
 	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node tell; its message was called 2 times, last answered 500, next try at T.")
@@ -60,11 +60,11 @@ func TestAFailingEndpointIsSeen(t *testing.T) {
 	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node tell; its message failed, called 3 times, last answered 404.")
 	b.Settle()
 	if m := b.stepOf(e,
-		"webhook").Message; m == nil || m.State != webhooks.Failed || m.Status != 404 || m.FinishedAt == nil || m.NextAt != nil {
+		"webhook").Message; m == nil || m.Status != webhooks.Failed || m.StatusCode != 404 || m.FinishedAt == nil || m.NextAt != nil {
 		t.Errorf("it has failed: %+v", m)
 	}
 	b.Exec(b.Pool, `delete from outbox`)
-	if m := b.stepOf(e, "webhook").Message; m == nil || m.ID != id || m.State != "" {
+	if m := b.stepOf(e, "webhook").Message; m == nil || m.ID != id || m.Status != "" {
 		t.Errorf("it is not kept any more: %+v", m)
 	}
 }

@@ -16,7 +16,7 @@ written as (
     where n.workspace_id = $1 and n.enrollment_id is not null
 ),
 counted as (
-    select flow_id, version, node, event, sum(passed) as n from flow_node_counts
+    select flow_id, version, node, event, sum(processed) as n from flow_node_counts
     where workspace_id = $1 and event not in ('enrolled', 'moved', 'exited') group by flow_id, version, node, event
 ),
 happened as (

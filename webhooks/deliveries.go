@@ -18,14 +18,14 @@ const (
 	Failed    = "failed" // refused, or given up
 )
 
-// Fate is what has become of a message as of now.
-type Fate struct {
+// Delivery is what has become of a message as of now.
+type Delivery struct {
 	ID           uuid.UUID
 	EnrollmentID *uuid.UUID // who waits for the answer; nil: nobody
 	FlowID       *uuid.UUID // of that enrollment
-	State        string
+	Status       string
 	Attempts     int        // calls that were begun
-	Status       int        // of the last answer; 0: there was none
+	StatusCode   int        // of the last answer; 0: there was none
 	Reason       string     // why the last call did not deliver it; empty when it did, and before
 	CalledAt     *time.Time // when the last call ended
 	NextAt       *time.Time // pending: when it is called next; nil while it is being called
@@ -35,34 +35,34 @@ type Fate struct {
 
 // listed is a message and its place in a list.
 type listed struct {
-	Fate
+	Delivery
 	Place time.Time
 }
 
-// selectFate asks for each flow by itself, by the enrollment's primary key.
-const selectFate = `
+// selectDelivery asks for each flow by itself, by the enrollment's primary key.
+const selectDelivery = `
 	select o.id, o.enrollment_id,
 		(select e.flow_id from enrollments e where e.workspace_id = o.workspace_id and e.id = o.enrollment_id) as flow_id,
-		o.state, o.attempts, coalesce(o.status_code, 0) as status, coalesce(o.last_error, '') as reason, o.called_at,
-		case when o.state = 'pending' and (o.lease_until is null or o.lease_until <= now()) then o.due_at end as next_at,
+		o.status, o.attempts, coalesce(o.status_code, 0) as status_code, coalesce(o.last_error, '') as reason, o.called_at,
+		case when o.status = 'pending' and (o.lease_until is null or o.lease_until <= now()) then o.due_at end as next_at,
 		o.created_at, o.finished_at, coalesce(o.finished_at, o.due_at) as place
 	from outbox o`
 
-// Fates tells what has become of messages. Those that ended longer ago than
+// Deliveries tells what has become of messages. Those that ended longer ago than
 // Keep are not among them.
-func (w *Webhooks) Fates(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) (map[uuid.UUID]Fate, error) {
-	found, err := w.readFates(ctx, selectFate+` where o.workspace_id = $1 and o.id = any($2)`, ws, allGiven(ids))
+func (w *Webhooks) Deliveries(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) (map[uuid.UUID]Delivery, error) {
+	found, err := w.readDeliveries(ctx, selectDelivery+` where o.workspace_id = $1 and o.id = any($2)`, ws, allGiven(ids))
 	if err != nil {
 		return nil, fmt.Errorf("read what became of messages: %w", err)
 	}
-	byID := make(map[uuid.UUID]Fate, len(found))
+	byID := make(map[uuid.UUID]Delivery, len(found))
 	for _, m := range found {
-		byID[m.ID] = m.Fate
+		byID[m.ID] = m.Delivery
 	}
 	return byID, nil
 }
 
-func (w *Webhooks) readFates(ctx context.Context, sql string, args ...any) ([]listed, error) {
+func (w *Webhooks) readDeliveries(ctx context.Context, sql string, args ...any) ([]listed, error) {
 	rows, _ := w.pool.Query(ctx, sql, args...)
 	return pgx.CollectRows(rows, pgx.RowToStructByName[listed])
 }
@@ -78,22 +78,22 @@ var (
 )
 
 // Messages reads a page of an endpoint's messages of one status.
-func (w *Webhooks) Messages(ctx context.Context, ws, endpoint uuid.UUID, q page.Query) ([]Fate, string, error) {
+func (w *Webhooks) Messages(ctx context.Context, ws, endpoint uuid.UUID, q page.Query) ([]Delivery, string, error) {
 	if _, err := w.Get(ctx, ws, endpoint); err != nil {
 		return nil, "", err
 	}
-	list, which := endedList, "o.state <> 'pending'"
+	list, which := endedList, "o.status <> 'pending'"
 	if q.Status == Pending {
-		list, which = pendingList, "o.state = 'pending'"
+		list, which = pendingList, "o.status = 'pending'"
 	}
-	found, next, err := list.Read(ctx, w.pool, q, ws, selectFate+` where o.workspace_id = $1 and o.endpoint_id = $2 and `+which+` and o.state = $3`,
+	found, next, err := list.Read(ctx, w.pool, q, ws, selectDelivery+` where o.workspace_id = $1 and o.endpoint_id = $2 and `+which+` and o.status = $3`,
 		pgx.RowToStructByName[listed], endpoint, q.Status)
 	if err != nil {
 		return nil, "", err
 	}
-	all := make([]Fate, len(found))
+	all := make([]Delivery, len(found))
 	for i, m := range found {
-		all[i] = m.Fate
+		all[i] = m.Delivery
 	}
 	return all, next, nil
 }
@@ -126,15 +126,15 @@ func (w *Webhooks) Health(ctx context.Context, ws, endpoint uuid.UUID) (Health, 
 	err := w.pool.QueryRow(ctx, `
 		with pending as materialized (
 			select created_at, called_at, status_code, last_error from outbox
-			where workspace_id = $1 and endpoint_id = $2 and state = 'pending' order by due_at desc limit $3
+			where workspace_id = $1 and endpoint_id = $2 and status = 'pending' order by due_at desc limit $3
 		), failures as materialized (
 			(select called_at as at, status_code, last_error from pending where last_error is not null order by called_at desc limit 1)
 			union all
 			(select finished_at, status_code, last_error from outbox
-			where workspace_id = $1 and endpoint_id = $2 and state = 'failed' and state <> 'pending' order by finished_at desc limit 1)
+			where workspace_id = $1 and endpoint_id = $2 and status = 'failed' and status <> 'pending' order by finished_at desc limit 1)
 		)
 		select p.n, p.oldest, (select finished_at from outbox
-				where workspace_id = $1 and endpoint_id = $2 and state = 'delivered' and state <> 'pending' order by finished_at desc limit 1),
+				where workspace_id = $1 and endpoint_id = $2 and status = 'delivered' and status <> 'pending' order by finished_at desc limit 1),
 			f.at, coalesce(f.status_code, 0), coalesce(f.last_error, '')
 		from (select count(*)::int as n, min(created_at) as oldest from pending) p
 		left join (select * from failures order by at desc limit 1) f on true`, ws, endpoint, MostCounted).

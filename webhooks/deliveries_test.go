@@ -13,11 +13,11 @@ import (
 	"lemma/page"
 )
 
-// fate is what is told of one message, without its times; next says whether it
+// delivery is the delivery status of one message, without its times; next says whether it
 // knows when it is called next.
-func (b bundle) fate(id uuid.UUID) (f Fate, called, next bool) {
+func (b bundle) delivery(id uuid.UUID) (f Delivery, called, next bool) {
 	b.t.Helper()
-	all, err := b.Fates(b.t.Context(), b.ws, []uuid.UUID{id})
+	all, err := b.Deliveries(b.t.Context(), b.ws, []uuid.UUID{id})
 	b.must(err)
 	f, there := all[id]
 	if !there {
@@ -34,8 +34,8 @@ func TestFates(t *testing.T) {
 	m := b.written()
 	holds := func(when, state string, attempts, status int, reason string, wantCalled, wantNext bool) {
 		t.Helper()
-		f, called, next := b.fate(m.ID)
-		if f.State != state || f.Attempts != attempts || f.Status != status || f.Reason != reason || called != wantCalled || next != wantNext || (f.FinishedAt != nil) != (state != Pending) {
+		f, called, next := b.delivery(m.ID)
+		if f.Status != state || f.Attempts != attempts || f.StatusCode != status || f.Reason != reason || called != wantCalled || next != wantNext || (f.FinishedAt != nil) != (state != Pending) {
 			t.Errorf("%s: %+v", when, f)
 		}
 	}
@@ -57,10 +57,10 @@ func TestFates(t *testing.T) {
 	refused := b.written()
 	b.receiver.status(410)
 	b.run(b.Webhooks, 1)
-	if f, _, _ := b.fate(refused.ID); f.State != Failed || f.Status != 410 || f.Reason != ReasonStatus || f.EnrollmentID == nil || *f.EnrollmentID != refused.EnrollmentID {
+	if f, _, _ := b.delivery(refused.ID); f.Status != Failed || f.StatusCode != 410 || f.Reason != ReasonStatus || f.EnrollmentID == nil || *f.EnrollmentID != refused.EnrollmentID {
 		t.Errorf("refused: %+v", f)
 	}
-	if all, err := b.Fates(t.Context(), uuid.New(), []uuid.UUID{m.ID}); err != nil || len(all) != 0 {
+	if all, err := b.Deliveries(t.Context(), uuid.New(), []uuid.UUID{m.ID}); err != nil || len(all) != 0 {
 		t.Errorf("another workspace sees %v, %v", all, err)
 	}
 }
@@ -74,7 +74,7 @@ func TestPutBackIsACall(t *testing.T) {
 	taken, err := b.claim(t.Context())
 	b.must(err)
 	b.must(b.putBack(taken[0], verdict{status: 200, final: true}))
-	if f, called, next := b.fate(m.ID); f.State != Pending || f.Status != 200 || !called || !next {
+	if f, called, next := b.delivery(m.ID); f.Status != Pending || f.StatusCode != 200 || !called || !next {
 		t.Errorf("%+v", f)
 	}
 }
@@ -93,7 +93,7 @@ func TestMessagesOfAnEndpoint(t *testing.T) {
 		state := []string{Pending, Delivered, Failed}[i%3]
 		want[state] = append(want[state], m.ID)
 		ago := time.Duration(15-i/2) * time.Minute // some at the same time
-		b.exec(`update outbox set state = $2, due_at = date_trunc('minute', now()) - $3::interval,
+		b.exec(`update outbox set status = $2, due_at = date_trunc('minute', now()) - $3::interval,
 			finished_at = case when $2 <> 'pending' then date_trunc('minute', now()) - $3::interval end where id = $1`, m.ID, state, ago)
 	}
 	for state, ids := range want {
@@ -107,7 +107,7 @@ func TestMessagesOfAnEndpoint(t *testing.T) {
 				if state != Pending {
 					at = m.FinishedAt
 				}
-				if got, places = append(got, m.ID), append(places, *at); m.State != state {
+				if got, places = append(got, m.ID), append(places, *at); m.Status != state {
 					t.Errorf("among those that are %s: %+v", state, m)
 				}
 			}
