@@ -45,7 +45,7 @@ func (s *server) sendCampaign(ctx context.Context, c *call, _ none) (any, error)
 
 type schedule struct {
 	At       string `json:"at"`
-	Timezone string `json:"timezone" validate:"omitempty,iana_zone"`
+	Timezone string `json:"timezone" validate:"omitempty,zone"`
 }
 
 func (s *server) scheduleCampaign(ctx context.Context, c *call, in schedule) (campaignBody, error) {

@@ -31,7 +31,7 @@ func (in schedule) inZone(local time.Time) (time.Time, error) {
 	}
 	zone, err := lemma.Zone(in.Timezone)
 	if err != nil {
-		return local, faultAt("/timezone", "iana_zone", rules["iana_zone"].Detail)
+		return local, faultAt("/timezone", "invalid_zone", rules["zone"].Detail)
 	}
 	return resolve(local, zone), nil
 }

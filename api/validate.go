@@ -17,7 +17,7 @@ import (
 var rules = map[string]mail.Rule{
 	"address":      mail.AddressRule,
 	"single_line":  mail.SingleLineRule,
-	"iana_zone":    {Code: "iana_zone", Detail: "must be an IANA time zone such as Europe/Berlin", Holds: isZone},
+	"zone":         {Code: "invalid_zone", Detail: "must be an IANA time zone such as Europe/Berlin", Holds: isZone},
 	"header_name":  mail.HeaderNameRule,
 	"not_reserved": mail.NotReservedRule,
 }
@@ -53,7 +53,7 @@ func validateTags(in any) error {
 	}
 	var fields []lemma.Field
 	for _, f := range broken {
-		fields = append(fields, lemma.Field{Pointer: namespacePointer(f.Namespace()), Code: f.Tag(), Detail: rules[f.Tag()].Detail})
+		fields = append(fields, lemma.Field{Pointer: namespacePointer(f.Namespace()), Code: rules[f.Tag()].Code, Detail: rules[f.Tag()].Detail})
 	}
 	return invalid(fields)
 }

@@ -97,7 +97,7 @@ func (c *checker) trigger(pointer string, t Trigger) CompiledTrigger {
 	case "":
 		c.fault(at(pointer, "type"), "required", "a trigger is an event or an audience")
 	default:
-		c.fault(at(pointer, "type"), "unknown", "a trigger is an event or an audience")
+		c.fault(at(pointer, "type"), "not_allowed", "a trigger is an event or an audience")
 	}
 	made.Condition = c.condition(enrolling, at(pointer, "condition"), t.Condition)
 	return made
@@ -347,6 +347,6 @@ func (c *checker) mustNot(pointer string, there bool, why string) {
 // oneOf lets an empty word pass: it stands for the default.
 func oneOf(c *checker, pointer, value string, values ...string) {
 	if value != "" && !slices.Contains(values, value) {
-		c.fault(pointer, "unknown", "it is one of %s", strings.Join(values, ", "))
+		c.fault(pointer, "not_allowed", "must be one of %s", strings.Join(values, ", "))
 	}
 }

@@ -52,10 +52,10 @@ func TestFaultsOfDefaults(t *testing.T) {
 	}{
 		{`"email": "shop@example.com"`, `"email": "shop"`, []string{"/defaults/from/email address"}},
 		{`"provider_id": "prv_1", `, ``, []string{"/nodes/hello/provider_id required"}},
-		{`"channel": "email"`, `"channel": "fax"`, []string{"/defaults/channel unknown"}},
+		{`"channel": "email"`, `"channel": "fax"`, []string{"/defaults/channel not_allowed"}},
 		{`"provider_id": "prv_1"`, `"provider": "prv_1"`,
 			[]string{"/defaults/provider unknown_field", "/nodes/hello/provider_id required"}},
-		{`"at_most_once"`, `"often"`, []string{"/defaults/strategy unknown"}},
+		{`"at_most_once"`, `"often"`, []string{"/defaults/strategy not_allowed"}},
 		{`"description": "first"`, `"description": "` + strings.Repeat("a", 4097) + `"`, []string{"/nodes/hello/description too_long"}},
 		{`"layout": {"zoom": 1.5}`, `"layout": 5`, []string{"/layout wrong_type"}},
 	} {

@@ -29,12 +29,12 @@ func TestFaults(t *testing.T) {
 		{"start is nowhere", `"start": "hello"`, `"start": "hallo"`, []string{"/start unknown_node"}},
 		{"a node that leads nowhere", `"for": "P3D", "next": "morning"`, `"for": "P3D"`, []string{"/nodes/pause/next dead_end"}},
 		{"a node of unknown type", `"type": "delay", "for": "P3D", "next": "morning"`, `"type": "leap"`,
-			[]string{"/nodes/pause/type unknown"}},
+			[]string{"/nodes/pause/type not_allowed"}},
 		{"start is in the middle", `"start": "hello"`, `"start": "pause"`, []string{"/nodes/hello unreachable"}},
-		{"overlap", `"start"`, `"overlap": "maybe", "start"`, []string{"/overlap unknown"}},
+		{"overlap", `"start"`, `"overlap": "maybe", "start"`, []string{"/overlap not_allowed"}},
 
 		{"trigger of no type", `"type": "event", "event"`, `"event"`, []string{"/triggers/0/type required"}},
-		{"trigger of unknown type", `"type": "event"`, `"type": "moon"`, []string{"/triggers/0/type unknown"}},
+		{"trigger of unknown type", `"type": "event"`, `"type": "moon"`, []string{"/triggers/0/type not_allowed"}},
 		{"trigger without event", `"event": "signed_up", `, ``, []string{"/triggers/0/event required"}},
 		{"event name with a line break", `"signed_up"`, `"signed\nup"`, []string{"/triggers/0/event invalid"}},
 		{"event name too long", `"signed_up"`, `"` + strings.Repeat("é", 101) + `"`, []string{"/triggers/0/event too_long"}},
@@ -49,7 +49,7 @@ func TestFaults(t *testing.T) {
 
 		{"no policy", `"policy": "daily", `, ``, []string{"/recurrence/policy required"}},
 		{"no recurrence", `"recurrence": {"policy": "daily", "zone": "Europe/Kyiv"},`, ``, []string{"/recurrence/policy required"}},
-		{"unknown policy", `"daily"`, `"hourly"`, []string{"/recurrence/policy unknown"}},
+		{"unknown policy", `"daily"`, `"hourly"`, []string{"/recurrence/policy not_allowed"}},
 		{"once with a zone", `"daily"`, `"once"`, []string{"/recurrence/zone not_allowed"}},
 		{"zone", `"Europe/Kyiv"`, `"Europe/Kyjiv"`, []string{"/recurrence/zone invalid_zone"}},
 		{"zone of the machine", `"Europe/Kyiv"`, `"Local"`, []string{"/recurrence/zone invalid_zone"}},
@@ -80,7 +80,7 @@ func TestFaults(t *testing.T) {
 			[]string{"/nodes/a unreachable"}},
 		{"node is no object", `"sorry": {"type": "exit"}`, `"sorry": null`, []string{"/nodes/sorry wrong_type"}},
 		{"node of no type", `"sorry": {"type": "exit"}`, `"sorry": {}`, []string{"/nodes/sorry/type required"}},
-		{"node of unknown type", `"sorry": {"type": "exit"}`, `"sorry": {"type": "leave"}`, []string{"/nodes/sorry/type unknown"}},
+		{"node of unknown type", `"sorry": {"type": "exit"}`, `"sorry": {"type": "leave"}`, []string{"/nodes/sorry/type not_allowed"}},
 		{"exit with next", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit", "next": "done"}`,
 			[]string{"/nodes/sorry/next not_allowed"}},
 		{"exit with a way back", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit", "next": "hello"}`,
@@ -114,7 +114,7 @@ func TestFaults(t *testing.T) {
 			`"channel": "email", "provider_id": "prv_1", "template_id": "tpl_1", "from": {"email": "a@example.com"}, `, ``,
 			[]string{"/nodes/hello/channel required", "/nodes/hello/from required", "/nodes/hello/provider_id required",
 				"/nodes/hello/template_id required"}},
-		{"channel", `"channel": "email"`, `"channel": "pigeon"`, []string{"/nodes/hello/channel unknown"}},
+		{"channel", `"channel": "email"`, `"channel": "pigeon"`, []string{"/nodes/hello/channel not_allowed"}},
 		{"from", `"a@example.com"`, `"a"`, []string{"/nodes/hello/from/email address"}},
 		{"from name", `"a@example.com"`, `"a@example.com", "name": "a\r\nBcc: b@example.com"`,
 			[]string{"/nodes/hello/from/name single_line"}},
@@ -128,7 +128,7 @@ func TestFaults(t *testing.T) {
 		{"from nobody", `{"email": "a@example.com"}`, `{}`, []string{"/nodes/hello/from/email address"}},
 		{"from an empty address", `"a@example.com"`, `""`, []string{"/nodes/hello/from/email address"}},
 		{"from that is no object", `{"email": "a@example.com"}`, `"a@example.com"`, []string{"/nodes/hello/from wrong_type"}},
-		{"strategy", `"channel"`, `"strategy": "perhaps", "channel"`, []string{"/nodes/hello/strategy unknown"}},
+		{"strategy", `"channel"`, `"strategy": "perhaps", "channel"`, []string{"/nodes/hello/strategy not_allowed"}},
 		{"expiry", `"expires_after": "P1D"`, `"expires_after": "P1M"`, []string{"/nodes/hello/expires_after invalid_duration"}},
 		{"template version", `"channel"`, `"template_version": -1, "channel"`, []string{"/nodes/hello/template_version invalid"}},
 		{"template version with a fraction", `"channel"`, `"template_version": 1.5, "channel"`,
@@ -226,7 +226,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}`), ourFlow, Facts{Columns: shopColumns})
 	want := []string{
 		"/nodes/a/for invalid_duration", "/nodes/b/cases/0/if expression_syntax", "/nodes/b/cases/0/next cycle", "/nodes/b/else unknown_node",
-		"/nodes/d/type unknown", "/recurrence/policy wrong_type", "/triggers/0/condition unknown_column", "/triggers/0/evry unknown_field",
+		"/nodes/d/type not_allowed", "/recurrence/policy wrong_type", "/triggers/0/condition unknown_column", "/triggers/0/evry unknown_field",
 	}
 	faults := faultsIn(t, err)
 	if d := cmp.Diff(want, short(faults)); d != "" {

@@ -76,7 +76,7 @@ func (c *checker) fieldsOf(pointer, id, kind string) bool {
 	if !known && kind == "" {
 		c.fault(at(pointer, "type"), "required", "it is one of %s", strings.Join(sorted(rules), ", "))
 	} else if !known {
-		c.fault(at(pointer, "type"), "unknown", "it is one of %s", strings.Join(sorted(rules), ", "))
+		c.fault(at(pointer, "type"), "not_allowed", "must be one of %s", strings.Join(sorted(rules), ", "))
 	}
 	if !known {
 		return false

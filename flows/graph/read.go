@@ -357,8 +357,10 @@ func breaksAPath(f lemma.Field) bool {
 	switch f.Code {
 	case "unknown_node", "dead_end":
 		return true
-	case "unknown_field", "unknown":
+	case "unknown_field":
 		return strings.HasPrefix(f.Pointer, "/nodes/")
+	case "not_allowed": // of a node's type
+		return strings.HasPrefix(f.Pointer, "/nodes/") && strings.HasSuffix(f.Pointer, "/type")
 	}
 	return false
 }

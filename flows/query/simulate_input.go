@@ -44,7 +44,7 @@ func (in Simulation) misfits(source string) (fields []lemma.Field) {
 	switch {
 	case source != enrollment.FromEvent && source != enrollment.FromAudience && source != enrollment.FromDirect:
 		fields = append(fields,
-			lemma.Field{Pointer: "/trigger/type", Code: "unknown", Detail: "what enrolls is an event, audience or direct"})
+			lemma.Field{Pointer: "/trigger/type", Code: "not_allowed", Detail: "what enrolls is an event, audience or direct"})
 	case source != enrollment.FromEvent && in.Trigger.Name != "":
 		fields = append(fields,
 			lemma.Field{Pointer: "/trigger/event", Code: "not_allowed", Detail: "only a trigger of the type event has one"})
