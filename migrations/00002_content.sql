@@ -100,7 +100,7 @@ create table provider_meters (
     open_until   timestamptz,                              -- no probe before
     probes       smallint not null default 0,              -- probes that failed; they set the back-off
     probe_token  text,                                     -- the claim that probes
-    probe_until  timestamptz,                              -- after that another claim may
+    probe_until  timestamptz,                              -- the lease of the probe: after that another claim may
     throttled_at   timestamptz,                              -- when a batch last found no place to be sent at
     throttled_by   text,                                     -- because of which limit
     primary key (workspace_id, provider_id),

@@ -151,27 +151,64 @@ func TestProbesAreOneAtATime(t *testing.T) {
 	b.wantBooks(notifications.Books{Sent: 40})
 }
 
-// A prober that dies is followed by another when its time is over.
+// Circuit!ClosesByItself: a probe whose process was killed is followed by another
+// when its lease has expired, however long a call may last.
 func TestDeadProberIsReplaced(t *testing.T) {
 	b := setup(t)
 	b.insert(20, 10, 2)
-	s := b.sender()
+	short := func(c *Config) { c.CallTimeout, c.ProbeLease = 10*time.Second, 500*time.Millisecond }
+	s := b.sender(short)
 	b.carrier.fail(noConnection)
 	b.work(s)
 	b.makeProbable()
 	b.makeDue()
-	dying := b.sender()
-	reached := stop(dying, "claimed", 1)
+	killed := b.sender(short)
+	reached := stop(killed, "probing", 1)
 	refs := b.batches("status = 'ready'")
-	go func() { _, _ = dying.Work(t.Context(), refs[0]) }()
+	go func() { _, _ = killed.Work(t.Context(), refs[0]) }()
 	<-reached
 	b.carrier.fail(nil)
 	if again, err := s.Work(t.Context(), refs[1]); err != nil || again <= 0 {
 		t.Errorf("beside a probe it answered %v, %v", again, err)
 	}
-	b.exec(`update provider_meters set probe_until = now() where probe_token is not null`)
-	if again, err := s.Work(t.Context(), refs[1]); err != nil || again != 0 {
-		t.Errorf("after the prober's time it answered %v, %v", again, err)
+	b.eventually(5*time.Second, "the probe is taken over", func() bool {
+		again, err := s.Work(t.Context(), refs[1])
+		return err == nil && again == 0
+	})
+	b.wantBooks(notifications.Books{Sent: 10, Pending: 10})
+}
+
+// Circuit!OneProbe: a probe that takes longer than its lease is renewed, and no
+// other begins beside it.
+func TestASlowProbeIsRenewed(t *testing.T) {
+	b := setup(t)
+	b.insert(20, 10, 2)
+	short := func(c *Config) { c.ProbeLease = time.Second }
+	s := b.sender(short)
+	b.carrier.fail(noConnection)
+	b.work(s)
+	b.makeProbable()
+	b.makeDue()
+	prober := b.sender(short)
+	reached, release := pauseAt(prober, "opened", 1)
+	refs := b.batches("status = 'ready'")
+	done := make(chan error)
+	go func() { _, err := prober.Work(context.Background(), refs[0]); done <- err }()
+	<-reached
+	b.carrier.fail(nil)
+	var until time.Time
+	if err := b.pool.QueryRow(t.Context(), `select probe_until from provider_meters`).Scan(&until); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually(5*time.Second, "the first lease of the probe is over", func() (over bool) {
+		return b.pool.QueryRow(t.Context(), `select now() > $1`, until).Scan(&over) == nil && over
+	})
+	if again, err := s.Work(t.Context(), refs[1]); err != nil || again <= 0 {
+		t.Errorf("beside a slow probe it answered %v, %v", again, err)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
 	}
 	b.wantBooks(notifications.Books{Sent: 10, Pending: 10})
 }

@@ -27,13 +27,14 @@ func (s *Sender) probe(ctx context.Context, ref notifications.Ref) (*claim, time
 		from batches b
 		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3 and m.workspace_id = b.workspace_id and m.provider_id = b.provider_id
 		  and m.open_until <= now() and (m.probe_until is null or m.probe_until <= now())`,
-		ref.WorkspaceID, ref.OriginID, ref.BatchID, token, s.probeLasts())
+		ref.WorkspaceID, ref.OriginID, ref.BatchID, token, s.cfg.ProbeLease)
 	if err != nil {
 		return nil, 0, fmt.Errorf("probe for batch %s: %w", ref.BatchID, err)
 	}
 	if tag.RowsAffected() == 0 { // another node probes
 		return nil, again, nil
 	}
+	s.at(ctx, "probing", ref)
 	c, err := s.claimAs(ctx, ref, token)
 	if c == nil {
 		s.endProbe(ctx, &claim{Ref: ref, token: token, probing: true})
@@ -43,9 +44,25 @@ func (s *Sender) probe(ctx context.Context, ref notifications.Ref) (*claim, time
 	return c, 0, nil
 }
 
-// probeLasts is how long a probe may take before another claim takes its place:
-// the prober may be dead.
-func (s *Sender) probeLasts() time.Duration { return 2*s.cfg.CallTimeout + windowLasts }
+// holdProbe renews the lease of a probe until the returned function ends the
+// probe. A process that was killed renews nothing: another claim probes when the
+// lease has expired.
+func (s *Sender) holdProbe(ctx context.Context, c *claim) (end func()) {
+	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	go every(renewing, s.cfg.ProbeLease/3, func() error {
+		tag, err := s.pool.Exec(renewing, `
+			update provider_meters set probe_until = now() + $4 where workspace_id = $1 and provider_id = $2 and probe_token = $3`,
+			c.WorkspaceID, c.providerID, c.token, s.cfg.ProbeLease)
+		if err == nil && tag.RowsAffected() == 0 {
+			stop()
+		}
+		return err
+	}, s.failed("renew probe"))
+	return func() {
+		stop()
+		s.endProbe(ctx, c)
+	}
+}
 
 // untilProbe is when to come again for a batch behind an open circuit. Batches
 // come one after the other, not all at once.

@@ -44,6 +44,7 @@ type Config struct {
 	CircuitAfter int           // messages in a row, none accepted, that open the circuit; when all were rejected they pause the campaign; 100
 	CircuitFirst time.Duration // from the opening of a circuit to its first probe, doubled for each that fails; 500 ms
 	CircuitMost  time.Duration // at most; 30 s
+	ProbeLease   time.Duration // how long a probe may act without being renewed; 5 s
 	PauseAfter   time.Duration // how long a circuit is open before what needs it is paused; 15 min
 
 	RecheckAfter time.Duration // rows that have waited longer are read again from their audience before they are called; 1 h
@@ -64,7 +65,7 @@ func (c Config) withDefaults() Config {
 		{&c.Lease, 5 * time.Minute}, {&c.CallTimeout, 30 * time.Second},
 		{&c.DeferFor, 30 * time.Second}, {&c.DeferMost, time.Hour},
 		{&c.RecheckAfter, time.Hour},
-		{&c.CircuitFirst, 500 * time.Millisecond}, {&c.CircuitMost, 30 * time.Second}, {&c.PauseAfter, 15 * time.Minute},
+		{&c.CircuitFirst, 500 * time.Millisecond}, {&c.CircuitMost, 30 * time.Second}, {&c.ProbeLease, 5 * time.Second}, {&c.PauseAfter, 15 * time.Minute},
 		{&c.ReapEvery, time.Minute}, {&c.SweepEvery, 30 * time.Second}, {&c.SweepGrace, 30 * time.Second},
 	} {
 		if *d.field == 0 {

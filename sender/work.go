@@ -39,7 +39,7 @@ func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *place) (aga
 		if c, again, err = s.probe(ctx, ref); c == nil {
 			return again, err
 		}
-		defer s.endProbe(ctx, c)
+		defer s.holdProbe(ctx, c)()
 	}
 	c.place = p
 	s.places.claimed(p, c.providerID)

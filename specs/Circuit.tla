@@ -21,7 +21,7 @@ CONSTANTS
   NoOne,    \* no token
   First,    \* ticks from the opening to the first probe, doubled for each that fails ...
   Most,     \* ... at most
-  Hold,     \* ticks until a prober is taken for dead
+  Hold,     \* ticks until the lease of a probe that is not renewed expires
   Slack,    \* ticks between two failures that are no silence: back-off and how late a probe may come
   Forget,   \* ticks of silence after which a failure is a new matter
   Lasting,  \* ticks of an outage that pause
