@@ -16,6 +16,7 @@ import (
 var (
 	noConnection = &Receipt{Outcome: NotAccepted, Provider: true, Reason: "connect_failed", Detail: "connection refused"}
 	closing      = &Receipt{Outcome: NotAccepted, Provider: true, Code: 421, Reason: "service_closing", Detail: "421 bye"}
+	noAnswer     = &Receipt{Outcome: NotAccepted, Reason: "timeout"}
 	noPassword   = &Receipt{Outcome: NotAccepted, Provider: true, Definite: true, Code: 535, Reason: "auth_failed", Detail: "5.7.8 who are you"}
 )
 
@@ -355,6 +356,59 @@ func TestOneBadMessageDoesNotKeepTheCircuitOpen(t *testing.T) {
 		b.makeDue()
 		b.work(s)
 	}
+	b.wantBooks(notifications.Books{Sent: 29, Pending: 1})
+}
+
+// A recipient for which the server never answers opens no circuit, closes one as
+// any other does, delays others once at most, and ends as refused.
+func TestARecipientForWhichTheServerHangsHoldsNothingUp(t *testing.T) {
+	b := setup(t)
+	b.insert(30, 30, 2)
+	s := b.sender(func(c *Config) { c.MaxDeferrals = 3 })
+	b.carrier.fail(noConnection)
+	b.work(s)
+	b.carrier.hangs = b.byOrdinal(1)[0]
+	b.carrier.fail(nil)
+	b.makeProbable()
+	b.makeDue()
+	b.work(s)
+	if p := b.health(); p.CircuitOpen {
+		t.Errorf("the circuit is open: %+v", p)
+	}
+	b.wantBooks(notifications.Books{Sent: 25, Pending: 5}) // those of its window wait with it
+	b.makeDue()
+	b.work(s)
+	b.wantBooks(notifications.Books{Sent: 29, Pending: 1})
+	for range 2 {
+		b.makeDue()
+		b.work(s)
+	}
+	b.wantBooks(notifications.Books{Sent: 29, Failed: 1})
+}
+
+// A probe calls others before a recipient that was refused before: the circuit
+// closes although the server hangs for the first of the batch.
+func TestAProbePrefersRowsThatWereNotRefused(t *testing.T) {
+	b := setup(t)
+	b.insert(30, 30, 2)
+	s := b.sender(func(c *Config) { c.CircuitAfter = 5 })
+	b.carrier.rest = NotAccepted
+	b.work(s)
+	if p := b.health(); !p.CircuitOpen || p.Failures != 10 {
+		t.Fatalf("health %+v", p)
+	}
+	b.carrier.rest, b.carrier.hangs = "", b.byOrdinal(1)[0]
+	b.makeProbable()
+	b.makeDue()
+	b.work(s)
+	if p := b.health(); p.CircuitOpen {
+		t.Errorf("the circuit is open after a probe: %+v", p)
+	}
+	b.makeDue()
+	b.work(s)
+	b.wantBooks(notifications.Books{Sent: 20, Pending: 10})
+	b.makeDue()
+	b.work(s)
 	b.wantBooks(notifications.Books{Sent: 29, Pending: 1})
 }
 

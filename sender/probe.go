@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"lemma/notifications"
@@ -62,6 +63,22 @@ func (s *Sender) holdProbe(ctx context.Context, c *claim) (end func()) {
 		stop()
 		s.endProbe(ctx, c)
 	}
+}
+
+// leaveRefused leaves all rows but those that were refused least often to a later
+// claim: one recipient that is always refused would keep the circuit open.
+func (c *claim) leaveRefused() {
+	if !c.probing || len(c.rows) == 0 {
+		return
+	}
+	least := c.refusals.of(slices.MinFunc(c.rows, func(a, b row) int { return c.refusals.of(a.Ordinal) - c.refusals.of(b.Ordinal) }).Ordinal)
+	c.rows = slices.DeleteFunc(c.rows, func(r row) bool {
+		left := c.refusals.of(r.Ordinal) > least
+		if left {
+			c.free = append(c.free, r.Ordinal)
+		}
+		return left
+	})
 }
 
 // untilProbe is when to come again for a batch behind an open circuit. Batches

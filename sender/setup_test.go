@@ -45,6 +45,7 @@ type scripted struct {
 
 	rest    Outcome // of calls that no script is for; accepted when empty
 	hangsUp string  // an address for which the provider fails each time
+	hangs   string  // an address for which the server does not answer; the time of the window ends meanwhile
 }
 
 func (c *scripted) Send(_ context.Context, letters []Message) []Receipt {
@@ -62,6 +63,14 @@ func (c *scripted) Send(_ context.Context, letters []Message) []Receipt {
 		if l.To == c.hangsUp {
 			out[i] = Receipt{Outcome: NotAccepted, Provider: true, Reason: "connection_lost"}
 			continue
+		}
+		if l.To == c.hangs {
+			for i := range out[i:] {
+				out[len(out)-1-i] = Receipt{Outcome: NotCalled, Reason: "call_ended"}
+			}
+			out[i] = *noAnswer
+			c.calls[l.To]++
+			return out
 		}
 		n := c.calls[l.To]
 		c.calls[l.To]++

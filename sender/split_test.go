@@ -9,13 +9,13 @@ import (
 	"lemma/notifications"
 )
 
-// insertOneUnknown writes 40 intents in one batch, and answers the recipients in
-// the order of their calls. Of the first window three are accepted, the
+// insertOneUnknown writes 10 intents in one batch, and answers the recipients in
+// the order of their calls. Three are accepted, the
 // connection drops after the final dot of the next, who[3], and six are not
-// called any more: with them, 36 are left.
+// called any more: these 6 are left.
 func (b *bundle) insertOneUnknown(maxAttempts int) (ref notifications.Ref, who []int) {
 	b.t.Helper()
-	ref = b.insert(40, 40, maxAttempts)[0]
+	ref = b.insert(10, 10, maxAttempts)[0]
 	rows, _ := b.pool.Query(bg, `select profile_key::int from notifications where workspace_id = $1 order by ordinal`, b.ws)
 	who, err := pgx.CollectRows(rows, pgx.RowTo[int])
 	if err != nil {
@@ -37,8 +37,8 @@ func TestTheRestDoesNotWaitForAnUnknownRow(t *testing.T) {
 		calls    int
 		end      notifications.Books
 	}{
-		"at_least_once": {2, notifications.Books{Sent: 39, Pending: 1}, 2, notifications.Books{Sent: 40}},
-		"at_most_once":  {1, notifications.Books{Sent: 39, Orphaned: 1}, 1, notifications.Books{Sent: 39, Orphaned: 1}},
+		"at_least_once": {2, notifications.Books{Sent: 9, Pending: 1}, 2, notifications.Books{Sent: 10}},
+		"at_most_once":  {1, notifications.Books{Sent: 9, Orphaned: 1}, 1, notifications.Books{Sent: 9, Orphaned: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
@@ -46,9 +46,9 @@ func TestTheRestDoesNotWaitForAnUnknownRow(t *testing.T) {
 			if again, err := b.sender().Work(bg, ref); err != nil || again == 0 {
 				t.Fatalf("again after %s, %v", again, err)
 			}
-			b.wantBooks(notifications.Books{Sent: 3, Pending: 36, Processing: 1})
+			b.wantBooks(notifications.Books{Sent: 3, Pending: 6, Processing: 1})
 			b.work(b.sender())
-			b.wantBooks(notifications.Books{Sent: 39, Processing: 1})
+			b.wantBooks(notifications.Books{Sent: 9, Processing: 1})
 			if status, _ := b.status(who[3]); status != "processing" {
 				t.Errorf("unknown, and its status is %s", status)
 			}
@@ -59,7 +59,7 @@ func TestTheRestDoesNotWaitForAnUnknownRow(t *testing.T) {
 			if n := b.carrier.called(address(who[3])); n != c.calls {
 				t.Errorf("called %d times", n)
 			}
-			for i := range 40 {
+			for i := range 10 {
 				if n := b.accepted(i); n > 1 {
 					t.Errorf("%s was accepted %d times", address(i), n)
 				}
@@ -117,14 +117,14 @@ func TestACancelDoesNotWaitForAnUnknownRow(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 36, Processing: 1})
-	want := notifications.Cancelled{InFlight: 1, Cancelled: 36}
+	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 6, Processing: 1})
+	want := notifications.Cancelled{InFlight: 1, Cancelled: 6}
 	if found, err := notifications.ReadCancelled(bg, b.pool, b.ws, b.origin); err != nil || found != want {
 		t.Errorf("found %+v, %v; want %+v", found, err, want)
 	}
 	b.reap(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 36, Orphaned: 1})
+	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 6, Orphaned: 1})
 	if n := b.carrier.called(address(who[3])); n != 1 {
 		t.Errorf("called %d times, the last after the cancel", n)
 	}
@@ -142,10 +142,10 @@ func TestASplitCopiesTheGate(t *testing.T) {
 	}
 	b.reap(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 3, Pending: 37})
+	b.wantBooks(notifications.Books{Sent: 3, Pending: 7})
 	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 40})
+	b.wantBooks(notifications.Books{Sent: 10})
 }
 
 // A cancel that waits for the commit that splits sees the batch that it makes.
@@ -177,10 +177,10 @@ func TestACancelSeesTheSplit(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-cancelled
-	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 36, Processing: 1})
+	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 6, Processing: 1})
 	b.reap(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 36, Orphaned: 1})
+	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 6, Orphaned: 1})
 }
 
 // The connection breaks while the commit that splits runs: it splits once.
@@ -189,7 +189,7 @@ func TestASplitWhoseAnswerIsLostHappensOnce(t *testing.T) {
 	ref, _ := b.insertOneUnknown(2)
 	b.loseAnswer(ref, 2)
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 39, Processing: 1})
+	b.wantBooks(notifications.Books{Sent: 9, Processing: 1})
 	if n := len(b.batches("id <> root_id")); n != 1 {
 		t.Errorf("%d batches were split off", n)
 	}

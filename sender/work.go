@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"lemma"
@@ -60,6 +61,7 @@ func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *place) (aga
 	if err := s.readDates(ctx, c); err != nil {
 		return 0, err
 	}
+	c.leaveRefused()
 	return s.windows(ctx, c, carrier, desk, append(settled, gone...))
 }
 
@@ -71,7 +73,7 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *d
 	for c.next < len(c.rows) {
 		begun := time.Now()
 		s.places.busy(c.place, begun)
-		w := desk.render(c, c.windowSize(p.size(s.cfg.MaxWindow)), s.cfg.renderFor())
+		w := desk.render(c, c.alike(c.windowSize(p.size(s.cfg.MaxWindow))), s.cfg.renderFor())
 		pending = append(pending, w.skipped...)
 		done, after, ok, err := s.draw(ctx, c, len(w.letters), pending)
 		if !ok || err != nil || s.mustStop(c) {
@@ -96,7 +98,7 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *d
 		s.places.busy(c.place, time.Time{})
 		p.ended(time.Since(begun), waited)
 		s.at(ctx, "called", c.Ref)
-		if c.stopped(w) {
+		if w.stopped() {
 			return s.giveBack(ctx, c, known, s.backOff(c))
 		}
 		pending = known
@@ -200,14 +202,11 @@ func (r *refusals) changed() []int16 {
 }
 
 // stopped says whether a window ended in a way that makes the next one
-// pointless: the provider itself fails, or time for calls is over.
-func (c *claim) stopped(w *window) bool {
-	for _, r := range w.receipts {
-		if r.Outcome == NotCalled || (r.Provider && r.Outcome == NotAccepted) {
-			return true
-		}
-	}
-	return false
+// pointless: the provider itself fails.
+func (w *window) stopped() bool {
+	return slices.ContainsFunc(w.receipts, func(r Receipt) bool {
+		return r.Provider && (r.Outcome == NotCalled || r.Outcome == NotAccepted)
+	})
 }
 
 // finish ends the claim after the last window: done, or due again later with
@@ -287,6 +286,19 @@ func (c *claim) windowSize(n int) int {
 		return n
 	}
 	return max(1, min(n, int(*c.rate/2)))
+}
+
+// alike ends a window before a row that was refused more or less often than its
+// first: a recipient for which the server hangs takes the time of the whole window,
+// and must not take it from the same rows again.
+func (c *claim) alike(n int) int {
+	rows := c.rows[c.next:min(c.next+n, len(c.rows))]
+	for i, r := range rows {
+		if c.refusals.of(r.Ordinal) != c.refusals.of(rows[0].Ordinal) {
+			return i
+		}
+	}
+	return n
 }
 
 // draw takes the window's share of the provider's rate, which all nodes share.

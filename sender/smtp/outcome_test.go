@@ -59,7 +59,9 @@ func TestOutcomes(t *testing.T) {
 		{"an endless line after the dot", "body", "250 " + strings.Repeat("x", 20000), verdict{sender.Unknown, false, 0, "protocol_error"}, 1},
 		{"endless lines after the dot", "body", strings.Repeat("250-x\r\n", 20000) + "250 x", verdict{sender.Unknown, false, 0, "protocol_error"}, 1},
 		{"no answer after the dot", "body", hang, verdict{sender.Unknown, false, 0, "timeout"}, 1},
-		{"no answer before the body", "RCPT", hang, verdict{sender.NotAccepted, true, 0, "timeout"}, 0},
+		{"no answer to MAIL", "MAIL", hang, verdict{sender.NotAccepted, true, 0, "timeout"}, 0},
+		{"no answer to RCPT", "RCPT", hang, verdict{sender.NotAccepted, false, 0, "timeout"}, 0},
+		{"no answer to DATA", "DATA", hang, verdict{sender.NotAccepted, false, 0, "timeout"}, 0},
 	} {
 		for _, offers := range []string{"PIPELINING 8BITMIME", "8BITMIME"} {
 			t.Run(c.name+"/"+offers, func(t *testing.T) {

@@ -10,7 +10,8 @@
 //	an address that may not be dialled          not accepted   yes       forbidden_address; definite
 //	one of these a moment ago, so none was tried not called     yes       the same
 //	connection lost before the body             not accepted   yes       connection_lost
-//	no answer in time before the body           not accepted   yes       timeout
+//	no answer in time to MAIL                   not accepted   yes       timeout
+//	no answer in time to RCPT or DATA           not accepted   no        timeout
 //	nonsense before the body                    not accepted   yes       protocol_error
 //	421 at any command or after the final dot   not accepted   yes       service_closing
 //	MAIL 4xx                                    not accepted   yes       sender_refused

@@ -61,12 +61,14 @@ func judge(at stage, code int) sender.Receipt {
 }
 
 // broken is the part of the table for answers that did not come, or made no
-// sense. The body's first byte divides what is known from what is not.
+// sense. The body's first byte divides what is known from what is not. A server
+// that does not answer RCPT or DATA in time has accepted the connection and the
+// sender: it waits for something of this recipient.
 func broken(at stage, reason string) sender.Receipt {
 	if at == atBody {
 		return sender.Receipt{Outcome: sender.Unknown, Reason: reason}
 	}
-	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: reason}
+	return sender.Receipt{Outcome: sender.NotAccepted, Provider: at == atMail || reason != "timeout", Reason: reason}
 }
 
 // heard makes the receipt for a reply. An accepted letter carries the server's
