@@ -22,7 +22,7 @@ var tokenColumns = map[string]string{"idempotency_keys": "locked_by"}
 // in their WHERE clause, each with the reason why that is right. The key is
 // package.function or package.constant, and the table.
 var unfenced = map[string]string{
-	"campaigns.take fanouts":            "acquires the lease if it is free or has expired",
+	"campaigns.take fanouts":            "acquires the lease if it is free; parkCrashed ends one that has expired",
 	"sender.claimBatch batches":         "acquires the lease of a ready batch, which has no holder",
 	"flows.claimShard flow_shards":      "acquires the lease if it is free or has expired",
 	"flows.claimMove flow_moves":        "acquires the lease if it is free or has expired",

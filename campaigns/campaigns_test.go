@@ -75,8 +75,7 @@ func TestTwoFanoutsAtOnce(t *testing.T) {
 	b := setup(t, 2000)
 	b.run(b.shop, `insert into customers select 'd' || i, 'C' || i || '@shop.example', 'x', false from generate_series(1, 300) i`)
 	c := b.sent()
-	p, err := b.plan(context.Background(), b.get(c.ID), 1)
-	b.must(err)
+	p := b.plans(c.ID, 1)
 	var runs sync.WaitGroup
 	for range 3 {
 		runs.Go(func() {
@@ -123,8 +122,7 @@ func TestAFanoutThatDiedIsGoneOnWith(t *testing.T) {
 	if err != nil || run != 1 {
 		t.Fatal(run, err)
 	}
-	p, err := b.plan(ctx, b.get(c.ID), 1)
-	b.must(err)
+	p := b.plans(c.ID, 1)
 	b.must(b.WriteChunk(ctx, p, []notifications.Recipient{recipient(c.ID, audience.Row{Key: "1", Email: "c1@shop.example", HasEmail: true, Payload: `{"name":"N1"}`})}))
 	b.fanout(c.ID)
 	if b.get(c.ID).FannedOutAt != nil {
@@ -146,8 +144,7 @@ func TestCancelInMidFanout(t *testing.T) {
 	b := setup(t, 100)
 	c := b.sent()
 	ctx := context.Background()
-	p, err := b.plan(ctx, b.get(c.ID), 1)
-	b.must(err)
+	p := b.plans(c.ID, 1)
 	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
 	got, found, err := b.Cancel(ctx, b.ws, c.ID, uuid.Nil)
 	if err != nil || got.Status != Cancelled || found.InFlight != 0 || found.Cancelled != 30 || got.Books.Cancelled != 30 {
@@ -166,8 +163,7 @@ func TestCancelWaitsForTheChunk(t *testing.T) {
 	b := setup(t, 100)
 	c := b.sent()
 	ctx := context.Background()
-	p, err := b.plan(ctx, b.get(c.ID), 1)
-	b.must(err)
+	p := b.plans(c.ID, 1)
 	chunk, err := b.pool.Begin(ctx)
 	b.must(err)
 	defer chunk.Rollback(ctx)
@@ -219,9 +215,9 @@ func TestPauseAndResume(t *testing.T) {
 	b := setup(t, 100)
 	c := b.sent()
 	ctx := context.Background()
-	p, err := b.plan(ctx, b.get(c.ID), 1)
-	b.must(err)
+	p := b.plans(c.ID, 1)
 	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
+	b.endLease(c.ID)
 	got, err := b.Pause(ctx, b.ws, c.ID, uuid.Nil)
 	if err != nil || got.Status != Paused || got.StatusReason != "requested" {
 		t.Errorf("%s (%s), %v", got.Status, got.StatusReason, err)
@@ -318,9 +314,9 @@ func TestAChangedSourceFailsTheCampaign(t *testing.T) {
 	b := setup(t, 100)
 	c := b.sent()
 	ctx := context.Background()
-	p, err := b.plan(ctx, b.get(c.ID), 1)
-	b.must(err)
+	p := b.plans(c.ID, 1)
 	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
+	b.endLease(c.ID)
 	b.run(b.shop, `alter table customers rename column name to called`)
 	b.fanout(c.ID)
 	got := b.get(c.ID)
@@ -399,8 +395,7 @@ func TestSettleWaitsForTheChunk(t *testing.T) {
 	b.must(err)
 	defer chunk.Rollback(ctx)
 	b.must(lockForChunk(ctx, chunk, c.ID))
-	p, err := b.plan(ctx, b.get(c.ID), 2)
-	b.must(err)
+	p := b.plans(c.ID, 2)
 	part := p.Chunk
 	part.Recipients = someRecipients(c.ID, 0, 1)
 	_, err = b.deps.Ledger.Insert(ctx, chunk, part)

@@ -33,11 +33,21 @@ func (b *bundle) writes(result string) int {
 	return 0
 }
 
+// plans holds the lease of a campaign's fan-out and plans a run.
 func (b *bundle) plans(id uuid.UUID, run int) *plan {
 	b.t.Helper()
-	p, err := b.plan(context.Background(), b.get(id), run)
+	l := lease{b.ws, id, ""}
+	b.must(b.pool.QueryRow(context.Background(), `
+		update fanouts set leased_by = coalesce(leased_by, 'test'), lease_until = now() + interval '1 hour'
+		where campaign_id = $1 returning leased_by`, id).Scan(&l.token))
+	p, err := b.plan(context.Background(), b.get(id), l, run)
 	b.must(err)
 	return p
+}
+
+func (b *bundle) endLease(id uuid.UUID) {
+	b.t.Helper()
+	b.run(b.pool, `update fanouts set leased_by = null, lease_until = null where campaign_id = $1`, id)
 }
 
 // whole checks that of n profiles each has one row, that each address has one

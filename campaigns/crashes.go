@@ -15,7 +15,8 @@ import (
 // is read for hours outlives any number of kills, as long as it gets on.
 const maxCrashes = 5
 
-// parkCrashed counts a run whose lease ran out: its process died, or hung. It
+// parkCrashed ends an expired lease, and nothing else does: it waits for chunks that
+// are being written under it. It counts the run, whose process died, or hung. It
 // pauses the campaign at every fifth in a row and answers whether it did. A resume gives
 // it five more.
 func (c *Campaigns) parkCrashed(ctx context.Context, workspaceID, id uuid.UUID) (parked bool, err error) {
@@ -29,11 +30,16 @@ func (c *Campaigns) parkCrashed(ctx context.Context, workspaceID, id uuid.UUID) 
 		return false, fmt.Errorf("find the lease of fan-out %s: %w", id, err)
 	}
 	var crashes int
-	err = c.pool.QueryRow(ctx, `
-		update fanouts f set leased_by = null, lease_until = null, crashes = case when exists (
-			select from fanout_chunks k where k.workspace_id = f.workspace_id and k.origin_id = f.campaign_id and k.run = f.runs) then 1 else crashes + 1 end
-		where workspace_id = $1 and campaign_id = $2 and leased_by = $3 and lease_until < now() and finished_at is null
-		returning crashes`, workspaceID, id, token).Scan(&crashes)
+	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		if err := lockForVerb(ctx, tx, id); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, `
+			update fanouts f set leased_by = null, lease_until = null, crashes = case when exists (
+				select from fanout_chunks k where k.workspace_id = f.workspace_id and k.origin_id = f.campaign_id and k.run = f.runs) then 1 else crashes + 1 end
+			where workspace_id = $1 and campaign_id = $2 and leased_by = $3 and lease_until < now() and finished_at is null
+			returning crashes`, workspaceID, id, token).Scan(&crashes)
+	})
 	if errors.Is(err, pgx.ErrNoRows) { // another node has counted it
 		return false, nil
 	}

@@ -52,7 +52,7 @@ func (c *Campaigns) Fanout(ctx context.Context, workspaceID, id uuid.UUID) (agai
 	defer context.AfterFunc(c.draining, stop)()
 	go c.holdLease(running, stop, l)
 	go c.watchCampaign(running, stop, l)
-	read, err := c.stream(running, workspaceID, id, run)
+	read, err := c.stream(running, l, run)
 	c.at(ctx, "streamed", id)
 	if errors.Is(err, errStopped) || (err != nil && running.Err() != nil) {
 		return c.handBack(l)
@@ -65,13 +65,13 @@ func (c *Campaigns) Fanout(ctx context.Context, workspaceID, id uuid.UUID) (agai
 
 // stream reads the audience to its end. Reading and writing overlap; what is
 // between them is bounded, so memory does not grow with the audience.
-func (c *Campaigns) stream(ctx context.Context, workspaceID, id uuid.UUID, run int) (read int64, err error) {
-	now, err := c.Get(ctx, workspaceID, id)
+func (c *Campaigns) stream(ctx context.Context, l lease, run int) (read int64, err error) {
+	now, err := c.Get(ctx, l.workspaceID, l.campaignID)
 	if err != nil {
 		return 0, err
 	}
-	c.at(ctx, "looked", id)
-	plan, err := c.plan(ctx, now, run)
+	c.at(ctx, "looked", l.campaignID)
+	plan, err := c.plan(ctx, now, l, run)
 	if err != nil {
 		return 0, err
 	}
@@ -98,6 +98,7 @@ func (c *Campaigns) stream(ctx context.Context, workspaceID, id uuid.UUID, run i
 // plan is what every chunk of a run shares.
 type plan struct {
 	notifications.Chunk
+	lease
 	columns []string
 	batches atomic.Int64 // made so far, to spread what is due
 	copies  copies
@@ -106,7 +107,7 @@ type plan struct {
 
 // plan checks the campaign against the audience as it is now, writes down its
 // content and begins to send.
-func (c *Campaigns) plan(ctx context.Context, now Campaign, run int) (*plan, error) {
+func (c *Campaigns) plan(ctx context.Context, now Campaign, l lease, run int) (*plan, error) {
 	content, err := c.content(ctx, now)
 	if err != nil {
 		return nil, err
@@ -115,7 +116,7 @@ func (c *Campaigns) plan(ctx context.Context, now Campaign, run int) (*plan, err
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{columns: content.Variables(), Chunk: notifications.Chunk{
+	p := &plan{lease: l, columns: content.Variables(), Chunk: notifications.Chunk{
 		WorkspaceID: now.WorkspaceID, OriginID: now.ID, ProviderID: now.ProviderID, ContentID: now.ID,
 		Run: run, MaxAttempts: maxAttempts(now.Strategy), ExpiresAt: now.SendDeadline, BatchSize: c.cfg.BatchSize,
 	}}
@@ -248,8 +249,9 @@ func (c *Campaigns) writeInTurn(ctx context.Context, p *plan, recipients []notif
 
 // WriteChunk writes some thousands of recipients in one transaction. The share
 // lock on the campaign is what cancel and pause wait for: a chunk is written
-// wholly before them or not at all. A run whose lease has lapsed writes nothing:
-// what it read may be long ago, and people have opted out since.
+// wholly before them or not at all. So does a run that takes the lease over: a run
+// that has lost it, or let it lapse, writes nothing, since what it read may be long
+// ago, and people have opted out since.
 func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifications.Recipient) error {
 	chunk := p.Chunk
 	chunk.Recipients, chunk.OptOuts = recipients, p.optOuts.Load()
@@ -265,15 +267,16 @@ func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifi
 		var now Status
 		var held bool
 		err = tx.QueryRow(ctx, `
-			select c.status, f.runs <= $3 and coalesce(f.lease_until >= now(), true)
+			select c.status, coalesce(f.leased_by = $3 and f.lease_until >= now(), false)
 			from campaigns c join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id
-			where c.workspace_id = $1 and c.id = $2 for share of c`, chunk.WorkspaceID, chunk.OriginID, chunk.Run).Scan(&now, &held)
+			where c.workspace_id = $1 and c.id = $2 for share of c`, chunk.WorkspaceID, chunk.OriginID, p.token).Scan(&now, &held)
 		if err != nil {
 			return fmt.Errorf("lock campaign %s: %w", chunk.OriginID, err)
 		}
 		if now != Sending || !held {
 			return errStopped
 		}
+		c.at(ctx, "held", chunk.OriginID)
 		w, err = c.ledger.Insert(ctx, tx, chunk)
 		return err
 	}

@@ -93,7 +93,7 @@ func (c *Campaigns) take(ctx context.Context, tx pgx.Tx, l lease) (run int, err 
 		update fanouts f set leased_by = $3, lease_until = now() + $4, runs = runs + 1
 		from campaigns c
 		where f.workspace_id = $1 and f.campaign_id = $2 and f.finished_at is null and f.retry_at <= now()
-		  and (f.lease_until is null or f.lease_until < now())
+		  and f.leased_by is null
 		  and c.workspace_id = f.workspace_id and c.id = f.campaign_id and c.status in ('preparing', 'sending')
 		returning f.runs`, l.workspaceID, l.campaignID, l.token, c.cfg.Lease).Scan(&run)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -2,6 +2,7 @@ package campaigns
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -151,6 +152,40 @@ func TestALateRunWritesNobodyDown(t *testing.T) {
 				t.Error("whoever opted out is written to")
 			}
 		})
+	}
+}
+
+// A run stands still in the transaction of a chunk, after it has found its lease.
+// No other run begins until that has ended: what it reads would be older than the
+// chunk of the first.
+func TestATakeOverWaitsForTheChunkOfALateRun(t *testing.T) {
+	b := setup(t, 40)
+	ctx := context.Background()
+	id := b.sent().ID
+	held, letGo := b.stops("held")
+	first := make(chan error, 1)
+	go func() { _, err := b.Fanout(ctx, b.ws, id); first <- err }()
+	<-held
+	b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
+	second := make(chan error, 1)
+	go func() { _, err := New(b.deps, b.cfg).Fanout(ctx, b.ws, id); second <- err }()
+	b.waitForLock()
+	letGo()
+	b.must(<-first)
+	b.must(<-second)
+	if got := b.get(id); got.FannedOutAt == nil || got.Books.Pending != 40 || !got.Books.Balanced {
+		t.Errorf("%s: %+v", got.Status, got.Books)
+	}
+}
+
+// A chunk whose lease has ended, and is not yet another's, writes nobody down.
+func TestAChunkAfterItsLeaseWritesNobodyDown(t *testing.T) {
+	b := setup(t, 1)
+	c := b.sent()
+	p := b.plans(c.ID, 1)
+	b.endLease(c.ID)
+	if err := b.WriteChunk(context.Background(), p, someRecipients(c.ID, 0, 1)); !errors.Is(err, errStopped) {
+		t.Error(err)
 	}
 }
 

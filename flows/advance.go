@@ -25,7 +25,9 @@ import (
 // errNotMoving: the flow was paused or archived since its enrollments were read.
 var errNotMoving = errors.New("the flow is lockedFlow")
 
-// commit writes the results of executions in one transaction. Each enrollment that is
+// commit writes the results of executions in one transaction. It needs no token of the
+// shard: every move, also one by another worker, raises the step that it compares, so
+// a late commit moves only what nobody moved. Consent counts from when it read. Each enrollment that is
 // still at the place where it was read moves, and only its steps are written. The
 // others were moved by another transaction and count as conflicts. The update that
 // moves enrollments also locks them, in the order of their ids; before a wait for an

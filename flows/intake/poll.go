@@ -293,6 +293,7 @@ func (c *chunk) write(ctx context.Context) error {
 		if err := c.checkLease(ctx, tx); err != nil {
 			return err
 		}
+		c.hook.At("poll: held")
 		recorded = make([]Recorded, len(c.asking))
 		if err := t.lockProfiles(ctx, c.asking); err != nil {
 			return err
@@ -324,12 +325,11 @@ func (c *chunk) write(ctx context.Context) error {
 	return nil
 }
 
+// checkLease locks the lease: no other poll begins until the chunk is committed.
 func (p poll) checkLease(ctx context.Context, tx pgx.Tx) error {
-	var held bool
-	err := tx.QueryRow(ctx, `
-		select exists (select from flow_polls where workspace_id = $1 and flow_id = $2 and leased_by = $3 and lease_until >= now())`,
-		p.ws, p.flow, p.token).Scan(&held)
-	if err == nil && !held {
+	held, err := tx.Exec(ctx, `
+		select from flow_polls where workspace_id = $1 and flow_id = $2 and leased_by = $3 and lease_until >= now() for update`, p.ws, p.flow, p.token)
+	if err == nil && held.RowsAffected() == 0 {
 		return errPolledNoMore
 	}
 	return err

@@ -304,6 +304,31 @@ func TestALatePollEnrollsNobody(t *testing.T) {
 	}
 }
 
+// A poll stands still in the transaction of a chunk, and its lease expires. No other
+// poll begins until that has ended.
+func TestATakeOverWaitsForTheChunkOfALatePoll(t *testing.T) {
+	b := setup(t, 3)
+	flow := b.Live(flowstest.Polled("once", ""))
+	late := b.Another()
+	late.Hook.Do = func(stage string) {
+		switch stage {
+		case "poll: chunk":
+			b.Exec(b.Pool, `update flow_polls set lease_until = now() + interval '1 second'`)
+		case "poll: held":
+			for b.Count(`select count(*) from flow_polls where workspace_id = $1 and lease_until >= now()`) > 0 {
+				time.Sleep(5 * time.Millisecond)
+			}
+			b.nothingDueFor(b.Another())
+		}
+	}
+	if was, err := late.PollOnce(context.Background()); !was || err != nil {
+		t.Fatal(was, err)
+	}
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 3 {
+		t.Errorf("%d are enrolled", n)
+	}
+}
+
 // Who keeps a lease stops the reading when the lease is somebody else's.
 func TestAPollThatLostItsLeaseStops(t *testing.T) {
 	b := setup(t, 1, func(c *flows.Config) { c.Lease = 30 * time.Millisecond })
