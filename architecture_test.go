@@ -30,27 +30,28 @@ var mayImport = map[string][]string{
 	"lifecycle":         {},
 	"secrets":           {},
 	"workspaces":        {"page", "pgerr"},
-	"providers":         {"page", "pgerr", "secrets"},
+	"providers":         {"fence", "page", "pgerr", "secrets"},
 	"dial":              {},
 	"slots":             {},
-	"audience":          {"mail", "page", "pgerr", "secrets", "dial", "slots"},
-	"webhooks":          {"page", "pgerr", "secrets", "dial"},
-	"message":           {"mail", "page", "pgerr"},
+	"fence":             {},
+	"audience":          {"fence", "mail", "page", "pgerr", "secrets", "dial", "slots"},
+	"webhooks":          {"fence", "page", "pgerr", "secrets", "dial"},
+	"message":           {"fence", "mail", "page", "pgerr"},
 	"events":            {},
 	"notifications":     {"mail", "page", "events"},
-	"campaigns":         {"mail", "page", "pgerr", "lifecycle", "notifications", "audience", "message", "providers"},
+	"campaigns":         {"fence", "mail", "page", "pgerr", "lifecycle", "notifications", "audience", "message", "providers"},
 	"flows/graph":       {"mail"},
-	"flows/enrollment":  {"pgerr"},
+	"flows/enrollment":  {"fence", "pgerr"},
 	"flows/admission":   {},
 	"flows/execution":   {"mail", "flows/graph", "flows/enrollment", "flows/admission", "notifications", "audience", "message", "webhooks"},
 	"flows/intake":      {"flows/graph", "flows/enrollment", "flows/admission", "flows/execution", "audience"},
-	"flows":             {"mail", "page", "pgerr", "lifecycle", "flows/graph", "flows/enrollment", "flows/admission", "flows/execution", "flows/intake", "notifications", "audience", "message", "providers", "webhooks"},
+	"flows":             {"fence", "mail", "page", "pgerr", "lifecycle", "flows/graph", "flows/enrollment", "flows/admission", "flows/execution", "flows/intake", "notifications", "audience", "message", "providers", "webhooks"},
 	"flows/query":       {"page", "lifecycle", "flows", "flows/graph", "flows/enrollment", "flows/execution", "flows/intake", "notifications", "audience", "webhooks"},
 	"flows/flowstest":   {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "providers", "webhooks", "page", "secrets", "pgtest"},
 	"sender":            {"mail", "notifications", "events", "message", "providers"},
 	"sender/smtp":       {"sender", "dial"},
 	"sender/sendertest": {"sender"},
-	"api":               {"slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events", "campaigns", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake", "flows/query", "webhooks"},
+	"api":               {"fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events", "campaigns", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake", "flows/query", "webhooks"},
 	"migrations":        {},
 	"dev/postgres":      {},
 	"dev/catcher":       {},
@@ -69,7 +70,7 @@ var mayImport = map[string][]string{
 }
 
 // standalone are the packages that do not even import lemma.
-var standalone = []string{"lemma", "dial", "slots", "migrations", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
+var standalone = []string{"lemma", "dial", "slots", "fence", "migrations", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
 
 // forTests are the packages that only tests may import.
 var forTests = []string{"pgtest", "sender/sendertest", "flows/flowstest"}

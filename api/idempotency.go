@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/fence"
 )
 
 // lockFor is how long a key stays locked by a process that has stopped
@@ -66,7 +67,7 @@ func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 		return earlier.replay(requestID(c.request.Context()))
 	}
 	c.newID, c.attempt = held.id(), held.number
-	ctx, done := s.answers.hold(ctx, *held)
+	ctx, done := s.answers.hold(fence.With(ctx, held.fence), *held)
 	defer done()
 	return s.finish(ctx, held, e, c)
 }
@@ -93,6 +94,17 @@ func (k idempotencyStore) hold(ctx context.Context, c claim) (context.Context, f
 		}
 	}()
 	return ctx, func() { lose(nil) }
+}
+
+// fence ends the transaction of a request that has lost its claim: what another
+// request has made under the key, and somebody has deleted since, is not made again.
+func (c claim) fence(ctx context.Context, tx pgx.Tx) error {
+	tag, err := tx.Exec(ctx, `
+		select from idempotency_keys where workspace_id = $1 and key = $2 and locked_by = $3 and status is null for share`, c.workspace, c.key, c.token)
+	if err == nil && tag.RowsAffected() == 0 {
+		return errInProgress
+	}
+	return err
 }
 
 // renew reports whether the claim is held for another lockFor: with an error that

@@ -16,7 +16,13 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/audience"
+	"lemma/campaigns"
+	"lemma/flows"
+	"lemma/message"
 	"lemma/pgtest"
+	"lemma/providers"
+	"lemma/webhooks"
 	"lemma/workspaces"
 )
 
@@ -237,6 +243,63 @@ func TestLock(t *testing.T) {
 	}
 	if lock := l.count(`select extract(epoch from locked_until - created_at)::int from idempotency_keys`); lock > 5 {
 		t.Errorf("locked for %d s", lock)
+	}
+}
+
+// A request stands still before it makes a thing. Another takes its key over, makes
+// the thing, and somebody deletes that: the first does not make it again.
+func TestWhatIsDeletedIsNotMadeAgain(t *testing.T) {
+	l := newLab(t)
+	l.bundle.server = New(l.deps, Options{Log: slog.New(slog.DiscardHandler)})
+	w := l.world()
+	parse := func(prefix, id string) uuid.UUID { u, _ := lemma.ParseID(prefix, id); return u }
+	source, people := parse(lemma.PrefixDataSource, w.source), parse(lemma.PrefixAudience, w.audience)
+	template, provider := parse(lemma.PrefixTemplate, w.template), parse(lemma.PrefixProvider, w.provider)
+	for table, create := range map[string]func(ctx context.Context, id uuid.UUID) error{
+		"data_sources": func(ctx context.Context, id uuid.UUID) error {
+			_, err := l.deps.Audiences.CreateSource(ctx, l.ws, audience.NewSource{ID: id, Name: "late", Kind: "postgres", DSN: l.dsn})
+			return err
+		},
+		"audiences": func(ctx context.Context, id uuid.UUID) error {
+			_, err := l.deps.Audiences.Create(ctx, l.ws, audience.NewAudience{ID: id, DataSourceID: source, Name: "late", SQL: goodSQL, KeyColumn: "id", EmailColumn: "email"})
+			return err
+		},
+		"templates": func(ctx context.Context, id uuid.UUID) error {
+			_, err := l.deps.Templates.Create(ctx, l.ws, message.NewTemplate{ID: id, Name: "late", Content: message.Content{Subject: "Hi", Text: "Hi"}})
+			return err
+		},
+		"providers": func(ctx context.Context, id uuid.UUID) error {
+			_, err := l.deps.Providers.Create(ctx, l.ws, providers.NewProvider{ID: id, Name: "late", Kind: "null"})
+			return err
+		},
+		"campaigns": func(ctx context.Context, id uuid.UUID) error {
+			_, err := l.deps.Campaigns.Create(ctx, l.ws, campaigns.NewCampaign{ID: id, Name: "late", AudienceID: people, TemplateID: template,
+				ProviderID: provider, FromEmail: "news@shop.example"})
+			return err
+		},
+		"webhook_endpoints": func(ctx context.Context, id uuid.UUID) error {
+			_, _, err := l.deps.Webhooks.Create(ctx, l.ws, webhooks.NewEndpoint{ID: id, Name: "late", URL: "https://crm.example.com/late"})
+			return err
+		},
+		"flows": func(ctx context.Context, id uuid.UUID) error {
+			_, err := l.deps.Flows.Create(ctx, l.ws, flows.NewFlow{ID: id, Name: "late"})
+			return err
+		},
+	} {
+		first := l.postContext(table, func(ctx context.Context, c *call) (any, error) {
+			l.run(l.pool, `update idempotency_keys set locked_until = now() - interval '1 second' where key = $1`, table)
+			if second := l.postContext(table, func(ctx context.Context, c *call) (any, error) { return none{}, create(ctx, c.newID) }); second.status != 201 {
+				t.Errorf("%s: the second request: %d %s", table, second.status, second.body)
+			}
+			l.run(l.pool, `delete from flow_shards`)
+			l.run(l.pool, `delete from provider_meters where provider_id = $1`, c.newID)
+			l.run(l.pool, `delete from template_versions where template_id = $1`, c.newID)
+			l.run(l.pool, `delete from `+table+` where id = $1`, c.newID)
+			return none{}, create(context.WithoutCancel(ctx), c.newID)
+		})
+		if n := l.count(`select count(*) from ` + table + ` where name = 'late'`); first.status != 409 || n != 0 {
+			t.Errorf("%s: the first request: %d %s; there are %d", table, first.status, first.body, n)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/fence"
 	"lemma/page"
 	"lemma/pgerr"
 )
@@ -79,11 +80,14 @@ func (a *Audiences) Create(ctx context.Context, ws uuid.UUID, n NewAudience) (Au
 	if err != nil {
 		return Audience{}, fmt.Errorf("create audience: %w", err)
 	}
-	_, err = a.pool.Exec(ctx, `
+	err = fence.Transact(ctx, a.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
 insert into audiences (workspace_id, id, data_source_id, name, sql, key_column, email_column, opted_out_column, columns)
 values ($1, $2, $3, $4, $5, $6, $7, nullif($8, ''), $9)
 on conflict (workspace_id, id) do nothing`,
-		ws, n.ID, n.DataSourceID, n.Name, n.SQL, n.KeyColumn, n.EmailColumn, n.OptedOutColumn, columns)
+			ws, n.ID, n.DataSourceID, n.Name, n.SQL, n.KeyColumn, n.EmailColumn, n.OptedOutColumn, columns)
+		return err
+	})
 	if err != nil {
 		return Audience{}, saving.Explain(err, "create audience")
 	}

@@ -22,6 +22,7 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/fence"
 	"lemma/mail"
 	"lemma/message"
 	"lemma/notifications"
@@ -158,13 +159,16 @@ func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCamp
 	if n.Strategy == "" {
 		n.Strategy = "at_least_once"
 	}
-	_, err = c.pool.Exec(ctx, `
+	err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
 		insert into campaigns (workspace_id, id, name, audience_id, template_id, template_version, provider_id, strategy,
 			from_name, from_email, reply_to, headers, metadata, send_deadline, template_error_limit)
 		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 		on conflict (workspace_id, id) do nothing`,
-		workspaceID, n.ID, n.Name, n.AudienceID, n.TemplateID, version, n.ProviderID, n.Strategy,
-		n.FromName, n.FromEmail, n.ReplyTo, orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit)
+			workspaceID, n.ID, n.Name, n.AudienceID, n.TemplateID, version, n.ProviderID, n.Strategy,
+			n.FromName, n.FromEmail, n.ReplyTo, orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit)
+		return err
+	})
 	if err != nil {
 		return Campaign{}, saving.Explain(err, "create campaign")
 	}

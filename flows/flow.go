@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/fence"
 	"lemma/flows/enrollment"
 	"lemma/page"
 	"lemma/pgerr"
@@ -32,7 +33,7 @@ func (f *Flows) Create(ctx context.Context, ws uuid.UUID, n NewFlow) (Flow, erro
 			return Flow{}, err
 		}
 	}
-	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
+	err := fence.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		made, err := tx.Exec(ctx, `
 			insert into flows (workspace_id, id, name, metadata, versions) values ($1, $2, $3, $4, $5::boolean::int)
 			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, orEmpty(n.Metadata), n.Definition != nil)

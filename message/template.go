@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/fence"
 	"lemma/page"
 	"lemma/pgerr"
 )
@@ -53,7 +54,7 @@ func (t *Templates) Create(ctx context.Context, ws uuid.UUID, n NewTemplate) (Te
 	if err != nil {
 		return Template{}, err
 	}
-	err = pgx.BeginFunc(ctx, t.pool, func(tx pgx.Tx) error {
+	err = fence.Transact(ctx, t.pool, func(tx pgx.Tx) error {
 		made, err := tx.Exec(ctx, `
 			insert into templates (workspace_id, id, name, channel) values ($1, $2, $3, $4)
 			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, lemma.Email)

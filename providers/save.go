@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/fence"
 	"lemma/pgerr"
 )
 
@@ -21,7 +22,7 @@ func (p *Providers) Create(ctx context.Context, ws uuid.UUID, n NewProvider) (Pr
 	if err := p.verify(n.Kind, s); err != nil {
 		return Provider{}, err
 	}
-	err := pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+	err := fence.Transact(ctx, p.pool, func(tx pgx.Tx) error {
 		made, err := tx.Exec(ctx, `
 			insert into providers (workspace_id, id, name, channel, kind, config, secrets, rate_per_second)
 			values ($1, $2, $3, $4, $5, $6, $7, $8)

@@ -14,6 +14,7 @@ import (
 
 	"lemma"
 	"lemma/dial"
+	"lemma/fence"
 	"lemma/page"
 	"lemma/pgerr"
 )
@@ -30,9 +31,12 @@ func (w *Webhooks) Create(ctx context.Context, ws uuid.UUID, n NewEndpoint) (End
 	if err != nil {
 		return Endpoint{}, "", err
 	}
-	_, err = w.pool.Exec(ctx, `
+	err = fence.Transact(ctx, w.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
 		insert into webhook_endpoints (workspace_id, id, name, url, secret) values ($1, $2, $3, $4, $5)
 		on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.URL, sealed)
+		return err
+	})
 	if err != nil {
 		return Endpoint{}, "", saving.Explain(err, "create webhook endpoint")
 	}

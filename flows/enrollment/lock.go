@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"lemma/fence"
 	"lemma/pgerr"
 )
 
@@ -32,7 +33,7 @@ func Transact(ctx context.Context, pool *pgxpool.Pool, work func(pgx.Tx) error) 
 			case <-time.After(afterDeadlock << (try - 1)):
 			}
 		}
-		err = pgx.BeginFunc(ctx, pool, work)
+		err = fence.Transact(ctx, pool, work)
 		if !pgerr.Retryable(err) {
 			return err
 		}
