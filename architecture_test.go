@@ -33,22 +33,23 @@ var mayImport = map[string][]string{
 	"providers":         {"fence", "page", "pgerr", "secrets"},
 	"dial":              {},
 	"slots":             {},
-	"fence":             {},
+	"loop":              {},
+	"fence":             {"loop"},
 	"audience":          {"fence", "mail", "page", "pgerr", "secrets", "dial", "slots"},
-	"webhooks":          {"fence", "page", "pgerr", "secrets", "dial"},
+	"webhooks":          {"fence", "loop", "page", "pgerr", "secrets", "dial"},
 	"message":           {"fence", "mail", "page", "pgerr"},
 	"events":            {},
 	"notifications":     {"mail", "page", "events"},
-	"campaigns":         {"fence", "mail", "page", "pgerr", "lifecycle", "notifications", "audience", "message", "providers"},
+	"campaigns":         {"fence", "loop", "mail", "page", "pgerr", "lifecycle", "notifications", "audience", "message", "providers"},
 	"flows/graph":       {"mail"},
 	"flows/enrollment":  {"fence", "pgerr"},
 	"flows/admission":   {},
 	"flows/execution":   {"mail", "flows/graph", "flows/enrollment", "flows/admission", "notifications", "audience", "message", "webhooks"},
-	"flows/intake":      {"flows/graph", "flows/enrollment", "flows/admission", "flows/execution", "audience"},
-	"flows":             {"fence", "mail", "page", "pgerr", "lifecycle", "flows/graph", "flows/enrollment", "flows/admission", "flows/execution", "flows/intake", "notifications", "audience", "message", "providers", "webhooks"},
+	"flows/intake":      {"fence", "flows/graph", "flows/enrollment", "flows/admission", "flows/execution", "audience"},
+	"flows":             {"fence", "loop", "mail", "page", "pgerr", "lifecycle", "flows/graph", "flows/enrollment", "flows/admission", "flows/execution", "flows/intake", "notifications", "audience", "message", "providers", "webhooks"},
 	"flows/query":       {"page", "lifecycle", "flows", "flows/graph", "flows/enrollment", "flows/execution", "flows/intake", "notifications", "audience", "webhooks"},
 	"flows/flowstest":   {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "providers", "webhooks", "page", "secrets", "pgtest"},
-	"sender":            {"mail", "notifications", "events", "message", "providers"},
+	"sender":            {"fence", "loop", "mail", "notifications", "events", "message", "providers"},
 	"sender/smtp":       {"sender", "dial"},
 	"sender/sendertest": {"sender"},
 	"api":               {"fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events", "campaigns", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake", "flows/query", "webhooks"},
@@ -60,7 +61,7 @@ var mayImport = map[string][]string{
 	"pgtest":            {"migrations", "dev/postgres"},
 	"client":            {},
 	"chaos":             {}, // only tests
-	"server": {"dial", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns", "flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp",
+	"server": {"loop", "dial", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns", "flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp",
 		"api", "migrations"},
 	"dev/demo": {"server", "workspaces", "secrets", "migrations", "client", "cmd/lemma/remote", "dev/postgres", "dev/catcher", "dev/shop"},
 	"dev/bench": {"server", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns", "flows", "flows/intake", "webhooks", "sender", "sender/smtp",
@@ -70,7 +71,7 @@ var mayImport = map[string][]string{
 }
 
 // standalone are the packages that do not even import lemma.
-var standalone = []string{"lemma", "dial", "slots", "fence", "migrations", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
+var standalone = []string{"lemma", "dial", "slots", "migrations", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
 
 // forTests are the packages that only tests may import.
 var forTests = []string{"pgtest", "sender/sendertest", "flows/flowstest"}

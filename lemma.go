@@ -59,7 +59,8 @@
 //	secrets        encryption of stored secrets
 //	mail           email addresses and envelopes
 //	dial           connections to addresses that customers enter
-//	fence          transactions that end with the lease that they began under
+//	fence          leases: their renewal, and transactions that end with them
+//	loop           work that is repeated
 //	slots          limits on work that runs at the same time
 //	migrations     the schema
 //	server         one process: wires the packages, serves and works

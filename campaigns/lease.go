@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/fence"
+	"lemma/loop"
 )
 
 // lease is the right of one run to read a campaign's audience. Every write of
@@ -137,40 +139,23 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 // holdLease renews the lease while the run goes on, and stops the run when the
 // lease has gone to another.
 func (c *Campaigns) holdLease(ctx context.Context, stop context.CancelFunc, l lease) {
-	every(ctx, c.cfg.Lease/3, func() {
-		tag, err := c.pool.Exec(ctx, `
-			update fanouts set lease_until = now() + $4 where workspace_id = $1 and campaign_id = $2 and leased_by = $3`,
-			l.workspaceID, l.campaignID, l.token, c.cfg.Lease)
-		if err == nil && tag.RowsAffected() == 0 {
-			stop()
-		}
-	})
+	fence.Renew(ctx, c.pool, c.cfg.Lease, stop, c.failed("renew fan-out"), `
+		update fanouts set lease_until = now() + $4 where workspace_id = $1 and campaign_id = $2 and leased_by = $3`,
+		l.workspaceID, l.campaignID, l.token, c.cfg.Lease)
 }
 
 // watchCampaign stops the run soon after the campaign was paused or cancelled,
 // also while the data source keeps silent and no chunk comes to find it out.
 func (c *Campaigns) watchCampaign(ctx context.Context, stop context.CancelFunc, l lease) {
-	every(ctx, c.cfg.TickEvery, func() {
+	loop.Every(ctx, c.cfg.TickEvery, func(ctx context.Context) error {
 		var working bool
 		err := c.pool.QueryRow(ctx, `select status in ('preparing', 'sending') from campaigns where workspace_id = $1 and id = $2`,
 			l.workspaceID, l.campaignID).Scan(&working)
 		if err == nil && !working {
 			stop()
 		}
-	})
-}
-
-func every(ctx context.Context, period time.Duration, do func()) {
-	t := time.NewTicker(period)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			do()
-		}
-	}
+		return err
+	}, c.failed("watch"))
 }
 
 // releaseFanout gives the lease back. It answers false when it was another's.

@@ -4,36 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+	"sync"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/loop"
 )
 
 // Loop starts what is due, completes what has ended, and rings again for
 // fan-outs that lie still, until ctx ends. It is safe on every node at once.
 func (c *Campaigns) Loop(ctx context.Context) {
-	tick, sweep := time.NewTicker(c.cfg.TickEvery), time.NewTicker(c.cfg.Grace)
-	defer tick.Stop()
-	defer sweep.Stop()
-	for {
-		var what string
-		var err error
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			what, err = "tick", lemma.Recovered(func() error { return c.Tick(ctx) })
-		case <-sweep.C:
-			what = "sweep"
-			err = lemma.Recovered(func() error { _, err := c.Sweep(ctx); return err })
-		}
-		if err != nil && ctx.Err() == nil {
-			c.log.Error("campaigns "+what+" failed", "error", err)
-		}
-	}
+	var loops sync.WaitGroup
+	loops.Go(func() { loop.Every(ctx, c.cfg.TickEvery, c.Tick, c.failed("tick")) })
+	loops.Go(func() {
+		loop.Every(ctx, c.cfg.Grace, func(ctx context.Context) error { _, err := c.Sweep(ctx); return err }, c.failed("sweep"))
+	})
+	loops.Wait()
+}
+
+func (c *Campaigns) failed(what string) func(error) {
+	return func(err error) { c.log.Error("campaigns "+what+" failed", "error", err) }
 }
 
 // Tick starts campaigns whose schedule fell due and completes those that have ended.

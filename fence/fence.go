@@ -1,6 +1,6 @@
 // Package fence guards what the holder of a lease writes. It promises that a
 // transaction of a context with a fence commits nothing once the lease is
-// another's, however long its process stood still.
+// another's, however long its process stood still, and that a lease is renewed in time.
 package fence
 
 import (

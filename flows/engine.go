@@ -15,6 +15,7 @@ import (
 	"lemma"
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
+	"lemma/loop"
 )
 
 // Loop advances enrollments until ctx ends. Workers advance the enrollments that are
@@ -263,22 +264,13 @@ func (f *Flows) readDueRows(ctx context.Context, t *shardLease) ([]execution.Due
 // could leave lying is found within a minute.
 const tickEvery = time.Second
 
-// every minds one thing now and then. Each has a goroutine of its own, so that
+// every does one thing periodically. Each has a goroutine of its own, so that
 // none waits for another that is long or fails.
 func (f *Flows) every(ctx context.Context, period time.Duration, what string, do func(context.Context) error) {
-	beat := time.NewTicker(period)
-	defer beat.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-beat.C:
-		}
-		if err := lemma.Recovered(func() error { return do(ctx) }); err != nil && ctx.Err() == nil {
-			f.metrics.Failed(what)
-			f.log.Error(what, "error", err)
-		}
-	}
+	loop.Every(ctx, period, do, func(err error) {
+		f.metrics.Failed(what)
+		f.log.Error(what, "error", err)
+	})
 }
 
 // moveAround carries out open moves until none has enrollments left to move.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/riverqueue/river"
 
-	"lemma"
+	"lemma/loop"
 	"lemma/notifications"
 )
 
@@ -44,10 +44,10 @@ func (s *Sender) Loop(ctx context.Context) {
 	away := false
 	var loops sync.WaitGroup
 	loops.Go(func() {
-		every(ctx, s.cfg.ReapEvery, func() (err error) { away, err = s.reapTurn(ctx, away); return err }, s.failed("reap"))
+		loop.Every(ctx, s.cfg.ReapEvery, func(ctx context.Context) (err error) { away, err = s.reapTurn(ctx, away); return err }, s.failed("reap"))
 	})
 	loops.Go(func() {
-		every(ctx, s.cfg.SweepEvery, func() error { _, err := s.Sweep(ctx); return err }, s.failed("sweep"))
+		loop.Every(ctx, s.cfg.SweepEvery, func(ctx context.Context) error { _, err := s.Sweep(ctx); return err }, s.failed("sweep"))
 	})
 	loops.Wait()
 }
@@ -65,19 +65,4 @@ func (s *Sender) reapTurn(ctx context.Context, away bool) (awayNow bool, err err
 
 func (s *Sender) failed(what string) func(error) {
 	return func(err error) { s.log.Error(what+" failed", "error", err) }
-}
-
-func every(ctx context.Context, d time.Duration, run func() error, failed func(error)) {
-	t := time.NewTicker(d)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			if err := lemma.Recovered(run); err != nil && ctx.Err() == nil {
-				failed(err)
-			}
-		}
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"lemma/fence"
 	"lemma/notifications"
 )
 
@@ -50,15 +51,9 @@ func (s *Sender) probe(ctx context.Context, ref notifications.Ref) (*claim, time
 // lease has expired.
 func (s *Sender) holdProbe(ctx context.Context, c *claim) (end func()) {
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	go every(renewing, s.cfg.ProbeLease/3, func() error {
-		tag, err := s.pool.Exec(renewing, `
-			update provider_meters set probe_until = now() + $4 where workspace_id = $1 and provider_id = $2 and probe_token = $3`,
-			c.WorkspaceID, c.providerID, c.token, s.cfg.ProbeLease)
-		if err == nil && tag.RowsAffected() == 0 {
-			stop()
-		}
-		return err
-	}, s.failed("renew probe"))
+	go fence.Renew(renewing, s.pool, s.cfg.ProbeLease, stop, s.failed("renew probe"), `
+		update provider_meters set probe_until = now() + $4 where workspace_id = $1 and provider_id = $2 and probe_token = $3`,
+		c.WorkspaceID, c.providerID, c.token, s.cfg.ProbeLease)
 	return func() {
 		stop()
 		s.endProbe(ctx, c)

@@ -10,6 +10,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -30,6 +31,7 @@ import (
 	"lemma/flows"
 	"lemma/flows/enrollment"
 	"lemma/flows/query"
+	"lemma/loop"
 	"lemma/message"
 	"lemma/migrations"
 	"lemma/notifications"
@@ -243,8 +245,8 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	s.river = client
 	loops, stop := context.WithCancel(ctx)
 	s.stopLoops = stop
-	for _, loop := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.upkeep} {
-		s.loops.Go(func() { loop(loops) })
+	for _, run := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.upkeep} {
+		s.loops.Go(func() { run(loops) })
 	}
 	return nil
 }
@@ -252,21 +254,10 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 // upkeep creates the partitions of the coming months and deletes expired
 // idempotency keys.
 func (s *Server) upkeep(ctx context.Context) {
-	t := time.NewTicker(time.Hour)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		if err := migrations.Partitions(ctx, s.Pool, time.Now()); err != nil {
-			s.log.Error("creating partitions failed", "error", err)
-		}
-		if _, err := api.Purge(ctx, s.Pool); err != nil {
-			s.log.Error("deleting expired idempotency keys failed", "error", err)
-		}
-	}
+	loop.Every(ctx, time.Hour, func(ctx context.Context) error {
+		_, err := api.Purge(ctx, s.Pool)
+		return errors.Join(migrations.Partitions(ctx, s.Pool, time.Now()), err)
+	}, func(err error) { s.log.Error("hourly upkeep failed", "error", err) })
 }
 
 // Stop stops the workers and loops within 45 seconds. See Drain.

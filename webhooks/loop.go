@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/loop"
 )
 
 // Loop calls what is due until ctx ends, and returns when the calls that were
@@ -149,16 +150,6 @@ func (w *Webhooks) settleAtLast(ctx context.Context, m claimed, v verdict) (held
 }
 
 func (w *Webhooks) cleanLoop(ctx context.Context) {
-	tick := time.NewTicker(cleanEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if _, err := w.Clean(ctx); err != nil && ctx.Err() == nil {
-			w.log.ErrorContext(ctx, "outbox not cleaned", "error", err)
-		}
-	}
+	loop.Every(ctx, cleanEvery, func(ctx context.Context) error { _, err := w.Clean(ctx); return err },
+		func(err error) { w.log.ErrorContext(ctx, "outbox not cleaned", "error", err) })
 }

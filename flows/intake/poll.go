@@ -14,6 +14,7 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/fence"
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
 	"lemma/flows/graph"
@@ -158,22 +159,9 @@ func (in *Intake) poll(ctx context.Context, p poll) error {
 // renewPoll keeps the lease while the audience is read, and stops the reading when the
 // lease is lost.
 func (in *Intake) renewPoll(ctx context.Context, stop context.CancelFunc, p poll) {
-	t := time.NewTicker(in.cfg.Lease / 3)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		tag, err := in.pool.Exec(ctx, `
-			update flow_polls set lease_until = now() + $4::interval
-			where workspace_id = $1 and flow_id = $2 and leased_by = $3`, p.ws, p.flow, p.token, in.cfg.Lease)
-		if err == nil && tag.RowsAffected() == 0 {
-			stop()
-			return
-		}
-	}
+	fence.Renew(ctx, in.pool, in.cfg.Lease, stop, func(err error) { in.log.Error("renew poll", "flow_id", p.flow, "error", err) }, `
+		update flow_polls set lease_until = now() + $4::interval
+		where workspace_id = $1 and flow_id = $2 and leased_by = $3`, p.ws, p.flow, p.token, in.cfg.Lease)
 }
 
 // polled is what came of reading an audience.
