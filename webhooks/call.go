@@ -58,15 +58,18 @@ func (v verdict) state() string {
 	return "failed"
 }
 
-// newClient makes a client that dials what is allowed and follows nobody.
+// newClient makes a client that dials what is allowed and follows no redirect. It
+// speaks HTTP/1.1 only: with HTTP/2 an endpoint could flood it with frames.
 func newClient(d dial.Dialer) *http.Client {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			Proxy:                  nil, // a proxy would resolve the name itself, unchecked
 			DialContext:            d.DialContext,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
-			ForceAttemptHTTP2:      true,
+			Protocols:              &protocols,
 			DisableCompression:     true,
 			MaxIdleConns:           200,
 			MaxIdleConnsPerHost:    8,

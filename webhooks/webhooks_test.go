@@ -3,10 +3,12 @@ package webhooks
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"runtime"
 	"strings"
@@ -544,6 +546,30 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 	if len(elsewhere.all()) != 0 || len(b.receiver.all()) != 4 {
 		t.Errorf("%d and %d calls", len(elsewhere.all()), len(b.receiver.all()))
+	}
+}
+
+// Endpoints that offer HTTP/2 are called with HTTP/1.1.
+func TestEndpointsAreCalledWithHTTP1(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	protocol := make(chan string, 1)
+	endpoint := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { protocol <- q.Proto }))
+	endpoint.EnableHTTP2 = true
+	endpoint.StartTLS()
+	defer endpoint.Close()
+	trusted := x509.NewCertPool()
+	trusted.AddCert(endpoint.Certificate())
+	b.client.Transport.(*http.Transport).TLSClientConfig.RootCAs = trusted
+	e, _, err := b.Create(t.Context(), b.ws, NewEndpoint{ID: lemma.NewID(), Name: "modern", URL: endpoint.URL})
+	b.must(err)
+	b.write(b.message(e))
+	b.run(b.Webhooks, 1)
+	if state, reason, _, _, _ := b.row(); state != "delivered" {
+		t.Fatalf("%s, %s", state, reason)
+	}
+	if got := <-protocol; got != "HTTP/1.1" {
+		t.Errorf("called with %s", got)
 	}
 }
 
