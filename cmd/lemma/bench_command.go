@@ -25,7 +25,7 @@ func (b *benchCommand) run(ctx context.Context, cfg Config, out io.Writer) error
 	ctx, cancel := context.WithTimeout(ctx, b.Limit)
 	defer cancel()
 	if b.Profile != "" {
-		f, err := os.Create(b.Profile)
+		f, err := os.OpenFile(b.Profile, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,6 +30,18 @@ func TestDevTwice(t *testing.T) {
 		if again := strings.Contains(out, "nobody is enrolled"); again != (i == 1) {
 			t.Errorf("run %d prints %s", i, out)
 		}
+	}
+	err = filepath.WalkDir(home, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Type()&(fs.ModeSocket|fs.ModeDir) != 0 {
+			return err
+		}
+		if file, err := entry.Info(); err == nil && file.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %s", path, file.Mode())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 	if counts[0] != counts[1] {
 		t.Errorf("the counts differ:\n%s\n%s", counts[0], counts[1])

@@ -214,7 +214,7 @@ func (h *home) lemma(ctx context.Context, cfg server.Config, logger func(io.Writ
 		return err
 	}
 	// The terminal is for the demo: the log goes to a file.
-	file, err := os.OpenFile(filepath.Join(h.dir, "lemma.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	file, err := os.OpenFile(filepath.Join(h.dir, "lemma.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
