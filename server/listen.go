@@ -159,7 +159,7 @@ func (e endpoint) listen() (net.Listener, error) {
 
 func (e endpoint) server(g *gate, log *slog.Logger) *http.Server {
 	limits := e.limits.withDefaults()
-	return &http.Server{Handler: unread(e.handler, limits.unread), ConnState: g.state, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	return &http.Server{Handler: unread(e.handler, limits.unread), ConnState: g.state, MaxHeaderBytes: maxHeader, ErrorLog: newErrorLog(log, e.name),
 		ReadHeaderTimeout: limits.header, ReadTimeout: limits.request, WriteTimeout: limits.total, IdleTimeout: limits.idle}
 }
 

@@ -1,0 +1,50 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What a peer makes net/http log is an attribute, cut, and a few lines a minute.
+func TestErrorsOfHTTPAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := newErrorLog(slog.New(slog.NewJSONHandler(&out, nil)), "api")
+		type line struct {
+			Msg, Level, Error, Listener string
+			Dropped                     int
+		}
+		lines := func() (all []line) {
+			for d := json.NewDecoder(&out); d.More(); {
+				var l line
+				must(t, d.Decode(&l))
+				all = append(all, l)
+			}
+			return all
+		}
+		for range 1000 {
+			log.Printf("http: bad \xff\nlevel=ERROR %s", strings.Repeat("x", 100<<10))
+		}
+		got := lines()
+		if len(got) != maxHTTPErrors {
+			t.Fatalf("%d lines", len(got))
+		}
+		for _, l := range got {
+			if l.Msg != "net/http reports an error" || l.Level != "WARN" || l.Listener != "api" || l.Dropped != 0 || len(l.Error) > maxHTTPError ||
+				!strings.HasPrefix(l.Error, "http: bad ?\nlevel=ERROR x") {
+				t.Errorf("%+v", l)
+			}
+		}
+		time.Sleep(httpErrorsPer)
+		log.Print("http: later")
+		if got = lines(); len(got) != 1 || got[0].Error != "http: later" || got[0].Dropped != 990 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
