@@ -21,9 +21,11 @@ const (
 	maxHeader   = 64 << 10         // bytes
 	headerTime  = 10 * time.Second // for the header of a request
 	requestTime = 30 * time.Second // for the whole request; not for the work that follows
-	totalTime   = 2 * time.Minute  // from the header to the end of the response: more than the body, the work and 30 s for the response
+	totalTime   = 2 * time.Minute  // from the header to the end of the response: more than the body, the work and the response
+	answerTime  = 30 * time.Second // for the client to receive the response
 	idleTime    = 2 * time.Minute  // between two requests
 	silentTime  = time.Second      // for the header of a first request, while all connections are in use
+	slowTime    = 5 * time.Second  // for the client to receive the response, while all connections are in use
 	unreadTime  = time.Second      // for the rest of a body that is not read
 	stopTime    = 15 * time.Second // for running requests when the process stops
 )
@@ -42,13 +44,14 @@ type endpoint struct {
 }
 
 // timeLimits of zero are the constants above.
-type timeLimits struct{ header, request, total, idle, silent, unread time.Duration }
+type timeLimits struct{ header, request, total, answer, idle, silent, slow, unread time.Duration }
 
 func (l timeLimits) withDefaults() timeLimits {
 	for _, d := range []struct {
 		set       *time.Duration
 		otherwise time.Duration
-	}{{&l.header, headerTime}, {&l.request, requestTime}, {&l.total, totalTime}, {&l.idle, idleTime}, {&l.silent, silentTime}, {&l.unread, unreadTime}} {
+	}{{&l.header, headerTime}, {&l.request, requestTime}, {&l.total, totalTime}, {&l.answer, answerTime},
+		{&l.idle, idleTime}, {&l.silent, silentTime}, {&l.slow, slowTime}, {&l.unread, unreadTime}} {
 		if *d.set == 0 {
 			*d.set = d.otherwise
 		}
@@ -67,7 +70,7 @@ func newConnectionMetrics(r prometheus.Registerer) *connectionMetrics {
 	m := &connectionMetrics{
 		open:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lemma_http_connections", Help: "Open connections, by listener (api, metrics, work)."}, label),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_refused_total", Help: "Connections refused with 503 because LEMMA_MAX_CONNECTIONS were in use."}, label),
-		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_evicted_total", Help: "Connections without a request that were closed for a new one."}, label),
+		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_evicted_total", Help: "Connections without a request, or whose client received its response slowly, that were closed for a new one."}, label),
 	}
 	r.MustRegister(m.open, m.refused, m.evicted)
 	return m
@@ -159,20 +162,21 @@ func (e endpoint) listen() (net.Listener, error) {
 
 func (e endpoint) server(g *gate, log *slog.Logger) *http.Server {
 	limits := e.limits.withDefaults()
-	return &http.Server{Handler: unread(e.handler, limits.unread), ConnState: g.state, MaxHeaderBytes: maxHeader, ErrorLog: newErrorLog(log, e.name),
+	return &http.Server{Handler: bounded(e.handler, limits), ConnState: g.state, MaxHeaderBytes: maxHeader, ErrorLog: newErrorLog(log, e.name),
 		ReadHeaderTimeout: limits.header, ReadTimeout: limits.request, WriteTimeout: limits.total, IdleTimeout: limits.idle}
 }
 
 // gate is a listener that bounds the open connections. At the bound, a new
-// connection replaces the one that has had no request for longest: an idle one,
-// whose client can reconnect, or one without a first request for silentTime. A
+// connection replaces the one whose client the server has waited for longest: an
+// idle one, whose client can reconnect, one without a first request for
+// silentTime, or one whose client has not received its response for slowTime. A
 // client that opens many connections thus loses its own first. Without such a
 // connection the new one is refused with 503.
 type gate struct {
 	net.Listener
 	name   string
 	most   int
-	silent time.Duration
+	limits timeLimits
 	counts *connectionMetrics
 	busy   chan struct{} // bounds how many connections are being refused
 
@@ -182,12 +186,30 @@ type gate struct {
 
 // waiting is the state of a connection and when it began.
 type waiting struct {
-	state http.ConnState // new and idle connections have no request
-	since time.Time
+	state   http.ConnState // new and idle connections have no request
+	since   time.Time
+	written time.Duration // writes of this request took so long
+	writing time.Time     // when the current write began; zero: there is none
+}
+
+// time returns how long the server has waited for the client, and whether the
+// connection may be closed for it.
+func (w waiting) time(l timeLimits) (waited time.Duration, mayClose bool) {
+	switch {
+	case w.state == http.StateIdle:
+		return time.Since(w.since), true
+	case w.state == http.StateNew:
+		waited = time.Since(w.since)
+		return waited, waited >= l.silent
+	case w.writing.IsZero():
+		return 0, false
+	}
+	waited = w.written + time.Since(w.writing)
+	return waited, waited >= l.slow
 }
 
 func newGate(l net.Listener, e endpoint, counts *connectionMetrics) *gate {
-	return &gate{Listener: l, name: e.name, most: e.most, silent: e.limits.withDefaults().silent, counts: counts, busy: make(chan struct{}, 64), open: map[*gated]waiting{}}
+	return &gate{Listener: l, name: e.name, most: e.most, limits: e.limits.withDefaults(), counts: counts, busy: make(chan struct{}, 64), open: map[*gated]waiting{}}
 }
 
 // Accept returns the next connection that is within the bound.
@@ -213,26 +235,26 @@ func (g *gate) admit(conn net.Conn) *gated {
 		return nil
 	}
 	c := &gated{Conn: conn, gate: g}
-	g.open[c] = waiting{http.StateNew, time.Now()}
+	g.open[c] = waiting{state: http.StateNew, since: time.Now()}
 	g.counts.open.WithLabelValues(g.name).Inc()
 	return c
 }
 
 // evict closes the connection that has waited longest, if one may be closed.
 func (g *gate) evict() bool {
-	var oldest *gated
+	var slowest *gated
+	var longest time.Duration
 	for c, w := range g.open {
-		mayGo := w.state == http.StateIdle || w.state == http.StateNew && time.Since(w.since) >= g.silent
-		if mayGo && (oldest == nil || w.since.Before(g.open[oldest].since)) {
-			oldest = c
+		if waited, mayClose := w.time(g.limits); mayClose && (slowest == nil || waited > longest) {
+			slowest, longest = c, waited
 		}
 	}
-	if oldest == nil {
+	if slowest == nil {
 		return false
 	}
-	g.remove(oldest)
+	g.remove(slowest)
 	g.counts.evicted.WithLabelValues(g.name).Inc()
-	_ = oldest.Conn.Close()
+	_ = slowest.Conn.Close()
 	return true
 }
 
@@ -253,7 +275,7 @@ func (g *gate) state(conn net.Conn, s http.ConnState) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, open := g.open[c]; open {
-		g.open[c] = waiting{s, time.Now()}
+		g.open[c] = waiting{state: s, since: time.Now()}
 	}
 }
 
@@ -287,6 +309,23 @@ func (g *gate) refuse(conn net.Conn) {
 type gated struct {
 	net.Conn
 	gate *gate
+}
+
+// Write records how long the client takes to receive.
+func (c *gated) Write(b []byte) (int, error) {
+	begun := time.Now()
+	c.record(func(w *waiting) { w.writing = begun })
+	defer c.record(func(w *waiting) { w.written, w.writing = w.written+time.Since(begun), time.Time{} })
+	return c.Conn.Write(b)
+}
+
+func (c *gated) record(change func(*waiting)) {
+	c.gate.mu.Lock()
+	defer c.gate.mu.Unlock()
+	if w, open := c.gate.open[c]; open {
+		change(&w)
+		c.gate.open[c] = w
+	}
 }
 
 // Close closes the connection and stops counting it.

@@ -95,7 +95,7 @@ func TestUnreadAnswersAreGivenUp(t *testing.T) {
 	t.Parallel()
 	failed := make(chan error, 1)
 	limits := brief
-	limits.total = time.Second
+	limits.total, limits.answer = time.Minute, time.Second
 	address, _ := listening(t, endpoint{name: "api", handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, err := w.Write(bytes.Repeat([]byte("x"), 64<<20))
 		failed <- err
@@ -110,6 +110,65 @@ func TestUnreadAnswersAreGivenUp(t *testing.T) {
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("the answer is still being written")
+	}
+}
+
+// While all connections are in use, one whose client does not receive its response
+// makes room for a new one. One whose handler works does not.
+func TestSlowReadersMakeRoom(t *testing.T) {
+	t.Parallel()
+	working, release := make(chan struct{}, 1), make(chan struct{})
+	limits := brief
+	limits.total, limits.answer, limits.slow = time.Minute, time.Minute, 300*time.Millisecond
+	address, counts := listening(t, endpoint{name: "api", most: 4, limits: limits, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/work":
+			working <- struct{}{}
+			<-release
+		case "/large":
+			_, _ = w.Write(bytes.Repeat([]byte("x"), 64<<20))
+			return
+		}
+		hello(w, r)
+	})})
+	send := func(path string) net.Conn {
+		conn := dialed(t, address)
+		_, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		must(t, err)
+		return conn
+	}
+	worker := send("/work")
+	<-working
+	for range 3 {
+		reader := send("/large")
+		stop := make(chan struct{})
+		defer close(stop)
+		go func() { // a byte now and then
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(20 * time.Millisecond):
+					_, _ = reader.Read(make([]byte, 1))
+				}
+			}
+		}()
+	}
+	eventuallyOpen(t, counts, 4)
+	status := 0
+	for deadline := time.Now().Add(10 * time.Second); status != 200 && time.Now().Before(deadline); {
+		conn := send("/")
+		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		must(t, err)
+		status = r.StatusCode
+		must(t, conn.Close())
+	}
+	if status != 200 {
+		t.Errorf("slow readers keep a new connection out: %d", status)
+	}
+	close(release)
+	if r, err := http.ReadResponse(bufio.NewReader(worker), nil); err != nil || r.StatusCode != 200 {
+		t.Errorf("the request in work ended with %v", err)
 	}
 }
 
