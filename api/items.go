@@ -16,6 +16,7 @@ type items[T any] struct {
 	at    string // of the list in the body
 	items []item[T]
 	sound []int // indexes of the items without a fault
+	total int   // faults that are listed
 }
 
 // item is one of a bulk: its value, or its faults.
@@ -55,7 +56,7 @@ func readItem(text json.RawMessage, schema *openapi3.Schema, into any) error {
 
 // blame keeps the error of an item. What is not the item's fault
 // is answered as an error of the whole.
-func (l items[T]) blame(i int, err error) error {
+func (l *items[T]) blame(i int, err error) error {
 	var domain *lemma.Error
 	if err == nil {
 		return nil
@@ -67,18 +68,27 @@ func (l items[T]) blame(i int, err error) error {
 	return nil
 }
 
-// maxItemFaults is how many faults of one item are listed.
-const maxItemFaults = 10
+// How many faults of one item are listed; only one when maxBulkFaults of the items
+// before it are.
+const (
+	maxItemFaults = 10
+	maxBulkFaults = 1_000
+)
 
-// put writes down the faults of an item, each where it is in the body. When
-// there are more than maxItemFaults, the last one says so.
-func (l items[T]) put(i int, err error) {
+// put writes down the faults of an item, each where it is in the body. When not all
+// are listed, the last one says so.
+func (l *items[T]) put(i int, err error) {
 	p, _ := explain(err)
 	if len(p.Errors) == 0 {
 		p.Errors = []problemFault{{Code: p.Code, Detail: p.Detail}}
 	}
-	for n, f := range p.Errors[:min(len(p.Errors), maxItemFaults)] {
-		if n == maxItemFaults-1 && len(p.Errors) > maxItemFaults {
+	most := maxItemFaults
+	if l.total >= maxBulkFaults {
+		most = 1
+	}
+	l.total += min(len(p.Errors), most)
+	for n, f := range p.Errors[:min(len(p.Errors), most)] {
+		if n == most-1 && len(p.Errors) > most {
 			f.Detail += "; " + notAll
 		}
 		f.Pointer = l.at + strconv.Itoa(i) + f.Pointer

@@ -77,6 +77,27 @@ func TestBrokenItemsStayAlone(t *testing.T) {
 	}
 }
 
+// The answer to a bulk of many faults is not much larger than the bulk.
+func TestFaultsOfABulkAreBounded(t *testing.T) {
+	b := setup(t)
+	fields := ""
+	for i := range 15 {
+		fields += fmt.Sprintf(`,"%d":0`, i)
+	}
+	items := strings.Repeat(`,{"profile_key":"c1","event":"x"`+fields+`}`, 1000)
+	got := b.do("POST", "/v1/events/bulk", `{"events":[`+items[1:]+`]}`).is(202)
+	listed := 0
+	for i, of := range got.itemFaults() {
+		n := strings.Count(of, "unknown_field")
+		if listed += n; n == 0 || i < 100 && n != maxItemFaults {
+			t.Errorf("item %d has %d faults", i, n)
+		}
+	}
+	if listed != maxBulkFaults+900 {
+		t.Errorf("%d faults are listed", listed)
+	}
+}
+
 // The same said one by one is refused with the same faults.
 func TestBrokenEventsAlone(t *testing.T) {
 	b := setup(t)

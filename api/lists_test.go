@@ -13,6 +13,7 @@ import (
 	diff "github.com/google/go-cmp/cmp"
 
 	"lemma"
+	"lemma/page"
 )
 
 // notByTime are the lists whose order is not the time of creation; openapi.yaml
@@ -249,6 +250,41 @@ func (l *listing) statuses() {
 		l.wants(l.where(is), url.Values{"status": {status}})
 	}
 	l.b.do("GET", l.query(url.Values{"status": {"lost"}}), nil).fault(400, "?status", "not_allowed")
+}
+
+// A page of large things ends before its limit, and the next one begins there.
+func TestListsOfLargeThings(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	const things = 150
+	for path, of := range map[string]struct{ prefix, id, sql string }{
+		"/v1/audiences": {lemma.PrefixAudience, w.audience, `
+			insert into audiences (workspace_id, id, data_source_id, name, sql, key_column, email_column, columns)
+			select workspace_id, gen_random_uuid(), data_source_id, 'Large ' || n, repeat('x', 64 * 1024), key_column, email_column, columns
+			from audiences, generate_series(2, $2) n where id = $1`},
+		"/v1/flows/" + w.flow + "/versions": {lemma.PrefixFlow, w.flow, `
+			insert into flow_versions (workspace_id, flow_id, version, status, definition, request)
+			select workspace_id, flow_id, n, 'draft', '{"description":"' || repeat('x', 64 * 1024) || '"}', gen_random_uuid()
+			from flow_versions, generate_series(2, $2) n where flow_id = $1 and version = 1`},
+	} {
+		id, _ := lemma.ParseID(of.prefix, of.id)
+		_, err := b.pool.Exec(t.Context(), of.sql, id, things)
+		b.must(err)
+		listed, next := 0, ""
+		for pages := 0; pages == 0 || next != ""; pages++ {
+			got := b.do("GET", path+"?limit=200"+next, nil).is(200)
+			if len(got.body) > page.MaxBytes+1<<20 || pages > things {
+				t.Fatalf("%s: page %d has %d bytes", path, pages, len(got.body))
+			}
+			listed += len(got.json["data"].([]any))
+			if next = ""; got.json["has_more"].(bool) {
+				next = "&cursor=" + got.json["next_cursor"].(string)
+			}
+		}
+		if listed != things {
+			t.Errorf("%s: %d things are listed", path, listed)
+		}
+	}
 }
 
 // A list below a flow is that flow's: of one that is not there it is 404.

@@ -99,12 +99,8 @@ var versionList = page.List[Version]{Name: "template_versions", Created: "create
 	"created_at": page.ByNumber("version", func(v Version) int { return v.Version }),
 }}
 
-// maxPage is how many bytes of content a page of versions has, unless the first
-// one alone has more. 200 versions may have 100 MB, and several times as much as JSON.
-const maxPage = 4 << 20
-
-// Versions reads a page of a template's versions. The page is shorter than its
-// limit when the versions are large.
+// Versions reads a page of a template's versions. It reads their sizes first: 200
+// versions can have 100 MB, of which a page shows page.MaxBytes at most.
 func (t *Templates) Versions(ctx context.Context, ws, id uuid.UUID, q page.Query) ([]Version, string, error) {
 	if _, err := t.Get(ctx, ws, id); err != nil {
 		return nil, "", err
@@ -113,7 +109,7 @@ func (t *Templates) Versions(ctx context.Context, ws, id uuid.UUID, q page.Query
 	fits, bytes := 0, 0
 	_, _, err := versionList.Read(ctx, t.pool, q, ws, `select version, octet_length(html) + octet_length(text)`+of, func(row pgx.CollectableRow) (v Version, err error) {
 		var size int
-		if err = row.Scan(&v.Version, &size); bytes+size <= maxPage {
+		if err = row.Scan(&v.Version, &size); bytes+size <= page.MaxBytes {
 			fits++
 		}
 		bytes += size

@@ -7,12 +7,15 @@
 // A List says which columns can be filtered and ordered by. Start collects the
 // common conditions, the caller adds its own with And, and End answers the
 // conditions, the order and the arguments of a statement that reads one row more
-// than the page holds. Page cuts that row off and makes the next cursor.
+// than the page holds. Page cuts that row off and makes the next cursor. It ends a
+// page earlier when its rows are large: see MaxBytes.
 package page
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -178,14 +181,50 @@ func (s *Statement[T]) behind(after []any) string {
 	return condition
 }
 
-// Page cuts off the row that was read beyond the page, and answers the cursor of
+// MaxBytes is how many bytes of JSON the rows of a page have, unless its first row
+// alone has more.
+const MaxBytes = 4 << 20
+
+// Page cuts off the rows that were read beyond the page, and answers the cursor of
 // the next page: empty when there is none.
 func (s *Statement[T]) Page(rows []T) (page []T, next string) {
-	if len(rows) <= s.query.Limit {
+	fits, total := 0, 0
+	for fits < min(len(rows), s.query.Limit) {
+		if total += size(rows[fits]); total > MaxBytes && fits > 0 {
+			break
+		}
+		fits++
+	}
+	if fits == len(rows) {
 		return rows, ""
 	}
-	rows = rows[:s.query.Limit]
-	return rows, s.encode(rows[len(rows)-1])
+	return rows[:fits], s.encode(rows[fits-1])
+}
+
+// size is about how many bytes of an answer a row becomes.
+func size(row any) int {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	if e.Encode(row) != nil { // such as an empty json.RawMessage, which an answer shows in another way
+		return len(fmt.Append(nil, row))
+	}
+	return text.Len()
+}
+
+// collect reads rows until there are more than a page has, so that those beyond it
+// take no memory.
+func collect[T any](rows pgx.Rows, scan pgx.RowToFunc[T]) (all []T, err error) {
+	defer rows.Close()
+	for total := 0; (total <= MaxBytes || len(all) < 2) && rows.Next(); {
+		row, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		all, total = append(all, row), total+size(row)
+	}
+	rows.Close()
+	return all, rows.Err()
 }
 
 // Between adds bounds on an id that is a UUIDv7, where the time of creation is
@@ -222,7 +261,7 @@ func (l List[T]) Read(
 ) ([]T, string, error) {
 	return l.ReadBy(q, func(end Clauses) ([]T, error) {
 		rows, _ := db.Query(ctx, sql+" and "+end.Where+" "+end.Order, end.Args...)
-		return pgx.CollectRows(rows, scan)
+		return collect(rows, scan)
 	}, append([]any{workspace}, args...)...)
 }
 

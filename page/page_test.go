@@ -105,6 +105,54 @@ func TestPagesAreTheWholeListInItsOrder(t *testing.T) {
 	}
 }
 
+// A page of large rows ends before its limit, and the next page begins where it ends.
+func TestPagesOfLargeRows(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	const rows = 20
+	_, err := pool.Exec(t.Context(), `
+		create table things as select 1 as workspace_id, gen_random_uuid() as id, repeat('x', 1000 * 1000) as name, '' as status, now() as created_at, n as number
+		from generate_series(1, `+fmt.Sprint(rows)+`) n;
+		update things set name = repeat('y', 6 * 1000 * 1000) where number = 7`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readers := map[string]func(page.Query) ([]thing, string, error){
+		"Read": func(q page.Query) ([]thing, string, error) {
+			return things.Read(t.Context(), pool, q, 1, selectThings, pgx.RowToStructByName[thing])
+		},
+		"ReadBy": func(q page.Query) ([]thing, string, error) {
+			return things.ReadBy(q, func(end page.Clauses) ([]thing, error) {
+				found, _ := pool.Query(t.Context(), selectThings+" and "+end.Where+" "+end.Order, end.Args...)
+				return pgx.CollectRows(found, pgx.RowToStructByName[thing])
+			}, 1)
+		},
+	}
+	for name, read := range readers {
+		next, number := "", 1
+		for number == 1 || next != "" {
+			some, cursor, err := read(page.Query{Limit: 10, Sort: "number", Cursor: next})
+			if err != nil || len(some) == 0 {
+				t.Fatalf("%s: %d rows, %v", name, len(some), err)
+			}
+			bytes := 0
+			for _, one := range some {
+				if bytes += len(one.Name); one.Number != number {
+					t.Errorf("%s: row %d, want %d", name, one.Number, number)
+				}
+				number++
+			}
+			if bytes > page.MaxBytes && len(some) > 1 {
+				t.Errorf("%s: %d rows of %d bytes", name, len(some), bytes)
+			}
+			next = cursor
+		}
+		if number != rows+1 {
+			t.Errorf("%s: %d rows", name, number-1)
+		}
+	}
+}
+
 func numbers(all []thing) (list []int) {
 	for _, one := range all {
 		list = append(list, one.Number)
