@@ -75,9 +75,10 @@ type recordedEvents struct {
 }
 
 type recordedCounts struct {
-	Accepted  int `json:"accepted"`
-	Duplicate int `json:"duplicate"`
-	Invalid   int `json:"invalid"`
+	Accepted   int `json:"accepted"`
+	Duplicate  int `json:"duplicate"`
+	Invalid    int `json:"invalid"`
+	Overloaded int `json:"overloaded"`
 }
 
 type recordedItem struct {
@@ -113,6 +114,11 @@ func recordedItems(l items[newEvent], done []intake.Recorded) (recordedEvents, e
 	out := recordedEvents{Results: make([]recordedItem, len(l.items))}
 	for i, d := range done {
 		at := l.sound[i]
+		if d.Overloaded() {
+			l.put(at, d.Err)
+			out.Results[at].Status = "overloaded"
+			continue
+		}
 		if err := l.blame(at, d.Err); err != nil {
 			return out, err
 		}
@@ -123,6 +129,9 @@ func recordedItems(l items[newEvent], done []intake.Recorded) (recordedEvents, e
 		r := &out.Results[i]
 		r.Index, r.Errors = i, each(l.items[i].faults, showFault)
 		switch {
+		case r.Status == "overloaded":
+			r.Results = []enrollResult{}
+			out.Counts.Overloaded++
 		case len(r.Errors) > 0:
 			r.ID, r.Status, r.Results = nil, "invalid", []enrollResult{}
 			out.Counts.Invalid++

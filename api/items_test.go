@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"lemma"
+	"lemma/flows/intake"
 )
 
 // itemFaults are "pointer code" of every item's faults, empty for a sound one.
@@ -69,7 +72,7 @@ func TestBrokenItemsStayAlone(t *testing.T) {
 		t.Error(diff)
 	}
 	n := len(brokenItems)
-	if diff := cmp.Diff(object{"accepted": float64(n), "duplicate": 0.0, "invalid": float64(n)}, got.json["counts"]); diff != "" {
+	if diff := cmp.Diff(object{"accepted": float64(n), "duplicate": 0.0, "invalid": float64(n), "overloaded": 0.0}, got.json["counts"]); diff != "" {
 		t.Error(diff)
 	}
 	if kept := b.count(`select count(*) from trigger_events`); kept != n {
@@ -95,6 +98,25 @@ func TestFaultsOfABulkAreBounded(t *testing.T) {
 	}
 	if listed != maxBulkFaults+900 {
 		t.Errorf("%d faults are listed", listed)
+	}
+}
+
+// An event that was not recorded, since the conditions on others took too long, is
+// neither accepted nor invalid.
+func TestOverloadedEventsOfABulk(t *testing.T) {
+	t.Parallel()
+	overloaded := &lemma.Error{Kind: lemma.Unavailable, Code: "overloaded", Message: "send it again"}
+	l := items[newEvent]{at: "/events/", items: make([]item[newEvent], 2), sound: []int{0, 1}}
+	got, err := recordedItems(l, []intake.Recorded{{Key: lemma.NewID()}, {Key: lemma.NewID(), Err: overloaded}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (recordedCounts{Accepted: 1, Overloaded: 1}); got.Counts != want {
+		t.Errorf("%+v", got.Counts)
+	}
+	want := recordedItem{Index: 1, Status: "overloaded", Results: []enrollResult{}, Errors: []problemFault{{Pointer: "/events/1", Code: "overloaded", Detail: "send it again"}}}
+	if diff := cmp.Diff(want, got.Results[1]); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -158,7 +180,7 @@ func TestBulkOfAThousand(t *testing.T) {
 		items = append(items, object{"profile_key": fmt.Sprint("c", i%500), "event": fmt.Sprint("seen ", i%500%7), "source_id": fmt.Sprint(i % 500)})
 	}
 	got := b.do("POST", "/v1/events/bulk", object{"events": items}).is(202)
-	if diff := cmp.Diff(object{"accepted": 500.0, "duplicate": 500.0, "invalid": 0.0}, got.json["counts"]); diff != "" {
+	if diff := cmp.Diff(object{"accepted": 500.0, "duplicate": 500.0, "invalid": 0.0, "overloaded": 0.0}, got.json["counts"]); diff != "" {
 		t.Errorf("%.300s", got.body)
 	}
 	results := got.json["results"].([]any)

@@ -35,17 +35,18 @@ type RecordedEvents struct {
 
 // RecordedCounts are how many items have which status.
 type RecordedCounts struct {
-	Accepted  int `json:"accepted"`
-	Duplicate int `json:"duplicate"`
-	Invalid   int `json:"invalid"`
+	Accepted   int `json:"accepted"`
+	Duplicate  int `json:"duplicate"`
+	Invalid    int `json:"invalid"`
+	Overloaded int `json:"overloaded"`
 }
 
 // RecordedItem is what came of one of many.
 type RecordedItem struct {
 	Index    int            `json:"index"`
-	ID       *string        `json:"id"` // nil: it is invalid
+	ID       *string        `json:"id"` // nil: it is invalid or overloaded
 	SourceID *string        `json:"source_id"`
-	Status   string         `json:"status"` // accepted, duplicate, invalid
+	Status   string         `json:"status"` // accepted, duplicate, invalid, overloaded (not stored: send it again, in another request)
 	Results  []EnrollResult `json:"results"`
 	Resumed  int            `json:"resumed"`
 	Exited   int            `json:"exited"`

@@ -21,7 +21,7 @@ type Metrics struct {
 // NewMetrics registers them; with nil it counts into the void.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		Events:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_trigger_events_total", Help: "Received events: recorded, duplicate, invalid, or refused because too many were waiting (overloaded)."}, []string{"result"}),
+		Events:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_trigger_events_total", Help: "Received events: recorded, duplicate, invalid, or refused because too many were waiting (overloaded) or because conditions took too long (condition_time)."}, []string{"result"}),
 		Triggers:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_triggers_total", Help: "Triggers by what came of them: enrolled, refused by reason, or turned away because too many were waiting (overloaded)."}, []string{"result"}),
 		Steps:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_steps_total", Help: "Steps of enrollments by what happened."}, []string{"event"}),
 		Postponed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_postponed_total", Help: "Enrollments that were due and could not go on, by what kept them."}, []string{"blocked_reason"}),

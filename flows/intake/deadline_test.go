@@ -15,10 +15,10 @@ func TestConditionsEndWithTheirRequest(t *testing.T) {
 	cancel()
 	o := &Trigger{Name: "x", source: enrollment.FromEvent}
 	tx := &transaction{listeners: map[string][]listener{"x": {{use: UseTrigger}, {use: UseTrigger}, {use: UseTrigger}}}}
-	if _, err := tx.candidates(&endsLater{t.Context(), 2}, []int{0}, []*Trigger{o}); !errors.Is(err, context.Canceled) {
+	if _, err := tx.candidates(&endsLater{t.Context(), 2}, 0, o); !errors.Is(err, context.Canceled) {
 		t.Errorf("candidates of the third flow of an event: %v", err)
 	}
-	if _, err := tx.candidates(ctx, []int{0}, []*Trigger{o}); !errors.Is(err, context.Canceled) {
+	if _, err := tx.candidates(ctx, 0, o); !errors.Is(err, context.Canceled) {
 		t.Errorf("candidates: %v", err)
 	}
 	if err := tx.react(ctx, activeEnrollment{}, o, &Recorded{}, &woken{}); !errors.Is(err, context.Canceled) {

@@ -275,12 +275,7 @@ func (t *transaction) letGo(ctx context.Context, all []*Trigger, recorded []Reco
 			}
 		}
 	}
-	if len(keys) == 0 {
-		return nil
-	}
-	if _, err := t.tx.Exec(ctx, `
-		delete from trigger_events where ctid = any(array(
-			select e.ctid from `+enrollment.OneByOne+` (select v.ctid from trigger_events v where v.workspace_id = $1 and v.key = r.id limit 1) e))`, t.ws, keys); err != nil {
+	if err := t.forget(ctx, keys); err != nil {
 		return fmt.Errorf("delete refused direct requests: %w", err)
 	}
 	return nil

@@ -39,6 +39,9 @@ func (in *Intake) RenewPoll(ctx context.Context, stop context.CancelFunc, p Poll
 
 func (in *Intake) Bulks() *admission.Bulks { return &in.bulks }
 
+// SetConditionTime bounds the conditions of one transaction otherwise.
+func (in *Intake) SetConditionTime(d time.Duration) { in.conditionTime = d }
+
 // SetGather has single events recorded otherwise, one by one.
 func (in *Intake) SetGather(do func()) {
 	in.gather = admission.NewGatherer(1, func(_ context.Context, _ uuid.UUID, all []*Trigger) ([]Recorded, error) {

@@ -52,12 +52,14 @@ type Intake struct {
 	bulks  admission.Bulks                         // bulks that are being recorded
 	gather *admission.Gatherer[*Trigger, Recorded] // single events entering one transaction
 	polls  polls                                   // audiences that this node is reading
+
+	conditionTime time.Duration
 }
 
 // New makes one.
 func New(d Deps, cfg Config) *Intake {
 	in := &Intake{pool: d.Pool, audiences: d.Audiences, exec: d.Execution, waker: d.Waker, log: d.Log, metrics: d.Metrics, hook: d.Hook,
-		cfg: cfg}
+		cfg: cfg, conditionTime: conditionTime}
 	in.gather = admission.NewGatherer(cfg.Gather, in.recordChunk)
 	return in
 }

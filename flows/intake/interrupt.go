@@ -30,14 +30,12 @@ type activeEnrollment struct {
 	due      time.Time      // when the time for that has passed
 }
 
-// interrupt ends the enrollments that the events of one round end, and wakes those
-// that wait for one. The enrollments are locked first, in the order of their ids. One
-// that is entering a wait is either found waiting, or checks for the event after it
-// was recorded. One that is being inserted is committed before, or begins after the
-// event: see lockProfiles.
-func (t *transaction) interrupt(ctx context.Context, round []int, all []*Trigger, done []Recorded) error {
-	came := map[string]int{} // profile -> index
-	var profiles []string
+// lockActive finds and locks, by profile, the enrollments that the events of one round
+// may end or wake, in the order of their ids. One that is entering a wait is either
+// found waiting, or checks for the event after it was recorded. One that is being
+// inserted is committed before, or begins after the event: see lockProfiles.
+func (t *transaction) lockActive(ctx context.Context, round []int, all []*Trigger) (of map[string][]activeEnrollment, w *woken, err error) {
+	var profiles []string // a profile is in a round once
 	flows := map[uuid.UUID]bool{}
 	for _, i := range round {
 		for _, l := range t.listeners[all[i].Name] {
@@ -45,32 +43,29 @@ func (t *transaction) interrupt(ctx context.Context, round []int, all []*Trigger
 				continue
 			}
 			flows[l.flow] = true
-			if _, ok := came[all[i].profile]; !ok {
-				came[all[i].profile] = i
+			if n := len(profiles); n == 0 || profiles[n-1] != all[i].profile {
 				profiles = append(profiles, all[i].profile)
 			}
 		}
 	}
 	ids, found, err := t.find(ctx, profiles, flows)
 	if err != nil {
-		return fmt.Errorf("find active enrollments: %w", err)
+		return nil, nil, fmt.Errorf("find active enrollments: %w", err)
 	}
 	on, locked, err := t.lock(ctx, ids, len(all))
 	if err != nil {
-		return fmt.Errorf("lock active enrollments: %w", err)
+		return nil, nil, fmt.Errorf("lock active enrollments: %w", err)
 	}
 	if err := t.readTriggersOf(ctx, on); err != nil {
-		return err
+		return nil, nil, err
 	}
-	var w woken
-	t.orderEvents(round, all, found, locked, &w)
+	w = &woken{}
+	t.orderEvents(round, all, found, locked, w)
+	of = map[string][]activeEnrollment{}
 	for _, u := range on {
-		i := came[u.profile]
-		if err := t.react(ctx, u, all[i], &done[i], &w); err != nil {
-			return err
-		}
+		of[u.profile] = append(of[u.profile], u)
 	}
-	return w.write(ctx, t.tx, t.ws)
+	return of, w, nil
 }
 
 // find finds the active enrollments of profiles in flows by profile, flow and slot:
@@ -188,11 +183,14 @@ func (t *transaction) react(ctx context.Context, u activeEnrollment, o *Trigger,
 }
 
 func (t *transaction) holds(c *graph.Condition, u activeEnrollment, o *Trigger) bool {
-	is, err := c.Holds(o.Data(), u.trigger, o.At)
+	if c == nil {
+		return true
+	}
+	is, err := t.evaluate(c, graph.Vars{Event: o.Data(), Trigger: u.trigger, Now: o.At})
 	if err != nil {
 		t.log.Debug("condition on event not decided", "flow_id", u.flow, "node", u.node, "error", err)
 	}
-	return is
+	return is && err == nil
 }
 
 // readTriggersOf reads, for all together, what those came in with whose

@@ -88,6 +88,9 @@ func (in *Intake) countRecorded(all []Recorded) {
 	m := in.metrics
 	for _, r := range all {
 		switch {
+		case r.Overloaded():
+			m.Events.WithLabelValues("condition_time").Inc()
+			continue
 		case r.Err != nil:
 			m.Events.WithLabelValues("invalid").Inc()
 		case r.Duplicate:

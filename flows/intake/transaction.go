@@ -31,6 +31,7 @@ type transaction struct {
 	base      pgtype.Timestamptz        // when it began, if not with its transaction: see lockProfiles
 	applied   map[string]time.Time      // profile that was found on the way -> when its last event had its turn
 	due       map[enrollment.Shard]bool // where it has made somebody due
+	evaluated time.Duration             // time that its conditions took
 }
 
 // makeDue records which shard to wake when the transaction has ended.
@@ -98,14 +99,41 @@ func (t *transaction) events(ctx context.Context, all []*Trigger) ([]Recorded, e
 	t.applied = map[string]time.Time{}
 	for _, round := range rounds(all) {
 		round = slices.DeleteFunc(round, func(i int) bool { return done[i].Duplicate || done[i].Err != nil })
-		if err := t.interrupt(ctx, round, all, done); err != nil {
-			return nil, err
-		}
-		if err := t.enroll(ctx, round, all, done); err != nil {
+		if err := t.apply(ctx, round, all, done); err != nil {
 			return nil, err
 		}
 	}
-	return done, nil
+	return done, t.forgetOverloaded(ctx, all, done)
+}
+
+// apply does what the events of one round mean: each ends and wakes enrollments, and
+// enrolls. When the transaction is exhausted, the events that follow do nothing.
+func (t *transaction) apply(ctx context.Context, round []int, all []*Trigger, done []Recorded) error {
+	of, w, err := t.lockActive(ctx, round, all)
+	if err != nil {
+		return err
+	}
+	var candidates []*candidate
+	for _, i := range round {
+		if t.exhausted() {
+			done[i].Err = errConditionTime
+			continue
+		}
+		for _, u := range of[all[i].profile] {
+			if err := t.react(ctx, u, all[i], &done[i], w); err != nil {
+				return err
+			}
+		}
+		found, err := t.candidates(ctx, i, all[i])
+		if err != nil {
+			return err
+		}
+		candidates = append(candidates, found...)
+	}
+	if err := w.write(ctx, t.tx, t.ws); err != nil {
+		return err
+	}
+	return t.admit(ctx, candidates, done)
 }
 
 // compare refuses an id that was recorded before with another profile or name: it is
@@ -287,13 +315,29 @@ type candidate struct {
 	conflicting *uuid.UUID
 }
 
-// enroll enrolls for the occurrences of one round and records the results: the insert
-// decides, and what it passes over is refused with a reason.
+// enroll enrolls for the occurrences of one round, which are no events.
 func (t *transaction) enroll(ctx context.Context, round []int, all []*Trigger, done []Recorded) error {
-	candidates, err := t.candidates(ctx, round, all)
-	if err != nil || len(candidates) == 0 {
-		return err
+	var candidates []*candidate
+	for _, i := range round {
+		found, err := t.candidates(ctx, i, all[i])
+		if err != nil {
+			return err
+		}
+		candidates = append(candidates, found...)
 	}
+	return t.admit(ctx, candidates, done)
+}
+
+// admit enrolls candidates and records the results: the insert decides, and what it
+// passes over is refused with a reason. All transactions insert in one order, so that
+// no two of them wait for each other.
+func (t *transaction) admit(ctx context.Context, candidates []*candidate, done []Recorded) (err error) {
+	if len(candidates) == 0 {
+		return nil
+	}
+	slices.SortFunc(candidates, func(a, b *candidate) int {
+		return cmp.Or(strings.Compare(a.profile, b.profile), bytes.Compare(a.flow.id[:], b.flow.id[:]), bytes.Compare(a.key[:], b.key[:]))
+	})
 	asking := slices.DeleteFunc(slices.Clone(candidates), func(c *candidate) bool { return c.outcome != "" })
 	if asking, err = t.refuseOverlap(ctx, asking); err != nil {
 		return fmt.Errorf("find enrollments of the same fields: %w", err)
@@ -325,25 +369,18 @@ func (c *candidate) refuse(reason, format string, args ...any) {
 	c.outcome, c.reason, c.detail = enrollment.Refused, reason, fmt.Sprintf(format, args...)
 }
 
-// candidates are in the order in which all transactions insert, so that no two
-// of them wait for each other.
-func (t *transaction) candidates(ctx context.Context, round []int, all []*Trigger) ([]*candidate, error) {
-	var found []*candidate
-	for _, i := range round {
-		for _, f := range t.into(all[i]) {
-			if ctx.Err() != nil { // conditions of many events and flows take long, and ask nothing else that would notice
-				return nil, context.Cause(ctx)
-			}
-			c := &candidate{Trigger: all[i], index: i, flow: f}
-			found = append(found, c)
-			if err := t.decide(ctx, c); err != nil {
-				return nil, err
-			}
+// candidates are those of one occurrence, one for each flow.
+func (t *transaction) candidates(ctx context.Context, index int, o *Trigger) (found []*candidate, err error) {
+	for _, f := range t.into(o) {
+		if ctx.Err() != nil { // conditions of many events and flows take long, and ask nothing else that would notice
+			return nil, context.Cause(ctx)
+		}
+		c := &candidate{Trigger: o, index: index, flow: f}
+		found = append(found, c)
+		if err := t.decide(ctx, c); err != nil {
+			return nil, err
 		}
 	}
-	slices.SortFunc(found, func(a, b *candidate) int {
-		return cmp.Or(strings.Compare(a.profile, b.profile), bytes.Compare(a.flow.id[:], b.flow.id[:]), bytes.Compare(a.key[:], b.key[:]))
-	})
 	return found, nil
 }
 
@@ -383,7 +420,7 @@ func (t *transaction) decide(ctx context.Context, c *candidate) error {
 		if c.source != enrollment.FromEvent || trigger.Event != c.Name || trigger.Condition == nil || trigger.Condition.Uses().Profile {
 			continue // a condition on the profile is checked when the enrollment enters
 		}
-		if ok, err := trigger.Condition.Eval(graph.Vars{Trigger: c.Data(), Now: c.At}); err != nil {
+		if ok, err := t.evaluate(trigger.Condition, graph.Vars{Trigger: c.Data(), Now: c.At}); err != nil {
 			c.refuse(enrollment.ConditionError, "the condition cannot be decided: %s", err)
 			return nil
 		} else if !ok {

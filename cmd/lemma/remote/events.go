@@ -215,18 +215,33 @@ func (t *bulkResult) blame(line int, detail string) {
 	t.Faults = append(t.Faults, lineFault{line, detail})
 }
 
-// send records the chunk.
+// send records the chunk. Events that are overloaded are sent again; at least one is
+// recorded each time.
 func (b *bulk) send(ctx context.Context) error {
-	if len(b.chunk) == 0 {
-		return nil
+	for len(b.chunk) > 0 {
+		if err := b.sendOnce(ctx); err != nil {
+			return err
+		}
 	}
+	b.bytes = 0
+	return nil
+}
+
+// sendOnce records the chunk and leaves what is to be sent again.
+func (b *bulk) sendOnce(ctx context.Context) error {
 	done, err := b.api.RecordEvents(ctx, b.chunk)
 	if err != nil {
 		return fmt.Errorf("lines %d to %d: %w", b.lines[0], b.lines[len(b.lines)-1], err)
 	}
 	b.sum.Accepted += done.Counts.Accepted
 	b.sum.Duplicates += done.Counts.Duplicate
+	var events []client.NewEvent
+	var lines []int
 	for _, item := range done.Results {
+		if item.Status == "overloaded" {
+			events, lines = append(events, b.chunk[item.Index]), append(lines, b.lines[item.Index])
+			continue
+		}
 		for _, f := range item.Errors {
 			f.Pointer = strings.TrimPrefix(f.Pointer, fmt.Sprintf("/events/%d", item.Index)) // the line is the item
 			b.sum.Faults = append(b.sum.Faults, lineFault{b.lines[item.Index], f.String()})
@@ -242,7 +257,10 @@ func (b *bulk) send(ctx context.Context) error {
 			}
 		}
 	}
-	b.chunk, b.lines, b.bytes = b.chunk[:0], b.lines[:0], 0
+	if len(events) == len(b.chunk) {
+		return fmt.Errorf("lines %d to %d: none of the events is recorded", b.lines[0], b.lines[len(b.lines)-1])
+	}
+	b.chunk, b.lines = events, lines
 	return nil
 }
 

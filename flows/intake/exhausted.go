@@ -1,0 +1,64 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
+	"lemma/flows/admission"
+	"lemma/flows/enrollment"
+	"lemma/flows/graph"
+)
+
+// conditionTime bounds how long one transaction evaluates conditions on events, since
+// it holds locks, and a place that other bulks wait for. It is checked before each
+// event, so that at least the first one is recorded and a client that sends the others
+// again makes progress.
+const conditionTime = 5 * time.Second
+
+// errConditionTime is the error of an event whose conditions were not evaluated.
+var errConditionTime = &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded,
+	Message: "the conditions on the events before this one took too long: send it again in another request"}
+
+// Overloaded reports whether an event was not recorded because the conditions on other
+// events took too long. It can be sent again.
+func (r Recorded) Overloaded() bool { return admission.IsOverloaded(r.Err) }
+
+// exhausted reports whether conditions on further events are not evaluated.
+func (t *transaction) exhausted() bool { return t.evaluated > 0 && t.evaluated >= t.conditionTime }
+
+// evaluate evaluates a condition and adds up the time.
+func (t *transaction) evaluate(c *graph.Condition, v graph.Vars) (bool, error) {
+	begun := time.Now()
+	defer func() { t.evaluated += time.Since(begun) }()
+	return c.Eval(v)
+}
+
+// forgetOverloaded deletes the events that came after the transaction was exhausted.
+// They had no effect.
+func (t *transaction) forgetOverloaded(ctx context.Context, all []*Trigger, done []Recorded) error {
+	var keys []pgtype.UUID
+	for i, o := range all {
+		if done[i].Overloaded() {
+			keys = append(keys, enrollment.PgUUID(o.Key))
+		}
+	}
+	if err := t.forget(ctx, keys); err != nil {
+		return fmt.Errorf("delete events whose conditions were not evaluated: %w", err)
+	}
+	return nil
+}
+
+// forget deletes triggers that this transaction has recorded.
+func (t *transaction) forget(ctx context.Context, keys []pgtype.UUID) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	_, err := t.tx.Exec(ctx, `
+		delete from trigger_events where ctid = any(array(
+			select e.ctid from `+enrollment.OneByOne+` (select v.ctid from trigger_events v where v.workspace_id = $1 and v.key = r.id limit 1) e))`, t.ws, keys)
+	return err
+}

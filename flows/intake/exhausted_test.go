@@ -1,0 +1,70 @@
+package intake_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"lemma"
+	"lemma/flows/intake"
+)
+
+// When the conditions of a bulk take too long, the events that follow are not recorded
+// and do nothing: they can be sent again, and some are recorded each time.
+func TestBulksEndWhenTheirConditionsTakeTooLong(t *testing.T) {
+	b := setup(t, 0)
+	const trigger = `{"triggers":[{"type":"event","event":"cart","condition":"trigger.properties.?n.orValue(1) > 0"}],"recurrence":{"policy":"once"},"start":"buy","nodes":{
+		"buy":{"type":"wait_for_event","event":"bought","condition":"event.at >= trigger.at","timeout":"PT1H","next":"end","on_timeout":"end"},"end":{"type":"exit"}}}`
+	const exit = `{"triggers":[{"type":"event","event":"cart"}],"exit_on":[{"event":"bought","condition":"event.at >= trigger.at"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{
+		"wait":{"type":"delay","for":"PT1H","next":"end"},"end":{"type":"exit"}}}`
+	waits, ends := b.Live(trigger), b.Live(exit)
+	b.SetConditionTime(time.Nanosecond)
+	const profiles = 5
+	overloaded := 0.0
+	for _, event := range []string{"cart", "bought"} {
+		all := []intake.Event{{ProfileKey: "nobody", Name: "ignored"}} // no condition is evaluated for it
+		for i := range profiles {
+			all = append(all, intake.Event{ProfileKey: fmt.Sprint("c", i), Name: event, ID: fmt.Sprint(event, i)})
+		}
+		all = append(all, intake.Event{ProfileKey: "c0", Name: event, ID: event + " again"}) // in a round of its own
+		for sent := 0; len(all) > 0; sent++ {
+			done, err := b.RecordAll(bg, b.Workspace, all)
+			b.Must(err)
+			var again []intake.Event
+			for i, r := range done {
+				switch {
+				case r.Overloaded():
+					again = append(again, all[i])
+					overloaded++
+					if lemma.KindOf(r.Err) != lemma.Unavailable || len(r.Results) > 0 || r.Exited+r.Woken > 0 {
+						t.Errorf("%s of %s: %+v", event, all[i].ProfileKey, r)
+					}
+				case r.Err != nil:
+					t.Error(r.Err)
+				}
+			}
+			if n := counted(b.Metrics.Events.WithLabelValues("condition_time")); n != overloaded {
+				t.Errorf("%v events are counted", n)
+			}
+			if len(again) == len(all) || sent == 0 && len(all)-len(again) != 2 {
+				t.Fatalf("%s: of %d events %d are left", event, len(all), len(again))
+			}
+			for i := range again {
+				if n := b.CountAll(`select count(*) from trigger_events where source_id = $1`, again[i].ID); n != 0 {
+					t.Errorf("%s is kept %d times", again[i].ID, n)
+				}
+			}
+			all = again
+		}
+		b.Settle()
+	}
+	for i := range profiles {
+		profile := fmt.Sprint("c", i)
+		if got := b.Story(b.Enrollment(waits, profile).ID); got != "enrolled@ checked@ resumed@buy completed@end" {
+			t.Errorf("%s waits: %s", profile, got)
+		}
+		if got := b.Story(b.Enrollment(ends, profile).ID); got != "enrolled@ checked@ exited@wait" {
+			t.Errorf("%s: %s", profile, got)
+		}
+	}
+}
