@@ -44,10 +44,11 @@ type compiledPart struct {
 
 // scratch is what a rendering needs and leaves behind.
 type scratch struct {
-	output output
-	values []value
-	meter  meter
-	texts  []string // of the parts
+	entered bool // it has a place among processors
+	output  output
+	values  []value
+	meter   meter
+	texts   []string // of the parts
 }
 
 // Compile makes a content ready. It refuses what Check refuses.
@@ -144,6 +145,7 @@ func (c *Compiled) RenderMessage(payload string) (Content, [][2]string, error) {
 // try renders the parts, or reports which of them failed.
 func (c *Compiled) try(s *scratch) (at int, err error) {
 	s.meter.deadline = time.Time{} // set when a text needs it
+	defer s.leave()
 	for at = range c.parts {
 		if s.texts[at], err = c.render(&c.parts[at], s); err != nil {
 			break
@@ -180,6 +182,7 @@ func (c *Compiled) render(p *compiledPart, s *scratch) (string, error) {
 		}
 	}
 	if !ok {
+		s.enter()
 		var err error
 		if made, err = p.within(&s.meter, c.bindings(s.values)); err != nil {
 			return "", err
