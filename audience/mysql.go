@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -353,7 +354,7 @@ func (m *mysqlSession) fault(err error) *lemma.Error {
 	if m.meter != nil {
 		shown = m.meter.texts
 	}
-	message, line := shown.shown(string(said.SQLState[:]), said.Message), lineOf(said.Message)
+	message, line := shown.shown(string(said.SQLState[:]), said.Message, slices.Contains(ofTexts, said.Number)), lineOf(said.Message)
 	said = &mysql.MySQLError{Number: said.Number, SQLState: said.SQLState, Message: message} // the cause is logged, and could quote a row
 	switch said.Number {
 	case 1044, 1045, 1049, 1698, 1820, 1862, 3118: // login, database, expired password, locked account
@@ -369,6 +370,10 @@ func (m *mysqlSession) fault(err error) *lemma.Error {
 	e.Cause = said
 	return e
 }
+
+// ofTexts are the errors that a server finds when it prepares a statement: syntax,
+// tables, columns, functions, privileges.
+var ofTexts = []uint16{1044, 1046, 1049, 1051, 1052, 1054, 1055, 1064, 1066, 1109, 1140, 1142, 1143, 1146, 1149, 1222, 1247, 1248, 1305, 1318, 1370, 1582}
 
 var atLine = regexp.MustCompile(`at line (\d+)$`)
 

@@ -358,7 +358,7 @@ func (p *pgSession) lost(err error) *lemma.Error {
 // pgFault sorts by SQLSTATE. Its cause, which is logged, says no more of the
 // source's message than may be shown: it can quote a row.
 func pgFault(answer *pgconn.PgError, t texts, line, column int) *lemma.Error {
-	message := t.shown(answer.Code, answer.Message)
+	message := t.shown(answer.Code, answer.Message, answer.Position > 0) // only the parser sets a position
 	said := &pgconn.PgError{Severity: answer.Severity, Code: answer.Code, Message: message}
 	switch {
 	case said.Code == "57014" || said.Code == "55P03" || said.Code == "25P04":

@@ -35,13 +35,17 @@ func textsFor(ctx context.Context) texts {
 	return t
 }
 
-// aboutQueries are the classes of SQLSTATE whose messages are about the text
-// of a query and the state of a server, and not about a row.
-var aboutQueries = []string{"08", "0A", "25", "28", "3D", "3F", "42", "53", "54", "55", "57", "58"}
+// aboutServers are the classes of SQLSTATE whose messages describe the server, the
+// login or the transaction: connections, privileges of a login, resources, shutdowns.
+var aboutServers = []string{"08", "25", "28", "3D", "53", "57"}
 
-// shown is what of a message of a source may be shown.
-func (t texts) shown(state, message string) string {
-	if t == allTexts || t == textsOfQueries && len(state) == 5 && slices.Contains(aboutQueries, state[:2]) {
+// shown is what of a message of a source may be shown. ofText is true of a message
+// about the text of a query. The class of an SQLSTATE does not prove that: casts such
+// as email::regclass and current_setting(email) raise 42P01 and 42704 while the query
+// runs, and quote the row.
+func (t texts) shown(state, message string, ofText bool) string {
+	server := len(state) == 5 && slices.Contains(aboutServers, state[:2])
+	if t == allTexts || t == textsOfQueries && (ofText || server) {
 		return spoken(message)
 	}
 	return "the source answers with SQLSTATE " + spoken(state)

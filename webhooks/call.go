@@ -60,14 +60,21 @@ func (v verdict) state() string {
 
 // newClient makes a client that dials what is allowed and follows no redirect. It
 // speaks HTTP/1.1 only: with HTTP/2 an endpoint could flood it with frames.
-func newClient(d dial.Dialer) *http.Client {
+// A connection that is not made within the timeout is closed: net/http goes on with
+// a dial whose call has ended.
+func newClient(d dial.Dialer, timeout time.Duration) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			Proxy:                  nil, // a proxy would resolve the name itself, unchecked
-			DialContext:            d.DialContext,
+			Proxy: nil, // a proxy would resolve the name itself, unchecked
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				ctx, cancel := context.WithTimeout(ctx, timeout)
+				defer cancel()
+				return d.DialContext(ctx, network, address)
+			},
+			TLSHandshakeTimeout:    timeout,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 			Protocols:              &protocols,
 			DisableCompression:     true,

@@ -122,7 +122,7 @@ func New(r Deps, o Options) *Webhooks {
 	if w.metrics == nil {
 		w.metrics = NewMetrics(nil)
 	}
-	w.client = newClient(dial.Dialer{AllowPrivate: o.AllowPrivate})
+	w.client = newClient(dial.Dialer{AllowPrivate: o.AllowPrivate}, o.Timeout)
 	return w
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -584,7 +585,7 @@ func TestNamesThatLeadInside(t *testing.T) {
 	} {
 		b.client = newClient(dial.Dialer{Resolve: func(context.Context, string, string) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("8.8.8.8"), netip.MustParseAddr(address)}, nil
-		}})
+		}}, time.Second)
 		e, _, err := b.Create(t.Context(), b.ws, NewEndpoint{ID: uuid.New(), Name: name, URL: "https://" + name + ".example.com:" + port})
 		b.must(err)
 		b.exec(`delete from outbox`)
@@ -770,5 +771,36 @@ func TestStopSettlesWhatWasCalled(t *testing.T) {
 	b.Loop(ctx)
 	if state, _, _, attempts, _ := b.row(); state != "delivered" || attempts != 1 {
 		t.Errorf("%s after %d attempts", state, attempts)
+	}
+}
+
+// A connection on which the endpoint never answers the TLS handshake is closed
+// with its call.
+func TestHandshakesEndWithTheirCalls(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(o *Options) { o.Timeout = 200 * time.Millisecond })
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	b.must(err)
+	defer silent.Close()
+	e, _, err := b.Create(t.Context(), b.ws, NewEndpoint{ID: uuid.New(), Name: "silent", URL: "https://" + silent.Addr().String()})
+	b.must(err)
+	b.write(b.message(e))
+	closed := make(chan error, 1)
+	go func() {
+		conn, err := silent.Accept()
+		if err == nil {
+			_, err = io.Copy(io.Discard, conn)
+		}
+		closed <- err
+	}()
+	b.run(b.Webhooks, 1)
+	select {
+	case err := <-closed:
+		b.must(err)
+	case <-time.After(20 * time.Second):
+		t.Error("the connection is still open")
+	}
+	if status, reason, _, _, _ := b.row(); status != "pending" || reason != ReasonTimeout {
+		t.Errorf("%s, %s", status, reason)
 	}
 }
