@@ -43,3 +43,22 @@ func TestKeysThatMayNotReadRowsSeeNoTextsOfSources(t *testing.T) {
 		}
 	}
 }
+
+// A plan counts the profiles that fit a condition of a draft: with that count a key
+// could read rows by asking often. Without audiences:query there is no count.
+func TestPlansCountForKeysThatMayQuery(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	text := w.journey(object{"triggers": []object{{"type": "audience", "every": "PT1H", "condition": "profile.id == 'c1'"}}})
+	plan := "/v1/flows/" + b.do("POST", "/v1/flows", object{"name": "Polls", "definition": text}).is(201).id() + "/versions/1/plan"
+	for _, c := range []struct {
+		scopes []string
+		counts bool
+	}{{[]string{"flows:read", "flows:write"}, false}, {[]string{"flows:read", "audiences:query"}, true}} {
+		got := b.do("POST", plan, object{}, as(b.key(b.ws, c.scopes...))).is(200)
+		reason, _ := got.json["enrolls_unknown_reason"].(string)
+		if _, counted := got.json["enrolls"].(float64); counted != c.counts || strings.HasPrefix(reason, "missing_scope") == c.counts {
+			t.Errorf("%v: %s", c.scopes, got.body)
+		}
+	}
+}

@@ -30,6 +30,10 @@ func ForCaller(ctx context.Context, readsRows bool) context.Context {
 	return context.WithValue(ctx, textsKey{}, noTexts)
 }
 
+// MayReadRows reports whether the caller of ctx may learn what is in rows, by
+// messages or by counts. What runs without a caller may.
+func MayReadRows(ctx context.Context) bool { return textsFor(ctx) != noTexts }
+
 func textsFor(ctx context.Context) texts {
 	t, _ := ctx.Value(textsKey{}).(texts)
 	return t

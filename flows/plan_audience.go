@@ -18,9 +18,14 @@ import (
 const plannedFor = 10 * time.Second
 
 // forecastEnrolled counts the profiles that the first poll of the audience would
-// enroll if the version were live. If the audience cannot be read in time, the plan
-// has the reason instead of the count.
+// enroll if the version were live. If the audience cannot be read in time, or the
+// caller may not read rows, the plan has the reason instead of the count: by counts
+// of conditions of its own a caller could read the rows.
 func (f *Flows) forecastEnrolled(ctx context.Context, ws, flow uuid.UUID, v Version, p *Plan) error {
+	if !audience.MayReadRows(ctx) {
+		p.Unknown = "missing_scope: counting them needs the scope audiences:query"
+		return nil
+	}
 	reading, stop := context.WithTimeout(ctx, plannedFor)
 	defer stop()
 	n, err := f.wouldEnroll(reading, ws, flow, v)
