@@ -2,6 +2,7 @@ package graph
 
 import (
 	"regexp"
+	"slices"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/operators"
@@ -21,6 +22,8 @@ import (
 const (
 	maxPattern   = 1000 // instructions of a regular expression
 	stepsPerUnit = 50   // of a regular expression; one is 2 to 10 ns
+	bytesPerUnit = 20   // of a text that is converted, measured or copied; one is 0.2 to 2 ns
+	zonePrice    = 50   // to load a time zone, 3 us
 )
 
 var errCost = &valueError{"it takes too long to evaluate"}
@@ -100,11 +103,17 @@ func (p prices) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 
 
 // of is the price of a call, or not dear where CEL's own is right.
 func (p prices) of(function string, args []ref.Val) (price int, dear bool) {
-	if len(args) != 2 {
+	switch {
+	case len(args) == 1:
+		return 1 + bytesOf(args[0])/bytesPerUnit, slices.Contains(conversions, function)
+	case len(args) != 2:
 		return 0, false
 	}
 	a, b := args[0], args[1]
 	switch function {
+	case operators.Add:
+		n := bytesOf(a) + bytesOf(b)
+		return 1 + n/bytesPerUnit, n > 0
 	case operators.Equals, operators.NotEquals:
 		if !isContainer(a) || !isContainer(b) {
 			return 0, false
@@ -124,7 +133,26 @@ func (p prices) of(function string, args []ref.Val) (price int, dear bool) {
 		pattern, _ := b.(types.String)
 		return 1 + len(text)*p.patterns[string(pattern)]/stepsPerUnit, isText
 	}
-	return 0, false
+	_, isTime := a.(types.Timestamp)
+	_, zoned := b.(types.String)
+	return zonePrice, isTime && zoned
+}
+
+// conversions read a whole text, which CEL charges as one unit.
+var conversions = []string{
+	overloads.Size, overloads.TypeConvertBool, overloads.TypeConvertBytes, overloads.TypeConvertDouble, overloads.TypeConvertDuration,
+	overloads.TypeConvertInt, overloads.TypeConvertString, overloads.TypeConvertTimestamp, overloads.TypeConvertUint,
+}
+
+// bytesOf is the length of a text, 0 of other values.
+func bytesOf(v ref.Val) int {
+	switch v := v.(type) {
+	case types.String:
+		return len(v)
+	case types.Bytes:
+		return len(v)
+	}
+	return 0
 }
 
 func isIn(a, b ref.Val) ref.Val {

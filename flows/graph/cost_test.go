@@ -11,7 +11,8 @@ func TestACostlyConditionIsStopped(t *testing.T) {
 	t.Parallel()
 	ones := "[" + strings.Repeat("1,", 6000) + "1]"
 	vars := Vars{Now: noon, Trigger: object(t, `{"name": "x", "id": "e", "at": "2026-11-21T09:00:00Z", "properties": {
-		"a": [`+ones+`], "b": [`+ones+`], "c": {"x": `+ones+`}, "d": {"x": `+ones+`}, "many": `+ones+`, "text": "`+strings.Repeat("a", 30_000)+`"}}`)}
+		"a": [`+ones+`], "b": [`+ones+`], "c": {"x": `+ones+`}, "d": {"x": `+ones+`}, "many": `+ones+`, "text": "`+strings.Repeat("a", 30_000)+`",
+		"digits": "0.`+strings.Repeat("1", 15_000)+`", "duration": "`+strings.Repeat("1h", 7_000)+`", "zone": "Europe/Berlin"}}`)}
 	copies := func(of string) string { return "[" + strings.Repeat(of+", ", 50) + of + "]" }
 	for _, expression := range []string{
 		`p.many.exists(x, p.a != p.b)`,
@@ -25,6 +26,13 @@ func TestACostlyConditionIsStopped(t *testing.T) {
 		`p.many.exists(x, p.text.matches("(a?){100}b"))`,
 		`matches(p.text, "(a?){200}b")`,
 		`p.many.all(x, p.a == p.b || true)`,
+		`p.many.exists(x, duration(p.duration) == duration("1s"))`,
+		`p.many.exists(x, double(p.digits) == 77.0)`,
+		`p.many.exists(x, size(p.text) == 1)`,
+		`p.many.exists(x, bytes(p.text) == b"x")`,
+		`p.many.map(x, p.text + p.digits).size() == 3`,
+		`p.many.exists(x, now.getHours(p.zone) == 77)`,
+		`p.many.exists(x, now.getHours("Europe/Berlin") == 77)`,
 	} {
 		c, _, faults := newCompiler(nil).compile(enrolling, "", strings.ReplaceAll(expression, "p.", "trigger.properties."))
 		if len(faults) > 0 {
