@@ -159,8 +159,10 @@ type Config struct {
 	Lease      time.Duration // of a shard, a poll or a move; 60 s
 	BackOff    time.Duration // before a source that failed is asked again, doubled each time; 5 s
 	MaxBackOff time.Duration // 10 min
-	Retention  time.Duration // of events and refusals; 30 days
-	Gather     int           // single events that are recorded in one transaction, at most; 256
+
+	ConditionTime time.Duration // evaluating one chunk of enrollments; the rest is postponed; 2 s
+	Retention     time.Duration // of events and refusals; 30 days
+	Gather        int           // single events that are recorded in one transaction, at most; 256
 }
 
 // Flows keeps flows and moves people through them.

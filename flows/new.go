@@ -27,6 +27,7 @@ func (c Config) withDefaults() Config {
 	wait(&c.Lease, time.Minute)
 	wait(&c.BackOff, 5*time.Second)
 	wait(&c.MaxBackOff, 10*time.Minute)
+	wait(&c.ConditionTime, 2*time.Second)
 	wait(&c.Retention, 30*24*time.Hour)
 	return c
 }
@@ -46,7 +47,7 @@ func New(r Deps, cfg Config) *Flows {
 		log: r.Log, metrics: r.Metrics, cfg: cfg.withDefaults(), waker: enrollment.NewWaker(), hook: r.Hook}
 	f.Execution = execution.NewEvaluator(execution.Deps{Pool: r.Pool, Audiences: r.Audiences, Templates: r.Templates,
 		Webhooks: r.Webhooks, Log: r.Log},
-		execution.Config{Workers: f.cfg.Workers, BackOff: f.cfg.BackOff, MaxBackOff: f.cfg.MaxBackOff})
+		execution.Config{Workers: f.cfg.Workers, BackOff: f.cfg.BackOff, MaxBackOff: f.cfg.MaxBackOff, ConditionTime: f.cfg.ConditionTime})
 	f.Intake = intake.New(intake.Deps{Pool: r.Pool, Audiences: r.Audiences, Execution: f.Execution, Waker: f.waker, Log: r.Log,
 		Metrics: r.Metrics, Hook: r.Hook},
 		intake.Config{Gather: f.cfg.Gather, Lease: f.cfg.Lease})

@@ -280,10 +280,24 @@ func (s *Server) Drain(ctx context.Context) error {
 	s.Campaigns.Drain()
 	err := s.river.Stop(ctx)
 	s.stopLoops()
-	s.loops.Wait()
+	if !s.loopsEnd(ctx) {
+		return errors.Join(err, fmt.Errorf("stop the loops: %w", ctx.Err()))
+	}
 	s.Sender.Close()
 	s.Audiences.Close()
 	return err
+}
+
+// loopsEnd reports whether the loops have ended before ctx.
+func (s *Server) loopsEnd(ctx context.Context) bool {
+	ended := make(chan struct{})
+	go func() { s.loops.Wait(); close(ended) }()
+	select {
+	case <-ended:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // riverLog is the logger for River: it logs a line for every job below warning.

@@ -34,6 +34,8 @@ type Config struct {
 	Workers    int           // of the node: half of them may ask sources at a time
 	BackOff    time.Duration // before a source that failed is asked again, doubled each time
 	MaxBackOff time.Duration
+
+	ConditionTime time.Duration // of one chunk: the rest is postponed
 }
 
 // Evaluator takes executions as far as they get.

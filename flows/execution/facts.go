@@ -23,10 +23,20 @@ import (
 // query and not a thousand.
 func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 	running, skipped := all, skips{begun: time.Now(), of: map[uuid.UUID]error{}}
+	var busy time.Duration // evaluating conditions and nodes, without the reading of facts
 	for len(running) > 0 {
 		wanting := map[need][]*Execution{}
-		for _, t := range running {
-			if n := t.execute(); n != nothing {
+		for i, t := range running {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if busy > e.cfg.ConditionTime {
+				e.postponeCostly(running[i:])
+				break
+			}
+			begun := time.Now()
+			n := t.execute()
+			if busy += time.Since(begun); n != nothing {
 				wanting[n] = append(wanting[n], t)
 			}
 		}
@@ -110,6 +120,19 @@ func (e *Evaluator) postponeAll(execs []*Execution, cause error) {
 	}
 	e.log.Warn("enrollments postponed", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", blocked, "error", cause)
 }
+
+// postponeCostly postpones what is left of a chunk whose conditions took too long, so
+// that the flows of one workspace do not hold all workers.
+func (e *Evaluator) postponeCostly(execs []*Execution) {
+	for _, t := range execs {
+		t.Postpone(codeConditionTime, e.BackOff(0))
+	}
+	e.log.Warn("enrollments postponed", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", codeConditionTime)
+}
+
+// codeConditionTime is the blocked_reason of enrollments behind others of their
+// flow whose conditions are costly.
+const codeConditionTime = "condition_time"
 
 // BackOff is how long to wait after so many failures in a row.
 func (e *Evaluator) BackOff(failures int) time.Duration {
