@@ -24,6 +24,7 @@ type Versions struct {
 	mu       sync.Mutex
 	compiled map[versionKey]compiled
 	routes   map[versionKey]*Route
+	bytes    int // definitions in compiled
 }
 
 // compiled is a graph, and the version of the audience by whose columns it
@@ -32,6 +33,9 @@ type compiled struct {
 	*graph.Graph
 	audience uuid.UUID // Nil: it reads none
 	at       int
+
+	workspace uuid.UUID
+	bytes     int // of the definition
 }
 
 type versionKey struct {
@@ -39,8 +43,9 @@ type versionKey struct {
 	version int
 }
 
-// mostGraphs bounds the cache, which is emptied when it is full.
-const mostGraphs = 1000
+// maxCached bounds the definitions in the cache, in bytes: compiled, a definition takes
+// up to 80 times as much memory. One workspace has half of it at most.
+const maxCached = 4 << 20
 
 // Current answers a published version's graph by the audience as it is now. One that
 // an archived flow has let go of may be gone: then the graph is as it was.
@@ -65,8 +70,42 @@ func (g *Versions) Current(ctx context.Context, q enrollment.Querier, ws, flow u
 func (g *Versions) Drop(flow uuid.UUID, version int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.compiled, versionKey{flow, version})
-	delete(g.routes, versionKey{flow, version})
+	g.drop(versionKey{flow, version})
+}
+
+func (g *Versions) drop(key versionKey) {
+	g.bytes -= g.compiled[key].bytes
+	delete(g.compiled, key)
+	delete(g.routes, key)
+}
+
+// add makes room for a version and keeps it. What makes room is left to chance.
+func (g *Versions) add(key versionKey, c compiled) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.compiled == nil {
+		g.compiled, g.routes = map[versionKey]compiled{}, map[versionKey]*Route{}
+	}
+	g.drop(key)
+	own := 0
+	for _, other := range g.compiled {
+		if other.workspace == c.workspace {
+			own += other.bytes
+		}
+	}
+	for k, other := range g.compiled {
+		if mine := other.workspace == c.workspace; mine && own+c.bytes > maxCached/2 {
+			own -= other.bytes
+			g.drop(k)
+		}
+	}
+	for k := range g.compiled {
+		if g.bytes+c.bytes <= maxCached {
+			break
+		}
+		g.drop(k)
+	}
+	g.compiled[key], g.bytes = c, g.bytes+c.bytes
 }
 
 // Get returns a published version's graph by what is known of the audience: enough for
@@ -97,12 +136,8 @@ func (g *Versions) Get(ctx context.Context, q enrollment.Querier, ws, flow uuid.
 	if err != nil {
 		return nil, fmt.Errorf("compile version %d of flow %s: %w", version, flow, err)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.compiled == nil || len(g.compiled) >= mostGraphs {
-		g.compiled, g.routes = map[versionKey]compiled{}, map[versionKey]*Route{}
-	}
-	g.compiled[key] = by
+	by.workspace, by.bytes = ws, len(text)
+	g.add(key, by)
 	return by.Graph, nil
 }
 
@@ -175,10 +210,9 @@ func (e *Evaluator) Route(ctx context.Context, ws, flow uuid.UUID, version int) 
 	}
 	e.Versions.mu.Lock()
 	defer e.Versions.mu.Unlock()
-	if e.Versions.routes == nil {
-		e.Versions.routes = map[versionKey]*Route{}
+	if e.Versions.compiled[key].Graph == g { // a route lives as long as its graph
+		e.Versions.routes[key] = made
 	}
-	e.Versions.routes[key] = made
 	return made, nil
 }
 
