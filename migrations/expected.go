@@ -2,45 +2,52 @@ package migrations
 
 import "slices"
 
-// want is a constraint or a unique index that must stand.
+// want is a constraint or a unique index that must exist.
 type want struct {
 	table, name string
 	promise     string
-	// definition is Postgres's own wording of it (pg_get_constraintdef, or
-	// pg_get_indexdef from USING on), and behind NULLABLE those of its columns
-	// that may be null: a check is satisfied by null.
+	// definition is what Postgres prints (pg_get_constraintdef, or
+	// pg_get_indexdef after USING), followed by NULLABLE and the columns that
+	// may be null, since null satisfies a check.
 	definition string
 }
 
-// expected is every constraint and unique index that a promise rests on. A
+// expected lists the constraints and unique indexes that guard the promises. A
 // migration that changes one changes this list.
 var expected = []want{
 	{"notifications", "notifications_pkey", "Campaign!AtMostOneNotificationPerRecipient, FlowEngine!AtMostOneNotificationPerNode",
 		`PRIMARY KEY (workspace_id, origin_id, key)`},
 	{"notifications", "notifications_place", "Campaign!CountsBalance",
-		`CHECK ((((skip_reason IS NULL) AND (batch_id IS NOT NULL) AND (ordinal IS NOT NULL) AND (address IS NOT NULL)) OR ((skip_reason IS NOT NULL) AND (batch_id IS NULL) AND (ordinal IS NULL)))) NULLABLE address, batch_id, ordinal, skip_reason`},
+		`CHECK ((((skip_reason IS NULL) AND (batch_id IS NOT NULL) AND (ordinal IS NOT NULL) AND (address IS NOT NULL)) ` +
+			`OR ((skip_reason IS NOT NULL) AND (batch_id IS NULL) AND (ordinal IS NULL)))) ` +
+			`NULLABLE address, batch_id, ordinal, skip_reason`},
 	{"notifications", "notifications_skip_reason", "skip reasons are a closed list",
-		`CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'unsubscribed'::text, 'invalid_key'::text]))) NULLABLE skip_reason`},
+		`CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, ` +
+			`'unsubscribed'::text, 'invalid_key'::text]))) NULLABLE skip_reason`},
 
 	{"batches", "batches_pkey", "SendingEngine!OnlyOwnerCommits",
 		`PRIMARY KEY (workspace_id, origin_id, id)`},
 	{"batches", "batches_attempt", "SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy",
-		`CHECK ((((attempt >= 1) AND (attempt <= 2)) AND ((max_attempts >= 1) AND (max_attempts <= 2)) AND (attempt <= max_attempts)))`},
+		`CHECK ((((attempt >= 1) AND (attempt <= 2)) AND ((max_attempts >= 1) AND (max_attempts <= 2)) ` +
+			`AND (attempt <= max_attempts)))`},
 	{"batches", "batches_lease", "SendingEngine!OnlyOwnerCommits",
-		`CHECK ((((status = 'leased'::text) = (leased_by IS NOT NULL)) AND ((leased_by IS NULL) = (lease_until IS NULL)))) NULLABLE lease_until, leased_by`},
+		`CHECK ((((status = 'leased'::text) = (leased_by IS NOT NULL)) AND ((leased_by IS NULL) = (lease_until IS NULL)))) ` +
+			`NULLABLE lease_until, leased_by`},
 	{"batches", "batches_root", "Batch!OneRowPerOrdinal",
 		`CHECK ((((root_id = id) AND (attempt = 1)) OR ((root_id <> id) AND (open IS NOT NULL)))) NULLABLE open`},
 	{"batches", "batches_counts", "Campaign!CountsBalance",
 		`CHECK ((((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) + calling) <= size))`},
 	{"batches", "batches_end", "Batch!NoRowLeftBehind",
-		`CHECK (((status = ANY (ARRAY['ready'::text, 'leased'::text])) OR ((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) = size)))`},
-	{"batches", "batches_status", "the states of a batch are a closed list",
+		`CHECK (((status = ANY (ARRAY['ready'::text, 'leased'::text])) ` +
+			`OR ((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) = size)))`},
+	{"batches", "batches_status", "the statuses of a batch are a closed list",
 		`CHECK ((status = ANY (ARRAY['ready'::text, 'leased'::text, 'done'::text, 'cancelled'::text, 'expired'::text])))`},
 	{"batches", "batches_gate", "the gates of a batch are a closed list",
 		`CHECK ((gate = ANY (ARRAY['open'::text, 'held'::text, 'cancelled'::text])))`},
 
 	{"provider_meters", "provider_meters_circuit", "an open circuit has a next probe, and one probe at a time",
-		`CHECK ((((opened_at IS NULL) = (open_until IS NULL)) AND ((opened_at IS NOT NULL) OR (probe_token IS NULL)) AND ((probe_token IS NULL) = (probe_until IS NULL)))) NULLABLE open_until, opened_at, probe_token, probe_until`},
+		`CHECK ((((opened_at IS NULL) = (open_until IS NULL)) AND ((opened_at IS NOT NULL) OR (probe_token IS NULL)) ` +
+			`AND ((probe_token IS NULL) = (probe_until IS NULL)))) NULLABLE open_until, opened_at, probe_token, probe_until`},
 
 	{"attempts", "attempts_pkey", "SendingEngine!OneOutcomePerAttempt, Batch!OneRowPerOrdinal",
 		`PRIMARY KEY (workspace_id, batch_id, ordinal, attempt)`},
@@ -50,37 +57,38 @@ var expected = []want{
 		`CHECK ((final OR ((outcome = 'unknown'::text) AND (attempt = 1))))`},
 	{"attempts", "attempts_outcome", "outcomes are a closed list",
 		`CHECK ((outcome = ANY (ARRAY['accepted'::text, 'rejected'::text, 'refused'::text, 'unknown'::text, 'skipped'::text])))`},
-	{"attempts", "attempts_basis", "what an outcome is known by is a closed list",
+	{"attempts", "attempts_basis", "sources of outcomes are a closed list",
 		`CHECK ((basis = ANY (ARRAY['response'::text, 'evidence'::text, 'reaper'::text, 'gate'::text])))`},
 
 	{"provider_events", "provider_events_once", "ProviderEvents!AppliedOnce",
 		`UNIQUE USING btree (workspace_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text)`},
 	{"provider_events", "provider_events_kind", "kinds of evidence are a closed list",
 		`CHECK ((kind = ANY (ARRAY['accepted'::text, 'rejected'::text, 'deferred'::text])))`},
-	{"resolutions", "resolutions_pkey", "the first word about an orphan stands",
+	{"resolutions", "resolutions_pkey", "the first resolution of an orphaned notification is final",
 		`PRIMARY KEY (workspace_id, origin_id, key)`},
 	{"fanout_chunks", "fanout_chunks_pkey", "Campaign!CountsBalance",
 		`PRIMARY KEY (workspace_id, origin_id, id)`},
-	{"contents", "contents_pkey", "two attempts say the same bytes",
+	{"contents", "contents_pkey", "two attempts send the same bytes",
 		`PRIMARY KEY (workspace_id, id)`},
 
 	{"campaigns", "campaigns_pkey", "a repeated request makes one campaign",
 		`PRIMARY KEY (workspace_id, id)`},
-	{"campaigns", "campaigns_status", "the states of a campaign are a closed list",
-		`CHECK ((status = ANY (ARRAY['draft'::text, 'scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text, 'completed'::text, 'cancelled'::text, 'failed'::text])))`},
-	{"campaigns", "campaigns_scheduled", "what is scheduled is due at some time",
+	{"campaigns", "campaigns_status", "the statuses of a campaign are a closed list",
+		`CHECK ((status = ANY (ARRAY['draft'::text, 'scheduled'::text, 'preparing'::text, 'sending'::text, ` +
+			`'paused'::text, 'completed'::text, 'cancelled'::text, 'failed'::text])))`},
+	{"campaigns", "campaigns_scheduled", "a scheduled campaign is due at some time",
 		`CHECK (((status <> 'scheduled'::text) OR (scheduled_at IS NOT NULL))) NULLABLE scheduled_at`},
-	{"campaign_requests", "campaign_requests_pkey", "a repeated request does a verb once",
+	{"campaign_requests", "campaign_requests_pkey", "a repeated request has one effect",
 		`PRIMARY KEY (workspace_id, campaign_id, id)`},
 	{"fanouts", "fanouts_pkey", "a campaign has one fan-out",
 		`PRIMARY KEY (workspace_id, campaign_id)`},
-	{"fanouts", "fanouts_lease", "a fan-out is leased exactly while somebody holds it",
+	{"fanouts", "fanouts_lease", "a fan-out is leased exactly while it has a holder",
 		`CHECK (((leased_by IS NULL) = (lease_until IS NULL))) NULLABLE lease_until, leased_by`},
-	{"template_versions", "template_versions_pkey", "two attempts say the same bytes",
+	{"template_versions", "template_versions_pkey", "two attempts send the same bytes",
 		`PRIMARY KEY (workspace_id, template_id, version)`},
 	{"template_versions", "template_versions_request", "a repeated request makes one version",
 		`UNIQUE (workspace_id, template_id, request) NULLABLE request`},
-	{"provider_meters", "provider_meters_pkey", "all nodes share one rate",
+	{"provider_meters", "provider_meters_pkey", "all processes share one rate",
 		`PRIMARY KEY (workspace_id, provider_id)`},
 
 	{"enrollments", "enrollments_pkey", "FlowEngine!EachStepOnce",
@@ -91,9 +99,9 @@ var expected = []want{
 		`UNIQUE USING btree (workspace_id, profile_key, flow_id, slot) WHERE (status = 'active'::text)`},
 	{"enrollments", "enrollments_due", "WaitResume!DueLeadsToResumed",
 		`CHECK (((status = 'active'::text) = (resume_at IS NOT NULL))) NULLABLE resume_at`},
-	{"enrollments", "enrollments_ended", "an enrollment has ended exactly when it is not active",
+	{"enrollments", "enrollments_ended", "an enrollment has an end exactly when it is not active",
 		`CHECK (((status = 'active'::text) = (ended_at IS NULL))) NULLABLE ended_at`},
-	{"enrollments", "enrollments_status", "the states of an enrollment are a closed list",
+	{"enrollments", "enrollments_status", "the statuses of an enrollment are a closed list",
 		`CHECK ((status = ANY (ARRAY['active'::text, 'completed'::text, 'exited'::text, 'refused'::text])))`},
 	{"enrollment_steps", "enrollment_steps_pkey", "FlowEngine!EachStepOnce",
 		`PRIMARY KEY (workspace_id, enrollment_id, step)`},
@@ -102,31 +110,32 @@ var expected = []want{
 	{"refusals", "refusals_pkey", "a repeated trigger is refused once",
 		`PRIMARY KEY (workspace_id, flow_id, key)`},
 	{"refusals", "refusals_reason", "reasons of refusals are a closed list",
-		`CHECK ((reason = ANY (ARRAY['already_enrolled'::text, 'already_active'::text, 'filtered'::text, 'condition_error'::text, 'paused'::text, 'not_live'::text, 'no_profile'::text, 'missing_field'::text])))`},
-	{"flows", "flows_status", "the states of a flow are a closed list",
+		`CHECK ((reason = ANY (ARRAY['already_enrolled'::text, 'already_active'::text, 'filtered'::text, 'condition_error'::text, ` +
+			`'paused'::text, 'not_live'::text, 'no_profile'::text, 'missing_field'::text])))`},
+	{"flows", "flows_status", "the statuses of a flow are a closed list",
 		`CHECK ((status = ANY (ARRAY['draft'::text, 'live'::text, 'paused'::text, 'draining'::text, 'archived'::text])))`},
 	{"flow_versions", "flow_versions_pkey", "FlowEngine!FlipMovesNobody",
 		`PRIMARY KEY (workspace_id, flow_id, version)`},
 	{"flow_versions", "flow_versions_request", "a repeated request makes one version",
 		`UNIQUE (workspace_id, flow_id, request)`},
-	{"flow_log", "flow_log_pkey", "a repeated request does a verb once",
+	{"flow_log", "flow_log_pkey", "a repeated request has one effect",
 		`PRIMARY KEY (workspace_id, flow_id, id)`},
 	{"flow_shards", "flow_shards_lease", "a shard is leased exactly while it has a holder",
 		`CHECK (((leased_by IS NULL) = (lease_until IS NULL))) NULLABLE lease_until, leased_by`},
 	{"outbox", "outbox_pkey", "Outbox!NoDuplicatedProcessing",
 		`PRIMARY KEY (workspace_id, id)`},
-	{"outbox", "outbox_status", "the states of a message are a closed list",
+	{"outbox", "outbox_status", "the statuses of a webhook message are a closed list",
 		`CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))`},
 	{"outbox", "outbox_finished", "Outbox!NoLostMessages",
 		`CHECK (((status = 'pending'::text) = (finished_at IS NULL))) NULLABLE finished_at`},
 
-	{"idempotency_keys", "idempotency_keys_pkey", "a repeated POST acts once",
+	{"idempotency_keys", "idempotency_keys_pkey", "a repeated POST has one effect",
 		`PRIMARY KEY (workspace_id, key)`},
-	{"api_keys", "api_keys_hash", "a key opens one workspace",
+	{"api_keys", "api_keys_hash", "an API key belongs to one workspace",
 		`UNIQUE (hash)`},
 }
 
-// expectedTables are the tables of the list, each once.
+// expectedTables are the tables of expected, each once.
 func expectedTables() []string {
 	var tables []string
 	for _, w := range expected {

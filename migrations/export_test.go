@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Want is an expectation, for tests that take it away.
+// Want is an expectation, for tests that remove its rule.
 type Want struct{ Table, Name, Promise, Definition string }
 
 // Expected lists the expectations.
@@ -18,10 +18,13 @@ func Expected() []Want {
 	return all
 }
 
-// GuardsIn checks the guards as a transaction sees them.
+// GuardsIn checks the guards inside a transaction.
 func GuardsIn(ctx context.Context, tx pgx.Tx, o GuardOptions) ([]Guard, error) {
 	return catalogGuards(ctx, tx, o)
 }
 
-// LockKey is the advisory lock of whoever changes the schema.
+// LockKey is the advisory lock that is held while the schema changes.
 const LockKey = lockKey
+
+// Files are the migrations.
+var Files = files

@@ -10,26 +10,26 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Guard is one thing that a promise rests on, and whether it stands.
+// Guard is a constraint, index or setting that a promise depends on, and whether
+// it holds.
 type Guard struct {
 	Name    string // constraint, index, or setting
-	Table   string // empty for what is not about a table
-	Promise string // the property that breaks without it, as the specs name it, or a few words
+	Table   string // empty for a setting
+	Promise string // the property of a spec that it guards, or a description
 	OK      bool
-	Why     string // what is wrong; empty when nothing is
+	Why     string // what is wrong; empty if OK
 }
 
-// GuardOptions loosen the check. The zero value is for production.
+// GuardOptions relax the check. The zero value is for production.
 type GuardOptions struct {
-	// AllowNoFsync is for databases that live as long as one test.
+	// AllowNoFsync accepts fsync=off, for the databases of tests.
 	AllowNoFsync bool
 }
 
-// Guards checks everything that a promise rests on in the database: the
-// constraints and unique indexes of the expected list on their tables and on
-// every partition, that the tables survive a crash, the settings that make a
-// commit last, and that all migrations ran. Who sends without a green list
-// promises nothing. The error is for a database that cannot be asked.
+// Guards checks what the promises need from the database: the expected
+// constraints and unique indexes on their tables and on every partition, logged
+// tables, the settings that make a commit durable, and all migrations. No
+// promise holds if a guard is not OK. The error is that of a failed query.
 func Guards(ctx context.Context, pool *pgxpool.Pool, o GuardOptions) ([]Guard, error) {
 	guards, err := catalogGuards(ctx, pool, o)
 	if err != nil {
@@ -42,7 +42,7 @@ func Guards(ctx context.Context, pool *pgxpool.Pool, o GuardOptions) ([]Guard, e
 	return append(guards, river), nil
 }
 
-// catalogGuards are all but River's, asked in one session.
+// catalogGuards checks all guards but River's, in one session.
 func catalogGuards(ctx context.Context, q querier, o GuardOptions) ([]Guard, error) {
 	found, err := readRules(ctx, q)
 	if err != nil {
@@ -63,18 +63,17 @@ func catalogGuards(ctx context.Context, q querier, o GuardOptions) ([]Guard, err
 	return guards, nil
 }
 
-// rule is a constraint or unique index as the catalog describes it.
+// rule is a constraint or unique index in the catalog.
 type rule struct {
-	Table      string // the one that the expected list names
+	Table      string // as in the expected list
 	Relation   string // that table, or one of its partitions
-	Name       string // its name; on a partition, the name of the table's own that it belongs to
+	Name       string // on a partition, the name of the table's rule that it belongs to
 	Definition string
 	Valid      bool
 }
 
 // readRules reads the rules of all tables in the expected list. A relation
-// without any rule yields one row without a name, so that a partition with
-// nothing on it is seen.
+// without any rule yields one row without a name, so that fault finds it.
 func readRules(ctx context.Context, q querier) ([]rule, error) {
 	rows, err := q.Query(ctx, `
 with tables as (
@@ -84,7 +83,8 @@ with tables as (
     union all
     select name, inhrelid from tables join pg_inherits on inhparent = root
 ), rules as (
-    select c.conrelid as id, coalesce(p.conname, c.conname)::text as name, pg_get_constraintdef(c.oid) as definition, c.conkey::int2[] as columns,
+    select c.conrelid as id, coalesce(p.conname, c.conname)::text as name,
+           pg_get_constraintdef(c.oid) as definition, c.conkey::int2[] as columns,
            c.convalidated and coalesce(i.indisvalid and i.indisready and i.indisunique, true) as valid
     from pg_constraint c
     left join pg_constraint p on p.oid = c.conparentid
@@ -92,7 +92,8 @@ with tables as (
     where c.contype in ('p', 'u', 'c')
     union all
     select i.indrelid, coalesce(parent.relname, x.relname)::text,
-           'UNIQUE ' || substr(pg_get_indexdef(i.indexrelid), position('USING ' in pg_get_indexdef(i.indexrelid))), i.indkey::int2[], i.indisvalid and i.indisready
+           'UNIQUE ' || substr(pg_get_indexdef(i.indexrelid), position('USING ' in pg_get_indexdef(i.indexrelid))),
+           i.indkey::int2[], i.indisvalid and i.indisready
     from pg_index i
     join pg_class x on x.oid = i.indexrelid
     left join pg_inherits h on h.inhrelid = i.indexrelid
@@ -117,8 +118,8 @@ left join lateral (
 	return found, nil
 }
 
-// fault compares one expectation with what is there, on the table and on each
-// partition; empty when all is well.
+// fault compares an expectation with the rules of its table and of each
+// partition. It is empty if they agree.
 func (w want) fault(found []rule) string {
 	var faults []string
 	relations := map[string]string{} // relation -> what is wrong with it
@@ -154,24 +155,26 @@ func (w want) compare(r rule) string {
 	return ""
 }
 
-// durableGuard: an unlogged table is empty after a crash.
+// durableGuard checks that the tables are logged: an unlogged table is empty
+// after a crash.
 func durableGuard(ctx context.Context, q querier, _ GuardOptions) ([]Guard, error) {
 	names, err := scalar[string](ctx, q, `
 		select coalesce(string_agg(c.oid::regclass::text, ', ' order by c.oid::regclass::text), '') from pg_class c
 		where c.relpersistence <> 'p' and (c.oid in (select to_regclass(name) from unnest($1::text[]) name)
-			or exists (select from pg_inherits h where h.inhrelid = c.oid and h.inhparent in (select to_regclass(name) from unnest($1::text[]) name)))`, expectedTables())
-	g := Guard{Name: "logged tables", Promise: "nothing is lost silently", OK: names == ""}
+			or exists (select from pg_inherits h where h.inhrelid = c.oid
+				and h.inhparent in (select to_regclass(name) from unnest($1::text[]) name)))`, expectedTables())
+	g := Guard{Name: "logged tables", Promise: "a crash empties no table", OK: names == ""}
 	if !g.OK {
 		g.Why = "a crash would empty " + names
 	}
 	return []Guard{g}, err
 }
 
-// Isolation is the level of every transaction: whoever has waited for a lock
-// reads what was committed meanwhile.
+// Isolation is the isolation level of every transaction: after waiting for a
+// lock, a statement reads what was committed in the meantime.
 const Isolation = "read committed"
 
-// settingGuards read the settings as a session of ours has them: a role or a
+// settingGuards checks the settings of a session of Lemma, since a role or a
 // database can have its own.
 func settingGuards(ctx context.Context, q querier, o GuardOptions) ([]Guard, error) {
 	var guards []Guard
@@ -180,12 +183,12 @@ func settingGuards(ctx context.Context, q querier, o GuardOptions) ([]Guard, err
 		if err != nil {
 			return nil, err
 		}
-		g := Guard{Name: name, Promise: "once a transaction has committed, it has happened"}
-		// Besides on and off, synchronous_commit knows words that say where
-		// else a commit must have arrived; all of them include the own disk.
+		g := Guard{Name: name, Promise: "a committed transaction survives a crash"}
+		// The other values of synchronous_commit name standbys that must have
+		// the commit as well; all of them include the local disk.
 		g.OK = value != "off" || (name == "fsync" && o.AllowNoFsync)
 		if !g.OK {
-			g.Why = "it is off: what was sent may be forgotten in a crash, and sent again"
+			g.Why = "it is off: a crash may lose the record of sent messages, which are then sent again"
 		}
 		guards = append(guards, g)
 	}
@@ -193,9 +196,11 @@ func settingGuards(ctx context.Context, q querier, o GuardOptions) ([]Guard, err
 	if err != nil {
 		return nil, err
 	}
-	g := Guard{Name: "default_transaction_isolation", Promise: "an event and who waits for it see each other", OK: level == Isolation}
+	g := Guard{Name: "default_transaction_isolation", OK: level == Isolation,
+		Promise: "an event and a wait that begins at the same time see each other"}
 	if !g.OK {
-		g.Why = fmt.Sprintf("it is %s: whoever has waited for a lock would not see what was committed meanwhile; take it out of DATABASE_URL, or let it be %s", level, Isolation)
+		g.Why = fmt.Sprintf("it is %s: a statement that waited for a lock would not see what was committed in the meantime; "+
+			"remove it from DATABASE_URL, or set it to %s", level, Isolation)
 	}
 	return append(guards, g), nil
 }
@@ -205,7 +210,7 @@ func versionGuard(ctx context.Context, q querier, _ GuardOptions) ([]Guard, erro
 	if err != nil {
 		return nil, err
 	}
-	g := Guard{Name: "migrations", Promise: "the schema is the one that this version was written for", OK: true}
+	g := Guard{Name: "migrations", Promise: "the schema fits this version", OK: true}
 	for _, s := range steps {
 		if s.AppliedAt == nil {
 			g.OK, g.Why = false, s.Name+" was not applied: run `lemma migrate up`"
@@ -216,7 +221,7 @@ func versionGuard(ctx context.Context, q querier, _ GuardOptions) ([]Guard, erro
 }
 
 func riverGuard(ctx context.Context, pool *pgxpool.Pool) (Guard, error) {
-	g := Guard{Name: "river migrations", Promise: "bells ring"}
+	g := Guard{Name: "river migrations", Promise: "jobs are enqueued and executed"}
 	m, err := riverMigrator(pool)
 	if err != nil {
 		return g, err
@@ -231,8 +236,8 @@ func riverGuard(ctx context.Context, pool *pgxpool.Pool) (Guard, error) {
 	return g, nil
 }
 
-// Behind is the error of a schema that lacks migrations of this version, ours
-// or River's; nil when it has them all.
+// Behind returns an error if the schema lacks a migration of this version,
+// Lemma's or River's.
 func Behind(ctx context.Context, pool *pgxpool.Pool) error {
 	ours, err := versionGuard(ctx, pool, GuardOptions{})
 	if err != nil || !ours[0].OK {
@@ -242,7 +247,7 @@ func Behind(ctx context.Context, pool *pgxpool.Pool) error {
 	return errors.Join(err, Red([]Guard{rivers}))
 }
 
-// Red is the error of all guards that do not stand; nil when all do.
+// Red returns an error with all guards that are not OK, or nil.
 func Red(guards []Guard) error {
 	var red []error
 	for _, g := range guards {

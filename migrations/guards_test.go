@@ -26,7 +26,7 @@ func red(guards []migrations.Guard) []string {
 	return names
 }
 
-func TestGuardsStandAfterMigration(t *testing.T) {
+func TestGuardsAreOKAfterMigration(t *testing.T) {
 	t.Parallel()
 	guards, err := migrations.Guards(t.Context(), pgtest.DB(t), inTest)
 	if err != nil {
@@ -51,9 +51,9 @@ func TestEmptyDatabaseIsRed(t *testing.T) {
 	}
 }
 
-// hurt changes the schema in a transaction that is rolled back, and says which
-// guards are red then.
-func hurt(t *testing.T, pool *pgxpool.Pool, statements ...string) []string {
+// redAfter changes the schema in a transaction that is rolled back, and returns
+// the guards that are red in it.
+func redAfter(t *testing.T, pool *pgxpool.Pool, statements ...string) []string {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
@@ -72,7 +72,7 @@ func hurt(t *testing.T, pool *pgxpool.Pool, statements ...string) []string {
 	return red(guards)
 }
 
-// drop takes a rule away, with the foreign keys that lean on it.
+// drop removes a rule, with the foreign keys that depend on it.
 func drop(w migrations.Want) string {
 	if strings.Contains(w.Definition, "USING") {
 		return "drop index " + w.Name
@@ -80,29 +80,29 @@ func drop(w migrations.Want) string {
 	return fmt.Sprintf("alter table %s drop constraint %s cascade", w.Table, w.Name)
 }
 
-func TestEveryGuardIsMissed(t *testing.T) {
+func TestEveryMissingGuardIsRed(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	for _, w := range migrations.Expected() {
-		if got := hurt(t, pool, drop(w)); len(got) != 1 || got[0] != w.Name {
+		if got := redAfter(t, pool, drop(w)); len(got) != 1 || got[0] != w.Name {
 			t.Errorf("without %s these guards are red: %v", w.Name, got)
 		}
 	}
 }
 
-func TestWeakerGuardIsSeen(t *testing.T) {
+func TestEveryWeakerGuardIsRed(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	for _, w := range migrations.Expected() {
 		for how, weaker := range weakened(w) {
-			if got := hurt(t, pool, drop(w), weaker); len(got) != 1 || got[0] != w.Name {
+			if got := redAfter(t, pool, drop(w), weaker); len(got) != 1 || got[0] != w.Name {
 				t.Errorf("%s %s: these guards are red: %v", w.Name, how, got)
 			}
 		}
 	}
 }
 
-// weakened are ways to have something of the same name that guards less.
+// weakened are rules of the same name that guard less.
 func weakened(w migrations.Want) map[string]string {
 	add := fmt.Sprintf("alter table %s add constraint %s ", w.Table, w.Name)
 	definition, _, _ := strings.Cut(w.Definition, " NULLABLE")
@@ -127,14 +127,14 @@ func weakened(w migrations.Want) map[string]string {
 		}
 	case strings.Contains(w.Definition, "workspace_id"):
 		return map[string]string{
-			"in another order": add + strings.Replace(definition, "workspace_id, ", "", 1)[:len(definition)-len("workspace_id, )")] + ", workspace_id)",
+			"in another order": add + strings.TrimSuffix(strings.Replace(definition, "workspace_id, ", "", 1), ")") + ", workspace_id)",
 			"deferrable":       add + definition + " deferrable",
 		}
 	}
 	return map[string]string{"deferrable": add + definition + " deferrable"}
 }
 
-func TestOtherWaysToLoseAGuard(t *testing.T) {
+func TestOtherFaultsMakeAGuardRed(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	partition := "attempts_default"
@@ -142,26 +142,29 @@ func TestOtherWaysToLoseAGuard(t *testing.T) {
 		do   []string
 		want string
 	}{
-		"a nullable column slips through a check": {
+		"a nullable column, which satisfies a check": {
 			do: []string{"alter table batches alter column max_attempts drop not null"}, want: "batches_attempt"},
-		"a partition without the constraint": { // Postgres refuses to take it away; a restored or hand-attached table can lack it
-			do: []string{"delete from pg_constraint where conname = 'attempts_bound' and conrelid = '" + partition + "'::regclass"}, want: "attempts_bound"},
+		"a partition without the constraint": { // Postgres does not drop it, but a restored or attached table can lack it
+			do:   []string{"delete from pg_constraint where conname = 'attempts_bound' and conrelid = '" + partition + "'::regclass"},
+			want: "attempts_bound"},
 		"an unlogged table": {
 			do: []string{"alter table resolutions set unlogged"}, want: "logged tables"},
 		"an unlogged partition": {
 			do: []string{"alter table " + partition + " set unlogged"}, want: "logged tables"},
-		"an index that a failed build left": {
-			do: []string{"update pg_index set indisvalid = false where indexrelid = 'provider_events_once'::regclass"}, want: "provider_events_once"},
-		"an index of a partition that a failed build left": {
-			do: []string{"update pg_index set indisvalid = false where indexrelid = 'notifications_default_pkey'::regclass"}, want: "notifications_pkey"},
+		"an invalid index of a failed build": {
+			do:   []string{"update pg_index set indisvalid = false where indexrelid = 'provider_events_once'::regclass"},
+			want: "provider_events_once"},
+		"an invalid index of a partition": {
+			do:   []string{"update pg_index set indisvalid = false where indexrelid = 'notifications_default_pkey'::regclass"},
+			want: "notifications_pkey"},
 		"a migration that was not applied": {
 			do: []string{"delete from goose_db_version where version_id = 3"}, want: "migrations"},
 		"commits that do not wait for the disk": {
 			do: []string{"set local synchronous_commit = off"}, want: "synchronous_commit"},
-		"transactions that do not see what they waited for": {
+		"an isolation level that hides commits during a wait": {
 			do: []string{"set local default_transaction_isolation = 'repeatable read'"}, want: "default_transaction_isolation"},
 	} {
-		if got := hurt(t, pool, c.do...); len(got) != 1 || got[0] != c.want {
+		if got := redAfter(t, pool, c.do...); len(got) != 1 || got[0] != c.want {
 			t.Errorf("%s: these guards are red: %v", name, got)
 		}
 	}
@@ -194,7 +197,7 @@ func TestRiverWithoutItsNewestMigration(t *testing.T) {
 	}
 }
 
-// The database, the list in Go and the comments tell the same story.
+// The comments in the database and the expected list name the same properties.
 func TestPromisesAreWrittenOnTheConstraints(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)

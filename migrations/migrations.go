@@ -1,11 +1,10 @@
-// Package migrations lays the foundations: it promises that the schema under a
-// running Lemma is the one its deps were written for, however many nodes
-// start at once, and that every constraint which a promise rests on is there,
-// valid and the right one (Guards).
+// Package migrations guarantees that a running Lemma has the schema it was
+// written for, however many processes start at once, and that every constraint
+// which guards a promise exists, is valid and has the right definition (Guards).
 //
-// Changes are the numbered SQL files beside this text, applied in order and
-// never edited once released; what they add up to is in schema.sql. River's
-// own tables are migrated by River's own migrator.
+// The migrations are the numbered SQL files, applied in order and never edited
+// once released. schema.sql is the schema after all of them. River's tables are
+// migrated by River's own migrator.
 package migrations
 
 import (
@@ -28,12 +27,12 @@ import (
 //go:embed 0*.sql
 var files embed.FS
 
-// lockKey is the advisory lock that whoever changes the schema holds.
+// lockKey is the advisory lock that is held while the schema changes.
 const lockKey = 0x6c656d6d61 // "lemma"
 
-// Up brings the database to the newest schema: our migrations, River's, and
-// the partitions of the months to come. It uses connections of its own,
-// without a statement timeout. Nodes that start at once wait for one another.
+// Up migrates the database to the newest schema: Lemma's migrations, River's,
+// and the partitions of the next months. It uses its own connections, without a
+// statement timeout. Processes that start at once wait for each other.
 func Up(ctx context.Context, pool *pgxpool.Pool) error {
 	own, err := ownPool(ctx, pool)
 	if err != nil {
@@ -96,19 +95,19 @@ func riverMigrator(pool *pgxpool.Pool) (*rivermigrate.Migrator[pgx.Tx], error) {
 	return m, nil
 }
 
-// locked runs f while this process holds the advisory lock. The lock is asked
-// for again and again instead of waited for: a waiting statement holds a
-// snapshot, which would stall a CREATE INDEX CONCURRENTLY of the holder.
+// locked runs f while this process holds the advisory lock. It polls for the
+// lock: a waiting statement would hold a snapshot, which stalls a CREATE INDEX
+// CONCURRENTLY of the holder.
 func locked(ctx context.Context, pool *pgxpool.Pool, f func() error) error {
 	conn, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
 	if err != nil {
 		return fmt.Errorf("connect for the migration lock: %w", err)
 	}
-	defer conn.Close(context.WithoutCancel(ctx)) // which gives the lock back
+	defer conn.Close(context.WithoutCancel(ctx)) // releases the lock
 	for {
 		var got bool
 		if err := conn.QueryRow(ctx, "select pg_try_advisory_lock($1)", int64(lockKey)).Scan(&got); err != nil {
-			return fmt.Errorf("take the migration lock: %w", err)
+			return fmt.Errorf("acquire the migration lock: %w", err)
 		}
 		if got {
 			return f()
@@ -121,15 +120,15 @@ func locked(ctx context.Context, pool *pgxpool.Pool, f func() error) error {
 	}
 }
 
-// Migration is one step and whether the database has taken it.
+// Migration is one migration and when it was applied.
 type Migration struct {
 	Version   int64
 	Name      string
-	AppliedAt *time.Time // nil: it has not
+	AppliedAt *time.Time // nil: not applied
 }
 
-// Status lists our migrations in order. It changes nothing, also when the
-// database is empty.
+// Status lists Lemma's migrations in order. It is read-only, also on an empty
+// database.
 func Status(ctx context.Context, q querier) ([]Migration, error) {
 	applied, err := appliedAt(ctx, q)
 	if err != nil {
@@ -155,7 +154,7 @@ func Status(ctx context.Context, q querier) ([]Migration, error) {
 
 func appliedAt(ctx context.Context, q querier) (map[int64]time.Time, error) {
 	applied := map[int64]time.Time{}
-	// One statement cannot ask for a table that may be missing.
+	// A statement that names a missing table is an error, so this is asked first.
 	there, err := scalar[bool](ctx, q, "select to_regclass('goose_db_version') is not null")
 	if err != nil || !there {
 		return applied, err
@@ -185,11 +184,11 @@ func scalar[T any](ctx context.Context, q querier, sql string, args ...any) (T, 
 	rows, err := q.Query(ctx, sql, args...)
 	if err != nil {
 		var none T
-		return none, fmt.Errorf("ask the catalog: %w", err)
+		return none, fmt.Errorf("read the catalog: %w", err)
 	}
 	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return v, fmt.Errorf("ask the catalog: %w", err)
+		return v, fmt.Errorf("read the catalog: %w", err)
 	}
 	return v, nil
 }

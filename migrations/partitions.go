@@ -15,21 +15,21 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// partitioned are the tables that old data leaves by the month: each is cut by
-// a column that holds UUIDv7 ids.
+// partitioned are the tables whose old data is dropped by month. Each is
+// partitioned by a column of UUIDv7 ids.
 var partitioned = []string{"notifications", "batches", "attempts", "enrollment_steps"}
 
-// monthsAhead is how many months beyond the present one have partitions. They
-// must be there before the first row of the month: a partition cannot be made
-// for rows that the default partition has taken.
+// monthsAhead is how many months after the current one have partitions. A
+// partition must exist before the first row of its month, since it cannot be
+// created for rows that are in the default partition.
 const monthsAhead = 3
 
-// Partitions makes the partitions of now's month and the next three, where
-// they are missing. Calling it again, or from many nodes at once, is harmless;
-// workers call it from time to time.
+// Partitions creates the missing partitions of now's month and the next three.
+// It may be repeated and run in many processes at once; workers call it
+// periodically.
 //
-// A month whose first rows are in the default partition stays there: that is
-// logged, costs speed once the month is to be dropped, and loses nothing.
+// A month whose first rows are in the default partition stays there. This is
+// logged; no row is lost, but dropping the month is slow.
 func Partitions(ctx context.Context, pool *pgxpool.Pool, now time.Time) error {
 	return locked(ctx, pool, func() error { return makePartitions(ctx, pool, now) })
 }
@@ -66,7 +66,7 @@ func makePartition(ctx context.Context, pool *pgxpool.Pool, table string, month 
 	return err
 }
 
-// lowestID is the bound before the UUIDv7 ids made at t or later: their first
+// lowestID is the lower bound of the UUIDv7 ids made at t or later: their first
 // 48 bits are milliseconds since 1970 (RFC 9562, section 5.7).
 func lowestID(t time.Time) uuid.UUID {
 	var id uuid.UUID
@@ -74,8 +74,8 @@ func lowestID(t time.Time) uuid.UUID {
 	return id
 }
 
-// defaultHolds asks before Postgres would: its own check reads the whole
-// default partition under a lock that stops everybody.
+// defaultHolds reports whether the default partition has rows of a month.
+// Postgres's own check reads all of that partition under an exclusive lock.
 func defaultHolds(ctx context.Context, q querier, table string, from, to uuid.UUID) (bool, error) {
 	column, err := scalar[string](ctx, q, `
 		select a.attname from pg_partitioned_table p
@@ -87,10 +87,9 @@ func defaultHolds(ctx context.Context, q querier, table string, from, to uuid.UU
 	return scalar[bool](ctx, q, fmt.Sprintf("select exists (select from %s_default where %s >= $1 and %[2]s < $2)", table, column), from, to)
 }
 
-// createPartition makes one with the storage parameters of the default
-// partition. It gives up on its locks after some seconds rather than stand in
-// front of everybody who wants to send, and answers true when a row of the
-// month came in between.
+// createPartition creates a partition with the storage parameters of the default
+// one. Its lock timeout is short, because sending waits behind it. taken is true
+// if a row of the month was inserted in the meantime.
 func createPartition(ctx context.Context, pool *pgxpool.Pool, table, name string, from, to uuid.UUID) (taken bool, err error) {
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		options, err := scalar[[]string](ctx, tx, "select coalesce(reloptions, '{}') from pg_class where oid = to_regclass($1)", table+"_default")
@@ -100,7 +99,8 @@ func createPartition(ctx context.Context, pool *pgxpool.Pool, table, name string
 		if _, err := tx.Exec(ctx, "set local lock_timeout = '5s'"); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, fmt.Sprintf("create table %s partition of %s for values from ('%s') to ('%s')%s", name, table, from, to, with(options)))
+		_, err = tx.Exec(ctx, fmt.Sprintf("create table %s partition of %s for values from ('%s') to ('%s')%s",
+			name, table, from, to, with(options)))
 		return err
 	})
 	const checkViolation = "23514"

@@ -10,14 +10,13 @@ import (
 
 //go:generate go test -count=1 -run TestSchemaDump . -update
 
-// Schema describes what the migrations add up to, from the catalog and in an
-// order that does not change: tables with columns, constraints and indexes,
-// views by their columns, and comments. Partitions of months are left out, as
-// are the tables that goose and River keep. It is written for review, as
-// schema.sql, and not to be run.
+// Schema describes the schema from the catalog, in a fixed order: tables with
+// columns, constraints and indexes, views by their columns, and comments. It
+// leaves out the partitions of months and the tables of goose and River. It is
+// written to schema.sql for review, not to be run.
 func Schema(ctx context.Context, q querier) (string, error) {
 	var out strings.Builder
-	out.WriteString("-- What the migrations add up to. `make schema` writes this file; review it, do not run it.\n")
+	out.WriteString("-- The schema after all migrations. `make schema` writes this file; review it, do not run it.\n")
 	for _, part := range []string{schemaTables, schemaViews, schemaIndexes, schemaComments} {
 		rows, err := q.Query(ctx, part)
 		if err != nil {
@@ -32,11 +31,12 @@ func Schema(ctx context.Context, q querier) (string, error) {
 	return out.String(), nil
 }
 
-// ours picks the relations that are described: c is their row in pg_class.
-const ours = ` c.relnamespace = current_schema()::regnamespace and c.relname !~ '^(river|goose)_' and (not c.relispartition or pg_get_expr(c.relpartbound, c.oid) = 'DEFAULT') `
+// ours selects the relations that are described; c is their row in pg_class.
+const ours = ` c.relnamespace = current_schema()::regnamespace and c.relname !~ '^(river|goose)_'
+    and (not c.relispartition or pg_get_expr(c.relpartbound, c.oid) = 'DEFAULT') `
 
-// schemaTables writes each table as one statement. A partition has its
-// columns and constraints from its table.
+// schemaTables writes each table as one statement. A partition inherits its
+// columns and constraints.
 const schemaTables = `
 select case when c.relispartition then format('create table %s partition of %s default', c.relname, parent.relname)
        else format(E'create table %s (\n%s\n)', c.relname, (
@@ -57,25 +57,30 @@ left join pg_inherits h on h.inhrelid = c.oid
 left join pg_class parent on parent.oid = h.inhparent
 where c.relkind in ('r', 'p') and` + ours + `order by c.relname collate "C"`
 
-// schemaViews writes the columns alone: Postgres words the query of a view
-// differently from version to version.
+// schemaViews writes only the columns: versions of Postgres print the query of a
+// view differently.
 const schemaViews = `
-select format(E'-- view %s (\n%s\n-- )\n', c.relname, string_agg('--     ' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod), E',\n' order by a.attnum))
+select format(E'-- view %s (\n%s\n-- )\n', c.relname,
+    string_agg('--     ' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod), E',\n' order by a.attnum))
 from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
 where c.relkind = 'v' and` + ours + `group by c.relname order by c.relname collate "C"`
 
-// schemaIndexes writes the indexes that no constraint brings.
+// schemaIndexes writes the indexes that belong to no constraint.
 const schemaIndexes = `
 select replace(pg_get_indexdef(x.oid), ' ' || x.relnamespace::regnamespace || '.', ' ') || ';'
 from pg_index i join pg_class c on c.oid = i.indrelid join pg_class x on x.oid = i.indexrelid
-where not x.relispartition and not exists (select from pg_constraint k where k.conindid = x.oid and k.conrelid = c.oid) and` + ours + `order by x.relname collate "C"`
+where not x.relispartition and not exists (select from pg_constraint k where k.conindid = x.oid and k.conrelid = c.oid)
+    and` + ours + `order by x.relname collate "C"`
 
 const schemaComments = `
 select text from (
     select format('comment on constraint %s on %s is %L;', k.conname, c.relname, obj_description(k.oid, 'pg_constraint')) as text
-    from pg_constraint k join pg_class c on c.oid = k.conrelid where obj_description(k.oid, 'pg_constraint') is not null and` + ours + `
+    from pg_constraint k join pg_class c on c.oid = k.conrelid
+    where obj_description(k.oid, 'pg_constraint') is not null and` + ours + `
     union all
-    select format('comment on %s %s is %L;', case c.relkind when 'i' then 'index' when 'I' then 'index' when 'v' then 'view' else 'table' end, c.relname, obj_description(c.oid, 'pg_class'))
+    select format('comment on %s %s is %L;',
+        case c.relkind when 'i' then 'index' when 'I' then 'index' when 'v' then 'view' else 'table' end,
+        c.relname, obj_description(c.oid, 'pg_class'))
     from pg_class c where obj_description(c.oid, 'pg_class') is not null and` + ours + `
     union all
     select format('comment on column %s.%s is %L;', c.relname, a.attname, col_description(c.oid, a.attnum))

@@ -1,4 +1,4 @@
--- What the migrations add up to. `make schema` writes this file; review it, do not run it.
+-- The schema after all migrations. `make schema` writes this file; review it, do not run it.
 
 create table api_keys (
     workspace_id uuid not null,

@@ -29,7 +29,7 @@ func TestSchemaDump(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("schema.sql is not what the migrations add up to; `make schema` writes it (-file +database):\n%s", diff)
+		t.Errorf("schema.sql differs from the schema after all migrations; run `make schema` (-file +database):\n%s", diff)
 	}
 }
 

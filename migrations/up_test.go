@@ -9,23 +9,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
 	"golang.org/x/sync/errgroup"
 
 	"lemma/migrations"
 	"lemma/pgtest"
 )
 
-func TestNodesThatStartAtOnce(t *testing.T) {
+func TestProcessesThatStartAtOnce(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Empty(t)
-	var nodes errgroup.Group
+	var processes errgroup.Group
 	for range 4 {
-		nodes.Go(func() error { return migrations.Up(t.Context(), pool) })
+		processes.Go(func() error { return migrations.Up(t.Context(), pool) })
 	}
-	if err := nodes.Wait(); err != nil {
+	if err := processes.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	guards, err := migrations.Guards(t.Context(), pool, inTest)
@@ -37,7 +40,7 @@ func TestNodesThatStartAtOnce(t *testing.T) {
 	}
 }
 
-func TestUpWaitsForWhoeverMigrates(t *testing.T) {
+func TestUpWaitsForTheMigrationLock(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	holder, err := pool.Acquire(t.Context())
@@ -68,6 +71,40 @@ func TestUpWaitsForWhoeverMigrates(t *testing.T) {
 	}
 	if err := migrations.Up(t.Context(), pool); err != nil {
 		t.Errorf("up afterwards: %v", err)
+	}
+}
+
+func TestDownUndoesUp(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Empty(t)
+	db := stdlib.OpenDBFromPool(pool)
+	defer db.Close()
+	p, err := goose.NewProvider(goose.DialectPostgres, db, migrations.Files, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema := func() string {
+		s, err := migrations.Schema(t.Context(), pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	before := []string{schema()} // before each migration
+	for range p.ListSources() {
+		if _, err := p.UpByOne(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before = append(before, schema())
+	}
+	for i := len(before) - 2; i >= 0; i-- {
+		r, err := p.Down(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(before[i], schema()); diff != "" {
+			t.Errorf("down of %s leaves (-before +after):\n%s", r.Source.Path, diff)
+		}
 	}
 }
 
@@ -117,11 +154,11 @@ func TestPartitions(t *testing.T) {
 	pool := pgtest.DB(t)
 	before := len(partitionsOf(t, pool, "batches"))
 	now := time.Date(2031, 11, 30, 23, 59, 0, 0, time.UTC)
-	var nodes errgroup.Group
+	var processes errgroup.Group
 	for range 4 {
-		nodes.Go(func() error { return migrations.Partitions(t.Context(), pool, now) })
+		processes.Go(func() error { return migrations.Partitions(t.Context(), pool, now) })
 	}
-	if err := nodes.Wait(); err != nil {
+	if err := processes.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	options := "fillfactor=70 autovacuum_vacuum_scale_factor=0 autovacuum_vacuum_threshold=2000"
@@ -180,7 +217,7 @@ func landsIn(t *testing.T, pool *pgxpool.Pool, batch uuid.UUID) string {
 	return where
 }
 
-func TestMonthThatTheDefaultHasTaken(t *testing.T) {
+func TestMonthWithRowsInTheDefaultPartition(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	now := time.Date(2033, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -193,7 +230,8 @@ func TestMonthThatTheDefaultHasTaken(t *testing.T) {
 		}
 	}
 	found := fmt.Sprint(partitionsOf(t, pool, "attempts"))
-	if strings.Contains(found, "attempts_2033_02") || !strings.Contains(found, "attempts_2033_01") || !strings.Contains(found, "attempts_2033_04") {
+	if strings.Contains(found, "attempts_2033_02") || !strings.Contains(found, "attempts_2033_01") ||
+		!strings.Contains(found, "attempts_2033_04") {
 		t.Errorf("partitions are %s", found)
 	}
 	if got := landsIn(t, pool, idAt(now.AddDate(0, 1, 4))); got != "attempts_default" {
@@ -201,7 +239,7 @@ func TestMonthThatTheDefaultHasTaken(t *testing.T) {
 	}
 }
 
-// A partition is made while others write, and does not wait long for locks.
+// A partition is created beside other writers, and does not wait long for locks.
 func TestPartitionsGiveUpOnLocks(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)

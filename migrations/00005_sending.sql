@@ -1,8 +1,9 @@
 -- +goose Up
 -- Two append-only ledgers (notifications, attempts) and one lease (batches).
 -- Hot tables have no foreign keys: each would cost as much as the insert.
+-- A comment on a constraint names the properties in specs/ that it guards.
 
--- What a batch of notifications is made from. Written once.
+-- The content of a batch of notifications. Written once.
 create table contents (
     workspace_id     uuid not null references workspaces (id),
     id               uuid not null,
@@ -14,41 +15,46 @@ create table contents (
     reply_to         text not null,
     headers          jsonb not null,
     created_at       timestamptz not null default now(),
+    flow_id          uuid,                    -- with node: what sends it; null for a campaign
+    node             text,
     primary key (workspace_id, id),
     foreign key (workspace_id, template_id, template_version) references template_versions (workspace_id, template_id, version)
 );
 
--- The intents: one row per recipient of an origin (a campaign), written once
--- and never updated. A person who is not to be written to has a row as well,
+-- The intents: one row per recipient of an origin (a campaign, or a month of a
+-- flow), written once and never updated. A profile that is skipped has a row
 -- with the reason and without a batch, so that the audience is the number of rows.
 create table notifications (
-    workspace_id uuid not null,
-    origin_id    uuid not null,
-    key          uuid not null,               -- 16 bytes of SHA-256; see lemma.Key
-    batch_id     uuid,
-    ordinal      smallint,
-    profile_key  text not null,
-    address      text,
-    payload      text,                        -- the columns that the template uses, a JSON object; text is cheaper than jsonb here
-    skip_reason  text constraint notifications_skip_reason check (skip_reason in
+    workspace_id  uuid not null,
+    origin_id     uuid not null,
+    key           uuid not null,              -- 16 bytes of SHA-256; see lemma.Key
+    batch_id      uuid,
+    ordinal       smallint,
+    profile_key   text not null,
+    address       text,
+    payload       text,                       -- the columns that the template uses, a JSON object; text is cheaper than jsonb here
+    skip_reason   text constraint notifications_skip_reason check (skip_reason in
         ('missing_address', 'invalid_address', 'duplicate_address', 'unsubscribed', 'invalid_key')),
-    created_at   timestamptz not null default now(),
-    -- Campaign!AtMostOneNotificationPerRecipient, FlowEngine!AtMostOneNotificationPerNode
+    created_at    timestamptz not null default now(),
+    enrollment_id uuid,                       -- null for a campaign
+    content_id    uuid,                       -- of a skipped notification of a flow: the content that it would have had
     constraint notifications_pkey primary key (workspace_id, origin_id, key),
-    -- Campaign!CountsBalance: in a batch, or skipped, never both and never neither
+    -- In a batch, or skipped: never both, never neither.
     constraint notifications_place check (
         (skip_reason is null and batch_id is not null and ordinal is not null and address is not null)
         or (skip_reason is not null and batch_id is null and ordinal is null))
 ) partition by range (origin_id);
 create table notifications_default partition of notifications default;
--- How a claim finds the rows of its batch. Not unique, on purpose: equal keys
--- are stored once a page, which halves the indexes of the hottest table; two
--- rows with one ordinal could not both get an outcome (attempts_pkey). All
--- three columns, so that it looks better than the primary key's first two to a
--- planner that has no statistics yet.
+comment on constraint notifications_pkey on notifications is
+    'Campaign!AtMostOneNotificationPerRecipient, FlowEngine!AtMostOneNotificationPerNode';
+comment on constraint notifications_place on notifications is 'Campaign!CountsBalance';
+-- Finds the rows of a claimed batch. It is not unique on purpose: equal keys are
+-- stored once per page, which halves the indexes of the hottest table, and
+-- attempts_pkey admits one outcome per ordinal. It has all three columns, so
+-- that a planner without statistics prefers it to the primary key.
 create index notifications_batch on notifications (workspace_id, origin_id, batch_id) where batch_id is not null;
 create index notifications_skipped on notifications (workspace_id, origin_id, key) where skip_reason is not null;
--- Which profiles of an origin are opted out, for those of their rows that are not.
+-- Profiles of an origin that have opted out: the fan-out skips their other rows.
 create index notifications_unsubscribed on notifications (workspace_id, origin_id, profile_key) where skip_reason = 'unsubscribed';
 
 -- The only hot rows: one per some hundreds of notifications.
@@ -56,13 +62,13 @@ create table batches (
     workspace_id   uuid not null,
     origin_id      uuid not null,
     id             uuid not null,
-    root_id        uuid not null,             -- the batch that its notifications name: itself, or the one that it was made of
+    root_id        uuid not null,             -- the batch that its notifications name: itself, or the one that it was split from
     provider_id    uuid not null,
     content_id     uuid not null,
     size           smallint not null check (size > 0),
     attempt        smallint not null default 1,
     max_attempts   smallint not null,         -- 1: at_most_once, 2: at_least_once
-    status          text not null default 'ready'
+    status         text not null default 'ready'
         constraint batches_status check (status in ('ready', 'leased', 'done', 'cancelled', 'expired')),
     gate           text not null default 'open'
         constraint batches_gate check (gate in ('open', 'held', 'cancelled')), -- what pause and cancel write
@@ -70,49 +76,54 @@ create table batches (
     expires_at     timestamptz,
     leased_by      text,                      -- worker/claim: fresh for every claim
     lease_until    timestamptz,
-    called_through smallint not null default -1, -- rows beyond it were surely not called under this lease
+    called_through smallint not null default -1, -- rows beyond this ordinal were not called under this lease
     calling        smallint not null default 0, -- rows of open windows that have no outcome yet
-    open           smallint[],                -- ordinals without an end; null while that is all of them
-    deferred       smallint[] not null default '{}', -- of a window under this lease, and surely not accepted or not called
-    refusals       smallint[],                -- by ordinal: how often a row was refused for itself; null while none was
-    enqueued_at        timestamptz not null default now(),
+    open           smallint[],                -- ordinals that have not ended; null while none has ended
+    deferred       smallint[] not null default '{}', -- rows of a window under this lease that were not accepted or not called
+    refusals       smallint[],                -- by ordinal: how often the carrier refused the row; null while it refused none
+    enqueued_at    timestamptz not null default now(), -- when its job was last enqueued
     sent           smallint not null default 0,
     failed         smallint not null default 0,
     orphaned       smallint not null default 0,
     skipped        smallint not null default 0,
     cancelled      smallint not null default 0,
-    retried        smallint not null default 0, -- unknown, and handed to a retry batch
+    retried        smallint not null default 0, -- unknown, and moved to a retry batch
     skips          jsonb not null default '{}', -- the reasons of skipped
     created_at     timestamptz not null default now(), -- of a root: before its recipients were read
     finished_at    timestamptz,
     constraint batches_pkey primary key (workspace_id, origin_id, id),
-    -- SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy
     constraint batches_attempt check (attempt between 1 and 2 and max_attempts between 1 and 2 and attempt <= max_attempts),
-    -- SendingEngine!OnlyOwnerCommits: leased exactly while somebody holds it
+    -- Leased exactly while it has a holder.
     constraint batches_lease check ((status = 'leased') = (leased_by is not null) and (leased_by is null) = (lease_until is null)),
-    -- Campaign!CountsBalance: no row is counted twice
+    -- No row is counted twice.
     constraint batches_counts check (sent + failed + orphaned + skipped + cancelled + retried + calling <= size),
-    -- Batch!NoRowLeftBehind: a batch ends only with every row at its end
+    -- A batch ends only when every row has ended.
     constraint batches_end check (status in ('ready', 'leased') or sent + failed + orphaned + skipped + cancelled + retried = size),
-    -- Batch!OneRowPerOrdinal: one that was made of another names its rows
+    -- A batch that was split from another lists its rows.
     constraint batches_root check (root_id = id and attempt = 1 or root_id <> id and open is not null)
 ) partition by range (origin_id);
 create table batches_default partition of batches default
     with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+comment on constraint batches_pkey on batches is 'SendingEngine!OnlyOwnerCommits';
+comment on constraint batches_attempt on batches is 'SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy';
+comment on constraint batches_lease on batches is 'SendingEngine!OnlyOwnerCommits';
+comment on constraint batches_counts on batches is 'Campaign!CountsBalance';
+comment on constraint batches_end on batches is 'Batch!NoRowLeftBehind';
+comment on constraint batches_root on batches is 'Batch!OneRowPerOrdinal';
 create index batches_ready on batches (due_at) where status = 'ready';
--- Which workspaces have work, and what of it is due first.
+-- Workspaces that have work, and their batches in the order in which they are due.
 create index batches_by_due on batches (workspace_id, due_at) where status = 'ready' and gate = 'open';
--- Without lease_until in it, so that renewing a lease stays a heap-only update.
+-- Without lease_until, so that renewing a lease is a heap-only update.
 create index batches_leased on batches (id) where status = 'leased';
--- What a pause or a resume of an origin changes, however much of it has ended. With id, so that
--- a statement about one batch reads it by all three columns.
+-- Batches that a pause, resume or cancel changes, however many have ended. With
+-- id, so that a statement about one batch reads it by all three columns.
 create index batches_live on batches (workspace_id, origin_id, id) where status in ('ready', 'leased');
--- Batches that were made of another: second attempts, and rows whose outcome
--- is unknown and that wait for the reaper.
+-- Batches that were split from another: second attempts, and rows with an
+-- unknown outcome that wait for the reaper.
 create index batches_derived on batches (workspace_id, origin_id, root_id) where id <> root_id;
 
--- What came of each call, appended. Keyed by the root batch and the ordinal,
--- which name one notification for ever.
+-- The outcome of each call, appended. The root batch and the ordinal identify
+-- one notification permanently.
 create table attempts (
     workspace_id uuid not null,
     batch_id     uuid not null,               -- the root batch
@@ -120,26 +131,28 @@ create table attempts (
     attempt      smallint not null,
     outcome      text not null,
     final        boolean not null,
-    basis        text not null,               -- what we know it by
+    basis        text not null,               -- the source of the outcome
     reason       text,
     code         smallint,                    -- the carrier's reply code
-    carrier_id   text,                        -- what the carrier calls the message
-    detail       text,                        -- the carrier's words, shortened
+    carrier_id   text,                        -- the carrier's id of the message
+    detail       text,                        -- the carrier's reply, shortened
     at           timestamptz not null default now(),
-    -- SendingEngine!OneOutcomePerAttempt, Batch!OneRowPerOrdinal
     constraint attempts_pkey primary key (workspace_id, batch_id, ordinal, attempt),
-    -- SendingEngine!BoundedSendCount: a third attempt cannot be written down
+    -- A third attempt cannot be recorded.
     constraint attempts_bound check (attempt between 1 and 2),
     constraint attempts_outcome check (outcome in ('accepted', 'rejected', 'refused', 'unknown', 'skipped')),
     constraint attempts_basis check (basis in ('response', 'evidence', 'reaper', 'gate')),
-    -- SendingEngine!TerminalStable: only a first attempt of unknown outcome may be followed
+    -- Only a first attempt with an unknown outcome may be followed by another.
     constraint attempts_final check (final or (outcome = 'unknown' and attempt = 1))
 ) partition by range (batch_id);
 create table attempts_default partition of attempts default;
+comment on constraint attempts_pkey on attempts is 'SendingEngine!OneOutcomePerAttempt, Batch!OneRowPerOrdinal';
+comment on constraint attempts_bound on attempts is 'SendingEngine!BoundedSendCount';
+comment on constraint attempts_final on attempts is 'SendingEngine!TerminalStable';
 create index attempts_ended_badly on attempts (workspace_id, batch_id, ordinal) where outcome <> 'accepted';
 
--- What became of a batch, appended: who claimed it, which windows were opened,
--- how it was given back. One row for some hundreds of notifications.
+-- The events of a batch, appended: its claims, its windows, and how each claim
+-- ended. One row for some hundreds of notifications.
 create table batch_log (
     workspace_id uuid not null,
     batch_id     uuid not null,
@@ -149,22 +162,22 @@ create table batch_log (
     token        text,
     first        smallint,                    -- the window's first and last ordinal
     last         smallint,
-    until        timestamptz,                 -- the lease's end, or when it is due again
-    message_date timestamptz,                 -- of a window under attempt 1: the Date of its messages, written before any is called
+    until        timestamptz,                 -- the lease's end, or when the batch is due again
+    message_date timestamptz,                 -- of a window under attempt 1: the Date of its messages, written before any call
     detail       text
 );
 create index batch_log_batch on batch_log (workspace_id, batch_id, at);
 
--- What carriers say: today the replies that came too late to be committed and
--- refusals that did not end a row. No foreign key: it may come before our
--- commit, or for nobody we know.
+-- Evidence from carriers: replies that came too late to be committed, and
+-- refusals that did not end a row. Without a foreign key, because an event may
+-- arrive before Lemma's own commit, or for an unknown message.
 create table provider_events (
     workspace_id    uuid not null,
     id              uuid not null,
     provider_id     uuid not null,
     source          text not null,            -- 'response', or the carrier's webhook
-    source_event_id text not null,            -- 'unknown' when it has none
-    batch_id        uuid,                     -- the root batch, with ordinal: the notification
+    source_event_id text not null,            -- 'unknown' without one
+    batch_id        uuid,                     -- the root batch, which with ordinal identifies the notification
     ordinal         smallint,
     attempt         smallint,
     kind            text not null constraint provider_events_kind check (kind in ('accepted', 'rejected', 'deferred')),
@@ -175,12 +188,12 @@ create table provider_events (
     recorded_at     timestamptz not null default now(),
     primary key (workspace_id, id)
 );
--- ProviderEvents!AppliedOnce
 create unique index provider_events_once on provider_events (workspace_id, source, source_event_id) where source_event_id <> 'unknown';
+comment on index provider_events_once is 'ProviderEvents!AppliedOnce';
 create index provider_events_row on provider_events (workspace_id, batch_id, ordinal);
 
--- What a person found out about an orphan. The first word stands; the
--- notification stays orphaned and is never sent again.
+-- What a person found out about an orphaned notification. The first resolution
+-- is final; the notification stays orphaned and is never sent again.
 create table resolutions (
     workspace_id uuid not null,
     origin_id    uuid not null,
@@ -192,31 +205,31 @@ create table resolutions (
     primary key (workspace_id, origin_id, key)
 );
 
--- One row per chunk of a fan-out: the second set of books, to hold against the batches.
-create table fanout_chunks (
+-- The origins of a flow's notifications: one per month in which profiles
+-- enrolled, so that all messages of an enrollment are in the partitions of the
+-- month in which it began.
+create table flow_origins (
     workspace_id uuid not null,
     origin_id    uuid not null,
-    id           uuid not null,
-    run          int not null,
-    created      int not null,                -- notifications really inserted
-    skipped      jsonb not null default '{}', -- reason -> rows really inserted
-    at           timestamptz not null default now(),
-    primary key (workspace_id, origin_id, id)
+    flow_id      uuid not null,
+    primary key (workspace_id, origin_id)
 );
+create index flow_origins_flow on flow_origins (workspace_id, flow_id);
 
 -- The status of a notification is derived here and nowhere else: worker,
 -- reaper and API read this view.
---   skipped    it has a reason instead of a batch, or a gate ended it before any call
+--   skipped    it has a skip_reason, or a gate ended it before any call
 --   sent       the last attempt was accepted
---   failed     surely not accepted, and no attempt before it is in doubt (an
---              unknown first attempt may turn out rejected before the second)
---   orphaned   in doubt, and the budget is spent
+--   failed     it was not accepted, and no attempt before it is unknown (an
+--              unknown first attempt may be found rejected before the second)
+--   orphaned   the outcome is unknown, and no attempt is left
 --   cancelled  its batch was cancelled before it was called
---   processing in a window that is open now
+--   processing it is in an open window
 --   pending    none of these
--- attempts counts the attempts that were called, or may have been: not one that
--- a gate ended, nor a second that evidence about the first made needless. Only
--- what ended otherwise than as sent has a reason, and only what ended has a time.
+-- attempts counts the attempts that were called or may have been called. It
+-- leaves out an attempt that a gate ended, and a second attempt that evidence
+-- about the first made unnecessary. reason is null for a notification that was
+-- sent or has not ended, ended_at for one that has not ended.
 create view notification_status as
 select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key, n.address, n.created_at,
        b.id as current_batch_id, b.provider_id, b.content_id, b.due_at, b.expires_at,
@@ -256,7 +269,8 @@ select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key,
            when a.final then a.at
            when b.status in ('cancelled', 'expired') then b.finished_at
        end as ended_at, a.code, a.carrier_id, a.detail,
-       r.resolution, r.at as resolved_at
+       r.resolution, r.at as resolved_at,
+       n.enrollment_id, c.flow_id, c.node
 from notifications n
 left join lateral (
     select a.attempt, a.outcome, a.final, a.basis, a.reason, a.at, a.code, a.carrier_id, a.detail from attempts a
@@ -271,14 +285,23 @@ left join lateral (
       and r.attempt > coalesce(a.attempt, 0) and n.ordinal = any(r.open)
 ) part on true
 cross join lateral (
-    select coalesce(part.id, first.id) as id, coalesce(part.status, first.status) as status, coalesce(part.attempt, first.attempt) as attempt,
+    select coalesce(part.id, first.id) as id, coalesce(part.status, first.status) as status,
+        coalesce(part.attempt, first.attempt) as attempt,
         coalesce(part.called_through, first.called_through) as called_through, coalesce(part.deferred, first.deferred) as deferred,
         coalesce(part.open, first.open) as open, first.provider_id, first.content_id,
         coalesce(part.due_at, first.due_at) as due_at, coalesce(part.expires_at, first.expires_at) as expires_at,
         case when part.id is null then first.finished_at else part.finished_at end as finished_at
 ) b
-left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key;
+left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key
+left join contents c on c.workspace_id = n.workspace_id and c.id = coalesce(b.content_id, n.content_id);
 
 -- +goose Down
 drop view notification_status;
-drop table fanout_chunks, resolutions, provider_events, batch_log, attempts, batches, notifications, contents;
+drop table flow_origins;
+drop table resolutions;
+drop table provider_events;
+drop table batch_log;
+drop table attempts;
+drop table batches;
+drop table notifications;
+drop table contents;
