@@ -73,20 +73,19 @@ func startIn(dir string) (*postgres.Cluster, error) {
 // folder is where all clusters of this process are.
 type folder struct {
 	path string
-	// alive is the pipe that the sweeper waits at. It is kept because a file
-	// that nobody refers to is closed by the garbage collector.
+	// alive is the pipe that the sweeper reads. The reference keeps it open: the
+	// garbage collector closes files without one.
 	alive io.Closer
 }
 
-// processFolder makes the folder. A process can be killed at any time, so the
-// folder is removed by a shell that waits for the end of a pipe, which is the
-// end of this process, and then for the postmasters, which the kernel has told
-// to go.
+// processFolder makes the folder. Since a process can be killed at any time, a
+// shell removes it. The shell waits for the end of a pipe, which is the end of
+// this process, and then for the postmasters, which the kernel stops.
 var processFolder = sync.OnceValues(func() (f folder, err error) {
-	if f.path, err = os.MkdirTemp(quickFolder(), "lemma-test-"); err != nil {
+	if f.path, err = os.MkdirTemp(fastFolder(), "lemma-test-"); err != nil {
 		return f, err
 	}
-	if err := os.Chmod(f.path, 0o711); err != nil { // Postgres may run as somebody else, who must pass
+	if err := os.Chmod(f.path, 0o711); err != nil { // Postgres may run as another user
 		return f, err
 	}
 	const wait = `trap "" INT TERM HUP; cat >/dev/null; n=0
@@ -101,13 +100,13 @@ rm -rf -- "$0"`
 	return f, sweeper.Start()
 })
 
-// quickFolder is the machine's memory where that has room: a database is some
-// hundreds of files, and cloning one takes 30 ms there and 500 ms on a slow
-// disk. Otherwise it is empty: the usual place.
-func quickFolder() string {
-	const memory, room = "/dev/shm", 2 << 30
+// fastFolder is a folder in memory if that has enough space: cloning a database
+// of some hundreds of files takes 30 ms there, and 500 ms on a slow disk.
+// Otherwise it is empty, which is the default folder.
+func fastFolder() string {
+	const memory, needed = "/dev/shm", 2 << 30
 	var fs syscall.Statfs_t
-	if os.Getenv("TMPDIR") != "" || syscall.Statfs(memory, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < room {
+	if os.Getenv("TMPDIR") != "" || syscall.Statfs(memory, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < needed {
 		return ""
 	}
 	return memory

@@ -1,11 +1,10 @@
-// Package pgtest gives tests real Postgres databases, and promises each test
-// that its database is fresh, fully migrated, its own, and gone afterwards, so
-// that tests run in parallel without seeing one another.
+// Package pgtest gives each test its own real Postgres database: new, fully
+// migrated, and dropped after the test, so that tests run in parallel.
 //
-// A test process has one private cluster, made at the first use from the
-// binaries of the machine (fsync off) and gone with the process, however that
-// ends. A machine without Postgres skips these tests loudly; with
-// LEMMA_TEST_REQUIRED=1 it fails them.
+// A test process has one private cluster with fsync off. It is created at the
+// first use from the machine's binaries, and removed when the process ends,
+// however it ends. Without Postgres these tests are skipped; with
+// LEMMA_TEST_REQUIRED=1 they fail.
 package pgtest
 
 import (
@@ -26,21 +25,21 @@ import (
 	"lemma/migrations"
 )
 
-// DB is a fresh database with the whole schema.
+// DB is a new database with the whole schema.
 func DB(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	h := sharedCluster(t)
 	return h.database(t, template)
 }
 
-// Empty is a fresh database without any table: a customer's.
+// Empty is a new database without tables, such as a customer's.
 func Empty(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	h := sharedCluster(t)
 	return h.database(t, "template0")
 }
 
-// DSN is how to reach a test's database in another way than by its pool.
+// DSN is the connection string of a test's database.
 func DSN(pool *pgxpool.Pool) string { return pool.Config().ConnString() }
 
 // Workspace inserts a workspace.
@@ -53,8 +52,8 @@ func Workspace(t testing.TB, pool *pgxpool.Pool) uuid.UUID {
 	return id
 }
 
-// Cluster is a cluster apart from everybody else's, for a test that stops,
-// crashes and starts Postgres. It runs; its databases are made by DBIn.
+// Cluster is a running cluster for one test, which may stop, crash and start it.
+// DBIn makes its databases.
 func Cluster(t testing.TB) *postgres.Cluster {
 	t.Helper()
 	f, err := processFolder()
@@ -71,7 +70,7 @@ func Cluster(t testing.TB) *postgres.Cluster {
 	return c
 }
 
-// DBIn is a migrated database in a cluster of the test's own.
+// DBIn is a migrated database in a test's own cluster.
 func DBIn(t testing.TB, c *postgres.Cluster) *pgxpool.Pool {
 	t.Helper()
 	name := "own_" + strings.ReplaceAll(uuid.NewString(), "-", "")
@@ -96,13 +95,13 @@ const template = "lemma_template"
 
 var serial atomic.Int64
 
-// database clones a database, and drops the clone when the test ends.
+// database clones a database, and drops the clone after the test.
 func (h *shared) database(t testing.TB, original string) *pgxpool.Pool {
 	t.Helper()
 	name := fmt.Sprintf("test_%d", serial.Add(1))
 	clone := "create database " + name + " template " + original
 	if h.cluster.Version() >= 15 {
-		clone += " strategy file_copy" // three times as quick as through the log
+		clone += " strategy file_copy" // three times as fast as through the log
 	}
 	if _, err := h.admin.Exec(t.Context(), clone); err != nil {
 		t.Fatalf("create database: %v", err)
@@ -133,7 +132,7 @@ func open(t testing.TB, dsn string) *pgxpool.Pool {
 	return pool
 }
 
-// closePool tells a test that has kept a connection, instead of hanging with it.
+// closePool fails a test that did not release a connection, instead of hanging.
 func closePool(t testing.TB, pool *pgxpool.Pool) {
 	closed := make(chan struct{})
 	go func() { pool.Close(); close(closed) }()
@@ -144,8 +143,8 @@ func closePool(t testing.TB, pool *pgxpool.Pool) {
 	}
 }
 
-// check turns a machine without Postgres into a skip, or into a failure where
-// the tests must run.
+// check fails the test on an error. Without Postgres it skips the test, unless
+// LEMMA_TEST_REQUIRED=1.
 func check(t testing.TB, err error) {
 	t.Helper()
 	switch {

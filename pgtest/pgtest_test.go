@@ -20,8 +20,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestMain turns the test binary into a process that has a cluster and waits
-// to be killed, when TestClusterDiesWithItsProcess asks for that.
+// TestMain runs the tests. For TestClusterEndsWithItsProcess it instead starts a
+// cluster and waits to be killed.
 func TestMain(m *testing.M) {
 	if os.Getenv("LEMMA_TEST_HANG") != "" {
 		h, err := startShared()
@@ -48,7 +48,7 @@ func count(t *testing.T, dsn, sql string) (n int) {
 	return n
 }
 
-func TestDatabasesAreFreshAndApart(t *testing.T) {
+func TestDatabasesAreNewAndSeparate(t *testing.T) {
 	t.Parallel()
 	for range 8 {
 		t.Run("", func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestEmptyHasNoTables(t *testing.T) {
 	}
 }
 
-func TestDatabaseIsGoneAfterItsTest(t *testing.T) {
+func TestDatabaseIsDroppedAfterItsTest(t *testing.T) {
 	t.Parallel()
 	var name string
 	t.Run("", func(t *testing.T) { name = DB(t).Config().ConnConfig.Database })
@@ -78,7 +78,7 @@ func TestDatabaseIsGoneAfterItsTest(t *testing.T) {
 	}
 }
 
-func TestClusterOfItsOwn(t *testing.T) {
+func TestClusterSurvivesACrash(t *testing.T) {
 	t.Parallel()
 	c := Cluster(t)
 	pool := DBIn(t, c)
@@ -97,7 +97,7 @@ func TestClusterOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestClusterDiesWithItsProcess(t *testing.T) {
+func TestClusterEndsWithItsProcess(t *testing.T) {
 	t.Parallel()
 	sharedCluster(t) // skips where there is no Postgres
 	helper := exec.Command(os.Args[0])
@@ -131,8 +131,8 @@ func TestClusterDiesWithItsProcess(t *testing.T) {
 	}
 }
 
-// The sweeper waits as long as this process lives: a pipe that only a garbage
-// collection had to close would end the cluster of living tests.
+// A pipe that the garbage collector closes would end the cluster while its tests
+// run.
 func TestSweeperOutlivesGarbageCollection(t *testing.T) {
 	t.Parallel()
 	sharedCluster(t)
@@ -141,12 +141,12 @@ func TestSweeperOutlivesGarbageCollection(t *testing.T) {
 	}
 	for deadline := time.Now().Add(300 * time.Millisecond); time.Now().Before(deadline); runtime.GC() {
 		if !sweeperWaits(t) {
-			t.Fatal("the sweeper has stopped waiting for us")
+			t.Fatal("the sweeper has stopped waiting for this process")
 		}
 	}
 }
 
-// sweeperWaits tells whether a shell that we started has a cat of its own.
+// sweeperWaits reports whether a shell that this process started runs a cat.
 func sweeperWaits(t *testing.T) bool {
 	t.Helper()
 	parents := map[string]string{} // pid -> parent, of all shells and cats

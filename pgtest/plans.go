@@ -17,16 +17,16 @@ import (
 )
 
 // Statements collects the SQL that the program sends through a pool, so that a
-// test can ask for the plans of all that ran, without a list by hand.
+// test can check the plans of all statements.
 type Statements struct {
-	Settings map[string]string // of the connections that plans are asked for on, as the program sets its own
+	Settings map[string]string // of the connection that explains, as the program sets them
 
 	mu  sync.Mutex
 	sql map[string]string // text -> the function that sent it first
 }
 
-// Trace is another pool on the database of pool, and collects what is sent
-// through it. Statements that tests send are left out.
+// Trace opens another pool on the database of pool and collects the statements
+// that are sent through it, except those of tests.
 func (s *Statements) Trace(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
 	cfg := pool.Config()
@@ -84,7 +84,7 @@ func (s *Statements) add(sql string) {
 }
 
 // caller is the function of this module that sends a statement, and whether it
-// belongs to a test.
+// is in a test file.
 func caller() (name string, test bool) {
 	stack := make([]uintptr, 64)
 	frames := runtime.CallersFrames(stack[:runtime.Callers(4, stack)])
@@ -99,18 +99,18 @@ func caller() (name string, test bool) {
 	}
 }
 
-// Scan is how a plan reads one table.
+// Scan is the scan of one table in a plan.
 type Scan struct {
 	SQL, Caller string
-	Table       string   // a partition goes by the name of its table
+	Table       string   // of a partition, the partitioned table
 	Type        string   // Seq Scan, Index Scan, ...
 	Index, Cond string   // empty for a Seq Scan
-	Columns     []string // of the index, in their order
-	Plan        string   // the whole of it, for the eye
+	Columns     []string // of the index, in order
+	Plan        string   // the whole plan as text
 }
 
-// By says whether the scan goes straight to the rows of one value of a column:
-// by its index condition, and with all columns that come before it in the index.
+// By reports whether the scan reads only the rows of one value of a column: its
+// index condition has the column and all columns before it in the index.
 func (s Scan) By(column string) bool {
 	for _, c := range s.Columns {
 		if !regexp.MustCompile(`\b` + c + `\b`).MatchString(s.Cond) {
@@ -132,9 +132,8 @@ type node struct {
 	Plans []node
 }
 
-// Scans asks a database for the generic plan of each statement that was
-// collected, and answers with every scan in it. A statement that another schema
-// than this database's is meant for is an error.
+// Scans explains the generic plan of each collected statement and returns every
+// scan in it. A statement for another schema fails the test.
 func (s *Statements) Scans(t testing.TB, pool *pgxpool.Pool) (all []Scan) {
 	t.Helper()
 	s.mu.Lock()
@@ -146,7 +145,7 @@ func (s *Statements) Scans(t testing.TB, pool *pgxpool.Pool) (all []Scan) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	// Without pruning a plan shows its way through every partition.
+	// Without pruning a plan shows the scans of all partitions.
 	if _, err := conn.Exec(t.Context(), `set plan_cache_mode = force_generic_plan; set enable_partition_pruning = off`); err != nil {
 		t.Fatal(err)
 	}
@@ -156,14 +155,17 @@ func (s *Statements) Scans(t testing.TB, pool *pgxpool.Pool) (all []Scan) {
 		if err != nil {
 			t.Fatalf("explain what %s sends: %v\n%s", s.sql[sql], err, sql)
 		}
-		root.walk(func(n node, index string) {
-			all = append(all, Scan{SQL: sql, Caller: s.sql[sql], Table: partitionOf.ReplaceAllString(n.Table, ""), Type: n.Type, Index: index, Cond: n.Cond, Columns: columns[index], Plan: text})
+		root.visit(func(n node, index string) {
+			all = append(all, Scan{
+				SQL: sql, Caller: s.sql[sql], Table: partitionOf.ReplaceAllString(n.Table, ""), Type: n.Type,
+				Index: index, Cond: n.Cond, Columns: columns[index], Plan: text,
+			})
 		})
 	}
 	return all
 }
 
-// indexColumns are the columns of every index, in their order.
+// indexColumns are the columns of every index, in order.
 func indexColumns(t testing.TB, conn *pgx.Conn) map[string][]string {
 	t.Helper()
 	rows, err := conn.Query(t.Context(), `
@@ -183,8 +185,8 @@ func indexColumns(t testing.TB, conn *pgx.Conn) map[string][]string {
 
 var partitionOf = regexp.MustCompile(`_(default|\d{4}_\d{2})$`)
 
-// explain asks for a plan twice: for the program and for the eye. Values are
-// not needed, since a generic plan is made without any.
+// explain returns a plan as a tree and as text. It needs no values, since the
+// plan is generic.
 func explain(ctx context.Context, conn *pgx.Conn, sql string) (root node, text string, err error) {
 	const name = "explained"
 	d, err := conn.Prepare(ctx, name, sql)
@@ -212,27 +214,27 @@ func explain(ctx context.Context, conn *pgx.Conn, sql string) (root node, text s
 	return explained[0].Plan, strings.Join(lines, "\n"), err
 }
 
-// walk visits the scans below a node. The condition of a bitmap scan is with
-// its index, and its table above it.
-func (n node) walk(visit func(n node, index string)) {
+// visit calls f for the scans below a node. A bitmap scan has its condition in
+// the index node, and its table in the node above.
+func (n node) visit(f func(n node, index string)) {
 	switch {
 	case n.Type == "Bitmap Heap Scan":
-		n.bitmaps(n.Table, visit)
+		n.visitBitmaps(n.Table, f)
 		return
 	case strings.HasSuffix(n.Type, "Scan") && n.Table != "":
-		visit(n, n.Index)
+		f(n, n.Index)
 	}
 	for _, below := range n.Plans {
-		below.walk(visit)
+		below.visit(f)
 	}
 }
 
-func (n node) bitmaps(table string, visit func(n node, index string)) {
+func (n node) visitBitmaps(table string, f func(n node, index string)) {
 	for _, below := range n.Plans {
 		if below.Type == "Bitmap Index Scan" {
 			below.Table = table
-			visit(below, below.Index)
+			f(below, below.Index)
 		}
-		below.bitmaps(table, visit)
+		below.visitBitmaps(table, f)
 	}
 }

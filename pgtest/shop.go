@@ -10,24 +10,24 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Shop is a workspace in a fresh database, and the database of the business
-// that owns it. A package's tests embed it in a type that adds their own parts.
+// Shop is a workspace in a new database, and a customer's database. A package's
+// tests embed it in a type that adds their own fields.
 type Shop struct {
 	T         testing.TB
 	Pool      *pgxpool.Pool // Lemma's database
 	Workspace uuid.UUID
-	DB        *pgxpool.Pool // the shop's database, as its owner
-	Role      string        // may read the shop's tables and nothing else
+	DB        *pgxpool.Pool // the customer's database, as its owner
+	Role      string        // may only read the customer's tables
 	DSN       string        // of DB, as Role
 }
 
-// NewShop makes a shop with the tables of ddl, one statement each.
+// NewShop makes a shop and executes each statement of ddl in the customer's database.
 func NewShop(t testing.TB, ddl ...string) Shop {
 	t.Helper()
 	return ShopIn(t, DB(t), ddl...)
 }
 
-// ShopIn is NewShop with a workspace in a database that exists.
+// ShopIn is NewShop with a workspace in an existing database.
 func ShopIn(t testing.TB, pool *pgxpool.Pool, ddl ...string) Shop {
 	t.Helper()
 	s := Shop{T: t, Pool: pool, Workspace: Workspace(t, pool)}
@@ -35,7 +35,8 @@ func ShopIn(t testing.TB, pool *pgxpool.Pool, ddl ...string) Shop {
 	return s
 }
 
-// OpenDB gives the shop a new database with the tables of ddl, and a new role.
+// OpenDB replaces the customer's database by a new one with the tables of ddl,
+// and makes a new role.
 func (s *Shop) OpenDB(ddl ...string) {
 	s.T.Helper()
 	s.DB = Empty(s.T)
@@ -51,7 +52,7 @@ func (s *Shop) OpenDB(ddl ...string) {
 	s.T.Cleanup(func() { _, _ = db.Exec(context.Background(), "drop owned by "+role+"; drop role "+role) })
 }
 
-// Provider inserts a provider of email and its meter.
+// Provider inserts an email provider and its meter.
 func (s *Shop) Provider(kind string) uuid.UUID {
 	s.T.Helper()
 	id := uuid.Must(uuid.NewV7())
@@ -77,14 +78,14 @@ func (s *Shop) Run(pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
-// Count is the number that a query on Lemma's database returns.
+// Count returns the number that a query on Lemma's database selects.
 func (s *Shop) Count(sql string, args ...any) (n int) {
 	s.T.Helper()
 	s.Must(s.Pool.QueryRow(context.Background(), sql, args...).Scan(&n))
 	return n
 }
 
-// asRole is the DSN of a pool's database for a role that needs no password.
+// asRole is the DSN of a pool's database for a role without a password.
 func asRole(pool *pgxpool.Pool, role string) string {
 	c := pool.Config().ConnConfig
 	u := url.URL{Scheme: "postgres", User: url.User(role), Path: "/" + c.Database, RawQuery: "host=" + url.QueryEscape(c.Host)}

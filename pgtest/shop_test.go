@@ -9,7 +9,7 @@ import (
 	"lemma/pgtest"
 )
 
-func TestAShopsRoleReadsAndNothingElse(t *testing.T) {
+func TestAShopsRoleOnlyReads(t *testing.T) {
 	t.Parallel()
 	s := pgtest.NewShop(t, `create table customers (id text)`)
 	s.Run(s.DB, `insert into customers values ('c1')`)
