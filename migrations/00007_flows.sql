@@ -50,7 +50,7 @@ create table flow_versions (
     foreign key (workspace_id, flow_id) references flows (workspace_id, id) on delete cascade,
     constraint flow_versions_published check ((status = 'published') = (published_at is not null))
 );
-comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!FlipMovesNobody';
+comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!PublishMovesNoEnrollment';
 -- The two tables refer to each other.
 alter table flows add constraint flows_live_version foreign key (workspace_id, id, live_version)
     references flow_versions (workspace_id, flow_id, version) deferrable initially deferred;

@@ -114,7 +114,7 @@ var expected = []want{
 			`'paused'::text, 'not_live'::text, 'no_profile'::text, 'missing_field'::text])))`},
 	{"flows", "flows_status", "the statuses of a flow are a closed list",
 		`CHECK ((status = ANY (ARRAY['draft'::text, 'live'::text, 'paused'::text, 'draining'::text, 'archived'::text])))`},
-	{"flow_versions", "flow_versions_pkey", "FlowEngine!FlipMovesNobody",
+	{"flow_versions", "flow_versions_pkey", "FlowEngine!PublishMovesNoEnrollment",
 		`PRIMARY KEY (workspace_id, flow_id, version)`},
 	{"flow_versions", "flow_versions_request", "a repeated request makes one version",
 		`UNIQUE (workspace_id, flow_id, request)`},

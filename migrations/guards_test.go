@@ -185,7 +185,8 @@ func TestSettingsOfProduction(t *testing.T) {
 func TestRiverWithoutItsNewestMigration(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
-	if _, err := pool.Exec(t.Context(), "delete from river_migration where version = (select max(version) from river_migration)"); err != nil {
+	_, err := pool.Exec(t.Context(), "delete from river_migration where version = (select max(version) from river_migration)")
+	if err != nil {
 		t.Fatal(err)
 	}
 	guards, err := migrations.Guards(t.Context(), pool, inTest)
@@ -202,9 +203,11 @@ func TestPromisesAreWrittenOnTheConstraints(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	rows, err := pool.Query(t.Context(), `
-		select conname::text, obj_description(oid, 'pg_constraint') from pg_constraint where obj_description(oid, 'pg_constraint') like '%!%'
+		select conname::text, obj_description(oid, 'pg_constraint') from pg_constraint
+		where obj_description(oid, 'pg_constraint') like '%!%'
 		union all
-		select relname::text, obj_description(oid, 'pg_class') from pg_class where relkind = 'i' and obj_description(oid, 'pg_class') like '%!%'`)
+		select relname::text, obj_description(oid, 'pg_class') from pg_class
+		where relkind = 'i' and obj_description(oid, 'pg_class') like '%!%'`)
 	if err != nil {
 		t.Fatal(err)
 	}

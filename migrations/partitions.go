@@ -61,7 +61,8 @@ func makePartition(ctx context.Context, pool *pgxpool.Pool, table string, month 
 		taken, err = createPartition(ctx, pool, table, name, from, to)
 	}
 	if taken {
-		slog.WarnContext(ctx, "rows of this month are in the default partition and stay there", "table", table, "month", month.Format("2006-01"))
+		slog.WarnContext(ctx, "rows of this month are in the default partition and stay there",
+			"table", table, "month", month.Format("2006-01"))
 	}
 	return err
 }
@@ -84,7 +85,8 @@ func defaultHolds(ctx context.Context, q querier, table string, from, to uuid.UU
 	if err != nil {
 		return false, err
 	}
-	return scalar[bool](ctx, q, fmt.Sprintf("select exists (select from %s_default where %s >= $1 and %[2]s < $2)", table, column), from, to)
+	exists := fmt.Sprintf("select exists (select from %s_default where %s >= $1 and %[2]s < $2)", table, column)
+	return scalar[bool](ctx, q, exists, from, to)
 }
 
 // createPartition creates a partition with the storage parameters of the default
@@ -92,7 +94,8 @@ func defaultHolds(ctx context.Context, q querier, table string, from, to uuid.UU
 // if a row of the month was inserted in the meantime.
 func createPartition(ctx context.Context, pool *pgxpool.Pool, table, name string, from, to uuid.UUID) (taken bool, err error) {
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		options, err := scalar[[]string](ctx, tx, "select coalesce(reloptions, '{}') from pg_class where oid = to_regclass($1)", table+"_default")
+		options, err := scalar[[]string](ctx, tx,
+			"select coalesce(reloptions, '{}') from pg_class where oid = to_regclass($1)", table+"_default")
 		if err != nil {
 			return err
 		}

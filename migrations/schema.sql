@@ -746,7 +746,7 @@ comment on constraint enrollment_steps_pkey on enrollment_steps is 'FlowEngine!E
 comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToResumed';
 comment on constraint enrollments_pkey on enrollments is 'FlowEngine!EachStepOnce';
 comment on constraint fanout_chunks_pkey on fanout_chunks is 'Campaign!CountsBalance';
-comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!FlipMovesNobody';
+comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!PublishMovesNoEnrollment';
 comment on constraint notifications_pkey on notifications is 'Campaign!AtMostOneNotificationPerRecipient, FlowEngine!AtMostOneNotificationPerNode';
 comment on constraint notifications_place on notifications is 'Campaign!CountsBalance';
 comment on constraint outbox_finished on outbox is 'Outbox!NoLostMessages';

@@ -168,7 +168,8 @@ func TestPartitions(t *testing.T) {
 			t.Errorf("%s has %d partitions: %v", table, len(found), found)
 		}
 		// 2031-12-01 and 2032-01-01 in milliseconds, in hexadecimal.
-		want := table + "_2031_12 FOR VALUES FROM ('01c6ea82-e800-0000-0000-000000000000') TO ('01c78a28-0c00-0000-0000-000000000000')" + options
+		want := table + "_2031_12 FOR VALUES FROM ('01c6ea82-e800-0000-0000-000000000000') " +
+			"TO ('01c78a28-0c00-0000-0000-000000000000')" + options
 		if !slices.Contains(found, want) {
 			t.Errorf("%s lacks %s: %v", table, want, found)
 		}

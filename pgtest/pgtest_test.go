@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		f, _ := processFolder()
-		fmt.Println(h.cluster.PID(), f.path)
+		fmt.Fprintln(os.Stdout, h.cluster.PID(), f.path)
 		select {}
 	}
 	os.Exit(m.Run())

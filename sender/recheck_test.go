@@ -141,7 +141,7 @@ func TestFreshRowsAreNotReadAgain(t *testing.T) {
 	}
 }
 
-// Recheck!NeverCalledUnread: what was read again is remembered for the bound, and
+// Recheck!NoCallOnOldData: what was read again is remembered for the bound, and
 // no longer.
 func TestABatchIsReadAgainAfterTheBound(t *testing.T) {
 	b := setup(t)

@@ -28,7 +28,7 @@ func (b *bundle) insertOneUnknown(maxAttempts int) (ref notifications.Ref, who [
 	return ref, who
 }
 
-// Batch!NothingDeserted: one row whose outcome is unknown keeps no other row
+// Batch!NoRowAbandoned: one row whose outcome is unknown keeps no other row
 // from being called by another worker at once.
 func TestTheRestDoesNotWaitForAnUnknownRow(t *testing.T) {
 	for name, c := range map[string]struct {

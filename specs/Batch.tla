@@ -3,122 +3,127 @@
 \* batches, and the gate that pause, cancel and the deadline write.
 \*
 \* Modelled: the rows of one origin in a root batch, the retry batches that the
-\* reaper makes of it, the batches that a worker makes of rows whose outcome is
-\* unknown, so that the others go back at once, the worker's window by window commits, crashes between
-\* and within them, the gate of every batch, and both ledgers: what each row's
-\* outcome is, and what the counters of the batches say.
+\* reaper makes from it, the batches that a worker splits off for rows with an
+\* unknown outcome so that the others can continue, commits window by window,
+\* crashes between and within them, the gate of every batch, and both ledgers:
+\* the outcome of each row, and the counters of the batches. A row is called
+\* free if it was certainly not accepted under this lease, so that it may be
+\* called again.
 \*
 \* Left out, and why that is sound:
-\* - Evidence and late answers: SendingEngine.tla. Without them more is in unknown,
-\*   never less.
-\* - A call is one step for a whole window: a crash within it is a crash after it
-\*   whose answers are lost, since "silence" is among the answers of each row.
+\* - Evidence and late answers: SendingEngine.tla. Without them more outcomes
+\*   are unknown, never fewer.
+\* - A call is one step for a whole window. A crash within it is a crash after
+\*   it whose answers are lost, since "timeout" is among the answers of each
+\*   row.
 \* - Due times, jobs and rates: they delay a claim and forbid none.
-\* - Tokens: as in SendingEngine.tla, a token is the claim's own name. It is
-\*   used again only when no statement of the claim is in flight any more.
-\* - Statements in flight other than the one that goes on to the next window: one
-\*   that ends a claim takes its token away, so that it happens once.
+\* - Tokens: as in SendingEngine.tla, a token is the name of the claim. It is
+\*   reused only when no statement of the claim is in flight any more.
+\* - Statements in flight other than the one that opens the next window: a
+\*   statement that ends a claim removes its token, so it takes effect once.
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS
-  Workers,      \* claims that can be alive at the same time
-  NoOne,        \* no token
-  Rows,         \* ordinals of the root batch, 1..n
-  Window,       \* rows of a window
-  MaxAttempts,  \* 1 or 2
-  Answers,      \* what calls may come to: accepted, rejected, deferred, ghost (taken, no answer), silence (not taken, no answer)
-  Asks,         \* what people may do: hold, cancel
-  MaxDeferrals, \* how often a row is put off before it ends as refused; 0: without end, and not counted
-  Deadline,     \* TRUE: a send deadline may pass
-  Resumes,      \* TRUE: who holds opens again
-  Breaks,       \* TRUE: a connection may break while its statement is on the way
-  Faults,       \* how many crashes and early expiries there are ...
-  Endless       \* ... TRUE: without end
+  Workers,          \* claims that can be alive at the same time
+  NoToken,          \* no token: leased_by is null
+  Rows,             \* ordinals of the root batch, 1..n
+  WindowSize,       \* rows of a window
+  MaxAttempts,      \* 1 or 2
+  Answers,          \* what a call may come to: accepted, rejected, deferred, lost (accepted without an answer), timeout (neither
+                    \* accepted nor answered)
+  Requests,         \* what users may request: hold, cancel
+  MaxDeferrals,     \* how often a row is deferred before it ends as refused; 0: unlimited, and not counted
+  Deadline,         \* TRUE: a send deadline may pass
+  Resumes,          \* TRUE: a hold is followed by an unhold
+  ConnectionsBreak, \* TRUE: a connection may break while its statement is in flight
+  Faults,           \* how many crashes and early expiries there are ...
+  UnlimitedFaults   \* ... TRUE: any number
 
-CONSTANTS       \* Guards. TRUE in the design; each is FALSE in its own mutant
-  CommitIsGated,     \* every write of a worker needs the token
-  OutcomeOnce,       \* the primary key of attempts: a statement that writes an outcome twice fails as a whole
-  OpensFromLast,     \* a window opens only from where the last one ended
-  AsksAgain,         \* a second try that meets the first asks what became of it
-  CountsRows,        \* the cap of deferrals counts the row, not its batch
-  ClaimReadsDeadline,\* no batch is claimed after its send deadline
-  CallReadsDeadline, \* no window is called after it
-  ExpiresHeld,       \* a batch expires behind a held gate as well
-  SkipsEnded,        \* only rows without an end are given back
-  DoubtIsTheWindow,  \* the reaper doubts what called_through covers
-  BeyondIsFree,      \* ... and nothing beyond it
-  DeferredAreFree,   \* ... nor what was surely not accepted
-  UncalledAreFree,   \* rows of a window that was opened and not called are not unknown
-  UnknownKeepsLease, \* rows whose outcome is unknown stay leased until the reaper decides
-  RestGoesBack,      \* ... and the others do not wait with them
-  SplitMovesRows,    \* rows that get a batch of their own are not counted in the one they were in
-  SplitKeepsAttempt, \* ... and are under the same attempt there
-  SplitCopiesGate,   \* ... behind the same gate
-  EndCheck,          \* the check batches_end: a batch ends only with every row counted
-  RetryInSameTx,     \* the reaper makes the retry batch in the transaction that writes "unknown"
-  KeepsOrdinals,     \* rows of a retry batch keep the ordinals of the root
-  OpenReadsGate,     \* no window opens behind a closed gate
-  RetryCopiesGate,   \* a retry batch is born behind its root's gate
-  GateLocksFirst,    \* hold, unhold and cancel lock the batches first and then look again
-  ClosedIsNotRetried,\* the reaper makes no retry of a cancelled batch
-  SecondIsOrphaned   \* a second attempt that is cancelled or expires is orphaned
+CONSTANTS                \* Guards. TRUE in the design; each is FALSE in its own mutant
+  CommitIsFenced,        \* every write of a worker needs the token
+  OutcomeOnce,           \* the primary key of attempts: a statement that writes an outcome twice fails as a whole
+  OpensFromLast,         \* a window opens only where the last one ended
+  ChecksFirstTry,        \* a second try that does not apply checks what the first has done
+  CountsRows,            \* the cap of deferrals counts each row, not its batch
+  ClaimReadsDeadline,    \* no batch is claimed after its send deadline
+  CallReadsDeadline,     \* no window is called after it
+  ExpiresHeld,           \* a batch behind a held gate expires as well
+  SkipsEnded,            \* only rows that have not ended are released
+  WindowIsUnknown,       \* the reaper takes the outcome of rows within called_through as unknown
+  BeyondIsFree,          \* ... but not of rows beyond it
+  DeferredAreFree,       \* ... nor of rows that were certainly not accepted
+  UncalledAreFree,       \* rows of a window that was opened and not called are not unknown
+  UnknownKeepsLease,     \* rows with an unknown outcome stay leased until the reaper decides
+  RestGoesBack,          \* ... and the other rows do not wait with them
+  SplitMovesRows,        \* rows that are split off are no longer counted in their old batch
+  SplitKeepsAttempt,     \* ... keep their attempt
+  SplitCopiesGate,       \* ... and stay behind the same gate
+  EndCheck,              \* the check batches_end: a batch ends only when every row is counted
+  RetryInSameTx,         \* the reaper makes the retry batch in the transaction that writes "unknown"
+  KeepsOrdinals,         \* rows of a retry batch keep the ordinals of the root
+  OpenReadsGate,         \* no window opens behind a closed gate
+  RetryCopiesGate,       \* a retry batch gets its root's gate
+  GateLocksFirst,        \* hold, unhold and cancel lock the batches first and then read them again
+  CancelledIsNotRetried, \* the reaper makes no retry of a cancelled batch
+  SecondIsOrphaned       \* a second attempt that is cancelled or expires is orphaned
 
 VARIABLES
-  state,     \* batch -> batches.state, "none" while there is no such batch
-  gate,      \* batch -> batches.gate
-  rows,      \* batch -> the rows it was made of (batches.size is their number)
-  open,      \* batch -> batches.open: rows without an end
-  leasedBy,  \* batch -> batches.leased_by
-  expired,   \* batch -> batches.lease_until has passed
-  through,   \* batch -> batches.called_through
-  deferred,  \* batch -> batches.deferred
-  count,     \* batch -> its six counters
-  ledger,    \* row -> attempt -> outcome; "retried" is unknown and not final
-  home,      \* row -> the batch that it is in now, as the view finds it
-  delivered, \* row -> messages that reached the recipient
-  late,      \* the send deadline has passed
-  asked,     \* what people have asked for: open, held, open again, cancelled
-  sight,     \* the batches that a gate statement has seen (mutant GateLocksFirst only)
-  asking,    \* and what it is about to write
-  owed,      \* rows that wait for a retry batch of their own (mutant RetryInSameTx only)
-  pc,        \* claim -> where its goroutine is
-  at,        \* claim -> its batch
-  todo,      \* claim -> rows that no window has covered
-  win,       \* claim -> rows of the open window
-  hand,      \* claim -> row -> known answer that is not committed
-  free,      \* claim -> rows that were called and surely not accepted
-  unknown,   \* claim -> rows whose call has an unknown outcome
-  refused,   \* row -> batches.refusals: how often it was put off
-  flight,    \* claim -> its statement on the way whose answer never came: <<batch, from, window, answers, free>>, or none
-  faults,    \* faults left
-  covered,   \* history: rows that are in unknown, by what workers really did
-  wronged,   \* history: the reaper has doubted a row that was free
-  trespass,  \* history: a window has opened behind a closed gate
-  overdue,   \* history: a claim or a call has begun after the send deadline
-  deserted,  \* history: a living claim has left a row leased whose outcome is not unknown
-  ended      \* history: row -> its first terminal status
+  status,           \* batch -> batches.status, "none" while the batch does not exist
+  gate,             \* batch -> batches.gate
+  rows,             \* batch -> the rows it was made of (batches.size is their number)
+  open,             \* batch -> batches.open: rows that have not ended
+  leasedBy,         \* batch -> batches.leased_by
+  expired,          \* batch -> batches.lease_until has passed
+  through,          \* batch -> batches.called_through
+  deferred,         \* batch -> batches.deferred
+  count,            \* batch -> its six counters
+  ledger,           \* row -> attempt -> outcome; "retried" is unknown and not final
+  currentBatch,     \* row -> its current batch, as the view finds it
+  delivered,        \* row -> messages that reached the recipient
+  deadlinePassed,   \* the send deadline has passed
+  requested,        \* the last request of a user: open, held, resumed, cancelled
+  snapshot,         \* the batches that a gate statement has read (mutant GateLocksFirst only)
+  gateWrite,        \* ... and what it is about to write
+  toRetry,          \* rows that wait for a retry batch (mutant RetryInSameTx only)
+  pc,               \* claim -> where its goroutine is
+  batchOf,          \* claim -> its batch
+  todo,             \* claim -> rows that no window has contained yet
+  window,           \* claim -> rows of the open window
+  uncommitted,      \* claim -> row -> definite answer that is not committed yet
+  free,             \* claim -> rows that were called and certainly not accepted
+  unknown,          \* claim -> rows that were called and whose outcome is unknown
+  refused,          \* row -> batches.refusals: how often it was deferred
+  inFlight,         \* claim -> its statement in flight without an answer: <<batch, from, window, answers, free>>, or none
+  faults,           \* faults left
+  maybeCalled,      \* history: rows that may have been accepted without a recorded outcome, by what the workers did
+  freeMadeUnknown,  \* history: the reaper has taken the outcome of a free row as unknown
+  openedBehindGate, \* history: a window has opened behind a closed gate
+  begunLate,        \* history: a claim or a call has begun after the send deadline
+  abandoned,        \* history: a live claim has left a row leased whose outcome is not unknown
+  ended             \* history: row -> its first terminal status
 
-vars == <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking,
-          owed, pc, at, todo, win, hand, free, unknown, refused, flight, faults, covered, wronged, trespass, overdue, deserted, ended>>
+vars == <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
+          requested, snapshot, gateWrite, toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, refused, inFlight, faults,
+          maybeCalled, freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
 
 N == Cardinality(Rows)
-Batches == 0..(2 * N - 1)      \* 0 is the root; the first N are of first attempts, the others of second
+Batches == 0..(2 * N - 1)      \* 0 is the root; the first N are first attempts, the others second attempts
 Attempt(b) == IF b < N THEN 1 ELSE 2
-\* A batch of an attempt that is not there yet.
-Fresh(n) == CHOOSE x \in Batches : Attempt(x) = n /\ (state[x] = "none" \/ x = n * N - 1)
+\* A batch of an attempt that does not exist yet.
+NewBatch(n) == CHOOSE x \in Batches : Attempt(x) = n /\ (status[x] = "none" \/ x = n * N - 1)
 Kinds == {"sent", "failed", "orphaned", "skipped", "cancelled", "retried"}
 Ends == {"sent", "failed", "orphaned", "skipped", "cancelled"}
 Sum(c) == c["sent"] + c["failed"] + c["orphaned"] + c["skipped"] + c["cancelled"] + c["retried"]
-Alive(b) == state[b] \in {"ready", "leased"}
-\* The ordinal under which a row of a batch is written into the ledger.
+Live(b) == status[b] \in {"ready", "leased"}
+\* The ordinal of a row of a batch in the ledger.
 Ordinal(b, r) == IF KeepsOrdinals THEN r ELSE Cardinality({s \in rows[b] : s <= r})
-\* The first rows of a set, as many as a window takes.
-NextWindow(s) == {r \in s : Cardinality({q \in s : q < r}) < Window}
+\* The first rows of a set, as many as a window has.
+NextWindow(s) == {r \in s : Cardinality({q \in s : q < r}) < WindowSize}
 Last(s) == CHOOSE m \in s : \A r \in s : r <= m
 
 \* The view notification_status for one row: l is the ledger, s the batches'
-\* states, h the batch that the row is in.
-StatusOf(r, l, s, h) ==
+\* statuses, h the current batches.
+StatusFrom(r, l, s, h) ==
   IF l[r][2] = "accepted" \/ l[r][1] = "accepted" THEN "sent"
   ELSE IF l[r][2] # "none" \/ l[r][1] = "unknown" THEN "orphaned"
   ELSE IF l[r][1] \in {"rejected", "refused"} THEN "failed"
@@ -126,35 +131,38 @@ StatusOf(r, l, s, h) ==
   ELSE IF s[h[r]] = "cancelled" THEN "cancelled"
   ELSE IF s[h[r]] = "expired" THEN "skipped"
   ELSE "pending"
-Status(r) == StatusOf(r, ledger, state, home)
+RowStatus(r) == StatusFrom(r, ledger, status, currentBatch)
 
 Init ==
-  /\ state = [b \in Batches |-> IF b = 0 THEN "ready" ELSE "none"]
+  /\ status = [b \in Batches |-> IF b = 0 THEN "ready" ELSE "none"]
   /\ gate = [b \in Batches |-> "open"]
   /\ rows = [b \in Batches |-> IF b = 0 THEN Rows ELSE {}]
   /\ open = rows
-  /\ leasedBy = [b \in Batches |-> NoOne] /\ expired = [b \in Batches |-> FALSE]
+  /\ leasedBy = [b \in Batches |-> NoToken] /\ expired = [b \in Batches |-> FALSE]
   /\ through = [b \in Batches |-> 0] /\ deferred = [b \in Batches |-> {}]
   /\ count = [b \in Batches |-> [k \in Kinds |-> 0]]
   /\ ledger = [r \in Rows |-> [n \in {1, 2} |-> "none"]]
-  /\ home = [r \in Rows |-> 0] /\ delivered = [r \in Rows |-> 0]
-  /\ late = FALSE /\ asked = "open" /\ sight = {} /\ asking = "nothing" /\ owed = {}
-  /\ pc = [w \in Workers |-> "idle"] /\ at = [w \in Workers |-> 0]
-  /\ todo = [w \in Workers |-> {}] /\ win = [w \in Workers |-> {}] /\ free = [w \in Workers |-> {}]
-  /\ hand = [w \in Workers |-> [r \in Rows |-> "none"]] /\ unknown = [w \in Workers |-> {}]
-  /\ refused = [r \in Rows |-> 0] /\ flight = [w \in Workers |-> {}] /\ faults = Faults
-  /\ covered = {} /\ wronged = FALSE /\ trespass = FALSE /\ overdue = FALSE /\ deserted = FALSE /\ ended = [r \in Rows |-> "none"]
+  /\ currentBatch = [r \in Rows |-> 0] /\ delivered = [r \in Rows |-> 0]
+  /\ deadlinePassed = FALSE /\ requested = "open" /\ snapshot = {} /\ gateWrite = "nothing" /\ toRetry = {}
+  /\ pc = [w \in Workers |-> "idle"] /\ batchOf = [w \in Workers |-> 0]
+  /\ todo = [w \in Workers |-> {}] /\ window = [w \in Workers |-> {}] /\ free = [w \in Workers |-> {}]
+  /\ uncommitted = [w \in Workers |-> [r \in Rows |-> "none"]] /\ unknown = [w \in Workers |-> {}]
+  /\ refused = [r \in Rows |-> 0] /\ inFlight = [w \in Workers |-> {}] /\ faults = Faults
+  /\ maybeCalled = {} /\ freeMadeUnknown = FALSE /\ openedBehindGate = FALSE /\ begunLate = FALSE /\ abandoned = FALSE
+  /\ ended = [r \in Rows |-> "none"]
 
 \* History: the first terminal status of every row.
-Settle == ended' = [r \in Rows |-> IF ended[r] # "none" THEN ended[r]
-                                  ELSE IF StatusOf(r, ledger', state', home') \in Ends THEN StatusOf(r, ledger', state', home') ELSE "none"]
-Gone(w) ==
-  /\ pc' = [pc EXCEPT ![w] = "idle"] /\ at' = [at EXCEPT ![w] = 0] /\ todo' = [todo EXCEPT ![w] = {}] /\ win' = [win EXCEPT ![w] = {}]
-  /\ hand' = [hand EXCEPT ![w] = [r \in Rows |-> "none"]] /\ free' = [free EXCEPT ![w] = {}] /\ unknown' = [unknown EXCEPT ![w] = {}]
-Fault == /\ faults > 0 /\ faults' = IF Endless THEN faults ELSE faults - 1
-Ours(w) == leasedBy[at[w]] = w \/ ~CommitIsGated
+RecordEnds == ended' = [r \in Rows |-> IF ended[r] # "none" THEN ended[r]
+  ELSE IF StatusFrom(r, ledger', status', currentBatch') \in Ends THEN StatusFrom(r, ledger', status', currentBatch') ELSE "none"]
+EndClaim(w) ==
+  /\ pc' = [pc EXCEPT ![w] = "idle"] /\ batchOf' = [batchOf EXCEPT ![w] = 0] /\ todo' = [todo EXCEPT ![w] = {}]
+  /\ window' = [window EXCEPT ![w] = {}]
+  /\ uncommitted' = [uncommitted EXCEPT ![w] = [r \in Rows |-> "none"]] /\ free' = [free EXCEPT ![w] = {}]
+  /\ unknown' = [unknown EXCEPT ![w] = {}]
+Fault == /\ faults > 0 /\ faults' = IF UnlimitedFaults THEN faults ELSE faults - 1
+MayCommit(w) == leasedBy[batchOf[w]] = w \/ ~CommitIsFenced
 
-\* The ledger with the answers h to rows of batch b; a row that is there stays.
+\* The ledger with the answers h to rows of batch b; a row that exists stays.
 Written(b, h) == [r \in Rows |-> [n \in {1, 2} |->
   LET mine == {q \in Rows : h[q] # "none" /\ Ordinal(b, q) = r}
   IN IF n = Attempt(b) /\ ledger[r][n] = "none" /\ mine # {} THEN h[CHOOSE q \in mine : TRUE] ELSE ledger[r][n]]]
@@ -167,345 +175,390 @@ Counted(b, h, kind, k) ==
                    + (IF x = "failed" /\ Attempt(b) = 1 THEN bad ELSE 0)
                    + (IF x = "orphaned" /\ Attempt(b) = 2 THEN bad ELSE 0)
                    + (IF x = kind THEN k ELSE 0)]]
-\* The counts of refusals with the rows fr of batch b that were put off under this lease.
+\* The counts of refusals with the rows fr of batch b that were deferred under
+\* this lease.
 Refusals(b, fr) == [r \in Rows |-> refused[r] + IF MaxDeferrals > 0 /\ r \in fr \ deferred[b] THEN 1 ELSE 0]
-\* How often a row counts as put off before it is called: by itself, or by the row that was put off most.
+\* The highest count of deferrals among the rows of a batch.
 Most(b) == CHOOSE n \in 0..MaxDeferrals : (\E q \in rows[b] : refused[q] = n) /\ (\A q \in rows[b] : refused[q] <= n)
-PutOff(b, r) == IF CountsRows THEN refused[r] ELSE Most(b)
-\* What rows without a call end as when their batch is cancelled or expires.
-Unsent(b, what) == IF Attempt(b) = 2 /\ SecondIsOrphaned THEN "orphaned" ELSE IF what = "expired" THEN "skipped" ELSE "cancelled"
+\* The count that the cap of a row is compared with: its own, or that of its
+\* batch.
+Deferrals(b, r) == IF CountsRows THEN refused[r] ELSE Most(b)
+\* The end of rows without a call when their batch is cancelled or expires.
+EndWithoutCall(b, what) == IF Attempt(b) = 2 /\ SecondIsOrphaned THEN "orphaned" ELSE IF what = "expired" THEN "skipped" ELSE "cancelled"
 
 -----------------------------------------------------------------------------
-\* Claim leases a batch that is ready and let through, and reads its open rows.
+\* Claim leases a ready batch with an open gate, and reads its open rows.
 Claim(w, b) ==
-  /\ pc[w] = "idle" /\ flight[w] = {} /\ state[b] = "ready" /\ gate[b] = "open" /\ (~late \/ ~ClaimReadsDeadline)
-  /\ state' = [state EXCEPT ![b] = "leased"] /\ leasedBy' = [leasedBy EXCEPT ![b] = w] /\ expired' = [expired EXCEPT ![b] = FALSE]
+  /\ pc[w] = "idle" /\ inFlight[w] = {} /\ status[b] = "ready" /\ gate[b] = "open" /\ (~deadlinePassed \/ ~ClaimReadsDeadline)
+  /\ status' = [status EXCEPT ![b] = "leased"] /\ leasedBy' = [leasedBy EXCEPT ![b] = w] /\ expired' = [expired EXCEPT ![b] = FALSE]
   /\ through' = [through EXCEPT ![b] = 0] /\ deferred' = [deferred EXCEPT ![b] = {}]
-  /\ pc' = [pc EXCEPT ![w] = "between"] /\ at' = [at EXCEPT ![w] = b] /\ todo' = [todo EXCEPT ![w] = open[b]]
-  /\ UNCHANGED <<gate, rows, open, count, ledger, home, delivered, late, asked, sight, asking, owed, win, hand, free, unknown, faults, covered, wronged, trespass, ended, refused, flight, deserted>>
-  /\ overdue' = (overdue \/ late)
+  /\ pc' = [pc EXCEPT ![w] = "between"] /\ batchOf' = [batchOf EXCEPT ![w] = b] /\ todo' = [todo EXCEPT ![w] = open[b]]
+  /\ UNCHANGED <<gate, rows, open, count, ledger, currentBatch, delivered, deadlinePassed, requested, snapshot, gateWrite, toRetry,
+                 window, uncommitted, free, unknown, faults, maybeCalled, freeMadeUnknown, openedBehindGate, ended, refused, inFlight,
+                 abandoned>>
+  /\ begunLate' = (begunLate \/ deadlinePassed)
 
-\* Commit, going on: the answers h of the last window are written and the window
-\* next opens, in one statement. Behind a closed gate no window opens.
-Shut(b) == gate[b] # "open" /\ OpenReadsGate
-Opens(b, next, h, fr) ==
+\* Commit that continues: one statement writes the answers h of the last window
+\* and opens the window next. Behind a closed gate no window opens.
+GateClosed(b) == gate[b] # "open" /\ OpenReadsGate
+OpenWindow(b, next, h, fr) ==
   /\ ledger' = Written(b, h) /\ count' = Counted(b, h, "sent", 0) /\ refused' = Refusals(b, fr)
   /\ deferred' = [deferred EXCEPT ![b] = fr] /\ expired' = [expired EXCEPT ![b] = FALSE]
-  /\ through' = [through EXCEPT ![b] = IF Shut(b) THEN @ ELSE Last(next)]
-  /\ covered' = (covered \ fr) \union (IF Shut(b) THEN {} ELSE next)
-  /\ trespass' = (trespass \/ (~Shut(b) /\ asked \in {"held", "cancelled"}))
-\* The worker goes on behind it: into the window, or not.
-GoesOn(w, shut) == \E next \in {NextWindow(todo[w])} :
-  /\ hand' = [hand EXCEPT ![w] = [r \in Rows |-> "none"]]
-  /\ pc' = [pc EXCEPT ![w] = IF shut THEN "shut" ELSE "open"]
-  /\ win' = [win EXCEPT ![w] = IF shut THEN {} ELSE next]
-  /\ todo' = [todo EXCEPT ![w] = IF shut THEN @ ELSE @ \ next]
+  /\ through' = [through EXCEPT ![b] = IF GateClosed(b) THEN @ ELSE Last(next)]
+  /\ maybeCalled' = (maybeCalled \ fr) \union (IF GateClosed(b) THEN {} ELSE next)
+  /\ openedBehindGate' = (openedBehindGate \/ (~GateClosed(b) /\ requested \in {"held", "cancelled"}))
+\* The worker continues after it: into the window, or not.
+Continue(w, closed) == \E next \in {NextWindow(todo[w])} :
+  /\ uncommitted' = [uncommitted EXCEPT ![w] = [r \in Rows |-> "none"]]
+  /\ pc' = [pc EXCEPT ![w] = IF closed THEN "closed" ELSE "open"]
+  /\ window' = [window EXCEPT ![w] = IF closed THEN {} ELSE next]
+  /\ todo' = [todo EXCEPT ![w] = IF closed THEN @ ELSE @ \ next]
 Open(w) ==
-  /\ pc[w] = "between" /\ todo[w] # {} /\ Ours(w)
-  /\ Opens(at[w], NextWindow(todo[w]), hand[w], free[w]) /\ GoesOn(w, Shut(at[w]))
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, home, delivered, late, asked, sight, asking, owed, at, free, unknown, flight, faults, wronged, overdue, deserted>>
-  /\ Settle
+  /\ pc[w] = "between" /\ todo[w] # {} /\ MayCommit(w)
+  /\ OpenWindow(batchOf[w], NextWindow(todo[w]), uncommitted[w], free[w]) /\ Continue(w, GateClosed(batchOf[w]))
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, currentBatch, delivered, deadlinePassed, requested, snapshot, gateWrite, toRetry,
+                 batchOf, free, unknown, inFlight, faults, freeMadeUnknown, begunLate, abandoned>>
+  /\ RecordEnds
 
-\* Break: as Open, but the connection breaks and the answer never comes. The
-\* statement is on its way, or still runs.
-Known(w) == IF open[at[w]] \ todo[w] = {} THEN 0 ELSE Last(open[at[w]] \ todo[w])
-Break(w) ==
-  /\ Breaks /\ pc[w] = "between" /\ todo[w] # {} /\ Fault
-  /\ flight' = [flight EXCEPT ![w] = {<<at[w], Known(w), NextWindow(todo[w]), hand[w], free[w]>>}]
-  /\ pc' = [pc EXCEPT ![w] = "broken"]
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking,
-                 owed, at, todo, win, hand, free, unknown, refused, covered, wronged, trespass, overdue, deserted, ended>>
-\* What lets a statement do anything: the token, the window before, the primary key.
-Fits(w, b, from, h) ==
+\* LoseConnection: as Open, but the connection breaks and the answer never
+\* arrives. The statement is in flight, or still running.
+LastWindowEnd(w) == IF open[batchOf[w]] \ todo[w] = {} THEN 0 ELSE Last(open[batchOf[w]] \ todo[w])
+LoseConnection(w) ==
+  /\ ConnectionsBreak /\ pc[w] = "between" /\ todo[w] # {} /\ Fault
+  /\ inFlight' = [inFlight EXCEPT ![w] = {<<batchOf[w], LastWindowEnd(w), NextWindow(todo[w]), uncommitted[w], free[w]>>}]
+  /\ pc' = [pc EXCEPT ![w] = "disconnected"]
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
+                 requested, snapshot, gateWrite, toRetry, batchOf, todo, window, uncommitted, free, unknown, refused, maybeCalled,
+                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
+\* The conditions of the statement: the token, the end of the last window, the
+\* primary key.
+Applies(w, b, from, h) ==
   /\ leasedBy[b] = w
   /\ through[b] = from \/ ~OpensFromLast
   /\ (\A r \in Rows : h[r] = "none" \/ ledger[r][Attempt(b)] = "none") \/ ~OutcomeOnce
-\* Land: the statement happens at last, or never.
-Land(w) ==
-  /\ \E f \in flight[w] :
-       \/ Fits(w, f[1], f[2], f[4]) /\ Opens(f[1], f[3], f[4], f[5])
-       \/ UNCHANGED <<ledger, count, refused, deferred, expired, through, covered, trespass>>
-  /\ flight' = [flight EXCEPT ![w] = {}]
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, home, delivered, late, asked, sight, asking,
-                 owed, pc, at, todo, win, hand, free, unknown, faults, wronged, overdue, deserted>>
-  /\ Settle
-\* What the worker reads of it: its outcomes, or where there are none the window.
-Moved(w) == through[at[w]] = Last(NextWindow(todo[w]))
-Landed(w) == IF \A r \in Rows : hand[w][r] = "none" THEN Moved(w) ELSE (\E r \in Rows : hand[w][r] # "none" /\ ledger[r][Attempt(at[w])] # "none")
-\* Ask: before it tries again it asks whether the first try has happened.
-Ask(w) ==
-  /\ pc[w] = "broken" /\ Ours(w)
-  /\ \/ Landed(w) /\ GoesOn(w, ~Moved(w))
-     \/ ~Landed(w) /\ pc' = [pc EXCEPT ![w] = "asked"] /\ UNCHANGED <<hand, win, todo>>
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking,
-                 owed, at, free, unknown, refused, flight, faults, covered, wronged, trespass, overdue, deserted, ended>>
-\* TryAgain: the second try. Where it does not fit, the first has come before it.
-TryAgain(w) ==
-  /\ pc[w] = "asked" /\ Ours(w)
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, home, delivered, late, asked, sight, asking, owed, flight, faults, wronged, overdue>>
-  /\ \E b \in {at[w]} : \E fits \in {Fits(w, at[w], Known(w), hand[w])} :
-       \/ /\ fits /\ Opens(b, NextWindow(todo[w]), hand[w], free[w]) /\ GoesOn(w, Shut(b))
-          /\ UNCHANGED <<at, free, unknown, deserted>> /\ Settle
-       \/ /\ ~fits /\ AsksAgain /\ GoesOn(w, ~Moved(w))
-          /\ UNCHANGED <<ledger, count, refused, deferred, expired, through, covered, trespass, at, free, unknown, deserted, ended>>
-       \/ /\ ~fits /\ ~AsksAgain /\ Gone(w) /\ deserted' = TRUE
-          /\ UNCHANGED <<ledger, count, refused, deferred, expired, through, covered, trespass, ended>>
+\* Arrive: the statement is executed at last, or never.
+Arrive(w) ==
+  /\ \E f \in inFlight[w] :
+       \/ Applies(w, f[1], f[2], f[4]) /\ OpenWindow(f[1], f[3], f[4], f[5])
+       \/ UNCHANGED <<ledger, count, refused, deferred, expired, through, maybeCalled, openedBehindGate>>
+  /\ inFlight' = [inFlight EXCEPT ![w] = {}]
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, currentBatch, delivered, deadlinePassed, requested, snapshot, gateWrite, toRetry,
+                 pc, batchOf, todo, window, uncommitted, free, unknown, faults, freeMadeUnknown, begunLate, abandoned>>
+  /\ RecordEnds
+\* What the worker reads of the first try: its outcomes, or the window if there
+\* are none.
+WindowOpened(w) == through[batchOf[w]] = Last(NextWindow(todo[w]))
+FirstTryDone(w) ==
+  IF \A r \in Rows : uncommitted[w][r] = "none" THEN WindowOpened(w)
+  ELSE (\E r \in Rows : uncommitted[w][r] # "none" /\ ledger[r][Attempt(batchOf[w])] # "none")
+\* CheckFirstTry: before a second try the worker checks whether the first was
+\* executed.
+CheckFirstTry(w) ==
+  /\ pc[w] = "disconnected" /\ MayCommit(w)
+  /\ \/ FirstTryDone(w) /\ Continue(w, ~WindowOpened(w))
+     \/ ~FirstTryDone(w) /\ pc' = [pc EXCEPT ![w] = "checked"] /\ UNCHANGED <<uncommitted, window, todo>>
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
+                 requested, snapshot, gateWrite, toRetry, batchOf, free, unknown, refused, inFlight, faults, maybeCalled,
+                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
+\* SecondTry: if it does not apply, the first try was executed before it.
+SecondTry(w) ==
+  /\ pc[w] = "checked" /\ MayCommit(w)
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, currentBatch, delivered, deadlinePassed, requested, snapshot, gateWrite, toRetry,
+                 inFlight, faults, freeMadeUnknown, begunLate>>
+  /\ \E b \in {batchOf[w]} : \E applies \in {Applies(w, batchOf[w], LastWindowEnd(w), uncommitted[w])} :
+       \/ /\ applies /\ OpenWindow(b, NextWindow(todo[w]), uncommitted[w], free[w]) /\ Continue(w, GateClosed(b))
+          /\ UNCHANGED <<batchOf, free, unknown, abandoned>> /\ RecordEnds
+       \/ /\ ~applies /\ ChecksFirstTry /\ Continue(w, ~WindowOpened(w))
+          /\ UNCHANGED <<ledger, count, refused, deferred, expired, through, maybeCalled, openedBehindGate, batchOf, free, unknown,
+                         abandoned, ended>>
+       \/ /\ ~applies /\ ~ChecksFirstTry /\ EndClaim(w) /\ abandoned' = TRUE
+          /\ UNCHANGED <<ledger, count, refused, deferred, expired, through, maybeCalled, openedBehindGate, ended>>
 
 \* Send calls the rows of the window, outside any transaction, unless the send
-\* deadline has passed meanwhile. What is put off too often ends as refused.
+\* deadline has passed in the meantime. A row at its cap ends as refused.
 Send(w) ==
-  /\ pc[w] = "open" /\ (~late \/ ~CallReadsDeadline)
-  /\ \E got \in [win[w] -> Answers] : \E over \in {{r \in win[w] : MaxDeferrals > 0 /\ got[r] = "deferred" /\ PutOff(at[w], r) >= MaxDeferrals}} :
-       /\ delivered' = [r \in Rows |-> delivered[r] + IF r \in win[w] /\ got[r] \in {"accepted", "ghost"} THEN 1 ELSE 0]
-       /\ hand' = [hand EXCEPT ![w] = [r \in Rows |-> IF r \in over THEN "refused" ELSE IF r \in win[w] /\ got[r] \in {"accepted", "rejected"} THEN got[r] ELSE "none"]]
-       /\ free' = [free EXCEPT ![w] = @ \union {r \in win[w] \ over : got[r] = "deferred"}]
-       /\ unknown' = [unknown EXCEPT ![w] = @ \union {r \in win[w] : got[r] \in {"ghost", "silence"}}]
-  /\ pc' = [pc EXCEPT ![w] = "between"] /\ win' = [win EXCEPT ![w] = {}]
-  /\ overdue' = (overdue \/ late)
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, late, asked, sight, asking, owed, at, todo,
-                 refused, flight, faults, covered, wronged, trespass, deserted, ended>>
+  /\ pc[w] = "open" /\ (~deadlinePassed \/ ~CallReadsDeadline)
+  /\ \E got \in [window[w] -> Answers] :
+     \E capped \in {{r \in window[w] : MaxDeferrals > 0 /\ got[r] = "deferred" /\ Deferrals(batchOf[w], r) >= MaxDeferrals}} :
+       /\ delivered' = [r \in Rows |-> delivered[r] + IF r \in window[w] /\ got[r] \in {"accepted", "lost"} THEN 1 ELSE 0]
+       /\ uncommitted' = [uncommitted EXCEPT ![w] = [r \in Rows |-> IF r \in capped THEN "refused"
+            ELSE IF r \in window[w] /\ got[r] \in {"accepted", "rejected"} THEN got[r] ELSE "none"]]
+       /\ free' = [free EXCEPT ![w] = @ \union {r \in window[w] \ capped : got[r] = "deferred"}]
+       /\ unknown' = [unknown EXCEPT ![w] = @ \union {r \in window[w] : got[r] \in {"lost", "timeout"}}]
+  /\ pc' = [pc EXCEPT ![w] = "between"] /\ window' = [window EXCEPT ![w] = {}]
+  /\ begunLate' = (begunLate \/ deadlinePassed)
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, deadlinePassed, requested,
+                 snapshot, gateWrite, toRetry, batchOf, todo, refused, inFlight, faults, maybeCalled, freeMadeUnknown, openedBehindGate,
+                 abandoned, ended>>
 \* TooLate: the deadline has passed, and the open window is not called.
 TooLate(w) ==
-  /\ pc[w] = "open" /\ late /\ CallReadsDeadline
-  /\ pc' = [pc EXCEPT ![w] = "shut"] /\ todo' = [todo EXCEPT ![w] = @ \union win[w]] /\ win' = [win EXCEPT ![w] = {}]
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed, at,
-                 hand, free, unknown, refused, flight, faults, covered, wronged, trespass, overdue, deserted, ended>>
+  /\ pc[w] = "open" /\ deadlinePassed /\ CallReadsDeadline
+  /\ pc' = [pc EXCEPT ![w] = "closed"] /\ todo' = [todo EXCEPT ![w] = @ \union window[w]] /\ window' = [window EXCEPT ![w] = {}]
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
+                 requested, snapshot, gateWrite, toRetry, batchOf, uncommitted, free, unknown, refused, inFlight, faults, maybeCalled,
+                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
 
-\* Commit, ending (giveBack and finish in the code): after the last window,
-\* behind a closed gate, or because the node shuts down (a fault). Done when every row
-\* has its end; otherwise the rest goes back. Rows whose outcome is unknown move into
-\* a batch of their own, which stays leased for the reaper; where there are no others
-\* the batch itself stays so.
+\* Commit that ends the claim (giveBack and finish in the code): after the last
+\* window, behind a closed gate, or because the process shuts down (a fault).
+\* The batch is done when every row has ended; otherwise the other rows are
+\* released. Rows with an unknown outcome move to a batch of their own, which
+\* stays leased for the reaper. If there are no other rows, the batch itself
+\* stays leased.
 Unknown(w, b) == IF UncalledAreFree THEN unknown[w]
-                 ELSE {r \in open[b] : r <= through[b] /\ r \notin free[w] /\ hand[w][r] = "none" /\ ledger[r][Attempt(b)] = "none"}
+                 ELSE {r \in open[b] : r <= through[b] /\ r \notin free[w] /\ uncommitted[w][r] = "none" /\ ledger[r][Attempt(b)] = "none"}
 Release(w) ==
-  /\ pc[w] \in {"between", "shut"} /\ Ours(w)
-  /\ \E b \in {at[w]} : \E kept \in {IF UnknownKeepsLease THEN Unknown(w, at[w]) ELSE {}} : \E left \in {(todo[w] \union free[w]) \ kept} :
+  /\ pc[w] \in {"between", "closed"} /\ MayCommit(w)
+  /\ \E b \in {batchOf[w]} : \E kept \in {IF UnknownKeepsLease THEN Unknown(w, batchOf[w]) ELSE {}} :
+     \E left \in {(todo[w] \union free[w]) \ kept} :
      \E stay \in {kept # {} /\ (left = {} \/ ~RestGoesBack)} : \E split \in {kept # {} /\ left # {} /\ RestGoesBack} :
-     \E over \in {IF stay THEN "leased" ELSE IF left = {} THEN "done" ELSE IF gate[at[w]] = "cancelled" THEN "cancelled" ELSE "ready"} :
-     \E own \in {Fresh(IF SplitKeepsAttempt THEN Attempt(at[w]) ELSE 1)} :
-       /\ ledger' = Written(b, hand[w]) /\ refused' = Refusals(b, free[w])
-       /\ count' = Counted(b, hand[w], Unsent(b, "cancelled"), IF over = "cancelled" THEN Cardinality(left) ELSE 0)
-       /\ rows' = [x \in Batches |-> IF split /\ x = own THEN kept ELSE IF split /\ x = b /\ SplitMovesRows THEN rows[b] \ kept ELSE rows[x]]
-       /\ (EndCheck /\ over = "done") => Sum(count'[b]) = Cardinality(rows'[b])
-       /\ state' = [x \in Batches |-> IF x = b THEN over ELSE IF split /\ x = own THEN "leased" ELSE state[x]]
+     \E after \in {IF stay THEN "leased" ELSE IF left = {} THEN "done"
+                    ELSE IF gate[batchOf[w]] = "cancelled" THEN "cancelled" ELSE "ready"} :
+     \E own \in {NewBatch(IF SplitKeepsAttempt THEN Attempt(batchOf[w]) ELSE 1)} :
+       /\ ledger' = Written(b, uncommitted[w]) /\ refused' = Refusals(b, free[w])
+       /\ count' = Counted(b, uncommitted[w], EndWithoutCall(b, "cancelled"), IF after = "cancelled" THEN Cardinality(left) ELSE 0)
+       /\ rows' = [x \in Batches |-> IF split /\ x = own THEN kept
+                                    ELSE IF split /\ x = b /\ SplitMovesRows THEN rows[b] \ kept ELSE rows[x]]
+       /\ (EndCheck /\ after = "done") => Sum(count'[b]) = Cardinality(rows'[b])
+       /\ status' = [x \in Batches |-> IF x = b THEN after ELSE IF split /\ x = own THEN "leased" ELSE status[x]]
        /\ gate' = [gate EXCEPT ![own] = IF split /\ SplitCopiesGate THEN gate[b] ELSE @]
        /\ open' = [x \in Batches |-> IF split /\ x = own THEN kept
-                                    ELSE IF x = b /\ over \in {"ready", "cancelled"} /\ SkipsEnded THEN left ELSE open[x]]
-       /\ home' = [r \in Rows |-> IF split /\ r \in kept THEN own ELSE home[r]]
-       /\ leasedBy' = [x \in Batches |-> IF split /\ x = own THEN w ELSE IF x = b /\ ~stay THEN NoOne ELSE leasedBy[x]]
+                                    ELSE IF x = b /\ after \in {"ready", "cancelled"} /\ SkipsEnded THEN left ELSE open[x]]
+       /\ currentBatch' = [r \in Rows |-> IF split /\ r \in kept THEN own ELSE currentBatch[r]]
+       /\ leasedBy' = [x \in Batches |-> IF split /\ x = own THEN w ELSE IF x = b /\ ~stay THEN NoToken ELSE leasedBy[x]]
        /\ expired' = [x \in Batches |-> IF x = b /\ ~stay THEN FALSE ELSE expired[x]]
        /\ through' = [x \in Batches |-> IF split /\ x = own THEN Last(kept) ELSE IF x = b /\ ~stay THEN 0 ELSE through[x]]
        /\ deferred' = [deferred EXCEPT ![b] = IF stay THEN left ELSE {}]
-       /\ covered' = covered \ (todo[w] \union free[w])
-       /\ deserted' = (deserted \/ (stay /\ left # {}))
-  /\ \/ (todo[w] = {} \/ pc[w] = "shut") /\ UNCHANGED faults
-     \/ ~(todo[w] = {} \/ pc[w] = "shut") /\ Fault
-  /\ Gone(w)
-  /\ UNCHANGED <<delivered, late, asked, sight, asking, owed, wronged, trespass, flight, overdue>>
-  /\ Settle
+       /\ maybeCalled' = maybeCalled \ (todo[w] \union free[w])
+       /\ abandoned' = (abandoned \/ (stay /\ left # {}))
+  /\ \/ (todo[w] = {} \/ pc[w] = "closed") /\ UNCHANGED faults
+     \/ ~(todo[w] = {} \/ pc[w] = "closed") /\ Fault
+  /\ EndClaim(w)
+  /\ UNCHANGED <<delivered, deadlinePassed, requested, snapshot, gateWrite, toRetry, freeMadeUnknown, openedBehindGate, inFlight,
+                 begunLate>>
+  /\ RecordEnds
 
-\* Without the token nothing is written (the known answers become evidence).
-Lost(w) ==
-  /\ pc[w] \in {"between", "shut", "broken", "asked"} /\ ~Ours(w) /\ Gone(w)
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
+\* Without the token nothing is written; the definite answers become evidence.
+LoseLease(w) ==
+  /\ pc[w] \in {"between", "closed", "disconnected", "checked"} /\ ~MayCommit(w) /\ EndClaim(w)
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
+                 requested, snapshot, gateWrite, toRetry, faults, refused, inFlight, maybeCalled, freeMadeUnknown, openedBehindGate,
+                 begunLate, abandoned, ended>>
 Crash(w) ==
-  /\ pc[w] # "idle" /\ Fault /\ Gone(w)
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
+  /\ pc[w] # "idle" /\ Fault /\ EndClaim(w)
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
+                 requested, snapshot, gateWrite, toRetry, refused, inFlight, maybeCalled, freeMadeUnknown, openedBehindGate, begunLate,
+                 abandoned, ended>>
 
 -----------------------------------------------------------------------------
-\* LeaseEnds: lease_until passes, also under a living holder (a fault).
+\* LeaseEnds: lease_until passes, also while the holder is alive (a fault).
 LeaseEnds(b) ==
-  /\ state[b] = "leased" /\ ~expired[b] /\ expired' = [expired EXCEPT ![b] = TRUE]
-  /\ LET live == \E w \in Workers : leasedBy[b] = w /\ at[w] = b /\ pc[w] # "idle"
+  /\ status[b] = "leased" /\ ~expired[b] /\ expired' = [expired EXCEPT ![b] = TRUE]
+  /\ LET live == \E w \in Workers : leasedBy[b] = w /\ batchOf[w] = b /\ pc[w] # "idle"
      IN \/ live /\ Fault
         \/ ~live /\ UNCHANGED faults
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, through, deferred, count, ledger, home, delivered, late, asked, sight, asking, owed,
-                 pc, at, todo, win, hand, free, unknown, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
+                 requested, snapshot, gateWrite, toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, refused, inFlight,
+                 maybeCalled, freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
 
-\* Open rows without an outcome, and those of them that may have been called.
-Bare(b) == {r \in open[b] : ledger[r][Attempt(b)] = "none"}
-Doubted(b) == {r \in Bare(b) : /\ DoubtIsTheWindow
-                               /\ (r <= through[b] \/ ~BeyondIsFree)
-                               /\ (r \notin deferred[b] \/ ~DeferredAreFree)}
-Again(b) == Attempt(b) < MaxAttempts /\ ~late /\ (gate[b] # "cancelled" \/ ~ClosedIsNotRetried)
+\* Open rows without an outcome, and those of them whose outcome is unknown.
+WithoutOutcome(b) == {r \in open[b] : ledger[r][Attempt(b)] = "none"}
+UnknownRows(b) == {r \in WithoutOutcome(b) :
+  /\ WindowIsUnknown
+  /\ (r <= through[b] \/ ~BeyondIsFree)
+  /\ (r \notin deferred[b] \/ ~DeferredAreFree)}
+RetryAllowed(b) == Attempt(b) < MaxAttempts /\ ~deadlinePassed /\ (gate[b] # "cancelled" \/ ~CancelledIsNotRetried)
 
-\* Reap parts the open rows of an expired batch: those that may have been called
-\* get a second attempt in a retry batch of their own or are orphaned, the rest
-\* goes back. One transaction. (A quantifier over one element names a value.)
+\* Reap divides the open rows of an expired batch in one transaction. Rows that
+\* may have been called get a second attempt in a retry batch, or are orphaned;
+\* the others are released. (A quantifier over one element names a value.)
 Reap(b) ==
-  /\ state[b] = "leased" /\ expired[b]
-  /\ \E called \in {Doubted(b)} : \E rest \in {Bare(b) \ Doubted(b)} : \E retry \in {IF Again(b) THEN Doubted(b) ELSE {}} :
-     \E fresh \in {Fresh(2)} : \E made \in {RetryInSameTx /\ retry # {}} :
-     \E over \in {IF rest = {} THEN "done" ELSE IF gate[b] = "cancelled" THEN "cancelled" ELSE "ready"} :
-       /\ state' = [x \in Batches |-> IF x = b THEN over ELSE IF made /\ x = fresh THEN "ready" ELSE state[x]]
-       /\ open' = [x \in Batches |-> IF x = b THEN rest ELSE IF made /\ x = fresh THEN retry ELSE open[x]]
+  /\ status[b] = "leased" /\ expired[b]
+  /\ \E called \in {UnknownRows(b)} : \E rest \in {WithoutOutcome(b) \ UnknownRows(b)} :
+     \E retry \in {IF RetryAllowed(b) THEN UnknownRows(b) ELSE {}} :
+     \E new \in {NewBatch(2)} : \E made \in {RetryInSameTx /\ retry # {}} :
+     \E after \in {IF rest = {} THEN "done" ELSE IF gate[b] = "cancelled" THEN "cancelled" ELSE "ready"} :
+       /\ status' = [x \in Batches |-> IF x = b THEN after ELSE IF made /\ x = new THEN "ready" ELSE status[x]]
+       /\ open' = [x \in Batches |-> IF x = b THEN rest ELSE IF made /\ x = new THEN retry ELSE open[x]]
        /\ ledger' = [r \in Rows |-> [n \in {1, 2} |->
             IF n # Attempt(b) \/ r \notin called THEN ledger[r][n] ELSE IF r \in retry THEN "retried" ELSE "unknown"]]
-       /\ home' = [r \in Rows |-> IF made /\ r \in retry THEN fresh ELSE home[r]]
-       /\ rows' = [rows EXCEPT ![fresh] = IF made THEN retry ELSE @]
-       /\ gate' = [gate EXCEPT ![fresh] = IF made /\ RetryCopiesGate THEN gate[b] ELSE @]
-       /\ owed' = IF RetryInSameTx THEN owed ELSE owed \union retry
+       /\ currentBatch' = [r \in Rows |-> IF made /\ r \in retry THEN new ELSE currentBatch[r]]
+       /\ rows' = [rows EXCEPT ![new] = IF made THEN retry ELSE @]
+       /\ gate' = [gate EXCEPT ![new] = IF made /\ RetryCopiesGate THEN gate[b] ELSE @]
+       /\ toRetry' = IF RetryInSameTx THEN toRetry ELSE toRetry \union retry
        /\ count' = [count EXCEPT ![b] = [x \in Kinds |->
             count[b][x] + (IF x = "orphaned" THEN Cardinality(called \ retry) ELSE 0)
                         + (IF x = "retried" THEN Cardinality(retry) ELSE 0)
-                        + (IF x = Unsent(b, "cancelled") /\ over = "cancelled" THEN Cardinality(rest) ELSE 0)]]
-       /\ wronged' = (wronged \/ ~(called \subseteq covered))
-  /\ leasedBy' = [leasedBy EXCEPT ![b] = NoOne] /\ expired' = [expired EXCEPT ![b] = FALSE]
+                        + (IF x = EndWithoutCall(b, "cancelled") /\ after = "cancelled" THEN Cardinality(rest) ELSE 0)]]
+       /\ freeMadeUnknown' = (freeMadeUnknown \/ ~(called \subseteq maybeCalled))
+  /\ leasedBy' = [leasedBy EXCEPT ![b] = NoToken] /\ expired' = [expired EXCEPT ![b] = FALSE]
   /\ through' = [through EXCEPT ![b] = 0] /\ deferred' = [deferred EXCEPT ![b] = {}]
-  /\ covered' = covered \ open[b]
-  /\ UNCHANGED <<delivered, late, asked, sight, asking, pc, at, todo, win, hand, free, unknown, faults, trespass, refused, flight, overdue, deserted>>
-  /\ Settle
+  /\ maybeCalled' = maybeCalled \ open[b]
+  /\ UNCHANGED <<delivered, deadlinePassed, requested, snapshot, gateWrite, pc, batchOf, todo, window, uncommitted, free, unknown,
+                 faults, openedBehindGate, refused, inFlight, begunLate, abandoned>>
+  /\ RecordEnds
 
 \* MakeRetry: a second transaction of the reaper (mutant RetryInSameTx only),
-\* which a crash of the reaper leaves out.
+\* which does not happen if the reaper crashes.
 MakeRetry ==
-  /\ owed # {}
-  /\ LET fresh == Fresh(2)
-     IN /\ state' = [state EXCEPT ![fresh] = "ready"] /\ rows' = [rows EXCEPT ![fresh] = owed] /\ open' = [open EXCEPT ![fresh] = owed]
-        /\ home' = [r \in Rows |-> IF r \in owed THEN fresh ELSE home[r]]
-  /\ owed' = {}
-  /\ UNCHANGED <<gate, leasedBy, expired, through, deferred, count, ledger, delivered, late, asked, sight, asking,
-                 pc, at, todo, win, hand, free, unknown, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
+  /\ toRetry # {}
+  /\ LET new == NewBatch(2)
+     IN /\ status' = [status EXCEPT ![new] = "ready"] /\ rows' = [rows EXCEPT ![new] = toRetry] /\ open' = [open EXCEPT ![new] = toRetry]
+        /\ currentBatch' = [r \in Rows |-> IF r \in toRetry THEN new ELSE currentBatch[r]]
+  /\ toRetry' = {}
+  /\ UNCHANGED <<gate, leasedBy, expired, through, deferred, count, ledger, delivered, deadlinePassed, requested, snapshot, gateWrite,
+                 pc, batchOf, todo, window, uncommitted, free, unknown, faults, refused, inFlight, maybeCalled, freeMadeUnknown,
+                 openedBehindGate, begunLate, abandoned, ended>>
 
 -----------------------------------------------------------------------------
-\* Gates. Each is one transaction; what it promises begins when it commits.
+\* Gates. Each is one transaction, and its guarantee begins with the commit.
 
-\* Look takes the snapshot of a gate statement that locks nothing first (mutant
-\* GateLocksFirst only). A statement sees no row that is committed after it began,
-\* not even while it waits for a lock.
-Look(what) ==
-  /\ ~GateLocksFirst /\ asking = "nothing"
-  /\ \/ what = "hold" /\ "hold" \in Asks /\ asked = "open"
-     \/ what = "unhold" /\ asked = "held"
-     \/ what = "cancel" /\ "cancel" \in Asks /\ asked # "cancelled"
-  /\ asking' = what /\ sight' = {b \in Batches : Alive(b)}
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, asked, owed,
-                 pc, at, todo, win, hand, free, unknown, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
-Seen == IF GateLocksFirst THEN {b \in Batches : Alive(b)} ELSE {b \in sight : Alive(b)}
-Ready(what) == IF GateLocksFirst THEN TRUE ELSE asking = what
-\* Hold shuts the gates of all live batches.
+\* TakeSnapshot: the snapshot of a gate statement that takes no lock first
+\* (mutant GateLocksFirst only). A statement sees no row that is committed
+\* after it began, not even while it waits for a lock.
+TakeSnapshot(what) ==
+  /\ ~GateLocksFirst /\ gateWrite = "nothing"
+  /\ \/ what = "hold" /\ "hold" \in Requests /\ requested = "open"
+     \/ what = "unhold" /\ requested = "held"
+     \/ what = "cancel" /\ "cancel" \in Requests /\ requested # "cancelled"
+  /\ gateWrite' = what /\ snapshot' = {b \in Batches : Live(b)}
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
+                 requested, toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, faults, refused, inFlight, maybeCalled,
+                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
+SeenBatches == IF GateLocksFirst THEN {b \in Batches : Live(b)} ELSE {b \in snapshot : Live(b)}
+MayWrite(what) == IF GateLocksFirst THEN TRUE ELSE gateWrite = what
+\* Hold closes the gates of all live batches.
 Hold ==
-  /\ "hold" \in Asks /\ asked = "open" /\ Ready("hold") /\ asked' = "held"
-  /\ gate' = [b \in Batches |-> IF b \in Seen /\ gate[b] = "open" THEN "held" ELSE gate[b]]
-  /\ sight' = {} /\ asking' = "nothing"
-  /\ UNCHANGED <<state, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, owed,
-                 pc, at, todo, win, hand, free, unknown, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
+  /\ "hold" \in Requests /\ requested = "open" /\ MayWrite("hold") /\ requested' = "held"
+  /\ gate' = [b \in Batches |-> IF b \in SeenBatches /\ gate[b] = "open" THEN "held" ELSE gate[b]]
+  /\ snapshot' = {} /\ gateWrite' = "nothing"
+  /\ UNCHANGED <<status, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
+                 toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, faults, refused, inFlight, maybeCalled,
+                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
 \* Unhold opens them again.
 Unhold ==
-  /\ Resumes /\ asked = "held" /\ Ready("unhold") /\ asked' = "again"
-  /\ gate' = [b \in Batches |-> IF b \in Seen /\ gate[b] = "held" THEN "open" ELSE gate[b]]
-  /\ sight' = {} /\ asking' = "nothing"
-  /\ UNCHANGED <<state, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, late, owed,
-                 pc, at, todo, win, hand, free, unknown, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
-\* Cancel ends batches that are ready and shuts those that are leased.
+  /\ Resumes /\ requested = "held" /\ MayWrite("unhold") /\ requested' = "resumed"
+  /\ gate' = [b \in Batches |-> IF b \in SeenBatches /\ gate[b] = "held" THEN "open" ELSE gate[b]]
+  /\ snapshot' = {} /\ gateWrite' = "nothing"
+  /\ UNCHANGED <<status, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
+                 toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, faults, refused, inFlight, maybeCalled,
+                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
+\* Cancel ends batches that are ready and closes the gates of those that are
+\* leased.
 Cancel ==
-  /\ "cancel" \in Asks /\ asked # "cancelled" /\ Ready("cancel") /\ asked' = "cancelled"
-  /\ \E seen \in {{b \in Seen : gate[b] # "cancelled"}} :
+  /\ "cancel" \in Requests /\ requested # "cancelled" /\ MayWrite("cancel") /\ requested' = "cancelled"
+  /\ \E seen \in {{b \in SeenBatches : gate[b] # "cancelled"}} :
      /\ gate' = [b \in Batches |-> IF b \in seen THEN "cancelled" ELSE gate[b]]
-     /\ state' = [b \in Batches |-> IF b \in seen /\ state[b] = "ready" THEN "cancelled" ELSE state[b]]
-     /\ count' = [b \in Batches |-> IF b \notin seen \/ state[b] # "ready" THEN count[b]
-                   ELSE [count[b] EXCEPT ![Unsent(b, "cancelled")] = @ + Cardinality(open[b])]]
-  /\ sight' = {} /\ asking' = "nothing"
-  /\ UNCHANGED <<rows, open, leasedBy, expired, through, deferred, ledger, home, delivered, late, owed,
-                 pc, at, todo, win, hand, free, unknown, faults, covered, wronged, trespass, refused, flight, overdue, deserted>>
-  /\ Settle
-\* DeadlinePasses: expires_at is over.
+     /\ status' = [b \in Batches |-> IF b \in seen /\ status[b] = "ready" THEN "cancelled" ELSE status[b]]
+     /\ count' = [b \in Batches |-> IF b \notin seen \/ status[b] # "ready" THEN count[b]
+                   ELSE [count[b] EXCEPT ![EndWithoutCall(b, "cancelled")] = @ + Cardinality(open[b])]]
+  /\ snapshot' = {} /\ gateWrite' = "nothing"
+  /\ UNCHANGED <<rows, open, leasedBy, expired, through, deferred, ledger, currentBatch, delivered, deadlinePassed, toRetry, pc,
+                 batchOf, todo, window, uncommitted, free, unknown, faults, maybeCalled, freeMadeUnknown, openedBehindGate, refused,
+                 inFlight, begunLate, abandoned>>
+  /\ RecordEnds
+\* DeadlinePasses: expires_at has passed.
 DeadlinePasses ==
-  /\ Deadline /\ ~late /\ late' = TRUE
-  /\ UNCHANGED <<state, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, home, delivered, asked, sight, asking, owed,
-                 pc, at, todo, win, hand, free, unknown, faults, refused, flight, covered, wronged, trespass, overdue, deserted, ended>>
+  /\ Deadline /\ ~deadlinePassed /\ deadlinePassed' = TRUE
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, requested,
+                 snapshot, gateWrite, toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, faults, refused, inFlight,
+                 maybeCalled, freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
 \* Expire ends a batch that was not claimed in time, also behind a held gate.
 Expire(b) ==
-  /\ late /\ state[b] = "ready" /\ (gate[b] = "open" \/ ExpiresHeld)
-  /\ state' = [state EXCEPT ![b] = "expired"]
-  /\ count' = [count EXCEPT ![b] = [@ EXCEPT ![Unsent(b, "expired")] = @ + Cardinality(open[b])]]
-  /\ UNCHANGED <<gate, rows, open, leasedBy, expired, through, deferred, ledger, home, delivered, late, asked, sight, asking, owed,
-                 pc, at, todo, win, hand, free, unknown, faults, covered, wronged, trespass, refused, flight, overdue, deserted>>
-  /\ Settle
+  /\ deadlinePassed /\ status[b] = "ready" /\ (gate[b] = "open" \/ ExpiresHeld)
+  /\ status' = [status EXCEPT ![b] = "expired"]
+  /\ count' = [count EXCEPT ![b] = [@ EXCEPT ![EndWithoutCall(b, "expired")] = @ + Cardinality(open[b])]]
+  /\ UNCHANGED <<gate, rows, open, leasedBy, expired, through, deferred, ledger, currentBatch, delivered, deadlinePassed, requested,
+                 snapshot, gateWrite, toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, faults, maybeCalled,
+                 freeMadeUnknown, openedBehindGate, refused, inFlight, begunLate, abandoned>>
+  /\ RecordEnds
 
 Next ==
   \/ \E w \in Workers : \E b \in Batches : Claim(w, b)
   \/ \E w \in Workers : Open(w)
-  \/ \E w \in Workers : Break(w)
-  \/ \E w \in Workers : Land(w)
-  \/ \E w \in Workers : Ask(w)
-  \/ \E w \in Workers : TryAgain(w)
+  \/ \E w \in Workers : LoseConnection(w)
+  \/ \E w \in Workers : Arrive(w)
+  \/ \E w \in Workers : CheckFirstTry(w)
+  \/ \E w \in Workers : SecondTry(w)
   \/ \E w \in Workers : Send(w)
   \/ \E w \in Workers : TooLate(w)
   \/ \E w \in Workers : Release(w)
-  \/ \E w \in Workers : Lost(w)
+  \/ \E w \in Workers : LoseLease(w)
   \/ \E w \in Workers : Crash(w)
   \/ \E b \in Batches : LeaseEnds(b)
   \/ \E b \in Batches : Reap(b)
   \/ MakeRetry
-  \/ \E what \in {"hold", "unhold", "cancel"} : Look(what)
+  \/ \E what \in {"hold", "unhold", "cancel"} : TakeSnapshot(what)
   \/ Hold
   \/ Unhold
   \/ Cancel
   \/ DeadlinePasses
   \/ \E b \in Batches : Expire(b)
 
-\* Our own steps are taken, time passes, and who pauses resumes.
+\* Lemma's own steps are taken, time passes, and a hold is followed by an
+\* unhold.
 Fairness ==
   /\ \A b \in Batches : /\ WF_vars(\E v \in Workers : Claim(v, b)) /\ WF_vars(LeaseEnds(b)) /\ WF_vars(Reap(b)) /\ WF_vars(Expire(b))
-  /\ \A w \in Workers : /\ WF_vars(Open(w)) /\ WF_vars(Send(w)) /\ WF_vars(TooLate(w)) /\ WF_vars(Lost(w))
-                        /\ WF_vars(Land(w)) /\ WF_vars(Ask(w)) /\ WF_vars(TryAgain(w))
-                        /\ WF_vars(Release(w) /\ todo[w] = {}) /\ WF_vars(Release(w) /\ pc[w] = "shut")
-  /\ WF_vars(Unhold) /\ WF_vars(Look("unhold"))
+  /\ \A w \in Workers : /\ WF_vars(Open(w)) /\ WF_vars(Send(w)) /\ WF_vars(TooLate(w)) /\ WF_vars(LoseLease(w))
+                        /\ WF_vars(Arrive(w)) /\ WF_vars(CheckFirstTry(w)) /\ WF_vars(SecondTry(w))
+                        /\ WF_vars(Release(w) /\ todo[w] = {}) /\ WF_vars(Release(w) /\ pc[w] = "closed")
+  /\ WF_vars(Unhold) /\ WF_vars(TakeSnapshot("unhold"))
 Spec == Init /\ [][Next]_vars /\ Fairness
 
 -----------------------------------------------------------------------------
 \* What holds.
 
-\* The shape of the state: a lease and a token go together.
-TypeOK == \A b \in Batches : /\ (state[b] = "leased") = (leasedBy[b] # NoOne)
+\* The shape of the state: a batch is leased exactly while it has a token.
+TypeOK == \A b \in Batches : /\ (status[b] = "leased") = (leasedBy[b] # NoToken)
                              /\ open[b] \subseteq rows[b]
 \* No recipient gets more messages than the strategy has attempts.
 BoundedSendCount == \A r \in Rows : delivered[r] <= MaxAttempts
-\* sent: it arrived. failed, cancelled, skipped: it did not.
-StatusTruth == \A r \in Rows : /\ Status(r) = "sent" => delivered[r] >= 1
-                               /\ Status(r) \in {"failed", "cancelled", "skipped"} => delivered[r] = 0
-\* A row that has ended stays as it ended.
-TerminalStable == \A r \in Rows : ended[r] # "none" => Status(r) = ended[r]
-\* A row without an end is in a live batch that knows of it; a batch ends only with every row.
-NoRowLeftBehind == \A r \in Rows : Status(r) = "pending" => (\E b \in Batches : Alive(b) /\ r \in open[b] /\ ledger[r][Attempt(b)] = "none")
-\* The counters of the batches and the status of the rows say the same, in every state.
+\* sent: the message arrived. failed, cancelled, skipped: it did not.
+StatusTruth == \A r \in Rows : /\ RowStatus(r) = "sent" => delivered[r] >= 1
+                               /\ RowStatus(r) \in {"failed", "cancelled", "skipped"} => delivered[r] = 0
+\* A terminal status never changes.
+TerminalStable == \A r \in Rows : ended[r] # "none" => RowStatus(r) = ended[r]
+\* A row that has not ended is open in a live batch; a batch ends only when
+\* every row has.
+NoRowLeftBehind == \A r \in Rows :
+  RowStatus(r) = "pending" => (\E b \in Batches : Live(b) /\ r \in open[b] /\ ledger[r][Attempt(b)] = "none")
+\* The counters of the batches agree with the status of the rows, in every
+\* state.
 CountOf(b, k) == IF b \in Batches THEN count[b][k] ELSE 0
 CountsBalance ==
   /\ \A b \in Batches : Sum(count[b]) <= Cardinality(rows[b])
-  /\ \E now \in {[r \in Rows |-> Status(r)]} : \A k \in Ends : Cardinality({r \in Rows : now[r] = k}) =
+  /\ \E now \in {[r \in Rows |-> RowStatus(r)]} : \A k \in Ends : Cardinality({r \in Rows : now[r] = k}) =
        CountOf(0, k) + CountOf(1, k) + CountOf(2, k) + CountOf(3, k) + CountOf(4, k) + CountOf(5, k)
-\* What the ledger says under an ordinal is so of the notification that has it.
+\* The ledger is true of the notification that has the ordinal.
 OneRowPerOrdinal == \A r \in Rows : (ledger[r][1] = "accepted" \/ ledger[r][2] = "accepted") => delivered[r] >= 1
-\* Only what stood in an open window is ever in doubt.
-OnlyWindowsAreInDoubt == ~wronged
-\* After hold or cancel has answered no window opens.
-NoWindowBehindGate == ~trespass
+\* Only rows of an open window have an unknown outcome.
+OnlyWindowsAreUnknown == ~freeMadeUnknown
+\* After hold or cancel has answered, no window opens.
+NoWindowBehindGate == ~openedBehindGate
 \* After the send deadline no batch is claimed and no window is called.
-NothingBeginsLate == ~overdue
-\* A claim that lives leaves a row only at its end, given back, lost or with an unknown outcome.
-NothingDeserted == ~deserted
-\* Who ends as refused was put off as often as the cap says.
-RefusedInFull == \A r \in Rows : (ledger[r][1] = "refused" \/ ledger[r][2] = "refused") => refused[r] >= MaxDeferrals
-\* After the send deadline every row ends, also behind a gate that nobody opens again.
-LateRowsEnd == late ~> (\A r \in Rows : Status(r) \in Ends)
+NothingBeginsLate == ~begunLate
+\* A live claim leaves a row ended, released, or with an unknown outcome.
+NoRowAbandoned == ~abandoned
+\* A row that ends as refused was deferred as often as the cap allows.
+RefusedAtCap == \A r \in Rows : (ledger[r][1] = "refused" \/ ledger[r][2] = "refused") => refused[r] >= MaxDeferrals
+\* After the send deadline every row ends, also behind a gate that stays held.
+LateRowsEnd == deadlinePassed ~> (\A r \in Rows : RowStatus(r) \in Ends)
 \* Every row ends.
-EveryRowEnds == <>(\A r \in Rows : Status(r) \in Ends)
+EveryRowEnds == <>(\A r \in Rows : RowStatus(r) \in Ends)
 
 -----------------------------------------------------------------------------
 \* What must be reachable: each of these is expected to be violated.
 
-NeverPartlyDone == ~\E r, q \in Rows : Status(r) = "sent" /\ ledger[q][1] = "retried"
-NeverTwoRetries == ~(N >= 2 /\ state[N] # "none" /\ state[N + 1] # "none")
-NeverRetryBesideRoot == ~(state[0] = "leased" /\ state[N] = "leased")
-NeverCalledBesideUnknown == ~(N >= 2 /\ state[1] = "leased" /\ \E w \in Workers : at[w] = 0 /\ pc[w] = "open")
-NeverSplitTwice == ~(N >= 2 /\ rows[1] # {} /\ \E b \in Batches : Attempt(b) = 2 /\ state[b] = "leased" /\ \A w \in Workers : at[w] # b)
-NeverCancelledInFlight == ~\E w \in Workers : asked = "cancelled" /\ pc[w] = "open"
-NeverOrphanedByCancel == ~\E r \in Rows : state[N] = "cancelled" /\ Status(r) = "orphaned"
-NeverExpired == ~\E r \in Rows : Status(r) = "skipped"
-NeverLandsAfterTheLook == ~\E w \in Workers : pc[w] = "asked" /\ Ours(w) /\ ~Fits(w, at[w], Known(w), hand[w])
-NeverInFlightAfterAll == ~(\E w \in Workers : flight[w] # {} /\ pc[w] = "between" /\ todo[w] = {})
+NeverPartlyDone == ~\E r, q \in Rows : RowStatus(r) = "sent" /\ ledger[q][1] = "retried"
+NeverTwoRetries == ~(N >= 2 /\ status[N] # "none" /\ status[N + 1] # "none")
+NeverRetryBesideRoot == ~(status[0] = "leased" /\ status[N] = "leased")
+NeverCalledBesideUnknown == ~(N >= 2 /\ status[1] = "leased" /\ \E w \in Workers : batchOf[w] = 0 /\ pc[w] = "open")
+NeverSplitTwice == ~(N >= 2 /\ rows[1] # {} /\
+  \E b \in Batches : Attempt(b) = 2 /\ status[b] = "leased" /\ \A w \in Workers : batchOf[w] # b)
+NeverCancelledInFlight == ~\E w \in Workers : requested = "cancelled" /\ pc[w] = "open"
+NeverOrphanedByCancel == ~\E r \in Rows : status[N] = "cancelled" /\ RowStatus(r) = "orphaned"
+NeverExpired == ~\E r \in Rows : RowStatus(r) = "skipped"
+NeverArrivesAfterCheck == ~\E w \in Workers : pc[w] = "checked" /\ MayCommit(w) /\ ~Applies(w, batchOf[w], LastWindowEnd(w), uncommitted[w])
+NeverInFlightAfterAll == ~(\E w \in Workers : inFlight[w] # {} /\ pc[w] = "between" /\ todo[w] = {})
 NeverRefused == ~\E r \in Rows : ledger[r][1] = "refused"
-NeverHeldThenSent == ~(asked = "again" /\ \E r \in Rows : Status(r) = "sent")
+NeverHeldThenSent == ~(requested = "resumed" /\ \E r \in Rows : RowStatus(r) = "sent")
 =============================================================================

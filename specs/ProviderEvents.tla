@@ -1,106 +1,108 @@
 --------------------------- MODULE ProviderEvents ----------------------------
-\* What carriers say later: webhooks that come twice, out of order, too early, or
-\* from somebody else.
+\* Events of carriers: webhooks that come twice, out of order, too early, or
+\* from a forger.
 \*
 \* Modelled: three genuine events of one notification with the ranks 1 to 3, an
-\* event without an id that comes several times, a forger, a carrier that repeats
-\* until it is acknowledged and sometimes beyond, two ingesters that crash, and a
-\* notification that may become visible only after its first events.
+\* event without an id that comes several times, a forger, a carrier that
+\* repeats an event until it is acknowledged and sometimes beyond, two
+\* ingesters that crash, and a notification that may become visible only after
+\* its first events.
 \*
 \* Left out, and why that is sound:
 \* - Several notifications: an event names one, and nothing joins two of them.
-\* - How a signature is checked: a test with each carrier's own vectors.
+\* - The check of a signature: a test with each carrier's own vectors.
 \* - The early exit for a known id: it saves work and decides nothing.
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS
-  Ingesters,
-  Events,           \* genuine events of rank 1, 2 and 3, by their ids: "e1", "e2", "e3"
-  Unknowns,         \* how often the event without an id comes
-  Repeats,          \* how often a carrier repeats what was acknowledged
-  Crashes
+  Ingesters, \* processes that receive webhooks
+  Events,    \* genuine events of rank 1, 2 and 3, by their ids: "e1", "e2", "e3"
+  Unknowns,  \* how often the event without an id comes
+  Repeats,   \* how often a carrier repeats an acknowledged event
+  Crashes    \* how many crashes there are
 
-CONSTANTS           \* Guards. TRUE in the design; each is FALSE in its own mutant
-  OnceIndex,        \* provider_events_once: one row per (source, id)
-  UnknownOutside,   \* ... from which events without an id are exempt
-  ByRank,           \* the delivery state only rises
-  ChecksSignature,  \* a webhook without the right signature is refused
-  KeepsEarly,       \* an event is kept although nobody knows its notification yet
-  AcksAfterCommit   \* the carrier is answered after the event is stored
+CONSTANTS          \* Guards. TRUE in the design; each is FALSE in its own mutant
+  OnceIndex,       \* provider_events_once: one row per (source, id)
+  UnknownExempt,   \* ... which leaves out events without an id
+  ByRank,          \* the delivery status only rises
+  ChecksSignature, \* a webhook without the right signature is refused
+  KeepsEarly,      \* an event is kept although its notification is not visible yet
+  AcksAfterCommit  \* the carrier is answered after the event is stored
 
 VARIABLES
-  known,    \* the notification is visible
-  unacked,  \* events that the carrier will send again
-  repeats,  \* repetitions left
-  forged,   \* the forger has not tried yet
-  blanks,   \* events without an id that are still to come
-  pc,       \* ingester -> idle, got
-  has,      \* ingester -> what it holds: the id of an event, "forged" or "unknown"
-  stored,   \* id -> rows in provider_events
-  applied,  \* id -> how often the delivery state was told
-  state,    \* the delivery state, as a rank
-  crashes,  \* crashes left
-  taken,    \* history: events without an id that were received and acknowledged
-  fell      \* history: the delivery state has gone back
+  visible,         \* the notification is visible
+  unacked,         \* events that the carrier will send again
+  repeats,         \* repetitions left
+  forgeryLeft,     \* the forger has not tried yet
+  unknownLeft,     \* events without an id that are still to come
+  pc,              \* ingester -> idle, got
+  holds,           \* ingester -> the id of the event that it has, "forged" or "unknown"
+  stored,          \* id -> rows in provider_events
+  applied,         \* id -> how often the event was applied to the delivery status
+  rank,            \* the delivery status, as a rank
+  crashes,         \* crashes left
+  receivedUnknown, \* history: events without an id that were received and acknowledged
+  wentBack         \* history: the delivery status has gone back
 
-vars == <<known, unacked, repeats, forged, blanks, pc, has, stored, applied, state, crashes, taken, fell>>
+vars == <<visible, unacked, repeats, forgeryLeft, unknownLeft, pc, holds, stored, applied, rank, crashes, receivedUnknown, wentBack>>
 
 Ids == Events \union {"forged", "unknown"}
 Rank(e) == CASE e = "e1" -> 1 [] e = "e2" -> 2 [] e = "e3" -> 3 [] OTHER -> 0
 Init ==
-  /\ known = FALSE /\ unacked = Events /\ repeats = Repeats /\ forged = TRUE /\ blanks = Unknowns
-  /\ pc = [i \in Ingesters |-> "idle"] /\ has = [i \in Ingesters |-> "none"]
-  /\ stored = [e \in Ids |-> 0] /\ applied = [e \in Ids |-> 0] /\ state = 0 /\ crashes = Crashes /\ taken = 0 /\ fell = FALSE
+  /\ visible = FALSE /\ unacked = Events /\ repeats = Repeats /\ forgeryLeft = TRUE /\ unknownLeft = Unknowns
+  /\ pc = [i \in Ingesters |-> "idle"] /\ holds = [i \in Ingesters |-> "none"]
+  /\ stored = [e \in Ids |-> 0] /\ applied = [e \in Ids |-> 0] /\ rank = 0 /\ crashes = Crashes /\ receivedUnknown = 0 /\ wentBack = FALSE
 
-Takes(i, e) == pc[i] = "idle" /\ pc' = [pc EXCEPT ![i] = "got"] /\ has' = [has EXCEPT ![i] = e]
-Idle(i) == pc' = [pc EXCEPT ![i] = "idle"] /\ has' = [has EXCEPT ![i] = "none"]
+Receives(i, e) == pc[i] = "idle" /\ pc' = [pc EXCEPT ![i] = "got"] /\ holds' = [holds EXCEPT ![i] = e]
+Idle(i) == pc' = [pc EXCEPT ![i] = "idle"] /\ holds' = [holds EXCEPT ![i] = "none"]
 
-\* Appear: our own commit makes the notification visible.
-Appear == ~known /\ known' = TRUE /\ UNCHANGED <<unacked, repeats, forged, blanks, pc, has, stored, applied, state, crashes, taken, fell>>
+\* Appear: Lemma's own commit makes the notification visible.
+Appear == ~visible /\ visible' = TRUE /\ UNCHANGED <<unacked, repeats, forgeryLeft, unknownLeft, pc, holds, stored, applied, rank,
+                                                     crashes, receivedUnknown, wentBack>>
 \* Receive: a genuine event, in any order, until it is acknowledged.
 Receive(i, e) ==
-  /\ e \in unacked /\ Takes(i, e)
+  /\ e \in unacked /\ Receives(i, e)
   /\ unacked' = IF AcksAfterCommit THEN unacked ELSE unacked \ {e}
-  /\ UNCHANGED <<known, repeats, forged, blanks, stored, applied, state, crashes, taken, fell>>
+  /\ UNCHANGED <<visible, repeats, forgeryLeft, unknownLeft, stored, applied, rank, crashes, receivedUnknown, wentBack>>
 \* Repeat: an acknowledged event once more.
 Repeat(i, e) ==
-  /\ e \notin unacked /\ repeats > 0 /\ repeats' = repeats - 1 /\ Takes(i, e)
-  /\ UNCHANGED <<known, unacked, forged, blanks, stored, applied, state, crashes, taken, fell>>
-\* Blank: an event without an id of its own.
-Blank(i) ==
-  /\ blanks > 0 /\ blanks' = blanks - 1 /\ Takes(i, "unknown")
-  /\ UNCHANGED <<known, unacked, repeats, forged, stored, applied, state, crashes, taken, fell>>
-\* Forge: somebody else's event; without the right signature it goes no further.
+  /\ e \notin unacked /\ repeats > 0 /\ repeats' = repeats - 1 /\ Receives(i, e)
+  /\ UNCHANGED <<visible, unacked, forgeryLeft, unknownLeft, stored, applied, rank, crashes, receivedUnknown, wentBack>>
+\* ReceiveUnknown: an event without an id.
+ReceiveUnknown(i) ==
+  /\ unknownLeft > 0 /\ unknownLeft' = unknownLeft - 1 /\ Receives(i, "unknown")
+  /\ UNCHANGED <<visible, unacked, repeats, forgeryLeft, stored, applied, rank, crashes, receivedUnknown, wentBack>>
+\* Forge: a forged event; without the right signature it is refused.
 Forge(i) ==
-  /\ forged /\ forged' = FALSE /\ ~ChecksSignature /\ Takes(i, "forged")
-  /\ UNCHANGED <<known, unacked, repeats, blanks, stored, applied, state, crashes, taken, fell>>
+  /\ forgeryLeft /\ forgeryLeft' = FALSE /\ ~ChecksSignature /\ Receives(i, "forged")
+  /\ UNCHANGED <<visible, unacked, repeats, unknownLeft, stored, applied, rank, crashes, receivedUnknown, wentBack>>
 
 \* Record stores an event, once, and answers the carrier.
 Record(i) ==
   /\ pc[i] = "got" /\ Idle(i)
-  /\ \E e \in {has[i]} :
-       /\ \E keep \in {/\ KeepsEarly \/ known
-                       /\ \/ ~OnceIndex \/ stored[e] = 0 \/ (e = "unknown" /\ UnknownOutside)} :
+  /\ \E e \in {holds[i]} :
+       /\ \E keep \in {/\ KeepsEarly \/ visible
+                       /\ \/ ~OnceIndex \/ stored[e] = 0 \/ (e = "unknown" /\ UnknownExempt)} :
             stored' = IF keep THEN [stored EXCEPT ![e] = @ + 1] ELSE stored
        /\ unacked' = unacked \ {e}
-       /\ taken' = IF e = "unknown" THEN taken + 1 ELSE taken
-  /\ UNCHANGED <<known, repeats, forged, blanks, applied, state, crashes, fell>>
-\* Crash ends an ingester before its commit: the carrier has no answer.
+       /\ receivedUnknown' = IF e = "unknown" THEN receivedUnknown + 1 ELSE receivedUnknown
+  /\ UNCHANGED <<visible, repeats, forgeryLeft, unknownLeft, applied, rank, crashes, wentBack>>
+\* Crash ends an ingester before its commit: the carrier gets no answer.
 Crash(i) ==
-  /\ pc[i] # "idle" /\ has[i] # "unknown" /\ crashes > 0 /\ crashes' = crashes - 1 /\ Idle(i)
-  /\ UNCHANGED <<known, unacked, repeats, forged, blanks, stored, applied, state, taken, fell>>
-\* Apply tells the delivery state what a stored event says.
+  /\ pc[i] # "idle" /\ holds[i] # "unknown" /\ crashes > 0 /\ crashes' = crashes - 1 /\ Idle(i)
+  /\ UNCHANGED <<visible, unacked, repeats, forgeryLeft, unknownLeft, stored, applied, rank, receivedUnknown, wentBack>>
+\* Apply applies a stored event to the delivery status.
 Apply(e) ==
-  /\ known /\ applied[e] < stored[e] /\ applied' = [applied EXCEPT ![e] = @ + 1]
-  /\ state' = IF ByRank THEN (IF Rank(e) > state THEN Rank(e) ELSE state) ELSE Rank(e)
-  /\ fell' = (fell \/ (~ByRank /\ Rank(e) < state))
-  /\ UNCHANGED <<known, unacked, repeats, forged, blanks, pc, has, stored, crashes, taken>>
+  /\ visible /\ applied[e] < stored[e] /\ applied' = [applied EXCEPT ![e] = @ + 1]
+  /\ rank' = IF ByRank THEN (IF Rank(e) > rank THEN Rank(e) ELSE rank) ELSE Rank(e)
+  /\ wentBack' = (wentBack \/ (~ByRank /\ Rank(e) < rank))
+  /\ UNCHANGED <<visible, unacked, repeats, forgeryLeft, unknownLeft, pc, holds, stored, crashes, receivedUnknown>>
 
 Next ==
   \/ Appear
   \/ \E i \in Ingesters : \E e \in Events : Receive(i, e)
   \/ \E i \in Ingesters : \E e \in Events : Repeat(i, e)
-  \/ \E i \in Ingesters : Blank(i)
+  \/ \E i \in Ingesters : ReceiveUnknown(i)
   \/ \E i \in Ingesters : Forge(i)
   \/ \E i \in Ingesters : Record(i)
   \/ \E i \in Ingesters : Crash(i)
@@ -116,22 +118,22 @@ Spec == Init /\ [][Next]_vars /\ Fairness
 
 \* The shape of the state.
 TypeOK == \A e \in Ids : applied[e] <= stored[e]
-\* An event with an id counts once, however often it comes.
+\* An event with an id is applied once, however often it comes.
 AppliedOnce == \A e \in Events : applied[e] <= 1
-\* The delivery state never goes back.
-NeverBack == ~fell
-\* A forged event changes nothing.
+\* The delivery status never goes back.
+RankOnlyRises == ~wentBack
+\* A forged event has no effect.
 ForgedChangesNothing == stored["forged"] = 0
-\* Events without an id are all kept.
-UnknownAllKept == stored["unknown"] = taken
+\* Every event without an id is kept.
+UnknownAllKept == stored["unknown"] = receivedUnknown
 \* Every genuine event is applied in the end, also one that came too early.
 EveryEventApplied == <>(\A e \in Events : applied[e] >= 1)
 
 -----------------------------------------------------------------------------
 \* What must be reachable: each of these is expected to be violated.
 
-NeverEarly == ~(~known /\ \E e \in Events : stored[e] > 0)
-NeverReordered == ~(applied["e1"] = 1 /\ state = 2)
-NeverTwiceInHand == ~\E e \in Events : \A i \in Ingesters : has[i] = e
+NeverEarly == ~(~visible /\ \E e \in Events : stored[e] > 0)
+NeverReordered == ~(applied["e1"] = 1 /\ rank = 2)
+NeverTwiceAtOnce == ~\E e \in Events : \A i \in Ingesters : holds[i] = e
 NeverTwoUnknown == stored["unknown"] < 2
 =============================================================================

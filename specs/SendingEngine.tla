@@ -1,354 +1,368 @@
 ---------------------------- MODULE SendingEngine ----------------------------
-\* One notification on its way to a carrier: how often can it arrive, and does
-\* its status tell the truth?
+\* One notification and its carrier: how often can the message arrive, and is
+\* the notification's status true?
 \*
-\* Modelled: the batch row that carries the lease (a batch of one notification
-\* is enough here; Batch.tla has several), the ledger of attempts, the evidence
-\* that carriers give later, workers that crash at every step, hang in a call or
-\* wake up after their lease, the reaper, lost jobs, and a carrier that may
-\* accept, reject, put off, answer late or not at all. One action is one
-\* function of the code and at most one transaction; Send is the call itself.
+\* Modelled: the batch row with its lease (a batch of one notification is
+\* enough here; Batch.tla has several), the ledger of attempts, the evidence
+\* that carriers report later, workers that crash at every step, hang in a call
+\* or continue after their lease has expired, the reaper, lost jobs, and a
+\* carrier that accepts, rejects, defers, answers late or not at all. One
+\* action is one function of the code and at most one transaction; Send is the
+\* call itself.
 \*
 \* Left out, and why that is sound:
-\* - Time. A lease is live or expired, an event is visible or not; which of two
-\*   comes first is left open, so every timing is among the behaviours.
+\* - Time. A lease is live or expired, an event is visible or not. The order of
+\*   two events is left open, so every timing is among the behaviours.
 \* - Gates, deadlines and several rows: Batch.tla and Campaign.tla. They only
-\*   ever take calls away.
-\* - What the message says. Both attempts send the same bytes; a test holds that.
-\* - Fresh tokens are drawn without end in the code. Here a token is the name of
-\*   the claim (an element of Workers) and is used again only after that claim
-\*   is over, so that no two claims that live at the same time share one.
+\*   remove calls.
+\* - Content. Both attempts send the same bytes; a test checks that.
+\* - In the code every claim has a new token. Here a token is the name of the
+\*   claim (an element of Workers) and is reused only after that claim has
+\*   ended, so no two live claims share a token.
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS
-  Workers,          \* claims that can be alive at the same time
-  Node,             \* the process they all run in; a token in one mutant only
-  NoOne,            \* no token: leased_by is null
-  MaxAttempts,      \* 1: at_most_once, 2: at_least_once
-  Answers,          \* what the carrier may say: accepted, rejected, deferred
-  MaxDeferrals,     \* how often a message is put off before it ends as refused
-  Faults,           \* how many crashes, early expiries and lost jobs there are ...
-  Endless           \* ... TRUE: without end
+  Workers,        \* claims that can be alive at the same time
+  Node,           \* the process in which all claims run; a token in one mutant only
+  NoToken,        \* no token: leased_by is null
+  MaxAttempts,    \* 1: at_most_once, 2: at_least_once
+  Answers,        \* what the carrier may answer: accepted, rejected, deferred
+  MaxDeferrals,   \* how often a message is deferred before it ends as refused
+  Faults,         \* how many crashes, early expiries and lost jobs there are ...
+  UnlimitedFaults \* ... TRUE: any number
 
-CONSTANTS           \* Faults. Each of the first four is one of the four assumptions, dropped
-  HolderOutlives,   \* (a) a lease may expire while its holder is calling
-  LateAccept,       \* (b) the carrier may accept a request that the client gave up on
-  EventsLost,       \* (c) an event of the carrier may be lost
-  EventsTooLate,    \* (d) an event may come later than the reaper waits for it
-  JobsLost          \* the job that rings for a batch may be lost
+CONSTANTS              \* Faults. Each of the first four is one of the four assumptions, dropped
+  HolderOutlivesLease, \* (a) a lease may expire while its holder is calling
+  LateAccept,          \* (b) the carrier may accept a request after the client gave up on it
+  EventsLost,          \* (c) an event of the carrier may be lost
+  EventsTooLate,       \* (d) an event may arrive after the reaper has stopped waiting for it
+  JobsLost             \* the job of a batch may be lost
 
-CONSTANTS           \* Guards. TRUE in the design; each is FALSE in its own mutant
-  ClaimIsCas,         \* Claim takes only a batch that is ready
-  FreshToken,         \* a token names the claim, not the process
-  OpenIsGated,        \* Open needs the token
-  WriteAhead,         \* Open writes called_through before the call
-  OneWireRequest,     \* a call is one request; nothing below it retries
-  CommitIsGated,      \* Commit and Release need the token
-  OneOutcome,         \* the primary key of attempts
-  UnknownToReaper,    \* after an unknown answer nothing is written: the reaper decides
-  KeepsAnswer,        \* a known answer that came too late to be committed is kept as evidence
-  KeepsRejections,    \* ... a rejection as well as an acceptance
-  CallDeadline,       \* a call ends at its deadline
-  DeferralCap,        \* putting off ends at its cap
-  CountsWhenPutOff,   \* ... and is counted by the commit that marks the row, not by the one that gives it back
-  ReapsExpiredOnly,   \* the reaper acts only on an expired lease
-  ReapRechecks,       \* ... and looks again in the transaction that acts
-  ReapsTheLiving,     \* the reaper does not wait for the worker to be gone
-  ReadsEvidence,      \* tier 1
-  AcceptanceFirst,    \* ... an acceptance outweighs every rejection
-  EvidenceByAttempt,  \* ... a rejection counts for the attempt that it speaks of
-  WaitsForEvents,     \* tier 2 waits while events of this carrier are under way
-  RetriesFirst,       \* tier 2 comes before tier 3
-  AttemptCap,         \* no third attempt can be written down
-  ClaimReadsEvidence, \* a claim of attempt 2 reads the evidence again
-  HeedsRejections,    \* ... and a rejection of the first attempt ends the row
-  UnknownTaints,      \* rejected after unknown is orphaned, not failed
-  Sweeps              \* the sweep rings again for a batch whose job is gone
+CONSTANTS                        \* Guards. TRUE in the design; each is FALSE in its own mutant
+  ClaimIsCas,                    \* Claim leases only a batch that is ready
+  FreshToken,                    \* a token names the claim, not the process
+  OpenIsFenced,                  \* Open needs the token
+  WriteAhead,                    \* Open writes called_through before the call
+  OneRequestPerCall,             \* a call is one request; no layer below it retries
+  CommitIsFenced,                \* Commit and Release need the token
+  OneOutcome,                    \* the primary key of attempts
+  ReaperDecidesUnknown,          \* after an unknown outcome the worker writes nothing: the reaper decides
+  KeepsAnswer,                   \* an acceptance that came too late to be committed is recorded as evidence
+  KeepsRejections,               \* ... and so is a rejection
+  CallDeadline,                  \* a call ends at its deadline
+  DeferralCap,                   \* a message is deferred at most MaxDeferrals times
+  CountsWhenDeferred,            \* the commit that marks the row as deferred counts it, not the one that releases the batch
+  ReapsExpiredOnly,              \* the reaper acts only on an expired lease
+  ReapRechecks,                  \* ... and checks the expiry again in the transaction that acts
+  ReapsRunningClaims,            \* the reaper does not wait for the end of the worker
+  ReadsEvidence,                 \* tier 1: evidence decides
+  AcceptanceFirst,               \* ... an acceptance outweighs every rejection
+  EvidenceByAttempt,             \* ... a rejection counts only for its own attempt
+  WaitsForEvents,                \* tier 2 waits while events of this carrier are pending
+  RetriesFirst,                  \* tier 2 comes before tier 3
+  AttemptCap,                    \* a third attempt cannot be recorded
+  ClaimReadsEvidence,            \* a claim of attempt 2 reads the evidence again
+  ReadsRejections,               \* ... and a rejection of the first attempt ends the row
+  UnknownThenRejectedIsOrphaned, \* rejected after unknown is orphaned, not failed
+  Sweeps                         \* the sweep enqueues a new job for a batch whose job is lost
 
 VARIABLES
-  state,     \* batches.state
-  attempt,   \* batches.attempt of the batch that holds the notification now
-  leasedBy,  \* batches.leased_by
-  expired,   \* batches.lease_until has passed
-  called,    \* batches.called_through has reached the row
-  deferred,  \* batches.deferred holds the row: called under this lease, surely not accepted
-  deferrals, \* batches.refusals of the row
-  rung,      \* a job for the batch exists
-  outcome,   \* the ledger of attempts: attempt -> outcome, "none" where there is no row
-  evidence,  \* provider_events that are visible: <<attempt, kind>>
-  transit,   \* events that the carrier has for us and that are not visible yet
-  wire,      \* attempt -> requests on the wire that the carrier has not decided
-  taken,     \* attempt -> messages that the carrier took: what reaches the recipient
-  pc,        \* claim -> where its goroutine is
-  job,       \* claim -> the attempt that it makes
-  heard,     \* claim -> the answer in its hands
-  faults,    \* faults left
-  seen,      \* the reaper has seen the lease expired (mutant ReapRechecks only)
-  holder,    \* history: the claim that really holds the lease
-  foreign,   \* history: somebody else than the holder has written
-  putOff,    \* history: how often the row was put off
-  kept,      \* history: the answers that workers heard and lived to deal with
-  against,   \* history: the row was called, retried or given up in the face of visible acceptance
-  insisted,  \* history: the row was called or retried although its first attempt was seen to be rejected
-  ended      \* history: the first terminal status
+  status,            \* batches.status
+  attempt,           \* batches.attempt of the notification's current batch
+  leasedBy,          \* batches.leased_by
+  expired,           \* batches.lease_until has passed
+  called,            \* batches.called_through includes the row
+  deferred,          \* batches.deferred contains the row: called under this lease, and not accepted
+  refusals,          \* batches.refusals of the row
+  enqueued,          \* a job for the batch exists
+  outcome,           \* the ledger of attempts: attempt -> outcome, "none" without a row
+  evidence,          \* provider_events that are visible: <<attempt, kind>>
+  pendingEvents,     \* events of the carrier that are not visible yet
+  requests,          \* attempt -> requests that the carrier has not answered yet
+  delivered,         \* attempt -> messages that the carrier accepted, and that reach the recipient
+  pc,                \* claim -> where its goroutine is
+  attemptOf,         \* claim -> the attempt that it makes
+  answer,            \* claim -> the answer that it has received
+  faults,            \* faults left
+  seen,              \* the reaper has found the lease expired (mutant ReapRechecks only)
+  holder,            \* history: the claim that really holds the lease
+  foreignWrite,      \* history: a claim other than the holder has written
+  timesDeferred,     \* history: how often the row was deferred
+  handled,           \* history: the definite answers that a worker received and handled without a crash
+  ignoredAcceptance, \* history: the row was called, retried or orphaned although an acceptance was visible
+  ignoredRejection,  \* history: the row was called or retried although a rejection of its first attempt was visible
+  ended              \* history: the first terminal status
 
-vars == <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, evidence, transit,
-          wire, taken, pc, job, heard, faults, seen, holder, foreign, putOff, kept, against, insisted, ended>>
+vars == <<status, attempt, leasedBy, expired, called, deferred, refusals, enqueued, outcome, evidence, pendingEvents, requests,
+          delivered, pc, attemptOf, answer, faults, seen, holder, foreignWrite, timesDeferred, handled, ignoredAcceptance,
+          ignoredRejection, ended>>
 
-Calls == 1..3                 \* a third attempt exists only where a mutant allows it
-Events == Calls \X {"accepted", "rejected"}
+Attempts == 1..3                 \* a third attempt exists only where a mutant allows it
+Events == Attempts \X {"accepted", "rejected"}
 Token(w) == IF FreshToken THEN w ELSE Node
-Delivered == taken[1] + taken[2] + taken[3]
-AcceptanceSeen == \E n \in Calls : <<n, "accepted">> \in evidence
-RejectionSeen == \E n \in Calls : <<n, "rejected">> \in evidence /\ (EvidenceByAttempt => n = attempt)
+Messages == delivered[1] + delivered[2] + delivered[3]
+HasAcceptance == \E n \in Attempts : <<n, "accepted">> \in evidence
+HasRejection == \E n \in Attempts : <<n, "rejected">> \in evidence /\ (EvidenceByAttempt => n = attempt)
 FirstRejected == <<1, "rejected">> \in evidence
 Terminal == {"sent", "failed", "orphaned"}
 
-\* The view notification_status: o is the ledger, a the attempt of the current batch.
-StatusOf(o, a) ==
+\* The view notification_status: o is the ledger, a the attempt of the current
+\* batch.
+StatusFrom(o, a) ==
   LET last == IF o[3] # "none" THEN 3 ELSE IF o[2] # "none" THEN 2 ELSE IF o[1] # "none" THEN 1 ELSE 0
   IN IF last = 0 THEN "pending"
      ELSE IF o[last] = "accepted" THEN "sent"
      ELSE IF o[last] = "unknown" THEN IF last < a THEN "pending" ELSE "orphaned"
      ELSE IF o[last] = "first_rejected" THEN "failed"
-     ELSE IF last > 1 /\ UnknownTaints THEN "orphaned"
+     ELSE IF last > 1 /\ UnknownThenRejectedIsOrphaned THEN "orphaned"
      ELSE "failed"
-Status == StatusOf(outcome, attempt)
+NotificationStatus == StatusFrom(outcome, attempt)
 
 Init ==
-  /\ state = "ready" /\ attempt = 1 /\ leasedBy = NoOne /\ expired = FALSE
-  /\ called = FALSE /\ deferred = FALSE /\ deferrals = 0 /\ rung = TRUE
-  /\ outcome = [n \in Calls |-> "none"]
-  /\ evidence = {} /\ transit = {}
-  /\ wire = [n \in Calls |-> 0] /\ taken = [n \in Calls |-> 0]
-  /\ pc = [w \in Workers |-> "idle"] /\ job = [w \in Workers |-> 0] /\ heard = [w \in Workers |-> "nothing"]
+  /\ status = "ready" /\ attempt = 1 /\ leasedBy = NoToken /\ expired = FALSE
+  /\ called = FALSE /\ deferred = FALSE /\ refusals = 0 /\ enqueued = TRUE
+  /\ outcome = [n \in Attempts |-> "none"]
+  /\ evidence = {} /\ pendingEvents = {}
+  /\ requests = [n \in Attempts |-> 0] /\ delivered = [n \in Attempts |-> 0]
+  /\ pc = [w \in Workers |-> "idle"] /\ attemptOf = [w \in Workers |-> 0] /\ answer = [w \in Workers |-> "nothing"]
   /\ faults = Faults /\ seen = FALSE
-  /\ holder = NoOne /\ foreign = FALSE /\ putOff = 0 /\ kept = {} /\ against = FALSE /\ insisted = FALSE /\ ended = "none"
+  /\ holder = NoToken /\ foreignWrite = FALSE /\ timesDeferred = 0 /\ handled = {} /\ ignoredAcceptance = FALSE
+  /\ ignoredRejection = FALSE /\ ended = "none"
 
-\* What a transaction leaves in the ledger, and the first terminal status.
-Book(o, a) ==
+\* The ledger after a transaction, and the first terminal status.
+WriteLedger(o, a) ==
   /\ outcome' = o
-  /\ ended' = IF ended = "none" /\ StatusOf(o, a) \in Terminal THEN StatusOf(o, a) ELSE ended
-\* One row into the ledger; the primary key keeps the first.
-Put(n, what) == IF outcome[n] = "none" \/ ~OneOutcome THEN [outcome EXCEPT ![n] = what] ELSE outcome
+  /\ ended' = IF ended = "none" /\ StatusFrom(o, a) \in Terminal THEN StatusFrom(o, a) ELSE ended
+\* The ledger with one more row; the primary key keeps the first.
+WithOutcome(n, what) == IF outcome[n] = "none" \/ ~OneOutcome THEN [outcome EXCEPT ![n] = what] ELSE outcome
 
-\* The goroutine is over and has forgotten everything.
-Gone(w) == /\ pc' = [pc EXCEPT ![w] = "idle"] /\ job' = [job EXCEPT ![w] = 0] /\ heard' = [heard EXCEPT ![w] = "nothing"]
-At(w, where) == /\ pc' = [pc EXCEPT ![w] = where] /\ UNCHANGED <<job, heard>>
+\* The goroutine ends, and its knowledge is lost.
+EndClaim(w) == /\ pc' = [pc EXCEPT ![w] = "idle"] /\ attemptOf' = [attemptOf EXCEPT ![w] = 0] /\ answer' = [answer EXCEPT ![w] = "nothing"]
+At(w, where) == /\ pc' = [pc EXCEPT ![w] = where] /\ UNCHANGED <<attemptOf, answer>>
 \* The lease ends.
-Unlease == /\ leasedBy' = NoOne /\ holder' = NoOne /\ expired' = FALSE
+ClearLease == /\ leasedBy' = NoToken /\ holder' = NoToken /\ expired' = FALSE
 \* A fault happens, while there are any left.
-Fault == /\ faults > 0 /\ faults' = IF Endless THEN faults ELSE faults - 1
+Fault == /\ faults > 0 /\ faults' = IF UnlimitedFaults THEN faults ELSE faults - 1
 
 -----------------------------------------------------------------------------
 \* The worker.
 
-\* Claim takes the batch for a fresh token. A claim of attempt 2 reads the
+\* Claim leases the batch for a new token. A claim of attempt 2 reads the
 \* evidence first (settleByEvidence): if the first attempt was accepted or
-\* rejected after all, that settles the row and nobody is called. The code reads
-\* right after the claim and writes with its first commit; evidence only grows,
-\* so the one step here stands for both.
+\* rejected after all, the row ends without a call. The code reads after the
+\* claim and writes with its first commit; evidence only grows, so this one
+\* step stands for both.
 Claim(w) ==
-  /\ pc[w] = "idle" /\ rung
-  /\ state = "ready" \/ (state = "leased" /\ ~ClaimIsCas)
-  /\ LET settled == attempt > 1 /\ ClaimReadsEvidence /\ (AcceptanceSeen \/ (HeedsRejections /\ FirstRejected))
+  /\ pc[w] = "idle" /\ enqueued
+  /\ status = "ready" \/ (status = "leased" /\ ~ClaimIsCas)
+  /\ LET settled == attempt > 1 /\ ClaimReadsEvidence /\ (HasAcceptance \/ (ReadsRejections /\ FirstRejected))
      IN \/ /\ settled
-           /\ Book(Put(attempt, IF AcceptanceSeen THEN "accepted" ELSE "first_rejected"), attempt)
-           /\ state' = "done" /\ Unlease
-           /\ UNCHANGED <<called, deferred, pc, job, heard, against, insisted>>
+           /\ WriteLedger(WithOutcome(attempt, IF HasAcceptance THEN "accepted" ELSE "first_rejected"), attempt)
+           /\ status' = "done" /\ ClearLease
+           /\ UNCHANGED <<called, deferred, pc, attemptOf, answer, ignoredAcceptance, ignoredRejection>>
         \/ /\ ~settled
-           /\ state' = "leased" /\ leasedBy' = Token(w) /\ holder' = w /\ expired' = FALSE
+           /\ status' = "leased" /\ leasedBy' = Token(w) /\ holder' = w /\ expired' = FALSE
            /\ called' = FALSE /\ deferred' = FALSE
-           /\ pc' = [pc EXCEPT ![w] = "claimed"] /\ job' = [job EXCEPT ![w] = attempt] /\ UNCHANGED heard
-           /\ against' = (against \/ (attempt > 1 /\ AcceptanceSeen))
-           /\ insisted' = (insisted \/ (attempt > 1 /\ FirstRejected))
+           /\ pc' = [pc EXCEPT ![w] = "claimed"] /\ attemptOf' = [attemptOf EXCEPT ![w] = attempt] /\ UNCHANGED answer
+           /\ ignoredAcceptance' = (ignoredAcceptance \/ (attempt > 1 /\ HasAcceptance))
+           /\ ignoredRejection' = (ignoredRejection \/ (attempt > 1 /\ FirstRejected))
            /\ UNCHANGED <<outcome, ended>>
-  /\ UNCHANGED <<attempt, deferrals, rung, evidence, transit, wire, taken, faults, seen, foreign, putOff, kept>>
+  /\ UNCHANGED <<attempt, refusals, enqueued, evidence, pendingEvents, requests, delivered, faults, seen, foreignWrite, timesDeferred,
+                 handled>>
 
-\* Open moves called_through over the row and renews the lease: the write-ahead
-\* intent. Without the token it changes nothing and the worker goes.
+\* Open extends called_through to the row and renews the lease: the write-ahead
+\* intent. Without the token it changes nothing and the claim ends.
 Open(w) ==
   /\ pc[w] = "claimed"
-  /\ LET ours == leasedBy = Token(w) \/ ~OpenIsGated
+  /\ LET ours == leasedBy = Token(w) \/ ~OpenIsFenced
      IN \/ /\ ours
-           /\ called' = (called \/ (WriteAhead /\ state = "leased"))
+           /\ called' = (called \/ (WriteAhead /\ status = "leased"))
            /\ expired' = FALSE
-           /\ foreign' = (foreign \/ holder # w)
+           /\ foreignWrite' = (foreignWrite \/ holder # w)
            /\ At(w, "open")
         \/ /\ ~ours
-           /\ Gone(w) /\ UNCHANGED <<called, expired, foreign>>
-  /\ UNCHANGED <<state, attempt, leasedBy, deferred, deferrals, rung, outcome, evidence, transit, wire, taken,
-                 faults, seen, holder, putOff, kept, against, insisted, ended>>
+           /\ EndClaim(w) /\ UNCHANGED <<called, expired, foreignWrite>>
+  /\ UNCHANGED <<status, attempt, leasedBy, deferred, refusals, enqueued, outcome, evidence, pendingEvents, requests, delivered, faults,
+                 seen, holder, timesDeferred, handled, ignoredAcceptance, ignoredRejection, ended>>
 
-\* Send puts the request on the wire, outside any transaction.
+\* Send starts the request, outside any transaction.
 Send(w) ==
   /\ pc[w] = "open" /\ At(w, "calling")
-  /\ wire' = [wire EXCEPT ![job[w]] = @ + IF OneWireRequest THEN 1 ELSE 2]
-  /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, evidence, transit, taken,
-                 faults, seen, holder, foreign, putOff, kept, against, insisted, ended>>
+  /\ requests' = [requests EXCEPT ![attemptOf[w]] = @ + IF OneRequestPerCall THEN 1 ELSE 2]
+  /\ UNCHANGED <<status, attempt, leasedBy, expired, called, deferred, refusals, enqueued, outcome, evidence, pendingEvents, delivered,
+                 faults, seen, holder, foreignWrite, timesDeferred, handled, ignoredAcceptance, ignoredRejection, ended>>
 
-\* What becomes of a request whose client is gone: without (b) it will never be accepted.
-Abandon(w) == wire' = IF pc[w] = "calling" /\ ~LateAccept THEN [wire EXCEPT ![job[w]] = 0] ELSE wire
+\* A request whose client has ended: without (b) it is never accepted.
+Abandon(w) == requests' = IF pc[w] = "calling" /\ ~LateAccept THEN [requests EXCEPT ![attemptOf[w]] = 0] ELSE requests
 
-\* GiveUp: the deadline, a reset connection: the outcome is unknown to the worker.
+\* GiveUp: a deadline or a broken connection. The outcome is unknown to the
+\* worker.
 GiveUp(w) ==
   /\ pc[w] = "calling" /\ CallDeadline
-  /\ pc' = [pc EXCEPT ![w] = "answered"] /\ heard' = [heard EXCEPT ![w] = "unknown"] /\ UNCHANGED job
+  /\ pc' = [pc EXCEPT ![w] = "answered"] /\ answer' = [answer EXCEPT ![w] = "unknown"] /\ UNCHANGED attemptOf
   /\ Abandon(w)
-  /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, evidence, transit, taken,
-                 faults, seen, holder, foreign, putOff, kept, against, insisted, ended>>
+  /\ UNCHANGED <<status, attempt, leasedBy, expired, called, deferred, refusals, enqueued, outcome, evidence, pendingEvents, delivered,
+                 faults, seen, holder, foreignWrite, timesDeferred, handled, ignoredAcceptance, ignoredRejection, ended>>
 
-\* The definite answer in a worker's hands, as evidence.
-Heard(w) == IF heard[w] \in {"accepted", "rejected"} THEN {<<job[w], heard[w]>>} ELSE {}
+\* The definite answer of a worker, as evidence.
+KnownAnswer(w) == IF answer[w] \in {"accepted", "rejected"} THEN {<<attemptOf[w], answer[w]>>} ELSE {}
 
-\* Commit appends the outcome, gated on the token. Unknown: nothing is written
-\* and the lease runs out. Put off: marked and counted, and given back by
-\* Release; at the cap it ends as refused. Without the token the answer goes to
-\* Record.
+\* Commit appends the outcome, fenced by the token. After an unknown outcome it
+\* writes nothing, and the lease expires. A deferred row is marked and counted,
+\* and Release releases it; at the cap it ends as refused. Without the token
+\* the answer goes to Record.
 Commit(w) ==
   /\ pc[w] = "answered"
-  /\ LET known == heard[w] # "unknown" \/ ~UnknownToReaper
-         again == heard[w] \in {"deferred", "unknown"} /\ (deferrals < MaxDeferrals \/ ~DeferralCap)
-         ours == leasedBy = Token(w) \/ ~CommitIsGated
-     IN \/ /\ ~known /\ Gone(w)
-           /\ UNCHANGED <<state, leasedBy, holder, expired, deferred, deferrals, putOff, outcome, ended, foreign, kept>>
+  /\ LET known == answer[w] # "unknown" \/ ~ReaperDecidesUnknown
+         again == answer[w] \in {"deferred", "unknown"} /\ (refusals < MaxDeferrals \/ ~DeferralCap)
+         ours == leasedBy = Token(w) \/ ~CommitIsFenced
+     IN \/ /\ ~known /\ EndClaim(w)
+           /\ UNCHANGED <<status, leasedBy, holder, expired, deferred, refusals, timesDeferred, outcome, ended, foreignWrite, handled>>
         \/ /\ known /\ ours /\ again
-           /\ deferred' = TRUE /\ foreign' = (foreign \/ holder # w) /\ At(w, "release")
-           /\ deferrals' = IF DeferralCap /\ CountsWhenPutOff THEN deferrals + 1 ELSE deferrals
-           /\ putOff' = IF DeferralCap THEN putOff + 1 ELSE putOff
-           /\ UNCHANGED <<state, leasedBy, holder, expired, outcome, ended, kept>>
+           /\ deferred' = TRUE /\ foreignWrite' = (foreignWrite \/ holder # w) /\ At(w, "release")
+           /\ refusals' = IF DeferralCap /\ CountsWhenDeferred THEN refusals + 1 ELSE refusals
+           /\ timesDeferred' = IF DeferralCap THEN timesDeferred + 1 ELSE timesDeferred
+           /\ UNCHANGED <<status, leasedBy, holder, expired, outcome, ended, handled>>
         \/ /\ known /\ ours /\ ~again
-           /\ Book(Put(job[w], IF heard[w] = "deferred" THEN "refused" ELSE heard[w]), attempt)
-           /\ foreign' = (foreign \/ holder # w)
-           /\ kept' = kept \union Heard(w)
-           /\ \/ /\ job[w] = attempt /\ state' = "done" /\ Unlease
-              \/ /\ job[w] # attempt /\ UNCHANGED <<state, leasedBy, holder, expired>>
-           /\ Gone(w) /\ UNCHANGED <<deferred, deferrals, putOff>>
+           /\ WriteLedger(WithOutcome(attemptOf[w], IF answer[w] = "deferred" THEN "refused" ELSE answer[w]), attempt)
+           /\ foreignWrite' = (foreignWrite \/ holder # w)
+           /\ handled' = handled \union KnownAnswer(w)
+           /\ \/ /\ attemptOf[w] = attempt /\ status' = "done" /\ ClearLease
+              \/ /\ attemptOf[w] # attempt /\ UNCHANGED <<status, leasedBy, holder, expired>>
+           /\ EndClaim(w) /\ UNCHANGED <<deferred, refusals, timesDeferred>>
         \/ /\ known /\ ~ours /\ At(w, "lost")
-           /\ UNCHANGED <<state, leasedBy, holder, expired, deferred, deferrals, putOff, outcome, ended, foreign, kept>>
-  /\ UNCHANGED <<attempt, called, rung, evidence, transit, wire, taken, faults, seen, against, insisted>>
+           /\ UNCHANGED <<status, leasedBy, holder, expired, deferred, refusals, timesDeferred, outcome, ended, foreignWrite, handled>>
+  /\ UNCHANGED <<attempt, called, enqueued, evidence, pendingEvents, requests, delivered, faults, seen, ignoredAcceptance,
+                 ignoredRejection>>
 
-\* Release gives the batch back: the row is free again, for the same attempt.
+\* Release ends the lease: the row may be called again, under the same attempt.
 Release(w) ==
-  /\ pc[w] = "release" /\ Gone(w)
-  /\ LET ours == leasedBy = Token(w) \/ ~CommitIsGated
+  /\ pc[w] = "release" /\ EndClaim(w)
+  /\ LET ours == leasedBy = Token(w) \/ ~CommitIsFenced
      IN \/ /\ ours
-           /\ state' = "ready" /\ Unlease /\ called' = FALSE /\ deferred' = FALSE /\ rung' = TRUE
-           /\ deferrals' = IF DeferralCap /\ ~CountsWhenPutOff THEN deferrals + 1 ELSE deferrals
-           /\ foreign' = (foreign \/ holder # w)
+           /\ status' = "ready" /\ ClearLease /\ called' = FALSE /\ deferred' = FALSE /\ enqueued' = TRUE
+           /\ refusals' = IF DeferralCap /\ ~CountsWhenDeferred THEN refusals + 1 ELSE refusals
+           /\ foreignWrite' = (foreignWrite \/ holder # w)
         \/ /\ ~ours
-           /\ UNCHANGED <<state, leasedBy, holder, expired, called, deferred, rung, deferrals, foreign>>
-  /\ UNCHANGED <<attempt, outcome, evidence, transit, wire, taken, faults, seen, putOff, kept, against, insisted, ended>>
+           /\ UNCHANGED <<status, leasedBy, holder, expired, called, deferred, enqueued, refusals, foreignWrite>>
+  /\ UNCHANGED <<attempt, outcome, evidence, pendingEvents, requests, delivered, faults, seen, timesDeferred, handled,
+                 ignoredAcceptance, ignoredRejection, ended>>
 
-\* Record keeps a known answer as evidence when the lease was lost.
+\* Record keeps a definite answer as evidence when the lease was lost.
 Record(w) ==
-  /\ pc[w] = "lost" /\ Gone(w)
-  /\ evidence' = IF KeepsAnswer /\ (KeepsRejections \/ heard[w] = "accepted") THEN evidence \union Heard(w) ELSE evidence
-  /\ kept' = kept \union Heard(w)
-  /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, transit, wire, taken,
-                 faults, seen, holder, foreign, putOff, against, insisted, ended>>
+  /\ pc[w] = "lost" /\ EndClaim(w)
+  /\ evidence' = IF KeepsAnswer /\ (KeepsRejections \/ answer[w] = "accepted") THEN evidence \union KnownAnswer(w) ELSE evidence
+  /\ handled' = handled \union KnownAnswer(w)
+  /\ UNCHANGED <<status, attempt, leasedBy, expired, called, deferred, refusals, enqueued, outcome, pendingEvents, requests, delivered,
+                 faults, seen, holder, foreignWrite, timesDeferred, ignoredAcceptance, ignoredRejection, ended>>
 
-\* Crash ends a goroutine anywhere; what it knew is lost, the database is not.
+\* Crash ends a goroutine at any step. Its knowledge is lost; the database is
+\* not.
 Crash(w) ==
-  /\ pc[w] # "idle" /\ Fault /\ Gone(w) /\ Abandon(w)
-  /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, evidence, transit, taken,
-                 seen, holder, foreign, putOff, kept, against, insisted, ended>>
+  /\ pc[w] # "idle" /\ Fault /\ EndClaim(w) /\ Abandon(w)
+  /\ UNCHANGED <<status, attempt, leasedBy, expired, called, deferred, refusals, enqueued, outcome, evidence, pendingEvents, delivered,
+                 seen, holder, foreignWrite, timesDeferred, handled, ignoredAcceptance, ignoredRejection, ended>>
 
 -----------------------------------------------------------------------------
 \* The carrier.
 
-Waiting(n) == {w \in Workers : pc[w] = "calling" /\ job[w] = n}
-\* It decides a request of attempt n. The answer reaches a client that waits for it, or is lost.
-Answer(n, what) ==
-  /\ what \in Answers /\ wire[n] > 0 /\ (LateAccept \/ Waiting(n) # {})
-  /\ wire' = [wire EXCEPT ![n] = @ - 1]
-  /\ \/ UNCHANGED <<pc, heard>>
-     \/ \E w \in Waiting(n) : pc' = [pc EXCEPT ![w] = "answered"] /\ heard' = [heard EXCEPT ![w] = what]
-  /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, evidence, job,
-                 faults, seen, holder, foreign, putOff, kept, against, insisted, ended>>
-\* Accept: the message reaches the recipient, and an event will say so.
-Accept(n) == /\ Answer(n, "accepted")
-             /\ taken' = [taken EXCEPT ![n] = @ + 1] /\ transit' = transit \union {<<n, "accepted">>}
-\* Reject: surely and for good not taken; an event says so too.
-Reject(n) == /\ Answer(n, "rejected") /\ transit' = transit \union {<<n, "rejected">>} /\ UNCHANGED taken
-\* Defer: surely not taken this time.
-Defer(n) == /\ Answer(n, "deferred") /\ UNCHANGED <<taken, transit>>
+Waiting(n) == {w \in Workers : pc[w] = "calling" /\ attemptOf[w] = n}
+\* The carrier answers a request of attempt n. The answer reaches a client that
+\* waits for it, or is lost.
+Respond(n, what) ==
+  /\ what \in Answers /\ requests[n] > 0 /\ (LateAccept \/ Waiting(n) # {})
+  /\ requests' = [requests EXCEPT ![n] = @ - 1]
+  /\ \/ UNCHANGED <<pc, answer>>
+     \/ \E w \in Waiting(n) : pc' = [pc EXCEPT ![w] = "answered"] /\ answer' = [answer EXCEPT ![w] = what]
+  /\ UNCHANGED <<status, attempt, leasedBy, expired, called, deferred, refusals, enqueued, outcome, evidence, attemptOf, faults, seen,
+                 holder, foreignWrite, timesDeferred, handled, ignoredAcceptance, ignoredRejection, ended>>
+\* Accept: the message reaches the recipient, and an event will report it.
+Accept(n) == /\ Respond(n, "accepted")
+             /\ delivered' = [delivered EXCEPT ![n] = @ + 1] /\ pendingEvents' = pendingEvents \union {<<n, "accepted">>}
+\* Reject: the message is not delivered; an event will report it.
+Reject(n) == /\ Respond(n, "rejected") /\ pendingEvents' = pendingEvents \union {<<n, "rejected">>} /\ UNCHANGED delivered
+\* Defer: the message is not accepted this time.
+Defer(n) == /\ Respond(n, "deferred") /\ UNCHANGED <<delivered, pendingEvents>>
 \* Visible: an event has arrived and is committed.
 Visible(e) ==
-  /\ e \in transit /\ transit' = transit \ {e} /\ evidence' = evidence \union {e}
-  /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, wire, taken, pc, job, heard,
-                 faults, seen, holder, foreign, putOff, kept, against, insisted, ended>>
+  /\ e \in pendingEvents /\ pendingEvents' = pendingEvents \ {e} /\ evidence' = evidence \union {e}
+  /\ UNCHANGED <<status, attempt, leasedBy, expired, called, deferred, refusals, enqueued, outcome, requests, delivered, pc, attemptOf,
+                 answer, faults, seen, holder, foreignWrite, timesDeferred, handled, ignoredAcceptance, ignoredRejection, ended>>
 \* LoseEvent: fault (c).
 LoseEvent(e) ==
-  /\ EventsLost /\ e \in transit /\ transit' = transit \ {e}
-  /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, evidence, wire, taken, pc, job, heard,
-                 faults, seen, holder, foreign, putOff, kept, against, insisted, ended>>
+  /\ EventsLost /\ e \in pendingEvents /\ pendingEvents' = pendingEvents \ {e}
+  /\ UNCHANGED <<status, attempt, leasedBy, expired, called, deferred, refusals, enqueued, outcome, evidence, requests, delivered, pc,
+                 attemptOf, answer, faults, seen, holder, foreignWrite, timesDeferred, handled, ignoredAcceptance, ignoredRejection,
+                 ended>>
 
 -----------------------------------------------------------------------------
 \* Time, the reaper and the sweep.
 
 Calling(w) == pc[w] \in {"open", "calling"}
-\* LeaseEnds: lease_until passes. Under assumption (a) not while the holder is
-\* calling; before and after the call that may happen, and counts as a fault.
+\* LeaseEnds: lease_until passes. Under assumption (a) this does not happen
+\* while the holder is calling. Before and after the call it may happen, and
+\* counts as a fault.
 LeaseEnds ==
-  /\ state = "leased" /\ ~expired /\ expired' = TRUE
+  /\ status = "leased" /\ ~expired /\ expired' = TRUE
   /\ LET live == {w \in Workers : holder = w /\ pc[w] # "idle"}
          calling == \E w \in live : Calling(w)
      IN \/ /\ live = {} /\ UNCHANGED faults
-        \/ /\ calling /\ HolderOutlives /\ UNCHANGED faults
+        \/ /\ calling /\ HolderOutlivesLease /\ UNCHANGED faults
         \/ /\ live # {} /\ ~calling /\ Fault
-  /\ UNCHANGED <<state, attempt, leasedBy, called, deferred, deferrals, rung, outcome, evidence, transit, wire, taken, pc, job, heard,
-                 seen, holder, foreign, putOff, kept, against, insisted, ended>>
+  /\ UNCHANGED <<status, attempt, leasedBy, called, deferred, refusals, enqueued, outcome, evidence, pendingEvents, requests, delivered,
+                 pc, attemptOf, answer, seen, holder, foreignWrite, timesDeferred, handled, ignoredAcceptance, ignoredRejection, ended>>
 
-\* The reaper looks for expired leases (of interest to one mutant only).
-ReapLook ==
+\* The reaper finds an expired lease (mutant ReapRechecks only).
+FindExpired ==
   /\ ~ReapRechecks /\ expired /\ ~seen /\ seen' = TRUE
-  /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, rung, outcome, evidence, transit, wire, taken, pc, job, heard,
-                 faults, holder, foreign, putOff, kept, against, insisted, ended>>
+  /\ UNCHANGED <<status, attempt, leasedBy, expired, called, deferred, refusals, enqueued, outcome, evidence, pendingEvents, requests,
+                 delivered, pc, attemptOf, answer, faults, holder, foreignWrite, timesDeferred, handled, ignoredAcceptance,
+                 ignoredRejection, ended>>
 
-\* Reap deals with one expired lease, in one transaction.
+\* Reap handles one expired lease, in one transaction.
 Reap ==
-  /\ (ReapRechecks /\ state = "leased" /\ (expired \/ ~ReapsExpiredOnly)) \/ (~ReapRechecks /\ seen)
-  /\ ReapsTheLiving \/ ~\E w \in Workers : pc[w] # "idle" /\ Token(w) = leasedBy
+  /\ (ReapRechecks /\ status = "leased" /\ (expired \/ ~ReapsExpiredOnly)) \/ (~ReapRechecks /\ seen)
+  /\ ReapsRunningClaims \/ ~\E w \in Workers : pc[w] # "idle" /\ Token(w) = leasedBy
   /\ seen' = FALSE
-  /\ LET ends(what) == /\ Book(Put(attempt, what), attempt) /\ state' = "done"
-                       /\ UNCHANGED <<attempt, called, deferred, deferrals, rung>>
+  /\ LET ends(what) == /\ WriteLedger(WithOutcome(attempt, what), attempt) /\ status' = "done"
+                       /\ UNCHANGED <<attempt, called, deferred, refusals, enqueued>>
          retry == attempt < MaxAttempts \/ ~AttemptCap
-         told == ReadsEvidence /\ (AcceptanceSeen \/ RejectionSeen)
-         doubt == called /\ ~deferred
-         \* What tier 1 makes of the evidence. Two rejections: nobody got it.
-         proof == IF AcceptanceSeen /\ (AcceptanceFirst \/ ~RejectionSeen) THEN "accepted"
+         decided == ReadsEvidence /\ (HasAcceptance \/ HasRejection)
+         unknown == called /\ ~deferred
+         \* The outcome by the evidence of tier 1. After two rejections no message has arrived.
+         proof == IF HasAcceptance /\ (AcceptanceFirst \/ ~HasRejection) THEN "accepted"
                   ELSE IF attempt > 1 /\ FirstRejected THEN "first_rejected" ELSE "rejected"
-     IN \/ \* Not called, or surely not accepted: free.
-           /\ ~doubt
-           /\ state' = "ready" /\ called' = FALSE /\ deferred' = FALSE /\ rung' = TRUE
-           /\ UNCHANGED <<attempt, deferrals, outcome, ended, against, insisted>>
+     IN \/ \* Not called, or not accepted: it may be called again.
+           /\ ~unknown
+           /\ status' = "ready" /\ called' = FALSE /\ deferred' = FALSE /\ enqueued' = TRUE
+           /\ UNCHANGED <<attempt, refusals, outcome, ended, ignoredAcceptance, ignoredRejection>>
         \/ \* Tier 1: the evidence decides.
-           /\ doubt /\ told /\ ends(proof) /\ UNCHANGED insisted
-           /\ against' = (against \/ (AcceptanceSeen /\ proof # "accepted"))
-        \/ \* Tier 2: once more, when no event can still tell.
-           /\ doubt /\ ~told /\ retry
-           /\ WaitsForEvents => (transit = {} \/ EventsTooLate)
+           /\ unknown /\ decided /\ ends(proof) /\ UNCHANGED ignoredRejection
+           /\ ignoredAcceptance' = (ignoredAcceptance \/ (HasAcceptance /\ proof # "accepted"))
+        \/ \* Tier 2: a second attempt, once no event can arrive any more.
+           /\ unknown /\ ~decided /\ retry
+           /\ WaitsForEvents => (pendingEvents = {} \/ EventsTooLate)
            /\ attempt < 3 /\ attempt' = attempt + 1
-           /\ Book(Put(attempt, "unknown"), attempt + 1)
-           /\ state' = "ready" /\ called' = FALSE /\ rung' = TRUE /\ UNCHANGED <<deferred, deferrals>>
-           /\ against' = (against \/ AcceptanceSeen) /\ insisted' = (insisted \/ FirstRejected)
-        \/ \* Tier 3: in doubt for good.
-           /\ doubt /\ ~told /\ (~retry \/ ~RetriesFirst)
-           /\ ends("unknown") /\ against' = (against \/ AcceptanceSeen) /\ UNCHANGED insisted
-  /\ Unlease
-  /\ UNCHANGED <<evidence, transit, wire, taken, pc, job, heard, faults, foreign, putOff, kept>>
+           /\ WriteLedger(WithOutcome(attempt, "unknown"), attempt + 1)
+           /\ status' = "ready" /\ called' = FALSE /\ enqueued' = TRUE /\ UNCHANGED <<deferred, refusals>>
+           /\ ignoredAcceptance' = (ignoredAcceptance \/ HasAcceptance) /\ ignoredRejection' = (ignoredRejection \/ FirstRejected)
+        \/ \* Tier 3: the outcome stays unknown.
+           /\ unknown /\ ~decided /\ (~retry \/ ~RetriesFirst)
+           /\ ends("unknown") /\ ignoredAcceptance' = (ignoredAcceptance \/ HasAcceptance) /\ UNCHANGED ignoredRejection
+  /\ ClearLease
+  /\ UNCHANGED <<evidence, pendingEvents, requests, delivered, pc, attemptOf, answer, faults, foreignWrite, timesDeferred, handled>>
 
-\* LoseJob: the job that would ring is gone.
+\* LoseJob: the job of the batch is lost.
 LoseJob ==
-  /\ JobsLost /\ state = "ready" /\ rung /\ rung' = FALSE /\ Fault
-  /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, outcome, evidence, transit, wire, taken, pc, job, heard,
-                 seen, holder, foreign, putOff, kept, against, insisted, ended>>
-\* Sweep rings again.
+  /\ JobsLost /\ status = "ready" /\ enqueued /\ enqueued' = FALSE /\ Fault
+  /\ UNCHANGED <<status, attempt, leasedBy, expired, called, deferred, refusals, outcome, evidence, pendingEvents, requests, delivered,
+                 pc, attemptOf, answer, seen, holder, foreignWrite, timesDeferred, handled, ignoredAcceptance, ignoredRejection, ended>>
+\* Sweep enqueues a new job.
 Sweep ==
-  /\ Sweeps /\ state = "ready" /\ ~rung /\ rung' = TRUE
-  /\ UNCHANGED <<state, attempt, leasedBy, expired, called, deferred, deferrals, outcome, evidence, transit, wire, taken, pc, job, heard,
-                 faults, seen, holder, foreign, putOff, kept, against, insisted, ended>>
+  /\ Sweeps /\ status = "ready" /\ ~enqueued /\ enqueued' = TRUE
+  /\ UNCHANGED <<status, attempt, leasedBy, expired, called, deferred, refusals, outcome, evidence, pendingEvents, requests, delivered,
+                 pc, attemptOf, answer, faults, seen, holder, foreignWrite, timesDeferred, handled, ignoredAcceptance, ignoredRejection,
+                 ended>>
 
 Next ==
   \/ \E w \in Workers : Claim(w)
@@ -359,19 +373,19 @@ Next ==
   \/ \E w \in Workers : Release(w)
   \/ \E w \in Workers : Record(w)
   \/ \E w \in Workers : Crash(w)
-  \/ \E n \in Calls : Accept(n)
-  \/ \E n \in Calls : Reject(n)
-  \/ \E n \in Calls : Defer(n)
+  \/ \E n \in Attempts : Accept(n)
+  \/ \E n \in Attempts : Reject(n)
+  \/ \E n \in Attempts : Defer(n)
   \/ \E e \in Events : Visible(e)
   \/ \E e \in Events : LoseEvent(e)
   \/ LeaseEnds
-  \/ ReapLook
+  \/ FindExpired
   \/ Reap
   \/ LoseJob
   \/ Sweep
 
-\* Nothing is asked of the carrier, of jobs or of luck: only that our own steps,
-\* once they can be taken, are taken, and that time passes.
+\* No fairness is assumed of the carrier or of jobs. Only Lemma's own enabled
+\* steps are taken, and time passes.
 Fairness ==
   /\ WF_vars(\E v \in Workers : Claim(v))
   /\ \A w \in Workers : /\ WF_vars(Open(w)) /\ WF_vars(Send(w)) /\ WF_vars(GiveUp(w))
@@ -385,55 +399,62 @@ Spec == Init /\ [][Next]_vars /\ Fairness
 
 \* The shape of the state.
 TypeOK ==
-  /\ state \in {"ready", "leased", "done"} /\ attempt \in Calls /\ leasedBy \in Workers \union {Node, NoOne}
-  /\ outcome \in [Calls -> {"none", "accepted", "rejected", "refused", "unknown", "first_rejected"}]
-  /\ (state = "leased") = (leasedBy # NoOne)
-  /\ evidence \subseteq Events /\ transit \subseteq Events
-\* Whatever crashes, hangs or races: two messages at most.
-BoundedSendCount == Delivered <= 2
-\* With at_most_once: one at most, and no assumption is needed.
-AtMostOnceStrategy == MaxAttempts = 1 => Delivered <= 1
-\* With at_least_once: one at most while all four assumptions hold.
-SingleSendUnderHealthyEvents == Delivered <= 1
-\* A request of an attempt that is a message, or can still become one, is the only one.
-OneWirePerAttempt == \A n \in Calls : wire[n] + taken[n] <= 1
+  /\ status \in {"ready", "leased", "done"} /\ attempt \in Attempts /\ leasedBy \in Workers \union {Node, NoToken}
+  /\ outcome \in [Attempts -> {"none", "accepted", "rejected", "refused", "unknown", "first_rejected"}]
+  /\ (status = "leased") = (leasedBy # NoToken)
+  /\ evidence \subseteq Events /\ pendingEvents \subseteq Events
+\* Whatever crashes, hangs or races: at most two messages.
+BoundedSendCount == Messages <= 2
+\* With at_most_once: at most one message, without any assumption.
+AtMostOnceStrategy == MaxAttempts = 1 => Messages <= 1
+\* With at_least_once: at most one message while all four assumptions hold.
+SingleSendUnderAssumptions == Messages <= 1
+\* An attempt has at most one request that is a message or can still become
+\* one.
+OneRequestPerAttempt == \A n \in Attempts : requests[n] + delivered[n] <= 1
 \* A terminal status never changes.
-TerminalStable == ended # "none" => Status = ended
-\* Nobody but the claim that holds the lease writes.
-OnlyOwnerCommits == ~foreign
-\* sent: somebody got it. failed: nobody did.
-StatusTruth == /\ Status = "sent" => Delivered >= 1
-               /\ Status = "failed" => Delivered = 0
-\* A row of the ledger says of its own attempt only what is so.
-LedgerTruth == \A n \in Calls : /\ outcome[n] \in {"rejected", "first_rejected"} => taken[n] = 0
-                                /\ outcome[n] = "accepted" => Delivered >= 1
-\* orphaned only when every attempt that the strategy allows was made.
-OrphanedMeansBudgetSpent == Status = "orphaned" => (attempt = MaxAttempts /\ outcome[MaxAttempts] # "none")
-\* An answer that a worker heard and lived to deal with is on record.
-AnswersAreKept == \A e \in kept : e \in evidence \/ outcome[e[1]] = e[2]
-\* Nothing is called again, retried or given up while an acceptance lies before our eyes.
-EvidenceIsHeeded == ~against
-\* Nothing is called again while a rejection of its first attempt lies before our eyes: it has failed.
-RejectionIsFinal == ~insisted
-\* A row is put off as often as its cap says, whatever crashes.
-PutOffWithinCap == putOff <= MaxDeferrals
-\* At most one outcome per attempt is in the ledger, and a second only after an unknown first.
+TerminalStable == ended # "none" => NotificationStatus = ended
+\* Only the claim that holds the lease writes.
+OnlyOwnerCommits == ~foreignWrite
+\* sent: the message arrived. failed: it did not.
+StatusTruth == /\ NotificationStatus = "sent" => Messages >= 1
+               /\ NotificationStatus = "failed" => Messages = 0
+\* A row of the ledger is true of its own attempt.
+LedgerTruth == \A n \in Attempts :
+  /\ outcome[n] \in {"rejected", "first_rejected"} => delivered[n] = 0
+  /\ outcome[n] = "accepted" => Messages >= 1
+\* A notification is orphaned only after every attempt that the strategy
+\* allows.
+OrphanedMeansNoAttemptLeft == NotificationStatus = "orphaned" => (attempt = MaxAttempts /\ outcome[MaxAttempts] # "none")
+\* A definite answer that a worker received and handled is recorded.
+AnswersAreKept == \A e \in handled : e \in evidence \/ outcome[e[1]] = e[2]
+\* A row is never called again, retried or orphaned while an acceptance is
+\* visible.
+AcceptanceIsFinal == ~ignoredAcceptance
+\* A row is never called again while a rejection of its first attempt is
+\* visible: it has failed.
+RejectionIsFinal == ~ignoredRejection
+\* A row is deferred at most MaxDeferrals times, whatever crashes.
+DeferralsWithinCap == timesDeferred <= MaxDeferrals
+\* The ledger has at most one outcome per attempt, and a second attempt only
+\* after an unknown first.
 OneOutcomePerAttempt == outcome[2] # "none" => outcome[1] = "unknown"
 \* Every notification ends.
-EventuallyTerminal == <>(state = "done" /\ Status \in Terminal)
+EventuallyTerminal == <>(status = "done" /\ NotificationStatus \in Terminal)
 
 -----------------------------------------------------------------------------
 \* What must be reachable: each of these is expected to be violated.
 
-NeverOrphaned == Status # "orphaned"
-NeverTwice == Delivered < 2
-NeverStolen == ~\E w \in Workers : pc[w] = "lost"
-NeverLateAccept == ~\E n \in Calls : taken[n] > 0 /\ outcome[n] = "unknown" /\ wire[n] = 0 /\ transit # {}
-NeverSentByEvidence == ~(Status = "sent" /\ (\A w \in Workers : heard[w] # "accepted") /\ ~\E e \in kept : e[2] = "accepted")
+NeverOrphaned == NotificationStatus # "orphaned"
+NeverTwoMessages == Messages < 2
+NeverLostLease == ~\E w \in Workers : pc[w] = "lost"
+NeverLateAccept == ~\E n \in Attempts : delivered[n] > 0 /\ outcome[n] = "unknown" /\ requests[n] = 0 /\ pendingEvents # {}
+NeverSentByEvidence == ~(NotificationStatus = "sent" /\
+  (\A w \in Workers : answer[w] # "accepted") /\ ~\E e \in handled : e[2] = "accepted")
 NeverUnknownThenRejected == ~(outcome[1] = "unknown" /\ outcome[2] = "rejected")
-NeverDeferredThenSent == ~(deferrals > 0 /\ Status = "sent")
-NeverFailed == Status # "failed"
-NeverSettledByClaim == ~(attempt = 2 /\ Status = "sent" /\ wire[2] + taken[2] = 0)
+NeverDeferredThenSent == ~(refusals > 0 /\ NotificationStatus = "sent")
+NeverFailed == NotificationStatus # "failed"
+NeverSettledByClaim == ~(attempt = 2 /\ NotificationStatus = "sent" /\ requests[2] + delivered[2] = 0)
 NeverFailedByClaim == outcome[2] # "first_rejected"
 NeverBothRejected == ~(outcome[2] = "first_rejected" /\ <<2, "rejected">> \in evidence)
 =============================================================================

@@ -2,85 +2,89 @@
 \* Exports and archived content in a blob store: register, prepare, commit,
 \* publish, clean up.
 \*
-\* Modelled: two attempts at the same export, each with its own content, crashes
-\* at every step, a publisher and a cleaner that anybody may be.
+\* Modelled: two attempts at the same export, each with its own content,
+\* crashes at every step, and a publisher and a cleaner that any process may
+\* be.
 \*
-\* Left out, and why that is sound: several exports, which share nothing; a store
-\* that fails, which is a crash before the step.
+\* Left out, and why that is sound: several exports, which share nothing; a
+\* store that fails, which is a crash before the step.
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS
-  Attempts,
-  NoOne,
-  Crashes
+  Attempts,  \* attempts at the export
+  NoAttempt, \* no attempt
+  Crashes    \* how many crashes there are
 
 CONSTANTS             \* Guards. TRUE in the design; each is FALSE in its own mutant
-  RegistersFirst,     \* the attempt's name is written down before anything is put there
-  OwnName,            \* each attempt prepares under a name of its own
+  RegistersFirst,     \* the attempt's name is recorded before its content is stored
+  OwnName,            \* each attempt stores its content under its own name
   CommitIsCas,        \* one attempt is committed
-  PublishesCommitted, \* what is made visible is the committed attempt's ...
-  PublishesAgain,     \* ... by anybody, until it is
-  CleansLosersOnly,   \* the cleaner spares the committed attempt
-  CleansTheOver       \* ... and those that are still at work
+  PublishesCommitted, \* only the content of the committed attempt is published ...
+  PublishesAgain,     \* ... by any process, until it is
+  SparesCommitted,    \* the cleaner leaves the committed attempt ...
+  CleansEndedOnly     \* ... and attempts that are still running
 
 VARIABLES
-  pc,         \* attempt -> idle, registered, prepared, committed, over
-  registered, \* attempts that are written down
-  blob,       \* name -> the attempt whose content lies there; NoOne: nothing
-  committed,  \* the attempt that is committed
-  visible,    \* the name that the world can see
-  crashes,    \* crashes left
-  early,      \* history: something was visible before the commit
-  torn,       \* history: the world saw another content than the committed attempt's, or none
-  twice       \* history: a second attempt was committed
+  pc,            \* attempt -> idle, registered, prepared, committed, ended
+  registered,    \* attempts that are recorded
+  blob,          \* name -> the attempt whose content is stored; NoAttempt: none
+  committed,     \* the committed attempt
+  visible,       \* the name that readers see
+  crashes,       \* crashes left
+  visibleEarly,  \* history: a content was visible before the commit
+  wrongContent,  \* history: readers saw a content other than the committed attempt's, or none
+  committedTwice \* history: a second attempt was committed
 
-vars == <<pc, registered, blob, committed, visible, crashes, early, torn, twice>>
+vars == <<pc, registered, blob, committed, visible, crashes, visibleEarly, wrongContent, committedTwice>>
 
 Shared == CHOOSE a \in Attempts : TRUE
 Name(a) == IF OwnName THEN a ELSE Shared
 Init ==
-  /\ pc = [a \in Attempts |-> "idle"] /\ registered = {} /\ blob = [a \in Attempts |-> NoOne]
-  /\ committed = NoOne /\ visible = NoOne /\ crashes = Crashes /\ early = FALSE /\ torn = FALSE /\ twice = FALSE
+  /\ pc = [a \in Attempts |-> "idle"] /\ registered = {} /\ blob = [a \in Attempts |-> NoAttempt]
+  /\ committed = NoAttempt /\ visible = NoAttempt /\ crashes = Crashes /\ visibleEarly = FALSE /\ wrongContent = FALSE
+  /\ committedTwice = FALSE
 At(a, where) == pc' = [pc EXCEPT ![a] = where]
 
-\* Register writes the name down.
+\* Register records the name.
 Register(a) ==
   /\ pc[a] = "idle" /\ At(a, "registered")
   /\ registered' = IF RegistersFirst THEN registered \union {a} ELSE registered
-  /\ UNCHANGED <<blob, committed, visible, crashes, early, torn, twice>>
-\* Prepare puts the content there; nobody can see it.
+  /\ UNCHANGED <<blob, committed, visible, crashes, visibleEarly, wrongContent, committedTwice>>
+\* Prepare stores the content; it is not visible yet.
 Prepare(a) ==
   /\ pc[a] = "registered" /\ At(a, "prepared") /\ blob' = [blob EXCEPT ![Name(a)] = a]
-  /\ torn' = (torn \/ (visible = Name(a) /\ committed # a))
-  /\ UNCHANGED <<registered, committed, visible, crashes, early, twice>>
-\* Commit: the state changes and names the attempt whose content it is.
+  /\ wrongContent' = (wrongContent \/ (visible = Name(a) /\ committed # a))
+  /\ UNCHANGED <<registered, committed, visible, crashes, visibleEarly, committedTwice>>
+\* Commit: the state changes and names the attempt with the content.
 Commit(a) ==
   /\ pc[a] = "prepared"
-  /\ \/ /\ committed = NoOne \/ ~CommitIsCas
-        /\ committed' = a /\ twice' = (twice \/ committed # NoOne) /\ At(a, "committed")
+  /\ \/ /\ committed = NoAttempt \/ ~CommitIsCas
+        /\ committed' = a /\ committedTwice' = (committedTwice \/ committed # NoAttempt) /\ At(a, "committed")
         /\ registered' = registered \union {a}
-     \/ committed # NoOne /\ CommitIsCas /\ At(a, "over") /\ UNCHANGED <<committed, twice, registered>>
-  /\ UNCHANGED <<blob, visible, crashes, early, torn>>
-\* Publish makes it visible; anybody who finds it committed may.
+     \/ committed # NoAttempt /\ CommitIsCas /\ At(a, "ended") /\ UNCHANGED <<committed, committedTwice, registered>>
+  /\ UNCHANGED <<blob, visible, crashes, visibleEarly, wrongContent>>
+\* Publish makes it visible; any process that finds it committed may do so.
 Publish(a) ==
-  /\ visible = NoOne
+  /\ visible = NoAttempt
   /\ \/ committed = a /\ (PublishesAgain \/ pc[a] = "committed")
      \/ ~PublishesCommitted /\ pc[a] = "prepared"
-  /\ visible' = Name(a) /\ early' = (early \/ committed = NoOne) /\ torn' = (torn \/ blob[Name(a)] # committed)
-  /\ pc' = IF pc[a] = "committed" THEN [pc EXCEPT ![a] = "over"] ELSE pc
-  /\ UNCHANGED <<registered, blob, committed, crashes, twice>>
-\* Crash ends an attempt; what it has put there stays.
+  /\ visible' = Name(a) /\ visibleEarly' = (visibleEarly \/ committed = NoAttempt)
+  /\ wrongContent' = (wrongContent \/ blob[Name(a)] # committed)
+  /\ pc' = IF pc[a] = "committed" THEN [pc EXCEPT ![a] = "ended"] ELSE pc
+  /\ UNCHANGED <<registered, blob, committed, crashes, committedTwice>>
+\* Crash ends an attempt; its content stays.
 Crash(a) ==
-  /\ pc[a] \in {"registered", "prepared", "committed"} /\ crashes > 0 /\ crashes' = crashes - 1 /\ At(a, "over")
-  /\ UNCHANGED <<registered, blob, committed, visible, early, torn, twice>>
-\* Clean removes what a registered attempt has left, when it is over and not the committed one.
+  /\ pc[a] \in {"registered", "prepared", "committed"} /\ crashes > 0 /\ crashes' = crashes - 1 /\ At(a, "ended")
+  /\ UNCHANGED <<registered, blob, committed, visible, visibleEarly, wrongContent, committedTwice>>
+\* Clean removes the content of a registered attempt that has ended and is not
+\* the committed one.
 Clean(a) ==
   /\ a \in registered
-  /\ CleansLosersOnly => committed # a
-  /\ CleansTheOver => pc[a] = "over"
-  /\ registered' = registered \ {a} /\ blob' = [blob EXCEPT ![Name(a)] = NoOne]
-  /\ torn' = (torn \/ visible = Name(a))
-  /\ UNCHANGED <<pc, committed, visible, crashes, early, twice>>
+  /\ SparesCommitted => committed # a
+  /\ CleansEndedOnly => pc[a] = "ended"
+  /\ registered' = registered \ {a} /\ blob' = [blob EXCEPT ![Name(a)] = NoAttempt]
+  /\ wrongContent' = (wrongContent \/ visible = Name(a))
+  /\ UNCHANGED <<pc, committed, visible, crashes, visibleEarly, committedTwice>>
 
 Next ==
   \/ \E a \in Attempts : Register(a)
@@ -89,31 +93,32 @@ Next ==
   \/ \E a \in Attempts : Publish(a)
   \/ \E a \in Attempts : Crash(a)
   \/ \E a \in Attempts : Clean(a)
-Fairness == \A a \in Attempts : WF_vars(Register(a)) /\ WF_vars(Prepare(a)) /\ WF_vars(Commit(a)) /\ WF_vars(Publish(a)) /\ WF_vars(Clean(a))
+Fairness == \A a \in Attempts :
+  WF_vars(Register(a)) /\ WF_vars(Prepare(a)) /\ WF_vars(Commit(a)) /\ WF_vars(Publish(a)) /\ WF_vars(Clean(a))
 Spec == Init /\ [][Next]_vars /\ Fairness
 
 -----------------------------------------------------------------------------
 \* What holds.
 
 \* The shape of the state.
-TypeOK == committed \in Attempts \union {NoOne} /\ registered \subseteq Attempts
+TypeOK == committed \in Attempts \union {NoAttempt} /\ registered \subseteq Attempts
 \* Nothing is visible before the commit.
-NothingVisibleBeforeCommit == ~early
-\* What the world sees is the committed attempt's content, and it is there.
-PublishedIsTheCommitted == ~torn
+NothingVisibleBeforeCommit == ~visibleEarly
+\* Readers see the committed attempt's content, and it exists.
+PublishedIsTheCommitted == ~wrongContent
 \* One attempt is committed.
-CommittedOnce == ~twice
-\* What is committed is there to be published.
-CommittedIsThere == committed # NoOne => blob[Name(committed)] = committed
-\* Nothing lies about for ever that no state names.
-NoGarbageForEver == <>[](\A a \in Attempts : blob[a] \in {NoOne, committed})
+CommittedOnce == ~committedTwice
+\* The content of the committed attempt exists.
+CommittedIsKept == committed # NoAttempt => blob[Name(committed)] = committed
+\* Content that no state names is removed in the end.
+NoGarbageForEver == <>[](\A a \in Attempts : blob[a] \in {NoAttempt, committed})
 \* What was committed is published.
-CommittedIsPublished == (committed # NoOne) ~> (visible # NoOne)
+CommittedIsPublished == (committed # NoAttempt) ~> (visible # NoAttempt)
 
 -----------------------------------------------------------------------------
 \* What must be reachable: each of these is expected to be violated.
 
 NeverTwoPrepared == ~\A a \in Attempts : pc[a] = "prepared"
-NeverPublishedForACrashed == ~(visible # NoOne /\ crashes = 0 /\ \E a \in Attempts : pc[a] = "over" /\ committed = a)
-NeverCleaned == ~(\E a \in Attempts : pc[a] = "over" /\ a \notin registered)
+NeverPublishedForACrashed == ~(visible # NoAttempt /\ crashes = 0 /\ \E a \in Attempts : pc[a] = "ended" /\ committed = a)
+NeverCleaned == ~(\E a \in Attempts : pc[a] = "ended" /\ a \notin registered)
 =============================================================================

@@ -1,130 +1,139 @@
 ----------------------------- MODULE WaitResume ------------------------------
-\* An enrollment that waits, and a wake-up that comes early, late, twice or never.
+\* An enrollment that waits, and a wake-up that comes early, late, twice or
+\* never.
 \*
-\* Modelled: two waits one after the other. The first is for a webhook's answer,
-\* which ends it at any time or never; the second is a delay. Timers (which may
-\* fire at any time and again and again, or be lost), the waker that looks for
-\* what is due, two workers whose knowledge grows old, an admin who exits the
-\* enrollment, who publishes a version in which the first node is a delay, or who
-\* has the answer asked for anew, the database's clock, and a worker's own clock
-\* that jumps.
+\* Modelled: two waits one after the other. The first is for a webhook's
+\* answer, which ends it at any time or never; the second is a delay. Timers
+\* (which may fire at any time and repeatedly, or be lost), the waker that
+\* finds what is due, two workers whose reads become outdated, an admin that
+\* exits the enrollment, publishes a version in which the first node is a
+\* delay, or publishes one in which the wait is checked again, the
+\* database's clock, and a worker's own clock that jumps.
 \*
 \* Left out, and why that is sound:
-\* - What the resumption does: FlowEngine.tla's Advance, in the same transaction.
+\* - The steps after the wait: Advance of FlowEngine.tla, in the same
+\*   transaction.
 \* - Waits for events: EventWait.tla.
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS
-  Workers,      \* who resumes
-  Horizon       \* the database's clock runs from 0 to here
+  Workers, \* workers that resume enrollments
+  Horizon  \* the database's clock runs from 0 to this
 
 CONSTANTS       \* Guards. TRUE in the design; each is FALSE in its own mutant
   ConsumesStep, \* the resumption is a compare-and-set on the step number
   ChecksDue,    \* it needs resume_at to have passed
-  UsesDbClock,  \* by the database's clock
+  UsesDbClock,  \* ... by the database's clock
   Polls,        \* the waker finds what is due without a timer
   OneWaitEach,  \* a resumption ends one wait and begins the next
-  AnswerOfStep, \* an answer wakes the wait of the step whose message it answers
-  AnswerIsCas   \* it consumes answer_step, by which a worker's move is compared
+  AnswerOfStep, \* an answer ends only the wait of the step that sent the message
+  AnswerIsCas   \* it consumes answer_step, which a worker's move compares
 
 VARIABLES
-  now,      \* the database's clock
-  skew,     \* how far a worker's clock is ahead of it
-  step,     \* enrollments.step: 1 and 2 wait, 3 is the end, 0 has been exited
-  due,      \* enrollments.resume_at
-  asks,     \* enrollments.answer_step: the step whose answer the wait is for, 0: none
-  answered, \* the message of step 1 has been answered
-  timers,   \* steps for which a timer is set
-  pc,       \* worker -> idle, read
-  saw,      \* worker -> step, answer_step and answer that it saw
-  resumed,  \* step -> how often it was resumed
-  moved,    \* history: the admin has put the enrollment past the first wait
-  early,    \* history: a step was resumed before it was due
-  stolen,   \* history: an answer has ended a wait that was not for it
-  ghost     \* history: a step was resumed after the exit
+  now,             \* the database's clock
+  skew,            \* how far a worker's clock is ahead of it
+  step,            \* enrollments.step: 1 and 2 wait, 3 is the end, 0 is exited
+  resumeAt,        \* enrollments.resume_at
+  answerStep,      \* enrollments.answer_step: the step whose answer is awaited, 0: none
+  answered,        \* the message of step 1 has been answered
+  timers,          \* steps with a timer
+  pc,              \* worker -> idle, read
+  seen,            \* worker -> the step, answer_step and answer that it has read
+  resumed,         \* step -> how often it was resumed
+  moved,           \* history: the admin has moved the enrollment past the first wait
+  resumedEarly,    \* history: a step was resumed before it was due
+  endedOtherWait,  \* history: an answer has ended a wait that was not for it
+  resumedAfterExit \* history: a step was resumed after the exit
 
-vars == <<now, skew, step, due, asks, answered, timers, pc, saw, resumed, moved, early, stolen, ghost>>
+vars == <<now, skew, step, resumeAt, answerStep, answered, timers, pc, seen, resumed, moved, resumedEarly, endedOtherWait,
+          resumedAfterExit>>
 
-Far == Horizon + 1   \* an answer is waited for longer than the model goes
-Nothing == [k |-> 0, asks |-> 0, answered |-> FALSE]
+Far == Horizon + 1   \* an answer may take longer than the model runs
+NothingSeen == [step |-> 0, answerStep |-> 0, answered |-> FALSE]
 Init ==
-  /\ now = 0 /\ skew = 0 /\ step = 1 /\ due = Far /\ asks = 1 /\ answered = FALSE /\ timers = {1}
-  /\ pc = [w \in Workers |-> "idle"] /\ saw = [w \in Workers |-> Nothing]
-  /\ resumed = [k \in {1, 2} |-> 0] /\ moved = FALSE /\ early = FALSE /\ stolen = FALSE /\ ghost = FALSE
+  /\ now = 0 /\ skew = 0 /\ step = 1 /\ resumeAt = Far /\ answerStep = 1 /\ answered = FALSE /\ timers = {1}
+  /\ pc = [w \in Workers |-> "idle"] /\ seen = [w \in Workers |-> NothingSeen]
+  /\ resumed = [k \in {1, 2} |-> 0] /\ moved = FALSE /\ resumedEarly = FALSE /\ endedOtherWait = FALSE /\ resumedAfterExit = FALSE
 
 \* Tick: time passes.
-Tick == now < Horizon /\ now' = now + 1 /\ UNCHANGED <<skew, step, due, asks, answered, timers, pc, saw, resumed, moved, early, stolen, ghost>>
-\* Jump: a worker's clock goes wrong.
-Jump == skew = 0 /\ skew' = 2 /\ UNCHANGED <<now, step, due, asks, answered, timers, pc, saw, resumed, moved, early, stolen, ghost>>
-\* A worker reads the enrollment and, outside of the transaction that moves it,
-\* what the endpoint has answered.
-Reads(w, k) == pc' = [pc EXCEPT ![w] = "read"] /\ saw' = [saw EXCEPT ![w] = [k |-> k, asks |-> IF k = step THEN asks ELSE 0, answered |-> answered]]
-\* Fire: a timer fires, at whatever time, and perhaps not for the last time.
-Fire(w, k) ==
-  /\ pc[w] = "idle" /\ k \in timers /\ Reads(w, k)
-  /\ UNCHANGED <<now, skew, step, due, asks, answered, timers, resumed, moved, early, stolen, ghost>>
-\* Lose: a timer is gone.
-Lose(k) == k \in timers /\ timers' = timers \ {k} /\ UNCHANGED <<now, skew, step, due, asks, answered, pc, saw, resumed, moved, early, stolen, ghost>>
-\* Wake: the waker takes what is due.
+Tick == now < Horizon /\ now' = now + 1 /\ UNCHANGED <<skew, step, resumeAt, answerStep, answered, timers, pc, seen, resumed, moved,
+                                                       resumedEarly, endedOtherWait, resumedAfterExit>>
+\* JumpClock: a worker's clock becomes wrong.
+JumpClock == skew = 0 /\ skew' = 2 /\ UNCHANGED <<now, step, resumeAt, answerStep, answered, timers, pc, seen, resumed, moved,
+                                                  resumedEarly, endedOtherWait, resumedAfterExit>>
+\* A worker reads the enrollment and, outside the transaction that moves it,
+\* the answer of the endpoint.
+ReadBy(w, k) ==
+  /\ pc' = [pc EXCEPT ![w] = "read"]
+  /\ seen' = [seen EXCEPT ![w] = [step |-> k, answerStep |-> IF k = step THEN answerStep ELSE 0, answered |-> answered]]
+\* FireTimer: a timer fires, at any time, and perhaps again later.
+FireTimer(w, k) ==
+  /\ pc[w] = "idle" /\ k \in timers /\ ReadBy(w, k)
+  /\ UNCHANGED <<now, skew, step, resumeAt, answerStep, answered, timers, resumed, moved, resumedEarly, endedOtherWait, resumedAfterExit>>
+\* LoseTimer: a timer is lost.
+LoseTimer(k) == k \in timers /\ timers' = timers \ {k} /\ UNCHANGED <<now, skew, step, resumeAt, answerStep, answered, pc, seen,
+                                                                      resumed, moved, resumedEarly, endedOtherWait, resumedAfterExit>>
+\* Wake: the waker finds what is due.
 Wake(w) ==
-  /\ Polls /\ pc[w] = "idle" /\ step \in {1, 2} /\ due <= now /\ Reads(w, step)
-  /\ UNCHANGED <<now, skew, step, due, asks, answered, timers, resumed, moved, early, stolen, ghost>>
+  /\ Polls /\ pc[w] = "idle" /\ step \in {1, 2} /\ resumeAt <= now /\ ReadBy(w, step)
+  /\ UNCHANGED <<now, skew, step, resumeAt, answerStep, answered, timers, resumed, moved, resumedEarly, endedOtherWait, resumedAfterExit>>
 
-\* What a worker's move is compared with.
-Same(w) ==
-  /\ (step = saw[w].k \/ ~ConsumesStep)
-  /\ (asks = saw[w].asks \/ ~AnswerIsCas \/ ~ConsumesStep)
-  /\ (~ChecksDue \/ due <= (IF UsesDbClock THEN now ELSE now + skew))
-\* Resume: one statement, on the step that was seen and on the time. The wait for
-\* an answer that is not there goes on.
+\* The conditions of a worker's move.
+StillDue(w) ==
+  /\ (step = seen[w].step \/ ~ConsumesStep)
+  /\ (answerStep = seen[w].answerStep \/ ~AnswerIsCas \/ ~ConsumesStep)
+  /\ (~ChecksDue \/ resumeAt <= (IF UsesDbClock THEN now ELSE now + skew))
+\* Resume: one statement, with the step that was read and the time as
+\* conditions. A wait without its answer continues.
 Resume(w) ==
-  /\ pc[w] = "read" /\ pc' = [pc EXCEPT ![w] = "idle"] /\ saw' = [saw EXCEPT ![w] = Nothing]
-  /\ \E k \in {saw[w].k} :
-       \/ /\ Same(w) /\ (k = 2 \/ saw[w].answered)
+  /\ pc[w] = "read" /\ pc' = [pc EXCEPT ![w] = "idle"] /\ seen' = [seen EXCEPT ![w] = NothingSeen]
+  /\ \E k \in {seen[w].step} :
+       \/ /\ StillDue(w) /\ (k = 2 \/ seen[w].answered)
           /\ resumed' = [resumed EXCEPT ![k] = @ + 1]
-          /\ early' = (early \/ now < due) /\ ghost' = (ghost \/ step = 0)
+          /\ resumedEarly' = (resumedEarly \/ now < resumeAt) /\ resumedAfterExit' = (resumedAfterExit \/ step = 0)
           /\ step' = (IF OneWaitEach THEN k + 1 ELSE 3)
-          /\ due' = (IF k = 1 THEN now + 1 ELSE Far) /\ asks' = 0
+          /\ resumeAt' = (IF k = 1 THEN now + 1 ELSE Far) /\ answerStep' = 0
           /\ timers' = (IF k = 1 THEN timers \union {2} ELSE timers)
-       \/ /\ Same(w) /\ k = 1 /\ ~saw[w].answered
-          /\ due' = Far
-          /\ UNCHANGED <<step, asks, timers, resumed, early, ghost>>
-       \/ ~Same(w) /\ UNCHANGED <<step, due, asks, timers, resumed, early, ghost>>
-  /\ UNCHANGED <<now, skew, answered, moved, stolen>>
+       \/ /\ StillDue(w) /\ k = 1 /\ ~seen[w].answered
+          /\ resumeAt' = Far
+          /\ UNCHANGED <<step, answerStep, timers, resumed, resumedEarly, resumedAfterExit>>
+       \/ ~StillDue(w) /\ UNCHANGED <<step, resumeAt, answerStep, timers, resumed, resumedEarly, resumedAfterExit>>
+  /\ UNCHANGED <<now, skew, answered, moved, endedOtherWait>>
 
-\* Answer: the outbox settles the message of step 1, once, and wakes who waits for it.
+\* Answer: the outbox settles the message of step 1, once, and wakes the
+\* enrollment that waits for it.
 Answer ==
   /\ ~answered /\ answered' = TRUE
-  /\ \E wakes \in {(step = 1 /\ asks = 1) \/ (~AnswerOfStep /\ step \in {1, 2})} :
-       \/ /\ wakes /\ due' = now /\ stolen' = (stolen \/ (step = 2 /\ now < due))
-          /\ asks' = (IF AnswerIsCas THEN 0 ELSE asks)
-       \/ ~wakes /\ UNCHANGED <<due, asks, stolen>>
-  /\ UNCHANGED <<now, skew, step, timers, pc, saw, resumed, moved, early, ghost>>
+  /\ \E wakes \in {(step = 1 /\ answerStep = 1) \/ (~AnswerOfStep /\ step \in {1, 2})} :
+       \/ /\ wakes /\ resumeAt' = now /\ endedOtherWait' = (endedOtherWait \/ (step = 2 /\ now < resumeAt))
+          /\ answerStep' = (IF AnswerIsCas THEN 0 ELSE answerStep)
+       \/ ~wakes /\ UNCHANGED <<resumeAt, answerStep, endedOtherWait>>
+  /\ UNCHANGED <<now, skew, step, timers, pc, seen, resumed, moved, resumedEarly, resumedAfterExit>>
 \* Move: the admin publishes a version in which the node is a delay.
 Move ==
   /\ step = 1 /\ ~moved /\ moved' = TRUE
-  /\ step' = 2 /\ asks' = 0 /\ due' = now + 1 /\ timers' = timers \union {2}
-  /\ UNCHANGED <<now, skew, answered, pc, saw, resumed, early, stolen, ghost>>
-\* AskAgain: the admin publishes a version in which the node is as it was; the
-\* answer is asked for anew.
-AskAgain ==
-  /\ step = 1 /\ due = Far /\ due' = now
-  /\ UNCHANGED <<now, skew, step, asks, answered, timers, pc, saw, resumed, moved, early, stolen, ghost>>
-\* Exit: the admin ends the journey.
+  /\ step' = 2 /\ answerStep' = 0 /\ resumeAt' = now + 1 /\ timers' = timers \union {2}
+  /\ UNCHANGED <<now, skew, answered, pc, seen, resumed, resumedEarly, endedOtherWait, resumedAfterExit>>
+\* CheckAnswer: the admin publishes a version in which the node is unchanged; a
+\* worker checks for the answer again.
+CheckAnswer ==
+  /\ step = 1 /\ resumeAt = Far /\ resumeAt' = now
+  /\ UNCHANGED <<now, skew, step, answerStep, answered, timers, pc, seen, resumed, moved, resumedEarly, endedOtherWait, resumedAfterExit>>
+\* Exit: the admin ends the enrollment.
 Exit ==
-  /\ step \in {1, 2} /\ step' = 0 /\ asks' = 0
-  /\ UNCHANGED <<now, skew, due, answered, timers, pc, saw, resumed, moved, early, stolen, ghost>>
+  /\ step \in {1, 2} /\ step' = 0 /\ answerStep' = 0
+  /\ UNCHANGED <<now, skew, resumeAt, answered, timers, pc, seen, resumed, moved, resumedEarly, endedOtherWait, resumedAfterExit>>
 
 Next ==
   \/ Tick
-  \/ Jump
-  \/ \E w \in Workers : \E k \in {1, 2} : Fire(w, k)
-  \/ \E k \in {1, 2} : Lose(k)
+  \/ JumpClock
+  \/ \E w \in Workers : \E k \in {1, 2} : FireTimer(w, k)
+  \/ \E k \in {1, 2} : LoseTimer(k)
   \/ \E w \in Workers : Wake(w)
   \/ \E w \in Workers : Resume(w)
   \/ Answer
   \/ Move
-  \/ AskAgain
+  \/ CheckAnswer
   \/ Exit
 Fairness == WF_vars(Tick) /\ SF_vars(\E v \in Workers : Wake(v)) /\ \A w \in Workers : WF_vars(Resume(w))
 Spec == Init /\ [][Next]_vars /\ Fairness
@@ -133,29 +142,30 @@ Spec == Init /\ [][Next]_vars /\ Fairness
 \* What holds.
 
 \* The shape of the state.
-TypeOK == step \in 0..3 /\ now \in 0..Horizon /\ asks \in {0, 1}
+TypeOK == step \in 0..3 /\ now \in 0..Horizon /\ answerStep \in {0, 1}
 \* A wait ends once.
 ResumedOncePerStep == \A k \in {1, 2} : resumed[k] <= 1
-\* No wait is passed over, but for the one that an admin has taken away.
+\* No wait is skipped, except by a move of the admin.
 NoWaitSkipped == step = 3 => ((resumed[1] = 1 \/ moved) /\ resumed[2] = 1)
-\* No wait ends before its time, whatever a worker's clock says.
-NeverBeforeDue == ~early
-\* Who has left is not woken.
-NoResumeAfterExit == ~ghost
-\* An answer ends the wait for it, and no other.
-AnswerEndsItsWait == ~stolen
-\* A wait that is answered is due, and does not go on.
-NoAnswerIsLost == (step = 1 /\ answered) => due <= now
-\* What is due is resumed, also when its timer is lost; or goes on waiting for an answer.
-DueLeadsToResumed == \A k \in {1, 2} : (step = k /\ due <= now) ~> (step # k \/ due > now)
+\* No wait ends before its time, whatever a worker's clock shows.
+NeverBeforeDue == ~resumedEarly
+\* An enrollment that has ended is not resumed.
+NoResumeAfterExit == ~resumedAfterExit
+\* An answer ends its own wait, and no other.
+AnswerEndsItsWait == ~endedOtherWait
+\* A wait that is answered is due, and does not continue.
+NoAnswerIsLost == (step = 1 /\ answered) => resumeAt <= now
+\* A wait that is due is resumed, also if its timer is lost, or continues to
+\* wait for an answer.
+DueLeadsToResumed == \A k \in {1, 2} : (step = k /\ resumeAt <= now) ~> (step # k \/ resumeAt > now)
 
 -----------------------------------------------------------------------------
 \* What must be reachable: each of these is expected to be violated.
 
-NeverFiredEarly == ~\E w \in Workers : pc[w] = "read" /\ saw[w].k = step /\ now < due
-NeverTwiceAtOnce == ~(\A w \in Workers : pc[w] = "read" /\ saw[w].k = 2 /\ step = 2)
+NeverFiredEarly == ~\E w \in Workers : pc[w] = "read" /\ seen[w].step = step /\ now < resumeAt
+NeverTwiceAtOnce == ~(\A w \in Workers : pc[w] = "read" /\ seen[w].step = 2 /\ step = 2)
 NeverWokenWithoutTimer == ~(step = 3 /\ timers = {} /\ now < Horizon)
 NeverExitedUnderWorker == ~(step = 0 /\ \E w \in Workers : pc[w] = "read")
-NeverAnsweredUnderWorker == ~\E w \in Workers : pc[w] = "read" /\ saw[w].k = 1 /\ ~saw[w].answered /\ answered /\ step = 1
+NeverAnsweredUnderWorker == ~\E w \in Workers : pc[w] = "read" /\ seen[w].step = 1 /\ ~seen[w].answered /\ answered /\ step = 1
 NeverAnsweredLate == ~(step = 2 /\ moved /\ answered)
 =============================================================================

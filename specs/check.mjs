@@ -4,13 +4,13 @@
 //
 // --deep adds the larger bounds. --controls adds, for every mutant, the same
 // configuration with its guard on, in which the property must hold: only then
-// is it the guard whose absence the mutant died of.
+// does the missing guard cause the failure.
 //
-// It fails unless every run came out as the manifest says:
+// It fails unless every run has the result that the manifest expects:
 //   pass   parsed, no error, and exactly the recorded number of distinct states
 //   fail   the named property was violated, with a trace
 //   reach  the named negated property was violated: the situation is reachable
-// With TLA2TOOLS_JAR set, TLC runs the same and must agree.
+// With TLA2TOOLS_JAR set, TLC executes the same runs and must agree.
 
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
@@ -32,7 +32,7 @@ async function checker() {
   return tla
 }
 
-// check answers {verdict, property, states, seconds, trace, error}.
+// check returns {verdict, property, states, seconds, trace, error}.
 function check(tla, run) {
   const began = performance.now()
   const result = JSON.parse(tla.check_spec_with_options(run.source, JSON.stringify({
@@ -50,8 +50,8 @@ function check(tla, run) {
   return { ...got, verdict: 'error', error: `${result.error_type}: ${result.error_message}` }
 }
 
-// trace turns the checker's states into named steps with what each changed. A
-// liveness violation has two parts: the way there and what repeats for ever.
+// trace turns the checker's states into named steps with their changes. A
+// liveness violation has two parts: a prefix, and a cycle that repeats.
 function trace(tla, run, parts) {
   const explore = state => JSON.parse(tla.explore_next(run.source, run.cfg, '{}', JSON.stringify(state))).transitions
   const wanted = parts.map(part => part.split(/^State \d+\n/m).slice(1).map(normal))
@@ -59,20 +59,20 @@ function trace(tla, run, parts) {
     .find(s => shown(s.display) === wanted[0][0])
   const lines = ['   start']
   let n = 0
-  const walk = to => {
+  const stepTo = to => {
     const step = explore(current.json).find(t => shown(t.state.display) === to)
     if (!step) return false
     lines.push(`${String(++n).padStart(2)}. ${step.action}  ${changes(current.json, step.state.json).join(', ')}`)
     current = step.state
     return true
   }
-  for (const to of wanted[0].slice(1)) if (to !== shown(current.display)) walk(to)
+  for (const to of wanted[0].slice(1)) if (to !== shown(current.display)) stepTo(to)
   if (wanted.length > 1) {
-    lines.push('   for ever:')
+    lines.push('   repeats:')
     const before = n
-    for (const to of wanted[1]) if (to !== shown(current.display)) walk(to)
-    if (n > before && wanted[1][0] !== shown(current.display)) walk(wanted[1][0])
-    if (n === before) lines.push('    nothing more happens')
+    for (const to of wanted[1]) if (to !== shown(current.display)) stepTo(to)
+    if (n > before && wanted[1][0] !== shown(current.display)) stepTo(wanted[1][0])
+    if (n === before) lines.push('    no further step')
   }
   return lines
 }
@@ -80,7 +80,7 @@ function trace(tla, run, parts) {
 const normal = text => text.trim().split('\n').map(l => l.trim()).sort().join('\n')
 const shown = display => Object.entries(display).map(([k, v]) => `${k} = ${v}`).sort().join('\n')
 
-// changes names what differs between two states, element by element.
+// changes lists the differences between two states, element by element.
 function changes(a, b, name = '') {
   const ea = entries(a), eb = entries(b)
   if (ea && eb && ea.length === eb.length && ea.every(([k], i) => k === eb[i][0])) {
@@ -127,8 +127,8 @@ function tlc(jar, run) {
 
 // ---------------------------------------------------------------- the manifest
 
-// runs makes a run of every line: the spec's own cfg with some constants
-// changed, and with the properties that the line names.
+// runs makes a run of every line of the manifest: the spec's cfg with changed
+// constants, and with the properties of the line.
 function runs(manifest) {
   const all = []
   for (const [spec, { variants = {}, runs }] of Object.entries(manifest)) {
@@ -143,15 +143,16 @@ function runs(manifest) {
       const single = line.expect !== 'pass'
       const invariants = single ? (temporal ? [] : [property]) : line.check ?? standard
       const properties = single ? (temporal ? [property] : []) : line.live ?? []
-      all.push({ ...line, spec, source, id: `${spec}/${line.run}`, property, invariants, properties, limit: line.expect === 'pass' ? 20_000_000 : limitOf(runs),
+      all.push({ ...line, spec, source, id: `${spec}/${line.run}`, property, invariants, properties,
+        limit: line.expect === 'pass' ? 20_000_000 : limitOf(runs),
         cfg: configuration(cfg, values, invariants, properties, spec) })
     }
   }
   return all
 }
 
-// limitOf bounds the states of a spec's mutants: ten times what its largest
-// passing run has. A mutant that goes on beyond it has not met its property.
+// limitOf bounds the states of a spec's mutants to ten times those of its
+// largest passing run.
 const limitOf = lines => 10 * Math.max(1000, ...lines.map(l => l.states ?? 0))
 
 const isTemporal = (property, source) => new RegExp(`^${property} ==.*(<>|~>|\\[\\])`, 'm').test(source)
@@ -178,9 +179,9 @@ function configuration(cfg, values, invariants, properties, spec) {
   return text
 }
 
-// gaps finds what the manifest forgot: a guard without a mutant, a negated
-// property that no run violates, a property that nothing checks, and the two
-// forms that tla-checker reads otherwise than TLC.
+// gaps finds what the manifest lacks: a mutant for a guard, a run that violates
+// a negated property, a run that checks a property. It also finds the two forms
+// that tla-checker and TLC read differently.
 function gaps(spec, lines) {
   const source = read(`${spec}.tla`), out = []
   const code = source.replace(/\\\*.*$/gm, '')
@@ -203,27 +204,35 @@ function gaps(spec, lines) {
   }
   const [, holds = ''] = source.match(/^\\\* What holds([\s\S]*?)(^\\\* What must be reachable|^====)/m) ?? []
   for (const [, name] of holds.matchAll(/^([A-Z]\w+) ==/gm)) {
-    if (!lines.some(l => l.expect === 'pass' && [...l.invariants, ...l.properties].includes(name))) out.push(`${name} is checked by no passing run`)
-    if (name !== 'TypeOK' && !lines.some(l => l.expect === 'fail' && l.property === name)) out.push(`${name} is killed by no run: replaced by TRUE, everything would pass`)
+    if (!lines.some(l => l.expect === 'pass' && [...l.invariants, ...l.properties].includes(name))) {
+      out.push(`${name} is checked by no passing run`)
+    }
+    if (name !== 'TypeOK' && !lines.some(l => l.expect === 'fail' && l.property === name)) {
+      out.push(`no run violates ${name}: replaced by TRUE, everything would pass`)
+    }
   }
   code.split('\n').forEach((line, i) => {
     const { outside, groups } = parts(line)
-    if ([outside, ...groups].some(loose)) out.push(`line ${i + 1}: parenthesise what stands beside => (tla-checker binds it tighter than /\\ and \\/)`)
+    if ([outside, ...groups].some(loose)) {
+      out.push(`line ${i + 1}: put the operands of => in parentheses (tla-checker binds it tighter than /\\ and \\/)`)
+    }
     const flat = clause(outside)
-    if (/\bELSE\b.*\/\\/.test(flat.replace(/\bIF\b.*?\bTHEN\b/g, 'THEN'))) out.push(`line ${i + 1}: ELSE takes the rest of the line with it`)
+    if (/\bELSE\b.*\/\\/.test(flat.replace(/\bIF\b.*?\bTHEN\b/g, 'THEN')))
+      out.push(`line ${i + 1}: ELSE takes the rest of the line with it`)
     if (/(THEN|ELSE)\b.*\w'/.test(flat.replace(/^.*\w' = /, ''))) out.push(`line ${i + 1}: branch an action with \\/, not with IF`)
   })
   return out.map(text => `${spec}: ${text}`)
 }
 
-// parts takes a line apart at its brackets: what stands outside of any, and
-// what stands in each, with 0 for the brackets inside it. A bracket that opens
-// or closes on another line ends with its line.
+// parts splits a line at its brackets: the text outside, and the text in each,
+// with 0 for the brackets inside it. A bracket that opens or closes on another
+// line ends with its line.
 function parts(line) {
   const groups = []
   let outside = line.replace(/"[^"]*"/g, '0'), next
   const innermost = /\(([^()]*)\)|\[([^[\]]*)\]|\{([^{}]*)\}|<<((?:(?!<<|>>).)*)>>/g
-  while ((next = outside.replace(innermost, (_, ...inner) => { groups.push(inner.slice(0, 4).find(g => g !== undefined)); return '0' })) !== outside) outside = next
+  const take = (_, ...inner) => { groups.push(inner.slice(0, 4).find(g => g !== undefined)); return '0' }
+  while ((next = outside.replace(innermost, take)) !== outside) outside = next
   const open = outside.split(/[([{]/)
   return { outside: open[0], groups: [...groups, ...open.slice(1).flatMap(rest => rest.split(/[)\]}]/))] }
 }
@@ -235,8 +244,8 @@ function clause(text) {
   return rest
 }
 
-// loose finds an implication that shares its group with another operator of
-// lower precedence, or goes on on the next line.
+// loose finds an implication that shares its group with an operator of lower
+// precedence, or continues on the next line.
 function loose(text) {
   return clause(text).split(',').some(part => /=>/.test(part) &&
     (/\/\\|\\\//.test(clause(part)) || part.match(/=>/g).length > 1 || /=>\s*$/.test(part)))
@@ -254,9 +263,12 @@ async function main() {
   if (value('--cfg')) return console.log(every.find(r => r.id === value('--cfg')).cfg)
 
   const problems = Object.keys(manifest).flatMap(spec => gaps(spec, every.filter(r => r.spec === spec && !r.control)))
-  if (!flag('--record') && !read('README.md').includes(summarise(every))) problems.push('README.md: the table of results is not what manifest.json says; run with --record')
+  if (!flag('--record') && !read('README.md').includes(summarise(every)))
+    problems.push('README.md: the table of results differs from manifest.json; run with --record')
   const only = value('--only')
-  const todo = every.filter((r, i) => (flag('--deep') || !r.deep) && (!r.control || (flag('--controls') && every.findIndex(o => o.cfg === r.cfg) === i)) && (!only || r.id === only || r.spec === only))
+  const todo = every.filter((r, i) => (flag('--deep') || !r.deep) &&
+    (!r.control || (flag('--controls') && every.findIndex(o => o.cfg === r.cfg) === i)) &&
+    (!only || r.id === only || r.spec === only))
   const jar = process.env.TLA2TOOLS_JAR
   const began = performance.now()
   const results = await spread(todo, flag('--traces'))
@@ -275,20 +287,22 @@ async function main() {
       if (!same) wrong.push(`TLC: ${t.verdict} ${t.property ?? t.error ?? ''} ${t.states}`)
     }
     if (wrong.length) problems.push(`${run.id}: ${wrong.join('; ')}`)
-    rows.push([run.spec, run.run, wanted, seen, String(got.states), got.seconds.toFixed(1), wrong.length ? `WRONG: ${wrong.join('; ')}` : ''])
+    rows.push([run.spec, run.run, wanted, seen, String(got.states), got.seconds.toFixed(1),
+      wrong.length ? `WRONG: ${wrong.join('; ')}` : ''])
   }
   table([['spec', 'configuration', 'expected', 'got', 'states', 'seconds', ''], ...rows])
   if (flag('--record')) record(todo, results)
   if (flag('--traces')) traces(todo, results, !only)
 
-  const killed = todo.filter(r => r.expect === 'fail').length
-  console.log(`\n${todo.length} runs, ${killed} of them mutants or dropped assumptions, ${((performance.now() - began) / 1000).toFixed(0)} s` +
+  const failing = todo.filter(r => r.expect === 'fail').length
+  const seconds = ((performance.now() - began) / 1000).toFixed(0)
+  console.log(`\n${todo.length} runs, ${failing} of them mutants or dropped assumptions, ${seconds} s` +
     (jar ? ', compared with TLC' : ''))
   for (const p of problems) console.log(`WRONG  ${p}`)
   process.exitCode = problems.length ? 1 : 0
 }
 
-// spread runs the longest first, on two threads.
+// spread executes the longest runs first, on two threads.
 function spread(todo) {
   const order = todo.map((_, i) => i).sort((a, b) => (todo[b].states ?? 0) - (todo[a].states ?? 0))
   const results = new Array(todo.length)
@@ -320,7 +334,8 @@ function spread(todo) {
 
 function table(rows) {
   const width = rows[0].map((_, c) => Math.min(44, Math.max(...rows.map(r => r[c].length))))
-  for (const r of rows) console.log(r.map((cell, c) => (c >= 4 && c <= 5 ? cell.padStart(width[c]) : cell.padEnd(width[c]))).join('  ').trimEnd())
+  const padded = (cell, c) => (c >= 4 && c <= 5 ? cell.padStart(width[c]) : cell.padEnd(width[c]))
+  for (const r of rows) console.log(r.map(padded).join('  ').trimEnd())
 }
 
 // record writes the number of states of every passing run into the manifest.
@@ -335,26 +350,29 @@ function record(todo, got) {
   })
   writeFileSync(join(here, 'manifest.json'), lines.join('\n'))
   const summary = summarise(runs(JSON.parse(lines.join('\n'))))
-  writeFileSync(join(here, 'README.md'), read('README.md').replace(/(<!-- results -->\n)[\s\S]*?(<!-- end -->)/, (_, a, b) => `${a}${summary}\n${b}`))
+  const block = /(<!-- results -->\n)[\s\S]*?(<!-- end -->)/
+  writeFileSync(join(here, 'README.md'), read('README.md').replace(block, (_, a, b) => `${a}${summary}\n${b}`))
 }
 
-// traces writes one page for every violated property, and a list of them.
+// traces writes one file for every violated property, and a list of them.
 function traces(todo, results, all) {
   const dir = join(here, 'traces')
   mkdirSync(dir, { recursive: true })
   if (all) for (const f of readdirSync(dir)) rmSync(join(dir, f))
   const list = ['# What each guard is for', '',
-    'Without the guard, the property fails: the trace is the shortest way there. Written by `node check.mjs --traces`.', '',
+    'Without the guard, the property fails, as the shortest trace shows. Written by `node check.mjs --traces`.', '',
     '| spec | without | this fails | steps |', '|---|---|---|---|']
   for (const [i, run] of todo.entries()) {
     if (run.expect === 'pass' || run.deep || !results[i].trace) continue
-    const head = run.expect === 'reach' ? `${run.spec}: how ${run.property} is violated (it must be)`
+    const head = run.expect === 'reach' ? `${run.spec}, ${run.run}: the situation is reachable (${run.property} fails, as it must)`
       : run.off ? `${run.spec} without ${run.off.join(' and ')}: ${run.property} fails`
       : `${run.spec}, ${run.run}: ${run.property} fails`
     const steps = results[i].trace
     const file = `${run.spec}-${run.run.replace(/\W+/g, '-')}.txt`
     if (run.expect === 'fail') {
-      list.push(`| ${run.spec} | ${run.off ? run.off.map(g => `\`${g}\``).join(', ') : run.run} | \`${run.property}\` | [${steps.filter(l => /^ *\d/.test(l)).length}](${file}) |`)
+      const without = run.off ? run.off.map(g => `\`${g}\``).join(', ') : run.run
+      const length = steps.filter(l => /^ *\d/.test(l)).length
+      list.push(`| ${run.spec} | ${without} | \`${run.property}\` | [${length}](${file}) |`)
     }
     writeFileSync(join(dir, file),
       `${head}\n${run.why ? `${run.why}\n` : ''}\n${steps.join('\n')}\n`)
@@ -364,10 +382,14 @@ function traces(todo, results, all) {
 
 // summarise makes the table of README.md.
 function summarise(every) {
-  const rows = ['| spec | passing runs (distinct states) | mutants and dropped assumptions, each killed by its own property | situations shown to be reachable |', '|---|---|---|---|']
+  const rows = [
+    '| spec | passing runs (distinct states) | mutants and dropped assumptions, in which the named property fails | reachable situations |',
+    '|---|---|---|---|']
   for (const spec of new Set(every.map(r => r.spec))) {
     const mine = every.filter(r => r.spec === spec && !r.control)
-    rows.push(`| [${spec}](${spec}.tla) | ${mine.filter(r => r.expect === 'pass' && !r.deep).map(r => `${r.run} ${r.states}`).join('; ')} | ${mine.filter(r => r.expect === 'fail').length} | ${mine.filter(r => r.expect === 'reach').length} |`)
+    const passing = mine.filter(r => r.expect === 'pass' && !r.deep).map(r => `${r.run} ${r.states}`).join('; ')
+    const count = expect => mine.filter(r => r.expect === expect).length
+    rows.push(`| [${spec}](${spec}.tla) | ${passing} | ${count('fail')} | ${count('reach')} |`)
   }
   return rows.join('\n')
 }

@@ -1,14 +1,14 @@
 // Checks the tables of the NAME.md pages. Every property of a spec has a row,
 // and every property that a constraint's comment or the code names exists.
 //
-//   constraint  stands in the schema that the migrations add up to
-//   function    `folder.name` stands in the code of that folder
-//   test        `TestName` stands in the folder of one of the row's functions,
-//               `folder.TestName` in that folder; it skips nothing
+//   constraint  exists in the schema after all migrations
+//   function    `folder.name` exists in the code of that folder
+//   test        `TestName` exists in the folder of one of the row's functions,
+//               `folder.TestName` in that folder; it cannot skip itself
 //
 // With --cover it also runs each test, and fails unless the tests of a row
-// execute every function of the row: only then is the function about it. This
-// needs Go and Postgres, and some minutes. It lists what is planned.
+// execute every function of the row. This needs Go and Postgres, and some
+// minutes. The output lists what is planned.
 
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, readdirSync, rmSync, statSync } from 'node:fs'
@@ -26,7 +26,8 @@ function files(dir, suffix) {
   })
 }
 const text = path => readFileSync(path, 'utf8')
-const go = files(root, '.go').map(path => path.slice(join(root, '/').length)).map(path => ({ path, folder: path.slice(0, Math.max(0, path.lastIndexOf('/'))), text: text(join(root, path)) }))
+const go = files(root, '.go').map(file => file.slice(join(root, '/').length)).map(path =>
+  ({ path, folder: path.slice(0, Math.max(0, path.lastIndexOf('/'))), text: text(join(root, path)) }))
 const sql = files(join(root, 'migrations'), '.sql').map(text).join('\n')
 const schema = text(join(root, 'migrations', 'schema.sql'))
 
@@ -43,7 +44,7 @@ function declarations(folder, name, inTests) {
   })
 }
 
-// place takes `folder.name` apart; a test without a folder is in one of those given.
+// place splits `folder.name`; a test without a folder is in one of those given.
 function place(name) {
   const [, folder, rest] = name.match(/^([\w/]+)\.(\w+)$/) ?? []
   return folder ? { folder, name: rest } : { name }
@@ -54,7 +55,8 @@ function faultOfTest(cell, folders) {
   const found = (folder ? [folder] : folders).flatMap(at => declarations(at, name, true))
   if (!found.length) {
     const elsewhere = [...new Set(go.map(f => f.folder))].filter(at => declarations(at, name, true).length)
-    return elsewhere.length ? `${cell} is a test of ${elsewhere.join(', ')}: write ${elsewhere[0]}.${name}, if it is about this` : `no test ${cell}`
+    if (!elsewhere.length) return `no test ${cell}`
+    return `${cell} is a test of ${elsewhere.join(', ')}: write ${elsewhere[0]}.${name} if it covers this row`
   }
   return found.some(f => /\bt\.Skip(f|Now)?\(/.test(f.body)) ? `${cell} can skip itself` : ''
 }
@@ -69,11 +71,12 @@ for (const spec of specs) {
 
 const names = cell => [...cell.matchAll(/`([^`]+)`/g)].map(m => m[1])
 for (const spec of specs) {
-  const rows = text(join(here, `${spec}.md`)).split('\n').filter(l => l.startsWith('| ') && !l.startsWith('| property')).map(l => l.split('|').slice(1, -1).map(c => c.trim()))
+  const rows = text(join(here, `${spec}.md`)).split('\n').filter(l => l.startsWith('| ') && !l.startsWith('| property'))
+    .map(l => l.split('|').slice(1, -1).map(c => c.trim()))
   const listed = rows.flatMap(r => names(r[0]))
   for (const p of properties[spec]) if (!listed.includes(p)) problems.push(`${spec}.md has no row for ${p}`)
-  for (const p of listed) if (!properties[spec].includes(p)) problems.push(`${spec}.md: ${p} is no property of ${spec}.tla`)
-  for (const [property, constraint, fn, test] of rows) {
+  for (const p of listed) if (!properties[spec].includes(p)) problems.push(`${spec}.md: ${p} is not a property of ${spec}.tla`)
+  for (const [property, , constraint, fn, test] of rows) {
     const what = `${spec}!${property.replaceAll('`', '')}`
     const folders = names(fn).map(name => place(name).folder)
     const faults = {
@@ -91,18 +94,19 @@ for (const spec of specs) {
 }
 for (const { path, text } of [{ path: 'migrations', text: sql }, ...go]) {
   for (const [, spec, property] of text.matchAll(/\b([A-Z]\w+)!([A-Z]\w+)/g)) {
-    if (properties[spec] && !properties[spec].includes(property)) problems.push(`${path} names ${spec}!${property}, which is no property`)
+    if (properties[spec] && !properties[spec].includes(property)) problems.push(`${path} names ${spec}!${property}, which does not exist`)
   }
 }
 
-// cover runs the tests of all rows, and reports the functions that they leave out.
+// cover runs the tests of all rows, and reports the functions that they never execute.
 function cover() {
   const dir = mkdtempSync(join(tmpdir(), 'map-')), built = new Map(), seen = new Map()
   const packages = [...new Set(mapped.flatMap(row => row.functions.map(name => `./${place(name).folder}`)))].join(',')
   const binary = folder => {
     if (!built.has(folder)) {
       const out = join(dir, folder.replaceAll('/', '-'))
-      const done = spawnSync('go', ['test', '-c', '-cover', `-coverpkg=${packages}`, '-o', out, `./${folder}`], { cwd: root, encoding: 'utf8' })
+      const done = spawnSync('go', ['test', '-c', '-cover', `-coverpkg=${packages}`, '-o', out, `./${folder}`],
+        { cwd: root, encoding: 'utf8' })
       if (done.status !== 0) throw new Error(done.stderr)
       built.set(folder, out)
     }
@@ -113,11 +117,16 @@ function cover() {
     const key = `${folder}.${name}`
     if (!seen.has(key)) {
       const profile = join(dir, 'profile')
-      const done = spawnSync(binary(folder), [`-test.run=^${name}$`, `-test.coverprofile=${profile}`], { cwd: join(root, folder), encoding: 'utf8', env: { ...process.env, LEMMA_TEST_REQUIRED: '1' } })
-      if (done.status !== 0 || /no tests to run/.test(done.stdout + done.stderr)) problems.push(`${key} fails or does not run: ${done.stdout.slice(-300)}`)
-      else seen.set(key, text(profile).split('\n').map(line => line.match(/^[^/]+\/(.*):(\d+)\.\d+,(\d+)\.\d+ \d+ ([1-9]\d*)$/)).filter(Boolean).map(m => ({ path: m[1], first: +m[2], last: +m[3] })))
+      const done = spawnSync(binary(folder), [`-test.run=^${name}$`, `-test.coverprofile=${profile}`],
+        { cwd: join(root, folder), encoding: 'utf8', env: { ...process.env, LEMMA_TEST_REQUIRED: '1' } })
+      if (done.status !== 0 || /no tests to run/.test(done.stdout + done.stderr)) {
+        problems.push(`${key} fails or does not run: ${done.stdout.slice(-300)}`)
+        return []
+      }
+      const executed = text(profile).split('\n').map(line => line.match(/^[^/]+\/(.*):(\d+)\.\d+,(\d+)\.\d+ \d+ ([1-9]\d*)$/))
+      seen.set(key, executed.filter(Boolean).map(m => ({ path: m[1], first: +m[2], last: +m[3] })))
     }
-    return seen.get(key) ?? []
+    return seen.get(key)
   }
   for (const row of mapped) {
     const lines = row.tests.flatMap(cell => {
@@ -127,7 +136,7 @@ function cover() {
     for (const fn of row.functions) {
       const bodies = declarations(place(fn).folder, place(fn).name, false)
       const executed = bodies.some(b => lines.some(l => l.path === b.path && l.first >= b.first && l.last <= b.last))
-      if (!executed) problems.push(`${row.what}: ${row.tests.join(', ')} never run ${fn}: it is not about this, or they are not`)
+      if (!executed) problems.push(`${row.what}: ${row.tests.join(', ')} never execute ${fn}`)
     }
   }
   rmSync(dir, { recursive: true, force: true })

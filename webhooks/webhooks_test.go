@@ -152,7 +152,7 @@ func TestReceiverSaysWhen(t *testing.T) {
 	}
 }
 
-// Outbox!NoGhostMessages, Outbox!NoDuplicatedProcessing
+// Outbox!NoMessageWithoutChange, Outbox!NoDuplicatedProcessing
 func TestWrittenOnceOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

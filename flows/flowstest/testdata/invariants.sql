@@ -49,11 +49,11 @@ select 'NoActionAfterExit: the end is not the last step', e.id::text
 from e join taken t on t.enrollment_id = e.id join s on s.enrollment_id = e.id and s.step = t.last
 where t.ends <> (e.status <> 'active')::int or (e.status <> 'active' and s.event <> e.status)
 union all
-select 'NobodyStranded: on a node that does not exist', e.id || ' at ' || e.node || ' of version ' || e.version
+select 'NoEnrollmentStranded: on a node that does not exist', e.id || ' at ' || e.node || ' of version ' || e.version
 from e left join flow_versions v on v.workspace_id = e.workspace_id and v.flow_id = e.flow_id and v.version = e.version and v.status = 'published'
 where v.version is null or (e.status = 'active' and e.node <> '' and not v.definition::jsonb->'nodes' ? e.node)
 union all
-select 'NobodyStranded: not the last step''s version', e.id::text
+select 'NoEnrollmentStranded: not the last step''s version', e.id::text
 from e join taken t on t.enrollment_id = e.id join s on s.enrollment_id = e.id and s.step = t.last where s.version <> e.version
 union all
 select 'EachStepOnce: the books of a node differ from the steps', flow_id || ' ' || version || ' ' || node || ' ' || event || ': ' || coalesce(counted.n, 0) || ' counted, ' || coalesce(happened.n, 0) || ' taken'
