@@ -69,7 +69,7 @@ func TestProviderGoneForAMoment(t *testing.T) {
 	back := time.AfterFunc(300*time.Millisecond, func() { b.carrier.fail(nil) })
 	defer back.Stop()
 	b.workAll(s, 20*time.Second)
-	b.wantBooks(notifications.Books{Sent: 200})
+	b.wantCounts(notifications.Counts{Sent: 200})
 	for i := range 200 {
 		if n := b.carrier.called(address(i)); n != 1 {
 			t.Errorf("%s was called %d times", address(i), n)
@@ -149,7 +149,7 @@ func TestProbesAreOneAtATime(t *testing.T) {
 		b.makeDue()
 		b.work(s)
 	}
-	b.wantBooks(notifications.Books{Sent: 40})
+	b.wantCounts(notifications.Counts{Sent: 40})
 }
 
 // Circuit!ClosesByItself: a probe whose process was killed is followed by another
@@ -176,7 +176,7 @@ func TestDeadProberIsReplaced(t *testing.T) {
 		again, err := s.Work(t.Context(), refs[1])
 		return err == nil && again == 0
 	})
-	b.wantBooks(notifications.Books{Sent: 10, Pending: 10})
+	b.wantCounts(notifications.Counts{Sent: 10, Pending: 10})
 }
 
 // Circuit!OneProbe: a probe that takes longer than its lease is renewed, and no
@@ -211,7 +211,7 @@ func TestASlowProbeIsRenewed(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 10, Pending: 10})
+	b.wantCounts(notifications.Counts{Sent: 10, Pending: 10})
 }
 
 // What pauses, and what status_detail then says.
@@ -242,7 +242,7 @@ func TestWhatPauses(t *testing.T) {
 			if got := strings.Join(b.paused, " "); got != c.reason || c.reason != "" && !strings.Contains(b.details[0], c.contain) {
 				t.Errorf("paused for %q: %q, want %q: %q", got, b.details, c.reason, c.contain)
 			}
-			b.wantBooks(notifications.Books{Pending: 40})
+			b.wantCounts(notifications.Counts{Pending: 40})
 		})
 	}
 }
@@ -285,7 +285,7 @@ func TestALateAcceptanceDoesNotCloseTheCircuit(t *testing.T) {
 	if p := b.health(); !p.CircuitOpen || p.FirstError != "connect_failed: connection refused" {
 		t.Errorf("health %+v", p)
 	}
-	b.wantBooks(notifications.Books{Sent: 10, Pending: 10})
+	b.wantCounts(notifications.Counts{Sent: 10, Pending: 10})
 }
 
 // Circuit!PauseMeansOutage: time in which nothing was due is no part of an outage.
@@ -356,7 +356,7 @@ func TestOneBadMessageDoesNotKeepTheCircuitOpen(t *testing.T) {
 		b.makeDue()
 		b.work(s)
 	}
-	b.wantBooks(notifications.Books{Sent: 29, Pending: 1})
+	b.wantCounts(notifications.Counts{Sent: 29, Pending: 1})
 }
 
 // A recipient for which the server never answers opens no circuit, closes one as
@@ -375,15 +375,15 @@ func TestARecipientForWhichTheServerHangsHoldsNothingUp(t *testing.T) {
 	if p := b.health(); p.CircuitOpen {
 		t.Errorf("the circuit is open: %+v", p)
 	}
-	b.wantBooks(notifications.Books{Sent: 25, Pending: 5}) // those of its window wait with it
+	b.wantCounts(notifications.Counts{Sent: 25, Pending: 5}) // those of its window wait with it
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 29, Pending: 1})
+	b.wantCounts(notifications.Counts{Sent: 29, Pending: 1})
 	for range 2 {
 		b.makeDue()
 		b.work(s)
 	}
-	b.wantBooks(notifications.Books{Sent: 29, Failed: 1})
+	b.wantCounts(notifications.Counts{Sent: 29, Failed: 1})
 }
 
 // A probe calls others before a recipient that was refused before: the circuit
@@ -406,10 +406,10 @@ func TestAProbePrefersRowsThatWereNotRefused(t *testing.T) {
 	}
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 20, Pending: 10})
+	b.wantCounts(notifications.Counts{Sent: 20, Pending: 10})
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 29, Pending: 1})
+	b.wantCounts(notifications.Counts{Sent: 29, Pending: 1})
 }
 
 // A batch behind an open circuit has no job to ring for until a probe is

@@ -116,14 +116,14 @@ func TestDateAfterTheClockWentBack(t *testing.T) {
 	}
 	b.exec(`update batch_log set at = at + interval '1 hour' where event = 'window'`) // all others are written later
 	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(who[3]))
-	if err != nil || e.CopiesAtMost != 1 || e.CopiesPossible != 2 {
-		t.Errorf("after the first call: at most %d copies, %d possible; %v", e.CopiesAtMost, e.CopiesPossible, err)
+	if err != nil || e.DeliveriesAtMost != 1 || e.DeliveriesPossible != 2 {
+		t.Errorf("after the first call: at most %d copies, %d possible; %v", e.DeliveriesAtMost, e.DeliveriesPossible, err)
 	}
 	nextSecond()
 	b.work(b.sender())
 	b.reap(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 10})
+	b.wantCounts(notifications.Counts{Sent: 10})
 	if sent := b.carrier.sent[address(who[3])]; len(sent) != 2 || !sent[0].Date.Equal(sent[1].Date) {
 		t.Errorf("%d messages, with the dates %v and %v", len(sent), sent[0].Date, sent[len(sent)-1].Date)
 	}

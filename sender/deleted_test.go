@@ -32,7 +32,7 @@ func TestAProviderStaysUntilItsBatchesHaveEnded(t *testing.T) {
 	b.reap(s)
 	refused("to be retried")
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 10})
+	b.wantCounts(notifications.Counts{Sent: 10})
 	if err := accounts.Delete(bg, b.ws, b.provider); err != nil {
 		t.Error(err)
 	}

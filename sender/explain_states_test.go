@@ -158,11 +158,11 @@ func TestExplainForetells(t *testing.T) {
 					made++
 				}
 			}
-			if made -= b.surelyNot(); made != c.possible || e.CopiesPossible != c.possible {
-				t.Errorf("it foretold %d copies and %d were made; want %d: %s", e.CopiesPossible, made, c.possible, e.Summary)
+			if made -= b.surelyNot(); made != c.possible || e.DeliveriesPossible != c.possible {
+				t.Errorf("it foretold %d deliveries and %d were made; want %d: %s", e.DeliveriesPossible, made, c.possible, e.Summary)
 			}
-			if impossible := strings.Contains(e.Summary, "no second copy"); impossible != (c.possible < 2) {
-				t.Errorf("of %d copies it says: %s", c.possible, e.Summary)
+			if impossible := strings.Contains(e.Summary, "no second delivery"); impossible != (c.possible < 2) {
+				t.Errorf("with %d deliveries possible it says: %s", c.possible, e.Summary)
 			}
 			waiting := ""
 			if e.Waiting != nil {
@@ -174,8 +174,8 @@ func TestExplainForetells(t *testing.T) {
 			if final := slices.Contains([]string{"pending", "processing"}, e.Notification.Status); final != (e.Waiting != nil) {
 				t.Errorf("%s waits for %+v", e.Notification.Status, e.Waiting)
 			}
-			if after := b.explain(); after.Waiting != nil || after.CopiesPossible > e.CopiesPossible || after.CopiesAtMost != after.CopiesPossible {
-				t.Errorf("in the end it is %s, %d to %d of %d copies, waits for %+v", after.Notification.Status, after.CopiesAtLeast, after.CopiesAtMost, after.CopiesPossible, after.Waiting)
+			if after := b.explain(); after.Waiting != nil || after.DeliveriesPossible > e.DeliveriesPossible || after.DeliveriesAtMost != after.DeliveriesPossible {
+				t.Errorf("in the end it is %s, %d to %d of %d deliveries, waits for %+v", after.Notification.Status, after.DeliveriesAtLeast, after.DeliveriesAtMost, after.DeliveriesPossible, after.Waiting)
 			}
 		})
 	}
@@ -238,8 +238,8 @@ func TestExplainIsOneSnapshot(t *testing.T) {
 	}
 	e := <-got
 	steps := fmt.Sprint(e.Steps)
-	if e.Notification.Status != "pending" || strings.Contains(steps, "accepted") || e.Waiting == nil || e.Waiting.For != "window" || e.CopiesAtLeast != 0 {
-		t.Errorf("it is %s, waits for %+v, %d copies at least, and the steps are %s", e.Notification.Status, e.Waiting, e.CopiesAtLeast, steps)
+	if e.Notification.Status != "pending" || strings.Contains(steps, "accepted") || e.Waiting == nil || e.Waiting.For != "window" || e.DeliveriesAtLeast != 0 {
+		t.Errorf("it is %s, waits for %+v, %d deliveries at least, and the steps are %s", e.Notification.Status, e.Waiting, e.DeliveriesAtLeast, steps)
 	}
 }
 

@@ -56,8 +56,8 @@ func TestExplain(t *testing.T) {
 			if d := cmp.Diff(want, counts); d != "" {
 				t.Errorf("steps differ (-want +got): %s", d)
 			}
-			if e.CopiesAtLeast != c.least || e.CopiesAtMost != c.most || e.Bound != c.maxAttempts {
-				t.Errorf("copies %d to %d of %d: %s; want %d to %d of %d", e.CopiesAtLeast, e.CopiesAtMost, e.Bound, e.Summary, c.least, c.most, c.maxAttempts)
+			if e.DeliveriesAtLeast != c.least || e.DeliveriesAtMost != c.most || e.Bound != c.maxAttempts {
+				t.Errorf("deliveries %d to %d of %d: %s; want %d to %d of %d", e.DeliveriesAtLeast, e.DeliveriesAtMost, e.Bound, e.Summary, c.least, c.most, c.maxAttempts)
 			}
 		})
 	}
@@ -75,7 +75,7 @@ func TestExplainShowsLateEvidence(t *testing.T) {
 	b.reap(s)
 	b.record(refs[0], 0, events.Accepted)
 	e, err := b.ledger.Explain(context.Background(), b.ws, b.origin, keyOf(0))
-	if err != nil || e.CopiesAtLeast != 1 || e.CopiesAtMost != 2 || e.Notification.Status != "orphaned" {
+	if err != nil || e.DeliveriesAtLeast != 1 || e.DeliveriesAtMost != 2 || e.Notification.Status != "orphaned" {
 		t.Errorf("%+v, %v", e, err)
 	}
 }

@@ -70,7 +70,7 @@ func TestAStatementStillRunsWhenItsConnectionBreaks(t *testing.T) {
 			b.loseAnswer(refs[0], nth)
 			b.reap(b.sender())
 			b.work(b.sender())
-			b.wantBooks(notifications.Books{Sent: 40})
+			b.wantCounts(notifications.Counts{Sent: 40})
 			for i := range 40 {
 				if n := b.carrier.called(address(i)); n != 1 {
 					t.Errorf("%s was called %d times", address(i), n)
@@ -118,7 +118,7 @@ func TestAStatementThatArrivesLateMovesNothing(t *testing.T) {
 			t.Errorf("%s was called %d times", address(i), n)
 		}
 	}
-	b.wantBooks(notifications.Books{Sent: 20, Orphaned: 10})
+	b.wantCounts(notifications.Counts{Sent: 20, Orphaned: 10})
 }
 
 // The primary key of the ledger keeps an outcome from being written and counted
@@ -137,7 +137,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	if g, err := s.commitAgain(bg, c, done, ending{state: stateKeep}); g != open || err != nil {
 		t.Errorf("a further try says %q, %v", g, err)
 	}
-	if n := b.books().Sent; n != 10 {
+	if n := b.counts().Sent; n != 10 {
 		t.Errorf("%d sent", n)
 	}
 }
@@ -156,7 +156,7 @@ func TestAnUncalledWindowIsInNoDoubt(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.reap(b.sender())
-	b.wantBooks(notifications.Books{Orphaned: 10, Pending: 30})
+	b.wantCounts(notifications.Counts{Orphaned: 10, Pending: 30})
 }
 
 // loseAnswer works on a batch and cuts the connection of its nth commit while the

@@ -91,7 +91,7 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 	if _, err := s.Work(bg, refs[0]); err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 40})
+	b.wantCounts(notifications.Counts{Sent: 40})
 	for i := range 40 {
 		if n := b.carrier.called(address(i)); n != 1 {
 			t.Errorf("%s was called %d times", address(i), n)
@@ -222,7 +222,7 @@ func TestAFailingMeterLosesNothing(t *testing.T) {
 	b.reap(s)
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 20})
+	b.wantCounts(notifications.Counts{Sent: 20})
 	for i := range 20 {
 		if n := b.carrier.called(address(i)); n != 1 {
 			t.Errorf("%s was called %d times", address(i), n)
@@ -249,7 +249,7 @@ func TestACommitThatTimesOutIsTriedAgain(t *testing.T) {
 	if _, err := s.Work(bg, refs[0]); err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 10})
+	b.wantCounts(notifications.Counts{Sent: 10})
 }
 
 // The reaper holds a stale batch when a verb comes, and commits a retry batch
@@ -285,7 +285,7 @@ func TestCancelSeesTheRetryBatch(t *testing.T) {
 	if n := b.carrier.called(address(0)); n != 1 {
 		t.Errorf("called %d times, the last after the cancel", n)
 	}
-	b.wantBooks(notifications.Books{Orphaned: 10})
+	b.wantCounts(notifications.Counts{Orphaned: 10})
 }
 
 func TestPauseSeesTheRetryBatch(t *testing.T) {
@@ -332,7 +332,7 @@ func TestACarriersWordsBreakNoCommit(t *testing.T) {
 			if _, err := s.Work(bg, refs[0]); err != nil {
 				t.Fatal(err)
 			}
-			if n := b.books().Sent; n != int64(5-odd.short) {
+			if n := b.counts().Sent; n != int64(5-odd.short) {
 				t.Errorf("%d sent", n)
 			}
 			b.reap(s)
@@ -365,7 +365,7 @@ func TestWhoHoldsAnAddressKeepsIt(t *testing.T) {
 	if w := write("A", "B"); w.Created != 0 || len(w.Skipped) != 0 {
 		t.Errorf("a repetition added %+v", w)
 	}
-	if got := b.books(); got.Audience != 2 || got.Pending != 1 || got.SkippedBy["duplicate_address"] != 1 {
+	if got := b.counts(); got.Audience != 2 || got.Pending != 1 || got.SkippedBy["duplicate_address"] != 1 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -387,5 +387,5 @@ func TestARejectedFirstSaysNothingOfTheSecond(t *testing.T) {
 	if err != nil || outcome != "unknown" || basis != "reaper" {
 		t.Errorf("the second attempt is %s by %s, %v", outcome, basis, err)
 	}
-	b.wantBooks(notifications.Books{Orphaned: 1})
+	b.wantCounts(notifications.Counts{Orphaned: 1})
 }

@@ -173,9 +173,9 @@ func TestSlowTenantLeavesPlacesToOthers(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	wait := q.serve(ctx, t, s, s.cfg.Workers)
 	<-hanging.calls
-	a.eventually(20*time.Second, "the quick tenant's mail is out", func() bool { return b.books().Sent == 40 })
+	a.eventually(20*time.Second, "the quick tenant's mail is out", func() bool { return b.counts().Sent == 40 })
 	for name, slow := range map[string]*bundle{"a": a, "c": c} {
-		if got := slow.books(); got.Sent != 0 || got.Processing == 0 {
+		if got := slow.counts(); got.Sent != 0 || got.Processing == 0 {
 			t.Errorf("the slow tenant %s: %+v", name, got)
 		}
 		a.eventually(20*time.Second, "everybody can see that mail of the slow tenant "+name+" waits for a place", func() bool {
@@ -197,7 +197,7 @@ func TestSlowTenantLeavesPlacesToOthers(t *testing.T) {
 		}
 	}
 	close(hanging.free)
-	a.eventually(60*time.Second, "the slow tenants' mail is out as well", func() bool { return a.books().Sent == 100 && c.books().Sent == 100 })
+	a.eventually(60*time.Second, "the slow tenants' mail is out as well", func() bool { return a.counts().Sent == 100 && c.counts().Sent == 100 })
 	stop()
 	wait()
 }
@@ -265,7 +265,7 @@ func TestTurnsAmongWorkspaces(t *testing.T) {
 		if _, err := s.Work(t.Context(), ref); err != nil {
 			t.Fatal(err)
 		}
-		if served++; b.books().Sent == 1 {
+		if served++; b.counts().Sent == 1 {
 			break
 		}
 	}
@@ -279,7 +279,7 @@ func TestTurnsAmongWorkspaces(t *testing.T) {
 			}
 		}
 	}
-	a.wantBooks(notifications.Books{Sent: 200})
+	a.wantCounts(notifications.Counts{Sent: 200})
 }
 
 // A batch that another's bell worked and gave back has a bell of its own again:

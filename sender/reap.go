@@ -201,21 +201,21 @@ func (s *Sender) bury(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b s
 	if err := writeVerdicts(ctx, tx, ref, b, done); err != nil {
 		return err
 	}
-	var bells []notifications.Bell
+	var bells []notifications.Job
 	if len(retry) > 0 {
 		second, err := makeRetry(ctx, tx, ref, b, retry)
 		if err != nil {
 			return err
 		}
-		bells = append(bells, notifications.Bell{Ref: second})
+		bells = append(bells, notifications.Job{Ref: second})
 	}
 	if err := endLease(ctx, tx, ref, b, done, untouched); err != nil {
 		return err
 	}
 	if len(untouched) > 0 && b.Gate == "open" {
-		bells = append(bells, notifications.Bell{Ref: ref})
+		bells = append(bells, notifications.Job{Ref: ref})
 	}
-	return s.ledger.Ring(ctx, tx, bells)
+	return s.ledger.Enqueue(ctx, tx, bells)
 }
 
 func writeVerdicts(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, done []outcome) error {

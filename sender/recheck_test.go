@@ -92,12 +92,12 @@ func TestWhoUnsubscribedWhileWaitingIsNotWrittenTo(t *testing.T) {
 			t.Errorf("%d is %s (%s) after %d calls, want reason %q", i, status, why, b.carrier.called(address(i)), reason)
 		}
 	}
-	b.wantBooks(notifications.Books{Sent: 3, Skipped: 6})
-	if d := cmp.Diff(map[string]int64{"unsubscribed_since": 4, "left_audience": 1, "address_changed": 1}, b.books().SkippedBy); d != "" {
+	b.wantCounts(notifications.Counts{Sent: 3, Skipped: 6})
+	if d := cmp.Diff(map[string]int64{"unsubscribed_since": 4, "left_audience": 1, "address_changed": 1}, b.counts().SkippedBy); d != "" {
 		t.Error(d)
 	}
 	e, err := b.ledger.Explain(context.Background(), b.ws, b.origin, keyOf(0))
-	if err != nil || !strings.Contains(fmt.Sprint(e.Steps), "unsubscribed_since") || !strings.Contains(fmt.Sprint(e.Steps), "read again") || e.CopiesAtMost != 0 {
+	if err != nil || !strings.Contains(fmt.Sprint(e.Steps), "unsubscribed_since") || !strings.Contains(fmt.Sprint(e.Steps), "read again") || e.DeliveriesAtMost != 0 {
 		t.Errorf("%v: %s, %+v", err, e.Summary, e.Steps)
 	}
 }
@@ -115,8 +115,8 @@ func TestReasonsOfABatchAddUp(t *testing.T) {
 	a.set(3, Standing{Address: address(3), OptedOut: true})
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 1, Skipped: 3})
-	if d := cmp.Diff(map[string]int64{"unsubscribed_since": 2, "left_audience": 1}, b.books().SkippedBy); d != "" {
+	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 3})
+	if d := cmp.Diff(map[string]int64{"unsubscribed_since": 2, "left_audience": 1}, b.counts().SkippedBy); d != "" {
 		t.Error(d)
 	}
 }
@@ -135,7 +135,7 @@ func TestFreshRowsAreNotReadAgain(t *testing.T) {
 		b.work(s)
 		b.makeDue()
 	}
-	b.wantBooks(notifications.Books{Sent: 4})
+	b.wantCounts(notifications.Counts{Sent: 4})
 	if a.asked != 1 {
 		t.Errorf("the audience was asked %d times", a.asked)
 	}
@@ -154,7 +154,7 @@ func TestABatchIsReadAgainAfterTheBound(t *testing.T) {
 	s.rechecks.checked[refs[0].BatchID] = time.Now().Add(-61 * time.Minute)
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 1, Skipped: 1})
+	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 1})
 }
 
 // The age of a second attempt is that of the first.
@@ -171,7 +171,7 @@ func TestASecondAttemptIsReadAgain(t *testing.T) {
 	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_skipped" || b.carrier.called(address(0)) != 1 {
 		t.Errorf("it is %s (%s) after %d calls", status, reason, b.carrier.called(address(0)))
 	}
-	b.wantBooks(notifications.Books{Orphaned: 1})
+	b.wantCounts(notifications.Counts{Orphaned: 1})
 }
 
 // While the audience cannot be read, nobody is called and nobody is lost; the
@@ -190,7 +190,7 @@ func TestNobodyIsCalledUnchecked(t *testing.T) {
 			if err != nil || again < time.Second {
 				t.Errorf("again in %v, %v", again, err)
 			}
-			b.wantBooks(notifications.Books{Pending: 3})
+			b.wantCounts(notifications.Counts{Pending: 3})
 			var detail string
 			var late bool
 			err = b.pool.QueryRow(context.Background(), `select l.detail, b.due_at > now() from batch_log l join batches b on b.id = l.batch_id where l.event = 'released'`).Scan(&detail, &late)
@@ -206,7 +206,7 @@ func TestNobodyIsCalledUnchecked(t *testing.T) {
 			s.rechecks.asking = nil
 			b.makeDue()
 			b.work(s)
-			b.wantBooks(notifications.Books{Sent: 3})
+			b.wantCounts(notifications.Counts{Sent: 3})
 		})
 	}
 }
@@ -220,7 +220,7 @@ func TestAFaultOfOurOwnCallsNobody(t *testing.T) {
 	if _, err := s.Work(context.Background(), refs[0]); err == nil {
 		t.Error("no error")
 	}
-	b.wantBooks(notifications.Books{Pending: 3})
+	b.wantCounts(notifications.Counts{Pending: 3})
 }
 
 // A source that hangs holds few senders: the others go on with other work.
@@ -253,7 +253,7 @@ func TestASourceThatHangsHoldsFewSenders(t *testing.T) {
 	a.hangs = nil
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 12})
+	b.wantCounts(notifications.Counts{Sent: 12})
 	if n := len(s.rechecks.asking); n != 0 {
 		t.Errorf("%d origins are remembered", n)
 	}
@@ -282,7 +282,7 @@ func TestDrainEndsTheQuestion(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("it waits for the source")
 	}
-	b.wantBooks(notifications.Books{Pending: 1})
+	b.wantCounts(notifications.Counts{Pending: 1})
 }
 
 // A pause in the middle of the question: what was found to end ends, and nobody
@@ -301,5 +301,5 @@ func TestAPauseDuringTheQuestion(t *testing.T) {
 	if _, err := s.Work(context.Background(), refs[0]); err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Skipped: 1, Pending: 1})
+	b.wantCounts(notifications.Counts{Skipped: 1, Pending: 1})
 }

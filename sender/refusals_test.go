@@ -64,7 +64,7 @@ func TestAProvidersFailureCountsAgainstNoRow(t *testing.T) {
 		b.makeDue()
 		b.makeProbable()
 	}
-	b.wantBooks(notifications.Books{Sent: 3})
+	b.wantCounts(notifications.Counts{Sent: 3})
 	if n := b.count(`select count(*) from batches where refusals is not null`); n != 0 {
 		t.Error("refusals were counted")
 	}
@@ -163,8 +163,8 @@ func TestBothAttemptsWereRejected(t *testing.T) {
 			if status, reason := b.status(0); status != c.status || reason != c.reason {
 				t.Errorf("it is %s (%s), want %s (%s)", status, reason, c.status, c.reason)
 			}
-			if books := b.books(); !books.Balanced {
-				t.Errorf("books: %+v", books)
+			if counts := b.counts(); !counts.Balanced {
+				t.Errorf("counts: %+v", counts)
 			}
 		})
 	}
@@ -180,10 +180,10 @@ func TestABatchBehindAHeldGateExpires(t *testing.T) {
 	if _, err := b.sender().Sweep(bg); err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Skipped: 10})
+	b.wantCounts(notifications.Counts{Skipped: 10})
 	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Skipped: 10})
+	b.wantCounts(notifications.Counts{Skipped: 10})
 }
 
 // A batch is not claimed after its send deadline, and a window that was opened
@@ -210,7 +210,7 @@ func TestNothingBeginsAfterTheDeadline(t *testing.T) {
 	if _, err := s.windows(bg, c, carrier, d, nil); err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 10, Pending: 20})
+	b.wantCounts(notifications.Counts{Sent: 10, Pending: 20})
 }
 
 // When Loop has returned, its reaper works no more.

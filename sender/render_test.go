@@ -31,7 +31,7 @@ func TestAWindowWithoutMessagesIsCommitted(t *testing.T) {
 		}
 		switch commits++; commits {
 		case 2:
-			b.wantBooks(notifications.Books{Skipped: 10, Pending: 40})
+			b.wantCounts(notifications.Counts{Skipped: 10, Pending: 40})
 			b.expireLeases()
 		case 3:
 			if late := b.count(`select count(*) from batches where lease_until < now()`); late != 0 {
@@ -43,9 +43,9 @@ func TestAWindowWithoutMessagesIsCommitted(t *testing.T) {
 	if _, err := s.Work(bg, refs[0]); err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Skipped: 30, Pending: 20})
+	b.wantCounts(notifications.Counts{Skipped: 30, Pending: 20})
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Skipped: 50})
+	b.wantCounts(notifications.Counts{Skipped: 50})
 	if n := b.carrier.called(address(0)); n != 0 {
 		t.Errorf("called %d times", n)
 	}

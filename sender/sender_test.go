@@ -23,7 +23,7 @@ func TestEverybodyIsCalledOnce(t *testing.T) {
 			t.Errorf("%s was called %d times", address(i), n)
 		}
 	}
-	b.wantBooks(notifications.Books{Sent: 105})
+	b.wantCounts(notifications.Counts{Sent: 105})
 }
 
 func TestABellThatRingsTwiceIsHarmless(t *testing.T) {
@@ -42,7 +42,7 @@ func TestABellThatRingsTwiceIsHarmless(t *testing.T) {
 	if n := b.carrier.called(address(3)); n != 1 {
 		t.Errorf("called %d times", n)
 	}
-	b.wantBooks(notifications.Books{Sent: 20})
+	b.wantCounts(notifications.Counts{Sent: 20})
 }
 
 // The reaper's table, each row the story of one recipient.
@@ -81,8 +81,8 @@ func TestOutcomes(t *testing.T) {
 			if n := b.carrier.called(address(1)); n != 1 {
 				t.Errorf("its neighbour was called %d times", n)
 			}
-			if books := b.books(); !books.Balanced || books.Open != 0 {
-				t.Errorf("books: %+v", books)
+			if counts := b.counts(); !counts.Balanced || counts.Open != 0 {
+				t.Errorf("counts: %+v", counts)
 			}
 		})
 	}
@@ -102,7 +102,7 @@ func TestRefusedForTooLongFails(t *testing.T) {
 	if n := b.carrier.called(address(0)); n != 4 {
 		t.Errorf("called %d times, want 4", n)
 	}
-	b.wantBooks(notifications.Books{Failed: 1})
+	b.wantCounts(notifications.Counts{Failed: 1})
 }
 
 // stop makes a sender's worker stop for ever at a point, as a crash would.
@@ -166,7 +166,7 @@ func TestACrashCostsOneWindow(t *testing.T) {
 				t.Errorf("reaped %+v, want %d retried", r, c.retried)
 			}
 			b.work(s)
-			b.wantBooks(notifications.Books{Sent: c.sent})
+			b.wantCounts(notifications.Counts{Sent: c.sent})
 			twice := int64(0)
 			for i := range 50 {
 				if n := b.carrier.called(address(i)); n > 2 || n < 1 {
@@ -205,7 +205,7 @@ func TestALostLeaseKeepsWhatIsKnown(t *testing.T) {
 			t.Errorf("%s was called %d times although its acceptance was known", address(i), n)
 		}
 	}
-	b.wantBooks(notifications.Books{Sent: 10})
+	b.wantCounts(notifications.Counts{Sent: 10})
 }
 
 // As above, for rejections: a row that was surely rejected is not called again.
@@ -229,7 +229,7 @@ func TestALostLeaseKeepsRejections(t *testing.T) {
 	if n := b.carrier.called(address(3)); n != 1 {
 		t.Errorf("called %d times although its rejection was known", n)
 	}
-	b.wantBooks(notifications.Books{Failed: 10})
+	b.wantCounts(notifications.Counts{Failed: 10})
 }
 
 // Retry batches keep the ordinals of their root, under which the ledger names a
@@ -251,7 +251,7 @@ func TestRetryBatchesKeepOrdinals(t *testing.T) {
 		t.Fatalf("%d retry batches", n)
 	}
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 30})
+	b.wantCounts(notifications.Counts{Sent: 30})
 	rows, _ := b.pool.Query(context.Background(), `
 		select n.address from attempts a join notifications n on n.workspace_id = a.workspace_id and n.batch_id = a.batch_id and n.ordinal = a.ordinal
 		where a.workspace_id = $1 and a.attempt = 2`, b.ws)
@@ -286,7 +286,7 @@ func TestALateCommitChangesNoTerminalRow(t *testing.T) {
 	if after := b.dump(); after != before {
 		t.Errorf("terminal rows changed:\n%s\n%s", before, after)
 	}
-	b.wantBooks(notifications.Books{Sent: 10})
+	b.wantCounts(notifications.Counts{Sent: 10})
 }
 
 func (b *bundle) dump() string {
@@ -323,7 +323,7 @@ func TestTwoReapersMakeOneRetry(t *testing.T) {
 		t.Errorf("%d retry batches", n)
 	}
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 30})
+	b.wantCounts(notifications.Counts{Sent: 30})
 }
 
 func TestTheReaperLeavesALivingLeaseAlone(t *testing.T) {
@@ -341,7 +341,7 @@ func TestTheReaperLeavesALivingLeaseAlone(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 10})
+	b.wantCounts(notifications.Counts{Sent: 10})
 }
 
 func TestDrainLeavesNothingInDoubt(t *testing.T) {
@@ -356,12 +356,12 @@ func TestDrainLeavesNothingInDoubt(t *testing.T) {
 	if _, err := s.Work(context.Background(), refs[0]); err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 10, Pending: 40})
+	b.wantCounts(notifications.Counts{Sent: 10, Pending: 40})
 	if r := b.reap(s); r.Batches != 0 {
 		t.Errorf("a lease was left: %+v", r)
 	}
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 50})
+	b.wantCounts(notifications.Counts{Sent: 50})
 	if n := len(b.batches("attempt = 2")); n != 0 {
 		t.Errorf("%d second attempts", n)
 	}
@@ -390,7 +390,7 @@ func TestCancelStopsTheNextWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 20, Cancelled: 50})
+	b.wantCounts(notifications.Counts{Sent: 20, Cancelled: 50})
 }
 
 func (b *bundle) cancel() (found notifications.Cancelled) {
@@ -437,7 +437,7 @@ func TestSweepRingsForBatchesWithoutAJob(t *testing.T) {
 		t.Fatalf("rang %d times again, %v", n, err)
 	}
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 100})
+	b.wantCounts(notifications.Counts{Sent: 100})
 }
 
 func TestCircuitPausesTheCampaign(t *testing.T) {
@@ -451,7 +451,7 @@ func TestCircuitPausesTheCampaign(t *testing.T) {
 	if len(b.paused) != 1 || b.paused[0] != "provider_refused" {
 		t.Errorf("paused %v", b.paused)
 	}
-	b.wantBooks(notifications.Books{Failed: 30, Pending: 30}) // the window that was opened meanwhile was given back
+	b.wantCounts(notifications.Counts{Failed: 30, Pending: 30}) // the window that was opened meanwhile was given back
 }
 
 func TestExpiredBatchesAreSkipped(t *testing.T) {
@@ -459,13 +459,13 @@ func TestExpiredBatchesAreSkipped(t *testing.T) {
 	b.insert(10, 10, 2)
 	b.exec(`update batches set expires_at = now() - interval '1 second' where workspace_id = $1`, b.ws)
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Skipped: 10})
-	if by := b.books().SkippedBy["expired"]; by != 10 {
+	b.wantCounts(notifications.Counts{Skipped: 10})
+	if by := b.counts().SkippedBy["expired"]; by != 10 {
 		t.Errorf("%d expired", by)
 	}
 }
 
-// Whatever happens in whatever order, the books balance, agree with the view,
+// Whatever happens in whatever order, the counts balance, agree with the view,
 // and nobody is called a third time.
 func TestBooksBalanceWhateverHappens(t *testing.T) {
 	for seed := range int64(8) {
@@ -498,7 +498,7 @@ func TestBooksBalanceWhateverHappens(t *testing.T) {
 // attempts at most.
 func (b *bundle) check(t *testing.T, attempts int) {
 	t.Helper()
-	b.wantBooks(b.books())
+	b.wantCounts(b.counts())
 	most := 0
 	for i := range 120 {
 		taken := 0
@@ -548,7 +548,7 @@ func TestAnOldTokenOpensNoWindow(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 10})
+	b.wantCounts(notifications.Counts{Sent: 10})
 }
 
 // A batch that somebody holds is not claimed a second time.
@@ -571,7 +571,7 @@ func TestALeasedBatchIsNotClaimed(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 10})
+	b.wantCounts(notifications.Counts{Sent: 10})
 	if _, err := b.sender().Work(ctx, refs[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -607,7 +607,7 @@ func TestTheReaperLooksAgainUnderTheLock(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 20})
+	b.wantCounts(notifications.Counts{Sent: 20})
 }
 
 // Tier 1: what is known is not asked for again.
@@ -625,7 +625,7 @@ func TestEvidenceSettlesWhatIsInDoubt(t *testing.T) {
 		t.Errorf("reaped %+v", r)
 	}
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 9, Failed: 1})
+	b.wantCounts(notifications.Counts{Sent: 9, Failed: 1})
 	for i, calls := range map[int]int{1: 1, 2: 1, 3: 2} {
 		if n := b.carrier.called(address(i)); n != calls {
 			t.Errorf("%s was called %d times, want %d", address(i), n, calls)
@@ -647,7 +647,7 @@ func TestALateRejectionFails(t *testing.T) {
 	if n := b.carrier.called(address(0)); n != 1 {
 		t.Errorf("called %d times", n)
 	}
-	b.wantBooks(notifications.Books{Failed: 1})
+	b.wantCounts(notifications.Counts{Failed: 1})
 }
 
 func (b *bundle) record(ref notifications.Ref, i int, kind events.Kind) {

@@ -211,16 +211,16 @@ func (b *bundle) reap(s *Sender) Reaped {
 	return r
 }
 
-func (b *bundle) books() notifications.Books {
+func (b *bundle) counts() notifications.Counts {
 	b.t.Helper()
-	books, err := b.ledger.Books(context.Background(), b.ws, b.origin)
+	counts, err := b.ledger.Counts(context.Background(), b.ws, b.origin)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return books
+	return counts
 }
 
-// statuses counts the view's statuses, the other way to know the books.
+// statuses counts the view's statuses, the other way to know the counts.
 func (b *bundle) statuses() map[string]int64 {
 	b.t.Helper()
 	rows, err := b.pool.Query(context.Background(), `select status, count(*) from notification_status where workspace_id = $1 group by status`, b.ws)
@@ -249,11 +249,11 @@ func (b *bundle) status(i int) (status, reason string) {
 	return n.Status, reason
 }
 
-func (b *bundle) wantBooks(want notifications.Books) {
+func (b *bundle) wantCounts(want notifications.Counts) {
 	b.t.Helper()
-	got := b.books()
+	got := b.counts()
 	if !got.Balanced {
-		b.t.Errorf("books do not balance: %+v", got)
+		b.t.Errorf("counts do not balance: %+v", got)
 	}
 	sum := got.Sent + got.Failed + got.Orphaned + got.Cancelled + got.Skipped + got.Pending + got.Processing
 	if sum != got.Audience {
@@ -261,13 +261,13 @@ func (b *bundle) wantBooks(want notifications.Books) {
 	}
 	if got.Sent != want.Sent || got.Failed != want.Failed || got.Orphaned != want.Orphaned || got.Cancelled != want.Cancelled ||
 		got.Skipped != want.Skipped || got.Pending != want.Pending || got.Processing != want.Processing {
-		b.t.Errorf("books are %+v, want %+v", got, want)
+		b.t.Errorf("counts are %+v, want %+v", got, want)
 	}
 	view := b.statuses()
 	for status, n := range map[string]int64{"sent": got.Sent, "failed": got.Failed, "orphaned": got.Orphaned, "cancelled": got.Cancelled,
 		"skipped": got.Skipped, "pending": got.Pending, "processing": got.Processing} {
 		if view[status] != n {
-			b.t.Errorf("the view counts %d %s, the books %d", view[status], status, n)
+			b.t.Errorf("the view counts %d %s, the counts %d", view[status], status, n)
 		}
 	}
 }

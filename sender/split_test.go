@@ -33,12 +33,12 @@ func (b *bundle) insertOneUnknown(maxAttempts int) (ref notifications.Ref, who [
 func TestTheRestDoesNotWaitForAnUnknownRow(t *testing.T) {
 	for name, c := range map[string]struct {
 		attempts int
-		reaped   notifications.Books
+		reaped   notifications.Counts
 		calls    int
-		end      notifications.Books
+		end      notifications.Counts
 	}{
-		"at_least_once": {2, notifications.Books{Sent: 9, Pending: 1}, 2, notifications.Books{Sent: 10}},
-		"at_most_once":  {1, notifications.Books{Sent: 9, Orphaned: 1}, 1, notifications.Books{Sent: 9, Orphaned: 1}},
+		"at_least_once": {2, notifications.Counts{Sent: 9, Pending: 1}, 2, notifications.Counts{Sent: 10}},
+		"at_most_once":  {1, notifications.Counts{Sent: 9, Orphaned: 1}, 1, notifications.Counts{Sent: 9, Orphaned: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
@@ -46,16 +46,16 @@ func TestTheRestDoesNotWaitForAnUnknownRow(t *testing.T) {
 			if again, err := b.sender().Work(bg, ref); err != nil || again == 0 {
 				t.Fatalf("again after %s, %v", again, err)
 			}
-			b.wantBooks(notifications.Books{Sent: 3, Pending: 6, Processing: 1})
+			b.wantCounts(notifications.Counts{Sent: 3, Pending: 6, Processing: 1})
 			b.work(b.sender())
-			b.wantBooks(notifications.Books{Sent: 9, Processing: 1})
+			b.wantCounts(notifications.Counts{Sent: 9, Processing: 1})
 			if status, _ := b.status(who[3]); status != "processing" {
 				t.Errorf("unknown, and its status is %s", status)
 			}
 			b.reap(b.sender())
-			b.wantBooks(c.reaped)
+			b.wantCounts(c.reaped)
 			b.work(b.sender())
-			b.wantBooks(c.end)
+			b.wantCounts(c.end)
 			if n := b.carrier.called(address(who[3])); n != c.calls {
 				t.Errorf("called %d times", n)
 			}
@@ -64,7 +64,7 @@ func TestTheRestDoesNotWaitForAnUnknownRow(t *testing.T) {
 					t.Errorf("%s was accepted %d times", address(i), n)
 				}
 			}
-			if n := b.books().Open; n != 0 {
+			if n := b.counts().Open; n != 0 {
 				t.Errorf("%d batches are open", n)
 			}
 		})
@@ -93,10 +93,10 @@ func TestTheRestOfASecondAttemptDoesNotWait(t *testing.T) {
 	b.reap(b.sender())
 	b.work(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 2, Processing: 1})
+	b.wantCounts(notifications.Counts{Sent: 2, Processing: 1})
 	b.reap(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 2, Orphaned: 1})
+	b.wantCounts(notifications.Counts{Sent: 2, Orphaned: 1})
 	if n := b.carrier.called(address(1)); n != 2 {
 		t.Errorf("called %d times", n)
 	}
@@ -117,14 +117,14 @@ func TestACancelDoesNotWaitForAnUnknownRow(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 6, Processing: 1})
+	b.wantCounts(notifications.Counts{Sent: 3, Cancelled: 6, Processing: 1})
 	want := notifications.Cancelled{InFlight: 1, Cancelled: 6}
 	if found, err := notifications.ReadCancelled(bg, b.pool, b.ws, b.origin); err != nil || found != want {
 		t.Errorf("found %+v, %v; want %+v", found, err, want)
 	}
 	b.reap(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 6, Orphaned: 1})
+	b.wantCounts(notifications.Counts{Sent: 3, Cancelled: 6, Orphaned: 1})
 	if n := b.carrier.called(address(who[3])); n != 1 {
 		t.Errorf("called %d times, the last after the cancel", n)
 	}
@@ -142,10 +142,10 @@ func TestASplitCopiesTheGate(t *testing.T) {
 	}
 	b.reap(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 3, Pending: 7})
+	b.wantCounts(notifications.Counts{Sent: 3, Pending: 7})
 	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 10})
+	b.wantCounts(notifications.Counts{Sent: 10})
 }
 
 // A cancel that waits for the commit that splits sees the batch that it makes.
@@ -177,10 +177,10 @@ func TestACancelSeesTheSplit(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-cancelled
-	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 6, Processing: 1})
+	b.wantCounts(notifications.Counts{Sent: 3, Cancelled: 6, Processing: 1})
 	b.reap(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 6, Orphaned: 1})
+	b.wantCounts(notifications.Counts{Sent: 3, Cancelled: 6, Orphaned: 1})
 }
 
 // The connection breaks while the commit that splits runs: it splits once.
@@ -189,7 +189,7 @@ func TestASplitWhoseAnswerIsLostHappensOnce(t *testing.T) {
 	ref, _ := b.insertOneUnknown(2)
 	b.loseAnswer(ref, 2)
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 9, Processing: 1})
+	b.wantCounts(notifications.Counts{Sent: 9, Processing: 1})
 	if n := len(b.batches("id <> root_id")); n != 1 {
 		t.Errorf("%d batches were split off", n)
 	}
@@ -204,7 +204,7 @@ func TestExplainOfAnUnknownRow(t *testing.T) {
 	}
 	b.work(b.sender())
 	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(who[3]))
-	if err != nil || e.Waiting == nil || e.Waiting.For != "answer" || e.Waiting.Until == nil || e.CopiesPossible != 1 {
+	if err != nil || e.Waiting == nil || e.Waiting.For != "answer" || e.Waiting.Until == nil || e.DeliveriesPossible != 1 {
 		t.Errorf("%+v, %v", e, err)
 	}
 	b.reap(b.sender())

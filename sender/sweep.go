@@ -96,7 +96,7 @@ func (s *Sender) ringAgain(ctx context.Context, ref notifications.Ref) (rang boo
 			return err
 		}
 		rang = true
-		return s.ledger.Ring(ctx, tx, []notifications.Bell{{Ref: ref}})
+		return s.ledger.Enqueue(ctx, tx, []notifications.Job{{Ref: ref}})
 	})
 	if err != nil {
 		return false, fmt.Errorf("ring again for batch %s: %w", ref.BatchID, err)

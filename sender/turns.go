@@ -57,7 +57,7 @@ func (s *Sender) serveAnother(ctx context.Context, ref notifications.Ref) bool {
 	}
 	if again > 0 && err == nil {
 		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { // its own bell may have come meanwhile, and gone
-			return s.ledger.Ring(ctx, tx, []notifications.Bell{{Ref: other, After: again}})
+			return s.ledger.Enqueue(ctx, tx, []notifications.Job{{Ref: other, After: again}})
 		})
 	}
 	s.turnFailed(err)

@@ -30,7 +30,7 @@ func TestTemplateErrorsAreChecked(t *testing.T) {
 		return s.pause(ctx, ws, origin, "template_errors", detail)
 	}
 	b.work(s)
-	got := b.books()
+	got := b.counts()
 	if checks != 1 || got.Skipped < leastStep || got.Skipped > 3*leastStep || got.Pending < 300 || got.SkippedBy["template_error"] != got.Skipped || !got.Balanced {
 		t.Errorf("%d checks, %+v", checks, got)
 	}
@@ -73,5 +73,5 @@ func TestAFailedCheckDoesNotConcernTheBatch(t *testing.T) {
 	s := b.sender()
 	s.errors = func(context.Context, uuid.UUID, uuid.UUID, string) error { return context.DeadlineExceeded }
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 20, Skipped: 20})
+	b.wantCounts(notifications.Counts{Sent: 20, Skipped: 20})
 }
