@@ -100,10 +100,12 @@ func (l *Ledger) List(ctx context.Context, workspaceID uuid.UUID, f Filter, q pa
 // key alone, by which the index is searched.
 var (
 	byKey       = page.Key[Notification]{Column: "n.key", Type: page.UUID, Of: func(n Notification) any { return n.Key }}
-	byOrigin    = page.Key[Notification]{Column: "n.origin_id", Type: page.UUID, Of: func(n Notification) any { return n.OriginID }, Against: true}
+	byOrigin    = page.Key[Notification]{Column: "n.origin_id", Type: page.UUID, Of: originOf, Against: true}
 	oneOrigin   = listBy(byKey)
 	everyOrigin = listBy(byOrigin, byKey)
 )
+
+func originOf(n Notification) any { return n.OriginID }
 
 func listBy(keys ...page.Key[Notification]) page.List[Notification] {
 	orders := map[string]page.Order[Notification]{"key": keys}
