@@ -154,7 +154,7 @@ func TestProbesAreOneAtATime(t *testing.T) {
 
 // Circuit!ClosesByItself: a probe whose process was killed is followed by another
 // when its lease has expired, however long a call may last.
-func TestDeadProberIsReplaced(t *testing.T) {
+func TestAKilledProbeIsReplaced(t *testing.T) {
 	b := setup(t)
 	b.insert(20, 10, 2)
 	short := func(c *Config) { c.CallTimeout, c.ProbeLease = 10*time.Second, 500*time.Millisecond }
@@ -289,10 +289,10 @@ func TestALateAcceptanceDoesNotCloseTheCircuit(t *testing.T) {
 }
 
 // Circuit!PauseMeansOutage: time in which nothing was due is no part of an outage.
-func TestSilenceIsNoOutage(t *testing.T) {
+func TestIdleTimeIsNoOutage(t *testing.T) {
 	for name, c := range map[string]struct {
-		silence time.Duration
-		reason  string
+		idle   time.Duration
+		reason string
 	}{
 		"the last probe failed half a minute ago": {30 * time.Second, "provider_errors"},
 		"nothing was due for five minutes":        {5 * time.Minute, ""},
@@ -304,7 +304,7 @@ func TestSilenceIsNoOutage(t *testing.T) {
 			b.carrier.fail(noConnection)
 			b.work(s)
 			b.exec(`update provider_meters set opened_at = now() - interval '16 minutes', failing_since = now() - interval '16 minutes',
-				failed_at = now() - make_interval(secs => $1), open_until = now()`, c.silence.Seconds())
+				failed_at = now() - make_interval(secs => $1), open_until = now()`, c.idle.Seconds())
 			b.carrier.fail(closing)
 			b.makeDue()
 			b.work(s)
@@ -424,17 +424,17 @@ func TestSweepBehindAnOpenCircuit(t *testing.T) {
 	b.exec(`update batches set due_at = now() - interval '1 minute', enqueued_at = now() - interval '1 minute'`)
 	b.exec(`update provider_meters set open_until = now() + interval '1 minute'`)
 	if n, err := s.Sweep(t.Context()); err != nil || n != 0 {
-		t.Errorf("rang %d times before a probe was due, %v", n, err)
+		t.Errorf("enqueued %d times before a probe was due, %v", n, err)
 	}
 	b.exec(`update provider_meters set open_until = now() - interval '1 minute'`)
 	if n, err := s.Sweep(t.Context()); err != nil || n != 2 {
-		t.Errorf("rang %d times for a probe, want 2, %v", n, err)
+		t.Errorf("enqueued %d times for a probe, want 2, %v", n, err)
 	}
 }
 
 // A batch that could not be claimed, because the circuit was open or it was not
-// due, keeps its bell when that is over a moment later.
-func TestABatchKeepsItsBellWhenWhatStoodInItsWayIsOver(t *testing.T) {
+// due, keeps its job when that is over a moment later.
+func TestABatchKeepsItsJobWhenItBecomesClaimable(t *testing.T) {
 	for name, c := range map[string]struct{ before, after string }{
 		"the circuit": {
 			`update provider_meters set failures = 1, opened_at = now(), open_until = now() + interval '1 hour'`,
@@ -453,7 +453,7 @@ func TestABatchKeepsItsBellWhenWhatStoodInItsWayIsOver(t *testing.T) {
 			}
 			again, err := s.Work(t.Context(), refs[0])
 			if err != nil || again <= 0 {
-				t.Errorf("a batch that is ready lost its bell: %v, %v", again, err)
+				t.Errorf("a batch that is ready lost its job: %v, %v", again, err)
 			}
 		})
 	}

@@ -90,11 +90,11 @@ type ending struct {
 }
 
 const (
-	stateGo    = "go"    // open the next window and renew the lease
-	stateKeep  = "keep"  // renew the lease
-	stateDone  = "done"  // every row has its end
-	stateReady = "ready" // rows are given back
-	stateDoubt = "doubt" // every other row has its end: leave the lease to run out
+	stateGo      = "go"      // open the next window and renew the lease
+	stateKeep    = "keep"    // renew the lease
+	stateDone    = "done"    // every row has its end
+	stateReady   = "ready"   // rows are given back
+	stateUnknown = "unknown" // every other row has its end: leave the lease to run out
 )
 
 func opening(c *claim, w *window) ending {
@@ -143,9 +143,9 @@ func (s *Sender) commit(ctx context.Context, c *claim, done []outcome, e ending)
 	}
 	s.metrics.committed(done)
 	s.checkErrors(ctx, c, done)
-	if w := c.unheeded; w != nil {
-		c.unheeded = nil
-		s.heed(ctx, c, w)
+	if w := c.unrecorded; w != nil {
+		c.unrecorded = nil
+		s.recordReceipts(ctx, c, w)
 	}
 	return g, nil
 }
@@ -235,7 +235,7 @@ const commitWindow = `
 			status = case when $5 = 'done' then 'done' when $5 <> 'ready' then status when gate = 'cancelled' then 'cancelled' else 'ready' end,
 			finished_at = case when $5 = 'done' or ($5 = 'ready' and gate = 'cancelled') then now() end,
 			leased_by = case when $5 in ('done', 'ready') then null else leased_by end,
-			lease_until = case when $5 in ('go', 'keep') then now() + $7 when $5 = 'doubt' then lease_until end,
+			lease_until = case when $5 in ('go', 'keep') then now() + $7 when $5 = 'unknown' then lease_until end,
 			called_through = case when $5 = 'go' and gate = 'open' then $6 when $5 = 'ready' then -1 else called_through end,
 			calling = case when $5 in ('done', 'ready') then 0 when $5 = 'go' and gate = 'open' then $25::smallint + $26::smallint else $25 end,
 			deferred = case when $5 = 'ready' then '{}' else $12::smallint[] end,
@@ -255,7 +255,7 @@ const commitWindow = `
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, first, last, until, message_date, detail)
 		select b.workspace_id, b.id,
-			case $5 when 'go' then 'window' when 'done' then 'finished' when 'doubt' then 'unresolved'
+			case $5 when 'go' then 'window' when 'done' then 'finished' when 'unknown' then 'unresolved'
 				else case when b.status = 'cancelled' then 'cancelled' when $15 then 'deferred' else 'released' end end,
 			$4, case when $5 = 'go' then $23::smallint end, case when $5 = 'go' then $6::smallint end,
 			case b.status when 'ready' then b.due_at when 'leased' then b.lease_until end, $29::timestamptz, nullif($24, '')
@@ -300,7 +300,7 @@ func (s *Sender) applied(ctx context.Context, c *claim, done []outcome, e ending
 
 // retryable: only what can never succeed is given up at once (wrong data, a
 // constraint, a wrong statement), since a known answer that is given up may
-// become a second letter.
+// become a second message.
 func retryable(err error) bool {
 	var pg *pgconn.PgError
 	return !errors.As(err, &pg) || !slices.Contains([]string{"22", "23", "42"}, pg.Code[:2])

@@ -91,9 +91,9 @@ func TestDateOfTheSecondAttempt(t *testing.T) {
 func TestDateSurvivesACrash(t *testing.T) {
 	b := setup(t)
 	b.insert(1, 1, 2)
-	dying := b.sender()
-	reached := stop(dying, "called", 1)
-	go func() { _, _ = dying.Work(t.Context(), b.batches("true")[0]) }()
+	killed := b.sender()
+	reached := stop(killed, "called", 1)
+	go func() { _, _ = killed.Work(t.Context(), b.batches("true")[0]) }()
 	<-reached
 	s := b.sender()
 	b.reap(s)
@@ -139,7 +139,7 @@ func TestStaleDateIsNotSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &window{rows: []int16{0}, letters: make([]Message, 1)}
+	w := &window{rows: []int16{0}, messages: make([]Message, 1)}
 	c.date(w)
 	if c.stale(w) {
 		t.Error("stale at once")
@@ -159,9 +159,9 @@ func TestStartBy(t *testing.T) {
 		"the lease, less the call on the way": {10 * time.Second, time.Hour, 9 * time.Second},
 		"the send deadline":                   {time.Hour, 5 * time.Second, 5 * time.Second},
 	} {
-		w := &window{letters: make([]Message, 2)}
+		w := &window{messages: make([]Message, 2)}
 		s.startBy(&claim{until: now.Add(c.until), expires: now.Add(c.expires)}, w, now)
-		if d := cmp.Diff(c.want, w.letters[1].StartBy.Sub(now)); d != "" {
+		if d := cmp.Diff(c.want, w.messages[1].StartBy.Sub(now)); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}
 	}

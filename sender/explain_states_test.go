@@ -140,7 +140,7 @@ var moments = []explained{
 
 // What explain says of the future is what the code can do: from each state the
 // worst happens that can, and the copies are counted.
-func TestExplainForetells(t *testing.T) {
+func TestExplainPredicts(t *testing.T) {
 	for _, c := range moments {
 		t.Run(c.name, func(t *testing.T) {
 			b := setup(t)

@@ -80,9 +80,9 @@ func TestExplainShowsLateEvidence(t *testing.T) {
 	}
 }
 
-// The second letter is the first, but for the number of the attempt and the time
+// The second message is the first, but for the number of the attempt and the time
 // left for it, which are never part of its bytes; also when the template has a newer version by then.
-func TestTheSecondLetterIsTheFirst(t *testing.T) {
+func TestTheSecondMessageIsTheFirst(t *testing.T) {
 	b := setup(t)
 	b.carrier.then[address(0)] = []Outcome{Unknown, Accepted}
 	b.insert(1, 1, 2)
@@ -93,13 +93,13 @@ func TestTheSecondLetterIsTheFirst(t *testing.T) {
 	other := b.sender()
 	b.reap(other)
 	b.work(other)
-	letters := b.carrier.sent[address(0)]
-	if len(letters) != 2 || letters[0].Attempt != 1 || letters[1].Attempt != 2 {
-		t.Fatalf("%d letters", len(letters))
+	messages := b.carrier.sent[address(0)]
+	if len(messages) != 2 || messages[0].Attempt != 1 || messages[1].Attempt != 2 {
+		t.Fatalf("%d messages", len(messages))
 	}
-	letters[1].Attempt, letters[1].StartBy = 1, letters[0].StartBy
-	if d := cmp.Diff(letters[0], letters[1]); d != "" || letters[0].Subject != "Hi N0" {
-		t.Errorf("the second letter differs: %s", d)
+	messages[1].Attempt, messages[1].StartBy = 1, messages[0].StartBy
+	if d := cmp.Diff(messages[0], messages[1]); d != "" || messages[0].Subject != "Hi N0" {
+		t.Errorf("the second message differs: %s", d)
 	}
 }
 

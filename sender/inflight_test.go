@@ -101,7 +101,7 @@ func TestAStatementThatArrivesLateMovesNothing(t *testing.T) {
 	first, late := opening(c, w), *c
 	b.commits(s, c, nil, first, open)
 	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
-	d, err := s.desk(bg, b.ws, c.contentID)
+	d, err := s.content(bg, b.ws, c.contentID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 
 // A window was opened and then not called, because the worker had to stop, and
 // a row of an earlier window is in doubt: only that one is.
-func TestAnUncalledWindowIsInNoDoubt(t *testing.T) {
+func TestAnUncalledWindowIsNotUnknown(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(40, 40, 1)
 	for i := range 40 {

@@ -101,7 +101,7 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 
 // The reaper has decided before the worker can look: what stands in the ledger
 // is the reaper's, and no leave to go on.
-func TestTheReapersVerdictIsNotOurCommit(t *testing.T) {
+func TestTheReapersDecisionIsNotOurCommit(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(30, 30, 2)
 	s, other := b.sender(), b.sender()
@@ -110,7 +110,7 @@ func TestTheReapersVerdictIsNotOurCommit(t *testing.T) {
 	b.commits(s, c, nil, e, open)
 	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
 	b.reap(other)
-	d, err := s.desk(bg, b.ws, c.contentID)
+	d, err := s.content(bg, b.ws, c.contentID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,14 +121,14 @@ func TestTheReapersVerdictIsNotOurCommit(t *testing.T) {
 
 // The commit was applied behind a shut gate, its answer was lost, and the gate
 // is open again: no window is open.
-func TestNoWindowIsOpenBehindAShutGate(t *testing.T) {
+func TestNoWindowIsOpenBehindAClosedGate(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(30, 30, 2)
 	s := b.sender()
 	c, w := b.claimed(s, refs[0])
 	b.commits(s, c, nil, opening(c, w), open)
 	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
-	d, err := s.desk(bg, b.ws, c.contentID)
+	d, err := s.content(bg, b.ws, c.contentID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func (b *bundle) claimed(s *Sender, ref notifications.Ref) (*claim, *window) {
 	if err != nil || c == nil {
 		b.t.Fatal(c, err)
 	}
-	d, err := s.desk(bg, b.ws, c.contentID)
+	d, err := s.content(bg, b.ws, c.contentID)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func (b *bundle) inTx(do func(pgx.Tx) error) {
 
 // A commit that was applied long before its worker could find out dates the
 // lease from then: calls must end with it.
-func TestALateLookUpLengthensNoLease(t *testing.T) {
+func TestALateCheckLengthensNoLease(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(30, 30, 2)
 	s := b.sender()
@@ -313,15 +313,15 @@ type oddCarrier struct {
 	short int
 }
 
-func (o oddCarrier) Send(ctx context.Context, letters []Message) []Receipt {
-	r := o.scripted.Send(ctx, letters)
+func (o oddCarrier) Send(ctx context.Context, messages []Message) []Receipt {
+	r := o.scripted.Send(ctx, messages)
 	for i := range r {
 		r[i].CarrierID = o.id
 	}
 	return r[:len(r)-o.short]
 }
 
-func TestACarriersWordsBreakNoCommit(t *testing.T) {
+func TestACarriersTextBreaksNoCommit(t *testing.T) {
 	for name, odd := range map[string]oddCarrier{"bytes that are no text": {id: "q\xff\x00"}, "one receipt too few": {id: "q", short: 1}} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
@@ -346,7 +346,7 @@ func TestACarriersWordsBreakNoCommit(t *testing.T) {
 
 // Two people share an address, and come in two chunks or in one: whoever holds
 // the key keeps it, and a repetition adds nothing.
-func TestWhoHoldsAnAddressKeepsIt(t *testing.T) {
+func TestTheHolderOfAnAddressKeepsIt(t *testing.T) {
 	b := setup(t)
 	write := func(profiles ...string) (w notifications.Written) {
 		var all []notifications.Recipient
@@ -372,7 +372,7 @@ func TestWhoHoldsAnAddressKeepsIt(t *testing.T) {
 
 // Evidence speaks of one attempt: that the first was rejected says nothing of a
 // second whose answer is missing.
-func TestARejectedFirstSaysNothingOfTheSecond(t *testing.T) {
+func TestARejectedFirstProvesNothingOfTheSecond(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)
 	b.carrier.then[address(0)] = []Outcome{Unknown, Unknown}

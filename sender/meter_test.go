@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Two outages with a silence between them are not one long outage: only calls
+// Two outages with a idle between them are not one long outage: only calls
 // that follow each other closely show that a provider fails all the time.
-func TestASilenceIsNoOutage(t *testing.T) {
+func TestIdleTimeOfAMeterIsNoOutage(t *testing.T) {
 	t.Parallel()
 	cfg := Config{}.withDefaults()
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)

@@ -20,14 +20,14 @@ import (
 // source plays an origin's audience as it is now.
 type source struct {
 	mu       sync.Mutex
-	rows     map[string][]Standing // by profile key
+	rows     map[string][]AudienceRow // by profile key
 	fails    error
 	asked    int
 	hangs    chan struct{} // when set: until it is closed
 	received chan struct{} // when set: gets a value for each question
 }
 
-func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, profiles []string) (map[string][]Standing, bool, error) {
+func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, profiles []string) (map[string][]AudienceRow, bool, error) {
 	a.mu.Lock()
 	a.asked++
 	hangs, fails, rows := a.hangs, a.fails, a.rows
@@ -42,7 +42,7 @@ func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, profiles []string
 			return nil, true, ctx.Err()
 		}
 	}
-	now := map[string][]Standing{}
+	now := map[string][]AudienceRow{}
 	for _, p := range profiles {
 		if rows[p] != nil {
 			now[p] = rows[p]
@@ -51,7 +51,7 @@ func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, profiles []string
 	return now, true, fails
 }
 
-func (a *source) set(profile int, rows ...Standing) {
+func (a *source) set(profile int, rows ...AudienceRow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.rows[fmt.Sprint(profile)] = rows
@@ -60,9 +60,9 @@ func (a *source) set(profile int, rows ...Standing) {
 // readAgain makes a sender that reads everybody again, of whom nothing has changed.
 func (b *bundle) readAgain(n int, change ...func(*Config)) (*Sender, *source) {
 	b.t.Helper()
-	a := &source{rows: map[string][]Standing{}}
+	a := &source{rows: map[string][]AudienceRow{}}
 	for i := range n {
-		a.set(i, Standing{Address: address(i)})
+		a.set(i, AudienceRow{Address: address(i)})
 	}
 	s := b.sender(append([]func(*Config){func(c *Config) { c.RecheckAfter = time.Nanosecond }}, change...)...)
 	s.again = a.again
@@ -71,18 +71,18 @@ func (b *bundle) readAgain(n int, change ...func(*Config)) (*Sender, *source) {
 
 // A profile that has unsubscribed, left or moved while its notification waited is not
 // written to, and has that for a reason; all others are.
-func TestWhoUnsubscribedWhileWaitingIsNotWrittenTo(t *testing.T) {
+func TestAWaitingProfileThatUnsubscribedIsSkipped(t *testing.T) {
 	b := setup(t)
 	b.insert(9, 9, 2)
 	s, a := b.readAgain(9)
-	a.set(0, Standing{Address: address(0), OptedOut: true})
+	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
 	a.set(1)
-	a.set(2, Standing{Address: "another@shop.example"})
-	a.set(3, Standing{Address: " P3@Shop.example "})                                       // the same address
-	a.set(4, Standing{Address: "other@shop.example"}, Standing{Address: address(4)})       // has two addresses
-	a.set(5, Standing{Address: address(5)}, Standing{Address: address(5), OptedOut: true}) // stands there twice
-	a.set(6, Standing{OptedOut: true})                                                     // is left without an address
-	a.set(8, Standing{Address: "other@shop.example", OptedOut: true}, Standing{Address: address(8)})
+	a.set(2, AudienceRow{Address: "another@shop.example"})
+	a.set(3, AudienceRow{Address: " P3@Shop.example "})                                          // the same address
+	a.set(4, AudienceRow{Address: "other@shop.example"}, AudienceRow{Address: address(4)})       // has two addresses
+	a.set(5, AudienceRow{Address: address(5)}, AudienceRow{Address: address(5), OptedOut: true}) // stands there twice
+	a.set(6, AudienceRow{OptedOut: true})                                                        // is left without an address
+	a.set(8, AudienceRow{Address: "other@shop.example", OptedOut: true}, AudienceRow{Address: address(8)})
 	b.work(s)
 	want := map[int]string{8: "unsubscribed_since", 0: "unsubscribed_since", 1: "left_audience", 2: "address_changed", 3: "", 4: "", 5: "unsubscribed_since", 6: "unsubscribed_since", 7: ""}
 	for i, reason := range want {
@@ -109,10 +109,10 @@ func TestReasonsOfABatchAddUp(t *testing.T) {
 	b.carrier.then[address(2)] = []Outcome{NotAccepted}
 	b.carrier.then[address(3)] = []Outcome{NotAccepted}
 	s, a := b.readAgain(4)
-	a.set(0, Standing{Address: address(0), OptedOut: true})
+	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
 	b.work(s)
 	a.set(2)
-	a.set(3, Standing{Address: address(3), OptedOut: true})
+	a.set(3, AudienceRow{Address: address(3), OptedOut: true})
 	b.makeDue()
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 3})
@@ -150,7 +150,7 @@ func TestABatchIsReadAgainAfterTheBound(t *testing.T) {
 	b.exec(`update batches set created_at = now() - interval '2 hours'`)
 	b.carrier.then[address(0)] = []Outcome{NotAccepted}
 	b.work(s)
-	a.set(0, Standing{Address: address(0), OptedOut: true})
+	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
 	s.rechecks.checked[refs[0].BatchID] = time.Now().Add(-61 * time.Minute)
 	b.makeDue()
 	b.work(s)
@@ -166,7 +166,7 @@ func TestASecondAttemptIsReadAgain(t *testing.T) {
 	b.work(s)
 	b.reap(s)
 	b.exec(`update batches set created_at = now() - interval '2 hours' where attempt = 1`)
-	a.set(0, Standing{Address: address(0), OptedOut: true})
+	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
 	b.work(s)
 	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_skipped" || b.carrier.called(address(0)) != 1 {
 		t.Errorf("it is %s (%s) after %d calls", status, reason, b.carrier.called(address(0)))
@@ -176,9 +176,9 @@ func TestASecondAttemptIsReadAgain(t *testing.T) {
 
 // While the audience cannot be read, nobody is called and nobody is lost; the
 // history says why.
-func TestNobodyIsCalledUnchecked(t *testing.T) {
+func TestNoRowIsCalledUnchecked(t *testing.T) {
 	for name, fails := range map[string]error{
-		"away":  &lemma.Error{Kind: lemma.Unavailable, Code: "source_unavailable", Message: "the source does not answer"},
+		"down":  &lemma.Error{Kind: lemma.Unavailable, Code: "source_unavailable", Message: "the source does not answer"},
 		"wrong": &lemma.Error{Kind: lemma.Invalid, Code: "source_changed", Message: "the column is gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestNobodyIsCalledUnchecked(t *testing.T) {
 				t.Errorf("asked %d times, called %d times", a.asked, b.carrier.called(address(0)))
 			}
 			a.fails = nil
-			s.rechecks.asking = nil
+			s.rechecks.audienceReads = nil
 			b.makeDue()
 			b.work(s)
 			b.wantCounts(notifications.Counts{Sent: 3})
@@ -212,7 +212,7 @@ func TestNobodyIsCalledUnchecked(t *testing.T) {
 }
 
 // A fault of our own is an error of the job, and nobody is called either.
-func TestAFaultOfOurOwnCallsNobody(t *testing.T) {
+func TestAnInternalErrorCallsNoRow(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(3, 3, 2)
 	s, a := b.readAgain(3)
@@ -240,27 +240,27 @@ func TestASourceThatHangsHoldsFewSenders(t *testing.T) {
 			back <- again
 		})
 	}
-	for range len(refs) - askAtOnce {
+	for range len(refs) - readsAtOnce {
 		if again := <-back; again <= 0 {
 			t.Error("a batch was not given back")
 		}
 	}
 	close(a.hangs)
 	working.Wait()
-	if a.asked != askAtOnce {
+	if a.asked != readsAtOnce {
 		t.Errorf("%d questions at once", a.asked)
 	}
 	a.hangs = nil
 	b.makeDue()
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 12})
-	if n := len(s.rechecks.asking); n != 0 {
+	if n := len(s.rechecks.audienceReads); n != 0 {
 		t.Errorf("%d origins are remembered", n)
 	}
 }
 
 // A node that shuts down waits for no source.
-func TestDrainEndsTheQuestion(t *testing.T) {
+func TestDrainEndsTheRead(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)
 	s, a := b.readAgain(1)
@@ -287,13 +287,13 @@ func TestDrainEndsTheQuestion(t *testing.T) {
 
 // A pause in the middle of the question: what was found to end ends, and nobody
 // is called.
-func TestAPauseDuringTheQuestion(t *testing.T) {
+func TestAPauseDuringTheRead(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(2, 2, 2)
 	s, a := b.readAgain(2)
-	a.set(0, Standing{Address: address(0), OptedOut: true})
+	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
 	asked := s.again
-	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]Standing, bool, error) {
+	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]AudienceRow, bool, error) {
 		err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, b.ws, b.origin) })
 		now, known, _ := asked(ctx, ws, origin, content, profiles)
 		return now, known, err

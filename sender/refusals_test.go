@@ -40,11 +40,11 @@ type failing struct {
 	times int
 }
 
-func (f *failing) Send(ctx context.Context, letters []Message) []Receipt {
+func (f *failing) Send(ctx context.Context, messages []Message) []Receipt {
 	if f.times--; f.times < 0 {
-		return f.scripted.Send(ctx, letters)
+		return f.scripted.Send(ctx, messages)
 	}
-	out := make([]Receipt, len(letters))
+	out := make([]Receipt, len(messages))
 	for i := range out {
 		out[i] = Receipt{Outcome: NotAccepted, Provider: true, Reason: "account_refused", At: time.Now()}
 	}
@@ -81,15 +81,15 @@ func TestARefusalIsCountedThoughTheWorkerDies(t *testing.T) {
 	}
 	refs := b.insert(12, 12, 2)
 	for range 5 {
-		dying := b.sender(func(c *Config) { c.MaxDeferrals = 2; c.CircuitAfter = 1000 })
-		reached, over := stop(dying, "opened", 2), make(chan struct{})
-		ctx, die := context.WithCancel(bg)
-		go func() { _, _ = dying.Work(ctx, refs[0]); close(over) }()
+		killed := b.sender(func(c *Config) { c.MaxDeferrals = 2; c.CircuitAfter = 1000 })
+		reached, over := stop(killed, "opened", 2), make(chan struct{})
+		ctx, kill := context.WithCancel(bg)
+		go func() { _, _ = killed.Work(ctx, refs[0]); close(over) }()
 		select {
 		case <-reached:
 		case <-over: // the rows of one window are left, or none
 		}
-		die()
+		kill()
 		b.reap(b.sender())
 		b.makeDue()
 	}
@@ -201,7 +201,7 @@ func TestNothingBeginsAfterTheDeadline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.place = &place{}
+	c.slot = &slot{}
 	carrier, d, err := s.prepare(bg, c)
 	if err != nil {
 		t.Fatal(err)

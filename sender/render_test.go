@@ -63,7 +63,7 @@ func TestRenderingEndsAWindowEarly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := s.desk(bg, b.ws, c.contentID)
+	d, err := s.content(bg, b.ws, c.contentID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"lemma/notifications"
 )
 
-func TestEverybodyIsCalledOnce(t *testing.T) {
+func TestEveryRecipientIsCalledOnce(t *testing.T) {
 	b := setup(t)
 	b.insert(105, 40, 2)
 	b.work(b.sender())
@@ -26,7 +26,7 @@ func TestEverybodyIsCalledOnce(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 105})
 }
 
-func TestABellThatRingsTwiceIsHarmless(t *testing.T) {
+func TestAJobThatRunsTwiceIsHarmless(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(20, 20, 2)
 	var workers sync.WaitGroup
@@ -157,9 +157,9 @@ func TestACrashCostsOneWindow(t *testing.T) {
 		t.Run(fmt.Sprintf("%s %d", c.at, c.nth), func(t *testing.T) {
 			b := setup(t)
 			refs := b.insert(50, 50, 2)
-			dying := b.sender()
-			reached := stop(dying, c.at, c.nth)
-			go func() { _, _ = dying.Work(context.Background(), refs[0]) }()
+			killed := b.sender()
+			reached := stop(killed, c.at, c.nth)
+			go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
 			<-reached
 			s := b.sender()
 			if r := b.reap(s); int64(r.Retried) != c.retried || r.Batches != 1 {
@@ -238,9 +238,9 @@ func TestRetryBatchesKeepOrdinals(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(30, 30, 2)
 	for range 2 {
-		dying := b.sender()
-		reached := stop(dying, "called", 1)
-		go func() { _, _ = dying.Work(context.Background(), refs[0]) }()
+		killed := b.sender()
+		reached := stop(killed, "called", 1)
+		go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
 		<-reached
 		if r := b.reap(b.sender()); r.Retried != 10 {
 			t.Fatalf("reaped %+v", r)
@@ -304,9 +304,9 @@ func (b *bundle) dump() string {
 func TestTwoReapersMakeOneRetry(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(30, 30, 2)
-	dying := b.sender()
-	reached := stop(dying, "called", 1)
-	go func() { _, _ = dying.Work(context.Background(), refs[0]) }()
+	killed := b.sender()
+	reached := stop(killed, "called", 1)
+	go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
 	<-reached
 	b.expireLeases()
 	var reapers sync.WaitGroup
@@ -344,7 +344,7 @@ func TestTheReaperLeavesALivingLeaseAlone(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 10})
 }
 
-func TestDrainLeavesNothingInDoubt(t *testing.T) {
+func TestDrainLeavesNothingUnknown(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(50, 50, 2)
 	s := b.sender()
@@ -422,19 +422,19 @@ func (b *bundle) insertMore(t *testing.T, from, n int) {
 	}
 }
 
-func TestSweepRingsForBatchesWithoutAJob(t *testing.T) {
+func TestSweepEnqueuesBatchesWithoutAJob(t *testing.T) {
 	b := setup(t)
 	b.insert(100, 25, 2)
 	s := b.sender()
 	if n, err := s.Sweep(context.Background()); err != nil || n != 0 {
-		t.Fatalf("rang %d times although every batch has a job, %v", n, err)
+		t.Fatalf("enqueued %d times although every batch has a job, %v", n, err)
 	}
 	b.exec(`truncate river_job`)
 	if n, err := s.Sweep(context.Background()); err != nil || n != 4 {
-		t.Fatalf("rang %d times, want 4, %v", n, err)
+		t.Fatalf("enqueued %d times, want 4, %v", n, err)
 	}
 	if n, err := s.Sweep(context.Background()); err != nil || n != 0 {
-		t.Fatalf("rang %d times again, %v", n, err)
+		t.Fatalf("enqueued %d times again, %v", n, err)
 	}
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 100})
@@ -467,7 +467,7 @@ func TestExpiredBatchesAreSkipped(t *testing.T) {
 
 // Whatever happens in whatever order, the counts balance, agree with the view,
 // and nobody is called a third time.
-func TestBooksBalanceWhateverHappens(t *testing.T) {
+func TestCountsBalanceWhateverHappens(t *testing.T) {
 	for seed := range int64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			b := setup(t)
@@ -582,7 +582,7 @@ func TestALeasedBatchIsNotClaimed(t *testing.T) {
 
 // The reaper saw an expired lease, and before it took the batch the worker's
 // commit renewed it.
-func TestTheReaperLooksAgainUnderTheLock(t *testing.T) {
+func TestTheReaperChecksAgainUnderTheLock(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(20, 20, 2)
 	ctx := context.Background()
@@ -611,7 +611,7 @@ func TestTheReaperLooksAgainUnderTheLock(t *testing.T) {
 }
 
 // Tier 1: what is known is not asked for again.
-func TestEvidenceSettlesWhatIsInDoubt(t *testing.T) {
+func TestEvidenceSettlesUnknownCalls(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
 	b.carrier.then[address(1)] = []Outcome{Unknown, Accepted}
@@ -671,23 +671,23 @@ func TestARefusedRowIsFreeAfterACrash(t *testing.T) {
 	for i := range 30 {
 		b.carrier.then[address(i)] = []Outcome{NotAccepted, Accepted}
 	}
-	dying := b.sender()
-	reached := stop(dying, "opened", 2)
-	go func() { _, _ = dying.Work(context.Background(), refs[0]) }()
+	killed := b.sender()
+	reached := stop(killed, "opened", 2)
+	go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
 	<-reached
 	if r := b.reap(b.sender()); r.Freed != 20 || r.Retried != 10 {
 		t.Errorf("reaped %+v: ten were refused and ten never covered", r)
 	}
 }
 
-func TestOfTwoSweepsOneRings(t *testing.T) {
+func TestOfTwoSweepsOneEnqueues(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
 	b.exec(`update batches set enqueued_at = now() - interval '2 hours' where workspace_id = $1`, b.ws)
 	s := b.sender(func(c *Config) { c.SweepGrace = time.Hour })
 	for i, want := range []bool{true, false} {
-		if rang, err := s.ringAgain(context.Background(), refs[0]); err != nil || rang != want {
-			t.Errorf("sweep %d rang: %v, %v", i, rang, err)
+		if enqueued, err := s.enqueueAgain(context.Background(), refs[0]); err != nil || enqueued != want {
+			t.Errorf("sweep %d enqueued: %v, %v", i, enqueued, err)
 		}
 	}
 }

@@ -48,11 +48,11 @@ type scripted struct {
 	hangs   string  // an address for which the server does not answer; the time of the window ends meanwhile
 }
 
-func (c *scripted) Send(_ context.Context, letters []Message) []Receipt {
+func (c *scripted) Send(_ context.Context, messages []Message) []Receipt {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make([]Receipt, len(letters))
-	for i, l := range letters {
+	out := make([]Receipt, len(messages))
+	for i, l := range messages {
 		if c.down != nil {
 			out[i] = *c.down
 			if i > 0 { // as a carrier that has just failed to connect
@@ -183,7 +183,7 @@ func (b *bundle) batches(where string) []notifications.Ref {
 	return refs
 }
 
-// work rings once for every batch that is ready.
+// work enqueues once for every batch that is ready.
 func (b *bundle) work(s *Sender) {
 	b.t.Helper()
 	for _, ref := range b.batches("status = 'ready'") {

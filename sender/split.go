@@ -6,9 +6,9 @@ import (
 	"lemma"
 )
 
-// split is the batch that rows whose outcome is unknown get of their own. It is
-// leased from its birth, and nobody holds it: when its lease has run out, the
-// reaper decides. The other rows need not wait for that.
+// split is a batch of the rows whose outcome is unknown. It is leased without a
+// holder: when the lease has expired, the reaper decides. The other rows do not wait
+// for that.
 type split struct {
 	id   uuid.UUID
 	rows []int16
@@ -21,8 +21,8 @@ func (c *claim) split() *split {
 	return &split{lemma.NewID(), c.unknown}
 }
 
-// commitSplit moves rows into a batch of their own as well. What it copies is
-// what the update found, not what a snapshot from before its lock shows.
+// commitSplit also moves rows into a batch of their own. It copies what the update
+// returned, since a snapshot from before its lock may be older.
 const commitSplit = commitWindow + `, split as (
 		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, status, gate, expires_at,
 			leased_by, lease_until, called_through, calling, open, refusals)

@@ -47,11 +47,11 @@ func (c *Carrier) Kind() sender.Kind {
 	return sender.Kind{Name: name, Capabilities: c.Capabilities, Open: func(sender.Account) (sender.Carrier, error) { return c, nil }}
 }
 
-// Send plays the script. When ctx ends, letters not yet called are NotCalled,
+// Send plays the script. When ctx ends, messages not yet called are NotCalled,
 // and one that has been called is Unknown.
-func (c *Carrier) Send(ctx context.Context, letters []sender.Message) []sender.Receipt {
-	receipts := make([]sender.Receipt, len(letters))
-	for i, m := range letters {
+func (c *Carrier) Send(ctx context.Context, messages []sender.Message) []sender.Receipt {
+	receipts := make([]sender.Receipt, len(messages))
+	for i, m := range messages {
 		receipts[i] = c.call(ctx, m)
 	}
 	return receipts

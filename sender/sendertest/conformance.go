@@ -54,7 +54,7 @@ type FarEnd struct {
 func Conformance(t *testing.T, h Harness) {
 	for _, c := range []struct {
 		name string
-		does map[int]Behaviour // by letter, from 1; others are accepted
+		does map[int]Behaviour // by message, from 1; others are accepted
 		want []sender.Outcome
 	}{
 		{"all are accepted", nil, []sender.Outcome{sender.Accepted, sender.Accepted, sender.Accepted, sender.Accepted}},
@@ -74,7 +74,7 @@ func Conformance(t *testing.T, h Harness) {
 	}
 	for name, run := range map[string]func(*testing.T){
 		"ctx ended before": h.endedBefore, "deadline passed unnoticed": h.passedUnnoticed, "too late to begin": h.tooLate, "ctx ends on the way": h.endsOnTheWay, "nobody there": h.nobodyThere,
-		"two attempts say the same": h.sameBytes, "many at once": h.manyAtOnce, "no letters": h.noLetters,
+		"two attempts say the same": h.sameBytes, "many at once": h.manyAtOnce, "no messages": h.noMessages,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,12 +83,12 @@ func Conformance(t *testing.T, h Harness) {
 	}
 }
 
-func (h Harness) letters(from, n int) []sender.Message {
+func (h Harness) messages(from, n int) []sender.Message {
 	all := make([]sender.Message, n)
 	for i := range all {
 		all[i] = sender.Message{
 			Notification: fmt.Sprintf("ntf_%04d", from+i), Attempt: 1, To: h.Address(from + i),
-			FromName: "Shop", FromEmail: "news@shop.example", Subject: fmt.Sprintf("Letter %d", from+i),
+			FromName: "Shop", FromEmail: "news@shop.example", Subject: fmt.Sprintf("Message %d", from+i),
 			HTML: "<p>Grüße</p>", Text: "Grüße", Date: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Seed: uuid.UUID{15: byte(from + i)},
 		}
 	}
@@ -97,7 +97,7 @@ func (h Harness) letters(from, n int) []sender.Message {
 
 func accept(string) Behaviour { return Accept }
 
-// outcomes: each letter gets its own receipt in its own place, and one request.
+// outcomes: each message gets its own receipt in its own place, and one request.
 func (h Harness) outcomes(t *testing.T, does map[int]Behaviour, want []sender.Outcome) {
 	by := map[string]Behaviour{}
 	for n, b := range does {
@@ -109,36 +109,36 @@ func (h Harness) outcomes(t *testing.T, does map[int]Behaviour, want []sender.Ou
 		}
 		return Accept
 	})
-	letters := h.letters(1, len(want))
-	receipts := end.Carrier.Send(t.Context(), letters)
-	h.check(t, letters, receipts)
+	messages := h.messages(1, len(want))
+	receipts := end.Carrier.Send(t.Context(), messages)
+	h.check(t, messages, receipts)
 	for i, r := range receipts {
 		if r.Outcome != want[i] {
-			t.Errorf("letter %d: %+v, want %s", i+1, r, want[i])
+			t.Errorf("message %d: %+v, want %s", i+1, r, want[i])
 		}
-		if n := len(end.Requests(letters[i].To)); n != 1 {
-			t.Errorf("letter %d: %d requests, want 1", i+1, n)
+		if n := len(end.Requests(messages[i].To)); n != 1 {
+			t.Errorf("message %d: %d requests, want 1", i+1, n)
 		}
 	}
 }
 
 // check is what holds for all receipts.
-func (h Harness) check(t *testing.T, letters []sender.Message, receipts []sender.Receipt) {
+func (h Harness) check(t *testing.T, messages []sender.Message, receipts []sender.Receipt) {
 	t.Helper()
-	if len(receipts) != len(letters) {
-		t.Fatalf("%d receipts for %d letters", len(receipts), len(letters))
+	if len(receipts) != len(messages) {
+		t.Fatalf("%d receipts for %d messages", len(receipts), len(messages))
 	}
 	for i, r := range receipts {
 		settled := r.Outcome == sender.Accepted
 		switch {
 		case r.At.IsZero():
-			t.Errorf("letter %d: no time", i+1)
+			t.Errorf("message %d: no time", i+1)
 		case !settled && !slices.Contains(h.Reasons, r.Reason):
-			t.Errorf("letter %d: the reason %q is not on the list", i+1, r.Reason)
-		case len(r.Detail) > 200 || strings.Contains(strings.ToLower(r.Detail), strings.ToLower(letters[i].To)):
-			t.Errorf("letter %d: the detail is too long or tells the address: %q", i+1, r.Detail)
+			t.Errorf("message %d: the reason %q is not on the list", i+1, r.Reason)
+		case len(r.Detail) > 200 || strings.Contains(strings.ToLower(r.Detail), strings.ToLower(messages[i].To)):
+			t.Errorf("message %d: the detail is too long or tells the address: %q", i+1, r.Detail)
 		case r.Provider && r.Outcome == sender.Unknown:
-			t.Errorf("letter %d: %+v: what is unknown speaks of nobody", i+1, r)
+			t.Errorf("message %d: %+v: what is unknown speaks of nobody", i+1, r)
 		}
 	}
 }
@@ -147,12 +147,12 @@ func (h Harness) endedBefore(t *testing.T) {
 	end := h.Serve(t, accept)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	letters := h.letters(1, 3)
-	receipts := end.Carrier.Send(ctx, letters)
-	h.check(t, letters, receipts)
+	messages := h.messages(1, 3)
+	receipts := end.Carrier.Send(ctx, messages)
+	h.check(t, messages, receipts)
 	for i, r := range receipts {
-		if r.Outcome != sender.NotCalled || len(end.Requests(letters[i].To)) != 0 {
-			t.Errorf("letter %d: %+v, %d requests", i+1, r, len(end.Requests(letters[i].To)))
+		if r.Outcome != sender.NotCalled || len(end.Requests(messages[i].To)) != 0 {
+			t.Errorf("message %d: %+v, %d requests", i+1, r, len(end.Requests(messages[i].To)))
 		}
 	}
 }
@@ -165,33 +165,33 @@ func (stopped) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second
 
 func (h Harness) passedUnnoticed(t *testing.T) {
 	end := h.Serve(t, accept)
-	letters := h.letters(1, 2)
-	for i, r := range end.Carrier.Send(stopped{t.Context()}, letters) {
-		if r.Outcome != sender.NotCalled || len(end.Requests(letters[i].To)) != 0 {
-			t.Errorf("letter %d: %+v, %d requests", i+1, r, len(end.Requests(letters[i].To)))
+	messages := h.messages(1, 2)
+	for i, r := range end.Carrier.Send(stopped{t.Context()}, messages) {
+		if r.Outcome != sender.NotCalled || len(end.Requests(messages[i].To)) != 0 {
+			t.Errorf("message %d: %+v, %d requests", i+1, r, len(end.Requests(messages[i].To)))
 		}
 	}
 }
 
-// tooLate: the letters may not be begun any more, though ctx leaves time.
+// tooLate: the messages may not be begun any more, though ctx leaves time.
 func (h Harness) tooLate(t *testing.T) {
 	end := h.Serve(t, accept)
-	letters := h.letters(1, 3)
-	for i := range letters[1:] {
-		letters[i+1].StartBy = time.Now().Add(-time.Millisecond)
+	messages := h.messages(1, 3)
+	for i := range messages[1:] {
+		messages[i+1].StartBy = time.Now().Add(-time.Millisecond)
 	}
-	for i, r := range end.Carrier.Send(t.Context(), letters) {
+	for i, r := range end.Carrier.Send(t.Context(), messages) {
 		want, requests := sender.NotCalled, 0
 		if i == 0 {
 			want, requests = sender.Accepted, 1
 		}
-		if r.Outcome != want || len(end.Requests(letters[i].To)) != requests {
-			t.Errorf("letter %d: %+v, %d requests", i+1, r, len(end.Requests(letters[i].To)))
+		if r.Outcome != want || len(end.Requests(messages[i].To)) != requests {
+			t.Errorf("message %d: %+v, %d requests", i+1, r, len(end.Requests(messages[i].To)))
 		}
 	}
 }
 
-// endsOnTheWay: the far end has the second letter when ctx ends, and does not
+// endsOnTheWay: the far end has the second message when ctx ends, and does not
 // answer in time.
 func (h Harness) endsOnTheWay(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -202,42 +202,42 @@ func (h Harness) endsOnTheWay(t *testing.T) {
 		}
 		return Accept
 	})
-	letters := h.letters(1, 4)
-	receipts := end.Carrier.Send(ctx, letters)
-	h.check(t, letters, receipts)
+	messages := h.messages(1, 4)
+	receipts := end.Carrier.Send(ctx, messages)
+	h.check(t, messages, receipts)
 	for i, want := range []sender.Outcome{sender.Accepted, sender.Unknown, sender.NotCalled, sender.NotCalled} {
 		if receipts[i].Outcome != want {
-			t.Errorf("letter %d: %+v, want %s", i+1, receipts[i], want)
+			t.Errorf("message %d: %+v, want %s", i+1, receipts[i], want)
 		}
 		called := want != sender.NotCalled
-		if n := len(end.Requests(letters[i].To)); (n == 1) != called || n > 1 {
-			t.Errorf("letter %d: %d requests", i+1, n)
+		if n := len(end.Requests(messages[i].To)); (n == 1) != called || n > 1 {
+			t.Errorf("message %d: %d requests", i+1, n)
 		}
 	}
 }
 
 func (h Harness) nobodyThere(t *testing.T) {
 	end := h.Serve(t, accept)
-	letters := h.letters(1, 3)
-	receipts := end.Nowhere.Send(t.Context(), letters)
-	h.check(t, letters, receipts)
+	messages := h.messages(1, 3)
+	receipts := end.Nowhere.Send(t.Context(), messages)
+	h.check(t, messages, receipts)
 	for i, r := range receipts {
 		if spared := i > 0 && r.Outcome == sender.NotCalled; r.Outcome != sender.NotAccepted && !spared || !r.Provider {
-			t.Errorf("letter %d: %+v, want not accepted or after the first not called, for the provider's sake", i+1, r)
+			t.Errorf("message %d: %+v, want not accepted or after the first not called, for the provider's sake", i+1, r)
 		}
 	}
 }
 
 func (h Harness) sameBytes(t *testing.T) {
 	end := h.Serve(t, accept)
-	letters := h.letters(1, 2)
-	end.Carrier.Send(t.Context(), letters)
-	for i := range letters {
-		letters[i].Attempt = 2
+	messages := h.messages(1, 2)
+	end.Carrier.Send(t.Context(), messages)
+	for i := range messages {
+		messages[i].Attempt = 2
 	}
-	slices.Reverse(letters)
-	end.Carrier.Send(t.Context(), letters)
-	for _, m := range letters {
+	slices.Reverse(messages)
+	end.Carrier.Send(t.Context(), messages)
+	for _, m := range messages {
 		if r := end.Requests(m.To); len(r) != 2 || !bytes.Equal(r[0], r[1]) {
 			t.Errorf("%d requests, or they differ: %q", len(r), r)
 		}
@@ -250,9 +250,9 @@ func (h Harness) manyAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range callers {
 		all.Go(func() {
-			letters := h.letters(1+i*each, each)
-			receipts := end.Carrier.Send(t.Context(), letters)
-			h.check(t, letters, receipts)
+			messages := h.messages(1+i*each, each)
+			receipts := end.Carrier.Send(t.Context(), messages)
+			h.check(t, messages, receipts)
 			for _, r := range receipts {
 				if r.Outcome != sender.Accepted {
 					t.Errorf("%+v", r)
@@ -263,12 +263,12 @@ func (h Harness) manyAtOnce(t *testing.T) {
 	all.Wait()
 	for n := range callers * each {
 		if r := end.Requests(h.Address(1 + n)); len(r) != 1 {
-			t.Errorf("letter %d: %d requests", n, len(r))
+			t.Errorf("message %d: %d requests", n, len(r))
 		}
 	}
 }
 
-func (h Harness) noLetters(t *testing.T) {
+func (h Harness) noMessages(t *testing.T) {
 	if r := h.Serve(t, accept).Carrier.Send(t.Context(), nil); len(r) != 0 {
 		t.Errorf("%+v", r)
 	}

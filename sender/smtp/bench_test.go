@@ -68,17 +68,17 @@ func startSink(tb testing.TB) (address string, process *exec.Cmd) {
 // benchLetters are mails of about 2 kB on the wire with both parts.
 func benchLetters(n int) []sender.Message {
 	paragraph := "<p>Hello reader, this is a paragraph of a newsletter with a <a href=\"https://shop.example/x?id=%d\">link</a> in it.</p>\n"
-	letters := make([]sender.Message, n)
-	for i := range letters {
+	messages := make([]sender.Message, n)
+	for i := range messages {
 		html := "<html><body>" + strings.Repeat(fmt.Sprintf(paragraph, i), 9) + "</body></html>"
-		letters[i] = sender.Message{
+		messages[i] = sender.Message{
 			Notification: lemma.FormatNotificationID(uuid.UUID{1}, uuid.UUID{15: byte(i)}), Attempt: 1,
 			To: fmt.Sprintf("user%d@example.test", i+1), FromName: "The Shop", FromEmail: "news@shop.example",
 			Subject: fmt.Sprintf("News for reader %d", i), HTML: html, Text: "Hello reader,\n\nthis is the plain text of a newsletter.\n",
 			Date: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Seed: uuid.UUID{15: byte(i)},
 		}
 	}
-	return letters
+	return messages
 }
 
 func cpu() time.Duration {
@@ -121,7 +121,7 @@ func benchSend(b *testing.B, senders int, key string, window int) {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	letters := benchLetters(window)
+	messages := benchLetters(window)
 	var left sync.Mutex
 	todo := b.N
 	var all sync.WaitGroup
@@ -138,7 +138,7 @@ func benchSend(b *testing.B, senders int, key string, window int) {
 				if n == 0 {
 					return
 				}
-				for _, r := range c.Send(b.Context(), letters[:n]) {
+				for _, r := range c.Send(b.Context(), messages[:n]) {
 					if r.Outcome != sender.Accepted {
 						b.Errorf("%+v", r)
 						return
@@ -154,15 +154,15 @@ func benchSend(b *testing.B, senders int, key string, window int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "mails/s")
 }
 
-// BenchmarkDraft is the writing of a letter alone.
+// BenchmarkDraft is the writing of a message alone.
 func BenchmarkDraft(b *testing.B) {
-	letters := benchLetters(100)
+	messages := benchLetters(100)
 	var k desk
 	var d draft
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		if err := k.write(&d, &letters[i%100], "", nil); err != nil {
+		if err := k.write(&d, &messages[i%100], "", nil); err != nil {
 			b.Fatal(err)
 		}
 		i++

@@ -19,7 +19,7 @@ type settings struct {
 	maxConnections                    int
 	timeout                           time.Duration // for one round trip
 	idDomain                          string        // right side of Message-ID; empty: the sender's domain
-	dkim                              *signer       // nil: letters are not signed
+	dkim                              *signer       // nil: messages are not signed
 }
 
 // The ways to speak TLS. starttls means required: a server that does not

@@ -11,7 +11,7 @@ import (
 	"lemma/sender"
 )
 
-// When ctx ends, the letter on its way is unknown, no other is begun, and the
+// When ctx ends, the message on its way is unknown, no other is begun, and the
 // server, left in the middle of DATA, gets no dot that would make a mail.
 func TestCtxEnds(t *testing.T) {
 	t.Parallel()
@@ -26,7 +26,7 @@ func TestCtxEnds(t *testing.T) {
 	c := carrierTo(t, s, "")
 	c.timeout = time.Minute // ctx, not this, ends the waiting
 	began := time.Now()
-	got := verdicts(c.Send(ctx, letters(4)))
+	got := verdicts(c.Send(ctx, messages(4)))
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %v to notice", took)
 	}
@@ -67,7 +67,7 @@ func TestOpenEnvelopeGetsNoDot(t *testing.T) {
 		return ""
 	}})
 	c := carrierTo(t, s, "")
-	got := c.Send(ctx, letters(3))
+	got := c.Send(ctx, messages(3))
 	if got[0].Outcome != sender.Accepted || got[1].Outcome != sender.NotCalled || got[2].Outcome != sender.NotCalled {
 		t.Errorf("%+v", verdicts(got))
 	}
@@ -84,7 +84,7 @@ func TestCtxEndedBefore(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := serve(t, &server{})
-	got := carrierTo(t, s, "").Send(ctx, letters(2))
+	got := carrierTo(t, s, "").Send(ctx, messages(2))
 	for _, r := range got {
 		if r.Outcome != sender.NotCalled {
 			t.Errorf("%+v", r)

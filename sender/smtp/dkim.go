@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// signer signs letters (RFC 6376; RFC 8463 for Ed25519), relaxed/relaxed. It
+// signer signs messages (RFC 6376; RFC 8463 for Ed25519), relaxed/relaxed. It
 // is deterministic: the time is the message's date, and neither RSA PKCS#1
 // v1.5 nor Ed25519 draws anything at random.
 type signer struct {
@@ -154,7 +154,7 @@ func appendRelaxed(out, field []byte) []byte {
 }
 
 // canonicalBody is a body in relaxed form (RFC 6376, 3.4.4). A line of a
-// letter has no blank at its end, because quoted-printable leaves none, so
+// message has no blank at its end, because quoted-printable leaves none, so
 // what is left to do is runs of blanks, and empty lines at the end.
 func canonicalBody(body []byte) []byte {
 	out := make([]byte, 0, len(body))

@@ -66,7 +66,7 @@ func TestDKIM(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				s := mustSigner(t, key)
-				m := letter(1)
+				m := message(1)
 				m.HTML, m.Text = body[0], body[1]
 				m.Subject = "  many   blanks, and so long a subject that it must be folded over several lines, with Grüße in it"
 				m.Headers = [][2]string{{"List-Unsubscribe", "<https://shop.example/u>"}, {"List-Unsubscribe-Post", "List-Unsubscribe=One-Click"}, {"X-Other", "1"}}

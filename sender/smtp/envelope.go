@@ -2,7 +2,7 @@ package smtp
 
 import "lemma/sender"
 
-// knock sends a letter's envelope and hears the answers, in one round trip
+// knock sends a message's envelope and hears the answers, in one round trip
 // where the server offers PIPELINING.
 func (r *run) knock(d *draft) (waits bool, lost *sender.Receipt) {
 	s := r.conn
@@ -30,8 +30,8 @@ func (r *run) knock(d *draft) (waits bool, lost *sender.Receipt) {
 }
 
 // hear reads the answers to MAIL, RCPT and DATA. waits: the server wants the
-// body. Otherwise the letter has its receipt, or lost says that the connection
-// is of no more use, and what the letter's receipt is if no other is tried.
+// body. Otherwise the message has its receipt, or lost says that the connection
+// is of no more use, and what the message's receipt is if no other is tried.
 func (r *run) hear(d *draft) (waits bool, lost *sender.Receipt) {
 	s := r.conn
 	s.owesDot, s.owesReset = false, false
@@ -69,7 +69,7 @@ func (r *run) cut(d *draft, e *exchange, lost *sender.Receipt) *sender.Receipt {
 	return nil
 }
 
-// tidy ends the transaction of a refused letter. A server may ask for a body
+// tidy ends the transaction of a refused message. A server may ask for a body
 // although nobody is there to get it: the bare dot answers that (RFC 2920,
 // 3.1). It would make an empty mail if somebody were there.
 func (r *run) tidy(e *exchange) {

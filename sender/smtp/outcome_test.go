@@ -27,7 +27,7 @@ func verdicts(receipts []sender.Receipt) []verdict {
 	return all
 }
 
-// The table of the package's comment, row by row: three letters are sent, and
+// The table of the package's comment, row by row: three messages are sent, and
 // something happens to the second. Each row is played with PIPELINING and
 // without.
 func TestOutcomes(t *testing.T) {
@@ -50,7 +50,7 @@ func TestOutcomes(t *testing.T) {
 		{"message refused for now", "body", "451 4.3.0 later", verdict{sender.NotAccepted, false, 451, "message_refused"}, 1},
 		{"message refused for good", "body", "554 5.7.1 spam", verdict{sender.Rejected, false, 554, "message_rejected"}, 1},
 		{"closing after the dot", "body", "421 4.3.2 closing" + hangUp, verdict{sender.NotAccepted, true, 421, "service_closing"}, 1},
-		{"closing before the body is not the letter's matter", "MAIL", "421 4.3.2 closing" + hangUp, accepted, 1},
+		{"closing before the body is not the message's matter", "MAIL", "421 4.3.2 closing" + hangUp, accepted, 1},
 		{"lost before the body is replaced once", "DATA", hangUp, accepted, 1},
 		{"lost after the dot", "body", hangUp, verdict{sender.Unknown, false, 0, "connection_lost"}, 1},
 		{"nonsense after the dot", "body", "hello there", verdict{sender.Unknown, false, 0, "protocol_error"}, 1},
@@ -74,9 +74,9 @@ func TestOutcomes(t *testing.T) {
 				}})
 				carrier := carrierTo(t, s, "")
 				if c.says == hang {
-					carrier.timeout = 2 * time.Second // the other letters keep to it as well
+					carrier.timeout = 2 * time.Second // the other messages keep to it as well
 				}
-				got := carrier.Send(t.Context(), letters(3))
+				got := carrier.Send(t.Context(), messages(3))
 				if diff := cmp.Diff([]verdict{accepted, c.second, accepted}, verdicts(got)); diff != "" {
 					t.Errorf("receipts (-want +got):\n%s", diff)
 				}
@@ -92,7 +92,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// What keeps a connection from being made is known before any letter leaves.
+// What keeps a connection from being made is known before any message leaves.
 func TestNoConnection(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -115,17 +115,17 @@ func TestNoConnection(t *testing.T) {
 				return ""
 			}})
 			carrier := carrierTo(t, s, c.config)
-			carrier.pool.failures = 20 // the pause after the first letter is long enough for the others
+			carrier.pool.failures = 20 // the pause after the first message is long enough for the others
 			if c.says == hang {
 				carrier.timeout = time.Second
 			}
-			got := carrier.Send(t.Context(), letters(3))
+			got := carrier.Send(t.Context(), messages(3))
 			backoff := verdict{sender.NotCalled, true, c.want.Code, c.want.Reason} // whatever failed is what is told
 			if diff := cmp.Diff([]verdict{c.want, backoff, backoff}, verdicts(got)); diff != "" {
 				t.Errorf("receipts (-want +got):\n%s", diff)
 			}
 			if got[0].Definite != (c.want.Code >= 500) || got[2].Detail != got[0].Detail {
-				t.Errorf("definite: %v; the letters behind it say %q, not %q", got[0].Definite, got[2].Detail, got[0].Detail)
+				t.Errorf("definite: %v; the messages behind it say %q, not %q", got[0].Definite, got[2].Detail, got[0].Detail)
 			}
 			if s.heard("MAIL") != 0 || s.connections() != 1 {
 				t.Errorf("%d MAIL on %d connections, want none on one", s.heard("MAIL"), s.connections())
@@ -134,7 +134,7 @@ func TestNoConnection(t *testing.T) {
 	}
 }
 
-// A connection that was used before and died is replaced before a letter's
+// A connection that was used before and died is replaced before a message's
 // body has begun, once; a fresh one that dies is not.
 func TestReplacesADeadConnectionOnce(t *testing.T) {
 	t.Parallel()
@@ -145,7 +145,7 @@ func TestReplacesADeadConnectionOnce(t *testing.T) {
 		return ""
 	}})
 	c := carrierTo(t, s, "")
-	got := verdicts(c.Send(t.Context(), letters(2)))
+	got := verdicts(c.Send(t.Context(), messages(2)))
 	if want := (verdict{sender.NotAccepted, true, 0, "connection_lost"}); got[1] != want {
 		t.Errorf("got %+v, want %+v", got[1], want)
 	}
@@ -160,14 +160,14 @@ func TestRestedConnectionIsLookedAt(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
 	c := carrierTo(t, s, "")
-	if r := c.Send(t.Context(), letters(1)); r[0].Outcome != sender.Accepted {
+	if r := c.Send(t.Context(), messages(1)); r[0].Outcome != sender.Accepted {
 		t.Fatalf("%+v", r)
 	}
 	s.mu.Lock()
 	_, _ = s.held[0].Write([]byte("421 idle for too long\r\n"))
 	s.mu.Unlock()
 	eventually(t, func() bool { return !c.pool.resting[0].conn.alive() })
-	if r := c.Send(t.Context(), letters(1)); r[0].Outcome != sender.Accepted {
+	if r := c.Send(t.Context(), messages(1)); r[0].Outcome != sender.Accepted {
 		t.Errorf("%+v", r)
 	}
 	if s.connections() != 2 || s.heard("MAIL") != 2 {
@@ -185,7 +185,7 @@ func TestNothingIsSaidAfter421(t *testing.T) {
 			}
 			return ""
 		}})
-		got := carrierTo(t, s, "").Send(t.Context(), letters(2))
+		got := carrierTo(t, s, "").Send(t.Context(), messages(2))
 		if got[0].Reason != "service_closing" || got[1].Outcome != sender.Accepted || s.connections() != 2 {
 			t.Errorf("%+v on %d connections", verdicts(got), s.connections())
 		}
@@ -216,7 +216,7 @@ func TestRefusedRecipientInAGroup(t *testing.T) {
 				}
 				return ""
 			}})
-			got := carrierTo(t, s, "").Send(t.Context(), letters(2))
+			got := carrierTo(t, s, "").Send(t.Context(), messages(2))
 			if got[0].Reason != "recipient_rejected" || got[1].Outcome != sender.Accepted {
 				t.Errorf("%+v", got)
 			}
@@ -244,7 +244,7 @@ func TestNoDotWhereSomebodyCouldGetIt(t *testing.T) {
 		}
 		return ""
 	}})
-	got := carrierTo(t, s, "").Send(t.Context(), letters(2))
+	got := carrierTo(t, s, "").Send(t.Context(), messages(2))
 	if got[0].Reason != "sender_rejected" || got[1].Outcome != sender.Accepted {
 		t.Errorf("%+v", got)
 	}
@@ -264,7 +264,7 @@ func (s *server) verbs() (all []string) {
 	return all
 }
 
-// A letter over the announced SIZE is not sent, wherever it stands.
+// A message over the announced SIZE is not sent, wherever it stands.
 func TestSize(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{answer: func(verb string, _ int) string {
@@ -273,7 +273,7 @@ func TestSize(t *testing.T) {
 		}
 		return ""
 	}})
-	all := letters(5)
+	all := messages(5)
 	for _, i := range []int{0, 2, 4} {
 		all[i].HTML = strings.Repeat("long ", 2000)
 	}
@@ -288,12 +288,12 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// What cannot be written as a mail is rejected without a call, and the letters
+// What cannot be written as a mail is rejected without a call, and the messages
 // beside it are not touched.
-func TestUnwritableLetters(t *testing.T) {
+func TestUnwritableMessages(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
-	all := letters(9)
+	all := messages(9)
 	all[0].To = "a@b.test>\r\nRCPT TO:<c@d.test"
 	all[2].Subject = "one\r\nBcc: two@example.test"
 	all[3].FromName = "x\ny"
@@ -308,7 +308,7 @@ func TestUnwritableLetters(t *testing.T) {
 			want = sender.Accepted
 		}
 		if r.Outcome != want || (want == sender.Rejected && r.Reason != "message_invalid") {
-			t.Errorf("letter %d: %+v", i, r)
+			t.Errorf("message %d: %+v", i, r)
 		}
 	}
 	if diff := cmp.Diff(map[string]int{"<ntf_2@shop.example>": 1, "<ntf_8@shop.example>": 1}, s.copies()); diff != "" {
@@ -316,7 +316,7 @@ func TestUnwritableLetters(t *testing.T) {
 	}
 }
 
-// One round trip per letter: body and next envelope leave in one piece, but
+// One round trip per message: body and next envelope leave in one piece, but
 // only where the server has said that it can take that.
 func TestGroups(t *testing.T) {
 	t.Parallel()
@@ -332,13 +332,13 @@ func TestGroups(t *testing.T) {
 		l := c.pool.take(t.Context())
 		l.conn = conn
 		c.pool.give(l)
-		for _, r := range c.Send(t.Context(), letters(50)) {
+		for _, r := range c.Send(t.Context(), messages(50)) {
 			if r.Outcome != sender.Accepted || r.CarrierID != "ABC123" {
 				t.Fatalf("%+v", r)
 			}
 		}
 		if writes != want {
-			t.Errorf("%s: %d writes for 50 letters, want %d", offers, writes, want)
+			t.Errorf("%s: %d writes for 50 messages, want %d", offers, writes, want)
 		}
 	}
 }
@@ -361,7 +361,7 @@ func TestClosingOnAFreshConnection(t *testing.T) {
 		}
 		return ""
 	}})
-	got := verdicts(carrierTo(t, s, "").Send(t.Context(), letters(1)))
+	got := verdicts(carrierTo(t, s, "").Send(t.Context(), messages(1)))
 	if want := (verdict{sender.NotAccepted, true, 421, "service_closing"}); got[0] != want {
 		t.Errorf("got %+v, want %+v", got[0], want)
 	}
@@ -380,7 +380,7 @@ func TestNonsenseBehindABody(t *testing.T) {
 		}
 		return ""
 	}})
-	got := verdicts(carrierTo(t, s, "").Send(t.Context(), letters(2)))
+	got := verdicts(carrierTo(t, s, "").Send(t.Context(), messages(2)))
 	if got[0].Outcome != sender.Unknown || got[1].Outcome != sender.Accepted {
 		t.Errorf("%+v", got)
 	}

@@ -17,7 +17,7 @@ const (
 )
 
 // line is a place in the pool: at most one connection, and the buffers that
-// letters are written into. One call to Send uses it at a time.
+// messages are written into. One call to Send uses it at a time.
 type line struct {
 	conn   *session // nil when there is none
 	desk   desk

@@ -20,7 +20,7 @@ func (c *counting) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Many callers share few connections, and each letter gets its own answer.
+// Many callers share few connections, and each message gets its own answer.
 func TestSharesConnections(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
@@ -28,7 +28,7 @@ func TestSharesConnections(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 12 {
 		all.Go(func() {
-			for _, r := range c.Send(t.Context(), []sender.Message{letter(10 * i), letter(10*i + 1)}) {
+			for _, r := range c.Send(t.Context(), []sender.Message{message(10 * i), message(10*i + 1)}) {
 				if r.Outcome != sender.Accepted {
 					t.Errorf("%+v", r)
 				}
@@ -45,7 +45,7 @@ func TestSharesConnections(t *testing.T) {
 		}
 	}
 	if n := len(s.copies()); n != 24 {
-		t.Errorf("%d letters, want 24", n)
+		t.Errorf("%d messages, want 24", n)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestWaitsForAPlaceOnlyAsLongAsCtx(t *testing.T) {
 	l := c.pool.take(t.Context())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if r := c.Send(ctx, letters(1)); r[0].Outcome != sender.NotCalled {
+	if r := c.Send(ctx, messages(1)); r[0].Outcome != sender.NotCalled {
 		t.Errorf("%+v", r)
 	}
 	c.pool.give(l)
@@ -66,7 +66,7 @@ func TestRestsAndLeaves(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
 	c := carrierTo(t, s, "")
-	c.Send(t.Context(), letters(1))
+	c.Send(t.Context(), messages(1))
 	c.pool.sweep(time.Now().Add(idleFor - time.Second))
 	if s.heard("QUIT") != 0 {
 		t.Error("a connection was closed too early")
@@ -75,7 +75,7 @@ func TestRestsAndLeaves(t *testing.T) {
 	if s.heard("QUIT") != 1 {
 		t.Error("a connection that rested for long is still open")
 	}
-	c.Send(t.Context(), letters(1))
+	c.Send(t.Context(), messages(1))
 	c.Close()
 	if s.heard("QUIT") != 2 {
 		t.Error("Close does not say goodbye")
@@ -184,7 +184,7 @@ func TestFirstByteOfTheBody(t *testing.T) {
 		l := c.pool.take(t.Context())
 		l.conn = conn
 		c.pool.give(l)
-		got := verdicts(c.Send(t.Context(), letters(2)))
+		got := verdicts(c.Send(t.Context(), messages(2)))
 		if got[0] != want || got[1].Outcome != sender.Accepted {
 			t.Errorf("%d bytes taken: %+v, want %+v and accepted", takes, got, want)
 		}
@@ -195,7 +195,7 @@ func TestFirstByteOfTheBody(t *testing.T) {
 func TestDraftOnItsWayIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
-	all := letters(40)
+	all := messages(40)
 	for i := range all {
 		if i%7 == 3 || i%5 == 2 {
 			all[i].Subject = "broken\n"
@@ -203,7 +203,7 @@ func TestDraftOnItsWayIsLeftAlone(t *testing.T) {
 	}
 	for i, r := range carrierTo(t, s, "").Send(t.Context(), all) {
 		if want := all[i].Subject != "broken\n"; (r.Outcome == sender.Accepted) != want {
-			t.Errorf("letter %d: %+v", i, r)
+			t.Errorf("message %d: %+v", i, r)
 		}
 	}
 	for id, n := range s.copies() {

@@ -10,12 +10,12 @@ import (
 	"lemma/sender"
 )
 
-// Send is sender.Carrier's: one body for each letter, in order, over one
+// Send is sender.Carrier's: one body for each message, in order, over one
 // connection as long as that lasts.
-func (c *carrier) Send(ctx context.Context, letters []sender.Message) []sender.Receipt {
-	receipts := make([]sender.Receipt, len(letters))
+func (c *carrier) Send(ctx context.Context, messages []sender.Message) []sender.Receipt {
+	receipts := make([]sender.Receipt, len(messages))
 	if l := c.pool.take(ctx); l != nil {
-		r := run{carrier: c, line: l, ctx: ctx, letters: letters, receipts: receipts}
+		r := run{carrier: c, line: l, ctx: ctx, messages: messages, receipts: receipts}
 		r.all()
 		c.pool.give(l)
 	}
@@ -34,14 +34,14 @@ type run struct {
 	*carrier
 	*line
 	ctx      context.Context
-	letters  []sender.Message
+	messages []sender.Message
 	receipts []sender.Receipt
-	drafted  int         // letters before this one are drafts or have their receipt
+	drafted  int         // messages before this one are drafts or have their receipt
 	busy     *draft      // the last to be delivered
 	unhook   func() bool // takes the connection off ctx
 }
 
-// all takes the letters in order, and looks at ctx before each step. Letters
+// all takes the messages in order, and looks at ctx before each step. Messages
 // without a receipt at its end were not called.
 func (r *run) all() {
 	if r.conn != nil && !r.conn.alive() {
@@ -62,12 +62,12 @@ func (r *run) all() {
 	r.part(opened)
 }
 
-// over says whether the time to begin with a letter's body has ended. It asks
+// over says whether the time to begin with a message's body has ended. It asks
 // the clock as well: in a process that was stopped for a while, an answer may
 // wake us before the timer has run that ends ctx.
 func (r *run) over(d *draft) bool {
 	end, ok := r.ctx.Deadline()
-	now, by := time.Now(), r.letters[d.index].StartBy
+	now, by := time.Now(), r.messages[d.index].StartBy
 	return r.ctx.Err() != nil || ok && !now.Before(end) || !by.IsZero() && !now.Before(by)
 }
 
@@ -96,15 +96,15 @@ func (r *run) drop() {
 	}
 }
 
-// draft writes the next letter that can be written. The draft before it stays
+// draft writes the next message that can be written. The draft before it stays
 // as it is.
 func (r *run) draft() *draft {
-	for r.drafted < len(r.letters) {
+	for r.drafted < len(r.messages) {
 		i := r.drafted
 		r.drafted++
 		d := r.spare()
-		if err := r.desk.write(d, &r.letters[i], r.idDomain, r.dkim); err != nil {
-			r.settle(i, sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: detail(err.Error(), r.letters[i].To)})
+		if err := r.desk.write(d, &r.messages[i], r.idDomain, r.dkim); err != nil {
+			r.settle(i, sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: detail(err.Error(), r.messages[i].To)})
 			continue
 		}
 		d.index = i
@@ -128,7 +128,7 @@ func (r *run) settle(i int, receipt sender.Receipt) {
 	r.receipts[i] = receipt
 }
 
-// fits is false, and the letter rejected, when the server has said that it
+// fits is false, and the message rejected, when the server has said that it
 // takes no message of this size (RFC 1870).
 func (r *run) fits(d *draft) bool {
 	if r.conn.limit == 0 || d.size <= r.conn.limit {
@@ -138,9 +138,9 @@ func (r *run) fits(d *draft) bool {
 	return false
 }
 
-// open brings the server to wait for a letter's body, or writes the letter's
+// open brings the server to wait for a message's body, or writes the message's
 // receipt. A connection that was used before and is lost is replaced once:
-// nothing of the letter has left yet.
+// nothing of the message has left yet.
 func (r *run) open(d *draft) bool {
 	for {
 		if !r.connect(d) || !r.fits(d) {
@@ -160,8 +160,8 @@ func (r *run) open(d *draft) bool {
 	}
 }
 
-// unopened is the receipt of a letter whose envelope came to nothing. When ctx
-// is what ended it, the letter was not called.
+// unopened is the receipt of a message whose envelope came to nothing. When ctx
+// is what ended it, the message was not called.
 func (r *run) unopened(d *draft, receipt sender.Receipt) {
 	if r.ctx.Err() == nil {
 		r.settle(d.index, receipt)
@@ -192,8 +192,8 @@ func (r *run) connect(d *draft) bool {
 	return true
 }
 
-// deliver hands over a letter's body, with the envelope of the next letter
-// behind it, and writes the letter's receipt. It returns the next letter, and
+// deliver hands over a message's body, with the envelope of the next message
+// behind it, and writes the message's receipt. It returns the next message, and
 // whether the server waits for its body.
 func (r *run) deliver(d *draft) (next *draft, opened bool) {
 	s := r.conn
@@ -221,7 +221,7 @@ func (r *run) deliver(d *draft) (next *draft, opened bool) {
 	return r.draft(), false
 }
 
-// following is the next letter that this connection's server could take.
+// following is the next message that this connection's server could take.
 func (r *run) following() *draft {
 	for {
 		next := r.draft()
@@ -232,7 +232,7 @@ func (r *run) following() *draft {
 }
 
 // hand gives a body to the socket and waits for the answer: the one request
-// that a letter gets. It is false when the connection is of no more use.
+// that a message gets. It is false when the connection is of no more use.
 func (r *run) hand(d *draft) bool {
 	r.conn.arm()
 	n, err := r.conn.conn.Write(d.mail)

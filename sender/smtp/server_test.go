@@ -218,18 +218,18 @@ func carrierTo(t *testing.T, s *server, more string) *carrier {
 	return c
 }
 
-func letter(n int) sender.Message {
+func message(n int) sender.Message {
 	return sender.Message{
 		Notification: fmt.Sprintf("ntf_%d", n), Attempt: 1, To: fmt.Sprintf("user%d@example.test", n),
-		FromName: "Shop", FromEmail: "news@shop.example", Subject: fmt.Sprintf("Letter %d", n),
+		FromName: "Shop", FromEmail: "news@shop.example", Subject: fmt.Sprintf("Message %d", n),
 		HTML: "<p>hello</p>", Text: "hello", Date: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Seed: uuid.UUID{15: byte(n)},
 	}
 }
 
-func letters(n int) []sender.Message {
+func messages(n int) []sender.Message {
 	all := make([]sender.Message, n)
 	for i := range all {
-		all[i] = letter(i + 1)
+		all[i] = message(i + 1)
 	}
 	return all
 }

@@ -47,7 +47,7 @@
 // DATA and the body are shown, since support needs them. Errors of the network
 // and of TLS are sentences of a closed list; the log has the full text.
 //
-// It leaves rate, retries and what is in the letters to the sender.
+// It leaves rate, retries and what is in the messages to the sender.
 package smtp
 
 import (

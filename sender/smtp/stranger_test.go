@@ -53,7 +53,7 @@ func TestStrangersAreNotQuoted(t *testing.T) {
 			var log bytes.Buffer
 			carrier := carrierTo(t, s, c.config)
 			carrier.username, carrier.password, carrier.log = "me", "secret", slog.New(slog.NewTextHandler(&log, nil))
-			got := carrier.Send(t.Context(), letters(1))[0]
+			got := carrier.Send(t.Context(), messages(1))[0]
 			if got.Outcome != sender.NotAccepted || !got.Provider || got.Reason != c.reason || got.Detail != c.detail {
 				t.Errorf("%+v, want %s: %s", got, c.reason, c.detail)
 			}
@@ -71,7 +71,7 @@ func TestNamesInCertificatesAreNotQuoted(t *testing.T) {
 	s := serve(t, &server{tls: config, implied: true})
 	c := carrierTo(t, s, `"tls":"implicit"`)
 	c.tls = &tls.Config{RootCAs: roots, ServerName: "canary.example"}
-	if got := c.Send(t.Context(), letters(1))[0]; got.Detail != "the server's certificate is for another name" {
+	if got := c.Send(t.Context(), messages(1))[0]; got.Detail != "the server's certificate is for another name" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -86,7 +86,7 @@ func TestRepliesToAMessageAreShown(t *testing.T) {
 			}
 			return ""
 		}})
-		if got := carrierTo(t, s, "").Send(t.Context(), letters(1))[0]; got.Detail != "4.7.1 come back later" {
+		if got := carrierTo(t, s, "").Send(t.Context(), messages(1))[0]; got.Detail != "4.7.1 come back later" {
 			t.Errorf("%s: %+v", verb, got)
 		}
 	}
@@ -103,7 +103,7 @@ func TestLostConnectionsDoNotShowAddresses(t *testing.T) {
 	}})
 	c := carrierTo(t, s, "")
 	c.timeout = time.Second
-	got := c.Send(t.Context(), letters(1))[0]
+	got := c.Send(t.Context(), messages(1))[0]
 	if got.Reason != "timeout" || strings.Contains(got.Detail, "127.0.0.1") || got.Detail == "" {
 		t.Errorf("%+v", got)
 	}
@@ -120,7 +120,7 @@ func TestForbiddenAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.Close)
-		got := c.Send(t.Context(), letters(1))[0]
+		got := c.Send(t.Context(), messages(1))[0]
 		if got.Outcome != sender.NotAccepted || !got.Provider || got.Reason != "forbidden_address" || got.Detail != "the host is at an address that may not be dialled" {
 			t.Errorf("%s: %+v", host, got)
 		}

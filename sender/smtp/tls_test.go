@@ -52,14 +52,14 @@ func TestTLS(t *testing.T) {
 				if trusted {
 					c.tls.RootCAs = roots
 				}
-				got := c.Send(t.Context(), letters(5))
+				got := c.Send(t.Context(), messages(5))
 				if !trusted {
 					if got[0].Reason != "tls_failed" || got[0].Outcome != sender.NotAccepted || s.heard("MAIL") != 0 {
 						t.Errorf("%+v", got[0])
 					}
 					return
 				}
-				for _, r := range append(got, c.Send(t.Context(), letters(2))...) {
+				for _, r := range append(got, c.Send(t.Context(), messages(2))...) {
 					if r.Outcome != sender.Accepted {
 						t.Errorf("%+v", r)
 					}
@@ -82,7 +82,7 @@ func TestForgetsWhatCameBeforeTLS(t *testing.T) {
 	}})
 	c := carrierTo(t, s, `"tls":"starttls"`)
 	c.tls.RootCAs = roots
-	if got := c.Send(t.Context(), letters(1)); got[0].Outcome != sender.Accepted {
+	if got := c.Send(t.Context(), messages(1)); got[0].Outcome != sender.Accepted {
 		t.Errorf("%+v", got[0])
 	}
 }
@@ -115,7 +115,7 @@ func TestAuth(t *testing.T) {
 			}})
 			carrier := carrierTo(t, s, "")
 			carrier.username, carrier.password = "me", "secret"
-			got := carrier.Send(t.Context(), letters(1))[0]
+			got := carrier.Send(t.Context(), messages(1))[0]
 			if got.Reason != c.reason || (c.reason == "") != (got.Outcome == sender.Accepted) {
 				t.Errorf("%+v", got)
 			}

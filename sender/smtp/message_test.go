@@ -47,9 +47,9 @@ func checkWire(t *testing.T, text string) {
 	}
 }
 
-func TestLetter(t *testing.T) {
+func TestMessage(t *testing.T) {
 	t.Parallel()
-	m := letter(7)
+	m := message(7)
 	m.FromName, m.ReplyTo, m.Subject = "Bücher & Co", "reply@shop.example", "Grüße an dich: ein Buch, das dir gefallen könnte, und noch eins, und noch eins"
 	m.Headers = [][2]string{{"List-Unsubscribe", "<https://shop.example/u?x=1>"}, {"List-Unsubscribe-Post", "List-Unsubscribe=One-Click"}}
 	m.HTML, m.Text = "<p>Grüße\n.dot = 1 </p>\r\n..", "Grüße \n\nbye\t"
@@ -119,7 +119,7 @@ func TestSinglePart(t *testing.T) {
 	for _, c := range []struct{ html, text, want string }{
 		{"<p>x</p>", "", "text/html: <p>x</p>\r\n"}, {"", "x\n", "text/plain: x\r\n"}, {"", "", "text/plain: \r\n"},
 	} {
-		m := letter(1)
+		m := message(1)
 		m.HTML, m.Text = c.html, c.text
 		got, err := mail.ReadMessage(strings.NewReader(written(t, m, nil)))
 		if err != nil {
@@ -139,11 +139,11 @@ func TestSameMessageSameBytes(t *testing.T) {
 		if key != "" {
 			s = mustSigner(t, key)
 		}
-		first, second := letter(1), letter(1)
+		first, second := message(1), message(1)
 		second.Attempt = 2
 		var k desk
 		var a, b, other draft
-		o := letter(2)
+		o := message(2)
 		o.FromName, o.HTML = "Somebody else", strings.Repeat("long ", 1000)
 		for d, m := range map[*draft]*sender.Message{&a: &first, &other: &o} {
 			if err := k.write(d, m, "", s); err != nil {
@@ -159,8 +159,8 @@ func TestSameMessageSameBytes(t *testing.T) {
 	}
 }
 
-// The lines that letters share are those of the letter, not of the one before.
-func TestLetterheadFollowsTheMessage(t *testing.T) {
+// The lines that messages share are those of the message, not of the one before.
+func TestSharedHeaderFollowsTheMessage(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*sender.Message){
 		"name": func(m *sender.Message) { m.FromName = "Other" }, "address": func(m *sender.Message) { m.FromEmail = "other@shop.example" },
@@ -168,7 +168,7 @@ func TestLetterheadFollowsTheMessage(t *testing.T) {
 	} {
 		var used desk
 		var d draft
-		before, after := letter(1), letter(1)
+		before, after := message(1), message(1)
 		change(&after)
 		for _, m := range []*sender.Message{&before, &after} {
 			if err := used.write(&d, m, "", nil); err != nil {
@@ -221,7 +221,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Add("=?utf-8?q?x?=", `a "b" \c`, "a  b   c")
 	f.Add(" \t", "\x7f", "\xff\xfe")
 	f.Fuzz(func(t *testing.T, subject, name, value string) {
-		m := letter(1)
+		m := message(1)
 		m.Subject, m.FromName, m.Headers = subject, name, [][2]string{{"X-Value", value}}
 		var k desk
 		var d draft

@@ -10,8 +10,8 @@ import (
 	"lemma/sender"
 )
 
-// draft is a letter as it goes over the wire, with the dot that ends it. Its
-// buffer is used again for other letters.
+// draft is a message as it goes over the wire, with the dot that ends it. Its
+// buffer is used again for other messages.
 type draft struct {
 	index    int
 	from, to string
@@ -19,12 +19,12 @@ type draft struct {
 	size     int // of the message, as SIZE counts it (RFC 1870, 3): without the dot
 }
 
-// desk writes drafts. It keeps the lines that all letters of a campaign share.
+// desk writes drafts. It keeps the lines that all messages of a campaign share.
 type desk struct {
-	head letterhead
+	head sharedHeader
 }
 
-// write makes a letter's bytes: a pure function of the message, the account's
+// write makes a message's bytes: a pure function of the message, the account's
 // domain and its DKIM key, so that two attempts say the same. No line of it
 // begins with a dot and all of it is ASCII in short lines, so the wire needs
 // neither stuffing nor 8BITMIME nor SMTPUTF8.
@@ -56,7 +56,7 @@ func (k *desk) write(d *draft, m *sender.Message, idDomain string, dkim *signer)
 	return nil
 }
 
-// appendOwn writes the lines that differ from letter to letter.
+// appendOwn writes the lines that differ from message to message.
 func appendOwn(out []byte, m *sender.Message, idDomain string) []byte {
 	out = append(out, "Date: "...)
 	out = m.Date.UTC().AppendFormat(out, "Mon, 02 Jan 2006 15:04:05 +0000\r\n")
@@ -124,15 +124,15 @@ func boundaryOf(m *sender.Message) (b [34]byte) {
 	return b
 }
 
-// letterhead is the part of the header that the letters of a campaign share.
+// sharedHeader is the part of the header that the messages of a campaign share.
 // It is written again when what it is made of changes.
-type letterhead struct {
+type sharedHeader struct {
 	fromName, fromEmail, replyTo string
 	headers                      [][2]string
 	block                        []byte
 }
 
-func (h *letterhead) set(m *sender.Message) error {
+func (h *sharedHeader) set(m *sender.Message) error {
 	if len(h.block) > 0 && h.fromName == m.FromName && h.fromEmail == m.FromEmail && h.replyTo == m.ReplyTo && slices.Equal(h.headers, m.Headers) {
 		return nil
 	}
@@ -177,7 +177,7 @@ func checkHead(m *sender.Message) error {
 	return nil
 }
 
-// ownFields are the headers that a letter's own fields make.
+// ownFields are the headers that a message's own fields make.
 var ownFields = []string{
 	"bcc", "cc", "content-transfer-encoding", "content-type", "date", "dkim-signature", "from", "message-id",
 	"mime-version", "received", "reply-to", "return-path", "sender", "subject", "to",

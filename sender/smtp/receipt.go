@@ -71,7 +71,7 @@ func broken(at stage, reason string) sender.Receipt {
 	return sender.Receipt{Outcome: sender.NotAccepted, Provider: at == atMail || reason != "timeout", Reason: reason}
 }
 
-// heard makes the receipt for a reply. An accepted letter carries the server's
+// heard makes the receipt for a reply. An accepted message carries the server's
 // name for it and no words: they would be stored a million times.
 func heard(at stage, a reply, to string) sender.Receipt {
 	r := judge(at, a.code)
