@@ -69,7 +69,8 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 	var age float64
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
-		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.kind, &c.version, &c.rate, &c.failing, &lasts, &age, &c.clock)
+		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.kind, &c.version, &c.rate,
+			&c.failing, &lasts, &age, &c.clock)
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
 		var r row

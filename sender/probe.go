@@ -93,7 +93,8 @@ func (s *Sender) endProbe(ctx context.Context, c *claim) {
 	_, err := s.pool.Exec(context.WithoutCancel(ctx), `
 		update provider_meters m set probe_token = null, probe_until = null, open_until = now() + $5
 		from batches b
-		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3 and m.workspace_id = b.workspace_id and m.provider_id = b.provider_id and m.probe_token = $4`,
+		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3
+		  and m.workspace_id = b.workspace_id and m.provider_id = b.provider_id and m.probe_token = $4`,
 		c.WorkspaceID, c.OriginID, c.BatchID, c.token, s.cfg.CircuitFirst)
 	if err != nil {
 		s.log.Error("probe not ended", "batch_id", c.BatchID, "error", err)

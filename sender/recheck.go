@@ -32,7 +32,8 @@ type AudienceRow struct {
 // Recheck reads the audience of an origin again and returns the rows by profile key. A
 // profile without rows has left the audience. known is false when the origin has no
 // audience.
-type Recheck func(ctx context.Context, workspaceID, origin, content uuid.UUID, profiles []string) (now map[string][]AudienceRow, known bool, err error)
+type Recheck func(ctx context.Context, workspaceID, origin, content uuid.UUID, profiles []string) (
+	now map[string][]AudienceRow, known bool, err error)
 
 // recheck ends the rows of a claim that must not be called any more. With a wait the
 // batch must be given back.
@@ -112,7 +113,9 @@ func (s *Sender) profilesOf(ctx context.Context, c *claim) ([]string, error) {
 
 // readAgain reads the audience, if the origin has a free slot for it. It ends before
 // the claim could not make a call any more.
-func (s *Sender) readAgain(ctx context.Context, c *claim, profiles []string) (now map[string][]AudienceRow, known bool, wait time.Duration, err error) {
+func (s *Sender) readAgain(ctx context.Context, c *claim, profiles []string) (
+	now map[string][]AudienceRow, known bool, wait time.Duration, err error,
+) {
 	a := s.rechecks.of(c.OriginID)
 	defer s.rechecks.forget(c.OriginID, a)
 	if wait := a.acquire(); wait > 0 {

@@ -23,7 +23,7 @@ import (
 // bundle is a workspace with one provider and one origin, and a carrier that
 // does what its script says.
 type bundle struct {
-	t        *testing.T
+	t        testing.TB
 	pool     *pgxpool.Pool
 	ws       uuid.UUID
 	origin   uuid.UUID
@@ -102,6 +102,11 @@ func (c *scripted) called(to string) int {
 func setup(t *testing.T) *bundle {
 	t.Helper()
 	t.Parallel()
+	return newBundle(t)
+}
+
+func newBundle(t testing.TB) *bundle {
+	t.Helper()
 	pool := pgtest.DB(t)
 	b := &bundle{t: t, pool: pool, ws: pgtest.Workspace(t, pool), origin: lemma.NewID(), provider: lemma.NewID(),
 		ledger: notifications.New(pool), carrier: &scripted{calls: map[string]int{}, then: map[string][]Outcome{}, sent: map[string][]Message{}}}

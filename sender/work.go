@@ -110,7 +110,8 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 // lasted a whole lease, since River limits how long a job runs.
 func (s *Sender) mustStop(c *claim) bool {
 	now := time.Now()
-	return s.isDraining() || c.circuitOpen || now.Sub(c.started) > s.cfg.Lease || now.Add(s.cfg.CallTimeout).After(c.until) || now.After(c.expires)
+	return s.isDraining() || c.circuitOpen || now.Sub(c.started) > s.cfg.Lease ||
+		now.Add(s.cfg.CallTimeout).After(c.until) || now.After(c.expires)
 }
 
 // call sends a window's messages over the carrier, outside any transaction, and
