@@ -15,46 +15,44 @@ import (
 	"lemma/sender"
 )
 
-// Behaviour is what the far end does with one message.
+// Behaviour is what the server does with one message.
 type Behaviour string
 
 const (
-	Accept    Behaviour = "accept"     // takes it and says so
-	Reject    Behaviour = "reject"     // will never take it, and says so
-	Refuse    Behaviour = "refuse"     // does not take it now, and says so
-	DropAfter Behaviour = "drop after" // takes it, and the connection breaks before it says so
-	Late      Behaviour = "late"       // takes it, and says so after the carrier's deadline
+	Accept    Behaviour = "accept"     // accepts it
+	Reject    Behaviour = "reject"     // rejects it for good
+	Refuse    Behaviour = "refuse"     // refuses it for now
+	DropAfter Behaviour = "drop after" // accepts it, and the connection breaks before the answer
+	Late      Behaviour = "late"       // accepts it, and answers after the carrier's deadline
 )
 
-// Harness is what a carrier's tests hand to Conformance.
+// Harness is what the tests of a carrier provide.
 type Harness struct {
-	// Serve starts a far end that asks what to do with each message, by its
-	// recipient, once, when the message has reached it. It is called for every
-	// case and cleans up with t.
+	// Serve starts a server that calls behave once for each message that has reached it.
+	// It is called for every case and cleans up with t.
 	Serve func(t *testing.T, behave func(to string) Behaviour) FarEnd
 	// Address makes the nth recipient's address.
 	Address func(n int) string
-	// Reasons is the closed list that the carrier documents.
+	// Reasons is the carrier's documented closed list.
 	Reasons []string
 }
 
-// FarEnd is a server that a carrier speaks to.
+// FarEnd is a server with a carrier on it.
 type FarEnd struct {
-	// Carrier is open on an account at this server. Its deadline for a call is
-	// a few seconds at most.
+	// Carrier is open on an account at this server. Its deadline for a call is a few
+	// seconds at most.
 	Carrier sender.Carrier
 	// Nowhere is a carrier on an account whose server cannot be reached.
 	Nowhere sender.Carrier
-	// Requests are the contents of the wire requests that came for a
-	// recipient, whatever came of them.
+	// Requests are the contents of all wire requests for a recipient.
 	Requests func(to string) [][]byte
 }
 
-// Conformance holds a carrier to what sender.Carrier says.
+// Conformance checks the contract of sender.Carrier.
 func Conformance(t *testing.T, h Harness) {
 	for _, c := range []struct {
 		name string
-		does map[int]Behaviour // by message, from 1; others are accepted
+		does map[int]Behaviour // by number of the message, from 1; others are accepted
 		want []sender.Outcome
 	}{
 		{"all are accepted", nil, []sender.Outcome{sender.Accepted, sender.Accepted, sender.Accepted, sender.Accepted}},
@@ -63,7 +61,7 @@ func Conformance(t *testing.T, h Harness) {
 		{"the last is rejected", map[int]Behaviour{4: Reject}, []sender.Outcome{sender.Accepted, sender.Accepted, sender.Accepted, sender.Rejected}},
 		{"one is refused for now", map[int]Behaviour{3: Refuse}, []sender.Outcome{sender.Accepted, sender.Accepted, sender.NotAccepted, sender.Accepted}},
 		{"all are refused for now", map[int]Behaviour{1: Refuse, 2: Refuse}, []sender.Outcome{sender.NotAccepted, sender.NotAccepted}},
-		{"dropped after it was taken", map[int]Behaviour{2: DropAfter}, []sender.Outcome{sender.Accepted, sender.Unknown, sender.Accepted, sender.Accepted}},
+		{"dropped after it was accepted", map[int]Behaviour{2: DropAfter}, []sender.Outcome{sender.Accepted, sender.Unknown, sender.Accepted, sender.Accepted}},
 		{"dropped twice in a row", map[int]Behaviour{1: DropAfter, 2: DropAfter}, []sender.Outcome{sender.Unknown, sender.Unknown, sender.Accepted}},
 		{"answered after the deadline", map[int]Behaviour{2: Late}, []sender.Outcome{sender.Accepted, sender.Unknown, sender.Accepted}},
 	} {
@@ -73,8 +71,8 @@ func Conformance(t *testing.T, h Harness) {
 		})
 	}
 	for name, run := range map[string]func(*testing.T){
-		"ctx ended before": h.endedBefore, "deadline passed unnoticed": h.passedUnnoticed, "too late to begin": h.tooLate, "ctx ends on the way": h.endsOnTheWay, "nobody there": h.nobodyThere,
-		"two attempts say the same": h.sameBytes, "many at once": h.manyAtOnce, "no messages": h.noMessages,
+		"ctx ended before": h.endedBefore, "deadline passed unnoticed": h.passedUnnoticed, "too late to begin": h.tooLate, "ctx ends during a call": h.endsDuringACall, "no server": h.noServer,
+		"two attempts send the same bytes": h.sameBytes, "many at once": h.manyAtOnce, "no messages": h.noMessages,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,9 +134,9 @@ func (h Harness) check(t *testing.T, messages []sender.Message, receipts []sende
 		case !settled && !slices.Contains(h.Reasons, r.Reason):
 			t.Errorf("message %d: the reason %q is not on the list", i+1, r.Reason)
 		case len(r.Detail) > 200 || strings.Contains(strings.ToLower(r.Detail), strings.ToLower(messages[i].To)):
-			t.Errorf("message %d: the detail is too long or tells the address: %q", i+1, r.Detail)
+			t.Errorf("message %d: the detail is too long or contains the address: %q", i+1, r.Detail)
 		case r.Provider && r.Outcome == sender.Unknown:
-			t.Errorf("message %d: %+v: what is unknown speaks of nobody", i+1, r)
+			t.Errorf("message %d: %+v: an unknown outcome is not of the provider", i+1, r)
 		}
 	}
 }
@@ -157,8 +155,8 @@ func (h Harness) endedBefore(t *testing.T) {
 	}
 }
 
-// stopped is a context as a process has it that was stopped past the deadline
-// and has just gone on: the time is over, and the timer has not run yet.
+// stopped is a context after its deadline, before its timer has run, as in a process
+// that was stopped.
 type stopped struct{ context.Context }
 
 func (stopped) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
@@ -173,7 +171,7 @@ func (h Harness) passedUnnoticed(t *testing.T) {
 	}
 }
 
-// tooLate: the messages may not be begun any more, though ctx leaves time.
+// tooLate: StartBy has passed, though ctx leaves time.
 func (h Harness) tooLate(t *testing.T) {
 	end := h.Serve(t, accept)
 	messages := h.messages(1, 3)
@@ -191,9 +189,9 @@ func (h Harness) tooLate(t *testing.T) {
 	}
 }
 
-// endsOnTheWay: the far end has the second message when ctx ends, and does not
+// endsDuringACall: the server has the second message when ctx ends, and does not
 // answer in time.
-func (h Harness) endsOnTheWay(t *testing.T) {
+func (h Harness) endsDuringACall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	end := h.Serve(t, func(to string) Behaviour {
 		if to == h.Address(2) {
@@ -216,7 +214,7 @@ func (h Harness) endsOnTheWay(t *testing.T) {
 	}
 }
 
-func (h Harness) nobodyThere(t *testing.T) {
+func (h Harness) noServer(t *testing.T) {
 	end := h.Serve(t, accept)
 	messages := h.messages(1, 3)
 	receipts := end.Nowhere.Send(t.Context(), messages)

@@ -157,7 +157,7 @@ func benchSend(b *testing.B, senders int, key string, window int) {
 // BenchmarkDraft is the writing of a message alone.
 func BenchmarkDraft(b *testing.B) {
 	messages := benchLetters(100)
-	var k desk
+	var k writer
 	var d draft
 	b.ReportAllocs()
 	i := 0

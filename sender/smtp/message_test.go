@@ -18,7 +18,7 @@ import (
 
 func written(t *testing.T, m sender.Message, dkim *signer) string {
 	t.Helper()
-	var k desk
+	var k writer
 	var d draft
 	if err := k.write(&d, &m, "", dkim); err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestSameMessageSameBytes(t *testing.T) {
 		}
 		first, second := message(1), message(1)
 		second.Attempt = 2
-		var k desk
+		var k writer
 		var a, b, other draft
 		o := message(2)
 		o.FromName, o.HTML = "Somebody else", strings.Repeat("long ", 1000)
@@ -166,7 +166,7 @@ func TestSharedHeaderFollowsTheMessage(t *testing.T) {
 		"name": func(m *sender.Message) { m.FromName = "Other" }, "address": func(m *sender.Message) { m.FromEmail = "other@shop.example" },
 		"replies": func(m *sender.Message) { m.ReplyTo = "other@shop.example" }, "headers": func(m *sender.Message) { m.Headers = [][2]string{{"X-Other", "1"}} },
 	} {
-		var used desk
+		var used writer
 		var d draft
 		before, after := message(1), message(1)
 		change(&after)
@@ -223,7 +223,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Fuzz(func(t *testing.T, subject, name, value string) {
 		m := message(1)
 		m.Subject, m.FromName, m.Headers = subject, name, [][2]string{{"X-Value", value}}
-		var k desk
+		var k writer
 		var d draft
 		if err := k.write(&d, &m, "", nil); err != nil {
 			if !hasBreak(subject) && !hasBreak(name) && !hasBreak(value) && err != errFieldLong {

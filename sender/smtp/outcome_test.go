@@ -127,8 +127,8 @@ func TestNoConnection(t *testing.T) {
 			if got[0].Definite != (c.want.Code >= 500) || got[2].Detail != got[0].Detail {
 				t.Errorf("definite: %v; the messages behind it say %q, not %q", got[0].Definite, got[2].Detail, got[0].Detail)
 			}
-			if s.heard("MAIL") != 0 || s.connections() != 1 {
-				t.Errorf("%d MAIL on %d connections, want none on one", s.heard("MAIL"), s.connections())
+			if s.receiptFor("MAIL") != 0 || s.connections() != 1 {
+				t.Errorf("%d MAIL on %d connections, want none on one", s.receiptFor("MAIL"), s.connections())
 			}
 		})
 	}
@@ -156,7 +156,7 @@ func TestReplacesADeadConnectionOnce(t *testing.T) {
 
 // A connection on which something came while it rested, such as a 421, is
 // noticed before it is used.
-func TestRestedConnectionIsLookedAt(t *testing.T) {
+func TestAnIdleConnectionIsChecked(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
 	c := carrierTo(t, s, "")
@@ -170,13 +170,13 @@ func TestRestedConnectionIsLookedAt(t *testing.T) {
 	if r := c.Send(t.Context(), messages(1)); r[0].Outcome != sender.Accepted {
 		t.Errorf("%+v", r)
 	}
-	if s.connections() != 2 || s.heard("MAIL") != 2 {
-		t.Errorf("%d connections, %d MAIL, want 2 and 2", s.connections(), s.heard("MAIL"))
+	if s.connections() != 2 || s.receiptFor("MAIL") != 2 {
+		t.Errorf("%d connections, %d MAIL, want 2 and 2", s.connections(), s.receiptFor("MAIL"))
 	}
 }
 
 // 421 is the end of a connection, also when the server forgets to close it.
-func TestNothingIsSaidAfter421(t *testing.T) {
+func TestNothingIsSentAfter421(t *testing.T) {
 	t.Parallel()
 	for _, offers := range []string{"PIPELINING", ""} {
 		s := serve(t, &server{offers: offers, answer: func(verb string, n int) string {
@@ -236,7 +236,7 @@ func TestRefusedRecipientInAGroup(t *testing.T) {
 }
 
 // With MAIL refused but RCPT and DATA granted, a dot could make an empty mail.
-func TestNoDotWhereSomebodyCouldGetIt(t *testing.T) {
+func TestNoDotWhereARecipientCouldGetIt(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING", answer: func(verb string, n int) string {
 		if verb == "MAIL" && n == 1 {
@@ -372,7 +372,7 @@ func TestClosingOnAFreshConnection(t *testing.T) {
 
 // When the answers to the envelope behind a body make no sense, the body's own
 // answer may have been to something else.
-func TestNonsenseBehindABody(t *testing.T) {
+func TestInvalidRepliesBehindABody(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING", answer: func(verb string, n int) string {
 		if verb == "body" && n == 1 {

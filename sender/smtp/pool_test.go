@@ -49,7 +49,7 @@ func TestSharesConnections(t *testing.T) {
 	}
 }
 
-func TestWaitsForAPlaceOnlyAsLongAsCtx(t *testing.T) {
+func TestWaitsForASlotOnlyAsLongAsCtx(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
 	c := carrierTo(t, s, `"max_connections":1`)
@@ -62,22 +62,22 @@ func TestWaitsForAPlaceOnlyAsLongAsCtx(t *testing.T) {
 	c.pool.give(l)
 }
 
-func TestRestsAndLeaves(t *testing.T) {
+func TestIdleConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
 	c := carrierTo(t, s, "")
 	c.Send(t.Context(), messages(1))
 	c.pool.sweep(time.Now().Add(idleFor - time.Second))
-	if s.heard("QUIT") != 0 {
+	if s.receiptFor("QUIT") != 0 {
 		t.Error("a connection was closed too early")
 	}
 	c.pool.sweep(time.Now().Add(idleFor + time.Second))
-	if s.heard("QUIT") != 1 {
+	if s.receiptFor("QUIT") != 1 {
 		t.Error("a connection that rested for long is still open")
 	}
 	c.Send(t.Context(), messages(1))
 	c.Close()
-	if s.heard("QUIT") != 2 {
+	if s.receiptFor("QUIT") != 2 {
 		t.Error("Close does not say goodbye")
 	}
 }
@@ -129,7 +129,7 @@ func talking(t *testing.T) (*session, net.Conn) {
 }
 
 // An answer that has come counts, even if the time was over before it was read.
-func TestAnswerInHandCounts(t *testing.T) {
+func TestAnAnswerThatHasArrivedCounts(t *testing.T) {
 	t.Parallel()
 	s, far := talking(t)
 	if _, err := far.Write([]byte("250 ok\r\n")); err != nil {

@@ -182,7 +182,7 @@ func (s *server) kept() []string {
 	return append([]string(nil), s.bodies...)
 }
 
-func (s *server) heard(verb string) int {
+func (s *server) receiptFor(verb string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen[verb]

@@ -15,7 +15,7 @@ import (
 // An API key that may add a provider may name any host and port. Nothing that
 // listens there can be read with it: no text from before MAIL, no name in a
 // certificate, and no address of ours.
-func TestStrangersAreNotQuoted(t *testing.T) {
+func TestOtherServicesAreNotQuoted(t *testing.T) {
 	t.Parallel()
 	const banner = "SSH-2.0-Canary_8.9"
 	for _, c := range []struct {
