@@ -34,8 +34,8 @@ func (b *bundle) makeProbable() {
 	b.exec(`update provider_meters set open_until = now() where open_until is not null`)
 }
 
-// A call that was not made, because another has just failed, counts for nothing
-// and tells that failure.
+// Rows that were not called, because an earlier call failed, do not count, and have
+// that failure as their cause.
 func TestRunOf(t *testing.T) {
 	spared := *noConnection
 	spared.Outcome = NotCalled
@@ -59,8 +59,8 @@ func TestRunOf(t *testing.T) {
 
 func hasty(c *Config) { c.CircuitFirst, c.CircuitMost = 20*time.Millisecond, 100*time.Millisecond }
 
-// A provider that is gone for a moment pauses nothing: what waited for it goes
-// on by itself when it is back.
+// A provider that fails for a moment pauses nothing: what waited continues when it
+// works again.
 func TestProviderGoneForAMoment(t *testing.T) {
 	b := setup(t)
 	b.insert(200, 20, 2)
@@ -90,7 +90,7 @@ func (b *bundle) workAll(s *Sender, within time.Duration) {
 			return
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("%d batches are still not at their end", len(refs))
+			b.t.Fatalf("%d batches have not ended", len(refs))
 		}
 		for _, ref := range refs {
 			workers.Go(func() {
@@ -105,7 +105,7 @@ func (b *bundle) workAll(s *Sender, within time.Duration) {
 	}
 }
 
-// While the circuit is open nobody calls, but for one probe at a time.
+// While the circuit is open, only one probe at a time calls.
 func TestProbesAreOneAtATime(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(40, 10, 2)
@@ -122,7 +122,7 @@ func TestProbesAreOneAtATime(t *testing.T) {
 		}
 	}
 	if p := b.health(); p.Failures != 1 {
-		t.Errorf("somebody called behind an open circuit: %d failures", p.Failures)
+		t.Errorf("called behind an open circuit: %d failures", p.Failures)
 	}
 	b.makeProbable()
 	prober, other := b.sender(), b.sender()
@@ -214,7 +214,7 @@ func TestASlowProbeIsRenewed(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 10, Pending: 10})
 }
 
-// What pauses, and what status_detail then says.
+// What pauses, and the status_detail.
 func TestWhatPauses(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -247,7 +247,8 @@ func TestWhatPauses(t *testing.T) {
 	}
 }
 
-// A failure of yesterday and one of today are two: nobody called in between.
+// A failure of yesterday and one of today are two, since nothing was called in
+// between.
 func TestOldFailureDoesNotLast(t *testing.T) {
 	b := setup(t)
 	b.insert(20, 20, 2)
@@ -263,8 +264,8 @@ func TestOldFailureDoesNotLast(t *testing.T) {
 	}
 }
 
-// Circuit!OnlyAProbeCloses: a message that was accepted on the way, while another
-// call met the failure, does not close the circuit.
+// Circuit!OnlyAProbeCloses: an acceptance of a call that began before the failure does
+// not close the circuit.
 func TestALateAcceptanceDoesNotCloseTheCircuit(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(20, 10, 2)
@@ -318,8 +319,8 @@ func TestIdleTimeIsNoOutage(t *testing.T) {
 	}
 }
 
-// Messages that are refused for now, one after the other, open the circuit as
-// well, and pause nothing while it is young.
+// Messages that are refused for now, one after the other, open the circuit as well,
+// and pause nothing at first.
 func TestRefusalsOpenTheCircuit(t *testing.T) {
 	b := setup(t)
 	b.insert(60, 30, 2)
@@ -341,7 +342,7 @@ func TestRefusalsOpenTheCircuit(t *testing.T) {
 	}
 }
 
-// A message that makes the server hang up each time does not stand for the provider.
+// A message for which the server always hangs up does not decide about the provider.
 func TestOneBadMessageDoesNotKeepTheCircuitOpen(t *testing.T) {
 	b := setup(t)
 	b.insert(30, 30, 2)
@@ -412,8 +413,8 @@ func TestAProbePrefersRowsThatWereNotRefused(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 29, Pending: 1})
 }
 
-// A batch behind an open circuit has no job to ring for until a probe is
-// overdue: then its job was lost, and nobody else would probe.
+// A batch behind an open circuit is not enqueued until a probe is overdue: then its
+// job was lost.
 func TestSweepBehindAnOpenCircuit(t *testing.T) {
 	b := setup(t)
 	b.insert(20, 10, 2)
@@ -424,11 +425,11 @@ func TestSweepBehindAnOpenCircuit(t *testing.T) {
 	b.exec(`update batches set due_at = now() - interval '1 minute', enqueued_at = now() - interval '1 minute'`)
 	b.exec(`update provider_meters set open_until = now() + interval '1 minute'`)
 	if n, err := s.Sweep(t.Context()); err != nil || n != 0 {
-		t.Errorf("enqueued %d times before a probe was due, %v", n, err)
+		t.Errorf("enqueued %d batches before a probe was due, %v", n, err)
 	}
 	b.exec(`update provider_meters set open_until = now() - interval '1 minute'`)
 	if n, err := s.Sweep(t.Context()); err != nil || n != 2 {
-		t.Errorf("enqueued %d times for a probe, want 2, %v", n, err)
+		t.Errorf("enqueued %d batches for a probe, want 2, %v", n, err)
 	}
 }
 

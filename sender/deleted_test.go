@@ -8,8 +8,8 @@ import (
 	"lemma/providers"
 )
 
-// The provider of an archived flow may be deleted, but not while something that
-// the flow has written is still to be sent over it: nobody could end that.
+// The provider of an archived flow may be deleted, but not while a batch of the flow
+// has not ended.
 func TestAProviderStaysUntilItsBatchesHaveEnded(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)

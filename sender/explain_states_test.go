@@ -23,8 +23,7 @@ func (b *bundle) explain() notifications.Explanation {
 	return e
 }
 
-// standstill stops a worker at a point of its way, and lets it go on when the
-// test has looked.
+// standstill stops a worker at a point until release is called.
 func (b *bundle) standstill(s *Sender, at string, nth int) (release func()) {
 	b.t.Helper()
 	reached, free := pauseAt(s, at, nth)
@@ -41,7 +40,7 @@ func (b *bundle) standstill(s *Sender, at string, nth int) (release func()) {
 	}
 }
 
-// explained is a moment in which explain is asked, and what it must say.
+// explained is a state in which explain is called, and its expected result.
 type explained struct {
 	name        string
 	maxAttempts int
@@ -51,8 +50,8 @@ type explained struct {
 	possible    int
 }
 
-func still(tell func(b *bundle, s *Sender)) func(*bundle, *Sender) func() {
-	return func(b *bundle, s *Sender) func() { tell(b, s); return func() {} }
+func still(reach func(b *bundle, s *Sender)) func(*bundle, *Sender) func() {
+	return func(b *bundle, s *Sender) func() { reach(b, s); return func() {} }
 }
 
 func stopped(at string, nth int, then ...func(b *bundle)) func(*bundle, *Sender) func() {
@@ -113,10 +112,10 @@ var moments = []explained{
 	{"the server hangs, and it is paused", 2, nil, stopped("called", 1, hold), "answer", 2},
 	{"the server hangs, and it is cancelled", 2, nil, stopped("called", 1, cancel), "answer", 1},
 	{"the server hangs, and its deadline passes", 2, nil, stopped("called", 1, late), "answer", 1},
-	{"in doubt, the lease runs", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s) }), "answer", 2},
-	{"in doubt, the lease has run out", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.expireLeases() }), "answer", 2},
-	{"in doubt, with evidence of acceptance", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); accepted(b) }), "answer", 1},
-	{"in doubt, with evidence of rejection", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); rejected(b) }), "answer", 0},
+	{"unknown, the lease runs", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s) }), "answer", 2},
+	{"unknown, the lease has run out", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.expireLeases() }), "answer", 2},
+	{"unknown, with evidence of acceptance", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); accepted(b) }), "answer", 1},
+	{"unknown, with evidence of rejection", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); rejected(b) }), "answer", 0},
 
 	{"ready for attempt 2", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s) }), "worker", 2},
 	{"ready for attempt 2, and it was accepted", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); accepted(b) }), "worker", 1},
@@ -131,15 +130,15 @@ var moments = []explained{
 	{"sent", 2, []Outcome{Accepted}, still(func(b *bundle, s *Sender) { b.work(s) }), "", 1},
 	{"rejected", 2, []Outcome{Rejected}, still(func(b *bundle, s *Sender) { b.work(s) }), "", 0},
 	{"sent on attempt 2", 2, []Outcome{Unknown, Accepted}, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s) }), "", 2},
-	{"in doubt for ever", 1, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s) }), "", 1},
+	{"unknown for ever", 1, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s) }), "", 1},
 	{"cancelled", 2, nil, still(func(b *bundle, _ *Sender) { cancel(b) }), "", 0},
 	{"cancelled before attempt 2", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); cancel(b) }), "", 1},
 	{"attempt 2 refused for now, then cancelled", 2, []Outcome{Unknown, NotAccepted}, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s); cancel(b) }), "", 1},
 	{"accepted after all", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); accepted(b); b.work(s) }), "", 1},
 }
 
-// What explain says of the future is what the code can do: from each state the
-// worst happens that can, and the copies are counted.
+// Explain predicts what can happen: from each state the worst case follows, and the
+// deliveries are counted.
 func TestExplainPredicts(t *testing.T) {
 	for _, c := range moments {
 		t.Run(c.name, func(t *testing.T) {
@@ -158,11 +157,11 @@ func TestExplainPredicts(t *testing.T) {
 					made++
 				}
 			}
-			if made -= b.surelyNot(); made != c.possible || e.DeliveriesPossible != c.possible {
-				t.Errorf("it foretold %d deliveries and %d were made; want %d: %s", e.DeliveriesPossible, made, c.possible, e.Summary)
+			if made -= b.rejectedCalls(); made != c.possible || e.DeliveriesPossible != c.possible {
+				t.Errorf("it predicted %d deliveries and %d were made; want %d: %s", e.DeliveriesPossible, made, c.possible, e.Summary)
 			}
 			if impossible := strings.Contains(e.Summary, "no second delivery"); impossible != (c.possible < 2) {
-				t.Errorf("with %d deliveries possible it says: %s", c.possible, e.Summary)
+				t.Errorf("with %d deliveries possible the summary is: %s", c.possible, e.Summary)
 			}
 			waiting := ""
 			if e.Waiting != nil {
@@ -181,8 +180,8 @@ func TestExplainPredicts(t *testing.T) {
 	}
 }
 
-// surelyNot counts calls that evidence proves to have been rejected.
-func (b *bundle) surelyNot() (n int) {
+// rejectedCalls counts calls that evidence proves to be rejected.
+func (b *bundle) rejectedCalls() (n int) {
 	b.t.Helper()
 	err := b.pool.QueryRow(context.Background(), `select count(*) from provider_events where workspace_id = $1 and kind = 'rejected'`, b.ws).Scan(&n)
 	if err != nil {
@@ -191,8 +190,8 @@ func (b *bundle) surelyNot() (n int) {
 	return n
 }
 
-// worst resumes, lets all time pass and leaves every call in doubt, until
-// nothing happens any more.
+// worst resumes, lets all time pass and leaves every call unknown, until nothing
+// happens any more.
 func (b *bundle) worst() {
 	b.t.Helper()
 	s := b.sender()
@@ -208,7 +207,7 @@ func (b *bundle) worst() {
 	}
 }
 
-// Explain is of one moment: what happens while it reads is not in it.
+// Explain reads one snapshot: it contains nothing that happens while it reads.
 func TestExplainIsOneSnapshot(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)
@@ -256,5 +255,5 @@ func (b *bundle) waitForLock() {
 			return
 		}
 	}
-	b.t.Fatal("nobody waits for a lock")
+	b.t.Fatal("no statement waits for a lock")
 }

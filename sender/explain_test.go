@@ -12,10 +12,10 @@ import (
 	"lemma/page"
 )
 
-// What explain says of one notification after each story.
+// The steps and deliveries of one notification after each sequence of calls.
 func TestExplain(t *testing.T) {
 	for _, c := range []struct {
-		story       string
+		name        string
 		maxAttempts int
 		calls       []Outcome
 		events      []string
@@ -31,7 +31,7 @@ func TestExplain(t *testing.T) {
 			[]string{"written", "claimed", "window", "unresolved", "reaped", "unknown", "claimed", "window", "unresolved", "reaped", "unknown"}, 0, 2},
 		{"unknown under at_most_once", 1, []Outcome{Unknown}, []string{"written", "claimed", "window", "unresolved", "reaped", "unknown"}, 0, 1},
 	} {
-		t.Run(c.story, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			b := setup(t)
 			b.carrier.then[address(0)] = c.calls
 			b.insert(1, 1, c.maxAttempts)
@@ -63,7 +63,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// A late answer that was kept shows, and settles how many copies there were.
+// A late answer that was stored is a step, and changes the number of deliveries.
 func TestExplainShowsLateEvidence(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)
@@ -80,8 +80,8 @@ func TestExplainShowsLateEvidence(t *testing.T) {
 	}
 }
 
-// The second message is the first, but for the number of the attempt and the time
-// left for it, which are never part of its bytes; also when the template has a newer version by then.
+// The second message equals the first, except for the number of the attempt and the
+// time for it, which are not sent; also when the template has a newer version by then.
 func TestTheSecondMessageIsTheFirst(t *testing.T) {
 	b := setup(t)
 	b.carrier.then[address(0)] = []Outcome{Unknown, Accepted}
@@ -111,7 +111,7 @@ func TestResolve(t *testing.T) {
 	b.work(s)
 	b.reap(s)
 	ctx := context.Background()
-	r := notifications.Resolution{Resolution: "sent", Note: "the postmaster found it", APIKeyID: lemma.NewID()}
+	r := notifications.Resolution{Resolution: "sent", Note: "found in the server's log", APIKeyID: lemma.NewID()}
 	if _, err := b.ledger.Resolve(ctx, b.ws, b.origin, keyOf(1), r); lemma.KindOf(err) != lemma.WrongStatus {
 		t.Errorf("resolved one that was sent: %v", err)
 	}
@@ -121,7 +121,7 @@ func TestResolve(t *testing.T) {
 	}
 	r.Resolution = "not_sent"
 	if _, err := b.ledger.Resolve(ctx, b.ws, b.origin, keyOf(0), r); lemma.KindOf(err) != lemma.WrongStatus {
-		t.Errorf("the first word did not stand: %v", err)
+		t.Errorf("the first resolution is not final: %v", err)
 	}
 	if _, err := b.ledger.Resolve(ctx, lemma.NewID(), b.origin, keyOf(0), r); lemma.KindOf(err) != lemma.NotFound {
 		t.Errorf("another workspace's was found: %v", err)
@@ -136,7 +136,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// Every filter finds the same rows as a look at all of them, page by page.
+// Every filter finds the same rows as a list of all, page by page.
 func TestListFilters(t *testing.T) {
 	b := setup(t)
 	for i := range 40 {
@@ -172,7 +172,7 @@ func TestListFilters(t *testing.T) {
 		t.Errorf("by profile: %v", got)
 	}
 	if _, _, err := b.ledger.List(ctx, b.ws, notifications.Filter{ProfileKey: "9"}, page.Query{Limit: 5}); lemma.KindOf(err) != lemma.Invalid {
-		t.Errorf("a search over everybody: %v", err)
+		t.Errorf("a search without campaign or flow: %v", err)
 	}
 }
 

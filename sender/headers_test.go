@@ -8,8 +8,8 @@ import (
 	"lemma/notifications"
 )
 
-// Headers are rendered with each recipient's data, the same at both attempts;
-// who would get one with a line break in it is skipped.
+// Headers are rendered with each recipient's data, the same at both attempts. A
+// recipient whose header would contain a line break is skipped.
 func TestHeadersAreRenderedForEachRecipient(t *testing.T) {
 	b := setup(t)
 	b.exec(`update contents set headers = '{"X-Shop": "1", "X-Name": "<{{ name | url_encode }}>"}'`)

@@ -17,19 +17,19 @@ import (
 	"lemma/notifications"
 )
 
-// source plays an origin's audience as it is now.
+// source is an origin's audience as it is now.
 type source struct {
 	mu       sync.Mutex
 	rows     map[string][]AudienceRow // by profile key
 	fails    error
-	asked    int
+	reads    int
 	hangs    chan struct{} // when set: until it is closed
-	received chan struct{} // when set: gets a value for each question
+	received chan struct{} // when set: receives a value for each read
 }
 
 func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, profiles []string) (map[string][]AudienceRow, bool, error) {
 	a.mu.Lock()
-	a.asked++
+	a.reads++
 	hangs, fails, rows := a.hangs, a.fails, a.rows
 	a.mu.Unlock()
 	if a.received != nil {
@@ -57,7 +57,8 @@ func (a *source) set(profile int, rows ...AudienceRow) {
 	a.rows[fmt.Sprint(profile)] = rows
 }
 
-// readAgain makes a sender that reads everybody again, of whom nothing has changed.
+// readAgain makes a sender that reads every audience again, in which nothing has
+// changed.
 func (b *bundle) readAgain(n int, change ...func(*Config)) (*Sender, *source) {
 	b.t.Helper()
 	a := &source{rows: map[string][]AudienceRow{}}
@@ -69,8 +70,8 @@ func (b *bundle) readAgain(n int, change ...func(*Config)) (*Sender, *source) {
 	return s, a
 }
 
-// A profile that has unsubscribed, left or moved while its notification waited is not
-// written to, and has that for a reason; all others are.
+// A profile that has unsubscribed, left or moved while its notification waited is
+// skipped with a reason; all others are called.
 func TestAWaitingProfileThatUnsubscribedIsSkipped(t *testing.T) {
 	b := setup(t)
 	b.insert(9, 9, 2)
@@ -80,7 +81,7 @@ func TestAWaitingProfileThatUnsubscribedIsSkipped(t *testing.T) {
 	a.set(2, AudienceRow{Address: "another@shop.example"})
 	a.set(3, AudienceRow{Address: " P3@Shop.example "})                                          // the same address
 	a.set(4, AudienceRow{Address: "other@shop.example"}, AudienceRow{Address: address(4)})       // has two addresses
-	a.set(5, AudienceRow{Address: address(5)}, AudienceRow{Address: address(5), OptedOut: true}) // stands there twice
+	a.set(5, AudienceRow{Address: address(5)}, AudienceRow{Address: address(5), OptedOut: true}) // has two rows
 	a.set(6, AudienceRow{OptedOut: true})                                                        // is left without an address
 	a.set(8, AudienceRow{Address: "other@shop.example", OptedOut: true}, AudienceRow{Address: address(8)})
 	b.work(s)
@@ -102,7 +103,7 @@ func TestAWaitingProfileThatUnsubscribedIsSkipped(t *testing.T) {
 	}
 }
 
-// A batch of which nobody is left ends, and reasons add up over its claims.
+// A batch without remaining rows ends, and reasons add up over its claims.
 func TestReasonsOfABatchAddUp(t *testing.T) {
 	b := setup(t)
 	b.insert(4, 4, 2)
@@ -121,8 +122,8 @@ func TestReasonsOfABatchAddUp(t *testing.T) {
 	}
 }
 
-// Rows that have not waited for long cost no question, nor does a batch that
-// was read again a moment ago.
+// Rows that have not waited for long are not read again, nor is a batch that was read
+// again a moment ago.
 func TestFreshRowsAreNotReadAgain(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(4, 2, 2)
@@ -136,13 +137,12 @@ func TestFreshRowsAreNotReadAgain(t *testing.T) {
 		b.makeDue()
 	}
 	b.wantCounts(notifications.Counts{Sent: 4})
-	if a.asked != 1 {
-		t.Errorf("the audience was asked %d times", a.asked)
+	if a.reads != 1 {
+		t.Errorf("the audience was read %d times", a.reads)
 	}
 }
 
-// Recheck!NeverCalledUnread: what was read again is remembered for the bound, and
-// no longer.
+// Recheck!NeverCalledUnread: a read counts for RecheckAfter, and no longer.
 func TestABatchIsReadAgainAfterTheBound(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(2, 2, 2)
@@ -174,8 +174,8 @@ func TestASecondAttemptIsReadAgain(t *testing.T) {
 	b.wantCounts(notifications.Counts{Orphaned: 1})
 }
 
-// While the audience cannot be read, nobody is called and nobody is lost; the
-// history says why.
+// While the audience cannot be read, no row is called and none is lost; the log of the
+// batch has the reason.
 func TestNoRowIsCalledUnchecked(t *testing.T) {
 	for name, fails := range map[string]error{
 		"down":  &lemma.Error{Kind: lemma.Unavailable, Code: "source_unavailable", Message: "the source does not answer"},
@@ -198,9 +198,9 @@ func TestNoRowIsCalledUnchecked(t *testing.T) {
 				t.Errorf("due later %v, %q, %v", late, detail, err)
 			}
 			b.makeDue()
-			b.work(s) // within the time in which nobody asks
-			if a.asked != 1 || b.carrier.called(address(0)) != 0 {
-				t.Errorf("asked %d times, called %d times", a.asked, b.carrier.called(address(0)))
+			b.work(s) // within the pause
+			if a.reads != 1 || b.carrier.called(address(0)) != 0 {
+				t.Errorf("read %d times, called %d times", a.reads, b.carrier.called(address(0)))
 			}
 			a.fails = nil
 			s.rechecks.audienceReads = nil
@@ -211,7 +211,7 @@ func TestNoRowIsCalledUnchecked(t *testing.T) {
 	}
 }
 
-// A fault of our own is an error of the job, and nobody is called either.
+// An internal error is an error of the job, and no row is called either.
 func TestAnInternalErrorCallsNoRow(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(3, 3, 2)
@@ -247,8 +247,8 @@ func TestASourceThatHangsHoldsFewSenders(t *testing.T) {
 	}
 	close(a.hangs)
 	working.Wait()
-	if a.asked != readsAtOnce {
-		t.Errorf("%d questions at once", a.asked)
+	if a.reads != readsAtOnce {
+		t.Errorf("%d reads at once", a.reads)
 	}
 	a.hangs = nil
 	b.makeDue()
@@ -271,7 +271,7 @@ func TestDrainEndsTheRead(t *testing.T) {
 	select {
 	case <-a.received:
 	case <-back:
-		t.Fatal("nobody asked")
+		t.Fatal("nobody reads")
 	}
 	s.Drain()
 	select {
@@ -285,17 +285,16 @@ func TestDrainEndsTheRead(t *testing.T) {
 	b.wantCounts(notifications.Counts{Pending: 1})
 }
 
-// A pause in the middle of the question: what was found to end ends, and nobody
-// is called.
+// A pause during the read: rows that must end are ended, and none is called.
 func TestAPauseDuringTheRead(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(2, 2, 2)
 	s, a := b.readAgain(2)
 	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
-	asked := s.again
+	reads := s.again
 	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]AudienceRow, bool, error) {
 		err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, b.ws, b.origin) })
-		now, known, _ := asked(ctx, ws, origin, content, profiles)
+		now, known, _ := reads(ctx, ws, origin, content, profiles)
 		return now, known, err
 	}
 	if _, err := s.Work(context.Background(), refs[0]); err != nil {

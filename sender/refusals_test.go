@@ -30,7 +30,7 @@ func TestTheCapCountsTheRow(t *testing.T) {
 		}
 	}
 	if n := b.carrier.called(address(1)); n != 7 {
-		t.Errorf("called %d times, want the three in vain, one refusal and three more", n)
+		t.Errorf("called %d times, want three without result, one refusal and three more", n)
 	}
 }
 
@@ -51,8 +51,8 @@ func (f *failing) Send(ctx context.Context, messages []Message) []Receipt {
 	return out
 }
 
-// What fails for the provider's sake counts against no row, and a batch none of
-// whose rows was refused stores no counts.
+// A failure of the provider counts against no row, and a batch without refused rows
+// stores no counts.
 func TestAProvidersFailureCountsAgainstNoRow(t *testing.T) {
 	b := setup(t)
 	b.insert(3, 3, 2)
@@ -70,9 +70,9 @@ func TestAProvidersFailureCountsAgainstNoRow(t *testing.T) {
 	}
 }
 
-// The commit that marks a row as refused counts the refusal: a worker that dies
-// later does not make the count forget it.
-func TestARefusalIsCountedThoughTheWorkerDies(t *testing.T) {
+// The commit that records a row as refused counts the refusal, also if the worker is
+// killed later.
+func TestARefusalIsCountedThoughTheWorkerIsKilled(t *testing.T) {
 	b := setup(t)
 	for i := range 12 {
 		for range 20 {
@@ -107,7 +107,7 @@ func TestARefusalIsCountedThoughTheWorkerDies(t *testing.T) {
 	}
 }
 
-// A second attempt goes on counting where the first left off.
+// A second attempt continues the count of the first.
 func TestASecondAttemptInheritsTheCount(t *testing.T) {
 	b := setup(t)
 	b.carrier.then[address(0)] = []Outcome{NotAccepted, NotAccepted, Unknown, NotAccepted, Accepted}
@@ -123,20 +123,20 @@ func TestASecondAttemptInheritsTheCount(t *testing.T) {
 	}
 }
 
-// What is known of the second attempt does not hide behind what is known of the
-// first, and when both were rejected nobody got it.
+// Evidence about the second attempt counts beside that about the first. If both were
+// rejected, nothing was delivered.
 func TestBothAttemptsWereRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		proofs         []events.Kind // of attempt 1, of attempt 2
 		status, reason string
 	}{
-		"both rejected":      {[]events.Kind{events.Rejected, events.Rejected}, "failed", "first_attempt_rejected"},
-		"the second alone":   {[]events.Kind{"", events.Rejected}, "orphaned", "unknown_then_rejected"},
-		"the first alone":    {[]events.Kind{events.Rejected, ""}, "orphaned", "no_answer"},
-		"the second taken":   {[]events.Kind{events.Rejected, events.Accepted}, "sent", ""},
-		"the first taken":    {[]events.Kind{events.Accepted, events.Rejected}, "sent", ""},
-		"nothing is known":   {[]events.Kind{"", ""}, "orphaned", "no_answer"},
-		"both were deferred": {[]events.Kind{events.Deferred, events.Deferred}, "orphaned", "no_answer"},
+		"both rejected":       {[]events.Kind{events.Rejected, events.Rejected}, "failed", "first_attempt_rejected"},
+		"the second alone":    {[]events.Kind{"", events.Rejected}, "orphaned", "unknown_then_rejected"},
+		"the first alone":     {[]events.Kind{events.Rejected, ""}, "orphaned", "no_answer"},
+		"the second accepted": {[]events.Kind{events.Rejected, events.Accepted}, "sent", ""},
+		"the first accepted":  {[]events.Kind{events.Accepted, events.Rejected}, "sent", ""},
+		"nothing is known":    {[]events.Kind{"", ""}, "orphaned", "no_answer"},
+		"both were deferred":  {[]events.Kind{events.Deferred, events.Deferred}, "orphaned", "no_answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
@@ -170,8 +170,8 @@ func TestBothAttemptsWereRejected(t *testing.T) {
 	}
 }
 
-// A send deadline holds for a batch behind a shut gate as well: a paused
-// campaign does not keep rows open that are never to be sent.
+// A send deadline also holds for a batch behind a closed gate: a paused campaign keeps
+// no rows open that are never sent.
 func TestABatchBehindAHeldGateExpires(t *testing.T) {
 	b := setup(t)
 	b.insert(10, 10, 2)
@@ -213,7 +213,7 @@ func TestNothingBeginsAfterTheDeadline(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 10, Pending: 20})
 }
 
-// When Loop has returned, its reaper works no more.
+// When Loop has returned, its reaper has stopped.
 func TestLoopWaitsForItsReaper(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
@@ -230,7 +230,7 @@ func TestLoopWaitsForItsReaper(t *testing.T) {
 	stop()
 	select {
 	case <-over:
-		t.Error("it has returned, and its reaper is at work")
+		t.Error("it has returned before its reaper has stopped")
 	case <-time.After(50 * time.Millisecond):
 	}
 	close(release)

@@ -17,8 +17,8 @@ func (b *bundle) template(text string, variables ...string) {
 
 const missing = "{{ name.first }}" // cannot be rendered: name is a text
 
-// Windows in which no row can be rendered are committed one by one, renew the
-// lease and stop when they must, as any other.
+// Windows without messages are committed one by one, renew the lease and stop when
+// they must, as any other.
 func TestAWindowWithoutMessagesIsCommitted(t *testing.T) {
 	b := setup(t)
 	b.template(missing, "name")
@@ -51,8 +51,8 @@ func TestAWindowWithoutMessagesIsCommitted(t *testing.T) {
 	}
 }
 
-// Rendering a window is bounded whatever its rows cost: what is left belongs to
-// the next one.
+// Rendering a window is bounded whatever its rows cost: the rest belongs to the next
+// window.
 func TestRenderingEndsAWindowEarly(t *testing.T) {
 	b := setup(t)
 	b.template("{{ name"+strings.Repeat(" | strip_html", 100)+" }}"+missing, "name")

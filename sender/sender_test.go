@@ -45,10 +45,10 @@ func TestAJobThatRunsTwiceIsHarmless(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 20})
 }
 
-// The reaper's table, each row the story of one recipient.
+// The reaper's table, by recipient.
 func TestOutcomes(t *testing.T) {
 	for _, c := range []struct {
-		story          string
+		name           string
 		maxAttempts    int
 		calls          []Outcome
 		status, reason string
@@ -57,12 +57,12 @@ func TestOutcomes(t *testing.T) {
 		{"rejected at once", 2, []Outcome{Rejected}, "failed", "scripted"},
 		{"not accepted, then accepted: no attempt is spent", 1, []Outcome{NotAccepted, NotAccepted, Accepted}, "sent", ""},
 		{"unknown, then accepted", 2, []Outcome{Unknown, Accepted}, "sent", ""},
-		{"unknown twice: nobody knows, and nobody tries again", 2, []Outcome{Unknown, Unknown}, "orphaned", "no_answer"},
+		{"unknown twice: it is not called again", 2, []Outcome{Unknown, Unknown}, "orphaned", "no_answer"},
 		{"unknown, then rejected: the first may have arrived", 2, []Outcome{Unknown, Rejected}, "orphaned", "unknown_then_rejected"},
 		{"unknown, not accepted, accepted", 2, []Outcome{Unknown, NotAccepted, Accepted}, "sent", ""},
 		{"unknown under at_most_once", 1, []Outcome{Unknown}, "orphaned", "no_answer"},
 	} {
-		t.Run(c.story, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			b := setup(t)
 			b.carrier.then[address(0)] = c.calls
 			b.insert(3, 3, c.maxAttempts)
@@ -79,7 +79,7 @@ func TestOutcomes(t *testing.T) {
 				t.Errorf("it was called %d times, want %d", n, len(c.calls))
 			}
 			if n := b.carrier.called(address(1)); n != 1 {
-				t.Errorf("its neighbour was called %d times", n)
+				t.Errorf("the other recipient was called %d times", n)
 			}
 			if counts := b.counts(); !counts.Balanced || counts.Open != 0 {
 				t.Errorf("counts: %+v", counts)
@@ -126,7 +126,7 @@ func stop(s *Sender, at string, nth int) (reached chan struct{}) {
 	return reached
 }
 
-// pauseAt stops a worker at a point until it is let go.
+// pauseAt stops a worker at a point until release is closed.
 func pauseAt(s *Sender, at string, nth int) (reached, release chan struct{}) {
 	reached, release = make(chan struct{}), make(chan struct{})
 	n := 0
@@ -142,7 +142,7 @@ func pauseAt(s *Sender, at string, nth int) (reached, release chan struct{}) {
 	return reached, release
 }
 
-// A worker that dies leaves one window in doubt, wherever it dies.
+// A worker that is killed leaves one window unknown, at whatever point.
 func TestACrashCostsOneWindow(t *testing.T) {
 	for _, c := range []struct {
 		at            string
@@ -150,7 +150,7 @@ func TestACrashCostsOneWindow(t *testing.T) {
 		retried, sent int64
 	}{
 		{"claimed", 1, 0, 50},
-		{"opened", 1, 10, 50}, // nobody was called, but nobody can know
+		{"opened", 1, 10, 50}, // no row was called, but that cannot be known
 		{"called", 2, 10, 50}, // the first window was committed when the second was opened
 		{"opened", 3, 10, 50},
 	} {
@@ -176,14 +176,14 @@ func TestACrashCostsOneWindow(t *testing.T) {
 				}
 			}
 			if twice > c.retried {
-				t.Errorf("%d were called twice, of %d in doubt", twice, c.retried)
+				t.Errorf("%d were called twice, of %d unknown", twice, c.retried)
 			}
 		})
 	}
 }
 
-// A worker is paused past its lease, the reaper acts, the worker wakes: what
-// it knows is kept, and nobody is called again whose acceptance is known.
+// A worker is paused past its lease, the reaper decides, the worker continues: known
+// outcomes are kept, and no row is called again whose acceptance is known.
 func TestALostLeaseKeepsWhatIsKnown(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
@@ -208,7 +208,7 @@ func TestALostLeaseKeepsWhatIsKnown(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 10})
 }
 
-// As above, for rejections: a row that was surely rejected is not called again.
+// The same for rejections: a rejected row is not called again.
 func TestALostLeaseKeepsRejections(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
@@ -232,7 +232,7 @@ func TestALostLeaseKeepsRejections(t *testing.T) {
 	b.wantCounts(notifications.Counts{Failed: 10})
 }
 
-// Retry batches keep the ordinals of their root, under which the ledger names a
+// Retry batches keep the ordinals of their root, by which attempts identify a
 // notification.
 func TestRetryBatchesKeepOrdinals(t *testing.T) {
 	b := setup(t)
@@ -261,13 +261,13 @@ func TestRetryBatchesKeepOrdinals(t *testing.T) {
 	}
 	for _, to := range second {
 		if n := b.carrier.called(to); n != 2 {
-			t.Errorf("the ledger says that %s was called a second time, and it was called %d times", to, n)
+			t.Errorf("%s has a second attempt, and was called %d times", to, n)
 		}
 	}
 }
 
-// As above, but the second attempt is over before the first worker wakes: it
-// must not change any row that has its end.
+// The second attempt is over before the first worker continues: its commit changes no
+// row that has ended.
 func TestALateCommitChangesNoTerminalRow(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
@@ -367,7 +367,7 @@ func TestDrainLeavesNothingUnknown(t *testing.T) {
 	}
 }
 
-// After a cancel has answered, no further window opens.
+// After a cancel has committed, no further window opens.
 func TestCancelStopsTheNextWindow(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(50, 50, 2)
@@ -427,7 +427,7 @@ func TestSweepEnqueuesBatchesWithoutAJob(t *testing.T) {
 	b.insert(100, 25, 2)
 	s := b.sender()
 	if n, err := s.Sweep(context.Background()); err != nil || n != 0 {
-		t.Fatalf("enqueued %d times although every batch has a job, %v", n, err)
+		t.Fatalf("enqueued %d although every batch has a job, %v", n, err)
 	}
 	b.exec(`truncate river_job`)
 	if n, err := s.Sweep(context.Background()); err != nil || n != 4 {
@@ -465,8 +465,8 @@ func TestExpiredBatchesAreSkipped(t *testing.T) {
 	}
 }
 
-// Whatever happens in whatever order, the counts balance, agree with the view,
-// and nobody is called a third time.
+// Whatever happens in whatever order, the counts balance and agree with the view, and
+// no recipient is called a third time.
 func TestCountsBalanceWhateverHappens(t *testing.T) {
 	for seed := range int64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -494,23 +494,22 @@ func TestCountsBalanceWhateverHappens(t *testing.T) {
 	}
 }
 
-// check counts the calls that may have been taken, of which there are as many as
-// attempts at most.
+// check counts the calls that may have been accepted: at most as many as attempts.
 func (b *bundle) check(t *testing.T, attempts int) {
 	t.Helper()
 	b.wantCounts(b.counts())
 	most := 0
 	for i := range 120 {
-		taken := 0
+		accepted := 0
 		for n, o := range b.carrier.then[address(i)] {
 			if n < b.carrier.called(address(i)) && (o == Unknown || o == Accepted) {
-				taken++
+				accepted++
 			}
 		}
-		most = max(most, taken)
+		most = max(most, accepted)
 	}
 	if most > attempts {
-		t.Errorf("a message may have been taken %d times in %d attempts", most, attempts)
+		t.Errorf("a message may have been accepted %d times in %d attempts", most, attempts)
 	}
 }
 
@@ -520,8 +519,8 @@ func TestTimesThatDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
-// A worker that was paused before it called anybody finds its batch leased to
-// somebody else: its token opens no window.
+// A worker that was paused before it called any row finds its batch leased by another:
+// its token opens no window.
 func TestAnOldTokenOpensNoWindow(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
@@ -551,7 +550,7 @@ func TestAnOldTokenOpensNoWindow(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 10})
 }
 
-// A batch that somebody holds is not claimed a second time.
+// A leased batch is not claimed a second time.
 func TestALeasedBatchIsNotClaimed(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
@@ -565,7 +564,7 @@ func TestALeasedBatchIsNotClaimed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := b.carrier.called(address(0)); n != 0 {
-		t.Errorf("called %d times by somebody without the lease", n)
+		t.Errorf("called %d times without the lease", n)
 	}
 	close(release)
 	if err := <-done; err != nil {
@@ -580,8 +579,8 @@ func TestALeasedBatchIsNotClaimed(t *testing.T) {
 	}
 }
 
-// The reaper saw an expired lease, and before it took the batch the worker's
-// commit renewed it.
+// The reaper finds an expired lease, and before it locks the batch the worker's commit
+// renews it.
 func TestTheReaperChecksAgainUnderTheLock(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(20, 20, 2)
@@ -610,7 +609,7 @@ func TestTheReaperChecksAgainUnderTheLock(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 20})
 }
 
-// Tier 1: what is known is not asked for again.
+// Tier 1: a row with evidence is not called again.
 func TestEvidenceSettlesUnknownCalls(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
@@ -633,8 +632,8 @@ func TestEvidenceSettlesUnknownCalls(t *testing.T) {
 	}
 }
 
-// Evidence of a rejection that comes after the reaper has looked: the second
-// attempt is not made, and the row has surely failed.
+// Evidence of a rejection that arrives after the reaper has decided: the second
+// attempt is not made, and the row has failed.
 func TestALateRejectionFails(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)
@@ -663,8 +662,8 @@ func (b *bundle) record(ref notifications.Ref, i int, kind events.Kind) {
 	}
 }
 
-// A row that was called and surely not taken is free, also when the worker
-// dies in a later window.
+// A row that was called and not accepted is free, also when the worker is killed in a
+// later window.
 func TestARefusedRowIsFreeAfterACrash(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(30, 30, 2)

@@ -20,8 +20,7 @@ import (
 	"lemma/providers"
 )
 
-// bundle is a workspace with one provider and one origin, and a carrier that
-// does what its script says.
+// bundle is a workspace with one provider, one origin and a scripted carrier.
 type bundle struct {
 	t        testing.TB
 	pool     *pgxpool.Pool
@@ -34,16 +33,16 @@ type bundle struct {
 	details  []string
 }
 
-// scripted answers by the recipient's local part: "rejected-7@..." is
-// rejected. A "then" list by address overrules it, one entry per call.
+// scripted is a carrier that accepts all, unless a script has other outcomes for an
+// address, one by call.
 type scripted struct {
 	mu    sync.Mutex
 	calls map[string]int
 	then  map[string][]Outcome
 	sent  map[string][]Message
-	down  *Receipt // what every call meets, while the provider is gone
+	down  *Receipt // the result of every call while the provider fails
 
-	rest    Outcome // of calls that no script is for; accepted when empty
+	rest    Outcome // of calls without a script; accepted when empty
 	hangsUp string  // an address for which the provider fails each time
 	hangs   string  // an address for which the server does not answer; the time of the window ends meanwhile
 }
@@ -55,7 +54,7 @@ func (c *scripted) Send(_ context.Context, messages []Message) []Receipt {
 	for i, l := range messages {
 		if c.down != nil {
 			out[i] = *c.down
-			if i > 0 { // as a carrier that has just failed to connect
+			if i > 0 { // as after a failure to connect
 				out[i].Outcome = NotCalled
 			}
 			continue
@@ -114,7 +113,7 @@ func newBundle(t testing.TB) *bundle {
 	return b
 }
 
-// make writes down a workspace's provider and content.
+// make inserts a workspace's provider and content.
 func (b *bundle) make(name string) {
 	b.exec(`insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, $3, 'email', 'scripted', '{}')`, b.ws, b.provider, name)
 	b.exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2)`, b.ws, b.provider)
@@ -131,7 +130,7 @@ func (b *bundle) exec(sql string, args ...any) {
 	}
 }
 
-// sender makes one with a short lease, of which there may be several.
+// sender makes a sender with a short lease. There may be several.
 func (b *bundle) sender(change ...func(*Config)) *Sender {
 	b.t.Helper()
 	return b.senderOf(Kind{Name: "scripted", Open: func(Account) (Carrier, error) { return b.carrier, nil }}, change...)
@@ -159,7 +158,7 @@ func keyOf(i int) uuid.UUID { return lemma.Key("test/1", address(i)) }
 
 func address(i int) string { return fmt.Sprintf("p%d@shop.example", i) }
 
-// insert writes n intents in batches of size and answers their batches.
+// insert inserts n intents in batches of size and returns their batches.
 func (b *bundle) insert(n, size, maxAttempts int) []notifications.Ref {
 	b.t.Helper()
 	ctx := context.Background()
@@ -188,7 +187,7 @@ func (b *bundle) batches(where string) []notifications.Ref {
 	return refs
 }
 
-// work enqueues once for every batch that is ready.
+// work works every ready batch once.
 func (b *bundle) work(s *Sender) {
 	b.t.Helper()
 	for _, ref := range b.batches("status = 'ready'") {
@@ -225,7 +224,7 @@ func (b *bundle) counts() notifications.Counts {
 	return counts
 }
 
-// statuses counts the view's statuses, the other way to know the counts.
+// statuses are the counts by the view.
 func (b *bundle) statuses() map[string]int64 {
 	b.t.Helper()
 	rows, err := b.pool.Query(context.Background(), `select status, count(*) from notification_status where workspace_id = $1 group by status`, b.ws)

@@ -29,7 +29,7 @@ func (s separate) kind() Kind {
 	return Kind{Name: "scripted", Open: func(a Account) (Carrier, error) { return s[a.ProviderID], nil }}
 }
 
-// blocking accepts a message when it is let to, or else when the call ends.
+// blocking accepts a message when the test allows it, or else when the call ends.
 type blocking struct {
 	free  chan struct{}
 	calls chan struct{} // gets one for each that began
@@ -58,35 +58,35 @@ func (c *blocking) Send(ctx context.Context, messages []Message) []Receipt {
 
 func (c *blocking) Close() {}
 
-// jobs is River in small: n workers take jobs in the order in which they are
-// due, and bring back what enqueues again.
-type jobs struct {
+// jobQueue is a small River: n workers take jobs in the order in which they are due,
+// and snooze those that return a time.
+type jobQueue struct {
 	mu       sync.Mutex
-	queue    []ring
-	enqueued chan struct{} // closed by the next ring
+	queue    []queued
+	enqueued chan struct{} // closed by the next enqueue
 }
 
-type ring struct {
+type queued struct {
 	at  time.Time
-	n   int // of equal times, the first that was enqueued
+	n   int // the number, which decides between equal times
 	ref notifications.Ref
 }
 
-func (q *jobs) Len() int { return len(q.queue) }
-func (q *jobs) Less(i, j int) bool {
+func (q *jobQueue) Len() int { return len(q.queue) }
+func (q *jobQueue) Less(i, j int) bool {
 	a, b := q.queue[i], q.queue[j]
 	return a.at.Before(b.at) || a.at.Equal(b.at) && a.n < b.n
 }
-func (q *jobs) Swap(i, j int) { q.queue[i], q.queue[j] = q.queue[j], q.queue[i] }
-func (q *jobs) Push(x any)    { q.queue = append(q.queue, x.(ring)) }
-func (q *jobs) Pop() any {
+func (q *jobQueue) Swap(i, j int) { q.queue[i], q.queue[j] = q.queue[j], q.queue[i] }
+func (q *jobQueue) Push(x any)    { q.queue = append(q.queue, x.(queued)) }
+func (q *jobQueue) Pop() any {
 	last := q.queue[len(q.queue)-1]
 	q.queue = q.queue[:len(q.queue)-1]
 	return last
 }
 
 // next waits for a job that is due; false: ctx has ended.
-func (q *jobs) next(ctx context.Context) (ring, bool) {
+func (q *jobQueue) next(ctx context.Context) (queued, bool) {
 	for ctx.Err() == nil {
 		r, due, enqueued := q.first()
 		if due == 0 {
@@ -98,26 +98,26 @@ func (q *jobs) next(ctx context.Context) (ring, bool) {
 		case <-ctx.Done():
 		}
 	}
-	return ring{}, false
+	return queued{}, false
 }
 
-// first takes the first job if it is due, and says otherwise how long that takes.
-func (q *jobs) first() (r ring, due time.Duration, enqueued <-chan struct{}) {
+// first takes the first job if it is due, and returns otherwise how long that takes.
+func (q *jobQueue) first() (r queued, due time.Duration, enqueued <-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.enqueued == nil {
 		q.enqueued = make(chan struct{})
 	}
 	if len(q.queue) == 0 {
-		return ring{}, time.Hour, q.enqueued
+		return queued{}, time.Hour, q.enqueued
 	}
 	if due := time.Until(q.queue[0].at); due > 0 {
-		return ring{}, due, q.enqueued
+		return queued{}, due, q.enqueued
 	}
-	return heap.Pop(q).(ring), 0, nil
+	return heap.Pop(q).(queued), 0, nil
 }
 
-func (q *jobs) ring(r ring) {
+func (q *jobQueue) enqueue(r queued) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	heap.Push(q, r)
@@ -128,7 +128,7 @@ func (q *jobs) ring(r ring) {
 }
 
 // serve works jobs with n workers until the test ends.
-func (q *jobs) serve(ctx context.Context, t *testing.T, s *Sender, n int) (wait func()) {
+func (q *jobQueue) serve(ctx context.Context, t *testing.T, s *Sender, n int) (wait func()) {
 	var workers sync.WaitGroup
 	for range n {
 		workers.Go(func() {
@@ -138,7 +138,7 @@ func (q *jobs) serve(ctx context.Context, t *testing.T, s *Sender, n int) (wait 
 					t.Error(err)
 				}
 				if again > 0 {
-					q.ring(ring{at: time.Now().Add(again), ref: r.ref})
+					q.enqueue(queued{at: time.Now().Add(again), ref: r.ref})
 				}
 			}
 		})
@@ -150,24 +150,23 @@ func (b *bundle) eventually(within time.Duration, what string, is func() bool) {
 	b.t.Helper()
 	for end := time.Now().Add(within); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			b.t.Fatal("after " + within.String() + " it is still not so that " + what)
+			b.t.Fatal("after " + within.String() + " it is not true that " + what)
 		}
 	}
 }
 
-// A provider that does not answer holds some of a node's slots. Another
-// tenant's mail goes out meanwhile, although its jobs were enqueued behind
-// hundreds of the first's.
+// A provider that does not answer holds some of a node's slots. Another tenant's mail
+// is sent meanwhile, although its jobs were enqueued after hundreds of the first's.
 func TestSlowTenantLeavesSlotsToOthers(t *testing.T) {
 	a := setup(t)
 	b, c := a.tenant(), a.tenant()
 	hanging := &blocking{free: make(chan struct{}), calls: make(chan struct{}, 1)}
 	carriers := separate{a.provider: hanging, c.provider: hanging, b.provider: &scripted{calls: map[string]int{}, then: map[string][]Outcome{}, sent: map[string][]Message{}}}
 	s := a.senderOf(carriers.kind(), func(cfg *Config) { cfg.CallTimeout = 30 * time.Second; cfg.Lease = 5 * time.Minute })
-	q := &jobs{}
+	q := &jobQueue{}
 	for i, tenant := range []*bundle{a, c, b} {
 		for j, ref := range tenant.insert([]int{100, 100, 40}[i], 1, 2) {
-			q.ring(ring{n: 1000*i + j, ref: ref})
+			q.enqueue(queued{n: 1000*i + j, ref: ref})
 		}
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -178,7 +177,7 @@ func TestSlowTenantLeavesSlotsToOthers(t *testing.T) {
 		if got := slow.counts(); got.Sent != 0 || got.Processing == 0 {
 			t.Errorf("the slow tenant %s: %+v", name, got)
 		}
-		a.eventually(20*time.Second, "everybody can see that mail of the slow tenant "+name+" waits for a slot", func() bool {
+		a.eventually(20*time.Second, "explain reports that mail of the slow tenant "+name+" waits for a slot", func() bool {
 			h := slow.health()
 			return h.ThrottledAt != nil && h.ThrottledBy != ""
 		})
@@ -193,7 +192,7 @@ func TestSlowTenantLeavesSlotsToOthers(t *testing.T) {
 			}
 		}
 		if !waits {
-			t.Errorf("explain does not say that mail of the slow tenant %s waits for a slot", name)
+			t.Errorf("explain does not report that mail of the slow tenant %s waits for a slot", name)
 		}
 	}
 	close(hanging.free)
@@ -208,10 +207,10 @@ func TestSlots(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		took     time.Duration // of each provider's last window; 0: unknown
-		ask      []byte        // workspace and provider, in pairs
+		requests []byte        // workspace and provider, in pairs
 		want     int
 		limit    string
-		thenLast int // asks of one unknown provider of another workspace that succeed after that
+		thenLast int // requests of one unknown provider of another workspace that succeed after that
 	}{
 		{"one quick provider", 50 * time.Millisecond, repeat(20, 1, 1), 12, limitProvider, 4},
 		{"one slow provider", 2 * time.Second, repeat(20, 1, 1), 4, limitProvider, 4},
@@ -222,9 +221,9 @@ func TestSlots(t *testing.T) {
 	} {
 		s := &Sender{cfg: Config{}.withDefaults(), metrics: NewMetrics(nil)}
 		got, last := 0, ""
-		for i := 0; i < len(c.ask); i += 2 {
-			s.paceOf(p(c.ask[i+1])).took.Store(int64(c.took))
-			if held, limit, _ := s.tryAcquire(p(c.ask[i]), p(c.ask[i+1])); held != nil {
+		for i := 0; i < len(c.requests); i += 2 {
+			s.paceOf(p(c.requests[i+1])).took.Store(int64(c.took))
+			if held, limit, _ := s.tryAcquire(p(c.requests[i]), p(c.requests[i+1])); held != nil {
 				got++
 			} else {
 				last = limit
@@ -253,7 +252,7 @@ func repeat(n int, workspace, provider byte) (pairs []byte) {
 }
 
 // A workspace that enqueued a thousand jobs first is not served a thousand times
-// first: with one worker, the other's only batch comes among the first.
+// first: with one worker, the other's only batch is among the first.
 func TestWorkspacesAreServedFairly(t *testing.T) {
 	a := setup(t)
 	b := a.tenant()
@@ -272,7 +271,7 @@ func TestWorkspacesAreServedFairly(t *testing.T) {
 	if served > 30 {
 		t.Errorf("the other workspace was served after %d jobs", served)
 	}
-	for range 2 { // jobs that gave way ring again
+	for range 2 { // jobs that gave way are enqueued again
 		for _, ref := range refs {
 			if _, err := s.Work(t.Context(), ref); err != nil {
 				t.Fatal(err)
@@ -282,8 +281,8 @@ func TestWorkspacesAreServedFairly(t *testing.T) {
 	a.wantCounts(notifications.Counts{Sent: 200})
 }
 
-// A batch that another's job worked and gave back has a job of its own again:
-// its first may have come and gone meanwhile.
+// A batch that another's job worked and gave back has a job again, since its own may
+// have run meanwhile.
 func TestServingAnotherLeavesAJob(t *testing.T) {
 	a := setup(t)
 	b := a.tenant()

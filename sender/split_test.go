@@ -9,23 +9,22 @@ import (
 	"lemma/notifications"
 )
 
-// insertOneUnknown writes 10 intents in one batch, and answers the recipients in
-// the order of their calls. Three are accepted, the
-// connection drops after the final dot of the next, who[3], and six are not
-// called any more: these 6 are left.
-func (b *bundle) insertOneUnknown(maxAttempts int) (ref notifications.Ref, who []int) {
+// insertOneUnknown inserts 10 intents in one batch and returns the recipients in the
+// order of their calls. Three are accepted, the connection of the next, recipients[3],
+// drops after the final dot, and six are not called.
+func (b *bundle) insertOneUnknown(maxAttempts int) (ref notifications.Ref, recipients []int) {
 	b.t.Helper()
 	ref = b.insert(10, 10, maxAttempts)[0]
 	rows, _ := b.pool.Query(bg, `select profile_key::int from notifications where workspace_id = $1 order by ordinal`, b.ws)
-	who, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	recipients, err := pgx.CollectRows(rows, pgx.RowTo[int])
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for _, i := range who[3:10] {
+	for _, i := range recipients[3:10] {
 		b.carrier.then[address(i)] = []Outcome{NotCalled}
 	}
-	b.carrier.then[address(who[3])] = []Outcome{Unknown}
-	return ref, who
+	b.carrier.then[address(recipients[3])] = []Outcome{Unknown}
+	return ref, recipients
 }
 
 // Batch!NothingDeserted: one row whose outcome is unknown keeps no other row
@@ -42,21 +41,21 @@ func TestTheRestDoesNotWaitForAnUnknownRow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
-			ref, who := b.insertOneUnknown(c.attempts)
+			ref, recipients := b.insertOneUnknown(c.attempts)
 			if again, err := b.sender().Work(bg, ref); err != nil || again == 0 {
 				t.Fatalf("again after %s, %v", again, err)
 			}
 			b.wantCounts(notifications.Counts{Sent: 3, Pending: 6, Processing: 1})
 			b.work(b.sender())
 			b.wantCounts(notifications.Counts{Sent: 9, Processing: 1})
-			if status, _ := b.status(who[3]); status != "processing" {
+			if status, _ := b.status(recipients[3]); status != "processing" {
 				t.Errorf("unknown, and its status is %s", status)
 			}
 			b.reap(b.sender())
 			b.wantCounts(c.reaped)
 			b.work(b.sender())
 			b.wantCounts(c.end)
-			if n := b.carrier.called(address(who[3])); n != c.calls {
+			if n := b.carrier.called(address(recipients[3])); n != c.calls {
 				t.Errorf("called %d times", n)
 			}
 			for i := range 10 {
@@ -102,11 +101,11 @@ func TestTheRestOfASecondAttemptDoesNotWait(t *testing.T) {
 	}
 }
 
-// Batch!CountsBalance: what was not called is cancelled as soon as its worker
-// gives it back, and the unknown row is all that is in flight.
+// Batch!CountsBalance: uncalled rows are cancelled as soon as their worker gives them
+// back, and only the unknown row is in flight.
 func TestACancelDoesNotWaitForAnUnknownRow(t *testing.T) {
 	b := setup(t)
-	ref, who := b.insertOneUnknown(2)
+	ref, recipients := b.insertOneUnknown(2)
 	s := b.sender()
 	reached, release := pauseAt(s, "called", 1)
 	done := make(chan error, 1)
@@ -125,13 +124,13 @@ func TestACancelDoesNotWaitForAnUnknownRow(t *testing.T) {
 	b.reap(b.sender())
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 3, Cancelled: 6, Orphaned: 1})
-	if n := b.carrier.called(address(who[3])); n != 1 {
+	if n := b.carrier.called(address(recipients[3])); n != 1 {
 		t.Errorf("called %d times, the last after the cancel", n)
 	}
 }
 
-// Batch!NoWindowBehindGate: a batch that is split off behind a shut gate is born
-// behind it.
+// Batch!NoWindowBehindGate: a batch that is split off behind a closed gate has a
+// closed gate.
 func TestASplitCopiesTheGate(t *testing.T) {
 	b := setup(t)
 	ref, _ := b.insertOneUnknown(2)
@@ -195,20 +194,20 @@ func TestASplitWhoseAnswerIsLostHappensOnce(t *testing.T) {
 	}
 }
 
-// What explain says of a row that has a batch of its own, and of one that has not.
+// Explain of a row that has a batch of its own, and of one that has not.
 func TestExplainOfAnUnknownRow(t *testing.T) {
 	b := setup(t)
-	ref, who := b.insertOneUnknown(1)
+	ref, recipients := b.insertOneUnknown(1)
 	if _, err := b.sender().Work(bg, ref); err != nil {
 		t.Fatal(err)
 	}
 	b.work(b.sender())
-	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(who[3]))
+	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(recipients[3]))
 	if err != nil || e.Waiting == nil || e.Waiting.For != "answer" || e.Waiting.Until == nil || e.DeliveriesPossible != 1 {
 		t.Errorf("%+v, %v", e, err)
 	}
 	b.reap(b.sender())
-	for i, want := range map[int]int{who[3]: 1, who[4]: 0} { // who[3] knows nothing of the claim by which the others were called
+	for i, want := range map[int]int{recipients[3]: 1, recipients[4]: 0} { // recipients[3] was not in the claim in which the others were called
 		e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(i))
 		if err != nil {
 			t.Fatal(err)
@@ -223,15 +222,15 @@ func TestExplainOfAnUnknownRow(t *testing.T) {
 	}
 }
 
-// A person is not erased while the reaper may still want the row.
+// A row is not erased while the reaper may need it.
 func TestAnUnknownRowIsNotErased(t *testing.T) {
 	b := setup(t)
-	ref, who := b.insertOneUnknown(2)
+	ref, recipients := b.insertOneUnknown(2)
 	if _, err := b.sender().Work(bg, ref); err != nil {
 		t.Fatal(err)
 	}
 	b.work(b.sender())
-	names := []notifications.Name{{OriginID: b.origin, Key: keyOf(who[3])}, {OriginID: b.origin, Key: keyOf(who[4])}}
+	names := []notifications.Name{{OriginID: b.origin, Key: keyOf(recipients[3])}, {OriginID: b.origin, Key: keyOf(recipients[4])}}
 	erase := func() (erased, inFlight int64) {
 		b.inTx(func(tx pgx.Tx) (err error) {
 			erased, inFlight, err = b.ledger.Erase(bg, tx, b.ws, names, "erased:"+uuid.NewString())

@@ -17,12 +17,12 @@ func (s *Sender) Sweep(ctx context.Context) (int, error) {
 	if err := s.expireLate(ctx); err != nil {
 		return 0, err
 	}
-	silent, err := s.withoutJob(ctx)
+	due, err := s.withoutJob(ctx)
 	if err != nil {
 		return 0, err
 	}
 	enqueued := 0
-	for _, ref := range silent {
+	for _, ref := range due {
 		ok, err := s.enqueueAgain(ctx, ref)
 		if err != nil {
 			return enqueued, err
@@ -76,11 +76,11 @@ func (s *Sender) withoutJob(ctx context.Context) ([]notifications.Ref, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find batches without a job: %w", err)
 	}
-	silent, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
+	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 	if err != nil {
 		return nil, fmt.Errorf("find batches without a job: %w", err)
 	}
-	return silent, nil
+	return due, nil
 }
 
 // enqueueAgain sets enqueued_at by compare-and-set, so that of several sweeps one

@@ -16,8 +16,8 @@ func (b *bundle) failing(n int) {
 	b.exec(`update notifications set payload = '{"name":""}' where workspace_id = $1 and profile_key::int % $2 = 0`, b.ws, n)
 }
 
-// The counters are looked at after some errors, and what has failed stays
-// skipped when the origin is paused then.
+// The counters are checked after some errors, and rows that have failed stay skipped
+// when the origin is paused then.
 func TestTemplateErrorsAreChecked(t *testing.T) {
 	b := setup(t)
 	b.insert(400, 100, 2)
@@ -65,7 +65,7 @@ func TestChecksOfTemplateErrorsAreRare(t *testing.T) {
 	}
 }
 
-// Errors without anybody to ask, and one of the check itself, change nothing.
+// A check that fails changes nothing.
 func TestAFailedCheckDoesNotConcernTheBatch(t *testing.T) {
 	b := setup(t)
 	b.insert(40, 40, 2)

@@ -95,7 +95,7 @@ func (h Harness) messages(from, n int) []sender.Message {
 
 func accept(string) Behaviour { return Accept }
 
-// outcomes: each message gets its own receipt in its own place, and one request.
+// outcomes: each message gets its own receipt at its own index, and one request.
 func (h Harness) outcomes(t *testing.T, does map[int]Behaviour, want []sender.Outcome) {
 	by := map[string]Behaviour{}
 	for n, b := range does {

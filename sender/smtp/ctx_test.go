@@ -26,11 +26,11 @@ func TestCtxEnds(t *testing.T) {
 	c := carrierTo(t, s, "")
 	c.timeout = time.Minute // ctx, not this, ends the waiting
 	began := time.Now()
-	got := verdicts(c.Send(ctx, messages(4)))
+	got := results(c.Send(ctx, messages(4)))
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %v to notice", took)
 	}
-	want := []verdict{
+	want := []result{
 		{sender.Accepted, false, 250, ""}, {sender.Unknown, false, 0, "call_ended"},
 		{sender.NotCalled, false, 0, "call_ended"}, {sender.NotCalled, false, 0, "call_ended"},
 	}
@@ -42,7 +42,7 @@ func TestCtxEnds(t *testing.T) {
 	}
 }
 
-// lateCtx has ended, but whoever waits for it is not told yet.
+// lateCtx has ended, but its channel is not closed yet.
 type lateCtx struct {
 	context.Context
 	ended atomic.Bool
@@ -69,7 +69,7 @@ func TestOpenEnvelopeGetsNoDot(t *testing.T) {
 	c := carrierTo(t, s, "")
 	got := c.Send(ctx, messages(3))
 	if got[0].Outcome != sender.Accepted || got[1].Outcome != sender.NotCalled || got[2].Outcome != sender.NotCalled {
-		t.Errorf("%+v", verdicts(got))
+		t.Errorf("%+v", results(got))
 	}
 	if n := len(s.kept()); n != 1 {
 		t.Errorf("%d bodies, want 1", n)

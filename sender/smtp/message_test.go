@@ -131,7 +131,7 @@ func TestSinglePart(t *testing.T) {
 	}
 }
 
-// Two attempts say the same bytes, whoever writes them and after whatever.
+// Two attempts send the same bytes, whichever draft they use.
 func TestSameMessageSameBytes(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", testKeyRSA, testKeyEd25519} {
@@ -144,7 +144,7 @@ func TestSameMessageSameBytes(t *testing.T) {
 		var k writer
 		var a, b, other draft
 		o := message(2)
-		o.FromName, o.HTML = "Somebody else", strings.Repeat("long ", 1000)
+		o.FromName, o.HTML = "Another name", strings.Repeat("long ", 1000)
 		for d, m := range map[*draft]*sender.Message{&a: &first, &other: &o} {
 			if err := k.write(d, m, "", s); err != nil {
 				t.Fatal(err)
@@ -210,7 +210,7 @@ func FuzzQuoted(f *testing.F) {
 		want := strings.ReplaceAll(strings.ReplaceAll(in, "\r\n", "\n"), "\n", "\r\n")
 		back, err := io.ReadAll(quotedprintable.NewReader(strings.NewReader(got)))
 		if err != nil || string(back) != want {
-			t.Fatalf("%q came back as %q: %v", in, back, err)
+			t.Fatalf("%q is decoded as %q: %v", in, back, err)
 		}
 	})
 }
@@ -244,11 +244,11 @@ func FuzzHeaders(f *testing.F) {
 		}
 		var words mime.WordDecoder
 		if back, err := words.DecodeHeader(got.Header.Get("Subject")); err != nil || back != valid(subject) {
-			t.Fatalf("subject %q came back as %q: %v", subject, back, err)
+			t.Fatalf("subject %q is decoded as %q: %v", subject, back, err)
 		}
 		from, err := got.Header.AddressList("From")
 		if err != nil || len(from) != 1 || from[0].Address != m.FromEmail || from[0].Name != valid(name) {
-			t.Fatalf("from %q came back as %v: %v", name, from, err)
+			t.Fatalf("from %q is decoded as %v: %v", name, from, err)
 		}
 	})
 }

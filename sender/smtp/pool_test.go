@@ -41,7 +41,7 @@ func TestSharesConnections(t *testing.T) {
 	}
 	for id, n := range s.copies() {
 		if n != 1 {
-			t.Errorf("%s came %d times", id, n)
+			t.Errorf("%s arrived %d times", id, n)
 		}
 	}
 	if n := len(s.copies()); n != 24 {
@@ -78,7 +78,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	c.Send(t.Context(), messages(1))
 	c.Close()
 	if s.receiptFor("QUIT") != 2 {
-		t.Error("Close does not say goodbye")
+		t.Error("Close does not send QUIT")
 	}
 }
 
@@ -128,7 +128,7 @@ func talking(t *testing.T) (*session, net.Conn) {
 	return s, far
 }
 
-// An answer that has come counts, even if the time was over before it was read.
+// An answer that has arrived counts, even if the time was over before it was read.
 func TestAnAnswerThatHasArrivedCounts(t *testing.T) {
 	t.Parallel()
 	s, far := talking(t)
@@ -153,16 +153,16 @@ func TestInterruptLasts(t *testing.T) {
 	}
 }
 
-// failing takes some bytes of a body and then breaks.
+// failing accepts some bytes of a body and then breaks.
 type failing struct {
 	net.Conn
-	takes int
+	accepts int
 }
 
 func (f *failing) Write(b []byte) (int, error) {
 	if len(b) > 300 { // a body, not an envelope
 		_ = f.Conn.Close()
-		return f.takes, net.ErrClosed
+		return f.accepts, net.ErrClosed
 	}
 	return f.Conn.Write(b)
 }
@@ -170,7 +170,7 @@ func (f *failing) Write(b []byte) (int, error) {
 // The first byte of the body divides what is known from what is not.
 func TestFirstByteOfTheBody(t *testing.T) {
 	t.Parallel()
-	for takes, want := range map[int]verdict{
+	for accepts, want := range map[int]result{
 		0: {sender.NotAccepted, true, 0, "connection_lost"},
 		1: {sender.Unknown, false, 0, "connection_lost"},
 	} {
@@ -180,13 +180,13 @@ func TestFirstByteOfTheBody(t *testing.T) {
 		if refusal != nil {
 			t.Fatal(refusal)
 		}
-		conn.conn = &failing{Conn: conn.conn, takes: takes}
+		conn.conn = &failing{Conn: conn.conn, accepts: accepts}
 		l := c.pool.take(t.Context())
 		l.conn = conn
 		c.pool.give(l)
-		got := verdicts(c.Send(t.Context(), messages(2)))
+		got := results(c.Send(t.Context(), messages(2)))
 		if got[0] != want || got[1].Outcome != sender.Accepted {
-			t.Errorf("%d bytes taken: %+v, want %+v and accepted", takes, got, want)
+			t.Errorf("%d bytes accepted: %+v, want %+v and accepted", accepts, got, want)
 		}
 	}
 }
@@ -208,7 +208,7 @@ func TestDraftOnItsWayIsLeftAlone(t *testing.T) {
 	}
 	for id, n := range s.copies() {
 		if n != 1 {
-			t.Errorf("%s came %d times", id, n)
+			t.Errorf("%s arrived %d times", id, n)
 		}
 	}
 }

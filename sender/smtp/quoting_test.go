@@ -19,9 +19,9 @@ func TestOtherServicesAreNotQuoted(t *testing.T) {
 	t.Parallel()
 	const banner = "SSH-2.0-Canary_8.9"
 	for _, c := range []struct {
-		name, verb, says, config string
-		tls                      bool
-		reason, detail           string
+		name, verb, reply, config string
+		tls                       bool
+		reason, detail            string
 	}{
 		{"greeting refused", "greeting", "554 5.7.1 " + banner, "", false, "greeting_refused", "the server answered 554 5.7.1"},
 		{"greeting refused in lines", "greeting", "554-5.7.1 " + banner + "\r\n554 " + banner, "", false, "greeting_refused", "the server answered 554 5.7.1"},
@@ -38,7 +38,7 @@ func TestOtherServicesAreNotQuoted(t *testing.T) {
 			s := &server{offers: "PIPELINING AUTH PLAIN", answer: func(verb string, _ int) string {
 				switch verb {
 				case c.verb:
-					return c.says
+					return c.reply
 				case "EHLO":
 					return "250-" + banner + "\r\n250-STARTTLS\r\n250 AUTH PLAIN"
 				case "greeting":
@@ -57,7 +57,7 @@ func TestOtherServicesAreNotQuoted(t *testing.T) {
 			if got.Outcome != sender.NotAccepted || !got.Provider || got.Reason != c.reason || got.Detail != c.detail {
 				t.Errorf("%+v, want %s: %s", got, c.reason, c.detail)
 			}
-			if strings.Contains(c.says, "554 5") && !strings.Contains(log.String(), banner) {
+			if strings.Contains(c.reply, "554 5") && !strings.Contains(log.String(), banner) {
 				t.Errorf("the log does not have the server's text: %s", log.String())
 			}
 		})
@@ -80,8 +80,8 @@ func TestNamesInCertificatesAreNotQuoted(t *testing.T) {
 func TestRepliesToAMessageAreShown(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"MAIL", "RCPT", "DATA", "body"} {
-		s := serve(t, &server{answer: func(said string, _ int) string {
-			if said == verb {
+		s := serve(t, &server{answer: func(sent string, _ int) string {
+			if sent == verb {
 				return "450 4.7.1 come back later"
 			}
 			return ""

@@ -16,7 +16,7 @@ import (
 	"lemma/sender"
 )
 
-// certificate is good for 127.0.0.1, for whoever trusts the roots.
+// certificate is valid for 127.0.0.1 under the roots.
 func certificate(t *testing.T) (*tls.Config, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -69,8 +69,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Somebody in between puts answers behind the one to STARTTLS. They are in the
-// clear, so they count for nothing once TLS stands (RFC 3207, 4.2).
+// An attacker inserts answers after the one to STARTTLS. They are not encrypted, so
+// they are discarded before TLS (RFC 3207, 4.2).
 func TestForgetsWhatCameBeforeTLS(t *testing.T) {
 	t.Parallel()
 	config, roots := certificate(t)
@@ -90,8 +90,8 @@ func TestForgetsWhatCameBeforeTLS(t *testing.T) {
 func TestAuth(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name, auth, says, reason string
-		want                     []string
+		name, auth, reply, reason string
+		want                      []string
 	}{
 		{"plain", "PLAIN LOGIN", "", "", []string{"AUTH PLAIN AG1lAHNlY3JldA=="}},
 		{"login", "LOGIN", "334 VXNlcm5hbWU6", "", []string{"AUTH LOGIN", "bWU=", "c2VjcmV0"}},
@@ -105,7 +105,7 @@ func TestAuth(t *testing.T) {
 				case "EHLO":
 					return "250-test\r\n250-AUTH " + c.auth + "\r\n250 PIPELINING"
 				case "AUTH":
-					return c.says
+					return c.reply
 				case "bWU=":
 					return "334 UGFzc3dvcmQ6"
 				case "c2VjcmV0":
@@ -119,18 +119,18 @@ func TestAuth(t *testing.T) {
 			if got.Reason != c.reason || (c.reason == "") != (got.Outcome == sender.Accepted) {
 				t.Errorf("%+v", got)
 			}
-			said := s.commands[1:min(len(s.commands), 1+len(c.want))]
-			if !slices.Equal(said, c.want) {
-				t.Errorf("said %q, want %q", said, c.want)
+			sent := s.commands[1:min(len(s.commands), 1+len(c.want))]
+			if !slices.Equal(sent, c.want) {
+				t.Errorf("sent %q, want %q", sent, c.want)
 			}
 			if strings.Contains(got.Detail, "secret") {
-				t.Errorf("the detail tells the password: %s", got.Detail)
+				t.Errorf("the detail contains the password: %s", got.Detail)
 			}
 		})
 	}
 }
 
-// A password does not cross a network in the clear, whatever the config says.
+// A password is not sent unencrypted over a network, whatever the config is.
 func TestPasswordIsSentOverTLSOrLoopbackOnly(t *testing.T) {
 	t.Parallel()
 	far := &fixedAddr{addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 25}}
