@@ -86,15 +86,6 @@ func TestDerivedFields(t *testing.T) {
 	}
 }
 
-// A recipient that is skipped when the audience is read has ended at once.
-func TestSkippedHaveEnded(t *testing.T) {
-	b := setup(t)
-	b.exec(`insert into notifications (workspace_id, origin_id, key, profile_key, skip_reason) values ($1, $2, $3, 'x', 'missing_address')`, b.ws, b.origin, keyOf(0))
-	if d := cmp.Diff(derived{"skipped", "missing_address", 0, true}, b.derived(0)); d != "" {
-		t.Error(d)
-	}
-}
-
 // workHalf stops the worker of the first batch after its first windows, as a crash
 // would.
 func (b *bundle) workHalf(s *Sender, windows int) {

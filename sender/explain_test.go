@@ -9,7 +9,6 @@ import (
 	"lemma"
 	"lemma/events"
 	"lemma/notifications"
-	"lemma/page"
 )
 
 // The steps and deliveries of one notification after each sequence of calls.
@@ -103,28 +102,17 @@ func TestTheSecondMessageIsTheFirst(t *testing.T) {
 	}
 }
 
-func TestResolve(t *testing.T) {
+// A resolution does not make an orphan callable.
+func TestAResolvedOrphanIsNotCalledAgain(t *testing.T) {
 	b := setup(t)
 	b.carrier.then[address(0)] = []Outcome{Unknown}
-	b.insert(2, 2, 1)
+	b.insert(1, 1, 1)
 	s := b.sender()
 	b.work(s)
 	b.reap(s)
-	ctx := context.Background()
-	r := notifications.Resolution{Resolution: "sent", Note: "found in the server's log", APIKeyID: lemma.NewID()}
-	if _, err := b.ledger.Resolve(ctx, b.ws, b.origin, keyOf(1), r); lemma.KindOf(err) != lemma.WrongStatus {
-		t.Errorf("resolved one that was sent: %v", err)
-	}
-	n, err := b.ledger.Resolve(ctx, b.ws, b.origin, keyOf(0), r)
-	if err != nil || n.Status != "orphaned" || n.Resolution == nil || *n.Resolution != "sent" {
-		t.Errorf("%+v, %v", n, err)
-	}
-	r.Resolution = "not_sent"
-	if _, err := b.ledger.Resolve(ctx, b.ws, b.origin, keyOf(0), r); lemma.KindOf(err) != lemma.WrongStatus {
-		t.Errorf("the first resolution is not final: %v", err)
-	}
-	if _, err := b.ledger.Resolve(ctx, lemma.NewID(), b.origin, keyOf(0), r); lemma.KindOf(err) != lemma.NotFound {
-		t.Errorf("another workspace's was found: %v", err)
+	r := notifications.Resolution{Resolution: "not_sent", APIKeyID: lemma.NewID()}
+	if _, err := b.ledger.Resolve(bg, b.ws, b.origin, keyOf(0), r); err != nil {
+		t.Fatal(err)
 	}
 	for range 3 {
 		b.makeDue()
@@ -133,62 +121,5 @@ func TestResolve(t *testing.T) {
 	}
 	if n := b.carrier.called(address(0)); n != 1 {
 		t.Errorf("an orphan was called again: %d", n)
-	}
-}
-
-// Every filter finds the same rows as a list of all, page by page.
-func TestListFilters(t *testing.T) {
-	b := setup(t)
-	for i := range 40 {
-		b.carrier.then[address(i)] = [][]Outcome{{Accepted}, {Rejected}, {Unknown}, {NotAccepted, NotAccepted}}[i%4]
-	}
-	b.insert(40, 7, 1)
-	s := b.sender()
-	b.work(s)
-	b.reap(s)
-	ctx := context.Background()
-	all := b.list(t, notifications.Filter{OriginID: &b.origin}, 7)
-	if len(all) != 40 {
-		t.Fatalf("%d in all", len(all))
-	}
-	for _, status := range []string{"sent", "failed", "orphaned", "pending", "processing", "skipped", "cancelled"} {
-		want := map[string]bool{}
-		for key, st := range all {
-			if st == status {
-				want[key] = true
-			}
-		}
-		for _, f := range []notifications.Filter{{OriginID: &b.origin, Status: status}, {Status: status}} {
-			got := b.list(t, f, 3)
-			if len(got) != len(want) {
-				t.Errorf("%s: found %d, want %d", status, len(got), len(want))
-			}
-		}
-	}
-	if got := b.list(t, notifications.Filter{OriginID: &b.origin, Address: " P7@shop.example"}, 5); len(got) != 1 {
-		t.Errorf("by address: %v", got)
-	}
-	if got := b.list(t, notifications.Filter{OriginID: &b.origin, ProfileKey: "9"}, 5); len(got) != 1 {
-		t.Errorf("by profile: %v", got)
-	}
-	if _, _, err := b.ledger.List(ctx, b.ws, notifications.Filter{ProfileKey: "9"}, page.Query{Limit: 5}); lemma.KindOf(err) != lemma.Invalid {
-		t.Errorf("a search without campaign or flow: %v", err)
-	}
-}
-
-func (b *bundle) list(t *testing.T, f notifications.Filter, limit int) map[string]string {
-	t.Helper()
-	found := map[string]string{}
-	for page := (page.Query{Limit: limit}); ; {
-		rows, next, err := b.ledger.List(context.Background(), b.ws, f, page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, n := range rows {
-			found[n.Key.String()] = n.Status
-		}
-		if page.Cursor = next; next == "" {
-			return found
-		}
 	}
 }

@@ -345,32 +345,6 @@ func TestACarriersTextBreaksNoCommit(t *testing.T) {
 	}
 }
 
-// Two profiles share an address, in two chunks or in one: the holder of the key keeps
-// it, and a repeated chunk adds nothing.
-func TestTheHolderOfAnAddressKeepsIt(t *testing.T) {
-	b := setup(t)
-	write := func(profiles ...string) (w notifications.Written) {
-		var all []notifications.Recipient
-		for _, p := range profiles {
-			all = append(all, notifications.Recipient{Key: keyOf(0), ProfileKey: p, Address: address(0), Payload: `{}`})
-		}
-		b.inTx(func(tx pgx.Tx) (err error) {
-			w, err = b.ledger.Insert(bg, tx, notifications.Chunk{WorkspaceID: b.ws, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
-				Run: 1, MaxAttempts: 2, BatchSize: 10, Recipients: all})
-			return err
-		})
-		return w
-	}
-	write("B")
-	write("A")
-	if w := write("A", "B"); w.Created != 0 || len(w.Skipped) != 0 {
-		t.Errorf("a repeated chunk added %+v", w)
-	}
-	if got := b.counts(); got.Audience != 2 || got.Pending != 1 || got.SkippedBy["duplicate_address"] != 1 {
-		t.Errorf("%+v", got)
-	}
-}
-
 // Evidence is about one attempt: a rejected first attempt proves nothing of a second
 // without an answer.
 func TestARejectedFirstProvesNothingOfTheSecond(t *testing.T) {

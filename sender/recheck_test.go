@@ -271,7 +271,7 @@ func TestDrainEndsTheRead(t *testing.T) {
 	select {
 	case <-a.received:
 	case <-back:
-		t.Fatal("nobody reads")
+		t.Fatal("nothing was read")
 	}
 	s.Drain()
 	select {

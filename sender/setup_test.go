@@ -275,3 +275,40 @@ func (b *bundle) wantCounts(want notifications.Counts) {
 		}
 	}
 }
+
+// stop makes a sender's worker stop for ever at a point, as a crash would.
+func stop(s *Sender, at string, nth int) (reached chan struct{}) {
+	reached = make(chan struct{})
+	var mu sync.Mutex
+	n := 0
+	s.Hook = func(ctx context.Context, point string, _ notifications.Ref) {
+		mu.Lock()
+		defer mu.Unlock()
+		if point != at {
+			return
+		}
+		if n++; n == nth {
+			close(reached)
+			mu.Unlock()
+			<-ctx.Done()
+			select {}
+		}
+	}
+	return reached
+}
+
+// pauseAt stops a worker at a point until release is closed.
+func pauseAt(s *Sender, at string, nth int) (reached, release chan struct{}) {
+	reached, release = make(chan struct{}), make(chan struct{})
+	n := 0
+	s.Hook = func(_ context.Context, point string, _ notifications.Ref) {
+		if point != at {
+			return
+		}
+		if n++; n == nth {
+			close(reached)
+			<-release
+		}
+	}
+	return reached, release
+}
