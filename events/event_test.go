@@ -54,7 +54,8 @@ func TestProofs(t *testing.T) {
 	ctx := context.Background()
 	_, err := events.Record(ctx, pool, ws, []events.Event{
 		event("", events.Rejected, 1), event("", events.Accepted, 1), event("", events.Deferred, 2), event("", events.Rejected, 3),
-		event("", events.Rejected, 5), second(event("", events.Rejected, 5)), event("", events.Rejected, 6), second(event("", events.Accepted, 6)),
+		event("", events.Rejected, 5), second(event("", events.Rejected, 5)), event("", events.Rejected,
+			6), second(event("", events.Accepted, 6)),
 	})
 	if err != nil {
 		t.Fatal(err)

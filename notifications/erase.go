@@ -29,10 +29,11 @@ func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, na
 		update notifications n set profile_key = $4, address = case when n.address is not null then $5 end, payload = null
 		from unnest($2::uuid[], $3::uuid[]) as r (origin_id, key)
 		where n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key and n.profile_key <> $4
-		  and not exists (select from batches b where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id
-				and b.status in ('ready', 'leased'))
-		  and not exists (select from batches b where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.root_id = n.batch_id
-				and b.id <> b.root_id and b.status in ('ready', 'leased'))`, workspaceID, origins, keys, as, ErasedAddress)
+		  and not exists (select from batches b
+			where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id and b.status in ('ready', 'leased'))
+		  and not exists (select from batches b
+			where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.root_id = n.batch_id and b.id <> b.root_id
+			  and b.status in ('ready', 'leased'))`, workspaceID, origins, keys, as, ErasedAddress)
 	if err != nil {
 		return 0, 0, fmt.Errorf("erase notifications: %w", err)
 	}

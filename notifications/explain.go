@@ -54,7 +54,8 @@ func explain(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Ex
 }
 
 func readAll(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
-	for _, read := range []func(context.Context, DB, *Explanation, *deliveries) error{readBatches, readAttempts, readEvents, readResolution} {
+	for _, read := range []func(context.Context, DB, *Explanation, *deliveries) error{readBatches, readAttempts, readEvents,
+		readResolution} {
 		if err := read(ctx, db, e, d); err != nil {
 			return err
 		}
@@ -251,7 +252,8 @@ func readEvents(ctx context.Context, db DB, e *Explanation, d *deliveries) error
 func readResolution(ctx context.Context, db DB, e *Explanation, _ *deliveries) error {
 	n := e.Notification
 	rows, err := db.Query(ctx, `
-		select resolution, note, at from resolutions where workspace_id = $1 and origin_id = $2 and key = $3`, n.WorkspaceID, n.OriginID, n.Key)
+		select resolution, note, at from resolutions where workspace_id = $1 and origin_id = $2 and key = $3`,
+		n.WorkspaceID, n.OriginID, n.Key)
 	if err != nil {
 		return err
 	}

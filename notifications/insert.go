@@ -234,7 +234,8 @@ func countBatches(ctx context.Context, tx pgx.Tx, c Chunk, planned []newBatch) (
 	}
 	rows, err := tx.Query(ctx, `
 		select b.i::int, n.size::int from unnest($3::uuid[]) with ordinality as b (id, i)
-		cross join lateral (select count(*) as size from notifications n where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = b.id) n
+		cross join lateral (
+			select count(*) as size from notifications n where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = b.id) n
 		where n.size > 0`, c.WorkspaceID, c.OriginID, ids)
 	if err != nil {
 		return nil, err
@@ -257,8 +258,9 @@ func insertBatches(ctx context.Context, tx pgx.Tx, c Chunk, batches []newBatch) 
 		ids[i], sizes[i], after[i] = b.id, int16(b.size), b.after.Seconds()
 	}
 	_, err := tx.Exec(ctx, `
-		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, expires_at, due_at, created_at)
-		select $1, $2, b.id, b.id, $3, $4, b.size, $5, $6, now() + make_interval(secs => b.after), coalesce($10, now())
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, expires_at,
+			due_at, created_at)
+		select $1, $2, b.id as id, b.id as root_id, $3, $4, b.size, $5, $6, now() + make_interval(secs => b.after), coalesce($10, now())
 		from unnest($7::uuid[], $8::smallint[], $9::float8[]) as b (id, size, after)`,
 		c.WorkspaceID, c.OriginID, c.ProviderID, c.ContentID, c.MaxAttempts, c.ExpiresAt, ids, sizes, after,
 		pgtype.Timestamptz{Time: c.ReadAt, Valid: !c.ReadAt.IsZero()})

@@ -29,7 +29,7 @@ func (l *Ledger) SeedSent(ctx context.Context, ws, origin uuid.UUID, n int) ([]u
 			from numbered m, generate_series(0, $4::int - 1) o
 		)
 		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, status, sent, finished_at)
-		select $1, $2, id, id, $2, $2, $4::int, 2, 'done', $4::int, now() from made
+		select $1, $2, id, id as root_id, $2, $2, $4::int, 2, 'done', $4::int, now() from made
 		returning id`, ws, origin, n, SeedBatch)
 	if err != nil {
 		return nil, fmt.Errorf("seed notifications: %w", err)

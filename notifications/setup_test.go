@@ -79,7 +79,8 @@ func (f *fixture) end(i int, outcome, basis, counter string) {
 	f.exec(`
 		with a as (
 			insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
-			select workspace_id, batch_id, ordinal, 1, $4, true, $5 from notifications where workspace_id = $1 and origin_id = $2 and key = $3
+			select workspace_id, batch_id, ordinal, 1, $4, true, $5 from notifications
+			where workspace_id = $1 and origin_id = $2 and key = $3
 			returning batch_id
 		)
 		update batches b set `+counter+` = `+counter+` + 1 from a where b.id = a.batch_id`, f.ws, f.origin, keyOf(i), outcome, basis)

@@ -12,16 +12,16 @@ import (
 type Outcome string
 
 const (
-	// Accepted: the carrier accepted the message.
+	// Accepted means that the carrier accepted the message.
 	Accepted Outcome = "accepted"
-	// Rejected: the carrier did not accept the message and never will.
+	// Rejected means that the carrier did not accept the message and never will.
 	Rejected Outcome = "rejected"
-	// NotAccepted: the carrier did not accept the message this time; it is called again and no attempt is spent.
+	// NotAccepted means that the carrier did not accept the message this time. It is called again and no attempt is spent.
 	NotAccepted Outcome = "not_accepted"
-	// Unknown: the message was being transferred and no answer proves the outcome.
+	// Unknown means that the message was being transferred and no answer proves the outcome.
 	// Nothing is written; only the reaper decides.
 	Unknown Outcome = "unknown"
-	// NotCalled: no byte of the message was sent, because the time for calls was over,
+	// NotCalled means that no byte of the message was sent, because the time for calls was over,
 	// or with Provider because the provider has just failed.
 	NotCalled Outcome = "not_called"
 )

@@ -17,7 +17,8 @@ var (
 	noConnection = &Receipt{Outcome: NotAccepted, Provider: true, Reason: "connect_failed", Detail: "connection refused"}
 	closing      = &Receipt{Outcome: NotAccepted, Provider: true, Code: 421, Reason: "service_closing", Detail: "421 bye"}
 	noAnswer     = &Receipt{Outcome: NotAccepted, Reason: "timeout"}
-	noPassword   = &Receipt{Outcome: NotAccepted, Provider: true, Definite: true, Code: 535, Reason: "auth_failed", Detail: "5.7.8 who are you"}
+	noPassword   = &Receipt{Outcome: NotAccepted, Provider: true, Definite: true, Code: 535, Reason: "auth_failed",
+		Detail: "5.7.8 who are you"}
 )
 
 func (b *bundle) health() providers.Provider {
@@ -223,7 +224,8 @@ func TestWhatPauses(t *testing.T) {
 		reason, contain string
 	}{
 		{"a failure that has not lasted", noConnection, closing, 10 * time.Minute, "", ""},
-		{"a failure that lasts", noConnection, closing, 15 * time.Minute, "provider_errors", "in 2 calls in a row; the first failure was connect_failed: connection refused, the last service_closing (421)"},
+		{"a failure that lasts", noConnection, closing, 15 * time.Minute, "provider_errors",
+			"in 2 calls in a row; the first failure was connect_failed: connection refused, the last service_closing (421)"},
 		{"a definite refusal", noPassword, nil, 0, "provider_refused", "auth_failed (535)"},
 		{"a definite refusal of a probe", noConnection, noPassword, time.Minute, "provider_refused", "auth_failed (535)"},
 	} {
@@ -234,7 +236,8 @@ func TestWhatPauses(t *testing.T) {
 			b.carrier.fail(c.first)
 			b.work(s)
 			if c.then != nil {
-				b.exec(`update provider_meters set opened_at = opened_at - make_interval(secs => $1), failing_since = failing_since - make_interval(secs => $1), open_until = now()`, c.open.Seconds())
+				b.exec(`update provider_meters set opened_at = opened_at - make_interval(secs => $1),
+					failing_since = failing_since - make_interval(secs => $1), open_until = now()`, c.open.Seconds())
 				b.carrier.fail(c.then)
 				b.makeDue()
 				b.work(s)
@@ -255,11 +258,13 @@ func TestOldFailureDoesNotLast(t *testing.T) {
 	s := b.sender()
 	b.carrier.fail(noConnection)
 	b.work(s)
-	b.exec(`update provider_meters set opened_at = opened_at - interval '1 day', failing_since = failing_since - interval '1 day', failed_at = failed_at - interval '1 day', open_until = now()`)
+	b.exec(`update provider_meters set opened_at = opened_at - interval '1 day', failing_since = failing_since - interval '1 day',
+		failed_at = failed_at - interval '1 day', open_until = now()`)
 	b.carrier.fail(closing)
 	b.makeDue()
 	b.work(s)
-	if p := b.health(); len(b.paused) != 0 || !p.CircuitOpen || p.FirstError != "service_closing (421)" || time.Since(*p.FailingSince) > time.Minute {
+	if p := b.health(); len(b.paused) != 0 || !p.CircuitOpen || p.FirstError != "service_closing (421)" ||
+		time.Since(*p.FailingSince) > time.Minute {
 		t.Errorf("paused for %v, health %+v", b.paused, p)
 	}
 }

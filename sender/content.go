@@ -104,7 +104,8 @@ func (s *Sender) carrier(ctx context.Context, c *claim) (Carrier, error) {
 	carrier, err := kind.Open(Account{WorkspaceID: c.WorkspaceID, ProviderID: c.providerID, Kind: a.Kind,
 		Config: a.Config, Secrets: a.Secrets, Version: a.Version, CallTimeout: s.cfg.CallTimeout})
 	if err != nil {
-		return nil, &lemma.Error{Kind: lemma.Invalid, Code: "provider_unusable", Message: "the provider's settings cannot be used", Cause: err}
+		return nil, &lemma.Error{Kind: lemma.Invalid, Code: "provider_unusable", Message: "the provider's settings cannot be used",
+			Cause: err}
 	}
 	return s.cache.put(c.providerID, opened{a.Version, carrier}), nil
 }

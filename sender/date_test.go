@@ -43,7 +43,8 @@ func TestDateIsWhenItIsCalled(t *testing.T) {
 // byOrdinal are the addresses of n recipients in the order of their rows.
 func (b *bundle) byOrdinal(n int) []string {
 	b.t.Helper()
-	rows, _ := b.pool.Query(context.Background(), `select address from notifications where workspace_id = $1 order by ordinal limit $2`, b.ws, n)
+	rows, _ := b.pool.Query(context.Background(), `select address from notifications where workspace_id = $1 order by ordinal limit $2`,
+		b.ws, n)
 	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(all) != n {
 		b.t.Fatal(len(all), err)

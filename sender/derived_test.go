@@ -45,26 +45,40 @@ type derivedCase struct {
 }
 
 var derivedCases = []derivedCase{
-	{"sent, and cancelled afterwards", 2, []Outcome{Accepted}, func(b *bundle, s *Sender) { b.workHalf(s, 1); b.cancel(); b.reap(s) }, derived{"sent", "", 1, true}},
-	{"sent, and its batch expired afterwards", 2, []Outcome{Accepted}, func(b *bundle, s *Sender) { b.workHalf(s, 1); b.pastDeadline(); b.reap(s); b.work(s) }, derived{"sent", "", 1, true}},
-	{"rejected, and cancelled afterwards", 2, []Outcome{Rejected}, func(b *bundle, s *Sender) { b.workHalf(s, 1); b.cancel(); b.reap(s) }, derived{"failed", "scripted", 1, true}},
+	{"sent, and cancelled afterwards", 2, []Outcome{Accepted}, func(b *bundle, s *Sender) { b.workHalf(s, 1); b.cancel(); b.reap(s) },
+		derived{"sent", "", 1, true}},
+	{"sent, and its batch expired afterwards", 2, []Outcome{Accepted},
+		func(b *bundle, s *Sender) { b.workHalf(s, 1); b.pastDeadline(); b.reap(s); b.work(s) }, derived{"sent", "", 1, true}},
+	{"rejected, and cancelled afterwards", 2, []Outcome{Rejected},
+		func(b *bundle, s *Sender) { b.workHalf(s, 1); b.cancel(); b.reap(s) }, derived{"failed", "scripted", 1, true}},
 	{"never called", 2, nil, func(b *bundle, _ *Sender) {}, derived{"pending", "", 0, false}},
 	{"cancelled before it was called", 2, nil, func(b *bundle, _ *Sender) { b.cancel() }, derived{"cancelled", "cancelled", 0, true}},
-	{"cancelled while a worker held it", 2, nil, func(b *bundle, s *Sender) { b.claim(s); b.cancel(); b.reap(s) }, derived{"cancelled", "cancelled", 0, true}},
-	{"expired before it was called", 2, nil, func(b *bundle, s *Sender) { b.pastDeadline(); b.work(s) }, derived{"skipped", "expired", 0, true}},
+	{"cancelled while a worker held it", 2, nil, func(b *bundle, s *Sender) { b.claim(s); b.cancel(); b.reap(s) },
+		derived{"cancelled", "cancelled", 0, true}},
+	{"expired before it was called", 2, nil, func(b *bundle, s *Sender) { b.pastDeadline(); b.work(s) },
+		derived{"skipped", "expired", 0, true}},
 	{"not rendered, so not called", 2, nil, func(b *bundle, s *Sender) {
 		b.exec(`update notifications set payload = 'broken' where workspace_id = $1 and key = $2`, b.ws, keyOf(0))
 		b.work(s)
 	}, derived{"skipped", "template_error", 0, true}},
 	{"refused for now", 2, []Outcome{NotAccepted}, func(b *bundle, s *Sender) { b.work(s) }, derived{"pending", "", 0, false}},
 	{"unknown, and its lease runs", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s) }, derived{"processing", "", 0, false}},
-	{"waits for its second attempt", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s) }, derived{"pending", "", 1, false}},
-	{"cancelled before its second attempt", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.cancel() }, derived{"orphaned", "unknown_then_cancelled", 1, true}},
-	{"expired before its second attempt", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.pastDeadline(); b.work(s) }, derived{"orphaned", "unknown_then_expired", 1, true}},
-	{"sent on its second attempt", 2, []Outcome{Unknown, Accepted}, func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s) }, derived{"sent", "", 2, true}},
-	{"unknown under at_most_once", 1, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s) }, derived{"orphaned", "no_answer", 1, true}},
-	{"accepted after all, so no second call", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.prove(events.Accepted); b.work(s) }, derived{"sent", "", 1, true}},
-	{"rejected after all, so no second call", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.prove(events.Rejected); b.work(s) }, derived{"failed", "first_attempt_rejected", 1, true}},
+	{"waits for its second attempt", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s) },
+		derived{"pending", "", 1, false}},
+	{"cancelled before its second attempt", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.cancel() },
+		derived{"orphaned", "unknown_then_cancelled", 1, true}},
+	{"expired before its second attempt", 2, []Outcome{Unknown},
+		func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.pastDeadline(); b.work(s) },
+		derived{"orphaned", "unknown_then_expired", 1, true}},
+	{"sent on its second attempt", 2, []Outcome{Unknown, Accepted}, func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s) },
+		derived{"sent", "", 2, true}},
+	{"unknown under at_most_once", 1, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s) },
+		derived{"orphaned", "no_answer", 1, true}},
+	{"accepted after all, so no second call", 2, []Outcome{Unknown},
+		func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.prove(events.Accepted); b.work(s) }, derived{"sent", "", 1, true}},
+	{"rejected after all, so no second call", 2, []Outcome{Unknown},
+		func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.prove(events.Rejected); b.work(s) },
+		derived{"failed", "first_attempt_rejected", 1, true}},
 }
 
 // A reason, a number of attempts and an end are those of the notification and

@@ -18,7 +18,8 @@ func (s *Sender) keepEvidence(ctx context.Context, c *claim, done []outcome) err
 			continue
 		}
 		known = append(known, events.Event{ProviderID: c.providerID, Source: events.SourceResponse,
-			SourceID: fmt.Sprintf("%s/%d/%d", c.root, o.ordinal, c.attempt), BatchID: c.root, Ordinal: o.ordinal, Attempt: c.attempt, Kind: events.Kind(o.kind), Code: o.code,
+			SourceID: fmt.Sprintf("%s/%d/%d", c.root, o.ordinal, c.attempt),
+			BatchID:  c.root, Ordinal: o.ordinal, Attempt: c.attempt, Kind: events.Kind(o.kind), Code: o.code,
 			CarrierID: clip(o.carrierID), Detail: clip(o.detail), OccurredAt: o.at})
 	}
 	err := s.persist(c, func() error { _, err := events.Record(ctx, s.pool, c.WorkspaceID, known); return err })

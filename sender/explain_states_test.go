@@ -75,7 +75,8 @@ func second(at string, nth int, then ...func(b *bundle)) func(*bundle, *Sender) 
 
 var (
 	hold = func(b *bundle) {
-		err := pgx.BeginFunc(context.Background(), b.pool, func(tx pgx.Tx) error { return b.ledger.Hold(context.Background(), tx, b.ws, b.origin) })
+		err := pgx.BeginFunc(context.Background(), b.pool,
+			func(tx pgx.Tx) error { return b.ledger.Hold(context.Background(), tx, b.ws, b.origin) })
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -118,10 +119,14 @@ var moments = []explained{
 	{"unknown, with evidence of rejection", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); rejected(b) }), "answer", 0},
 
 	{"ready for attempt 2", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s) }), "worker", 2},
-	{"ready for attempt 2, and it was accepted", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); accepted(b) }), "worker", 1},
-	{"ready for attempt 2, and it was rejected", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); rejected(b) }), "worker", 0},
-	{"ready for attempt 2, and its deadline passes", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); late(b) }), "expiry", 1},
-	{"attempt 2 refused for now", 2, []Outcome{Unknown, NotAccepted}, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s) }), "due", 2},
+	{"ready for attempt 2, and it was accepted", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); accepted(b) }),
+		"worker", 1},
+	{"ready for attempt 2, and it was rejected", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); rejected(b) }),
+		"worker", 0},
+	{"ready for attempt 2, and its deadline passes", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); late(b) }),
+		"expiry", 1},
+	{"attempt 2 refused for now", 2, []Outcome{Unknown, NotAccepted},
+		still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s) }), "due", 2},
 	{"attempt 2 about to be called", 2, unknown1, second("committing", 1), "window", 2},
 	{"attempt 2 about to be called, evidence comes too late", 2, unknown1, second("committing", 1, accepted), "window", 2},
 	{"attempt 2 about to be called, and cancelled", 2, unknown1, second("committing", 1, cancel), "cancel", 1},
@@ -133,7 +138,8 @@ var moments = []explained{
 	{"unknown for ever", 1, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s) }), "", 1},
 	{"cancelled", 2, nil, still(func(b *bundle, _ *Sender) { cancel(b) }), "", 0},
 	{"cancelled before attempt 2", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); cancel(b) }), "", 1},
-	{"attempt 2 refused for now, then cancelled", 2, []Outcome{Unknown, NotAccepted}, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s); cancel(b) }), "", 1},
+	{"attempt 2 refused for now, then cancelled", 2, []Outcome{Unknown, NotAccepted},
+		still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s); cancel(b) }), "", 1},
 	{"accepted after all", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); accepted(b); b.work(s) }), "", 1},
 }
 
@@ -173,8 +179,10 @@ func TestExplainPredicts(t *testing.T) {
 			if final := slices.Contains([]string{"pending", "processing"}, e.Notification.Status); final != (e.Waiting != nil) {
 				t.Errorf("%s waits for %+v", e.Notification.Status, e.Waiting)
 			}
-			if after := b.explain(); after.Waiting != nil || after.DeliveriesPossible > e.DeliveriesPossible || after.DeliveriesAtMost != after.DeliveriesPossible {
-				t.Errorf("in the end it is %s, %d to %d of %d deliveries, waits for %+v", after.Notification.Status, after.DeliveriesAtLeast, after.DeliveriesAtMost, after.DeliveriesPossible, after.Waiting)
+			if after := b.explain(); after.Waiting != nil || after.DeliveriesPossible > e.DeliveriesPossible ||
+				after.DeliveriesAtMost != after.DeliveriesPossible {
+				t.Errorf("in the end it is %s, %d to %d of %d deliveries, waits for %+v", after.Notification.Status,
+					after.DeliveriesAtLeast, after.DeliveriesAtMost, after.DeliveriesPossible, after.Waiting)
 			}
 		})
 	}
@@ -183,7 +191,8 @@ func TestExplainPredicts(t *testing.T) {
 // rejectedCalls counts calls that evidence proves to be rejected.
 func (b *bundle) rejectedCalls() (n int) {
 	b.t.Helper()
-	err := b.pool.QueryRow(context.Background(), `select count(*) from provider_events where workspace_id = $1 and kind = 'rejected'`, b.ws).Scan(&n)
+	err := b.pool.QueryRow(context.Background(), `select count(*) from provider_events where workspace_id = $1 and kind = 'rejected'`,
+		b.ws).Scan(&n)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -196,7 +205,8 @@ func (b *bundle) worst() {
 	b.t.Helper()
 	s := b.sender()
 	for range 4 {
-		err := pgx.BeginFunc(context.Background(), b.pool, func(tx pgx.Tx) error { return b.ledger.Unhold(context.Background(), tx, b.ws, b.origin) })
+		err := pgx.BeginFunc(context.Background(), b.pool,
+			func(tx pgx.Tx) error { return b.ledger.Unhold(context.Background(), tx, b.ws, b.origin) })
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -225,8 +235,10 @@ func TestExplainIsOneSnapshot(t *testing.T) {
 	go func() { got <- b.explain() }()
 	b.waitForLock()
 	for _, change := range []string{
-		`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis) values ($1, $2, 0, 1, 'accepted', true, 'response')`,
-		`update batches set status = 'done', leased_by = null, lease_until = null, sent = 1, finished_at = now() where workspace_id = $1 and id = $2`,
+		`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
+			values ($1, $2, 0, 1, 'accepted', true, 'response')`,
+		`update batches set status = 'done', leased_by = null, lease_until = null, sent = 1, finished_at = now()
+			where workspace_id = $1 and id = $2`,
 	} {
 		if _, err := tx.Exec(ctx, change, b.ws, refs[0].BatchID); err != nil {
 			t.Fatal(err)
@@ -237,8 +249,10 @@ func TestExplainIsOneSnapshot(t *testing.T) {
 	}
 	e := <-got
 	steps := fmt.Sprint(e.Steps)
-	if e.Notification.Status != "pending" || strings.Contains(steps, "accepted") || e.Waiting == nil || e.Waiting.For != "window" || e.DeliveriesAtLeast != 0 {
-		t.Errorf("it is %s, waits for %+v, %d deliveries at least, and the steps are %s", e.Notification.Status, e.Waiting, e.DeliveriesAtLeast, steps)
+	if e.Notification.Status != "pending" || strings.Contains(steps, "accepted") || e.Waiting == nil || e.Waiting.For != "window" ||
+		e.DeliveriesAtLeast != 0 {
+		t.Errorf("it is %s, waits for %+v, %d deliveries at least, and the steps are %s", e.Notification.Status, e.Waiting,
+			e.DeliveriesAtLeast, steps)
 	}
 }
 
@@ -247,7 +261,8 @@ func (b *bundle) waitForLock() {
 	b.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		var waiting bool
-		err := b.pool.QueryRow(context.Background(), `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waiting)
+		err := b.pool.QueryRow(context.Background(),
+			`select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waiting)
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -27,8 +27,10 @@ func TestExplain(t *testing.T) {
 		{"unknown, then sent", 2, []Outcome{Unknown, Accepted},
 			[]string{"written", "claimed", "window", "unresolved", "reaped", "unknown", "claimed", "window", "accepted", "finished"}, 1, 2},
 		{"unknown twice", 2, []Outcome{Unknown, Unknown},
-			[]string{"written", "claimed", "window", "unresolved", "reaped", "unknown", "claimed", "window", "unresolved", "reaped", "unknown"}, 0, 2},
-		{"unknown under at_most_once", 1, []Outcome{Unknown}, []string{"written", "claimed", "window", "unresolved", "reaped", "unknown"}, 0, 1},
+			[]string{"written", "claimed", "window", "unresolved", "reaped", "unknown", "claimed", "window", "unresolved", "reaped",
+				"unknown"}, 0, 2},
+		{"unknown under at_most_once", 1, []Outcome{Unknown},
+			[]string{"written", "claimed", "window", "unresolved", "reaped", "unknown"}, 0, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := setup(t)
@@ -56,7 +58,8 @@ func TestExplain(t *testing.T) {
 				t.Errorf("steps differ (-want +got): %s", d)
 			}
 			if e.DeliveriesAtLeast != c.least || e.DeliveriesAtMost != c.most || e.Bound != c.maxAttempts {
-				t.Errorf("deliveries %d to %d of %d: %s; want %d to %d of %d", e.DeliveriesAtLeast, e.DeliveriesAtMost, e.Bound, e.Summary, c.least, c.most, c.maxAttempts)
+				t.Errorf("deliveries %d to %d of %d: %s; want %d to %d of %d", e.DeliveriesAtLeast, e.DeliveriesAtMost, e.Bound,
+					e.Summary, c.least, c.most, c.maxAttempts)
 			}
 		})
 	}
@@ -87,7 +90,8 @@ func TestTheSecondMessageIsTheFirst(t *testing.T) {
 	b.insert(1, 1, 2)
 	b.work(b.sender())
 	nextSecond()
-	b.exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables) values ($1, $2, 2, 'New', 'New', 'New', '{}')`, b.ws, b.provider)
+	b.exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables)
+		values ($1, $2, 2, 'New', 'New', 'New', '{}')`, b.ws, b.provider)
 	b.exec(`update templates set version = 2 where workspace_id = $1`, b.ws)
 	other := b.sender()
 	b.reap(other)

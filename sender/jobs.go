@@ -17,6 +17,7 @@ type worker struct {
 	sender *Sender
 }
 
+// Work is a run of the job.
 func (w *worker) Work(ctx context.Context, job *river.Job[notifications.BatchSend]) error {
 	again, err := w.sender.Work(ctx, job.Args.Ref)
 	if err == nil && again > 0 {

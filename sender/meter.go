@@ -91,7 +91,8 @@ func (m *meter) pauseFor(r run, cfg Config) (reason, detail string) {
 		return "provider_refused", fmt.Sprintf("%d messages in a row were rejected; the first answer was %s, the last %s",
 			m.Rejections, m.FirstError, m.LastError)
 	case m.OpenedAt != nil && m.Now.Sub(*m.OpenedAt) >= cfg.PauseAfter:
-		return "provider_errors", fmt.Sprintf("the provider has failed since %s, in %d calls in a row; the first failure was %s, the last %s",
+		return "provider_errors", fmt.Sprintf(
+			"the provider has failed since %s, in %d calls in a row; the first failure was %s, the last %s",
 			m.FailingSince.UTC().Format(time.RFC3339), m.Failures, m.FirstError, m.LastError)
 	}
 	return "", ""

@@ -38,7 +38,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		calls:    histogram("lemma_window_seconds", "Time to call a window of messages.", 0.001, 16),
 		messages: counter("lemma_calls_total", "Messages passed to a carrier."),
 		deferred: counter("lemma_deferrals_total", "Messages that were not accepted and are called again later."),
-		late:     counter("lemma_send_deadlines_missed_total", "Notifications that were not called because their send deadline had passed."),
+		late: counter("lemma_send_deadlines_missed_total",
+			"Notifications that were not called because their send deadline had passed."),
 		expired:  counter("lemma_lease_expiries_total", "Batches whose lease expired and that the reaper settled."),
 		lost:     counter("lemma_leases_lost_total", "Commits without a lease; their known outcomes were kept as evidence."),
 		retries:  counter("lemma_second_attempts_total", "Notifications with a second attempt, since the first is unknown."),
@@ -74,7 +75,8 @@ func vector(name, label, help string) *prometheus.CounterVec {
 
 // histogram has buckets from least seconds, each twice the one before.
 func histogram(name, help string, least float64, buckets int) prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(least, 2, buckets)})
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help,
+		Buckets: prometheus.ExponentialBuckets(least, 2, buckets)})
 }
 
 func (m *Metrics) claimed(took time.Duration) { m.claims.Observe(took.Seconds()) }

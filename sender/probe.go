@@ -66,7 +66,8 @@ func (c *claim) leaveRefused() {
 	if !c.probing || len(c.rows) == 0 {
 		return
 	}
-	least := c.refusals.of(slices.MinFunc(c.rows, func(a, b row) int { return c.refusals.of(a.Ordinal) - c.refusals.of(b.Ordinal) }).Ordinal)
+	least := c.refusals.of(slices.MinFunc(c.rows,
+		func(a, b row) int { return c.refusals.of(a.Ordinal) - c.refusals.of(b.Ordinal) }).Ordinal)
 	c.rows = slices.DeleteFunc(c.rows, func(r row) bool {
 		left := c.refusals.of(r.Ordinal) > least
 		if left {

@@ -74,7 +74,8 @@ func TestRetryBatchesKeepOrdinals(t *testing.T) {
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 30})
 	rows, _ := b.pool.Query(context.Background(), `
-		select n.address from attempts a join notifications n on n.workspace_id = a.workspace_id and n.batch_id = a.batch_id and n.ordinal = a.ordinal
+		select n.address from attempts a
+		join notifications n on n.workspace_id = a.workspace_id and n.batch_id = a.batch_id and n.ordinal = a.ordinal
 		where a.workspace_id = $1 and a.attempt = 2`, b.ws)
 	second, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(second) != 20 {
@@ -220,11 +221,15 @@ func TestARefusedRowIsFreeAfterACrash(t *testing.T) {
 func (b *bundle) record(ref notifications.Ref, i int, kind events.Kind) {
 	b.t.Helper()
 	var ordinal int16
-	err := b.pool.QueryRow(context.Background(), `select ordinal from notifications where workspace_id = $1 and origin_id = $2 and key = $3`, b.ws, b.origin, keyOf(i)).Scan(&ordinal)
+	err := b.pool.QueryRow(context.Background(),
+		`select ordinal from notifications where workspace_id = $1 and origin_id = $2 and key = $3`,
+		b.ws, b.origin, keyOf(i)).Scan(&ordinal)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	_, err = events.Record(context.Background(), b.pool, b.ws, []events.Event{{ProviderID: b.provider, Source: "test", BatchID: ref.BatchID, Ordinal: ordinal, Attempt: 1, Kind: kind, OccurredAt: time.Now()}})
+	_, err = events.Record(context.Background(), b.pool, b.ws,
+		[]events.Event{{ProviderID: b.provider, Source: "test", BatchID: ref.BatchID, Ordinal: ordinal, Attempt: 1, Kind: kind,
+			OccurredAt: time.Now()}})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func (s *Sender) recheck(ctx context.Context, c *claim) (gone []outcome, wait ti
 			continue
 		}
 		gone = append(gone, outcome{ordinal: r.Ordinal, kind: skipped, basis: "gate", reason: reason,
-			detail: fmt.Sprintf("the audience was read again %s after it was read for the notification", c.age.Round(time.Second)), at: time.Now()})
+			detail: fmt.Sprintf("the audience was read again after %s", c.age.Round(time.Second)), at: time.Now()})
 	}
 	if len(gone) == 0 {
 		s.rechecks.note(c.BatchID, s.cfg.RecheckAfter)

@@ -85,7 +85,8 @@ func TestAWaitingProfileThatUnsubscribedIsSkipped(t *testing.T) {
 	a.set(6, AudienceRow{OptedOut: true})                                                        // is left without an address
 	a.set(8, AudienceRow{Address: "other@shop.example", OptedOut: true}, AudienceRow{Address: address(8)})
 	b.work(s)
-	want := map[int]string{8: "unsubscribed_since", 0: "unsubscribed_since", 1: "left_audience", 2: "address_changed", 3: "", 4: "", 5: "unsubscribed_since", 6: "unsubscribed_since", 7: ""}
+	want := map[int]string{8: "unsubscribed_since", 0: "unsubscribed_since", 1: "left_audience", 2: "address_changed", 3: "", 4: "",
+		5: "unsubscribed_since", 6: "unsubscribed_since", 7: ""}
 	for i, reason := range want {
 		status, why := b.status(i)
 		sent := reason == ""
@@ -98,7 +99,8 @@ func TestAWaitingProfileThatUnsubscribedIsSkipped(t *testing.T) {
 		t.Error(d)
 	}
 	e, err := b.ledger.Explain(context.Background(), b.ws, b.origin, keyOf(0))
-	if err != nil || !strings.Contains(fmt.Sprint(e.Steps), "unsubscribed_since") || !strings.Contains(fmt.Sprint(e.Steps), "read again") || e.DeliveriesAtMost != 0 {
+	if err != nil || !strings.Contains(fmt.Sprint(e.Steps), "unsubscribed_since") ||
+		!strings.Contains(fmt.Sprint(e.Steps), "read again") || e.DeliveriesAtMost != 0 {
 		t.Errorf("%v: %s, %+v", err, e.Summary, e.Steps)
 	}
 }
@@ -193,7 +195,9 @@ func TestNoRowIsCalledUnchecked(t *testing.T) {
 			b.wantCounts(notifications.Counts{Pending: 3})
 			var detail string
 			var late bool
-			err = b.pool.QueryRow(context.Background(), `select l.detail, b.due_at > now() from batch_log l join batches b on b.id = l.batch_id where l.event = 'released'`).Scan(&detail, &late)
+			err = b.pool.QueryRow(context.Background(),
+				`select l.detail, b.due_at > now() from batch_log l
+					join batches b on b.id = l.batch_id where l.event = 'released'`).Scan(&detail, &late)
 			if err != nil || !late || !strings.Contains(detail, fails.(*lemma.Error).Message) {
 				t.Errorf("due later %v, %q, %v", late, detail, err)
 			}

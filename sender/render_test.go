@@ -75,7 +75,8 @@ func TestRenderingEndsAWindowEarly(t *testing.T) {
 }
 
 func TestALeaseThatRenderingOutlastsIsRefused(t *testing.T) {
-	if err := (Config{Lease: time.Second, CallTimeout: 100 * time.Millisecond}).Check(); err == nil || !strings.Contains(err.Error(), "rendering") {
+	if err := (Config{Lease: time.Second, CallTimeout: 100 * time.Millisecond}).Check(); err == nil ||
+		!strings.Contains(err.Error(), "rendering") {
 		t.Error(err)
 	}
 }

@@ -173,8 +173,9 @@ func (b *bundle) insertMore(t *testing.T, from, n int) {
 		all = append(all, notifications.Recipient{Key: keyOf(i), ProfileKey: fmt.Sprint(i), Address: address(i), Payload: `{"name":"x"}`})
 	}
 	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
-		_, err := b.ledger.Insert(ctx, tx, notifications.Chunk{WorkspaceID: b.ws, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
-			Run: 1, MaxAttempts: 2, BatchSize: 500, Recipients: all})
+		_, err := b.ledger.Insert(ctx, tx,
+			notifications.Chunk{WorkspaceID: b.ws, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
+				Run: 1, MaxAttempts: 2, BatchSize: 500, Recipients: all})
 		return err
 	})
 	if err != nil {

@@ -108,17 +108,20 @@ func newBundle(t testing.TB) *bundle {
 	t.Helper()
 	pool := pgtest.DB(t)
 	b := &bundle{t: t, pool: pool, ws: pgtest.Workspace(t, pool), origin: lemma.NewID(), provider: lemma.NewID(),
-		ledger: notifications.New(pool), carrier: &scripted{calls: map[string]int{}, then: map[string][]Outcome{}, sent: map[string][]Message{}}}
+		ledger: notifications.New(pool), carrier: &scripted{calls: map[string]int{}, then: map[string][]Outcome{},
+			sent: map[string][]Message{}}}
 	b.make("p")
 	return b
 }
 
 // make inserts a workspace's provider and content.
 func (b *bundle) make(name string) {
-	b.exec(`insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, $3, 'email', 'scripted', '{}')`, b.ws, b.provider, name)
+	b.exec(`insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, $3, 'email', 'scripted', '{}')`, b.ws,
+		b.provider, name)
 	b.exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2)`, b.ws, b.provider)
 	b.exec(`insert into templates (workspace_id, id, name, channel) values ($1, $2, 't', 'email')`, b.ws, b.provider)
-	b.exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables) values ($1, $2, 1, 'Hi {{ name }}', '<p>{{ name }}</p>', '{{ name }}', '{name}')`, b.ws, b.provider)
+	b.exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables)
+		values ($1, $2, 1, 'Hi {{ name }}', '<p>{{ name }}</p>', '{{ name }}', '{name}')`, b.ws, b.provider)
 	b.exec(`insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers)
 		values ($1, $2, 'email', $3, 1, 'Shop', 'news@shop.example', '', '{"X-Shop": "1"}')`, b.ws, b.origin, b.provider)
 }
@@ -164,11 +167,13 @@ func (b *bundle) insert(n, size, maxAttempts int) []notifications.Ref {
 	ctx := context.Background()
 	all := make([]notifications.Recipient, n)
 	for i := range all {
-		all[i] = notifications.Recipient{Key: keyOf(i), ProfileKey: fmt.Sprint(i), Address: address(i), Payload: fmt.Sprintf(`{"name":"N%d"}`, i)}
+		all[i] = notifications.Recipient{Key: keyOf(i), ProfileKey: fmt.Sprint(i), Address: address(i),
+			Payload: fmt.Sprintf(`{"name":"N%d"}`, i)}
 	}
 	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
-		_, err := b.ledger.Insert(ctx, tx, notifications.Chunk{WorkspaceID: b.ws, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
-			Run: 1, MaxAttempts: maxAttempts, BatchSize: size, Recipients: all})
+		_, err := b.ledger.Insert(ctx, tx,
+			notifications.Chunk{WorkspaceID: b.ws, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
+				Run: 1, MaxAttempts: maxAttempts, BatchSize: size, Recipients: all})
 		return err
 	})
 	if err != nil {
@@ -179,7 +184,8 @@ func (b *bundle) insert(n, size, maxAttempts int) []notifications.Ref {
 
 func (b *bundle) batches(where string) []notifications.Ref {
 	b.t.Helper()
-	rows, _ := b.pool.Query(context.Background(), `select workspace_id, origin_id, id from batches where workspace_id = $1 and `+where+` order by id`, b.ws)
+	rows, _ := b.pool.Query(context.Background(),
+		`select workspace_id, origin_id, id from batches where workspace_id = $1 and `+where+` order by id`, b.ws)
 	refs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 	if err != nil {
 		b.t.Fatal(err)
@@ -227,7 +233,8 @@ func (b *bundle) counts() notifications.Counts {
 // statuses are the counts by the view.
 func (b *bundle) statuses() map[string]int64 {
 	b.t.Helper()
-	rows, err := b.pool.Query(context.Background(), `select status, count(*) from notification_status where workspace_id = $1 group by status`, b.ws)
+	rows, err := b.pool.Query(context.Background(),
+		`select status, count(*) from notification_status where workspace_id = $1 group by status`, b.ws)
 	if err != nil {
 		b.t.Fatal(err)
 	}

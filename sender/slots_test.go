@@ -161,7 +161,8 @@ func TestSlowTenantLeavesSlotsToOthers(t *testing.T) {
 	a := setup(t)
 	b, c := a.tenant(), a.tenant()
 	hanging := &blocking{free: make(chan struct{}), calls: make(chan struct{}, 1)}
-	carriers := separate{a.provider: hanging, c.provider: hanging, b.provider: &scripted{calls: map[string]int{}, then: map[string][]Outcome{}, sent: map[string][]Message{}}}
+	carriers := separate{a.provider: hanging, c.provider: hanging,
+		b.provider: &scripted{calls: map[string]int{}, then: map[string][]Outcome{}, sent: map[string][]Message{}}}
 	s := a.senderOf(carriers.kind(), func(cfg *Config) { cfg.CallTimeout = 30 * time.Second; cfg.Lease = 5 * time.Minute })
 	q := &jobQueue{}
 	for i, tenant := range []*bundle{a, c, b} {
@@ -196,7 +197,8 @@ func TestSlowTenantLeavesSlotsToOthers(t *testing.T) {
 		}
 	}
 	close(hanging.free)
-	a.eventually(60*time.Second, "the slow tenants' mail is out as well", func() bool { return a.counts().Sent == 100 && c.counts().Sent == 100 })
+	a.eventually(60*time.Second, "the slow tenants' mail is out as well",
+		func() bool { return a.counts().Sent == 100 && c.counts().Sent == 100 })
 	stop()
 	wait()
 }
@@ -217,7 +219,8 @@ func TestSlots(t *testing.T) {
 		{"one that is unknown", 0, repeat(20, 1, 1), 4, limitProvider, 4},
 		{"quick ones of a workspace", 50 * time.Millisecond, append(repeat(7, 1, 1), repeat(7, 1, 2)...), 12, limitWorkspace, 4},
 		{"many slow ones", 2 * time.Second, append(append(repeat(4, 1, 1), repeat(4, 2, 2)...), repeat(4, 3, 3)...), 8, limitSlow, 4},
-		{"many that are unknown", 0, append(append(append(repeat(4, 1, 1), repeat(4, 2, 2)...), repeat(4, 3, 3)...), repeat(4, 4, 4)...), 12, limitSlow, 0},
+		{"many that are unknown", 0,
+			append(append(append(repeat(4, 1, 1), repeat(4, 2, 2)...), repeat(4, 3, 3)...), repeat(4, 4, 4)...), 12, limitSlow, 0},
 	} {
 		s := &Sender{cfg: Config{}.withDefaults(), metrics: NewMetrics(nil)}
 		got, last := 0, ""
@@ -295,7 +298,8 @@ func TestServingAnotherLeavesAJob(t *testing.T) {
 		s.fairness.at = time.Time{}
 	}
 	var enqueued int
-	err := a.pool.QueryRow(t.Context(), `select count(*) from river_job where (args->>'batch_id')::uuid = $1`, other.BatchID).Scan(&enqueued)
+	err := a.pool.QueryRow(t.Context(), `select count(*) from river_job where (args->>'batch_id')::uuid = $1`,
+		other.BatchID).Scan(&enqueued)
 	if err != nil || enqueued != 1 {
 		t.Errorf("%d jobs, %v", enqueued, err)
 	}

@@ -207,7 +207,8 @@ func TestExplainOfAnUnknownRow(t *testing.T) {
 		t.Errorf("%+v, %v", e, err)
 	}
 	b.reap(b.sender())
-	for i, want := range map[int]int{recipients[3]: 1, recipients[4]: 0} { // recipients[3] was not in the claim in which the others were called
+	for i, want := range map[int]int{recipients[3]: 1,
+		recipients[4]: 0} { // recipients[3] was not in the claim in which the others were called
 		e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(i))
 		if err != nil {
 			t.Fatal(err)

@@ -31,7 +31,8 @@ func TestTemplateErrorsAreChecked(t *testing.T) {
 	}
 	b.work(s)
 	got := b.counts()
-	if checks != 1 || got.Skipped < leastStep || got.Skipped > 3*leastStep || got.Pending < 300 || got.SkippedBy["template_error"] != got.Skipped || !got.Balanced {
+	if checks != 1 || got.Skipped < leastStep || got.Skipped > 3*leastStep || got.Pending < 300 ||
+		got.SkippedBy["template_error"] != got.Skipped || !got.Balanced {
 		t.Errorf("%d checks, %+v", checks, got)
 	}
 	if !strings.Contains(last, "the subject came out empty") {

@@ -18,6 +18,7 @@ import (
 // Behaviour is what the server does with one message.
 type Behaviour string
 
+// What the server does with a message.
 const (
 	Accept    Behaviour = "accept"     // accepts it
 	Reject    Behaviour = "reject"     // rejects it for good
@@ -56,13 +57,19 @@ func Conformance(t *testing.T, h Harness) {
 		want []sender.Outcome
 	}{
 		{"all are accepted", nil, []sender.Outcome{sender.Accepted, sender.Accepted, sender.Accepted, sender.Accepted}},
-		{"one is rejected", map[int]Behaviour{2: Reject}, []sender.Outcome{sender.Accepted, sender.Rejected, sender.Accepted, sender.Accepted}},
-		{"the first is rejected", map[int]Behaviour{1: Reject}, []sender.Outcome{sender.Rejected, sender.Accepted, sender.Accepted, sender.Accepted}},
-		{"the last is rejected", map[int]Behaviour{4: Reject}, []sender.Outcome{sender.Accepted, sender.Accepted, sender.Accepted, sender.Rejected}},
-		{"one is refused for now", map[int]Behaviour{3: Refuse}, []sender.Outcome{sender.Accepted, sender.Accepted, sender.NotAccepted, sender.Accepted}},
+		{"one is rejected", map[int]Behaviour{2: Reject},
+			[]sender.Outcome{sender.Accepted, sender.Rejected, sender.Accepted, sender.Accepted}},
+		{"the first is rejected", map[int]Behaviour{1: Reject},
+			[]sender.Outcome{sender.Rejected, sender.Accepted, sender.Accepted, sender.Accepted}},
+		{"the last is rejected", map[int]Behaviour{4: Reject},
+			[]sender.Outcome{sender.Accepted, sender.Accepted, sender.Accepted, sender.Rejected}},
+		{"one is refused for now", map[int]Behaviour{3: Refuse},
+			[]sender.Outcome{sender.Accepted, sender.Accepted, sender.NotAccepted, sender.Accepted}},
 		{"all are refused for now", map[int]Behaviour{1: Refuse, 2: Refuse}, []sender.Outcome{sender.NotAccepted, sender.NotAccepted}},
-		{"dropped after it was accepted", map[int]Behaviour{2: DropAfter}, []sender.Outcome{sender.Accepted, sender.Unknown, sender.Accepted, sender.Accepted}},
-		{"dropped twice in a row", map[int]Behaviour{1: DropAfter, 2: DropAfter}, []sender.Outcome{sender.Unknown, sender.Unknown, sender.Accepted}},
+		{"dropped after it was accepted", map[int]Behaviour{2: DropAfter},
+			[]sender.Outcome{sender.Accepted, sender.Unknown, sender.Accepted, sender.Accepted}},
+		{"dropped twice in a row", map[int]Behaviour{1: DropAfter, 2: DropAfter},
+			[]sender.Outcome{sender.Unknown, sender.Unknown, sender.Accepted}},
 		{"answered after the deadline", map[int]Behaviour{2: Late}, []sender.Outcome{sender.Accepted, sender.Unknown, sender.Accepted}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -71,7 +78,8 @@ func Conformance(t *testing.T, h Harness) {
 		})
 	}
 	for name, run := range map[string]func(*testing.T){
-		"ctx ended before": h.endedBefore, "deadline passed unnoticed": h.passedUnnoticed, "too late to begin": h.tooLate, "ctx ends during a call": h.endsDuringACall, "no server": h.noServer,
+		"ctx ended before": h.endedBefore, "deadline passed unnoticed": h.passedUnnoticed, "too late to begin": h.tooLate,
+		"ctx ends during a call": h.endsDuringACall, "no server": h.noServer,
 		"two attempts send the same bytes": h.sameBytes, "many at once": h.manyAtOnce, "no messages": h.noMessages,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +95,8 @@ func (h Harness) messages(from, n int) []sender.Message {
 		all[i] = sender.Message{
 			Notification: fmt.Sprintf("ntf_%04d", from+i), Attempt: 1, To: h.Address(from + i),
 			FromName: "Shop", FromEmail: "news@shop.example", Subject: fmt.Sprintf("Message %d", from+i),
-			HTML: "<p>Grüße</p>", Text: "Grüße", Date: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Seed: uuid.UUID{15: byte(from + i)},
+			HTML: "<p>Grüße</p>", Text: "Grüße", Date: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC),
+			Seed: uuid.UUID{15: byte(from + i)},
 		}
 	}
 	return all
@@ -157,8 +166,9 @@ func (h Harness) endedBefore(t *testing.T) {
 
 // stopped is a context after its deadline, before its timer has run, as in a process
 // that was stopped.
-type stopped struct{ context.Context }
+type stopped struct{ context.Context } //nolint:containedctx // it is a context
 
+// Deadline has passed.
 func (stopped) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
 
 func (h Harness) passedUnnoticed(t *testing.T) {

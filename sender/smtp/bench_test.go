@@ -2,6 +2,7 @@ package smtp
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(listener.Addr())
+	_, _ = fmt.Fprintln(os.Stdout, listener.Addr())
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
 	if err := sink.Run(ctx, listener, os.Stdout); err != nil {
@@ -67,7 +68,8 @@ func startSink(tb testing.TB) (address string, process *exec.Cmd) {
 
 // benchLetters are mails of about 2 kB on the wire with both parts.
 func benchLetters(n int) []sender.Message {
-	paragraph := "<p>Hello reader, this is a paragraph of a newsletter with a <a href=\"https://shop.example/x?id=%d\">link</a> in it.</p>\n"
+	paragraph := "<p>Hello reader, this is a paragraph of a newsletter with " +
+		"a <a href=\"https://shop.example/x?id=%d\">link</a> in it.</p>\n"
 	messages := make([]sender.Message, n)
 	for i := range messages {
 		html := "<html><body>" + strings.Repeat(fmt.Sprintf(paragraph, i), 9) + "</body></html>"
@@ -90,7 +92,7 @@ func cpu() time.Duration {
 // cpuOf reads the CPU that another process has used, in ticks of 10 ms.
 func cpuOf(pid int) time.Duration {
 	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	f := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
+	f := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
 	var u, s int64
 	_, _ = fmt.Sscan(f[11], &u)
 	_, _ = fmt.Sscan(f[12], &s)

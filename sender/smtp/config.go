@@ -199,7 +199,7 @@ func Warnings(config json.RawMessage) []string {
 func isHost(s string) bool { return isName(s) || net.ParseIP(s) != nil }
 
 func isName(s string) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if c := s[i]; !alphanumeric(c) && c != '-' && c != '.' && c != '_' {
 			return false
 		}

@@ -45,7 +45,7 @@ func documentedReasons(t *testing.T) (all []string) {
 		t.Fatal(err)
 	}
 	table, _, _ := strings.Cut(string(source), "// A 4xx after")
-	for _, line := range strings.Split(table, "\n") {
+	for line := range strings.SplitSeq(table, "\n") {
 		if columns := regexp.MustCompile(`\s{2,}|\t`).Split(line, -1); len(columns) > 3 {
 			all = append(all, strings.Split(columns[len(columns)-1], ", ")...)
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -160,9 +161,9 @@ func (c *carrier) login(s *session, offers map[string]string) *refusal {
 	var a reply
 	var err error
 	switch mechanisms := strings.Fields(offers["AUTH"]); {
-	case has(mechanisms, "PLAIN"):
+	case slices.Contains(mechanisms, "PLAIN"):
 		a, err = s.command("AUTH PLAIN " + encode("\x00"+c.username+"\x00"+c.password))
-	case has(mechanisms, "LOGIN"):
+	case slices.Contains(mechanisms, "LOGIN"):
 		a, err = c.loginInSteps(s)
 	default:
 		return failed("auth_failed", closed("the server offers neither AUTH PLAIN nor AUTH LOGIN"))
@@ -191,12 +192,3 @@ func private(conn net.Conn) bool {
 }
 
 func encode(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
-
-func has(list []string, wanted string) bool {
-	for _, s := range list {
-		if s == wanted {
-			return true
-		}
-	}
-	return false
-}

@@ -70,14 +70,16 @@ func TestDKIM(t *testing.T) {
 				m := message(1)
 				m.HTML, m.Text = body[0], body[1]
 				m.Subject = "  many   blanks, and so long a subject that it must be folded over several lines, with Grüße in it"
-				m.Headers = [][2]string{{"List-Unsubscribe", "<https://shop.example/u>"}, {"List-Unsubscribe-Post", "List-Unsubscribe=One-Click"}, {"X-Other", "1"}}
+				m.Headers = [][2]string{{"List-Unsubscribe", "<https://shop.example/u>"},
+					{"List-Unsubscribe-Post", "List-Unsubscribe=One-Click"}, {"X-Other", "1"}}
 				text := written(t, m, s)
 				checkWire(t, text)
 				options := &dkim.VerifyOptions{LookupTXT: func(string) ([]string, error) { return []string{record(t, s)}, nil }}
 				if err := verify(text, options); err != nil {
 					t.Errorf("%v\n%s", err, text)
 				}
-				for _, change := range [][2]string{{"shop.example/u", "evil.example/u"}, {"One-Click", "Two-Clicks"}, {"From: \"Shop", "From: \"Chop"}} {
+				for _, change := range [][2]string{{"shop.example/u", "evil.example/u"}, {"One-Click", "Two-Clicks"},
+					{"From: \"Shop", "From: \"Chop"}} {
 					if verify(strings.Replace(text, change[0], change[1], 1), options) == nil {
 						t.Errorf("%s may be changed", change[0])
 					}

@@ -22,7 +22,7 @@ var errFieldLong = errors.New("a header has a word that is too long for a line")
 // brackets, the line or the address.
 func isMailbox(s string) bool {
 	at := 0
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		c := s[i]
 		if c <= ' ' || c >= 0x7f || c == '<' || c == '>' || c == '"' || c == '\\' || c == ',' || c == ';' || c == '(' || c == ')' {
 			return false
@@ -37,7 +37,7 @@ func isMailbox(s string) bool {
 // isFieldName accepts a field name (RFC 5322, 2.2): printable ASCII without a colon,
 // at most 60 bytes.
 func isFieldName(s string) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if s[i] <= ' ' || s[i] >= 0x7f || s[i] == ':' {
 			return false
 		}
@@ -103,7 +103,7 @@ func appendMailbox(out []byte, field, name, address string) []byte {
 // appendQuotedString writes a display name (RFC 5322, 3.2.4).
 func appendQuotedString(out []byte, name string) []byte {
 	out = append(out, '"')
-	for i := 0; i < len(name); i++ {
+	for i := range len(name) {
 		if name[i] == '"' || name[i] == '\\' {
 			out = append(out, '\\')
 		}
@@ -115,7 +115,7 @@ func appendQuotedString(out []byte, name string) []byte {
 // isPlain reports whether a text needs no encoding in a header: printable ASCII, no
 // blank at its ends, nothing that reads as an encoded word.
 func isPlain(s string) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if s[i] < ' ' || s[i] >= 0x7f {
 			return false
 		}
@@ -124,7 +124,7 @@ func isPlain(s string) bool {
 }
 
 func isASCII(s string) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if s[i] >= 0x7f || (s[i] < ' ' && s[i] != '\t') {
 			return false
 		}
@@ -203,7 +203,7 @@ func appendWords(out []byte, column int, text string) ([]byte, int) {
 // foreign counts the bytes that Q encoding writes as three.
 func foreign(s string) int {
 	n := 0
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if !bare[s[i]] && s[i] != ' ' {
 			n++
 		}
@@ -237,7 +237,7 @@ func appendWord(out []byte, s string, b bool) []byte {
 		return append(out, wordClose...)
 	}
 	out = append(out, wordOpenQ...)
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		switch c := s[i]; {
 		case c == ' ':
 			out = append(out, '_')

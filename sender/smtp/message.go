@@ -50,7 +50,8 @@ func (k *writer) write(d *draft, m *sender.Message, idDomain string, dkim *signe
 		}
 	}
 	d.size = len(out)
-	d.mail = append(out, ".\r\n"...)
+	out = append(out, ".\r\n"...)
+	d.mail = out
 	return nil
 }
 
@@ -150,7 +151,8 @@ func (h *sharedHeader) set(m *sender.Message) error {
 		}
 	}
 	h.fromName, h.fromEmail, h.replyTo, h.headers = m.FromName, m.FromEmail, m.ReplyTo, slices.Clone(m.Headers)
-	h.block = append(out, "MIME-Version: 1.0\r\n"...)
+	out = append(out, "MIME-Version: 1.0\r\n"...)
+	h.block = out
 	return nil
 }
 

@@ -33,7 +33,7 @@ func written(t *testing.T, m sender.Message, dkim *signer) string {
 // checkWire fails for bytes that SMTP would change or refuse.
 func checkWire(t *testing.T, text string) {
 	t.Helper()
-	for _, line := range strings.Split(strings.TrimSuffix(text, "\r\n"), "\r\n") {
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\r\n"), "\r\n") {
 		switch {
 		case len(line) > longLine:
 			t.Errorf("a line of %d bytes", len(line))
@@ -50,7 +50,8 @@ func checkWire(t *testing.T, text string) {
 func TestMessage(t *testing.T) {
 	t.Parallel()
 	m := message(7)
-	m.FromName, m.ReplyTo, m.Subject = "Bücher & Co", "reply@shop.example", "Grüße an dich: ein Buch, das dir gefallen könnte, und noch eins, und noch eins"
+	m.FromName, m.ReplyTo = "Bücher & Co", "reply@shop.example"
+	m.Subject = "Grüße an dich: ein Buch, das dir gefallen könnte, und noch eins, und noch eins"
 	m.Headers = [][2]string{{"List-Unsubscribe", "<https://shop.example/u?x=1>"}, {"List-Unsubscribe-Post", "List-Unsubscribe=One-Click"}}
 	m.HTML, m.Text = "<p>Grüße\n.dot = 1 </p>\r\n..", "Grüße \n\nbye\t"
 	text := written(t, m, nil)
@@ -164,7 +165,8 @@ func TestSharedHeaderFollowsTheMessage(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*sender.Message){
 		"name": func(m *sender.Message) { m.FromName = "Other" }, "address": func(m *sender.Message) { m.FromEmail = "other@shop.example" },
-		"replies": func(m *sender.Message) { m.ReplyTo = "other@shop.example" }, "headers": func(m *sender.Message) { m.Headers = [][2]string{{"X-Other", "1"}} },
+		"replies": func(m *sender.Message) { m.ReplyTo = "other@shop.example" },
+		"headers": func(m *sender.Message) { m.Headers = [][2]string{{"X-Other", "1"}} },
 	} {
 		var used writer
 		var d draft
@@ -184,7 +186,8 @@ func TestSharedHeaderFollowsTheMessage(t *testing.T) {
 func TestQuotedLines(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ in, want string }{
-		{"", ""}, {"a=b", "a=3Db"}, {".", "=2E"}, {"a\n.b", "a\r\n=2Eb"}, {"a \nb\t", "a=20\r\nb=09"}, {"a\rb", "a=0Db"}, {"a\r\n", "a\r\n"},
+		{"", ""}, {"a=b", "a=3Db"}, {".", "=2E"}, {"a\n.b", "a\r\n=2Eb"}, {"a \nb\t", "a=20\r\nb=09"}, {"a\rb", "a=0Db"}, {"a\r\n",
+			"a\r\n"},
 		{" ", "=20"}, {"é", "=C3=A9"}, {strings.Repeat("x", 75), strings.Repeat("x", 75)},
 		{strings.Repeat("x", 76), strings.Repeat("x", 75) + "=\r\nx"},
 		{strings.Repeat("x", 75) + ".", strings.Repeat("x", 75) + "=\r\n=2E"},
@@ -202,8 +205,9 @@ func FuzzQuoted(f *testing.F) {
 	f.Add(strings.Repeat("x", 74) + " \n" + strings.Repeat(". ", 100))
 	f.Fuzz(func(t *testing.T, in string) {
 		got := string(appendQuoted(nil, in))
-		for _, line := range strings.Split(got, "\r\n") {
-			if len(line) > 76 || strings.HasPrefix(line, ".") || strings.HasSuffix(line, " ") || strings.HasSuffix(line, "\t") || !isASCII(line) {
+		for line := range strings.SplitSeq(got, "\r\n") {
+			if len(line) > 76 || strings.HasPrefix(line, ".") || strings.HasSuffix(line, " ") || strings.HasSuffix(line, "\t") ||
+				!isASCII(line) {
 				t.Fatalf("the line %q of %q", line, in)
 			}
 		}

@@ -161,7 +161,7 @@ type failing struct {
 
 func (f *failing) Write(b []byte) (int, error) {
 	if len(b) > 300 { // a body, not an envelope
-		_ = f.Conn.Close()
+		_ = f.Close()
 		return f.accepts, net.ErrClosed
 	}
 	return f.Conn.Write(b)

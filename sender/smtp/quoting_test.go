@@ -24,7 +24,8 @@ func TestOtherServicesAreNotQuoted(t *testing.T) {
 		reason, detail            string
 	}{
 		{"greeting refused", "greeting", "554 5.7.1 " + banner, "", false, "greeting_refused", "the server answered 554 5.7.1"},
-		{"greeting refused in lines", "greeting", "554-5.7.1 " + banner + "\r\n554 " + banner, "", false, "greeting_refused", "the server answered 554 5.7.1"},
+		{"greeting refused in lines", "greeting", "554-5.7.1 " + banner + "\r\n554 " + banner, "", false, "greeting_refused",
+			"the server answered 554 5.7.1"},
 		{"no mail server", "greeting", banner, "", false, "greeting_refused", "the server's answer is not an SMTP reply"},
 		{"hung up", "greeting", hangUp, "", false, "greeting_refused", "the server closed the connection"},
 		{"ehlo refused", "EHLO", "502 " + banner, "", false, "ehlo_refused", "the server answered 502"},
@@ -121,7 +122,8 @@ func TestForbiddenAddress(t *testing.T) {
 		}
 		t.Cleanup(c.Close)
 		got := c.Send(t.Context(), messages(1))[0]
-		if got.Outcome != sender.NotAccepted || !got.Provider || got.Reason != "forbidden_address" || got.Detail != "the host is at an address that may not be dialled" {
+		if got.Outcome != sender.NotAccepted || !got.Provider || got.Reason != "forbidden_address" ||
+			got.Detail != "the host is at an address that may not be dialled" {
 			t.Errorf("%s: %+v", host, got)
 		}
 	}

@@ -163,7 +163,7 @@ func alphanumeric(c byte) bool {
 func word(text []byte) string {
 	text = bytes.TrimLeft(text, " <")
 	n := 0
-	for n < len(text) && text[n] > ' ' && text[n] < 0x7f && !bytes.ContainsRune([]byte(">;,()"), rune(text[n])) {
+	for n < len(text) && text[n] > ' ' && text[n] < 0x7f && strings.IndexByte(">;,()", text[n]) < 0 {
 		n++
 	}
 	if n > 100 || !bytes.ContainsAny(text[:n], "0123456789") {

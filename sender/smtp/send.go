@@ -26,13 +26,14 @@ func (c *carrier) Send(ctx context.Context, messages []sender.Message) []sender.
 	return receipts
 }
 
+// Close closes the pool.
 func (c *carrier) Close() { c.pool.close() }
 
 // run is one call to Send.
 type run struct {
 	*carrier
 	*line
-	ctx      context.Context
+	ctx      context.Context //nolint:containedctx // run is the state of one call
 	messages []sender.Message
 	receipts []sender.Receipt
 	drafted  int         // messages before this one are drafts or have their receipt

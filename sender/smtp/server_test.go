@@ -94,7 +94,7 @@ func (s *server) talk(conn net.Conn) {
 		s.mu.Lock()
 		s.commands = append(s.commands, line)
 		s.mu.Unlock()
-		ok := true
+		var ok bool
 		switch verb {
 		case "EHLO":
 			ok = s.reply(conn, verb, "250-test"+strings.ReplaceAll(" "+s.offers, " ", "\r\n250-")+"\r\n250 HELP")
