@@ -85,24 +85,24 @@ func (s *Sender) leaveOut(workspace uuid.UUID, err error) {
 // pickWorkspace chooses at random one of the workspaces with due batches, including
 // own.
 func (s *Sender) pickWorkspace(ctx context.Context, own uuid.UUID) uuid.UUID {
-	t := &s.fairness
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if time.Since(t.at) > readWorkspacesEvery {
-		t.at = time.Now()
+	f := &s.fairness
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.at) > readWorkspacesEvery {
+		f.at = time.Now()
 		if err := s.readWorkspaces(ctx); err != nil {
 			s.logFailure(err)
 		}
 	}
-	n := len(t.workspaces)
+	n := len(f.workspaces)
 	if n == 0 {
 		return own
 	}
-	if !slices.Contains(t.workspaces, own) {
+	if !slices.Contains(f.workspaces, own) {
 		n++
 	}
-	if i := rand.IntN(n); i < len(t.workspaces) {
-		return t.workspaces[i]
+	if i := rand.IntN(n); i < len(f.workspaces) {
+		return f.workspaces[i]
 	}
 	return own
 }

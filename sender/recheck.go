@@ -157,9 +157,9 @@ func (s *Sender) whenDraining(ctx context.Context, cancel context.CancelFunc) (s
 // rechecks hold which batches were checked recently, and limit the reads of one
 // origin, so that a failing data source does not hold all senders.
 type rechecks struct {
-	mu            sync.Mutex
-	checked       map[uuid.UUID]time.Time      // by batch: the last check that ended no row
-	audienceReads map[uuid.UUID]*audienceReads // by origin
+	mu      sync.Mutex
+	checked map[uuid.UUID]time.Time      // by batch: the last check that ended no row
+	reads   map[uuid.UUID]*audienceReads // by origin
 }
 
 const (
@@ -210,13 +210,13 @@ type audienceReads struct {
 func (r *rechecks) of(origin uuid.UUID) *audienceReads {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.audienceReads == nil {
-		r.audienceReads = map[uuid.UUID]*audienceReads{}
+	if r.reads == nil {
+		r.reads = map[uuid.UUID]*audienceReads{}
 	}
-	a := r.audienceReads[origin]
+	a := r.reads[origin]
 	if a == nil {
 		a = &audienceReads{slots: make(chan struct{}, readsAtOnce)}
-		r.audienceReads[origin] = a
+		r.reads[origin] = a
 	}
 	a.users++
 	return a
@@ -227,7 +227,7 @@ func (r *rechecks) forget(origin uuid.UUID, a *audienceReads) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a.users--; a.users == 0 && a.pause() == 0 {
-		delete(r.audienceReads, origin)
+		delete(r.reads, origin)
 	}
 }
 

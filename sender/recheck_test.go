@@ -207,7 +207,7 @@ func TestNoRowIsCalledUnchecked(t *testing.T) {
 				t.Errorf("read %d times, called %d times", a.reads, b.carrier.called(address(0)))
 			}
 			a.fails = nil
-			s.rechecks.audienceReads = nil
+			s.rechecks.reads = nil
 			b.makeDue()
 			b.work(s)
 			b.wantCounts(notifications.Counts{Sent: 3})
@@ -258,7 +258,7 @@ func TestASourceThatHangsHoldsFewSenders(t *testing.T) {
 	b.makeDue()
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 12})
-	if n := len(s.rechecks.audienceReads); n != 0 {
+	if n := len(s.rechecks.reads); n != 0 {
 		t.Errorf("%d origins are remembered", n)
 	}
 }

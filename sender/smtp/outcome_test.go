@@ -128,7 +128,7 @@ func TestNoConnection(t *testing.T) {
 				t.Errorf("receipts (-want +got):\n%s", diff)
 			}
 			if got[0].Definite != (c.want.Code >= 500) || got[2].Detail != got[0].Detail {
-				t.Errorf("definite: %v; the messages behind it say %q, not %q", got[0].Definite, got[2].Detail, got[0].Detail)
+				t.Errorf("definite: %v; the messages after it have %q, not %q", got[0].Definite, got[2].Detail, got[0].Detail)
 			}
 			if s.receiptFor("MAIL") != 0 || s.connections() != 1 {
 				t.Errorf("%d MAIL on %d connections, want none on one", s.receiptFor("MAIL"), s.connections())
