@@ -31,7 +31,7 @@ var unfenced = map[string]string{
 	"api.claim idempotency_keys":        "acquires the key if it is free or its lock has expired",
 	"sender.endLease batches":           "the reaper: lockStale has locked the row with its expired lease in the same transaction",
 	"sender.Expire batches":             "only of a ready batch, which has no holder",
-	"sender.ringAgain batches":          "only the time of the last job; of a ready batch, which has no holder",
+	"sender.enqueueAgain batches":       "only the time of the last job; of a ready batch, which has no holder",
 	"notifications.Hold batches":        "a pause: the gate, which a holder reads at its next commit",
 	"notifications.unhold batches":      "a resume: the gate, which a holder reads at its next commit",
 	"notifications.Cancel batches":      "a cancel: the gate, and the status of batches without a holder",
@@ -47,10 +47,10 @@ var unfenced = map[string]string{
 // forHolder are functions that change other tables for the holder of a lease: the
 // same function checks the token in the same transaction.
 var forHolder = map[string]string{
-	"campaigns.fail":      "fanouts",
-	"flows.moveAway":      "flow_moves",
-	"flows.finishMove":    "flow_moves",
-	"sender.commitWindow": "batches",
+	"campaigns.fail":    "fanouts",
+	"flows.moveAway":    "flow_moves",
+	"flows.finishMove":  "flow_moves",
+	"sender.commitText": "batches",
 }
 
 // SendingEngine!OnlyOwnerCommits, Campaign!FailedMeansUnread: every write of
@@ -184,7 +184,7 @@ func writesOf(sql string, leased map[string]string) (found []leaseWrite) {
 		if !is || strings.HasPrefix(strings.ToLower(sql[m[2]:m[3]]), "insert") && !strings.Contains(rest, "do update") {
 			continue
 		}
-		fence := regexp.MustCompile(`\b` + column + `\s*=\s*(\$\d|r\.token\b)`) // r: the claims of a chunk, each with its token
+		fence := regexp.MustCompile(`\b` + column + `\s*=\s*(\$\d|@token\b|r\.token\b)`) // r: the claims of a chunk, each with its token
 		found = append(found, leaseWrite{table: table, fenced: fence.MatchString(condition(rest))})
 	}
 	return found
@@ -231,6 +231,7 @@ func TestLeaseRulesFindFaults(t *testing.T) {
 	leased := map[string]string{"batches": "leased_by"}
 	for sql, want := range map[string]string{
 		`update batches set status = 'done' where id = $1 and leased_by = $2`:                                                         "[true]",
+		`update batches set status = 'done' where id = @batch and leased_by = @token`:                                                 "[true]",
 		`update batches set status = 'done', leased_by = $2 where id = $1`:                                                            "[false]",
 		`update batches set status = 'done' where id = $1`:                                                                            "[false]",
 		`update batches set status = (select 'x' where leased_by = $1)`:                                                               "[false]",

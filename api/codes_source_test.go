@@ -34,7 +34,7 @@ var codeConstants = map[string]*regexp.Regexp{
 	"notifications/reasons.go":    regexp.MustCompile(`.`),
 	"notifications/insert.go":     regexp.MustCompile(`.`),
 	"campaigns/lease.go":          regexp.MustCompile(`^queued$`),
-	"sender/commit.go":            regexp.MustCompile(`^(first|unknown$|refused$)`),
+	"sender/outcome.go":           regexp.MustCompile(`^(first|unknown$|refused$)`),
 }
 
 // notCodes match the patterns and are in no answer.

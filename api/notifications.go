@@ -119,7 +119,7 @@ func (s *server) explainNotification(ctx context.Context, c *call, _ none) (expl
 		return explanationBody{}, err
 	}
 	e, err := s.Ledger.Explain(ctx, c.workspace(), origin, key)
-	return explanationBody{Notification: showNotification(e.Notification), Summary: e.Summary, Deliveries: deliveryRange{e.CopiesAtLeast, e.CopiesAtMost, e.CopiesPossible}, Waiting: showWaiting(e.Waiting),
+	return explanationBody{Notification: showNotification(e.Notification), Summary: e.Summary, Deliveries: deliveryRange{e.DeliveriesAtLeast, e.DeliveriesAtMost, e.DeliveriesPossible}, Waiting: showWaiting(e.Waiting),
 		Bound: e.Bound, Steps: each(e.Steps, showStep)}, err
 }
 

@@ -236,7 +236,7 @@ func (c *Campaigns) addBooks(ctx context.Context, found []Campaign) error {
 	if len(started) == 0 {
 		return nil
 	}
-	books, err := c.ledger.BooksOf(ctx, found[0].WorkspaceID, started)
+	books, err := c.ledger.CountsOf(ctx, found[0].WorkspaceID, started)
 	for i := range found {
 		if b, ok := books[found[i].ID]; ok {
 			found[i].Books = Books{Audience: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped, Orphaned: b.Orphaned, Cancelled: b.Cancelled,

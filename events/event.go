@@ -1,8 +1,8 @@
-// Package events keeps what carriers say. Its promise to the reaper: whatever
-// is known of a call is found here, even when the worker that learnt it had
-// lost its lease, and nothing in it is ever changed or thrown away.
+// Package events stores what carriers report about calls. Events are appended and
+// never changed, so that the reaper finds every known outcome, even when the worker
+// that received it had lost its lease.
 //
-// It decides nothing: which evidence proves what is read by sender.
+// Package sender decides by this evidence.
 package events
 
 import (
@@ -20,26 +20,26 @@ import (
 type Kind string
 
 const (
-	// Accepted proves that the carrier took the message.
+	// Accepted proves that the carrier accepted the message.
 	Accepted Kind = "accepted"
-	// Rejected proves that it did not and never will.
+	// Rejected proves that the carrier did not accept the message and never will.
 	Rejected Kind = "rejected"
-	// Deferred proves that it did not this time. It ends nothing.
+	// Deferred proves that the carrier did not accept the message this time. It ends nothing.
 	Deferred Kind = "deferred"
 )
 
-// SourceResponse marks what a carrier answered to a call itself.
+// SourceResponse is the source of events that are the carrier's answer to a call.
 const SourceResponse = "response"
 
-// unknownID stands for an event without an id of its own: it is always kept.
+// unknownID is stored for an event without an id, which is always kept.
 const unknownID = "unknown"
 
-// Event is one thing that a carrier said about one attempt.
+// Event is a carrier's report about one attempt.
 type Event struct {
 	ProviderID uuid.UUID
 	Source     string
 	SourceID   string    // the carrier's id of the event; empty when it has none
-	BatchID    uuid.UUID // the root batch, which with Ordinal names the notification
+	BatchID    uuid.UUID // the root batch, which with Ordinal identifies the notification
 	Ordinal    int16
 	Attempt    int16
 	Kind       Kind
@@ -49,14 +49,13 @@ type Event struct {
 	OccurredAt time.Time
 }
 
-// DB is what Record and Of need: a pool, a connection or a transaction.
+// DB is a pool, a connection or a transaction.
 type DB interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Record appends events. An event whose id is already known changes nothing
-// (ProviderEvents!AppliedOnce); one without an id is always kept. It answers
-// with the number that were new.
+// Record appends events and returns how many were new. An event with a known id
+// changes nothing (ProviderEvents!AppliedOnce); one without an id is always kept.
 func Record(ctx context.Context, db DB, workspaceID uuid.UUID, events []Event) (int, error) {
 	if len(events) == 0 {
 		return 0, nil
@@ -84,7 +83,7 @@ func Record(ctx context.Context, db DB, workspaceID uuid.UUID, events []Event) (
 	return len(ids), nil
 }
 
-// columns are events turned on their side, as unnest takes them.
+// columns are the columns of events, as unnest takes them.
 type columns struct {
 	ids, providers, batches   []uuid.UUID
 	sources, sourceIDs, kinds []string
@@ -133,9 +132,9 @@ type Proof struct {
 // rejection of each attempt.
 type Evidence []Proof
 
-// Of answers what settles an attempt, or nil. An acceptance does, of whichever
-// attempt, and outweighs every rejection, because a message that was taken once
-// has been sent. A rejection settles the attempt that it speaks of.
+// Of returns the proof that settles an attempt, or nil. An acceptance of any
+// attempt settles both, since the message has been sent. A rejection settles its
+// own attempt.
 func (e Evidence) Of(attempt int16) *Proof {
 	var found *Proof
 	for i, p := range e {
@@ -149,12 +148,12 @@ func (e Evidence) Of(attempt int16) *Proof {
 	return found
 }
 
-// Proofs finds what events prove about rows of a root batch. Rows that nothing
-// is known of are not in the answer.
+// Proofs reads what events prove about rows of a root batch. Rows without a proof
+// are left out.
 func Proofs(ctx context.Context, db DB, workspaceID, rootBatch uuid.UUID, ordinals []int16) (map[int16]Evidence, error) {
 	rows, err := db.Query(ctx, `
-		select distinct on (ordinal, kind, coalesce(attempt, 1)) ordinal, coalesce(attempt, 1)::smallint as attempt, kind, coalesce(code, 0)::int as code,
-			coalesce(carrier_id, '') as carrier_id, coalesce(detail, '') as detail
+		select distinct on (ordinal, kind, coalesce(attempt, 1)) ordinal, coalesce(attempt, 1)::smallint as attempt, kind,
+			coalesce(code, 0)::int as code, coalesce(carrier_id, '') as carrier_id, coalesce(detail, '') as detail
 		from provider_events
 		where workspace_id = $1 and batch_id = $2 and ordinal = any($3) and kind in ('accepted', 'rejected')
 		order by ordinal, kind, coalesce(attempt, 1), occurred_at, id`, workspaceID, rootBatch, ordinals)

@@ -13,13 +13,14 @@ import (
 )
 
 func event(id string, kind events.Kind, ordinal int16) events.Event {
-	return events.Event{ProviderID: lemma.NewID(), Source: "hook", SourceID: id, BatchID: batch, Ordinal: ordinal, Attempt: 1, Kind: kind, OccurredAt: time.Now()}
+	return events.Event{ProviderID: lemma.NewID(), Source: "hook", SourceID: id, BatchID: batch, Ordinal: ordinal, Attempt: 1, Kind: kind,
+		OccurredAt: time.Now()}
 }
 
 var batch = lemma.NewID()
 
-// ProviderEvents!AppliedOnce: an event that comes often, also at once, is kept
-// once; one without an id is kept each time.
+// ProviderEvents!AppliedOnce: an event that arrives often, also concurrently, is
+// kept once; one without an id is kept each time.
 func TestAnEventIsKeptOnce(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
@@ -53,7 +54,8 @@ func TestProofs(t *testing.T) {
 	ctx := context.Background()
 	_, err := events.Record(ctx, pool, ws, []events.Event{
 		event("", events.Rejected, 1), event("", events.Accepted, 1), event("", events.Deferred, 2), event("", events.Rejected, 3),
-		event("", events.Rejected, 5), second(event("", events.Rejected, 5)), event("", events.Rejected, 6), second(event("", events.Accepted, 6)),
+		event("", events.Rejected, 5), second(event("", events.Rejected, 5)), event("", events.Rejected,
+			6), second(event("", events.Accepted, 6)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +67,7 @@ func TestProofs(t *testing.T) {
 	for _, c := range []struct {
 		ordinal, attempt int16
 		kind             events.Kind // "" for nothing
-		of               int16       // the attempt that the proof speaks of
+		of               int16       // the attempt of the proof
 	}{
 		{1, 1, events.Accepted, 1}, {1, 2, events.Accepted, 1},
 		{2, 1, "", 0}, {4, 1, "", 0},

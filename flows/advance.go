@@ -145,7 +145,7 @@ func (f *Flows) sendAll(ctx context.Context, tx pgx.Tx, ws uuid.UUID, moved []*e
 			return err
 		}
 		chunk := notifications.Chunk{WorkspaceID: ws, OriginID: l.origin, ProviderID: l.ProviderID, ContentID: l.ContentID, Run: 1,
-			MaxAttempts: l.MaxAttempts, ReadAt: read, BatchSize: f.cfg.Chunk, Recipients: written[l], Journeys: true}
+			MaxAttempts: l.MaxAttempts, ReadAt: read, BatchSize: f.cfg.Chunk, Recipients: written[l], OfFlow: true}
 		if l.ExpiresAfter > 0 {
 			until := moved[0].Now.Add(l.ExpiresAfter) // the database's clock
 			chunk.ExpiresAt = &until

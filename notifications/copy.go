@@ -9,9 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrRepeated reports that a chunk with Copy set has a key that is stored
-// already. Its transaction is aborted: the caller writes the chunk again in a
-// fresh one, with Copy unset.
+// ErrRepeated reports that a chunk with Copy set has a key that is stored already.
+// The transaction is aborted: repeat the chunk in a new one, with Copy unset.
 var ErrRepeated = errors.New("a key of the chunk is stored already")
 
 // uniqueViolation is the SQLSTATE of a conflict on a unique key.
@@ -19,10 +18,9 @@ const uniqueViolation = "23505"
 
 var copiedColumns = []string{"workspace_id", "origin_id", "key", "batch_id", "ordinal", "profile_key", "address", "payload"}
 
-// copyIntents writes all intents of a chunk by COPY, or none (ErrRepeated). It
-// costs about half of an insert with "on conflict". Rows go in the order of
-// their keys, so a COPY that waits for a key of another transaction holds
-// smaller keys only: two of them never wait for each other.
+// copyIntents writes all intents of a chunk by COPY, or none (ErrRepeated), at half
+// the cost of an insert with "on conflict". Rows go in the order of their keys, so
+// that two copies never wait for each other.
 func copyIntents(ctx context.Context, tx pgx.Tx, c Chunk, col intentColumns) error {
 	row := make([]any, len(copiedColumns))
 	row[0], row[1] = wire(c.WorkspaceID), wire(c.OriginID)

@@ -9,17 +9,17 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Name is what a notification is found by.
+// Name identifies a notification within its workspace.
 type Name struct{ OriginID, Key uuid.UUID }
 
-// ErasedAddress stands where the address of an erased person stood.
+// ErasedAddress replaces the address of an erased profile.
 const ErasedAddress = "erased"
 
-// Erase takes the person out of notifications, in the caller's transaction: as
-// stands for the profile from then on, and neither address nor data are left.
-// What may still be called stays as it is, since a second attempt must say the
-// same bytes as the first; it is counted, and goes when it is asked for again
-// after its batch has ended. Names that nothing was written under are passed over.
+// Erase removes a profile from notifications, in the caller's transaction: as
+// replaces the profile key, and address and data are deleted. Notifications that
+// may still be called are counted in inFlight and left, since a second attempt
+// must send the bytes of the first: repeat Erase when their batches have ended.
+// Unknown names are ignored.
 func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, names []Name, as string) (erased, inFlight int64, err error) {
 	origins, keys := make([]pgtype.UUID, len(names)), make([]pgtype.UUID, len(names))
 	for i, n := range names {
@@ -29,10 +29,11 @@ func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, na
 		update notifications n set profile_key = $4, address = case when n.address is not null then $5 end, payload = null
 		from unnest($2::uuid[], $3::uuid[]) as r (origin_id, key)
 		where n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key and n.profile_key <> $4
-		  and not exists (select from batches b where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id
-				and b.status in ('ready', 'leased'))
-		  and not exists (select from batches b where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.root_id = n.batch_id
-				and b.id <> b.root_id and b.status in ('ready', 'leased'))`, workspaceID, origins, keys, as, ErasedAddress)
+		  and not exists (select from batches b
+			where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id and b.status in ('ready', 'leased'))
+		  and not exists (select from batches b
+			where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.root_id = n.batch_id and b.id <> b.root_id
+			  and b.status in ('ready', 'leased'))`, workspaceID, origins, keys, as, ErasedAddress)
 	if err != nil {
 		return 0, 0, fmt.Errorf("erase notifications: %w", err)
 	}

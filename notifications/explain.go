@@ -12,10 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Explain tells the whole story of one notification: when it was written, every
-// claim and call, what the carrier said, what the reaper decided by, what it
-// waits for, and how many copies may reach the recipient. All of it is read in
-// one snapshot, so that no part contradicts another.
+// Explain reads the history of one notification: its claims, calls, answers and
+// evidence, the decisions of the reaper, what it waits for, and how many deliveries
+// are possible. It reads one snapshot, so that no part contradicts another.
 func (l *Ledger) Explain(ctx context.Context, workspaceID, origin, key uuid.UUID) (e Explanation, err error) {
 	err = pgx.BeginTxFunc(ctx, l.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		e, err = explain(ctx, tx, workspaceID, origin, key)
@@ -29,34 +28,35 @@ func explain(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Ex
 	if err != nil {
 		return Explanation{}, err
 	}
-	e, c := Explanation{Notification: n, Steps: []Step{written(n)}}, newCopies()
-	if err := readAll(ctx, db, &e, c); err != nil {
+	e, d := Explanation{Notification: n, Steps: []Step{written(n)}}, newDeliveries()
+	if err := readAll(ctx, db, &e, d); err != nil {
 		return Explanation{}, fmt.Errorf("explain notification: %w", err)
 	}
-	at, err := readPlace(ctx, db, n)
+	batch, err := readBatchState(ctx, db, n)
 	if err != nil {
 		return Explanation{}, fmt.Errorf("explain notification: %w", err)
 	}
 	slices.SortStableFunc(e.Steps, func(a, b Step) int { return a.At.Compare(b.At) })
-	if at != nil {
-		e.Bound = at.MaxAttempts
-		e.Waiting = at.waiting(n.Status)
+	if batch != nil {
+		e.Bound = batch.MaxAttempts
+		e.Waiting = batch.waiting(n.Status)
 		switch {
 		case n.Status == "processing":
-			c.called[at.Attempt] = true // also when the clock went back, and its window seems to be of later
-		case !c.ended[at.Attempt]:
-			c.surelyNot[at.Attempt] = true // whatever window it was in, it came back uncalled or refused
+			d.called[batch.Attempt] = true // also when the clock went back, and its window seems to be later
+		case !d.ended[batch.Attempt]:
+			d.without[batch.Attempt] = true // it was given back uncalled or refused
 		}
 	}
-	e.CopiesAtLeast, e.CopiesAtMost = c.bounds()
-	e.CopiesPossible = e.CopiesAtMost + at.further(n.Status, c)
+	e.DeliveriesAtLeast, e.DeliveriesAtMost = d.bounds()
+	e.DeliveriesPossible = e.DeliveriesAtMost + batch.furtherCalls(n.Status, d)
 	e.Summary = summary(e)
 	return e, nil
 }
 
-func readAll(ctx context.Context, db DB, e *Explanation, c *copies) error {
-	for _, read := range []func(context.Context, DB, *Explanation, *copies) error{readBatches, readAttempts, readEvents, readResolution} {
-		if err := read(ctx, db, e, c); err != nil {
+func readAll(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
+	for _, read := range []func(context.Context, DB, *Explanation, *deliveries) error{readBatches, readAttempts, readEvents,
+		readResolution} {
+		if err := read(ctx, db, e, d); err != nil {
 			return err
 		}
 	}
@@ -65,9 +65,10 @@ func readAll(ctx context.Context, db DB, e *Explanation, c *copies) error {
 
 func written(n Notification) Step {
 	if n.Attempts == 0 && n.Status == "skipped" && n.EndedAt == nil && n.Reason != nil && *n.Reason != Expired {
-		return Step{At: n.CreatedAt, Event: "skipped", Detail: "the person was read from the audience and is not written to", Data: map[string]string{"reason": *n.Reason}}
+		return Step{At: n.CreatedAt, Event: "skipped", Detail: "the profile was read from the audience and skipped",
+			Data: map[string]string{"reason": *n.Reason}}
 	}
-	return Step{At: n.CreatedAt, Event: "written", Detail: "the person was read from the audience and the notification was written, once"}
+	return Step{At: n.CreatedAt, Event: "written", Detail: "the profile was read from the audience and the notification inserted"}
 }
 
 type logLine struct {
@@ -81,10 +82,10 @@ type logLine struct {
 	Detail  *string
 }
 
-// readBatches tells what happened to the batches that carried the row, leaving
-// out the windows that it was not in, and what came after it had left a batch
-// because its outcome was unknown.
-func readBatches(ctx context.Context, db DB, e *Explanation, c *copies) error {
+// readBatches reads the log of the batches that contained the row. It leaves out
+// windows without the row, and what followed after the row was moved to a batch of
+// rows whose outcome is unknown.
+func readBatches(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
 	n := e.Notification
 	rows, err := db.Query(ctx, `
 		select g.at, g.event, b.attempt::int as attempt, g.token, g.first, g.last, g.until, g.detail
@@ -96,8 +97,10 @@ func readBatches(ctx context.Context, db DB, e *Explanation, c *copies) error {
 		join batch_log g on g.workspace_id = b.workspace_id and g.batch_id = b.id
 		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3
 		  and (g.event <> 'window' or n.ordinal between g.first and g.last)
-		  and not exists (select from batches d where d.workspace_id = n.workspace_id and d.origin_id = n.origin_id and d.root_id = n.batch_id
-			and d.id <> d.root_id and d.id <> b.id and d.attempt = b.attempt and n.ordinal = any(d.open) and d.created_at < g.at)
+		  and not exists (
+			select from batches d
+			where d.workspace_id = n.workspace_id and d.origin_id = n.origin_id and d.root_id = n.batch_id and d.id <> d.root_id
+			  and d.id <> b.id and d.attempt = b.attempt and n.ordinal = any(d.open) and d.created_at < g.at)
 		order by g.at`, n.WorkspaceID, n.OriginID, n.Key)
 	if err != nil {
 		return err
@@ -108,7 +111,7 @@ func readBatches(ctx context.Context, db DB, e *Explanation, c *copies) error {
 	}
 	for _, line := range lines {
 		if line.Event == "window" {
-			c.called[line.Attempt] = true
+			d.called[line.Attempt] = true
 		}
 		e.Steps = append(e.Steps, line.step())
 	}
@@ -116,16 +119,16 @@ func readBatches(ctx context.Context, db DB, e *Explanation, c *copies) error {
 }
 
 var logDetails = map[string]string{
-	"claimed":    "a worker took the batch under a lease",
-	"window":     "the row came into an open window: from here on it may be called",
-	"finished":   "the batch ended, every row of it with an outcome",
+	"claimed":    "a worker leased the batch",
+	"window":     "a window opened that contains the row: from here on it may be called",
+	"finished":   "the batch ended: every row has an outcome",
 	"released":   "the worker gave the rest of the batch back uncalled",
-	"deferred":   "what the carrier did not take this time is due again later",
-	"unresolved": "the outcome of some rows of the batch was unknown when the worker ended: these wait for the end of the lease, and the reaper decides about them",
-	"reaped":     "the lease had expired and the reaper dealt with the batch",
+	"deferred":   "rows that the carrier refused for now are due again later",
+	"unresolved": "the outcome of some rows of the batch was unknown when the worker ended: the reaper decides about them after the lease",
+	"reaped":     "the lease had expired, and the reaper decided about the batch",
 	"expired":    "the send deadline had passed: no call was made",
 	"cancelled":  "the rest of the batch was cancelled before it was called",
-	"lost":       "the worker had lost its lease: it changed nothing, and what it knew was kept as evidence",
+	"lost":       "the worker had lost its lease: it changed nothing, and its known outcomes were kept as evidence",
 }
 
 func (g logLine) step() Step {
@@ -157,7 +160,7 @@ type attemptLine struct {
 	At        time.Time
 }
 
-func readAttempts(ctx context.Context, db DB, e *Explanation, c *copies) error {
+func readAttempts(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
 	n := e.Notification
 	rows, err := db.Query(ctx, `
 		select a.attempt::int as attempt, a.outcome, a.final, a.basis, a.reason, a.code, a.carrier_id, a.detail, a.at
@@ -172,7 +175,7 @@ func readAttempts(ctx context.Context, db DB, e *Explanation, c *copies) error {
 		return err
 	}
 	for _, a := range lines {
-		c.note(a)
+		d.addAttempt(a)
 		e.Steps = append(e.Steps, a.step())
 	}
 	return nil
@@ -180,17 +183,18 @@ func readAttempts(ctx context.Context, db DB, e *Explanation, c *copies) error {
 
 var tiers = map[string]string{
 	"response": "the carrier answered the call",
-	"evidence": "the reaper's first tier: an event of the carrier's settled it",
+	"evidence": "the reaper's first tier: an event of the carrier settled it",
 	"reaper":   "no evidence: the outcome stays unknown",
 	"gate":     "a gate ended it before a call was made",
 }
 
 func (a attemptLine) step() Step {
-	s := Step{At: a.At, Event: a.Outcome, Detail: tiers[a.Basis], Attempt: a.Attempt, Data: map[string]string{"basis": a.Basis, "final": strconv.FormatBool(a.Final)}}
+	s := Step{At: a.At, Event: a.Outcome, Detail: tiers[a.Basis], Attempt: a.Attempt,
+		Data: map[string]string{"basis": a.Basis, "final": strconv.FormatBool(a.Final)}}
 	if a.Basis == "reaper" && !a.Final {
-		s.Detail = "the reaper's second tier: no evidence, so a second and last attempt was made ready"
+		s.Detail = "the reaper's second tier: no evidence, so a second and last attempt is due"
 	} else if a.Basis == "reaper" {
-		s.Detail = "the reaper's third tier: no evidence, and no further attempt is made, so it is orphaned"
+		s.Detail = "the reaper's third tier: no evidence and no further attempt, so it is orphaned"
 	}
 	s.put(a.Reason, a.Code, a.CarrierID, a.Detail)
 	return s
@@ -221,7 +225,7 @@ type eventLine struct {
 	Detail     *string
 }
 
-func readEvents(ctx context.Context, db DB, e *Explanation, c *copies) error {
+func readEvents(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
 	n := e.Notification
 	rows, err := db.Query(ctx, `
 		select p.recorded_at, p.source, p.kind, coalesce(p.attempt, 0)::int as attempt, p.code, p.carrier_id, p.detail
@@ -236,25 +240,28 @@ func readEvents(ctx context.Context, db DB, e *Explanation, c *copies) error {
 		return err
 	}
 	for _, p := range lines {
-		c.prove(p.Kind, cmp.Or(p.Attempt, 1))
-		s := Step{At: p.RecordedAt, Event: "evidence", Attempt: p.Attempt, Detail: "the carrier said: " + p.Kind, Data: map[string]string{"source": p.Source, "kind": p.Kind}}
+		d.addEvidence(p.Kind, cmp.Or(p.Attempt, 1))
+		s := Step{At: p.RecordedAt, Event: "evidence", Attempt: p.Attempt, Detail: "the carrier reported: " + p.Kind,
+			Data: map[string]string{"source": p.Source, "kind": p.Kind}}
 		s.put(nil, p.Code, p.CarrierID, p.Detail)
 		e.Steps = append(e.Steps, s)
 	}
 	return nil
 }
 
-func readResolution(ctx context.Context, db DB, e *Explanation, _ *copies) error {
+func readResolution(ctx context.Context, db DB, e *Explanation, _ *deliveries) error {
 	n := e.Notification
 	rows, err := db.Query(ctx, `
-		select resolution, note, at from resolutions where workspace_id = $1 and origin_id = $2 and key = $3`, n.WorkspaceID, n.OriginID, n.Key)
+		select resolution, note, at from resolutions where workspace_id = $1 and origin_id = $2 and key = $3`,
+		n.WorkspaceID, n.OriginID, n.Key)
 	if err != nil {
 		return err
 	}
 	var resolution, note string
 	var at time.Time
 	_, err = pgx.ForEachRow(rows, []any{&resolution, &note, &at}, func() error {
-		e.Steps = append(e.Steps, Step{At: at, Event: "resolved", Detail: "a person found out what became of it", Data: map[string]string{"resolution": resolution, "note": note}})
+		e.Steps = append(e.Steps, Step{At: at, Event: "resolved", Detail: "a user recorded whether it was sent",
+			Data: map[string]string{"resolution": resolution, "note": note}})
 		return nil
 	})
 	return err

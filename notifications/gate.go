@@ -9,13 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Each statement below runs twice in its transaction. The first run may have
-// to wait for a reaper, which then commits a retry batch that the statement's
-// own snapshot cannot see; the second sees it, and does nothing to the others.
+// Each statement below runs twice in its transaction. The first run may wait for a
+// reaper, which then commits a retry batch that the statement's snapshot does not
+// contain. The second run finds that batch, and changes no other.
 const passes = 2
 
-// Hold shuts the gate of an origin's batches in the caller's transaction: once
-// it commits none is claimed and none opens a further window.
+// Hold closes the gate of an origin's batches in the caller's transaction. After
+// its commit no batch is claimed and no further window opens.
 func (l *Ledger) Hold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) error {
 	for range passes {
 		_, err := tx.Exec(ctx, `
@@ -28,21 +28,21 @@ func (l *Ledger) Hold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.U
 	return nil
 }
 
-// Unhold opens the gate again and rings for every batch behind it.
+// Unhold opens the gate of an origin's batches and enqueues them.
 func (l *Ledger) Unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) error {
 	for range passes {
-		bells, err := unhold(ctx, tx, workspaceID, origin)
+		jobs, err := unhold(ctx, tx, workspaceID, origin)
 		if err != nil {
 			return fmt.Errorf("open batches of %s: %w", origin, err)
 		}
-		if err := l.Ring(ctx, tx, bells); err != nil {
+		if err := l.Enqueue(ctx, tx, jobs); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) ([]Bell, error) {
+func unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) ([]Job, error) {
 	rows, err := tx.Query(ctx, `
 		update batches set gate = 'open', enqueued_at = now()
 		where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate = 'held'
@@ -50,25 +50,25 @@ func unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) ([]Be
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Bell, error) {
-		b := Bell{Ref: Ref{WorkspaceID: workspaceID, OriginID: origin}}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Job, error) {
+		j := Job{Ref: Ref{WorkspaceID: workspaceID, OriginID: origin}}
 		var after float64
-		err := row.Scan(&b.BatchID, &after)
-		b.After = time.Duration(after * float64(time.Second))
-		return b, err
+		err := row.Scan(&j.BatchID, &after)
+		j.After = time.Duration(after * float64(time.Second))
+		return j, err
 	})
 }
 
-// Cancelled is what a cancel found, in the moment in which it took effect.
+// Cancelled counts what a cancel has found.
 type Cancelled struct {
-	InFlight  int64 // in open windows: they are called to the end
-	Cancelled int64 // never called, and never will be; also those that a worker holds and has not given back yet
+	InFlight  int64 // in open windows: their calls are made
+	Cancelled int64 // never called; also rows that a worker holds and has not given back yet
 }
 
-// Cancel ends an origin's batches in the caller's transaction, and promises
-// that no window opens after it commits. Rows that were never called are
-// cancelled; those whose first attempt is in doubt become orphans. What stands
-// in an open window is in flight: it is counted, and ends by itself.
+// Cancel ends an origin's batches in the caller's transaction: no window opens
+// after its commit. Rows that were never called are cancelled, and rows whose
+// first attempt is unknown are orphaned. Rows of an open window are in flight and
+// end by themselves.
 func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) (Cancelled, error) {
 	for range passes {
 		_, err := tx.Exec(ctx, `
@@ -85,9 +85,8 @@ func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid
 	return ReadCancelled(ctx, tx, workspaceID, origin)
 }
 
-// ReadCancelled says what a cancel of an origin found, or would find if it came
-// now. The rest of a leased batch counts as cancelled at once: no window opens
-// behind its gate, and it is given back as that.
+// ReadCancelled counts what a cancel of an origin has found, or would find now. The
+// rest of a leased batch counts as cancelled: no window opens behind its gate.
 func ReadCancelled(ctx context.Context, db DB, workspaceID, origin uuid.UUID) (Cancelled, error) {
 	rows, err := db.Query(ctx, `
 		select coalesce(sum(calling) filter (where status = 'leased'), 0)::bigint,
@@ -95,11 +94,11 @@ func ReadCancelled(ctx context.Context, db DB, workspaceID, origin uuid.UUID) (C
 				filter (where status in ('ready', 'leased') and attempt = 1), 0))::bigint
 		from batches where workspace_id = $1 and origin_id = $2`, workspaceID, origin)
 	if err != nil {
-		return Cancelled{}, fmt.Errorf("count what was cancelled of %s: %w", origin, err)
+		return Cancelled{}, fmt.Errorf("count cancelled notifications of %s: %w", origin, err)
 	}
 	c, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Cancelled])
 	if err != nil {
-		return Cancelled{}, fmt.Errorf("count what was cancelled of %s: %w", origin, err)
+		return Cancelled{}, fmt.Errorf("count cancelled notifications of %s: %w", origin, err)
 	}
 	return c, nil
 }

@@ -16,41 +16,40 @@ import (
 	"lemma"
 )
 
-// Reasons for which a person in an audience is not written to. Expired and
-// TemplateError are found when the row is about to be called, the others when
-// it is written. The API documents the list.
+// Reasons why a recipient is skipped. Expired and TemplateError are found before
+// the call, the others when the row is inserted. The API documents the list.
 const (
 	MissingAddress   = "missing_address"   // null or blank
-	InvalidAddress   = "invalid_address"   // no mail server could take it
+	InvalidAddress   = "invalid_address"   // not an address that SMTP can carry
 	DuplicateAddress = "duplicate_address" // another profile of the audience has the same address
 	Unsubscribed     = "unsubscribed"      // the audience's opted-out column is true, in this row or another of the profile
 	InvalidKey       = "invalid_key"       // the profile key is empty or longer than 255 bytes
 	Expired          = "expired"           // the send deadline passed first
-	TemplateError    = "template_error"    // the template cannot be rendered with the person's data
+	TemplateError    = "template_error"    // the template cannot be rendered with the profile's data
 )
 
-// Recipient is one person of an audience, on the way into the ledger.
+// Recipient is one profile of an audience at one address.
 type Recipient struct {
-	Key          uuid.UUID // uniqueness key within the origin; with Skip set, in a campaign, optional: then no other recipient gets it
-	EnrollmentID uuid.UUID // of journeys only
+	Key          uuid.UUID // uniqueness key within the origin; optional for a skipped recipient of a campaign, which then reserves it
+	EnrollmentID uuid.UUID // of flows only
 	ProfileKey   string
 	Address      string
 	Payload      string
-	Skip         string // a reason, when nothing is to be sent
+	Skip         string // the reason, when nothing is to be sent
 }
 
-// Chunk is some thousands of recipients that are written together.
+// Chunk is some thousands of recipients that are inserted together.
 type Chunk struct {
 	WorkspaceID uuid.UUID
 	OriginID    uuid.UUID
 	ProviderID  uuid.UUID
 	ContentID   uuid.UUID
-	Run         int  // which fan-out of the origin writes it
-	Journeys    bool // the recipients are enrollments at a node: each has a key and an enrollment of its own, skipped or not
-	Copy        bool // write by COPY: no key is expected to be stored already. Not for journeys
-	OptOuts     bool // recipients whose profile the origin has as unsubscribed are skipped for that. Not for journeys
+	Run         int  // number of the origin's fan-out
+	OfFlow      bool // the recipients are enrollments at a node: each has its own key and enrollment, skipped or not
+	Copy        bool // insert by COPY: no key is expected to be stored already. Not for flows
+	OptOuts     bool // skip recipients whose profile the origin has as unsubscribed. Not for flows
 	MaxAttempts int
-	ReadAt      time.Time // when the recipients had not been read yet, by the database's clock; zero: now. Consent counts from it
+	ReadAt      time.Time // before the recipients were read, by the database's clock; zero: now. Consent is as old as this
 	ExpiresAt   *time.Time
 	BatchSize   int
 	DueAfter    time.Duration // of the first batch, from now
@@ -58,40 +57,39 @@ type Chunk struct {
 	Recipients  []Recipient   // reordered by Insert
 }
 
-// Written is what a chunk really added; a repeated chunk adds nothing.
+// Written counts what a chunk has added; a repeated chunk adds nothing.
 type Written struct {
 	Created int
 	Skipped map[string]int
 }
 
-// Insert writes a chunk in the caller's transaction: its intents, their
-// batches, a bell for each batch and a line in the second set of books.
+// Insert writes a chunk in the caller's transaction: its intents, their batches, a
+// job for each batch and a row of fanout_chunks.
 //
-// The unique key is the whole of idempotency: a conflict is a normal answer
-// and adds nothing. Recipients are sorted by key first, so that fan-outs which
-// overlap take their locks in one order and cannot deadlock. A recipient whose
-// key is held by another profile is skipped as duplicate_address; one that is
-// there already is the same person again and is left alone. A chunk with Copy
-// set that meets a stored key fails with ErrRepeated.
+// The unique key makes it idempotent: a conflict is a normal answer and adds
+// nothing. A recipient whose key another profile holds is skipped as
+// duplicate_address. A chunk with Copy set that has a stored key fails with
+// ErrRepeated. Recipients are sorted by key, so that overlapping fan-outs take
+// their locks in one order and cannot deadlock.
 //
-// A skipped recipient with a key holds it as an intent does: an address that is
-// opted out is not written to for another profile of the audience.
+// A skipped recipient with a key holds it as an intent does: nothing is sent to an
+// opted-out address for another profile of the audience.
 func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error) {
 	if c.OptOuts {
 		if err := skipUnsubscribed(ctx, tx, c); err != nil {
 			return Written{}, fmt.Errorf("find opted-out profiles of %s: %w", c.OriginID, err)
 		}
 	}
-	send, rivals, closed, skip := split(c)
+	send, conflicting, keyed, skip := split(c)
 	w := Written{Skipped: map[string]int{}}
-	if err := insertClosed(ctx, tx, c, closed, &skip, w.Skipped); err != nil {
+	if err := insertKeyedSkips(ctx, tx, c, keyed, &skip, w.Skipped); err != nil {
 		return w, fmt.Errorf("insert opted-out recipients of %s: %w", c.OriginID, err)
 	}
-	if c.Run > 1 { // most are there already: a look costs less than an insert that conflicts
+	if c.Run > 1 { // most are stored already: a read costs less than an insert that conflicts
 		var taken []Recipient
 		var err error
 		if send, taken, err = absent(ctx, tx, c, send); err != nil {
-			return w, fmt.Errorf("find who is written down of %s: %w", c.OriginID, err)
+			return w, fmt.Errorf("find stored recipients of %s: %w", c.OriginID, err)
 		}
 		skip = append(skip, taken...)
 	}
@@ -103,10 +101,10 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 		w.Created += b.size
 	}
 	if w.Created < len(send) {
-		rivals = append(rivals, send...)
+		conflicting = append(conflicting, send...)
 	}
-	if len(rivals) > 0 {
-		taken, err := heldByOthers(ctx, tx, c, rivals)
+	if len(conflicting) > 0 {
+		taken, err := heldByOthers(ctx, tx, c, conflicting)
 		if err != nil {
 			return w, fmt.Errorf("find repeated addresses of %s: %w", c.OriginID, err)
 		}
@@ -115,14 +113,14 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 	if err = insertSkips(ctx, tx, c, skip, w.Skipped); err != nil {
 		return w, fmt.Errorf("insert skipped recipients of %s: %w", c.OriginID, err)
 	}
-	if err := l.Ring(ctx, tx, bells(c, batches)); err != nil {
+	if err := l.Enqueue(ctx, tx, jobsOf(c, batches)); err != nil {
 		return w, err
 	}
-	return w, enter(ctx, tx, c, w)
+	return w, recordChunk(ctx, tx, c, w)
 }
 
 // skipUnsubscribed skips recipients whose profile is opted out in another row of
-// the audience, at whatever address.
+// the audience, at any address.
 func skipUnsubscribed(ctx context.Context, tx pgx.Tx, c Chunk) error {
 	profiles := make([]string, len(c.Recipients))
 	for i, r := range c.Recipients {
@@ -147,12 +145,12 @@ func skipUnsubscribed(ctx context.Context, tx pgx.Tx, c Chunk) error {
 	return err
 }
 
-// split parts those to be sent to from those to be skipped, in the order of
-// keys. Of several rows with one key the first profile (in byte order) asks
-// for it and the others are its rivals: who holds the key decides, since an
-// earlier chunk may have given it to any of them. The same profile twice is
-// one person. Those that are skipped and hold their key are closed.
-func split(c Chunk) (send, rivals, closed, skip []Recipient) {
+// split separates recipients to send to from those to skip, in the order of keys.
+// Of several profiles with one key the first (in byte order) requests it and the
+// others conflict: the stored holder of the key decides, since an earlier chunk
+// may have inserted any of them. The same profile twice is one recipient. Skipped
+// recipients that hold their key are keyed.
+func split(c Chunk) (send, conflicting, keyed, skip []Recipient) {
 	all := c.Recipients
 	slices.SortFunc(all, func(a, b Recipient) int {
 		if d := bytes.Compare(a.Key[:], b.Key[:]); d != 0 {
@@ -164,27 +162,27 @@ func split(c Chunk) (send, rivals, closed, skip []Recipient) {
 	for _, r := range all {
 		last := len(send) - 1
 		switch {
-		case r.Skip != "" && r.Key != uuid.Nil && !c.Journeys:
-			closed = append(closed, r)
+		case r.Skip != "" && r.Key != uuid.Nil && !c.OfFlow:
+			keyed = append(keyed, r)
 		case r.Skip != "":
 			skip = append(skip, r)
 		case last < 0 || send[last].Key != r.Key:
 			send = append(send, r)
 		case send[last].ProfileKey != r.ProfileKey:
-			rivals = append(rivals, r)
+			conflicting = append(conflicting, r)
 		}
 	}
-	return send, rivals, closed, skip
+	return send, conflicting, keyed, skip
 }
 
-// insertClosed writes skipped recipients under their own keys. Those whose key
+// insertKeyedSkips inserts skipped recipients under their own keys. Those whose key
 // another profile holds are added to skip, with their reason.
-func insertClosed(ctx context.Context, tx pgx.Tx, c Chunk, closed []Recipient, skip *[]Recipient, counts map[string]int) error {
-	inserted, err := writeSkips(ctx, tx, c, closed, counts)
-	if err != nil || inserted == len(closed) {
+func insertKeyedSkips(ctx context.Context, tx pgx.Tx, c Chunk, keyed []Recipient, skip *[]Recipient, counts map[string]int) error {
+	inserted, err := writeSkips(ctx, tx, c, keyed, counts)
+	if err != nil || inserted == len(keyed) {
 		return err
 	}
-	taken, err := heldByOthers(ctx, tx, c, closed)
+	taken, err := heldByOthers(ctx, tx, c, keyed)
 	*skip = append(*skip, taken...)
 	return err
 }
@@ -195,8 +193,8 @@ type newBatch struct {
 	after time.Duration
 }
 
-// insertIntents writes intents, and then their batches with the numbers really
-// inserted, so that a repetition makes none.
+// insertIntents inserts intents, and then their batches with the number of rows
+// that were new, so that a repeated chunk makes no batch.
 func insertIntents(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) ([]newBatch, error) {
 	if len(send) == 0 {
 		return nil, nil
@@ -227,8 +225,8 @@ func insertIntents(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) ([
 	return batches, insertBatches(ctx, tx, c, batches)
 }
 
-// countBatches asks how many rows of each batch were inserted: some of the
-// chunk's were there already.
+// countBatches reads how many rows of each batch were inserted: some of the chunk's
+// were stored already.
 func countBatches(ctx context.Context, tx pgx.Tx, c Chunk, planned []newBatch) ([]newBatch, error) {
 	ids := make([]uuid.UUID, len(planned))
 	for i, b := range planned {
@@ -236,7 +234,8 @@ func countBatches(ctx context.Context, tx pgx.Tx, c Chunk, planned []newBatch) (
 	}
 	rows, err := tx.Query(ctx, `
 		select b.i::int, n.size::int from unnest($3::uuid[]) with ordinality as b (id, i)
-		cross join lateral (select count(*) as size from notifications n where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = b.id) n
+		cross join lateral (
+			select count(*) as size from notifications n where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = b.id) n
 		where n.size > 0`, c.WorkspaceID, c.OriginID, ids)
 	if err != nil {
 		return nil, err
@@ -259,17 +258,18 @@ func insertBatches(ctx context.Context, tx pgx.Tx, c Chunk, batches []newBatch) 
 		ids[i], sizes[i], after[i] = b.id, int16(b.size), b.after.Seconds()
 	}
 	_, err := tx.Exec(ctx, `
-		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, expires_at, due_at, created_at)
-		select $1, $2, b.id, b.id, $3, $4, b.size, $5, $6, now() + make_interval(secs => b.after), coalesce($10, now())
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, expires_at,
+			due_at, created_at)
+		select $1, $2, b.id as id, b.id as root_id, $3, $4, b.size, $5, $6, now() + make_interval(secs => b.after), coalesce($10, now())
 		from unnest($7::uuid[], $8::smallint[], $9::float8[]) as b (id, size, after)`,
 		c.WorkspaceID, c.OriginID, c.ProviderID, c.ContentID, c.MaxAttempts, c.ExpiresAt, ids, sizes, after,
 		pgtype.Timestamptz{Time: c.ReadAt, Valid: !c.ReadAt.IsZero()})
 	return err
 }
 
-// enrollmentsOf is empty, and so null in every row, for what is not of journeys.
+// enrollmentsOf is empty, and so null in every row, for a campaign.
 func enrollmentsOf(c Chunk, send []Recipient) []pgtype.UUID {
-	if !c.Journeys {
+	if !c.OfFlow {
 		return []pgtype.UUID{}
 	}
 	ids := make([]pgtype.UUID, len(send))
@@ -279,19 +279,19 @@ func enrollmentsOf(c Chunk, send []Recipient) []pgtype.UUID {
 	return ids
 }
 
-// after says how long from now the i-th batch of a chunk is due.
+// after is how long from now the i-th batch of a chunk is due.
 func (c Chunk) after(i int) time.Duration { return c.DueAfter + time.Duration(i)*c.DueStep }
 
-// wire is an id as pgx sends it without a detour: for the thousands of a chunk,
-// uuid.UUID's own driver.Valuer costs more than all the rest of the encoding.
+// wire converts an id for pgx: for the thousands of ids of a chunk, the
+// driver.Valuer of uuid.UUID costs more than all other encoding.
 func wire(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
-// intentColumns are recipients turned on their side, as unnest takes them.
+// intentColumns are the columns of recipients, as unnest takes them.
 type intentColumns struct {
 	keys, batchOf                 []pgtype.UUID
 	ordinals                      []int16
 	profiles, addresses, payloads []string
-	batches                       []newBatch // as they are if nothing conflicts
+	batches                       []newBatch // if no row conflicts
 }
 
 func columnsOf(c Chunk, send []Recipient) intentColumns {
@@ -312,16 +312,16 @@ func columnsOf(c Chunk, send []Recipient) intentColumns {
 	return col
 }
 
-// heldByOthers finds recipients whose key another profile holds. It runs as a
-// statement of its own: only a new snapshot sees what a fan-out beside this
-// one has just committed.
+// heldByOthers returns the recipients whose key another profile holds. It is a
+// statement of its own: only a new snapshot contains what a concurrent fan-out has
+// just committed.
 func heldByOthers(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) ([]Recipient, error) {
 	_, taken, err := absent(ctx, tx, c, send)
 	return taken, err
 }
 
-// absent parts recipients into those whose key nobody holds, and those whose
-// key another profile holds. Who holds the own key is in neither.
+// absent returns the recipients whose key is free, and those whose key another
+// profile holds. Recipients that are stored already are in neither.
 func absent(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) (free, taken []Recipient, err error) {
 	keys := make([]pgtype.UUID, len(send))
 	for i, r := range send {
@@ -356,12 +356,12 @@ func absent(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) (free, ta
 	return free, taken, err
 }
 
-// insertSkips gives a row to everybody else who is not written to. In a
-// campaign their key is made of the person and the address, in a domain of its
-// own, so that it never meets the key of an address.
+// insertSkips inserts all other skipped recipients. In a campaign their key is
+// derived from profile and address under a prefix of its own, so that it never
+// equals the key of an address.
 func insertSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient, counts map[string]int) error {
 	for i, r := range skip {
-		if !c.Journeys {
+		if !c.OfFlow {
 			skip[i].Key = lemma.Key("skip/1", r.ProfileKey, r.Address)
 		}
 	}
@@ -369,7 +369,7 @@ func insertSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient, coun
 	return err
 }
 
-// writeSkips inserts rows that have a reason, and counts those that were new by it.
+// writeSkips inserts rows with a reason, and adds the new ones to counts.
 func writeSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient, counts map[string]int) (inserted int, err error) {
 	if len(skip) == 0 {
 		return 0, nil
@@ -389,7 +389,7 @@ func writeSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient, count
 			returning skip_reason
 		)
 		select skip_reason, count(*)::int from written group by skip_reason`,
-		c.WorkspaceID, c.OriginID, keys, profiles, addresses, reasons, enrollmentsOf(c, skip), c.Journeys, c.ContentID)
+		c.WorkspaceID, c.OriginID, keys, profiles, addresses, reasons, enrollmentsOf(c, skip), c.OfFlow, c.ContentID)
 	if err != nil {
 		return 0, err
 	}
@@ -403,26 +403,25 @@ func writeSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient, count
 	return inserted, err
 }
 
-func bells(c Chunk, batches []newBatch) []Bell {
-	out := make([]Bell, len(batches))
+func jobsOf(c Chunk, batches []newBatch) []Job {
+	out := make([]Job, len(batches))
 	for i, b := range batches {
-		out[i] = Bell{Ref: Ref{c.WorkspaceID, c.OriginID, b.id}, After: b.after}
+		out[i] = Job{Ref: Ref{c.WorkspaceID, c.OriginID, b.id}, After: b.after}
 	}
 	return out
 }
 
-// enter writes the chunk into the second set of books. A chunk that added
-// nothing leaves no line; journeys have books of their own, where their steps
-// are counted.
-func enter(ctx context.Context, tx pgx.Tx, c Chunk, w Written) error {
-	if c.Journeys || w.Created == 0 && len(w.Skipped) == 0 {
+// recordChunk inserts what the chunk added into fanout_chunks, from which the counts
+// are checked. A flow has counts of its own, by step.
+func recordChunk(ctx context.Context, tx pgx.Tx, c Chunk, w Written) error {
+	if c.OfFlow || w.Created == 0 && len(w.Skipped) == 0 {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
 		insert into fanout_chunks (workspace_id, origin_id, id, run, created, skipped)
 		values ($1, $2, $3, $4, $5, $6)`, c.WorkspaceID, c.OriginID, lemma.NewID(), c.Run, w.Created, w.Skipped)
 	if err != nil {
-		return fmt.Errorf("enter chunk of %s: %w", c.OriginID, err)
+		return fmt.Errorf("record chunk of %s: %w", c.OriginID, err)
 	}
 	return nil
 }

@@ -1,11 +1,13 @@
-// Package notifications is the ledger in the hallway. Its promise to campaigns
-// and flows: an intent that was written is written once, whoever repeats it,
-// and everybody in an audience has exactly one row in it, with a reason when
-// nothing will be sent. Its promise to readers: a status is derived in one
-// place, the view notification_status, and the books balance.
+// Package notifications is the ledger of what is to be sent. It guarantees:
 //
-// It inserts intents and the batches that carry them, and rings the bell for
-// them; it opens and shuts their gate. What becomes of them it leaves to sender.
+//   - A notification is inserted once, however often a chunk is repeated.
+//   - Every profile of an audience has exactly one row, with a reason when
+//     nothing is sent to them.
+//   - A status is derived in one place, the view notification_status, and the
+//     counts balance.
+//
+// It inserts notifications, their batches and the jobs of these, and opens and
+// closes their gate. Package sender makes the calls.
 package notifications
 
 import (
@@ -29,7 +31,7 @@ type Ledger struct {
 	jobs *river.Client[pgx.Tx] // inserts only
 }
 
-// New makes a ledger on a pool. Its River client inserts jobs and works none.
+// New makes a ledger on a pool.
 func New(pool *pgxpool.Pool) *Ledger {
 	jobs, err := river.NewClient(riverpgxv5.New(pool), &river.Config{})
 	if err != nil {
@@ -45,36 +47,37 @@ type Ref struct {
 	BatchID     uuid.UUID `json:"batch_id"`
 }
 
-// BatchSend is the doorbell: it says that a batch may be due. It may ring
-// twice or never; the batch is the truth.
+// BatchSend is a job for a batch that may be due. It may run twice or never: the
+// row of the batch decides.
 type BatchSend struct{ Ref }
 
 // Kind names the job in River's table.
 func (BatchSend) Kind() string { return "batch_send" }
 
-// Bell is one ring for a batch.
-type Bell struct {
+// Job is one batch_send job to insert.
+type Job struct {
 	Ref
-	After time.Duration // from now; 0 rings at once
+	After time.Duration // from now; 0: at once
 }
 
-// Ring inserts the jobs of batches in the transaction that made them due.
-func (l *Ledger) Ring(ctx context.Context, tx pgx.Tx, bells []Bell) error {
-	if len(bells) == 0 {
+// Enqueue inserts the jobs of batches in the transaction that made them due.
+func (l *Ledger) Enqueue(ctx context.Context, tx pgx.Tx, jobs []Job) error {
+	if len(jobs) == 0 {
 		return nil
 	}
-	jobs := make([]river.InsertManyParams, len(bells))
-	for i, b := range bells {
-		jobs[i] = river.InsertManyParams{Args: BatchSend{b.Ref}, InsertOpts: bellOpts(b.After)}
+	params := make([]river.InsertManyParams, len(jobs))
+	for i, j := range jobs {
+		params[i] = river.InsertManyParams{Args: BatchSend{j.Ref}, InsertOpts: jobOptions(j.After)}
 	}
-	if _, err := l.jobs.InsertManyTx(ctx, tx, jobs); err != nil {
-		return fmt.Errorf("ring for %d batches: %w", len(bells), err)
+	if _, err := l.jobs.InsertManyTx(ctx, tx, params); err != nil {
+		return fmt.Errorf("enqueue %d batches: %w", len(jobs), err)
 	}
 	return nil
 }
 
-// bellOpts: few tries, since a bell that is given up is rung again by the sweep.
-func bellOpts(after time.Duration) *river.InsertOpts {
+// jobOptions allow few attempts, since the sweep enqueues a batch again whose job
+// was discarded.
+func jobOptions(after time.Duration) *river.InsertOpts {
 	opts := &river.InsertOpts{Queue: QueueSend, MaxAttempts: 3}
 	if after > 0 {
 		opts.ScheduledAt = time.Now().Add(after)

@@ -18,8 +18,8 @@ const selectStatus = `
 		code::int as code, carrier_id, detail, created_at, ended_at, flow_id, enrollment_id, node, resolution, resolved_at
 	from notification_status n`
 
-// mayHold tells which batches can hold a row of a status, by their counters
-// alone: a list of the few orphans of a million touches only their batches.
+// mayHold are the conditions on the counters of batches that can have a row of a
+// status: a list of the few orphans of a million rows reads only their batches.
 var mayHold = map[string]string{
 	"failed":     "b.failed > 0",
 	"orphaned":   "b.orphaned > 0",
@@ -50,17 +50,18 @@ func get(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Notifi
 	return found[0], nil
 }
 
-// State is where a notification stands.
+// State is the status of a notification.
 type State struct {
 	Status string
 	Reason *string
 }
 
-// States tells where notifications of one origin stand, by their keys. What was
-// never written is not among them.
+// States reads notifications of one origin by their keys. Keys that are not stored
+// are left out.
 func (l *Ledger) States(ctx context.Context, workspaceID, origin uuid.UUID, keys []uuid.UUID) (map[uuid.UUID]State, error) {
 	rows, err := l.pool.Query(ctx, `
-		select key, status, reason from notification_status where workspace_id = $1 and origin_id = $2 and key = any($3)`, workspaceID, origin, keys)
+		select key, status, reason from notification_status
+		where workspace_id = $1 and origin_id = $2 and key = any($3)`, workspaceID, origin, keys)
 	if err != nil {
 		return nil, fmt.Errorf("read states of notifications: %w", err)
 	}
@@ -73,12 +74,12 @@ func (l *Ledger) States(ctx context.Context, workspaceID, origin uuid.UUID, keys
 	return all, nil
 }
 
-// List answers one page, those of the newest origin first, and within it in
-// the order of their keys, which never changes. A search by profile or address
-// needs an origin: there is no index over everybody, on purpose.
+// List reads one page: the newest origin first, and within it in the order of keys,
+// which never changes. A search by profile or address needs a campaign or a flow,
+// since no index covers all profiles of a workspace.
 func (l *Ledger) List(ctx context.Context, workspaceID uuid.UUID, f Filter, q page.Query) ([]Notification, string, error) {
 	if f.OriginID == nil && f.FlowID == nil && (f.ProfileKey != "" || f.Address != "") {
-		return nil, "", lemma.Fault("?campaign_id", "required", "name the campaign or the flow in which to look for a person")
+		return nil, "", lemma.Fault("?campaign_id", "required", "a search by profile or address needs campaign_id or flow_id")
 	}
 	list := everyOrigin
 	if f.OriginID != nil {
@@ -95,14 +96,21 @@ func (l *Ledger) List(ctx context.Context, workspaceID uuid.UUID, f Filter, q pa
 	})
 }
 
-// The orders of notifications. Within one origin the condition of a page is one
-// on the key alone, which the index can seek.
+// The orders of notifications. Within one origin the condition of a page is on the
+// key alone, by which the index is searched.
 var (
 	byKey       = page.Key[Notification]{Column: "n.key", Type: page.UUID, Of: func(n Notification) any { return n.Key }}
-	byOrigin    = page.Key[Notification]{Column: "n.origin_id", Type: page.UUID, Of: func(n Notification) any { return n.OriginID }, Against: true}
-	oneOrigin   = page.List[Notification]{Name: "notifications", Default: "key", Orders: map[string]page.Order[Notification]{"key": {byKey}}}
-	everyOrigin = page.List[Notification]{Name: "notifications", Default: "key", Orders: map[string]page.Order[Notification]{"key": {byOrigin, byKey}}}
+	byOrigin    = page.Key[Notification]{Column: "n.origin_id", Type: page.UUID, Of: originOf, Against: true}
+	oneOrigin   = listBy(byKey)
+	everyOrigin = listBy(byOrigin, byKey)
 )
+
+func originOf(n Notification) any { return n.OriginID }
+
+func listBy(keys ...page.Key[Notification]) page.List[Notification] {
+	orders := map[string]page.Order[Notification]{"key": keys}
+	return page.List[Notification]{Name: "notifications", Default: "key", Orders: orders}
+}
 
 // query adds the conditions of a filter.
 type query struct{ *page.Statement[Notification] }
@@ -145,7 +153,8 @@ func (q *query) narrow(status, origin string) {
 	if origin != "" {
 		same = " and b.origin_id = " + origin
 	}
-	in := fmt.Sprintf("(n.origin_id, n.batch_id) in (select b.origin_id, b.root_id from batches b where b.workspace_id = $1%s and %s)", same, condition)
+	in := fmt.Sprintf("(n.origin_id, n.batch_id) in (select b.origin_id, b.root_id from batches b where b.workspace_id = $1%s and %s)",
+		same, condition)
 	if status == "skipped" || status == "any reason" {
 		in = "(n.batch_id is null or " + in + ")"
 	}

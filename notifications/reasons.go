@@ -1,10 +1,9 @@
 package notifications
 
-// Reasons for which a recipient is not written to although a notification
-// waits: it waited for long, and its audience was read again before the call.
-// The API documents the list.
+// Reasons why a waiting recipient is skipped after their audience was read again
+// before the call. The API documents the list.
 const (
-	UnsubscribedSince = "unsubscribed_since" // the audience's opted-out column is true now
-	LeftAudience      = "left_audience"      // the audience does not have the profile any more
-	AddressChanged    = "address_changed"    // the audience has the profile with another address
+	UnsubscribedSince = "unsubscribed_since" // the opted-out column of the audience is true now
+	LeftAudience      = "left_audience"      // the profile is not in the audience any more
+	AddressChanged    = "address_changed"    // the profile has another address in the audience
 )

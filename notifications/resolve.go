@@ -9,9 +9,8 @@ import (
 	"lemma"
 )
 
-// Resolve writes down what a person found out about an orphan. The first word
-// stands: the insert is the check. The notification stays orphaned, and is
-// never sent again.
+// Resolve records whether an orphaned notification was sent. The first resolution
+// is final. The notification stays orphaned and is never sent again.
 func (l *Ledger) Resolve(ctx context.Context, workspaceID, origin, key uuid.UUID, r Resolution) (Notification, error) {
 	tag, err := l.pool.Exec(ctx, `
 		insert into resolutions (workspace_id, origin_id, key, resolution, note, api_key_id)
@@ -26,8 +25,10 @@ func (l *Ledger) Resolve(ctx context.Context, workspaceID, origin, key uuid.UUID
 	if err != nil || tag.RowsAffected() == 1 {
 		return n, err
 	}
-	if n.Status != "orphaned" {
-		return Notification{}, &lemma.Error{Kind: lemma.WrongStatus, Message: "only an orphaned notification can be resolved", Status: n.Status, Allowed: []string{}}
+	wrong := &lemma.Error{Kind: lemma.WrongStatus, Status: n.Status, Allowed: []string{},
+		Message: "only an orphaned notification can be resolved"}
+	if n.Status == "orphaned" {
+		wrong.Code, wrong.Message = "already_resolved", "the notification has been resolved as "+*n.Resolution+" already"
 	}
-	return Notification{}, &lemma.Error{Kind: lemma.WrongStatus, Code: "already_resolved", Message: "the notification has been resolved as " + *n.Resolution + " already", Status: n.Status, Allowed: []string{}}
+	return Notification{}, wrong
 }

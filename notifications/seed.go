@@ -24,11 +24,12 @@ func (l *Ledger) SeedSent(ctx context.Context, ws, origin uuid.UUID, n int) ([]u
 			select id, row_number() over () - 1 as i from made
 		), intents as (
 			insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload)
-			select $1, $2, gen_random_uuid(), m.id, o, (m.i * $4::int + o)::text, 'user' || (m.i * $4::int + o) || '@bench.example', '{"name":"Name"}'
+			select $1, $2, gen_random_uuid(), m.id, o, (m.i * $4::int + o)::text, 'user' || (m.i * $4::int + o) || '@bench.example',
+				'{"name":"Name"}'
 			from numbered m, generate_series(0, $4::int - 1) o
 		)
 		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, status, sent, finished_at)
-		select $1, $2, id, id, $2, $2, $4::int, 2, 'done', $4::int, now() from made
+		select $1, $2, id, id as root_id, $2, $2, $4::int, 2, 'done', $4::int, now() from made
 		returning id`, ws, origin, n, SeedBatch)
 	if err != nil {
 		return nil, fmt.Errorf("seed notifications: %w", err)
@@ -36,8 +37,8 @@ func (l *Ledger) SeedSent(ctx context.Context, ws, origin uuid.UUID, n int) ([]u
 	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 }
 
-// CopyIntents inserts recipients by COPY and nothing else: no batches, no jobs, no
-// counts. Benchmarks compare Insert with it.
+// CopyIntents inserts recipients by COPY, without batches, jobs and counts. Benchmarks
+// compare Insert with it.
 func (l *Ledger) CopyIntents(ctx context.Context, ws, origin, batch uuid.UUID, rows []Recipient) error {
 	slices.SortFunc(rows, func(a, b Recipient) int { return bytes.Compare(a.Key[:], b.Key[:]) })
 	_, err := l.pool.CopyFrom(ctx, pgx.Identifier{"notifications"}, copiedColumns, pgx.CopyFromSlice(len(rows), func(i int) ([]any, error) {

@@ -10,20 +10,21 @@ import (
 	"lemma/events"
 )
 
-// The circuit of a provider is kept on its meter, which all nodes share.
+// The circuit of a provider is in its row of provider_meters, which all nodes share.
 //
-//   - It opens when the provider itself fails, or when CircuitAfter messages in
-//     a row were not accepted. Then no batch of the provider is claimed.
-//   - After a back-off one claim probes with a few messages. It closes the
-//     circuit when the provider answers, and else doubles the back-off.
-//   - What the batch belongs to is paused when the circuit has been open for
-//     PauseAfter, not counting time in which nothing was due, and at once when the account or the sender is refused, or when
-//     CircuitAfter messages in a row were rejected, since waiting mends neither.
+//   - It opens when the provider itself fails, or when CircuitAfter messages in a row
+//     were not accepted. Then no batch of the provider is claimed.
+//   - After a back-off one claim probes with a few messages. It closes the circuit
+//     when the provider answers; otherwise it doubles the back-off.
+//   - The campaign or flow of the batch is paused when the circuit has been open for
+//     PauseAfter, not counting time in which nothing was due. It is paused at once
+//     when the account or the sender is refused, or when CircuitAfter messages in a
+//     row were rejected, since waiting does not help then.
 //
 // The first cause is kept until an acceptance ends the failures.
 
-// heed looks at a window's receipts.
-func (s *Sender) heed(ctx context.Context, c *claim, w *window) {
+// recordReceipts records the refusals and failures of a window.
+func (s *Sender) recordReceipts(ctx context.Context, c *claim, w *window) {
 	if err := s.keepRefusals(ctx, c, w); err != nil {
 		s.log.Error("refusals not written", "batch_id", c.BatchID, "error", err)
 	}
@@ -32,17 +33,18 @@ func (s *Sender) heed(ctx context.Context, c *claim, w *window) {
 	}
 }
 
-// keepRefusals writes down who was refused for now, and in which words: no
-// outcome, but evidence that explain can show.
+// keepRefusals records deferrals as events: they are no outcome, but explain shows
+// them.
 func (s *Sender) keepRefusals(ctx context.Context, c *claim, w *window) error {
-	var said []events.Event
+	var deferrals []events.Event
 	for i, r := range w.receipts {
 		if r.Outcome == NotAccepted && !r.Provider {
-			said = append(said, events.Event{ProviderID: c.providerID, Source: events.SourceResponse, BatchID: c.root, Ordinal: w.rows[i], Attempt: c.attempt,
+			deferrals = append(deferrals, events.Event{ProviderID: c.providerID, Source: events.SourceResponse,
+				BatchID: c.root, Ordinal: w.rows[i], Attempt: c.attempt,
 				Kind: events.Deferred, Code: r.Code, Detail: clip(r.Reason + ": " + r.Detail), OccurredAt: r.At})
 		}
 	}
-	_, err := events.Record(ctx, s.pool, c.WorkspaceID, said)
+	_, err := events.Record(ctx, s.pool, c.WorkspaceID, deferrals)
 	return err
 }
 
@@ -55,16 +57,17 @@ func (s *Sender) count(ctx context.Context, c *claim, r run) error {
 	if r.failures == 0 {
 		return nil
 	}
-	c.ailing = true
+	c.failing = true
 	before, m, err := s.recordFailures(ctx, c, r)
 	if err != nil {
 		return err
 	}
-	c.shut = m.OpenedAt != nil
+	c.circuitOpen = m.OpenedAt != nil
 	s.report(c, before, m, r)
 	if reason, detail := m.pauseFor(r, s.cfg); reason != "" {
 		s.metrics.paused(reason)
-		s.log.Warn("provider failure pauses campaign or flow", "provider_id", c.providerID, "origin_id", c.OriginID, "reason", reason, "detail", detail)
+		s.log.Warn("provider failure pauses campaign or flow",
+			"provider_id", c.providerID, "origin_id", c.OriginID, "reason", reason, "detail", detail)
 		return s.pause(ctx, c.WorkspaceID, c.OriginID, reason, detail)
 	}
 	return nil
@@ -74,12 +77,14 @@ func (s *Sender) report(c *claim, before, m meter, r run) {
 	switch {
 	case before.OpenedAt == nil && m.OpenedAt != nil:
 		s.metrics.tripped()
-		s.log.Warn("circuit opened", "provider_id", c.providerID, "cause", m.FirstError, "carrier_detail", r.detail, "failures", m.Failures)
+		s.log.Warn("circuit opened",
+			"provider_id", c.providerID, "cause", m.FirstError, "carrier_detail", r.detail, "failures", m.Failures)
 	case before.OpenedAt != nil && m.OpenedAt == nil:
 		s.closed(c, *before.OpenedAt, m.Now)
 	case c.probing:
 		s.metrics.probed("failed")
-		s.log.Info("provider probe failed", "provider_id", c.providerID, "cause", m.FirstError, "last", m.LastError, "next_probe_at", m.OpenUntil)
+		s.log.Info("provider probe failed",
+			"provider_id", c.providerID, "cause", m.FirstError, "last", m.LastError, "next_probe_at", m.OpenUntil)
 	}
 	c.probing = c.probing && m.ProbeToken != nil
 }
@@ -91,8 +96,8 @@ func (s *Sender) closed(c *claim, opened, now time.Time) {
 	s.log.Info("circuit closed", "provider_id", c.providerID, "open_for", now.Sub(opened))
 }
 
-// recordFailures adds a window's failures to the meter, whose row it locks: of
-// claims that fail at once, the first opens the circuit.
+// recordFailures adds a window's failures to the meter and locks its row: of
+// concurrent claims that fail, the first opens the circuit.
 func (s *Sender) recordFailures(ctx context.Context, c *claim, r run) (before, m meter, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `
@@ -101,7 +106,8 @@ func (s *Sender) recordFailures(ctx context.Context, c *claim, r run) (before, m
 			return err
 		}
 		rows, err := tx.Query(ctx, `
-			select failures, refusals, rejections, coalesce(first_error, '') as first_error, failing_since, coalesce(last_error, '') as last_error, failed_at,
+			select failures, refusals, rejections, coalesce(first_error, '') as first_error, failing_since,
+				coalesce(last_error, '') as last_error, failed_at,
 				opened_at, open_until, probes::int as probes, probe_token, probe_until, now() as now
 			from provider_meters where workspace_id = $1 and provider_id = $2 for update`, c.WorkspaceID, c.providerID)
 		if err != nil {
@@ -114,24 +120,25 @@ func (s *Sender) recordFailures(ctx context.Context, c *claim, r run) (before, m
 		m.fail(r, c.clock, c.token, s.cfg)
 		kept := m.Rejections
 		if m.rejecting(s.cfg) {
-			kept = 0 // a person who resumes has seen them
+			kept = 0 // a user that resumes has read the reason
 		}
 		_, err = tx.Exec(ctx, `
-			update provider_meters set failures = $3, refusals = $4, rejections = $5, first_error = $6, failing_since = $7, last_error = $8, failed_at = $9,
+			update provider_meters set failures = $3, refusals = $4, rejections = $5,
+				first_error = $6, failing_since = $7, last_error = $8, failed_at = $9,
 				opened_at = $10, open_until = $11, probes = $12, probe_token = $13, probe_until = $14
-			where workspace_id = $1 and provider_id = $2`, c.WorkspaceID, c.providerID, m.Failures, m.Refusals, kept, m.FirstError, m.FailingSince,
-			m.LastError, m.FailedAt, m.OpenedAt, m.OpenUntil, m.Probes, m.ProbeToken, m.ProbeUntil)
+			where workspace_id = $1 and provider_id = $2`, c.WorkspaceID, c.providerID, m.Failures, m.Refusals, kept,
+			m.FirstError, m.FailingSince, m.LastError, m.FailedAt, m.OpenedAt, m.OpenUntil, m.Probes, m.ProbeToken, m.ProbeUntil)
 		return err
 	})
 	return before, m, err
 }
 
-// recovered ends the failures after an acceptance, when the claim found some or
-// this batch has added to them: a healthy provider costs no write. While the
-// circuit is open, only the probe's acceptance counts: another's may have been
-// on its way when the failure came.
+// recovered ends the failures after an acceptance. It writes only when the claim found
+// failures or has added some, so that a healthy provider costs no write. While the
+// circuit is open, only an acceptance of the probe counts: another call may have begun
+// before the failure.
 func (s *Sender) recovered(ctx context.Context, c *claim) error {
-	if !c.ailing {
+	if !c.failing {
 		return nil
 	}
 	rows, err := s.pool.Query(ctx, `
@@ -150,7 +157,7 @@ func (s *Sender) recovered(ctx context.Context, c *claim) error {
 	var opened *time.Time
 	var now time.Time
 	_, err = pgx.ForEachRow(rows, []any{&opened, &now}, func() error {
-		c.ailing = false
+		c.failing = false
 		if opened != nil {
 			s.closed(c, *opened, now)
 		}

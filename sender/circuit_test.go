@@ -17,7 +17,8 @@ var (
 	noConnection = &Receipt{Outcome: NotAccepted, Provider: true, Reason: "connect_failed", Detail: "connection refused"}
 	closing      = &Receipt{Outcome: NotAccepted, Provider: true, Code: 421, Reason: "service_closing", Detail: "421 bye"}
 	noAnswer     = &Receipt{Outcome: NotAccepted, Reason: "timeout"}
-	noPassword   = &Receipt{Outcome: NotAccepted, Provider: true, Definite: true, Code: 535, Reason: "auth_failed", Detail: "5.7.8 who are you"}
+	noPassword   = &Receipt{Outcome: NotAccepted, Provider: true, Definite: true, Code: 535, Reason: "auth_failed",
+		Detail: "5.7.8 who are you"}
 )
 
 func (b *bundle) health() providers.Provider {
@@ -34,8 +35,8 @@ func (b *bundle) makeProbable() {
 	b.exec(`update provider_meters set open_until = now() where open_until is not null`)
 }
 
-// A call that was not made, because another has just failed, counts for nothing
-// and tells that failure.
+// Rows that were not called, because an earlier call failed, do not count, and have
+// that failure as their cause.
 func TestRunOf(t *testing.T) {
 	spared := *noConnection
 	spared.Outcome = NotCalled
@@ -59,8 +60,8 @@ func TestRunOf(t *testing.T) {
 
 func hasty(c *Config) { c.CircuitFirst, c.CircuitMost = 20*time.Millisecond, 100*time.Millisecond }
 
-// A provider that is gone for a moment pauses nothing: what waited for it goes
-// on by itself when it is back.
+// A provider that fails for a moment pauses nothing: what waited continues when it
+// works again.
 func TestProviderGoneForAMoment(t *testing.T) {
 	b := setup(t)
 	b.insert(200, 20, 2)
@@ -69,7 +70,7 @@ func TestProviderGoneForAMoment(t *testing.T) {
 	back := time.AfterFunc(300*time.Millisecond, func() { b.carrier.fail(nil) })
 	defer back.Stop()
 	b.workAll(s, 20*time.Second)
-	b.wantBooks(notifications.Books{Sent: 200})
+	b.wantCounts(notifications.Counts{Sent: 200})
 	for i := range 200 {
 		if n := b.carrier.called(address(i)); n != 1 {
 			t.Errorf("%s was called %d times", address(i), n)
@@ -90,7 +91,7 @@ func (b *bundle) workAll(s *Sender, within time.Duration) {
 			return
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("%d batches are still not at their end", len(refs))
+			b.t.Fatalf("%d batches have not ended", len(refs))
 		}
 		for _, ref := range refs {
 			workers.Go(func() {
@@ -105,7 +106,7 @@ func (b *bundle) workAll(s *Sender, within time.Duration) {
 	}
 }
 
-// While the circuit is open nobody calls, but for one probe at a time.
+// While the circuit is open, only one probe at a time calls.
 func TestProbesAreOneAtATime(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(40, 10, 2)
@@ -122,7 +123,7 @@ func TestProbesAreOneAtATime(t *testing.T) {
 		}
 	}
 	if p := b.health(); p.Failures != 1 {
-		t.Errorf("somebody called behind an open circuit: %d failures", p.Failures)
+		t.Errorf("called behind an open circuit: %d failures", p.Failures)
 	}
 	b.makeProbable()
 	prober, other := b.sender(), b.sender()
@@ -149,12 +150,12 @@ func TestProbesAreOneAtATime(t *testing.T) {
 		b.makeDue()
 		b.work(s)
 	}
-	b.wantBooks(notifications.Books{Sent: 40})
+	b.wantCounts(notifications.Counts{Sent: 40})
 }
 
 // Circuit!ClosesByItself: a probe whose process was killed is followed by another
 // when its lease has expired, however long a call may last.
-func TestDeadProberIsReplaced(t *testing.T) {
+func TestAKilledProbeIsReplaced(t *testing.T) {
 	b := setup(t)
 	b.insert(20, 10, 2)
 	short := func(c *Config) { c.CallTimeout, c.ProbeLease = 10*time.Second, 500*time.Millisecond }
@@ -176,7 +177,7 @@ func TestDeadProberIsReplaced(t *testing.T) {
 		again, err := s.Work(t.Context(), refs[1])
 		return err == nil && again == 0
 	})
-	b.wantBooks(notifications.Books{Sent: 10, Pending: 10})
+	b.wantCounts(notifications.Counts{Sent: 10, Pending: 10})
 }
 
 // Circuit!OneProbe: a probe that takes longer than its lease is renewed, and no
@@ -211,10 +212,10 @@ func TestASlowProbeIsRenewed(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 10, Pending: 10})
+	b.wantCounts(notifications.Counts{Sent: 10, Pending: 10})
 }
 
-// What pauses, and what status_detail then says.
+// What pauses, and the status_detail.
 func TestWhatPauses(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -223,7 +224,8 @@ func TestWhatPauses(t *testing.T) {
 		reason, contain string
 	}{
 		{"a failure that has not lasted", noConnection, closing, 10 * time.Minute, "", ""},
-		{"a failure that lasts", noConnection, closing, 15 * time.Minute, "provider_errors", "in 2 calls in a row; the first failure was connect_failed: connection refused, the last service_closing (421)"},
+		{"a failure that lasts", noConnection, closing, 15 * time.Minute, "provider_errors",
+			"in 2 calls in a row; the first failure was connect_failed: connection refused, the last service_closing (421)"},
 		{"a definite refusal", noPassword, nil, 0, "provider_refused", "auth_failed (535)"},
 		{"a definite refusal of a probe", noConnection, noPassword, time.Minute, "provider_refused", "auth_failed (535)"},
 	} {
@@ -234,7 +236,8 @@ func TestWhatPauses(t *testing.T) {
 			b.carrier.fail(c.first)
 			b.work(s)
 			if c.then != nil {
-				b.exec(`update provider_meters set opened_at = opened_at - make_interval(secs => $1), failing_since = failing_since - make_interval(secs => $1), open_until = now()`, c.open.Seconds())
+				b.exec(`update provider_meters set opened_at = opened_at - make_interval(secs => $1),
+					failing_since = failing_since - make_interval(secs => $1), open_until = now()`, c.open.Seconds())
 				b.carrier.fail(c.then)
 				b.makeDue()
 				b.work(s)
@@ -242,29 +245,32 @@ func TestWhatPauses(t *testing.T) {
 			if got := strings.Join(b.paused, " "); got != c.reason || c.reason != "" && !strings.Contains(b.details[0], c.contain) {
 				t.Errorf("paused for %q: %q, want %q: %q", got, b.details, c.reason, c.contain)
 			}
-			b.wantBooks(notifications.Books{Pending: 40})
+			b.wantCounts(notifications.Counts{Pending: 40})
 		})
 	}
 }
 
-// A failure of yesterday and one of today are two: nobody called in between.
+// A failure of yesterday and one of today are two, since nothing was called in
+// between.
 func TestOldFailureDoesNotLast(t *testing.T) {
 	b := setup(t)
 	b.insert(20, 20, 2)
 	s := b.sender()
 	b.carrier.fail(noConnection)
 	b.work(s)
-	b.exec(`update provider_meters set opened_at = opened_at - interval '1 day', failing_since = failing_since - interval '1 day', failed_at = failed_at - interval '1 day', open_until = now()`)
+	b.exec(`update provider_meters set opened_at = opened_at - interval '1 day', failing_since = failing_since - interval '1 day',
+		failed_at = failed_at - interval '1 day', open_until = now()`)
 	b.carrier.fail(closing)
 	b.makeDue()
 	b.work(s)
-	if p := b.health(); len(b.paused) != 0 || !p.CircuitOpen || p.FirstError != "service_closing (421)" || time.Since(*p.FailingSince) > time.Minute {
+	if p := b.health(); len(b.paused) != 0 || !p.CircuitOpen || p.FirstError != "service_closing (421)" ||
+		time.Since(*p.FailingSince) > time.Minute {
 		t.Errorf("paused for %v, health %+v", b.paused, p)
 	}
 }
 
-// Circuit!OnlyAProbeCloses: a message that was accepted on the way, while another
-// call met the failure, does not close the circuit.
+// Circuit!OnlyAProbeCloses: an acceptance of a call that began before the failure does
+// not close the circuit.
 func TestALateAcceptanceDoesNotCloseTheCircuit(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(20, 10, 2)
@@ -285,14 +291,14 @@ func TestALateAcceptanceDoesNotCloseTheCircuit(t *testing.T) {
 	if p := b.health(); !p.CircuitOpen || p.FirstError != "connect_failed: connection refused" {
 		t.Errorf("health %+v", p)
 	}
-	b.wantBooks(notifications.Books{Sent: 10, Pending: 10})
+	b.wantCounts(notifications.Counts{Sent: 10, Pending: 10})
 }
 
 // Circuit!PauseMeansOutage: time in which nothing was due is no part of an outage.
-func TestSilenceIsNoOutage(t *testing.T) {
+func TestIdleTimeIsNoOutage(t *testing.T) {
 	for name, c := range map[string]struct {
-		silence time.Duration
-		reason  string
+		idle   time.Duration
+		reason string
 	}{
 		"the last probe failed half a minute ago": {30 * time.Second, "provider_errors"},
 		"nothing was due for five minutes":        {5 * time.Minute, ""},
@@ -304,7 +310,7 @@ func TestSilenceIsNoOutage(t *testing.T) {
 			b.carrier.fail(noConnection)
 			b.work(s)
 			b.exec(`update provider_meters set opened_at = now() - interval '16 minutes', failing_since = now() - interval '16 minutes',
-				failed_at = now() - make_interval(secs => $1), open_until = now()`, c.silence.Seconds())
+				failed_at = now() - make_interval(secs => $1), open_until = now()`, c.idle.Seconds())
 			b.carrier.fail(closing)
 			b.makeDue()
 			b.work(s)
@@ -318,8 +324,8 @@ func TestSilenceIsNoOutage(t *testing.T) {
 	}
 }
 
-// Messages that are refused for now, one after the other, open the circuit as
-// well, and pause nothing while it is young.
+// Messages that are refused for now, one after the other, open the circuit as well,
+// and pause nothing at first.
 func TestRefusalsOpenTheCircuit(t *testing.T) {
 	b := setup(t)
 	b.insert(60, 30, 2)
@@ -341,7 +347,7 @@ func TestRefusalsOpenTheCircuit(t *testing.T) {
 	}
 }
 
-// A message that makes the server hang up each time does not stand for the provider.
+// A message for which the server always hangs up does not decide about the provider.
 func TestOneBadMessageDoesNotKeepTheCircuitOpen(t *testing.T) {
 	b := setup(t)
 	b.insert(30, 30, 2)
@@ -356,7 +362,7 @@ func TestOneBadMessageDoesNotKeepTheCircuitOpen(t *testing.T) {
 		b.makeDue()
 		b.work(s)
 	}
-	b.wantBooks(notifications.Books{Sent: 29, Pending: 1})
+	b.wantCounts(notifications.Counts{Sent: 29, Pending: 1})
 }
 
 // A recipient for which the server never answers opens no circuit, closes one as
@@ -375,15 +381,15 @@ func TestARecipientForWhichTheServerHangsHoldsNothingUp(t *testing.T) {
 	if p := b.health(); p.CircuitOpen {
 		t.Errorf("the circuit is open: %+v", p)
 	}
-	b.wantBooks(notifications.Books{Sent: 25, Pending: 5}) // those of its window wait with it
+	b.wantCounts(notifications.Counts{Sent: 25, Pending: 5}) // those of its window wait with it
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 29, Pending: 1})
+	b.wantCounts(notifications.Counts{Sent: 29, Pending: 1})
 	for range 2 {
 		b.makeDue()
 		b.work(s)
 	}
-	b.wantBooks(notifications.Books{Sent: 29, Failed: 1})
+	b.wantCounts(notifications.Counts{Sent: 29, Failed: 1})
 }
 
 // A probe calls others before a recipient that was refused before: the circuit
@@ -406,14 +412,14 @@ func TestAProbePrefersRowsThatWereNotRefused(t *testing.T) {
 	}
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 20, Pending: 10})
+	b.wantCounts(notifications.Counts{Sent: 20, Pending: 10})
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 29, Pending: 1})
+	b.wantCounts(notifications.Counts{Sent: 29, Pending: 1})
 }
 
-// A batch behind an open circuit has no job to ring for until a probe is
-// overdue: then its job was lost, and nobody else would probe.
+// A batch behind an open circuit is not enqueued until a probe is overdue: then its
+// job was lost.
 func TestSweepBehindAnOpenCircuit(t *testing.T) {
 	b := setup(t)
 	b.insert(20, 10, 2)
@@ -424,17 +430,17 @@ func TestSweepBehindAnOpenCircuit(t *testing.T) {
 	b.exec(`update batches set due_at = now() - interval '1 minute', enqueued_at = now() - interval '1 minute'`)
 	b.exec(`update provider_meters set open_until = now() + interval '1 minute'`)
 	if n, err := s.Sweep(t.Context()); err != nil || n != 0 {
-		t.Errorf("rang %d times before a probe was due, %v", n, err)
+		t.Errorf("enqueued %d batches before a probe was due, %v", n, err)
 	}
 	b.exec(`update provider_meters set open_until = now() - interval '1 minute'`)
 	if n, err := s.Sweep(t.Context()); err != nil || n != 2 {
-		t.Errorf("rang %d times for a probe, want 2, %v", n, err)
+		t.Errorf("enqueued %d batches for a probe, want 2, %v", n, err)
 	}
 }
 
 // A batch that could not be claimed, because the circuit was open or it was not
-// due, keeps its bell when that is over a moment later.
-func TestABatchKeepsItsBellWhenWhatStoodInItsWayIsOver(t *testing.T) {
+// due, keeps its job when that is over a moment later.
+func TestABatchKeepsItsJobWhenItBecomesClaimable(t *testing.T) {
 	for name, c := range map[string]struct{ before, after string }{
 		"the circuit": {
 			`update provider_meters set failures = 1, opened_at = now(), open_until = now() + interval '1 hour'`,
@@ -453,7 +459,7 @@ func TestABatchKeepsItsBellWhenWhatStoodInItsWayIsOver(t *testing.T) {
 			}
 			again, err := s.Work(t.Context(), refs[0])
 			if err != nil || again <= 0 {
-				t.Errorf("a batch that is ready lost its bell: %v, %v", again, err)
+				t.Errorf("a batch that is ready lost its job: %v, %v", again, err)
 			}
 		})
 	}

@@ -12,11 +12,11 @@ import (
 	"lemma/notifications"
 )
 
-// claim is the right to act on a batch, and what was read with it.
+// claim is a leased batch, and what was read with it.
 type claim struct {
 	notifications.Ref
 	token   string
-	until   time.Time // monotonic: no call is on its way after this
+	until   time.Time // monotonic: every call has ended before
 	started time.Time
 	clock   time.Time     // the database's, at started
 	age     time.Duration // since its rows were read from their audience
@@ -27,24 +27,24 @@ type claim struct {
 	contentID  uuid.UUID
 	attempt    int16
 	refusals   refusals
-	ailing     bool // the provider's calls have failed of late
+	failing    bool // the provider has failed since its last acceptance
 	kind       string
 	version    int      // the provider's
 	rate       *float64 // the provider's, per second
 
-	rows    []row               // open rows in the order of their ordinals
-	dates   map[int16]time.Time // under attempt 2: the Date that each row's first message had
-	next    int                 // the first of rows that no window has covered
-	through int16               // called_through, as the last commit left it
-	unknown []int16             // called, and their outcome is unknown
-	free    []int16
-	words   string // the provider's own failure, if that ended the claim
-	probing bool   // the circuit is open, and this claim alone may call
-	shut    bool   // the circuit has opened: no further window
-	over    bool   // a commit failed or found the lease lost: the reaper has the batch, and nothing more is written
+	rows        []row               // open rows in the order of their ordinals
+	dates       map[int16]time.Time // under attempt 2: the Date that each row's first message had
+	next        int                 // the first row that no window contains
+	through     int16               // called_through, as the last commit set it
+	unknown     []int16             // called, with an unknown outcome
+	free        []int16
+	detail      string // why the claim ended early: for the log of the batch
+	probing     bool   // the circuit is open, and only this claim may call
+	circuitOpen bool   // the circuit has opened: no further window
+	over        bool   // a commit failed or found the lease lost: nothing more is written, and the reaper decides
 
-	place    *place
-	unheeded *window // called, and the circuit has not looked at it yet
+	slot       *slot
+	unrecorded *window // called, and its receipts are not recorded yet
 }
 
 type row struct {
@@ -54,28 +54,29 @@ type row struct {
 	Payload string
 }
 
-// Claim takes a batch that is ready, due and let through by its gate and by its
-// provider's circuit, for a fresh token and until database time plus the lease.
-// It answers nil when there is nothing to claim, which is the normal end of a
-// bell that rang twice.
+// Claim leases a batch that is ready, due, and not held back by its gate or its
+// provider's circuit. It uses a new token, and the lease ends at database time plus
+// Config.Lease. It returns nil when there is nothing to claim, as for a job that runs
+// twice.
 func (s *Sender) Claim(ctx context.Context, ref notifications.Ref) (*claim, error) {
 	return s.claimAs(ctx, ref, s.token())
 }
 
 func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token string) (*claim, error) {
-	begun := time.Now() // before the statement: our deadline is never later than the database's
+	begun := time.Now() // before the statement, so that this deadline is not later than the database's
 	c := &claim{Ref: ref, token: token, started: begun, through: -1}
 	var lasts *float64 // seconds until the send deadline
 	var age float64
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
-		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.kind, &c.version, &c.rate, &c.ailing, &lasts, &age, &c.clock)
+		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.kind, &c.version, &c.rate,
+			&c.failing, &lasts, &age, &c.clock)
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
 		var r row
 		_, err = pgx.ForEachRow(rows, []any{&r.Ordinal, (*[16]byte)(&r.Key), &r.Address, &r.Payload}, func() error {
 			if n := len(c.rows); n > 0 && r.Ordinal <= c.rows[n-1].Ordinal {
-				return fmt.Errorf("two rows have the ordinal %d", r.Ordinal) // Batch!OneRowPerOrdinal, before anybody is called
+				return fmt.Errorf("two rows have the ordinal %d", r.Ordinal) // Batch!OneRowPerOrdinal, before any call
 			}
 			c.rows = append(c.rows, r)
 			return nil
@@ -99,12 +100,12 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 	return c, nil
 }
 
-// isReady is true of a batch in that state. It is written so that a planner does
-// not take the index of batches that are ready for a way to find one whose whole
-// key is known: it would read all that are due.
+// isReady is true of a ready batch. The concatenation keeps a planner from the index
+// of ready batches, which it would read completely, where the whole key of a batch is
+// known.
 const isReady = `status || '' = 'ready'`
 
-// claimBatch is one statement: eligible, locked, leased and written down.
+// claimBatch checks, leases and logs a batch in one statement.
 const claimBatch = `
 	with claimed as (
 		update batches set status = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, calling = 0, deferred = '{}'
@@ -125,9 +126,9 @@ const claimBatch = `
 	join providers p on p.workspace_id = c.workspace_id and p.id = c.provider_id
 	left join provider_meters m on m.workspace_id = c.workspace_id and m.provider_id = c.provider_id`
 
-// readRows reads what is open of the batch that was just claimed. The batch is
-// looked up in subqueries and not joined, so that the index on all three
-// columns is the only way in, also for a planner without statistics.
+// readRows reads the open rows of the batch that was just claimed. The batch is read
+// in subqueries instead of a join, so that the index on all three columns is the only
+// plan, also without statistics.
 const readRows = `
 	select n.ordinal, n.key, n.address, coalesce(n.payload, '{}')
 	from notifications n
@@ -136,19 +137,18 @@ const readRows = `
 	  and n.ordinal = any(coalesce((select open from batches where workspace_id = $1 and origin_id = $2 and id = $3), array[n.ordinal]))
 	order by n.ordinal`
 
-// renewed moves the deadline for calls: counted on the monotonic clock from
-// before the statement that set the lease, less the margin.
+// renewed sets the deadline for calls, on the monotonic clock: from before the
+// statement that renewed the lease, less the margin.
 func (s *Sender) renewed(c *claim, begun time.Time) {
 	c.until = begun.Add(s.cfg.Lease - s.cfg.margin())
 }
 
-// standing tells why a batch could not be claimed: how long until it may be,
-// or 0 when this bell has nothing more to do: a batch that is ready has no other
-// bell, but for the sweep's. With probe, it waits for its provider's circuit
-// alone, which may be probed now.
-func (s *Sender) standing(ctx context.Context, ref notifications.Ref) (again time.Duration, probe bool, err error) {
+// claimability returns how long until a batch may be claimed, or 0 when its job has
+// nothing more to do. A ready batch keeps its job, since it has no other. With probe
+// the batch waits only for its provider's circuit, which may be probed now.
+func (s *Sender) claimability(ctx context.Context, ref notifications.Ref) (again time.Duration, probe bool, err error) {
 	var ready, expired, open, probing bool
-	var wait, shut float64
+	var wait, shutFor float64
 	err = s.pool.QueryRow(ctx, `
 		select b.status = 'ready' and b.gate = 'open', b.expires_at is not null and b.expires_at <= now(),
 			greatest(extract(epoch from b.due_at - now()), 0)::float8,
@@ -156,26 +156,26 @@ func (s *Sender) standing(ctx context.Context, ref notifications.Ref) (again tim
 			greatest(coalesce(extract(epoch from m.open_until - now()), 0), 0)::float8
 		from batches b left join provider_meters m on m.workspace_id = b.workspace_id and m.provider_id = b.provider_id
 		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3`, ref.WorkspaceID, ref.OriginID, ref.BatchID).
-		Scan(&ready, &expired, &wait, &open, &probing, &shut)
+		Scan(&ready, &expired, &wait, &open, &probing, &shutFor)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, false, nil
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("look at batch %s: %w", ref.BatchID, err)
+		return 0, false, fmt.Errorf("check batch %s: %w", ref.BatchID, err)
 	}
 	switch {
 	case ready && expired:
 		return 0, false, s.Expire(ctx, ref)
 	case !ready:
 		return 0, false, nil
-	case !open || wait > shut: // what stood in its way when it was to be claimed may be over by now
+	case !open || wait > shutFor: // it may have become claimable since
 		return max(time.Duration(wait*float64(time.Second)), time.Millisecond), false, nil
 	}
-	return s.untilProbe(time.Duration(shut*float64(time.Second)), probing), wait == 0 && shut == 0 && !probing, nil
+	return s.untilProbe(time.Duration(shutFor*float64(time.Second)), probing), wait == 0 && shutFor == 0 && !probing, nil
 }
 
-// Expire ends a batch whose send deadline has passed before it was claimed.
-// First attempts are skipped as expired; second ones stay in doubt: orphaned.
+// Expire ends a batch whose send deadline has passed before its claim. First attempts
+// are skipped as expired. Second attempts are orphaned, since the first is unknown.
 func (s *Sender) Expire(ctx context.Context, ref notifications.Ref) error {
 	var n int
 	err := s.pool.QueryRow(ctx, `

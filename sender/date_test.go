@@ -36,14 +36,15 @@ func TestDateIsWhenItIsCalled(t *testing.T) {
 		}
 	}
 	if again := b.carrier.sent[address(1)][1].Date; !again.After(first) {
-		t.Errorf("a message that surely was not taken is called again with the date %v of the first call", again)
+		t.Errorf("a message that was not accepted is called again with the date %v of the first call", again)
 	}
 }
 
 // byOrdinal are the addresses of n recipients in the order of their rows.
 func (b *bundle) byOrdinal(n int) []string {
 	b.t.Helper()
-	rows, _ := b.pool.Query(context.Background(), `select address from notifications where workspace_id = $1 order by ordinal limit $2`, b.ws, n)
+	rows, _ := b.pool.Query(context.Background(), `select address from notifications where workspace_id = $1 order by ordinal limit $2`,
+		b.ws, n)
 	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(all) != n {
 		b.t.Fatal(len(all), err)
@@ -51,17 +52,17 @@ func (b *bundle) byOrdinal(n int) []string {
 	return all
 }
 
-// The second attempt repeats the first's date, also when rows around it were
-// called again in between, by a window that reaches over it: before the reaper
-// has decided about it, or after that.
+// The second attempt repeats the first's date, also when other rows were called in
+// between, by a window that contains its ordinal: before the reaper has decided, or
+// after.
 func TestDateOfTheSecondAttempt(t *testing.T) {
-	for name, reapsFirst := range map[string]bool{"neighbours before the reaper": false, "the reaper before neighbours": true} {
+	for name, reapsFirst := range map[string]bool{"others before the reaper": false, "the reaper before others": true} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
 			b.insert(3, 3, 2)
-			who := b.byOrdinal(3)
-			b.carrier.then[who[0]], b.carrier.then[who[2]] = []Outcome{NotAccepted}, []Outcome{NotAccepted}
-			b.carrier.then[who[1]] = []Outcome{Unknown}
+			recipients := b.byOrdinal(3)
+			b.carrier.then[recipients[0]], b.carrier.then[recipients[2]] = []Outcome{NotAccepted}, []Outcome{NotAccepted}
+			b.carrier.then[recipients[1]] = []Outcome{Unknown}
 			b.work(b.sender())
 			if reapsFirst {
 				b.reap(b.sender())
@@ -75,25 +76,25 @@ func TestDateOfTheSecondAttempt(t *testing.T) {
 			}
 			b.reap(b.sender())
 			b.work(b.sender())
-			of := func(i, call int) time.Time { return b.carrier.sent[who[i]][call].Date }
+			of := func(i, call int) time.Time { return b.carrier.sent[recipients[i]][call].Date }
 			if !of(1, 1).Equal(of(1, 0)) {
-				t.Errorf("the second attempt says %v, the first said %v", of(1, 1), of(1, 0))
+				t.Errorf("the second attempt has the date %v, the first %v", of(1, 1), of(1, 0))
 			}
 			if !of(0, 1).After(of(0, 0)) || !of(2, 1).Equal(of(0, 1)) {
-				t.Errorf("its neighbours say %v and %v", of(0, 1), of(2, 1))
+				t.Errorf("the others have the dates %v and %v", of(0, 1), of(2, 1))
 			}
 		})
 	}
 }
 
-// What explains a date survives a crash between the window's commit and its
-// calls: the second attempt repeats a date that nobody may have seen.
+// A date survives a crash between the window's commit and its calls: the second
+// attempt repeats it, although the first may not have been sent.
 func TestDateSurvivesACrash(t *testing.T) {
 	b := setup(t)
 	b.insert(1, 1, 2)
-	dying := b.sender()
-	reached := stop(dying, "called", 1)
-	go func() { _, _ = dying.Work(t.Context(), b.batches("true")[0]) }()
+	killed := b.sender()
+	reached := stop(killed, "called", 1)
+	go func() { _, _ = killed.Work(t.Context(), b.batches("true")[0]) }()
 	<-reached
 	s := b.sender()
 	b.reap(s)
@@ -110,27 +111,26 @@ func TestDateSurvivesACrash(t *testing.T) {
 // the first's date.
 func TestDateAfterTheClockWentBack(t *testing.T) {
 	b := setup(t)
-	ref, who := b.insertOneUnknown(2)
+	ref, recipients := b.insertOneUnknown(2)
 	if _, err := b.sender().Work(bg, ref); err != nil {
 		t.Fatal(err)
 	}
 	b.exec(`update batch_log set at = at + interval '1 hour' where event = 'window'`) // all others are written later
-	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(who[3]))
-	if err != nil || e.CopiesAtMost != 1 || e.CopiesPossible != 2 {
-		t.Errorf("after the first call: at most %d copies, %d possible; %v", e.CopiesAtMost, e.CopiesPossible, err)
+	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(recipients[3]))
+	if err != nil || e.DeliveriesAtMost != 1 || e.DeliveriesPossible != 2 {
+		t.Errorf("after the first call: at most %d deliveries, %d possible; %v", e.DeliveriesAtMost, e.DeliveriesPossible, err)
 	}
 	nextSecond()
 	b.work(b.sender())
 	b.reap(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 10})
-	if sent := b.carrier.sent[address(who[3])]; len(sent) != 2 || !sent[0].Date.Equal(sent[1].Date) {
+	b.wantCounts(notifications.Counts{Sent: 10})
+	if sent := b.carrier.sent[address(recipients[3])]; len(sent) != 2 || !sent[0].Date.Equal(sent[1].Date) {
 		t.Errorf("%d messages, with the dates %v and %v", len(sent), sent[0].Date, sent[len(sent)-1].Date)
 	}
 }
 
-// A commit that took so long that the date would be false opens a window that
-// nobody is called in.
+// A window whose commit took so long that the date would be wrong is not called.
 func TestStaleDateIsNotSent(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)
@@ -139,7 +139,7 @@ func TestStaleDateIsNotSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &window{rows: []int16{0}, letters: make([]Message, 1)}
+	w := &window{rows: []int16{0}, messages: make([]Message, 1)}
 	c.date(w)
 	if c.stale(w) {
 		t.Error("stale at once")
@@ -159,9 +159,9 @@ func TestStartBy(t *testing.T) {
 		"the lease, less the call on the way": {10 * time.Second, time.Hour, 9 * time.Second},
 		"the send deadline":                   {time.Hour, 5 * time.Second, 5 * time.Second},
 	} {
-		w := &window{letters: make([]Message, 2)}
+		w := &window{messages: make([]Message, 2)}
 		s.startBy(&claim{until: now.Add(c.until), expires: now.Add(c.expires)}, w, now)
-		if d := cmp.Diff(c.want, w.letters[1].StartBy.Sub(now)); d != "" {
+		if d := cmp.Diff(c.want, w.messages[1].StartBy.Sub(now)); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}
 	}

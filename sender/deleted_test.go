@@ -8,8 +8,8 @@ import (
 	"lemma/providers"
 )
 
-// The provider of an archived flow may be deleted, but not while something that
-// the flow has written is still to be sent over it: nobody could end that.
+// The provider of an archived flow may be deleted, but not while a batch of the flow
+// has not ended.
 func TestAProviderStaysUntilItsBatchesHaveEnded(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
@@ -32,7 +32,7 @@ func TestAProviderStaysUntilItsBatchesHaveEnded(t *testing.T) {
 	b.reap(s)
 	refused("to be retried")
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 10})
+	b.wantCounts(notifications.Counts{Sent: 10})
 	if err := accounts.Delete(bg, b.ws, b.provider); err != nil {
 		t.Error(err)
 	}

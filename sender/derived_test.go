@@ -10,7 +10,7 @@ import (
 	"lemma/events"
 )
 
-// derived is what the view makes of one notification.
+// derived are the fields that the view derives for one notification.
 type derived struct {
 	Status, Reason string
 	Attempts       int
@@ -34,69 +34,74 @@ func (b *bundle) pastDeadline() {
 	b.exec(`update batches set expires_at = now() - interval '1 second' where workspace_id = $1`, b.ws)
 }
 
-// story brings the notification of recipient 0 into a state. Its first batch
-// holds others as well, whose calls are always accepted.
-type story struct {
+// derivedCase brings the notification of recipient 0 into a state. Its first batch has
+// other rows, whose calls are always accepted.
+type derivedCase struct {
 	name        string
 	maxAttempts int
 	calls       []Outcome
-	tell        func(b *bundle, s *Sender)
+	reach       func(b *bundle, s *Sender)
 	want        derived
 }
 
-var stories = []story{
-	{"sent, and cancelled afterwards", 2, []Outcome{Accepted}, func(b *bundle, s *Sender) { b.workHalf(s, 1); b.cancel(); b.reap(s) }, derived{"sent", "", 1, true}},
-	{"sent, and its batch expired afterwards", 2, []Outcome{Accepted}, func(b *bundle, s *Sender) { b.workHalf(s, 1); b.pastDeadline(); b.reap(s); b.work(s) }, derived{"sent", "", 1, true}},
-	{"rejected, and cancelled afterwards", 2, []Outcome{Rejected}, func(b *bundle, s *Sender) { b.workHalf(s, 1); b.cancel(); b.reap(s) }, derived{"failed", "scripted", 1, true}},
+var derivedCases = []derivedCase{
+	{"sent, and cancelled afterwards", 2, []Outcome{Accepted}, func(b *bundle, s *Sender) { b.workHalf(s, 1); b.cancel(); b.reap(s) },
+		derived{"sent", "", 1, true}},
+	{"sent, and its batch expired afterwards", 2, []Outcome{Accepted},
+		func(b *bundle, s *Sender) { b.workHalf(s, 1); b.pastDeadline(); b.reap(s); b.work(s) }, derived{"sent", "", 1, true}},
+	{"rejected, and cancelled afterwards", 2, []Outcome{Rejected},
+		func(b *bundle, s *Sender) { b.workHalf(s, 1); b.cancel(); b.reap(s) }, derived{"failed", "scripted", 1, true}},
 	{"never called", 2, nil, func(b *bundle, _ *Sender) {}, derived{"pending", "", 0, false}},
 	{"cancelled before it was called", 2, nil, func(b *bundle, _ *Sender) { b.cancel() }, derived{"cancelled", "cancelled", 0, true}},
-	{"cancelled while a worker held it", 2, nil, func(b *bundle, s *Sender) { b.claim(s); b.cancel(); b.reap(s) }, derived{"cancelled", "cancelled", 0, true}},
-	{"expired before it was called", 2, nil, func(b *bundle, s *Sender) { b.pastDeadline(); b.work(s) }, derived{"skipped", "expired", 0, true}},
-	{"not rendered, so never called", 2, nil, func(b *bundle, s *Sender) {
+	{"cancelled while a worker held it", 2, nil, func(b *bundle, s *Sender) { b.claim(s); b.cancel(); b.reap(s) },
+		derived{"cancelled", "cancelled", 0, true}},
+	{"expired before it was called", 2, nil, func(b *bundle, s *Sender) { b.pastDeadline(); b.work(s) },
+		derived{"skipped", "expired", 0, true}},
+	{"not rendered, so not called", 2, nil, func(b *bundle, s *Sender) {
 		b.exec(`update notifications set payload = 'broken' where workspace_id = $1 and key = $2`, b.ws, keyOf(0))
 		b.work(s)
 	}, derived{"skipped", "template_error", 0, true}},
 	{"refused for now", 2, []Outcome{NotAccepted}, func(b *bundle, s *Sender) { b.work(s) }, derived{"pending", "", 0, false}},
-	{"in doubt, and its lease runs", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s) }, derived{"processing", "", 0, false}},
-	{"waits for its second attempt", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s) }, derived{"pending", "", 1, false}},
-	{"cancelled before its second attempt", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.cancel() }, derived{"orphaned", "unknown_then_cancelled", 1, true}},
-	{"expired before its second attempt", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.pastDeadline(); b.work(s) }, derived{"orphaned", "unknown_then_expired", 1, true}},
-	{"sent on its second attempt", 2, []Outcome{Unknown, Accepted}, func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s) }, derived{"sent", "", 2, true}},
-	{"in doubt under at_most_once", 1, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s) }, derived{"orphaned", "no_answer", 1, true}},
-	{"accepted after all, so no second call", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.prove(events.Accepted); b.work(s) }, derived{"sent", "", 1, true}},
-	{"rejected after all, so no second call", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.prove(events.Rejected); b.work(s) }, derived{"failed", "first_attempt_rejected", 1, true}},
+	{"unknown, and its lease runs", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s) }, derived{"processing", "", 0, false}},
+	{"waits for its second attempt", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s) },
+		derived{"pending", "", 1, false}},
+	{"cancelled before its second attempt", 2, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.cancel() },
+		derived{"orphaned", "unknown_then_cancelled", 1, true}},
+	{"expired before its second attempt", 2, []Outcome{Unknown},
+		func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.pastDeadline(); b.work(s) },
+		derived{"orphaned", "unknown_then_expired", 1, true}},
+	{"sent on its second attempt", 2, []Outcome{Unknown, Accepted}, func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s) },
+		derived{"sent", "", 2, true}},
+	{"unknown under at_most_once", 1, []Outcome{Unknown}, func(b *bundle, s *Sender) { b.work(s); b.reap(s) },
+		derived{"orphaned", "no_answer", 1, true}},
+	{"accepted after all, so no second call", 2, []Outcome{Unknown},
+		func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.prove(events.Accepted); b.work(s) }, derived{"sent", "", 1, true}},
+	{"rejected after all, so no second call", 2, []Outcome{Unknown},
+		func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.prove(events.Rejected); b.work(s) },
+		derived{"failed", "first_attempt_rejected", 1, true}},
 }
 
 // A reason, a number of attempts and an end are those of the notification and
 // not of the batch that carried it.
 func TestDerivedFields(t *testing.T) {
-	for _, c := range stories {
+	for _, c := range derivedCases {
 		t.Run(c.name, func(t *testing.T) {
 			b := setup(t)
 			b.carrier.then[address(0)] = c.calls
 			b.insert(3, 3, c.maxAttempts)
-			c.tell(b, b.sender(func(c *Config) { c.MaxWindow = 1 }))
+			c.reach(b, b.sender(func(c *Config) { c.MaxWindow = 1 }))
 			if d := cmp.Diff(c.want, b.derived(0)); d != "" {
 				t.Errorf("it differs (-want +got): %s", d)
 			}
-			if near := b.derived(1); near.Ended == (near.Status == "pending" || near.Status == "processing") {
-				t.Errorf("its neighbour is %+v", near)
+			if other := b.derived(1); other.Ended == (other.Status == "pending" || other.Status == "processing") {
+				t.Errorf("the other recipient is %+v", other)
 			}
 		})
 	}
 }
 
-// Somebody who is skipped when the audience is read has ended in that moment.
-func TestSkippedHaveEnded(t *testing.T) {
-	b := setup(t)
-	b.exec(`insert into notifications (workspace_id, origin_id, key, profile_key, skip_reason) values ($1, $2, $3, 'x', 'missing_address')`, b.ws, b.origin, keyOf(0))
-	if d := cmp.Diff(derived{"skipped", "missing_address", 0, true}, b.derived(0)); d != "" {
-		t.Error(d)
-	}
-}
-
-// workHalf stops the worker of the first batch when it has committed its first
-// windows, as a crash would.
+// workHalf stops the worker of the first batch after its first windows, as a crash
+// would.
 func (b *bundle) workHalf(s *Sender, windows int) {
 	b.t.Helper()
 	reached := stop(s, "opened", windows+1)
@@ -115,5 +120,5 @@ func (b *bundle) claim(s *Sender) *claim {
 	return c
 }
 
-// prove records what the carrier says late about the first attempt of recipient 0.
+// prove records a late event about the first attempt of recipient 0.
 func (b *bundle) prove(kind events.Kind) { b.record(b.batches("attempt = 1")[0], 0, kind) }

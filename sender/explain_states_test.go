@@ -23,8 +23,7 @@ func (b *bundle) explain() notifications.Explanation {
 	return e
 }
 
-// standstill stops a worker at a point of its way, and lets it go on when the
-// test has looked.
+// standstill stops a worker at a point until release is called.
 func (b *bundle) standstill(s *Sender, at string, nth int) (release func()) {
 	b.t.Helper()
 	reached, free := pauseAt(s, at, nth)
@@ -41,7 +40,7 @@ func (b *bundle) standstill(s *Sender, at string, nth int) (release func()) {
 	}
 }
 
-// explained is a moment in which explain is asked, and what it must say.
+// explained is a state in which explain is called, and its expected result.
 type explained struct {
 	name        string
 	maxAttempts int
@@ -51,8 +50,8 @@ type explained struct {
 	possible    int
 }
 
-func still(tell func(b *bundle, s *Sender)) func(*bundle, *Sender) func() {
-	return func(b *bundle, s *Sender) func() { tell(b, s); return func() {} }
+func still(reach func(b *bundle, s *Sender)) func(*bundle, *Sender) func() {
+	return func(b *bundle, s *Sender) func() { reach(b, s); return func() {} }
 }
 
 func stopped(at string, nth int, then ...func(b *bundle)) func(*bundle, *Sender) func() {
@@ -76,7 +75,8 @@ func second(at string, nth int, then ...func(b *bundle)) func(*bundle, *Sender) 
 
 var (
 	hold = func(b *bundle) {
-		err := pgx.BeginFunc(context.Background(), b.pool, func(tx pgx.Tx) error { return b.ledger.Hold(context.Background(), tx, b.ws, b.origin) })
+		err := pgx.BeginFunc(context.Background(), b.pool,
+			func(tx pgx.Tx) error { return b.ledger.Hold(context.Background(), tx, b.ws, b.origin) })
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -113,16 +113,20 @@ var moments = []explained{
 	{"the server hangs, and it is paused", 2, nil, stopped("called", 1, hold), "answer", 2},
 	{"the server hangs, and it is cancelled", 2, nil, stopped("called", 1, cancel), "answer", 1},
 	{"the server hangs, and its deadline passes", 2, nil, stopped("called", 1, late), "answer", 1},
-	{"in doubt, the lease runs", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s) }), "answer", 2},
-	{"in doubt, the lease has run out", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.expireLeases() }), "answer", 2},
-	{"in doubt, with evidence of acceptance", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); accepted(b) }), "answer", 1},
-	{"in doubt, with evidence of rejection", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); rejected(b) }), "answer", 0},
+	{"unknown, the lease runs", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s) }), "answer", 2},
+	{"unknown, the lease has run out", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.expireLeases() }), "answer", 2},
+	{"unknown, with evidence of acceptance", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); accepted(b) }), "answer", 1},
+	{"unknown, with evidence of rejection", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); rejected(b) }), "answer", 0},
 
 	{"ready for attempt 2", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s) }), "worker", 2},
-	{"ready for attempt 2, and it was accepted", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); accepted(b) }), "worker", 1},
-	{"ready for attempt 2, and it was rejected", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); rejected(b) }), "worker", 0},
-	{"ready for attempt 2, and its deadline passes", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); late(b) }), "expiry", 1},
-	{"attempt 2 refused for now", 2, []Outcome{Unknown, NotAccepted}, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s) }), "due", 2},
+	{"ready for attempt 2, and it was accepted", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); accepted(b) }),
+		"worker", 1},
+	{"ready for attempt 2, and it was rejected", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); rejected(b) }),
+		"worker", 0},
+	{"ready for attempt 2, and its deadline passes", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); late(b) }),
+		"expiry", 1},
+	{"attempt 2 refused for now", 2, []Outcome{Unknown, NotAccepted},
+		still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s) }), "due", 2},
 	{"attempt 2 about to be called", 2, unknown1, second("committing", 1), "window", 2},
 	{"attempt 2 about to be called, evidence comes too late", 2, unknown1, second("committing", 1, accepted), "window", 2},
 	{"attempt 2 about to be called, and cancelled", 2, unknown1, second("committing", 1, cancel), "cancel", 1},
@@ -131,16 +135,17 @@ var moments = []explained{
 	{"sent", 2, []Outcome{Accepted}, still(func(b *bundle, s *Sender) { b.work(s) }), "", 1},
 	{"rejected", 2, []Outcome{Rejected}, still(func(b *bundle, s *Sender) { b.work(s) }), "", 0},
 	{"sent on attempt 2", 2, []Outcome{Unknown, Accepted}, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s) }), "", 2},
-	{"in doubt for ever", 1, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s) }), "", 1},
+	{"unknown for ever", 1, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s) }), "", 1},
 	{"cancelled", 2, nil, still(func(b *bundle, _ *Sender) { cancel(b) }), "", 0},
 	{"cancelled before attempt 2", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); cancel(b) }), "", 1},
-	{"attempt 2 refused for now, then cancelled", 2, []Outcome{Unknown, NotAccepted}, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s); cancel(b) }), "", 1},
+	{"attempt 2 refused for now, then cancelled", 2, []Outcome{Unknown, NotAccepted},
+		still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); b.work(s); cancel(b) }), "", 1},
 	{"accepted after all", 2, unknown1, still(func(b *bundle, s *Sender) { b.work(s); b.reap(s); accepted(b); b.work(s) }), "", 1},
 }
 
-// What explain says of the future is what the code can do: from each state the
-// worst happens that can, and the copies are counted.
-func TestExplainForetells(t *testing.T) {
+// Explain predicts what can happen: from each state the worst case follows, and the
+// deliveries are counted.
+func TestExplainPredicts(t *testing.T) {
 	for _, c := range moments {
 		t.Run(c.name, func(t *testing.T) {
 			b := setup(t)
@@ -158,11 +163,11 @@ func TestExplainForetells(t *testing.T) {
 					made++
 				}
 			}
-			if made -= b.surelyNot(); made != c.possible || e.CopiesPossible != c.possible {
-				t.Errorf("it foretold %d copies and %d were made; want %d: %s", e.CopiesPossible, made, c.possible, e.Summary)
+			if made -= b.rejectedCalls(); made != c.possible || e.DeliveriesPossible != c.possible {
+				t.Errorf("it predicted %d deliveries and %d were made; want %d: %s", e.DeliveriesPossible, made, c.possible, e.Summary)
 			}
-			if impossible := strings.Contains(e.Summary, "no second copy"); impossible != (c.possible < 2) {
-				t.Errorf("of %d copies it says: %s", c.possible, e.Summary)
+			if impossible := strings.Contains(e.Summary, "no second delivery"); impossible != (c.possible < 2) {
+				t.Errorf("with %d deliveries possible the summary is: %s", c.possible, e.Summary)
 			}
 			waiting := ""
 			if e.Waiting != nil {
@@ -174,30 +179,34 @@ func TestExplainForetells(t *testing.T) {
 			if final := slices.Contains([]string{"pending", "processing"}, e.Notification.Status); final != (e.Waiting != nil) {
 				t.Errorf("%s waits for %+v", e.Notification.Status, e.Waiting)
 			}
-			if after := b.explain(); after.Waiting != nil || after.CopiesPossible > e.CopiesPossible || after.CopiesAtMost != after.CopiesPossible {
-				t.Errorf("in the end it is %s, %d to %d of %d copies, waits for %+v", after.Notification.Status, after.CopiesAtLeast, after.CopiesAtMost, after.CopiesPossible, after.Waiting)
+			if after := b.explain(); after.Waiting != nil || after.DeliveriesPossible > e.DeliveriesPossible ||
+				after.DeliveriesAtMost != after.DeliveriesPossible {
+				t.Errorf("in the end it is %s, %d to %d of %d deliveries, waits for %+v", after.Notification.Status,
+					after.DeliveriesAtLeast, after.DeliveriesAtMost, after.DeliveriesPossible, after.Waiting)
 			}
 		})
 	}
 }
 
-// surelyNot counts calls that evidence proves to have been rejected.
-func (b *bundle) surelyNot() (n int) {
+// rejectedCalls counts calls that evidence proves to be rejected.
+func (b *bundle) rejectedCalls() (n int) {
 	b.t.Helper()
-	err := b.pool.QueryRow(context.Background(), `select count(*) from provider_events where workspace_id = $1 and kind = 'rejected'`, b.ws).Scan(&n)
+	err := b.pool.QueryRow(context.Background(), `select count(*) from provider_events where workspace_id = $1 and kind = 'rejected'`,
+		b.ws).Scan(&n)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return n
 }
 
-// worst resumes, lets all time pass and leaves every call in doubt, until
-// nothing happens any more.
+// worst resumes, lets all time pass and leaves every call unknown, until nothing
+// happens any more.
 func (b *bundle) worst() {
 	b.t.Helper()
 	s := b.sender()
 	for range 4 {
-		err := pgx.BeginFunc(context.Background(), b.pool, func(tx pgx.Tx) error { return b.ledger.Unhold(context.Background(), tx, b.ws, b.origin) })
+		err := pgx.BeginFunc(context.Background(), b.pool,
+			func(tx pgx.Tx) error { return b.ledger.Unhold(context.Background(), tx, b.ws, b.origin) })
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -208,7 +217,7 @@ func (b *bundle) worst() {
 	}
 }
 
-// Explain is of one moment: what happens while it reads is not in it.
+// Explain reads one snapshot: it contains nothing that happens while it reads.
 func TestExplainIsOneSnapshot(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)
@@ -226,8 +235,10 @@ func TestExplainIsOneSnapshot(t *testing.T) {
 	go func() { got <- b.explain() }()
 	b.waitForLock()
 	for _, change := range []string{
-		`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis) values ($1, $2, 0, 1, 'accepted', true, 'response')`,
-		`update batches set status = 'done', leased_by = null, lease_until = null, sent = 1, finished_at = now() where workspace_id = $1 and id = $2`,
+		`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
+			values ($1, $2, 0, 1, 'accepted', true, 'response')`,
+		`update batches set status = 'done', leased_by = null, lease_until = null, sent = 1, finished_at = now()
+			where workspace_id = $1 and id = $2`,
 	} {
 		if _, err := tx.Exec(ctx, change, b.ws, refs[0].BatchID); err != nil {
 			t.Fatal(err)
@@ -238,8 +249,10 @@ func TestExplainIsOneSnapshot(t *testing.T) {
 	}
 	e := <-got
 	steps := fmt.Sprint(e.Steps)
-	if e.Notification.Status != "pending" || strings.Contains(steps, "accepted") || e.Waiting == nil || e.Waiting.For != "window" || e.CopiesAtLeast != 0 {
-		t.Errorf("it is %s, waits for %+v, %d copies at least, and the steps are %s", e.Notification.Status, e.Waiting, e.CopiesAtLeast, steps)
+	if e.Notification.Status != "pending" || strings.Contains(steps, "accepted") || e.Waiting == nil || e.Waiting.For != "window" ||
+		e.DeliveriesAtLeast != 0 {
+		t.Errorf("it is %s, waits for %+v, %d deliveries at least, and the steps are %s", e.Notification.Status, e.Waiting,
+			e.DeliveriesAtLeast, steps)
 	}
 }
 
@@ -248,7 +261,8 @@ func (b *bundle) waitForLock() {
 	b.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		var waiting bool
-		err := b.pool.QueryRow(context.Background(), `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waiting)
+		err := b.pool.QueryRow(context.Background(),
+			`select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waiting)
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -256,5 +270,5 @@ func (b *bundle) waitForLock() {
 			return
 		}
 	}
-	b.t.Fatal("nobody waits for a lock")
+	b.t.Fatal("no statement waits for a lock")
 }

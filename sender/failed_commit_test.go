@@ -27,7 +27,7 @@ func TestABatchIsNotGivenBackAfterACommitThatFailed(t *testing.T) {
 	b.reap(s)
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 10})
+	b.wantCounts(notifications.Counts{Sent: 10})
 	for i := range 10 {
 		if n := b.carrier.called(address(i)); n != 1 {
 			t.Errorf("%s was called %d times", address(i), n)

@@ -8,8 +8,8 @@ import (
 	"lemma/notifications"
 )
 
-// Headers are rendered with each recipient's data, the same at both attempts;
-// who would get one with a line break in it is skipped.
+// Headers are rendered with each recipient's data, the same at both attempts. A
+// recipient whose header would contain a line break is skipped.
 func TestHeadersAreRenderedForEachRecipient(t *testing.T) {
 	b := setup(t)
 	b.exec(`update contents set headers = '{"X-Shop": "1", "X-Name": "<{{ name | url_encode }}>"}'`)
@@ -21,7 +21,7 @@ func TestHeadersAreRenderedForEachRecipient(t *testing.T) {
 	b.work(b.sender())
 	b.reap(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 2, Skipped: 1})
+	b.wantCounts(notifications.Counts{Sent: 2, Skipped: 1})
 	if status, reason := b.status(2); status != "skipped" || reason != "template_error" || b.carrier.called(address(2)) != 0 {
 		t.Errorf("a line break: %s (%s), %d calls", status, reason, b.carrier.called(address(2)))
 	}

@@ -13,9 +13,9 @@ import (
 	"lemma/notifications"
 )
 
-// wire dials, and closes the client's ends when a test says so. The server
-// notices nothing while a statement waits for a lock, and the client's request
-// to cancel it does not arrive, as when the network is cut.
+// wire dials, and closes the client's ends of its connections when a test calls cut.
+// The server does not notice while a statement waits for a lock, and the client's
+// request to cancel it does not arrive, as when the network fails.
 type wire struct {
 	mu    sync.Mutex
 	conns []net.Conn
@@ -58,7 +58,7 @@ func (b *bundle) untilWaiting(n int) {
 }
 
 // The connection breaks while the commit's statement still runs at the server:
-// the second try queues behind the first, which then opens the next window. No
+// the second attempt queues behind the first, which then opens the next window. No
 // row may be orphaned that was never called, whichever commit it is.
 func TestAStatementStillRunsWhenItsConnectionBreaks(t *testing.T) {
 	for name, nth := range map[string]int{ // which commit of four windows of ten
@@ -70,14 +70,14 @@ func TestAStatementStillRunsWhenItsConnectionBreaks(t *testing.T) {
 			b.loseAnswer(refs[0], nth)
 			b.reap(b.sender())
 			b.work(b.sender())
-			b.wantBooks(notifications.Books{Sent: 40})
+			b.wantCounts(notifications.Counts{Sent: 40})
 			for i := range 40 {
 				if n := b.carrier.called(address(i)); n != 1 {
 					t.Errorf("%s was called %d times", address(i), n)
 				}
 			}
 			if n := b.count(`select count(*) from batch_log where workspace_id = $1 and event = 'lost'`, b.ws); n != 0 {
-				t.Error("a commit that was applied was taken for a lost lease")
+				t.Error("a commit that was applied counted as a lost lease")
 			}
 		})
 	}
@@ -91,8 +91,8 @@ func (b *bundle) count(sql string, args ...any) (n int) {
 	return n
 }
 
-// The first try reaches the server after the second has opened the window and
-// the worker has gone on: it moves nothing back.
+// The first attempt reaches the server after the second has opened the window and the
+// worker has continued: it changes nothing.
 func TestAStatementThatArrivesLateMovesNothing(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(30, 30, 1)
@@ -101,7 +101,7 @@ func TestAStatementThatArrivesLateMovesNothing(t *testing.T) {
 	first, late := opening(c, w), *c
 	b.commits(s, c, nil, first, open)
 	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
-	d, err := s.desk(bg, b.ws, c.contentID)
+	d, err := s.content(bg, b.ws, c.contentID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,11 +118,11 @@ func TestAStatementThatArrivesLateMovesNothing(t *testing.T) {
 			t.Errorf("%s was called %d times", address(i), n)
 		}
 	}
-	b.wantBooks(notifications.Books{Sent: 20, Orphaned: 10})
+	b.wantCounts(notifications.Counts{Sent: 20, Orphaned: 10})
 }
 
-// The primary key of the ledger keeps an outcome from being written and counted
-// twice, also where the token and the window before are as they should be.
+// The primary key of attempts keeps an outcome from being inserted and counted twice,
+// also where the token and the window before are right.
 func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(20, 20, 2)
@@ -135,16 +135,16 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 		t.Errorf("written again: %v", err)
 	}
 	if g, err := s.commitAgain(bg, c, done, ending{state: stateKeep}); g != open || err != nil {
-		t.Errorf("a further try says %q, %v", g, err)
+		t.Errorf("a further attempt returned %q, %v", g, err)
 	}
-	if n := b.books().Sent; n != 10 {
+	if n := b.counts().Sent; n != 10 {
 		t.Errorf("%d sent", n)
 	}
 }
 
-// A window was opened and then not called, because the worker had to stop, and
-// a row of an earlier window is in doubt: only that one is.
-func TestAnUncalledWindowIsInNoDoubt(t *testing.T) {
+// A window was opened and not called, because the worker had to stop, and a row of an
+// earlier window is unknown: no other row is.
+func TestAnUncalledWindowIsNotUnknown(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(40, 40, 1)
 	for i := range 40 {
@@ -156,7 +156,7 @@ func TestAnUncalledWindowIsInNoDoubt(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.reap(b.sender())
-	b.wantBooks(notifications.Books{Orphaned: 10, Pending: 30})
+	b.wantCounts(notifications.Counts{Orphaned: 10, Pending: 30})
 }
 
 // loseAnswer works on a batch and cuts the connection of its nth commit while the

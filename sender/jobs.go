@@ -11,13 +11,13 @@ import (
 	"lemma/notifications"
 )
 
-// worker answers bells. The job is a hint: whatever becomes of it, the batch
-// row says what is to be done.
+// worker works batch_send jobs. A job is a hint: the row of the batch decides.
 type worker struct {
 	river.WorkerDefaults[notifications.BatchSend]
 	sender *Sender
 }
 
+// Work is a run of the job.
 func (w *worker) Work(ctx context.Context, job *river.Job[notifications.BatchSend]) error {
 	again, err := w.sender.Work(ctx, job.Args.Ref)
 	if err == nil && again > 0 {
@@ -26,25 +26,28 @@ func (w *worker) Work(ctx context.Context, job *river.Job[notifications.BatchSen
 	return err
 }
 
-// Timeout is past the point at which Work gives its batch back by itself.
+// Timeout is later than the time at which Work gives its batch back.
 func (w *worker) Timeout(*river.Job[notifications.BatchSend]) time.Duration {
 	return JobTimeout(w.sender.cfg)
 }
 
-// JobTimeout is the longest that a batch_send job may run. River must not
-// rescue one earlier than this.
+// JobTimeout is the longest that a batch_send job may run. River must not rescue one
+// earlier.
 func JobTimeout(cfg Config) time.Duration { return 3 * cfg.withDefaults().Lease }
 
 // Register adds the sender's workers to a River client's.
 func (s *Sender) Register(workers *river.Workers) { river.AddWorker(workers, &worker{sender: s}) }
 
 // Loop runs the reaper and the sweep until ctx ends, and returns when both have
-// stopped. Both are bounded, and safe on every node at once.
+// stopped. It may run on every node.
 func (s *Sender) Loop(ctx context.Context) {
-	away := false
+	down := false
 	var loops sync.WaitGroup
 	loops.Go(func() {
-		loop.Every(ctx, s.cfg.ReapEvery, func(ctx context.Context) (err error) { away, err = s.reapTurn(ctx, away); return err }, s.failed("reap"))
+		loop.Every(ctx, s.cfg.ReapEvery, func(ctx context.Context) (err error) {
+			down, err = s.reapUnlessDown(ctx, down)
+			return err
+		}, s.failed("reap"))
 	})
 	loops.Go(func() {
 		loop.Every(ctx, s.cfg.SweepEvery, func(ctx context.Context) error { _, err := s.Sweep(ctx); return err }, s.failed("sweep"))
@@ -52,11 +55,10 @@ func (s *Sender) Loop(ctx context.Context) {
 	loops.Wait()
 }
 
-// reapTurn runs the reaper, but leaves out the turn after one for which the
-// database did not answer: workers have answers to write down that came
-// meanwhile, and what is known need not be tried again.
-func (s *Sender) reapTurn(ctx context.Context, away bool) (awayNow bool, err error) {
-	if away {
+// reapUnlessDown skips the run after one in which the database did not answer, so that
+// workers can first store the outcomes that they received meanwhile.
+func (s *Sender) reapUnlessDown(ctx context.Context, down bool) (downNow bool, err error) {
+	if down {
 		return false, nil
 	}
 	_, err = s.Reap(ctx)

@@ -13,13 +13,13 @@ import (
 	"lemma/notifications"
 )
 
-// What is known is not lost, and what is not known is not assumed: connections
-// that break at the wrong moment, and statements that wait for each other.
+// Known outcomes are not lost, and unknown ones are not assumed: connections break at
+// any moment, and statements wait for each other.
 
 var bg = context.Background()
 
 // ownPool is a second pool on the bundle's database, whose connections a test
-// can break without breaking anybody else's.
+// can break without breaking others.
 func (b *bundle) ownPool(change ...func(*pgxpool.Config)) *pgxpool.Pool {
 	b.t.Helper()
 	cfg := b.pool.Config()
@@ -47,7 +47,7 @@ func (b *bundle) breakConnections(own *pgxpool.Pool) {
 	b.until("the connections are gone", `select not exists (select from pg_stat_activity where pid = any($1))`, pids)
 }
 
-// until polls a condition of the database's.
+// until polls a condition of the database.
 func (b *bundle) until(what, condition string, args ...any) {
 	b.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
@@ -59,15 +59,16 @@ func (b *bundle) until(what, condition string, args ...any) {
 			return
 		}
 	}
-	b.t.Fatal("it never came to be that " + what)
+	b.t.Fatal("it did not become true in 20 s that " + what)
 }
 
-func (b *bundle) untilSomebodyWaits() {
+func (b *bundle) untilAStatementWaits() {
 	b.t.Helper()
-	b.until("somebody waits for a lock", `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`)
+	b.until("a statement waits for a lock", `select exists (
+		select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`)
 }
 
-// at runs a step when a worker comes to a point for the nth time.
+// at runs a step when a worker reaches a point for the nth time.
 func at(s *Sender, point string, nth int, step func()) {
 	n := 0
 	s.Hook = func(_ context.Context, at string, _ notifications.Ref) {
@@ -80,8 +81,8 @@ func at(s *Sender, point string, nth int, step func()) {
 	}
 }
 
-// The answer of a commit is lost although it was applied: the worker finds out
-// and goes on, and nobody is called twice.
+// The answer of a commit is lost although it was applied: the worker finds that out
+// and continues, and no row is called twice.
 func TestACommitWhoseAnswerIsLost(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(40, 40, 2)
@@ -91,7 +92,7 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 	if _, err := s.Work(bg, refs[0]); err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 40})
+	b.wantCounts(notifications.Counts{Sent: 40})
 	for i := range 40 {
 		if n := b.carrier.called(address(i)); n != 1 {
 			t.Errorf("%s was called %d times", address(i), n)
@@ -99,9 +100,9 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// The reaper has decided before the worker can look: what stands in the ledger
-// is the reaper's, and no leave to go on.
-func TestTheReapersVerdictIsNotOurCommit(t *testing.T) {
+// The reaper has decided before the worker checks: the outcomes are the reaper's, and
+// the worker may not continue.
+func TestTheReapersDecisionIsNotOurCommit(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(30, 30, 2)
 	s, other := b.sender(), b.sender()
@@ -110,25 +111,25 @@ func TestTheReapersVerdictIsNotOurCommit(t *testing.T) {
 	b.commits(s, c, nil, e, open)
 	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
 	b.reap(other)
-	d, err := s.desk(bg, b.ws, c.contentID)
+	d, err := s.content(bg, b.ws, c.contentID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if g, err := s.applied(bg, c, done, opening(c, d.render(c, 10, time.Second))); g != lost || err != nil {
-		t.Errorf("the look-up says %q, %v", g, err)
+		t.Errorf("the check returned %q, %v", g, err)
 	}
 }
 
-// The commit was applied behind a shut gate, its answer was lost, and the gate
-// is open again: no window is open.
-func TestNoWindowIsOpenBehindAShutGate(t *testing.T) {
+// The commit was applied behind a closed gate, its answer was lost, and the gate is
+// open again: no window is open.
+func TestNoWindowIsOpenBehindAClosedGate(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(30, 30, 2)
 	s := b.sender()
 	c, w := b.claimed(s, refs[0])
 	b.commits(s, c, nil, opening(c, w), open)
 	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
-	d, err := s.desk(bg, b.ws, c.contentID)
+	d, err := s.content(bg, b.ws, c.contentID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func TestNoWindowIsOpenBehindAShutGate(t *testing.T) {
 	b.commits(s, c, done, e, held)
 	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
 	if g, err := s.applied(bg, c, done, e); g != held || err != nil {
-		t.Errorf("the look-up says %q, %v", g, err)
+		t.Errorf("the check returned %q, %v", g, err)
 	}
 }
 
@@ -148,7 +149,7 @@ func (b *bundle) claimed(s *Sender, ref notifications.Ref) (*claim, *window) {
 	if err != nil || c == nil {
 		b.t.Fatal(c, err)
 	}
-	d, err := s.desk(bg, b.ws, c.contentID)
+	d, err := s.content(bg, b.ws, c.contentID)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -172,20 +173,20 @@ func (b *bundle) inTx(do func(pgx.Tx) error) {
 	}
 }
 
-// A commit that was applied long before its worker could find out dates the
-// lease from then: calls must end with it.
-func TestALateLookUpLengthensNoLease(t *testing.T) {
+// A commit that was applied long before its worker checked it counts the lease from
+// then: calls must end with it.
+func TestALateCheckLengthensNoLease(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(30, 30, 2)
 	s := b.sender()
 	c, w := b.claimed(s, refs[0])
 	e := opening(c, w)
 	b.commits(s, c, nil, e, open)
-	var asked []time.Time // when the commit got a connection: first for the try whose answer is lost
+	var reads []time.Time // when the commit got a connection: first for the attempt whose answer is lost
 	s.pool = b.ownPool(func(c *pgxpool.Config) {
 		c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 		c.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) {
-			asked = append(asked, time.Now())
+			reads = append(reads, time.Now())
 			return true, nil
 		}
 	})
@@ -194,15 +195,15 @@ func TestALateLookUpLengthensNoLease(t *testing.T) {
 	}
 	at(s, "committing", 1, func() {
 		b.breakConnections(s.pool)
-		asked = nil
+		reads = nil
 	})
 	if g, err := s.commit(bg, c, nil, e); g != open || err != nil {
 		t.Fatal(g, err)
 	}
-	if len(asked) < 2 {
-		t.Fatal("the first try was answered")
+	if len(reads) < 2 {
+		t.Fatal("the first attempt was answered")
 	}
-	if last := asked[0].Add(s.cfg.Lease - s.cfg.margin()); c.until.After(last) {
+	if last := reads[0].Add(s.cfg.Lease - s.cfg.margin()); c.until.After(last) {
 		t.Errorf("calls may go on for %v after they should have ended", c.until.Sub(last))
 	}
 }
@@ -222,7 +223,7 @@ func TestAFailingMeterLosesNothing(t *testing.T) {
 	b.reap(s)
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 20})
+	b.wantCounts(notifications.Counts{Sent: 20})
 	for i := range 20 {
 		if n := b.carrier.called(address(i)); n != 1 {
 			t.Errorf("%s was called %d times", address(i), n)
@@ -249,11 +250,11 @@ func TestACommitThatTimesOutIsTriedAgain(t *testing.T) {
 	if _, err := s.Work(bg, refs[0]); err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 10})
+	b.wantCounts(notifications.Counts{Sent: 10})
 }
 
-// The reaper holds a stale batch when a verb comes, and commits a retry batch
-// that the verb's first look cannot see.
+// The reaper holds a stale batch when a verb begins, and commits a retry batch that
+// the first statement of the verb cannot see.
 func (b *bundle) whileReaping(before, verb func(pgx.Tx) error) {
 	b.t.Helper()
 	b.insert(10, 10, 2)
@@ -271,7 +272,7 @@ func (b *bundle) whileReaping(before, verb func(pgx.Tx) error) {
 	go func() { _, err := s.Reap(bg); done <- err }()
 	<-reached
 	go func() { done <- pgx.BeginFunc(bg, b.pool, verb) }()
-	b.untilSomebodyWaits()
+	b.untilAStatementWaits()
 	close(release)
 	if err := errors.Join(<-done, <-done); err != nil {
 		b.t.Fatal(err)
@@ -285,7 +286,7 @@ func TestCancelSeesTheRetryBatch(t *testing.T) {
 	if n := b.carrier.called(address(0)); n != 1 {
 		t.Errorf("called %d times, the last after the cancel", n)
 	}
-	b.wantBooks(notifications.Books{Orphaned: 10})
+	b.wantCounts(notifications.Counts{Orphaned: 10})
 }
 
 func TestPauseSeesTheRetryBatch(t *testing.T) {
@@ -306,22 +307,22 @@ func TestResumeSeesTheRetryBatch(t *testing.T) {
 	}
 }
 
-// oddCarrier answers with an id that no text column takes, or for one too few.
+// oddCarrier returns ids that no text column accepts, or one receipt too few.
 type oddCarrier struct {
 	*scripted
 	id    string
 	short int
 }
 
-func (o oddCarrier) Send(ctx context.Context, letters []Message) []Receipt {
-	r := o.scripted.Send(ctx, letters)
+func (o oddCarrier) Send(ctx context.Context, messages []Message) []Receipt {
+	r := o.scripted.Send(ctx, messages)
 	for i := range r {
 		r[i].CarrierID = o.id
 	}
 	return r[:len(r)-o.short]
 }
 
-func TestACarriersWordsBreakNoCommit(t *testing.T) {
+func TestACarriersTextBreaksNoCommit(t *testing.T) {
 	for name, odd := range map[string]oddCarrier{"bytes that are no text": {id: "q\xff\x00"}, "one receipt too few": {id: "q", short: 1}} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
@@ -332,7 +333,7 @@ func TestACarriersWordsBreakNoCommit(t *testing.T) {
 			if _, err := s.Work(bg, refs[0]); err != nil {
 				t.Fatal(err)
 			}
-			if n := b.books().Sent; n != int64(5-odd.short) {
+			if n := b.counts().Sent; n != int64(5-odd.short) {
 				t.Errorf("%d sent", n)
 			}
 			b.reap(s)
@@ -344,35 +345,9 @@ func TestACarriersWordsBreakNoCommit(t *testing.T) {
 	}
 }
 
-// Two people share an address, and come in two chunks or in one: whoever holds
-// the key keeps it, and a repetition adds nothing.
-func TestWhoHoldsAnAddressKeepsIt(t *testing.T) {
-	b := setup(t)
-	write := func(profiles ...string) (w notifications.Written) {
-		var all []notifications.Recipient
-		for _, p := range profiles {
-			all = append(all, notifications.Recipient{Key: keyOf(0), ProfileKey: p, Address: address(0), Payload: `{}`})
-		}
-		b.inTx(func(tx pgx.Tx) (err error) {
-			w, err = b.ledger.Insert(bg, tx, notifications.Chunk{WorkspaceID: b.ws, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
-				Run: 1, MaxAttempts: 2, BatchSize: 10, Recipients: all})
-			return err
-		})
-		return w
-	}
-	write("B")
-	write("A")
-	if w := write("A", "B"); w.Created != 0 || len(w.Skipped) != 0 {
-		t.Errorf("a repetition added %+v", w)
-	}
-	if got := b.books(); got.Audience != 2 || got.Pending != 1 || got.SkippedBy["duplicate_address"] != 1 {
-		t.Errorf("%+v", got)
-	}
-}
-
-// Evidence speaks of one attempt: that the first was rejected says nothing of a
-// second whose answer is missing.
-func TestARejectedFirstSaysNothingOfTheSecond(t *testing.T) {
+// Evidence is about one attempt: a rejected first attempt proves nothing of a second
+// without an answer.
+func TestARejectedFirstProvesNothingOfTheSecond(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)
 	b.carrier.then[address(0)] = []Outcome{Unknown, Unknown}
@@ -387,5 +362,5 @@ func TestARejectedFirstSaysNothingOfTheSecond(t *testing.T) {
 	if err != nil || outcome != "unknown" || basis != "reaper" {
 		t.Errorf("the second attempt is %s by %s, %v", outcome, basis, err)
 	}
-	b.wantBooks(notifications.Books{Orphaned: 1})
+	b.wantCounts(notifications.Counts{Orphaned: 1})
 }

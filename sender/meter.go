@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// meter is a provider's row in provider_meters, locked.
+// meter is a locked row of provider_meters.
 type meter struct {
 	Failures, Refusals, Rejections int
 	FirstError                     string
@@ -19,10 +19,10 @@ type meter struct {
 	Now                            time.Time // the database's
 }
 
-// fail adds the failures that a claim met which began at that time, and opens or
-// closes the circuit or backs off.
+// fail adds the failures of a claim that began at that time, and opens the circuit,
+// closes it or backs off.
 func (m *meter) fail(r run, begun time.Time, token string, cfg Config) {
-	m.skipSilence(begun, cfg)
+	m.skipIdle(begun, cfg)
 	m.Failures += r.failures
 	m.Refusals += r.refusals
 	m.Rejections += r.rejections
@@ -34,14 +34,14 @@ func (m *meter) fail(r run, begun time.Time, token string, cfg Config) {
 	broken := r.down != "" || m.Refusals+m.Rejections >= cfg.CircuitAfter
 	switch {
 	case broken && m.OpenedAt == nil:
-		if r.down != "" { // what single messages met before is another matter
+		if r.down != "" { // earlier failures of single messages are another cause
 			m.FirstError, m.FailingSince = r.down, &m.Now
 		}
 		m.OpenedAt, m.Probes = &m.Now, 0
-		m.shut(cfg)
+		m.backOff(cfg)
 	case broken && probed:
 		m.Probes++
-		m.shut(cfg)
+		m.backOff(cfg)
 	case probed:
 		m.OpenedAt, m.OpenUntil, m.Probes = nil, nil, 0
 	}
@@ -50,17 +50,17 @@ func (m *meter) fail(r run, begun time.Time, token string, cfg Config) {
 	}
 }
 
-// skipSilence takes out of an outage the time in which nothing was due: that a
-// provider failed then and fails now does not say that it failed all the time.
-// Between two failures in a row lies a back-off, and as much again for how late a
-// probe may come. A silence longer than a row whose outcome is unknown keeps its
-// second attempt waiting begins anew.
-func (m *meter) skipSilence(begun time.Time, cfg Config) {
+// skipIdle removes the time in which nothing was due from an outage, since failures
+// before and after it do not prove that the provider failed all the time. Two
+// consecutive failures are apart by a back-off, and a probe may be late by as much
+// again. An idle time that is longer than the wait of a second attempt starts a new
+// outage.
+func (m *meter) skipIdle(begun time.Time, cfg Config) {
 	if m.FailedAt == nil {
 		return
 	}
-	silence := begun.Sub(*m.FailedAt) - 2*cfg.CircuitMost
-	anew := silence > min(cfg.PauseAfter, cfg.Lease+cfg.ReapEvery)
+	idle := begun.Sub(*m.FailedAt) - 2*cfg.CircuitMost
+	anew := idle > min(cfg.PauseAfter, cfg.Lease+cfg.ReapEvery)
 	if anew {
 		m.FirstError, m.FailingSince, m.Probes = "", nil, 0
 	}
@@ -68,30 +68,31 @@ func (m *meter) skipSilence(begun time.Time, cfg Config) {
 	case m.OpenedAt == nil:
 	case anew:
 		m.OpenedAt = &m.Now
-	case silence > 0:
-		opened := m.OpenedAt.Add(silence)
+	case idle > 0:
+		opened := m.OpenedAt.Add(idle)
 		m.OpenedAt = &opened
 	}
 }
 
-func (m *meter) shut(cfg Config) {
+func (m *meter) backOff(cfg Config) {
 	until := m.Now.Add(min(cfg.CircuitFirst<<min(m.Probes, 20), cfg.CircuitMost))
 	m.OpenUntil = &until
 }
 
-// rejecting: the carrier takes nothing of what it is given, and says that it never will.
+// rejecting reports that the carrier has rejected CircuitAfter messages in a row.
 func (m *meter) rejecting(cfg Config) bool { return m.Rejections >= cfg.CircuitAfter }
 
-// pauseFor says for which reason what the calls belonged to is to be paused, if
-// it is.
+// pauseFor returns the reason to pause the campaign or flow, or "".
 func (m *meter) pauseFor(r run, cfg Config) (reason, detail string) {
 	switch {
 	case r.definite != "":
 		return "provider_refused", "the provider refuses the account or the sender: " + r.definite
 	case m.rejecting(cfg):
-		return "provider_refused", fmt.Sprintf("%d messages in a row were rejected; the first answer was %s, the last %s", m.Rejections, m.FirstError, m.LastError)
+		return "provider_refused", fmt.Sprintf("%d messages in a row were rejected; the first answer was %s, the last %s",
+			m.Rejections, m.FirstError, m.LastError)
 	case m.OpenedAt != nil && m.Now.Sub(*m.OpenedAt) >= cfg.PauseAfter:
-		return "provider_errors", fmt.Sprintf("the provider has failed since %s, in %d calls in a row; the first failure was %s, the last %s",
+		return "provider_errors", fmt.Sprintf(
+			"the provider has failed since %s, in %d calls in a row; the first failure was %s, the last %s",
 			m.FailingSince.UTC().Format(time.RFC3339), m.Failures, m.FirstError, m.LastError)
 	}
 	return "", ""

@@ -11,15 +11,15 @@ import (
 	"lemma/notifications"
 )
 
-// probeWindow is how many messages a probe calls at most: more than one, so that
-// a message that makes a server hang up does not stand for the provider.
+// probeWindow is how many messages a probe calls at most: several, so that one message
+// for which a server hangs up does not decide about the provider.
 const probeWindow = 5
 
-// probe claims a batch whose provider's circuit is open, if it may be probed and
-// nobody else does. It answers nil and how long to wait when not.
+// probe claims a batch whose provider's circuit is open, if it may be probed and no
+// other claim probes. Otherwise it returns nil and how long to wait.
 func (s *Sender) probe(ctx context.Context, ref notifications.Ref) (*claim, time.Duration, error) {
 	s.at(ctx, "unclaimed", ref)
-	again, may, err := s.standing(ctx, ref)
+	again, may, err := s.claimability(ctx, ref)
 	if err != nil || !may {
 		return nil, again, err
 	}
@@ -33,7 +33,7 @@ func (s *Sender) probe(ctx context.Context, ref notifications.Ref) (*claim, time
 	if err != nil {
 		return nil, 0, fmt.Errorf("probe for batch %s: %w", ref.BatchID, err)
 	}
-	if tag.RowsAffected() == 0 { // another node probes
+	if tag.RowsAffected() == 0 { // another claim probes
 		return nil, again, nil
 	}
 	s.at(ctx, "probing", ref)
@@ -42,7 +42,7 @@ func (s *Sender) probe(ctx context.Context, ref notifications.Ref) (*claim, time
 		s.endProbe(ctx, &claim{Ref: ref, token: token, probing: true})
 		return nil, again, err
 	}
-	c.probing, c.ailing = true, true
+	c.probing, c.failing = true, true
 	return c, 0, nil
 }
 
@@ -60,13 +60,14 @@ func (s *Sender) holdProbe(ctx context.Context, c *claim) (end func()) {
 	}
 }
 
-// leaveRefused leaves all rows but those that were refused least often to a later
-// claim: one recipient that is always refused would keep the circuit open.
+// leaveRefused keeps the rows that were refused least often and leaves the others to a
+// later claim: one recipient that is always refused would keep the circuit open.
 func (c *claim) leaveRefused() {
 	if !c.probing || len(c.rows) == 0 {
 		return
 	}
-	least := c.refusals.of(slices.MinFunc(c.rows, func(a, b row) int { return c.refusals.of(a.Ordinal) - c.refusals.of(b.Ordinal) }).Ordinal)
+	least := c.refusals.of(slices.MinFunc(c.rows,
+		func(a, b row) int { return c.refusals.of(a.Ordinal) - c.refusals.of(b.Ordinal) }).Ordinal)
 	c.rows = slices.DeleteFunc(c.rows, func(r row) bool {
 		left := c.refusals.of(r.Ordinal) > least
 		if left {
@@ -76,16 +77,15 @@ func (c *claim) leaveRefused() {
 	})
 }
 
-// untilProbe is when to come again for a batch behind an open circuit. Batches
-// come one after the other, not all at once.
-func (s *Sender) untilProbe(shut time.Duration, probing bool) time.Duration {
+// untilProbe is how long a batch behind an open circuit waits, with jitter.
+func (s *Sender) untilProbe(openFor time.Duration, probing bool) time.Duration {
 	if probing {
-		shut = max(shut, s.cfg.CircuitFirst)
+		openFor = max(openFor, s.cfg.CircuitFirst)
 	}
-	return shut + time.Millisecond + rand.N(1+max(shut, s.cfg.CircuitFirst)/4)
+	return openFor + time.Millisecond + rand.N(1+max(openFor, s.cfg.CircuitFirst)/4)
 }
 
-// endProbe lets others probe, when this claim has found nothing out.
+// endProbe frees a probe that had no result.
 func (s *Sender) endProbe(ctx context.Context, c *claim) {
 	if !c.probing {
 		return
@@ -94,7 +94,8 @@ func (s *Sender) endProbe(ctx context.Context, c *claim) {
 	_, err := s.pool.Exec(context.WithoutCancel(ctx), `
 		update provider_meters m set probe_token = null, probe_until = null, open_until = now() + $5
 		from batches b
-		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3 and m.workspace_id = b.workspace_id and m.provider_id = b.provider_id and m.probe_token = $4`,
+		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3
+		  and m.workspace_id = b.workspace_id and m.provider_id = b.provider_id and m.probe_token = $4`,
 		c.WorkspaceID, c.OriginID, c.BatchID, c.token, s.cfg.CircuitFirst)
 	if err != nil {
 		s.log.Error("probe not ended", "batch_id", c.BatchID, "error", err)

@@ -17,18 +17,17 @@ import (
 // Reaped counts what one run of the reaper did.
 type Reaped struct {
 	Batches  int // leases that had expired
-	Freed    int // rows that were surely not called and went back
+	Freed    int // rows that were not called and went back
 	Settled  int // rows that evidence settled (tier 1)
 	Retried  int // rows that got their second attempt (tier 2)
-	Orphaned int // rows that are in doubt for ever (tier 3)
+	Orphaned int // rows whose outcome stays unknown (tier 3)
 }
 
-// reapLot bounds one run.
-const reapLot = 200
+// reapMost bounds one run.
+const reapMost = 200
 
-// Reap deals with expired leases, each in a transaction of its own. Any number
-// of reapers may run at once: each locks the batch that it works on, and skips
-// what another has.
+// Reap decides about batches whose lease has expired, each in its own transaction. Any
+// number of reapers may run: each skips batches that another has locked.
 func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 	var sum Reaped
 	var failed error
@@ -39,7 +38,7 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 	for _, ref := range expired {
 		s.at(ctx, "expired", ref)
 		one, err := s.reapBatch(ctx, ref)
-		if err != nil { // one that cannot be dealt with must not hold up the others
+		if err != nil { // one batch that fails must not stop the others
 			failed = errors.Join(failed, fmt.Errorf("reap batch %s: %w", ref.BatchID, err))
 			continue
 		}
@@ -59,7 +58,7 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 func (s *Sender) expired(ctx context.Context) ([]notifications.Ref, error) {
 	rows, err := s.pool.Query(ctx, `
 		select workspace_id, origin_id, id from batches
-		where status = 'leased' and lease_until < now() order by id limit $1`, reapLot)
+		where status = 'leased' and lease_until < now() order by id limit $1`, reapMost)
 	if err != nil {
 		return nil, fmt.Errorf("find expired leases: %w", err)
 	}
@@ -77,7 +76,7 @@ type stale struct {
 	Late        bool // its send deadline has passed
 	Token       string
 	Expires     *time.Time
-	Refusals    []int16 // counted when they were committed; a second attempt goes on from there
+	Refusals    []int16 // as committed; a second attempt continues from there
 }
 
 func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reaped, err error) {
@@ -96,17 +95,18 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 			return err
 		}
 		sum = Reaped{Batches: 1, Freed: len(untouched)}
-		done, retry := decide(b, called, evidence, &sum)
-		return s.bury(ctx, tx, ref, b, done, retry, untouched)
+		done, retry := decideAll(b, called, evidence, &sum)
+		return s.apply(ctx, tx, ref, b, done, retry, untouched)
 	})
 	return sum, err
 }
 
-// lockStale takes the batch if its lease is still the expired one. The lock is
-// held until the reaper has decided, so no commit can slip in between.
+// lockStale locks the batch if its lease is still expired. The reaper holds the lock
+// until it has decided, so that no commit comes between.
 func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bool, error) {
 	rows, err := tx.Query(ctx, `
-		select root_id, provider_id, content_id, attempt, max_attempts, gate, expires_at is not null and expires_at <= now(), leased_by, expires_at, refusals
+		select root_id, provider_id, content_id, attempt, max_attempts, gate,
+			expires_at is not null and expires_at <= now(), leased_by, expires_at, refusals
 		from batches
 		where workspace_id = $1 and origin_id = $2 and id = $3 and status = 'leased' and lease_until < now()
 		for update skip locked`, ref.WorkspaceID, ref.OriginID, ref.BatchID)
@@ -120,13 +120,14 @@ func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bo
 	return b, err == nil, err
 }
 
-// partition parts the open rows of a stale batch into those that may have been
-// called and have no outcome, and those that surely were not taken.
+// partition returns the open rows of a stale batch: those that may have been called
+// and have no outcome, and those that were not called or not accepted.
 func partition(ctx context.Context, tx pgx.Tx, ref notifications.Ref, root uuid.UUID) (called, untouched []int16, err error) {
 	rows, err := tx.Query(ctx, `
 		select n.ordinal, n.ordinal <= b.called_through and not n.ordinal = any(b.deferred)
 		from batches b
-		cross join lateral (select n.ordinal from notifications n where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = $4 offset 0) n
+		cross join lateral (
+			select n.ordinal from notifications n where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = $4 offset 0) n
 		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3
 		  and (b.open is null or n.ordinal = any(b.open))
 		  and not exists (select from attempts a where a.workspace_id = $1 and a.batch_id = $4
@@ -137,9 +138,9 @@ func partition(ctx context.Context, tx pgx.Tx, ref notifications.Ref, root uuid.
 	}
 	untouched = []int16{}
 	var ordinal int16
-	var maybe bool
-	_, err = pgx.ForEachRow(rows, []any{&ordinal, &maybe}, func() error {
-		if maybe {
+	var mayBeCalled bool
+	_, err = pgx.ForEachRow(rows, []any{&ordinal, &mayBeCalled}, func() error {
+		if mayBeCalled {
 			called = append(called, ordinal)
 		} else {
 			untouched = append(untouched, ordinal)
@@ -149,18 +150,18 @@ func partition(ctx context.Context, tx pgx.Tx, ref notifications.Ref, root uuid.
 	return called, untouched, err
 }
 
-// verdict is what the reaper decides about one row that may have been called.
-type verdict int
+// decision is what the reaper decides about a row that may have been called.
+type decision int
 
 const (
-	settle verdict = iota // tier 1: evidence says what became of it
-	again                 // tier 2: no evidence, and one attempt is left
-	orphan                // tier 3: no evidence, and none is left
+	settle decision = iota // tier 1: evidence proves the outcome
+	again                  // tier 2: no evidence, and one attempt is left
+	orphan                 // tier 3: no evidence, and none is left
 )
 
-// judge is the reaper's rule, and the only place where a second attempt is
-// allowed. A cancelled or expired batch allows none.
-func judge(b stale, proven bool) verdict {
+// decide is the rule of the reaper, and the only place that allows a second attempt. A
+// cancelled or expired batch allows none.
+func decide(b stale, proven bool) decision {
 	switch {
 	case proven:
 		return settle
@@ -171,16 +172,16 @@ func judge(b stale, proven bool) verdict {
 	}
 }
 
-func decide(b stale, called []int16, evidence map[int16]events.Evidence, sum *Reaped) (done []outcome, retry []int16) {
+func decideAll(b stale, called []int16, evidence map[int16]events.Evidence, sum *Reaped) (done []outcome, retry []int16) {
 	for _, ordinal := range called {
 		e := evidence[ordinal]
 		o := outcome{ordinal: ordinal, kind: unknown, basis: "reaper", reason: "no_answer", at: time.Now()}
 		proof := e.Of(b.Attempt)
-		switch judge(b, proof != nil) {
+		switch decide(b, proof != nil) {
 		case settle:
 			o = settled(ordinal, *proof)
 			if b.Attempt == 2 && proof.Kind == events.Rejected && e.Of(1) != nil {
-				o.reason = firstRejected // both were rejected: nobody got it
+				o.reason = firstRejected // both were rejected: nothing was delivered
 			}
 			sum.Settled++
 		case again:
@@ -195,30 +196,30 @@ func decide(b stale, called []int16, evidence map[int16]events.Evidence, sum *Re
 	return done, retry
 }
 
-// bury writes the reaper's verdicts, makes the retry batch and gives the
-// untouched rows back, all in the transaction that holds the batch.
-func (s *Sender) bury(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, done []outcome, retry, untouched []int16) error {
-	if err := writeVerdicts(ctx, tx, ref, b, done); err != nil {
+// apply inserts the reaper's outcomes, makes the retry batch and gives the untouched
+// rows back, in the transaction that holds the batch.
+func (s *Sender) apply(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, done []outcome, retry, untouched []int16) error {
+	if err := insertOutcomes(ctx, tx, ref, b, done); err != nil {
 		return err
 	}
-	var bells []notifications.Bell
+	var jobs []notifications.Job
 	if len(retry) > 0 {
 		second, err := makeRetry(ctx, tx, ref, b, retry)
 		if err != nil {
 			return err
 		}
-		bells = append(bells, notifications.Bell{Ref: second})
+		jobs = append(jobs, notifications.Job{Ref: second})
 	}
 	if err := endLease(ctx, tx, ref, b, done, untouched); err != nil {
 		return err
 	}
 	if len(untouched) > 0 && b.Gate == "open" {
-		bells = append(bells, notifications.Bell{Ref: ref})
+		jobs = append(jobs, notifications.Job{Ref: ref})
 	}
-	return s.ledger.Ring(ctx, tx, bells)
+	return s.ledger.Enqueue(ctx, tx, jobs)
 }
 
-func writeVerdicts(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, done []outcome) error {
+func insertOutcomes(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, done []outcome) error {
 	if len(done) == 0 {
 		return nil
 	}
@@ -229,23 +230,26 @@ func writeVerdicts(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stal
 	}
 	_, err := tx.Exec(ctx, `
 		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason, code, carrier_id, detail, at)
-		select $1, $2, o.ordinal, $3, o.kind, o.final, o.basis, nullif(o.reason, ''), nullif(o.code, 0), nullif(o.carrier_id, ''), nullif(o.detail, ''), now()
+		select $1, $2, o.ordinal, $3, o.kind, o.final, o.basis,
+			nullif(o.reason, ''), nullif(o.code, 0), nullif(o.carrier_id, ''), nullif(o.detail, ''), now()
 		from unnest($4::smallint[], $5::text[], $6::boolean[], $7::text[], $8::text[], $9::smallint[], $10::text[], $11::text[])
 			as o (ordinal, kind, final, basis, reason, code, carrier_id, detail)`,
 		ref.WorkspaceID, b.Root, b.Attempt, col.ordinals, col.kinds, finals, col.bases, col.reasons, col.codes, col.carrierIDs, col.details)
 	if err != nil {
-		return fmt.Errorf("write verdicts: %w", err)
+		return fmt.Errorf("insert outcomes: %w", err)
 	}
 	return nil
 }
 
-// makeRetry makes the one batch that may call these rows a second time.
+// makeRetry inserts the only batch that may call these rows a second time.
 func makeRetry(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, retry []int16) (notifications.Ref, error) {
 	second := notifications.Ref{WorkspaceID: ref.WorkspaceID, OriginID: ref.OriginID, BatchID: lemma.NewID()}
 	_, err := tx.Exec(ctx, `
-		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, gate, expires_at, open, refusals)
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts,
+			gate, expires_at, open, refusals)
 		values ($1, $2, $3, $4, $5, $6, $7, $8 + 1, $9, $10, $11, $12, $13)`,
-		second.WorkspaceID, second.OriginID, second.BatchID, b.Root, b.ProviderID, b.ContentID, len(retry), b.Attempt, b.MaxAttempts, b.Gate, b.Expires, retry, b.Refusals)
+		second.WorkspaceID, second.OriginID, second.BatchID, b.Root, b.ProviderID, b.ContentID, len(retry), b.Attempt, b.MaxAttempts,
+		b.Gate, b.Expires, retry, b.Refusals)
 	if err != nil {
 		return second, fmt.Errorf("make retry batch: %w", err)
 	}
@@ -265,7 +269,8 @@ func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, do
 				cancelled = cancelled + case when gate = 'cancelled' and attempt = 1 then cardinality($8::smallint[]) else 0 end,
 				status = case when cardinality($8::smallint[]) = 0 then 'done' when gate = 'cancelled' then 'cancelled' else 'ready' end,
 				finished_at = case when cardinality($8::smallint[]) = 0 or gate = 'cancelled' then now() end,
-				open = case when cardinality($8::smallint[]) = 0 then open else $8 end, deferred = '{}', called_through = -1, calling = 0, leased_by = null, lease_until = null, due_at = now(), enqueued_at = now()
+				open = case when cardinality($8::smallint[]) = 0 then open else $8 end,
+				deferred = '{}', called_through = -1, calling = 0, leased_by = null, lease_until = null, due_at = now(), enqueued_at = now()
 			where workspace_id = $1 and origin_id = $2 and id = $3 and status = 'leased'
 			returning workspace_id, id
 		)

@@ -17,25 +17,26 @@ import (
 	"lemma/notifications"
 )
 
-// Recipients that have waited for long (a pause, a slow rate, a provider that
-// was gone) may have unsubscribed meanwhile. Before a batch is called whose rows
-// were read longer than Config.RecheckAfter ago, their audience is asked about them again,
-// outside of any transaction. While it cannot be asked, nobody of the batch is
-// called, and nobody is lost: the batch is due again later.
+// Recipients that have waited for long (a pause, a slow rate, a failing provider) may
+// have unsubscribed meanwhile. If the rows of a batch were read longer than
+// Config.RecheckAfter ago, their audience is read again before the call, outside of
+// any transaction. While it cannot be read, no row of the batch is called: the batch
+// is due again later.
 
-// Standing is one row that an audience has of a profile now.
-type Standing struct {
-	Address  string // as the source has it
+// AudienceRow is a row that an audience has of a profile now.
+type AudienceRow struct {
+	Address  string // as the data source has it
 	OptedOut bool
 }
 
-// Recheck asks the audience of an origin about profiles, and answers their rows
-// by profile key. A profile without rows has left the audience. known is false
-// when the origin has no audience.
-type Recheck func(ctx context.Context, workspaceID, origin, content uuid.UUID, profiles []string) (now map[string][]Standing, known bool, err error)
+// Recheck reads the audience of an origin again and returns the rows by profile key. A
+// profile without rows has left the audience. known is false when the origin has no
+// audience.
+type Recheck func(ctx context.Context, workspaceID, origin, content uuid.UUID, profiles []string) (
+	now map[string][]AudienceRow, known bool, err error)
 
-// recheck ends the rows of a claim that are not to be written to any more.
-// With a wait nothing is known about them: the batch is to be given back.
+// recheck ends the rows of a claim that must not be called any more. With a wait the
+// batch must be given back.
 func (s *Sender) recheck(ctx context.Context, c *claim) (gone []outcome, wait time.Duration, err error) {
 	if s.again == nil || c.age < s.cfg.RecheckAfter || len(c.rows) == 0 || s.rechecks.fresh(c.BatchID, s.cfg.RecheckAfter) {
 		return nil, 0, nil
@@ -44,20 +45,20 @@ func (s *Sender) recheck(ctx context.Context, c *claim) (gone []outcome, wait ti
 	if err != nil {
 		return nil, s.cfg.DeferFor / 6, err
 	}
-	now, known, wait, err := s.askAgain(ctx, c, profiles)
+	now, known, wait, err := s.readAgain(ctx, c, profiles)
 	if wait > 0 || err != nil || !known {
 		return nil, wait, err
 	}
 	left := make([]row, 0, len(c.rows))
 	for i, r := range c.rows {
-		reason := standsFor(r.Address, now[profiles[i]])
+		reason := skipReason(r.Address, now[profiles[i]])
 		s.metrics.rechecked(reason)
 		if reason == "" {
 			left = append(left, r)
 			continue
 		}
 		gone = append(gone, outcome{ordinal: r.Ordinal, kind: skipped, basis: "gate", reason: reason,
-			detail: fmt.Sprintf("the audience was read again %s after it was read for the notification", c.age.Round(time.Second)), at: time.Now()})
+			detail: fmt.Sprintf("the audience was read again after %s", c.age.Round(time.Second)), at: time.Now()})
 	}
 	if len(gone) == 0 {
 		s.rechecks.note(c.BatchID, s.cfg.RecheckAfter)
@@ -66,11 +67,10 @@ func (s *Sender) recheck(ctx context.Context, c *claim) (gone []outcome, wait ti
 	return gone, 0, nil
 }
 
-// standsFor answers why an address is not to be written to, going by the rows
-// that the audience has of its profile now; empty: it may be. An opt-out in any
-// of them is one of the profile.
-func standsFor(address string, now []Standing) string {
-	if slices.ContainsFunc(now, func(n Standing) bool { return n.OptedOut }) {
+// skipReason returns why an address must not be called, by the rows that the audience
+// has of its profile now, or "". An opt-out in any row is one of the profile.
+func skipReason(address string, now []AudienceRow) string {
+	if slices.ContainsFunc(now, func(n AudienceRow) bool { return n.OptedOut }) {
 		return notifications.UnsubscribedSince
 	}
 	reason := notifications.LeftAudience
@@ -111,33 +111,36 @@ func (s *Sender) profilesOf(ctx context.Context, c *claim) ([]string, error) {
 	return profiles, nil
 }
 
-// askAgain puts the question, if the origin has a place for it. It may last
-// until the claim could not make a call any more.
-func (s *Sender) askAgain(ctx context.Context, c *claim, profiles []string) (now map[string][]Standing, known bool, wait time.Duration, err error) {
+// readAgain reads the audience, if the origin has a free slot for it. It ends before
+// the claim could not make a call any more.
+func (s *Sender) readAgain(ctx context.Context, c *claim, profiles []string) (
+	now map[string][]AudienceRow, known bool, wait time.Duration, err error,
+) {
 	a := s.rechecks.of(c.OriginID)
-	defer s.rechecks.left(c.OriginID, a)
-	if wait := a.enter(); wait > 0 {
-		c.words = "waits to be read again from its audience"
+	defer s.rechecks.forget(c.OriginID, a)
+	if wait := a.acquire(); wait > 0 {
+		c.detail = "waits for its audience to be read again"
 		return nil, false, wait, nil
 	}
 	ctx, cancel := context.WithDeadline(ctx, c.until.Add(-s.cfg.CallTimeout))
 	defer cancel()
 	defer s.whenDraining(ctx, cancel)()
 	now, known, err = s.again(ctx, c.WorkspaceID, c.OriginID, c.contentID, profiles)
-	wait = a.leave(err)
+	wait = a.release(err)
 	if err == nil {
 		return now, known, 0, nil
 	}
 	s.metrics.recheckFailed()
-	c.words = "cannot be read again from its audience: " + lemma.Public(err)
-	s.log.Warn("audience not read again, the batch waits", "batch_id", c.BatchID, "origin_id", c.OriginID, "rows", len(profiles), "wait", wait, "error", err)
+	c.detail = "its audience cannot be read again: " + lemma.Public(err)
+	s.log.Warn("audience not read again, batch waits",
+		"batch_id", c.BatchID, "origin_id", c.OriginID, "rows", len(profiles), "wait", wait, "error", err)
 	if lemma.KindOf(err) != lemma.Internal || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		err = nil // the source's, which may be back later
+		err = nil // of the data source, which may work later
 	}
 	return nil, false, wait, err
 }
 
-// whenDraining ends a question early when this node shuts down.
+// whenDraining cancels a read when this node shuts down.
 func (s *Sender) whenDraining(ctx context.Context, cancel context.CancelFunc) (stop func()) {
 	over := make(chan struct{})
 	go func() {
@@ -151,21 +154,21 @@ func (s *Sender) whenDraining(ctx context.Context, cancel context.CancelFunc) (s
 	return func() { close(over) }
 }
 
-// rechecks know which batches were checked of late, and keep a source that
-// fails or hangs from holding all senders.
+// rechecks hold which batches were checked recently, and limit the reads of one
+// origin, so that a failing data source does not hold all senders.
 type rechecks struct {
 	mu      sync.Mutex
-	checked map[uuid.UUID]time.Time // batch -> when nothing was found to end
-	asking  map[uuid.UUID]*asking   // by origin
+	checked map[uuid.UUID]time.Time      // by batch: the last check that ended no row
+	reads   map[uuid.UUID]*audienceReads // by origin
 }
 
 const (
-	askAtOnce    = 4                      // questions of one origin at a time
-	askPatience  = 100 * time.Millisecond // how long another one waits for a place
-	askAfter     = 2 * time.Second        // and then, give or take a half
-	firstSilence = 5 * time.Second        // after a failure, doubled for each: nobody asks
-	mostSilence  = time.Minute
-	mostChecked  = 10_000
+	readsAtOnce = 4                      // reads of one origin at a time
+	readWait    = 100 * time.Millisecond // how long another read waits for a slot
+	readRetry   = 2 * time.Second        // then its batch is due again, give or take a half
+	firstPause  = 5 * time.Second        // after a failure, doubled for each
+	mostPause   = time.Minute
+	mostChecked = 10_000
 )
 
 func (r *rechecks) fresh(batch uuid.UUID, bound time.Duration) bool {
@@ -188,83 +191,83 @@ func (r *rechecks) note(batch uuid.UUID, bound time.Duration) {
 			}
 		}
 	}
-	if len(r.checked) < mostChecked { // a batch that is not noted is checked once more
+	if len(r.checked) < mostChecked { // a batch that is not in the map is checked once more
 		r.checked[batch] = time.Now()
 	}
 }
 
-// asking are the questions about one origin.
-type asking struct {
-	places chan struct{}
+// audienceReads are the reads of one origin's audience.
+type audienceReads struct {
+	slots chan struct{}
 
-	mu       sync.Mutex // guards what follows
-	failures int        // in a row
-	closedTo time.Time
+	mu          sync.Mutex // guards what follows
+	failures    int        // in a row
+	pausedUntil time.Time
 
 	users int // guarded by rechecks
 }
 
-func (r *rechecks) of(origin uuid.UUID) *asking {
+func (r *rechecks) of(origin uuid.UUID) *audienceReads {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.asking == nil {
-		r.asking = map[uuid.UUID]*asking{}
+	if r.reads == nil {
+		r.reads = map[uuid.UUID]*audienceReads{}
 	}
-	a := r.asking[origin]
+	a := r.reads[origin]
 	if a == nil {
-		a = &asking{places: make(chan struct{}, askAtOnce)}
-		r.asking[origin] = a
+		a = &audienceReads{slots: make(chan struct{}, readsAtOnce)}
+		r.reads[origin] = a
 	}
 	a.users++
 	return a
 }
 
-// left forgets an origin that nobody asks about and that did not fail.
-func (r *rechecks) left(origin uuid.UUID, a *asking) {
+// forget removes an origin without reads and without a pause.
+func (r *rechecks) forget(origin uuid.UUID, a *audienceReads) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if a.users--; a.users == 0 && a.quiet() == 0 {
-		delete(r.asking, origin)
+	if a.users--; a.users == 0 && a.pause() == 0 {
+		delete(r.reads, origin)
 	}
 }
 
-// quiet is for how long nobody asks.
-func (a *asking) quiet() time.Duration {
+// pause is how long no read begins.
+func (a *audienceReads) pause() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return max(0, time.Until(a.closedTo))
+	return max(0, time.Until(a.pausedUntil))
 }
 
-// enter takes a place, or answers when to come again.
-func (a *asking) enter() (wait time.Duration) {
-	if wait := a.quiet(); wait > 0 {
-		return wait + jitter(askAfter)
+// acquire takes a slot, or returns how long to wait.
+func (a *audienceReads) acquire() (wait time.Duration) {
+	if wait := a.pause(); wait > 0 {
+		return wait + jitter(readRetry)
 	}
-	patience := time.NewTimer(askPatience)
-	defer patience.Stop()
+	timer := time.NewTimer(readWait)
+	defer timer.Stop()
 	select {
-	case a.places <- struct{}{}:
+	case a.slots <- struct{}{}:
 		return 0
-	case <-patience.C:
-		return jitter(askAfter)
+	case <-timer.C:
+		return jitter(readRetry)
 	}
 }
 
-// leave gives the place back, and answers how long nobody asks after a failure.
-func (a *asking) leave(err error) time.Duration {
-	<-a.places
+// release frees the slot, and returns how long to wait after a failure.
+func (a *audienceReads) release(err error) time.Duration {
+	<-a.slots
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err == nil {
-		a.failures, a.closedTo = 0, time.Time{}
+		a.failures, a.pausedUntil = 0, time.Time{}
 		return 0
 	}
-	wait := min(firstSilence<<min(a.failures, 10), mostSilence)
-	if now := time.Now(); now.After(a.closedTo) { // several that failed together are one failure
+	wait := min(firstPause<<min(a.failures, 10), mostPause)
+	if now := time.Now(); now.After(a.pausedUntil) { // concurrent failures count as one
 		a.failures++
-		a.closedTo = now.Add(wait)
+		a.pausedUntil = now.Add(wait)
 	}
-	return wait + jitter(askAfter)
+	return wait + jitter(readRetry)
 }
 
 func jitter(d time.Duration) time.Duration { return d/2 + time.Duration(rand.Int64N(int64(d))) }

@@ -17,19 +17,19 @@ import (
 	"lemma/notifications"
 )
 
-// source plays an origin's audience as it is now.
+// source is an origin's audience as it is now.
 type source struct {
 	mu       sync.Mutex
-	rows     map[string][]Standing // by profile key
+	rows     map[string][]AudienceRow // by profile key
 	fails    error
-	asked    int
+	reads    int
 	hangs    chan struct{} // when set: until it is closed
-	received chan struct{} // when set: gets a value for each question
+	received chan struct{} // when set: receives a value for each read
 }
 
-func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, profiles []string) (map[string][]Standing, bool, error) {
+func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, profiles []string) (map[string][]AudienceRow, bool, error) {
 	a.mu.Lock()
-	a.asked++
+	a.reads++
 	hangs, fails, rows := a.hangs, a.fails, a.rows
 	a.mu.Unlock()
 	if a.received != nil {
@@ -42,7 +42,7 @@ func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, profiles []string
 			return nil, true, ctx.Err()
 		}
 	}
-	now := map[string][]Standing{}
+	now := map[string][]AudienceRow{}
 	for _, p := range profiles {
 		if rows[p] != nil {
 			now[p] = rows[p]
@@ -51,40 +51,42 @@ func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, profiles []string
 	return now, true, fails
 }
 
-func (a *source) set(profile int, rows ...Standing) {
+func (a *source) set(profile int, rows ...AudienceRow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.rows[fmt.Sprint(profile)] = rows
 }
 
-// readAgain makes a sender that reads everybody again, of whom nothing has changed.
+// readAgain makes a sender that reads every audience again, in which nothing has
+// changed.
 func (b *bundle) readAgain(n int, change ...func(*Config)) (*Sender, *source) {
 	b.t.Helper()
-	a := &source{rows: map[string][]Standing{}}
+	a := &source{rows: map[string][]AudienceRow{}}
 	for i := range n {
-		a.set(i, Standing{Address: address(i)})
+		a.set(i, AudienceRow{Address: address(i)})
 	}
 	s := b.sender(append([]func(*Config){func(c *Config) { c.RecheckAfter = time.Nanosecond }}, change...)...)
 	s.again = a.again
 	return s, a
 }
 
-// A profile that has unsubscribed, left or moved while its notification waited is not
-// written to, and has that for a reason; all others are.
-func TestWhoUnsubscribedWhileWaitingIsNotWrittenTo(t *testing.T) {
+// A profile that has unsubscribed, left or moved while its notification waited is
+// skipped with a reason; all others are called.
+func TestAWaitingProfileThatUnsubscribedIsSkipped(t *testing.T) {
 	b := setup(t)
 	b.insert(9, 9, 2)
 	s, a := b.readAgain(9)
-	a.set(0, Standing{Address: address(0), OptedOut: true})
+	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
 	a.set(1)
-	a.set(2, Standing{Address: "another@shop.example"})
-	a.set(3, Standing{Address: " P3@Shop.example "})                                       // the same address
-	a.set(4, Standing{Address: "other@shop.example"}, Standing{Address: address(4)})       // has two addresses
-	a.set(5, Standing{Address: address(5)}, Standing{Address: address(5), OptedOut: true}) // stands there twice
-	a.set(6, Standing{OptedOut: true})                                                     // is left without an address
-	a.set(8, Standing{Address: "other@shop.example", OptedOut: true}, Standing{Address: address(8)})
+	a.set(2, AudienceRow{Address: "another@shop.example"})
+	a.set(3, AudienceRow{Address: " P3@Shop.example "})                                          // the same address
+	a.set(4, AudienceRow{Address: "other@shop.example"}, AudienceRow{Address: address(4)})       // has two addresses
+	a.set(5, AudienceRow{Address: address(5)}, AudienceRow{Address: address(5), OptedOut: true}) // has two rows
+	a.set(6, AudienceRow{OptedOut: true})                                                        // is left without an address
+	a.set(8, AudienceRow{Address: "other@shop.example", OptedOut: true}, AudienceRow{Address: address(8)})
 	b.work(s)
-	want := map[int]string{8: "unsubscribed_since", 0: "unsubscribed_since", 1: "left_audience", 2: "address_changed", 3: "", 4: "", 5: "unsubscribed_since", 6: "unsubscribed_since", 7: ""}
+	want := map[int]string{8: "unsubscribed_since", 0: "unsubscribed_since", 1: "left_audience", 2: "address_changed", 3: "", 4: "",
+		5: "unsubscribed_since", 6: "unsubscribed_since", 7: ""}
 	for i, reason := range want {
 		status, why := b.status(i)
 		sent := reason == ""
@@ -92,37 +94,38 @@ func TestWhoUnsubscribedWhileWaitingIsNotWrittenTo(t *testing.T) {
 			t.Errorf("%d is %s (%s) after %d calls, want reason %q", i, status, why, b.carrier.called(address(i)), reason)
 		}
 	}
-	b.wantBooks(notifications.Books{Sent: 3, Skipped: 6})
-	if d := cmp.Diff(map[string]int64{"unsubscribed_since": 4, "left_audience": 1, "address_changed": 1}, b.books().SkippedBy); d != "" {
+	b.wantCounts(notifications.Counts{Sent: 3, Skipped: 6})
+	if d := cmp.Diff(map[string]int64{"unsubscribed_since": 4, "left_audience": 1, "address_changed": 1}, b.counts().SkippedBy); d != "" {
 		t.Error(d)
 	}
 	e, err := b.ledger.Explain(context.Background(), b.ws, b.origin, keyOf(0))
-	if err != nil || !strings.Contains(fmt.Sprint(e.Steps), "unsubscribed_since") || !strings.Contains(fmt.Sprint(e.Steps), "read again") || e.CopiesAtMost != 0 {
+	if err != nil || !strings.Contains(fmt.Sprint(e.Steps), "unsubscribed_since") ||
+		!strings.Contains(fmt.Sprint(e.Steps), "read again") || e.DeliveriesAtMost != 0 {
 		t.Errorf("%v: %s, %+v", err, e.Summary, e.Steps)
 	}
 }
 
-// A batch of which nobody is left ends, and reasons add up over its claims.
+// A batch without remaining rows ends, and reasons add up over its claims.
 func TestReasonsOfABatchAddUp(t *testing.T) {
 	b := setup(t)
 	b.insert(4, 4, 2)
 	b.carrier.then[address(2)] = []Outcome{NotAccepted}
 	b.carrier.then[address(3)] = []Outcome{NotAccepted}
 	s, a := b.readAgain(4)
-	a.set(0, Standing{Address: address(0), OptedOut: true})
+	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
 	b.work(s)
 	a.set(2)
-	a.set(3, Standing{Address: address(3), OptedOut: true})
+	a.set(3, AudienceRow{Address: address(3), OptedOut: true})
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 1, Skipped: 3})
-	if d := cmp.Diff(map[string]int64{"unsubscribed_since": 2, "left_audience": 1}, b.books().SkippedBy); d != "" {
+	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 3})
+	if d := cmp.Diff(map[string]int64{"unsubscribed_since": 2, "left_audience": 1}, b.counts().SkippedBy); d != "" {
 		t.Error(d)
 	}
 }
 
-// Rows that have not waited for long cost no question, nor does a batch that
-// was read again a moment ago.
+// Rows that have not waited for long are not read again, nor is a batch that was read
+// again a moment ago.
 func TestFreshRowsAreNotReadAgain(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(4, 2, 2)
@@ -135,14 +138,13 @@ func TestFreshRowsAreNotReadAgain(t *testing.T) {
 		b.work(s)
 		b.makeDue()
 	}
-	b.wantBooks(notifications.Books{Sent: 4})
-	if a.asked != 1 {
-		t.Errorf("the audience was asked %d times", a.asked)
+	b.wantCounts(notifications.Counts{Sent: 4})
+	if a.reads != 1 {
+		t.Errorf("the audience was read %d times", a.reads)
 	}
 }
 
-// Recheck!NoCallOnOldData: what was read again is remembered for the bound, and
-// no longer.
+// Recheck!NoCallOnOldData: a read counts for RecheckAfter, and no longer.
 func TestABatchIsReadAgainAfterTheBound(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(2, 2, 2)
@@ -150,11 +152,11 @@ func TestABatchIsReadAgainAfterTheBound(t *testing.T) {
 	b.exec(`update batches set created_at = now() - interval '2 hours'`)
 	b.carrier.then[address(0)] = []Outcome{NotAccepted}
 	b.work(s)
-	a.set(0, Standing{Address: address(0), OptedOut: true})
+	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
 	s.rechecks.checked[refs[0].BatchID] = time.Now().Add(-61 * time.Minute)
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 1, Skipped: 1})
+	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 1})
 }
 
 // The age of a second attempt is that of the first.
@@ -166,19 +168,19 @@ func TestASecondAttemptIsReadAgain(t *testing.T) {
 	b.work(s)
 	b.reap(s)
 	b.exec(`update batches set created_at = now() - interval '2 hours' where attempt = 1`)
-	a.set(0, Standing{Address: address(0), OptedOut: true})
+	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
 	b.work(s)
 	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_skipped" || b.carrier.called(address(0)) != 1 {
 		t.Errorf("it is %s (%s) after %d calls", status, reason, b.carrier.called(address(0)))
 	}
-	b.wantBooks(notifications.Books{Orphaned: 1})
+	b.wantCounts(notifications.Counts{Orphaned: 1})
 }
 
-// While the audience cannot be read, nobody is called and nobody is lost; the
-// history says why.
-func TestNobodyIsCalledUnchecked(t *testing.T) {
+// While the audience cannot be read, no row is called and none is lost; the log of the
+// batch has the reason.
+func TestNoRowIsCalledUnchecked(t *testing.T) {
 	for name, fails := range map[string]error{
-		"away":  &lemma.Error{Kind: lemma.Unavailable, Code: "source_unavailable", Message: "the source does not answer"},
+		"down":  &lemma.Error{Kind: lemma.Unavailable, Code: "source_unavailable", Message: "the source does not answer"},
 		"wrong": &lemma.Error{Kind: lemma.Invalid, Code: "source_changed", Message: "the column is gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -190,29 +192,31 @@ func TestNobodyIsCalledUnchecked(t *testing.T) {
 			if err != nil || again < time.Second {
 				t.Errorf("again in %v, %v", again, err)
 			}
-			b.wantBooks(notifications.Books{Pending: 3})
+			b.wantCounts(notifications.Counts{Pending: 3})
 			var detail string
 			var late bool
-			err = b.pool.QueryRow(context.Background(), `select l.detail, b.due_at > now() from batch_log l join batches b on b.id = l.batch_id where l.event = 'released'`).Scan(&detail, &late)
+			err = b.pool.QueryRow(context.Background(),
+				`select l.detail, b.due_at > now() from batch_log l
+					join batches b on b.id = l.batch_id where l.event = 'released'`).Scan(&detail, &late)
 			if err != nil || !late || !strings.Contains(detail, fails.(*lemma.Error).Message) {
 				t.Errorf("due later %v, %q, %v", late, detail, err)
 			}
 			b.makeDue()
-			b.work(s) // within the time in which nobody asks
-			if a.asked != 1 || b.carrier.called(address(0)) != 0 {
-				t.Errorf("asked %d times, called %d times", a.asked, b.carrier.called(address(0)))
+			b.work(s) // within the pause
+			if a.reads != 1 || b.carrier.called(address(0)) != 0 {
+				t.Errorf("read %d times, called %d times", a.reads, b.carrier.called(address(0)))
 			}
 			a.fails = nil
-			s.rechecks.asking = nil
+			s.rechecks.reads = nil
 			b.makeDue()
 			b.work(s)
-			b.wantBooks(notifications.Books{Sent: 3})
+			b.wantCounts(notifications.Counts{Sent: 3})
 		})
 	}
 }
 
-// A fault of our own is an error of the job, and nobody is called either.
-func TestAFaultOfOurOwnCallsNobody(t *testing.T) {
+// An internal error is an error of the job, and no row is called either.
+func TestAnInternalErrorCallsNoRow(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(3, 3, 2)
 	s, a := b.readAgain(3)
@@ -220,7 +224,7 @@ func TestAFaultOfOurOwnCallsNobody(t *testing.T) {
 	if _, err := s.Work(context.Background(), refs[0]); err == nil {
 		t.Error("no error")
 	}
-	b.wantBooks(notifications.Books{Pending: 3})
+	b.wantCounts(notifications.Counts{Pending: 3})
 }
 
 // A source that hangs holds few senders: the others go on with other work.
@@ -240,27 +244,27 @@ func TestASourceThatHangsHoldsFewSenders(t *testing.T) {
 			back <- again
 		})
 	}
-	for range len(refs) - askAtOnce {
+	for range len(refs) - readsAtOnce {
 		if again := <-back; again <= 0 {
 			t.Error("a batch was not given back")
 		}
 	}
 	close(a.hangs)
 	working.Wait()
-	if a.asked != askAtOnce {
-		t.Errorf("%d questions at once", a.asked)
+	if a.reads != readsAtOnce {
+		t.Errorf("%d reads at once", a.reads)
 	}
 	a.hangs = nil
 	b.makeDue()
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 12})
-	if n := len(s.rechecks.asking); n != 0 {
+	b.wantCounts(notifications.Counts{Sent: 12})
+	if n := len(s.rechecks.reads); n != 0 {
 		t.Errorf("%d origins are remembered", n)
 	}
 }
 
 // A node that shuts down waits for no source.
-func TestDrainEndsTheQuestion(t *testing.T) {
+func TestDrainEndsTheRead(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)
 	s, a := b.readAgain(1)
@@ -271,7 +275,7 @@ func TestDrainEndsTheQuestion(t *testing.T) {
 	select {
 	case <-a.received:
 	case <-back:
-		t.Fatal("nobody asked")
+		t.Fatal("nothing was read")
 	}
 	s.Drain()
 	select {
@@ -282,24 +286,23 @@ func TestDrainEndsTheQuestion(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("it waits for the source")
 	}
-	b.wantBooks(notifications.Books{Pending: 1})
+	b.wantCounts(notifications.Counts{Pending: 1})
 }
 
-// A pause in the middle of the question: what was found to end ends, and nobody
-// is called.
-func TestAPauseDuringTheQuestion(t *testing.T) {
+// A pause during the read: rows that must end are ended, and none is called.
+func TestAPauseDuringTheRead(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(2, 2, 2)
 	s, a := b.readAgain(2)
-	a.set(0, Standing{Address: address(0), OptedOut: true})
-	asked := s.again
-	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]Standing, bool, error) {
+	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
+	reads := s.again
+	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]AudienceRow, bool, error) {
 		err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, b.ws, b.origin) })
-		now, known, _ := asked(ctx, ws, origin, content, profiles)
+		now, known, _ := reads(ctx, ws, origin, content, profiles)
 		return now, known, err
 	}
 	if _, err := s.Work(context.Background(), refs[0]); err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Skipped: 1, Pending: 1})
+	b.wantCounts(notifications.Counts{Skipped: 1, Pending: 1})
 }

@@ -30,7 +30,7 @@ func TestTheCapCountsTheRow(t *testing.T) {
 		}
 	}
 	if n := b.carrier.called(address(1)); n != 7 {
-		t.Errorf("called %d times, want the three in vain, one refusal and three more", n)
+		t.Errorf("called %d times, want three without result, one refusal and three more", n)
 	}
 }
 
@@ -40,19 +40,19 @@ type failing struct {
 	times int
 }
 
-func (f *failing) Send(ctx context.Context, letters []Message) []Receipt {
+func (f *failing) Send(ctx context.Context, messages []Message) []Receipt {
 	if f.times--; f.times < 0 {
-		return f.scripted.Send(ctx, letters)
+		return f.scripted.Send(ctx, messages)
 	}
-	out := make([]Receipt, len(letters))
+	out := make([]Receipt, len(messages))
 	for i := range out {
 		out[i] = Receipt{Outcome: NotAccepted, Provider: true, Reason: "account_refused", At: time.Now()}
 	}
 	return out
 }
 
-// What fails for the provider's sake counts against no row, and a batch none of
-// whose rows was refused stores no counts.
+// A failure of the provider counts against no row, and a batch without refused rows
+// stores no counts.
 func TestAProvidersFailureCountsAgainstNoRow(t *testing.T) {
 	b := setup(t)
 	b.insert(3, 3, 2)
@@ -64,15 +64,15 @@ func TestAProvidersFailureCountsAgainstNoRow(t *testing.T) {
 		b.makeDue()
 		b.makeProbable()
 	}
-	b.wantBooks(notifications.Books{Sent: 3})
+	b.wantCounts(notifications.Counts{Sent: 3})
 	if n := b.count(`select count(*) from batches where refusals is not null`); n != 0 {
 		t.Error("refusals were counted")
 	}
 }
 
-// The commit that marks a row as refused counts the refusal: a worker that dies
-// later does not make the count forget it.
-func TestARefusalIsCountedThoughTheWorkerDies(t *testing.T) {
+// The commit that records a row as refused counts the refusal, also if the worker is
+// killed later.
+func TestARefusalIsCountedThoughTheWorkerIsKilled(t *testing.T) {
 	b := setup(t)
 	for i := range 12 {
 		for range 20 {
@@ -81,15 +81,15 @@ func TestARefusalIsCountedThoughTheWorkerDies(t *testing.T) {
 	}
 	refs := b.insert(12, 12, 2)
 	for range 5 {
-		dying := b.sender(func(c *Config) { c.MaxDeferrals = 2; c.CircuitAfter = 1000 })
-		reached, over := stop(dying, "opened", 2), make(chan struct{})
-		ctx, die := context.WithCancel(bg)
-		go func() { _, _ = dying.Work(ctx, refs[0]); close(over) }()
+		killed := b.sender(func(c *Config) { c.MaxDeferrals = 2; c.CircuitAfter = 1000 })
+		reached, over := stop(killed, "opened", 2), make(chan struct{})
+		ctx, kill := context.WithCancel(bg)
+		go func() { _, _ = killed.Work(ctx, refs[0]); close(over) }()
 		select {
 		case <-reached:
 		case <-over: // the rows of one window are left, or none
 		}
-		die()
+		kill()
 		b.reap(b.sender())
 		b.makeDue()
 	}
@@ -107,7 +107,7 @@ func TestARefusalIsCountedThoughTheWorkerDies(t *testing.T) {
 	}
 }
 
-// A second attempt goes on counting where the first left off.
+// A second attempt continues the count of the first.
 func TestASecondAttemptInheritsTheCount(t *testing.T) {
 	b := setup(t)
 	b.carrier.then[address(0)] = []Outcome{NotAccepted, NotAccepted, Unknown, NotAccepted, Accepted}
@@ -123,20 +123,20 @@ func TestASecondAttemptInheritsTheCount(t *testing.T) {
 	}
 }
 
-// What is known of the second attempt does not hide behind what is known of the
-// first, and when both were rejected nobody got it.
+// Evidence about the second attempt counts beside that about the first. If both were
+// rejected, nothing was delivered.
 func TestBothAttemptsWereRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		proofs         []events.Kind // of attempt 1, of attempt 2
 		status, reason string
 	}{
-		"both rejected":      {[]events.Kind{events.Rejected, events.Rejected}, "failed", "first_attempt_rejected"},
-		"the second alone":   {[]events.Kind{"", events.Rejected}, "orphaned", "unknown_then_rejected"},
-		"the first alone":    {[]events.Kind{events.Rejected, ""}, "orphaned", "no_answer"},
-		"the second taken":   {[]events.Kind{events.Rejected, events.Accepted}, "sent", ""},
-		"the first taken":    {[]events.Kind{events.Accepted, events.Rejected}, "sent", ""},
-		"nothing is known":   {[]events.Kind{"", ""}, "orphaned", "no_answer"},
-		"both were deferred": {[]events.Kind{events.Deferred, events.Deferred}, "orphaned", "no_answer"},
+		"both rejected":       {[]events.Kind{events.Rejected, events.Rejected}, "failed", "first_attempt_rejected"},
+		"the second alone":    {[]events.Kind{"", events.Rejected}, "orphaned", "unknown_then_rejected"},
+		"the first alone":     {[]events.Kind{events.Rejected, ""}, "orphaned", "no_answer"},
+		"the second accepted": {[]events.Kind{events.Rejected, events.Accepted}, "sent", ""},
+		"the first accepted":  {[]events.Kind{events.Accepted, events.Rejected}, "sent", ""},
+		"nothing is known":    {[]events.Kind{"", ""}, "orphaned", "no_answer"},
+		"both were deferred":  {[]events.Kind{events.Deferred, events.Deferred}, "orphaned", "no_answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
@@ -163,15 +163,15 @@ func TestBothAttemptsWereRejected(t *testing.T) {
 			if status, reason := b.status(0); status != c.status || reason != c.reason {
 				t.Errorf("it is %s (%s), want %s (%s)", status, reason, c.status, c.reason)
 			}
-			if books := b.books(); !books.Balanced {
-				t.Errorf("books: %+v", books)
+			if counts := b.counts(); !counts.Balanced {
+				t.Errorf("counts: %+v", counts)
 			}
 		})
 	}
 }
 
-// A send deadline holds for a batch behind a shut gate as well: a paused
-// campaign does not keep rows open that are never to be sent.
+// A send deadline also holds for a batch behind a closed gate: a paused campaign keeps
+// no rows open that are never sent.
 func TestABatchBehindAHeldGateExpires(t *testing.T) {
 	b := setup(t)
 	b.insert(10, 10, 2)
@@ -180,10 +180,10 @@ func TestABatchBehindAHeldGateExpires(t *testing.T) {
 	if _, err := b.sender().Sweep(bg); err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Skipped: 10})
+	b.wantCounts(notifications.Counts{Skipped: 10})
 	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Skipped: 10})
+	b.wantCounts(notifications.Counts{Skipped: 10})
 }
 
 // A batch is not claimed after its send deadline, and a window that was opened
@@ -201,7 +201,7 @@ func TestNothingBeginsAfterTheDeadline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.place = &place{}
+	c.slot = &slot{}
 	carrier, d, err := s.prepare(bg, c)
 	if err != nil {
 		t.Fatal(err)
@@ -210,10 +210,10 @@ func TestNothingBeginsAfterTheDeadline(t *testing.T) {
 	if _, err := s.windows(bg, c, carrier, d, nil); err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 10, Pending: 20})
+	b.wantCounts(notifications.Counts{Sent: 10, Pending: 20})
 }
 
-// When Loop has returned, its reaper works no more.
+// When Loop has returned, its reaper has stopped.
 func TestLoopWaitsForItsReaper(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
@@ -230,7 +230,7 @@ func TestLoopWaitsForItsReaper(t *testing.T) {
 	stop()
 	select {
 	case <-over:
-		t.Error("it has returned, and its reaper is at work")
+		t.Error("it has returned before its reaper has stopped")
 	case <-time.After(50 * time.Millisecond):
 	}
 	close(release)

@@ -17,8 +17,8 @@ func (b *bundle) template(text string, variables ...string) {
 
 const missing = "{{ name.first }}" // cannot be rendered: name is a text
 
-// Windows in which no row can be rendered are committed one by one, renew the
-// lease and stop when they must, as any other.
+// Windows without messages are committed one by one, renew the lease and stop when
+// they must, as any other.
 func TestAWindowWithoutMessagesIsCommitted(t *testing.T) {
 	b := setup(t)
 	b.template(missing, "name")
@@ -31,7 +31,7 @@ func TestAWindowWithoutMessagesIsCommitted(t *testing.T) {
 		}
 		switch commits++; commits {
 		case 2:
-			b.wantBooks(notifications.Books{Skipped: 10, Pending: 40})
+			b.wantCounts(notifications.Counts{Skipped: 10, Pending: 40})
 			b.expireLeases()
 		case 3:
 			if late := b.count(`select count(*) from batches where lease_until < now()`); late != 0 {
@@ -43,16 +43,16 @@ func TestAWindowWithoutMessagesIsCommitted(t *testing.T) {
 	if _, err := s.Work(bg, refs[0]); err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Skipped: 30, Pending: 20})
+	b.wantCounts(notifications.Counts{Skipped: 30, Pending: 20})
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Skipped: 50})
+	b.wantCounts(notifications.Counts{Skipped: 50})
 	if n := b.carrier.called(address(0)); n != 0 {
 		t.Errorf("called %d times", n)
 	}
 }
 
-// Rendering a window is bounded whatever its rows cost: what is left belongs to
-// the next one.
+// Rendering a window is bounded whatever its rows cost: the rest belongs to the next
+// window.
 func TestRenderingEndsAWindowEarly(t *testing.T) {
 	b := setup(t)
 	b.template("{{ name"+strings.Repeat(" | strip_html", 100)+" }}"+missing, "name")
@@ -63,7 +63,7 @@ func TestRenderingEndsAWindowEarly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := s.desk(bg, b.ws, c.contentID)
+	d, err := s.content(bg, b.ws, c.contentID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,8 @@ func TestRenderingEndsAWindowEarly(t *testing.T) {
 }
 
 func TestALeaseThatRenderingOutlastsIsRefused(t *testing.T) {
-	if err := (Config{Lease: time.Second, CallTimeout: 100 * time.Millisecond}).Check(); err == nil || !strings.Contains(err.Error(), "rendering") {
+	if err := (Config{Lease: time.Second, CallTimeout: 100 * time.Millisecond}).Check(); err == nil ||
+		!strings.Contains(err.Error(), "rendering") {
 		t.Error(err)
 	}
 }

@@ -2,18 +2,18 @@ package sender
 
 import "fmt"
 
-// run is what a window's receipts say of its provider: the calls that no
-// acceptance followed, in order. A call that was not made counts for nothing.
+// run is a window's receipts as the circuit counts them: the calls after the last
+// acceptance, in order. Rows that were not called do not count.
 type run struct {
-	accepted   bool   // a message was, before those that are counted
+	accepted   bool   // a message was accepted before the counted ones
 	failures   int    // calls
-	refusals   int    // of these, messages refused for now or of unknown outcome
+	refusals   int    // of these, messages refused for now or with an unknown outcome
 	rejections int    // of these, messages rejected
 	first      string // the first failure, and the last
 	last       string
-	down       string // the first failure of the provider itself; also one that an earlier call met, for whose sake none was made now
+	down       string // the first failure of the provider itself, also one of an earlier call that prevented these
 	definite   string // the first definite refusal of the account or the sender
-	detail     string // the carrier's words in the first failure of the provider: for the log
+	detail     string // the carrier's text of the first failure of the provider: for the log
 }
 
 func runOf(receipts []Receipt) run {
@@ -24,7 +24,7 @@ func runOf(receipts []Receipt) run {
 			r = run{accepted: true}
 		case one.Outcome == NotCalled && !one.Provider:
 		case one.Outcome == NotCalled:
-			r.blame(one)
+			r.addProviderFailure(one)
 		default:
 			r.fail(one)
 		}
@@ -40,7 +40,7 @@ func (r *run) fail(one Receipt) {
 	}
 	switch {
 	case one.Provider && one.Outcome == NotAccepted:
-		r.blame(one)
+		r.addProviderFailure(one)
 	case one.Outcome == Rejected:
 		r.rejections++
 	default:
@@ -48,7 +48,7 @@ func (r *run) fail(one Receipt) {
 	}
 }
 
-func (r *run) blame(one Receipt) {
+func (r *run) addProviderFailure(one Receipt) {
 	if r.down == "" {
 		r.down, r.detail = cause(one), one.Detail
 	}
@@ -57,9 +57,8 @@ func (r *run) blame(one Receipt) {
 	}
 }
 
-// cause is a failure as it is shown to people: a code of the closed list, with
-// the server's reply code where it gave one. What a server says goes to the log
-// alone, since anybody may name a server.
+// cause is a failure as the API shows it: a code of the closed list, with the server's
+// reply code. A server's text is only logged, since a user may enter any server.
 func cause(r Receipt) string {
 	switch {
 	case r.Code != 0:

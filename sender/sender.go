@@ -1,15 +1,17 @@
-// Package sender turns intents into calls. Its promise: a notification is
-// called at most twice whatever crashes, at most once under at_most_once, and
-// nothing that was called is forgotten.
+// Package sender calls carriers. It guarantees:
 //
-// A batch goes through claim, windows of (open, send, commit) and its end. The
-// batch row carries the lease; every write repeats the claim's token in its
-// WHERE, and the rows affected are the answer. Before a row is called, a
-// committed window covers it: what a crash leaves in doubt is that window and
-// nothing else. A row whose outcome is unknown gets no outcome written; when
-// the lease has run out the reaper alone decides about it.
+//   - A notification is called at most twice, whatever crashes, and at most once
+//     under at_most_once.
+//   - No call is forgotten: every notification ends with an outcome.
 //
-// It decides nothing about who is written to: that is in notifications.
+// A batch goes through a claim, windows of (open, call, commit), and its end. The row
+// of the batch has the lease: every write has the claim's token in its WHERE clause,
+// and the affected rows are the answer. Before a row is called, a committed window
+// contains it, so a crash leaves the rows of one window unknown and no others. A row
+// whose outcome is unknown gets no outcome: when the lease has expired, only the
+// reaper decides about it.
+//
+// Package notifications decides which recipients there are.
 package sender
 
 import (
@@ -31,30 +33,29 @@ import (
 	"lemma/providers"
 )
 
-// Config are the times and sizes that a sender works by. Zero values are
-// filled in by New.
+// Config has the times and sizes of a sender. New replaces zero values by defaults.
 type Config struct {
 	Lease       time.Duration // how long a claim may act; 5 min
-	CallTimeout time.Duration // the longest that one call may last; must be well under the lease; 30 s
-	MaxWindow   int           // rows in doubt after a crash, at most; 500
+	CallTimeout time.Duration // the longest call; must be well under the lease; 30 s
+	MaxWindow   int           // rows that a crash can leave unknown; 500
 
-	MaxDeferrals int           // how often a row that is refused for itself is tried again; 20
-	DeferFor     time.Duration // before the first of these, doubled for each; 30 s
+	MaxDeferrals int           // how often a row is called again that was refused for itself; 20
+	DeferFor     time.Duration // until the first of these calls, doubled for each; 30 s
 	DeferMost    time.Duration // at most; 1 h
-	CircuitAfter int           // messages in a row, none accepted, that open the circuit; when all were rejected they pause the campaign; 100
-	CircuitFirst time.Duration // from the opening of a circuit to its first probe, doubled for each that fails; 500 ms
+	CircuitAfter int           // messages in a row, none accepted, that open the circuit; if all are rejected, they pause the campaign; 100
+	CircuitFirst time.Duration // until the first probe of an open circuit, doubled for each that fails; 500 ms
 	CircuitMost  time.Duration // at most; 30 s
 	ProbeLease   time.Duration // how long a probe may act without being renewed; 5 s
-	PauseAfter   time.Duration // how long a circuit is open before what needs it is paused; 15 min
+	PauseAfter   time.Duration // how long a circuit is open before its campaigns and flows are paused; 15 min
 
-	RecheckAfter time.Duration // rows that have waited longer are read again from their audience before they are called; 1 h
-	Workers      int           // places at which this sender works a batch; 16
-	PerProvider  int           // of these, what one provider may hold; a third of it while it is slow or unknown; three quarters
-	PerWorkspace int           // of these, what one workspace may hold; three quarters
+	RecheckAfter time.Duration // rows that were read longer ago are read again from their audience before the call; 1 h
+	Workers      int           // slots of this sender; 16
+	PerProvider  int           // of these, for one provider; a third of it while it is slow or unknown; three quarters
+	PerWorkspace int           // of these, for one workspace; three quarters
 
 	ReapEvery  time.Duration // 1 min
 	SweepEvery time.Duration // 30 s
-	SweepGrace time.Duration // how late a batch must be before it is rung for again; 30 s
+	SweepGrace time.Duration // how late a batch without a job must be to be enqueued again; 30 s
 }
 
 func (c Config) withDefaults() Config {
@@ -65,7 +66,8 @@ func (c Config) withDefaults() Config {
 		{&c.Lease, 5 * time.Minute}, {&c.CallTimeout, 30 * time.Second},
 		{&c.DeferFor, 30 * time.Second}, {&c.DeferMost, time.Hour},
 		{&c.RecheckAfter, time.Hour},
-		{&c.CircuitFirst, 500 * time.Millisecond}, {&c.CircuitMost, 30 * time.Second}, {&c.ProbeLease, 5 * time.Second}, {&c.PauseAfter, 15 * time.Minute},
+		{&c.CircuitFirst, 500 * time.Millisecond}, {&c.CircuitMost, 30 * time.Second}, {&c.ProbeLease, 5 * time.Second},
+		{&c.PauseAfter, 15 * time.Minute},
 		{&c.ReapEvery, time.Minute}, {&c.SweepEvery, 30 * time.Second}, {&c.SweepGrace, 30 * time.Second},
 	} {
 		if *d.field == 0 {
@@ -90,29 +92,30 @@ func (c Config) withDefaults() Config {
 
 func threeQuarters(n int) int { return (3*n + 3) / 4 }
 
-// margin is what a lease must leave after the last moment at which a call may
-// still be on its way: time for the commit, and for clocks that run unevenly.
+// margin is the part of a lease after the last call: for the commit, and for clocks
+// that differ.
 func (c Config) margin() time.Duration { return c.Lease / 5 }
 
-// renderFor is how long a window is rendered, but for the message that is being
-// rendered then, which takes message.MaxTime at most.
+// renderFor is how long a window may be rendered. The last message may take
+// message.MaxTime more.
 func (c Config) renderFor() time.Duration { return min(time.Second, c.margin()/2) }
 
-// Check refuses times with which a call could outlive its lease
-// (SendingEngine: no holder uses a lease that has expired), and those with which
-// rendering could: a window is rendered when a call and the margin are left.
+// Check rejects times with which a call or rendering could outlive its lease
+// (SendingEngine: no holder uses a lease that has expired). A window is rendered while
+// a call and the margin are left.
 func (c Config) Check() error {
 	c = c.withDefaults()
 	if most := c.Lease - 2*c.margin(); c.CallTimeout > most {
 		return fmt.Errorf("call timeout %v is too long for a lease of %v: at most %v", c.CallTimeout, c.Lease, most)
 	}
 	if most := c.renderFor() + message.MaxTime; most > c.CallTimeout+c.margin() {
-		return fmt.Errorf("a lease of %v is too short: rendering takes up to %v, more than the call timeout and a fifth of the lease", c.Lease, most)
+		return fmt.Errorf("a lease of %v is too short: rendering takes up to %v, more than the call timeout and a fifth of the lease",
+			c.Lease, most)
 	}
 	return nil
 }
 
-// PauseOrigin pauses what a batch belongs to, because its provider fails.
+// PauseOrigin pauses the campaign or flow of a batch, because its provider fails.
 type PauseOrigin func(ctx context.Context, workspaceID, origin uuid.UUID, reason, detail string) error
 
 // Sender works batches. Any number of them may run on any number of nodes.
@@ -123,7 +126,7 @@ type Sender struct {
 	accounts  *providers.Providers
 	kinds     map[string]Kind
 	pause     PauseOrigin
-	again     Recheck // nil: nobody is read again
+	again     Recheck // nil: no audience is read again
 	errors    CheckErrors
 	cfg       Config
 	log       *slog.Logger
@@ -138,15 +141,15 @@ type Sender struct {
 	rechecks rechecks
 
 	unrendered errorCounts
-	places     places
-	turns      turns
+	slots      slots
+	fairness   fairness
 
-	// Hook, when set, is called at named points of a batch's way. Tests stop
-	// workers there; nothing else sets it.
+	// Hook, when set, is called at named points of the work on a batch. Only tests set
+	// it.
 	Hook func(ctx context.Context, at string, ref notifications.Ref)
 }
 
-// Deps are what a sender calls.
+// Deps are the dependencies of a sender.
 type Deps struct {
 	Pool      *pgxpool.Pool
 	Ledger    *notifications.Ledger
@@ -154,13 +157,13 @@ type Deps struct {
 	Providers *providers.Providers
 	Kinds     []Kind
 	Pause     PauseOrigin
-	Recheck   Recheck     // nil: nobody is read again
+	Recheck   Recheck     // nil: no audience is read again
 	Errors    CheckErrors // nil: template errors pause nothing
 	Log       *slog.Logger
 	Metrics   *Metrics
 }
 
-// New makes a sender, or says why its times do not fit together.
+// New makes a sender. It returns an error when its times do not fit together.
 func New(r Deps, cfg Config) (*Sender, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Check(); err != nil {
@@ -183,8 +186,8 @@ func New(r Deps, cfg Config) (*Sender, error) {
 	return s, nil
 }
 
-// nodeName is unlike that of any other process, even of one that had the same
-// process id before.
+// nodeName differs from that of any other process, even of one with the same process
+// id.
 func nodeName() string {
 	host, _ := os.Hostname()
 	var salt [4]byte
@@ -192,18 +195,17 @@ func nodeName() string {
 	return fmt.Sprintf("%.40s.%d.%s", host, os.Getpid(), hex.EncodeToString(salt[:]))
 }
 
-// Node names this sender in tokens and logs.
+// Node is the name of this sender in tokens and logs.
 func (s *Sender) Node() string { return s.node }
 
-// token is fresh for every claim: a worker's name alone would let a claim that
-// it lost pass the guard of one that it made later.
+// token is new for every claim, since with a token by worker a lost claim could pass
+// for a later one of the same worker.
 func (s *Sender) token() string {
 	return fmt.Sprintf("%s/%d", s.node, s.claims.Add(1))
 }
 
-// Drain makes workers stop at the end of the window they are in, commit it and
-// give the rest back. Calls on their way are heard to the end, so a shutdown
-// leaves nothing unknown.
+// Drain makes workers commit their current window and give the rest back. They wait
+// for the answers of current calls, so that a shutdown leaves no outcome unknown.
 func (s *Sender) Drain() { s.drain.Do(func() { close(s.draining) }) }
 
 func (s *Sender) isDraining() bool {

@@ -20,10 +20,9 @@ import (
 	"lemma/providers"
 )
 
-// bundle is a workspace with one provider and one origin, and a carrier that
-// does what its script says.
+// bundle is a workspace with one provider, one origin and a scripted carrier.
 type bundle struct {
-	t        *testing.T
+	t        testing.TB
 	pool     *pgxpool.Pool
 	ws       uuid.UUID
 	origin   uuid.UUID
@@ -34,28 +33,28 @@ type bundle struct {
 	details  []string
 }
 
-// scripted answers by the recipient's local part: "rejected-7@..." is
-// rejected. A "then" list by address overrules it, one entry per call.
+// scripted is a carrier that accepts all, unless a script has other outcomes for an
+// address, one by call.
 type scripted struct {
 	mu    sync.Mutex
 	calls map[string]int
 	then  map[string][]Outcome
 	sent  map[string][]Message
-	down  *Receipt // what every call meets, while the provider is gone
+	down  *Receipt // the result of every call while the provider fails
 
-	rest    Outcome // of calls that no script is for; accepted when empty
+	rest    Outcome // of calls without a script; accepted when empty
 	hangsUp string  // an address for which the provider fails each time
 	hangs   string  // an address for which the server does not answer; the time of the window ends meanwhile
 }
 
-func (c *scripted) Send(_ context.Context, letters []Message) []Receipt {
+func (c *scripted) Send(_ context.Context, messages []Message) []Receipt {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make([]Receipt, len(letters))
-	for i, l := range letters {
+	out := make([]Receipt, len(messages))
+	for i, l := range messages {
 		if c.down != nil {
 			out[i] = *c.down
-			if i > 0 { // as a carrier that has just failed to connect
+			if i > 0 { // as after a failure to connect
 				out[i].Outcome = NotCalled
 			}
 			continue
@@ -102,19 +101,27 @@ func (c *scripted) called(to string) int {
 func setup(t *testing.T) *bundle {
 	t.Helper()
 	t.Parallel()
+	return newBundle(t)
+}
+
+func newBundle(t testing.TB) *bundle {
+	t.Helper()
 	pool := pgtest.DB(t)
 	b := &bundle{t: t, pool: pool, ws: pgtest.Workspace(t, pool), origin: lemma.NewID(), provider: lemma.NewID(),
-		ledger: notifications.New(pool), carrier: &scripted{calls: map[string]int{}, then: map[string][]Outcome{}, sent: map[string][]Message{}}}
+		ledger: notifications.New(pool), carrier: &scripted{calls: map[string]int{}, then: map[string][]Outcome{},
+			sent: map[string][]Message{}}}
 	b.make("p")
 	return b
 }
 
-// make writes down a workspace's provider and content.
+// make inserts a workspace's provider and content.
 func (b *bundle) make(name string) {
-	b.exec(`insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, $3, 'email', 'scripted', '{}')`, b.ws, b.provider, name)
+	b.exec(`insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, $3, 'email', 'scripted', '{}')`, b.ws,
+		b.provider, name)
 	b.exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2)`, b.ws, b.provider)
 	b.exec(`insert into templates (workspace_id, id, name, channel) values ($1, $2, 't', 'email')`, b.ws, b.provider)
-	b.exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables) values ($1, $2, 1, 'Hi {{ name }}', '<p>{{ name }}</p>', '{{ name }}', '{name}')`, b.ws, b.provider)
+	b.exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables)
+		values ($1, $2, 1, 'Hi {{ name }}', '<p>{{ name }}</p>', '{{ name }}', '{name}')`, b.ws, b.provider)
 	b.exec(`insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers)
 		values ($1, $2, 'email', $3, 1, 'Shop', 'news@shop.example', '', '{"X-Shop": "1"}')`, b.ws, b.origin, b.provider)
 }
@@ -126,7 +133,7 @@ func (b *bundle) exec(sql string, args ...any) {
 	}
 }
 
-// sender makes one with a short lease, of which there may be several.
+// sender makes a sender with a short lease. There may be several.
 func (b *bundle) sender(change ...func(*Config)) *Sender {
 	b.t.Helper()
 	return b.senderOf(Kind{Name: "scripted", Open: func(Account) (Carrier, error) { return b.carrier, nil }}, change...)
@@ -154,17 +161,19 @@ func keyOf(i int) uuid.UUID { return lemma.Key("test/1", address(i)) }
 
 func address(i int) string { return fmt.Sprintf("p%d@shop.example", i) }
 
-// insert writes n intents in batches of size and answers their batches.
+// insert inserts n intents in batches of size and returns their batches.
 func (b *bundle) insert(n, size, maxAttempts int) []notifications.Ref {
 	b.t.Helper()
 	ctx := context.Background()
 	all := make([]notifications.Recipient, n)
 	for i := range all {
-		all[i] = notifications.Recipient{Key: keyOf(i), ProfileKey: fmt.Sprint(i), Address: address(i), Payload: fmt.Sprintf(`{"name":"N%d"}`, i)}
+		all[i] = notifications.Recipient{Key: keyOf(i), ProfileKey: fmt.Sprint(i), Address: address(i),
+			Payload: fmt.Sprintf(`{"name":"N%d"}`, i)}
 	}
 	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
-		_, err := b.ledger.Insert(ctx, tx, notifications.Chunk{WorkspaceID: b.ws, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
-			Run: 1, MaxAttempts: maxAttempts, BatchSize: size, Recipients: all})
+		_, err := b.ledger.Insert(ctx, tx,
+			notifications.Chunk{WorkspaceID: b.ws, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
+				Run: 1, MaxAttempts: maxAttempts, BatchSize: size, Recipients: all})
 		return err
 	})
 	if err != nil {
@@ -175,7 +184,8 @@ func (b *bundle) insert(n, size, maxAttempts int) []notifications.Ref {
 
 func (b *bundle) batches(where string) []notifications.Ref {
 	b.t.Helper()
-	rows, _ := b.pool.Query(context.Background(), `select workspace_id, origin_id, id from batches where workspace_id = $1 and `+where+` order by id`, b.ws)
+	rows, _ := b.pool.Query(context.Background(),
+		`select workspace_id, origin_id, id from batches where workspace_id = $1 and `+where+` order by id`, b.ws)
 	refs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 	if err != nil {
 		b.t.Fatal(err)
@@ -183,7 +193,7 @@ func (b *bundle) batches(where string) []notifications.Ref {
 	return refs
 }
 
-// work rings once for every batch that is ready.
+// work works every ready batch once.
 func (b *bundle) work(s *Sender) {
 	b.t.Helper()
 	for _, ref := range b.batches("status = 'ready'") {
@@ -211,19 +221,20 @@ func (b *bundle) reap(s *Sender) Reaped {
 	return r
 }
 
-func (b *bundle) books() notifications.Books {
+func (b *bundle) counts() notifications.Counts {
 	b.t.Helper()
-	books, err := b.ledger.Books(context.Background(), b.ws, b.origin)
+	counts, err := b.ledger.Counts(context.Background(), b.ws, b.origin)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return books
+	return counts
 }
 
-// statuses counts the view's statuses, the other way to know the books.
+// statuses are the counts by the view.
 func (b *bundle) statuses() map[string]int64 {
 	b.t.Helper()
-	rows, err := b.pool.Query(context.Background(), `select status, count(*) from notification_status where workspace_id = $1 group by status`, b.ws)
+	rows, err := b.pool.Query(context.Background(),
+		`select status, count(*) from notification_status where workspace_id = $1 group by status`, b.ws)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -249,11 +260,11 @@ func (b *bundle) status(i int) (status, reason string) {
 	return n.Status, reason
 }
 
-func (b *bundle) wantBooks(want notifications.Books) {
+func (b *bundle) wantCounts(want notifications.Counts) {
 	b.t.Helper()
-	got := b.books()
+	got := b.counts()
 	if !got.Balanced {
-		b.t.Errorf("books do not balance: %+v", got)
+		b.t.Errorf("counts do not balance: %+v", got)
 	}
 	sum := got.Sent + got.Failed + got.Orphaned + got.Cancelled + got.Skipped + got.Pending + got.Processing
 	if sum != got.Audience {
@@ -261,13 +272,50 @@ func (b *bundle) wantBooks(want notifications.Books) {
 	}
 	if got.Sent != want.Sent || got.Failed != want.Failed || got.Orphaned != want.Orphaned || got.Cancelled != want.Cancelled ||
 		got.Skipped != want.Skipped || got.Pending != want.Pending || got.Processing != want.Processing {
-		b.t.Errorf("books are %+v, want %+v", got, want)
+		b.t.Errorf("counts are %+v, want %+v", got, want)
 	}
 	view := b.statuses()
 	for status, n := range map[string]int64{"sent": got.Sent, "failed": got.Failed, "orphaned": got.Orphaned, "cancelled": got.Cancelled,
 		"skipped": got.Skipped, "pending": got.Pending, "processing": got.Processing} {
 		if view[status] != n {
-			b.t.Errorf("the view counts %d %s, the books %d", view[status], status, n)
+			b.t.Errorf("the view counts %d %s, the counts %d", view[status], status, n)
 		}
 	}
+}
+
+// stop makes a sender's worker stop for ever at a point, as a crash would.
+func stop(s *Sender, at string, nth int) (reached chan struct{}) {
+	reached = make(chan struct{})
+	var mu sync.Mutex
+	n := 0
+	s.Hook = func(ctx context.Context, point string, _ notifications.Ref) {
+		mu.Lock()
+		defer mu.Unlock()
+		if point != at {
+			return
+		}
+		if n++; n == nth {
+			close(reached)
+			mu.Unlock()
+			<-ctx.Done()
+			select {}
+		}
+	}
+	return reached
+}
+
+// pauseAt stops a worker at a point until release is closed.
+func pauseAt(s *Sender, at string, nth int) (reached, release chan struct{}) {
+	reached, release = make(chan struct{}), make(chan struct{})
+	n := 0
+	s.Hook = func(_ context.Context, point string, _ notifications.Ref) {
+		if point != at {
+			return
+		}
+		if n++; n == nth {
+			close(reached)
+			<-release
+		}
+	}
+	return reached, release
 }

@@ -6,9 +6,9 @@ import (
 	"lemma"
 )
 
-// split is the batch that rows whose outcome is unknown get of their own. It is
-// leased from its birth, and nobody holds it: when its lease has run out, the
-// reaper decides. The other rows need not wait for that.
+// split is a batch of the rows whose outcome is unknown. It is leased without a
+// holder: when the lease has expired, the reaper decides. The other rows do not wait
+// for that.
 type split struct {
 	id   uuid.UUID
 	rows []int16
@@ -21,17 +21,17 @@ func (c *claim) split() *split {
 	return &split{lemma.NewID(), c.unknown}
 }
 
-// commitSplit moves rows into a batch of their own as well. What it copies is
-// what the update found, not what a snapshot from before its lock shows.
-const commitSplit = commitWindow + `, split as (
-		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, status, gate, expires_at,
-			leased_by, lease_until, called_through, calling, open, refusals)
-		select workspace_id, origin_id, $32, root_id, provider_id, content_id, $30, attempt, max_attempts, 'leased', gate, expires_at,
-			$4, now() + $7, ($31::smallint[])[$30], $30, $31, refusals
+// commitSplit also moves rows into a batch of their own. It copies what the update
+// returned, since a snapshot from before its lock may be older.
+var commitSplit = named(commitText + `, split as (
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts,
+			status, gate, expires_at, leased_by, lease_until, called_through, calling, open, refusals)
+		select workspace_id, origin_id, @split_id, root_id, provider_id, content_id, @split_size, attempt, max_attempts,
+			'leased', gate, expires_at, @token, now() + @lease, (@split_rows::smallint[])[@split_size], @split_size, @split_rows, refusals
 		from b
 		returning workspace_id, id, leased_by, lease_until
 	), split_log as (
 		insert into batch_log (workspace_id, batch_id, event, token, until)
 		select workspace_id, id, 'unresolved', leased_by, lease_until from split
 	)
-	select gate from b`
+	select gate from b`)

@@ -9,23 +9,22 @@ import (
 	"lemma/notifications"
 )
 
-// insertOneUnknown writes 10 intents in one batch, and answers the recipients in
-// the order of their calls. Three are accepted, the
-// connection drops after the final dot of the next, who[3], and six are not
-// called any more: these 6 are left.
-func (b *bundle) insertOneUnknown(maxAttempts int) (ref notifications.Ref, who []int) {
+// insertOneUnknown inserts 10 intents in one batch and returns the recipients in the
+// order of their calls. Three are accepted, the connection of the next, recipients[3],
+// drops after the final dot, and six are not called.
+func (b *bundle) insertOneUnknown(maxAttempts int) (ref notifications.Ref, recipients []int) {
 	b.t.Helper()
 	ref = b.insert(10, 10, maxAttempts)[0]
 	rows, _ := b.pool.Query(bg, `select profile_key::int from notifications where workspace_id = $1 order by ordinal`, b.ws)
-	who, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	recipients, err := pgx.CollectRows(rows, pgx.RowTo[int])
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for _, i := range who[3:10] {
+	for _, i := range recipients[3:10] {
 		b.carrier.then[address(i)] = []Outcome{NotCalled}
 	}
-	b.carrier.then[address(who[3])] = []Outcome{Unknown}
-	return ref, who
+	b.carrier.then[address(recipients[3])] = []Outcome{Unknown}
+	return ref, recipients
 }
 
 // Batch!NoRowAbandoned: one row whose outcome is unknown keeps no other row
@@ -33,30 +32,30 @@ func (b *bundle) insertOneUnknown(maxAttempts int) (ref notifications.Ref, who [
 func TestTheRestDoesNotWaitForAnUnknownRow(t *testing.T) {
 	for name, c := range map[string]struct {
 		attempts int
-		reaped   notifications.Books
+		reaped   notifications.Counts
 		calls    int
-		end      notifications.Books
+		end      notifications.Counts
 	}{
-		"at_least_once": {2, notifications.Books{Sent: 9, Pending: 1}, 2, notifications.Books{Sent: 10}},
-		"at_most_once":  {1, notifications.Books{Sent: 9, Orphaned: 1}, 1, notifications.Books{Sent: 9, Orphaned: 1}},
+		"at_least_once": {2, notifications.Counts{Sent: 9, Pending: 1}, 2, notifications.Counts{Sent: 10}},
+		"at_most_once":  {1, notifications.Counts{Sent: 9, Orphaned: 1}, 1, notifications.Counts{Sent: 9, Orphaned: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
-			ref, who := b.insertOneUnknown(c.attempts)
+			ref, recipients := b.insertOneUnknown(c.attempts)
 			if again, err := b.sender().Work(bg, ref); err != nil || again == 0 {
 				t.Fatalf("again after %s, %v", again, err)
 			}
-			b.wantBooks(notifications.Books{Sent: 3, Pending: 6, Processing: 1})
+			b.wantCounts(notifications.Counts{Sent: 3, Pending: 6, Processing: 1})
 			b.work(b.sender())
-			b.wantBooks(notifications.Books{Sent: 9, Processing: 1})
-			if status, _ := b.status(who[3]); status != "processing" {
+			b.wantCounts(notifications.Counts{Sent: 9, Processing: 1})
+			if status, _ := b.status(recipients[3]); status != "processing" {
 				t.Errorf("unknown, and its status is %s", status)
 			}
 			b.reap(b.sender())
-			b.wantBooks(c.reaped)
+			b.wantCounts(c.reaped)
 			b.work(b.sender())
-			b.wantBooks(c.end)
-			if n := b.carrier.called(address(who[3])); n != c.calls {
+			b.wantCounts(c.end)
+			if n := b.carrier.called(address(recipients[3])); n != c.calls {
 				t.Errorf("called %d times", n)
 			}
 			for i := range 10 {
@@ -64,7 +63,7 @@ func TestTheRestDoesNotWaitForAnUnknownRow(t *testing.T) {
 					t.Errorf("%s was accepted %d times", address(i), n)
 				}
 			}
-			if n := b.books().Open; n != 0 {
+			if n := b.counts().Open; n != 0 {
 				t.Errorf("%d batches are open", n)
 			}
 		})
@@ -93,20 +92,20 @@ func TestTheRestOfASecondAttemptDoesNotWait(t *testing.T) {
 	b.reap(b.sender())
 	b.work(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 2, Processing: 1})
+	b.wantCounts(notifications.Counts{Sent: 2, Processing: 1})
 	b.reap(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 2, Orphaned: 1})
+	b.wantCounts(notifications.Counts{Sent: 2, Orphaned: 1})
 	if n := b.carrier.called(address(1)); n != 2 {
 		t.Errorf("called %d times", n)
 	}
 }
 
-// Batch!CountsBalance: what was not called is cancelled as soon as its worker
-// gives it back, and the unknown row is all that is in flight.
+// Batch!CountsBalance: uncalled rows are cancelled as soon as their worker gives them
+// back, and only the unknown row is in flight.
 func TestACancelDoesNotWaitForAnUnknownRow(t *testing.T) {
 	b := setup(t)
-	ref, who := b.insertOneUnknown(2)
+	ref, recipients := b.insertOneUnknown(2)
 	s := b.sender()
 	reached, release := pauseAt(s, "called", 1)
 	done := make(chan error, 1)
@@ -117,21 +116,21 @@ func TestACancelDoesNotWaitForAnUnknownRow(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 6, Processing: 1})
+	b.wantCounts(notifications.Counts{Sent: 3, Cancelled: 6, Processing: 1})
 	want := notifications.Cancelled{InFlight: 1, Cancelled: 6}
 	if found, err := notifications.ReadCancelled(bg, b.pool, b.ws, b.origin); err != nil || found != want {
 		t.Errorf("found %+v, %v; want %+v", found, err, want)
 	}
 	b.reap(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 6, Orphaned: 1})
-	if n := b.carrier.called(address(who[3])); n != 1 {
+	b.wantCounts(notifications.Counts{Sent: 3, Cancelled: 6, Orphaned: 1})
+	if n := b.carrier.called(address(recipients[3])); n != 1 {
 		t.Errorf("called %d times, the last after the cancel", n)
 	}
 }
 
-// Batch!NoWindowBehindGate: a batch that is split off behind a shut gate is born
-// behind it.
+// Batch!NoWindowBehindGate: a batch that is split off behind a closed gate has a
+// closed gate.
 func TestASplitCopiesTheGate(t *testing.T) {
 	b := setup(t)
 	ref, _ := b.insertOneUnknown(2)
@@ -142,10 +141,10 @@ func TestASplitCopiesTheGate(t *testing.T) {
 	}
 	b.reap(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 3, Pending: 7})
+	b.wantCounts(notifications.Counts{Sent: 3, Pending: 7})
 	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 10})
+	b.wantCounts(notifications.Counts{Sent: 10})
 }
 
 // A cancel that waits for the commit that splits sees the batch that it makes.
@@ -177,10 +176,10 @@ func TestACancelSeesTheSplit(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-cancelled
-	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 6, Processing: 1})
+	b.wantCounts(notifications.Counts{Sent: 3, Cancelled: 6, Processing: 1})
 	b.reap(b.sender())
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 3, Cancelled: 6, Orphaned: 1})
+	b.wantCounts(notifications.Counts{Sent: 3, Cancelled: 6, Orphaned: 1})
 }
 
 // The connection breaks while the commit that splits runs: it splits once.
@@ -189,26 +188,27 @@ func TestASplitWhoseAnswerIsLostHappensOnce(t *testing.T) {
 	ref, _ := b.insertOneUnknown(2)
 	b.loseAnswer(ref, 2)
 	b.work(b.sender())
-	b.wantBooks(notifications.Books{Sent: 9, Processing: 1})
+	b.wantCounts(notifications.Counts{Sent: 9, Processing: 1})
 	if n := len(b.batches("id <> root_id")); n != 1 {
 		t.Errorf("%d batches were split off", n)
 	}
 }
 
-// What explain says of a row that has a batch of its own, and of one that has not.
+// Explain of a row that has a batch of its own, and of one that has not.
 func TestExplainOfAnUnknownRow(t *testing.T) {
 	b := setup(t)
-	ref, who := b.insertOneUnknown(1)
+	ref, recipients := b.insertOneUnknown(1)
 	if _, err := b.sender().Work(bg, ref); err != nil {
 		t.Fatal(err)
 	}
 	b.work(b.sender())
-	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(who[3]))
-	if err != nil || e.Waiting == nil || e.Waiting.For != "answer" || e.Waiting.Until == nil || e.CopiesPossible != 1 {
+	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(recipients[3]))
+	if err != nil || e.Waiting == nil || e.Waiting.For != "answer" || e.Waiting.Until == nil || e.DeliveriesPossible != 1 {
 		t.Errorf("%+v, %v", e, err)
 	}
 	b.reap(b.sender())
-	for i, want := range map[int]int{who[3]: 1, who[4]: 0} { // who[3] knows nothing of the claim by which the others were called
+	for i, want := range map[int]int{recipients[3]: 1,
+		recipients[4]: 0} { // recipients[3] was not in the claim in which the others were called
 		e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(i))
 		if err != nil {
 			t.Fatal(err)
@@ -223,15 +223,15 @@ func TestExplainOfAnUnknownRow(t *testing.T) {
 	}
 }
 
-// A person is not erased while the reaper may still want the row.
+// A row is not erased while the reaper may need it.
 func TestAnUnknownRowIsNotErased(t *testing.T) {
 	b := setup(t)
-	ref, who := b.insertOneUnknown(2)
+	ref, recipients := b.insertOneUnknown(2)
 	if _, err := b.sender().Work(bg, ref); err != nil {
 		t.Fatal(err)
 	}
 	b.work(b.sender())
-	names := []notifications.Name{{OriginID: b.origin, Key: keyOf(who[3])}, {OriginID: b.origin, Key: keyOf(who[4])}}
+	names := []notifications.Name{{OriginID: b.origin, Key: keyOf(recipients[3])}, {OriginID: b.origin, Key: keyOf(recipients[4])}}
 	erase := func() (erased, inFlight int64) {
 		b.inTx(func(tx pgx.Tx) (err error) {
 			erased, inFlight, err = b.ledger.Erase(bg, tx, b.ws, names, "erased:"+uuid.NewString())

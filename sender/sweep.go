@@ -9,41 +9,40 @@ import (
 	"lemma/notifications"
 )
 
-const sweepLot = 500
+const sweepMost = 500
 
-// Sweep rings for batches that are due and have no bell: River's table was
-// truncated, a job was discarded, or a shard was written and its job was not.
-// It answers with the number it rang for. A bell too many does no harm.
+// Sweep enqueues due batches without a job, after River's table was truncated or a job
+// was discarded, and returns their number. A job too many does no harm.
 func (s *Sender) Sweep(ctx context.Context) (int, error) {
 	if err := s.expireLate(ctx); err != nil {
 		return 0, err
 	}
-	silent, err := s.silent(ctx)
+	due, err := s.withoutJob(ctx)
 	if err != nil {
 		return 0, err
 	}
-	rung := 0
-	for _, ref := range silent {
-		ok, err := s.ringAgain(ctx, ref)
+	enqueued := 0
+	for _, ref := range due {
+		ok, err := s.enqueueAgain(ctx, ref)
 		if err != nil {
-			return rung, err
+			return enqueued, err
 		}
 		if ok {
-			rung++
+			enqueued++
 		}
 	}
-	if rung > 0 {
-		s.log.Warn("rang again for batches without a job", "batches", rung)
+	if enqueued > 0 {
+		s.log.Warn("enqueued due batches without a job", "batches", enqueued)
 	}
-	s.metrics.swept(rung)
-	return rung, nil
+	s.metrics.swept(enqueued)
+	return enqueued, nil
 }
 
-// expireLate ends batches that wait although their send deadline has passed,
-// so that a campaign does not stay open for the sake of what is not to be sent.
+// expireLate ends waiting batches whose send deadline has passed, so that they do not
+// keep a campaign open.
 func (s *Sender) expireLate(ctx context.Context) error {
 	rows, err := s.pool.Query(ctx, `
-		select workspace_id, origin_id, id from batches where status = 'ready' and expires_at <= now() limit $1`, sweepLot)
+		select workspace_id, origin_id, id from batches where status = 'ready' and expires_at <= now() limit $1`, sweepMost)
 	if err != nil {
 		return fmt.Errorf("find expired batches: %w", err)
 	}
@@ -59,10 +58,10 @@ func (s *Sender) expireLate(ctx context.Context) error {
 	return nil
 }
 
-// silent finds due batches for which no job waits. A job that is running says
-// nothing: its worker may be dead, and a living one holds the lease. Batches
-// behind an open circuit wait for a probe that is due, and for no longer.
-func (s *Sender) silent(ctx context.Context) ([]notifications.Ref, error) {
+// withoutJob reads due batches without a waiting job. A running job does not count:
+// its worker may be dead, and a live worker holds the lease. Batches behind an open
+// circuit count when their probe is overdue.
+func (s *Sender) withoutJob(ctx context.Context) ([]notifications.Ref, error) {
 	rows, err := s.pool.Query(ctx, `
 		select b.workspace_id, b.origin_id, b.id from batches b
 		where b.status = 'ready' and b.gate = 'open' and b.due_at < now() - $1::interval and b.enqueued_at < now() - $1::interval
@@ -73,20 +72,20 @@ func (s *Sender) silent(ctx context.Context) ([]notifications.Ref, error) {
 		  and not exists (
 			select from provider_meters m
 			where m.workspace_id = b.workspace_id and m.provider_id = b.provider_id and m.open_until > now() - $1::interval)
-		order by b.due_at limit $2`, s.cfg.SweepGrace, sweepLot)
+		order by b.due_at limit $2`, s.cfg.SweepGrace, sweepMost)
 	if err != nil {
 		return nil, fmt.Errorf("find batches without a job: %w", err)
 	}
-	silent, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
+	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 	if err != nil {
 		return nil, fmt.Errorf("find batches without a job: %w", err)
 	}
-	return silent, nil
+	return due, nil
 }
 
-// ringAgain takes the right to ring by compare-and-set, so that of several
-// sweeps one rings.
-func (s *Sender) ringAgain(ctx context.Context, ref notifications.Ref) (rang bool, err error) {
+// enqueueAgain sets enqueued_at by compare-and-set, so that of several sweeps one
+// enqueues.
+func (s *Sender) enqueueAgain(ctx context.Context, ref notifications.Ref) (enqueued bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update batches set enqueued_at = now()
@@ -95,11 +94,11 @@ func (s *Sender) ringAgain(ctx context.Context, ref notifications.Ref) (rang boo
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
-		rang = true
-		return s.ledger.Ring(ctx, tx, []notifications.Bell{{Ref: ref}})
+		enqueued = true
+		return s.ledger.Enqueue(ctx, tx, []notifications.Job{{Ref: ref}})
 	})
 	if err != nil {
-		return false, fmt.Errorf("ring again for batch %s: %w", ref.BatchID, err)
+		return false, fmt.Errorf("enqueue batch %s: %w", ref.BatchID, err)
 	}
-	return rang, nil
+	return enqueued, nil
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// CheckErrors decides whether an origin goes on of which messages could not be
-// rendered; detail is the last error. It looks at the counters in the database.
+// CheckErrors decides by the counters in the database whether an origin with template
+// errors continues. detail is the last error.
 type CheckErrors func(ctx context.Context, workspaceID, origin uuid.UUID, detail string) error
 
-// errorCounts are the template errors of this process, by origin. They only say
-// when it is worth to look at the counters that decide: at first after
-// leastStep errors, then after an eighth more than before, at most mostStep.
+// errorCounts are the template errors of this process, by origin. They only limit how
+// often CheckErrors runs: first after leastStep errors, then after an eighth more than
+// before, at most mostStep.
 type errorCounts struct {
 	mu     sync.Mutex
 	counts map[uuid.UUID]errorCount
@@ -26,11 +26,11 @@ const (
 	mostStep  = 500
 )
 
-// mostCounts bounds the memory. All are forgotten when there are more, which
-// only makes looks more frequent.
+// mostCounts bounds the memory. The counts are deleted when there are more, which only
+// makes checks more frequent.
 const mostCounts = 1000
 
-// due counts n more errors and tells whether to look.
+// due counts n more errors, and reports whether to check.
 func (e *errorCounts) due(origin uuid.UUID, n int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -50,8 +50,8 @@ func (e *errorCounts) due(origin uuid.UUID, n int) bool {
 	return due
 }
 
-// checkErrors is called when outcomes have been committed. That it fails does
-// not concern the batch: the next errors bring it about again.
+// checkErrors runs after a commit. Its failure does not concern the batch: later
+// errors repeat it.
 func (s *Sender) checkErrors(ctx context.Context, c *claim, done []outcome) {
 	n, detail := 0, ""
 	for _, o := range done {

@@ -16,8 +16,8 @@ func (b *bundle) failing(n int) {
 	b.exec(`update notifications set payload = '{"name":""}' where workspace_id = $1 and profile_key::int % $2 = 0`, b.ws, n)
 }
 
-// The counters are looked at after some errors, and what has failed stays
-// skipped when the origin is paused then.
+// The counters are checked after some errors, and rows that have failed stay skipped
+// when the origin is paused then.
 func TestTemplateErrorsAreChecked(t *testing.T) {
 	b := setup(t)
 	b.insert(400, 100, 2)
@@ -30,8 +30,9 @@ func TestTemplateErrorsAreChecked(t *testing.T) {
 		return s.pause(ctx, ws, origin, "template_errors", detail)
 	}
 	b.work(s)
-	got := b.books()
-	if checks != 1 || got.Skipped < leastStep || got.Skipped > 3*leastStep || got.Pending < 300 || got.SkippedBy["template_error"] != got.Skipped || !got.Balanced {
+	got := b.counts()
+	if checks != 1 || got.Skipped < leastStep || got.Skipped > 3*leastStep || got.Pending < 300 ||
+		got.SkippedBy["template_error"] != got.Skipped || !got.Balanced {
 		t.Errorf("%d checks, %+v", checks, got)
 	}
 	if !strings.Contains(last, "the subject came out empty") {
@@ -65,7 +66,7 @@ func TestChecksOfTemplateErrorsAreRare(t *testing.T) {
 	}
 }
 
-// Errors without anybody to ask, and one of the check itself, change nothing.
+// A check that fails changes nothing.
 func TestAFailedCheckDoesNotConcernTheBatch(t *testing.T) {
 	b := setup(t)
 	b.insert(40, 40, 2)
@@ -73,5 +74,5 @@ func TestAFailedCheckDoesNotConcernTheBatch(t *testing.T) {
 	s := b.sender()
 	s.errors = func(context.Context, uuid.UUID, uuid.UUID, string) error { return context.DeadlineExceeded }
 	b.work(s)
-	b.wantBooks(notifications.Books{Sent: 20, Skipped: 20})
+	b.wantCounts(notifications.Counts{Sent: 20, Skipped: 20})
 }

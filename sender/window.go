@@ -10,24 +10,23 @@ import (
 	"lemma"
 )
 
-// window is the rows that are about to be called, as letters.
+// window is the rows that are called next, as messages.
 type window struct {
-	rows     []int16   // ordinals of the letters
-	letters  []Message // what is called
+	rows     []int16   // ordinals of the messages
+	messages []Message // what is called
 	skipped  []outcome // rows that cannot be rendered: never called
 	receipts []Receipt
 	run      run       // what the circuit counts of its receipts
-	date     time.Time // of its messages, under attempt 1
+	date     time.Time // of its messages, in attempt 1
 }
 
-// render writes the next letters of a claim. Rendering is a pure function of
-// the intent and the template's version: two attempts say the same bytes. Rows
-// that cannot be rendered end here, and leave the claim: they are never called.
-// The window ends early when rendering has taken the time that most gives it.
-func (d *desk) render(c *claim, size int, most time.Duration) *window {
+// render renders the next messages of a claim, for most of the given time. It is a
+// pure function of the intent and the template's version: two attempts send the same
+// bytes. Rows that cannot be rendered end here and leave the claim.
+func (d *content) render(c *claim, size int, most time.Duration) *window {
 	rows := c.rows[c.next:min(c.next+size, len(c.rows))]
 	begun := time.Now()
-	w := &window{letters: make([]Message, 0, len(rows)), rows: make([]int16, 0, len(rows))}
+	w := &window{messages: make([]Message, 0, len(rows)), rows: make([]int16, 0, len(rows))}
 	kept := rows[:0]
 	for i, r := range rows {
 		if i > 0 && time.Since(begun) > most {
@@ -36,12 +35,13 @@ func (d *desk) render(c *claim, size int, most time.Duration) *window {
 		}
 		text, headers, err := d.template.RenderMessage(r.Payload)
 		if err != nil {
-			w.skipped = append(w.skipped, outcome{ordinal: r.Ordinal, kind: skipped, basis: "gate", reason: "template_error", detail: err.Error(), at: time.Now()})
+			w.skipped = append(w.skipped, outcome{ordinal: r.Ordinal, kind: skipped, basis: "gate",
+				reason: "template_error", detail: err.Error(), at: time.Now()})
 			continue
 		}
 		kept = append(kept, r)
 		w.rows = append(w.rows, r.Ordinal)
-		w.letters = append(w.letters, Message{
+		w.messages = append(w.messages, Message{
 			Notification: lemma.FormatNotificationID(c.OriginID, r.Key), Attempt: int(c.attempt),
 			To: r.Address, FromName: d.fromName, FromEmail: d.fromEmail, ReplyTo: d.replyTo, Headers: headers,
 			Subject: text.Subject, HTML: text.HTML, Text: text.Text,
@@ -52,12 +52,11 @@ func (d *desk) render(c *claim, size int, most time.Duration) *window {
 	return w
 }
 
-// pace sizes the windows of one provider, so that one lasts about 100 ms: the
-// crash of a worker then leaves about that much work in doubt, however fast
-// the carrier is.
+// pace sizes the windows of one provider, so that one takes about 100 ms: a crash
+// leaves about that much work unknown.
 type pace struct {
 	rows atomic.Int64
-	took atomic.Int64 // the last window's time with what it waited for the rate, in ns; 0: none yet
+	took atomic.Int64 // of the last window, with its wait for the rate, in ns; 0: none yet
 }
 
 const (
@@ -79,8 +78,9 @@ func (s *Sender) paceOf(provider uuid.UUID) *pace {
 
 func (p *pace) size(most int) int { return min(int(p.rows.Load()), most) }
 
-// learn looks at a full window alone; a short rest says nothing about pace.
-func (p *pace) learn(n int, took time.Duration) {
+// adjust grows the size only after a full window: a short one shows nothing about the
+// pace.
+func (p *pace) adjust(n int, took time.Duration) {
 	size := p.rows.Load()
 	switch {
 	case took > longWindow:

@@ -11,11 +11,10 @@ import (
 	"lemma/notifications"
 )
 
-// Work answers one ring of the bell: it finds a place, claims the batch and
-// takes it window by window to its end, or gives back what it could not finish.
-// It answers with how long until the batch is due again, 0 when the bell has
-// done its work. When it is another workspace's turn that is served, and the
-// bell rings again at once.
+// Work works a batch for one run of its job: it acquires a slot, claims the batch and
+// works its windows, or gives back what it could not finish. It returns how long until
+// the batch is due again, 0 for not at all. It may work a batch of another workspace
+// instead; then its own batch is due at once.
 func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Duration, err error) {
 	if s.isDraining() {
 		return time.Second, nil
@@ -23,15 +22,15 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 	if s.serveAnother(ctx, ref) {
 		return time.Millisecond, nil
 	}
-	p, again, err := s.enter(ctx, ref)
+	p, again, err := s.acquire(ctx, ref)
 	if p == nil {
 		return again, err
 	}
-	defer s.places.leave(p)
+	defer s.slots.release(p)
 	return s.work(ctx, ref, p)
 }
 
-func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *place) (again time.Duration, err error) {
+func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *slot) (again time.Duration, err error) {
 	c, err := s.Claim(ctx, ref)
 	if err != nil {
 		return 0, err
@@ -42,10 +41,10 @@ func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *place) (aga
 		}
 		defer s.holdProbe(ctx, c)()
 	}
-	c.place = p
-	s.places.claimed(p, c.providerID)
+	c.slot = p
+	s.slots.claimed(p, c.providerID)
 	s.at(ctx, "claimed", ref)
-	carrier, desk, err := s.prepare(ctx, c)
+	carrier, content, err := s.prepare(ctx, c)
 	if err != nil {
 		return s.unprepared(ctx, c, err)
 	}
@@ -62,20 +61,20 @@ func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *place) (aga
 		return 0, err
 	}
 	c.leaveRefused()
-	return s.windows(ctx, c, carrier, desk, append(settled, gone...))
+	return s.windows(ctx, c, carrier, content, append(settled, gone...))
 }
 
-// windows takes the claimed rows window by window. Each commit writes the
-// outcomes of one window and opens the next in a single transaction. A window
-// none of whose rows can be rendered is committed as well: that renews the lease.
-func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *desk, pending []outcome) (time.Duration, error) {
+// windows works the claimed rows by window. Each commit writes the outcomes of one
+// window and opens the next in one transaction. A window without messages, since no
+// row can be rendered, is committed as well: that renews the lease.
+func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content *content, pending []outcome) (time.Duration, error) {
 	p := s.paceOf(c.providerID)
 	for c.next < len(c.rows) {
 		begun := time.Now()
-		s.places.busy(c.place, begun)
-		w := desk.render(c, c.alike(c.windowSize(p.size(s.cfg.MaxWindow))), s.cfg.renderFor())
+		s.slots.busy(c.slot, begun)
+		w := content.render(c, c.alike(c.windowSize(p.size(s.cfg.MaxWindow))), s.cfg.renderFor())
 		pending = append(pending, w.skipped...)
-		done, after, ok, err := s.draw(ctx, c, len(w.letters), pending)
+		done, after, ok, err := s.takeRate(ctx, c, len(w.messages), pending)
 		if !ok || err != nil || s.mustStop(c) {
 			again, back := s.giveBack(ctx, c, done, after)
 			return again, errors.Join(err, back)
@@ -86,16 +85,16 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *d
 		if err != nil || gate == lost {
 			return 0, err
 		}
-		if gate != open || s.mustStop(c) || c.stale(w) { // a commit may have taken long
+		if gate != open || s.mustStop(c) || c.stale(w) { // the commit may have taken long
 			return s.giveBack(ctx, c, nil, 0)
 		}
-		if len(w.letters) == 0 {
+		if len(w.messages) == 0 {
 			pending = nil
 			continue
 		}
 		s.at(ctx, "opened", c.Ref)
 		known := s.call(ctx, c, carrier, w, p)
-		s.places.busy(c.place, time.Time{})
+		s.slots.busy(c.slot, time.Time{})
 		p.ended(time.Since(begun), waited)
 		s.at(ctx, "called", c.Ref)
 		if w.stopped() {
@@ -106,47 +105,47 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, desk *d
 	return s.finish(ctx, c, pending)
 }
 
-// mustStop: no call begins while this node shuts down, nor past the send
-// deadline, nor when the claim has lasted a whole lease, so that no job
-// outlives what River allows it, nor when a call might outlive the lease, nor
-// behind a circuit that has opened.
+// mustStop reports that no call may begin: the node shuts down, the send deadline has
+// passed, a call could outlive the lease, the circuit has opened, or the claim has
+// lasted a whole lease, since River limits how long a job runs.
 func (s *Sender) mustStop(c *claim) bool {
 	now := time.Now()
-	return s.isDraining() || c.shut || now.Sub(c.started) > s.cfg.Lease || now.Add(s.cfg.CallTimeout).After(c.until) || now.After(c.expires)
+	return s.isDraining() || c.circuitOpen || now.Sub(c.started) > s.cfg.Lease ||
+		now.Add(s.cfg.CallTimeout).After(c.until) || now.After(c.expires)
 }
 
-// call hands a window's letters to the carrier, outside any transaction, and
-// sorts the receipts.
+// call sends a window's messages over the carrier, outside any transaction, and
+// classifies the receipts.
 func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window, p *pace) []outcome {
 	begun := time.Now()
 	s.startBy(c, w, begun)
 	calls, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.until)
-	receipts := carrier.Send(calls, w.letters)
+	receipts := carrier.Send(calls, w.messages)
 	cancel()
 	took := time.Since(begun)
-	p.learn(len(w.letters), took)
-	s.metrics.called(len(w.letters), took)
+	p.adjust(len(w.messages), took)
+	s.metrics.called(len(w.messages), took)
 	var done []outcome
 	for i, ordinal := range w.rows {
-		if i >= len(receipts) { // a carrier that answers for too few has not said what became of the others
+		if i >= len(receipts) { // without a receipt the outcome is unknown
 			c.unknown = append(c.unknown, ordinal)
 			continue
 		}
-		if o, ended := s.sort(c, ordinal, receipts[i]); ended {
+		if o, ended := s.classify(c, ordinal, receipts[i]); ended {
 			done = append(done, o)
 		}
 	}
 	w.receipts = receipts[:min(len(receipts), len(w.rows))]
 	w.run = runOf(w.receipts)
-	c.words = w.run.down
-	c.unheeded = w
+	c.detail = w.run.down
+	c.unrecorded = w
 	c.next += len(w.rows)
 	return done
 }
 
-// sort turns a receipt into an outcome, if it is one. What was surely not
-// accepted is free to be called again; what is unknown gets nothing written.
-func (s *Sender) sort(c *claim, ordinal int16, r Receipt) (outcome, bool) {
+// classify turns a receipt into an outcome, if it is one. A row that was not accepted
+// is free to be called again; for an unknown outcome nothing is written.
+func (s *Sender) classify(c *claim, ordinal int16, r Receipt) (outcome, bool) {
 	o := outcome{ordinal: ordinal, basis: "response", reason: r.Reason, code: r.Code, carrierID: r.CarrierID, detail: r.Detail, at: r.At}
 	switch r.Outcome {
 	case Accepted, Rejected:
@@ -170,12 +169,11 @@ func (s *Sender) sort(c *claim, ordinal int16, r Receipt) (outcome, bool) {
 	return o, false
 }
 
-// refusals counts how often each row was refused for itself and not for the
-// provider's sake. The counts lie by ordinal in the batch row, so that they
-// outlive the claim; a batch none of whose rows was ever refused has none.
+// refusals count how often each row was refused for itself and not because of the
+// provider. They are stored in the batch by ordinal, so that they outlive the claim.
 type refusals struct {
 	counts []int16 // by ordinal; nil when no row was refused
-	most   int     // of the rows that this claim saw refused; 0 when none was
+	most   int     // of the rows that were refused in this claim; 0 for none
 }
 
 func (r *refusals) of(ordinal int16) int {
@@ -193,7 +191,7 @@ func (r *refusals) add(ordinal int16) {
 	r.most = max(r.most, int(r.counts[ordinal]))
 }
 
-// changed is what a commit writes: nothing while this claim saw none refused.
+// changed is what a commit stores: nil while no row was refused in this claim.
 func (r *refusals) changed() []int16 {
 	if r.most == 0 {
 		return nil
@@ -201,16 +199,15 @@ func (r *refusals) changed() []int16 {
 	return r.counts
 }
 
-// stopped says whether a window ended in a way that makes the next one
-// pointless: the provider itself fails.
+// stopped reports that the provider itself fails, so that a next window is pointless.
 func (w *window) stopped() bool {
 	return slices.ContainsFunc(w.receipts, func(r Receipt) bool {
 		return r.Provider && (r.Outcome == NotCalled || r.Outcome == NotAccepted)
 	})
 }
 
-// finish ends the claim after the last window: done, or due again later with
-// the rows that were refused. Rows whose outcome is unknown are left to the reaper.
+// finish ends the claim after the last window: the batch is done, or due again later
+// with the refused rows. Rows whose outcome is unknown are left to the reaper.
 func (s *Sender) finish(ctx context.Context, c *claim, done []outcome) (time.Duration, error) {
 	if len(c.unknown) > 0 || len(c.free) > 0 {
 		return s.giveBack(ctx, c, done, s.backOff(c))
@@ -220,12 +217,11 @@ func (s *Sender) finish(ctx context.Context, c *claim, done []outcome) (time.Dur
 	return 0, err
 }
 
-// giveBack commits what is known and returns the rest: the rows that no
-// window has covered, and those that were called and surely not accepted.
-// Rows whose outcome is unknown stay leased, since only the reaper may decide:
-// in a batch of their own, or in this one where there are no others. After a
-// commit that failed nothing is written: what it held is neither stored nor
-// among the rest, and the reaper settles it.
+// giveBack commits the known outcomes and makes the rest ready: rows that no window
+// contained, and rows that were called and not accepted. Rows whose outcome is unknown
+// stay leased for the reaper, in a batch of their own if there are others. After a
+// failed commit it writes nothing, since the outcomes of that commit are lost: the
+// reaper settles the batch.
 func (s *Sender) giveBack(ctx context.Context, c *claim, done []outcome, after time.Duration) (time.Duration, error) {
 	if c.over {
 		return 0, nil
@@ -234,27 +230,26 @@ func (s *Sender) giveBack(ctx context.Context, c *claim, done []outcome, after t
 	if len(rest) == 0 {
 		e := ending{state: stateDone}
 		if len(c.unknown) > 0 {
-			e.state = stateDoubt
+			e.state = stateUnknown
 		}
 		_, err := s.commit(ctx, c, done, e)
 		return 0, err
 	}
-	gate, err := s.commit(ctx, c, done, ending{state: stateReady, open: rest, split: c.split(), after: after, detail: c.words})
+	gate, err := s.commit(ctx, c, done, ending{state: stateReady, open: rest, split: c.split(), after: after, detail: c.detail})
 	if err != nil || gate != open {
 		return 0, err
 	}
 	return max(after, time.Millisecond), nil
 }
 
-// backOff says when rows that are given back are due again: doubled for every
-// refusal of the row that this claim saw refused most often; soon when it is the
-// provider that fails, since its circuit then says when it is called; and at
-// once when only the time for calls was over.
+// backOff is how long until rows that are given back are due: by the refusals of the
+// row that was refused most often; soon when the provider fails, since its circuit
+// then decides; and at once when only the time for calls was over.
 func (s *Sender) backOff(c *claim) time.Duration {
 	switch {
 	case len(c.free) == 0:
 		return 0
-	case c.refusals.most == 0 && c.words != "":
+	case c.refusals.most == 0 && c.detail != "":
 		return s.cfg.CircuitFirst
 	case c.refusals.most == 0:
 		return 0
@@ -262,8 +257,7 @@ func (s *Sender) backOff(c *claim) time.Duration {
 	return min(s.cfg.DeferFor<<min(c.refusals.most-1, 20), s.cfg.DeferMost)
 }
 
-// unprepared gives a batch back that cannot be sent for a reason that is not
-// its own: its provider or its content cannot be opened.
+// unprepared gives a batch back whose provider or content cannot be opened.
 func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Duration, error) {
 	if lemma.KindOf(cause) == lemma.Internal {
 		_, err := s.giveBack(ctx, c, nil, s.cfg.DeferFor/6)
@@ -276,8 +270,8 @@ func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Du
 	return s.giveBack(ctx, c, nil, s.cfg.DeferFor)
 }
 
-// windowSize keeps a window within half a second of the provider's rate, so
-// that a slow rate is a trickle and not bursts with pauses.
+// windowSize limits a window to half a second of the provider's rate, so that a slow
+// rate is steady.
 func (c *claim) windowSize(n int) int {
 	if c.probing {
 		n = min(n, probeWindow)
@@ -288,9 +282,9 @@ func (c *claim) windowSize(n int) int {
 	return max(1, min(n, int(*c.rate/2)))
 }
 
-// alike ends a window before a row that was refused more or less often than its
-// first: a recipient for which the server hangs takes the time of the whole window,
-// and must not take it from the same rows again.
+// alike ends a window before a row that was refused more or less often than its first
+// row. A recipient for which the server hangs uses up the time of its window, and must
+// not do so twice for the same other rows.
 func (c *claim) alike(n int) int {
 	rows := c.rows[c.next:min(c.next+n, len(c.rows))]
 	for i, r := range rows {
@@ -301,10 +295,11 @@ func (c *claim) alike(n int) int {
 	return n
 }
 
-// draw takes the window's share of the provider's rate, which all nodes share.
-// A short wait is waited, after what is known has been written down; a long one
-// gives the worker back to others. It answers what is still to be written.
-func (s *Sender) draw(ctx context.Context, c *claim, n int, done []outcome) (left []outcome, after time.Duration, ok bool, err error) {
+// takeRate takes a window's tokens of the provider's rate, which all nodes share. It
+// waits for a short time, after it has committed the known outcomes; for a longer wait
+// the batch must be given back. It returns the outcomes that are still to be
+// committed.
+func (s *Sender) takeRate(ctx context.Context, c *claim, n int, done []outcome) (left []outcome, after time.Duration, ok bool, err error) {
 	if c.rate == nil || n == 0 {
 		return done, 0, true, nil
 	}
@@ -332,5 +327,5 @@ func (s *Sender) draw(ctx context.Context, c *claim, n int, done []outcome) (lef
 
 const (
 	rateBurst = 200 * time.Millisecond // how far ahead of the rate calls may run
-	rateWait  = 2 * time.Second        // longer waits give the batch back
+	rateWait  = 2 * time.Second        // the batch is given back for a longer wait
 )

@@ -173,7 +173,7 @@ func (s *Server) pause(ctx context.Context, ws, origin uuid.UUID, reason, detail
 
 // recheck reads profiles that have waited for long from the audience of their
 // origin, which is a flow or a campaign.
-func (s *Server) recheck(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]sender.Standing, bool, error) {
+func (s *Server) recheck(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]sender.AudienceRow, bool, error) {
 	rows, found, err := s.Campaigns.Recheck(ctx, ws, origin, profiles)
 	if !found && err == nil {
 		rows, found, err = s.Flows.Recheck(ctx, ws, content, profiles)
@@ -181,10 +181,10 @@ func (s *Server) recheck(ctx context.Context, ws, origin, content uuid.UUID, pro
 	if !found || err != nil {
 		return nil, found, err
 	}
-	now := make(map[string][]sender.Standing, len(rows))
+	now := make(map[string][]sender.AudienceRow, len(rows))
 	for profile, of := range rows {
 		for _, row := range of {
-			now[profile] = append(now[profile], sender.Standing{Address: row.Email, OptedOut: row.OptedOut})
+			now[profile] = append(now[profile], sender.AudienceRow{Address: row.Email, OptedOut: row.OptedOut})
 		}
 	}
 	return now, true, nil

@@ -1,6 +1,5 @@
-// Package sendertest is for tests alone. Its promise: a carrier that passes
-// Conformance can be trusted by the sender, and the Carrier here does exactly
-// what a test tells it, at the moment it tells it, and remembers each call.
+// Package sendertest is only for tests. Conformance checks what package sender
+// requires of a carrier, and Carrier is a scripted carrier that counts its calls.
 package sendertest
 
 import (
@@ -17,20 +16,20 @@ import (
 	"lemma/sender"
 )
 
-// Carrier is a scripted carrier. The zero value accepts everything. Set its
-// fields before it is used.
+// Carrier is a scripted carrier. The zero value accepts everything. Set its fields
+// before its first use.
 type Carrier struct {
 	Name         string // of its kind; "scripted" when empty
 	Capabilities sender.Capabilities
 
-	// Script says what comes of a call; call counts the calls for this
-	// notification, with this one, from 1. A receipt without an outcome is
-	// Accepted; without a time, now.
+	// Script returns the receipt of a call; call is the number of the call for this
+	// notification, from 1. A receipt without an outcome is Accepted; without a time,
+	// now.
 	Script func(m sender.Message, call int) sender.Receipt
-	// Before runs before a call is made, After when it has been made and not
-	// yet answered. A Gate's Stop fits both.
+	// Before runs before a call, After between the call and its answer. A Gate's Stop
+	// fits both.
 	Before, After func(ctx context.Context, m sender.Message)
-	// Calls is where calls are counted; one of its own when nil.
+	// Calls counts the calls; the carrier's own when nil.
 	Calls *Calls
 
 	once   sync.Once
@@ -38,7 +37,7 @@ type Carrier struct {
 	closed int
 }
 
-// Kind makes the carrier available to a sender. Every account gets this same one.
+// Kind is a kind whose accounts all get this carrier.
 func (c *Carrier) Kind() sender.Kind {
 	name := c.Name
 	if name == "" {
@@ -47,11 +46,11 @@ func (c *Carrier) Kind() sender.Kind {
 	return sender.Kind{Name: name, Capabilities: c.Capabilities, Open: func(sender.Account) (sender.Carrier, error) { return c, nil }}
 }
 
-// Send plays the script. When ctx ends, letters not yet called are NotCalled,
-// and one that has been called is Unknown.
-func (c *Carrier) Send(ctx context.Context, letters []sender.Message) []sender.Receipt {
-	receipts := make([]sender.Receipt, len(letters))
-	for i, m := range letters {
+// Send runs the script. After the end of ctx, messages that were not called are
+// NotCalled, and one that was called is Unknown.
+func (c *Carrier) Send(ctx context.Context, messages []sender.Message) []sender.Receipt {
+	receipts := make([]sender.Receipt, len(messages))
+	for i, m := range messages {
 		receipts[i] = c.call(ctx, m)
 	}
 	return receipts
@@ -92,14 +91,14 @@ func (c *Carrier) answer(m sender.Message, call int) sender.Receipt {
 	return r
 }
 
-// Close counts how often it was closed.
+// Close counts its calls.
 func (c *Carrier) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed++
 }
 
-// Closed says how often Close was called.
+// Closed is how often Close was called.
 func (c *Carrier) Closed() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,9 +115,9 @@ func (c *Carrier) Made() *Calls {
 	return c.Calls
 }
 
-// Calls counts calls by notification. With a file it survives the death of
-// its process, and processes that share the file share the count: a call is
-// written before it is answered, so none that a test's kill cut off is missed.
+// Calls counts calls by notification. With a file it outlives its process, and
+// processes that share the file share the count: a call is written before it is
+// answered, so a kill loses none.
 type Calls struct {
 	path string
 
@@ -131,10 +130,10 @@ type Calls struct {
 // CallsIn counts in a file.
 func CallsIn(path string) *Calls { return &Calls{path: path} }
 
-// Of says how often a notification was called.
+// Of is how often a notification was called.
 func (c *Calls) Of(notification string) int { return c.All()[notification] }
 
-// All says how often each notification was called.
+// All is how often each notification was called.
 func (c *Calls) All() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +141,7 @@ func (c *Calls) All() map[string]int {
 	return maps.Clone(c.n)
 }
 
-// add counts one call and says which of its notification it was.
+// add counts a call and returns its number for the notification.
 func (c *Calls) add(m sender.Message) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +158,7 @@ func (c *Calls) add(m sender.Message) int {
 	return c.n[m.Notification]
 }
 
-// catchUp counts what has been written since it last looked.
+// catchUp counts what was written since the last catchUp.
 func (c *Calls) catchUp() {
 	if c.n == nil {
 		c.n = map[string]int{}
@@ -186,10 +185,10 @@ func (c *Calls) catchUp() {
 	c.read += int64(len(raw))
 }
 
-// Gate stops whoever comes, until a test lets it pass.
+// Gate stops callers until a test releases them.
 type Gate struct {
-	Arrived chan sender.Message // gets who has come
-	Pass    chan struct{}       // lets one pass for each value, and all once it is closed
+	Arrived chan sender.Message // receives each caller
+	Pass    chan struct{}       // releases one caller by value, and all when it is closed
 }
 
 // NewGate makes a closed gate.
@@ -197,7 +196,7 @@ func NewGate() *Gate {
 	return &Gate{Arrived: make(chan sender.Message), Pass: make(chan struct{})}
 }
 
-// Stop waits for the test to take note, then for it to let pass, or for ctx.
+// Stop waits for a receiver of Arrived and then for Pass, or for the end of ctx.
 func (g *Gate) Stop(ctx context.Context, m sender.Message) {
 	select {
 	case g.Arrived <- m:

@@ -46,14 +46,14 @@ func TestScriptedCarrierConforms(t *testing.T) {
 		Reasons: []string{"no", "later", "lost", "call_ended", "down"},
 		Serve: func(t *testing.T, behave func(string) sendertest.Behaviour) sendertest.FarEnd {
 			w := &wires{seen: map[string][][]byte{}}
-			var said sync.Map
+			var sent sync.Map
 			here := &sendertest.Carrier{
 				After: func(_ context.Context, m sender.Message) {
 					w.keep(m)
-					said.Store(m.To, behave(m.To))
+					sent.Store(m.To, behave(m.To))
 				},
 				Script: func(m sender.Message, _ int) sender.Receipt {
-					b, _ := said.Load(m.To)
+					b, _ := sent.Load(m.To)
 					return receipts[b.(sendertest.Behaviour)]
 				},
 			}

@@ -15,56 +15,61 @@ import (
 	"lemma/sender"
 )
 
-// Behaviour is what the far end does with one message.
+// Behaviour is what the server does with one message.
 type Behaviour string
 
+// What the server does with a message.
 const (
-	Accept    Behaviour = "accept"     // takes it and says so
-	Reject    Behaviour = "reject"     // will never take it, and says so
-	Refuse    Behaviour = "refuse"     // does not take it now, and says so
-	DropAfter Behaviour = "drop after" // takes it, and the connection breaks before it says so
-	Late      Behaviour = "late"       // takes it, and says so after the carrier's deadline
+	Accept    Behaviour = "accept"     // accepts it
+	Reject    Behaviour = "reject"     // rejects it for good
+	Refuse    Behaviour = "refuse"     // refuses it for now
+	DropAfter Behaviour = "drop after" // accepts it, and the connection breaks before the answer
+	Late      Behaviour = "late"       // accepts it, and answers after the carrier's deadline
 )
 
-// Harness is what a carrier's tests hand to Conformance.
+// Harness is what the tests of a carrier provide.
 type Harness struct {
-	// Serve starts a far end that asks what to do with each message, by its
-	// recipient, once, when the message has reached it. It is called for every
-	// case and cleans up with t.
+	// Serve starts a server that calls behave once for each message that has reached it.
+	// It is called for every case and cleans up with t.
 	Serve func(t *testing.T, behave func(to string) Behaviour) FarEnd
 	// Address makes the nth recipient's address.
 	Address func(n int) string
-	// Reasons is the closed list that the carrier documents.
+	// Reasons is the carrier's documented closed list.
 	Reasons []string
 }
 
-// FarEnd is a server that a carrier speaks to.
+// FarEnd is a server with a carrier on it.
 type FarEnd struct {
-	// Carrier is open on an account at this server. Its deadline for a call is
-	// a few seconds at most.
+	// Carrier is open on an account at this server. Its deadline for a call is a few
+	// seconds at most.
 	Carrier sender.Carrier
 	// Nowhere is a carrier on an account whose server cannot be reached.
 	Nowhere sender.Carrier
-	// Requests are the contents of the wire requests that came for a
-	// recipient, whatever came of them.
+	// Requests are the contents of all wire requests for a recipient.
 	Requests func(to string) [][]byte
 }
 
-// Conformance holds a carrier to what sender.Carrier says.
+// Conformance checks the contract of sender.Carrier.
 func Conformance(t *testing.T, h Harness) {
 	for _, c := range []struct {
 		name string
-		does map[int]Behaviour // by letter, from 1; others are accepted
+		does map[int]Behaviour // by number of the message, from 1; others are accepted
 		want []sender.Outcome
 	}{
 		{"all are accepted", nil, []sender.Outcome{sender.Accepted, sender.Accepted, sender.Accepted, sender.Accepted}},
-		{"one is rejected", map[int]Behaviour{2: Reject}, []sender.Outcome{sender.Accepted, sender.Rejected, sender.Accepted, sender.Accepted}},
-		{"the first is rejected", map[int]Behaviour{1: Reject}, []sender.Outcome{sender.Rejected, sender.Accepted, sender.Accepted, sender.Accepted}},
-		{"the last is rejected", map[int]Behaviour{4: Reject}, []sender.Outcome{sender.Accepted, sender.Accepted, sender.Accepted, sender.Rejected}},
-		{"one is refused for now", map[int]Behaviour{3: Refuse}, []sender.Outcome{sender.Accepted, sender.Accepted, sender.NotAccepted, sender.Accepted}},
+		{"one is rejected", map[int]Behaviour{2: Reject},
+			[]sender.Outcome{sender.Accepted, sender.Rejected, sender.Accepted, sender.Accepted}},
+		{"the first is rejected", map[int]Behaviour{1: Reject},
+			[]sender.Outcome{sender.Rejected, sender.Accepted, sender.Accepted, sender.Accepted}},
+		{"the last is rejected", map[int]Behaviour{4: Reject},
+			[]sender.Outcome{sender.Accepted, sender.Accepted, sender.Accepted, sender.Rejected}},
+		{"one is refused for now", map[int]Behaviour{3: Refuse},
+			[]sender.Outcome{sender.Accepted, sender.Accepted, sender.NotAccepted, sender.Accepted}},
 		{"all are refused for now", map[int]Behaviour{1: Refuse, 2: Refuse}, []sender.Outcome{sender.NotAccepted, sender.NotAccepted}},
-		{"dropped after it was taken", map[int]Behaviour{2: DropAfter}, []sender.Outcome{sender.Accepted, sender.Unknown, sender.Accepted, sender.Accepted}},
-		{"dropped twice in a row", map[int]Behaviour{1: DropAfter, 2: DropAfter}, []sender.Outcome{sender.Unknown, sender.Unknown, sender.Accepted}},
+		{"dropped after it was accepted", map[int]Behaviour{2: DropAfter},
+			[]sender.Outcome{sender.Accepted, sender.Unknown, sender.Accepted, sender.Accepted}},
+		{"dropped twice in a row", map[int]Behaviour{1: DropAfter, 2: DropAfter},
+			[]sender.Outcome{sender.Unknown, sender.Unknown, sender.Accepted}},
 		{"answered after the deadline", map[int]Behaviour{2: Late}, []sender.Outcome{sender.Accepted, sender.Unknown, sender.Accepted}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -73,8 +78,9 @@ func Conformance(t *testing.T, h Harness) {
 		})
 	}
 	for name, run := range map[string]func(*testing.T){
-		"ctx ended before": h.endedBefore, "deadline passed unnoticed": h.passedUnnoticed, "too late to begin": h.tooLate, "ctx ends on the way": h.endsOnTheWay, "nobody there": h.nobodyThere,
-		"two attempts say the same": h.sameBytes, "many at once": h.manyAtOnce, "no letters": h.noLetters,
+		"ctx ended before": h.endedBefore, "deadline passed unnoticed": h.passedUnnoticed, "too late to begin": h.tooLate,
+		"ctx ends during a call": h.endsDuringACall, "no server": h.noServer,
+		"two attempts send the same bytes": h.sameBytes, "many at once": h.manyAtOnce, "no messages": h.noMessages,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,13 +89,14 @@ func Conformance(t *testing.T, h Harness) {
 	}
 }
 
-func (h Harness) letters(from, n int) []sender.Message {
+func (h Harness) messages(from, n int) []sender.Message {
 	all := make([]sender.Message, n)
 	for i := range all {
 		all[i] = sender.Message{
 			Notification: fmt.Sprintf("ntf_%04d", from+i), Attempt: 1, To: h.Address(from + i),
-			FromName: "Shop", FromEmail: "news@shop.example", Subject: fmt.Sprintf("Letter %d", from+i),
-			HTML: "<p>Grüße</p>", Text: "Grüße", Date: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Seed: uuid.UUID{15: byte(from + i)},
+			FromName: "Shop", FromEmail: "news@shop.example", Subject: fmt.Sprintf("Message %d", from+i),
+			HTML: "<p>Grüße</p>", Text: "Grüße", Date: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC),
+			Seed: uuid.UUID{15: byte(from + i)},
 		}
 	}
 	return all
@@ -97,7 +104,7 @@ func (h Harness) letters(from, n int) []sender.Message {
 
 func accept(string) Behaviour { return Accept }
 
-// outcomes: each letter gets its own receipt in its own place, and one request.
+// outcomes: each message gets its own receipt at its own index, and one request.
 func (h Harness) outcomes(t *testing.T, does map[int]Behaviour, want []sender.Outcome) {
 	by := map[string]Behaviour{}
 	for n, b := range does {
@@ -109,36 +116,36 @@ func (h Harness) outcomes(t *testing.T, does map[int]Behaviour, want []sender.Ou
 		}
 		return Accept
 	})
-	letters := h.letters(1, len(want))
-	receipts := end.Carrier.Send(t.Context(), letters)
-	h.check(t, letters, receipts)
+	messages := h.messages(1, len(want))
+	receipts := end.Carrier.Send(t.Context(), messages)
+	h.check(t, messages, receipts)
 	for i, r := range receipts {
 		if r.Outcome != want[i] {
-			t.Errorf("letter %d: %+v, want %s", i+1, r, want[i])
+			t.Errorf("message %d: %+v, want %s", i+1, r, want[i])
 		}
-		if n := len(end.Requests(letters[i].To)); n != 1 {
-			t.Errorf("letter %d: %d requests, want 1", i+1, n)
+		if n := len(end.Requests(messages[i].To)); n != 1 {
+			t.Errorf("message %d: %d requests, want 1", i+1, n)
 		}
 	}
 }
 
 // check is what holds for all receipts.
-func (h Harness) check(t *testing.T, letters []sender.Message, receipts []sender.Receipt) {
+func (h Harness) check(t *testing.T, messages []sender.Message, receipts []sender.Receipt) {
 	t.Helper()
-	if len(receipts) != len(letters) {
-		t.Fatalf("%d receipts for %d letters", len(receipts), len(letters))
+	if len(receipts) != len(messages) {
+		t.Fatalf("%d receipts for %d messages", len(receipts), len(messages))
 	}
 	for i, r := range receipts {
 		settled := r.Outcome == sender.Accepted
 		switch {
 		case r.At.IsZero():
-			t.Errorf("letter %d: no time", i+1)
+			t.Errorf("message %d: no time", i+1)
 		case !settled && !slices.Contains(h.Reasons, r.Reason):
-			t.Errorf("letter %d: the reason %q is not on the list", i+1, r.Reason)
-		case len(r.Detail) > 200 || strings.Contains(strings.ToLower(r.Detail), strings.ToLower(letters[i].To)):
-			t.Errorf("letter %d: the detail is too long or tells the address: %q", i+1, r.Detail)
+			t.Errorf("message %d: the reason %q is not on the list", i+1, r.Reason)
+		case len(r.Detail) > 200 || strings.Contains(strings.ToLower(r.Detail), strings.ToLower(messages[i].To)):
+			t.Errorf("message %d: the detail is too long or contains the address: %q", i+1, r.Detail)
 		case r.Provider && r.Outcome == sender.Unknown:
-			t.Errorf("letter %d: %+v: what is unknown speaks of nobody", i+1, r)
+			t.Errorf("message %d: %+v: an unknown outcome is not of the provider", i+1, r)
 		}
 	}
 }
@@ -147,53 +154,54 @@ func (h Harness) endedBefore(t *testing.T) {
 	end := h.Serve(t, accept)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	letters := h.letters(1, 3)
-	receipts := end.Carrier.Send(ctx, letters)
-	h.check(t, letters, receipts)
+	messages := h.messages(1, 3)
+	receipts := end.Carrier.Send(ctx, messages)
+	h.check(t, messages, receipts)
 	for i, r := range receipts {
-		if r.Outcome != sender.NotCalled || len(end.Requests(letters[i].To)) != 0 {
-			t.Errorf("letter %d: %+v, %d requests", i+1, r, len(end.Requests(letters[i].To)))
+		if r.Outcome != sender.NotCalled || len(end.Requests(messages[i].To)) != 0 {
+			t.Errorf("message %d: %+v, %d requests", i+1, r, len(end.Requests(messages[i].To)))
 		}
 	}
 }
 
-// stopped is a context as a process has it that was stopped past the deadline
-// and has just gone on: the time is over, and the timer has not run yet.
-type stopped struct{ context.Context }
+// stopped is a context after its deadline, before its timer has run, as in a process
+// that was stopped.
+type stopped struct{ context.Context } //nolint:containedctx // it is a context
 
+// Deadline has passed.
 func (stopped) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
 
 func (h Harness) passedUnnoticed(t *testing.T) {
 	end := h.Serve(t, accept)
-	letters := h.letters(1, 2)
-	for i, r := range end.Carrier.Send(stopped{t.Context()}, letters) {
-		if r.Outcome != sender.NotCalled || len(end.Requests(letters[i].To)) != 0 {
-			t.Errorf("letter %d: %+v, %d requests", i+1, r, len(end.Requests(letters[i].To)))
+	messages := h.messages(1, 2)
+	for i, r := range end.Carrier.Send(stopped{t.Context()}, messages) {
+		if r.Outcome != sender.NotCalled || len(end.Requests(messages[i].To)) != 0 {
+			t.Errorf("message %d: %+v, %d requests", i+1, r, len(end.Requests(messages[i].To)))
 		}
 	}
 }
 
-// tooLate: the letters may not be begun any more, though ctx leaves time.
+// tooLate: StartBy has passed, though ctx leaves time.
 func (h Harness) tooLate(t *testing.T) {
 	end := h.Serve(t, accept)
-	letters := h.letters(1, 3)
-	for i := range letters[1:] {
-		letters[i+1].StartBy = time.Now().Add(-time.Millisecond)
+	messages := h.messages(1, 3)
+	for i := range messages[1:] {
+		messages[i+1].StartBy = time.Now().Add(-time.Millisecond)
 	}
-	for i, r := range end.Carrier.Send(t.Context(), letters) {
+	for i, r := range end.Carrier.Send(t.Context(), messages) {
 		want, requests := sender.NotCalled, 0
 		if i == 0 {
 			want, requests = sender.Accepted, 1
 		}
-		if r.Outcome != want || len(end.Requests(letters[i].To)) != requests {
-			t.Errorf("letter %d: %+v, %d requests", i+1, r, len(end.Requests(letters[i].To)))
+		if r.Outcome != want || len(end.Requests(messages[i].To)) != requests {
+			t.Errorf("message %d: %+v, %d requests", i+1, r, len(end.Requests(messages[i].To)))
 		}
 	}
 }
 
-// endsOnTheWay: the far end has the second letter when ctx ends, and does not
+// endsDuringACall: the server has the second message when ctx ends, and does not
 // answer in time.
-func (h Harness) endsOnTheWay(t *testing.T) {
+func (h Harness) endsDuringACall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	end := h.Serve(t, func(to string) Behaviour {
 		if to == h.Address(2) {
@@ -202,42 +210,42 @@ func (h Harness) endsOnTheWay(t *testing.T) {
 		}
 		return Accept
 	})
-	letters := h.letters(1, 4)
-	receipts := end.Carrier.Send(ctx, letters)
-	h.check(t, letters, receipts)
+	messages := h.messages(1, 4)
+	receipts := end.Carrier.Send(ctx, messages)
+	h.check(t, messages, receipts)
 	for i, want := range []sender.Outcome{sender.Accepted, sender.Unknown, sender.NotCalled, sender.NotCalled} {
 		if receipts[i].Outcome != want {
-			t.Errorf("letter %d: %+v, want %s", i+1, receipts[i], want)
+			t.Errorf("message %d: %+v, want %s", i+1, receipts[i], want)
 		}
 		called := want != sender.NotCalled
-		if n := len(end.Requests(letters[i].To)); (n == 1) != called || n > 1 {
-			t.Errorf("letter %d: %d requests", i+1, n)
+		if n := len(end.Requests(messages[i].To)); (n == 1) != called || n > 1 {
+			t.Errorf("message %d: %d requests", i+1, n)
 		}
 	}
 }
 
-func (h Harness) nobodyThere(t *testing.T) {
+func (h Harness) noServer(t *testing.T) {
 	end := h.Serve(t, accept)
-	letters := h.letters(1, 3)
-	receipts := end.Nowhere.Send(t.Context(), letters)
-	h.check(t, letters, receipts)
+	messages := h.messages(1, 3)
+	receipts := end.Nowhere.Send(t.Context(), messages)
+	h.check(t, messages, receipts)
 	for i, r := range receipts {
 		if spared := i > 0 && r.Outcome == sender.NotCalled; r.Outcome != sender.NotAccepted && !spared || !r.Provider {
-			t.Errorf("letter %d: %+v, want not accepted or after the first not called, for the provider's sake", i+1, r)
+			t.Errorf("message %d: %+v, want not accepted or after the first not called, for the provider's sake", i+1, r)
 		}
 	}
 }
 
 func (h Harness) sameBytes(t *testing.T) {
 	end := h.Serve(t, accept)
-	letters := h.letters(1, 2)
-	end.Carrier.Send(t.Context(), letters)
-	for i := range letters {
-		letters[i].Attempt = 2
+	messages := h.messages(1, 2)
+	end.Carrier.Send(t.Context(), messages)
+	for i := range messages {
+		messages[i].Attempt = 2
 	}
-	slices.Reverse(letters)
-	end.Carrier.Send(t.Context(), letters)
-	for _, m := range letters {
+	slices.Reverse(messages)
+	end.Carrier.Send(t.Context(), messages)
+	for _, m := range messages {
 		if r := end.Requests(m.To); len(r) != 2 || !bytes.Equal(r[0], r[1]) {
 			t.Errorf("%d requests, or they differ: %q", len(r), r)
 		}
@@ -250,9 +258,9 @@ func (h Harness) manyAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range callers {
 		all.Go(func() {
-			letters := h.letters(1+i*each, each)
-			receipts := end.Carrier.Send(t.Context(), letters)
-			h.check(t, letters, receipts)
+			messages := h.messages(1+i*each, each)
+			receipts := end.Carrier.Send(t.Context(), messages)
+			h.check(t, messages, receipts)
 			for _, r := range receipts {
 				if r.Outcome != sender.Accepted {
 					t.Errorf("%+v", r)
@@ -263,12 +271,12 @@ func (h Harness) manyAtOnce(t *testing.T) {
 	all.Wait()
 	for n := range callers * each {
 		if r := end.Requests(h.Address(1 + n)); len(r) != 1 {
-			t.Errorf("letter %d: %d requests", n, len(r))
+			t.Errorf("message %d: %d requests", n, len(r))
 		}
 	}
 }
 
-func (h Harness) noLetters(t *testing.T) {
+func (h Harness) noMessages(t *testing.T) {
 	if r := h.Serve(t, accept).Carrier.Send(t.Context(), nil); len(r) != 0 {
 		t.Errorf("%+v", r)
 	}

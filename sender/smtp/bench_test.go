@@ -2,6 +2,7 @@ package smtp
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(listener.Addr())
+	_, _ = fmt.Fprintln(os.Stdout, listener.Addr())
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
 	if err := sink.Run(ctx, listener, os.Stdout); err != nil {
@@ -67,18 +68,19 @@ func startSink(tb testing.TB) (address string, process *exec.Cmd) {
 
 // benchLetters are mails of about 2 kB on the wire with both parts.
 func benchLetters(n int) []sender.Message {
-	paragraph := "<p>Hello reader, this is a paragraph of a newsletter with a <a href=\"https://shop.example/x?id=%d\">link</a> in it.</p>\n"
-	letters := make([]sender.Message, n)
-	for i := range letters {
+	paragraph := "<p>Hello reader, this is a paragraph of a newsletter with " +
+		"a <a href=\"https://shop.example/x?id=%d\">link</a> in it.</p>\n"
+	messages := make([]sender.Message, n)
+	for i := range messages {
 		html := "<html><body>" + strings.Repeat(fmt.Sprintf(paragraph, i), 9) + "</body></html>"
-		letters[i] = sender.Message{
+		messages[i] = sender.Message{
 			Notification: lemma.FormatNotificationID(uuid.UUID{1}, uuid.UUID{15: byte(i)}), Attempt: 1,
 			To: fmt.Sprintf("user%d@example.test", i+1), FromName: "The Shop", FromEmail: "news@shop.example",
 			Subject: fmt.Sprintf("News for reader %d", i), HTML: html, Text: "Hello reader,\n\nthis is the plain text of a newsletter.\n",
 			Date: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Seed: uuid.UUID{15: byte(i)},
 		}
 	}
-	return letters
+	return messages
 }
 
 func cpu() time.Duration {
@@ -90,7 +92,7 @@ func cpu() time.Duration {
 // cpuOf reads the CPU that another process has used, in ticks of 10 ms.
 func cpuOf(pid int) time.Duration {
 	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	f := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
+	f := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
 	var u, s int64
 	_, _ = fmt.Sscan(f[11], &u)
 	_, _ = fmt.Sscan(f[12], &s)
@@ -121,7 +123,7 @@ func benchSend(b *testing.B, senders int, key string, window int) {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	letters := benchLetters(window)
+	messages := benchLetters(window)
 	var left sync.Mutex
 	todo := b.N
 	var all sync.WaitGroup
@@ -138,7 +140,7 @@ func benchSend(b *testing.B, senders int, key string, window int) {
 				if n == 0 {
 					return
 				}
-				for _, r := range c.Send(b.Context(), letters[:n]) {
+				for _, r := range c.Send(b.Context(), messages[:n]) {
 					if r.Outcome != sender.Accepted {
 						b.Errorf("%+v", r)
 						return
@@ -154,15 +156,15 @@ func benchSend(b *testing.B, senders int, key string, window int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "mails/s")
 }
 
-// BenchmarkDraft is the writing of a letter alone.
+// BenchmarkDraft is the writing of a message alone.
 func BenchmarkDraft(b *testing.B) {
-	letters := benchLetters(100)
-	var k desk
+	messages := benchLetters(100)
+	var k writer
 	var d draft
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		if err := k.write(&d, &letters[i%100], "", nil); err != nil {
+		if err := k.write(&d, &messages[i%100], "", nil); err != nil {
 			b.Fatal(err)
 		}
 		i++

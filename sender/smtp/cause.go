@@ -14,15 +14,14 @@ import (
 	"lemma/dial"
 )
 
-// closed is a text of ours that may be shown as it is.
+// closed is a text of the closed list, which may be shown.
 type closed string
 
 func (c closed) Error() string { return string(c) }
 
-// cause is what an administrator of the workspace may read of an error on a
-// connection: a sentence of a closed list. The error itself can name addresses
-// of our network, or quote a server that is not a mail server at all; it is for
-// the log.
+// cause is what a user may read of an error on a connection: a sentence of a closed
+// list. The error itself, which is logged, can contain addresses of the operator's
+// network, or the text of a server that is not a mail server.
 func cause(err error) string {
 	var own closed
 	var dns *net.DNSError
@@ -48,8 +47,7 @@ func cause(err error) string {
 	return handshake(err)
 }
 
-// handshake is cause for errors of TLS. Those of certificates would quote the
-// names in them.
+// handshake is cause for errors of TLS, without the names of certificates.
 func handshake(err error) string {
 	var authority x509.UnknownAuthorityError
 	var name x509.HostnameError
@@ -76,9 +74,8 @@ func handshake(err error) string {
 // enhanced is an enhanced status code (RFC 3463, 2) at the beginning of a reply.
 var enhanced = regexp.MustCompile(`^[245]\.[0-9]{1,3}\.[0-9]{1,3}\b`)
 
-// codes is what may be read of a reply from before the login: its numbers.
-// Until then nothing shows that the host is a mail server that the account
-// belongs to, and its text could be anybody's.
+// codes is what may be shown of a reply before the login: its numbers. Until then
+// nothing proves that the host is the account's mail server.
 func codes(a reply) string {
 	text := "the server answered " + strconv.Itoa(a.code)
 	if more := enhanced.Find(a.text); more != nil {

@@ -19,11 +19,10 @@ type settings struct {
 	maxConnections                    int
 	timeout                           time.Duration // for one round trip
 	idDomain                          string        // right side of Message-ID; empty: the sender's domain
-	dkim                              *signer       // nil: letters are not signed
+	dkim                              *signer       // nil: not signed
 }
 
-// The ways to speak TLS. starttls means required: a server that does not
-// offer it gets nothing.
+// The modes of TLS. With starttls a server must offer it.
 const (
 	tlsNone     = "none"
 	tlsStart    = "starttls"
@@ -68,7 +67,7 @@ func present(raw json.RawMessage) bool {
 	return len(raw) > 0 && string(raw) != "null"
 }
 
-// form collects faults, so that one answer names them all.
+// form collects the faults of all fields.
 type form struct{ faults []lemma.Field }
 
 func (f *form) fault(pointer, code, detail string) {
@@ -83,8 +82,8 @@ func (f *form) err() error {
 	return &lemma.Error{Kind: lemma.Invalid, Message: "the provider's settings are not valid", Fields: f.faults}
 }
 
-// object reads a JSON object whose members are all known. null and nothing are
-// the empty object, and a member that is null is one that is absent.
+// object reads a JSON object whose members are all known. Nothing is the empty object,
+// and a null member is absent.
 func (f *form) object(pointer string, raw json.RawMessage, members map[string]any) {
 	if !present(raw) {
 		return
@@ -153,7 +152,7 @@ func (f *form) numbers(s *settings, seconds int) {
 	}
 }
 
-// login refuses a password that would cross a network in the clear.
+// login rejects a password that would be sent unencrypted over a network.
 func (f *form) login(s *settings) {
 	switch {
 	case s.username == "" && s.password != "":
@@ -185,8 +184,8 @@ func (f *form) signature(wanted bool, domain, selector, key string) *signer {
 	return s
 }
 
-// Warnings say how somebody on the way to the server could read the mail. The
-// certificate is verified in both ways of speaking TLS.
+// Warnings are about settings with which mail can be read on its way. Both modes of
+// TLS verify the certificate.
 func Warnings(config json.RawMessage) []string {
 	s, _ := parse(config, nil) // Check reports its faults
 	if s.tlsMode != tlsNone || isLoopback(s.host) {
@@ -195,12 +194,12 @@ func Warnings(config json.RawMessage) []string {
 	return []string{"mail is not encrypted on its way to the server; use tls starttls or implicit"}
 }
 
-// isHost accepts an IP address or a name of letters, digits, hyphens,
-// underscores and dots: nothing that could change the meaning of a line.
+// isHost accepts an IP address or a name of letters, digits, hyphens, underscores and
+// dots: nothing that could inject a command.
 func isHost(s string) bool { return isName(s) || net.ParseIP(s) != nil }
 
 func isName(s string) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if c := s[i]; !alphanumeric(c) && c != '-' && c != '.' && c != '_' {
 			return false
 		}
@@ -215,7 +214,7 @@ func isLoopback(host string) bool {
 
 func hasBreak(s string) bool { return strings.ContainsAny(s, "\r\n\x00") }
 
-// ownName is what this machine calls itself in EHLO.
+// ownName is the host name for EHLO.
 func ownName() string {
 	name, err := os.Hostname()
 	if err != nil || !isHost(name) {
@@ -224,11 +223,10 @@ func ownName() string {
 	return name
 }
 
-// Moves names the members of a config that decide where a password is sent and
-// how well it is protected on the way, and that two configs differ in. Secrets
-// must not follow such a change by themselves: an API key that may edit a
-// provider could have the password sent to another server. Without a password
-// there is none: the DKIM key is never sent.
+// Moves returns the members that differ between two configs and decide where a
+// password is sent and how it is protected. Secrets must not follow such a change: an
+// API key that may edit a provider could have the password sent to another server.
+// Without a password it returns nil, since the DKIM key is never sent.
 func Moves(before, after, secrets json.RawMessage) (members []string) {
 	old, _ := parse(before, nil) // Check reports its faults
 	now, _ := parse(after, nil)

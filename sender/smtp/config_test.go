@@ -27,21 +27,26 @@ func TestCheck(t *testing.T) {
 		{"unknown fields", `{"host":"a.test","port":25,"Port":1,"a/b~c":1}`, `{"pass":"x"}`,
 			[]string{"/config/Port unknown_field", "/config/a~1b~0c unknown_field", "/secrets/pass unknown_field"}},
 		{"wrong types", `{"host":1,"port":"25","dkim":{"domain":7},"timeout_seconds":1.5}`, ``,
-			[]string{"/config/dkim/domain wrong_type", "/config/host wrong_type", "/config/port wrong_type", "/config/timeout_seconds wrong_type"}},
+			[]string{"/config/dkim/domain wrong_type", "/config/host wrong_type", "/config/port wrong_type",
+				"/config/timeout_seconds wrong_type"}},
 		{"unknown in dkim", `{"host":"a.test","port":25,"dkim":{"key":1}}`, ``, []string{"/config/dkim/key unknown_field"}},
 		{"line breaks", `{"host":"a.test\r\nQUIT","port":25,"helo":"x\u0000","username":"u\n"}`, `{"password":"a\rb"}`,
 			[]string{"/config/helo line_break", "/config/host line_break", "/config/username line_break", "/secrets/password line_break"}},
 		{"out of range", `{"host":"a.test","port":70000,"max_connections":101,"timeout_seconds":0,"tls":"maybe"}`, ``,
-			[]string{"/config/max_connections out_of_range", "/config/port out_of_range", "/config/timeout_seconds out_of_range", "/config/tls invalid_choice"}},
+			[]string{"/config/max_connections out_of_range", "/config/port out_of_range", "/config/timeout_seconds out_of_range",
+				"/config/tls invalid_choice"}},
 		{"bad names", `{"host":"a b","port":25,"helo":"x y","message_id_domain":"a>b"}`, ``,
 			[]string{"/config/helo invalid_host", "/config/host invalid_host", "/config/message_id_domain invalid_host"}},
-		{"password in the clear", `{"host":"a.test","port":25,"tls":"none","username":"u"}`, `{"password":"p"}`, []string{"/config/tls insecure"}},
+		{"password in the clear", `{"host":"a.test","port":25,"tls":"none","username":"u"}`, `{"password":"p"}`,
+			[]string{"/config/tls insecure"}},
 		{"password without a name", `{"host":"a.test","port":25}`, `{"password":"p"}`, []string{"/config/username required"}},
 		{"name without a password", `{"host":"a.test","port":25,"username":"u"}`, ``, []string{"/secrets/password required"}},
 		{"key without dkim", `{"host":"a.test","port":25}`, `{"dkim_private_key":` + string(key) + `}`, []string{"/config/dkim required"}},
-		{"dkim without key", `{"host":"a.test","port":25,"dkim":{"domain":"a.test","selector":"s"}}`, ``, []string{"/secrets/dkim_private_key invalid_key"}},
+		{"dkim without key", `{"host":"a.test","port":25,"dkim":{"domain":"a.test","selector":"s"}}`, ``,
+			[]string{"/secrets/dkim_private_key invalid_key"}},
 		{"no key at all", `{"host":"a.test","port":25,"dkim":{"domain":"a;b","selector":""}}`, `{"dkim_private_key":"hello"}`,
-			[]string{"/config/dkim/domain invalid_host", "/config/dkim/selector invalid_selector", "/secrets/dkim_private_key invalid_key"}},
+			[]string{"/config/dkim/domain invalid_host", "/config/dkim/selector invalid_selector",
+				"/secrets/dkim_private_key invalid_key"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -76,7 +81,8 @@ func faults(t *testing.T, err error) (all []string) {
 func TestCheckOfAddresses(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string][2]bool{ // without and with AllowPrivate
-		"127.0.0.1": {false, true}, "10.0.0.1": {false, true}, "::1": {false, true}, "169.254.169.254": {false, false}, "::ffff:0:a9fe:a9fe": {false, false},
+		"127.0.0.1": {false, true}, "10.0.0.1": {false, true}, "::1": {false, true}, "169.254.169.254": {false,
+			false}, "::ffff:0:a9fe:a9fe": {false, false},
 		"localhost": {false, true}, "Mail.LOCALHOST.": {false, true}, "8.8.8.8": {true, true}, "mail.example.test": {true, true},
 	} {
 		config := json.RawMessage(`{"host":"` + host + `","port":25,"tls":"none"}`)
@@ -97,7 +103,8 @@ func TestMoves(t *testing.T) {
 		want           []string
 	}{
 		{before, `{"password":"p"}`, nil},
-		{`{"host":"MAIL.a.test","port":587,"tls":"starttls","username":"u","timeout_seconds":5,"max_connections":3,"helo":"x.test"}`, `{"password":"p"}`, nil},
+		{`{"host":"MAIL.a.test","port":587,"tls":"starttls","username":"u","timeout_seconds":5,"max_connections":3,"helo":"x.test"}`,
+			`{"password":"p"}`, nil},
 		{`{"host":"mail.b.test","port":587,"username":"u"}`, `{"password":"p"}`, []string{"host"}},
 		{`{"host":"mail.a.test","port":588,"username":"v","tls":"none"}`, `{"password":"p"}`, []string{"port", "tls", "username"}},
 		{`{"host":"mail.a.test","port":587}`, `{"password":"p"}`, []string{"username"}},

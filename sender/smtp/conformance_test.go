@@ -45,7 +45,7 @@ func documentedReasons(t *testing.T) (all []string) {
 		t.Fatal(err)
 	}
 	table, _, _ := strings.Cut(string(source), "// A 4xx after")
-	for _, line := range strings.Split(table, "\n") {
+	for line := range strings.SplitSeq(table, "\n") {
 		if columns := regexp.MustCompile(`\s{2,}|\t`).Split(line, -1); len(columns) > 3 {
 			all = append(all, strings.Split(columns[len(columns)-1], ", ")...)
 		}
@@ -59,13 +59,13 @@ func documentedReasons(t *testing.T) (all []string) {
 func catcherEnd(t *testing.T, behave func(string) sendertest.Behaviour, pipelining bool) sendertest.FarEnd {
 	t.Helper()
 	var mu sync.Mutex
-	came := map[string]int{}
+	received := map[string]int{}
 	far, err := catcher.Start(catcher.Options{LockStep: !pipelining, Faults: func(e catcher.Event) catcher.Fault {
 		if e.Stage != catcher.Dot {
 			return catcher.Fault{}
 		}
 		mu.Lock()
-		came[e.Recipient]++
+		received[e.Recipient]++
 		mu.Unlock()
 		return faultsFor[behave(e.Recipient)]
 	}})
@@ -75,10 +75,10 @@ func catcherEnd(t *testing.T, behave func(string) sendertest.Behaviour, pipelini
 	t.Cleanup(far.Close)
 	here := carrierTo(t, &server{address: far.Addr()}, "")
 	here.timeout = 2 * time.Second
-	return sendertest.FarEnd{Carrier: here, Nowhere: carrierTo(t, nobody(t), ""), Requests: func(to string) [][]byte {
+	return sendertest.FarEnd{Carrier: here, Nowhere: carrierTo(t, noServer(t), ""), Requests: func(to string) [][]byte {
 		mu.Lock()
 		defer mu.Unlock()
-		bodies := make([][]byte, came[to])
+		bodies := make([][]byte, received[to])
 		i := 0
 		for _, e := range far.Ledger() {
 			if e.Recipient == to {
@@ -90,8 +90,8 @@ func catcherEnd(t *testing.T, behave func(string) sendertest.Behaviour, pipelini
 	}}
 }
 
-// nobody is a server that was there a moment ago.
-func nobody(t *testing.T) *server {
+// noServer is a server that has been stopped.
+func noServer(t *testing.T) *server {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

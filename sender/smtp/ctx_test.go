@@ -11,7 +11,7 @@ import (
 	"lemma/sender"
 )
 
-// When ctx ends, the letter on its way is unknown, no other is begun, and the
+// When ctx ends, the message on its way is unknown, no other is begun, and the
 // server, left in the middle of DATA, gets no dot that would make a mail.
 func TestCtxEnds(t *testing.T) {
 	t.Parallel()
@@ -26,11 +26,11 @@ func TestCtxEnds(t *testing.T) {
 	c := carrierTo(t, s, "")
 	c.timeout = time.Minute // ctx, not this, ends the waiting
 	began := time.Now()
-	got := verdicts(c.Send(ctx, letters(4)))
+	got := results(c.Send(ctx, messages(4)))
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %v to notice", took)
 	}
-	want := []verdict{
+	want := []result{
 		{sender.Accepted, false, 250, ""}, {sender.Unknown, false, 0, "call_ended"},
 		{sender.NotCalled, false, 0, "call_ended"}, {sender.NotCalled, false, 0, "call_ended"},
 	}
@@ -42,7 +42,7 @@ func TestCtxEnds(t *testing.T) {
 	}
 }
 
-// lateCtx has ended, but whoever waits for it is not told yet.
+// lateCtx has ended, but its channel is not closed yet.
 type lateCtx struct {
 	context.Context
 	ended atomic.Bool
@@ -67,9 +67,9 @@ func TestOpenEnvelopeGetsNoDot(t *testing.T) {
 		return ""
 	}})
 	c := carrierTo(t, s, "")
-	got := c.Send(ctx, letters(3))
+	got := c.Send(ctx, messages(3))
 	if got[0].Outcome != sender.Accepted || got[1].Outcome != sender.NotCalled || got[2].Outcome != sender.NotCalled {
-		t.Errorf("%+v", verdicts(got))
+		t.Errorf("%+v", results(got))
 	}
 	if n := len(s.kept()); n != 1 {
 		t.Errorf("%d bodies, want 1", n)
@@ -84,7 +84,7 @@ func TestCtxEndedBefore(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := serve(t, &server{})
-	got := carrierTo(t, s, "").Send(ctx, letters(2))
+	got := carrierTo(t, s, "").Send(ctx, messages(2))
 	for _, r := range got {
 		if r.Outcome != sender.NotCalled {
 			t.Errorf("%+v", r)

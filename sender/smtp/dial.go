@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,17 +16,18 @@ import (
 	"lemma/sender"
 )
 
-// refusal is why a connection could not be made: always before any message.
+// refusal is why there is no connection: always before any message.
 type refusal struct {
 	reason string
 	code   int
-	detail string // out of a closed list, with the numbers of a reply
+	detail string // of a closed list, with the numbers of a reply
 	cause  error  // for the log alone
 }
 
 func (r *refusal) receipt() sender.Receipt {
 	definite := r.code >= 500 || r.reason == "forbidden_address" // both last until the settings change
-	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Definite: definite, Code: r.code, Reason: r.reason, Detail: r.detail, At: time.Now()}
+	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Definite: definite, Code: r.code,
+		Reason: r.reason, Detail: r.detail, At: time.Now()}
 }
 
 func failed(reason string, err error) *refusal {
@@ -42,12 +44,13 @@ func refused(reason string, a reply, err error) *refusal {
 	return &refusal{reason: reason, code: a.code, detail: codes(a), cause: errors.New(detail(string(a.text), ""))}
 }
 
-// dial connects and gets as far as a server that is ready for messages. All of
-// it together has the time of one round trip.
+// dial connects and prepares a server for messages. All steps together have the time
+// of one round trip.
 func (c *carrier) dial(ctx context.Context) (*session, *refusal) {
 	s, r := c.session(ctx)
 	if r != nil && ctx.Err() == nil {
-		c.log.Info("no connection to the mail server", "provider_id", c.provider, "host", c.host, "port", c.port, "reason", r.reason, "code", r.code, "error", r.cause)
+		c.log.Info("no connection to the mail server", "provider_id", c.provider, "host", c.host, "port", c.port,
+			"reason", r.reason, "code", r.code, "error", r.cause)
 	}
 	return s, r
 }
@@ -92,11 +95,11 @@ func (c *carrier) introduce(ctx context.Context, s *session) *refusal {
 			return r
 		}
 	}
-	s.heed(offers)
+	s.setExtensions(offers)
 	return c.login(s, offers)
 }
 
-// hello says EHLO and returns what the server offers: keyword to parameters.
+// hello sends EHLO and returns the server's extensions: keyword to parameters.
 func (c *carrier) hello(s *session) (map[string]string, *refusal) {
 	a, err := s.command("EHLO " + c.helo)
 	if err != nil || a.code != 250 {
@@ -112,15 +115,15 @@ func (c *carrier) hello(s *session) (map[string]string, *refusal) {
 	return offers, nil
 }
 
-func (s *session) heed(offers map[string]string) {
+func (s *session) setExtensions(offers map[string]string) {
 	_, s.pipelining = offers["PIPELINING"]
 	var size string
 	size, s.sized = offers["SIZE"]
 	s.limit, _ = strconv.Atoi(size) // SIZE alone, and SIZE 0, set no limit (RFC 1870, 4)
 }
 
-// upgrade is STARTTLS (RFC 3207). A server that does not offer it, or that
-// somebody in between keeps from offering it, is not spoken to.
+// upgrade is STARTTLS (RFC 3207). A server that does not offer it is not used, since
+// an attacker may have removed the offer.
 func (c *carrier) upgrade(ctx context.Context, s *session, offers map[string]string) (map[string]string, *refusal) {
 	if _, offered := offers["STARTTLS"]; !offered {
 		return nil, failed("tls_failed", closed("the server does not offer STARTTLS, which the provider's settings require"))
@@ -146,8 +149,8 @@ func (c *carrier) secure(ctx context.Context, s *session) *refusal {
 	return nil
 }
 
-// login authenticates, if the account has a name. A password crosses TLS, or
-// does not leave this machine.
+// login authenticates, if the account has a username. A password is sent over TLS or
+// to a loopback address only.
 func (c *carrier) login(s *session, offers map[string]string) *refusal {
 	if c.username == "" {
 		return nil
@@ -158,9 +161,9 @@ func (c *carrier) login(s *session, offers map[string]string) *refusal {
 	var a reply
 	var err error
 	switch mechanisms := strings.Fields(offers["AUTH"]); {
-	case has(mechanisms, "PLAIN"):
+	case slices.Contains(mechanisms, "PLAIN"):
 		a, err = s.command("AUTH PLAIN " + encode("\x00"+c.username+"\x00"+c.password))
-	case has(mechanisms, "LOGIN"):
+	case slices.Contains(mechanisms, "LOGIN"):
 		a, err = c.loginInSteps(s)
 	default:
 		return failed("auth_failed", closed("the server offers neither AUTH PLAIN nor AUTH LOGIN"))
@@ -189,12 +192,3 @@ func private(conn net.Conn) bool {
 }
 
 func encode(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
-
-func has(list []string, wanted string) bool {
-	for _, s := range list {
-		if s == wanted {
-			return true
-		}
-	}
-	return false
-}

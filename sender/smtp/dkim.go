@@ -16,18 +16,18 @@ import (
 	"time"
 )
 
-// signer signs letters (RFC 6376; RFC 8463 for Ed25519), relaxed/relaxed. It
-// is deterministic: the time is the message's date, and neither RSA PKCS#1
-// v1.5 nor Ed25519 draws anything at random.
+// signer signs messages (RFC 6376; RFC 8463 for Ed25519), relaxed/relaxed. It is
+// deterministic: the time is the message's date, and RSA PKCS#1 v1.5 and Ed25519 use
+// no random numbers.
 type signer struct {
 	key  crypto.Signer
 	rsa  bool
 	head string // the signature header up to its time
 }
 
-// Verifiers need not accept RSA keys of other sizes (RFC 8301, 3.2). The time of
-// a signature grows with the cube of the size, and nothing ends one: with 16384
-// bits it is 10 s.
+// Verifiers need not accept RSA keys of other sizes (RFC 8301, 3.2). The time of a
+// signature grows with the cube of the size and cannot be bounded: with 16384 bits it
+// is 10 s.
 const (
 	leastRSA = 1024
 	mostRSA  = 4096
@@ -64,14 +64,14 @@ func newSigner(domain, selector, text string) (*signer, error) {
 	return s, nil
 }
 
-// signedFields are the headers that a signature covers. RFC 8058 (4) wants
-// the two of one-click unsubscription among them.
+// signedFields are the headers that a signature covers, with the two of one-click
+// unsubscription (RFC 8058, 4).
 var signedFields = []string{
 	"content-transfer-encoding", "content-type", "date", "from", "list-id", "list-unsubscribe", "list-unsubscribe-post",
 	"message-id", "mime-version", "reply-to", "subject", "to",
 }
 
-// sign puts a signature in front of a message whose body begins at a place.
+// sign inserts a signature before a message whose body begins at that index.
 func (s *signer) sign(mail []byte, body int, date time.Time) ([]byte, error) {
 	names, canonical := canonicalHeader(mail[:body])
 	sum := sha256.Sum256(canonicalBody(mail[body:]))
@@ -89,7 +89,7 @@ func (s *signer) sign(mail []byte, body int, date time.Time) ([]byte, error) {
 	return slices.Insert(mail, 0, field...), nil
 }
 
-// seal signs a header in its canonical form, of which the last line has no end.
+// seal signs a canonical header, without the end of its last line.
 func (s *signer) seal(canonical []byte) ([]byte, error) {
 	sum := sha256.Sum256(bytes.TrimSuffix(canonical, []byte("\r\n")))
 	if s.rsa {
@@ -153,9 +153,9 @@ func appendRelaxed(out, field []byte) []byte {
 	return append(out, "\r\n"...)
 }
 
-// canonicalBody is a body in relaxed form (RFC 6376, 3.4.4). A line of a
-// letter has no blank at its end, because quoted-printable leaves none, so
-// what is left to do is runs of blanks, and empty lines at the end.
+// canonicalBody is a body in relaxed form (RFC 6376, 3.4.4). Quoted-printable leaves
+// no blank at the end of a line, so it only joins blanks and removes empty lines at
+// the end.
 func canonicalBody(body []byte) []byte {
 	out := make([]byte, 0, len(body))
 	blank := false

@@ -23,7 +23,7 @@ func mustSigner(t *testing.T, key string) *signer {
 	return s
 }
 
-// record is what the DNS says of a key.
+// record is the DNS record of a key.
 func record(t *testing.T, s *signer) string {
 	t.Helper()
 	if !s.rsa {
@@ -36,7 +36,8 @@ func record(t *testing.T, s *signer) string {
 	return "v=DKIM1; k=rsa; p=" + base64.StdEncoding.EncodeToString(raw)
 }
 
-// One signature with a large key takes seconds of a worker, and nothing ends it.
+// A signature with a large key takes a worker several seconds, and cannot be
+// interrupted.
 func TestSizesOfKeys(t *testing.T) {
 	t.Parallel()
 	for bits, want := range map[int]error{1024: nil, 2048: nil, 4160: errKey} {
@@ -57,8 +58,8 @@ func TestSizesOfKeys(t *testing.T) {
 	}
 }
 
-// A verifier of somebody else's making accepts what we sign, and notices when
-// the one-click headers are touched (RFC 8058).
+// An independent verifier accepts the signatures, and notices when the one-click
+// headers are changed (RFC 8058).
 func TestDKIM(t *testing.T) {
 	t.Parallel()
 	for name, key := range map[string]string{"rsa": testKeyRSA, "ed25519": testKeyEd25519} {
@@ -66,18 +67,20 @@ func TestDKIM(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				s := mustSigner(t, key)
-				m := letter(1)
+				m := message(1)
 				m.HTML, m.Text = body[0], body[1]
 				m.Subject = "  many   blanks, and so long a subject that it must be folded over several lines, with Grüße in it"
-				m.Headers = [][2]string{{"List-Unsubscribe", "<https://shop.example/u>"}, {"List-Unsubscribe-Post", "List-Unsubscribe=One-Click"}, {"X-Other", "1"}}
+				m.Headers = [][2]string{{"List-Unsubscribe", "<https://shop.example/u>"},
+					{"List-Unsubscribe-Post", "List-Unsubscribe=One-Click"}, {"X-Other", "1"}}
 				text := written(t, m, s)
 				checkWire(t, text)
-				look := &dkim.VerifyOptions{LookupTXT: func(string) ([]string, error) { return []string{record(t, s)}, nil }}
-				if err := verify(text, look); err != nil {
+				options := &dkim.VerifyOptions{LookupTXT: func(string) ([]string, error) { return []string{record(t, s)}, nil }}
+				if err := verify(text, options); err != nil {
 					t.Errorf("%v\n%s", err, text)
 				}
-				for _, change := range [][2]string{{"shop.example/u", "evil.example/u"}, {"One-Click", "Two-Clicks"}, {"From: \"Shop", "From: \"Chop"}} {
-					if verify(strings.Replace(text, change[0], change[1], 1), look) == nil {
+				for _, change := range [][2]string{{"shop.example/u", "evil.example/u"}, {"One-Click", "Two-Clicks"},
+					{"From: \"Shop", "From: \"Chop"}} {
+					if verify(strings.Replace(text, change[0], change[1], 1), options) == nil {
 						t.Errorf("%s may be changed", change[0])
 					}
 				}

@@ -2,9 +2,9 @@ package smtp
 
 import "lemma/sender"
 
-// knock sends a letter's envelope and hears the answers, in one round trip
+// sendEnvelope sends a message's envelope and reads the answers, in one round trip
 // where the server offers PIPELINING.
-func (r *run) knock(d *draft) (waits bool, lost *sender.Receipt) {
+func (r *run) sendEnvelope(d *draft) (waits bool, lost *sender.Receipt) {
 	s := r.conn
 	if s.pending() > 0 {
 		return false, r.lost(atMail, errSurplus)
@@ -13,7 +13,7 @@ func (r *run) knock(d *draft) (waits bool, lost *sender.Receipt) {
 		if err := s.settle(); err != nil {
 			return false, r.lost(atMail, err)
 		}
-		return r.hear(d)
+		return r.readEnvelope(d)
 	}
 	debt := s.debt()
 	s.envelope = s.appendEnvelope(s.envelope[:0], d)
@@ -26,13 +26,13 @@ func (r *run) knock(d *draft) (waits bool, lost *sender.Receipt) {
 			return false, r.lost(atMail, err)
 		}
 	}
-	return r.hear(d)
+	return r.readEnvelope(d)
 }
 
-// hear reads the answers to MAIL, RCPT and DATA. waits: the server wants the
-// body. Otherwise the letter has its receipt, or lost says that the connection
-// is of no more use, and what the letter's receipt is if no other is tried.
-func (r *run) hear(d *draft) (waits bool, lost *sender.Receipt) {
+// readEnvelope reads the answers to MAIL, RCPT and DATA. If waits, the server waits
+// for the body. Otherwise the message is settled, or lost is its receipt, unless
+// another connection is tried.
+func (r *run) readEnvelope(d *draft) (waits bool, lost *sender.Receipt) {
 	s := r.conn
 	s.owesDot, s.owesReset = false, false
 	var e exchange
@@ -43,7 +43,7 @@ func (r *run) hear(d *draft) (waits bool, lost *sender.Receipt) {
 		}
 		lost = r.lost(at, err)
 		if err == nil {
-			*lost = heard(at, a, d.to)
+			*lost = receiptFor(at, a, d.to)
 		}
 		return false, r.cut(d, &e, lost)
 	}
@@ -53,28 +53,28 @@ func (r *run) hear(d *draft) (waits bool, lost *sender.Receipt) {
 	if !e.refused() {
 		return true, nil
 	}
-	r.settle(d.index, e.verdict)
+	r.settle(d.index, e.refusal)
 	r.tidy(&e)
 	return false, nil
 }
 
-// cut: the connection ended within an envelope. A refusal that came before
-// stands.
+// cut ends an envelope whose connection was lost. An earlier refusal settles the
+// message.
 func (r *run) cut(d *draft, e *exchange, lost *sender.Receipt) *sender.Receipt {
 	if !e.refused() {
 		return lost
 	}
-	r.settle(d.index, e.verdict)
+	r.settle(d.index, e.refusal)
 	r.drop()
 	return nil
 }
 
-// tidy ends the transaction of a refused letter. A server may ask for a body
-// although nobody is there to get it: the bare dot answers that (RFC 2920,
-// 3.1). It would make an empty mail if somebody were there.
+// tidy ends the transaction of a refused message. If a server asks for a body without
+// a recipient, a bare dot answers that (RFC 2920, 3.1). With a recipient it would send
+// an empty message.
 func (r *run) tidy(e *exchange) {
 	switch {
-	case e.asked && e.nobody:
+	case e.asked && e.noRecipient:
 		r.conn.owesDot = true
 	case e.asked:
 		r.drop()
@@ -83,29 +83,28 @@ func (r *run) tidy(e *exchange) {
 	}
 }
 
-// exchange is what the answers to one envelope came to.
+// exchange is the result of one envelope.
 type exchange struct {
-	verdict sender.Receipt // the first refusal
-	nobody  bool           // RCPT was refused
-	asked   bool           // DATA was granted
+	refusal     sender.Receipt // the first refusal
+	noRecipient bool           // RCPT was refused
+	asked       bool           // DATA was granted
 }
 
-func (e *exchange) refused() bool { return e.verdict.Outcome != "" }
+func (e *exchange) refused() bool { return e.refusal.Outcome != "" }
 
-// note takes an answer down. It is false for one after which the connection
-// cannot be used.
+// note records an answer. It is false if the connection cannot be used after it.
 func (e *exchange) note(at stage, a reply, to string) bool {
 	if goesOn(at, a.code) {
 		e.asked = at == atData
 		return true
 	}
-	receipt := heard(at, a, to)
+	receipt := receiptFor(at, a, to)
 	if a.code == 421 || receipt.Reason == "protocol_error" {
 		return false
 	}
-	e.nobody = e.nobody || at == atRcpt
+	e.noRecipient = e.noRecipient || at == atRcpt
 	if !e.refused() {
-		e.verdict = receipt
+		e.refusal = receipt
 	}
 	return true
 }

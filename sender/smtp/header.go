@@ -7,9 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// The header's line lengths, in bytes without CRLF: what a line should have
-// and what it may have at most (RFC 5322, 2.1.1), and the length of an
-// encoded word (RFC 2047, 2).
+// The length of a header's lines in bytes without CRLF: recommended and largest (RFC
+// 5322, 2.1.1), and the length of an encoded word (RFC 2047, 2).
 const (
 	niceLine = 76
 	longLine = 998
@@ -18,12 +17,12 @@ const (
 
 var errFieldLong = errors.New("a header has a word that is too long for a line")
 
-// isMailbox accepts what may stand between the angle brackets of MAIL and
-// RCPT. It is stricter than RFC 5321: printable ASCII, one @, and nothing that
-// could end the brackets, the line or the address.
+// isMailbox accepts what may stand between the angle brackets of MAIL and RCPT. It is
+// stricter than RFC 5321: printable ASCII, one @, and nothing that could end the
+// brackets, the line or the address.
 func isMailbox(s string) bool {
 	at := 0
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		c := s[i]
 		if c <= ' ' || c >= 0x7f || c == '<' || c == '>' || c == '"' || c == '\\' || c == ',' || c == ';' || c == '(' || c == ')' {
 			return false
@@ -35,10 +34,10 @@ func isMailbox(s string) bool {
 	return at == 1 && len(s) <= 254 && s[0] != '@' && s[len(s)-1] != '@'
 }
 
-// isFieldName is RFC 5322's (2.2): printable ASCII without a colon. Names that
-// would fill a line are refused.
+// isFieldName accepts a field name (RFC 5322, 2.2): printable ASCII without a colon,
+// at most 60 bytes.
 func isFieldName(s string) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if s[i] <= ' ' || s[i] >= 0x7f || s[i] == ':' {
 			return false
 		}
@@ -46,8 +45,8 @@ func isFieldName(s string) bool {
 	return s != "" && len(s) <= 60
 }
 
-// appendText writes an unstructured header, such as Subject, so that it reads
-// as it was given: in plain ASCII when it is that, else in encoded words.
+// appendText writes an unstructured header, such as Subject: as plain ASCII if it is
+// that, else in encoded words.
 func appendText(out []byte, name, value string) []byte {
 	out = append(out, name...)
 	out = append(out, ':')
@@ -61,8 +60,8 @@ func appendText(out []byte, name, value string) []byte {
 	return append(out, "\r\n"...)
 }
 
-// appendField writes a header of the customer's own. It may have structure, as
-// List-Unsubscribe has, so ASCII is left as it is, folded at its own blanks.
+// appendField writes a header of the customer. It may have structure, as
+// List-Unsubscribe has, so ASCII is only folded at its blanks.
 func appendField(out []byte, name, value string) ([]byte, error) {
 	value = strings.Trim(value, " \t")
 	if !isASCII(value) {
@@ -77,8 +76,7 @@ func appendField(out []byte, name, value string) ([]byte, error) {
 	return append(all, "\r\n"...), nil
 }
 
-// appendMailbox writes From or Reply-To: a name, if there is one, and an
-// address.
+// appendMailbox writes From or Reply-To: an optional name, and an address.
 func appendMailbox(out []byte, field, name, address string) []byte {
 	out = append(out, field...)
 	out = append(out, ": "...)
@@ -88,9 +86,9 @@ func appendMailbox(out []byte, field, name, address string) []byte {
 		return append(out, "\r\n"...)
 	}
 	if isPlain(name) && len(name) <= niceLine/2 {
-		mark := len(out)
+		start := len(out)
 		out = appendQuotedString(out, name)
-		column += len(out) - mark
+		column += len(out) - start
 	} else {
 		out, column = appendWords(out, column, name)
 	}
@@ -105,7 +103,7 @@ func appendMailbox(out []byte, field, name, address string) []byte {
 // appendQuotedString writes a display name (RFC 5322, 3.2.4).
 func appendQuotedString(out []byte, name string) []byte {
 	out = append(out, '"')
-	for i := 0; i < len(name); i++ {
+	for i := range len(name) {
 		if name[i] == '"' || name[i] == '\\' {
 			out = append(out, '\\')
 		}
@@ -114,10 +112,10 @@ func appendQuotedString(out []byte, name string) []byte {
 	return append(out, '"')
 }
 
-// isPlain says whether a text can stand in a header as it is: printable ASCII,
-// no blank at its ends, nothing that reads as an encoded word.
+// isPlain reports whether a text needs no encoding in a header: printable ASCII, no
+// blank at its ends, nothing that reads as an encoded word.
 func isPlain(s string) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if s[i] < ' ' || s[i] >= 0x7f {
 			return false
 		}
@@ -126,7 +124,7 @@ func isPlain(s string) bool {
 }
 
 func isASCII(s string) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if s[i] >= 0x7f || (s[i] < ' ' && s[i] != '\t') {
 			return false
 		}
@@ -134,9 +132,9 @@ func isASCII(s string) bool {
 	return true
 }
 
-// appendFolded writes a blank and a value, and begins a new line at single
-// blanks where one would grow too long. Unfolding gives the value back. It is
-// false when a line would be longer than most.
+// appendFolded writes a blank and a value, folded at single blanks where a line would
+// be too long. Unfolding restores the value. It is false when a line would be longer
+// than most.
 func appendFolded(out []byte, column int, value string, most int) ([]byte, bool) {
 	out = append(out, ' ')
 	column++
@@ -162,8 +160,8 @@ func appendFolded(out []byte, column int, value string, most int) ([]byte, bool)
 	}
 }
 
-// wordEnd finds the first blank at which a line may be folded: one that has no
-// other beside it, since unfolding must not eat any.
+// wordEnd is the first blank at which a line may be folded: one without a blank beside
+// it, which unfolding would remove.
 func wordEnd(s string) int {
 	for i := 1; i+1 < len(s); i++ {
 		if s[i] == ' ' && !isBlank(s[i-1]) && !isBlank(s[i+1]) {
@@ -181,9 +179,9 @@ const (
 	wordClose = "?="
 )
 
-// appendWords writes a text as RFC 2047 encoded words, none longer than 75
-// bytes, no character split between two, and says at which column it ends.
-// Bytes that are no UTF-8 become the replacement character.
+// appendWords writes a text as RFC 2047 encoded words of at most 75 bytes without
+// splitting a character, and returns the column of their end. Invalid UTF-8 becomes
+// the replacement character.
 func appendWords(out []byte, column int, text string) ([]byte, int) {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	base64 := 3*foreign(text) > len(text)
@@ -194,9 +192,9 @@ func appendWords(out []byte, column int, text string) ([]byte, int) {
 		}
 		room := min(longWord, niceLine-column) - len(wordOpenQ) - len(wordClose)
 		n := fitting(text, room, base64)
-		mark := len(out)
+		start := len(out)
 		out = appendWord(out, text[:n], base64)
-		column += len(out) - mark
+		column += len(out) - start
 		text = text[n:]
 	}
 	return out, column
@@ -205,7 +203,7 @@ func appendWords(out []byte, column int, text string) ([]byte, int) {
 // foreign counts the bytes that Q encoding writes as three.
 func foreign(s string) int {
 	n := 0
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if !bare[s[i]] && s[i] != ' ' {
 			n++
 		}
@@ -213,8 +211,8 @@ func foreign(s string) int {
 	return n
 }
 
-// fitting says how many bytes of a text, in whole characters and at least one
-// of them, fill a room.
+// fitting is how many bytes of a text fit a room, in whole characters and at least
+// one.
 func fitting(text string, room int, base64 bool) int {
 	n, used := 0, 0
 	for n < len(text) {
@@ -239,7 +237,7 @@ func appendWord(out []byte, s string, b bool) []byte {
 		return append(out, wordClose...)
 	}
 	out = append(out, wordOpenQ...)
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		switch c := s[i]; {
 		case c == ' ':
 			out = append(out, '_')
@@ -252,8 +250,8 @@ func appendWord(out []byte, s string, b bool) []byte {
 	return append(out, wordClose...)
 }
 
-// bare are the bytes that stand for themselves in a Q encoded word, also in a
-// display name (RFC 2047, 5).
+// bare are the bytes that a Q encoded word contains unencoded, also in a display name
+// (RFC 2047, 5).
 var bare = func() (t [256]bool) {
 	for c := range t {
 		t[c] = alphanumeric(byte(c)) || strings.IndexByte("!*+-/", byte(c)) >= 0

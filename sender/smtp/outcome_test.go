@@ -11,73 +11,76 @@ import (
 	"lemma/sender"
 )
 
-// verdict is the part of a receipt that the table fixes.
-type verdict struct {
+// result is the part of a receipt that the table fixes.
+type result struct {
 	Outcome  sender.Outcome
 	Provider bool
 	Code     int
 	Reason   string
 }
 
-func verdicts(receipts []sender.Receipt) []verdict {
-	all := make([]verdict, len(receipts))
+func results(receipts []sender.Receipt) []result {
+	all := make([]result, len(receipts))
 	for i, r := range receipts {
-		all[i] = verdict{r.Outcome, r.Provider, r.Code, r.Reason}
+		all[i] = result{r.Outcome, r.Provider, r.Code, r.Reason}
 	}
 	return all
 }
 
-// The table of the package's comment, row by row: three letters are sent, and
+// The table of the package's comment, row by row: three messages are sent, and
 // something happens to the second. Each row is played with PIPELINING and
 // without.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	accepted := verdict{sender.Accepted, false, 250, ""}
+	accepted := result{sender.Accepted, false, 250, ""}
 	for _, c := range []struct {
 		name   string
 		verb   string
-		says   string
-		second verdict
+		reply  string
+		second result
 		kept   int // bodies of the second that the server saw to the end
 	}{
-		{"mail refused for now", "MAIL", "450 4.7.1 slow down", verdict{sender.NotAccepted, true, 450, "sender_refused"}, 0},
-		{"mail refused for good", "MAIL", "550 5.7.1 not you", verdict{sender.NotAccepted, true, 550, "sender_rejected"}, 0},
-		{"too large for mail", "MAIL", "552 5.3.4 too large", verdict{sender.Rejected, false, 552, "message_too_large"}, 0},
-		{"recipient refused for now", "RCPT", "450 4.2.0 greylisted", verdict{sender.NotAccepted, false, 450, "recipient_refused"}, 0},
-		{"recipient refused for good", "RCPT", "550-5.1.1 no\r\n550 5.1.1 such user", verdict{sender.Rejected, false, 550, "recipient_rejected"}, 0},
-		{"data refused for now", "DATA", "451 4.3.0 later", verdict{sender.NotAccepted, false, 451, "data_refused"}, 0},
-		{"data refused for good", "DATA", "554 5.6.0 never", verdict{sender.Rejected, false, 554, "data_rejected"}, 0},
-		{"message refused for now", "body", "451 4.3.0 later", verdict{sender.NotAccepted, false, 451, "message_refused"}, 1},
-		{"message refused for good", "body", "554 5.7.1 spam", verdict{sender.Rejected, false, 554, "message_rejected"}, 1},
-		{"closing after the dot", "body", "421 4.3.2 closing" + hangUp, verdict{sender.NotAccepted, true, 421, "service_closing"}, 1},
-		{"closing before the body is not the letter's matter", "MAIL", "421 4.3.2 closing" + hangUp, accepted, 1},
+		{"mail refused for now", "MAIL", "450 4.7.1 slow down", result{sender.NotAccepted, true, 450, "sender_refused"}, 0},
+		{"mail refused for good", "MAIL", "550 5.7.1 not you", result{sender.NotAccepted, true, 550, "sender_rejected"}, 0},
+		{"too large for mail", "MAIL", "552 5.3.4 too large", result{sender.Rejected, false, 552, "message_too_large"}, 0},
+		{"recipient refused for now", "RCPT", "450 4.2.0 greylisted", result{sender.NotAccepted, false, 450, "recipient_refused"}, 0},
+		{"recipient refused for good", "RCPT", "550-5.1.1 no\r\n550 5.1.1 such user",
+			result{sender.Rejected, false, 550, "recipient_rejected"}, 0},
+		{"data refused for now", "DATA", "451 4.3.0 later", result{sender.NotAccepted, false, 451, "data_refused"}, 0},
+		{"data refused for good", "DATA", "554 5.6.0 never", result{sender.Rejected, false, 554, "data_rejected"}, 0},
+		{"message refused for now", "body", "451 4.3.0 later", result{sender.NotAccepted, false, 451, "message_refused"}, 1},
+		{"message refused for good", "body", "554 5.7.1 spam", result{sender.Rejected, false, 554, "message_rejected"}, 1},
+		{"closing after the dot", "body", "421 4.3.2 closing" + hangUp, result{sender.NotAccepted, true, 421, "service_closing"}, 1},
+		{"closing before the body is not the message's matter", "MAIL", "421 4.3.2 closing" + hangUp, accepted, 1},
 		{"lost before the body is replaced once", "DATA", hangUp, accepted, 1},
-		{"lost after the dot", "body", hangUp, verdict{sender.Unknown, false, 0, "connection_lost"}, 1},
-		{"nonsense after the dot", "body", "hello there", verdict{sender.Unknown, false, 0, "protocol_error"}, 1},
-		{"a code that makes no sense after the dot", "body", "354 more", verdict{sender.Unknown, false, 354, "protocol_error"}, 1},
-		{"too many answers after the dot", "body", "250 ok\r\n250 ok", verdict{sender.Unknown, false, 0, "protocol_error"}, 1},
-		{"an endless line after the dot", "body", "250 " + strings.Repeat("x", 20000), verdict{sender.Unknown, false, 0, "protocol_error"}, 1},
-		{"endless lines after the dot", "body", strings.Repeat("250-x\r\n", 20000) + "250 x", verdict{sender.Unknown, false, 0, "protocol_error"}, 1},
-		{"no answer after the dot", "body", hang, verdict{sender.Unknown, false, 0, "timeout"}, 1},
-		{"no answer to MAIL", "MAIL", hang, verdict{sender.NotAccepted, true, 0, "timeout"}, 0},
-		{"no answer to RCPT", "RCPT", hang, verdict{sender.NotAccepted, false, 0, "timeout"}, 0},
-		{"no answer to DATA", "DATA", hang, verdict{sender.NotAccepted, false, 0, "timeout"}, 0},
+		{"lost after the dot", "body", hangUp, result{sender.Unknown, false, 0, "connection_lost"}, 1},
+		{"nonsense after the dot", "body", "hello there", result{sender.Unknown, false, 0, "protocol_error"}, 1},
+		{"a code that makes no sense after the dot", "body", "354 more", result{sender.Unknown, false, 354, "protocol_error"}, 1},
+		{"too many answers after the dot", "body", "250 ok\r\n250 ok", result{sender.Unknown, false, 0, "protocol_error"}, 1},
+		{"an endless line after the dot", "body", "250 " + strings.Repeat("x", 20000),
+			result{sender.Unknown, false, 0, "protocol_error"}, 1},
+		{"endless lines after the dot", "body", strings.Repeat("250-x\r\n", 20000) + "250 x",
+			result{sender.Unknown, false, 0, "protocol_error"}, 1},
+		{"no answer after the dot", "body", hang, result{sender.Unknown, false, 0, "timeout"}, 1},
+		{"no answer to MAIL", "MAIL", hang, result{sender.NotAccepted, true, 0, "timeout"}, 0},
+		{"no answer to RCPT", "RCPT", hang, result{sender.NotAccepted, false, 0, "timeout"}, 0},
+		{"no answer to DATA", "DATA", hang, result{sender.NotAccepted, false, 0, "timeout"}, 0},
 	} {
 		for _, offers := range []string{"PIPELINING 8BITMIME", "8BITMIME"} {
 			t.Run(c.name+"/"+offers, func(t *testing.T) {
 				t.Parallel()
 				s := serve(t, &server{offers: offers, answer: func(verb string, n int) string {
 					if verb == c.verb && n == 2 {
-						return c.says
+						return c.reply
 					}
 					return ""
 				}})
 				carrier := carrierTo(t, s, "")
-				if c.says == hang {
-					carrier.timeout = 2 * time.Second // the other letters keep to it as well
+				if c.reply == hang {
+					carrier.timeout = 2 * time.Second // the other messages keep to it as well
 				}
-				got := carrier.Send(t.Context(), letters(3))
-				if diff := cmp.Diff([]verdict{accepted, c.second, accepted}, verdicts(got)); diff != "" {
+				got := carrier.Send(t.Context(), messages(3))
+				if diff := cmp.Diff([]result{accepted, c.second, accepted}, results(got)); diff != "" {
 					t.Errorf("receipts (-want +got):\n%s", diff)
 				}
 				want := map[string]int{"<ntf_1@shop.example>": 1, "<ntf_3@shop.example>": 1}
@@ -92,50 +95,50 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// What keeps a connection from being made is known before any letter leaves.
+// What keeps a connection from being made is known before any message leaves.
 func TestNoConnection(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name, verb, says, config string
-		want                     verdict
+		name, verb, reply, config string
+		want                      result
 	}{
-		{"greeting refused", "greeting", "554 go away", "", verdict{sender.NotAccepted, true, 554, "greeting_refused"}},
-		{"no room", "greeting", "421 too many", "", verdict{sender.NotAccepted, true, 421, "greeting_refused"}},
-		{"closed at once", "greeting", hangUp, "", verdict{sender.NotAccepted, true, 0, "greeting_refused"}},
-		{"silence", "greeting", hang, "", verdict{sender.NotAccepted, true, 0, "greeting_refused"}},
-		{"ehlo refused", "EHLO", "502 no", "", verdict{sender.NotAccepted, true, 502, "ehlo_refused"}},
-		{"starttls not offered", "", "", `"tls":"starttls"`, verdict{sender.NotAccepted, true, 0, "tls_failed"}},
+		{"greeting refused", "greeting", "554 go away", "", result{sender.NotAccepted, true, 554, "greeting_refused"}},
+		{"no room", "greeting", "421 too many", "", result{sender.NotAccepted, true, 421, "greeting_refused"}},
+		{"closed at once", "greeting", hangUp, "", result{sender.NotAccepted, true, 0, "greeting_refused"}},
+		{"silence", "greeting", hang, "", result{sender.NotAccepted, true, 0, "greeting_refused"}},
+		{"ehlo refused", "EHLO", "502 no", "", result{sender.NotAccepted, true, 502, "ehlo_refused"}},
+		{"starttls not offered", "", "", `"tls":"starttls"`, result{sender.NotAccepted, true, 0, "tls_failed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, &server{offers: "PIPELINING", answer: func(verb string, _ int) string {
 				if verb == c.verb {
-					return c.says
+					return c.reply
 				}
 				return ""
 			}})
 			carrier := carrierTo(t, s, c.config)
-			carrier.pool.failures = 20 // the pause after the first letter is long enough for the others
-			if c.says == hang {
+			carrier.pool.failures = 20 // the pause after the first message is long enough for the others
+			if c.reply == hang {
 				carrier.timeout = time.Second
 			}
-			got := carrier.Send(t.Context(), letters(3))
-			backoff := verdict{sender.NotCalled, true, c.want.Code, c.want.Reason} // whatever failed is what is told
-			if diff := cmp.Diff([]verdict{c.want, backoff, backoff}, verdicts(got)); diff != "" {
+			got := carrier.Send(t.Context(), messages(3))
+			backoff := result{sender.NotCalled, true, c.want.Code, c.want.Reason} // with the cause of the failed call
+			if diff := cmp.Diff([]result{c.want, backoff, backoff}, results(got)); diff != "" {
 				t.Errorf("receipts (-want +got):\n%s", diff)
 			}
 			if got[0].Definite != (c.want.Code >= 500) || got[2].Detail != got[0].Detail {
-				t.Errorf("definite: %v; the letters behind it say %q, not %q", got[0].Definite, got[2].Detail, got[0].Detail)
+				t.Errorf("definite: %v; the messages after it have %q, not %q", got[0].Definite, got[2].Detail, got[0].Detail)
 			}
-			if s.heard("MAIL") != 0 || s.connections() != 1 {
-				t.Errorf("%d MAIL on %d connections, want none on one", s.heard("MAIL"), s.connections())
+			if s.receiptFor("MAIL") != 0 || s.connections() != 1 {
+				t.Errorf("%d MAIL on %d connections, want none on one", s.receiptFor("MAIL"), s.connections())
 			}
 		})
 	}
 }
 
-// A connection that was used before and died is replaced before a letter's
-// body has begun, once; a fresh one that dies is not.
+// A connection that was used before and died is replaced before a message's
+// body has begun, once; a new connection that is lost is not.
 func TestReplacesADeadConnectionOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING", answer: func(verb string, n int) string {
@@ -145,8 +148,8 @@ func TestReplacesADeadConnectionOnce(t *testing.T) {
 		return ""
 	}})
 	c := carrierTo(t, s, "")
-	got := verdicts(c.Send(t.Context(), letters(2)))
-	if want := (verdict{sender.NotAccepted, true, 0, "connection_lost"}); got[1] != want {
+	got := results(c.Send(t.Context(), messages(2)))
+	if want := (result{sender.NotAccepted, true, 0, "connection_lost"}); got[1] != want {
 		t.Errorf("got %+v, want %+v", got[1], want)
 	}
 	if s.connections() != 2 {
@@ -154,29 +157,29 @@ func TestReplacesADeadConnectionOnce(t *testing.T) {
 	}
 }
 
-// A connection on which something came while it rested, such as a 421, is
+// A connection that received something while it was idle, such as a 421, is
 // noticed before it is used.
-func TestRestedConnectionIsLookedAt(t *testing.T) {
+func TestAnIdleConnectionIsChecked(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
 	c := carrierTo(t, s, "")
-	if r := c.Send(t.Context(), letters(1)); r[0].Outcome != sender.Accepted {
+	if r := c.Send(t.Context(), messages(1)); r[0].Outcome != sender.Accepted {
 		t.Fatalf("%+v", r)
 	}
 	s.mu.Lock()
 	_, _ = s.held[0].Write([]byte("421 idle for too long\r\n"))
 	s.mu.Unlock()
 	eventually(t, func() bool { return !c.pool.resting[0].conn.alive() })
-	if r := c.Send(t.Context(), letters(1)); r[0].Outcome != sender.Accepted {
+	if r := c.Send(t.Context(), messages(1)); r[0].Outcome != sender.Accepted {
 		t.Errorf("%+v", r)
 	}
-	if s.connections() != 2 || s.heard("MAIL") != 2 {
-		t.Errorf("%d connections, %d MAIL, want 2 and 2", s.connections(), s.heard("MAIL"))
+	if s.connections() != 2 || s.receiptFor("MAIL") != 2 {
+		t.Errorf("%d connections, %d MAIL, want 2 and 2", s.connections(), s.receiptFor("MAIL"))
 	}
 }
 
 // 421 is the end of a connection, also when the server forgets to close it.
-func TestNothingIsSaidAfter421(t *testing.T) {
+func TestNothingIsSentAfter421(t *testing.T) {
 	t.Parallel()
 	for _, offers := range []string{"PIPELINING", ""} {
 		s := serve(t, &server{offers: offers, answer: func(verb string, n int) string {
@@ -185,9 +188,9 @@ func TestNothingIsSaidAfter421(t *testing.T) {
 			}
 			return ""
 		}})
-		got := carrierTo(t, s, "").Send(t.Context(), letters(2))
+		got := carrierTo(t, s, "").Send(t.Context(), messages(2))
 		if got[0].Reason != "service_closing" || got[1].Outcome != sender.Accepted || s.connections() != 2 {
-			t.Errorf("%+v on %d connections", verdicts(got), s.connections())
+			t.Errorf("%+v on %d connections", results(got), s.connections())
 		}
 	}
 }
@@ -216,7 +219,7 @@ func TestRefusedRecipientInAGroup(t *testing.T) {
 				}
 				return ""
 			}})
-			got := carrierTo(t, s, "").Send(t.Context(), letters(2))
+			got := carrierTo(t, s, "").Send(t.Context(), messages(2))
 			if got[0].Reason != "recipient_rejected" || got[1].Outcome != sender.Accepted {
 				t.Errorf("%+v", got)
 			}
@@ -236,7 +239,7 @@ func TestRefusedRecipientInAGroup(t *testing.T) {
 }
 
 // With MAIL refused but RCPT and DATA granted, a dot could make an empty mail.
-func TestNoDotWhereSomebodyCouldGetIt(t *testing.T) {
+func TestNoDotWhereARecipientCouldGetIt(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING", answer: func(verb string, n int) string {
 		if verb == "MAIL" && n == 1 {
@@ -244,7 +247,7 @@ func TestNoDotWhereSomebodyCouldGetIt(t *testing.T) {
 		}
 		return ""
 	}})
-	got := carrierTo(t, s, "").Send(t.Context(), letters(2))
+	got := carrierTo(t, s, "").Send(t.Context(), messages(2))
 	if got[0].Reason != "sender_rejected" || got[1].Outcome != sender.Accepted {
 		t.Errorf("%+v", got)
 	}
@@ -264,7 +267,7 @@ func (s *server) verbs() (all []string) {
 	return all
 }
 
-// A letter over the announced SIZE is not sent, wherever it stands.
+// A message over the announced SIZE is not sent, wherever it stands.
 func TestSize(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{answer: func(verb string, _ int) string {
@@ -273,12 +276,12 @@ func TestSize(t *testing.T) {
 		}
 		return ""
 	}})
-	all := letters(5)
+	all := messages(5)
 	for _, i := range []int{0, 2, 4} {
 		all[i].HTML = strings.Repeat("long ", 2000)
 	}
-	large, ok := verdict{sender.Rejected, false, 0, "message_too_large"}, verdict{sender.Accepted, false, 250, ""}
-	if diff := cmp.Diff([]verdict{large, ok, large, ok, large}, verdicts(carrierTo(t, s, "").Send(t.Context(), all))); diff != "" {
+	large, ok := result{sender.Rejected, false, 0, "message_too_large"}, result{sender.Accepted, false, 250, ""}
+	if diff := cmp.Diff([]result{large, ok, large, ok, large}, results(carrierTo(t, s, "").Send(t.Context(), all))); diff != "" {
 		t.Errorf("receipts (-want +got):\n%s", diff)
 	}
 	for i, body := range s.kept() {
@@ -288,12 +291,12 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// What cannot be written as a mail is rejected without a call, and the letters
+// What cannot be written as a mail is rejected without a call, and the messages
 // beside it are not touched.
-func TestUnwritableLetters(t *testing.T) {
+func TestUnwritableMessages(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
-	all := letters(9)
+	all := messages(9)
 	all[0].To = "a@b.test>\r\nRCPT TO:<c@d.test"
 	all[2].Subject = "one\r\nBcc: two@example.test"
 	all[3].FromName = "x\ny"
@@ -308,7 +311,7 @@ func TestUnwritableLetters(t *testing.T) {
 			want = sender.Accepted
 		}
 		if r.Outcome != want || (want == sender.Rejected && r.Reason != "message_invalid") {
-			t.Errorf("letter %d: %+v", i, r)
+			t.Errorf("message %d: %+v", i, r)
 		}
 	}
 	if diff := cmp.Diff(map[string]int{"<ntf_2@shop.example>": 1, "<ntf_8@shop.example>": 1}, s.copies()); diff != "" {
@@ -316,8 +319,8 @@ func TestUnwritableLetters(t *testing.T) {
 	}
 }
 
-// One round trip per letter: body and next envelope leave in one piece, but
-// only where the server has said that it can take that.
+// One round trip per message: body and next envelope leave in one piece, but
+// only where the server has sent that it can take that.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	for offers, want := range map[string]int{"PIPELINING": 51, "8BITMIME": 200} {
@@ -332,13 +335,13 @@ func TestGroups(t *testing.T) {
 		l := c.pool.take(t.Context())
 		l.conn = conn
 		c.pool.give(l)
-		for _, r := range c.Send(t.Context(), letters(50)) {
+		for _, r := range c.Send(t.Context(), messages(50)) {
 			if r.Outcome != sender.Accepted || r.CarrierID != "ABC123" {
 				t.Fatalf("%+v", r)
 			}
 		}
 		if writes != want {
-			t.Errorf("%s: %d writes for 50 letters, want %d", offers, writes, want)
+			t.Errorf("%s: %d writes for 50 messages, want %d", offers, writes, want)
 		}
 	}
 }
@@ -347,7 +350,7 @@ func eventually(t *testing.T, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("it did not come to pass in 10 s")
+			t.Fatal("it did not become true in 10 s")
 		}
 	}
 }
@@ -361,8 +364,8 @@ func TestClosingOnAFreshConnection(t *testing.T) {
 		}
 		return ""
 	}})
-	got := verdicts(carrierTo(t, s, "").Send(t.Context(), letters(1)))
-	if want := (verdict{sender.NotAccepted, true, 421, "service_closing"}); got[0] != want {
+	got := results(carrierTo(t, s, "").Send(t.Context(), messages(1)))
+	if want := (result{sender.NotAccepted, true, 421, "service_closing"}); got[0] != want {
 		t.Errorf("got %+v, want %+v", got[0], want)
 	}
 	if s.connections() != 1 {
@@ -372,7 +375,7 @@ func TestClosingOnAFreshConnection(t *testing.T) {
 
 // When the answers to the envelope behind a body make no sense, the body's own
 // answer may have been to something else.
-func TestNonsenseBehindABody(t *testing.T) {
+func TestInvalidRepliesBehindABody(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING", answer: func(verb string, n int) string {
 		if verb == "body" && n == 1 {
@@ -380,7 +383,7 @@ func TestNonsenseBehindABody(t *testing.T) {
 		}
 		return ""
 	}})
-	got := verdicts(carrierTo(t, s, "").Send(t.Context(), letters(2)))
+	got := results(carrierTo(t, s, "").Send(t.Context(), messages(2)))
 	if got[0].Outcome != sender.Unknown || got[1].Outcome != sender.Accepted {
 		t.Errorf("%+v", got)
 	}

@@ -9,28 +9,28 @@ import (
 	"time"
 )
 
-// How long connections and mistakes are remembered.
+// How long connections and failures are kept.
 const (
 	idleFor      = 30 * time.Second       // then an unused connection is closed
 	firstBackoff = 50 * time.Millisecond  // after a failed dial, doubled for each that follows
-	mostBackoff  = 400 * time.Millisecond // the sender's circuit waits longer, for all nodes together
+	mostBackoff  = 400 * time.Millisecond // the circuit of package sender waits longer, on all nodes
 )
 
-// line is a place in the pool: at most one connection, and the buffers that
-// letters are written into. One call to Send uses it at a time.
+// line is a slot of the pool: at most one connection, and the buffers for messages.
+// One call to Send uses it at a time.
 type line struct {
 	conn   *session // nil when there is none
-	desk   desk
+	writer writer
 	drafts [2]draft
-	since  time.Time // when it came to rest
+	since  time.Time // when it became idle
 }
 
-// pool keeps the lines that rest. Its channel bounds how many are in use.
+// pool keeps idle lines. Its channel bounds how many are in use.
 type pool struct {
-	places chan struct{}
+	slots chan struct{}
 
 	mu      sync.Mutex
-	resting []*line // the last to rest is the first to be used, so that the others can be closed
+	resting []*line // the last is used first, so that the others can be closed
 	sweeper *time.Timer
 	closed  bool
 
@@ -39,12 +39,12 @@ type pool struct {
 	until    time.Time // no dial before
 }
 
-func newPool(most int) *pool { return &pool{places: make(chan struct{}, most)} }
+func newPool(most int) *pool { return &pool{slots: make(chan struct{}, most)} }
 
-// take waits for a line. It answers nil when ctx ends first.
+// take waits for a line. It returns nil when ctx ends first.
 func (p *pool) take(ctx context.Context) *line {
 	select {
-	case p.places <- struct{}{}:
+	case p.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil
 	}
@@ -66,7 +66,7 @@ func (p *pool) rested() *line {
 	return l
 }
 
-// give brings a line back to rest.
+// give returns a line.
 func (p *pool) give(l *line) {
 	l.since = time.Now()
 	p.mu.Lock()
@@ -80,10 +80,10 @@ func (p *pool) give(l *line) {
 		}
 		p.mu.Unlock()
 	}
-	<-p.places
+	<-p.slots
 }
 
-// sweep closes what has rested for long, and comes again while something rests.
+// sweep closes lines that were idle for long, and runs again while there are others.
 func (p *pool) sweep(now time.Time) {
 	p.mu.Lock()
 	n := 0
@@ -117,8 +117,8 @@ func (p *pool) close() {
 	all.Wait()
 }
 
-// backoff answers why nobody dials for a moment after a failed dial, so that a
-// server that is down is not hammered; nil when somebody may.
+// backoff returns the cause of the last failed dial while the next one must wait, and
+// nil otherwise.
 func (p *pool) backoff(now time.Time) *refusal {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,8 +128,8 @@ func (p *pool) backoff(now time.Time) *refusal {
 	return nil
 }
 
-// dialed takes note of how a dial that began at a time went. Dials that began
-// before the pause did not ignore it, so they do not lengthen it.
+// dialed records a dial that began at that time. Only dials that began after the last
+// back-off lengthen it.
 func (p *pool) dialed(began time.Time, r *refusal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,10 +142,10 @@ func (p *pool) dialed(began time.Time, r *refusal) {
 	}
 }
 
-// hangUp closes a line's connection without a word.
+// hangUp closes a line's connection without QUIT.
 func (l *line) hangUp() {
 	if l.conn != nil {
-		_ = l.conn.conn.Close() // nothing is left to be said on it
+		_ = l.conn.conn.Close() // there is nothing to send any more
 		l.conn = nil
 	}
 }
@@ -157,8 +157,8 @@ func (l *line) quit() {
 	}
 }
 
-// alive looks, without waiting, whether a connection that rested is still
-// open and silent. A server that has closed it, or says 421, is not used.
+// alive checks, without waiting, that an idle connection is open and has received
+// nothing. One that the server has closed, or on which it has sent 421, is not used.
 func (s *session) alive() bool {
 	if s.pending() > 0 {
 		return false

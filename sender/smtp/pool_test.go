@@ -20,7 +20,7 @@ func (c *counting) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Many callers share few connections, and each letter gets its own answer.
+// Many callers share few connections, and each message gets its own answer.
 func TestSharesConnections(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
@@ -28,7 +28,7 @@ func TestSharesConnections(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 12 {
 		all.Go(func() {
-			for _, r := range c.Send(t.Context(), []sender.Message{letter(10 * i), letter(10*i + 1)}) {
+			for _, r := range c.Send(t.Context(), []sender.Message{message(10 * i), message(10*i + 1)}) {
 				if r.Outcome != sender.Accepted {
 					t.Errorf("%+v", r)
 				}
@@ -41,44 +41,44 @@ func TestSharesConnections(t *testing.T) {
 	}
 	for id, n := range s.copies() {
 		if n != 1 {
-			t.Errorf("%s came %d times", id, n)
+			t.Errorf("%s arrived %d times", id, n)
 		}
 	}
 	if n := len(s.copies()); n != 24 {
-		t.Errorf("%d letters, want 24", n)
+		t.Errorf("%d messages, want 24", n)
 	}
 }
 
-func TestWaitsForAPlaceOnlyAsLongAsCtx(t *testing.T) {
+func TestWaitsForASlotOnlyAsLongAsCtx(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
 	c := carrierTo(t, s, `"max_connections":1`)
 	l := c.pool.take(t.Context())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if r := c.Send(ctx, letters(1)); r[0].Outcome != sender.NotCalled {
+	if r := c.Send(ctx, messages(1)); r[0].Outcome != sender.NotCalled {
 		t.Errorf("%+v", r)
 	}
 	c.pool.give(l)
 }
 
-func TestRestsAndLeaves(t *testing.T) {
+func TestIdleConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
 	c := carrierTo(t, s, "")
-	c.Send(t.Context(), letters(1))
+	c.Send(t.Context(), messages(1))
 	c.pool.sweep(time.Now().Add(idleFor - time.Second))
-	if s.heard("QUIT") != 0 {
+	if s.receiptFor("QUIT") != 0 {
 		t.Error("a connection was closed too early")
 	}
 	c.pool.sweep(time.Now().Add(idleFor + time.Second))
-	if s.heard("QUIT") != 1 {
+	if s.receiptFor("QUIT") != 1 {
 		t.Error("a connection that rested for long is still open")
 	}
-	c.Send(t.Context(), letters(1))
+	c.Send(t.Context(), messages(1))
 	c.Close()
-	if s.heard("QUIT") != 2 {
-		t.Error("Close does not say goodbye")
+	if s.receiptFor("QUIT") != 2 {
+		t.Error("Close does not send QUIT")
 	}
 }
 
@@ -128,8 +128,8 @@ func talking(t *testing.T) (*session, net.Conn) {
 	return s, far
 }
 
-// An answer that has come counts, even if the time was over before it was read.
-func TestAnswerInHandCounts(t *testing.T) {
+// An answer that has arrived counts, even if the time was over before it was read.
+func TestAnAnswerThatHasArrivedCounts(t *testing.T) {
 	t.Parallel()
 	s, far := talking(t)
 	if _, err := far.Write([]byte("250 ok\r\n")); err != nil {
@@ -153,16 +153,16 @@ func TestInterruptLasts(t *testing.T) {
 	}
 }
 
-// failing takes some bytes of a body and then breaks.
+// failing accepts some bytes of a body and then breaks.
 type failing struct {
 	net.Conn
-	takes int
+	accepts int
 }
 
 func (f *failing) Write(b []byte) (int, error) {
 	if len(b) > 300 { // a body, not an envelope
-		_ = f.Conn.Close()
-		return f.takes, net.ErrClosed
+		_ = f.Close()
+		return f.accepts, net.ErrClosed
 	}
 	return f.Conn.Write(b)
 }
@@ -170,7 +170,7 @@ func (f *failing) Write(b []byte) (int, error) {
 // The first byte of the body divides what is known from what is not.
 func TestFirstByteOfTheBody(t *testing.T) {
 	t.Parallel()
-	for takes, want := range map[int]verdict{
+	for accepts, want := range map[int]result{
 		0: {sender.NotAccepted, true, 0, "connection_lost"},
 		1: {sender.Unknown, false, 0, "connection_lost"},
 	} {
@@ -180,13 +180,13 @@ func TestFirstByteOfTheBody(t *testing.T) {
 		if refusal != nil {
 			t.Fatal(refusal)
 		}
-		conn.conn = &failing{Conn: conn.conn, takes: takes}
+		conn.conn = &failing{Conn: conn.conn, accepts: accepts}
 		l := c.pool.take(t.Context())
 		l.conn = conn
 		c.pool.give(l)
-		got := verdicts(c.Send(t.Context(), letters(2)))
+		got := results(c.Send(t.Context(), messages(2)))
 		if got[0] != want || got[1].Outcome != sender.Accepted {
-			t.Errorf("%d bytes taken: %+v, want %+v and accepted", takes, got, want)
+			t.Errorf("%d bytes accepted: %+v, want %+v and accepted", accepts, got, want)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func TestFirstByteOfTheBody(t *testing.T) {
 func TestDraftOnItsWayIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
-	all := letters(40)
+	all := messages(40)
 	for i := range all {
 		if i%7 == 3 || i%5 == 2 {
 			all[i].Subject = "broken\n"
@@ -203,12 +203,12 @@ func TestDraftOnItsWayIsLeftAlone(t *testing.T) {
 	}
 	for i, r := range carrierTo(t, s, "").Send(t.Context(), all) {
 		if want := all[i].Subject != "broken\n"; (r.Outcome == sender.Accepted) != want {
-			t.Errorf("letter %d: %+v", i, r)
+			t.Errorf("message %d: %+v", i, r)
 		}
 	}
 	for id, n := range s.copies() {
 		if n != 1 {
-			t.Errorf("%s came %d times", id, n)
+			t.Errorf("%s arrived %d times", id, n)
 		}
 	}
 }

@@ -6,8 +6,8 @@ const digits = "0123456789ABCDEF"
 // '=' of a soft line break (RFC 2045, 6.7: 76 with it).
 const fullLine = 75
 
-// literal are the bytes that quoted-printable writes as they are, wherever
-// they stand; blanks, and dots, need a look at what is around them.
+// literal are the bytes that quoted-printable may write unencoded. For blanks and dots
+// it depends on their position.
 var literal = func() (t [256]bool) {
 	for c := ' '; c <= '~'; c++ {
 		t[c] = c != '='
@@ -16,9 +16,9 @@ var literal = func() (t [256]bool) {
 	return t
 }()
 
-// appendQuoted writes a text in quoted-printable. LF and CRLF end a line; any
-// other control is encoded. No line begins with a dot or ends with a blank,
-// so neither dot stuffing nor a careless relay changes a byte.
+// appendQuoted writes a text in quoted-printable. LF and CRLF end a line; other
+// controls are encoded. No line begins with a dot or ends with a blank, so dot
+// stuffing and careless relays change no byte.
 func appendQuoted(out []byte, s string) []byte {
 	column := 0
 	for i := 0; i < len(s); {
@@ -52,7 +52,7 @@ func appendQuoted(out []byte, s string) []byte {
 	return guard(out, column)
 }
 
-// lineEnd says how long the line end at i is: 2 for CRLF, 1 for LF, else 0.
+// lineEnd is the length of the line end at i: 2 for CRLF, 1 for LF, else 0.
 func lineEnd(s string, i int) int {
 	switch {
 	case s[i] == '\n':
@@ -63,7 +63,7 @@ func lineEnd(s string, i int) int {
 	return 0
 }
 
-// guard encodes a blank at the end of a line, which would be lost.
+// guard encodes a blank at the end of a line, which a relay may remove.
 func guard(out []byte, column int) []byte {
 	last := len(out) - 1
 	if column == 0 || !isBlank(out[last]) {

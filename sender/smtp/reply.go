@@ -5,14 +5,14 @@ import (
 	"io"
 )
 
-// reply is what a server answered to one command. text is the lines' text
-// without the codes, joined by newlines; it is valid until the next reply is read.
+// reply is a server's answer to one command. text is the text of its lines without the
+// codes, joined by newlines; it is valid until the next reply is read.
 type reply struct {
 	code int
 	text []byte
 }
 
-// Longer answers are no answers: RFC 5321 (4.5.3.1.5) has 512 bytes for a line.
+// Longer replies are invalid: RFC 5321 (4.5.3.1.5) allows 512 bytes for a line.
 const (
 	mostLine  = 2048
 	mostReply = 16 << 10
@@ -24,8 +24,7 @@ const (
 	errSurplus   = closed("the server answers more than it was asked")
 )
 
-// replies reads answers off a connection into a buffer of its own, without
-// allocating.
+// replies reads answers from a connection into its own buffer, without allocating.
 type replies struct {
 	src        io.Reader
 	buf        [2 * mostLine]byte
@@ -33,11 +32,11 @@ type replies struct {
 	text       []byte // of an answer with several lines
 }
 
-// pending says how many bytes have come that nobody has asked for.
+// pending is how many bytes have arrived that belong to no command.
 func (r *replies) pending() int { return r.end - r.start }
 
-// drop forgets what has come. After STARTTLS, what came before the handshake
-// may have been put there by somebody in between (RFC 3207, 4.2).
+// drop discards what has arrived. After STARTTLS, bytes from before the handshake may
+// have been inserted by an attacker (RFC 3207, 4.2).
 func (r *replies) drop() { r.start, r.end = 0, 0 }
 
 // next reads one answer, which may have several lines (RFC 5321, 4.2.1).
@@ -102,8 +101,8 @@ func (r *replies) fill() error {
 	return err
 }
 
-// split takes a line apart: three digits, then a hyphen when lines follow, a
-// blank, or nothing.
+// split parses a line: three digits, then a hyphen when lines follow, a blank, or
+// nothing.
 func split(line []byte) (code int, last bool, text []byte, err error) {
 	if len(line) < 3 || (len(line) > 3 && line[3] != ' ' && line[3] != '-') {
 		return 0, false, nil, errReplyForm

@@ -10,12 +10,11 @@ import (
 	"lemma/sender"
 )
 
-// Send is sender.Carrier's: one body for each letter, in order, over one
-// connection as long as that lasts.
-func (c *carrier) Send(ctx context.Context, letters []sender.Message) []sender.Receipt {
-	receipts := make([]sender.Receipt, len(letters))
+// Send is part of sender.Carrier. It uses one connection for as long as that lasts.
+func (c *carrier) Send(ctx context.Context, messages []sender.Message) []sender.Receipt {
+	receipts := make([]sender.Receipt, len(messages))
 	if l := c.pool.take(ctx); l != nil {
-		r := run{carrier: c, line: l, ctx: ctx, letters: letters, receipts: receipts}
+		r := run{carrier: c, line: l, ctx: ctx, messages: messages, receipts: receipts}
 		r.all()
 		c.pool.give(l)
 	}
@@ -27,22 +26,23 @@ func (c *carrier) Send(ctx context.Context, letters []sender.Message) []sender.R
 	return receipts
 }
 
+// Close closes the pool.
 func (c *carrier) Close() { c.pool.close() }
 
 // run is one call to Send.
 type run struct {
 	*carrier
 	*line
-	ctx      context.Context
-	letters  []sender.Message
+	ctx      context.Context //nolint:containedctx // run is the state of one call
+	messages []sender.Message
 	receipts []sender.Receipt
-	drafted  int         // letters before this one are drafts or have their receipt
-	busy     *draft      // the last to be delivered
-	unhook   func() bool // takes the connection off ctx
+	drafted  int         // messages before this one are drafts or have their receipt
+	busy     *draft      // the last that was delivered
+	unhook   func() bool // detaches the connection from ctx
 }
 
-// all takes the letters in order, and looks at ctx before each step. Letters
-// without a receipt at its end were not called.
+// all sends the messages in order, and checks ctx before each step. Messages without a
+// receipt at the end were not called.
 func (r *run) all() {
 	if r.conn != nil && !r.conn.alive() {
 		r.hangUp()
@@ -62,17 +62,16 @@ func (r *run) all() {
 	r.part(opened)
 }
 
-// over says whether the time to begin with a letter's body has ended. It asks
-// the clock as well: in a process that was stopped for a while, an answer may
-// wake us before the timer has run that ends ctx.
+// over reports that a message's body may not begin any more. It also reads the clock:
+// after a process was stopped, an answer may arrive before the timer of ctx runs.
 func (r *run) over(d *draft) bool {
 	end, ok := r.ctx.Deadline()
-	now, by := time.Now(), r.letters[d.index].StartBy
+	now, by := time.Now(), r.messages[d.index].StartBy
 	return r.ctx.Err() != nil || ok && !now.Before(end) || !by.IsZero() && !now.Before(by)
 }
 
-// part brings the connection to rest. One that waits for a body which will not
-// come is closed: a dot would make an empty mail of it.
+// part makes the connection idle. One that waits for a body is closed: a dot would
+// send an empty message.
 func (r *run) part(opened bool) {
 	if r.conn == nil {
 		return
@@ -82,7 +81,7 @@ func (r *run) part(opened bool) {
 	}
 }
 
-// hook makes the end of ctx interrupt the connection.
+// hook interrupts the connection at the end of ctx.
 func (r *run) hook() {
 	if r.conn != nil {
 		r.unhook = context.AfterFunc(r.ctx, r.conn.interrupt)
@@ -96,15 +95,15 @@ func (r *run) drop() {
 	}
 }
 
-// draft writes the next letter that can be written. The draft before it stays
-// as it is.
+// draft writes the next message that can be written, and leaves the draft before it
+// unchanged.
 func (r *run) draft() *draft {
-	for r.drafted < len(r.letters) {
+	for r.drafted < len(r.messages) {
 		i := r.drafted
 		r.drafted++
 		d := r.spare()
-		if err := r.desk.write(d, &r.letters[i], r.idDomain, r.dkim); err != nil {
-			r.settle(i, sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: detail(err.Error(), r.letters[i].To)})
+		if err := r.writer.write(d, &r.messages[i], r.idDomain, r.dkim); err != nil {
+			r.settle(i, sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: detail(err.Error(), r.messages[i].To)})
 			continue
 		}
 		d.index = i
@@ -113,7 +112,7 @@ func (r *run) draft() *draft {
 	return nil
 }
 
-// spare is the draft that is not being delivered.
+// spare is the draft that is not delivered now.
 func (r *run) spare() *draft {
 	if d := &r.drafts[0]; d != r.busy {
 		return d
@@ -128,19 +127,20 @@ func (r *run) settle(i int, receipt sender.Receipt) {
 	r.receipts[i] = receipt
 }
 
-// fits is false, and the letter rejected, when the server has said that it
-// takes no message of this size (RFC 1870).
+// fits is false, and the message rejected, when it is larger than the server's SIZE
+// (RFC 1870).
 func (r *run) fits(d *draft) bool {
 	if r.conn.limit == 0 || d.size <= r.conn.limit {
 		return true
 	}
-	r.settle(d.index, sender.Receipt{Outcome: sender.Rejected, Reason: "message_too_large", Detail: "larger than the SIZE that the server announces"})
+	r.settle(d.index, sender.Receipt{Outcome: sender.Rejected, Reason: "message_too_large",
+		Detail: "larger than the SIZE that the server announces"})
 	return false
 }
 
-// open brings the server to wait for a letter's body, or writes the letter's
-// receipt. A connection that was used before and is lost is replaced once:
-// nothing of the letter has left yet.
+// open sends a message's envelope. It reports whether the server waits for the body;
+// otherwise the message has its receipt. A connection that was used before and is lost
+// is replaced once, since nothing of the message has been sent.
 func (r *run) open(d *draft) bool {
 	for {
 		if !r.connect(d) || !r.fits(d) {
@@ -148,7 +148,7 @@ func (r *run) open(d *draft) bool {
 		}
 		fresh := !r.conn.used
 		r.conn.used = true
-		waits, lost := r.knock(d)
+		waits, lost := r.sendEnvelope(d)
 		if lost == nil {
 			return waits
 		}
@@ -160,8 +160,8 @@ func (r *run) open(d *draft) bool {
 	}
 }
 
-// unopened is the receipt of a letter whose envelope came to nothing. When ctx
-// is what ended it, the letter was not called.
+// unopened settles a message whose envelope failed. If ctx has ended, the message was
+// not called.
 func (r *run) unopened(d *draft, receipt sender.Receipt) {
 	if r.ctx.Err() == nil {
 		r.settle(d.index, receipt)
@@ -192,9 +192,9 @@ func (r *run) connect(d *draft) bool {
 	return true
 }
 
-// deliver hands over a letter's body, with the envelope of the next letter
-// behind it, and writes the letter's receipt. It returns the next letter, and
-// whether the server waits for its body.
+// deliver sends a message's body, with the envelope of the next message behind it, and
+// settles the message. It returns the next message, and whether the server waits for
+// its body.
 func (r *run) deliver(d *draft) (next *draft, opened bool) {
 	s := r.conn
 	r.busy = d
@@ -211,7 +211,7 @@ func (r *run) deliver(d *draft) (next *draft, opened bool) {
 		r.surplus(d)
 		return next, false
 	}
-	waits, lost := r.hear(next)
+	waits, lost := r.readEnvelope(next)
 	switch {
 	case lost != nil:
 		return r.lostBehind(d, next, *lost)
@@ -221,7 +221,7 @@ func (r *run) deliver(d *draft) (next *draft, opened bool) {
 	return r.draft(), false
 }
 
-// following is the next letter that this connection's server could take.
+// following is the next message that fits.
 func (r *run) following() *draft {
 	for {
 		next := r.draft()
@@ -231,8 +231,8 @@ func (r *run) following() *draft {
 	}
 }
 
-// hand gives a body to the socket and waits for the answer: the one request
-// that a letter gets. It is false when the connection is of no more use.
+// hand writes a body and reads the answer: the one request of a message. It is false
+// when the connection cannot be used again.
 func (r *run) hand(d *draft) bool {
 	r.conn.arm()
 	n, err := r.conn.conn.Write(d.mail)
@@ -247,13 +247,13 @@ func (r *run) hand(d *draft) bool {
 		r.settle(d.index, *r.lost(atBody, err))
 		return false
 	}
-	receipt := heard(atBody, a, d.to)
+	receipt := receiptFor(atBody, a, d.to)
 	r.settle(d.index, receipt)
 	return a.code != 421 && receipt.Outcome != sender.Unknown
 }
 
-// started: a body has begun when the socket has taken a byte of it. How much
-// of a failed write TLS has sent is not known.
+// started is the stage of a failed write of n bytes. TLS does not report how much it
+// has sent.
 func (r *run) started(n int) stage {
 	if _, ok := r.conn.conn.(*tls.Conn); n > 0 || ok {
 		return atBody
@@ -261,9 +261,8 @@ func (r *run) started(n int) stage {
 	return atData
 }
 
-// surplus: after the last answer nothing may follow but 421, which a server
-// may say at any time (RFC 5321, 3.8). If something does, that answer may have
-// been to something else.
+// surplus checks that no answer follows the last but 421, which a server may send at
+// any time (RFC 5321, 3.8). Otherwise that answer may belong to another command.
 func (r *run) surplus(d *draft) {
 	s := r.conn
 	if s.pending() == 0 {
@@ -275,8 +274,8 @@ func (r *run) surplus(d *draft) {
 	r.drop()
 }
 
-// lostBehind: the connection was lost in the envelope behind a body. When that
-// was for nonsense, the body's own answer may have been to something else.
+// lostBehind settles a body whose next envelope lost the connection. After an invalid
+// reply, the body's own answer may belong to another command.
 func (r *run) lostBehind(d, next *draft, lost sender.Receipt) (*draft, bool) {
 	r.drop()
 	if lost.Reason == "protocol_error" {
@@ -289,7 +288,7 @@ func (r *run) lostBehind(d, next *draft, lost sender.Receipt) (*draft, bool) {
 	return next, false
 }
 
-// lost is the receipt for an answer that did not come.
+// lost is the receipt for a missing answer.
 func (r *run) lost(at stage, err error) *sender.Receipt {
 	reason := "connection_lost"
 	switch {

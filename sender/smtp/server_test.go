@@ -16,10 +16,10 @@ import (
 	"lemma/sender"
 )
 
-// The answers of a server that are no text.
+// Answers of a server that are not text.
 const (
-	hang   = "(hang)"   // says nothing more, and keeps the connection
-	hangUp = "(hangup)" // closes the connection; text before it is said first
+	hang   = "(hang)"   // sends nothing more, and keeps the connection
+	hangUp = "(hangup)" // closes the connection; text before it is sent first
 )
 
 // server speaks SMTP and answers as a test wants. It keeps every message whose
@@ -36,7 +36,7 @@ type server struct {
 
 	mu       sync.Mutex
 	seen     map[string]int // verbs
-	commands []string       // as they came
+	commands []string       // as received
 	bodies   []string       // with the final dot off and dots unstuffed
 	conns    int
 	held     []net.Conn
@@ -81,7 +81,7 @@ func (s *server) talk(conn net.Conn) {
 		conn = tls.Server(conn, s.tls)
 	}
 	in := bufio.NewReader(conn)
-	if !s.say(conn, "greeting", "220 test ESMTP") {
+	if !s.reply(conn, "greeting", "220 test ESMTP") {
 		return
 	}
 	for {
@@ -94,12 +94,12 @@ func (s *server) talk(conn net.Conn) {
 		s.mu.Lock()
 		s.commands = append(s.commands, line)
 		s.mu.Unlock()
-		ok := true
+		var ok bool
 		switch verb {
 		case "EHLO":
-			ok = s.say(conn, verb, "250-test"+strings.ReplaceAll(" "+s.offers, " ", "\r\n250-")+"\r\n250 HELP")
+			ok = s.reply(conn, verb, "250-test"+strings.ReplaceAll(" "+s.offers, " ", "\r\n250-")+"\r\n250 HELP")
 		case "STARTTLS":
-			if ok = s.say(conn, verb, "220 go"); ok {
+			if ok = s.reply(conn, verb, "220 go"); ok {
 				conn = tls.Server(conn, s.tls)
 				in = bufio.NewReader(conn)
 			}
@@ -109,15 +109,15 @@ func (s *server) talk(conn net.Conn) {
 				if !s.body(in) {
 					return
 				}
-				ok = s.say(conn, "body", "250 2.0.0 Ok: queued as ABC123")
+				ok = s.reply(conn, "body", "250 2.0.0 Ok: queued as ABC123")
 			}
 		case "AUTH":
-			ok = s.say(conn, verb, "235 ok")
+			ok = s.reply(conn, verb, "235 ok")
 		case "QUIT":
-			s.say(conn, verb, "221 bye")
+			s.reply(conn, verb, "221 bye")
 			return
 		default:
-			ok = s.say(conn, verb, "250 ok")
+			ok = s.reply(conn, verb, "250 ok")
 		}
 		if !ok {
 			return
@@ -155,12 +155,14 @@ func (s *server) pick(verb, usual string) string {
 	return usual
 }
 
-func (s *server) say(conn net.Conn, verb, usual string) bool { return s.put(conn, s.pick(verb, usual)) }
+func (s *server) reply(conn net.Conn, verb, usual string) bool {
+	return s.put(conn, s.pick(verb, usual))
+}
 
 // put is false when the conversation is over.
 func (s *server) put(conn net.Conn, text string) bool {
 	if text == hang {
-		_, _ = conn.Read(make([]byte, 1<<20)) // until the client goes away, or for as long as it speaks
+		_, _ = conn.Read(make([]byte, 1<<20)) // until the client closes
 		for {
 			if _, err := conn.Read(make([]byte, 1<<20)); err != nil {
 				return false
@@ -182,7 +184,7 @@ func (s *server) kept() []string {
 	return append([]string(nil), s.bodies...)
 }
 
-func (s *server) heard(verb string) int {
+func (s *server) receiptFor(verb string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen[verb]
@@ -218,18 +220,18 @@ func carrierTo(t *testing.T, s *server, more string) *carrier {
 	return c
 }
 
-func letter(n int) sender.Message {
+func message(n int) sender.Message {
 	return sender.Message{
 		Notification: fmt.Sprintf("ntf_%d", n), Attempt: 1, To: fmt.Sprintf("user%d@example.test", n),
-		FromName: "Shop", FromEmail: "news@shop.example", Subject: fmt.Sprintf("Letter %d", n),
+		FromName: "Shop", FromEmail: "news@shop.example", Subject: fmt.Sprintf("Message %d", n),
 		HTML: "<p>hello</p>", Text: "hello", Date: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Seed: uuid.UUID{15: byte(n)},
 	}
 }
 
-func letters(n int) []sender.Message {
+func messages(n int) []sender.Message {
 	all := make([]sender.Message, n)
 	for i := range all {
-		all[i] = letter(i + 1)
+		all[i] = message(i + 1)
 	}
 	return all
 }

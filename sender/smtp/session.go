@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// session is one connection to a server, past its EHLO.
+// session is a connection to a server, after EHLO.
 type session struct {
 	replies
 	conn    net.Conn
@@ -17,19 +17,19 @@ type session struct {
 	used    bool          // an envelope has been sent over it
 
 	pipelining bool
-	sized      bool // the server wants to know sizes
-	limit      int  // the largest message that it takes, in bytes; 0: it does not say
+	sized      bool // the server offers SIZE
+	limit      int  // the largest message that it accepts, in bytes; 0: not announced
 
-	owesDot   bool // it waits for the content of a message that has no recipients
-	owesReset bool // a transaction is open that goes nowhere
+	owesDot   bool // the server waits for the content of a message without recipients
+	owesReset bool // a transaction is open that must be reset
 
 	clock    sync.Mutex // guards over, so that an interrupt is not undone by a new deadline
 	over     bool
 	envelope []byte
 }
 
-// arm gives the next round trip its time. A deadline is kept on the monotonic
-// clock, so a step of the wall clock neither shortens nor extends it.
+// arm sets the deadline of the next round trip, on the monotonic clock, which a step
+// of the wall clock does not change.
 func (s *session) arm() {
 	s.clock.Lock()
 	defer s.clock.Unlock()
@@ -38,7 +38,7 @@ func (s *session) arm() {
 	}
 }
 
-// interrupt ends what is on its way, and whatever would follow.
+// interrupt ends the current round trip and all later ones.
 func (s *session) interrupt() {
 	s.clock.Lock()
 	defer s.clock.Unlock()
@@ -46,16 +46,16 @@ func (s *session) interrupt() {
 	_ = s.conn.SetDeadline(time.Unix(1, 0)) // long past
 }
 
-// lastLook is how long an answer is looked for once the time is over: long
-// enough to find what has come already.
-const lastLook = time.Millisecond
+// lastRead is how long an answer is read after the deadline: enough for bytes that
+// have arrived.
+const lastRead = time.Millisecond
 
-// answer reads one reply. When the time is over it looks once more whether the
-// answer is there, since an answer in hand is better than a doubt.
+// answer reads one reply. At the deadline it reads once more, since an answer that has
+// arrived is better than an unknown outcome.
 func (s *session) answer() (reply, error) {
 	a, err := s.next()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		_ = s.conn.SetReadDeadline(time.Now().Add(lastLook))
+		_ = s.conn.SetReadDeadline(time.Now().Add(lastRead))
 		a, err = s.next()
 	}
 	return a, err
@@ -70,8 +70,8 @@ func (s *session) command(line string) (reply, error) {
 	return s.answer()
 }
 
-// appendEnvelope writes what opens a message: what is owed for the one before,
-// then MAIL, RCPT and DATA, which must be the last of a group (RFC 2920, 3.1).
+// appendEnvelope writes what is owed for the message before, then MAIL, RCPT and DATA,
+// which must be the last of a group (RFC 2920, 3.1).
 func (s *session) appendEnvelope(out []byte, d *draft) []byte {
 	if s.owesDot {
 		out = append(out, ".\r\n"...)
@@ -84,8 +84,8 @@ func (s *session) appendEnvelope(out []byte, d *draft) []byte {
 	return append(out, "DATA\r\n"...)
 }
 
-// put reads the answer to one command of an envelope. Where commands do not
-// travel in groups it sends the command first.
+// put reads the answer to one command of an envelope. Without PIPELINING it sends the
+// command first.
 func (s *session) put(at stage, d *draft) (reply, error) {
 	if s.pipelining {
 		return s.answer()
@@ -124,7 +124,7 @@ func appendRcpt(out []byte, d *draft) []byte {
 	return append(out, ">\r\n"...)
 }
 
-// debt is how many answers of no interest come before those of the envelope.
+// debt is how many answers to ignore come before those of the envelope.
 func (s *session) debt() int {
 	n := 0
 	if s.owesDot {
@@ -136,7 +136,7 @@ func (s *session) debt() int {
 	return n
 }
 
-// settle pays what is owed, so that the session can rest.
+// settle sends what is owed, so that the session can be idle.
 func (s *session) settle() error {
 	for _, debt := range []struct {
 		owed *bool
@@ -153,9 +153,9 @@ func (s *session) settle() error {
 	return nil
 }
 
-// quit says goodbye and closes. It waits a moment at most for the answer.
+// quit sends QUIT and closes. It waits a second at most for the answer.
 func (s *session) quit() {
 	s.timeout = time.Second
-	_, _ = s.command("QUIT") // the server closes whatever it says
+	_, _ = s.command("QUIT") // the server closes in any case
 	_ = s.conn.Close()
 }

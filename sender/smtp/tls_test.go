@@ -16,7 +16,7 @@ import (
 	"lemma/sender"
 )
 
-// certificate is good for 127.0.0.1, for whoever trusts the roots.
+// certificate is valid for 127.0.0.1 under the roots.
 func certificate(t *testing.T) (*tls.Config, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -52,14 +52,14 @@ func TestTLS(t *testing.T) {
 				if trusted {
 					c.tls.RootCAs = roots
 				}
-				got := c.Send(t.Context(), letters(5))
+				got := c.Send(t.Context(), messages(5))
 				if !trusted {
-					if got[0].Reason != "tls_failed" || got[0].Outcome != sender.NotAccepted || s.heard("MAIL") != 0 {
+					if got[0].Reason != "tls_failed" || got[0].Outcome != sender.NotAccepted || s.receiptFor("MAIL") != 0 {
 						t.Errorf("%+v", got[0])
 					}
 					return
 				}
-				for _, r := range append(got, c.Send(t.Context(), letters(2))...) {
+				for _, r := range append(got, c.Send(t.Context(), messages(2))...) {
 					if r.Outcome != sender.Accepted {
 						t.Errorf("%+v", r)
 					}
@@ -69,8 +69,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Somebody in between puts answers behind the one to STARTTLS. They are in the
-// clear, so they count for nothing once TLS stands (RFC 3207, 4.2).
+// An attacker inserts answers after the one to STARTTLS. They are not encrypted, so
+// they are discarded before TLS (RFC 3207, 4.2).
 func TestForgetsWhatCameBeforeTLS(t *testing.T) {
 	t.Parallel()
 	config, roots := certificate(t)
@@ -82,7 +82,7 @@ func TestForgetsWhatCameBeforeTLS(t *testing.T) {
 	}})
 	c := carrierTo(t, s, `"tls":"starttls"`)
 	c.tls.RootCAs = roots
-	if got := c.Send(t.Context(), letters(1)); got[0].Outcome != sender.Accepted {
+	if got := c.Send(t.Context(), messages(1)); got[0].Outcome != sender.Accepted {
 		t.Errorf("%+v", got[0])
 	}
 }
@@ -90,8 +90,8 @@ func TestForgetsWhatCameBeforeTLS(t *testing.T) {
 func TestAuth(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name, auth, says, reason string
-		want                     []string
+		name, auth, reply, reason string
+		want                      []string
 	}{
 		{"plain", "PLAIN LOGIN", "", "", []string{"AUTH PLAIN AG1lAHNlY3JldA=="}},
 		{"login", "LOGIN", "334 VXNlcm5hbWU6", "", []string{"AUTH LOGIN", "bWU=", "c2VjcmV0"}},
@@ -105,7 +105,7 @@ func TestAuth(t *testing.T) {
 				case "EHLO":
 					return "250-test\r\n250-AUTH " + c.auth + "\r\n250 PIPELINING"
 				case "AUTH":
-					return c.says
+					return c.reply
 				case "bWU=":
 					return "334 UGFzc3dvcmQ6"
 				case "c2VjcmV0":
@@ -115,23 +115,23 @@ func TestAuth(t *testing.T) {
 			}})
 			carrier := carrierTo(t, s, "")
 			carrier.username, carrier.password = "me", "secret"
-			got := carrier.Send(t.Context(), letters(1))[0]
+			got := carrier.Send(t.Context(), messages(1))[0]
 			if got.Reason != c.reason || (c.reason == "") != (got.Outcome == sender.Accepted) {
 				t.Errorf("%+v", got)
 			}
-			said := s.commands[1:min(len(s.commands), 1+len(c.want))]
-			if !slices.Equal(said, c.want) {
-				t.Errorf("said %q, want %q", said, c.want)
+			sent := s.commands[1:min(len(s.commands), 1+len(c.want))]
+			if !slices.Equal(sent, c.want) {
+				t.Errorf("sent %q, want %q", sent, c.want)
 			}
 			if strings.Contains(got.Detail, "secret") {
-				t.Errorf("the detail tells the password: %s", got.Detail)
+				t.Errorf("the detail contains the password: %s", got.Detail)
 			}
 		})
 	}
 }
 
-// A password does not cross a network in the clear, whatever the config says.
-func TestPasswordStaysHome(t *testing.T) {
+// A password is not sent unencrypted over a network, whatever the config is.
+func TestPasswordIsSentOverTLSOrLoopbackOnly(t *testing.T) {
 	t.Parallel()
 	far := &fixedAddr{addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 25}}
 	if private(far) {

@@ -29,15 +29,15 @@ func (s separate) kind() Kind {
 	return Kind{Name: "scripted", Open: func(a Account) (Carrier, error) { return s[a.ProviderID], nil }}
 }
 
-// blocking accepts a message when it is let to, or else when the call ends.
+// blocking accepts a message when the test allows it, or else when the call ends.
 type blocking struct {
 	free  chan struct{}
 	calls chan struct{} // gets one for each that began
 }
 
-func (c *blocking) Send(ctx context.Context, letters []Message) []Receipt {
-	out := make([]Receipt, len(letters))
-	for i, m := range letters {
+func (c *blocking) Send(ctx context.Context, messages []Message) []Receipt {
+	out := make([]Receipt, len(messages))
+	for i, m := range messages {
 		if ctx.Err() != nil || !time.Now().Before(m.StartBy) {
 			out[i] = Receipt{Outcome: NotCalled}
 			continue
@@ -58,77 +58,77 @@ func (c *blocking) Send(ctx context.Context, letters []Message) []Receipt {
 
 func (c *blocking) Close() {}
 
-// bells is River in small: n workers take bells in the order in which they are
-// due, and bring back what rings again.
-type bells struct {
-	mu    sync.Mutex
-	queue []ring
-	rung  chan struct{} // closed by the next ring
+// jobQueue is a small River: n workers take jobs in the order in which they are due,
+// and snooze those that return a time.
+type jobQueue struct {
+	mu       sync.Mutex
+	queue    []queued
+	enqueued chan struct{} // closed by the next enqueue
 }
 
-type ring struct {
+type queued struct {
 	at  time.Time
-	n   int // of equal times, the first that was rung
+	n   int // the number, which decides between equal times
 	ref notifications.Ref
 }
 
-func (q *bells) Len() int { return len(q.queue) }
-func (q *bells) Less(i, j int) bool {
+func (q *jobQueue) Len() int { return len(q.queue) }
+func (q *jobQueue) Less(i, j int) bool {
 	a, b := q.queue[i], q.queue[j]
 	return a.at.Before(b.at) || a.at.Equal(b.at) && a.n < b.n
 }
-func (q *bells) Swap(i, j int) { q.queue[i], q.queue[j] = q.queue[j], q.queue[i] }
-func (q *bells) Push(x any)    { q.queue = append(q.queue, x.(ring)) }
-func (q *bells) Pop() any {
+func (q *jobQueue) Swap(i, j int) { q.queue[i], q.queue[j] = q.queue[j], q.queue[i] }
+func (q *jobQueue) Push(x any)    { q.queue = append(q.queue, x.(queued)) }
+func (q *jobQueue) Pop() any {
 	last := q.queue[len(q.queue)-1]
 	q.queue = q.queue[:len(q.queue)-1]
 	return last
 }
 
-// next waits for a bell that is due; false: ctx has ended.
-func (q *bells) next(ctx context.Context) (ring, bool) {
+// next waits for a job that is due; false: ctx has ended.
+func (q *jobQueue) next(ctx context.Context) (queued, bool) {
 	for ctx.Err() == nil {
-		r, due, rung := q.first()
+		r, due, enqueued := q.first()
 		if due == 0 {
 			return r, true
 		}
 		select {
-		case <-rung:
+		case <-enqueued:
 		case <-time.After(due):
 		case <-ctx.Done():
 		}
 	}
-	return ring{}, false
+	return queued{}, false
 }
 
-// first takes the first bell if it is due, and says otherwise how long that takes.
-func (q *bells) first() (r ring, due time.Duration, rung <-chan struct{}) {
+// first takes the first job if it is due, and returns otherwise how long that takes.
+func (q *jobQueue) first() (r queued, due time.Duration, enqueued <-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.rung == nil {
-		q.rung = make(chan struct{})
+	if q.enqueued == nil {
+		q.enqueued = make(chan struct{})
 	}
 	if len(q.queue) == 0 {
-		return ring{}, time.Hour, q.rung
+		return queued{}, time.Hour, q.enqueued
 	}
 	if due := time.Until(q.queue[0].at); due > 0 {
-		return ring{}, due, q.rung
+		return queued{}, due, q.enqueued
 	}
-	return heap.Pop(q).(ring), 0, nil
+	return heap.Pop(q).(queued), 0, nil
 }
 
-func (q *bells) ring(r ring) {
+func (q *jobQueue) enqueue(r queued) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	heap.Push(q, r)
-	if q.rung != nil {
-		close(q.rung)
-		q.rung = nil
+	if q.enqueued != nil {
+		close(q.enqueued)
+		q.enqueued = nil
 	}
 }
 
-// serve works bells with n workers until the test ends.
-func (q *bells) serve(ctx context.Context, t *testing.T, s *Sender, n int) (wait func()) {
+// serve works jobs with n workers until the test ends.
+func (q *jobQueue) serve(ctx context.Context, t *testing.T, s *Sender, n int) (wait func()) {
 	var workers sync.WaitGroup
 	for range n {
 		workers.Go(func() {
@@ -138,7 +138,7 @@ func (q *bells) serve(ctx context.Context, t *testing.T, s *Sender, n int) (wait
 					t.Error(err)
 				}
 				if again > 0 {
-					q.ring(ring{at: time.Now().Add(again), ref: r.ref})
+					q.enqueue(queued{at: time.Now().Add(again), ref: r.ref})
 				}
 			}
 		})
@@ -150,35 +150,35 @@ func (b *bundle) eventually(within time.Duration, what string, is func() bool) {
 	b.t.Helper()
 	for end := time.Now().Add(within); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			b.t.Fatal("after " + within.String() + " it is still not so that " + what)
+			b.t.Fatal("after " + within.String() + " it is not true that " + what)
 		}
 	}
 }
 
-// A provider that does not answer holds some of a node's places. Another
-// tenant's mail goes out meanwhile, although its bells were rung behind
-// hundreds of the first's.
-func TestSlowTenantLeavesPlacesToOthers(t *testing.T) {
+// A provider that does not answer holds some of a node's slots. Another tenant's mail
+// is sent meanwhile, although its jobs were enqueued after hundreds of the first's.
+func TestSlowTenantLeavesSlotsToOthers(t *testing.T) {
 	a := setup(t)
 	b, c := a.tenant(), a.tenant()
 	hanging := &blocking{free: make(chan struct{}), calls: make(chan struct{}, 1)}
-	carriers := separate{a.provider: hanging, c.provider: hanging, b.provider: &scripted{calls: map[string]int{}, then: map[string][]Outcome{}, sent: map[string][]Message{}}}
+	carriers := separate{a.provider: hanging, c.provider: hanging,
+		b.provider: &scripted{calls: map[string]int{}, then: map[string][]Outcome{}, sent: map[string][]Message{}}}
 	s := a.senderOf(carriers.kind(), func(cfg *Config) { cfg.CallTimeout = 30 * time.Second; cfg.Lease = 5 * time.Minute })
-	q := &bells{}
+	q := &jobQueue{}
 	for i, tenant := range []*bundle{a, c, b} {
 		for j, ref := range tenant.insert([]int{100, 100, 40}[i], 1, 2) {
-			q.ring(ring{n: 1000*i + j, ref: ref})
+			q.enqueue(queued{n: 1000*i + j, ref: ref})
 		}
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	wait := q.serve(ctx, t, s, s.cfg.Workers)
 	<-hanging.calls
-	a.eventually(20*time.Second, "the quick tenant's mail is out", func() bool { return b.books().Sent == 40 })
+	a.eventually(20*time.Second, "the quick tenant's mail is out", func() bool { return b.counts().Sent == 40 })
 	for name, slow := range map[string]*bundle{"a": a, "c": c} {
-		if got := slow.books(); got.Sent != 0 || got.Processing == 0 {
+		if got := slow.counts(); got.Sent != 0 || got.Processing == 0 {
 			t.Errorf("the slow tenant %s: %+v", name, got)
 		}
-		a.eventually(20*time.Second, "everybody can see that mail of the slow tenant "+name+" waits for a place", func() bool {
+		a.eventually(20*time.Second, "explain reports that mail of the slow tenant "+name+" waits for a slot", func() bool {
 			h := slow.health()
 			return h.ThrottledAt != nil && h.ThrottledBy != ""
 		})
@@ -193,54 +193,56 @@ func TestSlowTenantLeavesPlacesToOthers(t *testing.T) {
 			}
 		}
 		if !waits {
-			t.Errorf("explain does not say that mail of the slow tenant %s waits for a place", name)
+			t.Errorf("explain does not report that mail of the slow tenant %s waits for a slot", name)
 		}
 	}
 	close(hanging.free)
-	a.eventually(60*time.Second, "the slow tenants' mail is out as well", func() bool { return a.books().Sent == 100 && c.books().Sent == 100 })
+	a.eventually(60*time.Second, "the slow tenants' mail is out as well",
+		func() bool { return a.counts().Sent == 100 && c.counts().Sent == 100 })
 	stop()
 	wait()
 }
 
 // What each limit leaves, when nothing is known, and when everything is.
-func TestPlaces(t *testing.T) {
+func TestSlots(t *testing.T) {
 	p := func(n byte) uuid.UUID { return uuid.UUID{15: n} }
 	for _, c := range []struct {
 		name     string
 		took     time.Duration // of each provider's last window; 0: unknown
-		ask      []byte        // workspace and provider, in pairs
+		requests []byte        // workspace and provider, in pairs
 		want     int
 		limit    string
-		thenLast int // asks of one unknown provider of another workspace that succeed after that
+		thenLast int // requests of one unknown provider of another workspace that succeed after that
 	}{
 		{"one quick provider", 50 * time.Millisecond, repeat(20, 1, 1), 12, limitProvider, 4},
 		{"one slow provider", 2 * time.Second, repeat(20, 1, 1), 4, limitProvider, 4},
 		{"one that is unknown", 0, repeat(20, 1, 1), 4, limitProvider, 4},
 		{"quick ones of a workspace", 50 * time.Millisecond, append(repeat(7, 1, 1), repeat(7, 1, 2)...), 12, limitWorkspace, 4},
 		{"many slow ones", 2 * time.Second, append(append(repeat(4, 1, 1), repeat(4, 2, 2)...), repeat(4, 3, 3)...), 8, limitSlow, 4},
-		{"many that are unknown", 0, append(append(append(repeat(4, 1, 1), repeat(4, 2, 2)...), repeat(4, 3, 3)...), repeat(4, 4, 4)...), 12, limitSlow, 0},
+		{"many that are unknown", 0,
+			append(append(append(repeat(4, 1, 1), repeat(4, 2, 2)...), repeat(4, 3, 3)...), repeat(4, 4, 4)...), 12, limitSlow, 0},
 	} {
 		s := &Sender{cfg: Config{}.withDefaults(), metrics: NewMetrics(nil)}
 		got, last := 0, ""
-		for i := 0; i < len(c.ask); i += 2 {
-			s.paceOf(p(c.ask[i+1])).took.Store(int64(c.took))
-			if held, limit, _ := s.tryEnter(p(c.ask[i]), p(c.ask[i+1])); held != nil {
+		for i := 0; i < len(c.requests); i += 2 {
+			s.paceOf(p(c.requests[i+1])).took.Store(int64(c.took))
+			if held, limit, _ := s.tryAcquire(p(c.requests[i]), p(c.requests[i+1])); held != nil {
 				got++
 			} else {
 				last = limit
 			}
 		}
 		if got != c.want || last != c.limit {
-			t.Errorf("%s: %d places, then %q; want %d, then %q", c.name, got, last, c.want, c.limit)
+			t.Errorf("%s: %d slots, then %q; want %d, then %q", c.name, got, last, c.want, c.limit)
 		}
 		more := 0
 		for range 10 {
-			if held, _, _ := s.tryEnter(p(100), p(101)); held != nil {
+			if held, _, _ := s.tryAcquire(p(100), p(101)); held != nil {
 				more++
 			}
 		}
-		if more != c.thenLast || len(s.places.held) > s.cfg.Workers {
-			t.Errorf("%s: then another got %d places of %d, want %d", c.name, more, len(s.places.held), c.thenLast)
+		if more != c.thenLast || len(s.slots.held) > s.cfg.Workers {
+			t.Errorf("%s: then another got %d slots of %d, want %d", c.name, more, len(s.slots.held), c.thenLast)
 		}
 	}
 }
@@ -252,9 +254,9 @@ func repeat(n int, workspace, provider byte) (pairs []byte) {
 	return pairs
 }
 
-// A workspace that rang a thousand bells first is not served a thousand times
-// first: with one worker, the other's only batch comes among the first.
-func TestTurnsAmongWorkspaces(t *testing.T) {
+// A workspace that enqueued a thousand jobs first is not served a thousand times
+// first: with one worker, the other's only batch is among the first.
+func TestWorkspacesAreServedFairly(t *testing.T) {
 	a := setup(t)
 	b := a.tenant()
 	s := a.sender(func(c *Config) { c.Workers = 1 })
@@ -265,26 +267,26 @@ func TestTurnsAmongWorkspaces(t *testing.T) {
 		if _, err := s.Work(t.Context(), ref); err != nil {
 			t.Fatal(err)
 		}
-		if served++; b.books().Sent == 1 {
+		if served++; b.counts().Sent == 1 {
 			break
 		}
 	}
 	if served > 30 {
-		t.Errorf("the other workspace was served after %d bells", served)
+		t.Errorf("the other workspace was served after %d jobs", served)
 	}
-	for range 2 { // bells that gave way ring again
+	for range 2 { // jobs that gave way are enqueued again
 		for _, ref := range refs {
 			if _, err := s.Work(t.Context(), ref); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	a.wantBooks(notifications.Books{Sent: 200})
+	a.wantCounts(notifications.Counts{Sent: 200})
 }
 
-// A batch that another's bell worked and gave back has a bell of its own again:
-// its first may have come and gone meanwhile.
-func TestTurnLeavesABell(t *testing.T) {
+// A batch that another's job worked and gave back has a job again, since its own may
+// have run meanwhile.
+func TestServingAnotherLeavesAJob(t *testing.T) {
 	a := setup(t)
 	b := a.tenant()
 	s := a.sender()
@@ -293,12 +295,13 @@ func TestTurnLeavesABell(t *testing.T) {
 	a.carrier.then[address(0)] = []Outcome{NotAccepted, NotAccepted}
 	a.exec(`truncate river_job`)
 	for !s.serveAnother(t.Context(), own) {
-		s.turns.at = time.Time{}
+		s.fairness.at = time.Time{}
 	}
-	var rung int
-	err := a.pool.QueryRow(t.Context(), `select count(*) from river_job where (args->>'batch_id')::uuid = $1`, other.BatchID).Scan(&rung)
-	if err != nil || rung != 1 {
-		t.Errorf("%d bells, %v", rung, err)
+	var enqueued int
+	err := a.pool.QueryRow(t.Context(), `select count(*) from river_job where (args->>'batch_id')::uuid = $1`,
+		other.BatchID).Scan(&enqueued)
+	if err != nil || enqueued != 1 {
+		t.Errorf("%d jobs, %v", enqueued, err)
 	}
 	if due := b.batches("status = 'ready' and due_at > now()"); len(due) != 1 {
 		t.Error("it was not worked")

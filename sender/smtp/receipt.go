@@ -9,7 +9,7 @@ import (
 	"lemma/sender"
 )
 
-// stage is how far the conversation about one message had come.
+// stage is the command of a message that was answered last, or is to be answered.
 type stage int
 
 const (
@@ -27,8 +27,8 @@ var refusals = [...]struct{ temporary, permanent string }{
 	atBody: {"message_refused", "message_rejected"},
 }
 
-// goesOn says whether a reply lets the conversation go on from a stage. A
-// server that says 2xx to DATA, or 3xx to anything else, makes no sense.
+// goesOn reports whether a reply allows the next command. 2xx to DATA, or 3xx to any
+// other command, is invalid.
 func goesOn(at stage, code int) bool {
 	if at == atData {
 		return code == 354
@@ -36,16 +36,16 @@ func goesOn(at stage, code int) bool {
 	return code >= 200 && code < 300
 }
 
-// judge is the part of the outcome table that a server's own answer decides.
-// It is called for the body's reply, and for any other that does not go on.
-func judge(at stage, code int) sender.Receipt {
+// classify is the part of the outcome table that a server's reply decides: any reply
+// to a body, and replies to other commands after which none follows.
+func classify(at stage, code int) sender.Receipt {
 	r := sender.Receipt{Code: code}
 	switch {
 	case code == 421:
 		r.Outcome, r.Provider, r.Reason = sender.NotAccepted, true, "service_closing"
 	case code >= 400 && code < 500:
 		r.Outcome, r.Provider, r.Reason = sender.NotAccepted, at == atMail, refusals[at].temporary
-	case at == atMail && code == 552: // it is the SIZE that is refused, not the sender (RFC 1870, 6.1)
+	case at == atMail && code == 552: // the SIZE is refused, not the sender (RFC 1870, 6.1)
 		r.Outcome, r.Reason = sender.Rejected, "message_too_large"
 	case at == atMail && code >= 500 && code < 600:
 		r.Outcome, r.Provider, r.Definite, r.Reason = sender.NotAccepted, true, true, refusals[at].permanent
@@ -60,10 +60,9 @@ func judge(at stage, code int) sender.Receipt {
 	return r
 }
 
-// broken is the part of the table for answers that did not come, or made no
-// sense. The body's first byte divides what is known from what is not. A server
-// that does not answer RCPT or DATA in time has accepted the connection and the
-// sender: it waits for something of this recipient.
+// broken is the part of the table for missing and invalid replies. The outcome is
+// unknown from the body's first byte on. A server that does not answer RCPT or DATA in
+// time has accepted the connection and the sender, so the cause is this recipient.
 func broken(at stage, reason string) sender.Receipt {
 	if at == atBody {
 		return sender.Receipt{Outcome: sender.Unknown, Reason: reason}
@@ -71,10 +70,10 @@ func broken(at stage, reason string) sender.Receipt {
 	return sender.Receipt{Outcome: sender.NotAccepted, Provider: at == atMail || reason != "timeout", Reason: reason}
 }
 
-// heard makes the receipt for a reply. An accepted letter carries the server's
-// name for it and no words: they would be stored a million times.
-func heard(at stage, a reply, to string) sender.Receipt {
-	r := judge(at, a.code)
+// receiptFor makes the receipt for a reply. An accepted message has the server's id
+// and no text, to save space.
+func receiptFor(at stage, a reply, to string) sender.Receipt {
+	r := classify(at, a.code)
 	r.At = time.Now()
 	if r.Outcome == sender.Accepted {
 		r.CarrierID = carrierID(a.text)
@@ -86,8 +85,8 @@ func heard(at stage, a reply, to string) sender.Receipt {
 
 const mostDetail = 200
 
-// detail is a server's text on one line, without the recipient's address and
-// without what could not be shown, of at most 200 bytes.
+// detail is a server's text on one line, at most 200 bytes, without the recipient's
+// address and without control characters.
 func detail(text, address string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == utf8.RuneError {
@@ -106,7 +105,7 @@ func detail(text, address string) string {
 	return text[:cut]
 }
 
-// blank takes an address out of a text, however it is capitalised.
+// blank removes an address from a text, in any case.
 func blank(text, address string) string {
 	if address == "" {
 		return text
@@ -134,8 +133,8 @@ func indexFold(s, part string) int {
 	return -1
 }
 
-// carrierID finds the server's name for a message in what it said when it took
-// it. Postfix says "queued as X", Exim "id=X", most others "ok X".
+// carrierID finds the server's id of an accepted message. Postfix writes "queued as
+// X", Exim "id=X", most others "ok X".
 func carrierID(text []byte) string {
 	for _, before := range []string{"queued as ", "id=", "ok ", "ok: "} {
 		if i := lastFold(text, before); i >= 0 {
@@ -145,8 +144,7 @@ func carrierID(text []byte) string {
 	return ""
 }
 
-// lastFold finds the last place where a text, but for case, says what is
-// wanted as the beginning of a word.
+// lastFold is the last index at which a word begins with wanted, in any case.
 func lastFold(text []byte, wanted string) int {
 	for i := len(text) - len(wanted); i >= 0; i-- {
 		if text[i]|0x20 == wanted[0] && strings.EqualFold(string(text[i:i+len(wanted)]), wanted) && (i == 0 || !alphanumeric(text[i-1])) {
@@ -160,12 +158,12 @@ func alphanumeric(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// word is the first word of a text when it can be a name: printable ASCII with
-// a digit in it, of at most 100 bytes.
+// word is the first word of a text if it can be an id: printable ASCII with a digit,
+// at most 100 bytes.
 func word(text []byte) string {
 	text = bytes.TrimLeft(text, " <")
 	n := 0
-	for n < len(text) && text[n] > ' ' && text[n] < 0x7f && !bytes.ContainsRune([]byte(">;,()"), rune(text[n])) {
+	for n < len(text) && text[n] > ' ' && text[n] < 0x7f && strings.IndexByte(">;,()", text[n]) < 0 {
 		n++
 	}
 	if n > 100 || !bytes.ContainsAny(text[:n], "0123456789") {

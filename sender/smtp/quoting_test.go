@@ -15,16 +15,17 @@ import (
 // An API key that may add a provider may name any host and port. Nothing that
 // listens there can be read with it: no text from before MAIL, no name in a
 // certificate, and no address of ours.
-func TestStrangersAreNotQuoted(t *testing.T) {
+func TestOtherServicesAreNotQuoted(t *testing.T) {
 	t.Parallel()
 	const banner = "SSH-2.0-Canary_8.9"
 	for _, c := range []struct {
-		name, verb, says, config string
-		tls                      bool
-		reason, detail           string
+		name, verb, reply, config string
+		tls                       bool
+		reason, detail            string
 	}{
 		{"greeting refused", "greeting", "554 5.7.1 " + banner, "", false, "greeting_refused", "the server answered 554 5.7.1"},
-		{"greeting refused in lines", "greeting", "554-5.7.1 " + banner + "\r\n554 " + banner, "", false, "greeting_refused", "the server answered 554 5.7.1"},
+		{"greeting refused in lines", "greeting", "554-5.7.1 " + banner + "\r\n554 " + banner, "", false, "greeting_refused",
+			"the server answered 554 5.7.1"},
 		{"no mail server", "greeting", banner, "", false, "greeting_refused", "the server's answer is not an SMTP reply"},
 		{"hung up", "greeting", hangUp, "", false, "greeting_refused", "the server closed the connection"},
 		{"ehlo refused", "EHLO", "502 " + banner, "", false, "ehlo_refused", "the server answered 502"},
@@ -38,7 +39,7 @@ func TestStrangersAreNotQuoted(t *testing.T) {
 			s := &server{offers: "PIPELINING AUTH PLAIN", answer: func(verb string, _ int) string {
 				switch verb {
 				case c.verb:
-					return c.says
+					return c.reply
 				case "EHLO":
 					return "250-" + banner + "\r\n250-STARTTLS\r\n250 AUTH PLAIN"
 				case "greeting":
@@ -53,11 +54,11 @@ func TestStrangersAreNotQuoted(t *testing.T) {
 			var log bytes.Buffer
 			carrier := carrierTo(t, s, c.config)
 			carrier.username, carrier.password, carrier.log = "me", "secret", slog.New(slog.NewTextHandler(&log, nil))
-			got := carrier.Send(t.Context(), letters(1))[0]
+			got := carrier.Send(t.Context(), messages(1))[0]
 			if got.Outcome != sender.NotAccepted || !got.Provider || got.Reason != c.reason || got.Detail != c.detail {
 				t.Errorf("%+v, want %s: %s", got, c.reason, c.detail)
 			}
-			if strings.Contains(c.says, "554 5") && !strings.Contains(log.String(), banner) {
+			if strings.Contains(c.reply, "554 5") && !strings.Contains(log.String(), banner) {
 				t.Errorf("the log does not have the server's text: %s", log.String())
 			}
 		})
@@ -71,7 +72,7 @@ func TestNamesInCertificatesAreNotQuoted(t *testing.T) {
 	s := serve(t, &server{tls: config, implied: true})
 	c := carrierTo(t, s, `"tls":"implicit"`)
 	c.tls = &tls.Config{RootCAs: roots, ServerName: "canary.example"}
-	if got := c.Send(t.Context(), letters(1))[0]; got.Detail != "the server's certificate is for another name" {
+	if got := c.Send(t.Context(), messages(1))[0]; got.Detail != "the server's certificate is for another name" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -80,13 +81,13 @@ func TestNamesInCertificatesAreNotQuoted(t *testing.T) {
 func TestRepliesToAMessageAreShown(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"MAIL", "RCPT", "DATA", "body"} {
-		s := serve(t, &server{answer: func(said string, _ int) string {
-			if said == verb {
+		s := serve(t, &server{answer: func(sent string, _ int) string {
+			if sent == verb {
 				return "450 4.7.1 come back later"
 			}
 			return ""
 		}})
-		if got := carrierTo(t, s, "").Send(t.Context(), letters(1))[0]; got.Detail != "4.7.1 come back later" {
+		if got := carrierTo(t, s, "").Send(t.Context(), messages(1))[0]; got.Detail != "4.7.1 come back later" {
 			t.Errorf("%s: %+v", verb, got)
 		}
 	}
@@ -103,7 +104,7 @@ func TestLostConnectionsDoNotShowAddresses(t *testing.T) {
 	}})
 	c := carrierTo(t, s, "")
 	c.timeout = time.Second
-	got := c.Send(t.Context(), letters(1))[0]
+	got := c.Send(t.Context(), messages(1))[0]
 	if got.Reason != "timeout" || strings.Contains(got.Detail, "127.0.0.1") || got.Detail == "" {
 		t.Errorf("%+v", got)
 	}
@@ -120,8 +121,9 @@ func TestForbiddenAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.Close)
-		got := c.Send(t.Context(), letters(1))[0]
-		if got.Outcome != sender.NotAccepted || !got.Provider || got.Reason != "forbidden_address" || got.Detail != "the host is at an address that may not be dialled" {
+		got := c.Send(t.Context(), messages(1))[0]
+		if got.Outcome != sender.NotAccepted || !got.Provider || got.Reason != "forbidden_address" ||
+			got.Detail != "the host is at an address that may not be dialled" {
 			t.Errorf("%s: %+v", host, got)
 		}
 	}

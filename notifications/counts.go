@@ -9,11 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Books say what became of everybody whom an origin has written down. Audience
-// comes from the lines that chunks left when they were written, all else from
-// what the batches say now: Balanced is false when rows or batches were lost or
-// doubled since.
-type Books struct {
+// Counts are the notifications of an origin by status. Audience is the sum of
+// fanout_chunks, all other fields are sums of the batches: Balanced is false when
+// rows or batches were lost or doubled.
+type Counts struct {
 	Audience   int64
 	Sent       int64
 	Failed     int64
@@ -29,10 +28,9 @@ type Books struct {
 	LastEnd    *time.Time // when the last batch ended
 }
 
-// Books adds up an origin. It costs one pass over its batches, of which there
-// is one per some hundreds of notifications.
-func (l *Ledger) Books(ctx context.Context, workspaceID, origin uuid.UUID) (Books, error) {
-	return ReadBooks(ctx, l.pool, workspaceID, origin)
+// Counts adds up the batches of an origin, one per some hundreds of notifications.
+func (l *Ledger) Counts(ctx context.Context, workspaceID, origin uuid.UUID) (Counts, error) {
+	return ReadCounts(ctx, l.pool, workspaceID, origin)
 }
 
 // DB is a pool or a transaction.
@@ -40,21 +38,21 @@ type DB interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// ReadBooks is Books inside a transaction of the caller's.
-func ReadBooks(ctx context.Context, db DB, workspaceID, origin uuid.UUID) (Books, error) {
-	all, err := readBooks(ctx, db, workspaceID, []uuid.UUID{origin})
+// ReadCounts is Counts in the caller's transaction.
+func ReadCounts(ctx context.Context, db DB, workspaceID, origin uuid.UUID) (Counts, error) {
+	all, err := readCounts(ctx, db, workspaceID, []uuid.UUID{origin})
 	return all[origin], err
 }
 
-// BooksOf adds up several origins in one statement. Each of them is in the answer.
-func (l *Ledger) BooksOf(ctx context.Context, workspaceID uuid.UUID, origins []uuid.UUID) (map[uuid.UUID]Books, error) {
+// CountsOf adds up several origins in one statement. The result has all of them.
+func (l *Ledger) CountsOf(ctx context.Context, workspaceID uuid.UUID, origins []uuid.UUID) (map[uuid.UUID]Counts, error) {
 	if len(origins) == 0 {
 		return nil, nil
 	}
-	return readBooks(ctx, l.pool, workspaceID, origins)
+	return readCounts(ctx, l.pool, workspaceID, origins)
 }
 
-func readBooks(ctx context.Context, db DB, workspaceID uuid.UUID, origins []uuid.UUID) (map[uuid.UUID]Books, error) {
+func readCounts(ctx context.Context, db DB, workspaceID uuid.UUID, origins []uuid.UUID) (map[uuid.UUID]Counts, error) {
 	rows, err := db.Query(ctx, `
 		select o.id, (c.created + f.skipped)::bigint, b.sent::bigint, b.failed::bigint, b.orphaned::bigint, b.cancelled::bigint,
 			(b.skipped + f.skipped)::bigint, coalesce(s.reasons, '{}'),
@@ -65,7 +63,8 @@ func readBooks(ctx context.Context, db DB, workspaceID uuid.UUID, origins []uuid
 		cross join lateral (
 			select coalesce(sum(size) filter (where attempt = 1), 0) as first, coalesce(sum(size) filter (where attempt = 2), 0) as second,
 				coalesce(sum(sent), 0) as sent, coalesce(sum(failed), 0) as failed, coalesce(sum(orphaned), 0) as orphaned,
-				coalesce(sum(cancelled), 0) as cancelled, coalesce(sum(skipped), 0) as skipped, coalesce(sum(retried), 0) as retried, coalesce(sum(calling), 0) as calling,
+				coalesce(sum(cancelled), 0) as cancelled, coalesce(sum(skipped), 0) as skipped,
+				coalesce(sum(retried), 0) as retried, coalesce(sum(calling), 0) as calling,
 				count(*) filter (where status in ('ready', 'leased')) as open, max(finished_at) as last_end
 			from batches where workspace_id = $1 and origin_id = o.id
 		) b
@@ -88,21 +87,21 @@ func readBooks(ctx context.Context, db DB, workspaceID uuid.UUID, origins []uuid
 			where f.workspace_id = $1 and f.origin_id = o.id
 		) f`, workspaceID, origins)
 	if err != nil {
-		return nil, fmt.Errorf("read books of %d origins: %w", len(origins), err)
+		return nil, fmt.Errorf("read counts of %d origins: %w", len(origins), err)
 	}
-	all := make(map[uuid.UUID]Books, len(origins))
+	all := make(map[uuid.UUID]Counts, len(origins))
 	var id uuid.UUID
-	var b Books
+	var b Counts
 	into := []any{&id, &b.Audience, &b.Sent, &b.Failed, &b.Orphaned, &b.Cancelled, &b.Skipped, &b.SkippedBy,
 		&b.Pending, &b.Processing, &b.Retried, &b.Balanced, &b.Open, &b.LastEnd}
 	_, err = pgx.ForEachRow(rows, into, func() error {
 		b.Pending -= b.Processing
 		all[id] = b
-		b = Books{} // maps and times are not shared between two origins
+		b = Counts{} // two origins share no map and no time
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read books of %d origins: %w", len(origins), err)
+		return nil, fmt.Errorf("read counts of %d origins: %w", len(origins), err)
 	}
 	return all, nil
 }

@@ -10,25 +10,23 @@ import (
 	"lemma/sender"
 )
 
-// draft is a letter as it goes over the wire, with the dot that ends it. Its
-// buffer is used again for other letters.
+// draft is a message in its wire format, with the final dot. Its buffer is reused.
 type draft struct {
 	index    int
 	from, to string
 	mail     []byte
-	size     int // of the message, as SIZE counts it (RFC 1870, 3): without the dot
+	size     int // as SIZE counts it (RFC 1870, 3): without the final dot
 }
 
-// desk writes drafts. It keeps the lines that all letters of a campaign share.
-type desk struct {
-	head letterhead
+// writer writes drafts. It keeps the lines that all messages of a campaign share.
+type writer struct {
+	head sharedHeader
 }
 
-// write makes a letter's bytes: a pure function of the message, the account's
-// domain and its DKIM key, so that two attempts say the same. No line of it
-// begins with a dot and all of it is ASCII in short lines, so the wire needs
-// neither stuffing nor 8BITMIME nor SMTPUTF8.
-func (k *desk) write(d *draft, m *sender.Message, idDomain string, dkim *signer) error {
+// write is a pure function of the message, the account's domain and its DKIM key, so
+// that two attempts send the same bytes. No line begins with a dot and all lines are
+// short ASCII, so neither dot stuffing nor 8BITMIME nor SMTPUTF8 is needed.
+func (k *writer) write(d *draft, m *sender.Message, idDomain string, dkim *signer) error {
 	if err := k.head.set(m); err != nil {
 		return err
 	}
@@ -52,11 +50,12 @@ func (k *desk) write(d *draft, m *sender.Message, idDomain string, dkim *signer)
 		}
 	}
 	d.size = len(out)
-	d.mail = append(out, ".\r\n"...)
+	out = append(out, ".\r\n"...)
+	d.mail = out
 	return nil
 }
 
-// appendOwn writes the lines that differ from letter to letter.
+// appendOwn writes the lines that differ by message.
 func appendOwn(out []byte, m *sender.Message, idDomain string) []byte {
 	out = append(out, "Date: "...)
 	out = m.Date.UTC().AppendFormat(out, "Mon, 02 Jan 2006 15:04:05 +0000\r\n")
@@ -73,8 +72,8 @@ func appendOwn(out []byte, m *sender.Message, idDomain string) []byte {
 	return appendText(out, "Subject", m.Subject)
 }
 
-// appendContent writes the rest of the header and the body, and says where the
-// body begins.
+// appendContent writes the rest of the header and the body, and returns the index of
+// the body.
 func appendContent(out []byte, m *sender.Message) (all []byte, body int) {
 	switch {
 	case m.HTML == "":
@@ -116,24 +115,25 @@ func appendPart(out []byte, kind string) []byte {
 	return append(out, "; charset=utf-8\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n"...)
 }
 
-// boundaryOf comes from the message's seed. "=_" cannot occur in
-// quoted-printable text, so no part contains it.
+// boundaryOf is derived from the message's seed. "=_" cannot occur in quoted-printable
+// text.
 func boundaryOf(m *sender.Message) (b [34]byte) {
 	b[0], b[1] = '=', '_'
 	hex.Encode(b[2:], m.Seed[:])
 	return b
 }
 
-// letterhead is the part of the header that the letters of a campaign share.
-// It is written again when what it is made of changes.
-type letterhead struct {
+// sharedHeader is the part of the header that the messages of a campaign share. It is
+// written again when one of its fields changes.
+type sharedHeader struct {
 	fromName, fromEmail, replyTo string
 	headers                      [][2]string
 	block                        []byte
 }
 
-func (h *letterhead) set(m *sender.Message) error {
-	if len(h.block) > 0 && h.fromName == m.FromName && h.fromEmail == m.FromEmail && h.replyTo == m.ReplyTo && slices.Equal(h.headers, m.Headers) {
+func (h *sharedHeader) set(m *sender.Message) error {
+	if len(h.block) > 0 && h.fromName == m.FromName && h.fromEmail == m.FromEmail && h.replyTo == m.ReplyTo &&
+		slices.Equal(h.headers, m.Headers) {
 		return nil
 	}
 	h.block = h.block[:0]
@@ -151,7 +151,8 @@ func (h *letterhead) set(m *sender.Message) error {
 		}
 	}
 	h.fromName, h.fromEmail, h.replyTo, h.headers = m.FromName, m.FromEmail, m.ReplyTo, slices.Clone(m.Headers)
-	h.block = append(out, "MIME-Version: 1.0\r\n"...)
+	out = append(out, "MIME-Version: 1.0\r\n"...)
+	h.block = out
 	return nil
 }
 
@@ -167,17 +168,17 @@ func checkHead(m *sender.Message) error {
 		case !isFieldName(f[0]):
 			return fmt.Errorf("%q is not the name of a header", f[0])
 		case slices.Contains(ownFields, strings.ToLower(f[0])):
-			return fmt.Errorf("the header %s is the carrier's own", f[0])
+			return fmt.Errorf("the header %s is written by the carrier", f[0])
 		case hasBreak(f[1]):
 			return fmt.Errorf("the header %s contains a line break or NUL", f[0])
 		case i > 0 && strings.EqualFold(f[0], m.Headers[i-1][0]):
-			return fmt.Errorf("the header %s is there twice", f[0])
+			return fmt.Errorf("the header %s is repeated", f[0])
 		}
 	}
 	return nil
 }
 
-// ownFields are the headers that a letter's own fields make.
+// ownFields are the headers that the carrier writes.
 var ownFields = []string{
 	"bcc", "cc", "content-transfer-encoding", "content-type", "date", "dkim-signature", "from", "message-id",
 	"mime-version", "received", "reply-to", "return-path", "sender", "subject", "to",

@@ -18,7 +18,7 @@ import (
 
 func written(t *testing.T, m sender.Message, dkim *signer) string {
 	t.Helper()
-	var k desk
+	var k writer
 	var d draft
 	if err := k.write(&d, &m, "", dkim); err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func written(t *testing.T, m sender.Message, dkim *signer) string {
 // checkWire fails for bytes that SMTP would change or refuse.
 func checkWire(t *testing.T, text string) {
 	t.Helper()
-	for _, line := range strings.Split(strings.TrimSuffix(text, "\r\n"), "\r\n") {
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\r\n"), "\r\n") {
 		switch {
 		case len(line) > longLine:
 			t.Errorf("a line of %d bytes", len(line))
@@ -47,10 +47,11 @@ func checkWire(t *testing.T, text string) {
 	}
 }
 
-func TestLetter(t *testing.T) {
+func TestMessage(t *testing.T) {
 	t.Parallel()
-	m := letter(7)
-	m.FromName, m.ReplyTo, m.Subject = "Bücher & Co", "reply@shop.example", "Grüße an dich: ein Buch, das dir gefallen könnte, und noch eins, und noch eins"
+	m := message(7)
+	m.FromName, m.ReplyTo = "Bücher & Co", "reply@shop.example"
+	m.Subject = "Grüße an dich: ein Buch, das dir gefallen könnte, und noch eins, und noch eins"
 	m.Headers = [][2]string{{"List-Unsubscribe", "<https://shop.example/u?x=1>"}, {"List-Unsubscribe-Post", "List-Unsubscribe=One-Click"}}
 	m.HTML, m.Text = "<p>Grüße\n.dot = 1 </p>\r\n..", "Grüße \n\nbye\t"
 	text := written(t, m, nil)
@@ -119,7 +120,7 @@ func TestSinglePart(t *testing.T) {
 	for _, c := range []struct{ html, text, want string }{
 		{"<p>x</p>", "", "text/html: <p>x</p>\r\n"}, {"", "x\n", "text/plain: x\r\n"}, {"", "", "text/plain: \r\n"},
 	} {
-		m := letter(1)
+		m := message(1)
 		m.HTML, m.Text = c.html, c.text
 		got, err := mail.ReadMessage(strings.NewReader(written(t, m, nil)))
 		if err != nil {
@@ -131,7 +132,7 @@ func TestSinglePart(t *testing.T) {
 	}
 }
 
-// Two attempts say the same bytes, whoever writes them and after whatever.
+// Two attempts send the same bytes, whichever draft they use.
 func TestSameMessageSameBytes(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", testKeyRSA, testKeyEd25519} {
@@ -139,12 +140,12 @@ func TestSameMessageSameBytes(t *testing.T) {
 		if key != "" {
 			s = mustSigner(t, key)
 		}
-		first, second := letter(1), letter(1)
+		first, second := message(1), message(1)
 		second.Attempt = 2
-		var k desk
+		var k writer
 		var a, b, other draft
-		o := letter(2)
-		o.FromName, o.HTML = "Somebody else", strings.Repeat("long ", 1000)
+		o := message(2)
+		o.FromName, o.HTML = "Another name", strings.Repeat("long ", 1000)
 		for d, m := range map[*draft]*sender.Message{&a: &first, &other: &o} {
 			if err := k.write(d, m, "", s); err != nil {
 				t.Fatal(err)
@@ -159,16 +160,17 @@ func TestSameMessageSameBytes(t *testing.T) {
 	}
 }
 
-// The lines that letters share are those of the letter, not of the one before.
-func TestLetterheadFollowsTheMessage(t *testing.T) {
+// The lines that messages share are those of the message, not of the one before.
+func TestSharedHeaderFollowsTheMessage(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*sender.Message){
 		"name": func(m *sender.Message) { m.FromName = "Other" }, "address": func(m *sender.Message) { m.FromEmail = "other@shop.example" },
-		"replies": func(m *sender.Message) { m.ReplyTo = "other@shop.example" }, "headers": func(m *sender.Message) { m.Headers = [][2]string{{"X-Other", "1"}} },
+		"replies": func(m *sender.Message) { m.ReplyTo = "other@shop.example" },
+		"headers": func(m *sender.Message) { m.Headers = [][2]string{{"X-Other", "1"}} },
 	} {
-		var used desk
+		var used writer
 		var d draft
-		before, after := letter(1), letter(1)
+		before, after := message(1), message(1)
 		change(&after)
 		for _, m := range []*sender.Message{&before, &after} {
 			if err := used.write(&d, m, "", nil); err != nil {
@@ -184,7 +186,8 @@ func TestLetterheadFollowsTheMessage(t *testing.T) {
 func TestQuotedLines(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ in, want string }{
-		{"", ""}, {"a=b", "a=3Db"}, {".", "=2E"}, {"a\n.b", "a\r\n=2Eb"}, {"a \nb\t", "a=20\r\nb=09"}, {"a\rb", "a=0Db"}, {"a\r\n", "a\r\n"},
+		{"", ""}, {"a=b", "a=3Db"}, {".", "=2E"}, {"a\n.b", "a\r\n=2Eb"}, {"a \nb\t", "a=20\r\nb=09"}, {"a\rb", "a=0Db"}, {"a\r\n",
+			"a\r\n"},
 		{" ", "=20"}, {"é", "=C3=A9"}, {strings.Repeat("x", 75), strings.Repeat("x", 75)},
 		{strings.Repeat("x", 76), strings.Repeat("x", 75) + "=\r\nx"},
 		{strings.Repeat("x", 75) + ".", strings.Repeat("x", 75) + "=\r\n=2E"},
@@ -202,15 +205,16 @@ func FuzzQuoted(f *testing.F) {
 	f.Add(strings.Repeat("x", 74) + " \n" + strings.Repeat(". ", 100))
 	f.Fuzz(func(t *testing.T, in string) {
 		got := string(appendQuoted(nil, in))
-		for _, line := range strings.Split(got, "\r\n") {
-			if len(line) > 76 || strings.HasPrefix(line, ".") || strings.HasSuffix(line, " ") || strings.HasSuffix(line, "\t") || !isASCII(line) {
+		for line := range strings.SplitSeq(got, "\r\n") {
+			if len(line) > 76 || strings.HasPrefix(line, ".") || strings.HasSuffix(line, " ") || strings.HasSuffix(line, "\t") ||
+				!isASCII(line) {
 				t.Fatalf("the line %q of %q", line, in)
 			}
 		}
 		want := strings.ReplaceAll(strings.ReplaceAll(in, "\r\n", "\n"), "\n", "\r\n")
 		back, err := io.ReadAll(quotedprintable.NewReader(strings.NewReader(got)))
 		if err != nil || string(back) != want {
-			t.Fatalf("%q came back as %q: %v", in, back, err)
+			t.Fatalf("%q is decoded as %q: %v", in, back, err)
 		}
 	})
 }
@@ -221,9 +225,9 @@ func FuzzHeaders(f *testing.F) {
 	f.Add("=?utf-8?q?x?=", `a "b" \c`, "a  b   c")
 	f.Add(" \t", "\x7f", "\xff\xfe")
 	f.Fuzz(func(t *testing.T, subject, name, value string) {
-		m := letter(1)
+		m := message(1)
 		m.Subject, m.FromName, m.Headers = subject, name, [][2]string{{"X-Value", value}}
-		var k desk
+		var k writer
 		var d draft
 		if err := k.write(&d, &m, "", nil); err != nil {
 			if !hasBreak(subject) && !hasBreak(name) && !hasBreak(value) && err != errFieldLong {
@@ -244,11 +248,11 @@ func FuzzHeaders(f *testing.F) {
 		}
 		var words mime.WordDecoder
 		if back, err := words.DecodeHeader(got.Header.Get("Subject")); err != nil || back != valid(subject) {
-			t.Fatalf("subject %q came back as %q: %v", subject, back, err)
+			t.Fatalf("subject %q is decoded as %q: %v", subject, back, err)
 		}
 		from, err := got.Header.AddressList("From")
 		if err != nil || len(from) != 1 || from[0].Address != m.FromEmail || from[0].Name != valid(name) {
-			t.Fatalf("from %q came back as %v: %v", name, from, err)
+			t.Fatalf("from %q is decoded as %v: %v", name, from, err)
 		}
 	})
 }

@@ -11,17 +11,17 @@ import (
 	"lemma/message"
 )
 
-// desk is what all letters of a batch share: the template with the headers, and the envelope.
-type desk struct {
+// content is what all messages of a batch share: template, headers and envelope.
+type content struct {
 	template                     *message.Compiled
 	fromName, fromEmail, replyTo string
 }
 
-// caches hold what is dear to make: desks by content (contents never change)
-// and one carrier for each provider, opened anew when its version moves on.
+// caches keep compiled contents, which never change, and one carrier for each
+// provider, which is replaced when the provider's version changes.
 type caches struct {
 	mu       sync.Mutex
-	desks    map[uuid.UUID]*desk
+	contents map[uuid.UUID]*content
 	carriers map[uuid.UUID]opened
 }
 
@@ -30,14 +30,14 @@ type opened struct {
 	carrier Carrier
 }
 
-// mostDesks bounds the cache. It is emptied when full: contents are few, and
-// one is cheap to read again.
-const mostDesks = 256
+// mostContents bounds the cache. It is emptied when full, since contents are few and
+// cheap to read.
+const mostContents = 256
 
-// prepare finds the batch's carrier and desk. Its errors are of a lemma kind
-// when the provider or the content itself is at fault.
-func (s *Sender) prepare(ctx context.Context, c *claim) (Carrier, *desk, error) {
-	d, err := s.desk(ctx, c.WorkspaceID, c.contentID)
+// prepare returns the batch's carrier and content. Its errors are of a lemma kind when
+// the provider or the content is at fault.
+func (s *Sender) prepare(ctx context.Context, c *claim) (Carrier, *content, error) {
+	d, err := s.content(ctx, c.WorkspaceID, c.contentID)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -45,28 +45,28 @@ func (s *Sender) prepare(ctx context.Context, c *claim) (Carrier, *desk, error) 
 	return carrier, d, err
 }
 
-func (s *Sender) desk(ctx context.Context, workspaceID, contentID uuid.UUID) (*desk, error) {
+func (s *Sender) content(ctx context.Context, workspaceID, contentID uuid.UUID) (*content, error) {
 	s.cache.mu.Lock()
-	d := s.cache.desks[contentID]
+	d := s.cache.contents[contentID]
 	s.cache.mu.Unlock()
 	if d != nil {
 		return d, nil
 	}
-	d, err := s.readDesk(ctx, workspaceID, contentID)
+	d, err := s.readContent(ctx, workspaceID, contentID)
 	if err != nil {
 		return nil, err
 	}
 	s.cache.mu.Lock()
 	defer s.cache.mu.Unlock()
-	if s.cache.desks == nil || len(s.cache.desks) >= mostDesks {
-		s.cache.desks = map[uuid.UUID]*desk{}
+	if s.cache.contents == nil || len(s.cache.contents) >= mostContents {
+		s.cache.contents = map[uuid.UUID]*content{}
 	}
-	s.cache.desks[contentID] = d
+	s.cache.contents[contentID] = d
 	return d, nil
 }
 
-func (s *Sender) readDesk(ctx context.Context, workspaceID, contentID uuid.UUID) (*desk, error) {
-	d := &desk{}
+func (s *Sender) readContent(ctx context.Context, workspaceID, contentID uuid.UUID) (*content, error) {
+	d := &content{}
 	var template uuid.UUID
 	var version int
 	var headers map[string]string
@@ -94,21 +94,24 @@ func (s *Sender) carrier(ctx context.Context, c *claim) (Carrier, error) {
 	}
 	kind, ok := s.kinds[c.kind]
 	if !ok {
-		return nil, &lemma.Error{Kind: lemma.Invalid, Code: "provider_unusable", Message: fmt.Sprintf("this program has no carrier of kind %q", c.kind)}
+		return nil, &lemma.Error{Kind: lemma.Invalid, Code: "provider_unusable",
+			Message: fmt.Sprintf("this program has no carrier of kind %q", c.kind)}
 	}
 	a, err := s.accounts.Account(ctx, c.WorkspaceID, c.providerID)
 	if err != nil {
 		return nil, err
 	}
-	carrier, err := kind.Open(Account{WorkspaceID: c.WorkspaceID, ProviderID: c.providerID, Kind: a.Kind, Config: a.Config, Secrets: a.Secrets, Version: a.Version, CallTimeout: s.cfg.CallTimeout})
+	carrier, err := kind.Open(Account{WorkspaceID: c.WorkspaceID, ProviderID: c.providerID, Kind: a.Kind,
+		Config: a.Config, Secrets: a.Secrets, Version: a.Version, CallTimeout: s.cfg.CallTimeout})
 	if err != nil {
-		return nil, &lemma.Error{Kind: lemma.Invalid, Code: "provider_unusable", Message: "the provider's settings cannot be used", Cause: err}
+		return nil, &lemma.Error{Kind: lemma.Invalid, Code: "provider_unusable", Message: "the provider's settings cannot be used",
+			Cause: err}
 	}
 	return s.cache.put(c.providerID, opened{a.Version, carrier}), nil
 }
 
-// put keeps the newest carrier. One that lost a race or was replaced is left
-// to its idle timeout: somebody may be sending over it.
+// put stores a carrier and returns the newest. A replaced carrier is not closed, since
+// a worker may use it: its idle connections time out.
 func (k *caches) put(provider uuid.UUID, o opened) Carrier {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -1,0 +1,123 @@
+package notifications
+
+import "strconv"
+
+// deliveries holds, by attempt, what is known of its call.
+type deliveries struct {
+	called             map[int]bool // may have been called
+	delivered, without map[int]bool // the carrier accepted the message; it did not
+	ended              map[int]bool // has an outcome
+	accepted           bool         // by evidence, of any attempt
+	rejected           map[int]bool // by evidence
+}
+
+func newDeliveries() *deliveries {
+	none := func() map[int]bool { return map[int]bool{} }
+	return &deliveries{called: none(), delivered: none(), without: none(), ended: none(), rejected: none()}
+}
+
+// addAttempt adds an outcome. One that follows from evidence about the first
+// attempt is not a second call.
+func (d *deliveries) addAttempt(a attemptLine) {
+	d.ended[a.Attempt] = true
+	if a.Basis == "response" || a.Basis == "reaper" {
+		d.called[a.Attempt] = true
+	}
+	switch {
+	case a.Reason != nil && (*a.Reason == "first_attempt_accepted" || *a.Reason == "first_attempt_rejected"):
+		d.without[a.Attempt] = true
+	case a.Outcome == "accepted" && (a.Basis == "response" || d.called[a.Attempt]):
+		d.delivered[a.Attempt] = true
+	case a.Outcome == "rejected", a.Outcome == "refused", a.Outcome == "skipped":
+		d.without[a.Attempt] = true
+	}
+}
+
+func (d *deliveries) addEvidence(kind string, attempt int) {
+	switch kind {
+	case "accepted":
+		d.delivered[attempt], d.accepted = true, true
+	case "rejected":
+		d.without[attempt], d.rejected[attempt] = true, true
+	}
+}
+
+// bounds are the numbers of deliveries until now.
+func (d *deliveries) bounds() (least, most int) {
+	for attempt := 1; attempt <= 2; attempt++ {
+		switch {
+		case d.delivered[attempt]:
+			least, most = least+1, most+1
+		case d.called[attempt] && !d.without[attempt]:
+			most++
+		}
+	}
+	return least, most
+}
+
+// furtherCalls is how many calls can still be made. Each 0 has the reason why none
+// can; anything else counts as possible.
+func (b *batchState) furtherCalls(status string, d *deliveries) int {
+	if b == nil || status != "pending" && status != "processing" {
+		return 0 // the outcome is final, and a batch that has ended is not claimed
+	}
+	leased := b.Status == "leased"
+	switch {
+	case b.Gate == "cancelled":
+		return 0 // no window opens behind it, and the reaper allows no second attempt
+	case status == "processing" && (b.Attempt == b.MaxAttempts || b.Late):
+		return 0 // this call is the last, or the reaper allows no other after the send deadline
+	case status == "processing" && (d.accepted || d.rejected[b.Attempt]):
+		return 0 // the reaper settles by the evidence
+	case status == "processing":
+		return 1
+	case b.Late && !leased:
+		return 0 // it is not claimed any more
+	case b.Late:
+		return 1 // the worker may have checked the deadline before; the reaper allows no other
+	case b.Attempt == 2 && !leased && (d.accepted || d.rejected[1]):
+		return 0 // the next claim settles by the evidence; a current claim may have read before
+	}
+	return b.MaxAttempts - b.Attempt + 1
+}
+
+// summary is one sentence: the outcome, or what is waited for, and whether a second
+// delivery is possible.
+func summary(e Explanation) string {
+	n, reason := e.Notification, ""
+	if n.Reason != nil {
+		reason = " (" + *n.Reason + ")"
+	}
+	text := map[string]string{
+		"sent":       "sent: the carrier accepted it on attempt " + strconv.Itoa(n.Attempts),
+		"failed":     "not sent" + reason + ": the carrier did not accept it",
+		"orphaned":   "unknown" + reason + ": it may have been sent, and is never sent again",
+		"skipped":    "not sent" + reason,
+		"cancelled":  "not sent: cancelled before it was called",
+		"processing": "being called, or waiting for the answer",
+		"pending":    "waiting to be called",
+	}[n.Status]
+	if e.Waiting != nil && e.Waiting.Detail != "" {
+		text += ": " + e.Waiting.Detail
+	}
+	return text + "; " + secondDelivery(e)
+}
+
+func secondDelivery(e Explanation) string {
+	switch {
+	case e.DeliveriesAtLeast > 1:
+		return "it was delivered twice"
+	case e.DeliveriesAtMost > 1:
+		return "it may have been delivered twice"
+	case e.DeliveriesPossible > 1 && e.Notification.Status == "processing":
+		return "a second delivery is possible, since it is called once more if no answer comes"
+	case e.DeliveriesPossible > 1 && e.DeliveriesAtMost > 0:
+		return "a second delivery is possible, since the outcome of the first call is unknown"
+	case e.DeliveriesPossible > 1:
+		return "a second delivery is possible only if the outcome of a call is unknown"
+	case e.Waiting == nil:
+		return "no second delivery was possible"
+	default:
+		return "no second delivery is possible"
+	}
+}

@@ -1,0 +1,93 @@
+package notifications_test
+
+import (
+	"testing"
+
+	"lemma/notifications"
+)
+
+// leased is a batch in the hands of a worker, called through a row.
+const leased = `update batches set status = 'leased', leased_by = 't', lease_until = now() + interval '1 hour', called_through = `
+
+// The summary and what a notification waits for, in states that need no call.
+func TestSummaries(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		state    string // SQL
+		waiting  string
+		possible int
+		summary  string
+	}{
+		{"never called", `select 1`, "worker", 2,
+			"waiting to be called: it is due; a second delivery is possible only if the outcome of a call is unknown"},
+		{"at_most_once", `update batches set max_attempts = 1`, "worker", 1,
+			"waiting to be called: it is due; no second delivery is possible"},
+		{"due later", `update batches set due_at = now() + interval '1 hour', max_attempts = 1`, "due", 1,
+			"waiting to be called: its batch is not due yet; no second delivery is possible"},
+		{"paused", `update batches set gate = 'held', max_attempts = 1`, "resume", 1,
+			"waiting to be called: its campaign or flow is paused; no second delivery is possible"},
+		{"past its send deadline", `update batches set expires_at = now()`, "expiry", 0,
+			"waiting to be called: its send deadline has passed, and the sweep skips it; no second delivery is possible"},
+		{"leased", leased + `-1, max_attempts = 1`, "window", 1,
+			"waiting to be called: a worker holds its batch, and no window contains it; no second delivery is possible"},
+		{"leased and cancelled", leased + `-1, gate = 'cancelled'`, "cancel", 0,
+			"waiting to be called: a worker holds its batch and gives it back as cancelled; no second delivery is possible"},
+		{"in a window", leased + `0`, "answer", 2,
+			"being called, or waiting for the answer: if its outcome is unknown when the lease expires, the reaper decides; " +
+				"a second delivery is possible, since it is called once more if no answer comes"},
+		{"cancelled", `update batches set status = 'cancelled', cancelled = 1, finished_at = now()`, "", 0,
+			"not sent: cancelled before it was called; no second delivery was possible"},
+		{"expired", `update batches set status = 'expired', skipped = 1, finished_at = now()`, "", 0,
+			"not sent (expired); no second delivery was possible"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := setup(t)
+			f.insert(recipients(1))
+			f.exec(c.state)
+			f.wantExplanation(c.waiting, c.possible, c.summary)
+		})
+	}
+}
+
+// The summary of outcomes.
+func TestSummariesOfOutcomes(t *testing.T) {
+	for outcome, c := range map[string]struct {
+		basis, counter string
+		possible       int
+		summary        string
+	}{
+		"accepted": {"response", "sent", 1, "sent: the carrier accepted it on attempt 1; no second delivery was possible"},
+		"rejected": {"response", "failed", 0, "not sent (rejected): the carrier did not accept it; no second delivery was possible"},
+		"unknown": {"reaper", "orphaned", 1,
+			"unknown (unknown): it may have been sent, and is never sent again; no second delivery was possible"},
+	} {
+		t.Run(outcome, func(t *testing.T) {
+			f := setup(t)
+			f.insert(recipients(1))
+			f.end(0, outcome, c.basis, c.counter)
+			f.exec(`update batches set status = 'done', finished_at = now()`)
+			f.wantExplanation("", c.possible, c.summary)
+		})
+	}
+}
+
+func (f *fixture) wantExplanation(waiting string, possible int, summary string) {
+	f.t.Helper()
+	e, err := f.Explain(f.t.Context(), f.ws, f.origin, keyOf(0))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if e.Summary != summary || e.DeliveriesPossible != possible {
+		f.t.Errorf("%d possible: %q\nwant %d: %q", e.DeliveriesPossible, e.Summary, possible, summary)
+	}
+	if got := waitsFor(e); got != waiting {
+		f.t.Errorf("it waits for %q, want %q", got, waiting)
+	}
+}
+
+func waitsFor(e notifications.Explanation) string {
+	if e.Waiting == nil {
+		return ""
+	}
+	return e.Waiting.For
+}

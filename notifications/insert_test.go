@@ -1,0 +1,103 @@
+package notifications_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"lemma/notifications"
+)
+
+// A repeated chunk adds no notification, no batch and no job.
+func TestARepeatedChunkAddsNothing(t *testing.T) {
+	f := setup(t)
+	if w := f.insert(recipients(25)); w.Created != 25 {
+		t.Errorf("added %+v", w)
+	}
+	jobs := f.count(`select count(*) from river_job`)
+	for _, run := range []int{1, 2} {
+		if w := f.insert(recipients(25), func(c *notifications.Chunk) { c.Run = run }); w.Created != 0 || len(w.Skipped) != 0 {
+			t.Errorf("run %d added %+v", run, w)
+		}
+	}
+	if n := f.count(`select count(*) from batches`); n != 3 {
+		t.Errorf("%d batches", n)
+	}
+	if n := f.count(`select count(*) from river_job`); n != jobs || jobs != 3 {
+		t.Errorf("%d jobs, then %d", jobs, n)
+	}
+	if c := f.counts(); c.Audience != 25 || c.Pending != 25 || !c.Balanced {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A chunk with Copy set inserts all its rows or none.
+func TestACopyReportsAStoredKey(t *testing.T) {
+	f := setup(t)
+	byCopy := func(c *notifications.Chunk) { c.Copy = true }
+	f.insert(recipients(5), byCopy)
+	chunk := notifications.Chunk{WorkspaceID: f.ws, OriginID: f.origin, ProviderID: f.origin, ContentID: f.origin,
+		Run: 1, MaxAttempts: 2, BatchSize: 10, Copy: true, Recipients: recipients(6)}
+	err := pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error { _, err := f.Insert(t.Context(), tx, chunk); return err })
+	if !errors.Is(err, notifications.ErrRepeated) {
+		t.Errorf("got %v", err)
+	}
+	if c := f.counts(); c.Audience != 5 || !c.Balanced {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Two profiles share an address, in two chunks or in one: the holder of the key
+// keeps it, and a repeated chunk adds nothing.
+func TestTheHolderOfAnAddressKeepsIt(t *testing.T) {
+	f := setup(t)
+	write := func(profiles ...string) notifications.Written {
+		var all []notifications.Recipient
+		for _, p := range profiles {
+			r := recipient(0)
+			r.ProfileKey = p
+			all = append(all, r)
+		}
+		return f.insert(all)
+	}
+	write("B")
+	write("A")
+	if w := write("A", "B"); w.Created != 0 || len(w.Skipped) != 0 {
+		t.Errorf("a repeated chunk added %+v", w)
+	}
+	if c := f.counts(); c.Audience != 2 || c.Pending != 1 || c.SkippedBy["duplicate_address"] != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A recipient that is skipped when the audience is read has ended at once, and an
+// opted-out address is not used for another profile.
+func TestSkippedHaveEnded(t *testing.T) {
+	f := setup(t)
+	optedOut, missing := recipient(0), notifications.Recipient{ProfileKey: "x", Skip: notifications.MissingAddress}
+	optedOut.Skip = notifications.Unsubscribed
+	f.insert([]notifications.Recipient{optedOut, missing})
+	other := recipient(0)
+	other.ProfileKey = "other"
+	f.insert([]notifications.Recipient{other})
+	if n := f.get(0); n.Status != "skipped" || *n.Reason != "unsubscribed" || n.EndedAt == nil {
+		t.Errorf("%+v", n)
+	}
+	want := map[string]int64{"unsubscribed": 1, "missing_address": 1, "duplicate_address": 1}
+	c := f.counts()
+	if d := cmp.Diff(want, c.SkippedBy); d != "" || c.Skipped != 3 || c.Audience != 3 || !c.Balanced {
+		t.Errorf("%+v: %s", c, d)
+	}
+}
+
+// Counts are balanced only while every row and batch is there.
+func TestALostBatchIsNotBalanced(t *testing.T) {
+	f := setup(t)
+	f.insert(recipients(20))
+	f.exec(`delete from batches where id = (select id from batches limit 1)`)
+	if c := f.counts(); c.Balanced || c.Audience != 20 || c.Pending != 10 {
+		t.Errorf("%+v", c)
+	}
+}

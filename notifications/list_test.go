@@ -1,0 +1,97 @@
+package notifications_test
+
+import (
+	"testing"
+
+	"lemma"
+	"lemma/notifications"
+	"lemma/page"
+)
+
+// Every filter finds the same rows as a list of all, page by page.
+func TestListFilters(t *testing.T) {
+	f := setup(t)
+	f.insert(recipients(40))
+	for i := range 40 {
+		switch i % 4 {
+		case 0:
+			f.end(i, "accepted", "response", "sent")
+		case 1:
+			f.end(i, "rejected", "response", "failed")
+		case 2:
+			f.orphan(i)
+		}
+	}
+	f.exec(`update batches set status = 'leased', leased_by = 't', lease_until = now(), called_through = 4`)
+	all := f.list(notifications.Filter{OriginID: &f.origin}, 7)
+	if len(all) != 40 {
+		t.Fatalf("%d in all", len(all))
+	}
+	for _, status := range []string{"sent", "failed", "orphaned", "pending", "processing", "skipped", "cancelled"} {
+		want := 0
+		for _, s := range all {
+			if s == status {
+				want++
+			}
+		}
+		for _, filter := range []notifications.Filter{{OriginID: &f.origin, Status: status}, {Status: status}} {
+			if got := f.list(filter, 3); len(got) != want {
+				t.Errorf("%s: found %d, want %d", status, len(got), want)
+			}
+		}
+	}
+	if got := f.list(notifications.Filter{OriginID: &f.origin, Address: " P7@shop.example"}, 5); len(got) != 1 {
+		t.Errorf("by address: %v", got)
+	}
+	if got := f.list(notifications.Filter{OriginID: &f.origin, ProfileKey: "9"}, 5); len(got) != 1 {
+		t.Errorf("by profile: %v", got)
+	}
+	_, _, err := f.List(t.Context(), f.ws, notifications.Filter{ProfileKey: "9"}, page.Query{Limit: 5})
+	if lemma.KindOf(err) != lemma.Invalid {
+		t.Errorf("a search without campaign or flow: %v", err)
+	}
+}
+
+// list reads all pages of a list: status by key.
+func (f *fixture) list(filter notifications.Filter, limit int) map[string]string {
+	f.t.Helper()
+	found := map[string]string{}
+	for query := (page.Query{Limit: limit}); ; {
+		rows, next, err := f.List(f.t.Context(), f.ws, filter, query)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, n := range rows {
+			found[n.Key.String()] = n.Status
+		}
+		if query.Cursor = next; next == "" {
+			return found
+		}
+	}
+}
+
+// The first resolution of an orphaned notification is final.
+func TestResolve(t *testing.T) {
+	f := setup(t)
+	f.insert(recipients(2))
+	f.orphan(0)
+	f.end(1, "accepted", "response", "sent")
+	r := notifications.Resolution{Resolution: "sent", Note: "found in the server's log", APIKeyID: lemma.NewID()}
+	if _, err := f.Resolve(t.Context(), f.ws, f.origin, keyOf(1), r); lemma.KindOf(err) != lemma.WrongStatus {
+		t.Errorf("resolved one that was sent: %v", err)
+	}
+	n, err := f.Resolve(t.Context(), f.ws, f.origin, keyOf(0), r)
+	if err != nil || n.Status != "orphaned" || n.Resolution == nil || *n.Resolution != "sent" {
+		t.Errorf("%+v, %v", n, err)
+	}
+	r.Resolution = "not_sent"
+	if _, err := f.Resolve(t.Context(), f.ws, f.origin, keyOf(0), r); lemma.KindOf(err) != lemma.WrongStatus {
+		t.Errorf("the first resolution is not final: %v", err)
+	}
+	if n := f.get(0); *n.Resolution != "sent" {
+		t.Errorf("it is resolved as %s", *n.Resolution)
+	}
+	if _, err := f.Resolve(t.Context(), lemma.NewID(), f.origin, keyOf(0), r); lemma.KindOf(err) != lemma.NotFound {
+		t.Errorf("another workspace's was found: %v", err)
+	}
+}

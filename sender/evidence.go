@@ -1,0 +1,74 @@
+package sender
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"lemma/events"
+)
+
+// keepEvidence stores the known outcomes of a worker that has lost its lease.
+func (s *Sender) keepEvidence(ctx context.Context, c *claim, done []outcome) error {
+	s.metrics.leaseLost()
+	s.log.Warn("lease lost; outcomes are kept as evidence", "batch_id", c.BatchID, "token", c.token, "known", len(done))
+	var known []events.Event
+	for _, o := range done {
+		if o.basis != "response" || (o.kind != string(Accepted) && o.kind != string(Rejected)) {
+			continue
+		}
+		known = append(known, events.Event{ProviderID: c.providerID, Source: events.SourceResponse,
+			SourceID: fmt.Sprintf("%s/%d/%d", c.root, o.ordinal, c.attempt),
+			BatchID:  c.root, Ordinal: o.ordinal, Attempt: c.attempt, Kind: events.Kind(o.kind), Code: o.code,
+			CarrierID: clip(o.carrierID), Detail: clip(o.detail), OccurredAt: o.at})
+	}
+	err := s.persist(c, func() error { _, err := events.Record(ctx, s.pool, c.WorkspaceID, known); return err })
+	if err != nil {
+		return err
+	}
+	_, err = s.pool.Exec(ctx, `insert into batch_log (workspace_id, batch_id, event, token) values ($1, $2, 'lost', $3)`,
+		c.WorkspaceID, c.BatchID, c.token)
+	return err
+}
+
+// settled is the outcome that a proof gives a row.
+func settled(ordinal int16, p events.Proof) outcome {
+	return outcome{ordinal: ordinal, kind: string(p.Kind), basis: "evidence", code: p.Code,
+		carrierID: p.CarrierID, detail: p.Detail, at: time.Now()}
+}
+
+// settleByEvidence ends rows of a second attempt whose first attempt is known
+// meanwhile: accepted, so they were sent; rejected, so they failed. It reads after the
+// claim, and so finds all that came after the reaper.
+func (s *Sender) settleByEvidence(ctx context.Context, c *claim) ([]outcome, error) {
+	if c.attempt == 1 {
+		return nil, nil
+	}
+	ordinals := make([]int16, len(c.rows))
+	for i, r := range c.rows {
+		ordinals[i] = r.Ordinal
+	}
+	evidence, err := events.Proofs(ctx, s.pool, c.WorkspaceID, c.root, ordinals)
+	if err != nil || len(evidence) == 0 {
+		return nil, err
+	}
+	var done []outcome
+	var left []row
+	for _, r := range c.rows {
+		p := evidence[r.Ordinal].Of(1)
+		if p == nil {
+			left = append(left, r)
+			continue
+		}
+		o := settled(r.Ordinal, *p)
+		switch {
+		case p.Kind == events.Rejected:
+			o.reason = firstRejected
+		case p.Attempt != 2:
+			o.reason = firstAccepted
+		}
+		done = append(done, o)
+	}
+	c.rows = left
+	return done, nil
+}

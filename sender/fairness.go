@@ -1,0 +1,162 @@
+package sender
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma/notifications"
+)
+
+// Jobs run in the order in which they were enqueued, so a workspace that enqueues a
+// thousand batches first would be served a thousand times first. A worker therefore
+// chooses its batch in two steps: at random one of the workspaces with due batches,
+// and then one of its first due batches. A single workspace is served without a
+// choice.
+
+const (
+	readWorkspacesEvery = 250 * time.Millisecond // how often a node reads which workspaces have due batches
+	mostWorkspaces      = 100                    // workspaces per read; the next read continues after them
+	mostDue             = 16                     // due batches to choose from, so that workers do not choose the same
+)
+
+type fairness struct {
+	mu         sync.Mutex
+	at         time.Time   // the last read
+	workspaces []uuid.UUID // with due batches at that time
+	after      uuid.UUID   // where the next read begins
+}
+
+// serveAnother works a batch of another workspace if one was chosen, and reports
+// whether it did.
+func (s *Sender) serveAnother(ctx context.Context, ref notifications.Ref) bool {
+	workspace := s.pickWorkspace(ctx, ref.WorkspaceID)
+	if workspace == ref.WorkspaceID {
+		return false
+	}
+	other, err := s.dueFirst(ctx, workspace)
+	if err != nil || other.BatchID == uuid.Nil {
+		s.leaveOut(workspace, err)
+		return false
+	}
+	p := s.acquireNow(ctx, other)
+	if p == nil {
+		s.leaveOut(workspace, nil)
+		return false
+	}
+	defer s.slots.release(p)
+	again, err := s.work(ctx, other, p)
+	if !p.claimed {
+		s.leaveOut(workspace, err)
+		return false
+	}
+	if again > 0 && err == nil {
+		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { // its own job may have run meanwhile, without result
+			return s.ledger.Enqueue(ctx, tx, []notifications.Job{{Ref: other, After: again}})
+		})
+	}
+	s.logFailure(err)
+	return true
+}
+
+// logFailure reports an error of another workspace's batch, which its own job or the
+// sweep retries.
+func (s *Sender) logFailure(err error) {
+	if err != nil {
+		s.log.Error("work of another workspace failed", "error", err)
+	}
+}
+
+// leaveOut excludes a workspace until the next read: none of its batches can be worked
+// here now.
+func (s *Sender) leaveOut(workspace uuid.UUID, err error) {
+	s.logFailure(err)
+	s.fairness.mu.Lock()
+	defer s.fairness.mu.Unlock()
+	s.fairness.workspaces = slices.DeleteFunc(s.fairness.workspaces, func(w uuid.UUID) bool { return w == workspace })
+}
+
+// pickWorkspace chooses at random one of the workspaces with due batches, including
+// own.
+func (s *Sender) pickWorkspace(ctx context.Context, own uuid.UUID) uuid.UUID {
+	f := &s.fairness
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.at) > readWorkspacesEvery {
+		f.at = time.Now()
+		if err := s.readWorkspaces(ctx); err != nil {
+			s.logFailure(err)
+		}
+	}
+	n := len(f.workspaces)
+	if n == 0 {
+		return own
+	}
+	if !slices.Contains(f.workspaces, own) {
+		n++
+	}
+	if i := rand.IntN(n); i < len(f.workspaces) {
+		return f.workspaces[i]
+	}
+	return own
+}
+
+// readWorkspaces reads the workspaces with ready batches by one index search each,
+// however many batches are ready.
+func (s *Sender) readWorkspaces(ctx context.Context) error {
+	rows, err := s.pool.Query(ctx, `
+		with recursive w as (
+			(select workspace_id, due_at, 1 as n from batches
+			where status = 'ready' and gate = 'open' and workspace_id > $1 order by workspace_id, due_at limit 1)
+			union all
+			select b.workspace_id, b.due_at, w.n + 1 from w cross join lateral (
+				select workspace_id, due_at from batches
+				where status = 'ready' and gate = 'open' and workspace_id > w.workspace_id order by workspace_id, due_at limit 1) b
+			where w.n < $2
+		)
+		select workspace_id, due_at <= now() from w`, s.fairness.after, mostWorkspaces)
+	if err != nil {
+		return fmt.Errorf("read workspaces with due batches: %w", err)
+	}
+	s.fairness.workspaces, s.fairness.after = s.fairness.workspaces[:0], uuid.Nil
+	var workspace uuid.UUID
+	var due bool
+	n := 0
+	_, err = pgx.ForEachRow(rows, []any{&workspace, &due}, func() error {
+		if n++; due {
+			s.fairness.workspaces = append(s.fairness.workspaces, workspace)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read workspaces with due batches: %w", err)
+	}
+	if n == mostWorkspaces {
+		s.fairness.after = workspace
+	}
+	return nil
+}
+
+// dueFirst chooses one of a workspace's first due batches.
+func (s *Sender) dueFirst(ctx context.Context, workspace uuid.UUID) (notifications.Ref, error) {
+	rows, err := s.pool.Query(ctx, `
+		select workspace_id, origin_id, id from batches
+		where workspace_id = $1 and status = 'ready' and gate = 'open' and due_at <= now()
+		  and not exists (select from provider_meters m
+			where m.workspace_id = $1 and m.provider_id = batches.provider_id and m.open_until > now())
+		order by due_at limit $2`, workspace, mostDue)
+	if err != nil {
+		return notifications.Ref{}, fmt.Errorf("find due batches of workspace %s: %w", workspace, err)
+	}
+	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
+	if err != nil || len(due) == 0 {
+		return notifications.Ref{}, err
+	}
+	return due[rand.IntN(len(due))], nil
+}

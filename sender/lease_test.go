@@ -1,0 +1,153 @@
+package sender
+
+import (
+	"context"
+	"testing"
+
+	"lemma/notifications"
+)
+
+// A leased batch is not claimed a second time.
+func TestALeasedBatchIsNotClaimed(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	ctx := context.Background()
+	holder := b.sender()
+	reached, release := pauseAt(holder, "opened", 1)
+	done := make(chan error)
+	go func() { _, err := holder.Work(ctx, refs[0]); done <- err }()
+	<-reached
+	if _, err := b.sender().Work(ctx, refs[0]); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.carrier.called(address(0)); n != 0 {
+		t.Errorf("called %d times without the lease", n)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.wantCounts(notifications.Counts{Sent: 10})
+	if _, err := b.sender().Work(ctx, refs[0]); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.carrier.called(address(0)); n != 1 {
+		t.Errorf("called %d times after its end", n)
+	}
+}
+
+// A worker that was paused before it called any row finds its batch leased by another:
+// its token opens no window.
+func TestAnOldTokenOpensNoWindow(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	ctx := context.Background()
+	old, young := b.sender(), b.sender()
+	reached, release := pauseAt(old, "committing", 1)
+	done := make(chan error, 2)
+	go func() { _, err := old.Work(ctx, refs[0]); done <- err }()
+	<-reached
+	if r := b.reap(b.sender()); r.Freed != 10 {
+		t.Fatalf("reaped %+v", r)
+	}
+	holding, letGo := pauseAt(young, "opened", 1)
+	go func() { _, err := young.Work(ctx, refs[0]); done <- err }()
+	<-holding
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if n := b.carrier.called(address(0)); n != 0 {
+		t.Errorf("called %d times under a token that was lost", n)
+	}
+	close(letGo)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.wantCounts(notifications.Counts{Sent: 10})
+}
+
+// A worker is paused past its lease, the reaper decides, the worker continues: known
+// outcomes are kept, and no row is called again whose acceptance is known.
+func TestALostLeaseKeepsWhatIsKnown(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	slow, s := b.sender(), b.sender()
+	reached, release := pauseAt(slow, "committing", 2)
+	done := make(chan error)
+	go func() { _, err := slow.Work(context.Background(), refs[0]); done <- err }()
+	<-reached
+	if r := b.reap(s); r.Retried != 10 {
+		t.Fatalf("reaped %+v", r)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.work(s) // the retry batch
+	for i := range 10 {
+		if n := b.carrier.called(address(i)); n != 1 {
+			t.Errorf("%s was called %d times although its acceptance was known", address(i), n)
+		}
+	}
+	b.wantCounts(notifications.Counts{Sent: 10})
+}
+
+// The same for rejections: a rejected row is not called again.
+func TestALostLeaseKeepsRejections(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	for i := range 10 {
+		b.carrier.then[address(i)] = []Outcome{Rejected, Accepted}
+	}
+	slow, s := b.sender(), b.sender()
+	reached, release := pauseAt(slow, "committing", 2)
+	done := make(chan error)
+	go func() { _, err := slow.Work(context.Background(), refs[0]); done <- err }()
+	<-reached
+	b.reap(s)
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.work(s) // the retry batch
+	if n := b.carrier.called(address(3)); n != 1 {
+		t.Errorf("called %d times although its rejection was known", n)
+	}
+	b.wantCounts(notifications.Counts{Failed: 10})
+}
+
+// The second attempt is over before the first worker continues: its commit changes no
+// row that has ended.
+func TestALateCommitChangesNoTerminalRow(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	slow, s := b.sender(), b.sender()
+	reached, release := pauseAt(slow, "committing", 2)
+	done := make(chan error)
+	go func() { _, err := slow.Work(context.Background(), refs[0]); done <- err }()
+	<-reached
+	b.reap(s)
+	b.work(s)
+	before := b.dump()
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if after := b.dump(); after != before {
+		t.Errorf("terminal rows changed:\n%s\n%s", before, after)
+	}
+	b.wantCounts(notifications.Counts{Sent: 10})
+}
+
+func (b *bundle) dump() string {
+	b.t.Helper()
+	var s string
+	err := b.pool.QueryRow(context.Background(), `
+		select (select string_agg(a::text, E'\n' order by batch_id, ordinal, attempt) from attempts a where workspace_id = $1)
+			|| (select string_agg(b::text, E'\n' order by id) from batches b where workspace_id = $1)`, b.ws).Scan(&s)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}

@@ -1,0 +1,236 @@
+package sender
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"lemma/events"
+	"lemma/notifications"
+)
+
+// A worker that is killed leaves one window unknown, at whatever point.
+func TestACrashCostsOneWindow(t *testing.T) {
+	for _, c := range []struct {
+		at            string
+		nth           int
+		retried, sent int64
+	}{
+		{"claimed", 1, 0, 50},
+		{"opened", 1, 10, 50}, // no row was called, but that cannot be known
+		{"called", 2, 10, 50}, // the first window was committed when the second was opened
+		{"opened", 3, 10, 50},
+	} {
+		t.Run(fmt.Sprintf("%s %d", c.at, c.nth), func(t *testing.T) {
+			b := setup(t)
+			refs := b.insert(50, 50, 2)
+			killed := b.sender()
+			reached := stop(killed, c.at, c.nth)
+			go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
+			<-reached
+			s := b.sender()
+			if r := b.reap(s); int64(r.Retried) != c.retried || r.Batches != 1 {
+				t.Errorf("reaped %+v, want %d retried", r, c.retried)
+			}
+			b.work(s)
+			b.wantCounts(notifications.Counts{Sent: c.sent})
+			twice := int64(0)
+			for i := range 50 {
+				if n := b.carrier.called(address(i)); n > 2 || n < 1 {
+					t.Errorf("%s was called %d times", address(i), n)
+				} else if n == 2 {
+					twice++
+				}
+			}
+			if twice > c.retried {
+				t.Errorf("%d were called twice, of %d unknown", twice, c.retried)
+			}
+		})
+	}
+}
+
+// Retry batches keep the ordinals of their root, by which attempts identify a
+// notification.
+func TestRetryBatchesKeepOrdinals(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(30, 30, 2)
+	for range 2 {
+		killed := b.sender()
+		reached := stop(killed, "called", 1)
+		go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
+		<-reached
+		if r := b.reap(b.sender()); r.Retried != 10 {
+			t.Fatalf("reaped %+v", r)
+		}
+		b.makeDue()
+	}
+	if n := len(b.batches("attempt = 2")); n != 2 {
+		t.Fatalf("%d retry batches", n)
+	}
+	b.work(b.sender())
+	b.wantCounts(notifications.Counts{Sent: 30})
+	rows, _ := b.pool.Query(context.Background(), `
+		select n.address from attempts a
+		join notifications n on n.workspace_id = a.workspace_id and n.batch_id = a.batch_id and n.ordinal = a.ordinal
+		where a.workspace_id = $1 and a.attempt = 2`, b.ws)
+	second, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(second) != 20 {
+		t.Fatalf("%d second attempts, %v", len(second), err)
+	}
+	for _, to := range second {
+		if n := b.carrier.called(to); n != 2 {
+			t.Errorf("%s has a second attempt, and was called %d times", to, n)
+		}
+	}
+}
+
+func TestTwoReapersMakeOneRetry(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(30, 30, 2)
+	killed := b.sender()
+	reached := stop(killed, "called", 1)
+	go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
+	<-reached
+	b.expireLeases()
+	var reapers sync.WaitGroup
+	for range 4 {
+		s := b.sender()
+		reapers.Go(func() {
+			if _, err := s.Reap(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	reapers.Wait()
+	if n := len(b.batches("attempt = 2")); n != 1 {
+		t.Errorf("%d retry batches", n)
+	}
+	b.work(b.sender())
+	b.wantCounts(notifications.Counts{Sent: 30})
+}
+
+func TestTheReaperLeavesALivingLeaseAlone(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	slow := b.sender()
+	reached, release := pauseAt(slow, "opened", 1)
+	done := make(chan error)
+	go func() { _, err := slow.Work(context.Background(), refs[0]); done <- err }()
+	<-reached
+	if r, err := b.sender().Reap(context.Background()); err != nil || r.Batches != 0 {
+		t.Errorf("reaped %+v, %v", r, err)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.wantCounts(notifications.Counts{Sent: 10})
+}
+
+// The reaper finds an expired lease, and before it locks the batch the worker's commit
+// renews it.
+func TestTheReaperChecksAgainUnderTheLock(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(20, 20, 2)
+	ctx := context.Background()
+	worker, reaper := b.sender(), b.sender()
+	reached, release := pauseAt(worker, "called", 1)
+	seen, goOn := pauseAt(reaper, "expired", 1)
+	done := make(chan error, 2)
+	go func() { _, err := worker.Work(ctx, refs[0]); done <- err }()
+	<-reached
+	b.expireLeases()
+	var r Reaped
+	go func() { var err error; r, err = reaper.Reap(ctx); done <- err }()
+	<-seen
+	held, letGo := pauseAt(worker, "called", 1) // the second window: the first is committed
+	close(release)
+	<-held
+	close(goOn)
+	if err := <-done; err != nil || r.Batches != 0 {
+		t.Errorf("reaped %+v of a lease that had been renewed, %v", r, err)
+	}
+	close(letGo)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.wantCounts(notifications.Counts{Sent: 20})
+}
+
+// Tier 1: a row with evidence is not called again.
+func TestEvidenceSettlesUnknownCalls(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	b.carrier.then[address(1)] = []Outcome{Unknown, Accepted}
+	b.carrier.then[address(2)] = []Outcome{Unknown, Accepted}
+	b.carrier.then[address(3)] = []Outcome{Unknown, Accepted}
+	s := b.sender()
+	b.work(s)
+	b.record(refs[0], 1, events.Accepted)
+	b.record(refs[0], 2, events.Rejected)
+	if r := b.reap(s); r.Settled != 2 || r.Retried != 1 {
+		t.Errorf("reaped %+v", r)
+	}
+	b.work(s)
+	b.wantCounts(notifications.Counts{Sent: 9, Failed: 1})
+	for i, calls := range map[int]int{1: 1, 2: 1, 3: 2} {
+		if n := b.carrier.called(address(i)); n != calls {
+			t.Errorf("%s was called %d times, want %d", address(i), n, calls)
+		}
+	}
+}
+
+// Evidence of a rejection that arrives after the reaper has decided: the second
+// attempt is not made, and the row has failed.
+func TestALateRejectionFails(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(1, 1, 2)
+	b.carrier.then[address(0)] = []Outcome{Unknown, Accepted}
+	s := b.sender()
+	b.work(s)
+	b.reap(s)
+	b.record(refs[0], 0, events.Rejected)
+	b.work(s)
+	if n := b.carrier.called(address(0)); n != 1 {
+		t.Errorf("called %d times", n)
+	}
+	b.wantCounts(notifications.Counts{Failed: 1})
+}
+
+// A row that was called and not accepted is free, also when the worker is killed in a
+// later window.
+func TestARefusedRowIsFreeAfterACrash(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(30, 30, 2)
+	for i := range 30 {
+		b.carrier.then[address(i)] = []Outcome{NotAccepted, Accepted}
+	}
+	killed := b.sender()
+	reached := stop(killed, "opened", 2)
+	go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
+	<-reached
+	if r := b.reap(b.sender()); r.Freed != 20 || r.Retried != 10 {
+		t.Errorf("reaped %+v: ten were refused and ten never covered", r)
+	}
+}
+
+func (b *bundle) record(ref notifications.Ref, i int, kind events.Kind) {
+	b.t.Helper()
+	var ordinal int16
+	err := b.pool.QueryRow(context.Background(),
+		`select ordinal from notifications where workspace_id = $1 and origin_id = $2 and key = $3`,
+		b.ws, b.origin, keyOf(i)).Scan(&ordinal)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	_, err = events.Record(context.Background(), b.pool, b.ws,
+		[]events.Event{{ProviderID: b.provider, Source: "test", BatchID: ref.BatchID, Ordinal: ordinal, Attempt: 1, Kind: kind,
+			OccurredAt: time.Now()}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}

@@ -1,0 +1,267 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma/notifications"
+)
+
+// A node has Config.Workers slots to work batches. A slow provider holds each of its
+// slots for long, so slots are limited: by provider, by workspace, for all slow
+// providers together, and for these with the providers that this node does not know
+// yet. The rest is for quick providers, and soon becomes free.
+
+const (
+	slowAfter     = time.Second            // a window that lasts longer makes a provider slow
+	slowRate      = 300 * time.Millisecond // so does a longer wait for its rate
+	slotWait      = 250 * time.Millisecond // how long a job waits for a slot of a provider that is not slow
+	slotRetry     = 200 * time.Millisecond // when it is due again, growing with the number that wait
+	slotRetryMost = 30 * time.Second
+	throttledOnce = 5 * time.Second // how often it is recorded that a provider's batches wait
+)
+
+// The limits, as named in metrics and in the API.
+const (
+	limitProvider  = "provider"
+	limitWorkspace = "workspace"
+	limitSlow      = "slow_providers"
+)
+
+// slots are the slots that are held. The zero value is usable.
+type slots struct {
+	mu       sync.Mutex
+	held     map[*slot]struct{}
+	freed    chan struct{}           // closed when a slot becomes free; then there is another channel
+	waiting  map[uuid.UUID]int       // by provider: batches without a slot since one had one
+	recorded map[uuid.UUID]time.Time // by provider: when that was recorded
+}
+
+// slot is a slot that is held.
+type slot struct {
+	workspace, provider uuid.UUID // provider is Nil until it is known
+	since               time.Time // begin of the current window; zero between windows
+	claimed             bool      // a batch was claimed
+}
+
+// acquire returns a slot for a batch, or nil and how long to wait when a limit leaves
+// none.
+func (s *Sender) acquire(ctx context.Context, ref notifications.Ref) (*slot, time.Duration, error) {
+	if p := s.slots.first(ref.WorkspaceID, s.fewest()); p != nil {
+		return p, 0, nil
+	}
+	provider, err := s.providerOf(ctx, ref)
+	if provider == uuid.Nil || err != nil {
+		return nil, 0, err
+	}
+	timer := time.NewTimer(slotWait)
+	defer timer.Stop()
+	for {
+		p, limit, freed := s.tryAcquire(ref.WorkspaceID, provider)
+		if p != nil {
+			return p, 0, nil
+		}
+		if s.knownSlow(provider) {
+			return nil, s.throttled(ctx, ref, provider, limit), nil
+		}
+		select {
+		case <-freed:
+		case <-timer.C:
+			return nil, s.throttled(ctx, ref, provider, limit), nil
+		case <-s.draining:
+			return nil, time.Second, nil
+		case <-ctx.Done():
+			return nil, time.Second, nil
+		}
+	}
+}
+
+// acquireNow returns a slot without waiting, or nil.
+func (s *Sender) acquireNow(ctx context.Context, ref notifications.Ref) *slot {
+	if p := s.slots.first(ref.WorkspaceID, s.fewest()); p != nil {
+		return p
+	}
+	provider, err := s.providerOf(ctx, ref)
+	if provider == uuid.Nil || err != nil {
+		return nil // its own job reports the error
+	}
+	p, _, _ := s.tryAcquire(ref.WorkspaceID, provider)
+	return p
+}
+
+// fewest is a number of held slots at which no limit is reached.
+func (s *Sender) fewest() int { return min(s.slowShare(), s.cfg.PerWorkspace, s.slowTogether()) }
+
+func (s *Sender) slowTogether() int { return max(1, s.cfg.Workers/2) }
+
+func (s *Sender) slowShare() int { return max(1, s.cfg.PerProvider/3) }
+
+func (s *Sender) providerOf(ctx context.Context, ref notifications.Ref) (id uuid.UUID, err error) {
+	err = s.pool.QueryRow(ctx, `
+		select provider_id from batches where workspace_id = $1 and origin_id = $2 and id = $3 and `+isReady,
+		ref.WorkspaceID, ref.OriginID, ref.BatchID).Scan(&id)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return uuid.Nil, fmt.Errorf("find provider of batch %s: %w", ref.BatchID, err)
+	}
+	return id, nil
+}
+
+func (s *Sender) tryAcquire(workspace, provider uuid.UUID) (p *slot, limit string, freed <-chan struct{}) {
+	l := &s.slots
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	speed, most := s.speed(provider), s.cfg.PerProvider
+	if speed != quick {
+		most = s.slowShare()
+	}
+	var ofProvider, ofWorkspace int
+	var of [3]int // by speed
+	for h := range l.held {
+		if h.provider == provider {
+			ofProvider++
+		}
+		if h.workspace == workspace {
+			ofWorkspace++
+		}
+		of[s.speed(h.provider)]++
+	}
+	switch {
+	case ofProvider >= most:
+		limit = limitProvider
+	case ofWorkspace >= s.cfg.PerWorkspace:
+		limit = limitWorkspace
+	case speed == slow && of[slow] >= s.slowTogether(),
+		speed == unknownSpeed && of[slow]+of[unknownSpeed] >= threeQuarters(s.cfg.Workers):
+		limit = limitSlow
+	default:
+		delete(l.waiting, provider)
+		return l.hold(workspace, provider), "", nil
+	}
+	if l.freed == nil {
+		l.freed = make(chan struct{})
+	}
+	return nil, limit, l.freed
+}
+
+// speed of a provider, as known to this node.
+type speed int
+
+const (
+	unknownSpeed speed = iota // no window of it has ended here
+	quick
+	slow // its last window was, or a current one is
+)
+
+// speed requires the lock of slots.
+func (s *Sender) speed(provider uuid.UUID) speed {
+	if provider == uuid.Nil {
+		return unknownSpeed
+	}
+	took := s.paceOf(provider).took.Load()
+	switch {
+	case took > int64(slowAfter) || s.slots.overdue(provider):
+		return slow
+	case took == 0:
+		return unknownSpeed
+	}
+	return quick
+}
+
+func (s *Sender) knownSlow(provider uuid.UUID) bool {
+	s.slots.mu.Lock()
+	defer s.slots.mu.Unlock()
+	return s.speed(provider) == slow
+}
+
+// ended records how long a window took, and how much of it was the wait for the
+// provider's rate.
+func (p *pace) ended(took, waited time.Duration) {
+	if waited > slowRate {
+		took = max(took, slowAfter+1)
+	}
+	p.took.Store(max(1, int64(took)))
+}
+
+func (l *slots) overdue(provider uuid.UUID) bool {
+	for h := range l.held {
+		if h.provider == provider && !h.since.IsZero() && time.Since(h.since) > slowAfter {
+			return true
+		}
+	}
+	return false
+}
+
+// first returns a slot without a check while fewer than n are held.
+func (l *slots) first(workspace uuid.UUID, n int) *slot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.held) >= n {
+		return nil
+	}
+	return l.hold(workspace, uuid.Nil)
+}
+
+func (l *slots) hold(workspace, provider uuid.UUID) *slot {
+	if l.held == nil {
+		l.held = map[*slot]struct{}{}
+	}
+	p := &slot{workspace: workspace, provider: provider}
+	l.held[p] = struct{}{}
+	return p
+}
+
+func (l *slots) release(p *slot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.held, p)
+	if l.freed != nil {
+		close(l.freed)
+		l.freed = nil
+	}
+}
+
+func (l *slots) claimed(p *slot, provider uuid.UUID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.provider, p.claimed = provider, true
+}
+
+func (l *slots) busy(p *slot, since time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.since = since
+}
+
+// throttled returns how long a batch without a slot waits. Now and then it records for
+// which limit the provider's batches wait.
+func (s *Sender) throttled(ctx context.Context, ref notifications.Ref, provider uuid.UUID, limit string) time.Duration {
+	s.metrics.throttled(limit)
+	l := &s.slots
+	l.mu.Lock()
+	if l.waiting == nil {
+		l.waiting, l.recorded = map[uuid.UUID]int{}, map[uuid.UUID]time.Time{}
+	}
+	l.waiting[provider]++
+	later := min(slotRetry+time.Duration(l.waiting[provider])*slotRetry/20, slotRetryMost)
+	write := time.Since(l.recorded[provider]) > throttledOnce
+	if write {
+		l.recorded[provider] = time.Now()
+	}
+	l.mu.Unlock()
+	if write {
+		_, err := s.pool.Exec(ctx, `
+			update provider_meters set throttled_at = now(), throttled_by = $3
+			where workspace_id = $1 and provider_id = $2`, ref.WorkspaceID, provider, limit)
+		if err != nil {
+			s.log.Error("waiting batches not recorded", "provider_id", provider, "error", err)
+		}
+	}
+	return later/2 + rand.N(later)
+}

@@ -1,0 +1,39 @@
+package sender
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"lemma/notifications"
+)
+
+func TestSweepEnqueuesBatchesWithoutAJob(t *testing.T) {
+	b := setup(t)
+	b.insert(100, 25, 2)
+	s := b.sender()
+	if n, err := s.Sweep(context.Background()); err != nil || n != 0 {
+		t.Fatalf("enqueued %d although every batch has a job, %v", n, err)
+	}
+	b.exec(`truncate river_job`)
+	if n, err := s.Sweep(context.Background()); err != nil || n != 4 {
+		t.Fatalf("enqueued %d times, want 4, %v", n, err)
+	}
+	if n, err := s.Sweep(context.Background()); err != nil || n != 0 {
+		t.Fatalf("enqueued %d times again, %v", n, err)
+	}
+	b.work(s)
+	b.wantCounts(notifications.Counts{Sent: 100})
+}
+
+func TestOfTwoSweepsOneEnqueues(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	b.exec(`update batches set enqueued_at = now() - interval '2 hours' where workspace_id = $1`, b.ws)
+	s := b.sender(func(c *Config) { c.SweepGrace = time.Hour })
+	for i, want := range []bool{true, false} {
+		if enqueued, err := s.enqueueAgain(context.Background(), refs[0]); err != nil || enqueued != want {
+			t.Errorf("sweep %d enqueued: %v, %v", i, enqueued, err)
+		}
+	}
+}
