@@ -137,10 +137,11 @@ func queueFor(waiting int) time.Duration {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // holdLease renews the lease while the run goes on, and stops the run when the
-// lease has gone to another.
+// lease has expired or is another's.
 func (c *Campaigns) holdLease(ctx context.Context, stop context.CancelFunc, l lease) {
 	fence.Renew(ctx, c.pool, c.cfg.Lease, stop, c.failed("renew fan-out"), `
-		update fanouts set lease_until = now() + $4 where workspace_id = $1 and campaign_id = $2 and leased_by = $3`,
+		update fanouts set lease_until = now() + $4
+		where workspace_id = $1 and campaign_id = $2 and leased_by = $3 and lease_until >= now()`,
 		l.workspaceID, l.campaignID, l.token, c.cfg.Lease)
 }
 
