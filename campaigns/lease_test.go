@@ -39,7 +39,7 @@ type leaseRow struct {
 
 func (b *bundle) lease(id uuid.UUID) leaseRow {
 	b.t.Helper()
-	rows, _ := b.pool.Query(context.Background(), `select leased_by, failures, finished_at is not null, runs from fanouts where workspace_id = $1 and campaign_id = $2`, b.ws, id)
+	rows, _ := b.pool.Query(context.Background(), `select leased_by, source_failures + internal_failures, finished_at is not null, runs from fanouts where workspace_id = $1 and campaign_id = $2`, b.ws, id)
 	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[leaseRow])
 	b.must(err)
 	return row
