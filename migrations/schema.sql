@@ -490,6 +490,13 @@ create table notifications (
 
 create table notifications_default partition of notifications default;
 
+create table opt_outs (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    id uuid not null,
+    constraint opt_outs_pkey PRIMARY KEY (workspace_id, origin_id, id)
+);
+
 create table outbox (
     workspace_id uuid not null,
     id uuid not null,

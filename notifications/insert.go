@@ -31,7 +31,8 @@ const (
 
 // Recipient is one person of an audience, on the way into the ledger.
 type Recipient struct {
-	Key          uuid.UUID // uniqueness key within the origin; with Skip set, in a campaign, optional: then no other recipient gets it
+	Key          uuid.UUID // uniqueness key within the origin; zero in a campaign: none, and Skip is set
+	Holds        bool      // in a campaign, with Skip set: no other recipient gets the key
 	EnrollmentID uuid.UUID // of journeys only
 	ProfileKey   string
 	Address      string
@@ -74,8 +75,14 @@ type Written struct {
 // there already is the same person again and is left alone. A chunk with Copy
 // set that meets a stored key fails with ErrRepeated.
 //
-// A skipped recipient with a key holds it as an intent does: an address that is
-// opted out is not written to for another profile of the audience.
+// A skipped recipient with Holds set holds its key as an intent does: an address
+// that is opted out is not written to for another profile of the audience. An
+// intent that has the key already is marked in opt_outs, and so is a profile that
+// opted out and that has no unsubscribed row.
+//
+// A recipient of a campaign with the profile and the key of another is the same
+// recipient, skipped or not, and has one row. One that an earlier run has skipped
+// without its key, and that has opted out since, has a second row, which holds the key.
 func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error) {
 	if c.OptOuts {
 		if err := skipUnsubscribed(ctx, tx, c); err != nil {
@@ -84,12 +91,12 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 	}
 	send, rivals, closed, skip := split(c)
 	w := Written{Skipped: map[string]int{}}
-	if err := insertClosed(ctx, tx, c, closed, &skip, w.Skipped); err != nil {
+	skip, late, err := insertClosed(ctx, tx, c, closed, skip, w.Skipped)
+	if err != nil {
 		return w, fmt.Errorf("insert opted-out recipients of %s: %w", c.OriginID, err)
 	}
 	if c.Run > 1 { // most are there already: a look costs less than an insert that conflicts
 		var taken []Recipient
-		var err error
 		if send, taken, err = absent(ctx, tx, c, send); err != nil {
 			return w, fmt.Errorf("find who is written down of %s: %w", c.OriginID, err)
 		}
@@ -115,6 +122,9 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 	if err = insertSkips(ctx, tx, c, skip, w.Skipped); err != nil {
 		return w, fmt.Errorf("insert skipped recipients of %s: %w", c.OriginID, err)
 	}
+	if err = insertOptOuts(ctx, tx, c, late); err != nil {
+		return w, fmt.Errorf("insert opt-outs of %s: %w", c.OriginID, err)
+	}
 	if err := l.Ring(ctx, tx, bells(c, batches)); err != nil {
 		return w, err
 	}
@@ -124,23 +134,26 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 // skipUnsubscribed skips recipients whose profile is opted out in another row of
 // the audience, at whatever address.
 func skipUnsubscribed(ctx context.Context, tx pgx.Tx, c Chunk) error {
-	profiles := make([]string, len(c.Recipients))
+	profiles, ids := make([]string, len(c.Recipients)), make([]pgtype.UUID, len(c.Recipients))
 	for i, r := range c.Recipients {
-		profiles[i] = r.ProfileKey
+		profiles[i], ids[i] = r.ProfileKey, wire(optOutOf(r.ProfileKey))
 	}
 	rows, err := tx.Query(ctx, `
-		select r.i::int from unnest($3::text[]) with ordinality as r (profile_key, i)
+		select r.i::int from unnest($3::text[], $4::uuid[]) with ordinality as r (profile_key, id, i)
 		cross join lateral (
-			select from notifications n
-			where n.workspace_id = $1 and n.origin_id = $2 and n.profile_key = r.profile_key and n.skip_reason = 'unsubscribed' limit 1
-		) n`, c.WorkspaceID, c.OriginID, profiles)
+			(select from notifications n
+			where n.workspace_id = $1 and n.origin_id = $2 and n.profile_key = r.profile_key and n.skip_reason = 'unsubscribed' limit 1)
+			union all
+			(select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2 and o.id = r.id limit 1)
+			limit 1
+		) n`, c.WorkspaceID, c.OriginID, profiles, ids)
 	if err != nil {
 		return err
 	}
 	var i int
 	_, err = pgx.ForEachRow(rows, []any{&i}, func() error {
 		if r := &c.Recipients[i-1]; r.Skip == "" {
-			r.Skip, r.Key = Unsubscribed, uuid.Nil
+			r.Skip = Unsubscribed
 		}
 		return nil
 	})
@@ -164,7 +177,7 @@ func split(c Chunk) (send, rivals, closed, skip []Recipient) {
 	for _, r := range all {
 		last := len(send) - 1
 		switch {
-		case r.Skip != "" && r.Key != uuid.Nil && !c.Journeys:
+		case r.Skip != "" && r.Holds && !c.Journeys:
 			closed = append(closed, r)
 		case r.Skip != "":
 			skip = append(skip, r)
@@ -178,14 +191,67 @@ func split(c Chunk) (send, rivals, closed, skip []Recipient) {
 }
 
 // insertClosed writes skipped recipients under their own keys. Those whose key
-// another profile holds are added to skip, with their reason.
-func insertClosed(ctx context.Context, tx pgx.Tx, c Chunk, closed []Recipient, skip *[]Recipient, counts map[string]int) error {
+// another profile holds are added to skip, with their reason. Of skip are left out
+// those whose key their own profile holds. late are the keys of intents whose
+// address or profile is opted out since they were written.
+func insertClosed(ctx context.Context, tx pgx.Tx, c Chunk, closed, skip []Recipient, counts map[string]int) (left []Recipient, late []uuid.UUID, err error) {
 	inserted, err := writeSkips(ctx, tx, c, closed, counts)
-	if err != nil || inserted == len(closed) {
-		return err
+	if err != nil || c.Journeys {
+		return skip, nil, err
 	}
-	taken, err := heldByOthers(ctx, tx, c, closed)
-	*skip = append(*skip, taken...)
+	if inserted == len(closed) {
+		closed = nil
+	}
+	all := slices.Concat(closed, skip)
+	held, err := holders(ctx, tx, c, all)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, r := range all {
+		h := held[i]
+		own := h != nil && h.profile == r.ProfileKey
+		if h != nil && h.intent && (own || r.Holds) {
+			late = append(late, r.Key)
+		}
+		if !own && (h != nil || !r.Holds) {
+			left = append(left, r)
+		}
+	}
+	return left, late, nil
+}
+
+// optOutOf is the id of an opt-out of a profile.
+func optOutOf(profile string) uuid.UUID { return lemma.Key("opt-out/1", profile) }
+
+// insertOptOuts marks intents that were written before their opt-out, by their
+// keys, and profiles that opted out and have no unsubscribed row, since an earlier
+// run has written their row otherwise. skipUnsubscribed and the sender read the marks.
+func insertOptOuts(ctx context.Context, tx pgx.Tx, c Chunk, late []uuid.UUID) error {
+	if c.Journeys || c.Run == 1 { // a first run writes opt-outs first
+		return nil
+	}
+	var profiles []string
+	var ids []uuid.UUID
+	for _, r := range c.Recipients {
+		if r.Skip == Unsubscribed {
+			profiles, ids = append(profiles, r.ProfileKey), append(ids, optOutOf(r.ProfileKey))
+		}
+	}
+	if len(profiles)+len(late) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `
+		insert into opt_outs (workspace_id, origin_id, id)
+		select $1, $2, r.id from (
+			select id from unnest($3::uuid[]) as k (id)
+			union
+			select p.id from unnest($4::uuid[], $5::text[]) as p (id, profile_key)
+			left join lateral (
+				select true as found from notifications n
+				where n.workspace_id = $1 and n.origin_id = $2 and n.profile_key = p.profile_key and n.skip_reason = 'unsubscribed' limit 1
+			) n on true where n.found is null
+		) r order by r.id
+		on conflict (workspace_id, origin_id, id) do nothing`, c.WorkspaceID, c.OriginID, late, ids, profiles)
 	return err
 }
 
@@ -323,46 +389,71 @@ func heldByOthers(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) ([]
 // absent parts recipients into those whose key nobody holds, and those whose
 // key another profile holds. Who holds the own key is in neither.
 func absent(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) (free, taken []Recipient, err error) {
-	keys := make([]pgtype.UUID, len(send))
-	for i, r := range send {
-		keys[i] = wire(r.Key)
-	}
-	rows, err := tx.Query(ctx, `
-		select r.i::int, n.profile_key
-		from unnest($3::uuid[]) with ordinality as r (key, i)
-		cross join lateral (
-			select n.profile_key from notifications n
-			where n.workspace_id = $1 and n.origin_id = $2 and n.key = r.key limit 1
-		) n`, c.WorkspaceID, c.OriginID, keys)
+	held, err := holders(ctx, tx, c, send)
 	if err != nil {
 		return nil, nil, err
 	}
-	present := make([]bool, len(send))
-	var i int
-	var holder string
-	_, err = pgx.ForEachRow(rows, []any{&i, &holder}, func() error {
-		present[i-1] = true
-		if r := send[i-1]; r.ProfileKey != holder {
+	for i, r := range send {
+		switch h := held[i]; {
+		case h == nil:
+			free = append(free, r)
+		case h.profile != r.ProfileKey:
 			r.Skip = cmp.Or(r.Skip, DuplicateAddress)
 			taken = append(taken, r)
 		}
+	}
+	return free, taken, nil
+}
+
+// holder is the row that has a key.
+type holder struct {
+	profile string
+	intent  bool // and not skipped
+}
+
+// holders answers which row holds the key of each recipient; nil: none.
+func holders(ctx context.Context, tx pgx.Tx, c Chunk, all []Recipient) ([]*holder, error) {
+	held := make([]*holder, len(all))
+	keys := make([]pgtype.UUID, len(all))
+	keyed := false
+	for i, r := range all {
+		keys[i] = pgtype.UUID{Bytes: r.Key, Valid: r.Key != uuid.Nil}
+		keyed = keyed || r.Key != uuid.Nil
+	}
+	if !keyed {
+		return held, nil
+	}
+	rows, err := tx.Query(ctx, `
+		select r.i::int, n.profile_key, n.skip_reason is null
+		from unnest($3::uuid[]) with ordinality as r (key, i)
+		cross join lateral (
+			select n.profile_key, n.skip_reason from notifications n
+			where n.workspace_id = $1 and n.origin_id = $2 and n.key = r.key limit 1
+		) n`, c.WorkspaceID, c.OriginID, keys)
+	if err != nil {
+		return nil, err
+	}
+	var i int
+	var h holder
+	_, err = pgx.ForEachRow(rows, []any{&i, &h.profile, &h.intent}, func() error {
+		held[i-1] = &holder{h.profile, h.intent}
 		return nil
 	})
-	for i, r := range send {
-		if !present[i] {
-			free = append(free, r)
-		}
-	}
-	return free, taken, err
+	return held, err
 }
 
 // insertSkips gives a row to everybody else who is not written to. In a
-// campaign their key is made of the person and the address, in a domain of its
-// own, so that it never meets the key of an address.
+// campaign their key is made of the person and the key of the address, or the
+// address where it is none, in a domain of its own, so that it never meets the key
+// of an address.
 func insertSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient, counts map[string]int) error {
 	for i, r := range skip {
 		if !c.Journeys {
-			skip[i].Key = lemma.Key("skip/1", r.ProfileKey, r.Address)
+			address := r.Address
+			if r.Key != uuid.Nil {
+				address = string(r.Key[:])
+			}
+			skip[i].Key = lemma.Key("skip/1", r.ProfileKey, address)
 		}
 	}
 	_, err := writeSkips(ctx, tx, c, skip, counts)
