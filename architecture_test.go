@@ -116,6 +116,7 @@ var mayWrite = map[string]map[string]string{
 	"fanouts":           {"campaigns": "insert update"},
 	"contents":          {"campaigns": "insert", "flows": "insert"},
 	"notifications":     {"notifications": "insert update"}, // update: a profile is erased
+	"opt_outs":          {"notifications": "insert"},
 	"batches":           {"notifications": "insert update", "sender": "insert update"},
 	"attempts":          {"sender": "insert"},
 	"batch_log":         {"sender": "insert"},

@@ -13,7 +13,7 @@ import (
 // Counts tells whom an audience would reach. Every row is counted in exactly
 // one of the fields after Rows.
 type Counts struct {
-	Rows             int64
+	Rows             int64 // with different profiles or addresses
 	Sendable         int64
 	MissingAddress   int64
 	InvalidAddress   int64
@@ -44,10 +44,10 @@ func (a *Audiences) Sample(ctx context.Context, ws, id uuid.UUID, columns []stri
 	}
 	defer leave()
 	var c Counts
-	seen, optedOut := newSeen(a.options.MaxDistinct), newSeen(a.options.MaxDistinct)
+	known := newKnown(a.options.MaxDistinct)
 	drawn := reservoir{size: size, most: sampleBytes}
 	_, err = a.Stream(ctx, ws, id, columns, func(r Row) error {
-		if c.add(r, seen, optedOut) {
+		if c.add(r, known) {
 			drawn.offer(r)
 		}
 		return nil
@@ -55,32 +55,51 @@ func (a *Audiences) Sample(ctx context.Context, ws, id uuid.UUID, columns []stri
 	if err != nil {
 		return Counts{}, nil, err
 	}
-	c.Truncated = seen.full || optedOut.full
+	c.Truncated = known.rows.full || known.addresses.full || known.optedOut.full
 	return c, drawn.rows(), nil
 }
 
-// add asks in the order in which a campaign asks, so that both count alike. It
-// reports whether the row is sendable. Rows that are opted out come first: no
-// other row of their profile or address is sendable.
-func (c *Counts) add(r Row, addresses, optedOut *seen) bool {
-	c.Rows++
+// known is what the rows before had.
+type known struct {
+	rows      *seen // profile and address
+	addresses *seen // in the canonical form, of rows that are sendable or opted out
+	optedOut  *seen // profiles
+}
+
+func newKnown(limit int) known { return known{newSeen(limit), newSeen(limit), newSeen(limit)} }
+
+// add asks in the order in which a campaign asks, so that both count alike: a row
+// with the profile and the address of another is the same recipient. It reports
+// whether the row is sendable. Rows that are opted out come first: no other row of
+// their profile or address is sendable.
+func (c *Counts) add(r Row, k known) bool {
 	address, ok := mail.ParseAddress(r.Email)
+	text := address.Canonical
+	if !ok && r.HasEmail {
+		text = "\x00" + mail.Displayable(r.Email) // is no canonical form
+	}
+	if k.rows.before(r.Key + "\x00" + text) {
+		return false
+	}
+	c.Rows++
 	if r.OptedOut {
-		optedOut.before(r.Key)
+		k.optedOut.before(r.Key)
 		if ok {
-			addresses.before(address.Canonical)
+			k.addresses.before(address.Canonical)
 		}
 	}
 	switch {
-	case r.Key == "" || len(r.Key) > MaxKey:
+	case !IsKey(r.Key):
 		c.InvalidKey++
-	case r.OptedOut, optedOut.has(r.Key):
+	case r.OptedOut:
 		c.Unsubscribed++
 	case !r.HasEmail:
 		c.MissingAddress++
 	case !ok:
 		c.InvalidAddress++
-	case addresses.before(address.Canonical):
+	case k.optedOut.has(r.Key):
+		c.Unsubscribed++
+	case k.addresses.before(address.Canonical):
 		c.DuplicateAddress++
 	default:
 		c.Sendable++

@@ -74,7 +74,7 @@ func (o Options) ofLookups() Options {
 func askable(keys []string) ([]string, map[string]bool) {
 	asked, set := make([]string, 0, len(keys)), make(map[string]bool, len(keys))
 	for _, key := range keys {
-		if isKey(key) && !set[key] {
+		if IsKey(key) && !set[key] {
 			set[key] = true
 			asked = append(asked, key)
 		}
@@ -82,7 +82,8 @@ func askable(keys []string) ([]string, map[string]bool) {
 	return asked, set
 }
 
-func isKey(key string) bool {
+// IsKey reports whether a text can be a profile key.
+func IsKey(key string) bool {
 	return key != "" && len(key) <= MaxKey && utf8.ValidString(key) && !strings.ContainsRune(key, 0)
 }
 

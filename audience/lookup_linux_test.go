@@ -105,7 +105,7 @@ func TestMySQLMatching(t *testing.T) {
 	keys := append([]string{"1", "2", "3", "4", "c1", "c2", "c3", "é"}, oddKeys...)
 	var all []string
 	for _, key := range keys {
-		if isKey(key) {
+		if IsKey(key) {
 			all = append(all, key)
 		}
 	}

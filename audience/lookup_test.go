@@ -117,13 +117,13 @@ func TestLookupByKeysOfEveryType(t *testing.T) {
 	b := setup(t, dev)
 	do(t, b.shop, "create type colour as enum ('red', '7'); create table odd (k text); grant select on odd to "+b.role)
 	for _, key := range oddKeys {
-		if isKey(key) {
+		if IsKey(key) {
 			do(t, b.shop, "insert into odd values ($1)", key)
 		}
 	}
 	all := []string{}
 	for _, key := range oddKeys {
-		if isKey(key) {
+		if IsKey(key) {
 			all = append(all, key)
 		}
 	}

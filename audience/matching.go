@@ -30,7 +30,7 @@ func (a *Audiences) Matching(ctx context.Context, ws, source uuid.UUID, sql stri
 	if len(people) > MaxLookup {
 		return nil, fmt.Errorf("match %d people: at most %d go at once", len(people), MaxLookup)
 	}
-	people = slices.DeleteFunc(slices.Clone(people), func(p Person) bool { return !isKey(p.Key) })
+	people = slices.DeleteFunc(slices.Clone(people), func(p Person) bool { return !IsKey(p.Key) })
 	if len(people) == 0 {
 		return map[string]bool{}, nil
 	}

@@ -62,7 +62,7 @@ insert into orders values (1, '2026-01-10 09:59:59Z'), (2, '2026-01-10 10:00:00.
 	b.waitForBackends(t, 1)
 	var all []string
 	for _, key := range oddKeys {
-		if isKey(key) {
+		if IsKey(key) {
 			all = append(all, key)
 		}
 	}

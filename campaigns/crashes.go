@@ -35,8 +35,10 @@ func (c *Campaigns) parkCrashed(ctx context.Context, workspaceID, id uuid.UUID) 
 			return err
 		}
 		return tx.QueryRow(ctx, `
-			update fanouts f set leased_by = null, lease_until = null, crashes = case when exists (
-				select from fanout_chunks k where k.workspace_id = f.workspace_id and k.origin_id = f.campaign_id and k.run = f.runs) then 1 else crashes + 1 end
+			update fanouts f set leased_by = null, lease_until = null, crashes = case when w.wrote then 1 else crashes + 1 end,
+				source_failures = case when w.wrote then 0 else source_failures end,
+				internal_failures = case when w.wrote then 0 else internal_failures end
+			from (select `+wroteChunk+` as wrote from fanouts f where workspace_id = $1 and campaign_id = $2) w
 			where workspace_id = $1 and campaign_id = $2 and leased_by = $3 and lease_until < now() and finished_at is null
 			returning crashes`, workspaceID, id, token).Scan(&crashes)
 	})

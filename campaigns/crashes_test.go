@@ -3,6 +3,7 @@ package campaigns
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -60,4 +61,60 @@ func TestAFanoutThatGetsOnIsNotParked(t *testing.T) {
 			t.Fatalf("after %d runs that did not get on it is parked: %t", i+1, !last)
 		}
 	}
+}
+
+// Errors of Lemma's own and failures of the data source are counted apart, and both
+// in a row: a run that wrote a chunk begins both counts anew.
+func TestFailuresAreCountedByKindAndInARow(t *testing.T) {
+	b := setup(t, 40, func(cfg *Config) { cfg.Retries, cfg.RetryFor = 2, time.Millisecond })
+	ctx := context.Background()
+	id := b.sent().ID
+	counts := func() (source, internal int) {
+		b.must(b.pool.QueryRow(ctx, `select source_failures, internal_failures from fanouts where campaign_id = $1`, id).Scan(&source, &internal))
+		return source, internal
+	}
+	run := func(breaks, mends func(), source, internal int) {
+		t.Helper()
+		breaks()
+		again, err := b.Fanout(ctx, b.ws, id)
+		mends()
+		b.run(b.pool, `update fanouts set retry_at = now() where campaign_id = $1`, id)
+		if s, i := counts(); err != nil || again == 0 || s != source || i != internal {
+			t.Fatalf("again in %v, %v; %d failures of the source and %d internal, want %d and %d", again, err, s, i, source, internal)
+		}
+	}
+	lock := func() { b.run(b.pool, `alter table fanout_chunks add constraint full_disk check (false) not valid`) }
+	unlock := func() { b.run(b.pool, `alter table fanout_chunks drop constraint full_disk`) }
+	shut := func() { b.run(b.shop, `alter role `+b.role+` connection limit 0`) }
+	open := func() { b.run(b.shop, `alter role `+b.role+` connection limit -1`) }
+	run(lock, unlock, 0, 1)
+	run(lock, unlock, 0, 2)
+	run(lock, unlock, 0, 3)
+	run(shut, open, 1, 3)
+	run(shut, open, 2, 3)
+	b.writesOneChunkAndDies(id)
+	if s, i := counts(); s != 0 || i != 0 {
+		t.Errorf("after a chunk there are %d failures of the source and %d internal", s, i)
+	}
+	run(shut, open, 1, 0)
+	run(shut, open, 2, 0)
+	shut()
+	b.fanout(id)
+	if got := b.get(id); got.Status != Failed {
+		t.Errorf("after 3 failures of the source in a row it is %s", got.Status)
+	}
+}
+
+// writesOneChunkAndDies plays a run that writes a chunk and is killed, and whose
+// lease another run ends.
+func (b *bundle) writesOneChunkAndDies(id uuid.UUID) {
+	b.t.Helper()
+	ctx := context.Background()
+	l := lease{b.ws, id, "dead"}
+	number, _, err := b.claimFanout(ctx, l)
+	b.must(err)
+	b.must(b.WriteChunk(ctx, b.plans(id, number), someRecipients(id, 0, 1)))
+	b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where campaign_id = $1`, id)
+	_, err = b.parkCrashed(ctx, b.ws, id)
+	b.must(err)
 }

@@ -213,24 +213,25 @@ const firstChunk = 500
 
 // recipient decides what one row of the audience becomes.
 func recipient(campaign uuid.UUID, r audience.Row) notifications.Recipient {
-	out := notifications.Recipient{ProfileKey: r.Key, Address: r.Email, Payload: r.Payload}
 	address, ok := mail.ParseAddress(r.Email)
+	out := notifications.Recipient{ProfileKey: r.Key, Payload: r.Payload,
+		Holds: ok && r.OptedOut} // so that no other row is written to at the address
 	switch {
-	case r.Key == "" || len(r.Key) > 255 || strings.ContainsRune(r.Key, 0):
+	case ok:
+		out.Address, out.Key = address.Text, Key(campaign, lemma.Email, address.Canonical)
+	case strings.TrimSpace(r.Email) != "":
+		out.Address = mail.Displayable(r.Email)
+	}
+	switch {
+	case !audience.IsKey(r.Key):
 		out.Skip = notifications.InvalidKey
 		out.ProfileKey = lemma.Key("profile/1", r.Key).String()
 	case r.OptedOut:
 		out.Skip = notifications.Unsubscribed
-	case !r.HasEmail || strings.TrimSpace(r.Email) == "":
-		out.Skip, out.Address = notifications.MissingAddress, ""
+	case out.Address == "":
+		out.Skip = notifications.MissingAddress
 	case !ok:
 		out.Skip = notifications.InvalidAddress
-		out.Address = mail.Displayable(r.Email)
-	default:
-		out.Address = address.Text
-	}
-	if ok && (out.Skip == "" || r.OptedOut) {
-		out.Key = Key(campaign, lemma.Email, address.Canonical) // an opt-out holds the address, so that no other row is written to at it
 	}
 	return out
 }

@@ -137,10 +137,11 @@ func queueFor(waiting int) time.Duration {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // holdLease renews the lease while the run goes on, and stops the run when the
-// lease has gone to another.
+// lease has expired or is another's.
 func (c *Campaigns) holdLease(ctx context.Context, stop context.CancelFunc, l lease) {
 	fence.Renew(ctx, c.pool, c.cfg.Lease, stop, c.failed("renew fan-out"), `
-		update fanouts set lease_until = now() + $4 where workspace_id = $1 and campaign_id = $2 and leased_by = $3`,
+		update fanouts set lease_until = now() + $4
+		where workspace_id = $1 and campaign_id = $2 and leased_by = $3 and lease_until >= now()`,
 		l.workspaceID, l.campaignID, l.token, c.cfg.Lease)
 }
 
@@ -158,11 +159,25 @@ func (c *Campaigns) watchCampaign(ctx context.Context, stop context.CancelFunc, 
 	}, c.failed("watch"))
 }
 
+// wroteChunk is true of the fan-out f if its present run has written a chunk. What
+// failed before then no longer counts.
+const wroteChunk = `exists (select from fanout_chunks k where k.workspace_id = f.workspace_id and k.origin_id = f.campaign_id and k.run = f.runs)`
+
+// release is how a run ends before the end of its audience.
+type release struct {
+	after                        time.Duration // before the next run
+	sourceFailed, internalFailed bool
+}
+
 // releaseFanout gives the lease back. It answers false when it was another's.
-func (c *Campaigns) releaseFanout(ctx context.Context, l lease, after time.Duration, failed bool) (held bool, err error) {
+func (c *Campaigns) releaseFanout(ctx context.Context, l lease, r release) (held bool, err error) {
 	tag, err := c.pool.Exec(ctx, `
-		update fanouts set leased_by = null, lease_until = null, retry_at = now() + $4, failures = failures + case when $5 then 1 else 0 end
-		where workspace_id = $1 and campaign_id = $2 and leased_by = $3`, l.workspaceID, l.campaignID, l.token, after, failed)
+		update fanouts f set leased_by = null, lease_until = null, retry_at = now() + $4,
+			source_failures = case when w.wrote then 0 else source_failures end + $5::boolean::int,
+			internal_failures = case when w.wrote then 0 else internal_failures end + $6::boolean::int
+		from (select `+wroteChunk+` as wrote from fanouts f where workspace_id = $1 and campaign_id = $2) w
+		where workspace_id = $1 and campaign_id = $2 and leased_by = $3`,
+		l.workspaceID, l.campaignID, l.token, r.after, r.sourceFailed, r.internalFailed)
 	if err != nil {
 		return false, fmt.Errorf("release fan-out of %s: %w", l.campaignID, err)
 	}
@@ -175,7 +190,7 @@ func (c *Campaigns) releaseFanout(ctx context.Context, l lease, after time.Durat
 func (c *Campaigns) handBack(l lease) (again time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), unheldTime)
 	defer cancel()
-	if _, err := c.releaseFanout(ctx, l, 0, false); err != nil {
+	if _, err := c.releaseFanout(ctx, l, release{}); err != nil {
 		return 0, err
 	}
 	now, err := c.standing(ctx, c.pool, l)
@@ -201,35 +216,39 @@ func (c *Campaigns) finishFanout(ctx context.Context, l lease, read int64) error
 }
 
 // sourceFailed decides what a failed run means. A source that does not answer
-// is tried again a few times; everything else, and one that still does not
-// answer, fails the campaign closed, with the reason.
+// is tried again a few times in a row, an error of Lemma's own more often. A run
+// that wrote a chunk begins the count anew. Everything else, and what still fails
+// then, fails the campaign closed, with the reason.
 func (c *Campaigns) sourceFailed(ctx context.Context, l lease, cause error) (time.Duration, error) {
 	kind := lemma.KindOf(cause)
-	var failures int
-	err := c.pool.QueryRow(ctx, `select failures from fanouts where workspace_id = $1 and campaign_id = $2`, l.workspaceID, l.campaignID).Scan(&failures)
+	var ofSource, internal int
+	err := c.pool.QueryRow(ctx, `
+		select case when w.wrote then 0 else f.source_failures end, case when w.wrote then 0 else f.internal_failures end
+		from fanouts f cross join lateral (select `+wroteChunk+` as wrote) w
+		where f.workspace_id = $1 and f.campaign_id = $2`, l.workspaceID, l.campaignID).Scan(&ofSource, &internal)
 	if err != nil {
 		return 0, fmt.Errorf("count failures of fan-out %s: %w", l.campaignID, err)
 	}
-	if kind == lemma.Unavailable && failures < c.cfg.Retries {
-		after := c.cfg.RetryFor << failures
-		c.log.Warn("data source failed, fan-out will be tried again", "campaign_id", l.campaignID, "failures", failures+1, "after", after, "error", cause)
-		return c.tryAgain(ctx, l, after)
+	if kind == lemma.Unavailable && ofSource < c.cfg.Retries {
+		after := c.cfg.RetryFor << ofSource
+		c.log.Warn("data source failed, fan-out will be tried again", "campaign_id", l.campaignID, "failures", ofSource+1, "after", after, "error", cause)
+		return c.tryAgain(ctx, l, release{after: after, sourceFailed: true})
 	}
-	if kind == lemma.Internal && failures < internalRetries {
-		c.log.Error("fan-out failed, it will be tried again", "campaign_id", l.campaignID, "failures", failures+1, "error", cause)
-		return c.tryAgain(ctx, l, c.cfg.RetryFor)
+	if kind == lemma.Internal && internal < internalRetries {
+		c.log.Error("fan-out failed, it will be tried again", "campaign_id", l.campaignID, "failures", internal+1, "error", cause)
+		return c.tryAgain(ctx, l, release{after: c.cfg.RetryFor, internalFailed: true})
 	}
 	reason := reasonOf(cause)
 	c.log.Error("campaign failed", "campaign_id", l.campaignID, "reason", reason, "error", cause)
 	return 0, c.fail(ctx, l, reason, lemma.Public(cause))
 }
 
-func (c *Campaigns) tryAgain(ctx context.Context, l lease, after time.Duration) (time.Duration, error) {
-	held, err := c.releaseFanout(ctx, l, after, true)
+func (c *Campaigns) tryAgain(ctx context.Context, l lease, r release) (time.Duration, error) {
+	held, err := c.releaseFanout(ctx, l, r)
 	if err != nil || !held {
 		return 0, err
 	}
-	return after, nil
+	return r.after, nil
 }
 
 // internalRetries: a fault of our own, such as a database that restarts, gets
@@ -270,7 +289,7 @@ func (c *Campaigns) fail(ctx context.Context, l lease, reason, detail string) er
 		return err
 	})
 	if lemma.KindOf(err) == lemma.WrongStatus { // cancelled meanwhile: that stands
-		_, err = c.releaseFanout(ctx, l, 0, false)
+		_, err = c.releaseFanout(ctx, l, release{})
 	}
 	if err != nil {
 		return fmt.Errorf("fail campaign %s: %w", l.campaignID, err)

@@ -39,7 +39,7 @@ type leaseRow struct {
 
 func (b *bundle) lease(id uuid.UUID) leaseRow {
 	b.t.Helper()
-	rows, _ := b.pool.Query(context.Background(), `select leased_by, failures, finished_at is not null, runs from fanouts where workspace_id = $1 and campaign_id = $2`, b.ws, id)
+	rows, _ := b.pool.Query(context.Background(), `select leased_by, source_failures + internal_failures, finished_at is not null, runs from fanouts where workspace_id = $1 and campaign_id = $2`, b.ws, id)
 	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[leaseRow])
 	b.must(err)
 	return row
@@ -152,6 +152,49 @@ func TestALateRunWritesNobodyDown(t *testing.T) {
 				t.Error("whoever opted out is written to")
 			}
 		})
+	}
+}
+
+// A run is late and its lease has expired. Another node counts that and finds all
+// slots of the data source taken, so the campaign is queued. The late run writes nothing.
+func TestALateRunOfAQueuedCampaignWritesNothing(t *testing.T) {
+	b := setup(t, 40, func(cfg *Config) { cfg.PerSource = 1 })
+	ctx := context.Background()
+	id, beside := b.sent().ID, b.sent().ID
+	writing, letGo := b.stops("writing")
+	late := make(chan error, 1)
+	go func() { _, err := b.Fanout(ctx, b.ws, id); late <- err }()
+	<-writing
+	b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1 and campaign_id = $2`, b.ws, id)
+	other := New(b.deps, b.cfg)
+	looked, goOn := other.stops("looked")
+	reading := make(chan error, 1)
+	go func() { _, err := other.Fanout(ctx, b.ws, beside); reading <- err }()
+	<-looked
+	again, err := New(b.deps, b.cfg).Fanout(ctx, b.ws, id)
+	if err != nil || again == 0 || b.get(id).StatusReason != queued {
+		t.Errorf("again in %v, %v, %s", again, err, b.get(id).StatusReason)
+	}
+	letGo()
+	b.must(<-late)
+	if n := b.get(id).Books.Audience; n != 0 {
+		t.Errorf("the late run wrote %d recipients", n)
+	}
+	goOn()
+	b.must(<-reading)
+}
+
+// A lease that has expired is not renewed, and the run stops.
+func TestAnExpiredLeaseIsNotRenewed(t *testing.T) {
+	b := setup(t, 1, func(cfg *Config) { cfg.Lease = 30 * time.Millisecond })
+	id := b.sent().ID
+	l := lease{b.ws, id, "late"}
+	b.run(b.pool, `update fanouts set leased_by = 'late', lease_until = now() - interval '1 second' where workspace_id = $1 and campaign_id = $2`, b.ws, id)
+	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	defer stop()
+	b.holdLease(ctx, stop, l)
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		t.Errorf("the run goes on: %v", ctx.Err())
 	}
 }
 

@@ -27,7 +27,7 @@ func TestAFrozenSourceFailsItsCampaignAlone(t *testing.T) {
 	other := h.send(healthy)
 	h.completed(other, 30*time.Second)
 	t.Logf("the other campaign took %v", time.Since(begun).Round(time.Millisecond))
-	if h.count(`select failures from fanouts where campaign_id = $1`, closed) != 0 {
+	if h.count(`select source_failures from fanouts where campaign_id = $1`, closed) != 0 {
 		t.Error("the other campaign had to wait until the frozen source was given up")
 	}
 	h.judge(healthy, other)

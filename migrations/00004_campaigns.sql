@@ -65,7 +65,8 @@ create table fanouts (
     leased_by    text,
     lease_until  timestamptz,
     runs         int not null default 0,      -- how many runs have begun
-    failures     int not null default 0,      -- how many of them the data source failed
+    source_failures   int not null default 0, -- failures of the data source in a row since a run last wrote a chunk
+    internal_failures int not null default 0, -- errors of Lemma's own in a row since then
     crashes      int not null default 0,      -- leases that expired in a row since a run last wrote a notification
     retry_at     timestamptz not null default now(),
     finished_at  timestamptz,                 -- when the whole audience had been read and written

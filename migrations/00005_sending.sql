@@ -57,6 +57,15 @@ create index notifications_skipped on notifications (workspace_id, origin_id, ke
 -- Profiles of an origin that have opted out: the fan-out skips their other rows.
 create index notifications_unsubscribed on notifications (workspace_id, origin_id, profile_key) where skip_reason = 'unsubscribed';
 
+-- What opted out after its notification was written: by a notification's key, and by
+-- lemma.Key("opt-out/1", profile_key) for a profile without an unsubscribed row.
+create table opt_outs (
+    workspace_id uuid not null,
+    origin_id    uuid not null,
+    id           uuid not null,
+    constraint opt_outs_pkey primary key (workspace_id, origin_id, id)
+);
+
 -- The only hot rows: one per some hundreds of notifications.
 create table batches (
     workspace_id   uuid not null,
@@ -303,5 +312,6 @@ drop table provider_events;
 drop table batch_log;
 drop table attempts;
 drop table batches;
+drop table opt_outs;
 drop table notifications;
 drop table contents;

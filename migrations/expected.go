@@ -25,6 +25,9 @@ var expected = []want{
 		`CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, ` +
 			`'unsubscribed'::text, 'invalid_key'::text]))) NULLABLE skip_reason`},
 
+	{"opt_outs", "opt_outs_pkey", "an opt-out is marked once",
+		`PRIMARY KEY (workspace_id, origin_id, id)`},
+
 	{"batches", "batches_pkey", "SendingEngine!OnlyOwnerCommits",
 		`PRIMARY KEY (workspace_id, origin_id, id)`},
 	{"batches", "batches_attempt", "SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy",

@@ -283,7 +283,8 @@ create table fanouts (
     leased_by text,
     lease_until timestamp with time zone,
     runs integer not null default 0,
-    failures integer not null default 0,
+    source_failures integer not null default 0,
+    internal_failures integer not null default 0,
     crashes integer not null default 0,
     retry_at timestamp with time zone not null default now(),
     finished_at timestamp with time zone,
@@ -488,6 +489,13 @@ create table notifications (
 ) partition by RANGE (origin_id);
 
 create table notifications_default partition of notifications default;
+
+create table opt_outs (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    id uuid not null,
+    constraint opt_outs_pkey PRIMARY KEY (workspace_id, origin_id, id)
+);
 
 create table outbox (
     workspace_id uuid not null,

@@ -30,7 +30,8 @@ const (
 
 // Recipient is one profile of an audience at one address.
 type Recipient struct {
-	Key          uuid.UUID // uniqueness key within the origin; optional for a skipped recipient of a campaign, which then reserves it
+	Key          uuid.UUID // uniqueness key within the origin; zero in a campaign: none, and Skip is set
+	Holds        bool      // in a campaign, with Skip set: no other recipient gets the key
 	EnrollmentID uuid.UUID // of flows only
 	ProfileKey   string
 	Address      string
@@ -72,8 +73,14 @@ type Written struct {
 // ErrRepeated. Recipients are sorted by key, so that overlapping fan-outs take
 // their locks in one order and cannot deadlock.
 //
-// A skipped recipient with a key holds it as an intent does: nothing is sent to an
-// opted-out address for another profile of the audience.
+// A skipped recipient with Holds set holds its key as an intent does: an address
+// that is opted out is not written to for another profile of the audience. An
+// intent that has the key already is marked in opt_outs, and so is a profile that
+// opted out and that has no unsubscribed row.
+//
+// A recipient of a campaign with the profile and the key of another is the same
+// recipient, skipped or not, and has one row. One that an earlier run has skipped
+// without its key, and that has opted out since, has a second row, which holds the key.
 func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error) {
 	if c.OptOuts {
 		if err := skipUnsubscribed(ctx, tx, c); err != nil {
@@ -82,12 +89,12 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 	}
 	send, conflicting, keyed, skip := split(c)
 	w := Written{Skipped: map[string]int{}}
-	if err := insertKeyedSkips(ctx, tx, c, keyed, &skip, w.Skipped); err != nil {
+	skip, late, err := insertKeyedSkips(ctx, tx, c, keyed, skip, w.Skipped)
+	if err != nil {
 		return w, fmt.Errorf("insert opted-out recipients of %s: %w", c.OriginID, err)
 	}
 	if c.Run > 1 { // most are stored already: a read costs less than an insert that conflicts
 		var taken []Recipient
-		var err error
 		if send, taken, err = absent(ctx, tx, c, send); err != nil {
 			return w, fmt.Errorf("find stored recipients of %s: %w", c.OriginID, err)
 		}
@@ -113,6 +120,9 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 	if err = insertSkips(ctx, tx, c, skip, w.Skipped); err != nil {
 		return w, fmt.Errorf("insert skipped recipients of %s: %w", c.OriginID, err)
 	}
+	if err = insertOptOuts(ctx, tx, c, late); err != nil {
+		return w, fmt.Errorf("insert opt-outs of %s: %w", c.OriginID, err)
+	}
 	if err := l.Enqueue(ctx, tx, jobsOf(c, batches)); err != nil {
 		return w, err
 	}
@@ -122,23 +132,26 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 // skipUnsubscribed skips recipients whose profile is opted out in another row of
 // the audience, at any address.
 func skipUnsubscribed(ctx context.Context, tx pgx.Tx, c Chunk) error {
-	profiles := make([]string, len(c.Recipients))
+	profiles, ids := make([]string, len(c.Recipients)), make([]pgtype.UUID, len(c.Recipients))
 	for i, r := range c.Recipients {
-		profiles[i] = r.ProfileKey
+		profiles[i], ids[i] = r.ProfileKey, wire(optOutOf(r.ProfileKey))
 	}
 	rows, err := tx.Query(ctx, `
-		select r.i::int from unnest($3::text[]) with ordinality as r (profile_key, i)
+		select r.i::int from unnest($3::text[], $4::uuid[]) with ordinality as r (profile_key, id, i)
 		cross join lateral (
-			select from notifications n
-			where n.workspace_id = $1 and n.origin_id = $2 and n.profile_key = r.profile_key and n.skip_reason = 'unsubscribed' limit 1
-		) n`, c.WorkspaceID, c.OriginID, profiles)
+			(select from notifications n
+			where n.workspace_id = $1 and n.origin_id = $2 and n.profile_key = r.profile_key and n.skip_reason = 'unsubscribed' limit 1)
+			union all
+			(select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2 and o.id = r.id limit 1)
+			limit 1
+		) n`, c.WorkspaceID, c.OriginID, profiles, ids)
 	if err != nil {
 		return err
 	}
 	var i int
 	_, err = pgx.ForEachRow(rows, []any{&i}, func() error {
 		if r := &c.Recipients[i-1]; r.Skip == "" {
-			r.Skip, r.Key = Unsubscribed, uuid.Nil
+			r.Skip = Unsubscribed
 		}
 		return nil
 	})
@@ -162,7 +175,7 @@ func split(c Chunk) (send, conflicting, keyed, skip []Recipient) {
 	for _, r := range all {
 		last := len(send) - 1
 		switch {
-		case r.Skip != "" && r.Key != uuid.Nil && !c.OfFlow:
+		case r.Skip != "" && r.Holds && !c.OfFlow:
 			keyed = append(keyed, r)
 		case r.Skip != "":
 			skip = append(skip, r)
@@ -175,15 +188,68 @@ func split(c Chunk) (send, conflicting, keyed, skip []Recipient) {
 	return send, conflicting, keyed, skip
 }
 
-// insertKeyedSkips inserts skipped recipients under their own keys. Those whose key
-// another profile holds are added to skip, with their reason.
-func insertKeyedSkips(ctx context.Context, tx pgx.Tx, c Chunk, keyed []Recipient, skip *[]Recipient, counts map[string]int) error {
+// insertKeyedSkips writes skipped recipients under their own keys. Those whose key
+// another profile holds are added to skip, with their reason. Of skip are left out
+// those whose key their own profile holds. late are the keys of intents whose
+// address or profile is opted out since they were written.
+func insertKeyedSkips(ctx context.Context, tx pgx.Tx, c Chunk, keyed, skip []Recipient, counts map[string]int) (left []Recipient, late []uuid.UUID, err error) {
 	inserted, err := writeSkips(ctx, tx, c, keyed, counts)
-	if err != nil || inserted == len(keyed) {
-		return err
+	if err != nil || c.OfFlow {
+		return skip, nil, err
 	}
-	taken, err := heldByOthers(ctx, tx, c, keyed)
-	*skip = append(*skip, taken...)
+	if inserted == len(keyed) {
+		keyed = nil
+	}
+	all := slices.Concat(keyed, skip)
+	held, err := holders(ctx, tx, c, all)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, r := range all {
+		h := held[i]
+		own := h != nil && h.profile == r.ProfileKey
+		if h != nil && h.intent && (own || r.Holds) {
+			late = append(late, r.Key)
+		}
+		if !own && (h != nil || !r.Holds) {
+			left = append(left, r)
+		}
+	}
+	return left, late, nil
+}
+
+// optOutOf is the id of an opt-out of a profile.
+func optOutOf(profile string) uuid.UUID { return lemma.Key("opt-out/1", profile) }
+
+// insertOptOuts marks intents that were written before their opt-out, by their
+// keys, and profiles that opted out and have no unsubscribed row, since an earlier
+// run has written their row otherwise. skipUnsubscribed and the sender read the marks.
+func insertOptOuts(ctx context.Context, tx pgx.Tx, c Chunk, late []uuid.UUID) error {
+	if c.OfFlow || c.Run == 1 { // a first run writes opt-outs first
+		return nil
+	}
+	var profiles []string
+	var ids []uuid.UUID
+	for _, r := range c.Recipients {
+		if r.Skip == Unsubscribed {
+			profiles, ids = append(profiles, r.ProfileKey), append(ids, optOutOf(r.ProfileKey))
+		}
+	}
+	if len(profiles)+len(late) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `
+		insert into opt_outs (workspace_id, origin_id, id)
+		select $1, $2, r.id from (
+			select id from unnest($3::uuid[]) as k (id)
+			union
+			select p.id from unnest($4::uuid[], $5::text[]) as p (id, profile_key)
+			left join lateral (
+				select true as found from notifications n
+				where n.workspace_id = $1 and n.origin_id = $2 and n.profile_key = p.profile_key and n.skip_reason = 'unsubscribed' limit 1
+			) n on true where n.found is null
+		) r order by r.id
+		on conflict (workspace_id, origin_id, id) do nothing`, c.WorkspaceID, c.OriginID, late, ids, profiles)
 	return err
 }
 
@@ -323,46 +389,70 @@ func heldByOthers(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) ([]
 // absent returns the recipients whose key is free, and those whose key another
 // profile holds. Recipients that are stored already are in neither.
 func absent(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) (free, taken []Recipient, err error) {
-	keys := make([]pgtype.UUID, len(send))
-	for i, r := range send {
-		keys[i] = wire(r.Key)
-	}
-	rows, err := tx.Query(ctx, `
-		select r.i::int, n.profile_key
-		from unnest($3::uuid[]) with ordinality as r (key, i)
-		cross join lateral (
-			select n.profile_key from notifications n
-			where n.workspace_id = $1 and n.origin_id = $2 and n.key = r.key limit 1
-		) n`, c.WorkspaceID, c.OriginID, keys)
+	held, err := holders(ctx, tx, c, send)
 	if err != nil {
 		return nil, nil, err
 	}
-	present := make([]bool, len(send))
-	var i int
-	var holder string
-	_, err = pgx.ForEachRow(rows, []any{&i, &holder}, func() error {
-		present[i-1] = true
-		if r := send[i-1]; r.ProfileKey != holder {
+	for i, r := range send {
+		switch h := held[i]; {
+		case h == nil:
+			free = append(free, r)
+		case h.profile != r.ProfileKey:
 			r.Skip = cmp.Or(r.Skip, DuplicateAddress)
 			taken = append(taken, r)
 		}
+	}
+	return free, taken, nil
+}
+
+// holder is the row that has a key.
+type holder struct {
+	profile string
+	intent  bool // and not skipped
+}
+
+// holders answers which row holds the key of each recipient; nil: none.
+func holders(ctx context.Context, tx pgx.Tx, c Chunk, all []Recipient) ([]*holder, error) {
+	held := make([]*holder, len(all))
+	keys := make([]pgtype.UUID, len(all))
+	keyed := false
+	for i, r := range all {
+		keys[i] = pgtype.UUID{Bytes: r.Key, Valid: r.Key != uuid.Nil}
+		keyed = keyed || r.Key != uuid.Nil
+	}
+	if !keyed {
+		return held, nil
+	}
+	rows, err := tx.Query(ctx, `
+		select r.i::int, n.profile_key, n.skip_reason is null
+		from unnest($3::uuid[]) with ordinality as r (key, i)
+		cross join lateral (
+			select n.profile_key, n.skip_reason from notifications n
+			where n.workspace_id = $1 and n.origin_id = $2 and n.key = r.key limit 1
+		) n`, c.WorkspaceID, c.OriginID, keys)
+	if err != nil {
+		return nil, err
+	}
+	var i int
+	var h holder
+	_, err = pgx.ForEachRow(rows, []any{&i, &h.profile, &h.intent}, func() error {
+		held[i-1] = &holder{h.profile, h.intent}
 		return nil
 	})
-	for i, r := range send {
-		if !present[i] {
-			free = append(free, r)
-		}
-	}
-	return free, taken, err
+	return held, err
 }
 
 // insertSkips inserts all other skipped recipients. In a campaign their key is
-// derived from profile and address under a prefix of its own, so that it never
-// equals the key of an address.
+// derived from the profile and the key of the address, or the address if it has none,
+// under a prefix of its own, so that it never equals the key of an address.
 func insertSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient, counts map[string]int) error {
 	for i, r := range skip {
 		if !c.OfFlow {
-			skip[i].Key = lemma.Key("skip/1", r.ProfileKey, r.Address)
+			address := r.Address
+			if r.Key != uuid.Nil {
+				address = string(r.Key[:])
+			}
+			skip[i].Key = lemma.Key("skip/1", r.ProfileKey, address)
 		}
 	}
 	_, err := writeSkips(ctx, tx, c, skip, counts)

@@ -77,7 +77,7 @@ func TestTheHolderOfAnAddressKeepsIt(t *testing.T) {
 func TestSkippedHaveEnded(t *testing.T) {
 	f := setup(t)
 	optedOut, missing := recipient(0), notifications.Recipient{ProfileKey: "x", Skip: notifications.MissingAddress}
-	optedOut.Skip = notifications.Unsubscribed
+	optedOut.Skip, optedOut.Holds = notifications.Unsubscribed, true
 	f.insert([]notifications.Recipient{optedOut, missing})
 	other := recipient(0)
 	other.ProfileKey = "other"

@@ -2,6 +2,7 @@ package sender
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -213,6 +214,23 @@ func TestASlowProbeIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.wantCounts(notifications.Counts{Sent: 10, Pending: 10})
+}
+
+// Circuit!OneProbe: a probe whose lease has expired does not renew it, so that
+// another may begin.
+func TestAnExpiredProbeIsNotRenewed(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(10, 10, 2)
+	s := b.sender(func(c *Config) { c.ProbeLease = 30 * time.Millisecond })
+	b.carrier.fail(noConnection)
+	b.work(s)
+	b.exec(`update provider_meters set opened_at = now(), open_until = now(), probe_token = 'late', probe_until = now() - interval '1 second'`)
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	s.renewProbe(ctx, stop, &claim{Ref: refs[0], token: "late", providerID: b.provider})
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		t.Errorf("the probe is renewed: %v", ctx.Err())
+	}
 }
 
 // What pauses, and the status_detail.

@@ -20,6 +20,7 @@ type claim struct {
 	started time.Time
 	clock   time.Time     // the database's, at started
 	age     time.Duration // since its rows were read from their audience
+	optOuts bool          // its origin has notifications that were written before their opt-out
 	expires time.Time     // the send deadline; no call begins after it
 
 	root       uuid.UUID
@@ -70,7 +71,7 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
 		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.kind, &c.version, &c.rate,
-			&c.failing, &lasts, &age, &c.clock)
+			&c.failing, &lasts, &age, &c.optOuts, &c.clock)
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
 		var r row
@@ -121,7 +122,8 @@ const claimBatch = `
 	select c.root_id, c.provider_id, c.content_id, c.attempt, c.refusals, p.kind, p.version, p.rate_per_second,
 		coalesce(m.failures > 0, false), extract(epoch from c.expires_at - now())::float8,
 		extract(epoch from now() - case c.attempt when 1 then c.created_at else
-			(select r.created_at from batches r where r.workspace_id = $1 and r.origin_id = $2 and r.id = c.root_id) end)::float8, now()
+			(select r.created_at from batches r where r.workspace_id = $1 and r.origin_id = $2 and r.id = c.root_id) end)::float8,
+		exists (select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2), now()
 	from claimed c
 	join providers p on p.workspace_id = c.workspace_id and p.id = c.provider_id
 	left join provider_meters m on m.workspace_id = c.workspace_id and m.provider_id = c.provider_id`

@@ -51,13 +51,18 @@ func (s *Sender) probe(ctx context.Context, ref notifications.Ref) (*claim, time
 // lease has expired.
 func (s *Sender) holdProbe(ctx context.Context, c *claim) (end func()) {
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	go fence.Renew(renewing, s.pool, s.cfg.ProbeLease, stop, s.failed("renew probe"), `
-		update provider_meters set probe_until = now() + $4 where workspace_id = $1 and provider_id = $2 and probe_token = $3`,
-		c.WorkspaceID, c.providerID, c.token, s.cfg.ProbeLease)
+	go s.renewProbe(renewing, stop, c)
 	return func() {
 		stop()
 		s.endProbe(ctx, c)
 	}
+}
+
+func (s *Sender) renewProbe(ctx context.Context, lost func(), c *claim) {
+	fence.Renew(ctx, s.pool, s.cfg.ProbeLease, lost, s.failed("renew probe"), `
+		update provider_meters set probe_until = now() + $4
+		where workspace_id = $1 and provider_id = $2 and probe_token = $3 and probe_until >= now()`,
+		c.WorkspaceID, c.providerID, c.token, s.cfg.ProbeLease)
 }
 
 // leaveRefused keeps the rows that were refused least often and leaves the others to a

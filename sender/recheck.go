@@ -67,6 +67,37 @@ func (s *Sender) recheck(ctx context.Context, c *claim) (gone []outcome, wait ti
 	return gone, 0, nil
 }
 
+// skipOptedOut ends the rows of a claim whose profile or address a later run of
+// the fan-out has found opted out.
+func (s *Sender) skipOptedOut(ctx context.Context, c *claim) (gone []outcome, err error) {
+	if !c.optOuts || len(c.rows) == 0 {
+		return nil, nil
+	}
+	keys := make([]uuid.UUID, len(c.rows))
+	for i, r := range c.rows {
+		keys[i] = r.Key
+	}
+	rows, err := s.pool.Query(ctx, `
+		select r.i::int - 1 from unnest($3::uuid[]) with ordinality as r (key, i)
+		cross join lateral (select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2 and o.id = r.key limit 1) o`,
+		c.WorkspaceID, c.OriginID, keys)
+	if err != nil {
+		return nil, fmt.Errorf("read opt-outs of batch %s: %w", c.BatchID, err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		return nil, fmt.Errorf("read opt-outs of batch %s: %w", c.BatchID, err)
+	}
+	for _, i := range found {
+		gone = append(gone, outcome{ordinal: c.rows[i].Ordinal, kind: skipped, basis: "gate", reason: notifications.UnsubscribedSince,
+			detail: "a later run of the fan-out found the opt-out", at: time.Now()})
+	}
+	c.rows = slices.DeleteFunc(c.rows, func(r row) bool {
+		return slices.ContainsFunc(gone, func(o outcome) bool { return o.ordinal == r.Ordinal })
+	})
+	return gone, nil
+}
+
 // skipReason returns why an address must not be called, by the rows that the audience
 // has of its profile now, or "". An opt-out in any row is one of the profile.
 func skipReason(address string, now []AudienceRow) string {

@@ -105,6 +105,24 @@ func TestAWaitingProfileThatUnsubscribedIsSkipped(t *testing.T) {
 	}
 }
 
+// A notification that a later run of the fan-out has found opted out is not called,
+// without a question to the audience.
+func TestAMarkedOptOutIsNotCalled(t *testing.T) {
+	b := setup(t)
+	b.insert(6, 3, 2)
+	for _, key := range []uuid.UUID{keyOf(1), keyOf(3), keyOf(4), keyOf(5), keyOf(99)} { // with 3, 4 and 5 a whole batch
+		b.exec(`insert into opt_outs (workspace_id, origin_id, id) values ($1, $2, $3)`, b.ws, b.origin, key)
+	}
+	b.exec(`insert into opt_outs (workspace_id, origin_id, id) values ($1, gen_random_uuid(), $2)`, b.ws, keyOf(0)) // of another origin
+	b.work(b.sender())
+	for i, sent := range []bool{true, false, true, false, false, false} {
+		if status, reason := b.status(i); (b.carrier.called(address(i)) == 1) != sent || (status == "sent") != sent || (reason == "unsubscribed_since") == sent {
+			t.Errorf("%d is %s (%s) after %d calls", i, status, reason, b.carrier.called(address(i)))
+		}
+	}
+	b.wantCounts(notifications.Counts{Sent: 2, Skipped: 4})
+}
+
 // A batch without remaining rows ends, and reasons add up over its claims.
 func TestReasonsOfABatchAddUp(t *testing.T) {
 	b := setup(t)

@@ -52,6 +52,12 @@ func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *slot) (agai
 	if err != nil {
 		return 0, err
 	}
+	late, err := s.skipOptedOut(ctx, c)
+	if err != nil {
+		again, back := s.giveBack(ctx, c, settled, s.cfg.DeferFor/6)
+		return again, errors.Join(err, back)
+	}
+	settled = append(settled, late...)
 	gone, wait, err := s.recheck(ctx, c)
 	if err != nil || wait > 0 {
 		again, back := s.giveBack(ctx, c, settled, wait)

@@ -46,6 +46,7 @@ var finds = map[string][]string{
 	"provider_events":  {"batch_id", "key", "id"},
 	"outbox":           {"id", "enrollment_id", "due_at", "finished_at"},
 	"fanout_chunks":    {"campaign_id", "origin_id"},
+	"opt_outs":         {"id"},
 }
 
 // reads are the scans that are meant to be what they are, by a part of the
@@ -61,6 +62,7 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Ledger).Hold", "workspace_id_origin_id_id_idx", "the batches of one origin that have not ended (batches_live)"},
 	{"notifications.unhold", "workspace_id_origin_id_id_idx", "the batches of one origin that have not ended (batches_live)"},
 	{"(*Ledger).Cancel", "workspace_id_origin_id_id_idx", "the batches of one origin that have not ended (batches_live)"},
+	{"(*Sender).claimAs", "opt_outs_pkey", "whether one campaign has any"},
 	{"(*Sender).expireLate", "batches_", "the batches that are ready, once a sweep"},
 	{"(*Sender).withoutJob", "batches_", "the batches that are due, once a sweep"},
 	{"(*Sender).readWorkspaces", "batches_", "skips from one workspace with batches that are ready to the next"},

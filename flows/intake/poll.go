@@ -157,11 +157,11 @@ func (in *Intake) poll(ctx context.Context, p poll) error {
 }
 
 // renewPoll keeps the lease while the audience is read, and stops the reading when the
-// lease is lost.
+// lease has expired or is another's.
 func (in *Intake) renewPoll(ctx context.Context, stop context.CancelFunc, p poll) {
 	fence.Renew(ctx, in.pool, in.cfg.Lease, stop, func(err error) { in.log.Error("renew poll", "flow_id", p.flow, "error", err) }, `
 		update flow_polls set lease_until = now() + $4::interval
-		where workspace_id = $1 and flow_id = $2 and leased_by = $3`, p.ws, p.flow, p.token, in.cfg.Lease)
+		where workspace_id = $1 and flow_id = $2 and leased_by = $3 and lease_until >= now()`, p.ws, p.flow, p.token, in.cfg.Lease)
 }
 
 // polled is what came of reading an audience.

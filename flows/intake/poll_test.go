@@ -2,6 +2,7 @@ package intake_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -329,18 +330,26 @@ func TestATakeOverWaitsForTheChunkOfALatePoll(t *testing.T) {
 	}
 }
 
-// Who keeps a lease stops the reading when the lease is somebody else's.
+// A poll stops reading when its lease is another's, and when it has expired: a lease
+// that has expired is not renewed.
 func TestAPollThatLostItsLeaseStops(t *testing.T) {
-	b := setup(t, 1, func(c *flows.Config) { c.Lease = 30 * time.Millisecond })
-	b.Live(flowstest.Polled("once", ""))
-	p, err := b.ClaimPoll(context.Background())
-	b.Must(err)
-	b.Exec(b.Pool, `update flow_polls set leased_by = 'another', lease_until = now() + interval '1 hour'`)
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	b.RenewPoll(ctx, stop, *p) // comes back, since it is
-	if ctx.Err() == nil {
-		t.Fatal("it goes on")
+	for name, lose := range map[string]string{
+		"it is another's": `update flow_polls set leased_by = 'another', lease_until = now() + interval '1 hour'`,
+		"it has expired":  `update flow_polls set lease_until = now() - interval '1 second'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 1, func(c *flows.Config) { c.Lease = 30 * time.Millisecond })
+			b.Live(flowstest.Polled("once", ""))
+			p, err := b.ClaimPoll(context.Background())
+			b.Must(err)
+			b.Exec(b.Pool, lose)
+			ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+			defer stop()
+			b.RenewPoll(ctx, stop, *p)
+			if !errors.Is(ctx.Err(), context.Canceled) {
+				t.Errorf("it goes on: %v", ctx.Err())
+			}
+		})
 	}
 }
 
