@@ -112,7 +112,8 @@ func TestDependenciesAreExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	explained := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^` ]+)` [^|]*\\|[^|]*\\|[^|]*\\| ([A-Za-z0-9.-]+) \\|$").FindAllStringSubmatch(string(doc), -1) {
+	rows := regexp.MustCompile("(?m)^\\| `([^` ]+)` [^|]*\\|[^|]*\\|[^|]*\\| ([A-Za-z0-9.-]+) \\|$")
+	for _, m := range rows.FindAllStringSubmatch(string(doc), -1) {
 		explained[m[1]] = m[2]
 	}
 	mod, err := os.ReadFile("go.mod")
@@ -129,7 +130,7 @@ func TestDependenciesAreExplained(t *testing.T) {
 			t.Errorf("%s is not in docs/reference/dependencies.md", m[1])
 		}
 		if l := licenceIn(folders[m[1]]); ok && folders[m[1]].Dir != "" && l != licence {
-			t.Errorf("%s has the licence %s, docs/reference/dependencies.md says %s", m[1], l, licence)
+			t.Errorf("%s has the licence %s, but docs/reference/dependencies.md has %s", m[1], l, licence)
 		}
 		delete(explained, m[1])
 	}

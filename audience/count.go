@@ -105,7 +105,7 @@ func newSeen(limit int) *seen {
 	return &seen{seed: maphash.MakeSeed(), slots: make([]uint64, 1024), max: limit}
 }
 
-// before tells whether s came before, and remembers it while there is room.
+// before reports whether s came before, and remembers it while there is room.
 func (s *seen) before(text string) bool {
 	h := maphash.String(s.seed, text) | 1
 	slot := s.find(h)
@@ -129,7 +129,7 @@ func (s *seen) has(text string) bool {
 	return s.slots[s.find(h)] == h
 }
 
-// find answers the slot that has h, or the free one where it belongs.
+// find returns the slot that has h, or the free one where it belongs.
 func (s *seen) find(h uint64) int {
 	high, _ := bits.Mul64(h, uint64(len(s.slots)))
 	i := int(high)

@@ -231,7 +231,7 @@ func (t target) check(o Options) error {
 	return o.checkLiteral(t.host)
 }
 
-// checkLiteral answers already at saving what dialling would answer about a host given as an address.
+// checkLiteral returns already at saving what dialling would answer about a host given as an address.
 func (o Options) checkLiteral(host string) error {
 	ip, err := netip.ParseAddr(host)
 	if err != nil || o.checkAddress(ip) == nil {

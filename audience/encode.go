@@ -99,7 +99,7 @@ func validNumber(text []byte) bool {
 	return i == n
 }
 
-// digits answers where those from i on end.
+// digits returns where those from i on end.
 func digits(text []byte, i int) int {
 	for i < len(text) && text[i] >= '0' && text[i] <= '9' {
 		i++

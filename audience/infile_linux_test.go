@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestMySQLServerThatAsksForAFile answers a query with the request for a file
+// TestMySQLServerThatAsksForAFile returns a query with the request for a file
 // of ours, as the protocol lets a server do at any time.
 func TestMySQLServerThatAsksForAFile(t *testing.T) {
 	t.Parallel()

@@ -171,7 +171,7 @@ returning `+audienceColumns,
 	return saved, updated(err, "audience")
 }
 
-// UsersOf answers the names of audiences on a data source, the newest first and
+// UsersOf returns the names of audiences on a data source, the newest first and
 // at most so many.
 func (a *Audiences) UsersOf(ctx context.Context, ws, source uuid.UUID, most int) ([]string, error) {
 	rows, _ := a.pool.Query(ctx, `

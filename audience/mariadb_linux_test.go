@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// mariadbServer answers the server, started on first use. Without the
+// mariadbServer returns the server, started on first use. Without the
 // binaries the test skips aloud, or fails where LEMMA_TEST_REQUIRED is 1.
 func mariadbServer(t testing.TB) *server {
 	t.Helper()

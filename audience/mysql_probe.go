@@ -45,7 +45,7 @@ func named(privilege string) string {
 }
 
 // revoke is the statement that takes away the privileges for which the
-// function answers true.
+// function returns true.
 func (g grant) revoke(which func(name string) bool) []string {
 	var list []string
 	for _, p := range g.privileges {

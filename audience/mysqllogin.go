@@ -28,7 +28,7 @@ func readGreeting(r io.Reader) ([]byte, error) {
 	return greeting, err
 }
 
-// checkGreeting answers the capabilities of a greeting in the form that every
+// checkGreeting returns the capabilities of a greeting in the form that every
 // server since MySQL 4.1 has (protocol::HandshakeV10), and leaves out what the
 // driver could not read without a panic.
 func checkGreeting(body []byte) (capabilities uint32, err error) {

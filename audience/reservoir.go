@@ -59,7 +59,7 @@ func (v *reservoir) halve() {
 
 func bytesOf(r Row) int { return len(r.Key) + len(r.Email) + len(r.Payload) }
 
-// rows answers the sample in the order of the stream.
+// rows returns the sample in the order of the stream.
 func (v *reservoir) rows() []Row {
 	slices.SortFunc(v.drawn, func(a, b drawnRow) int { return cmp.Compare(a.at, b.at) })
 	rows := make([]Row, len(v.drawn))

@@ -45,7 +45,7 @@ type cursor interface {
 	// next fills dst with the text forms of the values of the next row, nil for
 	// null, or answers false after the last. They hold until the next call.
 	next(dst [][]byte) (bool, error)
-	// pause tells whether this is a good moment to work on the rows so far.
+	// pause reports whether this is a good moment to work on the rows so far.
 	pause() bool
 }
 
@@ -180,7 +180,7 @@ func (r *run) safely(work func() error) error {
 	return malformed(p)
 }
 
-// connect answers a nil session with every error.
+// connect returns a nil session with every error.
 func (a *Audiences) connect(ctx context.Context, source target, s span) (session, error) {
 	if source.kind == MySQL {
 		return a.connectMySQL(ctx, source, s)

@@ -272,7 +272,7 @@ func (s *stream) count() error {
 	return nil
 }
 
-// selects tells whether the row is one of those to give.
+// selects reports whether the row is one of those to give.
 func (s *stream) selects() bool {
 	return s.which == everyRow || isTrue(s.values[2]) == (s.which == optedOutRows)
 }

@@ -190,14 +190,14 @@ func (c *Campaigns) Get(ctx context.Context, workspaceID, id uuid.UUID) (Campaig
 var list = page.Named("campaigns", "c.", func(c Campaign) uuid.UUID { return c.ID }, func(c Campaign) string { return c.Name }).
 	WithStatus("c.status")
 
-// List answers one page of campaigns.
+// List returns one page of campaigns.
 func (c *Campaigns) List(ctx context.Context, workspaceID uuid.UUID, q page.Query) ([]Campaign, string, error) {
 	return list.ReadBy(q, func(end page.Clauses) ([]Campaign, error) {
 		return c.read(ctx, selectCampaign+` where c.workspace_id = $1 and `+end.Where+" "+end.Order, end.Args...)
 	}, workspaceID)
 }
 
-// UsersOf answers the names of campaigns that name something, by its id, the
+// UsersOf returns the names of campaigns that name something, by its id, the
 // newest first and at most so many.
 func (c *Campaigns) UsersOf(ctx context.Context, workspaceID, id uuid.UUID, most int) ([]string, error) {
 	rows, _ := c.pool.Query(ctx, `

@@ -52,7 +52,7 @@ func (c *copies) write(chunk *notifications.Chunk, m *Metrics, once func() error
 	}
 }
 
-// next tells whether the next chunk is copied.
+// next reports whether the next chunk is copied.
 func (c *copies) next() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -49,7 +49,7 @@ var table = lifecycle.Table[Status, verb]{
 		complete: {Sending, Paused},
 		fail:     {Preparing, Sending, Paused},
 	},
-	Asked: []verb{edit, remove, send, schedule, unschedule, pause, resume, cancel},
+	Public: []verb{edit, remove, send, schedule, unschedule, pause, resume, cancel},
 }
 
 // The verbs of the API are told which request asks, uuid.Nil for none. Repeated

@@ -40,7 +40,7 @@ func (c *cache) put(key versionKey, made *Compiled, size int) {
 	c.held[key] = made
 }
 
-// Compiled answers a version ready for rendering.
+// Compiled returns a version ready for rendering.
 func (t *Templates) Compiled(ctx context.Context, ws, id uuid.UUID, version int) (*Compiled, error) {
 	key := versionKey{ws, id, version}
 	if held := t.cache.get(key); held != nil {

@@ -120,7 +120,7 @@ type meter struct {
 	engines  [2]*render.Config // whose filters are charged to this meter; made when they are needed
 }
 
-// engine answers an engine like the shared one whose filters are charged to
+// engine returns an engine like the shared one whose filters are charged to
 // this meter: nothing of a rendering is handed to a filter, so each meter needs
 // filters of its own.
 func (m *meter) engine(shared *render.Config, html bool) *render.Config {

@@ -57,7 +57,7 @@ func FuzzGuard(f *testing.F) {
 	})
 }
 
-// namesMissed tells whether a strict engine looks for a name that is not bound.
+// namesMissed reports whether a strict engine looks for a name that is not bound.
 func namesMissed(c *Compiled, payload string) bool {
 	values := make([]value, len(c.variables))
 	if read(values, c.variables, payload) != nil {

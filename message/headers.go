@@ -22,7 +22,7 @@ type header struct {
 	liquid     bool
 }
 
-// CheckHeaders answers all faults of headers at once, at /headers/{name}, or the
+// CheckHeaders returns all faults of headers at once, at /headers/{name}, or the
 // variables that their values use, sorted. Names and line breaks are
 // mail.Envelope's to check.
 func CheckHeaders(headers map[string]string) (variables []string, err error) {

@@ -30,7 +30,7 @@ func read(values []value, names []string, payload string) error {
 	return readTree(values, names, payload)
 }
 
-// readFlat answers false for whatever it is not sure of; values then hold
+// readFlat returns false for whatever it is not sure of; values then hold
 // nothing of use.
 func readFlat(values []value, names []string, payload string) bool {
 	clear(values)

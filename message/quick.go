@@ -323,7 +323,7 @@ func (o *operand) of(values []value) value {
 	return values[o.slot]
 }
 
-// of answers the value behind its filters.
+// of returns the value behind its filters.
 func (v *quickValue) of(values []value) (value, bool) {
 	made := v.operand.of(values)
 	for i := range v.filters {

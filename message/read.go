@@ -148,7 +148,7 @@ func (i *inspection) readLogic(m mark, words []word) {
 	}
 }
 
-// endsOperand tells whether an operand can end with the word.
+// endsOperand reports whether an operand can end with the word.
 func endsOperand(w word) bool {
 	return w.kind == name || w.kind == literal || w.kind == property || w.is(")") || w.is("]")
 }

@@ -69,7 +69,7 @@ func (t *Templates) Create(ctx context.Context, ws uuid.UUID, n NewTemplate) (Te
 	return t.Get(ctx, ws, n.ID)
 }
 
-// checked answers the content as it is stored, or all faults of name and content.
+// checked returns the content as it is stored, or all faults of name and content.
 func checked(name string, c Content) (Content, []string, error) {
 	variables, err := Check(c)
 	if fault := lemma.CheckName(name); fault != nil {

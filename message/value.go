@@ -58,11 +58,11 @@ func (v value) bound() any {
 	return nil
 }
 
-// true tells whether a condition takes the value for true: all but nil and
+// true reports whether a condition takes the value for true: all but nil and
 // false are.
 func (v value) true() bool { return v.kind != isNil && !(v.kind == isBool && v.n == 0) }
 
-// empty tells whether the filter default replaces the value.
+// empty reports whether the filter default replaces the value.
 func (v value) empty() bool { return !v.true() || v.kind == isText && v.text == "" }
 
 // string is the value as a filter on texts takes it.

@@ -80,7 +80,7 @@ type Account struct {
 	RatePerSecond *float64
 }
 
-// Check tells whether config and secrets make an account of a kind. An error
+// Check reports whether config and secrets make an account of a kind. An error
 // for the caller is a *lemma.Error that points into /kind, /config or /secrets.
 type Check func(kind string, config, secrets json.RawMessage) error
 
