@@ -325,11 +325,12 @@ func TestArchitectureRulesFindFaults(t *testing.T) {
 		"an import of the root package": {importFaults(one("lemma", "", "lemma/events")), "lemma may not import events"},
 		"a package that is not listed":  {importFaults(one("lemma/extra", "")), "not listed"},
 		"pgtest in the program":         {importFaults(one("lemma/cmd/lemma", "", "lemma/pgtest")), "cmd/lemma may not import pgtest"},
-		"flowstest in the program":      {importFaults(one("lemma/api", "", "lemma/flows/flowstest")), "api may not import flows/flowstest"},
-		"no doc":                        {nameFaults(one("lemma/events", "")), "no package doc"},
-		"a vague name":                  {nameFaults(one("lemma/events/utils", "x")), "does not say"},
-		"testing in the program":        {testingFaults(one("lemma/api", "", "testing")), "imports testing"},
-		"go-cmp in the program":         {testingFaults(one("lemma/api", "", "github.com/google/go-cmp/cmp")), "go-cmp"},
+		"flowstest in the program": {
+			importFaults(one("lemma/api", "", "lemma/flows/flowstest")), "api may not import flows/flowstest"},
+		"no doc":                 {nameFaults(one("lemma/events", "")), "no package doc"},
+		"a vague name":           {nameFaults(one("lemma/events/utils", "x")), "does not say"},
+		"testing in the program": {testingFaults(one("lemma/api", "", "testing")), "imports testing"},
+		"go-cmp in the program":  {testingFaults(one("lemma/api", "", "github.com/google/go-cmp/cmp")), "go-cmp"},
 		"an update of a table for inserts": {
 			write("sender", "const q = `update attempts set final = true`"), "sender may not update attempts",
 		},

@@ -22,7 +22,7 @@ var tokenColumns = map[string]string{"idempotency_keys": "locked_by"}
 // in their WHERE clause, each with the reason why that is right. The key is
 // package.function or package.constant, and the table.
 var unfenced = map[string]string{
-	"campaigns.take fanouts":            "acquires the lease if it is free; parkCrashed ends one that has expired",
+	"campaigns.acquire fanouts":         "acquires the lease if it is free; endExpired ends one that has expired",
 	"sender.claimBatch batches":         "acquires the lease of a ready batch, which has no holder",
 	"flows.claimShard flow_shards":      "acquires the lease if it is free or has expired",
 	"flows.claimMove flow_moves":        "acquires the lease if it is free or has expired",
@@ -36,8 +36,8 @@ var unfenced = map[string]string{
 	"notifications.unhold batches":      "a resume: the gate, which a holder reads at its next commit",
 	"notifications.Cancel batches":      "a cancel: the gate, and the status of batches without a holder",
 	"flows.endMoves flow_moves":         "a later order ends the earlier one; the holder finds that at its next write",
-	"flows.release flow_shards":         "the end of a pause: the number of enrollments that are released, which no holder writes while the flow is paused",
-	"flows.listen flow_polls":           "publishing: the time of the next poll, or the end of polling; a holder finds that at its next write",
+	"flows.release flow_shards":         "the end of a pause: the number of released enrollments, which no holder writes during the pause",
+	"flows.listen flow_polls":           "publishing: the time of the next poll, or none; a holder finds that at its next write",
 	"flows.retryPolls flow_polls":       "only of polls without a holder: when they are polled next",
 	"webhooks.Erase outbox":             "a profile is erased: only of messages without a holder",
 	"webhooks.Clean outbox":             "only of messages that have ended",
@@ -77,7 +77,8 @@ func TestEveryWriteOfALeaseHolderIsFenced(t *testing.T) {
 				case w.fenced:
 					fenced[w.key()] = true
 				case reason == "":
-					t.Errorf("%s: %s writes to %s without the token of its lease; fence it, or list it in unfenced with a reason", file, w.where, w.table)
+					t.Errorf("%s: %s writes to %s without the token of its lease; fence it, or list it in unfenced with a reason",
+						file, w.where, w.table)
 				}
 				known[w.key()] = true
 			}

@@ -142,10 +142,11 @@ func TestDependenciesAreExplained(t *testing.T) {
 func TestLicencesAreRecognised(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"MIT License\n\nPermission is hereby granted, free of charge, to any person\nobtaining a copy of this":                  "MIT",
-		"                    GNU AFFERO GENERAL PUBLIC LICENSE\n Version 3":                                                     "AGPL",
-		"Mozilla Public License Version 2.0\n==================\n ... GNU General Public License":                               "MPL-2.0",
-		"Redistributions in binary form must reproduce the above. Neither the name may be used to endorse or\npromote products": "BSD-3-Clause",
+		"MIT License\n\nPermission is hereby granted, free of charge, to any person\nobtaining a copy of this": "MIT",
+		"                    GNU AFFERO GENERAL PUBLIC LICENSE\n Version 3":                                    "AGPL",
+		"Mozilla Public License Version 2.0\n==================\n ... GNU General Public License":              "MPL-2.0",
+		"Redistributions in binary form must reproduce the above. " +
+			"Neither the name may be used to endorse or\npromote products": "BSD-3-Clause",
 		"Business Source License 1.1": "",
 	} {
 		if got := licenceOf(text); got != want {

@@ -21,8 +21,8 @@ func (b *bundle) optOuts() {
 		('o5', 'out@shop.example', 'x', true), ('o6', null, 'x', true), ('6', 'other@shop.example', 'x', true)`)
 }
 
-// An address that is opted out in any row of the audience is not written to,
-// whatever the chunk and the order of the rows, and however often it is read.
+// An address that is opted out in any row of the audience gets no message, whatever
+// the chunk and the order of the rows, and however often the audience is read.
 func TestAnOptOutWins(t *testing.T) {
 	for name, chunk := range map[string]int{"in one chunk": 5000, "across chunks": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -32,11 +32,12 @@ func TestAnOptOutWins(t *testing.T) {
 			b.fanout(c.ID)
 			// Customers 2 and 6 are opted out with both of their rows.
 			want := map[string]int64{"unsubscribed": 9, "duplicate_address": 3, "invalid_key": 1}
-			first := b.get(c.ID).Books
+			first := b.get(c.ID).Counts
 			if d := cmp.Diff(want, first.SkippedBy); d != "" || first.Audience != 28 || first.Pending != 15 || !first.Balanced {
 				t.Errorf("%+v %s", first, d)
 			}
-			for i, address := range []string{"c1@shop.example", "c2@shop.example", "c3@shop.example", "c4@shop.example", "c6@shop.example"} {
+			for i, address := range []string{"c1@shop.example", "c2@shop.example", "c3@shop.example", "c4@shop.example",
+				"c6@shop.example"} {
 				if b.addresses(c.ID)[address] != 0 {
 					t.Errorf("address %d (%s) has a notification", i+1, address)
 				}
@@ -45,10 +46,10 @@ func TestAnOptOutWins(t *testing.T) {
 				b.run(b.pool, `update fanouts set finished_at = null where workspace_id = $1`, b.ws)
 				b.fanout(c.ID)
 			}
-			if d := cmp.Diff(first, b.get(c.ID).Books); d != "" {
+			if d := cmp.Diff(first, b.get(c.ID).Counts); d != "" {
 				t.Errorf("a repetition changed the counts: %s", d)
 			}
-			preview, err := b.Rehearse(context.Background(), b.ws, b.draft().ID)
+			preview, err := b.Preview(context.Background(), b.ws, b.draft().ID)
 			b.must(err)
 			if preview.Sendable != 15 || preview.Rows != 28 || !cmp.Equal(want, preview.SkippedBy) {
 				t.Errorf("the preview counts %+v", preview)
@@ -60,7 +61,7 @@ func TestAnOptOutWins(t *testing.T) {
 	}
 }
 
-// Runs at once: each writes the opt-outs before its first intent.
+// Runs at once: each writes the opt-outs before its first notification.
 func TestAnOptOutWinsWhenRunsAreAtOnce(t *testing.T) {
 	b := setup(t, 2000)
 	b.run(b.shop, `insert into customers select 'o' || i, 'C' || i || '@shop.example', 'x', true from generate_series(1, 2000, 7) i`)
@@ -75,26 +76,28 @@ func TestAnOptOutWinsWhenRunsAreAtOnce(t *testing.T) {
 		})
 	}
 	runs.Wait()
-	got := b.get(c.ID).Books
-	if got.Audience != 2286 || got.SkippedBy["unsubscribed"] != 286 || got.SkippedBy["duplicate_address"] != 286 || got.Pending != 1714 || !got.Balanced {
+	got := b.get(c.ID).Counts
+	if got.Audience != 2286 || got.SkippedBy["unsubscribed"] != 286 || got.SkippedBy["duplicate_address"] != 286 || got.Pending != 1714 ||
+		!got.Balanced {
 		t.Errorf("%+v", got)
 	}
 }
 
-// A campaign that was begun before an opt-out goes on without a second row for
-// those that it has written down, and heeds the opt-out for all others.
+// A campaign that was begun before an opt-out continues without a second row for
+// recipients that it has written, and skips the opt-out among the others.
 func TestAnOptOutBetweenTwoRuns(t *testing.T) {
 	b := setup(t, 10)
 	c := b.sent()
 	ctx := context.Background()
 	b.must(b.WriteChunk(ctx, b.plans(c.ID, 1), someRecipients(c.ID, 1, 3)))
-	there := b.addresses(c.ID)
+	written := b.addresses(c.ID)
 	b.run(b.shop, `update customers set opted_out = true where id in ('9', '10')`)
-	b.run(b.shop, `insert into customers values ('o8', 'c8@shop.example', 'x', true), ('o1', $1, 'x', true)`, slices.Sorted(maps.Keys(there))[0])
+	b.run(b.shop, `insert into customers values ('o8', 'c8@shop.example', 'x', true), ('o1', $1, 'x', true)`,
+		slices.Sorted(maps.Keys(written))[0])
 	if _, err := b.readAll(b.plans(c.ID, 2)); err != nil {
 		t.Fatal(err)
 	}
-	got := b.get(c.ID).Books
+	got := b.get(c.ID).Counts
 	if got.SkippedBy["unsubscribed"] != 4 || got.SkippedBy["duplicate_address"] != 1 || !got.Balanced {
 		t.Errorf("%+v", got)
 	}
@@ -105,8 +108,8 @@ func TestAnOptOutBetweenTwoRuns(t *testing.T) {
 	}
 }
 
-// Rows that are opted out take no time of the provider's rate.
-func TestOptOutsDelayNobody(t *testing.T) {
+// Rows that are opted out do not count for the provider's rate.
+func TestOptOutsDelayNoBatch(t *testing.T) {
 	b := setup(t, 10)
 	b.run(b.shop, `insert into customers select 'o' || i, 'o' || i || '@shop.example', 'x', true from generate_series(1, 1000) i`)
 	b.run(b.pool, `update providers set rate_per_second = 1 where workspace_id = $1`, b.ws)

@@ -18,9 +18,10 @@ type Rule struct {
 // Rules for the parts of an envelope. An envelope from a request must satisfy all
 // of them: every carrier would reject its message, for each recipient.
 var (
-	AddressRule     = Rule{"address", "must be an email address whose part before the @ is ASCII; SMTPUTF8 is not supported", isAddress}
-	SingleLineRule  = Rule{"single_line", "must be one line, without line breaks or NUL", isSingleLine}
-	HeaderNameRule  = Rule{"header_name", "must be a header name: 1 to 60 letters, digits and hyphens, no white space or colon", isHeaderName}
+	AddressRule    = Rule{"address", "must be an email address whose part before the @ is ASCII; SMTPUTF8 is not supported", isAddress}
+	SingleLineRule = Rule{"single_line", "must be one line, without line breaks or NUL", isSingleLine}
+	HeaderNameRule = Rule{"header_name", "must be a header name: 1 to 60 letters, digits and hyphens, no white space or colon",
+		isHeaderName}
 	NotReservedRule = Rule{"not_reserved", "must not be a header that Lemma writes itself", isNotReserved}
 	NotLiquidRule   = Rule{"not_rendered", "must not contain Liquid; only templates and values of headers are rendered", hasNoLiquid}
 )
@@ -61,7 +62,8 @@ func (e Envelope) Faults() []lemma.Field {
 		}
 		lower := strings.ToLower(name)
 		if len(all) == before && seen[lower] {
-			all = append(all, lemma.Field{Pointer: pointer, Code: "duplicate", Detail: "must not be given twice; names of headers have no case"})
+			all = append(all,
+				lemma.Field{Pointer: pointer, Code: "duplicate", Detail: "must not be given twice; names of headers have no case"})
 		}
 		seen[lower] = true
 	}
@@ -114,7 +116,8 @@ func isHeaderName(text string) bool {
 // reserved are the headers that Lemma or the mail server writes. A second one
 // would make the message ambiguous.
 var reserved = []string{
-	"from", "sender", "reply-to", "to", "cc", "bcc", "subject", "date", "message-id", "in-reply-to", "references", "return-path", "received",
+	"from", "sender", "reply-to", "to", "cc", "bcc", "subject", "date", "message-id", "in-reply-to", "references", "return-path",
+	"received",
 	"dkim-signature", "authentication-results", "mime-version",
 	"content-type", "content-transfer-encoding", "content-disposition", "content-id",
 	"content-description", "delivered-to", "apparently-to", "envelope-to",

@@ -19,16 +19,17 @@ func TestEnvelope(t *testing.T) {
 		"one with all": {func(e *mail.Envelope) {
 			e.FromName, e.ReplyTo, e.Headers = "Å", "b@shop.example", headers("X-A", "ö")
 		}, nil},
-		"no sender":            {func(e *mail.Envelope) { e.FromEmail = "" }, []string{"/from/email address"}},
-		"space around":         {func(e *mail.Envelope) { e.FromEmail += "\r\n" }, []string{"/from/email address"}},
-		"a name of two lines":  {func(e *mail.Envelope) { e.FromName = "a\nb" }, []string{"/from/name single_line"}},
-		"no address in reply":  {func(e *mail.Envelope) { e.ReplyTo = "not an address" }, []string{"/reply_to address"}},
-		"a value of two lines": {func(e *mail.Envelope) { e.Headers = headers("X-A", "a\r\nBcc: b") }, []string{"/headers/X-A single_line"}},
-		"a value with NUL":     {func(e *mail.Envelope) { e.Headers = headers("X-A", "a\x00") }, []string{"/headers/X-A single_line"}},
-		"a reserved name":      {func(e *mail.Envelope) { e.Headers = headers("bCC", "a\nb") }, []string{"/headers/bCC not_reserved"}},
-		"no name":              {func(e *mail.Envelope) { e.Headers = headers("", "a") }, []string{"/headers/ header_name"}},
-		"a colon, escaped":     {func(e *mail.Envelope) { e.Headers = headers("X:/~", "a") }, []string{"/headers/X:~1~0 header_name"}},
-		"a name that fits":     {func(e *mail.Envelope) { e.Headers = headers(strings.Repeat("x", 60), "a") }, nil},
+		"no sender":           {func(e *mail.Envelope) { e.FromEmail = "" }, []string{"/from/email address"}},
+		"space around":        {func(e *mail.Envelope) { e.FromEmail += "\r\n" }, []string{"/from/email address"}},
+		"a name of two lines": {func(e *mail.Envelope) { e.FromName = "a\nb" }, []string{"/from/name single_line"}},
+		"no address in reply": {func(e *mail.Envelope) { e.ReplyTo = "not an address" }, []string{"/reply_to address"}},
+		"a value of two lines": {func(e *mail.Envelope) { e.Headers = headers("X-A", "a\r\nBcc: b") },
+			[]string{"/headers/X-A single_line"}},
+		"a value with NUL": {func(e *mail.Envelope) { e.Headers = headers("X-A", "a\x00") }, []string{"/headers/X-A single_line"}},
+		"a reserved name":  {func(e *mail.Envelope) { e.Headers = headers("bCC", "a\nb") }, []string{"/headers/bCC not_reserved"}},
+		"no name":          {func(e *mail.Envelope) { e.Headers = headers("", "a") }, []string{"/headers/ header_name"}},
+		"a colon, escaped": {func(e *mail.Envelope) { e.Headers = headers("X:/~", "a") }, []string{"/headers/X:~1~0 header_name"}},
+		"a name that fits": {func(e *mail.Envelope) { e.Headers = headers(strings.Repeat("x", 60), "a") }, nil},
 		"a name too long": {
 			func(e *mail.Envelope) { e.Headers = headers(strings.Repeat("x", 61), "a") },
 			[]string{"/headers/" + strings.Repeat("x", 61) + " header_name"},
@@ -43,7 +44,8 @@ func TestEnvelope(t *testing.T) {
 		"Liquid in a value":    {func(e *mail.Envelope) { e.Headers = headers("X-A", "{{ name }}") }, nil},
 		"a brace in a name":    {func(e *mail.Envelope) { e.FromName = "{Shop} }}" }, nil},
 		"everything": {func(e *mail.Envelope) { *e = mail.Envelope{"x", "\n", "y", headers("To", "a", "A B", "c")} },
-			[]string{"/from/email address", "/from/name single_line", "/headers/A B header_name", "/headers/To not_reserved", "/reply_to address"}},
+			[]string{"/from/email address", "/from/name single_line", "/headers/A B header_name", "/headers/To not_reserved",
+				"/reply_to address"}},
 	} {
 		e := mail.Envelope{FromEmail: "news@shop.example"}
 		c.change(&e)

@@ -54,7 +54,8 @@ func setup(t *testing.T) (read func(q page.Query) ([]thing, string, error), all 
 	}
 	exec(`create table things (workspace_id int, id uuid primary key, name text, status text, created_at timestamptz, number int)`)
 	for i := range 20 {
-		one := thing{lemma.NewID(), fmt.Sprintf("Thing %d%%_", i/3), []string{"on", "off"}[i%2], monday.Add(time.Duration(i/2) * time.Hour), i}
+		one := thing{lemma.NewID(), fmt.Sprintf("Thing %d%%_", i/3), []string{"on", "off"}[i%2], monday.Add(time.Duration(i/2) * time.Hour),
+			i}
 		all = append(all, one)
 		exec(`insert into things values (1, $1, $2, $3, $4, $5)`, one.ID, one.Name, one.Status, one.CreatedAt, one.Number)
 	}

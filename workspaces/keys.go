@@ -94,7 +94,8 @@ func checkScopes(scopes []string) error {
 	e := &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid"}
 	for i, s := range scopes {
 		if !slices.Contains(Scopes, s) {
-			e.Fields = append(e.Fields, lemma.Field{Pointer: fmt.Sprintf("/scopes/%d", i), Code: "unknown_scope", Detail: "must be a known scope"})
+			e.Fields = append(e.Fields,
+				lemma.Field{Pointer: fmt.Sprintf("/scopes/%d", i), Code: "unknown_scope", Detail: "must be a known scope"})
 		}
 	}
 	if len(e.Fields) > 0 {
