@@ -40,7 +40,7 @@ func TestAPreviewFindsRareFailures(t *testing.T) {
 	}
 	f := r.Faults[0]
 	if f.Rows != r.Failed || len(f.ProfileKeys) == 0 || len(f.ProfileKeys) > profilesShown ||
-		!strings.Contains(f.Error, "data.city is not there") {
+		!strings.Contains(f.Error, "data.city is missing") {
 		t.Errorf("%+v", f)
 	}
 	if share := float64(r.Failed) / checkSize; r.FailedAtMost <= share || r.FailedAtMost > share+0.05 {

@@ -24,7 +24,7 @@ func (b *bundle) render(campaign uuid.UUID, batches, sent, failed int) {
 
 func (b *bundle) check(id uuid.UUID) Campaign {
 	b.t.Helper()
-	b.must(b.CheckTemplateErrors(context.Background(), b.ws, id, "data.city is not there"))
+	b.must(b.CheckTemplateErrors(context.Background(), b.ws, id, "data.city is missing"))
 	return b.get(id)
 }
 
@@ -81,7 +81,7 @@ func TestResumeResetsTemplateErrors(t *testing.T) {
 	got := b.check(c.ID)
 	if got.Status != Paused ||
 		got.StatusDetail != "10 of 200 messages could not be rendered, "+
-			"and more than 2 % pause the campaign; the last error: data.city is not there" {
+			"and more than 2 % pause the campaign; the last error: data.city is missing" {
 		t.Fatalf("%s: %s", got.Status, got.StatusDetail)
 	}
 	_, err := b.Resume(ctx, b.ws, c.ID, uuid.Nil)

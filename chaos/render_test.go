@@ -33,7 +33,7 @@ func TestMessagesThatCannotBeRenderedPauseACampaign(t *testing.T) {
 		return h.campaign(id)
 	}
 	first := paused()
-	if first.StatusReason != "template_errors" || !strings.Contains(first.StatusDetail, "the subject came out empty") ||
+	if first.StatusReason != "template_errors" || !strings.Contains(first.StatusDetail, "the rendered subject is empty") ||
 		first.Counts.Skipped < 10 || first.Counts.Pending < 500 || !first.Counts.Balanced {
 		t.Fatalf("%s: %s, %+v", first.StatusReason, first.StatusDetail, first.Counts)
 	}
