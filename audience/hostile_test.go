@@ -156,11 +156,11 @@ select (select count(*) from customers where email like 'person%'), (select coun
 	if err != nil || customers != 20 || logged != 0 || tables != 3 || objects != 0 || locks != 0 {
 		t.Errorf("%d customers, %d logged, %d tables, %d large objects, %d locks, %v", customers, logged, tables, objects, locks, err)
 	}
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }
 
-// waitForNobody waits until no session of the role is left.
-func (b bundle) waitForNobody(t *testing.T) {
+// waitForNoSessions waits until no session of the role is left.
+func (b bundle) waitForNoSessions(t *testing.T) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -197,7 +197,7 @@ func TestSourceAloneKeepsHarmAway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = b.within(t.Context(), source, b.interactive(), func(r *run) error {
+		err = b.within(t.Context(), source, b.readSpan(), func(r *run) error {
 			if _, err := r.describe(r.ctx, sql); err != nil {
 				return err
 			}

@@ -41,7 +41,7 @@ func TestLookupsShareAConnection(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	x := b.addAudience(t, shopSQL)
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 	var first int
 	for i := range 5 {
 		do(t, b.shop, "update customers set name = $1 where id = 1", strconv.Itoa(i)) // a moment of its own each time
@@ -149,7 +149,7 @@ func TestIdleConnections(t *testing.T) {
 			t.Error("a connection of the older version is left")
 		}
 	}
-	b.waitForNobody(t) // closed when nobody needs it
+	b.waitForNoSessions(t) // closed when nobody needs it
 
 	b.idle.longer = time.Hour
 	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
@@ -157,11 +157,11 @@ func TestIdleConnections(t *testing.T) {
 	}
 	b.waitForBackends(t, 1)
 	b.Close()
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
 		t.Error("after Close:", err)
 	}
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }
 
 // TestAnOldConnectionIsProbedAnew has a role that became powerful meanwhile.
@@ -178,7 +178,7 @@ func TestAnOldConnectionIsProbedAnew(t *testing.T) {
 	}
 	_, err := b.lookup(t, x.ID, nil, []string{"1"})
 	wantCode(t, err, CodeRefused)
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }
 
 func TestConnectionThatDiedWhileIdle(t *testing.T) {
@@ -189,18 +189,18 @@ func TestConnectionThatDiedWhileIdle(t *testing.T) {
 	l, source := b.through(t)
 	b.source = source
 	x := b.addAudience(t, shopSQL)
-	look := func() {
+	read := func() {
 		t.Helper()
 		got, err := b.lookup(t, x.ID, nil, []string{"1", "2"})
 		if err != nil || len(got) != 2 {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
-	look()
+	read()
 	do(t, b.shop, "select pg_terminate_backend(pid) from pg_stat_activity where usename = $1", b.role)
-	look()
-	l.hangUp()
-	look()
+	read()
+	l.closeConnections()
+	read()
 	l.limit.Store(0) // it swallows what the source says: not dead, but frozen
 	started := time.Now()
 	_, err := b.lookup(t, x.ID, nil, []string{"1"})
@@ -209,11 +209,11 @@ func TestConnectionThatDiedWhileIdle(t *testing.T) {
 		t.Errorf("it took %s", d)
 	}
 	l.limit.Store(-1)
-	look()
+	read()
 }
 
-// hangUp cuts what is open and takes new connections.
-func (l *line) hangUp() {
+// closeConnections cuts what is open and takes new connections.
+func (l *line) closeConnections() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	for _, c := range l.open {

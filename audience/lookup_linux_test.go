@@ -181,7 +181,7 @@ func TestMySQLFormsKeepMatchingInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = b.within(t.Context(), source, b.interactive(), func(r *run) error {
+		err = b.within(t.Context(), source, b.readSpan(), func(r *run) error {
 			_, err := r.describeMatching(r.ctx, sql)
 			return err
 		})
@@ -197,33 +197,33 @@ func TestMySQLKeptConnections(t *testing.T) {
 	user := b.dsn[len("mysql://"):strings.LastIndex(b.dsn, ":pw@")]
 	s.schema(t, &b, "create table $.people (k varchar(50) primary key, email varchar(50))", "insert into $.people values ('1', 'x@example.com')")
 	x := b.keyed(t, "select * from people")
-	look := func(want string) {
+	read := func(want string) {
 		t.Helper()
 		_, err := b.lookup(t, x.ID, nil, []string{"1"})
 		wantCode(t, err, want)
 	}
 	table := b.dsn[strings.LastIndexByte(b.dsn, '/')+1:] + ".people"
-	look("fine")
+	read("fine")
 	id := s.count(t, "select max(id) from information_schema.processlist where user = '"+user+"'")
-	look("fine")
+	read("fine")
 	s.exec(t, "kill "+strconv.Itoa(id))
-	look("fine")
+	read("fine")
 	s.exec(t, "update "+table+" set email = null", "alter table "+table+" modify email int null")
-	look("source_changed")
+	read("source_changed")
 	s.exec(t, "alter table "+table+" modify email varchar(50)")
-	look("fine")
+	read("fine")
 	s.exec(t, "revoke select on "+strings.TrimSuffix(table, ".people")+".* from "+user+"@'127.0.0.1'")
 	b.Close() // MariaDB looks at a database's privileges when a connection begins
-	look("source_refused")
+	read("source_refused")
 	s.exec(t, "grant select on "+strings.TrimSuffix(table, ".people")+".* to "+user+"@'127.0.0.1'")
-	look("fine")
+	read("fine")
 	started := time.Now()
 	_, err := b.match(t, "select profile_key from people where sleep(100) = 0", "1")
 	wantCode(t, err, CodeTimeout)
 	if d := time.Since(started); d > 6*time.Second {
 		t.Errorf("it took %s", d)
 	}
-	look("fine")
+	read("fine")
 	b.Close()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

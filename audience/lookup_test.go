@@ -245,7 +245,7 @@ func TestLookupThatTakesTooLong(t *testing.T) {
 	if d := time.Since(started); d > 6*time.Second {
 		t.Errorf("they took %s", d)
 	}
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }
 
 // TestLookupOfAChangedSource changes the source and the audience under a kept connection.
@@ -253,35 +253,35 @@ func TestLookupOfAChangedSource(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	x := b.keyed(t, "select id as k, email, name from customers")
-	look := func(want string) map[string]Row {
+	read := func(want string) map[string]Row {
 		t.Helper()
 		got, err := b.lookup(t, x.ID, []string{"name"}, []string{"1", "3000000000"})
 		wantCode(t, err, want)
 		return got
 	}
-	look("fine")
+	read("fine")
 	do(t, b.shop, "alter table customers alter id type int")
-	look("fine")
+	read("fine")
 	do(t, b.shop, "alter table customers alter id type bigint; insert into customers (id, email) values (3000000000, 'big@example.com')")
-	wantKeys(t, look("fine"), "1", "3000000000")
+	wantKeys(t, read("fine"), "1", "3000000000")
 	do(t, b.shop, "alter table customers alter name type int using null")
-	look(CodeChanged)
+	read(CodeChanged)
 	do(t, b.shop, "alter table customers alter name type text")
-	look("fine")
+	read("fine")
 	do(t, b.shop, "alter table customers rename email to mail")
-	look(CodeChanged)
+	read(CodeChanged)
 	do(t, b.shop, "alter table customers rename mail to email; revoke select on customers from "+b.role)
-	look(CodeChanged)
+	read(CodeChanged)
 	do(t, b.shop, "grant select on customers to "+b.role)
 	sql := "select id + 1 as k, email, name from customers"
 	if _, err := b.Update(t.Context(), b.ws, x.ID, nil, Patch{SQL: &sql}); err != nil {
 		t.Fatal(err)
 	}
-	wantKeys(t, look("fine"))
+	wantKeys(t, read("fine"))
 	do(t, b.shop, "alter role "+b.role+" nologin")
-	look("fine") // on the connection that is there
+	read("fine") // on the connection that is there
 	b.Close()
-	look(CodeRefused)
+	read(CodeRefused)
 }
 
 // TestLookupOfATextWithAParameter has one that no validation let through: it would read the keys.
@@ -318,7 +318,7 @@ func TestCancelledLookupIsNotTheSource(t *testing.T) {
 	if codeOf(err) != "read data source: context deadline exceeded" {
 		t.Error(err)
 	}
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }
 
 func BenchmarkLookup(bench *testing.B) {

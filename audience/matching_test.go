@@ -80,18 +80,18 @@ func TestMatchingOfAChangedSource(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	const sql = "select c.id from customers c join people p on p.profile_key = c.id::text"
-	look := func(want string) {
+	read := func(want string) {
 		t.Helper()
 		_, err := b.match(t, sql, "1")
 		wantCode(t, err, want)
 	}
-	look("fine")
+	read("fine")
 	do(t, b.shop, "alter table customers rename id to key")
-	look(CodeChanged)
+	read(CodeChanged)
 	do(t, b.shop, "alter table customers rename key to id")
-	look("fine")
+	read("fine")
 	do(t, b.shop, "revoke select on customers from "+b.role)
-	look(CodeChanged)
+	read(CodeChanged)
 	_, err := b.match(t, "select (profile_key || 'x')::int from people", "1")
 	wantCode(t, err, CodeFailed)
 	_, err = b.match(t, "select 1 / (length(profile_key) - 1) from people", "1")
@@ -185,7 +185,7 @@ func TestTwoFormsKeepMatchingInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = b.within(t.Context(), source, b.interactive(), func(r *run) error {
+		err = b.within(t.Context(), source, b.readSpan(), func(r *run) error {
 			_, err := r.describeMatching(r.ctx, sql)
 			return err
 		})

@@ -2,13 +2,13 @@ package audience
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics count what sources did to be turned away.
+// Metrics are the metrics of data sources.
 type Metrics struct {
 	panics     prometheus.Counter
 	overloaded *prometheus.CounterVec
 }
 
-// NewMetrics registers them.
+// NewMetrics returns metrics, registered at r.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_source_panics_total",

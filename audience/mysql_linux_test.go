@@ -220,7 +220,7 @@ func TestParseGrant(t *testing.T) {
 		"GRANT SELECT ON *.* TO `a`@`%` IDENTIFIED BY PASSWORD '*A' REQUIRE SSL WITH GRANT OPTION": "may grant to others false",
 	} {
 		g := parseGrant(line)
-		power, writes := g.judge()
+		power, writes := g.assess()
 		got := fmt.Sprint(power, " ", writes)
 		if g.role != "" {
 			got = "role " + g.role

@@ -132,5 +132,5 @@ func TestAPanicOfTheCallerIsNotTheSources(t *testing.T) {
 	if lemma.KindOf(err) != lemma.Internal || !strings.Contains(err.Error(), "panic: ours") || strings.Contains(lemma.Public(err), "ours") {
 		t.Errorf("got %v", err)
 	}
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }

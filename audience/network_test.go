@@ -246,7 +246,7 @@ func TestRunIsBoundedInAll(t *testing.T) {
 	if err != nil && !strings.Contains(err.Error(), "longer than 1s") {
 		t.Error(err)
 	}
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }
 
 // TestCancelledCallerIsNotTheSource keeps a shutdown from looking like a fault.
@@ -261,5 +261,5 @@ func TestCancelledCallerIsNotTheSource(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &known) {
 		t.Errorf("%v", err)
 	}
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }

@@ -25,7 +25,7 @@ type pgFilter struct {
 
 	header   [5]byte // kind, length with itself (section 55.1 of the manual)
 	have     int     // bytes of header
-	left     int     // bytes of the body that have not come yet
+	left     int     // bytes of the body that are missing
 	body     []byte  // of a ParameterStatus or an authentication request, so far
 	statuses map[string]int
 	sum      int
@@ -58,12 +58,12 @@ func (f *pgFilter) scan(p []byte) error {
 			}
 		}
 		n := min(f.left, len(p))
-		if f.looksAt() {
+		if f.needsBody() {
 			f.body = append(f.body, p[:n]...)
 		}
 		p = p[n:]
-		if f.left -= n; f.left == 0 && f.looksAt() {
-			if err := f.look(); err != nil {
+		if f.left -= n; f.left == 0 && f.needsBody() {
+			if err := f.check(); err != nil {
 				return err
 			}
 		}
@@ -84,16 +84,16 @@ func (f *pgFilter) begin() error {
 		return fmt.Errorf("%w: a message %q of %d bytes", errMalformed, f.header[0], length) // a mail server's greeting reads so
 	}
 	f.left, f.body = int(length)-4, f.body[:0]
-	if f.looksAt() && f.left > maxStatuses {
+	if f.needsBody() && f.left > maxStatuses {
 		return fmt.Errorf("%w: a setting or a login of %d bytes", errMalformed, f.left)
 	}
 	return nil
 }
 
-// looksAt reports whether the body of the message is needed.
-func (f *pgFilter) looksAt() bool { return f.header[0] == 'S' || f.header[0] == 'R' }
+// needsBody reports whether the body of the message is needed.
+func (f *pgFilter) needsBody() bool { return f.header[0] == 'S' || f.header[0] == 'R' }
 
-func (f *pgFilter) look() error {
+func (f *pgFilter) check() error {
 	if f.header[0] == 'R' {
 		return f.authentication()
 	}

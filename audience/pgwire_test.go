@@ -39,7 +39,7 @@ func TestSettingsBetweenRows(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	err = b.within(t.Context(), source, b.interactive(), use("select id, email from customers"))
+	err = b.within(t.Context(), source, b.readSpan(), use("select id, email from customers"))
 	runtime.ReadMemStats(&after)
 	wantCode(t, err, CodeMalformed)
 	if sent > 20 {
@@ -97,21 +97,24 @@ func TestNoiseFromPostgresServers(t *testing.T) {
 	o := hostileOptions
 	o.AllowUnix = true
 	a := New(nil, nil, o)
-	for range 120 {
-		target, seen := random.IntN(120), 0
-		noise := noiseMessage(random)
+	targets, noises := make([]int, 120), make([][]byte, 120)
+	for i := range noises {
+		targets[i], noises[i] = random.IntN(120), noiseMessage(random)
+	}
+	atOnce(len(noises), func(i int) {
+		seen := 0
 		l := newLiar(t, direct, func(kind byte, body []byte) []byte {
-			if seen++; seen == target {
-				return noise
+			if seen++; seen == targets[i] {
+				return noises[i]
 			}
 			return message(kind, body)
 		})
 		l.lying.Store(true)
 		source := direct
 		source.socket, source.host, source.port, source.tls = "", "127.0.0.1", uint16(l.port()), "disable"
-		attackWith(t, a, source, "select id, email from customers", fmt.Sprintf("message %d is %x", target, noise))
+		attackWith(t, a, source, "select id, email from customers", fmt.Sprintf("message %d is %x", targets[i], noises[i]))
 		l.listener.Close()
-	}
+	})
 	waitForGoroutines(t, goroutines)
 }
 

@@ -97,7 +97,7 @@ func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (sess
 // pgSettings fix the text forms of values and bound a transaction, each
 // statement a little tighter than we would wait, so that the source stops by itself.
 func pgSettings(s span) []string {
-	statement := milliseconds(s.silence * 9 / 10)
+	statement := milliseconds(s.response * 9 / 10)
 	return []string{"TimeZone", "UTC", "DateStyle", "ISO", "IntervalStyle", "iso_8601", "bytea_output", "hex",
 		"extra_float_digits", "1", "standard_conforming_strings", "on", "cursor_tuple_fraction", "1", "synchronize_seqscans", "off", "statement_timeout", statement, "lock_timeout", statement,
 		"idle_in_transaction_session_timeout", milliseconds(idleTimeout), "transaction_timeout", milliseconds(s.total + idleTimeout)}
@@ -170,7 +170,7 @@ func arrayLiteral(values []string) string {
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(1, d.Milliseconds()), 10) }
 
-// query runs one of our own statements and reads all of its answer.
+// query runs one of Lemma's own statements and reads its whole result.
 func (p *pgSession) query(ctx context.Context, sql string, args ...string) ([][][]byte, error) {
 	p.meter.progress()
 	values := make([][]byte, len(args))
@@ -232,7 +232,7 @@ func (p *pgSession) columns(ctx context.Context, fields []pgconn.FieldDescriptio
 	if len(p.types) > maxSchemaColumns {
 		clear(p.types)
 	}
-	if err := p.learnTypes(ctx, p.unknown(fields)); err != nil {
+	if err := p.loadTypes(ctx, p.unknown(fields)); err != nil {
 		return nil, err
 	}
 	columns := make([]Column, len(fields))
@@ -261,9 +261,9 @@ var pgTypes = map[uint32]Type{
 	17: Other, 790: Other, 1083: Other, 1186: Other, 1266: Other, 2950: Other, 869: Other, 650: Other,
 }
 
-// learnTypes finds what the types are that pgTypes does not have: arrays, and
+// loadTypes finds what the types are that pgTypes does not have: arrays, and
 // texts that the database defined itself, such as enums and citext.
-func (p *pgSession) learnTypes(ctx context.Context, oids []uint32) error {
+func (p *pgSession) loadTypes(ctx context.Context, oids []uint32) error {
 	if len(oids) == 0 {
 		return nil
 	}
@@ -271,7 +271,7 @@ func (p *pgSession) learnTypes(ctx context.Context, oids []uint32) error {
 	for i, oid := range oids {
 		p.types[oid], texts[i] = Other, strconv.FormatUint(uint64(oid), 10)
 	}
-	rows, err := p.query(ctx, pgLearn, arrayLiteral(texts))
+	rows, err := p.query(ctx, pgTypeQuery, arrayLiteral(texts))
 	for _, row := range rows {
 		learned := typeNamed(row[1], row[2])
 		if len(row[3]) > 0 {
@@ -315,24 +315,24 @@ func (p *pgSession) close() {
 	p.conn.Close(ctx)
 }
 
-// fault turns an error of the driver into one of ours. sql is the text that
+// fault converts an error of the driver. sql is the text that
 // the position in it counts in, after the offset bytes of wrapping.
 func (p *pgSession) fault(err error, sql string, offset int) *lemma.Error {
 	var known *lemma.Error
-	var said *pgconn.PgError
+	var reported *pgconn.PgError
 	switch {
 	case errors.As(err, &known):
 		return known
 	case errors.As(err, new(*lemma.Panic)):
 		return malformed(err)
-	case !errors.As(err, &said):
+	case !errors.As(err, &reported):
 		return p.lost(err)
 	}
 	line, column := 0, 0
-	if at := int(said.Position) - offset; sql != "" && at > 0 && at <= len([]rune(sql)) {
+	if at := int(reported.Position) - offset; sql != "" && at > 0 && at <= len([]rune(sql)) {
 		line, column = place(sql, at)
 	}
-	return pgFault(said, p.texts(), line, column)
+	return pgFault(reported, p.texts(), line, column)
 }
 
 func (p *pgSession) texts() texts {
@@ -359,19 +359,19 @@ func (p *pgSession) lost(err error) *lemma.Error {
 // source's message than may be shown: it can quote a row.
 func pgFault(answer *pgconn.PgError, t texts, line, column int) *lemma.Error {
 	message := t.shown(answer.Code, answer.Message, answer.Position > 0) // only the parser sets a position
-	said := &pgconn.PgError{Severity: answer.Severity, Code: answer.Code, Message: message}
+	reported := &pgconn.PgError{Severity: answer.Severity, Code: answer.Code, Message: message}
 	switch {
-	case said.Code == "57014" || said.Code == "55P03" || said.Code == "25P04":
-		return timedOut(said, "the source stopped the query at its time limit")
-	case said.Code == "28P01" || said.Code == "28000" || said.Code == "3D000":
-		return refused(said, "the source refused the login or has no such database")
-	case strings.HasPrefix(said.Code, "08"), strings.HasPrefix(said.Code, "53"), strings.HasPrefix(said.Code, "57"), strings.HasPrefix(said.Code, "58"),
-		strings.HasPrefix(said.Code, "XX"), said.Code == "25P03", strings.HasPrefix(said.Code, "40"):
-		return unavailable(said, "the source failed: "+message)
-	case said.Code == "25006":
+	case reported.Code == "57014" || reported.Code == "55P03" || reported.Code == "25P04":
+		return timedOut(reported, "the source stopped the query at its time limit")
+	case reported.Code == "28P01" || reported.Code == "28000" || reported.Code == "3D000":
+		return refused(reported, "the source refused the login or has no such database")
+	case strings.HasPrefix(reported.Code, "08"), strings.HasPrefix(reported.Code, "53"), strings.HasPrefix(reported.Code, "57"), strings.HasPrefix(reported.Code, "58"),
+		strings.HasPrefix(reported.Code, "XX"), reported.Code == "25P03", strings.HasPrefix(reported.Code, "40"):
+		return unavailable(reported, "the source failed: "+message)
+	case reported.Code == "25006":
 		return badQuery(line, column, "the query writes: %s", message)
 	}
 	e := badQuery(line, column, "%s", message)
-	e.Cause = said
+	e.Cause = reported
 	return e
 }

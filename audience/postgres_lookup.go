@@ -29,7 +29,7 @@ func quotedColumn(name string) string { return `"` + strings.ReplaceAll(name, `"
 func (p *pgSession) lookup(ctx context.Context, sql, key string, columns, keys []string) (cursor, []Column, error) {
 	text := "select " + selected(columns) + " from (\n" + sql + wrapTail + " where "
 	column := "audience." + quotedColumn(key)
-	c, live, err := p.ask(ctx, text+column+" = any($1)", func(types []uint32) []string {
+	c, live, err := p.execute(ctx, text+column+" = any($1)", func(types []uint32) []string {
 		return []string{arrayLiteral(fitting(types, keys))}
 	})
 	if err == nil || !incomparable(err) {
@@ -41,7 +41,7 @@ func (p *pgSession) lookup(ctx context.Context, sql, key string, columns, keys [
 	if err := p.again(ctx); err != nil {
 		return nil, nil, err
 	}
-	return p.ask(ctx, text+"pg_catalog.convert_to(pg_catalog.format('%s', "+column+"), 'UTF8') = any($1::pg_catalog.bytea[])", func([]uint32) []string {
+	return p.execute(ctx, text+"pg_catalog.convert_to(pg_catalog.format('%s', "+column+"), 'UTF8') = any($1::pg_catalog.bytea[])", func([]uint32) []string {
 		return []string{arrayLiteral(asBytes(keys))}
 	})
 }
@@ -114,16 +114,16 @@ func asBytes(keys []string) []string {
 // incomparable tells errors that comparing as bytes may avoid: of data, and of
 // types without an equality that takes an array.
 func incomparable(err error) bool {
-	var said *pgconn.PgError
-	if !errors.As(err, &said) {
+	var reported *pgconn.PgError
+	if !errors.As(err, &reported) {
 		return false
 	}
-	return strings.HasPrefix(said.Code, "22") || said.Code == "42883" || said.Code == "42725" || said.Code == "42P18" || said.Code == "42704"
+	return strings.HasPrefix(reported.Code, "22") || reported.Code == "42883" || reported.Code == "42725" || reported.Code == "42P18" || reported.Code == "42704"
 }
 
 // ask runs a statement whose arguments may hang on the types that the source
 // gave its parameters, and answers when the first row or the end is there.
-func (p *pgSession) ask(ctx context.Context, text string, arguments func(types []uint32) []string) (cursor, []Column, error) {
+func (p *pgSession) execute(ctx context.Context, text string, arguments func(types []uint32) []string) (cursor, []Column, error) {
 	types, columns, err := p.prepare(ctx, text)
 	if err != nil {
 		return nil, nil, err
@@ -221,7 +221,7 @@ func (p *pgSession) describeMatching(ctx context.Context, sql string) ([]Column,
 		return nil, p.fault(err, sql, len(pgAloneHead))
 	}
 	if len(alone.ParamOIDs) > 0 {
-		return nil, badQuery(0, 0, "the query has a parameter ($1); who is asked about is in the relation people")
+		return nil, badQuery(0, 0, "the query must not have parameters ($1); the profiles are in the relation people")
 	}
 	p.meter.progress()
 	wrapped, err := p.conn.Prepare(ctx, "", pgPeopleHead+sql+wrapTail, nil)
@@ -236,5 +236,5 @@ func (p *pgSession) matching(ctx context.Context, sql string, people []Person) (
 	for i, person := range people {
 		keys[i], times[i] = person.Key, person.EnrolledAt.UTC().Format(time.RFC3339Nano)
 	}
-	return p.ask(ctx, pgPeopleHead+sql+wrapTail, func([]uint32) []string { return []string{arrayLiteral(keys), arrayLiteral(times)} })
+	return p.execute(ctx, pgPeopleHead+sql+wrapTail, func([]uint32) []string { return []string{arrayLiteral(keys), arrayLiteral(times)} })
 }

@@ -35,12 +35,12 @@ func (p *pgSession) probe(ctx context.Context) (role, error) {
 		return role{}, err
 	}
 	if len(rows) == 0 || len(rows[0]) != 6 {
-		return role{}, refused(nil, "the source does not say what its role may do")
+		return role{}, refused(nil, "the source does not return the privileges of its role")
 	}
-	r := role{version: "PostgreSQL " + spoken(string(rows[0][0]))}
+	r := role{version: "PostgreSQL " + printable(string(rows[0][0]))}
 	for _, row := range rows {
 		if power := string(row[4]); power != "" {
-			r.powers = append(r.powers, finding{spoken(power), []string{spoken(string(row[5]))}})
+			r.powers = append(r.powers, finding{printable(power), []string{printable(string(row[5]))}})
 		}
 	}
 	if len(r.powers) > 0 {
@@ -78,10 +78,10 @@ func (p *pgSession) findings(ctx context.Context, format, statement string) ([]f
 		if len(row) != 2 {
 			return nil, malformed(nil)
 		}
-		if name := strings.TrimPrefix(spoken(string(row[0])), "pg_catalog."); !slices.Contains(names, name) {
+		if name := strings.TrimPrefix(printable(string(row[0])), "pg_catalog."); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
-		f.revoke = append(f.revoke, spoken(string(row[1])))
+		f.revoke = append(f.revoke, printable(string(row[1])))
 	}
 	const most = 30
 	text := strings.Join(names[:min(len(names), most)], ", ")
@@ -116,7 +116,7 @@ func (p *pgSession) tables(ctx context.Context) ([]Table, error) {
 	for _, row := range rows {
 		oids[oidOf(row[3])] = true
 	}
-	if err := p.learnTypes(ctx, slices.Sorted(maps.Keys(oids))); err != nil {
+	if err := p.loadTypes(ctx, slices.Sorted(maps.Keys(oids))); err != nil {
 		return nil, err
 	}
 	var list tableList

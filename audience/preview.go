@@ -28,7 +28,7 @@ func (a *Audiences) Preview(ctx context.Context, ws, id uuid.UUID, limit int) (P
 		return Preview{}, err
 	}
 	var p Preview
-	err = a.within(ctx, source, a.interactive(), func(r *run) error {
+	err = a.within(ctx, source, a.readSpan(), func(r *run) error {
 		if p.Columns, err = r.describe(r.ctx, x.SQL); err != nil {
 			return noLongerValid(err)
 		}

@@ -34,7 +34,7 @@ func (a *Audiences) Schema(ctx context.Context, ws, id uuid.UUID) (Schema, error
 		return Schema{}, err
 	}
 	var s Schema
-	err = a.within(ctx, source, a.interactive(), func(r *run) (err error) {
+	err = a.within(ctx, source, a.readSpan(), func(r *run) (err error) {
 		s.Tables, err = r.tables(r.ctx)
 		return err
 	})

@@ -52,23 +52,23 @@ type cursor interface {
 // span is how much a run may take: time in all, time for one answer of the
 // source, and bytes off the wire.
 type span struct {
-	total, silence time.Duration
-	bytes          int64
+	total, response time.Duration
+	bytes           int64
 }
 
 // Beside the values that are counted for themselves, an answer has names,
 // lengths and the overhead of TLS. A server that sends no more than those stays
 // far below these bounds.
-func (a *Audiences) interactive() span {
+func (a *Audiences) readSpan() span {
 	return span{a.options.QueryTimeout, a.options.QueryTimeout, 4 * a.options.MaxLookupBytes}
 }
 
-func (a *Audiences) looking() span {
+func (a *Audiences) lookupSpan() span {
 	return span{a.options.LookupTimeout, a.options.LookupTimeout, 4 * a.options.MaxLookupBytes}
 }
 
 // streaming allows twice the bytes to an audience whose query runs twice.
-func (a *Audiences) streaming(x Audience) span {
+func (a *Audiences) streamSpan(x Audience) span {
 	bytes := 2*a.options.MaxBytes + rowOverhead*a.options.MaxRows
 	if x.OptedOutColumn != "" {
 		bytes *= 2
@@ -80,24 +80,24 @@ func (a *Audiences) streaming(x Audience) span {
 const rowOverhead = 64
 
 var (
-	errSilent = errors.New("the source was silent for too long")
-	errLong   = errors.New("the run took too long")
+	errNoResponse = errors.New("the source was silent for too long")
+	errLong       = errors.New("the run took too long")
 )
 
 // run is one use of a source: connected, probed, inside its transaction.
 type run struct {
 	session
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	total    *time.Timer
-	silence  *time.Timer
-	span     span
-	version  string
-	warnings []string
-	revoke   []string
-	release  func() bool // takes the bound off the connection
-	calling  bool        // the caller's own code is running
-	metrics  *Metrics
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	total      *time.Timer
+	response   *time.Timer
+	span       span
+	version    string
+	warnings   []string
+	revoke     []string
+	release    func() bool // takes the bound off the connection
+	inCallback bool        // the caller's own code is running
+	metrics    *Metrics
 }
 
 // newRun starts the clocks.
@@ -105,12 +105,12 @@ func (a *Audiences) newRun(ctx context.Context, s span) *run {
 	r := &run{span: s, metrics: a.options.Metrics}
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	r.total = time.AfterFunc(s.total, func() { r.cancel(errLong) })
-	r.silence = time.AfterFunc(s.silence, func() { r.cancel(errSilent) })
+	r.response = time.AfterFunc(s.response, func() { r.cancel(errNoResponse) })
 	return r
 }
 
 func (r *run) stop() {
-	r.silence.Stop()
+	r.response.Stop()
 	r.total.Stop()
 	r.cancel(nil)
 }
@@ -131,12 +131,12 @@ func (a *Audiences) within(ctx context.Context, source openedSource, s span, wor
 		}
 		return work(r)
 	})
-	r.abandon()
+	r.closeSession()
 	return r.explain(ctx, err)
 }
 
 // abandon closes the session, if there is one.
-func (r *run) abandon() {
+func (r *run) closeSession() {
 	if r.session != nil {
 		_ = lemma.Recovered(func() error { r.session.close(); return nil })
 	}
@@ -174,7 +174,7 @@ func (r *run) safely(work func() error) error {
 	switch {
 	case !errors.As(err, &p):
 		return err
-	case r.calling:
+	case r.inCallback:
 		return p
 	}
 	return malformed(p)
@@ -189,10 +189,10 @@ func (a *Audiences) connect(ctx context.Context, source target, s span) (session
 }
 
 // listen starts the clock of silence: from here on the source is waited for.
-func (r *run) listen() { r.silence.Reset(r.span.silence) }
+func (r *run) startWaiting() { r.response.Reset(r.span.response) }
 
 // rest stops it: what takes time now is not the source's doing.
-func (r *run) rest() { r.silence.Stop() }
+func (r *run) stopWaiting() { r.response.Stop() }
 
 // explain replaces what a driver says about a connection that we cut by the reason for it.
 func (r *run) explain(outer context.Context, err error) error {
@@ -207,8 +207,8 @@ func (r *run) explain(outer context.Context, err error) error {
 		return ours.error
 	case outer.Err() != nil:
 		return fmt.Errorf("read data source: %w", context.Cause(outer))
-	case context.Cause(r.ctx) == errSilent:
-		return timedOut(err, fmt.Sprintf("the source did not answer within %s", r.span.silence))
+	case context.Cause(r.ctx) == errNoResponse:
+		return timedOut(err, fmt.Sprintf("the source did not answer within %s", r.span.response))
 	case context.Cause(r.ctx) == errLong:
 		return timedOut(err, fmt.Sprintf("reading the source took longer than %s", r.span.total))
 	}
@@ -232,5 +232,5 @@ func broken(m *meter, err error) *lemma.Error {
 	case errors.Is(err, errMalformed), errors.As(err, new(*lemma.Panic)):
 		return malformed(err)
 	}
-	return noAnswer(err)
+	return connectionLost(err)
 }

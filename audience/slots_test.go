@@ -42,7 +42,7 @@ func TestReadsForCallersAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	slow := b.silentSource(t)
-	ctx, hangUp := context.WithCancel(ForCaller(t.Context(), true))
+	ctx, closeConnections := context.WithCancel(ForCaller(t.Context(), true))
 	var all sync.WaitGroup
 	for range limitsOfReads.Resource {
 		all.Go(func() { b.Schema(ctx, b.ws, slow) })
@@ -60,7 +60,7 @@ func TestReadsForCallersAreBounded(t *testing.T) {
 		t.Errorf("another source: %v", err)
 	}
 	begun = time.Now()
-	hangUp()
+	closeConnections()
 	all.Wait()
 	if d := time.Since(begun); d > 5*time.Second {
 		t.Errorf("those who hung up were held for %s", d)

@@ -35,7 +35,7 @@ type Source struct {
 
 // NewSource is what a source is made from.
 type NewSource struct {
-	ID   uuid.UUID // made by the caller, so that a repeated request makes it once
+	ID   uuid.UUID // made by the caller, so that a repeated request creates one
 	Name string
 	Kind string
 	DSN  string
@@ -181,7 +181,7 @@ func (a *Audiences) TestSource(ctx context.Context, ws, id uuid.UUID) (TestRepor
 	}
 	var report TestReport
 	var found role
-	failure := a.within(ctx, source, a.interactive(), func(r *run) error {
+	failure := a.within(ctx, source, a.readSpan(), func(r *run) error {
 		err := r.advise(r.ctx)
 		report.Version, found = r.version, role{warnings: r.warnings, revoke: r.revoke}
 		return err

@@ -36,7 +36,7 @@ func TestLexerAgreesWithTheSources(t *testing.T) {
 				t.Fatal(err)
 			}
 			passed, found := 0, 0
-			err = b.within(t.Context(), source, b.interactive(), func(r *run) error {
+			err = b.within(t.Context(), source, b.readSpan(), func(r *run) error {
 				for range rounds {
 					text := textAround(random, canaries[kind])
 					refused := checkText(kind, text) != nil

@@ -260,7 +260,7 @@ func (s *scanner) dollar() error {
 	body := s.pos + len(tag)
 	end := strings.Index(s.sql[body:], tag)
 	if end < 0 {
-		return fmt.Errorf("a quote %s is not closed", spoken(tag))
+		return fmt.Errorf("a quote %s is not closed", printable(tag))
 	}
 	s.pos = body + end + len(tag)
 	return nil
@@ -301,7 +301,7 @@ func (s *scanner) word() error {
 
 func (s *scanner) open() error {
 	if isDenied(s.kind, s.previous) {
-		return fmt.Errorf("the function %s is not allowed in a query", spoken(s.previous))
+		return fmt.Errorf("the function %s is not allowed in a query", printable(s.previous))
 	}
 	s.depth++
 	s.previous = ""

@@ -45,8 +45,8 @@ func (a *Audiences) Stream(ctx context.Context, ws, id uuid.UUID, columns []stri
 	if err != nil {
 		return 0, err
 	}
-	err = a.within(ctx, source, a.streaming(x), func(r *run) error {
-		if err := r.stillAs(x, columns); err != nil {
+	err = a.within(ctx, source, a.streamSpan(x), func(r *run) error {
+		if err := r.checkUnchanged(x, columns); err != nil {
 			return err
 		}
 		if x.OptedOutColumn == "" {
@@ -99,9 +99,9 @@ func (a *Audiences) forReading(ctx context.Context, ws, id uuid.UUID) (Audience,
 	return x, source, checkText(source.target.kind, x.SQL)
 }
 
-// stillAs describes the query again and compares what is about to be read
+// checkUnchanged describes the query again and compares what is about to be read
 // with what was saved.
-func (r *run) stillAs(x Audience, columns []string) error {
+func (r *run) checkUnchanged(x Audience, columns []string) error {
 	now, err := r.describe(r.ctx, x.SQL)
 	if err != nil {
 		return noLongerValid(err)
@@ -120,15 +120,15 @@ func (x Audience) sameTypes(now []Column, columns []string) error {
 		switch {
 		case name == "":
 		case !ok:
-			return changed("the column %q is gone", spoken(name))
+			return changed("the column %q is gone", printable(name))
 		case live.Type != saved.Type:
-			return changed("the column %q is %s and was %s", spoken(name), live.Type, orNothing(saved.Type))
+			return changed("the column %q is %s and was %s", printable(name), live.Type, orMissing(saved.Type))
 		}
 	}
 	return nil
 }
 
-func orNothing(t Type) string {
+func orMissing(t Type) string {
 	if t == "" {
 		return "not there"
 	}
@@ -143,7 +143,7 @@ func noLongerValid(err error) error {
 		return err
 	}
 	c := changed("the query is no longer valid")
-	if overData(e) {
+	if isDataException(e) {
 		c.Code, c.Message = CodeFailed, "the query fails over the data of the source"
 	}
 	if len(e.Fields) > 0 {
@@ -153,9 +153,9 @@ func noLongerValid(err error) error {
 	return c
 }
 
-// overData knows class 22 of SQLSTATE, data exceptions (ISO 9075-2, 24.1): the
+// isDataException knows class 22 of SQLSTATE, data exceptions (ISO 9075-2, 24.1): the
 // text of a query can be right, and what it meets in a row not.
-func overData(err error) bool {
+func isDataException(err error) bool {
 	var pg *pgconn.PgError
 	var my *mysql.MySQLError
 	switch {
@@ -178,14 +178,14 @@ type stream struct {
 	types   []Type
 	values  [][]byte // of one row: key, email, opted out if there is, payload
 	slab    []byte   // the strings of the rows that wait for yield, one behind the other
-	marks   []mark
+	offsets []rowOffsets
 	read    int64 // rows given to yield
 	seen    int64 // rows of the source
 	bytes   int64
 }
 
-// mark says where the strings of a row end in the slab; each begins where the one before ended.
-type mark struct {
+// rowOffsets says where the strings of a row end in the slab; each begins where the one before ended.
+type rowOffsets struct {
 	key, email, payload int
 	hasEmail, optedOut  bool
 }
@@ -217,13 +217,13 @@ func (a *Audiences) newStream(r *run, x Audience, columns []string) (s *stream, 
 // each reads to the end.
 func (s *stream) each(yield func(Row) error) error {
 	for {
-		s.run.listen()
+		s.run.startWaiting()
 		more, err := s.fill()
-		s.run.rest()
+		s.run.stopWaiting()
 		if err != nil {
 			return err
 		}
-		if err := s.hand(yield); err != nil {
+		if err := s.yieldRows(yield); err != nil {
 			return callerError{err}
 		}
 		if !more {
@@ -234,7 +234,7 @@ func (s *stream) each(yield func(Row) error) error {
 
 // fill reads rows until it is time for a pause, or answers false at the end.
 func (s *stream) fill() (bool, error) {
-	s.slab, s.marks = s.slab[:0], s.marks[:0]
+	s.slab, s.offsets = s.slab[:0], s.offsets[:0]
 	for len(s.slab) < maxSlab {
 		more, err := s.cursor.next(s.values)
 		if err != nil || !more {
@@ -278,7 +278,7 @@ func (s *stream) selects() bool {
 }
 
 func (s *stream) add() {
-	var m mark
+	var m rowOffsets
 	s.slab = appendKey(s.slab, s.values[0])
 	m.key = len(s.slab)
 	s.slab = appendClean(s.slab, s.values[1])
@@ -290,7 +290,7 @@ func (s *stream) add() {
 	}
 	s.payload(rest)
 	m.payload = len(s.slab)
-	s.marks = append(s.marks, m)
+	s.offsets = append(s.offsets, m)
 }
 
 func (s *stream) payload(values [][]byte) {
@@ -305,10 +305,10 @@ func (s *stream) payload(values [][]byte) {
 }
 
 // hand gives the rows of the slab to yield. One string holds them all.
-func (s *stream) hand(yield func(Row) error) error {
-	s.run.calling = true
+func (s *stream) yieldRows(yield func(Row) error) error {
+	s.run.inCallback = true
 	text, from := string(s.slab), 0
-	for _, m := range s.marks {
+	for _, m := range s.offsets {
 		row := Row{text[from:m.key], text[m.key:m.email], m.hasEmail, m.optedOut, text[m.email:m.payload]}
 		if err := yield(row); err != nil {
 			return err
@@ -316,7 +316,7 @@ func (s *stream) hand(yield func(Row) error) error {
 		s.read++
 		from = m.payload
 	}
-	s.run.calling = false
+	s.run.inCallback = false
 	return nil
 }
 

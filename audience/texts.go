@@ -30,8 +30,8 @@ func ForCaller(ctx context.Context, readsRows bool) context.Context {
 	return context.WithValue(ctx, textsKey{}, noTexts)
 }
 
-// MayReadRows reports whether the caller of ctx may learn what is in rows, by
-// messages or by counts. What runs without a caller may.
+// MayReadRows reports whether the caller of ctx may get data of rows, by messages or
+// counts. It is true without a caller.
 func MayReadRows(ctx context.Context) bool { return textsFor(ctx) != noTexts }
 
 func textsFor(ctx context.Context) texts {
@@ -43,14 +43,14 @@ func textsFor(ctx context.Context) texts {
 // login or the transaction: connections, privileges of a login, resources, shutdowns.
 var aboutServers = []string{"08", "25", "28", "3D", "53", "57"}
 
-// shown is what of a message of a source may be shown. ofText is true of a message
+// shown returns the part of a message that can be shown. ofText is true for a message
 // about the text of a query. The class of an SQLSTATE does not prove that: casts such
 // as email::regclass and current_setting(email) raise 42P01 and 42704 while the query
-// runs, and quote the row.
+// runs, and contain data.
 func (t texts) shown(state, message string, ofText bool) string {
 	server := len(state) == 5 && slices.Contains(aboutServers, state[:2])
 	if t == allTexts || t == textsOfQueries && (ofText || server) {
-		return spoken(message)
+		return printable(message)
 	}
-	return "the source answers with SQLSTATE " + spoken(state)
+	return "the source answers with SQLSTATE " + printable(state)
 }

@@ -40,7 +40,7 @@ func (a *Audiences) Validate(ctx context.Context, ws uuid.UUID, d Draft) (Report
 		return Report{}, err
 	}
 	var report Report
-	err = a.within(ctx, source, a.interactive(), func(r *run) (err error) {
+	err = a.within(ctx, source, a.readSpan(), func(r *run) (err error) {
 		if report.Columns, err = r.describe(r.ctx, d.SQL); err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (d Draft) checkColumns(columns []Column) error {
 	seen := map[string]bool{}
 	for _, c := range columns {
 		if seen[c.Name] {
-			return badQuery(0, 0, "the query has two columns named %q; give one another name with as", spoken(c.Name))
+			return badQuery(0, 0, "the query has two columns named %q; give one another name with as", printable(c.Name))
 		}
 		seen[c.Name] = true
 	}
@@ -87,10 +87,10 @@ func (d Draft) checkColumns(columns []Column) error {
 func checkColumn(columns []Column, pointer, name string, types ...Type) error {
 	c, ok := columnNamed(columns, name)
 	if !ok {
-		return badColumn(pointer, "the query has no column %q", spoken(name))
+		return badColumn(pointer, "the query has no column %q", printable(name))
 	}
 	if !slices.Contains(types, c.Type) {
-		return badColumn(pointer, "the column %q is of type %s, which does not fit", spoken(name), c.Type)
+		return badColumn(pointer, "the column %q is of type %s, which does not fit", printable(name), c.Type)
 	}
 	return nil
 }
