@@ -36,11 +36,11 @@ type target struct {
 }
 
 // Parameters that a DSN may have. Those without a value are ignored: they are common and have no effect here.
-
 var (
 	postgresParameters = []string{"sslmode", "host", "port", "connect_timeout", "application_name", "channel_binding"}
 	mysqlParameters    = []string{"tls", "charset", "collation", "parseTime", "loc", "timeout", "readTimeout", "writeTimeout"}
-	mysqlTLS           = map[string]string{"": "prefer", "preferred": "prefer", "false": "disable", "skip-verify": "require", "true": "verify-full"}
+	mysqlTLS           = map[string]string{"": "prefer", "preferred": "prefer", "false": "disable", "skip-verify": "require",
+		"true": "verify-full"}
 )
 
 func badDSN(format string, args ...any) error {
@@ -181,7 +181,8 @@ func parameters(query string, allowed []string) (map[string]string, error) {
 	q := make(map[string]string, len(values))
 	for name, v := range values {
 		if !slices.Contains(allowed, name) {
-			return nil, badDSN("the DSN's parameter %q is not allowed; the allowed ones are %s", printable(name), strings.Join(allowed, ", "))
+			return nil,
+				badDSN("the DSN's parameter %q is not allowed; the allowed ones are %s", printable(name), strings.Join(allowed, ", "))
 		}
 		if len(v) > 1 {
 			return nil, badDSN("the DSN's parameter %q is there twice", name)

@@ -78,7 +78,7 @@ func connectionLost(err error) *lemma.Error {
 	case errors.As(err, &resolving):
 		return unavailable(err, "the source's host name cannot be resolved")
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return timedOut(err, "the source does not answer")
+		return timedOut(err, "the source does not respond")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return unavailable(err, "the source closed the connection")
 	}

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestMySQLServerThatAsksForAFile returns a query with the request for a file
-// of ours, as the protocol lets a server do at any time.
-func TestMySQLServerThatAsksForAFile(t *testing.T) {
+// TestMySQLServerThatRequestsAFile has a server that responds to a query with a request
+// for a local file, which the protocol allows at any time.
+func TestMySQLServerThatRequestsAFile(t *testing.T) {
 	t.Parallel()
 	b, s := mariadbShop(t, dev)
 	file := filepath.Join(t.TempDir(), "canary")
@@ -32,22 +32,22 @@ func TestMySQLServerThatAsksForAFile(t *testing.T) {
 			if err != nil {
 				return
 			}
-			go askForFile(client, s.address(), file, &reported)
+			go requestFile(client, s.address(), file, &reported)
 		}
 	}()
 	source := b.addSource(t, MySQL, strings.Replace(b.dsn, s.address(), l.Addr().String(), 1)+"?tls=false")
 	if _, err := b.TestSource(t.Context(), b.ws, source); err == nil {
-		t.Error("the server was believed")
+		t.Error("the server was accepted")
 	}
-	if !reported.asked() {
-		t.Error("the server did not come to ask")
+	if !reported.requested() {
+		t.Error("the server did not request the file")
 	}
 	if bytes.Contains(reported.all(), []byte("canary")) {
 		t.Error("the file was sent")
 	}
 }
 
-// recording is what a client said, and whether it was asked for a file.
+// recording has the bytes of a client, and whether a file was requested.
 type recording struct {
 	sync.Mutex
 	reported bytes.Buffer
@@ -60,7 +60,7 @@ func (r *recording) Write(p []byte) (int, error) {
 	return r.reported.Write(p)
 }
 
-func (r *recording) asked() bool {
+func (r *recording) requested() bool {
 	r.Lock()
 	defer r.Unlock()
 	return r.question
@@ -72,9 +72,9 @@ func (r *recording) all() []byte {
 	return bytes.Clone(r.reported.Bytes())
 }
 
-// askForFile passes the login on and answers the first statement after it (a
-// packet that begins a new sequence and says COM_QUERY) with 0xFB and a name.
-func askForFile(client net.Conn, address, file string, reported *recording) {
+// requestFile forwards the login and responds to the first statement after it (a
+// packet that begins a new sequence with COM_QUERY) by 0xFB and a name.
+func requestFile(client net.Conn, address, file string, reported *recording) {
 	defer client.Close()
 	server, err := net.Dial("tcp", address)
 	if err != nil {

@@ -64,7 +64,8 @@ func (p Patch) changesQuery() bool {
 	return p.DataSourceID != nil || p.SQL != nil || p.KeyColumn != nil || p.EmailColumn != nil || p.OptedOutColumn != nil
 }
 
-const audienceColumns = `workspace_id, id, data_source_id, name, sql, key_column, email_column, coalesce(opted_out_column, '') as opted_out_column,
+const audienceColumns = `workspace_id, id, data_source_id, name, sql, key_column, email_column,
+	coalesce(opted_out_column, '') as opted_out_column,
        columns, version, created_at, updated_at`
 
 // Create validates the audience at the source, and saves it.
@@ -105,7 +106,8 @@ var list = page.Named("audiences", "", func(a Audience) uuid.UUID { return a.ID 
 
 // List reads a page of audiences.
 func (a *Audiences) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Audience, string, error) {
-	return list.Read(ctx, a.pool, q, ws, `select `+audienceColumns+` from audiences where workspace_id = $1`, pgx.RowToStructByName[Audience])
+	return list.Read(ctx, a.pool, q, ws, `select `+audienceColumns+` from audiences where workspace_id = $1`,
+		pgx.RowToStructByName[Audience])
 }
 
 // Update changes an audience. ifMatch, if not nil, must be its version. A change of

@@ -87,7 +87,8 @@ func (a *Audiences) ValidateMatching(ctx context.Context, ws, source uuid.UUID, 
 func expected(kind, sql string, err error) error {
 	word := firstWord(kind, sql)
 	var e *lemma.Error
-	if !errors.As(err, &e) || e.Code != CodeQuery || len(e.Fields) == 0 || slices.Contains([]string{"", "select", "with", "values", "table"}, word) {
+	if !errors.As(err, &e) || e.Code != CodeQuery || len(e.Fields) == 0 ||
+		slices.Contains([]string{"", "select", "with", "values", "table"}, word) {
 		return err
 	}
 	e.Fields[0].Detail = fmt.Sprintf("one select is expected, and this begins with %s: %s", printable(word), e.Fields[0].Detail)

@@ -116,7 +116,8 @@ func (m *mysqlSession) begin(ctx context.Context, s span) error {
 	}
 	err = m.exec(ctx,
 		"set collation_connection = if(@@collation_database like 'utf8mb4\\_%', @@collation_database, @@collation_connection)",
-		"set session sql_mode = 'STRICT_TRANS_TABLES', session time_zone = '+00:00', session lock_wait_timeout = 10, session net_write_timeout = 600, session "+longest,
+		"set session sql_mode = 'STRICT_TRANS_TABLES', session time_zone = '+00:00', "+
+			"session lock_wait_timeout = 10, session net_write_timeout = 600, session "+longest,
 		"set session transaction isolation level repeatable read, read only")
 	if err != nil {
 		return err
@@ -344,7 +345,8 @@ func (m *mysqlSession) kill(ctx context.Context) {
 func (m *mysqlSession) fault(err error) *lemma.Error {
 	var reported *mysql.MySQLError
 	switch {
-	case errors.Is(err, mysql.ErrMalformPkt), errors.Is(err, mysql.ErrPktSync), errors.Is(err, mysql.ErrPktSyncMul), errors.Is(err, mysql.ErrBusyBuffer):
+	case errors.Is(err, mysql.ErrMalformPkt), errors.Is(err, mysql.ErrPktSync), errors.Is(err, mysql.ErrPktSyncMul), errors.Is(err,
+		mysql.ErrBusyBuffer):
 		return malformed(err)
 	case !errors.As(err, &reported):
 		return broken(m.meter, err)
@@ -353,8 +355,10 @@ func (m *mysqlSession) fault(err error) *lemma.Error {
 	if m.meter != nil {
 		shown = m.meter.texts
 	}
-	message, line := shown.shown(string(reported.SQLState[:]), reported.Message, slices.Contains(ofTexts, reported.Number)), lineOf(reported.Message)
-	reported = &mysql.MySQLError{Number: reported.Number, SQLState: reported.SQLState, Message: message} // the cause is logged, and could contain data
+	ofText := slices.Contains(ofTexts, reported.Number)
+	message, line := shown.shown(string(reported.SQLState[:]), reported.Message, ofText), lineOf(reported.Message)
+	// The cause is logged, and could contain data.
+	reported = &mysql.MySQLError{Number: reported.Number, SQLState: reported.SQLState, Message: message}
 	switch reported.Number {
 	case 1044, 1045, 1049, 1698, 1820, 1862, 3118: // login, database, expired password, locked account
 		return refused(reported, "the source refused the login or has no such database")
@@ -370,9 +374,10 @@ func (m *mysqlSession) fault(err error) *lemma.Error {
 	return e
 }
 
-// ofTexts are the errors that a server finds when it prepares a statement: syntax,
+// ofTexts are the errors of preparing a statement: syntax,
 // tables, columns, functions, privileges.
-var ofTexts = []uint16{1044, 1046, 1049, 1051, 1052, 1054, 1055, 1064, 1066, 1109, 1140, 1142, 1143, 1146, 1149, 1222, 1247, 1248, 1305, 1318, 1370, 1582}
+var ofTexts = []uint16{1044, 1046, 1049, 1051, 1052, 1054, 1055, 1064, 1066, 1109, 1140, 1142, 1143, 1146,
+	1149, 1222, 1247, 1248, 1305, 1318, 1370, 1582}
 
 var atLine = regexp.MustCompile(`at line (\d+)$`)
 

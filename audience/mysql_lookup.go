@@ -139,7 +139,8 @@ func mysqlKeys(kind, column string, keys []string) ([]driver.Value, string) {
 
 // The two forms around a matching query, as for Postgres.
 const (
-	mysqlAloneHead  = "with people as (select t.profile_key, t.enrolled_at from json_table('[]', '$[*]' columns (%s)) as t) select 1 from dual where exists (\n"
+	mysqlAloneHead = "with people as (select t.profile_key, t.enrolled_at from json_table('[]', '$[*]' columns (%s)) as t) " +
+		"select 1 from dual where exists (\n"
 	mysqlAloneTail  = "\n)"
 	mysqlPeopleHead = "with people as (select t.profile_key, t.enrolled_at from json_table(?, '$[*]' columns (%s)) as t) " + wrapHead
 	mysqlPeople     = "profile_key varchar(255) character set utf8mb4 collate %s path '$[0]', enrolled_at datetime(6) path '$[1]'"

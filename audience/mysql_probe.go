@@ -19,7 +19,8 @@ type grant struct {
 }
 
 var (
-	grantLine  = regexp.MustCompile(`(?is)^GRANT (.+?) ON ((?:TABLE |FUNCTION |PROCEDURE |PACKAGE |PACKAGE BODY )?(\S+)) TO (.+?)( IDENTIFIED .*?| REQUIRE .*?)?( WITH .*GRANT OPTION.*)?$`)
+	grantLine = regexp.MustCompile(`(?is)^GRANT (.+?) ON ((?:TABLE |FUNCTION |PROCEDURE |PACKAGE |PACKAGE BODY )?(\S+)) TO (.+?)` +
+		`( IDENTIFIED .*?| REQUIRE .*?)?( WITH .*GRANT OPTION.*)?$`)
 	roleLine   = regexp.MustCompile(`(?is)^GRANT (.+?) TO `)
 	columnList = regexp.MustCompile(`\([^)]*\)`)
 	privilege  = regexp.MustCompile(`[^,(]+(?:\([^)]*\))?`)
@@ -64,7 +65,8 @@ func (g grant) revoke(which func(name string) bool) []string {
 // such privileges, so this is a list of allowed ones.
 var (
 	mysqlReads  = []string{"USAGE", "SELECT", "SHOW VIEW", "SHOW DATABASES", "EXECUTE", "LOCK TABLES", "REFERENCES"}
-	mysqlWrites = []string{"INSERT", "UPDATE", "DELETE", "DELETE HISTORY", "CREATE", "DROP", "ALTER", "INDEX", "CREATE VIEW", "CREATE TEMPORARY TABLES",
+	mysqlWrites = []string{"INSERT", "UPDATE", "DELETE", "DELETE HISTORY", "CREATE", "DROP", "ALTER", "INDEX", "CREATE VIEW",
+		"CREATE TEMPORARY TABLES",
 		"TRIGGER", "EVENT", "CREATE ROUTINE", "ALTER ROUTINE"}
 )
 
@@ -83,7 +85,8 @@ func (g grant) assess() (power string, writes bool) {
 			writes = true
 		}
 	}
-	onSystem := strings.HasPrefix(strings.Trim(strings.ToLower(g.scope), "`"), "mysql`.") || strings.HasPrefix(strings.ToLower(g.scope), "mysql.")
+	onSystem := strings.HasPrefix(strings.Trim(strings.ToLower(g.scope), "`"), "mysql`.") ||
+		strings.HasPrefix(strings.ToLower(g.scope), "mysql.")
 	switch {
 	case g.withOption:
 		return "may grant to others", false

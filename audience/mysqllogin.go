@@ -216,5 +216,6 @@ func mysqlTypeOf(code byte, bytes bool) Type {
 
 // malformed is the error for a source whose responses cannot be read.
 func malformed(cause error) *lemma.Error {
-	return &lemma.Error{Kind: lemma.Unavailable, Code: CodeMalformed, Message: "the server does not use the protocol of the database; check the kind, the host and the port", Cause: cause}
+	return &lemma.Error{Kind: lemma.Unavailable, Code: CodeMalformed,
+		Message: "the server does not use the protocol of the database; check the kind, the host and the port", Cause: cause}
 }

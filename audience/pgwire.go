@@ -8,17 +8,16 @@ import (
 	"strconv"
 )
 
-// maxStatuses bounds the settings that a Postgres server reports, names and
-// values together. A server reports some twenty.
+// maxStatuses bounds the settings that a Postgres server reports, in bytes of names
+// and values. A server reports about twenty.
 const maxStatuses = 64 << 10
 
-// pgFilter reads what a Postgres server sends, behind TLS, before the driver
-// does. It refuses a login that would take long to compute.
+// pgFilter checks what a Postgres server sends, inside TLS, before the driver reads
+// it. It refuses a login that would take long to compute.
 //
-// The driver keeps each ParameterStatus by its name for as long as the
-// connection lives, and a server may send one at any time, also between two
-// rows. The filter keeps the same sum and ends the connection when it is more
-// than any server has to report.
+// The driver keeps each ParameterStatus by its name while the connection is open,
+// and a server may send one at any time, even between rows. The filter counts their
+// size, and ends the connection above maxStatuses.
 type pgFilter struct {
 	reader io.Reader
 	meter  *meter
@@ -43,8 +42,7 @@ func (f *pgFilter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// scan goes from header to header. Bodies are skipped unseen, but for those of
-// ParameterStatus.
+// scan splits the bytes into messages, and checks those that needsBody reports.
 func (f *pgFilter) scan(p []byte) error {
 	for len(p) > 0 {
 		if f.left == 0 {
@@ -81,7 +79,7 @@ func (f *pgFilter) begin() error {
 		if f.header[0] == 'D' {
 			return errRowTooBig
 		}
-		return fmt.Errorf("%w: a message %q of %d bytes", errMalformed, f.header[0], length) // a mail server's greeting reads so
+		return fmt.Errorf("%w: a message %q of %d bytes", errMalformed, f.header[0], length) // such as the greeting of a mail server
 	}
 	f.left, f.body = int(length)-4, f.body[:0]
 	if f.needsBody() && f.left > maxStatuses {
@@ -100,12 +98,12 @@ func (f *pgFilter) check() error {
 	return f.status()
 }
 
-// maxIterations bounds how often a login hashes the password. Servers ask for
-// 4096 by default (scram_iterations). The driver takes up to 10,000,000, which
-// are 5 s of a processor that nothing ends.
+// maxIterations bounds how often a login hashes the password. The default of servers
+// is 4096 (scram_iterations). The driver accepts 10,000,000, which take 5 s of a
+// processor and cannot be interrupted.
 const maxIterations = 1_000_000
 
-// authentication refuses a demand of too many iterations (RFC 5802, 5.1) in
+// authentication refuses too many iterations (RFC 5802, 5.1) in
 // AuthenticationSASLContinue.
 func (f *pgFilter) authentication() error {
 	const saslContinue = 11

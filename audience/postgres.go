@@ -18,23 +18,24 @@ import (
 	"lemma"
 )
 
-// pgSession speaks the extended protocol alone: it takes one statement at a
-// time, where the simple one takes as many as there are semicolons.
+// pgSession uses only the extended protocol, which accepts one statement at a time.
+// The simple protocol accepts several.
 type pgSession struct {
 	conn     *pgconn.PgConn
 	meter    *meter
 	declared bool            // the transaction has a cursor
-	types    map[uint32]Type // of the types that this database defined itself
-	settings []string        // names and values by turns of what bounds a transaction, as far as this version of Postgres has it
+	types    map[uint32]Type // of the types that this database defines
+	settings []string        // alternating names and values of the settings of a transaction that this version of Postgres has
 }
 
-// idleTimeout is how long the source keeps a transaction whose reader is busy
-// elsewhere, or died without a word.
+// idleTimeout is how long the source keeps an idle transaction, for a reader that is
+// busy or has died.
 const idleTimeout = 10 * time.Minute
 
-// minimalDSN makes pgconn open no file. What it and the environment say is
-// replaced afterwards, all of it.
-const minimalDSN = "host=h port=5432 user=u password=p dbname=d sslmode=disable sslcert='' sslkey='' sslrootcert='' passfile='' target_session_attrs=any"
+// minimalDSN makes pgconn open no file. All of its settings, and those of the
+// environment, are replaced afterwards.
+const minimalDSN = "host=h port=5432 user=u password=p dbname=d sslmode=disable sslcert='' sslkey='' sslrootcert='' passfile='' " +
+	"target_session_attrs=any"
 
 func (a *Audiences) pgConfig(t target) (*pgconn.Config, error) {
 	c, err := pgconn.ParseConfig(minimalDSN)
@@ -50,7 +51,7 @@ func (a *Audiences) pgConfig(t target) (*pgconn.Config, error) {
 		c.Fallbacks = []*pgconn.FallbackConfig{{Host: t.host, Port: t.port}}
 	}
 	if t.tls != "require" && t.tls != "verify-full" {
-		c.RequireAuth = "!password" // nobody gets the password in clear by asking for it
+		c.RequireAuth = "!password" // never send the password in clear
 	}
 	if t.socket != "" {
 		c.Host, c.RequireAuth = t.socket, ""
@@ -74,7 +75,7 @@ func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (sess
 		if err != nil {
 			return nil, err
 		}
-		if !connected.Load() { // later the driver dials only to cancel what runs, from a goroutine of its own
+		if !connected.Load() { // later the driver dials only to cancel a query, from its own goroutine
 			p.meter = m
 		}
 		return m, nil
@@ -94,19 +95,20 @@ func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (sess
 	return p, nil
 }
 
-// pgSettings fix the text forms of values and bound a transaction, each
-// statement a little tighter than we would wait, so that the source stops by itself.
+// pgSettings fix the text forms of values and bound a transaction. The limit of a
+// statement is below that of the run, so that the source stops by itself.
 func pgSettings(s span) []string {
 	statement := milliseconds(s.response * 9 / 10)
 	return []string{"TimeZone", "UTC", "DateStyle", "ISO", "IntervalStyle", "iso_8601", "bytea_output", "hex",
-		"extra_float_digits", "1", "standard_conforming_strings", "on", "cursor_tuple_fraction", "1", "synchronize_seqscans", "off", "statement_timeout", statement, "lock_timeout", statement,
+		"extra_float_digits", "1", "standard_conforming_strings", "on", "cursor_tuple_fraction", "1", "synchronize_seqscans", "off",
+		"statement_timeout", statement, "lock_timeout", statement,
 		"idle_in_transaction_session_timeout", milliseconds(idleTimeout), "transaction_timeout", milliseconds(s.total + idleTimeout)}
 }
 
 const beginReading = "begin isolation level repeatable read, read only"
 
-// begin opens the first transaction. Settings that this version of Postgres
-// does not have are left out.
+// begin opens the first transaction, with the settings that this version of Postgres
+// has.
 func (p *pgSession) begin(ctx context.Context) error {
 	if _, err := p.query(ctx, beginReading); err != nil {
 		return err
@@ -126,16 +128,15 @@ select s.name, v.value, pg_catalog.set_config(s.name, v.value, true)
 	return err
 }
 
-// end rolls back, which undoes what a query may have set.
+// end rolls back, which also undoes settings of the query.
 func (p *pgSession) end(ctx context.Context) error {
 	_, err := p.query(ctx, "rollback")
 	p.declared = false
 	return err
 }
 
-// again sets by name what begin had to look for in the catalog. The settings
-// are the transaction's and not the connection's, since a pooler in between may
-// lend us another one each time.
+// again repeats the settings that begin has found in the catalog. They are those of
+// the transaction, since a pooler may use another connection each time.
 func (p *pgSession) again(ctx context.Context) error {
 	if _, err := p.query(ctx, beginReading); err != nil {
 		return err
@@ -148,7 +149,7 @@ func (p *pgSession) again(ctx context.Context) error {
 	return err
 }
 
-// arrayLiteral is the text form of an array, whatever the type of its elements.
+// arrayLiteral is the text form of an array of any type.
 func arrayLiteral(values []string) string {
 	b := make([]byte, 0, 2+16*len(values))
 	b = append(b, '{')
@@ -199,7 +200,7 @@ func (p *pgSession) query(ctx context.Context, sql string, args ...string) ([][]
 	return rows, nil
 }
 
-// maxCatalog bounds the values in an answer to one of our own statements.
+// maxCatalog bounds the values in a result of one of Lemma's own statements.
 const maxCatalog = 16 << 20
 
 func (p *pgSession) wire() *meter { return p.meter }
@@ -242,7 +243,7 @@ func (p *pgSession) columns(ctx context.Context, fields []pgconn.FieldDescriptio
 	return columns, nil
 }
 
-// unknown are the types that the database defined itself and that we have not asked for yet.
+// unknown returns the types that the database defines and that are not loaded yet.
 func (p *pgSession) unknown(fields []pgconn.FieldDescription) (oids []uint32) {
 	for _, f := range fields {
 		_, built := pgTypes[f.DataTypeOID]
@@ -261,8 +262,8 @@ var pgTypes = map[uint32]Type{
 	17: Other, 790: Other, 1083: Other, 1186: Other, 1266: Other, 2950: Other, 869: Other, 650: Other,
 }
 
-// loadTypes finds what the types are that pgTypes does not have: arrays, and
-// texts that the database defined itself, such as enums and citext.
+// loadTypes reads the types that pgTypes does not have: arrays, and texts that the
+// database defines, such as enums and citext.
 func (p *pgSession) loadTypes(ctx context.Context, oids []uint32) error {
 	if len(oids) == 0 {
 		return nil
@@ -316,7 +317,7 @@ func (p *pgSession) close() {
 }
 
 // fault converts an error of the driver. sql is the text that
-// the position in it counts in, after the offset bytes of wrapping.
+
 func (p *pgSession) fault(err error, sql string, offset int) *lemma.Error {
 	var known *lemma.Error
 	var reported *pgconn.PgError
@@ -355,8 +356,8 @@ func (p *pgSession) lost(err error) *lemma.Error {
 	return broken(p.meter, err)
 }
 
-// pgFault sorts by SQLSTATE. Its cause, which is logged, says no more of the
-// source's message than may be shown: it can quote a row.
+// pgFault maps by SQLSTATE. Its cause, which is logged, contains only the part of the
+// message that can be shown, since messages can contain data.
 func pgFault(answer *pgconn.PgError, t texts, line, column int) *lemma.Error {
 	message := t.shown(answer.Code, answer.Message, answer.Position > 0) // only the parser sets a position
 	reported := &pgconn.PgError{Severity: answer.Severity, Code: answer.Code, Message: message}
@@ -365,7 +366,8 @@ func pgFault(answer *pgconn.PgError, t texts, line, column int) *lemma.Error {
 		return timedOut(reported, "the source stopped the query at its time limit")
 	case reported.Code == "28P01" || reported.Code == "28000" || reported.Code == "3D000":
 		return refused(reported, "the source refused the login or has no such database")
-	case strings.HasPrefix(reported.Code, "08"), strings.HasPrefix(reported.Code, "53"), strings.HasPrefix(reported.Code, "57"), strings.HasPrefix(reported.Code, "58"),
+	case strings.HasPrefix(reported.Code, "08"), strings.HasPrefix(reported.Code, "53"), strings.HasPrefix(reported.Code,
+		"57"), strings.HasPrefix(reported.Code, "58"),
 		strings.HasPrefix(reported.Code, "XX"), reported.Code == "25P03", strings.HasPrefix(reported.Code, "40"):
 		return unavailable(reported, "the source failed: "+message)
 	case reported.Code == "25006":

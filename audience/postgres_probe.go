@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// probeRoles asks for every role that the login is or can become.
+// probeRoles reads every role that the login is or can set.
 const probeRoles = `
 select pg_catalog.current_setting('server_version'),
        coalesce((select ssl from pg_catalog.pg_stat_ssl where pid = pg_catalog.pg_backend_pid()), false)::text,
@@ -44,7 +44,7 @@ func (p *pgSession) probe(ctx context.Context) (role, error) {
 		}
 	}
 	if len(r.powers) > 0 {
-		return r, nil // such a role may do everything below too
+		return r, nil // such a role has all privileges below
 	}
 	if encrypted, local := string(rows[0][1]), string(rows[0][2]); encrypted == "false" && local == "false" {
 		r.warnings = append(r.warnings, "the connection is not encrypted")
@@ -57,7 +57,8 @@ func (p *pgSession) probe(ctx context.Context) (role, error) {
 }
 
 func (p *pgSession) risks(ctx context.Context) ([]finding, error) {
-	found, err := p.findings(ctx, "may call %s: Lemma refuses the names of such functions in a query, and nothing else keeps one from being called", pgRisks)
+	found, err := p.findings(ctx,
+		"may call %s: Lemma refuses the names of such functions in a query, and nothing else keeps one from being called", pgRisks)
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +66,8 @@ func (p *pgSession) risks(ctx context.Context) ([]finding, error) {
 	return append(found, more...), err
 }
 
-// findings runs a statement that answers, for each thing that the role may do,
-// its name and the statement that takes it away.
+// findings runs a statement that returns, for each privilege of the role, the name of
+// its object and the statement that revokes it.
 func (p *pgSession) findings(ctx context.Context, format, statement string) ([]finding, error) {
 	rows, err := p.query(ctx, statement)
 	if err != nil || len(rows) == 0 {
@@ -92,7 +93,7 @@ func (p *pgSession) findings(ctx context.Context, format, statement string) ([]f
 	return []finding{f}, nil
 }
 
-// maxSchemaColumns bounds what the schema of a source shows.
+// maxSchemaColumns bounds the columns of a Schema.
 const maxSchemaColumns = 20_000
 
 const pgTables = `

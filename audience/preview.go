@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Preview is the beginning of an audience, for people to look at.
+// Preview has the first rows of an audience.
 type Preview struct {
 	Columns []Column
 	Rows    [][]any // one value per column: nil, bool, json.Number, string or, of type json and of lists, json.RawMessage
@@ -67,7 +67,7 @@ func (p *Preview) read(r *run, x Audience, limit int) error {
 	return nil
 }
 
-// cell decodes the same JSON that a payload would have.
+// cell decodes the JSON of a value in a payload.
 func cell(t Type, text []byte) any {
 	if len(text) > maxCell {
 		return strings.ToValidUTF8(string(text[:maxCell]), "") + "…"

@@ -10,10 +10,10 @@ import (
 // sampleBytes bounds the memory of a sample.
 const sampleBytes = 32 << 20
 
-// reservoir draws rows from a stream of unknown length, each with the same
-// chance (algorithm R: Vitter, Random Sampling with a Reservoir, 1985).
+// reservoir takes a random sample of a stream of unknown length, each row with the
+// same probability (algorithm R: Vitter, Random Sampling with a Reservoir, 1985).
 type reservoir struct {
-	size   int // rows to draw; halved when they are too large
+	size   int // rows of the sample; halved when they are too large
 	most   int // bytes
 	seen   int
 	bytes  int
@@ -47,7 +47,7 @@ func (v *reservoir) offer(r Row) {
 	}
 }
 
-// halve keeps half of the drawn rows, at random: they are a sample as well.
+// shrink keeps a random half of the sample, which is a sample too.
 func (v *reservoir) shrink() {
 	rand.Shuffle(len(v.sample), func(i, j int) { v.sample[i], v.sample[j] = v.sample[j], v.sample[i] })
 	v.size = max(len(v.sample)/2, 1)

@@ -5,24 +5,23 @@ import (
 	"slices"
 )
 
-// texts says which messages of a source may be shown. They quote what the
-// source met: names of its tables, and values of its rows.
+// texts determines which messages of a source can be shown. They can contain names of
+// its tables and values of its rows.
 type texts int
 
 const (
-	textsOfQueries texts = iota // those about the text of a query; without a caller, as in a fan-out
+	textsOfQueries texts = iota // those about the text of a query; if there is no caller, as in a fan-out
 	allTexts                    // for a caller that may read rows
-	noTexts                     // for one that may not
+	noTexts                     // for a caller that may not
 )
 
 type textsKey struct{}
 
-// ForCaller marks what is done for a caller. With readsRows, the scope
-// audiences:query, errors show the messages of the source, and validation asks
-// its planner for an estimate, which evaluates parts of a query. Without it
-// errors have SQLSTATE, line and column alone, and nothing of a query is
-// evaluated. Reads for callers have bounds on how many run at a time, other
-// than lookups.
+// ForCaller marks a context as one of a caller. With readsRows, the scope
+// audiences:query, errors contain the messages of the source, and validation gets an
+// estimate of its planner, which evaluates parts of a query. Without it, errors
+// contain only SQLSTATE, line and column, and nothing is evaluated. The number of
+// reads for callers at a time is bounded, except lookups.
 func ForCaller(ctx context.Context, readsRows bool) context.Context {
 	if readsRows {
 		return context.WithValue(ctx, textsKey{}, allTexts)

@@ -125,7 +125,8 @@ func (a author) block(depth int) string {
 
 func (a author) payload() string {
 	scalar := func() string {
-		return a.one(`"x"`, `""`, `" "`, `"  a & b  "`, `"<O'Neil>"`, `"&"`, `"ÄNNA ß"`, `"a\"b\n"`, `"\ud800"`, `"\u00e4"`, "null", "true",
+		return a.one(`"x"`, `""`, `" "`, `"  a & b  "`, `"<O'Neil>"`, `"&"`,
+			`"ÄNNA ß"`, `"a\"b\n"`, `"\ud800"`, `"\u00e4"`, "null", "true",
 			"false", "0", "1", "-2", "1.5", "1.50", "1e3",
 			"1000000.5", "12345678901234567890", "123456789012.5", "0.00001", `"1"`, `"{{ a }}"`, "[1,2]", `{"k":1}`)
 	}
