@@ -126,9 +126,8 @@ func (w *Workspaces) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID) (
 		where workspace_id = $1 and id = $2 returning `+keyColumns, workspaceID, id)
 }
 
-// Authenticate finds the key that a token is. It says the same of a token that
-// never was and of one that is gone, so that nothing can be learnt by asking;
-// only a caller that holds a revoked key is told so.
+// Authenticate finds the key of a token. Every text that is not the token of a key
+// gets the same error. The token of a revoked key gets the code key_revoked.
 func (w *Workspaces) Authenticate(ctx context.Context, token string) (Key, error) {
 	unknown := &lemma.Error{Kind: lemma.Unauthenticated, Message: "the key is not one that this server knows"}
 	hash, ok := hashOf(token)
