@@ -178,7 +178,7 @@ func TestSourceThatDoesNotAnswer(t *testing.T) {
 	if d := time.Since(started); d > 5*time.Second {
 		t.Errorf("it took %s", d)
 	}
-	if report.Source.Status != "failed" || report.Source.TestError != "the source does not answer" {
+	if report.Source.Status != "failed" || report.Source.TestError != "the source does not respond" {
 		t.Errorf("stored as %+v", report.Source)
 	}
 	l.close()

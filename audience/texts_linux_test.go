@@ -31,7 +31,8 @@ create function wait() returns bigint language plpgsql stable as $$ begin perfor
 		{pg, "select id, email from customers where email::regclass is not null", "person1@example"},
 		{pg, "select id, email from customers where quote_ident(email)::regnamespace is not null", "@example.com"},
 		{maria, "select id, email from customers where id = (select n from (select count(*) as n, " +
-			"concat((select email from customers where id = 1), floor(rand(0) * 2)) as x from customers group by x) as y)", "person1@example.com"},
+			"concat((select email from customers where id = 1), floor(rand(0) * 2)) as x from customers group by x) as y)",
+			"person1@example.com"},
 		{maria, "select id, email from customers where id = (select sleep(5))", ""},
 		{maria, "select * from (select id, email from customers where id = (select sleep(5)) order by id limit 3) as x", ""},
 	} {

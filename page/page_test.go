@@ -113,7 +113,8 @@ func TestPagesOfLargeRows(t *testing.T) {
 	pool := pgtest.DB(t)
 	const rows = 20
 	_, err := pool.Exec(t.Context(), `
-		create table things as select 1 as workspace_id, gen_random_uuid() as id, repeat('x', 1000 * 1000) as name, '' as status, now() as created_at, n as number
+		create table things as
+		select 1 as workspace_id, gen_random_uuid() as id, repeat('x', 1000 * 1000) as name, '' as status, now() as created_at, n as number
 		from generate_series(1, `+fmt.Sprint(rows)+`) n;
 		update things set name = repeat('y', 6 * 1000 * 1000) where number = 7`)
 	if err != nil {

@@ -147,7 +147,8 @@ func TestUpdate(t *testing.T) {
 			func(was, is providers.Provider) bool {
 				return is.Name == "new" && string(is.Config) == string(was.Config) && *is.RatePerSecond == 5
 			}},
-		"a config with the same destination keeps the secrets": {providers.Patch{Config: json.RawMessage(`{"host": "mail.example.com", "helo": "x"}`)}, `{"password":"hunter2"}`,
+		"a config with the same destination keeps the secrets": {
+			providers.Patch{Config: json.RawMessage(`{"host": "mail.example.com", "helo": "x"}`)}, `{"password":"hunter2"}`,
 			func(was, is providers.Provider) bool {
 				return string(is.Config) == `{"helo": "x", "host": "mail.example.com"}`
 			}},
