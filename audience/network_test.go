@@ -138,8 +138,8 @@ func TestSourceThatFailsInTheMiddle(t *testing.T) {
 		cut  bool
 		want string
 	}{
-		"falls silent": {false, CodeTimeout},
-		"hangs up":     {true, CodeUnavailable},
+		"sends nothing more": {false, CodeTimeout},
+		"hangs up":           {true, CodeUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
