@@ -225,11 +225,12 @@ func TestParseGrant(t *testing.T) {
 		"GRANT BACKUP_ADMIN,BINLOG_ADMIN ON *.* TO `a`@`%`":                                        "has backup_admin on *.* false",
 		"GRANT PROXY ON ``@`` TO `root`@`localhost` WITH GRANT OPTION":                             "may act as another user false",
 		"GRANT SELECT ON `shop`.* TO `a`@`%` IDENTIFIED BY PASSWORD '*AB' WITH GRANT OPTION":       "may grant to others false",
-		"GRANT SELECT ON `mysql`.`user` TO `a`@`%`":                                                "has privileges on the system tables false",
 		"GRANT EXECUTE ON FUNCTION `shop`.`f` TO `a`@`%`":                                          " false",
 		"GRANT `readers`@`%`,`files`@`%` TO `a`@`%`":                                               "role `readers`@`%`,`files`@`%`",
 		"GRANT SELECT ON *.* TO `a`@`%` REQUIRE SSL":                                               " false",
 		"GRANT SELECT ON *.* TO `a`@`%` IDENTIFIED BY PASSWORD '*A' REQUIRE SSL WITH GRANT OPTION": "may grant to others false",
+
+		"GRANT SELECT ON `mysql`.`user` TO `a`@`%`": "has privileges on the system tables false",
 	} {
 		g := parseGrant(line)
 		power, writes := g.assess()
