@@ -207,7 +207,7 @@ func nameFaults(all []goPackage) (faults []string) {
 		if r.Doc == "" {
 			faults = append(faults, r.name()+" has no package doc: begin it with the guarantee that it gives")
 		}
-		for _, part := range strings.Split(r.name(), "/") {
+		for part := range strings.SplitSeq(r.name(), "/") {
 			if slices.Contains(vague, part) {
 				faults = append(faults, fmt.Sprintf("%s: %q does not say what the package contains", r.name(), part))
 			}

@@ -9,6 +9,7 @@ import (
 // Type is a type of a column for templates, or a list of one: text[].
 type Type string
 
+// The types of columns.
 const (
 	Text      Type = "text"
 	Integer   Type = "integer"

@@ -78,12 +78,12 @@ func (i *idle) sort(source openedSource) (c *connection, old []*connection) {
 	i.mutex.Lock()
 	defer i.mutex.Unlock()
 	list := i.lists[source.sourceID]
-	for n := len(list) - 1; n >= 0; n-- {
-		switch fits := list[n].source == source && time.Since(list[n].since) < longestLife; {
+	for _, one := range slices.Backward(list) {
+		switch fits := one.source == source && time.Since(one.since) < longestLife; {
 		case !fits:
-			old = append(old, i.remove(list[n]))
+			old = append(old, i.remove(one))
 		case c == nil:
-			c = i.remove(list[n])
+			c = i.remove(one)
 		}
 	}
 	return c, old

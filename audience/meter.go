@@ -44,7 +44,7 @@ func (m *meter) Read(p []byte) (int, error) {
 // fail ends the connection and keeps the reason, since drivers may replace the error.
 func (m *meter) fail(err error) error {
 	m.broken.CompareAndSwap(nil, &err)
-	m.Conn.Close()
+	m.Close()
 	return err
 }
 
@@ -69,5 +69,5 @@ func (m *meter) allow(budget int64, t texts) {
 // a deadline: the rest of a result, or the response to a login. release removes the
 // bound, and returns false if ctx had ended.
 func (m *meter) boundTo(ctx context.Context) (release func() bool) {
-	return context.AfterFunc(ctx, func() { m.Conn.Close() })
+	return context.AfterFunc(ctx, func() { m.Close() })
 }

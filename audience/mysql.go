@@ -338,7 +338,7 @@ func (m *mysqlSession) kill(ctx context.Context) {
 	}
 	defer conn.Close()
 	defer w.meter.boundTo(ctx)()
-	conn.ExecContext(ctx, fmt.Sprintf("kill %d", id), nil)
+	_, _ = conn.ExecContext(ctx, fmt.Sprintf("kill %d", id), nil)
 }
 
 // fault converts an error of the driver.

@@ -2,6 +2,7 @@ package audience
 
 import (
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -20,7 +21,7 @@ type mysqlCursor struct {
 func (c *mysqlCursor) next(dst [][]byte) (bool, error) {
 	c.session.meter.progress()
 	err := c.rows.Next(c.raw)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		c.close() // otherwise the driver accepts no further query
 		return false, nil
 	}

@@ -206,7 +206,7 @@ const maxCatalog = 16 << 20
 func (p *pgSession) wire() *meter { return p.meter }
 
 const (
-	wrapHead = "select audience.* from (\n"
+	wrapHead = "select audience.* from (\n" //nolint:unqueryvet // the query of the audience names the columns
 	wrapTail = "\n) as audience"
 )
 
@@ -304,7 +304,7 @@ func (p *pgSession) estimate(ctx context.Context, sql string) (int64, error) {
 		}
 	}
 	if len(rows) != 1 || json.Unmarshal(rows[0][0], &plans) != nil || len(plans) != 1 {
-		return 0, nil
+		return 0, nil //nolint:nilerr // no estimate
 	}
 	return int64(plans[0].Plan.Rows), nil
 }
@@ -313,7 +313,7 @@ func (p *pgSession) close() {
 	defer p.meter.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	p.conn.Close(ctx)
+	_ = p.conn.Close(ctx)
 }
 
 // fault converts an error of the driver. sql is the text that

@@ -46,7 +46,7 @@ func (p *pgSession) open(ctx context.Context, sql string, columns []string, limi
 
 type pgCursor struct {
 	session *pgSession
-	ctx     context.Context
+	ctx     context.Context //nolint:containedctx // the context of the run
 	chunk   *pgconn.ResultReader
 	size    int // rows requested in this chunk
 	rows    int // of the chunk so far

@@ -85,7 +85,7 @@ var (
 // run is one use of a source: connected, probed, inside its transaction.
 type run struct {
 	session
-	ctx        context.Context
+	ctx        context.Context //nolint:containedctx // a run is one use of a source
 	cancel     context.CancelCauseFunc
 	total      *time.Timer
 	response   *time.Timer
@@ -133,10 +133,10 @@ func (a *Audiences) within(ctx context.Context, source openedSource, s span, wor
 	return r.explain(ctx, err)
 }
 
-// abandon closes the session, if there is one.
+// closeSession closes the session, if there is one.
 func (r *run) closeSession() {
 	if r.session != nil {
-		_ = lemma.Recovered(func() error { r.session.close(); return nil })
+		_ = lemma.Recovered(func() error { r.close(); return nil })
 	}
 }
 
@@ -205,9 +205,9 @@ func (r *run) explain(outer context.Context, err error) error {
 		return ours.error
 	case outer.Err() != nil:
 		return fmt.Errorf("read data source: %w", context.Cause(outer))
-	case context.Cause(r.ctx) == errNoResponse:
+	case errors.Is(context.Cause(r.ctx), errNoResponse):
 		return timedOut(err, fmt.Sprintf("the source did not respond within %s", r.span.response))
-	case context.Cause(r.ctx) == errLong:
+	case errors.Is(context.Cause(r.ctx), errLong):
 		return timedOut(err, fmt.Sprintf("reading the source took longer than %s", r.span.total))
 	}
 	return err

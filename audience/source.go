@@ -192,8 +192,7 @@ func (a *Audiences) TestSource(ctx context.Context, ws, id uuid.UUID) (TestRepor
 	if ctx.Err() != nil || isOverloaded(failure) { // the test has no result
 		return report, failure
 	}
-	var excess *excess
-	if errors.As(failure, &excess) {
+	if excess, ok := errors.AsType[*excess](failure); ok {
 		found.revoke = excess.revoke
 	}
 	if report.Source, err = a.storeTest(ctx, ws, id, source.version, found, failure); err != nil {

@@ -1,6 +1,7 @@
 package audience
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -97,7 +98,7 @@ func (s *scanner) run() error {
 		}
 	}
 	if s.depth != 0 {
-		return fmt.Errorf("a parenthesis is not closed")
+		return errors.New("a parenthesis is not closed")
 	}
 	return nil
 }
@@ -106,7 +107,7 @@ func (s *scanner) token() error {
 	rest, c := s.sql[s.pos:], s.sql[s.pos]
 	switch {
 	case c == ';':
-		return fmt.Errorf("a semicolon: a query is one select, without a semicolon")
+		return errors.New("a semicolon: a query is one select, without a semicolon")
 	case s.isLineComment(rest):
 		s.toLineEnd()
 	case strings.HasPrefix(rest, "/*"):
@@ -180,7 +181,7 @@ func (s *scanner) toLineEnd() {
 func (s *scanner) comment() error {
 	rest := s.sql[s.pos:]
 	if s.kind == MySQL && (strings.HasPrefix(rest, "/*!") || strings.HasPrefix(rest, "/*M!") || strings.HasPrefix(rest, "/*+")) {
-		return fmt.Errorf("a comment that is executed or gives hints")
+		return errors.New("a comment that is executed or gives hints")
 	}
 	depth := 0
 	for i := 0; i+1 < len(rest); i++ {
@@ -197,7 +198,7 @@ func (s *scanner) comment() error {
 			}
 		}
 	}
-	return fmt.Errorf("a comment is not closed")
+	return errors.New("a comment is not closed")
 }
 
 // quoted skips a literal. A doubled quote does not end it, nor, with escapes, one after a backslash.
@@ -213,7 +214,7 @@ func (s *scanner) quoted(quote byte, escapes bool) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("a quote is not closed")
+	return errors.New("a quote is not closed")
 }
 
 // escapes skips an E'...' literal. Postgres continues a literal after a line break,
@@ -229,7 +230,7 @@ func (s *scanner) escapes() error {
 		}
 	}
 	if strings.HasPrefix(next.sql[next.pos:], "'") {
-		return fmt.Errorf("an E'...' literal that is continued: write it as one")
+		return errors.New("an E'...' literal that is continued: write it as one")
 	}
 	return nil
 }
@@ -290,7 +291,7 @@ func (s *scanner) word() error {
 			s.previous = ""
 			return s.escapes()
 		case word == "u" && (strings.HasPrefix(rest, `&"`) || strings.HasPrefix(rest, "&'")):
-			return fmt.Errorf("a U& literal or name: write the characters themselves")
+			return errors.New("a U& literal or name: write the characters themselves")
 		}
 	}
 	if slices.Contains(deniedPairs, [2]string{s.previous, word}) {
@@ -312,7 +313,7 @@ func (s *scanner) open() error {
 
 func (s *scanner) close() error {
 	if s.depth--; s.depth < 0 {
-		return fmt.Errorf("a parenthesis is closed that was not opened")
+		return errors.New("a parenthesis is closed that was not opened")
 	}
 	s.previous = ""
 	s.pos++

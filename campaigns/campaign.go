@@ -9,6 +9,7 @@ import (
 // Status is where a campaign stands. state.go has the only table of what may follow what.
 type Status string
 
+// The statuses of a campaign.
 const (
 	Draft     Status = "draft"     // may be edited
 	Scheduled Status = "scheduled" // will start by itself at ScheduledAt

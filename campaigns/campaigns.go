@@ -96,7 +96,7 @@ type Campaigns struct {
 	metrics   *Metrics
 
 	writing  chan struct{}   // bounds the chunks that are being written
-	draining context.Context // ends when this process shuts down
+	draining context.Context //nolint:containedctx // ends when this process shuts down
 	drain    context.CancelFunc
 
 	// Hook is called at named points of a fan-out. Only tests set it.
@@ -372,8 +372,7 @@ func checkEnvelope(fromEmail *string, fromName string, replyTo *string, headers 
 	e := mail.Envelope{FromEmail: *fromEmail, FromName: fromName, ReplyTo: *replyTo, Headers: headers}
 	faults := e.Faults()
 	_, err := message.CheckHeaders(headers)
-	var liquid *lemma.Error
-	if errors.As(err, &liquid) {
+	if liquid, ok := errors.AsType[*lemma.Error](err); ok {
 		faults = append(faults, liquid.Fields...)
 	}
 	if len(faults) > 0 {

@@ -3,6 +3,7 @@ package campaigns
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -245,7 +246,7 @@ func TestEveryVerbInEveryStatus(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
 	verbs := map[verb]func(uuid.UUID) error{
-		edit: func(id uuid.UUID) error { _, err := b.Update(ctx, b.ws, id, nil, Patch{Name: ptr("n")}); return err },
+		edit: func(id uuid.UUID) error { _, err := b.Update(ctx, b.ws, id, nil, Patch{Name: new("n")}); return err },
 		send: func(id uuid.UUID) error { _, err := b.Send(ctx, b.ws, id, uuid.Nil); return err },
 		schedule: func(id uuid.UUID) error {
 			_, err := b.Schedule(ctx, b.ws, id, time.Now().Add(time.Hour), uuid.Nil)
@@ -262,22 +263,13 @@ func TestEveryVerbInEveryStatus(t *testing.T) {
 			c := b.draft()
 			b.run(b.pool, `update campaigns set status = $3, scheduled_at = now() where workspace_id = $1 and id = $2`, b.ws, c.ID, status)
 			err := perform(c.ID)
-			may := contains(table.Allowed(status), string(v))
+			may := slices.Contains(table.Allowed(status), string(v))
 			var e *lemma.Error
 			if may != (err == nil) || (!may && (!errors.As(err, &e) || e.Kind != lemma.WrongStatus || e.Status != string(status))) {
 				t.Errorf("%s of a %s campaign: allowed %v, got %v", v, status, may, err)
 			}
 		}
 	}
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 func TestScheduleStartsOnce(t *testing.T) {
@@ -363,10 +355,10 @@ func TestConcurrentUpdates(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
 	c := b.draft()
-	if _, err := b.Update(ctx, b.ws, c.ID, ptr(c.Version), Patch{Name: ptr("first")}); err != nil {
+	if _, err := b.Update(ctx, b.ws, c.ID, new(c.Version), Patch{Name: new("first")}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Update(ctx, b.ws, c.ID, ptr(c.Version), Patch{Name: ptr("second")}); lemma.KindOf(err) != lemma.Stale {
+	if _, err := b.Update(ctx, b.ws, c.ID, new(c.Version), Patch{Name: new("second")}); lemma.KindOf(err) != lemma.Stale {
 		t.Errorf("got %v", err)
 	}
 	if got := b.get(c.ID); got.Name != "first" {
@@ -453,12 +445,12 @@ func TestSenderOnAnInternationalizedDomain(t *testing.T) {
 	if made.FromEmail != "News@xn--bcher-kva.example" || made.ReplyTo != "hilfe@xn--bcher-kva.example" {
 		t.Errorf("made from %s, reply to %s", made.FromEmail, made.ReplyTo)
 	}
-	changed, err := b.Update(ctx, b.ws, made.ID, nil, Patch{FromEmail: ptr("a@straße.example"), ReplyTo: ptr("")})
+	changed, err := b.Update(ctx, b.ws, made.ID, nil, Patch{FromEmail: new("a@straße.example"), ReplyTo: new("")})
 	b.must(err)
 	if changed.FromEmail != "a@xn--strae-oqa.example" || changed.ReplyTo != "" {
 		t.Errorf("changed to %s, reply to %s", changed.FromEmail, changed.ReplyTo)
 	}
-	_, err = b.Update(ctx, b.ws, made.ID, nil, Patch{FromEmail: ptr("jürgen@shop.example")})
+	_, err = b.Update(ctx, b.ws, made.ID, nil, Patch{FromEmail: new("jürgen@shop.example")})
 	var e *lemma.Error
 	if !errors.As(err, &e) || len(e.Fields) != 1 || e.Fields[0].Pointer != "/from/email" ||
 		!strings.Contains(e.Fields[0].Detail, "SMTPUTF8") {

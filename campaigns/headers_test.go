@@ -48,7 +48,7 @@ func TestHeadersAreCheckedBeforeASend(t *testing.T) {
 		}
 		return all
 	}
-	_, err := b.Update(ctx, b.ws, c.ID, nil, Patch{FromName: ptr("{{ name }}"), ReplyTo: ptr("{{name}}@shop.example"),
+	_, err := b.Update(ctx, b.ws, c.ID, nil, Patch{FromName: new("{{ name }}"), ReplyTo: new("{{name}}@shop.example"),
 		Headers: map[string]string{"X-A": "{{ name", "X-B": "{{ id | unknown }}"}})
 	if d := cmp.Diff([]string{"/from/name not_rendered", "/reply_to not_rendered", "/headers/X-A unclosed", "/headers/X-B filter_unknown"},
 		pointers(err)); d != "" {

@@ -38,6 +38,7 @@ type worker struct {
 	campaigns *Campaigns
 }
 
+// Work runs the fan-out, and snoozes the job until it must run again.
 func (w *worker) Work(ctx context.Context, job *river.Job[FanoutArgs]) error {
 	again, err := w.campaigns.Fanout(ctx, job.Args.WorkspaceID, job.Args.CampaignID)
 	if err == nil && again > 0 {

@@ -71,7 +71,7 @@ func TestPagesOfCampaignsAreReadInOrder(t *testing.T) {
 	b.run(b.pool, `analyze campaigns`)
 	for sort, index := range map[string]string{"name": "campaigns_by_name", "-name": "campaigns_by_name", "created_at": "campaigns_pkey",
 		"-created_at": "campaigns_pkey"} {
-		for _, q := range []page.Query{{}, {Status: "draft"}, {Name: "c1"}, {CreatedAfter: ptr(time.Now().Add(-time.Hour))}} {
+		for _, q := range []page.Query{{}, {Status: "draft"}, {Name: "c1"}, {CreatedAfter: new(time.Now().Add(-time.Hour))}} {
 			seen := &pgtest.Statements{}
 			deps := b.deps
 			deps.Pool = b.connect(seen, nil)

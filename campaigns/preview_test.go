@@ -18,7 +18,7 @@ func (b *bundle) strict() Campaign {
 	ctx := context.Background()
 	b.run(b.shop, `alter table customers add data jsonb default '{"city":"Kyiv"}'; grant select on customers to `+b.role)
 	_, err := b.deps.Audiences.Update(ctx, b.ws, b.audience, nil,
-		audience.Patch{SQL: ptr("select id, email, name, opted_out, data from customers order by id::int")})
+		audience.Patch{SQL: new("select id, email, name, opted_out, data from customers order by id::int")})
 	b.must(err)
 	tpl, err := b.deps.Templates.Create(ctx, b.ws,
 		message.NewTemplate{ID: lemma.NewID(), Name: "strict", Content: message.Content{Subject: "Hi", Text: "{{ data.city }}"}})

@@ -141,8 +141,6 @@ func (b *bundle) connect(t pgx.QueryTracer, settings map[string]string) *pgxpool
 	return pool
 }
 
-func ptr[T any](v T) *T { return &v }
-
 func asRole(pool *pgxpool.Pool, role string) string {
 	c := pool.Config().ConnConfig
 	return "postgres://" + role + "@/" + c.Database + "?host=" + url.QueryEscape(c.Host)

@@ -39,10 +39,10 @@ func TestWhenTemplateErrorsPause(t *testing.T) {
 		"ten, and 2 % of what was begun":  {25, 0, 0, nil, Sending},
 		"ten of 200":                      {10, 1, 1, nil, Paused},
 		"all":                             {1, 0, 19, nil, Paused},
-		"five percent, allowed by itself": {25, 1, 1, ptr(0.05), Sending},
-		"more than is allowed by itself":  {25, 0, 2, ptr(0.05), Paused},
-		"none is allowed":                 {10, 1, 1, ptr(0.0), Paused},
-		"all are allowed":                 {1, 0, 19, ptr(1.0), Sending},
+		"five percent, allowed by itself": {25, 1, 1, new(0.05), Sending},
+		"more than is allowed by itself":  {25, 0, 2, new(0.05), Paused},
+		"none is allowed":                 {10, 1, 1, new(0.0), Paused},
+		"all are allowed":                 {1, 0, 19, new(1.0), Sending},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 500, func(cfg *Config) { cfg.Chunk = 500 })
@@ -100,7 +100,7 @@ func TestResumeResetsTemplateErrors(t *testing.T) {
 	if got.Counts.SkippedBy["template_error"] != 20 || !got.Counts.Balanced {
 		t.Errorf("%+v", got.Counts)
 	}
-	if got, err = b.ResumeWith(ctx, b.ws, c.ID, uuid.Nil, ptr(1.0)); err != nil || *got.TemplateErrorLimit != 1 {
+	if got, err = b.ResumeWith(ctx, b.ws, c.ID, uuid.Nil, new(1.0)); err != nil || *got.TemplateErrorLimit != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	b.render(c.ID, 6, 0, 18)

@@ -65,7 +65,7 @@ func validLocal(s string) bool {
 	if len(s) > 64 || s[0] == '.' || s[len(s)-1] == '.' {
 		return false
 	}
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		c := s[i]
 		switch {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':

@@ -2,6 +2,7 @@ package message
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -143,7 +144,7 @@ func (i *inspection) totals() {
 func (i *inspection) parse() {
 	if _, err := i.compile(i.source); err != nil {
 		line := 1
-		if located, ok := err.(parser.Error); ok {
+		if located, ok := errors.AsType[parser.Error](err); ok {
 			line = located.LineNumber()
 		}
 		i.faults = append(i.faults, lemma.Field{Pointer: i.pointer, Code: "syntax", Detail: "cannot be parsed", Line: line, Column: 1})

@@ -1,6 +1,7 @@
 package message
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -128,7 +129,7 @@ func (c *Compiled) RenderMessage(payload string) (Content, [][2]string, error) {
 		return Content{}, nil, failed("", 0, err)
 	}
 	at, err := c.renderParts(s)
-	if err == errSlow {
+	if errors.Is(err, errSlow) {
 		at, err = c.renderParts(s)
 	}
 	if err != nil {
@@ -243,23 +244,23 @@ func (w *boundedWriter) Write(b []byte) (int, error) {
 // redacted turns an error of the engine into one without data.
 func redacted(fault render.Error) error {
 	cause := fault.Cause()
-	switch cause {
-	case errSlow:
+	switch {
+	case errors.Is(cause, errSlow):
 		return errSlow
-	case errSteps:
+	case errors.Is(cause, errSteps):
 		return located(fault, refused(errSteps.Error()))
 	}
-	switch cause := cause.(type) {
+	switch cause := cause.(type) { //nolint:errorlint // a FilterError wraps the error of a filter
 	case refused:
 		return located(fault, cause)
 	case expressions.FilterError:
-		if cause.Err == errSlow {
+		if errors.Is(cause.Err, errSlow) {
 			return errSlow
 		}
-		if own, ok := cause.Err.(refused); ok {
+		if own, ok := errors.AsType[refused](cause.Err); ok {
 			return located(fault, refused(fmt.Sprintf("%s: %s", cause.FilterName, own)))
 		}
-		return located(fault, refused(fmt.Sprintf("%s does not accept this value", cause.FilterName)))
+		return located(fault, refused(cause.FilterName+" does not accept this value"))
 	}
 	return located(fault, refused("it cannot be evaluated with this data"))
 }
@@ -274,7 +275,7 @@ func located(fault render.Error, what refused) error { return atLine{what, fault
 
 // failed returns the error of a row. The pointer "" means its data.
 func failed(pointer string, line int, err error) *lemma.Error {
-	if at, ok := err.(atLine); ok {
+	if at, ok := errors.AsType[atLine](err); ok {
 		line = at.line
 	}
 	return &lemma.Error{Kind: lemma.Invalid, Code: "template_error", Message: "the message cannot be rendered with this data",

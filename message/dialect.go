@@ -67,6 +67,7 @@ func addFilters(c *render.Config, html bool, m *meter) {
 
 type noFiles struct{}
 
+// ReadTemplate always fails.
 func (noFiles) ReadTemplate(string) ([]byte, error) {
 	return nil, errors.New("a template reads no files")
 }

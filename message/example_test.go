@@ -38,8 +38,7 @@ func ExampleCheck() {
 		Subject: "News",
 		HTML:    "<p>Hello {{ name | shout }},</p>\n<p>{{ points</p>",
 	})
-	var wrong *lemma.Error
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*lemma.Error](err); ok {
 		for _, f := range wrong.Fields {
 			fmt.Printf("%s, line %d, column %d: %s\n", f.Pointer, f.Line, f.Column, f.Detail)
 		}

@@ -36,6 +36,7 @@ type bounded struct {
 	meter *meter // nil: the cost is not counted
 }
 
+// AddFilter adds a filter of the dialect, guarded; it ignores others.
 func (b bounded) AddFilter(name string, filter any) {
 	if _, ok := dialectFilters[name]; ok {
 		b.Config.AddFilter(name, guarded(name, filter, b.meter))

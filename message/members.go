@@ -87,7 +87,7 @@ func (n *need) check(c *render.Config, ctx render.Context) error {
 		return nil
 	}
 	if made, err := ctx.Evaluate(n.value); made != nil || err != nil {
-		return nil // the error is reported where the value is rendered
+		return nil //nolint:nilerr // the error is reported where the value is rendered
 	}
 	for i := range n.instead {
 		if err := n.instead[i].check(c, ctx); err != nil {
@@ -187,7 +187,7 @@ func (r *needReader) take(text string) bool {
 	return true
 }
 
-// condition needs no member next to and and or, and in a comparison.
+// condition needs no member in a comparison, nor in operands of the words "and" and "or".
 func (r *needReader) condition() need {
 	n := r.relation()
 	for r.peek().kind == and || r.peek().kind == or {

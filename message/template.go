@@ -73,8 +73,7 @@ func (t *Templates) Create(ctx context.Context, ws uuid.UUID, n NewTemplate) (Te
 func checked(name string, c Content) (Content, []string, error) {
 	variables, err := Check(c)
 	if fault := lemma.CheckName(name); fault != nil {
-		var faults *lemma.Error
-		if errors.As(err, &faults) {
+		if faults, ok := errors.AsType[*lemma.Error](err); ok {
 			fault.Fields = append(fault.Fields, faults.Fields...)
 		}
 		err = fault

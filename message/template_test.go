@@ -41,8 +41,6 @@ func (b bundle) create(t testing.TB) message.Template {
 	return made
 }
 
-func ptr[T any](v T) *T { return &v }
-
 func TestCreatingOneIDTwice(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -107,11 +105,11 @@ func TestVersionsAreAdded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.create(t).ID
-	second, err := b.templates.AddVersion(t.Context(), b.ws, id, ptr(1), message.Content{Subject: "two", Text: "{{ x }}"}, uuid.Nil)
+	second, err := b.templates.AddVersion(t.Context(), b.ws, id, new(1), message.Content{Subject: "two", Text: "{{ x }}"}, uuid.Nil)
 	if err != nil || second.Version != 2 {
 		t.Fatal(second, err)
 	}
-	if _, err := b.templates.AddVersion(t.Context(), b.ws, id, ptr(1), hello, uuid.Nil); lemma.KindOf(err) != lemma.Stale {
+	if _, err := b.templates.AddVersion(t.Context(), b.ws, id, new(1), hello, uuid.Nil); lemma.KindOf(err) != lemma.Stale {
 		t.Errorf("a version on top of one that is not the newest: %v", err)
 	}
 	if now, err := b.templates.Get(t.Context(), b.ws, id); err != nil || now.Version != 2 {
@@ -195,11 +193,11 @@ func TestRename(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	made := b.create(t)
-	renamed, err := b.templates.Update(t.Context(), b.ws, made.ID, ptr(1), "other")
+	renamed, err := b.templates.Update(t.Context(), b.ws, made.ID, new(1), "other")
 	if err != nil || renamed.Name != "other" || renamed.Version != 1 || !renamed.UpdatedAt.After(made.UpdatedAt) {
 		t.Errorf("it is %+v, %v", renamed, err)
 	}
-	if _, err := b.templates.Update(t.Context(), b.ws, made.ID, ptr(7), "third"); lemma.KindOf(err) != lemma.Stale {
+	if _, err := b.templates.Update(t.Context(), b.ws, made.ID, new(7), "third"); lemma.KindOf(err) != lemma.Stale {
 		t.Errorf("of an unknown version: %v", err)
 	}
 }
@@ -233,7 +231,7 @@ func TestUnknownIDs(t *testing.T) {
 	for what, at := range map[string][2]uuid.UUID{"an unknown id": {b.ws, lemma.NewID()}, "another workspace's id": {elsewhere, made.ID}} {
 		ws, id := at[0], at[1]
 		_, get := b.templates.Get(t.Context(), ws, id)
-		_, update := b.templates.Update(t.Context(), ws, id, ptr(1), "x")
+		_, update := b.templates.Update(t.Context(), ws, id, new(1), "x")
 		_, add := b.templates.AddVersion(t.Context(), ws, id, nil, hello, uuid.Nil)
 		_, version := b.templates.Version(t.Context(), ws, id, 1)
 		_, _, versions := b.templates.Versions(t.Context(), ws, id, page.Query{Limit: 1})

@@ -59,7 +59,7 @@ func (v value) bound() any {
 }
 
 // true reports whether the value is true in a condition: all but nil and false are.
-func (v value) true() bool { return v.kind != isNil && !(v.kind == isBool && v.n == 0) }
+func (v value) true() bool { return v.kind != isNil && (v.kind != isBool || v.n != 0) }
 
 // empty reports whether the filter default replaces the value.
 func (v value) empty() bool { return !v.true() || v.kind == isText && v.text == "" }
@@ -146,6 +146,7 @@ func (o object) names() []string {
 // Len and Index make the engine's for iterate over pairs of name and value.
 func (o object) Len() int { return len(o) }
 
+// Index is described at Len.
 func (o object) Index(i int) any {
 	name := o.names()[i]
 	return []any{name, o[name]}

@@ -33,8 +33,7 @@ func (r Rules) Explain(err error, doing string) error {
 	if err == nil || errors.As(err, &ours) {
 		return err
 	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		rule := r[pg.ConstraintName]
 		if rule == nil {
 			rule = r[pg.Code]

@@ -21,7 +21,7 @@ func TestCreatingOneIDTwice(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	n := providers.NewProvider{ID: lemma.NewID(), Name: "mail", Kind: "smtp", Config: json.RawMessage(`{"host":"h"}`),
-		RatePerSecond: ptr(14.0)}
+		RatePerSecond: new(14.0)}
 	first, err := b.accounts.Create(t.Context(), b.ws, n)
 	if err != nil {
 		t.Fatal(err)
@@ -56,9 +56,9 @@ func TestBadProvidersAreRefused(t *testing.T) {
 			n.Config = json.RawMessage(`{"host":"` + strings.Repeat("x", 65<<10) + `"}`)
 		}, "/config"},
 		"secrets that are a text": {func(n *providers.NewProvider) { n.Secrets = json.RawMessage(`"x"`) }, "/secrets"},
-		"a rate of zero":          {func(n *providers.NewProvider) { n.RatePerSecond = ptr(0.0) }, "/rate_per_second"},
-		"a negative rate":         {func(n *providers.NewProvider) { n.RatePerSecond = ptr(-1.0) }, "/rate_per_second"},
-		"a rate that is too high": {func(n *providers.NewProvider) { n.RatePerSecond = ptr(1e300) }, "/rate_per_second"},
+		"a rate of zero":          {func(n *providers.NewProvider) { n.RatePerSecond = new(0.0) }, "/rate_per_second"},
+		"a negative rate":         {func(n *providers.NewProvider) { n.RatePerSecond = new(-1.0) }, "/rate_per_second"},
+		"a rate that is too high": {func(n *providers.NewProvider) { n.RatePerSecond = new(1e300) }, "/rate_per_second"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			n := providers.NewProvider{ID: lemma.NewID(), Name: "mail", Kind: "smtp", Config: json.RawMessage(`{"host":"h"}`)}
@@ -143,7 +143,7 @@ func TestUpdate(t *testing.T) {
 		secrets string
 		check   func(was, is providers.Provider) bool
 	}{
-		"a new name keeps all else": {providers.Patch{Name: ptr("new")}, `{"password":"hunter2"}`,
+		"a new name keeps all else": {providers.Patch{Name: new("new")}, `{"password":"hunter2"}`,
 			func(was, is providers.Provider) bool {
 				return is.Name == "new" && string(is.Config) == string(was.Config) && *is.RatePerSecond == 5
 			}},
@@ -161,14 +161,14 @@ func TestUpdate(t *testing.T) {
 			func(was, is providers.Provider) bool { return is.HasSecrets }},
 		"null removes them": {providers.Patch{Secrets: json.RawMessage(`null`)}, "",
 			func(was, is providers.Provider) bool { return !is.HasSecrets }},
-		"a new rate": {providers.Patch{RatePerSecond: ptr(0.5)}, `{"password":"hunter2"}`,
+		"a new rate": {providers.Patch{RatePerSecond: new(0.5)}, `{"password":"hunter2"}`,
 			func(was, is providers.Provider) bool { return *is.RatePerSecond == 0.5 }},
 		"a rate that is removed": {providers.Patch{NoRate: true}, `{"password":"hunter2"}`,
 			func(was, is providers.Provider) bool { return is.RatePerSecond == nil }},
 	} {
 		t.Run(what, func(t *testing.T) {
-			was := b.create(t, func(n *providers.NewProvider) { n.RatePerSecond = ptr(5.0) })
-			is, err := b.accounts.Update(t.Context(), b.ws, was.ID, ptr(1), test.patch)
+			was := b.create(t, func(n *providers.NewProvider) { n.RatePerSecond = new(5.0) })
+			is, err := b.accounts.Update(t.Context(), b.ws, was.ID, new(1), test.patch)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -179,7 +179,7 @@ func TestUpdate(t *testing.T) {
 			if !test.check(was, is) || is.Version != 2 || !is.UpdatedAt.After(was.UpdatedAt) {
 				t.Errorf("it was %+v, it is %+v", was, is)
 			}
-			_, err = b.accounts.Update(t.Context(), b.ws, was.ID, ptr(1), test.patch)
+			_, err = b.accounts.Update(t.Context(), b.ws, was.ID, new(1), test.patch)
 			if lemma.KindOf(err) != lemma.Stale {
 				t.Errorf("the same update of the old version: %v, want stale", err)
 			}
@@ -245,7 +245,7 @@ func TestUnknownIDs(t *testing.T) {
 		ws, id := at[0], at[1]
 		_, get := b.accounts.Get(t.Context(), ws, id)
 		_, account := b.accounts.Account(t.Context(), ws, id)
-		_, update := b.accounts.Update(t.Context(), ws, id, nil, providers.Patch{Name: ptr("x")})
+		_, update := b.accounts.Update(t.Context(), ws, id, nil, providers.Patch{Name: new("x")})
 		_, _, acquire := b.accounts.Acquire(t.Context(), ws, id, 1, 1, 0)
 		for verb, err := range map[string]error{"get": get, "account": account, "update": update, "acquire": acquire,
 			"delete": b.accounts.Delete(t.Context(), ws, id)} {

@@ -112,7 +112,7 @@ func TestAcquireSeesTheUpdateThatItWaitedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it has been committed
+	defer tx.Rollback(t.Context()) // it has been committed
 	if _, err := tx.Exec(t.Context(),
 		"update provider_meters set next_free_at = now() + interval '1 minute' where workspace_id = $1 and provider_id = $2", b.ws,
 		id); err != nil {

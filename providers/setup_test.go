@@ -72,5 +72,3 @@ func (b bundle) create(t testing.TB, change func(*providers.NewProvider)) provid
 	}
 	return made
 }
-
-func ptr[T any](v T) *T { return &v }
