@@ -23,49 +23,53 @@ import (
 // mayImport lists the packages of ours that a package may import. Every package is
 // listed. All may import lemma, except those in standalone.
 var mayImport = map[string][]string{
-	"lemma":             {},
-	"mail":              {},
-	"page":              {},
-	"pgerr":             {},
-	"lifecycle":         {},
-	"secrets":           {},
-	"workspaces":        {"page", "pgerr"},
-	"providers":         {"fence", "page", "pgerr", "secrets"},
-	"dial":              {},
-	"slots":             {},
-	"loop":              {},
-	"fence":             {"loop"},
-	"audience":          {"fence", "mail", "page", "pgerr", "secrets", "dial", "slots"},
-	"webhooks":          {"fence", "loop", "page", "pgerr", "secrets", "dial"},
-	"message":           {"fence", "mail", "page", "pgerr"},
-	"events":            {},
-	"notifications":     {"mail", "page", "events"},
-	"campaigns":         {"fence", "loop", "mail", "page", "pgerr", "lifecycle", "notifications", "audience", "message", "providers"},
-	"flows/graph":       {"mail"},
-	"flows/enrollment":  {"fence", "pgerr"},
-	"flows/admission":   {},
-	"flows/execution":   {"mail", "flows/graph", "flows/enrollment", "flows/admission", "notifications", "audience", "message", "webhooks"},
-	"flows/intake":      {"fence", "flows/graph", "flows/enrollment", "flows/admission", "flows/execution", "audience"},
-	"flows":             {"fence", "loop", "mail", "page", "pgerr", "lifecycle", "flows/graph", "flows/enrollment", "flows/admission", "flows/execution", "flows/intake", "notifications", "audience", "message", "providers", "webhooks"},
-	"flows/query":       {"page", "lifecycle", "flows", "flows/graph", "flows/enrollment", "flows/execution", "flows/intake", "notifications", "audience", "webhooks"},
-	"flows/flowstest":   {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "providers", "webhooks", "page", "secrets", "pgtest"},
+	"lemma":            {},
+	"mail":             {},
+	"page":             {},
+	"pgerr":            {},
+	"lifecycle":        {},
+	"secrets":          {},
+	"workspaces":       {"page", "pgerr"},
+	"providers":        {"fence", "page", "pgerr", "secrets"},
+	"dial":             {},
+	"slots":            {},
+	"loop":             {},
+	"fence":            {"loop"},
+	"audience":         {"fence", "mail", "page", "pgerr", "secrets", "dial", "slots"},
+	"webhooks":         {"fence", "loop", "page", "pgerr", "secrets", "dial"},
+	"message":          {"fence", "mail", "page", "pgerr"},
+	"events":           {},
+	"notifications":    {"mail", "page", "events"},
+	"campaigns":        {"fence", "loop", "mail", "page", "pgerr", "lifecycle", "notifications", "audience", "message", "providers"},
+	"flows/graph":      {"mail"},
+	"flows/enrollment": {"fence", "pgerr"},
+	"flows/admission":  {},
+	"flows/execution":  {"mail", "flows/graph", "flows/enrollment", "flows/admission", "notifications", "audience", "message", "webhooks"},
+	"flows/intake":     {"fence", "flows/graph", "flows/enrollment", "flows/admission", "flows/execution", "audience"},
+	"flows": {"fence", "loop", "mail", "page", "pgerr", "lifecycle", "flows/graph", "flows/enrollment", "flows/admission",
+		"flows/execution", "flows/intake", "notifications", "audience", "message", "providers", "webhooks"},
+	"flows/query": {"page", "lifecycle", "flows", "flows/graph", "flows/enrollment", "flows/execution", "flows/intake",
+		"notifications", "audience", "webhooks"},
+	"flows/flowstest": {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "providers",
+		"webhooks", "page", "secrets", "pgtest"},
 	"sender":            {"fence", "loop", "mail", "notifications", "events", "message", "providers"},
 	"sender/smtp":       {"sender", "dial"},
 	"sender/sendertest": {"sender"},
-	"api":               {"fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events", "campaigns", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake", "flows/query", "webhooks"},
-	"migrations":        {},
-	"dev/postgres":      {},
-	"dev/catcher":       {},
-	"dev/sink":          {},
-	"dev/shop":          {},
-	"pgtest":            {"migrations", "dev/postgres"},
-	"client":            {},
-	"chaos":             {}, // only tests
-	"server": {"loop", "dial", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns", "flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp",
-		"api", "migrations"},
+	"api": {"fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events", "campaigns",
+		"flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake", "flows/query", "webhooks"},
+	"migrations":   {},
+	"dev/postgres": {},
+	"dev/catcher":  {},
+	"dev/sink":     {},
+	"dev/shop":     {},
+	"pgtest":       {"migrations", "dev/postgres"},
+	"client":       {},
+	"chaos":        {}, // only tests
+	"server": {"loop", "dial", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",
+		"flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp", "api", "migrations"},
 	"dev/demo": {"server", "workspaces", "secrets", "migrations", "client", "cmd/lemma/remote", "dev/postgres", "dev/catcher", "dev/shop"},
-	"dev/bench": {"server", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns", "flows", "flows/intake", "webhooks", "sender", "sender/smtp",
-		"migrations", "dev/postgres", "dev/sink"},
+	"dev/bench": {"server", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",
+		"flows", "flows/intake", "webhooks", "sender", "sender/smtp", "migrations", "dev/postgres", "dev/sink"},
 	"cmd/lemma/remote": {"client", "flows/graph"},
 	"cmd/lemma":        {"*"},
 }
@@ -80,7 +84,8 @@ var forTests = []string{"pgtest", "sender/sendertest", "flows/flowstest"}
 var testLibraries = regexp.MustCompile(`^(testing|net/http/httptest|github\.com/google/go-cmp|github\.com/stretchr)(/|$)`)
 
 // vague names do not say what a package contains.
-var vague = []string{"util", "utils", "common", "helper", "helpers", "misc", "base", "shared", "internal", "pkg", "model", "models", "types", "service", "services", "store"}
+var vague = []string{"util", "utils", "common", "helper", "helpers", "misc", "base", "shared", "internal", "pkg",
+	"model", "models", "types", "service", "services", "store"}
 
 // mayWrite lists for each table the packages that write it, and how. The rows of a
 // table that is only inserted into never change.
@@ -203,7 +208,7 @@ func nameFaults(all []goPackage) (faults []string) {
 		if r.Doc == "" {
 			faults = append(faults, r.name()+" has no package doc: begin it with the guarantee that it gives")
 		}
-		for _, part := range strings.Split(r.name(), "/") {
+		for part := range strings.SplitSeq(r.name(), "/") {
 			if slices.Contains(vague, part) {
 				faults = append(faults, fmt.Sprintf("%s: %q does not say what the package contains", r.name(), part))
 			}
@@ -227,7 +232,7 @@ func testingFaults(all []goPackage) (faults []string) {
 func TestOnlyTheOwnerWritesATable(t *testing.T) {
 	t.Parallel()
 	for _, r := range packages(t) {
-		if r.name() == "pgtest" || r.name() == "flows/flowstest" { // they are factories for tests
+		if r.name() == "pgtest" || r.name() == "flows/flowstest" { // they make rows for tests
 			continue
 		}
 		for _, file := range r.GoFiles {
@@ -240,7 +245,8 @@ func TestOnlyTheOwnerWritesATable(t *testing.T) {
 	}
 }
 
-var writes = regexp.MustCompile(`(?i)\b(insert\s+into|update|delete\s+from|truncate|merge\s+into|copy)\s+(?:table\s+)?(?:only\s+)?"?([a-z_]+)`)
+var writes = regexp.MustCompile(`(?i)\b(insert\s+into|update|delete\s+from|truncate|merge\s+into|copy)\s+` +
+	`(?:table\s+)?(?:only\s+)?"?([a-z_]+)`)
 
 // writeFaults are statements in a file that write to a table of another package.
 func writeFaults(pkg, file string, source []byte) (faults []string) {
@@ -291,16 +297,16 @@ func TestEveryTableHasAnOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := map[string]bool{}
+	created := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^create table (\w+) \(`).FindAllStringSubmatch(string(schema), -1) {
-		there[m[1]] = true
+		created[m[1]] = true
 		if mayWrite[m[1]] == nil {
 			t.Errorf("the table %s has no owner", m[1])
 		}
 	}
 	for table := range mayWrite {
-		if !there[table] {
-			t.Errorf("there is no table %s", table)
+		if !created[table] {
+			t.Errorf("mayWrite has the table %s, which does not exist", table)
 		}
 	}
 }
@@ -308,29 +314,42 @@ func TestEveryTableHasAnOwner(t *testing.T) {
 // The checks above find faults.
 func TestArchitectureRulesFindFaults(t *testing.T) {
 	t.Parallel()
+	one := func(name, doc string, imports ...string) []goPackage {
+		return []goPackage{{ImportPath: name, Doc: doc, Imports: imports}}
+	}
+	write := func(pkg, source string) []string { return writeFaults(pkg, "x.go", []byte("package x; "+source)) }
 	for name, c := range map[string]struct {
 		faults []string
 		want   string
 	}{
-		"an import that is not listed":        {importFaults([]goPackage{{ImportPath: "lemma/campaigns", Imports: []string{"lemma/sender"}}}), "campaigns may not import sender"},
-		"an import of the root package":       {importFaults([]goPackage{{ImportPath: "lemma", Imports: []string{"lemma/events"}}}), "lemma may not import events"},
-		"a package that is not listed":        {importFaults([]goPackage{{ImportPath: "lemma/extra"}}), "not listed"},
-		"pgtest in the program":               {importFaults([]goPackage{{ImportPath: "lemma/cmd/lemma", Imports: []string{"lemma/pgtest"}}}), "cmd/lemma may not import pgtest"},
-		"flowstest in the program":            {importFaults([]goPackage{{ImportPath: "lemma/api", Imports: []string{"lemma/flows/flowstest"}}}), "api may not import flows/flowstest"},
-		"no doc":                              {nameFaults([]goPackage{{ImportPath: "lemma/events"}}), "no package doc"},
-		"a vague name":                        {nameFaults([]goPackage{{ImportPath: "lemma/events/utils", Doc: "x"}}), "does not say"},
-		"testing in the program":              {testingFaults([]goPackage{{ImportPath: "lemma/api", Imports: []string{"testing"}}}), "imports testing"},
-		"go-cmp in the program":               {testingFaults([]goPackage{{ImportPath: "lemma/api", Imports: []string{"github.com/google/go-cmp/cmp"}}}), "go-cmp"},
-		"an update of a table for inserts":    {writeFaults("sender", "x.go", []byte("package x; const q = `update attempts set final = true`")), "sender may not update attempts"},
-		"a delete from a table for inserts":   {writeFaults("sender", "x.go", []byte("package x; const q = `DELETE\n from only notifications`")), "sender may not delete notifications"},
-		"a table of another package":          {writeFaults("api", "x.go", []byte(`package x; var q = "with a as (insert into batches (id) values (1)) select 1"`)), "api may not insert batches"},
-		"a table of another package, by COPY": {writeFaults("campaigns", "x.go", []byte(`package x; var q = pgx.Identifier{"attempts"}`)), "campaigns may not insert attempts"},
+		"an import that is not listed":  {importFaults(one("lemma/campaigns", "", "lemma/sender")), "campaigns may not import sender"},
+		"an import of the root package": {importFaults(one("lemma", "", "lemma/events")), "lemma may not import events"},
+		"a package that is not listed":  {importFaults(one("lemma/extra", "")), "not listed"},
+		"pgtest in the program":         {importFaults(one("lemma/cmd/lemma", "", "lemma/pgtest")), "cmd/lemma may not import pgtest"},
+		"flowstest in the program": {
+			importFaults(one("lemma/api", "", "lemma/flows/flowstest")), "api may not import flows/flowstest"},
+		"no doc":                 {nameFaults(one("lemma/events", "")), "no package doc"},
+		"a vague name":           {nameFaults(one("lemma/events/utils", "x")), "does not say"},
+		"testing in the program": {testingFaults(one("lemma/api", "", "testing")), "imports testing"},
+		"go-cmp in the program":  {testingFaults(one("lemma/api", "", "github.com/google/go-cmp/cmp")), "go-cmp"},
+		"an update of a table for inserts": {
+			write("sender", "const q = `update attempts set final = true`"), "sender may not update attempts",
+		},
+		"a delete from a table for inserts": {
+			write("sender", "const q = `DELETE\n from only notifications`"), "sender may not delete notifications",
+		},
+		"a table of another package": {
+			write("api", `var q = "with a as (insert into batches (id) values (1)) select 1"`), "api may not insert batches",
+		},
+		"a table of another package, by COPY": {
+			write("campaigns", `var q = pgx.Identifier{"attempts"}`), "campaigns may not insert attempts",
+		},
 	} {
 		if len(c.faults) != 1 || !strings.Contains(c.faults[0], c.want) {
 			t.Errorf("%s: %q", name, c.faults)
 		}
 	}
-	if f := writeFaults("sender", "x.go", []byte("package x; const q = `insert into attempts (a) values (1) on conflict do nothing; select 1 for update`")); len(f) != 0 {
+	if f := write("sender", "const q = `insert into attempts (a) values (1) on conflict do nothing; select 1 for update`"); len(f) != 0 {
 		t.Errorf("an allowed statement is refused: %q", f)
 	}
 }

@@ -85,7 +85,8 @@ func connectFaults(file string, source []byte) (faults []string) {
 			}
 		case *ast.CompositeLit:
 			where, name := selected(n.Type)
-			if needs := map[string]string{"Client": "Transport", "Transport": "DialContext"}[name]; where == "net/http" && needs != "" && !hasKey(n, needs) {
+			needs := map[string]string{"Client": "Transport", "Transport": "DialContext"}[name]
+			if where == "net/http" && needs != "" && !hasKey(n, needs) {
 				faults = append(faults, fmt.Sprintf("%s: an http.%s without %s opens connections itself", file, name, needs))
 			}
 		}
@@ -135,7 +136,8 @@ func TestEverySecretCanBeResealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range packages(t) {
-		wiring := r.name() == "server" || strings.HasPrefix(r.name(), "cmd/") || strings.HasPrefix(r.name(), "dev/") || slices.Contains(forTests, r.name())
+		command := strings.HasPrefix(r.name(), "cmd/") || strings.HasPrefix(r.name(), "dev/")
+		wiring := r.name() == "server" || command || slices.Contains(forTests, r.name())
 		if !slices.Contains(r.Imports, "lemma/secrets") || wiring {
 			continue
 		}

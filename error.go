@@ -9,6 +9,7 @@ import (
 // Kind is the kind of an error, which package api maps to an HTTP status.
 type Kind string
 
+// The kinds of errors.
 const (
 	Invalid         Kind = "invalid"         // the request is wrong; Fields say where
 	Unauthenticated Kind = "unauthenticated" // no key, or not a valid one
@@ -44,10 +45,11 @@ type Field struct {
 }
 
 func (e *Error) Error() string {
-	text := e.Message
+	texts := []string{e.Message}
 	for _, f := range e.Fields {
-		text += fmt.Sprintf("; %s: %s", f.Pointer, f.Detail)
+		texts = append(texts, f.Pointer+": "+f.Detail)
 	}
+	text := strings.Join(texts, "; ")
 	if e.Cause != nil {
 		text += ": " + e.Cause.Error()
 	}
@@ -58,8 +60,7 @@ func (e *Error) Unwrap() error { return e.Cause }
 
 // KindOf returns the kind of an error; Internal if there is no Error in it.
 func KindOf(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
 	return Internal
@@ -95,9 +96,9 @@ func Public(err error) string {
 	if !errors.As(err, &e) {
 		return "internal error; see the log"
 	}
-	text := e.Message
+	texts := []string{e.Message}
 	for _, f := range e.Fields {
-		text += ": " + f.Detail
+		texts = append(texts, f.Detail)
 	}
-	return text
+	return strings.Join(texts, ": ")
 }

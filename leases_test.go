@@ -22,7 +22,7 @@ var tokenColumns = map[string]string{"idempotency_keys": "locked_by"}
 // in their WHERE clause, each with the reason why that is right. The key is
 // package.function or package.constant, and the table.
 var unfenced = map[string]string{
-	"campaigns.take fanouts":            "acquires the lease if it is free; parkCrashed ends one that has expired",
+	"campaigns.acquire fanouts":         "acquires the lease if it is free; endExpired ends one that has expired",
 	"sender.claimBatch batches":         "acquires the lease of a ready batch, which has no holder",
 	"flows.claimShard flow_shards":      "acquires the lease if it is free or has expired",
 	"flows.claimMove flow_moves":        "acquires the lease if it is free or has expired",
@@ -36,8 +36,8 @@ var unfenced = map[string]string{
 	"notifications.unhold batches":      "a resume: the gate, which a holder reads at its next commit",
 	"notifications.Cancel batches":      "a cancel: the gate, and the status of batches without a holder",
 	"flows.endMoves flow_moves":         "a later order ends the earlier one; the holder finds that at its next write",
-	"flows.release flow_shards":         "the end of a pause: how many are released, which no holder writes while the flow is paused",
-	"flows.listen flow_polls":           "publishing: when the audience is polled next, or that it is not polled any more; a holder finds that at its next write",
+	"flows.release flow_shards":         "the end of a pause: the number of released enrollments, which no holder writes during the pause",
+	"flows.listen flow_polls":           "publishing: the time of the next poll, or none; a holder finds that at its next write",
 	"flows.retryPolls flow_polls":       "only of polls without a holder: when they are polled next",
 	"webhooks.Erase outbox":             "a profile is erased: only of messages without a holder",
 	"webhooks.Clean outbox":             "only of messages that have ended",
@@ -77,7 +77,8 @@ func TestEveryWriteOfALeaseHolderIsFenced(t *testing.T) {
 				case w.fenced:
 					fenced[w.key()] = true
 				case reason == "":
-					t.Errorf("%s: %s writes to %s without the token of its lease; fence it, or list it in unfenced with a reason", file, w.where, w.table)
+					t.Errorf("%s: %s writes to %s without the token of its lease; fence it, or list it in unfenced with a reason",
+						file, w.where, w.table)
 				}
 				known[w.key()] = true
 			}
@@ -85,7 +86,7 @@ func TestEveryWriteOfALeaseHolderIsFenced(t *testing.T) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(unfenced)) {
 		if !known[key] {
-			t.Errorf("unfenced has %q, which is no statement", key)
+			t.Errorf("unfenced has %q, which is not a statement", key)
 		}
 	}
 	for where, table := range forHolder {
@@ -230,19 +231,19 @@ func TestLeaseRulesFindFaults(t *testing.T) {
 	t.Parallel()
 	leased := map[string]string{"batches": "leased_by"}
 	for sql, want := range map[string]string{
-		`update batches set status = 'done' where id = $1 and leased_by = $2`:                                                         "[true]",
-		`update batches set status = 'done' where id = @batch and leased_by = @token`:                                                 "[true]",
-		`update batches set status = 'done', leased_by = $2 where id = $1`:                                                            "[false]",
-		`update batches set status = 'done' where id = $1`:                                                                            "[false]",
-		`update batches set status = (select 'x' where leased_by = $1)`:                                                               "[false]",
-		`with b as (update batches b set x = 1 where id = $1 returning id) select 1 from c where leased_by = $2`:                      "[false]",
-		`with b as (update batches b set x = f(1) where id = $1 and b.leased_by = $4 returning id) update batches set gate = 'x'`:     "[true false]",
-		`update batches b set x = 1 from unnest($1::uuid[], $2::text[]) as r (id, token) where b.id = r.id and b.leased_by = r.token`: "[true]",
-		`update batches b set x = 1 from (select r.token from r where leased_by = r.token) r where b.id = r.id`:                       "[false]",
-		`delete from batches where id = $1`:                                                                                           "[false]",
-		`insert into batches (id) values ($1)`:                                                                                        "[]",
-		`insert into batches (id) values ($1) on conflict (id) do update set leased_by = $2`:                                          "[false]",
-		`select 1 from batches for update of batches`:                                                                                 "[]",
+		`update batches set status = 'done' where id = $1 and leased_by = $2`:                                             "[true]",
+		`update batches set status = 'done' where id = @batch and leased_by = @token`:                                     "[true]",
+		`update batches set status = 'done', leased_by = $2 where id = $1`:                                                "[false]",
+		`update batches set status = 'done' where id = $1`:                                                                "[false]",
+		`update batches set status = (select 'x' where leased_by = $1)`:                                                   "[false]",
+		`with b as (update batches b set x = 1 where id = $1 returning id) select 1 from c where leased_by = $2`:          "[false]",
+		`with b as (update batches b set x = f(1) where b.leased_by = $4 returning id) update batches set gate = 'x'`:     "[true false]",
+		`update batches b set x = 1 from unnest($1::uuid[]) as r (id, token) where b.id = r.id and b.leased_by = r.token`: "[true]",
+		`update batches b set x = 1 from (select r.token from r where leased_by = r.token) r where b.id = r.id`:           "[false]",
+		`delete from batches where id = $1`:                                                                               "[false]",
+		`insert into batches (id) values ($1)`:                                                                            "[]",
+		`insert into batches (id) values ($1) on conflict (id) do update set leased_by = $2`:                              "[false]",
+		`select 1 from batches for update of batches`:                                                                     "[]",
 	} {
 		got := []bool{}
 		for _, w := range writesOf(sql, leased) {
@@ -252,7 +253,8 @@ func TestLeaseRulesFindFaults(t *testing.T) {
 			t.Errorf("%s: fenced %v, want %s", sql, got, want)
 		}
 	}
-	source := "package x\nfunc (c *C) f() { q(`update batches set ` + set + ` where id = $1`) }\nconst k = `update batches set x = 1 where leased_by = $1`"
+	source := "package x\nfunc (c *C) f() { q(`update batches set ` + set + ` where id = $1`) }\n" +
+		"const k = `update batches set x = 1 where leased_by = $1`"
 	if got := fmt.Sprint(leaseWrites(t, "r", []byte(source), leased)); got != "[{r.f batches false} {r.k batches true}]" {
 		t.Errorf("found %s", got)
 	}

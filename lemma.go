@@ -39,7 +39,7 @@
 //
 //	audience       data sources and audiences: reads the customer's database
 //	message        templates: renders Liquid
-//	campaigns      campaigns and their fan-out
+//	campaigns      drafts, schedules and fan-outs
 //	flows          flows, events, enrollments; flows/graph has definitions
 //	notifications  notifications, batches, statuses, counts
 //
@@ -55,7 +55,7 @@
 //
 //	api            the HTTP API
 //	client         the Go client for it
-//	workspaces     workspaces and API keys
+//	workspaces     tenants and their API keys
 //	secrets        encryption of stored secrets
 //	mail           email addresses and envelopes
 //	dial           connections to addresses that customers enter

@@ -112,7 +112,8 @@ func TestDependenciesAreExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	explained := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^` ]+)` [^|]*\\|[^|]*\\|[^|]*\\| ([A-Za-z0-9.-]+) \\|$").FindAllStringSubmatch(string(doc), -1) {
+	rows := regexp.MustCompile("(?m)^\\| `([^` ]+)` [^|]*\\|[^|]*\\|[^|]*\\| ([A-Za-z0-9.-]+) \\|$")
+	for _, m := range rows.FindAllStringSubmatch(string(doc), -1) {
 		explained[m[1]] = m[2]
 	}
 	mod, err := os.ReadFile("go.mod")
@@ -129,7 +130,7 @@ func TestDependenciesAreExplained(t *testing.T) {
 			t.Errorf("%s is not in docs/reference/dependencies.md", m[1])
 		}
 		if l := licenceIn(folders[m[1]]); ok && folders[m[1]].Dir != "" && l != licence {
-			t.Errorf("%s has the licence %s, docs/reference/dependencies.md says %s", m[1], l, licence)
+			t.Errorf("%s has the licence %s, but docs/reference/dependencies.md has %s", m[1], l, licence)
 		}
 		delete(explained, m[1])
 	}
@@ -141,10 +142,11 @@ func TestDependenciesAreExplained(t *testing.T) {
 func TestLicencesAreRecognised(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"MIT License\n\nPermission is hereby granted, free of charge, to any person\nobtaining a copy of this":                  "MIT",
-		"                    GNU AFFERO GENERAL PUBLIC LICENSE\n Version 3":                                                     "AGPL",
-		"Mozilla Public License Version 2.0\n==================\n ... GNU General Public License":                               "MPL-2.0",
-		"Redistributions in binary form must reproduce the above. Neither the name may be used to endorse or\npromote products": "BSD-3-Clause",
+		"MIT License\n\nPermission is hereby granted, free of charge, to any person\nobtaining a copy of this": "MIT",
+		"                    GNU AFFERO GENERAL PUBLIC LICENSE\n Version 3":                                    "AGPL",
+		"Mozilla Public License Version 2.0\n==================\n ... GNU General Public License":              "MPL-2.0",
+		"Redistributions in binary form must reproduce the above. " +
+			"Neither the name may be used to endorse or\npromote products": "BSD-3-Clause",
 		"Business Source License 1.1": "",
 	} {
 		if got := licenceOf(text); got != want {

@@ -6,13 +6,14 @@ import (
 	"testing"
 )
 
-func TestRecoveredAnswersAPanicAsAnError(t *testing.T) {
+func TestRecoveredReturnsAPanicAsAnError(t *testing.T) {
 	var p *Panic
 	err := Recovered(func() error { return nil })
 	if err != nil {
 		t.Error(err)
 	}
-	if err := Recovered(func() error { var list []int; list[3]++; return nil }); !errors.As(err, &p) || !strings.Contains(err.Error(), "index out of range [3]") ||
+	err = Recovered(func() error { var list []int; list[3]++; return nil })
+	if !errors.As(err, &p) || !strings.Contains(err.Error(), "index out of range [3]") ||
 		!strings.Contains(err.Error(), "panic_test.go") {
 		t.Errorf("got %v", err)
 	}

@@ -71,7 +71,7 @@ func (s *server) showCampaign(c campaigns.Campaign) campaignBody {
 		From: fromBody{c.FromEmail, c.FromName}, ReplyTo: orNull(c.ReplyTo), Headers: neverNull(c.Headers), Metadata: neverNull(c.Metadata),
 		ErrorLimit: c.TemplateErrorLimit, ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt), SendingAt: utc(c.SendingAt),
 		FannedOutAt: utc(c.FannedOutAt), FinishedAt: utc(c.FinishedAt), RowsRead: c.RowsRead,
-		Counts: showCounts(c.Books), Progress: s.progressOf(c), Allowed: each(c.Allowed, asIs),
+		Counts: showCounts(c.Counts), Progress: s.progressOf(c), Allowed: each(c.Allowed, asIs),
 		CreatedAt: c.CreatedAt.UTC(), UpdatedAt: c.UpdatedAt.UTC(), version: c.Version}
 }
 
@@ -83,7 +83,7 @@ func bound(strategy string) int {
 	return 2
 }
 
-func showCounts(b campaigns.Books) campaignCounts {
+func showCounts(b campaigns.Counts) campaignCounts {
 	return campaignCounts{notificationCounts{Total: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped, Orphaned: b.Orphaned, Cancelled: b.Cancelled,
 		Pending: b.Pending, Processing: b.Processing}, b.Retried, present(b.SkippedBy), b.Balanced}
 }
@@ -105,7 +105,7 @@ type progress struct {
 // progressOf reckons with the mean since sending began, over what was called:
 // the skipped cost no call.
 func (s *server) progressOf(c campaigns.Campaign) progress {
-	b := c.Books
+	b := c.Counts
 	p := progress{Ended: b.Sent + b.Failed + b.Skipped + b.Orphaned + b.Cancelled}
 	called := b.Sent + b.Failed + b.Orphaned
 	if c.Status != campaigns.Sending || c.SendingAt == nil || called == 0 {

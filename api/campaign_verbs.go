@@ -162,7 +162,7 @@ func (s *server) previewCampaign(ctx context.Context, c *call, _ none) (campaign
 }
 
 func (s *server) preview(ctx context.Context, c *call, id uuid.UUID) (campaignPreview, error) {
-	r, err := s.Campaigns.Rehearse(ctx, c.workspace(), id)
+	r, err := s.Campaigns.Preview(ctx, c.workspace(), id)
 	return campaignPreview{Rows: r.Rows, Sendable: r.Sendable, SkippedBy: present(r.SkippedBy), Sample: each(r.Sample, showSample),
 		Rendered: r.Rendered, Failed: r.Failed, FailedAtMost: r.FailedAtMost, Failures: each(r.Faults, showRenderFailure)}, sourced(err)
 }

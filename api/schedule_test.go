@@ -38,7 +38,7 @@ func TestProgress(t *testing.T) {
 	began := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := &server{Options: Options{Now: func() time.Time { return began.Add(10 * time.Second) }}.withDefaults()}
 	sending := campaigns.Campaign{Status: campaigns.Sending, SendingAt: &began, FannedOutAt: &began,
-		Books: campaigns.Books{Audience: 4000, Sent: 900, Failed: 90, Orphaned: 10, Skipped: 500, Pending: 2400, Processing: 100}}
+		Counts: campaigns.Counts{Audience: 4000, Sent: 900, Failed: 90, Orphaned: 10, Skipped: 500, Pending: 2400, Processing: 100}}
 	rate, left := 100.0, int64(25)
 	if diff := cmp.Diff(progress{Ended: 1500, RatePerSecond: &rate, ETASeconds: &left}, s.progressOf(sending)); diff != "" {
 		t.Error(diff)

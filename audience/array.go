@@ -6,13 +6,13 @@ import (
 )
 
 // A Postgres array has the type of its elements and "[]", in any number of
-// dimensions: text[], integer[]. It becomes a JSON list, nested as the array is.
+// dimensions: text[], integer[]. It becomes a JSON list, nested like the array.
 const listSuffix = "[]"
 
 // listOf is the type of arrays whose elements are of type t.
 func listOf(t Type) Type { return t + listSuffix }
 
-// element is the type of a list's elements, or false for what is no list.
+// element returns the type of the elements of a list, or false for other types.
 func (t Type) element() (Type, bool) {
 	name, ok := strings.CutSuffix(string(t), listSuffix)
 	return Type(name), ok
@@ -21,9 +21,8 @@ func (t Type) element() (Type, bool) {
 // maxDimensions is Postgres's own limit (MAXDIM).
 const maxDimensions = 6
 
-// appendList writes the text form of a Postgres array (array_out: {a,"b c",NULL},
-// with its bounds in front where they are unusual: [0:1]={a,b}) as a JSON list.
-// What has another form is written as text.
+// appendList writes the text form of a Postgres array as a JSON list: array_out's
+// {a,"b c",NULL}, or with bounds [0:1]={a,b}. Other forms are written as text.
 func appendList(dst []byte, element Type, text []byte) []byte {
 	r := listReader{text: withoutBounds(text), element: element, dst: dst}
 	if r.list(maxDimensions) && r.at == len(r.text) {
@@ -43,7 +42,7 @@ func withoutBounds(text []byte) []byte {
 	return list
 }
 
-// listReader turns an array's text into JSON from left to right.
+// listReader converts the text of an array to JSON.
 type listReader struct {
 	text    []byte
 	at      int
@@ -59,7 +58,7 @@ func (r *listReader) take(c byte) bool {
 	return false
 }
 
-// list reads {...} with at most so many dimensions.
+// list reads {...} with at most that many dimensions.
 func (r *listReader) list(dimensions int) bool {
 	if dimensions == 0 || !r.take('{') {
 		return false
@@ -95,7 +94,7 @@ func (r *listReader) item(dimensions int) bool {
 	return r.bare()
 }
 
-// bare reads an element without quotes; NULL is null only here.
+// bare reads an element without quotes. Only here NULL is null.
 func (r *listReader) bare() bool {
 	n := bytes.IndexAny(r.text[r.at:], `,{}"\`)
 	if n <= 0 {
@@ -110,7 +109,7 @@ func (r *listReader) bare() bool {
 	return true
 }
 
-// quoted reads an element in quotes, in which a backslash escapes what follows.
+// quoted reads an element in quotes, with backslash escapes.
 func (r *listReader) quoted() bool {
 	value := make([]byte, 0, 32)
 	for r.at++; r.at < len(r.text); r.at++ {
@@ -131,9 +130,9 @@ func (r *listReader) quoted() bool {
 	return false
 }
 
-// pgLearn reads types through the domains that they are or consist of. Arrays
-// are those whose text form is array_out's, with commas: box[] has semicolons.
-const pgLearn = `
+// pgTypeQuery reads types, and the base types of domains. Only arrays whose text
+// form has commas are lists: box[] has semicolons.
+const pgTypeQuery = `
 select t.oid::text, b.oid::text, b.typcategory::text, v.oid::text, v.typcategory::text
   from pg_catalog.pg_type t
   join pg_catalog.pg_type b on b.oid = case t.typtype when 'd' then t.typbasetype else t.oid end
@@ -141,7 +140,7 @@ select t.oid::text, b.oid::text, b.typcategory::text, v.oid::text, v.typcategory
   left join pg_catalog.pg_type v on v.oid = case e.typtype when 'd' then e.typbasetype else e.oid end
  where t.oid = any($1::oid[])`
 
-// typeNamed is the type of a base type: a built-in one, or by its category.
+// typeNamed returns the type of a base type, by its oid or its category.
 func typeNamed(oid, category []byte) Type {
 	if t, ok := pgTypes[oidOf(oid)]; ok {
 		return t

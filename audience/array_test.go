@@ -30,7 +30,7 @@ func TestArraysBecomeLists(t *testing.T) {
 		{"date[]", `{2026-01-02}`, `["2026-01-02"]`},
 		{"json[]", `{"{\"a\": [1]}",NULL,3}`, `[{"a": [1]},null,3]`},
 		{"other[]", `{"(1,\"a b\")"}`, `["(1,\"a b\")"]`},
-		// What no array looks like is a text.
+		// Other forms are texts.
 		{"text[]", ``, `""`},
 		{"text[]", `a`, `"a"`},
 		{"text[]", `{`, `"{"`},
@@ -79,20 +79,24 @@ func TestHostileArraysAreValidJSON(t *testing.T) {
 }
 
 const arraySQL = `
-select id, email, array[name, null, '', 'a,b', '{x}', E'q"\\'] as texts, array[id, -1, null] as numbers, array[opted_out, null, true] as flags,
-       array[[1, 2], [3, null]] as nested, '{}'::text[] as none, null::int[] as nothing, '[0:1]={7,8}'::int[] as shifted, array[balance, 'NaN'] as amounts,
+select id, email, array[name, null, '', 'a,b', '{x}', E'q"\\'] as texts,
+       array[id, -1, null] as numbers, array[opted_out, null, true] as flags,
+       array[[1, 2], [3, null]] as nested, '{}'::text[] as none, null::int[] as nothing,
+       '[0:1]={7,8}'::int[] as shifted, array[balance, 'NaN'] as amounts,
        array[joined] as times, array[birthday] as days, array[meta] as objects, array[tag] as tags, array['open', null]::mood[] as moods,
        array['a', 'b']::short[] as shorts, '{1,2}'::pair as pairs, array['b'::"char"] as chars, array['i'::name] as names
   from customers order by id`
 
-// Postgres says itself, by to_jsonb, what each array is as JSON.
+// to_jsonb of Postgres gives the expected JSON of each array.
 func TestArraysInAllPaths(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	do(t, b.shop, "create type mood as enum ('open', 'shut'); create domain short as varchar(3); create domain pair as int[]")
 	x := b.addAudience(t, arraySQL)
-	want := map[string]Type{"texts": "text[]", "numbers": "integer[]", "flags": "boolean[]", "nested": "integer[]", "none": "text[]", "nothing": "integer[]",
-		"shifted": "integer[]", "amounts": "number[]", "times": "timestamp[]", "days": "date[]", "objects": "json[]", "tags": "other[]", "moods": "text[]",
+	want := map[string]Type{"texts": "text[]", "numbers": "integer[]", "flags": "boolean[]", "nested": "integer[]", "none": "text[]",
+		"nothing": "integer[]",
+		"shifted": "integer[]", "amounts": "number[]", "times": "timestamp[]", "days": "date[]", "objects": "json[]", "tags": "other[]",
+		"moods":  "text[]",
 		"shorts": "text[]", "pairs": "integer[]", "chars": "text[]", "names": "text[]"}
 	var columns []string
 	for _, c := range x.Columns[2:] {
@@ -129,12 +133,14 @@ func TestArraysInAllPaths(t *testing.T) {
 func (b bundle) wantJSON(t *testing.T, payload, id string) {
 	t.Helper()
 	var text string
-	err := b.shop.QueryRow(t.Context(), `select (to_jsonb(a) - 'id' - 'email')::text from (`+arraySQL+`) a where id = $1::bigint`, id).Scan(&text)
+	err := b.shop.QueryRow(t.Context(), `select (to_jsonb(a) - 'id' - 'email')::text from (`+arraySQL+`) a where id = $1::bigint`,
+		id).Scan(&text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got, want map[string]any
-	for text, into := range map[string]*map[string]any{payload: &got, strings.NewReplacer("+00:00", "Z", `"NaN"`, "null").Replace(text): &want} {
+	for text, into := range map[string]*map[string]any{payload: &got,
+		strings.NewReplacer("+00:00", "Z", `"NaN"`, "null").Replace(text): &want} {
 		if err := json.Unmarshal([]byte(text), into); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
@@ -147,7 +153,9 @@ func (b bundle) wantJSON(t *testing.T, payload, id string) {
 func TestArraysInTheSchema(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	do(t, b.shop, "create domain pair as int[]; create table lists (a text[], b pair, c int[][], d box[], e int2vector); grant select on lists to "+b.role)
+	do(t, b.shop,
+		"create domain pair as int[]; create table lists (a text[], b pair, c int[][], d box[], e int2vector); "+
+			"grant select on lists to "+b.role)
 	s, err := b.Schema(t.Context(), b.ws, b.source)
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +166,7 @@ func TestArraysInTheSchema(t *testing.T) {
 	}
 }
 
-// Nobody has a list as a key, as an address or as a consent.
+// A list cannot be a key, an address or a consent.
 func TestAListIsNoKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)

@@ -1,14 +1,12 @@
-// Package audience is the window onto the customer's own database. It
-// promises two things. To whoever sends: a stream tells the whole truth of one
-// moment in the order the source gives it, in constant memory, or it fails
-// with a code that says why; it never ends early as if that were all. To the
-// customer: whatever text somebody saves as an audience, Lemma only reads, as
-// a role that can do nothing else, within limits of time, rows and bytes, and
-// dials nothing but a database that may be dialled.
+// Package audience reads the customer's database. It guarantees:
 //
-// It owns data_sources and audiences and is the only code that touches a
-// customer's database. Who of an audience is written to is decided in
-// campaigns; what is written, in message.
+//   - A stream returns all rows of one snapshot, in the order of the query and in
+//     constant memory, or fails with a code. It never ends early without an error.
+//   - Whatever query is saved, Lemma only reads: as a role that can only read,
+//     within limits of time, rows and bytes, from an address that is allowed.
+//
+// It owns data_sources and audiences, and only it connects to a customer's
+// database. Package campaigns decides which rows become recipients.
 package audience
 
 import (
@@ -23,25 +21,25 @@ import (
 	"lemma/slots"
 )
 
-// Options bound what a source may cost and where it may be. The zero value of
-// each field means the default beside it.
+// Options bound the cost and the address of a source. A zero value means the
+// default in its comment.
 type Options struct {
-	AllowPrivate bool // dial loopback, private and shared (CGNAT) addresses too: for a source in one's own network, and for development
-	AllowUnix    bool // take DSNs that name a unix socket directory: for development
+	AllowPrivate bool // allow loopback, private and shared (CGNAT) addresses
+	AllowUnix    bool // allow DSNs with a unix socket directory: for development
 
 	ConnectTimeout time.Duration // to reach the source and log in: 10 s
 	QueryTimeout   time.Duration // for the whole of a test, schema, validate or preview: 15 s
 	LookupTimeout  time.Duration // for the whole of a lookup or matching, connecting included: 10 s
-	FetchTimeout   time.Duration // silence of the source while a stream waits for rows: 60 s
+	FetchTimeout   time.Duration // without a response while a stream waits for rows: 60 s
 	RunTimeout     time.Duration // for the whole of a stream or count: 1 h
 
 	MaxRows        int64 // of one stream or count: 20 million
 	MaxBytes       int64 // of values in one stream or count: 8 GiB
 	MaxLookupBytes int64 // of values in one lookup or matching: 64 MiB
 	MaxRowBytes    int64 // of values in one row: 1 MiB
-	MaxDistinct    int   // addresses that a count remembers to find repeated ones, of 11 bytes each: 2 million
+	MaxDistinct    int   // addresses in which a count finds repetitions, of 11 bytes each: 2 million
 
-	AllowWriting bool // take roles that can write, with a warning
+	AllowWriting bool // accept roles that can write, with a warning
 
 	Metrics *Metrics // nil: none
 }
@@ -67,7 +65,7 @@ func orDefault[T int | int64 | time.Duration](v, otherwise T) T {
 	return v
 }
 
-// Audiences keeps data sources and audiences and reads from them. It is safe
+// Audiences stores data sources and audiences and reads from them. It is safe
 // for concurrent use.
 type Audiences struct {
 	pool    *pgxpool.Pool
@@ -79,8 +77,8 @@ type Audiences struct {
 	counts  *slots.Slots
 }
 
-// New makes the room. box seals the DSNs of data sources. Who looks people up
-// calls Close in the end.
+// New returns Audiences. box encrypts the DSNs of data sources. After lookups, Close
+// closes the idle connections.
 func New(pool *pgxpool.Pool, box *secrets.Box, options Options) *Audiences {
 	return &Audiences{pool: pool, box: box, options: options.withDefaults(), resolve: net.DefaultResolver.LookupNetIP,
 		reads: newSlots(limitsOfReads, options.Metrics), counts: newSlots(limitsOfCounts, options.Metrics),

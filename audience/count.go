@@ -10,8 +10,8 @@ import (
 	"lemma/mail"
 )
 
-// Counts tells whom an audience would reach. Every row is counted in exactly
-// one of the fields after Rows.
+// Counts has the rows of an audience by outcome. Each row is counted in exactly one
+// of the fields after Rows.
 type Counts struct {
 	Rows             int64 // with different profiles or addresses
 	Sendable         int64
@@ -20,19 +20,18 @@ type Counts struct {
 	DuplicateAddress int64
 	Unsubscribed     int64
 	InvalidKey       int64
-	Truncated        bool // repeated addresses were no longer looked for after the first 2 million different ones (Options.MaxDistinct), so some may count as sendable
+	Truncated        bool // after Options.MaxDistinct different addresses, repeated ones may count as sendable
 }
 
-// Count reads the whole audience and sorts its rows. Memory is bounded.
+// Count reads the audience and counts its rows by outcome, in bounded memory.
 func (a *Audiences) Count(ctx context.Context, ws, id uuid.UUID) (Counts, error) {
 	c, _, err := a.Sample(ctx, ws, id, nil, 0)
 	return c, err
 }
 
-// Sample is Count with the columns of a payload, and draws size rows at random
-// among the sendable ones, each with the same chance. They are in the order of
-// the source. Rows that are large make the sample smaller: it takes at most
-// sampleBytes.
+// Sample is Count with the columns of a payload and a random sample of size
+// sendable rows, each with the same probability, in the order of the source. The
+// sample has at most sampleBytes, so large rows make it smaller.
 func (a *Audiences) Sample(ctx context.Context, ws, id uuid.UUID, columns []string, size int) (Counts, []Row, error) {
 	x, err := a.Get(ctx, ws, id)
 	if err != nil {
@@ -45,10 +44,10 @@ func (a *Audiences) Sample(ctx context.Context, ws, id uuid.UUID, columns []stri
 	defer leave()
 	var c Counts
 	known := newKnown(a.options.MaxDistinct)
-	drawn := reservoir{size: size, most: sampleBytes}
+	sample := reservoir{size: size, most: sampleBytes}
 	_, err = a.Stream(ctx, ws, id, columns, func(r Row) error {
 		if c.add(r, known) {
-			drawn.offer(r)
+			sample.offer(r)
 		}
 		return nil
 	})
@@ -56,7 +55,7 @@ func (a *Audiences) Sample(ctx context.Context, ws, id uuid.UUID, columns []stri
 		return Counts{}, nil, err
 	}
 	c.Truncated = known.rows.full || known.addresses.full || known.optedOut.full
-	return c, drawn.rows(), nil
+	return c, sample.rows(), nil
 }
 
 // known is what the rows before had.
@@ -108,10 +107,10 @@ func (c *Counts) add(r Row, k known) bool {
 	return false
 }
 
-// seen is a set of 64-bit hashes in an open table: two different addresses out
-// of 2 million meet with a chance of one in ten million. The seed is secret, so
-// that nobody can aim. Its table is at most three quarters full and grows by
-// half, so that it takes 11 bytes for each address, and 18 while it grows.
+// seen is a set of 64-bit hashes with open addressing: among 2 million addresses a
+// collision has a probability of one in ten million. The seed is random, so
+// collisions cannot be constructed. The table is at most three quarters full and
+// grows by half: 11 bytes for each address, and 18 while it grows.
 type seen struct {
 	seed  maphash.Seed
 	slots []uint64 // 0 is free
@@ -124,7 +123,7 @@ func newSeen(limit int) *seen {
 	return &seen{seed: maphash.MakeSeed(), slots: make([]uint64, 1024), max: limit}
 }
 
-// before tells whether s came before, and remembers it while there is room.
+// before reports whether s was added before, and adds it while the limit allows.
 func (s *seen) before(text string) bool {
 	h := maphash.String(s.seed, text) | 1
 	slot := s.find(h)
@@ -148,7 +147,7 @@ func (s *seen) has(text string) bool {
 	return s.slots[s.find(h)] == h
 }
 
-// find answers the slot that has h, or the free one where it belongs.
+// find returns the slot of h, or the free slot for it.
 func (s *seen) find(h uint64) int {
 	high, _ := bits.Mul64(h, uint64(len(s.slots)))
 	i := int(high)

@@ -9,7 +9,7 @@ import (
 	"lemma/dial"
 )
 
-// checkAddress says whether ip may be dialled.
+// checkAddress returns an error if ip must not be dialled.
 func (o Options) checkAddress(ip netip.Addr) error {
 	if !(dial.Dialer{AllowPrivate: o.AllowPrivate}).Allowed(ip) {
 		return forbidden()
@@ -21,11 +21,11 @@ func forbidden() error {
 	return refused(nil, "the source's host is at an address that may not be dialled")
 }
 
-// lowestPort keeps a DSN from being used to knock at mail, web and other
-// system services; databases live above.
+// lowestPort excludes mail, web and other system services; databases use higher
+// ports.
 const lowestPort = 1024
 
-// checkedDial is how every connection to a source begins.
+// checkedDial opens every connection to a source.
 func (a *Audiences) checkedDial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if port < lowestPort {
 		return nil, refused(nil, "the source's port is below %d and may not be dialled", lowestPort)
@@ -38,7 +38,7 @@ func (a *Audiences) checkedDial(ctx context.Context, host string, port uint16) (
 	return conn, err
 }
 
-// dial reaches the target over TCP or its unix socket, and meters what it sends.
+// dial connects to the target over TCP or its unix socket, and meters what it sends.
 func (a *Audiences) dial(ctx context.Context, t target, budget int64) (*meter, error) {
 	conn, err := a.dialTarget(ctx, t)
 	if err != nil {

@@ -15,16 +15,15 @@ import (
 	"lemma"
 )
 
-// The kinds of data source. MySQL is MariaDB too.
+// The kinds of data source. MySQL includes MariaDB.
 const (
 	Postgres = "postgres"
 	MySQL    = "mysql"
 )
 
-// target is all that is taken from a DSN: where to go and who to be. What a
-// driver would do with the rest of a DSN (files, sockets, other hosts, session
-// settings) therefore cannot happen; parsing refuses it so that nobody
-// believes it does.
+// target has the only parts of a DSN that are used: address and login. Other parts,
+// such as files, sockets, further hosts and session settings, are refused by the
+// parser.
 type target struct {
 	kind     string
 	host     string // empty with socket
@@ -36,19 +35,19 @@ type target struct {
 	tls      string // disable, prefer, require or verify-full, as Postgres means them
 }
 
-// Parameters that a DSN may have. The ones that map to nothing are common in
-// DSNs that people copy and change nothing here.
+// Parameters that a DSN may have. Those without a value are ignored: they are common and have no effect here.
 var (
 	postgresParameters = []string{"sslmode", "host", "port", "connect_timeout", "application_name", "channel_binding"}
 	mysqlParameters    = []string{"tls", "charset", "collation", "parseTime", "loc", "timeout", "readTimeout", "writeTimeout"}
-	mysqlTLS           = map[string]string{"": "prefer", "preferred": "prefer", "false": "disable", "skip-verify": "require", "true": "verify-full"}
+	mysqlTLS           = map[string]string{"": "prefer", "preferred": "prefer", "false": "disable", "skip-verify": "require",
+		"true": "verify-full"}
 )
 
 func badDSN(format string, args ...any) error {
 	return lemma.Fault("/dsn", "dsn_invalid", format, args...)
 }
 
-// parseDSN reads a DSN. Its errors never quote it.
+// parseDSN reads a DSN. Its errors never contain it.
 func parseDSN(kind, dsn string, o Options) (target, error) {
 	var t target
 	var err error
@@ -86,11 +85,11 @@ func parsePostgres(dsn string) (target, error) {
 	if t.tls == "" {
 		t.tls = "prefer"
 	}
-	return t, t.takeSocket(u, q)
+	return t, t.parseSocket(u, q)
 }
 
-// takeSocket reads the one use of host and port as parameters: a unix socket's directory.
-func (t *target) takeSocket(u *url.URL, q map[string]string) error {
+// parseSocket reads the directory of a unix socket from the parameters host and port.
+func (t *target) parseSocket(u *url.URL, q map[string]string) error {
 	socket, given := q["host"]
 	if given && (u.Host != "" || !path.IsAbs(socket)) {
 		return badDSN("the host belongs before the database, not into the parameters")
@@ -125,8 +124,8 @@ func parseMySQL(dsn string) (target, error) {
 	return t, err
 }
 
-// parseDriverDSN reads user:password@tcp(host:3306)/database, the form of the
-// Go driver. The driver sees it without parameters, so that it acts on none.
+// parseDriverDSN reads user:password@tcp(host:3306)/database, the form of the Go
+// driver. The driver's parser gets it without parameters.
 func parseDriverDSN(dsn string) (target, error) {
 	slash := strings.LastIndexByte(dsn, '/')
 	head, query, _ := strings.Cut(dsn[slash+1:], "?")
@@ -144,12 +143,12 @@ func parseDriverDSN(dsn string) (target, error) {
 		t.socket = c.Addr
 		return t, nil
 	case "tcp":
-		return t, t.takeHostPort(c.Addr)
+		return t, t.parseHostPort(c.Addr)
 	}
 	return t, badDSN("the DSN's network is not tcp")
 }
 
-func (t *target) takeHostPort(address string) error {
+func (t *target) parseHostPort(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return badDSN("the DSN has no host and port")
@@ -182,7 +181,8 @@ func parameters(query string, allowed []string) (map[string]string, error) {
 	q := make(map[string]string, len(values))
 	for name, v := range values {
 		if !slices.Contains(allowed, name) {
-			return nil, badDSN("the DSN's parameter %q is not allowed; the allowed ones are %s", spoken(name), strings.Join(allowed, ", "))
+			return nil,
+				badDSN("the DSN's parameter %q is not allowed; the allowed ones are %s", printable(name), strings.Join(allowed, ", "))
 		}
 		if len(v) > 1 {
 			return nil, badDSN("the DSN's parameter %q is there twice", name)
@@ -204,11 +204,11 @@ func fromURL(u *url.URL, defaultPort string) (target, error) {
 		t.port = uint16(n)
 		return t, nil
 	}
-	return t, t.takeHostPort(net.JoinHostPort(u.Hostname(), port))
+	return t, t.parseHostPort(net.JoinHostPort(u.Hostname(), port))
 }
 
-// check refuses what no DSN that is meant well has, before it is saved. Where
-// the host leads is checked each time it is dialled.
+// check checks a target before it is saved. The addresses of its host are checked
+// each time it is dialled.
 func (t target) check(o Options) error {
 	switch {
 	case t.socket != "" && !o.AllowUnix:
@@ -231,11 +231,11 @@ func (t target) check(o Options) error {
 	return o.checkLiteral(t.host)
 }
 
-// checkLiteral answers already at saving what dialling would answer about a host given as an address.
+// checkLiteral checks a host that is an IP address before it is saved.
 func (o Options) checkLiteral(host string) error {
 	ip, err := netip.ParseAddr(host)
 	if err != nil || o.checkAddress(ip) == nil {
-		return nil
+		return nil //nolint:nilerr // a name, which is checked when it is dialled
 	}
 	return badDSN("the DSN's host is an address that may not be dialled")
 }
@@ -260,7 +260,7 @@ func plainHost(host string) bool {
 	return len(host) <= 253
 }
 
-// String is the address for people: never user or password.
+// String is the address, without user and password.
 func (t target) String() string {
 	if t.socket != "" {
 		return t.socket + "/" + t.database
@@ -275,15 +275,16 @@ func (t target) socketFile() string {
 	return t.socket
 }
 
-// tlsConfig is nil where the connection is not to be encrypted.
+// tlsConfig is nil if the connection is not encrypted.
 func (t target) tlsConfig() *tls.Config {
 	if t.tls == "disable" || t.socket != "" {
 		return nil
 	}
-	return &tls.Config{ServerName: t.host, InsecureSkipVerify: t.tls != "verify-full", MinVersion: tls.VersionTLS12}
+	return &tls.Config{ServerName: t.host, InsecureSkipVerify: t.tls != "verify-full",
+		MinVersion: tls.VersionTLS12} //nolint:gosec // require and prefer do not verify, by definition
 }
 
-// protection is the TLS mode as it is kept beside the sealed DSN.
+// protection is the TLS mode that is stored with the encrypted DSN.
 func (t target) protection() string {
 	if t.socket != "" {
 		return "unix"
@@ -291,12 +292,11 @@ func (t target) protection() string {
 	return t.tls
 }
 
-// AllWarnings are how somebody between Lemma and the source could read or change
-// what it answers, and what the last test found and did not refuse.
-func (s Source) AllWarnings() []string { return append(s.ofConnection(), s.RoleWarnings...) }
+// AllWarnings returns the warnings about the connection, and those of the last test.
+func (s Source) AllWarnings() []string { return append(s.connectionWarnings(), s.RoleWarnings...) }
 
-// ofConnection are the warnings about TLS. A source on this machine has none.
-func (s Source) ofConnection() []string {
+// connectionWarnings returns the warnings about TLS. A source on this machine has none.
+func (s Source) connectionWarnings() []string {
 	address, _, _ := strings.Cut(s.Address, "/")
 	host, _, _ := net.SplitHostPort(address)
 	if ip, err := netip.ParseAddr(host); host == "localhost" || err == nil && ip.IsLoopback() {

@@ -18,14 +18,22 @@ func TestDSNsThatAreTaken(t *testing.T) {
 		want      target
 		address   string
 	}{
-		{Postgres, "postgres://u:p%40ss@db.example.com/shop", Options{}, target{Postgres, "db.example.com", 5432, "", "shop", "u", "p@ss", "prefer"}, "db.example.com:5432/shop"},
-		{Postgres, "postgresql://u@db.example.com:6432/shop?sslmode=verify-full&connect_timeout=5", Options{}, target{Postgres, "db.example.com", 6432, "", "shop", "u", "", "verify-full"}, "db.example.com:6432/shop"},
-		{Postgres, "postgres://u@[2a00::1]:5433/shop", Options{}, target{Postgres, "2a00::1", 5433, "", "shop", "u", "", "prefer"}, "[2a00::1]:5433/shop"},
-		{Postgres, "postgres://u@/shop?host=/run/pg&port=5499", dev, target{Postgres, "", 5499, "/run/pg", "shop", "u", "", "prefer"}, "/run/pg/shop"},
-		{MySQL, "mysql://u:p@db.example.com/shop", Options{}, target{MySQL, "db.example.com", 3306, "", "shop", "u", "p", "prefer"}, "db.example.com:3306/shop"},
-		{MySQL, "mariadb://u:p@db.example.com:3307/shop?tls=true", Options{}, target{MySQL, "db.example.com", 3307, "", "shop", "u", "p", "verify-full"}, "db.example.com:3307/shop"},
-		{MySQL, "u:p@/x@tcp(db.example.com:3306)/shop?parseTime=true&loc=UTC&tls=false", Options{}, target{MySQL, "db.example.com", 3306, "", "shop", "u", "p@/x", "disable"}, "db.example.com:3306/shop"},
-		{MySQL, "u@unix(/run/mysqld.sock)/shop", dev, target{MySQL, "", 0, "/run/mysqld.sock", "shop", "u", "", "prefer"}, "/run/mysqld.sock/shop"},
+		{Postgres, "postgres://u:p%40ss@db.example.com/shop", Options{},
+			target{Postgres, "db.example.com", 5432, "", "shop", "u", "p@ss", "prefer"}, "db.example.com:5432/shop"},
+		{Postgres, "postgresql://u@db.example.com:6432/shop?sslmode=verify-full&connect_timeout=5", Options{},
+			target{Postgres, "db.example.com", 6432, "", "shop", "u", "", "verify-full"}, "db.example.com:6432/shop"},
+		{Postgres, "postgres://u@[2a00::1]:5433/shop", Options{}, target{Postgres, "2a00::1", 5433, "", "shop", "u", "", "prefer"},
+			"[2a00::1]:5433/shop"},
+		{Postgres, "postgres://u@/shop?host=/run/pg&port=5499", dev, target{Postgres, "", 5499, "/run/pg", "shop", "u", "", "prefer"},
+			"/run/pg/shop"},
+		{MySQL, "mysql://u:p@db.example.com/shop", Options{}, target{MySQL, "db.example.com", 3306, "", "shop", "u", "p", "prefer"},
+			"db.example.com:3306/shop"},
+		{MySQL, "mariadb://u:p@db.example.com:3307/shop?tls=true", Options{},
+			target{MySQL, "db.example.com", 3307, "", "shop", "u", "p", "verify-full"}, "db.example.com:3307/shop"},
+		{MySQL, "u:p@/x@tcp(db.example.com:3306)/shop?parseTime=true&loc=UTC&tls=false", Options{},
+			target{MySQL, "db.example.com", 3306, "", "shop", "u", "p@/x", "disable"}, "db.example.com:3306/shop"},
+		{MySQL, "u@unix(/run/mysqld.sock)/shop", dev, target{MySQL, "", 0, "/run/mysqld.sock", "shop", "u", "", "prefer"},
+			"/run/mysqld.sock/shop"},
 	} {
 		got, err := parseDSN(c.kind, c.dsn, c.options)
 		if err != nil || got != c.want || got.String() != c.address {
@@ -103,8 +111,10 @@ func TestDSNsThatAreRefused(t *testing.T) {
 
 // TestClientIgnoresItsSurroundings sets what libpq would read.
 func TestClientIgnoresItsSurroundings(t *testing.T) {
-	for name, value := range map[string]string{"PGHOST": "127.0.0.1", "PGUSER": "evil", "PGPASSWORD": "evil", "PGOPTIONS": "-c x=y", "PGSSLMODE": "verify-full",
-		"PGSSLROOTCERT": "/nowhere", "PGSSLCERT": "/nowhere", "PGSSLKEY": "/nowhere", "PGAPPNAME": "evil", "PGTZ": "evil", "PGREQUIREAUTH": "none"} {
+	for name, value := range map[string]string{"PGHOST": "127.0.0.1", "PGUSER": "evil", "PGPASSWORD": "evil", "PGOPTIONS": "-c x=y",
+		"PGSSLMODE":     "verify-full",
+		"PGSSLROOTCERT": "/nowhere", "PGSSLCERT": "/nowhere", "PGSSLKEY": "/nowhere", "PGAPPNAME": "evil", "PGTZ": "evil",
+		"PGREQUIREAUTH": "none"} {
 		t.Setenv(name, value)
 	}
 	target, err := parseDSN(Postgres, "postgres://u@db.example.com/shop?sslmode=require", Options{})
@@ -115,20 +125,25 @@ func TestClientIgnoresItsSurroundings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Host != "db.example.com" || c.User != "u" || c.Password != "" || len(c.RuntimeParams) != 2 || c.RequireAuth != "" || c.TLSConfig == nil || len(c.Fallbacks) != 0 {
+	if c.Host != "db.example.com" || c.User != "u" || c.Password != "" || len(c.RuntimeParams) != 2 || c.RequireAuth != "" ||
+		c.TLSConfig == nil || len(c.Fallbacks) != 0 {
 		t.Errorf("%+v", c)
 	}
 }
 
 func TestAddresses(t *testing.T) {
-	for text, want := range map[string]string{ // for nobody, for who allows private ones
+	for text, want := range map[string]string{ // by default, and with AllowPrivate
 		"8.8.8.8": "yes yes", "2a00:1450::1": "yes yes", "100.128.0.1": "yes yes", "172.32.0.1": "yes yes", "::ffff:8.8.8.8": "yes yes",
-		"127.0.0.1": "no yes", "127.255.0.1": "no yes", "::1": "no yes", "10.1.2.3": "no yes", "172.16.0.1": "no yes", "172.31.255.255": "no yes",
-		"192.168.1.1": "no yes", "100.64.0.1": "no yes", "fd00::1": "no yes", "::ffff:10.0.0.1": "no yes", "::ffff:127.0.0.1": "no yes",
-		"169.254.169.254": "no no", "::ffff:169.254.169.254": "no no", "fe80::1": "no no", "fe80::1%eth0": "no no", "100.100.100.200": "no no",
-		"fd00:ec2::254": "no no", "0.0.0.0": "no no", "0.1.2.3": "no no", "::": "no no", "224.0.0.1": "no no", "ff02::1": "no no", "255.255.255.255": "no no",
-		"240.0.0.1": "no no", "64:ff9b::7f00:1": "no no", "2002:7f00:1::": "no no", "2001:0:1::": "no no", "::127.0.0.1": "no no", "198.18.0.1": "no no",
-		"192.0.2.1": "no no", "2001:db8::1": "no no",
+		"127.0.0.1": "no yes", "127.255.0.1": "no yes", "::1": "no yes", "10.1.2.3": "no yes", "172.16.0.1": "no yes",
+		"172.31.255.255": "no yes",
+		"192.168.1.1":    "no yes", "100.64.0.1": "no yes", "fd00::1": "no yes", "::ffff:10.0.0.1": "no yes", "::ffff:127.0.0.1": "no yes",
+		"169.254.169.254": "no no", "::ffff:169.254.169.254": "no no", "fe80::1": "no no", "fe80::1%eth0": "no no",
+		"100.100.100.200": "no no",
+		"fd00:ec2::254":   "no no", "0.0.0.0": "no no", "0.1.2.3": "no no", "::": "no no", "224.0.0.1": "no no", "ff02::1": "no no",
+		"255.255.255.255": "no no",
+		"240.0.0.1":       "no no", "64:ff9b::7f00:1": "no no", "2002:7f00:1::": "no no", "2001:0:1::": "no no", "::127.0.0.1": "no no",
+		"198.18.0.1": "no no",
+		"192.0.2.1":  "no no", "2001:db8::1": "no no",
 	} {
 		ip := netip.MustParseAddr(text)
 		got := yes(Options{}.checkAddress(ip)) + " " + yes(Options{AllowPrivate: true}.checkAddress(ip))
@@ -210,13 +225,14 @@ func TestNamesAreCheckedWhenDialled(t *testing.T) {
 	conn.Close()
 }
 
-// A DSN replaces the one before it as a whole: nothing of the old one, such as
-// its password, goes to where the new one leads.
+// A new DSN replaces the whole old one: no part of it, such as
+// its password, is sent to the new server.
 func TestAnotherDSNKeepsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	ctx := t.Context()
-	made, err := b.CreateSource(ctx, b.ws, NewSource{ID: lemma.NewID(), Name: "shop", Kind: Postgres, DSN: "postgres://reader:hunter2@db.shop.example:5432/shop?sslmode=verify-full"})
+	made, err := b.CreateSource(ctx, b.ws, NewSource{ID: lemma.NewID(), Name: "shop", Kind: Postgres,
+		DSN: "postgres://reader:hunter2@db.shop.example:5432/shop?sslmode=verify-full"})
 	if err != nil {
 		t.Fatal(err)
 	}

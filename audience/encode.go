@@ -6,9 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// Type is one of the few that a template has to know, or a list of one: text[].
+// Type is a type of a column for templates, or a list of one: text[].
 type Type string
 
+// The types of columns.
 const (
 	Text      Type = "text"
 	Integer   Type = "integer"
@@ -17,12 +18,11 @@ const (
 	Timestamp Type = "timestamp" // RFC 3339 in a payload; without a zone in the source it counts as UTC
 	Date      Type = "date"      // YYYY-MM-DD
 	JSON      Type = "json"
-	Other     Type = "other" // the source's own text form
+	Other     Type = "other" // the text form of the source
 )
 
-// appendValue writes a value, given in the text form of the source, as JSON.
-// Whatever the source claims, what comes out is valid JSON: a value that is
-// not of its column's type is written as text.
+// appendValue writes a value, in the text form of the source, as valid JSON. A value
+// that does not match the type of its column is written as text.
 func appendValue(dst []byte, t Type, text []byte) []byte {
 	if text == nil {
 		return append(dst, "null"...)
@@ -38,7 +38,7 @@ func appendValue(dst []byte, t Type, text []byte) []byte {
 	case Timestamp:
 		return appendTimestamp(dst, text)
 	case Date:
-		if bytes.HasPrefix(text, []byte("0000-00-00")) { // MySQL's date that is none
+		if bytes.HasPrefix(text, []byte("0000-00-00")) { // MySQL's zero date
 			return append(dst, "null"...)
 		}
 	case JSON:
@@ -53,7 +53,7 @@ func appendValue(dst []byte, t Type, text []byte) []byte {
 	return appendString(dst, text)
 }
 
-// isTrue reads a boolean, or an integer that serves as one.
+// isTrue reads a boolean or an integer.
 func isTrue(text []byte) bool {
 	return len(text) > 0 && text[0] != 'f' && text[0] != 'F' && string(text) != "0"
 }
@@ -99,7 +99,7 @@ func validNumber(text []byte) bool {
 	return i == n
 }
 
-// digits answers where those from i on end.
+// digits returns the end of the digits from i.
 func digits(text []byte, i int) int {
 	for i < len(text) && text[i] >= '0' && text[i] <= '9' {
 		i++
@@ -107,8 +107,8 @@ func digits(text []byte, i int) int {
 	return i
 }
 
-// appendTimestamp turns "2026-11-21 02:16:44.5+00" into RFC 3339. Instants
-// that RFC 3339 has no form for (infinity, before Christ) stay as text.
+// appendTimestamp converts "2026-11-21 02:16:44.5+00" to RFC 3339. Instants that RFC
+// 3339 cannot represent (infinity, years before 1) stay as text.
 func appendTimestamp(dst, text []byte) []byte {
 	if bytes.HasPrefix(text, []byte("0000-00-00")) {
 		return append(dst, "null"...)
@@ -135,7 +135,7 @@ func appendTimestamp(dst, text []byte) []byte {
 // shape of a timestamp up to its seconds: d is a digit.
 const shape = "dddd-dd-dd dd:dd:dd"
 
-// zoneOf finds where the offset begins, or false for what is not a timestamp.
+// zoneOf returns the position of the offset, or false if text is not a timestamp.
 func zoneOf(text []byte) (int, bool) {
 	if len(text) < len(shape) {
 		return 0, false
@@ -163,8 +163,8 @@ func zoneOf(text []byte) (int, bool) {
 
 const hexDigits = "0123456789abcdef"
 
-// appendString writes text as a JSON string. NUL, which neither Postgres text
-// nor a mail can hold, and bytes that are not UTF-8 become U+FFFD.
+// appendString writes text as a JSON string. NUL, which neither Postgres nor a mail
+// can contain, and bytes that are not UTF-8 become U+FFFD.
 func appendString(dst, text []byte) []byte {
 	if !utf8.Valid(text) {
 		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))

@@ -13,21 +13,21 @@ import (
 	"lemma"
 )
 
-// What went wrong with a source. Unavailable and timeout pass by themselves
-// and have the kind Unavailable; everything else needs a person.
+// Codes of errors of a source. Unavailable and timeout are temporary and have the
+// kind Unavailable; the others require a change.
 const (
-	CodeUnavailable = "source_unavailable" // it cannot be reached, or went away
-	CodeTimeout     = "source_timeout"     // it did not answer in time
-	CodeRefused     = "source_refused"     // its host, its login or its role is not acceptable, to it or to us
-	CodeChanged     = "source_changed"     // a column is gone or of another type, or the query is no longer valid
-	CodeFailed      = "query_failed"       // the query cannot compute with what is in the source: a cast of a text that is no number
+	CodeUnavailable = "source_unavailable" // it cannot be reached, or the connection was lost
+	CodeTimeout     = "source_timeout"     // it did not respond in time
+	CodeRefused     = "source_refused"     // its host, login or role is refused, by it or by Lemma
+	CodeChanged     = "source_changed"     // a column is missing or has another type, or the query is no longer valid
+	CodeFailed      = "query_failed"       // the query fails on the data, such as a cast of a text to a number
 	CodeLimit       = "source_limit"       // more rows or bytes than allowed
-	CodeMalformed   = "source_malformed"   // its answers are not of its protocol
-	CodeOverloaded  = "overloaded"         // too many are reading sources now
-	CodeQuery       = "query_invalid"      // the query is not one that can be an audience
+	CodeMalformed   = "source_malformed"   // its responses violate its protocol
+	CodeOverloaded  = "overloaded"         // too many reads of sources are running
+	CodeQuery       = "query_invalid"      // the query cannot be an audience
 )
 
-// maxMessage bounds what a source may put into our errors and tables.
+// maxMessage bounds the messages of a source in errors and tables.
 const maxMessage = 500
 
 func unavailable(cause error, message string) *lemma.Error {
@@ -50,8 +50,8 @@ func overLimit(format string, args ...any) *lemma.Error {
 	return &lemma.Error{Kind: lemma.TooLarge, Code: CodeLimit, Message: fmt.Sprintf(format, args...)}
 }
 
-// badQuery is a fault of the query's text; line and column count from 1, or
-// are 0 where the source gives no place.
+// badQuery is a fault of the query's text. line and column count from 1, or are 0 if
+// the source gives no position.
 func badQuery(line, column int, format string, args ...any) *lemma.Error {
 	e := lemma.Fault("/sql", CodeQuery, format, args...)
 	e.Code, e.Message = CodeQuery, "the query cannot be an audience"
@@ -59,34 +59,34 @@ func badQuery(line, column int, format string, args ...any) *lemma.Error {
 	return e
 }
 
-// badColumn is a fault of the column that pointer names.
+// badColumn is a fault of the column at pointer.
 func badColumn(pointer, format string, args ...any) *lemma.Error {
 	e := lemma.Fault(pointer, CodeQuery, format, args...)
 	e.Code, e.Message = CodeQuery, "the query does not have the column"
 	return e
 }
 
-// noAnswer is the fault of a connection that was lost or never came about. It
-// keeps the cause for the log, where the host may be seen, out of the message.
-func noAnswer(err error) *lemma.Error {
+// connectionLost is the error of a connection that failed or was lost. The cause,
+// which can contain the host, is only logged.
+func connectionLost(err error) *lemma.Error {
 	var known *lemma.Error
 	var resolving *net.DNSError
 	var network net.Error
 	switch {
-	case errors.As(err, &known): // the dialler's own refusal, wrapped by the driver
+	case errors.As(err, &known): // the refusal of the dialler, wrapped by the driver
 		return known
 	case errors.As(err, &resolving):
 		return unavailable(err, "the source's host name cannot be resolved")
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return timedOut(err, "the source does not answer")
+		return timedOut(err, "the source does not respond")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return unavailable(err, "the source closed the connection")
 	}
 	return unavailable(err, "the source cannot be reached")
 }
 
-// spoken makes what a source said fit to be shown: one line, valid, not long.
-func spoken(message string) string {
+// printable returns a message of a source as one valid line of bounded length.
+func printable(message string) string {
 	message = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
@@ -103,7 +103,7 @@ func spoken(message string) string {
 	return message
 }
 
-// place turns an offset in characters, from 1, into line and column.
+// place converts an offset in characters, from 1, to line and column.
 func place(sql string, offset int) (line, column int) {
 	if offset < 1 {
 		return 0, 0

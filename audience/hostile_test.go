@@ -8,14 +8,14 @@ import (
 	"lemma"
 )
 
-// hostile are texts that somebody could save as an audience. Each is refused
-// with the code beside it; "harmless" ones may be saved, and then a stream of
-// them must end within its limits and leave the source as it was.
+// hostile are texts that a client could save as an audience. Each is refused
+// with its code; "harmless" ones can be saved, and then a stream of
+// them must end within its limits and leave the source unchanged.
 var hostile = []struct{ name, sql, want string }{
 	{"nothing", "", "query_invalid /sql"},
 	{"white space", " \n\t", "query_invalid /sql"},
 	{"only a comment", "-- nothing", "query_invalid /sql"},
-	{"not SQL", "give me everybody", "query_invalid /sql"},
+	{"not SQL", "give me all", "query_invalid /sql"},
 	{"NUL", "select 1 as id, 'x'\x00 as email", "query_invalid /sql"},
 	{"too long", "select 1 as id, 'x' as email --" + strings.Repeat("x", MaxSQL), "query_invalid /sql"},
 	{"insert", "insert into customers (id) values (99) returning id, email", "query_invalid /sql"},
@@ -27,7 +27,8 @@ var hostile = []struct{ name, sql, want string }{
 	{"create as", "create table hacked as select id, email from customers", "query_invalid /sql"},
 	{"select into", "select id, email into hacked from customers", "query_invalid /sql"},
 	{"data-modifying with", "with gone as (delete from customers returning id, email) select * from gone", "query_invalid /sql"},
-	{"data-modifying with, nested", "select * from (with gone as (delete from customers returning id, email) select * from gone) x", "query_invalid /sql"},
+	{"data-modifying with, nested", "select * from (with gone as (delete from customers returning id, email) select * from gone) x",
+		"query_invalid /sql"},
 	{"merge", "merge into customers c using customers d on c.id = d.id when matched then delete", "query_invalid /sql"},
 	{"call", "call something()", "query_invalid /sql"},
 	{"do", "do $$ begin delete from customers; end $$", "query_invalid /sql"},
@@ -50,7 +51,8 @@ var hostile = []struct{ name, sql, want string }{
 	{"two selects", "select 1 as id, 'x' as email; select 2", "query_invalid /sql"},
 	{"trailing semicolon", "select id, email from customers;", "query_invalid /sql"},
 	{"leaves the parenthesis", "select id, email from customers) as q; drop table customers; --", "query_invalid /sql"},
-	{"leaves the parenthesis into a union", "select id, email from customers) as q union select id, email from (select 1 as id, 'x' as email", "query_invalid /sql"},
+	{"leaves the parenthesis into a union",
+		"select id, email from customers) as q union select id, email from (select 1 as id, 'x' as email", "query_invalid /sql"},
 	{"leaves it behind a comment", "select id, email from customers /* ( */ ) as audience --", "query_invalid /sql"},
 	{"ends in a comment", "select id, email from customers -- ) as audience", "harmless"},
 	{"ends in an open comment", "select id, email from customers /* ", "query_invalid /sql"},
@@ -64,7 +66,8 @@ var hostile = []struct{ name, sql, want string }{
 	{"parameter", "select id, email from customers where id = $1", "query_invalid /sql"},
 	{"for update", "select id, email from customers for update", "query_invalid /sql"},
 	{"set_config", "select id, email, set_config('statement_timeout', '0', false) from customers", "query_invalid /sql"},
-	{"set_config of a role", "select id, email, pg_catalog . /* x */ set_config ('role', 'postgres', false) from customers", "query_invalid /sql"},
+	{"set_config of a role", "select id, email, pg_catalog . /* x */ set_config ('role', 'postgres', false) from customers",
+		"query_invalid /sql"},
 	{"set_config, quoted", `select id, email, "set_config"('transaction_read_only', 'off', false) from customers`, "query_invalid /sql"},
 	{"set_config, in capitals", "select id, email, SET_CONFIG('x.y', 'z', false) from customers", "query_invalid /sql"},
 	{"set_config, unicode", `select id, email, U&"set\005fconfig"('x.y', 'z', false) from customers`, "query_invalid /sql"},
@@ -78,8 +81,10 @@ var hostile = []struct{ name, sql, want string }{
 	{"file, binary", "select 1 as id, pg_read_binary_file('/etc/passwd')::text as email", "query_invalid /sql"},
 	{"directory", "select 1 as id, pg_ls_dir('/') as email", "query_invalid /sql"},
 	{"import", "select lo_import('/etc/passwd') as id, 'x' as email", "query_invalid /sql"},
-	{"SQL in a text", "select 1 as id, query_to_xml('select pg_notify(''a'', ''b'')', true, true, '')::text as email", "query_invalid /sql"},
-	{"SQL in a text search", "select 1 as id, word as email from ts_stat('select to_tsvector(email) from customers')", "query_invalid /sql"},
+	{"SQL in a text", "select 1 as id, query_to_xml('select pg_notify(''a'', ''b'')', true, true, '')::text as email",
+		"query_invalid /sql"},
+	{"SQL in a text search", "select 1 as id, word as email from ts_stat('select to_tsvector(email) from customers')",
+		"query_invalid /sql"},
 	{"another database", "select * from dblink('host=127.0.0.1', 'select 1, 2') as t (id int, email text)", "query_invalid /sql"},
 	{"ends a backend", "select pg_terminate_backend(pid) as id, 'x' as email from pg_stat_activity", "query_invalid /sql"},
 	{"the passwords", "select rolname as id, rolpassword as email from pg_authid", "query_invalid /sql"},
@@ -90,11 +95,16 @@ var hostile = []struct{ name, sql, want string }{
 	{"sleep", "select 1 as id, pg_sleep(1000)::text as email", "harmless"},
 	{"sleep for each", "select id, email from customers where pg_sleep(1000) is null", "harmless"},
 	{"generate_series bomb", "select count(*) as id, 'x' as email from generate_series(1, 1e12::bigint)", "harmless"},
-	{"cross join bomb", "select count(*) as id, max(a.email) as email from customers a, customers b, customers c, customers d, customers e, customers f, customers g, customers h", "harmless"},
+	{"cross join bomb",
+		"select count(*) as id, max(a.email) as email from customers a, customers b, customers c, customers d, " +
+			"customers e, customers f, customers g, customers h", "harmless"},
 	{"temp-file bomb", "select i as id, repeat('x', 1000) as email from generate_series(1, 1e12::bigint) i order by random()", "harmless"},
-	{"endless recursion", "with recursive r as (select 1::bigint as id union all select id + 1 from r) select id, 'x@example.com' as email from r", "harmless"},
+	{"endless recursion",
+		"with recursive r as (select 1::bigint as id union all select id + 1 from r) select id, 'x@example.com' as email from r",
+		"harmless"},
 	{"memory bomb", "select 1 as id, repeat('x', 500000000) as email", "harmless"},
-	{"deep parentheses", "select 1 as id, 'x' as email, " + strings.Repeat("(", 10000) + "1" + strings.Repeat(")", 10000) + " as x", "query_invalid /sql"},
+	{"deep parentheses", "select 1 as id, 'x' as email, " + strings.Repeat("(", 10000) + "1" + strings.Repeat(")", 10000) + " as x",
+		"query_invalid /sql"},
 	{"sequence", "select nextval('counter') as id, 'x' as email", "query_invalid /sql"},
 	{"two columns of one name", "select id, email, name, name from customers", "query_invalid /sql"},
 	{"no key column", "select id as other, email from customers", "query_invalid /key_column"},
@@ -119,12 +129,13 @@ create function loop_forever() returns int language plpgsql volatile as 'begin l
 create function loop_constant() returns int language plpgsql immutable as 'begin loop end loop; return 1; end'`)
 	for _, q := range hostile {
 		t.Run(q.name, func(t *testing.T) {
-			x, err := b.Create(t.Context(), b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: q.name, SQL: q.sql, KeyColumn: "id", EmailColumn: "email"})
+			x, err := b.Create(t.Context(), b.ws,
+				NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: q.name, SQL: q.sql, KeyColumn: "id", EmailColumn: "email"})
 			if q.want != "harmless" {
 				wantCode(t, err, q.want)
 				return
 			}
-			if strings.HasPrefix(codeOf(err), "source_") { // it was already bounded while it was planned
+			if strings.HasPrefix(codeOf(err), "source_") { // it was bounded while it was planned
 				return
 			}
 			if err != nil {
@@ -143,7 +154,7 @@ create function loop_constant() returns int language plpgsql immutable as 'begin
 	b.isUnharmed(t)
 }
 
-// isUnharmed checks that the shop is as setup made it and that nothing of ours runs on.
+// isUnharmed checks that the shop is unchanged and that no session is left.
 func (b bundle) isUnharmed(t *testing.T) {
 	t.Helper()
 	var customers, logged, tables, objects, locks int
@@ -151,16 +162,17 @@ func (b bundle) isUnharmed(t *testing.T) {
 select (select count(*) from customers where email like 'person%'), (select count(*) from log),
        (select count(*) from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace),
        (select count(*) from pg_largeobject_metadata),
-       (select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database()))`).
+       (select count(*) from pg_locks
+where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database()))`).
 		Scan(&customers, &logged, &tables, &objects, &locks)
 	if err != nil || customers != 20 || logged != 0 || tables != 3 || objects != 0 || locks != 0 {
 		t.Errorf("%d customers, %d logged, %d tables, %d large objects, %d locks, %v", customers, logged, tables, objects, locks, err)
 	}
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }
 
-// waitForNobody waits until no session of the role is left.
-func (b bundle) waitForNobody(t *testing.T) {
+// waitForNoSessions waits until no session of the role is left.
+func (b bundle) waitForNoSessions(t *testing.T) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -176,14 +188,14 @@ func (b bundle) waitForNobody(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%d sessions of ours are left at the source", left)
+			t.Fatalf("%d sessions are left at the source", left)
 		}
 	}
 }
 
-// TestSourceAloneKeepsHarmAway takes the list of denied functions out of the
-// way: what then still has to hold is the transaction and the role.
-func TestSourceAloneKeepsHarmAway(t *testing.T) {
+// TestSourceAloneIsProtected runs without the list of denied functions:
+// the transaction and the role are the protection.
+func TestSourceAloneIsProtected(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	for _, sql := range []string{
@@ -197,7 +209,7 @@ func TestSourceAloneKeepsHarmAway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = b.within(t.Context(), source, b.interactive(), func(r *run) error {
+		err = b.within(t.Context(), source, b.readSpan(), func(r *run) error {
 			if _, err := r.describe(r.ctx, sql); err != nil {
 				return err
 			}
@@ -245,7 +257,8 @@ func TestValidateDescribes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "id integer, email text, name text, opted_out boolean, joined timestamp, birthday date, balance number, score number, meta json, tag other, colour text, local timestamp, r number, raw other"
+	want := "id integer, email text, name text, opted_out boolean, joined timestamp, birthday date, " +
+		"balance number, score number, meta json, tag other, colour text, local timestamp, r number, raw other"
 	var got []string
 	for _, c := range r.Columns {
 		got = append(got, c.Name+" "+string(c.Type))
@@ -258,8 +271,8 @@ func TestValidateDescribes(t *testing.T) {
 	}
 }
 
-// TestSessionIsBoundedByTheSourceToo asks the source itself what holds, since
-// our own clocks would hide it if these were missing.
+// TestSessionIsBoundedByTheSourceToo reads the settings at the source, since
+// Lemma's timers would hide it if they were missing.
 func TestSessionIsBoundedByTheSourceToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)

@@ -11,14 +11,14 @@ import (
 	"lemma"
 )
 
-// What is kept of the connections that lookups use. Each is used by one at a
-// time, in a transaction of its own; between two of them it is outside of any.
+// Limits of idle connections for lookups. A connection runs one transaction at a
+// time, and is outside a transaction while it is idle.
 const (
 	maxIdle     = 2                // per source
 	idleFor     = 30 * time.Second // then it is closed
-	longestLife = 5 * time.Minute  // then too, so that the role is probed anew
-	reviveTime  = 2 * time.Second  // for a kept connection to show that it lives
-	maxKnown    = 100              // texts that a connection remembers to have described
+	longestLife = 5 * time.Minute  // also then, so that the role is probed again
+	reviveTime  = 2 * time.Second  // for an idle connection to respond
+	maxKnown    = 100              // queries that a connection has described and remembers
 )
 
 // connection is a session that outlives its transaction.
@@ -26,7 +26,7 @@ type connection struct {
 	session
 	source openedSource
 	since  time.Time
-	known  map[string]bool // texts that the source has described on it
+	known  map[string]bool // queries that the source has described on it
 	timer  *time.Timer     // closes it, while it is idle
 }
 
@@ -37,7 +37,7 @@ func (c *connection) remember(text string) {
 	c.known[text] = true
 }
 
-// revive opens a transaction on a connection that was idle. What it finds dead it closes.
+// revive opens a transaction on an idle connection. It closes a dead one.
 func (c *connection) revive(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, reviveTime)
 	defer cancel()
@@ -49,24 +49,24 @@ func (c *connection) revive(ctx context.Context) bool {
 	return true
 }
 
-// close does not let a panic of a driver out: timers call it.
+// close recovers a panic of a driver, since timers call it.
 func (c *connection) close() {
 	_ = lemma.Recovered(func() error { c.session.close(); return nil })
 }
 
-// idle are the connections that wait for the next lookup, by their source.
+// idle has the idle connections by source.
 type idle struct {
 	mutex  sync.Mutex
 	lists  map[sourceID][]*connection
-	longer time.Duration // how long one waits
+	longer time.Duration // how long one is kept
 	closed bool
 }
 
 type sourceID struct{ workspace, id uuid.UUID }
 
-// take gives the connection that was used last, and closes those to what the
-// source was before somebody changed it.
-func (i *idle) take(source openedSource) *connection {
+// get returns the connection that was used last, and closes those to an earlier
+// version of the source.
+func (i *idle) get(source openedSource) *connection {
 	c, old := i.sort(source)
 	for _, o := range old {
 		o.close()
@@ -78,18 +78,18 @@ func (i *idle) sort(source openedSource) (c *connection, old []*connection) {
 	i.mutex.Lock()
 	defer i.mutex.Unlock()
 	list := i.lists[source.sourceID]
-	for n := len(list) - 1; n >= 0; n-- {
-		switch fits := list[n].source == source && time.Since(list[n].since) < longestLife; {
+	for _, one := range slices.Backward(list) {
+		switch fits := one.source == source && time.Since(one.since) < longestLife; {
 		case !fits:
-			old = append(old, i.remove(list[n]))
+			old = append(old, i.remove(one))
 		case c == nil:
-			c = i.remove(list[n])
+			c = i.remove(one)
 		}
 	}
 	return c, old
 }
 
-// remove takes c off its list; i is locked.
+// remove removes c from its list; i is locked.
 func (i *idle) remove(c *connection) *connection {
 	c.timer.Stop()
 	list := i.lists[c.source.sourceID]
@@ -102,7 +102,7 @@ func (i *idle) remove(c *connection) *connection {
 	return c
 }
 
-// put keeps a connection, or closes it when there are enough.
+// put keeps a connection, or closes it if there are enough.
 func (i *idle) put(c *connection) {
 	if !i.keep(c) {
 		c.close()
@@ -121,7 +121,7 @@ func (i *idle) keep(c *connection) bool {
 	return true
 }
 
-// drop closes a connection that nobody took.
+// drop closes a connection that is still idle.
 func (i *idle) drop(c *connection) {
 	i.mutex.Lock()
 	waits := slices.Contains(i.lists[c.source.sourceID], c)
@@ -149,18 +149,16 @@ func (i *idle) close() {
 	}
 }
 
-// Close closes the connections that are kept between lookups. What is on its
-// way ends as it would have.
+// Close closes the idle connections of lookups. Running lookups continue.
 func (a *Audiences) Close() { a.idle.close() }
 
-// shortly does work in a transaction of its own, on a kept connection where
-// there is one that lives and on a new one otherwise. Only a connection on
-// which all went well is kept.
-func (a *Audiences) shortly(ctx context.Context, source openedSource, work func(*run, *connection) error) error {
-	r := a.newRun(ctx, a.looking())
+// withConnection runs work in a transaction, on an idle connection if one is alive
+// and on a new one otherwise. The connection is kept if there was no error.
+func (a *Audiences) withConnection(ctx context.Context, source openedSource, work func(*run, *connection) error) error {
+	r := a.newRun(ctx, a.lookupSpan())
 	defer r.stop()
 	var c *connection
-	whole := false // the answer was there; what comes after does not change it
+	complete := false // the result is complete; a later error does not change it
 	err := r.safely(func() (err error) {
 		if c, err = a.connection(r, source); err != nil {
 			return err
@@ -168,24 +166,24 @@ func (a *Audiences) shortly(ctx context.Context, source openedSource, work func(
 		if err := work(r, c); err != nil {
 			return err
 		}
-		whole = true
+		complete = true
 		return c.end(r.ctx)
 	})
 	switch {
 	case err == nil && r.release():
 		a.idle.put(c)
 		return nil
-	case whole:
+	case complete:
 		err = nil
 	}
-	r.abandon()
+	r.closeSession()
 	return r.explain(ctx, err)
 }
 
-// connection gives a kept connection that lives, or a new one. What it made is
-// the run's to close, also with an error.
+// connection returns an idle connection that is alive, or a new one. The run closes
+// it, also after an error.
 func (a *Audiences) connection(r *run, source openedSource) (*connection, error) {
-	for c := a.idle.take(source); c != nil; c = a.idle.take(source) {
+	for c := a.idle.get(source); c != nil; c = a.idle.get(source) {
 		if c.revive(r.ctx) {
 			r.session = c.session
 			r.wire().allow(r.span.bytes, textsFor(r.ctx))

@@ -41,10 +41,10 @@ func TestLookupsShareAConnection(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	x := b.addAudience(t, shopSQL)
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 	var first int
 	for i := range 5 {
-		do(t, b.shop, "update customers set name = $1 where id = 1", strconv.Itoa(i)) // a moment of its own each time
+		do(t, b.shop, "update customers set name = $1 where id = 1", strconv.Itoa(i)) // another snapshot each time
 		got, err := b.lookup(t, x.ID, []string{"name"}, []string{"1"})
 		if err != nil || got["1"].Payload != fmt.Sprintf(`{"name":"%d"}`, i) {
 			t.Fatalf("%+v, %v", got, err)
@@ -57,7 +57,8 @@ func TestLookupsShareAConnection(t *testing.T) {
 			t.Fatalf("backends %v, first %d", now, first)
 		}
 		var state string
-		if err := b.shop.QueryRow(t.Context(), "select state from pg_stat_activity where pid = $1", first).Scan(&state); err != nil || state != "idle" {
+		if err := b.shop.QueryRow(t.Context(), "select state from pg_stat_activity where pid = $1", first).Scan(&state); err != nil ||
+			state != "idle" {
 			t.Errorf("between two lookups it is %q, %v", state, err)
 		}
 	}
@@ -66,7 +67,9 @@ func TestLookupsShareAConnection(t *testing.T) {
 func TestEveryTransactionOfAConnectionIsBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	x := b.keyed(t, `select pg_backend_pid()::text as pid, '1' as k, concat_ws(' ', current_setting('statement_timeout'), current_setting('lock_timeout'),
+	x := b.keyed(t,
+		`select pg_backend_pid()::text as pid, '1' as k,
+	concat_ws(' ', current_setting('statement_timeout'), current_setting('lock_timeout'),
  current_setting('idle_in_transaction_session_timeout'), current_setting('transaction_read_only'), current_setting('transaction_isolation'),
  current_setting('TimeZone'), current_setting('application_name')) as email`)
 	pids := map[string]bool{}
@@ -82,14 +85,17 @@ func TestEveryTransactionOfAConnectionIsBounded(t *testing.T) {
 	}
 }
 
-// TestWhatAQueryLeavesBehind has a function of the customer that sets
-// something for the session: the next lookup on the connection does not see it.
-func TestWhatAQueryLeavesBehind(t *testing.T) {
+// TestSettingsOfAQueryAreReset has a function of the customer that changes
+// settings of the session: the next lookup on the connection has the original ones.
+func TestSettingsOfAQueryAreReset(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	do(t, b.shop, `create function leave() returns text language plpgsql as $$
 declare old text := current_setting('TimeZone') || coalesce(current_setting('my.mark', true), '') || current_setting('search_path');
-begin perform set_config('TimeZone', 'Asia/Tokyo', false), set_config('my.mark', 'left', false), set_config('search_path', 'nowhere', false); return old; end $$`)
+begin
+	perform set_config('TimeZone', 'Asia/Tokyo', false), set_config('my.mark', 'left', false), set_config('search_path', 'nowhere', false);
+	return old;
+end $$`)
 	x := b.keyed(t, "select '1' as k, public.leave() as email")
 	var before string
 	for i := range 3 {
@@ -149,7 +155,7 @@ func TestIdleConnections(t *testing.T) {
 			t.Error("a connection of the older version is left")
 		}
 	}
-	b.waitForNobody(t) // closed when nobody needs it
+	b.waitForNoSessions(t) // closed when it is idle for long
 
 	b.idle.longer = time.Hour
 	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
@@ -157,11 +163,11 @@ func TestIdleConnections(t *testing.T) {
 	}
 	b.waitForBackends(t, 1)
 	b.Close()
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
 		t.Error("after Close:", err)
 	}
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }
 
 // TestAnOldConnectionIsProbedAnew has a role that became powerful meanwhile.
@@ -178,7 +184,7 @@ func TestAnOldConnectionIsProbedAnew(t *testing.T) {
 	}
 	_, err := b.lookup(t, x.ID, nil, []string{"1"})
 	wantCode(t, err, CodeRefused)
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }
 
 func TestConnectionThatDiedWhileIdle(t *testing.T) {
@@ -189,19 +195,19 @@ func TestConnectionThatDiedWhileIdle(t *testing.T) {
 	l, source := b.through(t)
 	b.source = source
 	x := b.addAudience(t, shopSQL)
-	look := func() {
+	read := func() {
 		t.Helper()
 		got, err := b.lookup(t, x.ID, nil, []string{"1", "2"})
 		if err != nil || len(got) != 2 {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
-	look()
+	read()
 	do(t, b.shop, "select pg_terminate_backend(pid) from pg_stat_activity where usename = $1", b.role)
-	look()
-	l.hangUp()
-	look()
-	l.limit.Store(0) // it swallows what the source says: not dead, but frozen
+	read()
+	l.closeConnections()
+	read()
+	l.limit.Store(0) // it forwards nothing: the connection is not dead, but blocked
 	started := time.Now()
 	_, err := b.lookup(t, x.ID, nil, []string{"1"})
 	wantCode(t, err, CodeTimeout)
@@ -209,11 +215,11 @@ func TestConnectionThatDiedWhileIdle(t *testing.T) {
 		t.Errorf("it took %s", d)
 	}
 	l.limit.Store(-1)
-	look()
+	read()
 }
 
-// hangUp cuts what is open and takes new connections.
-func (l *line) hangUp() {
+// closeConnections closes open connections and accepts new ones.
+func (l *line) closeConnections() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	for _, c := range l.open {

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestMySQLServerThatAsksForAFile answers a query with the request for a file
-// of ours, as the protocol lets a server do at any time.
-func TestMySQLServerThatAsksForAFile(t *testing.T) {
+// TestMySQLServerThatRequestsAFile has a server that responds to a query with a request
+// for a local file, which the protocol allows at any time.
+func TestMySQLServerThatRequestsAFile(t *testing.T) {
 	t.Parallel()
 	b, s := mariadbShop(t, dev)
 	file := filepath.Join(t.TempDir(), "canary")
@@ -25,42 +25,42 @@ func TestMySQLServerThatAsksForAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	var said recording
+	var reported recording
 	go func() {
 		for {
 			client, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go askForFile(client, s.address(), file, &said)
+			go requestFile(client, s.address(), file, &reported)
 		}
 	}()
 	source := b.addSource(t, MySQL, strings.Replace(b.dsn, s.address(), l.Addr().String(), 1)+"?tls=false")
 	if _, err := b.TestSource(t.Context(), b.ws, source); err == nil {
-		t.Error("the server was believed")
+		t.Error("the server was accepted")
 	}
-	if !said.asked() {
-		t.Error("the server did not come to ask")
+	if !reported.requested() {
+		t.Error("the server did not request the file")
 	}
-	if bytes.Contains(said.all(), []byte("canary")) {
+	if bytes.Contains(reported.all(), []byte("canary")) {
 		t.Error("the file was sent")
 	}
 }
 
-// recording is what a client said, and whether it was asked for a file.
+// recording has the bytes of a client, and whether a file was requested.
 type recording struct {
 	sync.Mutex
-	said     bytes.Buffer
+	reported bytes.Buffer
 	question bool
 }
 
 func (r *recording) Write(p []byte) (int, error) {
 	r.Lock()
 	defer r.Unlock()
-	return r.said.Write(p)
+	return r.reported.Write(p)
 }
 
-func (r *recording) asked() bool {
+func (r *recording) requested() bool {
 	r.Lock()
 	defer r.Unlock()
 	return r.question
@@ -69,12 +69,12 @@ func (r *recording) asked() bool {
 func (r *recording) all() []byte {
 	r.Lock()
 	defer r.Unlock()
-	return bytes.Clone(r.said.Bytes())
+	return bytes.Clone(r.reported.Bytes())
 }
 
-// askForFile passes the login on and answers the first statement after it (a
-// packet that begins a new sequence and says COM_QUERY) with 0xFB and a name.
-func askForFile(client net.Conn, address, file string, said *recording) {
+// requestFile forwards the login and responds to the first statement after it (a
+// packet that begins a new sequence with COM_QUERY) by 0xFB and a name.
+func requestFile(client net.Conn, address, file string, reported *recording) {
 	defer client.Close()
 	server, err := net.Dial("tcp", address)
 	if err != nil {
@@ -88,14 +88,14 @@ func askForFile(client net.Conn, address, file string, said *recording) {
 		if err != nil {
 			return
 		}
-		said.Write(packet[:n])
+		reported.Write(packet[:n])
 		if n > 4 && packet[3] == 0 && packet[4] == 3 {
-			said.Lock()
-			said.question = true
-			said.Unlock()
+			reported.Lock()
+			reported.question = true
+			reported.Unlock()
 			name := append([]byte{0xFB}, file...)
 			client.Write(append([]byte{byte(len(name)), 0, 0, 1}, name...))
-			io.Copy(said, client)
+			io.Copy(reported, client)
 			return
 		}
 		server.Write(packet[:n])

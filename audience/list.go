@@ -16,8 +16,8 @@ import (
 	"lemma/pgerr"
 )
 
-// Audience is a saved question to a source: who, and what is known of each.
-// It is asked anew every time; nothing of the answer is kept here.
+// Audience is a saved query that returns profiles with their data. It runs for each
+// use; its rows are not stored.
 type Audience struct {
 	ID             uuid.UUID
 	WorkspaceID    uuid.UUID
@@ -26,8 +26,8 @@ type Audience struct {
 	SQL            string
 	KeyColumn      string   // the column that is the profile key
 	EmailColumn    string   // the column that is the address
-	OptedOutColumn string   // true or not 0 in it: unsubscribed; empty without one; null counts as not opted out
-	Columns        []Column // as the source described them when the audience was saved
+	OptedOutColumn string   // true or not 0: unsubscribed; null: not opted out; empty: there is no such column
+	Columns        []Column // described by the source when the audience was saved
 	Version        int      // ETag
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
@@ -39,9 +39,9 @@ type Column struct {
 	Type Type   `json:"type"`
 }
 
-// NewAudience is what an audience is made from.
+// NewAudience has the fields of a new audience.
 type NewAudience struct {
-	ID             uuid.UUID // made by the caller, so that a repeated request makes it once
+	ID             uuid.UUID // made by the caller, so that a repeated request creates one
 	DataSourceID   uuid.UUID
 	Name           string
 	SQL            string
@@ -50,7 +50,7 @@ type NewAudience struct {
 	OptedOutColumn string
 }
 
-// Patch changes an audience; nil leaves a field as it is.
+// Patch changes an audience; a nil field stays unchanged.
 type Patch struct {
 	DataSourceID   *uuid.UUID
 	Name           *string
@@ -60,14 +60,15 @@ type Patch struct {
 	OptedOutColumn *string // empty: none
 }
 
-func (p Patch) asks() bool {
+func (p Patch) changesQuery() bool {
 	return p.DataSourceID != nil || p.SQL != nil || p.KeyColumn != nil || p.EmailColumn != nil || p.OptedOutColumn != nil
 }
 
-const audienceColumns = `workspace_id, id, data_source_id, name, sql, key_column, email_column, coalesce(opted_out_column, '') as opted_out_column,
+const audienceColumns = `workspace_id, id, data_source_id, name, sql, key_column, email_column,
+	coalesce(opted_out_column, '') as opted_out_column,
        columns, version, created_at, updated_at`
 
-// Create asks the source whether the audience holds, and saves it.
+// Create validates the audience at the source, and saves it.
 func (a *Audiences) Create(ctx context.Context, ws uuid.UUID, n NewAudience) (Audience, error) {
 	if err := lemma.CheckName(n.Name); err != nil {
 		return Audience{}, err
@@ -105,18 +106,19 @@ var list = page.Named("audiences", "", func(a Audience) uuid.UUID { return a.ID 
 
 // List reads a page of audiences.
 func (a *Audiences) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Audience, string, error) {
-	return list.Read(ctx, a.pool, q, ws, `select `+audienceColumns+` from audiences where workspace_id = $1`, pgx.RowToStructByName[Audience])
+	return list.Read(ctx, a.pool, q, ws, `select `+audienceColumns+` from audiences where workspace_id = $1`,
+		pgx.RowToStructByName[Audience])
 }
 
-// Update changes an audience if it still has the version ifMatch; with nil,
-// whatever version it has. What is asked of the source is asked there first.
+// Update changes an audience. ifMatch, if not nil, must be its version. A change of
+// the query is validated at the source first.
 func (a *Audiences) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p Patch) (Audience, error) {
 	old, err := a.Get(ctx, ws, id)
 	if err != nil {
 		return Audience{}, err
 	}
 	if ifMatch == nil {
-		ifMatch = &old.Version // what was validated together is saved together
+		ifMatch = &old.Version // the version that was validated is saved
 	}
 	if old.Version != *ifMatch {
 		return Audience{}, updated(pgx.ErrNoRows, "audience")
@@ -125,7 +127,7 @@ func (a *Audiences) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 	if err := lemma.CheckName(changed.Name); err != nil {
 		return Audience{}, err
 	}
-	if p.asks() {
+	if p.changesQuery() {
 		report, err := a.Validate(ctx, ws, changed.draft())
 		if err != nil {
 			return Audience{}, err
@@ -171,8 +173,8 @@ returning `+audienceColumns,
 	return saved, updated(err, "audience")
 }
 
-// UsersOf answers the names of audiences on a data source, the newest first and
-// at most so many.
+// UsersOf returns the names of audiences on a data source: the newest ones first, at
+// most limit.
 func (a *Audiences) UsersOf(ctx context.Context, ws, source uuid.UUID, most int) ([]string, error) {
 	rows, _ := a.pool.Query(ctx, `
 		select name from audiences where workspace_id = $1 and data_source_id = $2 order by id desc limit $3`, ws, source, most)

@@ -9,18 +9,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// MaxLookup is how many profiles one lookup or matching may ask about.
+// MaxLookup is the largest number of profiles of one lookup or matching.
 const MaxLookup = 1000
 
-// Lookup reads the rows of some profiles now, all of one moment, with the
-// columns of the payload as Stream gives them. Keys that are not in the
-// audience are not in the answer; of two rows with one key the first counts,
-// and it is opted out if any of them is.
-// Where the source has an index on the key column, it can be used.
+// Lookup reads the current rows of some profiles in one snapshot, with the columns
+// of the payload like Stream. Keys that are not in the audience are not in the
+// result. Of rows with one key the first is returned, and is opted out if any of
+// them is. The source can use an index on the key column.
 //
-// Errors that the source is to blame for are *lemma.Error with one of the codes
-// of this package. Those of the kind Unavailable may be gone a little later.
-// Others may be about one of the profiles, or about so many at once.
+// Errors of the source are *lemma.Error with a code of this package. Those of the
+// kind Unavailable are temporary. Others may be caused by one of the profiles, or by
+// their number.
 func (a *Audiences) Lookup(ctx context.Context, ws, id uuid.UUID, columns, keys []string) (map[string]Row, error) {
 	rows := make(map[string]Row, len(keys))
 	err := a.LookupEach(ctx, ws, id, columns, keys, func(row Row) {
@@ -36,13 +35,13 @@ func (a *Audiences) Lookup(ctx context.Context, ws, id uuid.UUID, columns, keys 
 	return rows, nil
 }
 
-// LookupEach is Lookup for audiences that may have several rows with one key:
-// it yields them all, and with an error some of them.
+// LookupEach is Lookup for audiences that may have several rows with one key. It
+// yields all rows. Before an error it may yield some.
 func (a *Audiences) LookupEach(ctx context.Context, ws, id uuid.UUID, columns, keys []string, yield func(Row)) error {
 	if len(keys) > MaxLookup {
-		return fmt.Errorf("look up %d profiles: at most %d go at once", len(keys), MaxLookup)
+		return fmt.Errorf("look up %d profiles: must be at most %d", len(keys), MaxLookup)
 	}
-	asked, set := askable(keys)
+	asked, set := validKeys(keys)
 	if len(asked) == 0 {
 		return nil
 	}
@@ -50,7 +49,7 @@ func (a *Audiences) LookupEach(ctx context.Context, ws, id uuid.UUID, columns, k
 	if err != nil {
 		return err
 	}
-	return a.shortly(ctx, source, func(r *run, c *connection) error {
+	return a.withConnection(ctx, source, func(r *run, c *connection) error {
 		s, err := a.openLookup(r, c, x, columns, asked)
 		if err != nil {
 			return err
@@ -64,14 +63,14 @@ func (a *Audiences) LookupEach(ctx context.Context, ws, id uuid.UUID, columns, k
 	})
 }
 
-// ofLookups are the limits of an answer that is kept in memory as a whole.
-func (o Options) ofLookups() Options {
+// forLookups returns the limits of a result that is kept in memory.
+func (o Options) forLookups() Options {
 	o.MaxBytes = min(o.MaxBytes, o.MaxLookupBytes)
 	return o
 }
 
-// askable are the different keys that somebody could have.
-func askable(keys []string) ([]string, map[string]bool) {
+// validKeys returns the distinct keys that a profile can have.
+func validKeys(keys []string) ([]string, map[string]bool) {
 	asked, set := make([]string, 0, len(keys)), make(map[string]bool, len(keys))
 	for _, key := range keys {
 		if IsKey(key) && !set[key] {
@@ -87,17 +86,17 @@ func IsKey(key string) bool {
 	return key != "" && len(key) <= MaxKey && utf8.ValidString(key) && !strings.ContainsRune(key, 0)
 }
 
-// openLookup has the source describe the whole query once on a connection, and
-// compares the types of what is read with what was saved each time.
+// openLookup makes the source describe the query once per connection, and compares
+// the types of the columns with the saved ones each time.
 func (a *Audiences) openLookup(r *run, c *connection, x Audience, columns, keys []string) (*stream, error) {
 	if !c.known[x.SQL] {
-		if err := r.stillAs(x, columns); err != nil {
+		if err := r.checkUnchanged(x, columns); err != nil {
 			return nil, err
 		}
 		c.remember(x.SQL)
 	}
 	s, read := a.newStream(r, x, columns)
-	s.options = a.options.ofLookups()
+	s.options = a.options.forLookups()
 	var live []Column
 	var err error
 	if s.cursor, live, err = r.lookup(r.ctx, x.SQL, x.KeyColumn, read, keys); err != nil {

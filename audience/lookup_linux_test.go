@@ -12,12 +12,13 @@ import (
 	"lemma"
 )
 
-// schema makes a database of this test alone, which the bundle's login can read.
+// schema makes a database of this test, which the bundle's login can read.
 func (s *server) schema(t testing.TB, b *bundle, statements ...string) {
 	t.Helper()
 	name := "s" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	user := b.dsn[len("mysql://"):strings.LastIndex(b.dsn, ":pw@")]
-	s.exec(t, "create database "+name+" character set utf8mb4 collate utf8mb4_unicode_ci", "grant select on "+name+".* to "+user+"@'127.0.0.1'")
+	s.exec(t, "create database "+name+" character set utf8mb4 collate utf8mb4_unicode_ci",
+		"grant select on "+name+".* to "+user+"@'127.0.0.1'")
 	t.Cleanup(func() { s.exec(t, "drop database "+name) })
 	for _, statement := range statements {
 		s.exec(t, strings.ReplaceAll(statement, "$", name))
@@ -29,8 +30,9 @@ func (s *server) schema(t testing.TB, b *bundle, statements ...string) {
 func TestMySQLLookupGivesTheRowsOfAStream(t *testing.T) {
 	t.Parallel()
 	b, s := mariadbShop(t, dev)
-	x, err := b.Create(t.Context(), b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "all", SQL: "select * from customers order by id # all",
-		KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
+	x, err := b.Create(t.Context(), b.ws,
+		NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "all", SQL: "select * from customers order by id # all",
+			KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +47,7 @@ func TestMySQLLookupGivesTheRowsOfAStream(t *testing.T) {
 			want[row.Key] = row
 		}
 	}
-	keys := []string{"21", "nobody", "1abc", "01", "18446744073709551615", "18446744073709551616", "-1", ""}
+	keys := []string{"21", "unknown", "1abc", "01", "18446744073709551615", "18446744073709551616", "-1", ""}
 	for i := range 19 {
 		keys = append(keys, strconv.Itoa(i+2))
 	}
@@ -58,7 +60,7 @@ func TestMySQLLookupGivesTheRowsOfAStream(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	got, err := b.lookup(t, x.ID, nil, []string{"nobody"})
+	got, err := b.lookup(t, x.ID, nil, []string{"unknown"})
 	if err != nil || len(got) != 0 {
 		t.Errorf("no key that could be one: %v, %v", got, err)
 	}
@@ -66,7 +68,9 @@ func TestMySQLLookupGivesTheRowsOfAStream(t *testing.T) {
 	if n := s.count(t, "select count(*) from information_schema.processlist where user = '"+user+"'"); n != 1 {
 		t.Errorf("%d connections", n)
 	}
-	if n := s.count(t, "select count(*) from information_schema.innodb_trx t join information_schema.processlist p on p.id = t.trx_mysql_thread_id where p.user = '"+user+"'"); n != 0 {
+	if n := s.count(t,
+		"select count(*) from information_schema.innodb_trx t "+
+			"join information_schema.processlist p on p.id = t.trx_mysql_thread_id where p.user = '"+user+"'"); n != 0 {
 		t.Error("between two lookups it is in a transaction")
 	}
 }
@@ -75,15 +79,22 @@ func TestMySQLLookupByKeysOfEveryType(t *testing.T) {
 	t.Parallel()
 	b, s := mariadbShop(t, dev)
 	s.schema(t, &b, `
-create table $.odd (tiny tinyint, u bigint unsigned, i bigint, d decimal(30,2), f float, dd double, text_ci varchar(300), text_bin varchar(300) character set utf8mb4 collate utf8mb4_bin,
-  latin varchar(20) character set latin1, old varchar(20) character set utf8, c char(10), e enum('7', 'red'), b varbinary(20), id uuid, y year)`,
+create table $.odd (tiny tinyint, u bigint unsigned, i bigint, d decimal(30,2), f float, dd double,
+  text_ci varchar(300), text_bin varchar(300) character set utf8mb4 collate utf8mb4_bin,
+  latin varchar(20) character set latin1, old varchar(20) character
+set utf8, c char(10), e enum('7', 'red'), b varbinary(20), id uuid, y year)`,
 		`insert into $.odd values
-(7, 18446744073709551615, -9223372036854775808, 7.00, 0.1, 1e20, 'abc', 'abc', 'é', 'é', '7 ', '7', '7', '00000000-0000-0000-0000-000000000007', 2026),
+(7, 18446744073709551615, -9223372036854775808, 7.00, 0.1, 1e20, 'abc', 'abc', 'é', 'é', '7 ', '7', '7',
+  '00000000-0000-0000-0000-000000000007', 2026),
 (8, 7, 9223372036854775807, 99999999999999999999999999.50, 7, 7, 'a''b"c\\\\d{e}', '😀', '7', '7', 'x', 'red', 'é', null, null)`)
-	keys := append([]string{"abc", "ABC", "abc ", "0.1", "7.00", "8", "red", "18446744073709551615", "-9223372036854775808", "99999999999999999999999999.50", "2026", "x"}, oddKeys...)
+	keys := append([]string{"abc", "ABC", "abc ", "0.1", "7.00", "8", "red", "18446744073709551615", "-9223372036854775808",
+		"99999999999999999999999999.50", "2026", "x"}, oddKeys...)
 	for column, want := range map[string][]string{
-		"tiny": {"7", "8"}, "u": {"7", "18446744073709551615"}, "i": {"-9223372036854775808", "9223372036854775807"}, "d": {"7.00", "99999999999999999999999999.50"},
-		"f": {"7", "0.1"}, "dd": {"7"}, "text_ci": {"abc", `a'b"c\\d{e}`}, "text_bin": {"abc", "😀"}, "latin": {"é", "7"}, "old": {"é", "7"}, "c": {"7", "x"},
+		"tiny": {"7", "8"}, "u": {"7", "18446744073709551615"}, "i": {"-9223372036854775808", "9223372036854775807"},
+		"d": {"7.00", "99999999999999999999999999.50"},
+		"f": {"7", "0.1"}, "dd": {"7"}, "text_ci": {"abc", `a'b"c\\d{e}`}, "text_bin": {"abc", "😀"},
+		"latin": {"é", "7"}, "old": {"é", "7"},
+		"c": {"7", "x"},
 		"e": {"7", "red"}, "b": {"7", "é"}, "id": {"00000000-0000-0000-0000-000000000007"}, "y": {"2026"},
 	} {
 		t.Run(column, func(t *testing.T) {
@@ -100,8 +111,11 @@ create table $.odd (tiny tinyint, u bigint unsigned, i bigint, d decimal(30,2), 
 func TestMySQLMatching(t *testing.T) {
 	t.Parallel()
 	b, s := mariadbShop(t, dev)
-	s.schema(t, &b, "create table $.orders (customer bigint, code varchar(40), latin varchar(40) character set latin1, at datetime(6), key (code))",
-		`insert into $.orders values (1, 'c1', 'c1', '2026-01-10 09:59:59'), (2, 'c2', 'c2', '2026-01-10 10:00:00.123456'), (3, 'c3', 'é', '2026-01-10 10:00:00.123457'), (3, 'c3', 'é', '2026-02-01'), (99, 'c99', 'c99', '2026-02-01')`)
+	s.schema(t, &b,
+		"create table $.orders (customer bigint, code varchar(40), latin varchar(40) character set latin1, at datetime(6), key (code))",
+		`insert into $.orders
+			values (1, 'c1', 'c1', '2026-01-10 09:59:59'), (2, 'c2', 'c2', '2026-01-10 10:00:00.123456'),
+			(3, 'c3', 'é', '2026-01-10 10:00:00.123457'), (3, 'c3', 'é', '2026-02-01'), (99, 'c99', 'c99', '2026-02-01')`)
 	keys := append([]string{"1", "2", "3", "4", "c1", "c2", "c3", "é"}, oddKeys...)
 	var all []string
 	for _, key := range keys {
@@ -111,13 +125,16 @@ func TestMySQLMatching(t *testing.T) {
 	}
 	for sql, want := range map[string][]string{
 		"select customer from orders": {"1", "2", "3"},
-		"select o.code from orders o join people p on p.profile_key = o.code where o.at > p.enrolled_at":                                                       {"c3"},
-		"select p.profile_key from orders o join people p on p.profile_key = o.latin where o.at > p.enrolled_at":                                               {"é"},
-		"select profile_key from people p where exists (select 1 from orders o where cast(o.customer as char) = p.profile_key and o.at <= p.enrolled_at) # so": {"1", "2", "1 "},
-		"with o as (select code from orders) select p.profile_key from people p left join o on o.code = p.profile_key order by 1 limit 1000000":                all,
-		"(select profile_key from people) -- everybody":                                      all,
-		"select profile_key from people where enrolled_at = '2026-01-10 10:00:00.123456'":    all,
-		"select profile_key from people where collation(profile_key) = 'utf8mb4_unicode_ci'": all, // as the tables of this database, whose indexes then serve
+		"select o.code from orders o join people p on p.profile_key = o.code where o.at > p.enrolled_at":         {"c3"},
+		"select p.profile_key from orders o join people p on p.profile_key = o.latin where o.at > p.enrolled_at": {"é"},
+		"select profile_key from people p where exists (" +
+			"select 1 from orders o where cast(o.customer as char) = p.profile_key and o.at <= p.enrolled_at) # so": {"1", "2", "1 "},
+		"with o as (select code from orders) " +
+			"select p.profile_key from people p left join o on o.code = p.profile_key order by 1 limit 1000000": all,
+		"(select profile_key from people) -- all":                                         all,
+		"select profile_key from people where enrolled_at = '2026-01-10 10:00:00.123456'": all,
+		// as the tables of this database, whose indexes then serve
+		"select profile_key from people where collation(profile_key) = 'utf8mb4_unicode_ci'": all,
 		"select profile_key from people where false":                                         nil,
 	} {
 		if err := b.ValidateMatching(t.Context(), b.ws, b.source, sql); err != nil {
@@ -144,7 +161,7 @@ func TestMySQLMatching(t *testing.T) {
 		"variables":               "select profile_key from people into @a",
 		"two columns":             "select * from people",
 		"a column that is no key": "select enrolled_at from people",
-		"nobody knows":            "select profile_key from persons",
+		"an unknown relation":     "select profile_key from persons",
 		"executed comment":        "select profile_key /*! , 1 */ from people",
 		"an option":               "set session transaction read write",
 	} {
@@ -162,7 +179,7 @@ func TestMySQLMatching(t *testing.T) {
 	}
 }
 
-// TestMySQLFormsKeepMatchingInside takes the check of the text away.
+// TestMySQLFormsKeepMatchingInside runs without checkText.
 func TestMySQLFormsKeepMatchingInside(t *testing.T) {
 	t.Parallel()
 	b, _ := mariadbShop(t, dev)
@@ -181,7 +198,7 @@ func TestMySQLFormsKeepMatchingInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = b.within(t.Context(), source, b.interactive(), func(r *run) error {
+		err = b.within(t.Context(), source, b.readSpan(), func(r *run) error {
 			_, err := r.describeMatching(r.ctx, sql)
 			return err
 		})
@@ -195,39 +212,41 @@ func TestMySQLKeptConnections(t *testing.T) {
 	o.LookupTimeout = 2 * time.Second
 	b, s := mariadbShop(t, o)
 	user := b.dsn[len("mysql://"):strings.LastIndex(b.dsn, ":pw@")]
-	s.schema(t, &b, "create table $.people (k varchar(50) primary key, email varchar(50))", "insert into $.people values ('1', 'x@example.com')")
+	s.schema(t, &b, "create table $.people (k varchar(50) primary key, email varchar(50))",
+		"insert into $.people values ('1', 'x@example.com')")
 	x := b.keyed(t, "select * from people")
-	look := func(want string) {
+	read := func(want string) {
 		t.Helper()
 		_, err := b.lookup(t, x.ID, nil, []string{"1"})
 		wantCode(t, err, want)
 	}
 	table := b.dsn[strings.LastIndexByte(b.dsn, '/')+1:] + ".people"
-	look("fine")
+	read("fine")
 	id := s.count(t, "select max(id) from information_schema.processlist where user = '"+user+"'")
-	look("fine")
+	read("fine")
 	s.exec(t, "kill "+strconv.Itoa(id))
-	look("fine")
+	read("fine")
 	s.exec(t, "update "+table+" set email = null", "alter table "+table+" modify email int null")
-	look("source_changed")
+	read("source_changed")
 	s.exec(t, "alter table "+table+" modify email varchar(50)")
-	look("fine")
+	read("fine")
 	s.exec(t, "revoke select on "+strings.TrimSuffix(table, ".people")+".* from "+user+"@'127.0.0.1'")
-	b.Close() // MariaDB looks at a database's privileges when a connection begins
-	look("source_refused")
+	b.Close() // MariaDB reads the privileges of a database when a connection begins
+	read("source_refused")
 	s.exec(t, "grant select on "+strings.TrimSuffix(table, ".people")+".* to "+user+"@'127.0.0.1'")
-	look("fine")
+	read("fine")
 	started := time.Now()
 	_, err := b.match(t, "select profile_key from people where sleep(100) = 0", "1")
 	wantCode(t, err, CodeTimeout)
 	if d := time.Since(started); d > 6*time.Second {
 		t.Errorf("it took %s", d)
 	}
-	look("fine")
+	read("fine")
 	b.Close()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); s.count(t, "select count(*) from information_schema.processlist where user = '"+user+"'") > 0; <-tick.C {
+	for deadline := time.Now().Add(10 * time.Second); s.count(t,
+		"select count(*) from information_schema.processlist where user = '"+user+"'") > 0; <-tick.C {
 		if time.Now().After(deadline) {
 			t.Fatal("connections are left")
 		}
@@ -238,10 +257,13 @@ func BenchmarkMySQLLookup(bench *testing.B) {
 	b, s := mariadbShop(bench, dev)
 	s.schema(bench, &b, `
 create table $.people (primary key (id), key (code)) as
-with recursive d as (select 0 as n union all select n + 1 from d where n < 999), s as (select a.n * 1000 + b.n as n from d a, d b where a.n < 301)
-select n as id, concat('customer-', n) as code, concat('person', n, '@example.com') as email, concat('Name ', n) as name, 'de' as locale, now() as joined, n / 3.0 as balance, n % 7 = 0 as vip from s`)
+with recursive d as (select 0 as n union all select n + 1 from d where n < 999), s as (select a.n * 1000 + b.n as n from d a, d b
+where a.n < 301)
+select n as id, concat('customer-', n) as code, concat('person', n, '@example.com') as email, concat('Name ', n) as name,
+  'de' as locale, now() as joined, n / 3.0 as balance, n % 7 = 0 as vip from s`)
 	bench.Cleanup(b.Close)
-	for name, key := range map[string]func(i int) string{"id": strconv.Itoa, "code": func(i int) string { return "customer-" + strconv.Itoa(i) }} {
+	for name, key := range map[string]func(i int) string{"id": strconv.Itoa,
+		"code": func(i int) string { return "customer-" + strconv.Itoa(i) }} {
 		x := b.keyed(bench, "select "+name+" as k, email, name, locale, joined, balance, vip from people")
 		bench.Run(name, func(bench *testing.B) { b.benchLookup(bench, x.ID, make([]string, MaxLookup), key) })
 	}

@@ -24,7 +24,8 @@ func (b bundle) lookup(t testing.TB, id uuid.UUID, columns, keys []string) (map[
 // keyed saves an audience whose key is the column k.
 func (b bundle) keyed(t testing.TB, sql string) Audience {
 	t.Helper()
-	x, err := b.Create(t.Context(), b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: uuid.NewString(), SQL: sql, KeyColumn: "k", EmailColumn: "email"})
+	x, err := b.Create(t.Context(), b.ws,
+		NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: uuid.NewString(), SQL: sql, KeyColumn: "k", EmailColumn: "email"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,8 @@ func wantSet(t testing.TB, got map[string]bool, want ...string) {
 func TestLookupGivesTheRowsOfAStream(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	x, err := b.Create(t.Context(), b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "all", SQL: shopSQL, KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
+	x, err := b.Create(t.Context(), b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "all", SQL: shopSQL, KeyColumn: "id",
+		EmailColumn: "email", OptedOutColumn: "opted_out"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +75,7 @@ func TestLookupGivesTheRowsOfAStream(t *testing.T) {
 			want[row.Key] = row
 		}
 	}
-	keys := []string{"21", "nobody", "1", ""}
+	keys := []string{"21", "unknown", "1", ""}
 	for i := range 19 {
 		keys = append(keys, strconv.Itoa(i+1))
 	}
@@ -96,7 +98,7 @@ func TestLookupGivesTheRowsOfAStream(t *testing.T) {
 	wantCode(t, err, CodeChanged)
 }
 
-// streamOf takes away what a stream leaves out: the payload of a row that is opted out.
+// streamOf removes what a stream omits: the payload of a row that is opted out.
 func streamOf(rows map[string]Row) map[string]Row {
 	for key, row := range rows {
 		if row.OptedOut {
@@ -107,10 +109,14 @@ func streamOf(rows map[string]Row) map[string]Row {
 	return rows
 }
 
-// oddKeys are some that break what is careless.
-var oddKeys = []string{"", "'", `"`, `\`, `\\`, `{`, `}`, `,`, `a,b`, `{"a"}`, "null", "NULL", "é", "😀", "a'b\"c\\d{e}", "\n", " 1", "1 ", "007", "+7", "-0", "7.0", "1e3", "12abc",
-	"a\x00b", "\xff", "9223372036854775807", "9223372036854775808", "-9223372036854775809", "2147483648", "99999999999999999999999999", "?", "$1", "); drop table customers; --",
-	"NaN", "00000000-0000-0000-0000-000000000007", "00000000-0000-0000-0000-00000000000G", strings.Repeat("k", MaxKey), strings.Repeat("k", MaxKey+1), "7"}
+// oddKeys are keys with special characters and values.
+var oddKeys = []string{"", "'", `"`, `\`, `\\`, `{`, `}`, `,`, `a,b`, `{"a"}`, "null", "NULL", "é", "😀", "a'b\"c\\d{e}", "\n",
+	" 1", "1 ",
+	"007", "+7", "-0", "7.0", "1e3", "12abc",
+	"a\x00b", "\xff", "9223372036854775807", "9223372036854775808", "-9223372036854775809", "2147483648", "99999999999999999999999999", "?",
+	"$1", "); drop table customers; --",
+	"NaN", "00000000-0000-0000-0000-000000000007", "00000000-0000-0000-0000-00000000000G", strings.Repeat("k", MaxKey),
+	strings.Repeat("k", MaxKey+1), "7"}
 
 func TestLookupByKeysOfEveryType(t *testing.T) {
 	t.Parallel()
@@ -131,11 +137,13 @@ func TestLookupByKeysOfEveryType(t *testing.T) {
 		k    string // the values of the key column
 		want []string
 	}{
-		"smallint":             {"values (7::smallint)", []string{"7"}},
-		"integer":              {"values (7), (2147483647)", []string{"7"}},
-		"bigint":               {"values (7::bigint), (9223372036854775807), (2147483648)", []string{"7", "9223372036854775807", "2147483648"}},
-		"oid":                  {"values (7::oid), (2147483648)", []string{"7", "2147483648"}},
-		"numeric":              {"values (7::numeric), (7.0), ('NaN'), (9223372036854775808), (99999999999999999999999999), (1.50)", []string{"7", "7.0", "NaN", "9223372036854775808", "99999999999999999999999999"}},
+		"smallint": {"values (7::smallint)", []string{"7"}},
+		"integer":  {"values (7), (2147483647)", []string{"7"}},
+		"bigint": {"values (7::bigint), (9223372036854775807), (2147483648)",
+			[]string{"7", "9223372036854775807", "2147483648"}},
+		"oid": {"values (7::oid), (2147483648)", []string{"7", "2147483648"}},
+		"numeric": {"values (7::numeric), (7.0), ('NaN'), (9223372036854775808), (99999999999999999999999999), (1.50)",
+			[]string{"7", "7.0", "NaN", "9223372036854775808", "99999999999999999999999999"}},
 		"double":               {"values (7::float8), ('NaN'), (1000)", []string{"7", "NaN"}},
 		"uuid":                 {"values ('00000000-0000-0000-0000-000000000007'::uuid)", []string{"00000000-0000-0000-0000-000000000007"}},
 		"varchar":              {"values ('7'::varchar(3)), ('é')", []string{"7", "é"}},
@@ -179,8 +187,10 @@ func TestLookupOfTwoRowsWithOneKey(t *testing.T) {
 func TestLookupOfARowThatIsOptedOutAndOneThatIsNot(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	x, err := b.Create(t.Context(), b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "twice", KeyColumn: "k", EmailColumn: "email", OptedOutColumn: "out",
-		SQL: "select * from (values ('a', 'first@example.com', false), ('b', 'b@example.com', false), ('a', 'second@example.com', true), ('a', 'third@example.com', null)) v (k, email, out)"})
+	x, err := b.Create(t.Context(), b.ws,
+		NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "twice", KeyColumn: "k", EmailColumn: "email", OptedOutColumn: "out",
+			SQL: "select * from (values ('a', 'first@example.com', false), ('b', 'b@example.com', false), " +
+				"('a', 'second@example.com', true), ('a', 'third@example.com', null)) v (k, email, out)"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,12 +216,14 @@ func TestLookupOnAServerOfAnotherEncoding(t *testing.T) {
 	wantKeys(t, got, "é", "7")
 }
 
-// TestLookupUsesTheIndex asks the planner about what Lookup sends.
+// TestLookupUsesTheIndex explains the statement of Lookup.
 func TestLookupUsesTheIndex(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	do(t, b.shop, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 50000) i")
-	do(t, b.shop, "create table texts as select 'c' || id as k, email from customers; alter table texts add primary key (k); analyze; grant select on texts to "+b.role)
+	do(t, b.shop,
+		"create table texts as select 'c' || id as k, email from customers; alter table texts add primary key (k); "+
+			"analyze; grant select on texts to "+b.role)
 	for _, sql := range []string{"select id as k, email from customers order by email", "select * from texts"} {
 		x := b.keyed(t, sql)
 		if _, err := b.lookup(t, x.ID, nil, []string{"5"}); err != nil {
@@ -245,7 +257,7 @@ func TestLookupThatTakesTooLong(t *testing.T) {
 	if d := time.Since(started); d > 6*time.Second {
 		t.Errorf("they took %s", d)
 	}
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }
 
 // TestLookupOfAChangedSource changes the source and the audience under a kept connection.
@@ -253,35 +265,35 @@ func TestLookupOfAChangedSource(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	x := b.keyed(t, "select id as k, email, name from customers")
-	look := func(want string) map[string]Row {
+	read := func(want string) map[string]Row {
 		t.Helper()
 		got, err := b.lookup(t, x.ID, []string{"name"}, []string{"1", "3000000000"})
 		wantCode(t, err, want)
 		return got
 	}
-	look("fine")
+	read("fine")
 	do(t, b.shop, "alter table customers alter id type int")
-	look("fine")
+	read("fine")
 	do(t, b.shop, "alter table customers alter id type bigint; insert into customers (id, email) values (3000000000, 'big@example.com')")
-	wantKeys(t, look("fine"), "1", "3000000000")
+	wantKeys(t, read("fine"), "1", "3000000000")
 	do(t, b.shop, "alter table customers alter name type int using null")
-	look(CodeChanged)
+	read(CodeChanged)
 	do(t, b.shop, "alter table customers alter name type text")
-	look("fine")
+	read("fine")
 	do(t, b.shop, "alter table customers rename email to mail")
-	look(CodeChanged)
+	read(CodeChanged)
 	do(t, b.shop, "alter table customers rename mail to email; revoke select on customers from "+b.role)
-	look(CodeChanged)
+	read(CodeChanged)
 	do(t, b.shop, "grant select on customers to "+b.role)
 	sql := "select id + 1 as k, email, name from customers"
 	if _, err := b.Update(t.Context(), b.ws, x.ID, nil, Patch{SQL: &sql}); err != nil {
 		t.Fatal(err)
 	}
-	wantKeys(t, look("fine"))
+	wantKeys(t, read("fine"))
 	do(t, b.shop, "alter role "+b.role+" nologin")
-	look("fine") // on the connection that is there
+	read("fine") // on the connection that is there
 	b.Close()
-	look(CodeRefused)
+	read(CodeRefused)
 }
 
 // TestLookupOfATextWithAParameter has one that no validation let through: it would read the keys.
@@ -318,18 +330,20 @@ func TestCancelledLookupIsNotTheSource(t *testing.T) {
 	if codeOf(err) != "read data source: context deadline exceeded" {
 		t.Error(err)
 	}
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }
 
 func BenchmarkLookup(bench *testing.B) {
 	b := setup(bench, dev)
 	do(bench, b.shop, `
 create table people as
-select i as id, 'customer-' || i as code, 'person' || i || '@example.com' as email, 'Name ' || i as name, 'de' as locale, now() as joined, i / 3.0 as balance, i % 7 = 0 as vip
+select i as id, 'customer-' || i as code, 'person' || i || '@example.com' as email, 'Name ' || i as name,
+  'de' as locale, now() as joined, i / 3.0 as balance, i % 7 = 0 as vip
   from generate_series(1, 1000000) i;
 alter table people add primary key (id); create unique index on people (code); analyze people; grant select on people to `+b.role)
 	bench.Cleanup(b.Close)
-	for name, key := range map[string]func(i int) string{"id": strconv.Itoa, "code": func(i int) string { return "customer-" + strconv.Itoa(i) }} {
+	for name, key := range map[string]func(i int) string{"id": strconv.Itoa,
+		"code": func(i int) string { return "customer-" + strconv.Itoa(i) }} {
 		x := b.keyed(bench, "select "+name+" as k, email, name, locale, joined, balance, vip from people")
 		bench.Run(name, func(bench *testing.B) { b.benchLookup(bench, x.ID, make([]string, MaxLookup), key) })
 		bench.Run("one "+name, func(bench *testing.B) { b.benchLookup(bench, x.ID, make([]string, 1), key) })
@@ -352,7 +366,7 @@ func (b bundle) benchLookup(bench *testing.B, id uuid.UUID, keys []string, key f
 	bench.ReportMetric(float64((cpuTime()-cpu).Microseconds())/float64(n), "cpu-µs/op")
 }
 
-// TestLookupOfTooMuch asks for rows of which each is within the limit and all are not.
+// TestLookupOfTooMuch reads rows of which each is within the limit, but not all together.
 func TestLookupOfTooMuch(t *testing.T) {
 	t.Parallel()
 	o := dev

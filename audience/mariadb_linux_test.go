@@ -26,7 +26,7 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 )
 
-// server is a MariaDB of this test process alone, in a folder of its own.
+// server is a MariaDB of this test process, in its own folder.
 type server struct {
 	folder string
 	port   int
@@ -48,8 +48,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// mariadbServer answers the server, started on first use. Without the
-// binaries the test skips aloud, or fails where LEMMA_TEST_REQUIRED is 1.
+// mariadbServer returns the server, started on first use. Without the
+// binaries the test is skipped, or fails if LEMMA_TEST_REQUIRED is 1.
 func mariadbServer(t testing.TB) *server {
 	t.Helper()
 	if _, err := mariadbd(); err != nil {
@@ -98,7 +98,8 @@ func (s *server) start() error {
 	if err := s.certify(); err != nil {
 		return err
 	}
-	s.cmd = s.command("--bind-address=127.0.0.1", "--port="+strconv.Itoa(port), "--socket="+s.socket(), "--ssl-cert="+s.file("cert"), "--ssl-key="+s.file("key"))
+	s.cmd = s.command("--bind-address=127.0.0.1", "--port="+strconv.Itoa(port), "--socket="+s.socket(), "--ssl-cert="+s.file("cert"),
+		"--ssl-key="+s.file("key"))
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}
@@ -109,7 +110,7 @@ func (s *server) socket() string { return s.file("sock") }
 
 func (s *server) file(name string) string { return filepath.Join(s.folder, name) }
 
-// certify makes a certificate that nobody trusts.
+// certify makes a certificate without a trusted issuer.
 func (s *server) certify() error {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -125,12 +126,14 @@ func (s *server) certify() error {
 		os.WriteFile(s.file("key"), secret, 0o644))
 }
 
-// command runs mariadbd on the folder, as another user where we are root,
-// since it refuses to run as that one.
+// command runs mariadbd on the folder, as another user if this one is root,
+// as which it refuses to run.
 func (s *server) command(args ...string) *exec.Cmd {
 	path, _ := mariadbd()
-	args = append([]string{"--no-defaults", "--datadir=" + filepath.Join(s.folder, "data"), "--tmpdir=" + s.folder, "--pid-file=" + filepath.Join(s.folder, "pid"),
-		"--log-error=" + filepath.Join(s.folder, "log"), "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M", "--skip-log-bin"}, args...)
+	args = append([]string{"--no-defaults", "--datadir=" + filepath.Join(s.folder, "data"), "--tmpdir=" + s.folder,
+		"--pid-file=" + filepath.Join(s.folder, "pid"),
+		"--log-error=" + filepath.Join(s.folder, "log"), "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M",
+		"--skip-log-bin"}, args...)
 	if os.Getuid() == 0 {
 		args = append(args, "--user=nobody")
 	}
@@ -192,7 +195,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// ready waits until the server takes its first statement, which makes an
+// ready waits until the server accepts its first statement, which makes an
 // administrator for the tests.
 func (s *server) ready() error {
 	root, err := sql.Open("mysql", "root@unix("+s.socket()+")/mysql")
@@ -208,7 +211,7 @@ func (s *server) ready() error {
 		case <-tick.C:
 		case <-deadline:
 			log, _ := os.ReadFile(filepath.Join(s.folder, "log"))
-			return fmt.Errorf("it does not answer: %w\n%s", err, log)
+			return fmt.Errorf("it does not respond: %w\n%s", err, log)
 		}
 		if _, err = root.Exec("grant all on *.* to admin@'127.0.0.1' identified by 'admin' with grant option"); err == nil {
 			return nil
@@ -258,7 +261,7 @@ func (s *server) count(t testing.TB, query string) (n int) {
 	return n
 }
 
-// login makes a user with the given grants and answers its DSN.
+// login makes a user with the given grants and returns its DSN.
 func (s *server) login(t testing.TB, user string, grants ...string) string {
 	t.Helper()
 	s.exec(t, "create or replace user "+user+"@'127.0.0.1' identified by 'pw'")
@@ -276,8 +279,10 @@ func mariadbShop(t testing.TB, o Options) (bundle, *server) {
 	s := mariadbServer(t)
 	shopOnce.Do(func() {
 		s.exec(t, "create database shop", "create database shop_log",
-			`create table shop.customers (id bigint unsigned primary key, email varchar(255), name varchar(255) character set latin1, opted_out tinyint(1) not null default 0,
-  joined datetime(3), seen timestamp null, birthday date, balance decimal(10,2), score double, ratio float, meta json, raw blob, bits bit(1), y year)`,
+			`create table shop.customers (id bigint unsigned primary key, email varchar(255), name varchar(255) character
+				set latin1, opted_out tinyint(1) not null default 0,
+  joined datetime(3), seen timestamp null, birthday date, balance decimal(10,2), score double, ratio float,
+  meta json, raw blob, bits bit(1), y year)`,
 			`insert into shop.customers
 with recursive s as (select 1 as n union all select n + 1 from s where n < 20)
 select n, concat('person', n, '@example.com'), concat('Bjørn "', n, '"'), n % 5 = 0,

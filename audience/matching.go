@@ -12,23 +12,23 @@ import (
 	"lemma"
 )
 
-// Person is one row of the relation people, which a matching query can use.
+// Person is a row of the relation people of a matching query.
 type Person struct {
 	Key        string
 	EnrolledAt time.Time
 }
 
-// Matching runs a customer's select for some people, with distinct keys, and
-// answers which of their keys it returned; others that it returns are ignored.
-// The query answers one column of profile keys and sees a relation
+// Matching runs a customer's select for people with distinct keys, and returns
+// which of their keys the select returned. It ignores other keys. The query returns
+// one column of profile keys and can use the relation
 //
 //	people (profile_key text, enrolled_at timestamptz)
 //
 // which in MySQL is (profile_key varchar(255), enrolled_at datetime(6)), in UTC.
-// In MariaDB what stands inside a WITH of the query's own does not see people.
+// In MariaDB, people is not visible inside a WITH of the query.
 func (a *Audiences) Matching(ctx context.Context, ws, source uuid.UUID, sql string, people []Person) (map[string]bool, error) {
 	if len(people) > MaxLookup {
-		return nil, fmt.Errorf("match %d people: at most %d go at once", len(people), MaxLookup)
+		return nil, fmt.Errorf("match %d people: must be at most %d", len(people), MaxLookup)
 	}
 	people = slices.DeleteFunc(slices.Clone(people), func(p Person) bool { return !IsKey(p.Key) })
 	if len(people) == 0 {
@@ -39,7 +39,7 @@ func (a *Audiences) Matching(ctx context.Context, ws, source uuid.UUID, sql stri
 		return nil, noLongerValid(err)
 	}
 	matched := make(map[string]bool, len(people))
-	err = a.shortly(ctx, opened, func(r *run, c *connection) error {
+	err = a.withConnection(ctx, opened, func(r *run, c *connection) error {
 		if err := c.describesMatching(r, sql); err != nil {
 			return noLongerValid(err)
 		}
@@ -50,7 +50,7 @@ func (a *Audiences) Matching(ctx context.Context, ws, source uuid.UUID, sql stri
 		if err != nil {
 			return noLongerValid(err)
 		}
-		return noLongerValid(a.gather(rows, keysOf(people), matched))
+		return noLongerValid(a.collectKeys(rows, keysOf(people), matched))
 	})
 	if err != nil {
 		return nil, err
@@ -63,39 +63,39 @@ func (a *Audiences) forMatching(ctx context.Context, ws, source uuid.UUID, sql s
 	if err != nil {
 		return opened, err
 	}
-	return opened, aboutMatching(checkText(opened.target.kind, sql))
+	return opened, matchingFault(checkText(opened.target.kind, sql))
 }
 
-// ValidateMatching asks the source whether the query can be one, without
-// running it. Its faults are at /sql, with line and column where the source
-// gives them.
+// ValidateMatching validates a matching query at the source, without running it.
+// Faults are at /sql, with line and column if the source gives them.
 func (a *Audiences) ValidateMatching(ctx context.Context, ws, source uuid.UUID, sql string) error {
 	opened, err := a.forMatching(ctx, ws, source, sql)
 	if err != nil {
 		return err
 	}
-	return a.within(ctx, opened, a.interactive(), func(r *run) error {
+	return a.within(ctx, opened, a.readSpan(), func(r *run) error {
 		columns, err := r.describeMatching(r.ctx, sql)
 		if err != nil {
-			return aboutMatching(expected(opened.target.kind, sql, err))
+			return matchingFault(expected(opened.target.kind, sql, err))
 		}
 		return checkMatching(columns)
 	})
 }
 
-// expected says of a text that begins with no query what is wanted, where the
-// source names but the word that it did not understand inside of our wrapping.
+// expected returns a better error for a text that is not a query. The error of the
+// source refers only to the unexpected word.
 func expected(kind, sql string, err error) error {
 	word := firstWord(kind, sql)
 	var e *lemma.Error
-	if !errors.As(err, &e) || e.Code != CodeQuery || len(e.Fields) == 0 || slices.Contains([]string{"", "select", "with", "values", "table"}, word) {
+	if !errors.As(err, &e) || e.Code != CodeQuery || len(e.Fields) == 0 ||
+		slices.Contains([]string{"", "select", "with", "values", "table"}, word) {
 		return err
 	}
-	e.Fields[0].Detail = fmt.Sprintf("one select is expected, and this begins with %s: %s", spoken(word), e.Fields[0].Detail)
+	e.Fields[0].Detail = fmt.Sprintf("one select is expected, and this begins with %s: %s", printable(word), e.Fields[0].Detail)
 	return err
 }
 
-// describesMatching asks once per connection.
+// describesMatching describes a query once per connection.
 func (c *connection) describesMatching(r *run, sql string) error {
 	text := "matching " + sql
 	if c.known[text] {
@@ -112,18 +112,18 @@ func (c *connection) describesMatching(r *run, sql string) error {
 func checkMatching(columns []Column) error {
 	switch {
 	case len(columns) != 1:
-		return aboutMatching(badQuery(0, 0, "the query has %d columns, not one of profile keys", len(columns)))
+		return matchingFault(badQuery(0, 0, "the query has %d columns, not one of profile keys", len(columns)))
 	case !slices.Contains([]Type{Text, Integer, Number, Other}, columns[0].Type):
-		return aboutMatching(badQuery(0, 0, "the query's column is of type %s, which cannot be a profile key", columns[0].Type))
+		return matchingFault(badQuery(0, 0, "the query's column is of type %s, which cannot be a profile key", columns[0].Type))
 	}
 	return nil
 }
 
-// aboutMatching words a fault of a query that is no audience.
-func aboutMatching(err error) error {
+// matchingFault returns a fault of a matching query.
+func matchingFault(err error) error {
 	var e *lemma.Error
 	if errors.As(err, &e) && e.Code == CodeQuery {
-		e.Message = "the query cannot decide who matches"
+		e.Message = "the query is not a valid matching query"
 	}
 	return err
 }
@@ -136,9 +136,9 @@ func keysOf(people []Person) map[string]bool {
 	return set
 }
 
-// gather reads to the end, within the limits of any lookup.
-func (a *Audiences) gather(rows cursor, asked, matched map[string]bool) error {
-	counts := stream{options: a.options.ofLookups(), values: make([][]byte, 1)}
+// collectKeys reads all keys, within the limits of a lookup.
+func (a *Audiences) collectKeys(rows cursor, asked, matched map[string]bool) error {
+	counts := stream{options: a.options.forLookups(), values: make([][]byte, 1)}
 	for {
 		more, err := rows.next(counts.values)
 		if err != nil || !more {

@@ -31,20 +31,23 @@ func TestMatching(t *testing.T) {
 	b := setup(t, dev)
 	do(t, b.shop, `
 create table orders (customer bigint, at timestamptz); grant select on orders to `+b.role+`;
-insert into orders values (1, '2026-01-10 09:59:59Z'), (2, '2026-01-10 10:00:00.123456Z'), (3, '2026-01-10 10:00:00.123457Z'), (3, '2026-02-01'), (99, '2026-02-01')`)
+insert into orders values (1, '2026-01-10 09:59:59Z'), (2, '2026-01-10 10:00:00.123456Z'),
+  (3, '2026-01-10 10:00:00.123457Z'), (3, '2026-02-01'), (99, '2026-02-01')`)
 	const since = " (select from orders o where o.customer = p.profile_key::bigint and o.at > p.enrolled_at)"
 	for _, c := range []struct {
 		sql  string
 		want []string
 	}{
 		{"select profile_key from people p where exists" + since, []string{"3"}},
-		{"select profile_key from people p where not exists" + since + " -- nobody bought", []string{"1", "2", "4"}},
-		{"select customer from orders", []string{"1", "2", "3"}}, // 99 was not asked for
+		{"select profile_key from people p where not exists" + since + " -- no order", []string{"1", "2", "4"}},
+		{"select customer from orders", []string{"1", "2", "3"}}, // 99 is not in people
 		{"select customer::numeric from orders union all select null", []string{"1", "2", "3"}},
 		{"with people as (select * from people where profile_key < '3') select profile_key from people", []string{"1", "2"}},
-		{"with p as (select * from people) select a.profile_key from p a join p b using (profile_key) where a.profile_key > '2' order by 1 limit 5", []string{"3", "4"}},
+		{"with p as (select * from people) select a.profile_key from p a join p b using (profile_key) " +
+			"where a.profile_key > '2' order by 1 limit 5", []string{"3", "4"}},
 		{"(select profile_key from people limit 1) union (select '4')", []string{"1", "4"}},
-		{"select profile_key from people where enrolled_at = '2026-01-10 10:00:00.123456Z' and pg_typeof(enrolled_at) = 'timestamptz'::regtype", []string{"1", "2", "3", "4"}},
+		{"select profile_key from people where enrolled_at = '2026-01-10 10:00:00.123456Z' " +
+			"and pg_typeof(enrolled_at) = 'timestamptz'::regtype", []string{"1", "2", "3", "4"}},
 		{"values ('1'), ('4')", []string{"1", "4"}},
 		{"select profile_key from people where false", nil},
 	} {
@@ -72,7 +75,7 @@ insert into orders values (1, '2026-01-10 09:59:59Z'), (2, '2026-01-10 10:00:00.
 	}
 	wantSet(t, got, all...)
 	if got, err := b.match(t, "select nonsense"); err != nil || len(got) != 0 {
-		t.Errorf("about nobody: %v, %v", got, err)
+		t.Errorf("of no people: %v, %v", got, err)
 	}
 }
 
@@ -80,18 +83,18 @@ func TestMatchingOfAChangedSource(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	const sql = "select c.id from customers c join people p on p.profile_key = c.id::text"
-	look := func(want string) {
+	read := func(want string) {
 		t.Helper()
 		_, err := b.match(t, sql, "1")
 		wantCode(t, err, want)
 	}
-	look("fine")
+	read("fine")
 	do(t, b.shop, "alter table customers rename id to key")
-	look(CodeChanged)
+	read(CodeChanged)
 	do(t, b.shop, "alter table customers rename key to id")
-	look("fine")
+	read("fine")
 	do(t, b.shop, "revoke select on customers from "+b.role)
-	look(CodeChanged)
+	read(CodeChanged)
 	_, err := b.match(t, "select (profile_key || 'x')::int from people", "1")
 	wantCode(t, err, CodeFailed)
 	_, err = b.match(t, "select 1 / (length(profile_key) - 1) from people", "1")
@@ -126,12 +129,13 @@ create function loop_constant() returns int language plpgsql immutable as 'begin
 		"into":                    "select profile_key into hacked from people",
 		"data-modifying with":     "with gone as (delete from customers returning id) select id from gone",
 		"for update":              "select profile_key from people for update",
-		"nobody knows":            "select profile_key from persons",
+		"an unknown relation":     "select profile_key from persons",
 		"empty":                   " -- \n",
 	}
 	for _, q := range hostile {
 		if q.want == "query_invalid /sql" {
-			texts["hostile: "+q.name] = strings.ReplaceAll(strings.ReplaceAll(q.sql, "select id, email", "select id"), " as id, 'x' as email", "")
+			texts["hostile: "+q.name] = strings.ReplaceAll(strings.ReplaceAll(q.sql, "select id, email", "select id"),
+				" as id, 'x' as email", "")
 		}
 	}
 	for name, sql := range texts {
@@ -149,8 +153,10 @@ create function loop_constant() returns int language plpgsql immutable as 'begin
 			}
 		})
 	}
-	for _, sql := range []string{"select loop_forever()::text", "select count(*) from generate_series(1, 1e12::bigint)", "select generate_series(1, 1e12::bigint)", "select repeat('x', 500000000)",
-		"with recursive r as (select 1::bigint as id union all select id + 1 from r) select id from r", "select add_customer()", "select pg_sleep(100)::text"} {
+	for _, sql := range []string{"select loop_forever()::text", "select count(*) from generate_series(1, 1e12::bigint)",
+		"select generate_series(1, 1e12::bigint)", "select repeat('x', 500000000)",
+		"with recursive r as (select 1::bigint as id union all select id + 1 from r) select id from r", "select add_customer()",
+		"select pg_sleep(100)::text"} {
 		started := time.Now()
 		_, err := b.match(t, sql, "1")
 		if code := codeOf(err); !strings.HasPrefix(code, "source_") {
@@ -164,8 +170,8 @@ create function loop_constant() returns int language plpgsql immutable as 'begin
 	b.isUnharmed(t)
 }
 
-// TestTwoFormsKeepMatchingInside takes the check of the text away: what leaves
-// the parentheses of one form must not fit into the other.
+// TestTwoFormsKeepMatchingInside runs without checkText: a text that closes
+// the parentheses of one form must be invalid in the other.
 func TestTwoFormsKeepMatchingInside(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
@@ -185,7 +191,7 @@ func TestTwoFormsKeepMatchingInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = b.within(t.Context(), source, b.interactive(), func(r *run) error {
+		err = b.within(t.Context(), source, b.readSpan(), func(r *run) error {
 			_, err := r.describeMatching(r.ctx, sql)
 			return err
 		})
@@ -214,7 +220,7 @@ func TestMatchingFaultsHaveAPlace(t *testing.T) {
 	}
 }
 
-// A text that is no query at all is told what is wanted.
+// The error for a text that is not a query says what is expected.
 func TestMatchingExpectsOneSelect(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
@@ -226,11 +232,13 @@ func TestMatchingExpectsOneSelect(t *testing.T) {
 		err := b.ValidateMatching(t.Context(), b.ws, b.source, sql)
 		wantCode(t, err, "query_invalid /sql")
 		var e *lemma.Error
-		if want := "one select is expected, and this begins with " + begins + ": "; !errors.As(err, &e) || !strings.HasPrefix(e.Fields[0].Detail, want) {
+		if want := "one select is expected, and this begins with " + begins + ": "; !errors.As(err, &e) ||
+			!strings.HasPrefix(e.Fields[0].Detail, want) {
 			t.Errorf("%s: %v, want %s", sql, err, want)
 		}
 	}
-	for _, sql := range []string{"select nothing from people", "with p as (select) select nothing", "(select nothing)", "values (nothing)"} {
+	for _, sql := range []string{"select nothing from people", "with p as (select) select nothing", "(select nothing)",
+		"values (nothing)"} {
 		if err := b.ValidateMatching(t.Context(), b.ws, b.source, sql); err == nil || strings.Contains(err.Error(), "expected") {
 			t.Errorf("%s: %v", sql, err)
 		}

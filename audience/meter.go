@@ -7,18 +7,17 @@ import (
 	"sync/atomic"
 )
 
-// readAhead is how much of the rows to come drivers may have read beyond the
-// row that is looked at.
+// readAhead is how much drivers may read beyond the current row.
 const readAhead = 256 << 10
 
 // meter is a connection that ends when the source sends more than limit bytes
-// between two calls of progress, or more than budget bytes in a run. Drivers
-// read a row into memory before we see it, so this bounds a single one; and
-// they accept messages that are no rows at any time, so this bounds all.
+// between two calls of progress, or more than budget bytes in a run. Drivers read a
+// whole row into memory, which limit bounds. They also accept messages other than
+// rows at any time, which budget bounds.
 type meter struct {
 	net.Conn
 	limit  int64
-	texts  texts        // which messages of the source may be shown
+	texts  texts        // which messages of the source can be shown
 	since  atomic.Int64 // bytes since the last progress
 	budget atomic.Int64 // bytes that the run may still read
 	broken atomic.Pointer[error]
@@ -42,15 +41,14 @@ func (m *meter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fail ends the connection and keeps the reason: what a driver makes of the
-// error is not what happened.
+// fail ends the connection and keeps the reason, since drivers may replace the error.
 func (m *meter) fail(err error) error {
 	m.broken.CompareAndSwap(nil, &err)
-	m.Conn.Close()
+	m.Close()
 	return err
 }
 
-// why is the reason for which fail ended the connection, or nil.
+// why returns the reason of fail, or nil.
 func (m *meter) why() error {
 	if err := m.broken.Load(); err != nil {
 		return *err
@@ -58,18 +56,18 @@ func (m *meter) why() error {
 	return nil
 }
 
-// progress says that what came so far has been dealt with.
+// progress restarts the count for limit.
 func (m *meter) progress() { m.since.Store(0) }
 
-// allow begins a run that may read so many bytes, and whose errors may show so much.
+// allow begins a run with a budget of bytes, and the messages that its errors can show.
 func (m *meter) allow(budget int64, t texts) {
 	m.budget.Store(budget)
 	m.texts = t
 }
 
-// boundTo closes the connection when ctx ends. Drivers read without a deadline
-// in places: the rest of a result when a cursor is closed, an answer to a
-// login. release takes the bound away and answers false when ctx had ended.
+// boundTo closes the connection when ctx ends, since drivers sometimes read without
+// a deadline: the rest of a result, or the response to a login. release removes the
+// bound, and returns false if ctx had ended.
 func (m *meter) boundTo(ctx context.Context) (release func() bool) {
-	return context.AfterFunc(ctx, func() { m.Conn.Close() })
+	return context.AfterFunc(ctx, func() { m.Close() })
 }

@@ -2,19 +2,20 @@ package audience
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics count what sources did to be turned away.
+// Metrics are the metrics of data sources.
 type Metrics struct {
 	panics     prometheus.Counter
 	overloaded *prometheus.CounterVec
 }
 
-// NewMetrics registers them.
+// NewMetrics returns metrics, registered at r.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_source_panics_total",
 			Help: "Replies of data sources that made a database driver panic; the reading failed."}),
 		overloaded: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_source_reads_refused_total",
-			Help: "Interactive reads of data sources that were refused because too many were running: on the source, in the workspace, in the process."}, []string{"limit"}),
+			Help: "Interactive reads of data sources that a limit refused: on the source, in the workspace, in the process."},
+			[]string{"limit"}),
 	}
 	r.MustRegister(m.panics, m.overloaded)
 	return m

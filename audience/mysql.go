@@ -17,8 +17,8 @@ import (
 	"lemma"
 )
 
-// mysqlConn is what the driver's connections can do. They are used without
-// database/sql, which would keep them in a pool.
+// mysqlConn is a connection of the driver. It is used without the pool of
+// database/sql.
 type mysqlConn interface {
 	driver.Conn
 	driver.QueryerContext
@@ -31,17 +31,17 @@ type mysqlSession struct {
 	conn      mysqlConn
 	stream    *mysqlWire
 	meter     *meter
-	id        string // of the connection, as the server counts them
+	id        string // of the connection at the server
 	version   string
-	private   bool              // over a socket or TLS: nobody listens
-	reading   bool              // a result was begun and not read to its end
-	collation string            // of the keys of people, once somebody asked
-	kinds     map[string]string // of key columns that were looked up by, as the server names types
+	private   bool              // over a socket or TLS
+	reading   bool              // a result has not been read to its end
+	collation string            // of the keys of people, once it is known
+	kinds     map[string]string // types of key columns, by the names of the server
 }
 
-// mysqlConfig is built from nothing but the target: no file may be sent to the
-// server, one statement goes at a time, no password in clear. TLS is begun
-// below the driver, which is told of a unix socket where nobody can listen.
+// mysqlConfig depends only on the target: no files are sent to the server, one
+// statement at a time, no password in clear. TLS begins below the driver, which
+// assumes a unix socket if the connection is encrypted.
 func (a *Audiences) mysqlConfig(t target, w *mysqlWire) *mysql.Config {
 	c := mysql.NewConfig()
 	c.User, c.Passwd, c.DBName, c.Net, c.Addr = t.user, t.password, t.database, "tcp", t.String()
@@ -70,7 +70,7 @@ func (a *Audiences) connectMySQL(ctx context.Context, t target, s span) (session
 	return m, nil
 }
 
-// loginMySQL leaves nothing open with an error.
+// loginMySQL closes the connection after an error.
 func (a *Audiences) loginMySQL(ctx context.Context, t target, budget int64) (mysqlConn, *mysqlWire, error) {
 	m, err := a.dial(ctx, t, budget)
 	if err != nil {
@@ -98,10 +98,9 @@ func (a *Audiences) loginMySQL(ctx context.Context, t target, budget int64) (mys
 	return conn.(mysqlConn), w, nil
 }
 
-// begin bounds the session and opens its first transaction. The SQL mode is
-// fixed, because the meaning of quotes and backslashes hangs on it. Texts that
-// a query makes (of numbers, say) have the collation of the database's own, so
-// that the two compare.
+// begin bounds the session and opens its first transaction. The SQL mode is fixed,
+// since it defines the meaning of quotes and backslashes. Texts that a query makes,
+// such as of numbers, have the collation of the database, so that they compare.
 func (m *mysqlSession) begin(ctx context.Context, s span) error {
 	rows, err := m.query(ctx, "select connection_id(), version()")
 	if err != nil {
@@ -117,7 +116,8 @@ func (m *mysqlSession) begin(ctx context.Context, s span) error {
 	}
 	err = m.exec(ctx,
 		"set collation_connection = if(@@collation_database like 'utf8mb4\\_%', @@collation_database, @@collation_connection)",
-		"set session sql_mode = 'STRICT_TRANS_TABLES', session time_zone = '+00:00', session lock_wait_timeout = 10, session net_write_timeout = 600, session "+longest,
+		"set session sql_mode = 'STRICT_TRANS_TABLES', session time_zone = '+00:00', "+
+			"session lock_wait_timeout = 10, session net_write_timeout = 600, session "+longest,
 		"set session transaction isolation level repeatable read, read only")
 	if err != nil {
 		return err
@@ -125,8 +125,8 @@ func (m *mysqlSession) begin(ctx context.Context, s span) error {
 	return m.again(ctx)
 }
 
-// again needs no more than this: what begin set is the session's, and a query
-// cannot change it.
+// again opens another transaction. The settings of begin are those of the session,
+// and a query cannot change them.
 func (m *mysqlSession) again(ctx context.Context) error {
 	return m.exec(ctx, "start transaction with consistent snapshot, read only")
 }
@@ -144,7 +144,7 @@ func (m *mysqlSession) exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// query runs one of our own statements and reads all of its answer.
+// query runs one of Lemma's own statements and reads its whole result.
 func (m *mysqlSession) query(ctx context.Context, statement string) ([][]string, error) {
 	c, err := m.start(ctx, statement)
 	if err != nil {
@@ -183,8 +183,8 @@ func (m *mysqlSession) start(ctx context.Context, statement string) (*mysqlCurso
 	return &mysqlCursor{session: m, rows: rows, raw: make([]driver.Value, n)}, nil
 }
 
-// describe prepares the text alone and wrapped. The server names the columns of
-// a statement when it is prepared, and runs nothing for it.
+// describe prepares the text alone and wrapped. Preparing returns the columns, and
+// runs nothing.
 func (m *mysqlSession) describe(ctx context.Context, sql string) ([]Column, error) {
 	if _, parameters, err := m.prepared(ctx, sql); err != nil || parameters > 0 {
 		return nil, orParameter(err, "the query has a parameter (?); an audience has none")
@@ -200,7 +200,7 @@ func orParameter(err error, detail string) error {
 	return badQuery(0, 0, "%s", detail)
 }
 
-// prepared has the server describe a statement.
+// prepared makes the server describe a statement.
 func (m *mysqlSession) prepared(ctx context.Context, text string) (columns []Column, parameters int, err error) {
 	statement, columns, err := m.prepare(ctx, text)
 	if err != nil {
@@ -210,7 +210,7 @@ func (m *mysqlSession) prepared(ctx context.Context, text string) (columns []Col
 	return columns, statement.NumInput(), nil
 }
 
-// prepare reads the columns off the wire, since the driver does not show them.
+// prepare reads the columns from the wire, since the driver does not return them.
 func (m *mysqlSession) prepare(ctx context.Context, text string) (driver.Stmt, []Column, error) {
 	m.meter.progress()
 	answer := &mysqlPrepare{}
@@ -241,8 +241,8 @@ func mysqlType(name string) Type {
 	return Other
 }
 
-// estimate multiplies what the planner expects of each table of the outermost
-// select: rough, as all it knows is.
+// estimate multiplies the planner's estimates for the tables of the outermost select,
+// which is rough.
 func (m *mysqlSession) estimate(ctx context.Context, sql string) (int64, error) {
 	c, err := m.start(ctx, "explain "+wrapHead+sql+wrapTail)
 	if err != nil {
@@ -310,10 +310,10 @@ func (m *mysqlSession) open(ctx context.Context, sql string, columns []string, l
 	return c, nil
 }
 
-// close cuts the connection: reading the rest of a result politely could take
-// longer than what it was cut for. The server would notice only at the next
-// row, so a query that was given up is stopped from another connection. The
-// driver is closed too, since a goroutine of it waits for that.
+// close closes the connection without reading the rest of a result, which could take
+// long. The server notices only at its next row, so an unfinished query is killed
+// from another connection. The driver is closed too, since a goroutine of it waits
+// for that.
 func (m *mysqlSession) close() {
 	m.meter.Close()
 	m.conn.Close()
@@ -326,7 +326,7 @@ func (m *mysqlSession) close() {
 
 const killTimeout = 2 * time.Second
 
-// kill does what it can: the server's own time limit is behind it.
+// kill is best effort: the server's own time limit ends the query otherwise.
 func (m *mysqlSession) kill(ctx context.Context) {
 	id, err := strconv.ParseUint(m.id, 10, 64)
 	if err != nil {
@@ -338,42 +338,46 @@ func (m *mysqlSession) kill(ctx context.Context) {
 	}
 	defer conn.Close()
 	defer w.meter.boundTo(ctx)()
-	conn.ExecContext(ctx, fmt.Sprintf("kill %d", id), nil)
+	_, _ = conn.ExecContext(ctx, fmt.Sprintf("kill %d", id), nil)
 }
 
-// fault turns an error of the driver into one of ours.
+// fault converts an error of the driver.
 func (m *mysqlSession) fault(err error) *lemma.Error {
-	var said *mysql.MySQLError
+	var reported *mysql.MySQLError
 	switch {
-	case errors.Is(err, mysql.ErrMalformPkt), errors.Is(err, mysql.ErrPktSync), errors.Is(err, mysql.ErrPktSyncMul), errors.Is(err, mysql.ErrBusyBuffer):
+	case errors.Is(err, mysql.ErrMalformPkt), errors.Is(err, mysql.ErrPktSync), errors.Is(err, mysql.ErrPktSyncMul), errors.Is(err,
+		mysql.ErrBusyBuffer):
 		return malformed(err)
-	case !errors.As(err, &said):
+	case !errors.As(err, &reported):
 		return broken(m.meter, err)
 	}
 	shown := noTexts
 	if m.meter != nil {
 		shown = m.meter.texts
 	}
-	message, line := shown.shown(string(said.SQLState[:]), said.Message, slices.Contains(ofTexts, said.Number)), lineOf(said.Message)
-	said = &mysql.MySQLError{Number: said.Number, SQLState: said.SQLState, Message: message} // the cause is logged, and could quote a row
-	switch said.Number {
+	ofText := slices.Contains(ofTexts, reported.Number)
+	message, line := shown.shown(string(reported.SQLState[:]), reported.Message, ofText), lineOf(reported.Message)
+	// The cause is logged, and could contain data.
+	reported = &mysql.MySQLError{Number: reported.Number, SQLState: reported.SQLState, Message: message}
+	switch reported.Number {
 	case 1044, 1045, 1049, 1698, 1820, 1862, 3118: // login, database, expired password, locked account
-		return refused(said, "the source refused the login or has no such database")
+		return refused(reported, "the source refused the login or has no such database")
 	case 1317, 3024, 1969, 1205, 1028: // interrupted, time limits of MySQL and MariaDB, lock wait
-		return timedOut(said, "the source stopped the query at its time limit")
+		return timedOut(reported, "the source stopped the query at its time limit")
 	case 1040, 1053, 1129, 1130, 1158, 1159, 1160, 1161, 1203, 1213, 1226, 2006, 2013, 1927, 3159:
-		return unavailable(said, "the source failed: "+message)
+		return unavailable(reported, "the source failed: "+message)
 	case 1792:
 		return badQuery(0, 0, "the query writes: %s", message)
 	}
 	e := badQuery(line, 0, "%s", message)
-	e.Cause = said
+	e.Cause = reported
 	return e
 }
 
-// ofTexts are the errors that a server finds when it prepares a statement: syntax,
+// ofTexts are the errors of preparing a statement: syntax,
 // tables, columns, functions, privileges.
-var ofTexts = []uint16{1044, 1046, 1049, 1051, 1052, 1054, 1055, 1064, 1066, 1109, 1140, 1142, 1143, 1146, 1149, 1222, 1247, 1248, 1305, 1318, 1370, 1582}
+var ofTexts = []uint16{1044, 1046, 1049, 1051, 1052, 1054, 1055, 1064, 1066, 1109, 1140, 1142, 1143, 1146,
+	1149, 1222, 1247, 1248, 1305, 1318, 1370, 1582}
 
 var atLine = regexp.MustCompile(`at line (\d+)$`)
 

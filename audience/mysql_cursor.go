@@ -2,13 +2,14 @@ package audience
 
 import (
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"time"
 )
 
-// mysqlCursor is a result as the driver streams it, row by row off the wire.
+// mysqlCursor is a result that the driver streams.
 type mysqlCursor struct {
 	session *mysqlSession
 	rows    driver.Rows
@@ -20,8 +21,8 @@ type mysqlCursor struct {
 func (c *mysqlCursor) next(dst [][]byte) (bool, error) {
 	c.session.meter.progress()
 	err := c.rows.Next(c.raw)
-	if err == io.EOF {
-		c.close() // the driver takes the next query only then
+	if errors.Is(err, io.EOF) {
+		c.close() // otherwise the driver accepts no further query
 		return false, nil
 	}
 	if err != nil {
@@ -38,18 +39,18 @@ func (c *mysqlCursor) next(dst [][]byte) (bool, error) {
 	return true, nil
 }
 
-// pause comes every thousand rows: the server sends on until the network is
-// full, and waits then for up to net_write_timeout.
+// pause is true every thousand rows. The server sends until the network buffers are
+// full, and then waits for up to net_write_timeout.
 func (c *mysqlCursor) pause() bool { return c.count%1000 == 0 }
 
-// close reads what is left of a short result.
+// close reads the rest of a short result.
 func (c *mysqlCursor) close() {
 	if c.rows.Close() == nil {
 		c.session.reading = false
 	}
 }
 
-// text gives numbers back their digits; what grew scratch stays valid in the old array.
+// text returns the text form of a number, in scratch. Earlier texts stay valid when scratch grows.
 func (c *mysqlCursor) text(v driver.Value) []byte {
 	from := len(c.scratch)
 	switch v := v.(type) {

@@ -14,20 +14,24 @@ import (
 func TestMySQLStreamGivesTypedPayloads(t *testing.T) {
 	t.Parallel()
 	b, _ := mariadbShop(t, dev)
-	x, err := b.Create(t.Context(), b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "all", SQL: "select * from customers order by id # all",
-		KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
+	x, err := b.Create(t.Context(), b.ws,
+		NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "all", SQL: "select * from customers order by id # all",
+			KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := b.collect(t, x.ID, "name", "opted_out", "joined", "seen", "birthday", "balance", "score", "ratio", "meta", "raw", "y", "id")
+	rows, err := b.collect(t, x.ID, "name", "opted_out", "joined", "seen", "birthday", "balance", "score", "ratio", "meta", "raw", "y",
+		"id")
 	if err != nil || len(rows) != 20 {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
-	if want := (Row{Key: "10", Email: "person10@example.com", HasEmail: true, OptedOut: true, Payload: "{}"}); rows[1] != want || rows[4].Key != "1" {
+	if want := (Row{Key: "10", Email: "person10@example.com", HasEmail: true, OptedOut: true, Payload: "{}"}); rows[1] != want ||
+		rows[4].Key != "1" {
 		t.Errorf("%+v, want the rows that are opted out first", rows[:5])
 	}
 	want := Row{Key: "6", Email: "person6@example.com", HasEmail: true,
-		Payload: `{"name":"Bjørn \"6\"","opted_out":0,"joined":"2026-01-02T03:04:05.678Z","seen":"2026-01-02T03:04:05Z","birthday":"1990-05-06","balance":6.50,"score":1.5,"ratio":0.1,"meta":"{\"n\": 1}","raw":"hi","y":2026,"id":6}`}
+		Payload: `{"name":"Bjørn \"6\"","opted_out":0,"joined":"2026-01-02T03:04:05.678Z","seen":"2026-01-02T03:04:05Z",` +
+			`"birthday":"1990-05-06","balance":6.50,"score":1.5,"ratio":0.1,"meta":"{\"n\": 1}","raw":"hi","y":2026,"id":6}`}
 	if diff := cmp.Diff(want, rows[8]); diff != "" {
 		t.Error(diff)
 	}
@@ -55,7 +59,7 @@ func TestMySQLHostileQueries(t *testing.T) {
 	o.QueryTimeout, o.FetchTimeout, o.RunTimeout, o.MaxRows = 2*time.Second, time.Second, 2*time.Second, 50_000
 	b, s := mariadbShop(t, o)
 	for _, q := range []struct{ name, sql, want string }{
-		{"not SQL", "give me everybody", "query_invalid /sql"},
+		{"not SQL", "give me all", "query_invalid /sql"},
 		{"insert", "insert into customers (id) values (99)", "query_invalid /sql"},
 		{"insert returning", "insert into customers (id) values (99) returning id, email", "query_invalid /sql"},
 		{"delete returning", "delete from customers returning id, email", "query_invalid /sql"},
@@ -64,7 +68,8 @@ func TestMySQLHostileQueries(t *testing.T) {
 		{"two statements", "select id, email from customers; drop table customers", "query_invalid /sql"},
 		{"leaves the parenthesis", "select id, email from customers) as q; drop table customers; -- ", "query_invalid /sql"},
 		{"leaves it with a hash", "select id, email from customers) as audience #", "query_invalid /sql"},
-		{"leaves it into a union", "select id, email from customers) as q union select id, email from (select 1 as id, 'x' as email", "query_invalid /sql"},
+		{"leaves it into a union", "select id, email from customers) as q union select id, email from (select 1 as id, 'x' as email",
+			"query_invalid /sql"},
 		{"executed comment", "select id, email from customers /*! ) as q; drop table customers */", "query_invalid /sql"},
 		{"executed comment of MariaDB", "select id, email from customers /*M! into outfile 'x' */", "query_invalid /sql"},
 		{"outfile", "select id, email from customers into outfile 'hacked'", "query_invalid /sql"},
@@ -87,16 +92,20 @@ func TestMySQLHostileQueries(t *testing.T) {
 		{"ends in a comment", "select id, email from customers -- ) as audience", "harmless"},
 		{"semicolon in a literal", `select id, email, '; \'drop' as x, "; drop" as y from customers`, "harmless"},
 		{"sleep", "select id, email from customers where sleep(1000) = 0", "harmless"},
-		{"cross join bomb", "select count(*) as id, max(a.email) as email from customers a, customers b, customers c, customers d, customers e, customers f, customers g, customers h", "harmless"},
+		{"cross join bomb",
+			"select count(*) as id, max(a.email) as email from customers a, customers b, customers c, customers d, " +
+				"customers e, customers f, customers g, customers h", "harmless"},
 		{"a function that writes", "select 1 as id, hacked() as email", "query_invalid /sql"},
 	} {
 		if q.name == "a function that writes" {
 			s.exec(t, "create or replace table shop_log.log (at timestamp)",
-				"create or replace function shop.hacked() returns int deterministic sql security definer begin insert into shop_log.log values (now()); return 1; end",
+				"create or replace function shop.hacked() returns int deterministic sql security definer "+
+					"begin insert into shop_log.log values (now()); return 1; end",
 				"grant execute on shop.* to "+b.dsn[len("mysql://"):strings.LastIndex(b.dsn, ":pw@")]+"@'127.0.0.1'")
 		}
 		t.Run(q.name, func(t *testing.T) {
-			x, err := b.Create(t.Context(), b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: q.name, SQL: q.sql, KeyColumn: "id", EmailColumn: "email"})
+			x, err := b.Create(t.Context(), b.ws,
+				NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: q.name, SQL: q.sql, KeyColumn: "id", EmailColumn: "email"})
 			if q.want != "harmless" {
 				wantCode(t, err, q.want)
 				return
@@ -134,7 +143,8 @@ func TestMySQLFaultsHaveALine(t *testing.T) {
 func TestMySQLRoles(t *testing.T) {
 	t.Parallel()
 	b, s := mariadbShop(t, dev)
-	s.exec(t, "create or replace role files", "grant file on *.* to files", "create or replace role readers", "grant select on shop.* to readers")
+	s.exec(t, "create or replace role files", "grant file on *.* to files", "create or replace role readers",
+		"grant select on shop.* to readers")
 	for i, c := range []struct {
 		name     string
 		grants   []string
@@ -176,7 +186,7 @@ func TestMySQLRoles(t *testing.T) {
 			}
 		})
 	}
-	id := b.addSource(t, MySQL, s.dsn("nobody", "canary"))
+	id := b.addSource(t, MySQL, s.dsn("unknown", "canary"))
 	report, err := b.TestSource(t.Context(), b.ws, id)
 	wantCode(t, err, CodeRefused)
 	if strings.Contains(report.Source.TestError, "canary") || strings.Contains(report.Source.TestError, "127.0.0.1") {
@@ -189,8 +199,10 @@ func TestMySQLRoles(t *testing.T) {
 func TestMySQLOverTLS(t *testing.T) {
 	t.Parallel()
 	b, s := mariadbShop(t, dev)
-	s.exec(t, "create or replace user tls_only@'127.0.0.1' identified by 'pw' require ssl", "grant select on shop.* to tls_only@'127.0.0.1'")
-	for parameter, want := range map[string]string{"": "fine", "?tls=preferred": "fine", "?tls=skip-verify": "fine", "?tls=true": CodeUnavailable, "?tls=false": CodeRefused} {
+	s.exec(t, "create or replace user tls_only@'127.0.0.1' identified by 'pw' require ssl",
+		"grant select on shop.* to tls_only@'127.0.0.1'")
+	for parameter, want := range map[string]string{"": "fine", "?tls=preferred": "fine", "?tls=skip-verify": "fine",
+		"?tls=true": CodeUnavailable, "?tls=false": CodeRefused} {
 		id := b.addSource(t, MySQL, s.dsn("tls_only", "pw")+parameter)
 		report, err := b.TestSource(t.Context(), b.ws, id)
 		wantCode(t, err, want)
@@ -213,14 +225,15 @@ func TestParseGrant(t *testing.T) {
 		"GRANT BACKUP_ADMIN,BINLOG_ADMIN ON *.* TO `a`@`%`":                                        "has backup_admin on *.* false",
 		"GRANT PROXY ON ``@`` TO `root`@`localhost` WITH GRANT OPTION":                             "may act as another user false",
 		"GRANT SELECT ON `shop`.* TO `a`@`%` IDENTIFIED BY PASSWORD '*AB' WITH GRANT OPTION":       "may grant to others false",
-		"GRANT SELECT ON `mysql`.`user` TO `a`@`%`":                                                "has privileges on the system tables false",
 		"GRANT EXECUTE ON FUNCTION `shop`.`f` TO `a`@`%`":                                          " false",
 		"GRANT `readers`@`%`,`files`@`%` TO `a`@`%`":                                               "role `readers`@`%`,`files`@`%`",
 		"GRANT SELECT ON *.* TO `a`@`%` REQUIRE SSL":                                               " false",
 		"GRANT SELECT ON *.* TO `a`@`%` IDENTIFIED BY PASSWORD '*A' REQUIRE SSL WITH GRANT OPTION": "may grant to others false",
+
+		"GRANT SELECT ON `mysql`.`user` TO `a`@`%`": "has privileges on the system tables false",
 	} {
 		g := parseGrant(line)
-		power, writes := g.judge()
+		power, writes := g.assess()
 		got := fmt.Sprint(power, " ", writes)
 		if g.role != "" {
 			got = "role " + g.role
@@ -235,13 +248,16 @@ func BenchmarkMySQLStream(bench *testing.B) {
 	b, s := mariadbShop(bench, dev)
 	s.exec(bench, `
 create or replace table shop.people as
-with recursive d as (select 0 as n union all select n + 1 from d where n < 999), s as (select a.n * 1000 + b.n as n from d a, d b where a.n < 300)
-select n as id, concat('person', n, '@example.com') as email, concat('Name ', n) as name, 'de' as locale, now() as joined, n / 3.0 as balance, n % 7 = 0 as vip from s`)
+with recursive d as (select 0 as n union all select n + 1 from d where n < 999), s as (select a.n * 1000 + b.n as n from d a, d b
+where a.n < 300)
+select n as id, concat('person', n, '@example.com') as email, concat('Name ', n) as name,
+  'de' as locale, now() as joined, n / 3.0 as balance, n % 7 = 0 as vip from s`)
 	x := b.addAudience(bench, "select * from people")
 	bench.ReportAllocs()
 	started, rows, cpu := time.Now(), int64(0), cpuTime()
 	for bench.Loop() {
-		n, err := b.Stream(bench.Context(), b.ws, x.ID, []string{"name", "locale", "joined", "balance", "vip"}, func(Row) error { return nil })
+		n, err := b.Stream(bench.Context(), b.ws, x.ID, []string{"name", "locale", "joined", "balance", "vip"},
+			func(Row) error { return nil })
 		if err != nil || n != 300_000 {
 			bench.Fatal(n, err)
 		}
@@ -252,19 +268,21 @@ select n as id, concat('person', n, '@example.com') as email, concat('Name ', n)
 	bench.ReportMetric(0, "ns/op")
 }
 
-// TestMySQLSessionIsBoundedByTheSourceToo asks the source itself what holds.
+// TestMySQLSessionIsBoundedByTheSourceToo reads the settings at the source.
 func TestMySQLSessionIsBoundedByTheSourceToo(t *testing.T) {
 	t.Parallel()
 	b, _ := mariadbShop(t, dev)
-	x := b.addAudience(t, "select 1 as id, concat_ws(' ', @@max_statement_time, @@tx_read_only, @@tx_isolation, @@time_zone, @@sql_mode, @@local_infile) as email")
+	x := b.addAudience(t,
+		"select 1 as id, concat_ws(' ', @@max_statement_time, @@tx_read_only, "+
+			"@@tx_isolation, @@time_zone, @@sql_mode, @@local_infile) as email")
 	rows, err := b.collect(t, x.ID)
 	if err != nil || len(rows) != 1 || !strings.HasPrefix(rows[0].Email, "3600.000000 ON REPEATABLE-READ +00:00 STRICT_TRANS_TABLES") {
 		t.Errorf("%+v, %v", rows, err)
 	}
 }
 
-// TestMySQLQueryThatIsGivenUpStops looks into the server's list of what runs.
-func TestMySQLQueryThatIsGivenUpStops(t *testing.T) {
+// TestMySQLQueryThatIsAbandonedStops reads the server's list of running queries.
+func TestMySQLQueryThatIsAbandonedStops(t *testing.T) {
 	t.Parallel()
 	o := dev
 	o.FetchTimeout = 500 * time.Millisecond

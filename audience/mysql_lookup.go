@@ -15,7 +15,7 @@ import (
 	"lemma"
 )
 
-// mysqlRows is the answer to a prepared statement, which it closes at its end.
+// mysqlRows is the result of a prepared statement, which it closes at its end.
 type mysqlRows struct {
 	*mysqlCursor
 	statement driver.Stmt
@@ -31,8 +31,8 @@ func (c *mysqlRows) next(dst [][]byte) (bool, error) {
 	return more, err
 }
 
-// ask runs a prepared statement, so that no value becomes part of a text.
-func (m *mysqlSession) ask(ctx context.Context, text string, values ...driver.Value) (*mysqlRows, error) {
+// execute runs a prepared statement, so that no value becomes part of its text.
+func (m *mysqlSession) execute(ctx context.Context, text string, values ...driver.Value) (*mysqlRows, error) {
 	statement, columns, err := m.prepare(ctx, text)
 	if err != nil {
 		return nil, err
@@ -60,8 +60,8 @@ func (c *mysqlCursor) typeName(i int) string {
 
 func backquoted(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
-// lookup gives integers as integers and everything else as text; MySQL
-// compares loosely ('12abc' = 12, 'a' = 'A'), so what comes back may be more.
+// lookup passes integers as integers and other keys as text. MySQL compares loosely
+// ('12abc' = 12, 'a' = 'A'), so it can return further rows.
 func (m *mysqlSession) lookup(ctx context.Context, sql, key string, columns, keys []string) (cursor, []Column, error) {
 	column := "audience." + backquoted(key)
 	kind, err := m.typeOf(ctx, sql, column)
@@ -78,9 +78,9 @@ func (m *mysqlSession) lookup(ctx context.Context, sql, key string, columns, key
 		in = " in (null)"
 	}
 	text := "select " + strings.Join(quoted, ", ") + " from (\n" + sql + wrapTail + " where "
-	c, err := m.ask(ctx, text+column+in, values...)
+	c, err := m.execute(ctx, text+column+in, values...)
 	if hasNoCharacter(err) {
-		c, err = m.ask(ctx, text+"convert("+column+" using utf8mb4)"+in, values...)
+		c, err = m.execute(ctx, text+"convert("+column+" using utf8mb4)"+in, values...)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -88,14 +88,14 @@ func (m *mysqlSession) lookup(ctx context.Context, sql, key string, columns, key
 	return c, c.columns, nil
 }
 
-// hasNoCharacter tells that one of the keys cannot be written in the character
-// set of the column. All of them are then compared in ours, which costs the index.
+// hasNoCharacter reports whether a key cannot be written in the character set of the
+// column. All keys are then compared in utf8mb4, without the index.
 func hasNoCharacter(err error) bool {
-	var said *mysql.MySQLError
-	return errors.As(err, &said) && slices.Contains([]uint16{1267, 1270, 1271, 3988}, said.Number)
+	var reported *mysql.MySQLError
+	return errors.As(err, &reported) && slices.Contains([]uint16{1267, 1270, 1271, 3988}, reported.Number)
 }
 
-// typeOf asks for the type of a column, once per session, by reading no row of it.
+// typeOf reads the type of a column once per session, by a query of no rows.
 func (m *mysqlSession) typeOf(ctx context.Context, sql, column string) (string, error) {
 	text := "select " + column + " from (\n" + sql + wrapTail + " limit 0"
 	if kind, ok := m.kinds[text]; ok {
@@ -113,8 +113,8 @@ func (m *mysqlSession) typeOf(ctx context.Context, sql, column string) (string, 
 	return m.kinds[text], nil
 }
 
-// mysqlKeys are the keys as values to compare with, and what of the column to
-// compare. Types without an exact comparison are compared as text, which costs the index.
+// mysqlKeys returns the values to compare with, and the expression of the column.
+// Types without an exact comparison are compared as text, without the index.
 func mysqlKeys(kind, column string, keys []string) ([]driver.Value, string) {
 	kind = strings.ToUpper(kind)
 	var values []driver.Value
@@ -137,9 +137,10 @@ func mysqlKeys(kind, column string, keys []string) ([]driver.Value, string) {
 	return values, column
 }
 
-// The two forms around a query that decides who matches, as for Postgres.
+// The two forms around a matching query, as for Postgres.
 const (
-	mysqlAloneHead  = "with people as (select t.profile_key, t.enrolled_at from json_table('[]', '$[*]' columns (%s)) as t) select 1 from dual where exists (\n"
+	mysqlAloneHead = "with people as (select t.profile_key, t.enrolled_at from json_table('[]', '$[*]' columns (%s)) as t) " +
+		"select 1 from dual where exists (\n"
 	mysqlAloneTail  = "\n)"
 	mysqlPeopleHead = "with people as (select t.profile_key, t.enrolled_at from json_table(?, '$[*]' columns (%s)) as t) " + wrapHead
 	mysqlPeople     = "profile_key varchar(255) character set utf8mb4 collate %s path '$[0]', enrolled_at datetime(6) path '$[1]'"
@@ -147,9 +148,8 @@ const (
 
 var collationName = regexp.MustCompile(`^utf8mb4_[a-z0-9_]+$`)
 
-// peopleColumns gives the keys the collation that the database gives its own
-// texts where that is one of Unicode, so that comparing the two needs no
-// collate and finds the index.
+// peopleColumns gives the keys the collation of the database if that is one of
+// Unicode, so that comparisons need no collate and can use an index.
 func (m *mysqlSession) peopleColumns(ctx context.Context) (string, error) {
 	if m.collation == "" {
 		rows, err := m.query(ctx, "select @@collation_database")
@@ -171,14 +171,14 @@ func (m *mysqlSession) describeMatching(ctx context.Context, sql string) ([]Colu
 	}
 	_, parameters, err := m.prepared(ctx, fmt.Sprintf(mysqlAloneHead, people)+sql+mysqlAloneTail)
 	if err != nil || parameters > 0 {
-		return nil, lineUp(orParameter(err, "the query has a parameter (?); who is asked about is in the relation people"))
+		return nil, withoutFirstLine(orParameter(err, "the query must not have parameters (?); the profiles are in the relation people"))
 	}
 	columns, _, err := m.prepared(ctx, fmt.Sprintf(mysqlPeopleHead, people)+sql+wrapTail)
-	return columns, lineUp(err)
+	return columns, withoutFirstLine(err)
 }
 
-// lineUp takes away the line that stands before the query.
-func lineUp(err error) error {
+// withoutFirstLine corrects the line of an error for the line before the query.
+func withoutFirstLine(err error) error {
 	var e *lemma.Error
 	if errors.As(err, &e) && len(e.Fields) > 0 && e.Fields[0].Line > 1 {
 		e.Fields[0].Line--
@@ -191,7 +191,7 @@ func (m *mysqlSession) matching(ctx context.Context, sql string, people []Person
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := m.ask(ctx, fmt.Sprintf(mysqlPeopleHead, columns)+sql+wrapTail, peopleJSON(people))
+	c, err := m.execute(ctx, fmt.Sprintf(mysqlPeopleHead, columns)+sql+wrapTail, peopleJSON(people))
 	if err != nil {
 		return nil, nil, err
 	}

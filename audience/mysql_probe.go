@@ -10,16 +10,17 @@ import (
 
 // grant is one line of SHOW GRANTS.
 type grant struct {
-	privileges []string // as the server wrote them, with their column lists
+	privileges []string // as the server writes them, with their column lists
 	scope      string   // *.*, `db`.* or `db`.`table`
 	on         string   // the scope with its kind: FUNCTION `db`.`f`
 	to         string   // the user or role that has it
-	role       string   // with none of the above: a role that was granted, as the server quotes it
+	role       string   // the granted role, as the server quotes it; the other fields are then empty
 	withOption bool
 }
 
 var (
-	grantLine  = regexp.MustCompile(`(?is)^GRANT (.+?) ON ((?:TABLE |FUNCTION |PROCEDURE |PACKAGE |PACKAGE BODY )?(\S+)) TO (.+?)( IDENTIFIED .*?| REQUIRE .*?)?( WITH .*GRANT OPTION.*)?$`)
+	grantLine = regexp.MustCompile(`(?is)^GRANT (.+?) ON ((?:TABLE |FUNCTION |PROCEDURE |PACKAGE |PACKAGE BODY )?(\S+)) TO (.+?)` +
+		`( IDENTIFIED .*?| REQUIRE .*?)?( WITH .*GRANT OPTION.*)?$`)
 	roleLine   = regexp.MustCompile(`(?is)^GRANT (.+?) TO `)
 	columnList = regexp.MustCompile(`\([^)]*\)`)
 	privilege  = regexp.MustCompile(`[^,(]+(?:\([^)]*\))?`)
@@ -39,13 +40,13 @@ func parseGrant(line string) grant {
 	return grant{}
 }
 
-// named is a privilege in capitals, without its columns.
+// named returns a privilege in capitals, without its columns.
 func named(privilege string) string {
 	return strings.ToUpper(strings.TrimSpace(columnList.ReplaceAllString(privilege, "")))
 }
 
 // revoke is the statement that takes away the privileges for which the
-// function answers true.
+// function returns true.
 func (g grant) revoke(which func(name string) bool) []string {
 	var list []string
 	for _, p := range g.privileges {
@@ -56,20 +57,21 @@ func (g grant) revoke(which func(name string) bool) []string {
 	if len(list) == 0 {
 		return nil
 	}
-	return []string{spoken("revoke " + strings.Join(list, ", ") + " on " + g.on + " from " + g.to)}
+	return []string{printable("revoke " + strings.Join(list, ", ") + " on " + g.on + " from " + g.to)}
 }
 
-// What a grant may hold. Everything else that is granted on *.* is a power
-// over the server (files, other users' queries, replication, settings), and
-// new versions add new ones, so this is a list of what is allowed.
+// Privileges that a grant may contain. Any other on *.* is a power over the server,
+// such as over files, queries of others, replication and settings. New versions add
+// such privileges, so this is a list of allowed ones.
 var (
 	mysqlReads  = []string{"USAGE", "SELECT", "SHOW VIEW", "SHOW DATABASES", "EXECUTE", "LOCK TABLES", "REFERENCES"}
-	mysqlWrites = []string{"INSERT", "UPDATE", "DELETE", "DELETE HISTORY", "CREATE", "DROP", "ALTER", "INDEX", "CREATE VIEW", "CREATE TEMPORARY TABLES",
+	mysqlWrites = []string{"INSERT", "UPDATE", "DELETE", "DELETE HISTORY", "CREATE", "DROP", "ALTER", "INDEX", "CREATE VIEW",
+		"CREATE TEMPORARY TABLES",
 		"TRIGGER", "EVENT", "CREATE ROUTINE", "ALTER ROUTINE"}
 )
 
-// judge says why a grant is too powerful, or whether it allows to write.
-func (g grant) judge() (power string, writes bool) {
+// assess returns why a grant is too powerful, and whether it allows to write.
+func (g grant) assess() (power string, writes bool) {
 	for _, text := range g.privileges {
 		switch p := named(text); {
 		case slices.Contains(mysqlReads, p):
@@ -78,12 +80,13 @@ func (g grant) judge() (power string, writes bool) {
 		case p == "PROXY":
 			return "may act as another user", false
 		case g.scope == "*.*":
-			return "has " + strings.ToLower(spoken(p)) + " on *.*", false
+			return "has " + strings.ToLower(printable(p)) + " on *.*", false
 		default:
 			writes = true
 		}
 	}
-	onSystem := strings.HasPrefix(strings.Trim(strings.ToLower(g.scope), "`"), "mysql`.") || strings.HasPrefix(strings.ToLower(g.scope), "mysql.")
+	onSystem := strings.HasPrefix(strings.Trim(strings.ToLower(g.scope), "`"), "mysql`.") ||
+		strings.HasPrefix(strings.ToLower(g.scope), "mysql.")
 	switch {
 	case g.withOption:
 		return "may grant to others", false
@@ -101,7 +104,7 @@ func (m *mysqlSession) probe(ctx context.Context) (role, error) {
 	r := role{version: m.name()}
 	writes := finding{text: "can write"}
 	for _, g := range grants {
-		power, canWrite := g.judge()
+		power, canWrite := g.assess()
 		if power != "" {
 			r.powers = append(r.powers, finding{power, g.revoke(func(p string) bool { return p != "USAGE" })})
 		}
@@ -116,8 +119,7 @@ func (m *mysqlSession) probe(ctx context.Context) (role, error) {
 	return r, nil
 }
 
-// risks finds stored functions: one may run with the rights of the user that
-// defined it.
+// risks finds stored functions, which can run with the rights of their definer.
 func (m *mysqlSession) risks(ctx context.Context) ([]finding, error) {
 	grants, err := m.grants(ctx)
 	if err != nil {
@@ -136,15 +138,15 @@ func (m *mysqlSession) risks(ctx context.Context) ([]finding, error) {
 
 func (m *mysqlSession) name() string {
 	if m.isMariaDB() {
-		return "MariaDB " + spoken(m.version)
+		return "MariaDB " + printable(m.version)
 	}
-	return "MySQL " + spoken(m.version)
+	return "MySQL " + printable(m.version)
 }
 
-// maxRoles bounds how many granted roles are looked into.
+// maxRoles bounds how many granted roles are read.
 const maxRoles = 100
 
-// grants are those of the login and of every role it can take on.
+// grants returns the grants of the login and of every role that it can set.
 func (m *mysqlSession) grants(ctx context.Context) ([]grant, error) {
 	all, err := m.show(ctx, "show grants")
 	if err != nil {
@@ -171,7 +173,7 @@ func (m *mysqlSession) grants(ctx context.Context) ([]grant, error) {
 func (m *mysqlSession) show(ctx context.Context, statement string) ([]grant, error) {
 	lines, err := m.query(ctx, statement)
 	if err != nil || len(lines) == 0 {
-		return nil, refused(err, "the source does not say what its role may do")
+		return nil, refused(err, "the source does not return the privileges of its role")
 	}
 	list := make([]grant, len(lines))
 	for i, line := range lines {
@@ -184,8 +186,8 @@ func (m *mysqlSession) show(ctx context.Context, statement string) ([]grant, err
 	return list, nil
 }
 
-// grantsOf asks for what roles allow; the server quoted their names itself.
-// MariaDB shows a role's grants only to who has taken it on.
+// grantsOf returns the grants of roles, whose names the server has quoted. MariaDB
+// shows the grants of a role only after set role.
 func (m *mysqlSession) grantsOf(ctx context.Context, roles string) ([]grant, error) {
 	if !m.isMariaDB() {
 		return m.show(ctx, "show grants for current_user() using "+roles)

@@ -12,8 +12,8 @@ import (
 	"lemma"
 )
 
-// readGreeting reads the packet with which a server begins, header and all.
-// What refuses a client already here is an error packet.
+// readGreeting reads the first packet of a server, with its header. It is a greeting
+// or an error packet.
 func readGreeting(r io.Reader) ([]byte, error) {
 	greeting := make([]byte, 4, 4+256)
 	if _, err := io.ReadFull(r, greeting); err != nil {
@@ -28,9 +28,8 @@ func readGreeting(r io.Reader) ([]byte, error) {
 	return greeting, err
 }
 
-// checkGreeting answers the capabilities of a greeting in the form that every
-// server since MySQL 4.1 has (protocol::HandshakeV10), and leaves out what the
-// driver could not read without a panic.
+// checkGreeting returns the capabilities of a greeting (protocol::HandshakeV10, since
+// MySQL 4.1). It refuses greetings on which the driver would panic.
 func checkGreeting(body []byte) (capabilities uint32, err error) {
 	if body[0] == 0xff {
 		return 0, checkError(body)
@@ -48,8 +47,8 @@ func checkGreeting(body []byte) (capabilities uint32, err error) {
 	return capabilities, nil
 }
 
-// checkLogin holds the packets between greeting and first command against the
-// lengths that the driver takes for granted.
+// checkLogin checks the lengths of packets between the greeting and the first
+// command, which the driver does not check.
 func checkLogin(body []byte) error {
 	switch body[0] {
 	case 0x00:
@@ -61,7 +60,7 @@ func checkLogin(body []byte) error {
 	case 0xfe:
 		return checkSwitch(body)
 	}
-	return fmt.Errorf("%w: a login is answered with packet %#x", errMalformed, body[0])
+	return fmt.Errorf("%w: the response to a login is packet %#x", errMalformed, body[0])
 }
 
 func checkSuccess(body []byte) error {
@@ -89,7 +88,7 @@ func checkError(body []byte) error {
 // checkSwitch checks a change of the method of login: its name, and a salt.
 func checkSwitch(body []byte) error {
 	if len(body) == 1 {
-		return nil // the method of before 4.1, which the driver refuses
+		return nil // the method before 4.1, which the driver refuses
 	}
 	end := bytes.IndexByte(body, 0)
 	if end < 0 || string(body[1:end]) == "mysql_native_password" && len(body) < end+1+20 {
@@ -98,16 +97,16 @@ func checkSwitch(body []byte) error {
 	return nil
 }
 
-// checkKey checks what a method of login sends more: one byte, or an RSA key of
-// a size that can be computed with.
+// checkKey checks further data of a login method: one byte, or an RSA key of a valid
+// size.
 func checkKey(data []byte) error {
 	block, _ := pem.Decode(data)
 	if block == nil {
-		return nil // the driver says so itself
+		return nil // the driver returns an error
 	}
 	key, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // the driver returns an error
 	}
 	public, ok := key.(*rsa.PublicKey)
 	if !ok || public.N.BitLen() > 16384 {
@@ -116,7 +115,7 @@ func checkKey(data []byte) error {
 	return nil
 }
 
-// mysqlPrepare collects the columns of one statement from the answer to
+// mysqlPrepare collects the columns of a statement from the response to
 // COM_STMT_PREPARE: success with two counts, the parameters, the columns.
 type mysqlPrepare struct {
 	begun      bool
@@ -149,7 +148,7 @@ func (p *mysqlPrepare) take(body []byte) error {
 func (p *mysqlPrepare) count(body []byte) error {
 	p.counted = true
 	if body[0] != 0x00 {
-		return nil // an error, which is the driver's to read
+		return nil // an error, which the driver reads
 	}
 	if len(body) < 9 {
 		return fmt.Errorf("%w: its answer to a statement is cut", errMalformed)
@@ -192,7 +191,7 @@ const (
 	flagEnum, flagSet = 1 << 8, 1 << 11
 )
 
-// mysqlTypeOf sorts the types of the protocol (enum_field_types).
+// mysqlTypeOf maps the types of the protocol (enum_field_types).
 func mysqlTypeOf(code byte, bytes bool) Type {
 	switch code {
 	case 0x01, 0x02, 0x03, 0x08, 0x09, 0x0d, 0x10: // tiny, short, long, longlong, int24, year, bit
@@ -215,7 +214,8 @@ func mysqlTypeOf(code byte, bytes bool) Type {
 	return Other
 }
 
-// malformed is the answer for a source whose replies cannot be read.
+// malformed is the error for a source whose responses cannot be read.
 func malformed(cause error) *lemma.Error {
-	return &lemma.Error{Kind: lemma.Unavailable, Code: CodeMalformed, Message: "what answers there does not speak the database's protocol: check the kind, the host and the port", Cause: cause}
+	return &lemma.Error{Kind: lemma.Unavailable, Code: CodeMalformed,
+		Message: "the server does not use the protocol of the database; check the kind, the host and the port", Cause: cause}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // TestPasswordsOfMySQL8 logs in by caching_sha2_password at a server that has
-// not cached the password: over TLS the client sends it, numbered as if the
+// not cached the password: over TLS the client sends it, with the packet number as if the
 // driver had begun TLS itself; without TLS it asks for a key to encrypt it with.
 func TestPasswordsOfMySQL8(t *testing.T) {
 	t.Parallel()
@@ -47,7 +47,8 @@ func TestPasswordsOfMySQL8(t *testing.T) {
 			defer conn.Close()
 			got <- passwordSent(conn, certificate, mode != "stripped")
 		}()
-		source := target{kind: MySQL, host: "127.0.0.1", port: uint16(l.Addr().(*net.TCPAddr).Port), database: "shop", user: "u", password: "p", tls: mode}
+		source := target{kind: MySQL, host: "127.0.0.1", port: uint16(l.Addr().(*net.TCPAddr).Port), database: "shop", user: "u",
+			password: "p", tls: mode}
 		if mode == "stripped" {
 			source.tls = "prefer"
 		}
@@ -65,10 +66,10 @@ func TestPasswordsOfMySQL8(t *testing.T) {
 	}
 }
 
-// passwordSent plays the server up to the packet with the password, and
-// accepts it when it was sent as it is.
+// passwordSent is a server up to the packet with the password, and
+// accepts a password in clear.
 func passwordSent(conn net.Conn, certificate *tls.Config, offers bool) string {
-	greeting := bytes.Replace(honestGreeting(), []byte("mysql_native_password"), []byte("caching_sha2_password"), 1)
+	greeting := bytes.Replace(validGreeting(), []byte("mysql_native_password"), []byte("caching_sha2_password"), 1)
 	if offers {
 		greeting[bytes.IndexByte(greeting, 0)+1+4+8+1+1] |= clientSSL >> 8
 	}
@@ -102,9 +103,9 @@ func numbered(r io.Reader) (body []byte, number byte) {
 	return body, header[3]
 }
 
-// TestServersThatDrip has a server that goes on for ever with the answer to
-// each of our own statements in turn. It is not parallel, since it counts the
-// goroutines that stay.
+// TestServersThatDrip has a server that never ends the response to
+// one of Lemma's own statements, each in turn. It is not parallel, since it counts the
+// goroutines that are left.
 func TestServersThatDrip(t *testing.T) {
 	a := New(nil, nil, hostileOptions)
 	for _, phase := range []string{"select connection_id", "show grants", "select audience"} {
@@ -123,7 +124,7 @@ func TestServersThatDrip(t *testing.T) {
 	}
 }
 
-// TestAPanicOfTheCallerIsNotTheSources has code of ours fail over a row.
+// TestAPanicOfTheCallerIsNotTheSources has a callback that panics on a row.
 func TestAPanicOfTheCallerIsNotTheSources(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
@@ -132,5 +133,5 @@ func TestAPanicOfTheCallerIsNotTheSources(t *testing.T) {
 	if lemma.KindOf(err) != lemma.Internal || !strings.Contains(err.Error(), "panic: ours") || strings.Contains(lemma.Public(err), "ours") {
 		t.Errorf("got %v", err)
 	}
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }

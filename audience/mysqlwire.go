@@ -13,39 +13,38 @@ const (
 	maxResultColumn = 4096     // columns of a result: no server has tables or results with more
 )
 
-// mysqlWire is the connection as the driver sees it, behind TLS. It checks what
-// the driver believes: the driver allocates as many columns as a server
-// announces, up to 2^63 of them, and slices packets without looking at their
-// length, in places where a panic leaves a goroutine behind. Therefore TLS is
-// begun here and not in the driver, and every packet is framed before the
-// driver sees it.
+// mysqlWire is the connection that the driver reads, inside TLS. It checks packets
+// that the driver does not check: the driver allocates as many columns as a server
+// announces, up to 2^63, and slices packets without checking their length, where a
+// panic would leave a goroutine behind. So TLS begins here and not in the driver,
+// and every packet is framed before the driver reads it.
 //
-// It also keeps the columns of a statement that is prepared, which the driver
-// reads over: they describe a query that does not run.
+// It also keeps the columns of a prepared statement, which the driver skips: they
+// describe a query without running it.
 type mysqlWire struct {
 	net.Conn // plain, or TLS over the meter
 	meter    *meter
 	tls      *tls.Config // to begin TLS with, once the driver answers the greeting
 
-	pending []byte // the greeting, which was read before the driver began
-	shift   byte   // 1 during a login over TLS: the request for TLS had a number of its own
+	pending []byte // the greeting, which is read before the driver starts
+	shift   byte   // 1 during a login over TLS, since the request for TLS has its own number
 	login   bool   // until the driver's first command
 	frame   mysqlFrame
-	first   bool // the next packet begins an answer
+	first   bool // the next packet begins a response
 	prepare *mysqlPrepare
 }
 
-// mysqlFrame is where in the stream of packets we are.
+// mysqlFrame is the position in the stream of packets.
 type mysqlFrame struct {
 	header [4]byte // length of the body, sequence number
 	have   int     // bytes of header
-	left   int     // bytes of the body that have not come yet
-	body   []byte  // the part of it that is looked at
-	wanted int     // how much of it that is
+	left   int     // bytes of the body that are missing
+	body   []byte  // the part of it that is checked
+	wanted int     // length of that part
 }
 
-// startMySQL reads the greeting and answers the connection for the driver to
-// log in on. TLS begins with the driver's first packet.
+// startMySQL reads the greeting and returns the connection for the login of the
+// driver. TLS begins with the driver's first packet.
 func startMySQL(m *meter, t target) (*mysqlWire, error) {
 	greeting, err := readGreeting(m)
 	if err != nil {
@@ -72,9 +71,9 @@ const (
 	clientSSL        = 1 << 11
 )
 
-// encrypt begins TLS before the driver's answer to the greeting leaves. The
-// request for it is the fixed part of that answer (Protocol::SSLRequest), so
-// the server sees the driver's own capabilities in both.
+// encrypt begins TLS before the driver's response to the greeting is sent. The
+// request for TLS is the fixed part of that response (Protocol::SSLRequest), so both
+// have the same capabilities.
 func (w *mysqlWire) encrypt(answer []byte) error {
 	if len(answer) < 4+32 {
 		return fmt.Errorf("begin TLS: a login of %d bytes", len(answer))
@@ -86,15 +85,15 @@ func (w *mysqlWire) encrypt(answer []byte) error {
 		return err
 	}
 	secure := tls.Client(w.meter, w.tls)
-	if err := secure.Handshake(); err != nil {
+	if err := secure.Handshake(); err != nil { //nolint:noctx // the end of the run closes the connection
 		return err
 	}
 	w.Conn, w.shift, w.tls = secure, 1, nil
 	return nil
 }
 
-// Read gives the driver what the server sent, checked. Until the driver's
-// first command the numbers of packets are those that it expects.
+// Read returns checked packets to the driver. Until its first command, their numbers
+// are those that the driver expects.
 func (w *mysqlWire) Read(p []byte) (int, error) {
 	if len(w.pending) > 0 {
 		n := copy(p, w.pending)
@@ -108,8 +107,8 @@ func (w *mysqlWire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write notes what the driver asks, since that says how the answer begins. The
-// driver writes whole packets.
+// Write records the command of the driver, since it determines how the response
+// begins. The driver writes whole packets.
 func (w *mysqlWire) Write(p []byte) (int, error) {
 	if len(p) < 5 {
 		return w.Conn.Write(p)
@@ -136,7 +135,7 @@ func (w *mysqlWire) Write(p []byte) (int, error) {
 
 const comPrepare = 0x16
 
-// scan goes from packet to packet.
+// scan splits the bytes into packets and checks each.
 func (w *mysqlWire) scan(p []byte) error {
 	f := &w.frame
 	for len(p) > 0 {
@@ -157,7 +156,7 @@ func (w *mysqlWire) scan(p []byte) error {
 		if missing := f.wanted - len(f.body); missing > 0 {
 			f.body = append(f.body, p[:min(n, missing)]...)
 			if len(f.body) == f.wanted {
-				if err := w.look(); err != nil {
+				if err := w.check(); err != nil {
 					return err
 				}
 			}
@@ -168,9 +167,9 @@ func (w *mysqlWire) scan(p []byte) error {
 	return nil
 }
 
-// begin decides from the header how much of the packet must be looked at: all
-// of it during a login and while columns are collected, else the nine bytes
-// that can be the number of columns of a result.
+// begin decides by the header how much of the packet is checked: all of it during a
+// login and while columns are collected, otherwise the nine bytes that can be the
+// number of columns of a result.
 func (w *mysqlWire) begin() error {
 	f := &w.frame
 	f.have, f.body = 0, f.body[:0]
@@ -192,7 +191,7 @@ func (w *mysqlWire) begin() error {
 	return nil
 }
 
-func (w *mysqlWire) look() error {
+func (w *mysqlWire) check() error {
 	body := w.frame.body
 	switch {
 	case w.login:
@@ -203,11 +202,11 @@ func (w *mysqlWire) look() error {
 	return w.checkHead(body)
 }
 
-// checkHead checks the packet that begins an answer. Behind one that reports
-// success another may follow; behind a number of columns come those and rows.
+// checkHead checks the first packet of a response. Another may follow one that
+// reports success; columns and rows follow a number of columns.
 func (w *mysqlWire) checkHead(body []byte) error {
 	switch body[0] {
-	case 0x00, 0xff, 0xfb: // success, an error, a file that is asked for
+	case 0x00, 0xff, 0xfb: // success, an error, a request for a file
 		return nil
 	}
 	columns, _, ok := lengthEncoded(body)
@@ -218,7 +217,7 @@ func (w *mysqlWire) checkHead(body []byte) error {
 	return nil
 }
 
-// lengthEncoded reads an integer as the protocol writes them, and how many bytes it has.
+// lengthEncoded reads a length-encoded integer, and its size in bytes.
 func lengthEncoded(b []byte) (value uint64, size int, ok bool) {
 	if len(b) == 0 {
 		return 0, 0, false
@@ -244,6 +243,5 @@ func lengthEncoded(b []byte) (value uint64, size int, ok bool) {
 	return value, size, true
 }
 
-// Close ends the connection without a word: TLS would wait for the server to
-// take its farewell.
+// Close closes the connection without the closing message of TLS, which could block.
 func (w *mysqlWire) Close() error { return w.meter.Close() }

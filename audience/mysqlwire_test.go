@@ -12,15 +12,17 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// fakeMySQL is a server that logs everybody in and answers every query with
-// two columns and no row, unless reply has something else to send.
+// fakeMySQL is a server that accepts every login and returns for every query
+// two columns and no row, unless reply returns something else.
 type fakeMySQL struct {
 	net.Listener
-	greeting []byte                                       // nil: an honest one
-	reply    func(text string, command byte) (out []byte) // nil: the honest reply
-	endless  func(text string) bool                       // a reply that is followed by a row now and then, for ever
+	greeting []byte                                       // nil: a valid one
+	reply    func(text string, command byte) (out []byte) // nil: the valid response
+	endless  func(text string) bool                       // a response that never ends: a row is sent from time to time
 	open     sync.WaitGroup
 }
 
@@ -56,7 +58,7 @@ func (f *fakeMySQL) target() target {
 func (f *fakeMySQL) talk(conn net.Conn) {
 	greeting := f.greeting
 	if greeting == nil {
-		greeting = packet(0, honestGreeting())
+		greeting = packet(0, validGreeting())
 	}
 	if _, err := conn.Write(greeting); err != nil {
 		return
@@ -77,7 +79,7 @@ func (f *fakeMySQL) talk(conn net.Conn) {
 		text := string(command[1:])
 		out := f.reply(text, command[0])
 		if out == nil {
-			out = honestReply(text, command[0])
+			out = validReply(text, command[0])
 		}
 		if _, err := conn.Write(out); err != nil {
 			return
@@ -105,7 +107,7 @@ func packet(number byte, body []byte) []byte {
 	return append([]byte{byte(len(body)), byte(len(body) >> 8), byte(len(body) >> 16), number}, body...)
 }
 
-func honestGreeting() []byte {
+func validGreeting() []byte {
 	const capabilities = 1<<9 | 1<<15 | 1<<19 | 1<<24 | 1<<3 // protocol 4.1, salted, plugins, no EOF packets, with a database
 	g := append([]byte{10}, "8.0.0\x00\x01\x00\x00\x00saltsalt\x00"...)
 	g = binary.LittleEndian.AppendUint16(g, capabilities&0xffff)
@@ -121,17 +123,19 @@ func column(name string, kind byte) []byte {
 	return append(b, 0, 12, 45, 0, 255, 0, 0, 0, kind, 0, 0, 0, 0, 0)
 }
 
-func honestReply(text string, command byte) []byte {
+func validReply(text string, command byte) []byte {
 	end := []byte{0xfe, 0, 0, 2, 0, 0, 0}
 	switch {
 	case command == comPrepare:
 		return slicesOf(packet(1, []byte{0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0}), packet(2, column("id", 8)), packet(3, column("email", 253)))
-	case command == 0x19: // close of a statement has no answer
+	case command == 0x19: // closing a statement has no response
 		return []byte{}
 	case strings.HasPrefix(text, "show grants"):
-		return slicesOf(packet(1, []byte{1}), packet(2, column("g", 253)), packet(3, append([]byte{33}, "GRANT SELECT ON `shop`.* TO `u`@`"...)), packet(4, end))
+		return slicesOf(packet(1, []byte{1}), packet(2, column("g", 253)),
+			packet(3, append([]byte{33}, "GRANT SELECT ON `shop`.* TO `u`@`"...)), packet(4, end))
 	case strings.HasPrefix(text, "select connection_id"):
-		return slicesOf(packet(1, []byte{2}), packet(2, column("id", 253)), packet(3, column("version", 253)), packet(4, []byte("\x011\x058.0.0")), packet(5, end))
+		return slicesOf(packet(1, []byte{2}), packet(2, column("id", 253)), packet(3, column("version", 253)),
+			packet(4, []byte("\x011\x058.0.0")), packet(5, end))
 	case strings.HasPrefix(text, "select"), command == 0x17:
 		return slicesOf(packet(1, []byte{2}), packet(2, column("id", 8)), packet(3, column("email", 253)), packet(4, end))
 	}
@@ -158,11 +162,12 @@ func use(sql string) func(r *run) error {
 	}
 }
 
-// hostileOptions bound a reading to moments, so that one which is held shows.
-var hostileOptions = Options{AllowPrivate: true, ConnectTimeout: 500 * time.Millisecond, QueryTimeout: time.Second, LookupTimeout: time.Second,
-	MaxRowBytes: 64 << 10, MaxLookupBytes: 1 << 20}
+// hostileOptions bound a read to about a second, so that a read that is blocked fails.
+var hostileOptions = Options{AllowPrivate: true, ConnectTimeout: 500 * time.Millisecond, QueryTimeout: time.Second,
+	LookupTimeout: time.Second,
+	MaxRowBytes:   64 << 10, MaxLookupBytes: 1 << 20}
 
-// attack reads a hostile source once and checks that it cost little.
+// attack reads a hostile source once and checks the cost.
 func attack(t *testing.T, a *Audiences, source target, what string) error {
 	t.Helper()
 	return attackWith(t, a, source, "select id, email from people", what)
@@ -173,21 +178,21 @@ func attackWith(t *testing.T, a *Audiences, source target, sql, what string) err
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	begun := time.Now()
-	err := a.within(t.Context(), openedSource{target: source}, a.interactive(), use(sql))
+	err := a.within(t.Context(), openedSource{target: source}, a.readSpan(), use(sql))
 	took := time.Since(begun)
 	runtime.ReadMemStats(&after)
 	if grown := after.TotalAlloc - before.TotalAlloc; grown > 64<<20 {
 		t.Errorf("%s: %d MB were allocated", what, grown>>20)
 	}
 	if took > 8*time.Second {
-		t.Errorf("%s: it held the reader for %s", what, took)
+		t.Errorf("%s: it blocked the reader for %s", what, took)
 	}
 	return err
 }
 
 // TestRepliesThatMySQLServersMustNotSend has the replies that made the driver
-// allocate without bound, panic or wait for ever. It is not parallel, since it
-// counts what is allocated and how many goroutines stay.
+// allocate without bound, panic or block. It is not parallel, since it
+// measures allocations and counts goroutines.
 func TestRepliesThatMySQLServersMustNotSend(t *testing.T) {
 	a := New(nil, nil, hostileOptions)
 	huge := packet(1, []byte{0xfe, 0, 0, 0, 0x10, 0, 0, 0, 0}) // 2^28 columns in 9 bytes
@@ -208,25 +213,31 @@ func TestRepliesThatMySQLServersMustNotSend(t *testing.T) {
 		"an honest server":                     {nil, on("never", nil), "fine"},
 		"2^28 columns":                         {nil, on("select audience", huge), CodeMalformed},
 		"2^28 columns for the first statement": {nil, on("select connection_id", huge), CodeMalformed},
-		"2^63 columns":                         {nil, on("select audience", packet(1, []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})), CodeMalformed},
-		"2^28 columns behind a success":        {nil, on("select audience", append(packet(1, []byte{0, 0, 0, 8, 0, 0, 0}), packet(2, huge[4:])...)), CodeMalformed},
-		"no columns in three bytes":            {nil, on("select audience", append(packet(1, []byte{0xfc, 0, 0}), packet(2, huge[4:])...)), CodeMalformed},
-		"a success that is cut":                {nil, on("set session", packet(1, []byte{0})), CodeMalformed},
-		"an error that is cut":                 {nil, on("set session", packet(1, []byte{0xff})), CodeMalformed},
-		"a number of columns that is cut":      {nil, on("select audience", packet(1, []byte{0xfe, 1})), CodeMalformed},
-		"a prepared statement that is cut":     {nil, func(_ string, command byte) []byte { return cutPrepare(command) }, CodeMalformed},
-		"a column that is cut":                 {nil, on("select audience", append(packet(1, []byte{1}), packet(2, []byte{3, 'd', 'e', 'f'})...)), CodeMalformed},
-		"a row that is cut":                    {nil, on("select audience", slicesOf(packet(1, []byte{2}), packet(2, column("id", 8)), packet(3, column("email", 253)), packet(4, []byte{0xfd, 1}))), CodeMalformed},
-		"a packet of 16 MB":                    {nil, on("select audience", []byte{0xff, 0xff, 0xff, 1}), CodeLimit},
-		"an empty packet":                      {nil, on("select audience", []byte{0, 0, 0, 1}), CodeMalformed},
-		"a greeting that is cut":               {packet(0, []byte{10, '8', 0, 1}), nil, CodeMalformed},
-		"a greeting of 16 MB":                  {[]byte{0xff, 0xff, 0xff, 0}, nil, CodeMalformed},
-		"an empty greeting":                    {[]byte{0, 0, 0, 0}, nil, CodeMalformed},
-		"a greeting of Postgres":               {[]byte("R\x00\x00\x00\x08\x00\x00\x00\x00"), nil, CodeTimeout},
-		"a login error that is cut":            {nil, on("login", packet(2, []byte{0xff, 1})), CodeMalformed},
-		"a login success that is cut":          {nil, on("login", packet(2, []byte{0})), CodeMalformed},
-		"another method with a short salt":     {nil, on("login", packet(2, []byte("\xfemysql_native_password\x00salt\x00"))), CodeMalformed},
-		"a login of an odd kind":               {nil, on("login", packet(2, []byte{0x77})), CodeMalformed},
+		"2^63 columns": {nil,
+			on("select audience", packet(1, []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})), CodeMalformed},
+		"2^28 columns behind a success": {nil,
+			on("select audience", append(packet(1, []byte{0, 0, 0, 8, 0, 0, 0}), packet(2, huge[4:])...)), CodeMalformed},
+		"no columns in three bytes": {nil, on("select audience", append(packet(1, []byte{0xfc, 0, 0}), packet(2, huge[4:])...)),
+			CodeMalformed},
+		"a success that is cut":            {nil, on("set session", packet(1, []byte{0})), CodeMalformed},
+		"an error that is cut":             {nil, on("set session", packet(1, []byte{0xff})), CodeMalformed},
+		"a number of columns that is cut":  {nil, on("select audience", packet(1, []byte{0xfe, 1})), CodeMalformed},
+		"a prepared statement that is cut": {nil, func(_ string, command byte) []byte { return cutPrepare(command) }, CodeMalformed},
+		"a column that is cut": {nil,
+			on("select audience", append(packet(1, []byte{1}), packet(2, []byte{3, 'd', 'e', 'f'})...)), CodeMalformed},
+		"a row that is cut": {nil, on("select audience", slicesOf(packet(1, []byte{2}), packet(2, column("id", 8)),
+			packet(3, column("email", 253)), packet(4, []byte{0xfd, 1}))), CodeMalformed},
+		"a packet of 16 MB":           {nil, on("select audience", []byte{0xff, 0xff, 0xff, 1}), CodeLimit},
+		"an empty packet":             {nil, on("select audience", []byte{0, 0, 0, 1}), CodeMalformed},
+		"a greeting that is cut":      {packet(0, []byte{10, '8', 0, 1}), nil, CodeMalformed},
+		"a greeting of 16 MB":         {[]byte{0xff, 0xff, 0xff, 0}, nil, CodeMalformed},
+		"an empty greeting":           {[]byte{0, 0, 0, 0}, nil, CodeMalformed},
+		"a greeting of Postgres":      {[]byte("R\x00\x00\x00\x08\x00\x00\x00\x00"), nil, CodeTimeout},
+		"a login error that is cut":   {nil, on("login", packet(2, []byte{0xff, 1})), CodeMalformed},
+		"a login success that is cut": {nil, on("login", packet(2, []byte{0})), CodeMalformed},
+		"another method with a short salt": {nil, on("login", packet(2, []byte("\xfemysql_native_password\x00salt\x00"))),
+			CodeMalformed},
+		"a login of an odd kind": {nil, on("login", packet(2, []byte{0x77})), CodeMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeMySQL(t)
@@ -263,6 +274,17 @@ func waitForGoroutines(t *testing.T, before int) {
 	}
 }
 
+// atOnce runs work for each number below n, some at a time. Most attacks wait for a
+// timeout. The bound of one attack then applies to all that run at the same time.
+func atOnce(n int, work func(i int)) {
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i := range n {
+		group.Go(func() error { work(i); return nil })
+	}
+	_ = group.Wait()
+}
+
 // TestNoiseFromMySQLServers sends random bytes, alone and as packets, in every
 // phase of a conversation.
 func TestNoiseFromMySQLServers(t *testing.T) {
@@ -271,37 +293,40 @@ func TestNoiseFromMySQLServers(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
-	phases := []string{"greeting", "login", "select connection_id", "set session sql", "start transaction", "show grants", "select id", "select audience"}
+	phases := []string{
+		"greeting", "login", "select connection_id", "set session sql", "start transaction", "show grants", "select id", "select audience",
+	}
 	rounds := 40
 	if testing.Short() {
 		rounds = 5
 	}
-	for _, phase := range phases {
-		for range rounds {
-			f := newFakeMySQL(t)
-			noise := noisePackets(random)
-			if phase == "greeting" {
-				f.greeting = noise
-			}
-			f.reply = func(text string, _ byte) []byte {
-				if strings.HasPrefix(text, phase) {
-					return noise
-				}
-				return nil
-			}
-			f.serve()
-			if err := attack(t, a, f.target(), phase); err == nil && phase == "greeting" {
-				t.Errorf("%s: noise was taken for an answer: %x", phase, noise)
-			}
-			f.Close()
-			f.open.Wait()
-		}
+	noises := make([][]byte, rounds*len(phases))
+	for i := range noises {
+		noises[i] = noisePackets(random)
 	}
+	atOnce(len(noises), func(i int) {
+		f, phase, noise := newFakeMySQL(t), phases[i/rounds], noises[i]
+		if phase == "greeting" {
+			f.greeting = noise
+		}
+		f.reply = func(text string, _ byte) []byte {
+			if strings.HasPrefix(text, phase) {
+				return noise
+			}
+			return nil
+		}
+		f.serve()
+		if err := attack(t, a, f.target(), phase); err == nil && phase == "greeting" {
+			t.Errorf("%s: noise was accepted: %x", phase, noise)
+		}
+		f.Close()
+		f.open.Wait()
+	})
 	waitForGoroutines(t, goroutines)
 }
 
-// noisePackets are bytes, packets of bytes, or packets that begin as those of
-// an answer do.
+// noisePackets are bytes, packets of bytes, or packets that begin like those of
+// a response.
 func noisePackets(random *rand.Rand) []byte {
 	bytesOf := func(n int) []byte {
 		b := make([]byte, n)
@@ -324,8 +349,8 @@ func noisePackets(random *rand.Rand) []byte {
 	return out
 }
 
-// TestSlowRestOfAResult has a server that goes on for ever with a result that
-// the reader is done with: the driver reads the rest without a deadline.
+// TestSlowRestOfAResult has a server that never ends a result that
+// the reader has finished with: the driver reads the rest without a deadline.
 func TestSlowRestOfAResult(t *testing.T) {
 	a := New(nil, nil, hostileOptions)
 	goroutines := runtime.NumGoroutine()
@@ -340,7 +365,7 @@ func TestSlowRestOfAResult(t *testing.T) {
 	f.serve()
 	done := make(chan error, 1)
 	go func() {
-		done <- a.shortly(context.Background(), openedSource{target: f.target()}, func(r *run, _ *connection) error {
+		done <- a.withConnection(context.Background(), openedSource{target: f.target()}, func(r *run, _ *connection) error {
 			_, _, err := r.lookup(r.ctx, "select id, email from people", "id", []string{"id"}, []string{"1"})
 			return err
 		})
@@ -349,7 +374,7 @@ func TestSlowRestOfAResult(t *testing.T) {
 	case err := <-done:
 		wantCode(t, err, CodeTimeout)
 	case <-time.After(10 * time.Second):
-		t.Fatal("the reader is held for ever")
+		t.Fatal("the reader is blocked")
 	}
 	f.Close()
 	waitForGoroutines(t, goroutines)

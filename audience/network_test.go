@@ -17,12 +17,11 @@ import (
 	"lemma"
 )
 
-// line is a connection to a source that goes wrong on command: it stands
-// between Lemma and the shop.
+// line is a proxy between Lemma and the shop that fails on command.
 type line struct {
 	listener net.Listener
-	limit    atomic.Int64 // bytes that the source may still say; below 0 there is no limit
-	cut      atomic.Bool  // at the limit: cut the connection instead of keeping silent
+	limit    atomic.Int64 // bytes that the source may still send; below 0 there is no limit
+	cut      atomic.Bool  // at the limit, close the connection instead of blocking
 	mutex    sync.Mutex
 	open     []net.Conn
 }
@@ -55,7 +54,7 @@ func (l *line) serve(source target) {
 		l.open = append(l.open, client, server)
 		l.mutex.Unlock()
 		go func() { io.Copy(server, client); server.Close() }()
-		go l.speak(client, server)
+		go l.forward(client, server)
 	}
 }
 
@@ -66,8 +65,8 @@ func dialShop(source target) (net.Conn, error) {
 	return net.Dial("tcp", net.JoinHostPort(source.host, strconv.Itoa(int(source.port))))
 }
 
-// speak passes on what the source says, as far as it may.
-func (l *line) speak(client, server net.Conn) {
+// forward forwards what the source sends, up to the limit.
+func (l *line) forward(client, server net.Conn) {
 	buffer := make([]byte, 4096)
 	for {
 		n, err := server.Read(buffer)
@@ -89,7 +88,7 @@ func (l *line) speak(client, server net.Conn) {
 	}
 }
 
-// waitForCallers waits until n connections lead through the line.
+// waitForCallers waits until n connections use the line.
 func (l *line) waitForCallers(t *testing.T, n int) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -116,7 +115,7 @@ func (l *line) close() {
 	}
 }
 
-// through makes a source that reaches the shop over a line.
+// through makes a source that connects to the shop by a line.
 func (b bundle) through(t *testing.T) (*line, uuid.UUID) {
 	t.Helper()
 	direct, err := parseDSN(Postgres, b.dsn, b.options)
@@ -139,8 +138,8 @@ func TestSourceThatFailsInTheMiddle(t *testing.T) {
 		cut  bool
 		want string
 	}{
-		"falls silent": {false, CodeTimeout},
-		"hangs up":     {true, CodeUnavailable},
+		"sends nothing more": {false, CodeTimeout},
+		"hangs up":           {true, CodeUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -179,7 +178,7 @@ func TestSourceThatDoesNotAnswer(t *testing.T) {
 	if d := time.Since(started); d > 5*time.Second {
 		t.Errorf("it took %s", d)
 	}
-	if report.Source.Status != "failed" || report.Source.TestError != "the source does not answer" {
+	if report.Source.Status != "failed" || report.Source.TestError != "the source does not respond" {
 		t.Errorf("stored as %+v", report.Source)
 	}
 	l.close()
@@ -187,8 +186,8 @@ func TestSourceThatDoesNotAnswer(t *testing.T) {
 	wantCode(t, err, CodeUnavailable)
 }
 
-// TestSlowSourceDelaysNobody has one source that hangs while another is read.
-func TestSlowSourceDelaysNobody(t *testing.T) {
+// TestSlowSourceDelaysNoOther has a source that does not respond while another is read.
+func TestSlowSourceDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	const callers = 20
 	o := dev
@@ -214,11 +213,11 @@ func TestSlowSourceDelaysNobody(t *testing.T) {
 		t.Errorf("it took %s", d)
 	}
 	if n := over.Load(); n != 0 {
-		t.Errorf("%d of those that should hang do not", n)
+		t.Errorf("%d reads that should wait do not", n)
 	}
 }
 
-// TestSlowYieldIsNotTheSource holds the rows for longer than the source may be silent.
+// TestSlowYieldIsNotTheSource has a callback that is slower than the timeout of the source.
 func TestSlowYieldIsNotTheSource(t *testing.T) {
 	t.Parallel()
 	b := setup(t, quick())
@@ -246,7 +245,7 @@ func TestRunIsBoundedInAll(t *testing.T) {
 	if err != nil && !strings.Contains(err.Error(), "longer than 1s") {
 		t.Error(err)
 	}
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }
 
 // TestCancelledCallerIsNotTheSource keeps a shutdown from looking like a fault.
@@ -261,5 +260,5 @@ func TestCancelledCallerIsNotTheSource(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &known) {
 		t.Errorf("%v", err)
 	}
-	b.waitForNobody(t)
+	b.waitForNoSessions(t)
 }

@@ -8,24 +8,23 @@ import (
 	"strconv"
 )
 
-// maxStatuses bounds the settings that a Postgres server reports, names and
-// values together. A server reports some twenty.
+// maxStatuses bounds the settings that a Postgres server reports, in bytes of names
+// and values. A server reports about twenty.
 const maxStatuses = 64 << 10
 
-// pgFilter reads what a Postgres server sends, behind TLS, before the driver
-// does. It refuses a login that would take long to compute.
+// pgFilter checks what a Postgres server sends, inside TLS, before the driver reads
+// it. It refuses a login that would take long to compute.
 //
-// The driver keeps each ParameterStatus by its name for as long as the
-// connection lives, and a server may send one at any time, also between two
-// rows. The filter keeps the same sum and ends the connection when it is more
-// than any server has to report.
+// The driver keeps each ParameterStatus by its name while the connection is open,
+// and a server may send one at any time, even between rows. The filter counts their
+// size, and ends the connection above maxStatuses.
 type pgFilter struct {
 	reader io.Reader
 	meter  *meter
 
 	header   [5]byte // kind, length with itself (section 55.1 of the manual)
 	have     int     // bytes of header
-	left     int     // bytes of the body that have not come yet
+	left     int     // bytes of the body that are missing
 	body     []byte  // of a ParameterStatus or an authentication request, so far
 	statuses map[string]int
 	sum      int
@@ -43,8 +42,7 @@ func (f *pgFilter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// scan goes from header to header. Bodies are skipped unseen, but for those of
-// ParameterStatus.
+// scan splits the bytes into messages, and checks those that needsBody reports.
 func (f *pgFilter) scan(p []byte) error {
 	for len(p) > 0 {
 		if f.left == 0 {
@@ -58,12 +56,12 @@ func (f *pgFilter) scan(p []byte) error {
 			}
 		}
 		n := min(f.left, len(p))
-		if f.looksAt() {
+		if f.needsBody() {
 			f.body = append(f.body, p[:n]...)
 		}
 		p = p[n:]
-		if f.left -= n; f.left == 0 && f.looksAt() {
-			if err := f.look(); err != nil {
+		if f.left -= n; f.left == 0 && f.needsBody() {
+			if err := f.check(); err != nil {
 				return err
 			}
 		}
@@ -81,31 +79,31 @@ func (f *pgFilter) begin() error {
 		if f.header[0] == 'D' {
 			return errRowTooBig
 		}
-		return fmt.Errorf("%w: a message %q of %d bytes", errMalformed, f.header[0], length) // a mail server's greeting reads so
+		return fmt.Errorf("%w: a message %q of %d bytes", errMalformed, f.header[0], length) // such as the greeting of a mail server
 	}
 	f.left, f.body = int(length)-4, f.body[:0]
-	if f.looksAt() && f.left > maxStatuses {
+	if f.needsBody() && f.left > maxStatuses {
 		return fmt.Errorf("%w: a setting or a login of %d bytes", errMalformed, f.left)
 	}
 	return nil
 }
 
-// looksAt reports whether the body of the message is needed.
-func (f *pgFilter) looksAt() bool { return f.header[0] == 'S' || f.header[0] == 'R' }
+// needsBody reports whether the body of the message is needed.
+func (f *pgFilter) needsBody() bool { return f.header[0] == 'S' || f.header[0] == 'R' }
 
-func (f *pgFilter) look() error {
+func (f *pgFilter) check() error {
 	if f.header[0] == 'R' {
 		return f.authentication()
 	}
 	return f.status()
 }
 
-// maxIterations bounds how often a login hashes the password. Servers ask for
-// 4096 by default (scram_iterations). The driver takes up to 10,000,000, which
-// are 5 s of a processor that nothing ends.
+// maxIterations bounds how often a login hashes the password. The default of servers
+// is 4096 (scram_iterations). The driver accepts 10,000,000, which take 5 s of a
+// processor and cannot be interrupted.
 const maxIterations = 1_000_000
 
-// authentication refuses a demand of too many iterations (RFC 5802, 5.1) in
+// authentication refuses too many iterations (RFC 5802, 5.1) in
 // AuthenticationSASLContinue.
 func (f *pgFilter) authentication() error {
 	const saslContinue = 11

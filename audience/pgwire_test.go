@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestSettingsBetweenRows has a server that reports a setting of another name
+// TestSettingsBetweenRows has a server that reports a setting with a new name
 // with each row: the driver keeps them all. It is not parallel, since it counts
-// what is allocated.
+// allocations.
 func TestSettingsBetweenRows(t *testing.T) {
 	b := setup(t, dev)
 	do(t, b.shop, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 5000) i")
@@ -23,7 +23,7 @@ func TestSettingsBetweenRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent := 0
-	l := newLiar(t, direct, func(kind byte, body []byte) []byte {
+	l := newTampering(t, direct, func(kind byte, body []byte) []byte {
 		if kind != 'D' {
 			return message(kind, body)
 		}
@@ -31,7 +31,7 @@ func TestSettingsBetweenRows(t *testing.T) {
 		setting := append([]byte(fmt.Sprintf("setting_%d\x00", sent)), bytes.Repeat([]byte("x"), 40_000)...)
 		return append(message('S', append(setting, 0)), message(kind, body)...)
 	})
-	l.lying.Store(true)
+	l.tampering.Store(true)
 	b.source = b.addSource(t, Postgres, "postgres://"+b.role+"@"+l.listener.Addr().String()+"/"+direct.database+"?sslmode=disable")
 	source, err := b.opened(t.Context(), b.ws, b.source)
 	if err != nil {
@@ -39,16 +39,16 @@ func TestSettingsBetweenRows(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	err = b.within(t.Context(), source, b.interactive(), use("select id, email from customers"))
+	err = b.within(t.Context(), source, b.readSpan(), use("select id, email from customers"))
 	runtime.ReadMemStats(&after)
 	wantCode(t, err, CodeMalformed)
 	if sent > 20 {
-		t.Errorf("%d settings were taken, %d MB allocated", sent, (after.TotalAlloc-before.TotalAlloc)>>20)
+		t.Errorf("%d settings were accepted, %d MB allocated", sent, (after.TotalAlloc-before.TotalAlloc)>>20)
 	}
 }
 
-// TestSettingsThatServersReport has one that reports the same few settings
-// again and again, as each transaction of ours makes it do.
+// TestSettingsThatServersReport has a server that reports the same few settings
+// repeatedly, as after each transaction.
 func TestSettingsThatServersReport(t *testing.T) {
 	m := &meter{limit: 1 << 20}
 	f := newPgFilter(nil, m)
@@ -63,12 +63,13 @@ func TestSettingsThatServersReport(t *testing.T) {
 			return
 		}
 	}
-	t.Error("settings of 10,000 names were taken")
+	t.Error("settings of 10,000 names were accepted")
 }
 
-// TestFilterFramesAnySplit has messages that come byte by byte or all at once.
+// TestFilterFramesAnySplit has messages that arrive byte by byte or all at once.
 func TestFilterFramesAnySplit(t *testing.T) {
-	stream := bytes.Join([][]byte{message('Z', []byte("I")), message('S', []byte("a\x00b\x00")), message('1', nil), message('D', make([]byte, 300)), message('S', []byte("c\x00d\x00"))}, nil)
+	stream := bytes.Join([][]byte{message('Z', []byte("I")), message('S', []byte("a\x00b\x00")), message('1', nil),
+		message('D', make([]byte, 300)), message('S', []byte("c\x00d\x00"))}, nil)
 	for size := 1; size <= len(stream); size++ {
 		f := newPgFilter(nil, &meter{limit: 1 << 20})
 		for at := 0; at < len(stream); at += size {
@@ -82,7 +83,7 @@ func TestFilterFramesAnySplit(t *testing.T) {
 	}
 }
 
-// TestNoiseFromPostgresServers replaces one message of an honest server by
+// TestNoiseFromPostgresServers replaces one message of a real server by
 // noise, a different one each time.
 func TestNoiseFromPostgresServers(t *testing.T) {
 	b := setup(t, dev)
@@ -97,26 +98,29 @@ func TestNoiseFromPostgresServers(t *testing.T) {
 	o := hostileOptions
 	o.AllowUnix = true
 	a := New(nil, nil, o)
-	for range 120 {
-		target, seen := random.IntN(120), 0
-		noise := noiseMessage(random)
-		l := newLiar(t, direct, func(kind byte, body []byte) []byte {
-			if seen++; seen == target {
-				return noise
+	targets, noises := make([]int, 120), make([][]byte, 120)
+	for i := range noises {
+		targets[i], noises[i] = random.IntN(120), noiseMessage(random)
+	}
+	atOnce(len(noises), func(i int) {
+		seen := 0
+		l := newTampering(t, direct, func(kind byte, body []byte) []byte {
+			if seen++; seen == targets[i] {
+				return noises[i]
 			}
 			return message(kind, body)
 		})
-		l.lying.Store(true)
+		l.tampering.Store(true)
 		source := direct
 		source.socket, source.host, source.port, source.tls = "", "127.0.0.1", uint16(l.port()), "disable"
-		attackWith(t, a, source, "select id, email from customers", fmt.Sprintf("message %d is %x", target, noise))
+		attackWith(t, a, source, "select id, email from customers", fmt.Sprintf("message %d is %x", targets[i], noises[i]))
 		l.listener.Close()
-	}
+	})
 	waitForGoroutines(t, goroutines)
 }
 
 // noiseMessage is a message of a known kind with a random body, one of a
-// random kind, or one of a length that is not its own.
+// random kind, or one with a wrong length.
 func noiseMessage(random *rand.Rand) []byte {
 	body := make([]byte, random.IntN(60))
 	for i := range body {
@@ -137,7 +141,8 @@ func noiseMessage(random *rand.Rand) []byte {
 // SCRAM than a login may have: the password is not hashed, and nothing of it is sent.
 func TestLoginsThatTakeLongToCompute(t *testing.T) {
 	t.Parallel()
-	for iterations, want := range map[int]string{4096: CodeUnavailable, maxIterations: CodeUnavailable, maxIterations + 1: CodeRefused, 10_000_000: CodeRefused} {
+	for iterations, want := range map[int]string{4096: CodeUnavailable, maxIterations: CodeUnavailable, maxIterations + 1: CodeRefused,
+		10_000_000: CodeRefused} {
 		proofs := make(chan bool, 1)
 		port := scramServer(t, iterations, proofs)
 		source := target{kind: Postgres, host: "127.0.0.1", port: port, user: "u", password: "p", database: "d", tls: "disable"}

@@ -18,23 +18,24 @@ import (
 	"lemma"
 )
 
-// pgSession speaks the extended protocol alone: it takes one statement at a
-// time, where the simple one takes as many as there are semicolons.
+// pgSession uses only the extended protocol, which accepts one statement at a time.
+// The simple protocol accepts several.
 type pgSession struct {
 	conn     *pgconn.PgConn
 	meter    *meter
 	declared bool            // the transaction has a cursor
-	types    map[uint32]Type // of the types that this database defined itself
-	settings []string        // names and values by turns of what bounds a transaction, as far as this version of Postgres has it
+	types    map[uint32]Type // of the types that this database defines
+	settings []string        // alternating names and values of the settings of a transaction that this version of Postgres has
 }
 
-// idleTimeout is how long the source keeps a transaction whose reader is busy
-// elsewhere, or died without a word.
+// idleTimeout is how long the source keeps an idle transaction, for a reader that is
+// busy or has died.
 const idleTimeout = 10 * time.Minute
 
-// minimalDSN makes pgconn open no file. What it and the environment say is
-// replaced afterwards, all of it.
-const minimalDSN = "host=h port=5432 user=u password=p dbname=d sslmode=disable sslcert='' sslkey='' sslrootcert='' passfile='' target_session_attrs=any"
+// minimalDSN makes pgconn open no file. All of its settings, and those of the
+// environment, are replaced afterwards.
+const minimalDSN = "host=h port=5432 user=u password=p dbname=d sslmode=disable sslcert='' sslkey='' sslrootcert='' passfile='' " +
+	"target_session_attrs=any"
 
 func (a *Audiences) pgConfig(t target) (*pgconn.Config, error) {
 	c, err := pgconn.ParseConfig(minimalDSN)
@@ -50,7 +51,7 @@ func (a *Audiences) pgConfig(t target) (*pgconn.Config, error) {
 		c.Fallbacks = []*pgconn.FallbackConfig{{Host: t.host, Port: t.port}}
 	}
 	if t.tls != "require" && t.tls != "verify-full" {
-		c.RequireAuth = "!password" // nobody gets the password in clear by asking for it
+		c.RequireAuth = "!password" // never send the password in clear
 	}
 	if t.socket != "" {
 		c.Host, c.RequireAuth = t.socket, ""
@@ -74,7 +75,7 @@ func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (sess
 		if err != nil {
 			return nil, err
 		}
-		if !connected.Load() { // later the driver dials only to cancel what runs, from a goroutine of its own
+		if !connected.Load() { // later the driver dials only to cancel a query, from its own goroutine
 			p.meter = m
 		}
 		return m, nil
@@ -94,19 +95,20 @@ func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (sess
 	return p, nil
 }
 
-// pgSettings fix the text forms of values and bound a transaction, each
-// statement a little tighter than we would wait, so that the source stops by itself.
+// pgSettings fix the text forms of values and bound a transaction. The limit of a
+// statement is below that of the run, so that the source stops by itself.
 func pgSettings(s span) []string {
-	statement := milliseconds(s.silence * 9 / 10)
+	statement := milliseconds(s.response * 9 / 10)
 	return []string{"TimeZone", "UTC", "DateStyle", "ISO", "IntervalStyle", "iso_8601", "bytea_output", "hex",
-		"extra_float_digits", "1", "standard_conforming_strings", "on", "cursor_tuple_fraction", "1", "synchronize_seqscans", "off", "statement_timeout", statement, "lock_timeout", statement,
+		"extra_float_digits", "1", "standard_conforming_strings", "on", "cursor_tuple_fraction", "1", "synchronize_seqscans", "off",
+		"statement_timeout", statement, "lock_timeout", statement,
 		"idle_in_transaction_session_timeout", milliseconds(idleTimeout), "transaction_timeout", milliseconds(s.total + idleTimeout)}
 }
 
 const beginReading = "begin isolation level repeatable read, read only"
 
-// begin opens the first transaction. Settings that this version of Postgres
-// does not have are left out.
+// begin opens the first transaction, with the settings that this version of Postgres
+// has.
 func (p *pgSession) begin(ctx context.Context) error {
 	if _, err := p.query(ctx, beginReading); err != nil {
 		return err
@@ -126,16 +128,15 @@ select s.name, v.value, pg_catalog.set_config(s.name, v.value, true)
 	return err
 }
 
-// end rolls back, which undoes what a query may have set.
+// end rolls back, which also undoes settings of the query.
 func (p *pgSession) end(ctx context.Context) error {
 	_, err := p.query(ctx, "rollback")
 	p.declared = false
 	return err
 }
 
-// again sets by name what begin had to look for in the catalog. The settings
-// are the transaction's and not the connection's, since a pooler in between may
-// lend us another one each time.
+// again repeats the settings that begin has found in the catalog. They are those of
+// the transaction, since a pooler may use another connection each time.
 func (p *pgSession) again(ctx context.Context) error {
 	if _, err := p.query(ctx, beginReading); err != nil {
 		return err
@@ -148,7 +149,7 @@ func (p *pgSession) again(ctx context.Context) error {
 	return err
 }
 
-// arrayLiteral is the text form of an array, whatever the type of its elements.
+// arrayLiteral is the text form of an array of any type.
 func arrayLiteral(values []string) string {
 	b := make([]byte, 0, 2+16*len(values))
 	b = append(b, '{')
@@ -170,7 +171,7 @@ func arrayLiteral(values []string) string {
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(1, d.Milliseconds()), 10) }
 
-// query runs one of our own statements and reads all of its answer.
+// query runs one of Lemma's own statements and reads its whole result.
 func (p *pgSession) query(ctx context.Context, sql string, args ...string) ([][][]byte, error) {
 	p.meter.progress()
 	values := make([][]byte, len(args))
@@ -199,13 +200,13 @@ func (p *pgSession) query(ctx context.Context, sql string, args ...string) ([][]
 	return rows, nil
 }
 
-// maxCatalog bounds the values in an answer to one of our own statements.
+// maxCatalog bounds the values in a result of one of Lemma's own statements.
 const maxCatalog = 16 << 20
 
 func (p *pgSession) wire() *meter { return p.meter }
 
 const (
-	wrapHead = "select audience.* from (\n"
+	wrapHead = "select audience.* from (\n" //nolint:unqueryvet // the query of the audience names the columns
 	wrapTail = "\n) as audience"
 )
 
@@ -232,7 +233,7 @@ func (p *pgSession) columns(ctx context.Context, fields []pgconn.FieldDescriptio
 	if len(p.types) > maxSchemaColumns {
 		clear(p.types)
 	}
-	if err := p.learnTypes(ctx, p.unknown(fields)); err != nil {
+	if err := p.loadTypes(ctx, p.unknown(fields)); err != nil {
 		return nil, err
 	}
 	columns := make([]Column, len(fields))
@@ -242,7 +243,7 @@ func (p *pgSession) columns(ctx context.Context, fields []pgconn.FieldDescriptio
 	return columns, nil
 }
 
-// unknown are the types that the database defined itself and that we have not asked for yet.
+// unknown returns the types that the database defines and that are not loaded yet.
 func (p *pgSession) unknown(fields []pgconn.FieldDescription) (oids []uint32) {
 	for _, f := range fields {
 		_, built := pgTypes[f.DataTypeOID]
@@ -261,9 +262,9 @@ var pgTypes = map[uint32]Type{
 	17: Other, 790: Other, 1083: Other, 1186: Other, 1266: Other, 2950: Other, 869: Other, 650: Other,
 }
 
-// learnTypes finds what the types are that pgTypes does not have: arrays, and
-// texts that the database defined itself, such as enums and citext.
-func (p *pgSession) learnTypes(ctx context.Context, oids []uint32) error {
+// loadTypes reads the types that pgTypes does not have: arrays, and texts that the
+// database defines, such as enums and citext.
+func (p *pgSession) loadTypes(ctx context.Context, oids []uint32) error {
 	if len(oids) == 0 {
 		return nil
 	}
@@ -271,7 +272,7 @@ func (p *pgSession) learnTypes(ctx context.Context, oids []uint32) error {
 	for i, oid := range oids {
 		p.types[oid], texts[i] = Other, strconv.FormatUint(uint64(oid), 10)
 	}
-	rows, err := p.query(ctx, pgLearn, arrayLiteral(texts))
+	rows, err := p.query(ctx, pgTypeQuery, arrayLiteral(texts))
 	for _, row := range rows {
 		learned := typeNamed(row[1], row[2])
 		if len(row[3]) > 0 {
@@ -303,7 +304,7 @@ func (p *pgSession) estimate(ctx context.Context, sql string) (int64, error) {
 		}
 	}
 	if len(rows) != 1 || json.Unmarshal(rows[0][0], &plans) != nil || len(plans) != 1 {
-		return 0, nil
+		return 0, nil //nolint:nilerr // no estimate
 	}
 	return int64(plans[0].Plan.Rows), nil
 }
@@ -312,27 +313,27 @@ func (p *pgSession) close() {
 	defer p.meter.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	p.conn.Close(ctx)
+	_ = p.conn.Close(ctx)
 }
 
-// fault turns an error of the driver into one of ours. sql is the text that
-// the position in it counts in, after the offset bytes of wrapping.
+// fault converts an error of the driver. sql is the text that
+
 func (p *pgSession) fault(err error, sql string, offset int) *lemma.Error {
 	var known *lemma.Error
-	var said *pgconn.PgError
+	var reported *pgconn.PgError
 	switch {
 	case errors.As(err, &known):
 		return known
 	case errors.As(err, new(*lemma.Panic)):
 		return malformed(err)
-	case !errors.As(err, &said):
+	case !errors.As(err, &reported):
 		return p.lost(err)
 	}
 	line, column := 0, 0
-	if at := int(said.Position) - offset; sql != "" && at > 0 && at <= len([]rune(sql)) {
+	if at := int(reported.Position) - offset; sql != "" && at > 0 && at <= len([]rune(sql)) {
 		line, column = place(sql, at)
 	}
-	return pgFault(said, p.texts(), line, column)
+	return pgFault(reported, p.texts(), line, column)
 }
 
 func (p *pgSession) texts() texts {
@@ -355,23 +356,24 @@ func (p *pgSession) lost(err error) *lemma.Error {
 	return broken(p.meter, err)
 }
 
-// pgFault sorts by SQLSTATE. Its cause, which is logged, says no more of the
-// source's message than may be shown: it can quote a row.
+// pgFault maps by SQLSTATE. Its cause, which is logged, contains only the part of the
+// message that can be shown, since messages can contain data.
 func pgFault(answer *pgconn.PgError, t texts, line, column int) *lemma.Error {
 	message := t.shown(answer.Code, answer.Message, answer.Position > 0) // only the parser sets a position
-	said := &pgconn.PgError{Severity: answer.Severity, Code: answer.Code, Message: message}
+	reported := &pgconn.PgError{Severity: answer.Severity, Code: answer.Code, Message: message}
 	switch {
-	case said.Code == "57014" || said.Code == "55P03" || said.Code == "25P04":
-		return timedOut(said, "the source stopped the query at its time limit")
-	case said.Code == "28P01" || said.Code == "28000" || said.Code == "3D000":
-		return refused(said, "the source refused the login or has no such database")
-	case strings.HasPrefix(said.Code, "08"), strings.HasPrefix(said.Code, "53"), strings.HasPrefix(said.Code, "57"), strings.HasPrefix(said.Code, "58"),
-		strings.HasPrefix(said.Code, "XX"), said.Code == "25P03", strings.HasPrefix(said.Code, "40"):
-		return unavailable(said, "the source failed: "+message)
-	case said.Code == "25006":
+	case reported.Code == "57014" || reported.Code == "55P03" || reported.Code == "25P04":
+		return timedOut(reported, "the source stopped the query at its time limit")
+	case reported.Code == "28P01" || reported.Code == "28000" || reported.Code == "3D000":
+		return refused(reported, "the source refused the login or has no such database")
+	case strings.HasPrefix(reported.Code, "08"), strings.HasPrefix(reported.Code, "53"), strings.HasPrefix(reported.Code,
+		"57"), strings.HasPrefix(reported.Code, "58"),
+		strings.HasPrefix(reported.Code, "XX"), reported.Code == "25P03", strings.HasPrefix(reported.Code, "40"):
+		return unavailable(reported, "the source failed: "+message)
+	case reported.Code == "25006":
 		return badQuery(line, column, "the query writes: %s", message)
 	}
 	e := badQuery(line, column, "%s", message)
-	e.Cause = said
+	e.Cause = reported
 	return e
 }

@@ -10,10 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A round trip fetches about fetchBytes, and all of it is read before the rows
-// are worked on: the source's clock for a statement then runs only while the
-// source works, however long our side takes. The first trip is short, so that
-// the first rows are there soon.
+// A round trip fetches about fetchBytes, which are read before the rows are processed:
+// so the source's limit for a statement does not include the processing. The first
+// trip is short, so that the first rows are available soon.
 const (
 	fetchBytes = 256 << 10
 	fetchFirst = 500
@@ -47,9 +46,9 @@ func (p *pgSession) open(ctx context.Context, sql string, columns []string, limi
 
 type pgCursor struct {
 	session *pgSession
-	ctx     context.Context
+	ctx     context.Context //nolint:containedctx // the context of the run
 	chunk   *pgconn.ResultReader
-	size    int // rows asked for in this chunk
+	size    int // rows requested in this chunk
 	rows    int // of the chunk so far
 	bytes   int
 	last    bool
@@ -73,7 +72,7 @@ func (c *pgCursor) next(dst [][]byte) (bool, error) {
 	}
 }
 
-// pause is true when the source has sent what it was asked for.
+// pause is true if the source has sent the requested rows.
 func (c *pgCursor) pause() bool { return c.rows == c.size }
 
 func (c *pgCursor) fetch() {
@@ -100,7 +99,7 @@ func (c *pgCursor) take(dst [][]byte) error {
 	return nil
 }
 
-// endChunk believes that a chunk is over only when the source says so.
+// endChunk ends a chunk only when the source reports its end.
 func (c *pgCursor) endChunk() error {
 	tag, err := c.chunk.Close()
 	if err != nil {

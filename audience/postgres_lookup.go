@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// selected is the list of columns of a select from the audience.
+// selected returns the column list of a select from the audience.
 func selected(columns []string) string {
 	quoted := make([]string, len(columns))
 	for i, c := range columns {
@@ -23,13 +23,13 @@ func selected(columns []string) string {
 
 func quotedColumn(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// lookup compares in the key column's own type, so that the source's planner
-// can use its index. Where the keys cannot be put into that type, or it knows
-// no comparison, they are compared as the bytes of their texts.
+// lookup compares in the type of the key column, so that the planner can use its
+// index. If the keys cannot be converted to that type, or it has no equality, the
+// bytes of their texts are compared.
 func (p *pgSession) lookup(ctx context.Context, sql, key string, columns, keys []string) (cursor, []Column, error) {
 	text := "select " + selected(columns) + " from (\n" + sql + wrapTail + " where "
 	column := "audience." + quotedColumn(key)
-	c, live, err := p.ask(ctx, text+column+" = any($1)", func(types []uint32) []string {
+	c, live, err := p.execute(ctx, text+column+" = any($1)", func(types []uint32) []string {
 		return []string{arrayLiteral(fitting(types, keys))}
 	})
 	if err == nil || !incomparable(err) {
@@ -41,19 +41,20 @@ func (p *pgSession) lookup(ctx context.Context, sql, key string, columns, keys [
 	if err := p.again(ctx); err != nil {
 		return nil, nil, err
 	}
-	return p.ask(ctx, text+"pg_catalog.convert_to(pg_catalog.format('%s', "+column+"), 'UTF8') = any($1::pg_catalog.bytea[])", func([]uint32) []string {
-		return []string{arrayLiteral(asBytes(keys))}
-	})
+	return p.execute(ctx, text+"pg_catalog.convert_to(pg_catalog.format('%s', "+column+"), 'UTF8') = any($1::pg_catalog.bytea[])",
+		func([]uint32) []string {
+			return []string{arrayLiteral(asBytes(keys))}
+		})
 }
 
-// The arrays of types whose values have one text form, which we know.
+// The arrays of types whose values have one known text form.
 const (
 	int2Array, int4Array, int8Array, oidArray = 1005, 1007, 1016, 1028
 	numericArray, uuidArray                   = 1231, 2951
 )
 
-// fitting leaves out what cannot be a key of the type: nobody has it, and the
-// source would refuse all the others with it.
+// fitting returns the keys that the type can represent. The source would refuse all
+// keys because of another one.
 func fitting(types []uint32, keys []string) []string {
 	if len(types) != 1 {
 		return keys
@@ -111,19 +112,20 @@ func asBytes(keys []string) []string {
 	return list
 }
 
-// incomparable tells errors that comparing as bytes may avoid: of data, and of
-// types without an equality that takes an array.
+// incomparable reports errors that a comparison of bytes may avoid: errors of data,
+// and of types without an equality on arrays.
 func incomparable(err error) bool {
-	var said *pgconn.PgError
-	if !errors.As(err, &said) {
+	var reported *pgconn.PgError
+	if !errors.As(err, &reported) {
 		return false
 	}
-	return strings.HasPrefix(said.Code, "22") || said.Code == "42883" || said.Code == "42725" || said.Code == "42P18" || said.Code == "42704"
+	return strings.HasPrefix(reported.Code, "22") || reported.Code == "42883" || reported.Code == "42725" || reported.Code == "42P18" ||
+		reported.Code == "42704"
 }
 
-// ask runs a statement whose arguments may hang on the types that the source
-// gave its parameters, and answers when the first row or the end is there.
-func (p *pgSession) ask(ctx context.Context, text string, arguments func(types []uint32) []string) (cursor, []Column, error) {
+// execute runs a statement whose arguments may depend on the types of its parameters,
+// and returns when the first row or the end has been read.
+func (p *pgSession) execute(ctx context.Context, text string, arguments func(types []uint32) []string) (cursor, []Column, error) {
 	types, columns, err := p.prepare(ctx, text)
 	if err != nil {
 		return nil, nil, err
@@ -140,8 +142,8 @@ func (p *pgSession) ask(ctx context.Context, text string, arguments func(types [
 	return rows, columns, nil
 }
 
-// prepare describes the answer, and once more when it had to ask for a type in
-// between: the statement is the unnamed one, which the question replaced.
+// prepare describes the result. It does so again after it has loaded types, since that
+// replaces the unnamed statement.
 func (p *pgSession) prepare(ctx context.Context, text string) (parameters []uint32, columns []Column, err error) {
 	for {
 		p.meter.progress()
@@ -157,11 +159,11 @@ func (p *pgSession) prepare(ctx context.Context, text string) (parameters []uint
 	}
 }
 
-// pgRows is the answer to one statement, row by row off the wire.
+// pgRows is the result of one statement, streamed.
 type pgRows struct {
 	session *pgSession
 	reader  *pgconn.ResultReader
-	waiting bool // a row was read that nobody has seen
+	waiting bool // a row has been read and not returned
 	ended   bool
 	rows    int64
 }
@@ -181,7 +183,7 @@ func (c *pgRows) next(dst [][]byte) (bool, error) {
 	return true, nil
 }
 
-// advance believes that the answer is over only when the source says so.
+// advance ends the result only when the source reports its end.
 func (c *pgRows) advance() (bool, error) {
 	if c.ended {
 		return false, nil
@@ -204,14 +206,15 @@ func (c *pgRows) advance() (bool, error) {
 
 func (c *pgRows) pause() bool { return c.rows%1000 == 0 }
 
-// Around a query that decides who matches. The first form is for describing
-// it: it has no parameter, so that the query can have none, and closes the
-// query in another way than the second, so that a text which left the
-// parentheses of one would not fit into the other.
+// The two forms around a matching query. The first describes it: it has no
+// parameter, so that the query cannot have one, and ends in another way than the
+// second, so that a text that closes the parentheses of one is invalid in the other.
 const (
-	pgAloneHead  = "with people (profile_key, enrolled_at) as (select null::pg_catalog.text, null::pg_catalog.timestamptz where false) select exists ((\n"
-	pgPeopleHead = "with people (profile_key, enrolled_at) as (select * from unnest($1::pg_catalog.text[], $2::pg_catalog.timestamptz[])) " + wrapHead
-	pgAloneTail  = "\n))"
+	pgAloneHead = "with people (profile_key, enrolled_at) as (" +
+		"select null::pg_catalog.text, null::pg_catalog.timestamptz where false) select exists ((\n"
+	pgPeopleHead = "with people (profile_key, enrolled_at) as (" +
+		"select * from unnest($1::pg_catalog.text[], $2::pg_catalog.timestamptz[])) " + wrapHead
+	pgAloneTail = "\n))"
 )
 
 func (p *pgSession) describeMatching(ctx context.Context, sql string) ([]Column, error) {
@@ -221,7 +224,7 @@ func (p *pgSession) describeMatching(ctx context.Context, sql string) ([]Column,
 		return nil, p.fault(err, sql, len(pgAloneHead))
 	}
 	if len(alone.ParamOIDs) > 0 {
-		return nil, badQuery(0, 0, "the query has a parameter ($1); who is asked about is in the relation people")
+		return nil, badQuery(0, 0, "the query must not have parameters ($1); the profiles are in the relation people")
 	}
 	p.meter.progress()
 	wrapped, err := p.conn.Prepare(ctx, "", pgPeopleHead+sql+wrapTail, nil)
@@ -236,5 +239,5 @@ func (p *pgSession) matching(ctx context.Context, sql string, people []Person) (
 	for i, person := range people {
 		keys[i], times[i] = person.Key, person.EnrolledAt.UTC().Format(time.RFC3339Nano)
 	}
-	return p.ask(ctx, pgPeopleHead+sql+wrapTail, func([]uint32) []string { return []string{arrayLiteral(keys), arrayLiteral(times)} })
+	return p.execute(ctx, pgPeopleHead+sql+wrapTail, func([]uint32) []string { return []string{arrayLiteral(keys), arrayLiteral(times)} })
 }

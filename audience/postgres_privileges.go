@@ -1,12 +1,11 @@
 package audience
 
-// The statements of this file ask Postgres what a role may do, by privilege
-// and not by the text of a query. Each answers the name of a thing and the
-// statement that takes it away from the role that has it: the login, a role
-// that it can become, or public.
+// The statements of this file read the privileges of a role. Each returns the name of
+// an object and the statement that revokes the privilege from the role that has it:
+// the login, a role that it can set, or public.
 
-// heldBy are the roles whose privileges the login has or can take on, and the
-// owner that a thing can be given to instead.
+// heldBy are the roles whose privileges the login has or can set, and the owner to
+// which an object can be given instead.
 const heldBy = `
 with held (oid) as (
   select r.oid from pg_catalog.pg_roles r where pg_catalog.pg_has_role(session_user, r.oid, 'member') or r.rolname = current_user
@@ -15,12 +14,12 @@ with held (oid) as (
                     where d.datname = pg_catalog.current_database() and d.datdba not in (select oid from held)), 'postgres')
 )`
 
-// grantee shows who a privilege is taken from; a is a row of aclexplode.
+// grantee is the role of a privilege; a is a row of aclexplode.
 const grantee = `case when a.grantee = 0 then 'public' else a.grantee::pg_catalog.regrole::text end`
 
-// pgWrites finds tables, columns, schemas and the database that the login can
-// change outside of our transaction. Sequences are left out: a read-only
-// transaction does not advance them, and nothing is lost if one is.
+// pgWrites finds tables, columns, schemas and the database that the login can change
+// outside Lemma's transaction. Sequences are omitted: a read-only transaction does
+// not advance them, and no data is lost if one advances.
 const pgWrites = heldBy + `, tables as (
   select c.oid, c.relowner, c.relacl, pg_catalog.format('%I.%I', n.nspname, c.relname) as name
     from pg_catalog.pg_class c
@@ -31,7 +30,8 @@ const pgWrites = heldBy + `, tables as (
      and exists (select from held where pg_catalog.has_any_column_privilege(held.oid, c.oid, 'insert, update')
                                      or pg_catalog.has_table_privilege(held.oid, c.oid, 'delete, truncate'))
 )
-select name, pg_catalog.format('revoke %s on table %s from %s', pg_catalog.string_agg(pg_catalog.lower(a.privilege_type), ', '), name, ` + grantee + `)
+select name, pg_catalog.format('revoke %s on table %s from %s', pg_catalog.string_agg(pg_catalog.lower(a.privilege_type), ', '), name, ` +
+	grantee + `)
   from tables, pg_catalog.aclexplode(relacl) a
  where a.privilege_type in ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE') and relowner not in (select oid from held)
    and (a.grantee = 0 or a.grantee in (select oid from held))
@@ -45,7 +45,8 @@ union all
 select name, pg_catalog.format('alter table %s owner to %s', name, heir.owner) from tables, heir where relowner in (select oid from held)
 union all
 select pg_catalog.format('the schema %I', n.nspname),
-       case when n.nspowner in (select oid from held) then pg_catalog.format('alter schema %I owner to %s', n.nspname, (select owner from heir))
+       case when n.nspowner in (select oid from held)
+         then pg_catalog.format('alter schema %I owner to %s', n.nspname, (select owner from heir))
             else pg_catalog.format('revoke create on schema %I from %s', n.nspname, ` + grantee + `) end
   from pg_catalog.pg_namespace n, pg_catalog.aclexplode(coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))) a
  where a.privilege_type = 'CREATE' and (a.grantee = 0 or a.grantee in (select oid from held))
@@ -58,8 +59,8 @@ select pg_catalog.format('the database %I', d.datname),
  where d.datname = pg_catalog.current_database() and a.privilege_type = 'CREATE' and (a.grantee = 0 or a.grantee in (select oid from held))
  limit 100`
 
-// functionsHead and functionsTail surround the condition for functions p. Few
-// meet it, and only of those are the privileges looked up.
+// functionsHead and functionsTail surround the condition for functions p, since
+// privileges are read only for the few that satisfy it.
 const (
 	functionsHead = heldBy + `, candidates as materialized (
   select p.oid, p.proacl, p.proowner, p.proname, p.pronamespace
@@ -73,7 +74,8 @@ const (
    where exists (select from held where pg_catalog.has_schema_privilege(held.oid, n.oid, 'usage'))
      and exists (select from held where pg_catalog.has_function_privilege(held.oid, p.oid, 'execute'))
 )
-select name, case when f.proowner in (select oid from held) then pg_catalog.format('alter function %s owner to %s', f.oid::pg_catalog.regprocedure, (select owner from heir))
+select name, case when f.proowner in (select oid from held)
+         then pg_catalog.format('alter function %s owner to %s', f.oid::pg_catalog.regprocedure, (select owner from heir))
                   else pg_catalog.format('revoke execute on function %s from %s', f.oid::pg_catalog.regprocedure, ` + grantee + `) end
   from functions f, pg_catalog.aclexplode(coalesce(f.proacl, pg_catalog.acldefault('f', f.proowner))) a
  where a.privilege_type = 'EXECUTE' and (a.grantee = 0 or a.grantee in (select oid from held))
@@ -81,23 +83,26 @@ select name, case when f.proowner in (select oid from held) then pg_catalog.form
  limit 200`
 )
 
-// pgPowers finds built-in functions that nobody has by default (those have an
-// access list in every installation) and that reach files, other servers or the server's settings, functions of extensions that open
+// pgPowers finds built-in functions that are not granted by default (they have an
+// access list in every installation) and that access files, other servers or the
+// settings of the server, functions of extensions that open
 // connections or run programs, and functions in languages without a sandbox.
 const pgPowers = functionsHead + `
     p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace and p.proacl is not null and p.proname in (
       'pg_read_file', 'pg_read_binary_file', 'pg_ls_dir', 'pg_stat_file', 'lo_import', 'lo_export', 'pg_reload_conf',
-      'pg_rotate_logfile', 'pg_switch_wal', 'pg_promote', 'pg_create_restore_point', 'pg_backup_start', 'pg_backup_stop', 'pg_start_backup', 'pg_stop_backup',
+      'pg_rotate_logfile', 'pg_switch_wal', 'pg_promote', 'pg_create_restore_point',
+      'pg_backup_start', 'pg_backup_stop', 'pg_start_backup', 'pg_stop_backup',
       'pg_wal_replay_pause', 'pg_wal_replay_resume', 'pg_stat_reset', 'pg_log_backend_memory_contexts')
     or p.prolang in (select oid from pg_catalog.pg_language where not lanpltrusted and lanname not in ('internal', 'c', 'sql'))
     or p.oid in (select d.objid from pg_catalog.pg_depend d join pg_catalog.pg_extension e on e.oid = d.refobjid
                   where d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass and d.deptype = 'e'
                     and d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass
-                    and e.extname in ('dblink', 'adminpack', 'http', 'pg_net', 'pg_cron', 'pg_background', 'plsh', 'pgagent', 'aws_s3', 'aws_lambda'))
+
+and e.extname in ('dblink', 'adminpack', 'http', 'pg_net', 'pg_cron', 'pg_background', 'plsh', 'pgagent', 'aws_s3', 'aws_lambda'))
 ` + functionsTail
 
-// pgRisks finds built-in functions that everybody may call by default and that
-// act in a read-only transaction all the same.
+// pgRisks finds built-in functions that are granted to public by default and have
+// effects even in a read-only transaction.
 const pgRisks = functionsHead + `
     p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace and p.provolatile = 'v' and (p.proname in (
       'pg_terminate_backend', 'pg_cancel_backend', 'pg_notify', 'pg_logical_emit_message', 'pg_export_snapshot',
@@ -105,8 +110,8 @@ const pgRisks = functionsHead + `
       or p.proname like 'pg\_advisory\_%' or p.proname like 'pg\_try\_advisory\_%')
 ` + functionsTail
 
-// pgDefiners finds functions of the database's own that may change something
-// and run with the rights of a role that the login is not.
+// pgDefiners finds functions of the database that can write and run with the rights of
+// another role than the login.
 const pgDefiners = functionsHead + `
     p.prosecdef and p.provolatile = 'v' and p.proowner not in (select oid from held)
     and p.pronamespace <> 'pg_catalog'::pg_catalog.regnamespace

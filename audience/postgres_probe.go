@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// probeRoles asks for every role that the login is or can become.
+// probeRoles reads every role that the login is or can set.
 const probeRoles = `
 select pg_catalog.current_setting('server_version'),
        coalesce((select ssl from pg_catalog.pg_stat_ssl where pid = pg_catalog.pg_backend_pid()), false)::text,
@@ -35,16 +35,16 @@ func (p *pgSession) probe(ctx context.Context) (role, error) {
 		return role{}, err
 	}
 	if len(rows) == 0 || len(rows[0]) != 6 {
-		return role{}, refused(nil, "the source does not say what its role may do")
+		return role{}, refused(nil, "the source does not return the privileges of its role")
 	}
-	r := role{version: "PostgreSQL " + spoken(string(rows[0][0]))}
+	r := role{version: "PostgreSQL " + printable(string(rows[0][0]))}
 	for _, row := range rows {
 		if power := string(row[4]); power != "" {
-			r.powers = append(r.powers, finding{spoken(power), []string{spoken(string(row[5]))}})
+			r.powers = append(r.powers, finding{printable(power), []string{printable(string(row[5]))}})
 		}
 	}
 	if len(r.powers) > 0 {
-		return r, nil // such a role may do everything below too
+		return r, nil // such a role has all privileges below
 	}
 	if encrypted, local := string(rows[0][1]), string(rows[0][2]); encrypted == "false" && local == "false" {
 		r.warnings = append(r.warnings, "the connection is not encrypted")
@@ -57,7 +57,8 @@ func (p *pgSession) probe(ctx context.Context) (role, error) {
 }
 
 func (p *pgSession) risks(ctx context.Context) ([]finding, error) {
-	found, err := p.findings(ctx, "may call %s: Lemma refuses the names of such functions in a query, and nothing else keeps one from being called", pgRisks)
+	found, err := p.findings(ctx,
+		"may call %s: Lemma refuses the names of such functions in a query, and nothing else keeps one from being called", pgRisks)
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +66,8 @@ func (p *pgSession) risks(ctx context.Context) ([]finding, error) {
 	return append(found, more...), err
 }
 
-// findings runs a statement that answers, for each thing that the role may do,
-// its name and the statement that takes it away.
+// findings runs a statement that returns, for each privilege of the role, the name of
+// its object and the statement that revokes it.
 func (p *pgSession) findings(ctx context.Context, format, statement string) ([]finding, error) {
 	rows, err := p.query(ctx, statement)
 	if err != nil || len(rows) == 0 {
@@ -78,10 +79,10 @@ func (p *pgSession) findings(ctx context.Context, format, statement string) ([]f
 		if len(row) != 2 {
 			return nil, malformed(nil)
 		}
-		if name := strings.TrimPrefix(spoken(string(row[0])), "pg_catalog."); !slices.Contains(names, name) {
+		if name := strings.TrimPrefix(printable(string(row[0])), "pg_catalog."); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
-		f.revoke = append(f.revoke, spoken(string(row[1])))
+		f.revoke = append(f.revoke, printable(string(row[1])))
 	}
 	const most = 30
 	text := strings.Join(names[:min(len(names), most)], ", ")
@@ -92,7 +93,7 @@ func (p *pgSession) findings(ctx context.Context, format, statement string) ([]f
 	return []finding{f}, nil
 }
 
-// maxSchemaColumns bounds what the schema of a source shows.
+// maxSchemaColumns bounds the columns of a Schema.
 const maxSchemaColumns = 20_000
 
 const pgTables = `
@@ -116,7 +117,7 @@ func (p *pgSession) tables(ctx context.Context) ([]Table, error) {
 	for _, row := range rows {
 		oids[oidOf(row[3])] = true
 	}
-	if err := p.learnTypes(ctx, slices.Sorted(maps.Keys(oids))); err != nil {
+	if err := p.loadTypes(ctx, slices.Sorted(maps.Keys(oids))); err != nil {
 		return nil, err
 	}
 	var list tableList

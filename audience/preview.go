@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Preview is the beginning of an audience, for people to look at.
+// Preview has the first rows of an audience.
 type Preview struct {
 	Columns []Column
 	Rows    [][]any // one value per column: nil, bool, json.Number, string or, of type json and of lists, json.RawMessage
@@ -28,7 +28,7 @@ func (a *Audiences) Preview(ctx context.Context, ws, id uuid.UUID, limit int) (P
 		return Preview{}, err
 	}
 	var p Preview
-	err = a.within(ctx, source, a.interactive(), func(r *run) error {
+	err = a.within(ctx, source, a.readSpan(), func(r *run) error {
 		if p.Columns, err = r.describe(r.ctx, x.SQL); err != nil {
 			return noLongerValid(err)
 		}
@@ -67,7 +67,7 @@ func (p *Preview) read(r *run, x Audience, limit int) error {
 	return nil
 }
 
-// cell decodes the same JSON that a payload would have.
+// cell decodes the JSON of a value in a payload.
 func cell(t Type, text []byte) any {
 	if len(text) > maxCell {
 		return strings.ToValidUTF8(string(text[:maxCell]), "") + "…"

@@ -10,17 +10,17 @@ import (
 // sampleBytes bounds the memory of a sample.
 const sampleBytes = 32 << 20
 
-// reservoir draws rows from a stream of unknown length, each with the same
-// chance (algorithm R: Vitter, Random Sampling with a Reservoir, 1985).
+// reservoir takes a random sample of a stream of unknown length, each row with the
+// same probability (algorithm R: Vitter, Random Sampling with a Reservoir, 1985).
 type reservoir struct {
-	size  int // rows to draw; halved when they are too large
-	most  int // bytes
-	seen  int
-	bytes int
-	drawn []drawnRow
+	size   int // rows of the sample; halved when they are too large
+	most   int // bytes
+	seen   int
+	bytes  int
+	sample []sampledRow
 }
 
-type drawnRow struct {
+type sampledRow struct {
 	at  int // in the stream
 	row Row
 }
@@ -28,7 +28,7 @@ type drawnRow struct {
 func (v *reservoir) offer(r Row) {
 	at := v.seen
 	v.seen++
-	place := len(v.drawn)
+	place := len(v.sample)
 	if place == v.size {
 		if v.size == 0 {
 			return
@@ -36,34 +36,34 @@ func (v *reservoir) offer(r Row) {
 		if place = rand.IntN(v.seen); place >= v.size {
 			return
 		}
-		v.bytes -= bytesOf(v.drawn[place].row)
+		v.bytes -= bytesOf(v.sample[place].row)
 	} else {
-		v.drawn = append(v.drawn, drawnRow{})
+		v.sample = append(v.sample, sampledRow{})
 	}
 	r.Key, r.Email, r.Payload = strings.Clone(r.Key), strings.Clone(r.Email), strings.Clone(r.Payload)
-	v.drawn[place] = drawnRow{at, r}
+	v.sample[place] = sampledRow{at, r}
 	if v.bytes += bytesOf(r); v.bytes > v.most && v.size > 1 {
-		v.halve()
+		v.shrink()
 	}
 }
 
-// halve keeps half of the drawn rows, at random: they are a sample as well.
-func (v *reservoir) halve() {
-	rand.Shuffle(len(v.drawn), func(i, j int) { v.drawn[i], v.drawn[j] = v.drawn[j], v.drawn[i] })
-	v.size = max(len(v.drawn)/2, 1)
-	for _, d := range v.drawn[v.size:] {
+// shrink keeps a random half of the sample, which is a sample too.
+func (v *reservoir) shrink() {
+	rand.Shuffle(len(v.sample), func(i, j int) { v.sample[i], v.sample[j] = v.sample[j], v.sample[i] })
+	v.size = max(len(v.sample)/2, 1)
+	for _, d := range v.sample[v.size:] {
 		v.bytes -= bytesOf(d.row)
 	}
-	v.drawn = slices.Clone(v.drawn[:v.size])
+	v.sample = slices.Clone(v.sample[:v.size])
 }
 
 func bytesOf(r Row) int { return len(r.Key) + len(r.Email) + len(r.Payload) }
 
-// rows answers the sample in the order of the stream.
+// rows returns the sample in the order of the stream.
 func (v *reservoir) rows() []Row {
-	slices.SortFunc(v.drawn, func(a, b drawnRow) int { return cmp.Compare(a.at, b.at) })
-	rows := make([]Row, len(v.drawn))
-	for i, d := range v.drawn {
+	slices.SortFunc(v.sample, func(a, b sampledRow) int { return cmp.Compare(a.at, b.at) })
+	rows := make([]Row, len(v.sample))
+	for i, d := range v.sample {
 		rows[i] = d.row
 	}
 	return rows

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// Each row of a stream is drawn with the same chance, the last like the first,
-// also when large rows halve the sample.
+// Each row of a stream is sampled with the same probability,
+// even if large rows halve the sample.
 func TestASampleIsFair(t *testing.T) {
 	t.Parallel()
 	const n, size, rounds = 50, 10, 20_000
 	for name, most := range map[string]int{"all fit": sampleBytes, "half fit": size * 3 / 2} {
-		drawn, total := make([]int, n), 0
+		sampled, total := make([]int, n), 0
 		for range rounds {
 			v := reservoir{size: size, most: most}
 			for i := range n {
@@ -25,18 +25,18 @@ func TestASampleIsFair(t *testing.T) {
 					t.Fatalf("%s: %q comes after %d", name, r.Key, before)
 				}
 				before = at
-				drawn[at]++
+				sampled[at]++
 				total++
 			}
 		}
 		want := float64(total) / n
-		for i, got := range drawn { // the deviation is some 60 at 4,000: one in millions is 300 away
+		for i, got := range sampled { // the standard deviation is about 60 at 4,000
 			if most == sampleBytes && (float64(got) < want-350 || float64(got) > want+350) {
-				t.Errorf("%s: row %d was drawn %d times, want some %.0f", name, i, got, want)
+				t.Errorf("%s: row %d was sampled %d times, want about %.0f", name, i, got, want)
 			}
 		}
 		if most != sampleBytes && (total == 0 || total >= rounds*size) {
-			t.Errorf("%s: %d rows were drawn", name, total)
+			t.Errorf("%s: %d rows were sampled", name, total)
 		}
 	}
 }

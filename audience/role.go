@@ -8,23 +8,23 @@ import (
 	"lemma"
 )
 
-// finding is something that the role of a source may do and need not, with the
-// statements that take it away.
+// finding is a privilege that the role of a source does not need, with the statements
+// that revoke it.
 type finding struct {
-	text   string   // "can write to 2 tables": what the role does
-	revoke []string // to be run by an administrator of the source
+	text   string   // "can write to 2 tables"
+	revoke []string // for an administrator of the source
 }
 
-// role is what a source says of the login that Lemma uses.
+// role has the properties of the login at a source.
 type role struct {
 	version  string    // of the server
-	powers   []finding // refused: more than rows may be read, or changed, with these
+	powers   []finding // refused: they allow more than reading rows
 	writes   []finding // refused, unless Options.AllowWriting
 	warnings []string
 	revoke   []string
 }
 
-// accept refuses a role that can do harm, and answers what to warn of.
+// accept refuses a role with too many privileges, and returns warnings.
 func (o Options) accept(r role) (warnings []string, err error) {
 	if len(r.powers) > 0 {
 		return nil, tooPowerful(r.powers)
@@ -58,7 +58,8 @@ func tooPowerful(found []finding) *lemma.Error {
 	for i, f := range found {
 		texts[i] = f.String()
 	}
-	return refused(excessOf(found), "the role of the source %s; use one that can only select what audiences need", strings.Join(texts, ", and "))
+	return refused(excessOf(found), "the role of the source %s; use one that can only select what audiences need",
+		strings.Join(texts, ", and "))
 }
 
 // excess is the cause of the refusal of a role.
@@ -74,7 +75,7 @@ func excessOf(found []finding) *excess {
 	return e
 }
 
-// advise adds the findings that no role is refused for.
+// advise adds findings that are not a reason to refuse the role.
 func (r *run) advise(ctx context.Context) error {
 	found, err := r.risks(ctx)
 	for _, f := range found {

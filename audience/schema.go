@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Schema is what the role of a source can read.
+// Schema has the tables that the role of a source can read.
 type Schema struct {
 	Tables    []Table
 	Truncated bool // there is more; the first 20,000 columns are shown
@@ -34,7 +34,7 @@ func (a *Audiences) Schema(ctx context.Context, ws, id uuid.UUID) (Schema, error
 		return Schema{}, err
 	}
 	var s Schema
-	err = a.within(ctx, source, a.interactive(), func(r *run) (err error) {
+	err = a.within(ctx, source, a.readSpan(), func(r *run) (err error) {
 		s.Tables, err = r.tables(r.ctx)
 		return err
 	})
@@ -46,7 +46,7 @@ func (a *Audiences) Schema(ctx context.Context, ws, id uuid.UUID) (Schema, error
 	return s, err
 }
 
-// tableList gathers columns that come ordered by table.
+// tableList collects columns that are ordered by table.
 type tableList []Table
 
 func (l *tableList) add(schema, table string, c TableColumn) {

@@ -5,7 +5,7 @@ import (
 	"lemma/secrets"
 )
 
-// Sealed is the DSNs of data sources, for checks and for the rotation of keys.
+// Sealed returns the encrypted DSNs, for checks and for the rotation of keys.
 func (a *Audiences) Sealed() secrets.Store {
 	return secrets.Store{Table: "data_sources", Prefix: lemma.PrefixDataSource, Place: sealPlace, Pool: a.pool,
 		Select: `

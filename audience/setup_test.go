@@ -51,7 +51,8 @@ create table customers (
   joined timestamptz, birthday date, balance numeric(10,2), score double precision, meta jsonb, tag uuid)`)
 	do(t, b.shop, `
 insert into customers (id, email, name, joined, birthday, balance, score, meta, tag)
-select i, 'person' || i || '@example.com', 'Person "' || i || '"', timestamptz '2026-01-02 03:04:05.678+00', '1990-05-06', i + 0.5, i / 4.0, '{"n": 1}',
+select i, 'person' || i || '@example.com', 'Person "' || i || '"',
+  timestamptz '2026-01-02 03:04:05.678+00', '1990-05-06', i + 0.5, i / 4.0, '{"n": 1}',
        '00000000-0000-0000-0000-000000000001'
   from generate_series(1, 20) i`)
 	do(t, b.shop, "grant select on customers to "+role)
@@ -104,7 +105,7 @@ func (b bundle) validate(t testing.TB, sql string) (Report, error) {
 	return b.Validate(t.Context(), b.ws, Draft{DataSourceID: b.source, SQL: sql, KeyColumn: "id", EmailColumn: "email"})
 }
 
-// codeOf is the code of an error, with the first pointer behind it.
+// codeOf is the code of an error, followed by the first pointer.
 func codeOf(err error) string {
 	var e *lemma.Error
 	switch {

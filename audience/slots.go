@@ -8,8 +8,8 @@ import (
 	"lemma/slots"
 )
 
-// Reads for which a caller waits are bounded. A count has its own bounds: it
-// reads a whole audience and remembers addresses.
+// Limits of reads for callers. Counts have their own limits: they read whole audiences
+// and store hashes of addresses.
 var (
 	limitsOfReads  = slots.Limits{Process: 32, Workspace: 8, Resource: 4}
 	limitsOfCounts = slots.Limits{Process: 6, Workspace: 2, Resource: 2}
@@ -36,11 +36,11 @@ var overloadedBy = map[string]string{
 	"process":   "too many requests read data sources now",
 }
 
-// slot is what a read of the source takes.
+// slot is the resource of a read of the source.
 func (id sourceID) slot() slots.Resource { return slots.Resource{Workspace: id.workspace, ID: id.id} }
 
-// enter takes a slot for a read for a caller (see ForCaller). Fan-outs, and the
-// lookups of flows, have bounds of their own.
+// enter takes a slot for a read for a caller (see ForCaller). Fan-outs and the lookups
+// of flows have their own bounds.
 func (a *Audiences) enter(ctx context.Context, id sourceID) (leave func(), err error) {
 	if textsFor(ctx) == textsOfQueries {
 		return func() {}, nil

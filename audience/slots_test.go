@@ -15,7 +15,7 @@ import (
 	"lemma/slots"
 )
 
-// silentSource accepts connections and never answers.
+// silentSource accepts connections and never responds.
 func (b bundle) silentSource(t *testing.T) uuid.UUID {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -35,14 +35,14 @@ func (b bundle) silentSource(t *testing.T) uuid.UUID {
 	return b.addSource(t, Postgres, "postgres://u@"+l.Addr().String()+"/x?sslmode=disable")
 }
 
-// TestReadsForCallersAreBounded fills the places of a source with reads that
+// TestReadsForCallersAreBounded takes the slots of a source by reads that
 // wait: the next is refused soon, one of another workspace is not, and a caller
-// that hangs up leaves its place at once.
+// that cancels releases its slot at once.
 func TestReadsForCallersAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	slow := b.silentSource(t)
-	ctx, hangUp := context.WithCancel(ForCaller(t.Context(), true))
+	ctx, closeConnections := context.WithCancel(ForCaller(t.Context(), true))
 	var all sync.WaitGroup
 	for range limitsOfReads.Resource {
 		all.Go(func() { b.Schema(ctx, b.ws, slow) })
@@ -60,13 +60,13 @@ func TestReadsForCallersAreBounded(t *testing.T) {
 		t.Errorf("another source: %v", err)
 	}
 	begun = time.Now()
-	hangUp()
+	closeConnections()
 	all.Wait()
 	if d := time.Since(begun); d > 5*time.Second {
-		t.Errorf("those who hung up were held for %s", d)
+		t.Errorf("cancelled callers were blocked for %s", d)
 	}
 	if n := b.takenOf(slow); n != 0 {
-		t.Errorf("%d places are still taken", n)
+		t.Errorf("%d slots are still taken", n)
 	}
 }
 
@@ -79,14 +79,14 @@ func waitFor(t *testing.T, what func() bool) {
 	deadline := time.Now().Add(20 * time.Second)
 	for !what() {
 		if time.Now().After(deadline) {
-			t.Fatal("it does not come about")
+			t.Fatal("the condition was not met in time")
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// TestCountsTakeLittleMemory holds what a count keeps of each address. It is
-// not parallel, since it counts what is allocated.
+// TestCountsTakeLittleMemory measures the memory of a count per address. It is
+// not parallel, since it measures allocations.
 func TestCountsTakeLittleMemory(t *testing.T) {
 	const people = 2_000_000
 	var before, after runtime.MemStats
@@ -95,7 +95,7 @@ func TestCountsTakeLittleMemory(t *testing.T) {
 	s := newSeen(people)
 	for i := range people + 1000 {
 		if s.before(fmt.Sprintf("person%d@example.com", i)) {
-			t.Fatalf("person %d is taken for another", i)
+			t.Fatalf("address %d is mistaken for another", i)
 		}
 	}
 	runtime.GC()

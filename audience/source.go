@@ -15,39 +15,40 @@ import (
 	"lemma/pgerr"
 )
 
-// Source is a customer's database. Its DSN goes in and never comes out.
+// Source is a customer's database. Its DSN is write-only.
 type Source struct {
 	ID           uuid.UUID
 	WorkspaceID  uuid.UUID
 	Name         string
 	Kind         string     // postgres or mysql
 	Address      string     // host, port and database
-	TLS          string     // how the DSN protects the connection: a mode of target.tls, or unix
-	Status       string     // untested, ok or failed: what the last test found
+	TLS          string     // the TLS mode of the DSN (see target.tls), or unix
+	Status       string     // untested, ok or failed: the result of the last test
 	TestedAt     *time.Time // nil while untested
 	TestError    string     // why the last test failed
-	RoleWarnings []string   // what the last test found of the role and did not refuse
-	RoleRevokes  []string   // statements for the source's administrator: they take away what the role does not need
+	RoleWarnings []string   // warnings of the last test about the role
+	RoleRevokes  []string   // statements for an administrator of the source that revoke what the role does not need
 	Version      int        // ETag
 	CreatedAt    time.Time
 	UpdatedAt    time.Time
 }
 
-// NewSource is what a source is made from.
+// NewSource has the fields of a new source.
 type NewSource struct {
-	ID   uuid.UUID // made by the caller, so that a repeated request makes it once
+	ID   uuid.UUID // made by the caller, so that a repeated request creates one
 	Name string
 	Kind string
 	DSN  string
 }
 
-// SourcePatch changes a source; nil leaves a field as it is.
+// SourcePatch changes a source; a nil field stays unchanged.
 type SourcePatch struct {
 	Name *string
 	DSN  *string
 }
 
-const sourceColumns = `workspace_id, id, name, kind, address, tls, status, tested_at, coalesce(test_error, '') as test_error, role_warnings, role_revokes, version, created_at, updated_at`
+const sourceColumns = `workspace_id, id, name, kind, address, tls, status, tested_at, coalesce(test_error, '') as test_error,
+	role_warnings, role_revokes, version, created_at, updated_at`
 
 // CreateSource saves a source, untested. The DSN is parsed, not dialled.
 func (a *Audiences) CreateSource(ctx context.Context, ws uuid.UUID, n NewSource) (Source, error) {
@@ -75,7 +76,7 @@ func (a *Audiences) seal(ws, id uuid.UUID, dsn string) []byte {
 	return a.box.Seal([]byte(dsn), sealPlace(ws, id)...)
 }
 
-// sealPlace names the one row in which a DSN opens.
+// sealPlace is the additional data of a DSN: it opens only in this row.
 func sealPlace(ws, id uuid.UUID) []string { return []string{"data_sources", ws.String(), id.String()} }
 
 // GetSource reads one source.
@@ -90,11 +91,12 @@ var sourceList = page.Named("data_sources", "", func(s Source) uuid.UUID { retur
 
 // ListSources reads a page of sources.
 func (a *Audiences) ListSources(ctx context.Context, ws uuid.UUID, q page.Query) ([]Source, string, error) {
-	return sourceList.Read(ctx, a.pool, q, ws, `select `+sourceColumns+` from data_sources where workspace_id = $1`, pgx.RowToStructByName[Source])
+	return sourceList.Read(ctx, a.pool, q, ws, `select `+sourceColumns+` from data_sources where workspace_id = $1`,
+		pgx.RowToStructByName[Source])
 }
 
-// UpdateSource changes a source if it still has the version ifMatch; with nil,
-// whatever version it has. Another DSN makes it untested.
+// UpdateSource changes a source. ifMatch, if not nil, must be its version. Another DSN
+// makes it untested.
 func (a *Audiences) UpdateSource(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p SourcePatch) (Source, error) {
 	s, err := a.GetSource(ctx, ws, id)
 	if err != nil {
@@ -139,8 +141,8 @@ func (a *Audiences) DeleteSource(ctx context.Context, ws, id uuid.UUID) error {
 	return deletingSource.Explain(err, "delete data source")
 }
 
-// openedSource is a source with its DSN read. Two that are equal are the same
-// database and login.
+// openedSource is a source with its decrypted DSN. Equal ones are the same database
+// and login.
 type openedSource struct {
 	sourceID
 	target  target
@@ -151,7 +153,8 @@ func (a *Audiences) opened(ctx context.Context, ws, id uuid.UUID) (openedSource,
 	var kind string
 	var sealed []byte
 	s := openedSource{sourceID: sourceID{ws, id}}
-	err := a.pool.QueryRow(ctx, `select kind, dsn, version from data_sources where workspace_id = $1 and id = $2`, ws, id).Scan(&kind, &sealed, &s.version)
+	err := a.pool.QueryRow(ctx, `select kind, dsn, version from data_sources where workspace_id = $1 and id = $2`, ws, id).Scan(&kind,
+		&sealed, &s.version)
 	if err := pgerr.Row(err, "data source", "read data source"); err != nil {
 		return s, err
 	}
@@ -166,14 +169,14 @@ func (a *Audiences) opened(ctx context.Context, ws, id uuid.UUID) (openedSource,
 	return s, nil
 }
 
-// TestReport is what a test found.
+// TestReport is the result of a test.
 type TestReport struct {
-	Source  Source // as it is after the test
+	Source  Source // after the test
 	Version string // of the database
 }
 
-// TestSource connects, probes the role and stores what came of it. When the
-// test fails, the error says why and the report has the source with status failed.
+// TestSource connects, probes the role and stores the result. If the test fails, it
+// returns the reason, and a report whose source has the status failed.
 func (a *Audiences) TestSource(ctx context.Context, ws, id uuid.UUID) (TestReport, error) {
 	source, err := a.opened(ctx, ws, id)
 	if err != nil {
@@ -181,16 +184,15 @@ func (a *Audiences) TestSource(ctx context.Context, ws, id uuid.UUID) (TestRepor
 	}
 	var report TestReport
 	var found role
-	failure := a.within(ctx, source, a.interactive(), func(r *run) error {
+	failure := a.within(ctx, source, a.readSpan(), func(r *run) error {
 		err := r.advise(r.ctx)
 		report.Version, found = r.version, role{warnings: r.warnings, revoke: r.revoke}
 		return err
 	})
-	if ctx.Err() != nil || isOverloaded(failure) { // nothing was found out
+	if ctx.Err() != nil || isOverloaded(failure) { // the test has no result
 		return report, failure
 	}
-	var excess *excess
-	if errors.As(failure, &excess) {
+	if excess, ok := errors.AsType[*excess](failure); ok {
 		found.revoke = excess.revoke
 	}
 	if report.Source, err = a.storeTest(ctx, ws, id, source.version, found, failure); err != nil {
@@ -199,8 +201,8 @@ func (a *Audiences) TestSource(ctx context.Context, ws, id uuid.UUID) (TestRepor
 	return report, failure
 }
 
-// storeTest keeps the result unless the source was changed meanwhile. It is no
-// edit: the version, and with it an If-Match that somebody holds, stays.
+// storeTest stores the result unless the source was changed meanwhile. It does not
+// change the version, so that an If-Match of a client stays valid.
 func (a *Audiences) storeTest(ctx context.Context, ws, id uuid.UUID, version int, found role, failure error) (Source, error) {
 	status, text := "ok", (*string)(nil)
 	if failure != nil {
@@ -208,7 +210,8 @@ func (a *Audiences) storeTest(ctx context.Context, ws, id uuid.UUID, version int
 		status, text = "failed", &shown
 	}
 	_, err := a.pool.Exec(ctx, `
-update data_sources set status = $4, tested_at = now(), test_error = $5, role_warnings = coalesce($6::text[], '{}'), role_revokes = coalesce($7::text[], '{}')
+update data_sources
+set status = $4, tested_at = now(), test_error = $5, role_warnings = coalesce($6::text[], '{}'), role_revokes = coalesce($7::text[], '{}')
  where workspace_id = $1 and id = $2 and version = $3`, ws, id, version, status, text, found.warnings, found.revoke)
 	if err != nil {
 		return Source{}, fmt.Errorf("store test of data source %s: %w", id, err)
@@ -216,7 +219,7 @@ update data_sources set status = $4, tested_at = now(), test_error = $5, role_wa
 	return a.GetSource(ctx, ws, id)
 }
 
-// shownError is the part of an error that may be shown.
+// shownError is the part of an error that can be shown.
 func shownError(err error) string {
 	var e *lemma.Error
 	if !errors.As(err, &e) {
@@ -227,7 +230,7 @@ func shownError(err error) string {
 	return public.Error()
 }
 
-// updated is found for a compare-and-set of a row that was there just before.
+// updated returns the error of a conditional update of a row that existed before.
 func updated(err error, what string) error {
 	switch {
 	case err == nil:
@@ -238,7 +241,7 @@ func updated(err error, what string) error {
 	return saving.Explain(err, "update "+what)
 }
 
-// What the schema refuses, as the caller reads it.
+// Violated constraints, as errors for the caller.
 var (
 	saving = pgerr.Rules{
 		"data_sources_name": pgerr.NameTaken("data source"),

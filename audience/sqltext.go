@@ -1,6 +1,7 @@
 package audience
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,19 +10,21 @@ import (
 // MaxSQL is the longest text of an audience, in bytes.
 const MaxSQL = 64 << 10
 
-// denied are functions that act outside of the transaction although it is
-// read-only, reach other systems, undo our limits, or run a text as SQL and so
-// hide one of the others. The role is what really keeps a query harmless; this
-// list turns the known ways away before the source sees them. A name that ends
-// in * stands for all that begin so.
+// denied are functions that have effects outside a read-only transaction, access other
+// systems, change the limits, or run a text as SQL and so hide one of the others. The
+// role is the actual protection; this list refuses known functions before the source
+// gets them. A name that ends in * matches a prefix.
 var denied = map[string][]string{
 	Postgres: {
 		"set_config", "lo_*", "loread", "lowrite", "pg_notify", "pg_advisory_*", "pg_try_advisory_*", "dblink*",
 		"pg_read_*", "pg_ls_*", "pg_stat_file", "pg_file_*", "pg_terminate_backend", "pg_cancel_backend", "pg_reload_conf",
-		"pg_rotate_logfile*", "pg_switch_*", "pg_create_*", "pg_drop_*", "pg_copy_*", "pg_logical_*", "pg_replication_*", "pg_export_snapshot",
-		"pg_wal_replay_*", "pg_promote", "pg_backup_*", "pg_start_backup", "pg_stop_backup", "pg_stat_reset*", "pg_stat_statements_reset", "pg_log_*",
+		"pg_rotate_logfile*", "pg_switch_*", "pg_create_*", "pg_drop_*", "pg_copy_*", "pg_logical_*", "pg_replication_*",
+		"pg_export_snapshot",
+		"pg_wal_replay_*", "pg_promote", "pg_backup_*", "pg_start_backup", "pg_stop_backup", "pg_stat_reset*", "pg_stat_statements_reset",
+		"pg_log_*",
 		"pg_prewarm", "pg_import_*", "pg_extension_config_dump", "pg_sync_*", "pg_restore_*", "pg_clear_*",
-		"query_to_xml*", "cursor_to_xml*", "table_to_xml*", "schema_to_xml*", "database_to_xml*", "ts_stat", "ts_rewrite", "crosstab*", "connectby",
+		"query_to_xml*", "cursor_to_xml*", "table_to_xml*", "schema_to_xml*", "database_to_xml*", "ts_stat", "ts_rewrite", "crosstab*",
+		"connectby",
 		"xpath_table", "nextval", "setval", "http*", "cron", "plpy*",
 	},
 	MySQL: {
@@ -31,14 +34,14 @@ var denied = map[string][]string{
 	},
 }
 
-// deniedPairs are two words in a row that no audience needs.
+// deniedPairs are pairs of words that no audience needs.
 var deniedPairs = [][2]string{
 	{"into", "outfile"}, {"into", "dumpfile"}, {"for", "update"}, {"for", "share"}, {"for", "no"}, {"for", "key"},
 	{"lock", "in"}, {"value", "for"}, {"procedure", "analyse"},
 }
 
-// checkText refuses a text that cannot be one plain select, before the source
-// sees it. What is left is parsed by the source itself, alone and wrapped.
+// checkText refuses a text that is not one plain select, before the source gets it.
+// The source parses other texts, alone and wrapped.
 func checkText(kind, sql string) error {
 	if strings.TrimSpace(sql) == "" {
 		return badQuery(0, 0, "the query is empty")
@@ -57,8 +60,8 @@ func checkText(kind, sql string) error {
 	return nil
 }
 
-// firstWord is the word that a text begins with, in lower case, behind comments
-// and parentheses; empty when something else is there.
+// firstWord returns the first word of a text in lower case, after comments and
+// parentheses; empty if the text begins otherwise.
 func firstWord(kind, sql string) string {
 	s := scanner{kind: kind, sql: sql}
 	for s.pos < len(s.sql) {
@@ -76,14 +79,14 @@ func firstWord(kind, sql string) string {
 	return ""
 }
 
-// scanner walks over a text as the lexer of the source's kind would, so that
-// what stands in literals and comments is not mistaken for SQL, or the reverse.
+// scanner scans a text like the lexer of the source, so that literals and comments are
+// not mistaken for SQL, or the reverse.
 type scanner struct {
 	kind     string
 	sql      string
 	pos      int
-	start    int    // where the token that is looked at begins
-	previous string // the last word, in lower case, when nothing but space followed
+	start    int    // start of the current token
+	previous string // the last word in lower case, if only space followed
 	depth    int    // open parentheses
 }
 
@@ -95,7 +98,7 @@ func (s *scanner) run() error {
 		}
 	}
 	if s.depth != 0 {
-		return fmt.Errorf("a parenthesis is not closed")
+		return errors.New("a parenthesis is not closed")
 	}
 	return nil
 }
@@ -104,7 +107,7 @@ func (s *scanner) token() error {
 	rest, c := s.sql[s.pos:], s.sql[s.pos]
 	switch {
 	case c == ';':
-		return fmt.Errorf("a semicolon: a query is one select, without a semicolon")
+		return errors.New("a semicolon: a query is one select, without a semicolon")
 	case s.isLineComment(rest):
 		s.toLineEnd()
 	case strings.HasPrefix(rest, "/*"):
@@ -135,12 +138,12 @@ func (s *scanner) token() error {
 	return nil
 }
 
-// isSpace knows the white space of both lexers. The vertical tab is some to
-// MySQL, and to Postgres since version 16; before that it is an error there.
+// isSpace reports white space of both lexers. The vertical tab is white space in
+// MySQL, and in Postgres since version 16; before that it is an error.
 func (s *scanner) isSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
 
-// number skips digits. What stands right behind them begins a token of its own
-// to Postgres ($tag$, E'...'); to MySQL a name may begin with digits.
+// number skips digits. In Postgres the characters after them begin another token
+// ($tag$, E'...'); in MySQL a name may begin with digits.
 func (s *scanner) number() {
 	if s.kind == MySQL {
 		s.skipName()
@@ -151,8 +154,8 @@ func (s *scanner) number() {
 	}
 }
 
-// isLineComment knows that to MySQL two dashes are one only before a blank:
-// in 5--1 they are arithmetic.
+// isLineComment reports the beginning of a comment. In MySQL two dashes need a blank
+// after them: in 5--1 they are arithmetic.
 func (s *scanner) isLineComment(rest string) bool {
 	if s.kind == Postgres {
 		return strings.HasPrefix(rest, "--")
@@ -160,8 +163,7 @@ func (s *scanner) isLineComment(rest string) bool {
 	return rest[0] == '#' || strings.HasPrefix(rest, "--") && (len(rest) == 2 || rest[2] <= ' ' || rest[2] == 0x7f)
 }
 
-// toLineEnd skips a comment. A carriage return ends one to Postgres, and is a
-// part of it to MySQL.
+// toLineEnd skips a comment. A carriage return ends it in Postgres, but not in MySQL.
 func (s *scanner) toLineEnd() {
 	ends := "\n"
 	if s.kind == Postgres {
@@ -174,12 +176,12 @@ func (s *scanner) toLineEnd() {
 	s.pos = len(s.sql)
 }
 
-// comment skips one, nested as Postgres nests them. MySQL's comments that are
-// executed (/*! and /*M!) are SQL in disguise.
+// comment skips a comment, which can be nested in Postgres. It refuses MySQL's
+// comments that are executed (/*! and /*M!).
 func (s *scanner) comment() error {
 	rest := s.sql[s.pos:]
 	if s.kind == MySQL && (strings.HasPrefix(rest, "/*!") || strings.HasPrefix(rest, "/*M!") || strings.HasPrefix(rest, "/*+")) {
-		return fmt.Errorf("a comment that is executed or gives hints")
+		return errors.New("a comment that is executed or gives hints")
 	}
 	depth := 0
 	for i := 0; i+1 < len(rest); i++ {
@@ -196,10 +198,10 @@ func (s *scanner) comment() error {
 			}
 		}
 	}
-	return fmt.Errorf("a comment is not closed")
+	return errors.New("a comment is not closed")
 }
 
-// quoted skips a literal; a doubled quote is one inside, and with escapes so is one behind a backslash.
+// quoted skips a literal. A doubled quote does not end it, nor, with escapes, one after a backslash.
 func (s *scanner) quoted(quote byte, escapes bool) error {
 	for i := s.pos + 1; i < len(s.sql); i++ {
 		switch {
@@ -212,11 +214,11 @@ func (s *scanner) quoted(quote byte, escapes bool) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("a quote is not closed")
+	return errors.New("a quote is not closed")
 }
 
-// escapes skips an E'...' literal. Postgres continues a literal behind a line
-// break, and then knows escapes in its second part too.
+// escapes skips an E'...' literal. Postgres continues a literal after a line break,
+// and then the second part has escapes too.
 func (s *scanner) escapes() error {
 	if err := s.quoted('\'', true); err != nil {
 		return err
@@ -228,7 +230,7 @@ func (s *scanner) escapes() error {
 		}
 	}
 	if strings.HasPrefix(next.sql[next.pos:], "'") {
-		return fmt.Errorf("an E'...' literal that is continued: write it as one")
+		return errors.New("an E'...' literal that is continued: write it as one")
 	}
 	return nil
 }
@@ -239,7 +241,7 @@ func (s *scanner) quotedName(quote byte) error {
 		return err
 	}
 	s.previous = strings.ReplaceAll(s.sql[from:s.pos-1], string([]byte{quote, quote}), string(quote))
-	if s.kind == MySQL { // names of functions have no case there, quoted or not
+	if s.kind == MySQL { // names of functions are case-insensitive, quoted or not
 		s.previous = strings.ToLower(s.previous)
 	}
 	return nil
@@ -260,7 +262,7 @@ func (s *scanner) dollar() error {
 	body := s.pos + len(tag)
 	end := strings.Index(s.sql[body:], tag)
 	if end < 0 {
-		return fmt.Errorf("a quote %s is not closed", spoken(tag))
+		return fmt.Errorf("a quote %s is not closed", printable(tag))
 	}
 	s.pos = body + end + len(tag)
 	return nil
@@ -289,7 +291,7 @@ func (s *scanner) word() error {
 			s.previous = ""
 			return s.escapes()
 		case word == "u" && (strings.HasPrefix(rest, `&"`) || strings.HasPrefix(rest, "&'")):
-			return fmt.Errorf("a U& literal or name: write the characters themselves")
+			return errors.New("a U& literal or name: write the characters themselves")
 		}
 	}
 	if slices.Contains(deniedPairs, [2]string{s.previous, word}) {
@@ -301,7 +303,7 @@ func (s *scanner) word() error {
 
 func (s *scanner) open() error {
 	if isDenied(s.kind, s.previous) {
-		return fmt.Errorf("the function %s is not allowed in a query", spoken(s.previous))
+		return fmt.Errorf("the function %s is not allowed in a query", printable(s.previous))
 	}
 	s.depth++
 	s.previous = ""
@@ -311,7 +313,7 @@ func (s *scanner) open() error {
 
 func (s *scanner) close() error {
 	if s.depth--; s.depth < 0 {
-		return fmt.Errorf("a parenthesis is closed that was not opened")
+		return errors.New("a parenthesis is closed that was not opened")
 	}
 	s.previous = ""
 	s.pos++

@@ -2,9 +2,9 @@ package audience
 
 import "testing"
 
-// TestTextIsCheckedBeforeTheSourceSeesIt holds the first of three walls by
-// itself: behind it come the source's parser and the read-only transaction.
-func TestTextIsCheckedBeforeTheSourceSeesIt(t *testing.T) {
+// TestTextIsCheckedBeforeTheSourceGetsIt tests the first of three protections;
+// the others are the source's parser and the read-only transaction.
+func TestTextIsCheckedBeforeTheSourceGetsIt(t *testing.T) {
 	for _, c := range []struct{ kind, sql, want string }{
 		{Postgres, "select ';' as a, $$;$$ as b, $x$;$x$ as c, e'\\';' as d, \";\" /* ; */ from t -- ;", "fine"},
 		{Postgres, "select 1; select 2", "query_invalid /sql"},
@@ -36,7 +36,7 @@ func TestTextIsCheckedBeforeTheSourceSeesIt(t *testing.T) {
 		{Postgres, "select e'a' as x, 'b\\' as y from t", "fine"},
 		{Postgres, "select 'a'\n'b\\' as x", "fine"},
 		{Postgres, "select 1$a$ ' $a$, pg_notify('a', 'b') --'", "query_invalid /sql"},
-		{Postgres, "select 1e'\\', pg_notify($$a$$, $$b$$), e'", "fine"}, // one literal: what stands in it is not called
+		{Postgres, "select 1e'\\', pg_notify($$a$$, $$b$$), e'", "fine"}, // one literal: its text is not called
 		{Postgres, "select 1e5, 0x1f, 1_000, 1.5e-3 from t", "fine"},
 		{MySQL, "select load_file\v('/etc/passwd')", "query_invalid /sql"},
 		{MySQL, "select `LOAD_FILE`('/etc/passwd')", "query_invalid /sql"},
@@ -69,15 +69,22 @@ func TestValuesAreAlwaysJSON(t *testing.T) {
 		t          Type
 		text, want string
 	}{
-		{Integer, "-12", "-12"}, {Integer, "007", `"007"`}, {Integer, "", `""`}, {Integer, "1,\"x\":2", `"1,\"x\":2"`}, {Integer, "-", `"-"`},
-		{Number, "1.50", "1.50"}, {Number, "1e+06", "1e+06"}, {Number, "1.", `"1."`}, {Number, "1e", `"1e"`}, {Number, ".5", `".5"`}, {Number, "NaN", "null"},
+		{Integer, "-12", "-12"}, {Integer, "007", `"007"`}, {Integer, "", `""`}, {Integer, "1,\"x\":2", `"1,\"x\":2"`},
+		{Integer, "-", `"-"`},
+		{Number, "1.50", "1.50"}, {Number, "1e+06", "1e+06"}, {Number, "1.", `"1."`}, {Number, "1e", `"1e"`}, {Number, ".5", `".5"`},
+		{Number, "NaN", "null"},
 		{Boolean, "t", "true"}, {Boolean, "f", "false"}, {Boolean, "0", "false"}, {Boolean, "1", "true"}, {Boolean, "", "false"},
-		{Timestamp, "2026-01-02 03:04:05", `"2026-01-02T03:04:05Z"`}, {Timestamp, "2026-01-02 03:04:05.120+00", `"2026-01-02T03:04:05.120Z"`},
-		{Timestamp, "2026-01-02 03:04:05+05:30", `"2026-01-02T03:04:05+05:30"`}, {Timestamp, "2026-01-02 03:04:05-07", `"2026-01-02T03:04:05-07:00"`},
-		{Timestamp, "10000-01-02 03:04:05+00", `"10000-01-02 03:04:05+00"`}, {Timestamp, "infinity", `"infinity"`}, {Timestamp, "0000-00-00 00:00:00", "null"},
-		{Timestamp, `2026-01-02 03:04:05","x":"y`, `"2026-01-02 03:04:05\",\"x\":\"y"`}, {Date, "2026-01-02", `"2026-01-02"`}, {Date, "0000-00-00", "null"},
+		{Timestamp, "2026-01-02 03:04:05", `"2026-01-02T03:04:05Z"`},
+		{Timestamp, "2026-01-02 03:04:05.120+00", `"2026-01-02T03:04:05.120Z"`},
+		{Timestamp, "2026-01-02 03:04:05+05:30", `"2026-01-02T03:04:05+05:30"`},
+		{Timestamp, "2026-01-02 03:04:05-07", `"2026-01-02T03:04:05-07:00"`},
+		{Timestamp, "10000-01-02 03:04:05+00", `"10000-01-02 03:04:05+00"`}, {Timestamp, "infinity", `"infinity"`},
+		{Timestamp, "0000-00-00 00:00:00", "null"},
+		{Timestamp, `2026-01-02 03:04:05","x":"y`, `"2026-01-02 03:04:05\",\"x\":\"y"`}, {Date, "2026-01-02", `"2026-01-02"`},
+		{Date, "0000-00-00", "null"},
 		{JSON, `{"a":[1]}`, `{"a":[1]}`}, {JSON, `{"a":`, `"{\"a\":"`}, {JSON, `1} , "x": {`, `"1} , \"x\": {"`},
-		{Text, "a\x00b\xff\x1f\"\\", "\"a\uFFFDb\uFFFD\\u001f\\\"\\\\\""}, {Text, "</script>\u2028", "\"</script>\u2028\""}, {Other, "{1,2}", `"{1,2}"`},
+		{Text, "a\x00b\xff\x1f\"\\", "\"a\uFFFDb\uFFFD\\u001f\\\"\\\\\""}, {Text, "</script>\u2028", "\"</script>\u2028\""},
+		{Other, "{1,2}", `"{1,2}"`},
 	} {
 		if got := string(appendValue(nil, c.t, []byte(c.text))); got != c.want {
 			t.Errorf("%s %q: %s, want %s", c.t, c.text, got, c.want)

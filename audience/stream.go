@@ -17,36 +17,34 @@ import (
 // MaxKey is the longest profile key, in bytes.
 const MaxKey = 255
 
-// Row is one person as the source has them. Strings are valid UTF-8 without
-// NUL. They share memory with the rows around them: who keeps one for long
-// clones it.
+// Row is a row of an audience: a profile. Strings are valid UTF-8 without NUL. They
+// share memory with other rows, so clone one to keep it for long.
 type Row struct {
-	Key      string // the profile key; empty when it is null or cannot be one
-	Email    string // as the source has it, neither checked nor made canonical
+	Key      string // the profile key; empty if it is null or invalid
+	Email    string // as in the source, neither checked nor canonical
 	HasEmail bool   // false: null, or nothing but white space
 	OptedOut bool
-	Payload  string // the asked columns as a JSON object
+	Payload  string // the requested columns as a JSON object
 }
 
-// Stream reads an audience now and calls yield for each row, in the order of
-// the source and of one moment. columns are those of the payload, which the
-// audience must have. Memory does not depend on the number of rows.
+// Stream reads the current audience and calls yield for each row of one snapshot, in
+// the order of the query. columns are those of the payload; the audience must have
+// them. Memory does not depend on the number of rows.
 //
-// With an opted-out column the query runs twice in the same snapshot: the rows
-// that are opted out come first, without a payload, then all others. A caller
-// therefore knows every opt-out before the first row that could be written to.
+// With an opted-out column the query runs twice in the same snapshot: rows that are
+// opted out come first, without a payload, then all others. So the caller knows every
+// opt-out before the first row that may be sent to.
 //
-// read is the number of rows that yield took. With a nil error they are the
-// whole audience. An error of yield ends the stream and is returned as it is;
-// every other one that the source is to blame for is a *lemma.Error with one
-// of the codes of this package.
+// read is the number of rows that yield accepted. If err is nil they are the whole
+// audience. An error of yield ends the stream and is returned unchanged. Errors of the
+// source are *lemma.Error with a code of this package.
 func (a *Audiences) Stream(ctx context.Context, ws, id uuid.UUID, columns []string, yield func(Row) error) (read int64, err error) {
 	x, source, err := a.forReading(ctx, ws, id)
 	if err != nil {
 		return 0, err
 	}
-	err = a.within(ctx, source, a.streaming(x), func(r *run) error {
-		if err := r.stillAs(x, columns); err != nil {
+	err = a.within(ctx, source, a.streamSpan(x), func(r *run) error {
+		if err := r.checkUnchanged(x, columns); err != nil {
 			return err
 		}
 		if x.OptedOutColumn == "" {
@@ -60,10 +58,10 @@ func (a *Audiences) Stream(ctx context.Context, ws, id uuid.UUID, columns []stri
 	return read, err
 }
 
-// selection is which rows of the query a stream gives. The rows are chosen here
-// and not at the source: a source that looks for few rows among many is silent
-// for as long as that takes, and a condition of ours could be evaluated before
-// those of the query that protect it from an error.
+// selection determines which rows of the query a stream yields. Rows are selected here
+// and not at the source: a source that searches for few rows sends nothing meanwhile,
+// and a further condition could be evaluated before those of the query that prevent
+// errors.
 type selection int
 
 const (
@@ -85,8 +83,8 @@ func (a *Audiences) streamRows(r *run, x Audience, columns []string, which selec
 	return err
 }
 
-// forReading loads an audience and its source, and checks the text against
-// the rules of today.
+// forReading loads an audience and its source, and checks the text by the current
+// rules.
 func (a *Audiences) forReading(ctx context.Context, ws, id uuid.UUID) (Audience, openedSource, error) {
 	x, err := a.Get(ctx, ws, id)
 	if err != nil {
@@ -99,9 +97,9 @@ func (a *Audiences) forReading(ctx context.Context, ws, id uuid.UUID) (Audience,
 	return x, source, checkText(source.target.kind, x.SQL)
 }
 
-// stillAs describes the query again and compares what is about to be read
-// with what was saved.
-func (r *run) stillAs(x Audience, columns []string) error {
+// checkUnchanged describes the query again and compares its columns with the saved
+// ones.
+func (r *run) checkUnchanged(x Audience, columns []string) error {
 	now, err := r.describe(r.ctx, x.SQL)
 	if err != nil {
 		return noLongerValid(err)
@@ -112,7 +110,7 @@ func (r *run) stillAs(x Audience, columns []string) error {
 	return x.sameTypes(now, columns)
 }
 
-// sameTypes compares what is read of an audience with what was saved.
+// sameTypes compares current columns with the saved ones.
 func (x Audience) sameTypes(now []Column, columns []string) error {
 	for _, name := range slices.Concat([]string{x.KeyColumn, x.EmailColumn, x.OptedOutColumn}, columns) {
 		saved, _ := columnNamed(x.Columns, name)
@@ -120,31 +118,31 @@ func (x Audience) sameTypes(now []Column, columns []string) error {
 		switch {
 		case name == "":
 		case !ok:
-			return changed("the column %q is gone", spoken(name))
+			return changed("the column %q is missing", printable(name))
 		case live.Type != saved.Type:
-			return changed("the column %q is %s and was %s", spoken(name), live.Type, orNothing(saved.Type))
+			return changed("the column %q is %s and was %s", printable(name), live.Type, orMissing(saved.Type))
 		}
 	}
 	return nil
 }
 
-func orNothing(t Type) string {
+func orMissing(t Type) string {
 	if t == "" {
-		return "not there"
+		return "missing"
 	}
 	return string(t)
 }
 
-// noLongerValid says of a query that was accepted once that it is the source
-// that changed, or that the query fails over some of its data.
+// noLongerValid returns the error of a saved query that fails: the source has changed,
+// or the query fails on some of its data.
 func noLongerValid(err error) error {
 	var e *lemma.Error
 	if !errors.As(err, &e) || e.Code != CodeQuery {
 		return err
 	}
 	c := changed("the query is no longer valid")
-	if overData(e) {
-		c.Code, c.Message = CodeFailed, "the query fails over the data of the source"
+	if isDataException(e) {
+		c.Code, c.Message = CodeFailed, "the query fails on the data of the source"
 	}
 	if len(e.Fields) > 0 {
 		c.Message += ": " + e.Fields[0].Detail
@@ -153,9 +151,9 @@ func noLongerValid(err error) error {
 	return c
 }
 
-// overData knows class 22 of SQLSTATE, data exceptions (ISO 9075-2, 24.1): the
-// text of a query can be right, and what it meets in a row not.
-func overData(err error) bool {
+// isDataException reports errors of class 22 of SQLSTATE, data exceptions (ISO 9075-2,
+// 24.1): the query is valid, but fails on a row.
+func isDataException(err error) bool {
 	var pg *pgconn.PgError
 	var my *mysql.MySQLError
 	switch {
@@ -176,24 +174,25 @@ type stream struct {
 	which   selection
 	names   [][]byte // `{"name":`, `,"name":` for each column of the payload
 	types   []Type
-	values  [][]byte // of one row: key, email, opted out if there is, payload
-	slab    []byte   // the strings of the rows that wait for yield, one behind the other
-	marks   []mark
+	values  [][]byte // of one row: key, email, opted out if the audience has it, payload
+	slab    []byte   // the concatenated strings of the rows that wait for yield
+	offsets []rowOffsets
 	read    int64 // rows given to yield
 	seen    int64 // rows of the source
 	bytes   int64
 }
 
-// mark says where the strings of a row end in the slab; each begins where the one before ended.
-type mark struct {
+// rowOffsets are the ends of the strings of a row in the slab. Each begins at the end
+// of the one before.
+type rowOffsets struct {
 	key, email, payload int
 	hasEmail, optedOut  bool
 }
 
-// maxSlab bounds a slab when rows turn out much larger than the ones before.
+// maxSlab bounds a slab of large rows.
 const maxSlab = 4 << 20
 
-// newStream prepares to turn the columns that it names into rows.
+// newStream returns a stream, and the columns that it reads.
 func (a *Audiences) newStream(r *run, x Audience, columns []string) (s *stream, read []string) {
 	s = &stream{run: r, options: a.options, optOut: x.OptedOutColumn != ""}
 	read = []string{x.KeyColumn, x.EmailColumn}
@@ -214,16 +213,16 @@ func (a *Audiences) newStream(r *run, x Audience, columns []string) (s *stream, 
 	return s, read
 }
 
-// each reads to the end.
+// each reads all rows and yields them.
 func (s *stream) each(yield func(Row) error) error {
 	for {
-		s.run.listen()
+		s.run.startWaiting()
 		more, err := s.fill()
-		s.run.rest()
+		s.run.stopWaiting()
 		if err != nil {
 			return err
 		}
-		if err := s.hand(yield); err != nil {
+		if err := s.yieldRows(yield); err != nil {
 			return callerError{err}
 		}
 		if !more {
@@ -234,7 +233,7 @@ func (s *stream) each(yield func(Row) error) error {
 
 // fill reads rows until it is time for a pause, or answers false at the end.
 func (s *stream) fill() (bool, error) {
-	s.slab, s.marks = s.slab[:0], s.marks[:0]
+	s.slab, s.offsets = s.slab[:0], s.offsets[:0]
 	for len(s.slab) < maxSlab {
 		more, err := s.cursor.next(s.values)
 		if err != nil || !more {
@@ -253,7 +252,7 @@ func (s *stream) fill() (bool, error) {
 	return true, nil
 }
 
-// count holds the row against the limits.
+// count checks the limits.
 func (s *stream) count() error {
 	size := int64(0)
 	for _, v := range s.values {
@@ -267,18 +266,18 @@ func (s *stream) count() error {
 	case s.seen > s.options.MaxRows:
 		return overLimit("the audience has more than %d rows", s.options.MaxRows)
 	case s.bytes > s.options.MaxBytes:
-		return overLimit("the answer has more than %d bytes", s.options.MaxBytes)
+		return overLimit("the result has more than %d bytes", s.options.MaxBytes)
 	}
 	return nil
 }
 
-// selects tells whether the row is one of those to give.
+// selects reports whether the stream yields the row.
 func (s *stream) selects() bool {
 	return s.which == everyRow || isTrue(s.values[2]) == (s.which == optedOutRows)
 }
 
 func (s *stream) add() {
-	var m mark
+	var m rowOffsets
 	s.slab = appendKey(s.slab, s.values[0])
 	m.key = len(s.slab)
 	s.slab = appendClean(s.slab, s.values[1])
@@ -290,7 +289,7 @@ func (s *stream) add() {
 	}
 	s.payload(rest)
 	m.payload = len(s.slab)
-	s.marks = append(s.marks, m)
+	s.offsets = append(s.offsets, m)
 }
 
 func (s *stream) payload(values [][]byte) {
@@ -304,11 +303,11 @@ func (s *stream) payload(values [][]byte) {
 	s.slab = append(s.slab, '}')
 }
 
-// hand gives the rows of the slab to yield. One string holds them all.
-func (s *stream) hand(yield func(Row) error) error {
-	s.run.calling = true
+// yieldRows calls yield for the rows of the slab, which share one string.
+func (s *stream) yieldRows(yield func(Row) error) error {
+	s.run.inCallback = true
 	text, from := string(s.slab), 0
-	for _, m := range s.marks {
+	for _, m := range s.offsets {
 		row := Row{text[from:m.key], text[m.key:m.email], m.hasEmail, m.optedOut, text[m.email:m.payload]}
 		if err := yield(row); err != nil {
 			return err
@@ -316,11 +315,11 @@ func (s *stream) hand(yield func(Row) error) error {
 		s.read++
 		from = m.payload
 	}
-	s.run.calling = false
+	s.run.inCallback = false
 	return nil
 }
 
-// appendKey leaves out what cannot be a key of anything.
+// appendKey appends a valid key, and nothing for an invalid one.
 func appendKey(dst, key []byte) []byte {
 	if !utf8.Valid(key) || slices.Contains(key, 0) {
 		return dst
@@ -328,7 +327,7 @@ func appendKey(dst, key []byte) []byte {
 	return append(dst, key...)
 }
 
-// appendClean makes text fit for a Postgres text and no more.
+// appendClean appends text in a form that Postgres can store.
 func appendClean(dst, text []byte) []byte {
 	if utf8.Valid(text) && !slices.Contains(text, 0) {
 		return append(dst, text...)

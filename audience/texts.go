@@ -5,24 +5,23 @@ import (
 	"slices"
 )
 
-// texts says which messages of a source may be shown. They quote what the
-// source met: names of its tables, and values of its rows.
+// texts determines which messages of a source can be shown. They can contain names of
+// its tables and values of its rows.
 type texts int
 
 const (
-	textsOfQueries texts = iota // those about the text of a query; without a caller, as in a fan-out
+	textsOfQueries texts = iota // those about the text of a query; if there is no caller, as in a fan-out
 	allTexts                    // for a caller that may read rows
-	noTexts                     // for one that may not
+	noTexts                     // for a caller that may not
 )
 
 type textsKey struct{}
 
-// ForCaller marks what is done for a caller. With readsRows, the scope
-// audiences:query, errors show the messages of the source, and validation asks
-// its planner for an estimate, which evaluates parts of a query. Without it
-// errors have SQLSTATE, line and column alone, and nothing of a query is
-// evaluated. Reads for callers have bounds on how many run at a time, other
-// than lookups.
+// ForCaller marks a context as one of a caller. With readsRows, the scope
+// audiences:query, errors contain the messages of the source, and validation gets an
+// estimate of its planner, which evaluates parts of a query. Without it, errors
+// contain only SQLSTATE, line and column, and nothing is evaluated. The number of
+// reads for callers at a time is bounded, except lookups.
 func ForCaller(ctx context.Context, readsRows bool) context.Context {
 	if readsRows {
 		return context.WithValue(ctx, textsKey{}, allTexts)
@@ -30,8 +29,8 @@ func ForCaller(ctx context.Context, readsRows bool) context.Context {
 	return context.WithValue(ctx, textsKey{}, noTexts)
 }
 
-// MayReadRows reports whether the caller of ctx may learn what is in rows, by
-// messages or by counts. What runs without a caller may.
+// MayReadRows reports whether the caller of ctx may get data of rows, by messages or
+// counts. It is true without a caller.
 func MayReadRows(ctx context.Context) bool { return textsFor(ctx) != noTexts }
 
 func textsFor(ctx context.Context) texts {
@@ -43,14 +42,14 @@ func textsFor(ctx context.Context) texts {
 // login or the transaction: connections, privileges of a login, resources, shutdowns.
 var aboutServers = []string{"08", "25", "28", "3D", "53", "57"}
 
-// shown is what of a message of a source may be shown. ofText is true of a message
+// shown returns the part of a message that can be shown. ofText is true for a message
 // about the text of a query. The class of an SQLSTATE does not prove that: casts such
 // as email::regclass and current_setting(email) raise 42P01 and 42704 while the query
-// runs, and quote the row.
+// runs, and contain data.
 func (t texts) shown(state, message string, ofText bool) string {
 	server := len(state) == 5 && slices.Contains(aboutServers, state[:2])
 	if t == allTexts || t == textsOfQueries && (ofText || server) {
-		return spoken(message)
+		return printable(message)
 	}
-	return "the source answers with SQLSTATE " + spoken(state)
+	return "the source answers with SQLSTATE " + printable(state)
 }

@@ -9,27 +9,30 @@ import (
 	"lemma"
 )
 
-// TestValidationRunsNothing has queries that tell what is in a row by an error
+// TestValidationRunsNothing has queries that reveal data of a row by an error
 // or by time, as soon as any part of them is evaluated.
 func TestValidationRunsNothing(t *testing.T) {
 	t.Parallel()
 	pg := setup(t, dev)
 	do(t, pg.shop, `
 create table private (secret text); insert into private values ('canary');
-create function tell() returns bigint language plpgsql stable security definer as $$ begin raise exception '%', (select secret from private); end $$;
+create function reveal() returns bigint language plpgsql stable security definer as $$ begin raise exception '%', (select secret
+from private); end $$;
 create function wait() returns bigint language plpgsql stable as $$ begin perform pg_sleep(5); return 1; end $$`)
 	maria := first(mariadbShop(t, dev))
 	for _, c := range []struct {
-		b    bundle
-		sql  string
-		tell string
+		b      bundle
+		sql    string
+		secret string
 	}{
-		{pg, "select id, email from customers where id = tell()", "canary"},
+		{pg, "select id, email from customers where id = reveal()", "canary"},
 		{pg, "select id, email from customers where id = wait()", ""},
 		{pg, "select id, email from customers where current_setting(email) is not null", "@example.com"},
 		{pg, "select id, email from customers where email::regclass is not null", "person1@example"},
 		{pg, "select id, email from customers where quote_ident(email)::regnamespace is not null", "@example.com"},
-		{maria, "select id, email from customers where id = (select n from (select count(*) as n, concat((select email from customers where id = 1), floor(rand(0) * 2)) as x from customers group by x) as y)", "person1@example.com"},
+		{maria, "select id, email from customers where id = (select n from (select count(*) as n, " +
+			"concat((select email from customers where id = 1), floor(rand(0) * 2)) as x from customers group by x) as y)",
+			"person1@example.com"},
 		{maria, "select id, email from customers where id = (select sleep(5))", ""},
 		{maria, "select * from (select id, email from customers where id = (select sleep(5)) order by id limit 3) as x", ""},
 	} {
@@ -41,33 +44,38 @@ create function wait() returns bigint language plpgsql stable as $$ begin perfor
 		}
 		begun = time.Now()
 		matching := "select id from (" + c.sql + ") as x"
-		if err := c.b.ValidateMatching(ForCaller(t.Context(), false), c.b.ws, c.b.source, matching); err != nil || time.Since(begun) > 4*time.Second {
+		if err := c.b.ValidateMatching(ForCaller(t.Context(), false), c.b.ws, c.b.source, matching); err != nil ||
+			time.Since(begun) > 4*time.Second {
 			t.Errorf("%s: after %s, %v", matching, time.Since(begun), err)
 		}
-		if c.tell == "" {
+		if c.secret == "" {
 			continue
 		}
-		x, err := c.b.Create(ForCaller(t.Context(), false), c.b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: c.b.source, Name: c.sql, SQL: c.sql, KeyColumn: "id", EmailColumn: "email"})
+		x, err := c.b.Create(ForCaller(t.Context(), false), c.b.ws,
+			NewAudience{ID: lemma.NewID(), DataSourceID: c.b.source, Name: c.sql, SQL: c.sql, KeyColumn: "id", EmailColumn: "email"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for who, ctx := range map[string]context.Context{"nobody": t.Context(), "a caller without the scope": ForCaller(t.Context(), false), "a reader": ForCaller(t.Context(), true)} {
+		for caller, ctx := range map[string]context.Context{"no caller": t.Context(),
+			"a caller without the scope": ForCaller(t.Context(), false),
+			"a reader":                   ForCaller(t.Context(), true)} {
 			_, err := c.b.Stream(ctx, c.b.ws, x.ID, nil, func(Row) error { return nil })
-			if err == nil || strings.Contains(lemma.Public(err), c.tell) != (who == "a reader") {
-				t.Errorf("%s: %s is shown %q", c.sql, who, lemma.Public(err))
+			if err == nil || strings.Contains(lemma.Public(err), c.secret) != (caller == "a reader") {
+				t.Errorf("%s: %s is shown %q", c.sql, caller, lemma.Public(err))
 			}
-			if who != "a reader" && strings.Contains(err.Error(), c.tell) {
-				t.Errorf("%s: the log of %s has %q", c.sql, who, err)
+			if caller != "a reader" && strings.Contains(err.Error(), c.secret) {
+				t.Errorf("%s: the log of %s has %q", c.sql, caller, err)
 			}
-			if _, err := c.b.Lookup(ctx, c.b.ws, x.ID, nil, []string{"1"}); err == nil || strings.Contains(lemma.Public(err), c.tell) != (who == "a reader") {
-				t.Errorf("lookup in %s: %s is shown %q", c.sql, who, lemma.Public(err))
+			if _, err := c.b.Lookup(ctx, c.b.ws, x.ID, nil, []string{"1"}); err == nil ||
+				strings.Contains(lemma.Public(err), c.secret) != (caller == "a reader") {
+				t.Errorf("lookup in %s: %s is shown %q", c.sql, caller, lemma.Public(err))
 			}
 		}
 	}
 }
 
-// TestTextsOfFaults has a caller that may not read rows see where a query is
-// wrong, and not what the source says of it.
+// TestTextsOfFaults checks that a caller that may not read rows gets the position of
+// a fault, and not the message of the source.
 func TestTextsOfFaults(t *testing.T) {
 	t.Parallel()
 	for name, b := range map[string]bundle{"postgres": setup(t, dev), "mariadb": first(mariadbShop(t, dev))} {
@@ -80,7 +88,8 @@ func TestTextsOfFaults(t *testing.T) {
 				t.Errorf("%s: %s shows %q", name, sql, lemma.Public(open))
 			}
 			for _, err := range []error{hidden, matching} {
-				if text := lemma.Public(err); strings.Contains(text, "canary") || strings.Contains(text, "syntax") || !strings.Contains(text, "SQLSTATE 42") {
+				if text := lemma.Public(err); strings.Contains(text, "canary") || strings.Contains(text, "syntax") ||
+					!strings.Contains(text, "SQLSTATE 42") {
 					t.Errorf("%s: %s shows %q", name, sql, text)
 				}
 			}

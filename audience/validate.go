@@ -16,21 +16,20 @@ type Draft struct {
 	OptedOutColumn string // empty: none
 }
 
-// Report is what validation found.
+// Report is the result of a validation.
 type Report struct {
 	Columns       []Column
-	EstimatedRows *int64 // the source's own guess, which may be far off; nil for a caller that may not read rows
+	EstimatedRows *int64 // estimate of the source, which may be far off; nil for a caller that may not read rows
 	Warnings      []string
 }
 
-// maxColumns is more than a person writes and less than hurts.
+// maxColumns bounds the columns of an audience.
 const maxColumns = 500
 
-// Validate asks the source whether the draft can be an audience: it is parsed
-// and described there, and not run. The estimate comes from the source's
-// planner, which evaluates parts of a query (see ForCaller). Faults name the field that has them: /sql with the line and
-// column where the source gives one, /key_column, /email_column,
-// /opted_out_column.
+// Validate makes the source parse and describe the draft, without running it. The
+// estimate is the planner's, which evaluates parts of a query (see ForCaller). Faults
+// are at /sql, with line and column if the source gives them, /key_column,
+// /email_column and /opted_out_column.
 func (a *Audiences) Validate(ctx context.Context, ws uuid.UUID, d Draft) (Report, error) {
 	source, err := a.opened(ctx, ws, d.DataSourceID)
 	if err != nil {
@@ -40,7 +39,7 @@ func (a *Audiences) Validate(ctx context.Context, ws uuid.UUID, d Draft) (Report
 		return Report{}, err
 	}
 	var report Report
-	err = a.within(ctx, source, a.interactive(), func(r *run) (err error) {
+	err = a.within(ctx, source, a.readSpan(), func(r *run) (err error) {
 		if report.Columns, err = r.describe(r.ctx, d.SQL); err != nil {
 			return err
 		}
@@ -68,7 +67,7 @@ func (d Draft) checkColumns(columns []Column) error {
 	seen := map[string]bool{}
 	for _, c := range columns {
 		if seen[c.Name] {
-			return badQuery(0, 0, "the query has two columns named %q; give one another name with as", spoken(c.Name))
+			return badQuery(0, 0, "the query has two columns named %q; give one another name with as", printable(c.Name))
 		}
 		seen[c.Name] = true
 	}
@@ -87,10 +86,10 @@ func (d Draft) checkColumns(columns []Column) error {
 func checkColumn(columns []Column, pointer, name string, types ...Type) error {
 	c, ok := columnNamed(columns, name)
 	if !ok {
-		return badColumn(pointer, "the query has no column %q", spoken(name))
+		return badColumn(pointer, "the query has no column %q", printable(name))
 	}
 	if !slices.Contains(types, c.Type) {
-		return badColumn(pointer, "the column %q is of type %s, which does not fit", spoken(name), c.Type)
+		return badColumn(pointer, "the column %q is of type %s, which does not fit", printable(name), c.Type)
 	}
 	return nil
 }

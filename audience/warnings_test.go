@@ -5,13 +5,14 @@ import (
 	"testing"
 )
 
-// Below verify-full somebody on the way can read or change what a source
-// answers: the API and doctor say so.
+// Without verify-full the connection can be intercepted: the API and doctor
+// warn of it.
 func TestWarningsOfTLS(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, dsn, want string }{
 		{Postgres, "postgres://u:p@db.shop.example/shop?sslmode=verify-full", ""},
-		{Postgres, "postgres://u:p@db.shop.example/shop?sslmode=require", "not verified, so the connection can be intercepted; use sslmode=verify-full"},
+		{Postgres, "postgres://u:p@db.shop.example/shop?sslmode=require",
+			"not verified, so the connection can be intercepted; use sslmode=verify-full"},
 		{Postgres, "postgres://u:p@db.shop.example/shop?sslmode=disable", "not encrypted; use sslmode=verify-full"},
 		{Postgres, "postgres://u:p@db.shop.example/shop", "may be unencrypted"},
 		{Postgres, "postgres://u:p@127.0.0.1/shop", ""},

@@ -9,6 +9,7 @@ import (
 // Status is where a campaign stands. state.go has the only table of what may follow what.
 type Status string
 
+// The statuses of a campaign.
 const (
 	Draft     Status = "draft"     // may be edited
 	Scheduled Status = "scheduled" // will start by itself at ScheduledAt
@@ -16,18 +17,18 @@ const (
 	Sending   Status = "sending"   // notifications are being written and sent
 	Paused    Status = "paused"    // no new call starts; StatusReason says why
 	Completed Status = "completed" // nothing is on its way
-	Cancelled Status = "cancelled" // what was not yet called never will be
-	Failed    Status = "failed"    // closed because of StatusReason; what was not yet called never will be
+	Cancelled Status = "cancelled" // pending notifications are not sent
+	Failed    Status = "failed"    // closed because of StatusReason; pending notifications are not sent
 )
 
-// Campaign is one message to one audience. It is made as a draft, sent once,
+// Campaign is one message to one audience. It is created as a draft, sent once,
 // and ends as completed, cancelled or failed.
 type Campaign struct {
 	ID              uuid.UUID
 	WorkspaceID     uuid.UUID
 	Name            string
 	Status          Status
-	StatusReason    string // a code: why it is paused, failed or cancelled, or what it waits for; empty otherwise
+	StatusReason    string // a code: why it is paused, failed or cancelled, or what it waits for; or empty
 	StatusDetail    string // the same as a sentence
 	AudienceID      uuid.UUID
 	TemplateID      uuid.UUID
@@ -40,41 +41,41 @@ type Campaign struct {
 	Headers         map[string]string
 	Metadata        map[string]string
 	ScheduledAt     *time.Time
-	SendDeadline    *time.Time // who was not sent to by then is skipped as expired
+	SendDeadline    *time.Time // notifications that are not sent by then are skipped as expired
 	StartedAt       *time.Time
 	SendingAt       *time.Time
 	FinishedAt      *time.Time
 	FannedOutAt     *time.Time // the whole audience was read and written
-	RowsRead        *int64     // rows of the fan-out that finished; above Books.Audience when rows repeat
+	RowsRead        *int64     // rows of the fan-out that finished; more than Counts.Audience if rows repeat
 	Version         int        // ETag
 	CreatedAt       time.Time
 	UpdatedAt       time.Time
-	Books           Books
+	Counts          Counts
 	Allowed         []string // the verbs that the status allows
 
-	TemplateErrorLimit *float64 // the share of messages that may fail to render before it is paused; nil: as configured
+	TemplateErrorLimit *float64 // fraction of messages that may fail to render before it is paused; nil: the setting
 }
 
-// Books say what became of everybody in the audience. Audience is counted
-// where notifications are written, all else where they end: the two agree, or
-// Balanced is false and Lemma has a fault.
-type Books struct {
+// Counts has the number of recipients by outcome. Audience is counted
+// where notifications are written, the others where they end. They must agree:
+// otherwise Balanced is false, which is a fault of Lemma.
+type Counts struct {
 	Audience   int64
 	Sent       int64
 	Failed     int64
 	Skipped    int64
 	Orphaned   int64
 	Cancelled  int64
-	Pending    int64 // written and not yet called
-	Processing int64 // in a window that is open now, or called with an answer still owed
-	Retried    int64 // second attempts that were made necessary by an unknown first
+	Pending    int64 // written and not yet sent
+	Processing int64 // in an open window, or sent without an outcome yet
+	Retried    int64 // second attempts after a first one whose outcome is unknown
 	SkippedBy  map[string]int64
 	Balanced   bool
 }
 
-// NewCampaign is what a campaign is made from.
+// NewCampaign has the fields of a new campaign.
 type NewCampaign struct {
-	ID              uuid.UUID // made by the caller, so that a repeated request makes it once
+	ID              uuid.UUID // made by the caller, so that a repeated request creates one campaign
 	Name            string
 	AudienceID      uuid.UUID
 	TemplateID      uuid.UUID
@@ -91,7 +92,7 @@ type NewCampaign struct {
 	TemplateErrorLimit *float64 // from 0 to 1; nil: as configured
 }
 
-// Patch changes a draft; nil leaves a field as it is.
+// Patch changes a draft; a nil field stays unchanged.
 type Patch struct {
 	Name            *string
 	AudienceID      *uuid.UUID
@@ -111,27 +112,27 @@ type Patch struct {
 	NoErrorLimit       bool // TemplateErrorLimit was given as null
 }
 
-// Rehearsal is what a send would do, found out without a side effect.
-type Rehearsal struct {
+// Preview is the result that a send would have now.
+type Preview struct {
 	Rows      int64 // rows that the audience has now
 	Sendable  int64
 	SkippedBy map[string]int64
 	Sample    []Rendered // the first of the rows that were rendered
 
-	Rendered     int64          // sendable rows that were drawn at random and rendered
+	Rendered     int64          // sendable rows that were selected at random and rendered
 	Failed       int64          // of these, those that would be skipped as template_error
-	FailedAtMost float64        // the share of the sendable rows that fails, at most, with a confidence of 95 %
+	FailedAtMost float64        // upper bound of the fraction of sendable rows that fail, with a confidence of 95 %
 	Faults       []*RenderFault // by the number of rows
 }
 
-// RenderFault is an error of the template, and rows that it is met with.
+// RenderFault is an error of the template, with the rows that cause it.
 type RenderFault struct {
 	Error       string
 	Rows        int64
 	ProfileKeys []string // some of them
 }
 
-// Rendered is one sample message of a rehearsal.
+// Rendered is one sample message of a preview.
 type Rendered struct {
 	ProfileKey string
 	Address    string

@@ -1,10 +1,13 @@
-// Package campaigns decides that everybody in an audience should hear one
-// thing. Its promise: each recipient gets at most one notification however
-// often and by however many its fan-out is run; nobody outside the audience
-// gets one; what was cancelled opens no further window; and a campaign is
-// completed only when nothing of it is on its way.
+// Package campaigns sends one message to every profile of an audience. It
+// guarantees:
 //
-// It writes intents through notifications and leaves the sending to sender.
+//   - Each recipient gets at most one notification, however often the fan-out runs,
+//     and however many processes run it.
+//   - Only profiles of the audience get one.
+//   - A cancelled campaign opens no further window.
+//   - A campaign is completed only when all its notifications have ended.
+//
+// It writes notifications; package sender sends them.
 package campaigns
 
 import (
@@ -31,23 +34,23 @@ import (
 	"lemma/providers"
 )
 
-// Config are the sizes that a fan-out works by. Zero values are filled in by New.
+// Config has the limits of fan-outs. New replaces zero values by the defaults below.
 type Config struct {
 	Chunk     int           // recipients per transaction; 4,000
-	Writers   int           // chunks written at a time for one audience, and twice as many for all that a node reads; 3
+	Writers   int           // chunks written at a time for one audience, and twice as many in one process; 3
 	BatchSize int           // notifications per batch, at most; 1,000
 	Lease     time.Duration // of a fan-out; 30 s, renewed at a third of it
-	Retries   int           // how often a failing source is tried again; 3
+	Retries   int           // how often a source that is unavailable is read again; 3
 	RetryFor  time.Duration // before the first of these, doubled for each; 5 s
-	TickEvery time.Duration // schedules, completion, and how soon a fan-out stops after its campaign; 500 ms
-	Grace     time.Duration // how long a fan-out may lie still before it is rung for again; 30 s
+	TickEvery time.Duration // period of schedules, completion, and the check whether a fan-out must stop; 500 ms
+	Grace     time.Duration // period of Sweep, which enqueues fan-outs that have no job; 30 s
 
-	SourcePatience time.Duration // how long a campaign waits for an audience that is to be read again before it is paused; 15 min
+	RecheckTimeout time.Duration // how long Recheck may fail before the campaign is paused; 15 min
 
-	PerWorkspace int // audiences of one workspace that all nodes together read at a time; 4
+	PerWorkspace int // audiences of one workspace that all processes together read at a time; 4
 	PerSource    int // of these, those on one data source; 2
 
-	// TemplateErrorLimit is the share of messages that may fail to render before
+	// TemplateErrorLimit is the fraction of messages that may fail to render before
 	// a campaign without a limit of its own is paused; 0.02. 1 never pauses.
 	TemplateErrorLimit float64
 }
@@ -76,11 +79,11 @@ func (c Config) withDefaults() Config {
 	wait(&c.RetryFor, 5*time.Second)
 	wait(&c.TickEvery, 500*time.Millisecond)
 	wait(&c.Grace, 30*time.Second)
-	wait(&c.SourcePatience, 15*time.Minute)
+	wait(&c.RecheckTimeout, 15*time.Minute)
 	return c
 }
 
-// Campaigns makes campaigns and moves them.
+// Campaigns creates campaigns and changes their status.
 type Campaigns struct {
 	pool      *pgxpool.Pool
 	jobs      *river.Client[pgx.Tx] // inserts only
@@ -92,12 +95,11 @@ type Campaigns struct {
 	log       *slog.Logger
 	metrics   *Metrics
 
-	writing  chan struct{}   // places for chunks that are being written
-	draining context.Context // ends when this node shuts down
+	writing  chan struct{}   // bounds the chunks that are being written
+	draining context.Context //nolint:containedctx // ends when this process shuts down
 	drain    context.CancelFunc
 
-	// Hook, when set, is called at named points of a fan-out. Tests stop runs
-	// there; nothing else sets it.
+	// Hook is called at named points of a fan-out. Only tests set it.
 	Hook func(ctx context.Context, at string, campaign uuid.UUID)
 }
 
@@ -107,11 +109,11 @@ func (c *Campaigns) at(ctx context.Context, point string, campaign uuid.UUID) {
 	}
 }
 
-// Drain makes running fan-outs stop between two chunks and give their lease
-// back, so that another node goes on with them.
+// Drain makes running fan-outs stop between two chunks and release their lease,
+// so that another process continues them.
 func (c *Campaigns) Drain() { c.drain() }
 
-// Deps are what campaigns call.
+// Deps are the packages that campaigns call.
 type Deps struct {
 	Pool      *pgxpool.Pool
 	Ledger    *notifications.Ledger
@@ -122,7 +124,7 @@ type Deps struct {
 	Metrics   *Metrics
 }
 
-// New makes the room.
+// New returns Campaigns.
 func New(r Deps, cfg Config) *Campaigns {
 	jobs, err := river.NewClient(riverpgxv5.New(r.Pool), &river.Config{})
 	if err != nil {
@@ -136,20 +138,22 @@ func New(r Deps, cfg Config) *Campaigns {
 	}
 	cfg = cfg.withDefaults()
 	draining, drain := context.WithCancel(context.Background())
-	return &Campaigns{draining: draining, drain: drain, writing: make(chan struct{}, 2*cfg.Writers), pool: r.Pool, jobs: jobs, ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates,
+	return &Campaigns{draining: draining, drain: drain, writing: make(chan struct{}, 2*cfg.Writers), pool: r.Pool, jobs: jobs,
+		ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates,
 		accounts: r.Providers, cfg: cfg, log: r.Log, metrics: r.Metrics}
 }
 
 const selectCampaign = `
-	select c.id, c.workspace_id, c.name, c.status, coalesce(c.status_reason, '') as status_reason, coalesce(c.status_detail, '') as status_detail,
+	select c.id, c.workspace_id, c.name, c.status,
+		coalesce(c.status_reason, '') as status_reason, coalesce(c.status_detail, '') as status_detail,
 		c.audience_id, c.template_id, c.template_version, c.provider_id, c.strategy, c.from_name, c.from_email, c.reply_to,
 		c.headers, c.metadata, c.template_error_limit, c.scheduled_at, c.send_deadline, c.started_at, c.sending_at, c.finished_at,
 		f.finished_at as fanned_out_at, f.rows_read, c.version, c.created_at, c.updated_at
 	from campaigns c left join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id`
 
-// Create makes a draft. Creating one id twice makes it once.
+// Create makes a draft. Creating one id twice makes one draft.
 func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCampaign) (Campaign, error) {
-	if err := checkLetter(&n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
+	if err := checkEnvelope(&n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
 		return Campaign{}, err
 	}
 	version, err := c.templateVersion(ctx, workspaceID, n.TemplateID, n.TemplateVersion)
@@ -175,7 +179,7 @@ func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCamp
 	return c.Get(ctx, workspaceID, n.ID)
 }
 
-// Get reads one campaign with its books.
+// Get reads one campaign with its counts.
 func (c *Campaigns) Get(ctx context.Context, workspaceID, id uuid.UUID) (Campaign, error) {
 	found, err := c.read(ctx, selectCampaign+` where c.workspace_id = $1 and c.id = $2`, workspaceID, id)
 	if err != nil {
@@ -190,19 +194,19 @@ func (c *Campaigns) Get(ctx context.Context, workspaceID, id uuid.UUID) (Campaig
 var list = page.Named("campaigns", "c.", func(c Campaign) uuid.UUID { return c.ID }, func(c Campaign) string { return c.Name }).
 	WithStatus("c.status")
 
-// List answers one page of campaigns.
+// List returns one page of campaigns.
 func (c *Campaigns) List(ctx context.Context, workspaceID uuid.UUID, q page.Query) ([]Campaign, string, error) {
 	return list.ReadBy(q, func(end page.Clauses) ([]Campaign, error) {
 		return c.read(ctx, selectCampaign+` where c.workspace_id = $1 and `+end.Where+" "+end.Order, end.Args...)
 	}, workspaceID)
 }
 
-// UsersOf answers the names of campaigns that name something, by its id, the
-// newest first and at most so many.
-func (c *Campaigns) UsersOf(ctx context.Context, workspaceID, id uuid.UUID, most int) ([]string, error) {
+// UsersOf returns the names of campaigns that refer to the audience, template or
+// provider with an id: the newest ones first, at most limit.
+func (c *Campaigns) UsersOf(ctx context.Context, workspaceID, id uuid.UUID, limit int) ([]string, error) {
 	rows, _ := c.pool.Query(ctx, `
 		select name from campaigns where workspace_id = $1 and $2 in (audience_id, template_id, provider_id)
-		order by id desc limit $3`, workspaceID, id, most)
+		order by id desc limit $3`, workspaceID, id, limit)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("find campaigns that use %s: %w", id, err)
@@ -219,16 +223,16 @@ func (c *Campaigns) read(ctx context.Context, sql string, args ...any) ([]Campai
 	if err != nil {
 		return nil, err
 	}
-	return found, c.addBooks(ctx, found)
+	return found, c.addCounts(ctx, found)
 }
 
-// addBooks completes campaigns of one workspace, all in one statement.
-func (c *Campaigns) addBooks(ctx context.Context, found []Campaign) error {
+// addCounts adds Counts and Allowed to campaigns of one workspace, by one statement.
+func (c *Campaigns) addCounts(ctx context.Context, found []Campaign) error {
 	var started []uuid.UUID
 	for i := range found {
 		f := &found[i]
 		f.Allowed = table.Allowed(f.Status)
-		f.Books = Books{SkippedBy: map[string]int64{}, Balanced: true}
+		f.Counts = Counts{SkippedBy: map[string]int64{}, Balanced: true}
 		if f.StartedAt != nil {
 			started = append(started, f.ID)
 		}
@@ -236,24 +240,25 @@ func (c *Campaigns) addBooks(ctx context.Context, found []Campaign) error {
 	if len(started) == 0 {
 		return nil
 	}
-	books, err := c.ledger.CountsOf(ctx, found[0].WorkspaceID, started)
+	counts, err := c.ledger.CountsOf(ctx, found[0].WorkspaceID, started)
 	for i := range found {
-		if b, ok := books[found[i].ID]; ok {
-			found[i].Books = Books{Audience: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped, Orphaned: b.Orphaned, Cancelled: b.Cancelled,
+		if b, ok := counts[found[i].ID]; ok {
+			found[i].Counts = Counts{Audience: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped,
+				Orphaned: b.Orphaned, Cancelled: b.Cancelled,
 				Pending: b.Pending, Processing: b.Processing, Retried: b.Retried, SkippedBy: b.SkippedBy, Balanced: b.Balanced}
 		}
 	}
 	return err
 }
 
-// Update changes a draft. ifMatch, when given, is the version that the caller saw.
+// Update changes a draft. ifMatch, if not nil, must be its current version.
 func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMatch *int, p Patch) (Campaign, error) {
 	now, err := c.Get(ctx, workspaceID, id)
 	if err != nil {
 		return Campaign{}, err
 	}
 	n := now.patched(p)
-	if err := checkLetter(&n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
+	if err := checkEnvelope(&n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
 		return Campaign{}, err
 	}
 	if p.TemplateID != nil || p.TemplateVersion != nil {
@@ -262,19 +267,22 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 		}
 	}
 	if ifMatch != nil && *ifMatch != now.Version {
-		return Campaign{}, &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read"}
+		return Campaign{}, &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read; read it again"}
 	}
 	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-		// The version read above is part of the guard: a change in between is not overwritten.
-		var still bool
-		if err := tx.QueryRow(ctx, `select version = $3 from campaigns where workspace_id = $1 and id = $2 for update`, workspaceID, id, now.Version).Scan(&still); err != nil {
+		// A change after the read above must not be overwritten.
+		var unchanged bool
+		err := tx.QueryRow(ctx, `select version = $3 from campaigns where workspace_id = $1 and id = $2 for update`,
+			workspaceID, id, now.Version).Scan(&unchanged)
+		if err != nil {
 			return fmt.Errorf("lock campaign: %w", err)
 		}
-		if !still {
-			return &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read"}
+		if !unchanged {
+			return &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read; read it again"}
 		}
 		return move(ctx, tx, workspaceID, id, edit, `name = $4, audience_id = $5, template_id = $6, template_version = $7, provider_id = $8,
-			strategy = $9, from_name = $10, from_email = $11, reply_to = $12, headers = $13, metadata = $14, send_deadline = $15, template_error_limit = $16`,
+			strategy = $9, from_name = $10, from_email = $11, reply_to = $12, headers = $13, metadata = $14, send_deadline = $15,
+			template_error_limit = $16`,
 			n.Name, n.AudienceID, n.TemplateID, n.TemplateVersion, n.ProviderID, n.Strategy, n.FromName, n.FromEmail, n.ReplyTo,
 			orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit)
 	})
@@ -284,10 +292,11 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 	return c.Get(ctx, workspaceID, id)
 }
 
-// Delete removes a draft. What was ever sent is never deleted.
+// Delete removes a draft. A campaign that was sent is never deleted.
 func (c *Campaigns) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
 	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `delete from campaigns where workspace_id = $1 and id = $2 and status = any($3)`, workspaceID, id, table.From[remove])
+		tag, err := tx.Exec(ctx, `delete from campaigns where workspace_id = $1 and id = $2 and status = any($3)`,
+			workspaceID, id, table.From[remove])
 		if err != nil {
 			return fmt.Errorf("delete campaign: %w", err)
 		}
@@ -302,7 +311,7 @@ func (now Campaign) patched(p Patch) Campaign {
 	put(&now.Name, p.Name)
 	put(&now.AudienceID, p.AudienceID)
 	if p.TemplateID != nil && p.TemplateVersion == nil {
-		now.TemplateVersion = 0 // another template: its newest version
+		now.TemplateVersion = 0 // the newest version of the other template
 	}
 	put(&now.TemplateID, p.TemplateID)
 	put(&now.TemplateVersion, p.TemplateVersion)
@@ -339,11 +348,11 @@ func orEmpty(m map[string]string) map[string]string {
 	return m
 }
 
-// templateVersion fixes which version a campaign sends: 0 is the newest now.
+// templateVersion returns the version that a campaign sends: for 0 the newest one.
 func (c *Campaigns) templateVersion(ctx context.Context, workspaceID, template uuid.UUID, version int) (int, error) {
 	t, err := c.templates.Get(ctx, workspaceID, template)
 	if lemma.KindOf(err) == lemma.NotFound {
-		return 0, lemma.Fault("/template_id", "unknown_id", "there is no such template in this workspace")
+		return 0, lemma.Fault("/template_id", "unknown_id", "must be a template of this workspace")
 	}
 	if err != nil {
 		return 0, err
@@ -352,20 +361,18 @@ func (c *Campaigns) templateVersion(ctx context.Context, workspaceID, template u
 		return t.Version, nil
 	}
 	if version > t.Version {
-		return 0, lemma.Fault("/template_version", "unknown_version", "the template's newest version is %d", t.Version)
+		return 0, lemma.Fault("/template_version", "unknown_version", "must be at most %d, the newest version of the template", t.Version)
 	}
 	return version, nil
 }
 
-// checkLetter refuses an envelope that no mail should have, and headers whose
-// Liquid is not valid, and writes the addresses in the form that mail servers
-// take.
-func checkLetter(fromEmail *string, fromName string, replyTo *string, headers map[string]string) error {
+// checkEnvelope checks the envelope and the Liquid of its headers, and makes the
+// addresses canonical.
+func checkEnvelope(fromEmail *string, fromName string, replyTo *string, headers map[string]string) error {
 	e := mail.Envelope{FromEmail: *fromEmail, FromName: fromName, ReplyTo: *replyTo, Headers: headers}
 	faults := e.Faults()
 	_, err := message.CheckHeaders(headers)
-	var liquid *lemma.Error
-	if errors.As(err, &liquid) {
+	if liquid, ok := errors.AsType[*lemma.Error](err); ok {
 		faults = append(faults, liquid.Fields...)
 	}
 	if len(faults) > 0 {
@@ -376,7 +383,7 @@ func checkLetter(fromEmail *string, fromName string, replyTo *string, headers ma
 	return nil
 }
 
-// saving is what the schema refuses, as the caller reads it.
+// saving maps violated constraints to errors for the caller.
 var saving = pgerr.Rules{
 	"campaigns_workspace_id_audience_id_fkey":                  unknownID("audience"),
 	"campaigns_workspace_id_provider_id_fkey":                  unknownID("provider"),
@@ -384,5 +391,5 @@ var saving = pgerr.Rules{
 }
 
 func unknownID(what string) *lemma.Error {
-	return lemma.Fault("/"+what+"_id", "unknown_id", "there is no such %s in this workspace", what)
+	return lemma.Fault("/"+what+"_id", "unknown_id", "must be an existing %s of this workspace", what)
 }

@@ -3,6 +3,7 @@ package campaigns
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,8 +25,8 @@ func TestACampaignFromDraftToCompleted(t *testing.T) {
 	}
 	b.fanout(c.ID)
 	c = b.get(c.ID)
-	if c.Status != Sending || c.Books.Audience != 230 || c.Books.Pending != 230 || c.RowsRead == nil || *c.RowsRead != 230 {
-		t.Errorf("after the fan-out: %s, %+v", c.Status, c.Books)
+	if c.Status != Sending || c.Counts.Audience != 230 || c.Counts.Pending != 230 || c.RowsRead == nil || *c.RowsRead != 230 {
+		t.Errorf("after the fan-out: %s, %+v", c.Status, c.Counts)
 	}
 	b.must(b.Tick(context.Background()))
 	if c = b.get(c.ID); c.Status != Sending {
@@ -33,38 +34,39 @@ func TestACampaignFromDraftToCompleted(t *testing.T) {
 	}
 	b.endBatches()
 	b.must(b.Tick(context.Background()))
-	if c = b.get(c.ID); c.Status != Completed || c.FinishedAt == nil || c.Books.Sent != 230 || !c.Books.Balanced {
-		t.Errorf("at the end: %s, %+v", c.Status, c.Books)
+	if c = b.get(c.ID); c.Status != Completed || c.FinishedAt == nil || c.Counts.Sent != 230 || !c.Counts.Balanced {
+		t.Errorf("at the end: %s, %+v", c.Status, c.Counts)
 	}
 }
 
-// Who is not written to has a reason, and the books hold everybody.
-func TestEverybodyIsAccountedFor(t *testing.T) {
+// Each recipient that is skipped has a reason, and the counts include every row.
+func TestEveryRecipientIsCounted(t *testing.T) {
 	b := setup(t, 10)
 	b.run(b.shop, `insert into customers values ('m1', null, 'x', false), ('m2', '  ', 'x', false), ('i1', 'no at sign', 'x', false),
-		('d1', 'C1@Shop.Example', 'x', false), ('d2', ' c2@shop.example ', 'x', false), ('o1', 'out@shop.example', 'x', true), ('', 'nokey@shop.example', 'x', false)`)
+		('d1', 'C1@Shop.Example', 'x', false), ('d2', ' c2@shop.example ', 'x', false),
+		('o1', 'out@shop.example', 'x', true), ('', 'nokey@shop.example', 'x', false)`)
 	c := b.sent()
 	b.fanout(c.ID)
 	want := map[string]int64{"missing_address": 2, "invalid_address": 1, "duplicate_address": 2, "unsubscribed": 1, "invalid_key": 1}
-	got := b.get(c.ID).Books
+	got := b.get(c.ID).Counts
 	if d := cmp.Diff(want, got.SkippedBy); d != "" || got.Audience != 17 || got.Pending != 10 || !got.Balanced {
 		t.Errorf("%+v %s", got, d)
 	}
 }
 
-// Campaign!AtMostOneNotificationPerRecipient: run again, run at once.
+// Campaign!AtMostOneNotificationPerRecipient: runs that are repeated, and runs at once.
 func TestAFanoutCanBeRepeated(t *testing.T) {
 	b := setup(t, 500)
 	b.run(b.shop, `insert into customers values ('d1', 'C1@shop.example', 'x', false), ('m', null, 'x', false)`)
 	c := b.sent()
 	b.fanout(c.ID)
-	first := b.get(c.ID).Books
+	first := b.get(c.ID).Counts
 	for range 2 {
 		b.run(b.pool, `update fanouts set finished_at = null where workspace_id = $1`, b.ws)
 		b.fanout(c.ID)
 	}
-	if d := cmp.Diff(first, b.get(c.ID).Books); d != "" {
-		t.Errorf("a repetition changed the books: %s", d)
+	if d := cmp.Diff(first, b.get(c.ID).Counts); d != "" {
+		t.Errorf("a repetition changed the counts: %s", d)
 	}
 	if b.jobs("batch_send") != b.batchCount() {
 		t.Errorf("%d jobs for %d batches", b.jobs("batch_send"), b.batchCount())
@@ -85,7 +87,7 @@ func TestTwoFanoutsAtOnce(t *testing.T) {
 		})
 	}
 	runs.Wait()
-	got := b.get(c.ID).Books
+	got := b.get(c.ID).Counts
 	if got.Audience != 2300 || got.Pending != 2000 || got.SkippedBy["duplicate_address"] != 300 || !got.Balanced {
 		t.Errorf("%+v", got)
 	}
@@ -96,7 +98,7 @@ func TestTwoFanoutsAtOnce(t *testing.T) {
 	}
 }
 
-// readAll streams and writes like a fan-out, without its lease.
+// readAll streams and writes like a fan-out, but has no lease.
 func (b *bundle) readAll(p *plan) (int64, error) {
 	now := b.get(p.OriginID)
 	chunks := make(chan []notifications.Recipient)
@@ -113,8 +115,8 @@ func (b *bundle) readAll(p *plan) (int64, error) {
 	return read, errors.Join(err, <-failed)
 }
 
-// A fan-out that died after some chunks is gone on with by another.
-func TestAFanoutThatDiedIsGoneOnWith(t *testing.T) {
+// A fan-out that died after some chunks is continued by another.
+func TestAFanoutThatDiedIsContinued(t *testing.T) {
 	b := setup(t, 400)
 	c := b.sent()
 	ctx := context.Background()
@@ -123,23 +125,24 @@ func TestAFanoutThatDiedIsGoneOnWith(t *testing.T) {
 		t.Fatal(run, err)
 	}
 	p := b.plans(c.ID, 1)
-	b.must(b.WriteChunk(ctx, p, []notifications.Recipient{recipient(c.ID, audience.Row{Key: "1", Email: "c1@shop.example", HasEmail: true, Payload: `{"name":"N1"}`})}))
+	b.must(b.WriteChunk(ctx, p, []notifications.Recipient{recipient(c.ID,
+		audience.Row{Key: "1", Email: "c1@shop.example", HasEmail: true, Payload: `{"name":"N1"}`})}))
 	b.fanout(c.ID)
 	if b.get(c.ID).FannedOutAt != nil {
-		t.Fatal("somebody else ran while the lease held")
+		t.Fatal("another run started while the lease was held")
 	}
 	b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
 	b.run(b.pool, `truncate river_job`)
 	if n, err := b.Sweep(ctx); err != nil || n != 1 {
-		t.Errorf("the sweep rang %d times, %v", n, err)
+		t.Errorf("the sweep enqueued %d fan-outs, %v", n, err)
 	}
 	b.fanout(c.ID)
-	if got := b.get(c.ID); got.FannedOutAt == nil || got.Books.Audience != 400 || got.Books.Pending != 400 {
-		t.Errorf("%+v", got.Books)
+	if got := b.get(c.ID); got.FannedOutAt == nil || got.Counts.Audience != 400 || got.Counts.Pending != 400 {
+		t.Errorf("%+v", got.Counts)
 	}
 }
 
-// Once cancel has answered, no chunk is written.
+// After cancel has returned, no chunk is written.
 func TestCancelInMidFanout(t *testing.T) {
 	b := setup(t, 100)
 	c := b.sent()
@@ -147,18 +150,18 @@ func TestCancelInMidFanout(t *testing.T) {
 	p := b.plans(c.ID, 1)
 	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
 	got, found, err := b.Cancel(ctx, b.ws, c.ID, uuid.Nil)
-	if err != nil || got.Status != Cancelled || found.InFlight != 0 || found.Cancelled != 30 || got.Books.Cancelled != 30 {
-		t.Errorf("%s, %+v, %+v, %v", got.Status, found, got.Books, err)
+	if err != nil || got.Status != Cancelled || found.InFlight != 0 || found.Cancelled != 30 || got.Counts.Cancelled != 30 {
+		t.Errorf("%s, %+v, %+v, %v", got.Status, found, got.Counts, err)
 	}
 	if err := b.WriteChunk(ctx, p, someRecipients(c.ID, 30, 60)); !errors.Is(err, errStopped) {
 		t.Errorf("a chunk was written after the cancel: %v", err)
 	}
-	if got := b.get(c.ID).Books; got.Audience != 30 || got.Cancelled != 30 || !got.Balanced {
+	if got := b.get(c.ID).Counts; got.Audience != 30 || got.Cancelled != 30 || !got.Balanced {
 		t.Errorf("%+v", got)
 	}
 }
 
-// A cancel waits for the chunk that is being written, and takes it with it.
+// A cancel waits for the chunk that is being written, and cancels it.
 func TestCancelWaitsForTheChunk(t *testing.T) {
 	b := setup(t, 100)
 	c := b.sent()
@@ -178,7 +181,7 @@ func TestCancelWaitsForTheChunk(t *testing.T) {
 	b.waitForLock()
 	b.must(chunk.Commit(ctx))
 	b.must(<-answered)
-	if got := b.get(c.ID).Books; got.Cancelled != 30 || got.Pending != 0 {
+	if got := b.get(c.ID).Counts; got.Cancelled != 30 || got.Pending != 0 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -194,7 +197,8 @@ func (b *bundle) waitForLocks(n int) {
 	b.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
 		var waiting int
-		b.must(b.pool.QueryRow(context.Background(), `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).Scan(&waiting))
+		b.must(b.pool.QueryRow(context.Background(),
+			`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).Scan(&waiting))
 		if waiting >= n {
 			return
 		}
@@ -223,26 +227,26 @@ func TestPauseAndResume(t *testing.T) {
 		t.Errorf("%s (%s), %v", got.Status, got.StatusReason, err)
 	}
 	b.fanout(c.ID)
-	if got := b.get(c.ID); got.Books.Audience != 30 || got.FannedOutAt != nil {
-		t.Errorf("it went on although it is paused: %+v", got.Books)
+	if got := b.get(c.ID); got.Counts.Audience != 30 || got.FannedOutAt != nil {
+		t.Errorf("it continued although it is paused: %+v", got.Counts)
 	}
 	before := b.jobs("batch_send")
 	got, err = b.Resume(ctx, b.ws, c.ID, uuid.Nil)
 	if err != nil || got.Status != Sending || b.jobs("batch_send") != before+2 {
-		t.Errorf("%s, %d bells, %v", got.Status, b.jobs("batch_send")-before, err)
+		t.Errorf("%s, %d jobs, %v", got.Status, b.jobs("batch_send")-before, err)
 	}
 	b.fanout(c.ID)
-	if got := b.get(c.ID); got.Books.Audience != 130 {
-		t.Errorf("%+v", got.Books)
+	if got := b.get(c.ID); got.Counts.Audience != 130 {
+		t.Errorf("%+v", got.Counts)
 	}
 }
 
-// The state machine, whole: every verb in every status.
-func TestWhatMayFollowWhat(t *testing.T) {
+// The whole state machine: every verb in every status.
+func TestEveryVerbInEveryStatus(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
 	verbs := map[verb]func(uuid.UUID) error{
-		edit: func(id uuid.UUID) error { _, err := b.Update(ctx, b.ws, id, nil, Patch{Name: ptr("n")}); return err },
+		edit: func(id uuid.UUID) error { _, err := b.Update(ctx, b.ws, id, nil, Patch{Name: new("n")}); return err },
 		send: func(id uuid.UUID) error { _, err := b.Send(ctx, b.ws, id, uuid.Nil); return err },
 		schedule: func(id uuid.UUID) error {
 			_, err := b.Schedule(ctx, b.ws, id, time.Now().Add(time.Hour), uuid.Nil)
@@ -259,7 +263,7 @@ func TestWhatMayFollowWhat(t *testing.T) {
 			c := b.draft()
 			b.run(b.pool, `update campaigns set status = $3, scheduled_at = now() where workspace_id = $1 and id = $2`, b.ws, c.ID, status)
 			err := perform(c.ID)
-			may := contains(table.Allowed(status), string(v))
+			may := slices.Contains(table.Allowed(status), string(v))
 			var e *lemma.Error
 			if may != (err == nil) || (!may && (!errors.As(err, &e) || e.Kind != lemma.WrongStatus || e.Status != string(status))) {
 				t.Errorf("%s of a %s campaign: allowed %v, got %v", v, status, may, err)
@@ -268,16 +272,7 @@ func TestWhatMayFollowWhat(t *testing.T) {
 	}
 }
 
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
-}
-
-func TestScheduleStartsByItselfAndOnce(t *testing.T) {
+func TestScheduleStartsOnce(t *testing.T) {
 	b := setup(t, 3)
 	ctx := context.Background()
 	c, err := b.Schedule(ctx, b.ws, b.draft().ID, time.Now().Add(time.Hour), uuid.Nil)
@@ -308,8 +303,8 @@ func (b *bundle) batchCount() (n int) {
 	return n
 }
 
-// A source that changed under the campaign fails it closed: what was written
-// is cancelled, and the reason is shown.
+// A source that changed fails the campaign: what was written
+// is cancelled, and the campaign shows the reason.
 func TestAChangedSourceFailsTheCampaign(t *testing.T) {
 	b := setup(t, 100)
 	c := b.sent()
@@ -320,13 +315,14 @@ func TestAChangedSourceFailsTheCampaign(t *testing.T) {
 	b.run(b.shop, `alter table customers rename column name to called`)
 	b.fanout(c.ID)
 	got := b.get(c.ID)
-	if got.Status != Failed || got.StatusReason != "source_changed" || got.Books.Cancelled != 30 || got.Books.Pending != 0 || !got.Books.Balanced {
-		t.Errorf("%s (%s: %s), %+v", got.Status, got.StatusReason, got.StatusDetail, got.Books)
+	if got.Status != Failed || got.StatusReason != "source_changed" || got.Counts.Cancelled != 30 || got.Counts.Pending != 0 ||
+		!got.Counts.Balanced {
+		t.Errorf("%s (%s: %s), %+v", got.Status, got.StatusReason, got.StatusDetail, got.Counts)
 	}
 }
 
-// A source that does not answer is tried again, and then fails the campaign.
-func TestAnAbsentSourceIsTriedAgain(t *testing.T) {
+// A source that does not respond is read again, and then fails the campaign.
+func TestAnUnavailableSourceIsRetried(t *testing.T) {
 	b := setup(t, 100)
 	c := b.sent()
 	b.run(b.shop, `alter role `+b.role+` connection limit 0`)
@@ -345,7 +341,8 @@ func TestAnAbsentSourceIsTriedAgain(t *testing.T) {
 func TestUnknownVariablesAreFoundBeforeASend(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
-	_, err := b.pool.Exec(ctx, `update template_versions set subject = 'Hi {{ nickname }}', variables = '{name,nickname}' where workspace_id = $1`, b.ws)
+	_, err := b.pool.Exec(ctx,
+		`update template_versions set subject = 'Hi {{ nickname }}', variables = '{name,nickname}' where workspace_id = $1`, b.ws)
 	b.must(err)
 	_, err = b.Send(ctx, b.ws, b.draft().ID, uuid.Nil)
 	var e *lemma.Error
@@ -354,14 +351,14 @@ func TestUnknownVariablesAreFoundBeforeASend(t *testing.T) {
 	}
 }
 
-func TestUpdateGuardsTwoAdmins(t *testing.T) {
+func TestConcurrentUpdates(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
 	c := b.draft()
-	if _, err := b.Update(ctx, b.ws, c.ID, ptr(c.Version), Patch{Name: ptr("first")}); err != nil {
+	if _, err := b.Update(ctx, b.ws, c.ID, new(c.Version), Patch{Name: new("first")}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Update(ctx, b.ws, c.ID, ptr(c.Version), Patch{Name: ptr("second")}); lemma.KindOf(err) != lemma.Stale {
+	if _, err := b.Update(ctx, b.ws, c.ID, new(c.Version), Patch{Name: new("second")}); lemma.KindOf(err) != lemma.Stale {
 		t.Errorf("got %v", err)
 	}
 	if got := b.get(c.ID); got.Name != "first" {
@@ -369,22 +366,23 @@ func TestUpdateGuardsTwoAdmins(t *testing.T) {
 	}
 }
 
-func TestRehearseHasNoSideEffect(t *testing.T) {
+func TestPreviewHasNoSideEffect(t *testing.T) {
 	b := setup(t, 20)
 	b.run(b.shop, `insert into customers values ('m', null, 'x', false), ('d', 'C1@shop.example', 'x', false)`)
 	c := b.draft()
-	r, err := b.Rehearse(context.Background(), b.ws, c.ID)
+	r, err := b.Preview(context.Background(), b.ws, c.ID)
 	b.must(err)
-	if r.Rows != 22 || r.Sendable != 20 || r.SkippedBy["missing_address"] != 1 || r.SkippedBy["duplicate_address"] != 1 || len(r.Sample) != 3 || r.Sample[0].Subject != "Hi N1" {
+	if r.Rows != 22 || r.Sendable != 20 || r.SkippedBy["missing_address"] != 1 || r.SkippedBy["duplicate_address"] != 1 ||
+		len(r.Sample) != 3 || r.Sample[0].Subject != "Hi N1" {
 		t.Errorf("%+v", r)
 	}
 	if b.batchCount() != 0 || b.get(c.ID).Status != Draft {
-		t.Error("a rehearsal left something behind")
+		t.Error("a preview wrote rows")
 	}
 }
 
-// A second fan-out, which had lost its lease, writes somebody new while the
-// campaign is being settled: it is not completed with a row on its way.
+// A second fan-out, which had lost its lease, writes a new recipient while the
+// campaign is being settled: it is not completed while a notification is pending.
 func TestSettleWaitsForTheChunk(t *testing.T) {
 	b := setup(t, 10)
 	ctx := context.Background()
@@ -405,13 +403,13 @@ func TestSettleWaitsForTheChunk(t *testing.T) {
 	b.waitForLock()
 	b.must(chunk.Commit(ctx))
 	b.must(<-settled)
-	if got := b.get(c.ID); got.Status != Sending || got.Books.Pending != 1 {
-		t.Errorf("%s with %d pending", got.Status, got.Books.Pending)
+	if got := b.get(c.ID); got.Status != Sending || got.Counts.Pending != 1 {
+		t.Errorf("%s with %d pending", got.Status, got.Counts.Pending)
 	}
 }
 
-// A fault of our own that does not pass fails the campaign in the end.
-func TestAFaultThatStaysFailsTheCampaign(t *testing.T) {
+// An internal error that persists fails the campaign.
+func TestAPersistentErrorFailsTheCampaign(t *testing.T) {
 	b := setup(t, 10)
 	c := b.sent()
 	b.run(b.pool, `alter table notifications add constraint refuses check (profile_key <> '3')`)
@@ -419,7 +417,7 @@ func TestAFaultThatStaysFailsTheCampaign(t *testing.T) {
 		b.fanout(c.ID)
 		b.run(b.pool, `update fanouts set retry_at = now() where workspace_id = $1`, b.ws)
 	}
-	if got := b.get(c.ID); got.Status != Failed || got.StatusReason != "internal" || got.Books.Pending != 0 {
+	if got := b.get(c.ID); got.Status != Failed || got.StatusReason != "internal" || got.Counts.Pending != 0 {
 		t.Errorf("%s (%s: %s)", got.Status, got.StatusReason, got.StatusDetail)
 	}
 }
@@ -432,12 +430,12 @@ func TestDrainStopsAFanout(t *testing.T) {
 	var leased bool
 	b.must(b.pool.QueryRow(context.Background(), `select leased_by is not null from fanouts where workspace_id = $1`, b.ws).Scan(&leased))
 	if got := b.get(c.ID); leased || got.FannedOutAt != nil {
-		t.Errorf("leased %v, %+v", leased, got.Books)
+		t.Errorf("leased %v, %+v", leased, got.Counts)
 	}
 }
 
-// Addresses of an internationalized domain are kept as mail servers take them:
-// as they were typed, every carrier refused every message.
+// Addresses of an internationalized domain are stored in ASCII:
+// carriers refuse them otherwise.
 func TestSenderOnAnInternationalizedDomain(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
@@ -447,14 +445,15 @@ func TestSenderOnAnInternationalizedDomain(t *testing.T) {
 	if made.FromEmail != "News@xn--bcher-kva.example" || made.ReplyTo != "hilfe@xn--bcher-kva.example" {
 		t.Errorf("made from %s, reply to %s", made.FromEmail, made.ReplyTo)
 	}
-	changed, err := b.Update(ctx, b.ws, made.ID, nil, Patch{FromEmail: ptr("a@straße.example"), ReplyTo: ptr("")})
+	changed, err := b.Update(ctx, b.ws, made.ID, nil, Patch{FromEmail: new("a@straße.example"), ReplyTo: new("")})
 	b.must(err)
 	if changed.FromEmail != "a@xn--strae-oqa.example" || changed.ReplyTo != "" {
 		t.Errorf("changed to %s, reply to %s", changed.FromEmail, changed.ReplyTo)
 	}
-	_, err = b.Update(ctx, b.ws, made.ID, nil, Patch{FromEmail: ptr("jürgen@shop.example")})
+	_, err = b.Update(ctx, b.ws, made.ID, nil, Patch{FromEmail: new("jürgen@shop.example")})
 	var e *lemma.Error
-	if !errors.As(err, &e) || len(e.Fields) != 1 || e.Fields[0].Pointer != "/from/email" || !strings.Contains(e.Fields[0].Detail, "SMTPUTF8") {
+	if !errors.As(err, &e) || len(e.Fields) != 1 || e.Fields[0].Pointer != "/from/email" ||
+		!strings.Contains(e.Fields[0].Detail, "SMTPUTF8") {
 		t.Errorf("%+v", err)
 	}
 	_, err = b.Send(ctx, b.ws, made.ID, uuid.Nil)

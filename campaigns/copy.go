@@ -8,27 +8,26 @@ import (
 	"lemma/pgerr"
 )
 
-// copies decides which chunks of a run are written by COPY, which is faster
-// and fails when one key is stored already. The first run of a campaign copies:
-// its keys are new, unless the audience repeats an address across chunks. After
-// a conflict the next chunks are inserted: 1, and twice as many after each
-// further conflict in a row, at most copiesRest. A run that repeats another
-// never copies.
-type copies struct {
-	mu   sync.Mutex
-	rest int // chunks to insert after the next conflict
-	left int // chunks to insert before the next COPY
+// copyPolicy decides which chunks of a run are written by COPY, which is faster but
+// fails if one key exists. Only the first run of a campaign copies: its keys are
+// new, unless the audience repeats an address across chunks. After a conflict the
+// next chunks are inserted: 1, and twice as many after each further conflict in a
+// row, at most maxInserts.
+type copyPolicy struct {
+	mu    sync.Mutex
+	pause int // chunks to insert after the last conflict
+	left  int // chunks to insert before the next COPY
 }
 
-const copiesRest = 64
+const maxInserts = 64
 
-// deadlockRetries bounds how often a chunk is written again that Postgres
-// aborted to end a deadlock, or that it could not serialize.
+// deadlockRetries bounds how often a chunk is written again after a deadlock or a
+// serialization failure.
 const deadlockRetries = 5
 
-// write writes a chunk by once, which runs one whole transaction and may be
-// repeated. A conflict of a COPY and a deadlock each lead to a fresh one.
-func (c *copies) write(chunk *notifications.Chunk, m *Metrics, once func() error) error {
+// write writes a chunk by once, which runs one transaction. It runs once again
+// after a conflict of a COPY and after a deadlock.
+func (c *copyPolicy) write(chunk *notifications.Chunk, m *Metrics, once func() error) error {
 	chunk.Copy = chunk.Run == 1 && c.next()
 	for deadlocks := 0; ; {
 		err := once()
@@ -52,8 +51,8 @@ func (c *copies) write(chunk *notifications.Chunk, m *Metrics, once func() error
 	}
 }
 
-// next tells whether the next chunk is copied.
-func (c *copies) next() bool {
+// next reports whether the next chunk is copied.
+func (c *copyPolicy) next() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.left > 0 {
@@ -63,15 +62,15 @@ func (c *copies) next() bool {
 	return true
 }
 
-func (c *copies) conflicted() {
+func (c *copyPolicy) conflicted() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rest = min(max(2*c.rest, 1), copiesRest)
-	c.left = c.rest
+	c.pause = min(max(2*c.pause, 1), maxInserts)
+	c.left = c.pause
 }
 
-func (c *copies) succeeded() {
+func (c *copyPolicy) succeeded() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rest = 0
+	c.pause = 0
 }

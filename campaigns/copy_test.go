@@ -20,7 +20,7 @@ import (
 func (b *bundle) writes(result string) int {
 	b.t.Helper()
 	r := prometheus.NewRegistry()
-	r.MustRegister(b.metrics.tries)
+	r.MustRegister(b.metrics.writes)
 	all, err := r.Gather()
 	b.must(err)
 	for _, family := range all {
@@ -33,7 +33,7 @@ func (b *bundle) writes(result string) int {
 	return 0
 }
 
-// plans holds the lease of a campaign's fan-out and plans a run.
+// plans acquires the lease of a campaign's fan-out and plans a run.
 func (b *bundle) plans(id uuid.UUID, run int) *plan {
 	b.t.Helper()
 	l := lease{b.ws, id, ""}
@@ -50,12 +50,13 @@ func (b *bundle) endLease(id uuid.UUID) {
 	b.run(b.pool, `update fanouts set leased_by = null, lease_until = null where campaign_id = $1`, id)
 }
 
-// whole checks that of n profiles each has one row, that each address has one
-// notification, and that counts, batches and jobs say the same.
-func (b *bundle) whole(id uuid.UUID, profiles, addresses int) {
+// wantAll checks that each profile has one row, that each address has one
+// notification, and that counts, batches and jobs agree.
+func (b *bundle) wantAll(id uuid.UUID, profiles, addresses int) {
 	b.t.Helper()
-	got := b.get(id).Books
-	if got.Audience != int64(profiles) || got.Pending != int64(addresses) || got.SkippedBy["duplicate_address"] != int64(profiles-addresses) || !got.Balanced {
+	got := b.get(id).Counts
+	if got.Audience != int64(profiles) || got.Pending != int64(addresses) ||
+		got.SkippedBy["duplicate_address"] != int64(profiles-addresses) || !got.Balanced {
 		b.t.Errorf("want %d profiles with %d addresses: %+v", profiles, addresses, got)
 	}
 	sent := b.addresses(id)
@@ -69,9 +70,11 @@ func (b *bundle) whole(id uuid.UUID, profiles, addresses int) {
 	}
 	var rows, people, wrong int
 	b.must(b.pool.QueryRow(context.Background(), `
-		select (select count(*) from notifications where workspace_id = $1), (select count(distinct profile_key) from notifications where workspace_id = $1),
+		select (select count(*) from notifications where workspace_id = $1),
+			(select count(distinct profile_key) from notifications where workspace_id = $1),
 			(select count(*) from batches b where b.workspace_id = $1
-				and b.size <> (select count(*) from notifications n where n.workspace_id = $1 and n.origin_id = b.origin_id and n.batch_id = b.id))`,
+				and b.size <> (select count(*) from notifications n
+				where n.workspace_id = $1 and n.origin_id = b.origin_id and n.batch_id = b.id))`,
 		b.ws).Scan(&rows, &people, &wrong))
 	if rows != profiles || people != profiles || wrong != 0 || b.jobs("batch_send") != b.batchCount() {
 		b.t.Errorf("%d rows of %d profiles, want %d; %d batches with a wrong size; %d jobs for %d batches",
@@ -79,11 +82,13 @@ func (b *bundle) whole(id uuid.UUID, profiles, addresses int) {
 	}
 }
 
-// everyNth gives every nth customer a second profile with the same address in
+// everyNth adds for every nth customer a second profile with the same address in
 // capitals, next to it or at the end of the audience.
 func (b *bundle) everyNth(customers, n int) (profiles, addresses int) {
 	b.t.Helper()
-	b.run(b.shop, `insert into customers select 'd' || i, 'C' || i || '@SHOP.example', 'x', false from generate_series(1, $1::int, $2::int) i`, customers, n)
+	b.run(b.shop, `
+		insert into customers select 'd' || i, 'C' || i || '@SHOP.example', 'x', false
+		from generate_series(1, $1::int, $2::int) i`, customers, n)
 	return customers + (customers+n-1)/n, customers
 }
 
@@ -94,14 +99,15 @@ func TestTheFirstRunCopies(t *testing.T) {
 	if b.writes("copied") == 0 || b.writes("inserted") != 0 || b.writes("conflict") != 0 {
 		t.Errorf("%d copied, %d inserted, %d conflicts", b.writes("copied"), b.writes("inserted"), b.writes("conflict"))
 	}
-	b.whole(c.ID, 1000, 1000)
+	b.wantAll(c.ID, 1000, 1000)
 	copied := b.writes("copied")
 	b.run(b.pool, `update fanouts set finished_at = null where workspace_id = $1`, b.ws)
 	b.fanout(c.ID)
 	if b.writes("copied") != copied || b.writes("inserted") == 0 || b.writes("conflict") != 0 {
-		t.Errorf("the second run: %d copied, %d inserted, %d conflicts", b.writes("copied")-copied, b.writes("inserted"), b.writes("conflict"))
+		t.Errorf("the second run: %d copied, %d inserted, %d conflicts", b.writes("copied")-copied, b.writes("inserted"),
+			b.writes("conflict"))
 	}
-	b.whole(c.ID, 1000, 1000)
+	b.wantAll(c.ID, 1000, 1000)
 }
 
 // A repeated address is skipped with its reason, in one chunk as across chunks.
@@ -112,7 +118,7 @@ func TestRepeatedAddressesAreSkippedWhateverTheChunk(t *testing.T) {
 			profiles, addresses := b.everyNth(300, 7)
 			c := b.sent()
 			b.fanout(c.ID)
-			b.whole(c.ID, profiles, addresses)
+			b.wantAll(c.ID, profiles, addresses)
 			if across := chunk < 300; (b.writes("conflict") > 0) != across {
 				t.Errorf("%d conflicts of chunks of %d", b.writes("conflict"), chunk)
 			}
@@ -126,7 +132,7 @@ func TestACopyCountsLikeAnInsert(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			b := setup(t, 1)
 			ctx := context.Background()
-			counts := map[bool]Books{}
+			counts := map[bool]Counts{}
 			for _, inserted := range []bool{false, true} {
 				random := rand.New(rand.NewPCG(seed, 1))
 				c := b.sent()
@@ -143,9 +149,10 @@ func TestACopyCountsLikeAnInsert(t *testing.T) {
 					}
 					b.must(b.WriteChunk(ctx, p, chunk))
 				}
-				counts[inserted] = b.get(c.ID).Books
+				counts[inserted] = b.get(c.ID).Counts
 			}
-			if counts[true].Audience == 0 || counts[true].Audience != counts[false].Audience || counts[true].Pending != counts[false].Pending ||
+			if counts[true].Audience == 0 || counts[true].Audience != counts[false].Audience ||
+				counts[true].Pending != counts[false].Pending ||
 				counts[true].Skipped != counts[false].Skipped || !counts[false].Balanced {
 				t.Errorf("copied %+v, inserted %+v", counts[false], counts[true])
 			}
@@ -154,7 +161,7 @@ func TestACopyCountsLikeAnInsert(t *testing.T) {
 }
 
 // Three first runs of one campaign at once: each COPY waits for the keys of
-// another, and finds them stored.
+// another, and then finds them stored.
 func TestThreeCopiesOfOneAudienceAtOnce(t *testing.T) {
 	b := setup(t, 3000)
 	profiles, addresses := b.everyNth(3000, 50)
@@ -169,28 +176,29 @@ func TestThreeCopiesOfOneAudienceAtOnce(t *testing.T) {
 		})
 	}
 	runs.Wait()
-	b.whole(c.ID, profiles, addresses)
+	b.wantAll(c.ID, profiles, addresses)
 	if b.writes("conflict") == 0 || b.writes("deadlock") != 0 {
 		t.Errorf("%d conflicts, %d deadlocks", b.writes("conflict"), b.writes("deadlock"))
 	}
 }
 
-// Two chunks are given the same keys in opposite orders, and both have begun
-// when a key in their middle becomes free: none is a deadlock's victim.
+// Two chunks have the same keys in opposite orders, and both have begun
+// when a key in their middle becomes free: no deadlock occurs.
 func TestCopiesInOppositeOrdersDoNotDeadlock(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
 	c := b.sent()
-	there := someRecipients(c.ID, 0, 30)
+	stored := someRecipients(c.ID, 0, 30)
 	middle, err := b.pool.Begin(ctx)
 	b.must(err)
 	defer middle.Rollback(ctx)
-	_, err = middle.Exec(ctx, `insert into notifications (workspace_id, origin_id, key, profile_key, skip_reason) values ($1, $2, $3, 'other', 'invalid_key')`, b.ws, c.ID, there[15].Key)
+	_, err = middle.Exec(ctx, `insert into notifications (workspace_id, origin_id, key, profile_key, skip_reason)
+		values ($1, $2, $3, 'other', 'invalid_key')`, b.ws, c.ID, stored[15].Key)
 	b.must(err)
-	back := slices.Clone(there)
+	back := slices.Clone(stored)
 	slices.Reverse(back)
 	written := make(chan error)
-	for i, chunk := range [][]notifications.Recipient{there, back} {
+	for i, chunk := range [][]notifications.Recipient{stored, back} {
 		p := b.plans(c.ID, 1)
 		go func() { written <- b.WriteChunk(ctx, p, chunk) }()
 		b.waitForLocks(i + 1)
@@ -198,14 +206,14 @@ func TestCopiesInOppositeOrdersDoNotDeadlock(t *testing.T) {
 	b.must(middle.Rollback(ctx))
 	b.must(<-written)
 	b.must(<-written)
-	b.whole(c.ID, 30, 30)
+	b.wantAll(c.ID, 30, 30)
 	if b.writes("conflict") != 1 || b.writes("deadlock") != 0 {
 		t.Errorf("%d conflicts, %d deadlocks", b.writes("conflict"), b.writes("deadlock"))
 	}
 }
 
-// The connection is cut after the COPY and before the commit: nothing of the
-// chunk is there, and a later run writes all of it.
+// The connection is closed after the COPY and before the commit: nothing of the
+// chunk is stored, and a later run writes all of it.
 func TestAChunkKilledBetweenCopyAndCommit(t *testing.T) {
 	b := setup(t, 100)
 	ctx := context.Background()
@@ -222,34 +230,36 @@ func TestAChunkKilledBetweenCopyAndCommit(t *testing.T) {
 	b.waitForLock()
 	b.run(b.pool, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
 	if err := <-failed; err == nil {
-		t.Error("a chunk whose connection was cut is reported as written")
+		t.Error("a chunk whose connection was closed is reported as written")
 	}
 	b.must(gate.Rollback(ctx))
-	b.whole(c.ID, 20, 20)
+	b.wantAll(c.ID, 20, 20)
 	for _, run := range []int{1, 2} {
 		b.must(b.WriteChunk(ctx, b.plans(c.ID, run), someRecipients(c.ID, 0, 40)))
-		b.whole(c.ID, 40, 40)
+		b.wantAll(c.ID, 40, 40)
 	}
 }
 
-// A chunk that a deadlock broke off is written again.
+// A chunk that was aborted by a deadlock is written again.
 func TestADeadlockIsRetried(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
 	c := b.sent()
 	chunk := someRecipients(c.ID, 0, 30)
-	patient := b.connect(nil, map[string]string{"deadlock_timeout": "1h"}) // never finds the deadlock itself
-	other, err := patient.Begin(ctx)
+	waiting := b.connect(nil, map[string]string{"deadlock_timeout": "1h"}) // never finds the deadlock itself
+	other, err := waiting.Begin(ctx)
 	b.must(err)
 	defer other.Rollback(ctx)
-	_, err = other.Exec(ctx, `insert into notifications (workspace_id, origin_id, key, profile_key, skip_reason) values ($1, $2, $3, 'other', 'invalid_key')`, b.ws, c.ID, chunk[0].Key)
+	_, err = other.Exec(ctx, `insert into notifications (workspace_id, origin_id, key, profile_key, skip_reason)
+		values ($1, $2, $3, 'other', 'invalid_key')`, b.ws, c.ID, chunk[0].Key)
 	b.must(err)
 	ended := make(chan error)
 	var once sync.Once
 	traced := b.connect(&tracer{copying: func() {
 		once.Do(func() {
 			go func() {
-				_, err := other.Exec(ctx, `select pg_advisory_xact_lock($1)`, lockKey(c.ID)) // waits for the chunk, which will wait for the key
+				// It waits for the chunk, which will wait for the key.
+				_, err := other.Exec(ctx, `select pg_advisory_xact_lock($1)`, lockKey(c.ID))
 				ended <- errors.Join(err, other.Rollback(ctx))
 			}()
 			b.waitForLock()
@@ -264,12 +274,12 @@ func TestADeadlockIsRetried(t *testing.T) {
 	if b.writes("deadlock") != 1 {
 		t.Errorf("%d deadlocks", b.writes("deadlock"))
 	}
-	b.whole(c.ID, 30, 30)
+	b.wantAll(c.ID, 30, 30)
 }
 
-// Fan-outs of one campaign run at once, their leases lapse and their
-// connections are cut, over and over: in the end everybody has one row.
-func TestFanoutsThatAreKilledOverAndOver(t *testing.T) {
+// Fan-outs of one campaign run at once, their leases expire and their
+// connections are closed, repeatedly: in the end each recipient has one row.
+func TestFanoutsThatAreKilledRepeatedly(t *testing.T) {
 	b := setup(t, 4000)
 	profiles, addresses := b.everyNth(4000, 100)
 	c := b.sent()
@@ -290,28 +300,30 @@ func TestFanoutsThatAreKilledOverAndOver(t *testing.T) {
 	for now := c; kills < internalRetries-5 && ctx.Err() == nil && now.FannedOutAt == nil && now.Status != Failed; now = b.get(c.ID) {
 		tag, err := b.pool.Exec(ctx, `
 			select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
-			and xact_start is not null and (query ilike 'copy %' or query ilike '%insert into notifications%' or query ilike '%insert into fanout_chunks%') limit 1`)
+			and xact_start is not null
+			and (query ilike 'copy %' or query ilike '%insert into notifications%' or query ilike '%insert into fanout_chunks%') limit 1`)
 		b.must(err)
 		kills += int(tag.RowsAffected())
-		if kills >= lapsed+3 { // once, so that the next run gets on
+		if kills >= lapsed+3 { // once, so that the next run progresses
 			lapsed = kills
-			b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second', crashes = 0 where workspace_id = $1 and lease_until is not null`, b.ws)
+			b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second', crashes = 0
+				where workspace_id = $1 and lease_until is not null`, b.ws)
 		}
 	}
 	runs.Wait()
 	if got := b.get(c.ID); got.Status != Sending || got.FannedOutAt == nil {
 		t.Fatalf("%s (%s: %s) after %d kills", got.Status, got.StatusReason, got.StatusDetail, kills)
 	}
-	b.whole(c.ID, profiles, addresses)
+	b.wantAll(c.ID, profiles, addresses)
 	if kills == 0 {
-		t.Error("nothing was killed")
+		t.Error("no connection was killed")
 	}
 }
 
-// A conflict costs one COPY, and repeated ones few more.
+// A conflict wastes one COPY, and repeated conflicts few more.
 func TestConflictsMakeCopiesRare(t *testing.T) {
 	b := setup(t, 1)
-	var c copies
+	var c copyPolicy
 	tries := map[bool]int{}
 	run := func(chunks int, conflicts bool) {
 		for range chunks {
@@ -332,7 +344,7 @@ func TestConflictsMakeCopiesRare(t *testing.T) {
 	}
 	clear(tries)
 	run(1000, false)
-	if tries[false] > copiesRest {
+	if tries[false] > maxInserts {
 		t.Errorf("after the last conflict: %d copies, %d inserts", tries[true], tries[false])
 	}
 	other := errors.New("other")

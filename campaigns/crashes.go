@@ -9,20 +9,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// maxCrashes is after how many runs of a fan-out in a row that ended without a
-// word the campaign is paused: what kills a process once may do so at every
-// restart. A run that wrote somebody down begins the row anew: an audience that
-// is read for hours outlives any number of kills, as long as it gets on.
+// maxCrashes is the number of consecutive crashed runs of a fan-out after which the
+// campaign is paused, since a row may crash every process that reads it. A run that
+// has written a chunk resets the count: a long fan-out may crash any number of
+// times as long as it progresses.
 const maxCrashes = 5
 
-// parkCrashed ends an expired lease, and nothing else does: it waits for chunks that
-// are being written under it. It counts the run, whose process died, or hung. It
-// pauses the campaign at every fifth in a row and answers whether it did. A resume gives
-// it five more.
-func (c *Campaigns) parkCrashed(ctx context.Context, workspaceID, id uuid.UUID) (parked bool, err error) {
+// endExpired ends an expired lease, after the chunks that are being written under
+// it. Only it does so. It counts the run, whose process died or hung. It pauses the
+// campaign after every maxCrashes of them in a row, and reports whether it did.
+func (c *Campaigns) endExpired(ctx context.Context, workspaceID, id uuid.UUID) (paused bool, err error) {
 	var token string
 	err = c.pool.QueryRow(ctx, `
-		select leased_by from fanouts where workspace_id = $1 and campaign_id = $2 and finished_at is null and lease_until < now()`, workspaceID, id).Scan(&token)
+		select leased_by from fanouts
+		where workspace_id = $1 and campaign_id = $2 and finished_at is null and lease_until < now()`, workspaceID, id).Scan(&token)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
@@ -42,7 +42,7 @@ func (c *Campaigns) parkCrashed(ctx context.Context, workspaceID, id uuid.UUID) 
 			where workspace_id = $1 and campaign_id = $2 and leased_by = $3 and lease_until < now() and finished_at is null
 			returning crashes`, workspaceID, id, token).Scan(&crashes)
 	})
-	if errors.Is(err, pgx.ErrNoRows) { // another node has counted it
+	if errors.Is(err, pgx.ErrNoRows) { // another process has counted it
 		return false, nil
 	}
 	if err != nil {
@@ -52,6 +52,6 @@ func (c *Campaigns) parkCrashed(ctx context.Context, workspaceID, id uuid.UUID) 
 	if crashes%maxCrashes != 0 {
 		return false, nil
 	}
-	detail := fmt.Sprintf("the process that read the audience died or hung %d times; look at its log before you resume", crashes)
+	detail := fmt.Sprintf("the process that read the audience died or hung %d times; check its log before you resume", crashes)
 	return true, c.PauseFor(ctx, workspaceID, id, "fanout_crashed", detail)
 }

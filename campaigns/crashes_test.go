@@ -8,10 +8,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestAFanoutThatKillsItsProcessIsParked plays a source that ends each process
-// which reads it: the campaign is paused with the reason instead of going on
-// for ever, and a resume tries again.
-func TestAFanoutThatKillsItsProcessIsParked(t *testing.T) {
+// A source crashes each process that reads it: the campaign is paused with the
+// reason, and a resume reads it again.
+func TestAFanoutThatCrashesItsProcessIsPaused(t *testing.T) {
 	b := setup(t, 20)
 	c := b.sent()
 	die := func() {
@@ -19,8 +18,8 @@ func TestAFanoutThatKillsItsProcessIsParked(t *testing.T) {
 	}
 	for range maxCrashes - 1 {
 		die()
-		if parked, err := b.parkCrashed(context.Background(), b.ws, c.ID); parked || err != nil {
-			t.Fatalf("parked: %t, %v", parked, err)
+		if paused, err := b.endExpired(context.Background(), b.ws, c.ID); paused || err != nil {
+			t.Fatalf("paused: %t, %v", paused, err)
 		}
 	}
 	die()
@@ -38,27 +37,28 @@ func TestAFanoutThatKillsItsProcessIsParked(t *testing.T) {
 	}
 }
 
-// A fan-out whose process is killed over and over, and which gets on each time,
-// is not parked; one that gets on no more is.
-func TestAFanoutThatGetsOnIsNotParked(t *testing.T) {
+// A fan-out whose process is killed repeatedly is paused only if it does not
+// progress.
+func TestAFanoutThatProgressesIsNotPaused(t *testing.T) {
 	b := setup(t, 20)
 	c := b.sent()
-	die := func(written int) (parked bool) {
-		b.run(b.pool, `update fanouts set leased_by = 'dead', lease_until = now() - interval '1 second', runs = runs + 1 where campaign_id = $1`, c.ID)
+	die := func(written int) (paused bool) {
+		b.run(b.pool, `update fanouts set leased_by = 'dead', lease_until = now() - interval '1 second', runs = runs + 1
+			where campaign_id = $1`, c.ID)
 		b.run(b.pool, `insert into fanout_chunks (workspace_id, origin_id, id, run, created)
 			select workspace_id, campaign_id, gen_random_uuid(), runs, $2 from fanouts where campaign_id = $1 and $2 > 0`, c.ID, written)
-		parked, err := b.parkCrashed(context.Background(), b.ws, c.ID)
+		paused, err := b.endExpired(context.Background(), b.ws, c.ID)
 		b.must(err)
-		return parked
+		return paused
 	}
 	for i := range 3 * maxCrashes {
 		if die(1) {
-			t.Fatalf("parked after %d kills, each of a run that got on", i+1)
+			t.Fatalf("paused after %d kills, each of a run that got on", i+1)
 		}
 	}
 	for i := range maxCrashes - 1 {
 		if last := i == maxCrashes-2; die(0) != last {
-			t.Fatalf("after %d runs that did not get on it is parked: %t", i+1, !last)
+			t.Fatalf("after %d runs that did not get on it is paused: %t", i+1, !last)
 		}
 	}
 }
@@ -115,6 +115,6 @@ func (b *bundle) writesOneChunkAndDies(id uuid.UUID) {
 	b.must(err)
 	b.must(b.WriteChunk(ctx, b.plans(id, number), someRecipients(id, 0, 1)))
 	b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where campaign_id = $1`, id)
-	_, err = b.parkCrashed(ctx, b.ws, id)
+	_, err = b.endExpired(ctx, b.ws, id)
 	b.must(err)
 }

@@ -18,27 +18,26 @@ import (
 	"lemma/notifications"
 )
 
-// errStopped: the campaign was paused, cancelled or failed meanwhile. It ends
-// a fan-out quietly.
+// errStopped ends a fan-out without a failure: the campaign was paused, cancelled
+// or failed meanwhile.
 var errStopped = errors.New("campaign is not being sent any more")
 
 // Key is the uniqueness key of one recipient within a campaign: channel and
-// canonical address. The iteration is not in it, so that a rollout which meets
-// somebody from the sample does nothing.
+// canonical address. The iteration is not part of it, so a rollout does not write
+// recipients of the sample again.
 func Key(campaign uuid.UUID, channel lemma.Channel, canonical string) uuid.UUID {
 	return lemma.Key("campaign/1", string(campaign[:]), string(channel), canonical)
 }
 
-// Fanout reads a campaign's audience and writes one notification for each
-// recipient, chunk by chunk, each chunk one transaction. It may be run any
-// number of times, at once or after a crash: the unique key makes every
-// repetition add nothing. It answers with how long to wait before it should be
-// tried again, 0 when there is nothing more to do.
+// Fanout reads the audience of a campaign and writes one notification for each
+// recipient, in chunks of one transaction each. It may run any number of times, at
+// once or after a crash: the uniqueness key makes repetitions add nothing. again
+// is the time until it must run again, or 0.
 func (c *Campaigns) Fanout(ctx context.Context, workspaceID, id uuid.UUID) (again time.Duration, err error) {
 	if c.draining.Err() != nil {
-		return time.Second, nil // another node is to take the job
+		return time.Second, nil // another process takes the job
 	}
-	if parked, err := c.parkCrashed(ctx, workspaceID, id); parked || err != nil {
+	if paused, err := c.endExpired(ctx, workspaceID, id); paused || err != nil {
 		return 0, err
 	}
 	l := lease{workspaceID, id, lemma.NewID().String()}
@@ -55,7 +54,7 @@ func (c *Campaigns) Fanout(ctx context.Context, workspaceID, id uuid.UUID) (agai
 	read, err := c.stream(running, l, run)
 	c.at(ctx, "streamed", id)
 	if errors.Is(err, errStopped) || (err != nil && running.Err() != nil) {
-		return c.handBack(l)
+		return c.releaseUnfinished(l)
 	}
 	if err != nil {
 		return c.sourceFailed(ctx, l, err)
@@ -63,14 +62,14 @@ func (c *Campaigns) Fanout(ctx context.Context, workspaceID, id uuid.UUID) (agai
 	return 0, c.finishFanout(ctx, l, read)
 }
 
-// stream reads the audience to its end. Reading and writing overlap; what is
-// between them is bounded, so memory does not grow with the audience.
+// stream reads the audience to its end. Reading and writing overlap. The rows in
+// between are bounded, so memory does not grow with the audience.
 func (c *Campaigns) stream(ctx context.Context, l lease, run int) (read int64, err error) {
 	now, err := c.Get(ctx, l.workspaceID, l.campaignID)
 	if err != nil {
 		return 0, err
 	}
-	c.at(ctx, "looked", l.campaignID)
+	c.at(ctx, "loaded", l.campaignID)
 	plan, err := c.plan(ctx, now, l, run)
 	if err != nil {
 		return 0, err
@@ -84,7 +83,7 @@ func (c *Campaigns) stream(ctx context.Context, l lease, run int) (read int64, e
 	for range c.cfg.Writers {
 		work.Go(func() error {
 			for recipients := range chunks {
-				if err := lemma.Recovered(func() error { return c.writeInTurn(ctx, plan, recipients) }); err != nil {
+				if err := lemma.Recovered(func() error { return c.writeWhenFree(ctx, plan, recipients) }); err != nil {
 					return err
 				}
 			}
@@ -95,18 +94,18 @@ func (c *Campaigns) stream(ctx context.Context, l lease, run int) (read int64, e
 	return read, err
 }
 
-// plan is what every chunk of a run shares.
+// plan has the state that the chunks of a run share.
 type plan struct {
 	notifications.Chunk
 	lease
 	columns []string
-	batches atomic.Int64 // made so far, to spread what is due
-	copies  copies
+	batches atomic.Int64 // made so far; determines when the next ones are due
+	copies  copyPolicy
 	optOuts atomic.Bool // the audience has rows that are opted out
 }
 
-// plan checks the campaign against the audience as it is now, writes down its
-// content and begins to send.
+// plan checks the campaign against the current audience, writes its content and
+// moves it to sending.
 func (c *Campaigns) plan(ctx context.Context, now Campaign, l lease, run int) (*plan, error) {
 	content, err := c.content(ctx, now)
 	if err != nil {
@@ -132,8 +131,8 @@ func (c *Campaigns) plan(ctx context.Context, now Campaign, l lease, run int) (*
 	})
 }
 
-// batchLasts: a batch is sized so that the provider's rate empties it in well
-// under a lease.
+// batchLasts is how long a batch takes at the rate of its provider, at most: less
+// than its lease.
 const batchLasts = 30 * time.Second
 
 func maxAttempts(strategy string) int {
@@ -143,15 +142,16 @@ func maxAttempts(strategy string) int {
 	return 2
 }
 
-// begin writes the content that all notifications of the campaign share, under
-// the campaign's own id so that a second run finds it there, and moves the
-// campaign from preparing to sending. What the campaign was when the run looked
-// does not count: it may have been paused then and resumed since.
+// begin writes the content of the campaign's notifications, under the id of the
+// campaign so that each run writes the same row, and moves the campaign from
+// preparing to sending. now may be outdated: the campaign may have been paused and
+// resumed since it was read.
 func (c *Campaigns) begin(ctx context.Context, tx pgx.Tx, now Campaign) error {
 	_, err := tx.Exec(ctx, `
 		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers)
 		values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict (workspace_id, id) do nothing`,
-		now.WorkspaceID, now.ID, lemma.Email, now.TemplateID, now.TemplateVersion, now.FromName, now.FromEmail, now.ReplyTo, orEmpty(now.Headers))
+		now.WorkspaceID, now.ID, lemma.Email, now.TemplateID, now.TemplateVersion, now.FromName, now.FromEmail, now.ReplyTo,
+		orEmpty(now.Headers))
 	if err != nil {
 		return fmt.Errorf("write content of %s: %w", now.ID, err)
 	}
@@ -159,16 +159,16 @@ func (c *Campaigns) begin(ctx context.Context, tx pgx.Tx, now Campaign) error {
 	var e *lemma.Error
 	if errors.As(err, &e) && e.Kind == lemma.WrongStatus {
 		if e.Status == string(Sending) {
-			return nil // an earlier run has begun it, or one beside this
+			return nil // another run has begun it
 		}
 		return errStopped
 	}
 	return err
 }
 
-// readAudience passes the audience on to the writers. The rows that are opted
-// out come first, and it writes them itself: they are committed before a
-// writer is given the first row that could be written to.
+// readAudience passes the rows of the audience to the writers. Rows that are opted
+// out come first, and readAudience writes them itself: they are committed before a
+// writer gets the first row that may be sent to.
 func (c *Campaigns) readAudience(ctx context.Context, now Campaign, p *plan, chunks chan<- []notifications.Recipient) (int64, error) {
 	chunk := make([]notifications.Recipient, 0, firstChunk)
 	size, optedOut := firstChunk, false
@@ -176,7 +176,7 @@ func (c *Campaigns) readAudience(ctx context.Context, now Campaign, p *plan, chu
 		full := chunk
 		chunk = make([]notifications.Recipient, 0, c.cfg.Chunk)
 		if optedOut {
-			return c.writeInTurn(ctx, p, full)
+			return c.writeWhenFree(ctx, p, full)
 		}
 		select {
 		case chunks <- full:
@@ -207,11 +207,11 @@ func (c *Campaigns) readAudience(ctx context.Context, now Campaign, p *plan, chu
 	return read, err
 }
 
-// firstChunk is small, so that the first letters leave while the audience is
-// still being read.
+// firstChunk is small, so that the first messages are sent while the audience is
+// being read.
 const firstChunk = 500
 
-// recipient decides what one row of the audience becomes.
+// recipient turns a row of the audience into a recipient, with the reason if it is skipped.
 func recipient(campaign uuid.UUID, r audience.Row) notifications.Recipient {
 	address, ok := mail.ParseAddress(r.Email)
 	out := notifications.Recipient{ProfileKey: r.Key, Payload: r.Payload,
@@ -236,9 +236,9 @@ func recipient(campaign uuid.UUID, r audience.Row) notifications.Recipient {
 	return out
 }
 
-// writeInTurn bounds how many chunks this node writes at a time, however many
-// audiences it reads: each takes a connection and a share of the database.
-func (c *Campaigns) writeInTurn(ctx context.Context, p *plan, recipients []notifications.Recipient) error {
+// writeWhenFree bounds how many chunks this process writes at a time, however many
+// audiences it reads: each uses a connection.
+func (c *Campaigns) writeWhenFree(ctx context.Context, p *plan, recipients []notifications.Recipient) error {
 	select {
 	case c.writing <- struct{}{}:
 		defer func() { <-c.writing }()
@@ -248,11 +248,10 @@ func (c *Campaigns) writeInTurn(ctx context.Context, p *plan, recipients []notif
 	}
 }
 
-// WriteChunk writes some thousands of recipients in one transaction. The share
-// lock on the campaign is what cancel and pause wait for: a chunk is written
-// wholly before them or not at all. So does a run that takes the lease over: a run
-// that has lost it, or let it lapse, writes nothing, since what it read may be long
-// ago, and people have opted out since.
+// WriteChunk writes some thousands of recipients in one transaction. Its shared
+// lock on the campaign makes cancel, pause and endExpired wait: a chunk is committed
+// before them or not written. A run that has lost its lease, or let it expire, writes
+// nothing, since profiles may have opted out after it read them.
 func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifications.Recipient) error {
 	chunk := p.Chunk
 	chunk.Recipients, chunk.OptOuts = recipients, p.optOuts.Load()
@@ -270,7 +269,8 @@ func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifi
 		err = tx.QueryRow(ctx, `
 			select c.status, coalesce(f.leased_by = $3 and f.lease_until >= now(), false)
 			from campaigns c join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id
-			where c.workspace_id = $1 and c.id = $2 for share of c`, chunk.WorkspaceID, chunk.OriginID, p.token).Scan(&now, &held)
+			where c.workspace_id = $1 and c.id = $2 for share of c`,
+			chunk.WorkspaceID, chunk.OriginID, p.token).Scan(&now, &held)
 		if err != nil {
 			return fmt.Errorf("lock campaign %s: %w", chunk.OriginID, err)
 		}
@@ -297,6 +297,6 @@ func sendable(recipients []notifications.Recipient) (n int) {
 	return n
 }
 
-// dueEarly: River wakes what is scheduled every few seconds only, so a batch
-// is due a little before the rate could reach it; the meter holds it back.
+// dueEarly is how long before the time by the provider's rate a batch is due, since
+// River starts scheduled jobs only every few seconds. The meter enforces the rate.
 const dueEarly = 10 * time.Second

@@ -11,7 +11,7 @@ import (
 	"lemma"
 )
 
-// What the headers use is stored with each notification, so that both attempts
+// The variables of headers are stored with each notification, so that both attempts
 // render the same; a preview shows them rendered.
 func TestHeadersAreRenderedFromThePayload(t *testing.T) {
 	b := setup(t, 2)
@@ -19,7 +19,7 @@ func TestHeadersAreRenderedFromThePayload(t *testing.T) {
 	c := b.draft()
 	_, err := b.Update(ctx, b.ws, c.ID, nil, Patch{Headers: map[string]string{"X-Customer": "{{ id }}", "X-Fixed": "1"}})
 	b.must(err)
-	r, err := b.Rehearse(ctx, b.ws, c.ID)
+	r, err := b.Preview(ctx, b.ws, c.ID)
 	b.must(err)
 	if d := cmp.Diff([][2]string{{"X-Customer", "1"}, {"X-Fixed", "1"}}, r.Sample[0].Headers); d != "" || r.Sample[0].Error != "" {
 		t.Errorf("%s %s", r.Sample[0].Error, d)
@@ -48,8 +48,10 @@ func TestHeadersAreCheckedBeforeASend(t *testing.T) {
 		}
 		return all
 	}
-	_, err := b.Update(ctx, b.ws, c.ID, nil, Patch{FromName: ptr("{{ name }}"), ReplyTo: ptr("{{name}}@shop.example"), Headers: map[string]string{"X-A": "{{ name", "X-B": "{{ id | nothing }}"}})
-	if d := cmp.Diff([]string{"/from/name not_rendered", "/reply_to not_rendered", "/headers/X-A unclosed", "/headers/X-B filter_unknown"}, pointers(err)); d != "" {
+	_, err := b.Update(ctx, b.ws, c.ID, nil, Patch{FromName: new("{{ name }}"), ReplyTo: new("{{name}}@shop.example"),
+		Headers: map[string]string{"X-A": "{{ name", "X-B": "{{ id | unknown }}"}})
+	if d := cmp.Diff([]string{"/from/name not_rendered", "/reply_to not_rendered", "/headers/X-A unclosed", "/headers/X-B filter_unknown"},
+		pointers(err)); d != "" {
 		t.Error(d)
 	}
 	_, err = b.Update(ctx, b.ws, c.ID, nil, Patch{Headers: map[string]string{"X-A": "{{ nickname }}"}})

@@ -16,7 +16,7 @@ import (
 // QueueFanout is the River queue of campaign_fanout jobs.
 const QueueFanout = "fanout"
 
-// FanoutArgs is the bell of a fan-out.
+// FanoutArgs are the arguments of a job that runs a fan-out.
 type FanoutArgs struct {
 	WorkspaceID uuid.UUID `json:"workspace_id"`
 	CampaignID  uuid.UUID `json:"campaign_id"`
@@ -25,10 +25,10 @@ type FanoutArgs struct {
 // Kind names the job in River's table.
 func (FanoutArgs) Kind() string { return "campaign_fanout" }
 
-func (c *Campaigns) ring(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) error {
+func (c *Campaigns) enqueue(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) error {
 	_, err := c.jobs.InsertTx(ctx, tx, FanoutArgs{workspaceID, id}, &river.InsertOpts{Queue: QueueFanout, MaxAttempts: 5})
 	if err != nil {
-		return fmt.Errorf("ring for fan-out of %s: %w", id, err)
+		return fmt.Errorf("enqueue fan-out of %s: %w", id, err)
 	}
 	return nil
 }
@@ -38,6 +38,7 @@ type worker struct {
 	campaigns *Campaigns
 }
 
+// Work runs the fan-out, and snoozes the job until it must run again.
 func (w *worker) Work(ctx context.Context, job *river.Job[FanoutArgs]) error {
 	again, err := w.campaigns.Fanout(ctx, job.Args.WorkspaceID, job.Args.CampaignID)
 	if err == nil && again > 0 {
@@ -46,40 +47,48 @@ func (w *worker) Work(ctx context.Context, job *river.Job[FanoutArgs]) error {
 	return err
 }
 
-// Timeout: the audience's own limits bound a fan-out, not its job.
+// Timeout is none: the limits of the audience bound a fan-out.
 func (w *worker) Timeout(*river.Job[FanoutArgs]) time.Duration { return -1 }
 
-// Register adds the room's workers to a River client's.
+// Register adds the worker of fan-outs.
 func (c *Campaigns) Register(workers *river.Workers) { river.AddWorker(workers, &worker{campaigns: c}) }
 
-// Metrics count what fan-outs write.
+// Metrics are the metrics of fan-outs.
 type Metrics struct {
 	written *prometheus.CounterVec
 	chunks  prometheus.Histogram
-	tries   *prometheus.CounterVec
+	writes  *prometheus.CounterVec
 	queued  *prometheus.CounterVec
 	lost    prometheus.Counter
 	pauses  prometheus.Counter
 }
 
-// NewMetrics registers them; with nil it counts into the void.
+// NewMetrics returns metrics. It registers them if r is not nil.
 func NewMetrics(r prometheus.Registerer) *Metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	counters := func(name, label, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	}
 	m := &Metrics{
-		written: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_recipients_total", Help: "Recipients written by fan-outs: created, or skipped by reason."}, []string{"result"}),
-		chunks:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_fanout_chunk_seconds", Help: "Time to write one chunk of a fan-out.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 12)}),
-		tries:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_fanout_writes_total", Help: "Chunks that fan-outs wrote by COPY (copied) or insert (inserted), and tries that were repeated after a conflict of a COPY or a deadlock."}, []string{"result"}),
-		queued:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_fanouts_queued_total", Help: "Claims of a fan-out that found no place, by the limit that was reached."}, []string{"limit"}),
-		lost:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_fanout_leases_lost_total", Help: "Fan-outs that found their lease gone and changed nothing."}),
-		pauses:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_template_error_pauses_total", Help: "Campaigns that were paused because too many of their messages could not be rendered."}),
+		written: counters("lemma_recipients_total", "result", "Recipients written by fan-outs: created, or skipped by reason."),
+		chunks: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_fanout_chunk_seconds",
+			Help: "Time to write one chunk of a fan-out.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 12)}),
+		writes: counters("lemma_fanout_writes_total", "result", "Chunks that fan-outs wrote by COPY (copied) or insert (inserted), "+
+			"and attempts that were repeated after a conflict of a COPY or a deadlock."),
+		queued: counters("lemma_fanouts_queued_total", "limit", "Claims of a fan-out that a limit deferred, by the limit."),
+		lost:   counter("lemma_fanout_leases_lost_total", "Writes of fan-outs that had lost their lease, which had no effect."),
+		pauses: counter("lemma_template_error_pauses_total", "Campaigns paused because too many of their messages could not be rendered."),
 	}
 	if r != nil {
-		r.MustRegister(m.written, m.chunks, m.tries, m.queued, m.lost, m.pauses)
+		r.MustRegister(m.written, m.chunks, m.writes, m.queued, m.lost, m.pauses)
 	}
 	return m
 }
 
-// tried counts one try to write a chunk.
-func (m *Metrics) tried(result string) { m.tries.WithLabelValues(result).Inc() }
+// tried counts an attempt to write a chunk.
+func (m *Metrics) tried(result string) { m.writes.WithLabelValues(result).Inc() }
 
 func (m *Metrics) pausedForErrors() { m.pauses.Inc() }
 

@@ -18,8 +18,8 @@ import (
 	"lemma/secrets"
 )
 
-// stops makes a run stop at a point of its way until it is let go.
-func (c *Campaigns) stops(at string) (reached <-chan uuid.UUID, letGo func()) {
+// stops makes a run stop at a point until release is called.
+func (c *Campaigns) stops(at string) (reached <-chan uuid.UUID, release func()) {
 	here, gone := make(chan uuid.UUID), make(chan struct{})
 	c.Hook = func(_ context.Context, point string, campaign uuid.UUID) {
 		if point == at {
@@ -45,13 +45,14 @@ func (b *bundle) lease(id uuid.UUID) leaseRow {
 	return row
 }
 
-// Campaign!FailedMeansUnread: whatever a run comes to whose lease has gone to
-// another, it changes nothing: the campaign and the other's lease stay.
+// Campaign!FailedMeansUnread: a run that has lost its lease to another changes
+// nothing, whatever its result is: the campaign and the lease of the other stay.
 func TestAFanoutWithoutItsLeaseChangesNothing(t *testing.T) {
 	cases := map[string]struct{ breaks, mends string }{
-		"it read to its end":        {},
-		"its source changed":        {`alter table customers rename column name to called`, `alter table customers rename column called to name`},
-		"its source did not answer": {`alter role ROLE connection limit 0`, `alter role ROLE connection limit -1`},
+		"it read to its end": {},
+		"its source changed": {`alter table customers rename column name to called`,
+			`alter table customers rename column called to name`},
+		"its source did not respond": {`alter role ROLE connection limit 0`, `alter role ROLE connection limit -1`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +65,7 @@ func TestAFanoutWithoutItsLeaseChangesNothing(t *testing.T) {
 				}
 			}
 			shop(c.breaks)
-			streamed, letGo := b.stops("streamed")
+			streamed, release := b.stops("streamed")
 			first := make(chan error, 1)
 			go func() { _, err := b.Fanout(ctx, b.ws, id); first <- err }()
 			<-streamed
@@ -72,37 +73,38 @@ func TestAFanoutWithoutItsLeaseChangesNothing(t *testing.T) {
 
 			b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
 			other := New(b.deps, b.cfg)
-			looked, goOn := other.stops("looked")
+			loaded, releaseOther := other.stops("loaded")
 			second := make(chan error, 1)
 			go func() { _, err := other.Fanout(ctx, b.ws, id); second <- err }()
-			<-looked
+			<-loaded
 			before := b.lease(id)
 
-			letGo()
+			release()
 			b.must(<-first)
 			after := b.lease(id)
-			if after.LeasedBy == nil || before.LeasedBy == nil || *after.LeasedBy != *before.LeasedBy || after.Failures != 0 || after.Finished {
+			if after.LeasedBy == nil || before.LeasedBy == nil || *after.LeasedBy != *before.LeasedBy || after.Failures != 0 ||
+				after.Finished {
 				t.Errorf("the run that had lost its lease made of %+v %+v", before, after)
 			}
 			if got := b.get(id).Status; got != Preparing && got != Sending {
 				t.Errorf("it left the campaign %s", got)
 			}
-			goOn()
+			releaseOther()
 			b.must(<-second)
-			if got := b.get(id); got.Status != Sending || got.Books.Pending != 230 || got.FannedOutAt == nil {
-				t.Errorf("after the other run it is %s (%s): %+v", got.Status, got.StatusDetail, got.Books)
+			if got := b.get(id); got.Status != Sending || got.Counts.Pending != 230 || got.FannedOutAt == nil {
+				t.Errorf("after the other run it is %s (%s): %+v", got.Status, got.StatusDetail, got.Counts)
 			}
 		})
 	}
 }
 
-// The same when the other run has finished meanwhile: nobody is cancelled.
+// The same if the other run has finished meanwhile: no notification is cancelled.
 func TestALateFailureDoesNotFailWhatWasRead(t *testing.T) {
 	b := setup(t, 230)
 	ctx := context.Background()
 	id := b.sent().ID
 	b.run(b.shop, `alter table customers rename column name to called`)
-	streamed, letGo := b.stops("streamed")
+	streamed, release := b.stops("streamed")
 	first := make(chan error, 1)
 	go func() { _, err := b.Fanout(ctx, b.ws, id); first <- err }()
 	<-streamed
@@ -111,45 +113,45 @@ func TestALateFailureDoesNotFailWhatWasRead(t *testing.T) {
 	if _, err := New(b.deps, b.cfg).Fanout(ctx, b.ws, id); err != nil {
 		t.Fatal(err)
 	}
-	letGo()
+	release()
 	b.must(<-first)
-	if got := b.get(id); got.Status != Sending || got.Books.Cancelled != 0 || got.Books.Pending != 230 {
-		t.Errorf("it is %s (%s): %+v", got.Status, got.StatusReason, got.Books)
+	if got := b.get(id); got.Status != Sending || got.Counts.Cancelled != 0 || got.Counts.Pending != 230 {
+		t.Errorf("it is %s (%s): %+v", got.Status, got.StatusReason, got.Counts)
 	}
 }
 
-// A run stands still between reading people and writing them down. Whoever has
-// opted out meanwhile is not written to for its sake, and has one row.
-func TestALateRunWritesNobodyDown(t *testing.T) {
-	for name, goesOn := range map[string]bool{"another run has read them": true, "its lease has lapsed": false} {
+// A run stops between reading profiles and writing them. A profile that has opted
+// out meanwhile gets no message, and has one row.
+func TestALateRunWritesNothing(t *testing.T) {
+	for name, continued := range map[string]bool{"another run has read them": true, "its lease has lapsed": false} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 40)
 			ctx := context.Background()
 			id := b.sent().ID
-			writing, letGo := b.stops("writing")
+			writing, release := b.stops("writing")
 			first := make(chan error, 1)
 			go func() { _, err := b.Fanout(ctx, b.ws, id); first <- err }()
 			<-writing
 			b.run(b.shop, `update customers set opted_out = true where id = '7'`)
 			b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
 			other := New(b.deps, b.cfg)
-			if goesOn {
+			if continued {
 				if _, err := other.Fanout(ctx, b.ws, id); err != nil {
 					t.Fatal(err)
 				}
 			}
-			letGo()
+			release()
 			b.must(<-first)
-			if !goesOn {
+			if !continued {
 				if _, err := other.Fanout(ctx, b.ws, id); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if got := b.get(id).Books; got.Audience != 40 || got.Skipped != 1 || got.Pending != 39 || !got.Balanced {
-				t.Errorf("the books are %+v", got)
+			if got := b.get(id).Counts; got.Audience != 40 || got.Skipped != 1 || got.Pending != 39 || !got.Balanced {
+				t.Errorf("the counts are %+v", got)
 			}
 			if n := b.addresses(id)["c7@shop.example"]; n != 0 {
-				t.Error("whoever opted out is written to")
+				t.Error("a profile that opted out gets a message")
 			}
 		})
 	}
@@ -167,17 +169,17 @@ func TestALateRunOfAQueuedCampaignWritesNothing(t *testing.T) {
 	<-writing
 	b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1 and campaign_id = $2`, b.ws, id)
 	other := New(b.deps, b.cfg)
-	looked, goOn := other.stops("looked")
+	loaded, goOn := other.stops("loaded")
 	reading := make(chan error, 1)
 	go func() { _, err := other.Fanout(ctx, b.ws, beside); reading <- err }()
-	<-looked
+	<-loaded
 	again, err := New(b.deps, b.cfg).Fanout(ctx, b.ws, id)
 	if err != nil || again == 0 || b.get(id).StatusReason != queued {
 		t.Errorf("again in %v, %v, %s", again, err, b.get(id).StatusReason)
 	}
 	letGo()
 	b.must(<-late)
-	if n := b.get(id).Books.Audience; n != 0 {
+	if n := b.get(id).Counts.Audience; n != 0 {
 		t.Errorf("the late run wrote %d recipients", n)
 	}
 	goOn()
@@ -194,18 +196,17 @@ func TestAnExpiredLeaseIsNotRenewed(t *testing.T) {
 	defer stop()
 	b.holdLease(ctx, stop, l)
 	if !errors.Is(ctx.Err(), context.Canceled) {
-		t.Errorf("the run goes on: %v", ctx.Err())
+		t.Errorf("the run continues: %v", ctx.Err())
 	}
 }
 
-// A run stands still in the transaction of a chunk, after it has found its lease.
-// No other run begins until that has ended: what it reads would be older than the
-// chunk of the first.
+// A run stops in the transaction of a chunk, after it has read its lease. No other
+// run begins until the transaction has ended.
 func TestATakeOverWaitsForTheChunkOfALateRun(t *testing.T) {
 	b := setup(t, 40)
 	ctx := context.Background()
 	id := b.sent().ID
-	held, letGo := b.stops("held")
+	held, release := b.stops("held")
 	first := make(chan error, 1)
 	go func() { _, err := b.Fanout(ctx, b.ws, id); first <- err }()
 	<-held
@@ -213,16 +214,16 @@ func TestATakeOverWaitsForTheChunkOfALateRun(t *testing.T) {
 	second := make(chan error, 1)
 	go func() { _, err := New(b.deps, b.cfg).Fanout(ctx, b.ws, id); second <- err }()
 	b.waitForLock()
-	letGo()
+	release()
 	b.must(<-first)
 	b.must(<-second)
-	if got := b.get(id); got.FannedOutAt == nil || got.Books.Pending != 40 || !got.Books.Balanced {
-		t.Errorf("%s: %+v", got.Status, got.Books)
+	if got := b.get(id); got.FannedOutAt == nil || got.Counts.Pending != 40 || !got.Counts.Balanced {
+		t.Errorf("%s: %+v", got.Status, got.Counts)
 	}
 }
 
-// A chunk whose lease has ended, and is not yet another's, writes nobody down.
-func TestAChunkAfterItsLeaseWritesNobodyDown(t *testing.T) {
+// A chunk whose lease has ended writes nothing, even before another run has it.
+func TestAChunkAfterItsLeaseWritesNothing(t *testing.T) {
 	b := setup(t, 1)
 	c := b.sent()
 	p := b.plans(c.ID, 1)
@@ -232,11 +233,11 @@ func TestAChunkAfterItsLeaseWritesNobodyDown(t *testing.T) {
 	}
 }
 
-// Campaign!CampaignEnds: a run looks while the campaign is paused, and it is
-// resumed before the run begins. What the run saw then does not count.
-func TestAResumeBetweenLookAndBegin(t *testing.T) {
+// Campaign!CampaignEnds: a run reads the campaign while it is paused, and it is
+// resumed before the run begins. The run continues.
+func TestAResumeBetweenReadAndBegin(t *testing.T) {
 	for _, people := range []int{0, 120} {
-		t.Run(fmt.Sprintf("%d people", people), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d profiles", people), func(t *testing.T) {
 			b := setup(t, people)
 			ctx := context.Background()
 			id := b.sent().ID
@@ -245,7 +246,7 @@ func TestAResumeBetweenLookAndBegin(t *testing.T) {
 				case "claimed":
 					_, err := b.Pause(ctx, b.ws, id, uuid.Nil)
 					b.must(err)
-				case "looked":
+				case "loaded":
 					got, err := b.Resume(ctx, b.ws, id, uuid.Nil)
 					b.must(err)
 					if got.Status != Preparing {
@@ -258,14 +259,14 @@ func TestAResumeBetweenLookAndBegin(t *testing.T) {
 			b.fanout(id) // the job of the resume
 			b.endBatches()
 			b.must(b.Tick(ctx))
-			if got := b.get(id); got.Status != Completed || got.Books.Sent != int64(people) {
-				t.Errorf("it is %s, %+v", got.Status, got.Books)
+			if got := b.get(id); got.Status != Completed || got.Counts.Sent != int64(people) {
+				t.Errorf("it is %s, %+v", got.Status, got.Counts)
 			}
 		})
 	}
 }
 
-// hang makes the shop keep silent until the test is over, and waits for nothing.
+// hang makes queries of the shop wait until the end of the test.
 func (b *bundle) hang() {
 	b.t.Helper()
 	lock, err := b.shop.Begin(context.Background())
@@ -275,12 +276,13 @@ func (b *bundle) hang() {
 	b.must(err)
 }
 
-// hangs waits until somebody waits for the shop.
+// hangs waits until a query of the shop waits.
 func (b *bundle) hangs() {
 	b.t.Helper()
 	b.until("the source is being read and hangs", func() bool {
 		var waiting bool
-		b.must(b.pool.QueryRow(context.Background(), `select exists (select from pg_stat_activity where usename = $1 and wait_event_type = 'Lock')`, b.role).Scan(&waiting))
+		b.must(b.pool.QueryRow(context.Background(),
+			`select exists (select from pg_stat_activity where usename = $1 and wait_event_type = 'Lock')`, b.role).Scan(&waiting))
 		return waiting
 	})
 }
@@ -296,8 +298,8 @@ func (b *bundle) until(what string, is func() bool) {
 	}
 }
 
-// patient replaces the audiences by ones that wait for a silent source for an hour.
-func (b *bundle) patient() {
+// waitForSources replaces the audiences by ones that wait for a source for an hour.
+func (b *bundle) waitForSources() {
 	b.t.Helper()
 	box, err := secrets.ParseKeys(secrets.NewKey())
 	b.must(err)
@@ -306,7 +308,7 @@ func (b *bundle) patient() {
 	b.openShop(10)
 }
 
-// Cancel and pause end the stream at once, also of a source that keeps silent.
+// Cancel and pause end the stream at once, even if the source does not respond.
 func TestAStopEndsAStreamThatHangs(t *testing.T) {
 	for name, stop := range map[string]func(*bundle, uuid.UUID) error{
 		"cancel": func(b *bundle, id uuid.UUID) error {
@@ -320,7 +322,7 @@ func TestAStopEndsAStreamThatHangs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 1, func(c *Config) { c.TickEvery = 20 * time.Millisecond; c.Lease = time.Hour })
-			b.patient()
+			b.waitForSources()
 			b.hang()
 			id := b.sent().ID
 			ended := make(chan error, 1)
@@ -340,13 +342,14 @@ func TestAStopEndsAStreamThatHangs(t *testing.T) {
 	}
 }
 
-// work runs River with so many places for fan-outs.
+// work runs River with a number of workers for fan-outs.
 func (b *bundle) work(places int) {
 	b.t.Helper()
 	workers := river.NewWorkers()
 	b.Register(workers)
 	client, err := river.NewClient(riverpgxv5.New(b.pool), &river.Config{Workers: workers, Logger: slog.New(slog.DiscardHandler),
-		Queues: map[string]river.QueueConfig{QueueFanout: {MaxWorkers: places}}, FetchCooldown: 5 * time.Millisecond, FetchPollInterval: 50 * time.Millisecond})
+		Queues: map[string]river.QueueConfig{QueueFanout: {MaxWorkers: places}}, FetchCooldown: 5 * time.Millisecond,
+		FetchPollInterval: 50 * time.Millisecond})
 	b.must(err)
 	b.must(client.Start(context.Background()))
 	b.t.Cleanup(func() {
@@ -361,25 +364,26 @@ func (b *bundle) work(places int) {
 
 func (b *bundle) reads() (n int) {
 	b.t.Helper()
-	b.must(b.pool.QueryRow(context.Background(), `select count(*) from fanouts where workspace_id = $1 and leased_by is not null`, b.ws).Scan(&n))
+	b.must(b.pool.QueryRow(context.Background(), `select count(*) from fanouts where workspace_id = $1 and leased_by is not null`,
+		b.ws).Scan(&n))
 	return n
 }
 
-// A workspace whose sources hang does not take the places of another, nor one
-// of its sources those of its others.
-func TestSourcesThatHangLeavePlacesToOthers(t *testing.T) {
+// A workspace whose sources hang does not delay other workspaces, nor does one
+// source delay the others of its workspace.
+func TestSourcesThatHangDoNotDelayOthers(t *testing.T) {
 	b := setup(t, 1, func(c *Config) { c.TickEvery = 50 * time.Millisecond; c.PerWorkspace, c.PerSource = 2, 1 })
-	b.patient()
+	b.waitForSources()
 	b.hang()
 	other := b.neighbour(40)
 	hung := []uuid.UUID{b.sent().ID, b.sent().ID, b.sent().ID, b.sent().ID}
 	own := b.anotherSource(25)
 	b.work(2)
 	b.hangs()
-	b.must(pgx.BeginFunc(context.Background(), b.pool, func(tx pgx.Tx) error { // a burst of jobs in front of the other workspace's
+	b.must(pgx.BeginFunc(context.Background(), b.pool, func(tx pgx.Tx) error { // many jobs before those of the other workspace
 		for range 20 {
 			for _, id := range hung {
-				if err := b.ring(context.Background(), tx, b.ws, id); err != nil {
+				if err := b.enqueue(context.Background(), tx, b.ws, id); err != nil {
 					return err
 				}
 			}
@@ -392,7 +396,7 @@ func TestSourcesThatHangLeavePlacesToOthers(t *testing.T) {
 	if n := b.reads(); n != 1 {
 		t.Errorf("%d audiences of the source that hangs are read at a time", n)
 	}
-	b.until("what waits says why", func() bool {
+	b.until("fan-outs that wait show the reason", func() bool {
 		n := 0
 		for _, id := range hung {
 			if c := b.get(id); c.Status == Preparing && c.StatusReason == queued && c.StatusDetail != "" {
@@ -401,15 +405,15 @@ func TestSourcesThatHangLeavePlacesToOthers(t *testing.T) {
 		}
 		return n == len(hung)-1
 	})
-	for _, id := range hung { // and goes on as soon as there is a place
+	for _, id := range hung { // and continues when the limit allows it
 		_, _, err := b.Cancel(context.Background(), b.ws, id, uuid.Nil)
 		b.must(err)
 	}
-	b.until("nothing is read any more", func() bool { return b.reads() == 0 })
+	b.until("no audience is being read", func() bool { return b.reads() == 0 })
 }
 
-// anotherSource gives the workspace a second data source and sends a campaign
-// to its n people.
+// anotherSource adds a second data source to the workspace and sends a campaign
+// to its n profiles.
 func (b *bundle) anotherSource(n int) uuid.UUID {
 	b.t.Helper()
 	second := *b
@@ -417,8 +421,8 @@ func (b *bundle) anotherSource(n int) uuid.UUID {
 	return second.sent().ID
 }
 
-// Of many claims of one workspace at once no more get a place than there are.
-func TestPlacesAreCountedOneByOne(t *testing.T) {
+// Of many claims of one workspace at once, no more succeed than PerWorkspace.
+func TestConcurrentClaimsKeepTheLimit(t *testing.T) {
 	b := setup(t, 1, func(c *Config) { c.PerWorkspace, c.PerSource = 3, 3 })
 	ids := make([]uuid.UUID, 12)
 	for i := range ids {
@@ -443,7 +447,8 @@ func TestPlacesAreCountedOneByOne(t *testing.T) {
 	}
 	b.run(b.pool, `update fanouts set leased_by = null, lease_until = null where workspace_id = $1`, b.ws)
 	var waiting uuid.UUID
-	b.must(b.pool.QueryRow(context.Background(), `select id from campaigns where workspace_id = $1 and status_reason = $2 limit 1`, b.ws, queued).Scan(&waiting))
+	b.must(b.pool.QueryRow(context.Background(), `select id from campaigns where workspace_id = $1 and status_reason = $2 limit 1`, b.ws,
+		queued).Scan(&waiting))
 	b.fanout(waiting)
 	if c := b.get(waiting); c.Status != Sending || c.StatusReason != "" {
 		t.Errorf("with its place it is %s (%s)", c.Status, c.StatusReason)
@@ -455,8 +460,11 @@ func TestPlacesAreCountedOneByOne(t *testing.T) {
 func TestDueCampaignsAreStartedFairly(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
-	b.run(b.pool, `insert into campaigns (workspace_id, id, name, status, scheduled_at, audience_id, template_id, template_version, provider_id, from_email)
-		select $1, ('00' || substr(gen_random_uuid()::text, 3))::uuid, 'c' || i, 'scheduled', now() - interval '1 second', $2, $3, 1, $4, 'a@shop.example' from generate_series(1, 300) i`,
+	b.run(b.pool, `
+		insert into campaigns (
+			workspace_id, id, name, status, scheduled_at, audience_id, template_id, template_version, provider_id, from_email)
+		select $1, ('00' || substr(gen_random_uuid()::text, 3))::uuid, 'c' || i, 'scheduled', now() - interval '1 second',
+			$2, $3, 1, $4, 'a@shop.example' from generate_series(1, 300) i`,
 		b.ws, b.audience, b.template, b.provider)
 	other := b.neighbour(1)
 	c, err := other.Schedule(ctx, other.ws, other.draft().ID, time.Now().Add(time.Hour), uuid.Nil)
@@ -470,13 +478,13 @@ func TestDueCampaignsAreStartedFairly(t *testing.T) {
 	}
 }
 
-// A node that shuts down leaves the job of its fan-out to another, which goes
-// on at once.
-func TestADrainedFanoutIsLeftToAnotherNode(t *testing.T) {
+// A process that shuts down leaves the job of its fan-out to another, which
+// continues at once.
+func TestADrainedFanoutIsLeftToAnotherProcess(t *testing.T) {
 	b := setup(t, 1000)
 	id := b.sent().ID
 	b.Hook = func(_ context.Context, at string, _ uuid.UUID) {
-		if at == "looked" {
+		if at == "loaded" {
 			b.Drain()
 		}
 	}

@@ -20,7 +20,7 @@ func TestAPageOfCampaignsCostsTwoStatements(t *testing.T) {
 	b := setup(t, 40)
 	b.run(b.shop, `insert into customers values ('m', null, 'x', false), ('d', 'C1@shop.example', 'x', false)`)
 	ctx := context.Background()
-	want := map[uuid.UUID]Books{}
+	want := map[uuid.UUID]Counts{}
 	for i := range 5 {
 		c := b.draft()
 		if i > 0 {
@@ -28,15 +28,16 @@ func TestAPageOfCampaignsCostsTwoStatements(t *testing.T) {
 			b.must(err)
 		}
 		if i > 1 {
-			b.must(b.WriteChunk(ctx, b.plans(c.ID, 1), append(someRecipients(c.ID, 0, 10*i), notifications.Recipient{ProfileKey: "m", Skip: notifications.MissingAddress})))
+			b.must(b.WriteChunk(ctx, b.plans(c.ID, 1),
+				append(someRecipients(c.ID, 0, 10*i), notifications.Recipient{ProfileKey: "m", Skip: notifications.MissingAddress})))
 		}
 		if i == 4 {
 			b.endBatches()
 		}
-		want[c.ID] = Books{}
+		want[c.ID] = Counts{}
 	}
 	for id := range want {
-		want[id] = b.get(id).Books
+		want[id] = b.get(id).Counts
 	}
 	seen := &tracer{}
 	deps := b.deps
@@ -51,11 +52,11 @@ func TestAPageOfCampaignsCostsTwoStatements(t *testing.T) {
 		t.Fatalf("%d campaigns", len(some))
 	}
 	for i, c := range some {
-		if d := cmp.Diff(want[c.ID], c.Books); d != "" {
+		if d := cmp.Diff(want[c.ID], c.Counts); d != "" {
 			t.Errorf("counts of %s: %s", c.ID, d)
 		}
-		if made := 4 - i; made > 1 && (c.Books.Audience != int64(10*made+1) || c.Books.SkippedBy["missing_address"] != 1) {
-			t.Errorf("campaign %d: %+v", made, c.Books)
+		if made := 4 - i; made > 1 && (c.Counts.Audience != int64(10*made+1) || c.Counts.SkippedBy["missing_address"] != 1) {
+			t.Errorf("campaign %d: %+v", made, c.Counts)
 		}
 	}
 }
@@ -68,8 +69,9 @@ func TestPagesOfCampaignsAreReadInOrder(t *testing.T) {
 		select workspace_id, gen_random_uuid(), 'c' || n, audience_id, template_id, template_version, provider_id, from_email
 		from campaigns, generate_series(1, 5000) n where id = $1`, like.ID)
 	b.run(b.pool, `analyze campaigns`)
-	for sort, index := range map[string]string{"name": "campaigns_by_name", "-name": "campaigns_by_name", "created_at": "campaigns_pkey", "-created_at": "campaigns_pkey"} {
-		for _, q := range []page.Query{{}, {Status: "draft"}, {Name: "c1"}, {CreatedAfter: ptr(time.Now().Add(-time.Hour))}} {
+	for sort, index := range map[string]string{"name": "campaigns_by_name", "-name": "campaigns_by_name", "created_at": "campaigns_pkey",
+		"-created_at": "campaigns_pkey"} {
+		for _, q := range []page.Query{{}, {Status: "draft"}, {Name: "c1"}, {CreatedAfter: new(time.Now().Add(-time.Hour))}} {
 			seen := &pgtest.Statements{}
 			deps := b.deps
 			deps.Pool = b.connect(seen, nil)

@@ -30,8 +30,8 @@ func (b *bundle) optOuts() {
 		('o5', 'out@shop.example', 'x', true), ('o6', null, 'x', true), ('6', 'other@shop.example', 'x', true)`)
 }
 
-// An address that is opted out in any row of the audience is not written to,
-// whatever the chunk and the order of the rows, and however often it is read.
+// An address that is opted out in any row of the audience gets no message, whatever
+// the chunk and the order of the rows, and however often the audience is read.
 func TestAnOptOutWins(t *testing.T) {
 	for name, chunk := range map[string]int{"in one chunk": 5000, "across chunks": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -41,11 +41,12 @@ func TestAnOptOutWins(t *testing.T) {
 			b.fanout(c.ID)
 			// Customer 6 is opted out with both addresses. Customer 2 has one address, and so one row.
 			want := map[string]int64{"unsubscribed": 8, "duplicate_address": 3, "invalid_key": 1}
-			first := b.get(c.ID).Books
+			first := b.get(c.ID).Counts
 			if d := cmp.Diff(want, first.SkippedBy); d != "" || first.Audience != 27 || first.Pending != 15 || !first.Balanced {
 				t.Errorf("%+v %s", first, d)
 			}
-			for i, address := range []string{"c1@shop.example", "c2@shop.example", "c3@shop.example", "c4@shop.example", "c6@shop.example"} {
+			for i, address := range []string{"c1@shop.example", "c2@shop.example", "c3@shop.example", "c4@shop.example",
+				"c6@shop.example"} {
 				if b.addresses(c.ID)[address] != 0 {
 					t.Errorf("address %d (%s) has a notification", i+1, address)
 				}
@@ -54,10 +55,10 @@ func TestAnOptOutWins(t *testing.T) {
 				b.run(b.pool, `update fanouts set finished_at = null where workspace_id = $1`, b.ws)
 				b.fanout(c.ID)
 			}
-			if d := cmp.Diff(first, b.get(c.ID).Books); d != "" {
+			if d := cmp.Diff(first, b.get(c.ID).Counts); d != "" {
 				t.Errorf("a repetition changed the counts: %s", d)
 			}
-			preview, err := b.Rehearse(context.Background(), b.ws, b.draft().ID)
+			preview, err := b.Preview(context.Background(), b.ws, b.draft().ID)
 			b.must(err)
 			if preview.Sendable != 15 || preview.Rows != 27 || !cmp.Equal(want, preview.SkippedBy) {
 				t.Errorf("the preview counts %+v", preview)
@@ -69,7 +70,7 @@ func TestAnOptOutWins(t *testing.T) {
 	}
 }
 
-// Runs at once: each writes the opt-outs before its first intent.
+// Runs at once: each writes the opt-outs before its first notification.
 func TestAnOptOutWinsWhenRunsAreAtOnce(t *testing.T) {
 	b := setup(t, 2000)
 	b.run(b.shop, `insert into customers select 'o' || i, 'C' || i || '@shop.example', 'x', true from generate_series(1, 2000, 7) i`)
@@ -84,26 +85,28 @@ func TestAnOptOutWinsWhenRunsAreAtOnce(t *testing.T) {
 		})
 	}
 	runs.Wait()
-	got := b.get(c.ID).Books
-	if got.Audience != 2286 || got.SkippedBy["unsubscribed"] != 286 || got.SkippedBy["duplicate_address"] != 286 || got.Pending != 1714 || !got.Balanced {
+	got := b.get(c.ID).Counts
+	if got.Audience != 2286 || got.SkippedBy["unsubscribed"] != 286 || got.SkippedBy["duplicate_address"] != 286 || got.Pending != 1714 ||
+		!got.Balanced {
 		t.Errorf("%+v", got)
 	}
 }
 
-// A campaign that was begun before an opt-out goes on without a second row for
-// those that it has written down, and heeds the opt-out for all others.
+// A campaign that was begun before an opt-out continues without a second row for
+// recipients that it has written, and skips the opt-out among the others.
 func TestAnOptOutBetweenTwoRuns(t *testing.T) {
 	b := setup(t, 10)
 	c := b.sent()
 	ctx := context.Background()
 	b.must(b.WriteChunk(ctx, b.plans(c.ID, 1), someRecipients(c.ID, 1, 3)))
-	there := b.addresses(c.ID)
+	written := b.addresses(c.ID)
 	b.run(b.shop, `update customers set opted_out = true where id in ('9', '10')`)
-	b.run(b.shop, `insert into customers values ('o8', 'c8@shop.example', 'x', true), ('o1', $1, 'x', true)`, slices.Sorted(maps.Keys(there))[0])
+	b.run(b.shop, `insert into customers values ('o8', 'c8@shop.example', 'x', true), ('o1', $1, 'x', true)`,
+		slices.Sorted(maps.Keys(written))[0])
 	if _, err := b.readAll(b.plans(c.ID, 2)); err != nil {
 		t.Fatal(err)
 	}
-	got := b.get(c.ID).Books
+	got := b.get(c.ID).Counts
 	if got.SkippedBy["unsubscribed"] != 4 || got.SkippedBy["duplicate_address"] != 1 || !got.Balanced {
 		t.Errorf("%+v", got)
 	}
@@ -114,8 +117,8 @@ func TestAnOptOutBetweenTwoRuns(t *testing.T) {
 	}
 }
 
-// Rows that are opted out take no time of the provider's rate.
-func TestOptOutsDelayNobody(t *testing.T) {
+// Rows that are opted out do not count for the provider's rate.
+func TestOptOutsDelayNoBatch(t *testing.T) {
 	b := setup(t, 10)
 	b.run(b.shop, `insert into customers select 'o' || i, 'o' || i || '@shop.example', 'x', true from generate_series(1, 1000) i`)
 	b.run(b.pool, `update providers set rate_per_second = 1 where workspace_id = $1`, b.ws)
@@ -166,7 +169,7 @@ func TestAnOptOutInARowThatIsWritten(t *testing.T) {
 		if d := cmp.Diff(want, b.intents(id)); d != "" {
 			t.Error(d)
 		}
-		if got := b.get(id).Books; got.Audience != 3 || got.SkippedBy["unsubscribed"] != 1 || !got.Balanced {
+		if got := b.get(id).Counts; got.Audience != 3 || got.SkippedBy["unsubscribed"] != 1 || !got.Balanced {
 			t.Errorf("%+v", got)
 		}
 		_, err = b.Pause(ctx, b.ws, id, uuid.Nil)
@@ -255,7 +258,7 @@ func TestAnOptOutBetweenTwoRunsOfRandomAudiences(t *testing.T) {
 		b.must(b.pool.QueryRow(ctx, `
 			select count(*) from (select from notifications where workspace_id = $1 and origin_id = $2
 			group by profile_key, trim(lower(address)) having count(*) > 1 and (count(*) filter (where skip_reason is null) > 0 or count(*) > 2)) d`, b.ws, id).Scan(&doubled))
-		if got := b.get(id).Books; got.Audience != rows || rows < int64(len(different)) || doubled > 0 || !got.Balanced {
+		if got := b.get(id).Counts; got.Audience != rows || rows < int64(len(different)) || doubled > 0 || !got.Balanced {
 			t.Errorf("seed %d: %d rows of %d recipients, %+v", seed, rows, len(different), got)
 		}
 	}
@@ -291,11 +294,11 @@ func TestAPreviewCountsWhatAFanoutWrites(t *testing.T) {
 		b.randomAudience(rand.New(rand.NewPCG(uint64(seed), 3)), []any{"a", "b", "c", "d", "", nil, strings.Repeat("k", 256), "e"},
 			[]any{"x@shop.example", "X@Shop.example", "y@shop.example", " y@shop.example ", nil, "", "  ", "no address", " no address",
 				"z@bücher.example", "z@xn--bcher-kva.example", "w@shop.example", "v@shop.example"})
-		p, err := b.Rehearse(context.Background(), b.ws, b.draft().ID)
+		p, err := b.Preview(context.Background(), b.ws, b.draft().ID)
 		b.must(err)
 		id := b.sent().ID
 		b.fanout(id)
-		got := b.get(id).Books
+		got := b.get(id).Counts
 		if got.Audience != p.Rows || got.Pending != p.Sendable || fmt.Sprint(got.SkippedBy) != fmt.Sprint(p.SkippedBy) {
 			t.Errorf("seed %d: the preview counts %d rows, %d sendable, %v, the fan-out %+v: %v", seed, p.Rows, p.Sendable, p.SkippedBy, got,
 				b.pairs(b.shop, `select coalesce(left(id, 5), 'null'), coalesce(email, 'null') || coalesce(opted_out, false) from customers`))

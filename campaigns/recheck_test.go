@@ -11,7 +11,7 @@ import (
 	"lemma"
 )
 
-// What the audience says now, with all rows of a profile that has several.
+// Recheck returns the current rows, and all rows of a profile that has several.
 func TestRecheckReadsTheAudienceAsItIsNow(t *testing.T) {
 	b := setup(t, 6)
 	id := b.sent().ID
@@ -30,7 +30,8 @@ func TestRecheckReadsTheAudienceAsItIsNow(t *testing.T) {
 			got[profile] += fmt.Sprintf("%s %v;", r.Email, r.OptedOut)
 		}
 	}
-	want := map[string]string{"1": "c1@shop.example true;", "3": "new@shop.example false;", "4": "c4@shop.example false;second@shop.example false;", "5": "c5@shop.example false;"}
+	want := map[string]string{"1": "c1@shop.example true;", "3": "new@shop.example false;",
+		"4": "c4@shop.example false;second@shop.example false;", "5": "c5@shop.example false;"}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -39,9 +40,8 @@ func TestRecheckReadsTheAudienceAsItIsNow(t *testing.T) {
 	}
 }
 
-// How long a recipient has waited counts from the reading of the audience and
-// not from the write: a slow source, or a process that stood still, may lie
-// between the two.
+// The wait of a recipient begins when the audience is read and not when the
+// recipient is written: a slow source or a paused process may lie between them.
 func TestTheWaitCountsFromTheReading(t *testing.T) {
 	b := setup(t, 40)
 	id := b.sent().ID
@@ -59,9 +59,9 @@ func TestTheWaitCountsFromTheReading(t *testing.T) {
 	}
 }
 
-// A source that cannot be asked again is shown on the campaign while it is
-// tried again; one that stays away, or whose audience is no longer valid,
-// pauses it. Once it answers, the campaign says nothing of it any more.
+// While the source cannot be read again, the campaign shows the reason. A source
+// that stays unavailable, or an audience that is no longer valid, pauses it. After
+// a successful read the reason is cleared.
 func TestAnAudienceThatCannotBeReadAgain(t *testing.T) {
 	b := setup(t, 6)
 	ctx := context.Background()
@@ -87,7 +87,7 @@ func TestAnAudienceThatCannotBeReadAgain(t *testing.T) {
 	want("when it is back", Sending, "")
 
 	b.run(b.shop, `alter role `+b.role+` connection limit 0`)
-	b.deps.Audiences.Close() // whose connection is still open
+	b.deps.Audiences.Close() // since its connection is still open
 	_ = ask()
 	b.run(b.pool, `update campaigns set unchecked_since = now() - interval '16 minutes' where id = $1`, id)
 	_ = ask()
@@ -106,12 +106,13 @@ func TestAnAudienceThatCannotBeReadAgain(t *testing.T) {
 	want("when the column is gone", Paused, "source_changed")
 }
 
-// BenchmarkRecheck is what one batch costs the customer's database.
+// BenchmarkRecheck measures the cost of one batch for the customer's database.
 func BenchmarkRecheck(b *testing.B) {
 	for _, c := range []struct {
 		people int
 		index  string
-	}{{100_000, ""}, {100_000, `create unique index on customers (id)`}, {1_000_000, `create unique index on customers (id)`}, {1_000_000, ""}} {
+	}{{100_000, ""}, {100_000, `create unique index on customers (id)`}, {1_000_000, `create unique index on customers (id)`},
+		{1_000_000, ""}} {
 		b.Run(fmt.Sprintf("%d people, index %v", c.people, c.index != ""), func(b *testing.B) {
 			s := open(b, c.people)
 			if c.index != "" {

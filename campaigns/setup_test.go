@@ -28,7 +28,7 @@ type bundle struct {
 	t        testing.TB
 	pool     *pgxpool.Pool
 	shop     *pgxpool.Pool // as its owner
-	role     string        // the one that Lemma reads the shop as
+	role     string        // the role that Lemma reads the shop as
 	ws       uuid.UUID
 	source   uuid.UUID
 	audience uuid.UUID
@@ -39,7 +39,7 @@ type bundle struct {
 	*Campaigns
 }
 
-// setup fills the shop with n customers with good addresses, and makes all
+// setup fills the shop with n customers with valid addresses, and makes all
 // that a campaign needs.
 func setup(t *testing.T, n int, change ...func(*Config)) *bundle {
 	t.Helper()
@@ -52,7 +52,8 @@ func open(t testing.TB, n int, change ...func(*Config)) *bundle {
 	b := &bundle{t: t, pool: pgtest.DB(t)}
 	box, err := secrets.ParseKeys(secrets.NewKey())
 	b.must(err)
-	b.deps = Deps{Pool: b.pool, Ledger: notifications.New(b.pool), Audiences: audience.New(b.pool, box, audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: 2 * time.Second}),
+	b.deps = Deps{Pool: b.pool, Ledger: notifications.New(b.pool),
+		Audiences: audience.New(b.pool, box, audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: 2 * time.Second}),
 		Templates: message.New(b.pool), Providers: providers.New(b.pool, box, nil), Log: slog.New(slog.DiscardHandler)}
 	b.cfg = Config{Chunk: 50, BatchSize: 20, RetryFor: time.Millisecond, Grace: time.Millisecond}
 	for _, c := range change {
@@ -63,7 +64,7 @@ func open(t testing.TB, n int, change ...func(*Config)) *bundle {
 	return b
 }
 
-// neighbour is another workspace of the same Lemma, with a shop of its own.
+// neighbour is another workspace of the same database, with its own shop.
 func (b *bundle) neighbour(n int) *bundle {
 	b.t.Helper()
 	other := *b
@@ -84,22 +85,26 @@ func (b *bundle) openShopIn(ws uuid.UUID, n int) {
 	b.run(b.shop, `insert into customers select i, 'c' || i || '@shop.example', 'N' || i from generate_series(1, $1::int) i`, n)
 	role := "reader_" + uuid.NewString()[:8]
 	b.role = role
-	b.run(b.shop, fmt.Sprintf(`create role %s login; grant select on all tables in schema public to %s; revoke create on schema public from public`, role, role))
+	b.run(b.shop, fmt.Sprintf(`create role %s login; grant select on all tables in schema public to %s;
+		revoke create on schema public from public`, role, role))
 	shop := b.shop
 	b.t.Cleanup(func() { _, _ = shop.Exec(ctx, `drop owned by `+role+`; drop role `+role) })
 
-	source, err := b.deps.Audiences.CreateSource(ctx, b.ws, audience.NewSource{ID: lemma.NewID(), Name: role, Kind: "postgres", DSN: asRole(b.shop, role)})
+	source, err := b.deps.Audiences.CreateSource(ctx, b.ws,
+		audience.NewSource{ID: lemma.NewID(), Name: role, Kind: "postgres", DSN: asRole(b.shop, role)})
 	b.must(err)
 	aud, err := b.deps.Audiences.Create(ctx, b.ws, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: role,
 		SQL: "select id, email, name, opted_out from customers", KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
 	b.must(err)
-	tpl, err := b.deps.Templates.Create(ctx, b.ws, message.NewTemplate{ID: lemma.NewID(), Name: role, Content: message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"}})
+	tpl, err := b.deps.Templates.Create(ctx, b.ws, message.NewTemplate{ID: lemma.NewID(), Name: role,
+		Content: message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"}})
 	b.must(err)
 	b.source, b.audience, b.template, b.provider = source.ID, aud.ID, tpl.ID, lemma.NewID()
-	b.run(b.pool, `insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, $3, 'email', 'smtp', '{}')`, b.ws, b.provider, role)
+	b.run(b.pool, `insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, $3, 'email', 'smtp', '{}')`, b.ws,
+		b.provider, role)
 }
 
-// tracer sees the statements of a pool.
+// tracer counts the statements of a pool.
 type tracer struct {
 	mu         sync.Mutex
 	statements []string
@@ -135,8 +140,6 @@ func (b *bundle) connect(t pgx.QueryTracer, settings map[string]string) *pgxpool
 	b.t.Cleanup(pool.Close)
 	return pool
 }
-
-func ptr[T any](v T) *T { return &v }
 
 func asRole(pool *pgxpool.Pool, role string) string {
 	c := pool.Config().ConnConfig
@@ -185,14 +188,15 @@ func (b *bundle) fanout(id uuid.UUID) {
 	}
 }
 
-// endBatches plays the sender: every batch ends as sent.
+// endBatches ends every batch as sent, as the sender does.
 func (b *bundle) endBatches() {
 	b.run(b.pool, `update batches set status = 'done', sent = size, finished_at = now() where workspace_id = $1 and status = 'ready'`, b.ws)
 }
 
 func (b *bundle) addresses(id uuid.UUID) map[string]int {
 	b.t.Helper()
-	rows, err := b.pool.Query(context.Background(), `select address from notifications where workspace_id = $1 and origin_id = $2 and skip_reason is null`, b.ws, id)
+	rows, err := b.pool.Query(context.Background(),
+		`select address from notifications where workspace_id = $1 and origin_id = $2 and skip_reason is null`, b.ws, id)
 	b.must(err)
 	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	b.must(err)

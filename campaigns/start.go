@@ -15,8 +15,8 @@ import (
 	"lemma/message"
 )
 
-// Send starts a campaign now. It answers when that is decided and durable; the
-// fan-out follows.
+// Send starts a campaign now. It returns when that is committed; the fan-out
+// follows.
 func (c *Campaigns) Send(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
 	err := c.checkSendable(ctx, workspaceID, id, send)
 	if err == nil {
@@ -24,29 +24,31 @@ func (c *Campaigns) Send(ctx context.Context, workspaceID, id, request uuid.UUID
 			if err := c.start(ctx, tx, workspaceID, id, send); err != nil {
 				return err
 			}
-			return note(ctx, tx, workspaceID, id, send, request)
+			return recordRequest(ctx, tx, workspaceID, id, send, request)
 		})
 	}
 	return c.done(ctx, workspaceID, id, request, err)
 }
 
-// start moves a campaign to preparing and rings for its fan-out, together.
+// start moves a campaign to preparing and enqueues its fan-out, in the transaction of the caller.
 func (c *Campaigns) start(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb) error {
 	err := move(ctx, tx, workspaceID, id, v, `status = 'preparing', status_reason = null, status_detail = null, started_at = now()`)
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `insert into fanouts (workspace_id, campaign_id) values ($1, $2) on conflict (workspace_id, campaign_id) do nothing`, workspaceID, id)
+	_, err = tx.Exec(ctx, `
+		insert into fanouts (workspace_id, campaign_id) values ($1, $2)
+		on conflict (workspace_id, campaign_id) do nothing`, workspaceID, id)
 	if err != nil {
 		return fmt.Errorf("make fan-out of %s: %w", id, err)
 	}
-	return c.ring(ctx, tx, workspaceID, id)
+	return c.enqueue(ctx, tx, workspaceID, id)
 }
 
-// Schedule lets a campaign start by itself at a time that has not passed.
+// Schedule makes a campaign start at a time in the future.
 func (c *Campaigns) Schedule(ctx context.Context, workspaceID, id uuid.UUID, at time.Time, request uuid.UUID) (Campaign, error) {
 	if !at.After(time.Now()) {
-		return c.done(ctx, workspaceID, id, request, lemma.Fault("/at", "in_the_past", "the time to send at has passed; use send to send now"))
+		return c.done(ctx, workspaceID, id, request, lemma.Fault("/at", "in_the_past", "must be in the future; use send to send now"))
 	}
 	if err := c.checkSendable(ctx, workspaceID, id, schedule); err != nil {
 		return c.done(ctx, workspaceID, id, request, err)
@@ -59,18 +61,20 @@ func (c *Campaigns) Unschedule(ctx context.Context, workspaceID, id, request uui
 	return c.move(ctx, workspaceID, id, unschedule, request, `status = 'draft', scheduled_at = null`)
 }
 
-func (c *Campaigns) move(ctx context.Context, workspaceID, id uuid.UUID, v verb, request uuid.UUID, set string, args ...any) (Campaign, error) {
+func (c *Campaigns) move(
+	ctx context.Context, workspaceID, id uuid.UUID, v verb, request uuid.UUID, set string, args ...any,
+) (Campaign, error) {
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		if err := move(ctx, tx, workspaceID, id, v, set, args...); err != nil {
 			return err
 		}
-		return note(ctx, tx, workspaceID, id, v, request)
+		return recordRequest(ctx, tx, workspaceID, id, v, request)
 	})
 	return c.done(ctx, workspaceID, id, request, err)
 }
 
-// checkSendable finds what would make a send fail before it is begun: a wrong
-// status, and variables that the audience does not have.
+// checkSendable finds errors of a send before it begins: a status that does not
+// allow it, and variables that the audience does not have.
 func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID, v verb) error {
 	now, err := c.Get(ctx, workspaceID, id)
 	if err != nil {
@@ -83,7 +87,7 @@ func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID
 	return err
 }
 
-// content reads what a campaign sends, ready to be rendered. The audience must
+// content returns the compiled content of a campaign. The audience must
 // have all columns that the template and the headers use.
 func (c *Campaigns) content(ctx context.Context, now Campaign) (*message.Compiled, error) {
 	template, err := c.templates.Compiled(ctx, now.WorkspaceID, now.TemplateID, now.TemplateVersion)
@@ -118,5 +122,6 @@ func known(aud audience.Audience, pointer, what string, used []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return lemma.Fault(pointer, "unknown_variable", "%s %s, which the audience does not have; its columns are %s", what, strings.Join(missing, ", "), strings.Join(names, ", "))
+	return lemma.Fault(pointer, "unknown_variable", "%s %s, which the audience does not have; its columns are %s",
+		what, strings.Join(missing, ", "), strings.Join(names, ", "))
 }

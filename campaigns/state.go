@@ -12,7 +12,7 @@ import (
 	"lemma/lifecycle"
 )
 
-// A verb is something that can be asked of a campaign, or that happens to it.
+// verb is a change of a campaign, by a request or by Lemma.
 type verb string
 
 const (
@@ -25,13 +25,13 @@ const (
 	resume     verb = "resume"
 	cancel     verb = "cancel"
 
-	fire     verb = "fire"     // the schedule fell due
-	begin    verb = "begin"    // the audience is open and its rows are being written
-	complete verb = "complete" // nothing is on its way
-	fail     verb = "fail"     // it cannot be gone on with
+	fire     verb = "fire"     // the scheduled time has come
+	begin    verb = "begin"    // the rows of the audience are being written
+	complete verb = "complete" // all notifications have ended
+	fail     verb = "fail"     // it cannot continue
 )
 
-// table is the only place that says which status allows which verb.
+// table has the statuses that allow each verb.
 var table = lifecycle.Table[Status, verb]{
 	Noun: "campaign",
 	From: map[verb][]Status{
@@ -49,15 +49,12 @@ var table = lifecycle.Table[Status, verb]{
 		complete: {Sending, Paused},
 		fail:     {Preparing, Sending, Paused},
 	},
-	Asked: []verb{edit, remove, send, schedule, unschedule, pause, resume, cancel},
+	Public: []verb{edit, remove, send, schedule, unschedule, pause, resume, cancel},
 }
 
-// The verbs of the API are told which request asks, uuid.Nil for none. Repeated
-// for the same one, a verb is done once and answers the campaign as it is now.
-
-// move performs a verb by compare-and-set: set is the rest of the update's SET
-// clause, and its arguments begin at $4. No row means that the status does not
-// allow the verb, or that there is no such campaign; one look tells which.
+// move applies a verb if the status allows it: set is the rest of the SET clause,
+// and its arguments begin at $4. Otherwise the error says whether the campaign
+// exists and which verbs its status allows.
 func move(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb, set string, args ...any) error {
 	tag, err := tx.Exec(ctx, `
 		update campaigns set version = version + 1, updated_at = now(), `+set+`
@@ -71,10 +68,10 @@ func move(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb, set
 	return nil
 }
 
-// note writes down which request asked for a verb, in the transaction that does
-// it: a request whose answer was lost is not done a second time (lifecycle.ErrRepeated). Nil is
-// no request.
-func note(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb, request uuid.UUID) error {
+// recordRequest records the request of a verb, in the transaction that applies it.
+// For a request that is recorded already it returns lifecycle.ErrRepeated, so that
+// the verb is applied once. uuid.Nil is no request.
+func recordRequest(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb, request uuid.UUID) error {
 	if request == uuid.Nil {
 		return nil
 	}
@@ -82,7 +79,7 @@ func note(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb, req
 		insert into campaign_requests (workspace_id, campaign_id, id, verb) values ($1, $2, $3, $4)
 		on conflict (workspace_id, campaign_id, id) do nothing`, workspaceID, id, request, v)
 	if err != nil {
-		return fmt.Errorf("note request of campaign %s: %w", id, err)
+		return fmt.Errorf("record request of campaign %s: %w", id, err)
 	}
 	if tag.RowsAffected() == 0 {
 		return lifecycle.ErrRepeated
@@ -90,21 +87,22 @@ func note(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb, req
 	return nil
 }
 
-// done ends a verb. One that failed because an earlier try of the same request did
-// it is answered like that: with the campaign as it is now.
+// done ends a verb. It returns the campaign, also if the verb failed because an
+// earlier attempt of the same request applied it.
 func (c *Campaigns) done(ctx context.Context, workspaceID, id, request uuid.UUID, err error) (Campaign, error) {
 	repeated := func(ctx context.Context) (before bool, err error) {
 		err = c.pool.QueryRow(ctx, `
-			select exists (select from campaign_requests where workspace_id = $1 and campaign_id = $2 and id = $3)`, workspaceID, id, request).Scan(&before)
+			select exists (select from campaign_requests where workspace_id = $1 and campaign_id = $2 and id = $3)`,
+			workspaceID, id, request).Scan(&before)
 		if err != nil {
-			err = fmt.Errorf("read whether a request was done to campaign %s: %w", id, err)
+			err = fmt.Errorf("read requests of campaign %s: %w", id, err)
 		}
 		return before, err
 	}
 	return lifecycle.Once(ctx, err, repeated, func(ctx context.Context) (Campaign, error) { return c.Get(ctx, workspaceID, id) })
 }
 
-// refuse says why a verb found no row.
+// refuse returns the error of a verb whose update changed no row.
 func refuse(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb) error {
 	var now Status
 	err := tx.QueryRow(ctx, `select status from campaigns where workspace_id = $1 and id = $2`, workspaceID, id).Scan(&now)

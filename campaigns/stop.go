@@ -12,14 +12,14 @@ import (
 	"lemma/notifications"
 )
 
-// Pause stops a campaign: once it answers, no further window opens. Rows that
-// stand in an open window are in flight and end by themselves.
+// Pause stops a campaign: after it returns, no further window opens. Notifications
+// in an open window are in flight and end by themselves.
 func (c *Campaigns) Pause(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
 	return c.done(ctx, workspaceID, id, request, c.halt(ctx, workspaceID, id, request, "requested", ""))
 }
 
-// PauseFor pauses a campaign for a reason of Lemma's own, such as a provider
-// that fails. One that is not running is left as it is.
+// PauseFor pauses a campaign because of an internal reason, such as a failing
+// provider. A campaign that is not running stays unchanged.
 func (c *Campaigns) PauseFor(ctx context.Context, workspaceID, id uuid.UUID, reason, detail string) error {
 	err := c.halt(ctx, workspaceID, id, uuid.Nil, reason, detail)
 	if k := lemma.KindOf(err); k == lemma.WrongStatus || k == lemma.NotFound {
@@ -33,26 +33,27 @@ func (c *Campaigns) halt(ctx context.Context, workspaceID, id, request uuid.UUID
 		if err := lockForVerb(ctx, tx, id); err != nil {
 			return err
 		}
-		err := move(ctx, tx, workspaceID, id, pause, `status = 'paused', paused_at = now(), status_reason = $4, status_detail = nullif($5, '')`, reason, detail)
+		err := move(ctx, tx, workspaceID, id, pause,
+			`status = 'paused', paused_at = now(), status_reason = $4, status_detail = nullif($5, '')`, reason, detail)
 		if err != nil {
 			return err
 		}
 		if err := c.ledger.Hold(ctx, tx, workspaceID, id); err != nil {
 			return err
 		}
-		return note(ctx, tx, workspaceID, id, pause, request)
+		return recordRequest(ctx, tx, workspaceID, id, pause, request)
 	})
 }
 
-// Resume goes on where the pause stopped: the gate of the batches is opened,
-// and an audience that was not read to its end is read again, which adds only
-// who is not there yet.
+// Resume continues a paused campaign: it opens the gate of its batches. An audience
+// that was not read to its end is read again, which adds only recipients that are
+// missing.
 func (c *Campaigns) Resume(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
 	return c.ResumeWith(ctx, workspaceID, id, request, nil)
 }
 
-// ResumeWith is Resume with another limit of template errors, if one is given.
-// The errors until now are forgiven: their share counts anew from here.
+// ResumeWith is Resume with another limit of template errors, if it is not nil. The
+// count of template errors restarts.
 func (c *Campaigns) ResumeWith(ctx context.Context, workspaceID, id, request uuid.UUID, templateErrors *float64) (Campaign, error) {
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		err := move(ctx, tx, workspaceID, id, resume, `status = case when sending_at is null then 'preparing' else 'sending' end,
@@ -60,37 +61,38 @@ func (c *Campaigns) ResumeWith(ctx context.Context, workspaceID, id, request uui
 		if err != nil {
 			return err
 		}
-		if err := forgiveErrors(ctx, tx, workspaceID, id, templateErrors); err != nil {
+		if err := resetErrors(ctx, tx, workspaceID, id, templateErrors); err != nil {
 			return err
 		}
 		if err := c.ledger.Unhold(ctx, tx, workspaceID, id); err != nil {
 			return err
 		}
-		if err := c.ring(ctx, tx, workspaceID, id); err != nil {
+		if err := c.enqueue(ctx, tx, workspaceID, id); err != nil {
 			return err
 		}
-		return note(ctx, tx, workspaceID, id, resume, request)
+		return recordRequest(ctx, tx, workspaceID, id, resume, request)
 	})
 	return c.done(ctx, workspaceID, id, request, err)
 }
 
-// Cancel ends a campaign: once it answers, no chunk is written and no window
-// opens. It also answers how many rows stood in open windows at that moment
-// and how many never will be called, or where a request is repeated are now.
+// Cancel ends a campaign: after it returns, no chunk is written and no window
+// opens. It also returns how many notifications were in open windows at that time,
+// and how many were cancelled. A repeated request returns the present numbers.
 func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, notifications.Cancelled, error) {
 	var found notifications.Cancelled
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) (err error) {
 		if err = lockForVerb(ctx, tx, id); err != nil {
 			return err
 		}
-		err = move(ctx, tx, workspaceID, id, cancel, `status = 'cancelled', status_reason = 'requested', status_detail = null, finished_at = now()`)
+		err = move(ctx, tx, workspaceID, id, cancel,
+			`status = 'cancelled', status_reason = 'requested', status_detail = null, finished_at = now()`)
 		if err != nil {
 			return err
 		}
 		if found, err = c.ledger.Cancel(ctx, tx, workspaceID, id); err != nil {
 			return err
 		}
-		return note(ctx, tx, workspaceID, id, cancel, request)
+		return recordRequest(ctx, tx, workspaceID, id, cancel, request)
 	})
 	now, repeated := c.done(ctx, workspaceID, id, request, err)
 	if err != nil && repeated == nil {
@@ -99,9 +101,9 @@ func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id, request uuid.UU
 	return now, found, repeated
 }
 
-// Chunks share a lock on their campaign, and the verbs that end or stop it take
-// it alone. It stands in front of the row's own lock because it is fair: who
-// waits for a row that others go on sharing may wait for ever.
+// lockForVerb locks a campaign for a verb that stops or ends it. Chunks share this
+// lock. It precedes the lock of the row because it is fair: a row lock that others
+// share again and again may never be acquired.
 func lockForVerb(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, lockKey(id)); err != nil {
 		return fmt.Errorf("wait for chunks of %s: %w", id, err)
@@ -111,11 +113,11 @@ func lockForVerb(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 
 func lockForChunk(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock_shared($1)`, lockKey(id)); err != nil {
-		return fmt.Errorf("share campaign %s: %w", id, err)
+		return fmt.Errorf("lock campaign %s for a chunk: %w", id, err)
 	}
 	return nil
 }
 
-// lockKey is the random half of an id. Two campaigns that share one wait for
-// each other, and nothing worse.
+// lockKey is the random half of an id. Two campaigns with the same key only wait
+// for each other.
 func lockKey(id uuid.UUID) int64 { return int64(binary.BigEndian.Uint64(id[8:])) }

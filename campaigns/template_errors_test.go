@@ -9,20 +9,22 @@ import (
 	"github.com/google/uuid"
 )
 
-// render plays senders: of every open batch it ends so many rows as sent and
-// as skipped with a template error.
+// render does what senders do: of each of some open batches it ends rows as sent
+// and as skipped with a template error.
 func (b *bundle) render(campaign uuid.UUID, batches, sent, failed int) {
 	b.t.Helper()
 	b.run(b.pool, `
-		update batches set sent = sent + $3, skipped = skipped + $4, skips = jsonb_build_object('template_error', coalesce((skips->>'template_error')::int, 0) + $4::int),
+		update batches set sent = sent + $3, skipped = skipped + $4,
+			skips = jsonb_build_object('template_error', coalesce((skips->>'template_error')::int, 0) + $4::int),
 			status = case when sent + skipped + $3 + $4 = size then 'done' else 'ready' end
-		where id in (select id from batches where workspace_id = $1 and origin_id = $2 and status = 'ready' order by sent + skipped, id limit $5)`,
+		where id in (select id from batches where workspace_id = $1 and origin_id = $2 and status = 'ready'
+		order by sent + skipped, id limit $5)`,
 		b.ws, campaign, sent, failed, batches)
 }
 
 func (b *bundle) check(id uuid.UUID) Campaign {
 	b.t.Helper()
-	b.must(b.CheckTemplateErrors(context.Background(), b.ws, id, "data.city is not there"))
+	b.must(b.CheckTemplateErrors(context.Background(), b.ws, id, "data.city is missing"))
 	return b.get(id)
 }
 
@@ -37,10 +39,10 @@ func TestWhenTemplateErrorsPause(t *testing.T) {
 		"ten, and 2 % of what was begun":  {25, 0, 0, nil, Sending},
 		"ten of 200":                      {10, 1, 1, nil, Paused},
 		"all":                             {1, 0, 19, nil, Paused},
-		"five percent, allowed by itself": {25, 1, 1, ptr(0.05), Sending},
-		"more than is allowed by itself":  {25, 0, 2, ptr(0.05), Paused},
-		"none is allowed":                 {10, 1, 1, ptr(0.0), Paused},
-		"all are allowed":                 {1, 0, 19, ptr(1.0), Sending},
+		"five percent, allowed by itself": {25, 1, 1, new(0.05), Sending},
+		"more than is allowed by itself":  {25, 0, 2, new(0.05), Paused},
+		"none is allowed":                 {10, 1, 1, new(0.0), Paused},
+		"all are allowed":                 {1, 0, 19, new(1.0), Sending},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 500, func(cfg *Config) { cfg.Chunk = 500 })
@@ -60,7 +62,8 @@ func TestWhenTemplateErrorsPause(t *testing.T) {
 				t.Errorf("%s (%s: %s)", got.Status, got.StatusReason, got.StatusDetail)
 			}
 			var held int
-			b.must(b.pool.QueryRow(context.Background(), `select count(*) from batches where workspace_id = $1 and gate = 'held'`, b.ws).Scan(&held))
+			b.must(b.pool.QueryRow(context.Background(), `select count(*) from batches where workspace_id = $1 and gate = 'held'`,
+				b.ws).Scan(&held))
 			if (held > 0) != (c.want == Paused) || c.want == Paused && got.StatusReason != "template_errors" {
 				t.Errorf("%d batches are held, %s", held, got.StatusReason)
 			}
@@ -69,14 +72,16 @@ func TestWhenTemplateErrorsPause(t *testing.T) {
 }
 
 // After a resume the errors until then do not count; new ones do.
-func TestResumeForgivesTemplateErrors(t *testing.T) {
+func TestResumeResetsTemplateErrors(t *testing.T) {
 	b := setup(t, 500, func(cfg *Config) { cfg.Chunk = 500 })
 	ctx := context.Background()
 	c := b.sent()
 	b.fanout(c.ID)
 	b.render(c.ID, 10, 1, 1)
 	got := b.check(c.ID)
-	if got.Status != Paused || got.StatusDetail != "10 of 200 messages could not be rendered, and more than 2 % pause the campaign; the last error: data.city is not there" {
+	if got.Status != Paused ||
+		got.StatusDetail != "10 of 200 messages could not be rendered, "+
+			"and more than 2 % pause the campaign; the last error: data.city is missing" {
 		t.Fatalf("%s: %s", got.Status, got.StatusDetail)
 	}
 	_, err := b.Resume(ctx, b.ws, c.ID, uuid.Nil)
@@ -92,10 +97,10 @@ func TestResumeForgivesTemplateErrors(t *testing.T) {
 	if got = b.check(c.ID); got.Status != Paused || !strings.HasPrefix(got.StatusDetail, "10 of 380 ") {
 		t.Fatalf("not paused for new ones: %s, %s", got.Status, got.StatusDetail)
 	}
-	if got.Books.SkippedBy["template_error"] != 20 || !got.Books.Balanced {
-		t.Errorf("%+v", got.Books)
+	if got.Counts.SkippedBy["template_error"] != 20 || !got.Counts.Balanced {
+		t.Errorf("%+v", got.Counts)
 	}
-	if got, err = b.ResumeWith(ctx, b.ws, c.ID, uuid.Nil, ptr(1.0)); err != nil || *got.TemplateErrorLimit != 1 {
+	if got, err = b.ResumeWith(ctx, b.ws, c.ID, uuid.Nil, new(1.0)); err != nil || *got.TemplateErrorLimit != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	b.render(c.ID, 6, 0, 18)
@@ -104,8 +109,8 @@ func TestResumeForgivesTemplateErrors(t *testing.T) {
 	}
 }
 
-// A campaign with nothing left to send is not paused, nor one that a person
-// paused, nor what is no campaign.
+// A campaign that has nothing left to send is not paused again, nor a paused
+// campaign, nor another origin.
 func TestWhatTemplateErrorsDoNotPause(t *testing.T) {
 	b := setup(t, 20, func(cfg *Config) { cfg.Chunk = 500 })
 	ctx := context.Background()
@@ -130,8 +135,8 @@ func TestWhatTemplateErrorsDoNotPause(t *testing.T) {
 	b.must(b.CheckTemplateErrors(ctx, b.ws, uuid.New(), ""))
 }
 
-// Of many nodes that check at once one pauses, and a resume at the same time
-// either comes before it, and nothing is paused, or after it.
+// Of many processes that check at once one pauses. A resume at the same time comes
+// before it, and the campaign is not paused, or after it.
 func TestTemplateErrorsAndAResumeAtOnce(t *testing.T) {
 	b := setup(t, 200, func(cfg *Config) { cfg.Chunk = 500 })
 	ctx := context.Background()

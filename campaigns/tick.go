@@ -13,8 +13,8 @@ import (
 	"lemma/loop"
 )
 
-// Loop starts what is due, completes what has ended, and rings again for
-// fan-outs that lie still, until ctx ends. It is safe on every node at once.
+// Loop starts campaigns that are due, completes those that have ended, and enqueues
+// fan-outs without a job, until ctx ends. It may run in every process at once.
 func (c *Campaigns) Loop(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(func() { loop.Every(ctx, c.cfg.TickEvery, c.Tick, c.failed("tick")) })
@@ -28,7 +28,7 @@ func (c *Campaigns) failed(what string) func(error) {
 	return func(err error) { c.log.Error("campaigns "+what+" failed", "error", err) }
 }
 
-// Tick starts campaigns whose schedule fell due and completes those that have ended.
+// Tick starts campaigns whose scheduled time has come, and completes those that have ended.
 func (c *Campaigns) Tick(ctx context.Context) error {
 	_, fired := c.FireDue(ctx)
 	_, settled := c.Settle(ctx)
@@ -37,11 +37,12 @@ func (c *Campaigns) Tick(ctx context.Context) error {
 
 type ref struct{ WorkspaceID, ID uuid.UUID }
 
-// FireDue starts campaigns whose scheduled time has come, by the database's
-// clock. Each start is a compare-and-set, so of several nodes one starts it.
+// FireDue starts campaigns whose scheduled time has come, by the clock of the
+// database. Each start is conditional on the status, so one process starts it.
 func (c *Campaigns) FireDue(ctx context.Context) (int, error) {
 	due, err := c.refs(ctx, `
-		select c.workspace_id, c.id from campaigns c where c.status = 'scheduled' and c.scheduled_at <= now() order by `+fairly+` limit 100`)
+		select c.workspace_id, c.id from campaigns c where c.status = 'scheduled' and c.scheduled_at <= now()
+		order by `+fairly+` limit 100`)
 	if err != nil {
 		return 0, fmt.Errorf("find due campaigns: %w", err)
 	}
@@ -52,17 +53,16 @@ func (c *Campaigns) FireDue(ctx context.Context) (int, error) {
 		switch {
 		case err == nil:
 			fired++
-		case lemma.KindOf(err) != lemma.WrongStatus: // another node was first
+		case lemma.KindOf(err) != lemma.WrongStatus: // otherwise another process has started it
 			failed = errors.Join(failed, fmt.Errorf("start campaign %s: %w", r.ID, err))
 		}
 	}
 	return fired, failed
 }
 
-// Settle completes campaigns of which nothing is on its way: the audience was
-// read to its end, and every batch has ended. It looks at the rows themselves,
-// so no counter can lie to it, and looks a second time under the campaign's
-// lock: a chunk that it had to wait for may have written more.
+// Settle completes campaigns whose audience was read to its end and whose batches
+// have all ended. It reads the batches and not a counter, and reads them again
+// under the lock of the campaign, since a chunk may have been written meanwhile.
 func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 	ended, err := c.refs(ctx, `select workspace_id, id from campaigns c where `+hasEnded)
 	if err != nil {
@@ -74,8 +74,10 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 				return err
 			}
 			tag, err := tx.Exec(ctx, `
-				update campaigns c set status = 'completed', status_reason = null, status_detail = null, version = version + 1, updated_at = now(),
-					finished_at = coalesce((select max(b.finished_at) from batches b where b.workspace_id = c.workspace_id and b.origin_id = c.id), now())
+				update campaigns c set status = 'completed', status_reason = null, status_detail = null,
+					version = version + 1, updated_at = now(),
+					finished_at = coalesce((select max(b.finished_at) from batches b
+						where b.workspace_id = c.workspace_id and b.origin_id = c.id), now())
 				where c.workspace_id = $1 and c.id = $2 and `+hasEnded, r.WorkspaceID, r.ID)
 			n += int(tag.RowsAffected())
 			return err
@@ -87,18 +89,19 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// hasEnded is true of a campaign c of which nothing is on its way. The statuses
-// are those of table.From[complete], written out so that the planner can use the
-// index on campaigns that are at work. Batches are looked for by a subquery with
-// a limit: for a plain not exists a planner may read those of all campaigns.
+// hasEnded is the condition of a campaign c whose audience was read and whose
+// batches have ended. The statuses are those of table.From[complete], written out
+// so that the planner can use the index on active campaigns. The subquery has a
+// limit, since for a plain "not exists" it may read the batches of all campaigns.
 const hasEnded = `c.status in ('sending', 'paused')
 	and exists (select from fanouts f where f.workspace_id = c.workspace_id and f.campaign_id = c.id and f.finished_at is not null)
-	and (select true from batches b where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.status in ('ready', 'leased') limit 1) is null`
+	and (select true from batches b
+		where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.status in ('ready', 'leased') limit 1) is null`
 
-// Sweep rings again for campaigns whose fan-out is neither finished, nor held
-// by anybody, nor waiting in River's queue.
+// Sweep enqueues fan-outs that are not finished, have no lease and no job in
+// River's queue.
 func (c *Campaigns) Sweep(ctx context.Context) (int, error) {
-	still, err := c.refs(ctx, `
+	idle, err := c.refs(ctx, `
 		select c.workspace_id, c.id from campaigns c
 		join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id
 		where c.status in ('preparing', 'sending') and f.finished_at is null and f.retry_at < now()
@@ -110,17 +113,17 @@ func (c *Campaigns) Sweep(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find fan-outs without a job: %w", err)
 	}
-	for _, r := range still {
-		err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.ring(ctx, tx, r.WorkspaceID, r.ID) })
+	for _, r := range idle {
+		err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.enqueue(ctx, tx, r.WorkspaceID, r.ID) })
 		if err != nil {
 			return 0, err
 		}
 	}
-	return len(still), nil
+	return len(idle), nil
 }
 
-// fairly orders campaigns so that one of each workspace comes before the second
-// of any, and workspaces among each other by chance.
+// fairly orders campaigns so that the first of each workspace precedes the second
+// of any. The order of workspaces is random.
 const fairly = `row_number() over (partition by c.workspace_id order by c.id), random()`
 
 func (c *Campaigns) refs(ctx context.Context, sql string) ([]ref, error) {

@@ -177,7 +177,7 @@ func (h *house) nobodyElse(id uuid.UUID, all []fate) {
 // booksAgree: what the API shows is the sum of what became of everybody.
 func (h *house) booksAgree(id uuid.UUID, sum tally) {
 	h.t.Helper()
-	b := h.campaign(id).Books
+	b := h.campaign(id).Counts
 	shown := map[string]int64{"sent": b.Sent, "failed": b.Failed, "skipped": b.Skipped, "orphaned": b.Orphaned, "cancelled": b.Cancelled,
 		"pending": b.Pending, "processing": b.Processing}
 	found, audience := map[string]int64{}, int64(0)

@@ -29,25 +29,25 @@ func TestMessagesThatCannotBeRenderedPauseACampaign(t *testing.T) {
 	paused := func() campaigns.Campaign {
 		t.Helper()
 		h.until(30*time.Second, "the campaign is paused", func() bool { return h.campaign(id).Status == campaigns.Paused })
-		h.until(30*time.Second, "what was being called has ended", func() bool { return h.campaign(id).Books.Processing == 0 })
+		h.until(30*time.Second, "what was being called has ended", func() bool { return h.campaign(id).Counts.Processing == 0 })
 		return h.campaign(id)
 	}
 	first := paused()
-	if first.StatusReason != "template_errors" || !strings.Contains(first.StatusDetail, "the subject came out empty") ||
-		first.Books.Skipped < 10 || first.Books.Pending < 500 || !first.Books.Balanced {
-		t.Fatalf("%s: %s, %+v", first.StatusReason, first.StatusDetail, first.Books)
+	if first.StatusReason != "template_errors" || !strings.Contains(first.StatusDetail, "the rendered subject is empty") ||
+		first.Counts.Skipped < 10 || first.Counts.Pending < 500 || !first.Counts.Balanced {
+		t.Fatalf("%s: %s, %+v", first.StatusReason, first.StatusDetail, first.Counts)
 	}
 	_, err = h.campaigns.Resume(t.Context(), h.ws, id, uuid.Nil)
 	h.must(err)
 	second := paused()
-	if second.StatusReason != "template_errors" || second.Books.Skipped < first.Books.Skipped+10 {
-		t.Fatalf("%s: %s, %+v after %+v", second.StatusReason, second.StatusDetail, second.Books, first.Books)
+	if second.StatusReason != "template_errors" || second.Counts.Skipped < first.Counts.Skipped+10 {
+		t.Fatalf("%s: %s, %+v after %+v", second.StatusReason, second.StatusDetail, second.Counts, first.Counts)
 	}
 	all := 1.0
 	_, err = h.campaigns.ResumeWith(t.Context(), h.ws, id, uuid.Nil, &all)
 	h.must(err)
 	h.completed(id, 30*time.Second)
-	if end := h.campaign(id).Books; end.Sent != 1732-809 || end.SkippedBy["template_error"] != 809 || !end.Balanced {
+	if end := h.campaign(id).Counts; end.Sent != 1732-809 || end.SkippedBy["template_error"] != 809 || !end.Balanced {
 		t.Errorf("%+v", end)
 	}
 	if n := h.post.taken(); n != 1732-809 {

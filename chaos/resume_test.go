@@ -34,7 +34,7 @@ func TestAResumeHeedsWhoOptedOutMeanwhile(t *testing.T) {
 	h.must(err)
 	h.completed(id, 60*time.Second)
 
-	b := h.campaign(id).Books
+	b := h.campaign(id).Counts
 	t.Logf("%d mails before the pause, %d in all; skipped %v", before, h.post.taken(), b.SkippedBy)
 	for reason, digit := range map[string]int{"unsubscribed_since": 1, "left_audience": 2, "address_changed": 3} {
 		if b.SkippedBy[reason] == 0 {

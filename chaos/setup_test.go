@@ -205,7 +205,7 @@ func (h *house) completed(id uuid.UUID, within time.Duration) {
 	last := campaigns.Campaign{}
 	h.t.Cleanup(func() {
 		if h.t.Failed() {
-			h.t.Logf("campaign %s %s %s: %+v", last.Status, last.StatusReason, last.StatusDetail, last.Books)
+			h.t.Logf("campaign %s %s %s: %+v", last.Status, last.StatusReason, last.StatusDetail, last.Counts)
 		}
 	})
 	h.until(within, "the campaign is completed", func() bool {

@@ -41,7 +41,7 @@ func TestAFrozenSourceFailsItsCampaignAlone(t *testing.T) {
 		t.Errorf("it failed for %q: %s", c.StatusReason, c.StatusDetail)
 	}
 	h.until(20*time.Second, "nothing of it is on its way", func() bool {
-		b := h.campaign(closed).Books
+		b := h.campaign(closed).Counts
 		return b.Pending+b.Processing == 0
 	})
 	h.judgeWritten(closed)

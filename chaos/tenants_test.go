@@ -82,15 +82,15 @@ func TestASlowProviderHoldsUpNoOtherWorkspace(t *testing.T) {
 	})
 	took := h.asUsual(people, usual)
 	t.Logf("the campaign took %v, and %v when nothing hung", took.Round(time.Millisecond), usual.Round(time.Millisecond))
-	if b := slow.campaign(hanging).Books; b.Sent != 0 || b.Processing == 0 {
+	if b := slow.campaign(hanging).Counts; b.Sent != 0 || b.Processing == 0 {
 		t.Errorf("the slow provider's campaign was not hanging: %+v", b)
 	}
 
 	_, _, err := slow.campaigns.Cancel(t.Context(), slow.ws, hanging, uuid.Nil)
 	h.must(err)
 	speak()
-	h.until(60*time.Second, "what was being called has ended", func() bool { return slow.campaign(hanging).Books.Processing == 0 })
-	if b := slow.campaign(hanging).Books; b.Sent == 0 || b.Orphaned != 0 || b.Failed != 0 || !b.Balanced {
+	h.until(60*time.Second, "what was being called has ended", func() bool { return slow.campaign(hanging).Counts.Processing == 0 })
+	if b := slow.campaign(hanging).Counts; b.Sent == 0 || b.Orphaned != 0 || b.Failed != 0 || !b.Balanced {
 		t.Errorf("after it answered: %+v", b)
 	}
 }

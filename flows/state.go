@@ -46,7 +46,7 @@ var table = lifecycle.Table[Status, verb]{
 
 		empty: {Draining},
 	},
-	Asked: []verb{edit, remove, publish, rollback, pause, resume, drain, archive},
+	Public: []verb{edit, remove, publish, rollback, pause, resume, drain, archive},
 }
 
 // lockedFlow is a flow's row, locked until the verb's transaction ends.

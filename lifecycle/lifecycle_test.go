@@ -11,23 +11,24 @@ import (
 	"lemma/lifecycle"
 )
 
-var doors = lifecycle.Table[string, string]{Noun: "door",
-	From:  map[string][]string{"open": {"shut"}, "shut": {"open"}, "paint": {"open", "shut"}, "rust": {"open", "shut"}},
-	Asked: []string{"paint", "open", "shut"}}
+var valves = lifecycle.Table[string, string]{Noun: "valve",
+	From:   map[string][]string{"open": {"shut"}, "shut": {"open"}, "paint": {"open", "shut"}, "rust": {"open", "shut"}},
+	Public: []string{"paint", "open", "shut"}}
 
 func TestTable(t *testing.T) {
 	t.Parallel()
-	if d := cmp.Diff([]string{"paint", "open"}, doors.Allowed("shut")); d != "" {
+	if d := cmp.Diff([]string{"paint", "open"}, valves.Allowed("shut")); d != "" {
 		t.Error(d)
 	}
-	if got := doors.Allowed("gone"); got == nil || len(got) != 0 {
-		t.Errorf("%#v: an answer lists nothing, and never null", got)
+	if got := valves.Allowed("gone"); got == nil || len(got) != 0 {
+		t.Errorf("%#v, want an empty list, which is not null in JSON", got)
 	}
-	if err := doors.Check("shut", "rust"); err != nil {
+	if err := valves.Check("shut", "rust"); err != nil {
 		t.Error(err)
 	}
 	var e *lemma.Error
-	if err := doors.Check("open", "open"); !errors.As(err, &e) || e.Kind != lemma.WrongStatus || e.Status != "open" || e.Message != "a door that is open does not allow open" {
+	if err := valves.Check("open", "open"); !errors.As(err, &e) || e.Kind != lemma.WrongStatus || e.Status != "open" ||
+		e.Message != "a valve that is open does not allow open" {
 		t.Errorf("%+v", e)
 	}
 	if d := cmp.Diff([]string{"paint", "shut"}, e.Allowed); d != "" {
@@ -44,17 +45,17 @@ func TestOnce(t *testing.T) {
 		failed   error
 		want     error
 	}{
-		"done":                      {nil, false, nil, nil},
-		"not done":                  {broken, false, nil, broken},
-		"done by an earlier try":    {broken, true, nil, nil},
-		"repeated, rolled back":     {lifecycle.ErrRepeated, true, nil, nil},
-		"cannot tell what was done": {broken, false, lost, lost},
+		"done":                       {nil, false, nil, nil},
+		"not done":                   {broken, false, nil, broken},
+		"done by an earlier attempt": {broken, true, nil, nil},
+		"repeated, rolled back":      {lifecycle.ErrRepeated, true, nil, nil},
+		"the check fails":            {broken, false, lost, lost},
 	} {
-		asked := false
-		got, err := lifecycle.Once(t.Context(), c.err, func(context.Context) (bool, error) { asked = true; return c.repeated, c.failed },
+		checked := false
+		got, err := lifecycle.Once(t.Context(), c.err, func(context.Context) (bool, error) { checked = true; return c.repeated, c.failed },
 			func(context.Context) (string, error) { return "now", nil })
-		if !errors.Is(err, c.want) || (err == nil) != (got == "now") || asked != (c.err != nil) {
-			t.Errorf("%s: %q, %v, asked %v", name, got, err, asked)
+		if !errors.Is(err, c.want) || (err == nil) != (got == "now") || checked != (c.err != nil) {
+			t.Errorf("%s: %q, %v, checked %v", name, got, err, checked)
 		}
 	}
 }

@@ -22,7 +22,7 @@ type Address struct {
 	Canonical string // the same with the local part in lower case: equal for two spellings of one mailbox
 }
 
-// ParseAddress reads an address as a person typed it. Canonical is version 1 of
+// ParseAddress reads an address as a person types it. Canonical is version 1 of
 // the form that campaign keys are made of.
 //
 // It returns false for a text that is not one address to a mail server.
@@ -54,7 +54,7 @@ func ParseAddress(raw string) (Address, bool) {
 	return a, true
 }
 
-// Displayable makes an address that is not sent to fit to be stored and shown.
+// Displayable returns an invalid address in a form that can be stored and shown.
 func Displayable(raw string) string {
 	s := strings.ReplaceAll(raw, "\x00", "?")
 	return strings.ToValidUTF8(s[:min(len(s), MaxAddress)], "") // the cut may have split a character
@@ -65,7 +65,7 @@ func validLocal(s string) bool {
 	if len(s) > 64 || s[0] == '.' || s[len(s)-1] == '.' {
 		return false
 	}
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		c := s[i]
 		switch {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':

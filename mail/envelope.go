@@ -8,8 +8,8 @@ import (
 	"lemma"
 )
 
-// Rule is a condition on a text, with the code and the detail of the error that
-// a text gets which does not satisfy it.
+// Rule is a condition on a text, with the code and the detail of the error for a
+// text that does not satisfy it.
 type Rule struct {
 	Code, Detail string
 	Holds        func(text string) bool
@@ -18,15 +18,18 @@ type Rule struct {
 // Rules for the parts of an envelope. An envelope from a request must satisfy all
 // of them: every carrier would reject its message, for each recipient.
 var (
-	AddressRule     = Rule{"address", "must be an email address; the part before the @ must be ASCII, since SMTPUTF8 is not supported", isAddress}
-	SingleLineRule  = Rule{"single_line", "must be one line, without line breaks or NUL", isSingleLine}
-	HeaderNameRule  = Rule{"header_name", "must be a header name: letters, digits and hyphens, at most 60 of them, without white space or colon", isHeaderName}
+	AddressRule    = Rule{"address", "must be an email address whose part before the @ is ASCII; SMTPUTF8 is not supported", isAddress}
+	SingleLineRule = Rule{"single_line", "must be one line, without line breaks or NUL", isSingleLine}
+	HeaderNameRule = Rule{"header_name", "must be a header name: 1 to 60 letters, digits and hyphens, no white space or colon",
+		isHeaderName}
 	NotReservedRule = Rule{"not_reserved", "must not be a header that Lemma writes itself", isNotReserved}
-	NotLiquidRule   = Rule{"not_rendered", "must not contain Liquid, which is rendered only in templates and in the values of headers", func(text string) bool { return !HasLiquid(text) }}
+	NotLiquidRule   = Rule{"not_rendered", "must not contain Liquid; only templates and values of headers are rendered", hasNoLiquid}
 )
 
 // HasLiquid reports whether a text contains {{ or {%, the beginning of Liquid.
 func HasLiquid(text string) bool { return strings.Contains(text, "{{") || strings.Contains(text, "{%") }
+
+func hasNoLiquid(text string) bool { return !HasLiquid(text) }
 
 // Envelope is the part of a message that is the same for all its recipients:
 // sender, reply address and headers.
@@ -59,7 +62,8 @@ func (e Envelope) Faults() []lemma.Field {
 		}
 		lower := strings.ToLower(name)
 		if len(all) == before && seen[lower] {
-			all = append(all, lemma.Field{Pointer: pointer, Code: "duplicate", Detail: "the header is given twice: upper and lower case are the same name"})
+			all = append(all,
+				lemma.Field{Pointer: pointer, Code: "duplicate", Detail: "must not be given twice; names of headers have no case"})
 		}
 		seen[lower] = true
 	}
@@ -101,8 +105,8 @@ func isHeaderName(text string) bool {
 		return false
 	}
 	for _, c := range []byte(text) {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+		alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !alphanumeric && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
 			return false
 		}
 	}
@@ -112,9 +116,12 @@ func isHeaderName(text string) bool {
 // reserved are the headers that Lemma or the mail server writes. A second one
 // would make the message ambiguous.
 var reserved = []string{
-	"from", "sender", "reply-to", "to", "cc", "bcc", "subject", "date", "message-id", "in-reply-to", "references", "return-path", "received",
-	"dkim-signature", "authentication-results", "mime-version", "content-type", "content-transfer-encoding", "content-disposition", "content-id",
-	"content-description", "delivered-to", "apparently-to", "envelope-to", "resent-from", "resent-sender", "resent-to", "resent-cc", "resent-bcc",
+	"from", "sender", "reply-to", "to", "cc", "bcc", "subject", "date", "message-id", "in-reply-to", "references", "return-path",
+	"received",
+	"dkim-signature", "authentication-results", "mime-version",
+	"content-type", "content-transfer-encoding", "content-disposition", "content-id",
+	"content-description", "delivered-to", "apparently-to", "envelope-to",
+	"resent-from", "resent-sender", "resent-to", "resent-cc", "resent-bcc",
 	"resent-date", "resent-message-id", "domainkey-signature", "arc-seal", "arc-message-signature", "arc-authentication-results",
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// A cache holds compiled versions, which never change. It is emptied when it
-// is full: few are in use at a time, and one is cheap to make again.
+// A cache contains compiled versions, which never change. It is emptied when it is
+// full: few versions are in use at a time, and compiling one again is cheap.
 type cache struct {
 	mu    sync.Mutex
 	held  map[versionKey]*Compiled
@@ -20,7 +20,7 @@ type versionKey struct {
 	version             int
 }
 
-const cacheBytes = 8 << 20 // of sources; a compiled one takes a few times as much
+const cacheBytes = 8 << 20 // of sources; compiled versions need a few times as much
 
 func (c *cache) get(key versionKey) *Compiled {
 	c.mu.Lock()
@@ -40,7 +40,7 @@ func (c *cache) put(key versionKey, made *Compiled, size int) {
 	c.held[key] = made
 }
 
-// Compiled answers a version ready for rendering.
+// Compiled returns a compiled version.
 func (t *Templates) Compiled(ctx context.Context, ws, id uuid.UUID, version int) (*Compiled, error) {
 	key := versionKey{ws, id, version}
 	if held := t.cache.get(key); held != nil {
@@ -58,6 +58,6 @@ func (t *Templates) Compiled(ctx context.Context, ws, id uuid.UUID, version int)
 	return made, nil
 }
 
-// entryBytes is what an entry costs besides its source, so that many small
-// ones are bounded too.
+// entryBytes is the memory of an entry besides its source. It bounds the number of
+// small ones.
 const entryBytes = 4 << 10

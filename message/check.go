@@ -2,6 +2,7 @@ package message
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -13,14 +14,13 @@ import (
 	"lemma"
 )
 
-// Check reads a content as it would be saved and answers all of its faults at
-// once, or the variables that it uses: the names, sorted, that a row of data
-// has to have. Names that the template assigns and those of loops are not
-// among them.
+// Check returns all faults of a content at once, or the variables that it uses: the
+// sorted names that a row of data must have. They do not include names that the
+// template assigns and names of loops.
 func Check(c Content) (variables []string, err error) {
 	used, faults := inspect(complete(c))
 	if c.HTML == "" && c.Text == "" {
-		faults = append(faults, lemma.Field{Pointer: htmlPart.pointer, Code: "required", Detail: "write the message as HTML, as text, or both"})
+		faults = append(faults, lemma.Field{Pointer: htmlPart.pointer, Code: "required", Detail: "must have HTML, text, or both"})
 	}
 	if len(faults) > 0 {
 		return nil, &lemma.Error{Kind: lemma.Invalid, Code: "template_invalid", Message: "the template is not valid", Fields: faults}
@@ -32,14 +32,15 @@ func inspect(c Content, made bool) ([]string, []lemma.Field) {
 	used := map[string]bool{}
 	subject := inspectPart(subjectPart, c.Subject, used)
 	if strings.TrimSpace(c.Subject) == "" {
-		subject = append(subject, lemma.Field{Pointer: "/subject", Code: "required", Detail: "a mail needs a subject"})
+		subject = append(subject, lemma.Field{Pointer: "/subject", Code: "required", Detail: "must not be empty"})
 	}
 	html := inspectPart(htmlPart, c.HTML, used)
 	text := inspectPart(textPart, c.Text, used)
 	if made && len(html) > 0 {
-		text = nil // the same faults once more
+		text = nil // it has the same faults
 	} else if made && len(text) > 0 {
-		text = []lemma.Field{{Pointer: "/text", Code: "text_not_made", Detail: "no plain text can be made from this HTML, because its tags do not stand in pairs once the markup is gone: write the text"}}
+		text = []lemma.Field{{Pointer: "/text", Code: "text_not_made",
+			Detail: "must be given: no plain text can be made from this HTML, since its tags are not balanced without the markup"}}
 	}
 	names := make([]string, 0, len(used))
 	for name := range used {
@@ -55,17 +56,17 @@ func inspectPart(p part, source string, used map[string]bool) []lemma.Field {
 	if i.raw(); len(i.faults) > 0 {
 		return i.faults
 	}
-	marks, open := scan(source)
-	for _, m := range marks {
-		if i.mark(m); len(i.faults) >= maxFaults {
-			return i.faults // all that follows may follow from these
+	segments, open := scan(source)
+	for _, m := range segments {
+		if i.segment(m); len(i.faults) >= maxFaults {
+			return i.faults // the others may be consequences
 		}
 	}
 	for _, b := range i.blocks {
-		i.fault(b.at, "unclosed", "{%% %s %%} is never closed: end it with {%% end%s %%}", b.name, b.name)
+		i.fault(b.at, "unclosed", "{%% %s %%} is not closed: end it with {%% end%s %%}", b.name, b.name)
 	}
 	if open != nil {
-		i.fault(open.at, "unclosed", "{%% %s %%} is never closed: end it with {%% end%s %%}", open.Name, open.Name)
+		i.fault(open.at, "unclosed", "{%% %s %%} is not closed: end it with {%% end%s %%}", open.Name, open.Name)
 	}
 	i.totals()
 	if len(i.faults) == 0 {
@@ -77,19 +78,19 @@ func inspectPart(p part, source string, used map[string]bool) []lemma.Field {
 	return i.faults
 }
 
-// maxFaults is how many faults of one text are looked for: a text of 256 KiB can
-// have a hundred thousand, and the line of each is counted from the beginning.
+// maxFaults bounds the faults of one text. A text of 256 KiB can have 100,000, and
+// the line of each is counted from the beginning.
 const maxFaults = 200
 
-// inspection is the walk through one text.
+// inspection finds the faults of one text.
 type inspection struct {
 	part
 	source   string
 	faults   []lemma.Field
-	blocks   []block         // those that are open, the innermost last
+	blocks   []block         // open ones, the innermost last
 	used     map[string]bool // variables
 	assigned map[string]bool // names that {% assign %} has set so far
-	marks    int
+	tags     int
 	filters  int
 	compared int
 }
@@ -99,91 +100,92 @@ type block struct {
 	name      string
 	at        int
 	variable  string // of a loop
-	when      bool   // the case has had a when
-	otherwise bool   // there was an else
+	when      bool   // the case has a when
+	otherwise bool   // the block has an else
 }
 
 func (i *inspection) fault(at int, code, format string, args ...any) {
 	line, column := position(i.source, at)
-	i.faults = append(i.faults, lemma.Field{Pointer: i.pointer, Code: code, Detail: fmt.Sprintf(format, args...), Line: line, Column: column})
+	detail := fmt.Sprintf(format, args...)
+	i.faults = append(i.faults, lemma.Field{Pointer: i.pointer, Code: code, Detail: detail, Line: line, Column: column})
 }
 
-// raw finds what makes it useless to look further.
+// raw finds faults after which the text is not inspected further.
 func (i *inspection) raw() {
 	if len(i.source) > i.part.source {
-		i.fault(0, "too_large", "it has %d bytes; %d are allowed", len(i.source), i.part.source)
+		i.fault(0, "too_large", "has %d bytes; must have at most %d", len(i.source), i.part.source)
 		return
 	}
 	if at := strings.IndexByte(i.source, 0); at >= 0 {
-		i.fault(at, "control_character", "there is a NUL here, which no mail can hold")
+		i.fault(at, "control_character", "must not contain NUL")
 	}
 	if !utf8.ValidString(i.source) {
-		i.fault(0, "encoding", "it is not UTF-8")
+		i.fault(0, "encoding", "must be UTF-8")
 	}
 	if at := strings.IndexAny(i.source, "\r\n"); at >= 0 && i.part == subjectPart {
-		i.fault(at, "line_break", "a subject is one line")
+		i.fault(at, "line_break", "must be one line")
 	}
 }
 
 func (i *inspection) totals() {
-	if i.marks > MaxMarks {
-		i.fault(0, "too_large", "it has %d {{ }} and {%% %%}; %d are allowed", i.marks, MaxMarks)
+	if i.tags > MaxTags {
+		i.fault(0, "too_large", "has %d {{ }} and {%% %%}; must have at most %d", i.tags, MaxTags)
 	}
 	if i.filters > MaxFilters {
-		i.fault(0, "too_large", "it uses %d filters; %d are allowed", i.filters, MaxFilters)
+		i.fault(0, "too_large", "has %d filters; must have at most %d", i.filters, MaxFilters)
 	}
 	if i.compared > MaxCompared {
-		i.fault(0, "too_large", "it compares %d times with what is no literal, or by contains; %d are allowed", i.compared, MaxCompared)
+		i.fault(0, "too_large", "has %d comparisons by contains, or with a value that is not a literal; must have at most %d",
+			i.compared, MaxCompared)
 	}
 }
 
-// parse asks the engine, which has the last word.
+// parse compiles the text by the engine, which decides.
 func (i *inspection) parse() {
 	if _, err := i.compile(i.source); err != nil {
 		line := 1
-		if located, ok := err.(parser.Error); ok {
+		if located, ok := errors.AsType[parser.Error](err); ok {
 			line = located.LineNumber()
 		}
-		i.faults = append(i.faults, lemma.Field{Pointer: i.pointer, Code: "syntax", Detail: "this does not parse", Line: line, Column: 1})
+		i.faults = append(i.faults, lemma.Field{Pointer: i.pointer, Code: "syntax", Detail: "cannot be parsed", Line: line, Column: 1})
 	}
 }
 
-func (i *inspection) mark(m mark) {
+func (i *inspection) segment(m segment) {
 	switch m.Type {
 	case parser.TextTokenType:
 		i.literal(m)
 	case parser.ObjTokenType:
-		i.marks++
+		i.tags++
 		i.stray(m, "{{ }}")
 		i.expression(m, "", m.Args)
 	case parser.TagTokenType:
-		i.marks++
+		i.tags++
 		i.tag(m)
 	}
 }
 
-// literal finds, in what would be printed as it stands, marks that were meant
-// to be something else.
-func (i *inspection) literal(m mark) {
+// literal finds in plain text what was meant to be a tag or an output.
+func (i *inspection) literal(m segment) {
 	if strings.TrimSpace(m.Source) != "" {
 		i.stray(m, "text")
 	}
 	for at := 0; at+1 < len(m.Source) && len(i.faults) < maxFaults; at++ {
 		switch m.Source[at : at+2] {
 		case "{{":
-			i.fault(m.at+at, "unclosed", "{{ is not closed by }} on its line; it would be sent as it stands")
+			i.fault(m.at+at, "unclosed", "{{ is not closed by }} on its line and would be sent as text")
 			at++
 		case "{%":
-			i.fault(m.at+at, "unclosed", "{%% is not closed by %%}, or no tag's name follows it; it would be sent as it stands")
+			i.fault(m.at+at, "unclosed", "{%% is not closed by %%}, or not followed by a tag, and would be sent as text")
 			at++
 		}
 	}
 }
 
-// stray finds what stands between case and its first when: nobody would see it.
-func (i *inspection) stray(m mark, what string) {
+// stray finds what is between case and its first when, and is never rendered.
+func (i *inspection) stray(m segment, what string) {
 	if b := i.inner(); b != nil && b.name == "case" && !b.when {
-		i.fault(m.at, "unreachable", "this %s stands before the first {%% when %%} and is never printed", what)
+		i.fault(m.at, "unreachable", "this %s precedes the first {%% when %%} and is never rendered", what)
 	}
 }
 

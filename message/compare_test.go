@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// The engine is not asked for the time while it compares: how often it may, and
-// how much, bounds it.
+// A comparison cannot be interrupted, so its number and size are bounded.
 func TestComparingIsBounded(t *testing.T) {
 	t.Parallel()
 	tree := "[" + strings.Repeat("["+strings.Repeat("1,", 989)+"1],", 9)
-	payload := `{"a":` + tree + `[1]],"b":` + tree + `[2]],"s":"` + strings.Repeat("a", 120_000) + `","t":"` + strings.Repeat("a", 60_000) + `b"}`
+	payload := `{"a":` + tree + `[1]],"b":` + tree + `[2]],"s":"` + strings.Repeat("a", 120_000) + `","t":"` + strings.Repeat("a", 60_000) +
+		`b"}`
 	for _, source := range []string{
 		"{% if " + strings.Repeat("a == b or ", MaxCompared) + "false %}x{% endif %}",
 		strings.Repeat("{% if a == b %}x{% endif %}", MaxCompared),
@@ -27,9 +27,9 @@ func TestComparingIsBounded(t *testing.T) {
 			continue
 		}
 		fastest := time.Hour
-		for range 2 { // the machine may stand still in one of them
+		for range 2 { // a pause of the machine may exhaust one of them
 			start := time.Now()
-			_, _ = c.Render(payload) // it may take too long: that is the bound
+			_, _ = c.Render(payload) // it may fail by its time limit
 			fastest = min(fastest, time.Since(start))
 		}
 		t.Logf("%.60s %s", source, fastest)

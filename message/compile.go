@@ -1,6 +1,7 @@
 package message
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,44 +15,43 @@ import (
 	"lemma"
 )
 
-// maxTry bounds one try at rendering a message. A machine that stood still is
-// not the template's fault, so what took too long is rendered once more.
-const maxTry = 500 * time.Millisecond
+// maxRender bounds one attempt to render a message. There are two, since a pause of
+// the machine may exhaust the first.
+const maxRender = 500 * time.Millisecond
 
-// MaxTime is how long Render goes on at most; a round of a loop, a call of a
-// filter or an output that has begun is finished. What a template may do within
-// its other limits takes a fraction of it.
-const MaxTime = 2 * maxTry
+// MaxTime bounds the time of Render, which ends after the current iteration, filter
+// or output. The other limits of a template allow only a fraction of it.
+const MaxTime = 2 * maxRender
 
-// Compiled is a content made ready for rendering. It never changes and is safe
+// Compiled is a compiled content. It is immutable and safe
 // for concurrent use.
 type Compiled struct {
-	variables []string       // sorted; the place of a name is its slot
-	names     []string       // all names that may be looked up, assigned ones too
-	content   Content        // what it was made from
+	variables []string       // sorted; the index of a name is its slot
+	names     []string       // all names that are bound, including assigned ones
+	content   Content        // its source
 	parts     []compiledPart // subject, HTML, text, and the headers that are Liquid
 	headers   []header
-	fixed     [][2]string // all headers, where none is Liquid
+	fixed     [][2]string // all headers, if none is Liquid
 	scratch   sync.Pool
 }
 
-// compiledPart is one text: for the engine always, and for us where we can.
+// compiledPart is one text, compiled by the engine and, if possible, by compileFast.
 type compiledPart struct {
 	part
-	root  render.Node
-	quick *quick
+	root render.Node
+	fast *fastPath
 }
 
-// scratch is what a rendering needs and leaves behind.
+// scratch is the memory of a rendering, which is reused.
 type scratch struct {
-	entered bool // it has a place among processors
+	entered bool // it has a slot of processors
 	output  output
 	values  []value
 	meter   meter
 	texts   []string // of the parts
 }
 
-// Compile makes a content ready. It refuses what Check refuses.
+// Compile compiles a content. It returns the faults of Check.
 func Compile(c Content) (*Compiled, error) {
 	variables, err := Check(c)
 	if err != nil {
@@ -61,7 +61,7 @@ func Compile(c Content) (*Compiled, error) {
 	return compileAll(c, variables, nil)
 }
 
-// compileAll makes a content and headers ready that were checked.
+// compileAll compiles a checked content and checked headers.
 func compileAll(c Content, variables []string, headers []header) (*Compiled, error) {
 	made := &Compiled{variables: variables, names: slices.Clone(variables), content: c, headers: headers}
 	for at, source := range []string{c.Subject, c.HTML, c.Text} {
@@ -88,16 +88,16 @@ func (c *Compiled) compile(p part, source string) error {
 	if err != nil {
 		return fmt.Errorf("compile %s: %w", p.pointer[1:], err)
 	}
-	c.parts = append(c.parts, compiledPart{p, root, quicken(p, root, c.variables)})
-	marks, _ := scan(source)
-	for _, m := range marks {
+	c.parts = append(c.parts, compiledPart{p, root, compileFast(p, root, c.variables)})
+	segments, _ := scan(source)
+	for _, m := range segments {
 		c.names = append(c.names, ownName(m)...)
 	}
 	return nil
 }
 
-// ownName is the name that a tag assigns.
-func ownName(m mark) []string {
+// ownName returns the name that a tag assigns, if it does.
+func ownName(m segment) []string {
 	if m.Type != parser.TagTokenType || m.Name != "assign" && m.Name != "for" {
 		return nil
 	}
@@ -111,26 +111,26 @@ func ownName(m mark) []string {
 // Variables are the names that the content uses, sorted.
 func (c *Compiled) Variables() []string { return slices.Clone(c.variables) }
 
-// Render makes the message for one person. payload is a JSON object with a
-// value for each variable; what it lacks is nil. The same payload gives the
-// same bytes, always. An error is a *lemma.Error of kind Invalid with code
-// template_error, whose text quotes none of the data.
+// Render renders the message of a profile. payload is a JSON object with a value
+// for each variable; missing ones are nil. The same payload gives the same bytes.
+// An error is a *lemma.Error of kind Invalid with code template_error, whose text
+// contains no data.
 func (c *Compiled) Render(payload string) (Content, error) {
 	made, _, err := c.RenderMessage(payload)
 	return made, err
 }
 
-// RenderMessage is Render with the headers (WithHeaders), sorted by name, which
-// the caller does not change.
+// RenderMessage is Render with the headers of WithHeaders, sorted by name. The
+// caller must not change them.
 func (c *Compiled) RenderMessage(payload string) (Content, [][2]string, error) {
 	s := c.scratch.Get().(*scratch)
 	defer c.release(s)
 	if err := read(s.values, c.variables, payload); err != nil {
 		return Content{}, nil, failed("", 0, err)
 	}
-	at, err := c.try(s)
-	if err == errSlow {
-		at, err = c.try(s)
+	at, err := c.renderParts(s)
+	if errors.Is(err, errSlow) {
+		at, err = c.renderParts(s)
 	}
 	if err != nil {
 		return Content{}, nil, failed(c.parts[at].pointer, 0, err)
@@ -142,9 +142,9 @@ func (c *Compiled) RenderMessage(payload string) (Content, [][2]string, error) {
 	return Content{Subject: s.texts[0], HTML: s.texts[1], Text: s.texts[2]}, headers, err
 }
 
-// try renders the parts, or reports which of them failed.
-func (c *Compiled) try(s *scratch) (at int, err error) {
-	s.meter.deadline = time.Time{} // set when a text needs it
+// renderParts renders the parts, or returns the index of the one that failed.
+func (c *Compiled) renderParts(s *scratch) (at int, err error) {
+	s.meter.deadline = time.Time{} // set by begin
 	defer s.leave()
 	for at = range c.parts {
 		if s.texts[at], err = c.render(&c.parts[at], s); err != nil {
@@ -154,7 +154,7 @@ func (c *Compiled) try(s *scratch) (at int, err error) {
 	return at, err
 }
 
-// release forgets what was said to whom before the scratch is used again.
+// release clears the data before the scratch is reused.
 func (c *Compiled) release(s *scratch) {
 	clear(s.values)
 	clear(s.texts)
@@ -165,19 +165,19 @@ func (c *Compiled) release(s *scratch) {
 
 func checkSubject(subject string) error {
 	if strings.TrimSpace(subject) == "" {
-		return failed("/subject", 1, refused("the subject came out empty"))
+		return failed("/subject", 1, refused("the rendered subject is empty"))
 	}
 	if strings.ContainsAny(subject, "\r\n") {
-		return failed("/subject", 1, refused("the subject came out with a line break in it"))
+		return failed("/subject", 1, refused("the rendered subject contains a line break"))
 	}
 	return nil
 }
 
 func (c *Compiled) render(p *compiledPart, s *scratch) (string, error) {
 	made, ok := "", false
-	if p.quick != nil {
+	if p.fast != nil {
 		s.output = output{text: s.output.text[:0]}
-		if ok = p.quick.render(&s.output, s.values); ok {
+		if ok = p.fast.render(&s.output, s.values); ok {
 			made = string(s.output.text)
 		}
 	}
@@ -189,13 +189,13 @@ func (c *Compiled) render(p *compiledPart, s *scratch) (string, error) {
 		}
 	}
 	if strings.IndexByte(made, 0) >= 0 {
-		return "", refused("it came out with a NUL in it, which no mail can hold")
+		return "", refused("the rendered text contains a NUL")
 	}
 	return made, nil
 }
 
-// bindings binds every name that the engine may look up: a value that is merely
-// missing is nil, and no name that is not there.
+// bindings binds every name that the engine may evaluate. A missing value is nil,
+// and not an unknown name.
 func (c *Compiled) bindings(values []value) map[string]any {
 	bound := make(map[string]any, len(c.names)+2)
 	for _, name := range c.names {
@@ -208,23 +208,23 @@ func (c *Compiled) bindings(values []value) map[string]any {
 	return bound
 }
 
-// within lets the engine render. A panic in there is an error.
+// within renders by the engine. A panic of it is an error.
 func (p *compiledPart) within(m *meter, bound map[string]any) (made string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = refused("the engine gave up over this data")
+			err = refused("the engine failed on this data")
 		}
 	}()
 	m.begin()
 	bound[meterName] = m
 	w := &boundedWriter{limit: p.limit, meter: m}
 	if fault := render.Render(p.root, w, bound, *m.engine(p.engine(), p.html)); fault != nil {
-		return "", told(fault)
+		return "", redacted(fault)
 	}
 	return w.text.String(), nil
 }
 
-// boundedWriter takes what the engine writes, as long as it is not too much.
+// boundedWriter accepts at most limit bytes.
 type boundedWriter struct {
 	text  strings.Builder
 	limit int
@@ -233,7 +233,7 @@ type boundedWriter struct {
 
 func (w *boundedWriter) Write(b []byte) (int, error) {
 	if w.text.Len()+len(b) > w.limit {
-		return 0, refused(fmt.Sprintf("it came out longer than %d bytes", w.limit))
+		return 0, refused(fmt.Sprintf("the rendered text is longer than %d bytes", w.limit))
 	}
 	if err := w.meter.check(); err != nil {
 		return 0, err
@@ -241,28 +241,28 @@ func (w *boundedWriter) Write(b []byte) (int, error) {
 	return w.text.Write(b)
 }
 
-// told turns the engine's error into one that quotes no data.
-func told(fault render.Error) error {
+// redacted turns an error of the engine into one without data.
+func redacted(fault render.Error) error {
 	cause := fault.Cause()
-	switch cause {
-	case errSlow:
+	switch {
+	case errors.Is(cause, errSlow):
 		return errSlow
-	case errSteps:
+	case errors.Is(cause, errSteps):
 		return located(fault, refused(errSteps.Error()))
 	}
-	switch cause := cause.(type) {
+	switch cause := cause.(type) { //nolint:errorlint // a FilterError wraps the error of a filter
 	case refused:
 		return located(fault, cause)
 	case expressions.FilterError:
-		if cause.Err == errSlow {
+		if errors.Is(cause.Err, errSlow) {
 			return errSlow
 		}
-		if own, ok := cause.Err.(refused); ok {
+		if own, ok := errors.AsType[refused](cause.Err); ok {
 			return located(fault, refused(fmt.Sprintf("%s: %s", cause.FilterName, own)))
 		}
-		return located(fault, refused(fmt.Sprintf("%s cannot do anything with this value", cause.FilterName)))
+		return located(fault, refused(cause.FilterName+" does not accept this value"))
 	}
-	return located(fault, refused("this cannot be done with the data"))
+	return located(fault, refused("it cannot be evaluated with this data"))
 }
 
 // atLine is an error with the line of the template.
@@ -273,11 +273,11 @@ type atLine struct {
 
 func located(fault render.Error, what refused) error { return atLine{what, fault.LineNumber()} }
 
-// failed makes the error of a row. A pointer of "" means the data itself.
+// failed returns the error of a row. The pointer "" means its data.
 func failed(pointer string, line int, err error) *lemma.Error {
-	if at, ok := err.(atLine); ok {
+	if at, ok := errors.AsType[atLine](err); ok {
 		line = at.line
 	}
-	return &lemma.Error{Kind: lemma.Invalid, Code: "template_error", Message: "the message cannot be made from this data",
+	return &lemma.Error{Kind: lemma.Invalid, Code: "template_error", Message: "the message cannot be rendered with this data",
 		Fields: []lemma.Field{{Pointer: pointer, Code: "template_error", Detail: err.Error(), Line: line}}}
 }

@@ -9,8 +9,8 @@ import (
 	"lemma"
 )
 
-// A text that is nothing but faults is checked as quickly as another: the line
-// of each is counted from the beginning, and there may be a hundred thousand.
+// A text with many faults is checked as fast as others, although the line
+// of each is counted from the beginning, and there may be 100,000.
 func TestCheckingIsBounded(t *testing.T) {
 	t.Parallel()
 	fill := func(unit string) string { return strings.Repeat(unit, MaxSource/len(unit)) }
@@ -18,7 +18,8 @@ func TestCheckingIsBounded(t *testing.T) {
 		return "{{ " + strings.Repeat(begin, n) + inner + strings.Repeat(end, n) + " }}"
 	}
 	for _, source := range []string{
-		fill("{{|}}"), fill("{{"), fill("{%"), fill("é{{"), fill("{%if%}"), fill("{%for%}"), fill("{%endif%}"), fill("{%else%}"), fill("{{a|b}}"),
+		fill("{{|}}"), fill("{{"), fill("{%"), fill("é{{"), fill("{%if%}"), fill("{%for%}"), fill("{%endif%}"), fill("{%else%}"),
+		fill("{{a|b}}"),
 		fill("{% if a %}"), fill("{% case a %}x"), fill("{{a[a[a["),
 		nested("a[", "1", "]", 80_000), nested("(", "a.b", ".c)", 40_000), "{{ a" + strings.Repeat(".b", 100_000) + " }}",
 		"{{ " + strings.Repeat("a.b and ", 30_000) + "a }}",
@@ -37,15 +38,15 @@ func TestCheckingIsBounded(t *testing.T) {
 	}
 }
 
-// Of a name whose last part is not there, each part is looked for.
-func TestLookingForMembersIsBounded(t *testing.T) {
+// If the last part of a name is missing, each part is evaluated.
+func TestMissingMembersAreBounded(t *testing.T) {
 	t.Parallel()
 	name, payload := "a"+strings.Repeat(".b", MaxParts), `{"a":`+strings.Repeat(`{"b":`, MaxParts-1)+"{}"+strings.Repeat("}", MaxParts)
 	c, err := Compile(Content{Subject: "s", Text: "{{ " + name + " }}"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Render(payload); err == nil || !strings.Contains(err.Error(), "is not there") {
+	if _, err := c.Render(payload); err == nil || !strings.Contains(err.Error(), "is missing") {
 		t.Errorf("%v", err)
 	}
 	for _, more := range []string{name + ".b", name + "[0]", "a" + strings.Repeat("['b']", MaxParts+1)} {

@@ -15,7 +15,7 @@ import (
 
 // part is one of the three texts of a message.
 type part struct {
-	pointer string // in the request
+	pointer string // JSON pointer in the request
 	limit   int    // bytes as rendered
 	source  int    // bytes as written
 	html    bool
@@ -27,9 +27,8 @@ var (
 	textPart    = part{pointer: "/text", limit: MaxRendered, source: MaxSource}
 )
 
-// The two engines. They are never changed after they are made, so everybody
-// shares them. To them what is not there is nil; that it is missed where it has
-// to be there is our own tag's affair.
+// The two engines are immutable and shared. They render a missing member as nil;
+// needTag makes it an error where it is required.
 var (
 	htmlEngine  = newEngine(true)
 	plainEngine = newEngine(false)
@@ -68,13 +67,14 @@ func addFilters(c *render.Config, html bool, m *meter) {
 
 type noFiles struct{}
 
+// ReadTemplate always fails.
 func (noFiles) ReadTemplate(string) ([]byte, error) {
 	return nil, errors.New("a template reads no files")
 }
 
-// arity is how many arguments a filter takes. A filter that is not in this
-// table is not in the dialect: type and inspect show how the engine is made,
-// and safe would let data through unescaped.
+// arity is the number of arguments of a filter. A filter that is not in this
+// table is not in the dialect: type and inspect reveal internals of the engine,
+// and safe does not escape.
 type arity struct{ least, most int }
 
 func (a arity) String() string {
@@ -104,25 +104,24 @@ var dialectFilters = map[string]arity{
 	"sort": {0, 1}, "sort_natural": {0, 1}, "sum": {0, 1}, "uniq": {}, "where": {1, 2},
 }
 
-// stepTag is put into every loop when a template is compiled: the engine looks
-// at nothing but its output, and a loop without output would have no end in sight.
+// stepTag is added to every loop when a template is compiled. It bounds loops that
+// write no output.
 const stepTag = "lemma_step"
 
-// meterName is bound to the meter of a rendering; no template can spell it.
+// meterName is bound to the meter of a rendering. No template can contain this name.
 const meterName = " meter"
 
-// meter bounds one rendering: its time, and the work on one text. It is looked
-// at by each round of a loop, each call of a filter and each output.
+// meter bounds one rendering: its time, and the work on one text. Each iteration of
+// a loop, each filter and each output check it.
 type meter struct {
 	steps    int
 	work     int
 	deadline time.Time
-	engines  [2]*render.Config // whose filters are charged to this meter; made when they are needed
+	engines  [2]*render.Config // whose filters are charged to this meter; created on first use
 }
 
-// engine answers an engine like the shared one whose filters are charged to
-// this meter: nothing of a rendering is handed to a filter, so each meter needs
-// filters of its own.
+// engine returns a copy of the shared engine whose filters are charged to this
+// meter. Filters have no access to the rendering, so each meter has its own.
 func (m *meter) engine(shared *render.Config, html bool) *render.Config {
 	at := 0
 	if html {
@@ -140,16 +139,16 @@ func (m *meter) engine(shared *render.Config, html bool) *render.Config {
 	return m.engines[at]
 }
 
-// begin starts a text. The time goes on from text to text.
+// begin starts a text. All texts of a rendering have one deadline.
 func (m *meter) begin() {
 	m.steps, m.work = 0, 0
 	if m.deadline.IsZero() {
-		m.deadline = time.Now().Add(maxTry)
+		m.deadline = time.Now().Add(maxRender)
 	}
 }
 
-// charge is what a call of a filter costs. A filter takes and makes no more
-// than MaxString bytes and MaxArray elements, so none lasts long by itself.
+// charge adds the cost of a filter. The input and the result of a filter have at
+// most MaxString bytes and MaxArray elements, so each filter is fast.
 func (m *meter) charge(cost int) error {
 	if m == nil {
 		return nil
@@ -161,9 +160,9 @@ func (m *meter) charge(cost int) error {
 }
 
 var (
-	errSteps = fmt.Errorf("the loops go more than %d rounds", MaxSteps)
-	errWork  = refused(fmt.Sprintf("the filters of this text do more than %d units of work", MaxWork))
-	errSlow  = errors.New("it took too long")
+	errSteps = fmt.Errorf("the loops have more than %d iterations", MaxSteps)
+	errWork  = refused(fmt.Sprintf("the filters of this text cost more than %d units", MaxWork))
+	errSlow  = errors.New("rendering took too long")
 )
 
 func step(_ io.Writer, ctx render.Context) error {
@@ -184,11 +183,11 @@ func (m *meter) check() error {
 	return nil
 }
 
-// compile parses source. The engine panics over some texts; that is an error.
+// compile parses source. A panic of the engine is an error.
 func (p part) compile(source string) (root render.Node, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("the engine gave up: %v", r)
+			err = fmt.Errorf("the engine failed: %v", r)
 		}
 	}()
 	root, fault := p.engine().Compile(withOwnTags(source), parser.SourceLoc{LineNo: 1})

@@ -11,8 +11,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew, to be reviewed as a diff")
 
-// TestDialect holds the dialect to testdata/dialect.txt: each case there is a
-// template, a line "with" its data, and what comes of it as HTML and as text.
+// TestDialect compares the dialect with testdata/dialect.txt: each case is a
+// template, a line "with" its data, and the result as HTML and as text.
 func TestDialect(t *testing.T) {
 	t.Parallel()
 	const file = "testdata/dialect.txt"
@@ -57,10 +57,10 @@ func outcome(source, payload string) string {
 	return "html: " + got.HTML + "\ntext: " + got.Text + "\n"
 }
 
-// TestTextFromHTML holds the text made from testdata/letter.html to letter.txt.
+// TestTextFromHTML compares the text of testdata/message.html with message.txt.
 func TestTextFromHTML(t *testing.T) {
 	t.Parallel()
-	html, err := os.ReadFile("testdata/letter.html")
+	html, err := os.ReadFile("testdata/message.html")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,12 +69,12 @@ func TestTextFromHTML(t *testing.T) {
 		t.Fatal(err, made)
 	}
 	if *update {
-		if err := os.WriteFile("testdata/letter.txt", []byte(c.Text+"\n"), 0o644); err != nil {
+		if err := os.WriteFile("testdata/message.txt", []byte(c.Text+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	want, err := os.ReadFile("testdata/letter.txt")
+	want, err := os.ReadFile("testdata/message.txt")
 	if diff := cmp.Diff(string(want), c.Text+"\n"); diff != "" || err != nil {
 		t.Error(diff, err)
 	}

@@ -9,21 +9,21 @@ import (
 )
 
 func Example() {
-	letter, err := message.Compile(message.Content{
+	welcome, err := message.Compile(message.Content{
 		Subject: `{{ name | default: "Friend" }}, {{ points }} points`,
 		HTML:    `<p>Hello {{ name | default: "Friend" }},</p><p>you have {{ points }} points.</p>`,
 	})
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(letter.Variables())
-	said, err := letter.Render(`{"name": "Anna <3", "points": 420}`)
+	fmt.Println(welcome.Variables())
+	rendered, err := welcome.Render(`{"name": "Anna <3", "points": 420}`)
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(said.Subject)
-	fmt.Println(said.HTML)
-	fmt.Println(said.Text)
+	fmt.Println(rendered.Subject)
+	fmt.Println(rendered.HTML)
+	fmt.Println(rendered.Text)
 	// Output:
 	// [name points]
 	// Anna <3, 420 points
@@ -38,13 +38,12 @@ func ExampleCheck() {
 		Subject: "News",
 		HTML:    "<p>Hello {{ name | shout }},</p>\n<p>{{ points</p>",
 	})
-	var wrong *lemma.Error
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*lemma.Error](err); ok {
 		for _, f := range wrong.Fields {
 			fmt.Printf("%s, line %d, column %d: %s\n", f.Pointer, f.Line, f.Column, f.Detail)
 		}
 	}
 	// Output:
-	// /html, line 1, column 20: there is no filter shout
-	// /html, line 2, column 4: {{ is not closed by }} on its line; it would be sent as it stands
+	// /html, line 1, column 20: shout is not a filter
+	// /html, line 2, column 4: {{ is not closed by }} on its line and would be sent as text
 }

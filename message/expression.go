@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// kind is what a word of an expression is. The words are those of the engine's
-// own scanner; a test holds the two against each other.
+// kind is the kind of a word of an expression. The words are those of the engine's
+// scanner; a test compares the two.
 type kind uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	punctuation // | , : ( ) [ ] =
 )
 
-// word is one word of an expression; at is its byte offset in there.
+// word is one word of an expression; at is its byte offset in the expression.
 type word struct {
 	kind  kind
 	text  string // of a name, keyword, property: without colon and dot
@@ -42,8 +42,8 @@ type wrong struct {
 	detail string
 }
 
-func wrongAt(at int, code, format string, args ...any) *wrong {
-	return &wrong{at, code, fmt.Sprintf(format, args...)}
+func wrongf(code, format string, args ...any) *wrong {
+	return &wrong{code: code, detail: fmt.Sprintf(format, args...)}
 }
 
 // reserved are words with a meaning to the engine.
@@ -102,7 +102,7 @@ func next(source string) (word, int, *wrong) {
 		return word{kind: punctuation, text: source[:1]}, 1, nil
 	}
 	r, _ := utf8.DecodeRuneInString(source)
-	return word{}, 0, wrongAt(0, "syntax", "%q has no meaning here", r)
+	return word{}, 0, wrongf("syntax", "%q has no meaning here", r)
 }
 
 // quoted reads a string; only between double quotes a backslash escapes.
@@ -120,10 +120,10 @@ func quoted(source string) (word, int, *wrong) {
 			i++
 		}
 	}
-	return word{}, 0, wrongAt(0, "syntax", "the quote that opens here is not closed before }} or %%}")
+	return word{}, 0, wrongf("syntax", "the quote that opens here is not closed before }} or %%}")
 }
 
-// unescape knows the engine's escapes; a backslash before anything else stays.
+// unescape has the escapes of the engine; other backslashes stay.
 var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n", `\t`, "\t", `\r`, "\r")
 
 func number(source string) (word, int, *wrong) {
@@ -135,13 +135,13 @@ func number(source string) (word, int, *wrong) {
 	if end == whole {
 		n, err := strconv.ParseInt(source[:end], 10, 64)
 		if err != nil {
-			return word{}, 0, wrongAt(0, "syntax", "the number is too large")
+			return word{}, 0, wrongf("syntax", "the number is too large")
 		}
 		return word{kind: literal, value: integer(int(n))}, end, nil
 	}
 	f, err := strconv.ParseFloat(source[:end], 64)
 	if err != nil {
-		return word{}, 0, wrongAt(0, "syntax", "the number is too large")
+		return word{}, 0, wrongf("syntax", "the number is too large")
 	}
 	return word{kind: literal, value: float(f)}, end, nil
 }
@@ -150,7 +150,7 @@ func named(source string) (word, int, *wrong) {
 	end := nameEnd(source)
 	text := source[:end]
 	if !validName(text) {
-		return word{}, 0, wrongAt(0, "syntax", "%q is not a name: letters, digits, _ and - make one", text)
+		return word{}, 0, wrongf("syntax", "%q is not a name; names have letters, digits, _ and -", text)
 	}
 	if end < len(source) && source[end] == ':' {
 		return word{kind: keyword, text: text}, end + 1, nil
@@ -170,8 +170,8 @@ func startsName(s string) bool {
 	return s != "" && (s[0] == '_' || s[0] >= utf8.RuneSelf || isLetter(s[0]))
 }
 
-// nameEnd takes every character that the engine's scanner takes; whether they
-// make a name is another question.
+// nameEnd accepts every character that the engine's scanner accepts; validName
+// checks the name.
 func nameEnd(s string) int {
 	end := 0
 	for end < len(s) && (isLetter(s[end]) || isDigit(s[end]) || s[end] == '_' || s[end] == '-' && end > 0 || s[end] >= utf8.RuneSelf) {

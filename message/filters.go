@@ -12,17 +12,17 @@ import (
 	"github.com/osteele/tuesday"
 )
 
-// refused is what a filter of ours says; it never quotes the data.
+// refused is an error of the dialect. It never contains data.
 type refused string
 
 func (r refused) Error() string { return string(r) }
 
 const (
-	errNotAList  = refused("an object is not a list")
-	errUniq      = refused("it compares texts and numbers, not objects or lists")
-	errNoDate    = refused("this is not a date")
-	errClock     = refused(`"now" would make every rendering another: give the date in the data`)
-	errDateWidth = refused("the date format asks for a width of more than 99")
+	errNotAList  = refused("the value must be a list, not an object")
+	errUniq      = refused("the elements must be texts or numbers")
+	errNoDate    = refused("the value must be a date")
+	errClock     = refused(`"now" is not available, so that both attempts are equal; give the date in the data`)
+	errDateWidth = refused("the widths of the date format must be at most 99")
 )
 
 var (
@@ -30,13 +30,13 @@ var (
 	errManyMade = refused(fmt.Sprintf("a list has more than %d elements", MaxArray))
 )
 
-// bounded takes filters into an engine, those of the dialect alone and each
-// with a guard around it.
+// bounded adds the filters of the dialect to an engine, each of them guarded.
 type bounded struct {
 	*render.Config
-	meter *meter // nil: nobody is charged
+	meter *meter // nil: the cost is not counted
 }
 
+// AddFilter adds a filter of the dialect, guarded; it ignores others.
 func (b bounded) AddFilter(name string, filter any) {
 	if _, ok := dialectFilters[name]; ok {
 		b.Config.AddFilter(name, guarded(name, filter, b.meter))
@@ -49,9 +49,9 @@ var (
 	errorType = reflect.TypeFor[error]()
 )
 
-// guarded wraps a filter so that it neither takes nor makes more than is
-// allowed, and answers the same each time: the engine would make a list of an
-// object in random order. default hands on what it gets and stays as it is.
+// guarded wraps a filter: its input and result are bounded, and the result is
+// deterministic, since the engine would list the members of an object in random
+// order. default returns its input and is not wrapped.
 func guarded(name string, filter any, m *meter) any {
 	f := reflect.ValueOf(filter)
 	t := f.Type()
@@ -92,7 +92,7 @@ func call(name string, f reflect.Value, m *meter, args []reflect.Value) (any, er
 	return checkOutput(results[0].Interface())
 }
 
-// boxed puts v, which may be nil, into a value of an interface type.
+// boxed converts v, which may be nil, to a value of an interface type.
 func boxed(t reflect.Type, v any) reflect.Value {
 	box := reflect.New(t).Elem()
 	if v != nil {
@@ -101,8 +101,8 @@ func boxed(t reflect.Type, v any) reflect.Value {
 	return box
 }
 
-// checkInput refuses what would cost too much. A text replaced letter by
-// letter, or a list joined by long texts, grows by multiplication.
+// checkInput refuses input that would cost too much. The result of replace can be
+// the product of the sizes of its arguments.
 func checkInput(name string, m *meter, args []reflect.Value) error {
 	total, elements := 0, 0
 	for _, a := range args {
@@ -120,7 +120,7 @@ func checkInput(name string, m *meter, args []reflect.Value) error {
 			elements += a.Len()
 		}
 	}
-	if err := m.charge((callCost + total + elements*elementCost) * dear(name)); err != nil {
+	if err := m.charge((callCost + total + elements*elementCost) * costFactor(name)); err != nil {
 		return err
 	}
 	if name == "replace" {
@@ -136,13 +136,13 @@ func checkInput(name string, m *meter, args []reflect.Value) error {
 }
 
 const (
-	callCost    = 64 // of a call of a filter, beside a unit for each byte that it takes
+	callCost    = 64 // of a filter, besides a unit for each byte of its input
 	elementCost = 32 // of an element of a list
 )
 
-// dear is how much more a filter costs than one that copies a text. Measured:
-// those by regular expressions or rune by rune take 10 to 450 ns for a byte.
-func dear(name string) int {
+// costFactor is the cost of a filter relative to one that copies a text. Filters by
+// regular expressions or runes take 10 to 450 ns per byte, as measured.
+func costFactor(name string) int {
 	switch name {
 	case "handle", "handleize":
 		return 64
@@ -152,7 +152,7 @@ func dear(name string) int {
 	return 1
 }
 
-// checkUniq refuses elements that can only be compared each with each.
+// checkUniq refuses elements that are not comparable, which take quadratic time.
 func checkUniq(v any) error {
 	list, _ := v.([]any)
 	for _, item := range list {
@@ -171,12 +171,12 @@ func asList(v any) ([]any, error) {
 	}
 	list, err := values.Convert(v, listType)
 	if err != nil {
-		return nil, refused("this is not a list")
+		return nil, refused("the value must be a list")
 	}
 	return list.([]any), nil
 }
 
-// checkOutput also turns bytes into the text that they are.
+// checkOutput bounds a result, and converts bytes to text.
 func checkOutput(v any) (any, error) {
 	if b, ok := v.([]byte); ok {
 		v = string(b)
@@ -190,12 +190,11 @@ func checkOutput(v any) (any, error) {
 	return v, nil
 }
 
-// ownFilters are those in which the dialect differs from the engine.
+// ownFilters are the filters in which the dialect differs from the engine.
 //
-// escape does nothing: HTML is escaped where it is printed, and a plain text
-// needs none; the engine would do it twice. newline_to_br gives markup in HTML,
-// for which it has to be the last filter, and in plain text the line breaks
-// themselves.
+// escape returns its input, since output in HTML is escaped anyway. newline_to_br
+// returns markup in HTML, so it must be the last filter. In plain text it keeps the
+// line breaks.
 func ownFilters(inHTML bool) map[string]any {
 	same := func(s string) string { return s }
 	own := map[string]any{"date": date, "join": join, "escape": same, "escape_once": same, "newline_to_br": same}
@@ -210,7 +209,7 @@ func ownFilters(inHTML bool) map[string]any {
 
 func escapeHTML(s string) string {
 	var b strings.Builder
-	_, _ = render.HtmlEscaper.WriteString(&b, s) // a builder takes everything
+	_, _ = render.HtmlEscaper.WriteString(&b, s) // a strings.Builder does not fail
 	return b.String()
 }
 
@@ -231,15 +230,15 @@ func join(list []any, separator func(string) string) (string, error) {
 	return strings.Join(texts, sep), nil
 }
 
-// dateLayouts are the forms in which a date is understood; without a zone it
-// counts as UTC. The engine's own reading depends on the host's zone.
+// dateLayouts are the layouts of dates. Without a zone a date is in UTC; the
+// engine's parser would use the zone of the host.
 var dateLayouts = []string{
 	time.RFC3339, "2006-01-02", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05",
 	"2006-01-02 15:04", "20060102T150405Z", time.RFC1123Z, "2 January 2006", "2 Jan 2006", "January 2, 2006", "Jan 2, 2006",
 }
 
-// date prints a date by a strftime format. What is missing stays missing, so
-// that default can follow.
+// date formats a date by a strftime format. It returns nil for nil and "", so that
+// default can follow.
 func date(v any, format func(string) string) (any, error) {
 	if v == nil || v == "" {
 		return nil, nil
@@ -281,7 +280,7 @@ func parseTime(s string) (time.Time, error) {
 	return time.Time{}, errNoDate
 }
 
-// wide finds a field width of three digits or more: padding for nobody.
+// wide reports whether a format has a field width of three digits or more.
 func wide(format string) bool {
 	run, inField := 0, false
 	for i := range len(format) {

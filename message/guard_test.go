@@ -13,10 +13,10 @@ import (
 	"lemma"
 )
 
-// FuzzGuard holds what the package promises, for any template and any data:
-// what is accepted either renders, twice the same and within its bounds, or is
-// an error that names no data; nothing crashes; and a strict engine never misses
-// a name, which means that Check found all of them.
+// FuzzGuard checks the guarantees of the package for any template and any data: a
+// valid template renders within the limits, twice the same, or returns an error
+// without data. Nothing crashes. A strict engine misses no name, so Check has found
+// all of them.
 func FuzzGuard(f *testing.F) {
 	a := author{rand.New(rand.NewPCG(5, 6))}
 	for range 20 {
@@ -24,8 +24,10 @@ func FuzzGuard(f *testing.F) {
 	}
 	for _, s := range []string{
 		"{% for x in a limit: b %}{{ forloop.index }}{% cycle 'x', 'y' %}{% endfor %}", "{% case a %}{% when 1, b %}x{% endcase %}",
-		"{% assign x = a | split: '' | sort | join: b %}{{ x[0] }}", "{{ a.b.c }}", "{{ a['b'] }}", "{% raw %}{{{% endraw %}", "{{ a | date: b }}",
-		"{% comment %}", "{{ %loop a in b }}", "{{ a | round: 400 | plus: a }}", "{{ a | slice: -3, 99 }}", "{{ a? }}{{ b-c }}", "{{ äöü }}",
+		"{% assign x = a | split: '' | sort | join: b %}{{ x[0] }}", "{{ a.b.c }}", "{{ a['b'] }}", "{% raw %}{{{% endraw %}",
+		"{{ a | date: b }}",
+		"{% comment %}", "{{ %loop a in b }}", "{{ a | round: 400 | plus: a }}", "{{ a | slice: -3, 99 }}", "{{ a? }}{{ b-c }}",
+		"{{ äöü }}",
 	} {
 		f.Add(s, `{"a":[1,"x",null,{"b":{"c":1}}],"b":"%Y","c":1.5}`)
 	}
@@ -34,7 +36,7 @@ func FuzzGuard(f *testing.F) {
 		variables, err := Check(content)
 		c, compileErr := Compile(content)
 		if (err == nil) != (compileErr == nil) {
-			t.Fatalf("Check says %v, Compile %v", err, compileErr)
+			t.Fatalf("Check returns %v, Compile %v", err, compileErr)
 		}
 		if err != nil {
 			return
@@ -45,7 +47,7 @@ func FuzzGuard(f *testing.F) {
 			t.Fatalf("first %q, %v, then %q, %v", once, err, twice, again)
 		}
 		if len(once.HTML) > MaxRendered || len(once.Text) > MaxRendered {
-			t.Fatalf("it came out with %d and %d bytes", len(once.HTML), len(once.Text))
+			t.Fatalf("the rendered texts have %d and %d bytes", len(once.HTML), len(once.Text))
 		}
 		var refused *lemma.Error
 		if err != nil && !errors.As(err, &refused) {
@@ -57,7 +59,7 @@ func FuzzGuard(f *testing.F) {
 	})
 }
 
-// namesMissed tells whether a strict engine looks for a name that is not bound.
+// namesMissed reports whether a strict engine evaluates a name that is not bound.
 func namesMissed(c *Compiled, payload string) bool {
 	values := make([]value, len(c.variables))
 	if read(values, c.variables, payload) != nil {
@@ -72,8 +74,8 @@ func namesMissed(c *Compiled, payload string) bool {
 	return false
 }
 
-// strictly renders as an engine does to which nothing may be missing. A panic
-// in there is answered as no text and no fault.
+// strictly renders by a strict engine. After a panic it returns no text and no
+// fault.
 func strictly(p *compiledPart, bound map[string]any) (made *string, fault render.Error) {
 	defer func() { _ = recover() }()
 	config := *p.engine()
@@ -96,13 +98,14 @@ func missesMember(fault render.Error) bool {
 	return missing
 }
 
-// FuzzPayload holds our reading of flat data against encoding/json.
+// FuzzPayload compares readFlat with encoding/json.
 func FuzzPayload(f *testing.F) {
 	a := author{rand.New(rand.NewPCG(7, 8))}
 	for range 30 {
 		f.Add(a.payload())
 	}
-	for _, s := range []string{`{}`, ` { } `, `{"a":1,"a":2}`, `{"a":01}`, `{"a":-}`, `{"a":1.}`, `{"a":1.5}x`, `{"\u0061":1}`, "{\"a\":\"\xff\"}", "{\"a\":\"\n\"}",
+	for _, s := range []string{`{}`, ` { } `, `{"a":1,"a":2}`, `{"a":01}`, `{"a":-}`, `{"a":1.}`, `{"a":1.5}x`, `{"\u0061":1}`,
+		"{\"a\":\"\xff\"}", "{\"a\":\"\n\"}",
 		`{"a":"x`, `{"a":nul}`, `{"a":-0}`, `{"a":1E5}`, `{"a":"\ud83d\ude00"}`, `{"a":1,}`, `{"a":1}}`} {
 		f.Add(s)
 	}
@@ -123,7 +126,7 @@ func FuzzPayload(f *testing.F) {
 	})
 }
 
-func TestFlatDataIsReadByUs(t *testing.T) {
+func TestFlatDataIsReadInOnePass(t *testing.T) {
 	t.Parallel()
 	names := []string{"a", "b", "c", "d"}
 	got := make([]value, 4)

@@ -10,21 +10,19 @@ import (
 	"lemma/mail"
 )
 
-// MaxHeader is the most characters of a header's value, as written and as
-// rendered. With the name in front they fit one line of 998 bytes (RFC 5322,
-// 2.1.1), unless they are encoded, which folds them.
+// MaxHeader is the maximum length of a header's value in characters, as written and
+// as rendered. With its name it fits one line of 998 bytes (RFC 5322, 2.1.1). An
+// encoded value is folded.
 const MaxHeader = 900
 
-// header is one header of an envelope: its Liquid, or a text that is the same
-// for everybody.
+// header is one header of an envelope: Liquid, or a fixed text.
 type header struct {
 	name, text string
 	liquid     bool
 }
 
-// CheckHeaders answers all faults of headers at once, at /headers/{name}, or the
-// variables that their values use, sorted. Names and line breaks are
-// mail.Envelope's to check.
+// CheckHeaders returns all faults of headers at once, at /headers/{name}, or the
+// variables of their values, sorted. mail.Envelope checks names and line breaks.
 func CheckHeaders(headers map[string]string) (variables []string, err error) {
 	used := map[string]bool{}
 	var faults []lemma.Field
@@ -46,10 +44,10 @@ func headerPart(name string) part {
 	return part{pointer: mail.HeaderPointer(name), limit: utf8.UTFMax * MaxHeader, source: utf8.UTFMax * MaxHeader}
 }
 
-// WithHeaders makes a content ready together with the headers of an envelope,
-// whose values are Liquid, plain like a subject. It refuses what CheckHeaders
-// refuses. A value of Liquid that comes out blank leaves its header out; one with
-// a line break or NUL, or too long for a header, ends the rendering.
+// WithHeaders compiles a content with the headers of an envelope, whose values are
+// Liquid, plain like a subject. It returns the faults of CheckHeaders. A header
+// whose rendered value is blank is omitted. A value with a line break or NUL, or
+// one that is too long, is an error of the rendering.
 func (c *Compiled) WithHeaders(headers map[string]string) (*Compiled, error) {
 	used, err := CheckHeaders(headers)
 	if err != nil || len(headers) == 0 {
@@ -64,7 +62,7 @@ func (c *Compiled) WithHeaders(headers map[string]string) (*Compiled, error) {
 	return compileAll(c.content, slices.Compact(used), all)
 }
 
-// headersOf are the headers, whose rendered texts are behind those of the content.
+// headersOf returns the headers. Their rendered texts follow those of the content.
 func (c *Compiled) headersOf(texts []string) ([][2]string, error) {
 	if len(c.parts) == contentParts {
 		return c.fixed, nil
@@ -90,13 +88,13 @@ func (c *Compiled) headersOf(texts []string) ([][2]string, error) {
 // contentParts are the subject, the HTML and the text.
 const contentParts = 3
 
-const errHeaderSize = refused("the header has more than 900 characters")
+const errHeaderSize = refused("the header must have at most 900 characters")
 
-// checkHeader tells why a rendered text cannot be a header's value, or nothing.
+// checkHeader returns why a rendered text cannot be the value of a header, or "".
 // NUL is refused in every part.
 func checkHeader(text string) refused {
 	if strings.ContainsAny(text, "\r\n") {
-		return "the header came out with a line break in it"
+		return "the rendered header contains a line break"
 	}
 	if utf8.RuneCountInString(text) > MaxHeader {
 		return errHeaderSize

@@ -23,7 +23,8 @@ func TestHeadersAreRendered(t *testing.T) {
 	t.Parallel()
 	h, err := withHeaders(t, map[string]string{
 		"X-Plain": "a < b", "X-Name": " {{ name }} ", "List-Unsubscribe": "<https://shop.example/u?k={{ key | url_encode }}&n=1>",
-		"X-Vip": "{% if vip %}yes{% endif %}", "X-Tags": "{% for t in tags %}{{ t }} {% endfor %}", "X-Empty": "", "X-Braces": `{"a":{"b":1}}`,
+		"X-Vip": "{% if vip %}yes{% endif %}", "X-Tags": "{% for t in tags %}{{ t }} {% endfor %}", "X-Empty": "",
+		"X-Braces": `{"a":{"b":1}}`,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -33,13 +34,16 @@ func TestHeadersAreRendered(t *testing.T) {
 	}
 	for payload, want := range map[string][][2]string{
 		`{"name":"Ann & Bo <x>","key":"a/b","vip":true,"tags":["x","y"]}`: {
-			{"List-Unsubscribe", "<https://shop.example/u?k=a%2Fb&n=1>"}, {"X-Braces", `{"a":{"b":1}}`}, {"X-Empty", ""}, {"X-Name", "Ann & Bo <x>"},
+			{"List-Unsubscribe", "<https://shop.example/u?k=a%2Fb&n=1>"}, {"X-Braces", `{"a":{"b":1}}`}, {"X-Empty", ""},
+			{"X-Name", "Ann & Bo <x>"},
 			{"X-Plain", "a < b"}, {"X-Tags", "x y"}, {"X-Vip", "yes"}},
 		`{"name":null,"key":"é"}`: {
-			{"List-Unsubscribe", "<https://shop.example/u?k=%C3%A9&n=1>"}, {"X-Braces", `{"a":{"b":1}}`}, {"X-Empty", ""}, {"X-Plain", "a < b"}},
+			{"List-Unsubscribe", "<https://shop.example/u?k=%C3%A9&n=1>"}, {"X-Braces", `{"a":{"b":1}}`}, {"X-Empty", ""},
+			{"X-Plain", "a < b"}},
 		// Data is never read as a template.
 		`{"name":"{{ key }}","key":"1"}`: {
-			{"List-Unsubscribe", "<https://shop.example/u?k=1&n=1>"}, {"X-Braces", `{"a":{"b":1}}`}, {"X-Empty", ""}, {"X-Name", "{{ key }}"}, {"X-Plain", "a < b"}},
+			{"List-Unsubscribe", "<https://shop.example/u?k=1&n=1>"}, {"X-Braces", `{"a":{"b":1}}`}, {"X-Empty", ""},
+			{"X-Name", "{{ key }}"}, {"X-Plain", "a < b"}},
 	} {
 		for range 2 { // as attempt 2 does
 			_, got, err := h.RenderMessage(payload)
@@ -53,7 +57,7 @@ func TestHeadersAreRendered(t *testing.T) {
 	}
 }
 
-// What would break a mail's head ends the row instead.
+// A value that would break the header of a mail is an error of the row.
 func TestHeadersThatCannotBeSent(t *testing.T) {
 	t.Parallel()
 	h, err := withHeaders(t, map[string]string{"X-Name": "{{ name }}"})
@@ -84,7 +88,8 @@ func TestHeadersThatCannotBeSent(t *testing.T) {
 
 func TestHeaderFaultsHaveAPlace(t *testing.T) {
 	t.Parallel()
-	_, err := withHeaders(t, map[string]string{"X-A": "{{ name", "X-B": "ok {{ name }}", "X-C": "{% include 'x' %}", "X/D~": "{{ 'now' | date: '%Y' }}", "X-E": strings.Repeat("a", MaxHeader+1)})
+	_, err := withHeaders(t, map[string]string{"X-A": "{{ name", "X-B": "ok {{ name }}", "X-C": "{% include 'x' %}",
+		"X/D~": "{{ 'now' | date: '%Y' }}", "X-E": strings.Repeat("a", MaxHeader+1)})
 	var e *lemma.Error
 	if !errors.As(err, &e) || e.Kind != lemma.Invalid {
 		t.Fatal(err)
@@ -93,7 +98,8 @@ func TestHeaderFaultsHaveAPlace(t *testing.T) {
 	for _, f := range e.Fields {
 		got[f.Pointer] = f.Code
 	}
-	want := map[string]string{"/headers/X-A": "unclosed", "/headers/X-C": "tag_not_allowed", "/headers/X~1D~0": "clock", "/headers/X-E": "too_large"}
+	want := map[string]string{"/headers/X-A": "unclosed", "/headers/X-C": "tag_not_allowed", "/headers/X~1D~0": "clock",
+		"/headers/X-E": "too_large"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

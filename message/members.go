@@ -11,31 +11,29 @@ import (
 	"github.com/osteele/liquid/render"
 )
 
-// A member that an object of the data does not have is nil to the engine. Where
-// the author has provided for that, by a test, a loop or default, nil it stays;
-// anywhere else a letter with a hole in it would go out. So a tag stands before
-// each {{ }} and {% assign %} that needs members, and looks whether they are
-// there. It writes nothing.
+// needTag is a tag before each {{ }} and {% assign %} that needs members of objects.
+// It fails if one is missing, since the engine would render it as an empty text.
+// A condition, a loop and default accept a missing member. The tag writes nothing.
 const needTag = "lemma_need"
 
-// need is what an expression asks of the data.
+// need has the members that an expression requires.
 type need struct {
 	members []member
-	instead []member // of a default: needed when nothing comes out with it
-	source  string   // up to there
+	instead []member // arguments of default: required if the value before it is nil
+	source  string   // the expression before default
 	value   expressions.Expression
 }
 
-// member is an operand with at least one part behind it: trigger.name, a["b"].
+// member is an operand with at least one part after it: trigger.name, a["b"].
 type member struct {
 	source string
-	ends   []int    // of its parts in there
-	names  []string // nil if it is more than names: a["b"]
+	ends   []int    // of its parts in source
+	names  []string // nil if a part is not a name: a["b"]
 	whole  expressions.Expression
 }
 
-// needBefore is the tag to put before a mark, or nothing.
-func needBefore(m mark) string {
+// needBefore returns the tag to add before a segment, or "".
+func needBefore(m segment) string {
 	source, output := m.Args, m.Type == parser.ObjTokenType
 	if !output && (m.Type != parser.TagTokenType || m.Name != "assign") {
 		return ""
@@ -49,7 +47,7 @@ func needBefore(m mark) string {
 	if n, err := needOf(source, output); err != nil || len(n.members)+len(n.instead) == 0 {
 		return ""
 	}
-	// As hex, since an expression may hold what ends a tag.
+	// In hex, since an expression may contain the end of a tag.
 	kind := " assign "
 	if output {
 		kind = " output "
@@ -74,14 +72,14 @@ func needCompiler(c *render.Config, html bool) func(string) (func(io.Writer, ren
 			if m, ok := ctx.Get(meterName).(*meter); ok {
 				metered = m.engine(c, html)
 			}
-			return n.look(metered, ctx)
+			return n.check(metered, ctx)
 		}, nil
 	}
 }
 
-func (n *need) look(c *render.Config, ctx render.Context) error {
+func (n *need) check(c *render.Config, ctx render.Context) error {
 	for i := range n.members {
-		if err := n.members[i].look(c, ctx); err != nil {
+		if err := n.members[i].check(c, ctx); err != nil {
 			return err
 		}
 	}
@@ -89,18 +87,18 @@ func (n *need) look(c *render.Config, ctx render.Context) error {
 		return nil
 	}
 	if made, err := ctx.Evaluate(n.value); made != nil || err != nil {
-		return nil // an error is told where the value is printed
+		return nil //nolint:nilerr // the error is reported where the value is rendered
 	}
 	for i := range n.instead {
-		if err := n.instead[i].look(c, ctx); err != nil {
+		if err := n.instead[i].check(c, ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// look tells the first part that is not there.
-func (m *member) look(c *render.Config, ctx render.Context) error {
+// check returns an error for the first part that is missing.
+func (m *member) check(c *render.Config, ctx render.Context) error {
 	if found(ctx.Bindings(), m.names) {
 		return nil
 	}
@@ -112,10 +110,10 @@ func (m *member) look(c *render.Config, ctx render.Context) error {
 	}
 	for _, end := range m.ends {
 		if part, err := expressions.Parse(m.source[:end]); err == nil && absent(part, lookup) {
-			return refused(clip(m.source[:end]) + " is not there")
+			return refused(clip(m.source[:end]) + " is missing")
 		}
 	}
-	return refused(clip(m.source) + " is not there")
+	return refused(clip(m.source) + " is missing")
 }
 
 func absent(e expressions.Expression, strict expressions.Context) bool {
@@ -124,7 +122,7 @@ func absent(e expressions.Expression, strict expressions.Context) bool {
 	return errors.As(err, &undefined)
 }
 
-// found is the quick way to what is nearly always so.
+// found is the fast path: it reports whether all parts exist.
 func found(bound map[string]any, names []string) bool {
 	var v any = bound
 	for _, name := range names {
@@ -142,8 +140,7 @@ func found(bound map[string]any, names []string) bool {
 	return len(names) > 0
 }
 
-// needOf reads an expression that the engine parses; output says that it is
-// printed.
+// needOf reads an expression; output is true if it is rendered.
 func needOf(source string, output bool) (need, error) {
 	words, fault := split(source)
 	if fault != nil {
@@ -168,7 +165,7 @@ func needOf(source string, output bool) (need, error) {
 	return n, err
 }
 
-// needReader goes through the words by the engine's grammar.
+// needReader reads the words by the grammar of the engine.
 type needReader struct {
 	source string
 	words  []word
@@ -190,8 +187,7 @@ func (r *needReader) take(text string) bool {
 	return true
 }
 
-// condition needs nothing where things are tested: beside and or or, and in a
-// comparison.
+// condition needs no member in a comparison, nor in operands of the words "and" and "or".
 func (r *needReader) condition() need {
 	n := r.relation()
 	for r.peek().kind == and || r.peek().kind == or {
@@ -212,7 +208,7 @@ func (r *needReader) relation() need {
 	return n
 }
 
-// filtered needs its operands, but none in front of a default.
+// filtered needs its operands, but none before default.
 func (r *needReader) filtered() need {
 	n := need{members: r.operand()}
 	for r.take("|") {
@@ -242,7 +238,7 @@ func (r *needReader) arguments() []member {
 	return all
 }
 
-// operand is a name, a literal or what is in parentheses, with its parts.
+// operand is a name, a literal or an expression in parentheses, with its parts.
 func (r *needReader) operand() []member {
 	first := r.peek()
 	var inside []member

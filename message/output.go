@@ -7,12 +7,12 @@ import (
 	"unicode"
 )
 
-// output is what is being written. It takes white space away as the engine does,
-// which looks back no further than what it wrote last, from mark on.
+// output is the text that is written. It trims white space like the engine, which
+// trims only the text of its last write, from trimFrom.
 type output struct {
-	text []byte
-	mark int
-	trim bool
+	text     []byte
+	trimFrom int
+	trim     bool
 }
 
 func (p *output) write(s string) {
@@ -20,7 +20,7 @@ func (p *output) write(s string) {
 		s = strings.TrimLeftFunc(s, unicode.IsSpace)
 		p.trim = false
 	} else {
-		p.mark = len(p.text)
+		p.trimFrom = len(p.text)
 	}
 	p.text = append(p.text, s...)
 }
@@ -31,8 +31,8 @@ func (p *output) writeInt(n int) {
 	p.text = strconv.AppendInt(p.text, int64(n), 10)
 }
 
-// writeEscaped writes in the pieces in which the engine does: the runs between
-// what is escaped, and each escape.
+// writeEscaped writes in the same pieces as the engine: the runs between
+// escaped characters, and each escape.
 func (p *output) writeEscaped(s string) {
 	from := 0
 	for i := range len(s) {
@@ -54,7 +54,7 @@ func (p *output) writeEscaped(s string) {
 var escapes = [256]string{'&': "&amp;", '\'': "&#39;", '<': "&lt;", '>': "&gt;", '"': "&#34;"}
 
 func (p *output) trimLeft() {
-	kept := bytes.TrimRightFunc(p.text[p.mark:], unicode.IsSpace)
-	p.text = p.text[:p.mark+len(kept)]
-	p.mark = len(p.text)
+	kept := bytes.TrimRightFunc(p.text[p.trimFrom:], unicode.IsSpace)
+	p.text = p.text[:p.trimFrom+len(kept)]
+	p.trimFrom = len(p.text)
 }

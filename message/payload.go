@@ -17,9 +17,9 @@ var (
 	errPayloadArray = fmt.Errorf("a list in the data has more than %d elements", MaxArray)
 )
 
-// read fills values with what payload, a JSON object, holds under each of
-// names; what it does not hold is nil. Nearly every payload is a flat object
-// of plain scalars and is read in one pass; any other goes to encoding/json.
+// read sets values to the members of payload, a JSON object, that have names;
+// missing ones are nil. A flat object of scalars, the usual payload, is read in one
+// pass; others are read by encoding/json.
 func read(values []value, names []string, payload string) error {
 	if len(payload) > MaxPayload {
 		return errPayloadSize
@@ -30,8 +30,8 @@ func read(values []value, names []string, payload string) error {
 	return readTree(values, names, payload)
 }
 
-// readFlat answers false for whatever it is not sure of; values then hold
-// nothing of use.
+// readFlat returns false if the payload is not a flat object of scalars; values are
+// then undefined.
 func readFlat(values []value, names []string, payload string) bool {
 	clear(values)
 	s := scanner{text: payload}
@@ -62,8 +62,8 @@ func readFlat(values []value, names []string, payload string) bool {
 	}
 }
 
-// find tells where key is in names, which are few and most often in the order
-// of the data.
+// find returns the index of key in names, which are few and mostly in the order of
+// the data.
 func find(names []string, key string, expected int) int {
 	if expected < len(names) && names[expected] == key {
 		return expected
@@ -76,7 +76,7 @@ func find(names []string, key string, expected int) int {
 	return -1
 }
 
-// scanner reads the plain part of JSON (RFC 8259).
+// scanner reads JSON scalars (RFC 8259).
 type scanner struct {
 	text string
 	at   int
@@ -128,7 +128,7 @@ func (s *scanner) string() (string, bool) {
 	return "", false
 }
 
-// escaped reads a string with escapes by way of encoding/json.
+// escaped reads a string with escapes by encoding/json.
 func (s *scanner) escaped() (string, bool) {
 	for end := s.at + 1; end < len(s.text); end++ {
 		switch s.text[end] {
@@ -203,9 +203,9 @@ func (s *scanner) number() (value, bool) {
 	return numeric(s.text[from:s.at]), true
 }
 
-// numeric reads a JSON number so that it prints as what it is: an integer or
-// a float where that holds its every digit, and else its own text, so that an
-// account number of 20 digits is not rounded.
+// numeric reads a JSON number without loss: as an integer or a float if that has
+// every digit, and otherwise as text, so that an account number of 20 digits is not
+// rounded.
 func numeric(s string) value {
 	if !strings.ContainsAny(s, ".eE") {
 		if n, err := strconv.Atoi(s); err == nil {
@@ -235,9 +235,9 @@ func readTree(values []value, names []string, payload string) error {
 	if _, err := decoder.Token(); err != io.EOF {
 		return errPayload
 	}
-	var p planter
+	var p treeReader
 	for i, name := range names {
-		item, err := p.plant(data[name])
+		item, err := p.convert(data[name])
 		if err != nil {
 			return err
 		}
@@ -246,11 +246,11 @@ func readTree(values []value, names []string, payload string) error {
 	return nil
 }
 
-// planter counts the values of trees.
-type planter struct{ values int }
+// treeReader converts trees and counts their values.
+type treeReader struct{ values int }
 
-// plant turns what encoding/json made into a value.
-func (p *planter) plant(v any) (value, error) {
+// convert converts a value of encoding/json.
+func (p *treeReader) convert(v any) (value, error) {
 	switch v := v.(type) {
 	case bool:
 		return boolean(v), nil
@@ -266,36 +266,36 @@ func (p *planter) plant(v any) (value, error) {
 	return value{}, nil
 }
 
-func (p *planter) list(list []any) (value, error) {
+func (p *treeReader) list(list []any) (value, error) {
 	if err := p.count(len(list)); err != nil {
 		return value{}, err
 	}
 	for i, item := range list {
-		planted, err := p.plant(item)
+		converted, err := p.convert(item)
 		if err != nil {
 			return value{}, err
 		}
-		list[i] = planted.bound()
+		list[i] = converted.bound()
 	}
 	return value{kind: isTree, tree: list}, nil
 }
 
-func (p *planter) object(m map[string]any) (value, error) {
+func (p *treeReader) object(m map[string]any) (value, error) {
 	if err := p.count(len(m)); err != nil {
 		return value{}, err
 	}
 	for name, item := range m {
-		planted, err := p.plant(item)
+		converted, err := p.convert(item)
 		if err != nil {
 			return value{}, err
 		}
-		m[name] = planted.bound()
+		m[name] = converted.bound()
 	}
 	return value{kind: isTree, tree: object(m)}, nil
 }
 
-// count refuses a list or object with too many elements, or one too many of them.
-func (p *planter) count(elements int) error {
+// count refuses a list or object with too many elements, and too many values in all.
+func (p *treeReader) count(elements int) error {
 	if elements > MaxArray {
 		return errPayloadArray
 	}

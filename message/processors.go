@@ -2,13 +2,13 @@ package message
 
 import "runtime"
 
-// processors bounds how many templates the engine renders at a time in a process.
-// Time to render is measured by the clock: with more renders than processors, each
-// one would exceed MaxTime because of the others. The wait for a place is not part of
-// that time. Texts without loops and filters do not need the engine, nor a place.
+// processors bounds the templates that the engine renders at a time in a process.
+// MaxTime is wall-clock time: with more renders than processors, each would exceed it
+// because of the others. It does not include the wait for a slot. Texts that the fast
+// path renders need no slot.
 var processors = make(chan struct{}, runtime.GOMAXPROCS(0))
 
-// enter takes a place for the rest of the try.
+// enter takes a slot until leave.
 func (s *scratch) enter() {
 	if !s.entered {
 		processors <- struct{}{}
@@ -16,7 +16,7 @@ func (s *scratch) enter() {
 	}
 }
 
-// leave gives the place back.
+// leave releases the slot.
 func (s *scratch) leave() {
 	if s.entered {
 		<-processors

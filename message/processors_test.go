@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A render waits while all processors render, and the wait is not charged to it.
+// A render waits while all slots are taken, and the wait is not part of its time.
 func TestRendersWaitForAProcessor(t *testing.T) {
 	t.Parallel()
-	quick, err := Compile(Content{Subject: "Hi {{ name }}", Text: "Hi"})
+	fast, err := Compile(Content{Subject: "Hi {{ name }}", Text: "Hi"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestRendersWaitForAProcessor(t *testing.T) {
 		}
 		done <- err
 	}()
-	if _, err := quick.Render(`{"name":"Ada"}`); err != nil {
+	if _, err := fast.Render(`{"name":"Ada"}`); err != nil {
 		t.Error(err)
 	}
 	select {

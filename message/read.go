@@ -7,7 +7,7 @@ import (
 	"github.com/osteele/liquid/expressions"
 )
 
-// unknownWords mean something in other dialects and would be variables in this one.
+// unknownWords have a meaning in other dialects, but would be variables in this one.
 var unknownWords = map[string]string{
 	"blank": `write {% if name %}, or compare with ""`,
 	"empty": `compare with ""`,
@@ -17,8 +17,8 @@ var unknownWords = map[string]string{
 }
 
 // expression finds the faults of an expression and the variables in it.
-// selector tells the engine which kind of statement it belongs to.
-func (i *inspection) expression(m mark, selector, args string) {
+// selector is the engine's name of the kind of statement.
+func (i *inspection) expression(m segment, selector, args string) {
 	words, ok := i.words(m)
 	if !ok {
 		return
@@ -28,7 +28,7 @@ func (i *inspection) expression(m mark, selector, args string) {
 	}
 }
 
-func (i *inspection) words(m mark) ([]word, bool) {
+func (i *inspection) words(m segment) ([]word, bool) {
 	words, fault := split(m.Args)
 	if fault != nil {
 		i.fault(m.args+fault.at, fault.code, "%s", fault.detail)
@@ -36,19 +36,19 @@ func (i *inspection) words(m mark) ([]word, bool) {
 	}
 	switch {
 	case len(words) == 0:
-		i.fault(m.at, "syntax", "{%% %s %%} needs something to look at", m.Name)
+		i.fault(m.at, "syntax", "{%% %s %%} must have an expression", m.Name)
 	case len(words) > MaxWords:
-		i.fault(m.at, "too_large", "it has %d words; %d are allowed between the braces", len(words), MaxWords)
+		i.fault(m.at, "too_large", "has %d words; must have at most %d between the braces", len(words), MaxWords)
 	case parts(words) > MaxParts:
-		i.fault(m.at, "too_deep", "a name has more than %d parts", MaxParts)
+		i.fault(m.at, "too_deep", "names must have at most %d parts", MaxParts)
 	default:
 		return words, true
 	}
 	return nil, false
 }
 
-// parts is the most parts that a name has in a row: of a member that is not
-// there each is looked for by itself.
+// parts is the largest number of parts of a name. If a member is missing, each of
+// its parts is evaluated.
 func parts(words []word) (most int) {
 	row := 0
 	for _, w := range words {
@@ -63,18 +63,18 @@ func parts(words []word) (most int) {
 	return most
 }
 
-// grammar asks the engine whether the words make a sentence.
-func (i *inspection) grammar(m mark, selector, args string) {
+// grammar parses the expression by the engine.
+func (i *inspection) grammar(m segment, selector, args string) {
 	if err := parseStatement(selector, args); err != nil {
-		i.fault(m.args, "syntax", "%q does not parse", clip(args))
+		i.fault(m.args, "syntax", "%q cannot be parsed", clip(args))
 	}
 }
 
-// parseStatement is the engine's parser; where that panics, it is an error.
+// parseStatement is the parser of the engine. A panic of it is an error.
 func parseStatement(selector, source string) (err error) {
 	defer func() {
 		if recover() != nil {
-			err = errors.New("the engine gave up")
+			err = errors.New("the engine failed")
 		}
 	}()
 	_, err = expressions.ParseStatement(selector, source)
@@ -88,10 +88,9 @@ func clip(s string) string {
 	return s
 }
 
-// read looks at every word of an expression and answers whether all are right.
-// In a loop a name or keyword that follows a whole operand changes how the
-// loop goes.
-func (i *inspection) read(m mark, words []word, loop bool) bool {
+// read checks every word of an expression, and reports whether all are valid. In a
+// loop a name or keyword that follows an operand is a modifier of the loop.
+func (i *inspection) read(m segment, words []word, loop bool) bool {
 	before := len(i.faults)
 	i.readLogic(m, words)
 	for k, w := range words {
@@ -100,13 +99,13 @@ func (i *inspection) read(m mark, words []word, loop bool) bool {
 		modifies := loop && k > 0 && endsOperand(words[k-1])
 		switch {
 		case w.kind == dots:
-			i.fault(m.args+w.at, "range", "ranges such as (1..5) are not in this dialect: loop over a list of the data")
+			i.fault(m.args+w.at, "range", "ranges such as (1..5) are not supported; loop over a list of the data")
 		case w.is(":") && k > 0 && words[k-1].kind == name:
-			i.fault(m.args+w.at, "syntax", "write the colon directly behind the name: %s:", words[k-1].text)
+			i.fault(m.args+w.at, "syntax", "write the colon directly after the name: %s:", words[k-1].text)
 		case piped && (w.kind == name || w.kind == keyword):
 			i.filter(m, words, k, loop)
 		case modifies && (w.kind == name && w.text != "reversed" || w.kind == keyword && w.text != "limit" && w.text != "offset"):
-			i.fault(m.args+w.at, "syntax", "%s is not known here: a loop takes reversed, limit: and offset:", w.text)
+			i.fault(m.args+w.at, "syntax", "%s is unknown; a loop accepts reversed, limit: and offset:", w.text)
 		case w.kind == name && !modifies:
 			i.variable(m, words, k)
 		}
@@ -114,10 +113,9 @@ func (i *inspection) read(m mark, words []word, loop bool) bool {
 	return len(i.faults) == before
 }
 
-// compares counts the comparisons that may be long: of two lists or objects, or
-// of long texts. The engine cannot be stopped in them, so that their number is
-// what bounds its time.
-func (i *inspection) compares(m mark, words []word, k int) {
+// compares counts the comparisons that may take long: of two lists or objects, or
+// of long texts. They cannot be interrupted, so their number is bounded.
+func (i *inspection) compares(m segment, words []word, k int) {
 	w := words[k]
 	literally := k+1 < len(words) && words[k+1].kind == literal
 	switch {
@@ -130,7 +128,7 @@ func (i *inspection) compares(m mark, words []word, k int) {
 
 // readLogic refuses a mixture of and with or, which this engine and others
 // read differently.
-func (i *inspection) readLogic(m mark, words []word) {
+func (i *inspection) readLogic(m segment, words []word) {
 	seen := []kind{0}
 	for _, w := range words {
 		top := len(seen) - 1
@@ -141,26 +139,26 @@ func (i *inspection) readLogic(m mark, words []word) {
 			seen = seen[:top]
 		case w.kind == and || w.kind == or:
 			if seen[top] != 0 && seen[top] != w.kind {
-				i.fault(m.args+w.at, "ambiguous", "put parentheses around what belongs together: and, or are mixed here")
+				i.fault(m.args+w.at, "ambiguous", "use parentheses where and, or are mixed")
 			}
 			seen[top] = w.kind
 		}
 	}
 }
 
-// endsOperand tells whether an operand can end with the word.
+// endsOperand reports whether an operand can end with the word.
 func endsOperand(w word) bool {
 	return w.kind == name || w.kind == literal || w.kind == property || w.is(")") || w.is("]")
 }
 
-func (i *inspection) variable(m mark, words []word, k int) {
+func (i *inspection) variable(m segment, words []word, k int) {
 	w := words[k]
 	if w.text == "forloop" {
 		i.forloop(m, words, k)
 		return
 	}
 	if hint := unknownWords[w.text]; hint != "" {
-		i.fault(m.args+w.at, "reserved", "%s is not a word of this dialect: %s", w.text, hint)
+		i.fault(m.args+w.at, "reserved", "%s is not supported: %s", w.text, hint)
 		return
 	}
 	if !i.assigned[w.text] && !slices.ContainsFunc(i.blocks, func(b block) bool { return b.variable == w.text }) {
@@ -168,17 +166,17 @@ func (i *inspection) variable(m mark, words []word, k int) {
 	}
 }
 
-// forloop is known inside a loop, and only by its parts: as a whole the engine
-// would walk it in random order.
-func (i *inspection) forloop(m mark, words []word, k int) {
+// forloop is available inside a loop, and only its parts: the engine would render
+// the whole in random order.
+func (i *inspection) forloop(m segment, words []word, k int) {
 	if i.loops() == 0 {
-		i.fault(m.args+words[k].at, "unexpected", "forloop is known only inside {%% for %%}")
+		i.fault(m.args+words[k].at, "unexpected", "forloop must be inside {%% for %%}")
 	} else if k+1 == len(words) || words[k+1].kind != property {
-		i.fault(m.args+words[k].at, "syntax", "name the part of forloop: index, first, last, length ...")
+		i.fault(m.args+words[k].at, "syntax", "must be a part of forloop: index, first, last, length ...")
 	}
 }
 
-func (i *inspection) filter(m mark, words []word, k int, loop bool) {
+func (i *inspection) filter(m segment, words []word, k int, loop bool) {
 	i.filters++
 	w := words[k]
 	at := m.args + w.at
@@ -188,7 +186,7 @@ func (i *inspection) filter(m mark, words []word, k int, loop bool) {
 		return
 	}
 	if k+1 < len(words) && words[k+1].is(":") {
-		return // that fault says it all
+		return // read reports that fault
 	}
 	given, named := arguments(words[k+1:], w.kind == keyword, loop)
 	if given < takes.least || given > takes.most {
@@ -200,23 +198,22 @@ func (i *inspection) filter(m mark, words []word, k int, loop bool) {
 		}
 	}
 	if w.text == "newline_to_br" && i.html && (m.Name != "" || k+1 != len(words)) {
-		i.fault(at, "filter_order", "newline_to_br makes markup, so that it must come last in {{ }}")
+		i.fault(at, "filter_order", "newline_to_br must be last in {{ }}, since its result is markup")
 	}
 	if w.text == "date" && k >= 2 && (words[k-2].value == text("now") || words[k-2].value == text("today")) {
-		i.fault(m.args+words[k-2].at, "clock", "a template cannot know the time, so that sending again says the same: give the date in the data")
+		i.fault(m.args+words[k-2].at, "clock", "the time is not available, so that both attempts are equal; give the date in the data")
 	}
 }
 
 func (i *inspection) unknownFilter(at int, name string) {
 	if name == "safe" || name == "raw" {
-		i.fault(at, "filter_not_allowed", "%s would let data into the page unescaped: write the markup in the template", name)
+		i.fault(at, "filter_not_allowed", "%s would not escape data; write the markup in the template", name)
 		return
 	}
-	i.fault(at, "filter_unknown", "there is no filter %s", name)
+	i.fault(at, "filter_unknown", "%s is not a filter", name)
 }
 
-// arguments counts what is given to a filter up to its end, and collects the
-// named ones.
+// arguments counts the arguments of a filter, and collects the named ones.
 func arguments(words []word, any, loop bool) (given int, named []word) {
 	if !any {
 		return 0, nil

@@ -12,8 +12,8 @@ import (
 	"lemma"
 )
 
-// The tests run in a zone where nobody expects them, so that one that depends
-// on the zone of its machine shows.
+// The tests run in an unusual zone, so that a result that depends
+// on the zone of the machine fails.
 func TestMain(m *testing.M) {
 	time.Local = time.FixedZone("ODD", 5*3600+45*60)
 	os.Exit(m.Run())
@@ -28,7 +28,7 @@ func compiled(t testing.TB, c Content) *Compiled {
 	return made
 }
 
-// fault renders html with payload and answers what is wrong with it.
+// fault renders c with payload and returns the error.
 func fault(t *testing.T, c Content, payload string) string {
 	t.Helper()
 	got, err := compiled(t, c).Render(payload)
@@ -52,67 +52,87 @@ func TestDataThatCannotBeRendered(t *testing.T) {
 		payload string
 		want    string
 	}{
-		"a line break in the subject":   {Content{Subject: "{{ a }}", Text: "t"}, `{"a":"secret\nBcc: x@example.com"}`, "/subject the subject came out with a line break"},
-		"a carriage return in there":    {Content{Subject: "{{ a }}", Text: "t"}, `{"a":"secret\rx"}`, "/subject the subject came out with a line break"},
-		"a NUL in the subject":          {Content{Subject: "{{ a }}", Text: "t"}, `{"a":"secret\u0000"}`, "/subject it came out with a NUL"},
-		"a NUL in the HTML":             {Content{Subject: "s", HTML: "{{ a }}"}, `{"a":"secret\u0000"}`, "/html it came out with a NUL"},
-		"a subject of nothing":          {Content{Subject: "{{ a }}", Text: "t"}, `{}`, "/subject the subject came out empty"},
-		"a subject that is too long":    {Content{Subject: "{{ a }}{{ a }}", Text: "t"}, `{"a":"` + strings.Repeat("x", MaxSubject-1) + `"}`, "/subject it came out longer"},
-		"data that is no object":        {Content{Subject: "s", Text: "t"}, `[1]`, " the data is not a JSON object"},
-		"data that is null":             {Content{Subject: "s", Text: "t"}, `null`, " the data is not a JSON object"},
-		"data with something behind":    {Content{Subject: "s", Text: "t"}, `{} {}`, " the data is not a JSON object"},
-		"too much data":                 {Content{Subject: "s", Text: "t"}, `{"a":"` + strings.Repeat("x", MaxPayload) + `"}`, " the data has more than"},
-		"a list that is too long":       {Content{Subject: "s", HTML: "{{ a | size }}"}, `{"a":[` + strings.Repeat("1,", MaxArray) + `1]}`, " a list in the data has more than"},
-		"a part that is not there":      {Content{Subject: "s", HTML: "\n{{ a.b }}"}, `{"a":{"secret":1}}`, "/html a.b is not there"},
-		"a division by zero":            {Content{Subject: "s", HTML: "{{ a | divided_by: 0 }}"}, `{"a":1}`, "/html divided_by cannot do anything"},
-		"a number that is a text":       {Content{Subject: "s", HTML: "{{ a | abs }}"}, `{"a":"secret"}`, "/html "},
-		"a date that is none":           {Content{Subject: "s", HTML: "{{ a | date: '%Y' }}"}, `{"a":"secret"}`, "/html date: this is not a date"},
-		"the clock in the data":         {Content{Subject: "s", HTML: "{{ a | date: '%Y' }}"}, `{"a":"now"}`, `/html date: "now" would make`},
-		"a date a page wide":            {Content{Subject: "s", HTML: "{{ a | date: '%100000Y' }}"}, `{"a":"2026-01-02"}`, "/html date: the date format asks"},
-		"a panic in the engine":         {Content{Subject: "s", HTML: "{{ a | slice: 0, -1 }}"}, `{"a":"secret"}`, "/html the engine gave up"},
-		"an object in random order":     {Content{Subject: "s", HTML: "{{ a | join: ',' }}"}, `{"a":{"x":1,"y":2}}`, "/html join: an object is not a list"},
-		"objects compared each by each": {Content{Subject: "s", HTML: "{{ a | uniq | size }}"}, `{"a":[{"x":1}]}`, "/html uniq: it compares"},
+		"a line break in the subject": {Content{Subject: "{{ a }}", Text: "t"}, `{"a":"secret\nBcc: x@example.com"}`,
+			"/subject the rendered subject contains a line break"},
+		"a carriage return in it": {Content{Subject: "{{ a }}", Text: "t"}, `{"a":"secret\rx"}`,
+			"/subject the rendered subject contains a line break"},
+		"a NUL in the subject": {Content{Subject: "{{ a }}", Text: "t"}, `{"a":"secret\u0000"}`,
+			"/subject the rendered text contains a NUL"},
+		"a NUL in the HTML": {Content{Subject: "s", HTML: "{{ a }}"}, `{"a":"secret\u0000"}`, "/html the rendered text contains a NUL"},
+		"an empty subject":  {Content{Subject: "{{ a }}", Text: "t"}, `{}`, "/subject the rendered subject is empty"},
+		"a subject that is too long": {Content{Subject: "{{ a }}{{ a }}", Text: "t"},
+			`{"a":"` + strings.Repeat("x", MaxSubject-1) + `"}`, "/subject the rendered text is longer"},
+		"data that is no object":     {Content{Subject: "s", Text: "t"}, `[1]`, " the data is not a JSON object"},
+		"data that is null":          {Content{Subject: "s", Text: "t"}, `null`, " the data is not a JSON object"},
+		"data with something behind": {Content{Subject: "s", Text: "t"}, `{} {}`, " the data is not a JSON object"},
+		"too much data": {Content{Subject: "s", Text: "t"}, `{"a":"` + strings.Repeat("x", MaxPayload) + `"}`,
+			" the data has more than"},
+		"a list that is too long": {Content{Subject: "s", HTML: "{{ a | size }}"}, `{"a":[` + strings.Repeat("1,", MaxArray) + `1]}`,
+			" a list in the data has more than"},
+		"a part that is missing": {Content{Subject: "s", HTML: "\n{{ a.b }}"}, `{"a":{"secret":1}}`, "/html a.b is missing"},
+		"a division by zero": {Content{Subject: "s", HTML: "{{ a | divided_by: 0 }}"}, `{"a":1}`,
+			"/html divided_by does not accept"},
+		"a number that is a text": {Content{Subject: "s", HTML: "{{ a | abs }}"}, `{"a":"secret"}`, "/html "},
+		"an invalid date": {Content{Subject: "s", HTML: "{{ a | date: '%Y' }}"}, `{"a":"secret"}`,
+			"/html date: the value must be a date"},
+		"the clock in the data": {Content{Subject: "s", HTML: "{{ a | date: '%Y' }}"}, `{"a":"now"}`,
+			`/html date: "now" is not available`},
+		"a date a page wide": {Content{Subject: "s", HTML: "{{ a | date: '%100000Y' }}"}, `{"a":"2026-01-02"}`,
+			"/html date: the widths of the date format"},
+		"a panic in the engine": {Content{Subject: "s", HTML: "{{ a | slice: 0, -1 }}"}, `{"a":"secret"}`,
+			"/html the engine failed"},
+		"an object in random order": {Content{Subject: "s", HTML: "{{ a | join: ',' }}"}, `{"a":{"x":1,"y":2}}`,
+			"/html join: the value must be a list"},
+		"objects compared each by each": {Content{Subject: "s", HTML: "{{ a | uniq | size }}"}, `{"a":[{"x":1}]}`,
+			"/html uniq: the elements must be"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			if got := fault(t, test.content, test.payload); !strings.HasPrefix(got, test.want) {
-				t.Errorf("it says %q, not %q", got, test.want)
+				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
-// Each of these would run or grow for ever, or nearly so, in the engine alone.
+// Without limits each of these would run for long or use much memory.
 func TestTemplatesThatAreTooMuch(t *testing.T) {
 	t.Parallel()
-	list := `{"a":[` + strings.Repeat("1,", MaxArray-1) + `1],"s":"` + strings.Repeat("x", 1000) + `","l":"` + strings.Repeat("A-", MaxString/2) + `"}`
+	list := `{"a":[` + strings.Repeat("1,", MaxArray-1) + `1],"s":"` + strings.Repeat("x", 1000) + `","l":"` +
+		strings.Repeat("A-", MaxString/2) + `"}`
 	double := func(step string) string {
 		return `{% assign x = s %}` + strings.Repeat("{% assign x = x "+step+" %}", 40) + "{{ x }}"
 	}
 	for what, test := range map[string]struct{ html, want string }{
-		"a million rounds without output":    {"{% for x in a %}{% for y in a %}{% endfor %}{% endfor %}", "the loops go more than"},
-		"a million rounds that assign":       {"{% for x in a %}{% for y in a %}{% assign z = y | plus: x %}{% endfor %}{% endfor %}", "the loops go more than"},
-		"loop after loop":                    {strings.Repeat("{% for x in a %}{% endfor %}", 60), "the loops go more than"},
-		"a text appended to itself":          {double("| append: x"), "append: a text has more than"},
-		"a text put before itself":           {double("| prepend: x"), "prepend: a text has more than"},
-		"each letter replaced by the text":   {double("| replace: 'x', x"), "replace: a text has more than"},
-		"a text between all letters":         {double("| replace: '', x"), "replace: a text has more than"},
-		"the last letter replaced by it all": {double("| replace_last: 'x', x"), "replace_last: a text has more than"},
-		"a list joined by long texts":        {"{{ a | join: s }}", "join: a text has more than"},
-		"a list put behind itself":           {"{% assign x = a | concat: a %}{{ x | size }}", "concat: a list has more than"},
-		"a text cut into letters":            {"{% assign x = s | append: s %}{{ x | split: '' | size }}", "split: a list has more than"},
-		"filter upon filter":                 {"{{ l" + strings.Repeat(" | handleize", 990) + " }}", "handleize: the filters of this text do more than"},
-		"filters that a member needs":        {"{{ (l" + strings.Repeat(" | handleize", 990) + ").x }}", "handleize: the filters of this text do more than"},
-		"filters in every round":             {"{% for x in a %}{% assign y = l | strip | strip %}{% endfor %}", "strip: the filters of this text do more than"},
-		"lists in every round":               {"{% for x in a %}{% for y in a %}{% assign z = a | reverse %}{% endfor %}{% endfor %}", "reverse: the filters of this text do more than"},
-		"a text longer than a mail":          {"{% for x in a %}{{ s }}{{ s }}{% endfor %}", "it came out longer than"},
+		"a million iterations without output": {"{% for x in a %}{% for y in a %}{% endfor %}{% endfor %}", "the loops have more than"},
+		"a million iterations that assign": {"{% for x in a %}{% for y in a %}{% assign z = y | plus: x %}{% endfor %}{% endfor %}",
+			"the loops have more than"},
+		"loop after loop":                         {strings.Repeat("{% for x in a %}{% endfor %}", 60), "the loops have more than"},
+		"a text appended to itself":               {double("| append: x"), "append: a text has more than"},
+		"a text put before itself":                {double("| prepend: x"), "prepend: a text has more than"},
+		"each character replaced by the text":     {double("| replace: 'x', x"), "replace: a text has more than"},
+		"a text between all characters":           {double("| replace: '', x"), "replace: a text has more than"},
+		"the last character replaced by the text": {double("| replace_last: 'x', x"), "replace_last: a text has more than"},
+		"a list joined by long texts":             {"{{ a | join: s }}", "join: a text has more than"},
+		"a list put behind itself":                {"{% assign x = a | concat: a %}{{ x | size }}", "concat: a list has more than"},
+		"a text split into characters": {"{% assign x = s | append: s %}{{ x | split: '' | size }}",
+			"split: a list has more than"},
+		"filter upon filter": {"{{ l" + strings.Repeat(" | handleize", 990) + " }}",
+			"handleize: the filters of this text cost more than"},
+		"filters that a member needs": {"{{ (l" + strings.Repeat(" | handleize", 990) + ").x }}",
+			"handleize: the filters of this text cost more than"},
+		"filters in every iteration": {"{% for x in a %}{% assign y = l | strip | strip %}{% endfor %}",
+			"strip: the filters of this text cost more than"},
+		"lists in every iteration": {"{% for x in a %}{% for y in a %}{% assign z = a | reverse %}{% endfor %}{% endfor %}",
+			"reverse: the filters of this text cost more than"},
+		"a text longer than a mail": {"{% for x in a %}{{ s }}{{ s }}{% endfor %}", "the rendered text is longer than"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			start := time.Now()
 			got := fault(t, Content{Subject: "s", HTML: test.html, Text: "t"}, list)
 			if !strings.HasPrefix(got, "/html "+test.want) && got != "/html "+errSlow.Error() {
-				t.Errorf("it says %q, not %q", got, test.want)
+				t.Errorf("got %q, want %q", got, test.want)
 			}
 			if took := time.Since(start); took > 10*MaxTime {
 				t.Errorf("it took %s", took)
@@ -139,7 +159,7 @@ func TestWhatTakesTooLongIsStopped(t *testing.T) {
 	}
 }
 
-// The data is never a template, however often it goes through one.
+// Data is never read as a template.
 func TestDataIsNeverRendered(t *testing.T) {
 	t.Parallel()
 	c := compiled(t, Content{
@@ -151,13 +171,14 @@ func TestDataIsNeverRendered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all := got.Subject + got.HTML + got.Text; strings.Contains(all, "49") || strings.Count(all, "{{ 7 | times: 7 }}") != 4 || !strings.Contains(all, "{{ a }}") {
+	if all := got.Subject + got.HTML + got.Text; strings.Contains(all, "49") || strings.Count(all, "{{ 7 | times: 7 }}") != 4 ||
+		!strings.Contains(all, "{{ a }}") {
 		t.Errorf("rendered %q", got)
 	}
 }
 
-// Go walks a map in another order each time; a rendering must not.
-func TestRenderingTwiceSaysTheSame(t *testing.T) {
+// The order of a map varies, but the rendering must not.
+func TestRenderingIsDeterministic(t *testing.T) {
 	t.Parallel()
 	c := compiled(t, Content{Subject: "s", Text: "t",
 		HTML: "{% for p in o %}{{ p[0] }}={{ p[1] }};{% endfor %}{{ o }}{{ o | json }}{{ l | map: 'x' | join }}{{ d | date: '%c %Z' }}"})
@@ -191,8 +212,8 @@ func TestRenderIsSafeForConcurrentUse(t *testing.T) {
 	wait.Wait()
 }
 
-// Limits on what comes out are too late for a filter that multiplies.
-func TestReplaceIsWeighedBeforeItIsDone(t *testing.T) {
+// A limit on the result is too late for a filter that multiplies.
+func TestReplaceIsBoundedBeforeItRuns(t *testing.T) {
 	t.Parallel()
 	half := strings.Repeat("x", MaxString/2-1)
 	args := []reflect.Value{reflect.ValueOf(half), reflect.ValueOf("x"), reflect.ValueOf(half)}
@@ -201,7 +222,7 @@ func TestReplaceIsWeighedBeforeItIsDone(t *testing.T) {
 	}
 }
 
-// Check refuses these tags, and the engine does not know them either.
+// Check refuses these tags, and the engine does not have them.
 func TestTheEngineReadsNoFiles(t *testing.T) {
 	t.Parallel()
 	for _, p := range []part{subjectPart, htmlPart, textPart} {
@@ -215,7 +236,9 @@ func TestTheEngineReadsNoFiles(t *testing.T) {
 
 func TestWhatIsMissingIsNil(t *testing.T) {
 	t.Parallel()
-	got, err := compiled(t, Content{Subject: "Hi {{ a | default: 'friend' }}", HTML: "{% if b %}x{% else %}y{% endif %}{% for c in d %}{% endfor %}{{ c }}", Text: "t{% if b %}{% assign x = 1 %}{% endif %}{{ x }}"}).Render("{}")
+	got, err := compiled(t,
+		Content{Subject: "Hi {{ a | default: 'friend' }}", HTML: "{% if b %}x{% else %}y{% endif %}{% for c in d %}{% endfor %}{{ c }}",
+			Text: "t{% if b %}{% assign x = 1 %}{% endif %}{{ x }}"}).Render("{}")
 	if want := (Content{Subject: "Hi friend", HTML: "y", Text: "t"}); err != nil || got != want {
 		t.Errorf("got %v, %v", got, err)
 	}

@@ -7,20 +7,19 @@ import (
 	"github.com/osteele/liquid/parser"
 )
 
-// mark is a piece of a template: a text, a {{ }} or a {% %}.
-type mark struct {
+// segment is a part of a template: a text, a {{ }} or a {% %}.
+type segment struct {
 	parser.Token
 	at   int // byte offset in the source
 	args int // byte offset of the arguments in the source
 }
 
-// scan cuts a template as the engine does, and leaves out what the engine does
-// not look into: comments and what is raw. open is the comment or raw that is
-// never closed, which the engine takes for closed at the end.
-func scan(source string) (marks []mark, open *mark) {
+// scan splits a template like the engine. It omits comments and raw blocks. open is
+// a comment or raw block that is not closed, which the engine closes at the end.
+func scan(source string) (segments []segment, open *segment) {
 	at := 0
 	for _, token := range parser.Scan(source, parser.SourceLoc{LineNo: 1}, nil) {
-		m := mark{Token: token, at: at}
+		m := segment{Token: token, at: at}
 		at += len(token.Source)
 		switch {
 		case token.Source == "": // the dash of {{-, which belongs to its neighbour
@@ -32,10 +31,10 @@ func scan(source string) (marks []mark, open *mark) {
 			open = &m
 		default:
 			m.args = m.at + argsOffset(token)
-			marks = append(marks, m)
+			segments = append(segments, m)
 		}
 	}
-	return marks, open
+	return segments, open
 }
 
 func argsOffset(t parser.Token) int {
@@ -46,11 +45,10 @@ func argsOffset(t parser.Token) int {
 	return from + max(strings.Index(t.Source[from:], t.Args), 0)
 }
 
-// withOwnTags puts a step into every loop, and before what needs members of
-// objects a look at them. It adds no line, so that the engine still names the
-// right ones.
+// withOwnTags adds stepTag to every loop, and needTag before segments that need
+// members. It adds no line, so that the line numbers of the engine stay correct.
 func withOwnTags(source string) string {
-	marks, _ := scan(source)
+	segments, _ := scan(source)
 	var b strings.Builder
 	from := 0
 	put := func(at int, tag string) {
@@ -58,7 +56,7 @@ func withOwnTags(source string) string {
 		b.WriteString(tag)
 		from = at
 	}
-	for _, m := range marks {
+	for _, m := range segments {
 		if need := needBefore(m); need != "" {
 			put(m.at, need)
 		}

@@ -6,19 +6,22 @@ import (
 	"github.com/osteele/liquid/expressions"
 )
 
-// foreign are tags of other dialects, and what to do instead.
+const noIncludes = "templates cannot include others; copy the text"
+
+// foreign are tags of other dialects, with a replacement.
 var foreign = map[string]string{
-	"include": "a template cannot read another: copy its text", "render": "a template cannot read another: copy its text",
-	"layout": "a template cannot read another: copy its text", "section": "a template cannot read another: copy its text",
+	"include": noIncludes, "render": noIncludes,
+	"layout": noIncludes, "section": noIncludes,
 	"capture":  "use {% assign %} with the filter append",
 	"tablerow": "write the rows in {% for %}",
 	"echo":     "write {{ }}", "liquid": "write a tag for each line",
 	"increment": "use {% assign %} with the filter plus", "decrement": "use {% assign %} with the filter minus",
-	"elseif": "write {% elsif %}", "elif": "write {% elsif %}", "set": "write {% assign %}", "end": "name what ends, such as {% endif %}",
+	"elseif": "write {% elsif %}", "elif": "write {% elsif %}", "set": "write {% assign %}",
+	"end":        "write the name of the block, such as {% endif %}",
 	"endcomment": "no comment is open here", "endraw": "no raw is open here",
 }
 
-func (i *inspection) tag(m mark) {
+func (i *inspection) tag(m segment) {
 	switch m.Name {
 	case "if", "unless", "case", "for":
 		i.stray(m, "tag")
@@ -38,15 +41,15 @@ func (i *inspection) tag(m mark) {
 	}
 }
 
-func (i *inspection) unknown(m mark) {
+func (i *inspection) unknown(m segment) {
 	hint := foreign[m.Name]
 	if hint == "" {
-		hint = "there are if, unless, case, for, assign, cycle, comment and raw"
+		hint = "use if, unless, case, for, assign, cycle, comment or raw"
 	}
 	i.fault(m.at, "tag_not_allowed", "{%% %s %%} is not in this dialect: %s", m.Name, hint)
 }
 
-func (i *inspection) open(m mark) {
+func (i *inspection) open(m segment) {
 	b := block{name: m.Name, at: m.at}
 	if m.Name == "for" {
 		b.variable = i.loop(m)
@@ -55,10 +58,10 @@ func (i *inspection) open(m mark) {
 	}
 	i.blocks = append(i.blocks, b)
 	if len(i.blocks) > MaxBlocks {
-		i.fault(m.at, "too_deep", "more than %d blocks are inside each other", MaxBlocks)
+		i.fault(m.at, "too_deep", "must have at most %d nested blocks", MaxBlocks)
 	}
 	if m.Name == "for" && i.loops() > MaxLoops {
-		i.fault(m.at, "too_deep", "more than %d loops are inside each other", MaxLoops)
+		i.fault(m.at, "too_deep", "must have at most %d nested loops", MaxLoops)
 	}
 }
 
@@ -72,14 +75,14 @@ func (i *inspection) loops() int {
 	return n
 }
 
-// clauses tells which blocks a clause may stand in.
+// clauses are the blocks that may contain a clause.
 var clauses = map[string]string{"elsif": "if", "when": "case", "else": "if unless case for"}
 
-func (i *inspection) clause(m mark) {
+func (i *inspection) clause(m segment) {
 	b := i.inner()
 	switch {
 	case b == nil || !strings.Contains(clauses[m.Name], b.name):
-		i.fault(m.at, "unexpected", "{%% %s %%} belongs into {%% %s %%}", m.Name, strings.ReplaceAll(clauses[m.Name], " ", " %}, {% "))
+		i.fault(m.at, "unexpected", "{%% %s %%} must be in {%% %s %%}", m.Name, strings.ReplaceAll(clauses[m.Name], " ", " %}, {% "))
 	case b.otherwise:
 		i.fault(m.at, "unreachable", "{%% %s %%} comes after {%% else %%} and is never reached", m.Name)
 	case m.Name == "else":
@@ -97,15 +100,15 @@ func (i *inspection) clause(m mark) {
 	}
 }
 
-// bare refuses arguments, which the engine would pass over in silence.
-func (i *inspection) bare(m mark, hint string) {
+// bare refuses arguments, which the engine would ignore.
+func (i *inspection) bare(m segment, hint string) {
 	if m.Args != "" {
-		i.fault(m.args, "syntax", "{%% %s %%} takes nothing: %s", m.Name, hint)
+		i.fault(m.args, "syntax", "{%% %s %%} has no arguments: %s", m.Name, hint)
 	}
 }
 
-func (i *inspection) close(m mark) {
-	i.bare(m, "take this out")
+func (i *inspection) close(m segment) {
+	i.bare(m, "remove them")
 	what := strings.TrimPrefix(m.Name, "end")
 	at := len(i.blocks) - 1
 	for at >= 0 && i.blocks[at].name != what {
@@ -121,9 +124,9 @@ func (i *inspection) close(m mark) {
 	i.blocks = i.blocks[:at]
 }
 
-func (i *inspection) inLoop(m mark) {
+func (i *inspection) inLoop(m segment) {
 	if i.loops() == 0 {
-		i.fault(m.at, "unexpected", "{%% %s %%} belongs into {%% for %%}", m.Name)
+		i.fault(m.at, "unexpected", "{%% %s %%} must be in {%% for %%}", m.Name)
 	}
 	if m.Name != "cycle" {
 		i.bare(m, "put it into {% if %}")
@@ -132,8 +135,8 @@ func (i *inspection) inLoop(m mark) {
 	i.expression(m, expressions.CycleStatementSelector, m.Args)
 }
 
-// assign reads {% assign name = ... %}; from here on the name is no variable.
-func (i *inspection) assign(m mark) {
+// assign reads {% assign name = ... %}. After it the name is not a variable.
+func (i *inspection) assign(m segment) {
 	words, ok := i.words(m)
 	if !ok {
 		return
@@ -150,7 +153,7 @@ func (i *inspection) assign(m mark) {
 }
 
 // loop reads {% for name in list %} and answers the name.
-func (i *inspection) loop(m mark) string {
+func (i *inspection) loop(m segment) string {
 	words, ok := i.words(m)
 	if !ok {
 		return ""
@@ -166,8 +169,8 @@ func (i *inspection) loop(m mark) string {
 	return words[0].text
 }
 
-func (i *inspection) ownName(m mark, w word) {
+func (i *inspection) ownName(m segment, w word) {
 	if w.text == "forloop" || unknownWords[w.text] != "" {
-		i.fault(m.args+w.at, "reserved", "%s cannot be the name of something of yours", w.text)
+		i.fault(m.args+w.at, "reserved", "%s is reserved; use another name", w.text)
 	}
 }

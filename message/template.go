@@ -15,8 +15,8 @@ import (
 	"lemma/pgerr"
 )
 
-// Template is a named content. What it says is in its versions; changing it
-// means adding one, and what was sent keeps the version it was sent with.
+// Template is a named content with versions. A change adds a version. Each
+// notification keeps its version.
 type Template struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
@@ -24,31 +24,31 @@ type Template struct {
 	Channel     lemma.Channel
 	Version     int // the newest
 	CreatedAt   time.Time
-	UpdatedAt   time.Time // when it was renamed, or a version was added
+	UpdatedAt   time.Time // time of the last rename or version
 }
 
-// NewTemplate is what a template is made from.
+// NewTemplate has the fields of a new template.
 type NewTemplate struct {
-	ID      uuid.UUID // made by the caller, so that a repeated request makes it once
+	ID      uuid.UUID // made by the caller, so that a repeated request creates one template
 	Name    string
 	Content Content // becomes version 1
 }
 
-// Templates keeps templates and their versions.
+// Templates stores templates and their versions.
 type Templates struct {
 	pool  *pgxpool.Pool
 	cache cache
 }
 
-// New makes the room.
+// New returns Templates on a pool.
 func New(pool *pgxpool.Pool) *Templates {
 	return &Templates{pool: pool}
 }
 
 const templateColumns = `workspace_id, id, name, channel, version, created_at, updated_at`
 
-// Create checks a content and saves it as version 1 of a template. Done twice
-// with the same id it makes one; the second answers what is there.
+// Create checks a content and saves it as version 1 of a template. Creating one id
+// twice makes one template; the second call returns it.
 func (t *Templates) Create(ctx context.Context, ws uuid.UUID, n NewTemplate) (Template, error) {
 	content, variables, err := checked(n.Name, n.Content)
 	if err != nil {
@@ -69,12 +69,11 @@ func (t *Templates) Create(ctx context.Context, ws uuid.UUID, n NewTemplate) (Te
 	return t.Get(ctx, ws, n.ID)
 }
 
-// checked answers the content as it is stored, or all faults of name and content.
+// checked returns the content as it is stored, or all faults of name and content.
 func checked(name string, c Content) (Content, []string, error) {
 	variables, err := Check(c)
 	if fault := lemma.CheckName(name); fault != nil {
-		var faults *lemma.Error
-		if errors.As(err, &faults) {
+		if faults, ok := errors.AsType[*lemma.Error](err); ok {
 			fault.Fields = append(fault.Fields, faults.Fields...)
 		}
 		err = fault
@@ -94,12 +93,12 @@ var list = page.Named("templates", "", func(t Template) uuid.UUID { return t.ID 
 
 // List reads a page of templates.
 func (t *Templates) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Template, string, error) {
-	return list.Read(ctx, t.pool, q, ws, `select `+templateColumns+` from templates where workspace_id = $1`, pgx.RowToStructByName[Template])
+	return list.Read(ctx, t.pool, q, ws, `select `+templateColumns+` from templates where workspace_id = $1`,
+		pgx.RowToStructByName[Template])
 }
 
-// Update renames a template, if its newest version is still ifMatch; with nil,
-// whatever its version is. A name is not part of what is sent, so that no
-// version is added.
+// Update renames a template. ifMatch, if not nil, must be its newest version. A name
+// is not part of the message, so no version is added.
 func (t *Templates) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, name string) (Template, error) {
 	if fault := lemma.CheckName(name); fault != nil {
 		return Template{}, fault
@@ -115,7 +114,7 @@ func (t *Templates) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 	return found, saving.Explain(err, "rename template")
 }
 
-// Delete takes a template away, unless a campaign uses it.
+// Delete removes a template that no campaign uses.
 func (t *Templates) Delete(ctx context.Context, ws, id uuid.UUID) error {
 	gone, err := t.pool.Exec(ctx, `delete from templates where workspace_id = $1 and id = $2`, ws, id)
 	if err == nil && gone.RowsAffected() == 0 {
@@ -124,15 +123,15 @@ func (t *Templates) Delete(ctx context.Context, ws, id uuid.UUID) error {
 	return deleting.Explain(err, "delete template")
 }
 
-// stale tells why a compare-and-set met no row.
+// stale returns the error of a conditional update that found no row.
 func (t *Templates) stale(ctx context.Context, ws, id uuid.UUID) error {
 	if _, err := t.Get(ctx, ws, id); err != nil {
 		return err
 	}
-	return &lemma.Error{Kind: lemma.Stale, Message: "somebody has changed the template since it was read: read it again"}
+	return &lemma.Error{Kind: lemma.Stale, Message: "the template has been changed since it was read; read it again"}
 }
 
-// What the schema refuses, as the caller reads it.
+// Violated constraints, as errors for the caller.
 var (
 	saving   = pgerr.Rules{"templates_name": pgerr.NameTaken("template")}
 	deleting = pgerr.Rules{pgerr.ForeignKey: pgerr.InUse("a campaign or a flow uses this template")}

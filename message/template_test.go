@@ -18,9 +18,9 @@ import (
 )
 
 type bundle struct {
-	pool *pgxpool.Pool
-	room *message.Templates
-	ws   uuid.UUID
+	pool      *pgxpool.Pool
+	templates *message.Templates
+	ws        uuid.UUID
 }
 
 func setup(t testing.TB) bundle {
@@ -33,28 +33,27 @@ var hello = message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}, {
 
 func (b bundle) create(t testing.TB) message.Template {
 	t.Helper()
-	made, err := b.room.Create(t.Context(), b.ws, message.NewTemplate{ID: lemma.NewID(), Name: "news " + uuid.NewString(), Content: hello})
+	made, err := b.templates.Create(t.Context(), b.ws,
+		message.NewTemplate{ID: lemma.NewID(), Name: "news " + uuid.NewString(), Content: hello})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return made
 }
 
-func ptr[T any](v T) *T { return &v }
-
-func TestCreateIsDoneOnce(t *testing.T) {
+func TestCreatingOneIDTwice(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	n := message.NewTemplate{ID: lemma.NewID(), Name: "news", Content: hello}
-	first, err := b.room.Create(t.Context(), b.ws, n)
+	first, err := b.templates.Create(t.Context(), b.ws, n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := b.room.Create(t.Context(), b.ws, n)
+	again, err := b.templates.Create(t.Context(), b.ws, n)
 	if diff := cmp.Diff(first, again); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
-	version, err := b.room.Version(t.Context(), b.ws, n.ID, 1)
+	version, err := b.templates.Version(t.Context(), b.ws, n.ID, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,29 +68,31 @@ func TestBadTemplatesAreNotSaved(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := lemma.NewID()
-	_, err := b.room.Create(t.Context(), b.ws, message.NewTemplate{ID: id, Content: message.Content{Subject: "{{ a b }}", HTML: "{% nope %}"}})
+	_, err := b.templates.Create(t.Context(), b.ws,
+		message.NewTemplate{ID: id, Content: message.Content{Subject: "{{ a b }}", HTML: "{% nope %}"}})
 	var wrong *lemma.Error
 	if !errors.As(err, &wrong) || wrong.Kind != lemma.Invalid || len(wrong.Fields) != 3 {
 		t.Errorf("%v, want faults of name, subject and html", err)
 	}
-	if _, err := b.room.Get(t.Context(), b.ws, id); lemma.KindOf(err) != lemma.NotFound {
+	if _, err := b.templates.Get(t.Context(), b.ws, id); lemma.KindOf(err) != lemma.NotFound {
 		t.Errorf("it was saved all the same: %v", err)
 	}
 	made := b.create(t)
-	if _, err := b.room.AddVersion(t.Context(), b.ws, made.ID, nil, message.Content{Subject: "s", HTML: "{{ a"}, uuid.Nil); lemma.KindOf(err) != lemma.Invalid {
+	if _, err := b.templates.AddVersion(t.Context(), b.ws, made.ID, nil, message.Content{Subject: "s", HTML: "{{ a"},
+		uuid.Nil); lemma.KindOf(err) != lemma.Invalid {
 		t.Errorf("a bad version: %v", err)
 	}
-	if now, err := b.room.Get(t.Context(), b.ws, made.ID); err != nil || now.Version != 1 {
+	if now, err := b.templates.Get(t.Context(), b.ws, made.ID); err != nil || now.Version != 1 {
 		t.Errorf("it is %+v, %v", now, err)
 	}
 }
 
-func TestNamesAreTakenOnce(t *testing.T) {
+func TestNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	one, other := b.create(t), b.create(t)
-	_, created := b.room.Create(t.Context(), b.ws, message.NewTemplate{ID: lemma.NewID(), Name: one.Name, Content: hello})
-	_, renamed := b.room.Update(t.Context(), b.ws, other.ID, nil, one.Name)
+	_, created := b.templates.Create(t.Context(), b.ws, message.NewTemplate{ID: lemma.NewID(), Name: one.Name, Content: hello})
+	_, renamed := b.templates.Update(t.Context(), b.ws, other.ID, nil, one.Name)
 	for _, err := range []error{created, renamed} {
 		var wrong *lemma.Error
 		if !errors.As(err, &wrong) || wrong.Kind != lemma.Conflict || wrong.Code != "name_taken" || wrong.Fields[0].Pointer != "/name" {
@@ -104,17 +105,17 @@ func TestVersionsAreAdded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.create(t).ID
-	second, err := b.room.AddVersion(t.Context(), b.ws, id, ptr(1), message.Content{Subject: "two", Text: "{{ x }}"}, uuid.Nil)
+	second, err := b.templates.AddVersion(t.Context(), b.ws, id, new(1), message.Content{Subject: "two", Text: "{{ x }}"}, uuid.Nil)
 	if err != nil || second.Version != 2 {
 		t.Fatal(second, err)
 	}
-	if _, err := b.room.AddVersion(t.Context(), b.ws, id, ptr(1), hello, uuid.Nil); lemma.KindOf(err) != lemma.Stale {
+	if _, err := b.templates.AddVersion(t.Context(), b.ws, id, new(1), hello, uuid.Nil); lemma.KindOf(err) != lemma.Stale {
 		t.Errorf("a version on top of one that is not the newest: %v", err)
 	}
-	if now, err := b.room.Get(t.Context(), b.ws, id); err != nil || now.Version != 2 {
+	if now, err := b.templates.Get(t.Context(), b.ws, id); err != nil || now.Version != 2 {
 		t.Errorf("the template is %+v, %v", now, err)
 	}
-	first, err := b.room.Version(t.Context(), b.ws, id, 1)
+	first, err := b.templates.Version(t.Context(), b.ws, id, 1)
 	if err != nil || first.Content.Subject != hello.Subject {
 		t.Errorf("version 1 is %+v, %v", first, err)
 	}
@@ -127,7 +128,8 @@ func TestVersionsAddedAtOnceAreAllKept(t *testing.T) {
 	var wait sync.WaitGroup
 	for n := range 8 {
 		wait.Go(func() {
-			if _, err := b.room.AddVersion(t.Context(), b.ws, id, nil, message.Content{Subject: fmt.Sprint(n), Text: "t"}, uuid.Nil); err != nil {
+			if _, err := b.templates.AddVersion(t.Context(), b.ws, id, nil, message.Content{Subject: fmt.Sprint(n), Text: "t"},
+				uuid.Nil); err != nil {
 				t.Error(err)
 			}
 		})
@@ -135,7 +137,7 @@ func TestVersionsAddedAtOnceAreAllKept(t *testing.T) {
 	wait.Wait()
 	var got []int
 	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
-		found, next, err := b.room.Versions(t.Context(), b.ws, id, page.Query{Limit: 4, Cursor: cursor})
+		found, next, err := b.templates.Versions(t.Context(), b.ws, id, page.Query{Limit: 4, Cursor: cursor})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,13 +159,14 @@ func TestPagesOfLargeVersions(t *testing.T) {
 	large := strings.Repeat("x", message.MaxSource)
 	const versions = 25
 	for range versions - 1 {
-		if _, err := b.room.AddVersion(t.Context(), b.ws, made.ID, nil, message.Content{Subject: "s", HTML: large, Text: large}, uuid.Nil); err != nil {
+		if _, err := b.templates.AddVersion(t.Context(), b.ws, made.ID, nil, message.Content{Subject: "s", HTML: large, Text: large},
+			uuid.Nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want, cursor := versions, ""
 	for {
-		some, next, err := b.room.Versions(t.Context(), b.ws, made.ID, page.Query{Limit: 200, Cursor: cursor})
+		some, next, err := b.templates.Versions(t.Context(), b.ws, made.ID, page.Query{Limit: 200, Cursor: cursor})
 		if err != nil || len(some) == 0 {
 			t.Fatalf("%d versions, %v", len(some), err)
 		}
@@ -190,12 +193,12 @@ func TestRename(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	made := b.create(t)
-	renamed, err := b.room.Update(t.Context(), b.ws, made.ID, ptr(1), "other")
+	renamed, err := b.templates.Update(t.Context(), b.ws, made.ID, new(1), "other")
 	if err != nil || renamed.Name != "other" || renamed.Version != 1 || !renamed.UpdatedAt.After(made.UpdatedAt) {
 		t.Errorf("it is %+v, %v", renamed, err)
 	}
-	if _, err := b.room.Update(t.Context(), b.ws, made.ID, ptr(7), "third"); lemma.KindOf(err) != lemma.Stale {
-		t.Errorf("by a version that is not there: %v", err)
+	if _, err := b.templates.Update(t.Context(), b.ws, made.ID, new(7), "third"); lemma.KindOf(err) != lemma.Stale {
+		t.Errorf("of an unknown version: %v", err)
 	}
 }
 
@@ -203,43 +206,44 @@ func TestCompiled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	made := b.create(t)
-	letter, err := b.room.Compiled(t.Context(), b.ws, made.ID, 1)
+	compiled, err := b.templates.Compiled(t.Context(), b.ws, made.ID, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, err := letter.Render(`{"name":"Anna","points":3}`)
-	if want := (message.Content{Subject: "Hi Anna", HTML: "<p>Hi Anna, 3</p>", Text: "Hi Anna, 3"}); err != nil || said != want {
-		t.Errorf("it says %+v, %v", said, err)
+	rendered, err := compiled.Render(`{"name":"Anna","points":3}`)
+	if want := (message.Content{Subject: "Hi Anna", HTML: "<p>Hi Anna, 3</p>", Text: "Hi Anna, 3"}); err != nil || rendered != want {
+		t.Errorf("got %+v, %v", rendered, err)
 	}
-	again, err := b.room.Compiled(t.Context(), b.ws, made.ID, 1)
-	if err != nil || again != letter {
+	again, err := b.templates.Compiled(t.Context(), b.ws, made.ID, 1)
+	if err != nil || again != compiled {
 		t.Errorf("it was compiled a second time, or %v", err)
 	}
-	if _, err := b.room.Compiled(t.Context(), pgtest.Workspace(t, b.pool), made.ID, 1); lemma.KindOf(err) != lemma.NotFound {
+	if _, err := b.templates.Compiled(t.Context(), pgtest.Workspace(t, b.pool), made.ID, 1); lemma.KindOf(err) != lemma.NotFound {
 		t.Errorf("from another workspace: %v", err)
 	}
 }
 
-func TestWhatIsNotThereIsMissing(t *testing.T) {
+func TestUnknownIDs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	made := b.create(t)
 	elsewhere := pgtest.Workspace(t, b.pool)
 	for what, at := range map[string][2]uuid.UUID{"an unknown id": {b.ws, lemma.NewID()}, "another workspace's id": {elsewhere, made.ID}} {
 		ws, id := at[0], at[1]
-		_, get := b.room.Get(t.Context(), ws, id)
-		_, update := b.room.Update(t.Context(), ws, id, ptr(1), "x")
-		_, add := b.room.AddVersion(t.Context(), ws, id, nil, hello, uuid.Nil)
-		_, version := b.room.Version(t.Context(), ws, id, 1)
-		_, _, versions := b.room.Versions(t.Context(), ws, id, page.Query{Limit: 1})
-		for verb, err := range map[string]error{"get": get, "update": update, "add": add, "version": version, "versions": versions, "delete": b.room.Delete(t.Context(), ws, id)} {
+		_, get := b.templates.Get(t.Context(), ws, id)
+		_, update := b.templates.Update(t.Context(), ws, id, new(1), "x")
+		_, add := b.templates.AddVersion(t.Context(), ws, id, nil, hello, uuid.Nil)
+		_, version := b.templates.Version(t.Context(), ws, id, 1)
+		_, _, versions := b.templates.Versions(t.Context(), ws, id, page.Query{Limit: 1})
+		for verb, err := range map[string]error{"get": get, "update": update, "add": add, "version": version, "versions": versions,
+			"delete": b.templates.Delete(t.Context(), ws, id)} {
 			if lemma.KindOf(err) != lemma.NotFound {
 				t.Errorf("%s %s: %v", verb, what, err)
 			}
 		}
 	}
-	if _, err := b.room.Version(t.Context(), b.ws, made.ID, 2); lemma.KindOf(err) != lemma.NotFound {
-		t.Errorf("a version that is not there: %v", err)
+	if _, err := b.templates.Version(t.Context(), b.ws, made.ID, 2); lemma.KindOf(err) != lemma.NotFound {
+		t.Errorf("an unknown version: %v", err)
 	}
 }
 
@@ -247,17 +251,18 @@ func TestDelete(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	free, used := b.create(t), b.create(t)
-	if err := b.room.Delete(t.Context(), b.ws, free.ID); err != nil {
+	if err := b.templates.Delete(t.Context(), b.ws, free.ID); err != nil {
 		t.Error(err)
 	}
 	if _, err := b.pool.Exec(t.Context(), campaignWith, b.ws, used.ID); err != nil {
 		t.Fatal(err)
 	}
 	var wrong *lemma.Error
-	if err := b.room.Delete(t.Context(), b.ws, used.ID); !errors.As(err, &wrong) || wrong.Kind != lemma.Conflict || wrong.Code != "in_use" {
+	if err := b.templates.Delete(t.Context(), b.ws, used.ID); !errors.As(err, &wrong) || wrong.Kind != lemma.Conflict ||
+		wrong.Code != "in_use" {
 		t.Errorf("deleting what a campaign uses: %v", err)
 	}
-	if _, err := b.room.Version(t.Context(), b.ws, used.ID, 1); err != nil {
+	if _, err := b.templates.Version(t.Context(), b.ws, used.ID, 1); err != nil {
 		t.Errorf("its version: %v", err)
 	}
 }
@@ -265,7 +270,8 @@ func TestDelete(t *testing.T) {
 // campaignWith makes a campaign that uses version 1 of template $2.
 const campaignWith = `
 	with s as (insert into data_sources (workspace_id, id, name, kind, address, dsn) values ($1, $2, 's', 'postgres', 'a', '')),
-	a as (insert into audiences (workspace_id, id, data_source_id, name, sql, key_column, email_column, columns) values ($1, $2, $2, 'a', 'q', 'k', 'e', '[]')),
+	a as (insert into audiences (workspace_id, id, data_source_id, name, sql, key_column, email_column, columns)
+	values ($1, $2, $2, 'a', 'q', 'k', 'e', '[]')),
 	p as (insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, 'p', 'email', 'smtp', '{}'))
 	insert into campaigns (workspace_id, id, name, audience_id, template_id, template_version, provider_id, from_email)
 	values ($1, $2, 'c', $2, $2, 1, $2, 'a@example.com')`
@@ -279,7 +285,7 @@ func TestListPages(t *testing.T) {
 	}
 	var got []string
 	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
-		found, next, err := b.room.List(t.Context(), b.ws, page.Query{Limit: 2, Cursor: cursor})
+		found, next, err := b.templates.List(t.Context(), b.ws, page.Query{Limit: 2, Cursor: cursor})
 		if err != nil || len(found) > 2 {
 			t.Fatal(len(found), err)
 		}
@@ -291,8 +297,8 @@ func TestListPages(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	_, _, list := b.room.List(t.Context(), b.ws, page.Query{Limit: 2, Cursor: "nonsense"})
-	_, _, versions := b.room.Versions(t.Context(), b.ws, b.create(t).ID, page.Query{Limit: 2, Cursor: "nonsense"})
+	_, _, list := b.templates.List(t.Context(), b.ws, page.Query{Limit: 2, Cursor: "nonsense"})
+	_, _, versions := b.templates.Versions(t.Context(), b.ws, b.create(t).ID, page.Query{Limit: 2, Cursor: "nonsense"})
 	for _, err := range []error{list, versions} {
 		var wrong *lemma.Error
 		if !errors.As(err, &wrong) || wrong.Fields[0].Code != "invalid_cursor" {

@@ -10,8 +10,8 @@ import (
 	"github.com/osteele/liquid/parser"
 )
 
-// complete makes the text from the HTML when there is none, and tells whether
-// it did. It is done when a version is saved: what is stored is what is sent.
+// complete makes the text from the HTML if there is none, and reports whether it
+// did. It is called when a version is saved, so that the stored text is sent.
 func complete(c Content) (Content, bool) {
 	if c.Text != "" || c.HTML == "" {
 		return c, false
@@ -26,27 +26,27 @@ var (
 	placeholder = regexp.MustCompile("\uE000([0-9]+)\uE001")
 )
 
-// textOf takes the markup away and leaves the Liquid as it is: each {{ }} and
-// {% %} is put aside, since a "<" in a condition is not markup.
+// textOf removes the markup and keeps the Liquid: a placeholder replaces each {{ }}
+// and {% %}, since a "<" in a condition is not markup.
 func textOf(html string) string {
-	var aside []string
+	var liquid []string
 	var b strings.Builder
 	for _, token := range parser.Scan(html, parser.SourceLoc{}, nil) {
 		if token.Type == parser.TextTokenType || token.Source == "" {
 			b.WriteString(token.Source)
 			continue
 		}
-		fmt.Fprintf(&b, "\uE000%d\uE001", len(aside))
-		aside = append(aside, token.Source)
+		fmt.Fprintf(&b, "\uE000%d\uE001", len(liquid))
+		liquid = append(liquid, token.Source)
 	}
 	plain := html2text.HTML2TextWithOptions(htmlComment.ReplaceAllString(b.String(), ""),
 		html2text.WithUnixLineBreaks(), html2text.WithLinksInnerText(), html2text.WithListSupport())
 	plain = emptyLines.ReplaceAllString(strings.TrimSpace(plain), "\n\n")
 	return placeholder.ReplaceAllStringFunc(plain, func(p string) string {
 		n, err := strconv.Atoi(placeholder.FindStringSubmatch(p)[1])
-		if err != nil || n >= len(aside) {
+		if err != nil || n >= len(liquid) {
 			return p
 		}
-		return aside[n]
+		return liquid[n]
 	})
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// value is one value of the data or of a template: nil, a boolean, an integer,
-// a float, a text, or a tree (a list or an object), which the engine alone
-// handles. The zero value is nil.
+// value is one value of the data or of a template: nil, a boolean, an integer, a
+// float, a text, or a tree (a list or an object), which only the engine evaluates.
+// The zero value is nil.
 type value struct {
 	kind valueKind
 	text string
@@ -41,7 +41,7 @@ func boolean(b bool) value {
 	return value{kind: isBool}
 }
 
-// bound is the value as the engine knows it.
+// bound returns the value for the engine.
 func (v value) bound() any {
 	switch v.kind {
 	case isBool:
@@ -58,14 +58,13 @@ func (v value) bound() any {
 	return nil
 }
 
-// true tells whether a condition takes the value for true: all but nil and
-// false are.
-func (v value) true() bool { return v.kind != isNil && !(v.kind == isBool && v.n == 0) }
+// true reports whether the value is true in a condition: all but nil and false are.
+func (v value) true() bool { return v.kind != isNil && (v.kind != isBool || v.n != 0) }
 
-// empty tells whether the filter default replaces the value.
+// empty reports whether the filter default replaces the value.
 func (v value) empty() bool { return !v.true() || v.kind == isText && v.text == "" }
 
-// string is the value as a filter on texts takes it.
+// string returns the value for a filter on texts.
 func (v value) string() string {
 	switch v.kind {
 	case isBool:
@@ -78,7 +77,7 @@ func (v value) string() string {
 	return v.text
 }
 
-// printed is the value as {{ }} prints it, where a float has no exponent.
+// printed returns the value as {{ }} renders it: a float has no exponent.
 func (v value) printed() string {
 	if v.kind == isFloat {
 		return strconv.FormatFloat(v.f, 'f', -1, 64)
@@ -86,8 +85,7 @@ func (v value) printed() string {
 	return v.string()
 }
 
-// equal compares as the engine does: numbers by value, other kinds only with
-// their own.
+// equal compares like the engine: numbers by value, others only with their own kind.
 func (v value) equal(o value) bool {
 	switch {
 	case v.kind == isInt && o.kind == isInt:
@@ -98,7 +96,7 @@ func (v value) equal(o value) bool {
 	return v.kind == o.kind && v.n == o.n && v.text == o.text
 }
 
-// less compares as the engine does: what cannot be compared is never less.
+// less compares like the engine. It is false for values that cannot be compared.
 func (v value) less(o value) bool {
 	switch {
 	case v.kind == isInt && o.kind == isInt:
@@ -111,14 +109,14 @@ func (v value) less(o value) bool {
 	return v.n < o.n || v.text < o.text
 }
 
-// contains looks for a part of a text.
+// contains reports whether a text contains another.
 func (v value) contains(o value) bool {
 	if v.kind != isText {
 		return false
 	}
 	part := o.string()
 	if o.kind == isNil {
-		part = "<nil>" // how the engine reads it
+		part = "<nil>" // as the engine evaluates it
 	}
 	return strings.Contains(v.text, part)
 }
@@ -132,8 +130,8 @@ func (v value) asFloat() float64 {
 	return v.f
 }
 
-// object is a JSON object of the data. A bare map would be walked in another
-// order each time; an object is walked by its sorted names.
+// object is a JSON object of the data. Unlike a map, it is iterated in the order of
+// its sorted names.
 type object map[string]any
 
 func (o object) names() []string {
@@ -145,15 +143,16 @@ func (o object) names() []string {
 	return names
 }
 
-// Len and Index are what the engine's for walks: pairs of name and value.
+// Len and Index make the engine's for iterate over pairs of name and value.
 func (o object) Len() int { return len(o) }
 
+// Index is described at Len.
 func (o object) Index(i int) any {
 	name := o.names()[i]
 	return []any{name, o[name]}
 }
 
-// String is how {{ }} prints an object.
+// String is the object as {{ }} renders it.
 func (o object) String() string {
 	text, err := json.Marshal(map[string]any(o))
 	if err != nil {
@@ -162,7 +161,7 @@ func (o object) String() string {
 	return string(text)
 }
 
-// weight is the bytes of all texts in a bound value: what a filter may have to copy.
+// weight is the size of all texts in a bound value, which a filter may copy.
 func weight(v any) int {
 	switch v := v.(type) {
 	case string:

@@ -13,18 +13,18 @@ import (
 	"lemma/pgerr"
 )
 
-// Version is what a template said from one time on. It is written once.
+// Version is a version of a template. It is immutable.
 type Version struct {
 	TemplateID uuid.UUID
 	Version    int // from 1
 	Content    Content
-	Variables  []string // what a row of data has to have, sorted
+	Variables  []string // names that a row of data must have, sorted
 	CreatedAt  time.Time
 }
 
-// AddVersion checks a content and saves it as the newest version, if the
-// newest is still ifMatch; with nil, whatever it is. Done twice for the same
-// request it makes one and returns that; uuid.Nil is no request.
+// AddVersion checks a content and saves it as the newest version. ifMatch, if not
+// nil, must be the newest version so far. A repeated request makes one version and
+// returns it; uuid.Nil is no request.
 func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *int, c Content, request uuid.UUID) (Version, error) {
 	variables, err := Check(c)
 	if err != nil {
@@ -54,8 +54,8 @@ func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *i
 	return t.Version(ctx, ws, id, n)
 }
 
-// madeBefore is the version that a request has made; 0 if there is none. The
-// template is locked first: two attempts of one request wait for each other.
+// madeBefore returns the version that a request has made; 0 if there is none. The
+// template is locked first, so that two attempts of one request run one by one.
 func madeBefore(ctx context.Context, tx pgx.Tx, ws, id, request uuid.UUID) (n int, err error) {
 	if _, err := tx.Exec(ctx, `select from templates where workspace_id = $1 and id = $2 for update`, ws, id); err != nil {
 		return 0, err
@@ -66,7 +66,7 @@ func madeBefore(ctx context.Context, tx pgx.Tx, ws, id, request uuid.UUID) (n in
 	return n, err
 }
 
-// orNull is a request as its column holds it: uuid.Nil is none.
+// orNull returns a request as its column has it: null for uuid.Nil.
 func orNull(request uuid.UUID) uuid.NullUUID {
 	return uuid.NullUUID{UUID: request, Valid: request != uuid.Nil}
 }
@@ -107,14 +107,15 @@ func (t *Templates) Versions(ctx context.Context, ws, id uuid.UUID, q page.Query
 	}
 	const of = ` from template_versions where workspace_id = $1 and template_id = $2`
 	fits, bytes := 0, 0
-	_, _, err := versionList.Read(ctx, t.pool, q, ws, `select version, octet_length(html) + octet_length(text)`+of, func(row pgx.CollectableRow) (v Version, err error) {
-		var size int
-		if err = row.Scan(&v.Version, &size); bytes+size <= page.MaxBytes {
-			fits++
-		}
-		bytes += size
-		return v, err
-	}, id)
+	_, _, err := versionList.Read(ctx, t.pool, q, ws, `select version, octet_length(html) + octet_length(text)`+of,
+		func(row pgx.CollectableRow) (v Version, err error) {
+			var size int
+			if err = row.Scan(&v.Version, &size); bytes+size <= page.MaxBytes {
+				fits++
+			}
+			bytes += size
+			return v, err
+		}, id)
 	if err != nil {
 		return nil, "", err
 	}

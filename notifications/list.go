@@ -100,7 +100,7 @@ func (l *Ledger) List(ctx context.Context, workspaceID uuid.UUID, f Filter, q pa
 // key alone, by which the index is searched.
 var (
 	byKey       = page.Key[Notification]{Column: "n.key", Type: page.UUID, Of: func(n Notification) any { return n.Key }}
-	byOrigin    = page.Key[Notification]{Column: "n.origin_id", Type: page.UUID, Of: originOf, Against: true}
+	byOrigin    = page.Key[Notification]{Column: "n.origin_id", Type: page.UUID, Of: originOf, Reverse: true}
 	oneOrigin   = listBy(byKey)
 	everyOrigin = listBy(byOrigin, byKey)
 )

@@ -16,7 +16,7 @@ func ByName[T any](column string, of func(T) string, id string, idOf func(T) uui
 	return append(Order[T]{{Column: column, Type: Text, Of: func(row T) any { return of(row) }}}, ByID(id, idOf)...)
 }
 
-// ByTime is the order of a time, and of ids where many rows have one time.
+// ByTime is the order of a time. Rows of one time follow each other by their ids.
 func ByTime[T any](column string, of func(T) time.Time, id string, idOf func(T) uuid.UUID) Order[T] {
 	return append(Order[T]{{Column: column, Type: Time, Of: func(row T) any { return of(row) }}}, ByID(id, idOf)...)
 }

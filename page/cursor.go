@@ -32,18 +32,18 @@ const cursorFormat = 1
 // seal is how many bytes of the hash of list, order and filter a cursor holds.
 const seal = 8
 
-// binding is the hash of what a cursor belongs to: the list, the order, and the
+// binding is the hash of what a cursor is valid for: the list, the order, and the
 // conditions with their arguments.
 func (s *Statement[T]) binding() []byte {
 	form, err := json.Marshal([]any{s.list.Name, s.query.Sort, s.conditions, s.args})
 	if err != nil {
-		panic("list " + s.list.Name + ": " + err.Error()) // an argument that is no plain value
+		panic("list " + s.list.Name + ": " + err.Error()) // an argument that is not a plain value
 	}
 	sum := sha256.Sum256(form)
 	return sum[:seal]
 }
 
-// encode writes the cursor behind a row.
+// encode returns the cursor of the rows that follow a row.
 func (s *Statement[T]) encode(row T) string {
 	texts := make([]string, len(s.order))
 	for i, k := range s.order {
@@ -58,12 +58,12 @@ func (s *Statement[T]) encode(row T) string {
 			texts[i] = value
 		}
 	}
-	place, _ := json.Marshal(texts) // strings always can
-	raw := append(append([]byte{cursorFormat}, s.binding()...), place...)
+	position, _ := json.Marshal(texts) // strings never fail
+	raw := append(append([]byte{cursorFormat}, s.binding()...), position...)
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// decode reads the place that a cursor names, as arguments of the statement.
+// decode reads the position of a cursor, as arguments of the statement.
 func (s *Statement[T]) decode(cursor string) ([]any, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(raw) <= seal || raw[0] != cursorFormat || !bytes.Equal(raw[1:1+seal], s.binding()) {
@@ -73,20 +73,20 @@ func (s *Statement[T]) decode(cursor string) ([]any, error) {
 	if json.Unmarshal(raw[1+seal:], &texts) != nil || len(texts) != len(s.order) {
 		return nil, invalidCursor()
 	}
-	place := make([]any, len(texts))
+	position := make([]any, len(texts))
 	for i, k := range s.order {
 		var ok bool
-		if place[i], ok = k.Type.read(texts[i]); !ok {
+		if position[i], ok = k.Type.read(texts[i]); !ok {
 			return nil, invalidCursor()
 		}
 	}
-	return place, nil
+	return position, nil
 }
 
-// lastMicro is the year 9999; Postgres is asked about nothing beyond it.
+// lastMicro is the year 9999, the latest time of a cursor.
 var lastMicro = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 
-// read makes a value that Postgres accepts out of a text, which anybody can send.
+// read turns the text of a cursor, which any client can write, into a value that Postgres accepts.
 func (t Type) read(text string) (any, bool) {
 	switch t {
 	case UUID:
@@ -104,5 +104,5 @@ func (t Type) read(text string) (any, bool) {
 
 func invalidCursor() error {
 	return lemma.Fault("?cursor", "invalid_cursor",
-		"this is not a cursor of this list with this filter and sort: leave it out to begin at the first page")
+		"must be a cursor of this list with this filter and sort; omit it to begin at the first page")
 }

@@ -1,14 +1,13 @@
-// Package page is the one mechanism of lists: filter, order, cursor and limit.
-// It promises that a caller who follows the cursors gets each row that was there
-// from the first page to the last exactly once, in the order asked for, and that
-// a cursor is refused (invalid_cursor) with another list, filter or order than
-// the one it was answered for.
+// Package page reads lists: filter, order, cursor and limit. A caller that follows
+// the cursors gets each row that exists from the first page to the last exactly
+// once, in the requested order. A cursor is valid only for the list, the filter and
+// the order that it was made for; others refuse it (invalid_cursor).
 //
-// A List says which columns can be filtered and ordered by. Start collects the
-// common conditions, the caller adds its own with And, and End answers the
+// A List names the columns that can be filtered and ordered by. Start collects the
+// common conditions, the caller adds its own with And, and End returns the
 // conditions, the order and the arguments of a statement that reads one row more
-// than the page holds. Page cuts that row off and makes the next cursor. It ends a
-// page earlier when its rows are large: see MaxBytes.
+// than the page contains. Page removes that row and makes the next cursor. A page of
+// large rows is shorter: see MaxBytes.
 package page
 
 import (
@@ -26,9 +25,9 @@ import (
 	"lemma"
 )
 
-// Query is what a request asks of a list. Zero fields ask for nothing.
+// Query is the filter, the order and the page of a request. Zero fields do not filter.
 type Query struct {
-	Limit         int        // rows wanted, 1 to 200
+	Limit         int        // rows of the page, 1 to 200
 	Cursor        string     // the next_cursor of the page before; empty for the first
 	Sort          string     // a key of List.Orders, with a leading "-" for descending; empty: List.Default
 	Status        string     // rows with this status
@@ -39,7 +38,7 @@ type Query struct {
 
 // List describes a list of the API. Columns are SQL expressions of its statement.
 type List[T any] struct {
-	Name    string // in each cursor: the cursor of another list is refused
+	Name    string // part of each cursor: the cursor of another list is refused
 	Status  string // column that Query.Status is compared with; empty: the caller compares it
 	Label   string // column that Query.Name is searched in; empty: rows have no name
 	Created string // column that Query.CreatedAfter and CreatedBefore are compared with
@@ -58,7 +57,7 @@ type Key[T any] struct {
 	Column  string
 	Type    Type
 	Of      func(T) any // the column's value in a row: uuid.UUID, string, time.Time or int
-	Against bool        // ordered against the direction that is asked for
+	Reverse bool        // ordered opposite to the requested direction
 }
 
 // Statement collects the conditions of one page.
@@ -79,7 +78,7 @@ type Clauses struct {
 }
 
 // Start begins the statement of a page with the filters that all lists share.
-// args are $1 and following, which the SQL of the caller names: $1 is the workspace.
+// args are $1 and following, as the SQL of the caller refers to them: $1 is the workspace.
 func (l List[T]) Start(q Query, args ...any) (*Statement[T], error) {
 	s := &Statement[T]{list: l, query: q, args: args}
 	sort := q.Sort
@@ -119,7 +118,7 @@ func (s *Statement[T]) Arg(value any) string {
 // And adds a condition.
 func (s *Statement[T]) And(condition string) { s.conditions = append(s.conditions, condition) }
 
-// End adds the cursor's condition, the order and the limit. No condition can be
+// End adds the condition of the cursor, the order and the limit. No condition can be
 // added after it, since the cursor is bound to those before.
 func (s *Statement[T]) End() (Clauses, error) {
 	var after []any
@@ -146,23 +145,23 @@ func (s *Statement[T]) orderBy() string {
 	columns := make([]string, len(s.order))
 	for i, k := range s.order {
 		columns[i] = k.Column
-		if s.descending != k.Against {
+		if s.descending != k.Reverse {
 			columns[i] += " desc"
 		}
 	}
 	return "order by " + strings.Join(columns, ", ")
 }
 
-// behind is the condition of the rows that follow a place in the order. Columns
+// behind is the condition of the rows that follow a position in the order. Columns
 // of one direction are compared as a row, which an index can seek.
 func (s *Statement[T]) behind(after []any) string {
 	columns, places, mixed := make([]string, len(s.order)), make([]string, len(s.order)), false
 	for i, k := range s.order {
 		columns[i], places[i] = k.Column, s.Arg(after[i])+"::"+string(k.Type)
-		mixed = mixed || k.Against != s.order[0].Against
+		mixed = mixed || k.Reverse != s.order[0].Reverse
 	}
 	compare := func(i int) string {
-		if s.descending != s.order[i].Against {
+		if s.descending != s.order[i].Reverse {
 			return " < "
 		}
 		return " > "
@@ -181,12 +180,11 @@ func (s *Statement[T]) behind(after []any) string {
 	return condition
 }
 
-// MaxBytes is how many bytes of JSON the rows of a page have, unless its first row
-// alone has more.
+// MaxBytes bounds the rows of a page in bytes of JSON, unless its first row has more.
 const MaxBytes = 4 << 20
 
-// Page cuts off the rows that were read beyond the page, and answers the cursor of
-// the next page: empty when there is none.
+// Page removes the rows that were read beyond the page, and returns the cursor of
+// the next page: empty if there is none.
 func (s *Statement[T]) Page(rows []T) (page []T, next string) {
 	fits, total := 0, 0
 	for fits < min(len(rows), s.query.Limit) {
@@ -201,19 +199,18 @@ func (s *Statement[T]) Page(rows []T) (page []T, next string) {
 	return rows[:fits], s.encode(rows[fits-1])
 }
 
-// size is about how many bytes of an answer a row becomes.
+// size is the approximate size of a row in a response.
 func size(row any) int {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
-	if e.Encode(row) != nil { // such as an empty json.RawMessage, which an answer shows in another way
+	if e.Encode(row) != nil { // such as an empty json.RawMessage
 		return len(fmt.Append(nil, row))
 	}
 	return text.Len()
 }
 
-// collect reads rows until there are more than a page has, so that those beyond it
-// take no memory.
+// collect reads rows until they exceed a page, so that the others need no memory.
 func collect[T any](rows pgx.Rows, scan pgx.RowToFunc[T]) (all []T, err error) {
 	defer rows.Close()
 	for total := 0; (total <= MaxBytes || len(all) < 2) && rows.Next(); {
@@ -227,9 +224,9 @@ func collect[T any](rows pgx.Rows, scan pgx.RowToFunc[T]) (all []T, err error) {
 	return all, rows.Err()
 }
 
-// Between adds bounds on an id that is a UUIDv7, where the time of creation is
-// filtered by, so that the rows of other times are not read. slack is how far
-// apart the id's time and the time of creation can be.
+// Between bounds an id that is a UUIDv7 if the query filters by the time of
+// creation, so that the rows of other times are not read. slack is the largest
+// difference between the time of the id and the time of creation.
 func (s *Statement[T]) Between(id string, slack time.Duration) {
 	if after := s.query.CreatedAfter; after != nil {
 		s.And(id + " >= " + s.Arg(firstOf(after.Add(-slack))))
@@ -265,7 +262,7 @@ func (l List[T]) Read(
 	}, append([]any{workspace}, args...)...)
 }
 
-// ReadBy is Read for rows that take more than one statement.
+// ReadBy is Read for rows that need more than one statement.
 func (l List[T]) ReadBy(q Query, read func(Clauses) ([]T, error), args ...any) ([]T, string, error) {
 	s, err := l.Start(q, args...)
 	if err != nil {
@@ -274,7 +271,7 @@ func (l List[T]) ReadBy(q Query, read func(Clauses) ([]T, error), args ...any) (
 	return s.Read(read)
 }
 
-// Read finishes a statement, reads by it, and cuts the page.
+// Read finishes a statement, reads its rows, and returns the page.
 func (s *Statement[T]) Read(read func(Clauses) ([]T, error)) (rows []T, next string, err error) {
 	end, err := s.End()
 	if err != nil {

@@ -33,7 +33,7 @@ var things = func() page.List[thing] {
 	l.Orders["time"] = page.ByTime("t.created_at", func(t thing) time.Time { return t.CreatedAt }, "t.id", id)
 	l.Orders["number"] = page.ByNumber("t.number", func(t thing) int { return t.Number })
 	mixed := page.ByName("t.name", func(t thing) string { return t.Name }, "t.id", id)
-	mixed[0].Against = true
+	mixed[0].Reverse = true
 	l.Orders["mixed"] = mixed
 	return l
 }()
@@ -42,8 +42,8 @@ const selectThings = `select t.id, t.name, t.status, t.created_at, t.number from
 
 var monday = time.Date(2026, 6, 1, 9, 0, 0, 0, time.UTC)
 
-// shelf makes 20 things, of which some have one name and one time.
-func shelf(t *testing.T) (read func(q page.Query) ([]thing, string, error), all []thing) {
+// setup makes 20 things, of which some have one name and one time.
+func setup(t *testing.T) (read func(q page.Query) ([]thing, string, error), all []thing) {
 	pool := pgtest.DB(t)
 	ctx := t.Context()
 	exec := func(sql string, args ...any) {
@@ -54,7 +54,8 @@ func shelf(t *testing.T) (read func(q page.Query) ([]thing, string, error), all 
 	}
 	exec(`create table things (workspace_id int, id uuid primary key, name text, status text, created_at timestamptz, number int)`)
 	for i := range 20 {
-		one := thing{lemma.NewID(), fmt.Sprintf("Thing %d%%_", i/3), []string{"on", "off"}[i%2], monday.Add(time.Duration(i/2) * time.Hour), i}
+		one := thing{lemma.NewID(), fmt.Sprintf("Thing %d%%_", i/3), []string{"on", "off"}[i%2], monday.Add(time.Duration(i/2) * time.Hour),
+			i}
 		all = append(all, one)
 		exec(`insert into things values (1, $1, $2, $3, $4, $5)`, one.ID, one.Name, one.Status, one.CreatedAt, one.Number)
 	}
@@ -64,10 +65,10 @@ func shelf(t *testing.T) (read func(q page.Query) ([]thing, string, error), all 
 	}, all
 }
 
-// Whoever follows the cursors gets each row once, in the order asked for.
+// A caller that follows the cursors gets each row once, in the requested order.
 func TestPagesAreTheWholeListInItsOrder(t *testing.T) {
 	t.Parallel()
-	read, all := shelf(t)
+	read, all := setup(t)
 	byID := func(a, b thing) int { return strings.Compare(a.ID.String(), b.ID.String()) }
 	byName := func(a, b thing) int { return strings.Compare(a.Name, b.Name) }
 	then := func(orders ...func(a, b thing) int) func(a, b thing) int {
@@ -83,7 +84,8 @@ func TestPagesAreTheWholeListInItsOrder(t *testing.T) {
 	backwards := func(o func(a, b thing) int) func(a, b thing) int { return func(a, b thing) int { return o(b, a) } }
 	byTime := func(a, b thing) int { return a.CreatedAt.Compare(b.CreatedAt) }
 	for sort, order := range map[string]func(a, b thing) int{
-		"": backwards(byID), "-created_at": backwards(byID), "created_at": byID, "name": then(byName, byID), "-name": backwards(then(byName, byID)),
+		"": backwards(byID), "-created_at": backwards(byID), "created_at": byID,
+		"name": then(byName, byID), "-name": backwards(then(byName, byID)),
 		"time": then(byTime, byID), "-time": backwards(then(byTime, byID)), "number": byID, "-number": backwards(byID),
 		"mixed": then(backwards(byName), byID), "-mixed": then(byName, backwards(byID)),
 	} {
@@ -111,7 +113,8 @@ func TestPagesOfLargeRows(t *testing.T) {
 	pool := pgtest.DB(t)
 	const rows = 20
 	_, err := pool.Exec(t.Context(), `
-		create table things as select 1 as workspace_id, gen_random_uuid() as id, repeat('x', 1000 * 1000) as name, '' as status, now() as created_at, n as number
+		create table things as
+		select 1 as workspace_id, gen_random_uuid() as id, repeat('x', 1000 * 1000) as name, '' as status, now() as created_at, n as number
 		from generate_series(1, `+fmt.Sprint(rows)+`) n;
 		update things set name = repeat('y', 6 * 1000 * 1000) where number = 7`)
 	if err != nil {
@@ -162,21 +165,21 @@ func numbers(all []thing) (list []int) {
 
 func TestFilters(t *testing.T) {
 	t.Parallel()
-	read, _ := shelf(t)
+	read, _ := setup(t)
 	at := func(hours int) *time.Time { t := monday.Add(time.Duration(hours) * time.Hour); return &t }
 	for name, c := range map[string]struct {
 		q    page.Query
 		want []int
 	}{
-		"a status":                {page.Query{Status: "off", CreatedAfter: at(8)}, []int{17, 19}},
-		"a part of a name":        {page.Query{Name: "hing 1"}, []int{3, 4, 5}},
-		"in any case":             {page.Query{Name: "THING 1"}, []int{3, 4, 5}},
-		"a name is no pattern":    {page.Query{Name: "T%"}, nil},
-		"... but its own text":    {page.Query{Name: "6%_"}, []int{18, 19}},
-		"from a time on":          {page.Query{CreatedAfter: at(9)}, []int{18, 19}},
-		"before a time":           {page.Query{CreatedBefore: at(1)}, []int{0, 1}},
-		"all of them together":    {page.Query{Status: "on", Name: "thing 1", CreatedAfter: at(2), CreatedBefore: at(3)}, []int{4}},
-		"nothing has this status": {page.Query{Status: "lost"}, nil},
+		"a status":               {page.Query{Status: "off", CreatedAfter: at(8)}, []int{17, 19}},
+		"a part of a name":       {page.Query{Name: "hing 1"}, []int{3, 4, 5}},
+		"in any case":            {page.Query{Name: "THING 1"}, []int{3, 4, 5}},
+		"a name is no pattern":   {page.Query{Name: "T%"}, nil},
+		"... but its own text":   {page.Query{Name: "6%_"}, []int{18, 19}},
+		"from a time on":         {page.Query{CreatedAfter: at(9)}, []int{18, 19}},
+		"before a time":          {page.Query{CreatedBefore: at(1)}, []int{0, 1}},
+		"all of them together":   {page.Query{Status: "on", Name: "thing 1", CreatedAfter: at(2), CreatedBefore: at(3)}, []int{4}},
+		"no row has this status": {page.Query{Status: "lost"}, nil},
 	} {
 		c.q.Limit, c.q.Sort = 200, "created_at"
 		got, next, err := read(c.q)
@@ -186,11 +189,11 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// A cursor belongs to its list, order and filter. Anybody can write one: none
-// reaches Postgres that it cannot read.
+// A cursor is valid for its list, order and filter. Any client can write one: none
+// that Postgres cannot read reaches it.
 func TestCursorsAreBound(t *testing.T) {
 	t.Parallel()
-	read, all := shelf(t)
+	read, all := setup(t)
 	good := page.Query{Limit: 2, Sort: "name", Status: "on", Name: "thing", CreatedAfter: &monday}
 	_, next, err := read(good)
 	if err != nil || next == "" {
@@ -206,26 +209,26 @@ func TestCursorsAreBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged := func(place string) page.Query {
+	forged := func(position string) page.Query {
 		return change(func(q *page.Query) {
-			q.Cursor = base64.RawURLEncoding.EncodeToString(append(slices.Clone(raw[:9]), place...))
+			q.Cursor = base64.RawURLEncoding.EncodeToString(append(slices.Clone(raw[:9]), position...))
 		})
 	}
 	for name, q := range map[string]page.Query{
-		"another order":     change(func(q *page.Query) { q.Sort = "-name" }),
-		"another status":    change(func(q *page.Query) { q.Status = "off" }),
-		"no status":         change(func(q *page.Query) { q.Status = "" }),
-		"another name":      change(func(q *page.Query) { q.Name = "thin" }),
-		"another time":      change(func(q *page.Query) { q.CreatedAfter = &later }),
-		"another bound":     change(func(q *page.Query) { q.CreatedAfter, q.CreatedBefore = nil, &monday }),
-		"one's own":         change(func(q *page.Query) { q.Cursor = "x" }),
-		"an id":             change(func(q *page.Query) { q.Cursor = all[0].ID.String() }),
-		"nothing behind it": change(func(q *page.Query) { q.Cursor = base64.RawURLEncoding.EncodeToString(raw[:9]) }),
-		"no list":           forged(`{}`),
-		"too few":           forged(`["a"]`),
-		"too many":          forged(`["a","` + all[0].ID.String() + `","c"]`),
-		"no uuid":           forged(`["a","b"]`),
-		"NUL":               forged(`["\u0000","` + all[0].ID.String() + `"]`),
+		"another order":      change(func(q *page.Query) { q.Sort = "-name" }),
+		"another status":     change(func(q *page.Query) { q.Status = "off" }),
+		"no status":          change(func(q *page.Query) { q.Status = "" }),
+		"another name":       change(func(q *page.Query) { q.Name = "thin" }),
+		"another time":       change(func(q *page.Query) { q.CreatedAfter = &later }),
+		"another bound":      change(func(q *page.Query) { q.CreatedAfter, q.CreatedBefore = nil, &monday }),
+		"an invented cursor": change(func(q *page.Query) { q.Cursor = "x" }),
+		"an id":              change(func(q *page.Query) { q.Cursor = all[0].ID.String() }),
+		"no position":        change(func(q *page.Query) { q.Cursor = base64.RawURLEncoding.EncodeToString(raw[:9]) }),
+		"not a list":         forged(`{}`),
+		"too few":            forged(`["a"]`),
+		"too many":           forged(`["a","` + all[0].ID.String() + `","c"]`),
+		"not a UUID":         forged(`["a","b"]`),
+		"NUL":                forged(`["\u0000","` + all[0].ID.String() + `"]`),
 	} {
 		_, _, err := read(q)
 		var e *lemma.Error
@@ -240,13 +243,13 @@ func TestCursorsAreBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		raw, _ := base64.RawURLEncoding.DecodeString(next)
-		for _, place := range []string{"zzzzzzzzzzzzzz", "-1", "1e9", "99999999999", ""} {
-			q.Cursor = base64.RawURLEncoding.EncodeToString([]byte(string(raw[:9]) + `["` + place + `","` + all[0].ID.String() + `"]`))
+		for _, position := range []string{"zzzzzzzzzzzzzz", "-1", "1e9", "99999999999", ""} {
+			q.Cursor = base64.RawURLEncoding.EncodeToString([]byte(string(raw[:9]) + `["` + position + `","` + all[0].ID.String() + `"]`))
 			if order == "number" {
-				q.Cursor = base64.RawURLEncoding.EncodeToString([]byte(string(raw[:9]) + `["` + place + `"]`))
+				q.Cursor = base64.RawURLEncoding.EncodeToString([]byte(string(raw[:9]) + `["` + position + `"]`))
 			}
 			if _, _, err := read(q); err != nil && lemma.KindOf(err) != lemma.Invalid {
-				t.Errorf("%s %q: %v", order, place, err)
+				t.Errorf("%s %q: %v", order, position, err)
 			}
 		}
 	}
@@ -255,8 +258,8 @@ func TestCursorsAreBound(t *testing.T) {
 	}
 }
 
-// Between keeps the rows whose ids are of another time than the rows from being
-// lost: within its slack.
+// Between also finds rows whose ids differ from their time of creation by at most
+// the slack.
 func TestBoundsOfIDs(t *testing.T) {
 	t.Parallel()
 	before, after := monday, monday.Add(time.Hour)

@@ -15,7 +15,7 @@ import (
 
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	rules := pgerr.Rules{"things_name": pgerr.NameTaken("thing"), pgerr.ForeignKey: pgerr.InUse("a box holds this thing")}
+	rules := pgerr.Rules{"things_name": pgerr.NameTaken("thing"), pgerr.ForeignKey: pgerr.InUse("a box contains this thing")}
 	violated := func(code, constraint string) error {
 		return fmt.Errorf("exec: %w", &pgconn.PgError{Code: code, ConstraintName: constraint, Message: "secret"})
 	}
@@ -28,7 +28,7 @@ func TestExplain(t *testing.T) {
 		"a named constraint": {violated(pgerr.Unique, "things_name"), lemma.Conflict, "name_taken"},
 		"a kind of it":       {violated(pgerr.ForeignKey, "boxes_thing_id_fkey"), lemma.Conflict, "in_use"},
 		"another":            {violated(pgerr.Unique, "things_pkey"), lemma.Internal, ""},
-		"an answer already":  {fmt.Errorf("read: %w", own), lemma.NotFound, ""},
+		"a *lemma.Error":     {fmt.Errorf("read: %w", own), lemma.NotFound, ""},
 		"something else":     {errors.New("no connection"), lemma.Internal, ""},
 	} {
 		err := rules.Explain(c.err, "save thing")
@@ -44,7 +44,7 @@ func TestExplain(t *testing.T) {
 		t.Error(err)
 	}
 	if rules["things_name"].Cause != nil {
-		t.Error("a rule keeps the cause of one answer")
+		t.Error("Explain wrote the cause of one error into the rule")
 	}
 }
 

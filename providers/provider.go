@@ -1,15 +1,15 @@
-// Package providers keeps the accounts at carriers: where letters are handed
-// in, with which password, and how fast.
+// Package providers stores the accounts at carriers: server, credentials and rate.
+// It guarantees:
 //
-// It promises three things. A secret goes in and comes out for the carrier
-// alone: the table holds it sealed for its own row, and no answer shows it. A
-// secret is sent only where it was meant to be sent when it was entered: a
-// change of the destination demands it anew. And all nodes together draw no more than a provider's rate allows, by the
-// clock of the database.
+//   - Secrets are write-only: they are stored encrypted for their row, and only the
+//     carrier gets them.
+//   - A change of the destination must repeat the secrets. So they are sent only to
+//     the destination that they were entered for.
+//   - All processes together send no more than the rate of a provider, by the clock
+//     of the database.
 //
-// What a kind of carrier needs in its config is the carrier's affair; New is
-// given a check for it. The count of failures beside the rate is written by
-// sender.
+// A carrier defines its config; New gets a function that checks it. Package sender
+// writes the failures of a provider.
 package providers
 
 import (
@@ -27,69 +27,69 @@ import (
 	"lemma/secrets"
 )
 
-// Provider is an account at a carrier, as it may be shown.
+// Provider is an account at a carrier, without its secrets.
 type Provider struct {
 	ID            uuid.UUID
 	WorkspaceID   uuid.UUID
 	Name          string // unique in its workspace
 	Channel       lemma.Channel
-	Kind          string          // which carrier; fixed when it is made
-	Config        json.RawMessage // an object, by the kind's own schema; nothing secret
+	Kind          string          // the carrier; cannot be changed
+	Config        json.RawMessage // an object by the schema of the kind, without secrets
 	HasSecrets    bool
-	RatePerSecond *float64 // letters per second over all nodes; nil: as fast as the carrier takes them
+	RatePerSecond *float64 // messages per second of all processes; nil: as fast as the carrier accepts them
 	Version       int      // ETag
 	CreatedAt     time.Time
 	UpdatedAt     time.Time
 
-	Failures     int        // calls in a row that no acceptance followed
-	FirstError   string     // the cause: the first of them, or what opened the circuit; empty when it works
-	FailingSince *time.Time // when that was
-	LastError    string     // the last failure; kept when it works again
-	FailedAt     *time.Time // when that was; nil when it never was
-	CircuitOpen  bool       // it fails, and is only probed
-	NextProbeAt  *time.Time // not before; nil while the circuit is closed
-	ThrottledAt  *time.Time // when a batch of it last found no place at a sender
-	ThrottledBy  string     // because of which limit
+	Failures     int        // consecutive attempts without an acceptance
+	FirstError   string     // the first of these, or the error that opened the circuit; empty if there is none
+	FailingSince *time.Time // time of FirstError
+	LastError    string     // the last error; kept after the provider recovers
+	FailedAt     *time.Time // time of FirstError; nil if there is none
+	CircuitOpen  bool       // it fails, and only probes are sent
+	NextProbeAt  *time.Time // earliest time of the next probe; nil while the circuit is closed
+	ThrottledAt  *time.Time // when a limit of a sender last deferred one of its batches
+	ThrottledBy  string     // that limit
 }
 
-// NewProvider is what a provider is made from.
+// NewProvider has the fields of a new provider.
 type NewProvider struct {
-	ID            uuid.UUID // made by the caller, so that a repeated request makes it once
+	ID            uuid.UUID // made by the caller, so that a repeated request creates one provider
 	Name          string
 	Kind          string
 	Config        json.RawMessage
-	Secrets       json.RawMessage // an object; empty or null for none
+	Secrets       json.RawMessage // an object; empty or null: none
 	RatePerSecond *float64
 }
 
-// Patch changes a provider; what is nil stays as it is.
+// Patch changes a provider; a nil field stays unchanged.
 type Patch struct {
 	Name          *string
-	Config        json.RawMessage // the whole of it
-	Secrets       json.RawMessage // the whole of it; null takes them away
+	Config        json.RawMessage // the whole object
+	Secrets       json.RawMessage // the whole object; null removes them
 	RatePerSecond *float64
-	NoRate        bool // take the rate away
+	NoRate        bool // remove the rate
 }
 
-// Account is a provider as its carrier needs it.
+// Account is a provider for its carrier.
 type Account struct {
 	Kind          string
 	Config        json.RawMessage
-	Secrets       json.RawMessage // opened; nil when there are none
+	Secrets       json.RawMessage // decrypted; nil if there are none
 	Version       int
 	RatePerSecond *float64
 }
 
-// Check tells whether config and secrets make an account of a kind. An error
+// Check checks the config and the secrets of a kind. An error
 // for the caller is a *lemma.Error that points into /kind, /config or /secrets.
 type Check func(kind string, config, secrets json.RawMessage) error
 
-// Moves names the members of a config that decide where a kind's secrets are
-// sent and how they are protected on the way, and in which before and after
-// differ; secrets are those that are kept.
+// Moves returns the members of a config that differ between before and after and
+// that decide where the secrets are sent, or how they are protected on the way.
+// secrets are those that are kept.
 type Moves func(kind string, before, after, secrets json.RawMessage) []string
 
-// Providers keeps provider accounts.
+// Providers stores accounts at carriers.
 type Providers struct {
 	pool  *pgxpool.Pool
 	box   *secrets.Box
@@ -97,19 +97,19 @@ type Providers struct {
 	moves Moves
 }
 
-// New makes the room. check is asked before anything is saved.
+// New returns Providers. check is called before an account is saved.
 func New(pool *pgxpool.Pool, box *secrets.Box, check Check) *Providers {
 	return &Providers{pool: pool, box: box, check: check, moves: anyMember}
 }
 
-// OnMove sets what decides whether kept secrets may follow a change of config.
-// Without it any change of a config counts. It is set once, before any request.
+// OnMove sets the function that decides whether a change of config may keep the
+// secrets. Without it none may. It is called once, before any request.
 func (p *Providers) OnMove(m Moves) { p.moves = m }
 
-// anyMember names every member that two configs differ in.
+// anyMember returns every member in which two configs differ.
 func anyMember(_ string, before, after, _ json.RawMessage) (members []string) {
 	var old, now map[string]any
-	_, _ = json.Unmarshal(before, &old), json.Unmarshal(after, &now) // both are objects: they were checked
+	_, _ = json.Unmarshal(before, &old), json.Unmarshal(after, &now) // both have been checked to be objects
 	for name := range old {
 		if !reflect.DeepEqual(old[name], now[name]) {
 			members = append(members, name)
@@ -124,14 +124,14 @@ func anyMember(_ string, before, after, _ json.RawMessage) (members []string) {
 	return members
 }
 
-// maxRate is beyond what any carrier takes, and keeps the arithmetic of the
-// meter far from its edges.
+// maxRate is more than any carrier accepts, and small enough for the arithmetic of
+// the meter.
 const maxRate = 1_000_000
 
 // maxConfig bounds config and secrets, in bytes each.
 const maxConfig = 64 << 10
 
-// settings are what can be changed, checked together.
+// settings are the fields that can be changed. They are checked together.
 type settings struct {
 	name    string
 	config  json.RawMessage
@@ -144,7 +144,7 @@ func (p *Providers) verify(kind string, s settings) error {
 		return err
 	}
 	if r := s.rate; r != nil && (math.IsNaN(*r) || *r <= 0 || *r > maxRate) {
-		return lemma.Fault("/rate_per_second", "invalid", "a rate is above 0 and at most %d", maxRate)
+		return lemma.Fault("/rate_per_second", "invalid", "must be above 0 and at most %d", maxRate)
 	}
 	if err := object("/config", s.config); err != nil {
 		return err
@@ -157,22 +157,22 @@ func (p *Providers) verify(kind string, s settings) error {
 	return p.check(kind, s.config, s.secrets)
 }
 
-// object refuses what is no JSON object or holds a NUL, which jsonb cannot.
+// object checks that raw is a JSON object without NUL, which jsonb cannot store.
 func object(pointer string, raw json.RawMessage) error {
 	if len(raw) > maxConfig {
-		return lemma.Fault(pointer, "too_large", "it has %d bytes; %d are allowed", len(raw), maxConfig)
+		return lemma.Fault(pointer, "too_large", "has %d bytes; must have at most %d", len(raw), maxConfig)
 	}
 	var found map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &found); err != nil || found == nil {
-		return lemma.Fault(pointer, "type", "this has to be an object")
+		return lemma.Fault(pointer, "type", "must be an object")
 	}
 	if strings.Contains(string(raw), `\u0000`) {
-		return lemma.Fault(pointer, "invalid", "it holds a NUL character")
+		return lemma.Fault(pointer, "invalid", "must not contain a NUL character")
 	}
 	return nil
 }
 
-// given tells secrets from none: an empty text and null are none.
+// given returns nil for an empty text and for null.
 func given(raw json.RawMessage) json.RawMessage {
 	if text := strings.TrimSpace(string(raw)); text == "" || text == "null" {
 		return nil

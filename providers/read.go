@@ -35,14 +35,14 @@ func (p *Providers) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Pro
 	return list.Read(ctx, p.pool, q, ws, selectProviders, pgx.RowToStructByName[Provider])
 }
 
-// Account reads a provider with its secrets opened. It is for the sender; no
-// answer of the API is made from it.
+// Account reads a provider with its secrets decrypted. It is for the sender: the
+// API must not return it.
 func (p *Providers) Account(ctx context.Context, ws, id uuid.UUID) (Account, error) {
 	found, err := p.account(ctx, p.pool, ws, id, "")
 	return found.Account, err
 }
 
-// stored is an account and the name that it has among people.
+// stored is an account and its name.
 type stored struct {
 	Account
 	name string

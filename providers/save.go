@@ -12,8 +12,8 @@ import (
 	"lemma/pgerr"
 )
 
-// Create saves a provider and its meter. Done twice with the same id it makes
-// one; the second answers what is there.
+// Create saves a provider and its meter. Creating one id twice makes one provider;
+// the second call returns it.
 func (p *Providers) Create(ctx context.Context, ws uuid.UUID, n NewProvider) (Provider, error) {
 	s := settings{name: n.Name, config: n.Config, secrets: given(n.Secrets), rate: n.RatePerSecond}
 	if given(n.Config) == nil {
@@ -40,9 +40,9 @@ func (p *Providers) Create(ctx context.Context, ws uuid.UUID, n NewProvider) (Pr
 	return p.Get(ctx, ws, n.ID)
 }
 
-// Update changes a provider, if its version is still ifMatch; with nil,
-// whatever it is. Secrets that the patch does not name are kept, unless the
-// patch changes where they are sent: then it must name them.
+// Update changes a provider. ifMatch, if not nil, must be its version. Secrets that
+// are not in the patch are kept. A patch that changes where they are sent must
+// contain them.
 func (p *Providers) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, patch Patch) (Provider, error) {
 	err := pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		old, err := p.account(ctx, tx, ws, id, " for update")
@@ -50,7 +50,7 @@ func (p *Providers) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 			return err
 		}
 		if ifMatch != nil && *ifMatch != old.Version {
-			return &lemma.Error{Kind: lemma.Stale, Message: "somebody has changed the provider since it was read: read it again"}
+			return &lemma.Error{Kind: lemma.Stale, Message: "the provider has been changed since it was read; read it again"}
 		}
 		s := patch.apply(old)
 		if err := p.verify(old.Kind, s); err != nil {
@@ -70,8 +70,8 @@ func (p *Providers) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 	return p.Get(ctx, ws, id)
 }
 
-// mayKeep refuses a patch that would have secrets, which its author need not
-// know, sent to another place.
+// mayKeep refuses a patch that would send stored secrets to another destination.
+// Its author need not know them.
 func (p *Providers) mayKeep(old stored, patch Patch) error {
 	if old.Secrets == nil || patch.Secrets != nil || patch.Config == nil {
 		return nil
@@ -80,10 +80,13 @@ func (p *Providers) mayKeep(old stored, patch Patch) error {
 	if len(moved) == 0 {
 		return nil
 	}
-	e := &lemma.Error{Kind: lemma.Invalid, Code: "secrets_required", Message: "the change decides where the secrets are sent: give the secrets again",
-		Fields: []lemma.Field{{Pointer: "/secrets", Code: "secrets_required", Detail: "must be given again, since the change decides where they are sent"}}}
+	e := &lemma.Error{Kind: lemma.Invalid, Code: "secrets_required",
+		Message: "the change decides where the secrets are sent; give the secrets again",
+		Fields: []lemma.Field{{Pointer: "/secrets", Code: "secrets_required",
+			Detail: "must be given again, since the change decides where they are sent"}}}
 	for _, name := range moved {
-		e.Fields = append(e.Fields, lemma.Field{Pointer: "/config/" + name, Code: "secrets_required", Detail: "is where or how the secrets are sent: give /secrets with the change"})
+		e.Fields = append(e.Fields, lemma.Field{Pointer: "/config/" + name, Code: "secrets_required",
+			Detail: "decides where or how the secrets are sent; give /secrets too"})
 	}
 	return e
 }
@@ -108,11 +111,10 @@ func (patch Patch) apply(old stored) settings {
 	return s
 }
 
-// Delete takes a provider away, unless a campaign or a flow uses it, or a batch
-// is still to be sent over it: an archived flow has let go of its provider, and
-// what it wrote is on its way. Batches are looked for after the delete: that no
-// flow uses the provider any more was found by a later look than the delete's
-// own, and the last batch may have been written between the two.
+// Delete removes a provider, unless a campaign, a flow or an unfinished batch uses
+// it. An archived flow does not use its provider any more, but its batches do. They
+// are read after the delete, since the check of the foreign keys is later than the
+// snapshot of the delete: a flow may write its last batch in between.
 func (p *Providers) Delete(ctx context.Context, ws, id uuid.UUID) error {
 	err := pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		gone, err := tx.Exec(ctx, `delete from providers where workspace_id = $1 and id = $2`, ws, id)
@@ -127,14 +129,14 @@ func (p *Providers) Delete(ctx context.Context, ws, id uuid.UUID) error {
 			select exists (select from batches where workspace_id = $1 and provider_id = $2 and status = 'ready')
 				or exists (select from batches where workspace_id = $1 and provider_id = $2 and status = 'leased')`, ws, id).Scan(&used)
 		if err == nil && used {
-			err = &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "notifications are still to be sent over this provider"}
+			err = &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "notifications of this provider are pending"}
 		}
 		return err
 	})
 	return deleting.Explain(err, "delete provider")
 }
 
-// place names the one row in which a secret opens.
+// place is the additional data of a secret: it opens only in this row.
 func place(ws, id uuid.UUID) []string { return []string{"provider", ws.String(), id.String()} }
 
 func (p *Providers) seal(ws, id uuid.UUID, plain json.RawMessage) []byte {
@@ -144,7 +146,7 @@ func (p *Providers) seal(ws, id uuid.UUID, plain json.RawMessage) []byte {
 	return p.box.Seal(plain, place(ws, id)...)
 }
 
-// What the schema refuses, as the caller reads it.
+// Violated constraints, as errors for the caller.
 var (
 	saving   = pgerr.Rules{"providers_name": pgerr.NameTaken("provider")}
 	deleting = pgerr.Rules{pgerr.ForeignKey: pgerr.InUse("a campaign or a flow uses this provider")}

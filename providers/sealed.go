@@ -5,7 +5,7 @@ import (
 	"lemma/secrets"
 )
 
-// Sealed is the secrets of providers, for checks and for the rotation of keys.
+// Sealed returns the encrypted secrets, for checks and for the rotation of keys.
 func (p *Providers) Sealed() secrets.Store {
 	return secrets.Store{Table: "providers", Prefix: lemma.PrefixProvider, Place: place, Pool: p.pool,
 		Select: `

@@ -14,9 +14,9 @@ import (
 )
 
 type bundle struct {
-	pool *pgxpool.Pool
-	room *providers.Providers
-	ws   uuid.UUID
+	pool     *pgxpool.Pool
+	accounts *providers.Providers
+	ws       uuid.UUID
 }
 
 // setup is a fresh database with one workspace. The kinds are "smtp", which
@@ -24,9 +24,9 @@ type bundle struct {
 func setup(t testing.TB) bundle {
 	t.Helper()
 	pool := pgtest.DB(t)
-	room := providers.New(pool, newBox(t), checkKind)
-	room.OnMove(moves)
-	return bundle{pool, room, pgtest.Workspace(t, pool)}
+	accounts := providers.New(pool, newBox(t), checkKind)
+	accounts.OnMove(moves)
+	return bundle{pool, accounts, pgtest.Workspace(t, pool)}
 }
 
 func newBox(t testing.TB) *secrets.Box {
@@ -40,11 +40,11 @@ func newBox(t testing.TB) *secrets.Box {
 
 func checkKind(kind string, config, _ json.RawMessage) error {
 	if kind != "smtp" {
-		return lemma.Fault("/kind", "unknown", "there is no carrier of kind %q", kind)
+		return lemma.Fault("/kind", "unknown", "must be a known kind, not %q", kind)
 	}
 	var c struct{ Host string }
 	if json.Unmarshal(config, &c) != nil || c.Host == "" {
-		return lemma.Fault("/config/host", "required", "name the host")
+		return lemma.Fault("/config/host", "required", "must have a host")
 	}
 	return nil
 }
@@ -66,11 +66,9 @@ func (b bundle) create(t testing.TB, change func(*providers.NewProvider)) provid
 	if change != nil {
 		change(&n)
 	}
-	made, err := b.room.Create(t.Context(), b.ws, n)
+	made, err := b.accounts.Create(t.Context(), b.ws, n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return made
 }
-
-func ptr[T any](v T) *T { return &v }

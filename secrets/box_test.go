@@ -35,7 +35,7 @@ func TestWhatWasSealedOpens(t *testing.T) {
 		}
 	}
 	if bytes.Equal(b.Seal([]byte("x")), b.Seal([]byte("x"))) {
-		t.Error("the same text sealed twice looks the same")
+		t.Error("the same text sealed twice gives the same result")
 	}
 }
 
@@ -97,14 +97,14 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// A key opens what it has sealed under whatever id it had then: with none, or
-// with one that another key has now.
+// A key opens what it has sealed, whatever its id was: none, or the id that
+// another key has now.
 func TestKeysAreNotKnownByTheirIDs(t *testing.T) {
 	a, z := secrets.NewKey(), secrets.NewKey()
 	for sealing, opening := range map[string]string{
-		a:        "new:" + z + ",old:" + a, // as the docs once had it: the old key gets a name only now
+		a:        "new:" + z + ",old:" + a, // the old key gets an id only now
 		"1:" + a: z + "," + a,
-		"k:" + a: "k:" + z + ",old:" + a, // the name has gone over to another key
+		"k:" + a: "k:" + z + ",old:" + a, // another key has the id now
 		"x:" + a: a,
 		a + " ":  " " + z + " , " + a + " ",
 	} {
@@ -136,7 +136,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 	good := secrets.NewKey()
 	canary := base64.StdEncoding.EncodeToString([]byte("sixteen bytes ok"))
 	for name, keys := range map[string]string{
-		"nothing":     "",
+		"no key":      "",
 		"too short":   "a:" + canary,
 		"not base64":  "a:" + good[:20] + "!!",
 		"no id":       ":" + good,

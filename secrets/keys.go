@@ -18,9 +18,9 @@ func NewKey() string {
 }
 
 // ParseKeys reads keys in base64, separated by commas, of which the first is
-// current. A key may have an id, as id:base64. One without is named by its
-// fingerprint, so that it has the same name in every list. Its errors name ids
-// and places, never a key.
+// current. A key may have an id, as id:base64. A key without one is named by its
+// fingerprint, so that it has the same id in every list. Errors contain ids and
+// positions, never a key.
 func ParseKeys(s string) (*Box, error) {
 	keys, current := map[string][]byte{}, ""
 	for i, item := range strings.Split(strings.TrimSpace(s), ",") {
@@ -29,7 +29,7 @@ func ParseKeys(s string) (*Box, error) {
 			return nil, fmt.Errorf("secret key %d: %w", i+1, err)
 		}
 		if _, twice := keys[id]; twice {
-			return nil, fmt.Errorf("secret key %d: the id %q is there twice", i+1, id)
+			return nil, fmt.Errorf("secret key %d: the id %q is given twice; ids must be unique", i+1, id)
 		}
 		keys[id] = key
 		if i == 0 {
@@ -46,7 +46,7 @@ func parseKey(item string) (id string, key []byte, err error) {
 	}
 	key, err = base64.StdEncoding.DecodeString(text)
 	if err != nil {
-		return "", nil, errors.New("it is not base64; write id:base64, or the base64 alone")
+		return "", nil, errors.New("must be base64, or id:base64")
 	}
 	if !named {
 		id = fingerprint(key)
@@ -54,8 +54,8 @@ func parseKey(item string) (id string, key []byte, err error) {
 	return id, key, nil
 }
 
-// fingerprint names a key. It is stored with everything that the key has
-// sealed, and of 256 random bits it gives nothing away.
+// fingerprint is the id of a key. It is stored with each text that the key has
+// sealed, and reveals nothing of 256 random bits.
 func fingerprint(key []byte) string {
 	sum := sha256.Sum256(append([]byte("lemma secret key\x00"), key...))
 	return hex.EncodeToString(sum[:4])

@@ -13,7 +13,7 @@ import (
 // the table. They go over all workspaces: the keys are the operator's. Every
 // package that seals has one.
 type Store struct {
-	Table  string // for people
+	Table  string // name for reports and errors
 	Prefix string // of the rows' ids in the API
 
 	// Place is the additional data of a row.
@@ -29,13 +29,13 @@ type Store struct {
 	Update string
 }
 
-// page reads at most limit rows behind one.
+// page reads at most limit rows after one.
 func (s Store) page(ctx context.Context, after Sealed, limit int) ([]Sealed, error) {
 	rows, _ := s.Pool.Query(ctx, s.Select, after.WorkspaceID, after.ID, limit)
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[Sealed])
 }
 
-// replace writes the new text of each row, and answers how many were unchanged.
+// replace writes the new text of each row, and returns how many rows were written.
 func (s Store) replace(ctx context.Context, rows []replacement) (int64, error) {
 	var workspaces, ids []uuid.UUID
 	var old, fresh [][]byte
@@ -61,12 +61,12 @@ type replacement struct {
 
 // Report counts the rows of a store. Rows is the sum of the other counts.
 type Report struct {
-	Rows     int
-	Current  int      // sealed with the current key
-	Old      int      // open with another key; Reseal leaves none
-	Resealed int      // were sealed with another key, and are now with the current one
-	Changed  int      // were changed by somebody else between reading and writing
-	Shut     []Sealed // open with none of the keys
+	Rows       int
+	Current    int      // sealed with the current key
+	Old        int      // open with another key
+	Resealed   int      // were sealed with another key, and are now sealed with the current one
+	Changed    int      // another process changed them between reading and writing
+	Unreadable []Sealed // open with none of the keys
 }
 
 // storePage is how many rows are read, and written in one transaction, at a time.
@@ -80,9 +80,9 @@ func (b *Box) Inspect(ctx context.Context, s Store) (Report, error) {
 	})
 }
 
-// ResealAll seals every row of a store that another key has sealed with the
-// current one. It may be repeated and interrupted, and run beside nodes that
-// work: a row that somebody changes meanwhile keeps that change.
+// ResealAll seals every row that another key has sealed with the current one. It
+// may be interrupted, repeated, and run while servers run: a row that is changed
+// meanwhile keeps that change.
 func (b *Box) ResealAll(ctx context.Context, s Store) (Report, error) {
 	return b.pages(ctx, s, func(r *Report, old []replacement) error {
 		if len(old) == 0 {
@@ -108,7 +108,7 @@ func (b *Box) pages(ctx context.Context, s Store, each func(*Report, []replaceme
 			fresh, changed, err := b.Reseal(row.Text, s.Place(row.WorkspaceID, row.ID)...)
 			switch {
 			case err != nil:
-				r.Shut = append(r.Shut, row)
+				r.Unreadable = append(r.Unreadable, row)
 			case changed:
 				old = append(old, replacement{row, fresh})
 			default:

@@ -35,7 +35,7 @@ func TestTemplateErrorsAreChecked(t *testing.T) {
 		got.SkippedBy["template_error"] != got.Skipped || !got.Balanced {
 		t.Errorf("%d checks, %+v", checks, got)
 	}
-	if !strings.Contains(last, "the subject came out empty") {
+	if !strings.Contains(last, "the rendered subject is empty") {
 		t.Errorf("the last error is %q", last)
 	}
 }

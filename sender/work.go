@@ -310,7 +310,7 @@ func (s *Sender) takeRate(ctx context.Context, c *claim, n int, done []outcome) 
 		return done, 0, true, nil
 	}
 	for {
-		wait, ok, err := s.accounts.Draw(ctx, c.WorkspaceID, c.providerID, n, *c.rate, rateBurst)
+		wait, ok, err := s.accounts.Acquire(ctx, c.WorkspaceID, c.providerID, n, *c.rate, rateBurst)
 		if err != nil || (!ok && wait > rateWait) {
 			return done, max(wait, s.cfg.DeferFor/6), false, err
 		}

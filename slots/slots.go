@@ -1,7 +1,7 @@
-// Package slots bounds how much work runs at the same time: in one process,
-// for one workspace, and on one resource of a workspace. Work that finds no
-// slot waits a moment and is then refused, so that one workspace does not take
-// the time, the memory and the connections of the others.
+// Package slots bounds how much work runs at the same time: in one process, for
+// one workspace, and on one resource of a workspace. Work that finds no slot waits
+// at most Wait and is then refused, so that one workspace cannot use the time,
+// the memory and the connections of the others.
 package slots
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Limits are how many pieces of work run at a time. Without a limit of Resource,
-// that of Workspace alone counts.
+// Limits are the numbers of pieces of work that run at a time. Resource is
+// optional.
 type Limits struct{ Process, Workspace, Resource int }
 
 // Wait is how long work waits for a slot before it is refused.
@@ -22,7 +22,7 @@ const Wait = 2 * time.Second
 // Resource is what work of a workspace runs on, such as a data source.
 type Resource struct{ Workspace, ID uuid.UUID }
 
-// Slots are what Limits leave free.
+// Slots counts the slots that are taken.
 type Slots struct {
 	limits  Limits
 	refused func(limit string) error
@@ -31,19 +31,19 @@ type Slots struct {
 	taken      int
 	workspaces map[uuid.UUID]int
 	resources  map[Resource]int
-	freed      chan struct{} // closed, and replaced, when a slot is given back
+	freed      chan struct{} // closed, and replaced, when a slot is released
 }
 
-// New returns free slots. refused makes the error of work that is refused because
-// of a limit: "resource", "workspace" or "process".
+// New returns Slots of which none is taken. refused returns the error for a limit
+// that is reached: "resource", "workspace" or "process".
 func New(l Limits, refused func(limit string) error) *Slots {
 	return &Slots{limits: l, refused: refused, workspaces: map[uuid.UUID]int{}, resources: map[Resource]int{}, freed: make(chan struct{})}
 }
 
-// Enter takes a slot, or refuses after Wait. leave gives the slot back.
+// Enter takes a slot, or returns the error of refused after Wait. leave releases the slot.
 func (s *Slots) Enter(ctx context.Context, r Resource) (leave func(), err error) {
-	patience := time.NewTimer(Wait)
-	defer patience.Stop()
+	timeout := time.NewTimer(Wait)
+	defer timeout.Stop()
 	for {
 		limit, freed := s.take(r)
 		if limit == "" {
@@ -53,7 +53,7 @@ func (s *Slots) Enter(ctx context.Context, r Resource) (leave func(), err error)
 		case <-freed:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-patience.C:
+		case <-timeout.C:
 			return nil, s.refused(limit)
 		}
 	}
@@ -66,7 +66,7 @@ func (s *Slots) Taken(r Resource) int {
 	return s.resources[r]
 }
 
-// take returns the limit that leaves no slot, and when to try again.
+// take takes a slot, or returns the limit that is reached and a channel that closes when a slot is released.
 func (s *Slots) take(r Resource) (limit string, freed <-chan struct{}) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -27,7 +27,7 @@ func TestEachLimitCountsByItself(t *testing.T) {
 	}
 }
 
-// TestWaitingForASlot gives a slot back while work waits for one, and then does not.
+// TestWaitingForASlot releases a slot while work waits for one, and then does not.
 func TestWaitingForASlot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestWaitingForASlot(t *testing.T) {
 		synctest.Wait()
 		leave()
 		if err := <-entered; err != nil || time.Since(begun) != 0 {
-			t.Errorf("it has its slot after %s: %v", time.Since(begun), err)
+			t.Errorf("the slot was taken after %s: %v, want at once", time.Since(begun), err)
 		}
 		if _, err := s.Enter(t.Context(), id); err == nil || err.Error() != "resource" || time.Since(begun) != Wait {
 			t.Errorf("refused after %s: %v", time.Since(begun), err)

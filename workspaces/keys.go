@@ -13,7 +13,7 @@ import (
 	"lemma/page"
 )
 
-// Admin is the scope that holds every other.
+// Admin is the scope that includes every other.
 const Admin = "admin"
 
 // Scopes are all that a key can be given, in the order in which they are shown.
@@ -33,20 +33,20 @@ var Scopes = []string{
 	Admin,
 }
 
-// Key is the right to speak for a workspace. It works from the moment it is
-// made until it is revoked, which is for ever: a revoked key stays listed.
+// Key authenticates requests for a workspace from its creation until it is
+// revoked. A revoked key stays listed.
 type Key struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
 	Name        string
-	Prefix      string // the first characters of the token, to recognise it by
+	Prefix      string // the first characters of the token, to recognise it
 	Scopes      []string
 	CreatedAt   time.Time
 	LastUsedAt  *time.Time // true to the minute
 	RevokedAt   *time.Time
 }
 
-// Has tells whether the key may do what needs a scope.
+// Has reports whether the key has a scope.
 func (k Key) Has(scope string) bool {
 	return slices.Contains(k.Scopes, scope) || slices.Contains(k.Scopes, Admin)
 }
@@ -61,11 +61,10 @@ type NewKey struct {
 
 const keyColumns = `id, workspace_id, name, prefix, scopes, created_at, last_used_at, revoked_at`
 
-// CreateKey makes a key and answers its token, which is never seen again.
-// Creating one id twice makes one key: as long as nobody has used it, its
-// answer may not have reached anybody, so a later attempt draws a new token in
-// place of the first. An earlier attempt that comes late draws none: the token
-// of the later one may have been answered.
+// CreateKey makes a key and returns its token, which is not stored. Creating one
+// id twice makes one key. While the key is unused, the response of the first
+// attempt may have been lost, so a later attempt replaces the token. An earlier
+// attempt that arrives late does not, since the client may have the later token.
 func (w *Workspaces) CreateKey(ctx context.Context, workspaceID uuid.UUID, n NewKey) (Key, string, error) {
 	if err := checkScopes(n.Scopes); err != nil {
 		return Key{}, "", err
@@ -81,20 +80,22 @@ func (w *Workspaces) CreateKey(ctx context.Context, workspaceID uuid.UUID, n New
 		return Key{}, "", fmt.Errorf("create key: %w", err)
 	}
 	if len(made) == 0 {
-		return Key{}, "", &lemma.Error{Kind: lemma.Conflict, Code: "already_used", Message: "this key has been made and used before; its token cannot be shown again"}
+		return Key{}, "", &lemma.Error{Kind: lemma.Conflict, Code: "already_used",
+			Message: "this key exists and has been used; its token cannot be shown again"}
 	}
 	return made[0], token, nil
 }
 
-// checkScopes names each scope that there is not.
+// checkScopes returns an error with each unknown scope.
 func checkScopes(scopes []string) error {
 	if len(scopes) == 0 {
-		return lemma.Fault("/scopes", "required", "a key needs at least one scope")
+		return lemma.Fault("/scopes", "required", "must contain at least one scope")
 	}
 	e := &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid"}
 	for i, s := range scopes {
 		if !slices.Contains(Scopes, s) {
-			e.Fields = append(e.Fields, lemma.Field{Pointer: fmt.Sprintf("/scopes/%d", i), Code: "unknown_scope", Detail: "there is no such scope"})
+			e.Fields = append(e.Fields,
+				lemma.Field{Pointer: fmt.Sprintf("/scopes/%d", i), Code: "unknown_scope", Detail: "must be a known scope"})
 		}
 	}
 	if len(e.Fields) > 0 {
@@ -106,7 +107,7 @@ func checkScopes(scopes []string) error {
 var keyList = page.Named("api_keys", "", func(k Key) uuid.UUID { return k.ID }, func(k Key) string { return k.Name }).
 	WithStatus("case when revoked_at is null then 'active' else 'revoked' end")
 
-// ListKeys answers one page of keys, revoked ones too.
+// ListKeys returns one page of keys, including revoked ones.
 func (w *Workspaces) ListKeys(ctx context.Context, workspaceID uuid.UUID, q page.Query) ([]Key, string, error) {
 	return keyList.ReadBy(q, func(end page.Clauses) ([]Key, error) {
 		return w.keys(ctx, `select `+keyColumns+` from api_keys where workspace_id = $1 and `+end.Where+" "+end.Order, end.Args...)
@@ -118,23 +119,22 @@ func (w *Workspaces) GetKey(ctx context.Context, workspaceID, id uuid.UUID) (Key
 	return w.key(ctx, "get key", `select `+keyColumns+` from api_keys where workspace_id = $1 and id = $2`, workspaceID, id)
 }
 
-// RevokeKey ends a key for ever: requests that begin after it answers are
-// refused. Revoking twice keeps the first time.
+// RevokeKey revokes a key. Requests that begin after it returns are refused.
+// Revoking twice keeps the first time.
 func (w *Workspaces) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID) (Key, error) {
 	return w.key(ctx, "revoke key", `update api_keys set revoked_at = coalesce(revoked_at, now())
 		where workspace_id = $1 and id = $2 returning `+keyColumns, workspaceID, id)
 }
 
-// Authenticate finds the key that a token is. It says the same of a token that
-// never was and of one that is gone, so that nothing can be learnt by asking;
-// only whoever holds a revoked key is told so.
+// Authenticate finds the key of a token. Every text that is not the token of a key
+// gets the same error. The token of a revoked key gets the code key_revoked.
 func (w *Workspaces) Authenticate(ctx context.Context, token string) (Key, error) {
 	unknown := &lemma.Error{Kind: lemma.Unauthenticated, Message: "the key is not one that this server knows"}
 	hash, ok := hashOf(token)
 	if !ok {
 		return Key{}, unknown
 	}
-	// The one look-up without a workspace: the key says which it is.
+	// The only look-up without a workspace: the key determines it.
 	key, err := w.key(ctx, "authenticate", `select `+keyColumns+` from api_keys where hash = $1`, hash)
 	if lemma.KindOf(err) == lemma.NotFound {
 		return Key{}, unknown
@@ -148,8 +148,8 @@ func (w *Workspaces) Authenticate(ctx context.Context, token string) (Key, error
 	return key, w.touch(ctx, key)
 }
 
-// touch keeps last_used_at, at most once a minute: a key in use is no hot row.
-// The database's clock decides; while it is surely too early it is not asked.
+// touch writes last_used_at at most once a minute, so that a key in use is not a
+// hot row. The database's clock decides; under 50 s no statement is sent.
 func (w *Workspaces) touch(ctx context.Context, k Key) error {
 	if k.LastUsedAt != nil && time.Since(*k.LastUsedAt).Abs() < 50*time.Second {
 		return nil
@@ -157,7 +157,7 @@ func (w *Workspaces) touch(ctx context.Context, k Key) error {
 	_, err := w.pool.Exec(ctx, `update api_keys set last_used_at = now()
 		where workspace_id = $1 and id = $2 and (last_used_at is null or last_used_at < now() - interval '1 minute')`, k.WorkspaceID, k.ID)
 	if err != nil {
-		return fmt.Errorf("note use of key %s: %w", k.ID, err)
+		return fmt.Errorf("record use of key %s: %w", k.ID, err)
 	}
 	return nil
 }

@@ -8,31 +8,31 @@ import (
 )
 
 const (
-	tokenMark   = "lk_" // lets people and secret scanners see what leaked
+	tokenPrefix = "lk_" // people and secret scanners recognise a leaked key by it
 	secretBytes = 32
 	sumChars    = 6
-	tokenLen    = len(tokenMark) + 2*secretBytes + sumChars
-	prefixLen   = len(tokenMark) + 8 // 4 of 32 bytes: enough to recognise, nothing to guess from
+	tokenLen    = len(tokenPrefix) + 2*secretBytes + sumChars
+	prefixLen   = len(tokenPrefix) + 8 // 4 of 32 bytes: enough to recognise, too few to guess the rest
 )
 
-// newToken draws a key: lk_, 32 random bytes and a checksum, in hex. The
-// checksum tells a key that was cut short or mistyped from one that never was.
+// newToken makes a token: lk_, 32 random bytes and a checksum, in hex. The
+// checksum detects a token that was cut short or mistyped.
 func newToken() string {
 	secret := make([]byte, secretBytes)
 	_, _ = rand.Read(secret) // never fails (crypto/rand since Go 1.24)
 	body := hex.EncodeToString(secret)
-	return tokenMark + body + checksum(body)
+	return tokenPrefix + body + checksum(body)
 }
 
 func checksum(body string) string {
-	sum := sha256.Sum256([]byte(tokenMark + body))
+	sum := sha256.Sum256([]byte(tokenPrefix + body))
 	return hex.EncodeToString(sum[:])[:sumChars]
 }
 
-// hashOf answers what a token is stored as, or false for what newToken cannot
-// have made.
+// hashOf returns the stored form of a token, or false for a text that newToken
+// cannot have made.
 func hashOf(token string) ([]byte, bool) {
-	body, ok := strings.CutPrefix(token, tokenMark)
+	body, ok := strings.CutPrefix(token, tokenPrefix)
 	if !ok || len(token) != tokenLen {
 		return nil, false
 	}

@@ -1,9 +1,9 @@
-// Package workspaces says who may speak for a tenant. Its promise: whoever
-// presents a key that was given out, is whole and has not been revoked speaks
-// for exactly one workspace, with exactly the scopes that the key was given;
-// nobody else speaks for any. A key is shown once and only its hash is kept.
+// Package workspaces stores tenants and their API keys. A key that has not been
+// revoked authenticates a request for exactly one workspace, with exactly the
+// scopes that the key has; no other text authenticates one. A key is shown once,
+// and only its hash is stored.
 //
-// Which scope an endpoint needs is the api room's business.
+// Package api decides which scope an endpoint needs.
 package workspaces
 
 import (
@@ -20,22 +20,22 @@ import (
 	"lemma/pgerr"
 )
 
-// Workspace is a tenant. All that Lemma keeps belongs to one.
+// Workspace is a tenant. Every row of a tenant's table belongs to one.
 type Workspace struct {
 	ID        uuid.UUID
 	Name      string // unique
 	CreatedAt time.Time
 }
 
-// Workspaces keeps workspaces and their keys.
+// Workspaces stores workspaces and their keys.
 type Workspaces struct {
 	pool *pgxpool.Pool
 }
 
-// New makes the room on a pool.
+// New returns Workspaces on a pool.
 func New(pool *pgxpool.Pool) *Workspaces { return &Workspaces{pool: pool} }
 
-// Create makes a workspace. A name that is taken is a Conflict.
+// Create makes a workspace. A name that another workspace has is a Conflict.
 func (w *Workspaces) Create(ctx context.Context, name string) (Workspace, error) {
 	if fault := lemma.CheckName(name); fault != nil {
 		return Workspace{}, fault

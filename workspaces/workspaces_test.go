@@ -59,13 +59,13 @@ func TestWorkspaces(t *testing.T) {
 	kind(t, err, lemma.Conflict)
 	_, err = b.Create(t.Context(), "")
 	kind(t, err, lemma.Invalid)
-	_, err = b.ByName(t.Context(), "nobody")
+	_, err = b.ByName(t.Context(), "unknown")
 	kind(t, err, lemma.NotFound)
 	_, err = b.Get(t.Context(), lemma.NewID())
 	kind(t, err, lemma.NotFound)
 }
 
-func TestKeySpeaksForItsWorkspaceUntilRevoked(t *testing.T) {
+func TestKeyAuthenticatesItsWorkspaceUntilRevoked(t *testing.T) {
 	b := setup(t)
 	key, token := b.key(t, "campaigns:read", "keys:read")
 	found, err := b.Authenticate(t.Context(), token)
@@ -76,7 +76,7 @@ func TestKeySpeaksForItsWorkspaceUntilRevoked(t *testing.T) {
 		t.Errorf("authenticated as %+v", found)
 	}
 	if !strings.HasPrefix(token, key.Prefix) || len(key.Prefix) >= len(token)/4 {
-		t.Errorf("prefix %q does not fit the token or says too much of it", key.Prefix)
+		t.Errorf("prefix %q is not the beginning of the token, or too long", key.Prefix)
 	}
 	first, err := b.RevokeKey(t.Context(), b.ws, key.ID)
 	if err != nil || first.RevokedAt == nil {
@@ -98,8 +98,8 @@ func TestTokensThatAreNoKey(t *testing.T) {
 		last = "1"
 	}
 	for name, wrong := range map[string]string{
-		"empty": "", "no mark": token[3:], "cut short": token[:len(token)-1], "mistyped": token[:len(token)-1] + last,
-		"never given out": newToken(), "upper case": strings.ToUpper(token), "more": token + "0",
+		"empty": "", "no prefix": token[3:], "cut short": token[:len(token)-1], "mistyped": token[:len(token)-1] + last,
+		"not of a key": newToken(), "upper case": strings.ToUpper(token), "more": token + "0",
 	} {
 		_, err := b.Authenticate(t.Context(), wrong)
 		if lemma.KindOf(err) != lemma.Unauthenticated {
@@ -108,7 +108,7 @@ func TestTokensThatAreNoKey(t *testing.T) {
 	}
 }
 
-// The database must not be a place to steal keys from.
+// A reader of the database must not learn tokens.
 func TestOnlyTheHashIsStored(t *testing.T) {
 	b := setup(t)
 	key, token := b.key(t, Admin)
@@ -121,11 +121,11 @@ func TestOnlyTheHashIsStored(t *testing.T) {
 	}
 }
 
-func TestAdminHoldsEveryScope(t *testing.T) {
+func TestAdminIncludesEveryScope(t *testing.T) {
 	admin := Key{Scopes: []string{Admin}}
 	for _, scope := range Scopes {
 		if !admin.Has(scope) {
-			t.Errorf("admin does not hold %s", scope)
+			t.Errorf("admin does not include %s", scope)
 		}
 		if (Key{Scopes: []string{"templates:read"}}).Has(scope) != (scope == "templates:read") {
 			t.Errorf("templates:read and %s", scope)
@@ -168,7 +168,7 @@ func TestCreatingOneIDTwice(t *testing.T) {
 	_, _, err = b.CreateKey(t.Context(), b.ws, n) // it is in use now
 	kind(t, err, lemma.Conflict)
 	if _, err := b.Authenticate(t.Context(), token); err != nil {
-		t.Errorf("a key in use was taken away: %v", err)
+		t.Errorf("the token of a key in use was replaced: %v", err)
 	}
 	keys, _, err := b.ListKeys(t.Context(), b.ws, page.Query{Limit: 10})
 	if err != nil || len(keys) != 1 {
@@ -219,7 +219,7 @@ func TestAnotherWorkspacesKeyIsUnknown(t *testing.T) {
 	}
 }
 
-func TestLastUseIsNotedOnceAMinute(t *testing.T) {
+func TestLastUseIsWrittenOnceAMinute(t *testing.T) {
 	b := setup(t)
 	key, token := b.key(t, Admin)
 	var wg sync.WaitGroup

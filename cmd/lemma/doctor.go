@@ -106,12 +106,12 @@ func secretFindings(ctx context.Context, c Config, pool *pgxpool.Pool) (list []f
 		}
 		f := finding{"ok", "secrets of " + s.Table, fmt.Sprintf("all %d are encrypted with the first key", r.Rows)}
 		switch {
-		case len(r.Shut) > 0:
-			f.state, f.text = "RED", fmt.Sprintf("%d of %d are unreadable with every key (%s)", len(r.Shut), r.Rows, named(s, r.Shut))
+		case len(r.Unreadable) > 0:
+			f.state, f.text = "RED", fmt.Sprintf("%d of %d are unreadable with every key (%s)", len(r.Unreadable), r.Rows, named(s, r.Unreadable))
 		case r.Old > 0:
 			f.state, f.text = "warn", fmt.Sprintf("all %d are readable, %d with another key than the first: run lemma secrets reseal", r.Rows, r.Old)
 		}
-		list, unreadable = append(list, f), unreadable+len(r.Shut)
+		list, unreadable = append(list, f), unreadable+len(r.Unreadable)
 	}
 	return list, unreadable, nil
 }

@@ -52,8 +52,8 @@ func (resealCommand) run(ctx context.Context, c Config, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\n", s.Table, r.Rows, r.Resealed, r.Current, r.Changed, named(s, r.Shut))
-		left += len(r.Shut) + r.Changed
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\n", s.Table, r.Rows, r.Resealed, r.Current, r.Changed, named(s, r.Unreadable))
+		left += len(r.Unreadable) + r.Changed
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -115,8 +115,8 @@ func (e *env) oneCampaign(ctx context.Context, name string, n int, kind sender.K
 		return figure{}, err
 	}
 	f := m.stop(name, n)
-	if c.Status != campaigns.Completed || !c.Books.Balanced || c.Books.Sent != int64(n) {
-		return f, fmt.Errorf("campaign is %s (%s): %+v", c.Status, c.StatusDetail, c.Books)
+	if c.Status != campaigns.Completed || !c.Counts.Balanced || c.Counts.Sent != int64(n) {
+		return f, fmt.Errorf("campaign is %s (%s): %+v", c.Status, c.StatusDetail, c.Counts)
 	}
 	took := c.FinishedAt.Sub(*c.StartedAt).Seconds() // the campaign's own times: the poll for its end is not counted
 	f.Seconds, f.PerSecond = round(took), round(float64(n)/took)

@@ -185,7 +185,7 @@ func (b *instance) await(ctx context.Context, id uuid.UUID) (campaigns.Campaign,
 		}
 		select {
 		case <-ctx.Done():
-			return c, fmt.Errorf("campaign is %s after the time limit: %+v", c.Status, c.Books)
+			return c, fmt.Errorf("campaign is %s after the time limit: %+v", c.Status, c.Counts)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

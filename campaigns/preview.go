@@ -16,10 +16,10 @@ import (
 	"lemma/notifications"
 )
 
-// A preview renders checkSize rows, drawn at random from the whole audience.
-// They find a failure of 1 % of the rows with a chance of 1 - 0.99^500 = 99.3 %.
-// It shows sampleSize messages and at most faultsShown different errors, each
-// with at most profilesShown profiles.
+// A preview renders checkSize random rows of the audience. They include a failure
+// of 1 % of the rows with a probability of 1 - 0.99^500 = 99.3 %. It shows
+// sampleSize messages and at most faultsShown different errors, each with at most
+// profilesShown profiles.
 const (
 	checkSize     = 500
 	sampleSize    = 3
@@ -27,45 +27,46 @@ const (
 	profilesShown = 5
 )
 
-// checkTime bounds the rendering of a preview. What was rendered until then is reported.
+// checkTime bounds the rendering of a preview. The rows that are rendered by then are reported.
 const checkTime = 10 * time.Second
 
-// Rehearse finds out what a send would do now, without a side effect: it
-// counts the audience by what would become of each row, and renders messages of
-// rows that it draws at random.
-func (c *Campaigns) Rehearse(ctx context.Context, workspaceID, id uuid.UUID) (Rehearsal, error) {
+// Preview returns the result that a send would have now, without a side effect. It
+// counts the rows of the audience by outcome, and renders the messages of random
+// rows.
+func (c *Campaigns) Preview(ctx context.Context, workspaceID, id uuid.UUID) (Preview, error) {
 	now, err := c.Get(ctx, workspaceID, id)
 	if err != nil {
-		return Rehearsal{}, err
+		return Preview{}, err
 	}
 	content, err := c.content(ctx, now)
 	if err != nil {
-		return Rehearsal{}, err
+		return Preview{}, err
 	}
-	counts, drawn, err := c.audiences.Sample(ctx, workspaceID, now.AudienceID, content.Variables(), checkSize)
+	counts, sample, err := c.audiences.Sample(ctx, workspaceID, now.AudienceID, content.Variables(), checkSize)
 	if err != nil {
-		return Rehearsal{}, err
+		return Preview{}, err
 	}
-	r := Rehearsal{Rows: counts.Rows, Sendable: counts.Sendable, SkippedBy: map[string]int64{}, Sample: []Rendered{}}
+	r := Preview{Rows: counts.Rows, Sendable: counts.Sendable, SkippedBy: map[string]int64{}, Sample: []Rendered{}}
 	for reason, n := range map[string]int64{
 		notifications.MissingAddress: counts.MissingAddress, notifications.InvalidAddress: counts.InvalidAddress,
-		notifications.DuplicateAddress: counts.DuplicateAddress, notifications.Unsubscribed: counts.Unsubscribed, notifications.InvalidKey: counts.InvalidKey,
+		notifications.DuplicateAddress: counts.DuplicateAddress, notifications.Unsubscribed: counts.Unsubscribed,
+		notifications.InvalidKey: counts.InvalidKey,
 	} {
 		if n > 0 {
 			r.SkippedBy[reason] = n
 		}
 	}
-	r.render(ctx, now, content, drawn, time.Now().Add(checkTime))
+	r.render(ctx, now, content, sample, time.Now().Add(checkTime))
 	return r, ctx.Err()
 }
 
-// render renders the rows: the first ones, which are shown, and then the others
-// in random order, so that a deadline leaves out any of them with the same chance.
-func (r *Rehearsal) render(ctx context.Context, now Campaign, content *message.Compiled, drawn []audience.Row, deadline time.Time) {
+// render renders the first rows, which are shown, and then the others in random
+// order, so that a deadline omits each of them with the same probability.
+func (r *Preview) render(ctx context.Context, now Campaign, content *message.Compiled, sample []audience.Row, deadline time.Time) {
 	faults := map[string]*RenderFault{}
-	others := drawn[min(len(drawn), sampleSize):]
+	others := sample[min(len(sample), sampleSize):]
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
-	for _, row := range drawn {
+	for _, row := range sample {
 		if ctx.Err() != nil || r.Rendered > 0 && time.Now().After(deadline) {
 			break
 		}
@@ -86,10 +87,10 @@ func (r *Rehearsal) render(ctx context.Context, now Campaign, content *message.C
 		return cmp.Or(cmp.Compare(b.Rows, a.Rows), cmp.Compare(a.Error, b.Error))
 	})
 	r.Faults = r.Faults[:min(len(r.Faults), faultsShown)]
-	r.FailedAtMost = shareAtMost(r.Failed, r.Rendered, r.Sendable)
+	r.FailedAtMost = failureBound(r.Failed, r.Rendered, r.Sendable)
 }
 
-func (r *Rehearsal) failed(faults map[string]*RenderFault, one Rendered) {
+func (r *Preview) failed(faults map[string]*RenderFault, one Rendered) {
 	r.Failed++
 	f := faults[one.Error]
 	if f == nil {
@@ -101,11 +102,11 @@ func (r *Rehearsal) failed(faults map[string]*RenderFault, one Rendered) {
 	}
 }
 
-// shareAtMost is the greatest share of rows that may fail, with a confidence of
-// 95 %, when so many of n rows drawn at random did: the upper bound of Clopper
-// and Pearson (Biometrika 26, 1934). Without a failure it is about 3/n, the rule
-// of three (Hanley and Lippman-Hand, JAMA 249, 1983). Of all rows it is exact.
-func shareAtMost(failed, n, all int64) float64 {
+// failureBound is the upper bound of the fraction of all rows that fail, with a
+// confidence of 95 %, if so many of n random rows failed (Clopper and Pearson,
+// Biometrika 26, 1934). Without a failure it is about 3/n, the rule of three
+// (Hanley and Lippman-Hand, JAMA 249, 1983). If all rows were rendered it is exact.
+func failureBound(failed, n, all int64) float64 {
 	switch {
 	case n == 0 && all > 0:
 		return 1
@@ -125,9 +126,9 @@ func shareAtMost(failed, n, all int64) float64 {
 	return high
 }
 
-// atMost is the chance of at most k failures in n rows of which the share p fails.
+// atMost is the probability of at most k failures in n rows of which the fraction p fails.
 func atMost(k, n int64, p float64) float64 {
-	sum, term := 0.0, float64(n)*math.Log1p(-p) // of no failure, as a logarithm
+	sum, term := 0.0, float64(n)*math.Log1p(-p) // logarithm of the probability of no failure
 	for i := int64(0); i <= k; i++ {
 		sum += math.Exp(term)
 		term += math.Log(float64(n-i)/float64(i+1)) + math.Log(p) - math.Log1p(-p)

@@ -12,31 +12,35 @@ import (
 	"lemma/message"
 )
 
-// strict makes the template fail for people without a city in their data.
+// strict makes the template fail for profiles without a city in their data.
 func (b *bundle) strict() Campaign {
 	b.t.Helper()
 	ctx := context.Background()
 	b.run(b.shop, `alter table customers add data jsonb default '{"city":"Kyiv"}'; grant select on customers to `+b.role)
-	_, err := b.deps.Audiences.Update(ctx, b.ws, b.audience, nil, audience.Patch{SQL: ptr("select id, email, name, opted_out, data from customers order by id::int")})
+	_, err := b.deps.Audiences.Update(ctx, b.ws, b.audience, nil,
+		audience.Patch{SQL: new("select id, email, name, opted_out, data from customers order by id::int")})
 	b.must(err)
-	tpl, err := b.deps.Templates.Create(ctx, b.ws, message.NewTemplate{ID: lemma.NewID(), Name: "strict", Content: message.Content{Subject: "Hi", Text: "{{ data.city }}"}})
+	tpl, err := b.deps.Templates.Create(ctx, b.ws,
+		message.NewTemplate{ID: lemma.NewID(), Name: "strict", Content: message.Content{Subject: "Hi", Text: "{{ data.city }}"}})
 	b.must(err)
 	b.template = tpl.ID
 	return b.draft()
 }
 
-// Failures at the end of an audience are found, however it begins.
+// Failures at the end of an audience are found.
 func TestAPreviewFindsRareFailures(t *testing.T) {
 	b := setup(t, 5000)
 	c := b.strict()
-	b.run(b.shop, `update customers set data = '{}' where id::int > 4800`) // 4 %: missed with a chance of 1 in 700 million
-	r, err := b.Rehearse(context.Background(), b.ws, c.ID)
+	b.run(b.shop, `update customers set data = '{}' where id::int > 4800`) // 4 %: missed with a probability of 1 in 700 million
+	r, err := b.Preview(context.Background(), b.ws, c.ID)
 	b.must(err)
-	if r.Rows != 5000 || r.Sendable != 5000 || r.Rendered != checkSize || r.Failed == 0 || len(r.Faults) != 1 || len(r.Sample) != sampleSize {
+	if r.Rows != 5000 || r.Sendable != 5000 || r.Rendered != checkSize || r.Failed == 0 || len(r.Faults) != 1 ||
+		len(r.Sample) != sampleSize {
 		t.Fatalf("%+v", r)
 	}
 	f := r.Faults[0]
-	if f.Rows != r.Failed || len(f.ProfileKeys) == 0 || len(f.ProfileKeys) > profilesShown || !strings.Contains(f.Error, "data.city is not there") {
+	if f.Rows != r.Failed || len(f.ProfileKeys) == 0 || len(f.ProfileKeys) > profilesShown ||
+		!strings.Contains(f.Error, "data.city is missing") {
 		t.Errorf("%+v", f)
 	}
 	if share := float64(r.Failed) / checkSize; r.FailedAtMost <= share || r.FailedAtMost > share+0.05 {
@@ -44,12 +48,13 @@ func TestAPreviewFindsRareFailures(t *testing.T) {
 	}
 }
 
-// Of a small audience every sendable row is rendered, and the answer is exact.
+// Every sendable row of a small audience is rendered, and the result is exact.
 func TestAPreviewOfASmallAudienceIsExact(t *testing.T) {
 	b := setup(t, 400)
 	c := b.strict()
-	b.run(b.shop, `update customers set data = '{}' where id in ('7', '8', '9', '10'); update customers set opted_out = true where id = '7'; update customers set email = 'C1@shop.example' where id = '8'`)
-	r, err := b.Rehearse(context.Background(), b.ws, c.ID)
+	b.run(b.shop, `update customers set data = '{}' where id in ('7', '8', '9', '10');
+		update customers set opted_out = true where id = '7'; update customers set email = 'C1@shop.example' where id = '8'`)
+	r, err := b.Preview(context.Background(), b.ws, c.ID)
 	b.must(err)
 	if r.Sendable != 398 || r.Rendered != 398 || r.Failed != 2 || r.FailedAtMost != 2.0/398 || r.Faults[0].Rows != 2 {
 		t.Errorf("%+v, %+v", r, r.Faults)
@@ -59,30 +64,30 @@ func TestAPreviewOfASmallAudienceIsExact(t *testing.T) {
 	}
 }
 
-// What was rendered when the time is up is reported.
+// The rows that are rendered within the time are reported.
 func TestAPreviewIsBoundedInTime(t *testing.T) {
 	b := setup(t, 100)
 	ctx := context.Background()
 	now := b.get(b.draft().ID)
 	content, err := b.content(ctx, now)
 	b.must(err)
-	_, drawn, err := b.deps.Audiences.Sample(ctx, b.ws, b.audience, content.Variables(), checkSize)
+	_, sample, err := b.deps.Audiences.Sample(ctx, b.ws, b.audience, content.Variables(), checkSize)
 	b.must(err)
-	r := Rehearsal{Sendable: 100}
-	r.render(ctx, now, content, drawn, time.Now().Add(-time.Second))
+	r := Preview{Sendable: 100}
+	r.render(ctx, now, content, sample, time.Now().Add(-time.Second))
 	if r.Rendered != 1 || r.Failed != 0 || math.Abs(r.FailedAtMost-0.95) > 1e-9 {
 		t.Errorf("%+v", r)
 	}
 }
 
-// The bound against values of the binomial distribution that are known.
-func TestTheShareThatMayFail(t *testing.T) {
+// The bound is compared with known values of the binomial distribution.
+func TestFailureBound(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		failed, n, all int64
 		want           float64
 	}{
-		{0, 500, 1_000_000, 0.005974}, // 1 - 0.05^(1/500); the rule of three says 0.006
+		{0, 500, 1_000_000, 0.005974}, // 1 - 0.05^(1/500); the rule of three gives 0.006
 		{0, 100, 1_000_000, 0.029513},
 		{5, 100, 1_000_000, 0.102253},
 		{50, 100, 1_000_000, 0.586378},
@@ -94,7 +99,7 @@ func TestTheShareThatMayFail(t *testing.T) {
 		{0, 0, 0, 0},
 		{0, 0, 5, 1},
 	} {
-		if got := shareAtMost(c.failed, c.n, c.all); math.Abs(got-c.want) > 2e-6 {
+		if got := failureBound(c.failed, c.n, c.all); math.Abs(got-c.want) > 2e-6 {
 			t.Errorf("%d of %d of %d: %.6f, want %.6f", c.failed, c.n, c.all, got, c.want)
 		}
 	}

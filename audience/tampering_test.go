@@ -12,22 +12,22 @@ import (
 	"lemma"
 )
 
-// liar stands between Lemma and the shop and changes what Postgres says.
-type liar struct {
-	listener net.Listener
-	lying    atomic.Bool
-	// lie answers what is sent instead of a message, header and all.
-	lie func(kind byte, body []byte) []byte
+// tamperingProxy is a proxy between Lemma and the shop that changes messages of Postgres.
+type tamperingProxy struct {
+	listener  net.Listener
+	tampering atomic.Bool
+	// tamper returns what is sent instead of a message, including its header.
+	tamper func(kind byte, body []byte) []byte
 }
 
-func newLiar(t *testing.T, source target, lie func(kind byte, body []byte) []byte) *liar {
+func newTampering(t *testing.T, source target, tamper func(kind byte, body []byte) []byte) *tamperingProxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	p := &liar{listener: l, lie: lie}
+	p := &tamperingProxy{listener: l, tamper: tamper}
 	go func() {
 		for {
 			client, err := l.Accept()
@@ -40,9 +40,9 @@ func newLiar(t *testing.T, source target, lie func(kind byte, body []byte) []byt
 	return p
 }
 
-func (l *liar) port() int { return l.listener.Addr().(*net.TCPAddr).Port }
+func (l *tamperingProxy) port() int { return l.listener.Addr().(*net.TCPAddr).Port }
 
-func (l *liar) serve(client net.Conn, source target) {
+func (l *tamperingProxy) serve(client net.Conn, source target) {
 	defer client.Close()
 	server, err := dialShop(source)
 	if err != nil {
@@ -60,8 +60,8 @@ func (l *liar) serve(client net.Conn, source target) {
 			return
 		}
 		out := message(header[0], body)
-		if l.lying.Load() {
-			out = l.lie(header[0], body)
+		if l.tampering.Load() {
+			out = l.tamper(header[0], body)
 		}
 		if _, err := client.Write(out); err != nil {
 			return
@@ -73,13 +73,13 @@ func message(kind byte, body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)+4)), body...)
 }
 
-// TestLiar has a source that was honest when the audience was saved, and lies in the middle of a stream.
-func TestLiar(t *testing.T) {
+// TestTamperedResponses has a proxy that tampers with the responses in the middle of a stream.
+func TestTamperedResponses(t *testing.T) {
 	t.Parallel()
 	rows := 0
 	for name, c := range map[string]struct {
-		lie  func(kind byte, body []byte) []byte
-		want string
+		tamper func(kind byte, body []byte) []byte
+		want   string
 	}{
 		"leaves rows out": {func(kind byte, body []byte) []byte {
 			if kind == 'D' {
@@ -117,13 +117,13 @@ func TestLiar(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l := newLiar(t, direct, c.lie)
+			l := newTampering(t, direct, c.tamper)
 			b.source = b.addSource(t, Postgres, "postgres://"+b.role+"@"+l.listener.Addr().String()+"/"+direct.database+"?sslmode=disable")
 			x := b.addAudience(t, "select id, email from customers")
 			n := 0
 			_, err = b.Stream(t.Context(), b.ws, x.ID, []string{"id"}, func(r Row) error {
 				if n++; n == 100 {
-					l.lying.Store(true)
+					l.tampering.Store(true)
 				}
 				if !json.Valid([]byte(r.Payload)) {
 					t.Errorf("not JSON: %s", r.Payload)
@@ -135,8 +135,8 @@ func TestLiar(t *testing.T) {
 	}
 }
 
-// TestHugeRowsOfALiar has a connection that never comes to the end of a row.
-func TestHugeRowsOfALiar(t *testing.T) {
+// TestEndlessRows has a connection that never ends a row.
+func TestEndlessRows(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
 	defer theirs.Close()

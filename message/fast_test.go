@@ -8,67 +8,69 @@ import (
 	"time"
 )
 
-// same renders every text of c both by our own evaluator and by the engine
-// and fails when they differ. It answers how many texts were ours.
+// same renders every text of c by the fast path and by the engine, and fails if they
+// differ. It returns the number of texts that the fast path rendered.
 func same(t *testing.T, c *Compiled, payload string) int {
 	t.Helper()
 	values := make([]value, len(c.variables))
 	if err := read(values, c.variables, payload); err != nil {
 		return 0
 	}
-	ours := 0
+	fast := 0
 	for i := range c.parts {
 		p := &c.parts[i]
 		sameAsStrict(t, p, c.bindings(values))
-		if p.quick == nil {
+		if p.fast == nil {
 			continue
 		}
 		var made output
-		if !p.quick.render(&made, values) {
+		if !p.fast.render(&made, values) {
 			continue
 		}
-		ours++
+		fast++
 		slow, err := p.within(&meter{}, c.bindings(values))
 		if err != nil {
-			t.Fatalf("%s with %s: we make %q, the engine says %v", p.pointer, payload, made.text, err)
+			t.Fatalf("%s with %s: the fast path makes %q, the engine fails: %v", p.pointer, payload, made.text, err)
 		}
 		if slow != string(made.text) {
-			t.Fatalf("%s with %s: we make %q, the engine %q", p.pointer, payload, made.text, slow)
+			t.Fatalf("%s with %s: the fast path makes %q, the engine %q", p.pointer, payload, made.text, slow)
 		}
 	}
-	return ours
+	return fast
 }
 
-// sameAsStrict holds what we let pass to an engine that lets nothing pass: as
-// long as no member is missing, the two say the same, and where one is, we
-// name it or the author has provided for it.
+// sameAsStrict compares the engine with a strict one, to which every missing member
+// is an error. If none is missing, their results are the same. Otherwise the engine
+// fails too, or the template accepts a missing member.
 func sameAsStrict(t *testing.T, p *compiledPart, bound map[string]any) {
 	t.Helper()
 	made, err := p.within(&meter{deadline: time.Now().Add(time.Minute)}, bound)
 	strict, fault := strictly(p, bound)
 	switch {
 	case strict != nil && (err != nil || made != *strict):
-		t.Fatalf("%s: a strict engine makes %q, and we %q, %v", p.pointer, *strict, made, err)
+		t.Fatalf("%s: a strict engine makes %q, ours %q, %v", p.pointer, *strict, made, err)
 	case fault != nil && err == nil && !missesMember(fault):
-		t.Fatalf("%s: we make %q, a strict engine says %v", p.pointer, made, fault)
+		t.Fatalf("%s: the engine makes %q, a strict engine fails: %v", p.pointer, made, fault)
 	}
 }
 
-// author writes templates and data at random, within what the quick evaluator
-// takes and a little beyond.
+// author writes random templates and data that the fast path accepts,
+// and some that it does not.
 type author struct{ *rand.Rand }
 
 func (a author) one(of ...string) string { return of[a.IntN(len(of))] }
 
 func (a author) operand() string {
-	return a.one("a", "b", "c", "d", "e", "missing", "a", "b", `"x"`, `'it'`, `""`, `" & "`, "0", "1", "-2", "1.5", "1000000.5", "true", "false", "nil", `"a\tb\q"`,
+	return a.one("a", "b", "c", "d", "e", "missing", "a", "b", `"x"`, `'it'`, `""`, `" & "`, "0", "1", "-2", "1.5", "1000000.5", "true",
+		"false", "nil", `"a\tb\q"`,
 		a.one("o.k", "o.x", "o.x.y", `o["k"]`, `o[a]`, "a.b"))
 }
 
 func (a author) value() string {
 	v := a.operand()
 	for a.IntN(3) > 0 {
-		v += " | " + a.one("upcase", "downcase", "capitalize", "strip", "escape", "default: "+a.operand(), "append: "+a.operand(), "prepend: "+a.operand(), "size", "truncate: 3")
+		v += " | " + a.one("upcase", "downcase", "capitalize", "strip", "escape", "default: "+a.operand(), "append: "+a.operand(),
+			"prepend: "+a.operand(), "size", "truncate: 3")
 	}
 	return v
 }
@@ -123,17 +125,19 @@ func (a author) block(depth int) string {
 
 func (a author) payload() string {
 	scalar := func() string {
-		return a.one(`"x"`, `""`, `" "`, `"  a & b  "`, `"<O'Neil>"`, `"&"`, `"ÄNNA ß"`, `"a\"b\n"`, `"\ud800"`, `"\u00e4"`, "null", "true", "false", "0", "1", "-2", "1.5", "1.50", "1e3",
+		return a.one(`"x"`, `""`, `" "`, `"  a & b  "`, `"<O'Neil>"`, `"&"`,
+			`"ÄNNA ß"`, `"a\"b\n"`, `"\ud800"`, `"\u00e4"`, "null", "true",
+			"false", "0", "1", "-2", "1.5", "1.50", "1e3",
 			"1000000.5", "12345678901234567890", "123456789012.5", "0.00001", `"1"`, `"{{ a }}"`, "[1,2]", `{"k":1}`)
 	}
 	return fmt.Sprintf(`{"a":%s, "b":%s,"c":%s,"d":%s ,"e":%s,"o":{"k":"v"}}`, scalar(), scalar(), scalar(), scalar(), scalar())
 }
 
-// The quick evaluator may only say what the engine says.
-func TestQuickSaysWhatTheEngineSays(t *testing.T) {
+// The fast path renders the same bytes as the engine.
+func TestFastPathEqualsTheEngine(t *testing.T) {
 	t.Parallel()
 	a := author{rand.New(rand.NewPCG(1, 2))}
-	templates, ours := 0, 0
+	templates, fast := 0, 0
 	for range 4_000 {
 		source := a.body(2)
 		c, err := Compile(Content{Subject: "s", HTML: source + "<", Text: source + "."})
@@ -142,28 +146,28 @@ func TestQuickSaysWhatTheEngineSays(t *testing.T) {
 		}
 		templates++
 		for range 3 {
-			ours += same(t, c, a.payload())
+			fast += same(t, c, a.payload())
 		}
 	}
-	if templates < 2_000 || ours < 4_000 {
-		t.Errorf("only %d templates and %d texts were compared: the test has lost its sense", templates, ours)
+	if templates < 2_000 || fast < 4_000 {
+		t.Errorf("only %d templates and %d texts were compared", templates, fast)
 	}
 }
 
-func TestQuickTakesTheCommonMail(t *testing.T) {
+func TestFastPathRendersTheCommonMail(t *testing.T) {
 	t.Parallel()
 	c := compiled(t, smallMail)
 	for _, p := range c.parts {
-		if p.quick == nil {
-			t.Errorf("%s of a common mail goes to the engine", p.pointer)
+		if p.fast == nil {
+			t.Errorf("%s of a common mail is rendered by the engine", p.pointer)
 		}
 	}
 	if n := same(t, c, smallPayload); n != 3 {
-		t.Errorf("%d of 3 texts were ours", n)
+		t.Errorf("the fast path rendered %d of 3 texts", n)
 	}
 }
 
-func FuzzQuick(f *testing.F) {
+func FuzzFastPath(f *testing.F) {
 	a := author{rand.New(rand.NewPCG(3, 4))}
 	for range 50 {
 		f.Add(a.body(2), a.payload())

@@ -1,0 +1,171 @@
+package providers_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+func (b bundle) acquire(t testing.TB, id uuid.UUID, n int, rate float64, burst time.Duration) (time.Duration, bool) {
+	t.Helper()
+	wait, ok, err := b.accounts.Acquire(t.Context(), b.ws, id, n, rate, burst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wait, ok
+}
+
+func TestAcquire(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.create(t, nil).ID
+	if wait, ok := b.acquire(t, id, 100, 10, time.Second); !ok || wait != 0 {
+		t.Errorf("the first tokens: %s, %v", wait, ok)
+	}
+	wait, ok := b.acquire(t, id, 1, 10, time.Second) // the tokens are used up in 10 s, and 1 s of burst is allowed
+	if ok || wait < 8*time.Second || wait > 9*time.Second {
+		t.Errorf("the next token: %s, %v, want to wait for just under 9 s", wait, ok)
+	}
+	if _, ok := b.acquire(t, id, 1, 10, 11*time.Second); !ok {
+		t.Error("a token within the burst was refused")
+	}
+}
+
+// Unused time adds no tokens.
+func TestUnusedTimeAddsNoTokens(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.create(t, nil).ID
+	if _, err := b.pool.Exec(t.Context(), "update provider_meters set next_free_at = now() - interval '1 hour' where workspace_id = $1",
+		b.ws); err != nil {
+		t.Fatal(err)
+	}
+	b.acquire(t, id, 1000, 100, 0)
+	if wait, ok := b.acquire(t, id, 1, 100, 0); ok || wait < 9*time.Second {
+		t.Errorf("after an unused hour and the tokens of 10 s: %s, %v", wait, ok)
+	}
+}
+
+func TestProvidersHaveTheirOwnMeters(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, other := b.create(t, nil).ID, b.create(t, nil).ID
+	b.acquire(t, one, 1000, 1, 0)
+	if _, ok := b.acquire(t, other, 1, 1, 0); !ok {
+		t.Error("the rate of one provider delayed another")
+	}
+}
+
+func TestInvalidArgumentsAreRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.create(t, nil).ID
+	for _, d := range []struct {
+		n     int
+		rate  float64
+		burst time.Duration
+	}{{0, 1, 0}, {-1, 1, 0}, {1, 0, 0}, {1, -1, 0}, {1, 1, -time.Second}} {
+		if _, _, err := b.accounts.Acquire(t.Context(), b.ws, id, d.n, d.rate, d.burst); err == nil {
+			t.Errorf("%+v was accepted", d)
+		}
+	}
+}
+
+// Processes that acquire as fast as they can never exceed the rate, by the clock of
+// the database.
+func TestProcessesTogetherNeverExceedTheRate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.create(t, nil).ID
+	const rate, each, burst, processes = 500.0, 5, 20 * time.Millisecond, 4
+	begin := b.clock(t)
+	acquired := make([]int, processes)
+	var wait sync.WaitGroup
+	for process := range processes {
+		wait.Go(func() {
+			for range 100 {
+				if _, ok := b.acquire(t, id, each, rate, burst); ok {
+					acquired[process] += each
+				}
+			}
+		})
+	}
+	wait.Wait()
+	took := b.clock(t).Sub(begin)
+	total := 0
+	for _, n := range acquired {
+		total += n
+	}
+	if most := rate*(took+burst).Seconds() + each; total == 0 || float64(total) > most {
+		t.Errorf("%d tokens in %s, want at most %.0f", total, took, most)
+	}
+}
+
+// Of two calls at once the second waits for the first, and then sees its update.
+func TestAcquireSeesTheUpdateThatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.create(t, nil).ID
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context()) // it has been committed
+	if _, err := tx.Exec(t.Context(),
+		"update provider_meters set next_free_at = now() + interval '1 minute' where workspace_id = $1 and provider_id = $2", b.ws,
+		id); err != nil {
+		t.Fatal(err)
+	}
+	type result struct {
+		wait time.Duration
+		ok   bool
+		err  error
+	}
+	returned := make(chan result, 1)
+	go func() {
+		wait, ok, err := b.accounts.Acquire(t.Context(), b.ws, id, 1, 1, 0)
+		returned <- result{wait, ok, err}
+	}()
+	b.waitForLock(t)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-returned; a.err != nil || a.ok || a.wait < 30*time.Second {
+		t.Errorf("got %s, %v, %v, want a wait of a minute", a.wait, a.ok, a.err)
+	}
+}
+
+func (b bundle) clock(t testing.TB) (now time.Time) {
+	t.Helper()
+	if err := b.pool.QueryRow(t.Context(), "select clock_timestamp()").Scan(&now); err != nil {
+		t.Fatal(err)
+	}
+	return now
+}
+
+// waitForLock returns once a statement in this database waits for a lock.
+func (b bundle) waitForLock(t testing.TB) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		var waiting bool
+		err := b.pool.QueryRow(t.Context(),
+			"select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')").Scan(&waiting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if waiting {
+			return
+		}
+	}
+	t.Fatal("no statement waited for a lock")
+}
+
+func BenchmarkAcquire(b *testing.B) {
+	bundle := setup(b)
+	id := bundle.create(b, nil).ID
+	for b.Loop() {
+		bundle.acquire(b, id, 1, 1e6, time.Hour)
+	}
+}
