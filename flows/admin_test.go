@@ -20,7 +20,7 @@ import (
 	"lemma/page"
 )
 
-// Each verb in each status, from a table of its own.
+// Each verb in each status, against a table.
 func TestVerbsByStatus(t *testing.T) {
 	b := setup(t, 0)
 	ctx := context.Background()
@@ -90,10 +90,10 @@ func TestFlowIsMadeOnceAndChangedByItsETag(t *testing.T) {
 	again, err := b.Create(ctx, b.Workspace, n)
 	b.Must(err)
 	if d := cmp.Diff(first, again); d != "" || first.Status != flows.Draft || first.Version != 1 || first.LiveVersion != nil {
-		t.Fatalf("made twice: %s", d)
+		t.Fatalf("the repeated creation changed it: %s", d)
 	}
-	if turns := b.Count(`select count(*) from flow_shards where workspace_id = $1`); turns != enrollment.Shards {
-		t.Errorf("%d turns", turns)
+	if shards := b.Count(`select count(*) from flow_shards where workspace_id = $1`); shards != enrollment.Shards {
+		t.Errorf("%d shards", shards)
 	}
 	_, err = b.Create(ctx, b.Workspace, flows.NewFlow{ID: lemma.NewID(), Name: "Welcome"})
 	if e := b.Wants(lemma.Conflict, err); e.Code != "name_taken" {
@@ -118,7 +118,7 @@ func TestFlowIsMadeOnceAndChangedByItsETag(t *testing.T) {
 	_, err = b.Update(ctx, b.Workspace, lemma.NewID(), nil, flows.Patch{})
 	b.Wants(lemma.NotFound, err)
 	if _, err := b.Get(ctx, lemma.NewID(), n.ID); lemma.KindOf(err) != lemma.NotFound {
-		t.Errorf("another workspace sees it: %v", err)
+		t.Errorf("another workspace reads it: %v", err)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestFlowsAreListedNewestFirst(t *testing.T) {
 	}
 }
 
-// An archived flow does not keep its name from another, and may be given any.
+// An archived flow releases its name, and may be renamed to any.
 func TestAnArchivedFlowReleasesItsName(t *testing.T) {
 	b := setup(t, 0)
 	ctx := context.Background()
@@ -190,7 +190,7 @@ func TestOnlyADraftIsDeleted(t *testing.T) {
 	live := b.Live(flowstest.Minimal)
 	b.Wants(lemma.WrongStatus, b.Delete(ctx, b.Workspace, live))
 
-	// Whatever its status says: what people went through stays.
+	// A flow with enrollments is never deleted, whatever its status.
 	b.RecordEvent("c1", "hi")
 	b.Exec(b.Pool, `update flows set status = 'draft', live_version = null where id = $1`, live)
 	if e := b.Wants(lemma.Conflict, b.Delete(ctx, b.Workspace, live)); e.Code != "in_use" {
@@ -237,7 +237,7 @@ func TestVersionsAreNumbered(t *testing.T) {
 	}
 }
 
-// A draft may be as wrong as it likes, as long as it is a definition.
+// A draft may have any faults, as long as it has the form of a definition.
 func TestDraftsNeedOnlyTheShape(t *testing.T) {
 	b := setup(t, 0)
 	ctx := context.Background()
@@ -339,11 +339,11 @@ func TestHistoryNamesTheActor(t *testing.T) {
 		lines, next, err := b.History(ctx, b.Workspace, flow, page.Query{Limit: 2, Cursor: cursor})
 		b.Must(err)
 		for _, l := range lines {
-			who := "lemma"
+			actor := "lemma"
 			if l.APIKeyID != nil {
-				who = "key"
+				actor = "key"
 			}
-			reported = append(reported, l.Action+" "+who+" "+string(rune('0'+*l.Version)))
+			reported = append(reported, l.Action+" "+actor+" "+string(rune('0'+*l.Version)))
 		}
 		if cursor = next; next == "" {
 			break

@@ -22,16 +22,15 @@ import (
 	"lemma/webhooks"
 )
 
-// errNotMoving: the flow was paused or archived since its enrollments were read.
-var errNotMoving = errors.New("the flow is lockedFlow")
+// errNotMoving: the flow was paused or archived after its enrollments were read.
+var errNotMoving = errors.New("the flow was paused or archived")
 
 // commit writes the results of executions in one transaction. It needs no token of the
-// shard: every move, also one by another worker, raises the step that it compares, so
-// a late commit moves only what nobody moved. Consent counts from when it read. Each enrollment that is
-// still at the place where it was read moves, and only its steps are written. The
-// others were moved by another transaction and count as conflicts. The update that
-// moves enrollments also locks them, in the order of their ids; before a wait for an
-// event they are locked first.
+// shard: every move, also one by another worker, raises the step that it compares. Each
+// enrollment that is still at the place where it was read moves, and only its steps are
+// written. The others were moved by another transaction and count as conflicts. The update
+// that moves enrollments also locks them, in the order of their ids; those that enter a
+// wait for an event are locked first.
 func (f *Flows) commit(ctx context.Context, ws, flow uuid.UUID, shard int16,
 	all []*execution.Execution) (moved []*execution.Execution, err error) {
 	err = enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) (err error) {
@@ -67,8 +66,8 @@ func (f *Flows) commit(ctx context.Context, ws, flow uuid.UUID, shard int16,
 	return moved, nil
 }
 
-// lockMoving holds a flow in a status in which people move: a pause waits for
-// this transaction, or this one finds it paused.
+// lockMoving locks a flow in share mode in a status in which enrollments advance: a pause
+// waits for this transaction, or this one finds the flow paused.
 func (f *Flows) lockMoving(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
 	if err := enrollment.ShareFlow(ctx, tx, flow); err != nil {
 		return err
@@ -90,7 +89,8 @@ func (f *Flows) lockThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*e
 	of := execution.ByID(all)
 	rows, err := tx.Query(ctx, `
 		select e.id, e.node, e.step, e.waiting_since is not null, e.matched_event, coalesce(e.answer_step, 0) from `+enrollment.OneByOne+` (
-			select * from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and e.resume_at <= now() for update
+			select id, node, step, waiting_since, matched_event, answer_step from enrollments e
+			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and e.resume_at <= now() for update
 		) e`, ws, execution.IDs(all))
 	if err != nil {
 		return nil, fmt.Errorf("lock enrollments: %w", err)
@@ -121,8 +121,8 @@ type messages struct {
 	*execution.Route
 }
 
-// sendAll writes the notifications of all steps: a batch for each node, and for
-// each month in which people enrolled.
+// sendAll writes the notifications of all steps: a batch for each node, and for each month
+// of enrolling.
 func (f *Flows) sendAll(ctx context.Context, tx pgx.Tx, ws uuid.UUID, moved []*execution.Execution) error {
 	written := map[messages][]notifications.Recipient{}
 	for _, t := range moved {
@@ -157,15 +157,15 @@ func (f *Flows) sendAll(ctx context.Context, tx pgx.Tx, ws uuid.UUID, moved []*e
 	return nil
 }
 
-// prepare writes the content of a node's batches and the flow of their origin, unless
-// they exist. A flow that has sent before costs one read.
+// prepare writes the content of a node's batches and the flow of their origin, unless they
+// exist. A flow that has sent before costs one read.
 func (f *Flows) prepare(ctx context.Context, tx pgx.Tx, ws uuid.UUID, l messages) error {
 	n, _ := l.Node(l.node)
 	var from graph.From
 	if n.From != nil {
 		from = *n.From
 	}
-	envelope := mail.Envelope{FromEmail: from.Email, ReplyTo: n.ReplyTo}.Canonical() // the definition has it as its author wrote it
+	envelope := mail.Envelope{FromEmail: from.Email, ReplyTo: n.ReplyTo}.Canonical() // the definition stays as written
 	headers := n.Headers
 	if headers == nil {
 		headers = map[string]string{}
@@ -231,8 +231,8 @@ func writeSteps(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, shard int16,
 	return nil
 }
 
-// queueReleases releases the uniqueness keys of enrollments that were refused at
-// the entry: a later trigger may enroll the profile.
+// queueReleases releases the uniqueness keys of enrollments that were refused at the
+// entry, so that a later trigger may enroll the profile.
 func queueReleases(batch *pgx.Batch, ws uuid.UUID, refused []pgtype.UUID) {
 	if len(refused) == 0 {
 		return
@@ -248,8 +248,7 @@ func queueReleases(batch *pgx.Batch, ws uuid.UUID, refused []pgtype.UUID) {
 		ws, refused, len(refused))
 }
 
-// refusalAtEntry is kept like any other, with the
-// enrollment that it was.
+// refusalAtEntry is the refusal of an enrollment at its entry.
 func refusalAtEntry(t *execution.Execution) enrollment.RefusalRow {
 	r := enrollment.RefusalRow{FlowID: t.FlowID, Key: lemma.Key("refusal/2", string(t.ID[:])), ProfileKey: t.ProfileKey, Reason: t.Reason,
 		Detail: t.Detail, Source: t.Source, EnrollmentID: &t.ID}
@@ -282,11 +281,8 @@ func moveThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, there []*execution.
 	return moved, nil
 }
 
-// queueMoves moves the enrollments. The limit cuts nothing off: for a limit that it
-// does not know a planner expects few rows, and looks enrollments up one by one by the
-// whole primary key. The workspace is a column of the joined rows for the same reason:
-// as a parameter it would allow another index, which looks as good while the table is
-// empty. Every update of many enrollments is written like this. A matched event
+// queueMoves moves the enrollments: see "limit parameter" and "workspace as a column" in
+// enrollment/plans.go. Every update of many enrollments has this form. A matched event
 // belongs to one wait, so leaving the wait clears it.
 func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*execution.Execution) *pgx.QueuedQuery {
 	n := len(moved)
@@ -312,22 +308,27 @@ func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*execution.Execution) *p
 	}
 	return batch.Queue(`
 		update enrollments e set node = r.node, step = r.step, status = r.status, exit_reason = nullif(r.reason, ''), resume_at = r.resume_at,
-			waiting_since = r.since, awaits = nullif(r.awaits, ''), matched_event = r.matched_event, answer_step = nullif(r.answer_step, 0), first_due_at = r.first_due_at,
-			blocked_reason = nullif(r.blocked_reason, ''), failures = coalesce(r.failures, 0),
+			waiting_since = r.since, awaits = nullif(r.awaits, ''), matched_event = r.matched_event, answer_step = nullif(r.answer_step, 0),
+			first_due_at = r.first_due_at, blocked_reason = nullif(r.blocked_reason, ''), failures = coalesce(r.failures, 0),
 			ended_at = case when r.status <> 'active' then now() end
-		from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[],
-			$11::text[], $12::text[], $13::smallint[], $14::uuid[], $15::timestamptz[], $16::int[], $18::boolean[], $19::boolean[], $20::int[])
-			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, blocked_reason, failures, matched_event, first_due_at, answer_step,
-				from_waiting, from_matched, from_answer) limit $17) r
-		where e.workspace_id = r.workspace_id and e.id = r.id and e.node = r.from_node and e.step = r.from_step and e.ended_at is null and e.resume_at <= now()
-			and (e.waiting_since is not null) = coalesce(r.from_waiting, false) and (e.matched_event is not null) = coalesce(r.from_matched, false) and coalesce(e.answer_step, 0) = coalesce(r.from_answer, 0)
+		from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[],
+			$9::timestamptz[], $10::timestamptz[], $11::text[], $12::text[], $13::smallint[], $14::uuid[], $15::timestamptz[], $16::int[],
+			$18::boolean[], $19::boolean[], $20::int[])
+			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, blocked_reason, failures, matched_event,
+				first_due_at, answer_step, from_waiting, from_matched, from_answer) limit $17) r
+		where e.workspace_id = r.workspace_id and e.id = r.id and e.node = r.from_node and e.step = r.from_step
+			and e.ended_at is null and e.resume_at <= now()
+			and (e.waiting_since is not null) = coalesce(r.from_waiting, false)
+			and (e.matched_event is not null) = coalesce(r.from_matched, false)
+			and coalesce(e.answer_step, 0) = coalesce(r.from_answer, 0)
 		returning e.id`,
-		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, orNone(reasons), orNone(resume), orNone(since), orNone(awaits), orNone(blockedReasons), orNone(failures), orNone(matched), orNone(due), orNone(answers), n,
+		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, orNone(reasons), orNone(resume), orNone(since), orNone(awaits),
+		orNone(blockedReasons), orNone(failures), orNone(matched), orNone(due), orNone(answers), n,
 		orNone(fromWaiting), orNone(fromMatched), orNone(fromAnswers))
 }
 
-// orNone turns a column of zero values into an empty one, which unnest fills with
-// nulls: each column of a chunk costs Postgres something for each row.
+// orNone turns a column of zero values into an empty one, which unnest fills with nulls:
+// each value that is sent costs time.
 func orNone[T comparable](column []T) []T {
 	var zero T
 	if slices.ContainsFunc(column, func(v T) bool { return v != zero }) {

@@ -13,9 +13,9 @@ import (
 const asksThenEnds = `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"ask","nodes":{
 	"ask":{$ask,"next":"end"},"end":{"type":"exit"}}}`
 
-// An endpoint fails while a version is published in which the node that called
-// it waits for something else, or calls again. What the retry is answered
-// belongs to the call that was made: it ends no other wait.
+// An endpoint fails while a version is published in which the node that called it waits
+// for something else, or calls again. The answer to the retry belongs to its call and ends
+// no other wait.
 func TestALateAnswerEndsNoOtherWait(t *testing.T) {
 	for name, c := range map[string]struct{ node, story string }{
 		"a delay": {`"type":"delay","for":"PT1H"`, "enrolled@ checked@ webhook@ask moved@ask"},
@@ -58,7 +58,8 @@ func TestALateAnswerEndsNoOtherWait(t *testing.T) {
 	}
 }
 
-// A message of another step of the same enrollment wakes nobody, whatever node it names.
+// The answer to a message of another step of the same enrollment wakes nothing, whatever
+// node it names.
 func TestAnAnswerBelongsToItsStep(t *testing.T) {
 	b := setup(t, 1)
 	var status atomic.Int32
@@ -75,13 +76,13 @@ func TestAnAnswerBelongsToItsStep(t *testing.T) {
 	b.Exec(b.Pool, `update outbox set step = step + 1, status = 'pending', finished_at = null, due_at = now()`)
 	b.CallWebhooks()
 	b.Settle()
-	if got := b.Story(was.ID); got != "enrolled@ checked@ webhook@tell answered@tell completed@end" {
+	if got := b.Story(was.ID); got != "enrolled@ checked@ webhook@notify answered@notify completed@end" {
 		t.Error(got)
 	}
 }
 
-// The endpoint answers between a worker's question whether it has and what the
-// worker writes: that it goes on waiting. The answer wakes all the same.
+// The endpoint answers between a worker's check for the answer and its write that the wait
+// goes on. The answer still wakes the enrollment.
 func TestAnAnswerBesideAWorkerIsNotLost(t *testing.T) {
 	b := setup(t, 1)
 	var status atomic.Int32
@@ -90,14 +91,14 @@ func TestAnAnswerBesideAWorkerIsNotLost(t *testing.T) {
 	flow := b.Live(text)
 	b.RecordEvent("c1", "go")
 	b.Settle()
-	b.PublishNext(flow, text, flows.InFlight{Mode: "move"}) // asks for the answer anew
+	b.PublishNext(flow, text, flows.InFlight{Mode: "move"}) // registers the wait again
 	b.FinishMoves()
 	w := b.StopAt("evaluated")
 	b.Stands(w)
 	b.CallWebhooks()
 	b.Must(w.End())
 	b.Settle()
-	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ webhook@tell moved@tell answered@tell completed@end" {
+	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ webhook@notify moved@notify answered@notify completed@end" {
 		t.Error(got)
 	}
 	b.Invariants()

@@ -13,10 +13,11 @@ import (
 	"lemma/flows/intake"
 )
 
-// twoWaits waits for an event and then for another, or for another one of the
-// same name.
+// twoWaits waits for an event and then for another one, or for another event of the same
+// name.
 func twoWaits(first, second string) string {
-	return strings.NewReplacer("FIRST", first, "SECOND", second).Replace(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"per_event"},"start":"w1","nodes":{
+	return strings.NewReplacer("FIRST", first, "SECOND", second).Replace(`{"triggers":[{"type":"event","event":"go"}],
+		"recurrence":{"policy":"per_event"},"start":"w1","nodes":{
 	"w1":{"type":"wait_for_event","event":"FIRST","timeout":"P1D","next":"w2","on_timeout":"late1"},
 	"w2":{"type":"wait_for_event","event":"SECOND","timeout":"P1D","next":"done","on_timeout":"late2"},
 	"late1":{"type":"exit"},"late2":{"type":"exit"},"done":{"type":"exit"}}}`)
@@ -24,7 +25,7 @@ func twoWaits(first, second string) string {
 
 const bothMatched = "enrolled@ checked@ resumed@w1 resumed@w2 completed@done"
 
-// What ended one wait is not what the next one has matched.
+// An event that ended one wait does not match the next.
 func TestAnEventEndsOneWaitAndNotTheNext(t *testing.T) {
 	b := setup(t, 2)
 	flow := b.Live(twoWaits("a", "b"))
@@ -49,11 +50,12 @@ func TestAnEventEndsOneWaitAndNotTheNext(t *testing.T) {
 	b.Invariants()
 }
 
-// A delay after a wait that ended with an event is a delay like any other.
+// A delay after a wait that ended with an event is shifted like any other.
 func TestADelayAfterAnAwaitedEventIsShifted(t *testing.T) {
 	b := setup(t, 1)
 	text := `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"w1","nodes":{
-		"w1":{"type":"wait_for_event","event":"a","timeout":"P1D","next":"pause","on_timeout":"end"},"pause":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
+		"w1":{"type":"wait_for_event","event":"a","timeout":"P1D","next":"pause","on_timeout":"end"},
+			"pause":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
 	flow := b.Live(text)
 	b.RecordEvent("c1", "go")
 	b.Settle()
@@ -67,8 +69,8 @@ func TestADelayAfterAnAwaitedEventIsShifted(t *testing.T) {
 	}
 }
 
-// Each event ends one wait: one that came while a worker was on the way to the
-// first, and each of several that came before a late one.
+// Each event ends one wait: one that arrived while a worker was about to enter the first,
+// and each of several that came before a late worker.
 func TestEachEventEndsOneWait(t *testing.T) {
 	b := setup(t, 3)
 	flow := b.Live(twoWaits("a", "a"))
@@ -93,8 +95,8 @@ func TestEachEventEndsOneWait(t *testing.T) {
 	b.Invariants()
 }
 
-// An enrollment whose awaited event matched is where the profile was when it came, however long
-// that wait has become since.
+// An enrollment whose awaited event matched has left the wait at the time of the event,
+// even if a move has made that wait longer since.
 func TestAnEndedWaitIsNotShifted(t *testing.T) {
 	b := setup(t, 1)
 	text := twoWaits("a", "a")
@@ -112,8 +114,8 @@ func TestAnEndedWaitIsNotShifted(t *testing.T) {
 	}
 }
 
-// A wait is found to have ended with an event only when its time is over. The
-// event after that is what the next wait has matched.
+// A wait may be found to have ended with an event only after its time. The next event then
+// matches the next wait.
 func TestTheLastPollFindsOneEventForEachWait(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(twoWaits("a", "a"))
@@ -121,7 +123,7 @@ func TestTheLastPollFindsOneEventForEachWait(t *testing.T) {
 	b.Settle()
 	b.RecordEvents("c1", "a", "a")
 	id := b.Enrollment(flow, "c1").ID
-	// As if the profile had been looked for before the profile was there to be found.
+	// As if the event had searched before the enrollment was visible.
 	b.Exec(b.Pool, `update enrollments set matched_event = null, resume_at = now() where workspace_id = $1`, b.Workspace)
 	b.Settle()
 	if got := b.Story(id); got != bothMatched {
@@ -130,8 +132,8 @@ func TestTheLastPollFindsOneEventForEachWait(t *testing.T) {
 	b.Invariants()
 }
 
-// An enrollment whose awaited event matched as the profile came to it does not take a second
-// share of what a resume releases, and is not shown as kept from going on.
+// An enrollment whose awaited event matched before it entered the wait does not count
+// twice in a release, and is not shown as blocked.
 func TestAMissedEventMakesDueNow(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(twoWaits("a", "b"))
@@ -145,12 +147,12 @@ func TestAMissedEventMakesDueNow(t *testing.T) {
 	}
 	e := b.Enrollment(flow, "c1")
 	if held := *b.Flow(flow).ResumedAt; e.Node != "w1" || !e.ResumeAt.After(held) || e.BlockedSince != nil {
-		t.Errorf("%+v, held until %s", e, held)
+		t.Errorf("%+v, released until %s", e, held)
 	}
 }
 
-// Who is put elsewhere while a pause is being released keeps its place in that,
-// and has matched nothing there of what came before.
+// An enrollment that is moved during a release keeps its order in it, and earlier events
+// do not match on its new node.
 func TestAMoveInAReleaseReceivesLaterEvents(t *testing.T) {
 	b := setup(t, 1)
 	text := twoWaits("a", "b")
@@ -174,8 +176,8 @@ func TestAMoveInAReleaseReceivesLaterEvents(t *testing.T) {
 	}
 }
 
-// held locks somebody's enrollment, so that whoever wants it waits.
-func (b *bundle) held(id uuid.UUID) (letGo func()) {
+// lockRow locks an enrollment, so that other transactions wait for it.
+func (b *bundle) lockRow(id uuid.UUID) (unlock func()) {
 	b.T.Helper()
 	tx, err := b.Pool.Begin(bg)
 	b.Must(err)
@@ -185,8 +187,8 @@ func (b *bundle) held(id uuid.UUID) (letGo func()) {
 	return func() { b.Must(tx.Rollback(bg)) }
 }
 
-// stuckChunk is c1, who waits, and a chunk with an answer for it that cannot go on because
-// of c2, who is locked before her.
+// stuckChunk is c1, which waits, and a chunk with an event for it that waits for the lock
+// on c2.
 type stuckChunk struct {
 	*bundle
 	flow  uuid.UUID
@@ -203,7 +205,7 @@ func (b *bundle) stuckChunk(text string, more ...string) *stuckChunk {
 	b.RecordEvent("c1", "go")
 	b.Settle()
 	h.c1 = b.Enrollment(h.flow, "c1").ID
-	h.free = b.held(b.Enrollment(h.flow, "c2").ID)
+	h.free = b.lockRow(b.Enrollment(h.flow, "c2").ID)
 	chunk := []intake.Event{{ProfileKey: "c2", Name: "a"}, {ProfileKey: "c1", Name: "a"}}
 	for _, name := range more {
 		chunk = append(chunk, intake.Event{ProfileKey: "c1", Name: name})
@@ -213,7 +215,7 @@ func (b *bundle) stuckChunk(text string, more ...string) *stuckChunk {
 	return h
 }
 
-// ends lets the chunk go on, and then everybody.
+// ends unlocks c2 and advances all enrollments.
 func (h *stuckChunk) ends() {
 	h.T.Helper()
 	h.free()
@@ -223,9 +225,8 @@ func (h *stuckChunk) ends() {
 	h.Invariants()
 }
 
-// The time of a wait passes while the event's transaction waits for somebody
-// else. Whether a worker has been there already or not, the event came too late,
-// and says so.
+// The wait times out while the event's transaction waits for a lock. Whether a worker has
+// read the enrollment or not, the event is too late, and its time shows it.
 func TestAnEventAppliedAfterTheTimeout(t *testing.T) {
 	for name, worker := range map[string]bool{"a worker was there": true, "none was": false} {
 		t.Run(name, func(t *testing.T) {
@@ -241,15 +242,16 @@ func TestAnEventAppliedAfterTheTimeout(t *testing.T) {
 			if got := b.Story(h.c1); got != "enrolled@ checked@ timed_out@w1 completed@late1" || h.done[1].Woken != 0 {
 				t.Errorf("%d woken, %s", h.done[1].Woken, got)
 			}
-			if n := b.Count(`select count(*) from trigger_events where workspace_id = $1 and profile_key = 'c1' and name = 'a' and received_at < $2`, over); n != 0 {
-				t.Error("the event is said to have come in time")
+			if n := b.Count(`select count(*) from trigger_events where workspace_id = $1 and profile_key = 'c1' and name = 'a'
+				and received_at < $2`, over); n != 0 {
+				t.Error("the event has a time within the wait")
 			}
 		})
 	}
 }
 
-// Two chunks beside each other, and the one that began first comes second: each
-// event ends a wait, whether a worker has come between them or not.
+// Of two concurrent chunks the first to begin is the second to commit: each event ends a
+// wait, whether a worker ran between them or not.
 func TestTwoChunksBesideEachOther(t *testing.T) {
 	for name, worker := range map[string]bool{"a worker was between them": true, "none was": false} {
 		t.Run(name, func(t *testing.T) {
@@ -269,15 +271,16 @@ func TestTwoChunksBesideEachOther(t *testing.T) {
 	}
 }
 
-// An event that is applied late takes along what was reported after it: what
-// enrolls knows what came before it and what did after it.
+// The events after a delayed event in a chunk are delayed too: the time of an enrollment
+// separates earlier events from later ones.
 func TestAnEventRecordedLaterIsLater(t *testing.T) {
 	b := setup(t, 2)
 	second := b.Live(strings.Replace(twoWaits("a", "b"), `"go"`, `"again"`, 1))
 	h := b.stuckChunk(twoWaits("a", "c"), "again", "viewed", "a", "b")
 	h.ends()
 	var order string
-	b.Must(b.Pool.QueryRow(bg, `select string_agg(name, ' ' order by received_at) from trigger_events where workspace_id = $1 and profile_key = 'c1'`, b.Workspace).Scan(&order))
+	b.Must(b.Pool.QueryRow(bg, `select string_agg(name, ' ' order by received_at) from trigger_events where workspace_id = $1
+		and profile_key = 'c1'`, b.Workspace).Scan(&order))
 	if order != "go a again viewed a b" {
 		t.Error(order)
 	}
@@ -291,6 +294,6 @@ func TestAnEventRecordedLaterIsLater(t *testing.T) {
 	}
 	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1 and name = 'viewed' and received_at <= $2`,
 		e.EnrolledAt); n != 0 {
-		t.Error("what was told after the trigger is said to have come before it")
+		t.Error("an event after the trigger has an earlier time")
 	}
 }

@@ -21,7 +21,8 @@ func TestCostlyConditionsPostponeTheRestOfAChunk(t *testing.T) {
 		b.Exec(b.Pool, `update flow_shards set retry_at = now() where workspace_id = $1 and shard = 0`, b.Workspace)
 		_, err := b.RunOnce(t.Context())
 		b.Must(err)
-		blocked := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason = 'condition_time'`, flow)
+		blocked := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason = 'condition_time'`,
+			flow)
 		if n := b.Count(waiting, flow); n != passed || blocked != 3-passed {
 			t.Fatalf("pass %d: %d advanced, %d blocked", passed, n, blocked)
 		}

@@ -18,15 +18,15 @@ import (
 	"lemma/loop"
 )
 
-// Loop advances enrollments until ctx ends. Workers advance the enrollments that are
-// due; further goroutines do the periodic work. Every node may run it.
+// Loop advances enrollments until ctx ends. Workers advance due enrollments; further
+// goroutines do the periodic work. Every node may run it.
 func (f *Flows) Loop(ctx context.Context) {
 	var all sync.WaitGroup
 	for range f.cfg.Workers {
 		all.Go(func() { f.work(ctx) })
 	}
 	all.Go(func() { f.pollShards(ctx) })
-	all.Go(func() { f.every(ctx, tickEvery, "move people between versions", f.moveAround) })
+	all.Go(func() { f.every(ctx, tickEvery, "move enrollments between versions", f.moveAround) })
 	all.Go(func() { f.every(ctx, tickEvery, "poll audiences", f.Intake.PollDue) })
 	all.Go(func() { f.every(ctx, tickEvery, "archive drained flows", f.archiveDrained) })
 	all.Go(func() { f.every(ctx, tickEvery, "retry data sources", f.retrySources) })
@@ -49,9 +49,9 @@ type shardLease struct {
 	token    string
 	now      time.Time // the database's
 
-	// While enrollments that became due in a pause are being released:
-	resumedAt *time.Time // when it ended
-	release   *int       // how many of them may go now
+	// During the release of enrollments that became due in a pause:
+	resumedAt *time.Time // when the pause ended
+	release   *int       // how many of them may advance now
 	released  int        // how many did
 }
 
@@ -62,8 +62,8 @@ func (f *Flows) RunOnce(ctx context.Context) (int, error) {
 	return n, err
 }
 
-// runOnce is RunOnce for one shard, or for all. claimed reports whether it leased a
-// shard, also if no enrollment was left to read.
+// runOnce is RunOnce for one shard, or for all. claimed reports whether it leased a shard,
+// even if no enrollment was left to read.
 func (f *Flows) runOnce(ctx context.Context, where enrollment.Shard) (n int, claimed bool, err error) {
 	begun := time.Now()
 	t, err := f.claimShard(ctx, where)
@@ -83,17 +83,15 @@ func (f *Flows) runOnce(ctx context.Context, where enrollment.Shard) (n int, cla
 	return n, true, errors.Join(err, f.releaseShard(*t, rest))
 }
 
-// mayRelease is how many enrollments that became due in a pause the shard t of a flow
-// f may release by now; null without a pause to release from.
+// mayRelease is the number of enrollments that became due in a pause which shard t of flow
+// f may release now; null without a pause.
 const mayRelease = `case when f.catch_up_until > now() then
 	ceil(t.held * extract(epoch from now() - f.resumed_at) / extract(epoch from f.catch_up_until - f.resumed_at))::bigint - t.released end`
 
-// claimShard is one statement. It leases a free shard with due enrollments: of a
-// workspace in random order, so that a workspace with many flows gets no more workers
-// than one with few, and of its shards the one that was advanced longest ago. With
-// where it leases that shard, if it is free and has due enrollments. A subquery with a
-// limit finds the first due enrollment, which only the index on dues can answer; for a
-// plain exists a planner may read all waiting enrollments.
+// claimShard is one statement. It leases a free shard with due enrollments: of a workspace
+// in random order, so that a workspace with many flows gets no more workers than one with
+// few, and of its shards the one that was advanced longest ago. A shard in where restricts
+// it to that one. See "first row by a subquery" in enrollment/plans.go.
 func (f *Flows) claimShard(ctx context.Context, where enrollment.Shard) (*shardLease, error) {
 	t := shardLease{token: lemma.NewID().String()}
 	which, args := "true", []any{t.token, f.cfg.Lease, rand.Int64()}
@@ -107,10 +105,17 @@ func (f *Flows) claimShard(ctx context.Context, where enrollment.Shard) (*shardL
 			join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id
 			cross join lateral (select `+mayRelease+` as n) r
 			where `+which+` and f.status in ('live', 'draining') and t.retry_at <= now() and (t.lease_until is null or t.lease_until < now())
-			  and ((coalesce(r.n, 1) > 0 and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id
-						and e.status = 'active' order by e.resume_at limit 1) <= case when r.n is null then now() else f.resumed_at end)
-				or (r.n is not null and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id
-						and e.status = 'active' and e.resume_at > f.resumed_at order by e.resume_at limit 1) <= now()))
+			  and (coalesce(r.n, 1) > 0 and (
+					select e.resume_at from enrollments e
+					where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id and e.status = 'active'
+					order by e.resume_at limit 1
+				) <= case when r.n is null then now() else f.resumed_at end
+				or r.n is not null and (
+					select e.resume_at from enrollments e
+					where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id and e.status = 'active'
+						and e.resume_at > f.resumed_at
+					order by e.resume_at limit 1
+				) <= now())
 			order by uuid_hash_extended(t.workspace_id, $3), t.worked_at limit 1 for update of t skip locked
 		)
 		update flow_shards t set leased_by = $1, lease_until = now() + $2
@@ -134,7 +139,7 @@ func (t *shardLease) where() enrollment.Shard {
 // restAfterError delays a shard after an error, so that others are advanced first.
 const restAfterError = 2 * time.Second
 
-// releaseShard ends the lease, also while the program shuts down.
+// releaseShard ends the lease, also during a shutdown.
 func (f *Flows) releaseShard(t shardLease, rest time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -147,7 +152,7 @@ func (f *Flows) releaseShard(t shardLease, rest time.Duration) error {
 	return nil
 }
 
-// advance moves one chunk of a shard.
+// advance advances one chunk of a shard.
 func (f *Flows) advance(ctx context.Context, t *shardLease) (int, error) {
 	begun := time.Now()
 	chunk, err := f.readDue(ctx, t)
@@ -162,8 +167,8 @@ func (f *Flows) advance(ctx context.Context, t *shardLease) (int, error) {
 	return len(chunk), nil
 }
 
-// moveChunk executes a chunk and commits the results. A chunk that cannot be committed
-// is bisected until one enrollment remains; only that one is postponed.
+// moveChunk executes a chunk and commits the results. A chunk that cannot be committed is
+// bisected until one enrollment remains; only that one is postponed.
 func (f *Flows) moveChunk(ctx context.Context, t shardLease, chunk []*execution.Execution) error {
 	err := f.tryChunk(ctx, t, chunk)
 	switch {
@@ -172,7 +177,7 @@ func (f *Flows) moveChunk(ctx context.Context, t shardLease, chunk []*execution.
 	case ctx.Err() != nil, ofConnection(err), f.pool.Ping(ctx) != nil: // not the chunk's fault
 		return err
 	case len(chunk) > 1:
-		f.metrics.Failed("lot")
+		f.metrics.Failed("chunk")
 		f.log.Warn("a chunk of enrollments cannot be committed: it is bisected", "flow_id", t.flow, "enrollments", len(chunk), "error", err)
 		half := len(chunk) / 2
 		return errors.Join(f.moveChunk(ctx, t, execution.Again(chunk[:half])), f.moveChunk(ctx, t, execution.Again(chunk[half:])))
@@ -209,7 +214,7 @@ func (f *Flows) tryChunk(ctx context.Context, t shardLease, chunk []*execution.E
 	return nil
 }
 
-// readDue reads the chunk of a shard: the enrollments that have been due longest.
+// readDue reads the next chunk of a shard: the enrollments that have been due longest.
 func (f *Flows) readDue(ctx context.Context, t *shardLease) ([]*execution.Execution, error) {
 	found, err := f.readDueRows(ctx, t)
 	if err != nil {
@@ -230,8 +235,8 @@ func (f *Flows) readDue(ctx context.Context, t *shardLease) ([]*execution.Execut
 	return chunk, nil
 }
 
-// routeFor is the route of a version. While one cannot be made those of this
-// version wait, and those of others go on.
+// routeFor is the route of a version. If it cannot be made, the enrollments of the version
+// wait, and those of others advance.
 func (f *Flows) routeFor(ctx context.Context, t shardLease, version int) (*execution.Route, error) {
 	r, err := f.Execution.Route(ctx, t.ws, t.flow, version)
 	if err == nil {
@@ -244,9 +249,8 @@ func (f *Flows) routeFor(ctx context.Context, t shardLease, version int) (*execu
 	return &execution.Route{WorkspaceID: t.ws, FlowID: t.flow, Version: version}, nil
 }
 
-// readDueRows reads due enrollments. While a pause is being released it first reads as
-// many of those that became due in the pause as may be released by now, and then those
-// that became due since.
+// readDueRows reads due enrollments. During a release it first reads as many of those that
+// became due in the pause as may be released now, and then later ones.
 func (f *Flows) readDueRows(ctx context.Context, t *shardLease) ([]execution.Due, error) {
 	if t.resumedAt == nil {
 		return execution.ReadDue(ctx, f.pool, t.where(), time.Time{}, t.now, f.cfg.Chunk)
@@ -260,12 +264,12 @@ func (f *Flows) readDueRows(ctx context.Context, t *shardLease) ([]execution.Due
 	return append(held, since...), err
 }
 
-// tickEvery is how often the rare things are minded; everything that a worker
-// could leave lying is found within a minute.
+// tickEvery is the period of the other work. Work that a worker leaves behind is found
+// within a minute.
 const tickEvery = time.Second
 
-// every does one thing periodically. Each has a goroutine of its own, so that
-// none waits for another that is long or fails.
+// every calls a function periodically in its own goroutine, so that none waits for another
+// that is slow or fails.
 func (f *Flows) every(ctx context.Context, period time.Duration, what string, do func(context.Context) error) {
 	loop.Every(ctx, period, do, func(err error) {
 		f.metrics.Failed(what)

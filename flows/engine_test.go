@@ -21,8 +21,8 @@ import (
 	"lemma/webhooks"
 )
 
-// A trigger enrolls, the first message is written, the wait holds, and the
-// second message is written when it is over.
+// A trigger enrolls, the first message is written, the enrollment waits, and the second
+// message is written afterwards.
 func TestAJourneyFromTriggerToEnd(t *testing.T) {
 	b := setup(t, 3)
 	flow := b.Live(flowstest.Welcome)
@@ -53,12 +53,13 @@ func TestAJourneyFromTriggerToEnd(t *testing.T) {
 	if n := b.Count(`select count(*) from batches where workspace_id = $1 and size = 1`); n != 2 {
 		t.Fatalf("%d batches", n)
 	}
-	if n := b.Count(`select count(*) from notification_status where workspace_id = $1 and flow_id = $2 and enrollment_id = $3 and node in ('hello', 'nudge')`, flow, e.ID); n != 2 {
-		t.Fatalf("%d notifications know their journey", n)
+	if n := b.Count(`select count(*) from notification_status where workspace_id = $1 and flow_id = $2 and enrollment_id = $3
+		and node in ('hello', 'nudge')`, flow, e.ID); n != 2 {
+		t.Fatalf("%d notifications have their enrollment", n)
 	}
 }
 
-// Told twice, an event counts once: one by one, in one bulk, and at once.
+// A repeated event counts once: one by one, in one bulk, and concurrently.
 func TestAnEventIsRecordedOnce(t *testing.T) {
 	b := setup(t, 3)
 	flow := b.Live(flowstest.Welcome)
@@ -75,10 +76,10 @@ func TestAnEventIsRecordedOnce(t *testing.T) {
 	_, err = b.RecordAll(context.Background(), b.Workspace, []intake.Event{{ProfileKey: "x1", Name: "z"}, {ProfileKey: "x2", Name: "a"},
 		{ProfileKey: "x3", Name: "m"}, {ProfileKey: "x4", Name: "a"}})
 	b.Must(err)
-	for who, want := range map[string]string{"x1": "z", "x2": "a", "x3": "m", "x4": "a"} {
-		if n := b.Count(`delete from trigger_events where workspace_id = $1 and profile_key = $2 and name = $3 returning 1`, who,
+	for profile, want := range map[string]string{"x1": "z", "x2": "a", "x3": "m", "x4": "a"} {
+		if n := b.Count(`delete from trigger_events where workspace_id = $1 and profile_key = $2 and name = $3 returning 1`, profile,
 			want); n != 1 {
-			t.Fatalf("the event of %s is not %s", who, want)
+			t.Fatalf("the event of %s is not %s", profile, want)
 		}
 	}
 	var wg sync.WaitGroup
@@ -99,12 +100,16 @@ func TestAnEventIsRecordedOnce(t *testing.T) {
 	}
 }
 
-// Every trigger that enrolls nobody is kept with its reason and whom it met.
+// Every trigger that does not enroll is recorded with its reason and the conflicting
+// enrollment.
 func TestRefusalsHaveReasons(t *testing.T) {
 	b := setup(t, 9)
-	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"order","condition":"trigger.properties.total > 10.0 && profile.country == 'DE'"}],
-		"recurrence":{"policy":"fields","fields":["order_id"]},"start":"wait","nodes":{"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
-	plain := b.Live(`{"triggers":[{"type":"event","event":"order","condition":"trigger.properties.total > 10.0"}],"recurrence":{"policy":"once"},
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"order",
+		"condition":"trigger.properties.total > 10.0 && profile.country == 'DE'"}],
+		"recurrence":{"policy":"fields","fields":["order_id"]},"start":"wait","nodes":{"wait":{"type":"delay","for":"P1D","next":"end"},
+			"end":{"type":"exit"}}}`)
+	plain := b.Live(`{"triggers":[{"type":"event","event":"order","condition":"trigger.properties.total > 10.0"}],
+		"recurrence":{"policy":"once"},
 		"start":"wait","nodes":{"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
 	of := func(r intake.Recorded, flow uuid.UUID) intake.Result {
 		for _, one := range r.Results {
@@ -136,7 +141,7 @@ func TestRefusalsHaveReasons(t *testing.T) {
 	if r := of(b.RecordEvent("c4", "order", flowstest.Properties(`{"total":12}`)), flow); r.Reason != enrollment.MissingField {
 		t.Fatalf("%+v", r)
 	}
-	// Conditions on the profile are decided when it is checked, and free the key.
+	// Conditions on the profile are evaluated at the entry, and a refusal releases the key.
 	if r := of(b.RecordEvent("c3", "order", rich), flow); r.Outcome != enrollment.Enrolled {
 		t.Fatalf("%+v", r)
 	}
@@ -162,8 +167,8 @@ func TestRefusalsHaveReasons(t *testing.T) {
 	}
 }
 
-// A profile that is not in the audience is looked for a few times, since an
-// event may be faster than the row, and then refused.
+// A profile that is not in the audience is looked up a few times, since an event may
+// arrive before the row, and then refused.
 func TestNoProfile(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(flowstest.Welcome)
@@ -192,7 +197,8 @@ func TestNoProfile(t *testing.T) {
 const awaiting = `{"audience_id":"$audience","triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"per_event"},
 	"exit_on":[{"event":"closed","goal":true,"condition":"event.properties.sum > 5.0"}],
 	"start":"buy","nodes":{
-		"buy":{"type":"wait_for_event","event":"bought","condition":"event.properties.cart == trigger.properties.cart","timeout":"P1D","next":"thanks","on_timeout":"nudge"},
+		"buy":{"type":"wait_for_event","event":"bought","condition":"event.properties.cart == trigger.properties.cart","timeout":"P1D",
+			"next":"thanks","on_timeout":"nudge"},
 		"thanks":{"type":"exit","goal":true},"nudge":{$send,"next":"end"},"end":{"type":"exit"}}}`
 
 func TestWaitingForAnEvent(t *testing.T) {
@@ -221,8 +227,9 @@ func TestWaitingForAnEvent(t *testing.T) {
 	if e := b.Enrollment(flow, "c2"); e.Status != enrollment.Exited || e.ExitReason != enrollment.ExitGoal {
 		t.Fatalf("%+v", e)
 	}
-	// An event that was written down but woke nobody is found when the time is over.
-	b.Exec(b.Pool, `insert into trigger_events (workspace_id, key, profile_key, name, properties, occurred_at) values ($1, $2, 'c3', 'bought', '{"cart":"a"}', now())`, b.Workspace, lemma.NewID())
+	// An event that was recorded but woke nothing is found at the timeout.
+	b.Exec(b.Pool, `insert into trigger_events (workspace_id, key, profile_key, name, properties, occurred_at)
+		values ($1, $2, 'c3', 'bought', '{"cart":"a"}', now())`, b.Workspace, lemma.NewID())
 	b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'`, b.Workspace)
 	b.Settle()
 	if got, want := b.Story(b.Enrollment(flow, "c3").ID), "enrolled@ checked@ resumed@buy completed@thanks"; got != want {
@@ -238,9 +245,12 @@ func TestWaitingForAnEvent(t *testing.T) {
 
 func TestBranchesAndSplits(t *testing.T) {
 	b := setup(t, 40)
-	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},
+		"start":"wait","nodes":{
 		"wait":{"type":"delay","for":"PT1H","next":"bought"},
-		"bought":{"type":"branch","cases":[{"sql":"select o.customer_id from orders o join people p on p.profile_key = o.customer_id where o.at > p.enrolled_at","next":"customer"},
+		"bought":{"type":"branch","cases":[{"sql":"select o.customer_id from orders o join people p on p.profile_key = o.customer_id ` +
+		`where o.at > p.enrolled_at",
+			"next":"customer"},
 			{"if":"events.viewed.times >= 2","next":"keen"},{"if":"profile.country == 'DE'","next":"german"}],"else":"arms"},
 		"arms":{"type":"split","salt":"spring","arms":[{"weight":1,"next":"left"},{"weight":3,"next":"right"}]},
 		"customer":{"type":"exit","goal":true},"keen":{"type":"exit"},"german":{"type":"exit"},"left":{"type":"exit"},"right":{"type":"exit"}}}`)
@@ -248,7 +258,7 @@ func TestBranchesAndSplits(t *testing.T) {
 		b.RecordEvent(fmt.Sprintf("c%d", i), "cart")
 	}
 	b.Settle()
-	b.Exec(b.Shop, `insert into orders (customer_id) values ('c1'), ('c2'), ('nobody')`)
+	b.Exec(b.Shop, `insert into orders (customer_id) values ('c1'), ('c2'), ('missing')`)
 	b.Exec(b.Shop, `insert into orders (customer_id, at) values ('c3', now() - interval '1 day')`)
 	b.RecordEvent("c5", "viewed")
 	b.RecordEvent("c5", "viewed")
@@ -264,13 +274,14 @@ func TestBranchesAndSplits(t *testing.T) {
 		where[e.Node]++
 	}
 	want := map[string]int{"customer": 2, "keen": 1, "german": 19, "left": 5,
-		"right": 13} // the salt is given, so who comes to which arm never changes
+		"right": 13} // the salt is given, so the arms of profiles never change
 	if d := cmp.Diff(want, where); d != "" {
 		t.Fatal(d)
 	}
 }
 
-// A message is written with the advance, answered later, and its status leads on.
+// A message is written with the advance and answered later, and its status decides the
+// path.
 func TestWebhookNode(t *testing.T) {
 	b := setup(t, 3)
 	var mu sync.Mutex
@@ -293,8 +304,10 @@ func TestWebhookNode(t *testing.T) {
 	e, _, err := b.Deps.Webhooks.Create(context.Background(), b.Workspace,
 		webhooks.NewEndpoint{ID: lemma.NewID(), Name: "crm", URL: hook.URL})
 	b.Must(err)
-	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},"start":"call","nodes":{
-		"call":{"type":"webhook","endpoint_id":"` + lemma.FormatID(lemma.PrefixEndpoint, e.ID) + `","columns":["country"],"data":{"list":7},"next":"done","on_status":{"410":"gone"}},
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},"start":"call",
+		"nodes":{
+		"call":{"type":"webhook","endpoint_id":"` + lemma.FormatID(lemma.PrefixEndpoint, e.ID) +
+		`","columns":["country"],"data":{"list":7},"next":"done","on_status":{"410":"gone"}},
 		"done":{"type":"exit"},"gone":{"type":"exit"}}}`)
 	b.RecordEvent("c1", "cart")
 	b.RecordEvent("c2", "cart")
@@ -321,11 +334,12 @@ func TestWebhookNode(t *testing.T) {
 	}
 }
 
-// A source that is down delays who needs it, and nobody else.
+// A source that is down delays only the enrollments that need it.
 func TestASourceThatIsDownDelaysItsOwn(t *testing.T) {
 	b := setup(t, 3)
 	needy := b.Live(flowstest.Welcome)
-	other := b.Live(`{"triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{"wait":{"type":"delay","for":"PT1H","next":"end"},"end":{"type":"exit"}}}`)
+	other := b.Live(`{"triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"once"},"start":"wait",
+		"nodes":{"wait":{"type":"delay","for":"PT1H","next":"end"},"end":{"type":"exit"}}}`)
 	b.Exec(b.Shop, `alter table customers rename to gone`)
 	b.RecordEvent("c1", "signed_up")
 	for range 5 {
@@ -347,7 +361,7 @@ func TestASourceThatIsDownDelaysItsOwn(t *testing.T) {
 	}
 }
 
-// Skipped people go on, with the reason; who has left the audience leaves.
+// Skipped profiles advance, with the reason; a profile that has left the audience exits.
 func TestProfilesThatCannotBeSentTo(t *testing.T) {
 	b := setup(t, 4)
 	flow := b.Live(flowstest.Welcome)
@@ -360,25 +374,26 @@ func TestProfilesThatCannotBeSentTo(t *testing.T) {
 	b.Exec(b.Shop, `delete from customers where id = 'c4'`)
 	b.Pass(72 * time.Hour)
 	b.Settle()
-	for who, want := range map[string]string{
+	for profile, want := range map[string]string{
 		"c1": "enrolled@ checked@ skipped@hello resumed@wait skipped@nudge completed@end",
 		"c2": "enrolled@ checked@ skipped@hello resumed@wait skipped@nudge completed@end",
 		"c3": "enrolled@ checked@ sent@hello resumed@wait sent@nudge completed@end",
 		"c4": "enrolled@ checked@ sent@hello resumed@wait exited@nudge",
 	} {
-		if got := b.Story(b.Enrollment(flow, who).ID); got != want {
-			t.Errorf("%s: %s", who, got)
+		if got := b.Story(b.Enrollment(flow, profile).ID); got != want {
+			t.Errorf("%s: %s", profile, got)
 		}
 	}
 	if e := b.Enrollment(flow, "c4"); e.ExitReason != enrollment.ExitNoProfile {
 		t.Fatalf("%+v", e)
 	}
-	if n := b.Count(`select count(*) from notifications where workspace_id = $1 and skip_reason in ('unsubscribed', 'missing_address')`); n != 4 {
+	if n := b.Count(`select count(*) from notifications where workspace_id = $1
+		and skip_reason in ('unsubscribed', 'missing_address')`); n != 4 {
 		t.Fatalf("%d skipped", n)
 	}
 }
 
-// The trigger's data reaches the template; nothing else of the profile is stored.
+// The trigger's data reaches the template; no other data of the profile is stored.
 func TestTemplatesSeeTheTrigger(t *testing.T) {
 	b := setup(t, 1)
 	tpl, err := b.Deps.Templates.Create(context.Background(), b.Workspace,

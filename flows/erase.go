@@ -13,14 +13,14 @@ import (
 	"lemma/notifications"
 )
 
-// Erased counts what was erased of a profile.
+// Erased counts the rows that were erased of a profile.
 type Erased struct {
-	Enrollments   int64 // that say no more whose they are
+	Enrollments   int64 // that no longer name the profile
 	Exited        int64 // of these: were active
 	Events        int64
 	Refusals      int64
 	Notifications int64
-	InFlight      int64 // notifications and webhooks' messages in flight: erased when asked again after they ended
+	InFlight      int64 // notifications and webhook messages in flight: a later call erases them
 }
 
 // Erase removes a profile from everything that flows have written, in one transaction.
@@ -32,7 +32,7 @@ type Erased struct {
 // finishes the work and needs no stored state.
 func (f *Flows) Erase(ctx context.Context, ws uuid.UUID, profileKey string) (Erased, error) {
 	if !enrollment.IsText(profileKey, 1, enrollment.MaxProfileKey) {
-		return Erased{}, lemma.Fault("/profile_key", "invalid_key", "a profile key has 1 to %d bytes of text", enrollment.MaxProfileKey)
+		return Erased{}, lemma.Fault("/profile_key", "invalid_key", "must be text of 1 to %d bytes", enrollment.MaxProfileKey)
 	}
 	var done Erased
 	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
@@ -42,12 +42,12 @@ func (f *Flows) Erase(ctx context.Context, ws uuid.UUID, profileKey string) (Era
 		return err
 	})
 	if err != nil {
-		return Erased{}, fmt.Errorf("erase a person: %w", err)
+		return Erased{}, fmt.Errorf("erase a profile: %w", err)
 	}
 	return done, nil
 }
 
-// erasure is the transaction that erases one person.
+// erasure is the transaction that erases one profile.
 type erasure struct {
 	*Flows
 	tx      pgx.Tx
@@ -56,14 +56,14 @@ type erasure struct {
 	done    Erased
 }
 
-// lasting is an enrollment that outlives the person's data.
+// lasting is an enrollment that outlives the profile's data.
 type lasting struct {
 	id, flow uuid.UUID
 	version  int
 	node     string
 	step     int
 	active   bool
-	named    bool // it still says whose it is
+	named    bool // it still names the profile
 }
 
 func (e *erasure) run(ctx context.Context) error {
@@ -98,12 +98,13 @@ func (e *erasure) run(ctx context.Context) error {
 	return err
 }
 
-// lock locks all enrollments of the profile, erased before or not, in the order of
-// their ids, so that no worker moves one during the erasure.
+// lock locks all enrollments of the profile, erased before or not, in the order of their
+// ids, so that no worker moves one during the erasure.
 func (e *erasure) lock(ctx context.Context) ([]lasting, error) {
 	rows, err := e.tx.Query(ctx, `
 		select id, flow_id, version, node, step, status = 'active', profile_key = $2 and $2 <> $3 from enrollments
-		where workspace_id = $1 and (profile_key = any(array[$2, $3]) and status = 'active' or profile_key = any(array[$2, $3]) and status <> 'active')
+		where workspace_id = $1 and (profile_key = any(array[$2, $3]) and status = 'active' or profile_key = any(array[$2, $3])
+			and status <> 'active')
 		order by id for update`, e.ws, e.key, e.as)
 	if err != nil {
 		return nil, err
@@ -129,8 +130,8 @@ func (e *erasure) forgetTriggers(ctx context.Context) error {
 	return nil
 }
 
-// strip ends those that are active, and takes the person out of all. What
-// happened at which node stays; what decided it does not.
+// strip exits active enrollments, and removes the profile from all. The steps stay without
+// their data.
 func (e *erasure) strip(ctx context.Context, found []lasting) error {
 	var s enrollment.StepRows
 	ids := make([]pgtype.UUID, len(found))
@@ -141,7 +142,7 @@ func (e *erasure) strip(ctx context.Context, found []lasting) error {
 		}
 		if h.active {
 			e.done.Exited++
-			s.Add(h.id, h.step+1, h.version, h.node, enrollment.StepExited, "") // why says the enrollment
+			s.Add(h.id, h.step+1, h.version, h.node, enrollment.StepExited, "") // the enrollment has the reason
 		}
 	}
 	batch := &pgx.Batch{}
@@ -165,7 +166,8 @@ func (e *erasure) messages(ctx context.Context, found []lasting) ([]notification
 	}
 	rows, err := e.tx.Query(ctx, `
 		select enrollment_id, node from enrollment_steps
-		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, e.ws, ids, []string{enrollment.StepSent, enrollment.StepSkipped})
+		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, e.ws, ids,
+		[]string{enrollment.StepSent, enrollment.StepSkipped})
 	if err != nil {
 		return nil, err
 	}

@@ -14,11 +14,13 @@ import (
 	"lemma/flows/flowstest"
 )
 
-const manyTraces = `{"audience_id":"$audience","triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"$policy"},"overlap":"allow",
-	"start":"hello","nodes":{"hello":{$send,"next":"wait"},"wait":{"type":"wait_for_event","event":"bought","timeout":"P3D","next":"call","on_timeout":"call"},
+const manyTraces = `{"audience_id":"$audience","triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"$policy"},
+	"overlap":"allow",
+	"start":"hello","nodes":{"hello":{$send,"next":"wait"},"wait":{"type":"wait_for_event","event":"bought","timeout":"P3D","next":"call",
+		"on_timeout":"call"},
 	"call":{"type":"webhook","endpoint_id":"$endpoint","columns":["name"],"next":"end"},"end":{"type":"exit"}}}`
 
-// mentions counts the rows of all of Lemma's tables that say a text.
+// mentions counts the rows of all of Lemma's tables that contain a text.
 func (b *bundle) mentions(text string) map[string]int {
 	b.T.Helper()
 	found := map[string]int{}
@@ -30,15 +32,15 @@ func (b *bundle) mentions(text string) map[string]int {
 	return found
 }
 
-func (b *bundle) erase(who string) flows.Erased {
+func (b *bundle) erase(profile string) flows.Erased {
 	b.T.Helper()
-	e, err := b.Erase(context.Background(), b.Workspace, who)
+	e, err := b.Erase(context.Background(), b.Workspace, profile)
 	b.Must(err)
 	return e
 }
 
-// Nothing names an erased person any more: not its key, its address, nor
-// anything that the profile did. That there was somebody is still counted.
+// No row names an erased profile: no key, address or event properties. The counts still
+// include its enrollments.
 func TestErase(t *testing.T) {
 	b := setup(t, 2)
 	b.Exec(b.Shop, `update customers set id = 'annika', email = 'annika@shop.example', name = 'Annika' where id = 'c1'`)
@@ -48,7 +50,7 @@ func TestErase(t *testing.T) {
 	b.RecordEvent("annika", "signed_up", flowstest.Properties(`{"nick":"annika"}`))
 	b.Settle()
 	b.RecordEvent("annika", "bought", flowstest.Properties(`{"nick":"annika"}`))
-	b.Settle() // at the webhook
+	b.Settle() // on the webhook node
 	b.RecordEvent("annika", "signed_up", flowstest.Properties(`{"nick":"annika"}`))
 	b.Settle()
 	b.RecordEvent("c2", "signed_up")
@@ -68,7 +70,8 @@ func TestErase(t *testing.T) {
 	if left := b.mentions("nnika"); len(left) > 0 {
 		t.Fatalf("%v", left)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'exited' and exit_reason = 'erased' and profile_key like 'erased:%'`); n != 3 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'exited' and exit_reason = 'erased'
+		and profile_key like 'erased:%'`); n != 3 {
 		t.Fatalf("%d", n)
 	}
 	if n := len(b.Enrollments(flow, "annika")) + len(b.Enrollments(once, "annika")); n != 0 {
@@ -76,27 +79,27 @@ func TestErase(t *testing.T) {
 	}
 	other := b.Enrollment(once, "c2")
 	if other.Status != "waiting" || b.Count(`select count(*) from trigger_events where workspace_id = $1 and profile_key = 'c2'`) != 1 {
-		t.Fatalf("somebody else was erased too: %+v", other)
+		t.Fatalf("another profile was erased too: %+v", other)
 	}
 	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and enrollment_id = $2 and data is not null`,
 		other.ID); n == 0 {
-		t.Fatal("somebody else's history was erased too")
+		t.Fatal("another profile's history was erased too")
 	}
 	b.Settle()
-	if d := cmp.Diff(flows.Erased{}, b.erase("annika")); d != "" { // again, there is nothing
+	if d := cmp.Diff(flows.Erased{}, b.erase("annika")); d != "" { // a second call finds nothing
 		t.Fatal(d)
 	}
 	if r := b.RecordEvent("annika", "signed_up"); len(r.Results) != 2 {
 		t.Fatalf("%+v", r)
 	}
-	if n := len(b.Enrollments(once, "annika")); n != 0 { // once is once
+	if n := len(b.Enrollments(once, "annika")); n != 0 { // the recurrence once still applies
 		t.Fatalf("%d", n)
 	}
 	b.Invariants()
 }
 
-// What a carrier may still be called with stays until its batch has ended: a
-// second attempt says the same bytes. Asked again, it goes.
+// Data that a carrier may still be called with stays until its batch has ended: a second
+// attempt has the same bytes. A later call erases it.
 func TestEraseWaitsForWhatIsInFlight(t *testing.T) {
 	b := setup(t, 1)
 	b.Live(flowstest.Welcome)
@@ -108,35 +111,38 @@ func TestEraseWaitsForWhatIsInFlight(t *testing.T) {
 		if d := cmp.Diff(want, b.erase("c1")); d != "" {
 			t.Fatalf("%s: %s", when, d)
 		}
-		if n := b.Count(`select count(*) from notifications where workspace_id = $1 and profile_key = 'c1' and address = 'c1@shop.example' and payload is not null`); n != intact {
+		if n := b.Count(`select count(*) from notifications where workspace_id = $1 and profile_key = 'c1' and address = 'c1@shop.example'
+			and payload is not null`); n != intact {
 			t.Fatalf("%s: %d intact", when, n)
 		}
 	}
 	is("ready", flows.Erased{Enrollments: 1, Exited: 1, Events: 1, InFlight: 1}, 1)
 	b.Exec(b.Pool, `update batches set status = 'leased', leased_by = 'w', lease_until = now() + interval '1 minute' where id = $1`, batch)
 	is("leased", flows.Erased{InFlight: 1}, 1)
-	b.Exec(b.Pool, `update batches set status = 'done', leased_by = null, lease_until = null, retried = size, finished_at = now() where id = $1`, batch)
+	b.Exec(b.Pool, `update batches set status = 'done', leased_by = null, lease_until = null, retried = size, finished_at = now()
+		where id = $1`, batch)
 	b.Exec(b.Pool, `insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, open)
 		select workspace_id, origin_id, $2, id, provider_id, content_id, size, 2, 2, '{0}' from batches where id = $1`, batch, lemma.NewID())
 	is("a second attempt is ready", flows.Erased{InFlight: 1}, 1)
 	b.Exec(b.Pool, `update batches set status = 'done', sent = size, finished_at = now() where attempt = 2`)
 	is("ended", flows.Erased{Notifications: 1}, 0)
-	if n := b.Count(`select count(*) from notifications where workspace_id = $1 and profile_key like 'erased:%' and address = 'erased' and payload is null`); n != 1 {
+	if n := b.Count(`select count(*) from notifications where workspace_id = $1 and profile_key like 'erased:%' and address = 'erased'
+		and payload is null`); n != 1 {
 		t.Fatalf("%d erased", n)
 	}
 	is("again", flows.Erased{}, 0)
 	b.Invariants()
 }
 
-// one reads the only id.
+// one reads a single id.
 func (b *bundle) one(sql string, args ...any) (id uuid.UUID) {
 	b.T.Helper()
 	b.Must(b.Pool.QueryRow(context.Background(), sql, append([]any{b.Workspace}, args...)...).Scan(&id))
 	return id
 }
 
-// A worker that has read somebody before the profile is erased, and comes to move it
-// after, does nothing: neither a message nor a step names it.
+// A worker that has read an enrollment before the profile is erased, and writes
+// afterwards, does nothing: no message and no step names the profile.
 func TestEraseWhileAWorkerHoldsALock(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(flowstest.Welcome)
@@ -158,7 +164,7 @@ func TestEraseWhileAWorkerHoldsALock(t *testing.T) {
 	b.Invariants()
 }
 
-// Of who was skipped the address is kept too, and goes with her.
+// The address of a skipped message is stored too, and is erased.
 func TestEraseASkippedProfile(t *testing.T) {
 	b := setup(t, 1)
 	b.Exec(b.Shop, `update customers set opted_out = true`)
@@ -176,8 +182,7 @@ func TestEraseASkippedProfile(t *testing.T) {
 	}
 }
 
-// Broken keys are refused, and the key that stands for an erased person stands
-// for itself.
+// Invalid keys are refused, and the key of an erased profile maps to itself.
 func TestEraseKeys(t *testing.T) {
 	b := setup(t, 0)
 	for _, key := range []string{"", "a\x00b", "\xff", strings.Repeat("k", 256)} {
@@ -189,7 +194,7 @@ func TestEraseKeys(t *testing.T) {
 	if as := enrollment.ErasedKey("c1"); enrollment.ErasedKey(as) != as || as == enrollment.ErasedKey("c2") || len(as) != len("erased:")+16 {
 		t.Error(as)
 	}
-	if d := cmp.Diff(flows.Erased{}, b.erase("never heard of")); d != "" {
+	if d := cmp.Diff(flows.Erased{}, b.erase("an unknown profile")); d != "" {
 		t.Error(d)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"lemma/flows/execution"
 )
 
-// What the tests of this package see of its insides.
+// What the tests of this package use of its internals.
 
 type ShardLease = shardLease
 
@@ -58,7 +58,7 @@ func (f *Flows) MoveAround(ctx context.Context) error { return f.moveAround(ctx)
 
 func (f *Flows) ArchiveDrained(ctx context.Context) error { return f.archiveDrained(ctx) }
 
-// UseOf writes down what a definition names, without a transaction.
+// UseOf records what a definition names, without a transaction.
 func UseOf(definition json.RawMessage) error {
 	return publication{text: definition}.use(context.Background(), nil)
 }

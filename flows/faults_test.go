@@ -19,10 +19,10 @@ import (
 	"lemma/page"
 )
 
-// What could go wrong around a flow, and must stay with the one that it is about.
+// Faults of one flow, version or profile must not affect others.
 
-// A version that this program cannot read holds up its own people, and nobody
-// else: not those of other versions, not events, not other flows.
+// A version that this program cannot read stops only its own enrollments: no other
+// versions, events or flows.
 func TestAVersionThatCannotBeRead(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.HourAfter("go"))
@@ -51,11 +51,11 @@ func TestAVersionThatCannotBeRead(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	if r := b.RecordEvent("c4", "go"); len(r.Results) != 0 {
-		t.Errorf("an empty archived flow still listens: %+v", r)
+		t.Errorf("an archived flow without enrollments still listens: %+v", r)
 	}
 }
 
-// A move that cannot be carried out holds up no other, and nothing else.
+// A move that fails delays no other, and nothing else.
 func TestAMoveThatCannotBeCarriedOut(t *testing.T) {
 	b := setup(t, 3)
 	broken := b.Live(flowstest.HourAfter("go"))
@@ -67,7 +67,8 @@ func TestAMoveThatCannotBeCarriedOut(t *testing.T) {
 	b.RecordEvent("c2", "other")
 	_, err := b.Archive(bg, b.Workspace, other, nil)
 	b.Must(err)
-	polled := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1H"}],"recurrence":{"policy":"once"},"start":"end","nodes":{"end":{"type":"exit"}}}`)
+	polled := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1H"}],"recurrence":{"policy":"once"},
+		"start":"end","nodes":{"end":{"type":"exit"}}}`)
 	for range 3 {
 		_ = b.Tick(bg)
 	}
@@ -76,12 +77,11 @@ func TestAMoveThatCannotBeCarriedOut(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	if n := len(b.Enrollments(polled, "")); n != 3 {
-		t.Errorf("%d people were found in the audience", n)
+		t.Errorf("%d profiles of the audience were enrolled", n)
 	}
 }
 
-// An event that comes after the time is over does not count, however late a
-// worker gets to it.
+// An event after the timeout does not count, however late a worker is.
 func TestAnEventAfterTheTimeout(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.ForAnHour)
@@ -101,11 +101,12 @@ func TestAnEventAfterTheTimeout(t *testing.T) {
 	}
 }
 
-// What an outage of the source put off is as if it had been on time: an event
-// that came meanwhile counts.
+// After an outage of the source an enrollment continues as if it had been on time: an
+// event during the outage counts.
 func TestAnEventWhileTheSourceIsDown(t *testing.T) {
 	b := setup(t, 1)
-	flow := b.Live(`{"audience_id":"$audience","exit_when_not_in_audience":true,"triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{
+	flow := b.Live(`{"audience_id":"$audience","exit_when_not_in_audience":true,"triggers":[{"type":"event","event":"cart"}],
+		"recurrence":{"policy":"once"},"start":"wait","nodes":{
 		"wait":{"type":"delay","for":"PT1H","next":"buy"},
 		"buy":{"type":"wait_for_event","event":"bought","timeout":"PT1H","next":"thanks","on_timeout":"nudge"},
 		"thanks":{"type":"exit","goal":true},"nudge":{"type":"exit"}}}`)
@@ -128,7 +129,7 @@ func TestAnEventWhileTheSourceIsDown(t *testing.T) {
 	}
 }
 
-// However many events the condition rejects, the one that it accepts is found.
+// However many events the condition rejects, the accepted one is found.
 func TestManyEventsThatDoNotCount(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.ForAnHour)
@@ -146,7 +147,7 @@ func TestManyEventsThatDoNotCount(t *testing.T) {
 	}
 }
 
-// A version that denies overlap checks those that came in while one allowed it.
+// A version that denies overlap checks the enrollments of one that allowed it.
 func TestOverlapIsDeniedAgain(t *testing.T) {
 	b := setup(t, 0)
 	def := func(overlap string) string {
@@ -167,8 +168,8 @@ func TestOverlapIsDeniedAgain(t *testing.T) {
 	}
 }
 
-// A direct enrollment repeated under its id is the same one, on whatever day;
-// one that enrolled nobody may be repeated.
+// A direct enrollment that is repeated under its id is the same one, on any day; one that
+// was refused may be repeated.
 func TestADirectEnrollmentIsRepeated(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(strings.Replace(flowstest.HourAfter("go"), `"once"`, `"daily"`, 1))
@@ -193,7 +194,8 @@ func TestADirectEnrollmentIsRepeated(t *testing.T) {
 	b.Pass(2 * time.Hour)
 	b.Settle()
 	again := enroll("order-17", time.Now())
-	if again.Outcome != enrollment.Refused || again.Reason != enrollment.AlreadyEnrolled || again.EnrollmentID == nil || *again.EnrollmentID != *first.EnrollmentID {
+	if again.Outcome != enrollment.Refused || again.Reason != enrollment.AlreadyEnrolled || again.EnrollmentID == nil ||
+		*again.EnrollmentID != *first.EnrollmentID {
 		t.Errorf("%+v", again)
 	}
 	if r := enroll("order-18", time.Now()); r.Outcome != enrollment.Enrolled {
@@ -204,11 +206,12 @@ func TestADirectEnrollmentIsRepeated(t *testing.T) {
 	}
 }
 
-// An audience that changes is read as it is now.
+// An audience that changes is read with its current columns.
 func TestAnAudienceLosesAColumn(t *testing.T) {
 	b := setup(t, 2)
-	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},"start":"look","nodes":{
-		"look":{"type":"branch","cases":[{"if":"profile[trigger.name] == 'x'","next":"end"}],"else":"end"},"end":{"type":"exit"}}}`)
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},"start":"check",
+		"nodes":{
+		"check":{"type":"branch","cases":[{"if":"profile[trigger.name] == 'x'","next":"end"}],"else":"end"},"end":{"type":"exit"}}}`)
 	b.RecordEvent("c1", "cart")
 	b.Settle()
 	_, err := b.Deps.Audiences.Update(bg, b.Workspace, b.Audience, nil,
@@ -224,11 +227,12 @@ func TestAnAudienceLosesAColumn(t *testing.T) {
 	}
 }
 
-// Removing columns of an audience reports which flows read them.
+// MissingColumns reports which flows read the removed columns of an audience.
 func TestMissingColumns(t *testing.T) {
 	b := setup(t, 1)
 	const asks = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"asks","nodes":{
-		"asks":{"type":"branch","cases":[{"if":"profile.country == 'DE'","next":"wait"}],"else":"wait"},"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
+		"asks":{"type":"branch","cases":[{"if":"profile.country == 'DE'","next":"wait"}],"else":"wait"},
+			"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
 	past, left, live := b.Live(asks), b.Live(asks), b.Live(asks)
 	b.RecordEvent("c1", "go")
 	b.Settle()
@@ -256,12 +260,13 @@ func TestMissingColumns(t *testing.T) {
 	}
 }
 
-// An audience that is read from another data source from now on takes the
-// branches with it that ask its source.
+// When an audience moves to another data source, so do the branches that query the
+// audience's source.
 func TestAnAudienceMovesToAnotherSource(t *testing.T) {
 	b := setup(t, 2)
 	const buyers = `select p.profile_key from people p join customers c on c.id = p.profile_key where c.name = 'buyer'`
-	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"asks","nodes":{
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"asks",
+		"nodes":{
 		"asks":{"type":"branch","cases":[{"sql":"` + buyers + `","next":"yes"}],"else":"no"},"yes":{"type":"exit"},"no":{"type":"exit"}}}`)
 	b.RecordEvent("c1", "go")
 	b.Settle()
@@ -275,7 +280,7 @@ func TestAnAudienceMovesToAnotherSource(t *testing.T) {
 	seen, err := b.Simulate(bg, b.Workspace, flow, 1, query.Simulation{ProfileKey: "c2", Trigger: intake.Event{Name: "go"}})
 	b.Must(err)
 	if last := seen.Path[len(seen.Path)-1]; last.Node != "yes" {
-		t.Errorf("a simulation asks the source of before: %+v", last)
+		t.Errorf("a simulation queries the previous source: %+v", last)
 	}
 	b.RecordEvent("c2", "go")
 	b.Settle()
@@ -284,8 +289,8 @@ func TestAnAudienceMovesToAnotherSource(t *testing.T) {
 	}
 }
 
-// The steps of a large chunk are copied, as whole as if they were inserted. One
-// that is there already is a fault: it holds up its own enrollment alone.
+// The steps of a large chunk are written by COPY like inserted ones. A step that exists
+// already is a fault that delays only its own enrollment.
 func TestStepsOfManyAreCopied(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.HourAfter("go"))
@@ -296,22 +301,24 @@ func TestStepsOfManyAreCopied(t *testing.T) {
 	b.Settle()
 	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	broken := b.Enrollment(flow, "c7").ID
-	b.Exec(b.Pool, `insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event) values ($1, $2, 3, 1, 'end', 'completed')`, b.Workspace, broken)
+	b.Exec(b.Pool, `insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event)
+		values ($1, $2, 3, 1, 'end', 'completed')`, b.Workspace, broken)
 	b.Pass(2 * time.Hour)
 	b.Settle()
 	for i := range people {
 		e := b.Enrollment(flow, fmt.Sprint("c", i))
 		switch {
 		case e.ID == broken:
-			if e.Status != enrollment.Active || e.BlockedReason != "internal" || e.Step != 1 {
+			if e.EndedAt != nil || e.BlockedReason != "internal" || e.Step != 1 {
 				t.Errorf("%+v", e)
 			}
 		case e.Status != enrollment.Completed || b.Story(e.ID) != "enrolled@ checked@ resumed@wait completed@end":
 			t.Errorf("%s: %s, %s", e.ProfileKey, e.Status, b.Story(e.ID))
 		}
 	}
-	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'resumed' and step = 2 and version = 1 and data::json->>'since' is not null`); n != people-1 {
-		t.Errorf("%d steps say since when", n)
+	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'resumed' and step = 2 and version = 1
+		and data::json->>'since' is not null`); n != people-1 {
+		t.Errorf("%d steps have a beginning", n)
 	}
 	b.Exec(b.Pool, `delete from enrollment_steps where workspace_id = $1 and enrollment_id = $2 and step = 3`, b.Workspace, broken)
 	b.Pass(time.Hour)

@@ -14,7 +14,7 @@ import (
 	"lemma/flows/intake"
 )
 
-// heldUp is a flow in whose pause 80 people fell due a day ago.
+// heldUp is a flow with 80 enrollments that became due a day ago, in a pause.
 func (b *bundle) heldUp(text string) uuid.UUID {
 	b.T.Helper()
 	flow := b.Live(text)
@@ -33,8 +33,8 @@ func (b *bundle) completed() int {
 	return b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`)
 }
 
-// A second pause, by mistake or by a provider that fails, does not turn a long
-// release into a flood: what is released after it takes as long as was left.
+// A second pause, by mistake or for a failing provider, does not shorten a long release:
+// the rest takes as long as was left.
 func TestAPauseDoesNotShortenARelease(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.heldUp(flowstest.HourAfter("go"))
@@ -54,9 +54,9 @@ func TestAPauseDoesNotShortenARelease(t *testing.T) {
 		b.Settle()
 	}
 	if n := b.completed(); n > 3*enrollment.Shards {
-		t.Errorf("%d are let go at once", n)
+		t.Errorf("%d are released at once", n)
 	}
-	// Whoever asks for another spread gets it.
+	// A given catch-up replaces what was left.
 	b.Must(flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)))
 	b.Must(flowstest.Second(b.Resume(bg, b.Workspace, flow, new(time.Duration(0)), nil)))
 	b.Settle()
@@ -65,8 +65,7 @@ func TestAPauseDoesNotShortenARelease(t *testing.T) {
 	}
 }
 
-// Who is put on another node while a pause is being released keeps his place in
-// the release.
+// An enrollment that is moved during a release keeps its order in the release.
 func TestAMoveDoesNotShortenARelease(t *testing.T) {
 	b := setup(t, 0)
 	text := flowstest.HourAfter("go")
@@ -81,7 +80,7 @@ func TestAMoveDoesNotShortenARelease(t *testing.T) {
 	}
 	b.Settle()
 	if n := b.completed(); n > 2*enrollment.Shards {
-		t.Errorf("%d are let go at once", n)
+		t.Errorf("%d are released at once", n)
 	}
 	b.Exec(b.Pool, `update flows set catch_up_until = now() where id = $1`, flow)
 	b.Settle()
@@ -90,8 +89,8 @@ func TestAMoveDoesNotShortenARelease(t *testing.T) {
 	}
 }
 
-// Whoever came into an audience in a pause is found all at once, and begins at
-// any time until the release is over.
+// A poll after a pause finds all profiles that joined the audience in the pause; their
+// enrollments begin spread over the release.
 func TestAPollAfterAPauseCatchesUp(t *testing.T) {
 	b := setup(t, 50)
 	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1M"}],"recurrence":{"policy":"once"},
@@ -102,13 +101,13 @@ func TestAPollAfterAPauseCatchesUp(t *testing.T) {
 	b.PollOne()
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'active' and resume_at between now() and $2`,
 		f.CatchUpUntil); n < 48 {
-		t.Fatalf("%d are due some time in the release", n)
+		t.Fatalf("%d are due during the release", n)
 	}
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and resume_at < now() + interval '12 hours'`); n < 10 || n > 40 {
 		t.Errorf("%d of 50 are due in the first half", n)
 	}
 	b.Settle()
 	if n := b.Notifications(); n > 2 {
-		t.Errorf("%d letters at once", n)
+		t.Errorf("%d messages at once", n)
 	}
 }

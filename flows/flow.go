@@ -22,8 +22,8 @@ const selectFlow = `
 		live_version, metadata, paused_at, resumed_at, catch_up_until, version, created_at, updated_at
 	from flows`
 
-// Create makes a draft, with version 1 if there is a definition. Creating one
-// id twice makes it once.
+// Create makes a draft, with version 1 if there is a definition. Creating an id again has
+// no effect.
 func (f *Flows) Create(ctx context.Context, ws uuid.UUID, n NewFlow) (Flow, error) {
 	if err := checkFlow(&n.Name, n.Metadata); err != nil {
 		return Flow{}, err
@@ -48,10 +48,11 @@ func (f *Flows) Create(ctx context.Context, ws uuid.UUID, n NewFlow) (Flow, erro
 	return f.Get(ctx, ws, n.ID)
 }
 
-// addFirstVersion gives a new flow the rows that it works with.
+// addFirstVersion inserts the shards of a new flow, and its first version.
 func addFirstVersion(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, definition json.RawMessage) error {
 	_, err := tx.Exec(ctx, `
-		insert into flow_shards (workspace_id, flow_id, shard) select $1, $2, shard from generate_series(0, $3::int - 1) shard`, ws, flow, enrollment.Shards)
+		insert into flow_shards (workspace_id, flow_id, shard) select $1, $2, shard from generate_series(0, $3::int - 1) shard`, ws, flow,
+		enrollment.Shards)
 	if err != nil || definition == nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func (f *Flows) Get(ctx context.Context, ws, id uuid.UUID) (Flow, error) {
 var flowList = page.Named("flows", "", func(f Flow) uuid.UUID { return f.ID }, func(f Flow) string { return f.Name }).
 	WithStatus("status")
 
-// List answers one page of flows.
+// List returns one page of flows.
 func (f *Flows) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Flow, string, error) {
 	return flowList.ReadBy(q, func(end page.Clauses) ([]Flow, error) {
 		return f.readFlows(ctx, selectFlow+` where workspace_id = $1 and `+end.Where+" "+end.Order, end.Args...)
@@ -126,7 +127,7 @@ func (f *Flows) Delete(ctx context.Context, ws, id uuid.UUID) error {
 			delete from flows f where workspace_id = $1 and id = $2 and status = any($3)
 			and not exists (select from enrollments e where e.workspace_id = f.workspace_id and e.flow_id = f.id)`, ws, id, table.From[remove])
 		if err == nil && gone.RowsAffected() == 0 {
-			return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "people have enrolled in this flow: archive it"}
+			return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "the flow has enrollments: archive it"}
 		}
 		return err
 	})
@@ -145,7 +146,7 @@ func checkFlow(name *string, metadata map[string]string) error {
 	}
 	for key, value := range metadata {
 		if text := key + value; strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
-			return lemma.Fault("/metadata"+lemma.Pointer(key), "invalid", "metadata is text without NUL")
+			return lemma.Fault("/metadata"+lemma.Pointer(key), "invalid", "must be text without NUL")
 		}
 	}
 	return nil

@@ -31,11 +31,12 @@ import (
 	"lemma/webhooks"
 )
 
-// Status is where a flow stands. state.go has the only table of what may follow what.
+// Status is the status of a flow. state.go has the only table of transitions.
 type Status string
 
+// Statuses of a flow.
 const (
-	Draft    Status = "draft"    // nothing was published yet
+	Draft    Status = "draft"    // no version was published yet
 	Live     Status = "live"     // triggers enroll, enrollments move
 	Paused   Status = "paused"   // triggers are refused as paused; no enrollment advances
 	Draining Status = "draining" // triggers are refused as not_live; active enrollments continue
@@ -54,14 +55,14 @@ type Flow struct {
 	Metadata     map[string]string
 	PausedAt     *time.Time // the last pause
 	ResumedAt    *time.Time
-	CatchUpUntil *time.Time // what fell due during the pause is released until then
+	CatchUpUntil *time.Time // enrollments that became due in the pause are released until then
 	Version      int        // ETag
 	CreatedAt    time.Time
 	UpdatedAt    time.Time
 	Allowed      []string // the verbs that the status allows
 }
 
-// NewFlow is what a flow is made from.
+// NewFlow is a flow to create.
 type NewFlow struct {
 	ID         uuid.UUID // made by the caller, so that a repeated request makes it once
 	Name       string
@@ -87,37 +88,37 @@ type Version struct {
 	PublishedAt *time.Time
 }
 
-// Actor is the API key and the request that ask for a verb; nil is Lemma itself.
+// Actor is the API key and the request that call a verb; nil is Lemma itself.
 type Actor struct {
 	APIKeyID uuid.UUID
-	Request  uuid.UUID // repeated under the same one, a verb is done once and answers what is now; zero: each time is another
+	Request  uuid.UUID // a repetition with the same id does nothing and returns the current state; zero: every call is new
 }
 
 // InFlight decides what happens to active enrollments of other versions.
 type InFlight struct {
 	Mode string // stay, move or exit
-	// Move: node of an old version -> node of the new one, nil: exit. Nodes that are in both map
-	// to themselves unless it says otherwise.
+	// Move: node of an old version -> node of the new one, nil: exit. Nodes that both
+	// versions have map to themselves unless Map names them.
 	Map map[string]*string
 }
 
-// Plan is what publishing a version would do, found out without a side effect.
+// Plan is the effect of publishing a version, computed without publishing it.
 type Plan struct {
 	Version  int
 	Live     *int
 	InFlight InFlight
 	Nodes    []PlannedNode // active enrollments in other versions
-	// Of these: on a node that is gone and not mapped, or able to reach one;
-	// publishing with move is refused while there are any.
+	// Of these: on a node that is gone and not mapped, or able to reach one. Publishing
+	// with move is refused if there are any.
 	Stranded int64
 	Timers   []TimerChange
 	Changes  []graph.Difference
 	Enrolls  *int64 // profiles that the first poll of the audience would enroll; 0: no trigger on the audience, nil: unknown
 	Unknown  string // why not
-	ETag     int    // the flow's, read before anything else was: Publish with it publishes what was checked, or nothing
+	ETag     int    // the flow's, read first: a Publish with it publishes what was checked, or fails
 }
 
-// PlannedNode is how many stand where, and what would become of them.
+// PlannedNode counts the enrollments on a node, and the action on them.
 type PlannedNode struct {
 	Version int
 	Node    string
@@ -125,12 +126,12 @@ type PlannedNode struct {
 	Waiting int64 // not due yet
 	Due     int64
 	Action  string // stay, move, exit, stranded
-	To      string // moves: the node
+	To      string // move: the target node
 }
 
 // TimerChange is a wait that publishing with move would change.
 type TimerChange struct {
-	Version int // where they wait
+	Version int // of the waiting enrollments
 	Node    string
 	To      string
 	Waiting int64
@@ -138,7 +139,7 @@ type TimerChange struct {
 	Seconds float64 // shifted: by how much
 }
 
-// Deps are what flows call.
+// Deps are what Flows uses.
 type Deps struct {
 	Pool      *pgxpool.Pool
 	Ledger    *notifications.Ledger
@@ -151,13 +152,13 @@ type Deps struct {
 	Hook      *enrollment.Hook // what tests stop workers with; nil in production
 }
 
-// Config are the sizes that the engine works by. Zero values are filled in by New.
+// Config has the limits and delays. New fills in zero values.
 type Config struct {
 	Workers    int           // chunks advanced at a time by one node; 4
 	Chunk      int           // enrollments per transaction; 1,000
-	Poll       time.Duration // how often an idle node looks for what is due; 250 ms
+	Poll       time.Duration // how often an idle node polls for due enrollments; 250 ms
 	Lease      time.Duration // of a shard, a poll or a move; 60 s
-	BackOff    time.Duration // before a source that failed is asked again, doubled each time; 5 s
+	BackOff    time.Duration // before a source that failed is queried again, doubled each time; 5 s
 	MaxBackOff time.Duration // 10 min
 
 	ConditionTime time.Duration // evaluating one chunk of enrollments; the rest is postponed; 2 s
@@ -165,7 +166,7 @@ type Config struct {
 	Gather        int           // single events that are recorded in one transaction, at most; 256
 }
 
-// Flows keeps flows and moves people through them.
+// Flows stores flows and advances their enrollments.
 type Flows struct {
 	Intake    *intake.Intake       // records triggers and enrolls
 	Execution *execution.Evaluator // evaluates nodes
@@ -180,7 +181,7 @@ type Flows struct {
 	metrics   *enrollment.Metrics
 	cfg       Config
 
-	idlePoll atomic.Int64      // how long the last look for a profile that is due took without result
-	waker    *enrollment.Waker // wakes workers of this node
+	idlePoll atomic.Int64      // how long the last poll without result took
+	waker    *enrollment.Waker // wakes the workers of this node
 	hook     *enrollment.Hook
 }

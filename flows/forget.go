@@ -13,13 +13,12 @@ import (
 
 const (
 	forgetChunk = 5_000  // rows that are deleted in one transaction
-	forgetMost  = 50_000 // rows that are looked for at a time
+	forgetMost  = 50_000 // rows that are found at a time
 )
 
-// Forget deletes events and refusals past their retention, and returns how many. An
-// event stays while its profile has an active enrollment that began before it. Chunks
-// are small, so that no other statement waits for a long transaction. Several nodes
-// may run it at once.
+// Forget deletes events and refusals past their retention, and returns how many. An event
+// stays while its profile has an active enrollment that began before it. Chunks are small,
+// so that no other statement waits long. Several nodes may run it at once.
 func (f *Flows) Forget(ctx context.Context) (int64, error) {
 	events, err := f.forget(ctx,
 		`select workspace_id, key, key as flow_id from trigger_events v
@@ -39,17 +38,16 @@ func (f *Flows) Forget(ctx context.Context) (int64, error) {
 	return events + refused, nil
 }
 
-// hasActive finds an active enrollment that began before the event v: a later branch
-// may ask for the profile's events. A subquery with a limit keeps a planner from
-// reading all active enrollments.
+// hasActive finds an active enrollment that began before the event v: a later branch may
+// read the profile's events. See "first row by a subquery" in enrollment/plans.go.
 const hasActive = `select true from enrollments e where e.workspace_id = v.workspace_id and e.profile_key = v.profile_key
 	and e.status = 'active' and e.enrolled_at <= v.received_at limit 1`
 
-// aged are rows that are to go, turned on their side.
+// aged are the keys of rows to delete, column by column.
 type aged struct{ workspaces, keys, flows []pgtype.UUID }
 
 // forget reads the ids of many rows once and deletes them chunk by chunk: a query per
-// chunk would read the rows that earlier chunks deleted again and again.
+// chunk would read the rows that earlier chunks deleted again.
 func (f *Flows) forget(ctx context.Context, find, remove string) (gone int64, err error) {
 	for {
 		old, err := f.findAged(ctx, find)

@@ -10,12 +10,13 @@ import (
 	"lemma/flows/flowstest"
 )
 
-// What is past its retention goes, in as many chunks as it takes; the rest stays.
+// Rows past their retention are deleted, in as many chunks as it takes; the others stay.
 func TestForget(t *testing.T) {
 	b := setup(t, 0, func(c *flows.Config) { c.Retention = 48 * time.Hour })
 	flow := b.NewDraft(flowstest.Minimal).ID
 	b.Exec(b.Pool, `insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
-		select $1, gen_random_uuid(), 'c1', 'e', now(), now() - case when i % 4 = 0 then interval '47 hours' else interval '49 hours' end from generate_series(1, 16000) i`, b.Workspace)
+		select $1, gen_random_uuid(), 'c1', 'e', now(), now() - case when i % 4 = 0 then interval '47 hours' else interval '49 hours' end
+			from generate_series(1, 16000) i`, b.Workspace)
 	b.Refuse(flow, "c1", enrollment.Filtered, 50*time.Hour)
 	b.Refuse(flow, "c2", enrollment.Filtered, 40*time.Hour)
 	n, err := b.Forget(context.Background())
@@ -37,18 +38,19 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// The events of an active enrollment are known until its end, however long that takes:
-// a branch may ask for it.
+// The events of an active enrollment are kept until its end, however long that takes: a
+// branch may read them.
 func TestEventsOfAJourneyAreKept(t *testing.T) {
 	b := setup(t, 0, func(c *flows.Config) { c.Retention = 30 * 24 * time.Hour })
 	flow := b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{
-		"wait":{"type":"delay","for":"P60D","next":"ask"},"ask":{"type":"branch","cases":[{"if":"events.bought.times > 0","next":"bought"}],"else":"nag"},
+		"wait":{"type":"delay","for":"P60D","next":"ask"},"ask":{"type":"branch","cases":[{"if":"events.bought.times > 0","next":"bought"}],
+			"else":"nag"},
 		"bought":{"type":"exit"},"nag":{"type":"exit"}}}`)
 	b.RecordEvent("c1", "bought") // before the enrollment: nothing reads it
 	b.RecordEvent("c1", "go")
 	b.Settle()
 	b.RecordEvent("c1", "bought")
-	b.RecordEvent("c2", "bought") // who is not on any way
+	b.RecordEvent("c2", "bought") // without an enrollment
 	events := func() int { return b.Count(`select count(*) from trigger_events where workspace_id = $1`) }
 	later := func(d time.Duration) {
 		t.Helper()
@@ -58,7 +60,7 @@ func TestEventsOfAJourneyAreKept(t *testing.T) {
 		b.Must(flowstest.Second(b.Forget(bg)))
 	}
 	later(31 * 24 * time.Hour)
-	if n := events(); n != 2 { // what enrolled the profile, and what it did then
+	if n := events(); n != 2 { // the trigger, and the event after it
 		t.Errorf("%d events are kept", n)
 	}
 	later(30 * 24 * time.Hour)
@@ -68,6 +70,6 @@ func TestEventsOfAJourneyAreKept(t *testing.T) {
 	}
 	b.Must(flowstest.Second(b.Forget(bg)))
 	if n := events(); n != 0 {
-		t.Errorf("%d events outlive the journey", n)
+		t.Errorf("%d events outlive the enrollment", n)
 	}
 }

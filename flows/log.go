@@ -11,7 +11,7 @@ import (
 	"lemma/lifecycle"
 )
 
-// What is done to a flow, as its log names it.
+// Changes of a flow, as its log names them.
 const (
 	wasPublished  = "published"
 	wasRolledBack = "rolled_back"
@@ -22,9 +22,9 @@ const (
 )
 
 // recordRequest appends to a flow's log, in the transaction of the verb and under the
-// flow's lock. The clock is read there, so that the lines of a flow are in the order
-// of its changes. A line has the request's id, so that a repeated request is not
-// carried out twice (lifecycle.ErrRepeated).
+// flow's lock. The time is read there, so that the lines of a flow are in the order of its
+// changes. A line has the request's id, so that a repeated request is not carried out
+// twice (lifecycle.ErrRepeated).
 func recordRequest(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, action string, by *Actor, detail map[string]any) error {
 	if detail == nil {
 		detail = map[string]any{}
@@ -46,8 +46,7 @@ func recordRequest(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, action st
 	return nil
 }
 
-// finish ends a verb. One that failed because an earlier try of the same request did
-// it is answered like that: with the flow as it is now.
+// finish ends a verb. A repeated request returns the flow as it is now, without an error.
 func (f *Flows) finish(ctx context.Context, ws, flow uuid.UUID, by *Actor, err error) (Flow, error) {
 	repeated := func(ctx context.Context) (before bool, err error) {
 		if !by.repeatable() {
@@ -63,7 +62,7 @@ func (f *Flows) finish(ctx context.Context, ws, flow uuid.UUID, by *Actor, err e
 	return lifecycle.Once(ctx, err, repeated, func(ctx context.Context) (Flow, error) { return f.Get(ctx, ws, flow) })
 }
 
-// repeatable reports whether the request has an id by which a repetition is known.
+// repeatable reports whether the request has an id that identifies a repetition.
 func (a *Actor) repeatable() bool { return a != nil && a.Request != uuid.Nil }
 
 // name is the request as a step stores it; empty without an id.
@@ -74,7 +73,7 @@ func (a *Actor) name() string {
 	return a.Request.String()
 }
 
-// key is the API key that asks, nil for Lemma itself.
+// key is the API key, nil for Lemma itself.
 func (a *Actor) key() *uuid.UUID {
 	if a == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"lemma/flows/flowstest"
 )
 
-// A commit whose connection is cut is repeated, and no enrollment is blamed for
-// it, though the pool has another connection at once.
+// A commit whose connection is cut is repeated, and no enrollment is blamed for it,
+// although the pool has another connection at once.
 func TestALostConnectionIsNoEnrollmentsFault(t *testing.T) {
 	b := setup(t, 2)
 	deps := b.Deps

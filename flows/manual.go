@@ -18,26 +18,26 @@ import (
 	"lemma/lifecycle"
 )
 
-// byHand is the actor of a manual move or exit in the steps.
-const byHand = "hand"
+// byRequest is the actor of a manual move or exit in the steps.
+const byRequest = "manual"
 
 // maxNote bounds the note of an exit, in bytes.
 const maxNote = 2000
 
-// Exit ends one journey. What was already written to the person is still sent.
-// Repeated under one request, it is done once.
+// Exit ends one enrollment. Messages that were already written are still sent. A repeated
+// request is done once.
 func (f *Flows) Exit(ctx context.Context, ws, id uuid.UUID, note string, by *Actor) error {
 	if len(note) > maxNote || !utf8.ValidString(note) || strings.ContainsRune(note, 0) {
-		return lemma.Fault("/note", "invalid", "a note is text of at most %d bytes", maxNote)
+		return lemma.Fault("/note", "invalid", "must be text of at most %d bytes", maxNote)
 	}
 	return f.relocate(ctx, ws, id, note, by, func(context.Context, pgx.Tx, uuid.UUID, activeRow) (graph.Action, *int, error) {
 		return graph.Action{Kind: graph.Exits}, nil, nil
 	})
 }
 
-// Move puts one enrollment on a node of a published version; nil is its own version.
-// The node where it is keeps its wait, any other begins anew. It works while the flow
-// is paused. Repeated under one request, it is done once.
+// Move moves one enrollment to a node of a published version; nil is its own version. If
+// it is on that node it keeps its wait; any other wait begins anew. It works while the
+// flow is paused. A repeated request is done once.
 func (f *Flows) Move(ctx context.Context, ws, id uuid.UUID, version *int, node string, by *Actor) error {
 	if node == "" {
 		return lemma.Fault("/node", "required", "name the node to move to")
@@ -61,15 +61,15 @@ func (f *Flows) Move(ctx context.Context, ws, id uuid.UUID, version *int, node s
 		if _, ok := there.Nodes[node]; !ok {
 			return graph.Action{}, nil, lemma.Fault("/node", "unknown_node", "version %d has no such node", to)
 		}
-		if w.node == "" { // the profile is put past the entry
+		if w.node == "" { // the enrollment skips the entry
 			return graph.Action{Kind: graph.Moves, Node: node, Timer: graph.TimerRestarted}, &to, nil
 		}
 		return graph.ActionFor(here, w.node, there, map[string]*string{w.node: &node}), &to, nil
 	})
 }
 
-// mayMoveTo refuses a version that is none, and one that an open move of the
-// flow would take the person away from again.
+// mayMoveTo refuses a version that does not exist, and one that an open move of the flow
+// would move the enrollment away from.
 func mayMoveTo(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, to int) error {
 	var published, taken bool
 	err := tx.QueryRow(ctx, `
@@ -78,18 +78,18 @@ func mayMoveTo(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, to int) error
 		ws, flow, enrollment.VersionNumber(to)).Scan(&published, &taken)
 	switch {
 	case err != nil:
-		return fmt.Errorf("look at version %d of flow %s: %w", to, flow, err)
+		return fmt.Errorf("read version %d of flow %s: %w", to, flow, err)
 	case !published:
 		return lemma.Fault("/version", "unknown_version", "the flow has no published version %d", to)
 	case taken:
 		return &lemma.Error{Kind: lemma.Conflict, Code: "move_open",
-			Message: "the people of this flow are being moved to another version: try again when that is done"}
+			Message: "the enrollments of this flow are being moved to another version: try again later"}
 	}
 	return nil
 }
 
-// relocate ends or moves one enrollment that is active. The flow is shared
-// first, so that what decide sees of it stays so.
+// relocate ends or moves one active enrollment. It locks the flow in share mode first, so
+// that what decide reads of it does not change.
 func (f *Flows) relocate(ctx context.Context, ws, id uuid.UUID, note string, by *Actor,
 	decide func(context.Context, pgx.Tx, uuid.UUID, activeRow) (graph.Action, *int, error)) error {
 	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
@@ -114,7 +114,7 @@ func (f *Flows) relocate(ctx context.Context, ws, id uuid.UUID, note string, by 
 			return hasEnded(ctx, tx, ws, id)
 		}
 		f.hook.At("manual: locked")
-		r := relocated{by: byHand, note: note, request: by.name()}
+		r := relocated{by: byRequest, note: note, request: by.name()}
 		action, to, err := decide(ctx, tx, flow, found[0])
 		if err != nil {
 			return err
@@ -129,8 +129,8 @@ func (f *Flows) relocate(ctx context.Context, ws, id uuid.UUID, note string, by 
 	return nil
 }
 
-// unasked searches the steps of an enrollment that is locked or has ended for the
-// request: it may have been carried out and its answer lost.
+// unasked searches the steps of an enrollment that is locked or has ended for the request:
+// it may have been carried out and its answer lost.
 func unasked(ctx context.Context, tx pgx.Tx, ws, id uuid.UUID, by *Actor) error {
 	if !by.repeatable() {
 		return nil
@@ -163,5 +163,5 @@ func hasEnded(ctx context.Context, tx pgx.Tx, ws, id uuid.UUID) error {
 	if err := tx.QueryRow(ctx, `select status from enrollments where workspace_id = $1 and id = $2`, ws, id).Scan(&status); err != nil {
 		return err
 	}
-	return &lemma.Error{Kind: lemma.WrongStatus, Message: "this journey has ended: it is " + status, Status: status, Allowed: []string{}}
+	return &lemma.Error{Kind: lemma.WrongStatus, Message: "the enrollment has ended: it is " + status, Status: status, Allowed: []string{}}
 }

@@ -32,7 +32,7 @@ func TestManualExit(t *testing.T) {
 	_, steps, err := b.Steps(ctx, b.Workspace, id)
 	b.Must(err)
 	last := steps[len(steps)-1]
-	if last.Event != "exited" || last.Data["note"] != "called us" || last.Data["by"] != "hand" || last.Step != e.Step {
+	if last.Event != "exited" || last.Data["note"] != "called us" || last.Data["by"] != "manual" || last.Step != e.Step {
 		t.Errorf("%+v", last)
 	}
 	if steps[2].Event != "sent" || steps[2].NotificationID == "" {
@@ -74,7 +74,7 @@ func TestManualMove(t *testing.T) {
 	}
 	b.Settle()
 	if n := b.Notifications(); n != 1 || !strings.Contains(b.Story(was.ID), "moved@hello skipped@hello") {
-		t.Errorf("%d letters: %s", n, b.Story(was.ID))
+		t.Errorf("%d messages: %s", n, b.Story(was.ID))
 	}
 	for name, c := range map[string]struct {
 		version *int
@@ -97,7 +97,7 @@ func TestManualMove(t *testing.T) {
 	_, err = b.Move(ctx, b.Workspace, lemma.NewID(), nil, "wait")
 	b.Wants(lemma.NotFound, err)
 
-	// An open move would take its away again.
+	// An open move would move the enrollment back.
 	_, err = b.Rollback(ctx, b.Workspace, flow, nil, nil, flows.InFlight{Mode: "move"}, nil)
 	b.Must(err)
 	_, err = b.Move(ctx, b.Workspace, was.ID, new(2), "wait")
@@ -125,7 +125,7 @@ func TestEnrollmentsAreListed(t *testing.T) {
 		filter query.EnrollmentFilter
 		want   int
 	}{
-		"everybody":        {query.EnrollmentFilter{}, 8},
+		"all enrollments":  {query.EnrollmentFilter{}, 8},
 		"a flow's":         {query.EnrollmentFilter{FlowID: &flow}, 4},
 		"a profile's":      {query.EnrollmentFilter{ProfileKey: "c1"}, 2},
 		"active":           {query.EnrollmentFilter{FlowID: &flow, Status: "active"}, 3},

@@ -18,12 +18,11 @@ import (
 	"lemma/flows/graph"
 )
 
-// A move is the order to take active enrollments to another version or out of the
-// flow. A flow has one open move; a later one replaces it. Enrollments of to_version
-// stay; nil names no version. With an exit reason the others exit, without one they
-// are moved.
+// A move takes active enrollments to another version or out of the flow. A flow has one
+// open move; a later one replaces it. Enrollments of to_version stay; nil means none do.
+// With an exit reason the others exit, without one they are moved.
 
-// startMove gives the order, under the flow's lock.
+// startMove inserts a move, under the flow's lock.
 func startMove(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, to *int, nodes map[string]*string, exit string) error {
 	if nodes == nil {
 		nodes = map[string]*string{}
@@ -32,13 +31,13 @@ func startMove(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, to *int, node
 		insert into flow_moves (workspace_id, flow_id, id, to_version, node_map, exit_reason) values ($1, $2, $3, $4, $5, nullif($6, ''))`,
 		ws, flow, lemma.NewID(), to, nodes, exit)
 	if err != nil {
-		return fmt.Errorf("order move of flow %s: %w", flow, err)
+		return fmt.Errorf("start move of flow %s: %w", flow, err)
 	}
 	return nil
 }
 
-// endMoves ends what an earlier order left open, where it is. It waits for the
-// chunk that is at work, and none begins after it.
+// endMoves ends the open move at its current state. It waits for the chunk that is being
+// moved, and no further chunk begins.
 func endMoves(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
 	_, err := tx.Exec(ctx, `
 		update flow_moves set finished_at = now(), leased_by = null, lease_until = null
@@ -49,8 +48,8 @@ func endMoves(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
 	return nil
 }
 
-// order is a move that this worker holds the lease of.
-type order struct {
+// moveLease is an open move that this worker has leased.
+type moveLease struct {
 	ws, flow, id uuid.UUID
 	token        string
 	to           *int
@@ -58,11 +57,11 @@ type order struct {
 	exit         string
 
 	definitions map[int]*graph.Definition
-	stranded    int // who could not be moved
+	stranded    int // enrollments that could not be moved
 }
 
-// by is the order as the steps name it.
-func (o *order) by() string {
+// by is the actor of the move in the steps.
+func (o *moveLease) by() string {
 	if o.exit == enrollment.ExitArchived {
 		return "archive"
 	}
@@ -70,12 +69,12 @@ func (o *order) by() string {
 }
 
 // chunksAtOnce is how many chunks are read in one query. The query scans the active
-// enrollments, so it is run seldom; each id takes 16 bytes.
+// enrollments, so it runs rarely; each id takes 16 bytes.
 const chunksAtOnce = 100
 
-// MoveOnce claims the open move that was worked on longest ago and carries it out
-// chunk by chunk. It returns how many enrollments it took over. The move is finished
-// when a query finds none left.
+// MoveOnce claims the open move that was worked on longest ago and carries it out chunk by
+// chunk. It returns the number of enrollments that it took over. The move is finished when
+// a query finds none left.
 func (f *Flows) MoveOnce(ctx context.Context) (n int, err error) {
 	o, err := f.claimMove(ctx)
 	if err != nil || o == nil {
@@ -103,16 +102,17 @@ func (f *Flows) MoveOnce(ctx context.Context) (n int, err error) {
 			return n, err
 		}
 	}
-	if n == 0 && o.stranded > 0 { // no guard of ours lets anybody come to where no order knows a way
-		f.log.Error("a move leaves people where they are", "flow_id", o.flow, "move_id", o.id, "people", o.stranded)
+	if n == 0 && o.stranded > 0 { // unreachable by the guards: every node is mapped
+		f.log.Error("a move cannot move enrollments", "flow_id", o.flow, "move_id", o.id, "enrollments", o.stranded)
 		return 0, f.finishMove(ctx, *o)
 	}
 	return n, nil
 }
 
-// claimMove is one statement: open, free, and worked on longest ago.
-func (f *Flows) claimMove(ctx context.Context) (*order, error) {
-	o := order{token: lemma.NewID().String(), definitions: map[int]*graph.Definition{}}
+// claimMove is one statement: the move that is open, not leased, and was worked on longest
+// ago.
+func (f *Flows) claimMove(ctx context.Context) (*moveLease, error) {
+	o := moveLease{token: lemma.NewID().String(), definitions: map[int]*graph.Definition{}}
 	var nodes []byte
 	err := f.pool.QueryRow(ctx, `
 		update flow_moves set leased_by = $1, lease_until = now() + $2
@@ -131,9 +131,8 @@ func (f *Flows) claimMove(ctx context.Context) (*order, error) {
 	return &o, json.Unmarshal(nodes, &o.nodes)
 }
 
-// releaseMove gives a move back, behind the others, also while the program
-// shuts down.
-func (f *Flows) releaseMove(o order, rest time.Duration) error {
+// releaseMove releases the lease behind other moves, also during a shutdown.
+func (f *Flows) releaseMove(o moveLease, rest time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	_, err := f.pool.Exec(ctx, `
@@ -145,7 +144,7 @@ func (f *Flows) releaseMove(o order, rest time.Duration) error {
 	return nil
 }
 
-func (f *Flows) finishMove(ctx context.Context, o order) error {
+func (f *Flows) finishMove(ctx context.Context, o moveLease) error {
 	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
 		done, err := tx.Exec(ctx, `
 			update flow_moves set finished_at = now(), leased_by = null, lease_until = null
@@ -161,8 +160,8 @@ func (f *Flows) finishMove(ctx context.Context, o order) error {
 	return nil
 }
 
-// leftBehind finds enrollments that are still to be taken over.
-func (f *Flows) leftBehind(ctx context.Context, o order, limit int) ([]pgtype.UUID, error) {
+// leftBehind finds enrollments that are not moved yet.
+func (f *Flows) leftBehind(ctx context.Context, o moveLease, limit int) ([]pgtype.UUID, error) {
 	rows, err := f.pool.Query(ctx, `
 		select e.id from unnest('{0,1,2,3}'::smallint[]) as t (shard) cross join lateral (
 			select id from enrollments
@@ -180,15 +179,16 @@ func (f *Flows) leftBehind(ctx context.Context, o order, limit int) ([]pgtype.UU
 	return left, nil
 }
 
-// moveAway takes over one chunk in one transaction, if the order is still ours: the
-// lease may have run out, or a later order may have replaced this one.
-func (f *Flows) moveAway(ctx context.Context, o *order, chunk []pgtype.UUID) (n int, ours bool, err error) {
+// moveAway moves one chunk in one transaction. ours is false if the lease expired, or a
+// later move has replaced this one.
+func (f *Flows) moveAway(ctx context.Context, o *moveLease, chunk []pgtype.UUID) (n int, ours bool, err error) {
 	var moved relocated
 	err = enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		moved = relocated{by: o.by()}
 		tag, err := tx.Exec(ctx, `
 			update flow_moves set lease_until = now() + $5
-			where workspace_id = $1 and flow_id = $2 and id = $3 and leased_by = $4 and finished_at is null`, o.ws, o.flow, o.id, o.token, f.cfg.Lease)
+			where workspace_id = $1 and flow_id = $2 and id = $3 and leased_by = $4 and finished_at is null`, o.ws, o.flow, o.id, o.token,
+			f.cfg.Lease)
 		if err != nil {
 			return err
 		}
@@ -219,7 +219,7 @@ func (f *Flows) moveAway(ctx context.Context, o *order, chunk []pgtype.UUID) (n 
 		return err
 	})
 	if err != nil {
-		return 0, ours, fmt.Errorf("move %d people of flow %s: %w", len(chunk), o.flow, err)
+		return 0, ours, fmt.Errorf("move %d enrollments of flow %s: %w", len(chunk), o.flow, err)
 	}
 	o.stranded += moved.stranded
 	f.metrics.Steps.WithLabelValues(enrollment.StepMoved).Add(float64(moved.moves))
@@ -227,8 +227,8 @@ func (f *Flows) moveAway(ctx context.Context, o *order, chunk []pgtype.UUID) (n 
 	return moved.moves + moved.exits, ours, nil
 }
 
-// actionUnder is what an order does to one enrollment.
-func (f *Flows) actionUnder(ctx context.Context, tx pgx.Tx, o *order, w activeRow) (graph.Action, error) {
+// actionUnder is the action of a move on one enrollment.
+func (f *Flows) actionUnder(ctx context.Context, tx pgx.Tx, o *moveLease, w activeRow) (graph.Action, error) {
 	if o.exit != "" {
 		return graph.Action{Kind: graph.Exits}, nil
 	}
@@ -254,24 +254,25 @@ type activeRow struct {
 	node     string
 	step     int
 	shard    int16
-	entering bool // it has not begun to wait where it stands
+	entering bool // its wait has not begun
 }
 
-// Conditions that a move and a plan share, on an enrollment e. A wait that has not
-// begun has no time to change. A wait that is answered keeps its time unless it begins
-// anew. Whether an enrollment is due plays no part: one that became due in a pause is
-// moved like any other.
+// Conditions that a move and a plan share, on an enrollment e. A wait that has not begun
+// has no time to change. A matched wait keeps its time unless it begins anew. Whether an
+// enrollment is due does not matter: one that became due in a pause is moved like any
+// other.
 const (
 	entering   = `waiting_since is null`
 	hasMatched = `matched_event is not null`
 )
 
 // lockActive locks the active enrollments that are not in version but, in the order of
-// their ids. A worker that has read them has moved them by then, or finds them moved.
+// their ids. A worker that has read them has moved them before, or finds them moved.
 func lockActive(ctx context.Context, tx pgx.Tx, ws uuid.UUID, ids []pgtype.UUID, but *int) ([]activeRow, error) {
 	rows, err := tx.Query(ctx, `
 		select e.id, e.version, e.node, e.step, e.shard, e.`+entering+` from `+enrollment.OneByOne+` (
-			select * from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and ($3::int is null or e.version <> $3) for update
+			select id, version, node, step, shard, waiting_since from enrollments e
+			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and ($3::int is null or e.version <> $3) for update
 		) e`, ws, ids, but)
 	if err != nil {
 		return nil, fmt.Errorf("lock enrollments: %w", err)
@@ -282,13 +283,13 @@ func lockActive(ctx context.Context, tx pgx.Tx, ws uuid.UUID, ids []pgtype.UUID,
 	})
 }
 
-// relocated are the rows of enrollments that an order or a request moves, column by
+// relocated are the rows of enrollments that a move or a request changes, column by
 // column.
 type relocated struct {
 	enrollment.StepRows
-	by      string // publish, or manually
-	note    string // why, the note of a manual change
-	request string // manually: which one asked
+	by      string // publish or manual
+	note    string // the note of a manual change
+	request string // the request of a manual change
 
 	ids, gone []pgtype.UUID
 	versions  []int32
@@ -298,15 +299,15 @@ type relocated struct {
 	asks      []bool
 	reasons   []string
 
-	// A release is going on of those that were due then: they keep their place in it, and have
-	// arrived where they are put just now.
+	// Set during a release of enrollments that were due in a pause: the moved ones keep
+	// their order in it, and arrive on their new node now.
 	resumedAt *time.Time
 
 	moves, exits, stranded int
 	counts                 map[int16]enrollment.NodeCounts
 }
 
-// add records the action for one enrollment. One that would be stranded stays.
+// add records the action on one enrollment. A stranded one stays.
 func (r *relocated) add(w activeRow, f graph.Action, to *int, exit string) {
 	data := []any{"from_version", w.version, "from_node", w.node, "by", r.by}
 	if r.note != "" {
@@ -352,8 +353,8 @@ func (r *relocated) log(w activeRow, version int, node, event string, data []any
 	r.counts[w.shard][enrollment.NodeEvent{Version: w.version, Node: w.node, Event: event, Next: ""}]++
 }
 
-// write moves the enrollments. They are locked, and a worker that read them before
-// fails its compare-and-set on the step.
+// write moves the enrollments. They are locked, and the compare-and-set on the step of a
+// worker that read them before fails.
 func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
 	batch := &pgx.Batch{}
 	r.Queue(batch, ws)
@@ -363,9 +364,13 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 	if len(r.ids) > 0 {
 		batch.Queue(`
 			update enrollments e set version = r.version, node = r.node, step = e.step + 1, moved = true,
-				resume_at = case when r.timer = 'restarted' or r.ask then least(now(), case when e.resume_at <= $9::timestamptz then e.resume_at end) when e.`+hasMatched+` then e.resume_at else e.resume_at + make_interval(secs => r.shift) end,
+				resume_at = case
+					when r.timer = 'restarted' or r.ask then least(now(), case when e.resume_at <= $9::timestamptz then e.resume_at end)
+					when e.`+hasMatched+` then e.resume_at else e.resume_at + make_interval(secs => r.shift) end,
 				waiting_since = case when r.timer = 'restarted' then null else e.waiting_since end,
-				first_due_at = case when r.timer = 'restarted' then case when e.resume_at <= $9 then now() end when e.`+hasMatched+` then e.first_due_at else e.first_due_at + make_interval(secs => r.shift) end,
+				first_due_at = case
+					when r.timer = 'restarted' then case when e.resume_at <= $9 then now() end
+					when e.`+hasMatched+` then e.first_due_at else e.first_due_at + make_interval(secs => r.shift) end,
 				awaits = case when r.timer = 'restarted' then null else e.awaits end,
 				matched_event = case when r.timer = 'restarted' then null else e.matched_event end,
 				answer_step = case when r.timer = 'restarted' then null else e.answer_step end,
@@ -373,7 +378,8 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 				blocked_reason = case when r.timer = 'restarted' then null else e.blocked_reason end
 			from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::boolean[])
 				as r (id, version, node, timer, shift, ask) limit $8) r
-			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, ws, r.ids, r.versions, r.nodes, r.timers, r.shifts, r.asks, len(r.ids), r.resumedAt)
+			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, ws, r.ids, r.versions, r.nodes, r.timers, r.shifts,
+			r.asks, len(r.ids), r.resumedAt)
 	}
 	if len(r.gone) > 0 {
 		batch.Queue(`

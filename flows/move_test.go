@@ -20,8 +20,8 @@ import (
 	"lemma/flows/query"
 )
 
-// crossroads sends everybody to the node that the trigger names; nodes are the
-// rest of the version.
+// crossroads sends each profile to the node that its trigger names; nodes are the rest of
+// the version.
 func crossroads(nodes map[string]string) string {
 	var cases, all []string
 	for _, id := range slices.Sorted(maps.Keys(nodes)) {
@@ -32,7 +32,7 @@ func crossroads(nodes map[string]string) string {
 		"cross":{"type":"branch","cases":[` + strings.Join(cases, ",") + `],"else":"end"},"end":{"type":"exit"},` + strings.Join(all, ",") + `}}`
 }
 
-// before and after are two versions in which every outcome has somebody.
+// before and after are two versions with an enrollment for every action.
 var before = map[string]string{
 	"same":     `{"type":"delay","for":"P3D","next":"end"}`,
 	"longer":   `{"type":"delay","for":"P3D","next":"end"}`,
@@ -42,7 +42,7 @@ var before = map[string]string{
 	"other":    `{"type":"wait_for_event","event":"bought","timeout":"P2D","next":"end","on_timeout":"end"}`,
 	"monday":   `{"type":"wait_until","weekdays":["mon","tue"],"time":"09:00","next":"end"}`,
 	"tuesday":  `{"type":"wait_until","weekdays":["mon"],"time":"09:00","next":"end"}`,
-	"letter":   `{"type":"delay","for":"P3D","next":"end"}`,
+	"message":  `{"type":"delay","for":"P3D","next":"end"}`,
 	"renamed":  `{"type":"delay","for":"P3D","next":"end"}`,
 	"dropped":  `{"type":"delay","for":"P3D","next":"end"}`,
 	"answered": `{"type":"webhook","endpoint_id":"$endpoint","on_error":"end","next":"end"}`,
@@ -57,13 +57,13 @@ var after = map[string]string{
 	"other":    `{"type":"wait_for_event","event":"called","timeout":"P2D","next":"end","on_timeout":"end"}`,
 	"monday":   `{"type":"wait_until","weekdays":["tue","mon"],"time":"09:00","next":"end"}`,
 	"tuesday":  `{"type":"wait_until","weekdays":["tue"],"time":"09:00","next":"end"}`,
-	"letter":   `{$send,"next":"end"}`,
+	"message":  `{$send,"next":"end"}`,
 	"new":      `{"type":"delay","for":"P3D","next":"end"}`,
 	"answered": `{"type":"webhook","endpoint_id":"$endpoint","on_error":"end","data":{"more":1},"next":"end"}`,
 }
 
-// outcomes are what the map below makes of the nodes, in words of the test's own.
-var fates = map[string]struct {
+// outcomes are the expected actions of the map below on the nodes.
+var outcomes = map[string]struct {
 	outcome, to, timer string
 	shift              time.Duration
 }{
@@ -75,7 +75,7 @@ var fates = map[string]struct {
 	"other":    {"move", "other", "restarted", 0},
 	"monday":   {"move", "monday", "kept", 0},
 	"tuesday":  {"move", "tuesday", "restarted", 0},
-	"letter":   {"move", "letter", "restarted", 0},
+	"message":  {"move", "message", "restarted", 0},
 	"renamed":  {"move", "new", "restarted", 0},
 	"dropped":  {"exit", "", "", 0},
 	"answered": {"move", "answered", "kept", 0},
@@ -83,41 +83,41 @@ var fates = map[string]struct {
 
 var overTo = flows.InFlight{Mode: "move", Map: map[string]*string{"renamed": new("new"), "dropped": nil}}
 
-// atTheCrossroads puts one person on each node of before.
-func atTheCrossroads(t *testing.T, change ...func(*flows.Config)) (b *bundle, flow uuid.UUID, who map[string]string, next string) {
+// atTheCrossroads has one enrollment on each node of before.
+func atTheCrossroads(t *testing.T, change ...func(*flows.Config)) (b *bundle, flow uuid.UUID, profiles map[string]string, next string) {
 	b = setup(t, len(before)+1, change...)
 	endpoint := b.Endpoint()
 	with := func(nodes map[string]string) string {
 		return strings.ReplaceAll(crossroads(nodes), "$endpoint", endpoint)
 	}
-	flow, who = b.Live(with(before)), map[string]string{}
+	flow, profiles = b.Live(with(before)), map[string]string{}
 	for i, node := range slices.Sorted(maps.Keys(before)) {
-		who[node] = fmt.Sprintf("c%d", i+1)
-		b.RecordEvent(who[node], "go", flowstest.Properties(`{"to":"`+node+`"}`))
+		profiles[node] = fmt.Sprintf("c%d", i+1)
+		b.RecordEvent(profiles[node], "go", flowstest.Properties(`{"to":"`+node+`"}`))
 	}
 	b.Settle()
 	last := fmt.Sprintf("c%d", len(before)+1)
-	who[""] = last // has yet to enter
+	profiles[""] = last // has not entered
 	b.RecordEvent(last, "go", flowstest.Properties(`{"to":"same"}`))
-	return b, flow, who, with(after)
+	return b, flow, profiles, with(after)
 }
 
 func TestMoveDoesWhatThePlanShows(t *testing.T) {
-	b, flow, who, next := atTheCrossroads(t, func(c *flows.Config) { c.Chunk = 5 })
+	b, flow, profiles, next := atTheCrossroads(t, func(c *flows.Config) { c.Chunk = 5 })
 	ctx := context.Background()
 	was := map[string]query.Enrollment{}
-	for node, profile := range who {
+	for node, profile := range profiles {
 		was[node] = b.Enrollment(flow, profile)
 		if was[node].Node != node {
-			t.Fatalf("%s stands on %q", profile, was[node].Node)
+			t.Fatalf("%s is on %q", profile, was[node].Node)
 		}
 	}
 	_, err := b.CreateVersion(ctx, b.Workspace, flow, b.Definition(next))
 	b.Must(err)
-	everybody := b.Everybody(flow)
+	snapshot := b.Snapshot(flow)
 	plan, err := b.Plan(ctx, b.Workspace, flow, 2, overTo)
 	b.Must(err)
-	if b.Everybody(flow) != everybody || plan.Stranded != 0 || len(plan.Changes) == 0 || *plan.Live != 1 {
+	if b.Snapshot(flow) != snapshot || plan.Stranded != 0 || len(plan.Changes) == 0 || *plan.Live != 1 {
 		t.Errorf("%+v", plan)
 	}
 	reported, timers := map[string]flows.PlannedNode{}, map[string]flows.TimerChange{}
@@ -132,14 +132,15 @@ func TestMoveDoesWhatThePlanShows(t *testing.T) {
 	b.Must(err)
 	b.FinishMoves()
 
-	for node, want := range fates {
-		if got := reported[node]; got.Action != want.outcome || got.To != want.to || got.Waiting != 1 || got.Due != 0 || got.Version != 1 || got.Type == "" {
-			t.Errorf("the plan tells of %s: %+v", node, got)
+	for node, want := range outcomes {
+		if got := reported[node]; got.Action != want.outcome || got.To != want.to || got.Waiting != 1 || got.Due != 0 || got.Version != 1 ||
+			got.Type == "" {
+			t.Errorf("the plan of %s: %+v", node, got)
 		}
 		if got := timers[node]; got.Change != want.timer || got.Seconds != want.shift.Seconds() {
-			t.Errorf("the plan tells of the timer of %s: %+v", node, got)
+			t.Errorf("the plan of the timer of %s: %+v", node, got)
 		}
-		e, old := b.Enrollment(flow, who[node]), was[node]
+		e, old := b.Enrollment(flow, profiles[node]), was[node]
 		if e.Step != old.Step+1 {
 			t.Errorf("%s took %d steps", node, e.Step-old.Step)
 		}
@@ -156,7 +157,7 @@ func TestMoveDoesWhatThePlanShows(t *testing.T) {
 		switch want.timer {
 		case "restarted":
 			if e.ResumeAt.Before(now) || e.ResumeAt.After(time.Now()) || waits || e.Awaits != "" {
-				t.Errorf("%s does not enter afresh: %+v", node, e)
+				t.Errorf("%s does not enter its node again: %+v", node, e)
 			}
 		default:
 			if node != "answered" && !e.ResumeAt.Equal(old.ResumeAt.Add(want.shift)) || !waits || e.Awaits != old.Awaits {
@@ -164,34 +165,35 @@ func TestMoveDoesWhatThePlanShows(t *testing.T) {
 			}
 		}
 	}
-	// Who had yet to enter has yet to enter the new version.
-	if e := b.Enrollment(flow, who[""]); e.Version != 2 || e.Node != "" || !e.ResumeAt.Equal(*was[""].ResumeAt) {
+	// An enrollment that has not entered yet enters the new version.
+	if e := b.Enrollment(flow, profiles[""]); e.Version != 2 || e.Node != "" || !e.ResumeAt.Equal(*was[""].ResumeAt) {
 		t.Errorf("%+v", e)
 	}
 	if s := reported[""]; s.Action != "move" || s.Due != 1 {
 		t.Errorf("%+v", s)
 	}
-	if moved, exited := b.Count(`select moved from flow_moves where workspace_id = $1`), b.Count(`select exited from flow_moves where workspace_id = $1`); moved != len(who)-1 || exited != 1 {
+	if moved, exited := b.Count(`select moved from flow_moves where workspace_id = $1`),
+		b.Count(`select exited from flow_moves where workspace_id = $1`); moved != len(profiles)-1 || exited != 1 {
 		t.Errorf("%d moved and %d exited", moved, exited)
 	}
-	b.explainsTheMove(flow, who["longer"])
+	b.explainsTheMove(flow, profiles["longer"])
 
-	// The journeys go on: the message is written, the wait begins anew.
+	// The enrollments advance: the message is written, the wait begins anew.
 	b.Settle()
-	if e := b.Enrollment(flow, who["letter"]); e.Status != enrollment.Completed || b.Notifications() != 1 {
+	if e := b.Enrollment(flow, profiles["message"]); e.Status != enrollment.Completed || b.Notifications() != 1 {
 		t.Errorf("%+v, %d notifications", e, b.Notifications())
 	}
-	if e := b.Enrollment(flow, who["renamed"]); e.Status != "waiting" || e.ResumeAt.Before(now.Add(71*time.Hour)) {
+	if e := b.Enrollment(flow, profiles["renamed"]); e.Status != "waiting" || e.ResumeAt.Before(now.Add(71*time.Hour)) {
 		t.Errorf("%+v", e)
 	}
 	b.Pass(2 * time.Hour)
 	b.Settle()
-	if e := b.Enrollment(flow, who["shorter"]); e.Status != enrollment.Completed {
+	if e := b.Enrollment(flow, profiles["shorter"]); e.Status != enrollment.Completed {
 		t.Errorf("a wait that got shorter ends earlier: %+v", e)
 	}
 }
 
-// explainsTheMove checks the history of a profile that was moved.
+// explainsTheMove checks the history of an enrollment that was moved.
 func (b *bundle) explainsTheMove(flow uuid.UUID, profile string) {
 	b.T.Helper()
 	_, steps, err := b.Steps(context.Background(), b.Workspace, b.Enrollment(flow, profile).ID)
@@ -205,14 +207,15 @@ func (b *bundle) explainsTheMove(flow uuid.UUID, profile string) {
 }
 
 func TestAnAnswerIsUsedAfterAMove(t *testing.T) {
-	b, flow, who, next := atTheCrossroads(t)
+	b, flow, profiles, next := atTheCrossroads(t)
 	b.PublishNext(flow, next, overTo)
 	b.FinishMoves()
-	id := b.Enrollment(flow, who["answered"]).ID
-	b.Exec(b.Pool, `update outbox set status = 'delivered', status_code = 200, attempts = 1, finished_at = now() where id = $1`, enrollment.NodeKey(id, "answered"))
+	id := b.Enrollment(flow, profiles["answered"]).ID
+	b.Exec(b.Pool, `update outbox set status = 'delivered', status_code = 200, attempts = 1, finished_at = now() where id = $1`,
+		enrollment.NodeKey(id, "answered"))
 	b.Settle()
 	if e := b.Enrollment(flow,
-		who["answered"]); e.Status != enrollment.Completed || b.Count(`select count(*) from outbox where workspace_id = $1`) != 1 {
+		profiles["answered"]); e.Status != enrollment.Completed || b.Count(`select count(*) from outbox where workspace_id = $1`) != 1 {
 		t.Errorf("%+v: %s", e, b.Story(id))
 	}
 }
@@ -221,14 +224,16 @@ func TestNoEnrollmentIsStranded(t *testing.T) {
 	b := setup(t, 3)
 	ctx := context.Background()
 	flow := b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a","nodes":{
-		"a":{"type":"delay","for":"P1D","next":"b"},"b":{"type":"delay","for":"P1D","next":"c.d"},"c.d":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
-	short := `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a","nodes":{"a":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
+		"a":{"type":"delay","for":"P1D","next":"b"},"b":{"type":"delay","for":"P1D","next":"c.d"},
+			"c.d":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
+	short := `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a",
+		"nodes":{"a":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
 	b.RecordEvent("c1", "go")
 	b.Settle()
 	b.Pass(25 * time.Hour)
-	b.Settle() // at b
+	b.Settle() // on b
 	b.RecordEvent("c2", "go")
-	b.Settle() // at a, and on the way to b
+	b.Settle() // on a, which leads to b
 	_, err := b.CreateVersion(ctx, b.Workspace, flow, b.Definition(short))
 	b.Must(err)
 
@@ -238,7 +243,7 @@ func TestNoEnrollmentIsStranded(t *testing.T) {
 		faults   string
 	}{
 		"no map":                      {nil, 2, "/in_flight/map/b would_strand, /in_flight/map/c.d would_strand"},
-		"nobody stands there yet":     {map[string]*string{"b": new("a")}, 2, "/in_flight/map/c.d would_strand"},
+		"no enrollment is there yet":  {map[string]*string{"b": new("a")}, 2, "/in_flight/map/c.d would_strand"},
 		"all that are gone, one exit": {map[string]*string{"b": new("a"), "c.d": nil}, 0, ""},
 	} {
 		in := flows.InFlight{Mode: "move", Map: c.nodes}
@@ -288,7 +293,8 @@ func TestAMoveMapsEnrollmentsThatAdvancedBeforeTheChunk(t *testing.T) {
 		"a":{"type":"delay","for":"P1D","next":"b"},"b":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
 	b.RecordEvent("c1", "go")
 	b.Settle()
-	b.PublishNext(flow, `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a","nodes":{"a":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`,
+	b.PublishNext(flow, `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a",
+		"nodes":{"a":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`,
 		flows.InFlight{Mode: "move", Map: map[string]*string{"b": nil}})
 	worker := b.Another()
 	b.Hook.Do = func(stage string) {
@@ -305,17 +311,19 @@ func TestAMoveMapsEnrollmentsThatAdvancedBeforeTheChunk(t *testing.T) {
 	}
 }
 
-// A worker that has read people before they were moved finds them moved, and
-// does nothing for them.
+// A worker that has read enrollments before they were moved finds them moved, and changes
+// nothing.
 func TestMovedUnderAWorker(t *testing.T) {
 	b := setup(t, 1)
-	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a","nodes":{"a":{$send,"next":"end"},"end":{"type":"exit"}}}`)
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a",
+		"nodes":{"a":{$send,"next":"end"},"end":{"type":"exit"}}}`)
 	b.RecordEvent("c1", "go")
 	worker := b.Another()
 	worker.Hook.Do = func(stage string) {
 		if stage == "evaluated" {
 			worker.Hook.Do = nil
-			b.PublishNext(flow, `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"z","nodes":{"z":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`,
+			b.PublishNext(flow, `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"z",
+				"nodes":{"z":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`,
 				flows.InFlight{Mode: "move", Map: map[string]*string{"a": new("z")}})
 			b.FinishMoves()
 		}
@@ -332,7 +340,7 @@ func TestMovedUnderAWorker(t *testing.T) {
 	}
 }
 
-// The last word counts, also while a worker is at the order before it.
+// The last publish decides, even while a worker carries out the move of the one before.
 func TestALaterPublishEndsAnOpenMove(t *testing.T) {
 	b := setup(t, 4, func(c *flows.Config) { c.Chunk = 1 })
 	flow := b.Live(flowstest.Welcome)
@@ -360,7 +368,7 @@ func TestALaterPublishEndsAnOpenMove(t *testing.T) {
 	if left := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 1`); left != 2 {
 		t.Errorf("%d stay", left)
 	}
-	// Another order takes over from all versions.
+	// Another move takes enrollments over from all versions.
 	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{Mode: "move"})
 	b.FinishMoves()
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 4`); n != 4 {
@@ -392,7 +400,7 @@ func TestExitingWithAPublishAndWithARollback(t *testing.T) {
 	}
 }
 
-// Whoever came to the version between the look and the chunk is there already.
+// An enrollment that joins the version between the query and the chunk is not moved again.
 func TestAnOrderMovesAnEnrollmentOnce(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(flowstest.Welcome)
@@ -413,7 +421,7 @@ func TestAnOrderMovesAnEnrollmentOnce(t *testing.T) {
 	}
 }
 
-// A lease that ran out lets another node go on, and the first does no harm.
+// An expired lease lets another node continue, and the first one does no harm.
 func TestAMoveWithAnExpiredLeaseIsResumed(t *testing.T) {
 	b := setup(t, 2, func(c *flows.Config) { c.Chunk = 1 })
 	ctx := context.Background()
@@ -442,12 +450,12 @@ func TestAMoveWithAnExpiredLeaseIsResumed(t *testing.T) {
 	}
 	b.FinishMoves()
 	if n := b.Count(`select moved from flow_moves where workspace_id = $1`); n != 2 {
-		t.Errorf("%d in the books", n)
+		t.Errorf("%d are counted", n)
 	}
 }
 
-// A journey ends between the look that finds it and the transaction that was to
-// move it: it stays as it ended, and the order goes on with the others.
+// An enrollment that ends between the query that finds it and the transaction that would
+// move it stays as it ended, and the move continues with the others.
 func TestAJourneyThatEndedIsNotMoved(t *testing.T) {
 	for name, in := range map[string]flows.InFlight{"moved": {Mode: "move"}, "taken out": {Mode: "exit"}} {
 		t.Run(name, func(t *testing.T) {

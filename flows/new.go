@@ -32,7 +32,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// New makes the room.
+// New makes Flows.
 func New(r Deps, cfg Config) *Flows {
 	if r.Log == nil {
 		r.Log = slog.Default()

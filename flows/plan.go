@@ -34,8 +34,7 @@ func (f *Flows) Plan(ctx context.Context, ws, flow uuid.UUID, n int, in InFlight
 	return f.plan(ctx, ws, now, v, in)
 }
 
-// Preview is Publish without a side effect: it returns the errors of Publish, or a
-// Plan.
+// Preview is Publish without a side effect: it returns the errors of Publish, or a Plan.
 func (f *Flows) Preview(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight) (Plan, error) {
 	now, v, err := f.toPublish(ctx, ws, flow, n, ifMatch, in)
 	if err != nil {
@@ -46,7 +45,7 @@ func (f *Flows) Preview(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch 
 
 func (f *Flows) plan(ctx context.Context, ws uuid.UUID, now Flow, v Version, in InFlight) (Plan, error) {
 	flow, n := now.ID, v.Version
-	if v.Status == versionDraft { // what cannot be published would do nothing
+	if v.Status == versionDraft { // only a valid draft has a plan
 		if err := f.approve(ctx, &publication{ws: ws, flow: flow, version: n}, v); err != nil {
 			return Plan{}, err
 		}
@@ -89,7 +88,7 @@ func (f *Flows) changesTo(ctx context.Context, ws uuid.UUID, now Flow, v Version
 	return changes(live.Definition, pinned)
 }
 
-// forecast is what would become of active enrollments of other versions.
+// forecast is the effect on active enrollments of other versions.
 type forecast struct {
 	nodes    []PlannedNode
 	timers   []TimerChange
@@ -122,8 +121,8 @@ func newForecast(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, n int, to *
 }
 
 // examine decides for all enrollments of one version. A node that is gone strands the
-// enrollments on it, and those that can still reach it: they advance until the move
-// takes them over.
+// enrollments on it, and those that can still reach it: they advance until the move takes
+// them over.
 func (t *forecast) examine(version int, from, to *graph.Definition, in InFlight, groups []group) {
 	var gone []string
 	for node := range from.Nodes {
@@ -146,13 +145,13 @@ func (t *forecast) examine(version int, from, to *graph.Definition, in InFlight,
 	}
 	ahead := graph.Reachable(from, slices.Collect(maps.Keys(at)))
 	for _, node := range gone {
-		if ahead[node] && !at[node] { // nobody stands there yet
+		if ahead[node] && !at[node] { // no enrollment is on it yet
 			t.nodes = append(t.nodes, PlannedNode{Version: version, Node: node, Type: from.Nodes[node].Type, Action: graph.Stranded})
 		}
 	}
 }
 
-// fillIn fills in what becomes of one group, and of its wait.
+// fillIn adds the action on one group, and on its wait.
 func (t *forecast) fillIn(s *group, from, to *graph.Definition, in InFlight) {
 	switch in.mode() {
 	case inFlightStay:
@@ -165,7 +164,7 @@ func (t *forecast) fillIn(s *group, from, to *graph.Definition, in InFlight) {
 	f := graph.ActionFor(from, s.Node, to, in.Map)
 	s.Action, s.To = f.Kind, f.Node
 	inWait := s.open
-	if f.Timer == graph.TimerRestarted { // also of those that have matched what they waited for: they wait for another
+	if f.Timer == graph.TimerRestarted { // also matched waits: the new wait is another one
 		inWait = s.begun
 	}
 	if f.Kind == graph.Moves && inWait > 0 {
@@ -177,8 +176,8 @@ func (t *forecast) fillIn(s *group, from, to *graph.Definition, in InFlight) {
 // group is the enrollments on one node of one version.
 type group struct {
 	PlannedNode
-	begun int64 // whose wait has begun, also if they are due
-	open  int64 // of these: who have not matched what they wait for
+	begun int64 // whose wait has begun, including due ones
+	open  int64 // of these: without a matched event
 }
 
 // countGroups counts the active enrollments of versions other than n, by node.

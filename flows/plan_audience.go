@@ -17,10 +17,10 @@ import (
 // plannedFor bounds how long a plan reads an audience.
 const plannedFor = 10 * time.Second
 
-// forecastEnrolled counts the profiles that the first poll of the audience would
-// enroll if the version were live. If the audience cannot be read in time, or the
-// caller may not read rows, the plan has the reason instead of the count: by counts
-// of conditions of its own a caller could read the rows.
+// forecastEnrolled counts the profiles that the first poll of the audience would enroll if
+// the version were live. If the audience cannot be read in time, or the caller may not read
+// rows, the plan has the reason instead of the count: a caller could read the rows by the
+// counts of conditions.
 func (f *Flows) forecastEnrolled(ctx context.Context, ws, flow uuid.UUID, v Version, p *Plan) error {
 	if !audience.MayReadRows(ctx) {
 		p.Unknown = "missing_scope: counting them needs the scope audiences:query"
@@ -45,7 +45,7 @@ func (f *Flows) forecastEnrolled(ctx context.Context, ws, flow uuid.UUID, v Vers
 	return nil
 }
 
-// graphWithAudience compiles any version by its audience as that is now.
+// graphWithAudience compiles any version with its audience's current columns.
 func (f *Flows) graphWithAudience(ctx context.Context, ws, flow uuid.UUID, v Version) (*graph.Graph, *audience.Audience, error) {
 	def, err := graph.Decode(v.Definition)
 	if err != nil {

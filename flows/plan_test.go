@@ -14,13 +14,13 @@ import (
 	"lemma/flows/graph"
 )
 
-// inPlace moves everybody to the node where they stand.
+// inPlace moves each enrollment to the node that it is on.
 var inPlace = flows.InFlight{Mode: "move"}
 
 func sleeping(d string) string { return strings.ReplaceAll(flowstest.Napping, "P3D", d) }
 
-// Whoever fell due in a pause is due still when the pause is mended: its wait
-// changes like any other, and the plan tells it.
+// A wait that ended in a pause is changed by a publish in the pause like any other, and
+// the plan shows it.
 func TestAPlanCountsDueWaits(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(flowstest.Napping)
@@ -45,7 +45,7 @@ func TestAPlanCountsDueWaits(t *testing.T) {
 	}
 }
 
-// Two versions have a node of one name, and people on it in both.
+// Two versions have a node of one name, and enrollments on it in both.
 func TestAPlanNamesTheVersionOfAWait(t *testing.T) {
 	b := setup(t, 2)
 	flow := b.Live(flowstest.Napping)
@@ -66,15 +66,15 @@ func TestAPlanNamesTheVersionOfAWait(t *testing.T) {
 	}
 }
 
-// Who has matched what the profile waited for keeps its time, and loses it only with the
-// wait itself: the plan says of both what the move does.
+// A matched wait keeps its time unless it is replaced: the plan shows both as the move
+// does them.
 func TestAPlanAndAMoveOfMatchedWaits(t *testing.T) {
 	listening := `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"w",
 		"nodes":{"w":{"type":"wait_for_event","event":"bought","timeout":"P3D","next":"end","on_timeout":"end"},"end":{"type":"exit"}}}`
 	for name, c := range map[string]struct {
 		next    string
 		timers  []flows.TimerChange
-		matched int // who still has matched after the move
+		matched int // matched waits after the move
 	}{
 		"a longer wait": {strings.ReplaceAll(listening, "P3D", "P9D"), []flows.TimerChange{}, 1},
 		"another wait": {strings.ReplaceAll(listening, "bought", "paid"),
@@ -98,13 +98,13 @@ func TestAPlanAndAMoveOfMatchedWaits(t *testing.T) {
 			b.Must(flowstest.Second(b.Publish(bg, b.Workspace, flow, v.Version, nil, inPlace, nil)))
 			b.Must(b.MoveAround(bg))
 			if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and matched_event is not null`); n != c.matched {
-				t.Errorf("%d have heard", n)
+				t.Errorf("%d waits are matched", n)
 			}
 		})
 	}
 }
 
-// A dry run is refused where publishing would be, before anybody is counted.
+// A dry run is refused like publishing, before anything is counted.
 func TestAPreviewIsRefusedLikePublishing(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.Napping)
@@ -139,8 +139,8 @@ func TestAPreviewIsRefusedLikePublishing(t *testing.T) {
 	}
 }
 
-// An admin plans, another changes the draft, and the first publishes what the profile
-// has seen, or nothing.
+// After a plan another admin changes the draft: publishing with the plan's ETag publishes
+// the planned version, or fails.
 func TestWhatWasPlannedIsPublished(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.NewDraft(flowstest.Napping).ID
@@ -162,7 +162,7 @@ func TestWhatWasPlannedIsPublished(t *testing.T) {
 	b.Must(err)
 	b.Must(flowstest.Second(b.Publish(bg, b.Workspace, flow, 1, &again.ETag, flows.InFlight{}, nil)))
 
-	// What changes nothing leaves the tag: a stale draft, and one that was published.
+	// Refused changes leave the tag: of a stale draft, and of a published version.
 	_, err = b.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Napping))
 	b.Must(err)
 	was := b.Flow(flow)
@@ -175,7 +175,7 @@ func TestWhatWasPlannedIsPublished(t *testing.T) {
 	}
 }
 
-// What breaks off on our side says what was being done.
+// Internal errors name the operation.
 func TestErrorsNameTheOperation(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.NewDraft(flowstest.Napping).ID

@@ -16,9 +16,9 @@ import (
 )
 
 // Publish makes a version the live one, into which triggers enroll. One transaction
-// changes the pointer; it enrolls and moves nothing. Active enrollments of other
-// versions stay, or are taken over in chunks afterwards, as in decides. by is the
-// actor; nil is Lemma itself.
+// changes the pointer; it enrolls and moves nothing. Active enrollments of other versions
+// stay, or are taken over in chunks afterwards, as in decides. by is the actor; nil is
+// Lemma itself.
 //
 // It replaces a move that an earlier publish, rollback or archive left open.
 func (f *Flows) Publish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight, by *Actor) (Flow, error) {
@@ -35,7 +35,7 @@ func (f *Flows) goLive(ctx context.Context, p publication, ifMatch *int) (Flow, 
 		return Flow{}, err
 	}
 	if v.Status == versionLive && p.in.mode() == inFlightStay {
-		return now, nil // said twice
+		return now, nil // repeated
 	}
 	if v.Status == versionDraft {
 		if err := f.approve(ctx, &p, v); err != nil {
@@ -49,7 +49,7 @@ func (f *Flows) goLive(ctx context.Context, p publication, ifMatch *int) (Flow, 
 }
 
 // toPublish reads a flow and its version, and refuses what no version could allow. The
-// flow is read first: its ETag is never younger than the version that is checked.
+// flow is read first: its ETag is never newer than the version that is checked.
 func (f *Flows) toPublish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight) (Flow, Version, error) {
 	now, v, err := f.seen(ctx, ws, flow, n, in)
 	switch {
@@ -86,11 +86,11 @@ type publication struct {
 
 	// Of a draft.
 	text     json.RawMessage // with every template's version in it
-	revision int             // that was checked
+	revision int             // of the checked draft
 	listens  map[string][]string
 }
 
-// approve checks a draft. Nothing with a fault is published.
+// approve checks a draft. A draft with a fault is not published.
 func (f *Flows) approve(ctx context.Context, p *publication, v Version) error {
 	c, err := f.check(ctx, p.ws, p.flow, v.Definition)
 	if err != nil {
@@ -135,7 +135,7 @@ func (f *Flows) goBack(ctx context.Context, ws, flow uuid.UUID, to *int, ifMatch
 			return Flow{}, err
 		}
 		if ifMatch == nil {
-			ifMatch = &now.Version // who was live before is what was live when we looked
+			ifMatch = &now.Version // the version before depends on the flow as it was read
 		}
 	}
 	v, err := f.GetVersion(ctx, ws, flow, *to)
@@ -155,8 +155,8 @@ func (f *Flows) goBack(ctx context.Context, ws, flow uuid.UUID, to *int, ifMatch
 	return f.flip(ctx, p, rollback, ifMatch)
 }
 
-// stayLive is a rollback to the live version: only the request is recorded, so that
-// its repetition does nothing either.
+// stayLive is a rollback to the live version: only the request is recorded, so that its
+// repetition does nothing either.
 func (f *Flows) stayLive(ctx context.Context, now Flow, to int, ifMatch *int, by *Actor) (Flow, error) {
 	if !by.repeatable() {
 		return now, nil
@@ -177,8 +177,8 @@ func (f *Flows) stayLive(ctx context.Context, now Flow, to int, ifMatch *int, by
 	return now, nil
 }
 
-// before finds the version that was live before the one that is: publishing
-// puts one on top, rolling back takes off what lies above.
+// before finds the previously live version: publishing pushes a version, rolling back pops
+// one.
 func (f *Flows) before(ctx context.Context, ws, flow uuid.UUID) (*int, error) {
 	rows, err := f.pool.Query(ctx, `
 		select version from flow_log where workspace_id = $1 and flow_id = $2 and action in ('published', 'rolled_back') and version is not null
@@ -241,14 +241,13 @@ func (f *Flows) flip(ctx context.Context, p publication, v verb, ifMatch *int) (
 	return f.Get(ctx, p.ws, p.flow)
 }
 
-// answered returns an error for the caller as it is, and adds the operation to any
-// other.
+// answered returns an error for the caller unchanged, and adds the operation to any other.
 func answered(err error, doing string) error {
 	return pgerr.Rules{}.Explain(err, doing)
 }
 
-// seal ends a draft's life as a draft: from here on it never changes. What was
-// checked is what is published, or nothing is.
+// seal publishes a draft, which never changes from then on. It fails if the draft is not
+// the checked revision.
 func (p publication) seal(ctx context.Context, tx pgx.Tx) error {
 	if p.text == nil {
 		return nil
@@ -290,7 +289,7 @@ func (p publication) listen(ctx context.Context, tx pgx.Tx) error {
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// takeOver writes down what is to become of those in other versions.
+// takeOver starts the move of enrollments of other versions, if in asks for one.
 func (p publication) takeOver(ctx context.Context, tx pgx.Tx) error {
 	if err := endMoves(ctx, tx, p.ws, p.flow); err != nil {
 		return err
@@ -329,7 +328,7 @@ func (t forecast) refuseToStrand() error {
 	}
 	slices.Sort(nodes)
 	e := &lemma.Error{Kind: lemma.Conflict, Code: "would_strand",
-		Message: fmt.Sprintf("%d people are at nodes that the version does not have, or can reach them: map these nodes", t.stranded)}
+		Message: fmt.Sprintf("%d enrollments are on nodes that the version does not have, or can reach them: map these nodes", t.stranded)}
 	for _, node := range nodes {
 		e.Fields = append(e.Fields, lemma.Field{Pointer: "/in_flight/map" + lemma.Pointer(node), Code: "would_strand",
 			Detail: fmt.Sprintf("%d are at %q", counts[node], node)})
@@ -349,15 +348,15 @@ func (in InFlight) check() error {
 	switch in.Mode {
 	case "", inFlightStay, inFlightExit:
 		if len(in.Map) > 0 {
-			return lemma.Fault("/in_flight/map", "not_allowed", "a map goes with the mode move")
+			return lemma.Fault("/in_flight/map", "not_allowed", "is allowed only with the mode move")
 		}
 		return nil
 	case inFlightMove:
 	default:
-		return lemma.Fault("/in_flight/mode", "invalid", "the mode is stay, move or exit")
+		return lemma.Fault("/in_flight/mode", "invalid", "must be stay, move or exit")
 	}
 	if _, ok := in.Map[""]; ok {
-		return lemma.Fault("/in_flight/map/", "unknown_node", "an enrollment that has not entered keeps no node: map only nodes")
+		return lemma.Fault("/in_flight/map/", "unknown_node", "must map only nodes")
 	}
 	return nil
 }

@@ -20,9 +20,9 @@ func TestPublishingMovesAndEnrollsNothing(t *testing.T) {
 		b.RecordEvent(c, "signed_up")
 	}
 	b.Settle()
-	before := b.Everybody(flow)
+	before := b.Snapshot(flow)
 	b.PublishNext(flow, strings.ReplaceAll(flowstest.Welcome, "P3D", "P9D"), flows.InFlight{})
-	if d := cmp.Diff(before, b.Everybody(flow)); d != "" {
+	if d := cmp.Diff(before, b.Snapshot(flow)); d != "" {
 		t.Error(d)
 	}
 	if n, err := b.MoveOnce(context.Background()); n != 0 || err != nil {
@@ -39,7 +39,7 @@ func TestPublishingMovesAndEnrollsNothing(t *testing.T) {
 	}
 }
 
-// two admins have both read that their version is fine.
+// Two admins have both validated their versions.
 func TestTwoPublishersAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		versions [2]int
@@ -86,7 +86,7 @@ func TestTwoPublishersAtOnce(t *testing.T) {
 	}
 }
 
-// What was checked is what is published: a draft that is changed meanwhile is not.
+// A draft that changes while it is checked is not published.
 func TestADraftIsChangedWhileItIsChecked(t *testing.T) {
 	b := setup(t, 0)
 	ctx := context.Background()
@@ -117,7 +117,7 @@ func TestPublishingComparesTheETag(t *testing.T) {
 	if d := cmp.Diff(first, again); d != "" {
 		t.Errorf("publishing twice does something: %s", d)
 	}
-	// Changed between the look and the lock.
+	// Changed between the check and the lock.
 	_, err = b.CreateVersion(ctx, b.Workspace, flow, b.Definition(flowstest.Minimal))
 	b.Must(err)
 	b.Hook.Do = func(stage string) {
@@ -136,7 +136,8 @@ func TestPublishingComparesTheETag(t *testing.T) {
 
 func TestPublishingListensAndPolls(t *testing.T) {
 	b := setup(t, 0)
-	text := `{"audience_id":"$audience","triggers":[{"type":"event","event":"hi"},{"type":"audience","every":"PT5M"}],"recurrence":{"policy":"once"},"exit_on":[{"event":"bye"}],
+	text := `{"audience_id":"$audience","triggers":[{"type":"event","event":"hi"},{"type":"audience","every":"PT5M"}],
+		"recurrence":{"policy":"once"},"exit_on":[{"event":"bye"}],
 		"start":"w","nodes":{"w":{"type":"wait_for_event","event":"hi","timeout":"P1D","next":"end","on_timeout":"end"},"end":{"type":"exit"}}}`
 	flow := b.Live(text)
 	listens := func() int { return b.Count(`select count(*) from flow_listeners where workspace_id = $1`) }
@@ -149,7 +150,7 @@ func TestPublishingListensAndPolls(t *testing.T) {
 	b.Exec(b.Pool, `update flow_polls set next_at = now() + interval '1 day'`)
 	b.PublishNext(flow, text, flows.InFlight{})
 	if listens() != 6 || polls() != 1 {
-		t.Errorf("%d uses, %d polls: another version looks at its audience at once", listens(), polls())
+		t.Errorf("%d uses, %d polls: the audience of another version is polled at once", listens(), polls())
 	}
 	b.PublishNext(flow, flowstest.Minimal, flows.InFlight{})
 	if listens() != 7 || polls() != 0 || b.Count(`select count(*) from flow_polls where workspace_id = $1`) != 0 {
@@ -158,11 +159,11 @@ func TestPublishingListensAndPolls(t *testing.T) {
 	_, err := b.Rollback(context.Background(), b.Workspace, flow, nil, nil, flows.InFlight{}, nil) // to 2
 	b.Must(err)
 	if polls() != 1 {
-		t.Error("the audience of the version is not looked at again")
+		t.Error("the audience of the version is not polled again")
 	}
 }
 
-// live, back, forth: which version is live, and who is where.
+// Rollbacks change the live version, and move no enrollment.
 func TestRollbackFlipsBackAndKeepsPeople(t *testing.T) {
 	b := setup(t, 3)
 	ctx := context.Background()
@@ -174,7 +175,7 @@ func TestRollbackFlipsBackAndKeepsPeople(t *testing.T) {
 	b.PublishNext(flow, strings.ReplaceAll(flowstest.Welcome, "P3D", "P9D"), flows.InFlight{})
 	b.RecordEvent("c1", "signed_up")
 	b.Settle()
-	before := b.Everybody(flow)
+	before := b.Snapshot(flow)
 	back := func(to *int, want int) {
 		t.Helper()
 		f, err := b.Rollback(ctx, b.Workspace, flow, to, new(b.Flow(flow).Version), flows.InFlight{}, nil)
@@ -184,12 +185,12 @@ func TestRollbackFlipsBackAndKeepsPeople(t *testing.T) {
 		}
 	}
 	back(nil, 1)
-	if d := cmp.Diff(before, b.Everybody(flow)); d != "" {
+	if d := cmp.Diff(before, b.Snapshot(flow)); d != "" {
 		t.Error(d)
 	}
-	_, err = b.Rollback(ctx, b.Workspace, flow, nil, nil, flows.InFlight{}, nil) // 2 was taken off
+	_, err = b.Rollback(ctx, b.Workspace, flow, nil, nil, flows.InFlight{}, nil) // 2 was rolled back
 	b.Wants(lemma.Conflict, err)
-	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{}) // 3, after 2 was given up
+	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{}) // 3, after 2 was rolled back
 	back(nil, 1)                                             // not 2: it was not live before 3
 	back(new(2), 2)
 	back(new(3), 3)
@@ -208,7 +209,7 @@ func TestRollbackFlipsBackAndKeepsPeople(t *testing.T) {
 	_, err = b.Rollback(ctx, b.Workspace, flow, new(1), new(1), flows.InFlight{}, nil)
 	b.Wants(lemma.Stale, err)
 
-	// The way out is open also when what the version names is gone.
+	// A rollback works even if resources that the version names are gone.
 	b.Exec(b.Pool, `update audiences set columns = '[]'`)
 	back(new(2), 2)
 }

@@ -18,10 +18,10 @@ import (
 )
 
 // Recheck reads the current audience rows of some profiles, by profile key, for
-// notifications of a send node that have waited for long. found is false when the
-// content belongs to no flow, or its version reads no audience. A deleted audience has
-// no rows. It keeps to the limits that a data source has for enrollments. While the
-// audience cannot be read, the counts of the version show why its messages wait.
+// notifications of a send node that have waited for long. found is false when the content
+// belongs to no flow, or its version reads no audience. A deleted audience has no rows. It
+// keeps to the limits that a data source has for enrollments. While the audience cannot be
+// read, the counts of the version show why its messages wait.
 func (f *Flows) Recheck(ctx context.Context, ws, content uuid.UUID,
 	profiles []string) (now map[string][]audience.Row, found bool, err error) {
 	v, id, found, err := f.audienceOf(ctx, ws, content)
@@ -57,39 +57,38 @@ type versionRef struct {
 	version  int
 }
 
-// recheckFailed shows why messages of a version wait. The first failure of a
-// kind is kept. That the source has no place now is no failure of it, and our
-// own faults are none.
+// recheckFailed records why messages of a version wait. The first failure of a kind is
+// kept. A source without a free slot, and internal errors, are not recorded.
 func (f *Flows) recheckFailed(v versionRef, cause error) error {
 	reason := execution.BlockedReason(cause)
 	if lemma.KindOf(cause) == lemma.Internal || reason == admission.CodeSourceBusy {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // also when the sender gives up
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // also after the sender's timeout
 	defer cancel()
 	_, err := f.pool.Exec(ctx, `
 		update flow_versions set recheck_failed_at = coalesce(recheck_failed_at, now()), recheck_reason = $4, recheck_detail = $5
 		where workspace_id = $1 and flow_id = $2 and version = $3 and recheck_reason is distinct from $4`,
 		v.ws, v.flow, v.version, reason, lemma.Public(cause))
 	if err != nil {
-		return fmt.Errorf("show why messages of flow %s wait: %w", v.flow, err)
+		return fmt.Errorf("record why messages of flow %s wait: %w", v.flow, err)
 	}
 	return nil
 }
 
-// rechecked takes the reason away when the audience could be read.
+// rechecked deletes the reason when the audience could be read.
 func (f *Flows) rechecked(ctx context.Context, v versionRef) error {
 	_, err := f.pool.Exec(ctx, `
 		update flow_versions set recheck_failed_at = null, recheck_reason = null, recheck_detail = null
 		where workspace_id = $1 and flow_id = $2 and version = $3 and recheck_failed_at is not null`, v.ws, v.flow, v.version)
 	if err != nil {
-		return fmt.Errorf("show that messages of flow %s go on: %w", v.flow, err)
+		return fmt.Errorf("record that messages of flow %s are sent again: %w", v.flow, err)
 	}
 	return nil
 }
 
-// audienceOf finds the version that a content belongs to, and its audience: the
-// content's id is made of the flow, the version and the node.
+// audienceOf finds the version that a content belongs to, and its audience: the content's
+// id is made of the flow, the version and the node.
 func (f *Flows) audienceOf(ctx context.Context, ws, content uuid.UUID) (v versionRef, id uuid.UUID, found bool, err error) {
 	var flow uuid.UUID
 	var node string

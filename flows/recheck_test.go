@@ -16,8 +16,8 @@ import (
 	"lemma/flows/query"
 )
 
-// A message that has waited is looked up in the audience of the version that
-// wrote it, whatever is published since.
+// A message that has waited is looked up in the audience of the version that wrote it,
+// whatever is published since.
 func TestRecheckOfASendNode(t *testing.T) {
 	b := setup(t, 4)
 	flow := b.Live(flowstest.Welcome)
@@ -25,7 +25,8 @@ func TestRecheckOfASendNode(t *testing.T) {
 		b.RecordEvent(fmt.Sprintf("c%d", i), "signed_up")
 	}
 	b.Settle()
-	b.PublishNext(flow, `{"triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"once"},"start":"end","nodes":{"end":{"type":"exit"}}}`, flows.InFlight{Mode: "stay"})
+	b.PublishNext(flow, `{"triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"once"},"start":"end",
+		"nodes":{"end":{"type":"exit"}}}`, flows.InFlight{Mode: "stay"})
 	var content uuid.UUID
 	b.Must(b.Pool.QueryRow(bg, `select distinct content_id from batches where workspace_id = $1`, b.Workspace).Scan(&content))
 	b.Exec(b.Shop, `update customers set opted_out = true where id = 'c1'`)
@@ -33,11 +34,12 @@ func TestRecheckOfASendNode(t *testing.T) {
 	b.Exec(b.Shop, `update customers set email = 'new@shop.example' where id = 'c3'`)
 
 	now, found, err := b.Recheck(bg, b.Workspace, content, []string{"c1", "c2", "c3", "c4"})
-	if err != nil || !found || len(now) != 3 || !now["c1"][0].OptedOut || now["c3"][0].Email != "new@shop.example" || now["c4"][0].Email != "c4@shop.example" {
+	if err != nil || !found || len(now) != 3 || !now["c1"][0].OptedOut || now["c3"][0].Email != "new@shop.example" ||
+		now["c4"][0].Email != "c4@shop.example" {
 		t.Errorf("%v, %v, %v", now, found, err)
 	}
 	if _, found, err := b.Recheck(bg, b.Workspace, lemma.NewID(), []string{"c1"}); found || err != nil {
-		t.Errorf("of a content that is no flow's: %v, %v", found, err)
+		t.Errorf("of a content of no flow: %v, %v", found, err)
 	}
 
 	_, err = b.Archive(bg, b.Workspace, flow, nil)
@@ -48,8 +50,8 @@ func TestRecheckOfASendNode(t *testing.T) {
 	}
 }
 
-// How long a message has waited counts from the reading of its profile and not
-// from the write: a process that stood still may lie between the two.
+// The wait of a message counts from the read of its profile and not from the write: the
+// process may have stalled in between.
 func TestTheWaitCountsFromTheReading(t *testing.T) {
 	b := setup(t, 1)
 	b.Live(flowstest.Welcome)
@@ -64,13 +66,12 @@ func TestTheWaitCountsFromTheReading(t *testing.T) {
 	var since time.Time
 	b.Must(b.Pool.QueryRow(bg, `select max(created_at) from batches where workspace_id = $1`, b.Workspace).Scan(&since))
 	if read.IsZero() || !since.Before(read) {
-		t.Errorf("read before %v, and it counts from %v", read, since)
+		t.Errorf("read before %v, and the wait counts from %v", read, since)
 	}
 }
 
-// While the audience cannot be read, the counts of the version say why its
-// messages wait: the first failure of a kind, until it can be read again or no
-// message waits.
+// While the audience cannot be read, the counts of the version show why its messages wait:
+// the first failure of a kind, until the audience can be read or no message waits.
 func TestCountsOfMessagesThatCannotBeReadAgain(t *testing.T) {
 	b := setup(t, 2)
 	flow := b.Live(flowstest.Welcome)
@@ -96,7 +97,7 @@ func TestCountsOfMessagesThatCannotBeReadAgain(t *testing.T) {
 
 	b.Exec(b.Shop, `alter table customers rename to gone`)
 	if recheck() == nil {
-		t.Fatal("a table that is gone was read")
+		t.Fatal("a missing table was read")
 	}
 	first := blocked()
 	if first == nil || first.Reason != audience.CodeChanged || !strings.Contains(first.Detail,
@@ -105,24 +106,24 @@ func TestCountsOfMessagesThatCannotBeReadAgain(t *testing.T) {
 	}
 	b.Exec(b.Pool, `update flow_versions set recheck_failed_at = recheck_failed_at - interval '1 hour' where flow_id = $1`, flow)
 	if recheck() == nil {
-		t.Fatal("a table that is gone was read")
+		t.Fatal("a missing table was read")
 	}
 	if again := blocked(); again == nil || first.Since.Sub(again.Since) != time.Hour {
 		t.Errorf("%+v after %+v", again, first)
 	}
 	if failed := b.RecheckFailed(b.Workspace, flow, 1, admission.Busy()); failed != nil || blocked().Reason != audience.CodeChanged {
-		t.Errorf("a source without a place hides the failure: %+v, %v", blocked(), failed)
+		t.Errorf("a source without a free slot hides the failure: %+v, %v", blocked(), failed)
 	}
 
 	b.Exec(b.Shop, `alter table gone rename to customers`)
-	node = flowstest.NewNode(b.Deps, b.Config) // whose breaker is closed
+	node = flowstest.NewNode(b.Deps, b.Config) // with a closed breaker
 	b.Must(recheck())
 	if got := blocked(); got != nil {
 		t.Errorf("it could be read again: %+v", got)
 	}
 	b.Exec(b.Shop, `alter table customers rename to gone`)
 	if recheck() == nil || blocked() == nil {
-		t.Fatal("a table that is gone was read")
+		t.Fatal("a missing table was read")
 	}
 	b.Exec(b.Pool, `update batches set status = 'cancelled', cancelled = size, finished_at = now() where workspace_id = $1`, b.Workspace)
 	if got := blocked(); got != nil {

@@ -24,15 +24,17 @@ func (f *Flows) recursOtherwise(ctx context.Context, q enrollment.Querier, ws, f
 	return !was.Recurrence.Same(def.Recurrence), nil
 }
 
-// warnOfRecurrence explains what another recurrence means for profiles that are
-// enrolled by the live one.
+// warnOfRecurrence explains the effect of another recurrence on profiles that the live one
+// has enrolled.
 func (c *checked) warnOfRecurrence(ctx context.Context, live *int) error {
 	if c.def == nil {
 		return nil
 	}
 	otherwise, err := c.recursOtherwise(ctx, c.pool, c.ws, c.flow, live, c.def)
 	if otherwise {
-		c.warnings = append(c.warnings, fmt.Sprintf("the recurrence differs from that of version %d, which is live: a profile that was enrolled before enrolls again wherever the new one allows it", *live))
+		c.warnings = append(c.warnings, fmt.Sprintf("the recurrence differs from that of version %d, which is live: a profile that was "+
+			"enrolled "+
+			"before enrolls again wherever the new one allows it", *live))
 	}
 	return err
 }

@@ -12,9 +12,8 @@ import (
 	"lemma/flows/intake"
 )
 
-// A request whose answer was lost is made again, and somebody else was at work
-// in between: it does nothing a second time, is not refused for what it has
-// done itself, and answers the flow as it is now.
+// A request whose answer was lost is repeated after another request: it does nothing a
+// second time, is not refused for its own effect, and returns the flow as it is now.
 func TestAVerbIsDoneOnceForARequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(b *bundle, flow uuid.UUID) error
@@ -125,8 +124,8 @@ func TestAVerbIsDoneOnceForARequest(t *testing.T) {
 	}
 }
 
-// The first try is still at work when the second begins, since only its
-// process has died: the second waits for it, and finds it done.
+// A repeated request runs concurrently with its first attempt, whose client has gone: it
+// waits for the first, and finds it done.
 func TestARequestBesideItself(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.Minimal)
@@ -152,7 +151,7 @@ func TestARequestBesideItself(t *testing.T) {
 	}
 }
 
-// A version is known by its request, whatever it says by then.
+// A version is identified by its request, even after it was changed.
 func TestAVersionIsMadeOnceForARequest(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.NewDraft(flowstest.Minimal).ID
@@ -171,7 +170,7 @@ func TestAVersionIsMadeOnceForARequest(t *testing.T) {
 	}
 }
 
-// It was moved manually and has advanced since, or was taken out.
+// The enrollment was moved manually and has advanced since, or was ended.
 func TestManualVerbsAreDoneOnceForARequest(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(flowstest.Welcome)
@@ -210,8 +209,8 @@ func TestManualVerbsAreDoneOnceForARequest(t *testing.T) {
 	}
 }
 
-// A direct enrollment that only its request names is answered as it was; under
-// an id of its own it is known before.
+// A direct enrollment that only its request identifies returns the first result; one with
+// its own id is found before.
 func TestADirectEnrollmentIsMadeOnceForARequest(t *testing.T) {
 	b := setup(t, 2)
 	flow := b.Live(flowstest.Napping)
@@ -237,8 +236,8 @@ func TestADirectEnrollmentIsMadeOnceForARequest(t *testing.T) {
 	}
 }
 
-// A rollback to the version that is live does nothing, and nothing again when
-// another one is live by then.
+// A rollback to the live version does nothing, and its repetition does nothing even if
+// another version is live by then.
 func TestARollbackThatChangesNothingIsDoneOnce(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.Minimal)

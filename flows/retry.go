@@ -12,20 +12,20 @@ import (
 	"lemma/flows/enrollment"
 )
 
-// Enrollments that wait for a failed data source are retried with a delay that
-// doubles. When the source answers a query, all of them are retried within seconds.
-// One of them is retried now and then, so that there is such a query.
+// Enrollments that wait for a failed data source are retried with a delay that doubles.
+// When the source answers a query, all of them are retried within seconds. One of them is
+// retried periodically, so that there is such a query.
 
 // passing are the blocked reasons that end when the source answers.
 var passing = []string{audience.CodeUnavailable, audience.CodeTimeout, admission.CodeSourceBusy}
 
 const (
-	retryChunk = 5_000 // people that are let go on in a second
+	retryChunk = 5_000 // enrollments that are retried in a second
 	retryMost  = 200   // chunks for one recovery
 )
 
-// retrySources lets those go on whose source is back, and lets one try a source
-// that is not.
+// retrySources retries the enrollments of sources that have recovered, and one enrollment
+// of each source that has not.
 func (f *Flows) retrySources(ctx context.Context) error {
 	back, try := f.Execution.Sources.ToRetry(time.Now())
 	for _, about := range try {
@@ -60,7 +60,7 @@ func (f *Flows) retrySources(ctx context.Context) error {
 // distributed over one second after so many.
 func (f *Flows) retry(ctx context.Context, about admission.Blocked, after, most int) (int64, error) {
 	spread := 1000
-	if most == 1 { // it is to try at once
+	if most == 1 { // it is retried at once
 		spread = 1
 	}
 	which, args := `e.flow_id in (`+usersOf("$6")+`)`, []any{enrollment.PgUUID(about.Source)}
@@ -68,7 +68,8 @@ func (f *Flows) retry(ctx context.Context, about admission.Blocked, after, most 
 		which, args = `e.flow_id = $6 and e.node = $7`, []any{enrollment.PgUUID(about.Flow), about.Node}
 	}
 	tag, err := f.pool.Exec(ctx, `
-		update enrollments e set resume_at = now() + $3::int * interval '1 second' + abs(uuid_hash_extended(e.id, 0) % $5) * interval '1 millisecond'
+		update enrollments e set resume_at = now() + $3::int * interval '1 second'
+			+ abs(uuid_hash_extended(e.id, 0) % $5) * interval '1 millisecond'
 		where workspace_id = $1 and id = any(array(
 			select e.id from enrollments e
 			where e.workspace_id = $1 and `+which+` and e.status = 'active' and e.blocked_reason = any($2) and e.blocked_reason is not null
@@ -81,18 +82,19 @@ func (f *Flows) retry(ctx context.Context, about admission.Blocked, after, most 
 	return tag.RowsAffected(), nil
 }
 
-// usersOf are the flows of workspace $1 that ask a data source.
+// usersOf are the flows of workspace $1 that use a data source.
 func usersOf(source string) string {
 	return `
 		select u.flow_id from flow_uses u left join audiences a on a.workspace_id = u.workspace_id and a.id = u.audience_id
 		where u.workspace_id = $1 and ` + source + ` in (u.data_source_id, a.data_source_id)`
 }
 
-// retryPolls has the audiences of a source that could not be read polled again.
+// retryPolls makes the failed polls of a source's audiences due.
 func (f *Flows) retryPolls(ctx context.Context, about admission.Blocked) error {
 	_, err := f.pool.Exec(ctx, `
 		update flow_polls set next_at = now()
-		where workspace_id = $1 and failures > 0 and next_at > now() and leased_by is null and flow_id in (`+usersOf("$2")+`)`, about.Workspace, about.Source)
+		where workspace_id = $1 and failures > 0 and next_at > now() and leased_by is null and flow_id in (`+usersOf("$2")+`)`, about.Workspace,
+		about.Source)
 	if err != nil {
 		return fmt.Errorf("retry polls of a data source: %w", err)
 	}

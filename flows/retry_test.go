@@ -9,8 +9,8 @@ import (
 	"lemma/flows"
 )
 
-// hangs makes the shop's customers unreadable until it is let go.
-func (b *bundle) hangs() (letGo func()) {
+// hangs makes the shop's customers unreadable until it is released.
+func (b *bundle) hangs() (unlock func()) {
 	b.T.Helper()
 	tx, err := b.Shop.Begin(bg)
 	b.Must(err)
@@ -20,44 +20,50 @@ func (b *bundle) hangs() (letGo func()) {
 	return func() { b.Must(tx.Rollback(bg)) }
 }
 
-// opens lets every source be asked at once, as when it was left alone for long enough.
+// opens lets every source be queried at once, as after its delay.
 func (b *bundle) opens() {
 	b.Execution.Sources.Reopen()
 }
 
-// soon counts who is due within the next seconds, and who later.
+// soon counts the enrollments that are due within the next seconds, and later ones.
 func (b *bundle) soon() (soon, later int) {
 	b.T.Helper()
-	return b.Count(`select count(*) from enrollments where workspace_id = $1 and blocked_reason is not null and resume_at <= now() + interval '5 seconds'`),
-		b.Count(`select count(*) from enrollments where workspace_id = $1 and blocked_reason is not null and resume_at > now() + interval '5 seconds'`)
+	return b.Count(`select count(*) from enrollments where workspace_id = $1 and blocked_reason is not null
+		and resume_at <= now() + interval '5 seconds'`),
+		b.Count(`select count(*) from enrollments where workspace_id = $1 and blocked_reason is not null
+			and resume_at > now() + interval '5 seconds'`)
 }
 
-const asksProfiles = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"e","nodes":{"e":{"type":"exit"}}}`
+const asksProfiles = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"e",
+	"nodes":{"e":{"type":"exit"}}}`
 
-// Who waits for a source by a long back-off is let go on soon after the source
-// has answered anybody else: of this flow and of another, and nobody who waits
-// for something else.
+// After a source has answered, the enrollments that wait for it with a long back-off are
+// soon retried, of this flow and of others, and none that wait for another reason.
 func TestASourceThatRecoversReleasesAll(t *testing.T) {
 	b := setup(t, 20, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })
 	flow := b.Live(asksProfiles)
-	other := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"ask"}],"recurrence":{"policy":"once"},"start":"b","nodes":{
-		"b":{"type":"branch","cases":[{"sql":"select profile_key from people p where exists (select from customers c where c.id = p.profile_key)","next":"e"}],"else":"e"},"e":{"type":"exit"}}}`)
-	letGo := b.hangs()
+	other := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"ask"}],"recurrence":{"policy":"once"},
+		"start":"b","nodes":{
+		"b":{"type":"branch","cases":[{"sql":"select profile_key from people p ` +
+		`where exists (select from customers c where c.id = p.profile_key)","next":"e"}],"else":"e"},
+			"e":{"type":"exit"}}}`)
+	unlock := b.hangs()
 	for i := range 10 {
 		b.RecordEvent(fmt.Sprint("c", i+1), "go")
 		b.RecordEvent(fmt.Sprint("c", i+1), "ask")
 	}
 	b.Settle()
 	b.Exec(b.Pool, `update enrollments set blocked_reason = 'source_changed' where profile_key = 'c1' and flow_id = $1`, flow)
-	polled := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"P1D"}],"recurrence":{"policy":"once"},"start":"e","nodes":{"e":{"type":"exit"}}}`)
+	polled := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"P1D"}],"recurrence":{"policy":"once"},"start":"e",
+		"nodes":{"e":{"type":"exit"}}}`)
 	b.Exec(b.Pool, `update flow_polls set failures = 3, next_at = now() + interval '10 minutes' where flow_id = $1`, polled)
-	letGo()
+	unlock()
 	if soon, later := b.soon(); soon != 0 || later != 20 {
-		t.Fatalf("%d wait for soon and %d for later", soon, later)
+		t.Fatalf("%d are due soon and %d later", soon, later)
 	}
 	b.Must(b.Tick(bg))
 	if soon, _ := b.soon(); soon != 0 {
-		t.Errorf("%d are woken before the source is asked again", soon)
+		t.Errorf("%d are retried before the source is queried again", soon)
 	}
 	b.opens()
 	b.RecordEvent("c20", "go")
@@ -72,38 +78,39 @@ func TestASourceThatRecoversReleasesAll(t *testing.T) {
 	b.Exec(b.Pool, `update enrollments set resume_at = now() where blocked_reason <> 'source_changed'`)
 	b.opens()
 	b.Settle()
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = any(array[$2, $3]::uuid[]) and status = 'active'`, flow, other); n != 1 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = any(array[$2, $3]::uuid[])
+		and status = 'active'`, flow, other); n != 1 {
 		t.Errorf("%d are left", n)
 	}
 	b.Invariants()
 }
 
-// Nobody else asks: now and then one of those that wait does, and when it is
-// answered the others follow.
+// Without other queries, one waiting enrollment retries the source periodically, and when
+// it is answered the others follow.
 func TestOneWaitingEnrollmentTriesTheSource(t *testing.T) {
 	b := setup(t, 10, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })
 	flow := b.Live(asksProfiles)
-	letGo := b.hangs()
+	unlock := b.hangs()
 	for i := range 10 {
 		b.RecordEvent(fmt.Sprint("c", i+1), "go")
 	}
 	b.Settle()
 	b.Must(b.Tick(bg))
 	if soon, _ := b.soon(); soon != 0 {
-		t.Errorf("%d try while the source is left alone", soon)
+		t.Errorf("%d retry before the delay has passed", soon)
 	}
 	b.opens()
 	for range 3 {
 		b.Must(b.Tick(bg))
 	}
 	if soon, later := b.soon(); soon != 1 || later != 9 {
-		t.Fatalf("%d try, %d wait", soon, later)
+		t.Fatalf("%d retry, %d wait", soon, later)
 	}
 	b.Settle() // without result
 	if soon, later := b.soon(); soon != 0 || later != 10 {
-		t.Fatalf("%d try, %d wait", soon, later)
+		t.Fatalf("%d retry, %d wait", soon, later)
 	}
-	letGo()
+	unlock()
 	b.opens()
 	b.Must(b.Tick(bg))
 	b.Settle()
@@ -118,12 +125,14 @@ func TestOneWaitingEnrollmentTriesTheSource(t *testing.T) {
 	}
 }
 
-// A branch whose query is slow lets nobody go on but who stands at it, and only
-// when it has answered itself.
+// A branch whose query is slow blocks only its own enrollments, and releases them only
+// after its own query was answered.
 func TestABranchThatIsBack(t *testing.T) {
 	b := setup(t, 4, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })
 	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"b","nodes":{
-		"b":{"type":"branch","cases":[{"sql":"select profile_key from people p where exists (select from orders o where o.customer_id = p.profile_key)","next":"e"}],"else":"e"},"e":{"type":"exit"}}}`)
+		"b":{"type":"branch","cases":[{"sql":"select profile_key from people p ` +
+		`where exists (select from orders o where o.customer_id = p.profile_key)","next":"e"}],"else":"e"},
+			"e":{"type":"exit"}}}`)
 	tx, err := b.Shop.Begin(bg)
 	b.Must(err)
 	_, err = tx.Exec(bg, `lock table orders in access exclusive mode`)
@@ -141,7 +150,7 @@ func TestABranchThatIsBack(t *testing.T) {
 	}
 	b.Must(tx.Rollback(bg))
 	b.opens()
-	b.Must(b.Tick(bg)) // one tries
+	b.Must(b.Tick(bg)) // one retries
 	b.Settle()
 	b.Must(b.Tick(bg))
 	if soon, later := b.soon(); soon != 2 || later != 0 {

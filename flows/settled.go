@@ -15,10 +15,10 @@ import (
 )
 
 // WebhookSettled wakes the enrollments that wait for an endpoint's answer, in the
-// transaction in which the outbox settles their messages. The enrollment names the
-// step whose answer it waits for, so that one that has left that wait, or was moved
-// into another wait on a node of the same id, is not touched. Waking clears that step:
-// a worker that has read the enrollment without the answer finds it changed.
+// transaction in which the outbox settles their messages. The enrollment has the step
+// whose answer it waits for, so that one that has left that wait, or was moved into
+// another wait on a node of the same id, is not changed. Waking clears that step: a worker
+// that has read the enrollment without the answer finds it changed.
 func (f *Flows) WebhookSettled(ctx context.Context, tx pgx.Tx, all []webhooks.Outcome) error {
 	of := map[uuid.UUID][]webhooks.Outcome{}
 	var workspaces []uuid.UUID
@@ -37,8 +37,7 @@ func (f *Flows) WebhookSettled(ctx context.Context, tx pgx.Tx, all []webhooks.Ou
 	return nil
 }
 
-// wakeAnswered wakes those of one workspace, and locks them in the order of their
-// ids like everywhere.
+// wakeAnswered wakes those of one workspace, and locks them in the order of their ids.
 func wakeAnswered(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []webhooks.Outcome) error {
 	slices.SortFunc(all, func(a, b webhooks.Outcome) int { return bytes.Compare(a.EnrollmentID[:], b.EnrollmentID[:]) })
 	ids, steps := make([]pgtype.UUID, len(all)), make([]int32, len(all))

@@ -13,8 +13,8 @@ import (
 	"lemma/flows/flowstest"
 )
 
-// Two sources that hang, with more questions to each than there are workers,
-// and a flow that needs neither: it goes on while they hang.
+// Two sources hang, with more queries to each than there are workers: a flow that needs
+// neither still advances.
 func TestSourcesThatHangDelayNoOther(t *testing.T) {
 	b := setup(t, 1, func(c *flows.Config) { c.Workers, c.BackOff = 4, time.Minute })
 	audiences, add := b.Patient()
@@ -22,7 +22,8 @@ func TestSourcesThatHangDelayNoOther(t *testing.T) {
 	b.Node = b.Another()
 	for range 2 {
 		b.Audience = add(b.Workspace)
-		b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"slow"}],"recurrence":{"policy":"once"},"start":"e","nodes":{"e":{"type":"exit"}}}`)
+		b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"slow"}],"recurrence":{"policy":"once"},"start":"e",
+			"nodes":{"e":{"type":"exit"}}}`)
 	}
 	fast := b.Live(`{"triggers":[{"type":"event","event":"fast"}],"recurrence":{"policy":"once"},"start":"e","nodes":{"e":{"type":"exit"}}}`)
 	tx, err := b.Shop.Begin(context.Background())
@@ -33,11 +34,12 @@ func TestSourcesThatHangDelayNoOther(t *testing.T) {
 		b.RecordEvent(fmt.Sprint("p", i), "slow")
 		b.RecordEvent(fmt.Sprint("p", i), "fast")
 	}
-	b.Exec(b.Pool, `update flow_shards set worked_at = now() where flow_id = $1`, fast) // everybody else's shards come before
+	b.Exec(b.Pool, `update flow_shards set worked_at = now() where flow_id = $1`, fast) // the other shards come first
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); b.Loop(ctx) }()
-	for late := time.Now().Add(10 * time.Second); b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'active'`, fast) > 0; {
+	for late := time.Now().Add(10 * time.Second); b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2
+		and status = 'active'`, fast) > 0; {
 		if time.Now().After(late) {
 			t.Error("a flow that needs no source waits for those that hang")
 			break
@@ -50,14 +52,14 @@ func TestSourcesThatHangDelayNoOther(t *testing.T) {
 			`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).Scan(&hanging))
 	}
 	if hanging != 2 {
-		t.Errorf("%d questions hang", hanging)
+		t.Errorf("%d queries hang", hanging)
 	}
 	stop()
 	b.Must(tx.Rollback(context.Background()))
 	<-ended
 }
 
-// One person whose row is too large waits alone; everybody else of the chunk goes on.
+// One profile whose row is too large waits alone; the others of the chunk advance.
 func TestARowThatIsTooLargeDelaysNoOther(t *testing.T) {
 	b := setup(t, 50, func(c *flows.Config) { c.BackOff = time.Hour; c.MaxBackOff = time.Hour })
 	b.Exec(b.Shop, `update customers set name = repeat('x', 2000000) where id = 'c7'`)
@@ -67,11 +69,13 @@ func TestARowThatIsTooLargeDelaysNoOther(t *testing.T) {
 	b.onlyOneWaits(flow, "c7", audience.CodeLimit, "wait", 49)
 }
 
-// The same with a query that cannot compute with what one person has.
+// The same for a query that fails for the data of one profile.
 func TestAQueryThatFailsForOneProfileDelaysNoOther(t *testing.T) {
 	b := setup(t, 50, func(c *flows.Config) { c.BackOff = time.Hour; c.MaxBackOff = time.Hour })
 	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"b","nodes":{
-		"b":{"type":"branch","cases":[{"sql":"select profile_key from people where 1 / (case profile_key when 'c7' then 0 else 1 end) = 1","next":"w"}],"else":"no"},
+		"b":{"type":"branch","cases":[{"sql":"select profile_key from people where 1 / (case profile_key when 'c7' then 0 else 1 end) = 1",
+			"next":"w"}],
+			"else":"no"},
 		"w":{"type":"delay","for":"P1D","next":"no"},"no":{"type":"exit"}}}`)
 	b.RecordOfAll(50, "go")
 	b.Settle()
@@ -81,9 +85,10 @@ func TestAQueryThatFailsForOneProfileDelaysNoOther(t *testing.T) {
 func (b *bundle) onlyOneWaits(flow uuid.UUID, profile, blocked, node string, others int) {
 	b.T.Helper()
 	if e := b.Enrollment(flow, profile); e.BlockedReason != blocked {
-		b.T.Errorf("%s is kept by %q", profile, e.BlockedReason)
+		b.T.Errorf("%s is blocked by %q", profile, e.BlockedReason)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason is null and node = $3`, flow, node); n != others {
-		b.T.Errorf("%d have gone on", n)
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason is null and node = $3`,
+		flow, node); n != others {
+		b.T.Errorf("%d have advanced", n)
 	}
 }

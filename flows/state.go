@@ -13,7 +13,7 @@ import (
 	"lemma/lifecycle"
 )
 
-// A verb is something that can be asked of a flow, or that happens to it.
+// verb is an operation on a flow.
 type verb string
 
 const (
@@ -26,7 +26,7 @@ const (
 	drain    verb = "drain"
 	archive  verb = "archive"
 
-	empty verb = "empty" // nobody is active through a draining flow
+	empty verb = "empty" // a draining flow has no active enrollment
 )
 
 // table is the only place that decides which status allows which verb. Publishing
@@ -56,8 +56,8 @@ type lockedFlow struct {
 	Version     int
 }
 
-// lockForVerb locks a flow for a verb. It refuses a verb that the status does not
-// allow, or that names another version of the row. Until the transaction ends, nothing
+// lockForVerb locks a flow for a verb. It refuses a verb that the status does not allow,
+// or an ifMatch that differs from the row's version. Until the transaction ends, nothing
 // enrolls or advances in the flow.
 func lockForVerb(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v verb, ifMatch *int) (lockedFlow, error) {
 	if err := enrollment.LockFlow(ctx, tx, flow); err != nil {
@@ -81,8 +81,8 @@ func stale() error {
 	return &lemma.Error{Kind: lemma.Stale, Message: "the flow has been changed since it was read: read it again"}
 }
 
-// change is the update of a verb, by compare-and-set once more: set is the rest
-// of the SET clause, and its arguments begin at $4.
+// change is the update of a verb, as a compare-and-set on the status: set is the rest of
+// the SET clause, and its arguments begin at $4.
 func change(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v verb, set string, args ...any) error {
 	tag, err := tx.Exec(ctx, `
 		update flows set version = version + 1, updated_at = now(), `+set+`

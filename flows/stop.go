@@ -13,7 +13,7 @@ import (
 	"lemma/flows/enrollment"
 )
 
-// How resuming spreads what fell due in a pause.
+// Defaults of resuming.
 const (
 	defaultCatchUp = 10 * time.Minute // or the pause's length, if that is less
 	maxCatchUp     = 24 * time.Hour
@@ -26,9 +26,9 @@ func (f *Flows) Pause(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow,
 	return f.finish(ctx, ws, flow, by, f.stop(ctx, ws, flow, by, "", ""))
 }
 
-// PauseFor pauses the flow that an origin of notifications belongs to, for a
-// reason of Lemma's own, such as a provider that fails. found is false when the
-// origin is no flow's. A flow that is not running is left as it is.
+// PauseFor pauses the flow that an origin of notifications belongs to, for a reason of
+// Lemma's own, such as a provider that fails. found is false if the origin belongs to no
+// flow. A flow that is not running does not change.
 func (f *Flows) PauseFor(ctx context.Context, ws, origin uuid.UUID, reason, detail string) (found bool, err error) {
 	var flow uuid.UUID
 	rows, err := f.pool.Query(ctx, `select flow_id from flow_origins where workspace_id = $1 and origin_id = $2`, ws, origin)
@@ -72,7 +72,7 @@ func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Actor, reason,
 	return nil
 }
 
-// eachOrigin opens or shuts the gate of all that a flow has written.
+// eachOrigin opens or closes the gate of all notifications of a flow.
 func eachOrigin(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, gate func(ctx context.Context, tx pgx.Tx, ws,
 	origin uuid.UUID) error) error {
 	rows, err := tx.Query(ctx, `select origin_id from flow_origins where workspace_id = $1 and flow_id = $2 order by origin_id`, ws, flow)
@@ -91,12 +91,12 @@ func eachOrigin(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, gate func(ct
 	return nil
 }
 
-// Resume ends a pause and restores the status before it, or ends a drain. Enrollments
-// that became due in the pause are released evenly over catchUp, the earliest first;
-// with nil, over as long as the pause lasted, but ten minutes at most. A pause within
-// a longer release continues what was left of it.
-func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, spread *time.Duration, by *Actor) (Flow, error) {
-	if spread != nil && (*spread < 0 || *spread > maxCatchUp) {
+// Resume ends a pause and restores the status before it, or ends a drain. Enrollments that
+// became due in the pause are released evenly over catchUp, the earliest first; with nil,
+// over as long as the pause lasted, but ten minutes at most. A pause within a longer
+// release continues what was left of it.
+func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, catchUp *time.Duration, by *Actor) (Flow, error) {
+	if catchUp != nil && (*catchUp < 0 || *catchUp > maxCatchUp) {
 		return Flow{}, lemma.Fault("/catch_up", "out_of_range", "must be 0 to 24 hours")
 	}
 	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
@@ -109,7 +109,7 @@ func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, spread *time.Dur
 			if to, err = statusBefore(ctx, tx, ws, flow); err != nil {
 				return err
 			}
-			if err := f.release(ctx, tx, ws, flow, resume, to, spread); err != nil {
+			if err := f.release(ctx, tx, ws, flow, resume, to, catchUp); err != nil {
 				return err
 			}
 		} else if err := change(ctx, tx, ws, flow, resume, `status = 'live'`); err != nil {
@@ -124,7 +124,7 @@ func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, spread *time.Dur
 	return f.Get(ctx, ws, flow)
 }
 
-// statusBefore is what a flow was when it was paused.
+// statusBefore is the status of a flow before its pause.
 func statusBefore(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) (was Status, err error) {
 	err = tx.QueryRow(ctx, `
 		select coalesce((select detail->>'was' from flow_log where workspace_id = $1 and flow_id = $2 and action = 'paused'
@@ -132,11 +132,12 @@ func statusBefore(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) (was Statu
 	return was, err
 }
 
-// release ends a pause. No enrollment is touched: when each is due follows from
-// the flow's own row.
-func (f *Flows) release(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v verb, to Status, spread *time.Duration) error {
+// release ends a pause. It changes no enrollment: when each is due follows from the flow's
+// row.
+func (f *Flows) release(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v verb, to Status, catchUp *time.Duration) error {
 	err := change(ctx, tx, ws, flow, v, `status = $4, status_reason = null, status_detail = null, resumed_at = now(),
-		catch_up_until = now() + coalesce($5::interval, greatest(least($6::interval, now() - paused_at), catch_up_until - paused_at))`, to, spread, defaultCatchUp)
+		catch_up_until = now() + coalesce($5::interval, greatest(least($6::interval, now() - paused_at), catch_up_until - paused_at))`,
+		to, catchUp, defaultCatchUp)
 	if err != nil {
 		return err
 	}
@@ -146,13 +147,13 @@ func (f *Flows) release(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v ve
 			order by e.resume_at) e)
 		where workspace_id = $1 and flow_id = $2`, ws, flow)
 	if err != nil {
-		return fmt.Errorf("count who was lockedFlow up: %w", err)
+		return fmt.Errorf("count enrollments that became due in the pause: %w", err)
 	}
 	return eachOrigin(ctx, tx, ws, flow, f.ledger.Unhold)
 }
 
-// Drain stops enrolling; active enrollments continue to their end, and then the flow
-// is archived. It ends a pause.
+// Drain stops enrolling. Active enrollments continue to their end, and then the flow is
+// archived. It ends a pause.
 func (f *Flows) Drain(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow, error) {
 	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		was, err := lockForVerb(ctx, tx, ws, flow, drain, nil)
@@ -176,8 +177,8 @@ func (f *Flows) Drain(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow,
 	return f.Get(ctx, ws, flow)
 }
 
-// Archive ends a flow. Once it returns nothing enrolls or advances, and active
-// enrollments exit in chunks. Notifications that were written are still sent.
+// Archive ends a flow. Once it returns nothing enrolls or advances, and active enrollments
+// exit in chunks. Messages that were written are still sent.
 func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow, error) {
 	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		was, err := lockForVerb(ctx, tx, ws, flow, archive, nil)
@@ -212,9 +213,9 @@ func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flo
 	return f.Get(ctx, ws, flow)
 }
 
-// nobody is true of a flow f without active enrollments. They are searched shard by
-// shard, in the order of the index that begins with it.
-const nobody = `not exists (select from flow_shards t where t.workspace_id = f.workspace_id and t.flow_id = f.id
+// noneActive is true of a flow f without active enrollments. They are searched shard by
+// shard: see "first row by a subquery" in enrollment/plans.go.
+const noneActive = `not exists (select from flow_shards t where t.workspace_id = f.workspace_id and t.flow_id = f.id
 	and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id
 		and e.status = 'active' order by e.resume_at limit 1) is not null)`
 
@@ -222,7 +223,7 @@ const nobody = `not exists (select from flow_shards t where t.workspace_id = f.w
 func (f *Flows) archiveDrained(ctx context.Context) error {
 	rows, err := f.pool.Query(ctx, `
 		select f.workspace_id, f.id from flows f where f.status = 'draining'
-		and `+nobody+`
+		and `+noneActive+`
 		order by f.id limit 100`)
 	if err != nil {
 		return fmt.Errorf("find drained flows: %w", err)
@@ -240,7 +241,7 @@ func (f *Flows) archiveDrained(ctx context.Context) error {
 			tag, err := tx.Exec(ctx, `
 				update flows f set status = 'archived', version = version + 1, updated_at = now()
 				where workspace_id = $1 and id = $2 and status = 'draining'
-				and `+nobody, r.WorkspaceID, r.ID)
+				and `+noneActive, r.WorkspaceID, r.ID)
 			if err != nil || tag.RowsAffected() == 0 {
 				return err
 			}
@@ -249,7 +250,7 @@ func (f *Flows) archiveDrained(ctx context.Context) error {
 			}
 			return recordRequest(ctx, tx, r.WorkspaceID, r.ID, wasArchived, nil, map[string]any{"was": Draining})
 		})
-		if err != nil && lemma.KindOf(err) != lemma.WrongStatus { // another node was first, or it goes on
+		if err != nil && lemma.KindOf(err) != lemma.WrongStatus { // another node archived it, or it was resumed
 			return fmt.Errorf("archive flow %s: %w", r.ID, err)
 		}
 	}

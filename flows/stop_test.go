@@ -35,17 +35,17 @@ func TestPauseStopsEverything(t *testing.T) {
 	if paused.PausedAt == nil || paused.ResumedAt != nil || paused.StatusReason != "" || b.gates() != "held" {
 		t.Errorf("%+v, gates %s", paused, b.gates())
 	}
-	before := b.Everybody(flow)
+	before := b.Snapshot(flow)
 	b.Settle()
 	if r := b.RecordEvent("c2", "signed_up"); r.Results[0].Reason != enrollment.IsPaused {
 		t.Errorf("%+v", r)
 	}
-	if b.Everybody(flow) != before {
-		t.Error("somebody was moved in a pause")
+	if b.Snapshot(flow) != before {
+		t.Error("an enrollment changed in a pause")
 	}
 	resumed, err := b.Resume(ctx, b.Workspace, flow, new(time.Duration(0)), nil)
 	b.Must(err)
-	if resumed.Status != flows.Live || b.gates() != "open" || b.Everybody(flow) != before {
+	if resumed.Status != flows.Live || b.gates() != "open" || b.Snapshot(flow) != before {
 		t.Errorf("%+v, gates %s", resumed, b.gates())
 	}
 	b.Settle()
@@ -91,8 +91,8 @@ func TestResumeCatchesUp(t *testing.T) {
 	}
 }
 
-// Those whom a pause held up are let go evenly, however many of them were due
-// at the same instant; those that fall due later are on time.
+// Enrollments that became due in a pause are released evenly, even if many became due at
+// the same instant; those that become due later are on time.
 func TestResumeReleasesEvenly(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.HourAfter("go"))
@@ -110,12 +110,13 @@ func TestResumeReleasesEvenly(t *testing.T) {
 	b.Must(err)
 	ended := func(part time.Duration) int {
 		t.Helper()
-		b.Exec(b.Pool, `update flows set resumed_at = now() - $2::interval, catch_up_until = now() + $3::interval where id = $1`, flow, part, time.Hour-part)
+		b.Exec(b.Pool, `update flows set resumed_at = now() - $2::interval, catch_up_until = now() + $3::interval where id = $1`, flow, part,
+			time.Hour-part)
 		b.Settle()
 		return b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`)
 	}
 	if n := ended(0); n > enrollment.Shards {
-		t.Errorf("%d are let go at once", n)
+		t.Errorf("%d are released at once", n)
 	}
 	if n := ended(15 * time.Minute); n < 20 || n > 20+2*enrollment.Shards {
 		t.Errorf("%d after a quarter", n)
@@ -125,7 +126,7 @@ func TestResumeReleasesEvenly(t *testing.T) {
 	}
 	b.Settle()
 	if e := b.Enrollment(flow, "late"); e.Node != "wait" {
-		t.Errorf("who comes now is held up by them: %+v", e)
+		t.Errorf("a new enrollment is delayed by them: %+v", e)
 	}
 	if n := ended(30 * time.Minute); n < 40 || n > 40+2*enrollment.Shards {
 		t.Errorf("%d after a half", n)
@@ -184,7 +185,7 @@ func TestDrainingEndsByItself(t *testing.T) {
 	}
 	b.Must(b.ArchiveDrained(ctx))
 	if f := b.Flow(flow); f.Status != flows.Draining {
-		t.Errorf("it is %s, and c1 is on the way", f.Status)
+		t.Errorf("it is %s, and c1 is active", f.Status)
 	}
 
 	// A pause in between does not let it enroll again.
@@ -205,7 +206,7 @@ func TestDrainingEndsByItself(t *testing.T) {
 	b.Settle()
 	b.Must(b.ArchiveDrained(ctx))
 	if f := b.Flow(flow); f.Status != flows.Archived {
-		t.Errorf("it is %s, and empty", f.Status)
+		t.Errorf("it is %s, without active enrollments", f.Status)
 	}
 	if e := b.Enrollment(flow, "c1"); e.Status != enrollment.Completed {
 		t.Errorf("%+v", e)
@@ -236,7 +237,7 @@ func TestArchivingEmptiesAFlow(t *testing.T) {
 	written := b.Notifications()
 	_, err := b.Pause(ctx, b.Workspace, flow, nil)
 	b.Must(err)
-	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{}) // people of more than one version
+	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{}) // enrollments of more than one version
 	_, err = b.Archive(ctx, b.Workspace, flow, nil)
 	b.Must(err)
 	if r := b.RecordEvent("c5", "signed_up"); r.Results[0].Reason != enrollment.NotLive {
@@ -248,7 +249,7 @@ func TestArchivingEmptiesAFlow(t *testing.T) {
 		t.Errorf("%d notifications are new", n-written)
 	}
 	if b.gates() != "open" {
-		t.Error("what was written is held for ever")
+		t.Error("written messages are held")
 	}
 	b.FinishMoves()
 	for _, c := range []string{"c1", "c2", "c3", "c4"} {
@@ -258,6 +259,6 @@ func TestArchivingEmptiesAFlow(t *testing.T) {
 		}
 	}
 	if n := b.Count(`select exited from flow_moves where workspace_id = $1 and finished_at is not null`); n != 4 {
-		t.Errorf("%d exits are in the books", n)
+		t.Errorf("%d exits are counted", n)
 	}
 }

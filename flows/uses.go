@@ -14,10 +14,10 @@ import (
 )
 
 // use records what a version names, so that it cannot be deleted while enrollments may
-// reach it. What was deleted before is found here, whatever was checked earlier.
+// reach it. It fails if something was deleted after the check.
 func (p publication) use(ctx context.Context, tx pgx.Tx) error {
 	def := p.def
-	if p.text != nil { // with every template's version in it
+	if p.text != nil { // with every template's version
 		var err error
 		if def, err = graph.Decode(p.text); err != nil {
 			return err
@@ -27,7 +27,8 @@ func (p publication) use(ctx context.Context, tx pgx.Tx) error {
 	write := func(node string, audience, source, template pgtype.UUID, templateVersion int, provider, endpoint pgtype.UUID) {
 		version := pgtype.Int4{Int32: int32(templateVersion), Valid: template.Valid}
 		batch.Queue(`
-			insert into flow_uses (workspace_id, flow_id, version, node, audience_id, data_source_id, template_id, template_version, provider_id, endpoint_id)
+			insert into flow_uses (workspace_id, flow_id, version, node, audience_id, data_source_id, template_id, template_version, provider_id,
+				endpoint_id)
 			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) on conflict (workspace_id, flow_id, version, node) do nothing`,
 			p.ws, p.flow, p.version, node, audience, source, template, version, provider, endpoint)
 	}
@@ -51,22 +52,22 @@ func (p publication) use(ctx context.Context, tx pgx.Tx) error {
 var using = pgerr.Rules{pgerr.ForeignKey: {Kind: lemma.Conflict, Code: "names_what_is_gone",
 	Message: "something that the version names was deleted: validate the version to see what"}}
 
-// idOf reads an id as the API writes it; what is none is null.
+// idOf parses an id of the API; any other text is null.
 func idOf(prefix, text string) pgtype.UUID {
 	id, ok := lemma.ParseID(prefix, text)
 	return pgtype.UUID{Bytes: id, Valid: ok}
 }
 
-// unuse lets go of what an archived flow's versions name.
+// unuse deletes the uses of an archived flow's versions.
 func unuse(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
 	if _, err := tx.Exec(ctx, `delete from flow_uses where workspace_id = $1 and flow_id = $2`, ws, flow); err != nil {
-		return fmt.Errorf("let go of what flow %s uses: %w", flow, err)
+		return fmt.Errorf("delete uses of flow %s: %w", flow, err)
 	}
 	return nil
 }
 
 // unlisten deletes the events that an archived flow listened to, once it has no active
-// enrollment: otherwise every archived flow would cost every event something.
+// enrollment: otherwise every archived flow would slow down every event.
 func unlisten(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
 	if _, err := tx.Exec(ctx, `delete from flow_listeners where workspace_id = $1 and flow_id = $2`, ws, flow); err != nil {
 		return fmt.Errorf("unlisten flow %s: %w", flow, err)

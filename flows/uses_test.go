@@ -10,8 +10,8 @@ import (
 	"lemma/flows/flowstest"
 )
 
-// What a published version names cannot be deleted from under its people; what
-// an archived flow named can.
+// A resource that a published version names cannot be deleted; one that only an archived
+// flow named can.
 func TestWhatAVersionNamesStays(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(flowstest.Welcome)
@@ -32,7 +32,7 @@ func TestWhatAVersionNamesStays(t *testing.T) {
 	b.Must(b.Deps.Audiences.Delete(ctx, b.Workspace, b.Audience))
 }
 
-// Between the check and the publish something may be deleted.
+// A resource may be deleted between the check and the publish.
 func TestPublishingWhatNamesSomethingGone(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()

@@ -18,7 +18,7 @@ import (
 	"lemma/message"
 )
 
-// Validation is what was found out about a version.
+// Validation is the result of validating a version.
 type Validation struct {
 	Valid    bool
 	Faults   []lemma.Field
@@ -66,13 +66,13 @@ func (f *Flows) check(ctx context.Context, ws, flow uuid.UUID, raw json.RawMessa
 		used: map[string]bool{}, sources: map[string]error{}}
 	var err error
 	if c.def, err = wellFormed(raw); err != nil {
-		return c, c.take("", err)
+		return c, c.collect("", err)
 	}
 	if err := c.checkAudience(ctx); err != nil {
 		return nil, err
 	}
 	if c.graph, err = graph.Compile(raw, graph.Flow{WorkspaceID: ws, FlowID: flow}, c.facts()); err != nil {
-		if err := c.take("", err); err != nil {
+		if err := c.collect("", err); err != nil {
 			return nil, err
 		}
 	}
@@ -89,8 +89,8 @@ func (f *Flows) check(ctx context.Context, ws, flow uuid.UUID, raw json.RawMessa
 	return c, nil
 }
 
-// checkSize asks that the version can still be read when the templates' versions
-// are written into it.
+// checkSize checks that the version can still be read when the templates' versions are
+// written into it.
 func (c *checked) checkSize(raw json.RawMessage) error {
 	text, err := graph.Pin(raw, c.pins)
 	if err == nil && len(text) > graph.MaxDefinition {
@@ -100,15 +100,14 @@ func (c *checked) checkSize(raw json.RawMessage) error {
 	return err
 }
 
-// fault notes one. Empty ids and the like are the graph's to find.
+// fault records a fault. Empty ids and the like are reported by the graph.
 func (c *checked) fault(pointer, code, format string, args ...any) {
 	c.faults = append(c.faults, lemma.Field{Pointer: c.def.Place(pointer), Code: code, Detail: fmt.Sprintf(format, args...)})
 }
 
-// take turns an error for the caller into faults below a pointer, and returns any
-// other. A source that is busy says nothing about the definition: the whole request is
-// refused.
-func (c *checked) take(below string, err error) error {
+// collect turns an error for the caller into faults below a pointer, and returns any other. A
+// busy source is no fault of the definition: the whole request is refused.
+func (c *checked) collect(below string, err error) error {
 	var e *lemma.Error
 	switch {
 	case !errors.As(err, &e) || e.Kind == lemma.Internal || e.Code == audience.CodeOverloaded:
@@ -129,11 +128,11 @@ func (c *checked) take(below string, err error) error {
 	return nil
 }
 
-// named reads what an id names; false reports a fault, which is recorded.
+// named reads what an id names; found is false after a recorded fault.
 func named[T any](c *checked, ctx context.Context, at, prefix, text, what string,
 	get func(ctx context.Context, ws, id uuid.UUID) (T, error)) (found T, ok bool, err error) {
 	if text == "" {
-		return found, false, nil // required or not is the graph's question
+		return found, false, nil // the graph reports a missing id
 	}
 	id, known := lemma.ParseID(prefix, text)
 	if known {
@@ -141,7 +140,7 @@ func named[T any](c *checked, ctx context.Context, at, prefix, text, what string
 	}
 	if !known || lemma.KindOf(err) == lemma.NotFound && err != nil {
 		c.fault(at, "unknown_id", "there is no such %s in this workspace", what)
-		return found, false, nil
+		return found, false, nil //nolint:nilerr // reported as a fault
 	}
 	return found, err == nil, err
 }
@@ -154,8 +153,7 @@ func (c *checked) checkAudience(ctx context.Context) error {
 	return err
 }
 
-// facts are what the graph has to know of the audience; without one it takes
-// any column for granted.
+// facts are what the graph needs of the audience; without one it accepts any column.
 func (c *checked) facts() graph.Facts {
 	if c.audience == nil {
 		return graph.Facts{}
@@ -197,7 +195,8 @@ func (c *checked) warnOfDates(id string, n graph.Node) {
 	}
 	if c.audience != nil && slices.ContainsFunc(c.audience.Columns,
 		func(column audience.Column) bool { return column.Name == n.DateColumn && column.Type == "text" }) {
-		c.warnings = append(c.warnings, fmt.Sprintf("node %s reads a date from %s, a text: a value that is neither YYYY-MM-DD nor RFC 3339 counts as missing", id, n.DateColumn))
+		c.warnings = append(c.warnings, fmt.Sprintf("node %s reads a date from %s, a text: a value that is neither YYYY-MM-DD nor RFC 3339 "+
+			"counts as missing", id, n.DateColumn))
 	}
 }
 
@@ -219,7 +218,7 @@ func (c *checked) checkSend(ctx context.Context, at, id string, n graph.Node) er
 	version := n.TemplateVersion
 	switch {
 	case version < 0:
-		return nil // the graph says so
+		return nil // the graph reports it
 	case version == 0:
 		version = t.Version
 		c.pins[id] = version
@@ -234,10 +233,11 @@ func (c *checked) checkSend(ctx context.Context, at, id string, n graph.Node) er
 	c.checkVariables(at+"/template_id", fmt.Sprintf("version %d of the template uses", detail.Version), detail.Variables)
 	used, err := message.CheckHeaders(n.Headers)
 	c.checkVariables(at+"/headers", "the headers use", used)
-	return c.take(at, err)
+	return c.collect(at, err)
 }
 
-// checkVariables asks that all that a template or the headers use is a column or the trigger.
+// checkVariables checks that all variables of a template or the headers are columns or the
+// trigger.
 func (c *checked) checkVariables(at, what string, variables []string) {
 	for _, name := range variables {
 		if name == execution.ReservedTrigger {
@@ -264,15 +264,14 @@ func (c *checked) checkBranch(ctx context.Context, at string, n graph.Node) erro
 		if one.SQL == "" {
 			continue
 		}
-		if err := c.take(fmt.Sprintf("%s/cases/%d", at, i), c.ask(ctx, source, one.SQL)); err != nil {
+		if err := c.collect(fmt.Sprintf("%s/cases/%d", at, i), c.ask(ctx, source, one.SQL)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sourceOf is the data source that a branch asks; Nil when there is none, or
-// nothing to ask it.
+// sourceOf is the data source that a branch queries; Nil if there is none, or no query.
 func (c *checked) sourceOf(ctx context.Context, at string, n graph.Node) (uuid.UUID, error) {
 	if n.DataSourceID != "" {
 		s, _, err := named(c, ctx, at+"/data_source_id", lemma.PrefixDataSource, n.DataSourceID, "data source", c.audiences.GetSource)
@@ -285,13 +284,13 @@ func (c *checked) sourceOf(ctx context.Context, at string, n graph.Node) (uuid.U
 		return c.audience.DataSourceID, nil
 	}
 	if c.def.AudienceID == "" {
-		c.fault(at+"/data_source_id", "required", "name the data source to ask, or an audience whose source it is")
+		c.fault(at+"/data_source_id", "required", "name the data source to query, or an audience")
 	}
 	return uuid.Nil, nil
 }
 
-// ask lets a source check a query, once for each; a source that does not answer is not
-// asked again.
+// ask lets a source check a query, each once; a source that does not answer is not queried
+// again.
 func (c *checked) ask(ctx context.Context, source uuid.UUID, sql string) error {
 	if err := c.sources[source.String()]; err != nil {
 		return err
@@ -307,10 +306,10 @@ func (c *checked) ask(ctx context.Context, source uuid.UUID, sql string) error {
 	return err
 }
 
-// warn collects what is allowed and seldom meant.
+// warn collects warnings: what is allowed and probably not intended.
 func (c *checked) warn() {
 	if len(c.def.Triggers) == 0 {
-		c.warnings = append(c.warnings, "there is no trigger: only direct enrollments come in")
+		c.warnings = append(c.warnings, "there is no trigger: profiles enroll only by direct request")
 	}
 	c.warnOfOverlap()
 	goal := slices.ContainsFunc(c.def.ExitOn, func(e graph.ExitOn) bool { return e.Goal })
@@ -318,11 +317,11 @@ func (c *checked) warn() {
 		goal = goal || n.Type == graph.Exit && n.Goal
 	}
 	if len(c.def.ExitOn) > 0 && !goal {
-		c.warnings = append(c.warnings, "nothing is marked as the goal: no journey will count as one that reached it")
+		c.warnings = append(c.warnings, "there is no goal: no enrollment will count as one that reached it")
 	}
 }
 
-// tidy drops what two checks found alike, and orders the rest by place.
+// tidy drops duplicates, and sorts by place.
 func (c *checked) tidy() {
 	slices.SortStableFunc(c.faults, func(a, b lemma.Field) int { return strings.Compare(a.Pointer, b.Pointer) })
 	c.faults = slices.CompactFunc(c.faults,
@@ -363,8 +362,7 @@ func (f *Flows) pin(ctx context.Context, ws uuid.UUID, raw json.RawMessage, def 
 	return graph.Pin(raw, pins)
 }
 
-// Route answers any version ready to be evaluated; of a draft that cannot
-// be, all its faults.
+// Route returns any version ready to be evaluated, or all faults of an invalid draft.
 func (f *Flows) Route(ctx context.Context, ws uuid.UUID, v Version) (*execution.Route, error) {
 	if v.Status != versionDraft {
 		return f.Execution.Route(ctx, ws, v.FlowID, v.Version)

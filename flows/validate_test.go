@@ -18,11 +18,13 @@ import (
 )
 
 // whole uses everything that a version can name.
-const whole = `{"audience_id":"$audience","triggers":[{"type":"event","event":"hi","condition":"profile.country == 'DE'"}],"recurrence":{"policy":"once"},
+const whole = `{"audience_id":"$audience","triggers":[{"type":"event","event":"hi","condition":"profile.country == 'DE'"}],
+	"recurrence":{"policy":"once"},
 	"start":"hello","nodes":{
 		"hello":{$send,"next":"ask"},
-		"ask":{"type":"branch","cases":[{"sql":"select customer_id from orders join people on customer_id = profile_key","next":"tell"}],"else":"end"},
-		"tell":{"type":"webhook","endpoint_id":"$endpoint","columns":["zone"],"on_error":"end","next":"end"},
+		"ask":{"type":"branch","cases":[{"sql":"select customer_id from orders join people on customer_id = profile_key","next":"notify"}],
+			"else":"end"},
+		"notify":{"type":"webhook","endpoint_id":"$endpoint","columns":["zone"],"on_error":"end","next":"end"},
 		"end":{"type":"exit"}}}`
 
 func (b *bundle) validate(text string) flows.Validation {
@@ -63,14 +65,14 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		"a variable without column":  {template, lemma.FormatID(lemma.PrefixTemplate, odd.ID), "/nodes/hello/template_id unknown_column"},
 		"a provider that is none":    {provider, "prv_nonsense", "/nodes/hello/provider_id unknown_id"},
 		"no address":                 {"hi@shop.example", "hi at shop", "/nodes/hello/from/email address"},
-		"a reply to nobody":          {`"from"`, `"reply_to":"x","from"`, "/nodes/hello/reply_to address"},
+		"an invalid reply-to":        {`"from"`, `"reply_to":"x","from"`, "/nodes/hello/reply_to address"},
 		"a header with a line break": {`"from"`, `"headers":{"X/Y":"a\r\nBcc: b"},"from"`, "/nodes/hello/headers/X~1Y header_name"},
 		"a header of two lines":      {`"from"`, `"headers":{"X-Y":"a\r\nBcc: b"},"from"`, "/nodes/hello/headers/X-Y single_line"},
 		"a header of ours":           {`"from"`, `"headers":{"Bcc":"b@shop.example"},"from"`, "/nodes/hello/headers/Bcc not_reserved"},
 		"a name of two lines": {`{"email":"hi@shop.example"}`, `{"email":"hi@shop.example","name":"a\nb"}`,
 			"/nodes/hello/from/name single_line"},
-		"from nobody":                {`{"email":"hi@shop.example"}`, `{}`, "/nodes/hello/from/email address"},
-		"an endpoint that is none":   {`"endpoint_id":"whe`, `"endpoint_id":"whx`, "/nodes/tell/endpoint_id unknown_id"},
+		"no sender":                  {`{"email":"hi@shop.example"}`, `{}`, "/nodes/hello/from/email address"},
+		"an endpoint that is none":   {`"endpoint_id":"whe`, `"endpoint_id":"whx`, "/nodes/notify/endpoint_id unknown_id"},
 		"a source that is none":      {`"cases"`, `"data_source_id":"ds_0","cases"`, "/nodes/ask/data_source_id unknown_id"},
 		"SQL on a table that is not": {"from orders", "from ordres", "/nodes/ask/cases/0/sql query_invalid"},
 		"a source that is down": {`"cases"`, `"data_source_id":"` + lemma.FormatID(lemma.PrefixDataSource, down.ID) + `","cases"`,
@@ -96,11 +98,12 @@ func TestValidateNamesEveryFault(t *testing.T) {
 	}
 }
 
-// The faults of the document and those of what it names come in one list, and
-// nothing with any is published.
+// The faults of the document and of what it names come in one list, and a version with
+// faults is not published.
 func TestFaultsComeAllAtOnceAndKeepAVersionFromBeingPublished(t *testing.T) {
 	b := setup(t, 0)
-	flow := b.NewDraft(`{"audience_id":"aud_0","recurrence":{"policy":"never"},"start":"a","nodes":{"a":{$send,"next":"b"},"b":{"type":"branch","cases":[{"if":"1 +","next":"zzz"}],"else":"c"},"c":{"type":"exit"}}}`)
+	flow := b.NewDraft(`{"audience_id":"aud_0","recurrence":{"policy":"never"},"start":"a",
+		"nodes":{"a":{$send,"next":"b"},"b":{"type":"branch","cases":[{"if":"1 +","next":"zzz"}],"else":"c"},"c":{"type":"exit"}}}`)
 	v, err := b.Validate(context.Background(), b.Workspace, flow.ID, 1)
 	b.Must(err)
 	got := map[string]bool{}
@@ -124,10 +127,12 @@ func TestFaultsComeAllAtOnceAndKeepAVersionFromBeingPublished(t *testing.T) {
 	}
 }
 
-// SQL without an audience and without a source has nobody to ask.
+// SQL needs an audience or a source.
 func TestSQLNeedsASource(t *testing.T) {
 	b := setup(t, 0)
-	text := `{"recurrence":{"policy":"once"},"start":"a","nodes":{"a":{"type":"branch","cases":[{"sql":"select profile_key from people","next":"c"}],"else":"c"},"c":{"type":"exit"}}}`
+	text := `{"recurrence":{"policy":"once"},"start":"a",
+		"nodes":{"a":{"type":"branch","cases":[{"sql":"select profile_key from people","next":"c"}],"else":"c"},
+		"c":{"type":"exit"}}}`
 	if v := b.validate(text); v.Valid {
 		t.Errorf("%+v", v)
 	}
@@ -165,7 +170,7 @@ func TestPublishingPinsTemplates(t *testing.T) {
 	if n := b.Count(`select count(*) from contents where workspace_id = $1 and template_version = 1`); n != 1 {
 		t.Errorf("the published version follows the template: %d", n)
 	}
-	// What a plan shows is what publishing would write.
+	// A plan shows what publishing would write.
 	_, err = b.CreateVersion(ctx, b.Workspace, flow, b.Definition(text))
 	b.Must(err)
 	p, err := b.Plan(ctx, b.Workspace, flow, 2, flows.InFlight{})
@@ -179,8 +184,8 @@ func TestPublishingPinsTemplates(t *testing.T) {
 	}
 }
 
-// What no program could read is never saved, and what was saved before it was
-// refused is a fault, not an accident of ours.
+// A number that programs cannot read is never saved, and one in an old draft is a fault
+// and no internal error.
 func TestANumberBeyondADouble(t *testing.T) {
 	b := setup(t, 0)
 	ctx := context.Background()
@@ -188,18 +193,17 @@ func TestANumberBeyondADouble(t *testing.T) {
 	flow := b.NewDraft(text)
 	broken := strings.Replace(string(b.Definition(text)), `"columns"`, `"data":{"n":[1e400]},"columns"`, 1)
 	_, err := b.CreateVersion(ctx, b.Workspace, flow.ID, json.RawMessage(broken))
-	if got := flowstest.Pointers(b.Wants(lemma.Invalid, err)); got != "/nodes/tell/data/n/0 number_out_of_range" {
+	if got := flowstest.Pointers(b.Wants(lemma.Invalid, err)); got != "/nodes/notify/data/n/0 number_out_of_range" {
 		t.Error(got)
 	}
 	b.Exec(b.Pool, `update flow_versions set definition = $3 where workspace_id = $1 and flow_id = $2`, b.Workspace, flow.ID, broken)
 	_, err = b.Publish(ctx, b.Workspace, flow.ID, 1, nil, flows.InFlight{}, nil)
-	if got := flowstest.Pointers(b.Wants(lemma.Invalid, err)); got != "/nodes/tell/data/n/0 number_out_of_range" {
+	if got := flowstest.Pointers(b.Wants(lemma.Invalid, err)); got != "/nodes/notify/data/n/0 number_out_of_range" {
 		t.Error(got)
 	}
 }
 
-// What a version uses is read from the text that is published, by the reader
-// that everybody else reads it with.
+// The uses of a version are read from the published text, by the usual reader.
 func TestUsesOfWhatCannotBeRead(t *testing.T) {
 	b := setup(t, 0)
 	err := flows.UseOf(json.RawMessage(`{"nodes":{"a":{"type":"webhook","data":{"n":1e400}}}}`))
@@ -208,7 +212,7 @@ func TestUsesOfWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// Nobody gets into a version that grew too large to be read.
+// A version that becomes too large with its pinned templates is not published.
 func TestADefinitionThatOutgrowsItsLimitWhenItIsPublished(t *testing.T) {
 	b := setup(t, 0)
 	text := string(b.Definition(strings.ReplaceAll(whole, "$endpoint", b.Endpoint())))
@@ -230,7 +234,8 @@ func TestADefinitionThatOutgrowsItsLimitWhenItIsPublished(t *testing.T) {
 
 func TestWarningsOfDates(t *testing.T) {
 	b := setup(t, 0)
-	node := `{"audience_id":"$audience","triggers":[{"type":"event","event":"x"}],"recurrence":{"policy":"once"},"start":"a","nodes":{"a":{"type":"wait_until",$what,"next":"z"},"z":{"type":"exit"}}}`
+	node := `{"audience_id":"$audience","triggers":[{"type":"event","event":"x"}],"recurrence":{"policy":"once"},"start":"a",
+		"nodes":{"a":{"type":"wait_until",$what,"next":"z"},"z":{"type":"exit"}}}`
 	for what, want := range map[string][]string{
 		`"time":"09:00"`: {},
 		`"date_column":"renews_on","on_missing":"z"`: {},
@@ -251,30 +256,32 @@ func TestWarningsOfDates(t *testing.T) {
 	}
 }
 
-// Who has no date goes the way that is made for it; who has one waits for it,
-// unless it is past.
+// A profile without a date follows its own path; one with a date waits for it, unless it
+// is past.
 func TestAMissingDate(t *testing.T) {
 	b := setup(t, 3)
 	b.Exec(b.Shop, `update customers set renews_on = case id when 'c1' then current_date + 400 when 'c2' then date '2020-01-01' end`)
 	text := `{"audience_id":"$audience","triggers":[{"type":"event","event":"x"}],"recurrence":{"policy":"once"},"start":"a",
-		"nodes":{"a":{"type":"wait_until","date_column":"renews_on","weekdays":["mon"]$missing,"next":"on"},"on":{"type":"exit"},"without":{"type":"exit"}}}`
+		"nodes":{"a":{"type":"wait_until","date_column":"renews_on","weekdays":["mon"]$missing,"next":"on"},
+			"on":{"type":"exit"},"without":{"type":"exit"}}}`
 	flow := b.Live(strings.Replace(text, "$missing", `,"on_missing":"without"`, 1))
 	old := b.Live(strings.Replace(strings.Replace(text, "$missing", "", 1), `,"without":{"type":"exit"}`, "", 1))
-	for _, who := range []string{"c1", "c2", "c3"} {
-		b.RecordEvent(who, "x")
+	for _, profile := range []string{"c1", "c2", "c3"} {
+		b.RecordEvent(profile, "x")
 	}
 	b.Settle()
-	for who, want := range map[string]string{
+	for profile, want := range map[string]string{
 		"c1": "enrolled@ checked@", "c2": "enrolled@ checked@ resumed@a completed@on", "c3": "enrolled@ checked@ resumed@a completed@without",
 	} {
-		if got := b.Story(b.Enrollment(flow, who).ID); got != want {
-			t.Errorf("%s: %s", who, got)
+		if got := b.Story(b.Enrollment(flow, profile).ID); got != want {
+			t.Errorf("%s: %s", profile, got)
 		}
 	}
 	if got := b.Story(b.Enrollment(old, "c3").ID); got != "enrolled@ checked@ resumed@a completed@on" {
 		t.Error(got)
 	}
-	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and node = 'a' and data like '%column renews_on has no date%'`); n != 2 {
-		t.Errorf("%d histories say why", n)
+	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and node = 'a'
+		and data like '%column renews_on has no date%'`); n != 2 {
+		t.Errorf("%d histories have the reason", n)
 	}
 }

@@ -16,15 +16,15 @@ import (
 	"lemma/page"
 )
 
-// Statuses of a version, as they are shown. The table knows no live ones: which
-// that is stands in the flow.
+// Statuses of a version as they are shown. Live is not stored: the flow has the number of
+// the live version.
 const (
 	versionDraft     = "draft"
 	versionPublished = "published"
 	versionLive      = "live"
 )
 
-// versionStatus is stored but for the live one, which the flow names.
+// versionStatus is the stored status, or live.
 const versionStatus = `case when v.version = f.live_version then 'live' else v.status end`
 
 const selectVersion = `
@@ -32,20 +32,20 @@ const selectVersion = `
 		v.definition, v.revision, v.created_at, v.updated_at, v.published_at
 	from flow_versions v join flows f on f.workspace_id = v.workspace_id and f.id = v.flow_id`
 
-// wellFormed checks that a draft has the shape of a definition. Whether it
-// makes sense is asked when it is validated or published.
+// wellFormed checks that a draft has the form of a definition. Its meaning is checked by
+// validation and publishing.
 func wellFormed(raw json.RawMessage) (*graph.Definition, error) {
 	if len(raw) > graph.MaxDefinition {
 		return nil, lemma.Fault("", "too_large", "the definition has %d bytes; %d are allowed", len(raw), graph.MaxDefinition)
 	}
 	if !utf8.Valid(raw) {
-		return nil, lemma.Fault("", "encoding", "the definition is not UTF-8")
+		return nil, lemma.Fault("", "encoding", "must be UTF-8")
 	}
 	return graph.Decode(raw)
 }
 
-// CreateVersion saves a draft under the next number. Done twice for the same
-// request it makes one, and answers that as it is now; uuid.Nil is no request.
+// CreateVersion saves a draft under the next number. A repeated request makes one version,
+// and returns it as it is now; uuid.Nil is no request.
 func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.RawMessage, request uuid.UUID) (Version, error) {
 	if _, err := wellFormed(d); err != nil {
 		return Version{}, err
@@ -60,9 +60,11 @@ func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.Ra
 		}
 		return tx.QueryRow(ctx, `
 			with was as (select version from flow_versions where workspace_id = $1 and flow_id = $2 and request = $4),
-			next as (update flows set versions = versions + 1 where workspace_id = $1 and id = $2 and not exists (select from was) returning versions),
+			next as (update flows set versions = versions + 1 where workspace_id = $1 and id = $2 and not exists (select from was)
+				returning versions),
 			made as (
-				insert into flow_versions (workspace_id, flow_id, version, definition, request) select $1, $2, versions, $3, $4 from next returning version)
+				insert into flow_versions (workspace_id, flow_id, version, definition, request) select $1, $2, versions, $3, $4 from next
+					returning version)
 			select version from made union all select version from was`, ws, flow, string(d), request).Scan(&n)
 	})
 	if err != nil {
@@ -101,7 +103,7 @@ var versionList = page.List[Version]{Name: "flow_versions", Status: versionStatu
 		"created_at": page.ByNumber("v.version", func(v Version) int { return v.Version }),
 	}}
 
-// ListVersions answers one page of a flow's versions.
+// ListVersions returns one page of a flow's versions.
 func (f *Flows) ListVersions(ctx context.Context, ws, flow uuid.UUID, q page.Query) ([]Version, string, error) {
 	if _, err := f.Get(ctx, ws, flow); err != nil {
 		return nil, "", err
@@ -110,8 +112,8 @@ func (f *Flows) ListVersions(ctx context.Context, ws, flow uuid.UUID, q page.Que
 }
 
 // UpdateVersion changes a draft, if its revision is still ifMatch; nil accepts any. A
-// published version never changes. The flow's ETag changes too, so that a publish with
-// the old one does not publish an unseen draft.
+// published version never changes. The flow's ETag changes too, so that a publish with the
+// old one fails.
 func (f *Flows) UpdateVersion(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, d json.RawMessage) (Version, error) {
 	if _, err := wellFormed(d); err != nil {
 		return Version{}, err
@@ -148,8 +150,8 @@ func staleVersion() error {
 	return &lemma.Error{Kind: lemma.Stale, Message: "the version has been changed since it was read: read it again"}
 }
 
-// DeleteVersion deletes a draft, if its revision is still ifMatch; nil accepts any.
-// Its number is not used again, so that a stale number never names another draft.
+// DeleteVersion deletes a draft, if its revision is still ifMatch; nil accepts any. Its
+// number is not used again, so that it never names another draft.
 func (f *Flows) DeleteVersion(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int) error {
 	gone := false
 	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {

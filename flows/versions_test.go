@@ -8,8 +8,8 @@ import (
 	"lemma/flows/flowstest"
 )
 
-// A draft can be taken away, by whoever saw it as it is. What was published
-// stays, and no number is given twice.
+// A draft can be deleted by a caller with its current revision. A published version stays,
+// and no number is used twice.
 func TestADraftIsDeleted(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.Minimal)
@@ -43,8 +43,8 @@ func TestADraftIsDeleted(t *testing.T) {
 	}
 }
 
-// The publish is stopped before or after it takes the flow; whoever comes first
-// wins, and the other gets an error.
+// The publish is stopped before or after it locks the flow: the first transaction wins,
+// and the other gets an error.
 func TestADraftIsDeletedWhileItIsPublished(t *testing.T) {
 	b := setup(t, 0)
 	for name, first := range map[string]string{"publish: checked": "deleted", "publish: locked": "published"} {

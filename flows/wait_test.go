@@ -17,11 +17,11 @@ import (
 	"lemma/flows/intake"
 )
 
-// A wait ends once, not before its time by the database's clock, and it ends:
-// whoever fires early, late, twice or never.
+// A wait ends once, not before its time by the database's clock, and it ends: even if its
+// timer fires early, late, twice or never.
 
-// fired is a chunk of active enrollments in a flow, due or not: what a
-// timer that knows nothing of dues would bring.
+// fired is a chunk of active enrollments of a flow, due or not: as a timer without a check
+// would read it.
 func (b *bundle) fired(f *flowstest.Node, flow uuid.UUID) (flows.ShardLease, []*execution.Execution) {
 	b.T.Helper()
 	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
@@ -44,9 +44,9 @@ func TestAnEarlyTimerDoesNothing(t *testing.T) {
 	s := b.NewScene(false)
 	b.Settle()
 	shard, chunk := b.fired(b.Node, s.FlowID)
-	before := b.Everybody(s.FlowID)
+	before := b.Snapshot(s.FlowID)
 	if len(chunk) != 2 {
-		t.Fatalf("%d are on the way", len(chunk))
+		t.Fatalf("%d are active", len(chunk))
 	}
 	b.Must(b.TryChunk(bg, shard, chunk))
 	if n, err := b.RunOnce(bg); n != 0 || err != nil {
@@ -55,13 +55,13 @@ func TestAnEarlyTimerDoesNothing(t *testing.T) {
 	if due, err := b.ReadDue(bg, &shard); len(due) != 0 || err != nil {
 		t.Errorf("%d are read, %v", len(due), err)
 	}
-	if b.Everybody(s.FlowID) != before || flowstest.Conflicts(b.Node) != 2 {
-		t.Errorf("somebody was resumed before it was time; %d were left alone", flowstest.Conflicts(b.Node))
+	if b.Snapshot(s.FlowID) != before || flowstest.Conflicts(b.Node) != 2 {
+		t.Errorf("an enrollment was resumed early; %d conflicts", flowstest.Conflicts(b.Node))
 	}
 	b.Invariants()
 }
 
-// Somebody is due when a worker looks, and not any more when it writes.
+// An enrollment is due when a worker reads it, and no longer when it writes.
 func TestATimerThatWasRightWhenItFired(t *testing.T) {
 	b := setup(t, 2)
 	s := b.NewScene(true)
@@ -70,7 +70,7 @@ func TestATimerThatWasRightWhenItFired(t *testing.T) {
 	b.Exec(b.Pool, `update enrollments set resume_at = now() + interval '1 hour' where id = $1`, s.C1)
 	b.Must(w.End())
 	if got := b.Story(s.C1); got != untilNudge || flowstest.Conflicts(w.Node) != 1 {
-		t.Errorf("%s, %d overtaken", got, flowstest.Conflicts(w.Node))
+		t.Errorf("%s, %d conflicts", got, flowstest.Conflicts(w.Node))
 	}
 	b.Wake(s.C1)
 	b.Settle()
@@ -98,9 +98,9 @@ func TestADoubleTimerResumesOnce(t *testing.T) {
 		<-both.Done
 		b.Must(both.Err)
 		if n := flowstest.Conflicts(one) + flowstest.Conflicts(two); n != 2 {
-			t.Errorf("%d were found resumed, of 2", n)
+			t.Errorf("%d of 2 had a conflict", n)
 		}
-		// A third fires for a step that is long over.
+		// A third timer fires for a past step.
 		b.Must(one.TryChunk(bg, shard, execution.Again(first)))
 		for _, id := range []uuid.UUID{s.C1, s.C2} {
 			if got := b.Story(id); got != toTheEnd {
@@ -111,8 +111,8 @@ func TestADoubleTimerResumesOnce(t *testing.T) {
 	}
 }
 
-// A worker brings people as they stood one wait ago, and the next wait is over
-// too: it is not the worker's to end.
+// A worker has read enrollments one wait ago, and the next wait is over too: the worker
+// must not end it.
 func TestAnOldTimerResumesNothing(t *testing.T) {
 	b := setup(t, 2)
 	s := b.NewScene(false)
@@ -123,7 +123,7 @@ func TestAnOldTimerResumesNothing(t *testing.T) {
 	b.Wake(s.C1)
 	b.Must(w.End())
 	if got := b.Story(s.C1); got != untilNudge || flowstest.Conflicts(w.Node) != 1 {
-		t.Errorf("%s, %d overtaken", got, flowstest.Conflicts(w.Node))
+		t.Errorf("%s, %d conflicts", got, flowstest.Conflicts(w.Node))
 	}
 	b.Settle()
 	if got := b.Story(s.C1); got != toTheEnd {
@@ -132,8 +132,8 @@ func TestAnOldTimerResumesNothing(t *testing.T) {
 	b.Invariants()
 }
 
-// A wait is over and nothing woke it: no wake, or its worker died
-// with the shard. The next poll finds it, on any node.
+// A wait is over and nothing woke it: no wake, or its worker died with the shard. The next
+// poll finds it, on any node.
 func TestALostTimerIsFound(t *testing.T) {
 	b := setup(t, 2, func(c *flows.Config) { c.Lease = time.Second })
 	s := b.NewScene(true)
@@ -142,7 +142,7 @@ func TestALostTimerIsFound(t *testing.T) {
 	}
 	other := b.Another()
 	if n, err := other.RunOnce(bg); n != 0 || err != nil {
-		t.Fatalf("%d, %v: a shard is held by two", n, err)
+		t.Fatalf("%d, %v: a shard has two leases", n, err)
 	}
 	ctx, stop := context.WithCancel(bg)
 	loop := flowstest.Start(func() error { other.Loop(ctx); return nil })
@@ -157,8 +157,8 @@ func TestALostTimerIsFound(t *testing.T) {
 	b.Invariants()
 }
 
-// However long a poll without result took, the next comes soon enough that whoever falls
-// due is found within a minute.
+// However long a poll without result took, the next one is soon enough that due
+// enrollments are found within a minute.
 func TestALongPollDelaysTheNextForLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := flows.New(flows.Deps{}, flows.Config{})
@@ -173,7 +173,7 @@ func TestALongPollDelaysTheNextForLittle(t *testing.T) {
 			begun := time.Now()
 			<-f.Waker().Woken
 			if d := time.Since(begun); d != c.next {
-				t.Errorf("after one of %s the next look comes %s later", c.took, d)
+				t.Errorf("after one of %s the next one comes %s later", c.took, d)
 			}
 		}
 		stop()
@@ -196,7 +196,7 @@ func TestAnEndedEnrollmentIsNotWoken(t *testing.T) {
 	b.Invariants()
 }
 
-// node is one to which the database says another time than its own clock does.
+// node is a node for which the database's clock differs from its own.
 func (b *bundle) node(ahead time.Duration) *flowstest.Node {
 	b.T.Helper()
 	schema := fmt.Sprintf("clock_%x", uint64(ahead))
@@ -228,8 +228,8 @@ func (b *bundle) runOut(f *flowstest.Node) (n int) {
 	}
 }
 
-// The database's clock is all that counts. Here it is hours ahead of and behind
-// that of the process, which must not notice.
+// Only the database's clock counts. Here it is hours ahead of and behind that of the
+// process.
 func TestOnlyTheDatabasesClockCounts(t *testing.T) {
 	b := setup(t, 2)
 	b.NewScene(false)
@@ -242,7 +242,7 @@ func TestOnlyTheDatabasesClockCounts(t *testing.T) {
 			t.Errorf("%d are moved when it is %s later", n, c.ahead)
 		}
 	}
-	// What begins to wait does so by that clock as well.
+	// Waits also begin by that clock.
 	ahead := b.node(48 * time.Hour)
 	r, err := ahead.Enroll(bg, b.Workspace, b.Live(flowstest.TwoMessages), intake.Enrolling{ProfileKey: "c1"}, false)
 	b.Must(err)
@@ -255,8 +255,8 @@ func TestOnlyTheDatabasesClockCounts(t *testing.T) {
 	b.Invariants()
 }
 
-// The clock is set forward and back under people that wait. Nobody is resumed
-// twice for it, and once it is late enough everybody has been.
+// The clock is set forward and back while enrollments wait. None is resumed twice, and
+// once it is late enough all are.
 func TestTheClockIsSetForwardAndBack(t *testing.T) {
 	b := setup(t, 9)
 	flow := b.Live(flowstest.TwoMessages)

@@ -8,10 +8,9 @@ import (
 	"lemma/flows/graph"
 )
 
-// Warnings of what is allowed in a version and seldom meant, beside those of
-// validate.go.
+// Further warnings: see checked.warn.
 
-// warnOfArms warns of arms with one name: histories cannot distinguish them.
+// warnOfArms warns of arms with the same name: histories cannot distinguish them.
 func (c *checked) warnOfArms(id string, n graph.Node) {
 	seen := map[string]int{}
 	for _, arm := range n.Arms {
@@ -36,6 +35,8 @@ var namesPeople = regexp.MustCompile(`(?i)\bpeople\b`)
 func (c *checked) warnOfPeople(id string, n graph.Node) {
 	without := func(one graph.Case) bool { return one.SQL != "" && !namesPeople.MatchString(one.SQL) }
 	if slices.ContainsFunc(n.Cases, without) {
-		c.warnings = append(c.warnings, fmt.Sprintf("node %s has a case in SQL that does not use people, the profiles at the node: it reads all keys each time", id))
+		c.warnings = append(c.warnings, fmt.Sprintf("node %s has a case in SQL that does not use people, the profiles at the node: it reads "+
+			"all "+
+			"keys each time", id))
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"testing"
 )
 
-// What is allowed and seldom meant is said, and what is meant is not.
+// Settings that are probably not intended are warned of, and others are not.
 func TestWarningsOfWhatIsSeldomMeant(t *testing.T) {
 	b := setup(t, 0)
 	const text = `{"audience_id":"$audience","triggers":[{"type":"event","event":"x"}],"recurrence":{"policy":"once"},"start":"deal","nodes":{
-		"deal":{"type":"split","arms":[{"name":"a","weight":1,"next":"ask"},{"name":"b","weight":1,"next":"z"},{"weight":1,"next":"z"},{"weight":1,"next":"z"}]},
-		"ask":{"type":"branch","cases":[{"sql":"select p.profile_key from People p","next":"z"},{"if":"true","next":"z"}],"else":"z"},"z":{"type":"exit"}}}`
+		"deal":{"type":"split","arms":[{"name":"a","weight":1,"next":"ask"},{"name":"b","weight":1,"next":"z"},
+			{"weight":1,"next":"z"},{"weight":1,"next":"z"}]},
+		"ask":{"type":"branch","cases":[{"sql":"select p.profile_key from People p","next":"z"},{"if":"true","next":"z"}],"else":"z"},
+			"z":{"type":"exit"}}}`
 	for _, c := range []struct{ from, to, want string }{
 		{"", "", ""},
 		{`"name":"b"`, `"name":"a"`, `node deal has several arms named "a"`},

@@ -14,23 +14,26 @@ import (
 
 // waitsFor5s waits for an event for five seconds, after whatever comes FIRST.
 func waitsFor5s(first string) string {
-	return strings.NewReplacer("FIRST", first).Replace(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"first","nodes":{
+	return strings.NewReplacer("FIRST", first).Replace(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],
+		"recurrence":{"policy":"once"},"start":"first","nodes":{
 		"first":{FIRST},
-		"wait":{"type":"wait_for_event","event":"bought","timeout":"PT5S","next":"bought","on_timeout":"late"},"bought":{"type":"exit"},"late":{"type":"exit"}}}`)
+		"wait":{"type":"wait_for_event","event":"bought","timeout":"PT5S","next":"bought","on_timeout":"late"},"bought":{"type":"exit"},
+			"late":{"type":"exit"}}}`)
 }
 
 const nothingFirst = `"type":"split","arms":[{"weight":1,"next":"wait"},{"weight":1,"next":"wait"}]`
 
-// ago moves all that was recorded into the past, as if nobody had come for it since.
+// ago moves all recorded times into the past, as if no worker had run since.
 func (b *bundle) ago(d time.Duration) {
 	b.T.Helper()
-	b.Exec(b.Pool, `update enrollments set enrolled_at = enrolled_at - $2::interval, resume_at = resume_at - $2::interval, first_due_at = first_due_at - $2::interval,
+	b.Exec(b.Pool, `update enrollments set enrolled_at = enrolled_at - $2::interval, resume_at = resume_at - $2::interval,
+		first_due_at = first_due_at - $2::interval,
 		waiting_since = waiting_since - $2::interval where workspace_id = $1 and status = 'active'`, b.Workspace, d)
 	b.Exec(b.Pool, `update trigger_events set received_at = received_at - $2::interval where workspace_id = $1`, b.Workspace, d)
 }
 
-// What a wait accepts is what came within its time, from when it was reached on:
-// it does not depend on when a worker comes to it.
+// A wait accepts the events within its time, from when it was reached on, however late a
+// worker is.
 func TestHowLateAWorkerComesDecidesNothing(t *testing.T) {
 	const bought, late = "resumed@wait completed@bought", "timed_out@wait completed@late"
 	for name, c := range map[string]struct {
@@ -79,8 +82,8 @@ func TestHowLateAWorkerComesDecidesNothing(t *testing.T) {
 	}
 }
 
-// A wait behind a message has its time from when the message was written: nobody
-// could answer it before. What was done in between still counts.
+// A wait behind a message begins when the message was written: nothing could answer it
+// before. Events in between still count.
 func TestAWaitAfterAMessage(t *testing.T) {
 	b := setup(t, 2)
 	flow := b.Live(waitsFor5s(`$send,"next":"wait"`))
@@ -108,9 +111,8 @@ func TestAWaitAfterAMessage(t *testing.T) {
 	}
 }
 
-// Who comes to a wait whose time is over already does not take a second share
-// of what a resume releases, is not shown as kept from going on, and keeps the
-// end of the window when the wait is made longer.
+// An enrollment that reaches a wait whose time is over does not count twice in a release,
+// is not shown as blocked, and keeps the end of its window when the wait is made longer.
 func TestAWaitThatIsOverWhenItIsReached(t *testing.T) {
 	b := setup(t, 1)
 	text := waitsFor5s(nothingFirst)
@@ -125,7 +127,7 @@ func TestAWaitThatIsOverWhenItIsReached(t *testing.T) {
 	}
 	e := b.Enrollment(flow, "c1")
 	if held := *b.Flow(flow).ResumedAt; e.Node != "wait" || !e.ResumeAt.After(held) || e.BlockedSince != nil || e.ResumeAt.After(time.Now()) {
-		t.Errorf("%+v, held until %s", e, held)
+		t.Errorf("%+v, released until %s", e, held)
 	}
 	if got := b.deadline(e.ID).Sub(e.EnrolledAt); got != 5*time.Second {
 		t.Errorf("the window has %s", got)
@@ -140,9 +142,10 @@ func TestAWaitThatIsOverWhenItIsReached(t *testing.T) {
 	}
 }
 
-// deadline is when a wait's time is over.
+// deadline is when a wait times out.
 func (b *bundle) deadline(id uuid.UUID) (at time.Time) {
 	b.T.Helper()
-	b.Must(b.Pool.QueryRow(bg, `select coalesce(first_due_at, resume_at) from enrollments where workspace_id = $1 and id = $2`, b.Workspace, id).Scan(&at))
+	b.Must(b.Pool.QueryRow(bg, `select coalesce(first_due_at, resume_at) from enrollments where workspace_id = $1 and id = $2`, b.Workspace,
+		id).Scan(&at))
 	return at
 }

@@ -8,9 +8,9 @@ import (
 	"lemma/flows/enrollment"
 )
 
-// pollShards wakes a worker periodically: an enrollment may have become due by time
-// alone, or by what another node did. One worker polls all shards; if it finds work it
-// wakes the next.
+// pollShards wakes a worker periodically: an enrollment may have become due by time, or by
+// the work of another node. One worker polls all shards; if it finds work it wakes the
+// next.
 func (f *Flows) pollShards(ctx context.Context) {
 	next := time.NewTimer(f.cfg.Poll)
 	defer next.Stop()
@@ -25,15 +25,15 @@ func (f *Flows) pollShards(ctx context.Context) {
 	}
 }
 
-// idlePollShare bounds polls without result, which cost something for every flow, to a
-// twentieth of one processor. idleMost bounds the delay after a poll that only waited
-// for a lock or a connection.
+// idlePollShare bounds polls without result, whose cost grows with the flows, to a
+// twentieth of one processor. idleMost bounds the delay after a poll that only waited for
+// a lock or a connection.
 const (
 	idlePollShare = 20
 	idleMost      = 20 * time.Second
 )
 
-// work advances chunks as long as any is due, and then waits for the waker.
+// work advances chunks while any is due, and then waits for the waker.
 func (f *Flows) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		where, ok := f.waker.Next()
@@ -49,9 +49,9 @@ func (f *Flows) work(ctx context.Context) {
 }
 
 // workAt advances chunks where enrollments are due. In a single shard it advances one
-// chunk and enqueues the shard once more: another worker may have polled it without
-// result while this one held the lease. A full chunk means a backlog; then all shards
-// are polled, so that this one gets no preference.
+// chunk and enqueues the shard again: another worker may have polled it without result
+// while this one held the lease. A full chunk means a backlog; then all shards are polled,
+// so that this one gets no preference.
 func (f *Flows) workAt(ctx context.Context, where enrollment.Shard) {
 	for ctx.Err() == nil {
 		var n int

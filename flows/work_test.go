@@ -14,8 +14,8 @@ import (
 	"lemma/flows/intake"
 )
 
-// Who is enrolled or woken on a node is found by it without a poll of all shards
-// of all flows, however many there are.
+// Enrollments that become due on a node are found by it without polling all shards of all
+// flows, however many there are.
 func TestLocalDuesAreFoundWithoutPollingAllFlows(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(flowstest.ForAnHour)
@@ -41,23 +41,23 @@ func TestLocalDuesAreFoundWithoutPollingAllFlows(t *testing.T) {
 		}
 		t.Errorf("%s, not %s", b.Story(b.Enrollment(flow, "c1").ID), story)
 	}
-	tell := func(event string) func() error {
+	record := func(event string) func() error {
 		return func() error {
 			_, err := f.Record(bg, b.Workspace, intake.Event{ProfileKey: "c1", Name: event})
 			return err
 		}
 	}
-	comesTo(tell("cart"), "enrolled@ checked@")
-	comesTo(tell("bought"), "enrolled@ checked@ resumed@buy completed@thanks")
+	comesTo(record("cart"), "enrolled@ checked@")
+	comesTo(record("bought"), "enrolled@ checked@ resumed@buy completed@thanks")
 	stop()
 	<-worker.Done
 	if n := everywhere.Load(); n != 0 || claims.Load() == 0 {
-		t.Errorf("%d of %d looks are at all turns", n, claims.Load())
+		t.Errorf("%d of %d polls are of all shards", n, claims.Load())
 	}
 }
 
-// A backlog of one flow, once it is enqueued, does not keep a worker: after a
-// full chunk all shards are polled.
+// A backlog of one flow does not occupy a worker: after a full chunk all shards are
+// polled.
 func TestABacklogIsLeftForOthers(t *testing.T) {
 	b := setup(t, 0, func(c *flows.Config) { c.Chunk = 2 })
 	flow := b.Live(flowstest.HourAfter("go"))
@@ -69,12 +69,12 @@ func TestABacklogIsLeftForOthers(t *testing.T) {
 		t.Errorf("%v, %v", where, ok)
 	}
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and node = 'wait'`); n != 9 {
-		t.Errorf("%d have come on", n)
+		t.Errorf("%d have advanced", n)
 	}
 }
 
-// A wake is a hint: for a shard without due enrollments, or leased or that
-// does not exist nothing comes.
+// A wake is a hint: for a shard without due enrollments, leased or unknown, nothing
+// happens.
 func TestAWakeWithoutWork(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.HourAfter("go"))
@@ -99,8 +99,8 @@ func TestAWakeWithoutWork(t *testing.T) {
 	}
 }
 
-// A worker whose shard had no result enqueues it once more: it may have been enqueued
-// for and looked for while it was taken.
+// A worker whose shard had no result enqueues it once more: it may have been enqueued and
+// polled while it was leased.
 func TestAShardWithoutResultIsPolledAgain(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.HourAfter("go"))
@@ -110,7 +110,7 @@ func TestAShardWithoutResultIsPolledAgain(t *testing.T) {
 		_, ok = b.Flows.Waker().Next()
 	}
 	b.Hook.Do = func(stage string) {
-		if stage == "claimed" { // the profile is not due any more when it comes to read it
+		if stage == "claimed" { // the enrollment is no longer due when it is read
 			b.Exec(b.Pool, `update enrollments set resume_at = now() + interval '1 hour' where workspace_id = $1`, b.Workspace)
 		}
 	}
@@ -118,8 +118,8 @@ func TestAShardWithoutResultIsPolledAgain(t *testing.T) {
 	if again, ok := b.Flows.Waker().Next(); !ok || again != where {
 		t.Errorf("%+v, %v", again, ok)
 	}
-	b.WorkAt(bg, where) // nobody is due: that is the end of it
+	b.WorkAt(bg, where) // nothing is due, so it ends
 	if again, ok := b.Flows.Waker().Next(); ok {
-		t.Errorf("it is rung for again: %+v", again)
+		t.Errorf("it is enqueued again: %+v", again)
 	}
 }

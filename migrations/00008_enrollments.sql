@@ -27,7 +27,7 @@ create table enrollments (
     version        int not null,
     shard          smallint not null,
     uniqueness_key uuid not null,             -- contains the recurrence policy; held in enrollment_keys unless it was refused
-    slot           uuid not null,             -- zero, or the enrollment's own id if the version allows overlap
+    overlap_key    uuid not null,             -- zero, or the enrollment's own id if the version allows overlap
     profile_key    text not null,
     status         text not null default 'active'
         constraint enrollments_status check (status in ('active', 'completed', 'exited', 'refused')),
@@ -54,7 +54,7 @@ create table enrollments (
 comment on constraint enrollments_pkey on enrollments is 'FlowEngine!EachStepOnce';
 comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToResumed';
 -- Also finds the active enrollments of a profile for an event.
-create unique index enrollments_active on enrollments (workspace_id, profile_key, flow_id, slot) where status = 'active';
+create unique index enrollments_active on enrollments (workspace_id, profile_key, flow_id, overlap_key) where status = 'active';
 comment on index enrollments_active is 'FlowEngine!AtMostOneActiveEnrollment';
 -- The shard comes first and the workspace late, so that a planner without
 -- statistics does not use it to find enrollments by workspace, flow or profile.

@@ -99,7 +99,7 @@ var expected = []want{
 	{"enrollment_keys", "enrollment_keys_once", "FlowEngine!OneEnrollmentPerKey",
 		`PRIMARY KEY (flow_id, uniqueness_key, workspace_id)`},
 	{"enrollments", "enrollments_active", "FlowEngine!AtMostOneActiveEnrollment",
-		`UNIQUE USING btree (workspace_id, profile_key, flow_id, slot) WHERE (status = 'active'::text)`},
+		`UNIQUE USING btree (workspace_id, profile_key, flow_id, overlap_key) WHERE (status = 'active'::text)`},
 	{"enrollments", "enrollments_due", "WaitResume!DueLeadsToResumed",
 		`CHECK (((status = 'active'::text) = (resume_at IS NOT NULL))) NULLABLE resume_at`},
 	{"enrollments", "enrollments_ended", "an enrollment has an end exactly when it is not active",

@@ -403,7 +403,7 @@ func (p *planned) until(sql string, ids []uuid.UUID) {
 func (p *planned) fill(pool *pgxpool.Pool, n int) {
 	for _, sql := range []string{
 		`insert into workspaces (id, name) values ($1, 'filled') on conflict do nothing`,
-		`insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, slot, profile_key, status, node, waiting_since, resume_at, source, ended_at)
+		`insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, status, node, waiting_since, resume_at, source, ended_at)
 			select $1, id, $1, 1, get_byte(uuid_send(id), 15) & 3, id, case when i % 3 = 0 then id else $1 end, i || 'p' || id, case when i % 2 = 0 then 'active' else 'completed' end, 'wait', now(),
 				case when i % 2 = 0 then now() + i * interval '1 second' end, 'event', case when i % 2 = 1 then now() end from made`,
 		`insert into enrollment_keys (workspace_id, flow_id, uniqueness_key, enrollment_id) select $1, $1, id, id from made`,

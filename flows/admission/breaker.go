@@ -12,53 +12,54 @@ import (
 	"lemma"
 )
 
-// Breakers keep data sources that fail or are slow from holding up those that do
-// not need them: for a while nobody asks such a source, then one does; of one
-// source only some wait at a time, and of all together half of a node's workers.
+// Breakers keep data sources that fail or are slow from delaying enrollments that do not
+// need them. Such a source is not queried for a while, and then by one caller. The callers
+// that wait for one source are bounded, and those that wait for any to half of a node's
+// workers.
 type Breakers struct {
 	mu     sync.Mutex
 	states map[uuid.UUID]*breaker
-	all    *gate // workers with a question to any source
-	risky  *gate // of these, with one to a source that was slow or failed of late
+	all    *gate // workers with a query to any source
+	risky  *gate // of these, those whose source was slow or failed recently
 }
 
 type breaker struct {
-	failures int       // in a row; an answer that was slow is one
-	closedTo time.Time // nobody asks before
+	failures int       // in a row; a slow answer counts as one
+	closedTo time.Time // no query before
 	asking   *gate
 
-	about     Blocked   // whom it has put off, or would
-	recovered bool      // it answers again, and those have yet to be let go on
-	tried     time.Time // when one of them was last let try
+	about     Blocked   // the enrollments that it delays, or would
+	recovered bool      // it answers again, and these enrollments are not released yet
+	tried     time.Time // when one of them last retried
 }
 
 const (
-	askAtOnce   = 2               // who may wait for one source
-	askPatience = time.Second     // how long another one waits for a place
-	slowAfter   = 2 * time.Second // an answer that takes longer is a failure, though it is used
+	askAtOnce   = 2               // callers that may wait for one source
+	askPatience = time.Second     // how long a caller waits for a slot
+	slowAfter   = 2 * time.Second // an answer that takes longer counts as a failure, though it is used
 	shutFor     = 2 * time.Second // after a failure, doubled each time
 	shutMost    = time.Minute
-	shutFast    = 5 * time.Second // at most, after a failure that took no time: to ask again costs little
-	shutSlow    = 4               // times as long as it took at most, after a slow answer: a source that always is goes on being asked
+	shutFast    = 5 * time.Second // at most, after a failure that took no time: another query costs little
+	shutSlow    = 4               // at most so many times as long as a slow answer took: a source that is always slow is still queried
 )
 
-// NewBreakers makes those of a node with so many workers.
+// NewBreakers makes the breakers of a node with so many workers.
 func NewBreakers(workers int) *Breakers {
 	return &Breakers{states: map[uuid.UUID]*breaker{}, all: newGate(max(1, workers/2)), risky: newGate(max(1, workers/4))}
 }
 
-// Ask lets a question through to a source that answers.
+// Ask queries a source unless its breaker is open.
 func (b *Breakers) Ask(ctx context.Context, source uuid.UUID, question func() error) error {
 	return b.admit(ctx, source, question, nil, nil)
 }
 
-// AskForWorker is Ask for workers: besides the source's own limits it keeps to
-// the node's, so that there are always workers for those that need no source.
+// AskForWorker is Ask for workers: it also keeps to the node's limits, so that some
+// workers are always free for enrollments that need no source.
 func (b *Breakers) AskForWorker(ctx context.Context, source uuid.UUID, question func() error) error {
 	return b.admit(ctx, source, question, b.all, b.risky)
 }
 
-// Failing reports whether a source was slow or failed when it was last asked.
+// Failing reports whether a source was slow or failed at its last query.
 func (b *Breakers) Failing(source uuid.UUID) bool {
 	failing, _ := b.state(b.of(source))
 	return failing
@@ -74,8 +75,7 @@ func (b *Breakers) Failures() (n int) {
 	return n
 }
 
-// Reopen lets every source be asked at once, as if it had been left alone for
-// long enough.
+// Reopen lets every source be queried at once, as if its delay had passed.
 func (b *Breakers) Reopen() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,7 +91,7 @@ func (b *Breakers) admit(ctx context.Context, source uuid.UUID, question func() 
 		return leftAlone()
 	}
 	gates := []*gate{s.asking, all}
-	var patience <-chan time.Time // none with a failing source: a request that waits for it is a worker less
+	var patience <-chan time.Time // none for a failing source: a request that waits for it occupies a worker
 	if blocked {
 		gates = []*gate{s.asking, risky, all}
 	} else {
@@ -138,8 +138,8 @@ func (b *Breakers) state(s *breaker) (blocked, closed bool) {
 	return s.failures > 0, time.Now().Before(s.closedTo)
 }
 
-// mayAsk answers false while the source is left alone; when that is over, one
-// asks and the others go on leaving it alone until that one knows.
+// mayAsk reports whether the source may be queried. After the delay one caller queries it,
+// and the others wait for that result.
 func (b *Breakers) mayAsk(s *breaker) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -172,9 +172,9 @@ func (b *Breakers) recordAnswer(s *breaker, err error, took time.Duration) {
 	s.failures++
 }
 
-// gate lets some in at a time. Others wait for a while; once somebody has
-// waited without result nobody else does until a place becomes free, so that what
-// hangs inside costs those outside one wait and not one each.
+// gate admits a bounded number of callers. Others wait for a while; once one has timed
+// out, no other waits until a slot becomes free, so that a source that hangs costs one
+// wait and not one for each caller.
 type gate struct {
 	places chan struct{}
 	stuck  atomic.Bool

@@ -12,8 +12,7 @@ import (
 	"lemma"
 )
 
-// sourceClient asks sources of which it knows how long they take and what they answer,
-// in a time of its own.
+// sourceClient queries sources whose delays and answers are given, in simulated time.
 type sourceClient struct {
 	*Breakers
 	t *testing.T
@@ -32,7 +31,7 @@ func (a sourceClient) wants(source uuid.UUID, takes time.Duration, answer error,
 	}
 }
 
-// hang asks and is not answered until the time is over.
+// hang queries a source that does not answer until the time is over.
 func (a sourceClient) hang(source uuid.UUID, d time.Duration) {
 	go func() {
 		_ = a.AskForWorker(context.Background(), source, func() error { time.Sleep(d); return sourceGone })
@@ -53,15 +52,15 @@ func TestASlowSourceIsLeftAlone(t *testing.T) {
 		time.Sleep(shutFor)
 		a.wants(slow, 9*time.Second, nil, "", 9*time.Second)
 		time.Sleep(shutFor)
-		a.wants(slow, 0, nil, "source_unavailable", 0) // for longer this time
+		a.wants(slow, 0, nil, "source_unavailable", 0) // for longer now
 		time.Sleep(shutFor)
 		a.wants(slow, time.Second, nil, "", time.Second) // it has recovered
 		a.wants(slow, 0, nil, "", 0)
 		for range 10 {
 			a.wants(slow, 3*time.Second, nil, "", 3*time.Second)
-			time.Sleep(shutSlow * 3 * time.Second) // for no longer than that, however often
+			time.Sleep(shutSlow * 3 * time.Second) // for no longer than that, however often it fails
 		}
-		a.wants(slow, 0, sourceGone, codeUnavailable, 0) // at once, so that it costs little to ask
+		a.wants(slow, 0, sourceGone, codeUnavailable, 0) // at once, so that another query costs little
 		time.Sleep(shutFast - 1)
 		a.wants(slow, 0, nil, "source_unavailable", 0)
 		time.Sleep(time.Nanosecond)
@@ -78,20 +77,20 @@ func TestQuestionsAreHalfOfTheWorkers(t *testing.T) {
 		a, one, two, three := sourceClient{NewBreakers(4), t}, lemma.NewID(), lemma.NewID(), lemma.NewID()
 		a.hang(one, 10*time.Second)
 		a.hang(two, 10*time.Second)
-		a.wants(three, 0, nil, "source_busy", askPatience) // it is healthy, and has waited
-		a.wants(three, 0, nil, "source_busy", 0)           // one has found out for all
+		a.wants(three, 0, nil, "source_busy", askPatience) // it is healthy, and the caller has waited
+		a.wants(three, 0, nil, "source_busy", 0)           // one caller has waited for all
 		a.wants(lemma.NewID(), 0, nil, "source_busy", 0)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		a.wants(three, 0, nil, "", 0)
 
 		time.Sleep(shutFor)
-		a.hang(one, 10*time.Second) // as one that has failed
+		a.hang(one, 10*time.Second) // like one that has failed
 		a.wants(two, 0, nil, "source_busy", 0)
-		a.wants(three, time.Second, nil, "", time.Second) // those of failing sources leave a place
+		a.wants(three, time.Second, nil, "", time.Second) // queries to failing sources leave a slot
 		a.hang(three, 500*time.Millisecond)
-		a.wants(lemma.NewID(), 0, nil, "", 500*time.Millisecond) // among the healthy one waits
-		time.Sleep(10 * time.Second)                             // until nobody hangs
+		a.wants(lemma.NewID(), 0, nil, "", 500*time.Millisecond) // a caller of a healthy source waits
+		time.Sleep(10 * time.Second)                             // until no query hangs
 	})
 }
 

@@ -8,19 +8,19 @@ import (
 	"github.com/google/uuid"
 )
 
-// Bulks bound how many bulks are recorded at a time: each holds a connection to
-// the database, and one sender's must not leave none for everybody else. Those
-// that wait are bounded too, since each holds all that it says.
+// Bulks bounds the bulks that are recorded at a time: each holds a connection to the
+// database, and one workspace must not use them all. Waiting bulks are bounded too, since
+// each holds its request in memory.
 type Bulks struct {
 	mu     sync.Mutex
 	places chan struct{}
 	of     map[uuid.UUID]chan struct{}
-	using  map[uuid.UUID]here // recorded or waiting
+	using  map[uuid.UUID]here // being recorded or waiting
 	all    here
 }
 
-// here is how many requests are recorded or wait for it, and how many of them
-// are bulks: many single ones wait as lightly as single events.
+// here counts the requests that are being recorded or wait, and the bulks among them: many
+// small ones weigh as little as single events.
 type here struct{ requests, bulks int }
 
 func (h *here) add(bulk bool, n int) {
@@ -38,12 +38,12 @@ const (
 	bulksAtOnce      = 6 // of all workspaces together
 	bulksOfWorkspace = 4 // of one
 
-	mostBulks            = 64 // recorded or waiting, of all workspaces together
+	mostBulks            = 64 // being recorded or waiting, of all workspaces together
 	mostBulksOfWorkspace = 16 // of one
 )
 
-// Acquire waits for a place for n items: first among the workspace's own, then
-// among all. Who would be one too many to wait is turned away.
+// Acquire waits for a slot for n items: first among the workspace's own, then among all.
+// It refuses the request if too many are waiting.
 func (b *Bulks) Acquire(ctx context.Context, ws uuid.UUID, n int) (leave func(), err error) {
 	bulk := n > 1
 	own, all, err := b.placesOf(ws, bulk)
@@ -87,7 +87,7 @@ func (b *Bulks) placesOf(ws uuid.UUID, bulk bool) (own, all chan struct{}, err e
 	return b.of[ws], b.places, nil
 }
 
-// forget keeps no places of workspaces that have none in use.
+// forget deletes workspaces without slots in use.
 func (b *Bulks) forget(ws uuid.UUID, bulk bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,7 +100,7 @@ func (b *Bulks) forget(ws uuid.UUID, bulk bool) {
 	}
 }
 
-// Waiting is how many bulks of a workspace are being recorded or wait for it.
+// Waiting is the number of bulks of a workspace that are being recorded or wait.
 func (b *Bulks) Waiting(ws uuid.UUID) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,9 +13,8 @@ import (
 	"lemma"
 )
 
-// What waits to be recorded in one process is bounded: beyond it a client is
-// asked to come again, before memory runs out, and before one workspace's
-// requests leave no room for another's.
+// Limits on the requests that wait in one process. Above them a client must try again
+// later, before memory runs out and before one workspace displaces the others.
 const (
 	mostWaiting     = 10_000 // of all workspaces together
 	mostOfWorkspace = 2_000  // of one
@@ -29,26 +28,26 @@ func overloaded(message string) error {
 	return &lemma.Error{Kind: lemma.Unavailable, Code: CodeOverloaded, Message: message + "; try again in a moment"}
 }
 
-// IsOverloaded tells such an error.
+// IsOverloaded reports whether an error has this code.
 func IsOverloaded(err error) bool {
 	var e *lemma.Error
 	return errors.As(err, &e) && e.Code == CodeOverloaded
 }
 
-// Gatherer lets single requests that arrive together be done together, in one
-// transaction. The first finds no other at work and is done at once; those that
-// arrive meanwhile are the next chunk. No request ever waits for others to come.
+// Gatherer processes single requests that arrive together in one transaction. The first is
+// processed at once; those that arrive meanwhile are the next chunk. No request waits for
+// others to arrive.
 type Gatherer[In, Out any] struct {
 	do   func(ctx context.Context, ws uuid.UUID, all []In) ([]Out, error)
-	most int // requests that are done together
+	most int // requests in one transaction
 
 	mu     sync.Mutex
 	queues map[uuid.UUID]*queue[In, Out] // by workspace
 	length int                           // of all queues
 }
 
-// NewGatherer makes one that does at most so many requests together by do, which
-// answers one result for each.
+// NewGatherer makes a Gatherer that processes at most so many requests together by do,
+// which returns one result for each.
 func NewGatherer[In, Out any](most int, do func(ctx context.Context, ws uuid.UUID, all []In) ([]Out, error)) *Gatherer[In, Out] {
 	return &Gatherer[In, Out]{do: do, most: most, queues: map[uuid.UUID]*queue[In, Out]{}}
 }
@@ -60,13 +59,14 @@ type queue[In, Out any] struct {
 
 type waiting[In, Out any] struct {
 	in     In
-	caller context.Context
+	caller context.Context //nolint:containedctx // of the request, which may end before its chunk
 	done   chan struct{}
 	out    Out
 	err    error
 }
 
-// left reports that the caller has gone away before anything was done: nothing is.
+// left reports that the caller has gone before the request was processed: it has no
+// effect.
 func (w *waiting[In, Out]) left() bool {
 	if w.caller.Err() == nil {
 		return false
@@ -76,11 +76,11 @@ func (w *waiting[In, Out]) left() bool {
 	return true
 }
 
-// writers is how many chunks of one workspace are done at a time.
+// writers is the number of chunks of one workspace that are processed at a time.
 const writers = 2
 
-// Do hands a request over and waits for its result. A caller that stops waiting
-// does not stop a request that is being done.
+// Do queues a request and waits for its result. A caller that stops waiting does not stop
+// a request that is being processed.
 func (g *Gatherer[In, Out]) Do(ctx context.Context, ws uuid.UUID, in In) (out Out, err error) {
 	w := &waiting[In, Out]{in: in, done: make(chan struct{}), caller: ctx}
 	g.mu.Lock()
@@ -111,7 +111,7 @@ func (g *Gatherer[In, Out]) Do(ctx context.Context, ws uuid.UUID, in In) (out Ou
 	}
 }
 
-// write does what waits, chunk by chunk, until nothing does.
+// write processes the waiting requests, chunk by chunk.
 func (g *Gatherer[In, Out]) write(ws uuid.UUID, q *queue[In, Out]) {
 	for {
 		g.mu.Lock()
@@ -134,8 +134,8 @@ func (g *Gatherer[In, Out]) write(ws uuid.UUID, q *queue[In, Out]) {
 // gatherFor bounds the transaction of a gathered chunk.
 const gatherFor = 30 * time.Second
 
-// doTogether does a chunk for those that wait. If it fails each request is tried
-// by itself, so that none fails because of another.
+// doTogether processes a chunk. If it fails each request is processed by itself, so that
+// none fails because of another.
 func (g *Gatherer[In, Out]) doTogether(ws uuid.UUID, chunk []*waiting[In, Out]) {
 	if len(chunk) == 0 {
 		return

@@ -12,8 +12,8 @@ import (
 	"lemma"
 )
 
-// Bulks that wait are bounded, of one workspace and of all, and single requests
-// are not refused because of them.
+// Waiting bulks are bounded, of one workspace and of all, and single requests are not
+// refused because of them.
 func TestBulksThatWaitAreBounded(t *testing.T) {
 	t.Parallel()
 	var b Bulks
@@ -33,7 +33,7 @@ func TestBulksThatWaitAreBounded(t *testing.T) {
 	}
 	refused := func(what string, ws uuid.UUID) {
 		t.Helper()
-		short, cancel := context.WithTimeout(ctx, 5*time.Second) // for one that waits after all
+		short, cancel := context.WithTimeout(ctx, 5*time.Second) // for a bulk that waits after all
 		defer cancel()
 		if _, err := b.Acquire(short, ws, 2); !IsOverloaded(err) {
 			t.Errorf("%s: %v", what, err)
@@ -54,7 +54,7 @@ func TestBulksThatWaitAreBounded(t *testing.T) {
 	stop()
 	waiting.Wait()
 	if b.all.bulks != 0 || len(b.using) != 0 {
-		t.Errorf("%d are still there", b.all.bulks)
+		t.Errorf("%d bulks are left", b.all.bulks)
 	}
 }
 
@@ -75,13 +75,13 @@ func TestSingleRequestsThatWaitAreBounded(t *testing.T) {
 	}
 }
 
-// echo is a gatherer that answers what it is asked.
+// echo is a Gatherer that returns its requests.
 func echo() *Gatherer[int, int] {
 	return NewGatherer(256, func(_ context.Context, _ uuid.UUID, all []int) ([]int, error) { return all, nil })
 }
 
-// The queue is bounded: of all workspaces together, and of one before its
-// requests leave no room for another's.
+// The queue is bounded: of all workspaces together, and of one before it displaces the
+// others.
 func TestTheQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	g, ctx := echo(), context.Background()
@@ -98,7 +98,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 	if got, err := g.Do(ctx, lemma.NewID(), 7); got != 7 || err != nil {
 		t.Error(got, err)
 	}
-	for { // its writer leaves after it has answered
+	for { // its writer ends after the answer
 		g.mu.Lock()
 		length, queues := g.length, len(g.queues)
 		g.mu.Unlock()
@@ -108,13 +108,13 @@ func TestTheQueueIsBounded(t *testing.T) {
 	}
 }
 
-// Nothing is done for a caller that was gone before it began.
+// A request whose caller has gone before it began has no effect.
 func TestACallerThatIsGone(t *testing.T) {
 	t.Parallel()
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	g := NewGatherer(256, func(context.Context, uuid.UUID, []int) ([]int, error) {
-		t.Error("it is done")
+		t.Error("it was processed")
 		return nil, nil
 	})
 	g.length = 1
@@ -126,8 +126,8 @@ func TestACallerThatIsGone(t *testing.T) {
 	}
 }
 
-// One sender's bulks leave places for others, and whoever does not get one in
-// time is reported so and holds none.
+// The bulks of one workspace leave slots for others. A bulk that gets no slot in time is
+// refused and holds none.
 func TestBulksLeavePlacesForOthers(t *testing.T) {
 	t.Parallel()
 	var b Bulks
@@ -143,7 +143,7 @@ func TestBulksLeavePlacesForOthers(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	for range tries { // of several ways that are open a select takes any
+	for range tries { // a select with several ready cases takes any
 		if _, err := b.Acquire(gone, one, 2); !errors.Is(err, context.Canceled) {
 			t.Fatalf("one more of the same workspace: %v", err)
 		}
@@ -161,12 +161,12 @@ func TestBulksLeavePlacesForOthers(t *testing.T) {
 		}
 	}
 	if n := len(b.of[other]); n != bulksAtOnce-bulksOfWorkspace {
-		t.Errorf("whoever got no place holds one of %d", n)
+		t.Errorf("a refused bulk holds one of %d slots", n)
 	}
 	for _, l := range leave {
 		l()
 	}
 	if len(b.places) != 0 || len(b.of) != 0 || len(b.using) != 0 || b.all != (here{}) {
-		t.Errorf("%d places are taken, of %d workspaces", len(b.places), len(b.of))
+		t.Errorf("%d slots are taken, of %d workspaces", len(b.places), len(b.of))
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Blocked is whom a breaker puts off: those of all flows that read profiles
-// from a source, or those that stand at one branch.
+// Blocked names the enrollments that a breaker delays: those of all flows that read
+// profiles from a source, or those at one branch.
 type Blocked struct {
 	Workspace uuid.UUID
 	Source    uuid.UUID
@@ -15,10 +15,10 @@ type Blocked struct {
 	Node      string
 }
 
-// retryEvery is how often at most one of them tries a source that fails.
+// retryEvery is the least time between two retries of a failing source.
 const retryEvery = 3 * time.Second
 
-// Remember keeps whom a breaker puts off.
+// Remember records which enrollments a breaker delays.
 func (b *Breakers) Remember(source uuid.UUID, about Blocked) {
 	s := b.of(source)
 	b.mu.Lock()
@@ -26,8 +26,8 @@ func (b *Breakers) Remember(source uuid.UUID, about Blocked) {
 	s.about = about
 }
 
-// ToRetry takes down which sources have recovered, and which fail and could be
-// asked again: nobody has for a while.
+// ToRetry returns what sources have recovered, and which failing ones were not queried for
+// a while and may be retried.
 func (b *Breakers) ToRetry(now time.Time) (back, try []Blocked) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,7 +1,7 @@
-// Package enrollment has what all packages share that write enrollments: the names
-// of statuses, reasons and steps; the keys of enrollments, their notifications and
-// refusals; the rows of steps, refusals and counts; the shards that workers lease,
-// and the waker that wakes workers where enrollments are due; and the locks.
+// Package enrollment has what all packages that write enrollments share: the names of
+// statuses, reasons and steps; the keys of enrollments, their notifications and refusals;
+// the rows of steps, refusals and counts; the shards that workers lease, and the waker
+// that wakes workers where enrollments are due; the locks; and the rules for plans.
 //
 // Locks are taken in this order: the flow (LockFlow or ShareFlow), its row, the
 // profiles, and enrollments by their id.

@@ -1,7 +1,6 @@
 package enrollment
 
-// Hook stops a worker between two steps, in tests. A nil hook, and one without a
-// function, do nothing.
+// Hook stops a worker between two steps, in tests. A nil hook does nothing.
 type Hook struct{ Do func(stage string) }
 
 // At reports the stage that a worker has reached.

@@ -12,13 +12,13 @@ import (
 	"lemma"
 )
 
-// RefusalKey is the key of what a trigger is refused under, made of the trigger's
-// own: refused again, it is the same refusal.
+// RefusalKey is the key of a refusal, made of the trigger's key: a trigger that is
+// repeated has one refusal.
 func RefusalKey(trigger uuid.UUID) uuid.UUID { return lemma.Key("refusal/1", string(trigger[:])) }
 
-// OriginOf is the origin of an enrollment's notifications: one for each flow and
-// month of enrolling. It is made like a UUIDv7 of the month's first instant, so
-// that a journey's messages lie in the partition of the month it began in.
+// OriginOf is the origin of an enrollment's notifications: one for each flow and month of
+// enrolling. It is a UUIDv7 of the month's first instant, so that an enrollment's messages
+// are in the partition of the month in which it began.
 func OriginOf(flow, enrollment uuid.UUID) uuid.UUID {
 	sec, nsec := enrollment.Time().UnixTime()
 	t := time.Unix(sec, nsec).UTC()
@@ -32,8 +32,8 @@ func OriginOf(flow, enrollment uuid.UUID) uuid.UUID {
 	return id
 }
 
-// NodeKey is the key of what a node does for an enrollment: with the origin it
-// names the notification, alone the webhook's message.
+// NodeKey is the key of a node's act for an enrollment: with the origin it is the name of
+// a notification, alone that of a webhook's message.
 func NodeKey(enrollment uuid.UUID, node string) uuid.UUID {
 	return lemma.Key("flow node/1", string(enrollment[:]), node)
 }
@@ -43,7 +43,7 @@ func ContentID(flow uuid.UUID, version int, node string) uuid.UUID {
 	return lemma.Key("flow content/1", string(flow[:]), strconv.Itoa(version), node)
 }
 
-// erasedPattern is what ErasedKey makes.
+// erasedPattern matches the keys that ErasedKey makes.
 var erasedPattern = regexp.MustCompile(`^erased:[0-9a-f]{16}$`)
 
 // ErasedKey is the key that replaces an erased profile's. It maps to itself, so that
@@ -56,11 +56,11 @@ func ErasedKey(profileKey string) string {
 	return "erased:" + hex.EncodeToString(sum[:8])
 }
 
-// PgUUID is an id as pgx sends it without a detour.
+// PgUUID is an id in the type that pgx sends without a conversion.
 func PgUUID(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
-// VersionNumber is a version's number as the column holds it; one that it cannot hold
-// is the number of no version.
+// VersionNumber is a version's number in the column's type; one that does not fit becomes
+// a number that no version has.
 func VersionNumber(n int) int32 {
 	if n != int(int32(n)) {
 		return -1

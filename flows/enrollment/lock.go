@@ -14,12 +14,12 @@ import (
 	"lemma/pgerr"
 )
 
-// MaxAttempts is how often a transaction is tried that Postgres broke off in favour
-// of another. Transactions take their locks in one order, so this is a safety net; a
-// conflict of keys is no reason, but an answer.
+// MaxAttempts is how often a transaction is tried that Postgres broke off as the victim of
+// a deadlock. Transactions lock in one order, so this is a safety net. A conflict of keys
+// is a result and no reason to retry.
 const MaxAttempts = 4
 
-// afterDeadlock is the delay before the second try, doubled each time: an immediate
+// afterDeadlock is the delay before the second attempt, doubled each time: an immediate
 // retry takes the lock that the other transaction is about to get.
 const afterDeadlock = 50 * time.Millisecond
 
@@ -41,9 +41,9 @@ func Transact(ctx context.Context, pool *pgxpool.Pool, work func(pgx.Tx) error) 
 	return err
 }
 
-// LockFlow locks a flow for a verb: a publish, a pause, a move. Transactions that
-// share a flow's row can follow each other without a gap, so that a row lock alone
-// could starve a verb; this lock is fair.
+// LockFlow locks a flow for a verb: a publish, a pause, a move. Transactions that lock a
+// flow's row in share mode can follow each other without a gap and starve a verb; this
+// lock is fair.
 func LockFlow(ctx context.Context, tx pgx.Tx, flow uuid.UUID) error {
 	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, flowLock(flow)); err != nil {
 		return fmt.Errorf("lock flow %s: %w", flow, err)
@@ -51,21 +51,20 @@ func LockFlow(ctx context.Context, tx pgx.Tx, flow uuid.UUID) error {
 	return nil
 }
 
-// ShareFlow locks a flow in share mode, before its row, for transactions that enroll
-// or advance. None overtakes a verb that waits.
+// ShareFlow locks a flow in share mode, before its row, for transactions that enroll or
+// advance. None overtakes a waiting verb.
 func ShareFlow(ctx context.Context, tx pgx.Tx, flow uuid.UUID) error {
 	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock_shared($1)`, flowLock(flow)); err != nil {
-		return fmt.Errorf("share flow %s: %w", flow, err)
+		return fmt.Errorf("lock flow %s: %w", flow, err)
 	}
 	return nil
 }
 
-// flowLock is the random half of an id. Two flows with the same half only wait for
-// each other.
+// flowLock is the random half of an id. Flows with the same half only wait for each other.
 func flowLock(id uuid.UUID) int64 { return int64(binary.BigEndian.Uint64(id[8:])) }
 
-// FlowLockSQL is flowLock in SQL, of a uuid. A test checks that both agree: if they
-// did not, verbs and triggers would not see each other.
+// FlowLockSQL is flowLock in SQL, of a uuid. A test checks that both agree: otherwise
+// verbs and triggers would not exclude each other.
 func FlowLockSQL(column string) string {
 	return `('x' || right(replace(` + column + `::text, '-', ''), 16))::bit(64)::bigint`
 }
@@ -76,19 +75,10 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// OneByOne are the ids of $2 in their order, each looked up by the whole primary key.
-// Without statistics a planner may prefer reading the whole table for an any(), and
-// cache that plan. For the same reason such statements ask for ended_at is null and
-// not for the status, which would offer other indexes.
-const OneByOne = `(select unnest($2::uuid[]) as id order by 1) r cross join lateral`
-
-// AnyShard is true of every row. It is written so that the active enrollments of a
-// flow are found by the index that begins with the shard.
-const AnyShard = `shard = any('{0,1,2,3}'::smallint[])`
-
-// ReleasingSince is when a pause ended whose enrollments are still being released;
-// nil when none are.
+// ReleasingSince is when a pause ended whose enrollments are still being released; nil
+// without one.
 func ReleasingSince(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) (resumedAt *time.Time, err error) {
-	err = tx.QueryRow(ctx, `select case when catch_up_until > now() then resumed_at end from flows where workspace_id = $1 and id = $2`, ws, flow).Scan(&resumedAt)
+	err = tx.QueryRow(ctx, `select case when catch_up_until > now() then resumed_at end from flows where workspace_id = $1 and id = $2`, ws,
+		flow).Scan(&resumedAt)
 	return resumedAt, err
 }

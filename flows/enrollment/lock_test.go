@@ -9,7 +9,7 @@ import (
 	"lemma/pgtest"
 )
 
-// Verbs lock a flow by FlowLock, triggers by FlowLockSQL.
+// Verbs use LockFlow and triggers FlowLockSQL: both are the same lock.
 func TestBothLocksOfAFlowAreOne(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)

@@ -18,17 +18,27 @@ type Metrics struct {
 	chunkSize prometheus.Histogram
 }
 
-// NewMetrics registers them; with nil it counts into the void.
+// NewMetrics registers them; a nil Registerer registers nothing.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		Events:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_trigger_events_total", Help: "Received events: recorded, duplicate, invalid, or refused because too many were waiting (overloaded) or because conditions took too long (condition_time)."}, []string{"result"}),
-		Triggers:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_triggers_total", Help: "Triggers by what came of them: enrolled, refused by reason, or turned away because too many were waiting (overloaded)."}, []string{"result"}),
-		Steps:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_steps_total", Help: "Steps of enrollments by what happened."}, []string{"event"}),
-		Postponed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_postponed_total", Help: "Enrollments that were due and could not go on, by what kept them."}, []string{"blocked_reason"}),
-		Conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_flow_conflicts_total", Help: "Enrollments that had been moved by somebody else between being read and being moved: left alone."}),
-		failures:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_failures_total", Help: "Work on flows that failed and is tried again, by what it was."}, []string{"work"}),
-		chunks:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_chunk_seconds", Help: "Time to advance one chunk of enrollments.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 14)}),
-		chunkSize: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_chunk_enrollments", Help: "Enrollments in a chunk.", Buckets: prometheus.ExponentialBuckets(1, 4, 6)}),
+		Events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_trigger_events_total",
+			Help: "Received events: recorded, duplicate, invalid, or refused because too many were waiting (overloaded) " +
+				"or because conditions took too long (condition_time)."}, []string{"result"}),
+		Triggers: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_triggers_total",
+			Help: "Triggers by outcome: enrolled, the reason of the refusal, or refused because too many were waiting (overloaded)."},
+			[]string{"result"}),
+		Steps: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_steps_total",
+			Help: "Steps of enrollments by event."}, []string{"event"}),
+		Postponed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_postponed_total",
+			Help: "Due enrollments that could not continue, by reason."}, []string{"blocked_reason"}),
+		Conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_flow_conflicts_total",
+			Help: "Enrollments that another transaction moved between the read and the update of a worker."}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_failures_total",
+			Help: "Failed work on flows that is retried, by kind of work."}, []string{"work"}),
+		chunks: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_chunk_seconds",
+			Help: "Time to advance one chunk of enrollments.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 14)}),
+		chunkSize: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_chunk_enrollments", Help: "Enrollments in a chunk.",
+			Buckets: prometheus.ExponentialBuckets(1, 4, 6)}),
 	}
 	if r != nil {
 		r.MustRegister(m.Events, m.Triggers, m.Steps, m.Postponed, m.Conflicts, m.failures, m.chunks, m.chunkSize)
@@ -36,7 +46,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Triggered counts what came of triggers.
+// Triggered counts triggers by their outcome.
 func (m *Metrics) Triggered(outcome, reason string, n int) {
 	if outcome != Enrolled {
 		outcome = reason
@@ -44,7 +54,7 @@ func (m *Metrics) Triggered(outcome, reason string, n int) {
 	m.Triggers.WithLabelValues(outcome).Add(float64(n))
 }
 
-// Failed counts work that is tried again.
+// Failed counts work that is retried.
 func (m *Metrics) Failed(work string) { m.failures.WithLabelValues(work).Inc() }
 
 // Advanced counts a chunk of enrollments.

@@ -1,7 +1,6 @@
 package enrollment
 
-// OnceEach parts things so that each part has at most one of a name, in the order in
-// which they came.
+// OnceEach divides items into rounds with at most one item of a name, in their order.
 func OnceEach[T any](all []T, of func(T) string) [][]T {
 	var parts [][]T
 	times := make(map[string]int, len(all))

@@ -18,9 +18,9 @@ import (
 type RefusalRow struct {
 	FlowID, Key                        uuid.UUID
 	ProfileKey, Reason, Detail, Source string
-	EventKey                           *uuid.UUID // that asked
-	EnrollmentID                       *uuid.UUID // that stands in the way, or that was refused at the entry
-	EnrolledAt                         *time.Time // refused at the entry by an event: when it enrolled, which is when the event came
+	EventKey                           *uuid.UUID // of the trigger
+	EnrollmentID                       *uuid.UUID // the conflicting one, or the one that was refused at the entry
+	EnrolledAt                         *time.Time // refused at the entry, source event: when it enrolled, which is the time of its event
 }
 
 // RefusalRows are rows of refusals, column by column.
@@ -50,8 +50,8 @@ func optional(id *uuid.UUID) pgtype.UUID {
 	return PgUUID(*id)
 }
 
-// Queue writes them; a trigger that is repeated is refused once. The event of an
-// enrollment that was refused at the entry is the one of its time, name and id.
+// Queue inserts them; a repeated trigger is refused once. The event of an enrollment that
+// was refused at the entry is the one with its time, name and id.
 func (r *RefusalRows) Queue(batch *pgx.Batch, ws uuid.UUID) {
 	if len(r.keys) == 0 {
 		return
@@ -63,7 +63,8 @@ func (r *RefusalRows) Queue(batch *pgx.Batch, ws uuid.UUID) {
 			as r (flow_id, key, profile_key, reason, detail, source, event_key, enrollment_id, enrolled_at)
 		left join lateral (
 			select v.key from enrollment_steps s cross join lateral (select s.data::json->'trigger' as trigger) t
-			join trigger_events v on v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = t.trigger->>'name' and v.received_at = r.enrolled_at
+			join trigger_events v on v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = t.trigger->>'name'
+				and v.received_at = r.enrolled_at
 				and coalesce(v.source_id, '') = t.trigger->>'source_id'
 			where r.enrolled_at is not null and s.workspace_id = $1 and s.enrollment_id = r.enrollment_id and s.step = 0 limit 1
 		) e on true
@@ -87,8 +88,8 @@ func (s *StepRows) Add(enrollment uuid.UUID, step, version int, node, event, dat
 	s.data = append(s.data, pgtype.Text{String: data, Valid: data != ""})
 }
 
-// Queue inserts them without on conflict: a step is written after a compare-and-set
-// moved the enrollment, so a step that exists is a defect and undoes the transaction.
+// Queue inserts them without on conflict: a step follows a compare-and-set that moved the
+// enrollment, so a step that exists is a defect and rolls back.
 func (s *StepRows) Queue(batch *pgx.Batch, ws uuid.UUID) {
 	if len(s.enrollments) == 0 {
 		return
@@ -99,13 +100,13 @@ func (s *StepRows) Queue(batch *pgx.Batch, ws uuid.UUID) {
 		ws, s.enrollments, s.numbers, s.versions, s.nodes, s.events, s.data)
 }
 
-// CopyFrom is the number of steps from which COPY costs less than an insert,
-// which needs no round trip of its own.
+// CopyFrom is the number of steps from which COPY costs less than an insert, which needs
+// no extra round trip.
 const CopyFrom = 30
 
 var copiedColumns = []string{"workspace_id", "enrollment_id", "step", "version", "node", "event", "data"}
 
-// Write is Queue for many steps: it writes them by COPY, which costs about half.
+// Write is Queue, but with COPY for many steps, which costs about half.
 func (s *StepRows) Write(ctx context.Context, tx pgx.Tx, batch *pgx.Batch, ws uuid.UUID) error {
 	if len(s.enrollments) < CopyFrom {
 		s.Queue(batch, ws)
@@ -121,7 +122,7 @@ func (s *StepRows) Write(ctx context.Context, tx pgx.Tx, batch *pgx.Batch, ws uu
 	return err
 }
 
-// StepData is data as a step keeps it.
+// StepData is data in the form that steps store.
 func StepData(pairs ...any) string {
 	m := map[string]any{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -129,16 +130,15 @@ func StepData(pairs ...any) string {
 	}
 	text, err := json.Marshal(m)
 	if err != nil {
-		return "" // values come from JSON or are plain
+		return "" // values come from JSON or are scalars
 	}
 	return string(text)
 }
 
-// NodeCounts counts what happened on which node.
+// NodeCounts counts events by node.
 type NodeCounts map[NodeEvent]int64
 
-// NodeEvent is one thing that can happen on a node, and the next node where there
-// are several.
+// NodeEvent is an event on a node, and the next node where there are several paths.
 type NodeEvent struct {
 	Version int
 	Node    string
@@ -146,8 +146,8 @@ type NodeEvent struct {
 	Next    string
 }
 
-// Queue adds them to the counts, in the order of their keys. The holder of the shard's
-// lease is alone with these rows, unless the lease ran out.
+// Queue adds them to the counts, in the order of their keys. Only the holder of the
+// shard's lease updates these rows, unless its lease expired.
 func (p NodeCounts) Queue(batch *pgx.Batch, ws, flow uuid.UUID, shard int16) {
 	keys := slices.SortedFunc(maps.Keys(p), func(a, b NodeEvent) int {
 		return cmp.Or(cmp.Compare(a.Version, b.Version), strings.Compare(a.Node, b.Node), strings.Compare(a.Event, b.Event),
@@ -164,6 +164,7 @@ func (p NodeCounts) Queue(batch *pgx.Batch, ws, flow uuid.UUID, shard int16) {
 	batch.Queue(`
 		insert into flow_node_counts (workspace_id, flow_id, shard, version, node, event, next, processed)
 		select $1, $2, $3, r.* from unnest($4::int[], $5::text[], $6::text[], $7::text[], $8::bigint[]) as r
-		on conflict (workspace_id, flow_id, version, node, event, next, shard) do update set processed = flow_node_counts.processed + excluded.processed`,
+		on conflict (workspace_id, flow_id, version, node, event, next, shard) do update
+			set processed = flow_node_counts.processed + excluded.processed`,
 		ws, flow, shard, versions, nodes, events, paths, counts)
 }

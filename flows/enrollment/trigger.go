@@ -17,8 +17,8 @@ import (
 // MaxProfileKey is how long a profile key may be, in bytes.
 const MaxProfileKey = 255
 
-// IsProfileKey reports whether a key is valid. White space around a key is refused:
-// such a key would be another profile's.
+// IsProfileKey reports whether a key is valid. White space around a key is rejected:
+// trimmed, it would be another profile's key.
 func IsProfileKey(key string) bool {
 	return IsText(key, 1, MaxProfileKey) && strings.TrimSpace(key) == key
 }
@@ -33,8 +33,8 @@ func TriggerData(name, id string, at time.Time, properties []byte) map[string]an
 	return map[string]any{"name": name, "source_id": id, "at": at.UTC().Format(time.RFC3339Nano), "properties": ReadObject(properties)}
 }
 
-// ReadObject reads a JSON object with its numbers as they are written: an id of
-// 17 digits must not become its neighbour. What is no object is an empty one.
+// ReadObject parses a JSON object and keeps its numbers as they are written: an id of 17
+// digits must not become another one. Any other text is an empty object.
 func ReadObject(text []byte) map[string]any {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -45,7 +45,7 @@ func ReadObject(text []byte) map[string]any {
 	return o
 }
 
-// ReadTriggers reads what enrollments came in with.
+// ReadTriggers reads the triggers of enrollments.
 func ReadTriggers(ctx context.Context, q Querier, ws uuid.UUID, ids []pgtype.UUID) (map[uuid.UUID]map[string]any, error) {
 	rows, err := q.Query(ctx, `
 		select r.id, s.data from `+OneByOne+` (
@@ -67,7 +67,7 @@ func ReadTriggers(ctx context.Context, q Querier, ws uuid.UUID, ids []pgtype.UUI
 	return triggers, nil
 }
 
-// TriggerOf takes the trigger out of the first step's data.
+// TriggerOf reads the trigger from the first step's data.
 func TriggerOf(data string) map[string]any {
 	if trigger, ok := ReadObject([]byte(data))["trigger"].(map[string]any); ok {
 		return trigger

@@ -13,20 +13,20 @@ type Shard struct {
 	Number          int16
 }
 
-// Waker wakes the workers of this process where enrollments have become due: in a
-// shard, which is cheap to read however many flows there are, or in any. It is a hint.
-// What another process did, and what time alone makes due, is found by polling all
-// shards.
+// Waker wakes the workers of this process where enrollments have become due: in single
+// shards, which are cheap to read however many flows there are, or in all. It is a hint.
+// Enrollments that become due by time, or through another process, are found by polling
+// all shards.
 type Waker struct {
 	Woken      chan struct{}
 	mu         sync.Mutex
 	everywhere bool
-	shards     map[uuid.UUID][]Shard // by workspace, each in the order in which they were enqueued
-	workspaces []uuid.UUID           // that have any, in the order in which they come
+	shards     map[uuid.UUID][]Shard // by workspace, in the order in which they were enqueued
+	workspaces []uuid.UUID           // that have any, in the order in which they are served
 	known      map[Shard]bool
 }
 
-// maxShards is how many shards are remembered; beyond it all are polled.
+// maxShards bounds the queued shards; above it all shards are polled.
 const maxShards = 10_000
 
 // NewWaker makes a Waker without shards.
@@ -43,12 +43,12 @@ func (b *Waker) WakeAll() {
 }
 
 // WakeShards reports in which shards enrollments have become due.
-func (b *Waker) WakeShards(shares map[Shard]bool) {
-	if len(shares) == 0 {
+func (b *Waker) WakeShards(due map[Shard]bool) {
+	if len(due) == 0 {
 		return
 	}
 	b.mu.Lock()
-	for s := range shares {
+	for s := range due {
 		b.add(s)
 	}
 	b.mu.Unlock()
@@ -68,9 +68,9 @@ func (b *Waker) add(s Shard) {
 	b.shards[s.Workspace], b.known[s] = append(b.shards[s.Workspace], s), true
 }
 
-// Next returns where to poll, if anywhere. All shards come first, since that finds
-// everything due and is fair; single shards follow round-robin over workspaces. While
-// more remain, another worker is woken.
+// Next returns where to poll, if anywhere. All shards come first, since that finds all due
+// enrollments and is fair; single shards follow round-robin over workspaces. While more
+// remain, another worker is woken.
 func (b *Waker) Next() (where Shard, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,12 +101,12 @@ func (b *Waker) wake() {
 	}
 }
 
-// Shards is how many shards a flow has: as many workers can advance it at a time.
+// Shards is the number of shards of a flow, and so of workers that can advance it at a
+// time.
 const Shards = 4
 
 // ShardOf is the shard of an enrollment.
 func ShardOf(enrollment uuid.UUID) int16 { return int16(enrollment[15] & (Shards - 1)) }
 
-// EventsShard is the shard under which events count what they did: none of a
-// worker's.
+// EventsShard is the shard under which events add to the counts. No worker leases it.
 const EventsShard = Shards

@@ -9,8 +9,8 @@ import (
 	"lemma"
 )
 
-// Each workspace has one shard in turn, a shard is remembered once, and
-// everywhere comes before all.
+// Workspaces are served round-robin, a shard is queued once, and polling all shards comes
+// first.
 func TestTheWakerIsFairToWorkspaces(t *testing.T) {
 	t.Parallel()
 	b := NewWaker()

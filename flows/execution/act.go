@@ -13,9 +13,9 @@ import (
 	"lemma/webhooks"
 )
 
-// Reasons for which a node does not act. A node acts once for an enrollment, even if
-// the enrollment is put back on it. A skipped notification is an act as well: it is in
-// the ledger under the node's key.
+// Reasons why a node does not act. A node acts once for an enrollment, even if the
+// enrollment is moved back to it. A skipped notification is an act as well: it is in the
+// ledger under the node's key.
 const (
 	AlreadySent    = "already_sent"
 	AlreadySkipped = "already_skipped"
@@ -73,7 +73,7 @@ func (t *Execution) notification(s *Send, node string) Sending {
 	return out
 }
 
-// payload holds the columns that the template uses, and no more of anybody.
+// payload has the columns that the template uses, and no others.
 func (t *Execution) payload(s *Send) string {
 	if s.whole {
 		return t.profile.Payload
@@ -127,7 +127,7 @@ func (t *Execution) webhook(node *graph.Compiled) need {
 	return nothing
 }
 
-// AnswerWithin is longer than the outbox tries: an answer wakes the enrollment before.
+// AnswerWithin is longer than the outbox retries: an answer wakes the enrollment before.
 const AnswerWithin = 4 * 24 * time.Hour
 
 func (t *Execution) call(node *graph.Compiled) need {

@@ -20,13 +20,13 @@ import (
 	"lemma/webhooks"
 )
 
-// What may be said to have happened is one list: in the program, in the schema
-// and in the contract.
+// The list of step events is the same in the code, the schema and the contract.
 func TestStepsAreNamedAlikeEverywhere(t *testing.T) {
 	b := setup(t, 0)
 	ours := slices.Sorted(slices.Values(enrollment.StepEvents))
 	var check string
-	b.Must(b.Pool.QueryRow(bg, `select pg_get_constraintdef(oid) from pg_constraint where conname = 'enrollment_steps_event' and conrelid = 'enrollment_steps'::regclass`).Scan(&check))
+	b.Must(b.Pool.QueryRow(bg, `select pg_get_constraintdef(oid) from pg_constraint where conname = 'enrollment_steps_event'
+		and conrelid = 'enrollment_steps'::regclass`).Scan(&check))
 	var schema []string
 	for _, m := range regexp.MustCompile(`'(\w+)'`).FindAllStringSubmatch(check, -1) {
 		schema = append(schema, m[1])
@@ -37,7 +37,8 @@ func TestStepsAreNamedAlikeEverywhere(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromData(lemma.OpenAPI)
 	b.Must(err)
 	var contract []string
-	for _, name := range doc.Components.Schemas["EnrollmentHistory"].Value.Properties["steps"].Value.Items.Value.Properties["event"].Value.Enum {
+	step := doc.Components.Schemas["EnrollmentHistory"].Value.Properties["steps"].Value.Items.Value
+	for _, name := range step.Properties["event"].Value.Enum {
 		contract = append(contract, name.(string))
 	}
 	if d := cmp.Diff(ours, slices.Sorted(slices.Values(contract))); d != "" {
@@ -45,8 +46,8 @@ func TestStepsAreNamedAlikeEverywhere(t *testing.T) {
 	}
 }
 
-// A send that skipped somebody has acted: put back on it the profile is not written to,
-// and the history does not say that the profile was.
+// A send that skipped a profile has acted: moved back to it, the profile gets no message,
+// and the history does not claim one.
 func TestASendThatSkippedHasActed(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(flowstest.Welcome)
@@ -69,27 +70,28 @@ func TestASendThatSkippedHasActed(t *testing.T) {
 	b.Invariants()
 }
 
-// Each reason not to act a second time is the one of what was done the first
-// time. A message that was too large was never written, and is tried again.
+// The reason not to act again names the first act. A message that was too large was never
+// written, and is tried again.
 func TestWhatANodeHasDoneIsNotDoneAgain(t *testing.T) {
 	b := setup(t, 1)
-	text := strings.ReplaceAll(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"hello","nodes":{
-		"hello":{$send,"next":"tell"},"tell":{"type":"webhook","endpoint_id":"$endpoint","columns":["name"],"next":"wait","on_error":"wait"},
+	text := strings.ReplaceAll(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},
+		"start":"hello","nodes":{
+		"hello":{$send,"next":"notify"},"notify":{"type":"webhook","endpoint_id":"$endpoint","columns":["name"],"next":"wait","on_error":"wait"},
 		"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`, "$endpoint", b.Endpoint())
 	flow := b.Live(text)
-	b.Exec(b.Shop, `update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4)) // six bytes each in JSON
+	b.Exec(b.Shop, `update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4)) // each is six bytes in JSON
 	b.RecordEvent("c1", "go")
 	b.Settle()
 	id := b.Enrollment(flow, "c1").ID
-	if s := b.LastStepOn(id, "tell"); s.Data["reason"] != execution.TooLarge {
+	if s := b.LastStepOn(id, "notify"); s.Data["reason"] != execution.TooLarge {
 		t.Fatalf("%+v", s)
 	}
 	b.Exec(b.Shop, `update customers set name = 'N'`)
-	if s := b.PutBack(id, "tell"); s.Event != enrollment.StepWebhook {
+	if s := b.PutBack(id, "notify"); s.Event != enrollment.StepWebhook {
 		t.Errorf("%+v", s)
 	}
 	b.PutBack(id, "wait")
-	if s := b.PutBack(id, "tell"); s.Event != enrollment.StepSkipped || s.Data["reason"] != execution.AlreadyCalled {
+	if s := b.PutBack(id, "notify"); s.Event != enrollment.StepSkipped || s.Data["reason"] != execution.AlreadyCalled {
 		t.Errorf("%+v", s)
 	}
 	for range 2 {
@@ -103,33 +105,35 @@ func TestWhatANodeHasDoneIsNotDoneAgain(t *testing.T) {
 	b.Invariants()
 }
 
-// What was too large for a webhook was not written, and keeps nobody from the
-// message that the node has become since.
+// A webhook message that was too large was not written: it does not prevent the message
+// that the node sends in a later version.
 func TestANotificationThatWasNotWrittenIsNoMessage(t *testing.T) {
 	b := setup(t, 1)
-	const text = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"tell","nodes":{
-		"tell":{$tell,"next":"wait"},"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
-	flow := b.Live(strings.Replace(text, "$tell", `"type":"webhook","endpoint_id":"`+b.Endpoint()+`","columns":["name"]`, 1))
+	const text = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"notify",
+		"nodes":{
+		"notify":{$notify,"next":"wait"},"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
+	flow := b.Live(strings.Replace(text, "$notify", `"type":"webhook","endpoint_id":"`+b.Endpoint()+`","columns":["name"]`, 1))
 	b.Exec(b.Shop, `update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4))
 	b.RecordEvent("c1", "go")
 	b.Settle()
-	b.PublishNext(flow, strings.Replace(text, "$tell", "$send", 1), flows.InFlight{Mode: "stay"})
+	b.PublishNext(flow, strings.Replace(text, "$notify", "$send", 1), flows.InFlight{Mode: "stay"})
 	b.Exec(b.Shop, `update customers set name = 'N'`)
 	id := b.Enrollment(flow, "c1").ID
-	b.Must(flowstest.Second(b.Move(bg, b.Workspace, id, new(2), "tell")))
+	b.Must(flowstest.Second(b.Move(bg, b.Workspace, id, new(2), "notify")))
 	b.Settle()
-	if s := b.LastStepOn(id, "tell"); s.Event != enrollment.StepSent || b.Notifications() != 1 {
+	if s := b.LastStepOn(id, "notify"); s.Event != enrollment.StepSent || b.Notifications() != 1 {
 		t.Errorf("%+v, %d notifications", s, b.Notifications())
 	}
 	b.Invariants()
 }
 
-// A message that would say something of the profile is not written of somebody
-// execs is gone; one that says nothing of it is.
+// A message that contains the profile's data is not written after the profile is gone; one
+// without it is.
 func TestAWebhookOfAnErasedProfile(t *testing.T) {
 	b := setup(t, 1)
 	const text = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},
-		"start":"wait","nodes":{"wait":{"type":"delay","for":"PT1H","next":"tell"},"tell":{"type":"webhook","endpoint_id":"$endpoint",$columns"next":"end"},"end":{"type":"exit"}}}`
+		"start":"wait","nodes":{"wait":{"type":"delay","for":"PT1H","next":"notify"},
+			"notify":{"type":"webhook","endpoint_id":"$endpoint",$columns"next":"end"},"end":{"type":"exit"}}}`
 	live := func(columns string) uuid.UUID {
 		return b.Live(strings.NewReplacer("$endpoint", b.Endpoint(), "$columns", columns).Replace(text))
 	}
@@ -139,7 +143,7 @@ func TestAWebhookOfAnErasedProfile(t *testing.T) {
 	b.Exec(b.Shop, `delete from customers`)
 	b.Pass(2 * time.Hour)
 	b.Settle()
-	if e := b.Enrollment(with, "c1"); e.Status != enrollment.Exited || e.ExitReason != enrollment.ExitNoProfile || e.Node != "tell" {
+	if e := b.Enrollment(with, "c1"); e.Status != enrollment.Exited || e.ExitReason != enrollment.ExitNoProfile || e.Node != "notify" {
 		t.Errorf("%+v", e)
 	}
 	if e := b.Enrollment(without, "c1"); e.Status != enrollment.Waiting {
@@ -151,13 +155,15 @@ func TestAWebhookOfAnErasedProfile(t *testing.T) {
 	b.Invariants()
 }
 
-// Whichever way a branch goes, the history has the events by which it did: of
-// all cases that were checked, and of none after that.
+// The history has the events that decided a branch: those of all cases that were checked,
+// and no others.
 func TestWhatDecidedABranch(t *testing.T) {
 	b := setup(t, 3)
-	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"wait",
+		"nodes":{
 		"wait":{"type":"delay","for":"PT1H","next":"ask"},"ask":{"type":"branch","cases":[
-			{"if":"events.bought.times >= 2","next":"x"},{"if":"profile.country == 'DE'","next":"x"},{"if":"events.viewed.times >= 1","next":"x"}],"else":"y"},
+			{"if":"events.bought.times >= 2","next":"x"},{"if":"profile.country == 'DE'","next":"x"},{"if":"events.viewed.times >= 1","next":"x"}],
+				"else":"y"},
 		"x":{"type":"exit"},"y":{"type":"exit"}}}`)
 	for profile, events := range map[string]string{"c1": "go bought", "c2": "go", "c3": "go bought viewed"} {
 		b.RecordEvents(profile, strings.Fields(events)...)
@@ -178,12 +184,14 @@ func TestWhatDecidedABranch(t *testing.T) {
 	}
 }
 
-// A definition stays as it was written; what is sent from an internationalized
-// domain has its address as mail servers take it.
+// A definition stays as written; a sender on an internationalized domain is sent with the
+// address that mail servers accept.
 func TestSenderOnAnInternationalizedDomain(t *testing.T) {
 	b := setup(t, 1)
-	text := strings.Replace(flowstest.Welcome, "$send", `"type":"send","channel":"email","from":{"email":"Hi@Bücher.example"},"reply_to":"hilfe@bücher.example",
-		"provider_id":"`+lemma.FormatID(lemma.PrefixProvider, b.Provider)+`","template_id":"`+lemma.FormatID(lemma.PrefixTemplate, b.Template)+`"`, 1)
+	text := strings.Replace(flowstest.Welcome, "$send", `"type":"send","channel":"email","from":{"email":"Hi@Bücher.example"},
+		"reply_to":"hilfe@bücher.example",
+		"provider_id":"`+lemma.FormatID(lemma.PrefixProvider, b.Provider)+`","template_id":"`+lemma.FormatID(lemma.PrefixTemplate,
+		b.Template)+`"`, 1)
 	b.Live(text)
 	b.RecordEvent("c1", "signed_up")
 	b.Settle()

@@ -21,7 +21,7 @@ import (
 // checks a last time what was recorded since the wait began.
 func (e *Evaluator) readMatched(ctx context.Context, execs []*Execution) error {
 	for _, t := range execs {
-		t.looked = true
+		t.checked = true
 	}
 	return errors.Join(e.readMatchedEvents(ctx, execs), e.findEvents(ctx, execs))
 }
@@ -39,7 +39,8 @@ func (e *Evaluator) readMatchedEvents(ctx context.Context, execs []*Execution) e
 		return nil
 	}
 	rows, err := e.pool.Query(ctx, `
-		select key, name, coalesce(source_id, ''), occurred_at, properties from trigger_events where workspace_id = $1 and key = any($2)`, execs[0].WorkspaceID, keys)
+		select key, name, coalesce(source_id, ''), occurred_at, properties from trigger_events where workspace_id = $1 and key = any($2)`,
+		execs[0].WorkspaceID, keys)
 	if err != nil {
 		return fmt.Errorf("read awaited events: %w", err)
 	}
@@ -52,7 +53,7 @@ func (e *Evaluator) readMatchedEvents(ctx context.Context, execs []*Execution) e
 		}
 		return nil
 	})
-	for _, some := range waiting { // an event that its retention has taken since was matched all the same
+	for _, some := range waiting { // also if the event was deleted since, after its retention
 		for _, t := range some {
 			if t.matchedData == nil {
 				t.matchedData = enrollment.TriggerData(t.awaits, "", *t.waitingSince, nil)
@@ -76,11 +77,11 @@ func (e *Evaluator) findEvents(ctx context.Context, execs []*Execution) error {
 	})
 }
 
-// FindMissedEvents finds the events that enrollments miss while they enter a wait.
-// They are locked, so that an event that is not visible now will find them waiting. An
-// enrollment that missed an event is due now, and reached its next node when the event
-// came: a later event may be what the next wait is for. The same holds for a wait
-// whose time is over when it is entered.
+// FindMissedEvents finds the events that enrollments miss while they enter a wait. They
+// are locked, so that an event that is not visible now will find them waiting. An
+// enrollment that missed an event is due now, and has reached its next node at the time of
+// the event, since a later event may be what the next wait is for. The same holds for a
+// wait whose time is over when it is entered.
 func FindMissedEvents(ctx context.Context, tx pgx.Tx, moved []*Execution) error {
 	execs := slices.DeleteFunc(slices.Clone(moved), func(t *Execution) bool { return !t.EntersWait() })
 	if len(execs) == 0 {
@@ -104,7 +105,7 @@ func FindMissedEvents(ctx context.Context, tx pgx.Tx, moved []*Execution) error 
 // EntersWait reports whether a wait for an event begins with this move.
 func (t *Execution) EntersWait() bool { return t.WaitsFor != "" && !t.waited() }
 
-// accepts asks the condition of the wait at which the execution stands.
+// accepts evaluates the condition of the wait that the execution is in.
 func (t *Execution) accepts(event map[string]any) bool {
 	node, ok := t.Node(t.NodeID)
 	if !ok {
@@ -114,8 +115,8 @@ func (t *Execution) accepts(event map[string]any) bool {
 	return is
 }
 
-// question asks for the first event of a name that an execution's wait accepts,
-// of those that were recorded after one time and until another.
+// question is a query for the first event of a name that an execution's wait accepts,
+// recorded after one time and until another.
 type question struct {
 	*Execution
 	name         string
@@ -125,9 +126,9 @@ type question struct {
 // acceptance is called with the event of a query, and when it was received.
 type acceptance func(t *Execution, key uuid.UUID, event map[string]any, received time.Time)
 
-// firstAccepted finds the first event that is accepted for each execution. Events are
-// read by the page until there are no more.
-func firstAccepted(ctx context.Context, q enrollment.Querier, asked []question, tell acceptance) error {
+// firstAccepted finds the first accepted event for each execution. It reads events by the
+// page until there are no more.
+func firstAccepted(ctx context.Context, q enrollment.Querier, asked []question, accept acceptance) error {
 	for len(asked) > 0 {
 		n := len(asked)
 		profiles, names, after, until := make([]string, n), make([]string, n), make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n)
@@ -144,21 +145,21 @@ func firstAccepted(ctx context.Context, q enrollment.Querier, asked []question, 
 				order by v.received_at limit $6
 			) e`, asked[0].WorkspaceID, profiles, names, after, until, eventsPage)
 		if err != nil {
-			return fmt.Errorf("look for awaited events: %w", err)
+			return fmt.Errorf("find awaited events: %w", err)
 		}
-		if asked, err = filterAccepted(rows, asked, tell); err != nil {
-			return fmt.Errorf("look for awaited events: %w", err)
+		if asked, err = filterAccepted(rows, asked, accept); err != nil {
+			return fmt.Errorf("find awaited events: %w", err)
 		}
 	}
 	return nil
 }
 
-// eventsPage is how many events of a profile are read at a time.
+// eventsPage is the number of events of a profile that are read at a time.
 const eventsPage = 100
 
-// filterAccepted returns the executions that need another page: theirs was full and
-// had no accepted event.
-func filterAccepted(rows pgx.Rows, asked []question, tell acceptance) (again []question, err error) {
+// filterAccepted returns the executions that need another page: theirs was full and had no
+// accepted event.
+func filterAccepted(rows pgx.Rows, asked []question, accept acceptance) (again []question, err error) {
 	var i int
 	var key pgtype.UUID
 	var id, properties string
@@ -171,7 +172,7 @@ func filterAccepted(rows pgx.Rows, asked []question, tell acceptance) (again []q
 		event := enrollment.TriggerData(a.name, id, at, []byte(properties))
 		if !found[i-1] && a.accepts(event) {
 			found[i-1] = true
-			tell(a.Execution, key.Bytes, event, received)
+			accept(a.Execution, key.Bytes, event, received)
 		}
 		return nil
 	})

@@ -13,22 +13,21 @@ import (
 	"lemma/flows/admission"
 )
 
-// Bounds of a question that is halved. One person at fault among a thousand is
-// found with twenty questions more.
+// Limits of a bisected query. One failing profile among a thousand costs twenty further
+// queries.
 const (
-	bisectMost  = 250              // questions in all
-	bisectBlind = 15               // of them, when the query failed each time: it is not somebody's fault
-	bisectFor   = 10 * time.Second // then no more are begun
+	bisectMost  = 250              // queries in all
+	bisectBlind = 15               // queries, if each failed: no profile is the cause
+	bisectFor   = 10 * time.Second // then no further query is begun
 )
 
-// unanswered are executions for which a source gave no answer.
+// unanswered are executions for which a source returned no result.
 type unanswered struct {
 	execs []*Execution
 	err   error
 }
 
-// askAbout queries a source for executions, and postpones only those without an
-// answer.
+// askAbout queries a source for executions, and postpones only those without a result.
 func (e *Evaluator) askAbout(ctx context.Context, source uuid.UUID, about admission.Blocked, execs []*Execution,
 	question func([]*Execution) error) {
 	e.Sources.Remember(source, about)
@@ -37,7 +36,7 @@ func (e *Evaluator) askAbout(ctx context.Context, source uuid.UUID, about admiss
 		left, err = bisect(execs, question)
 		return err
 	})
-	if err != nil && left == nil { // it was not even asked
+	if err != nil && left == nil { // it was not queried
 		left = []unanswered{{execs, err}}
 	}
 	for _, u := range left {
@@ -46,9 +45,8 @@ func (e *Evaluator) askAbout(ctx context.Context, source uuid.UUID, about admiss
 }
 
 // bisect queries for all executions together and, while that fails because of some of
-// them, for halves: one half to its end before the other, so that some are answered
-// soon however many fail. When executions are left, err is the last error of the
-// source.
+// them, for each half: one half to its end before the other, so that some advance soon
+// however many fail. If executions are left, err is the last error of the source.
 func bisect(execs []*Execution, question func([]*Execution) error) (left []unanswered, err error) {
 	begun, asked, answered := time.Now(), 0, false
 	for queue := [][]*Execution{execs}; len(queue) > 0; {
@@ -76,13 +74,13 @@ func bisect(execs []*Execution, question func([]*Execution) error) (left []unans
 		}
 	}
 	if left == nil {
-		return nil, nil // in parts, the source has answered about all
+		return nil, nil // in parts, the source has answered for all
 	}
 	return left, err
 }
 
-// isOfPeople reports errors that the rows of some profiles may cause, such as a row
-// that is too large or a value that the query cannot compute with.
+// isOfPeople recognizes errors that the rows of some profiles may cause, such as a row
+// that is too large or a value that the query cannot use.
 func isOfPeople(err error) bool {
 	var e *lemma.Error
 	return errors.As(err, &e) && (e.Kind == lemma.TooLarge || e.Kind == lemma.Invalid && e.Code != audience.CodeRefused)

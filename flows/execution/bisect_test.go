@@ -11,7 +11,7 @@ import (
 	"lemma/audience"
 )
 
-// How many questions it takes to find those about whom there is no answer.
+// How many queries isolate the profiles without a result.
 func TestBisect(t *testing.T) {
 	t.Parallel()
 	chunk := make([]*Execution, 1000)
@@ -31,10 +31,10 @@ func TestBisect(t *testing.T) {
 		return false
 	}
 	for name, c := range map[string]struct {
-		says       func(execs []*Execution, nth int) error
-		asked, off int // at most: questions, and who are put off
+		query      func(execs []*Execution, nth int) error
+		asked, off int // at most: queries, and postponed executions
 	}{
-		"nobody":     {func([]*Execution, int) error { return nil }, 1, 0},
+		"none":       {func([]*Execution, int) error { return nil }, 1, 0},
 		"one":        {func(execs []*Execution, _ int) error { return when(has(execs, 7), tooLarge) }, 21, 1},
 		"two":        {func(execs []*Execution, _ int) error { return when(has(execs, 7, 990), fails) }, 39, 2},
 		"all":        {func([]*Execution, int) error { return fails }, bisectBlind, 1000},
@@ -52,7 +52,7 @@ func TestBisect(t *testing.T) {
 		asked, answered, off := 0, 0, 0
 		left, err := bisect(chunk, func(execs []*Execution) error {
 			asked++
-			err := c.says(execs, asked)
+			err := c.query(execs, asked)
 			if err == nil {
 				answered += len(execs)
 			}
@@ -62,13 +62,13 @@ func TestBisect(t *testing.T) {
 			off += len(u.execs)
 		}
 		if asked > c.asked || off != c.off || answered+off != len(chunk) || (err != nil) != (off > 0) {
-			t.Errorf("%s: %d questions, %d answered, %d put off, %v", name, asked, answered, off, err)
+			t.Errorf("%s: %d queries, %d answered, %d postponed, %v", name, asked, answered, off, err)
 		}
 	}
 }
 
-// However many are at fault, a chunk brings others on, and in the end all of them:
-// execs is left comes again in another order.
+// However many profiles fail, each chunk advances others, and in the end all of them: the
+// postponed ones return in another order.
 func TestBisectAdvancesOthers(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []lemma.Kind{lemma.Invalid, lemma.TooLarge} {
@@ -83,7 +83,7 @@ func TestBisectAdvancesOthers(t *testing.T) {
 				}
 			}
 			chunks := 0
-			for ; good > 0 && chunks < 1000; chunks++ { // the share of those at fault grows
+			for ; good > 0 && chunks < 1000; chunks++ { // the part that fails grows
 				deal.Shuffle(len(waiting), func(i, j int) { waiting[i], waiting[j] = waiting[j], waiting[i] })
 				before := good
 				left, _ := bisect(waiting, func(some []*Execution) error {
@@ -94,15 +94,16 @@ func TestBisectAdvancesOthers(t *testing.T) {
 					return nil
 				})
 				if good == before && chunks == 0 {
-					t.Errorf("%s, %d %% at fault: nobody of the first lot comes on", kind, c.percent)
+					t.Errorf("%s, %d %% failing: the first chunk advances none", kind, c.percent)
 				}
-				waiting = nil
+				var again []*Execution
 				for _, u := range left {
-					waiting = append(waiting, u.execs...)
+					again = append(again, u.execs...)
 				}
+				waiting = again
 			}
 			if chunks > c.chunks {
-				t.Errorf("%s, %d %% at fault: it takes %d lots, not %d", kind, c.percent, chunks, c.chunks)
+				t.Errorf("%s, %d %% failing: it takes %d chunks, not %d", kind, c.percent, chunks, c.chunks)
 			}
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"lemma/audience"
 )
 
-// manyBranches is a flow that deals people to four branches by SQL, b0 to b3,
-// and to a node that needs no source. Those of which hangs is true wait for who
-// locks the orders, and all people are of one turn.
+// manyBranches is a flow that distributes profiles to four branches by SQL, b0 to b3, and
+// to a node without a source. The branches for which hangs is true wait while the orders
+// are locked. All enrollments are in one shard.
 func (b *bundle) manyBranches(people int, hangs func(i int) bool) uuid.UUID {
 	b.T.Helper()
 	var arms, nodes strings.Builder
@@ -27,13 +27,14 @@ func (b *bundle) manyBranches(people int, hangs func(i int) bool) uuid.UUID {
 		fmt.Fprintf(&nodes, `"b%d":{"type":"branch","data_source_id":"$source","cases":[{"sql":"%s","next":"end"}],"else":"end"},`, i, sql)
 	}
 	flow := b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"deal","nodes":{
-		"deal":{"type":"split","arms":[{"name":"free","weight":1,"next":"pause"}` + arms.String() + `]},` + nodes.String() + `"pause":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
+		"deal":{"type":"split","arms":[{"name":"free","weight":1,"next":"pause"}` + arms.String() + `]},` + nodes.String() +
+		`"pause":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
 	b.RecordOfAll(people, "go")
 	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	return flow
 }
 
-// locked does something while nobody can read the orders.
+// locked runs do while the orders cannot be read.
 func (b *bundle) locked(do func()) {
 	b.T.Helper()
 	b.Must(pgx.BeginFunc(bg, b.Shop, func(tx pgx.Tx) error {
@@ -43,8 +44,8 @@ func (b *bundle) locked(do func()) {
 	}))
 }
 
-// A source that hangs under many branches costs a chunk one wait, and not one for
-// each of them.
+// A source that hangs for many branches costs a chunk one timeout, and not one for each
+// branch.
 func TestASourceThatHangsUnderManyBranches(t *testing.T) {
 	b := setup(t, 40)
 	flow := b.manyBranches(40, func(int) bool { return true })
@@ -54,18 +55,19 @@ func TestASourceThatHangsUnderManyBranches(t *testing.T) {
 		}
 	})
 	if asked := b.Execution.Sources.Failures(); asked != 1 {
-		t.Errorf("%d branches are asked of a source that hangs", asked)
+		t.Errorf("a source that hangs is queried for %d branches", asked)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node like 'b_' and blocked_reason is null`, flow); n != 0 {
-		t.Errorf("%d are not put off", n)
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node like 'b_'
+		and blocked_reason is null`, flow); n != 0 {
+		t.Errorf("%d are not postponed", n)
 	}
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node = 'pause'`, flow); n == 0 {
-		t.Error("who needs no source does not go on")
+		t.Error("an enrollment without a source does not advance")
 	}
 }
 
-// A branch whose query hung before is asked after the others, so that it is
-// only its own people that wait.
+// A branch whose query hung before is queried after the others, so that only its own
+// profiles wait.
 func TestABranchThatHungIsAskedLast(t *testing.T) {
 	b := setup(t, 40)
 	flow := b.manyBranches(40, func(i int) bool { return i == 0 })
@@ -77,10 +79,11 @@ func TestABranchThatHungIsAskedLast(t *testing.T) {
 			t.Error(n, err)
 		}
 	})
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason is not null and node <> 'b0'`, flow); n != 0 {
-		t.Errorf("%d of other branches are put off", n)
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason is not null
+		and node <> 'b0'`, flow); n != 0 {
+		t.Errorf("%d of other branches are postponed", n)
 	}
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason is not null`, flow); n == 0 {
-		t.Error("nobody of the branch that hangs is")
+		t.Error("none of the branch that hangs is postponed")
 	}
 }

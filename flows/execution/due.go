@@ -11,7 +11,7 @@ import (
 	"lemma/flows/enrollment"
 )
 
-// Again are executions as they were read.
+// Again returns executions as they were read.
 func Again(chunk []*Execution) []*Execution {
 	fresh := make([]*Execution, len(chunk))
 	for i, t := range chunk {
@@ -34,16 +34,17 @@ type Due struct {
 	awaits       string
 	matchedEvent *uuid.UUID
 	AnswerStep   int
-	dueAt        time.Time // when it first was due
+	dueAt        time.Time // when it first became due
 	now          time.Time
 }
 
-// ReadDue reads the enrollments of one shard that are due after one time and
-// until another, the first due first. Both are given as values, so that the index
-// goes straight to them past all that wait.
+// ReadDue reads the enrollments of one shard that became due after one time and until
+// another, the earliest first. Both times are parameters: see "values as bounds" in
+// enrollment/plans.go.
 func ReadDue(ctx context.Context, q enrollment.Querier, s enrollment.Shard, after, until time.Time, limit int) ([]Due, error) {
 	rows, err := q.Query(ctx, `
-		select id, version, profile_key, source, node, step, enrolled_at, failures, moved, waiting_since, coalesce(awaits, ''), matched_event, coalesce(answer_step, 0), coalesce(first_due_at, resume_at), now()
+		select id, version, profile_key, source, node, step, enrolled_at, failures, moved, waiting_since, coalesce(awaits, ''), matched_event,
+			coalesce(answer_step, 0), coalesce(first_due_at, resume_at), now()
 		from enrollments
 		where workspace_id = $1 and flow_id = $2 and shard = $3 and status = 'active' and resume_at > $4 and resume_at <= $5
 		order by resume_at limit $6`, s.Workspace, s.Flow, s.Number, after, until, limit)
@@ -64,7 +65,7 @@ func scanDue(row pgx.CollectableRow) (d Due, err error) {
 	return d, err
 }
 
-// Execution begins to evaluate an enrollment that was read.
+// Execution starts the evaluation of an enrollment.
 func (d Due) Execution(r *Route, shard int16) *Execution {
 	t := &Execution{Route: r, ID: d.ID, Shard: shard, ProfileKey: d.key, Source: d.source, EnrolledAt: d.enrolledAt, moved: d.moved,
 		Now: d.now, Read: d}
@@ -72,7 +73,7 @@ func (d Due) Execution(r *Route, shard int16) *Execution {
 	return t
 }
 
-// asRead is the execution before it took a step.
+// asRead is the execution before its first step.
 func (t *Execution) asRead() *Execution {
 	d := t.Read
 	arrived := d.dueAt

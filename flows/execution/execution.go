@@ -1,8 +1,8 @@
-// Package execution evaluates the nodes of a flow for enrollments. An Execution
-// is one enrollment in progress: what was read of it, the facts that were found
-// out, and the steps that result. Evaluate advances many, each to its end, to a wait
-// or to a failing data source, and reads the facts that several of them need in one
-// query. Simulate does the same for one profile with a clock of its own.
+// Package execution evaluates the nodes of a flow for enrollments. An Execution is one
+// enrollment in progress: what was read of it, the facts found for it, and the steps that
+// result. Evaluate advances many, each to its end, to a wait or to a failing data source,
+// and reads the facts that several need in one query. Simulate does the same for one
+// profile with a simulated clock.
 //
 // It reads and decides, and writes nothing: the same facts give the same steps.
 // Package flows writes the results.
@@ -20,7 +20,7 @@ import (
 	"lemma/webhooks"
 )
 
-// Deps are what an Evaluator reads by.
+// Deps are what an Evaluator uses.
 type Deps struct {
 	Pool      *pgxpool.Pool
 	Audiences *audience.Audiences
@@ -31,14 +31,14 @@ type Deps struct {
 
 // Config sets the delays after a source has failed.
 type Config struct {
-	Workers    int           // of the node: half of them may ask sources at a time
-	BackOff    time.Duration // before a source that failed is asked again, doubled each time
+	Workers    int           // of the node: half of them may query sources at a time
+	BackOff    time.Duration // before a source that failed is queried again, doubled each time
 	MaxBackOff time.Duration
 
 	ConditionTime time.Duration // of one chunk: the rest is postponed
 }
 
-// Evaluator takes executions as far as they get.
+// Evaluator advances executions as far as possible.
 type Evaluator struct {
 	Versions Versions            // published versions, compiled
 	Sources  *admission.Breakers // data sources that fail
@@ -51,7 +51,7 @@ type Evaluator struct {
 	cfg       Config
 }
 
-// NewEvaluator makes one.
+// NewEvaluator makes an Evaluator.
 func NewEvaluator(d Deps, cfg Config) *Evaluator {
 	return &Evaluator{Sources: admission.NewBreakers(cfg.Workers), pool: d.Pool, audiences: d.Audiences, templates: d.Templates,
 		webhooks: d.Webhooks, log: d.Log, cfg: cfg}

@@ -18,9 +18,9 @@ import (
 	"lemma/webhooks"
 )
 
-// Evaluate takes executions as far as they get. A fact that several of them need is
-// found out for all together, so that a chunk costs the customer's database one
-// query and not a thousand.
+// Evaluate advances executions as far as possible. A fact that several need is read for
+// all of them together, so that a chunk costs the customer's database one query and not a
+// thousand.
 func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 	running, skipped := all, skips{begun: time.Now(), of: map[uuid.UUID]error{}}
 	var busy time.Duration // evaluating conditions and nodes, without the reading of facts
@@ -51,8 +51,8 @@ func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 	return nil
 }
 
-// find finds out a fact for executions. A source that fails postpones its own;
-// an error is our own database's.
+// find reads a fact for executions. A source that fails postpones the executions that need
+// it; an error is one of Lemma's own database.
 func (e *Evaluator) find(ctx context.Context, n need, execs []*Execution, skipped skips) error {
 	if len(execs) == 0 {
 		return nil
@@ -121,8 +121,8 @@ func (e *Evaluator) postponeAll(execs []*Execution, cause error) {
 	e.log.Warn("enrollments postponed", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", blocked, "error", cause)
 }
 
-// postponeCostly postpones what is left of a chunk whose conditions took too long, so
-// that the flows of one workspace do not hold all workers.
+// postponeCostly postpones the rest of a chunk whose conditions took too long, so that the
+// flows of one workspace do not occupy all workers.
 func (e *Evaluator) postponeCostly(execs []*Execution) {
 	for _, t := range execs {
 		t.Postpone(codeConditionTime, e.BackOff(0))
@@ -130,17 +130,17 @@ func (e *Evaluator) postponeCostly(execs []*Execution) {
 	e.log.Warn("enrollments postponed", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", codeConditionTime)
 }
 
-// codeConditionTime is the blocked_reason of enrollments behind others of their
-// flow whose conditions are costly.
+// codeConditionTime is the blocked_reason of enrollments behind others of their flow whose
+// conditions are costly.
 const codeConditionTime = "condition_time"
 
-// BackOff is how long to wait after so many failures in a row.
+// BackOff is the delay after so many failures in a row.
 func (e *Evaluator) BackOff(failures int) time.Duration {
 	after := min(e.cfg.BackOff<<min(failures, 16), e.cfg.MaxBackOff)
 	return after + time.Duration(rand.Int64N(int64(after)/5+1))
 }
 
-// BlockedReason is the code under which the API shows what keeps an enrollment.
+// BlockedReason is the code of what keeps an enrollment from advancing.
 func BlockedReason(err error) string {
 	var e *lemma.Error
 	switch {
@@ -163,8 +163,8 @@ func (e *Evaluator) readTriggers(ctx context.Context, execs []*Execution) error 
 	return err
 }
 
-// readEvents sums up what the profiles have done since they enrolled, for the
-// names that conditions ask about.
+// readEvents sums up the events of the profiles since they enrolled, for the names that
+// conditions read.
 func (e *Evaluator) readEvents(ctx context.Context, execs []*Execution) error {
 	for r, some := range byRoute(execs) {
 		names := r.eventsRead()
@@ -181,7 +181,7 @@ func (e *Evaluator) readEvents(ctx context.Context, execs []*Execution) error {
 	return nil
 }
 
-// MaxTimes is how far events of one name are counted.
+// MaxTimes is the highest count of events of one name.
 const MaxTimes = 10_000
 
 func (e *Evaluator) sumUp(ctx context.Context, execs []*Execution, names []string) error {
@@ -219,7 +219,7 @@ func (e *Evaluator) sumUp(ctx context.Context, execs []*Execution, names []strin
 	return err
 }
 
-// eventsRead are the names of events that the version's branches ask about.
+// eventsRead are the names of events that the version's branches read.
 func (r *Route) eventsRead() []string {
 	var names []string
 	for id := range r.Definition().Nodes {
@@ -235,13 +235,14 @@ func (r *Route) eventsRead() []string {
 }
 
 // readAnswers reads the answers of endpoints. An execution that was woken too early
-// continues to wait; an answer that neither exists nor is pending was given up.
+// continues to wait; without an answer or a pending message, the message was given up.
 func (e *Evaluator) readAnswers(ctx context.Context, execs []*Execution) error {
 	ids := make([]uuid.UUID, len(execs))
 	for i, t := range execs {
 		ids[i] = enrollment.NodeKey(t.ID, t.NodeID)
 	}
-	pending, err := e.webhooks.Pending(ctx, execs[0].WorkspaceID, ids) // before the answers: what ends between the two is among them
+	// Pending is read before the answers: a message that ends between the two is among them.
+	pending, err := e.webhooks.Pending(ctx, execs[0].WorkspaceID, ids)
 	if err != nil {
 		return fmt.Errorf("read webhook answers: %w", err)
 	}
@@ -267,7 +268,7 @@ func (e *Evaluator) readAnswers(ctx context.Context, execs []*Execution) error {
 }
 
 // readActed reads which nodes have acted for enrollments that were moved. A written
-// notification outweighs a skip.
+// notification precedes a skip.
 func (e *Evaluator) readActed(ctx context.Context, execs []*Execution) error {
 	of := ByID(execs)
 	for _, t := range execs {
@@ -275,7 +276,8 @@ func (e *Evaluator) readActed(ctx context.Context, execs []*Execution) error {
 	}
 	rows, err := e.pool.Query(ctx, `
 		select enrollment_id, node, event, coalesce(data, '{}') from enrollment_steps
-		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, execs[0].WorkspaceID, IDs(execs), []string{enrollment.StepSent, enrollment.StepSkipped, enrollment.StepWebhook})
+		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, execs[0].WorkspaceID, IDs(execs),
+		[]string{enrollment.StepSent, enrollment.StepSkipped, enrollment.StepWebhook})
 	if err != nil {
 		return fmt.Errorf("read what nodes have done: %w", err)
 	}

@@ -12,17 +12,17 @@ import (
 	"lemma/flows/enrollment"
 )
 
-// skips are the sources that the branches of one execution ask no more, and why: a
-// source that hangs costs about one wait, and not one for each branch.
+// skips are the sources that the branches of one execution no longer query, and why: a
+// source that hangs costs about one timeout, and not one for each branch.
 type skips struct {
 	begun time.Time
 	of    map[uuid.UUID]error
 }
 
-// askedFor is how long the branches of one execution query a source that answers.
+// askedFor bounds how long the branches of one execution query a source that answers.
 const askedFor = 10 * time.Second
 
-// record takes down how a source has answered a branch.
+// record records the result of a branch's query.
 func (s skips) record(source uuid.UUID, err error) {
 	switch {
 	case err != nil && lemma.KindOf(err) == lemma.Unavailable:
@@ -39,9 +39,9 @@ type sqlCase struct {
 	at   int
 }
 
-// askSource runs the SQL queries of branches: one for each case, with the profiles of
-// the chunk. Those that failed or were slow come last, so that no others are postponed
-// because of them.
+// askSource runs the SQL queries of branches: one for each case, with the profiles of the
+// chunk. Queries that failed or were slow before come last, so that they postpone no
+// others.
 func (e *Evaluator) askSource(ctx context.Context, execs []*Execution, skipped skips) {
 	asked := map[sqlCase][]*Execution{}
 	for _, t := range execs {
@@ -59,7 +59,7 @@ func (e *Evaluator) askSource(ctx context.Context, execs []*Execution, skipped s
 		}
 	}
 	for _, q := range append(calm, blocked...) {
-		// The query distinguishes people by their profile key alone.
+		// The query distinguishes profiles only by their keys.
 		for _, part := range enrollment.OnceEach(asked[q], func(t *Execution) string { return t.ProfileKey }) {
 			if err := skipped.of[q.sourceOf(q.node)]; err != nil {
 				e.postponeAll(part, err)
@@ -70,7 +70,7 @@ func (e *Evaluator) askSource(ctx context.Context, execs []*Execution, skipped s
 	}
 }
 
-// unmatched is the first case of a branch that the source has not decided yet.
+// unmatched is the first case of a branch that is not decided yet.
 func (t *Execution) unmatched() (at int, left bool) {
 	node, ok := t.Node(t.NodeID)
 	if !ok {
@@ -84,7 +84,7 @@ func (t *Execution) unmatched() (at int, left bool) {
 	return 0, false
 }
 
-// sourceOf is the data source that a branch by SQL asks.
+// sourceOf is the data source that a branch by SQL queries.
 func (r *Route) sourceOf(node string) uuid.UUID {
 	if n, ok := r.Node(node); ok {
 		if id, named := lemma.ParseID(lemma.PrefixDataSource, n.DataSourceID); named {
@@ -94,8 +94,8 @@ func (r *Route) sourceOf(node string) uuid.UUID {
 	return r.source
 }
 
-// asks is what a failure counts against. A slow query counts against its node and not
-// against its source: other queries to the source do not wait for it.
+// asks is the breaker of a query. A slow query counts against its node and not against its
+// source: other queries to the source are not delayed.
 func (c sqlCase) asks() uuid.UUID {
 	source := c.sourceOf(c.node)
 	return lemma.Key("branch/1", string(source[:]), string(c.FlowID[:]), caseKey(c.node, c.at))
@@ -110,7 +110,7 @@ func (e *Evaluator) match(ctx context.Context, q sqlCase, execs []*Execution, sk
 		})
 }
 
-// matchRows queries one case of a branch for the executions at it.
+// matchRows queries one case of a branch for the executions on it.
 func (e *Evaluator) matchRows(ctx context.Context, r *Route, node string, at int, execs []*Execution) error {
 	people := make([]audience.Person, len(execs))
 	for i, t := range execs {

@@ -9,14 +9,14 @@ import (
 	"lemma"
 )
 
-// However many branches a source answers, each after a while, a chunk ends within
-// its lease: after ten seconds those that are left come later.
+// However many branches a source answers slowly, a chunk ends within its lease: the rest
+// is postponed after ten seconds.
 func TestBranchesOfOneExecutionAreBoundedInTime(t *testing.T) {
 	t.Parallel()
 	source, other := lemma.NewID(), lemma.NewID()
 	s := skips{begun: time.Now().Add(-askedFor / 2), of: map[uuid.UUID]error{}}
 	if s.record(source, nil); s.of[source] != nil {
-		t.Error("a source that answers is left after half the time")
+		t.Error("a source that answers is no longer queried after half the time")
 	}
 	s.begun = s.begun.Add(-askedFor)
 	if s.record(source, nil); BlockedReason(s.of[source]) != "source_busy" || s.of[other] != nil {

@@ -14,23 +14,23 @@ import (
 	"lemma/webhooks"
 )
 
-// Simulated is where a simulation leads.
+// Simulated is the result of a simulation.
 type Simulated struct {
 	Enrolled   bool
-	Reason     string // why not: one of a refusal's, or no_trigger
+	Reason     string // why it does not enroll: a refusal's reason, or no_trigger
 	Path       []SimulatedStep
-	Status     string // as an enrollment's; waiting: longer than a simulation goes
+	Status     string // as an enrollment's; waiting: longer than a simulation covers
 	ExitReason string
 }
 
-// SimulatedStep is one thing that would happen.
+// SimulatedStep is one step that would happen.
 type SimulatedStep struct {
 	At      time.Time
 	Node    string
 	Type    string
-	Event   string     // as a Step's
-	Until   *time.Time // a wait: until when, if nothing comes before
-	Next    string     // where it leads; empty while it stays
+	Event   string     // as of a Step
+	Until   *time.Time // a wait: until when, if no event ends it before
+	Next    string     // the next node; empty while it stays
 	Data    map[string]any
 	Message *SimulatedMessage // of a send
 	Webhook *SimulatedWebhook // of a webhook
@@ -44,19 +44,20 @@ type SimulatedMessage struct {
 	Error                        string      // why it cannot be rendered
 }
 
-// SimulatedWebhook is what would be posted, and where.
+// SimulatedWebhook is what would be sent, and where.
 type SimulatedWebhook struct {
 	EndpointID uuid.UUID
 	Body       json.RawMessage
 }
 
-// NoTrigger is why an event enrolls nothing in a version without a trigger of its
-// name, and an audience in a version that does not poll it. A real event without a
+// NoTrigger is the reason if an event enrolls nothing in a version without a trigger of
+// its name, or an audience in a version that does not poll it. A real event without a
 // trigger is no refusal: it does not concern the flow.
 const NoTrigger = "no_trigger"
 
+// Limits of a simulation.
 const (
-	MaxSimulated      = 3 * 366 * 24 * time.Hour // how far time is moved on
+	MaxSimulated      = 3 * 366 * 24 * time.Hour // how much time a simulation covers
 	maxSimulatedSteps = 1_000
 	maxSimulatedBytes = 4 << 20 // of the messages that are shown
 )
@@ -66,8 +67,8 @@ type Script struct {
 	ProfileKey string
 	Source     string // of the enrollment
 	Trigger    Happening
-	Later      []Happening    // events that come afterwards, by time
-	Answers    map[string]int // node -> status that its webhook is answered with, 0: given up; absent: 200
+	Later      []Happening    // further events, by time
+	Answers    map[string]int // node -> status of the answer, 0: given up; absent: 200
 	Begin      time.Time      // when it enrolls
 }
 
@@ -79,15 +80,14 @@ type Happening struct {
 	Data map[string]any // as conditions see it
 }
 
-// Simulate evaluates the nodes of a route for one profile, with a clock that is
-// moved from wait to wait. The profile and what branches by SQL ask are read
-// live, once; all else comes from the script. It writes nothing, and neither the
-// flow's status nor earlier enrollments matter to it.
+// Simulate evaluates a route for one profile, with a clock that advances from wait to
+// wait. The profile and the results of SQL branches are read live, once; all else is in
+// the script. It writes nothing. The flow's status and earlier enrollments do not matter.
 func (e *Evaluator) Simulate(ctx context.Context, r *Route, script Script) (Simulated, error) {
 	s := &simulation{Evaluator: e, Script: script}
 	s.t = &Execution{Route: r, ID: lemma.NewID(), ProfileKey: s.ProfileKey, Source: s.Source, EnrolledAt: s.Begin, Now: s.Begin,
 		Arrived:  s.Begin,
-		Failures: MaxLookups - 1, // the profile is looked for once
+		Failures: MaxLookups - 1, // the profile is looked up once
 		trigger:  s.Trigger.Data, acted: map[string]string{}, Status: enrollment.Active}
 	if reason := s.refusedAtOnce(); reason != "" {
 		return Simulated{Reason: reason, Path: []SimulatedStep{}, Status: enrollment.Refused}, nil
@@ -98,12 +98,12 @@ func (e *Evaluator) Simulate(ctx context.Context, r *Route, script Script) (Simu
 	return s.made, nil
 }
 
-// simulation is one that goes on.
+// simulation is a simulation in progress.
 type simulation struct {
 	*Evaluator
 	Script
 	t    *Execution
-	came int // how many of Later have come
+	came int // how many of Later were applied
 
 	shown, messages, posts int // of the execution's steps, sendings and sayings
 	bytes                  int // of the messages so far
@@ -159,7 +159,7 @@ func (s *simulation) run(ctx context.Context) error {
 			s.made.Enrolled, s.made.Status, s.made.ExitReason = true, s.t.Status, s.t.Reason
 			if s.t.Status == enrollment.Refused {
 				s.made.Enrolled, s.made.Reason, s.made.ExitReason = false, s.t.Reason, ""
-				if s.t.Source == enrollment.FromAudience { // the look refuses, before a journey begins
+				if s.t.Source == enrollment.FromAudience { // the poll refuses, before an enrollment exists
 					s.made.Path = []SimulatedStep{}
 				}
 			}
@@ -172,7 +172,7 @@ func (s *simulation) run(ctx context.Context) error {
 	return fmt.Errorf("the simulation has not ended after %d steps", maxSimulatedSteps)
 }
 
-// show adds the steps that were taken since the last time.
+// show adds the steps since the last call.
 func (s *simulation) show(ctx context.Context) error {
 	for ; s.shown < len(s.t.Log); s.shown++ {
 		l := s.t.Log[s.shown]
@@ -209,7 +209,7 @@ func (s *simulation) typeOf(node string) string {
 	return Entry
 }
 
-// render makes the message that a send would lead to.
+// render renders the message of a send.
 func (s *simulation) render(ctx context.Context, out Sending) (*SimulatedMessage, error) {
 	m := &SimulatedMessage{Address: out.Address, Skipped: out.Skip}
 	if out.Skip != "" {
@@ -245,7 +245,7 @@ func (s *simulation) answerTo(ctx context.Context, n need) error {
 	case needEvents:
 		s.sumUpMatched()
 	case needMatchedEvent:
-		s.t.looked = true // what would have woken it has done so
+		s.t.checked = true // an event that ends the wait was applied already
 	case needAnswer:
 		status, ok := s.Answers[s.t.NodeID]
 		if !ok {
@@ -258,7 +258,7 @@ func (s *simulation) answerTo(ctx context.Context, n need) error {
 	return nil
 }
 
-// ask runs the query of the first case that has not been asked yet.
+// ask runs the query of the first undecided case.
 func (s *simulation) ask(ctx context.Context) error {
 	at, left := s.t.unmatched()
 	if !left {
@@ -268,7 +268,7 @@ func (s *simulation) ask(ctx context.Context) error {
 		func() error { return s.matchRows(ctx, s.t.Route, s.t.NodeID, at, []*Execution{s.t}) })
 }
 
-// sumUpMatched is what conditions see of the events that have come so far.
+// sumUpMatched sums up the events that were applied so far, as conditions see them.
 func (s *simulation) sumUpMatched() {
 	s.t.events = map[string]any{}
 	for _, name := range s.t.eventsRead() {
@@ -287,11 +287,11 @@ func (s *simulation) sumUpMatched() {
 	}
 }
 
-// goOn lets time pass until the wait is over: its time, or an event before that
-// which ends it or the journey. False when that is too far away.
+// goOn advances the clock to the end of the wait: its time, or an earlier event that ends
+// it or the enrollment. It is false if that is too far away.
 func (s *simulation) goOn() bool {
 	node, _ := s.t.Node(s.t.NodeID)
-	if node != nil && node.Type == graph.Webhook { // it is answered at once
+	if node != nil && node.Type == graph.Webhook { // answered at once
 		s.resume(s.t.Now)
 		return true
 	}
@@ -311,7 +311,7 @@ func (s *simulation) goOn() bool {
 	return true
 }
 
-// receive decides what an event does to a waiting enrollment, as intake does.
+// receive applies an event to a waiting enrollment, as intake does.
 func (s *simulation) receive(node *graph.Compiled, o Happening) bool {
 	at := o.At
 	if at.Before(s.t.Now) {
@@ -341,13 +341,13 @@ func (s *simulation) holds(c *graph.Condition, o Happening) bool {
 	return is
 }
 
-// resume is what the engine does between two chunks: the wait that has begun is read
+// resume does what the engine does between two chunks: it reads the waiting enrollment
 // again at a later time.
 func (s *simulation) resume(at time.Time) {
 	s.t.Now, s.t.Arrived, s.t.waitingSince, s.t.awaits = at, at, s.t.Since, s.t.WaitsFor
 	s.t.Until, s.t.Since, s.t.WaitsFor, s.t.Blocked = time.Time{}, nil, "", ""
-	s.t.events, s.t.looked = nil, false
+	s.t.events, s.t.checked = nil, false
 }
 
-// Entry is what stands in for the type of the node before the first.
+// Entry replaces the type of the node before the first.
 const Entry = "entry"

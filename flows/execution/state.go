@@ -10,9 +10,8 @@ import (
 	"lemma/webhooks"
 )
 
-// Execution is an enrollment while its nodes are evaluated: what was read of it, the
-// facts that were found out, and what it has come to. Nothing of it is written
-// before it stops.
+// Execution is an enrollment while its nodes are evaluated: what was read of it, the facts
+// found for it, and its results. Nothing is written before it stops.
 type Execution struct {
 	*Route
 	ID           uuid.UUID
@@ -25,57 +24,57 @@ type Execution struct {
 	waitingSince *time.Time
 	awaits       string
 	MatchedEvent *uuid.UUID // the event that its wait ended with
-	AnswerStep   int        // the step whose message it waits to be answered; 0: none
+	AnswerStep   int        // the step whose message's answer it waits for; 0: none
 
 	Read        Due   // as it was read
-	From        Place // where: what the compare-and-set goes by
+	From        Place // expected by the compare-and-set
 	FromWaiting bool
 	FromMatched bool
 	Now         time.Time
-	// When it was due, or enrolled, or what it waited for came: what happened after that
-	// happened while it stood here, however late we are.
+	// When it became due, or enrolled, or when its awaited event arrived: a later event
+	// arrived while it was on this node, however late the worker is.
 	Arrived time.Time
 
-	// Facts, found out when they are needed.
+	// Facts, read when they are needed.
 	trigger     map[string]any
 	profile     *Profile // nil: not read
 	events      map[string]any
 	matchedData map[string]any
-	looked      bool            // for the awaited event, when the wait timed out
-	matched     map[string]bool // node and case of a branch by SQL -> what the source said
+	checked     bool            // for the awaited event, after the timeout
+	matched     map[string]bool // node and case of a branch by SQL -> the source's result
 	answer      *webhooks.Outcome
-	acted       map[string]string // nodes that have acted already, and how; known only of those that were moved
+	acted       map[string]string // nodes that have acted already, and how; read only for enrollments that were moved
 
-	// What has come of it.
+	// Results.
 	Place
 	Status   string
 	Reason   string
-	Detail   string    // with a refusal
+	Detail   string    // of a refusal
 	Until    time.Time // when it is due again
 	Since    *time.Time
 	WaitsFor string
-	Overdue  bool // until is now, since the wait was over at arrived, before a worker came to it
-	wrote    bool // a message, just now
+	Overdue  bool // Until is now, since the wait was over at Arrived, before a worker read it
+	wrote    bool // it has just written a message
 	Blocked  string
 	Log      []Logged
 	Sends    []Sending
 	Calls    []Call
 }
 
-// Place is where an enrollment stands.
+// Place is the node and step of an enrollment.
 type Place struct {
 	NodeID string
 	Step   int
 }
 
-// Profile is a profile as it was read just now.
+// Profile is a profile as it was just read.
 type Profile struct {
 	audience.Row
 	Missing bool
 	data    map[string]any // the payload, decoded once
 }
 
-// Columns are the profile's columns by their names.
+// Columns are the profile's columns by name.
 func (p *Profile) Columns() map[string]any {
 	if p.data == nil {
 		p.data = enrollment.ReadObject([]byte(p.Payload))
@@ -83,12 +82,12 @@ func (p *Profile) Columns() map[string]any {
 	return p.data
 }
 
-// Logged is one step that was taken.
+// Logged is one step.
 type Logged struct {
 	Step   int
 	NodeID string
 	Event  string
-	Next   string // the next node, where there are several ways; of a message that was skipped the reason
+	Next   string // the next node, where there are several paths; of a skipped message the reason
 	Data   string
 }
 
@@ -109,16 +108,16 @@ type Call struct {
 	Body       []byte
 }
 
-// need is what an execution cannot go on without.
+// need is a fact that an execution cannot continue without.
 type need int
 
 const (
 	nothing need = iota
 	needProfile
 	needEvents
-	needMatchedEvent // the event that it matched, or a last look for it
-	needMatch        // what the source says to a branch by SQL
+	needMatchedEvent // the event that it matched, or a last check for it
+	needMatch        // the source's result for a branch by SQL
 	needAnswer       // of a webhook
-	needTrigger      // the data that it came in with
-	needActed        // what its nodes have done already
+	needTrigger      // the data of its trigger
+	needActed        // which of its nodes have acted
 )

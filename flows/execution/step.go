@@ -23,8 +23,8 @@ func (t *Execution) execute() need {
 	return nothing
 }
 
-// unreadableFor is how long people of a version that cannot be read are left:
-// another release of the program may read it.
+// unreadableFor is how long enrollments in a version that cannot be read are postponed:
+// another release of Lemma may read it.
 const unreadableFor = time.Minute
 
 func (t *Execution) executeNode() need {
@@ -41,7 +41,7 @@ func (t *Execution) executeNode() need {
 		}
 	}
 	node, ok := t.Node(t.NodeID)
-	if !ok { // no guard of ours lets anybody come here; the history says so if one did
+	if !ok { // unreachable by the guards; the history shows it if it happens
 		t.end(enrollment.Exited, enrollment.ExitReplaced, map[string]any{"missing_node": t.NodeID})
 		return nothing
 	}
@@ -71,8 +71,8 @@ func (t *Execution) executeNode() need {
 	return nothing
 }
 
-// MaxLookups is how often a profile that is not in the audience is looked up before
-// the trigger is refused: an event may be faster than the row.
+// MaxLookups is how often a profile that is not in the audience is looked up before the
+// trigger is refused: an event may arrive before the row.
 const MaxLookups = 3
 
 // repollDelays are the delays between these lookups.
@@ -116,7 +116,7 @@ func (t *Execution) enter() need {
 	return nothing
 }
 
-// undecided reports whether a trigger's condition is left to the entry: conditions of
+// undecided reports whether a trigger's condition is evaluated at the entry: conditions of
 // events on the profile are; a direct request has none.
 func (t *Execution) undecided(c graph.CompiledTrigger) bool {
 	return c.Condition != nil && c.Type == t.Source && (t.Source == enrollment.FromAudience || c.Condition.Uses().Profile)
@@ -130,7 +130,7 @@ func (t *Execution) vars() graph.Vars {
 	return v
 }
 
-// leave moves on to another node: one step.
+// leave moves to another node: one step.
 func (t *Execution) leave(to, event string, data ...any) {
 	text := ""
 	if len(data) > 0 {
@@ -141,7 +141,7 @@ func (t *Execution) leave(to, event string, data ...any) {
 	t.clearWait()
 }
 
-// leaveBy moves on where there are several ways: which one is counted too.
+// leaveBy moves where there are several paths: the path is counted too.
 func (t *Execution) leaveBy(to, event string, data ...any) {
 	t.leave(to, event, data...)
 	t.Log[len(t.Log)-1].Next = to
@@ -153,7 +153,7 @@ func (t *Execution) logStep(event, data string) {
 }
 
 func (t *Execution) clearWait() {
-	t.Since, t.WaitsFor, t.waitingSince, t.awaits, t.MatchedEvent, t.matchedData, t.looked, t.answer = nil, "", nil, "", nil, nil, false, nil
+	t.Since, t.WaitsFor, t.waitingSince, t.awaits, t.MatchedEvent, t.matchedData, t.checked, t.answer = nil, "", nil, "", nil, nil, false, nil
 	t.AnswerStep = 0
 	t.Failures, t.Blocked = 0, ""
 }
@@ -176,29 +176,27 @@ func (t *Execution) end(status, reason string, data map[string]any) {
 	t.clearWait()
 }
 
-// refuse takes an enrollment back that has not entered yet.
+// refuse ends an enrollment that has not entered yet.
 func (t *Execution) refuse(reason, detail string) {
 	t.Detail = detail
 	t.end(enrollment.Refused, reason, map[string]any{"detail": detail})
 }
 
-// wait stays at the node until a time.
+// wait keeps the enrollment on the node until a time.
 func (t *Execution) wait(until time.Time) {
 	since := t.Now
 	t.Since, t.Until = &since, until
 }
 
-// waitFor waits for an event as well, and for those that came since it arrived:
-// how late a worker gets to it must not decide what counts. The time may be
-// over by now: see FindMissedEvents.
+// waitFor waits for an event as well, and for those since it arrived: the result must not
+// depend on how late a worker is. The time may be over already: see FindMissedEvents.
 func (t *Execution) waitFor(until time.Time, event string) {
 	since := t.Arrived
 	t.Since, t.Until, t.WaitsFor = &since, until, event
 }
 
 // reached is when the time of a wait begins: when the node was reached, however late a
-// worker is, or when the message before it was written, which nothing could answer
-// before.
+// worker is, or when the message before it was written, since nothing could answer before.
 func (t *Execution) reached() time.Time {
 	if t.wrote {
 		return t.Now
@@ -206,14 +204,14 @@ func (t *Execution) reached() time.Time {
 	return t.Arrived
 }
 
-// Postpone tries again later: nothing has happened but time.
+// Postpone retries later and changes nothing else.
 func (t *Execution) Postpone(blocked string, after time.Duration) {
 	t.Until, t.Blocked, t.Failures = t.Now.Add(after), blocked, t.Failures+1
 	t.Since, t.WaitsFor = t.waitingSince, t.awaits
 }
 
-// waited reports whether the node's wait has begun and so is over: only enrollments
-// that are due by database time are executed.
+// waited reports whether the node's wait has begun, and so is over: only enrollments that
+// are due by the database's clock are executed.
 func (t *Execution) waited() bool { return t.waitingSince != nil }
 
 func (t *Execution) delay(node *graph.Compiled) need {
@@ -237,7 +235,7 @@ func (t *Execution) waitUntil(node *graph.Compiled) need {
 		}
 		columns = t.profile.Columns()
 	}
-	if zone, unknown := node.UnknownZone(columns); unknown { // the value itself stays at the customer's
+	if zone, unknown := node.UnknownZone(columns); unknown { // the value itself is not stored
 		t.logStep(enrollment.StepZone, enrollment.StepData("column", node.ZoneColumn, "zone", zone))
 	}
 	until, err := node.Until(t.Now, columns)
@@ -256,17 +254,17 @@ func (t *Execution) waitUntil(node *graph.Compiled) need {
 	return nothing
 }
 
-// waitForEvent ends with the event, or with the timeout after a last check of what was
-// recorded: an event that came in time is never missed.
+// waitForEvent ends with the event, or with the timeout after a last check of the recorded
+// events: an event in time is never missed.
 func (t *Execution) waitForEvent(node *graph.Compiled) need {
 	switch {
 	case !t.waited() && t.trigger == nil && node.Condition != nil && node.Condition.Uses().Trigger:
 		return needTrigger
 	case !t.waited():
 		t.waitFor(t.reached().Add(node.Timeout), node.Event)
-	case t.matchedData == nil && !t.looked && t.trigger == nil && node.Condition != nil && node.Condition.Uses().Trigger:
+	case t.matchedData == nil && !t.checked && t.trigger == nil && node.Condition != nil && node.Condition.Uses().Trigger:
 		return needTrigger
-	case t.matchedData == nil && !t.looked:
+	case t.matchedData == nil && !t.checked:
 		return needMatchedEvent
 	case t.matchedData != nil:
 		t.leave(node.Next, enrollment.StepResumed, "event", t.matchedData, "since", t.waitingSince.UTC())
@@ -280,8 +278,8 @@ func (t *Execution) waitForEvent(node *graph.Compiled) need {
 	return nothing
 }
 
-// branch follows the path of the first case that is true. An undecidable case is
-// false, and the step records it.
+// branch follows the path of the first case that is true. A case that cannot be evaluated
+// is false, and the step records it.
 func (t *Execution) branch(node *graph.Compiled) need {
 	var faults []string
 	seen := map[string]any{}
@@ -315,8 +313,8 @@ func (t *Execution) branch(node *graph.Compiled) need {
 	return nothing
 }
 
-// branchTo records what decided the branch: the case, and the events that it and the
-// cases before it read. The profile's columns are not stored.
+// branchTo records what decided the branch: the case, and the events that it and the cases
+// before it read. The profile's columns are not stored.
 func (t *Execution) branchTo(to string, decided any, seen map[string]any, faults []string) {
 	data := []any{"case", decided, "next", to}
 	if len(seen) > 0 {
@@ -330,7 +328,7 @@ func (t *Execution) branchTo(to string, decided any, seen map[string]any, faults
 
 func caseKey(node string, i int) string { return fmt.Sprintf("%s#%d", node, i) }
 
-// factsFor is the fact that a condition needs and that is not known yet.
+// factsFor is a fact that a condition needs and that is not read yet.
 func (t *Execution) factsFor(u graph.Uses) need {
 	switch {
 	case u.Profile && t.profile == nil && t.audience != [16]byte{}:

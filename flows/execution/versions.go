@@ -18,8 +18,8 @@ import (
 	"lemma/flows/graph"
 )
 
-// Versions holds compiled versions. A published version never changes, so what
-// was compiled once holds until the audience that it reads is another.
+// Versions caches compiled versions. A published version never changes, so an entry is
+// valid until the columns of its audience change.
 type Versions struct {
 	mu       sync.Mutex
 	compiled map[versionKey]compiled
@@ -27,8 +27,7 @@ type Versions struct {
 	bytes    int // definitions in compiled
 }
 
-// compiled is a graph, and the version of the audience by whose columns it
-// reads profiles.
+// compiled is a graph, and the version of the audience whose columns it was compiled with.
 type compiled struct {
 	*graph.Graph
 	audience uuid.UUID // Nil: it reads none
@@ -47,8 +46,8 @@ type versionKey struct {
 // up to 80 times as much memory. One workspace has half of it at most.
 const maxCached = 4 << 20
 
-// Current answers a published version's graph by the audience as it is now. One that
-// an archived flow has let go of may be gone: then the graph is as it was.
+// Current returns a published version's graph with the audience's current columns. The
+// audience of an archived flow may be deleted: then the graph stays as it was.
 func (g *Versions) Current(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (*graph.Graph, error) {
 	g.mu.Lock()
 	known := g.compiled[versionKey{flow, version}]
@@ -57,7 +56,7 @@ func (g *Versions) Current(ctx context.Context, q enrollment.Querier, ws, flow u
 		var at int
 		err := q.QueryRow(ctx, `select version from audiences where workspace_id = $1 and id = $2`, ws, known.audience).Scan(&at)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return nil, fmt.Errorf("look at audience %s: %w", known.audience, err)
+			return nil, fmt.Errorf("read audience %s: %w", known.audience, err)
 		}
 		if err == nil && at != known.at {
 			g.Drop(flow, version)
@@ -66,7 +65,7 @@ func (g *Versions) Current(ctx context.Context, q enrollment.Querier, ws, flow u
 	return g.Get(ctx, q, ws, flow, version)
 }
 
-// Drop forgets what was compiled of a version: what it names has changed.
+// Drop removes a version from the cache.
 func (g *Versions) Drop(flow uuid.UUID, version int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -79,7 +78,7 @@ func (g *Versions) drop(key versionKey) {
 	delete(g.routes, key)
 }
 
-// add makes room for a version and keeps it. What makes room is left to chance.
+// add caches a version. Others are evicted in random order until there is space for it.
 func (g *Versions) add(key versionKey, c compiled) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -108,8 +107,8 @@ func (g *Versions) add(key versionKey, c compiled) {
 	g.compiled[key], g.bytes = c, g.bytes+c.bytes
 }
 
-// Get returns a published version's graph by what is known of the audience: enough for
-// callers that read no profile.
+// Get returns a published version's graph with the known columns of the audience: enough
+// for callers that read no profile.
 func (g *Versions) Get(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (*graph.Graph, error) {
 	key := versionKey{flow, version}
 	g.mu.Lock()
@@ -162,14 +161,14 @@ func factsOf(ctx context.Context, q enrollment.Querier, ws uuid.UUID, definition
 	return facts, by, nil
 }
 
-// Route is a graph with all that executing it needs from other packages.
+// Route is a graph with all that its execution needs from other packages.
 type Route struct {
 	*graph.Graph
 	WorkspaceID, FlowID uuid.UUID
 	Version             int
 	audience            uuid.UUID // Nil: it reads no profiles
 	source              uuid.UUID // the audience's data source
-	ProfileColumns      []string  // of a profile, that anything on the way reads
+	ProfileColumns      []string  // of a profile, that any node or condition reads
 	sends               map[string]*Send
 }
 
@@ -181,8 +180,8 @@ type Send struct {
 	ContentID       uuid.UUID
 	headers         map[string]string
 	variables       []string // of the template and the headers, that are columns of the profile
-	trigger         bool     // it uses the trigger too
-	whole           bool     // the variables are all columns that are read: the payload is taken as it is
+	trigger         bool     // a template uses the trigger
+	whole           bool     // the variables are all columns that are read: the payload is stored as read
 	MaxAttempts     int
 	ExpiresAfter    time.Duration
 }
@@ -190,8 +189,8 @@ type Send struct {
 // ReservedTrigger is the name under which templates see the trigger.
 const ReservedTrigger = "trigger"
 
-// Route returns a published version with its audience as it is now, ready to execute.
-// It reads outside of any transaction.
+// Route returns a published version with its current audience, ready to execute. It reads
+// outside of any transaction.
 func (e *Evaluator) Route(ctx context.Context, ws, flow uuid.UUID, version int) (*Route, error) {
 	g, err := e.Versions.Current(ctx, e.pool, ws, flow, version)
 	if err != nil {
@@ -250,8 +249,8 @@ func (e *Evaluator) NewRoute(ctx context.Context, g *graph.Graph, ws, flow uuid.
 	return r, nil
 }
 
-// ColumnsOf are the columns of its audience that a version's own text reads:
-// those that it names, or all of them.
+// ColumnsOf are the columns of its audience that a version's own text reads: those that it
+// names, or all.
 func ColumnsOf(g *graph.Graph, a *audience.Audience) []string {
 	if !g.AllColumns() || a == nil {
 		return g.Columns()
@@ -298,7 +297,7 @@ func (e *Evaluator) newSend(ctx context.Context, r *Route, id string, n graph.No
 	return s, nil
 }
 
-// ColumnFacts are an audience's columns as a definition is checked by them.
+// ColumnFacts are an audience's columns as graph.Compile takes them.
 func ColumnFacts(a audience.Audience) []graph.Column {
 	columns := make([]graph.Column, len(a.Columns))
 	for i, column := range a.Columns {

@@ -15,7 +15,7 @@ import (
 	"lemma/page"
 )
 
-// Enrollment is the only one of a profile.
+// Enrollment is the only enrollment of a profile.
 func (b *Fixture) Enrollment(flow uuid.UUID, profile string) query.Enrollment {
 	b.T.Helper()
 	all := b.Enrollments(flow, profile)
@@ -25,7 +25,7 @@ func (b *Fixture) Enrollment(flow uuid.UUID, profile string) query.Enrollment {
 	return all[0]
 }
 
-// Enrollments are all of a profile in a flow.
+// Enrollments are all enrollments of a profile in a flow.
 func (b *Fixture) Enrollments(flow uuid.UUID, profile string) []query.Enrollment {
 	b.T.Helper()
 	all, _, err := b.ListEnrollments(context.Background(), b.Workspace, query.EnrollmentFilter{FlowID: &flow, ProfileKey: profile},
@@ -37,7 +37,8 @@ func (b *Fixture) Enrollments(flow uuid.UUID, profile string) []query.Enrollment
 // Story is an enrollment's history in short: event@node.
 func (b *Fixture) Story(id uuid.UUID) string {
 	b.T.Helper()
-	rows, err := b.Pool.Query(context.Background(), `select event || '@' || node from enrollment_steps where workspace_id = $1 and enrollment_id = $2 order by step`, b.Workspace, id)
+	rows, err := b.Pool.Query(context.Background(), `select event || '@' || node from enrollment_steps where workspace_id = $1
+		and enrollment_id = $2 order by step`, b.Workspace, id)
 	b.Must(err)
 	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	b.Must(err)
@@ -66,7 +67,7 @@ func (b *Fixture) Flow(id uuid.UUID) flows.Flow {
 	return f
 }
 
-// Wants asks for an error of a kind, and answers it.
+// Wants fails the test unless err is of a kind, and returns it.
 func (b *Fixture) Wants(kind lemma.Kind, err error) *lemma.Error {
 	b.T.Helper()
 	var e *lemma.Error
@@ -91,12 +92,13 @@ func Second[T any](_ T, err error) error { return err }
 // ThirdOf is the error of a call with three results.
 func ThirdOf[T any](_ T, _ string, err error) error { return err }
 
-// Everybody is all that a publish must leave alone, in one text.
-func (b *Fixture) Everybody(flow uuid.UUID) string {
+// Snapshot is all that a publish must not change, as one text.
+func (b *Fixture) Snapshot(flow uuid.UUID) string {
 	b.T.Helper()
 	var text string
 	b.Must(b.Pool.QueryRow(context.Background(), `
-		select coalesce(string_agg(e::text, E'\n' order by id), '') from enrollments e where workspace_id = $1 and flow_id = $2`, b.Workspace, flow).Scan(&text))
+		select coalesce(string_agg(e::text, E'\n' order by id), '') from enrollments e where workspace_id = $1 and flow_id = $2`, b.Workspace,
+		flow).Scan(&text))
 	return text
 }
 

@@ -30,7 +30,7 @@ import (
 	"lemma/webhooks"
 )
 
-// Fixture is a workspace with a customer's database of its own.
+// Fixture is a workspace with a customer's database.
 type Fixture struct {
 	T         *testing.T
 	Pool      *pgxpool.Pool
@@ -71,7 +71,8 @@ func New(t *testing.T, n int, change ...func(*flows.Config)) *Fixture {
 	b.Workspace = pgtest.Workspace(t, b.Pool)
 	shop, dsn := b.NewShop()
 	b.Shop = shop
-	b.Exec(b.Shop, `insert into customers select 'c' || i, 'c' || i || '@shop.example', 'N' || i, case when i % 2 = 0 then 'DE' else 'US' end, 'Europe/Berlin' from generate_series(1, $1::int) i`, n)
+	b.Exec(b.Shop, `insert into customers select 'c' || i, 'c' || i || '@shop.example', 'N' || i, case when i % 2 = 0 then 'DE'
+		else 'US' end, 'Europe/Berlin' from generate_series(1, $1::int) i`, n)
 
 	box, err := secrets.ParseKeys(secrets.NewKey())
 	b.Must(err)
@@ -92,7 +93,8 @@ func New(t *testing.T, n int, change ...func(*flows.Config)) *Fixture {
 	source, err := audiences.CreateSource(ctx, b.Workspace, audience.NewSource{ID: lemma.NewID(), Name: "shop", Kind: "postgres", DSN: dsn})
 	b.Must(err)
 	aud, err := audiences.Create(ctx, b.Workspace, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: "all",
-		SQL: "select id, email, name, country, zone, renews_on, opted_out from customers", KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
+		SQL: "select id, email, name, country, zone, renews_on, opted_out from customers", KeyColumn: "id", EmailColumn: "email",
+		OptedOutColumn: "opted_out"})
 	b.Must(err)
 	tpl, err := b.Deps.Templates.Create(ctx, b.Workspace, message.NewTemplate{ID: lemma.NewID(), Name: "hello",
 		Content: message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"}})
@@ -103,14 +105,16 @@ func New(t *testing.T, n int, change ...func(*flows.Config)) *Fixture {
 	return b
 }
 
-// NewShop is a shop without customers: as its owner, and as who may read it.
+// NewShop is a shop without customers: a pool of its owner, and the DSN of its reader.
 func (b *Fixture) NewShop() (shop *pgxpool.Pool, dsn string) {
 	b.T.Helper()
 	shop = pgtest.Empty(b.T)
-	b.Exec(shop, `create table customers (id text primary key, email text, name text, country text, zone text, renews_on date, opted_out boolean default false)`)
+	b.Exec(shop, `create table customers (id text primary key, email text, name text, country text, zone text, renews_on date,
+		opted_out boolean default false)`)
 	b.Exec(shop, `create table orders (customer_id text, at timestamptz not null default now())`)
 	role := "reader_" + uuid.NewString()[:8]
-	b.Exec(shop, fmt.Sprintf(`create role %s login; grant select on all tables in schema public to %s; revoke create on schema public from public`, role, role))
+	b.Exec(shop, fmt.Sprintf(`create role %s login; grant select on all tables in schema public to %s; revoke create on schema public
+		from public`, role, role))
 	b.T.Cleanup(func() { _, _ = shop.Exec(context.Background(), `drop owned by `+role+`; drop role `+role) })
 	return shop, DSN(shop, role)
 }
@@ -145,8 +149,8 @@ func (b *Fixture) Another(change ...func(*flows.Config)) *Node {
 	return NewNode(b.Deps, cfg)
 }
 
-// Definition fills in the ids: $audience, $provider, $template and $source
-// stand for those of the bundle, and a node "send" for a whole send node.
+// Definition fills in the ids: $audience, $provider, $template and $source are those of
+// the fixture, and $send is the body of a send node.
 func (b *Fixture) Definition(text string) json.RawMessage {
 	return json.RawMessage(strings.NewReplacer(
 		"$audience", lemma.FormatID(lemma.PrefixAudience, b.Audience), "$source", lemma.FormatID(lemma.PrefixDataSource, b.Source),
@@ -176,7 +180,7 @@ func (b *Fixture) PublishNext(flow uuid.UUID, text string, in flows.InFlight) in
 	return v.Version
 }
 
-// What most tests ask for is asked once.
+// CreateVersion is Flows.CreateVersion without a request.
 func (b *Fixture) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.RawMessage) (flows.Version, error) {
 	return b.Flows.CreateVersion(ctx, ws, flow, d, uuid.Nil)
 }
@@ -220,7 +224,7 @@ func Properties(text string) func(*intake.Event) {
 	return func(e *intake.Event) { e.Properties = json.RawMessage(text) }
 }
 
-// Settle advances until nobody is due.
+// Settle advances until no enrollment is due.
 func (b *Fixture) Settle() {
 	b.T.Helper()
 	for range 10_000 {
@@ -233,9 +237,10 @@ func (b *Fixture) Settle() {
 	b.T.Fatal("it never settles down")
 }
 
-// Pass lets time go by for everybody who waits: what is due within d becomes due.
+// Pass simulates that time passes: waits that end within d become due.
 func (b *Fixture) Pass(d time.Duration) {
-	b.Exec(b.Pool, `update enrollments set resume_at = resume_at - $2::interval, waiting_since = waiting_since - $2::interval where workspace_id = $1 and status = 'active'`, b.Workspace, d)
+	b.Exec(b.Pool, `update enrollments set resume_at = resume_at - $2::interval, waiting_since = waiting_since - $2::interval
+		where workspace_id = $1 and status = 'active'`, b.Workspace, d)
 }
 
 // NewDraft makes a flow that is not published.
@@ -270,7 +275,7 @@ func (b *Fixture) RecordOfAll(n int, event string) {
 	b.Must(err)
 }
 
-// Endpoint makes a webhook endpoint, and answers its id.
+// Endpoint makes a webhook endpoint, and returns its id.
 func (b *Fixture) Endpoint() string {
 	b.T.Helper()
 	e, _, err := b.Deps.Webhooks.Create(context.Background(), b.Workspace,
@@ -279,12 +284,13 @@ func (b *Fixture) Endpoint() string {
 	return lemma.FormatID(lemma.PrefixEndpoint, e.ID)
 }
 
-// Patient are audiences that wait a long while for their sources, and a function
-// that makes another of them, with a data source of its own.
+// Patient are audiences with a long timeout, and a function that makes another data source
+// with its audience.
 func (b *Fixture) Patient() (*audience.Audiences, func(ws uuid.UUID) uuid.UUID) {
 	b.T.Helper()
 	var role string
-	b.Must(b.Shop.QueryRow(context.Background(), `select grantee from information_schema.role_table_grants where table_name = 'customers' and grantee like 'reader_%'`).Scan(&role))
+	b.Must(b.Shop.QueryRow(context.Background(), `select grantee from information_schema.role_table_grants where table_name = 'customers'
+		and grantee like 'reader_%'`).Scan(&role))
 	box, err := secrets.ParseKeys(secrets.NewKey())
 	b.Must(err)
 	a := audience.New(b.Pool, box, audience.Options{AllowPrivate: true, AllowUnix: true, LookupTimeout: time.Minute})
@@ -302,7 +308,7 @@ func (b *Fixture) Patient() (*audience.Audiences, func(ws uuid.UUID) uuid.UUID) 
 	}
 }
 
-// PollOne polls once, and asks that one was due.
+// PollOne polls once, and fails unless a poll was due.
 func (b *Fixture) PollOne() {
 	b.T.Helper()
 	if was, err := b.PollOnce(context.Background()); !was || err != nil {
@@ -310,12 +316,12 @@ func (b *Fixture) PollOne() {
 	}
 }
 
-// MakePollsDue makes all audiences due.
+// MakePollsDue makes the polls of all audiences due.
 func (b *Fixture) MakePollsDue() {
 	b.Exec(b.Pool, `update flow_polls set next_at = now()`)
 }
 
-// PollFlow polls the audience of a flow, and answers how many that enrolls.
+// PollFlow polls the audience of a flow, and returns how many enroll.
 func (b *Fixture) PollFlow(flow uuid.UUID) int {
 	b.T.Helper()
 	before := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow)
@@ -325,7 +331,7 @@ func (b *Fixture) PollFlow(flow uuid.UUID) int {
 	return b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow) - before
 }
 
-// TimeOut ends everybody's wait here and now, although it began only just now.
+// TimeOut ends all waits now, as if they had just begun.
 func (b *Fixture) TimeOut() {
 	b.T.Helper()
 	b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'`, b.Workspace)
@@ -333,13 +339,14 @@ func (b *Fixture) TimeOut() {
 }
 
 // Refuse writes a refusal, minutes ago.
-func (b *Fixture) Refuse(flow any, who, reason string, ago time.Duration) {
+func (b *Fixture) Refuse(flow any, profile, reason string, ago time.Duration) {
 	b.T.Helper()
-	b.Exec(b.Pool, `insert into refusals (workspace_id, flow_id, key, profile_key, reason, source, at) values ($1, $2, $3, $4, $5, 'event', date_trunc('minute', now()) - $6::interval)`,
-		b.Workspace, flow, lemma.NewID(), who, reason, ago)
+	b.Exec(b.Pool, `insert into refusals (workspace_id, flow_id, key, profile_key, reason, source, at)
+		values ($1, $2, $3, $4, $5, 'event', date_trunc('minute', now()) - $6::interval)`,
+		b.Workspace, flow, lemma.NewID(), profile, reason, ago)
 }
 
-// PutBack puts somebody on a node manually, and lets its go on from there.
+// PutBack moves an enrollment to a node manually, and lets it advance from there.
 func (b *Fixture) PutBack(id uuid.UUID, node string) query.Step {
 	b.T.Helper()
 	b.Must(Second(b.Move(context.Background(), b.Workspace, id, nil, node)))
@@ -358,7 +365,7 @@ func (b *Fixture) AnsweringEndpoint(status *atomic.Int32) string {
 	return lemma.FormatID(lemma.PrefixEndpoint, e.ID)
 }
 
-// CallWebhooks has the outbox call what is due.
+// CallWebhooks makes the outbox send the messages that are due.
 func (b *Fixture) CallWebhooks() {
 	b.T.Helper()
 	if n, err := b.Deps.Webhooks.RunOnce(context.Background()); err != nil || n != 1 {

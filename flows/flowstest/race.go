@@ -20,22 +20,22 @@ import (
 	"lemma/flows/intake"
 )
 
-// Races with real workers, each stopped between its steps and let go in every
-// order that matters. Nothing here waits for time to pass: a worker stands at a
-// stage, or it waits for a lock, and the test sees which.
+// Races with real workers. Each is stopped between its steps and continued in every order
+// that matters. No test sleeps: a worker has reached a stage, or it waits for a lock, and
+// the test checks which.
 
 //go:embed testdata/invariants.sql
 var invariantsSQL string
 
-// Invariants asks the database which promise is broken.
+// Invariants checks the properties of flows in the database.
 func (b *Fixture) Invariants(when ...any) {
 	b.T.Helper()
 	rows, err := b.Pool.Query(context.Background(), invariantsSQL, b.Workspace)
 	b.Must(err)
 	broken, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (text string, err error) {
-		var fault, who string
-		err = row.Scan(&fault, &who)
-		return fault + ": " + who, err
+		var fault, where string
+		err = row.Scan(&fault, &where)
+		return fault + ": " + where, err
 	})
 	b.Must(err)
 	for _, fault := range broken {
@@ -43,13 +43,13 @@ func (b *Fixture) Invariants(when ...any) {
 	}
 }
 
-// Task is something that goes on beside the test.
+// Task is a function that runs beside the test.
 type Task struct {
 	Done chan struct{}
 	Err  error
 }
 
-// Start does something beside the test.
+// Start runs a function beside the test.
 func Start(do func() error) *Task {
 	t := &Task{Done: make(chan struct{})}
 	go func() {
@@ -59,20 +59,19 @@ func Start(do func() error) *Task {
 	return t
 }
 
-// Stopped is a worker of a node of its own that stands still at one stage of
-// its first chunk until it is let go.
+// Stopped is a worker of its own node that stops at one stage of its first chunk until it
+// is continued.
 type Stopped struct {
 	*Node
 	*Task
-	ctx     context.Context
+	ctx     context.Context //nolint:containedctx // of the worker, which Cancel stops
 	Cancel  context.CancelFunc
 	N       int
-	Reached chan struct{} // closed when it stands there
-	Leave   chan struct{} // closed to let it go
+	Reached chan struct{} // closed when it has reached the stage
+	Leave   chan struct{} // closed to continue it
 }
 
-// StopAt starts a worker that will stand still at a stage. What it does there
-// is done first.
+// StopAt starts a worker that stops at a stage, and first runs what there.
 func (b *Fixture) StopAt(stage string, what ...func()) *Stopped {
 	return b.StopNode(b.Another(), stage, what...)
 }
@@ -80,7 +79,7 @@ func (b *Fixture) StopAt(stage string, what ...func()) *Stopped {
 // StopNode is StopAt with a worker of a given node.
 func (b *Fixture) StopNode(f *Node, stage string, what ...func()) *Stopped {
 	w := &Stopped{Node: f, Reached: make(chan struct{}), Leave: make(chan struct{})}
-	w.ctx, w.Cancel = context.WithCancel(context.Background())
+	w.ctx, w.Cancel = context.WithCancel(context.Background()) //nolint:gosec // the next line cancels it
 	b.T.Cleanup(w.Cancel)
 	var once sync.Once
 	f.Hook.Do = func(at string) {
@@ -101,14 +100,14 @@ func (b *Fixture) StopNode(f *Node, stage string, what ...func()) *Stopped {
 	return w
 }
 
-// End lets the worker go and waits until it is done.
+// End continues the worker and waits until it ends.
 func (w *Stopped) End() error {
 	close(w.Leave)
 	<-w.Done
 	return w.Err
 }
 
-// Waits counts who waits for a lock.
+// Waits counts the sessions that wait for a lock.
 func (b *Fixture) Waits() (n int) {
 	b.T.Helper()
 	b.Must(b.Pool.QueryRow(context.Background(),
@@ -116,7 +115,7 @@ func (b *Fixture) Waits() (n int) {
 	return n
 }
 
-// Until waits for one of the channels, or until more than before wait for a lock.
+// Until waits for one of the channels, or until more than before sessions wait for a lock.
 func (b *Fixture) Until(before int, any ...<-chan struct{}) {
 	b.T.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
@@ -131,33 +130,33 @@ func (b *Fixture) Until(before int, any ...<-chan struct{}) {
 			return
 		}
 	}
-	b.T.Fatal("it neither ends nor waits for anybody")
+	b.T.Fatal("it neither ends nor waits for a lock")
 }
 
-// Stands waits until a worker is at its stage.
+// Stands waits until a worker has reached its stage.
 func (b *Fixture) Stands(w *Stopped) {
 	b.T.Helper()
 	select {
 	case <-w.Reached:
 	case <-w.Done:
-		b.T.Fatalf("the worker was done before it came there: %d, %v", w.N, w.Err)
+		b.T.Fatalf("the worker ended before the stage: %d, %v", w.N, w.Err)
 	case <-time.After(20 * time.Second):
-		b.T.Fatal("the worker never came there")
+		b.T.Fatal("the worker never reached the stage")
 	}
 }
 
-// StealShards makes every turn free for another worker, as when its holder has
-// outlived its lease.
+// StealShards frees all shards, as if their leases had expired.
 func (b *Fixture) StealShards() {
 	b.T.Helper()
-	b.Exec(b.Pool, `update flow_shards set lease_until = now() - interval '1 second' where workspace_id = $1 and lease_until is not null`, b.Workspace)
+	b.Exec(b.Pool, `update flow_shards set lease_until = now() - interval '1 second' where workspace_id = $1 and lease_until is not null`,
+		b.Workspace)
 }
 
 // Stages are those of a worker, in their order.
 var Stages = []string{"read", "evaluated", "locked", "acted", "committed"}
 
-// Scene is a flow with c1, whom a worker is about to move, and c2, who waits.
-// c1's wait is over if c1 awakes; otherwise c1 has yet to enter.
+// Scene is a flow with c1, which a worker is about to move, and c2, which waits. With
+// awakes, c1's wait is over; otherwise c1 has not entered the first node.
 type Scene struct {
 	*Fixture
 	FlowID uuid.UUID
@@ -189,13 +188,14 @@ func (b *Fixture) SceneOf(text string, awakes bool) *Scene {
 	return s
 }
 
-// Wake makes one person's wait over.
+// Wake ends the wait of one enrollment.
 func (b *Fixture) Wake(id uuid.UUID) {
 	b.T.Helper()
-	b.Exec(b.Pool, `update enrollments set waiting_since = waiting_since - (resume_at - now()), resume_at = now() where workspace_id = $1 and id = $2`, b.Workspace, id)
+	b.Exec(b.Pool, `update enrollments set waiting_since = waiting_since - (resume_at - now()), resume_at = now() where workspace_id = $1
+		and id = $2`, b.Workspace, id)
 }
 
-// Row is all that is known of somebody.
+// Row is an enrollment's row with the number of its notifications.
 func (b *Fixture) Row(id uuid.UUID) (text string) {
 	b.Must(b.Pool.QueryRow(context.Background(), `
 		select e::text || (select count(*) from notifications n where n.workspace_id = e.workspace_id and n.enrollment_id = e.id)
@@ -203,7 +203,7 @@ func (b *Fixture) Row(id uuid.UUID) (text string) {
 	return text
 }
 
-// Finish lets everybody come to the end.
+// Finish advances all enrollments to their end.
 func (s *Scene) Finish() {
 	s.T.Helper()
 	if s.Fixture.Flow(s.FlowID).Status == flows.Paused {
@@ -218,7 +218,7 @@ func (s *Scene) Finish() {
 	s.Settle()
 	s.Must(s.Tick(context.Background()))
 	if n := s.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'active'`, s.FlowID); n != 0 {
-		s.T.Errorf("%d never arrive", n)
+		s.T.Errorf("%d enrollments do not end", n)
 	}
 }
 
@@ -233,7 +233,7 @@ func Conflicts(f *Node) int {
 	return int(all[0].GetMetric()[0].GetCounter().GetValue())
 }
 
-// Tracer sees every statement of a pool. It can stop one, and counts.
+// Tracer counts the statements of a pool, and can stop one.
 type Tracer struct {
 	Stop      func(sql string) // may block
 	Begun     atomic.Int32
@@ -260,24 +260,29 @@ func (t *Tracer) end(err error) {
 	}
 }
 
+// TraceQueryStart implements pgx.QueryTracer.
 func (t *Tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
 	t.see(d.SQL)
 	return ctx
 }
 
+// TraceQueryEnd implements pgx.QueryTracer.
 func (t *Tracer) TraceQueryEnd(_ context.Context, _ *pgx.Conn, d pgx.TraceQueryEndData) { t.end(d.Err) }
 
+// TraceBatchStart implements pgx.BatchTracer.
 func (t *Tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	return ctx
 }
 
+// TraceBatchQuery implements pgx.BatchTracer.
 func (t *Tracer) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
 	t.end(d.Err)
 }
 
+// TraceBatchEnd implements pgx.BatchTracer.
 func (t *Tracer) TraceBatchEnd(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchEndData) { t.end(d.Err) }
 
-// OwnPool is a second pool on the bundle's database, to check and to break.
+// OwnPool is a second pool on the fixture's database.
 func (b *Fixture) OwnPool(change func(*pgxpool.Config)) *pgxpool.Pool {
 	b.T.Helper()
 	cfg := b.Pool.Config()
@@ -288,7 +293,7 @@ func (b *Fixture) OwnPool(change func(*pgxpool.Config)) *pgxpool.Pool {
 	return own
 }
 
-// Traced is a node whose statements are seen.
+// Traced is a node with a Tracer.
 func (b *Fixture) Traced() (*Node, *Tracer) {
 	b.T.Helper()
 	seen := &Tracer{}
@@ -297,25 +302,26 @@ func (b *Fixture) Traced() (*Node, *Tracer) {
 	return NewNode(deps, b.Config), seen
 }
 
-// Cut ends connections at the server.
+// Cut terminates connections at the server.
 func (b *Fixture) Cut(application string) {
-	b.Exec(b.Pool, `select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = current_database() and application_name = $1`, application)
+	b.Exec(b.Pool, `select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = current_database()
+		and application_name = $1`, application)
 }
 
-// Deaf is a connection that hears nothing more once a commit has been applied.
-type Deaf struct {
+// LostAnswer is a connection that breaks after a commit was applied, before its answer.
+type LostAnswer struct {
 	net.Conn
 	Armed, Asked *atomic.Bool
 }
 
-func (d Deaf) Write(p []byte) (int, error) {
+func (d LostAnswer) Write(p []byte) (int, error) {
 	if strings.Contains(string(p), "commit") && d.Armed.Load() {
 		d.Asked.Store(true)
 	}
 	return d.Conn.Write(p)
 }
 
-func (d Deaf) Read(p []byte) (int, error) {
+func (d LostAnswer) Read(p []byte) (int, error) {
 	n, err := d.Conn.Read(p)
 	if d.Asked.CompareAndSwap(true, false) {
 		d.Armed.Store(false)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Outcomes of those that are active in other versions.
+// Actions on enrollments that are active in other versions.
 const (
 	Stays    = "stay"
 	Moves    = "move"
@@ -20,19 +20,19 @@ const (
 	TimerRestarted = "restarted"
 )
 
-// Action is what becomes of whoever stands on a node of a version. Plan tells it
-// and a move makes it so: there is no second place that decides it.
+// Action is what a publish does to enrollments on a node of another version. Plan shows it
+// and the move carries it out; nothing else decides it.
 type Action struct {
 	Kind     string
-	Node     string // moves: where to
-	Timer    string // moves: what becomes of the wait, should there be one
+	Node     string // move: the target node
+	Timer    string // move: what happens to the wait, if there is one
 	Shift    time.Duration
-	AskAgain bool // it waits for a webhook's answer, which wakes for the step that it was: it has to be asked for again
+	AskAgain bool // it waits for a webhook's answer, which names the old step: the wait has to be registered again
 }
 
-// ActionFor follows a node of one version into another. Who has yet to enter the
-// first node has yet to enter it there. A node that both have is itself unless
-// the map says otherwise; one that is gone needs the map.
+// ActionFor maps a node of one version to another version. An enrollment that has not
+// entered the first node has not entered it there either. A node that both versions have
+// maps to itself unless nodes has another target; a node that is gone needs a target.
 func ActionFor(from *Definition, node string, to *Definition, nodes map[string]*string) Action {
 	if node == "" {
 		return Action{Kind: Moves, Timer: TimerKept}
@@ -57,12 +57,11 @@ func ActionFor(from *Definition, node string, to *Definition, nodes map[string]*
 	return f
 }
 
-// waits are the types of nodes that somebody stands on while time passes.
+// waits are the types of nodes on which time passes.
 var waits = []string{Delay, WaitUntil, WaitForEvent, Webhook}
 
-// timerOf compares a node's wait in two versions. One that is as it was goes on
-// as if nothing had happened; one that only got longer or shorter began when it
-// began; any other begins anew.
+// timerOf compares a node's wait in two versions. An unchanged wait continues; one that
+// only got longer or shorter is shifted; any other begins again.
 func timerOf(was, is Node) (timer string, shift time.Duration) {
 	if was.Type != is.Type || !slices.Contains(waits, was.Type) {
 		return TimerRestarted, 0
@@ -98,8 +97,8 @@ func longer(was, is string) time.Duration {
 	return after - before
 }
 
-// Reachable are the nodes of a version that whoever stands on one of them may
-// still come to, with those themselves. The empty node is before the start.
+// Reachable are the nodes of a version that enrollments on one of the nodes standing may
+// still reach, with those nodes themselves. The empty node is before the start.
 func Reachable(d *Definition, standing []string) map[string]bool {
 	seen := map[string]bool{}
 	next := slices.Clone(standing)

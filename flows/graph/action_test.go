@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Every pair of two waits, against a table in words.
+// Every pair of waits, against a table.
 func TestTimers(t *testing.T) {
 	for name, c := range map[string]struct {
 		was, is string
@@ -39,7 +39,7 @@ func TestTimers(t *testing.T) {
 	}
 }
 
-// A way out for the missing date is one by which somebody may still come to a node.
+// The path for a missing date makes its node reachable.
 func TestOnMissingCountsAsAPath(t *testing.T) {
 	t.Parallel()
 	d := &Definition{Nodes: map[string]Node{"a": {Type: WaitUntil, Next: "b", OnMissing: "c"}, "b": {Type: Exit}, "c": {Type: Exit}}}

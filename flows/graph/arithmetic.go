@@ -14,10 +14,10 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// CEL compares numbers of different types and does not compute with them, so
-// that trigger.properties.total * 2 > 3 passes the checker and no total ever
-// answers it. Here it computes: with doubles as soon as one is a double, and
-// exactly wherever whole numbers beyond 2^53 are involved.
+// CEL compares numbers of different types but does not compute with them:
+// trigger.properties.total * 2 > 3 would pass the checker and fail for every value. Here
+// it computes: with doubles as soon as one operand is a double, and exactly where whole
+// numbers beyond 2^53 are involved.
 
 // operation is an arithmetic operator, for numbers of one type and of several.
 type operation struct {
@@ -58,20 +58,20 @@ func standard() []cel.EnvOption {
 	return append([]cel.EnvOption{cel.StdLib(cel.StdLibSubset(subset))}, options...)
 }
 
-// function declares what CEL does, and the pairs that it leaves out.
+// function declares CEL's overloads, and the pairs that CEL lacks.
 func (op operation) function(f *decls.FunctionDecl) cel.EnvOption {
 	var all []cel.FunctionOpt
 	for _, o := range f.OverloadDecls() {
 		all = append(all, cel.Overload(o.ID(), o.ArgTypes(), o.ResultType()))
 	}
 	pairs := mixed
-	if op.name == "modulo" { // of which CEL has none of doubles
+	if op.name == "modulo" { // CEL has none for doubles
 		pairs = append([][2]*cel.Type{{cel.DoubleType, cel.DoubleType}}, mixed...)
 	}
 	for _, p := range pairs {
 		result := cel.DoubleType
 		if p[0] != cel.DoubleType && p[1] != cel.DoubleType {
-			result = cel.DynType // int or uint, as it fits
+			result = cel.DynType // int or uint, whichever holds the result
 		}
 		all = append(all, cel.Overload(op.name+"_"+p[0].TypeName()+"_"+p[1].TypeName(), p[:], result))
 	}
@@ -113,7 +113,7 @@ func isNumber(v ref.Val) bool {
 	return t == types.DoubleType || t == types.IntType || t == types.UintType
 }
 
-// wholeOf answers a whole number to the digit.
+// wholeOf returns a whole number exactly.
 func wholeOf(v ref.Val) (n *big.Int, whole bool) {
 	switch v := v.(type) {
 	case types.Int:
@@ -128,10 +128,10 @@ func wholeOf(v ref.Val) (n *big.Int, whole bool) {
 	return nil, false
 }
 
-// small reports that a double holds the number and its neighbours.
+// small reports whether a double holds the number and its neighbours.
 func small(n *big.Int) bool { return n.IsInt64() && n.Int64() < exactly && n.Int64() > -exactly }
 
-// fits is a whole number in the type that holds it.
+// fits returns a whole number in the type that holds it.
 func fits(n *big.Int) ref.Val {
 	switch {
 	case n.IsInt64():

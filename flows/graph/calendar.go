@@ -10,7 +10,7 @@ import (
 	"lemma"
 )
 
-// A day's time, local.
+// clock is a local time of day.
 type clock struct{ hour, minute, second int }
 
 func parseClock(s string) (clock, bool) {
@@ -29,10 +29,10 @@ func parseWeekday(s string) (time.Weekday, bool) {
 	return time.Weekday(i), i >= 0
 }
 
-// zones keeps what was loaded; only names that exist get in, so it stays small.
+// zones caches loaded zones; only names that exist get in, so it stays small.
 var zones sync.Map
 
-// loadZone is lemma.Zone, remembered.
+// loadZone is lemma.Zone, cached.
 func loadZone(name string) (*time.Location, bool) {
 	if zone, ok := zones.Load(name); ok {
 		return zone.(*time.Location), true
@@ -45,7 +45,7 @@ func loadZone(name string) (*time.Location, bool) {
 	return zone, true
 }
 
-// A day of the calendar.
+// day is a day of the calendar.
 type day struct {
 	year  int
 	month time.Month
@@ -57,7 +57,7 @@ func dayOf(t time.Time) day {
 	return day{y, m, d}
 }
 
-// plus counts days on the calendar, whatever their length in hours.
+// plus adds days of the calendar, whatever their length in hours.
 func (d day) plus(n int) day {
 	return dayOf(time.Date(d.year, d.month, d.day+n, 0, 0, 0, 0, time.UTC))
 }
@@ -66,14 +66,13 @@ func (d day) weekday() time.Weekday {
 	return time.Date(d.year, d.month, d.day, 0, 0, 0, 0, time.UTC).Weekday()
 }
 
-// in answers the instant at which a zone's clocks show this day and time. When
-// they never do, since they are set forward over it, it is the first instant
-// after the gap; when they do twice, it is the first of the two. time.Date
-// promises neither.
+// in returns the instant at which a zone's clocks show this day and time. If the clocks
+// are set forward over that time, it is the first instant after the gap; if they show it
+// twice, it is the first of the two. time.Date guarantees neither.
 func (d day) in(zone *time.Location, c clock) time.Time {
 	wall := time.Date(d.year, d.month, d.day, c.hour, c.minute, c.second, 0, time.UTC)
-	// No zone is further from UTC than 26 hours: begin before, and go on from
-	// one stretch of equal offset to the next.
+	// No zone is further from UTC than 26 hours: begin before, and go on from one stretch
+	// of equal offset to the next.
 	for t := wall.Add(-26 * time.Hour).In(zone); ; {
 		start, end := t.ZoneBounds()
 		_, offset := t.Zone()
@@ -89,7 +88,7 @@ func (d day) in(zone *time.Location, c clock) time.Time {
 	}
 }
 
-// when is what a wait_until waits for, read once.
+// when is what a wait_until waits for, parsed once.
 type when struct {
 	clock      clock
 	hasClock   bool
@@ -100,24 +99,21 @@ type when struct {
 	zoneColumn string
 }
 
-// Until answers until when a wait_until waits: the first instant, not before
-// now, that fits all of what the node says.
+// Until returns when a wait_until ends: the first instant, not before now, that fits
+// all fields of the node.
 //
 //   - Without a date it is the next local time on one of the weekdays.
-//   - A date of the profile stands for the node's time, or midnight, of that
-//     day; whole days of the offset are counted on the calendar, so that three
-//     days before at 09:00 is 09:00 whatever the clocks do in between.
-//   - A timestamp of the profile is that instant plus the offset, or, with a
-//     time, that time on its local day.
-//   - A date that is past, with its time and the offset, is now: there is no
-//     wait, whatever the weekdays.
-//   - A date more than ten years ahead is no date to wait for: 9999-12-31 often
-//     stands for never.
-//   - A date yet to come that falls on none of the weekdays moves on to the next
-//     of them.
+//   - A date of the profile gives the node's time, or midnight, of that day. Whole days
+//     of the offset are counted on the calendar: three days before at 09:00 is 09:00
+//     whatever the clocks do in between.
+//   - A timestamp of the profile is that instant plus the offset, or, with a time, that
+//     time on its local day.
+//   - A date that is past, with its time and the offset, is now: there is no wait,
+//     whatever the weekdays.
+//   - A date more than ten years ahead is not waited for: 9999-12-31 often means never.
+//   - A future date that falls on none of the weekdays moves to the next of them.
 //
-// A column without a value that can be read as a date is an error, whose text
-// quotes no data.
+// A column without a readable date is an error, whose text quotes no data.
 func (c *Compiled) Until(now time.Time, profile map[string]any) (time.Time, error) {
 	w := c.when
 	if w == nil {
@@ -143,11 +139,11 @@ func (c *Compiled) Until(now time.Time, profile map[string]any) (time.Time, erro
 	return w.next(t, zone), nil
 }
 
-// farthest is how many years ahead a date may be waited for.
+// farthest is how many years ahead a date may be.
 const farthest = 10
 
-// UnknownZone answers the zone that a wait_until goes by because the profile's
-// own is none. A profile without a zone has no unknown one.
+// UnknownZone returns the zone that a wait_until uses because the profile's own is
+// unknown. A profile without a zone has no unknown one.
 func (c *Compiled) UnknownZone(profile map[string]any) (instead string, unknown bool) {
 	if c.when == nil || c.when.zoneColumn == "" {
 		return "", false
@@ -162,7 +158,7 @@ func (c *Compiled) UnknownZone(profile map[string]any) (instead string, unknown 
 	return c.when.zone.String(), true
 }
 
-// zoneOf is the profile's zone when it has a valid one, else the node's.
+// zoneOf is the profile's zone if it is valid, else the node's.
 func (w *when) zoneOf(profile map[string]any) *time.Location {
 	if w.zoneColumn != "" {
 		name, _ := profile[w.zoneColumn].(string)
@@ -173,8 +169,8 @@ func (w *when) zoneOf(profile map[string]any) *time.Location {
 	return w.zone
 }
 
-// next is the first fitting time from an instant on. It begins a day early and
-// looks two weeks ahead, since a gap can take a whole day out of a zone.
+// next is the first fitting time from an instant on. It begins a day early and covers two
+// weeks, since a gap can remove a whole day from a zone.
 func (w *when) next(from time.Time, zone *time.Location) time.Time {
 	today := dayOf(from.In(zone))
 	for n := -1; n <= 15; n++ {
@@ -205,7 +201,7 @@ func (w *when) date(profile map[string]any, zone *time.Location) (time.Time, err
 	return d.plus(int(whole)).in(zone, w.clock).Add(w.offset % (24 * time.Hour)), nil
 }
 
-// readDate answers a day, or an instant, as the audience writes them.
+// readDate returns a day, or an instant, in the formats that audiences return.
 func readDate(column string, profile map[string]any) (day, time.Time, error) {
 	text, ok := profile[column].(string)
 	if !ok {

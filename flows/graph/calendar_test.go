@@ -48,7 +48,7 @@ func TestWallClock(t *testing.T) {
 	}
 }
 
-// Where a wall clock's time is there once, time.Date is right, and we agree.
+// Where a wall clock's time exists once, time.Date is right, and Lemma agrees.
 func TestWallClockAgreesWithGo(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/Sao_Paulo",
@@ -61,7 +61,7 @@ func TestWallClockAgreesWithGo(t *testing.T) {
 			if got.Equal(at) {
 				continue
 			}
-			// The hour that is there twice: the first of both shows the same.
+			// The hour that exists twice: the first of both shows the same.
 			if got.Format(time.DateTime) != local.Format(time.DateTime) || !got.Before(at) {
 				t.Fatalf("%s: %s became %s", name, local, got)
 			}
@@ -82,7 +82,8 @@ func TestUntil(t *testing.T) {
 			`{"zone": null}`, "2026-11-21T07:00:00Z"},
 		{"the profile has a wrong zone", `"time": "09:00", "zone": "Europe/Kyiv", "zone_column": "zone"`, "2026-11-21T00:00:00Z",
 			`{"zone": "Local"}`, "2026-11-21T07:00:00Z"},
-		{"her today is not ours", `"time": "09:00", "zone_column": "zone"`, "2026-11-20T23:30:00Z", `{"zone": "Pacific/Auckland"}`,
+		{"the profile's today is another day than ours", `"time": "09:00", "zone_column": "zone"`, "2026-11-20T23:30:00Z",
+			`{"zone": "Pacific/Auckland"}`,
 			"2026-11-21T20:00:00Z"},
 
 		{"next Monday", `"weekdays": ["mon"]`, "2026-11-21T12:00:00Z", `{}`, "2026-11-23T00:00:00Z"},
@@ -136,7 +137,7 @@ func TestUntil(t *testing.T) {
 
 		{"no date", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": null}`, "column born has no date"},
 		{"nine years ahead", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": "2035-11-21"}`, "2035-11-21T00:00:00Z"},
-		{"never, as some say", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": "9999-12-31"}`,
+		{"a date that stands for never", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": "9999-12-31"}`,
 			"column born holds a date that is more than 10 years ahead"},
 		{"beyond what can be written", `"date_column": "born", "offset": "P300D"`, "2026-11-21T12:00:00Z",
 			`{"born": "9999-12-31T23:59:59Z"}`, "column born holds a date that is more than 10 years ahead"},
@@ -152,7 +153,8 @@ func TestUntil(t *testing.T) {
 		{"no such day", `"date_column": "born"`, "2026-11-21T12:00:00Z", `{"born": "2026-02-30"}`,
 			"column born holds no date that can be read: YYYY-MM-DD or RFC 3339"},
 	} {
-		text := `{"audience_id": "a", "recurrence": {"policy": "once"}, "start": "w", "nodes": {"w": {"type": "wait_until", ` + c.node + `, "next": "x"}, "x": {"type": "exit"}}}`
+		text := `{"audience_id": "a", "recurrence": {"policy": "once"}, "start": "w", "nodes": {"w": {"type": "wait_until", ` + c.node +
+			`, "next": "x"}, "x": {"type": "exit"}}}`
 		node, _ := compileText(t, text).Node("w")
 		now, err := time.Parse(time.RFC3339Nano, c.now)
 		if err != nil {
@@ -168,24 +170,28 @@ func TestUntil(t *testing.T) {
 		}
 	}
 	if _, err := (&Compiled{ID: "x"}).Until(noon, nil); err == nil {
-		t.Error("a node that waits for no time")
+		t.Error("a node without a time has a deadline")
 	}
 }
 
 func TestParseDuration(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"P3D": "72h0m0s", "PT2H30M": "2h30m0s", "P1W": "168h0m0s", "-P3D": "-72h0m0s", "P1DT12H": "36h0m0s", "PT0.5S": "500ms", "PT1.000000001S": "1.000000001s",
-		"P1W2D": "216h0m0s", "PT90M": "1h30m0s", "PT0S": "0s", "P00D": "0s",
+		"P3D": "72h0m0s", "PT2H30M": "2h30m0s", "P1W": "168h0m0s", "-P3D": "-72h0m0s", "P1DT12H": "36h0m0s", "PT0.5S": "500ms",
+		"PT1.000000001S": "1.000000001s",
+		"P1W2D":          "216h0m0s", "PT90M": "1h30m0s", "PT0S": "0s", "P00D": "0s",
 	} {
 		if got, err := ParseDuration(text); err != nil || got.String() != want {
 			t.Errorf("%s: got %s, %v; want %s", text, got, err, want)
 		}
 	}
 	for text, want := range map[string]error{
-		"": errDuration, "P": errDuration, "PT": errDuration, "P1DT": errDuration, "3D": errDuration, "p3d": errDuration, "P3": errDuration, "PD": errDuration, "P 3D": errDuration,
-		"+P3D": errDuration, "--P3D": errDuration, "P-3D": errDuration, "P1.5D": errDuration, "PT1.5H": errDuration, "PT1.S": errDuration, "PT.5S": errDuration, "PT1.0000000001S": errDuration,
-		"PT1.5.5S": errDuration, "PT1M1H": errDuration, "P1D1W": errDuration, "P1D1D": errDuration, "PT1H T": errDuration, "P1H": errDuration, "PT1D": errDuration, "P١D": errDuration,
+		"": errDuration, "P": errDuration, "PT": errDuration, "P1DT": errDuration, "3D": errDuration, "p3d": errDuration, "P3": errDuration,
+		"PD": errDuration, "P 3D": errDuration,
+		"+P3D": errDuration, "--P3D": errDuration, "P-3D": errDuration, "P1.5D": errDuration, "PT1.5H": errDuration, "PT1.S": errDuration,
+		"PT.5S": errDuration, "PT1.0000000001S": errDuration,
+		"PT1.5.5S": errDuration, "PT1M1H": errDuration, "P1D1W": errDuration, "P1D1D": errDuration, "PT1H T": errDuration, "P1H": errDuration,
+		"PT1D": errDuration, "P١D": errDuration,
 		"P1Y": errCalendar, "P1M": errCalendar, "P1Y2DT3H": errCalendar,
 		"P99999999999999999999D": errTooLong, "P106752D": errTooLong, "P15250W": errTooLong, "P106751DT24H": errTooLong,
 	} {

@@ -12,7 +12,7 @@ import (
 	"lemma"
 )
 
-// More limits, of what a document's parts may be.
+// Further limits on parts of a document.
 const (
 	maxID          = 64
 	maxName        = 200
@@ -24,12 +24,12 @@ const (
 	minEvery       = time.Minute
 )
 
-// checker goes through a definition once, gathers every fault, and makes the
-// parts of the graph on the way.
+// checker reads a definition once, collects every fault, and builds the parts of the
+// graph.
 type checker struct {
 	flow     Flow
 	def      *Definition
-	tree     map[string]any // which fields were given
+	tree     map[string]any // which fields are present
 	facts    Facts
 	compiler *compiler
 	faults   []lemma.Field
@@ -61,7 +61,7 @@ func (c *checker) check() {
 	c.audience()
 }
 
-// graph is made of what check left, when that found nothing wrong.
+// graph builds the graph if check found no fault.
 func (c *checker) graph() *Graph {
 	c.g.order = order(c.def.Nodes)
 	c.g.columns = sorted(c.columns)
@@ -77,7 +77,7 @@ func (c *checker) triggers() {
 	for i, t := range c.def.Triggers {
 		pointer := index("/triggers", i)
 		if what := [2]string{t.Type, t.Event}; seen[what] {
-			c.fault(pointer, "duplicate", "there is such a trigger already; join their conditions with ||")
+			c.fault(pointer, "duplicate", "must differ from the other triggers; join conditions on one event with ||")
 		} else {
 			seen[what] = true
 		}
@@ -90,14 +90,14 @@ func (c *checker) trigger(pointer string, t Trigger) CompiledTrigger {
 	switch t.Type {
 	case "event":
 		c.event(at(pointer, "event"), t.Event, "trigger")
-		c.mustNot(at(pointer, "every"), t.Every != "", "only an audience is looked at every so often")
+		c.mustNot(at(pointer, "every"), t.Every != "", "only a trigger of type audience has it")
 	case "audience":
-		c.mustNot(at(pointer, "event"), t.Event != "", "an audience is no event")
+		c.mustNot(at(pointer, "event"), t.Event != "", "only a trigger of type event has it")
 		made.Every = c.duration(at(pointer, "every"), t.Every, minEvery, MaxDuration)
 	case "":
-		c.fault(at(pointer, "type"), "required", "a trigger is an event or an audience")
+		c.fault(at(pointer, "type"), "required", "must be event or audience")
 	default:
-		c.fault(at(pointer, "type"), "not_allowed", "a trigger is an event or an audience")
+		c.fault(at(pointer, "type"), "not_allowed", "must be event or audience")
 	}
 	made.Condition = c.condition(enrolling, at(pointer, "condition"), t.Condition)
 	return made
@@ -113,8 +113,8 @@ func (c *checker) recurrence() {
 	}
 	byDate := r.Policy == Daily || r.Policy == Weekly || r.Policy == Monthly
 	if slices.Contains(policies, r.Policy) {
-		c.mustNot("/recurrence/zone", r.Zone != "" && !byDate, "a zone is for daily, weekly and monthly")
-		c.mustNot("/recurrence/fields", len(r.Fields) > 0 && r.Policy != Fields, "fields are for the policy fields")
+		c.mustNot("/recurrence/zone", r.Zone != "" && !byDate, "is allowed only with daily, weekly and monthly")
+		c.mustNot("/recurrence/fields", len(r.Fields) > 0 && r.Policy != Fields, "is allowed only with the policy fields")
 	}
 	if zone, ok := c.zone("/recurrence/zone", r.Zone); ok {
 		c.g.zone = zone
@@ -137,9 +137,9 @@ func (c *checker) names(pointer string, names []string) {
 	for i, name := range names {
 		switch {
 		case name == "" || len(name) > maxName || strings.ContainsRune(name, 0):
-			c.fault(index(pointer, i), "invalid", "a name has 1 to %d bytes", maxName)
+			c.fault(index(pointer, i), "invalid", "must have 1 to %d bytes", maxName)
 		case slices.Contains(names[:i], name):
-			c.fault(index(pointer, i), "duplicate", "%s is there already", name)
+			c.fault(index(pointer, i), "duplicate", "%s must occur once", name)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func (c *checker) recurrenceOfAudience(policy string) {
 	}
 	for _, t := range c.def.Triggers {
 		if t.Type == "audience" {
-			c.fault("/recurrence/policy", "invalid", "an audience has no events with properties; use once, daily, weekly or monthly")
+			c.fault("/recurrence/policy", "invalid", "must be once, daily, weekly or monthly for a trigger of type audience")
 			return
 		}
 	}
@@ -168,11 +168,11 @@ func (c *checker) exits() {
 func (c *checker) event(pointer, name, use string) {
 	switch {
 	case name == "":
-		c.fault(pointer, "required", "which event")
+		c.fault(pointer, "required", "name the event")
 	case utf8.RuneCountInString(name) > maxEvent:
-		c.fault(pointer, "too_long", "the name of an event has at most %d characters", maxEvent)
+		c.fault(pointer, "too_long", "must have at most %d characters", maxEvent)
 	case strings.ContainsFunc(name, unicode.IsControl) || strings.TrimSpace(name) != name:
-		c.fault(pointer, "invalid", "the name of an event has no control characters, and no space around it")
+		c.fault(pointer, "invalid", "must have no control characters, and no space around it")
 	}
 	c.g.listens[name] = append(c.g.listens[name], use)
 }
@@ -180,7 +180,7 @@ func (c *checker) event(pointer, name, use string) {
 // shape checks the graph as a whole.
 func (c *checker) shape() {
 	if c.def.Start == "" {
-		c.fault("/start", "required", "with which node does a journey begin")
+		c.fault("/start", "required", "name the first node")
 	} else if _, ok := c.def.Nodes[c.def.Start]; !ok {
 		c.fault("/start", "unknown_node", "there is no node %s%s", c.def.Start, didYouMean(c.def.Start, sorted(c.def.Nodes)))
 	}
@@ -194,11 +194,11 @@ func (c *checker) shape() {
 	c.paths()
 }
 
-// paths finds cycles, and nodes to which no way leads.
+// paths finds cycles, and nodes that no path reaches.
 func (c *checker) paths() {
 	circling := map[string]bool{}
-	w := &walk{nodes: c.def.Nodes, mark: map[string]int{}, found: func(pointer string, cycle []string) {
-		c.fault(pointer, "cycle", "a journey must come to an end, and this leads in a circle: %s", strings.Join(cycle, " -> "))
+	w := &traversal{nodes: c.def.Nodes, state: map[string]int{}, onCycle: func(pointer string, cycle []string) {
+		c.fault(pointer, "cycle", "must not lead back to an earlier node: %s", strings.Join(cycle, " -> "))
 		for _, id := range cycle {
 			circling[id] = true
 		}
@@ -208,7 +208,7 @@ func (c *checker) paths() {
 		w.visit(c.def.Start)
 	}
 	for _, id := range sorted(c.def.Nodes) {
-		if w.mark[id] == 0 {
+		if w.state[id] == 0 {
 			w.visit(id)
 		}
 	}
@@ -217,9 +217,9 @@ func (c *checker) paths() {
 	}
 }
 
-// unreachable names the nodes that nothing leads to. Those behind them follow
-// from that, and those behind a circle from the circle. Of any others, which
-// lead to each other by ways that their types do not have, the first is named.
+// unreachable reports the nodes that nothing leads to, but not those behind them, and a
+// cycle, but not what follows it. Of nodes that lead to each other only by fields that
+// their types lack, the first is reported.
 func (c *checker) unreachable(circling map[string]bool) {
 	leads := reached(c.def.Nodes, c.def.Start)
 	entered := map[string]bool{}
@@ -229,7 +229,7 @@ func (c *checker) unreachable(circling map[string]bool) {
 		}
 	}
 	name := func(id string) {
-		c.fault(at("/nodes", id), "unreachable", "no way leads here from %s", c.def.Start)
+		c.fault(at("/nodes", id), "unreachable", "must be reachable from %s", c.def.Start)
 		maps.Copy(leads, reached(c.def.Nodes, id))
 	}
 	ids := sorted(c.def.Nodes)
@@ -248,7 +248,7 @@ func (c *checker) unreachable(circling map[string]bool) {
 	}
 }
 
-// audience asks for one as soon as something needs it.
+// audience reports a missing audience if something needs one.
 func (c *checker) audience() {
 	if c.def.AudienceID != "" {
 		return
@@ -261,7 +261,7 @@ func (c *checker) audience() {
 func (c *checker) needsAudience() string {
 	for _, t := range c.def.Triggers {
 		if t.Type == "audience" {
-			return "an audience is to be looked at, and none is named"
+			return "a trigger of type audience needs one"
 		}
 	}
 	if c.def.ExitWhenNotInAudience {
@@ -273,7 +273,7 @@ func (c *checker) needsAudience() string {
 	return ""
 }
 
-// condition compiles an expression and notes what it reads; an empty one is none.
+// condition compiles an expression and records what it reads; an empty one returns nil.
 func (c *checker) condition(p place, pointer, expression string) *Condition {
 	if expression == "" {
 		return nil
@@ -293,7 +293,7 @@ func (c *checker) condition(p place, pointer, expression string) *Condition {
 
 func (c *checker) duration(pointer, text string, shortest, longest time.Duration) time.Duration {
 	if text == "" {
-		c.fault(pointer, "required", "how long, as an ISO 8601 duration such as P3D or PT2H")
+		c.fault(pointer, "required", "give an ISO 8601 duration such as P3D or PT2H")
 		return 0
 	}
 	d, err := ParseDuration(text)
@@ -304,7 +304,7 @@ func (c *checker) duration(pointer, text string, shortest, longest time.Duration
 	case d < shortest:
 		c.fault(pointer, "invalid_duration", "%s", tooShort(shortest))
 	case d > longest:
-		c.fault(pointer, "invalid_duration", "it is longer than %d days", longest/(24*time.Hour))
+		c.fault(pointer, "invalid_duration", "must be at most %d days", longest/(24*time.Hour))
 	}
 	return d
 }
@@ -316,15 +316,15 @@ func hintIf(there bool, hint string) string {
 	return ""
 }
 
-// tooShort says the least; what has no other least has to be longer than nothing.
+// tooShort names the minimum; without one a duration must be longer than zero.
 func tooShort(shortest time.Duration) string {
 	switch shortest {
 	case minEvery:
-		return "it is too short: at least a minute, PT1M"
+		return "must be at least PT1M"
 	case -MaxDuration:
-		return fmt.Sprintf("it goes back more than %d days", MaxDuration/(24*time.Hour))
+		return fmt.Sprintf("must go back at most %d days", MaxDuration/(24*time.Hour))
 	}
-	return "it is too short: it has to be longer than PT0S"
+	return "must be longer than PT0S"
 }
 
 func (c *checker) zone(pointer, name string) (*time.Location, bool) {
@@ -333,7 +333,7 @@ func (c *checker) zone(pointer, name string) (*time.Location, bool) {
 	}
 	zone, ok := loadZone(name)
 	if !ok {
-		c.fault(pointer, "invalid_zone", "it is no IANA zone such as Europe/Kyiv")
+		c.fault(pointer, "invalid_zone", "must be an IANA zone such as Europe/Kyiv")
 	}
 	return zone, ok
 }
@@ -344,7 +344,7 @@ func (c *checker) mustNot(pointer string, there bool, why string) {
 	}
 }
 
-// oneOf lets an empty word pass: it stands for the default.
+// oneOf accepts an empty value: it stands for the default.
 func oneOf(c *checker, pointer, value string, values ...string) {
 	if value != "" && !slices.Contains(values, value) {
 		c.fault(pointer, "not_allowed", "must be one of %s", strings.Join(values, ", "))

@@ -33,14 +33,19 @@ const welcome = `{
   "exit_when_not_in_audience": true,
   "start": "hello",
   "nodes": {
-    "hello": {"type": "send", "channel": "email", "provider_id": "prv_1", "template_id": "tpl_1", "from": {"email": "a@example.com"}, "expires_after": "P1D", "next": "pause"},
+    "hello": {"type": "send",
+      "channel": "email", "provider_id": "prv_1", "template_id": "tpl_1", "from": {"email": "a@example.com"}, "expires_after": "P1D",
+      "next": "pause"},
     "pause": {"type": "delay", "for": "P3D", "next": "morning"},
     "morning": {"type": "wait_until", "time": "09:00", "weekdays": ["mon", "tue"], "zone_column": "zone", "next": "birthday"},
     "birthday": {"type": "wait_until", "date_column": "born", "offset": "-P3D", "next": "opens"},
-    "opens": {"type": "wait_for_event", "event": "opened", "condition": "event.at > trigger.at", "timeout": "P2D", "next": "ask", "on_timeout": "deal"},
-    "ask": {"type": "branch", "cases": [{"if": "events.bought.times == 0 && profile.age > 18", "next": "deal"}, {"sql": "select profile_key from people", "next": "done"}], "else": "done"},
-    "deal": {"type": "split", "arms": [{"name": "a", "weight": 1, "next": "tell"}, {"weight": 3, "next": "done"}]},
-    "tell": {"type": "webhook", "endpoint_id": "whe_1", "columns": ["city"], "data": {"n": 1}, "on_status": {"410": "done", "4xx": "sorry"}, "on_error": "sorry", "next": "done"},
+    "opens": {"type": "wait_for_event", "event": "opened", "condition": "event.at > trigger.at",
+      "timeout": "P2D", "next": "ask", "on_timeout": "deal"},
+    "ask": {"type": "branch", "cases": [{"if": "events.bought.times == 0 && profile.age > 18", "next": "deal"},
+      {"sql": "select profile_key from people", "next": "done"}], "else": "done"},
+    "deal": {"type": "split", "arms": [{"name": "a", "weight": 1, "next": "notify"}, {"weight": 3, "next": "done"}]},
+    "notify": {"type": "webhook", "endpoint_id": "whe_1", "columns": ["city"], "data": {"n": 1},
+      "on_status": {"410": "done", "4xx": "sorry"}, "on_error": "sorry", "next": "done"},
     "sorry": {"type": "exit"},
     "done": {"type": "exit", "goal": true}
   }
@@ -76,7 +81,7 @@ func short(faults []lemma.Field) []string {
 func TestGraph(t *testing.T) {
 	t.Parallel()
 	g := compileText(t, welcome)
-	want := []string{"hello", "pause", "morning", "birthday", "opens", "ask", "deal", "tell", "done", "sorry"}
+	want := []string{"hello", "pause", "morning", "birthday", "opens", "ask", "deal", "notify", "done", "sorry"}
 	if d := cmp.Diff(want, g.Order()); d != "" {
 		t.Error("order:", d)
 	}
@@ -87,13 +92,13 @@ func TestGraph(t *testing.T) {
 		t.Error("listens:", d)
 	}
 	if g.Start() != "hello" || g.AllColumns() || !g.NeedsProfile() || g.Triggers()[1].Every != time.Hour || g.Triggers()[1].Condition != nil {
-		t.Error("start, columns, profile or triggers")
+		t.Error("start, columns, profile or triggers are wrong")
 	}
 	if uses := g.Triggers()[0].Condition.Uses(); !uses.Profile || !uses.Trigger {
 		t.Errorf("uses: %+v", uses)
 	}
 	if g.ExitOn()[0].Condition == nil || !g.ExitOn()[0].Goal {
-		t.Error("exit")
+		t.Error("the exit condition is wrong")
 	}
 	ask, _ := g.Node("ask")
 	if d := cmp.Diff([]string{"deal", "done"}, ask.Successors); d != "" || ask.Cases[0].Cond == nil || ask.Cases[1].Cond != nil {
@@ -104,10 +109,10 @@ func TestGraph(t *testing.T) {
 	birthday, _ := g.Node("birthday")
 	pause, _ := g.Node("pause")
 	if opens.Timeout != 48*time.Hour || hello.ExpiresAfter != 24*time.Hour || birthday.Offset != -72*time.Hour || pause.For != 72*time.Hour {
-		t.Error("durations")
+		t.Error("the durations are wrong")
 	}
-	if _, ok := g.Node("nobody"); ok {
-		t.Error("a node that is not there")
+	if _, ok := g.Node("missing"); ok {
+		t.Error("a node that does not exist was found")
 	}
 }
 
@@ -123,14 +128,14 @@ func TestWithoutFacts(t *testing.T) {
 	}
 }
 
-// An audience that changed after publishing breaks no flow, and what still fits
-// is read in its type.
+// An audience that changes after publishing breaks no flow, and what still fits is read in
+// its type.
 func TestPublishedBeforeTheAudienceChanged(t *testing.T) {
 	t.Parallel()
 	text := strings.Replace(welcome, "profile.age > 18", "profile.seen_at < now", 1)
 	fewer := []Column{{"seen_at", "timestamp"}, {"vip", "text"}, {"born", "integer"}}
 	if _, err := Compile([]byte(text), ourFlow, Facts{Columns: fewer}); err == nil {
-		t.Error("a draft has to fit")
+		t.Error("a draft that does not fit was accepted")
 	}
 	g, err := Compile([]byte(text), ourFlow, Facts{Columns: fewer, Published: true})
 	if err != nil {
@@ -141,11 +146,11 @@ func TestPublishedBeforeTheAudienceChanged(t *testing.T) {
 		t.Error(yes, err)
 	}
 	if yes, err := g.Triggers()[0].Condition.Eval(shopVars(t)); !yes || err != nil {
-		t.Error("vip is as it came:", yes, err)
+		t.Error("vip was converted:", yes, err)
 	}
 }
 
-// What a published version says was found right by the rules of its day.
+// A published version is valid by the rules of its time.
 func TestPublishedBeforeARuleOfTheEnvelope(t *testing.T) {
 	t.Parallel()
 	text := strings.Replace(welcome, `"channel"`, `"headers": {"Bcc": "b@example.com"}, "channel"`, 1)
@@ -166,8 +171,7 @@ func TestOnMissingIsAPath(t *testing.T) {
 
 func second(_ any, err error) error { return err }
 
-// Whatever acyclic graph is made, it compiles, its order is topological, and
-// every walk comes to an exit.
+// Every acyclic graph compiles, its order is topological, and every path ends on an exit.
 func TestRandomGraphs(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
@@ -201,12 +205,12 @@ func TestRandomGraphs(t *testing.T) {
 			at = n.Successors[rng.IntN(len(n.Successors))]
 		}
 		if n, _ := g.Node(at); n.Type != Exit {
-			t.Fatalf("seed %d: the walk ends on %s", seed, at)
+			t.Fatalf("seed %d: the path ends on %s", seed, at)
 		}
 	}
 }
 
-// randomGraph shuffles names, so that the order of ids says nothing.
+// randomGraph shuffles names, so that the order of ids means nothing.
 func randomGraph(rng *rand.Rand) string {
 	n := 1 + rng.IntN(30)
 	names := rng.Perm(n)
@@ -251,10 +255,10 @@ func TestManyAtATime(t *testing.T) {
 
 func TestAfterWebhook(t *testing.T) {
 	t.Parallel()
-	tell, _ := compileText(t, welcome).Node("tell")
+	notify, _ := compileText(t, welcome).Node("notify")
 	for status, want := range map[int]string{200: "done", 204: "done", 299: "done", 410: "done", 404: "sorry", 500: "sorry", 301: "sorry",
 		0: "sorry"} {
-		if got := tell.AfterWebhook(status); got != want {
+		if got := notify.AfterWebhook(status); got != want {
 			t.Errorf("%d: got %s, want %s", status, got, want)
 		}
 	}
@@ -266,7 +270,7 @@ func TestAfterWebhook(t *testing.T) {
 	}
 }
 
-// Golden: a changed hash would deal all enrollments anew.
+// Golden: a changed hash would assign all enrollments anew.
 func TestArms(t *testing.T) {
 	t.Parallel()
 	deal := func(salt string, weights ...int) *Compiled {
@@ -290,9 +294,9 @@ func TestArms(t *testing.T) {
 	for i := range 100_000 {
 		counts[c.Arm(fmt.Sprint(i))]++
 	}
-	for i, share := range []int{10_000, 10_000, 80_000} {
-		if counts[i] < share-500 || counts[i] > share+500 {
-			t.Errorf("arm %d got %d of 100,000, not about %d", i, counts[i], share)
+	for i, want := range []int{10_000, 10_000, 80_000} {
+		if counts[i] < want-500 || counts[i] > want+500 {
+			t.Errorf("arm %d got %d of 100,000, not about %d", i, counts[i], want)
 		}
 	}
 	split, _ := compileText(t, welcome).Node("deal")
@@ -329,15 +333,15 @@ func TestDiff(t *testing.T) {
 		t.Error(d)
 	}
 	if all := Diff(from, from); len(all) != 0 {
-		t.Error("something differs from itself:", all)
+		t.Error("a definition differs from itself:", all)
 	}
 	if all := Diff(nil, to); len(all) == 0 {
-		t.Error("everything is new")
+		t.Error("a new definition has no differences")
 	}
 	empty, _ := Decode([]byte(`{"triggers": []}`))
 	none, _ := Decode([]byte(`{}`))
 	if all := Diff(empty, none); len(all) != 0 {
-		t.Error("no triggers and none are the same:", all)
+		t.Error("absent and empty triggers differ:", all)
 	}
 }
 

@@ -19,26 +19,26 @@ import (
 	"lemma"
 )
 
-// Bounds of what a condition may cost. A unit is about one operation; the limit
-// stops it after a millisecond or two, and lets it check some 3,000 items.
+// Limits on what a condition may cost. A unit is about one operation; the limit stops it
+// after a millisecond or two, and lets it check some 3,000 items.
 const (
 	costLimit  = 20_000
 	maxNesting = 2 // of macros such as exists and all
 )
 
-// Condition is an expression in CEL that answers true or false. It is a pure
-// function of its variables, may be used by many at a time, and cannot loop.
+// Condition is an expression in CEL that is true or false. It is a pure function of its
+// variables, safe for concurrent use, and cannot loop.
 //
 // What it can read:
 //
-//	profile   who it is about, column by column: profile.city == "Kyiv". A column
+//	profile   the profile, column by column: profile.city == "Kyiv". A column
 //	          that holds nothing is null, and has(profile.city) is false.
-//	trigger   what enrolled her: trigger.name, trigger.source_id, trigger.at,
+//	trigger   what enrolled the profile: trigger.name, trigger.source_id, trigger.at,
 //	          trigger.properties.total > 100.0
 //	events    what the profile did since it enrolled, by name: events.bought.times == 0,
 //	          events.opened.last_at > now - duration("24h"),
 //	          events["cart left"].last.total > 50.0 (last: the last one's properties)
-//	event     what has just come: event.properties.order == trigger.properties.order
+//	event     the event that has just arrived: event.properties.order == trigger.properties.order
 //	now       the instant of the evaluation, the same for a full chunk
 //
 // Triggers read profile, trigger and now; branches read events as well; exit_on
@@ -66,8 +66,8 @@ type Uses struct {
 	Event   bool
 }
 
-// Vars are the values that a condition is evaluated with. Values are as decoded
-// from JSON; nil maps stand for what the condition does not use.
+// Vars are the values that a condition is evaluated with, as decoded from JSON. Maps of
+// variables that the condition does not use may be nil.
 type Vars struct {
 	Profile map[string]any // column -> value
 	Trigger map[string]any // name, id, at (RFC 3339 or time.Time), properties
@@ -76,16 +76,15 @@ type Vars struct {
 	Now     time.Time
 }
 
-// Uses answers what the condition reads.
+// Uses returns what the condition reads.
 func (c *Condition) Uses() Uses {
 	uses := c.uses
 	uses.Events = slices.Clone(uses.Events)
 	return uses
 }
 
-// Eval answers whether the condition holds. When it cannot be reported, since
-// something is absent or of another type, the answer is false and an error that
-// explains why without quoting any data.
+// Eval evaluates the condition. If something is absent or of another type, the result is
+// false and an error that explains why without quoting data.
 func (c *Condition) Eval(v Vars) (bool, error) {
 	answer, _, err := c.program.Eval(activation{c.world, v})
 	if err != nil {
@@ -97,9 +96,8 @@ func (c *Condition) Eval(v Vars) (bool, error) {
 	return false, errors.New("the answer is neither true nor false")
 }
 
-// Holds evaluates a condition on an event; nil holds always. A condition that
-// cannot be decided is false: an event must not be lost over it, nor end an
-// enrollment.
+// Holds evaluates a condition on an event; a nil condition is true. A condition that
+// cannot be evaluated is false: the event is not lost for it, and ends no enrollment.
 func (c *Condition) Holds(event, trigger map[string]any, now time.Time) (bool, error) {
 	if c == nil {
 		return true, nil
@@ -108,8 +106,8 @@ func (c *Condition) Holds(event, trigger map[string]any, now time.Time) (bool, e
 	return is && err == nil, err
 }
 
-// plain turns an error of the interpreter, which may quote data, into one of a
-// closed set of sentences. Only names out of the expression itself are reported.
+// plain turns an error of the interpreter, which may quote data, into one of a closed set
+// of sentences. It names only what the expression itself spells out.
 func (c *Condition) plain(err error) error {
 	if ours, ok := errors.AsType[*valueError](err); ok {
 		return ours
@@ -123,15 +121,14 @@ func (c *Condition) plain(err error) error {
 	}
 	for _, known := range details {
 		if strings.HasPrefix(text, known.begins) {
-			return errors.New(known.say)
+			return errors.New(known.detail)
 		}
 	}
 	return errors.New("it cannot be evaluated with these values")
 }
 
-// details translate the interpreter's errors by how they begin: what follows
-// may be data.
-var details = []struct{ begins, say string }{
+// details translate the interpreter's errors by their prefixes: the rest may be data.
+var details = []struct{ begins, detail string }{
 	{"no such overload", "a value is null, or of a type that the expression cannot take there"},
 	{"no such key", "a name is not there; ask with has() or .? first"},
 	{"no such attribute", "a name is not there; ask with has() or .? first"},
@@ -150,13 +147,13 @@ var details = []struct{ begins, say string }{
 	{"unknown time zone", "a value is no time zone"},
 }
 
-// activation hands a condition its variables; records are made when asked for.
+// activation gives a condition its variables; records are made on demand.
 type activation struct {
 	world *world
 	v     Vars
 }
 
-// ResolveName is what the interpreter asks for.
+// ResolveName implements interpreter.Activation.
 func (a activation) ResolveName(name string) (any, bool) {
 	switch name {
 	case "profile":
@@ -173,10 +170,10 @@ func (a activation) ResolveName(name string) (any, bool) {
 	return nil, false
 }
 
-// Parent is nil: there is nothing around the variables.
+// Parent implements interpreter.Activation: there is no outer scope.
 func (a activation) Parent() interpreter.Activation { return nil }
 
-// place is what a condition is for, and so what it can read.
+// place is what a condition is for, and thereby what it can read.
 type place struct {
 	what  string
 	reads []string
@@ -205,7 +202,7 @@ func newCompiler(columns []Column) *compiler {
 	return &compiler{newWorld(known), map[string]*cel.Env{}}
 }
 
-// base is what all environments have in common; making it takes milliseconds.
+// base is the part that all environments share; making it takes milliseconds.
 var base = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewCustomEnv(append(append(standard(), zonedFunctions()...),
 		cel.OptionalTypes(),
@@ -225,7 +222,7 @@ var base = sync.OnceValues(func() (*cel.Env, error) {
 	)...)
 })
 
-// env is the environment of a place, made once for each compiler.
+// env returns the environment of a place, made once for each compiler.
 func (c *compiler) env(p place) *cel.Env {
 	if env, ok := c.envs[p.what]; ok {
 		return env
@@ -246,7 +243,7 @@ func (c *compiler) env(p place) *cel.Env {
 	return env
 }
 
-// compile answers a condition with the columns that it reads, or its faults.
+// compile returns a condition with the columns that it reads, or its faults.
 func (c *compiler) compile(p place, pointer, expression string) (*Condition, reading, []lemma.Field) {
 	if len(expression) > MaxExpression {
 		return nil, reading{}, []lemma.Field{{Pointer: pointer, Code: "too_long",
@@ -269,7 +266,7 @@ func (c *compiler) compile(p place, pointer, expression string) (*Condition, rea
 	}
 	read := c.read(checked)
 	if !answersBool(checked.OutputType()) {
-		read.fault(0, 0, "expression_type", "it answers %s, not true or false: compare it with something, as in x != null",
+		read.fault(0, 0, "expression_type", "must be true or false, not %s: compare it with something, as in x != null",
 			typed(describeTypes(cel.FormatCELType(checked.OutputType()))))
 	}
 	if len(read.faults) > 0 {
@@ -285,7 +282,7 @@ func (c *compiler) compile(p place, pointer, expression string) (*Condition, rea
 	return &Condition{program: program, world: c.world, uses: read.uses(), names: sorted(read.names)}, read, nil
 }
 
-// templated is how templates begin what they print, and no expression does.
+// templated matches the placeholders of template languages, which no expression has.
 var templated = regexp.MustCompile(`\{\{|\{%|\$\{`)
 
 func answersBool(t *cel.Type) bool {
@@ -296,7 +293,7 @@ var (
 	nullable = regexp.MustCompile(`wrapper\((\w+)\)`)
 )
 
-// describeTypes names types as our documentation does.
+// describeTypes names types as the documentation does.
 func describeTypes(text string) string {
 	text = nullable.ReplaceAllString(text, "$1")
 	return strings.NewReplacer("google.protobuf.Timestamp", "timestamp", "google.protobuf.Duration", "duration",
@@ -306,8 +303,8 @@ func describeTypes(text string) string {
 // maxTypeFaults is how many faults of one expression are reported.
 const maxTypeFaults = 20
 
-// faultsOf translates what the checker reports. What it reports of the same
-// chain of names, as of b in a.b(), follows from its beginning and is left out.
+// faultsOf translates the checker's issues. Further issues of the same chain of names,
+// such as b in a.b(), follow from the first and are left out.
 func faultsOf(p place, pointer, expression string, issues *cel.Issues) []lemma.Field {
 	var all []lemma.Field
 	for _, e := range issues.Errors() {
@@ -323,7 +320,7 @@ func faultsOf(p place, pointer, expression string, issues *cel.Issues) []lemma.F
 	return all
 }
 
-// chain is what stands between the beginnings of two names of one chain.
+// chain matches the text between the beginnings of two names of one chain.
 var chain = regexp.MustCompile(`^\w[\w.]*$`)
 
 // chained reports whether two columns of a line belong to one chain of names.
@@ -331,15 +328,14 @@ func chained(expression string, line, first, second int) bool {
 	return first > 0 && second > first && chain.MatchString(string([]rune(before(expression, line, second-1))[first-1:]))
 }
 
-// syntaxOf translates the first thing that the parser has to say: what comes
-// after follows from how it went on.
+// syntaxOf translates the parser's first issue: later ones follow from how it continued.
 func syntaxOf(pointer, expression string, issues *cel.Issues) []lemma.Field {
 	first := issues.Errors()[0]
 	detail := describeSyntax(first.Message, before(expression, first.Location.Line(), first.Location.Column()))
 	return []lemma.Field{located(pointer, "expression_syntax", detail, first.Location)}
 }
 
-// located leaves the place out where there is none.
+// located omits the place if there is none.
 func located(pointer, code, detail string, at common.Location) lemma.Field {
 	f := lemma.Field{Pointer: pointer, Code: code, Detail: detail}
 	if at.Line() > 0 {

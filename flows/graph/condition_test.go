@@ -44,7 +44,7 @@ func shopVars(t testing.TB) Vars {
 	}
 }
 
-// everywhere reads all variables at once.
+// everywhere can read all variables.
 var everywhere = place{"a test", []string{"profile", "trigger", "events", "event", "now"}}
 
 func mustCompile(t testing.TB, columns []Column, expression string) *Condition {
@@ -184,7 +184,7 @@ func TestConditionsThatDoNotTypeCheck(t *testing.T) {
 		expression string
 		code       string
 		line, col  int
-		says       string
+		detail     string
 	}{
 		{branching, `profile.city ==`, "expression_syntax", 1, 16, ""},
 		{branching, "true &&\n  profile.city > 3", "expression_type", 2, 16, `">" cannot take a text`},
@@ -192,8 +192,8 @@ func TestConditionsThatDoNotTypeCheck(t *testing.T) {
 		{branching, `profile["town"] == "x"`, "unknown_column", 1, 8, "no column town"},
 		{branching, `has(profile.town)`, "unknown_column", 1, 4, "no column town"},
 		{branching, `profile.?town.orValue(1) == 1`, "unknown_column", 1, 8, "no column town"},
-		{branching, `profile.city`, "expression_type", 0, 0, `it answers a text`},
-		{branching, `1 + 1`, "expression_type", 0, 0, `it answers a whole number`},
+		{branching, `profile.city`, "expression_type", 0, 0, `not a text`},
+		{branching, `1 + 1`, "expression_type", 0, 0, `not a whole number`},
 		{branching, `event.name == "x"`, "expression_type", 1, 1, "event cannot be read in a branch, only profile, trigger, events, now"},
 		{hearing, `profile.city == "x"`, "expression_type", 1, 1, "profile cannot be read in a condition on an event"},
 		{enrolling, `events.bought.times == 0`, "expression_type", 1, 1, "events cannot be read"},
@@ -222,7 +222,7 @@ func TestConditionsThatDoNotTypeCheck(t *testing.T) {
 			continue
 		}
 		f := faults[0]
-		if f.Pointer != "/if" || f.Code != c.code || !strings.Contains(f.Detail, c.says) ||
+		if f.Pointer != "/if" || f.Code != c.code || !strings.Contains(f.Detail, c.detail) ||
 			c.line > 0 && f.Line != c.line || c.col > 0 && f.Column != c.col {
 			t.Errorf("%.80s: got %+v, want %+v", c.expression, f, c)
 		}
@@ -266,7 +266,7 @@ func TestConditionsAreStopped(t *testing.T) {
 	t.Logf("stopped after %s", time.Since(began))
 	c = mustCompile(t, nil, `trigger.properties.items.exists(a, a == 1999.0)`)
 	if yes, err := c.Eval(vars); !yes || err != nil {
-		t.Errorf("2,000 items can be looked at: %v, %v", yes, err)
+		t.Errorf("2,000 items cannot be checked: %v, %v", yes, err)
 	}
 }
 

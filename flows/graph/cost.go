@@ -13,11 +13,10 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// CEL charges a comparison by the lengths of the lists and not by what is inside
-// of them, a pattern by its length and not by what it repeats, and both when
-// they are done: an event of 32 KiB could have a worker compute for minutes.
-// Here they are charged by their work, and what costs more than a whole
-// condition may cost is not begun.
+// CEL charges a comparison by the lengths of the lists and not by their contents, a
+// pattern by its length and not by its repetitions, and both only afterwards: an event of
+// 32 KiB could keep a worker busy for minutes. Here they are charged by their work, and an
+// operation that costs more than a whole condition may is not begun.
 
 const (
 	maxPattern   = 1000 // instructions of a regular expression
@@ -28,10 +27,10 @@ const (
 
 var errCost = &valueError{"it takes too long to evaluate"}
 
-// prices are what the dear operations of one condition cost.
+// prices are the costs of the expensive operations of one condition.
 type prices struct{ patterns map[string]int } // pattern -> instructions
 
-// bound puts a check before the dear operations of a plan.
+// bound puts a check before the expensive operations of a plan.
 func (p prices) bound(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	call, ok := i.(interpreter.InterpretableCall)
 	if !ok || len(call.Args()) != 2 {
@@ -51,8 +50,8 @@ func (p prices) bound(i interpreter.InterpretableV2) (interpreter.InterpretableV
 	return p.checked(call, do), nil
 }
 
-// options are those of a program that is charged by its work. CEL has one
-// compilation of patterns for all overloads; one of an overload precedes it.
+// options make a program that is charged by its work. CEL compiles patterns once for all
+// overloads; an option for one overload takes precedence.
 func (p prices) options() []cel.ProgramOption {
 	options := []cel.ProgramOption{cel.CostLimit(costLimit), cel.CostTracking(p), cel.CustomDecoratorV2(p.bound),
 		cel.EvalOptions(cel.OptOptimize)}
@@ -63,7 +62,7 @@ func (p prices) options() []cel.ProgramOption {
 	return options
 }
 
-// pattern compiles a pattern once. That each is a literal was checked.
+// pattern compiles a pattern once. That each is a literal was checked before.
 func (p prices) pattern(call interpreter.InterpretableCall, pattern string) (interpreter.InterpretableCall, error) {
 	compiled, err := regexp.Compile(pattern)
 	if err != nil {
@@ -91,7 +90,7 @@ func (p prices) checked(call interpreter.InterpretableCall, do func(a, b ref.Val
 	})
 }
 
-// CallCost is what the interpreter asks for once a call is done.
+// CallCost is called by the interpreter after each call.
 func (p prices) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
 	price, dear := p.of(function, args)
 	if !dear {
@@ -101,7 +100,7 @@ func (p prices) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 
 	return &cost
 }
 
-// of is the price of a call, or not dear where CEL's own is right.
+// of is the price of a call; dear is false where CEL's own price is right.
 func (p prices) of(function string, args []ref.Val) (price int, dear bool) {
 	switch {
 	case len(args) == 1:
@@ -178,8 +177,8 @@ func lengthOf(v traits.Sizer) int {
 	return int(n)
 }
 
-// weigh counts the values inside of v, and a tenth of the bytes of its texts. It
-// gives up beyond most.
+// weigh counts the values inside v, and a tenth of the bytes of its texts. It stops above
+// most.
 func weigh(v ref.Val, most int) int {
 	total := 1
 	var items traits.Iterator

@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// What is inside of lists, and what a pattern repeats, costs as well.
+// The contents of lists and the repetitions of a pattern count as well.
 func TestACostlyConditionIsStopped(t *testing.T) {
 	t.Parallel()
 	ones := "[" + strings.Repeat("1,", 6000) + "1]"
 	vars := Vars{Now: noon, Trigger: object(t, `{"name": "x", "id": "e", "at": "2026-11-21T09:00:00Z", "properties": {
-		"a": [`+ones+`], "b": [`+ones+`], "c": {"x": `+ones+`}, "d": {"x": `+ones+`}, "many": `+ones+`, "text": "`+strings.Repeat("a", 30_000)+`",
-		"digits": "0.`+strings.Repeat("1", 15_000)+`", "duration": "`+strings.Repeat("1h", 7_000)+`", "zone": "Europe/Berlin"}}`)}
-	copies := func(of string) string { return "[" + strings.Repeat(of+", ", 50) + of + "]" }
+		"a": [`+ones+`], "b": [`+ones+`], "c": {"x": `+ones+`}, "d": {"x": `+ones+`}, "many": `+ones+`,
+		"text": "`+strings.Repeat("a", 30_000)+`", "digits": "0.`+strings.Repeat("1", 15_000)+`",
+		"duration": "`+strings.Repeat("1h", 7_000)+`", "zone": "Europe/Berlin"}}`)}
+	repeated := func(of string) string { return "[" + strings.Repeat(of+", ", 50) + of + "]" }
 	for _, expression := range []string{
 		`p.many.exists(x, p.a != p.b)`,
 		`p.many.exists(x, !(p.a == p.b))`,
@@ -22,7 +23,7 @@ func TestACostlyConditionIsStopped(t *testing.T) {
 		`p.many.exists(x, "x" in p.many)`,
 		`p.many.exists(x, optional.of(p.a) != optional.of(p.b))`,
 		`p.many.map(x, p.a) != p.many.map(x, p.b)`,
-		copies("p.a") + " != " + copies("p.b"),
+		repeated("p.a") + " != " + repeated("p.b"),
 		`p.many.exists(x, p.text.matches("(a?){100}b"))`,
 		`matches(p.text, "(a?){200}b")`,
 		`p.many.all(x, p.a == p.b || true)`,
@@ -40,7 +41,7 @@ func TestACostlyConditionIsStopped(t *testing.T) {
 			continue
 		}
 		fastest := time.Hour
-		for range 5 { // the machine may stand still in one of them
+		for range 5 { // the machine may pause in one of them
 			start := time.Now()
 			if _, err := c.Eval(vars); err == nil || err.Error() != errCost.Error() {
 				t.Errorf("%.80s: %v", expression, err)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A document that is nothing but faults is checked as quickly as another.
+// A document with nothing but faults is checked as quickly as another.
 func TestCheckingIsBounded(t *testing.T) {
 	t.Parallel()
 	fill := func(head string, unit func(i int) string, tail string) string {

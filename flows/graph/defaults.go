@@ -7,8 +7,8 @@ import (
 	"lemma/mail"
 )
 
-// inherit fills in what send nodes leave to the defaults, in the definition and
-// in the tree that reports which fields there are.
+// inherit copies the defaults into the send nodes that lack them, in the definition and in
+// the tree of fields.
 func inherit(d *Definition, tree map[string]any) {
 	given, _ := tree["defaults"].(map[string]any)
 	nodes, _ := tree["nodes"].(map[string]any)
@@ -47,8 +47,8 @@ func (d *Defaults) into(n *Node, field string) {
 	}
 }
 
-// defaults checks them at their own place: a fault of theirs is not repeated at
-// each node that takes them over, and none is hidden when no node does.
+// defaults checks the defaults at their own place, so that a fault is neither repeated for
+// each node nor hidden when no node uses them.
 func (c *checker) defaults() {
 	d := c.def.Defaults
 	if d == nil {
@@ -70,8 +70,8 @@ func (c *checker) defaults() {
 	}
 }
 
-// Place is where the document says what a pointer into a node names: there, or
-// among the defaults that the node takes over.
+// Place is where the document has the value that a pointer into a node names: there, or
+// among the defaults that the node inherits.
 func (d *Definition) Place(pointer string) string {
 	for _, taken := range d.inherited {
 		if pointer == taken.node || strings.HasPrefix(pointer, taken.node+"/") {

@@ -10,7 +10,7 @@ import (
 )
 
 const inheriting = `{
-  "description": "Says hello twice", "layout": {"zoom": 1.5}, "audience_id": "aud_1", "triggers": [], "recurrence": {"policy": "once"},
+  "description": "Sends two greetings", "layout": {"zoom": 1.5}, "audience_id": "aud_1", "triggers": [], "recurrence": {"policy": "once"},
   "defaults": {"channel": "email", "provider_id": "prv_1", "from": {"email": "shop@example.com"}, "strategy": "at_most_once"},
   "start": "hello",
   "nodes": {
@@ -20,7 +20,7 @@ const inheriting = `{
   }
 }`
 
-// A send node takes over what it does not have itself, and nothing else does.
+// A send node inherits what it lacks, and nothing else does.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	g := compileText(t, inheriting)
@@ -38,12 +38,12 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("%s is %q, not %q", what, pair[0], pair[1])
 		}
 	}
-	if d := g.Definition(); d.Description != "Says hello twice" || d.Layout["zoom"] == nil || d.Nodes["hello"].Layout["x"] == nil {
+	if d := g.Definition(); d.Description != "Sends two greetings" || d.Layout["zoom"] == nil || d.Nodes["hello"].Layout["x"] == nil {
 		t.Errorf("what is for people and editors is not kept: %+v", d)
 	}
 }
 
-// A fault of a value that was taken over is reported once, where it is written.
+// A fault of an inherited value is reported once, where it is written.
 func TestFaultsOfDefaults(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -82,9 +82,9 @@ func TestMisspeltFields(t *testing.T) {
 		{`"for": "P3D", "next": "morning"`, `"for": "P3D", "next": "mornin"`, []lemma.Field{{Pointer: "/nodes/pause/next",
 			Code: "unknown_node", Detail: "there is no node mornin; did you mean morning?"}}},
 		{`"for": "P3D"`, `"for": "3 days"`, []lemma.Field{{Pointer: "/nodes/pause/for", Code: "invalid_duration",
-			Detail: "it is no ISO 8601 duration such as P3D, PT2H30M or P1W; write P3D"}}},
+			Detail: "must be an ISO 8601 duration such as P3D, PT2H30M or P1W; write P3D"}}},
 		{`"for": "P3D"`, `"for": "90m"`, []lemma.Field{{Pointer: "/nodes/pause/for", Code: "invalid_duration",
-			Detail: "it is no ISO 8601 duration such as P3D, PT2H30M or P1W; write PT1H30M"}}},
+			Detail: "must be an ISO 8601 duration such as P3D, PT2H30M or P1W; write PT1H30M"}}},
 		{`"date_column": "born"`, `"date_column": "bron"`, []lemma.Field{{Pointer: "/nodes/birthday/date_column", Code: "unknown_column",
 			Detail: "the audience has no column bron; did you mean born?"}}},
 	} {

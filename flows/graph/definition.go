@@ -16,13 +16,12 @@ const (
 	MaxDefinition = 256 << 10 // bytes of the whole document
 )
 
-// Definition is a version's document, as it is written. Optional parts are
-// empty when they are absent.
+// Definition is a version's document as written. Optional parts are empty when absent.
 type Definition struct {
 	Description           string          `json:"description,omitempty"` // for people
 	Layout                map[string]any  `json:"layout,omitempty"`      // for editors; kept as it is
 	Defaults              *Defaults       `json:"defaults,omitempty"`    // of all send nodes
-	AudienceID            string          `json:"audience_id,omitempty"` // where profiles are read; needed as soon as anything reads one
+	AudienceID            string          `json:"audience_id,omitempty"` // where profiles are read; required if anything reads one
 	Triggers              []Trigger       `json:"triggers"`
 	Recurrence            Recurrence      `json:"recurrence"`
 	Overlap               string          `json:"overlap,omitempty"` // deny (default) or allow: several enrollments of one profile at a time
@@ -34,7 +33,7 @@ type Definition struct {
 	inherited []inherited // fields of nodes that stand among the defaults
 }
 
-// Defaults are the fields that send nodes take over when they do not have them.
+// Defaults are the fields that send nodes inherit if they lack them.
 type Defaults struct {
 	Channel    string `json:"channel,omitempty"`
 	ProviderID string `json:"provider_id,omitempty"`
@@ -43,26 +42,26 @@ type Defaults struct {
 	Strategy   string `json:"strategy,omitempty"`
 }
 
-// Trigger says what enrolls. Direct enrollment needs none.
+// Trigger is an event or audience that enrolls. Direct enrollment needs none.
 type Trigger struct {
 	Type      string `json:"type"`                // event or audience
 	Event     string `json:"event,omitempty"`     // event: its name
-	Condition string `json:"condition,omitempty"` // CEL on trigger, profile and now: who may enroll. See Condition
+	Condition string `json:"condition,omitempty"` // CEL on trigger, profile and now: whether the profile may enroll. See Condition
 	Every     string `json:"every,omitempty"`     // audience: ISO 8601, how often it is checked; PT1M or longer
 }
 
-// Recurrence says how often one profile may enroll.
+// Recurrence is how often one profile may enroll.
 type Recurrence struct {
 	Policy string   `json:"policy"`           // once, daily, weekly, monthly, per_event, fields
 	Zone   string   `json:"zone,omitempty"`   // IANA zone of the days of daily, weekly and monthly; UTC
 	Fields []string `json:"fields,omitempty"` // fields: which properties of the trigger
 }
 
-// ExitOn ends an enrollment wherever it stands.
+// ExitOn is an event that ends an enrollment, whatever node it is on.
 type ExitOn struct {
 	Event     string `json:"event"`
-	Condition string `json:"condition,omitempty"` // CEL on event, the one that came, trigger and now
-	Goal      bool   `json:"goal,omitempty"`      // it is what the flow was for
+	Condition string `json:"condition,omitempty"` // CEL on event, the one that arrived, trigger and now
+	Goal      bool   `json:"goal,omitempty"`      // it counts as the flow's goal
 }
 
 // Node types.
@@ -77,8 +76,7 @@ const (
 	Exit         = "exit"
 )
 
-// Node is one step. Which fields there may be depends on its type; others are
-// refused.
+// Node is one step. Which fields it may have depends on its type; others are rejected.
 type Node struct {
 	Type        string         `json:"type"`
 	Name        string         `json:"name,omitempty"`        // for people
@@ -95,7 +93,7 @@ type Node struct {
 	ReplyTo         string            `json:"reply_to,omitempty"`
 	Headers         map[string]string `json:"headers,omitempty"`
 	Strategy        string            `json:"strategy,omitempty"`      // at_least_once (default) or at_most_once
-	ExpiresAfter    string            `json:"expires_after,omitempty"` // ISO 8601: not sent by then, it is skipped as expired
+	ExpiresAfter    string            `json:"expires_after,omitempty"` // ISO 8601: a message not sent by then is skipped as expired
 
 	// delay
 	For string `json:"for,omitempty"` // ISO 8601; a day is 24 hours, a week 7 days
@@ -104,14 +102,14 @@ type Node struct {
 	Time       string   `json:"time,omitempty"`        // 09:00 or 09:00:30, local; midnight without it
 	Weekdays   []string `json:"weekdays,omitempty"`    // mon, tue, wed, thu, fri, sat, sun
 	DateColumn string   `json:"date_column,omitempty"` // a column of the profile: that day, or that instant
-	Offset     string   `json:"offset,omitempty"`      // ISO 8601, may be negative (-P3D): added to the date; whole days are counted on the calendar
+	Offset     string   `json:"offset,omitempty"`      // ISO 8601, may be negative (-P3D): added to the date, whole days on the calendar
 	Zone       string   `json:"zone,omitempty"`        // IANA; UTC. Used where ZoneColumn gives none
 	ZoneColumn string   `json:"zone_column,omitempty"` // a column of the profile with an IANA zone
-	OnMissing  string   `json:"on_missing,omitempty"`  // the date column has no date that can be read; default: next, at once
+	OnMissing  string   `json:"on_missing,omitempty"`  // the node for profiles without a readable date; default: next, at once
 
 	// wait_for_event
 	Event     string `json:"event,omitempty"`
-	Condition string `json:"condition,omitempty"` // CEL on event, the one that came, trigger and now
+	Condition string `json:"condition,omitempty"` // CEL on event, the one that arrived, trigger and now
 	Timeout   string `json:"timeout,omitempty"`   // ISO 8601
 	OnTimeout string `json:"on_timeout,omitempty"`
 
@@ -122,20 +120,21 @@ type Node struct {
 
 	// split
 	Arms []Arm  `json:"arms,omitempty"`
-	Salt string `json:"salt,omitempty"` // default: the flow's id and the node's, so that splits deal independently
+	Salt string `json:"salt,omitempty"` // default: the flow's id and the node's, so that splits are independent
 
 	// webhook
 	EndpointID string            `json:"endpoint_id,omitempty"`
-	Columns    []string          `json:"columns,omitempty"`   // of the profile, that go along
-	Data       map[string]any    `json:"data,omitempty"`      // goes along as it is
+	Columns    []string          `json:"columns,omitempty"`   // of the profile, that the message contains
+	Data       map[string]any    `json:"data,omitempty"`      // copied into the message
 	OnStatus   map[string]string `json:"on_status,omitempty"` // "410", "4xx" -> node
-	OnError    string            `json:"on_error,omitempty"`  // given up, or a status that nothing else names; default: next
+	// the node after a message that was given up, or a status not in on_status; default: next
+	OnError string `json:"on_error,omitempty"`
 
 	// exit
 	Goal bool `json:"goal,omitempty"`
 }
 
-// From is who a message is from.
+// From is the sender of a message.
 type From struct {
 	Email string `json:"email"`
 	Name  string `json:"name,omitempty"`
@@ -144,16 +143,16 @@ type From struct {
 // Case is one way out of a branch.
 type Case struct {
 	If   string `json:"if,omitempty"`  // CEL on profile, trigger, events and now: events.bought.times == 0
-	SQL  string `json:"sql,omitempty"` // a select that answers profile keys out of the relation people
+	SQL  string `json:"sql,omitempty"` // a select that returns profile keys out of the relation people
 	Next string `json:"next"`
 }
 
 // Arm is one way out of a split.
 type Arm struct {
 	Name   string `json:"name,omitempty"`
-	Weight int    `json:"weight"` // share of the sum of all weights, from 1
+	Weight int    `json:"weight"` // relative to the sum of all weights; at least 1
 	Next   string `json:"next"`
 }
 
-// Flow is whose definition it is; splits are salted with it.
+// Flow is the flow of a definition; splits are salted with it.
 type Flow struct{ WorkspaceID, FlowID uuid.UUID }

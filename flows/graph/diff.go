@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Difference is one place in which two definitions differ.
+// Difference is one place where two definitions differ.
 type Difference struct {
 	Pointer string
 	Op      string          // add, remove or replace
@@ -15,9 +15,8 @@ type Difference struct {
 	To      json.RawMessage // nil: remove
 }
 
-// Diff answers what has to be done to one definition to get the other, node by
-// node and field by field, sorted by place. It compares what they say: a field
-// that is absent and one that holds nothing are the same.
+// Diff returns the operations that turn one definition into the other, node by node and
+// field by field, sorted by place. Absent and empty fields are equal.
 func Diff(from, to *Definition) []Difference {
 	var all []Difference
 	compare("", treeOf(from), treeOf(to), &all)
@@ -88,7 +87,7 @@ func item(array []any, i int) any {
 	return nil
 }
 
-// objects reports that an array can be compared item by item.
+// objects reports whether an array can be compared item by item.
 func objects(array []any) bool {
 	return !slices.ContainsFunc(array, func(v any) bool { _, ok := v.(map[string]any); return !ok })
 }
@@ -99,8 +98,7 @@ func both[T any](from, to any) (T, T, bool) {
 	return a, b, okA && okB
 }
 
-// isNothing covers what a field has that says nothing: triggers that are none,
-// a name that is empty.
+// isNothing reports whether a field is as good as absent: no triggers, an empty name.
 func isNothing(v any) bool {
 	switch v := v.(type) {
 	case nil:

@@ -13,14 +13,14 @@ import (
 const MaxDuration = 400 * 24 * time.Hour
 
 var (
-	errDuration = errors.New("it is no ISO 8601 duration such as P3D, PT2H30M or P1W")
+	errDuration = errors.New("must be an ISO 8601 duration such as P3D, PT2H30M or P1W")
 	errCalendar = errors.New("years and months have no fixed length; write days or weeks, such as P30D")
 	errTooLong  = errors.New("it is too long")
 )
 
-// ParseDuration reads an ISO 8601 duration: P3D, PT2H30M, P1W, PT1.5S, with a
-// minus before it when it is negative. A day is 24 hours and a week 7 days.
-// Years and months are refused: how long they are depends on when they begin.
+// ParseDuration reads an ISO 8601 duration: P3D, PT2H30M, P1W, PT1.5S, with a leading
+// minus if it is negative. A day is 24 hours and a week 7 days. Years and months are
+// rejected: their length depends on when they begin.
 func ParseDuration(s string) (time.Duration, error) {
 	rest, negative := strings.CutPrefix(s, "-")
 	rest, ok := strings.CutPrefix(rest, "P")
@@ -51,7 +51,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	return days + hours, nil
 }
 
-// spans are how people write durations that are neither ISO 8601 nor CEL's.
+// spans matches common spellings that are neither ISO 8601 nor CEL's.
 var spans = regexp.MustCompile(`^(\d{1,5}) ?(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?)$`)
 
 // meantSpan is the duration that a text such as "3d", "2 hours" or "P3D" means.
@@ -83,7 +83,7 @@ func spelledISO(d time.Duration) string {
 	return text
 }
 
-// spelledGo writes a duration as CEL's duration() takes it: 48h, 1h30m.
+// spelledGo writes a duration as CEL's duration() reads it: 48h, 1h30m.
 func spelledGo(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -95,7 +95,7 @@ func spelledGo(d time.Duration) string {
 	return text
 }
 
-// sumUnits adds up "2H30M": each unit at most once, in their order.
+// sumUnits adds up "2H30M": each unit at most once, in order.
 func sumUnits(s, units string, lengths []time.Duration) (time.Duration, error) {
 	var sum time.Duration
 	for s != "" {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Each row breaks the welcome flow in one place: old text, new text, faults.
+// Each row breaks the valid definition in one place: old text, new text, faults.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -69,14 +69,18 @@ func TestFaults(t *testing.T) {
 			[]string{"/nodes/" + strings.Repeat("a", 65) + " invalid", "/nodes/" + strings.Repeat("a", 65) + " unreachable"}},
 		{"unreachable", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit"}, "attic": {"type": "exit"}`,
 			[]string{"/nodes/attic unreachable"}},
-		{"unreachable circle", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit"}, "a": {"type": "delay", "for": "P1D", "next": "b"}, "b": {"type": "delay", "for": "P1D", "next": "a"}`,
+		{"unreachable circle", `"sorry": {"type": "exit"}`,
+			`"sorry": {"type": "exit"}, "a": {"type": "delay", "for": "P1D", "next": "b"}, "b": {"type": "delay", "for": "P1D", "next": "a"}`,
 			[]string{"/nodes/b/next cycle"}},
-		{"unreachable circle with somebody before and behind it", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit"}, "a": {"type": "delay", "for": "P1D", "next": "b"}, "b": {"type": "wait_for_event", "event": "x", "timeout": "P1D", "on_timeout": "d", "next": "a"},
+		{"unreachable circle with nodes before and behind it", `"sorry": {"type": "exit"}`,
+			`"sorry": {"type": "exit"}, "a": {"type": "delay", "for": "P1D", "next": "b"},
+			"b": {"type": "wait_for_event", "event": "x", "timeout": "P1D", "on_timeout": "d", "next": "a"},
 			"c": {"type": "delay", "for": "P1D", "next": "a"}, "d": {"type": "exit"}`, []string{"/nodes/b/next cycle", "/nodes/c unreachable"}},
 		{"unreachable circle of ways that are none", `"sorry": {"type": "exit"}`,
 			`"sorry": {"type": "exit"}, "a": {"type": "exit", "next": "b"}, "b": {"type": "exit", "next": "a"}`,
 			[]string{"/nodes/a unreachable", "/nodes/a/next not_allowed", "/nodes/b/next not_allowed"}},
-		{"unreachable way of several", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit"}, "a": {"type": "delay", "for": "P1D", "next": "b"}, "b": {"type": "delay", "for": "P1D", "next": "pause"}`,
+		{"unreachable way of several", `"sorry": {"type": "exit"}`,
+			`"sorry": {"type": "exit"}, "a": {"type": "delay", "for": "P1D", "next": "b"}, "b": {"type": "delay", "for": "P1D", "next": "pause"}`,
 			[]string{"/nodes/a unreachable"}},
 		{"node is no object", `"sorry": {"type": "exit"}`, `"sorry": null`, []string{"/nodes/sorry wrong_type"}},
 		{"node of no type", `"sorry": {"type": "exit"}`, `"sorry": {}`, []string{"/nodes/sorry/type required"}},
@@ -85,7 +89,7 @@ func TestFaults(t *testing.T) {
 			[]string{"/nodes/sorry/next not_allowed"}},
 		{"exit with a way back", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit", "next": "hello"}`,
 			[]string{"/nodes/sorry/next not_allowed"}},
-		{"exit with a way to nobody", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit", "next": "nobody"}`,
+		{"exit with a next node", `"sorry": {"type": "exit"}`, `"sorry": {"type": "exit", "next": "missing"}`,
 			[]string{"/nodes/sorry/next not_allowed"}},
 		{"exit on the way", `"next": "pause"`, `"next": "gone"}, "gone": {"type": "exit", "next": "pause"`,
 			[]string{"/nodes/gone/next not_allowed"}},
@@ -94,21 +98,22 @@ func TestFaults(t *testing.T) {
 			[]string{"/nodes/pause/name too_long"}},
 
 		{"next is nowhere", `"next": "pause"`, `"next": "paus"`, []string{"/nodes/hello/next unknown_node"}},
-		{"dead end", `"on_error": "sorry", "next": "done"`, `"on_error": "sorry"`, []string{"/nodes/tell/next dead_end"}},
+		{"dead end", `"on_error": "sorry", "next": "done"`, `"on_error": "sorry"`, []string{"/nodes/notify/next dead_end"}},
 		{"next of another type", `"on_error": "sorry", "next": "done"`, `"on_error": "sorry", "next": 3`,
-			[]string{"/nodes/tell/next wrong_type"}},
-		{"cycle", `"on_error": "sorry", "next": "done"`, `"on_error": "sorry", "next": "ask"`, []string{"/nodes/tell/next cycle"}},
+			[]string{"/nodes/notify/next wrong_type"}},
+		{"cycle", `"on_error": "sorry", "next": "done"`, `"on_error": "sorry", "next": "ask"`, []string{"/nodes/notify/next cycle"}},
 		{"circle of one", `"for": "P3D", "next": "morning"`, `"for": "P3D", "next": "pause"`,
 			[]string{"/nodes/morning unreachable", "/nodes/pause/next cycle"}},
 		{"timeout leads nowhere", `, "on_timeout": "deal"`, ``, []string{"/nodes/opens/on_timeout dead_end"}},
-		{"timeout leads to nobody", `"on_timeout": "deal"`, `"on_timeout": "dial"`, []string{"/nodes/opens/on_timeout unknown_node"}},
+		{"timeout leads to an unknown node", `"on_timeout": "deal"`, `"on_timeout": "dial"`, []string{"/nodes/opens/on_timeout unknown_node"}},
 		{"no else", `, "else": "done"`, ``, []string{"/nodes/ask/else dead_end"}},
-		{"case to nobody", `people", "next": "done"`, `people", "next": "dome"`, []string{"/nodes/ask/cases/1/next unknown_node"}},
+		{"case leads to an unknown node", `people", "next": "done"`, `people", "next": "dome"`, []string{"/nodes/ask/cases/1/next unknown_node"}},
 		{"case without next", `people", "next": "done"`, `people"`, []string{"/nodes/ask/cases/1/next dead_end"}},
-		{"arm to nobody", `"weight": 3, "next": "done"`, `"weight": 3, "next": "dome"`, []string{"/nodes/deal/arms/1/next unknown_node"}},
+		{"arm leads to an unknown node", `"weight": 3, "next": "done"`, `"weight": 3, "next": "dome"`,
+			[]string{"/nodes/deal/arms/1/next unknown_node"}},
 		{"arm without next", `"weight": 3, "next": "done"`, `"weight": 3`, []string{"/nodes/deal/arms/1/next dead_end"}},
-		{"status to nobody", `"410": "done"`, `"410": "dome"`, []string{"/nodes/tell/on_status/410 unknown_node"}},
-		{"error to nobody", `"on_error": "sorry"`, `"on_error": "sory"`, []string{"/nodes/tell/on_error unknown_node"}},
+		{"status leads to an unknown node", `"410": "done"`, `"410": "dome"`, []string{"/nodes/notify/on_status/410 unknown_node"}},
+		{"error leads to an unknown node", `"on_error": "sorry"`, `"on_error": "sory"`, []string{"/nodes/notify/on_error unknown_node"}},
 
 		{"send without anything",
 			`"channel": "email", "provider_id": "prv_1", "template_id": "tpl_1", "from": {"email": "a@example.com"}, `, ``,
@@ -125,7 +130,7 @@ func TestFaults(t *testing.T) {
 			[]string{"/nodes/hello/headers/Bcc not_reserved"}},
 		{"header with a colon", `"channel"`, `"headers": {"X:/Y": "b"}, "channel"`, []string{"/nodes/hello/headers/X:~1Y header_name"}},
 		{"header that is none", `"channel"`, `"headers": {"X-A": 7}, "channel"`, []string{"/nodes/hello/headers/X-A wrong_type"}},
-		{"from nobody", `{"email": "a@example.com"}`, `{}`, []string{"/nodes/hello/from/email address"}},
+		{"sender without an address", `{"email": "a@example.com"}`, `{}`, []string{"/nodes/hello/from/email address"}},
 		{"from an empty address", `"a@example.com"`, `""`, []string{"/nodes/hello/from/email address"}},
 		{"from that is no object", `{"email": "a@example.com"}`, `"a@example.com"`, []string{"/nodes/hello/from wrong_type"}},
 		{"strategy", `"channel"`, `"strategy": "perhaps", "channel"`, []string{"/nodes/hello/strategy not_allowed"}},
@@ -154,7 +159,7 @@ func TestFaults(t *testing.T) {
 		{"offset", `"-P3D"`, `"-P401D"`, []string{"/nodes/birthday/offset invalid_duration"}},
 		{"date column", `"born"`, `"burn"`, []string{"/nodes/birthday/date_column unknown_column"}},
 		{"date column of another type", `"born"`, `"age"`, []string{"/nodes/birthday/date_column wrong_type"}},
-		{"missing date to nobody", `"date_column": "born"`, `"date_column": "born", "on_missing": "nobody"`,
+		{"missing date leads to an unknown node", `"date_column": "born"`, `"date_column": "born", "on_missing": "missing"`,
 			[]string{"/nodes/birthday/on_missing unknown_node"}},
 		{"missing date in a circle", `"date_column": "born"`, `"date_column": "born", "on_missing": "pause"`,
 			[]string{"/nodes/birthday/on_missing cycle"}},
@@ -167,7 +172,8 @@ func TestFaults(t *testing.T) {
 			[]string{"/nodes/morning/zone_column wrong_type"}},
 		{"zone of a wait", `"zone_column": "zone"`, `"zone": "Mars/Base"`, []string{"/nodes/morning/zone invalid_zone"}},
 
-		{"no cases", `[{"if": "events.bought.times == 0 && profile.age > 18", "next": "deal"}, {"sql": "select profile_key from people", "next": "done"}]`, `[]`,
+		{"no cases", `[{"if": "events.bought.times == 0 && profile.age > 18", "next": "deal"},
+      {"sql": "select profile_key from people", "next": "done"}]`, `[]`,
 			[]string{"/nodes/ask/cases required"}},
 		{"case of nothing", `"sql": "select profile_key from people", `, ``, []string{"/nodes/ask/cases/1/if required"}},
 		{"case of both", `{"sql"`, `{"if": "true", "sql"`, []string{"/nodes/ask/cases/1/sql not_allowed"}},
@@ -184,23 +190,24 @@ func TestFaults(t *testing.T) {
 		{"negative weight", `"weight": 3`, `"weight": -3`, []string{"/nodes/deal/arms/1/weight invalid_weight"}},
 		{"weights", `"weight": 3`, `"weight": 1000000`, []string{"/nodes/deal/arms invalid_weight"}},
 		{"weight beyond numbers", `"weight": 3`, `"weight": 99999999999999999999`, []string{"/nodes/deal/arms/1/weight wrong_type"}},
-		{"no arms", `[{"name": "a", "weight": 1, "next": "tell"}, {"weight": 3, "next": "done"}]`, `[]`,
-			[]string{"/nodes/deal/arms required", "/nodes/tell unreachable"}},
+		{"no arms", `[{"name": "a", "weight": 1, "next": "notify"}, {"weight": 3, "next": "done"}]`, `[]`,
+			[]string{"/nodes/deal/arms required", "/nodes/notify unreachable"}},
 
-		{"no endpoint", `"endpoint_id": "whe_1", `, ``, []string{"/nodes/tell/endpoint_id required"}},
-		{"webhook column", `["city"]`, `["town"]`, []string{"/nodes/tell/columns/0 unknown_column"}},
-		{"webhook column twice", `["city"]`, `["city", "city"]`, []string{"/nodes/tell/columns/1 duplicate"}},
-		{"number beyond numbers", `"data": {"n": 1}`, `"data": {"n": 1e400}`, []string{"/nodes/tell/data/n number_out_of_range"}},
+		{"no endpoint", `"endpoint_id": "whe_1", `, ``, []string{"/nodes/notify/endpoint_id required"}},
+		{"webhook column", `["city"]`, `["town"]`, []string{"/nodes/notify/columns/0 unknown_column"}},
+		{"webhook column twice", `["city"]`, `["city", "city"]`, []string{"/nodes/notify/columns/1 duplicate"}},
+		{"number beyond numbers", `"data": {"n": 1}`, `"data": {"n": 1e400}`, []string{"/nodes/notify/data/n number_out_of_range"}},
 		{"numbers deep down", `"data": {"n": 1}`, `"data": {"a/b": [1, {"c": -1e200000}], "d": 1e308, "e": 1e-400}`,
-			[]string{"/nodes/tell/data/a~1b/1/c number_out_of_range"}},
+			[]string{"/nodes/notify/data/a~1b/1/c number_out_of_range"}},
 		{"weight beyond floats", `"weight": 3`, `"weight": 1e400`, []string{"/nodes/deal/arms/1/weight wrong_type"}},
 		{"number in an unknown field", `"start"`, `"more": {"n": 1e400}, "start"`, []string{"/more unknown_field"}},
-		{"status", `"410": "done"`, `"41": "done"`, []string{"/nodes/tell/on_status/41 invalid"}},
-		{"class of status", `"410": "done"`, `"6xx": "done"`, []string{"/nodes/tell/on_status/6xx invalid"}},
+		{"status", `"410": "done"`, `"41": "done"`, []string{"/nodes/notify/on_status/41 invalid"}},
+		{"class of status", `"410": "done"`, `"6xx": "done"`, []string{"/nodes/notify/on_status/6xx invalid"}},
 	} {
 		text := strings.Replace(welcome, c.from, c.to, 1)
 		if text == welcome {
-			t.Errorf("%s: nothing to break", c.what)
+			t.Errorf("%s: the text to replace is missing", c.what)
+			continue
 		}
 		_, err := Compile([]byte(text), ourFlow, Facts{Columns: shopColumns})
 		if c.want == nil && err == nil {
@@ -234,10 +241,10 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}
 	for _, f := range faults {
 		if f.Code == "cycle" && !strings.Contains(f.Detail, "a -> b -> a") {
-			t.Errorf("the cycle is not named: %s", f.Detail)
+			t.Errorf("the detail does not name the cycle: %s", f.Detail)
 		}
 		if f.Code == "unknown_column" && (f.Line != 1 || f.Column != 8) {
-			t.Errorf("the place in the expression: %d:%d", f.Line, f.Column)
+			t.Errorf("the place in the expression is: %d:%d", f.Line, f.Column)
 		}
 	}
 }

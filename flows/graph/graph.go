@@ -11,14 +11,13 @@ import (
 	"lemma"
 )
 
-// Facts are what the outside knows when a definition is checked.
+// Facts are what the caller knows when a definition is checked.
 type Facts struct {
-	Columns []Column // of the audience; nil: not known, anything goes
+	Columns []Column // of the audience; nil: unknown, any column is accepted
 
-	// Published reports that the definition was checked before. The columns then
-	// only tell how values are to be read: when the audience has changed since,
-	// and an expression does not fit any more, it is no fault, and the values
-	// it reads are as they came.
+	// Published means that the definition was checked before. The columns then only decide
+	// how values are read: an expression that no longer fits a changed audience is no
+	// fault, and the values that it reads are not converted.
 	Published bool
 }
 
@@ -28,8 +27,8 @@ type Column struct {
 	Type string // text, integer, number, boolean, timestamp, date, json, other, or a list of one (text[])
 }
 
-// Graph is a definition that has no fault of form or type. It never changes and
-// may be used by many at a time.
+// Graph is a definition without faults of form or type. It never changes and is safe for
+// concurrent use.
 type Graph struct {
 	flow       Flow
 	def        *Definition
@@ -44,20 +43,20 @@ type Graph struct {
 	zone       *time.Location // of the recurrence
 }
 
-// CompiledTrigger is a trigger that can be asked.
+// CompiledTrigger is a trigger with its condition compiled.
 type CompiledTrigger struct {
 	Trigger
 	Condition *Condition    // nil: none
 	Every     time.Duration // audience
 }
 
-// CompiledExit is an exit condition that can be asked.
+// CompiledExit is an exit condition, compiled.
 type CompiledExit struct {
 	ExitOn
 	Condition *Condition // nil: none
 }
 
-// Compiled is a node that can be walked.
+// Compiled is a node that can be executed.
 type Compiled struct {
 	Node
 	ID           string
@@ -74,19 +73,17 @@ type Compiled struct {
 	sum  uint64 // of the weights
 }
 
-// CompiledCase is a case that can be asked.
+// CompiledCase is a case with its condition compiled.
 type CompiledCase struct {
 	Case
 	Cond *Condition // nil when the case has SQL
 }
 
-// Compile reads a definition and answers it as a graph, or all of its faults at
-// once: of form, of structure and of type. Each has the JSON pointer of its
-// place, and expressions the line and column as well. Without columns the
-// profile's are taken to exist and to be of any type; the values are then as
-// they came, so a timestamp is a text and an integer a double. Who evaluates
-// conditions therefore gives the columns too, or an expression that was found
-// right when it was checked fails when it is asked.
+// Compile reads a definition and returns it as a graph, or all of its faults at once: of
+// form, structure and type. Each has a JSON pointer, and those in expressions a line and
+// column. Without columns, any column of the profile exists and has any type; its values
+// are not converted, so a timestamp is a text and an integer a double. A caller that
+// evaluates conditions must therefore give the columns, or a valid expression may fail.
 func Compile(raw []byte, flow Flow, facts Facts) (*Graph, error) {
 	def, tree, form := decode(raw)
 	if tree == nil {
@@ -103,7 +100,7 @@ func Compile(raw []byte, flow Flow, facts Facts) (*Graph, error) {
 	return c.graph(), nil
 }
 
-// Definition is what the graph was read from. Nobody changes it.
+// Definition is what the graph was read from. It must not be changed.
 func (g *Graph) Definition() *Definition { return g.def }
 
 // Start is the id of the first node.
@@ -115,35 +112,34 @@ func (g *Graph) Node(id string) (*Compiled, bool) {
 	return n, ok
 }
 
-// Order lists the nodes so that each comes after all that lead to it: the start
-// first, and of several that could come next the smallest id.
+// Order lists the nodes topologically: the start first, and among candidates the smallest
+// id.
 func (g *Graph) Order() []string { return slices.Clone(g.order) }
 
-// Columns are those of the profile that conditions and nodes read, sorted; what
-// templates read is not among them.
+// Columns are those of the profile that conditions and nodes read, sorted; those that
+// templates read are not among them.
 func (g *Graph) Columns() []string { return slices.Clone(g.columns) }
 
-// AllColumns reports that a condition reads the profile as a whole, or by a
-// computed name, so that every column has to be there.
+// AllColumns reports whether a condition reads the profile as a whole, or by a computed
+// name, so that every column has to be read.
 func (g *Graph) AllColumns() bool { return g.allColumns }
 
-// NeedsProfile reports that something reads a profile; every send does.
+// NeedsProfile reports whether anything reads a profile; every send does.
 func (g *Graph) NeedsProfile() bool { return g.profile }
 
-// Triggers are what enrolls.
+// Triggers are what can enroll.
 func (g *Graph) Triggers() []CompiledTrigger { return slices.Clone(g.triggers) }
 
-// ExitOn are the events that end an enrollment wherever it stands.
+// ExitOn are the events that end an enrollment, whatever node it is on.
 func (g *Graph) ExitOn() []CompiledExit { return slices.Clone(g.exits) }
 
-// Listens answers each event's name with what it is listened to for: exit,
-// trigger, wait.
+// Listens maps each event's name to what the flow uses it for: exit, trigger, wait.
 func (g *Graph) Listens() map[string][]string { return maps.Clone(g.listens) }
 
-// Arm deals a profile to an arm of a split, always to the same one: xxhash64 of
-// the salt, a zero byte and the profile's key, modulo the sum of the weights.
-// Without a salt of its own, a node's is the flow's id as the API writes it, a
-// slash and the node's id; so anybody can recompute it.
+// Arm returns the arm of a split for a profile, always the same one: xxhash64 of the salt,
+// a zero byte and the profile's key, modulo the sum of the weights. The default salt is
+// the flow's id as the API writes it, a slash and the node's id, so that any client can
+// recompute it.
 func (c *Compiled) Arm(profileKey string) int {
 	if c.sum == 0 {
 		return 0
@@ -152,19 +148,19 @@ func (c *Compiled) Arm(profileKey string) int {
 	form := append(scratch[:0], c.salt...)
 	form = append(form, 0)
 	form = append(form, profileKey...)
-	dealt := xxhash.Sum64(form) % c.sum
+	point := xxhash.Sum64(form) % c.sum
 	for i, arm := range c.Arms {
-		if dealt < uint64(arm.Weight) {
+		if point < uint64(arm.Weight) {
 			return i
 		}
-		dealt -= uint64(arm.Weight)
+		point -= uint64(arm.Weight)
 	}
 	return 0
 }
 
-// AfterWebhook is the node that follows an answer with this status; 0 stands
-// for a message that was given up. An exact status goes before its class, and
-// 2xx goes on to next unless the node names another way.
+// AfterWebhook is the node that follows an answer with this status; 0 is a message that
+// was given up. An exact status precedes its class, and 2xx leads to next unless the node
+// has another target.
 func (c *Compiled) AfterWebhook(status int) string {
 	if status > 0 {
 		exact, class := statusNames(status)
@@ -188,19 +184,18 @@ func statusNames(status int) (exact, class string) {
 	return string(digits), string(digits[:1]) + "xx"
 }
 
-// defaultSalt differs between flows and nodes, so that two splits deal
-// independently.
+// defaultSalt differs between flows and nodes, so that splits are independent.
 func defaultSalt(flow Flow, node string) string {
 	return lemma.FormatID(lemma.PrefixFlow, flow.FlowID) + "/" + node
 }
 
-// edge is a way from a node to another, and where the document says so.
+// edge is a path from a node to another, and its place in the document.
 type edge struct {
 	pointer, to string
-	refused     bool // the type of the node has no such field, and that is what is wrong with it
+	refused     bool // the type of the node has no such field, which is reported already
 }
 
-// edges are all ways out of a node, in the order of its fields.
+// edges are all paths out of a node, in the order of its fields.
 func edges(id string, n Node) []edge {
 	var all []edge
 	add := func(to string, tokens ...string) {
@@ -237,38 +232,37 @@ func Successors(id string, n Node) []string {
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// walk is the shape of a graph: what its edges make of its nodes.
-type walk struct {
-	nodes map[string]Node
-	mark  map[string]int // 0 not seen, 1 on the path, 2 done
-	path  []string
-	found func(pointer string, cycle []string)
+// traversal is a depth-first search over the edges of a graph.
+type traversal struct {
+	nodes   map[string]Node
+	state   map[string]int // 0 not seen, 1 on the path, 2 done
+	path    []string
+	onCycle func(pointer string, cycle []string)
 }
 
-// visit goes depth first and tells of each edge that leads back into its own
-// path. How deep it gets is bounded by MaxNodes.
-func (w *walk) visit(id string) {
-	w.mark[id] = 1
+// visit reports each edge that leads back into its own path. MaxNodes bounds its depth.
+func (w *traversal) visit(id string) {
+	w.state[id] = 1
 	w.path = append(w.path, id)
 	for _, e := range edges(id, w.nodes[id]) {
 		if _, exists := w.nodes[e.to]; !exists || e.refused {
 			continue
 		}
-		switch w.mark[e.to] {
+		switch w.state[e.to] {
 		case 0:
 			w.visit(e.to)
 		case 1:
 			from := slices.Index(w.path, e.to)
-			w.found(e.pointer, append(slices.Clone(w.path[from:]), e.to))
+			w.onCycle(e.pointer, append(slices.Clone(w.path[from:]), e.to))
 		}
 	}
 	w.path = w.path[:len(w.path)-1]
-	w.mark[id] = 2
+	w.state[id] = 2
 }
 
-// reached are the nodes to which a way leads from the start, be it one that the
-// type of a node does not have: there is one fault then, not one for each node
-// behind it.
+// reached are the nodes that a path from the start reaches. Fields that a node's type
+// lacks count as paths: their own fault is reported, and not one for each node behind
+// them.
 func reached(nodes map[string]Node, start string) map[string]bool {
 	seen := map[string]bool{}
 	for next := []string{start}; len(next) > 0; {

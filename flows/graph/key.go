@@ -33,9 +33,9 @@ type Occurrence struct {
 	Properties map[string]any
 }
 
-// Key is the uniqueness key of the enrollment that an occurrence asks for: two
-// occurrences that the recurrence policy takes for one have the same key. It
-// goes by the occurrence's own time, so that telling it later changes nothing.
+// Key is the uniqueness key of the enrollment that an occurrence requests: occurrences
+// that the recurrence policy treats as one have the same key. It depends on the
+// occurrence's own time, so that recording it later changes nothing.
 func (g *Graph) Key(o Occurrence) (uuid.UUID, error) {
 	r := g.def.Recurrence
 	parts := []string{string(g.flow.FlowID[:]), r.Policy, o.ProfileKey}
@@ -51,7 +51,7 @@ func (g *Graph) Key(o Occurrence) (uuid.UUID, error) {
 	case PerEvent:
 		parts = append(parts, string(o.Event[:]))
 	case Fields:
-		for _, name := range slices.Sorted(slices.Values(r.Fields)) { // in whatever order they are written
+		for _, name := range slices.Sorted(slices.Values(r.Fields)) { // independent of their order in the document
 			value := o.Properties[name]
 			if value == nil {
 				return uuid.Nil, missingField(name)
@@ -62,8 +62,8 @@ func (g *Graph) Key(o Occurrence) (uuid.UUID, error) {
 	return lemma.Key("enrollment/1", parts...), nil
 }
 
-// Same reports that two recurrences take the same occurrences for one, and make the
-// same keys of them.
+// Same reports whether two recurrences treat the same occurrences as one, and give them
+// the same keys.
 func (r Recurrence) Same(other Recurrence) bool {
 	fields := func(r Recurrence) []string { return slices.Sorted(slices.Values(r.Fields)) }
 	return r.Policy == other.Policy && cmp.Or(r.Zone, "UTC") == cmp.Or(other.Zone, "UTC") && slices.Equal(fields(r), fields(other))
@@ -76,10 +76,10 @@ func missingField(name string) error {
 	}
 }
 
-// appendCanonical writes a value so that equal values are equal bytes: names
-// sorted, and numbers by their value rather than their spelling. Numbers are
-// kept exactly when they come as json.Number; as float64 two ids beyond 2^53
-// could be one, and somebody would be left out.
+// appendCanonical writes a value so that equal values are equal bytes: names sorted, and
+// numbers by value instead of spelling. Only json.Number keeps numbers exactly: as
+// float64, two ids beyond 2^53 could be equal, and the second profile would not be
+// enrolled.
 func appendCanonical(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:

@@ -35,7 +35,7 @@ func keyOf(t testing.TB, g *Graph, o Occurrence) uuid.UUID {
 	return key
 }
 
-// Golden: a changed key would enroll everybody a second time.
+// Golden: a changed key would enroll every profile a second time.
 func TestKeysAreFixed(t *testing.T) {
 	t.Parallel()
 	for recurrence, want := range map[string]string{
@@ -98,10 +98,10 @@ func TestKeysOfEventsAndFields(t *testing.T) {
 	again := o
 	again.Event = uuid.MustParse("01931f00-0000-7000-8000-000000000004")
 	if keyOf(t, perEvent, o) == keyOf(t, perEvent, again) {
-		t.Error("two events are one")
+		t.Error("two events have one key")
 	}
 	if keyOf(t, recurring(t, `{"policy": "once"}`), o) != keyOf(t, recurring(t, `{"policy": "once"}`), again) {
-		t.Error("once is twice")
+		t.Error("once has two keys")
 	}
 	with := func(properties string) Occurrence { o.Properties = object(t, properties); return o }
 	same := keyOf(t, fields, with(`{"order": {"b": 1.50, "a": [null, true]}, "shop": 1}`))
@@ -109,7 +109,8 @@ func TestKeysOfEventsAndFields(t *testing.T) {
 		t.Error("equal values have two keys")
 	}
 	for _, other := range []string{
-		`{"order": {"b": 1.5, "a": [null, true]}, "shop": "1"}`, `{"order": {"b": 1.5, "a": [null, false]}, "shop": 1}`, `{"order": {"b": 1.51, "a": [null, true]}, "shop": 1}`,
+		`{"order": {"b": 1.5, "a": [null, true]}, "shop": "1"}`, `{"order": {"b": 1.5, "a": [null, false]}, "shop": 1}`,
+		`{"order": {"b": 1.51, "a": [null, true]}, "shop": 1}`,
 	} {
 		if same == keyOf(t, fields, with(other)) {
 			t.Errorf("%s has the key of another", other)
@@ -117,7 +118,7 @@ func TestKeysOfEventsAndFields(t *testing.T) {
 	}
 	if keyOf(t, fields, with(`{"order": 9007199254740992, "shop": 1}`)) == keyOf(t, fields,
 		with(`{"order": 9007199254740993, "shop": 1}`)) {
-		t.Error("two ids beyond 2^53 are one")
+		t.Error("two ids beyond 2^53 have one key")
 	}
 	for _, lacking := range []string{`{"order": 1}`, `{"order": 1, "shop": null}`, `{}`} {
 		_, err := fields.Key(with(lacking))
@@ -125,17 +126,19 @@ func TestKeysOfEventsAndFields(t *testing.T) {
 		if !errors.As(err, &e) || e.Kind != lemma.Invalid || e.Code != "missing_field" {
 			t.Errorf("%s: %v", lacking, err)
 		}
-		if want := "the recurrence of the flow needs a property that is not there: there is no property shop"; lacking != "{}" && lemma.Public(err) != want {
+		if want := "the recurrence of the flow needs a property that is not there: there is no property shop"; lacking != "{}" &&
+			lemma.Public(err) != want {
 			t.Errorf("%s: %s", lacking, lemma.Public(err))
 		}
 	}
 }
 
-// However the numbers were decoded, a key is the same.
+// A key does not depend on how its numbers were decoded.
 func TestCanonicalNumbers(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"0": "0", "-0": "0", "0.00": "0", "0e5": "0", "1": "1e0", "1.0": "1e0", "10": "1e1", "100e-1": "1e1", "1.50": "15e-1", "-1.5E+3": "-15e2", "0.001": "1e-3",
+		"0": "0", "-0": "0", "0.00": "0", "0e5": "0", "1": "1e0", "1.0": "1e0", "10": "1e1", "100e-1": "1e1", "1.50": "15e-1",
+		"-1.5E+3": "-15e2", "0.001": "1e-3",
 		"9007199254740993": "9007199254740993e0", "1e400": "1e400", "1e99999999999999999999999": "1e99999999999999999999999",
 	} {
 		if got := string(appendCanonical(nil, json.Number(text))); got != want {

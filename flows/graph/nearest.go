@@ -5,13 +5,12 @@ import (
 	"strings"
 )
 
-// nearest is the name that was probably meant: the one with the smallest edit
-// distance (Levenshtein), if that is small for its length. It is empty when no
-// name is near.
+// nearest is the name with the smallest edit distance (Levenshtein), if that is small for
+// its length, or empty.
 func nearest(name string, names []string) string {
 	best, least := "", 1+max(1, len(name)/3)
 	if len(name) > maxName {
-		return "" // nobody means another by it
+		return "" // longer than any valid name
 	}
 	for _, candidate := range names {
 		if len(candidate) >= len(name)+least {
@@ -24,7 +23,7 @@ func nearest(name string, names []string) string {
 	return best
 }
 
-// didYouMean is what a fault adds when a name is near.
+// didYouMean is the hint that a fault adds when a name is near.
 func didYouMean(name string, names []string) string {
 	if near := nearest(name, names); near != "" {
 		return fmt.Sprintf("; did you mean %s?", near)

@@ -12,7 +12,7 @@ import (
 // always are the fields that each type of node has.
 var always = []string{"type", "name", "description", "layout"}
 
-// rule reports which fields a type of node has beside those.
+// rule lists the further fields of a type of node.
 type rule struct{ required, optional []string }
 
 var rules = map[string]rule{
@@ -29,20 +29,21 @@ var rules = map[string]rule{
 	Exit:         {nil, []string{"goal"}},
 }
 
-// paths out that a node must have: without them it is a dead end.
+// pathFields are paths out that a node must have if its type has them: without them it is
+// a dead end.
 var pathFields = []string{"next", "on_timeout", "else"}
 
 func (c *checker) nodes() {
 	if len(c.def.Nodes) == 0 {
-		c.fault("/nodes", "required", "a journey has at least one node")
+		c.fault("/nodes", "required", "must have at least one node")
 	}
 	for _, id := range sorted(c.def.Nodes) {
 		pointer, n := at("/nodes", id), c.def.Nodes[id]
 		if !validID(id) {
-			c.fault(pointer, "invalid", "the id of a node is made of 1 to %d of A-Z a-z 0-9 _ . -", maxID)
+			c.fault(pointer, "invalid", "the id of a node must have 1 to %d of the characters A-Z a-z 0-9 _ . -", maxID)
 		}
 		if len(n.Name) > maxName {
-			c.fault(at(pointer, "name"), "too_long", "a name has at most %d bytes", maxName)
+			c.fault(at(pointer, "name"), "too_long", "must have at most %d bytes", maxName)
 		}
 		c.notes(pointer, n.Description)
 		if c.fieldsOf(pointer, id, n.Type) {
@@ -51,10 +52,10 @@ func (c *checker) nodes() {
 	}
 }
 
-// notes checks what is for people and editors alone.
+// notes checks the fields for people and editors.
 func (c *checker) notes(pointer, description string) {
 	if len(description) > maxDescription {
-		c.fault(at(pointer, "description"), "too_long", "a description has at most %d bytes", maxDescription)
+		c.fault(at(pointer, "description"), "too_long", "must have at most %d bytes", maxDescription)
 	}
 }
 
@@ -64,7 +65,7 @@ func validID(id string) bool {
 	})
 }
 
-// has reports whether a type of node has a field; one that is unknown may.
+// has reports whether a type of node has a field; an unknown type has any.
 func has(kind, field string) bool {
 	rule, known := rules[kind]
 	return !known || slices.Contains(rule.required, field) || slices.Contains(rule.optional, field)
@@ -74,7 +75,7 @@ func has(kind, field string) bool {
 func (c *checker) fieldsOf(pointer, id, kind string) bool {
 	rule, known := rules[kind]
 	if !known && kind == "" {
-		c.fault(at(pointer, "type"), "required", "it is one of %s", strings.Join(sorted(rules), ", "))
+		c.fault(at(pointer, "type"), "required", "must be one of %s", strings.Join(sorted(rules), ", "))
 	} else if !known {
 		c.fault(at(pointer, "type"), "not_allowed", "must be one of %s", strings.Join(sorted(rules), ", "))
 	}
@@ -101,8 +102,8 @@ func fieldsFor(kind string) []string {
 	return slices.Sorted(slices.Values(slices.Concat(always, rules[kind].required, rules[kind].optional)))
 }
 
-// misspelt reports whether an unknown field of the node is near to one that it
-// needs: the unknown field's own fault says so.
+// misspelt reports whether an unknown field of the node is near to the missing one: the
+// unknown field's own fault names it.
 func misspelt(given map[string]any, field, kind string) bool {
 	for name := range given {
 		if _, known := nodeFields[name]; !known && nearest(name, fieldsFor(kind)) == field {
@@ -114,16 +115,16 @@ func misspelt(given map[string]any, field, kind string) bool {
 
 func (c *checker) required(pointer, field string, value any) {
 	if _, object := value.(map[string]any); object || !isNothing(value) {
-		return // what an object lacks is reported of its own fields
+		return // its missing fields are reported below it
 	}
 	if slices.Contains(pathFields, field) {
-		c.fault(at(pointer, field), "dead_end", "it leads nowhere: only an exit ends a journey")
+		c.fault(at(pointer, field), "dead_end", "name the next node: only an exit ends an enrollment")
 		return
 	}
-	c.fault(at(pointer, field), "required", "it is needed here")
+	c.fault(at(pointer, field), "required", "is required")
 }
 
-// node checks what its fields say, and compiles it.
+// node checks a node's fields and compiles it.
 func (c *checker) node(pointer, id string, n Node) *Compiled {
 	made := &Compiled{Node: n, ID: id, Successors: Successors(id, n)}
 	switch n.Type {
@@ -146,7 +147,7 @@ func (c *checker) node(pointer, id string, n Node) *Compiled {
 	return made
 }
 
-// given reads a duration whose absence was reported already.
+// given parses a duration whose absence was reported already.
 func (c *checker) given(pointer, text string) time.Duration {
 	if text == "" {
 		return 0
@@ -160,13 +161,13 @@ func (c *checker) send(pointer string, n Node, made *Compiled) {
 	oneOf(c, at(pointer, "strategy"), n.Strategy, "at_least_once", "at_most_once")
 	made.ExpiresAfter = c.given(at(pointer, "expires_after"), n.ExpiresAfter)
 	if n.TemplateVersion < 0 {
-		c.fault(at(pointer, "template_version"), "invalid", "versions are counted from 1")
+		c.fault(at(pointer, "template_version"), "invalid", "must be at least 1")
 	}
 	c.envelope(pointer, n)
 }
 
-// envelope asks the rules that campaigns' messages have to keep too. A published
-// version was checked by those of its day, and has active enrollments.
+// envelope applies the rules of campaigns' messages. A published version was checked by
+// the rules of its time, and has active enrollments.
 func (c *checker) envelope(pointer string, n Node) {
 	if n.From == nil || c.facts.Published {
 		return
@@ -185,16 +186,16 @@ func (c *checker) waitUntil(pointer string, n Node) *when {
 	if n.Time != "" {
 		w.clock, w.hasClock = parseClock(n.Time)
 		if !w.hasClock {
-			c.fault(at(pointer, "time"), "invalid_time", "a time is 09:00 or 09:00:30")
+			c.fault(at(pointer, "time"), "invalid_time", "must be a time such as 09:00 or 09:00:30")
 		}
 	}
 	c.weekdays(at(pointer, "weekdays"), n.Weekdays, w)
 	w.zone, _ = c.zone(at(pointer, "zone"), n.Zone)
 	if n.Offset != "" {
 		w.offset = c.duration(at(pointer, "offset"), n.Offset, -MaxDuration, MaxDuration)
-		c.mustNot(at(pointer, "offset"), n.DateColumn == "", "an offset is added to the date of a date_column")
+		c.mustNot(at(pointer, "offset"), n.DateColumn == "", "is allowed only with date_column")
 	}
-	c.mustNot(at(pointer, "on_missing"), n.OnMissing != "" && n.DateColumn == "", "only the date of a date_column can be missing")
+	c.mustNot(at(pointer, "on_missing"), n.OnMissing != "" && n.DateColumn == "", "is allowed only with date_column")
 	c.reads(at(pointer, "date_column"), n.DateColumn, "date", "timestamp", "text")
 	c.reads(at(pointer, "zone_column"), n.ZoneColumn, "text", "other")
 	return w
@@ -205,15 +206,15 @@ func (c *checker) weekdays(pointer string, days []string, w *when) {
 		d, ok := parseWeekday(name)
 		switch {
 		case !ok:
-			c.fault(index(pointer, i), "invalid_weekday", "it is one of mon, tue, wed, thu, fri, sat, sun")
+			c.fault(index(pointer, i), "invalid_weekday", "must be one of mon, tue, wed, thu, fri, sat, sun")
 		case slices.Contains(w.days, d):
-			c.fault(index(pointer, i), "duplicate", "%s is there already", name)
+			c.fault(index(pointer, i), "duplicate", "%s must occur once", name)
 		}
 		w.days = append(w.days, d)
 	}
 }
 
-// reads notes a column of the profile that a node reads, of one of some types.
+// reads records a column of the profile that a node reads; it must have one of some types.
 func (c *checker) reads(pointer, column string, types ...string) {
 	if column == "" {
 		return
@@ -225,7 +226,7 @@ func (c *checker) reads(pointer, column string, types ...string) {
 	case !exists:
 		c.fault(pointer, "unknown_column", "the audience has no column %s%s", column, didYouMean(column, sorted(c.compiler.world.columns)))
 	case len(types) > 0 && !slices.Contains(types, kind):
-		c.fault(pointer, "wrong_type", "column %s is of type %s; it has to be %s", column, kind, strings.Join(types, " or "))
+		c.fault(pointer, "wrong_type", "column %s is of type %s and must be %s", column, kind, strings.Join(types, " or "))
 	}
 }
 
@@ -244,24 +245,24 @@ func (c *checker) branch(pointer string, n Node, made *Compiled) {
 		asks = asks || one.SQL != ""
 		switch {
 		case one.If == "" && one.SQL == "":
-			c.fault(at(place, "if"), "required", "a case asks if or sql")
+			c.fault(at(place, "if"), "required", "must have if or sql")
 		case one.If != "" && one.SQL != "":
-			c.fault(at(place, "sql"), "not_allowed", "a case asks either if or sql")
+			c.fault(at(place, "sql"), "not_allowed", "must have either if or sql")
 		case len(one.SQL) > maxSQL:
-			c.fault(at(place, "sql"), "too_long", "a statement has at most %d bytes", maxSQL)
+			c.fault(at(place, "sql"), "too_long", "must have at most %d bytes", maxSQL)
 		}
 		c.nextPath(place, one.Next)
 		made.Cases = append(made.Cases, CompiledCase{one, c.condition(branching, at(place, "if"), one.If)})
 	}
-	c.mustNot(at(pointer, "data_source_id"), n.DataSourceID != "" && !asks, "no case asks SQL")
+	c.mustNot(at(pointer, "data_source_id"), n.DataSourceID != "" && !asks, "is allowed only with a case that has sql")
 	if asks && n.DataSourceID == "" && c.def.AudienceID == "" {
-		c.fault(at(pointer, "data_source_id"), "required", "name the data source to ask, or an audience whose source it is")
+		c.fault(at(pointer, "data_source_id"), "required", "name the data source to query, or an audience")
 	}
 }
 
 func (c *checker) nextPath(pointer, next string) {
 	if next == "" {
-		c.fault(at(pointer, "next"), "dead_end", "it leads nowhere: only an exit ends a journey")
+		c.fault(at(pointer, "next"), "dead_end", "name the next node: only an exit ends an enrollment")
 	}
 }
 
@@ -270,22 +271,22 @@ func (c *checker) split(pointer, id string, n Node, made *Compiled) {
 		made.salt = defaultSalt(c.flow, id)
 	}
 	if len(n.Salt) > maxName || strings.ContainsRune(n.Salt, 0) {
-		c.fault(at(pointer, "salt"), "invalid", "a salt has at most %d bytes, and no NUL", maxName)
+		c.fault(at(pointer, "salt"), "invalid", "must have at most %d bytes, and no NUL", maxName)
 	}
 	var sum int64
 	for i, arm := range n.Arms {
 		place := index(at(pointer, "arms"), i)
 		if arm.Weight < 1 {
-			c.fault(at(place, "weight"), "invalid_weight", "a weight is 1 or more")
+			c.fault(at(place, "weight"), "invalid_weight", "must be at least 1")
 		}
 		if len(arm.Name) > maxName {
-			c.fault(at(place, "name"), "too_long", "a name has at most %d bytes", maxName)
+			c.fault(at(place, "name"), "too_long", "must have at most %d bytes", maxName)
 		}
 		sum += int64(max(arm.Weight, 0))
 		c.nextPath(place, arm.Next)
 	}
 	if sum > maxWeight {
-		c.fault(at(pointer, "arms"), "invalid_weight", "the weights add up to %d at most", maxWeight)
+		c.fault(at(pointer, "arms"), "invalid_weight", "the weights must add up to at most %d", maxWeight)
 	}
 	made.sum = uint64(sum)
 }
@@ -297,15 +298,16 @@ func (c *checker) webhook(pointer string, n Node) {
 	}
 	for _, status := range sorted(n.OnStatus) {
 		if !validStatus(status) {
-			c.fault(at(pointer, "on_status", status), "invalid", "a status is three digits such as 410, or a class such as 4xx")
+			c.fault(at(pointer, "on_status", status), "invalid", "must be three digits such as 410, or a class such as 4xx")
 		}
 		if n.OnStatus[status] == "" {
-			c.fault(at(pointer, "on_status", status), "dead_end", "it leads nowhere: only an exit ends a journey")
+			c.fault(at(pointer, "on_status", status), "dead_end", "name the next node: only an exit ends an enrollment")
 		}
 	}
 }
 
-// validStatus knows what an answer can end with; 1xx never does.
+// validStatus reports whether an answer can have a final status like this; 1xx is never
+// final.
 func validStatus(s string) bool {
 	if len(s) != 3 || s[0] < '2' || s[0] > '5' {
 		return false

@@ -8,7 +8,7 @@ import (
 
 var variable = regexp.MustCompile(`\b([ab])\b`)
 
-// Two ids beyond 2^53 are one as doubles; as conditions see them they are two.
+// Two ids beyond 2^53 are equal as doubles; conditions distinguish them.
 func TestLargeNumbersAreReadExactly(t *testing.T) {
 	t.Parallel()
 	for _, one := range []struct {
@@ -27,7 +27,7 @@ func TestLargeNumbersAreReadExactly(t *testing.T) {
 		{"18446744073709551615", "9223372036854775807", `a > b && a > 10 && a > 10.5 && a == 18446744073709551615u`, true},
 		{"9007199254740993", "9007199254740992", `[b].exists(n, n == a)`, false},
 		{"9007199254740993", "10", `a > b && b < a && a > 1.5`, true},
-		// As they were, so that one can go on to compute with them.
+		// Unchanged, so that conditions can compute with them.
 		{"10", "10.5", `a + b == 20.5 && a * 2.0 == 20.0 && a < b`, true},
 		{"9007199254740991", "-9007199254740991", `a + b == 0.0 && a / 2.0 > 1.0`, true},
 		{"1e17", "100000000000000000", `a == b && a * 2.0 > 1.0`, true},
@@ -55,8 +55,8 @@ func TestNumbersBeyond64BitsAreNotRead(t *testing.T) {
 	}
 }
 
-// What a number is written like decides nothing: those of properties, which are
-// doubles or large whole numbers, and those of the expression work together.
+// The spelling of a number decides nothing: numbers in properties, which are doubles or
+// large whole numbers, work together with those of the expression.
 func TestNumbersOfDifferentTypesWorkTogether(t *testing.T) {
 	t.Parallel()
 	for _, one := range []struct {
@@ -72,12 +72,13 @@ func TestNumbersOfDifferentTypesWorkTogether(t *testing.T) {
 		{"10", "3", `a + b == 13 && a - b == 7 && a * b == 30 && a % b == 1`, true},
 		{"10", "3", `a * 2u == 20 && 2u * a == 20 && (a + b) * 2 - 1 == 25`, true},
 		{"10", "3", `size([a, b]) * a == 20 && -a + 1 == -9`, true},
-		// Beyond 2^53 to the digit, as they compare.
+		// Exact beyond 2^53, as in comparisons.
 		{"9007199254740993", "1",
 			`a + 1 == 9007199254740994 && a - 1 == 9007199254740992 && a + b == 9007199254740994 && b + a == 9007199254740994`, true},
 		{"9007199254740993", "2", `a * b == 18014398509481986 && a % b == 1`, true},
 		{"9007199254740993", "0.5", `a + b >= 9007199254740992 && a * b > 1`, true},
-		{"18446744073709551615", "1", `a - 1 == 18446744073709551614u && a - b == 18446744073709551614u && a / 5 == 3689348814741910323 && 0 - (a - 18446744073709551614u) == -1`, true},
+		{"18446744073709551615", "1", `a - 1 == 18446744073709551614u && a - b == 18446744073709551614u &&
+			a / 5 == 3689348814741910323 && 0 - (a - 18446744073709551614u) == -1`, true},
 		{"18446744073709551615", "9223372036854775807", `a - b == 9223372036854775808u && b - a < 0`, true},
 	} {
 		expression := variable.ReplaceAllString(one.expression, "trigger.properties.$1")
@@ -88,7 +89,8 @@ func TestNumbersOfDifferentTypesWorkTogether(t *testing.T) {
 	}
 	columns := []Column{{"age", "integer"}, {"balance", "number"}}
 	for _, expression := range []string{
-		`profile.age * 1.5 == 60.0`, `profile.balance + 1 == 3.5`, `profile.age + profile.balance == 42.5`, `profile.age / 3 == 13 && profile.age / 3.0 > 13`,
+		`profile.age * 1.5 == 60.0`, `profile.balance + 1 == 3.5`, `profile.age + profile.balance == 42.5`,
+		`profile.age / 3 == 13 && profile.age / 3.0 > 13`,
 		`profile.age * trigger.properties.n == 80 && trigger.properties.n * profile.age == 80`,
 	} {
 		vars := Vars{Profile: object(t, `{"age": 40, "balance": 2.5}`), Trigger: object(t, `{"properties": {"n": 2}}`), Now: noon}

@@ -6,9 +6,8 @@ import (
 	"strconv"
 )
 
-// Pin is the definition with every template's version written into it: what
-// a published version says does not change when a template does. All else stays
-// as it was written.
+// Pin writes every template's version into the definition, so that a published version
+// does not change when a template does. The rest stays as written.
 func Pin(raw json.RawMessage, pins map[string]int) (json.RawMessage, error) {
 	if len(pins) == 0 {
 		return raw, nil
@@ -40,7 +39,7 @@ func Pin(raw json.RawMessage, pins map[string]int) (json.RawMessage, error) {
 	return plainJSON(document)
 }
 
-// plainJSON leaves <, > and & as people write them in conditions.
+// plainJSON marshals without escaping <, > and &, which conditions contain.
 func plainJSON(v any) (json.RawMessage, error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)

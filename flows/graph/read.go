@@ -18,10 +18,9 @@ import (
 // maxDepth is how deep a document may be nested: a node's data needs a few levels.
 const maxDepth = 32
 
-// Decode reads a definition. It is strict: unknown fields, names in another
-// case, repeated names, values of another type and numbers beyond a double are
-// refused, all at once and each with its pointer. A null counts as absent. What the document means is
-// not checked; Compile does that.
+// Decode reads a definition strictly: unknown fields, names in another case, repeated
+// names, values of another type and numbers beyond a double are rejected, all at once and
+// each with its pointer. A null counts as absent. Compile checks the meaning.
 func Decode(raw []byte) (*Definition, error) {
 	d, _, faults := decode(raw)
 	if len(faults) > 0 {
@@ -30,15 +29,15 @@ func Decode(raw []byte) (*Definition, error) {
 	return d, nil
 }
 
-// decode also answers what is not faulty beside what is, so that Compile can
-// check the rest, and the document as a tree: which fields were given.
+// decode also returns the valid parts beside the faults, so that Compile can check them,
+// and the document as a tree: which fields are present.
 func decode(raw []byte) (*Definition, map[string]any, []lemma.Field) {
 	d := &Definition{}
 	if len(raw) > MaxDefinition {
 		return d, nil, []lemma.Field{{Code: "too_large", Detail: fmt.Sprintf("a definition has at most %d bytes", MaxDefinition)}}
 	}
 	if !utf8.Valid(raw) {
-		return d, nil, []lemma.Field{{Code: "syntax", Detail: "the document is not UTF-8"}}
+		return d, nil, []lemma.Field{{Code: "syntax", Detail: "must be UTF-8"}}
 	}
 	r := reader{raw: raw, dec: json.NewDecoder(bytes.NewReader(raw))}
 	r.dec.UseNumber()
@@ -48,7 +47,7 @@ func decode(raw []byte) (*Definition, map[string]any, []lemma.Field) {
 	}
 	top, ok := tree.(map[string]any)
 	if !ok {
-		return d, nil, []lemma.Field{{Code: "wrong_type", Detail: "a definition is an object"}}
+		return d, nil, []lemma.Field{{Code: "wrong_type", Detail: "must be an object"}}
 	}
 	r.bind("", top, reflect.ValueOf(d).Elem())
 	if large := sizes(d); len(large) > 0 {
@@ -58,8 +57,8 @@ func decode(raw []byte) (*Definition, map[string]any, []lemma.Field) {
 	return d, top, r.faults
 }
 
-// maxFaults is how many faults of form are looked for: a document of 256 KiB
-// can have some ten thousand, and each is held against all that follow from it.
+// maxFaults bounds the faults of form: a document of 256 KiB can have some ten thousand,
+// and each is compared with all that follow from it.
 const maxFaults = 200
 
 func invalid(faults []lemma.Field) error {
@@ -101,8 +100,8 @@ func (r *reader) document() (any, error) {
 	return v, nil
 }
 
-// syntax tells where the text stops being JSON. The whole of it is parsed again
-// for that, since a decoder of tokens says it less exactly.
+// syntax finds where the text stops being JSON. It parses the whole text again, since a
+// decoder of tokens reports the place less exactly.
 func (r *reader) syntax(err error) lemma.Field {
 	offset := r.dec.InputOffset()
 	var whole any
@@ -151,7 +150,7 @@ func (r *reader) object(pointer string, depth int) (any, error) {
 			return nil, err
 		}
 		if _, twice := object[name]; twice {
-			r.fault(at(pointer, name), "duplicate", "the name is there twice")
+			r.fault(at(pointer, name), "duplicate", "must occur once in its object")
 		}
 		object[name] = v
 	}
@@ -172,7 +171,7 @@ func (r *reader) array(pointer string, depth int) (any, error) {
 	return array, err
 }
 
-// bind puts a value of the tree where it belongs, or reports that it does not.
+// bind stores a value of the tree in its field, or reports that it does not fit.
 func (r *reader) bind(pointer string, v any, to reflect.Value) {
 	switch to.Kind() {
 	case reflect.Struct:
@@ -204,14 +203,13 @@ func (r *reader) bind(pointer string, v any, to reflect.Value) {
 	}
 }
 
-// finite refuses numbers that most programs cannot read: they are kept as they
-// were written, and go along to others. Fields of ours have types, which say no
-// to them already.
+// finite rejects numbers that most programs cannot read, in parts that are kept as
+// written. Typed fields reject them already.
 func (r *reader) finite(pointer string, v any) {
 	switch v := v.(type) {
 	case json.Number:
 		if _, err := v.Float64(); err != nil {
-			r.fault(pointer, "number_out_of_range", "it is beyond the numbers that a double holds, about 1.8e308")
+			r.fault(pointer, "number_out_of_range", "must be a number that a double holds, up to about 1.8e308")
 		}
 	case []any:
 		for i, item := range v {
@@ -227,7 +225,7 @@ func (r *reader) finite(pointer string, v any) {
 func as[T any](r *reader, pointer string, v any, what string) (T, bool) {
 	t, ok := v.(T)
 	if !ok {
-		r.fault(pointer, "wrong_type", "it is %s, not %s", what, kindOf(v))
+		r.fault(pointer, "wrong_type", "must be %s, not %s", what, kindOf(v))
 	}
 	return t, ok
 }
@@ -268,8 +266,7 @@ func (r *reader) bindStruct(pointer string, v any, to reflect.Value) {
 	}
 }
 
-// suggestion is the field that was probably meant, out of those that the object
-// can have: of a node, those of its type.
+// suggestion is the nearest field that the object can have: of a node, one of its type.
 func suggestion(name string, object map[string]any, t reflect.Type) string {
 	names := sorted(fieldsOf(t))
 	if kind, _ := object["type"].(string); t == reflect.TypeFor[Node]() && rules[kind].required != nil {
@@ -281,7 +278,7 @@ func suggestion(name string, object map[string]any, t reflect.Type) string {
 	return "; there are " + strings.Join(names, ", ")
 }
 
-// fieldsOf answers the fields of a struct by their names in JSON.
+// fieldsOf returns the fields of a struct by their names in JSON.
 func fieldsOf(t reflect.Type) map[string]int {
 	fields := map[string]int{}
 	for i := range t.NumField() {
@@ -325,14 +322,14 @@ func (r *reader) bindInt(pointer string, v any, to reflect.Value) {
 	}
 	n, err := strconv.ParseInt(number.String(), 10, 32)
 	if err != nil {
-		r.fault(pointer, "wrong_type", "it is a whole number of at most 2147483647")
+		r.fault(pointer, "wrong_type", "must be a whole number of at most 2147483647")
 		return
 	}
 	to.SetInt(n)
 }
 
-// tidy sorts faults by place, and drops what only follows from a fault of
-// form: a field that could not be read is not missing as well.
+// tidy sorts faults by place, and drops those that follow from a fault of form: a field
+// that could not be read is not also missing.
 func tidy(form, meaning []lemma.Field) []lemma.Field {
 	all := slices.Clone(form)
 	for _, m := range meaning {
@@ -343,7 +340,7 @@ func tidy(form, meaning []lemma.Field) []lemma.Field {
 			all = append(all, m)
 		}
 	}
-	if slices.ContainsFunc(all, breaksAPath) { // what nothing leads to follows from it, as far as anybody can tell
+	if slices.ContainsFunc(all, breaksAPath) { // nodes may be unreachable because of it
 		all = slices.DeleteFunc(all, func(f lemma.Field) bool { return f.Code == "unreachable" })
 	}
 	slices.SortStableFunc(all, func(a, b lemma.Field) int {
@@ -352,7 +349,7 @@ func tidy(form, meaning []lemma.Field) []lemma.Field {
 	return slices.CompactFunc(all, func(a, b lemma.Field) bool { return a == b })
 }
 
-// breaksAPath reports whether a fault may take a way out away from a node.
+// breaksAPath reports whether a fault may remove a path out of a node.
 func breaksAPath(f lemma.Field) bool {
 	switch f.Code {
 	case "unknown_node", "dead_end":

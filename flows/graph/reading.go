@@ -12,7 +12,7 @@ import (
 	"lemma"
 )
 
-// reading is what an expression reads, found by walking it once.
+// reading is what an expression reads, found in one pass.
 type reading struct {
 	info      *ast.SourceInfo
 	types     func(id int64) *types.Type // of an expression
@@ -31,7 +31,7 @@ func (c *compiler) read(checked *cel.Ast) reading {
 		info: native.SourceInfo(), types: native.GetType, known: c.world.columns,
 		variables: map[string]bool{}, columns: map[string]bool{}, events: map[string]bool{}, names: map[string]bool{},
 	}
-	r.walk(native.Expr(), nil, 0)
+	r.visit(native.Expr(), nil, 0)
 	return r
 }
 
@@ -44,9 +44,9 @@ func (r *reading) faultAt(e ast.Expr, code, format string, args ...any) {
 	r.fault(place.Line(), place.Column()+1, code, format, args...)
 }
 
-// walk goes through an expression. local are the names that macros bring in,
-// which hide variables; nested is how deep in macros it is.
-func (r *reading) walk(e ast.Expr, local []string, nested int) {
+// visit goes through an expression. local are the names that macros define, which hide
+// variables; nested is its depth in macros.
+func (r *reading) visit(e ast.Expr, local []string, nested int) {
 	if variable, field, ok := r.access(e, local); ok {
 		r.variable(e, variable, field)
 		return
@@ -58,19 +58,19 @@ func (r *reading) walk(e ast.Expr, local []string, nested int) {
 		r.literal(e)
 	case ast.SelectKind:
 		r.names[e.AsSelect().FieldName()] = true
-		r.walk(e.AsSelect().Operand(), local, nested)
+		r.visit(e.AsSelect().Operand(), local, nested)
 	case ast.CallKind:
 		r.constant(e.AsCall())
 		r.undecidable(e.AsCall())
 		r.call(e.AsCall(), local, nested)
 	case ast.ListKind:
 		for _, item := range e.AsList().Elements() {
-			r.walk(item, local, nested)
+			r.visit(item, local, nested)
 		}
 	case ast.MapKind:
 		for _, entry := range e.AsMap().Entries() {
-			r.walk(entry.AsMapEntry().Key(), local, nested)
-			r.walk(entry.AsMapEntry().Value(), local, nested)
+			r.visit(entry.AsMapEntry().Key(), local, nested)
+			r.visit(entry.AsMapEntry().Value(), local, nested)
 		}
 	case ast.StructKind:
 		r.faultAt(e, "expression_type", "an expression makes no objects of type %s", e.AsStruct().TypeName())
@@ -79,8 +79,8 @@ func (r *reading) walk(e ast.Expr, local []string, nested int) {
 	}
 }
 
-// access recognises profile.x, profile["x"], profile.?x and profile[?"x"], and
-// the same on events. A computed name is no access.
+// access recognises profile.x, profile["x"], profile.?x and profile[?"x"], and the same on
+// events. A computed name is no access.
 func (r *reading) access(e ast.Expr, local []string) (variable, field string, ok bool) {
 	var operand ast.Expr
 	switch e.Kind() {
@@ -113,7 +113,7 @@ func (r *reading) access(e ast.Expr, local []string) (variable, field string, ok
 	return variable, field, variable == "profile" || variable == "events"
 }
 
-// variable notes a field of profile or events.
+// variable records a field of profile or events.
 func (r *reading) variable(e ast.Expr, variable, field string) {
 	r.variables[variable], r.names[field] = true, true
 	if variable == "events" {
@@ -126,7 +126,7 @@ func (r *reading) variable(e ast.Expr, variable, field string) {
 	r.columns[field] = true
 }
 
-// ident is a variable that is read as a whole.
+// ident records a variable that is read as a whole.
 func (r *reading) ident(e ast.Expr, local []string) {
 	name := e.AsIdent()
 	if slices.Contains(local, name) {
@@ -149,10 +149,10 @@ func (r *reading) literal(e ast.Expr) {
 
 func (r *reading) call(call ast.CallExpr, local []string, nested int) {
 	if call.IsMemberFunction() {
-		r.walk(call.Target(), local, nested)
+		r.visit(call.Target(), local, nested)
 	}
 	for _, arg := range call.Args() {
-		r.walk(arg, local, nested)
+		r.visit(arg, local, nested)
 	}
 }
 
@@ -162,11 +162,11 @@ func (r *reading) comprehension(e ast.Expr, local []string, nested int) {
 		r.faultAt(e, "expression_cost", "exists, all, map and the like may be nested %d deep", maxNesting)
 		return
 	}
-	r.walk(c.IterRange(), local, nested)
-	r.walk(c.AccuInit(), local, nested)
+	r.visit(c.IterRange(), local, nested)
+	r.visit(c.AccuInit(), local, nested)
 	inner := append(slices.Clone(local), c.AccuVar())
-	r.walk(c.Result(), inner, nested)
+	r.visit(c.Result(), inner, nested)
 	inner = append(inner, c.IterVar(), c.IterVar2())
-	r.walk(c.LoopCondition(), inner, nested+1)
-	r.walk(c.LoopStep(), inner, nested+1)
+	r.visit(c.LoopCondition(), inner, nested+1)
+	r.visit(c.LoopStep(), inner, nested+1)
 }

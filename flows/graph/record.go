@@ -13,11 +13,11 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 )
 
-// Types of the variables, as the checker knows them.
+// Names of the variables' types in the checker.
 const (
 	typeProfile = "profile_row"
 	typeTrigger = "trigger_event"
-	typeEvent   = "heard_event"
+	typeEvent   = "received_event"
 	typeEvents  = "past_events"
 	typeSeen    = "past_event"
 )
@@ -37,8 +37,8 @@ var (
 	seenShape = map[string]*cel.Type{"times": cel.IntType, "first_at": cel.TimestampType, "last_at": cel.TimestampType, "last": properties}
 )
 
-// columnTypes are the types of an audience's columns in expressions. Each may
-// be null, which the checker lets one compare with.
+// columnTypes are the types of an audience's columns in expressions. Each may be null, and
+// the checker then allows comparisons with null.
 var columnTypes = map[string]*cel.Type{
 	"text":      cel.NullableType(cel.StringType),
 	"integer":   cel.NullableType(cel.IntType),
@@ -48,8 +48,7 @@ var columnTypes = map[string]*cel.Type{
 	"date":      cel.TimestampType,
 }
 
-// world tells the checker which fields there are, and the interpreter how to
-// get at them.
+// world gives the checker the existing fields, and the interpreter access to them.
 type world struct {
 	*types.Registry
 	columns map[string]string // nil: not known
@@ -63,7 +62,7 @@ func newWorld(columns map[string]string) *world {
 	return &world{registry, columns}
 }
 
-// FindStructType knows the types of the variables.
+// FindStructType finds the types of the variables.
 func (w *world) FindStructType(name string) (*types.Type, bool) {
 	switch name {
 	case typeProfile, typeTrigger, typeEvent, typeEvents, typeSeen:
@@ -72,7 +71,7 @@ func (w *world) FindStructType(name string) (*types.Type, bool) {
 	return w.Registry.FindStructType(name)
 }
 
-// FindStructFieldNames is for messages; there is nothing to tell.
+// FindStructFieldNames is for messages only, and empty.
 func (w *world) FindStructFieldNames(name string) ([]string, bool) {
 	if _, ours := w.FindStructType(name); ours {
 		return nil, true
@@ -80,8 +79,8 @@ func (w *world) FindStructFieldNames(name string) ([]string, bool) {
 	return w.Registry.FindStructFieldNames(name)
 }
 
-// FindStructFieldType answers the type of a field. Every column is found: the
-// reading of the expression says better which are missing.
+// FindStructFieldType returns the type of a field. Every column is found: reading reports
+// missing ones better.
 func (w *world) FindStructFieldType(name, field string) (*types.FieldType, bool) {
 	t, ok := w.fieldType(name, field)
 	if !ok {
@@ -119,7 +118,7 @@ func (w *world) fieldType(name, field string) (*types.Type, bool) {
 	return nil, false
 }
 
-// NativeToValue reads decoded JSON.
+// NativeToValue converts decoded JSON.
 func (w *world) NativeToValue(value any) ref.Val {
 	switch v := value.(type) {
 	case json.Number:
@@ -132,14 +131,13 @@ func (w *world) NativeToValue(value any) ref.Val {
 	return w.Registry.NativeToValue(value)
 }
 
-// exactly is where doubles begin to leave whole numbers out: from here on two
-// ids could be one.
+// exactly is where doubles begin to skip whole numbers: from here on two ids could be
+// equal.
 const exactly = 1 << 53
 
-// number reads a number of a JSON text. It is a double, whole or not, so that a
-// total of 10 is not of another type than one of 10.5; but a whole number that
-// a double may not hold is kept to the digit, and what no 64 bits hold is not
-// read at all.
+// number parses a number of a JSON text. It is a double, whole or not, so that a total of
+// 10 has the type of 10.5. A whole number that a double may not hold is kept exactly, and
+// one beyond 64 bits is an error.
 func number(text string) ref.Val {
 	if len(text) >= len("9007199254740992") && !strings.ContainsAny(text, ".eE") {
 		return large(text)
@@ -164,7 +162,7 @@ func large(text string) ref.Val {
 	return types.WrapErr(&valueError{"a whole number has more than 64 bits: send such an id as a text"})
 }
 
-// valueError is about a value and quotes none, so it may be shown.
+// valueError is about a value and quotes none, so that it may be shown.
 type valueError struct{ text string }
 
 func (e *valueError) Error() string { return e.text }
@@ -176,7 +174,7 @@ type record struct {
 	values map[string]any
 }
 
-// has reports that a field holds something; null is nothing.
+// has reports whether a field has a value; null is none.
 func (r *record) has(field string) bool {
 	if r.values[field] == nil {
 		return false
@@ -193,7 +191,7 @@ func asMap(v any) map[string]any {
 	return m
 }
 
-// get answers a field in its type.
+// get returns a field in its type.
 func (r *record) get(field string) (any, error) {
 	v, there := r.values[field]
 	switch r.kind {
@@ -222,7 +220,7 @@ func (r *record) get(field string) (any, error) {
 	return answer, nil
 }
 
-// seen answers about an event that may never have come.
+// seen returns a field of an event that may never have arrived.
 func seen(field string, v any) (any, error) {
 	switch {
 	case v == nil && field == "times":
@@ -239,8 +237,8 @@ func seen(field string, v any) (any, error) {
 	return toTimestamp(v)
 }
 
-// convert reads a value as a column's type. A source may hold what its column
-// does not promise, which the audience then hands on as a text.
+// convert reads a value as a column's type. A source may return what its column does not
+// promise; the audience then passes it on as a text.
 func convert(kind string, v any) (any, error) {
 	switch kind {
 	case "text":
@@ -320,14 +318,14 @@ func toDate(v any) (ref.Val, error) {
 	return nil, errors.New("holds no date YYYY-MM-DD")
 }
 
-// What follows makes a record a value of the interpreter.
+// The methods below implement ref.Val.
 
-// ConvertToNative is not offered: records stay inside.
+// ConvertToNative is not supported: records stay inside the interpreter.
 func (r *record) ConvertToNative(reflect.Type) (any, error) {
 	return nil, &valueError{"a record cannot be converted"}
 }
 
-// ConvertToType knows the record's own type alone.
+// ConvertToType supports the record's own type only.
 func (r *record) ConvertToType(t ref.Type) ref.Val {
 	if t.TypeName() == types.TypeType.TypeName() {
 		return types.NewObjectType(r.kind)
@@ -335,16 +333,16 @@ func (r *record) ConvertToType(t ref.Type) ref.Val {
 	return types.WrapErr(&valueError{"a record cannot be converted"})
 }
 
-// Equal is not offered: what would be compared is not read.
+// Equal is not supported: the fields are not read.
 func (r *record) Equal(ref.Val) ref.Val { return types.False }
 
-// Type is the record's.
+// Type is the record's type.
 func (r *record) Type() ref.Type { return types.NewObjectType(r.kind) }
 
-// Value is what fields are taken from.
+// Value is the record itself.
 func (r *record) Value() any { return r }
 
-// Get is an access by a computed name.
+// Get reads a field by a computed name.
 func (r *record) Get(name ref.Val) ref.Val {
 	field, ok := name.(types.String)
 	if !ok {
@@ -357,7 +355,7 @@ func (r *record) Get(name ref.Val) ref.Val {
 	return r.world.NativeToValue(v)
 }
 
-// IsSet asks for a field by a computed name.
+// IsSet checks a field by a computed name.
 func (r *record) IsSet(name ref.Val) ref.Val {
 	field, ok := name.(types.String)
 	return types.Bool(ok && r.has(string(field)))

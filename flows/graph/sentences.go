@@ -10,8 +10,8 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// What the parser says lists the names of all tokens that could follow; what is
-// reported is the token that cannot be there, and what was probably meant.
+// The parser's messages list all tokens that could follow. These functions report the
+// token that is wrong, and what was probably meant.
 
 var (
 	unexpected = regexp.MustCompile(`^(?:mismatched|extraneous|no viable alternative at) input '(.*?)'(?: expecting (.*))?$`)
@@ -20,24 +20,27 @@ var (
 	undeclared = regexp.MustCompile(`^undeclared reference to '(\w+)'`)
 )
 
-// meant is what CEL writes instead of words that other languages have.
+// meant maps words of other languages to CEL's.
 var meant = map[string]string{
 	"and": "write && for and", "or": "write || for or", "not": "write ! for not", "=": "write == to compare",
-	"is": "write == null or != null", "null": "write null", "none": "write null", "nil": "write null", "true": "write true", "false": "write false",
+	"is": "write == null or != null", "null": "write null", "none": "write null", "nil": "write null", "true": "write true",
+	"false":   "write false",
 	"like":    "write text.contains(part), text.startsWith(part), text.endsWith(part) or text.matches(pattern)",
 	"between": "write x >= low && x <= high", "<>": "write != for not equal",
 	"today": "now is the instant of the evaluation, such as profile.seen_at > now - duration('24h')",
 	"now":   "now is a variable, without parentheses",
-	"count": "events.NAME.times is how often an event came, size(list) how long a list is",
-	"len":   "write size(x)", "length": "write size(x)", "lower": "write text.matches('(?i)^pattern$') to ignore case", "upper": "write text.matches('(?i)^pattern$') to ignore case",
+	"count": "events.NAME.times counts events, size(list) how long a list is",
+	"len":   "write size(x)", "length": "write size(x)", "lower": "write text.matches('(?i)^pattern$') to ignore case",
+	"upper": "write text.matches('(?i)^pattern$') to ignore case",
 }
 
-// functions are the names that a misspelt function may have meant.
+// functions are the names suggested for a misspelt function.
 var functions = []string{"contains", "startsWith", "endsWith", "matches", "size", "has", "exists", "exists_one", "all", "filter", "map",
 	"duration", "timestamp", "int", "uint", "double",
-	"string", "bool", "getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes", "getSeconds", "orValue", "optional"}
+	"string", "bool", "getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes",
+	"getSeconds", "orValue", "optional"}
 
-// describeSyntax words a message of the parser about what stands behind before.
+// describeSyntax rewrites a message of the parser about the text after before.
 func describeSyntax(message, before string) string {
 	detail, ours := strings.CutPrefix(message, "Syntax error: ")
 	if strings.Contains(message, "recursion limit exceeded") {
@@ -89,7 +92,7 @@ func describeUnexpected(token, expected, before string) string {
 	if token == "<EOF>" {
 		return "it ends too early" + missing
 	}
-	return fmt.Sprintf("%q cannot stand here%s", token, missing)
+	return fmt.Sprintf("%q is not allowed here%s", token, missing)
 }
 
 func describeUnknown(token, before string) string {
@@ -113,7 +116,7 @@ var (
 	notBool  = regexp.MustCompile(`^expected type 'bool' but found '(.*)'$`)
 )
 
-// describeType words a message of the checker about an expression in a place.
+// describeType rewrites a message of the checker about an expression in a place.
 func describeType(message string, p place) string {
 	detail := describeTypes(strings.ReplaceAll(message, " (in container '')", ""))
 	detail, _, _ = strings.Cut(detail, " (did you mean")
@@ -145,23 +148,23 @@ func describeUndeclared(name string, p place) string {
 	return fmt.Sprintf("there is no %s; a text is written in quotes, and %s can be read", name, strings.Join(p.reads, ", "))
 }
 
-// describeField is about a field of trigger, event or an event's past.
+// describeField describes an unknown field of trigger, event or an event's past.
 func describeField(name string) string {
 	if name == "count" {
-		return "there is no field count: times is how often the event came"
+		return "there is no field count: times counts the events"
 	}
 	fields := append(sorted(eventShape), sorted(seenShape)...)
 	if near := didYouMean(name, fields); near != "" {
 		return fmt.Sprintf("there is no field %s%s", name, near)
 	}
-	return fmt.Sprintf("there is no field %s; what an event brings along is in its properties, as in trigger.properties.%s", name, name)
+	return fmt.Sprintf("there is no field %s; the event's own fields are in its properties, as in trigger.properties.%s", name, name)
 }
 
-// written is how an expression writes what the checker calls by another name.
+// written maps the checker's names of operators to their spelling.
 var written = strings.NewReplacer("@in", "in", "_[_]", "[ ]", "_?_:_", "? :", "_", "")
 
-// describeOverload names the types that an operator or function does not take
-// together, and how one is made of the other.
+// describeOverload names the types that an operator or function does not take together,
+// and how to convert one of them.
 func describeOverload(name, applied string) string {
 	receiver, arguments, isMethod := strings.Cut(applied, ".(")
 	if !isMethod {
@@ -197,7 +200,7 @@ func typed(t string) string {
 	return t
 }
 
-// castOf is how the types that were given can be brought together.
+// castOf is how the given types can be made compatible.
 func castOf(name string, given []string) string {
 	has := func(t string) bool {
 		return slices.ContainsFunc(given, func(g string) bool { return strings.HasPrefix(g, typed(t)) })
@@ -209,9 +212,9 @@ func castOf(name string, given []string) string {
 	case name == "timestamp":
 		return "; write timestamp('2026-01-31T09:00:00Z')"
 	case name == "@in":
-		return `; on the right stands a list, as in x in ["a", "b"], or for a part of a text text.contains(part)`
+		return `; the right side must be a list, as in x in ["a", "b"], or for a part of a text text.contains(part)`
 	case name == "_?_:_":
-		return "; before ? stands a condition, and both answers are of one type"
+		return "; before ? must be a condition, and both results must have one type"
 	case has("timestamp") && has("string"):
 		return "; write the text as timestamp('2026-01-31T09:00:00Z')"
 	case (has("timestamp") || has("duration")) && number:
@@ -228,7 +231,7 @@ func castOf(name string, given []string) string {
 	return ""
 }
 
-// before is what an expression has in front of a place.
+// before is the text of an expression before a place.
 func before(expression string, line, column int) string {
 	lines := strings.Split(expression, "\n")
 	if line < 1 || line > len(lines) {
@@ -238,8 +241,7 @@ func before(expression string, line, column int) string {
 	return string(runes[:min(max(column, 0), len(runes))])
 }
 
-// constant finds texts that the expression spells out and that are not what a
-// function takes: no data could make it work.
+// constant finds literals that a function does not accept: no data could make them work.
 func (r *reading) constant(call ast.CallExpr) {
 	args := call.Args()
 	if len(args) == 0 {

@@ -6,7 +6,7 @@ import (
 	"lemma"
 )
 
-// sizes finds the parts that are too many to be checked one by one.
+// sizes finds parts that have too many items to be checked one by one.
 func sizes(d *Definition) (faults []lemma.Field) {
 	atMost := func(pointer string, n, most int, what string) {
 		if n > most && len(faults) < maxFaults {

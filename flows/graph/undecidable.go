@@ -9,14 +9,13 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// sameOperands are the operators that want a timestamp beside a timestamp, or a
-// duration, and say nothing of anything else.
+// sameOperands are the operators that require a timestamp or a duration on both sides, and
+// accept anything else.
 var sameOperands = []string{operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals,
 	operators.Equals, operators.NotEquals, operators.Add, operators.Subtract}
 
-// undecidable finds a property beside a timestamp or a duration. To the checker
-// it may be one; but properties are JSON, and JSON has none, so that no event
-// could ever decide the condition.
+// undecidable finds a property beside a timestamp or a duration. The checker accepts it,
+// but properties are JSON, which has neither, so that no event could decide the condition.
 func (r *reading) undecidable(call ast.CallExpr) {
 	args := call.Args()
 	if len(args) != 2 || !slices.Contains(sameOperands, call.FunctionName()) {
@@ -35,7 +34,7 @@ func (r *reading) undecidable(call ast.CallExpr) {
 	}
 }
 
-// isProperty recognises a way into properties of an event.
+// isProperty recognises an access to properties of an event.
 func (r *reading) isProperty(e ast.Expr) bool {
 	if r.types(e.ID()).Kind() != types.DynKind {
 		return false
@@ -50,7 +49,7 @@ func (r *reading) isProperty(e ast.Expr) bool {
 		default:
 			return false
 		}
-		if operand.Kind() == ast.SelectKind && r.types(operand.ID()).Kind() == types.MapKind { // properties, and last
+		if operand.Kind() == ast.SelectKind && r.types(operand.ID()).Kind() == types.MapKind { // of properties or last
 			return true
 		}
 		e = operand

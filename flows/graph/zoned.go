@@ -9,8 +9,7 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 )
 
-// zoned are the functions of CEL that take a time zone, by name, with the
-// overloads that do.
+// zoned are CEL's functions that take a time zone, by name, with those overloads.
 var zoned = map[string]string{
 	overloads.TimeGetFullYear:     overloads.TimestampToYearWithTz,
 	overloads.TimeGetMonth:        overloads.TimestampToMonthWithTz,
@@ -24,8 +23,8 @@ var zoned = map[string]string{
 	overloads.TimeGetMilliseconds: overloads.TimestampToMillisecondsWithTz,
 }
 
-// zonedFunctions are those functions for IANA zones and offsets only. CEL itself
-// takes 'Local' and an empty name too, so that a condition would depend on the machine that
+// zonedFunctions are those functions for IANA zones and offsets only. CEL also accepts
+// 'Local' and an empty name, so that a condition would depend on the machine that
 // evaluates it.
 func zonedFunctions() (options []cel.EnvOption) {
 	for name, overload := range zoned {
@@ -46,8 +45,8 @@ func zonedFunctions() (options []cel.EnvOption) {
 	return options
 }
 
-// isZone accepts the name of an IANA zone, or what CEL reads as an offset, such
-// as +02:00. An offset that cannot be read is CEL's own error.
+// isZone accepts the name of an IANA zone, or an offset such as +02:00. An unreadable
+// offset is CEL's own error.
 func isZone(text string) bool {
 	if strings.Contains(text, ":") {
 		return true

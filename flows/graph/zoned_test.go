@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// The functions of time read IANA zones and offsets. What stands for the
-// machine's own zone is refused: when the condition is saved where it is written
-// into it, and when it is evaluated where it comes from data.
+// The functions of time accept IANA zones and offsets. Names of the machine's own zone are
+// rejected: when the condition is saved if it spells them out, and when it is evaluated if
+// they come from data.
 func TestZonesInConditions(t *testing.T) {
 	t.Parallel()
 	vars := func(zone string) Vars {

@@ -8,7 +8,7 @@ import (
 	"lemma/flows/enrollment"
 )
 
-// The evaluation of conditions makes no call that would notice the end of a request.
+// The evaluation of conditions makes no call that returns the context's error.
 func TestConditionsEndWithTheirRequest(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

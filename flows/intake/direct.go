@@ -14,8 +14,7 @@ import (
 	"lemma/flows/enrollment"
 )
 
-// Enroll asks for one direct enrollment. With dryRun it finds out what would
-// come of it and undoes it.
+// Enroll makes one direct enrollment. With dryRun it returns the result and rolls back.
 func (in *Intake) Enroll(ctx context.Context, ws, flow uuid.UUID, e Enrolling, dryRun bool) (Result, error) {
 	all, err := in.EnrollAll(ctx, ws, flow, []Enrolling{e}, dryRun)
 	if err != nil {
@@ -27,8 +26,8 @@ func (in *Intake) Enroll(ctx context.Context, ws, flow uuid.UUID, e Enrolling, d
 // alreadyUsed is the detail for a request with an id that has enrolled a profile.
 const alreadyUsed = "this id has already enrolled a profile"
 
-// EnrollAll enrolls many in one transaction, each as Enroll would. A broken one
-// has an Err of its own.
+// EnrollAll makes many direct enrollments in one transaction, each as Enroll does. An
+// invalid one has its own Err.
 func (in *Intake) EnrollAll(ctx context.Context, ws, flow uuid.UUID, es []Enrolling, dryRun bool) ([]EnrolledOne, error) {
 	all := make([]EnrolledOne, len(es))
 	var sound []*Trigger
@@ -59,16 +58,16 @@ func (in *Intake) EnrollAll(ctx context.Context, ws, flow uuid.UUID, es []Enroll
 	return all, nil
 }
 
-// EnrolledOne is what came of one of many direct enrollments.
+// EnrolledOne is the result of one of many direct enrollments.
 type EnrolledOne struct {
 	Result
 	Err error
 }
 
-// errDryRun undoes what was only tried.
+// errDryRun rolls back a dry run.
 var errDryRun = errors.New("dry run")
 
-// enrollInto enrolls people of one flow, from a direct request or an audience.
+// enrollInto enrolls profiles in one flow, from direct requests or an audience.
 func (in *Intake) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*Trigger, dryRun bool) (done []EnrolledOne, err error) {
 	var due map[enrollment.Shard]bool
 	err = enrollment.Transact(ctx, in.pool, func(tx pgx.Tx) error {
@@ -114,7 +113,7 @@ func (in *Intake) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*Tri
 		return done, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("enroll %d people in %s: %w", len(all), flow, err)
+		return nil, fmt.Errorf("enroll %d profiles in %s: %w", len(all), flow, err)
 	}
 	for _, r := range done {
 		if r.Err == nil {
@@ -125,9 +124,9 @@ func (in *Intake) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*Tri
 	return done, nil
 }
 
-// keepDirect records the direct requests that have an id, like events without a name:
-// repeated, on whatever day, one is the same request. It returns which are new; of two
-// with one id in a chunk the first is.
+// keepDirect records the direct requests that have an id, as events without a name: a
+// repeated id is the same request, on any day. It returns which are new; of two with one
+// id in a chunk the first is.
 func (t *transaction) keepDirect(ctx context.Context, flow uuid.UUID, all []*Trigger) (fresh []bool, err error) {
 	named := make([]*Trigger, 0, len(all))
 	for i, o := range all {
@@ -154,9 +153,9 @@ func (t *transaction) keepDirect(ctx context.Context, flow uuid.UUID, all []*Tri
 }
 
 // queueForgetRefused deletes the requests whose enrollment was refused at its entry:
-// repeated under the caller's id they are new, while a repetition with an
-// Idempotency-Key is answered as the first was. Of two concurrent repetitions the
-// first to lock the row inserts another in its place, which the second finds.
+// repeated under the caller's id they are new, while a repetition with an Idempotency-Key
+// gets the first result. Of two concurrent repetitions the first to lock the row inserts
+// another in its place, which the second finds.
 func (t *transaction) queueForgetRefused(batch *pgx.Batch, flow uuid.UUID, named []*Trigger) {
 	named = slices.DeleteFunc(slices.Clone(named), func(o *Trigger) bool { return o.sourceID == "" })
 	batch.Queue(`
@@ -179,7 +178,7 @@ func keysOf(all []*Trigger) []pgtype.UUID {
 }
 
 // answerAgain fills in the results of requests that are not new: those of other chunks
-// have enrolled a profile, those of this chunk have the result of the first.
+// have enrolled a profile, those of this chunk get the result of the first.
 func (t *transaction) answerAgain(ctx context.Context, flow uuid.UUID, all []*Trigger, fresh []bool, recorded []Recorded) error {
 	var again []*Trigger
 	first := map[uuid.UUID]*Trigger{}
@@ -224,23 +223,23 @@ func repeatedResult(flow uuid.UUID, o *Trigger, reported request) Result {
 		EnrollmentID: reported.enrollment}
 }
 
-// request is what is known of a request that was recorded before.
+// request is a request that was recorded before.
 type request struct {
 	profile    string
-	enrollment *uuid.UUID // that it has made
+	enrollment *uuid.UUID // that it made
 }
 
 // made finds requests and their enrollments: of the same profile and the same instant.
-// Active and ended enrollments are looked up separately, each by its own index; the
-// order by slot leaves a planner no other.
+// Active and ended enrollments are found separately, each by its own index: see "order by
+// the index" in enrollment/plans.go.
 func (t *transaction) made(ctx context.Context, flow uuid.UUID, again []*Trigger) (map[uuid.UUID]request, error) {
 	rows, err := t.tx.Query(ctx, `
 		select v.key, v.profile_key, e.id from `+enrollment.OneByOne+` (
 			select v.key, v.profile_key, v.received_at from trigger_events v where v.workspace_id = $1 and v.key = r.id limit 1
 		) v
 		left join lateral (
-			(select e.id from enrollments e where e.workspace_id = $1 and e.profile_key = v.profile_key and e.flow_id = $3 and e.slot >= $4
-				and e.status = 'active' and e.source = 'direct' and e.enrolled_at = v.received_at order by e.slot limit 1)
+			(select e.id from enrollments e where e.workspace_id = $1 and e.profile_key = v.profile_key and e.flow_id = $3 and e.overlap_key >= $4
+				and e.status = 'active' and e.source = 'direct' and e.enrolled_at = v.received_at order by e.overlap_key limit 1)
 			union all
 			select e.id from enrollments e where e.workspace_id = $1 and e.profile_key = v.profile_key and e.flow_id = $3
 				and e.status <> 'active' and e.source = 'direct' and e.enrolled_at = v.received_at
@@ -264,7 +263,7 @@ func (t *transaction) made(ctx context.Context, flow uuid.UUID, again []*Trigger
 	return known, err
 }
 
-// letGo deletes the requests that enrolled nothing: they may be repeated when the
+// letGo deletes the requests that enrolled nothing, so that they may be repeated when the
 // reason for the refusal is gone.
 func (t *transaction) letGo(ctx context.Context, all []*Trigger, recorded []Recorded) error {
 	var keys []pgtype.UUID

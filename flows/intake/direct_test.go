@@ -14,26 +14,27 @@ import (
 	"lemma/flows/intake"
 )
 
-// reasons are those of a profile's refusals, newest first.
+// reasons are the reasons of a profile's refusals, newest first.
 func (b *bundle) reasons(flow any, profile string) string {
 	b.T.Helper()
 	var text string
 	b.Must(b.Pool.QueryRow(bg, `
-		select coalesce(string_agg(reason, ' ' order by at desc), '') from refusals where workspace_id = $1 and flow_id = $2 and profile_key = $3`,
+		select coalesce(string_agg(reason, ' ' order by at desc), '') from refusals where workspace_id = $1 and flow_id = $2
+			and profile_key = $3`,
 		b.Workspace, flow, profile).Scan(&text))
 	return text
 }
 
-// A direct request that was refused when it entered has enrolled nobody: it may
-// be repeated, and is then known by its new enrollment. Two who tell it at the
-// same time enroll once.
+// A direct request that was refused at its entry may be repeated, and is then found by its
+// new enrollment. Two concurrent repetitions enroll once.
 func TestADirectRequestRefusedAtEntryIsRepeated(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(strings.Replace(flowstest.Welcome, `"once"},`, `"daily"},"overlap":"allow",`, 1))
 	reported := func(f *flowstest.Node, day time.Time) func() error {
 		return func() error {
 			r, err := f.Enroll(bg, b.Workspace, flow, intake.Enrolling{ProfileKey: "new", ID: "order-1", OccurredAt: day}, false)
-			if err == nil && (r.EnrollmentID == nil || r.Outcome != enrollment.Enrolled && (r.Reason != enrollment.AlreadyEnrolled || r.Detail != "this id has already enrolled a profile")) {
+			if err == nil && (r.EnrollmentID == nil || r.Outcome != enrollment.Enrolled &&
+				(r.Reason != enrollment.AlreadyEnrolled || r.Detail != "this id has already enrolled a profile")) {
 				err = fmt.Errorf("%+v", r)
 			}
 			return err
@@ -57,9 +58,9 @@ func TestADirectRequestRefusedAtEntryIsRepeated(t *testing.T) {
 	select {
 	case <-reached:
 	case <-first.Done:
-		t.Fatalf("it enrolls nobody: %v", first.Err)
+		t.Fatalf("it does not enroll: %v", first.Err)
 	}
-	second := flowstest.Start(reported(b.Node, time.Now().Add(-24*time.Hour))) // of another day: the recurrence would let it in
+	second := flowstest.Start(reported(b.Node, time.Now().Add(-24*time.Hour))) // of another day: the recurrence would admit it
 	b.Until(0, second.Done)
 	close(leave)
 	<-first.Done
@@ -69,7 +70,7 @@ func TestADirectRequestRefusedAtEntryIsRepeated(t *testing.T) {
 	b.Settle()
 	b.Must(reported(b.Node, time.Now().Add(-24*time.Hour))())
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'active'`); n != 1 {
-		t.Errorf("%d are on the way", n)
+		t.Errorf("%d enrollments are active", n)
 	}
 	if got := b.reasons(flow, "new"); got != enrollment.NoProfile {
 		t.Error(got)
@@ -77,15 +78,14 @@ func TestADirectRequestRefusedAtEntryIsRepeated(t *testing.T) {
 	b.Invariants()
 }
 
-// A repetition of a request without an id, whose answer was lost, is answered as
-// the first was, whatever has become of its enrollment; refused, it is refused
-// once.
+// A repetition of a request without an id, whose answer was lost, gets the first result,
+// whatever happened to its enrollment. If it was refused, it is refused once.
 func TestADirectRequestIsRepeated(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.Welcome)
 	ask := func() intake.Result {
 		t.Helper()
-		r, err := b.Enroll(bg, b.Workspace, flow, intake.Enrolling{ProfileKey: "nobody", Retry: "r"}, false)
+		r, err := b.Enroll(bg, b.Workspace, flow, intake.Enrolling{ProfileKey: "missing", Retry: "r"}, false)
 		b.Must(err)
 		return r
 	}
@@ -101,12 +101,12 @@ func TestADirectRequestIsRepeated(t *testing.T) {
 	if r := ask(); first.Outcome != enrollment.Enrolled || r.Outcome != enrollment.Enrolled || *r.EnrollmentID != *first.EnrollmentID {
 		t.Errorf("%+v, %+v", first, r)
 	}
-	if got, want := b.reasons(flow, "nobody"), enrollment.NoProfile+" "+enrollment.IsPaused; got != want {
+	if got, want := b.reasons(flow, "missing"), enrollment.NoProfile+" "+enrollment.IsPaused; got != want {
 		t.Errorf("%s, not %s", got, want)
 	}
 }
 
-// A request that is repeated is refused for what stands in its way now.
+// A repeated request is refused for its current reason.
 func TestADirectRequestIsRefusedForAnotherReason(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(flowstest.Welcome)
@@ -134,8 +134,7 @@ func TestADirectRequestIsRefusedForAnotherReason(t *testing.T) {
 	}
 }
 
-// Of two requests with one id in a bulk the second is answered what came of the
-// first.
+// Of two requests with one id in a bulk the second gets the result of the first.
 func TestADirectRequestTwiceInABulk(t *testing.T) {
 	b := setup(t, 2)
 	flow := b.Live(flowstest.Welcome)
@@ -171,13 +170,14 @@ func TestADirectRequestTwiceInABulk(t *testing.T) {
 	wants("refused already_enrolled", "refused already_enrolled", "conflict")
 }
 
-// What requests have made is found one by one, beside however many people the
-// flow has had, and by one statement for all.
+// The enrollments of requests are found one by one, however many enrollments the flow has,
+// and by one statement for all.
 func TestWhatRequestsHaveMadeIsFoundByIndex(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(strings.Replace(flowstest.HourAfter("go"), `"once"`, `"per_event"`, 1))
 	const people, asked = 20_000, 50
-	b.Exec(b.Pool, `insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, slot, profile_key, node, source, status, ended_at, resume_at)
+	b.Exec(b.Pool, `insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node,
+		source, status, ended_at, resume_at)
 		select $1, i, $2, 1, 0, i, i, 'p' || s, 'end', 'direct', case s % 2 when 0 then 'active' else 'refused' end,
 			case s % 2 when 1 then now() end, case s % 2 when 0 then now() + interval '1 day' end
 		from (select gen_random_uuid() i, s from generate_series(1, $3::int) s) x`, b.Workspace, flow, people)
@@ -206,7 +206,7 @@ func TestWhatRequestsHaveMadeIsFoundByIndex(t *testing.T) {
 	}
 }
 
-// read is how many rows of enrollments a transaction has read.
+// read is the number of rows of enrollments that a transaction has read.
 func read(b *bundle, tx pgx.Tx) (n int) {
 	b.T.Helper()
 	b.Must(tx.QueryRow(bg, `select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables where relname = 'enrollments'`).Scan(&n))

@@ -23,14 +23,14 @@ const (
 	MaxDepth      = 8        // levels of it
 )
 
-// EarliestTime is the earliest time that an event may give itself.
+// EarliestTime is the earliest time of its own that an event may have.
 var EarliestTime = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // LatestAhead is how far in the future that time may be.
 const LatestAhead = 24 * time.Hour
 
-// Trigger is one thing that may enroll a profile, wake it or end its
-// journey: an event, a person of an audience, or a direct request.
+// Trigger may enroll a profile, wake its enrollment or end it: an event, a profile of an
+// audience, or a direct request.
 type Trigger struct {
 	Key        uuid.UUID // of the event
 	sourceID   string
@@ -39,22 +39,22 @@ type Trigger struct {
 	properties string
 	At         time.Time
 	source     string    // event, audience, direct
-	flow       uuid.UUID // audience and direct: where to
-	place      int       // among those of its transaction: a microsecond for each
-	applied    time.Time // when its profile was found on the way and locked; zero: nobody was, and its place says all
-	named      bool      // direct: repeated, it is known by its key
+	flow       uuid.UUID // audience and direct: the flow to enroll in
+	place      int       // its order in the transaction: a microsecond for each
+	applied    time.Time // when the profile's active enrollments were locked; zero: there are none, and place is its order
+	named      bool      // direct: repeated, it is found by its key
 
-	data map[string]any // the trigger as conditions see it, once somebody asked
+	data map[string]any // the trigger as conditions see it, built on demand
 }
 
-// Check checks an event. Its faults point into the event.
+// Check checks an event. Its faults have pointers into the event.
 func (e Event) Check() (*Trigger, error) {
 	var fields []lemma.Field
 	fault := func(pointer, code, format string, args ...any) {
 		fields = append(fields, lemma.Field{Pointer: pointer, Code: code, Detail: fmt.Sprintf(format, args...)})
 	}
 	if !enrollment.IsProfileKey(e.ProfileKey) {
-		fault("/profile_key", "invalid_key", "a profile key has 1 to %d bytes of text, and no space around it", enrollment.MaxProfileKey)
+		fault("/profile_key", "invalid_key", "must be text of 1 to %d bytes, and no space around it", enrollment.MaxProfileKey)
 	}
 	if !enrollment.IsText(e.Name, 1,
 		4*MaxEventName) || utf8.RuneCountInString(e.Name) > MaxEventName || strings.TrimSpace(e.Name) != e.Name {
@@ -106,7 +106,7 @@ func (e Enrolling) Check(flow uuid.UUID) (*Trigger, error) {
 	return o, nil
 }
 
-// compactObject checks a JSON object and takes the white space out of it.
+// compactObject checks a JSON object and removes its white space.
 func compactObject(raw json.RawMessage) (string, error) {
 	if len(raw) == 0 || string(raw) == "null" || string(raw) == "{}" {
 		return "{}", nil
@@ -133,8 +133,8 @@ func compactObject(raw json.RawMessage) (string, error) {
 	return out.String(), nil
 }
 
-// readable refuses numbers that no reader of JSON could hold (1e400). Texts without
-// long numbers and exponents are not checked.
+// readable rejects numbers that no reader of JSON could hold (1e400). Texts without long
+// numbers and exponents are not checked.
 func readable(text []byte) error {
 	suspect, run := false, 0
 	for i, c := range text {
@@ -151,7 +151,7 @@ func readable(text []byte) error {
 	return nil
 }
 
-// depth counts the levels of valid JSON.
+// depth returns the number of levels of valid JSON.
 func depth(text []byte) int {
 	now, most, quoted := 0, 0, false
 	for i := 0; i < len(text); i++ {
@@ -179,7 +179,7 @@ func (o *Trigger) Data() map[string]any {
 	return o.data
 }
 
-// json is the trigger as step 0 keeps it.
+// json is the trigger as step 0 stores it.
 func (o *Trigger) json() string {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
@@ -196,40 +196,40 @@ func (o *Trigger) json() string {
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
-// Event is an action of a profile, as a customer's system reports it.
+// Event is an action of a profile, as reported by a client.
 type Event struct {
-	ID         string // the sender's own id: sent twice, it counts once; may be empty
-	Retry      string // names the request where there is no id: repeated, it counts once; never stored or shown
+	ID         string // the client's own id: sent twice, it counts once; may be empty
+	Retry      string // identifies the request if there is no ID: repeated, it counts once; never stored or shown
 	ProfileKey string
 	Name       string
 	Properties json.RawMessage // an object; nil: none
 	OccurredAt time.Time       // zero: now
 }
 
-// Recorded is what came of an event.
+// Recorded is the result of an event.
 type Recorded struct {
 	Key       uuid.UUID // of the event
-	Duplicate bool      // it was known already, and did nothing
+	Duplicate bool      // it was recorded before, and had no effect
 	Results   []Result  // one for each flow that it triggers
-	Woken     int       // enrollments that waited for it
+	Woken     int       // enrollments that it woke
 	Exited    int       // enrollments that it ended
-	Err       error     // it is broken, and nothing of it was kept
+	Err       error     // the event is invalid, and was not recorded
 }
 
-// Result is what a trigger did in one flow.
+// Result is the result of a trigger in one flow.
 type Result struct {
 	FlowID       uuid.UUID
 	Outcome      string // enrolled or refused
 	Reason       string // refused: one of the reasons that the API lists
 	Detail       string
-	EnrollmentID *uuid.UUID // enrolled: the new one; refused: the one that stands in the way, if one does
+	EnrollmentID *uuid.UUID // enrolled: the new one; refused: the conflicting one, if any
 }
 
-// Enrolling asks for a direct enrollment.
+// Enrolling is a request for a direct enrollment.
 type Enrolling struct {
 	ProfileKey string
-	ID         string          // dedupe key, as of an event; may be empty
-	Retry      string          // as of an event
+	ID         string          // as of an Event
+	Retry      string          // as of an Event
 	Properties json.RawMessage // the trigger's
 	OccurredAt time.Time       // zero: now
 }

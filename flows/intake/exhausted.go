@@ -14,9 +14,9 @@ import (
 )
 
 // conditionTime bounds how long one transaction evaluates conditions on events, since
-// it holds locks, and a place that other bulks wait for. It is checked before each
-// event, so that at least the first one is recorded and a client that sends the others
-// again makes progress.
+// it holds locks, and a slot that other bulks wait for. It is checked before each event, so
+// that at least the first one is recorded and a client that sends the others again makes
+// progress.
 const conditionTime = 5 * time.Second
 
 // errConditionTime is the error of an event whose conditions were not evaluated.
@@ -37,8 +37,8 @@ func (t *transaction) evaluate(c *graph.Condition, v graph.Vars) (bool, error) {
 	return c.Eval(v)
 }
 
-// forgetOverloaded deletes the events that came after the transaction was exhausted.
-// They had no effect.
+// forgetOverloaded deletes the events that follow after the transaction was exhausted. They
+// had no effect.
 func (t *transaction) forgetOverloaded(ctx context.Context, all []*Trigger, done []Recorded) error {
 	var keys []pgtype.UUID
 	for i, o := range all {
@@ -52,13 +52,16 @@ func (t *transaction) forgetOverloaded(ctx context.Context, all []*Trigger, done
 	return nil
 }
 
-// forget deletes triggers that this transaction has recorded.
+// forget deletes triggers that this transaction has recorded: see "rows by ctid" in
+// enrollment/plans.go.
 func (t *transaction) forget(ctx context.Context, keys []pgtype.UUID) error {
 	if len(keys) == 0 {
 		return nil
 	}
 	_, err := t.tx.Exec(ctx, `
 		delete from trigger_events where ctid = any(array(
-			select e.ctid from `+enrollment.OneByOne+` (select v.ctid from trigger_events v where v.workspace_id = $1 and v.key = r.id limit 1) e))`, t.ws, keys)
+			select e.ctid from `+enrollment.OneByOne+` (
+				select v.ctid from trigger_events v where v.workspace_id = $1 and v.key = r.id limit 1
+			) e))`, t.ws, keys)
 	return err
 }

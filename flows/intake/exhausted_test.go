@@ -10,19 +10,22 @@ import (
 )
 
 // When the conditions of a bulk take too long, the events that follow are not recorded
-// and do nothing: they can be sent again, and some are recorded each time.
+// and have no effect: they can be sent again, and some are recorded each time.
 func TestBulksEndWhenTheirConditionsTakeTooLong(t *testing.T) {
 	b := setup(t, 0)
-	const trigger = `{"triggers":[{"type":"event","event":"cart","condition":"trigger.properties.?n.orValue(1) > 0"}],"recurrence":{"policy":"once"},"start":"buy","nodes":{
-		"buy":{"type":"wait_for_event","event":"bought","condition":"event.at >= trigger.at","timeout":"PT1H","next":"end","on_timeout":"end"},"end":{"type":"exit"}}}`
-	const exit = `{"triggers":[{"type":"event","event":"cart"}],"exit_on":[{"event":"bought","condition":"event.at >= trigger.at"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{
+	const trigger = `{"triggers":[{"type":"event","event":"cart","condition":"trigger.properties.?n.orValue(1) > 0"}],
+		"recurrence":{"policy":"once"},"start":"buy","nodes":{
+		"buy":{"type":"wait_for_event","event":"bought","condition":"event.at >= trigger.at","timeout":"PT1H","next":"end","on_timeout":"end"},
+			"end":{"type":"exit"}}}`
+	const exit = `{"triggers":[{"type":"event","event":"cart"}],"exit_on":[{"event":"bought","condition":"event.at >= trigger.at"}],
+		"recurrence":{"policy":"once"},"start":"wait","nodes":{
 		"wait":{"type":"delay","for":"PT1H","next":"end"},"end":{"type":"exit"}}}`
 	waits, ends := b.Live(trigger), b.Live(exit)
 	b.SetConditionTime(time.Nanosecond)
 	const profiles = 5
 	overloaded := 0.0
 	for _, event := range []string{"cart", "bought"} {
-		all := []intake.Event{{ProfileKey: "nobody", Name: "ignored"}} // no condition is evaluated for it
+		all := []intake.Event{{ProfileKey: "missing", Name: "ignored"}} // no condition is evaluated for it
 		for i := range profiles {
 			all = append(all, intake.Event{ProfileKey: fmt.Sprint("c", i), Name: event, ID: fmt.Sprint(event, i)})
 		}
@@ -51,7 +54,7 @@ func TestBulksEndWhenTheirConditionsTakeTooLong(t *testing.T) {
 			}
 			for i := range again {
 				if n := b.CountAll(`select count(*) from trigger_events where source_id = $1`, again[i].ID); n != 0 {
-					t.Errorf("%s is kept %d times", again[i].ID, n)
+					t.Errorf("%s is stored %d times", again[i].ID, n)
 				}
 			}
 			all = again

@@ -10,7 +10,7 @@ import (
 	"lemma/flows/admission"
 )
 
-// What the tests of this package see of its insides.
+// What the tests of this package use of its internals.
 
 type Poll = poll
 
@@ -39,10 +39,10 @@ func (in *Intake) RenewPoll(ctx context.Context, stop context.CancelFunc, p Poll
 
 func (in *Intake) Bulks() *admission.Bulks { return &in.bulks }
 
-// SetConditionTime bounds the conditions of one transaction otherwise.
+// SetConditionTime changes the bound on the conditions of one transaction.
 func (in *Intake) SetConditionTime(d time.Duration) { in.conditionTime = d }
 
-// SetGather has single events recorded otherwise, one by one.
+// SetGather makes do record single events, one by one.
 func (in *Intake) SetGather(do func()) {
 	in.gather = admission.NewGatherer(1, func(_ context.Context, _ uuid.UUID, all []*Trigger) ([]Recorded, error) {
 		do()
@@ -79,7 +79,7 @@ func (in *Intake) EnrollIn(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, e
 	return t.enroll(ctx, []int{0}, []*Trigger{o}, make([]Recorded, 1))
 }
 
-// AnswerAgain answers requests that were made before.
+// AnswerAgain answers requests that were recorded before.
 func (in *Intake) AnswerAgain(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, all []Enrolling) ([]Recorded, error) {
 	o := make([]*Trigger, len(all))
 	for i, e := range all {

@@ -13,24 +13,25 @@ import (
 
 // insert writes the enrollments. Two unique keys may refuse one: the recurrence's, and
 // that of active enrollments. A conflict is a result. All keys are written before the
-// first enrollment, both in the order of the candidates, so that no two transactions
-// wait for each other; a planner may choose another order for a plain join. The key of
-// an active profile is released again: see releaseKeys.
+// first enrollment, both in the order of the candidates, so that no two transactions wait
+// for each other: see "filter in order" in enrollment/plans.go. The key of an active
+// profile is released again: see releaseKeys.
 func (t *transaction) insert(ctx context.Context, asking []*candidate) error {
 	if len(asking) == 0 {
 		return nil
 	}
 	n := len(asking)
-	ids, flows, keys, slots := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n)
+	ids, flows, keys, overlapKeys := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n)
 	versions, shards, profiles, sources, places := make([]int32, n), make([]int16, n), make([]string, n), make([]string, n), make([]int32,
 		n)
 	times := make([]pgtype.Timestamptz, n)
 	for i, c := range asking {
-		ids[i], flows[i], keys[i], slots[i] = enrollment.PgUUID(c.id), enrollment.PgUUID(c.flow.id), enrollment.PgUUID(c.key), enrollment.PgUUID(uuid.Nil)
+		ids[i], flows[i], keys[i], overlapKeys[i] = enrollment.PgUUID(c.id), enrollment.PgUUID(c.flow.id), enrollment.PgUUID(c.key),
+			enrollment.PgUUID(uuid.Nil)
 		versions[i], shards[i], profiles[i], sources[i] = int32(c.flow.version), enrollment.ShardOf(c.id), c.profile, c.source
 		places[i], times[i] = int32(c.place), pgtype.Timestamptz{Time: c.applied, Valid: !c.applied.IsZero()}
 		if c.overlap {
-			slots[i] = ids[i]
+			overlapKeys[i] = ids[i]
 		}
 	}
 	rows, err := t.tx.Query(ctx, `
@@ -39,13 +40,16 @@ func (t *transaction) insert(ctx context.Context, asking []*candidate) error {
 			select $1, r.flow_id, r.key, r.id from unnest($2::uuid[], $3::uuid[], $4::uuid[]) as r (id, flow_id, key)
 			on conflict (flow_id, uniqueness_key, workspace_id) do nothing returning enrollment_id
 		)
-		insert into enrollments (workspace_id, id, flow_id, uniqueness_key, slot, version, shard, profile_key, source, node, enrolled_at, resume_at)
-		select $1, r.id, r.flow_id, r.key, r.slot, r.version, r.shard, r.profile_key, r.source, '', coalesce(r.at, `+byOrder("$12")+`), now()
-		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::smallint[], $8::text[], $9::text[], $10::int[], $11::timestamptz[])
-			as r (id, flow_id, key, slot, version, shard, profile_key, source, place, at)
+		insert into enrollments (workspace_id, id, flow_id, uniqueness_key, overlap_key, version, shard, profile_key, source, node,
+			enrolled_at, resume_at)
+		select $1, r.id, r.flow_id, r.key, r.overlap_key, r.version, r.shard, r.profile_key, r.source, '',
+			coalesce(r.at, `+byOrder("$12")+`), now()
+		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::smallint[], $8::text[], $9::text[],
+			$10::int[], $11::timestamptz[])
+			as r (id, flow_id, key, overlap_key, version, shard, profile_key, source, place, at)
 		where (r.id in (select enrollment_id from held)) is true
-		on conflict (workspace_id, profile_key, flow_id, slot) where status = 'active' do nothing returning id`,
-		t.ws, ids, flows, keys, slots, versions, shards, profiles, sources, places, times, t.base)
+		on conflict (workspace_id, profile_key, flow_id, overlap_key) where status = 'active' do nothing returning id`,
+		t.ws, ids, flows, keys, overlapKeys, versions, shards, profiles, sources, places, times, t.base)
 	if err != nil {
 		return err
 	}
@@ -62,27 +66,28 @@ func (t *transaction) insert(ctx context.Context, asking []*candidate) error {
 	return nil
 }
 
-// refuseOverlap refuses profiles that are active in a slot of their own: they enrolled
-// while a version of the flow allowed overlap, which the live version does not. The
-// change of the version excluded concurrent enrollments of that kind, so one query is
-// enough.
+// refuseOverlap refuses profiles with an active enrollment that has its own overlap key:
+// they enrolled while a version of the flow allowed overlap, which the live version does
+// not. The change of the version excluded concurrent enrollments of that kind, so one
+// query is enough.
 func (t *transaction) refuseOverlap(ctx context.Context, asking []*candidate) ([]*candidate, error) {
-	var looked []*candidate
+	var overlapping []*candidate
 	var flows []pgtype.UUID
 	var profiles []string
 	for _, c := range asking {
 		if c.flow.overlapped && !c.overlap {
-			looked, flows, profiles = append(looked, c), append(flows, enrollment.PgUUID(c.flow.id)), append(profiles, c.profile)
+			overlapping, flows, profiles = append(overlapping, c), append(flows, enrollment.PgUUID(c.flow.id)), append(profiles, c.profile)
 		}
 	}
-	if len(looked) == 0 {
+	if len(overlapping) == 0 {
 		return asking, nil
 	}
 	rows, err := t.tx.Query(ctx, `
 		select r.i::int, e.id from unnest($2::uuid[], $3::text[]) with ordinality as r (flow_id, profile_key, i)
 		cross join lateral (
-			select id from enrollments where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and slot > $4 and status = 'active'
-			order by slot limit 1
+			select id from enrollments where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and overlap_key > $4
+				and status = 'active'
+			order by overlap_key limit 1
 		) e`, t.ws, flows, profiles, uuid.Nil)
 	if err != nil {
 		return nil, err
@@ -91,19 +96,18 @@ func (t *transaction) refuseOverlap(ctx context.Context, asking []*candidate) ([
 	var id uuid.UUID
 	_, err = pgx.ForEachRow(rows, []any{&i, &id}, func() error {
 		conflicting := id
-		looked[i-1].conflicting = &conflicting
-		looked[i-1].refuse(enrollment.AlreadyActive, "the profile has an active enrollment in the flow")
+		overlapping[i-1].conflicting = &conflicting
+		overlapping[i-1].refuse(enrollment.AlreadyActive, "the profile has an active enrollment in the flow")
 		return nil
 	})
 	return slices.DeleteFunc(asking, func(c *candidate) bool { return c.outcome != "" }), err
 }
 
 // findConflicts finds the conflicting enrollment of each candidate that the insert
-// passed over. It is a statement of its own: only a new snapshot sees what a
-// concurrent transaction has just committed. It runs once; a conflicting enrollment
-// that has ended meanwhile is no reason to retry. An enrollment of an erased profile
-// is not named. The order by slot leaves a planner no other index than that of active
-// enrollments.
+// skipped. It is a separate statement: only a new snapshot contains what a concurrent
+// transaction has just committed. It runs once; a conflicting enrollment that has ended
+// meanwhile is no reason to retry. An enrollment of an erased profile is not named. See
+// "order by the index" in enrollment/plans.go.
 func (t *transaction) findConflicts(ctx context.Context, asking []*candidate) error {
 	left := slices.DeleteFunc(slices.Clone(asking), func(c *candidate) bool { return c.outcome != "" })
 	if len(left) == 0 {
@@ -122,8 +126,9 @@ func (t *transaction) findConflicts(ctx context.Context, asking []*candidate) er
 			cross join lateral (select id, profile_key from enrollments where workspace_id = $1 and id = k.enrollment_id limit 1) h
 			where k.workspace_id = $1 and k.flow_id = r.flow_id and k.uniqueness_key = r.key
 			union all
-			(select id, profile_key, false from enrollments where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and slot >= $5 and slot <= $5 and status = 'active'
-			order by slot limit 1)
+			(select id, profile_key, false from enrollments where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id
+				and overlap_key >= $5 and overlap_key <= $5 and status = 'active'
+			order by overlap_key limit 1)
 			order by same desc limit 1
 		) e`, t.ws, flows, keys, profiles, uuid.Nil)
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package intake records events, direct requests and the profiles of polled audiences,
-// and enrolls. Its promises: a trigger enrolls a profile once however often it is
-// sent; every trigger that does not enroll is kept with its reason; and no enrollment
-// misses an event that it waits for or that ends it.
+// Package intake records events, direct requests and the profiles of polled audiences, and
+// enrolls. It guarantees: a trigger enrolls a profile once, however often it is sent;
+// every trigger that does not enroll is stored with its reason; and no enrollment misses
+// an event that it waits for or that ends it.
 //
-// One transaction records the triggers of one workspace and applies them. It shares
-// each flow, so that a publish, a pause or an archive falls wholly before it or wholly
-// after it. Package execution decides what enrollments do next and flows writes it;
+// One transaction records the triggers of one workspace and applies them. It locks each
+// flow in share mode, so that a publish, a pause or an archive falls wholly before or
+// wholly after it. Package execution decides what enrollments do next and flows writes it;
 // intake only wakes the workers.
 package intake
 
@@ -21,7 +21,7 @@ import (
 	"lemma/flows/execution"
 )
 
-// Deps are what Intake works with.
+// Deps are what Intake uses.
 type Deps struct {
 	Pool      *pgxpool.Pool
 	Audiences *audience.Audiences
@@ -32,7 +32,7 @@ type Deps struct {
 	Hook      *enrollment.Hook
 }
 
-// Config are its sizes.
+// Config has its limits.
 type Config struct {
 	Gather int           // single events that are recorded in one transaction, at most
 	Lease  time.Duration // of a poll
@@ -56,7 +56,7 @@ type Intake struct {
 	conditionTime time.Duration
 }
 
-// New makes one.
+// New makes an Intake.
 func New(d Deps, cfg Config) *Intake {
 	in := &Intake{pool: d.Pool, audiences: d.Audiences, exec: d.Execution, waker: d.Waker, log: d.Log, metrics: d.Metrics, hook: d.Hook,
 		cfg: cfg, conditionTime: conditionTime}

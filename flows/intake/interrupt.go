@@ -25,15 +25,15 @@ type activeEnrollment struct {
 	node     string
 	step     int
 	awaits   string
-	trigger  map[string]any // what it came in with, if a condition asks for it
-	matched  bool           // it has matched the event that it waits for
-	due      time.Time      // when the time for that has passed
+	trigger  map[string]any // its trigger, if a condition reads it
+	matched  bool           // its awaited event was matched before
+	due      time.Time      // when its wait times out
 }
 
-// lockActive finds and locks, by profile, the enrollments that the events of one round
-// may end or wake, in the order of their ids. One that is entering a wait is either
-// found waiting, or checks for the event after it was recorded. One that is being
-// inserted is committed before, or begins after the event: see lockProfiles.
+// lockActive finds and locks, by profile, the enrollments that the events of one round may
+// end or wake, in the order of their ids. An enrollment that is entering a wait is either
+// found waiting, or checks for the event after it was recorded. One that is being inserted
+// is committed before, or begins after the event: see lockProfiles.
 func (t *transaction) lockActive(ctx context.Context, round []int, all []*Trigger) (of map[string][]activeEnrollment, w *woken, err error) {
 	var profiles []string // a profile is in a round once
 	flows := map[uuid.UUID]bool{}
@@ -68,8 +68,8 @@ func (t *transaction) lockActive(ctx context.Context, round []int, all []*Trigge
 	return of, w, nil
 }
 
-// find finds the active enrollments of profiles in flows by profile, flow and slot:
-// all columns of the index on active enrollments.
+// find finds the active enrollments of profiles in flows by all columns of the index on
+// active enrollments.
 func (t *transaction) find(ctx context.Context, profiles []string, flows map[uuid.UUID]bool) (on []pgtype.UUID,
 	found map[string]bool, err error) {
 	found = map[string]bool{}
@@ -83,7 +83,8 @@ func (t *transaction) find(ctx context.Context, profiles []string, flows map[uui
 	rows, err := t.tx.Query(ctx, `
 		select e.id, p.profile_key from unnest($2::text[]) as p (profile_key) cross join unnest($3::uuid[]) as f (id)
 		cross join lateral (
-			select id from enrollments where workspace_id = $1 and profile_key = p.profile_key and flow_id = f.id and slot >= $4 and status = 'active' order by slot
+			select id from enrollments where workspace_id = $1 and profile_key = p.profile_key and flow_id = f.id and overlap_key >= $4
+				and status = 'active' order by overlap_key
 		) e`, t.ws, profiles, ids, uuid.Nil)
 	if err != nil {
 		return nil, nil, err
@@ -97,8 +98,8 @@ func (t *transaction) find(ctx context.Context, profiles []string, flows map[uui
 	return on, found, err
 }
 
-// lock locks the enrollments in the order of their ids and returns those that are
-// still active, and a time that is after each lock and after every place of the
+// lock locks the enrollments in the order of their ids and returns those that are still
+// active, and a time that is after each lock and after the time of every trigger of the
 // transaction, of which there are places.
 func (t *transaction) lock(ctx context.Context, ids []pgtype.UUID, places int) (on []activeEnrollment, at time.Time, err error) {
 	if len(ids) == 0 {
@@ -106,8 +107,12 @@ func (t *transaction) lock(ctx context.Context, ids []pgtype.UUID, places int) (
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(`
-		select e.id, e.flow_id, e.version, e.profile_key, e.node, e.step, coalesce(e.awaits, ''), e.matched_event is not null, coalesce(e.first_due_at, e.resume_at)
-		from `+enrollment.OneByOne+` (select * from enrollments e where e.workspace_id = $1 and e.id = r.id and e.ended_at is null for update) e`, t.ws, ids).
+		select e.id, e.flow_id, e.version, e.profile_key, e.node, e.step, coalesce(e.awaits, ''), e.matched_event is not null,
+			coalesce(e.first_due_at, e.resume_at)
+		from `+enrollment.OneByOne+` (
+			select id, flow_id, version, profile_key, node, step, awaits, matched_event, first_due_at, resume_at from enrollments e
+			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null for update
+		) e`, t.ws, ids).
 		Query(func(rows pgx.Rows) (err error) {
 			on, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (u activeEnrollment, err error) {
 				err = row.Scan(&u.id, &u.flow, &u.version, &u.profile, &u.node, &u.step, &u.awaits, &u.matched, &u.due)
@@ -122,11 +127,10 @@ func (t *transaction) lock(ctx context.Context, ids []pgtype.UUID, places int) (
 	return on, at, err
 }
 
-// orderEvents applies the events of profiles with active enrollments at the time at
-// which these were locked, and not when the transaction began: meanwhile a worker may
-// have ended their waits, or another chunk may have come first. So an event is after
-// everything that was done to the enrollments that it finds. Later events of the
-// transaction stay later.
+// orderEvents applies the events of profiles with active enrollments at the time at which
+// these were locked, and not when the transaction began: a worker may have ended their
+// waits since, or another chunk may have been applied. So an event is later than all steps
+// of the enrollments that it finds. Later events of the transaction stay later.
 func (t *transaction) orderEvents(round []int, all []*Trigger, found map[string]bool, locked time.Time, w *woken) {
 	if len(found) == 0 && len(t.applied) == 0 {
 		return
@@ -147,13 +151,13 @@ func (t *transaction) orderEvents(round []int, all []*Trigger, found map[string]
 	}
 }
 
-// react decides what an event means to one enrollment.
+// react decides the effect of an event on one enrollment.
 func (t *transaction) react(ctx context.Context, u activeEnrollment, o *Trigger, r *Recorded, w *woken) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, u.flow, u.version)
-	if err != nil && lemma.KindOf(err) != lemma.Internal { // the engine says so of the enrollment
+	if err != nil && lemma.KindOf(err) != lemma.Internal { // the engine reports it of the enrollment
 		t.log.Error("version cannot be read", "flow_id", u.flow, "version", u.version, "error", err)
 		return nil
 	}
@@ -193,8 +197,8 @@ func (t *transaction) holds(c *graph.Condition, u activeEnrollment, o *Trigger) 
 	return is && err == nil
 }
 
-// readTriggersOf reads, for all together, what those came in with whose
-// conditions ask for it.
+// readTriggersOf reads, in one query, the triggers of the enrollments whose conditions
+// read them.
 func (t *transaction) readTriggersOf(ctx context.Context, on []activeEnrollment) error {
 	var ids []pgtype.UUID
 	at := map[uuid.UUID]int{}
@@ -224,8 +228,8 @@ func asksForTrigger(g *graph.Graph, node string) bool {
 	return ok && n.Condition != nil && n.Condition.Uses().Trigger
 }
 
-// woken are enrollments that events end or wake, and events whose applied time is
-// later than their place.
+// woken are enrollments that events end or wake, and events whose applied time is later
+// than their place in the transaction.
 type woken struct {
 	enrollment.StepRows
 	counts        map[uuid.UUID]enrollment.NodeCounts // by flow
@@ -271,8 +275,8 @@ func (w *woken) write(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
 		w.counts[flow].Queue(batch, ws, flow, enrollment.EventsShard)
 	}
 	if len(w.events) > 0 {
-		// An update by way of an insert, which finds them by their keys whatever a
-		// planner believes: they are all there, since this transaction wrote them.
+		// See "update by insert" in enrollment/plans.go: all rows exist, since this
+		// transaction wrote them.
 		batch.Queue(`
 			insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
 			select $1, r.key, '', '', r.applied_at, r.applied_at from unnest($2::uuid[], $3::timestamptz[]) as r (key, applied_at)
@@ -288,8 +292,11 @@ func (w *woken) write(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
 	if len(w.woke) > 0 {
 		batch.Queue(`
 			update enrollments e set matched_event = r.event, resume_at = r.applied_at, first_due_at = null
-			from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) as r (id, event, applied_at) limit $5) r
-			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null and e.matched_event is null`, ws, w.woke, w.matched, w.wokeAt, len(w.woke))
+			from (
+				select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) as r (id, event, applied_at) limit $5
+			) r
+			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null and e.matched_event is null`, ws, w.woke, w.matched,
+			w.wokeAt, len(w.woke))
 	}
 	if batch.Len() == 0 {
 		return nil

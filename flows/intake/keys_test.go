@@ -9,7 +9,7 @@ import (
 	"lemma/flows/flowstest"
 )
 
-// keyCase is an event of c1, at its own time, and what is to come of it.
+// keyCase is an event of c1, at its own time, and its expected result.
 type keyCase struct {
 	at         string
 	id         string
@@ -17,7 +17,7 @@ type keyCase struct {
 	want       string // enrolled, duplicate or a reason
 }
 
-// Recurrence goes by the event's own time in the flow's zone, whenever it is reported.
+// Recurrence uses the event's own time in the flow's zone, whenever it is recorded.
 func TestRecurrence(t *testing.T) {
 	again := enrollment.AlreadyEnrolled
 	b := setup(t, 0)
@@ -52,8 +52,8 @@ func TestRecurrence(t *testing.T) {
 			{at: "2025-11-03T04:59:59Z", want: again}, {at: "2025-11-03T05:00:00Z", want: enrollment.Enrolled}}},
 		{"a retry after midnight", `"policy":"daily","zone":"Europe/Berlin"`, []keyCase{
 			{at: "2025-06-10T21:59:59Z", id: "e1", want: enrollment.Enrolled}, {at: "2025-06-10T21:59:59Z", id: "e1", want: "duplicate"},
-			{at: "2025-06-10T22:00:01Z", id: "e1", want: "duplicate"}, // reported anew with another time, it is the same event
-			{at: "2025-06-10T21:59:59Z", want: again},                 // without an id it is another one, of the same day
+			{at: "2025-06-10T22:00:01Z", id: "e1", want: "duplicate"}, // sent again with another time, it is the same event
+			{at: "2025-06-10T21:59:59Z", want: again},                 // without an id it is another event of the same day
 			{at: "2025-06-10T22:00:01Z", id: "e2", want: enrollment.Enrolled}}},
 		{"weeks begin on Monday", `"policy":"weekly","zone":"Europe/Berlin"`, []keyCase{
 			{at: "2024-12-29T22:59:59Z", want: enrollment.Enrolled}, {at: "2024-12-29T23:00:00Z",
@@ -80,7 +80,8 @@ func TestRecurrence(t *testing.T) {
 				want: enrollment.Enrolled}, {properties: `{"order":9007199254740993,"shop":"a"}`, want: enrollment.Enrolled}}},
 	} {
 		event := fmt.Sprint("event ", i)
-		flow := b.Live(`{"triggers":[{"type":"event","event":"` + event + `"}],"overlap":"allow","recurrence":{` + c.recurrence + `},"start":"end","nodes":{"end":{"type":"exit"}}}`)
+		flow := b.Live(`{"triggers":[{"type":"event","event":"` + event + `"}],"overlap":"allow","recurrence":{` + c.recurrence + `},
+			"start":"end","nodes":{"end":{"type":"exit"}}}`)
 		enrolled := 0
 		for j, e := range c.events {
 			var when time.Time

@@ -21,7 +21,7 @@ import (
 	"lemma/webhooks"
 )
 
-// A client of which too many bulks wait is asked to come again, and is counted.
+// If too many bulks of a client wait, further ones are refused and counted.
 func TestBulksThatWaitAreRefused(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.HourAfter("go"))
@@ -68,7 +68,7 @@ func counted(c prometheus.Counter) float64 {
 	return all[0].GetMetric()[0].GetCounter().GetValue()
 }
 
-// An event for which too many wait is refused and counted.
+// If too many events wait, further ones are refused and counted.
 func TestEventsThatWaitAreRefused(t *testing.T) {
 	b := setup(t, 0)
 	free := make(chan struct{})
@@ -89,8 +89,8 @@ func TestEventsThatWaitAreRefused(t *testing.T) {
 	}
 }
 
-// A trigger of a flow whose live version cannot be read is refused with that
-// reason, and the event is recorded all the same.
+// A trigger of a flow whose live version cannot be read is refused with that reason, and
+// the event is still recorded.
 func TestATriggerOfAVersionThatCannotBeRead(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.HourAfter("go"))
@@ -101,8 +101,8 @@ func TestATriggerOfAVersionThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// An event that might end the journey of somebody whose version cannot be read
-// is recorded, and touches its not.
+// An event that might end an enrollment whose version cannot be read is recorded, and does
+// not change the enrollment.
 func TestAnEventForAVersionThatCannotBeRead(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.ForAnHour)
@@ -115,9 +115,9 @@ func TestAnEventForAVersionThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A message that is larger than the outbox takes is not written, and the
-// journey goes on as after one that was given up. An answer that nobody has any
-// more is one that was given up, too.
+// A webhook message that exceeds the outbox's limit is not written, and the enrollment
+// continues as after a message that was given up. The same holds for an answer that is no
+// longer stored.
 func TestMessagesThatCannotBeAnswered(t *testing.T) {
 	b := setup(t, 1)
 	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -126,11 +126,12 @@ func TestMessagesThatCannotBeAnswered(t *testing.T) {
 	b.Must(err)
 	definition := func(columns string) string {
 		return `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"per_event"},"start":"call","nodes":{
-			"call":{"type":"webhook","endpoint_id":"` + lemma.FormatID(lemma.PrefixEndpoint, e.ID) + `"` + columns + `,"next":"done","on_error":"lost"},
+			"call":{"type":"webhook","endpoint_id":"` + lemma.FormatID(lemma.PrefixEndpoint, e.ID) + `"` + columns + `,"next":"done",
+				"on_error":"lost"},
 			"done":{"type":"exit"},"lost":{"type":"exit"}}}`
 	}
 	large := b.Live(definition(`,"columns":["name"]`))
-	b.Exec(b.Shop, `update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4)) // six bytes each in JSON
+	b.Exec(b.Shop, `update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4)) // each is six bytes in JSON
 	b.RecordEvent("c1", "go")
 	b.Settle()
 	if got := b.Story(b.Enrollment(large, "c1").ID); got != "enrolled@ checked@ skipped@call completed@lost" {

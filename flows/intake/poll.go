@@ -22,11 +22,11 @@ import (
 
 const (
 	pollAtOnce = 8     // audiences that one node reads at a time, of as many workspaces
-	pollChunk  = 1_000 // people that are enrolled in one transaction
+	pollChunk  = 1_000 // profiles that are enrolled in one transaction
 )
 
-// polls are the audiences that this node is reading: one of a workspace, so that the
-// slow sources of one workspace do not use all slots.
+// polls are the audiences that this node is reading: at most one per workspace, so that
+// the slow sources of one workspace do not use all slots.
 type polls struct {
 	mu      sync.Mutex
 	of      map[uuid.UUID]bool // workspaces
@@ -40,7 +40,7 @@ func (p *polls) full() bool {
 	return len(p.of) >= pollAtOnce
 }
 
-// enter takes a place, unless there is none or the workspace has one.
+// enter takes a slot, unless none is free or the workspace has one.
 func (p *polls) enter(ws uuid.UUID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *polls) leave(ws uuid.UUID) {
 	delete(p.of, ws)
 }
 
-// workspaces are those that have a place.
+// workspaces are those with a slot.
 func (p *polls) workspaces() []pgtype.UUID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,17 +75,17 @@ func (p *polls) workspaces() []pgtype.UUID {
 type poll struct {
 	ws, flow uuid.UUID
 	token    string
-	version  int       // the live one, when it began
-	due      time.Time // when it was to begin
-	start    time.Time // when it did: its people enroll as of then
-	failures int       // in a row, before
+	version  int       // the live one at its start
+	due      time.Time // when it was due
+	start    time.Time // its start: its profiles enroll as of then
+	failures int       // consecutive failures before it
 }
 
-// errPolledNoMore: the flow was paused, ended or published anew meanwhile. It
-// ends a poll quietly.
-var errPolledNoMore = errors.New("the audience is not to be looked at any more")
+// errPolledNoMore ends a poll without an error: the flow was paused, ended or published
+// since.
+var errPolledNoMore = errors.New("the audience is no longer polled")
 
-// PollOnce reads one audience that is due to its end; false when none is.
+// PollOnce reads one audience that is due; false if none is.
 func (in *Intake) PollOnce(ctx context.Context) (bool, error) {
 	p, err := in.claimPoll(ctx)
 	if err != nil || p == nil {
@@ -94,8 +94,8 @@ func (in *Intake) PollOnce(ctx context.Context) (bool, error) {
 	return true, in.poll(ctx, *p)
 }
 
-// PollDue starts the polls that are due, and does not wait: an audience may be long,
-// or its source slow.
+// PollDue starts the polls that are due, and does not wait: an audience may be large, or
+// its source slow.
 func (in *Intake) PollDue(ctx context.Context) error {
 	for !in.polls.full() {
 		p, err := in.claimPoll(ctx)
@@ -116,8 +116,8 @@ func (in *Intake) PollDue(ctx context.Context) error {
 	return nil
 }
 
-// claimPoll is one statement: of a live flow, due, not leased, and of a workspace of
-// which this node is reading none.
+// claimPoll is one statement: a poll of a live flow, due, not leased, and of a workspace
+// of which this node is reading no audience.
 func (in *Intake) claimPoll(ctx context.Context) (*poll, error) {
 	p := poll{token: lemma.NewID().String()}
 	err := in.pool.QueryRow(ctx, `
@@ -135,7 +135,7 @@ func (in *Intake) claimPoll(ctx context.Context) (*poll, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("claim an audience to look at: %w", err)
+		return nil, fmt.Errorf("claim a poll: %w", err)
 	}
 	return &p, nil
 }
@@ -164,7 +164,7 @@ func (in *Intake) renewPoll(ctx context.Context, stop context.CancelFunc, p poll
 		where workspace_id = $1 and flow_id = $2 and leased_by = $3 and lease_until >= now()`, p.ws, p.flow, p.token, in.cfg.Lease)
 }
 
-// polled is what came of reading an audience.
+// polled is the result of a poll.
 type polled struct {
 	every    time.Duration
 	rows     int64
@@ -172,8 +172,8 @@ type polled struct {
 	refused  map[string]int64
 }
 
-// pollAudience streams the audience outside of any transaction and enrolls its
-// people chunk by chunk.
+// pollAudience streams the audience outside of any transaction and enrolls its profiles
+// chunk by chunk.
 func (in *Intake) pollAudience(ctx context.Context, p poll) (polled, error) {
 	done := polled{refused: map[string]int64{}}
 	g, err := in.exec.Versions.Current(ctx, in.pool, p.ws, p.flow, p.version)
@@ -184,7 +184,7 @@ func (in *Intake) pollAudience(ctx context.Context, p poll) (polled, error) {
 	i := slices.IndexFunc(triggers, func(t graph.CompiledTrigger) bool { return t.Type == enrollment.FromAudience })
 	from, named := lemma.ParseID(lemma.PrefixAudience, g.Definition().AudienceID)
 	if i < 0 || !named {
-		return done, errPolledNoMore // the version before had the trigger; publishing has taken the row away
+		return done, errPolledNoMore // the previous version had the trigger; publishing deletes the row
 	}
 	c := &chunk{Intake: in, poll: p, graph: g, condition: triggers[i].Condition, done: &done}
 	done.every = triggers[i].Every
@@ -209,7 +209,7 @@ func (in *Intake) pollAudience(ctx context.Context, p poll) (polled, error) {
 	return done, c.write(ctx)
 }
 
-// chunk is some people of an audience, that may enroll in the flow.
+// chunk is a chunk of an audience's profiles that may enroll.
 type chunk struct {
 	*Intake
 	poll
@@ -218,7 +218,7 @@ type chunk struct {
 	done      *polled
 
 	asking  []*Trigger
-	refused []*candidate // whom the condition does not admit
+	refused []*candidate // excluded by the condition
 }
 
 // add decides by the row whether a profile is a candidate. A profile that the
@@ -250,19 +250,19 @@ func (c *chunk) add(row audience.Row) {
 	c.refused = append(c.refused, no)
 }
 
-// occurrence is the trigger of a profile of the audience. Its key is made of the
-// uniqueness key, and so of the recurrence policy: however often the audience is
-// polled, a profile is refused once for each time that it could have enrolled.
+// occurrence is the trigger of a profile of the audience. Its key contains the uniqueness
+// key, and so depends on the recurrence policy: however often the audience is polled, a
+// profile is refused once for each time that it could have enrolled.
 func (c *chunk) occurrence(profile string) *Trigger {
-	unique, _ := c.graph.Key(graph.Occurrence{ProfileKey: profile, At: c.start}) // the policies of audiences need no more
+	unique, _ := c.graph.Key(graph.Occurrence{ProfileKey: profile, At: c.start}) // enough for the policies of audiences
 	return &Trigger{Key: lemma.Key("poll/1", string(c.flow[:]), profile, string(unique[:])), profile: profile, properties: "{}",
 		At: c.start, source: enrollment.FromAudience, flow: c.flow}
 }
 
-// write enrolls the chunk in one transaction, as long as the flow is what it
-// was when the poll began: it shares the flow's row, so that a pause or another
-// version falls wholly before the chunk or wholly after it. A poll whose lease
-// has lapsed enrolls nobody: what it read may be long ago.
+// write enrolls the chunk in one transaction, if the flow is what it was when the poll
+// began: it locks the flow in share mode, so that a pause or another version falls wholly
+// before or wholly after the chunk. A poll whose lease expired enrolls nothing: what it
+// read may be outdated.
 func (c *chunk) write(ctx context.Context) error {
 	if len(c.asking)+len(c.refused) == 0 {
 		return nil
@@ -316,15 +316,16 @@ func (c *chunk) write(ctx context.Context) error {
 // checkLease locks the lease: no other poll begins until the chunk is committed.
 func (p poll) checkLease(ctx context.Context, tx pgx.Tx) error {
 	held, err := tx.Exec(ctx, `
-		select from flow_polls where workspace_id = $1 and flow_id = $2 and leased_by = $3 and lease_until >= now() for update`, p.ws, p.flow, p.token)
+		select from flow_polls where workspace_id = $1 and flow_id = $2 and leased_by = $3 and lease_until >= now() for update`, p.ws, p.flow,
+		p.token)
 	if err == nil && held.RowsAffected() == 0 {
 		return errPolledNoMore
 	}
 	return err
 }
 
-// spread distributes the start of the new enrollments over what is left of the release
-// after a pause: one poll finds all profiles that joined the audience meanwhile.
+// spread distributes the start of the new enrollments over the rest of the release after a
+// pause: one poll finds all profiles that joined the audience during the pause.
 func (c *chunk) spread(ctx context.Context, tx pgx.Tx, recorded []Recorded) error {
 	if held, err := enrollment.ReleasingSince(ctx, tx, c.ws, c.flow); err != nil || held == nil {
 		return err
@@ -340,7 +341,8 @@ func (c *chunk) spread(ctx context.Context, tx pgx.Tx, recorded []Recorded) erro
 	_, err := tx.Exec(ctx, `
 		update enrollments e set resume_at = now() + random() * (f.catch_up_until - now())
 		from flows f, (select $1::uuid as workspace_id, r.* from unnest($3::uuid[]) as r (id) limit $4) r
-		where f.workspace_id = $1 and f.id = $2 and e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, c.ws, c.flow, ids, len(ids))
+		where f.workspace_id = $1 and f.id = $2 and e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, c.ws, c.flow, ids,
+		len(ids))
 	if err != nil {
 		return fmt.Errorf("delay enrollments of the poll: %w", err)
 	}
@@ -370,7 +372,7 @@ func (c *chunk) count(outcome, reason string) {
 	}
 }
 
-// finishPoll schedules the next poll: a period after the start of this one, or when it
+// finishPoll schedules the next poll: one period after the start of this one, or when it
 // was rescheduled meanwhile, as by a publish.
 func (in *Intake) finishPoll(ctx context.Context, p poll, d polled) error {
 	_, err := in.pool.Exec(ctx, `
@@ -393,13 +395,12 @@ func (in *Intake) failPoll(ctx context.Context, p poll, cause error) error {
 		where workspace_id = $1 and flow_id = $2 and leased_by = $3`,
 		p.ws, p.flow, p.token, execution.BlockedReason(cause)+": "+lemma.Public(cause), p.due, in.exec.BackOff(p.failures))
 	if err != nil {
-		return fmt.Errorf("put off poll of flow %s: %w", p.flow, err)
+		return fmt.Errorf("postpone poll of flow %s: %w", p.flow, err)
 	}
 	return nil
 }
 
-// releasePoll gives the lease back, also while the program shuts down. When the
-// audience is due stays as it was.
+// releasePoll releases the lease, also during a shutdown. The poll stays due.
 func (in *Intake) releasePoll(p poll) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -412,5 +413,5 @@ func (in *Intake) releasePoll(p poll) error {
 	return nil
 }
 
-// Wait returns when no audience is being read any more.
+// Wait returns when no audience is being read.
 func (in *Intake) Wait() { in.polls.running.Wait() }

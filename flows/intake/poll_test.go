@@ -24,7 +24,7 @@ func (b *bundle) nothingDue() {
 	}
 }
 
-// polledRow is what a poll has left behind.
+// polledRow is the row that a poll has written.
 type polledRow struct {
 	Rows, Enrolled *int64
 	Refused        map[string]int64
@@ -38,14 +38,16 @@ func (b *bundle) polledRow(flow uuid.UUID) (r polledRow) {
 	b.T.Helper()
 	var in float64
 	b.Must(b.Pool.QueryRow(context.Background(), `
-		select rows_read, enrolled, refused, failures, last_error, leased_by is null and lease_until is null, extract(epoch from next_at - now())::float8
-		from flow_polls where workspace_id = $1 and flow_id = $2`, b.Workspace, flow).Scan(&r.Rows, &r.Enrolled, &r.Refused, &r.Failures, &r.LastError, &r.Free, &in))
+		select rows_read, enrolled, refused, failures, last_error, leased_by is null and lease_until is null, extract(epoch
+			from next_at - now())::float8
+		from flow_polls where workspace_id = $1 and flow_id = $2`, b.Workspace, flow).Scan(&r.Rows, &r.Enrolled, &r.Refused, &r.Failures,
+		&r.LastError, &r.Free, &in))
 	r.In = time.Duration(in * float64(time.Second)).Round(time.Minute)
 	return r
 }
 
-// Everybody in the audience enrolls, once; checked again, they are refused,
-// and that is written down once however often it happens.
+// All profiles of the audience enroll once. Polled again, they are refused, which is
+// recorded once however often it happens.
 func TestAnAudienceEnrolls(t *testing.T) {
 	b := setup(t, 2503)
 	b.Exec(b.Shop, `insert into customers values ('', 'empty@shop.example'), (repeat('k', 256), 'long@shop.example')`)
@@ -60,7 +62,7 @@ func TestAnAudienceEnrolls(t *testing.T) {
 	b.Settle()
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node = 'w' and source = 'audience'`,
 		flow); n != 2503 {
-		t.Fatalf("%d are on the way", n)
+		t.Fatalf("%d enrollments are active", n)
 	}
 	for range 3 {
 		b.Exec(b.Shop, `insert into customers select 'new' || gen_random_uuid(), 'new@shop.example'`)
@@ -77,8 +79,8 @@ func TestAnAudienceEnrolls(t *testing.T) {
 	b.Invariants()
 }
 
-// On another day of the flow's zone the same people may enroll anew, if they
-// have arrived; each day's refusal is its own.
+// On another day of the flow's zone the same profiles may enroll again, if their
+// enrollments have ended; each day has its own refusal.
 func TestAnAudienceEnrollsDaily(t *testing.T) {
 	b := setup(t, 2)
 	flow := b.Live(flowstest.Polled("daily", ""))
@@ -108,8 +110,8 @@ func TestAnAudienceEnrollsDaily(t *testing.T) {
 	}
 }
 
-// Whom the condition does not admit is refused without a journey being written
-// for it, at this poll and the next; who changes is admitted.
+// A profile that the condition excludes is refused without an enrollment, at this poll and
+// the next; a profile that changes is admitted.
 func TestAnAudienceIsFiltered(t *testing.T) {
 	b := setup(t, 10)
 	flow := b.Live(flowstest.Polled("once", "profile.country == 'DE'"))
@@ -136,8 +138,8 @@ func TestAnAudienceIsFiltered(t *testing.T) {
 	}
 }
 
-// A source that fails puts off its own flow, for longer each time, explains why,
-// and keeps nobody else waiting. It comes back by itself.
+// A source that fails delays only its own flow, longer each time, and the counts explain
+// it. It recovers by itself.
 func TestAnAudienceThatCannotBeRead(t *testing.T) {
 	b := setup(t, 3, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, 3*time.Hour })
 	broken := b.Live(flowstest.Polled("once", ""))
@@ -162,8 +164,8 @@ func TestAnAudienceThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A pause, an archive and another version stop a poll between two chunks:
-// nobody enrolls after they have answered.
+// A pause, an archive and another version stop a poll between two chunks: nothing enrolls
+// after their answer.
 func TestAPollStops(t *testing.T) {
 	for name, verb := range map[string]func(b *bundle, flow uuid.UUID) error{
 		"pause": func(b *bundle, flow uuid.UUID) error {
@@ -200,7 +202,7 @@ func TestAPollStops(t *testing.T) {
 			if r.Rows != nil || !r.Free || r.Failures != 0 || r.In != 0 {
 				t.Fatalf("%+v", r)
 			}
-			if name == "publish" { // it is checked again at once, for the new version
+			if name == "publish" { // the new version is polled at once
 				b.PollOne()
 				if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 2`); n != 1500 {
 					t.Fatalf("%d enrolled", n)
@@ -212,7 +214,7 @@ func TestAPollStops(t *testing.T) {
 	}
 }
 
-// A paused flow's poll, however long it is due, is in nobody's way.
+// A paused flow's poll, however long it is due, delays no other.
 func TestAPausedPollDelaysNoOtherPoll(t *testing.T) {
 	b := setup(t, 2)
 	paused := b.Live(flowstest.Polled("once", ""))
@@ -225,13 +227,13 @@ func TestAPausedPollDelaysNoOtherPoll(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	b.Must(flowstest.Second(b.Resume(context.Background(), b.Workspace, paused, new(time.Duration(0)), nil)))
-	b.PollOne() // what was due in the pause is checked when it ends
+	b.PollOne() // a poll that became due in the pause runs when it ends
 	if r := b.polledRow(paused); *r.Enrolled != 2 {
 		t.Fatalf("%+v", r)
 	}
 }
 
-// Publishing while a poll comes to its end has the audience checked again.
+// A publish while a poll ends schedules another poll.
 func TestAPollDoesNotForgetAPublish(t *testing.T) {
 	b := setup(t, 3)
 	flow := b.Live(flowstest.Polled("once", ""))
@@ -244,8 +246,8 @@ func TestAPollDoesNotForgetAPublish(t *testing.T) {
 	b.PollOne()
 }
 
-// Two nodes do not read one audience at a time; when the lease is lost, the one
-// that lost it stops and writes nothing over the other's.
+// Two nodes do not read one audience at a time. A poll that lost its lease stops and does
+// not overwrite the other's result.
 func TestAPollIsLeased(t *testing.T) {
 	b := setup(t, 1500)
 	flow := b.Live(flowstest.Polled("once", ""))
@@ -261,11 +263,11 @@ func TestAPollIsLeased(t *testing.T) {
 	b.PollOne()
 	b.Hook.Do = nil
 	if n := b.Count(`select count(*) from flow_polls where workspace_id = $1 and leased_by = 'another' and rows_read is null`); n != 1 {
-		t.Fatal("it wrote over another's poll")
+		t.Fatal("it overwrote another's poll")
 	}
 	b.nothingDue()
 	b.Exec(b.Pool, `update flow_polls set lease_until = now() - interval '1 second'`)
-	b.PollOne() // whoever died with a lease is taken over from
+	b.PollOne() // an expired lease is taken over
 	if r := b.polledRow(flow); *r.Rows != 1500 || !r.Free {
 		t.Fatalf("%+v", r)
 	}
@@ -274,8 +276,8 @@ func TestAPollIsLeased(t *testing.T) {
 	}
 }
 
-// A poll stands still between reading people and enrolling them, and loses its
-// lease. Whoever has left the audience since does not enroll for its sake.
+// A poll stalls between reading profiles and enrolling them, and loses its lease. A
+// profile that has left the audience since does not enroll.
 func TestALatePollEnrollsNobody(t *testing.T) {
 	for name, another := range map[string]bool{"another has polled since": true, "its lease has lapsed": false} {
 		t.Run(name, func(t *testing.T) {
@@ -299,14 +301,14 @@ func TestALatePollEnrollsNobody(t *testing.T) {
 				b.PollOne()
 			}
 			if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 2 {
-				t.Errorf("%d are enrolled", n)
+				t.Errorf("%d profiles are enrolled", n)
 			}
 		})
 	}
 }
 
-// A poll stands still in the transaction of a chunk, and its lease expires. No other
-// poll begins until that has ended.
+// A poll stalls in the transaction of a chunk, and its lease expires. No other poll begins
+// until that transaction has ended.
 func TestATakeOverWaitsForTheChunkOfALatePoll(t *testing.T) {
 	b := setup(t, 3)
 	flow := b.Live(flowstest.Polled("once", ""))
@@ -326,7 +328,7 @@ func TestATakeOverWaitsForTheChunkOfALatePoll(t *testing.T) {
 		t.Fatal(was, err)
 	}
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 3 {
-		t.Errorf("%d are enrolled", n)
+		t.Errorf("%d profiles are enrolled", n)
 	}
 }
 
@@ -359,8 +361,8 @@ func (b *bundle) nothingDueFor(f *flowstest.Node) {
 	}
 }
 
-// A tick begins polls and does not wait for them; more than one at a time of a
-// workspace it leaves for later.
+// A tick starts polls and does not wait for them; a second one of the same workspace waits
+// for a later tick.
 func TestATickDoesNotWaitForPolls(t *testing.T) {
 	b := setup(t, 3)
 	for range 3 {
@@ -390,7 +392,7 @@ func TestATickDoesNotWaitForPolls(t *testing.T) {
 	}
 }
 
-// A node checks one audience of a workspace at a time, and at eight in all.
+// A node polls one audience of a workspace at a time, and eight in all.
 func TestPollsOfManyWorkspaces(t *testing.T) {
 	b := setup(t, 1)
 	audiences, add := b.Patient()
@@ -432,6 +434,6 @@ func TestPollsOfManyWorkspaces(t *testing.T) {
 	}
 	b.Must(b.Pool.QueryRow(context.Background(), `select count(*) from flow_polls where last_at is not null`).Scan(&polls))
 	if polls != 2*(intake.PollAtOnce+1) {
-		t.Errorf("%d were looked at in the end", polls)
+		t.Errorf("%d polls ran in the end", polls)
 	}
 }

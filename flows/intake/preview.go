@@ -15,10 +15,10 @@ import (
 	"lemma/flows/graph"
 )
 
-// CountNew reads the audience of a version as a poll does, and counts the profiles
-// that the first poll would enroll if the version were live. recurred reports that
-// enrollments of the flow have, or would have, keys of several recurrences. A nil
-// audience, and a version without a trigger on it, count 0.
+// CountNew reads the audience of a version as a poll does, and counts the profiles that
+// the first poll would enroll if the version were live. recurred means that enrollments of
+// the flow have, or would have, keys of several recurrences. Without an audience, or a
+// trigger on it, the count is 0.
 func (in *Intake) CountNew(ctx context.Context, ws, flow uuid.UUID, g *graph.Graph, a *audience.Audience, recurred bool) (int64, error) {
 	triggers := g.Triggers()
 	i := slices.IndexFunc(triggers, func(t graph.CompiledTrigger) bool { return t.Type == enrollment.FromAudience })
@@ -59,7 +59,7 @@ func (c *forecastChunk) add(ctx context.Context, row audience.Row) error {
 		person := execution.Profile{Row: row}
 		is, err := c.condition.Eval(graph.Vars{Trigger: enrollment.TriggerData("", "", c.now, nil), Profile: person.Columns(), Now: c.now})
 		if !is || err != nil {
-			return nil
+			return nil //nolint:nilerr // a condition that cannot be evaluated excludes the profile
 		}
 	}
 	key, err := c.graph.Key(graph.Occurrence{ProfileKey: row.Key, At: c.now})
@@ -72,7 +72,7 @@ func (c *forecastChunk) add(ctx context.Context, row audience.Row) error {
 	return c.count(ctx)
 }
 
-// count asks of the chunk what an insert would be refused for.
+// count counts the profiles of the chunk that an insert would not refuse.
 func (c *forecastChunk) count(ctx context.Context) error {
 	left, err := c.notEnrolled(ctx, c.ws, c.flow, c.asking, c.graph.Definition().Overlap == "allow")
 	if err != nil {
@@ -99,8 +99,9 @@ func (in *Intake) notEnrolled(ctx context.Context, ws, flow uuid.UUID, asking []
 	rows, err := in.pool.Query(ctx, `
 		select r.i::int from unnest($3::text[], $4::uuid[]) with ordinality as r (profile_key, key, i)
 		where (select true from enrollment_keys k where k.workspace_id = $1 and k.flow_id = $2 and k.uniqueness_key = r.key limit 1) is null
-		  and ($5 or (select true from enrollments e where e.workspace_id = $1 and e.profile_key = r.profile_key and e.flow_id = $2 and e.slot >= $6
-				and e.status = 'active' order by e.slot limit 1) is null)`, ws, flow, profiles, keys, overlap, uuid.Nil)
+		  and ($5 or (select true from enrollments e where e.workspace_id = $1 and e.profile_key = r.profile_key and e.flow_id = $2
+			and e.overlap_key >= $6
+				and e.status = 'active' order by e.overlap_key limit 1) is null)`, ws, flow, profiles, keys, overlap, uuid.Nil)
 	if err != nil {
 		return nil, err
 	}

@@ -17,19 +17,19 @@ import (
 
 // lockProfiles serializes two transactions on one profile where it matters: an event
 // searches active enrollments, and a trigger inserts one that this event could end or
-// wake. Concurrently neither would see the other, and the event would be lost. An
-// event that only searches takes the lock shared; an enrollment into a flow that
-// listens takes it exclusively, and its time begins when it has the lock: what it
-// waited for came before.
+// wake. Concurrently neither would see the other, and the event would be lost. An event
+// that only searches takes the lock in share mode. An enrollment into a flow that listens
+// takes it exclusively, and its time begins when it has the lock: what it waited for came
+// before.
 func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) error {
 	t.base = pgtype.Timestamptz{}
 	buckets, alone := map[int32]bool{}, false
 	for _, o := range all {
-		looks, enrolls, err := t.meets(ctx, o)
+		searches, enrolls, err := t.meets(ctx, o)
 		if err != nil {
 			return err
 		}
-		if looks || enrolls {
+		if searches || enrolls {
 			buckets[bucketOf(o.profile)] = true
 			alone = alone || enrolls
 		}
@@ -38,7 +38,7 @@ func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) error {
 		return nil
 	}
 	lock := "pg_advisory_xact_lock_shared"
-	if alone { // one way for all, so that they are locked in one order
+	if alone { // one mode for all, so that they are locked in one order
 		lock = "pg_advisory_xact_lock"
 	}
 	var at pgtype.Timestamptz
@@ -55,12 +55,12 @@ func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) error {
 	return nil
 }
 
-// meets reports whether an occurrence searches active enrollments, and whether it may
-// enroll into a flow that is searched.
-func (t *transaction) meets(ctx context.Context, o *Trigger) (looks, enrolls bool, err error) {
+// meets reports whether a trigger searches active enrollments, and whether it may enroll
+// into a flow that is searched.
+func (t *transaction) meets(ctx context.Context, o *Trigger) (searches, enrolls bool, err error) {
 	if o.source == enrollment.FromEvent {
 		for _, l := range t.listeners[o.Name] {
-			looks = looks || l.use != UseTrigger
+			searches = searches || l.use != UseTrigger
 		}
 	}
 	for _, f := range t.into(o) {
@@ -69,18 +69,18 @@ func (t *transaction) meets(ctx context.Context, o *Trigger) (looks, enrolls boo
 		}
 		g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, f.id, f.version)
 		if err != nil && lemma.KindOf(err) == lemma.Internal {
-			return looks, enrolls, err
+			return searches, enrolls, err
 		}
 		if err != nil {
-			continue // nobody is enrolled into what cannot be read
+			continue // nothing enrolls into a version that cannot be read
 		}
 		for _, uses := range g.Listens() {
 			enrolls = enrolls || slices.ContainsFunc(uses, func(use string) bool { return use != UseTrigger })
 		}
 	}
-	return looks, enrolls, nil
+	return searches, enrolls, nil
 }
 
-// bucketOf maps profiles to 256 locks of a workspace: a bulk of a thousand must not
-// fill the lock table. Two profiles of one bucket only wait for each other.
+// bucketOf maps profiles to 256 locks of a workspace: a bulk of a thousand must not fill
+// the lock table. Profiles of one bucket only wait for each other.
 func bucketOf(profile string) int32 { return int32(xxhash.Sum64String(profile) % 256) }

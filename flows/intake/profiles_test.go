@@ -10,12 +10,14 @@ import (
 	"lemma/flows/intake"
 )
 
-// An event that is reported while its profile is being enrolled meets the journey,
-// whichever of the two is done first: neither sees the other before it is there.
+// An event that is recorded while its profile is being enrolled finds the enrollment or
+// precedes it, whichever transaction is first.
 func TestAnEventBesideAnEnrollment(t *testing.T) {
 	for name, nodes := range map[string]string{
-		"an exit": `"exit_on":[{"event":"bought","goal":true}],"start":"w","nodes":{"w":{"type":"delay","for":"P3D","next":"end"},"end":{"type":"exit"}}}`,
-		"a wait":  `"start":"w","nodes":{"w":{"type":"wait_for_event","event":"bought","timeout":"P3D","next":"end","on_timeout":"end"},"end":{"type":"exit"}}}`,
+		"an exit": `"exit_on":[{"event":"bought","goal":true}],"start":"w","nodes":{"w":{"type":"delay","for":"P3D","next":"end"},
+			"end":{"type":"exit"}}}`,
+		"a wait": `"start":"w","nodes":{"w":{"type":"wait_for_event","event":"bought","timeout":"P3D","next":"end","on_timeout":"end"},
+			"end":{"type":"exit"}}}`,
 	} {
 		text := `{"triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"once"},` + nodes
 		for _, first := range []string{"signed_up", "bought"} {
@@ -53,9 +55,9 @@ func TestAnEventBesideAnEnrollment(t *testing.T) {
 					b.Must(b.Pool.QueryRow(bg, `select received_at > $2 from trigger_events where workspace_id = $1 and name = 'bought'`,
 						b.Workspace, e.EnrolledAt).Scan(&since))
 					if met := e.EndedAt != nil; since != (first == "signed_up") || met != since {
-						t.Errorf("since she enrolled: %v, and it met her: %v: %+v", since, met, e)
+						t.Errorf("since the enrollment: %v, and the event found it: %v: %+v", since, met, e)
 					}
-					if how == "direct" { // repeated, it is known by the same time
+					if how == "direct" { // repeated, it is found by the same time
 						if r, err := b.Enroll(bg, b.Workspace, flow, intake.Enrolling{ProfileKey: "c1", ID: "1"},
 							false); first == "bought" && (err != nil || r.EnrollmentID == nil || *r.EnrollmentID != e.ID) {
 							t.Errorf("%+v, %v", r, err)
@@ -67,13 +69,14 @@ func TestAnEventBesideAnEnrollment(t *testing.T) {
 	}
 }
 
-// Who is enrolled after an event is not on the way since before it, however long
-// ago the request began: what an event did not meet does not count as hers.
+// An enrollment that is inserted after an event begins after it, however long ago its
+// request began: an event that did not find it does not count for it.
 func TestAnEnrollmentBeginsAtItsAppliedTime(t *testing.T) {
 	b := setup(t, 1)
-	flow := b.Live(`{"triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"once"},"exit_on":[{"event":"bought","goal":true}],
+	flow := b.Live(`{"triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"once"},
+		"exit_on":[{"event":"bought","goal":true}],
 		"start":"w","nodes":{"w":{"type":"delay","for":"P3D","next":"end"},"end":{"type":"exit"}}}`)
-	slow, err := b.Pool.Begin(bg) // its time is that of now
+	slow, err := b.Pool.Begin(bg) // its time is now
 	b.Must(err)
 	defer func() { _ = slow.Rollback(bg) }()
 	b.Must(slow.QueryRow(bg, `select 1`).Scan(new(int)))
@@ -89,22 +92,23 @@ func TestAnEnrollmentBeginsAtItsAppliedTime(t *testing.T) {
 	e := b.Enrollment(flow, "c1")
 	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1 and name = 'bought' and received_at > $2`,
 		e.EnrolledAt); n != 0 || e.EndedAt != nil {
-		t.Errorf("she is on her way since %s, and what she bought later did not end it", e.EnrolledAt)
+		t.Errorf("the enrollment began at %s, and a later event did not end it", e.EnrolledAt)
 	}
 }
 
-// Flows that listen to nothing but their triggers cost nobody a lock.
+// Flows that listen only to their triggers need no locks on profiles.
 func TestProfilesOfFlowsThatDoNotListen(t *testing.T) {
 	b := setup(t, 1)
 	b.Live(flowstest.HourAfter("go"))
 	held, _ := b.holdTrigger(intake.Event{ProfileKey: "c1", Name: "go"})
-	if n := b.Count(`select count(*) from pg_locks where locktype = 'advisory' and objsubid = 2 and database = (select oid from pg_database where datname = current_database()) and $1::uuid is not null`); n != 0 {
+	if n := b.Count(`select count(*) from pg_locks where locktype = 'advisory' and objsubid = 2 and database = (select oid from pg_database
+		where datname = current_database()) and $1::uuid is not null`); n != 0 {
 		t.Errorf("%d locks", n)
 	}
 	b.Must(held.Commit(bg))
 }
 
-// holdDirect has enrolled directly, in a transaction that is still open.
+// holdDirect has enrolled directly, in an open transaction.
 func (b *bundle) holdDirect(flow [16]byte, profile string) pgx.Tx {
 	b.T.Helper()
 	tx, err := b.Pool.Begin(bg)
@@ -114,7 +118,7 @@ func (b *bundle) holdDirect(flow [16]byte, profile string) pgx.Tx {
 	return tx
 }
 
-// waitsForLock returns once somebody waits for a lock on a profile.
+// waitsForLock returns once a session waits for a lock on a profile.
 func (b *bundle) waitsForLock() {
 	b.T.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -123,7 +127,7 @@ func (b *bundle) waitsForLock() {
 			return
 		}
 		if time.Now().After(deadline) {
-			b.T.Fatal("nobody waits")
+			b.T.Fatal("no session waits")
 		}
 	}
 }

@@ -10,13 +10,14 @@ import (
 )
 
 // expecting waits for an event for a day.
-const expecting = `{"audience_id":"$audience","triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},"start":"first","nodes":{
+const expecting = `{"audience_id":"$audience","triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},"start":"first",
+	"nodes":{
 	"first":{"type":"delay","for":"P1D","next":"buy"},
 	"buy":{"type":"wait_for_event","event":"bought","timeout":"P1D","next":"thanks","on_timeout":"nudge"},
 	"thanks":{"type":"exit","goal":true},"nudge":{$send,"next":"end"},"end":{"type":"exit"}}}`
 
-// The event comes while a worker is about to enter the wait for it. It is
-// matched at once, and not when the time is over.
+// The event arrives while a worker is about to enter the wait for it. It matches at once,
+// and not only when the wait times out.
 func TestAnEventComesWhileItsWaitIsEntered(t *testing.T) {
 	b := setup(t, 1)
 	for _, stage := range flowstest.Stages {
@@ -33,7 +34,7 @@ func TestAnEventComesWhileItsWaitIsEntered(t *testing.T) {
 	}
 }
 
-// The other way round: the event has begun to be recorded when the worker comes.
+// The reverse: the event is being recorded when the worker enters the wait.
 func TestAWaitIsEnteredWhileItsEventComes(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(expecting)
@@ -53,12 +54,13 @@ func TestAWaitIsEnteredWhileItsEventComes(t *testing.T) {
 	b.Invariants()
 }
 
-// An event that comes after the trigger and before the first chunk is not lost
-// to a journey that begins with the wait for it.
+// An event after the trigger and before the first chunk is not lost for an enrollment that
+// begins with the wait for it.
 func TestAnEventComesBeforeTheFirstChunk(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(`{"triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},"start":"buy","nodes":{
-		"buy":{"type":"wait_for_event","event":"bought","timeout":"P1D","next":"thanks","on_timeout":"nudge"},"thanks":{"type":"exit"},"nudge":{"type":"exit"}}}`)
+		"buy":{"type":"wait_for_event","event":"bought","timeout":"P1D","next":"thanks","on_timeout":"nudge"},"thanks":{"type":"exit"},
+			"nudge":{"type":"exit"}}}`)
 	b.RecordEvent("c1", "cart")
 	b.RecordEvent("c1", "bought")
 	b.Settle()
@@ -67,8 +69,8 @@ func TestAnEventComesBeforeTheFirstChunk(t *testing.T) {
 	}
 }
 
-// The event comes in the last moment of the wait for it, while a worker is
-// about to end that: either ends it, and both say the same.
+// The event arrives just before the wait for it times out, while a worker is about to end
+// the wait: one of them ends it, and both report the same.
 func TestAnEventComesWhileItsWaitTimesOut(t *testing.T) {
 	b := setup(t, 1)
 	for _, stage := range flowstest.Stages {
@@ -79,7 +81,7 @@ func TestAnEventComesWhileItsWaitTimesOut(t *testing.T) {
 		b.TimeOut()
 		b.Wake(id)
 		r := b.boughtAt(stage)
-		want := "enrolled@ checked@ resumed@first timed_out@buy sent@nudge completed@end" // it came when the time was over
+		want := "enrolled@ checked@ resumed@first timed_out@buy sent@nudge completed@end" // the event came after the time
 		if got := b.Story(id); got != want || r.Woken != 0 {
 			t.Errorf("%s: %d woken, %s", stage, r.Woken, got)
 		}
@@ -87,8 +89,8 @@ func TestAnEventComesWhileItsWaitTimesOut(t *testing.T) {
 	}
 }
 
-// The goal is reached while a worker is about to write a message: after the
-// answer nothing is written, and before it nothing is undone.
+// The goal is reached while a worker is about to write a message: after the answer nothing
+// is written, and before it nothing is undone.
 func TestAGoalIsReachedBesideAWorker(t *testing.T) {
 	b := setup(t, 2)
 	for _, awakes := range []bool{false, true} {
@@ -126,8 +128,7 @@ func TestAGoalIsReachedBesideAWorker(t *testing.T) {
 	}
 }
 
-// boughtAt tells of "bought at stage" while a worker stands there, and lets both
-// come to their end.
+// boughtAt records "bought" while a worker has reached stage, and lets both end.
 func (b *bundle) boughtAt(stage string) (r intake.Recorded) {
 	b.T.Helper()
 	w := b.StopAt(stage)

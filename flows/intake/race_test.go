@@ -22,8 +22,8 @@ import (
 	"lemma/flows/intake"
 )
 
-// Two workers have the same chunk, since the first lease ran out. Each
-// stands at each stage, and either is let go first.
+// Two workers have the same chunk, since the first lease expired. Each stops at each
+// stage, and either continues first.
 func TestTwoWorkersWithTheSameChunk(t *testing.T) {
 	for _, awakes := range []bool{false, true} {
 		t.Run(fmt.Sprint("awakes: ", awakes), func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestTwoWorkersWithTheSameChunk(t *testing.T) {
 						b.Until(0, w[1].Reached, w[1].Done)
 						before := b.Waits()
 						close(w[first].Leave)
-						if first == 0 || before == 0 { // else it waits for the other
+						if first == 0 || before == 0 { // otherwise it waits for the other
 							b.Until(before, w[first].Done)
 						}
 						close(w[1-first].Leave)
@@ -57,7 +57,7 @@ func TestTwoWorkersWithTheSameChunk(t *testing.T) {
 						}
 						both := w[1].N > 0 // the second has read c1 too
 						if n := flowstest.Conflicts(w[0].Node) + flowstest.Conflicts(w[1].Node); (n == 1) != both {
-							t.Errorf("%s: %d were overtaken", when, n)
+							t.Errorf("%s: %d conflicts", when, n)
 						}
 						s.Finish()
 						b.Invariants(when, "at the end")
@@ -68,12 +68,12 @@ func TestTwoWorkersWithTheSameChunk(t *testing.T) {
 	}
 }
 
-// A trigger comes while another of the same profile has enrolled its and not
-// committed: it waits, and the first one's end decides.
+// A trigger arrives while another one of the same profile has enrolled it and not
+// committed: it waits, and the first transaction's end decides.
 func TestTwoTriggersOfOneProfile(t *testing.T) {
 	for name, c := range map[string]struct {
 		recurrence, one, two string // ids of the events
-		reason               string // for which the second is refused
+		reason               string // why the second is refused
 	}{
 		"the same uniqueness key": {"once", "e1", "e2", enrollment.AlreadyEnrolled},
 		"two uniqueness keys":     {"per_event", "e1", "e2", enrollment.AlreadyActive},
@@ -83,7 +83,7 @@ func TestTwoTriggersOfOneProfile(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, commits: %v", name, commits), func(t *testing.T) {
 				b := setup(t, 0)
 				text := flowstest.UntilTomorrow(c.recurrence, "go")
-				if c.reason == enrollment.AlreadyEnrolled { // the key alone is to refuse
+				if c.reason == enrollment.AlreadyEnrolled { // only the key must refuse
 					text = strings.Replace(text, `{"triggers"`, `{"overlap":"allow","triggers"`, 1)
 				}
 				flow := b.Live(text)
@@ -108,7 +108,8 @@ func TestTwoTriggersOfOneProfile(t *testing.T) {
 						t.Errorf("%+v", second)
 					}
 				case commits:
-					if r := second.Results[0]; r.Outcome != enrollment.Refused || r.Reason != c.reason || r.EnrollmentID == nil || *r.EnrollmentID != *first[0].Results[0].EnrollmentID {
+					if r := second.Results[0]; r.Outcome != enrollment.Refused || r.Reason != c.reason || r.EnrollmentID == nil ||
+						*r.EnrollmentID != *first[0].Results[0].EnrollmentID {
 						t.Errorf("%+v", r)
 					}
 				case second.Duplicate || second.Results[0].Outcome != enrollment.Enrolled:
@@ -129,8 +130,8 @@ func TestTwoTriggersOfOneProfile(t *testing.T) {
 	}
 }
 
-// The journey that refuses a trigger ends before the trigger can see whose it
-// was: the refusal stands, and nobody tries again.
+// The conflicting enrollment ends before the refused trigger can read it: the refusal is
+// final, and nothing is retried.
 func TestTheConflictingEnrollmentIsGone(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.UntilTomorrow("per_event", "go"))
@@ -158,8 +159,8 @@ func TestTheConflictingEnrollmentIsGone(t *testing.T) {
 	b.Invariants()
 }
 
-// Bulks that name the same people in opposite orders neither fail nor stand in
-// each other's way, and everybody is enrolled once.
+// Bulks with the same profiles in opposite orders neither fail nor wait for each other,
+// and each profile enrolls once.
 func TestBulksInOppositeOrders(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.UntilTomorrow("once", "go"))
@@ -204,9 +205,9 @@ func TestBulksInOppositeOrders(t *testing.T) {
 	b.Invariants()
 }
 
-// Of two bulks each has one person twice, with two events in opposite orders;
-// each stands between the first and the second. Postgres breaks one off, which
-// is tried again: nothing is reported, and everybody is enrolled once.
+// Two bulks each contain one profile twice, with two events in opposite orders; each stops
+// between the first and the second. Postgres aborts one, which is retried: no error is
+// returned, and each profile enrolls once.
 func TestBulksThatCrossOver(t *testing.T) {
 	b := setup(t, 0)
 	x, y := b.Live(flowstest.UntilTomorrow("once", "x")), b.Live(flowstest.UntilTomorrow("once", "y"))
@@ -231,7 +232,7 @@ func TestBulksThatCrossOver(t *testing.T) {
 	for i, task := range tasks {
 		<-task.Done
 		if n := seen[i].Begun.Load(); task.Err != nil || n > enrollment.MaxAttempts {
-			t.Errorf("%d tries, %v", n, task.Err)
+			t.Errorf("%d attempts, %v", n, task.Err)
 		}
 	}
 	for _, flow := range []uuid.UUID{x, y} {
@@ -243,12 +244,12 @@ func TestBulksThatCrossOver(t *testing.T) {
 	b.Invariants()
 }
 
-// A worker dies at each stage, in each way that one can. Whoever comes next
-// carries on, and everything happens once.
+// A worker dies at each stage, in each possible way. The next worker continues, and
+// everything happens once.
 func TestAWorkerDies(t *testing.T) {
 	for name, dies := range map[string]func(b *bundle, w *flowstest.Stopped){
 		"killed":          func(*bundle, *flowstest.Stopped) { runtime.Goexit() },
-		"told to go":      func(_ *bundle, w *flowstest.Stopped) { w.Cancel() },
+		"cancelled":       func(_ *bundle, w *flowstest.Stopped) { w.Cancel() },
 		"its connections": func(b *bundle, _ *flowstest.Stopped) { b.Cut("victim") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -265,10 +266,11 @@ func TestAWorkerDies(t *testing.T) {
 					close(w.Leave)
 					<-w.Done
 					b.Invariants(when)
-					// Who died gave nothing back.
+					// The dead worker released no lease.
 					b.StealShards()
-					b.Exec(b.Pool, `update flow_shards set retry_at = now() where workspace_id = $1`, b.Workspace) // and a lost connection rests
-					b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1 and status = 'active' and blocked_reason is not null`, b.Workspace)
+					b.Exec(b.Pool, `update flow_shards set retry_at = now() where workspace_id = $1`, b.Workspace) // also after a lost connection
+					b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'
+						and blocked_reason is not null`, b.Workspace)
 					b.Settle()
 					want := "enrolled@ checked@ sent@hello"
 					if awakes {
@@ -285,8 +287,8 @@ func TestAWorkerDies(t *testing.T) {
 	}
 }
 
-// A commit is applied and its answer is lost: the worker tries again later, and
-// does nothing twice.
+// A commit is applied and its answer is lost: the worker retries later, and repeats
+// nothing.
 func TestACommitWhoseAnswerIsLost(t *testing.T) {
 	b := setup(t, 8)
 	flow := b.Live(flowstest.TwoMessages)
@@ -301,7 +303,7 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 		dial := c.ConnConfig.DialFunc
 		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := dial(ctx, network, addr)
-			return flowstest.Deaf{Conn: conn, Armed: &armed, Asked: &atomic.Bool{}}, err
+			return flowstest.LostAnswer{Conn: conn, Armed: &armed, Asked: &atomic.Bool{}}, err
 		}
 	})
 	for _, size := range []int{8, 1} {
@@ -313,9 +315,9 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 			}
 		}
 		if _, err := f.RunOnce(bg); err == nil || armed.Load() {
-			t.Fatalf("no answer was lost, which shows nothing: %v", err)
+			t.Fatalf("no answer was lost, so nothing was tested: %v", err)
 		}
-		b.Exec(b.Pool, `update flow_shards set retry_at = now() where workspace_id = $1`, b.Workspace) // a lost connection rests
+		b.Exec(b.Pool, `update flow_shards set retry_at = now() where workspace_id = $1`, b.Workspace) // it rests after a lost connection
 		if _, err := f.RunOnce(bg); err != nil {
 			t.Fatal(err)
 		}
@@ -335,8 +337,8 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 	b.Invariants("at the end")
 }
 
-// A message is there already, by whatever accident: its enrollment goes on, in
-// one transaction, and the message is not doubled.
+// A message exists already, by accident: its enrollment advances, in one transaction, and
+// the message is not duplicated.
 func TestAConflictOfMessagesIsAnAnswer(t *testing.T) {
 	b := setup(t, 2)
 	s := b.NewScene(true)
@@ -348,10 +350,10 @@ func TestAConflictOfMessagesIsAnAnswer(t *testing.T) {
 	n, err := f.RunOnce(bg)
 	b.Must(err)
 	if got := b.Row(s.C1); n != 1 || seen.Begun.Load() != 1 || !strings.Contains(got, "completed") || b.Notifications() != 3 {
-		t.Errorf("%d in %d transactions: %s, %d letters", n, seen.Begun.Load(), got, b.Notifications())
+		t.Errorf("%d in %d transactions: %s, %d messages", n, seen.Begun.Load(), got, b.Notifications())
 	}
 	if n, err := f.RunOnce(bg); n != 0 || err != nil {
-		t.Errorf("it is tried again: %d, %v", n, err)
+		t.Errorf("it is retried: %d, %v", n, err)
 	}
 	s.Finish()
 }

@@ -15,7 +15,7 @@ import (
 	"lemma/flows/intake"
 )
 
-// An admin does each thing while a worker stands at each stage.
+// Each verb is called while a worker has stopped at each stage.
 func TestAnAdminBesideAWorker(t *testing.T) {
 	version2 := func(s *flowstest.Scene, in flows.InFlight) error {
 		v, err := s.CreateVersion(bg, s.Workspace, s.FlowID, s.Definition(flowstest.TwoMessagesOtherwise))
@@ -25,8 +25,8 @@ func TestAnAdminBesideAWorker(t *testing.T) {
 	}
 	type verb struct {
 		do    func(s *flowstest.Scene) error
-		takes bool // c1 away from a worker that has read c1
-		stops bool // the worker, without a change to c1
+		takes bool // c1 is changed under a worker that has read it
+		stops bool // the worker stops without a change to c1
 	}
 	for name, v := range map[string]verb{
 		"publishes, all stay": {do: func(s *flowstest.Scene) error { return version2(s, flows.InFlight{Mode: "stay"}) }},
@@ -72,7 +72,7 @@ func TestAnAdminBesideAWorker(t *testing.T) {
 					b.Until(0, admin.Done)
 					b.Must(w.End())
 					<-admin.Done
-					if admin.Err != nil && lemma.KindOf(admin.Err) != lemma.WrongStatus { // c1 was at the end first
+					if admin.Err != nil && lemma.KindOf(admin.Err) != lemma.WrongStatus { // c1 ended first
 						t.Fatal(when, admin.Err)
 					}
 					if now := b.Row(s.C1); (v.takes || v.stops) && now != answered {
@@ -80,7 +80,7 @@ func TestAnAdminBesideAWorker(t *testing.T) {
 					}
 					early := stage == "read" || stage == "evaluated"
 					if n := flowstest.Conflicts(w.Node); (n == 1) != (v.takes && early) {
-						t.Errorf("%s: the worker was overtaken %d times", when, n)
+						t.Errorf("%s: the worker had %d conflicts", when, n)
 					}
 					if now := b.Row(s.C2); !v.takes && name != "archives, exit" && now != bystander {
 						t.Errorf("%s: something was done to c2:\n%s\n%s", when, bystander, now)
@@ -94,13 +94,13 @@ func TestAnAdminBesideAWorker(t *testing.T) {
 	}
 }
 
-// A trigger that has enrolled and not committed holds up every verb; one that
-// comes while a verb is at work waits for it, and meets what the verb made.
+// A trigger that has enrolled and not committed delays every verb; one that arrives during
+// a verb waits for it, and sees its result.
 func TestAVerbIsACleanCutForTriggers(t *testing.T) {
 	for name, c := range map[string]struct {
 		do      func(b *bundle, f *flowstest.Node, flow uuid.UUID, event string) error
-		version int    // that the next trigger enrolls into
-		reason  string // for which it is refused
+		version int    // into which the next trigger enrolls
+		reason  string // why it is refused
 	}{
 		"publish": {func(b *bundle, f *flowstest.Node, flow uuid.UUID, event string) error {
 			v, err := f.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.UntilTomorrow("per_event", event)), uuid.Nil)
@@ -175,8 +175,8 @@ func TestAVerbIsACleanCutForTriggers(t *testing.T) {
 	}
 }
 
-// Triggers that come one after the other without a gap do not keep a verb
-// waiting for ever: who comes after it waits for it.
+// Triggers that follow each other without a gap do not starve a verb: later ones wait for
+// it.
 func TestAVerbDoesNotStarve(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.UntilTomorrow("per_event", "go"))
@@ -195,6 +195,6 @@ func TestAVerbDoesNotStarve(t *testing.T) {
 	<-late.Done
 	b.Must(errors.Join(pause.Err, late.Err))
 	if got := r.Results[0]; got.Reason != enrollment.IsPaused {
-		t.Errorf("a trigger overtook the pause that waited before it: %+v", got)
+		t.Errorf("a trigger overtook the waiting pause: %+v", got)
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"lemma/flows/enrollment"
 )
 
-// Record records an event and applies it: it enrolls, wakes enrollments that wait for
-// it and ends those whose goal it is, all in one transaction. Events that come at the
-// same time share one, since a commit costs more than an event.
+// Record records an event and applies it: it enrolls, wakes enrollments that wait for it
+// and ends those whose goal it is, all in one transaction. Concurrent events share one,
+// since a commit costs more than an event.
 func (in *Intake) Record(ctx context.Context, ws uuid.UUID, e Event) (Recorded, error) {
 	o, err := e.Check()
 	if err != nil {
@@ -30,8 +30,8 @@ func (in *Intake) Record(ctx context.Context, ws uuid.UUID, e Event) (Recorded, 
 	return r, err
 }
 
-// RecordAll records many events in one transaction, each as Record would. A broken one
-// has an Err of its own and does not affect the others.
+// RecordAll records many events in one transaction, each as Record does. An invalid one
+// has its own Err and does not affect the others.
 func (in *Intake) RecordAll(ctx context.Context, ws uuid.UUID, events []Event) ([]Recorded, error) {
 	all := make([]Recorded, len(events))
 	var sound []*Trigger
@@ -63,7 +63,7 @@ func (in *Intake) RecordAll(ctx context.Context, ws uuid.UUID, events []Event) (
 	return all, nil
 }
 
-// recordChunk records sound events in one transaction.
+// recordChunk records valid events in one transaction.
 func (in *Intake) recordChunk(ctx context.Context, ws uuid.UUID, all []*Trigger) (done []Recorded, err error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -83,7 +83,7 @@ func (in *Intake) recordChunk(ctx context.Context, ws uuid.UUID, all []*Trigger)
 	return done, nil
 }
 
-// countRecorded counts what came of events.
+// countRecorded counts the results of events.
 func (in *Intake) countRecorded(all []Recorded) {
 	m := in.metrics
 	for _, r := range all {
@@ -105,7 +105,7 @@ func (in *Intake) countRecorded(all []Recorded) {
 	}
 }
 
-// rejected counts events that were refused because too many wait.
+// rejected counts events that were refused because too many are waiting.
 func (in *Intake) rejected(n int) {
 	in.metrics.Events.WithLabelValues(admission.CodeOverloaded).Add(float64(n))
 }

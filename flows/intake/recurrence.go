@@ -13,12 +13,12 @@ import (
 	"lemma/flows/graph"
 )
 
-// The recurrence of a flow after it was changed. The uniqueness key decides
-// between triggers of one recurrence; an enrollment of another has a key of
-// another making, and is compared by the trigger that it was made for.
+// A flow's recurrence can change. The uniqueness key decides between triggers of one
+// recurrence. An enrollment of another recurrence has another kind of key, and its trigger
+// is compared instead.
 
-// Repetition asks whether a profile was enrolled in a flow before for what its
-// recurrence takes for the same trigger. The key is what it would enroll under.
+// Repetition is a candidate: was the profile enrolled in the flow for a trigger that its
+// recurrence treats as the same? Key is the uniqueness key of the candidate.
 type Repetition struct {
 	Graph      *graph.Graph
 	FlowID     uuid.UUID
@@ -26,20 +26,19 @@ type Repetition struct {
 	Key        uuid.UUID
 }
 
-// Earlier is an enrollment that a trigger repeats. That of an erased profile is not
-// named.
+// Earlier is an enrollment that a trigger repeats. That of an erased profile is not named.
 type Earlier struct {
 	ID    uuid.UUID
 	named bool
 }
 
-// Repeated finds which of the triggers repeat an earlier enrollment, by their
-// place. An enrollment that was refused at the entry counts for nothing.
+// Repeated finds which of the triggers repeat an earlier enrollment, by their index. An
+// enrollment that was refused at the entry does not count.
 func Repeated(ctx context.Context, q enrollment.Querier, ws uuid.UUID, asked []Repetition) (map[int]Earlier, error) {
 	var once, others []int
 	for i, a := range asked {
 		switch a.Graph.Definition().Recurrence.Policy {
-		case graph.PerEvent: // each event is another, and is recorded once
+		case graph.PerEvent: // each event is different, and is recorded once
 		case graph.Once:
 			once = append(once, i)
 		default:
@@ -53,15 +52,16 @@ func Repeated(ctx context.Context, q enrollment.Querier, ws uuid.UUID, asked []R
 	return found, enrolledForTheSame(ctx, q, ws, asked, others, found)
 }
 
-// enrollmentsOf are those of a profile in a flow, by the two indexes that have
-// them: r is (flow_id, profile_key, erased_key, i), and $6 the least slot.
+// enrollmentsOf are those of a profile in a flow, by the index of active and that of ended
+// ones: r is (flow_id, profile_key, erased_key, i), and $6 the least overlap key.
 const enrollmentsOf = `
 	unnest($2::uuid[], $3::text[], $4::text[], $5::int[]) as r (flow_id, profile_key, erased_key, i)
 	cross join lateral (
 		(select id, profile_key, enrolled_at from enrollments
-		where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and slot >= $6 and status = 'active' order by slot)
+		where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and overlap_key >= $6 and status = 'active'
+			order by overlap_key)
 		union all
-		select e.* from unnest(array[r.profile_key, r.erased_key]) as known (name) cross join lateral (
+		select e.id, e.profile_key, e.enrolled_at from unnest(array[r.profile_key, r.erased_key]) as known (name) cross join lateral (
 			select id, profile_key, enrolled_at from enrollments
 			where workspace_id = $1 and profile_key = known.name and flow_id = r.flow_id and status <> 'active' and status <> 'refused' offset 0) e`
 
@@ -69,12 +69,13 @@ func enrollmentArgs(ws uuid.UUID, asked []Repetition, which []int) []any {
 	n := len(which)
 	flows, profiles, erased, places := make([]pgtype.UUID, n), make([]string, n), make([]string, n), make([]int32, n)
 	for to, i := range which {
-		flows[to], profiles[to], erased[to], places[to] = enrollment.PgUUID(asked[i].FlowID), asked[i].ProfileKey, enrollment.ErasedKey(asked[i].ProfileKey), int32(i)
+		flows[to], profiles[to], erased[to], places[to] = enrollment.PgUUID(asked[i].FlowID), asked[i].ProfileKey,
+			enrollment.ErasedKey(asked[i].ProfileKey), int32(i)
 	}
 	return []any{ws, flows, profiles, erased, places, uuid.Nil}
 }
 
-// everEnrolled is the question of the recurrence once.
+// everEnrolled finds enrollments for the recurrence once.
 func everEnrolled(ctx context.Context, q enrollment.Querier, ws uuid.UUID, asked []Repetition, which []int, found map[int]Earlier) error {
 	if len(which) == 0 {
 		return nil
@@ -94,8 +95,8 @@ func everEnrolled(ctx context.Context, q enrollment.Querier, ws uuid.UUID, asked
 	return err
 }
 
-// enrolledForTheSame is the question of all other recurrences: what key would
-// the trigger of an earlier enrollment have now.
+// enrolledForTheSame finds them for all other recurrences: by the key that the trigger of
+// an earlier enrollment would have now.
 func enrolledForTheSame(ctx context.Context, q enrollment.Querier, ws uuid.UUID, asked []Repetition, which []int,
 	found map[int]Earlier) error {
 	if len(which) == 0 {
@@ -103,7 +104,8 @@ func enrolledForTheSame(ctx context.Context, q enrollment.Querier, ws uuid.UUID,
 	}
 	rows, err := q.Query(ctx, `
 		select r.i, e.id, e.profile_key = r.profile_key, e.enrolled_at, coalesce(s.data, '{}') from `+enrollmentsOf+`) e
-		cross join lateral (select s.data from enrollment_steps s where s.workspace_id = $1 and s.enrollment_id = e.id and s.step = 0 limit 1) s`, enrollmentArgs(ws, asked, which)...)
+		cross join lateral (select s.data from enrollment_steps s where s.workspace_id = $1 and s.enrollment_id = e.id
+			and s.step = 0 limit 1) s`, enrollmentArgs(ws, asked, which)...)
 	if err != nil {
 		return err
 	}
@@ -121,9 +123,8 @@ func enrolledForTheSame(ctx context.Context, q enrollment.Querier, ws uuid.UUID,
 	return err
 }
 
-// keyNow is the key that an enrollment would have by the recurrence of now. A
-// trigger that is not known any more, since its profile was erased, happened
-// when it enrolled.
+// keyNow is the key that an enrollment would have by the current recurrence. The trigger
+// of an erased profile is unknown and counts as of the time of enrolling.
 func keyNow(g *graph.Graph, profile string, enrolledAt time.Time, data string) (uuid.UUID, bool) {
 	trigger := enrollment.TriggerOf(data)
 	o := graph.Occurrence{ProfileKey: profile, At: enrolledAt}
@@ -139,12 +140,12 @@ func keyNow(g *graph.Graph, profile string, enrolledAt time.Time, data string) (
 
 const enrolledBefore = "the recurrence of the flow lets this profile enroll no more for now"
 
-// refuseRepeated refuses profiles that another recurrence enrolled for what the
-// current one takes for the same. The change of the version excluded concurrent
-// enrollments of that kind, so one query is enough; those of one recurrence are
-// decided by their key.
+// refuseRepeated refuses profiles that another recurrence enrolled for a trigger that the
+// current one treats as the same. The change of the version excluded concurrent
+// enrollments of that kind, so one query is enough; the key decides between those of one
+// recurrence.
 func (t *transaction) refuseRepeated(ctx context.Context, asking []*candidate) ([]*candidate, error) {
-	var looked []*candidate
+	var compared []*candidate
 	var asked []Repetition
 	for _, c := range asking {
 		if !c.flow.recurred {
@@ -154,9 +155,9 @@ func (t *transaction) refuseRepeated(ctx context.Context, asking []*candidate) (
 		if err != nil {
 			return nil, err
 		}
-		looked, asked = append(looked, c), append(asked, Repetition{g, c.flow.id, c.profile, c.key})
+		compared, asked = append(compared, c), append(asked, Repetition{g, c.flow.id, c.profile, c.key})
 	}
-	if len(looked) == 0 {
+	if len(compared) == 0 {
 		return asking, nil
 	}
 	found, err := Repeated(ctx, t.tx, t.ws, asked)
@@ -165,9 +166,9 @@ func (t *transaction) refuseRepeated(ctx context.Context, asking []*candidate) (
 	}
 	for i, was := range found {
 		if was.named {
-			looked[i].conflicting = &was.ID
+			compared[i].conflicting = &was.ID
 		}
-		looked[i].refuse(enrollment.AlreadyEnrolled, enrolledBefore)
+		compared[i].refuse(enrollment.AlreadyEnrolled, enrolledBefore)
 	}
 	return slices.DeleteFunc(asking, func(c *candidate) bool { return c.outcome != "" }), nil
 }

@@ -12,9 +12,8 @@ import (
 	"lemma/flows/intake"
 )
 
-// Another recurrence is another rule, and not a reason to enroll everybody
-// again: what a profile was enrolled for before counts under the new rule as if
-// it had always held.
+// A changed recurrence does not enroll all profiles again: earlier enrollments count as if
+// the new recurrence had always applied.
 func TestAnotherRecurrenceHonoursWhatWasEnrolled(t *testing.T) {
 	b := setup(t, 0)
 	monday := time.Date(2024, 11, 18, 10, 0, 0, 0, time.UTC)
@@ -59,16 +58,16 @@ func TestAnotherRecurrenceHonoursWhatWasEnrolled(t *testing.T) {
 			return strings.Replace(flowstest.Recurring(`{"policy":`+policy+`}`), `"go"`, `"`+event+`"`, 1)
 		}
 		flow := b.Live(version(c.before))
-		tell := func(profile string, after time.Duration, text string) intake.Result {
+		record := func(profile string, after time.Duration, text string) intake.Result {
 			if text == "" {
 				text = "{}"
 			}
 			return b.RecordEvent(profile, event, flowstest.At(monday.Add(after)), flowstest.Properties(text)).Results[0]
 		}
-		first := tell("c1", c.first, c.one)
+		first := record("c1", c.first, c.one)
 		b.Settle()
 		b.PublishNext(flow, version(c.after), flows.InFlight{})
-		got := tell("c1", c.second, c.two)
+		got := record("c1", c.second, c.two)
 		if c.enrolled != (got.Outcome == enrollment.Enrolled) {
 			t.Errorf("%s: %+v", name, got)
 			continue
@@ -76,15 +75,15 @@ func TestAnotherRecurrenceHonoursWhatWasEnrolled(t *testing.T) {
 		if !c.enrolled && (got.Reason != enrollment.AlreadyEnrolled || got.EnrollmentID == nil || *got.EnrollmentID != *first.EnrollmentID) {
 			t.Errorf("%s: refused as %s because of %v, not %s", name, got.Reason, got.EnrollmentID, first.EnrollmentID)
 		}
-		if other := tell("c2", c.second, c.two); other.Outcome != enrollment.Enrolled {
-			t.Errorf("%s: somebody else is refused: %+v", name, other)
+		if other := record("c2", c.second, c.two); other.Outcome != enrollment.Enrolled {
+			t.Errorf("%s: another profile is refused: %+v", name, other)
 		}
 	}
 	b.Invariants()
 }
 
-// Who is active counts, who was refused at the entry does not, and who was
-// erased was enrolled all the same.
+// An active enrollment counts, one that was refused at the entry does not, and one of an
+// erased profile does.
 func TestCountsOfAnotherRecurrence(t *testing.T) {
 	b := setup(t, 1)
 	text := func(policy string) string {
@@ -108,15 +107,15 @@ func TestCountsOfAnotherRecurrence(t *testing.T) {
 			t.Errorf("%s: %+v", profile, got)
 		}
 	}
-	// Back again: the day under the first rule is the day it was.
+	// After a rollback the day under the first recurrence is unchanged.
 	b.Must(flowstest.Second(b.Rollback(bg, b.Workspace, flow, nil, nil, flows.InFlight{}, nil)))
 	if got := b.RecordEvent("refused", "go").Results[0]; got.Reason != enrollment.AlreadyEnrolled {
 		t.Errorf("%+v", got)
 	}
 }
 
-// A trigger beside the publish of another recurrence falls before it or after
-// it: one that enrolled before counts after.
+// A trigger concurrent with the publish of another recurrence falls before or after it:
+// one that enrolled before counts after.
 func TestATriggerBesideAnotherRecurrence(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.Recurring(`{"policy":"per_event"}`))
@@ -143,11 +142,12 @@ func TestATriggerBesideAnotherRecurrence(t *testing.T) {
 	}
 }
 
-// What the first poll of the audience would enroll is recorded before, and is so.
+// The plan counts the profiles that the first poll of the audience then enrolls.
 func TestThePlanCountsWhatTheAudienceWouldEnroll(t *testing.T) {
 	b := setup(t, 7)
 	text := func(policy, more string) string {
-		return fmt.Sprintf(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1H"%s}],"recurrence":{"policy":"%s"},"start":"wait","nodes":{
+		return fmt.Sprintf(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1H"%s}],"recurrence":{"policy":"%s"},
+			"start":"wait","nodes":{
 			"wait":{"type":"delay","for":"PT1H","next":"end"},"end":{"type":"exit"}}}`, more, policy)
 	}
 	flow := b.Live(text("daily", `,"condition":"profile.country == 'DE'"`)) // three of seven
@@ -157,7 +157,7 @@ func TestThePlanCountsWhatTheAudienceWouldEnroll(t *testing.T) {
 	b.Settle()
 	b.Pass(2 * time.Hour)
 	b.Settle()
-	b.Exec(b.Shop, `insert into customers (id, country) values ('', 'DE')`) // no key: nobody's
+	b.Exec(b.Shop, `insert into customers (id, country) values ('', 'DE')`) // no usable key
 	for _, c := range []struct {
 		policy, more string
 		want         int
@@ -169,10 +169,10 @@ func TestThePlanCountsWhatTheAudienceWouldEnroll(t *testing.T) {
 		_, err = b.Publish(bg, b.Workspace, flow, v.Version, nil, flows.InFlight{}, nil)
 		b.Must(err)
 		if n := b.PollFlow(flow); plan.Enrolls == nil || n != int(*plan.Enrolls) || n != c.want {
-			t.Errorf("%+v: %d are enrolled, the plan said %v", c, n, plan.Enrolls)
+			t.Errorf("%+v: %d are enrolled, the plan has %v", c, n, plan.Enrolls)
 		}
 	}
-	// A source that does not answer leaves the plan a plan.
+	// A source that does not answer does not fail the plan.
 	b.Exec(b.Shop, `alter table customers rename to gone`)
 	v, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(text("monthly", "")))
 	b.Must(err)

@@ -19,22 +19,22 @@ import (
 	"lemma/flows/graph"
 )
 
-// transaction applies triggers of one workspace. Every flow that it may enroll into is
-// locked in share mode before it reads, so that a publish, a pause or an archive falls
-// wholly before it or wholly after it.
+// transaction applies triggers of one workspace. It locks every flow that it may enroll
+// into in share mode before it reads, so that a publish, a pause or an archive falls
+// wholly before or wholly after it.
 type transaction struct {
 	*Intake
 	tx        pgx.Tx
 	ws        uuid.UUID
 	listeners map[string][]listener // by event
 	flows     map[uuid.UUID]liveFlow
-	base      pgtype.Timestamptz        // when it began, if not with its transaction: see lockProfiles
-	applied   map[string]time.Time      // profile that was found on the way -> when its last event had its turn
-	due       map[enrollment.Shard]bool // where it has made somebody due
+	base      pgtype.Timestamptz        // its time, if it is not that of the transaction: see lockProfiles
+	applied   map[string]time.Time      // profile with active enrollments -> applied time of its last event
+	due       map[enrollment.Shard]bool // shards with enrollments that it made due
 	evaluated time.Duration             // time that its conditions took
 }
 
-// makeDue records which shard to wake when the transaction has ended.
+// makeDue records which shard to wake after the transaction.
 func (t *transaction) makeDue(flow, id uuid.UUID) {
 	if t.due == nil {
 		t.due = map[enrollment.Shard]bool{}
@@ -42,40 +42,41 @@ func (t *transaction) makeDue(flow, id uuid.UUID) {
 	t.due[enrollment.Shard{Workspace: t.ws, Flow: flow, Number: enrollment.ShardOf(id)}] = true
 }
 
-// Statuses of a flow that triggers distinguish; package flows has the table of them.
+// Statuses of a flow that triggers distinguish; package flows has the table of
+// transitions.
 const (
 	flowLive   = "live"
 	flowPaused = "paused"
 )
 
-// liveFlow is what a trigger has to know of a flow.
+// liveFlow is a flow as triggers need it.
 type liveFlow struct {
 	id         uuid.UUID
 	status     string
 	version    int  // the live one
-	overlapped bool // a version that allowed overlap was live once
+	overlapped bool // a version that allowed overlap was once live
 	recurred   bool // versions with different recurrences were live
 }
 
-// listener is a version to which an event means something.
+// listener is a version that listens to an event.
 type listener struct {
 	flow    uuid.UUID
 	version int
 	use     string
 }
 
-// What an event means to a version that listens to it.
+// Uses of an event in a version that listens to it.
 const (
 	UseTrigger = "trigger"
 	useExit    = "exit"
 	useWait    = "wait"
 )
 
-// events records events and does what they mean.
+// events records events and applies them.
 func (t *transaction) events(ctx context.Context, all []*Trigger) ([]Recorded, error) {
 	done := make([]Recorded, len(all))
 	for i, o := range all {
-		o.place, o.applied = i, time.Time{} // it may be reported a second time, when another transaction broke ours off
+		o.place, o.applied = i, time.Time{} // this may be a retry after a deadlock
 	}
 	if err := t.listen(ctx, all); err != nil {
 		return nil, err
@@ -106,8 +107,8 @@ func (t *transaction) events(ctx context.Context, all []*Trigger) ([]Recorded, e
 	return done, t.forgetOverloaded(ctx, all, done)
 }
 
-// apply does what the events of one round mean: each ends and wakes enrollments, and
-// enrolls. When the transaction is exhausted, the events that follow do nothing.
+// apply applies the events of one round: each ends and wakes enrollments, and enrolls. When
+// the transaction is exhausted, the events that follow are not applied.
 func (t *transaction) apply(ctx context.Context, round []int, all []*Trigger, done []Recorded) error {
 	of, w, err := t.lockActive(ctx, round, all)
 	if err != nil {
@@ -136,8 +137,8 @@ func (t *transaction) apply(ctx context.Context, round []int, all []*Trigger, do
 	return t.admit(ctx, candidates, done)
 }
 
-// compare refuses an id that was recorded before with another profile or name: it is
-// no repetition, and to drop it as one would lose an event.
+// compare refuses an id that was recorded before with another profile or name: it is no
+// repetition, and to drop it would lose an event.
 func (t *transaction) compare(ctx context.Context, all []*Trigger, done []Recorded) error {
 	var keys []pgtype.UUID
 	for i, o := range all {
@@ -175,8 +176,8 @@ func idConflict(detail string) error {
 	return e
 }
 
-// rounds parts occurrences so that a profile is in each part once: what is
-// set-based about one part is as if each had come alone.
+// rounds divides triggers into rounds in which each profile occurs once, so that set-based
+// statements have the effect of single triggers.
 func rounds(all []*Trigger) [][]int {
 	places := make([]int, len(all))
 	for i := range places {
@@ -185,16 +186,16 @@ func rounds(all []*Trigger) [][]int {
 	return enrollment.OnceEach(places, func(i int) string { return all[i].profile })
 }
 
-// byOrder is the time of what happens in one transaction: a microsecond for each
-// place, so that a later event is later, and an enrollment or a wait knows what came
-// after it. For events of profiles with active enrollments it is only the earliest:
+// byOrder is the time of a trigger in a transaction: a microsecond for each place, so that
+// a later event has a later time, and an enrollment or a wait can tell which events came
+// after it. For events of profiles with active enrollments it is only the earliest time:
 // see orderEvents. base is the parameter with the transaction's time.
 func byOrder(base string) string {
 	return `coalesce(` + base + `::timestamptz, now()) + r.place * interval '1 microsecond'`
 }
 
-// keep inserts the events. The insert decides which are new, not a query before it; of
-// two with one id in a chunk the first is.
+// keep inserts the events. The insert decides which are new, not a query before it; of two
+// with one id in a chunk the first is.
 func (t *transaction) keep(ctx context.Context, all []*Trigger) (fresh []bool, err error) {
 	batch := &pgx.Batch{}
 	written := t.queueEvents(batch, all)
@@ -209,8 +210,8 @@ func (t *transaction) keep(ctx context.Context, all []*Trigger) (fresh []bool, e
 	return fresh, nil
 }
 
-// queueEvents inserts occurrences in the order of their keys, and reports which were
-// new when the batch has been sent.
+// queueEvents inserts triggers in the order of their keys, and reports which were new when
+// the batch has been sent.
 func (t *transaction) queueEvents(batch *pgx.Batch, all []*Trigger) (written map[uuid.UUID]bool) {
 	order := make([]int, len(all))
 	for i := range order {
@@ -244,8 +245,8 @@ func (t *transaction) queueEvents(batch *pgx.Batch, all []*Trigger) (written map
 	return written
 }
 
-// listen asks to which versions the events mean something, and locks their flows
-// against being changed meanwhile.
+// listen finds the versions that listen to the events, and locks their flows in share
+// mode.
 func (t *transaction) listen(ctx context.Context, all []*Trigger) error {
 	names := make([]string, len(all))
 	for i, o := range all {
@@ -282,13 +283,14 @@ func (t *transaction) listen(ctx context.Context, all []*Trigger) error {
 	return nil
 }
 
-// readFlow locks the one flow that people are to be enrolled in.
+// readFlow locks the flow that profiles are to be enrolled in.
 func (t *transaction) readFlow(ctx context.Context, id uuid.UUID) error {
 	f := liveFlow{id: id}
 	if err := enrollment.ShareFlow(ctx, t.tx, id); err != nil {
 		return err
 	}
-	err := t.tx.QueryRow(ctx, `select status, coalesce(live_version, 0), overlapped, recurred from flows where workspace_id = $1 and id = $2 for share`, t.ws, id).
+	err := t.tx.QueryRow(ctx, `select status, coalesce(live_version, 0), overlapped, recurred from flows where workspace_id = $1
+		and id = $2 for share`, t.ws, id).
 		Scan(&f.status, &f.version, &f.overlapped, &f.recurred)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lemma.Missing("flow")
@@ -300,10 +302,10 @@ func (t *transaction) readFlow(ctx context.Context, id uuid.UUID) error {
 	return nil
 }
 
-// candidate is an occurrence that asks to enroll into a flow.
+// candidate is a trigger that may enroll into a flow.
 type candidate struct {
 	*Trigger
-	index   int // of the occurrence
+	index   int // of the trigger
 	flow    liveFlow
 	id      uuid.UUID // of the enrollment to be
 	key     uuid.UUID // uniqueness key
@@ -315,7 +317,7 @@ type candidate struct {
 	conflicting *uuid.UUID
 }
 
-// enroll enrolls for the occurrences of one round, which are no events.
+// enroll enrolls for the triggers of one round, which are no events.
 func (t *transaction) enroll(ctx context.Context, round []int, all []*Trigger, done []Recorded) error {
 	var candidates []*candidate
 	for _, i := range round {
@@ -328,8 +330,8 @@ func (t *transaction) enroll(ctx context.Context, round []int, all []*Trigger, d
 	return t.admit(ctx, candidates, done)
 }
 
-// admit enrolls candidates and records the results: the insert decides, and what it
-// passes over is refused with a reason. All transactions insert in one order, so that
+// admit enrolls candidates and records the results: the insert decides, and what it skips
+// is refused with a reason. All transactions insert in one order, so that
 // no two of them wait for each other.
 func (t *transaction) admit(ctx context.Context, candidates []*candidate, done []Recorded) (err error) {
 	if len(candidates) == 0 {
@@ -369,10 +371,10 @@ func (c *candidate) refuse(reason, format string, args ...any) {
 	c.outcome, c.reason, c.detail = enrollment.Refused, reason, fmt.Sprintf(format, args...)
 }
 
-// candidates are those of one occurrence, one for each flow.
+// candidates are those of one trigger, one for each flow.
 func (t *transaction) candidates(ctx context.Context, index int, o *Trigger) (found []*candidate, err error) {
 	for _, f := range t.into(o) {
-		if ctx.Err() != nil { // conditions of many events and flows take long, and ask nothing else that would notice
+		if ctx.Err() != nil { // conditions of many flows take long, and make no call that returns the context's error
 			return nil, context.Cause(ctx)
 		}
 		c := &candidate{Trigger: o, index: index, flow: f}
@@ -384,7 +386,7 @@ func (t *transaction) candidates(ctx context.Context, index int, o *Trigger) (fo
 	return found, nil
 }
 
-// into lists the flows that an occurrence may enroll into.
+// into lists the flows that a trigger may enroll into.
 func (t *transaction) into(o *Trigger) []liveFlow {
 	if o.source != enrollment.FromEvent {
 		return []liveFlow{t.flows[o.flow]}
@@ -398,7 +400,7 @@ func (t *transaction) into(o *Trigger) []liveFlow {
 	return flows
 }
 
-// decide refuses what can be refused without the profile.
+// decide refuses what can be refused without reading the profile.
 func (t *transaction) decide(ctx context.Context, c *candidate) error {
 	switch {
 	case c.flow.status == flowPaused:
@@ -409,7 +411,7 @@ func (t *transaction) decide(ctx context.Context, c *candidate) error {
 		return nil
 	}
 	g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, c.flow.id, c.flow.version)
-	if err != nil && lemma.KindOf(err) != lemma.Internal { // one flow's fault must not be every event's
+	if err != nil && lemma.KindOf(err) != lemma.Internal { // one flow's fault must not fail every event
 		c.refuse(enrollment.ConditionError, "version %d cannot be read: %s", c.flow.version, lemma.Public(err))
 		return nil
 	}
@@ -457,8 +459,8 @@ func (t *transaction) write(ctx context.Context, candidates []*candidate) error 
 	return t.tx.SendBatch(ctx, batch).Close()
 }
 
-// refusal is how the refusal is kept. A direct request that was refused is let
-// go of: under its id it is a new one, and may be refused for another reason.
+// refusal is the row of the refusal. A direct request that was refused is deleted: under
+// its id it is new, and may be refused for another reason.
 func (c *candidate) refusal() enrollment.RefusalRow {
 	r := enrollment.RefusalRow{FlowID: c.flow.id, Key: enrollment.RefusalKey(c.Key), ProfileKey: c.profile, Reason: c.reason,
 		Detail: c.detail, Source: c.source, EnrollmentID: c.conflicting}

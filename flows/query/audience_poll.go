@@ -10,15 +10,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// AudiencePoll is how it goes with looking at the audience of a flow.
+// AudiencePoll is the state of the polls of a flow's audience.
 type AudiencePoll struct {
-	LastAt    *time.Time       // when the last look that read all of it began; nil: none has yet
-	RowsRead  int64            // by that look
-	Enrolled  int64            // by it
-	Refused   map[string]int64 // by it: reason -> people; also who has no usable key, and so no refusal of its own
-	Failures  int              // looks in a row, since then, that could not read it
-	LastError string           // why the last of these could not: a code and a sentence
-	NextAt    *time.Time       // when the next one is due; nil: the flow enrolls nobody now
+	LastAt    *time.Time       // start of the last poll that read all of it; nil: none yet
+	RowsRead  int64            // by that poll
+	Enrolled  int64            // by that poll
+	Refused   map[string]int64 // by that poll: reason -> profiles; also rows without a usable key, which have no refusal
+	Failures  int              // consecutive polls since then that failed
+	LastError string           // why the last of these failed: a code and a sentence
+	NextAt    *time.Time       // when the next poll is due; nil: the flow does not enroll now
 }
 
 // readPoll returns nil for a flow that does not poll its audience.
@@ -34,7 +34,7 @@ func (r *Reader) readPoll(ctx context.Context, ws, flow uuid.UUID) (*AudiencePol
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read how flow %s looks at its audience: %w", flow, err)
+		return nil, fmt.Errorf("read the polls of flow %s: %w", flow, err)
 	}
 	return &p, nil
 }

@@ -14,7 +14,7 @@ import (
 	"lemma/flows/query"
 )
 
-// seen is how the poll of the audience is shown, without its times.
+// seen is the poll of the audience as it is shown, without its times.
 func (b *bundle) seen(flow uuid.UUID) *query.AudiencePoll {
 	b.T.Helper()
 	c, err := b.Counts(bg, b.Workspace, flow, 0)
@@ -22,14 +22,14 @@ func (b *bundle) seen(flow uuid.UUID) *query.AudiencePoll {
 	return c.AudiencePoll
 }
 
-// A row without a usable key enrolls nobody and has no refusal, since there is
-// nobody to name: it is seen with the look that met it.
+// A row without a usable key does not enroll and has no refusal, since there is no key to
+// name: it is counted with the poll.
 func TestRowsWithoutAKeyAreReported(t *testing.T) {
 	b := setup(t, 2)
 	b.Exec(b.Shop, `insert into customers (id, email) values ('', 'x@y.example'), (repeat('k', 300), 'z@y.example')`)
 	flow := b.Live(flowstest.Polled("once", ""))
 	if p := b.seen(flow); p == nil || p.LastAt != nil || p.NextAt == nil || len(p.Refused) != 0 {
-		t.Fatalf("before the first look: %+v", p)
+		t.Fatalf("before the first poll: %+v", p)
 	}
 	b.PollOne()
 	p := b.seen(flow)
@@ -43,19 +43,20 @@ func TestRowsWithoutAKeyAreReported(t *testing.T) {
 		t.Fatalf("paused: %+v", p)
 	}
 	if p := b.seen(b.Live(flowstest.Welcome)); p != nil {
-		t.Fatalf("a flow without an audience's trigger: %+v", p)
+		t.Fatalf("a flow without a trigger on the audience: %+v", p)
 	}
 }
 
-// An audience that cannot be read is seen in the counts, and explain does not
-// promise what its next look will do.
+// An audience that cannot be read is shown in the counts, and explain does not predict its
+// next poll.
 func TestAPollThatFailsIsReported(t *testing.T) {
 	b := setup(t, 2)
 	flow := b.Live(flowstest.Polled("once", ""))
 	b.PollOne()
 	b.Exec(b.Shop, `insert into customers (id) values ('new')`)
 	b.whyIs(flow, "new", "The profile is not enrolled: the audience was not polled since it is in it.",
-		"The audience was last read at T: 2 rows, 2 enrolled.\nThe next poll of the audience is due at T.", "The next poll of the audience would enroll the profile.")
+		"The audience was last read at T: 2 rows, 2 enrolled.\nThe next poll of the audience is due at T.",
+		"The next poll of the audience would enroll the profile.")
 
 	b.Exec(b.Shop, `alter table customers rename column name to nom`)
 	for range 2 {
@@ -80,10 +81,11 @@ func TestAPollThatFailsIsReported(t *testing.T) {
 		"The audience was last read at T: 3 rows, 1 enrolled, refused 2 as already_enrolled.")
 }
 
-// What is only counted with a look is no reason of a refusal.
+// A reason that is only counted with polls is no reason of a refusal.
 func TestNoRefusalIsWithoutAPerson(t *testing.T) {
 	b := setup(t, 0)
-	_, err := b.Pool.Exec(bg, `insert into refusals (workspace_id, flow_id, key, profile_key, reason, source) values ($1, $2, $2, '', 'invalid_key', 'audience')`, b.Workspace, lemma.NewID())
+	_, err := b.Pool.Exec(bg, `insert into refusals (workspace_id, flow_id, key, profile_key, reason, source)
+		values ($1, $2, $2, '', 'invalid_key', 'audience')`, b.Workspace, lemma.NewID())
 	if err == nil || !strings.Contains(err.Error(), "refusals_reason") {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 var bg = context.Background()
 
-// bundle is the fixture, with what the tests of this package ask of it.
+// bundle is the fixture with the helpers of this package's tests.
 type bundle struct{ *flowstest.Fixture }
 
 func setup(t *testing.T, n int, change ...func(*flows.Config)) *bundle {

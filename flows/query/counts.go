@@ -16,42 +16,41 @@ import (
 	"lemma/flows/graph"
 )
 
-// Counts are where the people of one version are and how they got there.
+// Counts are the numbers of one version's enrollments by node and by outcome.
 type Counts struct {
 	Version      int
-	Enrolled     int64 // who ever came in: all the others but Refused together
+	Enrolled     int64 // all enrollments but the refused ones
 	Active       int64
 	Completed    int64
 	Exited       int64
-	Refused      int64            // enrolled, and taken back when the profile was checked
-	ExitReasons  map[string]int64 // of those that ended
-	Goals        int64            // of those that ended: it was what the flow is for
+	Refused      int64            // refused at the entry, when the profile was checked
+	ExitReasons  map[string]int64 // of those that exited
+	Goals        int64            // of those that ended: by the goal
 	Nodes        []NodeCount      // in the order of the graph
 	Refusals     map[string]int64 // reason -> triggers; of the flow, within their retention
-	BlockedBy    map[string]int64 // code -> people of the version who are due and cannot go on
-	AudiencePoll *AudiencePoll    // of the flow; nil: it does not check its audience
+	BlockedBy    map[string]int64 // code -> enrollments of the version that are due and cannot advance
+	AudiencePoll *AudiencePoll    // of the flow; nil: it does not poll its audience
 
 	MessagesBlocked *MessagesBlocked // of the version; nil: no message waits for its audience
 }
 
-// NodeCount is one node of a version. The one without a name is the entry:
-// enrolled, and not yet on the first node.
+// NodeCount is one node of a version. The one without an id is the entry: enrolled, and
+// not yet on the first node.
 type NodeCount struct {
 	Node      string
 	Type      string
-	Current   int64            // here now
-	Due       int64            // of these: their time has come
-	Blocked   int64            // of those here: they are due and cannot go on
-	Processed map[string]int64 // event -> how many
-	ByPath    map[string]int64 // branch, split and webhook: next node -> how many; nil for others
-	// Send: what became of what it wrote (written, sent, failed, orphaned, skipped, cancelled,
+	Current   int64            // enrollments on the node now
+	Due       int64            // of these: due
+	Blocked   int64            // of these: due, and cannot advance
+	Processed map[string]int64 // event -> number
+	ByPath    map[string]int64 // branch, split and webhook: next node -> number; nil for others
+	// Send: its messages by outcome (written, sent, failed, orphaned, skipped, cancelled,
 	// pending); nil for others.
 	Messages map[string]int64
 }
 
-// Counts counts one version; 0 is the live one. Where people stand and how they
-// ended is counted from the enrollments themselves, what passed a node from the
-// books that are kept of it.
+// Counts counts one version; 0 is the live one. Current enrollments and outcomes are
+// counted from the enrollments, and processed ones from the counts by node.
 func (r *Reader) Counts(ctx context.Context, ws, flow uuid.UUID, version int) (Counts, error) {
 	v, err := r.versionOf(ctx, ws, flow, version)
 	if err != nil {
@@ -97,8 +96,8 @@ func (r *Reader) versionOf(ctx context.Context, ws, flow uuid.UUID, version int)
 	return r.flows.GetVersion(ctx, ws, flow, version)
 }
 
-// nodesOf lists the nodes of a version in the order in which people come to
-// them; those of a draft that is no graph yet by name.
+// nodesOf lists the nodes of a version in topological order; those of a draft that is no
+// graph yet by id.
 func nodesOf(v flows.Version) []NodeCount {
 	list := []NodeCount{{Node: "", Type: execution.Entry, Processed: map[string]int64{}}}
 	def, err := graph.Decode(v.Definition)
@@ -125,12 +124,12 @@ func nodesOf(v flows.Version) []NodeCount {
 	return list
 }
 
-// becomes is what messages are counted as. Those that were skipped are among
-// the written ones, whether that was known when they were written or later.
+// becomes are the outcomes by which messages are counted. Skipped ones are also counted as
+// written, whether they were skipped before or after.
 var becomes = []string{"written", "sent", "failed", "orphaned", "skipped", "cancelled", "pending", "processing"}
 
-// countEnrollments is one statement. A paused flow's people are due as any
-// other's: that nobody moves them is what the flow's status says.
+// countEnrollments is one statement. Enrollments of a paused flow are due like any others:
+// the flow's status shows that they do not advance.
 func (r *Reader) countEnrollments(ctx context.Context, ws, flow uuid.UUID, c *Counts, nodes map[string]*NodeCount) error {
 	rows, err := r.pool.Query(ctx, `
 		select status, coalesce(exit_reason, ''), case when status = 'active' then node else '' end, coalesce(blocked_reason, ''), count(*),
@@ -168,7 +167,7 @@ func (c *Counts) add(status, reason string, n int64) {
 		c.Exited += n
 	case enrollment.Refused:
 		c.Refused += n
-		return // why is among the refusals
+		return // the refusals have the reasons
 	}
 	c.Enrolled += n
 	if reason != "" {
@@ -204,9 +203,9 @@ func (r *Reader) countProcessed(ctx context.Context, ws, flow uuid.UUID, version
 	return err
 }
 
-// countMessages adds up what became of the notifications of send nodes, from
-// the counters of their batches. Who was skipped when the notification was
-// written is in no batch: countProcessed adds them.
+// countMessages adds up the outcomes of the notifications of send nodes, from the counters
+// of their batches. Notifications that were written as skipped are in no batch:
+// countProcessed adds them.
 func (r *Reader) countMessages(ctx context.Context, ws, flow uuid.UUID, version int, nodes map[string]*NodeCount) error {
 	contents := map[uuid.UUID]*NodeCount{}
 	for node, at := range nodes {
@@ -218,7 +217,8 @@ func (r *Reader) countMessages(ctx context.Context, ws, flow uuid.UUID, version 
 		return nil
 	}
 	rows, err := r.pool.Query(ctx, `
-		select b.content_id, sum(b.size) filter (where b.attempt = 1), sum(b.sent), sum(b.failed), sum(b.orphaned), sum(b.skipped), sum(b.cancelled), sum(b.calling)
+		select b.content_id, sum(b.size) filter (where b.attempt = 1), sum(b.sent), sum(b.failed), sum(b.orphaned), sum(b.skipped),
+			sum(b.cancelled), sum(b.calling)
 		from flow_origins o join batches b on b.workspace_id = o.workspace_id and b.origin_id = o.origin_id
 		where o.workspace_id = $1 and o.flow_id = $2 and b.content_id = any($3)
 		group by b.content_id`, ws, flow, slices.Collect(maps.Keys(contents)))

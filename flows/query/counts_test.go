@@ -19,27 +19,28 @@ import (
 
 const funnel = `{"audience_id":"$audience","triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"once"},
 	"exit_on":[{"event":"bought","goal":true},{"event":"left"}],
-	"start":"hello","nodes":{"hello":{$send,"next":"wait"},"wait":{"type":"delay","for":"P3D","next":"nudge"},"nudge":{$send,"next":"a_end"},"a_end":{"type":"exit"}}}`
+	"start":"hello","nodes":{"hello":{$send,"next":"wait"},"wait":{"type":"delay","for":"P3D","next":"nudge"},"nudge":{$send,"next":"a_end"},
+		"a_end":{"type":"exit"}}}`
 
-// People are counted where they are, and how they got there.
+// Enrollments are counted by node and by outcome.
 func TestCounts(t *testing.T) {
 	b := setup(t, 9)
 	ctx := context.Background()
 	flow := b.Live(funnel)
-	for _, who := range []string{"c1", "c2", "c3", "c4", "nobody"} {
-		b.RecordEvent(who, "signed_up")
+	for _, profile := range []string{"c1", "c2", "c3", "c4", "missing"} {
+		b.RecordEvent(profile, "signed_up")
 	}
 	b.Settle()
-	b.Exec(b.Pool, `update enrollments set resume_at = now() where profile_key = 'nobody' and status = 'active'`)
+	b.Exec(b.Pool, `update enrollments set resume_at = now() where profile_key = 'missing' and status = 'active'`)
 	b.Settle()
-	b.Exec(b.Pool, `update enrollments set resume_at = now() where profile_key = 'nobody' and status = 'active'`)
+	b.Exec(b.Pool, `update enrollments set resume_at = now() where profile_key = 'missing' and status = 'active'`)
 	b.Settle()
 	b.RecordEvent("c1", "bought")
 	b.RecordEvent("c2", "left")
 	b.Exec(b.Pool, `update enrollments set resume_at = now() where profile_key = 'c3'`)
 	b.Settle()
 	b.RecordEvent("c3", "signed_up")
-	b.RecordEvent("c5", "signed_up") // stands before the first node, due
+	b.RecordEvent("c5", "signed_up") // before the first node, due
 	got, err := b.Counts(ctx, b.Workspace, flow, 0)
 	b.Must(err)
 	want := query.Counts{Version: 1, Enrolled: 5, Active: 2, Completed: 1, Exited: 2, Refused: 1,
@@ -52,7 +53,7 @@ func TestCounts(t *testing.T) {
 			{Node: "nudge", Type: "send", Processed: map[string]int64{"sent": 1}, Messages: messages(1)},
 			{Node: "a_end", Type: "exit", Processed: map[string]int64{"completed": 1}},
 		}}
-	if d := cmp.Diff(want, got, cmp.Transformer("nodes", func(n query.NodeCount) query.NodeCount { // what exits count is the exits' affair
+	if d := cmp.Diff(want, got, cmp.Transformer("nodes", func(n query.NodeCount) query.NodeCount { // the counts of exits are tested elsewhere
 		for _, event := range []string{"exited"} {
 			delete(n.Processed, event)
 		}
@@ -62,20 +63,20 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// A version is counted by itself, and a draft has a graph and nobody in it.
-
-// messages is what becomes of so many that nobody has sent yet.
+// messages are the counts of written messages, none sent yet.
 func messages(written int64) map[string]int64 {
 	return map[string]int64{"written": written, "pending": written, "sent": 0, "failed": 0, "orphaned": 0, "skipped": 0, "cancelled": 0,
 		"processing": 0}
 }
 
-// The ways out of a branch and a split are counted, and those that cannot go on.
+// Paths out of a branch and a split are counted, and blocked enrollments.
 func TestCountsByPathAndBlockedReason(t *testing.T) {
 	b := setup(t, 10)
-	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"land","nodes":{
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"land",
+		"nodes":{
 		"land":{"type":"branch","cases":[{"if":"profile.country == 'DE'","next":"arms"}],"else":"end"},
-		"arms":{"type":"split","arms":[{"weight":1,"next":"end"},{"weight":1,"next":"wait"}]},"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
+		"arms":{"type":"split","arms":[{"weight":1,"next":"end"},{"weight":1,"next":"wait"}]},"wait":{"type":"delay","for":"P1D","next":"end"},
+			"end":{"type":"exit"}}}`)
 	for i := range 10 {
 		b.RecordEvent(fmt.Sprintf("c%d", i+1), "go")
 	}
@@ -107,7 +108,7 @@ func TestCountsByPathAndBlockedReason(t *testing.T) {
 	}
 }
 
-// An id that is repeated of somebody else, or of something else, is no repetition.
+// A repeated id with another profile or name is no repetition.
 func TestAnIDOfAnotherEvent(t *testing.T) {
 	b := setup(t, 0)
 	b.RecordEvent("c1", "go", flowstest.WithID("e1"))
@@ -124,7 +125,7 @@ func TestAnIDOfAnotherEvent(t *testing.T) {
 	}
 	if _, err := b.Record(context.Background(), b.Workspace,
 		intake.Event{ProfileKey: "c1", Name: "go", Properties: []byte(`{"n":1e400}`)}); lemma.KindOf(err) != lemma.Invalid {
-		t.Errorf("a number that nobody can read: %v", err)
+		t.Errorf("a number that cannot be read: %v", err)
 	}
 }
 
@@ -167,8 +168,8 @@ func TestCountsOfOneVersion(t *testing.T) {
 	}
 }
 
-// Who was skipped when the message was written is counted among the messages,
-// each once, and why it was is too.
+// Messages that were skipped when they were written are counted once among the messages,
+// with their reasons.
 func TestCountsOfSkippedMessages(t *testing.T) {
 	b := setup(t, 4)
 	flow := b.Live(flowstest.Welcome)
@@ -178,7 +179,7 @@ func TestCountsOfSkippedMessages(t *testing.T) {
 		b.RecordEvent(fmt.Sprintf("c%d", i+1), "signed_up")
 	}
 	b.Settle()
-	for _, profile := range []string{"c1", "c2"} { // put back on what has acted: no message, whatever came of the first
+	for _, profile := range []string{"c1", "c2"} { // moved back to a node that has acted: no message, whatever the first outcome
 		b.PutBack(b.Enrollment(flow, profile).ID, "hello")
 	}
 	got, err := b.Counts(bg, b.Workspace, flow, 0)
@@ -188,7 +189,7 @@ func TestCountsOfSkippedMessages(t *testing.T) {
 		"processing": 0}, n.Messages); d != "" || n.Processed[enrollment.StepSkipped] != 4 {
 		t.Errorf("%s %v", d, n.Processed)
 	}
-	// Also those that the carrier's side skipped: they were written.
+	// Also those that the sender skipped: they were written.
 	b.Exec(b.Pool, `update batches set skipped = 1 where id = (select min(id::text)::uuid from batches where workspace_id = $1)`,
 		b.Workspace)
 	if got, err = b.Counts(bg, b.Workspace, flow,

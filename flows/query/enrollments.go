@@ -21,7 +21,8 @@ import (
 const selectEnrollment = `
 	select id, workspace_id, flow_id, version, profile_key,
 		case when status = 'active' and waiting_since is not null and resume_at > now() then 'waiting' else status end as status,
-		coalesce(exit_reason, '') as exit_reason, node, step, resume_at, coalesce(awaits, '') as awaits, coalesce(blocked_reason, '') as blocked_reason, case when blocked_reason is not null then first_due_at end as blocked_since,
+		coalesce(exit_reason, '') as exit_reason, node, step, resume_at, coalesce(awaits, '') as awaits,
+			coalesce(blocked_reason, '') as blocked_reason, case when blocked_reason is not null then first_due_at end as blocked_since,
 		failures::int as failures, source, enrolled_at, ended_at
 	from enrollments`
 
@@ -45,15 +46,15 @@ func (r *Reader) readEnrollments(ctx context.Context, sql string, args ...any) (
 	return pgx.CollectRows(rows, pgx.RowToStructByName[Enrollment])
 }
 
-// enrollmentSlack bounds how much earlier or later than its row an enrollment's
-// id can be made: by the retry of a request, and by clocks that differ.
+// enrollmentSlack bounds how much earlier or later than its row an enrollment's id can be
+// made: by the retry of a request, and by clocks that differ.
 const enrollmentSlack = 48 * time.Hour
 
 var enrollmentList = page.List[Enrollment]{Name: "enrollments", Created: "enrolled_at", Orders: map[string]page.Order[Enrollment]{
 	"created_at": page.ByID("id", func(e Enrollment) uuid.UUID { return e.ID }),
 }}
 
-// ListEnrollments answers one page of enrollments.
+// ListEnrollments returns one page of enrollments.
 func (r *Reader) ListEnrollments(ctx context.Context, ws uuid.UUID, filter EnrollmentFilter, q page.Query) ([]Enrollment, string, error) {
 	statement, err := enrollmentList.Start(q, ws)
 	if err != nil {
@@ -68,11 +69,11 @@ func (r *Reader) ListEnrollments(ctx context.Context, ws uuid.UUID, filter Enrol
 	})
 }
 
-// statuses of an enrollment, as a list may be narrowed by.
+// statuses are the values of a list's filter by status.
 var statuses = []string{enrollment.Active, enrollment.Waiting, enrollment.Completed, enrollment.Exited, enrollment.Refused}
 
-// conditions holds only what is asked for, so that the planner can choose an
-// index by it.
+// conditions has only the filters that are set, so that the planner can choose an index by
+// them.
 func (f EnrollmentFilter) conditions(s *page.Statement[Enrollment]) error {
 	and := func(condition string, value any) { s.And(fmt.Sprintf(condition, s.Arg(value))) }
 	if f.FlowID != nil {
@@ -95,10 +96,10 @@ func (f EnrollmentFilter) conditions(s *page.Statement[Enrollment]) error {
 	switch {
 	case f.Status == "":
 	case !slices.Contains(statuses, f.Status):
-		return lemma.Fault("?status", "invalid", "the status is one of %s", strings.Join(statuses, ", "))
+		return lemma.Fault("?status", "invalid", "must be one of %s", strings.Join(statuses, ", "))
 	case f.Status == enrollment.Waiting:
 		s.And("status = 'active' and waiting_since is not null and resume_at > now()")
-	case f.Status == enrollment.Active: // written out: the index of active enrollments needs it so
+	case f.Status == enrollment.Active: // a literal: the index of active enrollments requires it
 		s.And("status = 'active'")
 	default:
 		and("status = %s", f.Status)
@@ -106,7 +107,7 @@ func (f EnrollmentFilter) conditions(s *page.Statement[Enrollment]) error {
 	return nil
 }
 
-// Steps answers an enrollment and all that happened to it, in its order.
+// Steps returns an enrollment and its steps, in order.
 func (r *Reader) Steps(ctx context.Context, ws, id uuid.UUID) (Enrollment, []Step, error) {
 	e, err := r.GetEnrollment(ctx, ws, id)
 	if err != nil {
@@ -141,11 +142,11 @@ func (r *Reader) Steps(ctx context.Context, ws, id uuid.UUID) (Enrollment, []Ste
 	return e, steps, nil
 }
 
-// skipped are the reasons for which a webhook node was skipped: there is no
-// notification to name.
+// skipped are the reasons for which a webhook node is skipped: there is no notification to
+// name.
 var skipped = []any{execution.AlreadyCalled, execution.TooLarge}
 
-// readOutcomes adds to the steps what became of what they wrote.
+// readOutcomes adds the outcomes of messages to the steps that wrote them.
 func (r *Reader) readOutcomes(ctx context.Context, e Enrollment, steps []Step) error {
 	var keys []uuid.UUID
 	for _, s := range steps {
@@ -178,7 +179,7 @@ func (r *Reader) readOutcomes(ctx context.Context, e Enrollment, steps []Step) e
 	return nil
 }
 
-// Enrollment is one profile's way through one version of a flow.
+// Enrollment is one profile's execution of one version of a flow.
 type Enrollment struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
@@ -189,12 +190,12 @@ type Enrollment struct {
 	// Goal, condition, manual, flow_archived, version_replaced, left_audience, no_profile,
 	// erased, or the reason of a refusal.
 	ExitReason    string
-	Node          string // where it stands or ended; empty before the first
+	Node          string // the node it is on or ended on; empty before the first
 	Step          int
 	ResumeAt      *time.Time
 	Awaits        string     // the event that it waits for
-	BlockedReason string     // what keeps it from going on, such as source_unavailable
-	BlockedSince  *time.Time // since when it has been due without result
+	BlockedReason string     // what keeps it from advancing, such as source_unavailable
+	BlockedSince  *time.Time // since when it is due and blocked
 	Failures      int
 	Source        string // event, audience, direct
 	EnrolledAt    time.Time
@@ -208,20 +209,20 @@ type EnrollmentFilter struct {
 	Status     string // active covers waiting
 	Node       string
 	Version    int
-	Blocked    string // a code; any: whatever it is
+	Blocked    string // a code; any: every code
 }
 
-// Step is one thing that happened to an enrollment.
+// Step is one event in the history of an enrollment.
 type Step struct {
 	Step           int
 	Version        int
 	Node           string
-	Event          string // one of stepEvents
+	Event          string // one of enrollment.StepEvents
 	Data           map[string]any
 	At             time.Time
 	NotificationID string // sent, and skipped at a send: the notification
 
-	// What became of what the step wrote, as of now.
-	Notification *notifications.State // of NotificationID; nil as well when it is gone
-	Message      *webhooks.Delivery   // webhook: its message. The Status is empty when it ended so long ago that it is gone
+	// The current outcome of what the step wrote.
+	Notification *notifications.State // of NotificationID; also nil if it was deleted
+	Message      *webhooks.Delivery   // webhook: its message. Status is empty if it was deleted after its retention
 }

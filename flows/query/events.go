@@ -15,10 +15,10 @@ import (
 	"lemma/page"
 )
 
-// StoredEvent is an event as it is kept for its retention.
+// StoredEvent is an event as it is stored for its retention.
 type StoredEvent struct {
 	Key        uuid.UUID
-	ID         string // the sender's own; empty when it gave none
+	ID         string // the client's own; may be empty
 	ProfileKey string
 	Name       string
 	Properties json.RawMessage
@@ -40,13 +40,13 @@ var eventList = page.List[StoredEvent]{Name: "events", Created: "received_at", O
 		func(e StoredEvent) uuid.UUID { return e.Key }),
 }}
 
-// ListEvents answers one page of what a profile did, in the order in which it was
-// received. It is asked for one profile: there is no order over everybody's.
+// ListEvents returns one page of a profile's events, in the order in which they were
+// received. There is no order over the events of several profiles.
 func (r *Reader) ListEvents(ctx context.Context, ws uuid.UUID, profileKey, name string, q page.Query) ([]StoredEvent, string, error) {
 	if profileKey == "" {
 		return nil, "", lemma.Fault("?profile_key", "required", "name the profile whose events to list")
 	}
-	var names []string // nil: all of them
+	var names []string // nil: all names
 	if name != "" {
 		names = []string{name}
 	}
@@ -57,7 +57,7 @@ func (r *Reader) ListEvents(ctx context.Context, ws uuid.UUID, profileKey, name 
 func (r *Reader) readPast(ctx context.Context, ws uuid.UUID, profileKey string, names []string,
 	q page.Query) ([]StoredEvent, string, error) {
 	if profileKey == "" || !enrollment.IsText(profileKey, 1, enrollment.MaxProfileKey) {
-		return []StoredEvent{}, "", nil // nobody's
+		return []StoredEvent{}, "", nil // no such profile
 	}
 	sql, args := selectEvent+` where workspace_id = $1 and profile_key = $2 and name <> ''`, []any{profileKey}
 	if names != nil {
@@ -66,7 +66,7 @@ func (r *Reader) readPast(ctx context.Context, ws uuid.UUID, profileKey string, 
 	return eventList.Read(ctx, r.pool, q, ws, sql, scanEvent, args...)
 }
 
-// GetEvent reads one event, with what came of it.
+// GetEvent reads one event and its results.
 func (r *Reader) GetEvent(ctx context.Context, ws, key uuid.UUID) (StoredEvent, []intake.Result, error) {
 	rows, err := r.pool.Query(ctx, selectEvent+` where workspace_id = $1 and key = $2`, ws, key)
 	if err != nil {
@@ -81,17 +81,15 @@ func (r *Reader) GetEvent(ctx context.Context, ws, key uuid.UUID) (StoredEvent, 
 	}
 	results, err := r.resultsOf(ctx, ws, found[0])
 	if err != nil {
-		return StoredEvent{}, nil, fmt.Errorf("read what came of event %s: %w", key, err)
+		return StoredEvent{}, nil, fmt.Errorf("read the results of event %s: %w", key, err)
 	}
 	return found[0], results, nil
 }
 
-// resultsOf finds what an event did in each flow that it triggered. A refusal is
-// found by its key, which is made of the event's, in any flow: one that is
-// archived by now listens to nothing any more. An enrollment has no such
-// name, but it is of one time with its event, to the microsecond that the event
-// has to itself in its transaction; and its first step holds the event's name
-// and id.
+// resultsOf finds the result of an event in each flow that it triggered. A refusal is
+// found by its key, which is made of the event's, in any flow: an archived one no longer
+// listens. An enrollment has no such key, but the time of its event, to the microsecond
+// that is unique in the transaction; and its first step has the event's name and id.
 func (r *Reader) resultsOf(ctx context.Context, ws uuid.UUID, e StoredEvent) ([]intake.Result, error) {
 	rows, err := r.pool.Query(ctx, `
 		select e.flow_id, e.id, e.status = 'refused', coalesce(e.exit_reason, ''), ''
@@ -121,7 +119,7 @@ func (r *Reader) resultsOf(ctx context.Context, ws uuid.UUID, e StoredEvent) ([]
 		if r.Outcome = enrollment.Enrolled; refused {
 			r.Outcome = enrollment.Refused
 		} else {
-			r.Reason = "" // how the journey ended is not the event's doing
+			r.Reason = "" // the exit reason is no result of the event
 		}
 		return r, err
 	})

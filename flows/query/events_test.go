@@ -15,7 +15,7 @@ import (
 	"lemma/page"
 )
 
-// What a profile did is listed newest first, page by page, by name or all.
+// A profile's events are listed newest first, page by page, by name or all.
 func TestEventsAreListed(t *testing.T) {
 	b := setup(t, 0)
 	ctx := context.Background()
@@ -25,13 +25,13 @@ func TestEventsAreListed(t *testing.T) {
 	}
 	_, err := b.RecordAll(ctx, b.Workspace, reported)
 	b.Must(err)
-	b.Exec(b.Pool, `update trigger_events set received_at = now() - interval '1 hour'`) // of one time, as it may happen
+	b.Exec(b.Pool, `update trigger_events set received_at = now() - interval '1 hour'`) // equal times are possible
 	b.RecordEvent("c1", "opened", flowstest.WithID("last"), flowstest.Properties(`{"n": 1}`))
 	b.RecordEvent("c2", "opened")
-	read := func(who, name string) (ids []string) {
+	read := func(profile, name string) (ids []string) {
 		cursor := ""
 		for range 20 {
-			some, next, err := b.ListEvents(ctx, b.Workspace, who, name, page.Query{Limit: 3, Cursor: cursor})
+			some, next, err := b.ListEvents(ctx, b.Workspace, profile, name, page.Query{Limit: 3, Cursor: cursor})
 			b.Must(err)
 			for _, e := range some {
 				ids = append(ids, e.ID)
@@ -68,13 +68,14 @@ func TestEventsAreListed(t *testing.T) {
 	}
 }
 
-// An event answers what came of it in each flow: as it said when it was
-// recorded, and as it turned out.
+// The results of an event in each flow are those of its recording, updated by what
+// happened since.
 func TestResultsOfAnEvent(t *testing.T) {
 	b := setup(t, 3)
 	ctx := context.Background()
 	one := b.Live(flowstest.Welcome)
-	two := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"signed_up","condition":"trigger.properties.n > 1.0"}],"recurrence":{"policy":"per_event"},
+	two := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"signed_up","condition":"trigger.properties.n > 1.0"}],
+		"recurrence":{"policy":"per_event"},
 		"start":"w","nodes":{"w":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
 	results := func(r intake.Recorded) []intake.Result {
 		t.Helper()
@@ -95,21 +96,21 @@ func TestResultsOfAnEvent(t *testing.T) {
 		}
 	}
 	if second.Results[0].FlowID == second.Results[1].FlowID || one == two {
-		t.Fatal("two flows")
+		t.Fatal("two flows are not distinguished")
 	}
 	b.Settle()
 	b.Pass(100 * 24 * 3600e9)
 	b.Settle()
-	if d := cmp.Diff(first.Results, results(first), byFlow); d != "" { // also when the journey has ended
+	if d := cmp.Diff(first.Results, results(first), byFlow); d != "" { // also after the enrollment has ended
 		t.Error(d)
 	}
 
-	// Two of one profile in one transaction are reported apart.
+	// Two events of one profile in one transaction have separate results.
 	pair, err := b.RecordAll(ctx, b.Workspace, []intake.Event{{ProfileKey: "c2", Name: "signed_up", ID: "x", OccurredAt: noon},
 		{ProfileKey: "c2", Name: "signed_up", ID: "y", OccurredAt: noon}})
 	b.Must(err)
 	b.Exec(b.Pool,
-		`update trigger_events set received_at = '2026-01-01' where profile_key = 'c2'`) // also when two chunks meet in one microsecond
+		`update trigger_events set received_at = '2026-01-01' where profile_key = 'c2'`) // also if two chunks have the same microsecond
 	b.Exec(b.Pool, `update enrollments set enrolled_at = '2026-01-01' where profile_key = 'c2'`)
 	for _, r := range pair {
 		if d := cmp.Diff(r.Results, results(r), byFlow); d != "" {
@@ -117,8 +118,8 @@ func TestResultsOfAnEvent(t *testing.T) {
 		}
 	}
 
-	// So are two that are alike in everything but when they were reported, and two
-	// that were reported at once.
+	// So have two events that differ only in their time, and two that were recorded at
+	// once.
 	for range 2 {
 		r := b.RecordEvent("c3", "signed_up", flowstest.At(noon), flowstest.Properties(`{"n":5}`))
 		if d := cmp.Diff(r.Results, results(r), byFlow); d != "" {
@@ -126,10 +127,10 @@ func TestResultsOfAnEvent(t *testing.T) {
 		}
 	}
 
-	// Who is refused at the entry was enrolled before.
-	r := b.RecordEvent("nobody", "signed_up", flowstest.Properties(`{"n":9}`))
+	// An enrollment that is refused at the entry was enrolled before.
+	r := b.RecordEvent("missing", "signed_up", flowstest.Properties(`{"n":9}`))
 	for range 3 {
-		b.Exec(b.Pool, `update enrollments set resume_at = now() where profile_key = 'nobody' and status = 'active'`)
+		b.Exec(b.Pool, `update enrollments set resume_at = now() where profile_key = 'missing' and status = 'active'`)
 		b.Settle()
 	}
 	for _, got := range results(r) {
@@ -142,7 +143,7 @@ func TestResultsOfAnEvent(t *testing.T) {
 	}
 }
 
-// What a flow that is archived by now has refused is still reported.
+// Refusals of a flow that is archived since are still reported.
 func TestWhatAnArchivedFlowRefused(t *testing.T) {
 	b := setup(t, 0)
 	flow, other := b.Live(flowstest.UntilTomorrow("once", "go")), b.Live(flowstest.UntilTomorrow("once", "go"))

@@ -25,21 +25,21 @@ import (
 // Explanation explains why a profile is, or is not, enrolled in a flow.
 type Explanation struct {
 	Summary     string        // one sentence
-	Facts       []string      // sentences, in the order in which a person would ask
-	Enrollments []Enrollment  // in this flow, newest first: the last that are active, who ended, and who were refused when they entered
+	Facts       []string      // sentences, from the flow to the next trigger
+	Enrollments []Enrollment  // in this flow, newest first: the last that are active, ended, and refused at the entry
 	Refusals    []Refusal     // newest first
 	Events      []StoredEvent // of the profile, that the live version listens to; newest first
 }
 
-// explained is how many refusals and events an explanation shows, and how many
-// enrollments of each kind.
+// explained is the number of refusals and events in an explanation, and of enrollments of
+// each kind.
 const explained = 20
 
-// Explain finds out why a profile is, or is not, in a flow: what the flow takes
-// in, what is known of the profile, and what has come of it. It writes nothing.
+// Explain explains why a profile is, or is not, in a flow, from the flow's triggers, the
+// profile and the results so far. It writes nothing.
 func (r *Reader) Explain(ctx context.Context, ws, flow uuid.UUID, profileKey string) (Explanation, error) {
 	if !enrollment.IsText(profileKey, 1, enrollment.MaxProfileKey) {
-		return Explanation{}, lemma.Fault("?profile_key", "invalid_key", "a profile key has 1 to %d bytes of text",
+		return Explanation{}, lemma.Fault("?profile_key", "invalid_key", "must be text of 1 to %d bytes",
 			enrollment.MaxProfileKey)
 	}
 	now, err := r.flows.Get(ctx, ws, flow)
@@ -54,35 +54,35 @@ func (r *Reader) Explain(ctx context.Context, ws, flow uuid.UUID, profileKey str
 	return Explanation{Summary: q.summary(), Facts: q.facts(), Enrollments: q.enrollments, Refusals: q.refusals, Events: q.events}, nil
 }
 
-// inquiry is what is found out about one profile in one flow.
+// inquiry collects the facts about one profile in one flow.
 type inquiry struct {
 	*Reader
 	flow flows.Flow
 	key  string
 	at   time.Time
 
-	version     *flows.Version // the live one; nil: nothing was ever published
+	version     *flows.Version // the live one; nil: no version was ever published
 	graph       *graph.Graph   // of it
 	enrollments []Enrollment
-	calls       map[uuid.UUID]webhooks.Delivery // of the message whose answer an enrollment waits for, by its key
+	calls       map[uuid.UUID]webhooks.Delivery // of messages whose answer an enrollment waits for, by key
 	refusals    []Refusal
 	events      []StoredEvent
-	triggering  []StoredEvent       // the last of each name that a trigger goes by, newest first
-	person      *execution.Profile  // nil: not asked, or not answered
+	triggering  []StoredEvent       // the last of each name that a trigger has, newest first
+	person      *execution.Profile  // nil: not read
 	sourceFails string              // why not
 	gone        bool                // the audience was deleted, which an archived flow allows
-	same        sameness            // of a trigger now; by the recurrence fields, of one like the last
-	sames       map[string]sameness // by the recurrence fields: of each event that a trigger goes by, like its last
-	poll        *AudiencePoll       // nil: the flow does not check its audience
+	same        sameness            // of a trigger now; with the recurrence fields, of one like the last
+	sames       map[string]sameness // with the recurrence fields: of each triggering event, like its last
+	poll        *AudiencePoll       // nil: the flow does not poll its audience
 
-	verdicts []verdict // of the triggers, as they would decide now
+	verdicts []verdict // of the triggers now
 }
 
-// verdict is what one trigger would do with the profile now.
+// verdict is the result that one trigger would have now.
 type verdict struct {
 	trigger graph.CompiledTrigger
-	event   *StoredEvent // the last one that it goes by
-	reason  string       // why it would refuse; empty: it would not, as far as one can tell
+	event   *StoredEvent // the last event of its name
+	reason  string       // why it would refuse; empty: it would not, as far as is known
 	detail  string
 }
 
@@ -124,25 +124,26 @@ func (q *inquiry) read(ctx context.Context) (err error) {
 	return q.readSame(ctx)
 }
 
-// readProfileEnrollments reads the enrollments of the profile in the flow, newest first: the
-// last of each kind, so that many of one do not hide that there are others. The
-// order of each is one that the index on its journeys has, or none has: ordered
-// by id, a planner without statistics would look through everybody's. A slot is
-// zero or the enrollment's id.
+// readProfileEnrollments reads the enrollments of the profile in the flow, newest first:
+// the last of each kind, so that many of one kind do not hide another. Each order is that
+// of an index: see "order by the index" in enrollment/plans.go. An overlap key is zero or
+// the enrollment's id.
 func (q *inquiry) readProfileEnrollments(ctx context.Context) ([]Enrollment, error) {
 	last := func(kind, order string) string {
-		return `(` + selectEnrollment + ` where workspace_id = $1 and profile_key = $2 and flow_id = $3 and ` + kind + ` order by ` + order + ` limit $4)`
+		return `(` + selectEnrollment + ` where workspace_id = $1 and profile_key = $2 and flow_id = $3 and ` + kind + ` order by ` + order +
+			` limit $4)`
 	}
 	const newest = `enrolled_at desc, id desc`
 	return q.readEnrollments(ctx,
-		last(`status = 'active'`, `slot desc`)+` union all `+last(`status <> 'active' and status <> 'refused'`, newest)+
-			` union all `+last(`status <> 'active' and status = 'refused'`,
-			newest)+` order by `+newest, q.flow.WorkspaceID, q.key, q.flow.ID, explained)
+		last(`status = 'active'`, `overlap_key desc`)+` union all `+last(`status <> 'active' and status <> 'refused'`, newest)+
+			` union all `+last(`status <> 'active' and status = 'refused'`, newest)+
+			` order by `+newest, q.flow.WorkspaceID, q.key, q.flow.ID, explained)
 }
 
-// readTriggering reads the last events of each name that a trigger goes by:
-// name by name, since those that only end journeys or waits may be many.
+// readTriggering reads the last events of each name that a trigger has: name by name,
+// since other events that the flow listens to may be many.
 func (q *inquiry) readTriggering(ctx context.Context) ([]StoredEvent, error) {
+	//nolint:unqueryvet // the columns are those of selectEvent
 	rows, err := q.pool.Query(ctx, `
 		select e.* from unnest($3::text[]) as n (name) cross join lateral (
 			`+selectEvent+` where workspace_id = $1 and profile_key = $2 and name = n.name
@@ -154,7 +155,7 @@ func (q *inquiry) readTriggering(ctx context.Context) ([]StoredEvent, error) {
 	return pgx.CollectRows(rows, scanEvent)
 }
 
-// triggerNames are those of the events that enroll.
+// triggerNames are the names of events that enroll.
 func (q *inquiry) triggerNames() []string {
 	names := []string{}
 	for name, uses := range q.graph.Listens() {
@@ -166,8 +167,8 @@ func (q *inquiry) triggerNames() []string {
 	return names
 }
 
-// readCalls reads what became of the messages of nodes that the profile stands
-// on: where there is none, the node is no webhook.
+// readCalls reads the messages of the nodes that the profile's enrollments are on; only a
+// webhook has one.
 func (q *inquiry) readCalls(ctx context.Context) (err error) {
 	var keys []uuid.UUID
 	for _, e := range q.enrollments {
@@ -181,8 +182,8 @@ func (q *inquiry) readCalls(ctx context.Context) (err error) {
 	return err
 }
 
-// readProfile looks the profile up. That the source does not answer, or that
-// there is no audience any more, is a fact like any other.
+// readProfile looks the profile up. A source that fails, or a deleted audience, is a fact
+// and no error.
 func (q *inquiry) readProfile(ctx context.Context) error {
 	from, named := lemma.ParseID(lemma.PrefixAudience, q.graph.Definition().AudienceID)
 	if !named {
@@ -214,15 +215,15 @@ func (q *inquiry) readProfile(ctx context.Context) error {
 	return nil
 }
 
-// sameness is what the recurrence makes of a trigger now: the enrollment that it
-// counts as the same, if there is one, or the property that it lacks.
+// sameness is the result of the recurrence for a trigger now: the enrollment that it
+// counts as the same, if any, or the property that the trigger lacks.
 type sameness struct {
 	enrollment *Enrollment
 	missing    string
 }
 
-// readSame finds what the recurrence makes of triggers now. By the recurrence
-// fields that depends on the event: it is found for the last one of each name.
+// readSame finds the results of the recurrence for triggers now. With recurrence fields
+// they depend on the event: they are found for the last one of each name.
 func (q *inquiry) readSame(ctx context.Context) (err error) {
 	if q.graph.Definition().Recurrence.Policy != graph.Fields {
 		q.same, err = q.sameAs(ctx, nil)
@@ -244,8 +245,8 @@ func (q *inquiry) readSame(ctx context.Context) (err error) {
 	return nil
 }
 
-// sameAs asks as the insert does: by the key, and where that is of another
-// recurrence by the triggers of earlier enrollments.
+// sameAs decides like the insert: by the key, and for a changed recurrence by the triggers
+// of earlier enrollments.
 func (q *inquiry) sameAs(ctx context.Context, properties map[string]any) (s sameness, err error) {
 	key, err := q.graph.Key(graph.Occurrence{ProfileKey: q.key, Event: lemma.NewID(), At: q.at, Properties: properties})
 	if err != nil {
@@ -276,7 +277,7 @@ func missingOf(err error) string {
 	return lemma.Public(err)
 }
 
-// lastTriggering is the newest event that a trigger goes by.
+// lastTriggering is the newest event that has a trigger.
 func (q *inquiry) lastTriggering() *StoredEvent {
 	if len(q.triggering) == 0 {
 		return nil
@@ -284,7 +285,7 @@ func (q *inquiry) lastTriggering() *StoredEvent {
 	return &q.triggering[0]
 }
 
-// decide asks each trigger what it would do with the profile now.
+// decide evaluates each trigger for the profile now.
 func (q *inquiry) decide() {
 	if q.graph == nil {
 		return
@@ -310,7 +311,7 @@ func (v *verdict) decide(q *inquiry, trigger map[string]any) {
 		v.reason, v.detail = enrollment.NoProfile, "the profile is not in the audience"
 		return
 	case c == nil, c.Uses().Profile && q.person == nil, v.trigger.Type == enrollment.FromEvent && v.event == nil && c.Uses().Trigger:
-		return // nothing to decide, or not enough to decide it by
+		return // nothing to decide, or not enough is known
 	}
 	vars := graph.Vars{Trigger: trigger, Now: q.at}
 	if q.person != nil {
@@ -323,12 +324,12 @@ func (v *verdict) decide(q *inquiry, trigger map[string]any) {
 	}
 }
 
-// unknown reports that there is an audience, and that its answer about the profile is
-// missing.
+// unknown reports whether there is an audience whose answer about the profile is missing.
 func (q *inquiry) unknown() bool { return q.person == nil && q.graph.Definition().AudienceID != "" }
 
-// undecidable reports that a condition could not be evaluated.
+// undecidable reports whether a condition could not be evaluated.
 func (v verdict) undecidable(q *inquiry) bool {
 	c := v.trigger.Condition
-	return c != nil && v.reason == "" && (c.Uses().Profile && q.person == nil || v.trigger.Type == enrollment.FromEvent && v.event == nil && c.Uses().Trigger)
+	return c != nil && v.reason == "" && (c.Uses().Profile && q.person == nil || v.trigger.Type == enrollment.FromEvent && v.event == nil &&
+		c.Uses().Trigger)
 }

@@ -19,29 +19,29 @@ import (
 
 var clockTimes = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC`)
 
-// why is the explanation in short: the summary, with T for every time.
-func (b *bundle) why(flow uuid.UUID, who string) (string, query.Explanation) {
+// why is the summary of an explanation, with T for every time.
+func (b *bundle) why(flow uuid.UUID, profile string) (string, query.Explanation) {
 	b.T.Helper()
-	e, err := b.Explain(context.Background(), b.Workspace, flow, who)
+	e, err := b.Explain(context.Background(), b.Workspace, flow, profile)
 	b.Must(err)
 	return clockTimes.ReplaceAllString(e.Summary, "T"), e
 }
 
-func (b *bundle) whyIs(flow uuid.UUID, who, want string, facts ...string) {
+func (b *bundle) whyIs(flow uuid.UUID, profile, want string, facts ...string) {
 	b.T.Helper()
-	got, e := b.why(flow, who)
+	got, e := b.why(flow, profile)
 	if got != want {
 		b.T.Errorf("got  %s\nwant %s", got, want)
 	}
 	all := clockTimes.ReplaceAllString(strings.Join(e.Facts, "\n"), "T")
 	for _, fact := range facts {
 		if !strings.Contains(all, fact) {
-			b.T.Errorf("it does not say: %s\n%s", fact, all)
+			b.T.Errorf("missing fact: %s\n%s", fact, all)
 		}
 	}
 }
 
-// Why is the profile not enrolled? Each reason has its sentence.
+// Each reason why a profile is not enrolled has its sentence.
 func TestExplain(t *testing.T) {
 	b := setup(t, 9)
 	ctx := context.Background()
@@ -51,15 +51,17 @@ func TestExplain(t *testing.T) {
 	flow := b.Live(flowstest.Welcome)
 	b.whyIs(flow, "c1", "The profile is not enrolled: no event that triggers the flow was recorded of it.", "live, with version 1",
 		"The profile is in the audience.",
-		"The event signed_up enrolls.", "No event named signed_up is kept of the profile; events are kept for 30 days.", "never enrolled", "The event signed_up now would enroll the profile.")
-	b.whyIs(flow, "nobody", "The profile is not enrolled: it is not in the audience.", "there is no row with this key",
+		"The event signed_up enrolls.", "No event named signed_up is kept of the profile; events are kept for 30 days.", "never enrolled",
+		"The event signed_up now would enroll the profile.")
+	b.whyIs(flow, "missing", "The profile is not enrolled: it is not in the audience.", "there is no row with this key",
 		"would be refused as no_profile")
 
 	b.RecordEvent("c1", "signed_up")
 	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it has not entered yet and is due.")
 	b.Settle()
 	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node wait and waits until T.",
-		"Of the profile 1 such events are kept; the last, signed_up, happened at T.", "would be refused as already_enrolled: by the recurrence once")
+		"Of the profile 1 such events are kept; the last, signed_up, happened at T.",
+		"would be refused as already_enrolled: by the recurrence once")
 	b.RecordEvent("c1", "signed_up")
 	b.Pass(80 * time.Hour)
 	b.Settle()
@@ -67,7 +69,8 @@ func TestExplain(t *testing.T) {
 	if len(e.Enrollments) != 1 || len(e.Refusals) != 1 || len(e.Events) != 2 {
 		t.Fatalf("%+v", e)
 	}
-	b.whyIs(flow, "c1", "The profile is not enrolled: its last journey was completed at T, and the trigger of T was refused as already_enrolled (the recurrence of the flow lets this profile enroll no more for now).",
+	b.whyIs(flow, "c1", "The profile is not enrolled: its last enrollment was completed at T, and the trigger of T was refused as "+
+		"already_enrolled (the recurrence of the flow lets this profile enroll no more for now).",
 		"Triggers of the profile were refused: 1 as already_enrolled; the last at T.")
 
 	b.Must(flowstest.Second(b.Pause(ctx, b.Workspace, flow, nil)))
@@ -80,17 +83,19 @@ func TestExplain(t *testing.T) {
 		"refused as not_live")
 }
 
-// Conditions are asked as they are now: those on the profile with the profile,
-// those on the trigger with its last event.
+// Conditions are evaluated now: those on the profile with the current profile, those on
+// the trigger with its last event.
 func TestExplainConditions(t *testing.T) {
 	b := setup(t, 4)
-	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"order","condition":"trigger.properties.total > 10.0 && profile.country == 'DE'"},
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"order",
+		"condition":"trigger.properties.total > 10.0 && profile.country == 'DE'"},
 		{"type":"audience","every":"PT5M","condition":"profile.name\n == 'N2'"}],
 		"recurrence":{"policy":"once"},"start":"wait","nodes":{"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
 	b.whyIs(flow, "c1", "The profile is not enrolled: the trigger on the audience would refuse it as filtered.",
 		"The event order enrolls, if trigger.properties.total > 10.0 && profile.country == 'DE'.",
 		"The audience is polled every 5m0s, and its profiles enroll, if profile.name == 'N2'.",
-		"The event order now would be decided by its condition, which cannot be evaluated without more data.", "The next poll of the audience would be refused as filtered: its condition is false.")
+		"The event order now would be decided by its condition, which cannot be evaluated without more data.",
+		"The next poll of the audience would be refused as filtered: its condition is false.")
 	b.whyIs(flow, "c2", "The profile is not enrolled: the audience was not polled since it is in it.",
 		"The next poll of the audience would enroll the profile.")
 	b.RecordEvent("c1", "order", flowstest.Properties(`{"total": 20}`))
@@ -102,7 +107,7 @@ func TestExplainConditions(t *testing.T) {
 		"The event order now, like its last one, would enroll the profile.")
 }
 
-// What keeps somebody is said, and so is a source that does not answer.
+// The explanation shows what blocks an enrollment, and a source that does not answer.
 func TestExplainBlocked(t *testing.T) {
 	b := setup(t, 2, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })
 	flow := b.Live(flowstest.Welcome)
@@ -115,7 +120,7 @@ func TestExplainBlocked(t *testing.T) {
 	b.whyIs(flow, "c2", "The profile is not enrolled: no event that triggers the flow was recorded of it.", "is not known")
 }
 
-// An event that came before its version did not enroll, and that is why.
+// An event before the first publish did not enroll, and the explanation says so.
 func TestExplainAnEarlyEvent(t *testing.T) {
 	b := setup(t, 1)
 	b.RecordEvent("c1", "signed_up")
@@ -123,7 +128,7 @@ func TestExplainAnEarlyEvent(t *testing.T) {
 	b.whyIs(flow, "c1", "The profile is not enrolled: its last event signed_up came at T, before version 1 was published.")
 	without := b.Live(`{"triggers":[],"recurrence":{"policy":"once"},"start":"end","nodes":{"end":{"type":"exit"}}}`)
 	b.whyIs(without, "c1", "The profile is not enrolled: the flow has no trigger, and no direct request enrolled the profile.",
-		"The version reads no profile, so it asks no audience.", "people enroll by direct request alone", "No event enrolls")
+		"The version reads no profile, so it needs no audience.", "profiles enroll only by direct request", "No event enrolls")
 }
 
 func TestExplainBadInput(t *testing.T) {
@@ -143,7 +148,7 @@ func TestExplainBadInput(t *testing.T) {
 	}
 }
 
-// Of whom was erased nothing is reported but that the recurrence still counts it.
+// Of an erased profile only the recurrence is reported.
 func TestExplainAnErasedProfile(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(flowstest.HourAfter("hi"))
@@ -154,6 +159,6 @@ func TestExplainAnErasedProfile(t *testing.T) {
 		"A profile with this key was enrolled and has been erased.",
 		"A trigger now would be refused as already_enrolled: by the recurrence once it is the same as the enrollment of an erased profile.")
 	if r := b.RecordEvent("c1", "hi").Results[0]; r.Reason != enrollment.AlreadyEnrolled || r.EnrollmentID != nil {
-		t.Errorf("her journey is told: %+v", r)
+		t.Errorf("the enrollment of an erased profile is shown: %+v", r)
 	}
 }

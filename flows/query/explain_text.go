@@ -12,9 +12,9 @@ import (
 	"lemma/webhooks"
 )
 
-// summary answers the question in one sentence, by what weighs most.
+// summary is the explanation in one sentence: the most important fact.
 func (q *inquiry) summary() string {
-	var last *Enrollment // that came in
+	var last *Enrollment // that entered
 	for i, e := range q.enrollments {
 		if e.isActive() {
 			return "The profile is enrolled: " + q.whereIs(e) + "."
@@ -28,10 +28,10 @@ func (q *inquiry) summary() string {
 	case last == nil && q.sameWasErased():
 		return "The profile is not enrolled: a profile with this key was erased."
 	case last != nil && refused:
-		return fmt.Sprintf("The profile is not enrolled: its last journey %s, and the trigger of %s was refused as %s.", howEnded(*last),
+		return fmt.Sprintf("The profile is not enrolled: its last enrollment %s, and the trigger of %s was refused as %s.", howEnded(*last),
 			spokenTime(q.refusals[0].At), because(q.refusals[0]))
 	case last != nil:
-		return fmt.Sprintf("The profile is not enrolled any more: its last journey %s.", howEnded(*last))
+		return fmt.Sprintf("The profile is not enrolled any more: its last enrollment %s.", howEnded(*last))
 	case refused:
 		return fmt.Sprintf("The profile is not enrolled: the trigger of %s was refused as %s.", spokenTime(q.refusals[0].At),
 			because(q.refusals[0]))
@@ -118,7 +118,8 @@ func (q *inquiry) whereIs(e Enrollment) string {
 // released.
 func (q *inquiry) heldBack(e Enrollment) bool {
 	f := q.flow
-	return f.Status != flows.Paused && f.ResumedAt != nil && f.CatchUpUntil != nil && f.CatchUpUntil.After(q.at) && e.ResumeAt != nil && !e.ResumeAt.After(*f.ResumedAt)
+	return f.Status != flows.Paused && f.ResumedAt != nil && f.CatchUpUntil != nil && f.CatchUpUntil.After(q.at) && e.ResumeAt != nil &&
+		!e.ResumeAt.After(*f.ResumedAt)
 }
 
 // howCalled describes the delivery of a webhook's message.
@@ -161,7 +162,7 @@ func howEnded(e Enrollment) string {
 	return text
 }
 
-// facts are in the order in which a person would ask.
+// facts go from the flow to the next trigger.
 func (q *inquiry) facts() []string {
 	facts := []string{q.aboutFlow()}
 	if q.version == nil {
@@ -202,7 +203,7 @@ func (q *inquiry) aboutProfile() string {
 	case q.sourceFails != "":
 		return fmt.Sprintf("Whether the profile is in the audience is not known: it cannot be read (%s).", q.sourceFails)
 	case q.person == nil:
-		return "The version reads no profile, so it asks no audience."
+		return "The version reads no profile, so it needs no audience."
 	case q.person.Missing:
 		return "The profile is not in the audience: there is no row with this key."
 	}
@@ -211,7 +212,7 @@ func (q *inquiry) aboutProfile() string {
 
 func (q *inquiry) aboutTriggers() (facts []string) {
 	if len(q.verdicts) == 0 {
-		return []string{"The version has no trigger: people enroll by direct request alone."}
+		return []string{"The version has no trigger: profiles enroll only by direct request."}
 	}
 	for _, v := range q.verdicts {
 		text := fmt.Sprintf("The event %s enrolls", v.trigger.Event)
@@ -256,7 +257,7 @@ func (p *AudiencePoll) facts() (facts []string) {
 	return facts
 }
 
-// oneLine makes an expression fit into a sentence.
+// oneLine removes line breaks from an expression.
 func oneLine(expression string) string { return strings.Join(strings.Fields(expression), " ") }
 
 func (q *inquiry) aboutEvents() string {

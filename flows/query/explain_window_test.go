@@ -11,7 +11,7 @@ import (
 	"lemma/flows/query"
 )
 
-// many records so many events, as their own transactions would.
+// many records n events in separate transactions.
 func (b *bundle) many(n int, e intake.Event) {
 	b.T.Helper()
 	all := make([]intake.Event, n)
@@ -22,14 +22,16 @@ func (b *bundle) many(n int, e intake.Event) {
 	b.Must(err)
 }
 
-// However much else the profile did, the events that enroll are found.
+// However many other events the profile has, the events that enroll are found.
 func TestExplainFindsTheTrigger(t *testing.T) {
 	b := setup(t, 1)
 	b.RecordEvent("c1", "signed_up")
 	b.RecordEvent("c1", "joined")
 	b.many(25, intake.Event{ProfileKey: "c1", Name: "viewed"})
-	text := `{"audience_id":"$audience","triggers":[{"type":"event","event":"signed_up"},{"type":"event","event":"joined","condition":"trigger.properties.n == 1.0"}],"recurrence":{"policy":"per_event"},
-		"exit_on":[{"event":"viewed","condition":"event.properties.x == 1"}],"start":"wait","nodes":{"wait":{"type":"delay","for":"P3D","next":"end"},"end":{"type":"exit"}}}`
+	text := `{"audience_id":"$audience","triggers":[{"type":"event","event":"signed_up"},
+		{"type":"event","event":"joined","condition":"trigger.properties.n == 1.0"}],"recurrence":{"policy":"per_event"},
+		"exit_on":[{"event":"viewed","condition":"event.properties.x == 1"}],"start":"wait",
+			"nodes":{"wait":{"type":"delay","for":"P3D","next":"end"},"end":{"type":"exit"}}}`
 	flow := b.Live(text)
 	before := "The profile is not enrolled: its last event joined came at T, before version 1 was published."
 	b.whyIs(flow, "c1", before, "Of the profile 2 such events are kept; the last, joined, happened at T.")
@@ -38,16 +40,20 @@ func TestExplainFindsTheTrigger(t *testing.T) {
 	if len(e.Events) != query.Explained || e.Events[0].Name != "joined" {
 		t.Fatalf("%+v", e.Events)
 	}
-	b.whyIs(flow, "c1", "The profile is not enrolled: the trigger of T was refused as condition_error (the condition cannot be decided: there is no n).",
-		"Of the profile at least 21 such events are kept", "The event signed_up now would enroll the profile.", "The event joined now, like its last one, would be refused as condition_error")
+	b.whyIs(flow, "c1", "The profile is not enrolled: the trigger of T was refused as condition_error (the condition cannot be decided: "+
+		"there is no n).",
+		"Of the profile at least 21 such events are kept", "The event signed_up now would enroll the profile.",
+		"The event joined now, like its last one, would be refused as condition_error")
 }
 
-// However many journeys came after it, the one that the profile is on is found, and the
-// last that the profile made behind those that were refused at the entry.
+// However many enrollments are newer, the active one is found, and the last ended one
+// behind those that were refused at the entry.
 func TestExplainFindsTheJourney(t *testing.T) {
 	b := setup(t, 1)
-	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"order","condition":"profile.country == 'US'"}],"recurrence":{"policy":"per_event"},"overlap":"allow",
-		"start":"is","nodes":{"is":{"type":"branch","cases":[{"if":"trigger.properties.long == true","next":"wait"}],"else":"end"},"wait":{"type":"delay","for":"P30D","next":"end"},"end":{"type":"exit"}}}`)
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"order","condition":"profile.country == 'US'"}],
+		"recurrence":{"policy":"per_event"},"overlap":"allow",
+		"start":"is","nodes":{"is":{"type":"branch","cases":[{"if":"trigger.properties.long == true","next":"wait"}],"else":"end"},
+			"wait":{"type":"delay","for":"P30D","next":"end"},"end":{"type":"exit"}}}`)
 	b.RecordEvent("c1", "order", flowstest.Properties(`{"long":true}`))
 	b.Settle()
 	b.many(21, intake.Event{ProfileKey: "c1", Name: "order", Properties: []byte(`{"long":false}`)})
@@ -68,10 +74,12 @@ func TestExplainFindsTheJourney(t *testing.T) {
 	}
 	b.Pass(31 * 24 * time.Hour)
 	b.Settle()
-	b.whyIs(flow, "c1", "The profile is not enrolled: its last journey was completed at T, and the trigger of T was refused as filtered (the trigger's condition is false).")
+	b.whyIs(flow, "c1", "The profile is not enrolled: its last enrollment was completed at T, and the trigger of T was refused as filtered "+
+		"(the "+
+		"trigger's condition is false).")
 }
 
-// An archived flow is explained when its audience is gone.
+// An archived flow is explained after its audience was deleted.
 func TestExplainWithoutItsAudience(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(flowstest.Welcome)
@@ -80,45 +88,53 @@ func TestExplainWithoutItsAudience(t *testing.T) {
 	b.Must(flowstest.Second(b.Archive(bg, b.Workspace, flow, nil)))
 	b.Must(b.Tick(bg))
 	b.Must(b.Deps.Audiences.Delete(bg, b.Workspace, b.Audience))
-	b.whyIs(flow, "c1", "The profile is not enrolled any more: its last journey ended as exited at T (flow_archived).",
-		"The flow is archived", "Whether the profile was in the audience is not known: the audience was deleted.", "A trigger now would be refused as not_live.")
+	b.whyIs(flow, "c1", "The profile is not enrolled any more: its last enrollment ended as exited at T (flow_archived).",
+		"The flow is archived", "Whether the profile was in the audience is not known: the audience was deleted.",
+		"A trigger now would be refused as not_live.")
 	b.whyIs(flow, "c2", "The profile is not enrolled: the flow is archived, and no trigger was recorded before.")
-	b.Must(flowstest.Second(b.Another().Explain(bg, b.Workspace, flow, "c1"))) // a node that has never seen it live
+	b.Must(flowstest.Second(b.Another().Explain(bg, b.Workspace, flow, "c1"))) // a node that has never compiled it
 }
 
-// By the recurrence fields, only a trigger with the same values is the same.
+// With recurrence fields, only a trigger with the same values is the same.
 func TestExplainFields(t *testing.T) {
 	b := setup(t, 1)
-	const text = `{"audience_id":"$audience","triggers":[{"type":"event","event":"order","condition":"trigger.properties.id > 0.0"}],"recurrence":{"policy":"fields","fields":["shop","id"]},
+	const text = `{"audience_id":"$audience","triggers":[{"type":"event","event":"order","condition":"trigger.properties.id > 0.0"}],
+		"recurrence":{"policy":"fields","fields":["shop","id"]},
 		"start":"wait","nodes":{"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
 	flow := b.Live(text)
 	b.RecordEvent("c1", "order", flowstest.Properties(`{"id":1,"shop":"s"}`))
 	b.Settle()
-	same := "The event order now, like its last one, would be refused as already_enrolled: by the recurrence fields it is the same as the enrollment of T."
+	same := "The event order now, like its last one, would be refused as already_enrolled: by the recurrence fields it is the same as the " +
+		"enrollment of T."
 	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node wait and waits until T.",
 		same+"\nThe event order now with other values of shop, id would be refused as already_active: the version does not allow overlap.")
 	b.Pass(25 * time.Hour)
 	b.Settle()
-	b.whyIs(flow, "c1", "The profile is not enrolled any more: its last journey was completed at T.",
+	b.whyIs(flow, "c1", "The profile is not enrolled any more: its last enrollment was completed at T.",
 		same+"\nThe event order now with other values of shop, id, otherwise like its last one, would enroll the profile.")
 	if r := b.RecordEvent("c1", "order", flowstest.Properties(`{"id":2,"shop":"s"}`)); r.Results[0].Outcome != enrollment.Enrolled {
 		t.Fatalf("%+v", r)
 	}
 }
 
-// What an event would do goes by the event of its own name, and by the
-// properties that the recurrence asks for.
+// The prediction for an event uses the last event of its name, and the properties that the
+// recurrence reads.
 func TestExplainFieldsOfSeveralEvents(t *testing.T) {
 	b := setup(t, 2)
-	flow := b.Live(`{"triggers":[{"type":"event","event":"order"},{"type":"event","event":"offer"}],"recurrence":{"policy":"fields","fields":["shop","id"]},
+	flow := b.Live(`{"triggers":[{"type":"event","event":"order"},{"type":"event","event":"offer"}],
+		"recurrence":{"policy":"fields","fields":["shop","id"]},
 		"start":"end","nodes":{"end":{"type":"exit"}}}`)
 	b.whyIs(flow, "c1", "The profile is not enrolled: no event that triggers the flow was recorded of it.",
-		"The event order now would enroll the profile, if it has the properties shop, id.\nThe event offer now would enroll the profile, if it has the properties shop, id.")
+		"The event order now would enroll the profile, if it has the properties shop, id.\nThe event offer now would enroll the profile, if it "+
+			"has the properties shop, id.")
 	b.RecordEvent("c1", "order", flowstest.Properties(`{"id":1,"shop":"s"}`))
 	b.RecordEvent("c1", "offer", flowstest.Properties(`{"id":1}`))
 	b.Settle()
-	b.whyIs(flow, "c1", "The profile is not enrolled: its last journey was completed at T, and the trigger of T was refused as missing_field (the recurrence of the flow needs a property that is not there: there is no property shop).",
-		"The event order now, like its last one, would be refused as already_enrolled: by the recurrence fields it is the same as the enrollment of T.\n"+
+	b.whyIs(flow, "c1", "The profile is not enrolled: its last enrollment was completed at T, and the trigger of T was refused as "+
+		"missing_field "+
+		"(the recurrence of the flow needs a property that is not there: there is no property shop).",
+		"The event order now, like its last one, would be refused as already_enrolled: by the recurrence fields it is the same as the "+
+			"enrollment of T.\n"+
 			"The event order now with other values of shop, id would enroll the profile.\n"+
 			"The event offer now, like its last one, would be refused as missing_field: there is no property shop.")
 	if r := b.RecordEvent("c1", "offer", flowstest.Properties(`{"id":2,"shop":"s"}`)).Results[0]; r.Outcome != enrollment.Enrolled {
@@ -127,18 +143,20 @@ func TestExplainFieldsOfSeveralEvents(t *testing.T) {
 	b.RecordEvent("c2", "offer", flowstest.Properties(`{"id":3}`))
 	b.RecordEvent("c2", "order", flowstest.Properties(`{"id":3,"shop":"s"}`))
 	b.Exec(b.Pool, `delete from enrollments where profile_key = 'c2'`)
-	b.whyIs(flow, "c2", "The profile is not enrolled: the trigger of T was refused as missing_field (the recurrence of the flow needs a property that is not there: there is no property shop).",
-		"The event order now, like its last one, would enroll the profile.\nThe event offer now, like its last one, would be refused as missing_field: there is no property shop.")
+	b.whyIs(flow, "c2", "The profile is not enrolled: the trigger of T was refused as missing_field (the recurrence of the flow needs a "+
+		"property that is not there: there is no property shop).",
+		"The event order now, like its last one, would enroll the profile.\nThe event offer now, like its last one, would be refused as "+
+			"missing_field: there is no property shop.")
 }
 
-// What was enrolled by another recurrence is explained as it is decided.
+// An enrollment of another recurrence is explained as it is decided.
 func TestExplainAnotherRecurrence(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(flowstest.Recurring(`{"policy":"per_event"}`))
 	b.RecordEvent("c1", "go")
 	b.Settle()
 	b.PublishNext(flow, flowstest.Recurring(`{"policy":"once"}`), flows.InFlight{})
-	b.whyIs(flow, "c1", "The profile is not enrolled any more: its last journey was completed at T.",
+	b.whyIs(flow, "c1", "The profile is not enrolled any more: its last enrollment was completed at T.",
 		"A trigger now would be refused as already_enrolled: by the recurrence once it is the same as the enrollment of T.")
 	if r := b.RecordEvent("c1", "go").Results[0]; r.Reason != enrollment.AlreadyEnrolled {
 		t.Fatalf("%+v", r)

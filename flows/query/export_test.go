@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// What the tests of this package see of its insides.
+// What the tests of this package use of its internals.
 
 const (
 	Explained        = explained

@@ -18,8 +18,8 @@ func withHeaders(definition, headers string) string {
 	return strings.ReplaceAll(definition, `$send`, `$send,"headers":`+headers)
 }
 
-// What the headers of a node use is stored with the message as what its
-// template uses, and shown by a simulation.
+// The columns that headers use are stored with the message like those of its template, and
+// a simulation shows the headers.
 func TestHeadersOfANodeAreRendered(t *testing.T) {
 	b := setup(t, 2)
 	flow := b.Live(withHeaders(flowstest.Welcome, `{"X-Country":"{{ country }}","X-Plan":"{{ trigger.properties.plan }}","X-Fixed":"1"}`))

@@ -14,7 +14,7 @@ var logList = page.List[LogLine]{Name: "flow_log", Created: "l.at", Orders: map[
 	"created_at": page.ByTime("l.at", func(l LogLine) time.Time { return l.At }, "l.id", func(l LogLine) uuid.UUID { return l.id }),
 }}
 
-// History answers one page of what was done to a flow.
+// History returns one page of a flow's log.
 func (r *Reader) History(ctx context.Context, ws, flow uuid.UUID, q page.Query) ([]LogLine, string, error) {
 	if _, err := r.flows.Get(ctx, ws, flow); err != nil {
 		return nil, "", err
@@ -29,7 +29,7 @@ func scanLogLine(row pgx.CollectableRow) (l LogLine, err error) {
 	return l, err
 }
 
-// LogLine is one thing that was done to a flow.
+// LogLine is one change of a flow.
 type LogLine struct {
 	At       time.Time
 	Action   string // published, rolled_back, paused, resumed, drained, archived

@@ -13,10 +13,10 @@ import (
 	"lemma/flows/enrollment"
 )
 
-// MissingColumns reports which flows read columns of an audience that it does not
-// have any more: those that come to where one is read stand still until it is
-// back, or a version without it has taken them over. It checks the versions
-// that enroll now or in which somebody is active.
+// MissingColumns reports which flows read columns of an audience that it no longer has.
+// Their enrollments stop at the node that reads one until the column exists again, or
+// another version has taken them over. It checks live versions and those with active
+// enrollments.
 func (r *Reader) MissingColumns(ctx context.Context, ws, audience uuid.UUID) ([]string, error) {
 	type user struct {
 		Flow    uuid.UUID

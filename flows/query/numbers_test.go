@@ -15,8 +15,8 @@ import (
 	"lemma/message"
 )
 
-// An id of 16 digits and its neighbour are one as doubles. They stay two from
-// the event on: in conditions, messages, webhooks, the history and a simulation.
+// An id of 16 digits and its neighbour are equal as doubles. They stay distinct after the
+// event: in conditions, messages, webhooks, the history and a simulation.
 func TestLargeIDsStayWhatTheyAre(t *testing.T) {
 	b := setup(t, 1)
 	const order, neighbour = "9007199254740993", "9007199254740992"
@@ -24,12 +24,15 @@ func TestLargeIDsStayWhatTheyAre(t *testing.T) {
 		Content: message.Content{Subject: "Order {{ trigger.properties.order }}", Text: "t"}})
 	b.Must(err)
 	b.Template = tpl.ID
-	flow := b.Live(strings.ReplaceAll(`{"audience_id":"$audience","triggers":[{"type":"event","event":"ordered","condition":"trigger.properties.order >= 9007199254740993"}],
-		"recurrence":{"policy":"fields","fields":["order"]},"exit_on":[{"event":"cancelled","condition":"event.properties.order == trigger.properties.order"}],
+	flow := b.Live(strings.ReplaceAll(`{"audience_id":"$audience","triggers":[{"type":"event","event":"ordered",
+		"condition":"trigger.properties.order >= 9007199254740993"}],
+		"recurrence":{"policy":"fields","fields":["order"]},"exit_on":[{"event":"cancelled",
+			"condition":"event.properties.order == trigger.properties.order"}],
 		"start":"shipped","nodes":{
-		"shipped":{"type":"wait_for_event","event":"shipped","condition":"event.properties.order == trigger.properties.order","timeout":"P3D","next":"hello","on_timeout":"end"},
-		"tell":{"type":"webhook","endpoint_id":"$endpoint","next":"end","on_error":"end"},
-		"hello":{$send,"next":"tell"},"end":{"type":"exit"}}}`, "$endpoint", b.Endpoint()))
+		"shipped":{"type":"wait_for_event","event":"shipped","condition":"event.properties.order == trigger.properties.order","timeout":"P3D",
+			"next":"hello","on_timeout":"end"},
+		"notify":{"type":"webhook","endpoint_id":"$endpoint","next":"end","on_error":"end"},
+		"hello":{$send,"next":"notify"},"end":{"type":"exit"}}}`, "$endpoint", b.Endpoint()))
 	about := func(order string) func(*intake.Event) {
 		return flowstest.Properties(fmt.Sprintf(`{"order":%s}`, order))
 	}
@@ -45,7 +48,7 @@ func TestLargeIDsStayWhatTheyAre(t *testing.T) {
 	b.RecordEvent("c1", "cancelled", about(neighbour))
 	b.Settle()
 	if got := b.Enrollment(flow, "c1"); got.Node != "shipped" || got.Status != enrollment.Waiting {
-		t.Fatalf("the neighbour's shipment woke her: %s, %s", got.Node, got.Status)
+		t.Fatalf("the neighbour's shipment woke the enrollment: %s, %s", got.Node, got.Status)
 	}
 	b.RecordEvent("c1", "shipped", about(order))
 	b.Settle()
@@ -59,7 +62,7 @@ func TestLargeIDsStayWhatTheyAre(t *testing.T) {
 	b.Must(err)
 	for what, text := range map[string]string{"message": message, "webhook": body, "history": string(history)} {
 		if !strings.Contains(text, `"order":`+order) {
-			t.Errorf("the %s says %s", what, text)
+			t.Errorf("the %s has %s", what, text)
 		}
 	}
 	made := b.simulate(flow, 1, query.Simulation{ProfileKey: "c1", At: noon,
@@ -67,6 +70,6 @@ func TestLargeIDsStayWhatTheyAre(t *testing.T) {
 		Events: []intake.Event{{Name: "shipped", Properties: json.RawMessage(`{"order":` + neighbour + `}`),
 			OccurredAt: noon.Add(time.Hour)}}})
 	if last := made.Path[len(made.Path)-1]; last.Event != "completed" || last.At.Sub(noon) != 72*time.Hour {
-		t.Errorf("simulated, she was woken: %v", brief(made))
+		t.Errorf("the simulated enrollment was woken: %v", brief(made))
 	}
 }

@@ -1,5 +1,5 @@
-// Package query reads flows: counts, lists and histories; explanations why a profile
-// is, or is not, enrolled; simulations of a version; and what uses a thing. It writes
+// Package query reads flows: counts, lists and histories; explanations why a profile is,
+// or is not, enrolled; simulations of a version; and the users of a resource. It writes
 // nothing, and no other package decides by its results.
 package query
 
@@ -15,7 +15,7 @@ import (
 	"lemma/webhooks"
 )
 
-// Deps are what a Reader reads by.
+// Deps are what a Reader uses.
 type Deps struct {
 	Pool      *pgxpool.Pool
 	Flows     *flows.Flows
@@ -24,7 +24,7 @@ type Deps struct {
 	Webhooks  *webhooks.Webhooks
 }
 
-// Reader answers questions about flows and writes nothing.
+// Reader reads flows and writes nothing.
 type Reader struct {
 	pool      *pgxpool.Pool
 	flows     *flows.Flows
@@ -35,7 +35,7 @@ type Reader struct {
 	retention time.Duration
 }
 
-// New makes one.
+// New makes a Reader.
 func New(d Deps) *Reader {
 	return &Reader{pool: d.Pool, flows: d.Flows, exec: d.Flows.Execution, ledger: d.Ledger, audiences: d.Audiences, webhooks: d.Webhooks,
 		retention: d.Flows.Retention()}

@@ -18,15 +18,15 @@ type Refusal struct {
 	Reason       string
 	Detail       string
 	Source       string     // event, audience, direct
-	EventKey     *uuid.UUID // the event that asked
-	EnrollmentID *uuid.UUID // the one that stands in the way, or that was refused when it entered
+	EventKey     *uuid.UUID // the event of the trigger
+	EnrollmentID *uuid.UUID // the conflicting one, or the one that was refused at the entry
 	At           time.Time
 
 	key uuid.UUID
 }
 
-// reasons are all for which a trigger can be refused, but InvalidKey: a person
-// without a key is counted with the poll of the audience, and it has no refusal.
+// reasons are the reasons for which a trigger can be refused, without InvalidKey: a row
+// without a key is counted with the poll of the audience and has no refusal.
 var reasons = []string{enrollment.AlreadyEnrolled, enrollment.AlreadyActive, enrollment.Filtered, enrollment.ConditionError,
 	enrollment.IsPaused, enrollment.NotLive, enrollment.NoProfile, enrollment.MissingField}
 
@@ -34,8 +34,8 @@ var refusalList = page.List[Refusal]{Name: "refusals", Created: "r.at", Orders: 
 	"created_at": page.ByTime("r.at", func(r Refusal) time.Time { return r.At }, "r.key", func(r Refusal) uuid.UUID { return r.key }),
 }}
 
-// Refusals answers one page of a flow's refused triggers: of one profile, for
-// one reason, or all.
+// Refusals returns one page of a flow's refused triggers: of one profile, for one reason,
+// or all.
 func (r *Reader) Refusals(ctx context.Context, ws, flow uuid.UUID, profileKey, reason string, q page.Query) ([]Refusal, string, error) {
 	if _, err := r.flows.Get(ctx, ws, flow); err != nil {
 		return nil, "", err
@@ -43,12 +43,12 @@ func (r *Reader) Refusals(ctx context.Context, ws, flow uuid.UUID, profileKey, r
 	return r.readRefusals(ctx, ws, flow, profileKey, reason, q)
 }
 
-// readRefusals reads those of one profile by the profile's index, and others
-// reason by reason, each from the first of the order on, so that a page of
-// millions costs a few pages.
+// readRefusals reads those of one profile by the profile's index, and others reason by
+// reason, each from the start of the order, so that one page of millions costs a few
+// pages.
 func (r *Reader) readRefusals(ctx context.Context, ws, flow uuid.UUID, profileKey, reason string, q page.Query) ([]Refusal, string, error) {
 	if profileKey != "" && !enrollment.IsText(profileKey, 1, enrollment.MaxProfileKey) {
-		return []Refusal{}, "", nil // nobody's
+		return []Refusal{}, "", nil // no such profile
 	}
 	statement, err := refusalList.Start(q, ws)
 	if err != nil {
@@ -72,7 +72,8 @@ func (r *Reader) readRefusals(ctx context.Context, ws, flow uuid.UUID, profileKe
 	if profileKey == "" {
 		sql = `select ` + columns + ` from unnest(` + anyOf + `::text[]) as one (reason)
 		cross join lateral (
-			select * from refusals r where r.workspace_id = $1 and r.reason = one.reason and ` + end.Where + " " + end.Order + `
+			select r.profile_key, r.reason, r.detail, r.source, r.event_key, r.enrollment_id, r.at, r.key from refusals r
+			where r.workspace_id = $1 and r.reason = one.reason and ` + end.Where + " " + end.Order + `
 		) r ` + end.Order
 	}
 	rows, _ := r.pool.Query(ctx, sql, end.Args...)

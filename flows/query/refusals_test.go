@@ -19,8 +19,8 @@ import (
 	"lemma/page"
 )
 
-// Refusals are listed newest first, page by page, each once: also those that
-// have one time, of several reasons.
+// Refusals are listed newest first, page by page, each once: also those of equal times and
+// several reasons.
 func TestRefusalsAreListed(t *testing.T) {
 	b := setup(t, 0)
 	ctx := context.Background()
@@ -31,10 +31,10 @@ func TestRefusalsAreListed(t *testing.T) {
 		b.Refuse(flow, fmt.Sprintf("c%d", i%3), []string{enrollment.Filtered, enrollment.IsPaused, enrollment.NoProfile}[i%3],
 			time.Duration(i/4)*time.Minute)
 	}
-	read := func(who, reason string) (all []string) {
+	read := func(profile, reason string) (all []string) {
 		cursor, pages := "", 0
 		for {
-			some, next, err := b.Refusals(ctx, b.Workspace, flow, who, reason, page.Query{Limit: 2, Cursor: cursor})
+			some, next, err := b.Refusals(ctx, b.Workspace, flow, profile, reason, page.Query{Limit: 2, Cursor: cursor})
 			b.Must(err)
 			for i, r := range some {
 				if i > 0 && r.At.After(some[i-1].At) {
@@ -49,17 +49,17 @@ func TestRefusalsAreListed(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		who, reason string
-		want        int
+		profile, reason string
+		want            int
 	}{{"", "", 9}, {"c1", "", 3}, {"", enrollment.Filtered, 3}, {"c1", enrollment.IsPaused, 3}, {"c1", enrollment.Filtered, 0}, {"",
-		"never_heard_of", 0}, {"a\x00b", "", 0}} {
-		all := read(c.who, c.reason)
+		"unknown_reason", 0}, {"a\x00b", "", 0}} {
+		all := read(c.profile, c.reason)
 		seen := map[string]bool{}
 		for _, key := range all {
 			seen[key] = true
 		}
 		if len(all) != c.want || len(seen) != c.want {
-			t.Errorf("%q %q: %d rows, %d of them different, want %d", c.who, c.reason, len(all), len(seen), c.want)
+			t.Errorf("%q %q: %d rows, %d of them different, want %d", c.profile, c.reason, len(all), len(seen), c.want)
 		}
 	}
 	b.Wants(lemma.NotFound, flowstest.ThirdOf(b.Refusals(ctx, b.Workspace, lemma.NewID(), "", "", page.Query{Limit: 2})))
@@ -77,20 +77,24 @@ func TestRefusalsAreListed(t *testing.T) {
 	}
 }
 
-// What is read of people or of a flow is found by an index, however much there is.
+// Reports on profiles and flows are found by an index, however large the tables are.
 func TestReportsAreFoundByIndex(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.NewDraft(flowstest.Minimal).ID
-	b.Exec(b.Pool, `insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, slot, profile_key, status, node, resume_at, source, ended_at)
+	b.Exec(b.Pool, `insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, status,
+		node, resume_at, source, ended_at)
 		select $1, gen_random_uuid(), $2, 1, 0, gen_random_uuid(), $3, 'p' || i, case when i % 2 = 0 then 'active' else 'exited' end, 'n',
-			case when i % 2 = 0 then now() end, 'event', case when i % 2 = 1 then now() end from generate_series(1, 20000) i`, b.Workspace, flow, lemma.NewID())
+			case when i % 2 = 0 then now() end, 'event', case when i % 2 = 1 then now() end from generate_series(1, 20000) i`, b.Workspace, flow,
+		lemma.NewID())
 	b.Exec(b.Pool, `insert into refusals (workspace_id, flow_id, key, profile_key, reason, source, at)
-		select $1, $2, gen_random_uuid(), 'p' || i, 'filtered', 'event', now() - i * interval '1 second' from generate_series(1, 20000) i`, b.Workspace, flow)
+		select $1, $2, gen_random_uuid(), 'p' || i, 'filtered', 'event', now() - i * interval '1 second' from generate_series(1, 20000) i`,
+		b.Workspace, flow)
 	b.Exec(b.Pool, `analyze`)
 	for name, sql := range map[string]string{
-		"her enrollments": query.SelectEnrollment + ` where workspace_id = $1 and flow_id = $2
+		"enrollments of a profile": query.SelectEnrollment + ` where workspace_id = $1 and flow_id = $2
 			and (profile_key = 'p77' and status = 'active' or profile_key = 'p77' and status <> 'active') order by id desc limit 20`,
-		"refusals of a reason": `select key from refusals where workspace_id = $1 and flow_id = $2 and reason = 'filtered' order by at desc, key desc limit 20`,
+		"refusals of a reason": `select key from refusals where workspace_id = $1 and flow_id = $2 and reason = 'filtered'
+			order by at desc, key desc limit 20`,
 	} {
 		rows, err := b.Pool.Query(context.Background(), `explain (analyze, buffers, timing off, summary off) `+sql, b.Workspace, flow)
 		b.Must(err)
@@ -107,12 +111,12 @@ func TestReportsAreFoundByIndex(t *testing.T) {
 	}
 }
 
-// A refusal names the event that asked, also when the profile was checked first.
+// A refusal names its event, also if the profile was checked first.
 func TestARefusalNamesItsEvent(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(strings.NewReplacer(`"triggers"`, `"audience_id":"$audience","triggers"`, `"event":"go"`,
 		`"event":"go","condition":"profile.country == 'DE'"`).Replace(flowstest.HourAfter("go")))
-	for profile, id := range map[string]string{"c1": "", "nobody": "e1"} {
+	for profile, id := range map[string]string{"c1": "", "missing": "e1"} {
 		r := b.RecordEvent(profile, "go", flowstest.WithID(id), flowstest.At(noon))
 		for range execution.MaxLookups {
 			b.Exec(b.Pool, `update enrollments set resume_at = now() where status = 'active'`)
@@ -132,11 +136,12 @@ func TestARefusalNamesItsEvent(t *testing.T) {
 	}
 }
 
-// A key with white space around it is nobody's, from wherever it comes.
+// A key with white space around it names no profile, in any input.
 func TestKeysWithSpaceAroundThem(t *testing.T) {
 	b := setup(t, 0)
 	b.Exec(b.Shop, `insert into customers (id) values ('ok'), (' c1'), ('c2 '), ('   '), (E'c3\t')`)
-	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1H"},{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"end","nodes":{"end":{"type":"exit"}}}`)
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1H"},{"type":"event","event":"go"}],
+		"recurrence":{"policy":"once"},"start":"end","nodes":{"end":{"type":"exit"}}}`)
 	if n := b.PollFlow(flow); n != 1 {
 		t.Errorf("%d are enrolled", n)
 	}
@@ -155,17 +160,20 @@ func TestKeysWithSpaceAroundThem(t *testing.T) {
 	}
 }
 
-// That the zone of a profile is none is said in its history, with the one that
-// is used instead; that it has none is not.
+// An unknown zone of a profile is recorded in its history, with the zone that is used
+// instead; a missing one is not.
 func TestAnUnknownZoneIsAnError(t *testing.T) {
 	b := setup(t, 3)
 	b.Exec(b.Shop, `update customers set zone = 'Mars/Olympus' where id = 'c1'`)
 	b.Exec(b.Shop, `update customers set zone = null where id = 'c3'`)
-	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"nine","nodes":{
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"nine",
+		"nodes":{
 		"nine":{"type":"wait_until","time":"09:00","zone":"Europe/Kyiv","zone_column":"zone","next":"past"},
 		"past":{"type":"wait_until","date_column":"renews_on","zone_column":"zone","next":"end"},"end":{"type":"exit"}}}`)
 	b.Exec(b.Shop, `update customers set renews_on = '2020-01-01'`)
-	for profile, want := range map[string]string{"c1": "enrolled@ checked@ zone_unknown@nine resumed@nine zone_unknown@past resumed@past completed@end", "c2": "enrolled@ checked@ resumed@nine resumed@past completed@end", "c3": "enrolled@ checked@ resumed@nine resumed@past completed@end"} {
+	for profile, want := range map[string]string{"c1": "enrolled@ checked@ zone_unknown@nine resumed@nine zone_unknown@past resumed@past " +
+		"completed@end", "c2": "enrolled@ checked@ resumed@nine resumed@past completed@end",
+		"c3": "enrolled@ checked@ resumed@nine resumed@past completed@end"} {
 		b.RecordEvent(profile, "go")
 		b.Settle()
 		e := b.Enrollment(flow, profile)

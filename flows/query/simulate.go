@@ -12,17 +12,17 @@ import (
 	"lemma/flows/intake"
 )
 
-// Simulation is a journey that is only thought through: one real profile, and
-// what is assumed to happen to it.
+// Simulation is an enrollment without effects: one real profile, and the events that are
+// assumed.
 type Simulation struct {
 	ProfileKey string
-	// What enrolls: event, audience or direct; empty: what Trigger says, and if it says nothing
-	// the audience, where a version has no other triggers.
+	// What enrolls: event, audience or direct. Empty: the kind of Trigger, or without one
+	// the audience, if a version has no other triggers.
 	Source   string
 	Trigger  intake.Event   // Name empty: no event
-	At       time.Time      // when it enrolls; zero: now
-	Events   []intake.Event // that come later, by OccurredAt
-	Webhooks map[string]int // node -> status that it is answered with, 200 to 599, or 0: given up; absent: 200
+	At       time.Time      // time of the enrollment; zero: now
+	Events   []intake.Event // later events, by OccurredAt
+	Webhooks map[string]int // node -> status of the answer, 200 to 599, or 0: given up; absent: 200
 }
 
 // Simulate evaluates a version, draft or not, for one profile: see
@@ -47,7 +47,7 @@ func (r *Reader) Simulate(ctx context.Context, ws, flow uuid.UUID, version int, 
 	return made, nil
 }
 
-// script checks what is asked, all at once.
+// script checks the input, all at once.
 func (in Simulation) script(r *execution.Route) (execution.Script, error) {
 	now := time.Now()
 	begin := in.At
@@ -59,7 +59,7 @@ func (in Simulation) script(r *execution.Route) (execution.Script, error) {
 	var fields []lemma.Field
 	if s.Begin.Before(intake.EarliestTime) || s.Begin.After(now.Add(execution.MaxSimulated)) {
 		fields = append(fields,
-			lemma.Field{Pointer: "/at", Code: "out_of_range", Detail: "the time is before 2000 or more than three years ahead"})
+			lemma.Field{Pointer: "/at", Code: "out_of_range", Detail: "must be between 2000 and three years ahead"})
 	}
 	fields = append(fields, in.readTrigger(r, &s)...)
 	fields = append(fields, in.readLater(&s)...)

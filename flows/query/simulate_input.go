@@ -15,9 +15,9 @@ import (
 	"lemma/flows/intake"
 )
 
-// What a simulation is asked with, checked all at once.
+// The input of a simulation is checked all at once.
 
-// maxSimulatedEvents bounds what is to happen in a simulation.
+// maxSimulatedEvents bounds the later events of a simulation.
 const maxSimulatedEvents = 100
 
 // enrolls is the kind of trigger that enrolls.
@@ -34,28 +34,28 @@ func (in Simulation) enrolls(r *execution.Route) string {
 	return enrollment.FromAudience
 }
 
-// hasMore reports whether the trigger has what only events and requests have.
+// hasMore reports whether the trigger has fields that only events and requests have.
 func (in Simulation) hasMore() bool {
 	return in.Trigger.ID != "" || len(in.Trigger.Properties) > 0 || !in.Trigger.OccurredAt.IsZero()
 }
 
-// misfits are what a trigger of its source does not have.
+// misfits are the fields that a trigger of its source does not have.
 func (in Simulation) misfits(source string) (fields []lemma.Field) {
 	switch {
 	case source != enrollment.FromEvent && source != enrollment.FromAudience && source != enrollment.FromDirect:
 		fields = append(fields,
-			lemma.Field{Pointer: "/trigger/type", Code: "not_allowed", Detail: "what enrolls is an event, audience or direct"})
+			lemma.Field{Pointer: "/trigger/type", Code: "not_allowed", Detail: "must be event, audience or direct"})
 	case source != enrollment.FromEvent && in.Trigger.Name != "":
 		fields = append(fields,
-			lemma.Field{Pointer: "/trigger/event", Code: "not_allowed", Detail: "only a trigger of the type event has one"})
+			lemma.Field{Pointer: "/trigger/event", Code: "not_allowed", Detail: "only a trigger of type event has it"})
 	case source == enrollment.FromAudience && in.hasMore():
 		fields = append(fields,
-			lemma.Field{Pointer: "/trigger", Code: "not_allowed", Detail: "a profile of the audience has no properties, id or time"})
+			lemma.Field{Pointer: "/trigger", Code: "not_allowed", Detail: "a trigger of type audience has no properties, id or time"})
 	}
 	return fields
 }
 
-// readTrigger checks what enrolls, as if it came now. Its own time may be any.
+// readTrigger checks the trigger, as if it were recorded now. Its own time may be any.
 func (in Simulation) readTrigger(r *execution.Route, s *execution.Script) []lemma.Field {
 	if fields := in.misfits(s.Source); fields != nil {
 		return fields
@@ -80,7 +80,7 @@ func (in Simulation) readTrigger(r *execution.Route, s *execution.Script) []lemm
 		at = s.Begin
 	} else if at.Before(intake.EarliestTime) || at.After(s.Begin.Add(intake.LatestAhead)) {
 		fields = append(fields, lemma.Field{Pointer: "/trigger/occurred_at", Code: "out_of_range",
-			Detail: "the time is before 2000, or more than a day after the enrollment"})
+			Detail: "must be between 2000 and a day after the enrollment"})
 	}
 	if o != nil {
 		s.Trigger = happening(o, at)
@@ -88,13 +88,13 @@ func (in Simulation) readTrigger(r *execution.Route, s *execution.Script) []lemm
 	return fields
 }
 
-// happening is an occurrence at another time.
+// happening is a trigger at another time.
 func happening(o *intake.Trigger, at time.Time) execution.Happening {
 	o.At = at.UTC().Truncate(time.Microsecond)
 	return execution.Happening{Key: o.Key, Name: o.Name, At: o.At, Data: o.Data()}
 }
 
-// readLater checks what is to come.
+// readLater checks the later events.
 func (in Simulation) readLater(s *execution.Script) (fields []lemma.Field) {
 	if len(in.Events) > maxSimulatedEvents {
 		return []lemma.Field{{Pointer: "/events", Code: "too_many",
@@ -102,7 +102,7 @@ func (in Simulation) readLater(s *execution.Script) (fields []lemma.Field) {
 	}
 	for i, e := range in.Events {
 		pointer, at := "/events/"+strconv.Itoa(i), e.OccurredAt
-		e.ProfileKey, e.OccurredAt = "anybody", time.Time{}
+		e.ProfileKey, e.OccurredAt = "profile", time.Time{}
 		o, err := e.Check()
 		fields = append(fields, below(pointer, err)...)
 		switch {
@@ -110,7 +110,7 @@ func (in Simulation) readLater(s *execution.Script) (fields []lemma.Field) {
 			fields = append(fields, lemma.Field{Pointer: pointer + "/occurred_at", Code: "required", Detail: "give the time of the event"})
 		case at.Before(s.Begin):
 			fields = append(fields,
-				lemma.Field{Pointer: pointer + "/occurred_at", Code: "out_of_range", Detail: "it is before the enrollment"})
+				lemma.Field{Pointer: pointer + "/occurred_at", Code: "out_of_range", Detail: "must not be before the enrollment"})
 		case o != nil:
 			s.Later = append(s.Later, happening(o, at))
 		}
@@ -119,7 +119,7 @@ func (in Simulation) readLater(s *execution.Script) (fields []lemma.Field) {
 	return fields
 }
 
-// below are the fields of an error, under a pointer.
+// below are the fields of an error, with their pointers below another.
 func below(pointer string, err error) []lemma.Field {
 	var e *lemma.Error
 	if !errors.As(err, &e) {
@@ -139,7 +139,7 @@ func wrongAnswers(r *execution.Route, answers map[string]int) (fields []lemma.Fi
 			fields = append(fields, lemma.Field{Pointer: at, Code: "unknown_node", Detail: "the version has no webhook node of this name"})
 		}
 		if status != 0 && (status < 200 || status > 599) {
-			fields = append(fields, lemma.Field{Pointer: at, Code: "out_of_range", Detail: "a status is 200 to 599, or 0 for given up"})
+			fields = append(fields, lemma.Field{Pointer: at, Code: "out_of_range", Detail: "must be 200 to 599, or 0 for given up"})
 		}
 	}
 	slices.SortStableFunc(fields, func(a, b lemma.Field) int { return strings.Compare(a.Pointer, b.Pointer) })

@@ -22,7 +22,7 @@ import (
 
 var noon = time.Date(2026, 3, 27, 12, 0, 0, 0, time.UTC)
 
-// brief is a path in short: when, since the beginning, what, where, and whither.
+// brief is a path in short: time since the beginning, event, node and next node.
 func brief(s execution.Simulated) []string {
 	var all []string
 	for _, p := range s.Path {
@@ -48,23 +48,26 @@ func (b *bundle) simulate(flow uuid.UUID, version int, s query.Simulation) execu
 	return made
 }
 
-const grand = `{"audience_id":"$audience","triggers":[{"type":"event","event":"signed_up","condition":"trigger.properties.plan == 'pro'"}],"recurrence":{"policy":"once"},
+const grand = `{"audience_id":"$audience","triggers":[{"type":"event","event":"signed_up","condition":"trigger.properties.plan == 'pro'"}],
+	"recurrence":{"policy":"once"},
 	"exit_on":[{"event":"left"},{"event":"bought","condition":"event.properties.total > 100.0","goal":true}],
 	"start":"hello","nodes":{
 	"hello":{$send,"next":"pause"},
 	"pause":{"type":"delay","for":"P1D","next":"morning"},
 	"morning":{"type":"wait_until","time":"09:00","zone_column":"zone","next":"reply"},
-	"reply":{"type":"wait_for_event","event":"clicked","condition":"event.properties.link == 'pay'","timeout":"P2D","next":"country","on_timeout":"bought"},
-	"bought":{"type":"branch","cases":[{"sql":"select customer_id from orders join people on profile_key = customer_id and at > enrolled_at","next":"end"},
+	"reply":{"type":"wait_for_event","event":"clicked","condition":"event.properties.link == 'pay'",
+		"timeout":"P2D","next":"country","on_timeout":"bought"},
+	"bought":{"type":"branch","cases":[{"sql":"select customer_id from orders join people on profile_key = customer_id and at > enrolled_at",
+		"next":"end"},
 		{"if":"events.clicked.times > 1","next":"end"}],"else":"country"},
-	"country":{"type":"branch","cases":[{"if":"profile.country == 'DE'","next":"tell"}],"else":"end"},
-	"tell":{"type":"webhook","endpoint_id":"$endpoint","next":"nudge","on_status":{"410":"end"},"on_error":"lost"},
+	"country":{"type":"branch","cases":[{"if":"profile.country == 'DE'","next":"notify"}],"else":"end"},
+	"notify":{"type":"webhook","endpoint_id":"$endpoint","next":"nudge","on_status":{"410":"end"},"on_error":"lost"},
 	"nudge":{$send,"next":"end"},
 	"lost":{"type":"exit"},
 	"end":{"type":"exit","goal":true}}}`
 
-// A simulation executes the real profile through the real graph, and time jumps
-// from wait to wait: also over the change to summer time.
+// A simulation executes the real profile through the real graph, and time advances from
+// wait to wait, also over the change to summer time.
 func TestSimulate(t *testing.T) {
 	b := setup(t, 4)
 	text := strings.ReplaceAll(grand, "$endpoint", b.Endpoint())
@@ -78,42 +81,45 @@ func TestSimulate(t *testing.T) {
 		"24h0m0s resumed@pause -> morning",
 		"24h0m0s waiting@morning until 43h0m0s", "43h0m0s resumed@morning -> reply", "43h0m0s waiting@reply until 91h0m0s"}
 	for name, c := range map[string]struct {
-		who  string
-		s    query.Simulation
-		want []string
+		profile string
+		s       query.Simulation
+		want    []string
 	}{
 		"nothing happens": {"c2", query.Simulation{}, append(slices.Clone(begin), "91h0m0s timed_out@reply -> bought",
-			"91h0m0s branched@bought -> country", "91h0m0s branched@country -> tell",
-			"91h0m0s webhook@tell", "91h0m0s answered@tell -> nudge", "91h0m0s sent@nudge -> end", "91h0m0s completed@end", "completed goal")},
-		"she clicks, and is of another country": {"c1", query.Simulation{Events: []intake.Event{event("clicked", 90*time.Hour,
+			"91h0m0s branched@bought -> country", "91h0m0s branched@country -> notify",
+			"91h0m0s webhook@notify", "91h0m0s answered@notify -> nudge", "91h0m0s sent@nudge -> end", "91h0m0s completed@end", "completed goal")},
+		"it clicks, and is of another country": {"c1", query.Simulation{Events: []intake.Event{event("clicked", 90*time.Hour,
 			`{"link":"pay"}`), event("clicked", 60*time.Hour, `{"link":"pay"}`), event("clicked", 44*time.Hour, `{"link":"home"}`)}},
 			append(slices.Clone(begin), "60h0m0s resumed@reply -> country", "60h0m0s branched@country -> end", "60h0m0s completed@end",
 				"completed goal")},
-		"clicks count that nobody waited for": {"c2",
+		"clicks count without a wait": {"c2",
 			query.Simulation{Events: []intake.Event{event("clicked", time.Hour, `{}`), event("clicked", 2*time.Hour, `{}`)}},
 			append(slices.Clone(begin), "91h0m0s timed_out@reply -> bought", "91h0m0s branched@bought -> end", "91h0m0s completed@end",
 				"completed goal")},
-		"she buys little, then much": {"c2", query.Simulation{Events: []intake.Event{event("bought", time.Hour, `{"total":100}`),
+		"it buys little, then much": {"c2", query.Simulation{Events: []intake.Event{event("bought", time.Hour, `{"total":100}`),
 			event("bought", 30*time.Hour, `{"total":101}`)}},
 			append(slices.Clone(begin[:6]), "30h0m0s exited@morning", "exited goal")},
-		"she leaves at once": {"c2", query.Simulation{Events: []intake.Event{event("left", 0, ``)}},
+		"it leaves at once": {"c2", query.Simulation{Events: []intake.Event{event("left", 0, ``)}},
 			append(slices.Clone(begin[:4]), "0s exited@pause", "exited condition")},
-		"the endpoint is gone": {"c2", query.Simulation{Webhooks: map[string]int{"tell": 410}},
+		"the endpoint is gone": {"c2", query.Simulation{Webhooks: map[string]int{"notify": 410}},
 			append(slices.Clone(begin), "91h0m0s timed_out@reply -> bought", "91h0m0s branched@bought -> country",
-				"91h0m0s branched@country -> tell", "91h0m0s webhook@tell", "91h0m0s answered@tell -> end", "91h0m0s completed@end", "completed goal")},
-		"the endpoint never answers": {"c2", query.Simulation{Webhooks: map[string]int{"tell": 0}},
+				"91h0m0s branched@country -> notify", "91h0m0s webhook@notify", "91h0m0s answered@notify -> end", "91h0m0s completed@end",
+				"completed goal")},
+		"the endpoint never answers": {"c2", query.Simulation{Webhooks: map[string]int{"notify": 0}},
 			append(slices.Clone(begin), "91h0m0s timed_out@reply -> bought", "91h0m0s branched@bought -> country",
-				"91h0m0s branched@country -> tell", "91h0m0s webhook@tell", "91h0m0s answered@tell -> lost", "91h0m0s completed@lost", "completed")},
-		"a stranger": {"nobody", query.Simulation{}, []string{"0s enrolled@", "0s refused@", "refused no_profile"}},
+				"91h0m0s branched@country -> notify", "91h0m0s webhook@notify", "91h0m0s answered@notify -> lost", "91h0m0s completed@lost",
+				"completed")},
+		"an unknown profile": {"missing", query.Simulation{}, []string{"0s enrolled@", "0s refused@", "refused no_profile"}},
 		"of another plan": {"c2", query.Simulation{Trigger: intake.Event{Name: "signed_up",
 			Properties: json.RawMessage(`{"plan":"free"}`)}}, []string{"refused filtered"}},
-		"of no plan":        {"c2", query.Simulation{Trigger: intake.Event{Name: "signed_up"}}, []string{"refused condition_error"}},
-		"of another event":  {"c2", query.Simulation{Trigger: intake.Event{Name: "signed_down"}}, []string{"refused no_trigger"}},
-		"directly enrolled": {"c2", query.Simulation{Trigger: intake.Event{Properties: json.RawMessage(`{"a":1}`)}, Events: []intake.Event{event("left", time.Hour, ``)}}, append(slices.Clone(begin[:4]), "1h0m0s exited@pause", "exited condition")},
+		"of no plan":       {"c2", query.Simulation{Trigger: intake.Event{Name: "signed_up"}}, []string{"refused condition_error"}},
+		"of another event": {"c2", query.Simulation{Trigger: intake.Event{Name: "signed_down"}}, []string{"refused no_trigger"}},
+		"directly enrolled": {"c2", query.Simulation{Trigger: intake.Event{Properties: json.RawMessage(`{"a":1}`)},
+			Events: []intake.Event{event("left", time.Hour, ``)}}, append(slices.Clone(begin[:4]), "1h0m0s exited@pause", "exited condition")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := c.s
-			if s.ProfileKey = c.who; s.Trigger.Name == "" && s.Trigger.Properties == nil {
+			if s.ProfileKey = c.profile; s.Trigger.Name == "" && s.Trigger.Properties == nil {
 				s.Trigger = pro
 			}
 			if d := cmp.Diff(c.want, brief(b.simulate(flow, 0, s))); d != "" {
@@ -124,21 +130,24 @@ func TestSimulate(t *testing.T) {
 	b.Exec(b.Shop, `insert into orders values ('c4', '2026-03-28T00:00:00Z')`)
 	if got := brief(b.simulate(flow, 1, query.Simulation{ProfileKey: "c4", Trigger: pro})); !slices.Contains(got,
 		"91h0m0s branched@bought -> end") {
-		t.Errorf("the source was not asked: %v", got)
+		t.Errorf("the source was not queried: %v", got)
 	}
 	if d := cmp.Diff(before, b.RowCounts()); d != "" {
-		t.Errorf("a simulation leaves traces: %s", d)
+		t.Errorf("a simulation writes rows: %s", d)
 	}
 }
 
-// What the profile has done is checked anew behind every wait.
+// The profile's events are read again after every wait.
 func TestSimulatedEventsAreOfTheirTime(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(`{"triggers":[],"recurrence":{"policy":"once"},"start":"now","nodes":{
-		"now":{"type":"branch","cases":[{"if":"events.bought.times > 0","next":"end"}],"else":"wait"},"wait":{"type":"delay","for":"PT2H","next":"then"},
-		"then":{"type":"branch","cases":[{"if":"events.bought.times == 1 && events.bought.last.total > 1.0 && events.bought.last_at == events.bought.first_at","next":"end"}],"else":"lost"},
+		"now":{"type":"branch","cases":[{"if":"events.bought.times > 0","next":"end"}],"else":"wait"},
+			"wait":{"type":"delay","for":"PT2H","next":"then"},
+		"then":{"type":"branch","cases":[{"if":"events.bought.times == 1 && events.bought.last.total > 1.0 ` +
+		`&& events.bought.last_at == events.bought.first_at",
+			"next":"end"}],"else":"lost"},
 		"lost":{"type":"exit"},"end":{"type":"exit"}}}`)
-	got := brief(b.simulate(flow, 0, query.Simulation{ProfileKey: "anybody", Events: []intake.Event{
+	got := brief(b.simulate(flow, 0, query.Simulation{ProfileKey: "any", Events: []intake.Event{
 		{Name: "bought", OccurredAt: noon.Add(time.Hour), Properties: json.RawMessage(`{"total":2}`)}, {Name: "bought",
 			OccurredAt: noon.Add(3 * time.Hour)}}}))
 	want := []string{"0s enrolled@", "0s checked@ -> now", "0s branched@now -> wait", "0s waiting@wait until 2h0m0s",
@@ -149,21 +158,22 @@ func TestSimulatedEventsAreOfTheirTime(t *testing.T) {
 	}
 }
 
-// The messages are those that would be sent, word by word; whoever cannot be
-// written to gets none, and that is said.
+// The messages are those that would be sent, byte by byte; a profile that cannot be sent
+// to gets none, with the reason.
 func TestSimulatedMessages(t *testing.T) {
 	b := setup(t, 4)
-	b.Exec(b.Shop, `update customers set name = '<Ann>' where id = 'c1'; update customers set email = null where id = 'c2'; update customers set opted_out = true where id = 'c3'`)
+	b.Exec(b.Shop, `update customers set name = '<Ann>' where id = 'c1'; update customers set email = null where id = 'c2'; update customers
+		set opted_out = true where id = 'c3'`)
 	tpl, err := b.Deps.Templates.Create(context.Background(), b.Workspace,
 		flowstest.NewTemplate(`<p>{{ name }} {{ trigger.properties.plan }} {{ trigger.name }}</p>`))
 	b.Must(err)
 	text := strings.ReplaceAll(string(b.Definition(flowstest.Welcome)), lemma.FormatID(lemma.PrefixTemplate, b.Template),
 		lemma.FormatID(lemma.PrefixTemplate, tpl.ID))
 	flow := b.Live(text)
-	message := func(who string) *execution.SimulatedMessage {
+	message := func(profile string) *execution.SimulatedMessage {
 		t.Helper()
 		s := b.simulate(flow, 0,
-			query.Simulation{ProfileKey: who, Trigger: intake.Event{Name: "signed_up", Properties: json.RawMessage(`{"plan":"pro"}`)}})
+			query.Simulation{ProfileKey: profile, Trigger: intake.Event{Name: "signed_up", Properties: json.RawMessage(`{"plan":"pro"}`)}})
 		i := slices.IndexFunc(s.Path, func(p execution.SimulatedStep) bool { return p.Node == "hello" })
 		return s.Path[i].Message
 	}
@@ -190,7 +200,8 @@ func TestSimulatedMessagesAreBounded(t *testing.T) {
 	for i := range sends {
 		fmt.Fprintf(&nodes, `"n%d":{$send,"next":"n%d"},`, i, i+1)
 	}
-	text := string(b.Definition(fmt.Sprintf(`{"audience_id":"$audience","triggers":[],"recurrence":{"policy":"once"},"start":"n0","nodes":{%s"n%d":{"type":"exit"}}}`, &nodes, sends)))
+	text := string(b.Definition(fmt.Sprintf(`{"audience_id":"$audience","triggers":[],"recurrence":{"policy":"once"},"start":"n0",
+		"nodes":{%s"n%d":{"type":"exit"}}}`, &nodes, sends)))
 	flow := b.Live(strings.ReplaceAll(text, lemma.FormatID(lemma.PrefixTemplate, b.Template), lemma.FormatID(lemma.PrefixTemplate, tpl.ID)))
 	size, shown, hidden := 0, 0, 0
 	for _, p := range b.simulate(flow, 0, query.Simulation{ProfileKey: "c1"}).Path {
@@ -207,12 +218,14 @@ func TestSimulatedMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// What would be posted is what is posted, but for the enrollment's id.
+// A simulated webhook message is the real one, except for the enrollment's id.
 func TestSimulatedWebhooks(t *testing.T) {
 	b := setup(t, 1)
 	endpoint := b.Endpoint()
-	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"hello","nodes":{
-		"hello":{$send,"next":"tell"},"tell":{"type":"webhook","endpoint_id":"` + endpoint + `","columns":["country"],"data":{"list":"vip"},"next":"again"},
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"hello",
+		"nodes":{
+		"hello":{$send,"next":"notify"},"notify":{"type":"webhook","endpoint_id":"` + endpoint +
+		`","columns":["country"],"data":{"list":"vip"},"next":"again"},
 		"again":{"type":"webhook","endpoint_id":"` + endpoint + `","data":{"list":"all"},"next":"end"},"end":{"type":"exit"}}}`)
 	var bodies []any
 	for _, step := range b.simulate(flow, 0,
@@ -230,14 +243,14 @@ func TestSimulatedWebhooks(t *testing.T) {
 			[]any{body["type"], data["node"], data["profile_key"], data["profile"], data["data"], trigger["properties"]})
 	}
 	want := []any{
-		[]any{"flow.webhook", "tell", "c1", map[string]any{"country": "US"}, map[string]any{"list": "vip"}, map[string]any{"plan": "pro"}},
+		[]any{"flow.webhook", "notify", "c1", map[string]any{"country": "US"}, map[string]any{"list": "vip"}, map[string]any{"plan": "pro"}},
 		[]any{"flow.webhook", "again", "c1", nil, map[string]any{"list": "all"}, map[string]any{"plan": "pro"}}}
 	if d := cmp.Diff(want, bodies); d != "" {
 		t.Error(d)
 	}
 }
 
-// A draft is simulated as it is; one with faults answers them all.
+// A draft can be simulated; one with faults returns them all.
 func TestSimulateADraft(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
@@ -255,20 +268,21 @@ func TestSimulateADraft(t *testing.T) {
 	}
 }
 
-// What is asked wrongly is answered with pointers, all at once.
+// Invalid input is answered with pointers, all at once.
 func TestSimulateBadInput(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(strings.ReplaceAll(grand, "$endpoint", b.Endpoint()))
 	for want, s := range map[string]query.Simulation{
 		"/profile_key invalid_key": {},
 		"/at out_of_range":         {ProfileKey: "c1", At: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)},
-		"/trigger/properties properties_invalid, /events/1/event event_invalid, /events/1/occurred_at out_of_range, /events/2/occurred_at required": {ProfileKey: "c1", At: noon,
+		"/trigger/properties properties_invalid, /events/1/event event_invalid, /events/1/occurred_at out_of_range, /events/2/occurred_at " +
+			"required": {ProfileKey: "c1", At: noon,
 			Trigger: intake.Event{Properties: json.RawMessage(`[]`)}, Events: []intake.Event{{Name: "ok", OccurredAt: noon},
 				{OccurredAt: noon.Add(-time.Second)}, {Name: "when"}}},
 		"/trigger/occurred_at out_of_range": {ProfileKey: "c1", At: noon, Trigger: intake.Event{OccurredAt: noon.Add(25 * time.Hour)}},
-		"/webhooks/a~1b unknown_node, /webhooks/hello unknown_node, /webhooks/tell out_of_range": {ProfileKey: "c1",
-			Webhooks: map[string]int{"a/b": 200, "hello": 200, "tell": 199}},
-		"/trigger/type unknown":        {ProfileKey: "c1", Source: "friend"},
+		"/webhooks/a~1b unknown_node, /webhooks/hello unknown_node, /webhooks/notify out_of_range": {ProfileKey: "c1",
+			Webhooks: map[string]int{"a/b": 200, "hello": 200, "notify": 199}},
+		"/trigger/type not_allowed":    {ProfileKey: "c1", Source: "friend"},
 		"/trigger/event event_invalid": {ProfileKey: "c1", Source: enrollment.FromEvent},
 		"/trigger/event not_allowed":   {ProfileKey: "c1", Source: enrollment.FromDirect, Trigger: intake.Event{Name: "signed_up"}},
 		"/trigger not_allowed":         {ProfileKey: "c1", Source: enrollment.FromAudience, Trigger: intake.Event{ID: "x"}},
@@ -286,19 +300,20 @@ func TestSimulateBadInput(t *testing.T) {
 	}
 }
 
-// A journey longer than a simulation goes is left waiting.
+// An enrollment that takes longer than a simulation covers is left waiting.
 func TestSimulateIsBounded(t *testing.T) {
 	b := setup(t, 1)
-	nodes := `"n0":{"type":"delay","for":"P400D","next":"n1"},"n1":{"type":"delay","for":"P400D","next":"n2"},"n2":{"type":"delay","for":"P400D","next":"end"},"end":{"type":"exit"}`
+	nodes := `"n0":{"type":"delay","for":"P400D","next":"n1"},"n1":{"type":"delay","for":"P400D","next":"n2"},
+		"n2":{"type":"delay","for":"P400D","next":"end"},"end":{"type":"exit"}`
 	flow := b.Live(`{"triggers":[],"recurrence":{"policy":"once"},"start":"n0","nodes":{` + nodes + `}}`)
-	got := b.simulate(flow, 0, query.Simulation{ProfileKey: "anybody"})
+	got := b.simulate(flow, 0, query.Simulation{ProfileKey: "any"})
 	if got.Status != "waiting" || !got.Enrolled || got.Path[len(got.Path)-1].Node != "n2" {
 		t.Fatalf("%v", brief(got))
 	}
 }
 
-// A poll of the audience lets in whom its condition lets in, and refuses the
-// others before a journey begins, as the engine does.
+// A poll of the audience admits profiles by its condition, and refuses the others before
+// an enrollment exists, as the engine does.
 func TestSimulateAnAudience(t *testing.T) {
 	b := setup(t, 2)
 	flow := b.Live(flowstest.Polled("once", "profile.country == 'DE'"))
@@ -308,13 +323,13 @@ func TestSimulateAnAudience(t *testing.T) {
 		s    query.Simulation
 		want []string
 	}{
-		"whom the condition lets in": {query.Simulation{ProfileKey: "c2"}, in},
-		"whom it does not":           {query.Simulation{ProfileKey: "c1"}, []string{"refused filtered"}},
-		"who is not in the audience": {query.Simulation{ProfileKey: "nobody"}, []string{"refused no_profile"}},
+		"a profile that the condition admits": {query.Simulation{ProfileKey: "c2"}, in},
+		"a profile that it excludes":          {query.Simulation{ProfileKey: "c1"}, []string{"refused filtered"}},
+		"a profile outside of the audience":   {query.Simulation{ProfileKey: "missing"}, []string{"refused no_profile"}},
 		"by name": {query.Simulation{ProfileKey: "c1", Source: enrollment.FromAudience},
 			[]string{"refused filtered"}},
-		"who asks directly is let in": {query.Simulation{ProfileKey: "c1", Source: enrollment.FromDirect}, in},
-		"and so is who says more": {query.Simulation{ProfileKey: "c1", Trigger: intake.Event{Properties: json.RawMessage(`{}`)}},
+		"a direct request is admitted": {query.Simulation{ProfileKey: "c1", Source: enrollment.FromDirect}, in},
+		"and so is one with properties": {query.Simulation{ProfileKey: "c1", Trigger: intake.Event{Properties: json.RawMessage(`{}`)}},
 			in},
 		"an event that is not a trigger": {query.Simulation{ProfileKey: "c2", Trigger: intake.Event{Name: "signed_up"}},
 			[]string{"refused no_trigger"}},
@@ -326,7 +341,7 @@ func TestSimulateAnAudience(t *testing.T) {
 	b.PollOne()
 	b.Settle()
 	if len(b.Enrollments(flow, "c1")) != 0 || len(b.Enrollments(flow, "c2")) != 1 {
-		t.Error("the engine is of another mind")
+		t.Error("the engine decides differently")
 	}
 	both := b.Live(strings.Replace(flowstest.Polled("once", "trigger.name == 'x'"), `"triggers":[`,
 		`"triggers":[{"type":"event","event":"signed_up"},`, 1))
@@ -339,6 +354,6 @@ func TestSimulateAnAudience(t *testing.T) {
 	}
 	if got := brief(b.simulate(b.Live(flowstest.Welcome), 0,
 		query.Simulation{ProfileKey: "c1", Source: enrollment.FromAudience})); got[0] != "refused no_trigger" {
-		t.Errorf("of a flow that does not look: %v", got)
+		t.Errorf("of a flow that does not poll: %v", got)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// UsersOf answers the names of flows whose published versions name something,
-// by its id, at most so many.
+// UsersOf returns the names of flows whose published versions name a resource by its id,
+// at most so many.
 func (r *Reader) UsersOf(ctx context.Context, ws, id uuid.UUID, most int) ([]string, error) {
 	rows, _ := r.pool.Query(ctx, `
 		select distinct f.name from flow_uses u join flows f on f.workspace_id = u.workspace_id and f.id = u.flow_id

@@ -1,6 +1,7 @@
 package query_test
 
 import (
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,7 +12,7 @@ import (
 	"lemma/webhooks"
 )
 
-// stepOf is the only step of a person's history with an event.
+// stepOf is the only step of an enrollment with an event.
 func (b *bundle) stepOf(e query.Enrollment, event string) query.Step {
 	b.T.Helper()
 	_, all, err := b.Steps(bg, b.Workspace, e.ID)
@@ -25,8 +26,8 @@ func (b *bundle) stepOf(e query.Enrollment, event string) query.Step {
 	return query.Step{}
 }
 
-// While an endpoint fails, the history of whoever waits for it says so, and so
-// does the explanation.
+// While an endpoint fails, the history of a waiting enrollment shows it, and so does the
+// explanation.
 func TestAFailingEndpointIsSeen(t *testing.T) {
 	b := setup(t, 1)
 	var status atomic.Int32
@@ -34,43 +35,48 @@ func TestAFailingEndpointIsSeen(t *testing.T) {
 	b.RecordEvent("c1", "go")
 	b.Settle()
 	e := b.Enrollment(flow, "c1")
-	id := enrollment.NodeKey(e.ID, "tell")
+	id := enrollment.NodeKey(e.ID, "notify")
 	if m := b.stepOf(e, "webhook").Message; m == nil || m.ID != id || m.Status != webhooks.Pending || m.Attempts != 0 || m.NextAt == nil {
-		t.Errorf("nobody has called yet: %+v", m)
+		t.Errorf("not called yet: %+v", m)
 	}
-	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node tell; its message is to be called at T.")
+	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node notify; its message is to be called at T.")
 
 	status.Store(500)
 	b.CallWebhooks()
 	b.Exec(b.Pool, `update outbox set due_at = now()`)
 	b.CallWebhooks()
-	if m := b.stepOf(e, "webhook").Message; m == nil || m.Status != webhooks.Pending || m.Attempts != 2 || m.StatusCode != 500 || m.Reason != "status" || m.CalledAt == nil || m.NextAt == nil || !m.NextAt.After(*m.CalledAt) {
+	if m := b.stepOf(e, "webhook").Message; m == nil || m.Status != webhooks.Pending || m.Attempts != 2 ||
+		m.StatusCode != http.StatusInternalServerError || m.Reason != "status" || m.CalledAt == nil ||
+		m.NextAt == nil || !m.NextAt.After(*m.CalledAt) {
 		t.Errorf("it fails: %+v", m)
 	}
-	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node tell; its message was called 2 times, last answered 500, next try at T.")
+	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node notify; its message was called 2 times, "+
+		"last "+
+		"answered 500, next try at T.")
 	b.Exec(b.Pool, `update outbox set status_code = null, last_error = 'timeout'`)
-	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node tell; its message was called 2 times, the last ended as timeout, next try at T.")
+	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node notify; its message was called 2 times, the "+
+		"last ended as timeout, next try at T.")
 	b.Exec(b.Pool, `update outbox set leased_by = 'x', lease_until = now() + interval '1 minute'`)
 	b.whyIs(flow, "c1",
-		"The profile is enrolled: enrolled at T in version 1, it is at the node tell; its message is being called, 2 times by now.")
+		"The profile is enrolled: enrolled at T in version 1, it is at the node notify; its message is being called, 2 times by now.")
 	b.Exec(b.Pool, `update outbox set leased_by = null, lease_until = null, due_at = now()`)
 
 	status.Store(404)
 	b.CallWebhooks()
-	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node tell; its message failed, called 3 times, last answered 404.")
+	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node notify; its message failed, called 3 times, "+
+		"last answered 404.")
 	b.Settle()
-	if m := b.stepOf(e,
-		"webhook").Message; m == nil || m.Status != webhooks.Failed || m.StatusCode != 404 || m.FinishedAt == nil || m.NextAt != nil {
-		t.Errorf("it has failed: %+v", m)
+	if m := b.stepOf(e, "webhook").Message; m == nil || m.Status != webhooks.Failed || m.StatusCode != http.StatusNotFound ||
+		m.FinishedAt == nil || m.NextAt != nil {
+		t.Errorf("the message has failed: %+v", m)
 	}
 	b.Exec(b.Pool, `delete from outbox`)
 	if m := b.stepOf(e, "webhook").Message; m == nil || m.ID != id || m.Status != "" {
-		t.Errorf("it is not kept any more: %+v", m)
+		t.Errorf("the message is still stored: %+v", m)
 	}
 }
 
-// A history says of each message what became of it, and names none where a
-// webhook was left out.
+// A history shows the outcome of each message, and no message where a webhook was skipped.
 func TestTheHistoryShowsOutcomesOfMessages(t *testing.T) {
 	b := setup(t, 2)
 	b.Exec(b.Shop, `update customers set opted_out = true where id = 'c2'`)
@@ -81,7 +87,7 @@ func TestTheHistoryShowsOutcomesOfMessages(t *testing.T) {
 	written, skipped := b.Enrollment(flow, "c1"), b.Enrollment(flow, "c2")
 	if s := b.stepOf(written,
 		"sent"); s.NotificationID == "" || s.Notification == nil || s.Notification.Status != "pending" || s.Notification.Reason != nil {
-		t.Errorf("it was only written: %+v", s)
+		t.Errorf("it was written and not sent: %+v", s)
 	}
 	b.Exec(b.Pool, `insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason)
 		select workspace_id, batch_id, ordinal, 1, 'rejected', true, 'response', 'mailbox_unknown' from notifications where batch_id is not null`)
@@ -91,7 +97,7 @@ func TestTheHistoryShowsOutcomesOfMessages(t *testing.T) {
 	}
 	if s := b.stepOf(skipped,
 		"skipped"); s.Notification == nil || s.Notification.Status != "skipped" || *s.Notification.Reason != "unsubscribed" {
-		t.Errorf("she was skipped: %+v", s)
+		t.Errorf("it was skipped: %+v", s)
 	}
 	if s := b.stepOf(written, "enrolled"); s.Notification != nil || s.Message != nil || s.NotificationID != "" {
 		t.Errorf("nothing was written here: %+v", s)
