@@ -7,8 +7,12 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // makesRoom connects until a request is answered.
@@ -128,20 +132,41 @@ func large(w http.ResponseWriter, r *http.Request) {
 }
 
 // While all connections are in use, one whose client sends requests ahead and
-// receives the responses slowly makes room, however many responses there are.
+// receives each response slowly makes room, however many there are. One whose client
+// receives at once does not.
 func TestPipelinedRequestsMakeRoom(t *testing.T) {
 	t.Parallel()
-	limits := timeLimits{slow: 2 * time.Second, write: time.Hour}
-	address, counts := listening(t, endpoint{name: "api", handler: http.HandlerFunc(large), most: 2, limits: limits})
-	eventuallyOpen(t, counts, 0)
-	for range 2 {
-		piped(t, address, func(conn net.Conn) error {
-			_, err := io.ReadFull(conn, make([]byte, 2<<10)) // a response in 0.3 s
-			return err
+	for pause, evicted := range map[time.Duration]bool{time.Second: true, time.Millisecond: false} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate(nil, endpoint{most: 1}, newConnectionMetrics(prometheus.NewRegistry()))
+			server, client := net.Pipe()
+			var all sync.WaitGroup
+			defer all.Wait()
+			defer client.Close()
+			conn := g.admit(server)
+			defer conn.Close()
+			all.Go(func() {
+				for {
+					time.Sleep(pause)
+					if _, err := client.Read(make([]byte, 100)); err != nil {
+						return
+					}
+				}
+			})
+			for range 20 {
+				g.state(conn, http.StateIdle)
+				g.state(conn, http.StateActive)
+				_, err := conn.Write(make([]byte, 100))
+				must(t, err)
+				time.Sleep(10 * time.Millisecond) // work for the next request
+			}
+			all.Go(func() { _, _ = conn.Write(make([]byte, 100)) })
+			synctest.Wait()
+			if admitted := g.admit(nil) != nil; admitted != evicted {
+				t.Errorf("responses in %s each: a new connection is admitted: %v", pause, admitted)
+			}
 		})
 	}
-	eventuallyOpen(t, counts, 2)
-	makesRoom(t, address)
 }
 
 // A client that receives nothing for a while loses its connection, although its
