@@ -21,10 +21,10 @@ func TestFaultsAreBounded(t *testing.T) {
 		return strings.Join(list, ",")
 	}
 	for what, test := range map[string]struct{ path, body string }{
-		"unknown names":      {"/v1/templates", `{` + many(60_000, `"f#":1`) + `}`},
+		"unknown names":      {"/v1/templates", `{` + many(19_000, `"f#":1`) + `}`},
 		"fewer of them":      {"/v1/templates", `{` + many(500, `"f#":1`) + `}`},
-		"names given twice":  {"/v1/templates", `{` + many(40_000, `"f#":1,"f#":1`) + `}`},
-		"items of a list":    {"/v1/api_keys", `{"name":"x","scopes":[` + many(80_000, `"s#"`) + `]}`},
+		"names given twice":  {"/v1/templates", `{` + many(9_000, `"f#":1,"f#":1`) + `}`},
+		"items of a list":    {"/v1/api_keys", `{"name":"x","scopes":[` + many(19_000, `"s#"`) + `]}`},
 		"fields of a config": {"/v1/providers", `{"name":"x","kind":"smtp","config":{"host":"h"},"rate_per_second":-1,` + many(300, `"x#":1`) + `}`},
 	} {
 		got := b.do("POST", test.path, test.body).is(422)
@@ -43,7 +43,7 @@ func TestFaultsAreBounded(t *testing.T) {
 }
 
 // Pointers are made of names: without a bound, a body of 1 MiB with one long
-// name and many values inside of it took 20 GB.
+// name and many values inside of it took 20 GB. One with many small values took 70 MB.
 func TestDecodingIsBounded(t *testing.T) {
 	deep := func(levels int, inner string) string {
 		name := strings.Repeat("x", maxMember)
@@ -54,22 +54,36 @@ func TestDecodingIsBounded(t *testing.T) {
 		fault string
 	}{
 		"a long name":            {`{"` + strings.Repeat("x", 20_000) + `":[` + strings.Repeat("1,", 10_000) + `1]}`, "name_too_long"},
-		"values":                 {deep(50, "["+strings.Repeat("1,", 200_000)+"1]"), ""},
-		"names given twice":      {deep(50, "{"+strings.Repeat(`"a":1,`, 100_000)+`"a":1}`), "repeated"},
-		"NULs":                   {deep(50, "["+strings.Repeat(`"\u0000",`, 70_000)+"1]"), "nul"},
-		"halves of characters":   {deep(50, "["+strings.Repeat(`"\ud800",`, 70_000)+"1]"), "bad_text"},
-		"names of halves, twice": {deep(50, "{"+strings.Repeat(`"\ud800":1,`, 70_000)+`"a":1}`), "bad_text"},
+		"values":                 {deep(50, "["+strings.Repeat("1,", 19_900)+"1]"), ""},
+		"too many values":        {deep(50, "["+strings.Repeat("1,", 20_000)+"1]"), "too_many_values"},
+		"small objects":          {`{"x":[` + strings.Repeat(`{"a":0},`, 130_000) + `1]}`, "too_many_values"},
+		"empty lists":            {`{"x":[` + strings.Repeat(`[],`, 340_000) + `1]}`, "too_many_values"},
+		"names given twice":      {deep(50, "{"+strings.Repeat(`"a":1,`, 19_000)+`"a":1}`), "repeated"},
+		"NULs":                   {deep(50, "["+strings.Repeat(`"\u0000",`, 19_000)+"1]"), "nul"},
+		"halves of characters":   {deep(50, "["+strings.Repeat(`"\ud800",`, 19_000)+"1]"), "bad_text"},
+		"names of halves, twice": {deep(50, "{"+strings.Repeat(`"\ud800":1,`, 19_000)+`"a":1}`), "bad_text"},
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, err := decode([]byte(test.body))
 		runtime.ReadMemStats(&after)
-		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 300 {
+		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 60 {
 			t.Errorf("%s: took %d MB", what, took)
 		}
 		p, _ := explain(cmp.Or(err, errors.New("none")))
 		if found := len(p.Errors) > 0; found != (test.fault != "") || found && p.Errors[0].Code != test.fault || len(p.Errors) > maxFaults {
 			t.Errorf("%s: %d faults, %.200v", what, len(p.Errors), p.Errors)
 		}
+	}
+}
+
+// The items of a bulk are decoded one by one, but counted together.
+func TestItemsAreBounded(t *testing.T) {
+	b := setup(t)
+	b.do("POST", "/v1/events/bulk", `{"events":[`+strings.Repeat("1,", 300_000)+`1]}`).fault(400, "", "too_many_values")
+	item := `{"profile_key":"c1","event":"x","properties":{"x":[` + strings.Repeat(`{"a":0},`, 30_000) + `1]}}`
+	got := b.do("POST", "/v1/events/bulk", `{"events":[`+item+`,{"profile_key":"c1","event":"x"}]}`).is(202)
+	if !strings.Contains(string(got.body), `"too_many_values"`) || got.json["counts"].(map[string]any)["accepted"] != 1.0 {
+		t.Errorf("%s", got.body)
 	}
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -20,16 +19,31 @@ const (
 	renders             // compiles or renders what the request names
 	previews            // so, and may wait for a data source: its slots are not those of renders
 	dryRunPreviews      // as previews, with dry_run=true alone
+	connects            // may wait for a data source, for which package audience has slots
+	gathered            // writes that flows/admission bounds: they take no slot of writes
+	requests            // any: its slot is given back when its answer has been written
+	bodies              // has a body in memory: a slot is a byte
+	decodings           // decodes a body
 	answers             // writes nothing: its slot is given back when its answer has been written
+	writes              // writes something
+	slowWrites          // so, and may wait for a data source
 )
 
 // limitsOfCosts hold for renders and for previews, each by itself. An answer to
 // a read can have several MB, which are held for as long as its caller takes to
-// receive it.
+// receive it. A write can wait for a row that others of its workspace write, and
+// has a connection to the database meanwhile.
 var (
-	limitsOfCosts = slots.Limits{Process: 16, Workspace: 4}
-	limitsOfReads = slots.Limits{Process: 128, Workspace: 32}
+	limitsOfCosts     = slots.Limits{Process: 16, Workspace: 4}
+	limitsOfReads     = slots.Limits{Process: 128, Workspace: 32}
+	limitsOfWrites    = slots.Limits{Process: 32, Workspace: 16} // and as many slowWrites
+	limitsOfBodies    = slots.Limits{Process: 128 << 20, Workspace: 32 << 20}
+	limitsOfDecodings = slots.Limits{Process: 16, Workspace: 4}
 )
+
+// smallBody is how many bytes a body counts at least. One that has no more is decoded
+// without a slot.
+const smallBody = 4 << 10
 
 // costly is an action that takes a slot while it is carried out.
 func costly(kind cost, a action) action {
@@ -37,7 +51,7 @@ func costly(kind cost, a action) action {
 	return a
 }
 
-func newSlots(m *Metrics) map[cost]*slots.Slots {
+func newSlots(m *Metrics, ofWorkspace int) map[cost]*slots.Slots {
 	of := func(l slots.Limits, doing, suffix string) *slots.Slots {
 		whose := map[string]string{"workspace": "too many requests of this workspace ", "process": "too many requests "}
 		return slots.New(l, func(limit string) error {
@@ -47,7 +61,10 @@ func newSlots(m *Metrics) map[cost]*slots.Slots {
 	}
 	const rendering = "render, validate or preview"
 	return map[cost]*slots.Slots{renders: of(limitsOfCosts, rendering, ""), previews: of(limitsOfCosts, rendering, ""),
-		answers: of(limitsOfReads, "read, or receive their answer slowly,", "_reads")}
+		requests: of(slots.Limits{Workspace: ofWorkspace}, "are in progress", "_requests"),
+		bodies:   of(limitsOfBodies, "have large bodies, or send them slowly,", "_bodies"), decodings: of(limitsOfDecodings, "have large bodies", "_decodings"),
+		answers: of(limitsOfReads, "read, or receive their answer slowly,", "_reads"), writes: of(limitsOfWrites, "write", "_writes"),
+		slowWrites: of(limitsOfWrites, "write", "_writes")}
 }
 
 // enter takes the slot that a call of this cost needs.
@@ -62,17 +79,59 @@ func (s *server) enter(ctx context.Context, kind cost, c *call) (leave func(), e
 	return taken.Enter(ctx, slots.Resource{Workspace: c.workspace()})
 }
 
-// enterRead takes the slot of a call that writes nothing. It is given back by
-// serve, once the answer has been written.
-func (s *server) enterRead(ctx context.Context, e endpoint, c *call) error {
-	if e.method != http.MethodGet && e.do.writes && !c.dryRun() {
-		return nil
-	}
-	leave, err := s.enter(ctx, answers, c)
+// enterRequest takes the slot of any call, without waiting: a request that waits has
+// a connection, too. It is given back by serve, once the answer has been written.
+func (s *server) enterRequest(c *call) error {
+	leave, err := s.slots[requests].Try(slots.Resource{Workspace: c.workspace()})
 	if err == nil {
-		trailOf(c.request.Context()).written = leave
+		c.hold(leave)
 	}
 	return err
+}
+
+// enterBody takes the memory for the body of a call, before it is read.
+func (s *server) enterBody(c *call) (leave func(), err error) {
+	length := c.request.ContentLength
+	switch {
+	case length == 0:
+		return func() {}, nil
+	case length < 0 || length > maxBody:
+		length = maxBody
+	}
+	return s.slots[bodies].EnterN(c.request.Context(), slots.Resource{Workspace: c.workspace()}, int(max(length, smallBody)))
+}
+
+// enterDecoding takes the slot for decoding the body of a call.
+func (s *server) enterDecoding(ctx context.Context, c *call) (leave func(), err error) {
+	if len(c.body) <= smallBody {
+		return func() {}, nil
+	}
+	return s.slots[decodings].Enter(ctx, slots.Resource{Workspace: c.workspace()})
+}
+
+// enterWork takes the slot of a call that writes something, or of one that writes
+// nothing. That one is given back by serve, once the answer has been written.
+func (s *server) enterWork(ctx context.Context, e endpoint, c *call) (leave func(), err error) {
+	if c.writes(e) {
+		switch e.do.cost {
+		case gathered:
+			return func() {}, nil
+		case connects, previews:
+			return s.enter(ctx, slowWrites, c)
+		}
+		return s.enter(ctx, writes, c)
+	}
+	leave, err = s.enter(ctx, answers, c)
+	if err == nil {
+		c.hold(leave)
+	}
+	return func() {}, err
+}
+
+// hold keeps a slot until the answer has been written.
+func (c *call) hold(leave func()) {
+	t := trailOf(c.request.Context())
+	t.held = append(t.held, leave)
 }
 
 // Metrics count the requests that were refused without being carried out.
@@ -81,7 +140,7 @@ type Metrics struct{ overloaded *prometheus.CounterVec }
 // NewMetrics registers them.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{overloaded: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_api_requests_refused_total",
-		Help: "Requests that were refused because too many were carried out: renders and previews by workspace and process, reads by workspace_reads and process_reads."}, []string{"limit"})}
+		Help: "Requests that were refused because too many were carried out, by limit: workspace and process for renders and previews; others have a suffix."}, []string{"limit"})}
 	r.MustRegister(m.overloaded)
 	return m
 }

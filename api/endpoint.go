@@ -113,6 +113,11 @@ func (c *call) id(prefix, what string) (uuid.UUID, error) {
 // query is the value of a query parameter, empty when it was not given.
 func (c *call) query(name string) string { return c.request.URL.Query().Get(name) }
 
+// writes reports whether a call may change something.
+func (c *call) writes(e endpoint) bool {
+	return e.method != http.MethodGet && e.do.writes && !c.dryRun()
+}
+
 func (c *call) dryRun() bool { return c.query("dry_run") == "true" }
 
 // need requires a scope beyond those of the endpoint.
@@ -162,14 +167,11 @@ type (
 )
 
 // serve is what happens to every request of /v1, in this order: the key, its
-// scopes, the contract, the Idempotency-Key, the handler, the answer.
+// scopes, the contract, the Idempotency-Key, the handler, the answer. Only a request
+// with a key waits for its body, and in a slot of its workspace.
 func (s *server) serve(e endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		defer func() { // after a panic too
-			if written := trailOf(r.Context()).written; written != nil {
-				written()
-			}
-		}()
+		defer trailOf(r.Context()).release() // after a panic too
 		s.answer(r, e).write(w)
 	}
 }
@@ -183,21 +185,28 @@ func (s *server) answer(r *http.Request, e endpoint) reply {
 		return s.fail(r, err)
 	}
 	c := &call{request: r, key: key}
-	if c.body, err = read(r, e.operation); err != nil {
+	if err := s.enterRequest(c); err != nil {
 		return s.fail(r, err)
 	}
+	forget, err := s.read(c, e.operation)
+	if err != nil {
+		return s.fail(r, err)
+	}
+	defer forget()
 	// A request that changes something is finished even if its caller hangs up,
 	// so that its outcome does not depend on when they did. One that only
 	// reads ends with its caller.
 	ctx := r.Context()
-	if e.method != http.MethodGet && e.do.writes && !c.dryRun() {
+	if c.writes(e) {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, done := context.WithTimeout(ctx, s.Timeout)
 	defer done()
-	if err := s.enterRead(ctx, e, c); err != nil {
+	leave, err := s.enterWork(ctx, e, c)
+	if err != nil {
 		return s.fail(r, err)
 	}
+	defer leave()
 	return s.once(ctx, e, c)
 }
 

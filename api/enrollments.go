@@ -250,7 +250,10 @@ func (s *server) enrollBulk(ctx context.Context, c *call, in newEnrollments) (en
 	if err != nil {
 		return enrollResults{}, err
 	}
-	all := readItems[newEnrollment]("enrollments", "NewEnrollment", in.Enrollments)
+	all, err := readItems[newEnrollment](ctx, s, c, "enrollments", "NewEnrollment", in.Enrollments)
+	if err != nil {
+		return enrollResults{}, err
+	}
 	requested := make([]intake.Enrolling, 0, len(all.sound))
 	for _, i := range all.sound {
 		requested = append(requested, all.items[i].value.enrolling(c.retry(i)))

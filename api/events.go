@@ -93,7 +93,10 @@ type recordedItem struct {
 }
 
 func (s *server) recordEvents(ctx context.Context, c *call, in newEvents) (recordedEvents, error) {
-	all := readItems[newEvent]("events", "NewEvent", in.Events)
+	all, err := readItems[newEvent](ctx, s, c, "events", "NewEvent", in.Events)
+	if err != nil {
+		return recordedEvents{}, err
+	}
 	events := make([]intake.Event, 0, len(all.sound))
 	for _, i := range all.sound {
 		events = append(events, all.items[i].value.event(c.retry(i)))

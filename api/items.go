@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -26,8 +27,18 @@ type item[T any] struct {
 }
 
 // readItems holds every item to the schema that the contract has for one
-// alone. The contract's own schema of a bulk leaves its items open.
-func readItems[T any](list, schema string, raw []json.RawMessage) items[T] {
+// alone, in a slot for decoding. The contract's own schema of a bulk leaves its items
+// open.
+func readItems[T any](ctx context.Context, s *server, c *call, list, schema string, raw []json.RawMessage) (items[T], error) {
+	leave, err := s.enterDecoding(ctx, c)
+	if err != nil {
+		return items[T]{}, err
+	}
+	defer leave()
+	return checkItems[T](list, schema, raw), nil
+}
+
+func checkItems[T any](list, schema string, raw []json.RawMessage) items[T] {
 	l := items[T]{at: "/" + list + "/", items: make([]item[T], len(raw)), sound: make([]int, 0, len(raw))}
 	each := contract.Components.Schemas[schema].Value
 	for i, text := range raw {

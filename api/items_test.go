@@ -238,7 +238,7 @@ func FuzzItems(f *testing.F) {
 		if err := (&call{body: body}).bind(&in); err != nil {
 			t.Fatalf("%q passed and cannot be read: %v", text, err)
 		}
-		lot := readItems[newEvent]("events", "NewEvent", in.Events)
+		lot := checkItems[newEvent]("events", "NewEvent", in.Events)
 		sound := 0
 		for i, one := range lot.items {
 			if len(one.faults) == 0 {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -21,7 +22,14 @@ type trail struct {
 	workspace string
 	key       string
 	replayed  bool
-	written   func() // gives back what the request holds until its answer has been written
+	held      []func() // give back what the request holds until its answer has been written
+}
+
+// release gives back what the request holds.
+func (t *trail) release() {
+	for _, leave := range t.held {
+		leave()
+	}
 }
 
 type trailKey struct{}
@@ -58,16 +66,51 @@ func (s *server) identify(next http.Handler) http.Handler {
 }
 
 // log writes one line per request: the route's pattern instead of the path,
-// and ids; no query, which can hold an address, no body and no key.
+// and ids; no query, which can hold an address, no body and no key. Of requests
+// without a key only some are logged: anybody can make them.
 func (s *server) log(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start, seen := time.Now(), &watched{ResponseWriter: w}
 		next.ServeHTTP(seen, r)
-		t := trailOf(r.Context())
-		s.Log.InfoContext(r.Context(), "request", "request_id", t.requestID, "method", method(r), "route", chi.RouteContext(r.Context()).RoutePattern(),
-			"id", pathID(r), "status", seen.status, "bytes", seen.bytes, "ms", float64(time.Since(start).Microseconds())/1000,
-			"workspace", t.workspace, "key", t.key, "replayed", t.replayed)
+		t, attributes := trailOf(r.Context()), []any{}
+		if t.key == "" {
+			logged, dropped := s.keyless.take(time.Now())
+			if !logged {
+				return
+			}
+			attributes = append(attributes, "dropped", dropped)
+		}
+		s.Log.InfoContext(r.Context(), "request", append([]any{"request_id", t.requestID, "method", method(r), "route", chi.RouteContext(r.Context()).RoutePattern(),
+			"id", pathID(r), "status", seen.status, "bytes", seen.bytes, "ms", float64(time.Since(start).Microseconds()) / 1000,
+			"workspace", t.workspace, "key", t.key, "replayed", t.replayed}, attributes...)...)
 	})
+}
+
+// maxKeylessLines is how many requests without a key are logged in a minute.
+const maxKeylessLines = 300
+
+// quota bounds the lines of the log in a minute.
+type quota struct {
+	mu      sync.Mutex
+	since   time.Time // when the current minute began
+	logged  int       // in it
+	dropped int       // since the last line that was logged
+}
+
+// take reports whether a line is logged, and how many were not before it.
+func (q *quota) take(now time.Time) (logged bool, dropped int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if now.Sub(q.since) >= time.Minute {
+		q.since, q.logged = now, 0
+	}
+	if q.logged >= maxKeylessLines {
+		q.dropped++
+		return false, 0
+	}
+	dropped = q.dropped
+	q.logged, q.dropped = q.logged+1, 0
+	return true, dropped
 }
 
 // method is the request's, unless it is something that nobody ever heard of.

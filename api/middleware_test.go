@@ -107,7 +107,6 @@ func TestTimeout(t *testing.T) {
 func TestReadiness(t *testing.T) {
 	ready := errors.New("index notifications_pkey is not valid on 10.0.0.5")
 	b := setup(t, func(o *Options) { o.Ready = func(context.Context) error { return ready } })
-	anonymous := header("Authorization", "")
 	got := b.do("GET", "/readyz", nil, anonymous).is(503)
 	if strings.Contains(string(got.body), "10.0.0.5") || !strings.Contains(b.log.String(), "10.0.0.5") {
 		t.Errorf("answer %s, log %s", got.body, b.log)
@@ -237,4 +236,45 @@ func (endless) Read(p []byte) (int, error) {
 		p[i] = ' '
 	}
 	return len(p), nil
+}
+
+var anonymous = header("Authorization", "")
+
+// A connection is not kept for further requests of a client without a key.
+func TestConnectionsWithoutAKeyAreClosed(t *testing.T) {
+	b := setup(t)
+	for what, got := range map[string]answered{
+		"no key":      b.do("GET", "/v1/workspace", nil, anonymous),
+		"unknown key": b.do("GET", "/v1/workspace", nil, as("lk_no")),
+		"no path":     b.do("GET", "/v1/no_such", nil, anonymous),
+		"no method":   b.do("PUT", "/v1/workspace", nil, anonymous),
+		"no type":     b.do("GET", "/v1/workspace", nil, header("Accept", "text/plain")),
+	} {
+		if got.status < 400 || got.header.Get("Connection") != "close" {
+			t.Errorf("%s: %d, Connection: %q", what, got.status, got.header.Get("Connection"))
+		}
+	}
+	if got := b.do("GET", "/v1/templates/x", nil).is(404); got.header.Get("Connection") != "" {
+		t.Error("a refusal closes the connection of a client with a key")
+	}
+}
+
+// Requests without a key do not fill the log.
+func TestLogOfRequestsWithoutAKeyIsBounded(t *testing.T) {
+	b := setup(t)
+	for range maxKeylessLines + 50 {
+		b.do("GET", "/v1/workspace", nil, anonymous).is(401)
+	}
+	b.do("GET", "/v1/workspace", nil).is(200)
+	if n := strings.Count(b.log.String(), "\"msg\":\"request\""); n != maxKeylessLines+1 {
+		t.Errorf("%d lines", n)
+	}
+	var q quota
+	start := time.Now()
+	for range maxKeylessLines + 7 {
+		q.take(start)
+	}
+	if logged, dropped := q.take(start.Add(time.Minute)); !logged || dropped != 7 {
+		t.Errorf("a minute later: %v, %d dropped", logged, dropped)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"lemma"
+	"lemma/audience"
 )
 
 // statuses is the only table of kinds and what HTTP calls them.
@@ -67,11 +68,15 @@ func (s *server) fail(r *http.Request, err error) reply {
 	p.RequestID = requestID(r.Context())
 	switch {
 	case errors.Is(err, context.Canceled): // nobody's fault
+	case p.Code == audience.CodeOverloaded: // counted by a metric
 	case p.Status >= http.StatusInternalServerError:
 		s.Log.ErrorContext(r.Context(), "request failed", "request_id", p.RequestID, "status", p.Status, "code", p.Code, "error", err)
 	}
 	answer := reply{status: p.Status, header: header, body: encode(p)}
 	answer.header["Content-Type"] = "application/problem+json"
+	if p.Status < http.StatusInternalServerError && trailOf(r.Context()).key == "" {
+		answer.header["Connection"] = "close" // without a key no connection is kept for further requests
+	}
 	return answer
 }
 

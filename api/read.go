@@ -20,29 +20,46 @@ import (
 // maxBody is the longest body that is read, in bytes.
 const maxBody = 1 << 20
 
-// read checks a request against the contract and answers its body. What is
+// read checks a request against the contract and keeps its body. What is
 // outside the body comes first: it is named together, and then the body's
-// faults together.
-func read(r *http.Request, op *openapi3.Operation) ([]byte, error) {
-	if err := checkParameters(r, op); err != nil {
+// faults together. leave gives back the memory of the body.
+func (s *server) read(c *call, op *openapi3.Operation) (leave func(), err error) {
+	if err := checkParameters(c.request, op); err != nil {
 		return nil, err
 	}
 	schema, required := bodySchema(op)
-	body, err := readBody(r, schema != nil)
+	if schema == nil {
+		return func() {}, checkNoBody(c.request)
+	}
+	leave, err = s.enterBody(c)
 	if err != nil {
 		return nil, err
 	}
-	if len(body) == 0 && required {
-		return nil, malformed("body_required", "this request needs a JSON body", 0, 0)
+	if c.body, err = readBody(c.request); err == nil && len(c.body) == 0 && required {
+		err = malformed("body_required", "this request needs a JSON body", 0, 0)
 	}
-	if len(body) == 0 {
-		return nil, nil
+	if err == nil && len(c.body) > 0 {
+		err = s.checkBody(c, op, schema)
 	}
-	value, err := decodeFor(op, body)
 	if err != nil {
+		leave()
 		return nil, err
 	}
-	return body, checkSchema(schema, value)
+	return leave, nil
+}
+
+// checkBody holds a body to the schema of its operation.
+func (s *server) checkBody(c *call, op *openapi3.Operation, schema *openapi3.Schema) error {
+	leave, err := s.enterDecoding(c.request.Context(), c)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	value, err := decodeFor(op, c.body)
+	if err != nil {
+		return err
+	}
+	return checkSchema(schema, value)
 }
 
 // decodeFor decodes a body as its operation wants: a bulk's items are left for
@@ -131,23 +148,49 @@ func parameterFault(p *openapi3.Parameter, err error) lemma.Field {
 	return lemma.Field{Pointer: pointer, Code: "empty", Detail: "must not be empty"}
 }
 
-// readBody reads at most maxBody bytes, and refuses a body of another type
-// before it looks at it.
-func readBody(r *http.Request, wanted bool) ([]byte, error) {
+// checkNoBody refuses a body where there is none, and does not wait for it. Only of
+// a body without a length that is not one of GET or HEAD it reads a byte, since it
+// may be empty.
+func checkNoBody(r *http.Request) error {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	if r.ContentLength < 0 && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		switch _, err := io.ReadFull(r.Body, make([]byte, 1)); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return incomplete(err)
+		}
+	}
+	return &refusal{status: http.StatusBadRequest, code: "body_not_allowed", detail: "this request has no body"}
+}
+
+// readBody reads at most maxBody bytes, and refuses a body of another type.
+func readBody(r *http.Request) ([]byte, error) {
+	tooLarge := &refusal{status: http.StatusRequestEntityTooLarge, code: "body_too_large", detail: "the body is longer than 1 MiB"}
+	if r.ContentLength > maxBody {
+		return nil, tooLarge
+	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, &refusal{status: http.StatusBadRequest, code: "bad_body", detail: "the body did not arrive in time"}
 	case err != nil:
-		return nil, &refusal{status: http.StatusBadRequest, code: "bad_body", detail: "the body could not be read to its end"}
+		return nil, incomplete(err)
 	case len(body) > maxBody:
-		return nil, &refusal{status: http.StatusRequestEntityTooLarge, code: "body_too_large", detail: "the body is longer than 1 MiB"}
+		return nil, tooLarge
 	case len(body) == 0:
 		return nil, nil
-	case !wanted:
-		return nil, &refusal{status: http.StatusBadRequest, code: "body_not_allowed", detail: "this request has no body"}
 	}
 	return body, checkType(r.Header)
+}
+
+// incomplete is the refusal of a body that did not arrive.
+func incomplete(err error) error {
+	detail := "the body could not be read to its end"
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		detail = "the body did not arrive in time"
+	}
+	return &refusal{status: http.StatusBadRequest, code: "bad_body", detail: detail}
 }
 
 func checkType(h http.Header) error {

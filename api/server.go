@@ -62,6 +62,7 @@ type Options struct {
 	Capabilities func(kind string) Capabilities                     // of a kind of carrier
 	Warnings     func(kind string, config json.RawMessage) []string // about a provider's config; none when nil
 	Timeout      time.Duration                                      // of one request; 50 s by default
+	Requests     int                                                // of one workspace at a time; 500 by default
 	Now          func() time.Time                                   // for rates and times left; time.Now
 }
 
@@ -81,6 +82,9 @@ func (o Options) withDefaults() Options {
 	if o.Timeout <= 0 {
 		o.Timeout = 50 * time.Second
 	}
+	if o.Requests <= 0 {
+		o.Requests = 500
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -92,13 +96,14 @@ type server struct {
 	Options
 	answers idempotencyStore
 	slots   map[cost]*slots.Slots
+	keyless quota // of the log
 }
 
 // New makes the handler of all paths. It panics when routes and openapi.yaml do not agree,
 // both of which are compiled in.
 func New(deps Deps, options Options) http.Handler {
 	s := &server{Deps: deps, Options: options.withDefaults(), answers: idempotencyStore{deps.Pool}}
-	s.slots = newSlots(s.Refused)
+	s.slots = newSlots(s.Refused, s.Requests)
 	r := chi.NewRouter()
 	r.Use(s.identify, s.log, s.recover, middleware.GetHead)
 	r.NotFound(s.noRoute)
@@ -119,18 +124,18 @@ func (s *server) routes() []route {
 		{get, "/v1/workspace", "", ok, on(s.whoAmI)},
 
 		{get, "/v1/data_sources", "data_sources:read", ok, on(s.listDataSources)},
-		{post, "/v1/data_sources", "data_sources:write", made, on(s.createDataSource)},
+		{post, "/v1/data_sources", "data_sources:write", made, costly(connects, on(s.createDataSource))},
 		{get, "/v1/data_sources/{id}", "data_sources:read", ok, on(s.getDataSource)},
-		{patch, "/v1/data_sources/{id}", "data_sources:write", ok, on(s.updateDataSource)},
+		{patch, "/v1/data_sources/{id}", "data_sources:write", ok, costly(connects, on(s.updateDataSource))},
 		{del, "/v1/data_sources/{id}", "data_sources:write", gone, on(s.deleteDataSource)},
-		{post, "/v1/data_sources/{id}/test", "data_sources:write", ok, on(s.testDataSource)},
+		{post, "/v1/data_sources/{id}/test", "data_sources:write", ok, costly(connects, on(s.testDataSource))},
 		{get, "/v1/data_sources/{id}/schema", "data_sources:read", ok, on(s.readSchema)},
 
 		{get, "/v1/audiences", "audiences:read", ok, on(s.listAudiences)},
-		{post, "/v1/audiences", "audiences:write", made, on(s.createAudience)},
+		{post, "/v1/audiences", "audiences:write", made, costly(connects, on(s.createAudience))},
 		{post, "/v1/audiences/validate", "audiences:write", ok, reads(s.validateAudience)},
 		{get, "/v1/audiences/{id}", "audiences:read", ok, on(s.getAudience)},
-		{patch, "/v1/audiences/{id}", "audiences:write", ok, on(s.updateAudience)},
+		{patch, "/v1/audiences/{id}", "audiences:write", ok, costly(connects, on(s.updateAudience))},
 		{del, "/v1/audiences/{id}", "audiences:write", gone, on(s.deleteAudience)},
 		{get, "/v1/audiences/{id}/preview", "audiences:query", ok, on(s.previewAudience)},
 		{get, "/v1/audiences/{id}/counts", "audiences:query", ok, on(s.countAudience)},
@@ -191,8 +196,8 @@ func (s *server) routes() []route {
 		{get, "/v1/flows/{id}/explain", "flows:read enrollments:read events:read", ok, costly(previews, on(s.explainFlow))},
 
 		{get, "/v1/flows/{id}/enrollments", "enrollments:read", ok, on(s.listEnrollmentsOfFlow)},
-		{post, "/v1/flows/{id}/enrollments", "enrollments:write", made, on(s.enroll)},
-		{post, "/v1/flows/{id}/enrollments/bulk", "enrollments:write", ok, on(s.enrollBulk)},
+		{post, "/v1/flows/{id}/enrollments", "enrollments:write", made, costly(gathered, on(s.enroll))},
+		{post, "/v1/flows/{id}/enrollments/bulk", "enrollments:write", ok, costly(gathered, on(s.enrollBulk))},
 		{get, "/v1/enrollments", "enrollments:read", ok, on(s.listEnrollments)},
 		{get, "/v1/enrollments/{id}", "enrollments:read", ok, on(s.getEnrollment)},
 		{get, "/v1/enrollments/{id}/history", "enrollments:read", ok, on(s.readEnrollmentHistory)},
@@ -201,8 +206,8 @@ func (s *server) routes() []route {
 		{post, "/v1/profiles/erase", "profiles:erase", ok, on(s.eraseProfile)},
 
 		{get, "/v1/events", "events:read", ok, on(s.listEvents)},
-		{post, "/v1/events", "events:write", accepted, repeatable(on(s.recordEvent), hasEventID)},
-		{post, "/v1/events/bulk", "events:write", accepted, repeatable(on(s.recordEvents), haveEventIDs)},
+		{post, "/v1/events", "events:write", accepted, costly(gathered, repeatable(on(s.recordEvent), hasEventID))},
+		{post, "/v1/events/bulk", "events:write", accepted, costly(gathered, repeatable(on(s.recordEvents), haveEventIDs))},
 		{get, "/v1/events/{id}", "events:read", ok, on(s.getEvent)},
 
 		{get, "/v1/webhook_endpoints", "webhooks:read", ok, on(s.listEndpoints)},

@@ -15,12 +15,13 @@ import (
 	"lemma"
 )
 
-// maxDepth is how deeply JSON may be nested, maxMember how long a name may be
-// in it, in bytes: pointers are made of names, and a list may have a fault at
-// each of its 300,000 values.
+// Limits of JSON. A decoded value takes up to 500 bytes: without maxValues a body of
+// 1 MiB would take 70 MB. Pointers are made of names, and a list may have a fault at
+// each of its values.
 const (
-	maxDepth  = 64
-	maxMember = 1000
+	maxDepth  = 64     // levels
+	maxMember = 1000   // bytes of a name
+	maxValues = 20_000 // values, those inside of others too; of a bulk: for each item, and without the items
 )
 
 // decode reads one JSON value and nothing after it. It is stricter than
@@ -55,6 +56,7 @@ type decoder struct {
 	json   *json.Decoder
 	body   []byte
 	list   string // the field of the body whose items are not looked at
+	values int    // read so far
 	path   []any  // names and indexes that lead to the value that is read
 	fields []lemma.Field
 }
@@ -62,6 +64,7 @@ type decoder struct {
 var (
 	errTooDeep  = errors.New("nested too deeply")
 	errLongName = errors.New("a name is too long")
+	errTooMany  = errors.New("too many values")
 )
 
 // fault notes one at the value that is read. More than are answered are not
@@ -88,6 +91,9 @@ func (d *decoder) value() (any, error) {
 	if len(d.path) > maxDepth {
 		return nil, errTooDeep
 	}
+	if err := d.count(); err != nil {
+		return nil, err
+	}
 	before := d.json.InputOffset()
 	token, err := d.json.Token()
 	if err != nil {
@@ -105,6 +111,13 @@ func (d *decoder) value() (any, error) {
 		d.checkText(text, before)
 	}
 	return token, nil
+}
+
+func (d *decoder) count() error {
+	if d.values++; d.values > maxValues {
+		return errTooMany
+	}
+	return nil
 }
 
 func (d *decoder) object() (any, error) {
@@ -146,6 +159,9 @@ func (d *decoder) array() (any, error) {
 func (d *decoder) items() (any, error) {
 	array := []any{}
 	for d.json.More() {
+		if err := d.count(); err != nil {
+			return nil, err
+		}
 		var skipped json.RawMessage
 		if err := d.json.Decode(&skipped); err != nil {
 			return nil, err
@@ -213,6 +229,9 @@ func (d *decoder) explain(err error) error {
 	}
 	if errors.Is(err, errLongName) {
 		return malformed("name_too_long", fmt.Sprintf("a name in the JSON has more than %d bytes", maxMember), 0, 0)
+	}
+	if errors.Is(err, errTooMany) {
+		return malformed("too_many_values", fmt.Sprintf("the JSON has more than %d values", maxValues), 0, 0)
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return malformed("bad_json", "the JSON ends too early", 0, 0)

@@ -20,15 +20,20 @@ import (
 const (
 	maxHeader   = 64 << 10         // bytes
 	headerTime  = 10 * time.Second // for the header of a request
-	requestTime = 30 * time.Second // for the whole request; not for the work that follows
+	bodyTime    = 5 * time.Second  // for the first bytes of a body; more when it arrives faster than bodyRate
+	requestTime = 30 * time.Second // for the whole body; not for the work that follows
 	totalTime   = 2 * time.Minute  // from the header to the end of the response: more than the body, the work and the response
 	answerTime  = 30 * time.Second // for the client to receive the response
+	writeTime   = 10 * time.Second // for the client to receive the next writeSize bytes of it
 	idleTime    = 2 * time.Minute  // between two requests
-	silentTime  = time.Second      // for the header of a first request, while all connections are in use
-	slowTime    = 5 * time.Second  // for the client to receive the response, while all connections are in use
+	silentTime  = time.Second      // for the header of a first request, or a body, while all connections are in use
+	slowTime    = 5 * time.Second  // for the client to receive responses, while all connections are in use
 	unreadTime  = time.Second      // for the rest of a body that is not read
 	stopTime    = 15 * time.Second // for running requests when the process stops
 )
+
+// writeSize is how many bytes are written to a connection at a time.
+const writeSize = 32 << 10
 
 // opsConnections bounds the connections of a listener for operators.
 const opsConnections = 32
@@ -44,14 +49,16 @@ type endpoint struct {
 }
 
 // timeLimits of zero are the constants above.
-type timeLimits struct{ header, request, total, answer, idle, silent, slow, unread time.Duration }
+type timeLimits struct {
+	header, body, request, total, answer, write, idle, silent, slow, unread time.Duration
+}
 
 func (l timeLimits) withDefaults() timeLimits {
 	for _, d := range []struct {
 		set       *time.Duration
 		otherwise time.Duration
-	}{{&l.header, headerTime}, {&l.request, requestTime}, {&l.total, totalTime}, {&l.answer, answerTime},
-		{&l.idle, idleTime}, {&l.silent, silentTime}, {&l.slow, slowTime}, {&l.unread, unreadTime}} {
+	}{{&l.header, headerTime}, {&l.body, bodyTime}, {&l.request, requestTime}, {&l.total, totalTime}, {&l.answer, answerTime},
+		{&l.write, writeTime}, {&l.idle, idleTime}, {&l.silent, silentTime}, {&l.slow, slowTime}, {&l.unread, unreadTime}} {
 		if *d.set == 0 {
 			*d.set = d.otherwise
 		}
@@ -70,7 +77,7 @@ func newConnectionMetrics(r prometheus.Registerer) *connectionMetrics {
 	m := &connectionMetrics{
 		open:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lemma_http_connections", Help: "Open connections, by listener (api, metrics, work)."}, label),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_refused_total", Help: "Connections refused with 503 because LEMMA_MAX_CONNECTIONS were in use."}, label),
-		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_evicted_total", Help: "Connections without a request, or whose client received its response slowly, that were closed for a new one."}, label),
+		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_evicted_total", Help: "Connections without a request, or whose client sent its body or received its response slowly, that were closed for a new one."}, label),
 	}
 	r.MustRegister(m.open, m.refused, m.evicted)
 	return m
@@ -162,16 +169,16 @@ func (e endpoint) listen() (net.Listener, error) {
 
 func (e endpoint) server(g *gate, log *slog.Logger) *http.Server {
 	limits := e.limits.withDefaults()
-	return &http.Server{Handler: bounded(e.handler, limits), ConnState: g.state, MaxHeaderBytes: maxHeader, ErrorLog: newErrorLog(log, e.name),
+	return &http.Server{Handler: bounded(e.handler, limits), ConnState: g.state, ConnContext: withConnection, MaxHeaderBytes: maxHeader, ErrorLog: newErrorLog(log, e.name),
 		ReadHeaderTimeout: limits.header, ReadTimeout: limits.request, WriteTimeout: limits.total, IdleTimeout: limits.idle}
 }
 
 // gate is a listener that bounds the open connections. At the bound, a new
 // connection replaces the one whose client the server has waited for longest: an
-// idle one, whose client can reconnect, one without a first request for
-// silentTime, or one whose client has not received its response for slowTime. A
-// client that opens many connections thus loses its own first. Without such a
-// connection the new one is refused with 503.
+// idle one, whose client can reconnect, one without a first request or whose body
+// has not arrived for silentTime, or one whose client has not received its responses
+// for slowTime. A client that opens many connections thus loses its own first.
+// Without such a connection the new one is refused with 503.
 type gate struct {
 	net.Listener
 	name   string
@@ -186,10 +193,23 @@ type gate struct {
 
 // waiting is the state of a connection and when it began.
 type waiting struct {
-	state   http.ConnState // new and idle connections have no request
-	since   time.Time
-	written time.Duration // writes of this request took so long
+	state    http.ConnState // new and idle connections have no request
+	since    time.Time
+	arriving time.Time // since when a body arrives; zero: none does
+
 	writing time.Time     // when the current write began; zero: there is none
+	wrote   time.Time     // when the last one ended
+	blocked time.Duration // writes took so long, less the time between them; those of pipelined requests too
+}
+
+// write records that a write begins.
+func (w *waiting) write(now time.Time) {
+	w.blocked, w.writing = max(0, w.blocked-now.Sub(w.wrote)), now
+}
+
+// written records that it has ended.
+func (w *waiting) written(now time.Time) {
+	w.blocked, w.writing, w.wrote = w.blocked+now.Sub(w.writing), time.Time{}, now
 }
 
 // time returns how long the server has waited for the client, and whether the
@@ -201,10 +221,13 @@ func (w waiting) time(l timeLimits) (waited time.Duration, mayClose bool) {
 	case w.state == http.StateNew:
 		waited = time.Since(w.since)
 		return waited, waited >= l.silent
+	case !w.arriving.IsZero():
+		waited = time.Since(w.arriving)
+		return waited, waited >= l.silent
 	case w.writing.IsZero():
 		return 0, false
 	}
-	waited = w.written + time.Since(w.writing)
+	waited = w.blocked + time.Since(w.writing)
 	return waited, waited >= l.slow
 }
 
@@ -272,11 +295,15 @@ func (g *gate) state(conn net.Conn, s http.ConnState) {
 	if !ok {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if _, open := g.open[c]; open {
-		g.open[c] = waiting{state: s, since: time.Now()}
-	}
+	c.record(func(w *waiting) { w.state, w.since, w.arriving = s, time.Now(), time.Time{} })
+}
+
+// connectionOf is the key of a request's context for its connection.
+type connectionOf struct{}
+
+// withConnection is the ConnContext hook of http.Server.
+func withConnection(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connectionOf{}, conn)
 }
 
 const tooMany = `{"type":"urn:lemma:problem:too_many_connections","title":"Service Unavailable","status":503,"code":"too_many_connections",` +
@@ -303,44 +330,4 @@ func (g *gate) refuse(conn net.Conn) {
 			_, _ = conn.Read(rest[:]) // the request; then the response has arrived
 		}
 	}()
-}
-
-// gated is a connection that its gate counts.
-type gated struct {
-	net.Conn
-	gate *gate
-}
-
-// Write records how long the client takes to receive.
-func (c *gated) Write(b []byte) (int, error) {
-	begun := time.Now()
-	c.record(func(w *waiting) { w.writing = begun })
-	defer c.record(func(w *waiting) { w.written, w.writing = w.written+time.Since(begun), time.Time{} })
-	return c.Conn.Write(b)
-}
-
-func (c *gated) record(change func(*waiting)) {
-	c.gate.mu.Lock()
-	defer c.gate.mu.Unlock()
-	if w, open := c.gate.open[c]; open {
-		change(&w)
-		c.gate.open[c] = w
-	}
-}
-
-// Close closes the connection and stops counting it.
-func (c *gated) Close() error {
-	c.gate.mu.Lock()
-	c.gate.remove(c)
-	c.gate.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// CloseWrite is called by http.Server before Close, so that the last response
-// arrives although the request was not read completely.
-func (c *gated) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
 }

@@ -147,7 +147,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	}
 	s.API = api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
 		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger, Pool: d.Pool},
-		api.Options{Log: d.Log, Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics), Ready: s.ready, Capabilities: capabilitiesOf(d.Kinds), Warnings: AccountWarnings})
+		api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics), Ready: s.ready, Capabilities: capabilitiesOf(d.Kinds), Warnings: AccountWarnings})
 	return s, nil
 }
 

@@ -1,10 +1,11 @@
-// Package slots bounds how much work runs at the same time: in one process, for
-// one workspace, and on one resource of a workspace. Work that finds no slot waits
-// at most Wait and is then refused, so that one workspace cannot use the time,
-// the memory and the connections of the others.
+// Package slots bounds how much work runs at the same time: in one process,
+// for one workspace, and on one resource of a workspace. Work that finds no
+// slot waits at most Wait and is then refused, so that one workspace cannot use
+// the time, the memory and the connections of the others.
 package slots
 
 import (
+	"container/list"
 	"context"
 	"sync"
 	"time"
@@ -12,8 +13,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Limits are the numbers of pieces of work that run at a time. Resource is
-// optional.
+// Limits are how many pieces of work run at a time, or how many bytes they have in
+// memory. Without a limit of Resource or Process, the others alone count.
 type Limits struct{ Process, Workspace, Resource int }
 
 // Wait is how long work waits for a slot before it is refused.
@@ -22,7 +23,8 @@ const Wait = 2 * time.Second
 // Resource is what work of a workspace runs on, such as a data source.
 type Resource struct{ Workspace, ID uuid.UUID }
 
-// Slots counts the slots that are taken.
+// Slots are what Limits leave free. Work waits in the order in which it came,
+// except that work with a free slot does not wait for work without one.
 type Slots struct {
 	limits  Limits
 	refused func(limit string) error
@@ -31,32 +33,70 @@ type Slots struct {
 	taken      int
 	workspaces map[uuid.UUID]int
 	resources  map[Resource]int
-	freed      chan struct{} // closed, and replaced, when a slot is released
+	queue      list.List // of *waiter
+}
+
+// waiter is work that waits for slots.
+type waiter struct {
+	of      Resource
+	n       int
+	limit   string        // that is reached
+	entered chan struct{} // closed when it has them
 }
 
 // New returns Slots of which none is taken. refused returns the error for a limit
 // that is reached: "resource", "workspace" or "process".
 func New(l Limits, refused func(limit string) error) *Slots {
-	return &Slots{limits: l, refused: refused, workspaces: map[uuid.UUID]int{}, resources: map[Resource]int{}, freed: make(chan struct{})}
+	return &Slots{limits: l, refused: refused, workspaces: map[uuid.UUID]int{}, resources: map[Resource]int{}}
 }
 
 // Enter takes a slot, or returns the error of refused after Wait. leave releases the slot.
 func (s *Slots) Enter(ctx context.Context, r Resource) (leave func(), err error) {
+	return s.EnterN(ctx, r, 1)
+}
+
+// EnterN is Enter for work that takes n slots.
+func (s *Slots) EnterN(ctx context.Context, r Resource, n int) (leave func(), err error) {
+	leave = func() { s.leave(r, n) }
+	s.mutex.Lock()
+	limit := s.take(r, n)
+	if limit == "" {
+		s.mutex.Unlock()
+		return leave, nil
+	}
+	w := &waiter{of: r, n: n, limit: limit, entered: make(chan struct{})}
+	place := s.queue.PushBack(w)
+	s.mutex.Unlock()
+
 	timeout := time.NewTimer(Wait)
 	defer timeout.Stop()
-	for {
-		limit, freed := s.take(r)
-		if limit == "" {
-			return func() { s.leave(r) }, nil
-		}
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-timeout.C:
-			return nil, s.refused(limit)
-		}
+	select {
+	case <-w.entered:
+		return leave, nil
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-timeout.C:
 	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if w.limit == "" { // it entered at the same instant
+		return leave, nil
+	}
+	s.queue.Remove(place)
+	if err == nil {
+		err = s.refused(w.limit)
+	}
+	return nil, err
+}
+
+// Try is Enter that refuses at once.
+func (s *Slots) Try(r Resource) (leave func(), err error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if limit := s.take(r, 1); limit != "" {
+		return nil, s.refused(limit)
+	}
+	return func() { s.leave(r, 1) }, nil
 }
 
 // Taken returns how many slots of a resource are taken.
@@ -66,34 +106,42 @@ func (s *Slots) Taken(r Resource) int {
 	return s.resources[r]
 }
 
-// take takes a slot, or returns the limit that is reached and a channel that closes when a slot is released.
-func (s *Slots) take(r Resource) (limit string, freed <-chan struct{}) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
+// take takes n slots, or returns the limit that leaves too few. The caller holds
+// the lock.
+func (s *Slots) take(r Resource, n int) (limit string) {
 	switch {
-	case s.limits.Resource > 0 && s.resources[r] >= s.limits.Resource:
-		return "resource", s.freed
-	case s.workspaces[r.Workspace] >= s.limits.Workspace:
-		return "workspace", s.freed
-	case s.taken >= s.limits.Process:
-		return "process", s.freed
+	case s.limits.Resource > 0 && s.resources[r]+n > s.limits.Resource:
+		return "resource"
+	case s.workspaces[r.Workspace]+n > s.limits.Workspace:
+		return "workspace"
+	case s.limits.Process > 0 && s.taken+n > s.limits.Process:
+		return "process"
 	}
-	s.resources[r]++
-	s.workspaces[r.Workspace]++
-	s.taken++
-	return "", nil
+	s.resources[r] += n
+	s.workspaces[r.Workspace] += n
+	s.taken += n
+	return ""
 }
 
-func (s *Slots) leave(r Resource) {
+// leave releases n slots, and gives them to the first of the queue for which they suffice.
+func (s *Slots) leave(r Resource, n int) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.taken--
-	if s.workspaces[r.Workspace]--; s.workspaces[r.Workspace] == 0 {
+	s.taken -= n
+	if s.workspaces[r.Workspace] -= n; s.workspaces[r.Workspace] == 0 {
 		delete(s.workspaces, r.Workspace)
 	}
-	if s.resources[r]--; s.resources[r] == 0 {
+	if s.resources[r] -= n; s.resources[r] == 0 {
 		delete(s.resources, r)
 	}
-	close(s.freed)
-	s.freed = make(chan struct{})
+	for place := s.queue.Front(); place != nil; {
+		w, next := place.Value.(*waiter), place.Next()
+		if w.of.Workspace == r.Workspace || w.limit == "process" {
+			if w.limit = s.take(w.of, w.n); w.limit == "" {
+				s.queue.Remove(place)
+				close(w.entered)
+			}
+		}
+		place = next
+	}
 }

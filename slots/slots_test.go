@@ -21,7 +21,7 @@ func TestEachLimitCountsByItself(t *testing.T) {
 		{Resource{a, a}, ""}, {Resource{a, a}, "resource"}, {Resource{a, b}, ""}, {Resource{a, uuid.New()}, "workspace"},
 		{Resource{b, a}, ""}, {Resource{b, b}, "process"},
 	} {
-		if got, _ := s.take(c.id); got != c.want {
+		if got := s.take(c.id, 1); got != c.want {
 			t.Errorf("%d: %q, want %q", i, got, c.want)
 		}
 	}
@@ -49,4 +49,61 @@ func TestWaitingForASlot(t *testing.T) {
 			t.Errorf("refused after %s: %v", time.Since(begun), err)
 		}
 	})
+}
+
+// TestOrderOfSlots lets the work that has waited longest enter first, unless its
+// limit leaves it too few slots.
+func TestOrderOfSlots(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Limits{Process: 10, Workspace: 6}, errors.New)
+		a, b := Resource{Workspace: uuid.New()}, Resource{Workspace: uuid.New()}
+		leaveA, _ := s.EnterN(t.Context(), a, 6)
+		leaveB, _ := s.EnterN(t.Context(), b, 4)
+		order := make(chan string, 10)
+		enter := func(name string, r Resource, n int) {
+			go func() {
+				if _, err := s.EnterN(t.Context(), r, n); err == nil {
+					order <- name
+				}
+			}()
+			synctest.Wait()
+		}
+		enter("first of a", a, 5)
+		enter("large one of b", b, 6)
+		enter("second of a", a, 1)
+		enter("small one of b", b, 2)
+		leaveB()
+		synctest.Wait()
+		if got := <-order; got != "small one of b" || len(order) != 0 {
+			t.Errorf("%s entered, and %d more", got, len(order))
+		}
+		leaveA()
+		synctest.Wait()
+		if got := []string{<-order, <-order}; got[0] == got[1] || len(order) != 0 || s.taken != 8 {
+			t.Errorf("%v entered, and %d more; %d are taken", got, len(order), s.taken)
+		}
+		time.Sleep(2 * Wait)
+		if s.queue.Len() != 0 {
+			t.Errorf("%d still wait", s.queue.Len())
+		}
+	})
+}
+
+// TestTryDoesNotWait refuses at once.
+func TestTryDoesNotWait(t *testing.T) {
+	t.Parallel()
+	s := New(Limits{Workspace: 1}, errors.New)
+	r := Resource{Workspace: uuid.New()}
+	leave, err := s.Try(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Try(r); err == nil || err.Error() != "workspace" {
+		t.Error(err)
+	}
+	leave()
+	if _, err := s.Try(r); err != nil {
+		t.Error(err)
+	}
 }
