@@ -13,7 +13,8 @@ import (
 // memory that a rendering takes.
 func TestResultsOfFiltersAreBounded(t *testing.T) {
 	numbers := "[" + strings.TrimSuffix(strings.Repeat("-1.7976931348623157e+308,", 990), ",") + "]"
-	data := `{"d":"2024-01-31","s":"` + strings.Repeat("<", 30_000) + `","l":[[` + strings.TrimSuffix(strings.Repeat(numbers+",", 8), ",") + `]]}`
+	data := `{"d":"2024-01-31","s":"` + strings.Repeat("<", 30_000) + `","l":[[` +
+		strings.TrimSuffix(strings.Repeat(numbers+",", 8), ",") + `]]}`
 	double := "{% assign x = l %}" + strings.Repeat("{% assign x = x | concat: x %}", 9)
 	date := func(unit string, n int) string { return `{{ d | date: "` + strings.Repeat(unit, n) + `" }}` }
 	for source, want := range map[string]string{
@@ -43,7 +44,9 @@ func TestResultsOfFiltersAreBounded(t *testing.T) {
 
 // FuzzDateFormat compares the bound of checkFormat with what is formatted.
 func FuzzDateFormat(f *testing.F) {
-	for _, s := range []string{"%a, %b %d, %y", "%5-%1000A", "%%%-0100d", "%::z%:::z%099Z", "%c%+%v", "%0_^#99N", "%EY%Od%99Ec", "%\x00%", "%-99s%000099Q"} {
+	for _, s := range []string{
+		"%a, %b %d, %y", "%5-%1000A", "%%%-0100d", "%::z%:::z%099Z", "%c%+%v", "%0_^#99N", "%EY%Od%99Ec", "%\x00%", "%-99s%000099Q",
+	} {
 		f.Add(s, int64(1<<40))
 	}
 	f.Fuzz(func(t *testing.T, format string, seconds int64) {
