@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"reflect"
+	"regexp"
 	"strings"
 	"time"
 
@@ -28,6 +29,8 @@ const (
 var (
 	errLong     = refused(fmt.Sprintf("a text has more than %d bytes", MaxString))
 	errManyMade = refused(fmt.Sprintf("a list has more than %d elements", MaxArray))
+
+	errManyValues = refused(fmt.Sprintf("a list has more than %d values, with those inside of others", MaxValues))
 )
 
 // bounded adds the filters of the dialect to an engine, each of them guarded.
@@ -89,7 +92,30 @@ func call(name string, f reflect.Value, m *meter, args []reflect.Value) (any, er
 	if len(results) == 2 && !results[1].IsNil() {
 		return nil, results[1].Interface().(error)
 	}
+	if name == "concat" && manyValues(results[0].Interface(), MaxValues) < 0 {
+		return nil, errManyValues
+	}
 	return checkOutput(results[0].Interface())
+}
+
+// manyValues subtracts the values in a list, those inside of others too, from left.
+// It stops below 0. A list that contains another list many times is written as
+// often.
+func manyValues(v any, left int) int {
+	left--
+	switch v := v.(type) {
+	case []any:
+		for i := 0; i < len(v) && left >= 0; i++ {
+			left = manyValues(v[i], left)
+		}
+	case object:
+		for _, item := range v {
+			if left = manyValues(item, left); left < 0 {
+				break
+			}
+		}
+	}
+	return left
 }
 
 // boxed converts v, which may be nil, to a value of an interface type.
@@ -248,8 +274,8 @@ func date(v any, format func(string) string) (any, error) {
 		return nil, err
 	}
 	f := format("%a, %b %d, %y")
-	if wide(f) {
-		return nil, errDateWidth
+	if err := checkFormat(f); err != nil {
+		return nil, err
 	}
 	made, err := tuesday.Strftime(f, t)
 	if err != nil {
@@ -280,20 +306,21 @@ func parseTime(s string) (time.Time, error) {
 	return time.Time{}, errNoDate
 }
 
-// wide reports whether a format has a field width of three digits or more.
-func wide(format string) bool {
-	run, inField := 0, false
-	for i := range len(format) {
-		switch c := format[i]; {
-		case c == '%':
-			inField, run = !inField, 0
-		case inField && isDigit(c):
-			if run++; run > 2 {
-				return true
-			}
-		case inField && strings.IndexByte("-_^#:EO", c) < 0:
-			inField = false
-		}
+// maxField is the length of the longest field of a date. No directive without a
+// width makes as much.
+const maxField = 99
+
+// wideField matches a width of three digits or more. It also matches where the
+// format has no directive, so it does not depend on where directives begin.
+var wideField = regexp.MustCompile(`%[-_^#0]*[1-9][0-9]{2}`)
+
+// checkFormat bounds the length of a date before it is formatted.
+func checkFormat(format string) error {
+	if wideField.MatchString(format) {
+		return errDateWidth
 	}
-	return false
+	if len(format)+maxField*strings.Count(format, "%") > MaxString {
+		return errLong
+	}
+	return nil
 }

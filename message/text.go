@@ -1,30 +1,24 @@
 package message
 
 import (
-	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
+	"unicode/utf8"
 
-	"github.com/k3a/html2text"
 	"github.com/osteele/liquid/parser"
 )
 
 // complete makes the text from the HTML if there is none, and reports whether it
 // did. It is called when a version is saved, so that the stored text is sent.
+// It makes none from HTML that Check refuses for its length or its encoding.
 func complete(c Content) (Content, bool) {
 	if c.Text != "" || c.HTML == "" {
 		return c, false
 	}
-	c.Text = textOf(c.HTML)
+	if len(c.HTML) <= MaxSource && utf8.ValidString(c.HTML) {
+		c.Text = textOf(c.HTML)
+	}
 	return c, true
 }
-
-var (
-	htmlComment = regexp.MustCompile(`(?s)<!--.*?-->`)
-	emptyLines  = regexp.MustCompile(`\n[ \t]*(\n[ \t]*)+`)
-	placeholder = regexp.MustCompile("\uE000([0-9]+)\uE001")
-)
 
 // textOf removes the markup and keeps the Liquid: a placeholder replaces each {{ }}
 // and {% %}, since a "<" in a condition is not markup.
@@ -36,17 +30,8 @@ func textOf(html string) string {
 			b.WriteString(token.Source)
 			continue
 		}
-		fmt.Fprintf(&b, "\uE000%d\uE001", len(liquid))
+		b.WriteString(placeholder(len(liquid)))
 		liquid = append(liquid, token.Source)
 	}
-	plain := html2text.HTML2TextWithOptions(htmlComment.ReplaceAllString(b.String(), ""),
-		html2text.WithUnixLineBreaks(), html2text.WithLinksInnerText(), html2text.WithListSupport())
-	plain = emptyLines.ReplaceAllString(strings.TrimSpace(plain), "\n\n")
-	return placeholder.ReplaceAllStringFunc(plain, func(p string) string {
-		n, err := strconv.Atoi(placeholder.FindStringSubmatch(p)[1])
-		if err != nil || n >= len(liquid) {
-			return p
-		}
-		return liquid[n]
-	})
+	return plainText(b.String(), liquid)
 }

@@ -16,8 +16,8 @@ import (
 	"lemma"
 )
 
-// Reasons why a recipient is skipped. Expired and TemplateError are found before
-// the call, the others when the row is inserted. The API documents the list.
+// Reasons why a recipient is skipped. Expired, TemplateError and BatchCrashed are found
+// before the call, the others when the row is inserted. The API documents the list.
 const (
 	MissingAddress   = "missing_address"   // null or blank
 	InvalidAddress   = "invalid_address"   // not an address that SMTP can carry
@@ -26,6 +26,7 @@ const (
 	InvalidKey       = "invalid_key"       // the profile key is empty or longer than 255 bytes
 	Expired          = "expired"           // the send deadline passed first
 	TemplateError    = "template_error"    // the template cannot be rendered with the profile's data
+	BatchCrashed     = "batch_crashed"     // the processes that claimed its batch crashed before any call
 )
 
 // Recipient is one profile of an audience at one address.

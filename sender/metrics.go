@@ -18,6 +18,7 @@ type Metrics struct {
 	lost      prometheus.Counter
 	retries   prometheus.Counter
 	freed     prometheus.Counter
+	crashed   prometheus.Counter
 	opened    prometheus.Counter
 	closings  prometheus.Counter
 	probes    *prometheus.CounterVec
@@ -44,6 +45,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		lost:     counter("lemma_leases_lost_total", "Commits without a lease; their known outcomes were kept as evidence."),
 		retries:  counter("lemma_second_attempts_total", "Notifications with a second attempt, since the first is unknown."),
 		freed:    counter("lemma_rows_freed_total", "Rows of expired leases that were not called and went back."),
+		crashed:  counter("lemma_rows_crashed_total", "Rows that were not called because the claims of their batch crashed in a row."),
 		opened:   counter("lemma_circuit_opened_total", "Times that a provider began to fail and its circuit opened."),
 		closings: counter("lemma_circuit_closed_total", "Times that a provider answered a probe and its circuit closed."),
 		probes: vector("lemma_circuit_probes_total", "result",
@@ -60,7 +62,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 	if r != nil {
 		r.MustRegister(m.outcomes, m.claims, m.calls, m.messages, m.deferred, m.late, m.expired, m.lost, m.retries, m.freed,
-			m.opened, m.closings, m.probes, m.pauses, m.noSlot, m.enqueues, m.uncertain, m.rechecks, m.unchecked)
+			m.crashed, m.opened, m.closings, m.probes, m.pauses, m.noSlot, m.enqueues, m.uncertain, m.rechecks, m.unchecked)
 	}
 	return m
 }
@@ -100,6 +102,7 @@ func (m *Metrics) reaped(r Reaped) {
 	m.expired.Add(float64(r.Batches))
 	m.retries.Add(float64(r.Retried))
 	m.freed.Add(float64(r.Freed))
+	m.crashed.Add(float64(r.Crashed))
 	m.outcomes.WithLabelValues("orphaned").Add(float64(r.Orphaned))
 }
 

@@ -21,6 +21,7 @@ type Reaped struct {
 	Settled  int // rows that evidence settled (tier 1)
 	Retried  int // rows that got their second attempt (tier 2)
 	Orphaned int // rows whose outcome stays unknown (tier 3)
+	Crashed  int // rows of batches that were ended since their claims crashed in a row
 }
 
 // reapMost bounds one run.
@@ -47,6 +48,9 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 		sum.Settled += one.Settled
 		sum.Retried += one.Retried
 		sum.Orphaned += one.Orphaned
+		if sum.Crashed += one.Crashed; one.Crashed > 0 {
+			s.pauseCrashed(ctx, ref, one.Crashed)
+		}
 	}
 	if sum.Orphaned > 0 {
 		s.log.Error("notifications orphaned", "orphaned", sum.Orphaned, "batches", sum.Batches)
@@ -94,9 +98,17 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 		if err != nil {
 			return err
 		}
+		crashes, err := crashesInARow(ctx, tx, ref)
+		if err != nil {
+			return err
+		}
 		sum = Reaped{Batches: 1, Freed: len(untouched)}
 		done, retry := decideAll(b, called, evidence, &sum)
-		return s.apply(ctx, tx, ref, b, done, retry, untouched)
+		if crashes >= maxCrashes && b.Gate != "cancelled" {
+			sum.Freed, sum.Crashed = 0, len(untouched)
+			done, untouched = append(done, endCrashed(untouched)...), []int16{}
+		}
+		return s.apply(ctx, tx, ref, b, done, retry, untouched, afterCrash(crashes))
 	})
 	return sum, err
 }
@@ -198,7 +210,8 @@ func decideAll(b stale, called []int16, evidence map[int16]events.Evidence, sum 
 
 // apply inserts the reaper's outcomes, makes the retry batch and gives the untouched
 // rows back, in the transaction that holds the batch.
-func (s *Sender) apply(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, done []outcome, retry, untouched []int16) error {
+func (s *Sender) apply(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale,
+	done []outcome, retry, untouched []int16, after time.Duration) error {
 	if err := insertOutcomes(ctx, tx, ref, b, done); err != nil {
 		return err
 	}
@@ -210,11 +223,11 @@ func (s *Sender) apply(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b 
 		}
 		jobs = append(jobs, notifications.Job{Ref: second})
 	}
-	if err := endLease(ctx, tx, ref, b, done, untouched); err != nil {
+	if err := endLease(ctx, tx, ref, b, done, untouched, after); err != nil {
 		return err
 	}
 	if len(untouched) > 0 && b.Gate == "open" {
-		jobs = append(jobs, notifications.Job{Ref: ref})
+		jobs = append(jobs, notifications.Job{Ref: ref, After: after})
 	}
 	return s.ledger.Enqueue(ctx, tx, jobs)
 }
@@ -256,7 +269,8 @@ func makeRetry(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, r
 	return second, nil
 }
 
-func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, done []outcome, untouched []int16) error {
+func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale,
+	done []outcome, untouched []int16, after time.Duration) error {
 	var t tally
 	for _, o := range done {
 		t.add(b.Attempt, o)
@@ -264,20 +278,23 @@ func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, do
 	_, err := tx.Exec(ctx, `
 		with ended as (
 			update batches set
-				sent = sent + $4, failed = failed + $5, retried = retried + $7,
+				sent = sent + $4, failed = failed + $5, retried = retried + $7, skipped = skipped + $11,
+				skips = case when $11 = 0 then skips else skips || jsonb_build_object('`+batchCrashed+`', $11) end,
 				orphaned = orphaned + $6 + case when gate = 'cancelled' and attempt = 2 then cardinality($8::smallint[]) else 0 end,
 				cancelled = cancelled + case when gate = 'cancelled' and attempt = 1 then cardinality($8::smallint[]) else 0 end,
 				status = case when cardinality($8::smallint[]) = 0 then 'done' when gate = 'cancelled' then 'cancelled' else 'ready' end,
 				finished_at = case when cardinality($8::smallint[]) = 0 or gate = 'cancelled' then now() end,
 				open = case when cardinality($8::smallint[]) = 0 then open else $8 end,
-				deferred = '{}', called_through = -1, calling = 0, leased_by = null, lease_until = null, due_at = now(), enqueued_at = now()
+				deferred = '{}', called_through = -1, calling = 0, leased_by = null, lease_until = null,
+				due_at = now() + $12, enqueued_at = now()
 			where workspace_id = $1 and origin_id = $2 and id = $3 and status = 'leased'
 			returning workspace_id, id
 		)
 		insert into batch_log (workspace_id, batch_id, event, token, detail)
 		select workspace_id, id, 'reaped', $9, $10 from ended`,
 		ref.WorkspaceID, ref.OriginID, ref.BatchID, t.sent, t.failed, t.orphaned, t.retried, untouched, b.Token,
-		fmt.Sprintf("%d uncalled, %d settled or orphaned, %d to a second attempt", len(untouched), len(done)-t.retried, t.retried))
+		fmt.Sprintf("%d uncalled, %d settled or orphaned, %d to a second attempt, %d skipped after crashes",
+			len(untouched), len(done)-t.retried-t.skipped, t.retried, t.skipped), t.skipped, after)
 	if err != nil {
 		return fmt.Errorf("end lease: %w", err)
 	}

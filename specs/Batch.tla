@@ -21,6 +21,8 @@
 \*   reused only when no statement of the claim is in flight any more.
 \* - Statements in flight other than the one that opens the next window: a
 \*   statement that ends a claim removes its token, so it takes effect once.
+\* - The end of a batch whose claims crashed several times in a row: the reaper
+\*   ends rows that no window covers, as Expire does after the deadline.
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS
