@@ -82,7 +82,8 @@ type logLine struct {
 	Detail  *string
 }
 
-// readBatches reads the log of the batches that contained the row. It leaves out
+// readBatches reads the log of the batches that were made with the row, while the row
+// was open in them. It leaves out claims that began after the row had an outcome,
 // windows without the row, and what followed after the row was moved to a batch of
 // rows whose outcome is unknown.
 func readBatches(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
@@ -91,16 +92,20 @@ func readBatches(ctx context.Context, db DB, e *Explanation, d *deliveries) erro
 		select g.at, g.event, b.attempt::int as attempt, g.token, g.first, g.last, g.until, g.detail
 		from notifications n
 		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id
-			and (b.id = n.batch_id or (b.root_id = n.batch_id and b.id <> b.root_id and exists (
-				select from batch_log w where w.workspace_id = b.workspace_id and w.batch_id = b.id
-				  and n.ordinal between w.first and w.last or n.ordinal = any(b.open))))
+			and (b.id = n.batch_id or b.root_id = n.batch_id and n.ordinal = any(b.members))
 		join batch_log g on g.workspace_id = b.workspace_id and g.batch_id = b.id
 		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3
 		  and (g.event <> 'window' or n.ordinal between g.first and g.last)
 		  and not exists (
+			select from attempts a
+			where a.workspace_id = n.workspace_id and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.attempt = b.attempt
+			  and (g.event = 'window' and a.at <= g.at or a.at < coalesce((
+				select min(c.at) from batch_log c
+				where c.workspace_id = g.workspace_id and c.batch_id = g.batch_id and c.token = g.token and c.event = 'claimed'), g.at)))
+		  and not exists (
 			select from batches d
-			where d.workspace_id = n.workspace_id and d.origin_id = n.origin_id and d.root_id = n.batch_id and d.id <> d.root_id
-			  and d.id <> b.id and d.attempt = b.attempt and n.ordinal = any(d.open) and d.created_at < g.at)
+			where d.workspace_id = n.workspace_id and d.origin_id = n.origin_id and d.root_id = n.batch_id
+			  and d.attempt = b.attempt and n.ordinal = any(d.members) and d.created_at > b.created_at and d.created_at < g.at)
 		order by g.at`, n.WorkspaceID, n.OriginID, n.Key)
 	if err != nil {
 		return err
