@@ -28,7 +28,7 @@ func explain(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Ex
 	if err != nil {
 		return Explanation{}, err
 	}
-	e, d := Explanation{Notification: n, Steps: []Step{written(n)}}, newDeliveries()
+	e, d := Explanation{Notification: n}, newDeliveries()
 	if err := readAll(ctx, db, &e, d); err != nil {
 		return Explanation{}, fmt.Errorf("explain notification: %w", err)
 	}
@@ -36,6 +36,7 @@ func explain(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Ex
 	if err != nil {
 		return Explanation{}, fmt.Errorf("explain notification: %w", err)
 	}
+	e.Steps = append([]Step{inserted(n, batch)}, e.Steps...)
 	slices.SortStableFunc(e.Steps, func(a, b Step) int { return a.At.Compare(b.At) })
 	if batch != nil {
 		e.Bound = batch.MaxAttempts
@@ -63,8 +64,9 @@ func readAll(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
 	return nil
 }
 
-func written(n Notification) Step {
-	if n.Attempts == 0 && n.Status == "skipped" && n.EndedAt == nil && n.Reason != nil && *n.Reason != Expired {
+// inserted is the first step. Only a row that was inserted as skipped has no batch.
+func inserted(n Notification, batch *batchState) Step {
+	if batch == nil && n.Reason != nil {
 		return Step{At: n.CreatedAt, Event: "skipped", Detail: "the profile was read from the audience and skipped",
 			Data: map[string]string{"reason": *n.Reason}}
 	}
