@@ -3,6 +3,8 @@ package sender
 import (
 	"testing"
 	"time"
+
+	"lemma/notifications"
 )
 
 // Two outages with idle time between them are not one long outage: only consecutive
@@ -27,4 +29,68 @@ func TestIdleTimeOfAMeterIsNoOutage(t *testing.T) {
 			t.Errorf("after %v without a call: paused for %q", c.idle, reason)
 		}
 	}
+}
+
+// An acceptance ends failures that other claims have added since its own claim began,
+// also in another process: 100 rejections with 100 acceptances in between are not in a
+// row.
+func TestAnAcceptanceEndsFailuresThatBeganAfterItsClaim(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(200, 100, 2)
+	for ordinal := range 100 {
+		b.carrier.then[b.addressIn(refs[1], ordinal)] = []Outcome{Rejected}
+	}
+	early, late := b.sender(), b.sender()
+	claimed, call := pauseAt(early, "claimed", 1)
+	called, record := pauseAt(late, "called", 10)
+	first := b.workAside(early, refs[0])
+	<-claimed
+	second := b.workAside(late, refs[1])
+	<-called
+	before := b.health().Failures
+	close(call)
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	between := b.health().Failures
+	close(record)
+	if err := <-second; err != nil {
+		t.Fatal(err)
+	}
+	if before == 0 || between != 0 || len(b.paused) > 0 {
+		t.Errorf("%d failures in a row, %d after 100 acceptances, and paused: %q", before, between, b.details)
+	}
+	b.wantCounts(notifications.Counts{Sent: 100, Failed: 100})
+}
+
+// The meter of a provider without failures is not written, however many windows are
+// accepted.
+func TestTheMeterOfAHealthyProviderIsNotWritten(t *testing.T) {
+	b := setup(t)
+	b.insert(200, 100, 2)
+	const version = `select xmin::text::bigint from provider_meters where workspace_id = $1`
+	before := b.count(version, b.ws)
+	b.work(b.sender())
+	b.wantCounts(notifications.Counts{Sent: 200})
+	if after := b.count(version, b.ws); after != before {
+		t.Errorf("the row was written: version %d, then %d", before, after)
+	}
+}
+
+// workAside works a batch in a goroutine.
+func (b *bundle) workAside(s *Sender, ref notifications.Ref) <-chan error {
+	done := make(chan error, 1)
+	go func() { _, err := s.Work(bg, ref); done <- err }()
+	return done
+}
+
+// addressIn is the address of a row of a batch.
+func (b *bundle) addressIn(ref notifications.Ref, ordinal int) (to string) {
+	b.t.Helper()
+	err := b.pool.QueryRow(bg, `select address from notifications where workspace_id = $1 and batch_id = $2 and ordinal = $3`,
+		b.ws, ref.BatchID, ordinal).Scan(&to)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return to
 }

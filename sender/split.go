@@ -33,5 +33,4 @@ var commitSplit = named(commitText + `, split as (
 	), split_log as (
 		insert into batch_log (workspace_id, batch_id, event, token, until)
 		select workspace_id, id, 'unresolved', leased_by, lease_until from split
-	)
-	select gate from b`)
+	)` + commitResult)
