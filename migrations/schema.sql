@@ -548,6 +548,7 @@ create table provider_meters (
     failures integer not null default 0,
     refusals integer not null default 0,
     rejections integer not null default 0,
+    hangs integer not null default 0,
     first_error text,
     failing_since timestamp with time zone,
     last_error text,

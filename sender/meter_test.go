@@ -77,6 +77,67 @@ func TestTheMeterOfAHealthyProviderIsNotWritten(t *testing.T) {
 	}
 }
 
+// A server that hangs for different recipients in a row fails: the circuit opens after
+// hangsMost of them, and closes when the server replies again.
+func TestAServerThatHangsForEveryRecipientOpensTheCircuit(t *testing.T) {
+	b := setup(t)
+	b.insert(100, 100, 2)
+	b.carrier.allHang = true
+	s := b.sender()
+	b.work(s)
+	if p := b.health(); !p.CircuitOpen || p.Failures != hangsMost || p.FirstError != "timeout" {
+		t.Fatalf("health %+v", p)
+	}
+	b.makeProbable()
+	b.makeDue()
+	b.work(s)
+	if p := b.health(); !p.CircuitOpen || p.Failures != hangsMost+1 {
+		t.Fatalf("after a probe without a reply: %+v", p)
+	}
+	b.carrier.allHang = false
+	for range 3 {
+		b.makeProbable()
+		b.makeDue()
+		b.work(s)
+	}
+	if p := b.health(); p.CircuitOpen || p.Failures != 0 {
+		t.Errorf("after an acceptance: %+v", p)
+	}
+	b.wantCounts(notifications.Counts{Sent: 100})
+}
+
+// A recipient for which the server hangs counts once, and any reply ends the count.
+func TestWhichHangsCount(t *testing.T) {
+	b := setup(t)
+	b.insert(1, 1, 2)
+	b.carrier.hangs = address(0)
+	s := b.sender()
+	for range hangsMost + 1 {
+		b.makeDue()
+		b.work(s)
+	}
+	if p := b.health(); p.CircuitOpen || p.Failures != hangsMost+1 {
+		t.Errorf("one recipient hangs: %+v", p)
+	}
+	for _, c := range []struct {
+		name     string
+		receipts []Receipt
+		want     run
+	}{
+		{"two", []Receipt{*noAnswer, *noAnswer}, run{hangs: 2}},
+		{"the rest was not called", []Receipt{*noAnswer, {Outcome: NotCalled, Reason: "call_ended"}}, run{hangs: 1}},
+		{"another was rejected", []Receipt{*noAnswer, {Outcome: Rejected, Code: 550}, *noAnswer}, run{hangs: 1, answered: true}},
+		{"another was accepted", []Receipt{*noAnswer, {Outcome: Accepted}}, run{answered: true}},
+		{"no connection", []Receipt{*noConnection}, run{}},
+	} {
+		var got run
+		got.countHangs(c.receipts, func(int) bool { return true })
+		if got != c.want {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
+
 // workAside works a batch in a goroutine.
 func (b *bundle) workAside(s *Sender, ref notifications.Ref) <-chan error {
 	done := make(chan error, 1)
