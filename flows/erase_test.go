@@ -121,8 +121,9 @@ func TestEraseWaitsForWhatIsInFlight(t *testing.T) {
 	is("leased", flows.Erased{InFlight: 1}, 1)
 	b.Exec(b.Pool, `update batches set status = 'done', leased_by = null, lease_until = null, retried = size, finished_at = now()
 		where id = $1`, batch)
-	b.Exec(b.Pool, `insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, open)
-		select workspace_id, origin_id, $2, id, provider_id, content_id, size, 2, 2, '{0}' from batches where id = $1`, batch, lemma.NewID())
+	b.Exec(b.Pool, `
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, open, members)
+		select workspace_id, origin_id, $2, id, provider_id, content_id, size, 2, 2, '{0}', '{0}' from batches where id = $1`, batch, lemma.NewID())
 	is("a second attempt is ready", flows.Erased{InFlight: 1}, 1)
 	b.Exec(b.Pool, `update batches set status = 'done', sent = size, finished_at = now() where attempt = 2`)
 	is("ended", flows.Erased{Notifications: 1}, 0)

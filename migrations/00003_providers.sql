@@ -25,6 +25,7 @@ create table provider_meters (
     failures      int not null default 0,     -- failed calls since the last acceptance
     refusals      int not null default 0,     -- of these, messages that were refused for now or whose outcome is unknown
     rejections    int not null default 0,     -- of these, messages that were rejected, since the last pause for rejections
+    hangs         int not null default 0,     -- recipients in a row for which the server did not reply, each counted once
     first_error   text,                       -- the cause: the first of the failures, or what opened the circuit
     failing_since timestamptz,                -- time of first_error
     last_error    text,                       -- the last failure; kept after the provider has recovered

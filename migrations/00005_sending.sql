@@ -88,6 +88,7 @@ create table batches (
     called_through smallint not null default -1, -- rows beyond this ordinal were not called under this lease
     calling        smallint not null default 0, -- rows of open windows that have no outcome yet
     open           smallint[],                -- ordinals that have not ended; null while none has ended
+    members        smallint[],                -- ordinals that a split batch or a retry batch was made with; never changed; null for a root
     deferred       smallint[] not null default '{}', -- rows of a window under this lease that were not accepted or not called
     refusals       smallint[],                -- by ordinal: how often the carrier refused the row; null while it refused none
     enqueued_at    timestamptz not null default now(), -- when its job was last enqueued
@@ -108,8 +109,9 @@ create table batches (
     constraint batches_counts check (sent + failed + orphaned + skipped + cancelled + retried + calling <= size),
     -- A batch ends only when every row has ended.
     constraint batches_end check (status in ('ready', 'leased') or sent + failed + orphaned + skipped + cancelled + retried = size),
-    -- A batch that was split from another lists its rows.
-    constraint batches_root check (root_id = id and attempt = 1 or root_id <> id and open is not null)
+    -- A batch that was made from another lists its rows.
+    constraint batches_root check (root_id = id and attempt = 1 and members is null
+        or root_id <> id and open is not null and members is not null)
 ) partition by range (origin_id);
 create table batches_default partition of batches default
     with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);

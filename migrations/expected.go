@@ -37,7 +37,8 @@ var expected = []want{
 		`CHECK ((((status = 'leased'::text) = (leased_by IS NOT NULL)) AND ((leased_by IS NULL) = (lease_until IS NULL)))) ` +
 			`NULLABLE lease_until, leased_by`},
 	{"batches", "batches_root", "Batch!OneRowPerOrdinal",
-		`CHECK ((((root_id = id) AND (attempt = 1)) OR ((root_id <> id) AND (open IS NOT NULL)))) NULLABLE open`},
+		`CHECK ((((root_id = id) AND (attempt = 1) AND (members IS NULL)) ` +
+			`OR ((root_id <> id) AND (open IS NOT NULL) AND (members IS NOT NULL)))) NULLABLE members, open`},
 	{"batches", "batches_counts", "Campaign!CountsBalance",
 		`CHECK ((((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) + calling) <= size))`},
 	{"batches", "batches_end", "Batch!NoRowLeftBehind",

@@ -91,6 +91,7 @@ create table batches (
     called_through smallint not null default '-1'::integer,
     calling smallint not null default 0,
     open smallint[],
+    members smallint[],
     deferred smallint[] not null default '{}'::smallint[],
     refusals smallint[],
     enqueued_at timestamp with time zone not null default now(),
@@ -109,7 +110,7 @@ create table batches (
     constraint batches_end CHECK (((status = ANY (ARRAY['ready'::text, 'leased'::text])) OR ((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) = size))),
     constraint batches_gate CHECK ((gate = ANY (ARRAY['open'::text, 'held'::text, 'cancelled'::text]))),
     constraint batches_lease CHECK ((((status = 'leased'::text) = (leased_by IS NOT NULL)) AND ((leased_by IS NULL) = (lease_until IS NULL)))),
-    constraint batches_root CHECK ((((root_id = id) AND (attempt = 1)) OR ((root_id <> id) AND (open IS NOT NULL)))),
+    constraint batches_root CHECK ((((root_id = id) AND (attempt = 1) AND (members IS NULL)) OR ((root_id <> id) AND (open IS NOT NULL) AND (members IS NOT NULL)))),
     constraint batches_size_check CHECK ((size > 0)),
     constraint batches_status CHECK ((status = ANY (ARRAY['ready'::text, 'leased'::text, 'done'::text, 'cancelled'::text, 'expired'::text])))
 ) partition by RANGE (origin_id);
@@ -547,6 +548,7 @@ create table provider_meters (
     failures integer not null default 0,
     refusals integer not null default 0,
     rejections integer not null default 0,
+    hangs integer not null default 0,
     first_error text,
     failing_since timestamp with time zone,
     last_error text,

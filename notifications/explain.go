@@ -28,7 +28,7 @@ func explain(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Ex
 	if err != nil {
 		return Explanation{}, err
 	}
-	e, d := Explanation{Notification: n, Steps: []Step{written(n)}}, newDeliveries()
+	e, d := Explanation{Notification: n}, newDeliveries()
 	if err := readAll(ctx, db, &e, d); err != nil {
 		return Explanation{}, fmt.Errorf("explain notification: %w", err)
 	}
@@ -36,6 +36,7 @@ func explain(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Ex
 	if err != nil {
 		return Explanation{}, fmt.Errorf("explain notification: %w", err)
 	}
+	e.Steps = append([]Step{inserted(n, batch)}, e.Steps...)
 	slices.SortStableFunc(e.Steps, func(a, b Step) int { return a.At.Compare(b.At) })
 	if batch != nil {
 		e.Bound = batch.MaxAttempts
@@ -63,8 +64,9 @@ func readAll(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
 	return nil
 }
 
-func written(n Notification) Step {
-	if n.Attempts == 0 && n.Status == "skipped" && n.EndedAt == nil && n.Reason != nil && *n.Reason != Expired {
+// inserted is the first step. Only a row that was inserted as skipped has no batch.
+func inserted(n Notification, batch *batchState) Step {
+	if batch == nil && n.Reason != nil {
 		return Step{At: n.CreatedAt, Event: "skipped", Detail: "the profile was read from the audience and skipped",
 			Data: map[string]string{"reason": *n.Reason}}
 	}
@@ -82,7 +84,8 @@ type logLine struct {
 	Detail  *string
 }
 
-// readBatches reads the log of the batches that contained the row. It leaves out
+// readBatches reads the log of the batches that were made with the row, while the row
+// was open in them. It leaves out claims that began after the row had an outcome,
 // windows without the row, and what followed after the row was moved to a batch of
 // rows whose outcome is unknown.
 func readBatches(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
@@ -91,16 +94,20 @@ func readBatches(ctx context.Context, db DB, e *Explanation, d *deliveries) erro
 		select g.at, g.event, b.attempt::int as attempt, g.token, g.first, g.last, g.until, g.detail
 		from notifications n
 		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id
-			and (b.id = n.batch_id or (b.root_id = n.batch_id and b.id <> b.root_id and exists (
-				select from batch_log w where w.workspace_id = b.workspace_id and w.batch_id = b.id
-				  and n.ordinal between w.first and w.last or n.ordinal = any(b.open))))
+			and (b.id = n.batch_id or b.root_id = n.batch_id and n.ordinal = any(b.members))
 		join batch_log g on g.workspace_id = b.workspace_id and g.batch_id = b.id
 		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3
 		  and (g.event <> 'window' or n.ordinal between g.first and g.last)
 		  and not exists (
+			select from attempts a
+			where a.workspace_id = n.workspace_id and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.attempt = b.attempt
+			  and (g.event = 'window' and a.at <= g.at or a.at < coalesce((
+				select min(c.at) from batch_log c
+				where c.workspace_id = g.workspace_id and c.batch_id = g.batch_id and c.token = g.token and c.event = 'claimed'), g.at)))
+		  and not exists (
 			select from batches d
-			where d.workspace_id = n.workspace_id and d.origin_id = n.origin_id and d.root_id = n.batch_id and d.id <> d.root_id
-			  and d.id <> b.id and d.attempt = b.attempt and n.ordinal = any(d.open) and d.created_at < g.at)
+			where d.workspace_id = n.workspace_id and d.origin_id = n.origin_id and d.root_id = n.batch_id
+			  and d.attempt = b.attempt and n.ordinal = any(d.members) and d.created_at > b.created_at and d.created_at < g.at)
 		order by g.at`, n.WorkspaceID, n.OriginID, n.Key)
 	if err != nil {
 		return err

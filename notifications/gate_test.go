@@ -42,8 +42,8 @@ func TestCancel(t *testing.T) {
 		select workspace_id, id, 0, 1, 'unknown', false, 'reaper' from batches where status = 'ready' order by id limit 1`)
 	f.exec(`update batches b set retried = 1, open = '{1,2,3,4,5,6,7,8,9}' from attempts a where b.id = a.batch_id`)
 	f.exec(`
-		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, open)
-		select workspace_id, origin_id, gen_random_uuid(), id, provider_id, content_id, 1, 2, 2, '{0}' from batches where retried = 1`)
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, open, members)
+		select workspace_id, origin_id, gen_random_uuid(), id, provider_id, content_id, 1, 2, 2, '{0}', '{0}' from batches where retried = 1`)
 	var found notifications.Cancelled
 	f.inTx(func(tx pgx.Tx) (err error) { found, err = f.Cancel(t.Context(), tx, f.ws, f.origin); return err })
 	if want := (notifications.Cancelled{InFlight: 4, Cancelled: 6 + 9 + 10}); found != want {

@@ -2,6 +2,7 @@ package notifications_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -89,6 +90,26 @@ func TestSkippedHaveEnded(t *testing.T) {
 	c := f.counts()
 	if d := cmp.Diff(want, c.SkippedBy); d != "" || c.Skipped != 3 || c.Audience != 3 || !c.Balanced {
 		t.Errorf("%+v: %s", c, d)
+	}
+}
+
+// Explain of a recipient that was skipped when the audience was read has one step,
+// with the reason.
+func TestExplainOfASkippedRow(t *testing.T) {
+	f := setup(t)
+	optedOut := recipient(0)
+	optedOut.Skip, optedOut.Holds = notifications.Unsubscribed, true
+	f.insert([]notifications.Recipient{optedOut, recipient(1)})
+	e, err := f.Explain(t.Context(), f.ws, f.origin, optedOut.Key)
+	if err != nil || len(e.Steps) != 1 || e.Steps[0].Event != "skipped" || e.Steps[0].Data["reason"] != "unsubscribed" {
+		t.Errorf("%+v, %v", e.Steps, err)
+	}
+	if e.Waiting != nil || e.DeliveriesPossible != 0 || !strings.Contains(e.Summary, "not sent (unsubscribed)") {
+		t.Errorf("%+v", e)
+	}
+	e, err = f.Explain(t.Context(), f.ws, f.origin, recipient(1).Key)
+	if err != nil || len(e.Steps) != 1 || e.Steps[0].Event != "written" || e.Steps[0].Data["reason"] != "" {
+		t.Errorf("%+v, %v", e.Steps, err)
 	}
 }
 

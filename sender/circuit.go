@@ -12,8 +12,9 @@ import (
 
 // The circuit of a provider is in its row of provider_meters, which all nodes share.
 //
-//   - It opens when the provider itself fails, or when CircuitAfter messages in a row
-//     were not accepted. Then no batch of the provider is claimed.
+//   - It opens when the provider itself fails, when it does not reply for hangsMost
+//     recipients in a row, or when CircuitAfter messages in a row were not accepted.
+//     Then no batch of the provider is claimed.
 //   - After a back-off one claim probes with a few messages. It closes the circuit
 //     when the provider answers; otherwise it doubles the back-off.
 //   - The campaign or flow of the batch is paused when the circuit has been open for
@@ -106,7 +107,7 @@ func (s *Sender) recordFailures(ctx context.Context, c *claim, r run) (before, m
 			return err
 		}
 		rows, err := tx.Query(ctx, `
-			select failures, refusals, rejections, coalesce(first_error, '') as first_error, failing_since,
+			select failures, refusals, rejections, hangs, coalesce(first_error, '') as first_error, failing_since,
 				coalesce(last_error, '') as last_error, failed_at,
 				opened_at, open_until, probes::int as probes, probe_token, probe_until, now() as now
 			from provider_meters where workspace_id = $1 and provider_id = $2 for update`, c.WorkspaceID, c.providerID)
@@ -125,9 +126,9 @@ func (s *Sender) recordFailures(ctx context.Context, c *claim, r run) (before, m
 		_, err = tx.Exec(ctx, `
 			update provider_meters set failures = $3, refusals = $4, rejections = $5,
 				first_error = $6, failing_since = $7, last_error = $8, failed_at = $9,
-				opened_at = $10, open_until = $11, probes = $12, probe_token = $13, probe_until = $14
+				opened_at = $10, open_until = $11, probes = $12, probe_token = $13, probe_until = $14, hangs = $15
 			where workspace_id = $1 and provider_id = $2`, c.WorkspaceID, c.providerID, m.Failures, m.Refusals, kept,
-			m.FirstError, m.FailingSince, m.LastError, m.FailedAt, m.OpenedAt, m.OpenUntil, m.Probes, m.ProbeToken, m.ProbeUntil)
+			m.FirstError, m.FailingSince, m.LastError, m.FailedAt, m.OpenedAt, m.OpenUntil, m.Probes, m.ProbeToken, m.ProbeUntil, m.Hangs)
 		return err
 	})
 	return before, m, err
@@ -147,7 +148,7 @@ func (s *Sender) recovered(ctx context.Context, c *claim) error {
 			where workspace_id = $1 and provider_id = $2 and failures > 0 and (opened_at is null or probe_token = $3)
 			for update
 		)
-		update provider_meters m set failures = 0, refusals = 0, rejections = 0, first_error = null, failing_since = null,
+		update provider_meters m set failures = 0, refusals = 0, rejections = 0, hangs = 0, first_error = null, failing_since = null,
 			opened_at = null, open_until = null, probes = 0, probe_token = null, probe_until = null
 		from was where m.workspace_id = was.workspace_id and m.provider_id = was.provider_id
 		returning was.opened_at, now()`, c.WorkspaceID, c.providerID, c.token)

@@ -28,7 +28,7 @@ type claim struct {
 	contentID  uuid.UUID
 	attempt    int16
 	refusals   refusals
-	failing    bool // the provider has failed since its last acceptance
+	failing    bool // the provider has failed since its last acceptance, as the claim or its last commit found it
 	kind       string
 	version    int      // the provider's
 	rate       *float64 // the provider's, per second

@@ -149,7 +149,7 @@ func (s *Sender) commitOnce(ctx context.Context, c *claim, done []outcome, e end
 		sql = commitSplit
 	}
 	var g gate
-	err := s.pool.QueryRow(ctx, sql.text, sql.args(s.commitValues(c, done, e))...).Scan(&g)
+	err := s.pool.QueryRow(ctx, sql.text, sql.args(s.commitValues(c, done, e))...).Scan(&g, &c.failing)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lost, nil
 	}
@@ -222,7 +222,15 @@ const commitText = `
 		from b where @step <> 'keep' and (@step <> 'go' or b.gate = 'open')
 	)`
 
-var commitWindow = named(commitText + ` select gate from b`)
+var commitWindow = named(commitText + commitResult)
+
+// commitResult also reads whether the provider has failed since its last acceptance,
+// also in another process, so that an acceptance ends failures that began after the
+// claim.
+const commitResult = `
+	select b.gate, coalesce((select m.failures > 0 from provider_meters m
+		where m.workspace_id = b.workspace_id and m.provider_id = b.provider_id), false)
+	from b`
 
 // applied checks a commit whose answer was lost. It returns the batch's gate if the
 // commit was applied, "" if not, and lost if the claim has no lease any more. Only the

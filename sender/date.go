@@ -67,7 +67,7 @@ func (s *Sender) readDates(ctx context.Context, c *claim) error {
 		select a.ordinal, w.message_date from attempts a
 		cross join lateral (select least(a.at, (
 			select d.created_at from batches d where d.workspace_id = a.workspace_id and d.origin_id = $4
-			and d.root_id = a.batch_id and d.id <> d.root_id and d.attempt = 1 and a.ordinal = any(d.open))) as at) unknown
+			and d.root_id = a.batch_id and d.id <> d.root_id and d.attempt = 1 and a.ordinal = any(d.members))) as at) unknown
 		cross join lateral (select w.message_date from batch_log w
 			where w.workspace_id = a.workspace_id and w.batch_id = a.batch_id and w.event = 'window'
 			  and a.ordinal between w.first and w.last and w.message_date is not null

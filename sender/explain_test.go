@@ -2,9 +2,11 @@ package sender
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"lemma"
 	"lemma/events"
@@ -62,6 +64,96 @@ func TestExplain(t *testing.T) {
 					e.Summary, c.least, c.most, c.maxAttempts)
 			}
 		})
+	}
+}
+
+// recipients are those of the batch's rows, in the order of their ordinals.
+func (b *bundle) recipients() []int {
+	b.t.Helper()
+	rows, _ := b.pool.Query(bg, `select profile_key::int from notifications where workspace_id = $1 order by ordinal`, b.ws)
+	all, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return all
+}
+
+// Explain leaves out the batches of other rows, also when a window of them spans the
+// row's ordinal.
+func TestExplainLeavesOutOtherRows(t *testing.T) {
+	b := setup(t)
+	b.insert(5, 5, 2)
+	recipients := b.recipients()
+	b.carrier.then[address(recipients[1])] = []Outcome{Unknown, NotAccepted}
+	b.carrier.then[address(recipients[2])] = []Outcome{NotAccepted}
+	b.carrier.then[address(recipients[3])] = []Outcome{Unknown, Unknown}
+	b.carrier.then[address(recipients[4])] = []Outcome{Rejected}
+	for range 3 { // the retry batch has the rows 1 and 3, and row 3 is split from it
+		b.work(b.sender())
+		b.reap(b.sender())
+		b.makeDue()
+	}
+	b.wantCounts(notifications.Counts{Sent: 3, Failed: 1, Orphaned: 1})
+	for ordinal, want := range [][]string{
+		{"written", "claimed", "window", "accepted", "deferred"},
+		{"written", "claimed", "window", "unresolved", "deferred", "reaped", "unknown",
+			"claimed", "window", "evidence", "deferred", "claimed", "window", "accepted", "finished"},
+		{"written", "claimed", "window", "evidence", "deferred", "claimed", "window", "accepted", "finished"},
+		{"written", "claimed", "window", "unresolved", "deferred", "reaped", "unknown",
+			"claimed", "window", "unresolved", "deferred", "reaped", "unknown"},
+		{"written", "claimed", "window", "rejected", "deferred"},
+	} {
+		e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(recipients[ordinal]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, step := range e.Steps {
+			got = append(got, step.Event)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("the steps of row %d differ (-want +got): %s", ordinal, d)
+		}
+		if n := b.carrier.called(address(recipients[ordinal])); e.DeliveriesAtMost > n {
+			t.Errorf("row %d was called %d times: %d deliveries at most: %s", ordinal, n, e.DeliveriesAtMost, e.Summary)
+		}
+	}
+}
+
+// A row whose outcome is unknown was called once, although a window of a retry batch
+// spans it.
+func TestExplainCountsNoCallOfAnotherRow(t *testing.T) {
+	b := setup(t)
+	b.insert(10, 10, 2)
+	recipients := b.recipients()
+	b.carrier.then[address(recipients[1])] = []Outcome{Unknown}
+	b.carrier.then[address(recipients[9])] = []Outcome{Unknown}
+	b.carrier.then[address(recipients[5])] = []Outcome{NotAccepted, Unknown}
+	b.work(b.sender())
+	b.reap(b.sender())
+	b.work(b.sender()) // the second attempts of 1 and 9
+	b.makeDue()
+	b.work(b.sender()) // 5 again
+	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(recipients[5]))
+	if err != nil || e.DeliveriesAtMost != 1 || e.DeliveriesPossible != 2 || e.Bound != 2 {
+		t.Errorf("at most %d, possible %d, bound %d: %s, %v", e.DeliveriesAtMost, e.DeliveriesPossible, e.Bound, e.Summary, err)
+	}
+}
+
+// A window that spans a row that could not be rendered did not call it.
+func TestExplainOfARowThatAWindowLeavesOut(t *testing.T) {
+	b := setup(t)
+	b.insert(3, 3, 2)
+	recipients := b.recipients()
+	b.exec(`update template_versions set subject = '{{ name | append: "" }}'`)
+	b.exec(`update notifications set payload = '{"name":""}' where workspace_id = $1 and ordinal = 1`, b.ws)
+	b.work(b.sender())
+	b.wantCounts(notifications.Counts{Sent: 2, Skipped: 1})
+	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(recipients[1]))
+	if err != nil || slices.ContainsFunc(e.Steps, func(s notifications.Step) bool { return s.Event == "window" }) {
+		t.Errorf("%+v, %v", e.Steps, err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 // meter is a locked row of provider_meters.
 type meter struct {
 	Failures, Refusals, Rejections int
+	Hangs                          int
 	FirstError                     string
 	FailingSince                   *time.Time
 	LastError                      string
@@ -19,6 +20,10 @@ type meter struct {
 	Now                            time.Time // the database's
 }
 
+// hangsMost is how many recipients in a row, for which the server does not reply, open
+// the circuit. Each takes a whole CallTimeout, so that CircuitAfter is too many.
+const hangsMost = 5
+
 // fail adds the failures of a claim that began at that time, and opens the circuit,
 // closes it or backs off.
 func (m *meter) fail(r run, begun time.Time, token string, cfg Config) {
@@ -26,12 +31,16 @@ func (m *meter) fail(r run, begun time.Time, token string, cfg Config) {
 	m.Failures += r.failures
 	m.Refusals += r.refusals
 	m.Rejections += r.rejections
+	if r.answered {
+		m.Hangs = 0
+	}
+	m.Hangs += r.hangs
 	m.LastError, m.FailedAt = r.last, &m.Now
 	if m.FailingSince == nil {
 		m.FirstError, m.FailingSince = r.first, &m.Now
 	}
 	probed := m.ProbeToken != nil && *m.ProbeToken == token
-	broken := r.down != "" || m.Refusals+m.Rejections >= cfg.CircuitAfter
+	broken := r.down != "" || m.Refusals+m.Rejections >= cfg.CircuitAfter || m.Hangs >= hangsMost
 	switch {
 	case broken && m.OpenedAt == nil:
 		if r.down != "" { // earlier failures of single messages are another cause

@@ -259,8 +259,8 @@ func makeRetry(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, r
 	second := notifications.Ref{WorkspaceID: ref.WorkspaceID, OriginID: ref.OriginID, BatchID: lemma.NewID()}
 	_, err := tx.Exec(ctx, `
 		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts,
-			gate, expires_at, open, refusals)
-		values ($1, $2, $3, $4, $5, $6, $7, $8 + 1, $9, $10, $11, $12, $13)`,
+			gate, expires_at, open, members, refusals)
+		values ($1, $2, $3, $4, $5, $6, $7, $8 + 1, $9, $10, $11, $12, $12, $13)`,
 		second.WorkspaceID, second.OriginID, second.BatchID, b.Root, b.ProviderID, b.ContentID, len(retry), b.Attempt, b.MaxAttempts,
 		b.Gate, b.Expires, retry, b.Refusals)
 	if err != nil {

@@ -9,6 +9,8 @@ type run struct {
 	failures   int    // calls
 	refusals   int    // of these, messages refused for now or with an unknown outcome
 	rejections int    // of these, messages rejected
+	hangs      int    // of the refusals, recipients in a row for which the server did not reply, each at its first refusal
+	answered   bool   // the server replied before them
 	first      string // the first failure, and the last
 	last       string
 	down       string // the first failure of the provider itself, also one of an earlier call that prevented these
@@ -30,6 +32,20 @@ func runOf(receipts []Receipt) run {
 		}
 	}
 	return r
+}
+
+// countHangs counts recipients for which the server does not reply. A recipient that was
+// refused before does not count again: one for which a server always hangs proves
+// nothing about others.
+func (r *run) countHangs(receipts []Receipt, isFirst func(i int) bool) {
+	for i, one := range receipts {
+		switch {
+		case one.Outcome == Accepted || one.Code != 0:
+			r.hangs, r.answered = 0, true
+		case one.Outcome == NotAccepted && !one.Provider && one.Reason == "timeout" && isFirst(i):
+			r.hangs++
+		}
+	}
 }
 
 func (r *run) fail(one Receipt) {

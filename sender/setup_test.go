@@ -45,6 +45,7 @@ type scripted struct {
 	rest    Outcome // of calls without a script; accepted when empty
 	hangsUp string  // an address for which the provider fails each time
 	hangs   string  // an address for which the server does not answer; the time of the window ends meanwhile
+	allHang bool    // the same for every address
 }
 
 func (c *scripted) Send(_ context.Context, messages []Message) []Receipt {
@@ -63,7 +64,7 @@ func (c *scripted) Send(_ context.Context, messages []Message) []Receipt {
 			out[i] = Receipt{Outcome: NotAccepted, Provider: true, Reason: "connection_lost"}
 			continue
 		}
-		if l.To == c.hangs {
+		if c.allHang || l.To == c.hangs {
 			for i := range out[i:] {
 				out[len(out)-1-i] = Receipt{Outcome: NotCalled, Reason: "call_ended"}
 			}

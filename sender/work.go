@@ -131,6 +131,9 @@ func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window,
 	took := time.Since(begun)
 	p.adjust(len(w.messages), took)
 	s.metrics.called(len(w.messages), took)
+	w.receipts = receipts[:min(len(receipts), len(w.rows))]
+	w.run = runOf(w.receipts)
+	w.run.countHangs(w.receipts, func(i int) bool { return c.refusals.of(w.rows[i]) == 0 })
 	var done []outcome
 	for i, ordinal := range w.rows {
 		if i >= len(receipts) { // without a receipt the outcome is unknown
@@ -141,8 +144,6 @@ func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window,
 			done = append(done, o)
 		}
 	}
-	w.receipts = receipts[:min(len(receipts), len(w.rows))]
-	w.run = runOf(w.receipts)
 	c.detail = w.run.down
 	c.unrecorded = w
 	c.next += len(w.rows)
