@@ -107,6 +107,6 @@ const Shards = 4
 // ShardOf is the shard of an enrollment.
 func ShardOf(enrollment uuid.UUID) int16 { return int16(enrollment[15] & (Shards - 1)) }
 
-// EventsShard is the shard under which events count what they did: none of a
-// worker's.
+// EventsShard is the shard under which events and erasures count what they did: none
+// of a worker's.
 const EventsShard = Shards
