@@ -55,7 +55,7 @@ func explain(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Ex
 }
 
 func readAll(ctx context.Context, db DB, e *Explanation, c *copies) error {
-	for _, read := range []func(context.Context, DB, *Explanation, *copies) error{readBatches, readAttempts, readEvents, readResolution} {
+	for _, read := range []func(context.Context, DB, *Explanation, *copies) error{readBatches, readAttempts, readEvents, readCancellation, readResolution} {
 		if err := read(ctx, db, e, c); err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ type Metrics struct {
 	Steps     *prometheus.CounterVec
 	Postponed *prometheus.CounterVec
 	Conflicts prometheus.Counter
+	Cancelled *prometheus.CounterVec
 	failures  *prometheus.CounterVec
 	chunks    prometheus.Histogram
 	chunkSize prometheus.Histogram
@@ -26,12 +27,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Steps:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_steps_total", Help: "Steps of enrollments by what happened."}, []string{"event"}),
 		Postponed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_postponed_total", Help: "Enrollments that were due and could not go on, by what kept them."}, []string{"blocked_reason"}),
 		Conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_flow_conflicts_total", Help: "Enrollments that had been moved by somebody else between being read and being moved: left alone."}),
+		Cancelled: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_cancelled_total", Help: "Messages of archived flows that were cancelled, by the reason of their provider."}, []string{"reason"}),
 		failures:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_failures_total", Help: "Work on flows that failed and is tried again, by what it was."}, []string{"work"}),
 		chunks:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_chunk_seconds", Help: "Time to advance one chunk of enrollments.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 14)}),
 		chunkSize: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_chunk_enrollments", Help: "Enrollments in a chunk.", Buckets: prometheus.ExponentialBuckets(1, 4, 6)}),
 	}
 	if r != nil {
-		r.MustRegister(m.Events, m.Triggers, m.Steps, m.Postponed, m.Conflicts, m.failures, m.chunks, m.chunkSize)
+		r.MustRegister(m.Events, m.Triggers, m.Steps, m.Postponed, m.Conflicts, m.Cancelled, m.failures, m.chunks, m.chunkSize)
 	}
 	return m
 }

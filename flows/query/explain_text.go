@@ -205,6 +205,9 @@ func (q *inquiry) aboutFlow() string {
 	case flows.Draining:
 		return "The flow is draining: triggers are refused, and active enrollments continue."
 	}
+	if q.flow.StatusReason != "" {
+		return fmt.Sprintf("The flow is archived: triggers are refused, and its unsent messages were cancelled (%s).", q.flow.StatusReason)
+	}
 	return "The flow is archived: triggers are refused."
 }
 
