@@ -43,7 +43,7 @@ func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) error {
 	}
 	var at pgtype.Timestamptz
 	batch := &pgx.Batch{}
-	batch.Queue(`select `+lock+`($1, b) from (select unnest($2::int[]) as b order by 1) b`,
+	batch.Queue(`select `+lock+eachBucket,
 		int32(binary.BigEndian.Uint32(t.ws[12:])), slices.Collect(maps.Keys(buckets)))
 	batch.Queue(`select greatest(clock_timestamp(), now())`).QueryRow(func(row pgx.Row) error { return row.Scan(&at) })
 	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
@@ -55,13 +55,15 @@ func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) error {
 	return nil
 }
 
+// eachBucket locks buckets in their order.
+const eachBucket = `($1, b) from (select unnest($2::int[]) as b order by 1) b`
+
 // meets reports whether an occurrence searches active enrollments, and whether it may
-// enroll into a flow that is searched.
+// enroll into a flow that is searched. An event that may enroll searches those that
+// refuse it: see LockProfiles.
 func (t *transaction) meets(ctx context.Context, o *Trigger) (looks, enrolls bool, err error) {
 	if o.source == enrollment.FromEvent {
-		for _, l := range t.listeners[o.Name] {
-			looks = looks || l.use != UseTrigger
-		}
+		looks = len(t.listeners[o.Name]) > 0
 	}
 	for _, f := range t.into(o) {
 		if f.status != flowLive || enrolls {
