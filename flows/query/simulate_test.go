@@ -268,7 +268,7 @@ func TestSimulateBadInput(t *testing.T) {
 		"/trigger/occurred_at out_of_range": {ProfileKey: "c1", At: noon, Trigger: intake.Event{OccurredAt: noon.Add(25 * time.Hour)}},
 		"/webhooks/a~1b unknown_node, /webhooks/hello unknown_node, /webhooks/tell out_of_range": {ProfileKey: "c1",
 			Webhooks: map[string]int{"a/b": 200, "hello": 200, "tell": 199}},
-		"/trigger/type unknown":        {ProfileKey: "c1", Source: "friend"},
+		"/trigger/type not_allowed":    {ProfileKey: "c1", Source: "friend"},
 		"/trigger/event event_invalid": {ProfileKey: "c1", Source: enrollment.FromEvent},
 		"/trigger/event not_allowed":   {ProfileKey: "c1", Source: enrollment.FromDirect, Trigger: intake.Event{Name: "signed_up"}},
 		"/trigger not_allowed":         {ProfileKey: "c1", Source: enrollment.FromAudience, Trigger: intake.Event{ID: "x"}},
