@@ -60,13 +60,16 @@ const eachBucket = `($1, b) from (select unnest($2::int[]) as b order by 1) b`
 
 // meets reports whether an occurrence searches active enrollments, and whether it may
 // enroll into a flow that is searched. An event that may enroll searches those that
-// refuse it: see LockProfiles.
+// refuse it, if they may be refused at their entry: a version of the flow may have an
+// audience. See LockProfiles.
 func (t *transaction) meets(ctx context.Context, o *Trigger) (looks, enrolls bool, err error) {
 	if o.source == enrollment.FromEvent {
-		looks = len(t.listeners[o.Name]) > 0
+		for _, l := range t.listeners[o.Name] {
+			looks = looks || l.use != UseTrigger
+		}
 	}
 	for _, f := range t.into(o) {
-		if f.status != flowLive || enrolls {
+		if f.status != flowLive || looks && enrolls {
 			continue
 		}
 		g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, f.id, f.version)
@@ -76,6 +79,7 @@ func (t *transaction) meets(ctx context.Context, o *Trigger) (looks, enrolls boo
 		if err != nil {
 			continue // nobody is enrolled into what cannot be read
 		}
+		looks = looks || o.source == enrollment.FromEvent && (g.Definition().AudienceID != "" || f.version > 1)
 		for _, uses := range g.Listens() {
 			enrolls = enrolls || slices.ContainsFunc(uses, func(use string) bool { return use != UseTrigger })
 		}

@@ -72,7 +72,7 @@ func (in *Intake) Reoffer(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, re
 	if err := t.listenTo(ctx, t.flows[flow]); err != nil {
 		return Reoffered{}, err
 	}
-	all, behind, err := t.takeBack(ctx, flow, refused, slices.Collect(maps.Keys(t.listeners)))
+	all, behind, err := t.takeBack(ctx, refused, slices.Collect(maps.Keys(t.listeners)))
 	if err != nil {
 		return Reoffered{}, fmt.Errorf("find triggers to offer again: %w", err)
 	}
@@ -92,7 +92,7 @@ func (in *Intake) Reoffer(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, re
 			}
 		}
 	}
-	return r, t.putBehind(ctx, flow, ids, next)
+	return r, t.putBehind(ctx, ids, next)
 }
 
 // CountReoffered counts what Reoffer did and wakes workers, when its transaction has
@@ -123,64 +123,81 @@ func (t *transaction) listenTo(ctx context.Context, f liveFlow) error {
 	return nil
 }
 
-// refusedBehind is true of a refusal r of an event because of the enrollment e. The
-// reason is written so that refusals are found by the index that has the profile.
-const refusedBehind = `r.workspace_id = $1 and r.flow_id = $2 and r.profile_key = e.profile_key and r.enrollment_id = e.id
+// refusedBehind is true of a refusal r of an event because of the enrollment e. It does
+// not name the flow, so that only the index by enrollment fits (refusals_behind). Who
+// has locked the enrollment is alone with these rows, and writes them by their ctid.
+const refusedBehind = `r.workspace_id = $1 and r.enrollment_id = e.id
 	and (r.reason in ('already_active', 'already_enrolled')) is true and r.event_key is not null`
 
 // takeBack deletes the refusal of the newest event behind each enrollment and returns
 // the events, and behind which enrollment each was. They enroll as of the time at which
-// they were received.
-func (t *transaction) takeBack(ctx context.Context, flow uuid.UUID, refused []uuid.UUID, names []string) (all []*Trigger, behind []pgtype.UUID, err error) {
+// they were received. No other transaction offers them: the enrollments are locked.
+func (t *transaction) takeBack(ctx context.Context, refused []uuid.UUID, names []string) (all []*Trigger, behind []pgtype.UUID, err error) {
 	ids := make([]pgtype.UUID, len(refused))
 	for i, id := range refused {
 		ids[i] = enrollment.PgUUID(id)
 	}
 	rows, err := t.tx.Query(ctx, `
-		with newest as (
-			select e.id, v.* from unnest($3::uuid[]) as asked (id)
-			cross join lateral (select id, profile_key from enrollments where workspace_id = $1 and id = asked.id limit 1) e
-			cross join lateral (
-				select r.key as refusal, r.profile_key, v.key, v.source_id, v.name, v.properties, v.occurred_at, v.received_at from refusals r
-				cross join lateral (
-					select key, source_id, name, properties, occurred_at, received_at from trigger_events
-					where workspace_id = $1 and key = r.event_key and profile_key = r.profile_key and name = any($4) limit 1
-				) v
-				where `+refusedBehind+` order by r.at desc, v.received_at desc limit 1
+		select e.id, n.* from unnest($2::uuid[]) as e (id)
+		cross join lateral (
+			select r.ctid as refusal, r.profile_key, v.key, coalesce(v.source_id, ''), v.name, v.properties, v.occurred_at,
+				greatest(v.received_at, now() - $4::interval)
+			from refusals r cross join lateral (
+				select key, source_id, name, properties, occurred_at, received_at from trigger_events
+				where workspace_id = $1 and key = r.event_key and profile_key = r.profile_key and name = any($3) limit 1
 			) v
-		), gone as (
-			delete from refusals r using newest n where r.workspace_id = $1 and r.flow_id = $2 and r.key = n.refusal returning r.key
-		)
-		select n.id, n.profile_key, n.key, coalesce(n.source_id, ''), n.name, n.properties, n.occurred_at, greatest(n.received_at, now() - $5::interval)
-		from newest n join gone g on g.key = n.refusal order by n.received_at`, t.ws, flow, ids, names, offeredSince)
+			where `+refusedBehind+` order by r.at desc, v.received_at desc limit 1
+		) n`, t.ws, ids, names, offeredSince)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		o, id := &Trigger{source: enrollment.FromEvent, place: len(all)}, pgtype.UUID{}
-		if err := rows.Scan(&id, &o.profile, &o.Key, &o.sourceID, &o.Name, &o.properties, &o.At, &o.applied); err != nil {
-			return nil, nil, err
-		}
-		all, behind = append(all, o), append(behind, id)
+	var id pgtype.UUID
+	var refusal pgtype.TID
+	var refusals []pgtype.TID
+	o := Trigger{source: enrollment.FromEvent}
+	_, err = pgx.ForEachRow(rows, []any{&id, &refusal, &o.profile, &o.Key, &o.sourceID, &o.Name, &o.properties, &o.At, &o.applied}, func() error {
+		one := o
+		one.place = len(all)
+		all, behind, refusals = append(all, &one), append(behind, id), append(refusals, refusal)
+		return nil
+	})
+	if err != nil || len(all) == 0 {
+		return nil, nil, err
 	}
-	return all, behind, rows.Err()
+	_, err = t.tx.Exec(ctx, `delete from refusals where ctid = any($2::tid[]) and (workspace_id = $1) is true`, t.ws, refusals)
+	return all, behind, err
 }
 
 // putBehind names the new enrollments in the refusals of the triggers that were behind
 // the refused ones: they are what refuses these now.
-func (t *transaction) putBehind(ctx context.Context, flow uuid.UUID, ids, next []pgtype.UUID) error {
+func (t *transaction) putBehind(ctx context.Context, ids, next []pgtype.UUID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := t.tx.Exec(ctx, `
-		update refusals u set enrollment_id = n.next
-		from (
-			select r.key, p.next from unnest($3::uuid[], $4::uuid[]) as p (id, next)
-			cross join lateral (select id, profile_key from enrollments where workspace_id = $1 and id = p.id limit 1) e
-			cross join lateral (select r.key from refusals r where `+refusedBehind+` order by r.at desc limit $5) r
-		) n
-		where u.workspace_id = $1 and u.flow_id = $2 and u.key = n.key`, t.ws, flow, ids, next, offeredMost)
+	rows, err := t.tx.Query(ctx, `
+		select r.ctid, e.next from unnest($2::uuid[], $3::uuid[]) as e (id, next)
+		cross join lateral (select r.ctid from refusals r where `+refusedBehind+` order by r.at desc limit $4) r`, t.ws, ids, next, offeredMost)
+	if err != nil {
+		return fmt.Errorf("find triggers behind enrollments: %w", err)
+	}
+	var refusal pgtype.TID
+	var to pgtype.UUID
+	var refusals []pgtype.TID
+	var tos []pgtype.UUID
+	_, err = pgx.ForEachRow(rows, []any{&refusal, &to}, func() error {
+		refusals, tos = append(refusals, refusal), append(tos, to)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("find triggers behind enrollments: %w", err)
+	}
+	if len(refusals) == 0 {
+		return nil
+	}
+	_, err = t.tx.Exec(ctx, `
+		update refusals u set enrollment_id = r.next
+		from (select r.* from unnest($2::tid[], $3::uuid[]) as r (at, next) limit $4) r
+		where u.ctid = r.at and (u.workspace_id = $1) is true`, t.ws, refusals, tos, len(refusals))
 	if err != nil {
 		return fmt.Errorf("name enrollments in refusals: %w", err)
 	}
