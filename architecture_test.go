@@ -114,7 +114,7 @@ var mayWrite = map[string]map[string]string{
 	"enrollments":       {"flows/intake": "insert update", "flows": "insert update"},
 	"enrollment_keys":   {"flows/intake": "insert delete", "flows": "insert delete"},
 	"enrollment_steps":  {"flows/enrollment": "insert", "flows": "update"}, // update: a profile is erased
-	"refusals":          {"flows/enrollment": "insert", "flows": "delete"},
+	"refusals":          {"flows/enrollment": "insert", "flows/intake": "update delete", "flows": "delete"},
 	"provider_meters":   {"providers": "insert update", "sender": "insert update"},
 	"campaigns":         {"campaigns": "insert update delete"},
 	"campaign_requests": {"campaigns": "insert"},

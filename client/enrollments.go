@@ -19,7 +19,7 @@ type Enrollment struct {
 	Node          *string    `json:"node"` // where it stands or ended; nil: before the first
 	Step          int        `json:"step"`
 	ResumeAt      *time.Time `json:"resume_at"`      // when it is due
-	Awaits        *string    `json:"awaits"`         // the event that it waits for
+	Awaits        *string    `json:"awaits"`         // the event that it waits for; nil once it has come or the time has passed
 	BlockedReason *string    `json:"blocked_reason"` // why it cannot go on, though it is due
 	BlockedSince  *time.Time `json:"blocked_since"`
 	Failures      int        `json:"failures"`

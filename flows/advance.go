@@ -17,6 +17,7 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
 	"lemma/flows/graph"
+	"lemma/flows/intake"
 	"lemma/mail"
 	"lemma/notifications"
 	"lemma/webhooks"
@@ -33,8 +34,12 @@ var errNotMoving = errors.New("the flow was paused or archived")
 // wait for an event are locked first.
 func (f *Flows) commit(ctx context.Context, ws, flow uuid.UUID, shard int16,
 	all []*execution.Execution) (moved []*execution.Execution, err error) {
+	var again intake.Reoffered
 	err = enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) (err error) {
 		if err = f.lockMoving(ctx, tx, ws, flow); err != nil {
+			return err
+		}
+		if err = f.Intake.LockProfiles(ctx, tx, ws, profilesRefused(all)); err != nil {
 			return err
 		}
 		there := all
@@ -57,13 +62,38 @@ func (f *Flows) commit(ctx context.Context, ws, flow uuid.UUID, shard int16,
 			return err
 		}
 		f.hook.At("acted")
-		return writeSteps(ctx, tx, ws, flow, shard, moved)
+		if err = writeSteps(ctx, tx, ws, flow, shard, moved); err != nil {
+			return err
+		}
+		again, err = f.Intake.Reoffer(ctx, tx, ws, flow, refusedAmong(moved))
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	f.metrics.Conflicts.Add(float64(len(all) - len(moved)))
+	f.Intake.CountReoffered(again)
 	return moved, nil
+}
+
+// profilesRefused are the profiles of executions that are refused at their entry.
+func profilesRefused(all []*execution.Execution) (profiles []string) {
+	for _, t := range all {
+		if t.Status == enrollment.Refused {
+			profiles = append(profiles, t.ProfileKey)
+		}
+	}
+	return profiles
+}
+
+// refusedAmong are the enrollments of executions that are refused at their entry.
+func refusedAmong(all []*execution.Execution) (ids []uuid.UUID) {
+	for _, t := range all {
+		if t.Status == enrollment.Refused {
+			ids = append(ids, t.ID)
+		}
+	}
+	return ids
 }
 
 // lockMoving locks a flow in share mode in a status in which enrollments advance: a pause

@@ -184,7 +184,7 @@ func (f *Flows) moveChunk(ctx context.Context, t shardLease, chunk []*execution.
 	}
 	f.log.Error("enrollment cannot be advanced", "flow_id", t.flow, "enrollment_id", chunk[0].ID, "error", err)
 	one := execution.Again(chunk)[0]
-	one.Postpone(string(lemma.Internal), f.Execution.BackOff(one.Failures))
+	one.Postpone(string(lemma.Internal), f.Execution.BackOff(one.FailuresBy(string(lemma.Internal))))
 	f.metrics.Postponed.WithLabelValues(one.Blocked).Inc()
 	_, err = f.commit(ctx, t.ws, t.flow, t.shard, []*execution.Execution{one})
 	return err

@@ -1,8 +1,11 @@
 package flows
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -44,6 +47,7 @@ func (f *Flows) Erase(ctx context.Context, ws uuid.UUID, profileKey string) (Era
 	if err != nil {
 		return Erased{}, fmt.Errorf("erase a profile: %w", err)
 	}
+	f.metrics.Steps.WithLabelValues(enrollment.StepExited).Add(float64(done.Exited))
 	return done, nil
 }
 
@@ -134,6 +138,7 @@ func (e *erasure) forgetTriggers(ctx context.Context) error {
 // their data.
 func (e *erasure) strip(ctx context.Context, found []lasting) error {
 	var s enrollment.StepRows
+	counts := map[uuid.UUID]enrollment.NodeCounts{} // by flow
 	ids := make([]pgtype.UUID, len(found))
 	for i, h := range found {
 		ids[i] = enrollment.PgUUID(h.id)
@@ -143,12 +148,19 @@ func (e *erasure) strip(ctx context.Context, found []lasting) error {
 		if h.active {
 			e.done.Exited++
 			s.Add(h.id, h.step+1, h.version, h.node, enrollment.StepExited, "") // the enrollment has the reason
+			if counts[h.flow] == nil {
+				counts[h.flow] = enrollment.NodeCounts{}
+			}
+			counts[h.flow][enrollment.NodeEvent{Version: h.version, Node: h.node, Event: enrollment.StepExited}]++
 		}
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(`update enrollment_steps set data = null where workspace_id = $1 and enrollment_id = any($2) and data is not null`, e.ws,
 		ids)
 	s.Queue(batch, e.ws)
+	for _, flow := range slices.SortedFunc(maps.Keys(counts), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }) {
+		counts[flow].Queue(batch, e.ws, flow, enrollment.EventsShard)
+	}
 	batch.Queue(`
 		update enrollments set status = 'exited', exit_reason = $3, step = step + 1, ended_at = now(), resume_at = null,
 			waiting_since = null, first_due_at = null, awaits = null, matched_event = null, answer_step = null, blocked_reason = null

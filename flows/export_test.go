@@ -16,7 +16,10 @@ import (
 
 type ShardLease = shardLease
 
-const IdleMost = idleMost
+const (
+	IdleMost    = idleMost
+	GiveUpAfter = giveUpAfter
+)
 
 func NewShardLease(ws, flow uuid.UUID) ShardLease { return shardLease{ws: ws, flow: flow} }
 

@@ -28,7 +28,8 @@ func (f *Flows) Pause(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow,
 
 // PauseFor pauses the flow that an origin of notifications belongs to, for a reason of
 // Lemma's own, such as a provider that fails. found is false if the origin belongs to no
-// flow. A flow that is not running does not change.
+// flow. What an archived flow has still to
+// send is cancelled for that reason: see cancelUnsent. A paused flow does not change.
 func (f *Flows) PauseFor(ctx context.Context, ws, origin uuid.UUID, reason, detail string) (found bool, err error) {
 	var flow uuid.UUID
 	rows, err := f.pool.Query(ctx, `select flow_id from flow_origins where workspace_id = $1 and origin_id = $2`, ws, origin)
@@ -41,7 +42,7 @@ func (f *Flows) PauseFor(ctx context.Context, ws, origin uuid.UUID, reason, deta
 	}
 	flow = flows[0]
 	if err = f.stop(ctx, ws, flow, nil, reason, detail); err != nil && lemma.KindOf(err) == lemma.WrongStatus {
-		err = nil
+		err = f.cancelUnsent(ctx, ws, flow, reason, detail)
 	}
 	return true, err
 }
@@ -152,8 +153,8 @@ func (f *Flows) release(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v ve
 	return eachOrigin(ctx, tx, ws, flow, f.ledger.Unhold)
 }
 
-// Drain stops enrolling. Active enrollments continue to their end, and then the flow is
-// archived. It ends a pause.
+// Drain stops enrolling. Active enrollments continue to their end. Once their messages
+// are sent, the flow is archived. It ends a pause.
 func (f *Flows) Drain(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow, error) {
 	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		was, err := lockForVerb(ctx, tx, ws, flow, drain, nil)
@@ -213,13 +214,18 @@ func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flo
 	return f.Get(ctx, ws, flow)
 }
 
-// noneActive is true of a flow f without active enrollments. They are searched shard by
-// shard: see "first row by a subquery" in enrollment/plans.go.
+// noneActive is true of a flow f without active enrollments and without messages that are
+// still to be sent: while it is draining, a provider that fails pauses it and cancels
+// nothing. Enrollments are searched shard by shard, in the order of the index that
+// begins with it (see "first row by a subquery" in enrollment/plans.go), and batches origin by origin.
 const noneActive = `not exists (select from flow_shards t where t.workspace_id = f.workspace_id and t.flow_id = f.id
 	and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id
-		and e.status = 'active' order by e.resume_at limit 1) is not null)`
+		and e.status = 'active' order by e.resume_at limit 1) is not null)
+	and not exists (select from flow_origins o where o.workspace_id = f.workspace_id and o.flow_id = f.id
+		and (select b.id from batches b where b.workspace_id = o.workspace_id and b.origin_id = o.origin_id
+			and b.status in ('ready', 'leased') order by b.id limit 1) is not null)`
 
-// archiveDrained archives draining flows without active enrollments.
+// archiveDrained archives draining flows without active enrollments and open messages.
 func (f *Flows) archiveDrained(ctx context.Context) error {
 	rows, err := f.pool.Query(ctx, `
 		select f.workspace_id, f.id from flows f where f.status = 'draining'

@@ -7,7 +7,7 @@ create table flows (
     name           text not null check (length(name) between 1 and 200),
     status         text not null default 'draft'
         constraint flows_status check (status in ('draft', 'live', 'paused', 'draining', 'archived')),
-    status_reason  text,                      -- why it is paused, if Lemma paused it
+    status_reason  text,                      -- why Lemma paused it, or cancelled the messages of an archived flow
     status_detail  text,
     versions       int not null default 0,    -- how many were ever made; the number of a deleted draft is not used again
     live_version   int,                       -- the version of new enrollments; publishing changes it and nothing else

@@ -114,6 +114,7 @@ create table refusals (
 create index refusals_profile on refusals (workspace_id, flow_id, profile_key, at);
 create index refusals_reason on refusals (workspace_id, flow_id, reason, at); -- the newest, and counts
 create index refusals_age on refusals (at);
+create index refusals_behind on refusals (workspace_id, enrollment_id, at) where enrollment_id is not null; -- triggers that an enrollment refused
 
 -- +goose Down
 drop table refusals;

@@ -737,6 +737,7 @@ CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (status <> 'p
 CREATE UNIQUE INDEX provider_events_once ON provider_events USING btree (workspace_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
 CREATE INDEX provider_events_row ON provider_events USING btree (workspace_id, batch_id, ordinal);
 CREATE INDEX refusals_age ON refusals USING btree (at);
+CREATE INDEX refusals_behind ON refusals USING btree (workspace_id, enrollment_id, at) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX refusals_profile ON refusals USING btree (workspace_id, flow_id, profile_key, at);
 CREATE INDEX refusals_reason ON refusals USING btree (workspace_id, flow_id, reason, at);
 CREATE INDEX trigger_events_age ON trigger_events USING btree (received_at);

@@ -38,7 +38,7 @@ var finds = map[string][]string{
 	"enrollment_keys":  {"uniqueness_key"},
 	"enrollment_steps": {"enrollment_id"},
 	"trigger_events":   {"key", "profile_key", "received_at"},
-	"refusals":         {"key", "profile_key", "at"},
+	"refusals":         {"key", "profile_key", "enrollment_id", "at"},
 	"notifications":    {"key", "batch_id", "profile_key"},
 	"batches":          {"id", "root_id"},
 	"attempts":         {"batch_id"},
@@ -54,6 +54,7 @@ var finds = map[string][]string{
 var reads = []struct{ caller, index, why string }{
 	{"(*Flows).claimShard", "enrollments_waiting", "the first by resume_at, of one shard"},
 	{"(*Flows).archiveDrained", "enrollments_waiting", "the first by resume_at, of one shard"},
+	{"(*Flows).archiveDrained", "workspace_id_origin_id_id_idx", "the first batch of one origin that has not ended (batches_live)"},
 	{"(*Flows).leftBehind", "enrollments_waiting", "in the order of the index, until there are enough for a hundred chunks"},
 	{"flows.countGroups", "enrollments_", "counts the active enrollments in a flow that is published"},
 	{"(*Campaigns).Settle.func1", "batches_", "the batches of one campaign that has ended: one for some hundreds of people"},

@@ -13,6 +13,9 @@
 \* - Waits: WaitResume.tla. Branches and splits: they choose the next node, and
 \*   any choice is a path like the ones here.
 \* - The outcome of a notification: SendingEngine.tla.
+\* - The refusal of an enrollment at its entry, and the trigger behind it that is then
+\*   offered again: the enrollment ends without an action and frees its key in one
+\*   transaction, and the trigger enrolls by Enroll under the same keys.
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS

@@ -13,6 +13,7 @@ type Metrics struct {
 	Steps     *prometheus.CounterVec
 	Postponed *prometheus.CounterVec
 	Conflicts prometheus.Counter
+	Cancelled *prometheus.CounterVec
 	failures  *prometheus.CounterVec
 	chunks    prometheus.Histogram
 	chunkSize prometheus.Histogram
@@ -33,6 +34,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "Due enrollments that could not continue, by reason."}, []string{"blocked_reason"}),
 		Conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_flow_conflicts_total",
 			Help: "Enrollments that another transaction moved between the read and the update of a worker."}),
+		Cancelled: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_cancelled_total",
+			Help: "Messages of archived flows that were cancelled, by the reason of their provider."}, []string{"reason"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_failures_total",
 			Help: "Failed work on flows that is retried, by kind of work."}, []string{"work"}),
 		chunks: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_chunk_seconds",
@@ -41,7 +44,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(1, 4, 6)}),
 	}
 	if r != nil {
-		r.MustRegister(m.Events, m.Triggers, m.Steps, m.Postponed, m.Conflicts, m.failures, m.chunks, m.chunkSize)
+		r.MustRegister(m.Events, m.Triggers, m.Steps, m.Postponed, m.Conflicts, m.Cancelled, m.failures, m.chunks, m.chunkSize)
 	}
 	return m
 }

@@ -108,5 +108,6 @@ const Shards = 4
 // ShardOf is the shard of an enrollment.
 func ShardOf(enrollment uuid.UUID) int16 { return int16(enrollment[15] & (Shards - 1)) }
 
-// EventsShard is the shard under which events add to the counts. No worker leases it.
+// EventsShard is the shard under which events and erasures add to the counts. No worker
+// leases it.
 const EventsShard = Shards

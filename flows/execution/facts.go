@@ -116,7 +116,7 @@ func byRoute(execs []*Execution) map[*Route][]*Execution {
 func (e *Evaluator) postponeAll(execs []*Execution, cause error) {
 	blocked := BlockedReason(cause)
 	for _, t := range execs {
-		t.Postpone(blocked, e.BackOff(t.Failures))
+		t.Postpone(blocked, e.BackOff(t.FailuresBy(blocked)))
 	}
 	e.log.Warn("enrollments postponed", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", blocked, "error", cause)
 }

@@ -87,8 +87,8 @@ func (e *Evaluator) Simulate(ctx context.Context, r *Route, script Script) (Simu
 	s := &simulation{Evaluator: e, Script: script}
 	s.t = &Execution{Route: r, ID: lemma.NewID(), ProfileKey: s.ProfileKey, Source: s.Source, EnrolledAt: s.Begin, Now: s.Begin,
 		Arrived:  s.Begin,
-		Failures: MaxLookups - 1, // the profile is looked up once
-		trigger:  s.Trigger.Data, acted: map[string]string{}, Status: enrollment.Active}
+		Failures: MaxLookups - 1, Read: Due{blocked: enrollment.NoProfile}, // the profile is looked up once
+		trigger: s.Trigger.Data, acted: map[string]string{}, Status: enrollment.Active}
 	if reason := s.refusedAtOnce(); reason != "" {
 		return Simulated{Reason: reason, Path: []SimulatedStep{}, Status: enrollment.Refused}, nil
 	}

@@ -86,8 +86,8 @@ func (t *Execution) enter() need {
 			return needProfile
 		}
 		if t.profile.Missing {
-			if t.Failures+1 < MaxLookups && t.Source == enrollment.FromEvent {
-				t.Postpone("no_profile", repollDelays[t.Failures])
+			if n := t.FailuresBy(enrollment.NoProfile); n+1 < MaxLookups && t.Source == enrollment.FromEvent {
+				t.Postpone(enrollment.NoProfile, repollDelays[n])
 				return nothing
 			}
 			t.refuse(enrollment.NoProfile, "the profile is not in the audience")
@@ -206,8 +206,18 @@ func (t *Execution) reached() time.Time {
 
 // Postpone retries later and changes nothing else.
 func (t *Execution) Postpone(blocked string, after time.Duration) {
-	t.Until, t.Blocked, t.Failures = t.Now.Add(after), blocked, t.Failures+1
+	t.Until, t.Blocked, t.Failures = t.Now.Add(after), blocked, t.FailuresBy(blocked)+1
 	t.Since, t.WaitsFor = t.waitingSince, t.awaits
+}
+
+// FailuresBy is how many tries in a row were blocked by a reason. Lookups that found no
+// profile are counted apart from failures: a source that does not answer uses up no
+// lookup.
+func (t *Execution) FailuresBy(blocked string) int {
+	if (blocked == enrollment.NoProfile) != (t.Read.blocked == enrollment.NoProfile) {
+		return 0
+	}
+	return t.Failures
 }
 
 // waited reports whether the node's wait has begun, and so is over: only enrollments that

@@ -223,14 +223,17 @@ func (s *Scene) Finish() {
 }
 
 // Conflicts reads a worker's counter.
-func Conflicts(f *Node) int {
+func Conflicts(f *Node) int { return int(Counted(f.Metrics.Conflicts)) }
+
+// Counted reads a counter.
+func Counted(c prometheus.Counter) float64 {
 	r := prometheus.NewRegistry()
-	r.MustRegister(f.Metrics.Conflicts)
+	r.MustRegister(c)
 	all, err := r.Gather()
 	if err != nil {
 		panic(err)
 	}
-	return int(all[0].GetMetric()[0].GetCounter().GetValue())
+	return all[0].GetMetric()[0].GetCounter().GetValue()
 }
 
 // Tracer counts the statements of a pool, and can stop one.

@@ -43,7 +43,7 @@ func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) error {
 	}
 	var at pgtype.Timestamptz
 	batch := &pgx.Batch{}
-	batch.Queue(`select `+lock+`($1, b) from (select unnest($2::int[]) as b order by 1) b`,
+	batch.Queue(`select `+lock+eachBucket,
 		int32(binary.BigEndian.Uint32(t.ws[12:])), slices.Collect(maps.Keys(buckets)))
 	batch.Queue(`select greatest(clock_timestamp(), now())`).QueryRow(func(row pgx.Row) error { return row.Scan(&at) })
 	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
@@ -55,8 +55,13 @@ func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) error {
 	return nil
 }
 
-// meets reports whether a trigger searches active enrollments, and whether it may enroll
-// into a flow that is searched.
+// eachBucket locks buckets in their order.
+const eachBucket = `($1, b) from (select unnest($2::int[]) as b order by 1) b`
+
+// meets reports whether a trigger searches active enrollments, and whether it may
+// enroll into a flow that is searched. An event that may enroll searches those that
+// refuse it, if they may be refused at their entry: a version of the flow may have an
+// audience. See LockProfiles.
 func (t *transaction) meets(ctx context.Context, o *Trigger) (searches, enrolls bool, err error) {
 	if o.source == enrollment.FromEvent {
 		for _, l := range t.listeners[o.Name] {
@@ -64,7 +69,7 @@ func (t *transaction) meets(ctx context.Context, o *Trigger) (searches, enrolls 
 		}
 	}
 	for _, f := range t.into(o) {
-		if f.status != flowLive || enrolls {
+		if f.status != flowLive || searches && enrolls {
 			continue
 		}
 		g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, f.id, f.version)
@@ -74,6 +79,7 @@ func (t *transaction) meets(ctx context.Context, o *Trigger) (searches, enrolls 
 		if err != nil {
 			continue // nothing enrolls into a version that cannot be read
 		}
+		searches = searches || o.source == enrollment.FromEvent && (g.Definition().AudienceID != "" || f.version > 1)
 		for _, uses := range g.Listens() {
 			enrolls = enrolls || slices.ContainsFunc(uses, func(use string) bool { return use != UseTrigger })
 		}

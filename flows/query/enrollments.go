@@ -18,11 +18,16 @@ import (
 	"lemma/webhooks"
 )
 
+// waits is true of an enrollment whose wait for an event goes on: neither has the event
+// come nor has the time passed. A retry changes resume_at, but not first_due_at.
+const waits = `matched_event is null and coalesce(first_due_at, resume_at) > now()`
+
 const selectEnrollment = `
 	select id, workspace_id, flow_id, version, profile_key,
 		case when status = 'active' and waiting_since is not null and resume_at > now() then 'waiting' else status end as status,
-		coalesce(exit_reason, '') as exit_reason, node, step, resume_at, coalesce(awaits, '') as awaits,
-			coalesce(blocked_reason, '') as blocked_reason, case when blocked_reason is not null then first_due_at end as blocked_since,
+		coalesce(exit_reason, '') as exit_reason, node, step, resume_at,
+		coalesce(case when ` + waits + ` then awaits end, '') as awaits, coalesce(awaits, '') as awaited, matched_event is not null as matched,
+		coalesce(first_due_at, resume_at) as due_at, coalesce(blocked_reason, '') as blocked_reason, case when blocked_reason is not null then first_due_at end as blocked_since,
 		failures::int as failures, source, enrolled_at, ended_at
 	from enrollments`
 
@@ -193,7 +198,10 @@ type Enrollment struct {
 	Node          string // the node it is on or ended on; empty before the first
 	Step          int
 	ResumeAt      *time.Time
-	Awaits        string     // the event that it waits for
+	Awaits        string     // the event that it waits for; empty once the event has come or the time has passed
+	Awaited       string     // the event of the wait where it is, also after that
+	Matched       bool       // the event has come
+	DueAt         *time.Time // when it first was due: resume_at, but for retries
 	BlockedReason string     // what keeps it from advancing, such as source_unavailable
 	BlockedSince  *time.Time // since when it is due and blocked
 	Failures      int

@@ -98,11 +98,12 @@ func (q *inquiry) whereIs(e Enrollment) string {
 	if e.Node == "" {
 		text = fmt.Sprintf("enrolled at %s in version %d, it has not entered yet", spokenTime(e.EnrolledAt), e.Version)
 	}
+	text += endOfWait(e)
 	call, isWebhook := q.calls[enrollment.NodeKey(e.ID, e.Node)]
 	switch {
 	case e.BlockedReason != "" && e.ResumeAt != nil:
 		return text + fmt.Sprintf(" and is blocked by %s until %s", e.BlockedReason, spokenTime(*e.ResumeAt))
-	case e.Awaits != "" && e.ResumeAt != nil:
+	case e.Awaits != "":
 		return text + fmt.Sprintf(" and waits for the event %s, until %s at the latest", e.Awaits, spokenTime(*e.ResumeAt))
 	case isWebhook:
 		return text + "; " + howCalled(call)
@@ -112,6 +113,18 @@ func (q *inquiry) whereIs(e Enrollment) string {
 		return text + " and is due, and is released after the pause by " + spokenTime(*q.flow.CatchUpUntil)
 	}
 	return text + " and is due"
+}
+
+// endOfWait describes how the wait for an event ended, for an enrollment that has not
+// left its node: the flow is paused, or the enrollment is not processed yet.
+func endOfWait(e Enrollment) string {
+	switch {
+	case e.Awaited == "" || e.Awaits != "" || e.DueAt == nil:
+		return ""
+	case e.Matched:
+		return fmt.Sprintf(", where the event %s came at %s,", e.Awaited, spokenTime(*e.DueAt))
+	}
+	return fmt.Sprintf(", where the wait for the event %s ended at %s,", e.Awaited, spokenTime(*e.DueAt))
 }
 
 // heldBack reports whether an enrollment became due in a pause that is still being
@@ -192,6 +205,9 @@ func (q *inquiry) aboutFlow() string {
 		return text
 	case flows.Draining:
 		return "The flow is draining: triggers are refused, and active enrollments continue."
+	}
+	if q.flow.StatusReason != "" {
+		return fmt.Sprintf("The flow is archived: triggers are refused, and its unsent messages were cancelled (%s).", q.flow.StatusReason)
 	}
 	return "The flow is archived: triggers are refused."
 }

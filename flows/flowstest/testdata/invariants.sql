@@ -17,11 +17,11 @@ written as (
 ),
 counted as (
     select flow_id, version, node, event, sum(processed) as n from flow_node_counts
-    where workspace_id = $1 and event not in ('enrolled', 'moved', 'exited') group by flow_id, version, node, event
+    where workspace_id = $1 and event not in ('enrolled', 'moved') group by flow_id, version, node, event
 ),
 happened as (
     select e.flow_id, s.version, s.node, s.event, count(*) as n from s join e on e.id = s.enrollment_id
-    where s.event not in ('enrolled', 'moved', 'exited') group by e.flow_id, s.version, s.node, s.event
+    where s.event not in ('enrolled', 'moved') group by e.flow_id, s.version, s.node, s.event
 )
 select 'AtMostOneActiveEnrollment: active twice' as fault, profile_key || ' in ' || flow_id as place
 from e where status = 'active' and overlap_key = '00000000-0000-0000-0000-000000000000' group by flow_id, profile_key having count(*) > 1

@@ -1,0 +1,53 @@
+package flows
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma/fence"
+)
+
+// outageOf is the reason that waiting may end: the provider may come back.
+const outageOf = "provider_errors"
+
+// giveUpAfter is how long the messages of an archived flow wait for a provider that is
+// down: at least as long as mail servers retry (RFC 5321, section 4.5.4.1).
+const giveUpAfter = 5 * 24 * time.Hour
+
+// cancelUnsent cancels what an archived flow has still to send, when its provider would
+// pause the flow: an archived flow cannot be resumed, so that its messages would stay
+// pending. An outage cancels them only when the flow was archived giveUpAfter ago. The
+// flow's row keeps the reason, and the first one is final: an archived flow writes no
+// further messages. Flows of other statuses are left unchanged.
+func (f *Flows) cancelUnsent(ctx context.Context, ws, flow uuid.UUID, reason, detail string) error {
+	var cancelled int64
+	err := fence.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+		cancelled = 0
+		tag, err := tx.Exec(ctx, `
+			update flows set status_reason = $3, status_detail = nullif($4, ''), version = version + 1, updated_at = now()
+			where workspace_id = $1 and id = $2 and status = 'archived' and status_reason is null
+			  and ($3 <> $5 or exists (select from flow_log l
+				where l.workspace_id = $1 and l.flow_id = $2 and l.action = 'archived' and l.at < now() - $6::interval))`,
+			ws, flow, reason, detail, outageOf, giveUpAfter)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		return eachOrigin(ctx, tx, ws, flow, func(ctx context.Context, tx pgx.Tx, ws, origin uuid.UUID) error {
+			c, err := f.ledger.Cancel(ctx, tx, ws, origin)
+			cancelled += c.Cancelled
+			return err
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("cancel messages of archived flow %s: %w", flow, err)
+	}
+	if cancelled > 0 {
+		f.metrics.Cancelled.WithLabelValues(reason).Add(float64(cancelled))
+		f.log.Warn("messages of an archived flow are cancelled", "flow_id", flow, "messages", cancelled, "reason", reason, "detail", detail)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package flows_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/flowstest"
+)
+
+// archivedWithAMessage is an archived flow that has a message to send, and the origin
+// of the message.
+func (b *bundle) archivedWithAMessage() (flow, origin uuid.UUID) {
+	b.T.Helper()
+	flow = b.Live(flowstest.Welcome)
+	b.RecordEvent("c1", "signed_up")
+	b.Settle()
+	b.Must(flowstest.Second(b.Archive(bg, b.Workspace, flow, nil)))
+	b.Must(b.Tick(bg))
+	return flow, enrollment.OriginOf(flow, b.Enrollment(flow, "c1").ID)
+}
+
+// pauseFor is what the sender asks when the provider fails.
+func (b *bundle) pauseFor(origin uuid.UUID, reason string) {
+	b.T.Helper()
+	if found, err := b.PauseFor(bg, b.Workspace, origin, reason, "535"); !found || err != nil {
+		b.T.Fatalf("%v, %v", found, err)
+	}
+}
+
+// The provider of an archived flow refuses for good. The message is cancelled, the API
+// shows the cause, and the provider can be deleted.
+func TestARefusedMessageOfAnArchivedFlowIsCancelled(t *testing.T) {
+	b := setup(t, 1)
+	flow, origin := b.archivedWithAMessage()
+	for range 2 { // the second finds nothing to cancel
+		b.pauseFor(origin, "provider_refused")
+	}
+	b.pauseFor(origin, "provider_errors") // the first reason is final
+	f := b.Flow(flow)
+	if f.Status != flows.Archived || f.StatusReason != "provider_refused" || f.StatusDetail != "535" {
+		t.Errorf("%+v", f)
+	}
+	c, err := b.Counts(bg, b.Workspace, flow, 0)
+	b.Must(err)
+	if m := c.Nodes[1].Messages; m["cancelled"] != 1 || m["pending"] != 0 {
+		t.Errorf("%v", m)
+	}
+	if n := flowstest.Counted(b.Metrics.Cancelled.WithLabelValues("provider_refused")); n != 1 {
+		t.Errorf("%v messages are counted", n)
+	}
+	key := enrollment.NodeKey(b.Enrollment(flow, "c1").ID, "hello")
+	e, err := b.Deps.Ledger.Explain(bg, b.Workspace, origin, key)
+	b.Must(err)
+	if last := e.Steps[len(e.Steps)-1]; e.Notification.Status != "cancelled" || last.Event != "cancelled" ||
+		last.Data["reason"] != "provider_refused" || last.Data["detail"] != "535" {
+		t.Errorf("%+v", e)
+	}
+	why, err := b.Explain(bg, b.Workspace, flow, "c1")
+	b.Must(err)
+	if !strings.Contains(why.Facts[0], "its unsent messages were cancelled (provider_refused)") {
+		t.Error(why.Facts)
+	}
+	b.Must(b.Deps.Providers.Delete(bg, b.Workspace, b.Provider))
+}
+
+// An outage ends: the message of an archived flow waits for it, but not for ever.
+func TestAnArchivedFlowWaitsForAProviderThatIsDown(t *testing.T) {
+	b := setup(t, 1)
+	flow, origin := b.archivedWithAMessage()
+	b.pauseFor(origin, "provider_errors")
+	if f := b.Flow(flow); f.StatusReason != "" || b.gates() != "open" {
+		t.Errorf("the message is cancelled at once: %+v", f)
+	}
+	b.Exec(b.Pool, `update flow_log set at = at - $1::interval where action = 'archived'`, flows.GiveUpAfter+time.Minute)
+	b.pauseFor(origin, "provider_errors")
+	if f := b.Flow(flow); f.StatusReason != "provider_errors" || b.gates() != "cancelled" {
+		t.Errorf("the message waits for ever: %+v", f)
+	}
+}
+
+// A draining flow is archived when its last message is sent, not before: until then a
+// provider that fails pauses it.
+func TestADrainedFlowIsArchivedAfterItsLastMessage(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},
+		"start":"hello","nodes":{"hello":{$send,"next":"end"},"end":{"type":"exit"}}}`)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.Must(flowstest.Second(b.Drain(bg, b.Workspace, flow, nil)))
+	is := func(want flows.Status) {
+		t.Helper()
+		b.Must(b.Tick(bg))
+		if f := b.Flow(flow); f.Status != want {
+			t.Fatalf("%+v", f)
+		}
+	}
+	is(flows.Draining)
+	b.pauseFor(enrollment.OriginOf(flow, b.Enrollment(flow, "c1").ID), "provider_refused")
+	is(flows.Paused)
+	b.Must(flowstest.Second(b.Resume(bg, b.Workspace, flow, nil, nil)))
+	is(flows.Draining)
+	b.Exec(b.Pool, `update batches set status = 'leased', leased_by = 'w', lease_until = now() + interval '1 minute'`)
+	is(flows.Draining)
+	b.Wants(lemma.Conflict, b.Deps.Providers.Delete(bg, b.Workspace, b.Provider))
+	b.Exec(b.Pool, `update batches set status = 'done', leased_by = null, lease_until = null, sent = size, finished_at = now()`)
+	is(flows.Archived)
+}

@@ -1,0 +1,203 @@
+package flows_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"lemma/flows/enrollment"
+	"lemma/flows/flowstest"
+	"lemma/flows/intake"
+)
+
+// largeOrders enrolls profiles whose order is large, which is known at the entry.
+const largeOrders = `{"audience_id":"$audience","triggers":[{"type":"event","event":"ordered","condition":"profile.country == 'US' && trigger.properties.amount > 100"}],
+	"recurrence":$recurrence,$overlap"start":"wait","nodes":{"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
+
+// largeOrders makes a flow whose data source does not answer.
+func (b *bundle) largeOrders(recurrence, overlap string) uuid.UUID {
+	b.T.Helper()
+	flow := b.Live(strings.NewReplacer("$recurrence", recurrence, "$overlap", overlap).Replace(largeOrders))
+	b.Exec(b.Shop, `alter table customers rename to gone`)
+	return flow
+}
+
+func (b *bundle) order(amount int) intake.Result {
+	b.T.Helper()
+	return b.RecordEvent("c1", "ordered", flowstest.WithID(fmt.Sprint("order ", amount)),
+		flowstest.Properties(fmt.Sprintf(`{"amount":%d,"month":%d}`, amount, amount%2))).Results[0]
+}
+
+// answers lets the data source answer, and all enter.
+func (b *bundle) answers() {
+	b.T.Helper()
+	b.Exec(b.Shop, `alter table gone rename to customers`)
+	b.opens()
+	b.TimeOut()
+}
+
+// amounts are the orders that were checked at the entry, in this order, and what came
+// of each.
+func (b *bundle) amounts(flow uuid.UUID) string {
+	b.T.Helper()
+	var text string
+	b.Must(b.Pool.QueryRow(bg, `
+		select coalesce(string_agg((s.data::jsonb->'trigger'->'properties'->>'amount') || ' ' || e.status, ', ' order by e.id), '')
+		from enrollments e join enrollment_steps s on s.enrollment_id = e.id and s.step = 0 where e.flow_id = $1`, flow).Scan(&text))
+	return text
+}
+
+// The order of 5 waits at the entry, since the data source is down, and refuses those
+// that come after it. It is refused itself, and the newest of the others is offered
+// again, then the one before, until one enters. That one refuses what is left.
+func TestATriggerBehindARefusedEnrollmentIsOfferedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		recurrence, overlap string
+		reason              string
+	}{
+		"per event":              {`{"policy":"per_event"}`, "", enrollment.AlreadyActive},
+		"once":                   {`{"policy":"once"}`, "", enrollment.AlreadyEnrolled},
+		"once, with overlap":     {`{"policy":"once"}`, `"overlap":"allow",`, enrollment.AlreadyEnrolled},
+		"by fields":              {`{"policy":"fields","fields":["month"]}`, "", enrollment.AlreadyEnrolled},
+		"by fields, and overlap": {`{"policy":"fields","fields":["month"]}`, `"overlap":"allow",`, enrollment.AlreadyEnrolled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 1)
+			flow := b.largeOrders(c.recurrence, c.overlap)
+			b.order(5)
+			b.Settle()
+			for _, amount := range []int{301, 501, 7} {
+				if r := b.order(amount); r.Reason != c.reason {
+					t.Fatalf("%+v", r)
+				}
+			}
+			b.answers()
+			if got, want := b.amounts(flow), "5 refused, 7 refused, 501 active"; got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			counts, err := b.Counts(bg, b.Workspace, flow, 0)
+			b.Must(err)
+			if counts.Refusals[c.reason] != 1 || counts.Refusals[enrollment.Filtered] != 2 || counts.Active != 1 || counts.Refused != 2 {
+				t.Errorf("%+v", counts)
+			}
+			e, err := b.Explain(bg, b.Workspace, flow, "c1")
+			b.Must(err)
+			var entered uuid.UUID
+			for _, one := range e.Enrollments {
+				if one.Status == enrollment.Waiting {
+					entered = one.ID
+				}
+			}
+			for _, r := range e.Refusals {
+				if r.Reason == c.reason && (r.EnrollmentID == nil || *r.EnrollmentID != entered) || r.EventKey == nil {
+					t.Errorf("%s is refused by %s: %+v", entered, e.Summary, r)
+				}
+			}
+			if n := flowstest.Counted(b.Metrics.Triggers.WithLabelValues(enrollment.Enrolled)); n != 3 {
+				t.Errorf("%v are counted as enrolled", n)
+			}
+			b.Invariants()
+		})
+	}
+}
+
+// What entered long ago refuses its triggers for good: they are not offered again when
+// a later enrollment is refused.
+func TestATriggerBehindAnEnteredEnrollmentStaysRefused(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.largeOrders(`{"policy":"per_event"}`, "")
+	b.order(500)
+	b.order(501)
+	b.answers()
+	b.Must(flowstest.Second(b.Exit(bg, b.Workspace, b.Enrollment(flow, "c1").ID, "")))
+	b.order(5)
+	b.Settle()
+	if got, want := b.amounts(flow), "500 exited, 5 refused"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	b.Invariants()
+}
+
+// A paused or draining flow enrolls nobody, and so offers nothing again.
+func TestADrainingFlowOffersNothingAgain(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.largeOrders(`{"policy":"per_event"}`, "")
+	b.order(5)
+	b.order(500)
+	b.Must(flowstest.Second(b.Drain(bg, b.Workspace, flow, nil)))
+	b.answers()
+	if got, want := b.amounts(flow), "5 refused"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	b.Invariants()
+}
+
+// A trigger comes while a worker refuses what stands in its way: it waits for the
+// worker, and enrolls. One that was refused before is seen by the worker.
+func TestATriggerBesideARefusalAtTheEntry(t *testing.T) {
+	for _, stage := range []string{"evaluated", "locked", "acted"} {
+		t.Run(stage, func(t *testing.T) {
+			b := setup(t, 1)
+			flow := b.largeOrders(`{"policy":"per_event"}`, "")
+			b.order(5)
+			b.Exec(b.Shop, `alter table gone rename to customers`)
+			before := b.Waits()
+			worker := b.StopAt(stage)
+			<-worker.Reached
+			trigger := flowstest.Start(func() error {
+				_, err := b.Record(bg, b.Workspace, intake.Event{ProfileKey: "c1", Name: "ordered", Properties: []byte(`{"amount":500}`)})
+				return err
+			})
+			if stage == "evaluated" { // nothing is locked: it is refused
+				<-trigger.Done
+			} else {
+				b.Until(before, trigger.Done)
+			}
+			b.Must(worker.End())
+			<-trigger.Done
+			b.Must(trigger.Err)
+			b.Settle()
+			if got, want := b.amounts(flow), "5 refused, 500 active"; got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			b.Invariants()
+		})
+	}
+}
+
+// A trigger is refused by an enrollment at its entry, and its transaction has not
+// committed when a worker comes to refuse the enrollment: the worker waits for it.
+func TestARefusalAtTheEntryBesideATrigger(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.largeOrders(`{"policy":"per_event"}`, "")
+	b.order(5)
+	b.Exec(b.Shop, `alter table gone rename to customers`)
+	node, tracer := b.Traced()
+	reached, leave := make(chan struct{}), make(chan struct{})
+	tracer.Stop = func(sql string) {
+		if strings.Contains(sql, "delete from enrollment_keys") {
+			close(reached)
+			<-leave
+		}
+	}
+	trigger := flowstest.Start(func() error {
+		_, err := node.Record(bg, b.Workspace, intake.Event{ProfileKey: "c1", Name: "ordered", Properties: []byte(`{"amount":500}`)})
+		return err
+	})
+	b.Until(b.Waits(), reached)
+	before := b.Waits()
+	worker := flowstest.Start(func() error { return flowstest.Second(b.RunOnce(bg)) })
+	b.Until(before, worker.Done)
+	close(leave)
+	<-trigger.Done
+	<-worker.Done
+	b.Must(trigger.Err)
+	b.Must(worker.Err)
+	b.Settle()
+	if got, want := b.amounts(flow), "5 refused, 500 active"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	b.Invariants()
+}

@@ -1,0 +1,36 @@
+package sender
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/notifications"
+	"lemma/providers"
+)
+
+// The provider refuses for good, and what the batch belongs to cannot be paused: it
+// cancels the batch, as an archived flow does. The batch that the worker holds ends with
+// its claim, and the provider is called no more.
+func TestABatchThatIsCancelledForItsProviderEnds(t *testing.T) {
+	b := setup(t)
+	b.insert(4, 2, 2)
+	b.carrier.fail(noPassword)
+	asked := 0
+	for range 5 {
+		s := b.sender(hasty)
+		s.pause = func(context.Context, uuid.UUID, uuid.UUID, string, string) error { asked++; b.cancel(); return nil }
+		b.makeDue()
+		b.makeProbable()
+		b.work(s)
+	}
+	b.wantCounts(notifications.Counts{Cancelled: 4})
+	if asked != 1 {
+		t.Errorf("asked to pause %d times", asked)
+	}
+	if err := providers.New(b.pool, nil, nil).Delete(bg, b.ws, b.provider); err != nil {
+		t.Errorf("%v is %v", err, lemma.KindOf(err))
+	}
+}
