@@ -688,8 +688,8 @@ func TestCleanDeletesEndedMessages(t *testing.T) {
 	b := setup(t, nil)
 	old, unread, fresh, waiting := b.written(), b.written(), b.written(), b.written()
 	b.exec(`
-		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node, step, waiting_since,
-			resume_at, source)
+		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node, step,
+			waiting_since, resume_at, source)
 		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'hook', $3, now(), now(), 'direct')`, b.ws, unread.EnrollmentID, unread.Step)
 	b.exec(`update outbox set status = 'delivered', finished_at = now() where id <> $1`, waiting.ID)
 	b.exec(`update outbox set finished_at = now() - interval '8 days' where id = any($1)`, []uuid.UUID{old.ID, unread.ID})
@@ -715,8 +715,8 @@ func TestCleanDeletesMessagesOfEndedEnrollments(t *testing.T) {
 	b := setup(t, nil)
 	m := b.written()
 	b.exec(`
-		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node, step, waiting_since,
-			status, ended_at, source)
+		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node, step,
+			waiting_since, status, ended_at, source)
 		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'hook', $3, now(), 'exited', now(), 'direct')`, b.ws, m.EnrollmentID, m.Step)
 	b.exec(`update outbox set status = 'delivered', finished_at = now() - interval '8 days'`)
 	if n, err := b.Clean(t.Context()); err != nil || n != 1 {
