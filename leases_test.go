@@ -27,7 +27,7 @@ var unfenced = map[string]string{
 	"flows.claimShard flow_shards":      "acquires the lease if it is free or has expired",
 	"flows.claimMove flow_moves":        "acquires the lease if it is free or has expired",
 	"flows/intake.claimPoll flow_polls": "acquires the lease if it is free or has expired",
-	"webhooks.take outbox":              "acquires the lease of messages that claim and claimMore have locked: free, or expired",
+	"webhooks.lease outbox":             "acquires the lease of messages that claim and claimMore have locked: free, or expired",
 	"api.claim idempotency_keys":        "acquires the key if it is free or its lock has expired",
 	"sender.endLease batches":           "the reaper: lockStale has locked the row with its expired lease in the same transaction",
 	"sender.Expire batches":             "only of a ready batch, which has no holder",

@@ -2,7 +2,7 @@ package chaos
 
 import "syscall"
 
-// ourDeath makes a worker die with the test process, however that ends.
-func ourDeath() *syscall.SysProcAttr {
+// dieWithParent ends a worker when the test process ends, however that ends.
+func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,6 +4,6 @@ package chaos
 
 import "syscall"
 
-// ourDeath: without Linux's death signal a killed test process leaves its
+// dieWithParent: without Linux's death signal a killed test process leaves its
 // workers behind.
-func ourDeath() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

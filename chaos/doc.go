@@ -1,27 +1,23 @@
-// Package chaos shows that what Lemma promises holds while things break. It
-// has no code of its own, only tests: with `lemma work` as real processes, real
-// Postgres clusters with fsync on, real SMTP over a socket to a catcher that
-// counts every body it is given, and a customer's database behind a wire that
-// can be cut.
+// Package chaos tests the guarantees of Lemma under failures. It contains only tests.
+// They use `lemma work` as real processes, real Postgres clusters with fsync on, SMTP
+// to a catcher that counts every body, and a customer's database behind a proxy that
+// can be interrupted.
 //
-// What is shown, each by a test of its own: worker processes are killed,
-// stopped past their lease, and shut down in the middle of a campaign; mail
-// servers drop connections, answer late and throttle; Postgres is stopped and
-// crashes; connections to it break at every statement; fan-outs run twice at once and every bell is lost; a customer's
-// database freezes.
+// The failures, each with its own test: worker processes are killed, frozen past their
+// lease and shut down; mail servers drop connections, answer late and throttle;
+// Postgres is stopped and crashes; connections to it break at every statement; fan-outs
+// run twice at once and all jobs are lost; a customer's database freezes.
 //
-// After each of them one judge looks at everybody in the audience (see
-// judge_test.go), and holds three ledgers that know nothing of each other
-// against one another: the customer's table, Lemma's notifications and
-// attempts, and what the mail server received. Nobody is missing without a
-// reason; nobody is written to more than twice, and twice only where the first
-// attempt is on record as unknown; no attempt is more than one request; the
-// books balance.
+// After each of them, verify compares the customer's table, Lemma's notifications and
+// attempts, and the messages at the mail server:
 //
-// A test that cannot fail shows nothing: each of them has been seen red with
-// the guard that it is about taken away. `go test -overlay` does that without
-// touching a file, and with GOFLAGS it reaches the workers' binary as well.
+//   - Each profile has one notification, with a reason if it is not sent.
+//   - Each profile gets at most two messages, and two only if the first attempt is unknown.
+//   - An attempt is at most one request.
+//   - The counts are balanced.
 //
-// The dice that choose whom to kill, and when, log their seed; with it in
-// LEMMA_CHAOS_SEED they fall like that again.
+// Each test fails without the guard that it is about. `go test -overlay` removes a
+// guard without a change of the file, and with GOFLAGS also in the workers' binary.
+//
+// Random kills log their seed, and LEMMA_CHAOS_SEED repeats them.
 package chaos

@@ -5,49 +5,49 @@ import (
 	"time"
 )
 
-// All workers are told to go in the middle of a campaign, as in a deployment.
-// They go of their own accord and leave nothing in doubt; others finish.
-func TestShutdownLeavesNothingInDoubt(t *testing.T) {
-	h := build(t)
+// All workers get SIGTERM in the middle of a campaign, as in a deployment. They exit
+// without unknown outcomes, and another worker finishes the campaign.
+func TestShutdownLeavesNothingUnknown(t *testing.T) {
+	h := setup(t)
 	people := h.customer(4000)
-	h.post.slow(20 * time.Millisecond) // a batch lasts ten seconds, a window a fifth of one
-	workers := h.startWorkers(2, patient...)
+	h.mail.slow(20 * time.Millisecond) // a batch takes 10 s, a window 200 ms
+	workers := h.startWorkers(2, longLeases...)
 	id := h.send(people)
-	h.lettersOut(500, 20*time.Second)
+	h.waitForMessages(500, 20*time.Second)
 
 	for _, w := range workers {
 		w.shutDown()
 	}
 	for _, w := range workers {
-		h.until(5*time.Second, "the worker has gone", w.isGone)
+		h.until(5*time.Second, "the worker has exited", w.isGone)
 		if w.exitCode() != 0 {
-			t.Errorf("a worker that was asked to go exited with %d", w.exitCode())
+			t.Errorf("a worker exited with %d after SIGTERM", w.exitCode())
 		}
 	}
-	if out := h.post.taken(); out > 3000 {
-		t.Fatalf("%d mails were out already: nothing was interrupted", out)
+	if out := h.mail.received(); out > 3000 {
+		t.Fatalf("%d messages were sent already: nothing was interrupted", out)
 	}
-	h.nothingInDoubt()
+	h.verifyNothingUnknown()
 
-	h.post.slow(0)
+	h.mail.slow(0)
 	h.work()
 	h.completed(id, 30*time.Second)
-	sum := h.judge(people, id)
-	if dup := h.post.Stats().Duplicates; dup != 0 || sum.Doubts != 0 || sum.Status["orphaned"] != 0 {
-		t.Errorf("%d duplicates, %d in doubt, %d orphaned after an orderly shutdown", dup, sum.Doubts, sum.Status["orphaned"])
+	sum := h.verify(people, id)
+	if dup := h.mail.Stats().Duplicates; dup != 0 || sum.Unknown != 0 || sum.Status["orphaned"] != 0 {
+		t.Errorf("%d duplicates, %d unknown, %d orphaned after a shutdown", dup, sum.Unknown, sum.Status["orphaned"])
 	}
 }
 
-// nothingInDoubt: nobody holds a lease, and what was called has its outcome.
-func (h *house) nothingInDoubt() {
+// verifyNothingUnknown verifies that no batch is leased and each attempt has its outcome.
+func (h *env) verifyNothingUnknown() {
 	h.t.Helper()
 	if n := h.count(`select count(*) from batches where status = 'leased'`); n != 0 {
 		h.t.Errorf("%d batches are still leased", n)
 	}
 	if n := h.count(`select count(*) from attempts where outcome = 'unknown'`); n != 0 {
-		h.t.Errorf("%d attempts ended as unknown", n)
+		h.t.Errorf("%d attempts are unknown", n)
 	}
-	if known, taken := h.count(`select count(*) from attempts where outcome = 'accepted'`), h.post.taken(); known != taken {
-		h.t.Errorf("the mail server took %d mails, the ledger knows of %d", taken, known)
+	if known, received := h.count(`select count(*) from attempts where outcome = 'accepted'`), h.mail.received(); known != received {
+		h.t.Errorf("the mail server received %d messages, %d attempts are accepted", received, known)
 	}
 }

@@ -7,53 +7,54 @@ import (
 	"github.com/google/uuid"
 )
 
-// reading waits until a campaign's audience is being read by its n-th run.
-func (h *house) reading(id uuid.UUID, run int, within time.Duration) {
+// reading waits until the n-th run reads a campaign's audience.
+func (h *env) reading(id uuid.UUID, run int, within time.Duration) {
 	h.t.Helper()
 	h.until(within, "the audience is being read by the next run", func() bool {
-		return h.count(`select count(*) from fanouts where campaign_id = $1 and leased_by is not null and finished_at is null and runs = $2`, id, run) == 1
+		return h.count(`select count(*) from fanouts
+			where campaign_id = $1 and leased_by is not null and finished_at is null and runs = $2`, id, run) == 1
 	})
 }
 
 // interrupted starts a worker that reads a large audience slowly, then another
-// one, and answers the first in the middle of its work.
-func (h *house) interrupted(people *customer, settings ...string) (*worker, uuid.UUID) {
+// one, and returns the first while it reads.
+func (h *env) interrupted(people *customer, settings ...string) (*worker, uuid.UUID) {
 	h.t.Helper()
-	people.wire.slow(100 * time.Millisecond)
+	people.proxy.slow(100 * time.Millisecond)
 	first := h.startWorkers(1, settings...)[0]
 	id := h.send(people)
-	h.lettersOut(1, 20*time.Second)
+	h.waitForMessages(1, 20*time.Second)
 	h.startWorkers(1, settings...)
 	h.reading(id, 1, time.Second)
 	return first, id
 }
 
-// A worker gets SIGTERM while it reads an audience. Another one goes on at
-// once: no lease has to run out, and no sweep has to find the campaign.
-func TestAShutdownHandsTheFanoutOver(t *testing.T) {
-	h := build(t)
+// A worker gets SIGTERM while it reads an audience. Another one continues at once,
+// without waiting for the end of a lease or for a sweep.
+func TestAShutdownReleasesTheFanout(t *testing.T) {
+	h := setup(t)
 	people := h.customer(20_000)
-	first, id := h.interrupted(people, append(patient, "LEMMA_SWEEP_EVERY=10m")...)
+	first, id := h.interrupted(people, append(longLeases, "LEMMA_SWEEP_EVERY=10m")...)
 	first.shutDown()
 	begun := time.Now()
 	h.reading(id, 2, 10*time.Second)
-	t.Logf("the other worker went on after %v", time.Since(begun).Round(time.Millisecond))
-	people.wire.slow(0)
+	t.Logf("the other worker continued after %v", time.Since(begun).Round(time.Millisecond))
+	people.proxy.slow(0)
 	h.completed(id, 60*time.Second)
-	h.judge(people, id)
+	h.verify(people, id)
 }
 
-// A worker is killed while it reads an audience. Another one goes on when the
-// lease has run out, which LEMMA_LEASE says.
+// A worker is killed while it reads an audience. Another one continues when the lease
+// (LEMMA_LEASE) has expired.
 func TestAKilledFanoutIsTakenOverAfterItsLease(t *testing.T) {
-	h := build(t)
+	h := setup(t)
 	people := h.customer(20_000)
 	first, id := h.interrupted(people, "LEMMA_LEASE=4s")
 	first.kill()
 	begun := time.Now()
 	h.reading(id, 2, 15*time.Second)
-	t.Logf("the other worker went on after %v", time.Since(begun).Round(time.Millisecond))
-	people.wire.slow(0)
+	t.Logf("the other worker continued after %v", time.Since(begun).Round(time.Millisecond))
+	people.proxy.slow(0)
 	h.completed(id, 60*time.Second)
-	h.judge(people, id)
+	h.verify(people, id)
 }

@@ -9,60 +9,58 @@ import (
 	"time"
 )
 
-// Twenty times one of four workers is killed with kill -9, wherever it stands,
-// in a campaign to 20,000 people. Before that all four die at once while the
-// audience is being read. When no kill comes at a moment that leaves anything
-// in doubt, there is another campaign.
-func TestKilledWorkersLoseNobody(t *testing.T) {
-	h := build(t)
+// In a campaign to 20,000 profiles, all four workers are killed while the audience is
+// read, and then 20 times one of them at a random moment. If no kill left an unknown
+// outcome, another campaign follows.
+func TestKilledWorkersLoseNoNotification(t *testing.T) {
+	h := setup(t)
 	people := h.customer(20_000)
-	h.post.slow(10 * time.Millisecond)
-	people.wire.slow(50 * time.Millisecond)
-	workers, dice := h.startWorkers(4), h.dice()
+	h.mail.slow(10 * time.Millisecond)
+	people.proxy.slow(50 * time.Millisecond)
+	workers, random := h.startWorkers(4), h.random()
 
 	id := h.send(people)
-	h.lettersOut(1, 20*time.Second)
+	h.waitForMessages(1, 20*time.Second)
 	for i, w := range workers {
 		w.kill()
 		workers[i] = h.work()
 	}
 	if h.count(`select count(*) from fanouts where finished_at is null`) != 1 {
-		t.Fatal("the audience was read to its end before the workers died")
+		t.Fatal("the audience was read completely before the workers were killed")
 	}
-	people.wire.slow(0)
-	h.forgetReader(id)
+	people.proxy.slow(0)
+	h.expireFanoutLease(id)
 
-	h.killAlong(workers, dice, 0)
+	h.killDuringCampaign(workers, random, 0)
 	h.completed(id, 60*time.Second)
-	sum := h.judge(people, id)
-	for more := 0; more < 3 && sum.Doubts == 0; more++ {
-		before := h.post.taken()
+	sum := h.verify(people, id)
+	for more := 0; more < 3 && sum.Unknown == 0; more++ {
+		before := h.mail.received()
 		id = h.send(people)
-		h.killAlong(workers, dice, before)
+		h.killDuringCampaign(workers, random, before)
 		h.completed(id, 60*time.Second)
-		sum = h.judge(people, id)
+		sum = h.verify(people, id)
 	}
-	if sum.Doubts == 0 {
-		t.Error("no kill left anything in doubt: this has shown nothing")
+	if sum.Unknown == 0 {
+		t.Error("no kill left an unknown outcome: nothing was tested")
 	}
 }
 
-// killAlong kills one worker after another while a campaign goes out; before
-// it, the mail server had so many mails.
-func (h *house) killAlong(workers []*worker, dice *rand.Rand, before int) {
+// killDuringCampaign kills one worker after another while a campaign is sent. Before
+// it, the mail server had received that many messages.
+func (h *env) killDuringCampaign(workers []*worker, random *rand.Rand, before int) {
 	h.t.Helper()
 	const kills = 20
-	for _, out := range points(dice, kills, 18_000) {
-		h.lettersOut(before+out, 60*time.Second)
-		i := dice.IntN(len(workers))
+	for _, out := range killPoints(random, kills, 18_000) {
+		h.waitForMessages(before+out, 60*time.Second)
+		i := random.IntN(len(workers))
 		workers[i].kill()
 		workers[i] = h.work()
 	}
 }
 
-// dice fall as LEMMA_CHAOS_SEED says, so that the kills of a test that failed
-// can come at the same places again, or else as chance has it.
-func (h *house) dice() *rand.Rand {
+// random is seeded by LEMMA_CHAOS_SEED, or randomly without it, and logs its seed.
+func (h *env) random() *rand.Rand {
 	h.t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("LEMMA_CHAOS_SEED"); text != "" {
@@ -70,15 +68,15 @@ func (h *house) dice() *rand.Rand {
 		seed, err = strconv.ParseUint(text, 10, 64)
 		h.must(err)
 	}
-	h.t.Logf("LEMMA_CHAOS_SEED=%d lets the dice fall like this again", seed)
+	h.t.Logf("LEMMA_CHAOS_SEED=%d repeats these random numbers", seed)
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// points are places in a campaign, in order.
-func points(dice *rand.Rand, n, most int) []int {
+// killPoints are n ordered random numbers below most.
+func killPoints(random *rand.Rand, n, most int) []int {
 	all := make([]int, n)
 	for i := range all {
-		all[i] = dice.IntN(most)
+		all[i] = random.IntN(most)
 	}
 	slices.Sort(all)
 	return all

@@ -9,38 +9,38 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A worker is stopped in the middle of its windows (SIGSTOP; a virtual machine
-// that is moved does the same), loses its leases to the reaper, and goes on as
-// if nothing had happened. What was decided meanwhile stays.
-func TestAWorkerThatSleepsPastItsLease(t *testing.T) {
-	h := build(t)
+// A worker is frozen in the middle of its windows, as by the migration of a virtual
+// machine. It loses its leases to the reaper and continues. It changes no outcome that
+// was decided meanwhile.
+func TestAWorkerThatIsFrozenPastItsLease(t *testing.T) {
+	h := setup(t)
 	people := h.customer(3000)
-	h.post.slow(10 * time.Millisecond)
-	sleeper := h.startWorkers(1)[0]
+	h.mail.slow(10 * time.Millisecond)
+	frozen := h.startWorkers(1)[0]
 	id := h.send(people)
-	h.lettersOut(300, 20*time.Second)
+	h.waitForMessages(300, 20*time.Second)
 
-	sleeper.freeze()
-	others := fmt.Sprintf("%%.%d.%%", sleeper.cmd.Process.Pid) // its name in tokens
+	frozen.freeze()
+	others := fmt.Sprintf("%%.%d.%%", frozen.cmd.Process.Pid) // the worker in tokens
 	if h.count(`select count(*) from batches where leased_by like $1`, others) == 0 {
-		t.Fatal("it was stopped with nothing in its hands")
+		t.Fatal("it was frozen without a lease")
 	}
 	h.startWorkers(2)
-	h.until(20*time.Second, "the reaper has taken what it held", func() bool {
+	h.until(20*time.Second, "the reaper has taken its leases", func() bool {
 		return h.count(`select count(*) from batches where leased_by like $1`, others) == 0
 	})
 	h.until(20*time.Second, "second attempts have been made", func() bool {
 		return h.count(`select count(*) from attempts where attempt = 2`) > 0
 	})
 	before, sentBefore := h.decided(), h.requestsTo(id)
-	sleeper.thaw()
+	frozen.thaw()
 	h.until(20*time.Second, "it finds its leases lost", func() bool {
 		return h.count(`select count(*) from batch_log where event = 'lost' and token like $1`, others) > 0
 	})
 
 	h.completed(id, 60*time.Second)
-	if sum := h.judge(people, id); sum.Doubts == 0 {
-		t.Error("nothing was in doubt: this has shown nothing")
+	if sum := h.verify(people, id); sum.Unknown == 0 {
+		t.Error("no outcome was unknown: nothing was tested")
 	}
 	after := h.decided()
 	for row, outcome := range before {
@@ -49,20 +49,20 @@ func TestAWorkerThatSleepsPastItsLease(t *testing.T) {
 		}
 	}
 	sentAfter := h.requestsTo(id)
-	for who, n := range sentBefore {
-		if sentAfter[who] != n {
-			t.Errorf("%s was called again after the second attempt had been decided", who)
+	for name, n := range sentBefore {
+		if sentAfter[name] != n {
+			t.Errorf("%s was called again after the second attempt had been decided", name)
 		}
 	}
-	h.stillWork([]*worker{sleeper})
+	h.verifyRunning([]*worker{frozen})
 }
 
-// requestsTo counts the requests for everybody whose second attempt is on
-// record: whoever calls them now does so without a lease.
-func (h *house) requestsTo(id uuid.UUID) map[string]int {
+// requestsTo counts the requests of notifications with a recorded second attempt. A
+// further request would be one without a lease.
+func (h *env) requestsTo(id uuid.UUID) map[string]int {
 	h.t.Helper()
 	requests := map[string]int{}
-	for _, f := range h.fates(id) {
+	for _, f := range h.outcomes(id) {
 		if f.Second != "" {
 			requests[f.Name] = f.bodies
 		}
@@ -70,8 +70,8 @@ func (h *house) requestsTo(id uuid.UUID) map[string]int {
 	return requests
 }
 
-// decided are all attempts that are on record, each with all that it says.
-func (h *house) decided() map[string]string {
+// decided are all recorded attempts, each as its whole row.
+func (h *env) decided() map[string]string {
 	h.t.Helper()
 	rows, err := h.pool.Query(h.t.Context(), `select batch_id || '/' || ordinal || '/' || attempt, a::text from attempts a`)
 	h.must(err)

@@ -13,23 +13,25 @@ import (
 )
 
 // Of 1,732 profiles 809 have no name, which the subject needs. Two workers pause
-// the campaign early and say why; a resume goes on until it happens again; one
-// that allows all errors ends it. Nobody gets two messages, and those that
+// the campaign early with the reason. A resume continues until it is paused again, and
+// one that allows all errors completes it. No profile gets two messages, and those that
 // failed stay skipped.
 func TestMessagesThatCannotBeRenderedPauseACampaign(t *testing.T) {
-	h := build(t)
-	people := h.customerOf(`insert into people select i, 'p' || i || '@shop.example', case when i % 2 = 1 or i > 1618 then 'Name ' || i else '' end, false from generate_series(1, 1732) i`)
-	tpl, err := message.New(h.pool).Create(t.Context(), h.ws, message.NewTemplate{ID: lemma.NewID(), Name: "strict", Content: message.Content{Subject: "{{ name }}", Text: "Hello"}})
+	h := setup(t)
+	people := h.customerOf(`insert into people select i, 'p' || i || '@shop.example',
+		case when i % 2 = 1 or i > 1618 then 'Name ' || i else '' end, false from generate_series(1, 1732) i`)
+	tpl, err := message.New(h.pool).Create(t.Context(), h.ws, message.NewTemplate{ID: lemma.NewID(), Name: "strict",
+		Content: message.Content{Subject: "{{ name }}", Text: "Hello"}})
 	h.must(err)
 	h.template = tpl.ID
-	h.post.slow(2 * time.Millisecond)
+	h.mail.slow(2 * time.Millisecond)
 	h.startWorkers(2)
 	id := h.send(people)
 
 	paused := func() campaigns.Campaign {
 		t.Helper()
 		h.until(30*time.Second, "the campaign is paused", func() bool { return h.campaign(id).Status == campaigns.Paused })
-		h.until(30*time.Second, "what was being called has ended", func() bool { return h.campaign(id).Counts.Processing == 0 })
+		h.until(30*time.Second, "all calls have ended", func() bool { return h.campaign(id).Counts.Processing == 0 })
 		return h.campaign(id)
 	}
 	first := paused()
@@ -50,7 +52,7 @@ func TestMessagesThatCannotBeRenderedPauseACampaign(t *testing.T) {
 	if end := h.campaign(id).Counts; end.Sent != 1732-809 || end.SkippedBy["template_error"] != 809 || !end.Balanced {
 		t.Errorf("%+v", end)
 	}
-	if n := h.post.taken(); n != 1732-809 {
-		t.Errorf("%d mails are out", n)
+	if n := h.mail.received(); n != 1732-809 {
+		t.Errorf("%d messages are sent", n)
 	}
 }

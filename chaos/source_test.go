@@ -7,20 +7,20 @@ import (
 	"lemma/campaigns"
 )
 
-// A customer's database freezes while it is being read: the connection stays
-// up and says nothing more. That campaign fails closed, with the reason, and
-// another customer's goes through the same workers meanwhile.
+// A customer's database freezes while it is read: the connection stays open without
+// data. That campaign fails with the reason. Meanwhile the same worker sends another
+// customer's campaign.
 func TestAFrozenSourceFailsItsCampaignAlone(t *testing.T) {
 	t.Parallel()
-	h := build(t)
+	h := setup(t)
 	frozen, healthy := h.customer(20_000), h.customer(2000)
-	frozen.wire.slow(50 * time.Millisecond)
+	frozen.proxy.slow(50 * time.Millisecond)
 	h.startWorkers(1, "LEMMA_SOURCE_TIMEOUT=6s")
 	closed := h.send(frozen)
-	h.lettersOut(100, 20*time.Second)
-	frozen.wire.freeze()
+	h.waitForMessages(100, 20*time.Second)
+	frozen.proxy.freeze()
 	if h.count(`select count(*) from fanouts where campaign_id = $1 and finished_at is null`, closed) != 1 {
-		t.Fatal("it was read to its end before it froze")
+		t.Fatal("the source was read completely before it froze")
 	}
 
 	begun := time.Now()
@@ -30,19 +30,19 @@ func TestAFrozenSourceFailsItsCampaignAlone(t *testing.T) {
 	if h.count(`select source_failures from fanouts where campaign_id = $1`, closed) != 0 {
 		t.Error("the other campaign had to wait until the frozen source was given up")
 	}
-	h.judge(healthy, other)
+	h.verify(healthy, other)
 
 	h.until(150*time.Second, "the frozen campaign has failed", func() bool {
-		h.letTimePass()
+		h.makeAllDue()
 		return h.campaign(closed).Status == campaigns.Failed
 	})
 	c := h.campaign(closed)
 	if c.StatusReason != "source_timeout" || c.StatusDetail == "" {
 		t.Errorf("it failed for %q: %s", c.StatusReason, c.StatusDetail)
 	}
-	h.until(20*time.Second, "nothing of it is on its way", func() bool {
+	h.until(20*time.Second, "none of its notifications is pending", func() bool {
 		b := h.campaign(closed).Counts
 		return b.Pending+b.Processing == 0
 	})
-	h.judgeWritten(closed)
+	h.verifyNotifications(closed)
 }

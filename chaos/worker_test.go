@@ -16,9 +16,7 @@ import (
 )
 
 // binary is the program, built once for all tests. The sources of the module are
-// read, so that `go test` knows them for an input and answers nothing out of its
-// cache when they have changed: what of them the tests do not call themselves is
-// not in the test's own binary.
+// read, so that `go test` caches no result when they have changed.
 var binary = sync.OnceValues(func() (string, error) {
 	if err := filepath.WalkDir("..", readSource); err != nil {
 		return "", err
@@ -45,80 +43,81 @@ func readSource(path string, entry fs.DirEntry, err error) error {
 
 // worker is a `lemma work` process.
 type worker struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	said  *output
-	ended chan struct{}
+	t      *testing.T
+	cmd    *exec.Cmd
+	output *output
+	ended  chan struct{}
 }
 
-// hurried are times that are short enough to wait for.
-var hurried = []string{
+// shortTimes are settings that tests can wait for.
+var shortTimes = []string{
 	"LEMMA_LEASE=2s", "LEMMA_CALL_TIMEOUT=1s", "LEMMA_REAP_EVERY=300ms", "LEMMA_SWEEP_EVERY=500ms", "LEMMA_SOURCE_TIMEOUT=3s",
-	"LEMMA_SEND_WORKERS=4", "LEMMA_MAX_WINDOW=50", "LEMMA_ALLOW_PRIVATE_SOURCES=true", "LEMMA_ALLOW_PRIVATE_PROVIDERS=true", "LEMMA_LOG_LEVEL=info",
+	"LEMMA_SEND_WORKERS=4", "LEMMA_MAX_WINDOW=50", "LEMMA_ALLOW_PRIVATE_SOURCES=true", "LEMMA_ALLOW_PRIVATE_PROVIDERS=true",
+	"LEMMA_LOG_LEVEL=info",
 }
 
-// patient is for tests in which no lease may run out, however busy the machine is.
-var patient = []string{"LEMMA_LEASE=10s", "LEMMA_CALL_TIMEOUT=3s"}
+// longLeases is for tests in which no lease may expire, also on a busy machine.
+var longLeases = []string{"LEMMA_LEASE=10s", "LEMMA_CALL_TIMEOUT=3s"}
 
-// unhurried gives the mail server half a minute for each answer, and workers
-// settings that leave as much: for tests in which nothing may be left in doubt,
-// however busy the machine is.
-func (h *house) unhurried() []string {
+// longTimeouts gives the mail server 30 s for each answer, and returns settings with as
+// much time: for tests without unknown outcomes, also on a busy machine.
+func (h *env) longTimeouts() []string {
 	h.t.Helper()
 	h.provider = h.newProvider(30)
 	return []string{"LEMMA_LEASE=3m", "LEMMA_CALL_TIMEOUT=45s"}
 }
 
-// work starts a worker; settings overrule the hurried ones.
-func (h *house) work(settings ...string) *worker {
+// work starts a worker; settings override shortTimes.
+func (h *env) work(settings ...string) *worker {
 	h.t.Helper()
 	file, err := binary()
 	h.must(err)
-	w := &worker{t: h.t, cmd: exec.Command(file, "work"), said: &output{}, ended: make(chan struct{})}
-	w.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + h.dsn, "LEMMA_SECRET_KEY=" + h.key}, append(hurried, settings...)...)
-	w.cmd.Stdout, w.cmd.Stderr = w.said, w.said
-	w.cmd.SysProcAttr = ourDeath()
+	w := &worker{t: h.t, cmd: exec.Command(file, "work"), output: &output{}, ended: make(chan struct{})}
+	w.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + h.dsn, "LEMMA_SECRET_KEY=" + h.key},
+		append(shortTimes, settings...)...)
+	w.cmd.Stdout, w.cmd.Stderr = w.output, w.output
+	w.cmd.SysProcAttr = dieWithParent()
 	started := make(chan error)
 	go w.supervise(started)
 	h.must(<-started)
-	h.t.Cleanup(w.bury)
+	h.t.Cleanup(w.stop)
 	return w
 }
 
-// startWorkers starts n of them and waits until they work.
-func (h *house) startWorkers(n int, settings ...string) []*worker {
+// startWorkers starts n workers and waits until they work.
+func (h *env) startWorkers(n int, settings ...string) []*worker {
 	h.t.Helper()
 	all := make([]*worker, n)
 	for i := range all {
 		all[i] = h.work(settings...)
 	}
 	for _, w := range all {
-		h.until(20*time.Second, "a worker works", func() bool { return strings.Contains(w.said.String(), "msg=working") || w.isGone() })
+		h.until(20*time.Second, "a worker works", func() bool { return strings.Contains(w.output.String(), "msg=working") || w.isGone() })
 	}
 	return all
 }
 
-// supervise lives on one thread as long as the process does, since the kernel
-// sends the death signal when the thread that started a process ends.
+// supervise keeps its thread until the process exits, since the kernel sends the death
+// signal when the thread that started a process ends.
 func (w *worker) supervise(started chan<- error) {
 	runtime.LockOSThread()
 	err := w.cmd.Start()
 	started <- err
 	if err == nil {
-		_ = w.cmd.Wait() // exitCode tells
+		_ = w.cmd.Wait() // exitCode reports it
 		close(w.ended)
 	}
 }
 
-func (w *worker) signal(s syscall.Signal) { _ = w.cmd.Process.Signal(s) } // it may be gone
+func (w *worker) signal(s syscall.Signal) { _ = w.cmd.Process.Signal(s) } // it may have exited
 
-// kill is kill -9, and returns when the process is gone.
+// kill is kill -9, and returns when the process has exited.
 func (w *worker) kill() {
 	w.signal(syscall.SIGKILL)
 	<-w.ended
 }
 
-// freeze stops the process where it stands; thaw lets it go on.
+// freeze stops the process; thaw continues it.
 func (w *worker) freeze() { w.signal(syscall.SIGSTOP) }
 func (w *worker) thaw()   { w.signal(syscall.SIGCONT) }
 
@@ -134,18 +133,18 @@ func (w *worker) isGone() bool {
 	}
 }
 
-// exitCode of a process that is gone; -1 when a signal ended it.
+// exitCode is that of an exited process; -1 if a signal ended it.
 func (w *worker) exitCode() int { return w.cmd.ProcessState.ExitCode() }
 
-// bury ends the process with its test, and shows its last words when that failed.
-func (w *worker) bury() {
+// stop kills the process at the end of its test, and logs its last output if that failed.
+func (w *worker) stop() {
 	w.kill()
 	if w.t.Failed() {
-		w.t.Logf("worker %d ended with %v, and said at last:\n%s", w.cmd.Process.Pid, w.cmd.ProcessState, w.said.end(12))
+		w.t.Logf("worker %d ended with %v; its last output:\n%s", w.cmd.Process.Pid, w.cmd.ProcessState, w.output.end(12))
 	}
 }
 
-// output keeps what a process says.
+// output is the output of a process.
 type output struct {
 	mu  sync.Mutex
 	all bytes.Buffer

@@ -8,9 +8,9 @@ import (
 	"lemma/dial"
 )
 
-// A peer that takes nothing more, and does not close either, is given up: what
-// is written to it fails within the bound, and not after a quarter of an hour.
-func TestADeadPeerIsNoticed(t *testing.T) {
+// Writes to a peer that accepts no more data fail within the bound, and not after 15
+// minutes.
+func TestWritesToADeadPeerFail(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

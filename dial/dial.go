@@ -1,11 +1,10 @@
-// Package dial makes every connection that leaves for an address that a tenant
-// has entered: a data source, a webhook endpoint, a mail server. It promises
-// that no connection is made to an address of the operator's own network, of
-// the machine itself or of a cloud's metadata service, whatever a name resolved
-// to before. No other package of the server opens a network connection; the
+// Package dial opens every connection to an address that a customer has entered: a data
+// source, a webhook endpoint, a mail server. It guarantees that no connection is made to
+// the operator's own network, the machine itself or a cloud's metadata service, whatever
+// a name resolved to before. No other package of the server opens such connections; the
 // architecture test checks that.
 //
-// Which ports are allowed, and which protocol is spoken, is up to the caller.
+// The caller decides which ports and protocols are allowed.
 package dial
 
 import (
@@ -20,9 +19,8 @@ import (
 	"time"
 )
 
-// ErrForbidden is the answer for an address that may not be dialled. It names
-// no address: what a name resolves to inside a network must not be readable
-// from outside of it.
+// ErrForbidden is returned for an address that may not be dialled. It contains no
+// address, since a customer must not learn what a name resolves to inside the network.
 var ErrForbidden = errors.New("the host is at an address that may not be dialled")
 
 // private are networks that only AllowPrivate opens.
@@ -70,11 +68,11 @@ func within(list []netip.Prefix, ip netip.Addr) bool {
 	return false
 }
 
-// Dialer dials what may be dialled.
+// Dialer dials allowed addresses.
 type Dialer struct {
 	AllowPrivate bool // loopback, private and shared (CGNAT) addresses and the machine's own too
 
-	// Resolve finds the addresses of a name; nil: as the machine does.
+	// Resolve finds the addresses of a name; nil: the machine's resolver.
 	Resolve func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	// Own lists the machine's own addresses; nil: those of its interfaces.
 	Own func() ([]netip.Addr, error)
@@ -84,9 +82,9 @@ type Dialer struct {
 // cannot be read, no address is allowed without AllowPrivate.
 func (d Dialer) Allowed(ip netip.Addr) bool { return d.check(ip) == nil }
 
-// Plausible reports whether a host could be dialled, without resolving it: it is
-// for answering early. A host that is given as an address is checked as it will
-// be when it is dialled, and localhost (RFC 6761, 6.3) is loopback.
+// Plausible reports whether a host could be dialled, without resolving it, for early
+// errors. A host that is an address is checked as Dial does, and localhost (RFC 6761,
+// 6.3) is loopback.
 func (d Dialer) Plausible(host string) bool {
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
@@ -127,8 +125,8 @@ func (d Dialer) checkOwn(ip netip.Addr) error {
 	return nil
 }
 
-// interfaceAddresses is asked for each connection: addresses come and go while
-// a process runs.
+// interfaceAddresses is called for each connection, since addresses change while a
+// process runs.
 func interfaceAddresses() ([]netip.Addr, error) {
 	found, err := net.InterfaceAddrs()
 	var list []netip.Addr
@@ -140,9 +138,8 @@ func interfaceAddresses() ([]netip.Addr, error) {
 	return list, err
 }
 
-// Dial makes a TCP connection. The name is resolved once, all its addresses
-// are checked, and one of those is dialled: a name that resolves differently a
-// moment later gains nothing.
+// Dial opens a TCP connection. It resolves the name once, checks all its addresses and
+// dials one of them, so a name that resolves differently later has no effect.
 func (d Dialer) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	addresses, err := d.lookup(ctx, host)
 	if err != nil {
@@ -156,7 +153,7 @@ func (d Dialer) Dial(ctx context.Context, host string, port uint16) (net.Conn, e
 	return first(ctx, addresses, port)
 }
 
-// DialContext is Dial in the form that http.Transport wants.
+// DialContext is Dial in the form that http.Transport needs.
 func (d Dialer) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {
@@ -169,8 +166,7 @@ func (d Dialer) DialContext(ctx context.Context, _, address string) (net.Conn, e
 	return d.Dial(ctx, host, uint16(port))
 }
 
-// Unix connects to a unix socket. Whether a tenant may name one is for the
-// caller to decide.
+// Unix connects to a unix socket. The caller decides whether a customer may name one.
 func Unix(ctx context.Context, file string) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, "unix", file)
@@ -191,11 +187,11 @@ func (d Dialer) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	return addresses, err
 }
 
-// first answers with the first address that takes the connection. Each gets its
-// share of the time that is left, so that a silent one does not use it all up.
+// first connects to the first address that accepts. Each address gets an equal part of
+// the time that is left, so that one without an answer does not use all of it.
 func first(ctx context.Context, addresses []netip.Addr, port uint16) (conn net.Conn, err error) {
 	for i, ip := range addresses {
-		d := net.Dialer{Deadline: share(ctx, len(addresses)-i)}
+		d := net.Dialer{Deadline: deadlineOf(ctx, len(addresses)-i)}
 		conn, err = d.DialContext(ctx, "tcp", netip.AddrPortFrom(ip.Unmap(), port).String())
 		if err == nil || ctx.Err() != nil {
 			return conn, err
@@ -204,8 +200,8 @@ func first(ctx context.Context, addresses []netip.Addr, port uint16) (conn net.C
 	return nil, err
 }
 
-// share is the deadline of one of n addresses; zero when there is none.
-func share(ctx context.Context, n int) time.Time {
+// deadlineOf is the deadline of the first of n addresses; zero without a deadline.
+func deadlineOf(ctx context.Context, n int) time.Time {
 	end, ok := ctx.Deadline()
 	if !ok {
 		return time.Time{}

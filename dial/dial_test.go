@@ -15,14 +15,17 @@ func TestAddresses(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][2]bool{ // without and with AllowPrivate
 		"8.8.8.8": {true, true}, "2a00:1450::1": {true, true}, "100.128.0.1": {true, true}, "::ffff:8.8.8.8": {true, true},
-		"127.0.0.1": {false, true}, "::1": {false, true}, "10.1.2.3": {false, true}, "172.31.255.255": {false, true}, "192.168.1.1": {false, true},
+		"127.0.0.1": {false, true}, "::1": {false, true}, "10.1.2.3": {false, true},
+		"172.31.255.255": {false, true}, "192.168.1.1": {false, true},
 		"100.64.0.1": {false, true}, "fd00::1": {false, true}, "::ffff:10.0.0.1": {false, true}, "::ffff:127.0.0.1": {false, true},
 		"169.254.169.254": {}, "::ffff:169.254.169.254": {}, "fe80::1%eth0": {}, "100.100.100.200": {}, "fd00:ec2::254": {},
-		"0.0.0.0": {}, "::": {}, "224.0.0.1": {}, "ff02::1": {}, "255.255.255.255": {}, "64:ff9b::7f00:1": {}, "2002:7f00:1::": {}, "::127.0.0.1": {},
+		"0.0.0.0": {}, "::": {}, "224.0.0.1": {}, "ff02::1": {}, "255.255.255.255": {}, "64:ff9b::7f00:1": {},
+		"2002:7f00:1::": {}, "::127.0.0.1": {},
 		"::ffff:0:127.0.0.1": {}, "64:ff9b:1::a00:1": {}, "2001:0:7f00:1::1": {}, // SIIT, local NAT64, Teredo
 		"168.63.129.16": {}, "fd20:ce::254": {}, "fd00:42::42": {}, // metadata of Azure, Google, Scaleway
 		"192.0.0.192": {}, "198.19.255.255": {}, "240.0.0.1": {}, "192.31.196.1": {}, "192.52.193.1": {}, "192.175.48.1": {},
-		"2001:2::1": {}, "2001:20::1": {}, "2001:db8::1": {}, "3fff::1": {}, "5f00::1": {}, "100::1": {}, "100:0:0:1::1": {}, "fec0::1": {}, "4000::1": {},
+		"2001:2::1": {}, "2001:20::1": {}, "2001:db8::1": {}, "3fff::1": {}, "5f00::1": {}, "100::1": {},
+		"100:0:0:1::1": {}, "fec0::1": {}, "4000::1": {},
 		"2620:4f:8000::1": {}, "2606:4700::1": {true, true}, "168.63.129.17": {true, true},
 	} {
 		ip := netip.MustParseAddr(text)
@@ -84,7 +87,7 @@ func listen(t *testing.T) (port uint16, reached chan struct{}) {
 	return uint16(l.Addr().(*net.TCPAddr).Port), reached
 }
 
-// answers is a resolver that gives one answer after the other, the last for ever.
+// answers is a resolver that returns one answer after the other, and then the last one.
 func answers(all ...[]string) func(context.Context, string, string) ([]netip.Addr, error) {
 	return func(context.Context, string, string) (list []netip.Addr, err error) {
 		for _, text := range all[0] {
@@ -128,13 +131,13 @@ func TestNameWithoutAddress(t *testing.T) {
 	}
 }
 
-// TestTheNextAddressIsTried has a first address that refuses.
+// The first address refuses.
 func TestTheNextAddressIsTried(t *testing.T) {
 	t.Parallel()
 	port, _ := listen(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	d := dial.Dialer{AllowPrivate: true, Resolve: answers([]string{"127.0.0.2", "127.0.0.1"})} // nobody listens at the first
+	d := dial.Dialer{AllowPrivate: true, Resolve: answers([]string{"127.0.0.2", "127.0.0.1"})} // the first refuses
 	conn, err := d.Dial(ctx, "name.example.com", port)
 	if err != nil {
 		t.Fatal(err)

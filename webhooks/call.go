@@ -16,39 +16,39 @@ import (
 	"lemma/dial"
 )
 
-// What kept a message from being delivered, in one word. Nothing in it says
-// what a name resolved to or how far a connection came: whoever names an
-// endpoint could otherwise look around with it.
+// Reasons why a message was not delivered. They reveal neither the address that a
+// name resolved to nor how far a connection came: otherwise endpoints could be used
+// to scan the network.
 const (
-	ReasonStatus    = "status"             // the answer's status says so
+	ReasonStatus    = "status"             // the answer has a status other than 2xx
 	ReasonTimeout   = "timeout"            // no answer in time
-	ReasonNetwork   = "network"            // it could not be reached, or hung up
-	ReasonForbidden = "forbidden_address"  // the name leads where nothing may be called
-	ReasonURL       = "invalid_url"        // the address is no longer one that may be called
-	ReasonGone      = "endpoint_deleted"   // there is no such endpoint any more
-	ReasonSecret    = "secret_unavailable" // the secret does not open with this node's keys
+	ReasonNetwork   = "network"            // no connection, or it was closed
+	ReasonForbidden = "forbidden_address"  // the name resolves to an address that may not be called
+	ReasonURL       = "invalid_url"        // the URL is no longer allowed
+	ReasonGone      = "endpoint_deleted"   // the endpoint was deleted
+	ReasonSecret    = "secret_unavailable" // this node's keys do not decrypt the secret
 )
 
-// maxAnswer is how much of an answer is read, so that the connection can be
-// used again; what it says is thrown away.
+// maxAnswer is how many bytes of an answer are read and discarded, so that the
+// connection can be used again.
 const maxAnswer = 4 << 10
 
-// maxRetryAfter bounds how long a receiver may have us wait.
+// maxRetryAfter bounds the wait that a receiver can ask for.
 const maxRetryAfter = time.Hour
 
-// verdict is what one call came to.
-type verdict struct {
+// result is the result of one call.
+type result struct {
 	status     int    // 0: no answer
 	reason     string // empty: delivered
-	final      bool   // it is not called again
+	final      bool   // the message is not called again
 	retryAfter time.Duration
 	cause      error // for the log
 }
 
-func (v verdict) delivered() bool { return v.reason == "" }
+func (v result) delivered() bool { return v.reason == "" }
 
-// state is what the message's row becomes.
-func (v verdict) state() string {
+// state is the new status of the message's row.
+func (v result) state() string {
 	switch {
 	case !v.final:
 		return "pending"
@@ -58,10 +58,9 @@ func (v verdict) state() string {
 	return "failed"
 }
 
-// newClient makes a client that dials what is allowed and follows no redirect. It
-// speaks HTTP/1.1 only: with HTTP/2 an endpoint could flood it with frames.
-// A connection that is not made within the timeout is closed: net/http goes on with
-// a dial whose call has ended.
+// newClient returns a client that dials only allowed addresses and follows no
+// redirect. It uses HTTP/1.1 only: with HTTP/2 an endpoint could flood it with frames.
+// Dials have a timeout of their own, since net/http continues a dial whose call has ended.
 func newClient(d dial.Dialer, timeout time.Duration) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -86,42 +85,42 @@ func newClient(d dial.Dialer, timeout time.Duration) *http.Client {
 	}
 }
 
-// call says a message once, unless its answer is known.
-func (w *Webhooks) call(ctx context.Context, m claimed) verdict {
+// call sends a message once, unless its answer is known.
+func (w *Webhooks) call(ctx context.Context, m claimed) result {
 	if m.Answered {
 		return m.answer()
 	}
 	if m.URL == nil {
-		return verdict{reason: ReasonGone, final: true}
+		return result{reason: ReasonGone, final: true}
 	}
 	if err := w.checkURL(*m.URL); err != nil {
-		return verdict{reason: ReasonURL, final: true, cause: err}
+		return result{reason: ReasonURL, final: true, cause: err}
 	}
-	ring, err := w.open(m.WorkspaceID, m.EndpointID, m.Secret, m.At)
+	keys, err := w.open(m.WorkspaceID, m.EndpointID, m.Secret, m.At)
 	if err != nil {
-		return verdict{reason: ReasonSecret, cause: err}
+		return result{reason: ReasonSecret, cause: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.options.Timeout)
 	defer cancel()
-	request, err := newRequest(ctx, m, ring)
+	request, err := newRequest(ctx, m, keys)
 	if err != nil {
-		return verdict{reason: ReasonURL, final: true, cause: err}
+		return result{reason: ReasonURL, final: true, cause: err}
 	}
 	started := time.Now()
 	answer, err := w.client.Do(request)
 	w.metrics.called(time.Since(started))
 	if err != nil {
-		v := unanswered(err)
-		w.lanes.heard(m.EndpointID, v.final)
+		v := classifyError(err)
+		w.limiter.recordAnswer(m.EndpointID, v.final)
 		return v
 	}
 	defer answer.Body.Close()
-	w.lanes.heard(m.EndpointID, true)
-	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer) // the status has been heard, whatever becomes of the rest
-	return judge(answer)
+	w.limiter.recordAnswer(m.EndpointID, true)
+	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer) // the status is known, whatever happens to the rest
+	return classify(answer)
 }
 
-func newRequest(ctx context.Context, m claimed, ring keyring) (*http.Request, error) {
+func newRequest(ctx context.Context, m claimed, keys keyring) (*http.Request, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, *m.URL, strings.NewReader(m.Body))
 	if err != nil {
 		return nil, err
@@ -131,26 +130,26 @@ func newRequest(ctx context.Context, m claimed, ring keyring) (*http.Request, er
 	request.Header.Set("User-Agent", "Lemma")
 	request.Header.Set("webhook-id", id)
 	request.Header.Set("webhook-timestamp", strconv.FormatInt(m.At.Unix(), 10))
-	request.Header.Set("webhook-signature", ring.sign(id, m.At, []byte(m.Body)))
+	request.Header.Set("webhook-signature", keys.sign(id, m.At, []byte(m.Body)))
 	return request, nil
 }
 
-// unanswered judges a call that had no answer.
-func unanswered(err error) verdict {
+// classifyError returns the result of a call without an answer.
+func classifyError(err error) result {
 	var network net.Error
 	switch {
 	case errors.Is(err, dial.ErrForbidden):
-		return verdict{reason: ReasonForbidden, final: true, cause: err}
+		return result{reason: ReasonForbidden, final: true, cause: err}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return verdict{reason: ReasonTimeout, cause: err}
+		return result{reason: ReasonTimeout, cause: err}
 	}
-	return verdict{reason: ReasonNetwork, cause: err}
+	return result{reason: ReasonNetwork, cause: err}
 }
 
-// judge says what an answer means. A redirect is not followed, so it is a
-// refusal like any other.
-func judge(answer *http.Response) verdict {
-	v := verdict{status: answer.StatusCode, reason: ReasonStatus}
+// classify returns the result of an answer. A redirect is not followed, so it
+// fails like other refusals.
+func classify(answer *http.Response) result {
+	v := result{status: answer.StatusCode, reason: ReasonStatus}
 	switch s := answer.StatusCode; {
 	case s >= 200 && s < 300:
 		v.reason = ""
@@ -166,8 +165,8 @@ func judge(answer *http.Response) verdict {
 	return v
 }
 
-// retryAfter reads how long a receiver wants to be left alone: seconds, or a
-// time, which is measured by the receiver's own clock where it tells that.
+// retryAfter reads the Retry-After header: seconds, or a time, which is measured
+// by the Date header, or by the local clock without one.
 func retryAfter(h http.Header) time.Duration {
 	text := strings.TrimSpace(h.Get("Retry-After"))
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
@@ -184,8 +183,8 @@ func retryAfter(h http.Header) time.Duration {
 	return max(0, min(until.Sub(now), maxRetryAfter))
 }
 
-// withoutURL is the cause of an error of the client, which quotes the whole
-// address; its query may hold what is nobody's business.
+// withoutURL is the cause of an error of the client, without the URL, whose query
+// may contain secrets.
 func withoutURL(err error) error {
 	var quoted *url.Error
 	if errors.As(err, &quoted) {

@@ -11,7 +11,7 @@ import (
 	"lemma"
 )
 
-// claimed is a message that this worker may call, until its lease runs out.
+// claimed is a message that this worker may call until its lease expires.
 type claimed struct {
 	WorkspaceID  uuid.UUID
 	ID           uuid.UUID
@@ -20,19 +20,19 @@ type claimed struct {
 	EnrollmentID *uuid.UUID
 	Step         *int
 	Attempts     int  // this one included
-	Answered     bool // it was called, and StatusCode and LastError end it
+	Answered     bool // StatusCode and LastError are its final answer, not settled yet
 	StatusCode   *int
 	LastError    *string
 	LeasedBy     string    // the token of this claim
 	At           time.Time // by the database's clock
-	URL          *string   // nil: the endpoint is gone
+	URL          *string   // nil: the endpoint was deleted
 	Secret       []byte
-	since        time.Time // when the claim began, by this node's clock: the lease lasts at least from then
+	since        time.Time // start of the claim by this node's clock, which is before the start of the lease
 }
 
-// answer is what an earlier claim heard and could not write down.
-func (m claimed) answer() verdict {
-	v := verdict{final: true}
+// answer is the answer that an earlier claim received and could not settle.
+func (m claimed) answer() result {
+	v := result{final: true}
 	if m.StatusCode != nil {
 		v.status = *m.StatusCode
 	}
@@ -42,58 +42,62 @@ func (m claimed) answer() verdict {
 	return v
 }
 
-// claim takes due messages, the oldest of each endpoint first. Workspaces with
-// fewer calls come before those with more, or one with many endpoints would take
-// the calls of the others. Within a workspace endpoints with fewer calls come
-// first, and among equals the order is random: by age, a slow endpoint's backlog would win each place
-// that its own call has just left. A message whose lease ran out is due like
-// any other: its worker died, perhaps after the call.
+// claim leases due messages, the oldest of each endpoint first. Workspaces with
+// fewer calls come first, so that many endpoints of one workspace do not use up the
+// calls of the others; then endpoints with fewer calls, then a random order. By age,
+// the backlog of a slow endpoint would win each call that it has just released.
+// A message whose lease has expired is due too: its worker died, perhaps after the call.
 func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
-	r := w.lanes.room()
-	if r.all <= 0 {
+	free := w.limiter.capacity()
+	if free.all <= 0 {
 		return nil, nil
 	}
-	taken, err := w.take(ctx, `
-		with recursive ends as (
+	taken, err := w.lease(ctx, `
+		with recursive endpoints as (
 			(select workspace_id, endpoint_id from outbox where status = 'pending' order by workspace_id, endpoint_id limit 1)
 			union all
-			select o.workspace_id, o.endpoint_id from ends e cross join lateral (
+			select o.workspace_id, o.endpoint_id from endpoints e cross join lateral (
 				select o.workspace_id, o.endpoint_id from outbox o
 				where o.status = 'pending' and (o.workspace_id, o.endpoint_id) > (e.workspace_id, e.endpoint_id)
 				order by o.workspace_id, o.endpoint_id limit 1) o
-		), lanes as materialized (
-			select e.workspace_id, e.endpoint_id, coalesce(lane.free, $4) as free, coalesce(lane.busy, 0) as busy,
-				sum(coalesce(lane.busy, 0)) over (partition by e.workspace_id) as calls
-			from ends e left join unnest($5::uuid[], $6::int[], $7::int[]) as lane (endpoint_id, free, busy) on lane.endpoint_id = e.endpoint_id
+		), limits as materialized (
+			select e.workspace_id, e.endpoint_id, coalesce(c.free, $4) as free, coalesce(c.busy, 0) as busy,
+				sum(coalesce(c.busy, 0)) over (partition by e.workspace_id) as calls
+			from endpoints e left join unnest($5::uuid[], $6::int[], $7::int[]) as c (endpoint_id, free, busy)
+				on c.endpoint_id = e.endpoint_id
 		), due as materialized (
 			select o.workspace_id, o.id from (
-				select o.workspace_id, o.id, o.turn, o.draw, o.calls + row_number() over (partition by o.workspace_id order by o.turn, o.draw) as place
+				select o.workspace_id, o.id, o.nth_of_endpoint, o.tie,
+					o.calls + row_number() over (partition by o.workspace_id order by o.nth_of_endpoint, o.tie) as nth_of_workspace
 				from (
-					select o.workspace_id, o.id, l.calls, l.busy + row_number() over (partition by o.workspace_id, o.endpoint_id order by o.due_at) as turn, random() as draw
-					from lanes l cross join lateral (
+					select o.workspace_id, o.id, l.calls, random() as tie,
+						l.busy + row_number() over (partition by o.workspace_id, o.endpoint_id order by o.due_at) as nth_of_endpoint
+					from limits l cross join lateral (
 						select o.workspace_id, o.id, o.endpoint_id, o.due_at from outbox o
-						where o.workspace_id = l.workspace_id and o.endpoint_id = l.endpoint_id and o.status = 'pending' and o.due_at <= now()
+						where o.workspace_id = l.workspace_id and o.endpoint_id = l.endpoint_id
+							and o.status = 'pending' and o.due_at <= now()
 						order by o.due_at limit l.free) o
 				) o
-			) o order by o.place, o.turn, o.draw limit $3
+			) o order by o.nth_of_workspace, o.nth_of_endpoint, o.tie limit $3
 		), free as materialized (
 			select o.at from due cross join lateral (
 				select o.ctid as at from outbox o
-				where o.workspace_id = due.workspace_id and o.id = due.id and o.finished_at is null and o.due_at <= now() for update skip locked) o
-		)`, r.all, w.options.PerEndpoint, r.endpoints, r.free, r.busy)
+				where o.workspace_id = due.workspace_id and o.id = due.id and o.finished_at is null and o.due_at <= now()
+				for update skip locked) o
+		)`, free.all, w.options.PerEndpoint, free.endpoints, free.free, free.busy)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range taken {
-		w.lanes.enter(m.EndpointID)
+		w.limiter.acquire(m.EndpointID)
 	}
 	return taken, nil
 }
 
-// claimMore takes more due messages of one endpoint, n at most, for those of
-// this node's workers that call it.
+// claimMore leases at most n more due messages of one endpoint, for the workers of
+// this node that call it.
 func (w *Webhooks) claimMore(ctx context.Context, ws, endpoint uuid.UUID, n int) ([]claimed, error) {
-	return w.take(ctx, `
+	return w.lease(ctx, `
 		with free as materialized (
 			select o.ctid as at from outbox o
 			where o.workspace_id = $3 and o.endpoint_id = $4 and o.status = 'pending' and o.due_at <= now()
@@ -101,13 +105,12 @@ func (w *Webhooks) claimMore(ctx context.Context, ws, endpoint uuid.UUID, n int)
 		)`, ws, endpoint, n)
 }
 
-// claimTime bounds a claim. It ends also when the process is told to stop: rows
-// whose lease was committed while the answer was given up would wait for the end
-// of that lease.
+// claimTime bounds a claim, which continues during a shutdown: if it were cancelled
+// after its commit, the rows would wait for the end of their lease.
 const claimTime = 10 * time.Second
 
-// take leases the messages that a statement has locked, under one token.
-func (w *Webhooks) take(ctx context.Context, free string, args ...any) ([]claimed, error) {
+// lease leases the messages that the statement free has locked, under one token.
+func (w *Webhooks) lease(ctx context.Context, free string, args ...any) ([]claimed, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -115,12 +118,15 @@ func (w *Webhooks) take(ctx context.Context, free string, args ...any) ([]claime
 	defer cancel()
 	token, since := lemma.NewID().String(), time.Now()
 	rows, _ := w.pool.Query(ctx, free+`, taken as (
-			update outbox o set leased_by = $1, lease_until = now() + $2::interval, due_at = now() + $2::interval, attempts = o.attempts + (not o.answered)::int
+			update outbox o set leased_by = $1, lease_until = now() + $2::interval, due_at = now() + $2::interval,
+				attempts = o.attempts + (not o.answered)::int
 			from free where o.ctid = free.at
-			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.enrollment_id, o.step, o.attempts, o.answered, o.status_code, o.last_error, o.leased_by
+			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.enrollment_id, o.step, o.attempts, o.answered,
+				o.status_code, o.last_error, o.leased_by
 		)
 		select t.*, now() as at, e.url, e.secret from taken t
-		left join webhook_endpoints e on e.workspace_id = t.workspace_id and e.id = t.endpoint_id`, append([]any{token, w.options.Lease}, args...)...)
+		left join webhook_endpoints e on e.workspace_id = t.workspace_id and e.id = t.endpoint_id`,
+		append([]any{token, w.options.Lease}, args...)...)
 	taken, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[claimed])
 	if err != nil {
 		return nil, fmt.Errorf("claim messages: %w", err)
@@ -131,8 +137,7 @@ func (w *Webhooks) take(ctx context.Context, free string, args ...any) ([]claime
 	return taken, nil
 }
 
-// giveBack returns messages that were claimed and not called: they are due as
-// they were before.
+// giveBack releases messages that were claimed and not called. They are due at once.
 func (w *Webhooks) giveBack(ctx context.Context, all []claimed) error {
 	if len(all) == 0 {
 		return nil

@@ -11,49 +11,49 @@ import (
 	"lemma/page"
 )
 
-// States of a message.
+// Statuses of a message.
 const (
-	Pending   = "pending" // not taken yet: it is being called, or will be
+	Pending   = "pending" // being called, or called later
 	Delivered = "delivered"
-	Failed    = "failed" // refused, or given up
+	Failed    = "failed" // refused, or older than GiveUp
 )
 
-// Delivery is what has become of a message as of now.
+// Delivery is the delivery status of a message.
 type Delivery struct {
 	ID           uuid.UUID
-	EnrollmentID *uuid.UUID // who waits for the answer; nil: nobody
+	EnrollmentID *uuid.UUID // waits for the answer; nil: none
 	FlowID       *uuid.UUID // of that enrollment
 	Status       string
-	Attempts     int        // calls that were begun
+	Attempts     int        // calls that have begun
 	StatusCode   int        // of the last answer; 0: there was none
-	Reason       string     // why the last call did not deliver it; empty when it did, and before
+	Reason       string     // of the last call; empty when it delivered, and before the first
 	CalledAt     *time.Time // when the last call ended
-	NextAt       *time.Time // pending: when it is called next; nil while it is being called
+	NextAt       *time.Time // of the next call; nil during a call and after the end
 	CreatedAt    time.Time
 	FinishedAt   *time.Time
 }
 
-// listed is a message and its place in a list.
+// listed is a message and its position in a list.
 type listed struct {
 	Delivery
-	Place time.Time
+	Position time.Time
 }
 
-// selectDelivery asks for each flow by itself, by the enrollment's primary key.
+// selectDelivery reads each flow by the enrollment's primary key.
 const selectDelivery = `
 	select o.id, o.enrollment_id,
 		(select e.flow_id from enrollments e where e.workspace_id = o.workspace_id and e.id = o.enrollment_id) as flow_id,
 		o.status, o.attempts, coalesce(o.status_code, 0) as status_code, coalesce(o.last_error, '') as reason, o.called_at,
 		case when o.status = 'pending' and (o.lease_until is null or o.lease_until <= now()) then o.due_at end as next_at,
-		o.created_at, o.finished_at, coalesce(o.finished_at, o.due_at) as place
+		o.created_at, o.finished_at, coalesce(o.finished_at, o.due_at) as position
 	from outbox o`
 
-// Deliveries tells what has become of messages. Those that ended longer ago than
-// Keep are not among them.
+// Deliveries returns the delivery status of messages by id, without those that
+// ended longer ago than Keep.
 func (w *Webhooks) Deliveries(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) (map[uuid.UUID]Delivery, error) {
-	found, err := w.readDeliveries(ctx, selectDelivery+` where o.workspace_id = $1 and o.id = any($2)`, ws, allGiven(ids))
+	found, err := w.readDeliveries(ctx, selectDelivery+` where o.workspace_id = $1 and o.id = any($2)`, ws, pgUUIDs(ids))
 	if err != nil {
-		return nil, fmt.Errorf("read what became of messages: %w", err)
+		return nil, fmt.Errorf("read deliveries: %w", err)
 	}
 	byID := make(map[uuid.UUID]Delivery, len(found))
 	for _, m := range found {
@@ -67,14 +67,15 @@ func (w *Webhooks) readDeliveries(ctx context.Context, sql string, args ...any) 
 	return pgx.CollectRows(rows, pgx.RowToStructByName[listed])
 }
 
-// Pages of messages that have ended, the last first, and of those that are
-// pending, that which is called next first: none is passed over because it was
-// called meanwhile.
+// Lists of ended messages, the last one first, and of pending messages, the next
+// call first. Pages omit no message that is called meanwhile.
 var (
 	endedList = page.List[listed]{Name: "webhook_messages", Default: "-finished_at", Orders: map[string]page.Order[listed]{
-		"finished_at": page.ByTime("o.finished_at", func(m listed) time.Time { return m.Place }, "o.id", func(m listed) uuid.UUID { return m.ID })}}
+		"finished_at": page.ByTime("o.finished_at", func(m listed) time.Time { return m.Position },
+			"o.id", func(m listed) uuid.UUID { return m.ID })}}
 	pendingList = page.List[listed]{Name: "webhook_messages", Default: "due_at", Orders: map[string]page.Order[listed]{
-		"due_at": page.ByTime("o.due_at", func(m listed) time.Time { return m.Place }, "o.id", func(m listed) uuid.UUID { return m.ID })}}
+		"due_at": page.ByTime("o.due_at", func(m listed) time.Time { return m.Position },
+			"o.id", func(m listed) uuid.UUID { return m.ID })}}
 )
 
 // Messages reads a page of an endpoint's messages of one status.
@@ -82,11 +83,12 @@ func (w *Webhooks) Messages(ctx context.Context, ws, endpoint uuid.UUID, q page.
 	if _, err := w.Get(ctx, ws, endpoint); err != nil {
 		return nil, "", err
 	}
-	list, which := endedList, "o.status <> 'pending'"
+	list, condition := endedList, "o.status <> 'pending'"
 	if q.Status == Pending {
-		list, which = pendingList, "o.status = 'pending'"
+		list, condition = pendingList, "o.status = 'pending'"
 	}
-	found, next, err := list.Read(ctx, w.pool, q, ws, selectDelivery+` where o.workspace_id = $1 and o.endpoint_id = $2 and `+which+` and o.status = $3`,
+	found, next, err := list.Read(ctx, w.pool, q, ws,
+		selectDelivery+` where o.workspace_id = $1 and o.endpoint_id = $2 and `+condition+` and o.status = $3`,
 		pgx.RowToStructByName[listed], endpoint, q.Status)
 	if err != nil {
 		return nil, "", err
@@ -98,27 +100,27 @@ func (w *Webhooks) Messages(ctx context.Context, ws, endpoint uuid.UUID, q page.
 	return all, next, nil
 }
 
-// Health is how an endpoint is doing.
+// Health summarizes the messages of an endpoint.
 type Health struct {
-	Pending       int        // messages that it has not taken yet, counted up to MostCounted
-	OldestPending *time.Time // when the oldest of these was written
-	LastDelivered *time.Time // of what is kept
-	LastFailure   *Failure   // the last call that delivered nothing, tried again or not
+	Pending       int        // messages, counted up to MostCounted
+	OldestPending *time.Time // when the oldest of them was written
+	LastDelivered *time.Time // among the messages that are kept
+	LastFailure   *Failure   // of the last call that failed, retried or not
 }
 
-// Failure is a call that delivered nothing.
+// Failure is a call that did not deliver its message.
 type Failure struct {
 	At     time.Time
 	Status int // of the answer; 0: there was none
 	Reason string
 }
 
-// MostCounted is how many pending messages of an endpoint Health looks at:
-// those that are due last, since what was called and failed is due later than
-// what waits for its first call.
+// MostCounted is how many pending messages of an endpoint Health reads: those that
+// are due last, since a message that failed is due later than one that was not
+// called yet.
 const MostCounted = 10_000
 
-// Health tells how an endpoint is doing, from the messages that are kept.
+// Health reads the health of an endpoint from the messages that are kept.
 func (w *Webhooks) Health(ctx context.Context, ws, endpoint uuid.UUID) (Health, error) {
 	var h Health
 	var at *time.Time
@@ -134,13 +136,14 @@ func (w *Webhooks) Health(ctx context.Context, ws, endpoint uuid.UUID) (Health, 
 			where workspace_id = $1 and endpoint_id = $2 and status = 'failed' and status <> 'pending' order by finished_at desc limit 1)
 		)
 		select p.n, p.oldest, (select finished_at from outbox
-				where workspace_id = $1 and endpoint_id = $2 and status = 'delivered' and status <> 'pending' order by finished_at desc limit 1),
+				where workspace_id = $1 and endpoint_id = $2 and status = 'delivered' and status <> 'pending'
+				order by finished_at desc limit 1),
 			f.at, coalesce(f.status_code, 0), coalesce(f.last_error, '')
 		from (select count(*)::int as n, min(created_at) as oldest from pending) p
 		left join (select * from failures order by at desc limit 1) f on true`, ws, endpoint, MostCounted).
 		Scan(&h.Pending, &h.OldestPending, &h.LastDelivered, &at, &f.Status, &f.Reason)
 	if err != nil {
-		return Health{}, fmt.Errorf("look at webhook endpoint %s: %w", endpoint, err)
+		return Health{}, fmt.Errorf("read health of webhook endpoint %s: %w", endpoint, err)
 	}
 	if at != nil {
 		f.At = *at

@@ -13,29 +13,29 @@ import (
 	"lemma/page"
 )
 
-// delivery is the delivery status of one message, without its times; next says whether it
-// knows when it is called next.
-func (b bundle) delivery(id uuid.UUID) (f Delivery, called, next bool) {
+// delivery reads the delivery status of one message; called and next report whether
+// CalledAt and NextAt are set.
+func (b bundle) delivery(id uuid.UUID) (d Delivery, called, next bool) {
 	b.t.Helper()
 	all, err := b.Deliveries(b.t.Context(), b.ws, []uuid.UUID{id})
 	b.must(err)
-	f, there := all[id]
-	if !there {
-		b.t.Fatal("nothing is known of the message")
+	d, found := all[id]
+	if !found {
+		b.t.Fatal("the message has no delivery")
 	}
-	return f, f.CalledAt != nil, f.NextAt != nil
+	return d, d.CalledAt != nil, d.NextAt != nil
 }
 
-// What has become of a message is told at every moment of its life, and not
-// only once it has ended.
-func TestFates(t *testing.T) {
+// The delivery status is available from the write of a message to its end.
+func TestDeliveries(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	m := b.written()
 	holds := func(when, state string, attempts, status int, reason string, wantCalled, wantNext bool) {
 		t.Helper()
 		f, called, next := b.delivery(m.ID)
-		if f.Status != state || f.Attempts != attempts || f.StatusCode != status || f.Reason != reason || called != wantCalled || next != wantNext || (f.FinishedAt != nil) != (state != Pending) {
+		if f.Status != state || f.Attempts != attempts || f.StatusCode != status || f.Reason != reason || called != wantCalled ||
+			next != wantNext || (f.FinishedAt != nil) != (state != Pending) {
 			t.Errorf("%s: %+v", when, f)
 		}
 	}
@@ -52,12 +52,13 @@ func TestFates(t *testing.T) {
 	b.due()
 	b.receiver.status(204)
 	b.run(b.Webhooks, 1)
-	holds("taken", Delivered, 2, 204, "", true, false)
+	holds("delivered", Delivered, 2, 204, "", true, false)
 
 	refused := b.written()
 	b.receiver.status(410)
 	b.run(b.Webhooks, 1)
-	if f, _, _ := b.delivery(refused.ID); f.Status != Failed || f.StatusCode != 410 || f.Reason != ReasonStatus || f.EnrollmentID == nil || *f.EnrollmentID != refused.EnrollmentID {
+	if f, _, _ := b.delivery(refused.ID); f.Status != Failed || f.StatusCode != 410 || f.Reason != ReasonStatus || f.EnrollmentID == nil ||
+		*f.EnrollmentID != refused.EnrollmentID {
 		t.Errorf("refused: %+v", f)
 	}
 	if all, err := b.Deliveries(t.Context(), uuid.New(), []uuid.UUID{m.ID}); err != nil || len(all) != 0 {
@@ -65,22 +66,20 @@ func TestFates(t *testing.T) {
 	}
 }
 
-// A worker that lost its lease knows that it called; when it did is kept with
-// what it heard.
+// A message that is put back keeps the time of its call with the answer.
 func TestPutBackIsACall(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	m := b.written()
 	taken, err := b.claim(t.Context())
 	b.must(err)
-	b.must(b.putBack(taken[0], verdict{status: 200, final: true}))
+	b.must(b.putBack(taken[0], result{status: 200, final: true}))
 	if f, called, next := b.delivery(m.ID); f.Status != Pending || f.StatusCode != 200 || !called || !next {
 		t.Errorf("%+v", f)
 	}
 }
 
-// Each list holds one endpoint's messages in one state, page by page, and each
-// of them once.
+// The pages of a list contain each message of one endpoint and status once.
 func TestMessagesOfAnEndpoint(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -98,7 +97,7 @@ func TestMessagesOfAnEndpoint(t *testing.T) {
 	}
 	for state, ids := range want {
 		var got []uuid.UUID
-		var places []time.Time
+		var times []time.Time
 		for cursor := ""; ; {
 			some, next, err := b.Messages(t.Context(), b.ws, e.ID, page.Query{Status: state, Limit: 2, Cursor: cursor})
 			b.must(err)
@@ -107,8 +106,8 @@ func TestMessagesOfAnEndpoint(t *testing.T) {
 				if state != Pending {
 					at = m.FinishedAt
 				}
-				if got, places = append(got, m.ID), append(places, *at); m.Status != state {
-					t.Errorf("among those that are %s: %+v", state, m)
+				if got, times = append(got, m.ID), append(times, *at); m.Status != state {
+					t.Errorf("in the list of %s: %+v", state, m)
 				}
 			}
 			if cursor = next; next == "" {
@@ -119,18 +118,20 @@ func TestMessagesOfAnEndpoint(t *testing.T) {
 		if d := cmp.Diff(ids, got, sorted); d != "" {
 			t.Errorf("%s: %s", state, d)
 		}
-		ordered := slices.IsSortedFunc(places, func(a, b time.Time) int { return b.Compare(a) })
+		ordered := slices.IsSortedFunc(times, func(a, b time.Time) int { return b.Compare(a) })
 		if state == Pending {
-			ordered = slices.IsSortedFunc(places, time.Time.Compare)
+			ordered = slices.IsSortedFunc(times, time.Time.Compare)
 		}
 		if !ordered {
-			t.Errorf("%s: %v", state, places)
+			t.Errorf("%s: %v", state, times)
 		}
 	}
 	_, next, err := b.Messages(t.Context(), b.ws, e.ID, page.Query{Status: Pending, Limit: 1})
 	b.must(err)
-	for state, cursor := range map[string]string{Failed: next, Pending: next + "x", Delivered: "delivered.99999999999999999." + uuid.NewString()} {
-		if _, _, err := b.Messages(t.Context(), b.ws, e.ID, page.Query{Status: state, Limit: 1, Cursor: cursor}); lemma.KindOf(err) != lemma.Invalid {
+	tooLate := "delivered.99999999999999999." + uuid.NewString()
+	for state, cursor := range map[string]string{Failed: next, Pending: next + "x", Delivered: tooLate} {
+		_, _, err := b.Messages(t.Context(), b.ws, e.ID, page.Query{Status: state, Limit: 1, Cursor: cursor})
+		if lemma.KindOf(err) != lemma.Invalid {
 			t.Errorf("a foreign cursor: %v", err)
 		}
 	}
@@ -139,7 +140,7 @@ func TestMessagesOfAnEndpoint(t *testing.T) {
 	}
 }
 
-// An endpoint that fails is seen to, long before a message is given up.
+// Health shows a failing endpoint long before GiveUp.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -156,7 +157,7 @@ func TestHealth(t *testing.T) {
 	b.write(b.message(e))
 	b.run(b.Webhooks, 1)
 	if h := health(); h.Pending != 0 || h.OldestPending != nil || h.LastDelivered == nil || h.LastFailure != nil {
-		t.Errorf("it takes messages: %+v", h)
+		t.Errorf("it accepts messages: %+v", h)
 	}
 	b.receiver.status(500)
 	failing, waiting := b.message(e), b.message(e)
@@ -165,7 +166,8 @@ func TestHealth(t *testing.T) {
 	b.run(b.Webhooks, 1)
 	b.write(waiting)
 	h := health()
-	if h.Pending != 2 || h.OldestPending == nil || time.Since(*h.OldestPending) < time.Hour || h.LastFailure == nil || h.LastFailure.Status != 500 || h.LastFailure.Reason != ReasonStatus {
+	if h.Pending != 2 || h.OldestPending == nil || time.Since(*h.OldestPending) < time.Hour || h.LastFailure == nil ||
+		h.LastFailure.Status != 500 || h.LastFailure.Reason != ReasonStatus {
 		t.Errorf("it fails: %+v", h)
 	}
 	b.exec(`update outbox set due_at = now() + interval '1 hour' where id = $1`, failing.ID)
@@ -176,6 +178,6 @@ func TestHealth(t *testing.T) {
 	}
 	b.exec(`update outbox set called_at = now() + interval '1 second' where id = $1`, failing.ID)
 	if h := health(); h.LastFailure == nil || h.LastFailure.Status != 500 {
-		t.Errorf("the later failure is that of a message that is tried again: %+v", h)
+		t.Errorf("the later failure belongs to a message that is retried: %+v", h)
 	}
 }

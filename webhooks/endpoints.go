@@ -21,8 +21,8 @@ import (
 
 const endpointColumns = `id, workspace_id, name, url, version, created_at, updated_at`
 
-// Create saves an endpoint and answers with its secret, which is shown here
-// and by Rotate alone. Done twice with the same id it makes one, with one secret.
+// Create saves an endpoint and returns its secret, which only Create and Rotate
+// return. Repeated with the same id, it returns the same endpoint and secret.
 func (w *Webhooks) Create(ctx context.Context, ws uuid.UUID, n NewEndpoint) (Endpoint, string, error) {
 	if err := w.checkPatch(Patch{Name: &n.Name, URL: &n.URL}); err != nil {
 		return Endpoint{}, "", err
@@ -40,11 +40,11 @@ func (w *Webhooks) Create(ctx context.Context, ws uuid.UUID, n NewEndpoint) (End
 	if err != nil {
 		return Endpoint{}, "", saving.Explain(err, "create webhook endpoint")
 	}
-	made, ring, err := w.withKeys(ctx, w.pool, ws, n.ID, "")
+	made, keys, err := w.withKeys(ctx, w.pool, ws, n.ID, "")
 	if err != nil {
 		return Endpoint{}, "", err
 	}
-	return made, ring.current(), nil
+	return made, keys.current(), nil
 }
 
 // Get reads one endpoint.
@@ -58,11 +58,12 @@ var list = page.Named("webhook_endpoints", "", func(e Endpoint) uuid.UUID { retu
 
 // List reads a page of endpoints.
 func (w *Webhooks) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Endpoint, string, error) {
-	return list.Read(ctx, w.pool, q, ws, `select `+endpointColumns+` from webhook_endpoints where workspace_id = $1`, pgx.RowToStructByName[Endpoint])
+	return list.Read(ctx, w.pool, q, ws,
+		`select `+endpointColumns+` from webhook_endpoints where workspace_id = $1`, pgx.RowToStructByName[Endpoint])
 }
 
-// Update changes an endpoint, if its version is still ifMatch; with nil,
-// whatever it is. Messages that wait go to the new address.
+// Update changes an endpoint if its version is ifMatch; nil matches every version.
+// Pending messages go to the new address.
 func (w *Webhooks) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p Patch) (Endpoint, error) {
 	if err := w.checkPatch(p); err != nil {
 		return Endpoint{}, err
@@ -76,12 +77,13 @@ func (w *Webhooks) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p
 		returning `+endpointColumns, ws, id, ifMatch, p.Name, p.URL)
 	changed, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Endpoint])
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Endpoint{}, &lemma.Error{Kind: lemma.Stale, Message: "somebody has changed the webhook endpoint since it was read: read it again"}
+		return Endpoint{}, &lemma.Error{Kind: lemma.Stale,
+			Message: "the webhook endpoint has been changed since it was read: read it again"}
 	}
 	return changed, saving.Explain(err, "update webhook endpoint")
 }
 
-// Delete takes an endpoint away. Messages that wait for it fail.
+// Delete deletes an endpoint. Its pending messages fail.
 func (w *Webhooks) Delete(ctx context.Context, ws, id uuid.UUID) error {
 	gone, err := w.pool.Exec(ctx, `delete from webhook_endpoints where workspace_id = $1 and id = $2`, ws, id)
 	if err == nil && gone.RowsAffected() == 0 {
@@ -90,26 +92,26 @@ func (w *Webhooks) Delete(ctx context.Context, ws, id uuid.UUID) error {
 	return deleting.Explain(err, "delete webhook endpoint")
 }
 
-// Rotate gives an endpoint a new secret. Those before it go on signing too
-// for a day, so that the receiver can change over without losing a message.
-// Repeated for the same request it makes none, and answers the current one:
-// each secret that nobody saw would take the place of one that is in use.
+// Rotate gives an endpoint a new secret. The earlier ones sign too for a day, so
+// that the receiver can switch without losing a message. Repeated for the same
+// request, it returns the current secret: a further one would displace a secret
+// that is in use.
 func (w *Webhooks) Rotate(ctx context.Context, ws, id, request uuid.UUID) (made Endpoint, secret string, err error) {
 	err = pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
-		now, ring, err := w.withKeys(ctx, tx, ws, id, " for update")
+		now, keys, err := w.withKeys(ctx, tx, ws, id, " for update")
 		if err != nil {
 			return err
 		}
-		if ring.madeBy(request) {
-			made, secret = now, ring.current()
+		if keys.madeBy(request) {
+			made, secret = now, keys.current()
 			return nil
 		}
-		ring = ring.rotated(request)
-		sealed, err := w.seal(ws, id, ring)
+		keys = keys.rotated(request)
+		sealed, err := w.seal(ws, id, keys)
 		if err != nil {
 			return err
 		}
-		secret = ring.current()
+		secret = keys.current()
 		rows, _ := tx.Query(ctx, `
 			update webhook_endpoints set secret = $3, version = version + 1, updated_at = now()
 			where workspace_id = $1 and id = $2 returning `+endpointColumns, ws, id, sealed)
@@ -134,31 +136,31 @@ func (w *Webhooks) checkPatch(p Patch) error {
 	return nil
 }
 
-// maxURL bounds an endpoint's address, in bytes.
+// maxURL bounds an endpoint's URL, in bytes.
 const maxURL = 2000
 
-// checkURL refuses what could not be called in any case. Where a name leads is
-// looked at when it is dialled, since that can change.
+// checkURL refuses a URL that can never be called. The address that a name resolves
+// to is checked when it is dialled, since it can change.
 func (w *Webhooks) checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case len(text) > maxURL || !utf8.ValidString(text):
-		return badURL("it is longer than %d bytes, or not UTF-8", maxURL)
+		return badURL("must be UTF-8 of at most %d bytes", maxURL)
 	case err != nil || u.Host == "" || u.Opaque != "" || u.Hostname() == "":
-		return badURL("this is not the address of a web server")
+		return badURL("must be an absolute URL with a host")
 	case u.Scheme != "https" && !(u.Scheme == "http" && w.options.AllowPrivate):
-		return badURL("it has to begin with https://")
+		return badURL("must begin with https://")
 	case u.User != nil:
-		return badURL("it has a user or password; messages are signed instead")
+		return badURL("must not contain a user or password; messages are signed instead")
 	case u.Fragment != "" || strings.Contains(text, "#"):
-		return badURL("it has a fragment, which is never sent")
+		return badURL("must not contain a fragment, which is never sent")
 	}
 	if !validPort(u) {
-		return badURL("the port is not between 1 and 65535")
+		return badURL("must have a port between 1 and 65535")
 	}
 	d := dial.Dialer{AllowPrivate: w.options.AllowPrivate}
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !d.Allowed(ip) {
-		return badURL("the host is an address that may not be called")
+		return badURL("must not have a host that is a private or special address")
 	}
 	return nil
 }
@@ -173,7 +175,7 @@ func validPort(u *url.URL) bool {
 	return err == nil && port > 0
 }
 
-// What the schema refuses, as the caller reads it.
+// Messages for constraints of the schema.
 var (
 	saving   = pgerr.Rules{"webhook_endpoints_name": pgerr.NameTaken("webhook endpoint")}
 	deleting = pgerr.Rules{pgerr.ForeignKey: pgerr.InUse("a flow uses this webhook endpoint")}

@@ -32,7 +32,7 @@ func TestEndpointLife(t *testing.T) {
 		t.Errorf("%+v", changed)
 	}
 	if _, err := b.Update(t.Context(), b.ws, e.ID, ptr(1), Patch{Name: ptr("again")}); lemma.KindOf(err) != lemma.Stale {
-		t.Errorf("an old version was changed: %v", err)
+		t.Errorf("an update of an old version: %v", err)
 	}
 	b.must(b.Delete(t.Context(), b.ws, e.ID))
 	if _, err := b.Get(t.Context(), b.ws, e.ID); lemma.KindOf(err) != lemma.NotFound {
@@ -48,7 +48,8 @@ func TestEndpointsOfAnotherWorkspace(t *testing.T) {
 	_, err := b.Get(t.Context(), other, e.ID)
 	_, updated := b.Update(t.Context(), other, e.ID, nil, Patch{Name: ptr("x")})
 	_, _, rotated := b.Rotate(t.Context(), other, e.ID, lemma.NewID())
-	for name, err := range map[string]error{"get": err, "update": updated, "rotate": rotated, "delete": b.Delete(t.Context(), other, e.ID)} {
+	deleted := b.Delete(t.Context(), other, e.ID)
+	for name, err := range map[string]error{"get": err, "update": updated, "rotate": rotated, "delete": deleted} {
 		if lemma.KindOf(err) != lemma.NotFound {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -94,33 +95,40 @@ func TestCreateTwiceMakesOne(t *testing.T) {
 	}
 	_, _, err = b.Create(t.Context(), b.ws, NewEndpoint{ID: lemma.NewID(), Name: "shop", URL: "https://example.com"})
 	if lemma.KindOf(err) != lemma.Conflict {
-		t.Errorf("two of one name: %v", err)
+		t.Errorf("a second endpoint with the same name: %v", err)
 	}
 }
 
 func TestAddressesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	strict, open := New(Deps{}, Options{}), New(Deps{}, Options{AllowPrivate: true})
-	for _, good := range []string{"https://example.com", "https://example.com:8443/a/b?c=d", "https://8.8.8.8/", "https://localhost/", "https://münchen.example/"} {
+	for _, good := range []string{
+		"https://example.com", "https://example.com:8443/a/b?c=d", "https://8.8.8.8/", "https://localhost/", "https://münchen.example/",
+	} {
 		if err := strict.checkURL(good); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}
 	}
 	for _, bad := range []string{
-		"", "example.com", "/hook", "https://", "https:///x", "https://:443/", "ftp://example.com", "javascript:alert(1)", "https:example.com",
+		"", "example.com", "/hook", "https://", "https:///x", "https://:443/", "ftp://example.com", "javascript:alert(1)",
+		"https:example.com",
 		"https://user@example.com", "https://user:pass@example.com", "https://example.com#x", "https://example.com#",
-		"https://example.com:0", "https://example.com:65536", "https://example.com:", "https://example.com:x", "https://exa mple.com", "https://example.com/\n",
-		"https://169.254.169.254/latest", "https://[fd00:ec2::254]/", "https://[::ffff:169.254.169.254]/", "https://0.0.0.0/", "https://example.com/" + strings.Repeat("x", 2000),
+		"https://example.com:0", "https://example.com:65536", "https://example.com:", "https://example.com:x", "https://exa mple.com",
+		"https://example.com/\n",
+		"https://169.254.169.254/latest", "https://[fd00:ec2::254]/", "https://[::ffff:169.254.169.254]/", "https://0.0.0.0/",
+		"https://example.com/" + strings.Repeat("x", 2000),
 	} {
 		for _, w := range []*Webhooks{strict, open} {
 			if err := w.checkURL(bad); lemma.KindOf(err) != lemma.Invalid {
-				t.Errorf("%s was taken: %v", bad, err)
+				t.Errorf("%s was accepted: %v", bad, err)
 			}
 		}
 	}
-	for _, inside := range []string{"http://example.com", "https://127.0.0.1", "https://[::1]:8080", "https://10.0.0.1", "https://[::ffff:10.0.0.1]"} {
+	for _, inside := range []string{
+		"http://example.com", "https://127.0.0.1", "https://[::1]:8080", "https://10.0.0.1", "https://[::ffff:10.0.0.1]",
+	} {
 		if err := strict.checkURL(inside); err == nil {
-			t.Errorf("%s was taken", inside)
+			t.Errorf("%s was accepted", inside)
 		}
 		if err := open.checkURL(inside); err != nil {
 			t.Errorf("%s: %v", inside, err)
@@ -135,7 +143,7 @@ func TestSecretsAreSealedForTheirRow(t *testing.T) {
 	var sealed []byte
 	b.must(b.pool.QueryRow(t.Context(), `select secret from webhook_endpoints`).Scan(&sealed))
 	if bytes.Contains(sealed, []byte(strings.TrimPrefix(secret, "whsec_"))) {
-		t.Error("the secret is in the table")
+		t.Error("the table contains the secret")
 	}
 	other, _ := b.endpoint("/")
 	b.exec(`update webhook_endpoints set secret = $1 where id = $2`, sealed, other.ID)

@@ -19,28 +19,28 @@ import (
 	"lemma/pgerr"
 )
 
-// overlap is how long a secret goes on signing after it was rotated.
+// overlap is how long a secret signs after it was rotated.
 const overlap = 24 * time.Hour
 
-// maxKeys bounds the secrets that sign at a time. Each is a signature in a
-// header, and whoever rotates in a loop should not make that long.
+// maxKeys bounds the secrets that sign at a time, since each adds a signature to a
+// header: repeated rotations must not make it long.
 const maxKeys = 4
 
-// keyring is an endpoint's secrets, the newest first, and the database's time
+// keyring contains an endpoint's secrets, the newest first, and the database's time
 // when they were read.
 type keyring struct {
 	keys []key
 	now  time.Time
 }
 
-// key is one secret. Its fields are what is sealed.
+// key is one secret. Its JSON is what is sealed.
 type key struct {
 	Secret  []byte     `json:"secret"`
-	Until   *time.Time `json:"until,omitempty"`  // it signs until then; nil: it is the current one
-	Request uuid.UUID  `json:"request,omitzero"` // that made it
+	Until   *time.Time `json:"until,omitempty"`  // it signs until then; nil: the current one
+	Request uuid.UUID  `json:"request,omitzero"` // created it
 }
 
-// rotated is the ring with a new secret in front, which a request asked for.
+// rotated is the keyring with a new secret in front, created by a request.
 func (r keyring) rotated(request uuid.UUID) keyring {
 	fresh := make([]byte, 32)
 	rand.Read(fresh) // never fails
@@ -66,7 +66,7 @@ func (r keyring) valid() (keys []key) {
 	return keys
 }
 
-// madeBy says whether a request has made one of the secrets.
+// madeBy reports whether a request created one of the secrets.
 func (r keyring) madeBy(request uuid.UUID) bool {
 	return request != uuid.Nil && slices.ContainsFunc(r.keys, func(k key) bool { return k.Request == request })
 }
@@ -76,7 +76,7 @@ func (r keyring) current() string {
 	return "whsec_" + base64.StdEncoding.EncodeToString(r.keys[0].Secret)
 }
 
-// sign makes the webhook-signature of a message: one for each secret.
+// sign returns the webhook-signature of a message: one signature for each secret.
 func (r keyring) sign(id string, at time.Time, body []byte) string {
 	var all []string
 	for _, k := range r.valid() {
@@ -88,7 +88,7 @@ func (r keyring) sign(id string, at time.Time, body []byte) string {
 	return strings.Join(all, " ")
 }
 
-// place names the one row in which secrets open.
+// place identifies the only row in which a sealed secret can be opened.
 func place(ws, id uuid.UUID) []string {
 	return []string{"webhook endpoint", ws.String(), id.String()}
 }
@@ -108,7 +108,7 @@ func (w *Webhooks) open(ws, id uuid.UUID, sealed []byte, now time.Time) (keyring
 		err = json.Unmarshal(plain, &r.keys)
 	}
 	if err == nil && len(r.keys) == 0 {
-		err = fmt.Errorf("it holds none")
+		err = fmt.Errorf("it contains none")
 	}
 	if err != nil {
 		return r, fmt.Errorf("open secret of webhook endpoint %s: %w", id, err)

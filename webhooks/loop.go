@@ -9,8 +9,8 @@ import (
 	"lemma/loop"
 )
 
-// Loop calls what is due until ctx ends, and returns when the calls that were
-// being made by then are settled.
+// Loop calls due messages until ctx ends, and returns when the calls that had begun
+// by then are settled.
 func (w *Webhooks) Loop(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -19,7 +19,7 @@ func (w *Webhooks) Loop(ctx context.Context) {
 	tick := time.NewTicker(w.options.Poll)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		n := w.start(ctx, &calls, func() { ring(done) })
+		n := w.start(ctx, &calls, func() { notify(done) })
 		if n > 0 {
 			continue
 		}
@@ -32,19 +32,19 @@ func (w *Webhooks) Loop(ctx context.Context) {
 	}
 }
 
-// Wake has Loop look for what is due at once: messages have been written, and
-// their transaction has committed. It is a hint.
-func (w *Webhooks) Wake() { ring(w.wake) }
+// Wake makes Loop poll at once. It is called after the commit of new messages, and
+// is only a hint.
+func (w *Webhooks) Wake() { notify(w.wake) }
 
-// ring says that there is room for another call.
-func ring(bell chan struct{}) {
+// notify sends a signal unless one is pending.
+func notify(signal chan struct{}) {
 	select {
-	case bell <- struct{}{}:
+	case signal <- struct{}{}:
 	default:
 	}
 }
 
-// start claims what there is room for and begins to call it.
+// start claims messages within the limits and starts to call them.
 func (w *Webhooks) start(ctx context.Context, calls *sync.WaitGroup, after func()) int {
 	taken, err := w.claim(ctx)
 	if err != nil {
@@ -62,8 +62,8 @@ func (w *Webhooks) start(ctx context.Context, calls *sync.WaitGroup, after func(
 	return len(taken)
 }
 
-// RunOnce calls what is due now and there is room for, waits until that is
-// settled, and answers with how many it were.
+// RunOnce claims due messages once, calls and settles them, and returns how many
+// they were.
 func (w *Webhooks) RunOnce(ctx context.Context) (int, error) {
 	taken, err := w.claim(ctx)
 	if err != nil {
@@ -77,23 +77,23 @@ func (w *Webhooks) RunOnce(ctx context.Context) (int, error) {
 	return len(taken), ctx.Err()
 }
 
-// settleTime bounds the settling of a call that was made: it goes on when the
-// process is told to stop, or the message would be called once more for nothing.
+// settleTime bounds a settlement, which continues during a shutdown: otherwise the
+// message would be called again.
 const settleTime = 10 * time.Second
 
-// settleTries is how often settling is tried. The call has been made, and not
-// to write that down is to make it again.
+// settleTries is how often a settlement is tried. Without it the message is called
+// again.
 const settleTries = 3
 
 // work calls a message and settles it.
 func (w *Webhooks) work(ctx context.Context, m claimed) {
-	defer w.lanes.leave(m.EndpointID)
+	defer w.limiter.release(m.EndpointID)
 	w.finish(ctx, m, w.callOnce(ctx, m))
 }
 
-// callOnce calls a message, also while the process is told to stop. A panic
-// counts as a call that was not answered.
-func (w *Webhooks) callOnce(ctx context.Context, m claimed) (v verdict) {
+// callOnce calls a message, also during a shutdown. A panic counts as a call without
+// an answer.
+func (w *Webhooks) callOnce(ctx context.Context, m claimed) (v result) {
 	w.reached("claimed")
 	defer w.reached("called")
 	err := lemma.Recovered(func() error {
@@ -101,28 +101,30 @@ func (w *Webhooks) callOnce(ctx context.Context, m claimed) (v verdict) {
 		return nil
 	})
 	if err != nil {
-		return verdict{reason: ReasonNetwork, cause: err}
+		return result{reason: ReasonNetwork, cause: err}
 	}
 	return v
 }
 
-// finish settles a call that was made.
-func (w *Webhooks) finish(ctx context.Context, m claimed, v verdict) {
-	if err := lemma.Recovered(func() error { w.conclude(ctx, m, v); return nil }); err != nil {
-		w.log.ErrorContext(ctx, "webhook not settled; it is called again when its lease has run out", "workspace", m.WorkspaceID, "message", m.ID, "error", err)
+// finish settles a call, and logs a panic.
+func (w *Webhooks) finish(ctx context.Context, m claimed, v result) {
+	if err := lemma.Recovered(func() error { w.settleAndLog(ctx, m, v); return nil }); err != nil {
+		w.log.ErrorContext(ctx, "webhook not settled; it is called again when its lease expires",
+			"workspace", m.WorkspaceID, "message", m.ID, "error", err)
 	}
 }
 
-func (w *Webhooks) conclude(ctx context.Context, m claimed, v verdict) {
+func (w *Webhooks) settleAndLog(ctx context.Context, m claimed, v result) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
-	log := w.log.With("workspace", m.WorkspaceID, "message", m.ID, "endpoint", m.EndpointID, "attempt", m.Attempts, "status", v.status, "reason", v.reason)
-	held, ended, err := w.settleAtLast(ctx, m, v)
+	log := w.log.With("workspace", m.WorkspaceID, "message", m.ID, "endpoint", m.EndpointID, "attempt", m.Attempts,
+		"status", v.status, "reason", v.reason)
+	held, ended, err := w.settleWithRetries(ctx, m, v)
 	switch {
 	case err != nil:
-		log.ErrorContext(ctx, "webhook not settled; that is tried again", "error", err, "also", w.putBack(m, v))
+		log.ErrorContext(ctx, "webhook not settled; it is settled later", "error", err, "put_back_error", w.putBack(m, v))
 	case !held:
-		log.WarnContext(ctx, "webhook not settled: that was done before, or its lease ran out")
+		log.WarnContext(ctx, "webhook not settled: it was settled before, or its lease expired")
 	default:
 		w.metrics.settled(v, ended)
 		if v.reason == ReasonSecret {
@@ -133,7 +135,7 @@ func (w *Webhooks) conclude(ctx context.Context, m claimed, v verdict) {
 	}
 }
 
-func (w *Webhooks) settleAtLast(ctx context.Context, m claimed, v verdict) (held, ended bool, err error) {
+func (w *Webhooks) settleWithRetries(ctx context.Context, m claimed, v result) (held, ended bool, err error) {
 	for try := range settleTries {
 		if try > 0 {
 			select {

@@ -6,19 +6,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics count what webhooks do. The names are documented in docs/reference/metrics.md.
+// Metrics count messages and calls. The names are documented in docs/reference/metrics.md.
 type Metrics struct {
 	ended   *prometheus.CounterVec
 	calls   prometheus.Histogram
 	retries prometheus.Counter
 }
 
-// NewMetrics registers the metrics of webhooks; with nil it counts into the void.
+// NewMetrics registers the metrics of webhooks; with nil they are not exported.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		ended:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_webhooks_total", Help: "Messages to customers' systems by what came of them (delivered, failed)."}, []string{"result"}),
-		calls:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_webhook_call_seconds", Help: "Time of one call to a customer's system.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 12)}),
-		retries: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_webhook_retries_total", Help: "Calls that did not end their message, which is called again later."}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lemma_webhooks_total", Help: "Ended webhook messages by result (delivered, failed)."}, []string{"result"}),
+		calls: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "lemma_webhook_call_seconds", Help: "Duration of one webhook call.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2, 12)}),
+		retries: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lemma_webhook_retries_total", Help: "Webhook calls that are retried later."}),
 	}
 	if r != nil {
 		r.MustRegister(m.ended, m.calls, m.retries)
@@ -26,9 +30,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-func (m *Metrics) called(took time.Duration) { m.calls.Observe(took.Seconds()) }
+func (m *Metrics) called(d time.Duration) { m.calls.Observe(d.Seconds()) }
 
-func (m *Metrics) settled(v verdict, ended bool) {
+func (m *Metrics) settled(v result, ended bool) {
 	switch {
 	case !ended:
 		m.retries.Inc()

@@ -14,11 +14,11 @@ import (
 	"lemma"
 )
 
-// MaxBody bounds a message's body, in bytes: Write refuses what is longer.
+// MaxBody is the longest body of a message, in bytes.
 const MaxBody = 1 << 20
 
-// Write puts messages down in the caller's transaction: they go out if it
-// commits. A message that is there already is left as it is.
+// Write inserts messages in the caller's transaction. They are sent if it commits.
+// A message that exists already is left unchanged.
 func (w *Webhooks) Write(ctx context.Context, tx pgx.Tx, all []Message) error {
 	if len(all) == 0 {
 		return nil
@@ -30,7 +30,7 @@ func (w *Webhooks) Write(ctx context.Context, tx pgx.Tx, all []Message) error {
 		if err := checkBody(m.Body); err != nil {
 			return fmt.Errorf("write message %s: %w", m.ID, err)
 		}
-		ws, ids, endpoints = append(ws, given(m.WorkspaceID)), append(ids, given(m.ID)), append(endpoints, given(m.EndpointID))
+		ws, ids, endpoints = append(ws, pgUUID(m.WorkspaceID)), append(ids, pgUUID(m.ID)), append(endpoints, pgUUID(m.EndpointID))
 		enrollments = append(enrollments, pgtype.UUID{Bytes: m.EnrollmentID, Valid: m.EnrollmentID != uuid.Nil})
 		bodies, steps = append(bodies, string(m.Body)), append(steps, m.Step)
 	}
@@ -45,45 +45,45 @@ func (w *Webhooks) Write(ctx context.Context, tx pgx.Tx, all []Message) error {
 	return nil
 }
 
-func given(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
+func pgUUID(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
-func allGiven(ids []uuid.UUID) []pgtype.UUID {
+func pgUUIDs(ids []uuid.UUID) []pgtype.UUID {
 	all := make([]pgtype.UUID, len(ids))
 	for i, id := range ids {
-		all[i] = given(id)
+		all[i] = pgUUID(id)
 	}
 	return all
 }
 
-// checkBody refuses what the table could not give back as it is.
+// checkBody refuses a body that the table cannot store unchanged.
 func checkBody(body []byte) error {
 	switch {
 	case len(body) > MaxBody:
-		return fmt.Errorf("the body has %d bytes; %d are allowed", len(body), MaxBody)
+		return fmt.Errorf("the body must have at most %d bytes; it has %d", MaxBody, len(body))
 	case !utf8.Valid(body) || bytes.IndexByte(body, 0) >= 0:
-		return fmt.Errorf("the body is not UTF-8 or holds a NUL")
+		return fmt.Errorf("the body must be UTF-8 without NUL")
 	}
 	return nil
 }
 
-// MessageID is the webhook-id that a message goes out under.
+// MessageID is the webhook-id of a message.
 func MessageID(id uuid.UUID) string { return lemma.FormatID("msg", id) }
 
-// oneByOne are the ids of $2, each looked up by itself, by the whole primary key:
-// of an any() a planner without statistics may think that reading the workspace
-// is cheaper. For the same reason a message that has ended is looked up by its
-// finished_at: its state would bring other indexes to mind.
+// oneByOne reads each id of $2 by the whole primary key. For an any() a planner
+// without statistics may prefer to read the whole workspace. For the same reason the
+// queries test finished_at instead of status, which would match other indexes.
 const oneByOne = `(select unnest($2::uuid[]) as id) r cross join lateral`
 
-const outcomeColumns = `workspace_id, id, coalesce(enrollment_id, '00000000-0000-0000-0000-000000000000') as enrollment_id, coalesce(step, 0) as step,
+const outcomeColumns = `workspace_id, id,
+	coalesce(enrollment_id, '00000000-0000-0000-0000-000000000000') as enrollment_id, coalesce(step, 0) as step,
 	status = 'delivered' as delivered, coalesce(status_code, 0) as status, coalesce(last_error, '') as error, attempts`
 
-// Outcomes reads what came of those messages that have ended.
+// Outcomes reads the outcomes of messages that have ended, by id.
 func (w *Webhooks) Outcomes(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) (map[uuid.UUID]Outcome, error) {
 	rows, _ := w.pool.Query(ctx, `
 		select o.* from `+oneByOne+` (
 			select `+outcomeColumns+` from outbox where workspace_id = $1 and id = r.id and finished_at is not null limit 1
-		) o`, ws, allGiven(ids))
+		) o`, ws, pgUUIDs(ids))
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Outcome])
 	if err != nil {
 		return nil, fmt.Errorf("read outcomes of messages: %w", err)
@@ -95,15 +95,17 @@ func (w *Webhooks) Outcomes(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) 
 	return byID, nil
 }
 
-// Pending tells which of those messages are still on their way. Whoever asks
-// this first and for Outcomes then knows that what is in neither is gone: the
-// other way round, a message may end between the two.
+// Pending reports which messages have not ended. Call it before Outcomes: then a
+// message that is in neither result is deleted. In the other order, a message may
+// end between the two.
 func (w *Webhooks) Pending(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) (map[uuid.UUID]bool, error) {
 	rows, _ := w.pool.Query(ctx, `
-		select o.id from `+oneByOne+` (select id from outbox where workspace_id = $1 and id = r.id and finished_at is null limit 1) o`, ws, allGiven(ids))
+		select o.id from `+oneByOne+` (
+			select id from outbox where workspace_id = $1 and id = r.id and finished_at is null limit 1
+		) o`, ws, pgUUIDs(ids))
 	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
-		return nil, fmt.Errorf("read which messages are pending: %w", err)
+		return nil, fmt.Errorf("read pending messages: %w", err)
 	}
 	pending := make(map[uuid.UUID]bool, len(found))
 	for _, id := range found {
@@ -112,12 +114,11 @@ func (w *Webhooks) Pending(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) (
 	return pending, nil
 }
 
-// Erase takes away what was or is to be said on behalf of enrollments, in the
-// caller's transaction. Messages that are being called right now stay, and are
-// counted: asked again later, they go too.
+// Erase deletes the messages of enrollments in the caller's transaction. Messages
+// that are being called stay and are counted in inFlight; a later call deletes them.
 func (w *Webhooks) Erase(ctx context.Context, tx pgx.Tx, ws uuid.UUID, enrollments []uuid.UUID) (erased, inFlight int64, err error) {
-	of := allGiven(enrollments)
-	gone, err := tx.Exec(ctx, `
+	of := pgUUIDs(enrollments)
+	deleted, err := tx.Exec(ctx, `
 		delete from outbox where workspace_id = $1 and enrollment_id = any($2)
 		  and (lease_until is null or lease_until <= now())`, ws, of)
 	if err != nil {
@@ -127,17 +128,16 @@ func (w *Webhooks) Erase(ctx context.Context, tx pgx.Tx, ws uuid.UUID, enrollmen
 	if err != nil {
 		return 0, 0, fmt.Errorf("count messages in flight: %w", err)
 	}
-	return gone.RowsAffected(), inFlight, nil
+	return deleted.RowsAffected(), inFlight, nil
 }
 
 // cleanLot is how many rows one statement of Clean deletes.
-const cleanLot = 5000
+const cleanChunk = 5000
 
-// Clean deletes messages that ended longer ago than Keep, in lots, and answers
-// with how many. Until then the id of a message is known, and written again it
-// is not said again. What an enrollment may have yet to read stays: a flow may
-// be paused for longer, and those who wait in it be moved to another version,
-// which is a step, and wait there for the same answer. So any wait keeps it.
+// Clean deletes messages that ended longer ago than Keep, in chunks, and returns
+// how many. Until then the id is known, so that a message that is written again is
+// not sent again. A message whose enrollment waits is kept: the flow may be paused,
+// or the enrollment moved to another version, where it waits for the same answer.
 func (w *Webhooks) Clean(ctx context.Context) (int64, error) {
 	var total int64
 	for {
@@ -146,13 +146,14 @@ func (w *Webhooks) Clean(ctx context.Context) (int64, error) {
 				select o.ctid from outbox o
 				where o.status <> 'pending' and o.finished_at < now() - $1::interval and (
 					select true from enrollments e
-					where e.workspace_id = o.workspace_id and e.id = o.enrollment_id and e.ended_at is null and e.waiting_since is not null limit 1) is null
-				order by o.finished_at limit $2 for update of o skip locked))`, w.options.Keep, cleanLot)
+					where e.workspace_id = o.workspace_id and e.id = o.enrollment_id
+						and e.ended_at is null and e.waiting_since is not null limit 1) is null
+				order by o.finished_at limit $2 for update of o skip locked))`, w.options.Keep, cleanChunk)
 		if err != nil {
 			return total, fmt.Errorf("clean the outbox: %w", err)
 		}
 		total += gone.RowsAffected()
-		if gone.RowsAffected() < cleanLot {
+		if gone.RowsAffected() < cleanChunk {
 			return total, nil
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"lemma/secrets"
 )
 
-// Sealed is the secrets of webhook endpoints, for checks and for the rotation of keys.
+// Sealed describes the encrypted secrets of webhook endpoints, for checks and key rotation.
 func (w *Webhooks) Sealed() secrets.Store {
 	return secrets.Store{Table: "webhook_endpoints", Prefix: lemma.PrefixEndpoint, Place: place, Pool: w.pool,
 		Select: `

@@ -14,20 +14,20 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// settler lets calls that end together be settled together, since a commit costs
-// more than a message. The first finds nobody at work and is settled at once;
-// those that end meanwhile are the next chunk. Nobody waits for others to come.
+// settler settles calls that end together in one transaction, since a commit costs
+// more than a message. The first call is settled at once, and those that end
+// meanwhile are the next chunk. No call waits for a chunk to fill.
 type settler struct {
 	mu      sync.Mutex
-	waiting []*ending
+	waiting []*settlement
 	writers int
-	open    chan struct{} // one for each call that is being made or settled in Loop
+	open    chan struct{} // one for each call of Loop that is made or not settled yet
 }
 
-// ending is a call that has ended, and what became of its settling.
-type ending struct {
+// settlement is a call that has ended, and the result of its settlement.
+type settlement struct {
 	claimed
-	verdict     verdict
+	result      result
 	delay       time.Duration
 	held, ended bool
 	err         error
@@ -35,16 +35,16 @@ type ending struct {
 }
 
 const (
-	settlers    = 2    // chunks of one node that are settled at a time
-	settleChunk = 256  // messages of a chunk
-	unsettled   = 1024 // calls of one node that may be without their settling: beyond it none is begun
+	settlers     = 2    // chunks that one node settles at a time
+	settleChunk  = 256  // messages in a chunk
+	maxUnsettled = 1024 // calls of one node that are not settled yet; at this number no further call begins
 )
 
-// settle writes down what a call came to: the message has ended, or is due
-// again later. The token decides who may: a worker whose lease ran out finds
-// that its claim is no longer there and changes nothing. It answers false then.
-func (w *Webhooks) settle(ctx context.Context, m claimed, v verdict) (held, ended bool, err error) {
-	one := &ending{claimed: m, verdict: v, delay: w.delay(m.Attempts, v), done: make(chan struct{})}
+// settle stores the result of a call: the message has ended, or is due again later.
+// held is false if the lease has expired and another worker has the message; then
+// nothing is changed.
+func (w *Webhooks) settle(ctx context.Context, m claimed, v result) (held, ended bool, err error) {
+	one := &settlement{claimed: m, result: v, delay: w.delay(m.Attempts, v), done: make(chan struct{})}
 	s := &w.settler
 	s.mu.Lock()
 	s.waiting = append(s.waiting, one)
@@ -64,8 +64,8 @@ func (w *Webhooks) settle(ctx context.Context, m claimed, v verdict) (held, ende
 	}
 }
 
-// settleWaiting settles chunk by chunk, until nothing waits. If a chunk fails
-// each message is tried by itself, so that none fails for another's sake.
+// settleWaiting settles chunk by chunk until none waits. If a chunk fails, each
+// message is settled alone, so that one cannot fail the others.
 func (w *Webhooks) settleWaiting() {
 	for {
 		s := &w.settler
@@ -82,23 +82,23 @@ func (w *Webhooks) settleWaiting() {
 		err := w.settleAll(chunk)
 		for _, one := range chunk {
 			if one.err = err; err != nil && len(chunk) > 1 {
-				one.err = w.settleAll([]*ending{one})
+				one.err = w.settleAll([]*settlement{one})
 			}
 			close(one.done)
 		}
 	}
 }
 
-// settleAll settles messages in one transaction, with what follows from their end.
-func (w *Webhooks) settleAll(all []*ending) error {
+// settleAll settles messages in one transaction, with the effects of their end.
+func (w *Webhooks) settleAll(all []*settlement) error {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
-	slices.SortFunc(all, func(a, b *ending) int { return bytes.Compare(a.ID[:], b.ID[:]) }) // locks are taken in this order
+	slices.SortFunc(all, func(a, b *settlement) int { return bytes.Compare(a.ID[:], b.ID[:]) }) // locks are taken in this order
 	for _, one := range all {
 		one.held, one.ended = false, false
 	}
 	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
-		ended, err := w.writeDown(ctx, tx, all)
+		ended, err := w.writeResults(ctx, tx, all)
 		if err != nil || len(ended) == 0 || w.settled == nil {
 			return err
 		}
@@ -110,39 +110,40 @@ func (w *Webhooks) settleAll(all []*ending) error {
 	return nil
 }
 
-// claimsOf are claims, by ids and tokens, for an update that looks each up by the
-// whole primary key. The limit cuts nothing off: of one that it does not know a
-// planner expects little, and so it looks messages up one by one, however few it
-// believes there are.
+// claimsOf are claims, by ids and tokens, for an update that finds each by the whole
+// primary key. The limit excludes no row. It makes the planner expect few rows, and
+// so read messages one by one, whatever its statistics.
 const claimsOf = `select * from unnest($1::uuid[], $2::uuid[], $3::text[]) as r (workspace_id, id, token) limit $4`
 
 func claimsIn(all []claimed, limit int) []any {
 	ws, ids, tokens := make([]pgtype.UUID, len(all)), make([]pgtype.UUID, len(all)), make([]string, len(all))
 	for i, m := range all {
-		ws[i], ids[i], tokens[i] = given(m.WorkspaceID), given(m.ID), m.LeasedBy
+		ws[i], ids[i], tokens[i] = pgUUID(m.WorkspaceID), pgUUID(m.ID), m.LeasedBy
 	}
 	return []any{ws, ids, tokens, limit}
 }
 
-// stateNow is what a message o becomes by what a call r came to. What would be
-// called again only after GiveUp has failed now.
+// stateNow is the new status of a message o after a call r. A message whose next
+// call would be after GiveUp has failed.
 const stateNow = `(case when r.status = 'pending' and o.created_at + $9::interval < now() + r.delay then 'failed' else r.status end)`
 
-// writeDown is the compare-and-set on the token, and answers what came of the
-// messages that have ended.
-func (w *Webhooks) writeDown(ctx context.Context, tx pgx.Tx, all []*ending) ([]Outcome, error) {
+// writeResults stores results by a compare-and-set on the token, and returns the
+// outcomes of the messages that have ended.
+func (w *Webhooks) writeResults(ctx context.Context, tx pgx.Tx, all []*settlement) ([]Outcome, error) {
 	n := len(all)
-	claims, of := make([]claimed, n), make(map[[2]uuid.UUID]*ending, n)
+	claims, of := make([]claimed, n), make(map[[2]uuid.UUID]*settlement, n)
 	states, reasons, statuses, delays := make([]string, n), make([]string, n), make([]int32, n), make([]time.Duration, n)
 	for i, one := range all {
 		claims[i], of[[2]uuid.UUID{one.WorkspaceID, one.ID}] = one.claimed, one
-		states[i], reasons[i], statuses[i], delays[i] = one.verdict.state(), one.verdict.reason, int32(one.verdict.status), one.delay
+		states[i], reasons[i], statuses[i], delays[i] = one.result.state(), one.result.reason, int32(one.result.status), one.delay
 	}
 	rows, err := tx.Query(ctx, `
-		update outbox o set status = `+stateNow+`, status_code = nullif(r.status_code, 0), last_error = nullif(r.reason, ''), called_at = now(), leased_by = null, lease_until = null,
+		update outbox o set status = `+stateNow+`, status_code = nullif(r.status_code, 0), last_error = nullif(r.reason, ''),
+			called_at = now(), leased_by = null, lease_until = null,
 			due_at = now() + r.delay, finished_at = case when `+stateNow+` <> 'pending' then now() end
 		from (
-			select * from unnest($1::uuid[], $2::uuid[], $3::text[], $5::text[], $6::int[], $7::text[], $8::interval[]) as r (workspace_id, id, token, status, status_code, reason, delay) limit $4
+			select * from unnest($1::uuid[], $2::uuid[], $3::text[], $5::text[], $6::int[], $7::text[], $8::interval[])
+				as r (workspace_id, id, token, status, status_code, reason, delay) limit $4
 		) r
 		where o.workspace_id = r.workspace_id and o.id = r.id and o.finished_at is null and o.leased_by = r.token
 		returning o.workspace_id, o.id, o.status, o.attempts`,
@@ -165,18 +166,19 @@ func (w *Webhooks) writeDown(ctx context.Context, tx pgx.Tx, all []*ending) ([]O
 	return ended, err
 }
 
-func (e *ending) outcome(attempts int) Outcome {
-	o := Outcome{WorkspaceID: e.WorkspaceID, ID: e.ID, Delivered: e.verdict.delivered(), Status: e.verdict.status, Error: e.verdict.reason, Attempts: attempts}
+func (e *settlement) outcome(attempts int) Outcome {
+	o := Outcome{WorkspaceID: e.WorkspaceID, ID: e.ID, Delivered: e.result.delivered(), Status: e.result.status,
+		Error: e.result.reason, Attempts: attempts}
 	if e.EnrollmentID != nil && e.Step != nil {
 		o.EnrollmentID, o.Step = *e.EnrollmentID, *e.Step
 	}
 	return o
 }
 
-// delay is how long to wait after a call that was the n-th: as the schedule
-// says, give or take a fifth so that messages that failed together do not come
-// back together, and no less than the receiver asked for.
-func (w *Webhooks) delay(n int, v verdict) time.Duration {
+// delay is how long to wait after the n-th call: the back-off with a jitter of 20 %,
+// so that messages that failed together are not retried together, and at least the
+// Retry-After of the receiver.
+func (w *Webhooks) delay(n int, v result) time.Duration {
 	if v.final {
 		return 0
 	}
@@ -185,15 +187,15 @@ func (w *Webhooks) delay(n int, v verdict) time.Duration {
 	return max(planned, v.retryAfter)
 }
 
-// putBack keeps what was heard of a message that could not be settled, so that
-// the receiver is not called once more because of what follows here.
-func (w *Webhooks) putBack(m claimed, v verdict) error {
+// putBack stores the answer of a message that could not be settled, so that the
+// receiver is not called again because of an error in Lemma.
+func (w *Webhooks) putBack(m claimed, v result) error {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
-	wait := w.delay(m.Attempts, verdict{retryAfter: v.retryAfter})
+	wait := w.delay(m.Attempts, result{retryAfter: v.retryAfter})
 	_, err := w.pool.Exec(ctx, `
-		update outbox set answered = $4, status_code = nullif($5::int, 0), last_error = nullif($6, ''), called_at = now(), leased_by = null, lease_until = null,
-			due_at = now() + $7::interval
+		update outbox set answered = $4, status_code = nullif($5::int, 0), last_error = nullif($6, ''), called_at = now(),
+			leased_by = null, lease_until = null, due_at = now() + $7::interval
 		where workspace_id = $1 and id = $2 and finished_at is null and leased_by = $3`,
 		m.WorkspaceID, m.ID, m.LeasedBy, v.final, v.status, v.reason, wait)
 	return err

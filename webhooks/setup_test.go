@@ -18,7 +18,7 @@ import (
 	"lemma/secrets"
 )
 
-// bundle is a fresh database with a workspace, and a customer's system.
+// bundle is a new database with a workspace, and a customer's system.
 type bundle struct {
 	*Webhooks
 	t        testing.TB
@@ -44,14 +44,14 @@ func setup(t testing.TB, change func(*Options)) bundle {
 	return b
 }
 
-// another is a room on the same tables: another node.
+// another returns Webhooks on the same tables, as of another node.
 func (b bundle) another(pool *pgxpool.Pool, o Options) *Webhooks {
 	w := New(Deps{Pool: pool, Box: b.box}, o)
 	w.OnSettled(b.settled.add)
 	return w
 }
 
-// outcomes keeps what OnSettled was told.
+// outcomes are the outcomes that OnSettled was called with.
 type outcomes struct {
 	mutex sync.Mutex
 	all   []Outcome
@@ -74,24 +74,24 @@ func (o *outcomes) failing(err error) {
 	o.fail = err
 }
 
-func (o *outcomes) told() []Outcome {
+func (o *outcomes) list() []Outcome {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	return append([]Outcome(nil), o.all...)
 }
 
-// said is a request as it arrived.
-type said struct {
+// received is a request as it arrived.
+type received struct {
 	path, method, body string
 	header             http.Header
 }
 
-// receiver is a customer's system. It answers 200 unless told otherwise.
+// receiver is a customer's system. Its default answer is 200.
 type receiver struct {
 	*httptest.Server
-	mutex  sync.Mutex
-	heard  []said
-	answer func(w http.ResponseWriter, r *http.Request)
+	mutex    sync.Mutex
+	requests []received
+	answer   func(w http.ResponseWriter, r *http.Request)
 }
 
 func newReceiver(t testing.TB) *receiver {
@@ -105,7 +105,7 @@ func newReceiver(t testing.TB) *receiver {
 func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	body, _ := io.ReadAll(q.Body)
 	r.mutex.Lock()
-	r.heard = append(r.heard, said{q.URL.Path, q.Method, string(body), q.Header.Clone()})
+	r.requests = append(r.requests, received{q.URL.Path, q.Method, string(body), q.Header.Clone()})
 	answer := r.answer
 	r.mutex.Unlock()
 	if answer != nil {
@@ -124,23 +124,25 @@ func (r *receiver) status(code int) {
 	r.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
 }
 
-func (r *receiver) all() []said {
+func (r *receiver) all() []received {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	return append([]said(nil), r.heard...)
+	return append([]received(nil), r.requests...)
 }
 
-// endpoint makes an endpoint at the receiver.
+// endpoint creates an endpoint at the receiver.
 func (b bundle) endpoint(path string) (Endpoint, string) {
 	b.t.Helper()
-	e, secret, err := b.Create(b.t.Context(), b.ws, NewEndpoint{ID: lemma.NewID(), Name: "shop " + uuid.NewString(), URL: b.receiver.URL + path})
+	e, secret, err := b.Create(b.t.Context(), b.ws,
+		NewEndpoint{ID: lemma.NewID(), Name: "shop " + uuid.NewString(), URL: b.receiver.URL + path})
 	b.must(err)
 	return e, secret
 }
 
-// message is a message to an endpoint, with somebody who waits for its answer.
+// message is a message to an endpoint, with an enrollment that waits for its answer.
 func (b bundle) message(e Endpoint) Message {
-	return Message{WorkspaceID: b.ws, ID: uuid.New(), EndpointID: e.ID, Body: []byte(`{"profile": "ann",  "n":1}`), EnrollmentID: lemma.NewID(), Step: 3}
+	return Message{WorkspaceID: b.ws, ID: uuid.New(), EndpointID: e.ID, Body: []byte(`{"profile": "ann",  "n":1}`),
+		EnrollmentID: lemma.NewID(), Step: 3}
 }
 
 // write commits messages.
@@ -149,7 +151,7 @@ func (b bundle) write(all ...Message) {
 	b.must(pgx.BeginFunc(b.t.Context(), b.pool, func(tx pgx.Tx) error { return b.Write(b.t.Context(), tx, all) }))
 }
 
-// written makes an endpoint and writes one message to it.
+// written creates an endpoint and writes one message to it.
 func (b bundle) written() Message {
 	b.t.Helper()
 	e, _ := b.endpoint("/")
@@ -158,20 +160,21 @@ func (b bundle) written() Message {
 	return m
 }
 
-// run is RunOnce, which is to find n messages.
+// run calls RunOnce, which must claim n messages.
 func (b bundle) run(w *Webhooks, n int) {
 	b.t.Helper()
 	got, err := w.RunOnce(b.t.Context())
 	b.must(err)
 	if got != n {
-		b.t.Fatalf("%d messages were due, want %d", got, n)
+		b.t.Fatalf("%d messages were claimed, want %d", got, n)
 	}
 }
 
-// due makes what waits for a later time, or for the end of a lease, due now.
+// due makes all pending messages due now, and their leases expired.
 func (b bundle) due() {
 	b.t.Helper()
-	b.exec(`update outbox set due_at = now() - interval '1 second', lease_until = case when leased_by is not null then now() - interval '1 second' end where status = 'pending'`)
+	b.exec(`update outbox set due_at = now() - interval '1 second',
+		lease_until = case when leased_by is not null then now() - interval '1 second' end where status = 'pending'`)
 }
 
 func (b bundle) exec(sql string, args ...any) {
@@ -186,7 +189,7 @@ func (b bundle) count(sql string, args ...any) (n int) {
 	return n
 }
 
-// row is what the table says of the only message.
+// row reads the only message.
 func (b bundle) row() (state, reason string, status, attempts int, wait time.Duration) {
 	b.t.Helper()
 	b.must(b.pool.QueryRow(b.t.Context(), `

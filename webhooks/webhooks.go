@@ -1,12 +1,12 @@
-// Package webhooks tells customers' systems what happened. Its promises: a
-// message that is written in a transaction goes out if that commits and not
-// otherwise; it goes out as the same bytes under the same id each time, until
-// it was taken or given up; and what came of it is settled once, in one
-// transaction with whatever follows from it.
+// Package webhooks sends signed messages to customers' systems. It guarantees:
 //
-// A worker can die between the call and the settling, so a message may arrive
-// twice: receivers tell by webhook-id. What is said, and to what end, is the
-// affair of whoever writes the message.
+//   - A message that is written in a transaction is sent if and only if that commits.
+//   - Every call for a message has the same body and the same webhook-id.
+//   - The outcome of a message is settled once, in one transaction with its effects.
+//
+// A worker can die between the call and the settlement, so a message may arrive
+// twice. Receivers deduplicate by webhook-id. The writer of a message decides its
+// content and the effects of its outcome.
 package webhooks
 
 import (
@@ -23,7 +23,7 @@ import (
 	"lemma/secrets"
 )
 
-// Endpoint is where messages of a workspace go.
+// Endpoint is an address to which messages of a workspace are sent.
 type Endpoint struct {
 	ID          uuid.UUID
 	WorkspaceID uuid.UUID
@@ -34,9 +34,9 @@ type Endpoint struct {
 	UpdatedAt   time.Time
 }
 
-// NewEndpoint is what an endpoint is made from.
+// NewEndpoint has the fields of an endpoint to create.
 type NewEndpoint struct {
-	ID   uuid.UUID // made by the caller, so that a repeated request makes it once
+	ID   uuid.UUID // from the caller, so that a repeated request creates one endpoint
 	Name string
 	URL  string
 }
@@ -47,21 +47,21 @@ type Patch struct {
 	URL  *string
 }
 
-// Options bound what is called, for how long, and how often. Zero values are
-// filled in by New.
+// Options bound which addresses are called, for how long, and how often. New
+// replaces zero values by the defaults given here.
 type Options struct {
-	AllowPrivate bool            // call loopback and private addresses, and without TLS too: for development, and receivers in one's own network
+	AllowPrivate bool            // call private addresses, also without TLS: for development and receivers in the own network
 	Timeout      time.Duration   // of one call; 10 s
-	Lease        time.Duration   // how long a worker may take over a message; 60 s, and at least three calls
-	Workers      int             // calls at a time by one node; 32
-	PerEndpoint  int             // of these to one endpoint; 8, and 1 while it does not answer
-	GiveUp       time.Duration   // after which a message is not tried again; 3 days
+	Lease        time.Duration   // of a claimed message; 60 s, and at least three calls
+	Workers      int             // concurrent calls of one node; 32
+	PerEndpoint  int             // concurrent calls to one endpoint; 8, and 1 while it does not answer
+	GiveUp       time.Duration   // age at which a message fails instead of being retried; 3 days
 	BackOff      []time.Duration // before the second call, the third and so on; the last repeats. 5 s to 1 h
-	Poll         time.Duration   // how often an idle node looks for what is due; 500 ms
-	Keep         time.Duration   // how long the rows of finished messages stay; 7 days
+	Poll         time.Duration   // how often an idle node polls for due messages; 500 ms
+	Keep         time.Duration   // how long the rows of ended messages are kept; 7 days
 }
 
-// Deps are what webhooks call.
+// Deps are the dependencies of Webhooks.
 type Deps struct {
 	Pool    *pgxpool.Pool
 	Box     *secrets.Box
@@ -69,33 +69,33 @@ type Deps struct {
 	Metrics *Metrics
 }
 
-// Message is something to be said to an endpoint.
+// Message is a request to an endpoint.
 type Message struct {
 	WorkspaceID  uuid.UUID
-	ID           uuid.UUID // what the receiver dedupes by; written twice, it is said once
+	ID           uuid.UUID // the receiver deduplicates by it; written twice, it is sent once
 	EndpointID   uuid.UUID
-	Body         []byte    // JSON; it goes out as it is
-	EnrollmentID uuid.UUID // who waits for the answer, and at which step; zero: nobody
+	Body         []byte    // JSON; it is sent unchanged
+	EnrollmentID uuid.UUID // waits for the answer at Step; zero: none
 	Step         int
 }
 
-// Outcome is what came of a message.
+// Outcome is the result of a message that has ended.
 type Outcome struct {
 	WorkspaceID  uuid.UUID
 	ID           uuid.UUID
-	EnrollmentID uuid.UUID // zero when nobody waits
+	EnrollmentID uuid.UUID // zero: none waits
 	Step         int
 	Delivered    bool
 	Status       int    // of the last answer; 0 when there was none
-	Error        string // why it was not delivered, in one word; empty when it was
+	Error        string // a Reason constant; empty when delivered
 	Attempts     int
 }
 
-// Settled is called in the transaction that ends messages, with all of them. An
-// error takes the settling back, and it is tried again, message by message.
+// Settled is called with all messages that a transaction ends, in that transaction.
+// After an error the transaction is rolled back and each message is settled alone.
 type Settled func(ctx context.Context, tx pgx.Tx, all []Outcome) error
 
-// Webhooks keeps endpoints and says to them what was written for them.
+// Webhooks stores endpoints and sends messages to them.
 type Webhooks struct {
 	pool    *pgxpool.Pool
 	box     *secrets.Box
@@ -103,19 +103,19 @@ type Webhooks struct {
 	metrics *Metrics
 	options Options
 	client  *http.Client
-	lanes   *lanes
-	lines   lines
+	limiter *limiter
+	buffers buffers
 	settler settler
 	wake    chan struct{}
 	settled Settled
-	hook    func(stage string) // what tests stop a worker with; nil in production
+	hook    func(stage string) // stops a worker in tests; nil in production
 }
 
-// New makes the room.
-func New(r Deps, o Options) *Webhooks {
+// New returns Webhooks. Without Log and Metrics both are discarded.
+func New(d Deps, o Options) *Webhooks {
 	o = o.withDefaults()
-	w := &Webhooks{pool: r.Pool, box: r.Box, log: r.Log, metrics: r.Metrics, options: o, lanes: newLanes(o.Workers, o.PerEndpoint),
-		settler: settler{open: make(chan struct{}, unsettled)}, wake: make(chan struct{}, 1)}
+	w := &Webhooks{pool: d.Pool, box: d.Box, log: d.Log, metrics: d.Metrics, options: o, limiter: newLimiter(o.Workers, o.PerEndpoint),
+		settler: settler{open: make(chan struct{}, maxUnsettled)}, wake: make(chan struct{}, 1)}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
@@ -126,8 +126,7 @@ func New(r Deps, o Options) *Webhooks {
 	return w
 }
 
-// OnSettled says what follows from the end of a message. It is set once,
-// before Loop.
+// OnSettled sets the effects of ended messages. It is called once, before Loop.
 func (w *Webhooks) OnSettled(f Settled) { w.settled = f }
 
 func (o Options) withDefaults() Options {
@@ -151,7 +150,7 @@ func orDefault[T int | time.Duration](v, otherwise T) T {
 	return v
 }
 
-// reached tells a test where a worker is.
+// reached calls the hook of a test.
 func (w *Webhooks) reached(stage string) {
 	if w.hook != nil {
 		w.hook(stage)

@@ -28,8 +28,8 @@ import (
 	"lemma/pgtest"
 )
 
-// verifies asks the library of Standard Webhooks, as a receiver would.
-func verifies(t *testing.T, secret string, s said) error {
+// verifies verifies a request with the Standard Webhooks library, as a receiver does.
+func verifies(t *testing.T, secret string, s received) error {
 	t.Helper()
 	wh, err := standard.NewWebhook(secret)
 	if err != nil {
@@ -50,32 +50,33 @@ func TestReceiverVerifies(t *testing.T) {
 	b.write(b.message(e))
 	b.run(b.Webhooks, 1)
 
-	heard := b.receiver.all()
-	if len(heard) != 2 {
-		t.Fatalf("%d calls", len(heard))
+	requests := b.receiver.all()
+	if len(requests) != 2 {
+		t.Fatalf("%d calls", len(requests))
 	}
-	one, two := heard[0], heard[1]
-	if one.method != "POST" || one.path != "/hook" || one.body != string(m.Body) || one.header.Get("Content-Type") != "application/json" || one.header.Get("webhook-id") != MessageID(m.ID) {
+	one, two := requests[0], requests[1]
+	if one.method != "POST" || one.path != "/hook" || one.body != string(m.Body) ||
+		one.header.Get("Content-Type") != "application/json" || one.header.Get("webhook-id") != MessageID(m.ID) {
 		t.Errorf("%+v", one)
 	}
 	for _, c := range []struct {
 		name, secret string
-		said         said
+		request      received
 		want         bool
 	}{
 		{"its secret", first, one, true},
 		{"a secret that came later", second, one, false},
 		{"rotated: the old secret", first, two, true},
 		{"rotated: the new secret", second, two, true},
-		{"another body", first, said{body: one.body + " ", header: one.header}, false},
+		{"another body", first, received{body: one.body + " ", header: one.header}, false},
 	} {
-		if err := verifies(t, c.secret, c.said); (err == nil) != c.want {
+		if err := verifies(t, c.secret, c.request); (err == nil) != c.want {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }
 
-func TestRetriesSayTheSame(t *testing.T) {
+func TestRetriesSendTheSame(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	e, secret := b.endpoint("/")
@@ -95,7 +96,7 @@ func TestRetriesSayTheSame(t *testing.T) {
 	b.receiver.status(204)
 	b.run(b.Webhooks, 1)
 	want := Outcome{WorkspaceID: b.ws, ID: m.ID, EnrollmentID: m.EnrollmentID, Step: 3, Delivered: true, Status: 204, Attempts: 5}
-	if diff := cmp.Diff([]Outcome{want}, b.settled.told()); diff != "" {
+	if diff := cmp.Diff([]Outcome{want}, b.settled.list()); diff != "" {
 		t.Error(diff)
 	}
 	read, err := b.Outcomes(t.Context(), b.ws, []uuid.UUID{m.ID, uuid.New()})
@@ -103,14 +104,14 @@ func TestRetriesSayTheSame(t *testing.T) {
 	if diff := cmp.Diff(map[uuid.UUID]Outcome{m.ID: want}, read); diff != "" {
 		t.Error(diff)
 	}
-	heard := b.receiver.all()
-	for _, s := range heard {
+	requests := b.receiver.all()
+	for _, s := range requests {
 		if s.body != string(m.Body) || s.header.Get("webhook-id") != MessageID(m.ID) || verifies(t, secret, s) != nil {
 			t.Errorf("%+v", s)
 		}
 	}
-	if len(heard) != 5 {
-		t.Errorf("%d calls", len(heard))
+	if len(requests) != 5 {
+		t.Errorf("%d calls", len(requests))
 	}
 }
 
@@ -122,14 +123,14 @@ func TestAnswers(t *testing.T) {
 		400: "failed", 401: "failed", 404: "failed", 410: "failed", 422: "failed",
 		408: "pending", 425: "pending", 429: "pending", 500: "pending", 502: "pending", 503: "pending", 599: "pending",
 	} {
-		v := judge(&http.Response{StatusCode: status})
+		v := classify(&http.Response{StatusCode: status})
 		if v.state() != want || v.status != status {
 			t.Errorf("%d: %s", status, v.state())
 		}
 	}
 }
 
-func TestReceiverSaysWhen(t *testing.T) {
+func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	now := "Wed, 21 Oct 2026 07:28:00 GMT"
 	for text, want := range map[string]time.Duration{
@@ -167,21 +168,23 @@ func TestWrittenOnceOrNotAtAll(t *testing.T) {
 	}
 	b.run(b.Webhooks, 0)
 	other := m
-	other.Body = []byte(`"said differently"`)
+	other.Body = []byte(`"another body"`)
 	b.write(m, other)
 	b.write(other)
 	b.run(b.Webhooks, 1)
 	b.write(other)
 	b.run(b.Webhooks, 0)
-	if heard := b.receiver.all(); len(heard) != 1 || heard[0].body != string(m.Body) {
-		t.Errorf("%+v", heard)
+	if requests := b.receiver.all(); len(requests) != 1 || requests[0].body != string(m.Body) {
+		t.Errorf("%+v", requests)
 	}
 }
 
-func TestBodiesThatCannotBeKept(t *testing.T) {
+func TestBodiesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	for name, body := range map[string][]byte{"a NUL": []byte("\"\x00\""), "no UTF-8": {0xff}, "too long": bytes.Repeat([]byte("x"), MaxBody+1)} {
+	for name, body := range map[string][]byte{
+		"a NUL": []byte("\"\x00\""), "no UTF-8": {0xff}, "too long": bytes.Repeat([]byte("x"), MaxBody+1),
+	} {
 		err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
 			return b.Write(t.Context(), tx, []Message{{WorkspaceID: b.ws, ID: uuid.New(), Body: body}})
 		})
@@ -194,12 +197,12 @@ func TestBodiesThatCannotBeKept(t *testing.T) {
 	longest.Body = bytes.Repeat([]byte("x"), MaxBody)
 	b.write(longest)
 	b.run(b.Webhooks, 1)
-	if heard := b.receiver.all(); len(heard) != 1 || len(heard[0].body) != MaxBody {
-		t.Errorf("%d calls", len(heard))
+	if requests := b.receiver.all(); len(requests) != 1 || len(requests[0].body) != MaxBody {
+		t.Errorf("%d calls", len(requests))
 	}
 }
 
-// TestKilledBetweenCallAndSettle is the window in which a message goes out twice.
+// TestKilledBetweenCallAndSettle shows the case in which a message is sent twice.
 func TestKilledBetweenCallAndSettle(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -211,29 +214,29 @@ func TestKilledBetweenCallAndSettle(t *testing.T) {
 	}
 	b.run(b.Webhooks, 1)
 	b.hook = nil
-	b.run(b.Webhooks, 0) // the dead worker's lease lasts
-	if len(b.settled.told()) != 0 || b.count(`select count(*) from outbox where leased_by is not null`) != 1 {
+	b.run(b.Webhooks, 0) // the dead worker's lease has not expired
+	if len(b.settled.list()) != 0 || b.count(`select count(*) from outbox where leased_by is not null`) != 1 {
 		t.Fatal("a dead worker has settled")
 	}
 	b.due()
 	b.run(b.Webhooks, 1)
 	b.run(b.Webhooks, 0)
-	heard := b.receiver.all()
-	if len(heard) != 2 {
-		t.Fatalf("%d calls", len(heard))
+	requests := b.receiver.all()
+	if len(requests) != 2 {
+		t.Fatalf("%d calls", len(requests))
 	}
-	for _, s := range heard {
+	for _, s := range requests {
 		if s.body != string(m.Body) || s.header.Get("webhook-id") != MessageID(m.ID) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if told := b.settled.told(); len(told) != 1 || !told[0].Delivered || told[0].Attempts != 2 {
-		t.Errorf("%+v", told)
+	if settled := b.settled.list(); len(settled) != 1 || !settled[0].Delivered || settled[0].Attempts != 2 {
+		t.Errorf("%+v", settled)
 	}
 }
 
-// TestALateWorkerChangesNothing has a worker that is held up after its call
-// for longer than its lease.
+// TestALateWorkerChangesNothing stops a worker after its call for longer than its
+// lease.
 func TestALateWorkerChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, settled := range map[string]bool{"while another has the lease": false, "after another has settled": true} {
@@ -265,8 +268,8 @@ func TestALateWorkerChangesNothing(t *testing.T) {
 			b.receiver.status(200)
 			b.run(b.Webhooks, 1)
 			finish()
-			if told := b.settled.told(); len(told) != 1 || told[0].Status != 200 || told[0].Attempts != 2 {
-				t.Errorf("%+v", told)
+			if settled := b.settled.list(); len(settled) != 1 || settled[0].Status != 200 || settled[0].Attempts != 2 {
+				t.Errorf("%+v", settled)
 			}
 			if state, _, status, _, _ := b.row(); state != "delivered" || status != 200 {
 				t.Errorf("%s with %d", state, status)
@@ -275,8 +278,8 @@ func TestALateWorkerChangesNothing(t *testing.T) {
 	}
 }
 
-// TestWhatFollowsIsSettledWithTheMessage has a follow-up that fails.
-func TestWhatFollowsIsSettledWithTheMessage(t *testing.T) {
+// The effects of the outcome fail at first.
+func TestEffectsAreSettledWithTheMessage(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]string{200: "delivered", 410: "failed"} {
 		t.Run(want, func(t *testing.T) {
@@ -287,20 +290,21 @@ func TestWhatFollowsIsSettledWithTheMessage(t *testing.T) {
 			b.settled.failing(errors.New("the enrollment is locked"))
 			b.run(b.Webhooks, 1)
 			if state, _, got, _, _ := b.row(); state != "pending" || got != status {
-				t.Fatalf("%s with %d although what follows failed", state, got)
+				t.Fatalf("%s with %d although the effects failed", state, got)
 			}
 			if o, err := b.Outcomes(t.Context(), b.ws, []uuid.UUID{m.ID}); err != nil || len(o) != 0 {
 				t.Errorf("%v, %v", o, err)
 			}
 			b.settled.failing(nil)
-			b.receiver.status(500) // it is not asked again
+			b.receiver.status(500) // it is not called again
 			b.due()
 			b.run(b.Webhooks, 1)
 			if state, _, got, attempts, _ := b.row(); state != want || got != status || attempts != 1 {
 				t.Errorf("%s with %d after %d attempts", state, got, attempts)
 			}
-			if told := b.settled.told(); len(told) != 1 || told[0].Status != status || told[0].Delivered != (want == "delivered") || len(b.receiver.all()) != 1 {
-				t.Errorf("%+v after %d calls", told, len(b.receiver.all()))
+			if settled := b.settled.list(); len(settled) != 1 || settled[0].Status != status ||
+				settled[0].Delivered != (want == "delivered") || len(b.receiver.all()) != 1 {
+				t.Errorf("%+v after %d calls", settled, len(b.receiver.all()))
 			}
 		})
 	}
@@ -326,25 +330,25 @@ func TestWorkersSettleOnce(t *testing.T) {
 	cancel()
 	nodes.Wait()
 	ids := map[uuid.UUID]int{}
-	for _, o := range b.settled.told() {
+	for _, o := range b.settled.list() {
 		ids[o.ID]++
 	}
-	if len(ids) != endpoints*each || len(b.settled.told()) != endpoints*each || len(b.receiver.all()) != endpoints*each {
-		t.Errorf("%d messages settled %d times after %d calls", len(ids), len(b.settled.told()), len(b.receiver.all()))
+	if len(ids) != endpoints*each || len(b.settled.list()) != endpoints*each || len(b.receiver.all()) != endpoints*each {
+		t.Errorf("%d messages settled %d times after %d calls", len(ids), len(b.settled.list()), len(b.receiver.all()))
 	}
 }
 
-// waitFor asks again and again until the answer is yes.
+// waitFor polls until the condition holds.
 func (b bundle) waitFor(f func() bool) {
 	b.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.t.Fatal("it does not happen")
+			b.t.Fatal("the condition does not hold in time")
 		}
 	}
 }
 
-// loopUntil has a node work until the answer is yes and its calls are settled.
+// loopUntil runs the first node as loop does.
 func (b bundle) loopUntil(f func() bool) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
@@ -355,9 +359,9 @@ func (b bundle) loopUntil(f func() bool) {
 	b.waitFor(f)
 }
 
-// TestDeadEndpointsHoldUpNobody has three endpoints that never answer, with
-// more waiting for them than there are workers, and one that does.
-func TestDeadEndpointsHoldUpNobody(t *testing.T) {
+// Three endpoints that never answer, with more messages than there are workers, do
+// not delay one that answers.
+func TestUnresponsiveEndpointsDelayNoOther(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(o *Options) {
 		o.Workers, o.PerEndpoint, o.Timeout = 4, 2, 500*time.Millisecond
@@ -381,20 +385,20 @@ func TestDeadEndpointsHoldUpNobody(t *testing.T) {
 		if stage != "claimed" {
 			return
 		}
-		b.lanes.mutex.Lock()
-		defer b.lanes.mutex.Unlock()
+		b.limiter.mutex.Lock()
+		defer b.limiter.mutex.Unlock()
 		n := 0
 		for _, id := range dead {
-			n += b.lanes.busy[id]
+			n += b.limiter.busy[id]
 		}
 		most = max(most, n)
 	}
-	b.loopUntil(func() bool { // they are known not to answer
-		b.lanes.mutex.Lock()
-		defer b.lanes.mutex.Unlock()
-		return len(b.lanes.silent) == len(dead)
+	b.loopUntil(func() bool { // they are known as unresponsive
+		b.limiter.mutex.Lock()
+		defer b.limiter.mutex.Unlock()
+		return len(b.limiter.unresponsive) == len(dead)
 	})
-	most = 0 // no call is being made, and none was claimed by what was known before
+	most = 0 // no call runs, and no claim used the earlier state
 	living, _ := b.endpoint("/living")
 	for range 20 {
 		b.write(b.message(living))
@@ -408,8 +412,8 @@ func TestDeadEndpointsHoldUpNobody(t *testing.T) {
 	}
 }
 
-// TestEachEndpointIsServedInTurn has one with much older messages.
-func TestEachEndpointIsServedInTurn(t *testing.T) {
+// An endpoint with much older messages gets no more calls than another.
+func TestEndpointsGetEqualCalls(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(o *Options) { o.Workers, o.PerEndpoint = 4, 3 })
 	first, _ := b.endpoint("/first")
@@ -429,7 +433,7 @@ func TestEachEndpointIsServedInTurn(t *testing.T) {
 	}
 	var more atomic.Int64
 	var claimed sync.WaitGroup
-	claimed.Add(3) // what the endpoint may have: nobody calls before all have looked for more
+	claimed.Add(3) // the limit of the endpoint: no call begins before all workers have claimed again
 	b.hook = func(stage string) {
 		if stage == "claimed" {
 			taken, err := b.claim(t.Context())
@@ -447,9 +451,9 @@ func TestEachEndpointIsServedInTurn(t *testing.T) {
 	}
 }
 
-// TestSlowEndpointsLeaveAPlace has two that hold all places and have much older
-// messages. The first place that falls free is for who has none.
-func TestSlowEndpointsLeaveAPlace(t *testing.T) {
+// Two endpoints use all calls and have much older messages. The next call is for an
+// endpoint with fewer calls.
+func TestFreeCallsGoToEndpointsWithFewer(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(o *Options) { o.Workers, o.PerEndpoint = 4, 2 })
 	var slow Endpoint
@@ -469,8 +473,8 @@ func TestSlowEndpointsLeaveAPlace(t *testing.T) {
 	b.write(b.message(quick), b.message(quick))
 	for _, want := range []struct {
 		left, next uuid.UUID
-	}{{slow.ID, quick.ID}, {quick.ID, quick.ID}} { // the other has two calls, and slow has one left
-		b.lanes.leave(want.left)
+	}{{slow.ID, quick.ID}, {quick.ID, quick.ID}} { // the other slow endpoint has two calls, and this one has one left
+		b.limiter.release(want.left)
 		taken, err := b.claim(t.Context())
 		b.must(err)
 		if len(taken) != 1 || taken[0].EndpointID != want.next {
@@ -479,10 +483,9 @@ func TestSlowEndpointsLeaveAPlace(t *testing.T) {
 	}
 }
 
-// TestManyEndpointsLeaveAPlace has a workspace with many endpoints that hold all
-// places and have much older messages. The places that fall free are for the
-// workspace that has fewer calls.
-func TestManyEndpointsLeaveAPlace(t *testing.T) {
+// A workspace with many endpoints uses all calls and has much older messages. The
+// next calls are for the workspace with fewer calls.
+func TestFreeCallsGoToWorkspacesWithFewer(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(o *Options) { o.Workers, o.PerEndpoint = 4, 2 })
 	for i := range 40 {
@@ -502,7 +505,7 @@ func TestManyEndpointsLeaveAPlace(t *testing.T) {
 		other.write(other.message(few))
 	}
 	for _, left := range taken[:2] {
-		b.lanes.leave(left.EndpointID)
+		b.limiter.release(left.EndpointID)
 		next, err := b.claim(t.Context())
 		b.must(err)
 		if len(next) != 1 || next[0].WorkspaceID != other.ws {
@@ -511,9 +514,8 @@ func TestManyEndpointsLeaveAPlace(t *testing.T) {
 	}
 }
 
-// TestEqualsDrawLots has one place, which is empty whenever it is given away:
-// the older messages have no right to it each time.
-func TestEqualsDrawLots(t *testing.T) {
+// With one call at a time, older messages are not always called first.
+func TestEqualEndpointsAreCalledInRandomOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(o *Options) { o.Workers = 1 })
 	slow, _ := b.endpoint("/slow")
@@ -523,9 +525,9 @@ func TestEqualsDrawLots(t *testing.T) {
 	b.exec(`update outbox set due_at = due_at - interval '1 hour'`)
 	quick, _ := b.endpoint("/quick")
 	b.write(b.message(quick))
-	for range 40 { // no luck 40 times is once in 10^12
+	for range 40 { // 40 times the same order has a probability of 10^-12
 		b.run(b.Webhooks, 1)
-		if heard := b.receiver.all(); heard[len(heard)-1].path == "/quick" {
+		if requests := b.receiver.all(); requests[len(requests)-1].path == "/quick" {
 			return
 		}
 	}
@@ -574,14 +576,15 @@ func TestEndpointsAreCalledWithHTTP1(t *testing.T) {
 	}
 }
 
-// TestNamesThatLeadInside are looked at when they are dialled.
-func TestNamesThatLeadInside(t *testing.T) {
+// The addresses of a name are checked when they are dialled.
+func TestNamesOfPrivateAddresses(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(o *Options) { o.AllowPrivate = false })
 	_, port, err := net.SplitHostPort(b.receiver.Listener.Addr().String())
 	b.must(err)
 	for name, address := range map[string]string{
-		"loopback": "127.0.0.1", "mapped": "::ffff:127.0.0.1", "metadata": "169.254.169.254", "private": "10.0.0.1", "shared": "100.64.0.1", "local": "fe80::1",
+		"loopback": "127.0.0.1", "mapped": "::ffff:127.0.0.1", "metadata": "169.254.169.254", "private": "10.0.0.1",
+		"shared": "100.64.0.1", "local": "fe80::1",
 	} {
 		b.client = newClient(dial.Dialer{Resolve: func(context.Context, string, string) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("8.8.8.8"), netip.MustParseAddr(address)}, nil
@@ -595,12 +598,12 @@ func TestNamesThatLeadInside(t *testing.T) {
 			t.Errorf("%s: %s, %s, %d", name, state, reason, status)
 		}
 	}
-	if len(b.receiver.all()) != 0 || len(b.settled.told()) != 6 {
-		t.Errorf("%d calls, %d ends", len(b.receiver.all()), len(b.settled.told()))
+	if len(b.receiver.all()) != 0 || len(b.settled.list()) != 6 {
+		t.Errorf("%d calls, %d ends", len(b.receiver.all()), len(b.settled.list()))
 	}
 }
 
-// TestAddressThatIsNoLongerAllowed was saved when private ones were.
+// The endpoint was created while private addresses were allowed.
 func TestAddressThatIsNoLongerAllowed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -611,14 +614,14 @@ func TestAddressThatIsNoLongerAllowed(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestCallsWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		want   string
 		answer func(w http.ResponseWriter, q *http.Request)
 	}{
-		"silence":   {ReasonTimeout, func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }},
-		"hangs up":  {ReasonNetwork, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+		"no answer": {ReasonTimeout, func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }},
+		"closes":    {ReasonNetwork, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
 		"long head": {ReasonNetwork, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("x", strings.Repeat("x", 100<<10)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -634,7 +637,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// TestEndlessAnswer has a body that never ends; the status counts.
+// The status of an answer counts, even if its body never ends.
 func TestEndlessAnswer(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -663,30 +666,31 @@ func TestGivenUp(t *testing.T) {
 	if state, reason, status, attempts, _ := b.row(); state != "failed" || reason != ReasonStatus || status != 503 || attempts != 81 {
 		t.Errorf("%s, %s, %d, %d", state, reason, status, attempts)
 	}
-	if told := b.settled.told(); len(told) != 1 || told[0].Delivered || told[0].Status != 503 {
-		t.Errorf("%+v", told)
+	if settled := b.settled.list(); len(settled) != 1 || settled[0].Delivered || settled[0].Status != 503 {
+		t.Errorf("%+v", settled)
 	}
 }
 
-func TestEndpointThatIsGone(t *testing.T) {
+func TestDeletedEndpoint(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	m := b.written()
 	b.must(b.Delete(t.Context(), b.ws, m.EndpointID))
 	b.run(b.Webhooks, 1)
-	if told := b.settled.told(); len(told) != 1 || told[0].Error != ReasonGone || told[0].Delivered {
-		t.Errorf("%+v", told)
+	if settled := b.settled.list(); len(settled) != 1 || settled[0].Error != ReasonGone || settled[0].Delivered {
+		t.Errorf("%+v", settled)
 	}
 }
 
 // Outbox!PublishedAndCleaned
-func TestCleanTakesWhatHasEnded(t *testing.T) {
+func TestCleanDeletesEndedMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	old, unread, fresh, waiting := b.written(), b.written(), b.written(), b.written()
 	b.exec(`
-		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node, step, waiting_since, resume_at, source)
-		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'tell', $3, now(), now(), 'direct')`, b.ws, unread.EnrollmentID, unread.Step)
+		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node, step,
+			waiting_since, resume_at, source)
+		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'hook', $3, now(), now(), 'direct')`, b.ws, unread.EnrollmentID, unread.Step)
 	b.exec(`update outbox set status = 'delivered', finished_at = now() where id <> $1`, waiting.ID)
 	b.exec(`update outbox set finished_at = now() - interval '8 days' where id = any($1)`, []uuid.UUID{old.ID, unread.ID})
 	b.exec(`update outbox set created_at = now() - interval '30 days' where id = $1`, waiting.ID)
@@ -695,7 +699,7 @@ func TestCleanTakesWhatHasEnded(t *testing.T) {
 	if n != 1 || b.count(`select count(*) from outbox where id = any($1)`, []uuid.UUID{unread.ID, fresh.ID, waiting.ID}) != 3 {
 		t.Errorf("%d rows were cleaned", n)
 	}
-	b.exec(`update enrollments set step = step + 1, moved = true`) // to another version: it waits on
+	b.exec(`update enrollments set step = step + 1, moved = true`) // moved to another version: it still waits
 	if n, err := b.Clean(t.Context()); err != nil || n != 0 {
 		t.Errorf("%d rows were cleaned before their answer was read, %v", n, err)
 	}
@@ -705,21 +709,22 @@ func TestCleanTakesWhatHasEnded(t *testing.T) {
 	}
 }
 
-// TestCleanForgetsWhoHasLeft: nobody reads the answer of a journey that has ended.
-func TestCleanForgetsWhoHasLeft(t *testing.T) {
+// An enrollment that has ended does not read its answer.
+func TestCleanDeletesMessagesOfEndedEnrollments(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	m := b.written()
 	b.exec(`
-		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node, step, waiting_since, status, ended_at, source)
-		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'tell', $3, now(), 'exited', now(), 'direct')`, b.ws, m.EnrollmentID, m.Step)
+		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node, step,
+			waiting_since, status, ended_at, source)
+		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'hook', $3, now(), 'exited', now(), 'direct')`, b.ws, m.EnrollmentID, m.Step)
 	b.exec(`update outbox set status = 'delivered', finished_at = now() - interval '8 days'`)
 	if n, err := b.Clean(t.Context()); err != nil || n != 1 {
 		t.Errorf("%d rows were cleaned, %v", n, err)
 	}
 }
 
-// TestPending tells what is on its way from what has ended and what is gone.
+// Pending reports messages that wait or are called, and not those that ended or are deleted.
 func TestPending(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -757,12 +762,12 @@ func TestErase(t *testing.T) {
 		return err
 	}))
 	if b.count(`select count(*) from outbox where id = any($1)`, []uuid.UUID{kept.ID, called.ID}) != 2 {
-		t.Error("too much is gone")
+		t.Error("too many messages were deleted")
 	}
 }
 
-// TestStopSettlesWhatWasCalled ends Loop in the middle of a call.
-func TestStopSettlesWhatWasCalled(t *testing.T) {
+// Loop ends in the middle of a call.
+func TestShutdownSettlesCalls(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.written()
@@ -774,8 +779,7 @@ func TestStopSettlesWhatWasCalled(t *testing.T) {
 	}
 }
 
-// A connection on which the endpoint never answers the TLS handshake is closed
-// with its call.
+// A connection whose TLS handshake is never answered is closed with its call.
 func TestHandshakesEndWithTheirCalls(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(o *Options) { o.Timeout = 200 * time.Millisecond })

@@ -12,7 +12,7 @@ import (
 	"lemma/pgtest"
 )
 
-// A second run of `lemma dev --once` has the same counts: nobody is sent anything
+// A second run of `lemma dev --once` has the same counts: no message is sent
 // again.
 func TestDevTwice(t *testing.T) {
 	t.Parallel()
@@ -27,7 +27,7 @@ func TestDevTwice(t *testing.T) {
 		out := mustRun(t, nil, "dev", "--once", "--people=60", "--home="+filepath.Join(home, "lemma"), "--listen=127.0.0.1:0", "--smtp=127.0.0.1:0", "--catcher=127.0.0.1:0")
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		counts[i] = lines[len(lines)-1]
-		if again := strings.Contains(out, "nobody is enrolled"); again != (i == 1) {
+		if again := strings.Contains(out, "no profile is enrolled"); again != (i == 1) {
 			t.Errorf("run %d prints %s", i, out)
 		}
 	}

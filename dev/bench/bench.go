@@ -122,7 +122,8 @@ func (e *env) oneCampaign(ctx context.Context, name string, n int, kind sender.K
 	f.Seconds, f.PerSecond = round(took), round(float64(n)/took)
 	f.Missing, f.Duplicates = seen()
 	var first float64
-	err = node.Pool.QueryRow(ctx, `select extract(epoch from min(at) - $2)::float8 from attempts where workspace_id = $1`, node.workspace, c.StartedAt).Scan(&first)
+	err = node.Pool.QueryRow(ctx,
+		`select extract(epoch from min(at) - $2)::float8 from attempts where workspace_id = $1`, node.workspace, c.StartedAt).Scan(&first)
 	f.FirstSeconds = round(first)
 	return f, err
 }
@@ -154,7 +155,8 @@ func (b *benchmarks) campaignSMTP(ctx context.Context, e *env, print func(figure
 		{"campaign_smtp", n, plain, nil},
 		{"campaign_smtp_dkim", n / 5, signed, benchKey()}, // an RSA signature costs as much as fifty messages
 	} {
-		f, err := e.oneCampaign(ctx, c.name, c.n, smtp.Kind(smtp.Options{AllowPrivate: true}), []byte(c.config), c.secret, func() (int, int) { return s.seen(c.n) }, s.reset)
+		f, err := e.oneCampaign(ctx, c.name, c.n, smtp.Kind(smtp.Options{AllowPrivate: true}), []byte(c.config), c.secret,
+			func() (int, int) { return s.seen(c.n) }, s.reset)
 		if err != nil {
 			return err
 		}
@@ -205,7 +207,8 @@ func benchRecipients(origin uuid.UUID, from, to int) []notifications.Recipient {
 	out := make([]notifications.Recipient, 0, to-from)
 	for i := from; i < to; i++ {
 		address := fmt.Sprintf("user%d@bench.example", i)
-		out = append(out, notifications.Recipient{Key: campaigns.Key(origin, lemma.Email, address), ProfileKey: fmt.Sprint(i), Address: address,
+		out = append(out, notifications.Recipient{Key: campaigns.Key(origin, lemma.Email, address),
+			ProfileKey: fmt.Sprint(i), Address: address,
 			Payload: fmt.Sprintf(`{"name":"Name %d","city":"City %d","points":%d,"last_order":"2026-01-%02d"}`, i, i%1000, i%97, i%28+1)})
 	}
 	return out
@@ -219,7 +222,8 @@ func (e *env) writeAll(ctx context.Context, b *instance, run, n, writers int) (f
 	m := startMeter(e.postmaster())
 	err := inChunks(ctx, n, writers, func(from, to int) error {
 		return pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
-			_, err := b.Ledger.Insert(ctx, tx, notifications.Chunk{WorkspaceID: b.workspace, OriginID: benchOrigin, ProviderID: benchOrigin, ContentID: benchOrigin,
+			_, err := b.Ledger.Insert(ctx, tx, notifications.Chunk{WorkspaceID: b.workspace, OriginID: benchOrigin,
+				ProviderID: benchOrigin, ContentID: benchOrigin,
 				Run: run, Copy: run == 1, MaxAttempts: 2, BatchSize: 500, Recipients: benchRecipients(benchOrigin, from, to)})
 			return err
 		})
@@ -235,7 +239,8 @@ func (e *env) writeAll(ctx context.Context, b *instance, run, n, writers int) (f
 }
 
 func (e *env) count(ctx context.Context, b *instance) (n int) {
-	_ = b.Pool.QueryRow(ctx, `select count(*) from notifications where workspace_id = $1 and origin_id = $2`, b.workspace, benchOrigin).Scan(&n)
+	_ = b.Pool.QueryRow(ctx,
+		`select count(*) from notifications where workspace_id = $1 and origin_id = $2`, b.workspace, benchOrigin).Scan(&n)
 	return n
 }
 
@@ -320,7 +325,8 @@ func (e *env) fillFinished(ctx context.Context, b *instance, n int) error {
 			return err
 		}
 	}
-	if _, err := b.Pool.Exec(ctx, `vacuum`); err != nil { // or autovacuum would run during the measurement; without statistics, as in a new installation
+	// Otherwise autovacuum runs during the measurement. There are no statistics, as in a new installation.
+	if _, err := b.Pool.Exec(ctx, `vacuum`); err != nil {
 		return err
 	}
 	_, err := b.Pool.Exec(ctx, `checkpoint`) // the same
@@ -341,7 +347,8 @@ func (e *env) claims(ctx context.Context, b *instance, name string) (figure, err
 	}
 	err = inChunks(ctx, batches*size, 1, func(from, to int) error {
 		return pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
-			_, err := b.Ledger.Insert(ctx, tx, notifications.Chunk{WorkspaceID: b.workspace, OriginID: origin, ProviderID: provider, ContentID: origin,
+			_, err := b.Ledger.Insert(ctx, tx, notifications.Chunk{WorkspaceID: b.workspace, OriginID: origin,
+				ProviderID: provider, ContentID: origin,
 				Run: 1, MaxAttempts: 2, BatchSize: size, Recipients: benchRecipients(origin, from, to)})
 			return err
 		})
@@ -349,7 +356,8 @@ func (e *env) claims(ctx context.Context, b *instance, name string) (figure, err
 	if err != nil {
 		return figure{}, err
 	}
-	rows, err := b.Pool.Query(ctx, `select workspace_id, origin_id, id from batches where workspace_id = $1 and origin_id = $2`, b.workspace, origin)
+	rows, err := b.Pool.Query(ctx,
+		`select workspace_id, origin_id, id from batches where workspace_id = $1 and origin_id = $2`, b.workspace, origin)
 	if err != nil {
 		return figure{}, err
 	}

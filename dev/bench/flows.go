@@ -23,9 +23,11 @@ import (
 )
 
 // benchFlow waits and then sends a message.
-const benchFlow = `{"audience_id":"%s","triggers":[{"type":"event","event":"signed_up","condition":"trigger.properties.plan != 'none'"}],"recurrence":{"policy":"once"},
+const benchFlow = `{"audience_id":"%s","triggers":[{"type":"event","event":"signed_up","condition":"trigger.properties.plan != 'none'"}],
+	"recurrence":{"policy":"once"},
 	"start":"wait","nodes":{"wait":{"type":"delay","for":"%s","next":"message"},
-	"message":{"type":"send","channel":"email","provider_id":"%s","template_id":"%s","from":{"email":"news@shop.example"},"next":"end"},"end":{"type":"exit"}}}`
+	"message":{"type":"send","channel":"email","provider_id":"%s","template_id":"%s","from":{"email":"news@shop.example"},"next":"end"},
+	"end":{"type":"exit"}}}`
 
 // flow creates and publishes a flow for n profiles.
 func (b *instance) flow(ctx context.Context, e *env, n int, wait string) (uuid.UUID, error) {
@@ -33,7 +35,8 @@ func (b *instance) flow(ctx context.Context, e *env, n int, wait string) (uuid.U
 	if err != nil {
 		return uuid.Nil, err
 	}
-	definition := fmt.Sprintf(benchFlow, lemma.FormatID(lemma.PrefixAudience, m.audience), wait, lemma.FormatID(lemma.PrefixProvider, m.provider), lemma.FormatID(lemma.PrefixTemplate, m.template))
+	definition := fmt.Sprintf(benchFlow, lemma.FormatID(lemma.PrefixAudience, m.audience), wait,
+		lemma.FormatID(lemma.PrefixProvider, m.provider), lemma.FormatID(lemma.PrefixTemplate, m.template))
 	f, err := b.Flows.Create(ctx, b.workspace, flows.NewFlow{ID: lemma.NewID(), Name: "bench", Definition: json.RawMessage(definition)})
 	if err != nil {
 		return uuid.Nil, err
@@ -50,7 +53,8 @@ type apiServer struct {
 }
 
 func (b *instance) open(ctx context.Context, clients int) (*apiServer, error) {
-	_, key, err := b.Workspaces.CreateKey(ctx, b.workspace, workspaces.NewKey{ID: lemma.NewID(), Name: "bench", Scopes: []string{"events:write"}})
+	_, key, err := b.Workspaces.CreateKey(ctx, b.workspace,
+		workspaces.NewKey{ID: lemma.NewID(), Name: "bench", Scopes: []string{"events:write"}})
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +65,8 @@ func (b *instance) open(ctx context.Context, clients int) (*apiServer, error) {
 	srv := &http.Server{Handler: b.API, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = srv.Serve(l) }()
 	transport := &http.Transport{MaxIdleConnsPerHost: clients}
-	return &apiServer{url: "http://" + l.Addr().String(), key: key, client: &http.Client{Transport: transport}, stop: func() { _ = srv.Close() }}, nil
+	return &apiServer{url: "http://" + l.Addr().String(), key: key, client: &http.Client{Transport: transport},
+		stop: func() { _ = srv.Close() }}, nil
 }
 
 // post sends a body and reads the whole response.
@@ -89,7 +94,8 @@ func (d *apiServer) post(ctx context.Context, path string, body []byte, into any
 
 // eventOf is the i-th event of a benchmark.
 func eventOf(i int) string {
-	return fmt.Sprintf(`{"source_id":"e%d","profile_key":"%d","event":"signed_up","properties":{"plan":"pro","source":"landing","value":%d}}`, i, i, i%1000)
+	return fmt.Sprintf(`{"source_id":"e%d","profile_key":"%d","event":"signed_up",`+
+		`"properties":{"plan":"pro","source":"landing","value":%d}}`, i, i, i%1000)
 }
 
 // eventsSingle posts events one by one over HTTP. Each one enrolls a profile.
@@ -215,7 +221,8 @@ func (b *benchmarks) flowAdvance(ctx context.Context, e *env, print func(figure)
 		name     string
 		waiting  int
 		analyzed bool
-	}{{fmt.Sprintf("flow_advance_beside_%d", few), few, false}, {fmt.Sprintf("flow_advance_beside_%d", many), many, false}, {"flow_advance_analyzed", few, true}} {
+	}{{fmt.Sprintf("flow_advance_beside_%d", few), few, false}, {fmt.Sprintf("flow_advance_beside_%d", many), many, false},
+		{"flow_advance_analyzed", few, true}} {
 		f, err := e.advance(ctx, c.name, n, c.waiting, c.analyzed)
 		if err != nil {
 			return err
@@ -223,7 +230,8 @@ func (b *benchmarks) flowAdvance(ctx context.Context, e *env, print func(figure)
 		if first.N == 0 {
 			first = f
 		} else {
-			f.Ratio, f.Against = round((f.CPUUsLemma+f.CPUUsPostgres)/(first.CPUUsLemma+first.CPUUsPostgres)), "cpu per enrollment of "+first.Name
+			f.Ratio = round((f.CPUUsLemma + f.CPUUsPostgres) / (first.CPUUsLemma + first.CPUUsPostgres))
+			f.Against = "cpu per enrollment of " + first.Name
 		}
 		if err := print(f); err != nil {
 			return err
@@ -274,7 +282,8 @@ func (e *env) advance(ctx context.Context, name string, n, waiting int, analyzed
 // do: the query must not cost more than what is measured.
 func (b *instance) due(ctx context.Context, flow uuid.UUID) (is bool, err error) {
 	err = b.Pool.QueryRow(ctx, `
-		select coalesce(bool_or((select e.resume_at from enrollments e where e.workspace_id = $1 and e.flow_id = $2 and e.shard = t.shard and e.status = 'active'
+		select coalesce(bool_or((select e.resume_at from enrollments e where e.workspace_id = $1 and e.flow_id = $2
+			and e.shard = t.shard and e.status = 'active'
 			order by e.resume_at limit 1) <= now()), false)
 		from flow_shards t where t.workspace_id = $1 and t.flow_id = $2`, b.workspace, flow).Scan(&is)
 	return is, err

@@ -130,9 +130,9 @@ func asReader(dsn string) (string, error) {
 
 const benchHTML = `<!doctype html><html><body style="font-family:sans-serif"><h1>Hello {{ name }}</h1>
 <p>You have <b>{{ points }}</b> points, and there is news from {{ city }}: the shop around the corner has new opening hours,
-and whoever comes before noon gets a coffee. Your last order was on {{ last_order }}.</p>
+and all guests before noon get a coffee. Your last order was on {{ last_order }}.</p>
 <p><a href="https://shop.example/points?c={{ city }}">Use your points</a> while they last. This offer holds until the end of the month,
-cannot be combined with others, and is meant for you alone. If you have questions, answer this mail; somebody reads it.</p>
+cannot be combined with others, and is meant for you alone. If you have questions, answer this mail; our team reads it.</p>
 <hr><p style="color:#777">Shop Ltd, 1 Main Street. You get this mail because you are a customer.</p></body></html>`
 
 // materials are what a campaign or a flow needs.
@@ -144,21 +144,24 @@ func (b *instance) materials(ctx context.Context, e *env, n int, kind string, co
 	if err != nil {
 		return m, fmt.Errorf("fill source: %w", err)
 	}
-	source, err := b.Audiences.CreateSource(ctx, b.workspace, audience.NewSource{ID: lemma.NewID(), Name: "people", Kind: "postgres", DSN: dsn})
+	source, err := b.Audiences.CreateSource(ctx, b.workspace, audience.NewSource{
+		ID: lemma.NewID(), Name: "people", Kind: "postgres", DSN: dsn})
 	if err != nil {
 		return m, fmt.Errorf("create source: %w", err)
 	}
-	aud, err := b.Audiences.Create(ctx, b.workspace, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: "everybody",
+	aud, err := b.Audiences.Create(ctx, b.workspace, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: "people",
 		SQL: "select id, email, name, city, points, last_order from people", KeyColumn: "id", EmailColumn: "email"})
 	if err != nil {
 		return m, fmt.Errorf("create audience: %w", err)
 	}
 	tpl, err := b.Templates.Create(ctx, b.workspace, message.NewTemplate{ID: lemma.NewID(), Name: "news",
-		Content: message.Content{Subject: "News for {{ name }}", HTML: benchHTML, Text: "Hello {{ name }}, you have {{ points }} points. News from {{ city }}."}})
+		Content: message.Content{Subject: "News for {{ name }}", HTML: benchHTML,
+			Text: "Hello {{ name }}, you have {{ points }} points. News from {{ city }}."}})
 	if err != nil {
 		return m, fmt.Errorf("create template: %w", err)
 	}
-	prv, err := b.Providers.Create(ctx, b.workspace, providers.NewProvider{ID: lemma.NewID(), Name: "sink", Kind: kind, Config: config, Secrets: secret})
+	prv, err := b.Providers.Create(ctx, b.workspace, providers.NewProvider{ID: lemma.NewID(), Name: "sink", Kind: kind,
+		Config: config, Secrets: secret})
 	if err != nil {
 		return m, fmt.Errorf("create provider: %w", err)
 	}
@@ -171,7 +174,8 @@ func (b *instance) campaign(ctx context.Context, e *env, n int, kind string, con
 	if err != nil {
 		return uuid.Nil, err
 	}
-	c, err := b.Campaigns.Create(ctx, b.workspace, campaigns.NewCampaign{ID: lemma.NewID(), Name: "bench", AudienceID: m.audience, TemplateID: m.template,
+	c, err := b.Campaigns.Create(ctx, b.workspace, campaigns.NewCampaign{ID: lemma.NewID(), Name: "bench",
+		AudienceID: m.audience, TemplateID: m.template,
 		ProviderID: m.provider, FromName: "Shop", FromEmail: "news@shop.example"})
 	return c.ID, err
 }
@@ -214,14 +218,14 @@ func (c *nullCarrier) Send(_ context.Context, messages []sender.Message) []sende
 	out := make([]sender.Receipt, len(messages))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, l := range messages {
-		c.mark(l.To)
+	for i, m := range messages {
+		c.record(m.To)
 		out[i] = sender.Receipt{Outcome: sender.Accepted, Code: 250, At: now}
 	}
 	return out
 }
 
-func (c *nullCarrier) mark(to string) {
+func (c *nullCarrier) record(to string) {
 	n := 0
 	for _, d := range to {
 		if d >= '0' && d <= '9' {

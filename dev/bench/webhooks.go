@@ -58,7 +58,8 @@ func (b *benchmarks) webhookDelivery(ctx context.Context, e *env, print func(fig
 	m := startMeter(e.postmaster())
 	var f figure
 	err = while(ctx, node.Webhooks.Loop, func() (more bool, err error) {
-		err = node.Pool.QueryRow(ctx, `select exists (select from outbox where workspace_id = $1 and status = 'pending')`, node.workspace).Scan(&more)
+		err = node.Pool.QueryRow(ctx,
+			`select exists (select from outbox where workspace_id = $1 and status = 'pending')`, node.workspace).Scan(&more)
 		if !more {
 			f = m.stop("webhook_delivery", n)
 		}
@@ -92,7 +93,8 @@ func (b *instance) enrollAtWebhook(ctx context.Context, url string, n int) error
 	for from := 0; from < n; from += bulk {
 		events := make([]intake.Event, min(bulk, n-from))
 		for i := range events {
-			events[i] = intake.Event{ProfileKey: fmt.Sprint(from + i), Name: "signed_up", Properties: json.RawMessage(`{"plan":"pro","source":"landing"}`)}
+			events[i] = intake.Event{ProfileKey: fmt.Sprint(from + i), Name: "signed_up",
+				Properties: json.RawMessage(`{"plan":"pro","source":"landing"}`)}
 		}
 		if _, err := b.Flows.Intake.RecordAll(ctx, b.workspace, events); err != nil {
 			return err

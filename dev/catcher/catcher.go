@@ -60,11 +60,11 @@ func Start(o Options) (*Catcher, error) {
 	if o.Keep == 0 {
 		o.Keep = 1000
 	}
-	book, err := openLedger(o.Folder, o.Keep)
+	ledger, err := openLedger(o.Folder, o.Keep)
 	if err != nil {
 		return nil, err
 	}
-	c := &Catcher{ledger: book, offers: offers(o), conns: map[net.Conn]struct{}{}, next: 1}
+	c := &Catcher{ledger: ledger, offers: offers(o), conns: map[net.Conn]struct{}{}, next: 1}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.SetFaults(o.Faults)
 	if err := c.listen(o); err != nil {
@@ -73,7 +73,8 @@ func Start(o Options) (*Catcher, error) {
 	}
 	c.all.Go(c.accept)
 	if c.web != nil {
-		c.server = &http.Server{Handler: c.page(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute}
+		c.server = &http.Server{Handler: c.page(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+			WriteTimeout: time.Minute, IdleTimeout: time.Minute}
 		c.all.Go(func() { _ = c.server.Serve(c.web) }) // ends with Close
 	}
 	return c, nil
@@ -127,7 +128,7 @@ func (c *Catcher) SetFaults(faults func(Event) Fault) {
 func (c *Catcher) Stats() Stats { return c.ledger.stats() }
 
 // Ledger is every message that was kept, one entry for each recipient, in the
-// order in which they came.
+// order of arrival.
 func (c *Catcher) Ledger() []Entry { return c.ledger.all() }
 
 // Copies counts messages by Message-ID.

@@ -31,7 +31,8 @@ func start(t *testing.T, o catcher.Options) *catcher.Catcher {
 }
 
 func mailTo(c *catcher.Catcher, n int, to ...string) error {
-	body := fmt.Sprintf("Message-ID: <m%d@test>\r\nSubject: =?utf-8?q?Gr=C3=BC=C3=9Fe?= %d\r\nContent-Type: text/html\r\n\r\n<p>hi</p>\r\n.dot\r\n", n, n)
+	body := fmt.Sprintf("Message-ID: <m%d@test>\r\nSubject: =?utf-8?q?Gr=C3=BC=C3=9Fe?= %d\r\n"+
+		"Content-Type: text/html\r\n\r\n<p>hi</p>\r\n.dot\r\n", n, n)
 	return smtp.SendMail(c.Addr(), nil, "a@test.example", to, []byte(body))
 }
 
@@ -98,10 +99,10 @@ func TestFaults(t *testing.T) {
 		{"drops after the dot and keeps", catcher.Rule{At: catcher.Dot, First: 2, Last: 2, Fault: catcher.DropKept}, []int{2}, 3},
 		{"drops after the dot and loses", catcher.Rule{At: catcher.Dot, First: 2, Last: 2, Fault: catcher.DropLost}, []int{2}, 2},
 		{"throttles every second", catcher.Rule{At: catcher.Dot, Every: 2, Fault: catcher.Refuse("451 4.7.1 Slow down")}, []int{2}, 2},
-		{"refuses an address", catcher.Rule{At: catcher.Rcpt, To: "u3@", Fault: catcher.Refuse("550 5.1.1 Nobody")}, []int{3}, 2},
+		{"refuses an address", catcher.Rule{At: catcher.Rcpt, To: "u3@", Fault: catcher.Refuse("550 5.1.1 No such user")}, []int{3}, 2},
 		{"closes at connect", catcher.Rule{At: catcher.Connect, Last: 1, Fault: catcher.Fault{Close: true}}, []int{1}, 2},
-		{"says nonsense and keeps", catcher.Rule{At: catcher.Dot, Last: 1, Fault: catcher.Garbage}, []int{1}, 3},
-		{"says 421", catcher.Rule{At: catcher.Mail, First: 3, Fault: catcher.Closing}, []int{3}, 2},
+		{"replies nonsense and keeps", catcher.Rule{At: catcher.Dot, Last: 1, Fault: catcher.Garbage}, []int{1}, 3},
+		{"replies 421", catcher.Rule{At: catcher.Mail, First: 3, Fault: catcher.Closing}, []int{3}, 2},
 		{"answers late", catcher.Rule{At: catcher.Dot, Fault: catcher.Fault{Delay: time.Millisecond}}, nil, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -123,7 +124,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A server that hangs does not keep Close from ending.
+// A hanging server does not block Close.
 func TestHang(t *testing.T) {
 	t.Parallel()
 	hung := make(chan struct{})
@@ -161,7 +162,8 @@ func TestCountsUnderLoad(t *testing.T) {
 			var b strings.Builder
 			b.WriteString("EHLO x\r\n")
 			for n := range each {
-				fmt.Fprintf(&b, "MAIL FROM:<a@b.test>\r\nRCPT TO:<u%d@b.test>\r\nDATA\r\nMessage-ID: <%d@x>\r\n\r\n..x\r\n.\r\n", i*each+n, i*each+n)
+				fmt.Fprintf(&b, "MAIL FROM:<a@b.test>\r\nRCPT TO:<u%d@b.test>\r\nDATA\r\n"+
+					"Message-ID: <%d@x>\r\n\r\n..x\r\n.\r\n", i*each+n, i*each+n)
 			}
 			b.WriteString("QUIT\r\n")
 			if _, err := io.WriteString(conn, b.String()); err != nil {
@@ -178,14 +180,15 @@ func TestCountsUnderLoad(t *testing.T) {
 	}
 }
 
-// A line end that is no CRLF begins no line, so no dot behind it ends a mail.
+// Only CRLF ends a line, so a dot after another line end does not end a message.
 func TestNoSmuggling(t *testing.T) {
 	t.Parallel()
 	c := start(t, catcher.Options{})
 	conn, err := net.Dial("tcp", c.Addr())
 	must(t, err)
 	defer conn.Close()
-	_, err = io.WriteString(conn, "EHLO x\r\nMAIL FROM:<a@b.test>\r\nRCPT TO:<c@b.test>\r\nDATA\r\nMessage-ID: <1>\r\n\r\nx\n.\r\nMAIL FROM:<e@b.test>\n.\n\r\n.\r\nQUIT\r\n")
+	_, err = io.WriteString(conn, "EHLO x\r\nMAIL FROM:<a@b.test>\r\nRCPT TO:<c@b.test>\r\nDATA\r\n"+
+		"Message-ID: <1>\r\n\r\nx\n.\r\nMAIL FROM:<e@b.test>\n.\n\r\n.\r\nQUIT\r\n")
 	must(t, err)
 	_, err = io.Copy(io.Discard, conn)
 	must(t, err)
@@ -310,14 +313,14 @@ func TestAPI(t *testing.T) {
 
 func ExampleStart() {
 	c, err := catcher.Start(catcher.Options{Faults: catcher.Script(
-		catcher.Rule{At: catcher.Rcpt, To: "nobody@", Fault: catcher.Refuse("550 5.1.1 No such user")},
+		catcher.Rule{At: catcher.Rcpt, To: "unknown@", Fault: catcher.Refuse("550 5.1.1 No such user")},
 		catcher.Rule{At: catcher.Dot, Every: 100, Fault: catcher.DropKept},
 	)})
 	if err != nil {
 		panic(err)
 	}
 	defer c.Close()
-	fmt.Println(smtp.SendMail(c.Addr(), nil, "a@shop.example", []string{"nobody@test.example"}, nil))
+	fmt.Println(smtp.SendMail(c.Addr(), nil, "a@shop.example", []string{"unknown@test.example"}, nil))
 	fmt.Println(c.Stats().Messages)
 	// Output:
 	// 550 "5.1.1 No such user"

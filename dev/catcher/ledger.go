@@ -45,7 +45,7 @@ type ledger struct {
 	duplicates int
 	most       int32
 	unnamed    int
-	kept       []kept // a ring: entry n is at (n-1) % len
+	kept       []kept // a ring buffer: entry n is at (n-1) % len
 	seconds    [8]struct{ second, count int64 }
 	file       *os.File
 	line       []byte
@@ -75,8 +75,8 @@ func openLedger(folder string, keep int) (*ledger, error) {
 }
 
 // replay counts what the file holds. A last line without its end was cut off
-// by a crash before its message was answered: it is taken away, so that the
-// next one does not grow out of it.
+// by a crash before its message was answered. It is removed, so that the next line is
+// not appended to it.
 func (l *ledger) replay() error {
 	in := bufio.NewReader(l.file)
 	var whole int64
@@ -96,7 +96,7 @@ func (l *ledger) replay() error {
 	}
 }
 
-// enter keeps a message and returns a name for it.
+// enter keeps a message and returns its name.
 func (l *ledger) enter(id string, to []string, connection int, raw []byte) string {
 	now := time.Now().Truncate(time.Millisecond)
 	id = tame(id)
@@ -120,7 +120,7 @@ func (l *ledger) enter(id string, to []string, connection int, raw []byte) strin
 	return "C" + strconv.Itoa(len(l.entries))
 }
 
-// tame keeps a name from breaking the file's lines.
+// tame removes line ends from a name.
 func tame(s string) string {
 	if strings.ContainsAny(s, "\t\r\n") {
 		return strings.Map(func(r rune) rune {

@@ -47,7 +47,8 @@ func protect(next http.Handler) http.Handler {
 			return
 		}
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'")
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; "+
+			"connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-cache")
@@ -136,13 +137,14 @@ func read(raw []byte) message {
 	if err != nil {
 		return message{Text: string(raw)}
 	}
-	l := message{From: decode(m.Header.Get("From")), To: decode(m.Header.Get("To")), Subject: decode(m.Header.Get("Subject")), Date: m.Header.Get("Date")}
+	l := message{From: decode(m.Header.Get("From")), To: decode(m.Header.Get("To")), Subject: decode(m.Header.Get("Subject")),
+		Date: m.Header.Get("Date")}
 	l.part(m.Header.Get("Content-Type"), m.Header.Get("Content-Transfer-Encoding"), m.Body, mostNested)
 	return l
 }
 
-// mostNested is how deeply parts of a message are looked for in others. Each
-// level reads all that is inside of it.
+// mostNested is how deeply nested parts of a message are read. Each level reads all
+// levels below it.
 const mostNested = 10
 
 func (l *message) part(contentType, encoding string, body io.Reader, deeper int) {

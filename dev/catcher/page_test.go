@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Parts in parts are read to a depth: each level reads all that is inside of it.
+// Nested parts are read up to mostNested levels.
 func TestNestedParts(t *testing.T) {
 	t.Parallel()
 	for depth, want := range map[int]string{0: "x", mostNested: "x", mostNested + 1: "", 2000: ""} {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// mostBytes is the largest message that is taken.
+// mostBytes is the largest message that is accepted.
 const mostBytes = 32 << 20
 
 var (
@@ -131,7 +131,7 @@ func (t *session) reply(text string) error {
 	return err
 }
 
-// answer sends the usual reply, or does what the fault says.
+// answer sends the usual reply, or simulates the fault.
 func (t *session) answer(at Stage, messageID, usual string) error {
 	e := Event{Stage: at, N: int(t.counts[at].Add(1)), Connection: t.number, MessageID: messageID}
 	if at >= Rcpt {

@@ -25,7 +25,7 @@ const (
 <html><body style="font-family: sans-serif; max-width: 34em; margin: 2em auto">
 <h1>Dear {{ name | default: "friend" }},</h1>
 <p>the shop in <b>{{ city }}</b> has new opening hours.
-{% if last_order_at %}You last ordered on {{ last_order_at }}: time to come by again.{% else %}Come and have a look.{% endif %}</p>
+{% if last_order_at %}You last ordered on {{ last_order_at }}: time to visit us again.{% else %}Come and visit us.{% endif %}</p>
 <p>Yours, the demo shop</p>
 </body></html>`
 	campaignSQL = "select id, email, name, city, last_order_at::date as last_order_at, opted_out from customers"
@@ -49,7 +49,7 @@ func (d *campaignDemo) send(ctx context.Context, shopDSN string, smtpPort int) (
 			return now, err
 		}
 	case "completed", "cancelled", "failed":
-		fmt.Fprintln(d.out, "The demo campaign was sent by an earlier run: nobody is sent anything again.")
+		fmt.Fprintln(d.out, "The demo campaign was sent by an earlier run: no message is sent again.")
 		return now, nil
 	case "paused":
 		if err := d.api.call(ctx, http.MethodPost, "/campaigns/"+id+"/resume", "", nil, nil); err != nil {
@@ -66,12 +66,13 @@ func (d *campaignDemo) prepare(ctx context.Context, shopDSN string, smtpPort int
 	if err != nil {
 		return "", err
 	}
-	aud, err := d.api.ensure(ctx, "/audiences", "Everybody", map[string]any{"data_source_id": source.ID, "sql": campaignSQL,
+	aud, err := d.api.ensure(ctx, "/audiences", "All customers", map[string]any{"data_source_id": source.ID, "sql": campaignSQL,
 		"key_column": "id", "email_column": "email", "opted_out_column": "opted_out"})
 	if err != nil {
 		return "", err
 	}
-	tpl, err := d.api.ensure(ctx, "/templates", "What is new", map[string]any{"subject": campaignSubject, "html": campaignHTML, "text": campaignText})
+	tpl, err := d.api.ensure(ctx, "/templates", "What is new", map[string]any{"subject": campaignSubject, "html": campaignHTML,
+		"text": campaignText})
 	if err != nil {
 		return "", err
 	}
@@ -84,7 +85,8 @@ func (d *campaignDemo) prepare(ctx context.Context, shopDSN string, smtpPort int
 	if err := d.api.call(ctx, http.MethodPatch, "/providers/"+prv.ID, "", map[string]any{"config": config}, nil); err != nil {
 		return "", err
 	}
-	c, err := d.api.ensure(ctx, "/campaigns", "What is new", map[string]any{"audience_id": aud.ID, "template_id": tpl.ID, "provider_id": prv.ID,
+	c, err := d.api.ensure(ctx, "/campaigns", "What is new", map[string]any{"audience_id": aud.ID,
+		"template_id": tpl.ID, "provider_id": prv.ID,
 		"from": map[string]any{"name": "Demo shop", "email": "news@shop.example"}})
 	return c.ID, err
 }
@@ -120,7 +122,7 @@ func (d *campaignDemo) watch(ctx context.Context, id string) (campaignView, erro
 const barWidth = 36
 
 func (d *campaignDemo) draw(c campaignView, took time.Duration) {
-	b := c.Books
+	b := c.Counts
 	if d.quiet || b.Audience == 0 {
 		return
 	}
@@ -155,8 +157,8 @@ type Counts struct {
 }
 
 func countsOf(c campaignView, duplicates int64) Counts {
-	n := Counts{Audience: c.Books.Audience, Sent: c.Books.Sent, Skipped: c.Books.SkippedBy, Failed: c.Books.Failed,
-		Orphaned: c.Books.Orphaned, Cancelled: c.Books.Cancelled, Duplicates: duplicates}
+	n := Counts{Audience: c.Counts.Audience, Sent: c.Counts.Sent, Skipped: c.Counts.SkippedBy, Failed: c.Counts.Failed,
+		Orphaned: c.Counts.Orphaned, Cancelled: c.Counts.Cancelled, Duplicates: duplicates}
 	if c.StartedAt != nil && c.FinishedAt != nil {
 		n.Seconds = math.Round(1000*c.FinishedAt.Sub(*c.StartedAt).Seconds()) / 1000
 	}
@@ -179,9 +181,9 @@ func (n Counts) check(c campaignView) error {
 			why += ": " + *c.Detail
 		}
 		return fmt.Errorf("the campaign is %s%s", c.Status, why)
-	case sum != n.Audience || !c.Books.Balanced:
+	case sum != n.Audience || !c.Counts.Balanced:
 		return fmt.Errorf("the counts are not balanced: %d in the audience, %d with an outcome", n.Audience, sum)
-	case n.Duplicates > c.Books.Retried:
+	case n.Duplicates > c.Counts.Retried:
 		return fmt.Errorf("the mail catcher saw %d duplicates", n.Duplicates)
 	}
 	return nil
@@ -192,7 +194,8 @@ func (n Counts) print(out io.Writer) {
 	for _, reason := range sortedKeys(n.Skipped) {
 		fmt.Fprintf(out, "  skipped     %8d  %s\n", n.Skipped[reason], reason)
 	}
-	fmt.Fprintf(out, "  failed      %8d\n  orphaned    %8d\n  cancelled   %8d\n  duplicates  %8d  seen by the mail catcher\n", n.Failed, n.Orphaned, n.Cancelled, n.Duplicates)
+	fmt.Fprintf(out, "  failed      %8d\n  orphaned    %8d\n  cancelled   %8d\n  duplicates  %8d  seen by the mail catcher\n",
+		n.Failed, n.Orphaned, n.Cancelled, n.Duplicates)
 	if n.Seconds > 0 && n.Sent > 0 {
 		fmt.Fprintf(out, "  in %.3g s, %.0f messages/s\n", n.Seconds, float64(n.Sent)/n.Seconds)
 	}

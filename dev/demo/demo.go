@@ -1,8 +1,8 @@
 // Package demo runs a whole Lemma on one machine, with a demo shop and a mail
 // catcher. It sends a campaign, runs a flow, and checks that every count is
-// right. It calls Lemma over HTTP only, as any other program would.
+// right. It calls Lemma over HTTP only, as any other client does.
 //
-// A second run finds what the first one created, and sends nobody anything again.
+// A second run finds what the first one created, and sends no message again.
 package demo
 
 import (
@@ -129,7 +129,9 @@ func start(ctx context.Context, o Options, out io.Writer) (h *home, err error) {
 	if h.shop, err = shop.Create(ctx, dsn("lemma_shop"), o.People); err != nil {
 		return h, fmt.Errorf("create the demo shop: %w", err)
 	}
-	if h.catcher, err = catcher.Start(catcher.Options{SMTP: freeNear(o.SMTP), HTTP: freeNear(o.Catcher), Folder: filepath.Join(o.Home, "mail")}); err != nil {
+	if h.catcher, err = catcher.Start(catcher.Options{
+		SMTP: freeNear(o.SMTP), HTTP: freeNear(o.Catcher), Folder: filepath.Join(o.Home, "mail"),
+	}); err != nil {
 		return h, fmt.Errorf("start the mail catcher: %w", err)
 	}
 	cfg := onThisMachine(o.Server)
@@ -149,7 +151,9 @@ func (h *home) database(ctx context.Context, o Options) (dsn func(string) string
 	if o.Server.DatabaseURL != "" {
 		dsn = func(name string) string { return inDatabase(o.Server.DatabaseURL, name) }
 	} else {
-		if h.cluster, err = postgres.Start(ctx, postgres.Options{Dir: filepath.Join(h.dir, "postgres"), Bin: o.PGBin, Durable: true}); err != nil {
+		if h.cluster, err = postgres.Start(ctx, postgres.Options{
+			Dir: filepath.Join(h.dir, "postgres"), Bin: o.PGBin, Durable: true,
+		}); err != nil {
 			return nil, err
 		}
 		dsn = h.cluster.DSN
@@ -350,7 +354,7 @@ func (h *home) greet(out io.Writer, c campaignView) {
   curl -H "Authorization: Bearer %[3]s" http://%[1]s/v1/campaigns/%[4]s
   LEMMA_URL=http://%[1]s LEMMA_API_KEY_FILE=%[6]s bin/lemma flows counts '%[5]s'
 
-Ctrl-C stops everything. The next run starts faster, and sends nobody anything again.
+Ctrl-C stops everything. The next run starts faster, and sends no message again.
 `, h.listen, h.catcher.URL(), h.key, c.ID, flowName, filepath.Join(h.dir, "key"), h.metricsURL())
 }
 

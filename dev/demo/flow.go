@@ -57,7 +57,8 @@ var signups = []signup{
 const (
 	flowName  = "Welcome and nudge"
 	flowWait  = "PT2S" // a real one would be P2D
-	boughtSQL = "select p.profile_key from people p join orders o on o.customer_id::text = p.profile_key and o.placed_at between p.enrolled_at and now()"
+	boughtSQL = "select p.profile_key from people p " +
+		"join orders o on o.customer_id::text = p.profile_key and o.placed_at between p.enrolled_at and now()"
 
 	// With has, an event without a source is refused as filtered; otherwise the condition would fail.
 	triggerCondition = "has(trigger.properties.source) && trigger.properties.source == 'shop'"
@@ -65,7 +66,8 @@ const (
 	welcomeSubject = `Welcome, {{ name | default: "friend" }}`
 	welcomeText    = "Dear {{ name | default: \"friend\" }},\n\nwelcome to the shop in {{ city }}.\n\nYours, the demo shop\n"
 	nudgeSubject   = `Still looking around, {{ name | default: "friend" }}?`
-	nudgeText      = "Dear {{ name | default: \"friend\" }},\n\nyou have not found anything in {{ city }} yet. Here is an idea: come by.\n\nYours, the demo shop\n"
+	nudgeText      = "Dear {{ name | default: \"friend\" }},\n\nyou have not found anything in {{ city }} yet. " +
+		"Here is an idea: visit us.\n\nYours, the demo shop\n"
 
 	// flowTimeout bounds how long the flow may take.
 	flowTimeout = 90 * time.Second
@@ -95,7 +97,7 @@ func (d *flowDemo) execute(ctx context.Context) (FlowCounts, error) {
 		return FlowCounts{}, err
 	}
 	if d.enrolled == 0 {
-		fmt.Fprintln(d.out, "All customers signed up in an earlier run: nobody is enrolled, and nobody is sent anything again.")
+		fmt.Fprintln(d.out, "All customers signed up in an earlier run: no profile is enrolled, and no message is sent again.")
 	}
 	if err := d.await(ctx); err != nil {
 		return FlowCounts{}, err
@@ -141,7 +143,7 @@ func (d *flowDemo) makeLive(ctx context.Context) (err error) {
 // definition uses the resources of the campaign, and two templates of its own.
 func (d *flowDemo) definition(ctx context.Context) (json.RawMessage, error) {
 	ids := map[string]string{}
-	for name, path := range map[string]string{"Everybody": "/audiences", "Mail catcher": "/providers"} {
+	for name, path := range map[string]string{"All customers": "/audiences", "Mail catcher": "/providers"} {
 		found, err := d.rest.find(ctx, path, name)
 		if err != nil {
 			return nil, err
@@ -164,7 +166,7 @@ func (d *flowDemo) definition(ctx context.Context) (json.RawMessage, error) {
 			"from": map[string]any{"name": "Demo shop", "email": "news@shop.example"}, "next": next}
 	}
 	return json.Marshal(map[string]any{
-		"audience_id": ids["Everybody"],
+		"audience_id": ids["All customers"],
 		"triggers":    []any{map[string]any{"type": "event", "event": "signed_up", "condition": triggerCondition}},
 		"recurrence":  map[string]any{"policy": "once"},
 		"start":       "welcome",
@@ -327,7 +329,7 @@ func (d *flowDemo) caught(all []notification) map[string]int {
 	return caught
 }
 
-// originOf is the part of a notification's id that all of a flow and month share.
+// originOf is the part of a notification's id that is the same for a flow and month.
 func originOf(notification string) string {
 	if len(notification) < len("ntf_")+25 {
 		return ""

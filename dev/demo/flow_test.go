@@ -31,17 +31,23 @@ func TestDemoFindsWhatIsWrong(t *testing.T) {
 		stale bool // of an earlier run
 		want  string
 	}{
-		"nudged, not having bought":             {pathOf("1", "completed", 0, "welcome sent", "bought branched", "nudge sent"), false, ""},
-		"not nudged, having bought":             {pathOf("2", "completed", time.Second, "welcome sent", "bought branched"), false, ""},
-		"no address":                            {pathOf("11", "completed", 0, "welcome skipped", "bought branched", "nudge skipped"), false, ""},
-		"bought too late after an interruption": {pathOf("2", "completed", time.Minute, "welcome sent", "bought branched", "nudge sent"), true, ""},
-		"nudged, having bought":                 {pathOf("2", "completed", time.Second, "welcome sent", "bought branched", "nudge sent"), false, "got 1 nudges"},
-		"the same, seen by a later run":         {pathOf("2", "completed", time.Second, "welcome sent", "bought branched", "nudge sent"), true, "got 1 nudges"},
-		"not nudged, not having bought":         {pathOf("1", "completed", 0, "welcome sent", "bought branched"), false, "got 0 nudges"},
-		"welcomed twice":                        {pathOf("1", "completed", 0, "welcome sent", "welcome sent", "bought branched", "nudge sent"), false, "the nodes acted"},
-		"nudged twice":                          {pathOf("1", "completed", 0, "welcome sent", "bought branched", "nudge sent", "nudge sent"), false, "the nodes acted"},
-		"never branched":                        {pathOf("1", "completed", 0, "welcome sent", "nudge sent"), false, "the nodes acted"},
-		"not ended":                             {pathOf("1", "waiting", 0, "welcome sent"), false, "1 is waiting"},
+		"nudged, not having bought": {pathOf("1", "completed", 0, "welcome sent", "bought branched", "nudge sent"), false, ""},
+		"not nudged, having bought": {pathOf("2", "completed", time.Second, "welcome sent", "bought branched"), false, ""},
+		"no address": {
+			pathOf("11", "completed", 0, "welcome skipped", "bought branched", "nudge skipped"), false, ""},
+		"bought too late after an interruption": {
+			pathOf("2", "completed", time.Minute, "welcome sent", "bought branched", "nudge sent"), true, ""},
+		"nudged, having bought": {
+			pathOf("2", "completed", time.Second, "welcome sent", "bought branched", "nudge sent"), false, "got 1 nudges"},
+		"the same, seen by a later run": {
+			pathOf("2", "completed", time.Second, "welcome sent", "bought branched", "nudge sent"), true, "got 1 nudges"},
+		"not nudged, not having bought": {pathOf("1", "completed", 0, "welcome sent", "bought branched"), false, "got 0 nudges"},
+		"welcomed twice": {
+			pathOf("1", "completed", 0, "welcome sent", "welcome sent", "bought branched", "nudge sent"), false, "the nodes acted"},
+		"nudged twice": {
+			pathOf("1", "completed", 0, "welcome sent", "bought branched", "nudge sent", "nudge sent"), false, "the nodes acted"},
+		"never branched": {pathOf("1", "completed", 0, "welcome sent", "nudge sent"), false, "the nodes acted"},
+		"not ended":      {pathOf("1", "waiting", 0, "welcome sent"), false, "1 is waiting"},
 	} {
 		b := FlowCounts{}
 		b.checkPath(c.path, !c.stale)

@@ -105,7 +105,7 @@ type campaignView struct {
 	Detail     *string    `json:"status_detail"`
 	StartedAt  *time.Time `json:"started_at"`
 	FinishedAt *time.Time `json:"finished_at"`
-	Books      struct {
+	Counts     struct {
 		Audience   int64            `json:"total"`
 		Sent       int64            `json:"sent"`
 		Failed     int64            `json:"failed"`

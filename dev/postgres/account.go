@@ -13,7 +13,7 @@ import (
 )
 
 // account is the user that Postgres runs as. It refuses to run as root: then another
-// user of the machine is taken.
+// user of the machine is used.
 type account struct {
 	name     string
 	uid, gid int
@@ -33,7 +33,8 @@ func serverAccount() (account, error) {
 		gid, _ := strconv.Atoi(u.Gid)
 		return account{name: name, uid: uid, gid: gid, lent: true}, nil
 	}
-	return account{}, errors.New("postgres does not run as root, and this machine has neither a user postgres nor nobody: start as another user")
+	return account{}, errors.New("postgres does not run as root, and this machine has neither a user postgres nor nobody: " +
+		"start as another user")
 }
 
 // takeFolder makes a folder, if it is missing, that belongs to the account
@@ -44,7 +45,7 @@ func (a account) takeFolder(dir string) error {
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return fmt.Errorf("look at the cluster's folder: %w", err)
+		return fmt.Errorf("check the cluster's folder: %w", err)
 	}
 	uid, _ := owner(info)
 	if !info.IsDir() || (uid != os.Geteuid() && uid != a.uid) {
@@ -105,7 +106,8 @@ func (a account) homeFor(dir string) (home, moved string) {
 		return dir, ""
 	}
 	home = shortName(dir)
-	return home, fmt.Sprintf("user %s cannot enter %s, and Postgres runs as that user because it cannot run as root: the data is in %s", a.name, blocked, home)
+	return home, fmt.Sprintf("user %s cannot enter %s, and Postgres runs as that user because it cannot run as root: "+
+		"the data is in %s", a.name, blocked, home)
 }
 
 // socketFolder is where the socket goes: beside the data, unless its path

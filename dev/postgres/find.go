@@ -15,7 +15,7 @@ import (
 // Oldest is the oldest major version that Lemma runs on.
 const Oldest = 14
 
-// ErrNotFound is in the error that Find gives when the machine has no usable Postgres.
+// ErrNotFound is wrapped by the error of Find if the machine has no usable Postgres.
 var ErrNotFound = errors.New("no Postgres found")
 
 // Binaries is a folder with initdb and postgres in it, and their major version.
@@ -26,14 +26,14 @@ type Binaries struct {
 
 // places are where distributions put the server's binaries, newest last.
 var places = []string{
-	"/usr/lib/postgresql/*/bin", "/usr/libexec/postgresql*", "/usr/pgsql-*/bin", "/usr/lib64/pgsql*/bin", "/usr/local/pgsql/bin", "/usr/local/lib/postgresql/bin",
+	"/usr/lib/postgresql/*/bin", "/usr/libexec/postgresql*", "/usr/pgsql-*/bin", "/usr/lib64/pgsql*/bin", "/usr/local/pgsql/bin",
+	"/usr/local/lib/postgresql/bin",
 	"/opt/homebrew/opt/postgresql@*/bin", "/usr/local/opt/postgresql@*/bin", "/Applications/Postgres.app/Contents/Versions/*/bin",
 }
 
-// Find looks for the binaries: in dir if it is given, and there alone; else in
-// PATH, in the folder of pg_config, and where distributions put them. It takes those
-// of the version wanted if it finds them, otherwise the first that are not too
-// old; wanted is 0 when any will do.
+// Find searches for the binaries: only in dir if it is given; else in PATH, in the
+// folder of pg_config, and where distributions put them. It prefers the version wanted
+// (0: any) to the first that is not too old.
 func Find(dir string, wanted int) (Binaries, error) {
 	if dir != "" {
 		b, err := inspect(dir)
@@ -77,7 +77,7 @@ func noneFound(refused []string) error {
 func candidates() []string {
 	var dirs []string
 	if p, err := exec.LookPath("postgres"); err == nil {
-		if p, err = filepath.EvalSymlinks(p); err == nil { // initdb looks for its neighbours
+		if p, err = filepath.EvalSymlinks(p); err == nil { // initdb needs the programs beside it
 			dirs = append(dirs, filepath.Dir(p))
 		}
 	}

@@ -25,8 +25,10 @@ const User = "postgres"
 
 // Options are the options of a cluster.
 type Options struct {
-	Dir     string // folder of the data, the socket and the log; made if missing, given to the user that Postgres runs as; see Cluster.Moved
-	Bin     string // folder of the Postgres binaries; empty: Find looks for them
+	// Dir is the folder of the data, the socket and the log. It is created if missing and
+	// owned by the user that Postgres runs as; see Cluster.Moved.
+	Dir     string
+	Bin     string // folder of the Postgres binaries; empty: searched by Find
 	Durable bool   // survives a crash of the machine: fsync on, sizes for real work. Off: for tests
 }
 
@@ -93,11 +95,11 @@ func (c *Cluster) DSN(database string) string { return c.DSNAs(User, "", databas
 // DSNAs is the DSN of a database for another user. The cluster does not check the
 // password.
 func (c *Cluster) DSNAs(user, password, database string) string {
-	who := url.User(user)
+	account := url.User(user)
 	if password != "" {
-		who = url.UserPassword(user, password)
+		account = url.UserPassword(user, password)
 	}
-	u := url.URL{Scheme: "postgres", User: who, Path: "/" + database, RawQuery: "host=" + url.QueryEscape(c.socket)}
+	u := url.URL{Scheme: "postgres", User: account, Path: "/" + database, RawQuery: "host=" + url.QueryEscape(c.socket)}
 	return u.String()
 }
 
@@ -112,7 +114,7 @@ func (c *Cluster) PID() int {
 // Version is the major version of Postgres.
 func (c *Cluster) Version() int { return c.bin.Version }
 
-// Stop ends sessions, writes a checkpoint and waits for the postmaster to go:
+// Stop ends sessions, writes a checkpoint and waits for the end of the postmaster:
 // Postgres's fast shutdown. Stopping twice is harmless.
 func (c *Cluster) Stop() error { return c.end(syscall.SIGINT) }
 
@@ -147,22 +149,23 @@ func (c *Cluster) takeLock() error {
 	return nil
 }
 
-// unlock says so instead of only closing the file: a process that is being
-// started at this moment has a copy of it, for as long as its exec takes.
+// unlock releases the lock before it closes the file: until its exec, a process that is
+// being started has a copy of the file.
 func (c *Cluster) unlock() {
 	_ = syscall.Flock(int(c.lock.Fd()), syscall.LOCK_UN)
 	c.lock.Close()
 }
 
-// initialize makes the data folder under another name first, so that an
-// initdb that was interrupted leaves nothing that looks whole.
+// initialize creates the data folder under another name first, so that an interrupted
+// initdb leaves no incomplete data folder.
 func (c *Cluster) initialize(ctx context.Context) error {
 	switch found := dataVersion(c.data()); found {
 	case c.bin.Version:
 		return nil
 	case 0:
 	default:
-		return fmt.Errorf("the data folder %s was made by Postgres %d, but the binaries in %s are version %d: install Postgres %d or point LEMMA_PG_BIN at it, or remove the folder to begin anew",
+		return fmt.Errorf("the data folder %s was made by Postgres %d, but the binaries in %s are version %d: "+
+			"install Postgres %d or point LEMMA_PG_BIN at it, or remove the folder to begin anew",
 			c.data(), found, c.bin.Dir, c.bin.Version, found)
 	}
 	fresh := c.data() + ".new"
@@ -210,7 +213,7 @@ func (c *Cluster) settings() []string {
 	return append(s, "fsync=off", "max_connections=500", "shared_buffers=64MB", "max_wal_size=256MB", "checkpoint_timeout=1h")
 }
 
-// pause waits a little, unless ctx ends first.
+// pause waits briefly, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -31,8 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// folder is a short path that whoever runs Postgres can reach; the test's own
-// folder may be neither.
+// folder is a short path that the user of Postgres can reach, unlike t.TempDir.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "lemma-pg-")
@@ -43,7 +42,7 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// open is a folder that everybody may enter.
+// open is a folder that all users may enter.
 func open(t *testing.T) string {
 	t.Helper()
 	dir := folder(t)
@@ -70,7 +69,7 @@ func start(t *testing.T, o Options) *Cluster {
 	return c
 }
 
-// ask runs a query that gives one text.
+// ask runs a query that returns one text.
 func ask(t *testing.T, c *Cluster, sql string) string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), c.DSN("postgres"))
@@ -113,7 +112,7 @@ func TestStopAndCrashKeepWhatWasCommitted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := ask(t, c, "select word from kept"); got != name {
-			t.Errorf("after %s the table says %q", name, got)
+			t.Errorf("after %s the table contains %q", name, got)
 		}
 	}
 }
@@ -125,8 +124,11 @@ func TestSettings(t *testing.T) {
 			t.Parallel()
 			c := start(t, Options{Dir: folder(t), Durable: durable})
 			want := map[bool]string{true: "on", false: "off"}[durable]
-			got := ask(t, c, `select concat_ws(' ', current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
-				current_setting('server_encoding'), current_setting('timezone'), (select datcollate from pg_database where datname = 'postgres'), '[' || current_setting('listen_addresses') || ']')`)
+			got := ask(t, c, `select concat_ws(' ', current_setting('fsync'), current_setting('synchronous_commit'),
+				current_setting('full_page_writes'),
+				current_setting('server_encoding'), current_setting('timezone'),
+				(select datcollate from pg_database where datname = 'postgres'),
+				'[' || current_setting('listen_addresses') || ']')`)
 			if got != want+" on on UTF8 UTC C []" {
 				t.Errorf("settings are %q", got)
 			}

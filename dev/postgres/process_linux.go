@@ -2,9 +2,8 @@ package postgres
 
 import "syscall"
 
-// attributes give the process its user, a process group of its own (Ctrl-C in
-// the terminal is for us, and we stop it in order) and a signal at our death:
-// SIGINT, Postgres's fast shutdown.
+// attributes give the process its user, its own process group (so that Ctrl-C in the
+// terminal does not reach it) and SIGINT, Postgres's fast shutdown, when this process dies.
 func (a account) attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGINT}
 	if a.lent {

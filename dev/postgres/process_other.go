@@ -6,7 +6,7 @@ import "syscall"
 
 // attributes give the process its user and a process group of its own. Without
 // Linux's death signal a killed parent leaves the postmaster behind; the next
-// Start then says that the folder's lock file exists.
+// Start then fails because the folder's lock file exists.
 func (a account) attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if a.lent {

@@ -19,8 +19,8 @@ type server struct {
 	ended chan struct{} // closed when it is gone
 }
 
-// launch starts a postmaster and waits until it takes connections. One that
-// the predecessor's end is still in the way of is started again.
+// launch starts a postmaster and waits until it accepts connections. It
+// starts it again while its predecessor still ends.
 func (c *Cluster) launch(ctx context.Context) (*server, error) {
 	const predecessor = `lock file "postmaster.pid" already exists`
 	patience := time.Now().Add(15 * time.Second)
@@ -78,7 +78,7 @@ func (s *server) supervise(started chan<- error) {
 	}
 }
 
-// await reads the pid file, whose eighth line says when connections are taken.
+// await reads the pid file, whose eighth line is "ready" when connections are accepted.
 func (s *server) await(ctx context.Context, data string) error {
 	for {
 		if s.ready(filepath.Join(data, "postmaster.pid")) {

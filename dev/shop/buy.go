@@ -19,7 +19,8 @@ func (s Shop) Buy(ctx context.Context, customer int64) (placedAt time.Time, err 
 		return placedAt, fmt.Errorf("reach the shop's database: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	if _, err := conn.Exec(ctx, `insert into orders (id, customer_id, total, placed_at) values ($1, $2, 19.90, now()) on conflict do nothing`,
+	if _, err := conn.Exec(ctx, `
+		insert into orders (id, customer_id, total, placed_at) values ($1, $2, 19.90, now()) on conflict do nothing`,
 		firstSale+customer, customer); err != nil {
 		return placedAt, fmt.Errorf("insert an order of customer %d: %w", customer, err)
 	}

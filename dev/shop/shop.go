@@ -57,15 +57,15 @@ func fill(ctx context.Context, tx pgx.Tx, n int) (bool, error) {
 	const ours = "The demo shop of Lemma"
 	wanted := fmt.Sprintf("%s, edition 1, %d customers", ours, n)
 	var there bool
-	var mark string
+	var comment string
 	err := tx.QueryRow(ctx, `select to_regclass('customers') is not null or to_regclass('orders') is not null,
-		coalesce(obj_description(to_regclass('customers'), 'pg_class'), '')`).Scan(&there, &mark)
+		coalesce(obj_description(to_regclass('customers'), 'pg_class'), '')`).Scan(&there, &comment)
 	switch {
 	case err != nil:
 		return false, err
-	case mark == wanted:
+	case comment == wanted:
 		return false, nil
-	case there && !strings.HasPrefix(mark, ours):
+	case there && !strings.HasPrefix(comment, ours):
 		return false, fmt.Errorf("the database has tables customers or orders that are not the demo shop's: name another database")
 	}
 	script := strings.ReplaceAll(rows, ":n", fmt.Sprint(n)) + fmt.Sprintf("comment on table customers is '%s';\n", wanted)

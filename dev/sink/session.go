@@ -25,7 +25,8 @@ const bufferSize = 256 << 10
 
 func (s *sink) serve(conn net.Conn) {
 	defer s.leave(conn)
-	t := &session{sink: s, conn: conn, in: make([]byte, bufferSize), out: append(make([]byte, 0, 4<<10), "220 sink ESMTP\r\n"...), number: -1}
+	t := &session{sink: s, conn: conn, in: make([]byte, bufferSize),
+		out: append(make([]byte, 0, 4<<10), "220 sink ESMTP\r\n"...), number: -1}
 	for {
 		for t.step() {
 		}

@@ -11,7 +11,8 @@ import (
 // The end of a body is found wherever the reads cut it.
 func TestFindsTheDotAcrossReads(t *testing.T) {
 	t.Parallel()
-	session := "EHLO x\r\nMAIL FROM:<a@b.c>\r\nRCPT TO:<u7@b.c>\r\nDATA\r\nline\r\n..\r\n.\r\nMAIL FROM:<a@b.c>\r\nRCPT TO:<u8@b.c>\r\nDATA\r\n.\r\nQUIT\r\n"
+	session := "EHLO x\r\nMAIL FROM:<a@b.c>\r\nRCPT TO:<u7@b.c>\r\nDATA\r\nline\r\n..\r\n.\r\n" +
+		"MAIL FROM:<a@b.c>\r\nRCPT TO:<u8@b.c>\r\nDATA\r\n.\r\nQUIT\r\n"
 	for size := 1; size < 12; size++ {
 		s := &sink{started: time.Now(), open: map[net.Conn]struct{}{}}
 		s.reset()

@@ -138,7 +138,7 @@ func (s *sink) take(number int64, size int) {
 	if number < 0 || number >= chunks<<chunkBits {
 		return
 	}
-	if c.mark(number) {
+	if c.record(number) {
 		c.distinct.Add(1)
 	} else {
 		c.duplicates.Add(1)
@@ -147,8 +147,8 @@ func (s *sink) take(number int64, size int) {
 	}
 }
 
-// mark is true the first time.
-func (c *counts) mark(number int64) bool {
+// record reports whether the number was not recorded before.
+func (c *counts) record(number int64) bool {
 	slot := &c.seen[number>>chunkBits]
 	if slot.Load() == nil {
 		slot.CompareAndSwap(nil, new(chunk))
@@ -157,7 +157,7 @@ func (c *counts) mark(number int64) bool {
 	return atomic.OrUint64(&slot.Load()[word], bit)&bit == 0
 }
 
-func (c *counts) marked(number int64) bool {
+func (c *counts) recorded(number int64) bool {
 	if number < 0 || number >= chunks<<chunkBits {
 		return false
 	}
@@ -169,7 +169,7 @@ func (s *sink) stats(first, last int64) Stats {
 	c := s.counts.Load()
 	missing := int64(0)
 	for n := first; n <= last; n++ {
-		if !c.marked(n) {
+		if !c.recorded(n) {
 			missing++
 		}
 	}

@@ -47,7 +47,7 @@ func TestCountsEachNumber(t *testing.T) {
 	for _, n := range []int{1, 2, 2, 5, 2_000_000} {
 		mail(t, address, fmt.Sprintf("user%d@example.test", n), "hello\r\n..\r\n.dot\r\n")
 	}
-	mail(t, address, "nobody@example.test", "")
+	mail(t, address, "user@example.test", "")
 	got, err := sink.Ask(address, 1, 5)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestCountsEachNumber(t *testing.T) {
 		t.Errorf("%+v, want 6 messages, 4 numbers, 1 duplicate, 2 missing of 1 to 5", got)
 	}
 	if last := stop(); last.Messages != 6 || last.Missing != 2_000_000-4 {
-		t.Errorf("the last line says %+v", last)
+		t.Errorf("the last line is %+v", last)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// counted is another room whose statements are counted.
+// counted returns Webhooks whose statements are counted.
 func (b bundle) counted() (w *Webhooks, count *statements) {
 	b.t.Helper()
 	cfg, count := b.pool.Config(), &statements{}
@@ -25,7 +25,7 @@ func (b bundle) counted() (w *Webhooks, count *statements) {
 	return b.another(pool, b.options), count
 }
 
-// statements counts what is sent to Postgres.
+// statements counts the statements that are sent to Postgres.
 type statements struct{ n atomic.Int64 }
 
 func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -35,7 +35,7 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tra
 
 func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// loop has a node work until the answer is yes and its calls are settled.
+// loop runs a node until the condition holds, and returns when its calls are settled.
 func (b bundle) loop(w *Webhooks, until func() bool) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
@@ -58,8 +58,8 @@ func (b bundle) backlog(n int) Endpoint {
 	return e
 }
 
-// A backlog for an endpoint that answers at once is claimed and settled by the
-// hundred, and the endpoint has no more calls at a time than before.
+// A backlog for an endpoint that answers at once is claimed and settled in chunks,
+// within the limit of concurrent calls.
 func TestABacklogIsClaimedAndSettledTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(o *Options) { o.PerEndpoint = 4 })
@@ -81,27 +81,27 @@ func TestABacklogIsClaimedAndSettledTogether(t *testing.T) {
 		t.Errorf("%d statements for %d messages", got, n)
 	}
 	ids := map[uuid.UUID]bool{}
-	for _, o := range b.settled.told() {
+	for _, o := range b.settled.list() {
 		ids[o.ID] = o.Attempts == 1
 	}
-	if len(ids) != n || len(b.settled.told()) != n || len(b.receiver.all()) != n {
-		t.Errorf("%d messages settled %d times after %d calls", len(ids), len(b.settled.told()), len(b.receiver.all()))
+	if len(ids) != n || len(b.settled.list()) != n || len(b.receiver.all()) != n {
+		t.Errorf("%d messages settled %d times after %d calls", len(ids), len(b.settled.list()), len(b.receiver.all()))
 	}
-	if w.lines.of[uuid.Nil] != nil || len(w.lines.of) != 0 || w.lanes.all != 0 {
-		t.Errorf("%d endpoints and %d places are still held", len(w.lines.of), w.lanes.all)
+	if w.buffers.of[uuid.Nil] != nil || len(w.buffers.of) != 0 || w.limiter.all != 0 {
+		t.Errorf("%d buffers and %d calls are still in use", len(w.buffers.of), w.limiter.all)
 	}
 }
 
-// What was claimed for workers that stay, and is not called, is due again at
-// once, as if it had not been claimed.
-func TestWhatWasClaimedAheadIsGivenBack(t *testing.T) {
+// Messages that were claimed in advance and are not called are due again at once, as
+// if they had not been claimed.
+func TestUncalledMessagesAreGivenBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		timeout time.Duration
 		end     func(stop func(), q *http.Request) // of the calls from the 50th on
 	}{
-		"the process stops":              {5 * time.Second, func(stop func(), _ *http.Request) { stop() }},
-		"the endpoint answers no longer": {200 * time.Millisecond, func(_ func(), q *http.Request) { <-q.Context().Done() }},
+		"the process stops":            {5 * time.Second, func(stop func(), _ *http.Request) { stop() }},
+		"the endpoint stops to answer": {200 * time.Millisecond, func(_ func(), q *http.Request) { <-q.Context().Done() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -123,25 +123,27 @@ func TestWhatWasClaimedAheadIsGivenBack(t *testing.T) {
 			defer node.Wait()
 			defer stop()
 			b.waitFor(func() bool {
-				return calls.Load() >= 50 && b.count(`select count(*) from outbox where leased_by is not null`) <= 1 // a silent endpoint is tried
+				leased := b.count(`select count(*) from outbox where leased_by is not null`)
+				return calls.Load() >= 50 && leased <= 1 // an unresponsive endpoint has one call
 			})
 			called := int(calls.Load())
-			if got := b.count(`select count(*) from outbox where status = 'pending' and attempts = 0 and leased_by is null and due_at <= now()`); got < n-called-1 {
+			got := b.count(`select count(*) from outbox where status = 'pending' and attempts = 0
+				and leased_by is null and due_at <= now()`)
+			if got < n-called-1 {
 				t.Errorf("%d of %d messages are due and uncalled after %d calls", got, n, called)
 			}
 		})
 	}
 }
 
-// A message that has waited for its call so long that the call might outlast its
-// lease is given back.
-func TestWhatWaitedForTooLongIsNotCalled(t *testing.T) {
+// A message whose lease would expire during its call is given back.
+func TestMessagesWithShortLeasesAreNotCalled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.backlog(3)
 	taken, err := b.claimMore(t.Context(), b.ws, b.backlogOf(), 3)
 	b.must(err)
-	l := b.lines.enter(taken[0].EndpointID)
+	l := b.buffers.acquire(taken[0].EndpointID)
 	taken[1].since = taken[1].since.Add(-b.options.Lease + b.options.Timeout)
 	l.waiting = taken[1:]
 	if m, ok := b.Webhooks.next(t.Context(), taken[0], l, time.Now().Add(time.Minute)); ok {
@@ -158,9 +160,9 @@ func (b bundle) backlogOf() (id uuid.UUID) {
 	return id
 }
 
-// One message whose follow-up fails keeps none of those from being settled that
-// are settled with it.
-func TestOneFollowUpThatFails(t *testing.T) {
+// One message whose effects fail does not prevent the settlement of the others in
+// its chunk.
+func TestOneFailingEffect(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.backlog(20)
@@ -175,12 +177,12 @@ func TestOneFollowUpThatFails(t *testing.T) {
 		}
 		return nil
 	})
-	b.settler.writers = settlers // nobody settles before all wait
+	b.settler.writers = settlers // no settlement starts before all messages wait
 	var calls sync.WaitGroup
 	var failed atomic.Int64
 	for _, m := range taken {
 		calls.Go(func() {
-			held, ended, err := b.settle(t.Context(), m, verdict{status: 200, final: true})
+			held, ended, err := b.settle(t.Context(), m, result{status: 200, final: true})
 			if err != nil {
 				failed.Add(1)
 			} else if !held || !ended {
@@ -196,8 +198,8 @@ func TestOneFollowUpThatFails(t *testing.T) {
 	}
 }
 
-// Two workers that end their stay at once each take the other for the one that
-// stays: what was claimed for them is given back, and not left to its lease.
+// Two workers that end their stay at once each expect the other to continue. Their
+// claimed messages are given back.
 func TestWorkersThatLeaveTogetherLeaveNothingClaimed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -205,18 +207,18 @@ func TestWorkersThatLeaveTogetherLeaveNothingClaimed(t *testing.T) {
 	taken, err := b.claimMore(t.Context(), b.ws, b.backlogOf(), 4)
 	b.must(err)
 	endpoint := taken[0].EndpointID
-	l := b.lines.enter(endpoint)
-	b.lines.enter(endpoint)
+	l := b.buffers.acquire(endpoint)
+	b.buffers.acquire(endpoint)
 	l.waiting = taken[2:]
 	for i := range 2 {
 		if _, more := b.Webhooks.next(t.Context(), taken[i], l, time.Now().Add(-time.Millisecond)); more {
-			t.Fatal("a worker stays, which is not what this is about")
+			t.Fatal("a worker stays: the test needs two that leave")
 		}
 	}
 	for range 2 {
-		b.part(t.Context(), endpoint, l)
+		b.releaseBuffer(t.Context(), endpoint, l)
 	}
 	if n := b.count(`select count(*) from outbox where leased_by is null and attempts = 0 and due_at <= now()`); n != 2 {
-		t.Errorf("%d of 2 messages that were claimed and not called are given back", n)
+		t.Errorf("%d of 2 claimed messages were given back", n)
 	}
 }

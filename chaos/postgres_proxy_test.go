@@ -13,44 +13,44 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// link is a TCP port that leads to a Postgres. While it is bad, each connection
-// has a short life and one of three ends.
-type link struct {
-	port net.Listener
-	to   string // the socket's file
-	bad  atomic.Bool
-	ends [3]atomic.Int64
+// postgresProxy is a TCP port that forwards to Postgres. While it is faulty, each
+// connection ends soon, in one of three ways.
+type postgresProxy struct {
+	port   net.Listener
+	to     string // the socket's file
+	faulty atomic.Bool
+	ends   [3]atomic.Int64
 
-	mu   sync.Mutex
-	dice *rand.Rand
+	mu  sync.Mutex
+	rng *rand.Rand
 }
 
 const (
 	cutEnd  = iota // both sides are closed
-	lostEnd        // the next statement is carried out, and its answer never arrives
-	lateEnd        // the next statement reaches Postgres after the client has given it up
+	lostEnd        // the next statement is executed, and its answer is lost
+	lateEnd        // the next statement reaches Postgres after the client has cancelled it
 )
 
-func openLink(t *testing.T, pool *pgxpool.Pool, dice *rand.Rand) *link {
+func startPostgresProxy(t *testing.T, pool *pgxpool.Pool, random *rand.Rand) *postgresProxy {
 	t.Helper()
 	port, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := pool.Config().ConnConfig
-	l := &link{port: port, to: filepath.Join(at.Host, ".s.PGSQL."+strconv.Itoa(int(at.Port))), dice: dice}
+	l := &postgresProxy{port: port, to: filepath.Join(at.Host, ".s.PGSQL."+strconv.Itoa(int(at.Port))), rng: random}
 	t.Cleanup(func() { _ = port.Close() })
 	go l.serve()
 	return l
 }
 
-// dsn leads to the pool's database through the link.
-func (l *link) dsn(pool *pgxpool.Pool) string {
+// dsn connects to the pool's database through the proxy.
+func (l *postgresProxy) dsn(pool *pgxpool.Pool) string {
 	at := pool.Config().ConnConfig
 	return "postgres://" + at.User + "@" + l.port.Addr().String() + "/" + at.Database + "?sslmode=disable"
 }
 
-func (l *link) serve() {
+func (l *postgresProxy) serve() {
 	for {
 		client, err := l.port.Accept()
 		if err != nil {
@@ -60,23 +60,23 @@ func (l *link) serve() {
 	}
 }
 
-// random is a time up to most.
-func (l *link) random(most time.Duration) time.Duration {
+// random is a random duration below most.
+func (l *postgresProxy) random(most time.Duration) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Duration(l.dice.Int64N(int64(most)))
+	return time.Duration(l.rng.Int64N(int64(most)))
 }
 
-// draw is how long a connection lives, and how it ends.
-func (l *link) draw() (life time.Duration, end int32) {
+// lifetime is how long a connection lasts, and how it ends.
+func (l *postgresProxy) lifetime() (life time.Duration, end int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Duration((0.3 + 1.5*l.dice.ExpFloat64()) * float64(time.Second)), l.dice.Int32N(3)
+	return time.Duration((0.3 + 1.5*l.rng.ExpFloat64()) * float64(time.Second)), l.rng.Int32N(3)
 }
 
 const working = -1
 
-func (l *link) carry(client net.Conn) {
+func (l *postgresProxy) carry(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("unix", l.to)
 	if err != nil {
@@ -85,9 +85,9 @@ func (l *link) carry(client net.Conn) {
 	defer server.Close()
 	var state atomic.Int32
 	state.Store(working)
-	life, end := l.draw()
+	life, end := l.lifetime()
 	over := time.AfterFunc(life, func() {
-		if !l.bad.Load() {
+		if !l.faulty.Load() {
 			return
 		}
 		l.ends[end].Add(1)
@@ -119,7 +119,7 @@ func (l *link) carry(client net.Conn) {
 		if n > 0 && now != cutEnd {
 			_, _ = server.Write(buffer[:n])
 		}
-		if n > 0 && now != working { // the backend may be busy with it for a while
+		if n > 0 && now != working { // the backend may execute it for a while
 			client.Close()
 			time.Sleep(l.random(time.Second))
 			return

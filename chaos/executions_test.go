@@ -1,0 +1,181 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma"
+	"lemma/flows"
+	"lemma/flows/intake"
+	"lemma/message"
+	"lemma/notifications"
+	"lemma/providers"
+	"lemma/secrets"
+	"lemma/webhooks"
+)
+
+// flows are the flows as the API uses them.
+func (h *env) flows() *flows.Flows { return h.flowsOver(h.pool) }
+
+func (h *env) flowsOver(pool *pgxpool.Pool) *flows.Flows {
+	h.t.Helper()
+	box, err := secrets.ParseKeys(h.key)
+	h.must(err)
+	log := slog.New(slog.DiscardHandler)
+	return flows.New(flows.Deps{Pool: pool, Ledger: notifications.New(pool), Audiences: h.audiences, Templates: message.New(pool),
+		Providers: providers.New(pool, box, nil), Log: log,
+		Webhooks: webhooks.New(webhooks.Deps{Pool: pool, Box: box, Log: log}, webhooks.Options{})}, flows.Config{})
+}
+
+// shortFlow sends a message, waits for two seconds, branches, and sends another message.
+const shortFlow = `{"audience_id":"$audience","triggers":[{"type":"event","event":"signed_up"}],
+	"recurrence":{"policy":"once"},"start":"hello","nodes":{
+	"hello":{$send,"next":"wait"},"wait":{"type":"delay","for":"PT2S","next":"plan"},
+	"plan":{"type":"branch","cases":[{"if":"trigger.properties.plan == 'free'","next":"free"}],"else":"paying"},
+	"free":{$send,"next":"end"},"paying":{$send,"next":"end"},"end":{"type":"exit"}}}`
+
+// live creates and publishes a flow for a customer's profiles.
+func (h *env) live(f *flows.Flows, c *customer, text string) uuid.UUID {
+	h.t.Helper()
+	text = strings.NewReplacer("$audience", lemma.FormatID(lemma.PrefixAudience, c.audience),
+		"$send", `"type":"send","channel":"email","from":{"email":"news@shop.example"},"provider_id":"`+
+			lemma.FormatID(lemma.PrefixProvider, h.provider)+`","template_id":"`+
+			lemma.FormatID(lemma.PrefixTemplate, h.template)+`"`).Replace(text)
+	id := lemma.NewID()
+	_, err := f.Create(h.t.Context(), h.ws, flows.NewFlow{ID: id, Name: "chaos", Definition: json.RawMessage(text)})
+	h.must(err)
+	_, err = f.Publish(h.t.Context(), h.ws, id, 1, nil, flows.InFlight{}, nil)
+	h.must(err)
+	return id
+}
+
+// recordSignUps records a sign-up event of each profile of a range.
+func (h *env) recordSignUps(f *flows.Flows, from, to int) error {
+	return h.recordSignUpsWith(h.t.Context(), f, from, to)
+}
+
+func (h *env) recordSignUpsWith(ctx context.Context, f *flows.Flows, from, to int) error {
+	var all []intake.Event
+	for i := from; i <= to; i++ {
+		plan := "paying"
+		if i%3 == 0 {
+			plan = "free"
+		}
+		all = append(all, intake.Event{ID: fmt.Sprint("signed up ", i), ProfileKey: fmt.Sprint(i), Name: "signed_up",
+			Properties: json.RawMessage(`{"plan":"` + plan + `"}`)})
+	}
+	_, err := f.Intake.RecordAll(ctx, h.ws, all)
+	return err
+}
+
+// processed is how many steps were executed.
+func (h *env) processed() int {
+	h.t.Helper()
+	return h.count(`select coalesce(sum(processed), 0) from flow_node_counts where workspace_id = $1`, h.ws)
+}
+
+// expireShardLeases ends all leases of shards, also those of living workers, and
+// returns how many there were.
+func (h *env) expireShardLeases() int {
+	h.t.Helper()
+	tag, err := h.pool.Exec(h.t.Context(), `update flow_shards set lease_until = now() - interval '1 second' where lease_until > now()`)
+	h.must(err)
+	return int(tag.RowsAffected())
+}
+
+// expireOldShardLeases ends leases that are older than ten seconds, which no living
+// worker has. Postgres may execute the claim of a killed worker after
+// expireShardLeases.
+func (h *env) expireOldShardLeases() {
+	h.t.Helper()
+	h.run(h.pool, `update flow_shards set lease_until = now() - interval '1 second'
+		where lease_until between now() and now() + interval '50 seconds'`)
+}
+
+// waitForCompletion waits until no enrollment is active and no message is pending.
+func (h *env) waitForCompletion(within time.Duration) {
+	h.t.Helper()
+	h.t.Cleanup(func() {
+		if h.t.Failed() {
+			h.t.Logf("active: %s", h.text(`
+				select coalesce(string_agg(concat_ws(' ', n, node, due, blocked_reason, status), '; '), 'none') from (
+				select count(*) as n, e.node, e.resume_at <= now() as due, e.blocked_reason,
+					f.status || coalesce(f.status_reason, '') as status
+				from enrollments e join flows f on f.id = e.flow_id where e.status = 'active' group by 2, 3, 4, 5) one`))
+			h.t.Logf("shards: %s", h.text(`select coalesce(string_agg(t::text, '; '), 'none') from flow_shards t`))
+			h.t.Logf("batches: %s", h.text(`select coalesce(string_agg(concat_ws(' ', n, status, gate, due), '; '), 'none') from (
+				select count(*) as n, status, gate, due_at <= now() as due from batches group by 2, 3, 4) one`))
+		}
+	})
+	h.until(within, "all enrollments have ended", func() bool {
+		h.makeAllDue()
+		h.expireOldShardLeases()
+		return h.count(`select count(*) from enrollments where status = 'active'`) == 0 &&
+			h.count(`select count(*) from batches where status in ('ready', 'leased')`) == 0
+	})
+}
+
+func (h *env) text(sql string) (text string) {
+	if err := h.pool.QueryRow(context.Background(), sql).Scan(&text); err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+// verifyFlow queries violations of the invariants of flows, and compares the messages
+// of a flow with the mail server.
+func (h *env) verifyFlow(flow uuid.UUID) totals {
+	h.t.Helper()
+	query, err := os.ReadFile(filepath.Join("..", "flows", "flowstest", "testdata", "invariants.sql"))
+	h.must(err)
+	h.run(h.pool, `analyze enrollments, enrollment_steps, notifications, batches`)
+	rows, err := h.pool.Query(h.t.Context(), string(query), h.ws)
+	h.must(err)
+	broken, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ Fault, Subject string }])
+	h.must(err)
+	for i, b := range broken {
+		if i < 10 {
+			h.t.Errorf("%s: %s", b.Fault, b.Subject)
+		}
+	}
+	if len(broken) > 10 {
+		h.t.Errorf("and %d more violations", len(broken)-10)
+	}
+	return h.verifyMessages(flow)
+}
+
+func (h *env) verifyMessages(flow uuid.UUID) totals {
+	h.t.Helper()
+	rows, err := h.pool.Query(h.t.Context(), `select origin_id from flow_origins where flow_id = $1`, flow)
+	h.must(err)
+	origins, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	h.must(err)
+	sum, wrong := totals{Status: map[string]int{}, Skips: map[string]int{}}, 0
+	for _, origin := range origins {
+		all := h.outcomes(origin)
+		for _, f := range all {
+			sum.add(f)
+			for _, fault := range f.violations() {
+				if wrong++; wrong <= 10 {
+					h.t.Errorf("%s: %v", fault, f)
+				}
+			}
+		}
+		h.verifyRecipients(origin, all)
+	}
+	if wrong > 10 {
+		h.t.Errorf("and %d more violations", wrong-10)
+	}
+	h.t.Logf("%v, skipped %v, %d first attempts unknown, %d with two copies", sum.Status, sum.Skips, sum.Unknown, sum.Twice)
+	return sum
+}

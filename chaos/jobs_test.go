@@ -1,0 +1,49 @@
+package chaos
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// Two processes read one audience at the same time, because the first one's lease
+// has expired, and all of River's jobs are deleted twice. Each profile gets one message.
+func TestTwoFanoutsAtOnceAndLostJobs(t *testing.T) {
+	h := setup(t)
+	people := h.customer(12_000)
+	people.proxy.slow(150 * time.Millisecond)
+	h.mail.slow(5 * time.Millisecond)
+	workers := h.startWorkers(2, append(longLeases, "LEMMA_FANOUT_WORKERS=1", "LEMMA_SEND_WORKERS=1")...)
+	id := h.send(people)
+	h.waitForMessages(1, 20*time.Second)
+
+	h.expireFanoutLease(id)
+	h.until(20*time.Second, "two fan-outs read at once", func() bool { return people.readers(h) == 2 })
+	h.run(h.pool, `truncate river_job`)
+	people.proxy.slow(0)
+	h.until(20*time.Second, "the audience is read", func() bool {
+		return h.count(`select count(*) from fanouts where finished_at is not null`) == 1
+	})
+	waiting := h.count(`select count(*) from batches where status = 'ready'`)
+	h.run(h.pool, `truncate river_job`)
+	if waiting == 0 {
+		t.Fatal("no batch was waiting for its job")
+	}
+
+	h.completed(id, 60*time.Second)
+	sum := h.verify(people, id)
+	if dup := h.mail.Stats().Duplicates; dup != 0 || sum.Unknown != 0 {
+		t.Errorf("%d duplicates, %d unknown, although nothing crashed", dup, sum.Unknown)
+	}
+	if !strings.Contains(workers[0].output.String()+workers[1].output.String(), "enqueued due batches without a job") {
+		t.Error("no batch was enqueued again: no job was lost, so nothing was tested")
+	}
+}
+
+// readers counts the connections that read a customer's table.
+func (c *customer) readers(h *env) (n int) {
+	h.t.Helper()
+	h.must(c.pool.QueryRow(h.t.Context(), `select count(*) from pg_stat_activity
+		where datname = current_database() and usename like 'reader%'`).Scan(&n))
+	return n
+}

@@ -1,0 +1,133 @@
+package chaos
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lemma/dev/catcher"
+)
+
+// mailServer is the mail server. It counts every complete body that it receives, kept
+// or not, answered or not.
+type mailServer struct {
+	*catcher.Catcher
+	folder string // of the ledger, which is kept over restarts
+
+	mu       sync.Mutex
+	bodies   map[string]int // by Message-ID
+	deferred map[string]int // bodies answered with 4xx, which count as no attempt
+	reached  map[string]int // how often a stage was reached for a recipient
+	delay    time.Duration  // of the answer to each body
+	held     chan struct{}  // bodies are answered when it is closed; nil: at once
+	faults   func(e catcher.Event, again int) catcher.Fault
+}
+
+func startMailServer(t *testing.T) *mailServer {
+	t.Helper()
+	p := &mailServer{folder: t.TempDir(), bodies: map[string]int{}, deferred: map[string]int{}, reached: map[string]int{},
+		faults: func(catcher.Event, int) catcher.Fault { return catcher.Fault{} }}
+	var err error
+	p.Catcher, err = catcher.Start(catcher.Options{Keep: 1, Faults: p.fault, Folder: p.folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// fault returns the test's fault for the n-th visit of a stage by a recipient, from 1.
+func (p *mailServer) fault(e catcher.Event) catcher.Fault {
+	f, held := p.decide(e)
+	if held != nil {
+		<-held
+	}
+	return f
+}
+
+func (p *mailServer) decide(e catcher.Event) (catcher.Fault, chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := strconv.Itoa(int(e.Stage)) + e.Recipient
+	p.reached[at]++
+	f := p.faults(e, p.reached[at])
+	if e.Stage != catcher.Dot {
+		return f, nil
+	}
+	f.Delay += p.delay
+	id := notificationIn(e.MessageID)
+	p.bodies[id]++
+	if strings.HasPrefix(f.Reply, "4") {
+		p.deferred[id]++
+	}
+	return f, p.held
+}
+
+// stop closes every connection and the port until restart.
+func (p *mailServer) stop() {
+	p.Close()
+}
+
+func (p *mailServer) restart(t *testing.T) {
+	t.Helper()
+	restarted, err := catcher.Start(catcher.Options{SMTP: p.Addr(), Keep: 1, Faults: p.fault, Folder: p.folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Catcher = restarted
+}
+
+// hold delays the answers to all bodies until the returned function is called, which
+// may be called again.
+func (p *mailServer) hold(t *testing.T) (release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	held := make(chan struct{})
+	p.held = held
+	release = sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.held = nil
+		close(held)
+	})
+	t.Cleanup(release)
+	return release
+}
+
+// slow delays the answer to every body.
+func (p *mailServer) slow(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+func (p *mailServer) setFaults(faults func(e catcher.Event, again int) catcher.Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = faults
+}
+
+func (p *mailServer) port() int {
+	_, port, _ := net.SplitHostPort(p.Addr())
+	n, _ := strconv.Atoi(port)
+	return n
+}
+
+// received is how many messages the server has.
+func (p *mailServer) received() int { return p.Stats().Messages }
+
+// requests counts the bodies of one notification.
+func (p *mailServer) requests(id string) (bodies, deferred int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.bodies[id], p.deferred[id]
+}
+
+// notificationIn extracts the id of the notification from a Message-ID.
+func notificationIn(messageID string) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(messageID, "<"), "@")
+	return id
+}

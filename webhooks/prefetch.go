@@ -1,0 +1,181 @@
+package webhooks
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// A worker whose endpoint answers quickly calls it with further messages for up to
+// stayFor. They are claimed in advance by the hundred instead of one by one. The
+// limits of concurrent calls stay the same.
+const (
+	stayFor     = 100 * time.Millisecond
+	fastCall    = 25 * time.Millisecond // the slowest mean call for which messages are claimed in advance
+	maxPrefetch = 256                   // messages that are claimed in advance at a time
+)
+
+// buffers are the buffers of the endpoints that workers of this node call.
+type buffers struct {
+	mu sync.Mutex
+	of map[uuid.UUID]*buffer
+}
+
+// buffer contains the messages of an endpoint that are claimed and not called yet.
+type buffer struct {
+	workers     int
+	meanCall    time.Duration // of calls with an answer; 0: there was none
+	waiting     []claimed
+	prefetching chan struct{} // closed when a claim ends; nil: none runs
+	exhausted   bool          // the last claim returned fewer messages than its limit
+}
+
+// acquire adds a worker to the buffer of an endpoint.
+func (s *buffers) acquire(endpoint uuid.UUID) *buffer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of == nil {
+		s.of = map[uuid.UUID]*buffer{}
+	}
+	b := s.of[endpoint]
+	if b == nil {
+		b = &buffer{}
+		s.of[endpoint] = b
+	}
+	b.workers++
+	return b
+}
+
+// release removes a worker from a buffer, and reports whether none is left.
+func (s *buffers) release(endpoint uuid.UUID, b *buffer) (unused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.workers--; b.workers > 0 || b.prefetching != nil {
+		return false
+	}
+	delete(s.of, endpoint)
+	return true
+}
+
+// releaseBuffer releases a worker's buffer. Two workers that end together may each
+// expect the other to continue, so the last one gives the rest back.
+func (w *Webhooks) releaseBuffer(ctx context.Context, endpoint uuid.UUID, b *buffer) {
+	if w.buffers.release(endpoint, b) {
+		w.giveBackWaiting(ctx, b)
+	}
+}
+
+// recordDuration records how long a call with an answer took.
+func (s *buffers) recordDuration(b *buffer, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.meanCall == 0 {
+		b.meanCall = d
+	}
+	b.meanCall = (3*b.meanCall + d) / 4
+}
+
+// serve calls a message, and then others of its endpoint until next returns false.
+func (w *Webhooks) serve(ctx context.Context, calls *sync.WaitGroup, m claimed) {
+	endpoint := m.EndpointID
+	defer w.limiter.release(endpoint)
+	b := w.buffers.acquire(endpoint)
+	defer w.releaseBuffer(ctx, endpoint, b)
+	until := time.Now().Add(stayFor)
+	for more := true; more; m, more = w.next(ctx, m, b, until) {
+		w.settler.open <- struct{}{}
+		begun, called := time.Now(), m
+		v := w.callOnce(ctx, called)
+		if v.status != 0 {
+			w.buffers.recordDuration(b, time.Since(begun))
+		}
+		calls.Go(func() {
+			defer func() { <-w.settler.open }()
+			w.finish(ctx, called, v)
+		})
+	}
+}
+
+// next returns the next message for a worker that has called last; false ends its
+// stay. The last worker of an endpoint stays until no claimed message is left.
+func (w *Webhooks) next(ctx context.Context, last claimed, b *buffer, until time.Time) (claimed, bool) {
+	s := &w.buffers
+	for {
+		s.mu.Lock()
+		late, prefetching := time.Now().After(until), b.prefetching
+		switch {
+		case ctx.Err() != nil || w.limiter.isUnresponsive(last.EndpointID) || len(b.waiting) > 0 && w.tooOld(b.waiting[0]):
+			s.mu.Unlock()
+			w.giveBackWaiting(ctx, b)
+			return claimed{}, false
+		case len(b.waiting) > 0 && (!late || b.workers == 1):
+			m := b.waiting[0]
+			b.waiting = b.waiting[1:]
+			if prefetching == nil && !late && !b.exhausted && len(b.waiting) < w.prefetchSize(b)/2 {
+				w.prefetch(ctx, last, b)
+			}
+			s.mu.Unlock()
+			return m, true
+		case len(b.waiting) > 0 || prefetching == nil && (late || b.exhausted || b.meanCall == 0 || b.meanCall > fastCall):
+			s.mu.Unlock()
+			return claimed{}, false
+		case prefetching == nil:
+			prefetching = w.prefetch(ctx, last, b)
+		}
+		s.mu.Unlock()
+		<-prefetching
+	}
+}
+
+// tooOld reports whether a call might outlast the lease of a message.
+func (w *Webhooks) tooOld(m claimed) bool {
+	return time.Since(m.since) > w.options.Lease-2*w.options.Timeout
+}
+
+// prefetchSize is how many messages can be called within stayFor.
+func (w *Webhooks) prefetchSize(b *buffer) int {
+	n := w.options.PerEndpoint * int(stayFor/max(b.meanCall, time.Millisecond/4))
+	return min(max(n, w.options.PerEndpoint), maxPrefetch)
+}
+
+// prefetch starts to claim more messages of an endpoint. The caller has locked w.buffers.
+func (w *Webhooks) prefetch(ctx context.Context, last claimed, b *buffer) chan struct{} {
+	filled, n := make(chan struct{}), w.prefetchSize(b)
+	b.prefetching = filled
+	go func() {
+		more, err := w.claimMore(ctx, last.WorkspaceID, last.EndpointID, n)
+		if err != nil && ctx.Err() == nil {
+			w.log.ErrorContext(ctx, "webhooks not claimed", "error", err)
+		}
+		s := &w.buffers
+		s.mu.Lock()
+		b.waiting, b.exhausted, b.prefetching = append(b.waiting, more...), len(more) < n, nil
+		unused := b.workers == 0
+		if unused {
+			delete(s.of, last.EndpointID)
+		}
+		s.mu.Unlock()
+		close(filled)
+		if unused {
+			w.giveBackWaiting(ctx, b)
+		}
+	}()
+	return filled
+}
+
+// giveBackWaiting gives back messages that were claimed and not called: the endpoint
+// does not answer any more, the leases expire soon, or the process shuts down.
+func (w *Webhooks) giveBackWaiting(ctx context.Context, b *buffer) {
+	w.buffers.mu.Lock()
+	left := slices.Clone(b.waiting)
+	b.waiting = nil
+	w.buffers.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	if err := w.giveBack(ctx, left); err != nil {
+		w.log.ErrorContext(ctx, "webhooks not given back: they are due when their lease expires", "messages", len(left), "error", err)
+	}
+}
