@@ -69,7 +69,7 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Sender).readWorkspaces", "batches_", "skips from one workspace with batches that are ready to the next"},
 	{"(*Sender).dueFirst", "batches_", "the first by due_at, of one workspace"},
 	{"(*Sender).expired", "batches_", "the batches that are leased"},
-	{"(*Webhooks).take", "outbox_due", "skips from one endpoint with due messages to the next"},
+	{"(*Webhooks).lease", "outbox_due", "skips from one endpoint with due messages to the next"},
 	{"(*Webhooks).Clean", "outbox_", "once an hour"},
 }
 
