@@ -131,6 +131,9 @@ func TestADrainingFlowOffersNothingAgain(t *testing.T) {
 	if got, want := b.amounts(flow), "5 refused"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'already_active'`); n != 1 {
+		t.Errorf("%d refusals keep their reason", n)
+	}
 	b.Invariants()
 }
 
