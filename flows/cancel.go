@@ -11,15 +11,17 @@ import (
 	"lemma/fence"
 )
 
-// outageOf is the reason that waiting may end: the provider may come back.
-const outageOf = "provider_errors"
+// refusals are the reasons that waiting does not end, and outage is the one that it may.
+var refusals = []string{"provider_refused", "provider_unusable"}
+
+const outage = "provider_errors"
 
 // giveUpAfter is how long the messages of an archived flow wait for a provider that is
 // down: at least as long as mail servers retry (RFC 5321, section 4.5.4.1).
 const giveUpAfter = 5 * 24 * time.Hour
 
 // cancelUnsent cancels what an archived flow has still to send, when its provider would
-// pause the flow: an archived flow cannot be resumed, so that its messages would stay
+// pause another flow: an archived flow cannot be resumed, so that its messages would stay
 // pending. An outage cancels them only when the flow was archived giveUpAfter ago. The
 // flow's row keeps the reason, and the first one is final: an archived flow writes no
 // further messages. Flows of other statuses are left unchanged.
@@ -30,9 +32,9 @@ func (f *Flows) cancelUnsent(ctx context.Context, ws, flow uuid.UUID, reason, de
 		tag, err := tx.Exec(ctx, `
 			update flows set status_reason = $3, status_detail = nullif($4, ''), version = version + 1, updated_at = now()
 			where workspace_id = $1 and id = $2 and status = 'archived' and status_reason is null
-			  and ($3 <> $5 or exists (select from flow_log l
-				where l.workspace_id = $1 and l.flow_id = $2 and l.action = 'archived' and l.at < now() - $6::interval))`,
-			ws, flow, reason, detail, outageOf, giveUpAfter)
+			  and ($3 = any($5) or $3 = $6 and exists (select from flow_log l
+				where l.workspace_id = $1 and l.flow_id = $2 and l.action = 'archived' and l.at < now() - $7::interval))`,
+			ws, flow, reason, detail, refusals, outage, giveUpAfter)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}

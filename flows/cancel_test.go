@@ -74,6 +74,7 @@ func TestAnArchivedFlowWaitsForAProviderThatIsDown(t *testing.T) {
 	b := setup(t, 1)
 	flow, origin := b.archivedWithAMessage()
 	b.pauseFor(origin, "provider_errors")
+	b.pauseFor(origin, "batch_crashed") // of no provider
 	if f := b.Flow(flow); f.StatusReason != "" || b.gates() != "open" {
 		t.Errorf("the message is cancelled at once: %+v", f)
 	}

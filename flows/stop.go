@@ -28,8 +28,8 @@ func (f *Flows) Pause(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow,
 
 // PauseFor pauses the flow that an origin of notifications belongs to, for a reason of
 // Lemma's own, such as a provider that fails. found is false if the origin belongs to no
-// flow. What an archived flow has still to
-// send is cancelled for that reason: see cancelUnsent. A paused flow does not change.
+// flow. A provider that fails an archived flow cancels its unsent messages: see
+// cancelUnsent. A paused flow does not change.
 func (f *Flows) PauseFor(ctx context.Context, ws, origin uuid.UUID, reason, detail string) (found bool, err error) {
 	var flow uuid.UUID
 	rows, err := f.pool.Query(ctx, `select flow_id from flow_origins where workspace_id = $1 and origin_id = $2`, ws, origin)
@@ -153,8 +153,8 @@ func (f *Flows) release(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v ve
 	return eachOrigin(ctx, tx, ws, flow, f.ledger.Unhold)
 }
 
-// Drain stops enrolling. Active enrollments continue to their end. Once their messages
-// are sent, the flow is archived. It ends a pause.
+// Drain stops enrolling; active enrollments continue to their end, and then, when their
+// messages are sent, the flow is archived. It ends a pause.
 func (f *Flows) Drain(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow, error) {
 	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		was, err := lockForVerb(ctx, tx, ws, flow, drain, nil)
@@ -214,10 +214,10 @@ func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flo
 	return f.Get(ctx, ws, flow)
 }
 
-// noneActive is true of a flow f without active enrollments and without messages that are
-// still to be sent: while it is draining, a provider that fails pauses it and cancels
-// nothing. Enrollments are searched shard by shard, in the order of the index that
-// begins with it (see "first row by a subquery" in enrollment/plans.go), and batches origin by origin.
+// noneActive is true of a flow f without active enrollments and without unsent messages:
+// while it is draining, a provider that fails pauses it and cancels nothing. Enrollments
+// are searched shard by shard, and batches origin by origin: see "first row by a
+// subquery" in enrollment/plans.go.
 const noneActive = `not exists (select from flow_shards t where t.workspace_id = f.workspace_id and t.flow_id = f.id
 	and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id
 		and e.status = 'active' order by e.resume_at limit 1) is not null)
