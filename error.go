@@ -11,7 +11,7 @@ type Kind string
 
 // The kinds of errors.
 const (
-	Invalid         Kind = "invalid"         // the request is wrong; Fields say where
+	Invalid         Kind = "invalid"         // the request is wrong; Fields have the pointers
 	Unauthenticated Kind = "unauthenticated" // no key, or not a valid one
 	Forbidden       Kind = "forbidden"       // the key lacks a scope
 	NotFound        Kind = "not_found"       // no such resource in this workspace

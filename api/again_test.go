@@ -13,7 +13,7 @@ func (b *bundle) lost(key string) {
 	b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second' where key = $1`, key)
 }
 
-// twice makes a request, loses its answer, lets somebody else act, and makes it again.
+// twice makes a request, loses its answer, runs what another caller does between, and makes it again.
 func (b *bundle) twice(path string, body any, between func(), options ...option) answered {
 	b.t.Helper()
 	key := lemma.NewID().String()
@@ -54,7 +54,7 @@ func TestFlowVerbsDoneAgain(t *testing.T) {
 	}
 	b.do("POST", path+"/pause", nil).is(202)
 	if got := b.twice(path+"/resume", nil, func() { b.do("POST", path+"/pause", nil).is(202) }); got.text("status") != "paused" {
-		t.Errorf("what somebody else paused is resumed: %s", got.body)
+		t.Errorf("what another caller paused is resumed: %s", got.body)
 	}
 	b.do("POST", path+"/resume", nil).is(202)
 	_, e := b.enrolled(w, "c1")
@@ -119,7 +119,7 @@ func TestCampaignVerbsDoneAgain(t *testing.T) {
 }
 
 // A rotation whose answer was lost is not made a second time: the secret that
-// nobody saw yet is the one that is shown.
+// no caller received is shown.
 func TestARotationDoneAgain(t *testing.T) {
 	b := setup(t)
 	w := b.world()

@@ -175,5 +175,5 @@ func showSample(r campaigns.Rendered) sampleBody {
 	return sampleBody{ProfileKey: r.ProfileKey, Address: r.Address, Subject: r.Subject, HTML: r.HTML, Text: r.Text, Headers: headersOf(r.Headers), Error: orNull(r.Error)}
 }
 
-// sourced says that what a data source refuses is a fault of the audience.
+// sourced makes a refusal of a data source a fault of the audience.
 func sourced(err error) error { return blame(err, "/audience_id") }

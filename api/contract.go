@@ -24,7 +24,7 @@ func readContract() agreement {
 	return agreement{doc}
 }
 
-// operation finds what the contract says of a route, and holds it to the
+// operation finds what the contract has for a route, and holds it to the
 // scopes that the route asks for, and to whether its answers are kept.
 func (a agreement) operation(r route) *openapi3.Operation {
 	item := a.Paths.Value(r.path)
@@ -41,7 +41,7 @@ func (a agreement) operation(r route) *openapi3.Operation {
 	return op
 }
 
-// keepsNothing says whether the contract has an Idempotency-Key without effect.
+// keepsNothing reports whether the contract has an Idempotency-Key without effect.
 func keepsNothing(op *openapi3.Operation) bool {
 	return slices.ContainsFunc(op.Parameters, func(p *openapi3.ParameterRef) bool {
 		return p.Ref == "#/components/parameters/NoIdempotencyKey"
@@ -57,7 +57,7 @@ func scopesOf(op *openapi3.Operation) []string {
 	return scopes
 }
 
-// bodySchema is what the contract says of a request's body, nil when there is none.
+// bodySchema is what the contract has for a request's body, nil when there is none.
 // The items of a bulk are left open: each is checked by itself.
 func bodySchema(op *openapi3.Operation) (schema *openapi3.Schema, required bool) {
 	if op.RequestBody == nil {

@@ -49,14 +49,14 @@ func TestRoutesAndFileAgree(t *testing.T) {
 	}
 }
 
-// Each operation says which scopes it needs, all of them known, and lists the
+// Each operation lists the scopes it needs, all of them known, and lists the
 // answers that any request can get.
 func TestEveryOperationIsComplete(t *testing.T) {
 	t.Parallel()
 	for _, o := range operations() {
 		for _, scope := range o.scopes {
 			if !slices.Contains(workspaces.Scopes, scope) {
-				t.Errorf("%s needs %s, which nobody can have", o.id, scope)
+				t.Errorf("%s needs %s, which no key can have", o.id, scope)
 			}
 		}
 	}
@@ -94,8 +94,8 @@ func TestEveryOperationIsComplete(t *testing.T) {
 }
 
 // The page at /docs fills in what is given as an example. A header that was
-// filled in would be sent by whoever only tries something, and with the same
-// value the second time.
+// filled in would be sent with each try of an operation, and with the same value the
+// second time.
 func TestHeadersAreNotFilledIn(t *testing.T) {
 	t.Parallel()
 	for name, p := range contract.Components.Parameters {
@@ -105,7 +105,7 @@ func TestHeadersAreNotFilledIn(t *testing.T) {
 	}
 }
 
-// A field that nobody knows must not be taken for one that does something.
+// An unknown field is a fault.
 func TestInputsAreClosed(t *testing.T) {
 	t.Parallel()
 	open := []string{"RenderRequest/data", "NewCampaign/headers", "NewCampaign/metadata", "CampaignPatch/headers", "CampaignPatch/metadata",
@@ -134,7 +134,7 @@ func TestInputsAreClosed(t *testing.T) {
 }
 
 // The whole tour: every operation answers with success at least once, and each
-// answer, good or bad, is what the file says.
+// answer, good or bad, matches the file.
 func TestTour(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -208,7 +208,7 @@ func (b *bundle) tourAudiences(w world) {
 	if diff := cmp.Diff(want, count.json); diff != "" {
 		b.t.Errorf("count: %s", diff)
 	}
-	if got := b.do("PATCH", path, object{"name": "Everybody", "opted_out_column": nil}).is(200); got.json["opted_out_column"] != nil || got.text("email_column") != "email" {
+	if got := b.do("PATCH", path, object{"name": "All", "opted_out_column": nil}).is(200); got.json["opted_out_column"] != nil || got.text("email_column") != "email" {
 		b.t.Errorf("null did not take the column away, or more: %s", got.body)
 	}
 	b.do("PATCH", path, object{"opted_out_column": "opted_out"}).is(200)
@@ -294,7 +294,7 @@ func (b *bundle) tourCampaigns(w world) {
 		b.t.Errorf("the limit of errors stayed: %s", got.body)
 	}
 	if got := b.do("GET", path+"/preview", nil).is(200); got.json["sendable"] != 2.0 || len(got.json["sample"].([]any)) == 0 || got.json["rendered"] != 2.0 || got.json["failed_share_at_most"] != 0.0 {
-		b.t.Errorf("rehearsed: %s", got.body)
+		b.t.Errorf("preview: %s", got.body)
 	}
 	b.do("POST", path+"/send?dry_run=true", nil).is(200)
 	b.do("POST", path+"/schedule", object{"at": "2126-12-24T09:00:00", "timezone": "Europe/Berlin"}).is(202)

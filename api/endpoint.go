@@ -26,7 +26,7 @@ type route struct {
 	do           action
 }
 
-// endpoint is a route and what the contract says of it.
+// endpoint is a route and what the contract has for it.
 type endpoint struct {
 	route
 	operation *openapi3.Operation

@@ -40,8 +40,8 @@ func examplesOf(op *openapi3.Operation, found map[string]any) {
 	}
 }
 
-// Whoever copies a flow out of the contract can publish it, once its ids are
-// theirs.
+// A flow that is copied from the contract can be published once it has ids of the
+// workspace.
 func TestExamplesOfFlowsCompile(t *testing.T) {
 	t.Parallel()
 	found := map[string]any{}

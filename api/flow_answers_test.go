@@ -32,7 +32,7 @@ func TestSkippedOfFlows(t *testing.T) {
 		}
 		explained := b.do("GET", "/v1/notifications/"+found["id"].(string)+"/explain", nil).is(200)
 		if explained.json["bound"] != 0.0 || explained.json["deliveries"].(object)["at_most"] != 0.0 {
-			t.Errorf("nobody was ever to write to %s: %s", profile, explained.body)
+			t.Errorf("no message to %s was ever to be sent: %s", profile, explained.body)
 		}
 	}
 	campaign, _ := b.fannedOut(w)
@@ -77,7 +77,7 @@ func TestNotificationsOfFlows(t *testing.T) {
 	}
 }
 
-// Scopes that let somebody see a flow do not let them see its people.
+// The scopes for a flow do not include those for its enrollments.
 func TestScopesOfFlows(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -91,8 +91,7 @@ func TestScopesOfFlows(t *testing.T) {
 	b.do("POST", path+"/versions/1/publish?dry_run=true", nil, writer).is(403)
 }
 
-// What a definition says wrong is pointed at where the body has it, whoever
-// finds it.
+// A fault of a definition has the pointer into the body, in every endpoint that finds it.
 func TestFaultsOfDefinitions(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -173,17 +172,17 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// An id that was told of something else is somebody's mistake, and is said so:
-// a duplicate would swallow the event.
+// An id that was used for another event is refused: as a duplicate, the event would be
+// lost.
 func TestIDsOfSomethingElse(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	b.enrolled(w, "c9")
-	told := object{"profile_key": "c1", "event": "visited", "source_id": "e1"}
-	b.do("POST", "/v1/events", told).is(202)
+	first := object{"profile_key": "c1", "event": "visited", "source_id": "e1"}
+	b.do("POST", "/v1/events", first).is(202)
 	for _, other := range []object{{"profile_key": "c2", "event": "visited", "source_id": "e1"}, {"profile_key": "c1", "event": "left", "source_id": "e1"}} {
 		b.do("POST", "/v1/events", other).fault(409, "/source_id", "id_conflict")
-		got := b.do("POST", "/v1/events/bulk", object{"events": []object{told, other, {"profile_key": "c3", "event": "visited"}}}).is(202)
+		got := b.do("POST", "/v1/events/bulk", object{"events": []object{first, other, {"profile_key": "c3", "event": "visited"}}}).is(202)
 		if diff := cmp.Diff([]string{"", "/events/1/source_id id_conflict", ""}, got.itemFaults()); diff != "" {
 			t.Error(diff)
 		}
@@ -193,13 +192,13 @@ func TestIDsOfSomethingElse(t *testing.T) {
 	b.do("POST", path, object{"profile_key": "c2", "source_id": "n1"}).fault(409, "/source_id", "id_conflict")
 }
 
-// Whoever changes an audience is told whom that keeps from going on.
+// A change of an audience is answered with the flows that it blocks.
 func TestAChangedAudienceWarns(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	b.enrolled(w, "c1")
 	path := "/v1/audiences/" + w.audience
-	if got := b.do("PATCH", path, object{"name": "Everybody"}).is(200); got.json["warnings"] != nil {
+	if got := b.do("PATCH", path, object{"name": "All"}).is(200); got.json["warnings"] != nil {
 		t.Errorf("%v", got.json["warnings"])
 	}
 	got := b.do("PATCH", path, object{"sql": "select id, email, opted_out from customers"}).is(200)
@@ -212,7 +211,7 @@ func TestAChangedAudienceWarns(t *testing.T) {
 	}
 }
 
-// What became of a node's letters, where a branch led, and who is stuck.
+// Counts of a node: outcomes of its messages, paths of a branch, blocked enrollments.
 func TestCountsOfNodes(t *testing.T) {
 	b := setup(t)
 	w := b.world()

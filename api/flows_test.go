@@ -8,20 +8,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// enrolled publishes the flow, tells what enrolls somebody and answers the ids
-// of the event and the enrollment.
+// enrolled publishes the flow, records an event that enrolls the profile and returns
+// the ids of the event and the enrollment.
 func (b *bundle) enrolled(w world, profile string) (event, enrollment string) {
 	b.t.Helper()
 	if b.do("GET", "/v1/flows/"+w.flow, nil).is(200).json["live_version"] == nil {
 		b.do("POST", "/v1/flows/"+w.flow+"/versions/1/publish", nil).is(202)
 	}
-	told := b.do("POST", "/v1/events", object{"profile_key": profile, "event": "signed_up"}).is(202)
-	for _, r := range told.json["results"].([]any) {
+	recorded := b.do("POST", "/v1/events", object{"profile_key": profile, "event": "signed_up"}).is(202)
+	for _, r := range recorded.json["results"].([]any) {
 		if result := r.(object); result["status"] == "enrolled" {
-			return told.id(), result["enrollment_id"].(string)
+			return recorded.id(), result["enrollment_id"].(string)
 		}
 	}
-	b.t.Fatalf("%s was not enrolled: %s", profile, told.body)
+	b.t.Fatalf("%s was not enrolled: %s", profile, recorded.body)
 	return "", ""
 }
 
@@ -143,15 +143,15 @@ func (b *bundle) tourEvents(w world) {
 		b.t.Errorf("published: %s", now.body)
 	}
 	in := object{"profile_key": "c1", "event": "signed_up", "source_id": "signup-1", "properties": object{"plan": "pro", "seats": 3}, "occurred_at": "2026-01-01T10:00:00+01:00"}
-	told := b.do("POST", "/v1/events", in).is(202)
-	if told.text("status") != "accepted" || len(told.json["results"].([]any)) != 1 || told.header.Get("Location") != "/v1/events/"+told.id() {
-		b.t.Errorf("told: %s", told.body)
+	recorded := b.do("POST", "/v1/events", in).is(202)
+	if recorded.text("status") != "accepted" || len(recorded.json["results"].([]any)) != 1 || recorded.header.Get("Location") != "/v1/events/"+recorded.id() {
+		b.t.Errorf("recorded: %s", recorded.body)
 	}
 	again := b.do("POST", "/v1/events", in).is(202)
-	if again.text("status") != "duplicate" || again.id() != told.id() {
-		b.t.Errorf("told twice: %s", again.body)
+	if again.text("status") != "duplicate" || again.id() != recorded.id() {
+		b.t.Errorf("recorded twice: %s", again.body)
 	}
-	got := b.do("GET", told.header.Get("Location"), nil).is(200)
+	got := b.do("GET", recorded.header.Get("Location"), nil).is(200)
 	if got.text("source_id") != "signup-1" || got.text("occurred_at") != "2026-01-01T09:00:00Z" || len(got.json["results"].([]any)) != 1 {
 		b.t.Errorf("an event: %s", got.body)
 	}
@@ -258,7 +258,7 @@ func (b *bundle) tourFlowVerbs(w world) {
 	}
 }
 
-// simulate walks somebody through who buys a day later, which is the goal.
+// simulate simulates a profile that buys a day later, which is the goal.
 func (b *bundle) simulate(path string) {
 	b.t.Helper()
 	at := time.Now().UTC().Truncate(time.Second)
@@ -278,8 +278,8 @@ func (b *bundle) simulate(path string) {
 		b.t.Errorf("by way of %v: %s", nodes, got.body)
 	}
 	b.do("POST", path, object{"profile_key": "c1", "trigger": object{"event": "signed_up"}, "webhooks": object{"rest": 200}}).fault(422, "/webhooks/rest", "unknown_node")
-	if got := b.do("POST", path, object{"profile_key": "nobody"}).is(200); got.json["enrolled"] != false || got.text("reason") != "no_profile" {
-		b.t.Errorf("of nobody: %s", got.body)
+	if got := b.do("POST", path, object{"profile_key": "missing"}).is(200); got.json["enrolled"] != false || got.text("reason") != "no_profile" {
+		b.t.Errorf("of a missing profile: %s", got.body)
 	}
 }
 

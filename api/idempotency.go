@@ -97,7 +97,7 @@ func (k idempotencyStore) hold(ctx context.Context, c claim) (context.Context, f
 }
 
 // fence ends the transaction of a request that has lost its claim: what another
-// request has made under the key, and somebody has deleted since, is not made again.
+// request has made under the key, and a third has deleted since, is not made again.
 func (c claim) fence(ctx context.Context, tx pgx.Tx) error {
 	tag, err := tx.Exec(ctx, `
 		select from idempotency_keys where workspace_id = $1 and key = $2 and locked_by = $3 and status is null for share`, c.workspace, c.key, c.token)

@@ -107,7 +107,7 @@ func TestRefusalsAreReplayed(t *testing.T) {
 }
 
 // Many of the same request at once make one thing. Each is answered with it,
-// or told to ask again.
+// or with an error that can be retried.
 func TestSameRequestsAtOnce(t *testing.T) {
 	b := setup(t)
 	in := object{"name": "Key", "scopes": []string{"campaigns:read"}}
@@ -203,7 +203,7 @@ func TestDoneAgain(t *testing.T) {
 		}()
 		got := l.post(name, func(c *call) (any, error) {
 			if c.attempt != 2 {
-				t.Errorf("%s: not told that it is done again", name)
+				t.Errorf("%s: the attempt is not marked as a repetition", name)
 			}
 			second = c.newID
 			return none{}, nil
@@ -214,7 +214,7 @@ func TestDoneAgain(t *testing.T) {
 	}
 }
 
-// While a request is being worked on nobody else does it. Once its lock is
+// While a request is in progress no other runs it. Once its lock is
 // over, as after a crash, the next does, and the first can no longer answer.
 func TestLock(t *testing.T) {
 	l := newLab(t)
@@ -247,7 +247,7 @@ func TestLock(t *testing.T) {
 }
 
 // A request stands still before it makes a thing. Another takes its key over, makes
-// the thing, and somebody deletes that: the first does not make it again.
+// the thing, and a third deletes that: the first does not make it again.
 func TestWhatIsDeletedIsNotMadeAgain(t *testing.T) {
 	l := newLab(t)
 	l.bundle.server = New(l.deps, Options{Log: slog.New(slog.DiscardHandler)})
@@ -303,7 +303,7 @@ func TestWhatIsDeletedIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// A request that takes longer than a lock renews it: nobody else may act.
+// A request that takes longer than a lock renews it: no other may run.
 func TestLockIsRenewed(t *testing.T) {
 	l := newLab(t)
 	got := l.post("k", func(*call) (any, error) {

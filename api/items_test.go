@@ -190,7 +190,7 @@ func TestBulkOfAThousand(t *testing.T) {
 		}
 	}
 	if n := b.count(`select count(*) from trigger_events where profile_key = 'c' || source_id and name = 'seen ' || source_id::int % 7`); n != 500 {
-		t.Errorf("of 500 events %d are kept as they were told", n)
+		t.Errorf("of 500 events %d are stored as they were sent", n)
 	}
 }
 
@@ -238,9 +238,9 @@ func FuzzItems(f *testing.F) {
 		if err := (&call{body: body}).bind(&in); err != nil {
 			t.Fatalf("%q passed and cannot be read: %v", text, err)
 		}
-		lot := checkItems[newEvent]("events", "NewEvent", in.Events)
+		bulk := checkItems[newEvent]("events", "NewEvent", in.Events)
 		sound := 0
-		for i, one := range lot.items {
+		for i, one := range bulk.items {
 			if len(one.faults) == 0 {
 				sound++
 			}
@@ -250,8 +250,8 @@ func FuzzItems(f *testing.F) {
 				}
 			}
 		}
-		if sound != len(lot.sound) {
-			t.Errorf("%q: %d without a fault, %d are sound", text, sound, len(lot.sound))
+		if sound != len(bulk.sound) {
+			t.Errorf("%q: %d without a fault, %d are sound", text, sound, len(bulk.sound))
 		}
 	})
 }

@@ -312,8 +312,7 @@ func TestEnrollmentsOfAFlow(t *testing.T) {
 	b.do("GET", flow+"/enrollments?limit=1&status=exited&cursor="+first, nil).fault(400, "?cursor", "invalid_cursor")
 }
 
-// What is one of several is told apart by one field, and its faults are those of
-// the one that it is.
+// A union is discriminated by one field, and the faults are those of its variant.
 func TestUnions(t *testing.T) {
 	b := setup(t)
 	w := b.world()

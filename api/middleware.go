@@ -113,7 +113,7 @@ func (q *quota) take(now time.Time) (logged bool, dropped int) {
 	return true, dropped
 }
 
-// method is the request's, unless it is something that nobody ever heard of.
+// method is the request's, unless it is longer than any that is in use.
 func method(r *http.Request) string {
 	if len(r.Method) > 10 {
 		return "?"
@@ -130,7 +130,7 @@ func pathID(r *http.Request) string {
 	return id
 }
 
-// recover turns a panic into an answer that says nothing of it.
+// recover turns a panic into an answer without its details.
 func (s *server) recover(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -175,7 +175,7 @@ func (s *server) noRoute(w http.ResponseWriter, r *http.Request) {
 	s.fail(r, &refusal{status: http.StatusNotFound, code: "no_such_path", detail: "there is no such path; /docs/ lists those that there are"}).write(w)
 }
 
-// noMethod says which methods the path does have (RFC 9110, 15.5.6).
+// noMethod lists the methods of the path (RFC 9110, 15.5.6).
 func (s *server) noMethod(routes chi.Routes) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var allowed []string

@@ -26,7 +26,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// One line per request, with ids and nothing that is somebody's.
+// One line per request, with ids and no personal data.
 func TestAccessLog(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -53,7 +53,7 @@ func TestAccessLog(t *testing.T) {
 	t.Error("no line for the request")
 }
 
-// What is our fault is told to the log and to nobody else.
+// An internal error is logged, and the answer has no detail of it.
 func TestInternalErrorsStayInside(t *testing.T) {
 	b := setup(t)
 	b.run(b.pool, `alter table templates rename to templates_gone`)
@@ -88,7 +88,7 @@ func TestPanic(t *testing.T) {
 	s.recover(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 }
 
-// A room that hangs is given up, and the caller is told to try again.
+// A request that takes too long ends with an error that can be retried.
 func TestTimeout(t *testing.T) {
 	b := setup(t, func(o *Options) { o.Timeout = 50 * time.Millisecond })
 	conn, err := b.pool.Acquire(t.Context())
@@ -116,8 +116,8 @@ func TestReadiness(t *testing.T) {
 	b.do("GET", "/readyz", nil, anonymous).is(200)
 }
 
-// The page shows the contract and asks nobody but this server: no address of
-// anybody else's in it, and a policy under which a browser would not go there.
+// The page shows the contract and loads only from this server: it has no other
+// address, and a policy that forbids others.
 func TestDocs(t *testing.T) {
 	b := setup(t)
 	got := b.do("GET", "/docs", nil, header("Authorization", "")).is(200)

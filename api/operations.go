@@ -42,7 +42,7 @@ func (s *server) healthz(w http.ResponseWriter, _ *http.Request) {
 func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 	if err := s.Ready(r.Context()); err != nil {
 		s.Log.WarnContext(r.Context(), "not ready", "error", err)
-		s.fail(r, &lemma.Error{Kind: lemma.Unavailable, Code: "not_ready", Message: "the server cannot work now; its log says why", Cause: err}).write(w)
+		s.fail(r, &lemma.Error{Kind: lemma.Unavailable, Code: "not_ready", Message: "the server cannot work now; see its log", Cause: err}).write(w)
 		return
 	}
 	render(http.StatusOK, health{"ok"}).write(w)

@@ -67,7 +67,7 @@ func (s *server) fail(r *http.Request, err error) reply {
 	p, header := explain(err)
 	p.RequestID = requestID(r.Context())
 	switch {
-	case errors.Is(err, context.Canceled): // nobody's fault
+	case errors.Is(err, context.Canceled): // the client ended the request
 	case p.Code == audience.CodeOverloaded: // counted by a metric
 	case p.Status >= http.StatusInternalServerError:
 		s.Log.ErrorContext(r.Context(), "request failed", "request_id", p.RequestID, "status", p.Status, "code", p.Code, "error", err)
@@ -166,7 +166,7 @@ func newProblem(status int, code, detail string) problem {
 // would be answered with 40, and the answer kept under its Idempotency-Key.
 const maxFaults = 100
 
-// list adds the faults, and says when there are more of them.
+// list adds the faults, with a note if there are more.
 func (p *problem) list(fields []lemma.Field) {
 	for _, f := range fields[:min(len(fields), maxFaults)] {
 		p.Errors = append(p.Errors, problemFault(f))
@@ -178,7 +178,7 @@ func (p *problem) list(fields []lemma.Field) {
 
 const notAll = "not all of its faults are listed"
 
-// outsideBody tells whether every fault is one of a query parameter or header.
+// outsideBody reports whether every fault is one of a query parameter or header.
 func outsideBody(fields []lemma.Field) bool {
 	for _, f := range fields {
 		if f.Pointer == "" || strings.HasPrefix(f.Pointer, "/") {

@@ -24,8 +24,8 @@ func TestSecretsAreDemandedAnew(t *testing.T) {
 	b.do("PATCH", path, object{"config": object{"host": "mail.third.example", "port": 25}, "secrets": nil}).is(200)
 }
 
-// Connections that somebody on the way could read are warned about wherever
-// the thing is shown.
+// A thing with a connection that can be read on its way has a warning wherever it is
+// shown.
 func TestWarningsOfConnections(t *testing.T) {
 	b := setup(t, func(o *Options) {
 		o.Warnings = func(kind string, config json.RawMessage) []string { return []string{kind + string(config)} }

@@ -205,7 +205,7 @@ func checkType(h http.Header) error {
 	return nil
 }
 
-// acceptable refuses to answer somebody who would not take JSON (RFC 9110, 12.5.1).
+// acceptable refuses a request that does not accept JSON (RFC 9110, 12.5.1).
 func acceptable(r *http.Request) error {
 	accepted := strings.Join(r.Header.Values("Accept"), ",")
 	if strings.TrimSpace(accepted) == "" {

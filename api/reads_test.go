@@ -52,6 +52,6 @@ func TestReadsAreBounded(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(8 * time.Second): // a source may be silent for 10 s
-		t.Error("counts go on that nobody waits for")
+		t.Error("counts continue after their callers have left")
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"lemma/workspaces"
 )
 
-// Every operation refuses what any operation refuses, and says so as the
-// contract says.
+// Every operation refuses what any operation refuses, and says so as in the
+// contract.
 func TestEveryOperationRefuses(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -61,7 +61,7 @@ func TestEveryOperationRefuses(t *testing.T) {
 	b.unchanged(before)
 }
 
-// A key may do what its scopes say, and each operation asks for the scopes
+// A key may do what its scopes allow, and each operation asks for the scopes
 // that the contract lists: without any one of them it is refused by name.
 func TestScopes(t *testing.T) {
 	b := setup(t)

@@ -83,7 +83,7 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	return b
 }
 
-// checkAccount is what the carriers would say.
+// checkAccount validates as the carriers do.
 func checkAccount(kind string, config, _ json.RawMessage) error {
 	switch {
 	case kind != "smtp" && kind != "null":

@@ -192,7 +192,7 @@ func (d *decoder) checkText(text string, after int64) {
 	}
 }
 
-// halved tells whether JSON escapes one half of a surrogate pair without the
+// halved reports whether JSON escapes one half of a surrogate pair without the
 // other, which is no text.
 func halved(raw []byte) bool {
 	for i := 0; i < len(raw); i++ {
@@ -221,7 +221,7 @@ func unitAt(raw []byte, i int) (unit rune, ok bool) {
 	return rune(n), err == nil
 }
 
-// explain says where the JSON breaks off. The decoder's own words quote the
+// explain gives the position at which the JSON is malformed. The decoder's own words quote the
 // body, so they are not used.
 func (d *decoder) explain(err error) error {
 	if errors.Is(err, errTooDeep) {

@@ -8,7 +8,7 @@ import (
 	"lemma/workspaces"
 )
 
-// Whoever may not delete a thing is told who uses it.
+// A refusal to delete a thing names its users.
 func TestUsersOfAThingAreNamed(t *testing.T) {
 	b := setup(t)
 	w := b.world() // campaign Winter, flow Welcome

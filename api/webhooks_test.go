@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// While an endpoint fails, whoever looks sees it: in the enrollment's history,
-// at the endpoint, and in words.
+// A failing endpoint is shown in the enrollment's history, at the endpoint, and by
+// explain.
 func TestAFailingEndpointIsSeen(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -24,9 +24,9 @@ func TestAFailingEndpointIsSeen(t *testing.T) {
 
 	steps := b.do("GET", "/v1/enrollments/"+enrollment+"/history", nil).is(200).json["steps"].([]any)
 	last := steps[len(steps)-1].(object)
-	told, _ := last["webhook_message"].(object)
-	if last["event"] != "webhook" || told["status"] != "pending" || told["attempts"] != 4.0 || told["status_code"] != 500.0 || told["reason"] != "status" || told["next_at"] == nil ||
-		!strings.HasPrefix(told["id"].(string), "msg_") || last["notification"] != nil {
+	message, _ := last["webhook_message"].(object)
+	if last["event"] != "webhook" || message["status"] != "pending" || message["attempts"] != 4.0 || message["status_code"] != 500.0 || message["reason"] != "status" || message["next_at"] == nil ||
+		!strings.HasPrefix(message["id"].(string), "msg_") || last["notification"] != nil {
 		t.Errorf("the history says %v", last)
 	}
 	endpoint := "/v1/webhook_endpoints/" + w.endpoint
@@ -35,7 +35,7 @@ func TestAFailingEndpointIsSeen(t *testing.T) {
 	if health["pending"] != 1.0 || health["oldest_pending_since"] == nil || health["last_delivered_at"] != nil || failure["status_code"] != 500.0 || failure["reason"] != "status" {
 		t.Errorf("the endpoint says %v", health)
 	}
-	if m := b.firstOf(endpoint + "/messages?status=pending"); m["id"] != told["id"] || m["enrollment_id"] != enrollment || m["flow_id"] != w.flow || m["finished_at"] != nil {
+	if m := b.firstOf(endpoint + "/messages?status=pending"); m["id"] != message["id"] || m["enrollment_id"] != enrollment || m["flow_id"] != w.flow || m["finished_at"] != nil {
 		t.Errorf("its messages are %v", m)
 	}
 	explained := b.do("GET", "/v1/flows/"+w.flow+"/explain?profile_key=c1", nil).is(200)

@@ -71,7 +71,7 @@ func (b *bundle) draft(w world) string {
 	return b.do("POST", "/v1/campaigns", w.newCampaign(nil)).is(201).id()
 }
 
-// fannedOut sends a campaign and writes its notifications; nobody sends them.
+// fannedOut sends a campaign and writes its notifications, which are not sent.
 func (b *bundle) fannedOut(w world) (campaign string, id uuid.UUID) {
 	b.t.Helper()
 	campaign = b.draft(w)
@@ -137,7 +137,7 @@ func isUnion(op *openapi3.Operation) bool {
 	return schema != nil && schema.Discriminator != nil
 }
 
-// hasID tells whether the path names one thing: /v1/campaigns/cmp_...
+// hasID reports whether the path names one thing: /v1/campaigns/cmp_...
 func (o operation) hasID() bool {
 	parts := strings.Split(o.path, "/")
 	return len(parts) > 3 && strings.Contains(parts[3], "_")

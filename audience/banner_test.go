@@ -10,7 +10,7 @@ import (
 	"lemma"
 )
 
-// A server of another protocol is not a database, and the error says so.
+// A server of another protocol is not a database, and the error names that.
 func TestAnotherProtocolIsNoDatabase(t *testing.T) {
 	b := setup(t, Options{AllowPrivate: true, AllowUnix: true})
 	for _, greeting := range []string{"220 mail.example.com ESMTP ready\r\n", "SSH-2.0-OpenSSH_9.6\r\n",

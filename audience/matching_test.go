@@ -220,7 +220,7 @@ func TestMatchingFaultsHaveAPlace(t *testing.T) {
 	}
 }
 
-// The error for a text that is not a query says what is expected.
+// The error for a text that is not a query names what is expected.
 func TestMatchingExpectsOneSelect(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)

@@ -15,7 +15,7 @@ const (
 	Scheduled Status = "scheduled" // will start by itself at ScheduledAt
 	Preparing Status = "preparing" // started; the audience is being opened and checked
 	Sending   Status = "sending"   // notifications are being written and sent
-	Paused    Status = "paused"    // no new call starts; StatusReason says why
+	Paused    Status = "paused"    // no new call starts; StatusReason is the reason
 	Completed Status = "completed" // nothing is on its way
 	Cancelled Status = "cancelled" // pending notifications are not sent
 	Failed    Status = "failed"    // closed because of StatusReason; pending notifications are not sent

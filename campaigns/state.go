@@ -53,7 +53,7 @@ var table = lifecycle.Table[Status, verb]{
 }
 
 // move applies a verb if the status allows it: set is the rest of the SET clause,
-// and its arguments begin at $4. Otherwise the error says whether the campaign
+// and its arguments begin at $4. Otherwise the error reports whether the campaign
 // exists and which verbs its status allows.
 func move(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb, set string, args ...any) error {
 	tag, err := tx.Exec(ctx, `

@@ -46,12 +46,12 @@ type Option func(*Client)
 // after a minute and follows no redirect, so that the key goes nowhere else.
 func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
-// Tries says how often one request is made at most: 5 by default; 1
+// Tries is how often one request is made at most: 5 by default; 1
 // is never again.
 func Tries(n int) Option { return func(c *Client) { c.tries = max(n, 1) } }
 
 // BackOff is how long the second try waits, and later ones twice as long as
-// the one before: 250 ms by default. Where the server says
+// the one before: 250 ms by default. Where the server sets
 // Retry-After, that is waited for.
 func BackOff(d time.Duration) Option { return func(c *Client) { c.backOff = d } }
 

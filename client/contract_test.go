@@ -211,7 +211,7 @@ func TestMethodsKeepTheContract(t *testing.T) {
 
 // holdRequest holds a request to the contract, and looks that nothing that the
 // contract has a place for was left out.
-func holdRequest(t *testing.T, got told, op *openapi3.Operation) {
+func holdRequest(t *testing.T, got received, op *openapi3.Operation) {
 	t.Helper()
 	r, err := http.NewRequest(got.method, "http://lemma.test"+got.path, bytes.NewReader(got.body))
 	if err != nil {
@@ -309,7 +309,7 @@ func sample(s *openapi3.Schema) any {
 	return "sample"
 }
 
-// plain is a value as JSON says it.
+// plain is a value as JSON has it.
 func plain(t *testing.T, v any) any {
 	t.Helper()
 	raw, err := json.Marshal(v)

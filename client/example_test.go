@@ -36,12 +36,12 @@ func Example() {
 		panic(err)
 	}
 
-	// The sender's own id makes the event count once, whoever tells it again.
-	told, err := lemma.RecordEvent(ctx, client.NewEvent{ProfileKey: "c1", Event: "signed_up", SourceID: "signup-4711", Properties: json.RawMessage(`{"plan": "pro"}`)})
+	// The sender's own id makes the event count once, however often it is sent.
+	recorded, err := lemma.RecordEvent(ctx, client.NewEvent{ProfileKey: "c1", Event: "signed_up", SourceID: "signup-4711", Properties: json.RawMessage(`{"plan": "pro"}`)})
 	if err != nil {
 		panic(err)
 	}
-	for _, r := range told.Results {
+	for _, r := range recorded.Results {
 		fmt.Println(r.Status, *r.EnrollmentID)
 	}
 

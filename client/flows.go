@@ -92,7 +92,7 @@ func (c *Client) DeleteFlow(ctx context.Context, id string, options ...CallOptio
 	return err
 }
 
-// PauseFlow refuses triggers and holds everybody where they are.
+// PauseFlow refuses triggers and stops active enrollments at their nodes.
 func (c *Client) PauseFlow(ctx context.Context, id string, options ...CallOption) (Flow, error) {
 	return c.flow(ctx, nil, options, http.MethodPost, "/v1/flows/%s/pause", id)
 }
@@ -107,13 +107,12 @@ func (c *Client) ResumeFlow(ctx context.Context, id string, how Resumption, opti
 	return c.flow(ctx, how, options, http.MethodPost, "/v1/flows/%s/resume", id)
 }
 
-// DrainFlow enrolls nobody any more, and archives the flow when everybody has
-// come to their end.
+// DrainFlow stops enrolling, and archives the flow when its enrollments have ended.
 func (c *Client) DrainFlow(ctx context.Context, id string, options ...CallOption) (Flow, error) {
 	return c.flow(ctx, nil, options, http.MethodPost, "/v1/flows/%s/drain", id)
 }
 
-// ArchiveFlow enrolls nobody any more, and takes everybody out.
+// ArchiveFlow stops enrolling and ends all active enrollments.
 func (c *Client) ArchiveFlow(ctx context.Context, id string, options ...CallOption) (Flow, error) {
 	return c.flow(ctx, nil, options, http.MethodPost, "/v1/flows/%s/archive", id)
 }

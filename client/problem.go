@@ -57,7 +57,7 @@ func (p *Problem) Error() string {
 	return text
 }
 
-// passing tells whether the same request may well succeed a little later.
+// passing reports whether the same request may well succeed a little later.
 func (p *Problem) passing() bool {
 	switch p.Status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -75,8 +75,8 @@ func CodeOf(err error) string {
 	return ""
 }
 
-// problemOf reads a refusal. What is not one of Lemma's own, such as a proxy's
-// page, is told by its status.
+// problemOf reads a refusal. One that is not of Lemma, such as a proxy's
+// page, is classified by its status.
 func problemOf(status int, header http.Header, raw []byte) *Problem {
 	p := &Problem{}
 	if err := json.Unmarshal(raw, p); err != nil || p.Code == "" {

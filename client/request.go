@@ -169,7 +169,7 @@ type unanswered struct{ error }
 
 func (u unanswered) Unwrap() error { return u.error }
 
-// again says whether a failed try is worth another, and when.
+// again reports whether a failed try is worth another, and when.
 func (c *Client) again(r *request, err error, header http.Header, try int) (wait time.Duration, again bool) {
 	if try >= c.tries {
 		return 0, false
@@ -198,7 +198,7 @@ func (c *Client) again(r *request, err error, header http.Header, try int) (wait
 	return wait, true
 }
 
-// repeatable tells whether making a request again cannot do anything again, and
+// repeatable reports whether making a request again cannot do anything again, and
 // cannot be answered wrongly. A change under If-Match that was made, and its
 // answer lost, would be refused as stale; only a POST, which is known by its
 // key, may carry one.

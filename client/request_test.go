@@ -90,7 +90,7 @@ func TestWhatIsMadeAgain(t *testing.T) {
 }
 
 // holdOneCall: all tries are the same request under the same key.
-func holdOneCall(t *testing.T, tries []told) {
+func holdOneCall(t *testing.T, tries []received) {
 	t.Helper()
 	for _, r := range tries {
 		if r.header.Get("Idempotency-Key") != tries[0].header.Get("Idempotency-Key") || string(r.body) != string(tries[0].body) || r.path != tries[0].path {

@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// told is one request that a server got.
-type told struct {
+// received is one request that a server got.
+type received struct {
 	method, path string
 	header       http.Header
 	body         []byte
 }
 
-// scripted is a server that answers as a test says and keeps what it was told.
+// scripted is a server that answers as a test defines and keeps its requests.
 type scripted struct {
 	*httptest.Server
 	mu     sync.Mutex
-	got    []told
+	got    []received
 	answer func(try int, w http.ResponseWriter, r *http.Request)
 }
 
@@ -31,7 +31,7 @@ func serve(t *testing.T, answer func(try int, w http.ResponseWriter, r *http.Req
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		s.mu.Lock()
-		s.got = append(s.got, told{r.Method, r.URL.RequestURI(), r.Header.Clone(), body})
+		s.got = append(s.got, received{r.Method, r.URL.RequestURI(), r.Header.Clone(), body})
 		try := len(s.got)
 		s.mu.Unlock()
 		answer(try, w, r)
@@ -40,10 +40,10 @@ func serve(t *testing.T, answer func(try int, w http.ResponseWriter, r *http.Req
 	return s
 }
 
-func (s *scripted) requests() []told {
+func (s *scripted) requests() []received {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]told{}, s.got...)
+	return append([]received{}, s.got...)
 }
 
 // client is one that does not wait long.

@@ -28,7 +28,7 @@ type FlowVersion struct {
 	ETag string `json:"-"` // for IfMatch of UpdateFlowVersion and DeleteFlowVersion
 }
 
-// InFlight says what happens to active enrollments in other versions.
+// InFlight is what happens to active enrollments in other versions.
 type InFlight struct {
 	Mode string             `json:"mode,omitempty"` // stay (default), move or exit
 	Map  map[string]*string `json:"map,omitempty"`  // move: node of an old version -> node of the new one, nil: exit

@@ -120,7 +120,7 @@ func TestATriggerBehindAnEnteredEnrollmentStaysRefused(t *testing.T) {
 	b.Invariants()
 }
 
-// A paused or draining flow enrolls nobody, and so offers nothing again.
+// A paused or draining flow does not enroll, and so offers nothing again.
 func TestADrainingFlowOffersNothingAgain(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.largeOrders(`{"policy":"per_event"}`, "")

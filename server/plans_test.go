@@ -110,7 +110,7 @@ func TestHotStatementsHaveGoodPlans(t *testing.T) {
 	}
 }
 
-// badScan says what is wrong with a scan of a table that grows.
+// badScan describes what is wrong with a scan of a table that grows.
 func badScan(s pgtest.Scan) string {
 	by, grows := finds[s.Table]
 	switch {
@@ -254,9 +254,9 @@ func (p *planned) live() {
 	for range 2 { // the second time they are known, and the profiles on the way
 		all("joined", true)
 		all("came", false)
-		_, err := p.Flows.Intake.EnrollAll(ctx, p.ws, p.flow, []intake.Enrolling{{ProfileKey: "31", ID: "x"}, {ProfileKey: "32"}, {ProfileKey: "nobody", ID: "y"}}, false)
+		_, err := p.Flows.Intake.EnrollAll(ctx, p.ws, p.flow, []intake.Enrolling{{ProfileKey: "31", ID: "x"}, {ProfileKey: "32"}, {ProfileKey: "missing", ID: "y"}}, false)
 		must(t, err)
-		_, err = p.Flows.Intake.Record(ctx, p.ws, intake.Event{ProfileKey: "nobody", Name: "joined"})
+		_, err = p.Flows.Intake.Record(ctx, p.ws, intake.Event{ProfileKey: "missing", Name: "joined"})
 		must(t, err)
 	}
 	p.until(`select count(*) >= 30 from enrollments where flow_id = any($1) and node = 'buy' and waiting_since is not null`, []uuid.UUID{p.flow, apart})
@@ -308,13 +308,13 @@ func (p *planned) inherits() {
 	must(t, err)
 	must(t, execSQL(p.plain, `delete from river_job`))
 	must(t, execSQL(p.plain, `update batches set due_at = now() - interval '1 hour', enqueued_at = now() - interval '1 hour'`))
-	rung, err := p.Sender.Sweep(ctx)
+	enqueued, err := p.Sender.Sweep(ctx)
 	must(t, err)
 	must(t, execSQL(p.plain, `update batches set expires_at = now() - interval '1 second'`))
 	_, err = p.Sender.Sweep(ctx)
 	must(t, err)
-	if reaped.Retried != 10 || rung != 2 {
-		t.Errorf("%+v was reaped, and %d batches were given a job", reaped, rung)
+	if reaped.Retried != 10 || enqueued != 2 {
+		t.Errorf("%+v was reaped, and %d batches were given a job", reaped, enqueued)
 	}
 }
 
@@ -346,7 +346,7 @@ func (p *planned) otherRules(flow uuid.UUID) {
 	}
 }
 
-// sourceFails takes the data source away for as long as somebody asks it.
+// sourceFails makes the data source fail until each enrollment has been blocked.
 func (p *planned) sourceFails() {
 	must(p.t, execSQL(p.shop, `alter table people rename to away`))
 	_, err := p.Flows.Intake.RecordAll(p.t.Context(), p.ws, []intake.Event{{ProfileKey: "51", Name: "joined"}, {ProfileKey: "52", Name: "joined"}})
@@ -367,7 +367,7 @@ func (p *planned) move() {
 	p.until(`select not exists (select from enrollments where flow_id = any($1) and status = 'active')`, []uuid.UUID{p.flow})
 }
 
-// campaign sends to everybody, in two fan-outs.
+// campaign sends to all profiles, in two fan-outs.
 func (p *planned) campaign() {
 	ctx := p.t.Context()
 	c := p.newCampaign()

@@ -69,7 +69,7 @@ func TestFlowsFromTheCommandLine(t *testing.T) {
 	prints(t, env, `status +draft`, "flows", "create", "Welcome", "-f", fileOf(t, restful))
 	prints(t, env, `flw_\w+ +Welcome +draft +none`, "flows", "list")
 	prints(t, env, `version 1 can be published`, "flows", "validate", "Welcome")
-	prints(t, env, `over none would make \d+ changes. Publishing enrolls nobody`, "flows", "plan", "Welcome")
+	prints(t, env, `over none would make \d+ changes. Publishing enrolls no profile`, "flows", "plan", "Welcome")
 	prints(t, env, `live version +1`, "flows", "publish", "Welcome")
 	prints(t, env, `enrolled, enrollment enr_`, "events", "send", "c1", "signed_up", "--properties", `{"plan": "pro"}`)
 	prints(t, env, `version 2 is a draft`, "flows", "draft", "Welcome", "-f", fileOf(t, strings.ReplaceAll(restful, `"rest"`, `"nap"`)))

@@ -121,7 +121,7 @@ func TestKeysThatCannotBe(t *testing.T) {
 	pool := pgtest.DB(t)
 	mustRun(t, on(pool), "keys", "create", "--workspace=Shop")
 	for want, args := range map[string][]string{
-		"no such scope":     {"keys", "create", "--workspace=Shop", "--scope=everything"},
+		"a known scope":     {"keys", "create", "--workspace=Shop", "--scope=everything"},
 		"no such workspace": {"keys", "list", "--workspace=Nobody"},
 		"no such key":       {"keys", "revoke", "--workspace=Shop", "key_1"},
 	} {

@@ -120,7 +120,7 @@ func TestExplainBlocked(t *testing.T) {
 	b.whyIs(flow, "c2", "The profile is not enrolled: no event that triggers the flow was recorded of it.", "is not known")
 }
 
-// An event before the first publish did not enroll, and the explanation says so.
+// An event before the first publish did not enroll, and the explanation names that.
 func TestExplainAnEarlyEvent(t *testing.T) {
 	b := setup(t, 1)
 	b.RecordEvent("c1", "signed_up")

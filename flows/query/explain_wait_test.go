@@ -53,7 +53,7 @@ func TestExplainAWaitThatEndedInAPause(t *testing.T) {
 	is("in the release", "due, and is released after the pause by T.")
 }
 
-// A wait that has ended and cannot go on says both.
+// A wait that has ended and is blocked shows both.
 func TestExplainAWaitThatEndedAndIsBlocked(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(waitsForAPurchase)
