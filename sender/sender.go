@@ -11,6 +11,9 @@
 // whose outcome is unknown gets no outcome: when the lease has expired, only the
 // reaper decides about it.
 //
+// A new carrier is a package below sender that implements Carrier, with a Kind that
+// package server registers. It must pass the conformance tests of sendertest.
+//
 // Package notifications decides which recipients there are.
 package sender
 
