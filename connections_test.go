@@ -40,13 +40,19 @@ func TestOnlyDialConnects(t *testing.T) {
 		if slices.Contains(mayConnect, r.name()) {
 			continue
 		}
-		for _, file := range r.GoFiles {
-			source, err := os.ReadFile(filepath.Join(r.Dir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			report(t, connectFaults(path.Join(r.name(), file), source))
+		r.eachFile(t, connectFaults)
+	}
+}
+
+// eachFile reports the faults of the package's source files.
+func (r goPackage) eachFile(t *testing.T, faults func(file string, source []byte) []string) {
+	t.Helper()
+	for _, file := range r.GoFiles {
+		source, err := os.ReadFile(filepath.Join(r.Dir, file))
+		if err != nil {
+			t.Fatal(err)
 		}
+		report(t, faults(path.Join(r.name(), file), source))
 	}
 }
 

@@ -5,9 +5,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -17,13 +14,7 @@ import (
 func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	t.Parallel()
 	for _, r := range packages(t) {
-		for _, file := range r.GoFiles {
-			source, err := os.ReadFile(filepath.Join(r.Dir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			report(t, modeFaults(path.Join(r.name(), file), source))
-		}
+		r.eachFile(t, modeFaults)
 	}
 }
 

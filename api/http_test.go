@@ -116,7 +116,7 @@ func TestPostgresAway(t *testing.T) {
 		}
 	}
 	for name, err := range map[string]error{"a wrong statement": &pgconn.PgError{Code: "42601"}, "a broken rule": &pgconn.PgError{Code: "23505"}, "our own": errors.New("oh"),
-		"a room's": &lemma.Error{Kind: lemma.Internal}} {
+		"a package's": &lemma.Error{Kind: lemma.Internal}} {
 		if got := l.post(name, func(*call) (any, error) { return nil, err }); got.status != 500 {
 			t.Errorf("%s: %d", name, got.status)
 		}

@@ -4,18 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-
-	"lemma/audience"
-	"lemma/secrets"
 )
 
 // stops makes a run stop at a point until release is called.
@@ -266,27 +260,6 @@ func TestAResumeBetweenReadAndBegin(t *testing.T) {
 	}
 }
 
-// hang makes queries of the shop wait until the end of the test.
-func (b *bundle) hang() {
-	b.t.Helper()
-	lock, err := b.shop.Begin(context.Background())
-	b.must(err)
-	b.t.Cleanup(func() { _ = lock.Rollback(context.Background()) })
-	_, err = lock.Exec(context.Background(), `lock table customers in access exclusive mode`)
-	b.must(err)
-}
-
-// hangs waits until a query of the shop waits.
-func (b *bundle) hangs() {
-	b.t.Helper()
-	b.until("the source is being read and hangs", func() bool {
-		var waiting bool
-		b.must(b.pool.QueryRow(context.Background(),
-			`select exists (select from pg_stat_activity where usename = $1 and wait_event_type = 'Lock')`, b.role).Scan(&waiting))
-		return waiting
-	})
-}
-
 func (b *bundle) until(what string, is func() bool) {
 	b.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -295,186 +268,6 @@ func (b *bundle) until(what string, is func() bool) {
 		if time.Now().After(deadline) {
 			b.t.Fatal("it is still not so that " + what)
 		}
-	}
-}
-
-// waitForSources replaces the audiences by ones that wait for a source for an hour.
-func (b *bundle) waitForSources() {
-	b.t.Helper()
-	box, err := secrets.ParseKeys(secrets.NewKey())
-	b.must(err)
-	b.deps.Audiences = audience.New(b.pool, box, audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: time.Hour})
-	b.Campaigns = New(b.deps, b.cfg)
-	b.openShop(10)
-}
-
-// Cancel and pause end the stream at once, even if the source does not respond.
-func TestAStopEndsAStreamThatHangs(t *testing.T) {
-	for name, stop := range map[string]func(*bundle, uuid.UUID) error{
-		"cancel": func(b *bundle, id uuid.UUID) error {
-			_, _, err := b.Cancel(context.Background(), b.ws, id, uuid.Nil)
-			return err
-		},
-		"pause": func(b *bundle, id uuid.UUID) error {
-			_, err := b.Pause(context.Background(), b.ws, id, uuid.Nil)
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := setup(t, 1, func(c *Config) { c.TickEvery = 20 * time.Millisecond; c.Lease = time.Hour })
-			b.waitForSources()
-			b.hang()
-			id := b.sent().ID
-			ended := make(chan error, 1)
-			go func() { _, err := b.Fanout(context.Background(), b.ws, id); ended <- err }()
-			b.hangs()
-			b.must(stop(b, id))
-			select {
-			case err := <-ended:
-				b.must(err)
-			case <-time.After(20 * time.Second):
-				t.Fatal("the stream went on")
-			}
-			if got := b.lease(id); got.LeasedBy != nil {
-				t.Errorf("the lease is still held: %+v", got)
-			}
-		})
-	}
-}
-
-// work runs River with a number of workers for fan-outs.
-func (b *bundle) work(places int) {
-	b.t.Helper()
-	workers := river.NewWorkers()
-	b.Register(workers)
-	client, err := river.NewClient(riverpgxv5.New(b.pool), &river.Config{Workers: workers, Logger: slog.New(slog.DiscardHandler),
-		Queues: map[string]river.QueueConfig{QueueFanout: {MaxWorkers: places}}, FetchCooldown: 5 * time.Millisecond,
-		FetchPollInterval: 50 * time.Millisecond})
-	b.must(err)
-	b.must(client.Start(context.Background()))
-	b.t.Cleanup(func() {
-		b.Drain()
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := client.StopAndCancel(ctx); err != nil {
-			b.t.Error(err)
-		}
-	})
-}
-
-func (b *bundle) reads() (n int) {
-	b.t.Helper()
-	b.must(b.pool.QueryRow(context.Background(), `select count(*) from fanouts where workspace_id = $1 and leased_by is not null`,
-		b.ws).Scan(&n))
-	return n
-}
-
-// A workspace whose sources hang does not delay other workspaces, nor does one
-// source delay the others of its workspace.
-func TestSourcesThatHangDoNotDelayOthers(t *testing.T) {
-	b := setup(t, 1, func(c *Config) { c.TickEvery = 50 * time.Millisecond; c.PerWorkspace, c.PerSource = 2, 1 })
-	b.waitForSources()
-	b.hang()
-	other := b.neighbour(40)
-	hung := []uuid.UUID{b.sent().ID, b.sent().ID, b.sent().ID, b.sent().ID}
-	own := b.anotherSource(25)
-	b.work(2)
-	b.hangs()
-	b.must(pgx.BeginFunc(context.Background(), b.pool, func(tx pgx.Tx) error { // many jobs before those of the other workspace
-		for range 20 {
-			for _, id := range hung {
-				if err := b.enqueue(context.Background(), tx, b.ws, id); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	}))
-	quick := other.sent()
-	other.until("the other workspace's audience is read", func() bool { return other.get(quick.ID).FannedOutAt != nil })
-	b.until("the workspace's other source is read", func() bool { return b.get(own).FannedOutAt != nil })
-	if n := b.reads(); n != 1 {
-		t.Errorf("%d audiences of the source that hangs are read at a time", n)
-	}
-	b.until("fan-outs that wait show the reason", func() bool {
-		n := 0
-		for _, id := range hung {
-			if c := b.get(id); c.Status == Preparing && c.StatusReason == queued && c.StatusDetail != "" {
-				n++
-			}
-		}
-		return n == len(hung)-1
-	})
-	for _, id := range hung { // and continues when the limit allows it
-		_, _, err := b.Cancel(context.Background(), b.ws, id, uuid.Nil)
-		b.must(err)
-	}
-	b.until("no audience is being read", func() bool { return b.reads() == 0 })
-}
-
-// anotherSource adds a second data source to the workspace and sends a campaign
-// to its n profiles.
-func (b *bundle) anotherSource(n int) uuid.UUID {
-	b.t.Helper()
-	second := *b
-	second.openShopIn(b.ws, n)
-	return second.sent().ID
-}
-
-// Of many claims of one workspace at once, no more succeed than PerWorkspace.
-func TestConcurrentClaimsKeepTheLimit(t *testing.T) {
-	b := setup(t, 1, func(c *Config) { c.PerWorkspace, c.PerSource = 3, 3 })
-	ids := make([]uuid.UUID, 12)
-	for i := range ids {
-		ids[i] = b.sent().ID
-	}
-	runs := make(chan int)
-	for i, id := range ids {
-		go func() {
-			run, again, err := b.claimFanout(context.Background(), lease{b.ws, id, uuid.NewString()})
-			if err != nil || (run == 0) != (again > 0) {
-				t.Errorf("claim %d: run %d, again in %v, %v", i, run, again, err)
-			}
-			runs <- run
-		}()
-	}
-	got := 0
-	for range ids {
-		got += <-runs
-	}
-	if got != 3 {
-		t.Errorf("%d of 12 claims got one of 3 places", got)
-	}
-	b.run(b.pool, `update fanouts set leased_by = null, lease_until = null where workspace_id = $1`, b.ws)
-	var waiting uuid.UUID
-	b.must(b.pool.QueryRow(context.Background(), `select id from campaigns where workspace_id = $1 and status_reason = $2 limit 1`, b.ws,
-		queued).Scan(&waiting))
-	b.fanout(waiting)
-	if c := b.get(waiting); c.Status != Sending || c.StatusReason != "" {
-		t.Errorf("with its place it is %s (%s)", c.Status, c.StatusReason)
-	}
-}
-
-// Of a thousand due campaigns of one workspace and one of another, the other's
-// is among the first.
-func TestDueCampaignsAreStartedFairly(t *testing.T) {
-	b := setup(t, 1)
-	ctx := context.Background()
-	b.run(b.pool, `
-		insert into campaigns (
-			workspace_id, id, name, status, scheduled_at, audience_id, template_id, template_version, provider_id, from_email)
-		select $1, ('00' || substr(gen_random_uuid()::text, 3))::uuid, 'c' || i, 'scheduled', now() - interval '1 second',
-			$2, $3, 1, $4, 'a@shop.example' from generate_series(1, 300) i`,
-		b.ws, b.audience, b.template, b.provider)
-	other := b.neighbour(1)
-	c, err := other.Schedule(ctx, other.ws, other.draft().ID, time.Now().Add(time.Hour), uuid.Nil)
-	b.must(err)
-	b.run(b.pool, `update campaigns set scheduled_at = now() where id = $1`, c.ID)
-	if n, err := b.FireDue(ctx); n != 100 || err != nil {
-		t.Fatal(n, err)
-	}
-	if got := other.get(c.ID); got.Status != Preparing {
-		t.Errorf("the other workspace's campaign is %s", got.Status)
 	}
 }
 

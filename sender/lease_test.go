@@ -73,17 +73,11 @@ func TestALostLeaseKeepsWhatIsKnown(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
 	slow, s := b.sender(), b.sender()
-	reached, release := pauseAt(slow, "committing", 2)
-	done := make(chan error)
-	go func() { _, err := slow.Work(context.Background(), refs[0]); done <- err }()
-	<-reached
+	finish := b.pausedWork(slow, refs[0], "committing", 2)
 	if r := b.reap(s); r.Retried != 10 {
 		t.Fatalf("reaped %+v", r)
 	}
-	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	finish()
 	b.work(s) // the retry batch
 	for i := range 10 {
 		if n := b.carrier.called(address(i)); n != 1 {
@@ -101,15 +95,9 @@ func TestALostLeaseKeepsRejections(t *testing.T) {
 		b.carrier.then[address(i)] = []Outcome{Rejected, Accepted}
 	}
 	slow, s := b.sender(), b.sender()
-	reached, release := pauseAt(slow, "committing", 2)
-	done := make(chan error)
-	go func() { _, err := slow.Work(context.Background(), refs[0]); done <- err }()
-	<-reached
+	finish := b.pausedWork(slow, refs[0], "committing", 2)
 	b.reap(s)
-	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	finish()
 	b.work(s) // the retry batch
 	if n := b.carrier.called(address(3)); n != 1 {
 		t.Errorf("called %d times although its rejection was known", n)
@@ -123,17 +111,11 @@ func TestALateCommitChangesNoTerminalRow(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
 	slow, s := b.sender(), b.sender()
-	reached, release := pauseAt(slow, "committing", 2)
-	done := make(chan error)
-	go func() { _, err := slow.Work(context.Background(), refs[0]); done <- err }()
-	<-reached
+	finish := b.pausedWork(slow, refs[0], "committing", 2)
 	b.reap(s)
 	b.work(s)
 	before := b.dump()
-	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	finish()
 	if after := b.dump(); after != before {
 		t.Errorf("terminal rows changed:\n%s\n%s", before, after)
 	}

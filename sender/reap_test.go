@@ -117,17 +117,11 @@ func TestTheReaperLeavesALivingLeaseAlone(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
 	slow := b.sender()
-	reached, release := pauseAt(slow, "opened", 1)
-	done := make(chan error)
-	go func() { _, err := slow.Work(context.Background(), refs[0]); done <- err }()
-	<-reached
+	finish := b.pausedWork(slow, refs[0], "opened", 1)
 	if r, err := b.sender().Reap(context.Background()); err != nil || r.Batches != 0 {
 		t.Errorf("reaped %+v, %v", r, err)
 	}
-	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	finish()
 	b.wantCounts(notifications.Counts{Sent: 10})
 }
 

@@ -320,3 +320,20 @@ func pauseAt(s *Sender, at string, nth int) (reached, release chan struct{}) {
 	}
 	return reached, release
 }
+
+// pausedWork starts work on a batch, and returns once the worker is paused at a hook.
+// finish lets it continue, and waits for its end.
+func (b *bundle) pausedWork(s *Sender, ref notifications.Ref, at string, nth int) (finish func()) {
+	b.t.Helper()
+	reached, release := pauseAt(s, at, nth)
+	done := make(chan error, 1)
+	go func() { _, err := s.Work(context.Background(), ref); done <- err }()
+	<-reached
+	return func() {
+		b.t.Helper()
+		close(release)
+		if err := <-done; err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}

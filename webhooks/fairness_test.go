@@ -1,0 +1,191 @@
+package webhooks
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"lemma/pgtest"
+)
+
+// Three endpoints that never answer, with more messages than there are workers, do
+// not delay one that answers.
+func TestUnresponsiveEndpointsDelayNoOther(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(o *Options) {
+		o.Workers, o.PerEndpoint, o.Timeout = 4, 2, 500*time.Millisecond
+		o.BackOff = []time.Duration{time.Nanosecond}
+	})
+	b.receiver.answers(func(_ http.ResponseWriter, q *http.Request) {
+		if strings.HasPrefix(q.URL.Path, "/dead") {
+			<-q.Context().Done()
+		}
+	})
+	var dead []uuid.UUID
+	for i := range 3 {
+		e, _ := b.endpoint(fmt.Sprint("/dead", i))
+		dead = append(dead, e.ID)
+		for range 20 {
+			b.write(b.message(e))
+		}
+	}
+	most := 0 // calls to the dead at a time
+	b.hook = func(stage string) {
+		if stage != "claimed" {
+			return
+		}
+		b.limiter.mutex.Lock()
+		defer b.limiter.mutex.Unlock()
+		n := 0
+		for _, id := range dead {
+			n += b.limiter.busy[id]
+		}
+		most = max(most, n)
+	}
+	b.loopUntil(func() bool { // they are known as unresponsive
+		b.limiter.mutex.Lock()
+		defer b.limiter.mutex.Unlock()
+		return len(b.limiter.unresponsive) == len(dead)
+	})
+	most = 0 // no call runs, and no claim used the earlier state
+	living, _ := b.endpoint("/living")
+	for range 20 {
+		b.write(b.message(living))
+	}
+	b.loopUntil(func() bool { return b.count(`select count(*) from outbox where status = 'delivered'`) == 20 })
+	if most != 2 {
+		t.Errorf("%d calls to dead endpoints at a time, want half of the workers", most)
+	}
+	if n := b.count(`select count(*) from outbox where status <> 'pending' and endpoint_id <> $1`, living.ID); n != 0 {
+		t.Errorf("%d messages to dead endpoints have ended", n)
+	}
+}
+
+// An endpoint with much older messages gets no more calls than another.
+func TestEndpointsGetEqualCalls(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(o *Options) { o.Workers, o.PerEndpoint = 4, 3 })
+	first, _ := b.endpoint("/first")
+	second, _ := b.endpoint("/second")
+	for range 10 {
+		b.write(b.message(first))
+	}
+	b.exec(`update outbox set due_at = due_at - interval '1 hour'`)
+	b.write(b.message(second), b.message(second))
+	b.run(b.Webhooks, 4)
+	paths := map[string]int{}
+	for _, s := range b.receiver.all() {
+		paths[s.path]++
+	}
+	if diff := cmp.Diff(map[string]int{"/first": 2, "/second": 2}, paths); diff != "" {
+		t.Error(diff)
+	}
+	var more atomic.Int64
+	var claimed sync.WaitGroup
+	claimed.Add(3) // the limit of the endpoint: no call begins before all workers have claimed again
+	b.hook = func(stage string) {
+		if stage == "claimed" {
+			taken, err := b.claim(t.Context())
+			more.Add(int64(len(taken)))
+			if err != nil {
+				t.Error(err)
+			}
+			claimed.Done()
+			claimed.Wait()
+		}
+	}
+	b.run(b.Webhooks, 3)
+	if more.Load() != 0 {
+		t.Errorf("%d more were claimed", more.Load())
+	}
+}
+
+// Two endpoints use all calls and have much older messages. The next call is for an
+// endpoint with fewer calls.
+func TestFreeCallsGoToEndpointsWithFewer(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(o *Options) { o.Workers, o.PerEndpoint = 4, 2 })
+	var slow Endpoint
+	for i := range 2 {
+		slow, _ = b.endpoint(fmt.Sprint("/slow", i))
+		for range 10 {
+			b.write(b.message(slow))
+		}
+	}
+	b.exec(`update outbox set due_at = due_at - interval '1 hour'`)
+	taken, err := b.claim(t.Context())
+	b.must(err)
+	if len(taken) != 4 {
+		t.Fatalf("%d messages were claimed", len(taken))
+	}
+	quick, _ := b.endpoint("/quick")
+	b.write(b.message(quick), b.message(quick))
+	for _, want := range []struct {
+		left, next uuid.UUID
+	}{{slow.ID, quick.ID}, {quick.ID, quick.ID}} { // the other slow endpoint has two calls, and this one has one left
+		b.limiter.release(want.left)
+		taken, err := b.claim(t.Context())
+		b.must(err)
+		if len(taken) != 1 || taken[0].EndpointID != want.next {
+			t.Errorf("%d messages were claimed, the first of %s", len(taken), taken[0].EndpointID)
+		}
+	}
+}
+
+// A workspace with many endpoints uses all calls and has much older messages. The
+// next calls are for the workspace with fewer calls.
+func TestFreeCallsGoToWorkspacesWithFewer(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(o *Options) { o.Workers, o.PerEndpoint = 4, 2 })
+	for i := range 40 {
+		many, _ := b.endpoint(fmt.Sprint("/many", i))
+		b.write(b.message(many), b.message(many))
+	}
+	b.exec(`update outbox set due_at = due_at - interval '1 hour'`)
+	taken, err := b.claim(t.Context())
+	b.must(err)
+	if len(taken) != 4 {
+		t.Fatalf("%d messages were claimed", len(taken))
+	}
+	other := b
+	other.ws = pgtest.Workspace(t, b.pool)
+	for i := range 2 {
+		few, _ := other.endpoint(fmt.Sprint("/few", i))
+		other.write(other.message(few))
+	}
+	for _, left := range taken[:2] {
+		b.limiter.release(left.EndpointID)
+		next, err := b.claim(t.Context())
+		b.must(err)
+		if len(next) != 1 || next[0].WorkspaceID != other.ws {
+			t.Errorf("%d messages were claimed, the first of workspace %s", len(next), next[0].WorkspaceID)
+		}
+	}
+}
+
+// With one call at a time, older messages are not always called first.
+func TestEqualEndpointsAreCalledInRandomOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(o *Options) { o.Workers = 1 })
+	slow, _ := b.endpoint("/slow")
+	for range 50 {
+		b.write(b.message(slow))
+	}
+	b.exec(`update outbox set due_at = due_at - interval '1 hour'`)
+	quick, _ := b.endpoint("/quick")
+	b.write(b.message(quick))
+	for range 40 { // 40 times the same order has a probability of 10^-12
+		b.run(b.Webhooks, 1)
+		if requests := b.receiver.all(); requests[len(requests)-1].path == "/quick" {
+			return
+		}
+	}
+	t.Error("the quick endpoint was not called")
+}
