@@ -83,8 +83,12 @@ import (
 // Channel is the medium of a message.
 type Channel string
 
-// Email is the only channel at present.
-const Email Channel = "email"
+// The channels.
+const (
+	Email Channel = "email"
+	SMS   Channel = "sms"
+	Push  Channel = "push"
+)
 
 // ID prefixes. Only the API has them; tables have plain UUIDs.
 const (

@@ -2,9 +2,13 @@ package sender
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
+
+	"lemma"
 )
 
 // Outcome is what one call to a carrier proves. The set is closed; each carrier
@@ -31,14 +35,16 @@ type Message struct {
 	Notification string // public id (ntf_...), sent with the message, so that later events can be matched
 	Attempt      int    // 1 or 2; never part of the bytes that are sent
 
-	To        string // bare address
-	FromName  string
+	To        string // email: bare address; sms: E.164; push: the token of a device
+	FromName  string // with FromEmail, ReplyTo, Headers and HTML: email only
 	FromEmail string
 	ReplyTo   string
 	Headers   [][2]string // extra headers, sorted by name, free of CR, LF and NUL
-	Subject   string
+	Subject   string      // of an email; the title of a push
 	HTML      string
-	Text      string
+	Text      string            // the plain text of an email, the text of an SMS, the body of a push
+	Link      string            // push: what a tap opens
+	Data      map[string]string // push: further members for the app
 
 	// Date and Seed replace the clock and random numbers (date, boundary): two attempts
 	// send the same bytes.
@@ -92,10 +98,26 @@ type Account struct {
 	CallTimeout             time.Duration // the longest round trip of a call; 0: as configured
 }
 
-// Kind is a kind of carrier that this program supports.
+// Kind is a kind of carrier that this program supports. Without Check every account
+// can be opened, without Moves every change keeps the secrets.
 type Kind struct {
 	Name         string
+	Channels     []lemma.Channel // what it carries; the first is the default. None: email
 	Capabilities Capabilities
 	// Open makes a carrier for an account, without connecting.
 	Open func(Account) (Carrier, error)
+	// Check returns one *lemma.Error with all faulty fields of an account.
+	Check func(config, secrets json.RawMessage) error
+	// Moves returns the changed members that decide where the secrets are sent.
+	Moves func(before, after, secrets json.RawMessage) []string
+	// Warnings are sentences about what is insecure in a config that Check accepts.
+	Warnings func(config json.RawMessage) []string
+}
+
+// Carries reports whether a kind carries messages of a channel.
+func (k Kind) Carries(channel lemma.Channel) bool {
+	if len(k.Channels) == 0 {
+		return channel == lemma.Email
+	}
+	return slices.Contains(k.Channels, channel)
 }

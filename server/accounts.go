@@ -2,53 +2,72 @@ package server
 
 import (
 	"encoding/json"
-	"slices"
+	"strings"
 
 	"lemma"
 	"lemma/api"
-	"lemma/providers"
 	"lemma/sender"
 	"lemma/sender/smtp"
 )
 
-// capabilitiesOf returns what each kind of carrier can do, by its name.
-func capabilitiesOf(kinds []sender.Kind) func(string) api.Capabilities {
-	known := map[string]api.Capabilities{}
-	for _, k := range kinds {
-		known[k.Name] = api.Capabilities(k.Capabilities)
-	}
-	return func(kind string) api.Capabilities { return known[kind] }
+// kindsOf returns the kinds of carriers that this program has.
+func kindsOf(o smtp.Options) carriers {
+	return carriers{smtp.Kind(o)}
 }
 
-// checkAccount checks that one of the carriers can be opened with the account of a
-// provider. Providers are saved only then.
-func checkAccount(kinds []sender.Kind, o smtp.Options) providers.Check {
-	return func(kind string, config, secret json.RawMessage) error {
-		known := slices.ContainsFunc(kinds, func(k sender.Kind) bool { return k.Name == kind })
-		switch {
-		case !known:
-			return lemma.Fault("/kind", "unknown_kind", "must be a kind of provider: smtp")
-		case kind == "smtp":
-			return smtp.Check(config, secret, o)
-		}
-		return nil
-	}
-}
-
-// movedAccount names the changed fields that decide where a provider's secrets are
-// sent; none for other kinds than smtp.
-func movedAccount(kind string, before, after, secret json.RawMessage) []string {
-	if kind != "smtp" {
-		return nil
-	}
-	return smtp.Moves(before, after, secret)
-}
-
-// AccountWarnings names what is insecure in the configuration of a provider; nothing
-// for other kinds than smtp.
+// AccountWarnings names what is insecure in the configuration of a provider.
 func AccountWarnings(kind string, config json.RawMessage) []string {
-	if kind != "smtp" {
-		return nil
+	return kindsOf(smtp.Options{}).warnings(kind, config)
+}
+
+// carriers are kinds of carriers, found by name.
+type carriers []sender.Kind
+
+func (k carriers) find(name string) sender.Kind {
+	for _, kind := range k {
+		if kind.Name == name {
+			return kind
+		}
 	}
-	return smtp.Warnings(config)
+	return sender.Kind{}
+}
+
+func (k carriers) capabilities(kind string) api.Capabilities {
+	return api.Capabilities(k.find(kind).Capabilities)
+}
+
+// check checks that a carrier can be opened with the account of a provider. Providers
+// are saved only then.
+func (k carriers) check(kind string, config, secrets json.RawMessage) error {
+	found := k.find(kind)
+	switch {
+	case found.Name == "":
+		return lemma.Fault("/kind", "unknown_kind", "must be a kind of provider: %s", k.names())
+	case found.Check != nil:
+		return found.Check(config, secrets)
+	}
+	return nil
+}
+
+func (k carriers) names() string {
+	names := make([]string, len(k))
+	for i, kind := range k {
+		names[i] = kind.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// moves names the changed fields that decide where a provider's secrets are sent.
+func (k carriers) moves(kind string, before, after, secrets json.RawMessage) []string {
+	if moves := k.find(kind).Moves; moves != nil {
+		return moves(before, after, secrets)
+	}
+	return nil
+}
+
+func (k carriers) warnings(kind string, config json.RawMessage) []string {
+	if warnings := k.find(kind).Warnings; warnings != nil {
+		return warnings(config)
+	}
+	return nil
 }

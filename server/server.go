@@ -122,13 +122,14 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	cfg = cfg.withDefaults()
 	cfg.SMTP.Log = d.Log
 	if d.Kinds == nil {
-		d.Kinds = []sender.Kind{smtp.Kind(cfg.SMTP)}
+		d.Kinds = kindsOf(cfg.SMTP)
 	}
 	s = &Server{cfg: cfg, log: d.Log, Pool: d.Pool, metrics: newRegistry(d.Pool)}
 	s.connections = newConnectionMetrics(s.metrics)
 	s.Workspaces = workspaces.New(d.Pool)
-	s.Providers = providers.New(d.Pool, d.Box, checkAccount(d.Kinds, cfg.SMTP))
-	s.Providers.OnMove(movedAccount)
+	kinds := carriers(d.Kinds)
+	s.Providers = providers.New(d.Pool, d.Box, kinds.check)
+	s.Providers.OnMove(kinds.moves)
 	cfg.Sources.Metrics = audience.NewMetrics(s.metrics)
 	s.Audiences = audience.New(d.Pool, d.Box, cfg.Sources)
 	s.Templates = message.New(d.Pool)
@@ -147,7 +148,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	}
 	s.API = api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
 		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger, Pool: d.Pool},
-		api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics), Ready: s.ready, Capabilities: capabilitiesOf(d.Kinds), Warnings: AccountWarnings})
+		api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics), Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
 	return s, nil
 }
 

@@ -74,17 +74,19 @@ type Options struct {
 // Kind is email over SMTP. It has no capabilities: an SMTP server reports nothing
 // later, and does not recognise a repeated message.
 func Kind(o Options) sender.Kind {
-	return sender.Kind{Name: "smtp", Open: func(a sender.Account) (sender.Carrier, error) {
-		c, err := open(a.Config, a.Secrets, o)
-		if err != nil {
-			return nil, err
-		}
-		c.provider = a.ProviderID
-		if a.CallTimeout > 0 {
-			c.timeout = min(c.timeout, a.CallTimeout)
-		}
-		return c, nil
-	}}
+	return sender.Kind{Name: "smtp", Channels: []lemma.Channel{lemma.Email}, Moves: Moves, Warnings: Warnings,
+		Check: func(config, secrets json.RawMessage) error { return Check(config, secrets, o) },
+		Open: func(a sender.Account) (sender.Carrier, error) {
+			c, err := open(a.Config, a.Secrets, o)
+			if err != nil {
+				return nil, err
+			}
+			c.provider = a.ProviderID
+			if a.CallTimeout > 0 {
+				c.timeout = min(c.timeout, a.CallTimeout)
+			}
+			return c, nil
+		}}
 }
 
 // Check validates an account's config and secrets, and returns one *lemma.Error with
