@@ -48,6 +48,7 @@
 //	sender         claims batches, sends them, reaps expired leases
 //	sender/smtp    the SMTP carrier
 //	providers      accounts at carriers and their rate limits
+//	suppression    addresses that are not sent to, and topics
 //	events         what carriers report
 //	webhooks       HTTP requests to the customer's systems, through an outbox
 //
@@ -104,6 +105,8 @@ const (
 	PrefixEnrollment   = "enr"
 	PrefixEvent        = "evt"
 	PrefixEndpoint     = "whe"
+	PrefixSuppression  = "sup"
+	PrefixTopic        = "top"
 )
 
 // crockford is Crockford's base32 in lower case, without i, l, o and u.

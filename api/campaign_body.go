@@ -24,6 +24,8 @@ type campaignBody struct {
 	ReplyTo         *string           `json:"reply_to"`
 	Headers         map[string]string `json:"headers"`
 	Metadata        map[string]string `json:"metadata"`
+	Transactional   bool              `json:"transactional"`
+	TopicID         *string           `json:"topic_id"`
 	ErrorLimit      *float64          `json:"template_error_limit"`
 	ScheduledAt     *time.Time        `json:"scheduled_at"`
 	SendDeadline    *time.Time        `json:"send_deadline"`
@@ -69,6 +71,7 @@ func (s *server) showCampaign(c campaigns.Campaign) campaignBody {
 		TemplateVersion: c.TemplateVersion, ProviderID: lemma.FormatID(lemma.PrefixProvider, c.ProviderID),
 		Strategy: c.Strategy, Guarantee: guarantee{c.Strategy, bound(c.Strategy)},
 		From: fromBody{c.FromEmail, c.FromName}, ReplyTo: orNull(c.ReplyTo), Headers: neverNull(c.Headers), Metadata: neverNull(c.Metadata),
+		Transactional: c.Transactional, TopicID: idOrNull(lemma.PrefixTopic, c.TopicID),
 		ErrorLimit: c.TemplateErrorLimit, ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt), SendingAt: utc(c.SendingAt),
 		FannedOutAt: utc(c.FannedOutAt), FinishedAt: utc(c.FinishedAt), RowsRead: c.RowsRead,
 		Counts: showCounts(c.Counts), Progress: s.progressOf(c), Allowed: each(c.Allowed, asIs),

@@ -22,6 +22,8 @@ type newCampaign struct {
 	ReplyTo         string            `json:"reply_to" validate:"omitempty,address"`
 	Headers         map[string]string `json:"headers" validate:"dive,keys,header_name,not_reserved,endkeys,single_line"`
 	Metadata        map[string]string `json:"metadata"`
+	Transactional   bool              `json:"transactional"`
+	TopicID         *string           `json:"topic_id"`
 	SendDeadline    *time.Time        `json:"send_deadline"`
 	ErrorLimit      *float64          `json:"template_error_limit"`
 }
@@ -42,6 +44,8 @@ type campaignPatch struct {
 	ReplyTo         optional[string]    `json:"reply_to" validate:"omitempty,address"`
 	Headers         map[string]string   `json:"headers" validate:"dive,keys,header_name,not_reserved,endkeys,single_line"`
 	Metadata        map[string]string   `json:"metadata"`
+	Transactional   *bool               `json:"transactional"`
+	TopicID         optional[string]    `json:"topic_id"`
 	SendDeadline    optional[time.Time] `json:"send_deadline"`
 	ErrorLimit      optional[float64]   `json:"template_error_limit"`
 }
@@ -52,13 +56,13 @@ func (s *server) listCampaigns(ctx context.Context, c *call, _ none) (list[campa
 }
 
 func (s *server) createCampaign(ctx context.Context, c *call, in newCampaign) (campaignBody, error) {
-	refs, err := references(&in.AudienceID, &in.TemplateID, &in.ProviderID)
+	refs, err := references(&in.AudienceID, &in.TemplateID, &in.ProviderID, in.TopicID)
 	if err != nil {
 		return campaignBody{}, err
 	}
 	made, err := s.Campaigns.Create(ctx, c.workspace(), campaigns.NewCampaign{ID: c.newID, Name: in.Name, AudienceID: *refs.audience, TemplateID: *refs.template,
 		TemplateVersion: in.TemplateVersion, ProviderID: *refs.provider, Strategy: in.Strategy, FromName: in.From.Name, FromEmail: in.From.Email,
-		ReplyTo: in.ReplyTo, Headers: in.Headers, Metadata: in.Metadata, SendDeadline: in.SendDeadline, TemplateErrorLimit: in.ErrorLimit})
+		ReplyTo: in.ReplyTo, Headers: in.Headers, Metadata: in.Metadata, Transactional: in.Transactional, TopicID: refs.topic, SendDeadline: in.SendDeadline, TemplateErrorLimit: in.ErrorLimit})
 	return s.showCampaign(made), err
 }
 
@@ -89,12 +93,13 @@ func (s *server) updateCampaign(ctx context.Context, c *call, in campaignPatch) 
 }
 
 func (in campaignPatch) patch() (campaigns.Patch, error) {
-	refs, err := references(in.AudienceID, in.TemplateID, in.ProviderID)
+	refs, err := references(in.AudienceID, in.TemplateID, in.ProviderID, in.TopicID.given())
 	if err != nil {
 		return campaigns.Patch{}, err
 	}
 	p := campaigns.Patch{Name: in.Name, AudienceID: refs.audience, TemplateID: refs.template, TemplateVersion: in.TemplateVersion, ProviderID: refs.provider,
-		Strategy: in.Strategy, Headers: in.Headers, Metadata: in.Metadata}
+		Strategy: in.Strategy, Headers: in.Headers, Metadata: in.Metadata, Transactional: in.Transactional,
+		TopicID: refs.topic, NoTopic: in.TopicID.Null}
 	if in.From != nil {
 		p.FromEmail, p.FromName = &in.From.Email, &in.From.Name
 	}
@@ -121,10 +126,10 @@ func (s *server) deleteCampaign(ctx context.Context, c *call, _ none) (none, err
 }
 
 // referenced are the ids that a campaign's body names, nil where it names none.
-type referenced struct{ audience, template, provider *uuid.UUID }
+type referenced struct{ audience, template, provider, topic *uuid.UUID }
 
 // references names every id at once that cannot be one.
-func references(audience, template, provider *string) (referenced, error) {
+func references(audience, template, provider, topic *string) (referenced, error) {
 	var refs referenced
 	var fields []lemma.Field
 	for _, ref := range []struct {
@@ -135,6 +140,7 @@ func references(audience, template, provider *string) (referenced, error) {
 		{&refs.audience, audience, lemma.PrefixAudience, "audience"},
 		{&refs.template, template, lemma.PrefixTemplate, "template"},
 		{&refs.provider, provider, lemma.PrefixProvider, "provider"},
+		{&refs.topic, topic, lemma.PrefixTopic, "topic"},
 	} {
 		if ref.text == nil {
 			continue

@@ -64,6 +64,9 @@ func bodySchema(op *openapi3.Operation) (schema *openapi3.Schema, required bool)
 		return nil, false
 	}
 	body := op.RequestBody.Value
+	if body.Content["application/json"] == nil { // an upload
+		return nil, false
+	}
 	schema = body.Content.Get("application/json").Schema.Value
 	if list, bulk := op.Extensions["x-items"].(string); bulk {
 		open, items := *schema, *schema.Properties[list].Value

@@ -24,6 +24,7 @@ const (
 	requests            // any: its slot is given back when its answer has been written
 	bodies              // has a body in memory: a slot is a byte
 	decodings           // decodes a body
+	imports             // has a CSV of up to maxUpload bytes in memory
 	answers             // writes nothing: its slot is given back when its answer has been written
 	writes              // writes something
 	slowWrites          // so, and may wait for a data source
@@ -38,6 +39,7 @@ var (
 	limitsOfReads     = slots.Limits{Process: 128, Workspace: 32}
 	limitsOfWrites    = slots.Limits{Process: 32, Workspace: 16} // and as many slowWrites
 	limitsOfBodies    = slots.Limits{Process: 128 << 20, Workspace: 32 << 20}
+	limitsOfImports   = slots.Limits{Process: 2, Workspace: 1}
 	limitsOfDecodings = slots.Limits{Process: 16, Workspace: 4}
 )
 
@@ -63,6 +65,7 @@ func newSlots(m *Metrics, ofWorkspace int) map[cost]*slots.Slots {
 	return map[cost]*slots.Slots{renders: of(limitsOfCosts, rendering, ""), previews: of(limitsOfCosts, rendering, ""),
 		requests: of(slots.Limits{Workspace: ofWorkspace}, "are in progress", "_requests"),
 		bodies:   of(limitsOfBodies, "have large bodies, or send them slowly,", "_bodies"), decodings: of(limitsOfDecodings, "have large bodies", "_decodings"),
+		imports: of(limitsOfImports, "import", "_imports"),
 		answers: of(limitsOfReads, "read, or receive their answer slowly,", "_reads"), writes: of(limitsOfWrites, "write", "_writes"),
 		slowWrites: of(limitsOfWrites, "write", "_writes")}
 }

@@ -38,6 +38,8 @@ type action struct {
 	writes bool // false: a POST that changes nothing, and of which nothing is kept
 	cost   cost // which slots it takes
 
+	uploads bool // the body is CSV, which the handler reads
+
 	// repeatable reports whether a request may run beside another one under the
 	// same Idempotency-Key, because what it names is written once in any case.
 	repeatable func(c *call) bool
@@ -177,7 +179,7 @@ func (s *server) serve(e endpoint) http.HandlerFunc {
 }
 
 func (s *server) answer(r *http.Request, e endpoint) reply {
-	if err := acceptable(r); err != nil {
+	if err := acceptable(r, e.operation); err != nil {
 		return s.fail(r, err)
 	}
 	key, err := s.authenticate(r, e.scopes)
@@ -188,7 +190,7 @@ func (s *server) answer(r *http.Request, e endpoint) reply {
 	if err := s.enterRequest(c); err != nil {
 		return s.fail(r, err)
 	}
-	forget, err := s.read(c, e.operation)
+	forget, err := s.read(c, e)
 	if err != nil {
 		return s.fail(r, err)
 	}
@@ -241,6 +243,13 @@ type reply struct {
 
 func render(status int, out any) reply {
 	r := reply{status: status, header: map[string]string{}}
+	if v, ok := out.(csvBody); ok {
+		r.header["Content-Type"], r.body = "text/csv; charset=utf-8", v.text
+		if v.next != "" {
+			r.header["Link"] = "<" + v.next + `>; rel="next"`
+		}
+		return r
+	}
 	if v, ok := out.(special); ok && v.status() != 0 {
 		r.status = v.status()
 	}

@@ -30,7 +30,7 @@ func definitionsIn(at string, example any, found map[string]any) {
 
 // examplesOf are all that an operation shows of a body.
 func examplesOf(op *openapi3.Operation, found map[string]any) {
-	if op.RequestBody == nil {
+	if op.RequestBody == nil || op.RequestBody.Value.Content["application/json"] == nil {
 		return
 	}
 	media := op.RequestBody.Value.Content.Get("application/json")

@@ -48,7 +48,7 @@ type claim struct {
 // nothing, dry runs too, needs no such care.
 func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 	key := c.request.Header.Get("Idempotency-Key")
-	if e.method != http.MethodPost || key == "" || !e.do.writes || c.dryRun() {
+	if e.method != http.MethodPost || key == "" || !e.do.writes || e.do.uploads || c.dryRun() {
 		c.newID, c.attempt = lemma.NewID(), 1
 		answer, _ := s.perform(ctx, e, c)
 		return answer

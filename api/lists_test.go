@@ -59,6 +59,10 @@ func (b *bundle) shelves(w world) {
 	b.do("POST", "/v1/data_sources/"+w.source+"/test", nil).is(200)
 	b.do("DELETE", "/v1/api_keys/"+b.do("POST", "/v1/api_keys", object{"name": "Old", "scopes": []string{"flows:read"}}).id(), nil).is(204)
 	b.do("POST", "/v1/campaigns/"+w.campaign+"/send", nil).is(202)
+	for _, name := range []string{"a", "b", "c"} {
+		b.do("POST", "/v1/topics", object{"name": "Topic " + name}).is(201)
+		b.do("POST", "/v1/suppressions", object{"channel": "email", "address": name + "@example.com"}).is(201)
+	}
 	flow := "/v1/flows/" + w.flow
 	b.do("POST", flow+"/versions/1/publish", nil).is(202)
 	for _, who := range []string{"c1", "c2", "c3"} {

@@ -21,3 +21,11 @@ func (o *optional[T]) UnmarshalJSON(text []byte) error {
 	}
 	return json.Unmarshal(text, &o.Value)
 }
+
+// given is the value; nil when the field was absent or null.
+func (o *optional[T]) given() *T {
+	if !o.Set || o.Null {
+		return nil
+	}
+	return &o.Value
+}

@@ -23,9 +23,13 @@ const maxBody = 1 << 20
 // read checks a request against the contract and keeps its body. What is
 // outside the body comes first: it is named together, and then the body's
 // faults together. leave gives back the memory of the body.
-func (s *server) read(c *call, op *openapi3.Operation) (leave func(), err error) {
+func (s *server) read(c *call, e endpoint) (leave func(), err error) {
+	op := e.operation
 	if err := checkParameters(c.request, op); err != nil {
 		return nil, err
+	}
+	if e.do.uploads {
+		return func() {}, checkCSV(c.request.Header)
 	}
 	schema, required := bodySchema(op)
 	if schema == nil {
@@ -205,17 +209,33 @@ func checkType(h http.Header) error {
 	return nil
 }
 
-// acceptable refuses a request that does not accept JSON (RFC 9110, 12.5.1).
-func acceptable(r *http.Request) error {
+// acceptable refuses a request that does not accept JSON, or what its operation
+// answers instead (RFC 9110, 12.5.1).
+func acceptable(r *http.Request, op *openapi3.Operation) error {
 	accepted := strings.Join(r.Header.Values("Accept"), ",")
 	if strings.TrimSpace(accepted) == "" {
 		return nil
 	}
 	for part := range strings.SplitSeq(accepted, ",") {
 		media, params, err := mime.ParseMediaType(part)
-		if err == nil && params["q"] != "0" && slices.Contains([]string{"*/*", "application/*", "application/json", "application/problem+json"}, media) {
+		if err == nil && params["q"] != "0" && (produces(op, media) ||
+			slices.Contains([]string{"*/*", "application/*", "application/json", "application/problem+json"}, media)) {
 			return nil
 		}
 	}
 	return &refusal{status: http.StatusNotAcceptable, code: "not_acceptable", detail: "answers are application/json and application/problem+json"}
+}
+
+// defaulted is a query parameter with the default that the contract has for it.
+func (c *call) defaulted(name, otherwise string) string {
+	if text := c.query(name); text != "" {
+		return text
+	}
+	return otherwise
+}
+
+// produces reports whether the contract has a media type for the success of an operation.
+func produces(op *openapi3.Operation, media string) bool {
+	ok := op.Responses.Status(http.StatusOK)
+	return ok != nil && ok.Value.Content[media] != nil
 }

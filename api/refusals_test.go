@@ -40,6 +40,10 @@ func TestEveryOperationRefuses(t *testing.T) {
 				b.do(o.method, o.path+o.query, `{"name": "x"}`).is(400)
 				return
 			}
+			if o.upload {
+				b.do(o.method, o.path, `{}`).is(415)
+				return
+			}
 			b.do(o.method, o.path, `{"name": `).fault(400, "", "bad_json")
 			b.do(o.method, o.path, `{} {}`).fault(400, "", "trailing_bytes")
 			if o.union {
@@ -134,7 +138,8 @@ func TestAnotherWorkspacesIDs(t *testing.T) {
 	campaign, id := b.fannedOut(w)
 	event, enrollment := b.enrolled(w, "c1")
 	ids := map[string]string{"ds": w.source, "aud": w.audience, "tpl": w.template, "prv": w.provider, "cmp": w.campaign,
-		"ntf": b.orphan(campaign, id), "key": b.firstOf("/v1/api_keys")["id"].(string), "whe": w.endpoint, "flw": w.flow, "evt": event, "enr": enrollment}
+		"ntf": b.orphan(campaign, id), "key": b.firstOf("/v1/api_keys")["id"].(string), "whe": w.endpoint, "flw": w.flow, "top": w.topic,
+		"sup": b.do("POST", "/v1/suppressions", good["createSuppression"]).is(201).id(), "evt": event, "enr": enrollment}
 	before := b.fingerprint()
 	for _, o := range operations() {
 		if !o.hasID() {

@@ -27,6 +27,7 @@ import (
 	"lemma/notifications"
 	"lemma/providers"
 	"lemma/slots"
+	"lemma/suppression"
 	"lemma/webhooks"
 	"lemma/workspaces"
 )
@@ -43,6 +44,8 @@ type Deps struct {
 	FlowReader *query.Reader
 	Webhooks   *webhooks.Webhooks
 	Ledger     *notifications.Ledger
+
+	Suppressions *suppression.Suppressions
 }
 
 // Capabilities are what a kind of carrier can prove.
@@ -156,6 +159,20 @@ func (s *server) routes() []route {
 		{get, "/v1/providers/{id}", "providers:read", ok, on(s.getProvider)},
 		{patch, "/v1/providers/{id}", "providers:write", ok, on(s.updateProvider)},
 		{del, "/v1/providers/{id}", "providers:write", gone, on(s.deleteProvider)},
+
+		{get, "/v1/suppressions", "suppressions:read", ok, on(s.listSuppressions)},
+		{post, "/v1/suppressions", "suppressions:write", made, on(s.createSuppression)},
+		{post, "/v1/suppressions/import", "suppressions:write", ok, upload(s.importSuppressions)},
+		{get, "/v1/suppressions/export", "suppressions:read", ok, on(s.exportSuppressions)},
+		{get, "/v1/suppressions/{id}", "suppressions:read", ok, on(s.getSuppression)},
+		{del, "/v1/suppressions/{id}", "suppressions:write", gone, on(s.deleteSuppression)},
+		{get, "/v1/topics", "suppressions:read", ok, on(s.listTopics)},
+		{post, "/v1/topics", "suppressions:write", made, on(s.createTopic)},
+		{get, "/v1/topics/{id}", "suppressions:read", ok, on(s.getTopic)},
+		{patch, "/v1/topics/{id}", "suppressions:write", ok, on(s.updateTopic)},
+		{del, "/v1/topics/{id}", "suppressions:write", gone, on(s.deleteTopic)},
+		{get, "/v1/preferences", "suppressions:read", ok, on(s.readPreferences)},
+		{put, "/v1/preferences", "suppressions:write", ok, on(s.setPreference)},
 
 		{get, "/v1/campaigns", "campaigns:read", ok, on(s.listCampaigns)},
 		{post, "/v1/campaigns", "campaigns:write", made, on(s.createCampaign)},

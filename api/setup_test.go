@@ -31,6 +31,7 @@ import (
 	"lemma/pgtest"
 	"lemma/providers"
 	"lemma/secrets"
+	"lemma/suppression"
 	"lemma/webhooks"
 	"lemma/workspaces"
 )
@@ -62,7 +63,8 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	box, err := secrets.ParseKeys(secrets.NewKey())
 	b.must(err)
 	r := Deps{Pool: b.pool, Workspaces: workspaces.New(b.pool), Ledger: notifications.New(b.pool), Templates: message.New(b.pool),
-		Audiences: audience.New(b.pool, box, sources), Providers: providers.New(b.pool, box, checkAccount)}
+		Audiences: audience.New(b.pool, box, sources), Providers: providers.New(b.pool, box, checkAccount),
+		Suppressions: suppression.New(b.pool)}
 	r.Campaigns = campaigns.New(campaigns.Deps{Pool: b.pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates, Providers: r.Providers,
 		Log: slog.New(slog.DiscardHandler)}, campaigns.Config{})
 	r.Webhooks = webhooks.New(webhooks.Deps{Pool: b.pool, Box: box, Log: slog.New(slog.DiscardHandler)}, webhooks.Options{})

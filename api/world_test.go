@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -13,7 +14,7 @@ import (
 
 // world is one of everything, made through the door.
 type world struct {
-	source, audience, template, provider, campaign, endpoint, flow string
+	source, audience, template, provider, campaign, endpoint, flow, topic string
 }
 
 type object = map[string]any
@@ -31,6 +32,7 @@ func (b *bundle) world() world {
 	w.provider = b.do("POST", "/v1/providers", smtpProvider).is(201).id()
 	w.campaign = b.do("POST", "/v1/campaigns", w.newCampaign(nil)).is(201).id()
 	w.endpoint = b.do("POST", "/v1/webhook_endpoints", object{"name": "CRM", "url": "https://crm.example.com/hooks"}).is(201).id()
+	w.topic = b.do("POST", "/v1/topics", object{"name": "News"}).is(201).id()
 	w.flow = b.do("POST", "/v1/flows", object{"name": "Welcome", "definition": w.journey(nil)}).is(201).id()
 	return w
 }
@@ -105,6 +107,7 @@ type operation struct {
 	body             bool
 	conditional      bool // it takes If-Match
 	union            bool // its body is one of several, by kind
+	upload           bool // its body is CSV
 }
 
 // operations are those of /v1, with ids of the right form that name nothing.
@@ -123,10 +126,11 @@ func operations() []operation {
 				case p.Value.Name == "If-Match":
 					conditional = true
 				case p.Value.In == "query" && p.Value.Required:
-					query = "?" + p.Value.Name + "=" + p.Value.Example.(string)
+					query = cmp.Or(query, "?") + p.Value.Name + "=" + p.Value.Example.(string) + "&"
 				}
 			}
-			all = append(all, operation{op.OperationID, method, strings.Replace(path, "{n}", "1", 1), query, scopesOf(op), op.RequestBody != nil, conditional, isUnion(op)})
+			all = append(all, operation{op.OperationID, method, strings.Replace(path, "{n}", "1", 1), query, scopesOf(op), op.RequestBody != nil, conditional, isUnion(op),
+				op.RequestBody != nil && op.RequestBody.Value.Content["text/csv"] != nil})
 		}
 	}
 	return all
@@ -163,6 +167,8 @@ func (w world) goodBodies() map[string]any {
 		"validateAudience": draft,
 		"createTemplate":   object{"name": "x", "subject": "s", "html": "<p>h</p>"}, "validateTemplate": object{"subject": "s", "html": "<p>h</p>"},
 		"createTemplateVersion": object{"subject": "s", "html": "<p>h</p>"}, "renderTemplate": object{"data": object{"name": "Ada"}},
+		"createSuppression": object{"channel": "email", "address": "ada@example.com"}, "createTopic": object{"name": "x"}, "updateTopic": object{"name": "y"},
+		"setPreference":    object{"channel": "email", "address": "ada@example.com", "topic_id": w.topic, "subscribed": false},
 		"createProvider":   object{"name": "x", "kind": "smtp", "config": object{"host": "127.0.0.1"}},
 		"createCampaign":   object{"name": "x", "audience_id": w.audience, "template_id": w.template, "provider_id": w.provider, "from": from},
 		"scheduleCampaign": object{"at": "2126-12-24T09:00:00Z"}, "resolveNotification": object{"resolution": "sent"},

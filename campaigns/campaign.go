@@ -40,6 +40,8 @@ type Campaign struct {
 	ReplyTo         string
 	Headers         map[string]string
 	Metadata        map[string]string
+	Transactional   bool       // no marketing: only bounces and complaints stop it
+	TopicID         *uuid.UUID // recipients who have unsubscribed from it are skipped; nil: none
 	ScheduledAt     *time.Time
 	SendDeadline    *time.Time // notifications that are not sent by then are skipped as expired
 	StartedAt       *time.Time
@@ -87,6 +89,8 @@ type NewCampaign struct {
 	ReplyTo         string
 	Headers         map[string]string
 	Metadata        map[string]string
+	Transactional   bool
+	TopicID         *uuid.UUID
 	SendDeadline    *time.Time
 
 	TemplateErrorLimit *float64 // from 0 to 1; nil: as configured
@@ -105,6 +109,9 @@ type Patch struct {
 	ReplyTo         *string
 	Headers         map[string]string // nil: unchanged
 	Metadata        map[string]string // nil: unchanged
+	Transactional   *bool
+	TopicID         *uuid.UUID
+	NoTopic         bool // TopicID was given as null
 	SendDeadline    *time.Time
 	NoDeadline      bool // SendDeadline was given as null
 

@@ -147,7 +147,7 @@ const selectCampaign = `
 	select c.id, c.workspace_id, c.name, c.status,
 		coalesce(c.status_reason, '') as status_reason, coalesce(c.status_detail, '') as status_detail,
 		c.audience_id, c.template_id, c.template_version, c.provider_id, c.strategy, c.from_name, c.from_email, c.reply_to,
-		c.headers, c.metadata, c.template_error_limit, c.scheduled_at, c.send_deadline, c.started_at, c.sending_at, c.finished_at,
+		c.headers, c.metadata, c.transactional, c.topic_id, c.template_error_limit, c.scheduled_at, c.send_deadline, c.started_at, c.sending_at, c.finished_at,
 		f.finished_at as fanned_out_at, f.rows_read, c.version, c.created_at, c.updated_at
 	from campaigns c left join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id`
 
@@ -166,11 +166,12 @@ func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCamp
 	err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
 		insert into campaigns (workspace_id, id, name, audience_id, template_id, template_version, provider_id, strategy,
-			from_name, from_email, reply_to, headers, metadata, send_deadline, template_error_limit)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+			from_name, from_email, reply_to, headers, metadata, send_deadline, template_error_limit, transactional, topic_id)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
 		on conflict (workspace_id, id) do nothing`,
 			workspaceID, n.ID, n.Name, n.AudienceID, n.TemplateID, version, n.ProviderID, n.Strategy,
-			n.FromName, n.FromEmail, n.ReplyTo, orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit)
+			n.FromName, n.FromEmail, n.ReplyTo, orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit,
+			n.Transactional, n.TopicID)
 		return err
 	})
 	if err != nil {
@@ -205,7 +206,7 @@ func (c *Campaigns) List(ctx context.Context, workspaceID uuid.UUID, q page.Quer
 // provider with an id: the newest ones first, at most limit.
 func (c *Campaigns) UsersOf(ctx context.Context, workspaceID, id uuid.UUID, limit int) ([]string, error) {
 	rows, _ := c.pool.Query(ctx, `
-		select name from campaigns where workspace_id = $1 and $2 in (audience_id, template_id, provider_id)
+		select name from campaigns where workspace_id = $1 and $2 in (audience_id, template_id, provider_id, topic_id)
 		order by id desc limit $3`, workspaceID, id, limit)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
@@ -282,9 +283,9 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 		}
 		return move(ctx, tx, workspaceID, id, edit, `name = $4, audience_id = $5, template_id = $6, template_version = $7, provider_id = $8,
 			strategy = $9, from_name = $10, from_email = $11, reply_to = $12, headers = $13, metadata = $14, send_deadline = $15,
-			template_error_limit = $16`,
+			template_error_limit = $16, transactional = $17, topic_id = $18`,
 			n.Name, n.AudienceID, n.TemplateID, n.TemplateVersion, n.ProviderID, n.Strategy, n.FromName, n.FromEmail, n.ReplyTo,
-			orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit)
+			orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit, n.Transactional, n.TopicID)
 	})
 	if err != nil {
 		return Campaign{}, saving.Explain(err, "update campaign")
@@ -325,6 +326,10 @@ func (now Campaign) patched(p Patch) Campaign {
 	}
 	if p.Metadata != nil {
 		now.Metadata = p.Metadata
+	}
+	put(&now.Transactional, p.Transactional)
+	if p.TopicID != nil || p.NoTopic {
+		now.TopicID = p.TopicID
 	}
 	if p.TemplateErrorLimit != nil || p.NoErrorLimit {
 		now.TemplateErrorLimit = p.TemplateErrorLimit
@@ -388,6 +393,9 @@ var saving = pgerr.Rules{
 	"campaigns_workspace_id_audience_id_fkey":                  unknownID("audience"),
 	"campaigns_workspace_id_provider_id_fkey":                  unknownID("provider"),
 	"campaigns_workspace_id_template_id_template_version_fkey": unknownID("template"),
+	"campaigns_workspace_id_topic_id_fkey":                     unknownID("topic"),
+	"campaigns_topic": lemma.Fault("/topic_id", "not_allowed",
+		"must not be given for a transactional campaign: recipients cannot unsubscribe from it"),
 }
 
 func unknownID(what string) *lemma.Error {

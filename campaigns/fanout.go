@@ -148,10 +148,11 @@ func maxAttempts(strategy string) int {
 // resumed since it was read.
 func (c *Campaigns) begin(ctx context.Context, tx pgx.Tx, now Campaign) error {
 	_, err := tx.Exec(ctx, `
-		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict (workspace_id, id) do nothing`,
+		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers,
+			transactional, topic_id)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) on conflict (workspace_id, id) do nothing`,
 		now.WorkspaceID, now.ID, lemma.Email, now.TemplateID, now.TemplateVersion, now.FromName, now.FromEmail, now.ReplyTo,
-		orEmpty(now.Headers))
+		orEmpty(now.Headers), now.Transactional, now.TopicID)
 	if err != nil {
 		return fmt.Errorf("write content of %s: %w", now.ID, err)
 	}

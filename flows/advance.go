@@ -205,9 +205,11 @@ func (f *Flows) prepare(ctx context.Context, tx pgx.Tx, ws uuid.UUID, l messages
 		insert into flow_origins (workspace_id, origin_id, flow_id) values ($1, $2, $3)
 		on conflict (workspace_id, origin_id) do nothing`, ws, l.origin, l.FlowID)
 	batch.Queue(`
-		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers, flow_id, node)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) on conflict (workspace_id, id) do nothing`,
-		ws, l.ContentID, lemma.Email, l.TemplateID, l.TemplateVersion, from.Name, envelope.FromEmail, envelope.ReplyTo, headers, l.FlowID, l.node)
+		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers, flow_id, node,
+			transactional, topic_id)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) on conflict (workspace_id, id) do nothing`,
+		ws, l.ContentID, lemma.Email, l.TemplateID, l.TemplateVersion, from.Name, envelope.FromEmail, envelope.ReplyTo, headers, l.FlowID, l.node,
+		n.Transactional, idOf(lemma.PrefixTopic, n.TopicID))
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("write content of node %s: %w", l.node, err)
 	}

@@ -28,6 +28,7 @@ import (
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/providers"
+	"lemma/suppression"
 	"lemma/webhooks"
 )
 
@@ -177,6 +178,7 @@ type Flows struct {
 	templates *message.Templates
 	accounts  *providers.Providers
 	webhooks  *webhooks.Webhooks
+	topics    *suppression.Suppressions
 	log       *slog.Logger
 	metrics   *enrollment.Metrics
 	cfg       Config

@@ -24,25 +24,25 @@ func (p publication) use(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	batch := &pgx.Batch{}
-	write := func(node string, audience, source, template pgtype.UUID, templateVersion int, provider, endpoint pgtype.UUID) {
+	write := func(node string, audience, source, template pgtype.UUID, templateVersion int, provider, endpoint, topic pgtype.UUID) {
 		version := pgtype.Int4{Int32: int32(templateVersion), Valid: template.Valid}
 		batch.Queue(`
 			insert into flow_uses (workspace_id, flow_id, version, node, audience_id, data_source_id, template_id, template_version, provider_id,
-				endpoint_id)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) on conflict (workspace_id, flow_id, version, node) do nothing`,
-			p.ws, p.flow, p.version, node, audience, source, template, version, provider, endpoint)
+				endpoint_id, topic_id)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) on conflict (workspace_id, flow_id, version, node) do nothing`,
+			p.ws, p.flow, p.version, node, audience, source, template, version, provider, endpoint, topic)
 	}
 	none := pgtype.UUID{}
-	write("", idOf(lemma.PrefixAudience, def.AudienceID), none, none, 0, none, none)
+	write("", idOf(lemma.PrefixAudience, def.AudienceID), none, none, 0, none, none, none)
 	for id, n := range def.Nodes {
 		switch n.Type {
 		case graph.Send:
 			write(id, none, none, idOf(lemma.PrefixTemplate, n.TemplateID), n.TemplateVersion, idOf(lemma.PrefixProvider, n.ProviderID),
-				none)
+				none, idOf(lemma.PrefixTopic, n.TopicID))
 		case graph.Branch:
-			write(id, none, idOf(lemma.PrefixDataSource, n.DataSourceID), none, 0, none, none)
+			write(id, none, idOf(lemma.PrefixDataSource, n.DataSourceID), none, 0, none, none, none)
 		case graph.Webhook:
-			write(id, none, none, none, 0, none, idOf(lemma.PrefixEndpoint, n.EndpointID))
+			write(id, none, none, none, 0, none, idOf(lemma.PrefixEndpoint, n.EndpointID), none)
 		}
 	}
 	err := tx.SendBatch(ctx, batch).Close()

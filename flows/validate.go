@@ -215,6 +215,9 @@ func (c *checked) checkSend(ctx context.Context, at, id string, n graph.Node) er
 	if n.Channel != "" && string(t.Channel) != n.Channel {
 		c.fault(at+"/template_id", "wrong_channel", "this template is for %s, not %s", t.Channel, n.Channel)
 	}
+	if _, _, err = named(c, ctx, at+"/topic_id", lemma.PrefixTopic, n.TopicID, "topic", c.topics.Topic); err != nil {
+		return err
+	}
 	version := n.TemplateVersion
 	switch {
 	case version < 0:

@@ -1,5 +1,6 @@
 -- +goose Up
--- Audiences and templates: where profiles come from, and what messages contain.
+-- Audiences, templates and topics: where profiles come from, what messages contain,
+-- and which kinds of messages there are.
 
 create table data_sources (
     workspace_id  uuid not null references workspaces (id),
@@ -68,7 +69,21 @@ create table template_versions (
     foreign key (workspace_id, template_id) references templates (workspace_id, id) on delete cascade
 );
 
+-- Kinds of marketing that recipients can unsubscribe from by themselves.
+create table topics (
+    workspace_id uuid not null references workspaces (id),
+    id           uuid not null,
+    name         text not null check (length(name) between 1 and 200), -- recipients see it
+    description  text not null default '',   -- recipients see it
+    version      int not null default 1,
+    created_at   timestamptz not null default now(),
+    updated_at   timestamptz not null default now(),
+    primary key (workspace_id, id),
+    constraint topics_name unique (workspace_id, name)
+);
+
 -- +goose Down
+drop table topics;
 drop table template_versions;
 drop table templates;
 drop table audiences;

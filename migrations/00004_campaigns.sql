@@ -23,6 +23,8 @@ create table campaigns (
         check (template_error_limit between 0 and 1),
     errors_before        bigint not null default 0, -- template errors before the last resume
     ended_before         bigint not null default 0, -- notifications that had ended before the last resume
+    transactional        boolean not null default false, -- no marketing: only bounces and complaints stop it
+    topic_id             uuid,                -- recipients who have unsubscribed from it are skipped
     send_deadline        timestamptz,         -- notifications not called by then are skipped as expired
     started_at           timestamptz,         -- when send was accepted, or when the schedule became due
     sending_at           timestamptz,         -- when the fan-out began to write notifications
@@ -36,6 +38,8 @@ create table campaigns (
     foreign key (workspace_id, audience_id) references audiences (workspace_id, id),
     foreign key (workspace_id, template_id, template_version) references template_versions (workspace_id, template_id, version),
     foreign key (workspace_id, provider_id) references providers (workspace_id, id),
+    foreign key (workspace_id, topic_id) references topics (workspace_id, id),
+    constraint campaigns_topic check (topic_id is null or not transactional),
     constraint campaigns_scheduled check (status <> 'scheduled' or scheduled_at is not null)
 );
 -- Lists by name. Names of campaigns are not unique; other named tables have a

@@ -96,13 +96,15 @@ create table flow_uses (
     template_version int,
     provider_id      uuid,
     endpoint_id      uuid,
+    topic_id         uuid,
     primary key (workspace_id, flow_id, version, node),
     foreign key (workspace_id, flow_id, version) references flow_versions (workspace_id, flow_id, version) on delete cascade,
     foreign key (workspace_id, audience_id) references audiences (workspace_id, id),
     foreign key (workspace_id, data_source_id) references data_sources (workspace_id, id),
     foreign key (workspace_id, template_id, template_version) references template_versions (workspace_id, template_id, version),
     foreign key (workspace_id, provider_id) references providers (workspace_id, id),
-    foreign key (workspace_id, endpoint_id) references webhook_endpoints (workspace_id, id)
+    foreign key (workspace_id, endpoint_id) references webhook_endpoints (workspace_id, id),
+    foreign key (workspace_id, topic_id) references topics (workspace_id, id)
 );
 
 -- The lease for executing one shard of a flow's enrollments. Two holders would

@@ -28,6 +28,11 @@ var expected = []want{
 	{"opt_outs", "opt_outs_pkey", "an opt-out is marked once",
 		`PRIMARY KEY (workspace_id, origin_id, id)`},
 
+	{"suppressions", "suppressions_pkey", "a suppression is stored once",
+		`PRIMARY KEY (workspace_id, key, cause)`},
+	{"topic_unsubscribes", "topic_unsubscribes_pkey", "a recipient unsubscribes from a topic once",
+		`PRIMARY KEY (workspace_id, topic_id, key)`},
+
 	{"batches", "batches_pkey", "SendingEngine!OnlyOwnerCommits",
 		`PRIMARY KEY (workspace_id, origin_id, id)`},
 	{"batches", "batches_attempt", "SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy",

@@ -148,6 +148,8 @@ create table campaigns (
     template_error_limit double precision,
     errors_before bigint not null default 0,
     ended_before bigint not null default 0,
+    transactional boolean not null default false,
+    topic_id uuid,
     send_deadline timestamp with time zone,
     started_at timestamp with time zone,
     sending_at timestamp with time zone,
@@ -163,10 +165,12 @@ create table campaigns (
     constraint campaigns_status CHECK ((status = ANY (ARRAY['draft'::text, 'scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text, 'completed'::text, 'cancelled'::text, 'failed'::text]))),
     constraint campaigns_strategy_check CHECK ((strategy = ANY (ARRAY['at_least_once'::text, 'at_most_once'::text]))),
     constraint campaigns_template_error_limit_check CHECK (((template_error_limit >= (0)::double precision) AND (template_error_limit <= (1)::double precision))),
+    constraint campaigns_topic CHECK (((topic_id IS NULL) OR (NOT transactional))),
     constraint campaigns_workspace_id_audience_id_fkey FOREIGN KEY (workspace_id, audience_id) REFERENCES audiences(workspace_id, id),
     constraint campaigns_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id),
     constraint campaigns_workspace_id_provider_id_fkey FOREIGN KEY (workspace_id, provider_id) REFERENCES providers(workspace_id, id),
-    constraint campaigns_workspace_id_template_id_template_version_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version)
+    constraint campaigns_workspace_id_template_id_template_version_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version),
+    constraint campaigns_workspace_id_topic_id_fkey FOREIGN KEY (workspace_id, topic_id) REFERENCES topics(workspace_id, id)
 );
 
 create table contents (
@@ -179,6 +183,8 @@ create table contents (
     from_email text not null,
     reply_to text not null,
     headers jsonb not null,
+    transactional boolean not null default false,
+    topic_id uuid,
     created_at timestamp with time zone not null default now(),
     flow_id uuid,
     node text,
@@ -398,13 +404,15 @@ create table flow_uses (
     template_version integer,
     provider_id uuid,
     endpoint_id uuid,
+    topic_id uuid,
     constraint flow_uses_pkey PRIMARY KEY (workspace_id, flow_id, version, node),
     constraint flow_uses_workspace_id_audience_id_fkey FOREIGN KEY (workspace_id, audience_id) REFERENCES audiences(workspace_id, id),
     constraint flow_uses_workspace_id_data_source_id_fkey FOREIGN KEY (workspace_id, data_source_id) REFERENCES data_sources(workspace_id, id),
     constraint flow_uses_workspace_id_endpoint_id_fkey FOREIGN KEY (workspace_id, endpoint_id) REFERENCES webhook_endpoints(workspace_id, id),
     constraint flow_uses_workspace_id_flow_id_version_fkey FOREIGN KEY (workspace_id, flow_id, version) REFERENCES flow_versions(workspace_id, flow_id, version) ON DELETE CASCADE,
     constraint flow_uses_workspace_id_provider_id_fkey FOREIGN KEY (workspace_id, provider_id) REFERENCES providers(workspace_id, id),
-    constraint flow_uses_workspace_id_template_id_template_version_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version)
+    constraint flow_uses_workspace_id_template_id_template_version_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version),
+    constraint flow_uses_workspace_id_topic_id_fkey FOREIGN KEY (workspace_id, topic_id) REFERENCES topics(workspace_id, id)
 );
 
 create table flow_versions (
@@ -612,6 +620,21 @@ create table resolutions (
     constraint resolutions_resolution_check CHECK ((resolution = ANY (ARRAY['sent'::text, 'not_sent'::text])))
 );
 
+create table suppressions (
+    workspace_id uuid not null,
+    key uuid not null,
+    cause text not null,
+    id uuid not null,
+    channel text not null,
+    address text not null,
+    detail text not null default ''::text,
+    created_at timestamp with time zone not null default now(),
+    constraint suppressions_pkey PRIMARY KEY (workspace_id, key, cause),
+    constraint suppressions_cause CHECK ((cause = ANY (ARRAY['hard_bounce'::text, 'soft_bounces'::text, 'complaint'::text, 'unsubscribed'::text, 'manual'::text]))),
+    constraint suppressions_channel_check CHECK ((channel = ANY (ARRAY['email'::text, 'sms'::text, 'push'::text]))),
+    constraint suppressions_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+);
+
 create table template_versions (
     workspace_id uuid not null,
     template_id uuid not null,
@@ -641,6 +664,29 @@ create table templates (
     constraint templates_channel_check CHECK ((channel = 'email'::text)),
     constraint templates_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     constraint templates_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+);
+
+create table topic_unsubscribes (
+    workspace_id uuid not null,
+    topic_id uuid not null,
+    key uuid not null,
+    created_at timestamp with time zone not null default now(),
+    constraint topic_unsubscribes_pkey PRIMARY KEY (workspace_id, topic_id, key),
+    constraint topic_unsubscribes_workspace_id_topic_id_fkey FOREIGN KEY (workspace_id, topic_id) REFERENCES topics(workspace_id, id) ON DELETE CASCADE
+);
+
+create table topics (
+    workspace_id uuid not null,
+    id uuid not null,
+    name text not null,
+    description text not null default ''::text,
+    version integer not null default 1,
+    created_at timestamp with time zone not null default now(),
+    updated_at timestamp with time zone not null default now(),
+    constraint topics_pkey PRIMARY KEY (workspace_id, id),
+    constraint topics_name UNIQUE (workspace_id, name),
+    constraint topics_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    constraint topics_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
 
 create table trigger_events (
@@ -740,6 +786,7 @@ CREATE INDEX refusals_age ON refusals USING btree (at);
 CREATE INDEX refusals_behind ON refusals USING btree (workspace_id, enrollment_id, at) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX refusals_profile ON refusals USING btree (workspace_id, flow_id, profile_key, at);
 CREATE INDEX refusals_reason ON refusals USING btree (workspace_id, flow_id, reason, at);
+CREATE UNIQUE INDEX suppressions_id ON suppressions USING btree (workspace_id, id);
 CREATE INDEX trigger_events_age ON trigger_events USING btree (received_at);
 CREATE INDEX trigger_events_profile ON trigger_events USING btree (workspace_id, profile_key, name, received_at);
 
@@ -762,6 +809,8 @@ comment on constraint notifications_pkey on notifications is 'Campaign!AtMostOne
 comment on constraint notifications_place on notifications is 'Campaign!CountsBalance';
 comment on constraint outbox_finished on outbox is 'Outbox!NoLostMessages';
 comment on constraint outbox_pkey on outbox is 'Outbox!NoDuplicatedProcessing';
+comment on constraint suppressions_pkey on suppressions is 'a suppression is stored once';
+comment on constraint topic_unsubscribes_pkey on topic_unsubscribes is 'a recipient unsubscribes from a topic once';
 comment on constraint trigger_events_once on trigger_events is 'a repeated event is recorded once';
 comment on index enrollments_active is 'FlowEngine!AtMostOneActiveEnrollment';
 comment on index provider_events_once is 'ProviderEvents!AppliedOnce';

@@ -22,6 +22,7 @@ type claim struct {
 	age     time.Duration // since its rows were read from their audience
 	optOuts bool          // its origin has notifications that were written before their opt-out
 	expires time.Time     // the send deadline; no call begins after it
+	checked time.Time     // when its addresses were last checked for suppressions
 
 	root       uuid.UUID
 	providerID uuid.UUID

@@ -9,12 +9,14 @@ import (
 
 	"lemma"
 	"lemma/message"
+	"lemma/suppression"
 )
 
 // content is what all messages of a batch share: template, headers and envelope.
 type content struct {
 	template                     *message.Compiled
 	fromName, fromEmail, replyTo string
+	suppressed                   suppression.Message // what its recipients are checked for
 }
 
 // caches keep compiled contents, which never change, and one carrier for each
@@ -70,13 +72,17 @@ func (s *Sender) readContent(ctx context.Context, workspaceID, contentID uuid.UU
 	var template uuid.UUID
 	var version int
 	var headers map[string]string
+	var topic uuid.NullUUID
 	err := s.pool.QueryRow(ctx, `
-		select template_id, template_version, from_name, from_email, reply_to, headers
+		select template_id, template_version, from_name, from_email, reply_to, headers,
+			channel, transactional, topic_id
 		from contents where workspace_id = $1 and id = $2`, workspaceID, contentID).
-		Scan(&template, &version, &d.fromName, &d.fromEmail, &d.replyTo, &headers)
+		Scan(&template, &version, &d.fromName, &d.fromEmail, &d.replyTo, &headers,
+			&d.suppressed.Channel, &d.suppressed.Transactional, &topic)
 	if err != nil {
 		return nil, fmt.Errorf("read content %s: %w", contentID, err)
 	}
+	d.suppressed.TopicID = topic.UUID
 	compiled, err := s.templates.Compiled(ctx, workspaceID, template, version)
 	if err != nil {
 		return nil, err

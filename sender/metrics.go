@@ -27,6 +27,7 @@ type Metrics struct {
 	enqueues  prometheus.Counter
 	uncertain prometheus.Counter
 	rechecks  *prometheus.CounterVec
+	stopped   *prometheus.CounterVec
 	unchecked prometheus.Counter
 }
 
@@ -56,13 +57,15 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		uncertain: counter("lemma_commit_retries_total", "Commits whose answer was lost and that were checked."),
 		noSlot: vector("lemma_sender_slots_refused_total", "limit",
 			"Times that a due batch found no sender slot, by limit (provider, workspace, slow_providers)."),
+		stopped: vector("lemma_suppressed_total", "cause",
+			"Notifications that were skipped because their address is suppressed, by cause."),
 		rechecks: vector("lemma_rechecks_total", "result",
 			"Notifications that were read again from their audience after a long wait: kept, or the reason of the skip."),
 		unchecked: counter("lemma_recheck_failures_total", "Batches that wait because their audience cannot be read again."),
 	}
 	if r != nil {
 		r.MustRegister(m.outcomes, m.claims, m.calls, m.messages, m.deferred, m.late, m.expired, m.lost, m.retries, m.freed,
-			m.crashed, m.opened, m.closings, m.probes, m.pauses, m.noSlot, m.enqueues, m.uncertain, m.rechecks, m.unchecked)
+			m.crashed, m.opened, m.closings, m.probes, m.pauses, m.noSlot, m.enqueues, m.uncertain, m.rechecks, m.stopped, m.unchecked)
 	}
 	return m
 }
@@ -106,17 +109,18 @@ func (m *Metrics) reaped(r Reaped) {
 	m.outcomes.WithLabelValues("orphaned").Add(float64(r.Orphaned))
 }
 
-func (m *Metrics) putOff()                { m.deferred.Inc() }
-func (m *Metrics) missed(n int)           { m.late.Add(float64(n)) }
-func (m *Metrics) leaseLost()             { m.lost.Inc() }
-func (m *Metrics) commitRetried()         { m.uncertain.Inc() }
-func (m *Metrics) throttled(limit string) { m.noSlot.WithLabelValues(limit).Inc() }
-func (m *Metrics) tripped()               { m.opened.Inc() }
-func (m *Metrics) closed()                { m.closings.Inc() }
-func (m *Metrics) probed(result string)   { m.probes.WithLabelValues(result).Inc() }
-func (m *Metrics) paused(reason string)   { m.pauses.WithLabelValues(reason).Inc() }
-func (m *Metrics) swept(n int)            { m.enqueues.Add(float64(n)) }
-func (m *Metrics) recheckFailed()         { m.unchecked.Inc() }
+func (m *Metrics) putOff()                 { m.deferred.Inc() }
+func (m *Metrics) missed(n int)            { m.late.Add(float64(n)) }
+func (m *Metrics) leaseLost()              { m.lost.Inc() }
+func (m *Metrics) commitRetried()          { m.uncertain.Inc() }
+func (m *Metrics) throttled(limit string)  { m.noSlot.WithLabelValues(limit).Inc() }
+func (m *Metrics) tripped()                { m.opened.Inc() }
+func (m *Metrics) closed()                 { m.closings.Inc() }
+func (m *Metrics) probed(result string)    { m.probes.WithLabelValues(result).Inc() }
+func (m *Metrics) paused(reason string)    { m.pauses.WithLabelValues(reason).Inc() }
+func (m *Metrics) swept(n int)             { m.enqueues.Add(float64(n)) }
+func (m *Metrics) suppressed(cause string) { m.stopped.WithLabelValues(cause).Inc() }
+func (m *Metrics) recheckFailed()          { m.unchecked.Inc() }
 
 func (m *Metrics) rechecked(reason string) {
 	if reason == "" {

@@ -51,10 +51,11 @@ type Config struct {
 	ProbeLease   time.Duration // how long a probe may act without being renewed; 5 s
 	PauseAfter   time.Duration // how long a circuit is open before its campaigns and flows are paused; 15 min
 
-	RecheckAfter time.Duration // rows that were read longer ago are read again from their audience before the call; 1 h
-	Workers      int           // slots of this sender; 16
-	PerProvider  int           // of these, for one provider; a third of it while it is slow or unknown; three quarters
-	PerWorkspace int           // of these, for one workspace; three quarters
+	RecheckAfter   time.Duration // rows that were read longer ago are read again from their audience before the call; 1 h
+	SuppressionAge time.Duration // when a window is opened, its addresses were checked for suppressions at most so long ago; 1 s
+	Workers        int           // slots of this sender; 16
+	PerProvider    int           // of these, for one provider; a third of it while it is slow or unknown; three quarters
+	PerWorkspace   int           // of these, for one workspace; three quarters
 
 	ReapEvery  time.Duration // 1 min
 	SweepEvery time.Duration // 30 s
@@ -68,7 +69,7 @@ func (c Config) withDefaults() Config {
 	}{
 		{&c.Lease, 5 * time.Minute}, {&c.CallTimeout, 30 * time.Second},
 		{&c.DeferFor, 30 * time.Second}, {&c.DeferMost, time.Hour},
-		{&c.RecheckAfter, time.Hour},
+		{&c.RecheckAfter, time.Hour}, {&c.SuppressionAge, time.Second},
 		{&c.CircuitFirst, 500 * time.Millisecond}, {&c.CircuitMost, 30 * time.Second}, {&c.ProbeLease, 5 * time.Second},
 		{&c.PauseAfter, 15 * time.Minute},
 		{&c.ReapEvery, time.Minute}, {&c.SweepEvery, 30 * time.Second}, {&c.SweepGrace, 30 * time.Second},

@@ -58,6 +58,12 @@ func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *slot) (agai
 		return again, errors.Join(err, back)
 	}
 	settled = append(settled, late...)
+	late, err = s.skipSuppressed(ctx, c, content)
+	if err != nil {
+		again, back := s.giveBack(ctx, c, settled, s.cfg.DeferFor/6)
+		return again, errors.Join(err, back)
+	}
+	settled = append(settled, late...)
 	gone, wait, err := s.recheck(ctx, c)
 	if err != nil || wait > 0 {
 		again, back := s.giveBack(ctx, c, settled, wait)
@@ -76,6 +82,17 @@ func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *slot) (agai
 func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content *content, pending []outcome) (time.Duration, error) {
 	p := s.paceOf(c.providerID)
 	for c.next < len(c.rows) {
+		if time.Since(c.checked) > s.cfg.SuppressionAge {
+			late, err := s.skipSuppressed(ctx, c, content)
+			pending = append(pending, late...)
+			if err != nil {
+				again, back := s.giveBack(ctx, c, pending, s.cfg.DeferFor/6)
+				return again, errors.Join(err, back)
+			}
+			if c.next >= len(c.rows) {
+				break
+			}
+		}
 		begun := time.Now()
 		s.slots.busy(c.slot, begun)
 		w := content.render(c, c.alike(c.windowSize(p.size(s.cfg.MaxWindow))), s.cfg.renderFor())

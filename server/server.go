@@ -39,6 +39,7 @@ import (
 	"lemma/secrets"
 	"lemma/sender"
 	"lemma/sender/smtp"
+	"lemma/suppression"
 	"lemma/webhooks"
 	"lemma/workspaces"
 )
@@ -147,7 +148,8 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 		return nil, err
 	}
 	s.API = api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
-		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger, Pool: d.Pool},
+		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger, Pool: d.Pool,
+		Suppressions: suppression.New(d.Pool)},
 		api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics), Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
 	return s, nil
 }

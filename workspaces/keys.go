@@ -22,6 +22,7 @@ var Scopes = []string{
 	"audiences:read", "audiences:write", "audiences:query",
 	"templates:read", "templates:write",
 	"providers:read", "providers:write",
+	"suppressions:read", "suppressions:write",
 	"campaigns:read", "campaigns:write", "campaigns:send",
 	"flows:read", "flows:write", "flows:publish",
 	"enrollments:read", "enrollments:write",

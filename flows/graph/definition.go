@@ -93,6 +93,8 @@ type Node struct {
 	ReplyTo         string            `json:"reply_to,omitempty"`
 	Headers         map[string]string `json:"headers,omitempty"`
 	Strategy        string            `json:"strategy,omitempty"`      // at_least_once (default) or at_most_once
+	Transactional   bool              `json:"transactional,omitempty"` // only bounces and complaints stop it
+	TopicID         string            `json:"topic_id,omitempty"`      // recipients who have unsubscribed from it are skipped
 	ExpiresAfter    string            `json:"expires_after,omitempty"` // ISO 8601: a message not sent by then is skipped as expired
 
 	// delay

@@ -18,7 +18,7 @@ type rule struct{ required, optional []string }
 var rules = map[string]rule{
 	Send: {
 		[]string{"channel", "provider_id", "template_id", "from", "next"},
-		[]string{"template_version", "reply_to", "headers", "strategy", "expires_after"},
+		[]string{"template_version", "reply_to", "headers", "strategy", "expires_after", "transactional", "topic_id"},
 	},
 	Delay:        {[]string{"for", "next"}, nil},
 	WaitUntil:    {[]string{"next"}, []string{"time", "weekdays", "date_column", "offset", "zone", "zone_column", "on_missing"}},
@@ -163,6 +163,7 @@ func (c *checker) send(pointer string, n Node, made *Compiled) {
 	if n.TemplateVersion < 0 {
 		c.fault(at(pointer, "template_version"), "invalid", "must be at least 1")
 	}
+	c.mustNot(at(pointer, "topic_id"), n.TopicID != "" && n.Transactional, "is not allowed for a transactional message")
 	c.envelope(pointer, n)
 }
 

@@ -1,0 +1,33 @@
+-- +goose Up
+
+-- Addresses that are not sent to, one row per cause. The key is a hash of channel
+-- and address, so that the index that each claim reads stays narrow.
+create table suppressions (
+    workspace_id uuid not null references workspaces (id),
+    key          uuid not null,               -- lemma.Key("suppression/1", channel, address)
+    cause        text not null constraint suppressions_cause check (cause in
+        ('hard_bounce', 'soft_bounces', 'complaint', 'unsubscribed', 'manual')),
+    id           uuid not null,
+    channel      text not null check (channel in ('email', 'sms', 'push')),
+    address      text not null,               -- canonical
+    detail       text not null default '',
+    created_at   timestamptz not null default now(),
+    constraint suppressions_pkey primary key (workspace_id, key, cause)
+);
+comment on constraint suppressions_pkey on suppressions is 'a suppression is stored once';
+create unique index suppressions_id on suppressions (workspace_id, id);
+
+-- Addresses that have unsubscribed from a topic, by the key of a suppression.
+create table topic_unsubscribes (
+    workspace_id uuid not null,
+    topic_id     uuid not null,
+    key          uuid not null,
+    created_at   timestamptz not null default now(),
+    constraint topic_unsubscribes_pkey primary key (workspace_id, topic_id, key),
+    foreign key (workspace_id, topic_id) references topics (workspace_id, id) on delete cascade
+);
+comment on constraint topic_unsubscribes_pkey on topic_unsubscribes is 'a recipient unsubscribes from a topic once';
+
+-- +goose Down
+drop table topic_unsubscribes;
+drop table suppressions;

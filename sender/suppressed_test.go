@@ -1,0 +1,99 @@
+package sender
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"lemma"
+	"lemma/notifications"
+	"lemma/suppression"
+)
+
+// suppress suppresses the addresses of recipients.
+func (b *bundle) suppress(cause string, recipients ...int) {
+	b.t.Helper()
+	for _, i := range recipients {
+		_, _, err := suppression.New(b.pool).Add(context.Background(), b.ws,
+			suppression.Entry{ID: lemma.NewID(), Channel: lemma.Email, Address: address(i), Cause: cause})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// An address that was suppressed after its notification was written is not called.
+func TestASuppressedAddressIsNotCalled(t *testing.T) {
+	b := setup(t)
+	b.insert(6, 3, 2)
+	b.suppress(suppression.HardBounce, 1)
+	b.suppress(suppression.Unsubscribed, 3, 4, 5) // a whole batch
+	b.work(b.sender())
+	for i, sent := range []bool{true, false, true, false, false, false} {
+		if status, reason := b.status(i); (b.carrier.called(address(i)) == 1) != sent || (status == "sent") != sent || (reason == "suppressed") == sent {
+			t.Errorf("%d is %s (%s) after %d calls", i, status, reason, b.carrier.called(address(i)))
+		}
+	}
+	b.wantCounts(notifications.Counts{Sent: 2, Skipped: 4})
+	if n := b.count(`select count(*) from attempts where workspace_id = $1 and reason = 'suppressed' and detail = 'hard_bounce'`, b.ws); n != 1 {
+		t.Errorf("%d attempts have the cause", n)
+	}
+}
+
+// A transactional message is stopped by bounces and complaints alone.
+func TestATransactionalMessageToAnUnsubscribedAddress(t *testing.T) {
+	b := setup(t)
+	b.insert(3, 3, 2)
+	b.exec(`update contents set transactional = true where workspace_id = $1`, b.ws)
+	b.suppress(suppression.Unsubscribed, 0)
+	b.suppress(suppression.Manual, 1)
+	b.suppress(suppression.Complaint, 2)
+	b.work(b.sender())
+	b.wantCounts(notifications.Counts{Sent: 2, Skipped: 1})
+	if b.carrier.called(address(2)) != 0 {
+		t.Error("the address that complained was called")
+	}
+}
+
+// An address that is suppressed while its batch is being sent is not called by a later
+// window.
+func TestASuppressionDuringASend(t *testing.T) {
+	b := setup(t)
+	ref := b.insert(6, 6, 2)[0]
+	s := b.sender(func(c *Config) { c.MaxWindow, c.SuppressionAge = 2, time.Nanosecond })
+	finish := b.pausedWork(s, ref, "called", 1)
+	var later []int // recipients of the windows that are not open yet
+	for i := range 6 {
+		if b.carrier.called(address(i)) == 0 {
+			later = append(later, i)
+		}
+	}
+	b.suppress(suppression.Complaint, later...)
+	finish()
+	b.wantCounts(notifications.Counts{Sent: int64(6 - len(later)), Skipped: int64(len(later))})
+	for _, i := range later {
+		if b.carrier.called(address(i)) != 0 {
+			t.Errorf("%d was called after it was suppressed", i)
+		}
+	}
+	if len(later) != 4 {
+		t.Errorf("%d were left", len(later))
+	}
+}
+
+// A second attempt is not made for an address that is suppressed meanwhile. Its
+// outcome stays unknown.
+func TestASuppressionBeforeASecondAttempt(t *testing.T) {
+	b := setup(t)
+	b.insert(1, 1, 2)
+	b.carrier.then[address(0)] = []Outcome{Unknown}
+	s := b.sender()
+	b.work(s)
+	b.suppress(suppression.Unsubscribed, 0)
+	b.reap(s)
+	b.makeDue()
+	b.work(s)
+	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_skipped" || b.carrier.called(address(0)) != 1 {
+		t.Errorf("%s (%s) after %d calls", status, reason, b.carrier.called(address(0)))
+	}
+}

@@ -1,0 +1,55 @@
+package suppression
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// Message is what a suppression is checked for.
+type Message struct {
+	Channel       lemma.Channel
+	Transactional bool      // only bounces and complaints stop it
+	TopicID       uuid.UUID // uuid.Nil: none
+}
+
+// Found is a suppressed address.
+type Found struct {
+	Index int    // of the address
+	Cause string // one of its causes, or UnsubscribedTopic
+}
+
+// Check returns which of the addresses must not be sent to. It reads an index per
+// address, and one row only in a workspace without suppressions.
+func Check(ctx context.Context, db DB, ws uuid.UUID, m Message, addresses []string) ([]Found, error) {
+	keys := make([]uuid.UUID, len(addresses))
+	for i, address := range addresses {
+		if known, ok := canonical(m.Channel, address); ok {
+			keys[i] = keyOf(m.Channel, known)
+		}
+	}
+	rows, err := db.Query(ctx, `
+		select r.i::int - 1, s.cause from unnest($2::uuid[]) with ordinality as r (key, i)
+		cross join lateral (
+			(select s.cause from suppressions s
+			where s.workspace_id = $1 and s.key = r.key and (not $3 or s.cause in ('hard_bounce', 'soft_bounces', 'complaint')) limit 1)
+			union all
+			(select '`+UnsubscribedTopic+`' from topic_unsubscribes t
+			where not $3 and t.workspace_id = $1 and t.topic_id = $4 and t.key = r.key)
+			limit 1
+		) s
+		where exists (select from suppressions where workspace_id = $1) or exists (select from topic_unsubscribes where workspace_id = $1)`,
+		ws, keys, m.Transactional, m.TopicID)
+	if err != nil {
+		return nil, fmt.Errorf("check %d addresses for suppressions: %w", len(addresses), err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Found])
+	if err != nil {
+		return nil, fmt.Errorf("check %d addresses for suppressions: %w", len(addresses), err)
+	}
+	return found, nil
+}

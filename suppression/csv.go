@@ -1,0 +1,194 @@
+package suppression
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// Defaults are the channel and the cause of rows that name none.
+type Defaults struct {
+	Channel lemma.Channel
+	Cause   string
+}
+
+// Imported counts the rows of an import. Rows are read until the first broken line of
+// CSV; those before it are stored.
+type Imported struct {
+	Read    int // rows, without the header
+	Added   int
+	Known   int // the address has the cause already, or an earlier row has both
+	Invalid int
+	Faults  []lemma.Field // of the first invalid rows
+}
+
+const (
+	// MaxImport is the largest number of rows of an import.
+	MaxImport   = 1_000_000
+	importChunk = 5_000
+	mostFaults  = 100
+)
+
+var csvColumns = []string{"address", "channel", "cause", "detail"}
+
+// Import adds the addresses of a CSV file (RFC 4180) with a header. The column
+// address is required, and channel, cause and detail are optional. Chunks are
+// committed one by one: an import that ended early can be repeated.
+func (s *Suppressions) Import(ctx context.Context, ws uuid.UUID, body io.Reader, d Defaults) (done Imported, err error) {
+	r := csv.NewReader(body)
+	r.ReuseRecord, r.TrimLeadingSpace, r.LazyQuotes = true, true, false
+	columns, err := readHeader(r)
+	if err != nil {
+		return done, err
+	}
+	chunk := make([]Entry, 0, importChunk)
+	for {
+		record, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil && done.Read == MaxImport {
+			err = lemma.Fault("", "too_many_rows", "has more than %d rows; import the rest by another request", MaxImport)
+		}
+		if err != nil {
+			return done, errors.Join(s.store(ctx, ws, chunk, &done), csvFault(err))
+		}
+		done.Read++
+		e, fault := columns.entry(record, d)
+		if fault != nil {
+			done.fault(*fault)
+			continue
+		}
+		if chunk = append(chunk, e); len(chunk) == importChunk {
+			if err := s.store(ctx, ws, chunk, &done); err != nil {
+				return done, err
+			}
+			chunk = chunk[:0]
+		}
+	}
+	return done, s.store(ctx, ws, chunk, &done)
+}
+
+func (s *Suppressions) store(ctx context.Context, ws uuid.UUID, chunk []Entry, done *Imported) error {
+	n, err := insert(ctx, s.pool, ws, chunk)
+	if err == nil {
+		done.Added, done.Known = done.Added+n, done.Known+len(chunk)-n
+	}
+	return err
+}
+
+func (i *Imported) fault(f lemma.Field) {
+	i.Invalid++
+	if len(i.Faults) < mostFaults {
+		f.Pointer = fmt.Sprintf("/rows/%d%s", i.Read, f.Pointer)
+		i.Faults = append(i.Faults, f)
+	}
+}
+
+// header is the position of each of csvColumns; -1 for a column that is missing.
+type header []int
+
+func readHeader(r *csv.Reader) (header, error) {
+	names, err := r.Read()
+	if err != nil {
+		return nil, csvFault(err)
+	}
+	h := header{-1, -1, -1, -1}
+	for i, name := range names {
+		name = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(name, "\ufeff")))
+		at := slices.Index(csvColumns, name)
+		if at < 0 {
+			return nil, lemma.Fault("/header", "unknown_field", "must name columns out of %s", strings.Join(csvColumns, ", "))
+		}
+		if h[at] >= 0 {
+			return nil, lemma.Fault("/header", "repeated", "names %s twice", name)
+		}
+		h[at] = i
+	}
+	if h[0] < 0 {
+		return nil, lemma.Fault("/header", "required", "must name the column address")
+	}
+	return h, nil
+}
+
+func (h header) entry(record []string, d Defaults) (Entry, *lemma.Field) {
+	field := func(i int, otherwise string) string {
+		if h[i] < 0 || record[h[i]] == "" {
+			return otherwise
+		}
+		return strings.Clone(record[h[i]])
+	}
+	e := Entry{ID: lemma.NewID(), Channel: lemma.Channel(field(1, string(d.Channel))), Cause: field(2, d.Cause), Detail: field(3, "")}
+	address, ok := canonical(e.Channel, field(0, ""))
+	e.Address = address
+	switch {
+	case e.Channel != lemma.Email && e.Channel != lemma.SMS && e.Channel != lemma.Push:
+		return e, &lemma.Field{Pointer: "/channel", Code: "invalid_choice", Detail: "must be email, sms or push"}
+	case !ok || !utf8.ValidString(address):
+		return e, &lemma.Field{Pointer: "/address", Code: "invalid_address", Detail: "must be an address of the channel"}
+	case !slices.Contains(Causes, e.Cause):
+		return e, &lemma.Field{Pointer: "/cause", Code: "invalid_choice", Detail: "must be one of " + strings.Join(Causes, ", ")}
+	case len(e.Detail) > maxDetail || !utf8.ValidString(e.Detail) || strings.ContainsRune(e.Detail, 0):
+		return e, &lemma.Field{Pointer: "/detail", Code: "too_long", Detail: fmt.Sprintf("must be UTF-8 of at most %d bytes", maxDetail)}
+	}
+	return e, nil
+}
+
+// csvFault is the caller's error for CSV that cannot be read. Errors of the
+// connection are returned unchanged.
+func csvFault(err error) error {
+	var broken *csv.ParseError
+	switch {
+	case errors.As(err, &broken):
+		return lemma.Fault("", "bad_csv", "line %d: %s", broken.Line, broken.Err)
+	case errors.Is(err, io.EOF):
+		return lemma.Fault("/header", "required", "must be CSV with a header")
+	}
+	return err
+}
+
+// exportRows is how many rows an export has at most, and exportBytes when it ends earlier.
+const (
+	exportRows  = 50_000
+	exportBytes = 8 << 20
+)
+
+// Export writes suppressions as CSV, which Import accepts, in the order of their ids
+// and after one of them. It returns the last id if there are more, otherwise uuid.Nil.
+func (s *Suppressions) Export(ctx context.Context, ws uuid.UUID, f Filter, after uuid.UUID, to *bytes.Buffer) (last uuid.UUID, err error) {
+	w := csv.NewWriter(to)
+	_ = w.Write(csvColumns) // a buffer cannot fail
+	rows, _ := s.pool.Query(ctx, selectSuppressions+`
+		and id > $2 and ($3 = '' or channel = $3) and ($4 = '' or cause = $4) order by id limit $5`,
+		ws, after, string(f.Channel), f.Cause, exportRows+1)
+	defer rows.Close()
+	for n := 0; rows.Next(); n++ {
+		if n == exportRows || to.Len() > exportBytes {
+			w.Flush()
+			return last, nil
+		}
+		e, err := pgx.RowToStructByName[Suppression](rows)
+		if err != nil {
+			return uuid.Nil, fmt.Errorf("export suppressions: %w", err)
+		}
+		last = e.ID
+		_ = w.Write([]string{e.Address, string(e.Channel), e.Cause, e.Detail})
+		w.Flush()
+	}
+	if err := rows.Err(); err != nil {
+		return uuid.Nil, fmt.Errorf("export suppressions: %w", err)
+	}
+	w.Flush()
+	return uuid.Nil, nil
+}
