@@ -155,6 +155,7 @@ func TestTour(t *testing.T) {
 	b.tourFlowVerbs(w)
 	b.tourEndpoints(w)
 	b.tourKeys()
+	b.tourSuppressions(w)
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs"} {
 		b.do("GET", path, nil, header("Authorization", "")).is(200)
 	}
