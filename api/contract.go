@@ -1,10 +1,12 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
@@ -16,7 +18,24 @@ type agreement struct{ *openapi3.T }
 
 var contract = readContract()
 
+// latest is the end of the times that a request can name. A later one could not be
+// answered: JSON has four digits for a year, also where an offset moves it.
+var latest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// representable reports whether a time can be stored and answered in UTC.
+func representable(at time.Time) bool { return at.UTC().Year() > 0 && at.Before(latest) }
+
+// checkTime is RFC 3339 as Go reads it, so that what passes can be read.
+func checkTime(text string) error {
+	at, err := time.Parse(time.RFC3339, text)
+	if err == nil && !representable(at) {
+		err = errors.New("the year is out of range")
+	}
+	return err
+}
+
 func readContract() agreement {
+	openapi3.DefineStringFormatCallback("date-time", checkTime)
 	doc, err := openapi3.NewLoader().LoadFromData(lemma.OpenAPI)
 	if err != nil {
 		panic("openapi.yaml: " + err.Error())

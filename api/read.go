@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -111,9 +112,34 @@ func checkParameters(r *http.Request, op *openapi3.Operation) error {
 			fields = append(fields, lemma.Field{Pointer: "?" + name, Code: "unknown_parameter", Detail: "there is no such parameter here" + listed("; there are ", known)})
 		} else if len(values) > 1 {
 			fields = append(fields, lemma.Field{Pointer: "?" + name, Code: "repeated", Detail: "is given more than once"})
+		} else if p := op.Parameters.GetByInAndName(openapi3.ParameterInQuery, name); !plain(p.Schema.Value, values[0]) {
+			fields = append(fields, lemma.Field{Pointer: "?" + name, Code: "wrong_type", Detail: "must be " + typeName(p.Schema.Value)})
 		}
 	}
-	return invalid(fields)
+	return invalid(distinct(fields))
+}
+
+// plain reports whether a parameter has the one spelling that the handlers read.
+// Otherwise True or 2.0 would pass the contract and then be ignored.
+func plain(s *openapi3.Schema, text string) bool {
+	switch {
+	case s.Type.Is("boolean"):
+		return text == "true" || text == "false"
+	case s.Type.Is("integer"):
+		n, err := strconv.Atoi(text)
+		return err == nil && strconv.Itoa(n) == text
+	}
+	return true
+}
+
+// distinct keeps the first fault of each place.
+func distinct(fields []lemma.Field) (kept []lemma.Field) {
+	for _, f := range fields {
+		if !slices.ContainsFunc(kept, func(k lemma.Field) bool { return k.Pointer == f.Pointer }) {
+			kept = append(kept, f)
+		}
+	}
+	return kept
 }
 
 // parseQuery refuses what net/url would drop in silence, and what Postgres

@@ -9,6 +9,14 @@ import (
 // instant reads when a campaign is to start: a time with an offset, or a local
 // time of a zone.
 func (in schedule) instant() (time.Time, error) {
+	at, err := in.parse()
+	if err == nil && !representable(at) {
+		err = faultAt("/at", "bad_format", "must be before the year 9999")
+	}
+	return at, err
+}
+
+func (in schedule) parse() (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, in.At)
 	switch {
 	case err == nil && in.Timezone != "":

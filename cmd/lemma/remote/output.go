@@ -104,7 +104,7 @@ func printFields(out io.Writer, pairs ...string) error {
 // printable replaces control characters, which could change the terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
 			return '·'
 		}
 		return r
