@@ -171,7 +171,8 @@ create table batch_log (
     batch_id     uuid not null,
     at           timestamptz not null default now(),
     event        text not null constraint batch_log_event check (event in
-        ('claimed', 'window', 'finished', 'released', 'deferred', 'unresolved', 'reaped', 'expired', 'cancelled', 'lost')),
+        ('claimed', 'rendering', 'window', 'finished', 'released', 'deferred', 'unresolved', 'reaped', 'crashed', 'expired', 'cancelled',
+         'lost')),
     token        text,
     first        smallint,                    -- the window's first and last ordinal
     last         smallint,

@@ -69,7 +69,7 @@ create table batch_log (
     until timestamp with time zone,
     message_date timestamp with time zone,
     detail text,
-    constraint batch_log_event CHECK ((event = ANY (ARRAY['claimed'::text, 'window'::text, 'finished'::text, 'released'::text, 'deferred'::text, 'unresolved'::text, 'reaped'::text, 'expired'::text, 'cancelled'::text, 'lost'::text])))
+    constraint batch_log_event CHECK ((event = ANY (ARRAY['claimed'::text, 'rendering'::text, 'window'::text, 'finished'::text, 'released'::text, 'deferred'::text, 'unresolved'::text, 'reaped'::text, 'crashed'::text, 'expired'::text, 'cancelled'::text, 'lost'::text])))
 );
 
 create table batches (

@@ -97,7 +97,7 @@ func readBatches(ctx context.Context, db DB, e *Explanation, d *deliveries) erro
 			and (b.id = n.batch_id or b.root_id = n.batch_id and n.ordinal = any(b.members))
 		join batch_log g on g.workspace_id = b.workspace_id and g.batch_id = b.id
 		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3
-		  and (g.event <> 'window' or n.ordinal between g.first and g.last)
+		  and (g.event not in ('window', 'rendering') or n.ordinal between g.first and g.last)
 		  and not exists (
 			select from attempts a
 			where a.workspace_id = n.workspace_id and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.attempt = b.attempt
@@ -127,12 +127,14 @@ func readBatches(ctx context.Context, db DB, e *Explanation, d *deliveries) erro
 
 var logDetails = map[string]string{
 	"claimed":    "a worker leased the batch",
+	"rendering":  "a worker renders the row alone, since the claims before it crashed",
 	"window":     "a window opened that contains the row: from here on it may be called",
 	"finished":   "the batch ended: every row has an outcome",
 	"released":   "the worker gave the rest of the batch back uncalled",
 	"deferred":   "rows that the carrier refused for now are due again later",
 	"unresolved": "the outcome of some rows of the batch was unknown when the worker ended: the reaper decides about them after the lease",
 	"reaped":     "the lease had expired, and the reaper decided about the batch",
+	"crashed":    "the lease had expired once more, and the reaper ended what the claims crashed at",
 	"expired":    "the send deadline had passed: no call was made",
 	"cancelled":  "the rest of the batch was cancelled before it was called",
 	"lost":       "the worker had lost its lease: it changed nothing, and its known outcomes were kept as evidence",

@@ -25,7 +25,7 @@ const (
 	InvalidKey       = "invalid_key"       // the profile key is empty or longer than 255 bytes
 	Expired          = "expired"           // the send deadline passed first
 	TemplateError    = "template_error"    // the template cannot be rendered with the profile's data
-	BatchCrashed     = "batch_crashed"     // the processes that claimed its batch crashed before any call
+	BatchCrashed     = "batch_crashed"     // the processes that claimed its batch crashed at it, before any call
 )
 
 // Recipient is one profile of an audience at one address.

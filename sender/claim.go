@@ -21,6 +21,7 @@ type claim struct {
 	clock   time.Time     // the database's, at started
 	age     time.Duration // since its rows were read from their audience
 	optOuts bool          // its origin has notifications that were written before their opt-out
+	crashes int           // claims before it, in a row, that crashed
 	expires time.Time     // the send deadline; no call begins after it
 	checked time.Time     // when its addresses were last checked for suppressions
 
@@ -83,6 +84,11 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 			c.rows = append(c.rows, r)
 			return nil
 		})
+		return err
+	})
+	batch.Queue(countCrashes, ref.WorkspaceID, ref.BatchID).QueryRow(func(r pgx.Row) error {
+		err := r.Scan(&c.crashes)
+		c.crashes-- // this claim
 		return err
 	})
 	err := s.pool.SendBatch(ctx, batch).Close()

@@ -14,7 +14,7 @@ import (
 
 // content is what all messages of a batch share: template, headers and envelope.
 type content struct {
-	template                     *message.Compiled
+	renderMessage                func(payload string) (message.Content, [][2]string, error)
 	fromName, fromEmail, replyTo string
 	suppressed                   suppression.Message // what its recipients are checked for
 }
@@ -87,8 +87,11 @@ func (s *Sender) readContent(ctx context.Context, workspaceID, contentID uuid.UU
 	if err != nil {
 		return nil, err
 	}
-	d.template, err = compiled.WithHeaders(headers)
-	return d, err
+	if compiled, err = compiled.WithHeaders(headers); err != nil {
+		return nil, err
+	}
+	d.renderMessage = compiled.RenderMessage
+	return d, nil
 }
 
 func (s *Sender) carrier(ctx context.Context, c *claim) (Carrier, error) {

@@ -1,8 +1,13 @@
 package sender
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
+	"lemma"
+	"lemma/message"
 	"lemma/notifications"
 )
 
@@ -105,5 +110,142 @@ func TestBatchesAreApartAfterCrashes(t *testing.T) {
 	b.crash(s, 1)
 	if n := len(b.batches("due_at > now() + interval '1 second'")); n < 20 {
 		t.Errorf("%d batches are due later after two crashes", n)
+	}
+}
+
+// panicAt makes the rendering of one recipient panic.
+func (b *bundle) panicAt(s *Sender, i int) {
+	b.t.Helper()
+	d, err := s.content(bg, b.ws, b.origin)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	render, killer := d.renderMessage, strings.Split(address(i), "@")[0][1:]
+	d.renderMessage = func(payload string) (message.Content, [][2]string, error) {
+		if strings.Contains(payload, `"N`+killer+`"`) {
+			panic("killed while rendering")
+		}
+		return render(payload)
+	}
+}
+
+// workUntilKilled works every ready batch once, until all have ended or the reaper has
+// ended rows, and counts the workers that were killed. The leases of those expire.
+func (b *bundle) workUntilKilled(s *Sender) (killed int, last Reaped) {
+	b.t.Helper()
+	for range 20 {
+		b.makeDue()
+		for _, ref := range b.batches("status = 'ready'") {
+			err := lemma.Recovered(func() error { _, err := s.Work(bg, ref); return err })
+			if err != nil && !strings.Contains(err.Error(), "killed while rendering") {
+				b.t.Fatal(err)
+			}
+			if err != nil {
+				killed++
+			}
+		}
+		if last = b.reap(s); last.Crashed > 0 || b.counts().Open == 0 {
+			return killed, last
+		}
+	}
+	return killed, last
+}
+
+// One row of a batch kills each worker that renders it. Only this row is skipped, and
+// every other is sent once, wherever the row is.
+func TestOnlyTheRowThatKillsWorkersIsSkipped(t *testing.T) {
+	for _, at := range []int{0, 4, 30, 59} {
+		t.Run(fmt.Sprint("ordinal ", at), func(t *testing.T) {
+			b := setup(t)
+			b.insert(60, 60, 1)
+			i := b.count(`select profile_key::int from notifications where workspace_id = $1 and ordinal = $2`, b.ws, at)
+			s := b.sender()
+			b.panicAt(s, i)
+			killed, reaped := b.workUntilKilled(s)
+			if reaped.Crashed != 1 || killed < maxCrashes || killed > maxCrashes+4 || !slices.Equal(b.paused, []string{batchCrashed}) {
+				t.Errorf("%d killed, %+v, paused %q", killed, reaped, b.paused)
+			}
+			if status, reason := b.status(i); status != "skipped" || reason != batchCrashed {
+				t.Errorf("it is %s (%s)", status, reason)
+			}
+			b.exec(`update batches set gate = 'open'`)
+			if more, _ := b.workUntilKilled(s); more != 0 {
+				t.Errorf("%d killed after its end", more)
+			}
+			sum := b.counts()
+			if sum.Skipped != 1 || sum.Sent+sum.Orphaned != 59 || sum.Open != 0 || !sum.Balanced {
+				t.Errorf("%+v", sum)
+			}
+			for j := range 60 {
+				if n := b.carrier.called(address(j)); (n == 1) == (j == i) {
+					t.Errorf("%s was called %d times", address(j), n)
+				}
+			}
+			e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(i))
+			if err != nil || !slices.ContainsFunc(e.Steps, func(s notifications.Step) bool { return s.Event == "rendering" }) {
+				t.Errorf("%+v, %v", e.Steps, err)
+			}
+		})
+	}
+}
+
+// Two rows of a batch kill workers. Each is found by itself, and the reasons add up.
+func TestTwoRowsThatKillWorkersAreSkipped(t *testing.T) {
+	b := setup(t)
+	b.insert(3, 3, 2)
+	s := b.sender()
+	b.panicAt(s, 0)
+	b.panicAt(s, 2)
+	for range 2 {
+		if killed, reaped := b.workUntilKilled(s); killed < maxCrashes || reaped.Crashed != 1 {
+			t.Errorf("%d killed, %+v", killed, reaped)
+		}
+		b.exec(`update batches set gate = 'open'`)
+	}
+	b.workUntilKilled(s)
+	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 2})
+	if by := b.counts().SkippedBy[batchCrashed]; by != 2 {
+		t.Errorf("%d rows are skipped as %s", by, batchCrashed)
+	}
+}
+
+// The row that an earlier claim was rendering is not ended for a claim that crashed
+// before it rendered a row.
+func TestTheRowOfAnEarlierClaimIsNotBlamed(t *testing.T) {
+	b := setup(t)
+	b.insert(3, 3, 2)
+	s := b.sender()
+	b.crash(s, aloneAfter)
+	b.makeDue()
+	c, err := s.Claim(bg, b.batches("true")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := s.renderAlone(bg, c, nil); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	b.reap(s)
+	if got := b.crash(s, maxCrashes-aloneAfter-1); got.Crashed != 3 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A worker that lost its lease renders no row alone.
+func TestNoRowIsRenderedAloneWithoutTheLease(t *testing.T) {
+	b := setup(t)
+	b.insert(2, 2, 2)
+	s := b.sender()
+	b.crash(s, aloneAfter)
+	b.makeDue()
+	c, err := s.Claim(bg, b.batches("true")[0])
+	if err != nil || !c.alone() {
+		t.Fatal(c, err)
+	}
+	b.reap(s)
+	if ok, err := s.renderAlone(bg, c, nil); ok || err != nil {
+		t.Errorf("logged: %t, %v", ok, err)
+	}
+	if n := b.count(`select count(*) from batch_log where event = 'rendering'`); n != 0 {
+		t.Errorf("%d rows are logged", n)
 	}
 }

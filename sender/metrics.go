@@ -46,7 +46,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		lost:     counter("lemma_leases_lost_total", "Commits without a lease; their known outcomes were kept as evidence."),
 		retries:  counter("lemma_second_attempts_total", "Notifications with a second attempt, since the first is unknown."),
 		freed:    counter("lemma_rows_freed_total", "Rows of expired leases that were not called and went back."),
-		crashed:  counter("lemma_rows_crashed_total", "Rows that were not called because the claims of their batch crashed in a row."),
+		crashed:  counter("lemma_rows_crashed_total", "Rows that were ended because the claims of their batch crashed in a row."),
 		opened:   counter("lemma_circuit_opened_total", "Times that a provider began to fail and its circuit opened."),
 		closings: counter("lemma_circuit_closed_total", "Times that a provider answered a probe and its circuit closed."),
 		probes: vector("lemma_circuit_probes_total", "result",

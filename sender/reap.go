@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,7 +22,7 @@ type Reaped struct {
 	Settled  int // rows that evidence settled (tier 1)
 	Retried  int // rows that got their second attempt (tier 2)
 	Orphaned int // rows whose outcome stays unknown (tier 3)
-	Crashed  int // rows of batches that were ended since their claims crashed in a row
+	Crashed  int // rows that were ended since the claims of their batch crashed in a row
 }
 
 // reapMost bounds one run.
@@ -98,15 +99,19 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 		if err != nil {
 			return err
 		}
-		crashes, err := crashesInARow(ctx, tx, ref)
-		if err != nil {
-			return err
+		var crashes int
+		if err := tx.QueryRow(ctx, countCrashes, ref.WorkspaceID, ref.BatchID).Scan(&crashes); err != nil {
+			return fmt.Errorf("count crashes: %w", err)
 		}
 		sum = Reaped{Batches: 1, Freed: len(untouched)}
 		done, retry := decideAll(b, called, evidence, &sum)
 		if crashes >= maxCrashes && b.Gate != "cancelled" {
-			sum.Freed, sum.Crashed = 0, len(untouched)
-			done, untouched = append(done, endCrashed(untouched)...), []int16{}
+			crashed, rest, err := findCrashed(ctx, tx, ref, b.Token, untouched)
+			if err != nil {
+				return err
+			}
+			sum.Freed, sum.Crashed = len(rest), len(crashed)
+			done, untouched = append(done, endCrashed(crashed)...), rest
 		}
 		return s.apply(ctx, tx, ref, b, done, retry, untouched, afterCrash(crashes))
 	})
@@ -279,7 +284,8 @@ func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale,
 		with ended as (
 			update batches set
 				sent = sent + $4, failed = failed + $5, retried = retried + $7, skipped = skipped + $11,
-				skips = case when $11 = 0 then skips else skips || jsonb_build_object('`+batchCrashed+`', $11) end,
+				skips = case when $11 = 0 then skips else skips || jsonb_build_object('`+batchCrashed+`',
+					$11 + coalesce((skips->>'`+batchCrashed+`')::int, 0)) end,
 				orphaned = orphaned + $6 + case when gate = 'cancelled' and attempt = 2 then cardinality($8::smallint[]) else 0 end,
 				cancelled = cancelled + case when gate = 'cancelled' and attempt = 1 then cardinality($8::smallint[]) else 0 end,
 				status = case when cardinality($8::smallint[]) = 0 then 'done' when gate = 'cancelled' then 'cancelled' else 'ready' end,
@@ -291,10 +297,11 @@ func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale,
 			returning workspace_id, id
 		)
 		insert into batch_log (workspace_id, batch_id, event, token, detail)
-		select workspace_id, id, 'reaped', $9, $10 from ended`,
+		select workspace_id, id, case when $13 then 'crashed' else 'reaped' end, $9, $10 from ended`,
 		ref.WorkspaceID, ref.OriginID, ref.BatchID, t.sent, t.failed, t.orphaned, t.retried, untouched, b.Token,
 		fmt.Sprintf("%d uncalled, %d settled or orphaned, %d to a second attempt, %d skipped after crashes",
-			len(untouched), len(done)-t.retried-t.skipped, t.retried, t.skipped), t.skipped, after)
+			len(untouched), len(done)-t.retried-t.skipped, t.retried, t.skipped), t.skipped, after,
+		slices.ContainsFunc(done, func(o outcome) bool { return o.reason == batchCrashed }))
 	if err != nil {
 		return fmt.Errorf("end lease: %w", err)
 	}

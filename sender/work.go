@@ -95,6 +95,13 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		}
 		begun := time.Now()
 		s.slots.busy(c.slot, begun)
+		if c.alone() {
+			if ok, err := s.renderAlone(ctx, c, pending); !ok || err != nil {
+				again, back := s.giveBack(ctx, c, nil, s.cfg.DeferFor/6)
+				return again, errors.Join(err, back)
+			}
+			pending = nil
+		}
 		w := content.render(c, c.alike(c.windowSize(p.size(s.cfg.MaxWindow))), s.cfg.renderFor())
 		pending = append(pending, w.skipped...)
 		done, after, ok, err := s.takeRate(ctx, c, len(w.messages), pending)
@@ -297,6 +304,9 @@ func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Du
 // windowSize limits a window to half a second of the provider's rate, so that a slow
 // rate is steady.
 func (c *claim) windowSize(n int) int {
+	if c.alone() {
+		return 1
+	}
 	if c.probing {
 		n = min(n, probeWindow)
 	}

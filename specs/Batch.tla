@@ -21,8 +21,8 @@
 \*   reused only when no statement of the claim is in flight any more.
 \* - Statements in flight other than the one that opens the next window: a
 \*   statement that ends a claim removes its token, so it takes effect once.
-\* - The end of a batch whose claims crashed several times in a row: the reaper
-\*   ends rows that no window covers, as Expire does after the deadline.
+\* - The number of crashes after which the reaper ends rows, and which row it
+\*   finds: here any expired batch may lose one uncalled row, or all.
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS
@@ -37,6 +37,7 @@ CONSTANTS
   MaxDeferrals,     \* how often a row is deferred before it ends as refused; 0: unlimited, and not counted
   Deadline,         \* TRUE: a send deadline may pass
   Resumes,          \* TRUE: a hold is followed by an unhold
+  RowsCrash,        \* TRUE: the reaper may end rows, since the claims of their batch crashed several times in a row
   ConnectionsBreak, \* TRUE: a connection may break while its statement is in flight
   Faults,           \* how many crashes and early expiries there are ...
   UnlimitedFaults   \* ... TRUE: any number
@@ -61,6 +62,7 @@ CONSTANTS                \* Guards. TRUE in the design; each is FALSE in its own
   SplitKeepsAttempt,     \* ... keep their attempt
   SplitCopiesGate,       \* ... and stay behind the same gate
   EndCheck,              \* the check batches_end: a batch ends only when every row is counted
+  EndsUncalledOnly,      \* ... and after crashes it ends only rows that were not called
   RetryInSameTx,         \* the reaper makes the retry batch in the transaction that writes "unknown"
   KeepsOrdinals,         \* rows of a retry batch keep the ordinals of the root
   OpenReadsGate,         \* no window opens behind a closed gate
@@ -129,6 +131,7 @@ StatusFrom(r, l, s, h) ==
   IF l[r][2] = "accepted" \/ l[r][1] = "accepted" THEN "sent"
   ELSE IF l[r][2] # "none" \/ l[r][1] = "unknown" THEN "orphaned"
   ELSE IF l[r][1] \in {"rejected", "refused"} THEN "failed"
+  ELSE IF l[r][1] = "skipped" THEN "skipped"
   ELSE IF s[h[r]] \in {"cancelled", "expired"} /\ Attempt(h[r]) = 2 /\ SecondIsOrphaned THEN "orphaned"
   ELSE IF s[h[r]] = "cancelled" THEN "cancelled"
   ELSE IF s[h[r]] = "expired" THEN "skipped"
@@ -372,17 +375,22 @@ RetryAllowed(b) == Attempt(b) < MaxAttempts /\ ~deadlinePassed /\ (gate[b] # "ca
 
 \* Reap divides the open rows of an expired batch in one transaction. Rows that
 \* may have been called get a second attempt in a retry batch, or are orphaned;
-\* the others are released. (A quantifier over one element names a value.)
+\* the others are released. After crashes in a row the reaper also ends the row
+\* that the last claim was rendering, or all that were not called. (A quantifier
+\* over one element names a value.)
+Endable(b) == IF EndsUncalledOnly THEN WithoutOutcome(b) \ UnknownRows(b) ELSE WithoutOutcome(b)
+Crashed(b) == IF RowsCrash /\ gate[b] # "cancelled" THEN {{}, Endable(b)} \union {{r} : r \in Endable(b)} ELSE {{}}
 Reap(b) ==
   /\ status[b] = "leased" /\ expired[b]
-  /\ \E called \in {UnknownRows(b)} : \E rest \in {WithoutOutcome(b) \ UnknownRows(b)} :
-     \E retry \in {IF RetryAllowed(b) THEN UnknownRows(b) ELSE {}} :
+  /\ \E crashed \in Crashed(b) : \E called \in {UnknownRows(b) \ crashed} :
+     \E rest \in {(WithoutOutcome(b) \ UnknownRows(b)) \ crashed} : \E retry \in {IF RetryAllowed(b) THEN called ELSE {}} :
      \E new \in {NewBatch(2)} : \E made \in {RetryInSameTx /\ retry # {}} :
      \E after \in {IF rest = {} THEN "done" ELSE IF gate[b] = "cancelled" THEN "cancelled" ELSE "ready"} :
        /\ status' = [x \in Batches |-> IF x = b THEN after ELSE IF made /\ x = new THEN "ready" ELSE status[x]]
        /\ open' = [x \in Batches |-> IF x = b THEN rest ELSE IF made /\ x = new THEN retry ELSE open[x]]
        /\ ledger' = [r \in Rows |-> [n \in {1, 2} |->
-            IF n # Attempt(b) \/ r \notin called THEN ledger[r][n] ELSE IF r \in retry THEN "retried" ELSE "unknown"]]
+            IF n = Attempt(b) /\ r \in crashed THEN "skipped"
+            ELSE IF n # Attempt(b) \/ r \notin called THEN ledger[r][n] ELSE IF r \in retry THEN "retried" ELSE "unknown"]]
        /\ currentBatch' = [r \in Rows |-> IF made /\ r \in retry THEN new ELSE currentBatch[r]]
        /\ rows' = [rows EXCEPT ![new] = IF made THEN retry ELSE @]
        /\ gate' = [gate EXCEPT ![new] = IF made /\ RetryCopiesGate THEN gate[b] ELSE @]
@@ -390,6 +398,7 @@ Reap(b) ==
        /\ count' = [count EXCEPT ![b] = [x \in Kinds |->
             count[b][x] + (IF x = "orphaned" THEN Cardinality(called \ retry) ELSE 0)
                         + (IF x = "retried" THEN Cardinality(retry) ELSE 0)
+                        + (IF x = EndWithoutCall(b, "expired") THEN Cardinality(crashed) ELSE 0)
                         + (IF x = EndWithoutCall(b, "cancelled") /\ after = "cancelled" THEN Cardinality(rest) ELSE 0)]]
        /\ freeMadeUnknown' = (freeMadeUnknown \/ ~(called \subseteq maybeCalled))
   /\ leasedBy' = [leasedBy EXCEPT ![b] = NoToken] /\ expired' = [expired EXCEPT ![b] = FALSE]
@@ -559,6 +568,7 @@ NeverSplitTwice == ~(N >= 2 /\ rows[1] # {} /\
 NeverCancelledInFlight == ~\E w \in Workers : requested = "cancelled" /\ pc[w] = "open"
 NeverOrphanedByCancel == ~\E r \in Rows : status[N] = "cancelled" /\ RowStatus(r) = "orphaned"
 NeverExpired == ~\E r \in Rows : RowStatus(r) = "skipped"
+NeverOneSkipped == ~\E r, q \in Rows : ledger[r][1] = "skipped" /\ RowStatus(q) = "sent"
 NeverArrivesAfterCheck == ~\E w \in Workers : pc[w] = "checked" /\ MayCommit(w) /\ ~Applies(w, batchOf[w], LastWindowEnd(w), uncommitted[w])
 NeverInFlightAfterAll == ~(\E w \in Workers : inFlight[w] # {} /\ pc[w] = "between" /\ todo[w] = {})
 NeverRefused == ~\E r \in Rows : ledger[r][1] = "refused"

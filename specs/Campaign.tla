@@ -20,8 +20,8 @@
 \*   finds another token in the row stops (LoseLease), at any time.
 \* - The claim and the read that follows it are one step, whatever the
 \*   campaign's status: the real claim admits fewer runs.
-\* - Reading an audience again for notifications that have waited long ends
-\*   rows as sending does, and is tested in package sender.
+\* - Opt-outs, and reading an audience again for notifications that have waited
+\*   long: Consent.tla, Recheck.tla. They end rows as sending does.
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS

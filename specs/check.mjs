@@ -302,9 +302,21 @@ async function main() {
   process.exitCode = problems.length ? 1 : 0
 }
 
-// spread executes the longest runs first, on two threads.
+// progress shows on a terminal how many runs are left. With --deep it writes a
+// line for each run instead, so that a log of some hours can be read meanwhile.
+function progress(run, result, left) {
+  if (process.argv.includes('--deep')) {
+    const { verdict, states, seconds } = result
+    return process.stderr.write(`${left} left, ${seconds.toFixed(0)} s: ${run.id}, ${verdict}, ${states} states\n`)
+  }
+  if (process.stderr.isTTY) process.stderr.write(`\x1b[2K\r${left ? `${left} runs left` : ''}`)
+}
+
+// spread executes the longest runs first, on two threads. A run whose number of
+// states is not recorded yet comes before the others.
 function spread(todo) {
-  const order = todo.map((_, i) => i).sort((a, b) => (todo[b].states ?? 0) - (todo[a].states ?? 0))
+  const length = run => run.states ?? (run.expect === 'pass' && !run.control ? Infinity : 0)
+  const order = todo.map((_, i) => i).sort((a, b) => length(todo[b]) - length(todo[a]) || 0)
   const results = new Array(todo.length)
   const threads = Math.max(1, Math.min(2, availableParallelism(), todo.length))
   return new Promise((resolve, reject) => {
@@ -322,7 +334,7 @@ function spread(todo) {
       worker.on('message', result => {
         results[at] = result
         open--
-        if (process.stderr.isTTY) process.stderr.write(`\x1b[2K\r${open ? `${open} runs left` : ''}`)
+        progress(todo[at], result, open)
         if (open === 0) resolve(results)
         next()
       })
