@@ -12,7 +12,7 @@ import (
 func TestAShopsRoleOnlyReads(t *testing.T) {
 	t.Parallel()
 	s := pgtest.NewShop(t, `create table customers (id text)`)
-	s.Run(s.DB, `insert into customers values ('c1')`)
+	s.ExecDB(`insert into customers values ('c1')`)
 	conn, err := pgx.Connect(t.Context(), s.DSN)
 	s.Must(err)
 	defer conn.Close(t.Context())
@@ -23,7 +23,7 @@ func TestAShopsRoleOnlyReads(t *testing.T) {
 			t.Errorf("%s: %v", forbidden, err)
 		}
 	}
-	s.Provider("smtp")
+	s.NewProvider("smtp")
 	if n := s.Count(`select count(*) from provider_meters where workspace_id = $1`, s.Workspace); n != 1 {
 		t.Errorf("%d meters", n)
 	}
