@@ -104,11 +104,13 @@ func (s *Shop) WaitForLocks(n int) {
 	WaitForLocks(s.T, s.Pool, n)
 }
 
-// Connect opens a second pool on Lemma's database, whose settings change may change.
-func (s *Shop) Connect(change func(*pgxpool.Config)) *pgxpool.Pool {
+// Connect opens a second pool on Lemma's database, with changes of its settings.
+func (s *Shop) Connect(change ...func(*pgxpool.Config)) *pgxpool.Pool {
 	s.T.Helper()
 	cfg := s.Pool.Config()
-	change(cfg)
+	for _, c := range change {
+		c(cfg)
+	}
 	own, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	s.Must(err)
 	s.T.Cleanup(own.Close)
