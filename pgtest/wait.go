@@ -7,21 +7,20 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// pollEvery is the pause between two polls of a condition, and inTime how long most
-// conditions have. A machine under load is slow, and a test that passes does not wait.
-const (
-	pollEvery = 2 * time.Millisecond
-	inTime    = 20 * time.Second
-)
+// inTime is how long most conditions have. A machine under load is slow, and a test
+// that passes does not wait for it.
+const inTime = 20 * time.Second
 
 // Eventually polls a condition that gives no signal, such as a state of Postgres or of
 // another process. It fails the test unless the condition is true within that time.
 func Eventually(t testing.TB, within time.Duration, what string, is func() bool) {
 	t.Helper()
-	for late := time.Now().Add(within); !is(); time.Sleep(pollEvery) {
+	late := time.Now().Add(within)
+	for pause := time.Millisecond; !is(); pause = min(2*pause, 20*time.Millisecond) {
 		if time.Now().After(late) {
 			t.Fatalf("after %s it is not true that %s", within, what)
 		}
+		time.Sleep(pause)
 	}
 }
 

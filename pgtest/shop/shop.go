@@ -20,6 +20,7 @@ import (
 // Fixture is a shop, with the packages that have its data.
 type Fixture struct {
 	pgtest.Shop
+	Key       string // of Box
 	Box       *secrets.Box
 	Ledger    *notifications.Ledger
 	Audiences *audience.Audiences
@@ -35,7 +36,10 @@ var Local = audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: 
 // New makes the packages for a shop. check may be nil.
 func New(s pgtest.Shop, sources audience.Options, check providers.Check) *Fixture {
 	s.T.Helper()
-	f := &Fixture{Shop: s, Box: pgtest.Box(s.T)}
+	f := &Fixture{Shop: s, Key: secrets.NewKey()}
+	var err error
+	f.Box, err = secrets.ParseKeys(f.Key)
+	f.Must(err)
 	f.Ledger, f.Templates, f.Providers = notifications.New(f.Pool), message.New(f.Pool), providers.New(f.Pool, f.Box, check)
 	f.Audiences = f.NewAudiences(sources)
 	return f
