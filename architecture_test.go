@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	"flows/query": {"page", "lifecycle", "flows", "flows/graph", "flows/enrollment", "flows/execution", "flows/intake",
 		"notifications", "audience", "webhooks"},
 	"flows/flowstest": {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "providers",
-		"webhooks", "page", "secrets", "pgtest"},
+		"webhooks", "page", "pgtest", "pgtest/shop"},
 	"sender":            {"fence", "loop", "mail", "notifications", "events", "message", "providers", "suppression"},
 	"sender/smtp":       {"sender", "dial"},
 	"sender/sendertest": {"sender"},
@@ -63,7 +63,8 @@ var mayImport = map[string][]string{
 	"dev/catcher":  {},
 	"dev/sink":     {},
 	"dev/shop":     {},
-	"pgtest":       {"migrations", "dev/postgres"},
+	"pgtest":       {"migrations", "dev/postgres", "secrets"},
+	"pgtest/shop":  {"pgtest", "secrets", "audience", "message", "notifications", "providers"},
 	"client":       {},
 	"chaos":        {}, // only tests
 	"server": {"loop", "dial", "suppression", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",
@@ -79,7 +80,7 @@ var mayImport = map[string][]string{
 var standalone = []string{"lemma", "dial", "slots", "migrations", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
 
 // forTests are the packages that only tests may import.
-var forTests = []string{"pgtest", "sender/sendertest", "flows/flowstest"}
+var forTests = []string{"pgtest", "pgtest/shop", "sender/sendertest", "flows/flowstest"}
 
 // testLibraries may not be linked into the program.
 var testLibraries = regexp.MustCompile(`^(testing|net/http/httptest|github\.com/google/go-cmp|github\.com/stretchr)(/|$)`)

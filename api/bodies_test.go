@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lemma/flows"
+	"lemma/pgtest"
 	"lemma/slots"
 	"lemma/workspaces"
 )
@@ -180,7 +181,7 @@ func TestWritesAreBounded(t *testing.T) {
 	for range limitsOfWrites.Workspace {
 		all.Go(func() { rename().is(200) })
 	}
-	b.blocked(limitsOfWrites.Workspace)
+	pgtest.WaitForLocks(t, b.pool, limitsOfWrites.Workspace)
 	if got := rename().is(503); got.problem.Code != "overloaded" || got.header.Get("Retry-After") == "" {
 		t.Errorf("%s", got.body)
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"lemma/pgtest"
 )
 
 // Requests that render, and those that preview, take slots of their workspace:
@@ -31,7 +33,7 @@ func TestCostlyRequestsAreBounded(t *testing.T) {
 	for i := range 4 {
 		all.Go(func() { b.do("POST", template+"/versions", content).is(201) })
 		all.Go(func() { b.do("GET", flow+"/versions/1/validate", nil).is(200) })
-		b.blocked(2 * (i + 1))
+		pgtest.WaitForLocks(t, b.pool, 2*(i+1))
 	}
 
 	simulation := object{"profile_key": "c1", "trigger": object{"type": "event", "event": "signed_up"}}
@@ -65,19 +67,6 @@ func TestCostlyRequestsAreBounded(t *testing.T) {
 	b.must(lock.Rollback(t.Context()))
 	all.Wait()
 	b.do("POST", template+"/render", rendered).is(200)
-}
-
-// blocked waits until n statements wait for locks.
-func (b *bundle) blocked(n int) {
-	b.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		if b.count(`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) >= n {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.t.Fatalf("%d statements do not wait", n)
-		}
-	}
 }
 
 // A read holds its slot until its answer has been written: a caller that does

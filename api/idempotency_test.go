@@ -307,15 +307,9 @@ func TestWhatIsDeletedIsNotMadeAgain(t *testing.T) {
 func TestLockIsRenewed(t *testing.T) {
 	l := newLab(t)
 	got := l.post("k", func(*call) (any, error) {
-		var first, now time.Time
-		l.must(l.pool.QueryRow(t.Context(), `select locked_until from idempotency_keys`).Scan(&first))
-		for end := time.Now().Add(time.Minute); !now.After(first); {
-			if time.Now().After(end) {
-				t.Fatal("not renewed in a minute")
-			}
-			time.Sleep(20 * time.Millisecond)
-			l.must(l.pool.QueryRow(t.Context(), `select locked_until from idempotency_keys`).Scan(&now))
-		}
+		until := func() time.Time { return pgtest.One[time.Time](t, l.pool, `select locked_until from idempotency_keys`) }
+		first := until()
+		pgtest.Eventually(t, time.Minute, "the lock is renewed", func() bool { return until().After(first) })
 		return health{"done"}, nil
 	})
 	if got.status != 201 {

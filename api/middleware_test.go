@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 func TestRequestIDs(t *testing.T) {
@@ -203,7 +204,7 @@ func TestHangUp(t *testing.T) {
 		defer close(ended)
 		b.do("POST", "/v1/templates", in, under("k"), func(r *http.Request) { *r = *r.WithContext(ctx) })
 	}()
-	b.eventually("the request waits for the lock", `select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`)
+	pgtest.WaitForLocks(t, b.pool, 1)
 	hangUp()
 	b.must(tx.Rollback(t.Context()))
 	<-ended
@@ -212,20 +213,6 @@ func TestHangUp(t *testing.T) {
 	}
 	if got := b.do("POST", "/v1/templates", in, under("k")).is(201); got.header.Get("Idempotent-Replayed") != "true" {
 		t.Error("the answer was lost")
-	}
-}
-
-// eventually waits until a query answers something other than 0.
-func (b *bundle) eventually(what, sql string) {
-	b.t.Helper()
-	tick, deadline := time.NewTicker(5*time.Millisecond), time.After(10*time.Second)
-	defer tick.Stop()
-	for b.count(sql) == 0 {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			b.t.Fatalf("not within 10 s: %s", what)
-		}
 	}
 }
 

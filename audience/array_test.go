@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"lemma/pgtest"
 )
 
 func TestArraysBecomeLists(t *testing.T) {
@@ -91,7 +93,7 @@ select id, email, array[name, null, '', 'a,b', '{x}', E'q"\\'] as texts,
 func TestArraysInAllPaths(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	do(t, b.shop, "create type mood as enum ('open', 'shut'); create domain short as varchar(3); create domain pair as int[]")
+	pgtest.Exec(t, b.DB, "create type mood as enum ('open', 'shut'); create domain short as varchar(3); create domain pair as int[]")
 	x := b.addAudience(t, arraySQL)
 	want := map[string]Type{"texts": "text[]", "numbers": "integer[]", "flags": "boolean[]", "nested": "integer[]", "none": "text[]",
 		"nothing": "integer[]",
@@ -114,18 +116,14 @@ func TestArraysInAllPaths(t *testing.T) {
 	if err != nil || found["5"].Payload != streamed[4].Payload {
 		t.Errorf("looked up: %s, %v", found["5"].Payload, err)
 	}
-	p, err := b.Preview(t.Context(), b.ws, x.ID, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, err := b.Preview(t.Context(), b.Workspace, x.ID, 1)
+	b.Must(err)
 	shown := map[string]any{}
 	for i, c := range p.Columns[2:] {
 		shown[c.Name] = p.Rows[0][i+2]
 	}
 	text, err := json.Marshal(shown)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	b.wantJSON(t, string(text), "1")
 }
 
@@ -133,7 +131,7 @@ func TestArraysInAllPaths(t *testing.T) {
 func (b bundle) wantJSON(t *testing.T, payload, id string) {
 	t.Helper()
 	var text string
-	err := b.shop.QueryRow(t.Context(), `select (to_jsonb(a) - 'id' - 'email')::text from (`+arraySQL+`) a where id = $1::bigint`,
+	err := b.DB.QueryRow(t.Context(), `select (to_jsonb(a) - 'id' - 'email')::text from (`+arraySQL+`) a where id = $1::bigint`,
 		id).Scan(&text)
 	if err != nil {
 		t.Fatal(err)
@@ -153,13 +151,11 @@ func (b bundle) wantJSON(t *testing.T, payload, id string) {
 func TestArraysInTheSchema(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	do(t, b.shop,
+	pgtest.Exec(t, b.DB,
 		"create domain pair as int[]; create table lists (a text[], b pair, c int[][], d box[], e int2vector); "+
-			"grant select on lists to "+b.role)
-	s, err := b.Schema(t.Context(), b.ws, b.source)
-	if err != nil {
-		t.Fatal(err)
-	}
+			"grant select on lists to "+b.Role)
+	s, err := b.Schema(t.Context(), b.Workspace, b.source)
+	b.Must(err)
 	want := []TableColumn{{"a", "text[]", true}, {"b", "integer[]", true}, {"c", "integer[]", true}, {"d", Other, true}, {"e", Other, true}}
 	if diff := cmp.Diff(want, s.Tables[len(s.Tables)-1].Columns); diff != "" {
 		t.Error(diff)
@@ -174,6 +170,6 @@ func TestAListIsNoKey(t *testing.T) {
 	wantCode(t, err, CodeQuery+" /key_column")
 	_, err = b.validate(t, "select id, array[email] as email from customers")
 	wantCode(t, err, CodeQuery+" /email_column")
-	err = b.ValidateMatching(t.Context(), b.ws, b.source, "select array[profile_key] from people")
+	err = b.ValidateMatching(t.Context(), b.Workspace, b.source, "select array[profile_key] from people")
 	wantCode(t, err, CodeQuery+" /sql")
 }

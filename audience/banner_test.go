@@ -16,9 +16,7 @@ func TestAnotherProtocolIsNoDatabase(t *testing.T) {
 	for _, greeting := range []string{"220 mail.example.com ESMTP ready\r\n", "SSH-2.0-OpenSSH_9.6\r\n",
 		"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		b.Must(err)
 		defer l.Close()
 		go func() {
 			for {
@@ -32,7 +30,7 @@ func TestAnotherProtocolIsNoDatabase(t *testing.T) {
 			}
 		}()
 		for kind, dsn := range map[string]string{Postgres: "postgres://u:p@%s/shop?sslmode=disable", MySQL: "u:p@tcp(%s)/shop"} {
-			_, err := b.TestSource(context.Background(), b.ws, b.addSource(t, kind, fmt.Sprintf(dsn, l.Addr())))
+			_, err := b.TestSource(context.Background(), b.Workspace, b.addSource(t, kind, fmt.Sprintf(dsn, l.Addr())))
 			if got := lemma.Public(err); codeOf(err) != CodeMalformed ||
 				got != "the server does not use the protocol of the database; check the kind, the host and the port" {
 				t.Errorf("%q as %s: %s, %v", greeting, kind, got, err)

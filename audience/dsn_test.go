@@ -231,16 +231,14 @@ func TestAnotherDSNKeepsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	ctx := t.Context()
-	made, err := b.CreateSource(ctx, b.ws, NewSource{ID: lemma.NewID(), Name: "shop", Kind: Postgres,
+	made, err := b.CreateSource(ctx, b.Workspace, NewSource{ID: lemma.NewID(), Name: "shop", Kind: Postgres,
 		DSN: "postgres://reader:hunter2@db.shop.example:5432/shop?sslmode=verify-full"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	other := "postgres://reader@db.evil.example:5432/shop"
-	if _, err := b.UpdateSource(ctx, b.ws, made.ID, nil, SourcePatch{DSN: &other}); err != nil {
+	if _, err := b.UpdateSource(ctx, b.Workspace, made.ID, nil, SourcePatch{DSN: &other}); err != nil {
 		t.Fatal(err)
 	}
-	opened, err := b.opened(ctx, b.ws, made.ID)
+	opened, err := b.opened(ctx, b.Workspace, made.ID)
 	if err != nil || opened.target.password != "" || opened.target.tls != "prefer" || opened.target.host != "db.evil.example" {
 		t.Errorf("%+v, %v", opened.target, err)
 	}

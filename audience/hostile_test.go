@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 // hostile are texts that a client could save as an audience. Each is refused
@@ -120,16 +121,16 @@ func TestHostileQueries(t *testing.T) {
 	o := dev
 	o.QueryTimeout, o.FetchTimeout, o.RunTimeout, o.MaxRows = 2*time.Second, time.Second, 3*time.Second, 50_000
 	b := setup(t, o)
-	do(t, b.shop, `
+	pgtest.Exec(t, b.DB, `
 create table private (id int, secret text); insert into private values (1, 'canary');
 create table log (at timestamptz);
-create sequence counter; grant usage on sequence counter to `+b.role+`;
+create sequence counter; grant usage on sequence counter to `+b.Role+`;
 create function add_customer() returns int language sql volatile security definer as 'insert into log values (now()); select 1';
 create function loop_forever() returns int language plpgsql volatile as 'begin loop end loop; return 1; end';
 create function loop_constant() returns int language plpgsql immutable as 'begin loop end loop; return 1; end'`)
 	for _, q := range hostile {
 		t.Run(q.name, func(t *testing.T) {
-			x, err := b.Create(t.Context(), b.ws,
+			x, err := b.Create(t.Context(), b.Workspace,
 				NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: q.name, SQL: q.sql, KeyColumn: "id", EmailColumn: "email"})
 			if q.want != "harmless" {
 				wantCode(t, err, q.want)
@@ -142,7 +143,7 @@ create function loop_constant() returns int language plpgsql immutable as 'begin
 				t.Fatalf("refused: %v", err)
 			}
 			started := time.Now()
-			_, err = b.Stream(t.Context(), b.ws, x.ID, nil, func(r Row) error { return nil })
+			_, err = b.Stream(t.Context(), b.Workspace, x.ID, nil, func(r Row) error { return nil })
 			if d := time.Since(started); d > 10*time.Second {
 				t.Errorf("took %s: %v", d, err)
 			}
@@ -158,7 +159,7 @@ create function loop_constant() returns int language plpgsql immutable as 'begin
 func (b bundle) isUnharmed(t *testing.T) {
 	t.Helper()
 	var customers, logged, tables, objects, locks int
-	err := b.shop.QueryRow(t.Context(), `
+	err := b.DB.QueryRow(t.Context(), `
 select (select count(*) from customers where email like 'person%'), (select count(*) from log),
        (select count(*) from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace),
        (select count(*) from pg_largeobject_metadata),
@@ -174,23 +175,9 @@ where locktype = 'advisory' and database = (select oid from pg_database where da
 // waitForNoSessions waits until no session of the role is left.
 func (b bundle) waitForNoSessions(t *testing.T) {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
-	for {
-		var left int
-		if err := b.shop.QueryRow(t.Context(), "select count(*) from pg_stat_activity where usename = $1", b.role).Scan(&left); err != nil {
-			t.Fatal(err)
-		}
-		if left == 0 {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%d sessions are left at the source", left)
-		}
-	}
+	pgtest.Eventually(t, 10*time.Second, "no session is left at the source", func() bool {
+		return pgtest.One[int](t, b.DB, "select count(*) from pg_stat_activity where usename = $1", b.Role) == 0
+	})
 }
 
 // TestSourceAloneIsProtected runs without the list of denied functions:
@@ -205,10 +192,8 @@ func TestSourceAloneIsProtected(t *testing.T) {
 		"select id, email from customers for update",
 		"select 1 as id, pg_read_file('/etc/passwd') as email",
 	} {
-		source, err := b.opened(t.Context(), b.ws, b.source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		source, err := b.opened(t.Context(), b.Workspace, b.source)
+		b.Must(err)
 		err = b.within(t.Context(), source, b.readSpan(), func(r *run) error {
 			if _, err := r.describe(r.ctx, sql); err != nil {
 				return err
@@ -252,11 +237,9 @@ func TestFaultsHaveAPlace(t *testing.T) {
 func TestValidateDescribes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	do(t, b.shop, "create type colour as enum ('red'); alter table customers add column colour colour")
+	pgtest.Exec(t, b.DB, "create type colour as enum ('red'); alter table customers add column colour colour")
 	r, err := b.validate(t, "select *, now() at time zone 'utc' as local, 1.5::real as r, 'a'::bytea as raw from customers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	want := "id integer, email text, name text, opted_out boolean, joined timestamp, birthday date, " +
 		"balance number, score number, meta json, tag other, colour text, local timestamp, r number, raw other"
 	var got []string

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"lemma/pgtest"
 )
 
 // backends are the processes that serve the role, oldest first.
 func (b bundle) backends(t testing.TB) []int {
 	t.Helper()
-	rows, err := b.shop.Query(context.Background(), "select pid from pg_stat_activity where usename = $1 order by backend_start", b.role)
+	rows, err := b.DB.Query(context.Background(), "select pid from pg_stat_activity where usename = $1 order by backend_start", b.Role)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,13 +30,7 @@ func (b bundle) backends(t testing.TB) []int {
 
 func (b bundle) waitForBackends(t *testing.T, n int) {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); len(b.backends(t)) != n; <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d connections, want %d", len(b.backends(t)), n)
-		}
-	}
+	pgtest.Eventually(t, 10*time.Second, "the number of connections is "+strconv.Itoa(n), func() bool { return len(b.backends(t)) == n })
 }
 
 func TestLookupsShareAConnection(t *testing.T) {
@@ -44,7 +40,7 @@ func TestLookupsShareAConnection(t *testing.T) {
 	b.waitForNoSessions(t)
 	var first int
 	for i := range 5 {
-		do(t, b.shop, "update customers set name = $1 where id = 1", strconv.Itoa(i)) // another snapshot each time
+		pgtest.Exec(t, b.DB, "update customers set name = $1 where id = 1", strconv.Itoa(i)) // another snapshot each time
 		got, err := b.lookup(t, x.ID, []string{"name"}, []string{"1"})
 		if err != nil || got["1"].Payload != fmt.Sprintf(`{"name":"%d"}`, i) {
 			t.Fatalf("%+v, %v", got, err)
@@ -57,7 +53,7 @@ func TestLookupsShareAConnection(t *testing.T) {
 			t.Fatalf("backends %v, first %d", now, first)
 		}
 		var state string
-		if err := b.shop.QueryRow(t.Context(), "select state from pg_stat_activity where pid = $1", first).Scan(&state); err != nil ||
+		if err := b.DB.QueryRow(t.Context(), "select state from pg_stat_activity where pid = $1", first).Scan(&state); err != nil ||
 			state != "idle" {
 			t.Errorf("between two lookups it is %q, %v", state, err)
 		}
@@ -90,7 +86,7 @@ func TestEveryTransactionOfAConnectionIsBounded(t *testing.T) {
 func TestSettingsOfAQueryAreReset(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	do(t, b.shop, `create function leave() returns text language plpgsql as $$
+	pgtest.Exec(t, b.DB, `create function leave() returns text language plpgsql as $$
 declare old text := current_setting('TimeZone') || coalesce(current_setting('my.mark', true), '') || current_setting('search_path');
 begin
 	perform set_config('TimeZone', 'Asia/Tokyo', false), set_config('my.mark', 'left', false), set_config('search_path', 'nowhere', false);
@@ -100,9 +96,7 @@ end $$`)
 	var before string
 	for i := range 3 {
 		got, err := b.lookup(t, x.ID, nil, []string{"1"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b.Must(err)
 		if now := got["1"].Email; i > 0 && now != before || strings.Contains(now, "left") {
 			t.Errorf("%q, then %q", before, now)
 		} else if i == 0 {
@@ -118,10 +112,8 @@ func TestIdleConnections(t *testing.T) {
 	b := setup(t, o)
 	b.idle.longer = time.Hour
 	x := b.keyed(t, "select id::text as k, email from customers")
-	shut, err := b.shop.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	shut, err := b.DB.Begin(t.Context())
+	b.Must(err)
 	defer func() { _ = shut.Rollback(context.Background()) }() // also when the test fails: others would wait
 	if _, err := shut.Exec(t.Context(), "lock table customers in access exclusive mode"); err != nil {
 		t.Fatal(err)
@@ -129,20 +121,18 @@ func TestIdleConnections(t *testing.T) {
 	var together sync.WaitGroup
 	for range 5 {
 		together.Go(func() {
-			if _, err := b.Lookup(t.Context(), b.ws, x.ID, nil, []string{"1"}); err != nil {
+			if _, err := b.Lookup(t.Context(), b.Workspace, x.ID, nil, []string{"1"}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	b.waitForBackends(t, 5) // none is there to be used again: all wait for the table
-	if err := shut.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b.Must(shut.Rollback(t.Context()))
 	together.Wait()
 	b.waitForBackends(t, maxIdle)
 
 	name := "another version of the source"
-	if _, err := b.UpdateSource(t.Context(), b.ws, b.source, nil, SourcePatch{Name: &name}); err != nil {
+	if _, err := b.UpdateSource(t.Context(), b.Workspace, b.source, nil, SourcePatch{Name: &name}); err != nil {
 		t.Fatal(err)
 	}
 	old := b.backends(t)
@@ -178,8 +168,8 @@ func TestAnOldConnectionIsProbedAnew(t *testing.T) {
 	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
 		t.Fatal(err)
 	}
-	do(t, b.shop, "alter role "+b.role+" createdb")
-	for _, c := range b.idle.lists[sourceID{b.ws, b.source}] {
+	pgtest.Exec(t, b.DB, "alter role "+b.Role+" createdb")
+	for _, c := range b.idle.lists[sourceID{b.Workspace, b.source}] {
 		c.since = c.since.Add(-longestLife)
 	}
 	_, err := b.lookup(t, x.ID, nil, []string{"1"})
@@ -203,7 +193,7 @@ func TestConnectionThatDiedWhileIdle(t *testing.T) {
 		}
 	}
 	read()
-	do(t, b.shop, "select pg_terminate_backend(pid) from pg_stat_activity where usename = $1", b.role)
+	pgtest.Exec(t, b.DB, "select pg_terminate_backend(pid) from pg_stat_activity where usename = $1", b.Role)
 	read()
 	l.closeConnections()
 	read()

@@ -35,8 +35,8 @@ func TestMySQLServerThatRequestsAFile(t *testing.T) {
 			go requestFile(client, s.address(), file, &reported)
 		}
 	}()
-	source := b.addSource(t, MySQL, strings.Replace(b.dsn, s.address(), l.Addr().String(), 1)+"?tls=false")
-	if _, err := b.TestSource(t.Context(), b.ws, source); err == nil {
+	source := b.addSource(t, MySQL, strings.Replace(b.DSN, s.address(), l.Addr().String(), 1)+"?tls=false")
+	if _, err := b.TestSource(t.Context(), b.Workspace, source); err == nil {
 		t.Error("the server was accepted")
 	}
 	if !reported.requested() {

@@ -10,27 +10,28 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 // schema makes a database of this test, which the bundle's login can read.
 func (s *server) schema(t testing.TB, b *bundle, statements ...string) {
 	t.Helper()
 	name := "s" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	user := b.dsn[len("mysql://"):strings.LastIndex(b.dsn, ":pw@")]
+	user := b.DSN[len("mysql://"):strings.LastIndex(b.DSN, ":pw@")]
 	s.exec(t, "create database "+name+" character set utf8mb4 collate utf8mb4_unicode_ci",
 		"grant select on "+name+".* to "+user+"@'127.0.0.1'")
 	t.Cleanup(func() { s.exec(t, "drop database "+name) })
 	for _, statement := range statements {
 		s.exec(t, strings.ReplaceAll(statement, "$", name))
 	}
-	b.dsn = strings.TrimSuffix(b.dsn, "/shop") + "/" + name
-	b.source = b.addSource(t, MySQL, b.dsn)
+	b.DSN = strings.TrimSuffix(b.DSN, "/shop") + "/" + name
+	b.source = b.addSource(t, MySQL, b.DSN)
 }
 
 func TestMySQLLookupGivesTheRowsOfAStream(t *testing.T) {
 	t.Parallel()
 	b, s := mariadbShop(t, dev)
-	x, err := b.Create(t.Context(), b.ws,
+	x, err := b.Create(t.Context(), b.Workspace,
 		NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "all", SQL: "select * from customers order by id # all",
 			KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
 	if err != nil {
@@ -64,7 +65,7 @@ func TestMySQLLookupGivesTheRowsOfAStream(t *testing.T) {
 	if err != nil || len(got) != 0 {
 		t.Errorf("no key that could be one: %v, %v", got, err)
 	}
-	user := b.dsn[len("mysql://"):strings.LastIndex(b.dsn, ":pw@")]
+	user := b.DSN[len("mysql://"):strings.LastIndex(b.DSN, ":pw@")]
 	if n := s.count(t, "select count(*) from information_schema.processlist where user = '"+user+"'"); n != 1 {
 		t.Errorf("%d connections", n)
 	}
@@ -137,7 +138,7 @@ func TestMySQLMatching(t *testing.T) {
 		"select profile_key from people where collation(profile_key) = 'utf8mb4_unicode_ci'": all,
 		"select profile_key from people where false":                                         nil,
 	} {
-		if err := b.ValidateMatching(t.Context(), b.ws, b.source, sql); err != nil {
+		if err := b.ValidateMatching(t.Context(), b.Workspace, b.source, sql); err != nil {
 			t.Errorf("%s: %v", sql, err)
 		}
 		for range 2 {
@@ -165,7 +166,7 @@ func TestMySQLMatching(t *testing.T) {
 		"executed comment":        "select profile_key /*! , 1 */ from people",
 		"an option":               "set session transaction read write",
 	} {
-		err := b.ValidateMatching(t.Context(), b.ws, b.source, sql)
+		err := b.ValidateMatching(t.Context(), b.Workspace, b.source, sql)
 		if codeOf(err) != "query_invalid /sql" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -173,7 +174,7 @@ func TestMySQLMatching(t *testing.T) {
 			t.Errorf("%s ran: %v", name, got)
 		}
 	}
-	err := b.ValidateMatching(t.Context(), b.ws, b.source, "select profile_key\nfrom people\nwhere and")
+	err := b.ValidateMatching(t.Context(), b.Workspace, b.source, "select profile_key\nfrom people\nwhere and")
 	if e, ok := err.(*lemma.Error); !ok || len(e.Fields) != 1 || e.Fields[0].Line != 3 {
 		t.Errorf("%v", err)
 	}
@@ -194,7 +195,7 @@ func TestMySQLFormsKeepMatchingInside(t *testing.T) {
 		"select 1) as q union select * from (select 2",
 		"select 1) as audience; drop table customers; #",
 	} {
-		source, err := b.opened(t.Context(), b.ws, b.source)
+		source, err := b.opened(t.Context(), b.Workspace, b.source)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +212,7 @@ func TestMySQLKeptConnections(t *testing.T) {
 	o := dev
 	o.LookupTimeout = 2 * time.Second
 	b, s := mariadbShop(t, o)
-	user := b.dsn[len("mysql://"):strings.LastIndex(b.dsn, ":pw@")]
+	user := b.DSN[len("mysql://"):strings.LastIndex(b.DSN, ":pw@")]
 	s.schema(t, &b, "create table $.people (k varchar(50) primary key, email varchar(50))",
 		"insert into $.people values ('1', 'x@example.com')")
 	x := b.keyed(t, "select * from people")
@@ -220,7 +221,7 @@ func TestMySQLKeptConnections(t *testing.T) {
 		_, err := b.lookup(t, x.ID, nil, []string{"1"})
 		wantCode(t, err, want)
 	}
-	table := b.dsn[strings.LastIndexByte(b.dsn, '/')+1:] + ".people"
+	table := b.DSN[strings.LastIndexByte(b.DSN, '/')+1:] + ".people"
 	read("fine")
 	id := s.count(t, "select max(id) from information_schema.processlist where user = '"+user+"'")
 	read("fine")
@@ -243,14 +244,9 @@ func TestMySQLKeptConnections(t *testing.T) {
 	}
 	read("fine")
 	b.Close()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); s.count(t,
-		"select count(*) from information_schema.processlist where user = '"+user+"'") > 0; <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatal("connections are left")
-		}
-	}
+	pgtest.Eventually(t, 10*time.Second, "no connection is left", func() bool {
+		return s.count(t, "select count(*) from information_schema.processlist where user = '"+user+"'") == 0
+	})
 }
 
 func BenchmarkMySQLLookup(bench *testing.B) {

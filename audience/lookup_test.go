@@ -12,19 +12,20 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 // lookup is Lookup, closed when the test ends.
 func (b bundle) lookup(t testing.TB, id uuid.UUID, columns, keys []string) (map[string]Row, error) {
 	t.Helper()
 	t.Cleanup(b.Close)
-	return b.Lookup(t.Context(), b.ws, id, columns, keys)
+	return b.Lookup(t.Context(), b.Workspace, id, columns, keys)
 }
 
 // keyed saves an audience whose key is the column k.
 func (b bundle) keyed(t testing.TB, sql string) Audience {
 	t.Helper()
-	x, err := b.Create(t.Context(), b.ws,
+	x, err := b.Create(t.Context(), b.Workspace,
 		NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: uuid.NewString(), SQL: sql, KeyColumn: "k", EmailColumn: "email"})
 	if err != nil {
 		t.Fatal(err)
@@ -58,17 +59,13 @@ func wantSet(t testing.TB, got map[string]bool, want ...string) {
 func TestLookupGivesTheRowsOfAStream(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	x, err := b.Create(t.Context(), b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "all", SQL: shopSQL, KeyColumn: "id",
-		EmailColumn: "email", OptedOutColumn: "opted_out"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	do(t, b.shop, "update customers set opted_out = true, name = null where id = 7; update customers set email = '  ' where id = 8")
+	x, err := b.Create(t.Context(), b.Workspace, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "all", SQL: shopSQL,
+		KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
+	b.Must(err)
+	pgtest.Exec(t, b.DB, "update customers set opted_out = true, name = null where id = 7; update customers set email = '  ' where id = 8")
 	columns := []string{"name", "opted_out", "joined", "birthday", "balance", "score", "meta", "tag", "id"}
 	streamed, err := b.collect(t, x.ID, columns...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	want := map[string]Row{}
 	for _, row := range streamed {
 		if row.Key != "20" {
@@ -80,9 +77,7 @@ func TestLookupGivesTheRowsOfAStream(t *testing.T) {
 		keys = append(keys, strconv.Itoa(i+1))
 	}
 	got, err := b.lookup(t, x.ID, columns, keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	if diff := cmp.Diff(want, streamOf(got)); diff != "" {
 		t.Error(diff)
 	}
@@ -121,10 +116,10 @@ var oddKeys = []string{"", "'", `"`, `\`, `\\`, `{`, `}`, `,`, `a,b`, `{"a"}`, "
 func TestLookupByKeysOfEveryType(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	do(t, b.shop, "create type colour as enum ('red', '7'); create table odd (k text); grant select on odd to "+b.role)
+	pgtest.Exec(t, b.DB, "create type colour as enum ('red', '7'); create table odd (k text); grant select on odd to "+b.Role)
 	for _, key := range oddKeys {
 		if IsKey(key) {
-			do(t, b.shop, "insert into odd values ($1)", key)
+			pgtest.Exec(t, b.DB, "insert into odd values ($1)", key)
 		}
 	}
 	all := []string{}
@@ -187,13 +182,11 @@ func TestLookupOfTwoRowsWithOneKey(t *testing.T) {
 func TestLookupOfARowThatIsOptedOutAndOneThatIsNot(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	x, err := b.Create(t.Context(), b.ws,
+	x, err := b.Create(t.Context(), b.Workspace,
 		NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "twice", KeyColumn: "k", EmailColumn: "email", OptedOutColumn: "out",
 			SQL: "select * from (values ('a', 'first@example.com', false), ('b', 'b@example.com', false), " +
 				"('a', 'second@example.com', true), ('a', 'third@example.com', null)) v (k, email, out)"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	got, err := b.lookup(t, x.ID, nil, []string{"a", "b"})
 	if err != nil || len(got) != 2 || got["a"].Email != "first@example.com" || !got["a"].OptedOut || got["b"].OptedOut {
 		t.Errorf("%+v, %v", got, err)
@@ -205,14 +198,12 @@ func TestLookupOnAServerOfAnotherEncoding(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	name := "latin_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	do(t, b.shop, "create database "+name+" template template0 encoding 'LATIN1' locale 'C'")
-	t.Cleanup(func() { do(t, b.shop, "drop database "+name+" with (force)") })
-	b.source = b.addSource(t, Postgres, strings.Replace(b.dsn, b.shop.Config().ConnConfig.Database, name, 1))
+	pgtest.Exec(t, b.DB, "create database "+name+" template template0 encoding 'LATIN1' locale 'C'")
+	t.Cleanup(func() { pgtest.Exec(t, b.DB, "drop database "+name+" with (force)") })
+	b.source = b.addSource(t, Postgres, strings.Replace(b.DSN, b.DB.Config().ConnConfig.Database, name, 1))
 	x := b.keyed(t, "select v.k, 'x' as email from (values ('é'), ('7')) v (k)")
 	got, err := b.lookup(t, x.ID, nil, oddKeys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	wantKeys(t, got, "é", "7")
 }
 
@@ -220,19 +211,17 @@ func TestLookupOnAServerOfAnotherEncoding(t *testing.T) {
 func TestLookupUsesTheIndex(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	do(t, b.shop, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 50000) i")
-	do(t, b.shop,
+	pgtest.Exec(t, b.DB, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 50000) i")
+	pgtest.Exec(t, b.DB,
 		"create table texts as select 'c' || id as k, email from customers; alter table texts add primary key (k); "+
-			"analyze; grant select on texts to "+b.role)
+			"analyze; grant select on texts to "+b.Role)
 	for _, sql := range []string{"select id as k, email from customers order by email", "select * from texts"} {
 		x := b.keyed(t, sql)
 		if _, err := b.lookup(t, x.ID, nil, []string{"5"}); err != nil {
 			t.Fatal(err)
 		}
-		rows, err := b.shop.Query(t.Context(), "explain select audience.k from (\n"+sql+wrapTail+" where audience.k = any('{5,6,7}')")
-		if err != nil {
-			t.Fatal(err)
-		}
+		rows, err := b.DB.Query(t.Context(), "explain select audience.k from (\n"+sql+wrapTail+" where audience.k = any('{5,6,7}')")
+		b.Must(err)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil || !strings.Contains(strings.Join(lines, "\n"), "Index") {
 			t.Errorf("%s: %v\n%s", sql, err, strings.Join(lines, "\n"))
@@ -252,7 +241,7 @@ func TestLookupThatTakesTooLong(t *testing.T) {
 	if lemma.KindOf(err) != lemma.Unavailable {
 		t.Errorf("kind %s", lemma.KindOf(err))
 	}
-	_, err = b.Matching(t.Context(), b.ws, b.source, "select profile_key from people where pg_sleep(30) is not null", people("1"))
+	_, err = b.Matching(t.Context(), b.Workspace, b.source, "select profile_key from people where pg_sleep(30) is not null", people("1"))
 	wantCode(t, err, CodeTimeout)
 	if d := time.Since(started); d > 6*time.Second {
 		t.Errorf("they took %s", d)
@@ -272,25 +261,26 @@ func TestLookupOfAChangedSource(t *testing.T) {
 		return got
 	}
 	read("fine")
-	do(t, b.shop, "alter table customers alter id type int")
+	pgtest.Exec(t, b.DB, "alter table customers alter id type int")
 	read("fine")
-	do(t, b.shop, "alter table customers alter id type bigint; insert into customers (id, email) values (3000000000, 'big@example.com')")
+	pgtest.Exec(t, b.DB, `alter table customers alter id type bigint;
+		insert into customers (id, email) values (3000000000, 'big@example.com')`)
 	wantKeys(t, read("fine"), "1", "3000000000")
-	do(t, b.shop, "alter table customers alter name type int using null")
+	pgtest.Exec(t, b.DB, "alter table customers alter name type int using null")
 	read(CodeChanged)
-	do(t, b.shop, "alter table customers alter name type text")
+	pgtest.Exec(t, b.DB, "alter table customers alter name type text")
 	read("fine")
-	do(t, b.shop, "alter table customers rename email to mail")
+	pgtest.Exec(t, b.DB, "alter table customers rename email to mail")
 	read(CodeChanged)
-	do(t, b.shop, "alter table customers rename mail to email; revoke select on customers from "+b.role)
+	pgtest.Exec(t, b.DB, "alter table customers rename mail to email; revoke select on customers from "+b.Role)
 	read(CodeChanged)
-	do(t, b.shop, "grant select on customers to "+b.role)
+	pgtest.Exec(t, b.DB, "grant select on customers to "+b.Role)
 	sql := "select id + 1 as k, email, name from customers"
-	if _, err := b.Update(t.Context(), b.ws, x.ID, nil, Patch{SQL: &sql}); err != nil {
+	if _, err := b.Update(t.Context(), b.Workspace, x.ID, nil, Patch{SQL: &sql}); err != nil {
 		t.Fatal(err)
 	}
 	wantKeys(t, read("fine"))
-	do(t, b.shop, "alter role "+b.role+" nologin")
+	pgtest.Exec(t, b.DB, "alter role "+b.Role+" nologin")
 	read("fine") // on the connection that is there
 	b.Close()
 	read(CodeRefused)
@@ -301,7 +291,7 @@ func TestLookupOfATextWithAParameter(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	x := b.keyed(t, "select id as k, email from customers")
-	do(t, b.pool, "update audiences set sql = sql || ' where $1::bigint[] is not null' where id = $1", x.ID)
+	pgtest.Exec(t, b.Pool, "update audiences set sql = sql || ' where $1::bigint[] is not null' where id = $1", x.ID)
 	_, err := b.lookup(t, x.ID, nil, []string{"1"})
 	wantCode(t, err, CodeChanged)
 }
@@ -326,7 +316,7 @@ func TestCancelledLookupIsNotTheSource(t *testing.T) {
 	x := b.keyed(t, "select id::text as k, email from customers where pg_sleep(30) is not null")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := b.Lookup(ctx, b.ws, x.ID, nil, []string{"1"})
+	_, err := b.Lookup(ctx, b.Workspace, x.ID, nil, []string{"1"})
 	if codeOf(err) != "read data source: context deadline exceeded" {
 		t.Error(err)
 	}
@@ -335,12 +325,12 @@ func TestCancelledLookupIsNotTheSource(t *testing.T) {
 
 func BenchmarkLookup(bench *testing.B) {
 	b := setup(bench, dev)
-	do(bench, b.shop, `
+	pgtest.Exec(bench, b.DB, `
 create table people as
 select i as id, 'customer-' || i as code, 'person' || i || '@example.com' as email, 'Name ' || i as name,
   'de' as locale, now() as joined, i / 3.0 as balance, i % 7 = 0 as vip
   from generate_series(1, 1000000) i;
-alter table people add primary key (id); create unique index on people (code); analyze people; grant select on people to `+b.role)
+alter table people add primary key (id); create unique index on people (code); analyze people; grant select on people to `+b.Role)
 	bench.Cleanup(b.Close)
 	for name, key := range map[string]func(i int) string{"id": strconv.Itoa,
 		"code": func(i int) string { return "customer-" + strconv.Itoa(i) }} {
@@ -358,7 +348,7 @@ func (b bundle) benchLookup(bench *testing.B, id uuid.UUID, keys []string, key f
 			keys[i] = key((n*7919+i*997)%300_000 + 1)
 		}
 		n++
-		got, err := b.Lookup(bench.Context(), b.ws, id, []string{"name", "locale", "joined", "balance", "vip"}, keys)
+		got, err := b.Lookup(bench.Context(), b.Workspace, id, []string{"name", "locale", "joined", "balance", "vip"}, keys)
 		if err != nil || len(got) != len(keys) {
 			bench.Fatal(len(got), err)
 		}

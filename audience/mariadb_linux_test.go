@@ -289,8 +289,8 @@ select n, concat('person', n, '@example.com'), concat('Bjørn "', n, '"'), n % 5
        '2026-01-02 03:04:05.678', '2026-01-02 03:04:05', '1990-05-06', n + 0.5, n / 4, 0.1, '{"n": 1}', 'hi', 1, 2026 from s`)
 	})
 	b := setup(t, o)
-	user := "r" + strings.ReplaceAll(b.ws.String()[24:], "-", "")
-	b.dsn = s.login(t, user, "grant select on shop.* to $")
-	b.source = b.addSource(t, MySQL, b.dsn)
+	user := "r" + strings.ReplaceAll(b.Workspace.String()[24:], "-", "")
+	b.DSN = s.login(t, user, "grant select on shop.* to $")
+	b.source = b.addSource(t, MySQL, b.DSN)
 	return b, s
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 var enrolled = time.Date(2026, 1, 10, 12, 0, 0, 123_456_000, time.FixedZone("", 2*60*60))
@@ -23,14 +24,14 @@ func people(keys ...string) []Person {
 func (b bundle) match(t testing.TB, sql string, keys ...string) (map[string]bool, error) {
 	t.Helper()
 	t.Cleanup(b.Close)
-	return b.Matching(t.Context(), b.ws, b.source, sql, people(keys...))
+	return b.Matching(t.Context(), b.Workspace, b.source, sql, people(keys...))
 }
 
 func TestMatching(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	do(t, b.shop, `
-create table orders (customer bigint, at timestamptz); grant select on orders to `+b.role+`;
+	pgtest.Exec(t, b.DB, `
+create table orders (customer bigint, at timestamptz); grant select on orders to `+b.Role+`;
 insert into orders values (1, '2026-01-10 09:59:59Z'), (2, '2026-01-10 10:00:00.123456Z'),
   (3, '2026-01-10 10:00:00.123457Z'), (3, '2026-02-01'), (99, '2026-02-01')`)
 	const since = " (select from orders o where o.customer = p.profile_key::bigint and o.at > p.enrolled_at)"
@@ -58,7 +59,7 @@ insert into orders values (1, '2026-01-10 09:59:59Z'), (2, '2026-01-10 10:00:00.
 			}
 			wantSet(t, got, c.want...)
 		}
-		if err := b.ValidateMatching(t.Context(), b.ws, b.source, c.sql); err != nil {
+		if err := b.ValidateMatching(t.Context(), b.Workspace, b.source, c.sql); err != nil {
 			t.Errorf("%s: %v", c.sql, err)
 		}
 	}
@@ -70,9 +71,7 @@ insert into orders values (1, '2026-01-10 09:59:59Z'), (2, '2026-01-10 10:00:00.
 		}
 	}
 	got, err := b.match(t, "select profile_key from people", oddKeys...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	wantSet(t, got, all...)
 	if got, err := b.match(t, "select nonsense"); err != nil || len(got) != 0 {
 		t.Errorf("of no people: %v, %v", got, err)
@@ -89,11 +88,11 @@ func TestMatchingOfAChangedSource(t *testing.T) {
 		wantCode(t, err, want)
 	}
 	read("fine")
-	do(t, b.shop, "alter table customers rename id to key")
+	pgtest.Exec(t, b.DB, "alter table customers rename id to key")
 	read(CodeChanged)
-	do(t, b.shop, "alter table customers rename key to id")
+	pgtest.Exec(t, b.DB, "alter table customers rename key to id")
 	read("fine")
-	do(t, b.shop, "revoke select on customers from "+b.role)
+	pgtest.Exec(t, b.DB, "revoke select on customers from "+b.Role)
 	read(CodeChanged)
 	_, err := b.match(t, "select (profile_key || 'x')::int from people", "1")
 	wantCode(t, err, CodeFailed)
@@ -109,10 +108,10 @@ func TestHostileMatching(t *testing.T) {
 	o := dev
 	o.QueryTimeout, o.LookupTimeout, o.MaxRows = 2*time.Second, time.Second, 50_000
 	b := setup(t, o)
-	do(t, b.shop, `
+	pgtest.Exec(t, b.DB, `
 create table private (id int, secret text); insert into private values (1, 'canary');
 create table log (at timestamptz);
-create sequence counter; grant usage on sequence counter to `+b.role+`;
+create sequence counter; grant usage on sequence counter to `+b.Role+`;
 create function add_customer() returns int language sql volatile security definer as 'insert into log values (now()); select 1';
 create function loop_forever() returns int language plpgsql volatile as 'begin loop end loop; return 1; end';
 create function loop_constant() returns int language plpgsql immutable as 'begin loop end loop; return 1; end'`)
@@ -140,7 +139,7 @@ create function loop_constant() returns int language plpgsql immutable as 'begin
 	}
 	for name, sql := range texts {
 		t.Run(name, func(t *testing.T) {
-			err := b.ValidateMatching(t.Context(), b.ws, b.source, sql)
+			err := b.ValidateMatching(t.Context(), b.Workspace, b.source, sql)
 			if name != "hostile: two columns of one name" && name != "hostile: values" {
 				wantCode(t, err, "query_invalid /sql")
 			}
@@ -187,10 +186,8 @@ func TestTwoFormsKeepMatchingInside(t *testing.T) {
 		"select 1 as k), (select 2",
 		"select 1) as q union select * from (select 2",
 	} {
-		source, err := b.opened(t.Context(), b.ws, b.source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		source, err := b.opened(t.Context(), b.Workspace, b.source)
+		b.Must(err)
 		err = b.within(t.Context(), source, b.readSpan(), func(r *run) error {
 			_, err := r.describeMatching(r.ctx, sql)
 			return err
@@ -208,7 +205,7 @@ func TestMatchingFaultsHaveAPlace(t *testing.T) {
 		"select profile_key from people\n;":         {2, 1},
 		"select profile_key\n from people, nowhere": {2, 15},
 	} {
-		err := b.ValidateMatching(t.Context(), b.ws, b.source, sql)
+		err := b.ValidateMatching(t.Context(), b.Workspace, b.source, sql)
 		e, ok := err.(*lemma.Error)
 		if !ok || len(e.Fields) != 1 || e.Fields[0].Pointer != "/sql" {
 			t.Errorf("%s: %v", sql, err)
@@ -229,7 +226,7 @@ func TestMatchingExpectsOneSelect(t *testing.T) {
 		" -- all\n/* of */ (Update customers set id = 1)": "update",
 		"profile_key from people":                         "profile_key",
 	} {
-		err := b.ValidateMatching(t.Context(), b.ws, b.source, sql)
+		err := b.ValidateMatching(t.Context(), b.Workspace, b.source, sql)
 		wantCode(t, err, "query_invalid /sql")
 		var e *lemma.Error
 		if want := "one select is expected, and this begins with " + begins + ": "; !errors.As(err, &e) ||
@@ -239,7 +236,7 @@ func TestMatchingExpectsOneSelect(t *testing.T) {
 	}
 	for _, sql := range []string{"select nothing from people", "with p as (select) select nothing", "(select nothing)",
 		"values (nothing)"} {
-		if err := b.ValidateMatching(t.Context(), b.ws, b.source, sql); err == nil || strings.Contains(err.Error(), "expected") {
+		if err := b.ValidateMatching(t.Context(), b.Workspace, b.source, sql); err == nil || strings.Contains(err.Error(), "expected") {
 			t.Errorf("%s: %v", sql, err)
 		}
 	}
@@ -247,9 +244,9 @@ func TestMatchingExpectsOneSelect(t *testing.T) {
 
 func BenchmarkMatching(bench *testing.B) {
 	b := setup(bench, dev)
-	do(bench, b.shop, `
+	pgtest.Exec(bench, b.DB, `
 create table orders as select i % 100000 + 1 as customer, now() - i * interval '1 minute' as at from generate_series(1, 1000000) i;
-create index on orders (customer, at); analyze orders; grant select on orders to `+b.role)
+create index on orders (customer, at); analyze orders; grant select on orders to `+b.Role)
 	bench.Cleanup(b.Close)
 	list := make([]Person, MaxLookup)
 	for i := range list {
@@ -259,7 +256,7 @@ create index on orders (customer, at); analyze orders; grant select on orders to
 	cpu, n := cpuTime(), 0
 	for bench.Loop() {
 		n++
-		_, err := b.Matching(bench.Context(), b.ws, b.source, "select profile_key from people p where not exists "+
+		_, err := b.Matching(bench.Context(), b.Workspace, b.source, "select profile_key from people p where not exists "+
 			"(select from orders o where o.customer = p.profile_key::bigint and o.at > p.enrolled_at)", list)
 		if err != nil {
 			bench.Fatal(err)

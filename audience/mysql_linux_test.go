@@ -9,12 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 func TestMySQLStreamGivesTypedPayloads(t *testing.T) {
 	t.Parallel()
 	b, _ := mariadbShop(t, dev)
-	x, err := b.Create(t.Context(), b.ws,
+	x, err := b.Create(t.Context(), b.Workspace,
 		NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "all", SQL: "select * from customers order by id # all",
 			KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
 	if err != nil {
@@ -35,19 +36,19 @@ func TestMySQLStreamGivesTypedPayloads(t *testing.T) {
 	if diff := cmp.Diff(want, rows[8]); diff != "" {
 		t.Error(diff)
 	}
-	counts, err := b.Count(t.Context(), b.ws, x.ID)
+	counts, err := b.Audiences.Count(t.Context(), b.Workspace, x.ID)
 	if err != nil || counts.Sendable != 16 || counts.Unsubscribed != 4 {
 		t.Errorf("%+v, %v", counts, err)
 	}
-	p, err := b.Preview(t.Context(), b.ws, x.ID, 3)
+	p, err := b.Preview(t.Context(), b.Workspace, x.ID, 3)
 	if err != nil || len(p.Rows) != 3 || len(p.Columns) != 14 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	report, err := b.TestSource(t.Context(), b.ws, b.source)
+	report, err := b.TestSource(t.Context(), b.Workspace, b.source)
 	if err != nil || report.Source.Status != "ok" || !strings.HasPrefix(report.Version, "MariaDB ") {
 		t.Errorf("%+v, %v", report, err)
 	}
-	schema, err := b.Schema(t.Context(), b.ws, b.source)
+	schema, err := b.Schema(t.Context(), b.Workspace, b.source)
 	if err != nil || len(schema.Tables) != 1 || schema.Tables[0].Columns[0] != (TableColumn{"id", Integer, false}) {
 		t.Errorf("%+v, %v", schema, err)
 	}
@@ -101,10 +102,10 @@ func TestMySQLHostileQueries(t *testing.T) {
 			s.exec(t, "create or replace table shop_log.log (at timestamp)",
 				"create or replace function shop.hacked() returns int deterministic sql security definer "+
 					"begin insert into shop_log.log values (now()); return 1; end",
-				"grant execute on shop.* to "+b.dsn[len("mysql://"):strings.LastIndex(b.dsn, ":pw@")]+"@'127.0.0.1'")
+				"grant execute on shop.* to "+b.DSN[len("mysql://"):strings.LastIndex(b.DSN, ":pw@")]+"@'127.0.0.1'")
 		}
 		t.Run(q.name, func(t *testing.T) {
-			x, err := b.Create(t.Context(), b.ws,
+			x, err := b.Create(t.Context(), b.Workspace,
 				NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: q.name, SQL: q.sql, KeyColumn: "id", EmailColumn: "email"})
 			if q.want != "harmless" {
 				wantCode(t, err, q.want)
@@ -114,7 +115,7 @@ func TestMySQLHostileQueries(t *testing.T) {
 				t.Fatalf("refused: %v", err)
 			}
 			started := time.Now()
-			_, err = b.Stream(t.Context(), b.ws, x.ID, nil, func(Row) error { return nil })
+			_, err = b.Stream(t.Context(), b.Workspace, x.ID, nil, func(Row) error { return nil })
 			if d := time.Since(started); d > 10*time.Second {
 				t.Errorf("took %s: %v", d, err)
 			}
@@ -167,7 +168,7 @@ func TestMySQLRoles(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id := b.addSource(t, MySQL, s.login(t, fmt.Sprintf("probe%d", i), c.grants...))
-			report, err := b.TestSource(t.Context(), b.ws, id)
+			report, err := b.TestSource(t.Context(), b.Workspace, id)
 			wantCode(t, err, c.want)
 			if err == nil && len(report.Source.RoleWarnings) != c.warnings {
 				t.Errorf("warnings %q", report.Source.RoleWarnings)
@@ -177,7 +178,7 @@ func TestMySQLRoles(t *testing.T) {
 			}
 			if strings.HasPrefix(c.name, "may write") || strings.HasPrefix(c.name, "owns") {
 				s.exec(t, report.Source.RoleRevokes...)
-				_, err := b.TestSource(t.Context(), b.ws, id)
+				_, err := b.TestSource(t.Context(), b.Workspace, id)
 				if c.name == "owns the database" {
 					wantCode(t, err, CodeRefused) // nothing is left that could be read
 				} else {
@@ -187,7 +188,7 @@ func TestMySQLRoles(t *testing.T) {
 		})
 	}
 	id := b.addSource(t, MySQL, s.dsn("unknown", "canary"))
-	report, err := b.TestSource(t.Context(), b.ws, id)
+	report, err := b.TestSource(t.Context(), b.Workspace, id)
 	wantCode(t, err, CodeRefused)
 	if strings.Contains(report.Source.TestError, "canary") || strings.Contains(report.Source.TestError, "127.0.0.1") {
 		t.Errorf("the error shows too much: %s", report.Source.TestError)
@@ -204,13 +205,13 @@ func TestMySQLOverTLS(t *testing.T) {
 	for parameter, want := range map[string]string{"": "fine", "?tls=preferred": "fine", "?tls=skip-verify": "fine",
 		"?tls=true": CodeUnavailable, "?tls=false": CodeRefused} {
 		id := b.addSource(t, MySQL, s.dsn("tls_only", "pw")+parameter)
-		report, err := b.TestSource(t.Context(), b.ws, id)
+		report, err := b.TestSource(t.Context(), b.Workspace, id)
 		wantCode(t, err, want)
 		if len(report.Source.RoleWarnings) > 0 {
 			t.Errorf("%s: %q", parameter, report.Source.RoleWarnings)
 		}
 	}
-	report, err := b.TestSource(t.Context(), b.ws, b.addSource(t, MySQL, b.dsn+"?tls=false"))
+	report, err := b.TestSource(t.Context(), b.Workspace, b.addSource(t, MySQL, b.DSN+"?tls=false"))
 	if err != nil || len(report.Source.RoleWarnings) != 1 {
 		t.Errorf("without TLS: %q, %v", report.Source.RoleWarnings, err)
 	}
@@ -256,7 +257,7 @@ select n as id, concat('person', n, '@example.com') as email, concat('Name ', n)
 	bench.ReportAllocs()
 	started, rows, cpu := time.Now(), int64(0), cpuTime()
 	for bench.Loop() {
-		n, err := b.Stream(bench.Context(), b.ws, x.ID, []string{"name", "locale", "joined", "balance", "vip"},
+		n, err := b.Stream(bench.Context(), b.Workspace, x.ID, []string{"name", "locale", "joined", "balance", "vip"},
 			func(Row) error { return nil })
 		if err != nil || n != 300_000 {
 			bench.Fatal(n, err)
@@ -288,17 +289,10 @@ func TestMySQLQueryThatIsAbandonedStops(t *testing.T) {
 	o.FetchTimeout = 500 * time.Millisecond
 	b, s := mariadbShop(t, o)
 	x := b.addAudience(t, "select id, email from customers where sleep(100) = 0")
-	_, err := b.Stream(t.Context(), b.ws, x.ID, nil, func(Row) error { return nil })
+	_, err := b.Stream(t.Context(), b.Workspace, x.ID, nil, func(Row) error { return nil })
 	wantCode(t, err, CodeTimeout)
-	user := b.dsn[len("mysql://"):strings.LastIndex(b.dsn, ":pw@")]
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
-	for s.count(t, "select count(*) from information_schema.processlist where user = '"+user+"'") > 0 {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("the query runs on")
-		}
-	}
+	user := b.DSN[len("mysql://"):strings.LastIndex(b.DSN, ":pw@")]
+	pgtest.Eventually(t, 10*time.Second, "the query has stopped", func() bool {
+		return s.count(t, "select count(*) from information_schema.processlist where user = '"+user+"'") == 0
+	})
 }

@@ -129,7 +129,7 @@ func TestAPanicOfTheCallerIsNotTheSources(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	x := b.addAudience(t, shopSQL)
-	_, err := b.Stream(t.Context(), b.ws, x.ID, nil, func(Row) error { panic("ours") })
+	_, err := b.Stream(t.Context(), b.Workspace, x.ID, nil, func(Row) error { panic("ours") })
 	if lemma.KindOf(err) != lemma.Internal || !strings.Contains(err.Error(), "panic: ours") || strings.Contains(lemma.Public(err), "ours") {
 		t.Errorf("got %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 // line is a proxy between Lemma and the shop that fails on command.
@@ -91,13 +92,7 @@ func (l *line) forward(client, server net.Conn) {
 // waitForCallers waits until n connections use the line.
 func (l *line) waitForCallers(t *testing.T, n int) {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); l.callers() != n; <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d connections, want %d", l.callers(), n)
-		}
-	}
+	pgtest.Eventually(t, 20*time.Second, strconv.Itoa(n)+" connections use the line", func() bool { return l.callers() == n })
 }
 
 func (l *line) callers() int {
@@ -118,12 +113,12 @@ func (l *line) close() {
 // through makes a source that connects to the shop by a line.
 func (b bundle) through(t *testing.T) (*line, uuid.UUID) {
 	t.Helper()
-	direct, err := parseDSN(Postgres, b.dsn, b.options)
+	direct, err := parseDSN(Postgres, b.DSN, b.options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := newLine(t, direct)
-	return l, b.addSource(t, Postgres, "postgres://"+b.role+"@"+l.listener.Addr().String()+"/"+direct.database+"?sslmode=disable")
+	return l, b.addSource(t, Postgres, "postgres://"+b.Role+"@"+l.listener.Addr().String()+"/"+direct.database+"?sslmode=disable")
 }
 
 func quick() Options {
@@ -144,13 +139,13 @@ func TestSourceThatFailsInTheMiddle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, quick())
-			do(t, b.shop, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 300000) i")
+			pgtest.Exec(t, b.DB, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 300000) i")
 			l, source := b.through(t)
 			b.source = source
 			x := b.addAudience(t, "select id, email from customers")
 			l.cut.Store(c.cut)
 			n, started := 0, time.Now()
-			_, err := b.Stream(t.Context(), b.ws, x.ID, nil, func(Row) error {
+			_, err := b.Stream(t.Context(), b.Workspace, x.ID, nil, func(Row) error {
 				if n++; n == 10_000 {
 					l.limit.Store(50_000)
 				}
@@ -173,7 +168,7 @@ func TestSourceThatDoesNotAnswer(t *testing.T) {
 	l, source := b.through(t)
 	l.limit.Store(0)
 	started := time.Now()
-	report, err := b.TestSource(t.Context(), b.ws, source)
+	report, err := b.TestSource(t.Context(), b.Workspace, source)
 	wantCode(t, err, CodeTimeout)
 	if d := time.Since(started); d > 5*time.Second {
 		t.Errorf("it took %s", d)
@@ -182,7 +177,7 @@ func TestSourceThatDoesNotAnswer(t *testing.T) {
 		t.Errorf("stored as %+v", report.Source)
 	}
 	l.close()
-	_, err = b.TestSource(t.Context(), b.ws, source)
+	_, err = b.TestSource(t.Context(), b.Workspace, source)
 	wantCode(t, err, CodeUnavailable)
 }
 
@@ -202,7 +197,7 @@ func TestSlowSourceDelaysNoOther(t *testing.T) {
 	defer hanging.Wait()
 	defer cancel()
 	for range callers {
-		hanging.Go(func() { b.TestSource(ctx, b.ws, slow); over.Add(1) })
+		hanging.Go(func() { b.TestSource(ctx, b.Workspace, slow); over.Add(1) })
 	}
 	l.waitForCallers(t, callers)
 	started := time.Now()
@@ -223,7 +218,7 @@ func TestSlowYieldIsNotTheSource(t *testing.T) {
 	b := setup(t, quick())
 	x := b.addAudience(t, "select i as id, 'p' || i || '@example.com' as email from generate_series(1, 50000) i")
 	n := 0
-	read, err := b.Stream(t.Context(), b.ws, x.ID, nil, func(Row) error {
+	read, err := b.Stream(t.Context(), b.Workspace, x.ID, nil, func(Row) error {
 		if n++; n == 700 { // in the second and full round trip
 			<-time.After(1500 * time.Millisecond)
 		}
@@ -240,7 +235,7 @@ func TestRunIsBoundedInAll(t *testing.T) {
 	o.FetchTimeout, o.RunTimeout = 5*time.Second, time.Second
 	b := setup(t, o)
 	x := b.addAudience(t, "select generate_series(1, 1e12::bigint) as id, 'x@example.com' as email")
-	_, err := b.Stream(t.Context(), b.ws, x.ID, nil, func(Row) error { return nil })
+	_, err := b.Stream(t.Context(), b.Workspace, x.ID, nil, func(Row) error { return nil })
 	wantCode(t, err, CodeTimeout)
 	if err != nil && !strings.Contains(err.Error(), "longer than 1s") {
 		t.Error(err)
@@ -255,7 +250,7 @@ func TestCancelledCallerIsNotTheSource(t *testing.T) {
 	x := b.addAudience(t, "select 1 as id, pg_sleep(30)::text as email")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := b.Stream(ctx, b.ws, x.ID, nil, func(Row) error { return nil })
+	_, err := b.Stream(ctx, b.Workspace, x.ID, nil, func(Row) error { return nil })
 	var known *lemma.Error
 	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &known) {
 		t.Errorf("%v", err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lemma/pgtest"
 )
 
 // TestSettingsBetweenRows has a server that reports a setting with a new name
@@ -17,11 +19,9 @@ import (
 // allocations.
 func TestSettingsBetweenRows(t *testing.T) {
 	b := setup(t, dev)
-	do(t, b.shop, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 5000) i")
-	direct, err := parseDSN(Postgres, b.dsn, b.options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.DB, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 5000) i")
+	direct, err := parseDSN(Postgres, b.DSN, b.options)
+	b.Must(err)
 	sent := 0
 	l := newTampering(t, direct, func(kind byte, body []byte) []byte {
 		if kind != 'D' {
@@ -32,11 +32,9 @@ func TestSettingsBetweenRows(t *testing.T) {
 		return append(message('S', append(setting, 0)), message(kind, body)...)
 	})
 	l.tampering.Store(true)
-	b.source = b.addSource(t, Postgres, "postgres://"+b.role+"@"+l.listener.Addr().String()+"/"+direct.database+"?sslmode=disable")
-	source, err := b.opened(t.Context(), b.ws, b.source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.source = b.addSource(t, Postgres, "postgres://"+b.Role+"@"+l.listener.Addr().String()+"/"+direct.database+"?sslmode=disable")
+	source, err := b.opened(t.Context(), b.Workspace, b.source)
+	b.Must(err)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	err = b.within(t.Context(), source, b.readSpan(), use("select id, email from customers"))
@@ -87,10 +85,8 @@ func TestFilterFramesAnySplit(t *testing.T) {
 // noise, a different one each time.
 func TestNoiseFromPostgresServers(t *testing.T) {
 	b := setup(t, dev)
-	direct, err := parseDSN(Postgres, b.dsn, b.options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	direct, err := parseDSN(Postgres, b.DSN, b.options)
+	b.Must(err)
 	goroutines := runtime.NumGoroutine()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

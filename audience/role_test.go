@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lemma/pgtest"
 )
 
 // TestRevokesRemoveWhatTheRoleDoesNotNeed grants what a role is refused or
@@ -38,14 +40,14 @@ func TestRevokesRemoveWhatTheRoleDoesNotNeed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, dev)
-			other := "other_" + b.role
-			do(t, b.shop, "create role "+other)
-			t.Cleanup(func() { do(t, b.pool, "drop role "+other) })
-			t.Cleanup(func() { do(t, b.shop, "drop owned by "+other); do(t, b.shop, "drop owned by "+b.role) })
+			other := "other_" + b.Role
+			pgtest.Exec(t, b.DB, "create role "+other)
+			t.Cleanup(func() { pgtest.Exec(t, b.Pool, "drop role "+other) })
+			t.Cleanup(func() { pgtest.Exec(t, b.DB, "drop owned by "+other); pgtest.Exec(t, b.DB, "drop owned by "+b.Role) })
 			b.run(t, other, c.grant)
 			found := ""
 			for range 20 {
-				report, err := b.TestSource(t.Context(), b.ws, b.source)
+				report, err := b.TestSource(t.Context(), b.Workspace, b.source)
 				found += report.Source.TestError + strings.Join(report.Source.RoleWarnings, "\n") + "\n"
 				if err != nil {
 					wantCode(t, err, CodeRefused)
@@ -57,10 +59,10 @@ func TestRevokesRemoveWhatTheRoleDoesNotNeed(t *testing.T) {
 					break
 				}
 				for _, statement := range report.Source.RoleRevokes {
-					do(t, b.shop, statement)
+					pgtest.Exec(t, b.DB, statement)
 				}
 			}
-			report, err := b.TestSource(t.Context(), b.ws, b.source)
+			report, err := b.TestSource(t.Context(), b.Workspace, b.source)
 			if err != nil || len(report.Source.RoleWarnings)+len(report.Source.RoleRevokes) > 0 {
 				t.Errorf("left: %q, %q, %v", report.Source.RoleWarnings, report.Source.RoleRevokes, err)
 			}
@@ -81,8 +83,8 @@ func (b bundle) run(t *testing.T, other, script string) {
 	}
 	for _, s := range statements {
 		s = strings.ReplaceAll(s, "%I", "\x00")
-		s = strings.ReplaceAll(s, "%", b.role)
-		do(t, b.shop, strings.ReplaceAll(s, "\x00", "%I"))
+		s = strings.ReplaceAll(s, "%", b.Role)
+		pgtest.Exec(t, b.DB, strings.ReplaceAll(s, "\x00", "%I"))
 	}
 }
 
@@ -92,15 +94,15 @@ func TestWritingRolesThatAreAllowed(t *testing.T) {
 	o := dev
 	o.AllowWriting = true
 	b := setup(t, o)
-	do(t, b.shop, "grant insert on customers to "+b.role)
-	report, err := b.TestSource(t.Context(), b.ws, b.source)
+	pgtest.Exec(t, b.DB, "grant insert on customers to "+b.Role)
+	report, err := b.TestSource(t.Context(), b.Workspace, b.source)
 	if err != nil || !slices.ContainsFunc(report.Source.RoleWarnings,
 		func(w string) bool { return strings.Contains(w, "can write to public.customers") }) ||
-		!slices.Contains(report.Source.RoleRevokes, "revoke insert on table public.customers from "+b.role) {
+		!slices.Contains(report.Source.RoleRevokes, "revoke insert on table public.customers from "+b.Role) {
 		t.Errorf("%+v, %v", report, err)
 	}
-	do(t, b.shop, "alter role "+b.role+" createdb")
-	if _, err := b.TestSource(t.Context(), b.ws, b.source); codeOf(err) != CodeRefused {
+	pgtest.Exec(t, b.DB, "alter role "+b.Role+" createdb")
+	if _, err := b.TestSource(t.Context(), b.Workspace, b.source); codeOf(err) != CodeRefused {
 		t.Errorf("a role with powers: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/pgtest"
 	"lemma/slots"
 )
 
@@ -45,18 +46,19 @@ func TestReadsForCallersAreBounded(t *testing.T) {
 	ctx, closeConnections := context.WithCancel(ForCaller(t.Context(), true))
 	var all sync.WaitGroup
 	for range limitsOfReads.Resource {
-		all.Go(func() { b.Schema(ctx, b.ws, slow) })
+		all.Go(func() { b.Schema(ctx, b.Workspace, slow) })
 	}
-	waitFor(t, func() bool { return b.takenOf(slow) == limitsOfReads.Resource })
+	pgtest.Eventually(t, 20*time.Second, "all reads of the source are in use",
+		func() bool { return b.takenOf(slow) == limitsOfReads.Resource })
 	begun := time.Now()
-	_, err := b.TestSource(ForCaller(t.Context(), true), b.ws, slow)
+	_, err := b.TestSource(ForCaller(t.Context(), true), b.Workspace, slow)
 	if codeOf(err) != CodeOverloaded || lemma.KindOf(err) != lemma.Unavailable || time.Since(begun) > slots.Wait+3*time.Second {
 		t.Errorf("got %v after %s", err, time.Since(begun))
 	}
-	if s, err := b.GetSource(t.Context(), b.ws, slow); err != nil || s.Status != "untested" {
+	if s, err := b.GetSource(t.Context(), b.Workspace, slow); err != nil || s.Status != "untested" {
 		t.Errorf("a test that did not run is stored as %+v, %v", s, err)
 	}
-	if _, err := b.Schema(ForCaller(t.Context(), true), b.ws, b.source); err != nil {
+	if _, err := b.Schema(ForCaller(t.Context(), true), b.Workspace, b.source); err != nil {
 		t.Errorf("another source: %v", err)
 	}
 	begun = time.Now()
@@ -71,18 +73,7 @@ func TestReadsForCallersAreBounded(t *testing.T) {
 }
 
 func (b bundle) takenOf(source uuid.UUID) int {
-	return b.reads.Taken(sourceID{b.ws, source}.slot())
-}
-
-func waitFor(t *testing.T, what func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !what() {
-		if time.Now().After(deadline) {
-			t.Fatal("the condition was not met in time")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	return b.reads.Taken(sourceID{b.Workspace, source}.slot())
 }
 
 // TestCountsTakeLittleMemory measures the memory of a count per address. It is

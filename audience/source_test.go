@@ -18,33 +18,31 @@ func TestSourcesAreKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	n := NewSource{ID: lemma.NewID(), Name: "shop", Kind: Postgres, DSN: "postgres://u:canary@db.example.com/shop"}
-	made, err := b.CreateSource(t.Context(), b.ws, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := b.CreateSource(t.Context(), b.ws, n)
+	made, err := b.CreateSource(t.Context(), b.Workspace, n)
+	b.Must(err)
+	again, err := b.CreateSource(t.Context(), b.Workspace, n)
 	if diff := cmp.Diff(made, again); err != nil || diff != "" {
 		t.Errorf("made twice: %v %s", err, diff)
 	}
 	if made.Address != "db.example.com:5432/shop" || made.Status != "untested" || made.Version != 1 {
 		t.Errorf("%+v", made)
 	}
-	_, err = b.CreateSource(t.Context(), b.ws, NewSource{ID: lemma.NewID(), Name: "shop", Kind: Postgres, DSN: n.DSN})
+	_, err = b.CreateSource(t.Context(), b.Workspace, NewSource{ID: lemma.NewID(), Name: "shop", Kind: Postgres, DSN: n.DSN})
 	wantCode(t, err, "name_taken /name")
-	_, err = b.CreateSource(t.Context(), b.ws, NewSource{ID: lemma.NewID(), Kind: Postgres, DSN: n.DSN})
+	_, err = b.CreateSource(t.Context(), b.Workspace, NewSource{ID: lemma.NewID(), Kind: Postgres, DSN: n.DSN})
 	wantCode(t, err, "invalid /name")
 
 	name, dsn, old := "store", "postgres://u:canary@db.example.com/store", 7
-	_, err = b.UpdateSource(t.Context(), b.ws, n.ID, &old, SourcePatch{Name: &name})
+	_, err = b.UpdateSource(t.Context(), b.Workspace, n.ID, &old, SourcePatch{Name: &name})
 	wantCode(t, err, "stale")
-	changed, err := b.UpdateSource(t.Context(), b.ws, n.ID, &made.Version, SourcePatch{Name: &name, DSN: &dsn})
+	changed, err := b.UpdateSource(t.Context(), b.Workspace, n.ID, &made.Version, SourcePatch{Name: &name, DSN: &dsn})
 	if err != nil || changed.Version != 2 || changed.Name != "store" || changed.Address != "db.example.com:5432/store" {
 		t.Errorf("%+v, %v", changed, err)
 	}
-	if err := b.DeleteSource(t.Context(), b.ws, n.ID); err != nil {
+	if err := b.DeleteSource(t.Context(), b.Workspace, n.ID); err != nil {
 		t.Error(err)
 	}
-	wantCode(t, b.DeleteSource(t.Context(), b.ws, n.ID), "not_found")
+	wantCode(t, b.DeleteSource(t.Context(), b.Workspace, n.ID), "not_found")
 }
 
 func TestSourceListsArePaged(t *testing.T) {
@@ -52,15 +50,13 @@ func TestSourceListsArePaged(t *testing.T) {
 	b := setup(t, dev)
 	want := []uuid.UUID{b.source}
 	for range 4 {
-		want = append([]uuid.UUID{b.addSource(t, Postgres, b.dsn)}, want...)
+		want = append([]uuid.UUID{b.addSource(t, Postgres, b.DSN)}, want...)
 	}
 	var got []uuid.UUID
 	q := page.Query{Limit: 2}
 	for {
-		list, next, err := b.ListSources(t.Context(), b.ws, q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		list, next, err := b.ListSources(t.Context(), b.Workspace, q)
+		b.Must(err)
 		for _, s := range list {
 			got = append(got, s.ID)
 		}
@@ -71,9 +67,9 @@ func TestSourceListsArePaged(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	_, _, err := b.ListSources(t.Context(), b.ws, page.Query{Limit: 2, Cursor: "x"})
+	_, _, err := b.ListSources(t.Context(), b.Workspace, page.Query{Limit: 2, Cursor: "x"})
 	wantCode(t, err, "invalid ?cursor")
-	_, _, err = b.List(t.Context(), b.ws, page.Query{Limit: 2, Cursor: "x"})
+	_, _, err = b.List(t.Context(), b.Workspace, page.Query{Limit: 2, Cursor: "x"})
 	wantCode(t, err, "invalid ?cursor")
 }
 
@@ -81,18 +77,18 @@ func TestSourceListsArePaged(t *testing.T) {
 func TestDSNsAreSealed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	secret := strings.Replace(b.dsn, "@", ":canary@", 1)
+	secret := strings.Replace(b.DSN, "@", ":canary@", 1)
 	id := b.addSource(t, Postgres, secret)
 	var sealed []byte
-	if err := b.pool.QueryRow(t.Context(), "select dsn from data_sources where id = $1", id).Scan(&sealed); err != nil ||
+	if err := b.Pool.QueryRow(t.Context(), "select dsn from data_sources where id = $1", id).Scan(&sealed); err != nil ||
 		bytes.Contains(sealed, []byte("canary")) {
 		t.Errorf("stored as %q, %v", sealed, err)
 	}
-	if _, err := b.TestSource(t.Context(), b.ws, id); err != nil {
+	if _, err := b.TestSource(t.Context(), b.Workspace, id); err != nil {
 		t.Errorf("in its own row: %v", err)
 	}
-	do(t, b.pool, "update data_sources set dsn = $1 where id = $2", sealed, b.source)
-	if _, err := b.TestSource(t.Context(), b.ws, b.source); lemma.KindOf(err) != lemma.Internal {
+	pgtest.Exec(t, b.Pool, "update data_sources set dsn = $1 where id = $2", sealed, b.source)
+	if _, err := b.TestSource(t.Context(), b.Workspace, b.source); lemma.KindOf(err) != lemma.Internal {
 		t.Errorf("in another row: %v", err)
 	}
 }
@@ -101,7 +97,7 @@ func TestTenantsDoNotMeet(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	x := b.addAudience(t, shopSQL)
-	other, ctx, none := pgtest.Workspace(t, b.pool), t.Context(), "name"
+	other, ctx, none := pgtest.Workspace(t, b.Pool), t.Context(), "name"
 	for name, ask := range map[string]func() error{
 		"get source": func() error { _, err := b.GetSource(ctx, other, b.source); return err },
 		"update source": func() error {
@@ -121,10 +117,10 @@ func TestTenantsDoNotMeet(t *testing.T) {
 		"update":            func() error { _, err := b.Update(ctx, other, x.ID, nil, Patch{Name: &none}); return err },
 		"delete":            func() error { return b.Delete(ctx, other, x.ID) },
 		"preview":           func() error { _, err := b.Preview(ctx, other, x.ID, 1); return err },
-		"count":             func() error { _, err := b.Count(ctx, other, x.ID); return err },
+		"count":             func() error { _, err := b.Audiences.Count(ctx, other, x.ID); return err },
 		"stream":            func() error { _, err := b.Stream(ctx, other, x.ID, nil, func(Row) error { return nil }); return err },
-		"an id of nothing":  func() error { _, err := b.Get(ctx, b.ws, lemma.NewID()); return err },
-		"a source for none": func() error { _, err := b.GetSource(ctx, b.ws, x.ID); return err },
+		"an id of nothing":  func() error { _, err := b.Get(ctx, b.Workspace, lemma.NewID()); return err },
+		"a source for none": func() error { _, err := b.GetSource(ctx, b.Workspace, x.ID); return err },
 	} {
 		if got := codeOf(ask()); got != "not_found" {
 			t.Errorf("%s: %s", name, got)
@@ -143,18 +139,16 @@ func TestAudiencesAreKept(t *testing.T) {
 	b := setup(t, dev)
 	n := NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "all", SQL: shopSQL, KeyColumn: "id", EmailColumn: "email",
 		OptedOutColumn: "opted_out"}
-	made, err := b.Create(t.Context(), b.ws, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := b.Create(t.Context(), b.ws, n)
+	made, err := b.Create(t.Context(), b.Workspace, n)
+	b.Must(err)
+	again, err := b.Create(t.Context(), b.Workspace, n)
 	if diff := cmp.Diff(made, again); err != nil || diff != "" {
 		t.Errorf("made twice: %v %s", err, diff)
 	}
 	if len(made.Columns) != 10 || made.Columns[1] != (Column{"email", Text}) || made.OptedOutColumn != "opted_out" {
 		t.Errorf("%+v", made)
 	}
-	wantCode(t, b.DeleteSource(t.Context(), b.ws, b.source), "in_use")
+	wantCode(t, b.DeleteSource(t.Context(), b.Workspace, b.source), "in_use")
 
 	bad, short, none, key := "nothing", "select id, email from customers", "", "name"
 	for name, c := range map[string]struct {
@@ -167,18 +161,18 @@ func TestAudiencesAreKept(t *testing.T) {
 		"opted out, of another type":  {Patch{OptedOutColumn: &key}, "query_invalid /opted_out_column"},
 		"a column that is still used": {Patch{SQL: &short}, "query_invalid /opted_out_column"},
 	} {
-		_, err := b.Update(t.Context(), b.ws, n.ID, nil, c.patch)
+		_, err := b.Update(t.Context(), b.Workspace, n.ID, nil, c.patch)
 		if got := codeOf(err); got != c.want {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	changed, err := b.Update(t.Context(), b.ws, n.ID, &made.Version, Patch{SQL: &short, OptedOutColumn: &none})
+	changed, err := b.Update(t.Context(), b.Workspace, n.ID, &made.Version, Patch{SQL: &short, OptedOutColumn: &none})
 	if err != nil || changed.Version != 2 || len(changed.Columns) != 2 || changed.OptedOutColumn != "" {
 		t.Errorf("%+v, %v", changed, err)
 	}
-	_, err = b.Update(t.Context(), b.ws, n.ID, &made.Version, Patch{Name: &key})
+	_, err = b.Update(t.Context(), b.Workspace, n.ID, &made.Version, Patch{Name: &key})
 	wantCode(t, err, "stale")
-	if err := b.Delete(t.Context(), b.ws, n.ID); err != nil {
+	if err := b.Delete(t.Context(), b.Workspace, n.ID); err != nil {
 		t.Error(err)
 	}
 }
@@ -193,7 +187,7 @@ func TestOneOfManyEditorsWins(t *testing.T) {
 	for i := range 20 {
 		name := strings.Repeat("n", i+1)
 		all.Go(func() {
-			_, err := b.Update(t.Context(), b.ws, x.ID, &x.Version, Patch{Name: &name})
+			_, err := b.Update(t.Context(), b.Workspace, x.ID, &x.Version, Patch{Name: &name})
 			codes <- codeOf(err)
 		})
 	}
@@ -236,14 +230,14 @@ func TestRolesThatAreTooPowerful(t *testing.T) {
 			t.Parallel()
 			b := setup(t, dev)
 			x := b.addAudience(t, shopSQL)
-			for statement := range strings.SplitSeq(strings.ReplaceAll(c.grant, "%", b.role), ";") {
-				do(t, b.shop, statement)
+			for statement := range strings.SplitSeq(strings.ReplaceAll(c.grant, "%", b.Role), ";") {
+				pgtest.Exec(t, b.DB, statement)
 			}
 			if strings.Contains(c.grant, "mask_") {
-				t.Cleanup(func() { do(t, b.pool, "drop role mask_"+b.role) })
-				t.Cleanup(func() { do(t, b.shop, "drop owned by mask_"+b.role) })
+				t.Cleanup(func() { pgtest.Exec(t, b.Pool, "drop role mask_"+b.Role) })
+				t.Cleanup(func() { pgtest.Exec(t, b.DB, "drop owned by mask_"+b.Role) })
 			}
-			report, err := b.TestSource(t.Context(), b.ws, b.source)
+			report, err := b.TestSource(t.Context(), b.Workspace, b.source)
 			if got := codeOf(err); got != c.want {
 				t.Errorf("test: %s, want %s (%v)", got, c.want, err)
 			}
@@ -261,10 +255,10 @@ func TestRolesThatAreTooPowerful(t *testing.T) {
 func TestSchemaShowsWhatTheRoleCanRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	do(t, b.shop, "create table private (id int); create schema crm; create view crm.people as select id, email from customers")
-	do(t, b.shop, "grant usage on schema crm to "+b.role)
-	do(t, b.shop, "grant select (id) on crm.people to "+b.role)
-	s, err := b.Schema(t.Context(), b.ws, b.source)
+	pgtest.Exec(t, b.DB, "create table private (id int); create schema crm; create view crm.people as select id, email from customers")
+	pgtest.Exec(t, b.DB, "grant usage on schema crm to "+b.Role)
+	pgtest.Exec(t, b.DB, "grant select (id) on crm.people to "+b.Role)
+	s, err := b.Schema(t.Context(), b.Workspace, b.source)
 	if err != nil || len(s.Tables) != 2 || s.Truncated {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -280,9 +274,9 @@ func TestSchemaShowsWhatTheRoleCanRead(t *testing.T) {
 func TestErrorsDoNotContainTheDSN(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	for _, dsn := range []string{"postgres://intruder:canary@127.0.0.1:1099/hidden", strings.Replace(b.dsn, b.role, "intruder:canary", 1),
+	for _, dsn := range []string{"postgres://intruder:canary@127.0.0.1:1099/hidden", strings.Replace(b.DSN, b.Role, "intruder:canary", 1),
 		"postgres://u:canary@hidden.invalid/hidden"} {
-		report, err := b.TestSource(t.Context(), b.ws, b.addSource(t, Postgres, dsn))
+		report, err := b.TestSource(t.Context(), b.Workspace, b.addSource(t, Postgres, dsn))
 		if err == nil {
 			t.Errorf("%s answered", dsn)
 		}

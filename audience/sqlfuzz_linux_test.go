@@ -33,7 +33,7 @@ func TestLexerAgreesWithTheSources(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			seed := uint64(time.Now().UnixNano())
 			random := rand.New(rand.NewPCG(seed, 1))
-			source, err := b.opened(t.Context(), b.ws, b.source)
+			source, err := b.opened(t.Context(), b.Workspace, b.source)
 			if err != nil {
 				t.Fatal(err)
 			}

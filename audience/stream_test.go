@@ -14,12 +14,13 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 func (b bundle) collect(t testing.TB, id uuid.UUID, columns ...string) ([]Row, error) {
 	t.Helper()
 	var rows []Row
-	read, err := b.Stream(t.Context(), b.ws, id, columns, func(r Row) error {
+	read, err := b.Stream(t.Context(), b.Workspace, id, columns, func(r Row) error {
 		rows = append(rows, r)
 		return nil
 	})
@@ -59,15 +60,11 @@ select * from (values
   (null, '  ', false, 1e300, '2026-07-01 00:00:00+05:30', chr(1), '[1]'),
   (repeat('k', 300), 'y@example.com', true, 0, null, null, null)
 ) v (id, email, out, f, ts, txt, js)`
-	x, err := b.Create(t.Context(), b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "odd", SQL: sql,
+	x, err := b.Create(t.Context(), b.Workspace, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "odd", SQL: sql,
 		KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "out"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	rows, err := b.collect(t, x.ID, "f", "ts", "txt", "js", "email")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	want := []Row{
 		{"b", "", false, true, `{}`},
 		{strings.Repeat("k", 300), "y@example.com", true, true, `{}`},
@@ -89,13 +86,13 @@ select * from (values
 func TestStreamSeesOneMoment(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	do(t, b.shop, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 60000) i")
+	pgtest.Exec(t, b.DB, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 60000) i")
 	x := b.addAudience(t, "select id, email from customers")
 	changed, n := false, 0
-	_, err := b.Stream(t.Context(), b.ws, x.ID, nil, func(r Row) error {
+	_, err := b.Stream(t.Context(), b.Workspace, x.ID, nil, func(r Row) error {
 		if !changed {
-			do(t, b.shop, "delete from customers where id > 50000")
-			do(t, b.shop, "insert into customers (id, email) values (1000000, 'late@example.com')")
+			pgtest.Exec(t, b.DB, "delete from customers where id > 50000")
+			pgtest.Exec(t, b.DB, "insert into customers (id, email) values (1000000, 'late@example.com')")
 			changed = true
 		}
 		if r.Key == "1000000" {
@@ -115,7 +112,7 @@ func TestStreamStopsAtTheErrorOfYield(t *testing.T) {
 	x := b.addAudience(t, shopSQL)
 	enough := errors.New("enough")
 	n := 0
-	read, err := b.Stream(t.Context(), b.ws, x.ID, nil, func(Row) error {
+	read, err := b.Stream(t.Context(), b.Workspace, x.ID, nil, func(Row) error {
 		if n++; n == 3 {
 			return enough
 		}
@@ -125,7 +122,7 @@ func TestStreamStopsAtTheErrorOfYield(t *testing.T) {
 		t.Errorf("read %d, %v", read, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = b.Stream(ctx, b.ws, x.ID, nil, func(Row) error { cancel(); return ctx.Err() })
+	_, err = b.Stream(ctx, b.Workspace, x.ID, nil, func(Row) error { cancel(); return ctx.Err() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
@@ -136,7 +133,7 @@ func TestStreamMemoryIsConstant(t *testing.T) {
 	b := setup(t, dev)
 	x := b.addAudience(t, `select i as id, 'p' || i || '@example.com' as email, repeat('x', 200) as pad from generate_series(1, 1000000) i`)
 	var peak, n uint64
-	_, err := b.Stream(t.Context(), b.ws, x.ID, []string{"pad"}, func(r Row) error {
+	_, err := b.Stream(t.Context(), b.Workspace, x.ID, []string{"pad"}, func(r Row) error {
 		if n++; n%50_000 == 0 {
 			runtime.GC()
 			var m runtime.MemStats
@@ -175,7 +172,7 @@ func TestLimitsEndAStream(t *testing.T) {
 			c.limit(&o)
 			b := setup(t, o)
 			x := b.addAudience(t, c.sql)
-			_, err := b.Stream(t.Context(), b.ws, x.ID, nil, func(Row) error { return nil })
+			_, err := b.Stream(t.Context(), b.Workspace, x.ID, nil, func(Row) error { return nil })
 			wantCode(t, err, c.want)
 		})
 	}
@@ -198,12 +195,12 @@ func TestSourceChanges(t *testing.T) {
 			b := setup(t, dev)
 			x := b.addAudience(t, shopSQL)
 			if strings.Contains(c.change, "%s") {
-				c.change = fmt.Sprintf(c.change, b.role)
+				c.change = fmt.Sprintf(c.change, b.Role)
 			}
-			do(t, b.shop, c.change)
+			pgtest.Exec(t, b.DB, c.change)
 			_, err := b.collect(t, x.ID, "name")
 			wantCode(t, err, c.want)
-			_, err = b.Preview(t.Context(), b.ws, x.ID, 3)
+			_, err = b.Preview(t.Context(), b.Workspace, x.ID, 3)
 			if (err == nil) != (c.want == "fine") && name != "another type" {
 				t.Errorf("preview: %v", err)
 			}
@@ -228,15 +225,11 @@ select * from (values
   ('6', 'b@example.com', true), (null, 'c@example.com', false), (repeat('k', 256), 'd@example.com', false), ('9', 'e@example.com', null),
   ('10', 'f@example.com', false), ('11', 'F@Example.com', true), ('12', 'g@example.com', false), (null, 'g@example.com', true)
 ) v (id, email, out)`
-	x, err := b.Create(t.Context(), b.ws, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "count", SQL: sql,
+	x, err := b.Create(t.Context(), b.Workspace, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "count", SQL: sql,
 		KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "out"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := b.Count(t.Context(), b.ws, x.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
+	got, err := b.Audiences.Count(t.Context(), b.Workspace, x.ID)
+	b.Must(err)
 	want := Counts{Rows: 13, Sendable: 2, MissingAddress: 1, InvalidAddress: 1, DuplicateAddress: 3, Unsubscribed: 3, InvalidKey: 3}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -249,7 +242,7 @@ func TestCountReportsWhenItIsTruncated(t *testing.T) {
 	o.MaxDistinct = 50_000
 	b := setup(t, o)
 	x := b.addAudience(t, `select i as id, 'p' || i % 60000 || '@example.com' as email from generate_series(0, 119999) i`)
-	got, err := b.Count(t.Context(), b.ws, x.ID)
+	got, err := b.Audiences.Count(t.Context(), b.Workspace, x.ID)
 	if err != nil || !got.Truncated || got.Rows != 120_000 || got.DuplicateAddress != 50_000 || got.Sendable != 70_000 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -260,7 +253,7 @@ func TestPreviewIsTyped(t *testing.T) {
 	b := setup(t, dev)
 	x := b.addAudience(t,
 		"select id, email, name, opted_out, balance, meta, null::text as nothing, repeat('ä', 5000) as long from customers order by id")
-	p, err := b.Preview(t.Context(), b.ws, x.ID, 2)
+	p, err := b.Preview(t.Context(), b.Workspace, x.ID, 2)
 	if err != nil || len(p.Rows) != 2 {
 		t.Fatalf("%d rows, %v", len(p.Rows), err)
 	}
@@ -269,7 +262,7 @@ func TestPreviewIsTyped(t *testing.T) {
 	if diff := cmp.Diff(want, p.Rows[0]); diff != "" {
 		t.Error(diff)
 	}
-	if p, err = b.Preview(t.Context(), b.ws, x.ID, 1_000); err != nil || len(p.Rows) != 20 {
+	if p, err = b.Preview(t.Context(), b.Workspace, x.ID, 1_000); err != nil || len(p.Rows) != 20 {
 		t.Errorf("%d rows, %v", len(p.Rows), err)
 	}
 }
@@ -278,17 +271,17 @@ func TestPreviewIsTyped(t *testing.T) {
 // the source; measure the CPU of Lemma with CPU profiles.
 func BenchmarkStream(bench *testing.B) {
 	b := setup(bench, dev)
-	do(bench, b.shop, `
+	pgtest.Exec(bench, b.DB, `
 create table people as
 select i::bigint as id, 'person' || i || '@example.com' as email, 'Name ' || i as name,
   'de' as locale, now() as joined, i / 3.0 as balance, i % 7 = 0 as vip
   from generate_series(1, 300000) i`)
-	do(bench, b.shop, "grant select on people to "+b.role)
+	pgtest.Exec(bench, b.DB, "grant select on people to "+b.Role)
 	x := b.addAudience(bench, "select * from people")
 	bench.ReportAllocs()
 	started, rows, cpu := time.Now(), int64(0), cpuTime()
 	for bench.Loop() {
-		n, err := b.Stream(bench.Context(), b.ws, x.ID, []string{"name", "locale", "joined", "balance", "vip"},
+		n, err := b.Stream(bench.Context(), b.Workspace, x.ID, []string{"name", "locale", "joined", "balance", "vip"},
 			func(Row) error { return nil })
 		if err != nil || n != 300_000 {
 			bench.Fatal(n, err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 // tamperingProxy is a proxy between Lemma and the shop that changes messages of Postgres.
@@ -112,16 +113,14 @@ func TestTamperedResponses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, dev)
-			do(t, b.shop, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 5000) i")
-			direct, err := parseDSN(Postgres, b.dsn, b.options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, b.DB, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 5000) i")
+			direct, err := parseDSN(Postgres, b.DSN, b.options)
+			b.Must(err)
 			l := newTampering(t, direct, c.tamper)
-			b.source = b.addSource(t, Postgres, "postgres://"+b.role+"@"+l.listener.Addr().String()+"/"+direct.database+"?sslmode=disable")
+			b.source = b.addSource(t, Postgres, "postgres://"+b.Role+"@"+l.listener.Addr().String()+"/"+direct.database+"?sslmode=disable")
 			x := b.addAudience(t, "select id, email from customers")
 			n := 0
-			_, err = b.Stream(t.Context(), b.ws, x.ID, []string{"id"}, func(r Row) error {
+			_, err = b.Stream(t.Context(), b.Workspace, x.ID, []string{"id"}, func(r Row) error {
 				if n++; n == 100 {
 					l.tampering.Store(true)
 				}

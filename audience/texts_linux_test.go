@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 // TestValidationRunsNothing has queries that reveal data of a row by an error
@@ -14,7 +15,7 @@ import (
 func TestValidationRunsNothing(t *testing.T) {
 	t.Parallel()
 	pg := setup(t, dev)
-	do(t, pg.shop, `
+	pgtest.Exec(t, pg.DB, `
 create table private (secret text); insert into private values ('canary');
 create function reveal() returns bigint language plpgsql stable security definer as $$ begin raise exception '%', (select secret
 from private); end $$;
@@ -38,20 +39,20 @@ create function wait() returns bigint language plpgsql stable as $$ begin perfor
 	} {
 		d := Draft{DataSourceID: c.b.source, SQL: c.sql, KeyColumn: "id", EmailColumn: "email"}
 		begun := time.Now()
-		r, err := c.b.Validate(ForCaller(t.Context(), false), c.b.ws, d)
+		r, err := c.b.Validate(ForCaller(t.Context(), false), c.b.Workspace, d)
 		if err != nil || r.EstimatedRows != nil || len(r.Columns) != 2 || time.Since(begun) > 4*time.Second {
 			t.Errorf("%s: %+v after %s, %v", c.sql, r, time.Since(begun), err)
 		}
 		begun = time.Now()
 		matching := "select id from (" + c.sql + ") as x"
-		if err := c.b.ValidateMatching(ForCaller(t.Context(), false), c.b.ws, c.b.source, matching); err != nil ||
+		if err := c.b.ValidateMatching(ForCaller(t.Context(), false), c.b.Workspace, c.b.source, matching); err != nil ||
 			time.Since(begun) > 4*time.Second {
 			t.Errorf("%s: after %s, %v", matching, time.Since(begun), err)
 		}
 		if c.secret == "" {
 			continue
 		}
-		x, err := c.b.Create(ForCaller(t.Context(), false), c.b.ws,
+		x, err := c.b.Create(ForCaller(t.Context(), false), c.b.Workspace,
 			NewAudience{ID: lemma.NewID(), DataSourceID: c.b.source, Name: c.sql, SQL: c.sql, KeyColumn: "id", EmailColumn: "email"})
 		if err != nil {
 			t.Fatal(err)
@@ -59,14 +60,14 @@ create function wait() returns bigint language plpgsql stable as $$ begin perfor
 		for caller, ctx := range map[string]context.Context{"no caller": t.Context(),
 			"a caller without the scope": ForCaller(t.Context(), false),
 			"a reader":                   ForCaller(t.Context(), true)} {
-			_, err := c.b.Stream(ctx, c.b.ws, x.ID, nil, func(Row) error { return nil })
+			_, err := c.b.Stream(ctx, c.b.Workspace, x.ID, nil, func(Row) error { return nil })
 			if err == nil || strings.Contains(lemma.Public(err), c.secret) != (caller == "a reader") {
 				t.Errorf("%s: %s is shown %q", c.sql, caller, lemma.Public(err))
 			}
 			if caller != "a reader" && strings.Contains(err.Error(), c.secret) {
 				t.Errorf("%s: the log of %s has %q", c.sql, caller, err)
 			}
-			if _, err := c.b.Lookup(ctx, c.b.ws, x.ID, nil, []string{"1"}); err == nil ||
+			if _, err := c.b.Lookup(ctx, c.b.Workspace, x.ID, nil, []string{"1"}); err == nil ||
 				strings.Contains(lemma.Public(err), c.secret) != (caller == "a reader") {
 				t.Errorf("lookup in %s: %s is shown %q", c.sql, caller, lemma.Public(err))
 			}
@@ -81,9 +82,9 @@ func TestTextsOfFaults(t *testing.T) {
 	for name, b := range map[string]bundle{"postgres": setup(t, dev), "mariadb": first(mariadbShop(t, dev))} {
 		for _, sql := range []string{"select id, email from canary", "select id,\n email form canary where"} {
 			d := Draft{DataSourceID: b.source, SQL: sql, KeyColumn: "id", EmailColumn: "email"}
-			_, open := b.Validate(ForCaller(t.Context(), true), b.ws, d)
-			_, hidden := b.Validate(ForCaller(t.Context(), false), b.ws, d)
-			matching := b.ValidateMatching(ForCaller(t.Context(), false), b.ws, b.source, sql)
+			_, open := b.Validate(ForCaller(t.Context(), true), b.Workspace, d)
+			_, hidden := b.Validate(ForCaller(t.Context(), false), b.Workspace, d)
+			matching := b.ValidateMatching(ForCaller(t.Context(), false), b.Workspace, b.source, sql)
 			if !strings.Contains(lemma.Public(open), "canary") && !strings.Contains(lemma.Public(open), "syntax") {
 				t.Errorf("%s: %s shows %q", name, sql, lemma.Public(open))
 			}

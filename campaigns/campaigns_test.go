@@ -15,6 +15,7 @@ import (
 	"lemma"
 	"lemma/audience"
 	"lemma/notifications"
+	"lemma/pgtest"
 )
 
 func TestACampaignFromDraftToCompleted(t *testing.T) {
@@ -28,12 +29,12 @@ func TestACampaignFromDraftToCompleted(t *testing.T) {
 	if c.Status != Sending || c.Counts.Audience != 230 || c.Counts.Pending != 230 || c.RowsRead == nil || *c.RowsRead != 230 {
 		t.Errorf("after the fan-out: %s, %+v", c.Status, c.Counts)
 	}
-	b.must(b.Tick(context.Background()))
+	b.Must(b.Tick(context.Background()))
 	if c = b.get(c.ID); c.Status != Sending {
 		t.Errorf("it is %s although nothing was sent", c.Status)
 	}
 	b.endBatches()
-	b.must(b.Tick(context.Background()))
+	b.Must(b.Tick(context.Background()))
 	if c = b.get(c.ID); c.Status != Completed || c.FinishedAt == nil || c.Counts.Sent != 230 || !c.Counts.Balanced {
 		t.Errorf("at the end: %s, %+v", c.Status, c.Counts)
 	}
@@ -42,7 +43,7 @@ func TestACampaignFromDraftToCompleted(t *testing.T) {
 // Each recipient that is skipped has a reason, and the counts include every row.
 func TestEveryRecipientIsCounted(t *testing.T) {
 	b := setup(t, 10)
-	b.run(b.shop, `insert into customers values ('m1', null, 'x', false), ('m2', '  ', 'x', false), ('i1', 'no at sign', 'x', false),
+	b.ExecDB(`insert into customers values ('m1', null, 'x', false), ('m2', '  ', 'x', false), ('i1', 'no at sign', 'x', false),
 		('d1', 'C1@Shop.Example', 'x', false), ('d2', ' c2@shop.example ', 'x', false),
 		('o1', 'out@shop.example', 'x', true), ('', 'nokey@shop.example', 'x', false)`)
 	c := b.sent()
@@ -57,12 +58,12 @@ func TestEveryRecipientIsCounted(t *testing.T) {
 // Campaign!AtMostOneNotificationPerRecipient: runs that are repeated, and runs at once.
 func TestAFanoutCanBeRepeated(t *testing.T) {
 	b := setup(t, 500)
-	b.run(b.shop, `insert into customers values ('d1', 'C1@shop.example', 'x', false), ('m', null, 'x', false)`)
+	b.ExecDB(`insert into customers values ('d1', 'C1@shop.example', 'x', false), ('m', null, 'x', false)`)
 	c := b.sent()
 	b.fanout(c.ID)
 	first := b.get(c.ID).Counts
 	for range 2 {
-		b.run(b.pool, `update fanouts set finished_at = null where workspace_id = $1`, b.ws)
+		b.Exec(`update fanouts set finished_at = null where workspace_id = $1`, b.Workspace)
 		b.fanout(c.ID)
 	}
 	if d := cmp.Diff(first, b.get(c.ID).Counts); d != "" {
@@ -75,7 +76,7 @@ func TestAFanoutCanBeRepeated(t *testing.T) {
 
 func TestTwoFanoutsAtOnce(t *testing.T) {
 	b := setup(t, 2000)
-	b.run(b.shop, `insert into customers select 'd' || i, 'C' || i || '@shop.example', 'x', false from generate_series(1, 300) i`)
+	b.ExecDB(`insert into customers select 'd' || i, 'C' || i || '@shop.example', 'x', false from generate_series(1, 300) i`)
 	c := b.sent()
 	p := b.plans(c.ID, 1)
 	var runs sync.WaitGroup
@@ -120,19 +121,19 @@ func TestAFanoutThatDiedIsContinued(t *testing.T) {
 	b := setup(t, 400)
 	c := b.sent()
 	ctx := context.Background()
-	run, _, err := b.claimFanout(ctx, lease{b.ws, c.ID, "dead"})
+	run, _, err := b.claimFanout(ctx, lease{b.Workspace, c.ID, "dead"})
 	if err != nil || run != 1 {
 		t.Fatal(run, err)
 	}
 	p := b.plans(c.ID, 1)
-	b.must(b.WriteChunk(ctx, p, []notifications.Recipient{recipient(c.ID,
+	b.Must(b.WriteChunk(ctx, p, []notifications.Recipient{recipient(c.ID,
 		audience.Row{Key: "1", Email: "c1@shop.example", HasEmail: true, Payload: `{"name":"N1"}`})}))
 	b.fanout(c.ID)
 	if b.get(c.ID).FannedOutAt != nil {
 		t.Fatal("another run started while the lease was held")
 	}
-	b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
-	b.run(b.pool, `truncate river_job`)
+	b.Exec(`update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
+	b.Exec(`truncate river_job`)
 	if n, err := b.Sweep(ctx); err != nil || n != 1 {
 		t.Errorf("the sweep enqueued %d fan-outs, %v", n, err)
 	}
@@ -148,8 +149,8 @@ func TestCancelInMidFanout(t *testing.T) {
 	c := b.sent()
 	ctx := context.Background()
 	p := b.plans(c.ID, 1)
-	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
-	got, found, err := b.Cancel(ctx, b.ws, c.ID, uuid.Nil)
+	b.Must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
+	got, found, err := b.Cancel(ctx, b.Workspace, c.ID, uuid.Nil)
 	if err != nil || got.Status != Cancelled || found.InFlight != 0 || found.Cancelled != 30 || got.Counts.Cancelled != 30 {
 		t.Errorf("%s, %+v, %+v, %v", got.Status, found, got.Counts, err)
 	}
@@ -167,43 +168,23 @@ func TestCancelWaitsForTheChunk(t *testing.T) {
 	c := b.sent()
 	ctx := context.Background()
 	p := b.plans(c.ID, 1)
-	chunk, err := b.pool.Begin(ctx)
-	b.must(err)
+	chunk, err := b.Pool.Begin(ctx)
+	b.Must(err)
 	defer chunk.Rollback(ctx)
 	var status string
-	b.must(chunk.QueryRow(ctx, `select status from campaigns where workspace_id = $1 and id = $2 for share`, b.ws, c.ID).Scan(&status))
+	b.Must(chunk.QueryRow(ctx, `select status from campaigns where workspace_id = $1 and id = $2 for share`, b.Workspace, c.ID).Scan(&status))
 	part := p.Chunk
 	part.Recipients = someRecipients(c.ID, 0, 30)
 	_, err = b.deps.Ledger.Insert(ctx, chunk, part)
-	b.must(err)
+	b.Must(err)
 	answered := make(chan error)
-	go func() { _, _, err := b.Cancel(ctx, b.ws, c.ID, uuid.Nil); answered <- err }()
-	b.waitForLock()
-	b.must(chunk.Commit(ctx))
-	b.must(<-answered)
+	go func() { _, _, err := b.Cancel(ctx, b.Workspace, c.ID, uuid.Nil); answered <- err }()
+	b.WaitForLocks(1)
+	b.Must(chunk.Commit(ctx))
+	b.Must(<-answered)
 	if got := b.get(c.ID).Counts; got.Cancelled != 30 || got.Pending != 0 {
 		t.Errorf("%+v", got)
 	}
-}
-
-// waitForLock waits until some statement waits for a lock.
-func (b *bundle) waitForLock() {
-	b.t.Helper()
-	b.waitForLocks(1)
-}
-
-// waitForLocks waits until so many statements wait for locks.
-func (b *bundle) waitForLocks(n int) {
-	b.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		var waiting int
-		b.must(b.pool.QueryRow(context.Background(),
-			`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).Scan(&waiting))
-		if waiting >= n {
-			return
-		}
-	}
-	b.t.Fatalf("fewer than %d statements wait for a lock", n)
 }
 
 func someRecipients(campaign uuid.UUID, from, to int) []notifications.Recipient {
@@ -220,9 +201,9 @@ func TestPauseAndResume(t *testing.T) {
 	c := b.sent()
 	ctx := context.Background()
 	p := b.plans(c.ID, 1)
-	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
+	b.Must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
 	b.endLease(c.ID)
-	got, err := b.Pause(ctx, b.ws, c.ID, uuid.Nil)
+	got, err := b.Pause(ctx, b.Workspace, c.ID, uuid.Nil)
 	if err != nil || got.Status != Paused || got.StatusReason != "requested" {
 		t.Errorf("%s (%s), %v", got.Status, got.StatusReason, err)
 	}
@@ -231,7 +212,7 @@ func TestPauseAndResume(t *testing.T) {
 		t.Errorf("it continued although it is paused: %+v", got.Counts)
 	}
 	before := b.jobs("batch_send")
-	got, err = b.Resume(ctx, b.ws, c.ID, uuid.Nil)
+	got, err = b.Resume(ctx, b.Workspace, c.ID, uuid.Nil)
 	if err != nil || got.Status != Sending || b.jobs("batch_send") != before+2 {
 		t.Errorf("%s, %d jobs, %v", got.Status, b.jobs("batch_send")-before, err)
 	}
@@ -246,22 +227,25 @@ func TestEveryVerbInEveryStatus(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
 	verbs := map[verb]func(uuid.UUID) error{
-		edit: func(id uuid.UUID) error { _, err := b.Update(ctx, b.ws, id, nil, Patch{Name: new("n")}); return err },
-		send: func(id uuid.UUID) error { _, err := b.Send(ctx, b.ws, id, uuid.Nil); return err },
-		schedule: func(id uuid.UUID) error {
-			_, err := b.Schedule(ctx, b.ws, id, time.Now().Add(time.Hour), uuid.Nil)
+		edit: func(id uuid.UUID) error {
+			_, err := b.Update(ctx, b.Workspace, id, nil, Patch{Name: new("n")})
 			return err
 		},
-		unschedule: func(id uuid.UUID) error { _, err := b.Unschedule(ctx, b.ws, id, uuid.Nil); return err },
-		pause:      func(id uuid.UUID) error { _, err := b.Pause(ctx, b.ws, id, uuid.Nil); return err },
-		resume:     func(id uuid.UUID) error { _, err := b.Resume(ctx, b.ws, id, uuid.Nil); return err },
-		cancel:     func(id uuid.UUID) error { _, _, err := b.Cancel(ctx, b.ws, id, uuid.Nil); return err },
-		remove:     func(id uuid.UUID) error { return b.Delete(ctx, b.ws, id) },
+		send: func(id uuid.UUID) error { _, err := b.Send(ctx, b.Workspace, id, uuid.Nil); return err },
+		schedule: func(id uuid.UUID) error {
+			_, err := b.Schedule(ctx, b.Workspace, id, time.Now().Add(time.Hour), uuid.Nil)
+			return err
+		},
+		unschedule: func(id uuid.UUID) error { _, err := b.Unschedule(ctx, b.Workspace, id, uuid.Nil); return err },
+		pause:      func(id uuid.UUID) error { _, err := b.Pause(ctx, b.Workspace, id, uuid.Nil); return err },
+		resume:     func(id uuid.UUID) error { _, err := b.Resume(ctx, b.Workspace, id, uuid.Nil); return err },
+		cancel:     func(id uuid.UUID) error { _, _, err := b.Cancel(ctx, b.Workspace, id, uuid.Nil); return err },
+		remove:     func(id uuid.UUID) error { return b.Delete(ctx, b.Workspace, id) },
 	}
 	for _, status := range []Status{Draft, Scheduled, Preparing, Sending, Paused, Completed, Cancelled, Failed} {
 		for v, perform := range verbs {
 			c := b.draft()
-			b.run(b.pool, `update campaigns set status = $3, scheduled_at = now() where workspace_id = $1 and id = $2`, b.ws, c.ID, status)
+			b.Exec(`update campaigns set status = $3, scheduled_at = now() where workspace_id = $1 and id = $2`, b.Workspace, c.ID, status)
 			err := perform(c.ID)
 			may := slices.Contains(table.Allowed(status), string(v))
 			var e *lemma.Error
@@ -275,12 +259,12 @@ func TestEveryVerbInEveryStatus(t *testing.T) {
 func TestScheduleStartsOnce(t *testing.T) {
 	b := setup(t, 3)
 	ctx := context.Background()
-	c, err := b.Schedule(ctx, b.ws, b.draft().ID, time.Now().Add(time.Hour), uuid.Nil)
-	b.must(err)
+	c, err := b.Schedule(ctx, b.Workspace, b.draft().ID, time.Now().Add(time.Hour), uuid.Nil)
+	b.Must(err)
 	if n, err := b.FireDue(ctx); n != 0 || err != nil {
 		t.Errorf("fired %d an hour early, %v", n, err)
 	}
-	b.run(b.pool, `update campaigns set scheduled_at = now() - interval '1 second' where workspace_id = $1`, b.ws)
+	b.Exec(`update campaigns set scheduled_at = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
 	var nodes sync.WaitGroup
 	for range 4 {
 		nodes.Go(func() { _, _ = b.FireDue(ctx) })
@@ -291,16 +275,14 @@ func TestScheduleStartsOnce(t *testing.T) {
 	}
 }
 
-func (b *bundle) jobs(kind string) (n int) {
-	b.t.Helper()
-	b.must(b.pool.QueryRow(context.Background(), `select count(*) from river_job where kind = $1`, kind).Scan(&n))
-	return n
+func (b *bundle) jobs(kind string) int {
+	b.T.Helper()
+	return b.Count(`select count(*) from river_job where kind = $1`, kind)
 }
 
-func (b *bundle) batchCount() (n int) {
-	b.t.Helper()
-	b.must(b.pool.QueryRow(context.Background(), `select count(*) from batches where workspace_id = $1`, b.ws).Scan(&n))
-	return n
+func (b *bundle) batchCount() int {
+	b.T.Helper()
+	return b.Count(`select count(*) from batches where workspace_id = $1`, b.Workspace)
 }
 
 // A source that changed fails the campaign: what was written
@@ -310,9 +292,9 @@ func TestAChangedSourceFailsTheCampaign(t *testing.T) {
 	c := b.sent()
 	ctx := context.Background()
 	p := b.plans(c.ID, 1)
-	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
+	b.Must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 30)))
 	b.endLease(c.ID)
-	b.run(b.shop, `alter table customers rename column name to called`)
+	b.ExecDB(`alter table customers rename column name to called`)
 	b.fanout(c.ID)
 	got := b.get(c.ID)
 	if got.Status != Failed || got.StatusReason != "source_changed" || got.Counts.Cancelled != 30 || got.Counts.Pending != 0 ||
@@ -325,12 +307,12 @@ func TestAChangedSourceFailsTheCampaign(t *testing.T) {
 func TestAnUnavailableSourceIsRetried(t *testing.T) {
 	b := setup(t, 100)
 	c := b.sent()
-	b.run(b.shop, `alter role `+b.role+` connection limit 0`)
+	b.ExecDB(`alter role ` + b.Role + ` connection limit 0`)
 	tries := 0
 	for b.get(c.ID).Status != Failed && tries < 50 {
 		b.fanout(c.ID)
 		tries++
-		b.run(b.pool, `update fanouts set retry_at = now() where workspace_id = $1`, b.ws)
+		b.Exec(`update fanouts set retry_at = now() where workspace_id = $1`, b.Workspace)
 	}
 	got := b.get(c.ID)
 	if got.Status != Failed || got.StatusReason != "source_unavailable" || tries != 4 {
@@ -341,10 +323,10 @@ func TestAnUnavailableSourceIsRetried(t *testing.T) {
 func TestUnknownVariablesAreFoundBeforeASend(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
-	_, err := b.pool.Exec(ctx,
-		`update template_versions set subject = 'Hi {{ nickname }}', variables = '{name,nickname}' where workspace_id = $1`, b.ws)
-	b.must(err)
-	_, err = b.Send(ctx, b.ws, b.draft().ID, uuid.Nil)
+	_, err := b.Pool.Exec(ctx,
+		`update template_versions set subject = 'Hi {{ nickname }}', variables = '{name,nickname}' where workspace_id = $1`, b.Workspace)
+	b.Must(err)
+	_, err = b.Send(ctx, b.Workspace, b.draft().ID, uuid.Nil)
 	var e *lemma.Error
 	if !errors.As(err, &e) || e.Kind != lemma.Invalid || len(e.Fields) != 1 || e.Fields[0].Code != "unknown_variable" {
 		t.Errorf("got %v", err)
@@ -355,10 +337,10 @@ func TestConcurrentUpdates(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
 	c := b.draft()
-	if _, err := b.Update(ctx, b.ws, c.ID, new(c.Version), Patch{Name: new("first")}); err != nil {
+	if _, err := b.Update(ctx, b.Workspace, c.ID, new(c.Version), Patch{Name: new("first")}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Update(ctx, b.ws, c.ID, new(c.Version), Patch{Name: new("second")}); lemma.KindOf(err) != lemma.Stale {
+	if _, err := b.Update(ctx, b.Workspace, c.ID, new(c.Version), Patch{Name: new("second")}); lemma.KindOf(err) != lemma.Stale {
 		t.Errorf("got %v", err)
 	}
 	if got := b.get(c.ID); got.Name != "first" {
@@ -368,10 +350,10 @@ func TestConcurrentUpdates(t *testing.T) {
 
 func TestPreviewHasNoSideEffect(t *testing.T) {
 	b := setup(t, 20)
-	b.run(b.shop, `insert into customers values ('m', null, 'x', false), ('d', 'C1@shop.example', 'x', false)`)
+	b.ExecDB(`insert into customers values ('m', null, 'x', false), ('d', 'C1@shop.example', 'x', false)`)
 	c := b.draft()
-	r, err := b.Preview(context.Background(), b.ws, c.ID)
-	b.must(err)
+	r, err := b.Preview(context.Background(), b.Workspace, c.ID)
+	b.Must(err)
 	if r.Rows != 22 || r.Sendable != 20 || r.SkippedBy["missing_address"] != 1 || r.SkippedBy["duplicate_address"] != 1 ||
 		len(r.Sample) != 3 || r.Sample[0].Subject != "Hi N1" {
 		t.Errorf("%+v", r)
@@ -389,20 +371,20 @@ func TestSettleWaitsForTheChunk(t *testing.T) {
 	c := b.sent()
 	b.fanout(c.ID)
 	b.endBatches()
-	chunk, err := b.pool.Begin(ctx)
-	b.must(err)
+	chunk, err := b.Pool.Begin(ctx)
+	b.Must(err)
 	defer chunk.Rollback(ctx)
-	b.must(lockForChunk(ctx, chunk, c.ID))
+	b.Must(lockForChunk(ctx, chunk, c.ID))
 	p := b.plans(c.ID, 2)
 	part := p.Chunk
 	part.Recipients = someRecipients(c.ID, 0, 1)
 	_, err = b.deps.Ledger.Insert(ctx, chunk, part)
-	b.must(err)
+	b.Must(err)
 	settled := make(chan error)
 	go func() { _, err := b.Settle(ctx); settled <- err }()
-	b.waitForLock()
-	b.must(chunk.Commit(ctx))
-	b.must(<-settled)
+	b.WaitForLocks(1)
+	b.Must(chunk.Commit(ctx))
+	b.Must(<-settled)
 	if got := b.get(c.ID); got.Status != Sending || got.Counts.Pending != 1 {
 		t.Errorf("%s with %d pending", got.Status, got.Counts.Pending)
 	}
@@ -412,10 +394,10 @@ func TestSettleWaitsForTheChunk(t *testing.T) {
 func TestAPersistentErrorFailsTheCampaign(t *testing.T) {
 	b := setup(t, 10)
 	c := b.sent()
-	b.run(b.pool, `alter table notifications add constraint refuses check (profile_key <> '3')`)
+	b.Exec(`alter table notifications add constraint refuses check (profile_key <> '3')`)
 	for range internalRetries + 1 {
 		b.fanout(c.ID)
-		b.run(b.pool, `update fanouts set retry_at = now() where workspace_id = $1`, b.ws)
+		b.Exec(`update fanouts set retry_at = now() where workspace_id = $1`, b.Workspace)
 	}
 	if got := b.get(c.ID); got.Status != Failed || got.StatusReason != "internal" || got.Counts.Pending != 0 {
 		t.Errorf("%s (%s: %s)", got.Status, got.StatusReason, got.StatusDetail)
@@ -427,8 +409,7 @@ func TestDrainStopsAFanout(t *testing.T) {
 	c := b.sent()
 	b.Drain()
 	b.fanout(c.ID)
-	var leased bool
-	b.must(b.pool.QueryRow(context.Background(), `select leased_by is not null from fanouts where workspace_id = $1`, b.ws).Scan(&leased))
+	leased := pgtest.One[bool](b.T, b.Pool, `select leased_by is not null from fanouts where workspace_id = $1`, b.Workspace)
 	if got := b.get(c.ID); leased || got.FannedOutAt != nil {
 		t.Errorf("leased %v, %+v", leased, got.Counts)
 	}
@@ -439,28 +420,27 @@ func TestDrainStopsAFanout(t *testing.T) {
 func TestSenderOnAnInternationalizedDomain(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
-	made, err := b.Create(ctx, b.ws, NewCampaign{ID: lemma.NewID(), Name: "c", AudienceID: b.audience, TemplateID: b.template,
-		ProviderID: b.provider, FromEmail: "News@Bücher.example", ReplyTo: "hilfe@bücher.example"})
-	b.must(err)
+	made, err := b.Create(ctx, b.Workspace, NewCampaign{ID: lemma.NewID(), Name: "c", AudienceID: b.Audience, TemplateID: b.Template,
+		ProviderID: b.Provider, FromEmail: "News@Bücher.example", ReplyTo: "hilfe@bücher.example"})
+	b.Must(err)
 	if made.FromEmail != "News@xn--bcher-kva.example" || made.ReplyTo != "hilfe@xn--bcher-kva.example" {
 		t.Errorf("made from %s, reply to %s", made.FromEmail, made.ReplyTo)
 	}
-	changed, err := b.Update(ctx, b.ws, made.ID, nil, Patch{FromEmail: new("a@straße.example"), ReplyTo: new("")})
-	b.must(err)
+	changed, err := b.Update(ctx, b.Workspace, made.ID, nil, Patch{FromEmail: new("a@straße.example"), ReplyTo: new("")})
+	b.Must(err)
 	if changed.FromEmail != "a@xn--strae-oqa.example" || changed.ReplyTo != "" {
 		t.Errorf("changed to %s, reply to %s", changed.FromEmail, changed.ReplyTo)
 	}
-	_, err = b.Update(ctx, b.ws, made.ID, nil, Patch{FromEmail: new("jürgen@shop.example")})
+	_, err = b.Update(ctx, b.Workspace, made.ID, nil, Patch{FromEmail: new("jürgen@shop.example")})
 	var e *lemma.Error
 	if !errors.As(err, &e) || len(e.Fields) != 1 || e.Fields[0].Pointer != "/from/email" ||
 		!strings.Contains(e.Fields[0].Detail, "SMTPUTF8") {
 		t.Errorf("%+v", err)
 	}
-	_, err = b.Send(ctx, b.ws, made.ID, uuid.Nil)
-	b.must(err)
+	_, err = b.Send(ctx, b.Workspace, made.ID, uuid.Nil)
+	b.Must(err)
 	b.fanout(made.ID)
-	var from string
-	b.must(b.pool.QueryRow(ctx, `select from_email from contents where workspace_id = $1 and id = $2`, b.ws, made.ID).Scan(&from))
+	from := pgtest.One[string](b.T, b.Pool, `select from_email from contents where workspace_id = $1 and id = $2`, b.Workspace, made.ID)
 	if from != "a@xn--strae-oqa.example" {
 		t.Errorf("sent from %s", from)
 	}

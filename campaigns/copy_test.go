@@ -18,11 +18,11 @@ import (
 
 // writes counts how chunks were written: by copied, inserted, conflict, deadlock.
 func (b *bundle) writes(result string) int {
-	b.t.Helper()
+	b.T.Helper()
 	r := prometheus.NewRegistry()
 	r.MustRegister(b.metrics.writes)
 	all, err := r.Gather()
-	b.must(err)
+	b.Must(err)
 	for _, family := range all {
 		for _, m := range family.GetMetric() {
 			if m.GetLabel()[0].GetValue() == result {
@@ -35,49 +35,49 @@ func (b *bundle) writes(result string) int {
 
 // plans acquires the lease of a campaign's fan-out and plans a run.
 func (b *bundle) plans(id uuid.UUID, run int) *plan {
-	b.t.Helper()
-	l := lease{b.ws, id, ""}
-	b.must(b.pool.QueryRow(context.Background(), `
+	b.T.Helper()
+	l := lease{b.Workspace, id, ""}
+	b.Must(b.Pool.QueryRow(context.Background(), `
 		update fanouts set leased_by = coalesce(leased_by, 'test'), lease_until = now() + interval '1 hour'
 		where campaign_id = $1 returning leased_by`, id).Scan(&l.token))
 	p, err := b.plan(context.Background(), b.get(id), l, run)
-	b.must(err)
+	b.Must(err)
 	return p
 }
 
 func (b *bundle) endLease(id uuid.UUID) {
-	b.t.Helper()
-	b.run(b.pool, `update fanouts set leased_by = null, lease_until = null where campaign_id = $1`, id)
+	b.T.Helper()
+	b.Exec(`update fanouts set leased_by = null, lease_until = null where campaign_id = $1`, id)
 }
 
 // wantAll checks that each profile has one row, that each address has one
 // notification, and that counts, batches and jobs agree.
 func (b *bundle) wantAll(id uuid.UUID, profiles, addresses int) {
-	b.t.Helper()
+	b.T.Helper()
 	got := b.get(id).Counts
 	if got.Audience != int64(profiles) || got.Pending != int64(addresses) ||
 		got.SkippedBy["duplicate_address"] != int64(profiles-addresses) || !got.Balanced {
-		b.t.Errorf("want %d profiles with %d addresses: %+v", profiles, addresses, got)
+		b.T.Errorf("want %d profiles with %d addresses: %+v", profiles, addresses, got)
 	}
 	sent := b.addresses(id)
 	if len(sent) != addresses {
-		b.t.Errorf("%d addresses have a notification, want %d", len(sent), addresses)
+		b.T.Errorf("%d addresses have a notification, want %d", len(sent), addresses)
 	}
 	for address, n := range sent {
 		if n != 1 {
-			b.t.Errorf("%s has %d notifications", address, n)
+			b.T.Errorf("%s has %d notifications", address, n)
 		}
 	}
 	var rows, people, wrong int
-	b.must(b.pool.QueryRow(context.Background(), `
+	b.Must(b.Pool.QueryRow(context.Background(), `
 		select (select count(*) from notifications where workspace_id = $1),
 			(select count(distinct profile_key) from notifications where workspace_id = $1),
 			(select count(*) from batches b where b.workspace_id = $1
 				and b.size <> (select count(*) from notifications n
 				where n.workspace_id = $1 and n.origin_id = b.origin_id and n.batch_id = b.id))`,
-		b.ws).Scan(&rows, &people, &wrong))
+		b.Workspace).Scan(&rows, &people, &wrong))
 	if rows != profiles || people != profiles || wrong != 0 || b.jobs("batch_send") != b.batchCount() {
-		b.t.Errorf("%d rows of %d profiles, want %d; %d batches with a wrong size; %d jobs for %d batches",
+		b.T.Errorf("%d rows of %d profiles, want %d; %d batches with a wrong size; %d jobs for %d batches",
 			rows, people, profiles, wrong, b.jobs("batch_send"), b.batchCount())
 	}
 }
@@ -85,8 +85,8 @@ func (b *bundle) wantAll(id uuid.UUID, profiles, addresses int) {
 // everyNth adds for every nth customer a second profile with the same address in
 // capitals, next to it or at the end of the audience.
 func (b *bundle) everyNth(customers, n int) (profiles, addresses int) {
-	b.t.Helper()
-	b.run(b.shop, `
+	b.T.Helper()
+	b.ExecDB(`
 		insert into customers select 'd' || i, 'C' || i || '@SHOP.example', 'x', false
 		from generate_series(1, $1::int, $2::int) i`, customers, n)
 	return customers + (customers+n-1)/n, customers
@@ -101,7 +101,7 @@ func TestTheFirstRunCopies(t *testing.T) {
 	}
 	b.wantAll(c.ID, 1000, 1000)
 	copied := b.writes("copied")
-	b.run(b.pool, `update fanouts set finished_at = null where workspace_id = $1`, b.ws)
+	b.Exec(`update fanouts set finished_at = null where workspace_id = $1`, b.Workspace)
 	b.fanout(c.ID)
 	if b.writes("copied") != copied || b.writes("inserted") == 0 || b.writes("conflict") != 0 {
 		t.Errorf("the second run: %d copied, %d inserted, %d conflicts", b.writes("copied")-copied, b.writes("inserted"),
@@ -147,7 +147,7 @@ func TestACopyCountsLikeAnInsert(t *testing.T) {
 						r.ProfileKey = fmt.Sprintf("%s/%d", r.ProfileKey, random.IntN(2))
 						chunk = append(chunk, r)
 					}
-					b.must(b.WriteChunk(ctx, p, chunk))
+					b.Must(b.WriteChunk(ctx, p, chunk))
 				}
 				counts[inserted] = b.get(c.ID).Counts
 			}
@@ -189,23 +189,23 @@ func TestCopiesInOppositeOrdersDoNotDeadlock(t *testing.T) {
 	ctx := context.Background()
 	c := b.sent()
 	stored := someRecipients(c.ID, 0, 30)
-	middle, err := b.pool.Begin(ctx)
-	b.must(err)
+	middle, err := b.Pool.Begin(ctx)
+	b.Must(err)
 	defer middle.Rollback(ctx)
 	_, err = middle.Exec(ctx, `insert into notifications (workspace_id, origin_id, key, profile_key, skip_reason)
-		values ($1, $2, $3, 'other', 'invalid_key')`, b.ws, c.ID, stored[15].Key)
-	b.must(err)
+		values ($1, $2, $3, 'other', 'invalid_key')`, b.Workspace, c.ID, stored[15].Key)
+	b.Must(err)
 	back := slices.Clone(stored)
 	slices.Reverse(back)
 	written := make(chan error)
 	for i, chunk := range [][]notifications.Recipient{stored, back} {
 		p := b.plans(c.ID, 1)
 		go func() { written <- b.WriteChunk(ctx, p, chunk) }()
-		b.waitForLocks(i + 1)
+		b.WaitForLocks(i + 1)
 	}
-	b.must(middle.Rollback(ctx))
-	b.must(<-written)
-	b.must(<-written)
+	b.Must(middle.Rollback(ctx))
+	b.Must(<-written)
+	b.Must(<-written)
 	b.wantAll(c.ID, 30, 30)
 	if b.writes("conflict") != 1 || b.writes("deadlock") != 0 {
 		t.Errorf("%d conflicts, %d deadlocks", b.writes("conflict"), b.writes("deadlock"))
@@ -219,23 +219,23 @@ func TestAChunkKilledBetweenCopyAndCommit(t *testing.T) {
 	ctx := context.Background()
 	c := b.sent()
 	p := b.plans(c.ID, 1)
-	b.must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 20)))
-	gate, err := b.pool.Begin(ctx)
-	b.must(err)
+	b.Must(b.WriteChunk(ctx, p, someRecipients(c.ID, 0, 20)))
+	gate, err := b.Pool.Begin(ctx)
+	b.Must(err)
 	defer gate.Rollback(ctx)
 	_, err = gate.Exec(ctx, `lock table fanout_chunks in share mode`) // the last table that a chunk writes
-	b.must(err)
+	b.Must(err)
 	failed := make(chan error)
 	go func() { failed <- b.WriteChunk(ctx, p, someRecipients(c.ID, 20, 40)) }() // no key of it is stored: it is copied
-	b.waitForLock()
-	b.run(b.pool, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
+	b.WaitForLocks(1)
+	b.Exec(`select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
 	if err := <-failed; err == nil {
 		t.Error("a chunk whose connection was closed is reported as written")
 	}
-	b.must(gate.Rollback(ctx))
+	b.Must(gate.Rollback(ctx))
 	b.wantAll(c.ID, 20, 20)
 	for _, run := range []int{1, 2} {
-		b.must(b.WriteChunk(ctx, b.plans(c.ID, run), someRecipients(c.ID, 0, 40)))
+		b.Must(b.WriteChunk(ctx, b.plans(c.ID, run), someRecipients(c.ID, 0, 40)))
 		b.wantAll(c.ID, 40, 40)
 	}
 }
@@ -248,11 +248,11 @@ func TestADeadlockIsRetried(t *testing.T) {
 	chunk := someRecipients(c.ID, 0, 30)
 	waiting := b.connect(nil, map[string]string{"deadlock_timeout": "1h"}) // never finds the deadlock itself
 	other, err := waiting.Begin(ctx)
-	b.must(err)
+	b.Must(err)
 	defer other.Rollback(ctx)
 	_, err = other.Exec(ctx, `insert into notifications (workspace_id, origin_id, key, profile_key, skip_reason)
-		values ($1, $2, $3, 'other', 'invalid_key')`, b.ws, c.ID, chunk[0].Key)
-	b.must(err)
+		values ($1, $2, $3, 'other', 'invalid_key')`, b.Workspace, c.ID, chunk[0].Key)
+	b.Must(err)
 	ended := make(chan error)
 	var once sync.Once
 	traced := b.connect(&tracer{copying: func() {
@@ -262,14 +262,14 @@ func TestADeadlockIsRetried(t *testing.T) {
 				_, err := other.Exec(ctx, `select pg_advisory_xact_lock($1)`, lockKey(c.ID))
 				ended <- errors.Join(err, other.Rollback(ctx))
 			}()
-			b.waitForLock()
+			b.WaitForLocks(1)
 		})
 	}}, nil)
 	deps := b.deps
 	deps.Pool = traced
 	second := New(deps, b.cfg)
-	b.must(second.WriteChunk(ctx, b.plans(c.ID, 1), chunk))
-	b.must(<-ended)
+	b.Must(second.WriteChunk(ctx, b.plans(c.ID, 1), chunk))
+	b.Must(<-ended)
 	b.Campaigns = second
 	if b.writes("deadlock") != 1 {
 		t.Errorf("%d deadlocks", b.writes("deadlock"))
@@ -289,25 +289,27 @@ func TestFanoutsThatAreKilledRepeatedly(t *testing.T) {
 	for range 3 {
 		runs.Go(func() {
 			for now := c; now.FannedOutAt == nil && now.Status != Failed && ctx.Err() == nil; now = b.get(c.ID) {
-				if _, err := b.Fanout(ctx, b.ws, c.ID); err != nil && ctx.Err() != nil {
+				if _, err := b.Fanout(ctx, b.Workspace, c.ID); err != nil && ctx.Err() != nil {
 					t.Error(err)
 				}
-				time.Sleep(5 * time.Millisecond) // a worker that finds the lease taken comes again later, too
+				b.Eventually("a run may begin", func() bool {
+					return ctx.Err() != nil || b.Count(`select count(*) from fanouts where workspace_id = $1 and lease_until > now()`, b.Workspace) == 0
+				})
 			}
 		})
 	}
 	kills, lapsed := 0, 0
 	for now := c; kills < internalRetries-5 && ctx.Err() == nil && now.FannedOutAt == nil && now.Status != Failed; now = b.get(c.ID) {
-		tag, err := b.pool.Exec(ctx, `
+		tag, err := b.Pool.Exec(ctx, `
 			select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
 			and xact_start is not null
 			and (query ilike 'copy %' or query ilike '%insert into notifications%' or query ilike '%insert into fanout_chunks%') limit 1`)
-		b.must(err)
+		b.Must(err)
 		kills += int(tag.RowsAffected())
 		if kills >= lapsed+3 { // once, so that the next run progresses
 			lapsed = kills
-			b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second', crashes = 0
-				where workspace_id = $1 and lease_until is not null`, b.ws)
+			b.Exec(`update fanouts set lease_until = now() - interval '1 second', crashes = 0
+				where workspace_id = $1 and lease_until is not null`, b.Workspace)
 		}
 	}
 	runs.Wait()
@@ -335,7 +337,7 @@ func TestConflictsMakeCopiesRare(t *testing.T) {
 				}
 				return nil
 			})
-			b.must(err)
+			b.Must(err)
 		}
 	}
 	run(1000, true)

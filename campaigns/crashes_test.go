@@ -14,11 +14,11 @@ func TestAFanoutThatCrashesItsProcessIsPaused(t *testing.T) {
 	b := setup(t, 20)
 	c := b.sent()
 	die := func() {
-		b.run(b.pool, `update fanouts set leased_by = 'dead', lease_until = now() - interval '1 second' where campaign_id = $1`, c.ID)
+		b.Exec(`update fanouts set leased_by = 'dead', lease_until = now() - interval '1 second' where campaign_id = $1`, c.ID)
 	}
 	for range maxCrashes - 1 {
 		die()
-		if paused, err := b.endExpired(context.Background(), b.ws, c.ID); paused || err != nil {
+		if paused, err := b.endExpired(context.Background(), b.Workspace, c.ID); paused || err != nil {
 			t.Fatalf("paused: %t, %v", paused, err)
 		}
 	}
@@ -27,7 +27,7 @@ func TestAFanoutThatCrashesItsProcessIsPaused(t *testing.T) {
 	if got := b.get(c.ID); got.Status != Paused || got.StatusReason != "fanout_crashed" || len(b.addresses(c.ID)) != 0 {
 		t.Fatalf("%+v, %d notifications", got, len(b.addresses(c.ID)))
 	}
-	if _, err := b.Resume(context.Background(), b.ws, c.ID, uuid.Nil); err != nil {
+	if _, err := b.Resume(context.Background(), b.Workspace, c.ID, uuid.Nil); err != nil {
 		t.Fatal(err)
 	}
 	die()
@@ -43,12 +43,12 @@ func TestAFanoutThatProgressesIsNotPaused(t *testing.T) {
 	b := setup(t, 20)
 	c := b.sent()
 	die := func(written int) (paused bool) {
-		b.run(b.pool, `update fanouts set leased_by = 'dead', lease_until = now() - interval '1 second', runs = runs + 1
+		b.Exec(`update fanouts set leased_by = 'dead', lease_until = now() - interval '1 second', runs = runs + 1
 			where campaign_id = $1`, c.ID)
-		b.run(b.pool, `insert into fanout_chunks (workspace_id, origin_id, id, run, created)
+		b.Exec(`insert into fanout_chunks (workspace_id, origin_id, id, run, created)
 			select workspace_id, campaign_id, gen_random_uuid(), runs, $2 from fanouts where campaign_id = $1 and $2 > 0`, c.ID, written)
-		paused, err := b.endExpired(context.Background(), b.ws, c.ID)
-		b.must(err)
+		paused, err := b.endExpired(context.Background(), b.Workspace, c.ID)
+		b.Must(err)
 		return paused
 	}
 	for i := range 3 * maxCrashes {
@@ -70,23 +70,23 @@ func TestFailuresAreCountedByKindAndInARow(t *testing.T) {
 	ctx := context.Background()
 	id := b.sent().ID
 	counts := func() (source, internal int) {
-		b.must(b.pool.QueryRow(ctx, `select source_failures, internal_failures from fanouts where campaign_id = $1`, id).Scan(&source, &internal))
+		b.Must(b.Pool.QueryRow(ctx, `select source_failures, internal_failures from fanouts where campaign_id = $1`, id).Scan(&source, &internal))
 		return source, internal
 	}
 	run := func(breaks, mends func(), source, internal int) {
 		t.Helper()
 		breaks()
-		again, err := b.Fanout(ctx, b.ws, id)
+		again, err := b.Fanout(ctx, b.Workspace, id)
 		mends()
-		b.run(b.pool, `update fanouts set retry_at = now() where campaign_id = $1`, id)
+		b.Exec(`update fanouts set retry_at = now() where campaign_id = $1`, id)
 		if s, i := counts(); err != nil || again == 0 || s != source || i != internal {
 			t.Fatalf("again in %v, %v; %d failures of the source and %d internal, want %d and %d", again, err, s, i, source, internal)
 		}
 	}
-	lock := func() { b.run(b.pool, `alter table fanout_chunks add constraint full_disk check (false) not valid`) }
-	unlock := func() { b.run(b.pool, `alter table fanout_chunks drop constraint full_disk`) }
-	shut := func() { b.run(b.shop, `alter role `+b.role+` connection limit 0`) }
-	open := func() { b.run(b.shop, `alter role `+b.role+` connection limit -1`) }
+	lock := func() { b.Exec(`alter table fanout_chunks add constraint full_disk check (false) not valid`) }
+	unlock := func() { b.Exec(`alter table fanout_chunks drop constraint full_disk`) }
+	shut := func() { b.ExecDB(`alter role ` + b.Role + ` connection limit 0`) }
+	open := func() { b.ExecDB(`alter role ` + b.Role + ` connection limit -1`) }
 	run(lock, unlock, 0, 1)
 	run(lock, unlock, 0, 2)
 	run(lock, unlock, 0, 3)
@@ -108,13 +108,13 @@ func TestFailuresAreCountedByKindAndInARow(t *testing.T) {
 // writesOneChunkAndDies plays a run that writes a chunk and is killed, and whose
 // lease another run ends.
 func (b *bundle) writesOneChunkAndDies(id uuid.UUID) {
-	b.t.Helper()
+	b.T.Helper()
 	ctx := context.Background()
-	l := lease{b.ws, id, "dead"}
+	l := lease{b.Workspace, id, "dead"}
 	number, _, err := b.claimFanout(ctx, l)
-	b.must(err)
-	b.must(b.WriteChunk(ctx, b.plans(id, number), someRecipients(id, 0, 1)))
-	b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where campaign_id = $1`, id)
-	_, err = b.endExpired(ctx, b.ws, id)
-	b.must(err)
+	b.Must(err)
+	b.Must(b.WriteChunk(ctx, b.plans(id, number), someRecipients(id, 0, 1)))
+	b.Exec(`update fanouts set lease_until = now() - interval '1 second' where campaign_id = $1`, id)
+	_, err = b.endExpired(ctx, b.Workspace, id)
+	b.Must(err)
 }

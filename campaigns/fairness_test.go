@@ -12,49 +12,42 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"lemma/audience"
-	"lemma/secrets"
+	"lemma/pgtest"
 )
 
 // hang makes queries of the shop wait until the end of the test.
 func (b *bundle) hang() {
-	b.t.Helper()
-	lock, err := b.shop.Begin(context.Background())
-	b.must(err)
-	b.t.Cleanup(func() { _ = lock.Rollback(context.Background()) })
+	b.T.Helper()
+	lock, err := b.DB.Begin(context.Background())
+	b.Must(err)
+	b.T.Cleanup(func() { _ = lock.Rollback(context.Background()) })
 	_, err = lock.Exec(context.Background(), `lock table customers in access exclusive mode`)
-	b.must(err)
+	b.Must(err)
 }
 
-// hangs waits until a query of the shop waits.
+// hangs waits until a query of the customer's database waits.
 func (b *bundle) hangs() {
-	b.t.Helper()
-	b.until("the source is being read and hangs", func() bool {
-		var waiting bool
-		b.must(b.pool.QueryRow(context.Background(),
-			`select exists (select from pg_stat_activity where usename = $1 and wait_event_type = 'Lock')`, b.role).Scan(&waiting))
-		return waiting
-	})
+	b.T.Helper()
+	pgtest.WaitForLocks(b.T, b.DB, 1)
 }
 
 // waitForSources replaces the audiences by ones that wait for a source for an hour.
 func (b *bundle) waitForSources() {
-	b.t.Helper()
-	box, err := secrets.ParseKeys(secrets.NewKey())
-	b.must(err)
-	b.deps.Audiences = audience.New(b.pool, box, audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: time.Hour})
+	b.T.Helper()
+	b.deps.Audiences = b.NewAudiences(audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: time.Hour})
 	b.Campaigns = New(b.deps, b.cfg)
-	b.openShop(10)
+	b.fill(10)
 }
 
 // Cancel and pause end the stream at once, even if the source does not respond.
 func TestAStopEndsAStreamThatHangs(t *testing.T) {
 	for name, stop := range map[string]func(*bundle, uuid.UUID) error{
 		"cancel": func(b *bundle, id uuid.UUID) error {
-			_, _, err := b.Cancel(context.Background(), b.ws, id, uuid.Nil)
+			_, _, err := b.Cancel(context.Background(), b.Workspace, id, uuid.Nil)
 			return err
 		},
 		"pause": func(b *bundle, id uuid.UUID) error {
-			_, err := b.Pause(context.Background(), b.ws, id, uuid.Nil)
+			_, err := b.Pause(context.Background(), b.Workspace, id, uuid.Nil)
 			return err
 		},
 	} {
@@ -64,12 +57,12 @@ func TestAStopEndsAStreamThatHangs(t *testing.T) {
 			b.hang()
 			id := b.sent().ID
 			ended := make(chan error, 1)
-			go func() { _, err := b.Fanout(context.Background(), b.ws, id); ended <- err }()
+			go func() { _, err := b.Fanout(context.Background(), b.Workspace, id); ended <- err }()
 			b.hangs()
-			b.must(stop(b, id))
+			b.Must(stop(b, id))
 			select {
 			case err := <-ended:
-				b.must(err)
+				b.Must(err)
 			case <-time.After(20 * time.Second):
 				t.Fatal("the stream went on")
 			}
@@ -82,29 +75,27 @@ func TestAStopEndsAStreamThatHangs(t *testing.T) {
 
 // work runs River with a number of workers for fan-outs.
 func (b *bundle) work(places int) {
-	b.t.Helper()
+	b.T.Helper()
 	workers := river.NewWorkers()
 	b.Register(workers)
-	client, err := river.NewClient(riverpgxv5.New(b.pool), &river.Config{Workers: workers, Logger: slog.New(slog.DiscardHandler),
+	client, err := river.NewClient(riverpgxv5.New(b.Pool), &river.Config{Workers: workers, Logger: slog.New(slog.DiscardHandler),
 		Queues: map[string]river.QueueConfig{QueueFanout: {MaxWorkers: places}}, FetchCooldown: 5 * time.Millisecond,
 		FetchPollInterval: 50 * time.Millisecond})
-	b.must(err)
-	b.must(client.Start(context.Background()))
-	b.t.Cleanup(func() {
+	b.Must(err)
+	b.Must(client.Start(context.Background()))
+	b.T.Cleanup(func() {
 		b.Drain()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if err := client.StopAndCancel(ctx); err != nil {
-			b.t.Error(err)
+			b.T.Error(err)
 		}
 	})
 }
 
-func (b *bundle) reads() (n int) {
-	b.t.Helper()
-	b.must(b.pool.QueryRow(context.Background(), `select count(*) from fanouts where workspace_id = $1 and leased_by is not null`,
-		b.ws).Scan(&n))
-	return n
+func (b *bundle) reads() int {
+	b.T.Helper()
+	return b.Count(`select count(*) from fanouts where workspace_id = $1 and leased_by is not null`, b.Workspace)
 }
 
 // A workspace whose sources hang does not delay other workspaces, nor does one
@@ -113,15 +104,15 @@ func TestSourcesThatHangDoNotDelayOthers(t *testing.T) {
 	b := setup(t, 1, func(c *Config) { c.TickEvery = 50 * time.Millisecond; c.PerWorkspace, c.PerSource = 2, 1 })
 	b.waitForSources()
 	b.hang()
-	other := b.neighbour(40)
+	other := b.another(pgtest.Workspace(t, b.Pool), 40)
 	hung := []uuid.UUID{b.sent().ID, b.sent().ID, b.sent().ID, b.sent().ID}
 	own := b.anotherSource(25)
 	b.work(2)
 	b.hangs()
-	b.must(pgx.BeginFunc(context.Background(), b.pool, func(tx pgx.Tx) error { // many jobs before those of the other workspace
+	b.Must(pgx.BeginFunc(context.Background(), b.Pool, func(tx pgx.Tx) error { // many jobs before those of the other workspace
 		for range 20 {
 			for _, id := range hung {
-				if err := b.enqueue(context.Background(), tx, b.ws, id); err != nil {
+				if err := b.enqueue(context.Background(), tx, b.Workspace, id); err != nil {
 					return err
 				}
 			}
@@ -129,12 +120,12 @@ func TestSourcesThatHangDoNotDelayOthers(t *testing.T) {
 		return nil
 	}))
 	quick := other.sent()
-	other.until("the other workspace's audience is read", func() bool { return other.get(quick.ID).FannedOutAt != nil })
-	b.until("the workspace's other source is read", func() bool { return b.get(own).FannedOutAt != nil })
+	other.Eventually("the other workspace's audience is read", func() bool { return other.get(quick.ID).FannedOutAt != nil })
+	b.Eventually("the workspace's other source is read", func() bool { return b.get(own).FannedOutAt != nil })
 	if n := b.reads(); n != 1 {
 		t.Errorf("%d audiences of the source that hangs are read at a time", n)
 	}
-	b.until("fan-outs that wait show the reason", func() bool {
+	b.Eventually("fan-outs that wait show the reason", func() bool {
 		n := 0
 		for _, id := range hung {
 			if c := b.get(id); c.Status == Preparing && c.StatusReason == queued && c.StatusDetail != "" {
@@ -144,19 +135,17 @@ func TestSourcesThatHangDoNotDelayOthers(t *testing.T) {
 		return n == len(hung)-1
 	})
 	for _, id := range hung { // and continues when the limit allows it
-		_, _, err := b.Cancel(context.Background(), b.ws, id, uuid.Nil)
-		b.must(err)
+		_, _, err := b.Cancel(context.Background(), b.Workspace, id, uuid.Nil)
+		b.Must(err)
 	}
-	b.until("no audience is being read", func() bool { return b.reads() == 0 })
+	b.Eventually("no audience is being read", func() bool { return b.reads() == 0 })
 }
 
 // anotherSource adds a second data source to the workspace and sends a campaign
 // to its n profiles.
 func (b *bundle) anotherSource(n int) uuid.UUID {
-	b.t.Helper()
-	second := *b
-	second.openShopIn(b.ws, n)
-	return second.sent().ID
+	b.T.Helper()
+	return b.another(b.Workspace, n).sent().ID
 }
 
 // Of many claims of one workspace at once, no more succeed than PerWorkspace.
@@ -169,7 +158,7 @@ func TestConcurrentClaimsKeepTheLimit(t *testing.T) {
 	runs := make(chan int)
 	for i, id := range ids {
 		go func() {
-			run, again, err := b.claimFanout(context.Background(), lease{b.ws, id, uuid.NewString()})
+			run, again, err := b.claimFanout(context.Background(), lease{b.Workspace, id, uuid.NewString()})
 			if err != nil || (run == 0) != (again > 0) {
 				t.Errorf("claim %d: run %d, again in %v, %v", i, run, again, err)
 			}
@@ -183,10 +172,10 @@ func TestConcurrentClaimsKeepTheLimit(t *testing.T) {
 	if got != 3 {
 		t.Errorf("%d of 12 claims got one of 3 places", got)
 	}
-	b.run(b.pool, `update fanouts set leased_by = null, lease_until = null where workspace_id = $1`, b.ws)
-	var waiting uuid.UUID
-	b.must(b.pool.QueryRow(context.Background(), `select id from campaigns where workspace_id = $1 and status_reason = $2 limit 1`, b.ws,
-		queued).Scan(&waiting))
+	b.Exec(`update fanouts set leased_by = null, lease_until = null where workspace_id = $1`, b.Workspace)
+	waiting := pgtest.One[uuid.UUID](b.T, b.Pool, `select id from campaigns where workspace_id = $1 and status_reason = $2 limit 1`,
+		b.Workspace,
+		queued)
 	b.fanout(waiting)
 	if c := b.get(waiting); c.Status != Sending || c.StatusReason != "" {
 		t.Errorf("with its place it is %s (%s)", c.Status, c.StatusReason)
@@ -198,16 +187,16 @@ func TestConcurrentClaimsKeepTheLimit(t *testing.T) {
 func TestDueCampaignsAreStartedFairly(t *testing.T) {
 	b := setup(t, 1)
 	ctx := context.Background()
-	b.run(b.pool, `
+	b.Exec(`
 		insert into campaigns (
 			workspace_id, id, name, status, scheduled_at, audience_id, template_id, template_version, provider_id, from_email)
 		select $1, ('00' || substr(gen_random_uuid()::text, 3))::uuid, 'c' || i, 'scheduled', now() - interval '1 second',
 			$2, $3, 1, $4, 'a@shop.example' from generate_series(1, 300) i`,
-		b.ws, b.audience, b.template, b.provider)
-	other := b.neighbour(1)
-	c, err := other.Schedule(ctx, other.ws, other.draft().ID, time.Now().Add(time.Hour), uuid.Nil)
-	b.must(err)
-	b.run(b.pool, `update campaigns set scheduled_at = now() where id = $1`, c.ID)
+		b.Workspace, b.Audience, b.Template, b.Provider)
+	other := b.another(pgtest.Workspace(t, b.Pool), 1)
+	c, err := other.Schedule(ctx, other.Workspace, other.draft().ID, time.Now().Add(time.Hour), uuid.Nil)
+	b.Must(err)
+	b.Exec(`update campaigns set scheduled_at = now() where id = $1`, c.ID)
 	if n, err := b.FireDue(ctx); n != 100 || err != nil {
 		t.Fatal(n, err)
 	}

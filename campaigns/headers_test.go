@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 // The variables of headers are stored with each notification, so that both attempts
@@ -17,18 +18,17 @@ func TestHeadersAreRenderedFromThePayload(t *testing.T) {
 	b := setup(t, 2)
 	ctx := context.Background()
 	c := b.draft()
-	_, err := b.Update(ctx, b.ws, c.ID, nil, Patch{Headers: map[string]string{"X-Customer": "{{ id }}", "X-Fixed": "1"}})
-	b.must(err)
-	r, err := b.Preview(ctx, b.ws, c.ID)
-	b.must(err)
+	_, err := b.Update(ctx, b.Workspace, c.ID, nil, Patch{Headers: map[string]string{"X-Customer": "{{ id }}", "X-Fixed": "1"}})
+	b.Must(err)
+	r, err := b.Preview(ctx, b.Workspace, c.ID)
+	b.Must(err)
 	if d := cmp.Diff([][2]string{{"X-Customer", "1"}, {"X-Fixed", "1"}}, r.Sample[0].Headers); d != "" || r.Sample[0].Error != "" {
 		t.Errorf("%s %s", r.Sample[0].Error, d)
 	}
-	_, err = b.Send(ctx, b.ws, c.ID, uuid.Nil)
-	b.must(err)
+	_, err = b.Send(ctx, b.Workspace, c.ID, uuid.Nil)
+	b.Must(err)
 	b.fanout(c.ID)
-	var payload string
-	b.must(b.pool.QueryRow(ctx, `select payload from notifications where workspace_id = $1 and profile_key = '2'`, b.ws).Scan(&payload))
+	payload := pgtest.One[string](b.T, b.Pool, `select payload from notifications where workspace_id = $1 and profile_key = '2'`, b.Workspace)
 	if payload != `{"id":"2","name":"N2"}` {
 		t.Error(payload)
 	}
@@ -48,15 +48,15 @@ func TestHeadersAreCheckedBeforeASend(t *testing.T) {
 		}
 		return all
 	}
-	_, err := b.Update(ctx, b.ws, c.ID, nil, Patch{FromName: new("{{ name }}"), ReplyTo: new("{{name}}@shop.example"),
+	_, err := b.Update(ctx, b.Workspace, c.ID, nil, Patch{FromName: new("{{ name }}"), ReplyTo: new("{{name}}@shop.example"),
 		Headers: map[string]string{"X-A": "{{ name", "X-B": "{{ id | unknown }}"}})
 	if d := cmp.Diff([]string{"/from/name not_rendered", "/reply_to not_rendered", "/headers/X-A unclosed", "/headers/X-B filter_unknown"},
 		pointers(err)); d != "" {
 		t.Error(d)
 	}
-	_, err = b.Update(ctx, b.ws, c.ID, nil, Patch{Headers: map[string]string{"X-A": "{{ nickname }}"}})
-	b.must(err)
-	_, err = b.Send(ctx, b.ws, c.ID, uuid.Nil)
+	_, err = b.Update(ctx, b.Workspace, c.ID, nil, Patch{Headers: map[string]string{"X-A": "{{ nickname }}"}})
+	b.Must(err)
+	_, err = b.Send(ctx, b.Workspace, c.ID, uuid.Nil)
 	if d := cmp.Diff([]string{"/headers unknown_variable"}, pointers(err)); d != "" {
 		t.Error(d)
 	}

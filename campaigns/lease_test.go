@@ -32,10 +32,11 @@ type leaseRow struct {
 }
 
 func (b *bundle) lease(id uuid.UUID) leaseRow {
-	b.t.Helper()
-	rows, _ := b.pool.Query(context.Background(), `select leased_by, source_failures + internal_failures, finished_at is not null, runs from fanouts where workspace_id = $1 and campaign_id = $2`, b.ws, id)
+	b.T.Helper()
+	rows, _ := b.Pool.Query(context.Background(), `select leased_by, source_failures + internal_failures, finished_at is not null, runs
+		from fanouts where workspace_id = $1 and campaign_id = $2`, b.Workspace, id)
 	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[leaseRow])
-	b.must(err)
+	b.Must(err)
 	return row
 }
 
@@ -55,26 +56,26 @@ func TestAFanoutWithoutItsLeaseChangesNothing(t *testing.T) {
 			id := b.sent().ID
 			shop := func(sql string) {
 				if sql != "" {
-					b.run(b.shop, strings.ReplaceAll(sql, "ROLE", b.role))
+					b.ExecDB(strings.ReplaceAll(sql, "ROLE", b.Role))
 				}
 			}
 			shop(c.breaks)
 			streamed, release := b.stops("streamed")
 			first := make(chan error, 1)
-			go func() { _, err := b.Fanout(ctx, b.ws, id); first <- err }()
+			go func() { _, err := b.Fanout(ctx, b.Workspace, id); first <- err }()
 			<-streamed
 			shop(c.mends)
 
-			b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
+			b.Exec(`update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
 			other := New(b.deps, b.cfg)
 			loaded, releaseOther := other.stops("loaded")
 			second := make(chan error, 1)
-			go func() { _, err := other.Fanout(ctx, b.ws, id); second <- err }()
+			go func() { _, err := other.Fanout(ctx, b.Workspace, id); second <- err }()
 			<-loaded
 			before := b.lease(id)
 
 			release()
-			b.must(<-first)
+			b.Must(<-first)
 			after := b.lease(id)
 			if after.LeasedBy == nil || before.LeasedBy == nil || *after.LeasedBy != *before.LeasedBy || after.Failures != 0 ||
 				after.Finished {
@@ -84,7 +85,7 @@ func TestAFanoutWithoutItsLeaseChangesNothing(t *testing.T) {
 				t.Errorf("it left the campaign %s", got)
 			}
 			releaseOther()
-			b.must(<-second)
+			b.Must(<-second)
 			if got := b.get(id); got.Status != Sending || got.Counts.Pending != 230 || got.FannedOutAt == nil {
 				t.Errorf("after the other run it is %s (%s): %+v", got.Status, got.StatusDetail, got.Counts)
 			}
@@ -97,18 +98,18 @@ func TestALateFailureDoesNotFailWhatWasRead(t *testing.T) {
 	b := setup(t, 230)
 	ctx := context.Background()
 	id := b.sent().ID
-	b.run(b.shop, `alter table customers rename column name to called`)
+	b.ExecDB(`alter table customers rename column name to called`)
 	streamed, release := b.stops("streamed")
 	first := make(chan error, 1)
-	go func() { _, err := b.Fanout(ctx, b.ws, id); first <- err }()
+	go func() { _, err := b.Fanout(ctx, b.Workspace, id); first <- err }()
 	<-streamed
-	b.run(b.shop, `alter table customers rename column called to name`)
-	b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
-	if _, err := New(b.deps, b.cfg).Fanout(ctx, b.ws, id); err != nil {
+	b.ExecDB(`alter table customers rename column called to name`)
+	b.Exec(`update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
+	if _, err := New(b.deps, b.cfg).Fanout(ctx, b.Workspace, id); err != nil {
 		t.Fatal(err)
 	}
 	release()
-	b.must(<-first)
+	b.Must(<-first)
 	if got := b.get(id); got.Status != Sending || got.Counts.Cancelled != 0 || got.Counts.Pending != 230 {
 		t.Errorf("it is %s (%s): %+v", got.Status, got.StatusReason, got.Counts)
 	}
@@ -124,20 +125,20 @@ func TestALateRunWritesNothing(t *testing.T) {
 			id := b.sent().ID
 			writing, release := b.stops("writing")
 			first := make(chan error, 1)
-			go func() { _, err := b.Fanout(ctx, b.ws, id); first <- err }()
+			go func() { _, err := b.Fanout(ctx, b.Workspace, id); first <- err }()
 			<-writing
-			b.run(b.shop, `update customers set opted_out = true where id = '7'`)
-			b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
+			b.ExecDB(`update customers set opted_out = true where id = '7'`)
+			b.Exec(`update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
 			other := New(b.deps, b.cfg)
 			if continued {
-				if _, err := other.Fanout(ctx, b.ws, id); err != nil {
+				if _, err := other.Fanout(ctx, b.Workspace, id); err != nil {
 					t.Fatal(err)
 				}
 			}
 			release()
-			b.must(<-first)
+			b.Must(<-first)
 			if !continued {
-				if _, err := other.Fanout(ctx, b.ws, id); err != nil {
+				if _, err := other.Fanout(ctx, b.Workspace, id); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -159,33 +160,35 @@ func TestALateRunOfAQueuedCampaignWritesNothing(t *testing.T) {
 	id, beside := b.sent().ID, b.sent().ID
 	writing, letGo := b.stops("writing")
 	late := make(chan error, 1)
-	go func() { _, err := b.Fanout(ctx, b.ws, id); late <- err }()
+	go func() { _, err := b.Fanout(ctx, b.Workspace, id); late <- err }()
 	<-writing
-	b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1 and campaign_id = $2`, b.ws, id)
+	b.Exec(`update fanouts set lease_until = now() - interval '1 second'
+		where workspace_id = $1 and campaign_id = $2`, b.Workspace, id)
 	other := New(b.deps, b.cfg)
 	loaded, goOn := other.stops("loaded")
 	reading := make(chan error, 1)
-	go func() { _, err := other.Fanout(ctx, b.ws, beside); reading <- err }()
+	go func() { _, err := other.Fanout(ctx, b.Workspace, beside); reading <- err }()
 	<-loaded
-	again, err := New(b.deps, b.cfg).Fanout(ctx, b.ws, id)
+	again, err := New(b.deps, b.cfg).Fanout(ctx, b.Workspace, id)
 	if err != nil || again == 0 || b.get(id).StatusReason != queued {
 		t.Errorf("again in %v, %v, %s", again, err, b.get(id).StatusReason)
 	}
 	letGo()
-	b.must(<-late)
+	b.Must(<-late)
 	if n := b.get(id).Counts.Audience; n != 0 {
 		t.Errorf("the late run wrote %d recipients", n)
 	}
 	goOn()
-	b.must(<-reading)
+	b.Must(<-reading)
 }
 
 // A lease that has expired is not renewed, and the run stops.
 func TestAnExpiredLeaseIsNotRenewed(t *testing.T) {
 	b := setup(t, 1, func(cfg *Config) { cfg.Lease = 30 * time.Millisecond })
 	id := b.sent().ID
-	l := lease{b.ws, id, "late"}
-	b.run(b.pool, `update fanouts set leased_by = 'late', lease_until = now() - interval '1 second' where workspace_id = $1 and campaign_id = $2`, b.ws, id)
+	l := lease{b.Workspace, id, "late"}
+	b.Exec(`update fanouts set leased_by = 'late', lease_until = now() - interval '1 second'
+		where workspace_id = $1 and campaign_id = $2`, b.Workspace, id)
 	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
 	defer stop()
 	b.holdLease(ctx, stop, l)
@@ -202,15 +205,15 @@ func TestATakeOverWaitsForTheChunkOfALateRun(t *testing.T) {
 	id := b.sent().ID
 	held, release := b.stops("held")
 	first := make(chan error, 1)
-	go func() { _, err := b.Fanout(ctx, b.ws, id); first <- err }()
+	go func() { _, err := b.Fanout(ctx, b.Workspace, id); first <- err }()
 	<-held
-	b.run(b.pool, `update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.ws)
+	b.Exec(`update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
 	second := make(chan error, 1)
-	go func() { _, err := New(b.deps, b.cfg).Fanout(ctx, b.ws, id); second <- err }()
-	b.waitForLock()
+	go func() { _, err := New(b.deps, b.cfg).Fanout(ctx, b.Workspace, id); second <- err }()
+	b.WaitForLocks(1)
 	release()
-	b.must(<-first)
-	b.must(<-second)
+	b.Must(<-first)
+	b.Must(<-second)
 	if got := b.get(id); got.FannedOutAt == nil || got.Counts.Pending != 40 || !got.Counts.Balanced {
 		t.Errorf("%s: %+v", got.Status, got.Counts)
 	}
@@ -238,11 +241,11 @@ func TestAResumeBetweenReadAndBegin(t *testing.T) {
 			b.Hook = func(ctx context.Context, at string, campaign uuid.UUID) {
 				switch at {
 				case "claimed":
-					_, err := b.Pause(ctx, b.ws, id, uuid.Nil)
-					b.must(err)
+					_, err := b.Pause(ctx, b.Workspace, id, uuid.Nil)
+					b.Must(err)
 				case "loaded":
-					got, err := b.Resume(ctx, b.ws, id, uuid.Nil)
-					b.must(err)
+					got, err := b.Resume(ctx, b.Workspace, id, uuid.Nil)
+					b.Must(err)
 					if got.Status != Preparing {
 						t.Errorf("after the resume it is %s", got.Status)
 					}
@@ -252,22 +255,11 @@ func TestAResumeBetweenReadAndBegin(t *testing.T) {
 			b.Hook = nil
 			b.fanout(id) // the job of the resume
 			b.endBatches()
-			b.must(b.Tick(ctx))
+			b.Must(b.Tick(ctx))
 			if got := b.get(id); got.Status != Completed || got.Counts.Sent != int64(people) {
 				t.Errorf("it is %s, %+v", got.Status, got.Counts)
 			}
 		})
-	}
-}
-
-func (b *bundle) until(what string, is func() bool) {
-	b.t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !is(); <-tick.C {
-		if time.Now().After(deadline) {
-			b.t.Fatal("it is still not so that " + what)
-		}
 	}
 }
 
@@ -281,14 +273,14 @@ func TestADrainedFanoutIsLeftToAnotherProcess(t *testing.T) {
 			b.Drain()
 		}
 	}
-	again, err := b.Fanout(context.Background(), b.ws, id)
+	again, err := b.Fanout(context.Background(), b.Workspace, id)
 	if err != nil || again <= 0 || again > time.Second {
 		t.Errorf("the drained run answers %v, %v", again, err)
 	}
-	if again, err = b.Fanout(context.Background(), b.ws, id); err != nil || again <= 0 || b.lease(id).Runs != 1 {
+	if again, err = b.Fanout(context.Background(), b.Workspace, id); err != nil || again <= 0 || b.lease(id).Runs != 1 {
 		t.Errorf("a node that shuts down claims once more: %v, %v", again, err)
 	}
-	if _, err := New(b.deps, b.cfg).Fanout(context.Background(), b.ws, id); err != nil || b.get(id).FannedOutAt == nil {
+	if _, err := New(b.deps, b.cfg).Fanout(context.Background(), b.Workspace, id); err != nil || b.get(id).FannedOutAt == nil {
 		t.Errorf("the other node did not go on: %v", err)
 	}
 }

@@ -18,17 +18,17 @@ import (
 // each with its own counts.
 func TestAPageOfCampaignsCostsTwoStatements(t *testing.T) {
 	b := setup(t, 40)
-	b.run(b.shop, `insert into customers values ('m', null, 'x', false), ('d', 'C1@shop.example', 'x', false)`)
+	b.ExecDB(`insert into customers values ('m', null, 'x', false), ('d', 'C1@shop.example', 'x', false)`)
 	ctx := context.Background()
 	want := map[uuid.UUID]Counts{}
 	for i := range 5 {
 		c := b.draft()
 		if i > 0 {
-			_, err := b.Send(ctx, b.ws, c.ID, uuid.Nil)
-			b.must(err)
+			_, err := b.Send(ctx, b.Workspace, c.ID, uuid.Nil)
+			b.Must(err)
 		}
 		if i > 1 {
-			b.must(b.WriteChunk(ctx, b.plans(c.ID, 1),
+			b.Must(b.WriteChunk(ctx, b.plans(c.ID, 1),
 				append(someRecipients(c.ID, 0, 10*i), notifications.Recipient{ProfileKey: "m", Skip: notifications.MissingAddress})))
 		}
 		if i == 4 {
@@ -43,8 +43,8 @@ func TestAPageOfCampaignsCostsTwoStatements(t *testing.T) {
 	deps := b.deps
 	deps.Pool = b.connect(seen, nil)
 	deps.Ledger = notifications.New(deps.Pool)
-	some, _, err := New(deps, b.cfg).List(ctx, b.ws, page.Query{Limit: 10})
-	b.must(err)
+	some, _, err := New(deps, b.cfg).List(ctx, b.Workspace, page.Query{Limit: 10})
+	b.Must(err)
 	if len(seen.statements) != 2 {
 		t.Errorf("%d statements: %q", len(seen.statements), seen.statements)
 	}
@@ -65,10 +65,10 @@ func TestAPageOfCampaignsCostsTwoStatements(t *testing.T) {
 func TestPagesOfCampaignsAreReadInOrder(t *testing.T) {
 	b := setup(t, 1)
 	like := b.draft()
-	b.run(b.pool, `insert into campaigns (workspace_id, id, name, audience_id, template_id, template_version, provider_id, from_email)
+	b.Exec(`insert into campaigns (workspace_id, id, name, audience_id, template_id, template_version, provider_id, from_email)
 		select workspace_id, gen_random_uuid(), 'c' || n, audience_id, template_id, template_version, provider_id, from_email
 		from campaigns, generate_series(1, 5000) n where id = $1`, like.ID)
-	b.run(b.pool, `analyze campaigns`)
+	b.Exec(`analyze campaigns`)
 	for sort, index := range map[string]string{"name": "campaigns_by_name", "-name": "campaigns_by_name", "created_at": "campaigns_pkey",
 		"-created_at": "campaigns_pkey"} {
 		for _, q := range []page.Query{{}, {Status: "draft"}, {Name: "c1"}, {CreatedAfter: new(time.Now().Add(-time.Hour))}} {
@@ -76,13 +76,13 @@ func TestPagesOfCampaignsAreReadInOrder(t *testing.T) {
 			deps := b.deps
 			deps.Pool = b.connect(seen, nil)
 			q.Limit, q.Sort = 2, sort
-			_, next, err := New(deps, b.cfg).List(context.Background(), b.ws, q)
-			b.must(err)
+			_, next, err := New(deps, b.cfg).List(context.Background(), b.Workspace, q)
+			b.Must(err)
 			q.Cursor = next
-			_, _, err = New(deps, b.cfg).List(context.Background(), b.ws, q)
-			b.must(err)
+			_, _, err = New(deps, b.cfg).List(context.Background(), b.Workspace, q)
+			b.Must(err)
 			found := 0
-			for _, scan := range seen.Scans(t, b.pool) {
+			for _, scan := range seen.Scans(t, b.Pool) {
 				if scan.Table == "campaigns" {
 					found++
 					if scan.Index != index || strings.Contains(scan.Plan, "Sort Key: c.") {

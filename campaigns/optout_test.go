@@ -18,14 +18,15 @@ import (
 
 	"lemma"
 	"lemma/mail"
+	"lemma/pgtest"
 )
 
 // optOuts adds rows that are opted out, behind the customers that have the same
 // addresses (of another profile, of the same, of two more, without a key), and one
 // of a customer at another address.
 func (b *bundle) optOuts() {
-	b.t.Helper()
-	b.run(b.shop, `insert into customers values ('o1', ' C1@SHOP.example', 'x', true), ('2', 'c2@shop.example', 'x', true),
+	b.T.Helper()
+	b.ExecDB(`insert into customers values ('o1', ' C1@SHOP.example', 'x', true), ('2', 'c2@shop.example', 'x', true),
 		('o3', 'c3@shop.example', 'x', true), ('p3', 'C3@shop.example', 'x', true), ('', 'c4@shop.example', 'x', true),
 		('o5', 'out@shop.example', 'x', true), ('o6', null, 'x', true), ('6', 'other@shop.example', 'x', true)`)
 }
@@ -52,14 +53,14 @@ func TestAnOptOutWins(t *testing.T) {
 				}
 			}
 			for range 2 {
-				b.run(b.pool, `update fanouts set finished_at = null where workspace_id = $1`, b.ws)
+				b.Exec(`update fanouts set finished_at = null where workspace_id = $1`, b.Workspace)
 				b.fanout(c.ID)
 			}
 			if d := cmp.Diff(first, b.get(c.ID).Counts); d != "" {
 				t.Errorf("a repetition changed the counts: %s", d)
 			}
-			preview, err := b.Preview(context.Background(), b.ws, b.draft().ID)
-			b.must(err)
+			preview, err := b.Preview(context.Background(), b.Workspace, b.draft().ID)
+			b.Must(err)
 			if preview.Sendable != 15 || preview.Rows != 27 || !cmp.Equal(want, preview.SkippedBy) {
 				t.Errorf("the preview counts %+v", preview)
 			}
@@ -73,7 +74,7 @@ func TestAnOptOutWins(t *testing.T) {
 // Runs at once: each writes the opt-outs before its first notification.
 func TestAnOptOutWinsWhenRunsAreAtOnce(t *testing.T) {
 	b := setup(t, 2000)
-	b.run(b.shop, `insert into customers select 'o' || i, 'C' || i || '@shop.example', 'x', true from generate_series(1, 2000, 7) i`)
+	b.ExecDB(`insert into customers select 'o' || i, 'C' || i || '@shop.example', 'x', true from generate_series(1, 2000, 7) i`)
 	c := b.sent()
 	var runs sync.WaitGroup
 	for i := range 3 {
@@ -98,11 +99,10 @@ func TestAnOptOutBetweenTwoRuns(t *testing.T) {
 	b := setup(t, 10)
 	c := b.sent()
 	ctx := context.Background()
-	b.must(b.WriteChunk(ctx, b.plans(c.ID, 1), someRecipients(c.ID, 1, 3)))
+	b.Must(b.WriteChunk(ctx, b.plans(c.ID, 1), someRecipients(c.ID, 1, 3)))
 	written := b.addresses(c.ID)
-	b.run(b.shop, `update customers set opted_out = true where id in ('9', '10')`)
-	b.run(b.shop, `insert into customers values ('o8', 'c8@shop.example', 'x', true), ('o1', $1, 'x', true)`,
-		slices.Sorted(maps.Keys(written))[0])
+	b.ExecDB(`update customers set opted_out = true where id in ('9', '10')`)
+	b.ExecDB(`insert into customers values ('o8', 'c8@shop.example', 'x', true), ('o1', $1, 'x', true)`, slices.Sorted(maps.Keys(written))[0])
 	if _, err := b.readAll(b.plans(c.ID, 2)); err != nil {
 		t.Fatal(err)
 	}
@@ -120,12 +120,11 @@ func TestAnOptOutBetweenTwoRuns(t *testing.T) {
 // Rows that are opted out do not count for the provider's rate.
 func TestOptOutsDelayNoBatch(t *testing.T) {
 	b := setup(t, 10)
-	b.run(b.shop, `insert into customers select 'o' || i, 'o' || i || '@shop.example', 'x', true from generate_series(1, 1000) i`)
-	b.run(b.pool, `update providers set rate_per_second = 1 where workspace_id = $1`, b.ws)
+	b.ExecDB(`insert into customers select 'o' || i, 'o' || i || '@shop.example', 'x', true from generate_series(1, 1000) i`)
+	b.Exec(`update providers set rate_per_second = 1 where workspace_id = $1`, b.Workspace)
 	c := b.sent()
 	b.fanout(c.ID)
-	var last time.Duration
-	b.must(b.pool.QueryRow(context.Background(), `select max(due_at) - now() from batches where workspace_id = $1`, b.ws).Scan(&last))
+	last := pgtest.One[time.Duration](b.T, b.Pool, `select max(due_at) - now() from batches where workspace_id = $1`, b.Workspace)
 	if last > time.Minute {
 		t.Errorf("ten messages are due within %v", last)
 	}
@@ -133,10 +132,10 @@ func TestOptOutsDelayNoBatch(t *testing.T) {
 
 // notSent are the addresses of intents that are marked as opted out.
 func (b *bundle) notSent(id uuid.UUID) []pair {
-	b.t.Helper()
-	return b.pairs(b.pool, `
+	b.T.Helper()
+	return b.pairs(b.Pool, `
 		select n.profile_key, n.address from notifications n join opt_outs o using (workspace_id, origin_id)
-		where n.workspace_id = $1 and n.origin_id = $2 and n.skip_reason is null and o.id = n.key order by 1, 2`, b.ws, id)
+		where n.workspace_id = $1 and n.origin_id = $2 and n.skip_reason is null and o.id = n.key order by 1, 2`, b.Workspace, id)
 }
 
 // A profile has two rows. A run is paused after the first one, and the profile
@@ -144,23 +143,23 @@ func (b *bundle) notSent(id uuid.UUID) []pair {
 func TestAnOptOutInARowThatIsWritten(t *testing.T) {
 	b := setup(t, 0, func(cfg *Config) { cfg.Chunk, cfg.BatchSize, cfg.Writers = 1, 1, 1 })
 	ctx := context.Background()
-	b.run(b.shop, `insert into customers values ('p', 'home@shop.example', 'P'), ('p', 'work@shop.example', 'P'), ('q', 'work@shop.example', 'Q')`)
+	b.ExecDB(`insert into customers values ('p', 'home@shop.example', 'P'), ('p', 'work@shop.example', 'P'), ('q', 'work@shop.example', 'Q')`)
 	id := b.sent().ID
 	written := 0
 	b.Hook = func(_ context.Context, at string, _ uuid.UUID) {
 		if at == "writing" {
 			if written++; written == 2 {
-				_, err := b.Pause(ctx, b.ws, id, uuid.Nil)
-				b.must(err)
+				_, err := b.Pause(ctx, b.Workspace, id, uuid.Nil)
+				b.Must(err)
 			}
 		}
 	}
 	b.fanout(id)
 	b.Hook = nil
-	b.run(b.shop, `update customers set opted_out = true where email = 'home@shop.example'`)
+	b.ExecDB(`update customers set opted_out = true where email = 'home@shop.example'`)
 	for range 2 {
-		_, err := b.Resume(ctx, b.ws, id, uuid.Nil)
-		b.must(err)
+		_, err := b.Resume(ctx, b.Workspace, id, uuid.Nil)
+		b.Must(err)
 		b.fanout(id)
 		if d := cmp.Diff([]pair{{"p", "home@shop.example"}}, b.notSent(id)); d != "" {
 			t.Error(d)
@@ -172,9 +171,9 @@ func TestAnOptOutInARowThatIsWritten(t *testing.T) {
 		if got := b.get(id).Counts; got.Audience != 3 || got.SkippedBy["unsubscribed"] != 1 || !got.Balanced {
 			t.Errorf("%+v", got)
 		}
-		_, err = b.Pause(ctx, b.ws, id, uuid.Nil)
-		b.must(err)
-		b.run(b.pool, `update fanouts set finished_at = null where workspace_id = $1`, b.ws)
+		_, err = b.Pause(ctx, b.Workspace, id, uuid.Nil)
+		b.Must(err)
+		b.Exec(`update fanouts set finished_at = null where workspace_id = $1`, b.Workspace)
 	}
 }
 
@@ -182,17 +181,18 @@ func TestAnOptOutInARowThatIsWritten(t *testing.T) {
 type pair struct{ Profile, Address string }
 
 func (b *bundle) pairs(pool *pgxpool.Pool, sql string, args ...any) []pair {
-	b.t.Helper()
+	b.T.Helper()
 	rows, err := pool.Query(context.Background(), sql, args...)
-	b.must(err)
+	b.Must(err)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[pair])
-	b.must(err)
+	b.Must(err)
 	return all
 }
 
 func (b *bundle) intents(id uuid.UUID) []pair {
-	b.t.Helper()
-	return b.pairs(b.pool, `select profile_key, address from notifications where workspace_id = $1 and origin_id = $2 and skip_reason is null order by 1, 2`, b.ws, id)
+	b.T.Helper()
+	return b.pairs(b.Pool, `select profile_key, address from notifications
+		where workspace_id = $1 and origin_id = $2 and skip_reason is null order by 1, 2`, b.Workspace, id)
 }
 
 // excludes reports whether an opted-out row excludes an intent.
@@ -220,21 +220,21 @@ func TestAnOptOutBetweenTwoRunsOfRandomAudiences(t *testing.T) {
 				kill()
 			}
 		}
-		_, _ = dying.Fanout(run, b.ws, id)
+		_, _ = dying.Fanout(run, b.Workspace, id)
 		kill()
 		if b.lease(id).Finished { // before it was killed
 			continue
 		}
 		before := b.intents(id)
-		for _, row := range b.pairs(b.shop, `select id, email from customers`) {
+		for _, row := range b.pairs(b.DB, `select id, email from customers`) {
 			if r.IntN(3) == 0 {
-				b.run(b.shop, `update customers set opted_out = not opted_out where id = $1 and email = $2`, row.Profile, row.Address)
+				b.ExecDB(`update customers set opted_out = not opted_out where id = $1 and email = $2`, row.Profile, row.Address)
 			}
 		}
-		b.run(b.pool, `update fanouts set lease_until = null, leased_by = null, retry_at = now() where campaign_id = $1`, id)
+		b.Exec(`update fanouts set lease_until = null, leased_by = null, retry_at = now() where campaign_id = $1`, id)
 		b.fanout(id)
 
-		outs := b.pairs(b.shop, `select id, email from customers where opted_out`)
+		outs := b.pairs(b.DB, `select id, email from customers where opted_out`)
 		marked := b.notSent(id)
 		marks += len(marked)
 		for _, p := range b.intents(id) {
@@ -248,16 +248,16 @@ func TestAnOptOutBetweenTwoRunsOfRandomAudiences(t *testing.T) {
 			}
 		}
 		different := map[uuid.UUID]bool{}
-		for _, p := range b.pairs(b.shop, `select id, email from customers`) {
+		for _, p := range b.pairs(b.DB, `select id, email from customers`) {
 			a, _ := mail.ParseAddress(p.Address)
 			different[lemma.Key(p.Profile, a.Canonical)] = true
 		}
-		var rows int64
-		b.must(b.pool.QueryRow(ctx, `select count(*) from notifications where workspace_id = $1 and origin_id = $2`, b.ws, id).Scan(&rows))
-		var doubled int // of a recipient that an earlier run skipped, an opt-out has a second row, which holds the address
-		b.must(b.pool.QueryRow(ctx, `
+		rows := pgtest.One[int64](b.T, b.Pool, `select count(*) from notifications where workspace_id = $1 and origin_id = $2`, b.Workspace, id)
+		// of a recipient that an earlier run skipped, an opt-out has a second row, which holds the address
+		doubled := b.Count(`
 			select count(*) from (select from notifications where workspace_id = $1 and origin_id = $2
-			group by profile_key, trim(lower(address)) having count(*) > 1 and (count(*) filter (where skip_reason is null) > 0 or count(*) > 2)) d`, b.ws, id).Scan(&doubled))
+			group by profile_key, trim(lower(address)) having count(*) > 1 and (count(*) filter (where skip_reason is null) > 0 or count(*) > 2))
+				d`, b.Workspace, id)
 		if got := b.get(id).Counts; got.Audience != rows || rows < int64(len(different)) || doubled > 0 || !got.Balanced {
 			t.Errorf("seed %d: %d rows of %d recipients, %+v", seed, rows, len(different), got)
 		}
@@ -280,10 +280,10 @@ func chunksLeft(left *int) bool {
 // randomAudience replaces the customers by up to 14 rows of these keys and
 // addresses, some of them opted out.
 func (b *bundle) randomAudience(r *rand.Rand, keys, addresses []any) {
-	b.t.Helper()
-	b.run(b.shop, `truncate customers`)
+	b.T.Helper()
+	b.ExecDB(`truncate customers`)
 	for range 1 + r.IntN(14) {
-		b.run(b.shop, `insert into customers values ($1, $2, 'N', $3)`, keys[r.IntN(len(keys))], addresses[r.IntN(len(addresses))], r.IntN(6) == 0)
+		b.ExecDB(`insert into customers values ($1, $2, 'N', $3)`, keys[r.IntN(len(keys))], addresses[r.IntN(len(addresses))], r.IntN(6) == 0)
 	}
 }
 
@@ -294,14 +294,14 @@ func TestAPreviewCountsWhatAFanoutWrites(t *testing.T) {
 		b.randomAudience(rand.New(rand.NewPCG(uint64(seed), 3)), []any{"a", "b", "c", "d", "", nil, strings.Repeat("k", 256), "e"},
 			[]any{"x@shop.example", "X@Shop.example", "y@shop.example", " y@shop.example ", nil, "", "  ", "no address", " no address",
 				"z@bücher.example", "z@xn--bcher-kva.example", "w@shop.example", "v@shop.example"})
-		p, err := b.Preview(context.Background(), b.ws, b.draft().ID)
-		b.must(err)
+		p, err := b.Preview(context.Background(), b.Workspace, b.draft().ID)
+		b.Must(err)
 		id := b.sent().ID
 		b.fanout(id)
 		got := b.get(id).Counts
 		if got.Audience != p.Rows || got.Pending != p.Sendable || fmt.Sprint(got.SkippedBy) != fmt.Sprint(p.SkippedBy) {
 			t.Errorf("seed %d: the preview counts %d rows, %d sendable, %v, the fan-out %+v: %v", seed, p.Rows, p.Sendable, p.SkippedBy, got,
-				b.pairs(b.shop, `select coalesce(left(id, 5), 'null'), coalesce(email, 'null') || coalesce(opted_out, false) from customers`))
+				b.pairs(b.DB, `select coalesce(left(id, 5), 'null'), coalesce(email, 'null') || coalesce(opted_out, false) from customers`))
 		}
 	}
 }

@@ -14,16 +14,16 @@ import (
 
 // strict makes the template fail for profiles without a city in their data.
 func (b *bundle) strict() Campaign {
-	b.t.Helper()
+	b.T.Helper()
 	ctx := context.Background()
-	b.run(b.shop, `alter table customers add data jsonb default '{"city":"Kyiv"}'; grant select on customers to `+b.role)
-	_, err := b.deps.Audiences.Update(ctx, b.ws, b.audience, nil,
+	b.ExecDB(`alter table customers add data jsonb default '{"city":"Kyiv"}'; grant select on customers to ` + b.Role)
+	_, err := b.deps.Audiences.Update(ctx, b.Workspace, b.Audience, nil,
 		audience.Patch{SQL: new("select id, email, name, opted_out, data from customers order by id::int")})
-	b.must(err)
-	tpl, err := b.deps.Templates.Create(ctx, b.ws,
+	b.Must(err)
+	tpl, err := b.deps.Templates.Create(ctx, b.Workspace,
 		message.NewTemplate{ID: lemma.NewID(), Name: "strict", Content: message.Content{Subject: "Hi", Text: "{{ data.city }}"}})
-	b.must(err)
-	b.template = tpl.ID
+	b.Must(err)
+	b.Template = tpl.ID
 	return b.draft()
 }
 
@@ -31,9 +31,9 @@ func (b *bundle) strict() Campaign {
 func TestAPreviewFindsRareFailures(t *testing.T) {
 	b := setup(t, 5000)
 	c := b.strict()
-	b.run(b.shop, `update customers set data = '{}' where id::int > 4800`) // 4 %: missed with a probability of 1 in 700 million
-	r, err := b.Preview(context.Background(), b.ws, c.ID)
-	b.must(err)
+	b.ExecDB(`update customers set data = '{}' where id::int > 4800`) // 4 %: missed with a probability of 1 in 700 million
+	r, err := b.Preview(context.Background(), b.Workspace, c.ID)
+	b.Must(err)
 	if r.Rows != 5000 || r.Sendable != 5000 || r.Rendered != checkSize || r.Failed == 0 || len(r.Faults) != 1 ||
 		len(r.Sample) != sampleSize {
 		t.Fatalf("%+v", r)
@@ -52,10 +52,10 @@ func TestAPreviewFindsRareFailures(t *testing.T) {
 func TestAPreviewOfASmallAudienceIsExact(t *testing.T) {
 	b := setup(t, 400)
 	c := b.strict()
-	b.run(b.shop, `update customers set data = '{}' where id in ('7', '8', '9', '10');
+	b.ExecDB(`update customers set data = '{}' where id in ('7', '8', '9', '10');
 		update customers set opted_out = true where id = '7'; update customers set email = 'C1@shop.example' where id = '8'`)
-	r, err := b.Preview(context.Background(), b.ws, c.ID)
-	b.must(err)
+	r, err := b.Preview(context.Background(), b.Workspace, c.ID)
+	b.Must(err)
 	if r.Sendable != 398 || r.Rendered != 398 || r.Failed != 2 || r.FailedAtMost != 2.0/398 || r.Faults[0].Rows != 2 {
 		t.Errorf("%+v, %+v", r, r.Faults)
 	}
@@ -70,9 +70,9 @@ func TestAPreviewIsBoundedInTime(t *testing.T) {
 	ctx := context.Background()
 	now := b.get(b.draft().ID)
 	content, err := b.content(ctx, now)
-	b.must(err)
-	_, sample, err := b.deps.Audiences.Sample(ctx, b.ws, b.audience, content.Variables(), checkSize)
-	b.must(err)
+	b.Must(err)
+	_, sample, err := b.deps.Audiences.Sample(ctx, b.Workspace, b.Audience, content.Variables(), checkSize)
+	b.Must(err)
 	r := Preview{Sendable: 100}
 	r.render(ctx, now, content, sample, time.Now().Add(-time.Second))
 	if r.Rendered != 1 || r.Failed != 0 || math.Abs(r.FailedAtMost-0.95) > 1e-9 {

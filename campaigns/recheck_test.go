@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 // Recheck returns the current rows, and all rows of a profile that has several.
@@ -16,11 +17,11 @@ func TestRecheckReadsTheAudienceAsItIsNow(t *testing.T) {
 	b := setup(t, 6)
 	id := b.sent().ID
 	b.fanout(id)
-	b.run(b.shop, `update customers set opted_out = true where id = '1'`)
-	b.run(b.shop, `delete from customers where id = '2'`)
-	b.run(b.shop, `update customers set email = 'new@shop.example' where id = '3'`)
-	b.run(b.shop, `insert into customers values ('4', 'second@shop.example', 'x', false)`)
-	now, found, err := b.Recheck(context.Background(), b.ws, id, []string{"1", "2", "3", "4", "5"})
+	b.ExecDB(`update customers set opted_out = true where id = '1'`)
+	b.ExecDB(`delete from customers where id = '2'`)
+	b.ExecDB(`update customers set email = 'new@shop.example' where id = '3'`)
+	b.ExecDB(`insert into customers values ('4', 'second@shop.example', 'x', false)`)
+	now, found, err := b.Recheck(context.Background(), b.Workspace, id, []string{"1", "2", "3", "4", "5"})
 	if err != nil || !found {
 		t.Fatal(found, err)
 	}
@@ -35,7 +36,7 @@ func TestRecheckReadsTheAudienceAsItIsNow(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if _, found, err := b.Recheck(context.Background(), b.ws, uuid.New(), []string{"1"}); found || err != nil {
+	if _, found, err := b.Recheck(context.Background(), b.Workspace, uuid.New(), []string{"1"}); found || err != nil {
 		t.Errorf("of an origin that is no campaign: %v, %v", found, err)
 	}
 }
@@ -48,12 +49,11 @@ func TestTheWaitCountsFromTheReading(t *testing.T) {
 	var read time.Time
 	b.Hook = func(_ context.Context, at string, _ uuid.UUID) {
 		if at == "writing" {
-			b.must(b.pool.QueryRow(context.Background(), `select clock_timestamp()`).Scan(&read))
+			b.Must(b.Pool.QueryRow(context.Background(), `select clock_timestamp()`).Scan(&read))
 		}
 	}
 	b.fanout(id)
-	var since time.Time
-	b.must(b.pool.QueryRow(context.Background(), `select max(created_at) from batches where workspace_id = $1`, b.ws).Scan(&since))
+	since := pgtest.One[time.Time](b.T, b.Pool, `select max(created_at) from batches where workspace_id = $1`, b.Workspace)
 	if read.IsZero() || !since.Before(read) {
 		t.Errorf("read before %v, and it counts from %v", read, since)
 	}
@@ -67,7 +67,7 @@ func TestAnAudienceThatCannotBeReadAgain(t *testing.T) {
 	ctx := context.Background()
 	id := b.sent().ID
 	b.fanout(id)
-	ask := func() error { _, _, err := b.Recheck(ctx, b.ws, id, []string{"1"}); return err }
+	ask := func() error { _, _, err := b.Recheck(ctx, b.Workspace, id, []string{"1"}); return err }
 	want := func(what string, status Status, reason string) {
 		t.Helper()
 		c := b.get(id)
@@ -75,30 +75,30 @@ func TestAnAudienceThatCannotBeReadAgain(t *testing.T) {
 			t.Errorf("%s: it is %s (%s: %s)", what, c.Status, c.StatusReason, c.StatusDetail)
 		}
 	}
-	b.run(b.shop, `alter role `+b.role+` connection limit 0`)
+	b.ExecDB(`alter role ` + b.Role + ` connection limit 0`)
 	for range 2 {
 		if err := ask(); lemma.KindOf(err) != lemma.Unavailable {
 			t.Fatalf("got %v", err)
 		}
 	}
 	want("while it is away", Sending, "source_unavailable")
-	b.run(b.shop, `alter role `+b.role+` connection limit -1`)
-	b.must(ask())
+	b.ExecDB(`alter role ` + b.Role + ` connection limit -1`)
+	b.Must(ask())
 	want("when it is back", Sending, "")
 
-	b.run(b.shop, `alter role `+b.role+` connection limit 0`)
+	b.ExecDB(`alter role ` + b.Role + ` connection limit 0`)
 	b.deps.Audiences.Close() // since its connection is still open
 	_ = ask()
-	b.run(b.pool, `update campaigns set unchecked_since = now() - interval '16 minutes' where id = $1`, id)
+	b.Exec(`update campaigns set unchecked_since = now() - interval '16 minutes' where id = $1`, id)
 	_ = ask()
 	want("when it stays away", Paused, "source_unavailable")
-	b.run(b.shop, `alter role `+b.role+` connection limit -1`)
-	_, err := b.Resume(ctx, b.ws, id, uuid.Nil)
-	b.must(err)
+	b.ExecDB(`alter role ` + b.Role + ` connection limit -1`)
+	_, err := b.Resume(ctx, b.Workspace, id, uuid.Nil)
+	b.Must(err)
 	want("when a person resumes", Sending, "")
-	b.must(ask())
+	b.Must(ask())
 
-	b.run(b.shop, `alter table customers rename column opted_out to gone`)
+	b.ExecDB(`alter table customers rename column opted_out to gone`)
 	b.deps.Audiences.Close()
 	if err := ask(); err == nil {
 		t.Fatal("no error")
@@ -116,9 +116,9 @@ func BenchmarkRecheck(b *testing.B) {
 		b.Run(fmt.Sprintf("%d people, index %v", c.people, c.index != ""), func(b *testing.B) {
 			s := open(b, c.people)
 			if c.index != "" {
-				s.run(s.shop, c.index)
+				s.ExecDB(c.index)
 			}
-			s.run(s.shop, `analyze customers`)
+			s.ExecDB(`analyze customers`)
 			id := s.sent().ID
 			keys := make([]string, 1000)
 			begun := time.Now()
@@ -128,7 +128,7 @@ func BenchmarkRecheck(b *testing.B) {
 					keys[i] = fmt.Sprint((n*7919+i*97)%c.people + 1)
 				}
 				n++
-				now, _, err := s.Recheck(context.Background(), s.ws, id, keys)
+				now, _, err := s.Recheck(context.Background(), s.Workspace, id, keys)
 				if err != nil || len(now) != len(keys) {
 					b.Fatal(len(now), err)
 				}

@@ -12,19 +12,19 @@ import (
 // render does what senders do: of each of some open batches it ends rows as sent
 // and as skipped with a template error.
 func (b *bundle) render(campaign uuid.UUID, batches, sent, failed int) {
-	b.t.Helper()
-	b.run(b.pool, `
+	b.T.Helper()
+	b.Exec(`
 		update batches set sent = sent + $3, skipped = skipped + $4,
 			skips = jsonb_build_object('template_error', coalesce((skips->>'template_error')::int, 0) + $4::int),
 			status = case when sent + skipped + $3 + $4 = size then 'done' else 'ready' end
 		where id in (select id from batches where workspace_id = $1 and origin_id = $2 and status = 'ready'
 		order by sent + skipped, id limit $5)`,
-		b.ws, campaign, sent, failed, batches)
+		b.Workspace, campaign, sent, failed, batches)
 }
 
 func (b *bundle) check(id uuid.UUID) Campaign {
-	b.t.Helper()
-	b.must(b.CheckTemplateErrors(context.Background(), b.ws, id, "data.city is missing"))
+	b.T.Helper()
+	b.Must(b.CheckTemplateErrors(context.Background(), b.Workspace, id, "data.city is missing"))
 	return b.get(id)
 }
 
@@ -47,23 +47,21 @@ func TestWhenTemplateErrorsPause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 500, func(cfg *Config) { cfg.Chunk = 500 })
 			d := b.draft()
-			_, err := b.Update(context.Background(), b.ws, d.ID, nil, Patch{TemplateErrorLimit: c.limit})
-			b.must(err)
-			_, err = b.Send(context.Background(), b.ws, d.ID, uuid.Nil)
-			b.must(err)
+			_, err := b.Update(context.Background(), b.Workspace, d.ID, nil, Patch{TemplateErrorLimit: c.limit})
+			b.Must(err)
+			_, err = b.Send(context.Background(), b.Workspace, d.ID, uuid.Nil)
+			b.Must(err)
 			b.fanout(d.ID)
 			b.render(d.ID, c.batches, c.sent, c.failed)
 			if strings.HasPrefix(name, "ten, and") { // exactly the limit: 10 of 500
 				b.render(d.ID, 10, 0, 1)
-				b.run(b.pool, `update batches set sent = 1 where workspace_id = $1 and sent = 0`, b.ws)
+				b.Exec(`update batches set sent = 1 where workspace_id = $1 and sent = 0`, b.Workspace)
 			}
 			got := b.check(d.ID)
 			if got.Status != c.want {
 				t.Errorf("%s (%s: %s)", got.Status, got.StatusReason, got.StatusDetail)
 			}
-			var held int
-			b.must(b.pool.QueryRow(context.Background(), `select count(*) from batches where workspace_id = $1 and gate = 'held'`,
-				b.ws).Scan(&held))
+			held := b.Count(`select count(*) from batches where workspace_id = $1 and gate = 'held'`, b.Workspace)
 			if (held > 0) != (c.want == Paused) || c.want == Paused && got.StatusReason != "template_errors" {
 				t.Errorf("%d batches are held, %s", held, got.StatusReason)
 			}
@@ -84,8 +82,8 @@ func TestResumeResetsTemplateErrors(t *testing.T) {
 			"and more than 2 % pause the campaign; the last error: data.city is missing" {
 		t.Fatalf("%s: %s", got.Status, got.StatusDetail)
 	}
-	_, err := b.Resume(ctx, b.ws, c.ID, uuid.Nil)
-	b.must(err)
+	_, err := b.Resume(ctx, b.Workspace, c.ID, uuid.Nil)
+	b.Must(err)
 	if got = b.check(c.ID); got.Status != Sending {
 		t.Fatalf("paused again at once: %s", got.StatusDetail)
 	}
@@ -100,7 +98,7 @@ func TestResumeResetsTemplateErrors(t *testing.T) {
 	if got.Counts.SkippedBy["template_error"] != 20 || !got.Counts.Balanced {
 		t.Errorf("%+v", got.Counts)
 	}
-	if got, err = b.ResumeWith(ctx, b.ws, c.ID, uuid.Nil, new(1.0)); err != nil || *got.TemplateErrorLimit != 1 {
+	if got, err = b.ResumeWith(ctx, b.Workspace, c.ID, uuid.Nil, new(1.0)); err != nil || *got.TemplateErrorLimit != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	b.render(c.ID, 6, 0, 18)
@@ -120,19 +118,19 @@ func TestWhatTemplateErrorsDoNotPause(t *testing.T) {
 	if got := b.check(c.ID); got.Status != Sending {
 		t.Errorf("all have ended: %s", got.Status)
 	}
-	b.must(b.Tick(ctx))
+	b.Must(b.Tick(ctx))
 	if got := b.check(c.ID); got.Status != Completed {
 		t.Errorf("%s", got.Status)
 	}
 	d := b.sent()
 	b.fanout(d.ID)
 	b.render(d.ID, 1, 1, 15)
-	_, err := b.Pause(ctx, b.ws, d.ID, uuid.Nil)
-	b.must(err)
+	_, err := b.Pause(ctx, b.Workspace, d.ID, uuid.Nil)
+	b.Must(err)
 	if got := b.check(d.ID); got.StatusReason != "requested" {
 		t.Errorf("%s", got.StatusReason)
 	}
-	b.must(b.CheckTemplateErrors(ctx, b.ws, uuid.New(), ""))
+	b.Must(b.CheckTemplateErrors(ctx, b.Workspace, uuid.New(), ""))
 }
 
 // Of many processes that check at once one pauses. A resume at the same time comes
@@ -147,7 +145,7 @@ func TestTemplateErrorsAndAResumeAtOnce(t *testing.T) {
 	var runs sync.WaitGroup
 	for range 8 {
 		runs.Go(func() {
-			if err := b.CheckTemplateErrors(ctx, b.ws, c.ID, "x"); err != nil {
+			if err := b.CheckTemplateErrors(ctx, b.Workspace, c.ID, "x"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -158,13 +156,13 @@ func TestTemplateErrorsAndAResumeAtOnce(t *testing.T) {
 	}
 	for range 4 {
 		runs.Go(func() {
-			if err := b.CheckTemplateErrors(ctx, b.ws, c.ID, "x"); err != nil {
+			if err := b.CheckTemplateErrors(ctx, b.Workspace, c.ID, "x"); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	_, err := b.Resume(ctx, b.ws, c.ID, uuid.Nil)
-	b.must(err)
+	_, err := b.Resume(ctx, b.Workspace, c.ID, uuid.Nil)
+	b.Must(err)
 	runs.Wait()
 	if got := b.check(c.ID); got.Status != Sending {
 		t.Errorf("%s (%s) after the resume", got.Status, got.StatusDetail)

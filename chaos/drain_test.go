@@ -3,6 +3,8 @@ package chaos
 import (
 	"testing"
 	"time"
+
+	"lemma/pgtest"
 )
 
 // All workers get SIGTERM in the middle of a campaign, as in a deployment. They exit
@@ -19,7 +21,7 @@ func TestShutdownLeavesNothingUnknown(t *testing.T) {
 		w.shutDown()
 	}
 	for _, w := range workers {
-		h.until(5*time.Second, "the worker has exited", w.isGone)
+		pgtest.Eventually(h.t, 5*time.Second, "the worker has exited", w.isGone)
 		if w.exitCode() != 0 {
 			t.Errorf("a worker exited with %d after SIGTERM", w.exitCode())
 		}
@@ -41,13 +43,13 @@ func TestShutdownLeavesNothingUnknown(t *testing.T) {
 // verifyNothingUnknown verifies that no batch is leased and each attempt has its outcome.
 func (h *env) verifyNothingUnknown() {
 	h.t.Helper()
-	if n := h.count(`select count(*) from batches where status = 'leased'`); n != 0 {
+	if n := h.Count(`select count(*) from batches where status = 'leased'`); n != 0 {
 		h.t.Errorf("%d batches are still leased", n)
 	}
-	if n := h.count(`select count(*) from attempts where outcome = 'unknown'`); n != 0 {
+	if n := h.Count(`select count(*) from attempts where outcome = 'unknown'`); n != 0 {
 		h.t.Errorf("%d attempts are unknown", n)
 	}
-	if known, received := h.count(`select count(*) from attempts where outcome = 'accepted'`), h.mail.received(); known != received {
+	if known, received := h.Count(`select count(*) from attempts where outcome = 'accepted'`), h.mail.received(); known != received {
 		h.t.Errorf("the mail server received %d messages, %d attempts are accepted", received, known)
 	}
 }

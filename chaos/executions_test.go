@@ -19,22 +19,20 @@ import (
 	"lemma/flows/intake"
 	"lemma/message"
 	"lemma/notifications"
+	"lemma/pgtest"
 	"lemma/providers"
-	"lemma/secrets"
 	"lemma/webhooks"
 )
 
 // flows are the flows as the API uses them.
-func (h *env) flows() *flows.Flows { return h.flowsOver(h.pool) }
+func (h *env) flows() *flows.Flows { return h.flowsOver(h.Pool) }
 
 func (h *env) flowsOver(pool *pgxpool.Pool) *flows.Flows {
 	h.t.Helper()
-	box, err := secrets.ParseKeys(h.key)
-	h.must(err)
 	log := slog.New(slog.DiscardHandler)
-	return flows.New(flows.Deps{Pool: pool, Ledger: notifications.New(pool), Audiences: h.audiences, Templates: message.New(pool),
-		Providers: providers.New(pool, box, nil), Log: log,
-		Webhooks: webhooks.New(webhooks.Deps{Pool: pool, Box: box, Log: log}, webhooks.Options{})}, flows.Config{})
+	return flows.New(flows.Deps{Pool: pool, Ledger: notifications.New(pool), Audiences: h.Audiences, Templates: message.New(pool),
+		Providers: providers.New(pool, h.Box, nil), Log: log,
+		Webhooks: webhooks.New(webhooks.Deps{Pool: pool, Box: h.Box, Log: log}, webhooks.Options{})}, flows.Config{})
 }
 
 // shortFlow sends a message, waits for two seconds, branches, and sends another message.
@@ -49,13 +47,13 @@ func (h *env) live(f *flows.Flows, c *customer, text string) uuid.UUID {
 	h.t.Helper()
 	text = strings.NewReplacer("$audience", lemma.FormatID(lemma.PrefixAudience, c.audience),
 		"$send", `"type":"send","channel":"email","from":{"email":"news@shop.example"},"provider_id":"`+
-			lemma.FormatID(lemma.PrefixProvider, h.provider)+`","template_id":"`+
-			lemma.FormatID(lemma.PrefixTemplate, h.template)+`"`).Replace(text)
+			lemma.FormatID(lemma.PrefixProvider, h.Provider)+`","template_id":"`+
+			lemma.FormatID(lemma.PrefixTemplate, h.Template)+`"`).Replace(text)
 	id := lemma.NewID()
-	_, err := f.Create(h.t.Context(), h.ws, flows.NewFlow{ID: id, Name: "chaos", Definition: json.RawMessage(text)})
-	h.must(err)
-	_, err = f.Publish(h.t.Context(), h.ws, id, 1, nil, flows.InFlight{}, nil)
-	h.must(err)
+	_, err := f.Create(h.t.Context(), h.Workspace, flows.NewFlow{ID: id, Name: "chaos", Definition: json.RawMessage(text)})
+	h.Must(err)
+	_, err = f.Publish(h.t.Context(), h.Workspace, id, 1, nil, flows.InFlight{}, nil)
+	h.Must(err)
 	return id
 }
 
@@ -74,22 +72,22 @@ func (h *env) recordSignUpsWith(ctx context.Context, f *flows.Flows, from, to in
 		all = append(all, intake.Event{ID: fmt.Sprint("signed up ", i), ProfileKey: fmt.Sprint(i), Name: "signed_up",
 			Properties: json.RawMessage(`{"plan":"` + plan + `"}`)})
 	}
-	_, err := f.Intake.RecordAll(ctx, h.ws, all)
+	_, err := f.Intake.RecordAll(ctx, h.Workspace, all)
 	return err
 }
 
 // processed is how many steps were executed.
 func (h *env) processed() int {
 	h.t.Helper()
-	return h.count(`select coalesce(sum(processed), 0) from flow_node_counts where workspace_id = $1`, h.ws)
+	return h.Count(`select coalesce(sum(processed), 0) from flow_node_counts where workspace_id = $1`, h.Workspace)
 }
 
 // expireShardLeases ends all leases of shards, also those of living workers, and
 // returns how many there were.
 func (h *env) expireShardLeases() int {
 	h.t.Helper()
-	tag, err := h.pool.Exec(h.t.Context(), `update flow_shards set lease_until = now() - interval '1 second' where lease_until > now()`)
-	h.must(err)
+	tag, err := h.Pool.Exec(h.t.Context(), `update flow_shards set lease_until = now() - interval '1 second' where lease_until > now()`)
+	h.Must(err)
 	return int(tag.RowsAffected())
 }
 
@@ -98,7 +96,7 @@ func (h *env) expireShardLeases() int {
 // expireShardLeases.
 func (h *env) expireOldShardLeases() {
 	h.t.Helper()
-	h.run(h.pool, `update flow_shards set lease_until = now() - interval '1 second'
+	h.Exec(`update flow_shards set lease_until = now() - interval '1 second'
 		where lease_until between now() and now() + interval '50 seconds'`)
 }
 
@@ -117,16 +115,16 @@ func (h *env) waitForCompletion(within time.Duration) {
 				select count(*) as n, status, gate, due_at <= now() as due from batches group by 2, 3, 4) one`))
 		}
 	})
-	h.until(within, "all enrollments have ended", func() bool {
+	pgtest.Eventually(h.t, within, "all enrollments have ended", func() bool {
 		h.makeAllDue()
 		h.expireOldShardLeases()
-		return h.count(`select count(*) from enrollments where status = 'active'`) == 0 &&
-			h.count(`select count(*) from batches where status in ('ready', 'leased')`) == 0
+		return h.Count(`select count(*) from enrollments where status = 'active'`) == 0 &&
+			h.Count(`select count(*) from batches where status in ('ready', 'leased')`) == 0
 	})
 }
 
 func (h *env) text(sql string) (text string) {
-	if err := h.pool.QueryRow(context.Background(), sql).Scan(&text); err != nil {
+	if err := h.Pool.QueryRow(context.Background(), sql).Scan(&text); err != nil {
 		return err.Error()
 	}
 	return text
@@ -137,12 +135,12 @@ func (h *env) text(sql string) (text string) {
 func (h *env) verifyFlow(flow uuid.UUID) totals {
 	h.t.Helper()
 	query, err := os.ReadFile(filepath.Join("..", "flows", "flowstest", "testdata", "invariants.sql"))
-	h.must(err)
-	h.run(h.pool, `analyze enrollments, enrollment_steps, notifications, batches`)
-	rows, err := h.pool.Query(h.t.Context(), string(query), h.ws)
-	h.must(err)
+	h.Must(err)
+	h.Exec(`analyze enrollments, enrollment_steps, notifications, batches`)
+	rows, err := h.Pool.Query(h.t.Context(), string(query), h.Workspace)
+	h.Must(err)
 	broken, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ Fault, Subject string }])
-	h.must(err)
+	h.Must(err)
 	for i, b := range broken {
 		if i < 10 {
 			h.t.Errorf("%s: %s", b.Fault, b.Subject)
@@ -156,10 +154,10 @@ func (h *env) verifyFlow(flow uuid.UUID) totals {
 
 func (h *env) verifyMessages(flow uuid.UUID) totals {
 	h.t.Helper()
-	rows, err := h.pool.Query(h.t.Context(), `select origin_id from flow_origins where flow_id = $1`, flow)
-	h.must(err)
+	rows, err := h.Pool.Query(h.t.Context(), `select origin_id from flow_origins where flow_id = $1`, flow)
+	h.Must(err)
 	origins, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	h.must(err)
+	h.Must(err)
 	sum, wrong := totals{Status: map[string]int{}, Skips: map[string]int{}}, 0
 	for _, origin := range origins {
 		all := h.outcomes(origin)

@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"lemma/pgtest"
 )
 
 // reading waits until the n-th run reads a campaign's audience.
 func (h *env) reading(id uuid.UUID, run int, within time.Duration) {
 	h.t.Helper()
-	h.until(within, "the audience is being read by the next run", func() bool {
-		return h.count(`select count(*) from fanouts
+	pgtest.Eventually(h.t, within, "the audience is being read by the next run", func() bool {
+		return h.Count(`select count(*) from fanouts
 			where campaign_id = $1 and leased_by is not null and finished_at is null and runs = $2`, id, run) == 1
 	})
 }

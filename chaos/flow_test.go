@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lemma/flows"
+	"lemma/pgtest"
 )
 
 // Workers are killed 50 times at random moments, sometimes all at once. Meanwhile
@@ -25,7 +26,7 @@ func TestKilledWorkersLoseNoEnrollment(t *testing.T) {
 	sum := h.verifyFlow(flow)
 	for more := 0; more < 3 && (held == 0 || sum.Unknown == 0); more++ {
 		first, last := people+1, people+size
-		h.run(c.pool, `insert into people select i, 'p' || i || '@shop.example', 'Name ' || i, false
+		c.ExecDB(`insert into people select i, 'p' || i || '@shop.example', 'Name ' || i, false
 			from generate_series($1::int, $2::int) i`, first, last)
 		people = last
 		held += h.killDuringFlow(f, workers, random, first, last)
@@ -37,11 +38,11 @@ func TestKilledWorkersLoseNoEnrollment(t *testing.T) {
 	if sum.Unknown == 0 {
 		t.Error("no kill left an unknown outcome: nothing was tested")
 	}
-	if n := h.count(`select count(*) from enrollments
-		where workspace_id = $1 and flow_id = $2 and status = 'completed' and step = 6`, h.ws, flow); n != people {
+	if n := h.Count(`select count(*) from enrollments
+		where workspace_id = $1 and flow_id = $2 and status = 'completed' and step = 6`, h.Workspace, flow); n != people {
 		t.Errorf("%d of %d are completed", n, people)
 	}
-	if n := h.count(`select count(*) from trigger_events where workspace_id = $1`, h.ws); n != people {
+	if n := h.Count(`select count(*) from trigger_events where workspace_id = $1`, h.Workspace); n != people {
 		t.Errorf("%d of %d events are recorded", n, people)
 	}
 }
@@ -65,10 +66,10 @@ func (h *env) killDuringFlow(f *flows.Flows, workers []*worker, random *rand.Ran
 		recorded <- nil
 	}()
 	for i, at := range killPoints(random, kills, (last-first+1)*5) { // each has six steps
-		h.until(60*time.Second, "enrollments execute steps", func() bool {
+		pgtest.Eventually(h.t, 60*time.Second, "enrollments execute steps", func() bool {
 			select {
 			case err := <-recorded: // x recorded of does not move
-				h.must(err)
+				h.Must(err)
 				recorded <- nil
 			default:
 			}
@@ -90,7 +91,7 @@ func (h *env) killDuringFlow(f *flows.Flows, workers []*worker, random *rand.Ran
 			}
 		}
 	}
-	h.must(<-recorded)
+	h.Must(<-recorded)
 	h.waitForCompletion(60 * time.Second)
 	return held
 }

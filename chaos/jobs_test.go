@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lemma/pgtest"
 )
 
 // Two processes read one audience at the same time, because the first one's lease
@@ -18,14 +20,14 @@ func TestTwoFanoutsAtOnceAndLostJobs(t *testing.T) {
 	h.waitForMessages(1, 20*time.Second)
 
 	h.expireFanoutLease(id)
-	h.until(20*time.Second, "two fan-outs read at once", func() bool { return people.readers(h) == 2 })
-	h.run(h.pool, `truncate river_job`)
+	pgtest.Eventually(h.t, 20*time.Second, "two fan-outs read at once", func() bool { return people.readers() == 2 })
+	h.Exec(`truncate river_job`)
 	people.proxy.slow(0)
-	h.until(20*time.Second, "the audience is read", func() bool {
-		return h.count(`select count(*) from fanouts where finished_at is not null`) == 1
+	pgtest.Eventually(h.t, 20*time.Second, "the audience is read", func() bool {
+		return h.Count(`select count(*) from fanouts where finished_at is not null`) == 1
 	})
-	waiting := h.count(`select count(*) from batches where status = 'ready'`)
-	h.run(h.pool, `truncate river_job`)
+	waiting := h.Count(`select count(*) from batches where status = 'ready'`)
+	h.Exec(`truncate river_job`)
 	if waiting == 0 {
 		t.Fatal("no batch was waiting for its job")
 	}
@@ -41,9 +43,8 @@ func TestTwoFanoutsAtOnceAndLostJobs(t *testing.T) {
 }
 
 // readers counts the connections that read a customer's table.
-func (c *customer) readers(h *env) (n int) {
-	h.t.Helper()
-	h.must(c.pool.QueryRow(h.t.Context(), `select count(*) from pg_stat_activity
-		where datname = current_database() and usename like 'reader%'`).Scan(&n))
-	return n
+func (c *customer) readers() int {
+	c.T.Helper()
+	return pgtest.One[int](c.T, c.DB, `select count(*) from pg_stat_activity
+		where datname = current_database() and usename like 'reader%'`)
 }

@@ -25,7 +25,7 @@ func TestKilledWorkersLoseNoNotification(t *testing.T) {
 		w.kill()
 		workers[i] = h.work()
 	}
-	if h.count(`select count(*) from fanouts where finished_at is null`) != 1 {
+	if h.Count(`select count(*) from fanouts where finished_at is null`) != 1 {
 		t.Fatal("the audience was read completely before the workers were killed")
 	}
 	people.proxy.slow(0)
@@ -66,7 +66,7 @@ func (h *env) random() *rand.Rand {
 	if text := os.Getenv("LEMMA_CHAOS_SEED"); text != "" {
 		var err error
 		seed, err = strconv.ParseUint(text, 10, 64)
-		h.must(err)
+		h.Must(err)
 	}
 	h.t.Logf("LEMMA_CHAOS_SEED=%d repeats these random numbers", seed)
 	return rand.New(rand.NewPCG(seed, 0))

@@ -27,7 +27,7 @@ func TestFaultyConnectionsToPostgres(t *testing.T) {
 	h := setup(t)
 	c := h.customer(people)
 	random := h.random()
-	l := startPostgresProxy(t, h.pool, random)
+	l := startPostgresProxy(t, h.Pool, random)
 	h.mail.setFaults(func(e catcher.Event, again int) catcher.Fault {
 		if e.Stage == catcher.Dot && again == 1 && len(e.Recipient)%7 == 0 {
 			return catcher.Fault{Reply: "451 4.3.0 try again"}
@@ -36,7 +36,7 @@ func TestFaultyConnectionsToPostgres(t *testing.T) {
 	})
 	h.mail.slow(10 * time.Millisecond)
 	flow := h.live(h.flows(), c, shortFlow)
-	workers := h.startWorkers(2, "DATABASE_URL="+l.dsn(h.pool))
+	workers := h.startWorkers(2, "DATABASE_URL="+l.dsn(h.Pool))
 	l.faulty.Store(true)
 
 	ids := []uuid.UUID{h.sendAs(c, "at_least_once"), h.sendAs(c, "at_most_once")}
@@ -55,16 +55,16 @@ func TestFaultyConnectionsToPostgres(t *testing.T) {
 			t.Errorf("no connection ended in way %d", i)
 		}
 	}
-	h.run(h.pool, `update fanouts set lease_until = now() - interval '1 second' where finished_at is null and lease_until is not null`)
+	h.Exec(`update fanouts set lease_until = now() - interval '1 second' where finished_at is null and lease_until is not null`)
 	_, err := h.campaigns.Sweep(t.Context())
-	h.must(err)
+	h.Must(err)
 	for _, id := range ids {
 		h.completedSoon(id, time.Minute)
 		h.verify(c, id)
 	}
 	h.waitForCompletion(time.Minute)
 	h.verifyFlow(flow)
-	n := h.count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'completed'`, h.ws, flow)
+	n := h.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'completed'`, h.Workspace, flow)
 	if n != enrolled {
 		t.Errorf("%d of %d are completed", n, enrolled)
 	}
@@ -84,20 +84,20 @@ func TestFaultyConnectionsToPostgres(t *testing.T) {
 func (h *env) sendAs(c *customer, strategy string) uuid.UUID {
 	h.t.Helper()
 	id := lemma.NewID()
-	_, err := h.campaigns.Create(h.t.Context(), h.ws, campaigns.NewCampaign{ID: id, Name: strategy, AudienceID: c.audience,
-		TemplateID: h.template, ProviderID: h.provider, Strategy: strategy, FromName: "Shop", FromEmail: "news@shop.example"})
-	h.must(err)
-	_, err = h.campaigns.Send(h.t.Context(), h.ws, id, uuid.Nil)
-	h.must(err)
+	_, err := h.campaigns.Create(h.t.Context(), h.Workspace, campaigns.NewCampaign{ID: id, Name: strategy, AudienceID: c.audience,
+		TemplateID: h.Template, ProviderID: h.Provider, Strategy: strategy, FromName: "Shop", FromEmail: "news@shop.example"})
+	h.Must(err)
+	_, err = h.campaigns.Send(h.t.Context(), h.Workspace, id, uuid.Nil)
+	h.Must(err)
 	return id
 }
 
 // pauseAndResume ends with the campaign resumed, or completed before it.
 func (h *env) pauseAndResume(ctx context.Context, l *postgresProxy, id uuid.UUID) {
 	for ctx.Err() == nil {
-		_, _ = h.campaigns.Pause(context.Background(), h.ws, id, uuid.Nil) // it may have completed
+		_, _ = h.campaigns.Pause(context.Background(), h.Workspace, id, uuid.Nil) // it may have completed
 		time.Sleep(l.random(500 * time.Millisecond))
-		_, _ = h.campaigns.Resume(context.Background(), h.ws, id, uuid.Nil)
+		_, _ = h.campaigns.Resume(context.Background(), h.Workspace, id, uuid.Nil)
 		time.Sleep(l.random(time.Second))
 	}
 }
@@ -105,7 +105,7 @@ func (h *env) pauseAndResume(ctx context.Context, l *postgresProxy, id uuid.UUID
 // recordSignUpsOver records the events of n profiles through the proxy, each until its
 // answer has arrived.
 func (h *env) recordSignUpsOver(l *postgresProxy, n int) {
-	pool, err := pgxpool.New(context.Background(), l.dsn(h.pool))
+	pool, err := pgxpool.New(context.Background(), l.dsn(h.Pool))
 	if err != nil {
 		h.t.Error(err)
 		return

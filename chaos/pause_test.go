@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"lemma/pgtest"
 )
 
 // A worker is frozen in the middle of its windows, as by the migration of a virtual
@@ -22,20 +24,20 @@ func TestAWorkerThatIsFrozenPastItsLease(t *testing.T) {
 
 	frozen.freeze()
 	others := fmt.Sprintf("%%.%d.%%", frozen.cmd.Process.Pid) // the worker in tokens
-	if h.count(`select count(*) from batches where leased_by like $1`, others) == 0 {
+	if h.Count(`select count(*) from batches where leased_by like $1`, others) == 0 {
 		t.Fatal("it was frozen without a lease")
 	}
 	h.startWorkers(2)
-	h.until(20*time.Second, "the reaper has taken its leases", func() bool {
-		return h.count(`select count(*) from batches where leased_by like $1`, others) == 0
+	pgtest.Eventually(h.t, 20*time.Second, "the reaper has taken its leases", func() bool {
+		return h.Count(`select count(*) from batches where leased_by like $1`, others) == 0
 	})
-	h.until(20*time.Second, "second attempts have been made", func() bool {
-		return h.count(`select count(*) from attempts where attempt = 2`) > 0
+	pgtest.Eventually(h.t, 20*time.Second, "second attempts have been made", func() bool {
+		return h.Count(`select count(*) from attempts where attempt = 2`) > 0
 	})
 	before, sentBefore := h.decided(), h.requestsTo(id)
 	frozen.thaw()
-	h.until(20*time.Second, "it finds its leases lost", func() bool {
-		return h.count(`select count(*) from batch_log where event = 'lost' and token like $1`, others) > 0
+	pgtest.Eventually(h.t, 20*time.Second, "it finds its leases lost", func() bool {
+		return h.Count(`select count(*) from batch_log where event = 'lost' and token like $1`, others) > 0
 	})
 
 	h.completed(id, 60*time.Second)
@@ -73,11 +75,11 @@ func (h *env) requestsTo(id uuid.UUID) map[string]int {
 // decided are all recorded attempts, each as its whole row.
 func (h *env) decided() map[string]string {
 	h.t.Helper()
-	rows, err := h.pool.Query(h.t.Context(), `select batch_id || '/' || ordinal || '/' || attempt, a::text from attempts a`)
-	h.must(err)
+	rows, err := h.Pool.Query(h.t.Context(), `select batch_id || '/' || ordinal || '/' || attempt, a::text from attempts a`)
+	h.Must(err)
 	all := map[string]string{}
 	var row, outcome string
 	_, err = pgx.ForEachRow(rows, []any{&row, &outcome}, func() error { all[row] = outcome; return nil })
-	h.must(err)
+	h.Must(err)
 	return all
 }

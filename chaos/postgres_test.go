@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lemma/dev/postgres"
+	"lemma/pgtest"
 )
 
 // Postgres ends in the middle of a campaign and restarts before the leases expire.
@@ -22,7 +23,7 @@ func TestAShortPostgresOutage(t *testing.T) {
 			id := h.send(people)
 			h.waitForMessages(500, 20*time.Second)
 
-			h.must(how.end(c))
+			h.Must(how.end(c))
 			h.waitForIdle(200 * time.Millisecond)
 			if h.mail.received() > 2000 {
 				t.Fatal("the campaign was completed before Postgres ended")
@@ -48,7 +49,7 @@ func TestAPostgresOutageLongerThanLeases(t *testing.T) {
 	id := h.send(people)
 	h.waitForMessages(500, 20*time.Second)
 
-	h.must(c.Crash())
+	h.Must(c.Crash())
 	h.waitForIdle(3 * time.Second) // a lease lasts 2 s
 	h.restart(c)
 
@@ -72,15 +73,15 @@ func setupOwnCluster(t *testing.T) (*env, *postgres.Cluster) {
 // restart starts Postgres again and closes the broken connections.
 func (h *env) restart(c *postgres.Cluster) {
 	h.t.Helper()
-	h.must(c.Start(h.t.Context()))
-	h.pool.Reset()
+	h.Must(c.Start(h.t.Context()))
+	h.Pool.Reset()
 }
 
 // waitForIdle waits until no message has arrived for a while.
 func (h *env) waitForIdle(d time.Duration) {
 	h.t.Helper()
 	last, since := -1, time.Now()
-	h.until(d+20*time.Second, "no message arrives any more", func() bool {
+	pgtest.Eventually(h.t, d+20*time.Second, "no message arrives any more", func() bool {
 		if n := h.mail.received(); n != last {
 			last, since = n, time.Now()
 		}

@@ -10,6 +10,7 @@ import (
 	"lemma"
 	"lemma/campaigns"
 	"lemma/message"
+	"lemma/pgtest"
 )
 
 // Of 1,732 profiles 809 have no name, which the subject needs. Two workers pause
@@ -20,18 +21,18 @@ func TestMessagesThatCannotBeRenderedPauseACampaign(t *testing.T) {
 	h := setup(t)
 	people := h.customerOf(`insert into people select i, 'p' || i || '@shop.example',
 		case when i % 2 = 1 or i > 1618 then 'Name ' || i else '' end, false from generate_series(1, 1732) i`)
-	tpl, err := message.New(h.pool).Create(t.Context(), h.ws, message.NewTemplate{ID: lemma.NewID(), Name: "strict",
+	tpl, err := message.New(h.Pool).Create(t.Context(), h.Workspace, message.NewTemplate{ID: lemma.NewID(), Name: "strict",
 		Content: message.Content{Subject: "{{ name }}", Text: "Hello"}})
-	h.must(err)
-	h.template = tpl.ID
+	h.Must(err)
+	h.Template = tpl.ID
 	h.mail.slow(2 * time.Millisecond)
 	h.startWorkers(2)
 	id := h.send(people)
 
 	paused := func() campaigns.Campaign {
 		t.Helper()
-		h.until(30*time.Second, "the campaign is paused", func() bool { return h.campaign(id).Status == campaigns.Paused })
-		h.until(30*time.Second, "all calls have ended", func() bool { return h.campaign(id).Counts.Processing == 0 })
+		pgtest.Eventually(h.t, 30*time.Second, "the campaign is paused", func() bool { return h.campaign(id).Status == campaigns.Paused })
+		pgtest.Eventually(h.t, 30*time.Second, "all calls have ended", func() bool { return h.campaign(id).Counts.Processing == 0 })
 		return h.campaign(id)
 	}
 	first := paused()
@@ -39,15 +40,15 @@ func TestMessagesThatCannotBeRenderedPauseACampaign(t *testing.T) {
 		first.Counts.Skipped < 10 || first.Counts.Pending < 500 || !first.Counts.Balanced {
 		t.Fatalf("%s: %s, %+v", first.StatusReason, first.StatusDetail, first.Counts)
 	}
-	_, err = h.campaigns.Resume(t.Context(), h.ws, id, uuid.Nil)
-	h.must(err)
+	_, err = h.campaigns.Resume(t.Context(), h.Workspace, id, uuid.Nil)
+	h.Must(err)
 	second := paused()
 	if second.StatusReason != "template_errors" || second.Counts.Skipped < first.Counts.Skipped+10 {
 		t.Fatalf("%s: %s, %+v after %+v", second.StatusReason, second.StatusDetail, second.Counts, first.Counts)
 	}
 	all := 1.0
-	_, err = h.campaigns.ResumeWith(t.Context(), h.ws, id, uuid.Nil, &all)
-	h.must(err)
+	_, err = h.campaigns.ResumeWith(t.Context(), h.Workspace, id, uuid.Nil, &all)
+	h.Must(err)
 	h.completed(id, 30*time.Second)
 	if end := h.campaign(id).Counts; end.Sent != 1732-809 || end.SkippedBy["template_error"] != 809 || !end.Balanced {
 		t.Errorf("%+v", end)

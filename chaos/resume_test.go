@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"lemma/pgtest"
 )
 
 // While a campaign is paused, profiles opt out, leave the audience or change their
@@ -17,24 +19,23 @@ func TestAResumeSkipsProfilesThatOptedOut(t *testing.T) {
 	h.startWorkers(1, append(h.longTimeouts(), "LEMMA_RECHECK_AFTER=1s")...)
 	id := h.send(people)
 	h.waitForMessages(200, 20*time.Second)
-	_, err := h.campaigns.Pause(t.Context(), h.ws, id, uuid.Nil)
-	h.must(err)
-	h.until(20*time.Second, "all calls have ended", func() bool {
-		return h.count(`select count(*) from batches where status = 'leased'`) == 0
+	_, err := h.campaigns.Pause(t.Context(), h.Workspace, id, uuid.Nil)
+	h.Must(err)
+	pgtest.Eventually(h.t, 20*time.Second, "all calls have ended", func() bool {
+		return h.Count(`select count(*) from batches where status = 'leased'`) == 0
 	})
 	before := h.mail.received()
 
-	h.run(people.pool, `update people set opted_out = true where id % 10 = 1`)
-	h.run(people.pool, `delete from people where id % 10 = 2`)
-	h.run(people.pool, `update people set email = 'new' || id || '@shop.example' where id % 10 = 3`)
-	h.until(20*time.Second, "all batches are older than a second", func() bool {
-		return h.count(`select count(*) from batches where created_at > now() - interval '1 second'`) == 0
+	people.ExecDB(`update people set opted_out = true where id % 10 = 1`)
+	people.ExecDB(`delete from people where id % 10 = 2`)
+	people.ExecDB(`update people set email = 'new' || id || '@shop.example' where id % 10 = 3`)
+	pgtest.Eventually(h.t, 20*time.Second, "all batches are older than a second", func() bool {
+		return h.Count(`select count(*) from batches where created_at > now() - interval '1 second'`) == 0
 	})
-	var resumed time.Time
-	h.must(h.pool.QueryRow(t.Context(), `select now()`).Scan(&resumed))
+	resumed := pgtest.One[time.Time](h.T, h.Pool, `select now()`)
 	h.mail.slow(0)
-	_, err = h.campaigns.Resume(t.Context(), h.ws, id, uuid.Nil)
-	h.must(err)
+	_, err = h.campaigns.Resume(t.Context(), h.Workspace, id, uuid.Nil)
+	h.Must(err)
 	h.completed(id, 60*time.Second)
 
 	b := h.campaign(id).Counts
@@ -43,12 +44,12 @@ func TestAResumeSkipsProfilesThatOptedOut(t *testing.T) {
 		if b.SkippedBy[reason] == 0 {
 			t.Errorf("no profile was skipped as %s", reason)
 		}
-		if n := h.count(`select count(*) from notification_status 
+		if n := h.Count(`select count(*) from notification_status 
 			where reason = $1 and profile_key::int % 10 <> $2`, reason, digit); n != 0 {
 			t.Errorf("%d were skipped as %s without cause", n, reason)
 		}
 	}
-	if n := h.count(`select count(*) from notification_status 
+	if n := h.Count(`select count(*) from notification_status 
 		where status = 'sent' and profile_key::int % 10 in (1, 2, 3) and ended_at > $1`, resumed); n != 0 {
 		t.Errorf("%d messages were sent to profiles that had opted out, left or moved", n)
 	}

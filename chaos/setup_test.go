@@ -14,17 +14,15 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/audience"
 	"lemma/campaigns"
 	"lemma/dev/postgres"
 	"lemma/message"
-	"lemma/notifications"
 	"lemma/pgtest"
+	"lemma/pgtest/shop"
 	"lemma/providers"
-	"lemma/secrets"
 	"lemma/sender/smtp"
 )
 
@@ -67,20 +65,11 @@ func durable(name string) (*postgres.Cluster, error) {
 // env is a Lemma installation with its own database and a mail server. Its workers
 // are processes; the fields are used as the API uses them.
 type env struct {
-	t    *testing.T
-	dsn  string
-	key  string
-	pool *pgxpool.Pool
-	ws   uuid.UUID
-	mail *mailServer
-
-	audiences *audience.Audiences
+	*shop.Fixture
+	t         *testing.T
+	dsn       string // of Lemma's database
+	mail      *mailServer
 	campaigns *campaigns.Campaigns
-	ledger    *notifications.Ledger
-	templates *message.Templates
-	accounts  *providers.Providers
-	template  uuid.UUID
-	provider  uuid.UUID
 }
 
 // setup creates an env in the shared cluster.
@@ -96,19 +85,14 @@ func setup(t *testing.T) *env {
 
 func setupIn(t *testing.T, c *postgres.Cluster) *env {
 	t.Helper()
-	h := &env{t: t, pool: pgtest.DBIn(t, c), key: secrets.NewKey(), mail: startMailServer(t)}
-	h.dsn, h.ws = pgtest.DSN(h.pool), pgtest.Workspace(t, h.pool)
-	box, err := secrets.ParseKeys(h.key)
-	h.must(err)
 	check := func(_ string, config, secrets json.RawMessage) error {
 		return smtp.Check(config, secrets, smtp.Options{AllowPrivate: true})
 	}
-	h.accounts, h.templates = providers.New(h.pool, box, check), message.New(h.pool)
-	h.ledger = notifications.New(h.pool)
-	h.audiences = audience.New(h.pool, box, audience.Options{AllowPrivate: true})
-	h.campaigns = campaigns.New(campaigns.Deps{Pool: h.pool, Ledger: h.ledger, Audiences: h.audiences, Templates: h.templates,
-		Providers: h.accounts, Log: slog.New(slog.DiscardHandler)}, campaigns.Config{})
-	h.template, h.provider = h.newTemplate(), h.newProvider(2)
+	f := shop.New(pgtest.ShopIn(t, pgtest.DBIn(t, c)), audience.Options{AllowPrivate: true}, check)
+	h := &env{Fixture: f, t: t, dsn: pgtest.DSN(f.Pool)}
+	h.campaigns = campaigns.New(campaigns.Deps{Pool: h.Pool, Ledger: h.Ledger, Audiences: h.Audiences, Templates: h.Templates,
+		Providers: h.Providers, Log: slog.New(slog.DiscardHandler)}, campaigns.Config{})
+	h.openMail(2)
 	return h
 }
 
@@ -116,35 +100,36 @@ func setupIn(t *testing.T, c *postgres.Cluster) *env {
 // server and a provider with that timeout.
 func (h *env) anotherWorkspace(timeoutSeconds int) *env {
 	h.t.Helper()
-	n := *h
-	n.ws, n.mail = pgtest.Workspace(h.t, h.pool), startMailServer(h.t)
-	n.template, n.provider = n.newTemplate(), n.newProvider(timeoutSeconds)
+	n, f := *h, *h.Fixture
+	n.Fixture = &f
+	n.Workspace = pgtest.Workspace(h.t, h.Pool)
+	n.openMail(timeoutSeconds)
 	return &n
 }
 
-func (h *env) newTemplate() uuid.UUID {
+// openMail makes a mail server, and the template and the provider for it.
+func (h *env) openMail(timeoutSeconds int) {
 	h.t.Helper()
-	content := message.Content{Subject: "Hello {{ name }}", HTML: "<p>Hello {{ name }}, it is customer {{ id }}.</p>",
-		Text: "Hello {{ name }}"}
-	tpl, err := h.templates.Create(h.t.Context(), h.ws, message.NewTemplate{ID: lemma.NewID(), Name: "hello", Content: content})
-	h.must(err)
-	return tpl.ID
+	h.mail = startMailServer(h.t)
+	h.Template = h.NewTemplate(message.Content{Subject: "Hello {{ name }}", HTML: "<p>Hello {{ name }}, it is customer {{ id }}.</p>",
+		Text: "Hello {{ name }}"})
+	h.Provider = h.newProvider(timeoutSeconds)
 }
 
 func (h *env) newProvider(timeoutSeconds int) uuid.UUID {
 	h.t.Helper()
 	account := fmt.Sprintf(`{"host": "127.0.0.1", "port": %d, "tls": "none", "timeout_seconds": %d}`, h.mail.port(), timeoutSeconds)
-	prv, err := h.accounts.Create(h.t.Context(), h.ws, providers.NewProvider{ID: lemma.NewID(), Name: lemma.NewID().String(),
+	prv, err := h.Providers.Create(h.t.Context(), h.Workspace, providers.NewProvider{ID: lemma.NewID(), Name: lemma.NewID().String(),
 		Kind: "smtp", Config: json.RawMessage(account)})
-	h.must(err)
+	h.Must(err)
 	return prv.ID
 }
 
 // customer is a customer's database of people, behind a proxy.
 type customer struct {
-	pool     *pgxpool.Pool
-	proxy    *sourceProxy
-	audience uuid.UUID
+	pgtest.Shop // its DB has the people
+	proxy       *sourceProxy
+	audience    uuid.UUID
 }
 
 // insertPeople inserts n people. Some have no address, an invalid one, that of another
@@ -164,24 +149,13 @@ func (h *env) customer(n int) *customer {
 
 func (h *env) customerOf(sql string, args ...any) *customer {
 	h.t.Helper()
-	ctx := h.t.Context()
-	c := &customer{pool: pgtest.Empty(h.t)}
-	role := "reader_" + lemma.NewID().String()[24:]
-	h.run(c.pool, `create table people (id int, email text, name text, opted_out boolean)`)
-	h.run(c.pool, sql, args...)
-	h.run(c.pool, `create role `+role+` login; grant select on people to `+role)
-	h.t.Cleanup(func() { _, _ = c.pool.Exec(context.Background(), `drop owned by `+role+`; drop role `+role) })
-	at := c.pool.Config().ConnConfig
+	c := &customer{Shop: h.Shop}
+	c.OpenDB(`create table people (id int, email text, name text, opted_out boolean)`)
+	c.ExecDB(sql, args...)
+	at := c.DB.Config().ConnConfig
 	c.proxy = startSourceProxy(h.t, filepath.Join(at.Host, ".s.PGSQL."+strconv.Itoa(int(at.Port))))
-	dsn := url.URL{Scheme: "postgres", User: url.User(role), Host: c.proxy.address(), Path: "/" + at.Database, RawQuery: "sslmode=disable"}
-	src, err := h.audiences.CreateSource(ctx, h.ws, audience.NewSource{ID: lemma.NewID(), Name: role,
-		Kind: audience.Postgres, DSN: dsn.String()})
-	h.must(err)
-	aud, err := h.audiences.Create(ctx, h.ws, audience.NewAudience{ID: lemma.NewID(), DataSourceID: src.ID, Name: role,
-		SQL:       "select id, email, name, opted_out from people order by id",
-		KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
-	h.must(err)
-	c.audience = aud.ID
+	dsn := url.URL{Scheme: "postgres", User: url.User(c.Role), Host: c.proxy.address(), Path: "/" + at.Database, RawQuery: "sslmode=disable"}
+	c.audience = h.NewAudience(h.NewSource(dsn.String()), "select id, email, name, opted_out from people order by id")
 	return c
 }
 
@@ -189,18 +163,18 @@ func (h *env) customerOf(sql string, args ...any) *customer {
 func (h *env) send(c *customer) uuid.UUID {
 	h.t.Helper()
 	id := lemma.NewID()
-	_, err := h.campaigns.Create(h.t.Context(), h.ws, campaigns.NewCampaign{ID: id, Name: "chaos", AudienceID: c.audience,
-		TemplateID: h.template, ProviderID: h.provider, FromName: "Shop", FromEmail: "news@shop.example"})
-	h.must(err)
-	_, err = h.campaigns.Send(h.t.Context(), h.ws, id, uuid.Nil)
-	h.must(err)
+	_, err := h.campaigns.Create(h.t.Context(), h.Workspace, campaigns.NewCampaign{ID: id, Name: "chaos", AudienceID: c.audience,
+		TemplateID: h.Template, ProviderID: h.Provider, FromName: "Shop", FromEmail: "news@shop.example"})
+	h.Must(err)
+	_, err = h.campaigns.Send(h.t.Context(), h.Workspace, id, uuid.Nil)
+	h.Must(err)
 	return id
 }
 
 func (h *env) campaign(id uuid.UUID) campaigns.Campaign {
 	h.t.Helper()
-	c, err := h.campaigns.Get(h.t.Context(), h.ws, id)
-	h.must(err)
+	c, err := h.campaigns.Get(h.t.Context(), h.Workspace, id)
+	h.Must(err)
 	return c
 }
 
@@ -213,7 +187,7 @@ func (h *env) completed(id uuid.UUID, within time.Duration) {
 			h.t.Logf("campaign %s %s %s: %+v", last.Status, last.StatusReason, last.StatusDetail, last.Counts)
 		}
 	})
-	h.until(within, "the campaign is completed", func() bool {
+	pgtest.Eventually(h.t, within, "the campaign is completed", func() bool {
 		last = h.campaign(id)
 		return last.Status == campaigns.Completed
 	})
@@ -222,7 +196,7 @@ func (h *env) completed(id uuid.UUID, within time.Duration) {
 // completedSoon is completed without back-offs.
 func (h *env) completedSoon(id uuid.UUID, within time.Duration) {
 	h.t.Helper()
-	h.until(within, "the campaign is completed", func() bool {
+	pgtest.Eventually(h.t, within, "the campaign is completed", func() bool {
 		h.makeAllDue()
 		return h.campaign(id).Status == campaigns.Completed
 	})
@@ -231,55 +205,22 @@ func (h *env) completedSoon(id uuid.UUID, within time.Duration) {
 // waitForMessages waits until the mail server has n messages.
 func (h *env) waitForMessages(n int, within time.Duration) {
 	h.t.Helper()
-	h.until(within, fmt.Sprintf("%d messages are sent", n), func() bool { return h.mail.received() >= n })
+	pgtest.Eventually(h.t, within, fmt.Sprintf("%d messages are sent", n), func() bool { return h.mail.received() >= n })
 }
 
 // makeAllDue makes everything due that waits for a time.
 func (h *env) makeAllDue() {
 	h.t.Helper()
-	h.run(h.pool, `update batches set due_at = now() where status = 'ready' and due_at > now()`)
-	h.run(h.pool, `update provider_meters set open_until = now() where open_until > now()`)
-	h.run(h.pool, `update fanouts set retry_at = now() where retry_at > now()`)
-	h.run(h.pool, `update river_job set state = 'available', scheduled_at = now() where state in ('scheduled', 'retryable')`)
-}
-
-// until polls a condition, since other processes send no signals.
-func (h *env) until(within time.Duration, what string, is func() bool) {
-	h.t.Helper()
-	tick, late := time.NewTicker(20*time.Millisecond), time.After(within)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-late:
-			h.t.Fatalf("after %v it is still not true that %s", within, what)
-		}
-	}
-}
-
-func (h *env) count(sql string, args ...any) (n int) {
-	h.t.Helper()
-	h.must(h.pool.QueryRow(h.t.Context(), sql, args...).Scan(&n))
-	return n
-}
-
-func (h *env) run(pool *pgxpool.Pool, sql string, args ...any) {
-	h.t.Helper()
-	_, err := pool.Exec(context.Background(), sql, args...)
-	h.must(err)
-}
-
-func (h *env) must(err error) {
-	h.t.Helper()
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	h.Exec(`update batches set due_at = now() where status = 'ready' and due_at > now()`)
+	h.Exec(`update provider_meters set open_until = now() where open_until > now()`)
+	h.Exec(`update fanouts set retry_at = now() where retry_at > now()`)
+	h.Exec(`update river_job set state = 'available', scheduled_at = now() where state in ('scheduled', 'retryable')`)
 }
 
 // expireFanoutLease ends the lease of a fan-out and runs the sweep, which enqueues it.
 func (h *env) expireFanoutLease(id uuid.UUID) {
 	h.t.Helper()
-	h.run(h.pool, `update fanouts set lease_until = now() - interval '1 second' where campaign_id = $1 and finished_at is null`, id)
+	h.Exec(`update fanouts set lease_until = now() - interval '1 second' where campaign_id = $1 and finished_at is null`, id)
 	_, err := h.campaigns.Sweep(h.t.Context())
-	h.must(err)
+	h.Must(err)
 }

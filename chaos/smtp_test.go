@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma/dev/catcher"
+	"lemma/pgtest"
 )
 
 // wantOutcome is the outcome that docs/concepts/sending.md documents for a fault.
@@ -135,7 +136,7 @@ func TestAServerThatRefusesAllPausesTheCampaign(t *testing.T) {
 	})
 	h.startWorkers(2, append(h.longTimeouts(), "LEMMA_PROVIDER_OUTAGE=1s")...)
 	id := h.send(people)
-	h.until(60*time.Second, "the campaign is paused", func() bool {
+	pgtest.Eventually(h.t, 60*time.Second, "the campaign is paused", func() bool {
 		h.makeAllDue()
 		return h.campaign(id).Status == "paused"
 	})
@@ -144,8 +145,8 @@ func TestAServerThatRefusesAllPausesTheCampaign(t *testing.T) {
 	}
 
 	h.mail.setFaults(func(catcher.Event, int) catcher.Fault { return catcher.Fault{} })
-	_, err := h.campaigns.Resume(t.Context(), h.ws, id, uuid.Nil)
-	h.must(err)
+	_, err := h.campaigns.Resume(t.Context(), h.Workspace, id, uuid.Nil)
+	h.Must(err)
 	h.completedSoon(id, 60*time.Second)
 	sum := h.verify(people, id)
 	if got := fmt.Sprint(sum.Unknown, sum.Twice, sum.Status["sent"]); got != "0 0 276" {
@@ -165,19 +166,22 @@ var origins = []struct {
 				c := h.campaign(id)
 				return string(c.Status), c.StatusReason, c.StatusDetail
 			},
-			func() error { _, err := h.campaigns.Resume(h.t.Context(), h.ws, id, uuid.Nil); return err },
+			func() error { _, err := h.campaigns.Resume(h.t.Context(), h.Workspace, id, uuid.Nil); return err },
 			func() totals { return h.verify(people, id) }
 	}},
 	{"flow", func(h *env, n int) (func() (string, string, string), func() error, func() totals) {
 		f := h.flows()
 		flow := h.live(f, h.customer(n), shortFlow)
-		h.must(h.recordSignUps(f, 1, n))
+		h.Must(h.recordSignUps(f, 1, n))
 		return func() (string, string, string) {
-				now, err := f.Get(h.t.Context(), h.ws, flow)
-				h.must(err)
+				now, err := f.Get(h.t.Context(), h.Workspace, flow)
+				h.Must(err)
 				return string(now.Status), now.StatusReason, now.StatusDetail
 			},
-			func() error { _, err := f.Resume(h.t.Context(), h.ws, flow, new(time.Duration), nil); return err },
+			func() error {
+				_, err := f.Resume(h.t.Context(), h.Workspace, flow, new(time.Duration), nil)
+				return err
+			},
 			func() totals { return h.verifyFlow(flow) }
 	}},
 }
@@ -185,10 +189,10 @@ var origins = []struct {
 // waitForEnd waits until everything has ended, without shorter back-offs.
 func (h *env) waitForEnd(within time.Duration) {
 	h.t.Helper()
-	h.until(within, "everything has ended", func() bool {
-		return h.count(`select count(*) from enrollments where status = 'active'`) == 0 &&
-			h.count(`select count(*) from batches where status in ('ready', 'leased')`) == 0 &&
-			h.count(`select count(*) from campaigns where status <> 'completed'`) == 0
+	pgtest.Eventually(h.t, within, "everything has ended", func() bool {
+		return h.Count(`select count(*) from enrollments where status = 'active'`) == 0 &&
+			h.Count(`select count(*) from batches where status in ('ready', 'leased')`) == 0 &&
+			h.Count(`select count(*) from campaigns where status <> 'completed'`) == 0
 	})
 }
 
@@ -214,11 +218,11 @@ func TestAShortServerOutagePausesNothing(t *testing.T) {
 			if received >= 500 {
 				t.Errorf("%d messages were sent before the outage: nothing was tested", received)
 			}
-			if n := h.count(`select failures from provider_meters`); n != 0 ||
-				h.count(`select count(*) from provider_meters where opened_at is not null`) != 0 {
+			if n := h.Count(`select failures from provider_meters`); n != 0 ||
+				h.Count(`select count(*) from provider_meters where opened_at is not null`) != 0 {
 				t.Errorf("the provider still fails: %d", n)
 			}
-			if h.count(`select count(*) from provider_meters where last_error <> ''`) == 0 {
+			if h.Count(`select count(*) from provider_meters where last_error <> ''`) == 0 {
 				t.Error("no call failed: nothing was tested")
 			}
 		})
@@ -237,7 +241,7 @@ func TestALongServerOutagePauses(t *testing.T) {
 			status, resume, verify := o.start(h, 600)
 			h.waitForMessages(60, 20*time.Second)
 			h.mail.stop()
-			h.until(30*time.Second, "it is paused", func() bool { now, _, _ := status(); return now == "paused" })
+			pgtest.Eventually(h.t, 30*time.Second, "it is paused", func() bool { now, _, _ := status(); return now == "paused" })
 			_, reason, detail := status()
 			first := h.text(`select first_error from provider_meters`)
 			if reason != "provider_errors" || !strings.Contains(detail, "the first failure was "+first) ||
@@ -246,7 +250,7 @@ func TestALongServerOutagePauses(t *testing.T) {
 				t.Errorf("it is paused for %s: %s; the first cause is %q", reason, detail, first)
 			}
 			h.mail.restart(t)
-			h.must(resume())
+			h.Must(resume())
 			h.waitForEnd(90 * time.Second)
 			verify()
 		})
@@ -267,12 +271,12 @@ func TestAServerThatRefusesTheSenderPausesAtOnce(t *testing.T) {
 			})
 			h.startWorkers(2, h.longTimeouts()...)
 			status, resume, verify := o.start(h, 200)
-			h.until(2*time.Minute, "it is paused", func() bool { now, _, _ := status(); return now == "paused" })
+			pgtest.Eventually(h.t, 2*time.Minute, "it is paused", func() bool { now, _, _ := status(); return now == "paused" })
 			if _, reason, detail := status(); reason != "provider_refused" || !strings.Contains(detail, "sender_rejected (550)") {
 				t.Errorf("it is paused for %s: %s", reason, detail)
 			}
 			h.mail.setFaults(func(catcher.Event, int) catcher.Fault { return catcher.Fault{} })
-			h.must(resume())
+			h.Must(resume())
 			h.waitForEnd(3 * time.Minute)
 			if sum := verify(); sum.Unknown != 0 || sum.Status["failed"] != 0 {
 				t.Errorf("%d unknown, %d failed", sum.Unknown, sum.Status["failed"])

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lemma/campaigns"
+	"lemma/pgtest"
 )
 
 // A customer's database freezes while it is read: the connection stays open without
@@ -19,7 +20,7 @@ func TestAFrozenSourceFailsItsCampaignAlone(t *testing.T) {
 	closed := h.send(frozen)
 	h.waitForMessages(100, 20*time.Second)
 	frozen.proxy.freeze()
-	if h.count(`select count(*) from fanouts where campaign_id = $1 and finished_at is null`, closed) != 1 {
+	if h.Count(`select count(*) from fanouts where campaign_id = $1 and finished_at is null`, closed) != 1 {
 		t.Fatal("the source was read completely before it froze")
 	}
 
@@ -27,12 +28,12 @@ func TestAFrozenSourceFailsItsCampaignAlone(t *testing.T) {
 	other := h.send(healthy)
 	h.completed(other, 30*time.Second)
 	t.Logf("the other campaign took %v", time.Since(begun).Round(time.Millisecond))
-	if h.count(`select source_failures from fanouts where campaign_id = $1`, closed) != 0 {
+	if h.Count(`select source_failures from fanouts where campaign_id = $1`, closed) != 0 {
 		t.Error("the other campaign had to wait until the frozen source was given up")
 	}
 	h.verify(healthy, other)
 
-	h.until(150*time.Second, "the frozen campaign has failed", func() bool {
+	pgtest.Eventually(h.t, 150*time.Second, "the frozen campaign has failed", func() bool {
 		h.makeAllDue()
 		return h.campaign(closed).Status == campaigns.Failed
 	})
@@ -40,7 +41,7 @@ func TestAFrozenSourceFailsItsCampaignAlone(t *testing.T) {
 	if c.StatusReason != "source_timeout" || c.StatusDetail == "" {
 		t.Errorf("it failed for %q: %s", c.StatusReason, c.StatusDetail)
 	}
-	h.until(20*time.Second, "none of its notifications is pending", func() bool {
+	pgtest.Eventually(h.t, 20*time.Second, "none of its notifications is pending", func() bool {
 		b := h.campaign(closed).Counts
 		return b.Pending+b.Processing == 0
 	})

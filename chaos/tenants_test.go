@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma/campaigns"
+	"lemma/pgtest"
 )
 
 // sendAndVerify sends a campaign and returns how long it took to complete. While others
@@ -46,10 +47,10 @@ func TestSlowSourcesDelayNoOtherWorkspace(t *testing.T) {
 		}
 	}
 	reading := func() int {
-		return h.count(`select count(*) from fanouts f where f.workspace_id = $1 and f.leased_by is not null and f.finished_at is null
-			and exists (select from batches b where b.workspace_id = f.workspace_id and b.origin_id = f.campaign_id)`, slow.ws)
+		return h.Count(`select count(*) from fanouts f where f.workspace_id = $1 and f.leased_by is not null and f.finished_at is null
+			and exists (select from batches b where b.workspace_id = f.workspace_id and b.origin_id = f.campaign_id)`, slow.Workspace)
 	}
-	h.until(60*time.Second, "the slow sources use all slots that they can", func() bool { return reading() >= held })
+	pgtest.Eventually(h.t, 60*time.Second, "the slow sources use all slots that they can", func() bool { return reading() >= held })
 	took := h.sendAndVerify(people, usual)
 	t.Logf("the campaign took %v, and %v when nothing hung", took.Round(time.Millisecond), usual.Round(time.Millisecond))
 	if n := reading(); n != held {
@@ -74,9 +75,9 @@ func TestASlowProviderDelaysNoOtherWorkspace(t *testing.T) {
 	many := slow.customer(20_000)
 	release := slow.mail.hold(t)
 	hanging := slow.send(many)
-	h.until(60*time.Second, "its audience is read, and batches of it are being called", func() bool {
-		return h.count(`select count(*) from fanouts where campaign_id = $1 and finished_at is not null`, hanging) == 1 &&
-			h.count(`select count(*) from batches where origin_id = $1 and status = 'leased'`, hanging) >= 4
+	pgtest.Eventually(h.t, 60*time.Second, "its audience is read, and batches of it are being called", func() bool {
+		return h.Count(`select count(*) from fanouts where campaign_id = $1 and finished_at is not null`, hanging) == 1 &&
+			h.Count(`select count(*) from batches where origin_id = $1 and status = 'leased'`, hanging) >= 4
 	})
 	took := h.sendAndVerify(people, usual)
 	t.Logf("the campaign took %v, and %v when nothing hung", took.Round(time.Millisecond), usual.Round(time.Millisecond))
@@ -84,10 +85,10 @@ func TestASlowProviderDelaysNoOtherWorkspace(t *testing.T) {
 		t.Errorf("the slow provider's campaign was not hanging: %+v", b)
 	}
 
-	_, _, err := slow.campaigns.Cancel(t.Context(), slow.ws, hanging, uuid.Nil)
-	h.must(err)
+	_, _, err := slow.campaigns.Cancel(t.Context(), slow.Workspace, hanging, uuid.Nil)
+	h.Must(err)
 	release()
-	h.until(60*time.Second, "all calls have ended", func() bool { return slow.campaign(hanging).Counts.Processing == 0 })
+	pgtest.Eventually(h.t, 60*time.Second, "all calls have ended", func() bool { return slow.campaign(hanging).Counts.Processing == 0 })
 	if b := slow.campaign(hanging).Counts; b.Sent == 0 || b.Orphaned != 0 || b.Failed != 0 || !b.Balanced {
 		t.Errorf("after it answered: %+v", b)
 	}

@@ -62,8 +62,8 @@ func (o outcome) violations() (broken []string) {
 // outcomes reads the outcomes of all profiles of an origin.
 func (h *env) outcomes(id uuid.UUID) []outcome {
 	h.t.Helper()
-	h.run(h.pool, `analyze notifications, batches, attempts`) // the view is not made for reading a whole origin
-	rows, err := h.pool.Query(h.t.Context(), `
+	h.Exec(`analyze notifications, batches, attempts`) // the view is not made for reading a whole origin
+	rows, err := h.Pool.Query(h.t.Context(), `
 		select s.key, s.profile_key, coalesce(s.address, ''), s.status, coalesce(s.reason, ''),
 			coalesce(one.outcome, ''), coalesce(two.outcome, ''), coalesce(two.basis, one.basis, '')
 		from notification_status s
@@ -71,8 +71,8 @@ func (h *env) outcomes(id uuid.UUID) []outcome {
 			and one.ordinal = s.ordinal and one.attempt = 1
 		left join attempts two on two.workspace_id = s.workspace_id and two.batch_id = s.batch_id
 			and two.ordinal = s.ordinal and two.attempt = 2
-		where s.workspace_id = $1 and s.origin_id = $2`, h.ws, id)
-	h.must(err)
+		where s.workspace_id = $1 and s.origin_id = $2`, h.Workspace, id)
+	h.Must(err)
 	copies := map[string]int{}
 	for messageID, n := range h.mail.Copies() {
 		copies[notificationIn(messageID)] = n
@@ -85,7 +85,7 @@ func (h *env) outcomes(id uuid.UUID) []outcome {
 		o.bodies, o.deferred = h.mail.requests(o.Name)
 		return o, err
 	})
-	h.must(err)
+	h.Must(err)
 	return all
 }
 
@@ -145,14 +145,15 @@ func (t *totals) add(o outcome) {
 // verifyNotifiedOnce verifies that each profile of the customer has one notification.
 func (h *env) verifyNotifiedOnce(c *customer, id uuid.UUID) {
 	h.t.Helper()
-	rows, err := c.pool.Query(h.t.Context(), `select id::text from people`)
-	h.must(err)
+	rows, err := c.DB.Query(h.t.Context(), `select id::text from people`)
+	h.Must(err)
 	people, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	h.must(err)
-	rows, err = h.pool.Query(h.t.Context(), `select profile_key from notifications where workspace_id = $1 and origin_id = $2`, h.ws, id)
-	h.must(err)
+	h.Must(err)
+	rows, err = h.Pool.Query(h.t.Context(), `select profile_key from notifications where workspace_id = $1 and origin_id = $2`, h.Workspace,
+		id)
+	h.Must(err)
 	profiles, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	h.must(err)
+	h.Must(err)
 	slices.Sort(people)
 	slices.Sort(profiles)
 	if diff := cmp.Diff(people, profiles); diff != "" {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"lemma/pgtest"
 )
 
 // binary is the program, built once for all tests. The sources of the module are
@@ -63,7 +65,7 @@ var longLeases = []string{"LEMMA_LEASE=10s", "LEMMA_CALL_TIMEOUT=3s"}
 // much time: for tests without unknown outcomes, also on a busy machine.
 func (h *env) longTimeouts() []string {
 	h.t.Helper()
-	h.provider = h.newProvider(30)
+	h.Provider = h.newProvider(30)
 	return []string{"LEMMA_LEASE=3m", "LEMMA_CALL_TIMEOUT=45s"}
 }
 
@@ -71,15 +73,15 @@ func (h *env) longTimeouts() []string {
 func (h *env) work(settings ...string) *worker {
 	h.t.Helper()
 	file, err := binary()
-	h.must(err)
+	h.Must(err)
 	w := &worker{t: h.t, cmd: exec.Command(file, "work"), output: &output{}, ended: make(chan struct{})}
-	w.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + h.dsn, "LEMMA_SECRET_KEY=" + h.key},
+	w.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + h.dsn, "LEMMA_SECRET_KEY=" + h.Key},
 		append(shortTimes, settings...)...)
 	w.cmd.Stdout, w.cmd.Stderr = w.output, w.output
 	w.cmd.SysProcAttr = dieWithParent()
 	started := make(chan error)
 	go w.supervise(started)
-	h.must(<-started)
+	h.Must(<-started)
 	h.t.Cleanup(w.stop)
 	return w
 }
@@ -92,7 +94,10 @@ func (h *env) startWorkers(n int, settings ...string) []*worker {
 		all[i] = h.work(settings...)
 	}
 	for _, w := range all {
-		h.until(20*time.Second, "a worker works", func() bool { return strings.Contains(w.output.String(), "msg=working") || w.isGone() })
+		pgtest.Eventually(h.t, 20*time.Second, "a worker works", func() bool {
+			return strings.Contains(w.output.String(),
+				"msg=working") || w.isGone()
+		})
 	}
 	return all
 }

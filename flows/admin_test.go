@@ -58,7 +58,7 @@ func TestVerbsByStatus(t *testing.T) {
 			if status != flows.Draft {
 				_, err := b.Publish(ctx, b.Workspace, id, 1, nil, flows.InFlight{}, nil)
 				b.Must(err)
-				b.Exec(b.Pool, `update flows set status = $2, paused_at = now() where id = $1`, id, status)
+				b.Exec(`update flows set status = $2, paused_at = now() where id = $1`, id, status)
 			}
 			if got := strings.Join(b.Flow(id).Allowed, " "); got != allowed {
 				t.Fatalf("%s allows %q, not %q", status, got, allowed)
@@ -92,7 +92,7 @@ func TestFlowIsMadeOnceAndChangedByItsETag(t *testing.T) {
 	if d := cmp.Diff(first, again); d != "" || first.Status != flows.Draft || first.Version != 1 || first.LiveVersion != nil {
 		t.Fatalf("the repeated creation changed it: %s", d)
 	}
-	if shards := b.Count(`select count(*) from flow_shards where workspace_id = $1`); shards != enrollment.Shards {
+	if shards := b.Count(`select count(*) from flow_shards where workspace_id = $1`, b.Workspace); shards != enrollment.Shards {
 		t.Errorf("%d shards", shards)
 	}
 	_, err = b.Create(ctx, b.Workspace, flows.NewFlow{ID: lemma.NewID(), Name: "Welcome"})
@@ -184,7 +184,7 @@ func TestOnlyADraftIsDeleted(t *testing.T) {
 	draft := b.NewDraft(flowstest.Minimal).ID
 	b.Must(b.Delete(ctx, b.Workspace, draft))
 	b.Wants(lemma.NotFound, b.Delete(ctx, b.Workspace, draft))
-	if n := b.Count(`select count(*) from flow_versions where workspace_id = $1`); n != 0 {
+	if n := b.Count(`select count(*) from flow_versions where workspace_id = $1`, b.Workspace); n != 0 {
 		t.Errorf("%d versions are left", n)
 	}
 	live := b.Live(flowstest.Minimal)
@@ -192,7 +192,7 @@ func TestOnlyADraftIsDeleted(t *testing.T) {
 
 	// A flow with enrollments is never deleted, whatever its status.
 	b.RecordEvent("c1", "hi")
-	b.Exec(b.Pool, `update flows set status = 'draft', live_version = null where id = $1`, live)
+	b.Exec(`update flows set status = 'draft', live_version = null where id = $1`, live)
 	if e := b.Wants(lemma.Conflict, b.Delete(ctx, b.Workspace, live)); e.Code != "in_use" {
 		t.Error(e)
 	}

@@ -43,7 +43,7 @@ func TestALateAnswerEndsNoOtherWait(t *testing.T) {
 			b.FinishMoves()
 			b.Settle()
 			was := b.Enrollment(flow, "c1")
-			b.Exec(b.Pool, `update outbox set due_at = now()`)
+			b.Exec(`update outbox set due_at = now()`)
 			status.Store(200)
 			b.CallWebhooks()
 			if is := b.Enrollment(flow, "c1"); name != "the same webhook" && !is.ResumeAt.Equal(*was.ResumeAt) {
@@ -68,12 +68,12 @@ func TestAnAnswerBelongsToItsStep(t *testing.T) {
 	b.RecordEvent("c1", "go")
 	b.Settle()
 	was := b.Enrollment(flow, "c1")
-	b.Exec(b.Pool, `update outbox set step = step - 1`)
+	b.Exec(`update outbox set step = step - 1`)
 	b.CallWebhooks()
 	if is := b.Enrollment(flow, "c1"); !is.ResumeAt.Equal(*was.ResumeAt) {
 		t.Errorf("it is due at %s, not %s", is.ResumeAt, was.ResumeAt)
 	}
-	b.Exec(b.Pool, `update outbox set step = step + 1, status = 'pending', finished_at = null, due_at = now()`)
+	b.Exec(`update outbox set step = step + 1, status = 'pending', finished_at = null, due_at = now()`)
 	b.CallWebhooks()
 	b.Settle()
 	if got := b.Story(was.ID); got != "enrolled@ checked@ webhook@notify answered@notify completed@end" {

@@ -11,6 +11,7 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/flowstest"
 	"lemma/flows/intake"
+	"lemma/pgtest"
 )
 
 // twoWaits waits for an event and then for another one, or for another event of the same
@@ -124,7 +125,7 @@ func TestTheLastPollFindsOneEventForEachWait(t *testing.T) {
 	b.RecordEvents("c1", "a", "a")
 	id := b.Enrollment(flow, "c1").ID
 	// As if the event had searched before the enrollment was visible.
-	b.Exec(b.Pool, `update enrollments set matched_event = null, resume_at = now() where workspace_id = $1`, b.Workspace)
+	b.Exec(`update enrollments set matched_event = null, resume_at = now() where workspace_id = $1`, b.Workspace)
 	b.Settle()
 	if got := b.Story(id); got != bothMatched {
 		t.Error(got)
@@ -141,7 +142,7 @@ func TestAMissedEventMakesDueNow(t *testing.T) {
 	b.Must(flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)))
 	b.RecordEvent("c1", "a")
 	b.Must(flowstest.Second(b.Resume(bg, b.Workspace, flow, new(time.Hour), nil)))
-	b.Exec(b.Pool, `update flows set catch_up_until = resumed_at + interval '1 microsecond' where workspace_id = $1`, b.Workspace)
+	b.Exec(`update flows set catch_up_until = resumed_at + interval '1 microsecond' where workspace_id = $1`, b.Workspace)
 	if n, err := b.RunOnce(bg); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -165,7 +166,7 @@ func TestAMoveInAReleaseReceivesLaterEvents(t *testing.T) {
 	b.RecordEvent("c1", "b")
 	b.PublishNext(flow, text, flows.InFlight{Mode: "move", Map: map[string]*string{"w1": new("w2")}})
 	b.FinishMoves()
-	b.Exec(b.Pool, `update flows set catch_up_until = resumed_at + interval '1 microsecond' where workspace_id = $1`, b.Workspace)
+	b.Exec(`update flows set catch_up_until = resumed_at + interval '1 microsecond' where workspace_id = $1`, b.Workspace)
 	b.Settle()
 	e := b.Enrollment(flow, "c1")
 	if got := b.Story(e.ID); got != "enrolled@ checked@ moved@w2" || e.Status != enrollment.Waiting {
@@ -232,9 +233,9 @@ func TestAnEventAppliedAfterTheTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 2)
 			h := b.stuckChunk(twoWaits("a", "b"))
-			var over time.Time
-			b.Must(b.Pool.QueryRow(bg, `update enrollments set resume_at = now() where workspace_id = $1 and id = $2 returning resume_at`,
-				b.Workspace, h.c1).Scan(&over))
+			over := pgtest.One[time.Time](b.T, b.Pool, `update enrollments set resume_at = now() where workspace_id = $1 and id = $2 returning
+				resume_at`,
+				b.Workspace, h.c1)
 			if worker {
 				b.Settle()
 			}
@@ -243,7 +244,7 @@ func TestAnEventAppliedAfterTheTimeout(t *testing.T) {
 				t.Errorf("%d woken, %s", h.done[1].Woken, got)
 			}
 			if n := b.Count(`select count(*) from trigger_events where workspace_id = $1 and profile_key = 'c1' and name = 'a'
-				and received_at < $2`, over); n != 0 {
+				and received_at < $2`, b.Workspace, over); n != 0 {
 				t.Error("the event has a time within the wait")
 			}
 		})
@@ -278,9 +279,8 @@ func TestAnEventRecordedLaterIsLater(t *testing.T) {
 	second := b.Live(strings.Replace(twoWaits("a", "b"), `"go"`, `"again"`, 1))
 	h := b.stuckChunk(twoWaits("a", "c"), "again", "viewed", "a", "b")
 	h.ends()
-	var order string
-	b.Must(b.Pool.QueryRow(bg, `select string_agg(name, ' ' order by received_at) from trigger_events where workspace_id = $1
-		and profile_key = 'c1'`, b.Workspace).Scan(&order))
+	order := pgtest.One[string](b.T, b.Pool, `select string_agg(name, ' ' order by received_at) from trigger_events where workspace_id = $1
+		and profile_key = 'c1'`, b.Workspace)
 	if order != "go a again viewed a b" {
 		t.Error(order)
 	}
@@ -292,7 +292,7 @@ func TestAnEventRecordedLaterIsLater(t *testing.T) {
 	if err != nil || len(results) != 1 || results[0].EnrollmentID == nil || *results[0].EnrollmentID != e.ID {
 		t.Errorf("%+v, %v", results, err)
 	}
-	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1 and name = 'viewed' and received_at <= $2`,
+	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1 and name = 'viewed' and received_at <= $2`, b.Workspace,
 		e.EnrolledAt); n != 0 {
 		t.Error("an event after the trigger has an earlier time")
 	}

@@ -78,7 +78,7 @@ func TestAnArchivedFlowWaitsForAProviderThatIsDown(t *testing.T) {
 	if f := b.Flow(flow); f.StatusReason != "" || b.gates() != "open" {
 		t.Errorf("the message is cancelled at once: %+v", f)
 	}
-	b.Exec(b.Pool, `update flow_log set at = at - $1::interval where action = 'archived'`, flows.GiveUpAfter+time.Minute)
+	b.Exec(`update flow_log set at = at - $1::interval where action = 'archived'`, flows.GiveUpAfter+time.Minute)
 	b.pauseFor(origin, "provider_errors")
 	if f := b.Flow(flow); f.StatusReason != "provider_errors" || b.gates() != "cancelled" {
 		t.Errorf("the message waits for ever: %+v", f)
@@ -106,9 +106,9 @@ func TestADrainedFlowIsArchivedAfterItsLastMessage(t *testing.T) {
 	is(flows.Paused)
 	b.Must(flowstest.Second(b.Resume(bg, b.Workspace, flow, nil, nil)))
 	is(flows.Draining)
-	b.Exec(b.Pool, `update batches set status = 'leased', leased_by = 'w', lease_until = now() + interval '1 minute'`)
+	b.Exec(`update batches set status = 'leased', leased_by = 'w', lease_until = now() + interval '1 minute'`)
 	is(flows.Draining)
 	b.Wants(lemma.Conflict, b.Deps.Providers.Delete(bg, b.Workspace, b.Provider))
-	b.Exec(b.Pool, `update batches set status = 'done', leased_by = null, lease_until = null, sent = size, finished_at = now()`)
+	b.Exec(`update batches set status = 'done', leased_by = null, lease_until = null, sent = size, finished_at = now()`)
 	is(flows.Archived)
 }

@@ -18,6 +18,7 @@ import (
 	"lemma/flows/execution"
 	"lemma/flows/flowstest"
 	"lemma/flows/intake"
+	"lemma/pgtest"
 	"lemma/webhooks"
 )
 
@@ -50,11 +51,11 @@ func TestAJourneyFromTriggerToEnd(t *testing.T) {
 	if got, want := b.Story(e.ID), "enrolled@ checked@ sent@hello resumed@wait sent@nudge completed@end"; got != want {
 		t.Fatalf("got  %s\nwant %s", got, want)
 	}
-	if n := b.Count(`select count(*) from batches where workspace_id = $1 and size = 1`); n != 2 {
+	if n := b.Count(`select count(*) from batches where workspace_id = $1 and size = 1`, b.Workspace); n != 2 {
 		t.Fatalf("%d batches", n)
 	}
 	if n := b.Count(`select count(*) from notification_status where workspace_id = $1 and flow_id = $2 and enrollment_id = $3
-		and node in ('hello', 'nudge')`, flow, e.ID); n != 2 {
+		and node in ('hello', 'nudge')`, b.Workspace, flow, e.ID); n != 2 {
 		t.Fatalf("%d notifications have their enrollment", n)
 	}
 }
@@ -77,7 +78,7 @@ func TestAnEventIsRecordedOnce(t *testing.T) {
 		{ProfileKey: "x3", Name: "m"}, {ProfileKey: "x4", Name: "a"}})
 	b.Must(err)
 	for profile, want := range map[string]string{"x1": "z", "x2": "a", "x3": "m", "x4": "a"} {
-		if n := b.Count(`delete from trigger_events where workspace_id = $1 and profile_key = $2 and name = $3 returning 1`, profile,
+		if n := b.Count(`delete from trigger_events where workspace_id = $1 and profile_key = $2 and name = $3 returning 1`, b.Workspace, profile,
 			want); n != 1 {
 			t.Fatalf("the event of %s is not %s", profile, want)
 		}
@@ -89,13 +90,13 @@ func TestAnEventIsRecordedOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1`); n != 3 {
+	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1`, b.Workspace); n != 3 {
 		t.Fatalf("%d events", n)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 3 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 3 {
 		t.Fatalf("%d enrollments", n)
 	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1`); n != 0 {
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1`, b.Workspace); n != 0 {
 		t.Fatalf("%d refusals", n)
 	}
 }
@@ -149,7 +150,7 @@ func TestRefusalsHaveReasons(t *testing.T) {
 	if e := b.Enrollment(flow, "c3"); e.Status != enrollment.Refused || e.ExitReason != enrollment.Filtered {
 		t.Fatalf("%+v", e)
 	}
-	b.Exec(b.Shop, `update customers set country = 'DE' where id = 'c3'`)
+	b.ExecDB(`update customers set country = 'DE' where id = 'c3'`)
 	if r := of(b.RecordEvent("c3", "order", rich), flow); r.Outcome != enrollment.Enrolled {
 		t.Fatalf("the key of a refused enrollment is not free: %+v", r)
 	}
@@ -161,7 +162,7 @@ func TestRefusalsHaveReasons(t *testing.T) {
 	}
 	for reason, want := range map[string]int{enrollment.AlreadyEnrolled: 2, enrollment.AlreadyActive: 1, enrollment.Filtered: 2,
 		enrollment.ConditionError: 1, enrollment.MissingField: 2, enrollment.IsPaused: 1} {
-		if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = $2`, reason); n < 1 {
+		if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = $2`, b.Workspace, reason); n < 1 {
 			t.Errorf("%d refusals are %s, about %d were expected", n, reason, want)
 		}
 	}
@@ -178,7 +179,7 @@ func TestNoProfile(t *testing.T) {
 	if e := b.Enrollment(flow, "ghost"); e.Status != enrollment.Active || e.BlockedReason != "no_profile" {
 		t.Fatalf("%+v", e)
 	}
-	b.Exec(b.Shop, `insert into customers (id, email, name) values ('late', 'late@shop.example', 'L')`)
+	b.ExecDB(`insert into customers (id, email, name) values ('late', 'late@shop.example', 'L')`)
 	for range execution.MaxLookups {
 		b.Pass(time.Hour)
 		b.Settle()
@@ -189,7 +190,7 @@ func TestNoProfile(t *testing.T) {
 	if e := b.Enrollment(flow, "late"); e.Node != "wait" {
 		t.Fatalf("%+v", e)
 	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'no_profile'`); n != 1 {
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'no_profile'`, b.Workspace); n != 1 {
 		t.Fatalf("%d refusals", n)
 	}
 }
@@ -228,9 +229,9 @@ func TestWaitingForAnEvent(t *testing.T) {
 		t.Fatalf("%+v", e)
 	}
 	// An event that was recorded but woke nothing is found at the timeout.
-	b.Exec(b.Pool, `insert into trigger_events (workspace_id, key, profile_key, name, properties, occurred_at)
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, properties, occurred_at)
 		values ($1, $2, 'c3', 'bought', '{"cart":"a"}', now())`, b.Workspace, lemma.NewID())
-	b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'`, b.Workspace)
+	b.Exec(`update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'`, b.Workspace)
 	b.Settle()
 	if got, want := b.Story(b.Enrollment(flow, "c3").ID), "enrolled@ checked@ resumed@buy completed@thanks"; got != want {
 		t.Fatalf("got %s", got)
@@ -258,8 +259,8 @@ func TestBranchesAndSplits(t *testing.T) {
 		b.RecordEvent(fmt.Sprintf("c%d", i), "cart")
 	}
 	b.Settle()
-	b.Exec(b.Shop, `insert into orders (customer_id) values ('c1'), ('c2'), ('missing')`)
-	b.Exec(b.Shop, `insert into orders (customer_id, at) values ('c3', now() - interval '1 day')`)
+	b.ExecDB(`insert into orders (customer_id) values ('c1'), ('c2'), ('missing')`)
+	b.ExecDB(`insert into orders (customer_id, at) values ('c3', now() - interval '1 day')`)
 	b.RecordEvent("c5", "viewed")
 	b.RecordEvent("c5", "viewed")
 	b.RecordEvent("c7", "viewed")
@@ -340,7 +341,7 @@ func TestASourceThatIsDownDelaysItsOwn(t *testing.T) {
 	needy := b.Live(flowstest.Welcome)
 	other := b.Live(`{"triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"once"},"start":"wait",
 		"nodes":{"wait":{"type":"delay","for":"PT1H","next":"end"},"end":{"type":"exit"}}}`)
-	b.Exec(b.Shop, `alter table customers rename to gone`)
+	b.ExecDB(`alter table customers rename to gone`)
 	b.RecordEvent("c1", "signed_up")
 	for range 5 {
 		_, err := b.RunOnce(context.Background())
@@ -353,7 +354,7 @@ func TestASourceThatIsDownDelaysItsOwn(t *testing.T) {
 	if e.Node != "" || e.BlockedReason == "" || e.Failures == 0 {
 		t.Fatalf("%+v", e)
 	}
-	b.Exec(b.Shop, `alter table gone rename to customers`)
+	b.ExecDB(`alter table gone rename to customers`)
 	b.Pass(time.Hour)
 	b.Settle()
 	if e := b.Enrollment(needy, "c1"); e.Node != "wait" || e.BlockedReason != "" {
@@ -365,13 +366,13 @@ func TestASourceThatIsDownDelaysItsOwn(t *testing.T) {
 func TestProfilesThatCannotBeSentTo(t *testing.T) {
 	b := setup(t, 4)
 	flow := b.Live(flowstest.Welcome)
-	b.Exec(b.Shop, `update customers set opted_out = true where id = 'c1'`)
-	b.Exec(b.Shop, `update customers set email = ' ' where id = 'c2'`)
+	b.ExecDB(`update customers set opted_out = true where id = 'c1'`)
+	b.ExecDB(`update customers set email = ' ' where id = 'c2'`)
 	for i := 1; i <= 4; i++ {
 		b.RecordEvent(fmt.Sprintf("c%d", i), "signed_up")
 	}
 	b.Settle()
-	b.Exec(b.Shop, `delete from customers where id = 'c4'`)
+	b.ExecDB(`delete from customers where id = 'c4'`)
 	b.Pass(72 * time.Hour)
 	b.Settle()
 	for profile, want := range map[string]string{
@@ -388,7 +389,7 @@ func TestProfilesThatCannotBeSentTo(t *testing.T) {
 		t.Fatalf("%+v", e)
 	}
 	if n := b.Count(`select count(*) from notifications where workspace_id = $1
-		and skip_reason in ('unsubscribed', 'missing_address')`); n != 4 {
+		and skip_reason in ('unsubscribed', 'missing_address')`, b.Workspace); n != 4 {
 		t.Fatalf("%d skipped", n)
 	}
 }
@@ -403,8 +404,7 @@ func TestTemplatesSeeTheTrigger(t *testing.T) {
 	b.Live(flowstest.Welcome)
 	b.RecordEvent("c1", "signed_up", flowstest.Properties(`{"item":"hat"}`))
 	b.Settle()
-	var payload string
-	b.Must(b.Pool.QueryRow(context.Background(), `select payload from notifications where workspace_id = $1`, b.Workspace).Scan(&payload))
+	payload := pgtest.One[string](b.T, b.Pool, `select payload from notifications where workspace_id = $1`, b.Workspace)
 	var data map[string]any
 	b.Must(json.Unmarshal([]byte(payload), &data))
 	if data["name"] != "N1" || data["country"] != nil || data["trigger"].(map[string]any)["properties"].(map[string]any)["item"] != "hat" {

@@ -12,6 +12,7 @@ import (
 	"lemma/flows"
 	"lemma/flows/enrollment"
 	"lemma/flows/flowstest"
+	"lemma/pgtest"
 )
 
 const manyTraces = `{"audience_id":"$audience","triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"$policy"},
@@ -25,7 +26,7 @@ func (b *bundle) mentions(text string) map[string]int {
 	b.T.Helper()
 	found := map[string]int{}
 	for table := range b.RowCounts() {
-		if n := b.CountAll(`select count(*) from `+table+` r where r::text like '%' || $1 || '%'`, text); n > 0 {
+		if n := b.Count(`select count(*) from `+table+` r where r::text like '%' || $1 || '%'`, text); n > 0 {
 			found[table] = n
 		}
 	}
@@ -43,7 +44,7 @@ func (b *bundle) erase(profile string) flows.Erased {
 // include its enrollments.
 func TestErase(t *testing.T) {
 	b := setup(t, 2)
-	b.Exec(b.Shop, `update customers set id = 'annika', email = 'annika@shop.example', name = 'Annika' where id = 'c1'`)
+	b.ExecDB(`update customers set id = 'annika', email = 'annika@shop.example', name = 'Annika' where id = 'c1'`)
 	text := strings.ReplaceAll(manyTraces, "$endpoint", b.Endpoint())
 	flow := b.Live(strings.ReplaceAll(text, "$policy", "per_event"))
 	once := b.Live(strings.ReplaceAll(text, "$policy", "once"))
@@ -55,7 +56,7 @@ func TestErase(t *testing.T) {
 	b.Settle()
 	b.RecordEvent("c2", "signed_up")
 	b.Settle()
-	b.Exec(b.Pool, `update batches set status = 'done', sent = size, finished_at = now()`)
+	b.Exec(`update batches set status = 'done', sent = size, finished_at = now()`)
 	before := b.mentions("nnika")
 	for _, table := range []string{"enrollments", "enrollment_steps", "trigger_events", "refusals", "notifications", "outbox"} {
 		if before[table] == 0 {
@@ -71,17 +72,18 @@ func TestErase(t *testing.T) {
 		t.Fatalf("%v", left)
 	}
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'exited' and exit_reason = 'erased'
-		and profile_key like 'erased:%'`); n != 3 {
+		and profile_key like 'erased:%'`, b.Workspace); n != 3 {
 		t.Fatalf("%d", n)
 	}
 	if n := len(b.Enrollments(flow, "annika")) + len(b.Enrollments(once, "annika")); n != 0 {
 		t.Fatalf("%d are still found", n)
 	}
 	other := b.Enrollment(once, "c2")
-	if other.Status != "waiting" || b.Count(`select count(*) from trigger_events where workspace_id = $1 and profile_key = 'c2'`) != 1 {
+	if other.Status != "waiting" || b.Count(`select count(*) from trigger_events where workspace_id = $1 and profile_key = 'c2'`,
+		b.Workspace) != 1 {
 		t.Fatalf("another profile was erased too: %+v", other)
 	}
-	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and enrollment_id = $2 and data is not null`,
+	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and enrollment_id = $2 and data is not null`, b.Workspace,
 		other.ID); n == 0 {
 		t.Fatal("another profile's history was erased too")
 	}
@@ -112,23 +114,24 @@ func TestEraseWaitsForWhatIsInFlight(t *testing.T) {
 			t.Fatalf("%s: %s", when, d)
 		}
 		if n := b.Count(`select count(*) from notifications where workspace_id = $1 and profile_key = 'c1' and address = 'c1@shop.example'
-			and payload is not null`); n != intact {
+			and payload is not null`, b.Workspace); n != intact {
 			t.Fatalf("%s: %d intact", when, n)
 		}
 	}
 	is("ready", flows.Erased{Enrollments: 1, Exited: 1, Events: 1, InFlight: 1}, 1)
-	b.Exec(b.Pool, `update batches set status = 'leased', leased_by = 'w', lease_until = now() + interval '1 minute' where id = $1`, batch)
+	b.Exec(`update batches set status = 'leased', leased_by = 'w', lease_until = now() + interval '1 minute' where id = $1`, batch)
 	is("leased", flows.Erased{InFlight: 1}, 1)
-	b.Exec(b.Pool, `update batches set status = 'done', leased_by = null, lease_until = null, retried = size, finished_at = now()
+	b.Exec(`update batches set status = 'done', leased_by = null, lease_until = null, retried = size, finished_at = now()
 		where id = $1`, batch)
-	b.Exec(b.Pool, `
+	b.Exec(`
 		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, open, members)
-		select workspace_id, origin_id, $2, id, provider_id, content_id, size, 2, 2, '{0}', '{0}' from batches where id = $1`, batch, lemma.NewID())
+		select workspace_id, origin_id, $2, id, provider_id, content_id, size, 2, 2, '{0}', '{0}' from batches where id = $1`, batch,
+		lemma.NewID())
 	is("a second attempt is ready", flows.Erased{InFlight: 1}, 1)
-	b.Exec(b.Pool, `update batches set status = 'done', sent = size, finished_at = now() where attempt = 2`)
+	b.Exec(`update batches set status = 'done', sent = size, finished_at = now() where attempt = 2`)
 	is("ended", flows.Erased{Notifications: 1}, 0)
 	if n := b.Count(`select count(*) from notifications where workspace_id = $1 and profile_key like 'erased:%' and address = 'erased'
-		and payload is null`); n != 1 {
+		and payload is null`, b.Workspace); n != 1 {
 		t.Fatalf("%d erased", n)
 	}
 	is("again", flows.Erased{}, 0)
@@ -136,10 +139,9 @@ func TestEraseWaitsForWhatIsInFlight(t *testing.T) {
 }
 
 // one reads a single id.
-func (b *bundle) one(sql string, args ...any) (id uuid.UUID) {
+func (b *bundle) one(sql string, args ...any) uuid.UUID {
 	b.T.Helper()
-	b.Must(b.Pool.QueryRow(context.Background(), sql, append([]any{b.Workspace}, args...)...).Scan(&id))
-	return id
+	return pgtest.One[uuid.UUID](b.T, b.Pool, sql, append([]any{b.Workspace}, args...)...)
 }
 
 // A worker that has read an enrollment before the profile is erased, and writes
@@ -168,7 +170,7 @@ func TestEraseWhileAWorkerHoldsALock(t *testing.T) {
 // The address of a skipped message is stored too, and is erased.
 func TestEraseASkippedProfile(t *testing.T) {
 	b := setup(t, 1)
-	b.Exec(b.Shop, `update customers set opted_out = true`)
+	b.ExecDB(`update customers set opted_out = true`)
 	b.Live(flowstest.Welcome)
 	b.RecordEvent("c1", "signed_up")
 	b.Settle()

@@ -25,7 +25,7 @@ func NewShardLease(ws, flow uuid.UUID) ShardLease { return shardLease{ws: ws, fl
 
 func (t *shardLease) Shard() enrollment.Shard { return t.where() }
 
-func (f *Flows) Pool() *pgxpool.Pool { return f.pool }
+func (f *Flows) Connections() *pgxpool.Pool { return f.pool }
 
 func (f *Flows) Waker() *enrollment.Waker { return f.waker }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"lemma"
 	"lemma/audience"
 	"lemma/flows"
 	"lemma/flows/enrollment"
@@ -30,8 +29,8 @@ func TestAVersionThatCannotBeRead(t *testing.T) {
 	b.Settle()
 	b.PublishNext(flow, flowstest.HourAfter("go"), flows.InFlight{})
 	b.RecordEvent("c2", "go")
-	b.Exec(b.Pool, `update flow_versions set definition = '{"no":1}' where flow_id = $1 and version = 1`, flow)
-	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
+	b.Exec(`update flow_versions set definition = '{"no":1}' where flow_id = $1 and version = 1`, flow)
+	b.Exec(`update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	b.Execution.Versions.Drop(flow, 1) // another node
 	b.Pass(2 * time.Hour)
 	b.Settle()
@@ -62,7 +61,7 @@ func TestAMoveThatCannotBeCarriedOut(t *testing.T) {
 	b.RecordEvent("c1", "go")
 	b.Settle()
 	b.PublishNext(broken, flowstest.HourAfter("go"), flows.InFlight{Mode: "move"})
-	b.Exec(b.Pool, `update flow_versions set definition = '{"no":' where flow_id = $1 and version = 1`, broken)
+	b.Exec(`update flow_versions set definition = '{"no":' where flow_id = $1 and version = 1`, broken)
 	other := b.Live(flowstest.HourAfter("other"))
 	b.RecordEvent("c2", "other")
 	_, err := b.Archive(bg, b.Workspace, other, nil)
@@ -113,16 +112,16 @@ func TestAnEventWhileTheSourceIsDown(t *testing.T) {
 	b.RecordEvent("c1", "cart")
 	b.Settle()
 	b.Pass(time.Hour)
-	b.Exec(b.Shop, `alter table customers rename to gone`)
+	b.ExecDB(`alter table customers rename to gone`)
 	_, err := b.RunOnce(bg)
 	b.Must(err)
 	if e := b.Enrollment(flow, "c1"); e.BlockedReason == "" {
 		t.Fatalf("%+v", e)
 	}
 	b.RecordEvent("c1", "bought")
-	b.Exec(b.Shop, `alter table gone rename to customers`)
+	b.ExecDB(`alter table gone rename to customers`)
 	b.Execution.Sources.Reopen()
-	b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1`, b.Workspace)
+	b.Exec(`update enrollments set resume_at = now() where workspace_id = $1`, b.Workspace)
 	b.Settle()
 	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ resumed@wait resumed@buy completed@thanks" {
 		t.Error(got)
@@ -270,12 +269,10 @@ func TestAnAudienceMovesToAnotherSource(t *testing.T) {
 		"asks":{"type":"branch","cases":[{"sql":"` + buyers + `","next":"yes"}],"else":"no"},"yes":{"type":"exit"},"no":{"type":"exit"}}}`)
 	b.RecordEvent("c1", "go")
 	b.Settle()
-	shop, dsn := b.NewShop()
-	b.Exec(shop, `insert into customers values ('c1', '', 'buyer'), ('c2', '', 'buyer')`)
-	other, err := b.Deps.Audiences.CreateSource(bg, b.Workspace,
-		audience.NewSource{ID: lemma.NewID(), Name: "other", Kind: "postgres", DSN: dsn})
-	b.Must(err)
-	b.Must(flowstest.Second(b.Deps.Audiences.Update(bg, b.Workspace, b.Audience, nil, audience.Patch{DataSourceID: &other.ID})))
+	b.OpenCustomers()
+	b.ExecDB(`insert into customers values ('c1', '', 'buyer'), ('c2', '', 'buyer')`)
+	other := b.NewSource(b.DSN)
+	b.Must(flowstest.Second(b.Deps.Audiences.Update(bg, b.Workspace, b.Audience, nil, audience.Patch{DataSourceID: &other})))
 	b.Must(b.Deps.Audiences.DeleteSource(bg, b.Workspace, b.Source))
 	seen, err := b.Simulate(bg, b.Workspace, flow, 1, query.Simulation{ProfileKey: "c2", Trigger: intake.Event{Name: "go"}})
 	b.Must(err)
@@ -299,9 +296,9 @@ func TestStepsOfManyAreCopied(t *testing.T) {
 		b.RecordEvent(fmt.Sprint("c", i), "go")
 	}
 	b.Settle()
-	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
+	b.Exec(`update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	broken := b.Enrollment(flow, "c7").ID
-	b.Exec(b.Pool, `insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event)
+	b.Exec(`insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event)
 		values ($1, $2, 3, 1, 'end', 'completed')`, b.Workspace, broken)
 	b.Pass(2 * time.Hour)
 	b.Settle()
@@ -317,10 +314,10 @@ func TestStepsOfManyAreCopied(t *testing.T) {
 		}
 	}
 	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'resumed' and step = 2 and version = 1
-		and data::json->>'since' is not null`); n != people-1 {
+		and data::json->>'since' is not null`, b.Workspace); n != people-1 {
 		t.Errorf("%d steps have a beginning", n)
 	}
-	b.Exec(b.Pool, `delete from enrollment_steps where workspace_id = $1 and enrollment_id = $2 and step = 3`, b.Workspace, broken)
+	b.Exec(`delete from enrollment_steps where workspace_id = $1 and enrollment_id = $2 and step = 3`, b.Workspace, broken)
 	b.Pass(time.Hour)
 	b.Settle()
 	b.Invariants("copied")

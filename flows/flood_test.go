@@ -25,12 +25,12 @@ func (b *bundle) heldUp(text string) uuid.UUID {
 	b.Must(flowstest.Second(b.RecordAll(bg, b.Workspace, all)))
 	b.Settle()
 	b.Must(flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)))
-	b.Exec(b.Pool, `update enrollments set resume_at = now() - interval '1 day' where workspace_id = $1`, b.Workspace)
+	b.Exec(`update enrollments set resume_at = now() - interval '1 day' where workspace_id = $1`, b.Workspace)
 	return flow
 }
 
 func (b *bundle) completed() int {
-	return b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`)
+	return b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`, b.Workspace)
 }
 
 // A second pause, by mistake or for a failing provider, does not shorten a long release:
@@ -75,14 +75,14 @@ func TestAMoveDoesNotShortenARelease(t *testing.T) {
 	b.PublishNext(flow, strings.ReplaceAll(text, `"wait"`, `"pause"`),
 		flows.InFlight{Mode: "move", Map: map[string]*string{"wait": new("end")}})
 	b.Must(b.MoveAround(bg))
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'active' and version = 2`); n < 70 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'active' and version = 2`, b.Workspace); n < 70 {
 		t.Fatalf("%d were moved", n)
 	}
 	b.Settle()
 	if n := b.completed(); n > 2*enrollment.Shards {
 		t.Errorf("%d are released at once", n)
 	}
-	b.Exec(b.Pool, `update flows set catch_up_until = now() where id = $1`, flow)
+	b.Exec(`update flows set catch_up_until = now() where id = $1`, flow)
 	b.Settle()
 	if n := b.completed(); n != 80 {
 		t.Errorf("%d have arrived", n)
@@ -100,10 +100,12 @@ func TestAPollAfterAPauseCatchesUp(t *testing.T) {
 	b.Must(err)
 	b.PollOne()
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'active' and resume_at between now() and $2`,
+		b.Workspace,
 		f.CatchUpUntil); n < 48 {
 		t.Fatalf("%d are due during the release", n)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and resume_at < now() + interval '12 hours'`); n < 10 || n > 40 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and resume_at < now() + interval '12 hours'`,
+		b.Workspace); n < 10 || n > 40 {
 		t.Errorf("%d of 50 are due in the first half", n)
 	}
 	b.Settle()

@@ -14,7 +14,7 @@ import (
 func TestForget(t *testing.T) {
 	b := setup(t, 0, func(c *flows.Config) { c.Retention = 48 * time.Hour })
 	flow := b.NewDraft(flowstest.Minimal).ID
-	b.Exec(b.Pool, `insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
 		select $1, gen_random_uuid(), 'c1', 'e', now(), now() - case when i % 4 = 0 then interval '47 hours' else interval '49 hours' end
 			from generate_series(1, 16000) i`, b.Workspace)
 	b.Refuse(flow, "c1", enrollment.Filtered, 50*time.Hour)
@@ -24,13 +24,14 @@ func TestForget(t *testing.T) {
 	if n != 12_001 {
 		t.Fatalf("%d forgotten", n)
 	}
-	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1 and received_at > now() - interval '48 hours'`); n != 4000 {
+	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1 and received_at > now() - interval '48 hours'`,
+		b.Workspace); n != 4000 {
 		t.Fatalf("%d events stay", n)
 	}
-	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1`); n != 4000 {
+	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1`, b.Workspace); n != 4000 {
 		t.Fatalf("%d events are left", n)
 	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and profile_key = 'c2'`); n != 1 {
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and profile_key = 'c2'`, b.Workspace); n != 1 {
 		t.Fatalf("%d refusals are left", n)
 	}
 	if n, err = b.Forget(context.Background()); n != 0 || err != nil {
@@ -51,11 +52,11 @@ func TestEventsOfAJourneyAreKept(t *testing.T) {
 	b.Settle()
 	b.RecordEvent("c1", "bought")
 	b.RecordEvent("c2", "bought") // without an enrollment
-	events := func() int { return b.Count(`select count(*) from trigger_events where workspace_id = $1`) }
+	events := func() int { return b.Count(`select count(*) from trigger_events where workspace_id = $1`, b.Workspace) }
 	later := func(d time.Duration) {
 		t.Helper()
-		b.Exec(b.Pool, `update trigger_events set received_at = received_at - $1::interval`, d)
-		b.Exec(b.Pool, `update enrollments set enrolled_at = enrolled_at - $1::interval`, d)
+		b.Exec(`update trigger_events set received_at = received_at - $1::interval`, d)
+		b.Exec(`update enrollments set enrolled_at = enrolled_at - $1::interval`, d)
 		b.Pass(d)
 		b.Must(flowstest.Second(b.Forget(bg)))
 	}

@@ -18,8 +18,8 @@ func TestFailuresOfASourceAreNoLookups(t *testing.T) {
 		b.opens()
 		b.TimeOut()
 	}
-	fail := func() { b.Exec(b.Shop, `alter table customers rename to gone`) }
-	answer := func() { b.Exec(b.Shop, `alter table gone rename to customers`) }
+	fail := func() { b.ExecDB(`alter table customers rename to gone`) }
+	answer := func() { b.ExecDB(`alter table gone rename to customers`) }
 	fail()
 	b.RecordEvent("late", "go")
 	for range 4 {
@@ -39,7 +39,7 @@ func TestFailuresOfASourceAreNoLookups(t *testing.T) {
 	try()
 	answer()
 	try()
-	b.Exec(b.Shop, `insert into customers values ('late', 'late@shop.example', 'L', 'DE', 'Europe/Berlin')`)
+	b.ExecDB(`insert into customers values ('late', 'late@shop.example', 'L', 'DE', 'Europe/Berlin')`)
 	try()
 	if e := b.Enrollment(flow, "late"); e.Status != enrollment.Waiting || e.Node != "wait" {
 		t.Errorf("%+v", e)

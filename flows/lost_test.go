@@ -14,7 +14,7 @@ import (
 func TestALostConnectionIsNoEnrollmentsFault(t *testing.T) {
 	b := setup(t, 2)
 	deps := b.Deps
-	deps.Pool = b.OwnPool(func(c *pgxpool.Config) {
+	deps.Pool = b.Connect(func(c *pgxpool.Config) {
 		c.ConnConfig.RuntimeParams["application_name"] = "victim"
 		c.MaxConns = 1
 	})
@@ -33,7 +33,8 @@ func TestALostConnectionIsNoEnrollmentsFault(t *testing.T) {
 	if cuts.Load() == 0 || err == nil {
 		t.Errorf("%d commits, %v", cuts.Load(), err)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and (failures > 0 or blocked_reason is not null)`); n != 0 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and (failures > 0 or blocked_reason is not null)`,
+		b.Workspace); n != 0 {
 		t.Errorf("%d enrollments are blamed for a connection", n)
 	}
 }

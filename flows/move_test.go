@@ -153,7 +153,8 @@ func TestMoveDoesWhatThePlanShows(t *testing.T) {
 		if e.Version != 2 || e.Node != want.to {
 			t.Errorf("%s is at %s of version %d", node, e.Node, e.Version)
 		}
-		waits := b.Count(`select count(*) from enrollments where workspace_id = $1 and id = $2 and waiting_since is not null`, e.ID) == 1
+		waits := b.Count(`select count(*) from enrollments where workspace_id = $1 and id = $2 and waiting_since is not null`, b.Workspace,
+			e.ID) == 1
 		switch want.timer {
 		case "restarted":
 			if e.ResumeAt.Before(now) || e.ResumeAt.After(time.Now()) || waits || e.Awaits != "" {
@@ -172,8 +173,8 @@ func TestMoveDoesWhatThePlanShows(t *testing.T) {
 	if s := reported[""]; s.Action != "move" || s.Due != 1 {
 		t.Errorf("%+v", s)
 	}
-	if moved, exited := b.Count(`select moved from flow_moves where workspace_id = $1`),
-		b.Count(`select exited from flow_moves where workspace_id = $1`); moved != len(profiles)-1 || exited != 1 {
+	if moved, exited := b.Count(`select moved from flow_moves where workspace_id = $1`, b.Workspace),
+		b.Count(`select exited from flow_moves where workspace_id = $1`, b.Workspace); moved != len(profiles)-1 || exited != 1 {
 		t.Errorf("%d moved and %d exited", moved, exited)
 	}
 	b.explainsTheMove(flow, profiles["longer"])
@@ -211,11 +212,12 @@ func TestAnAnswerIsUsedAfterAMove(t *testing.T) {
 	b.PublishNext(flow, next, overTo)
 	b.FinishMoves()
 	id := b.Enrollment(flow, profiles["answered"]).ID
-	b.Exec(b.Pool, `update outbox set status = 'delivered', status_code = 200, attempts = 1, finished_at = now() where id = $1`,
+	b.Exec(`update outbox set status = 'delivered', status_code = 200, attempts = 1, finished_at = now() where id = $1`,
 		enrollment.NodeKey(id, "answered"))
 	b.Settle()
 	if e := b.Enrollment(flow,
-		profiles["answered"]); e.Status != enrollment.Completed || b.Count(`select count(*) from outbox where workspace_id = $1`) != 1 {
+		profiles["answered"]); e.Status != enrollment.Completed || b.Count(`select count(*) from outbox where workspace_id = $1`,
+		b.Workspace) != 1 {
 		t.Errorf("%+v: %s", e, b.Story(id))
 	}
 }
@@ -361,20 +363,20 @@ func TestALaterPublishEndsAnOpenMove(t *testing.T) {
 	n, err := b.MoveOnce(context.Background())
 	b.Must(err)
 	b.Hook.Do = nil
-	if left := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 1`); n != 2 || left != 2 {
+	if left := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 1`, b.Workspace); n != 2 || left != 2 {
 		t.Errorf("%d were moved, %d stay", n, left)
 	}
 	b.FinishMoves()
-	if left := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 1`); left != 2 {
+	if left := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 1`, b.Workspace); left != 2 {
 		t.Errorf("%d stay", left)
 	}
 	// Another move takes enrollments over from all versions.
 	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{Mode: "move"})
 	b.FinishMoves()
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 4`); n != 4 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 4`, b.Workspace); n != 4 {
 		t.Errorf("%d are in version 4", n)
 	}
-	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'moved'`); n != 6 {
+	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'moved'`, b.Workspace); n != 6 {
 		t.Errorf("%d moves", n)
 	}
 }
@@ -416,7 +418,8 @@ func TestAnOrderMovesAnEnrollmentOnce(t *testing.T) {
 	}
 	b.FinishMoves()
 	if e := b.Enrollment(flow,
-		"c1"); e.Node != "nudge" || b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'moved'`) != 1 {
+		"c1"); e.Node != "nudge" || b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'moved'`,
+		b.Workspace) != 1 {
 		t.Errorf("%+v: %s", e, b.Story(e.ID))
 	}
 }
@@ -440,7 +443,7 @@ func TestAMoveWithAnExpiredLeaseIsResumed(t *testing.T) {
 		if n, err := other.MoveOnce(ctx); n != 0 || err != nil {
 			t.Errorf("two work at a move: %d, %v", n, err)
 		}
-		b.Exec(b.Pool, `update flow_moves set lease_until = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
+		b.Exec(`update flow_moves set lease_until = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
 		if n, err := other.MoveOnce(ctx); n != 2 || err != nil {
 			t.Errorf("%d taken over: %v", n, err)
 		}
@@ -449,7 +452,7 @@ func TestAMoveWithAnExpiredLeaseIsResumed(t *testing.T) {
 		t.Errorf("%d moved with a lost lease: %v", n, err)
 	}
 	b.FinishMoves()
-	if n := b.Count(`select moved from flow_moves where workspace_id = $1`); n != 2 {
+	if n := b.Count(`select moved from flow_moves where workspace_id = $1`, b.Workspace); n != 2 {
 		t.Errorf("%d are counted", n)
 	}
 }

@@ -79,7 +79,7 @@ func TestTwoPublishersAtOnce(t *testing.T) {
 					t.Errorf("version %d is live", *f.LiveVersion)
 				}
 			}
-			if n := b.Count(`select count(*) from flow_log where workspace_id = $1`); n != 1 {
+			if n := b.Count(`select count(*) from flow_log where workspace_id = $1`, b.Workspace); n != 1 {
 				t.Errorf("%d lines in the log", n)
 			}
 		})
@@ -140,20 +140,20 @@ func TestPublishingListensAndPolls(t *testing.T) {
 		"recurrence":{"policy":"once"},"exit_on":[{"event":"bye"}],
 		"start":"w","nodes":{"w":{"type":"wait_for_event","event":"hi","timeout":"P1D","next":"end","on_timeout":"end"},"end":{"type":"exit"}}}`
 	flow := b.Live(text)
-	listens := func() int { return b.Count(`select count(*) from flow_listeners where workspace_id = $1`) }
+	listens := func() int { return b.Count(`select count(*) from flow_listeners where workspace_id = $1`, b.Workspace) }
 	polls := func() int {
-		return b.Count(`select count(*) from flow_polls where workspace_id = $1 and next_at <= now()`)
+		return b.Count(`select count(*) from flow_polls where workspace_id = $1 and next_at <= now()`, b.Workspace)
 	}
 	if listens() != 3 || polls() != 1 {
 		t.Errorf("%d uses, %d polls", listens(), polls())
 	}
-	b.Exec(b.Pool, `update flow_polls set next_at = now() + interval '1 day'`)
+	b.Exec(`update flow_polls set next_at = now() + interval '1 day'`)
 	b.PublishNext(flow, text, flows.InFlight{})
 	if listens() != 6 || polls() != 1 {
 		t.Errorf("%d uses, %d polls: the audience of another version is polled at once", listens(), polls())
 	}
 	b.PublishNext(flow, flowstest.Minimal, flows.InFlight{})
-	if listens() != 7 || polls() != 0 || b.Count(`select count(*) from flow_polls where workspace_id = $1`) != 0 {
+	if listens() != 7 || polls() != 0 || b.Count(`select count(*) from flow_polls where workspace_id = $1`, b.Workspace) != 0 {
 		t.Errorf("%d uses, %d polls", listens(), polls())
 	}
 	_, err := b.Rollback(context.Background(), b.Workspace, flow, nil, nil, flows.InFlight{}, nil) // to 2
@@ -210,6 +210,6 @@ func TestRollbackFlipsBackAndKeepsPeople(t *testing.T) {
 	b.Wants(lemma.Stale, err)
 
 	// A rollback works even if resources that the version names are gone.
-	b.Exec(b.Pool, `update audiences set columns = '[]'`)
+	b.Exec(`update audiences set columns = '[]'`)
 	back(new(2), 2)
 }

@@ -14,6 +14,7 @@ import (
 	"lemma/flows/admission"
 	"lemma/flows/flowstest"
 	"lemma/flows/query"
+	"lemma/pgtest"
 )
 
 // A message that has waited is looked up in the audience of the version that wrote it,
@@ -27,11 +28,10 @@ func TestRecheckOfASendNode(t *testing.T) {
 	b.Settle()
 	b.PublishNext(flow, `{"triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"once"},"start":"end",
 		"nodes":{"end":{"type":"exit"}}}`, flows.InFlight{Mode: "stay"})
-	var content uuid.UUID
-	b.Must(b.Pool.QueryRow(bg, `select distinct content_id from batches where workspace_id = $1`, b.Workspace).Scan(&content))
-	b.Exec(b.Shop, `update customers set opted_out = true where id = 'c1'`)
-	b.Exec(b.Shop, `delete from customers where id = 'c2'`)
-	b.Exec(b.Shop, `update customers set email = 'new@shop.example' where id = 'c3'`)
+	content := pgtest.One[uuid.UUID](b.T, b.Pool, `select distinct content_id from batches where workspace_id = $1`, b.Workspace)
+	b.ExecDB(`update customers set opted_out = true where id = 'c1'`)
+	b.ExecDB(`delete from customers where id = 'c2'`)
+	b.ExecDB(`update customers set email = 'new@shop.example' where id = 'c3'`)
 
 	now, found, err := b.Recheck(bg, b.Workspace, content, []string{"c1", "c2", "c3", "c4"})
 	if err != nil || !found || len(now) != 3 || !now["c1"][0].OptedOut || now["c3"][0].Email != "new@shop.example" ||
@@ -63,8 +63,7 @@ func TestTheWaitCountsFromTheReading(t *testing.T) {
 		}
 	}
 	b.Settle()
-	var since time.Time
-	b.Must(b.Pool.QueryRow(bg, `select max(created_at) from batches where workspace_id = $1`, b.Workspace).Scan(&since))
+	since := pgtest.One[time.Time](b.T, b.Pool, `select max(created_at) from batches where workspace_id = $1`, b.Workspace)
 	if read.IsZero() || !since.Before(read) {
 		t.Errorf("read before %v, and the wait counts from %v", read, since)
 	}
@@ -77,8 +76,7 @@ func TestCountsOfMessagesThatCannotBeReadAgain(t *testing.T) {
 	flow := b.Live(flowstest.Welcome)
 	b.RecordEvent("c1", "signed_up")
 	b.Settle()
-	var content uuid.UUID
-	b.Must(b.Pool.QueryRow(bg, `select distinct content_id from batches where workspace_id = $1`, b.Workspace).Scan(&content))
+	content := pgtest.One[uuid.UUID](b.T, b.Pool, `select distinct content_id from batches where workspace_id = $1`, b.Workspace)
 	blocked := func() *query.MessagesBlocked {
 		t.Helper()
 		c, err := b.Counts(bg, b.Workspace, flow, 0)
@@ -95,7 +93,7 @@ func TestCountsOfMessagesThatCannotBeReadAgain(t *testing.T) {
 		t.Errorf("the audience can be read: %+v", got)
 	}
 
-	b.Exec(b.Shop, `alter table customers rename to gone`)
+	b.ExecDB(`alter table customers rename to gone`)
 	if recheck() == nil {
 		t.Fatal("a missing table was read")
 	}
@@ -104,7 +102,7 @@ func TestCountsOfMessagesThatCannotBeReadAgain(t *testing.T) {
 		"customers") || time.Since(first.Since) > time.Minute {
 		t.Fatalf("%+v", first)
 	}
-	b.Exec(b.Pool, `update flow_versions set recheck_failed_at = recheck_failed_at - interval '1 hour' where flow_id = $1`, flow)
+	b.Exec(`update flow_versions set recheck_failed_at = recheck_failed_at - interval '1 hour' where flow_id = $1`, flow)
 	if recheck() == nil {
 		t.Fatal("a missing table was read")
 	}
@@ -115,17 +113,17 @@ func TestCountsOfMessagesThatCannotBeReadAgain(t *testing.T) {
 		t.Errorf("a source without a free slot hides the failure: %+v, %v", blocked(), failed)
 	}
 
-	b.Exec(b.Shop, `alter table gone rename to customers`)
+	b.ExecDB(`alter table gone rename to customers`)
 	node = flowstest.NewNode(b.Deps, b.Config) // with a closed breaker
 	b.Must(recheck())
 	if got := blocked(); got != nil {
 		t.Errorf("it could be read again: %+v", got)
 	}
-	b.Exec(b.Shop, `alter table customers rename to gone`)
+	b.ExecDB(`alter table customers rename to gone`)
 	if recheck() == nil || blocked() == nil {
 		t.Fatal("a missing table was read")
 	}
-	b.Exec(b.Pool, `update batches set status = 'cancelled', cancelled = size, finished_at = now() where workspace_id = $1`, b.Workspace)
+	b.Exec(`update batches set status = 'cancelled', cancelled = size, finished_at = now() where workspace_id = $1`, b.Workspace)
 	if got := blocked(); got != nil {
 		t.Errorf("no message waits: %+v", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/flowstest"
 	"lemma/flows/intake"
+	"lemma/pgtest"
 )
 
 // largeOrders enrolls profiles whose order is large, which is known at the entry.
@@ -20,7 +21,7 @@ const largeOrders = `{"audience_id":"$audience","triggers":[{"type":"event","eve
 func (b *bundle) largeOrders(recurrence, overlap string) uuid.UUID {
 	b.T.Helper()
 	flow := b.Live(strings.NewReplacer("$recurrence", recurrence, "$overlap", overlap).Replace(largeOrders))
-	b.Exec(b.Shop, `alter table customers rename to gone`)
+	b.ExecDB(`alter table customers rename to gone`)
 	return flow
 }
 
@@ -33,7 +34,7 @@ func (b *bundle) order(amount int) intake.Result {
 // answers lets the data source answer, and all enter.
 func (b *bundle) answers() {
 	b.T.Helper()
-	b.Exec(b.Shop, `alter table gone rename to customers`)
+	b.ExecDB(`alter table gone rename to customers`)
 	b.opens()
 	b.TimeOut()
 }
@@ -42,11 +43,9 @@ func (b *bundle) answers() {
 // of each.
 func (b *bundle) amounts(flow uuid.UUID) string {
 	b.T.Helper()
-	var text string
-	b.Must(b.Pool.QueryRow(bg, `
+	return pgtest.One[string](b.T, b.Pool, `
 		select coalesce(string_agg((s.data::jsonb->'trigger'->'properties'->>'amount') || ' ' || e.status, ', ' order by e.id), '')
-		from enrollments e join enrollment_steps s on s.enrollment_id = e.id and s.step = 0 where e.flow_id = $1`, flow).Scan(&text))
-	return text
+		from enrollments e join enrollment_steps s on s.enrollment_id = e.id and s.step = 0 where e.flow_id = $1`, flow)
 }
 
 // The order of 5 waits at the entry, since the data source is down, and refuses those
@@ -131,7 +130,7 @@ func TestADrainingFlowOffersNothingAgain(t *testing.T) {
 	if got, want := b.amounts(flow), "5 refused"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'already_active'`); n != 1 {
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'already_active'`, b.Workspace); n != 1 {
 		t.Errorf("%d refusals keep their reason", n)
 	}
 	b.Invariants()
@@ -145,7 +144,7 @@ func TestATriggerBesideARefusalAtTheEntry(t *testing.T) {
 			b := setup(t, 1)
 			flow := b.largeOrders(`{"policy":"per_event"}`, "")
 			b.order(5)
-			b.Exec(b.Shop, `alter table gone rename to customers`)
+			b.ExecDB(`alter table gone rename to customers`)
 			before := b.Waits()
 			worker := b.StopAt(stage)
 			<-worker.Reached
@@ -176,7 +175,7 @@ func TestARefusalAtTheEntryBesideATrigger(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.largeOrders(`{"policy":"per_event"}`, "")
 	b.order(5)
-	b.Exec(b.Shop, `alter table gone rename to customers`)
+	b.ExecDB(`alter table gone rename to customers`)
 	node, tracer := b.Traced()
 	reached, leave := make(chan struct{}), make(chan struct{})
 	tracer.Stop = func(sql string) {

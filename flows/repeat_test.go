@@ -106,14 +106,14 @@ func TestAVerbIsDoneOnceForARequest(t *testing.T) {
 			if c.after != nil {
 				b.Must(c.after(b, flow))
 			}
-			lines := b.Count(`select count(*) from flow_log where workspace_id = $1`)
+			lines := b.Count(`select count(*) from flow_log where workspace_id = $1`, b.Workspace)
 			was := b.Flow(flow)
 			now, err := c.do(b, flow, by)
 			b.Must(err)
 			if now.Status != c.status || *now.LiveVersion != c.live || now.Version != was.Version {
 				t.Errorf("done twice: it is %s, and version %d is live", now.Status, *now.LiveVersion)
 			}
-			if n := b.Count(`select count(*) from flow_log where workspace_id = $1`); n != lines {
+			if n := b.Count(`select count(*) from flow_log where workspace_id = $1`, b.Workspace); n != lines {
 				t.Errorf("%d more lines in the log", n-lines)
 			}
 			if _, err := c.do(b, flow,
@@ -146,7 +146,7 @@ func TestARequestBesideItself(t *testing.T) {
 	b.Must(flowstest.Second(b.Rollback(bg, b.Workspace, flow, new(1), nil, flows.InFlight{}, by)))
 	<-repeated.Done
 	b.Must(repeated.Err)
-	if n := b.Count(`select count(*) from flow_log where workspace_id = $1 and action = 'rolled_back'`); n != 1 {
+	if n := b.Count(`select count(*) from flow_log where workspace_id = $1 and action = 'rolled_back'`, b.Workspace); n != 1 {
 		t.Errorf("rolled back %d times", n)
 	}
 }
@@ -165,7 +165,7 @@ func TestAVersionIsMadeOnceForARequest(t *testing.T) {
 	if now.Version != first.Version || now.Revision != 2 {
 		t.Errorf("%+v", now)
 	}
-	if n := b.Count(`select count(*) from flow_versions where workspace_id = $1`); n != 3 {
+	if n := b.Count(`select count(*) from flow_versions where workspace_id = $1`, b.Workspace); n != 3 {
 		t.Errorf("%d versions", n)
 	}
 }
@@ -231,7 +231,7 @@ func TestADirectEnrollmentIsMadeOnceForARequest(t *testing.T) {
 			t.Errorf("%s: %+v after %+v", name, again, first)
 		}
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1`); n != 2 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1`, b.Workspace); n != 2 {
 		t.Errorf("%d enrollments", n)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // hangs makes the shop's customers unreadable until it is released.
 func (b *bundle) hangs() (unlock func()) {
 	b.T.Helper()
-	tx, err := b.Shop.Begin(bg)
+	tx, err := b.DB.Begin(bg)
 	b.Must(err)
 	b.T.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	_, err = tx.Exec(bg, `lock table customers in access exclusive mode`)
@@ -29,9 +29,9 @@ func (b *bundle) opens() {
 func (b *bundle) soon() (soon, later int) {
 	b.T.Helper()
 	return b.Count(`select count(*) from enrollments where workspace_id = $1 and blocked_reason is not null
-		and resume_at <= now() + interval '5 seconds'`),
+		and resume_at <= now() + interval '5 seconds'`, b.Workspace),
 		b.Count(`select count(*) from enrollments where workspace_id = $1 and blocked_reason is not null
-			and resume_at > now() + interval '5 seconds'`)
+			and resume_at > now() + interval '5 seconds'`, b.Workspace)
 }
 
 const asksProfiles = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"e",
@@ -53,10 +53,10 @@ func TestASourceThatRecoversReleasesAll(t *testing.T) {
 		b.RecordEvent(fmt.Sprint("c", i+1), "ask")
 	}
 	b.Settle()
-	b.Exec(b.Pool, `update enrollments set blocked_reason = 'source_changed' where profile_key = 'c1' and flow_id = $1`, flow)
+	b.Exec(`update enrollments set blocked_reason = 'source_changed' where profile_key = 'c1' and flow_id = $1`, flow)
 	polled := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"P1D"}],"recurrence":{"policy":"once"},"start":"e",
 		"nodes":{"e":{"type":"exit"}}}`)
-	b.Exec(b.Pool, `update flow_polls set failures = 3, next_at = now() + interval '10 minutes' where flow_id = $1`, polled)
+	b.Exec(`update flow_polls set failures = 3, next_at = now() + interval '10 minutes' where flow_id = $1`, polled)
 	unlock()
 	if soon, later := b.soon(); soon != 0 || later != 20 {
 		t.Fatalf("%d are due soon and %d later", soon, later)
@@ -69,17 +69,17 @@ func TestASourceThatRecoversReleasesAll(t *testing.T) {
 	b.RecordEvent("c20", "go")
 	b.Settle()
 	b.Must(b.Tick(bg))
-	if n := b.Count(`select count(*) from flow_polls where workspace_id = $1 and next_at <= now()`); n != 1 {
+	if n := b.Count(`select count(*) from flow_polls where workspace_id = $1 and next_at <= now()`, b.Workspace); n != 1 {
 		t.Error("the audience is not polled again")
 	}
 	if soon, later := b.soon(); soon != 19 || later != 1 {
 		t.Errorf("%d are due soon and %d later", soon, later)
 	}
-	b.Exec(b.Pool, `update enrollments set resume_at = now() where blocked_reason <> 'source_changed'`)
+	b.Exec(`update enrollments set resume_at = now() where blocked_reason <> 'source_changed'`)
 	b.opens()
 	b.Settle()
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = any(array[$2, $3]::uuid[])
-		and status = 'active'`, flow, other); n != 1 {
+		and status = 'active'`, b.Workspace, flow, other); n != 1 {
 		t.Errorf("%d are left", n)
 	}
 	b.Invariants()
@@ -118,9 +118,10 @@ func TestOneWaitingEnrollmentTriesTheSource(t *testing.T) {
 	if soon, later := b.soon(); soon != 9 || later != 0 {
 		t.Errorf("%d are due soon and %d later", soon, later)
 	}
-	b.Exec(b.Pool, `update enrollments set resume_at = now()  where status = 'active'`)
+	b.Exec(`update enrollments set resume_at = now()  where status = 'active'`)
 	b.Settle()
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'active'`, flow); n != 0 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'active'`, b.Workspace,
+		flow); n != 0 {
 		t.Errorf("%d are left", n)
 	}
 }
@@ -133,7 +134,7 @@ func TestABranchThatIsBack(t *testing.T) {
 		"b":{"type":"branch","cases":[{"sql":"select profile_key from people p ` +
 		`where exists (select from orders o where o.customer_id = p.profile_key)","next":"e"}],"else":"e"},
 			"e":{"type":"exit"}}}`)
-	tx, err := b.Shop.Begin(bg)
+	tx, err := b.DB.Begin(bg)
 	b.Must(err)
 	_, err = tx.Exec(bg, `lock table orders in access exclusive mode`)
 	b.Must(err)

@@ -13,14 +13,13 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/flowstest"
 	"lemma/flows/intake"
+	"lemma/pgtest"
 )
 
 func (b *bundle) gates() string {
 	b.T.Helper()
-	var text string
-	b.Must(b.Pool.QueryRow(context.Background(),
-		`select coalesce(string_agg(distinct gate, ' '), '') from batches where workspace_id = $1`, b.Workspace).Scan(&text))
-	return text
+	return pgtest.One[string](b.T, b.Pool, `select coalesce(string_agg(distinct gate, ' '), '') from batches where workspace_id = $1`,
+		b.Workspace)
 }
 
 func TestPauseStopsEverything(t *testing.T) {
@@ -62,11 +61,11 @@ func TestResumeCatchesUp(t *testing.T) {
 		t.Helper()
 		_, err := b.Pause(ctx, b.Workspace, flow, nil)
 		b.Must(err)
-		b.Exec(b.Pool, `update flows set paused_at = now() - $2::interval where id = $1`, flow, lasted)
+		b.Exec(`update flows set paused_at = now() - $2::interval where id = $1`, flow, lasted)
 		f, err := b.Resume(ctx, b.Workspace, flow, spread, nil)
 		b.Must(err)
 		took := f.CatchUpUntil.Sub(*f.ResumedAt)
-		b.Exec(b.Pool, `update flows set catch_up_until = resumed_at where id = $1`, flow)
+		b.Exec(`update flows set catch_up_until = resumed_at where id = $1`, flow)
 		return took
 	}
 	if d := catchUpOf(time.Hour, nil); d != 10*time.Minute {
@@ -105,15 +104,15 @@ func TestResumeReleasesEvenly(t *testing.T) {
 	b.Settle()
 	_, err = b.Pause(bg, b.Workspace, flow, nil)
 	b.Must(err)
-	b.Exec(b.Pool, `update enrollments set resume_at = now() - interval '1 day' where workspace_id = $1`, b.Workspace)
+	b.Exec(`update enrollments set resume_at = now() - interval '1 day' where workspace_id = $1`, b.Workspace)
 	_, err = b.Resume(bg, b.Workspace, flow, new(time.Hour), nil)
 	b.Must(err)
 	ended := func(part time.Duration) int {
 		t.Helper()
-		b.Exec(b.Pool, `update flows set resumed_at = now() - $2::interval, catch_up_until = now() + $3::interval where id = $1`, flow, part,
+		b.Exec(`update flows set resumed_at = now() - $2::interval, catch_up_until = now() + $3::interval where id = $1`, flow, part,
 			time.Hour-part)
 		b.Settle()
-		return b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`)
+		return b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`, b.Workspace)
 	}
 	if n := ended(0); n > enrollment.Shards {
 		t.Errorf("%d are released at once", n)
@@ -131,9 +130,9 @@ func TestResumeReleasesEvenly(t *testing.T) {
 	if n := ended(30 * time.Minute); n < 40 || n > 40+2*enrollment.Shards {
 		t.Errorf("%d after a half", n)
 	}
-	b.Exec(b.Pool, `update flows set catch_up_until = now() where id = $1`, flow)
+	b.Exec(`update flows set catch_up_until = now() where id = $1`, flow)
 	b.Settle()
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`); n != 80 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`, b.Workspace); n != 80 {
 		t.Errorf("%d at the end", n)
 	}
 }
@@ -204,7 +203,7 @@ func TestDrainingEndsByItself(t *testing.T) {
 	b.Must(err)
 	b.Pass(4 * 24 * time.Hour)
 	b.Settle()
-	b.Exec(b.Pool, `update batches set status = 'done', sent = size, finished_at = now()`)
+	b.Exec(`update batches set status = 'done', sent = size, finished_at = now()`)
 	b.Must(b.ArchiveDrained(ctx))
 	if f := b.Flow(flow); f.Status != flows.Archived {
 		t.Errorf("it is %s, without active enrollments", f.Status)
@@ -259,7 +258,7 @@ func TestArchivingEmptiesAFlow(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
-	if n := b.Count(`select exited from flow_moves where workspace_id = $1 and finished_at is not null`); n != 4 {
+	if n := b.Count(`select exited from flow_moves where workspace_id = $1 and finished_at is not null`, b.Workspace); n != 4 {
 		t.Errorf("%d exits are counted", n)
 	}
 }

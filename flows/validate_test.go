@@ -167,7 +167,7 @@ func TestPublishingPinsTemplates(t *testing.T) {
 	b.Must(err)
 	b.RecordEvent("c1", "signed_up")
 	b.Settle()
-	if n := b.Count(`select count(*) from contents where workspace_id = $1 and template_version = 1`); n != 1 {
+	if n := b.Count(`select count(*) from contents where workspace_id = $1 and template_version = 1`, b.Workspace); n != 1 {
 		t.Errorf("the published version follows the template: %d", n)
 	}
 	// A plan shows what publishing would write.
@@ -196,7 +196,7 @@ func TestANumberBeyondADouble(t *testing.T) {
 	if got := flowstest.Pointers(b.Wants(lemma.Invalid, err)); got != "/nodes/notify/data/n/0 number_out_of_range" {
 		t.Error(got)
 	}
-	b.Exec(b.Pool, `update flow_versions set definition = $3 where workspace_id = $1 and flow_id = $2`, b.Workspace, flow.ID, broken)
+	b.Exec(`update flow_versions set definition = $3 where workspace_id = $1 and flow_id = $2`, b.Workspace, flow.ID, broken)
 	_, err = b.Publish(ctx, b.Workspace, flow.ID, 1, nil, flows.InFlight{}, nil)
 	if got := flowstest.Pointers(b.Wants(lemma.Invalid, err)); got != "/nodes/notify/data/n/0 number_out_of_range" {
 		t.Error(got)
@@ -260,7 +260,7 @@ func TestWarningsOfDates(t *testing.T) {
 // is past.
 func TestAMissingDate(t *testing.T) {
 	b := setup(t, 3)
-	b.Exec(b.Shop, `update customers set renews_on = case id when 'c1' then current_date + 400 when 'c2' then date '2020-01-01' end`)
+	b.ExecDB(`update customers set renews_on = case id when 'c1' then current_date + 400 when 'c2' then date '2020-01-01' end`)
 	text := `{"audience_id":"$audience","triggers":[{"type":"event","event":"x"}],"recurrence":{"policy":"once"},"start":"a",
 		"nodes":{"a":{"type":"wait_until","date_column":"renews_on","weekdays":["mon"]$missing,"next":"on"},
 			"on":{"type":"exit"},"without":{"type":"exit"}}}`
@@ -281,7 +281,7 @@ func TestAMissingDate(t *testing.T) {
 		t.Error(got)
 	}
 	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and node = 'a'
-		and data like '%column renews_on has no date%'`); n != 2 {
+		and data like '%column renews_on has no date%'`, b.Workspace); n != 2 {
 		t.Errorf("%d histories have the reason", n)
 	}
 }

@@ -24,9 +24,9 @@ import (
 // would read it.
 func (b *bundle) fired(f *flowstest.Node, flow uuid.UUID) (flows.ShardLease, []*execution.Execution) {
 	b.T.Helper()
-	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
+	b.Exec(`update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	t := flows.NewShardLease(b.Workspace, flow)
-	found, err := execution.ReadDue(bg, f.Pool(), t.Shard(), time.Time{}, time.Now().AddDate(10, 0, 0), 1000)
+	found, err := execution.ReadDue(bg, f.Connections(), t.Shard(), time.Time{}, time.Now().AddDate(10, 0, 0), 1000)
 	b.Must(err)
 	var chunk []*execution.Execution
 	for _, d := range found {
@@ -67,7 +67,7 @@ func TestATimerThatWasRightWhenItFired(t *testing.T) {
 	s := b.NewScene(true)
 	w := b.StopAt("evaluated")
 	b.Stands(w)
-	b.Exec(b.Pool, `update enrollments set resume_at = now() + interval '1 hour' where id = $1`, s.C1)
+	b.Exec(`update enrollments set resume_at = now() + interval '1 hour' where id = $1`, s.C1)
 	b.Must(w.End())
 	if got := b.Story(s.C1); got != untilNudge || flowstest.Conflicts(w.Node) != 1 {
 		t.Errorf("%s, %d conflicts", got, flowstest.Conflicts(w.Node))
@@ -200,16 +200,16 @@ func TestAnEndedEnrollmentIsNotWoken(t *testing.T) {
 func (b *bundle) node(ahead time.Duration) *flowstest.Node {
 	b.T.Helper()
 	schema := fmt.Sprintf("clock_%x", uint64(ahead))
-	b.Exec(b.Pool, fmt.Sprintf(`create schema if not exists %s; create or replace function %s.now() returns timestamptz language sql stable as
+	b.Exec(fmt.Sprintf(`create schema if not exists %s; create or replace function %s.now() returns timestamptz language sql stable as
 		$$ select pg_catalog.now() + interval '%d seconds' $$`, schema, schema, int(ahead.Seconds())))
 	deps := b.Deps
-	deps.Pool = b.OwnPool(func(c *pgxpool.Config) {
+	deps.Pool = b.Connect(func(c *pgxpool.Config) {
 		c.ConnConfig.RuntimeParams["search_path"] = schema + ", pg_catalog, public"
 		c.MaxConns = 4
 	})
 	f := flowstest.NewNode(deps, b.Config)
 	var detail time.Time
-	b.Must(f.Pool().QueryRow(bg, `select now()`).Scan(&detail))
+	b.Must(f.Connections().QueryRow(bg, `select now()`).Scan(&detail))
 	if off := time.Until(detail) - ahead; off.Abs() > time.Minute {
 		b.T.Fatalf("the clock is not %s ahead but %s", ahead, time.Until(detail))
 	}

@@ -10,6 +10,7 @@ import (
 	"lemma/flows"
 	"lemma/flows/enrollment"
 	"lemma/flows/flowstest"
+	"lemma/pgtest"
 )
 
 // waitsFor5s waits for an event for five seconds, after whatever comes FIRST.
@@ -26,10 +27,10 @@ const nothingFirst = `"type":"split","arms":[{"weight":1,"next":"wait"},{"weight
 // ago moves all recorded times into the past, as if no worker had run since.
 func (b *bundle) ago(d time.Duration) {
 	b.T.Helper()
-	b.Exec(b.Pool, `update enrollments set enrolled_at = enrolled_at - $2::interval, resume_at = resume_at - $2::interval,
+	b.Exec(`update enrollments set enrolled_at = enrolled_at - $2::interval, resume_at = resume_at - $2::interval,
 		first_due_at = first_due_at - $2::interval,
 		waiting_since = waiting_since - $2::interval where workspace_id = $1 and status = 'active'`, b.Workspace, d)
-	b.Exec(b.Pool, `update trigger_events set received_at = received_at - $2::interval where workspace_id = $1`, b.Workspace, d)
+	b.Exec(`update trigger_events set received_at = received_at - $2::interval where workspace_id = $1`, b.Workspace, d)
 }
 
 // A wait accepts the events within its time, from when it was reached on, however late a
@@ -121,7 +122,7 @@ func TestAWaitThatIsOverWhenItIsReached(t *testing.T) {
 	b.Must(flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)))
 	b.ago(time.Minute)
 	b.Must(flowstest.Second(b.Resume(bg, b.Workspace, flow, new(time.Hour), nil)))
-	b.Exec(b.Pool, `update flows set catch_up_until = resumed_at + interval '1 microsecond' where workspace_id = $1`, b.Workspace)
+	b.Exec(`update flows set catch_up_until = resumed_at + interval '1 microsecond' where workspace_id = $1`, b.Workspace)
 	if n, err := b.RunOnce(bg); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -143,9 +144,9 @@ func TestAWaitThatIsOverWhenItIsReached(t *testing.T) {
 }
 
 // deadline is when a wait times out.
-func (b *bundle) deadline(id uuid.UUID) (at time.Time) {
+func (b *bundle) deadline(id uuid.UUID) time.Time {
 	b.T.Helper()
-	b.Must(b.Pool.QueryRow(bg, `select coalesce(first_due_at, resume_at) from enrollments where workspace_id = $1 and id = $2`, b.Workspace,
-		id).Scan(&at))
-	return at
+	return pgtest.One[time.Time](b.T, b.Pool, `select coalesce(first_due_at, resume_at) from enrollments where workspace_id = $1 and id =
+		$2`, b.Workspace,
+		id)
 }

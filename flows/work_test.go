@@ -62,13 +62,13 @@ func TestABacklogIsLeftForOthers(t *testing.T) {
 	b := setup(t, 0, func(c *flows.Config) { c.Chunk = 2 })
 	flow := b.Live(flowstest.HourAfter("go"))
 	b.RecordOfAll(9, "go")
-	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
+	b.Exec(`update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	b.SetWaker(enrollment.NewWaker())
 	b.WorkAt(bg, enrollment.Shard{Workspace: b.Workspace, Flow: flow, Number: 0})
 	if where, ok := b.Flows.Waker().Next(); !ok || where != (enrollment.Shard{}) {
 		t.Errorf("%v, %v", where, ok)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and node = 'wait'`); n != 9 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and node = 'wait'`, b.Workspace); n != 9 {
 		t.Errorf("%d have advanced", n)
 	}
 }
@@ -111,7 +111,7 @@ func TestAShardWithoutResultIsPolledAgain(t *testing.T) {
 	}
 	b.Hook.Do = func(stage string) {
 		if stage == "claimed" { // the enrollment is no longer due when it is read
-			b.Exec(b.Pool, `update enrollments set resume_at = now() + interval '1 hour' where workspace_id = $1`, b.Workspace)
+			b.Exec(`update enrollments set resume_at = now() + interval '1 hour' where workspace_id = $1`, b.Workspace)
 		}
 	}
 	b.WorkAt(bg, where)

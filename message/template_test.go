@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/message"
@@ -18,22 +17,21 @@ import (
 )
 
 type bundle struct {
-	pool      *pgxpool.Pool
+	pgtest.Shop
 	templates *message.Templates
-	ws        uuid.UUID
 }
 
 func setup(t testing.TB) bundle {
 	t.Helper()
-	pool := pgtest.DB(t)
-	return bundle{pool, message.New(pool), pgtest.Workspace(t, pool)}
+	s := pgtest.NewShop(t)
+	return bundle{s, message.New(s.Pool)}
 }
 
 var hello = message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}, {{ points }}</p>"}
 
 func (b bundle) create(t testing.TB) message.Template {
 	t.Helper()
-	made, err := b.templates.Create(t.Context(), b.ws,
+	made, err := b.templates.Create(t.Context(), b.Workspace,
 		message.NewTemplate{ID: lemma.NewID(), Name: "news " + uuid.NewString(), Content: hello})
 	if err != nil {
 		t.Fatal(err)
@@ -45,18 +43,14 @@ func TestCreatingOneIDTwice(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	n := message.NewTemplate{ID: lemma.NewID(), Name: "news", Content: hello}
-	first, err := b.templates.Create(t.Context(), b.ws, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := b.templates.Create(t.Context(), b.ws, n)
+	first, err := b.templates.Create(t.Context(), b.Workspace, n)
+	b.Must(err)
+	again, err := b.templates.Create(t.Context(), b.Workspace, n)
 	if diff := cmp.Diff(first, again); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
-	version, err := b.templates.Version(t.Context(), b.ws, n.ID, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	version, err := b.templates.Version(t.Context(), b.Workspace, n.ID, 1)
+	b.Must(err)
 	want := message.Version{TemplateID: n.ID, Version: 1, Variables: []string{"name", "points"}, CreatedAt: version.CreatedAt,
 		Content: message.Content{Subject: hello.Subject, HTML: hello.HTML, Text: "Hi {{ name }}, {{ points }}"}}
 	if diff := cmp.Diff(want, version); diff != "" {
@@ -68,21 +62,21 @@ func TestBadTemplatesAreNotSaved(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := lemma.NewID()
-	_, err := b.templates.Create(t.Context(), b.ws,
+	_, err := b.templates.Create(t.Context(), b.Workspace,
 		message.NewTemplate{ID: id, Content: message.Content{Subject: "{{ a b }}", HTML: "{% nope %}"}})
 	var wrong *lemma.Error
 	if !errors.As(err, &wrong) || wrong.Kind != lemma.Invalid || len(wrong.Fields) != 3 {
 		t.Errorf("%v, want faults of name, subject and html", err)
 	}
-	if _, err := b.templates.Get(t.Context(), b.ws, id); lemma.KindOf(err) != lemma.NotFound {
+	if _, err := b.templates.Get(t.Context(), b.Workspace, id); lemma.KindOf(err) != lemma.NotFound {
 		t.Errorf("it was saved all the same: %v", err)
 	}
 	made := b.create(t)
-	if _, err := b.templates.AddVersion(t.Context(), b.ws, made.ID, nil, message.Content{Subject: "s", HTML: "{{ a"},
+	if _, err := b.templates.AddVersion(t.Context(), b.Workspace, made.ID, nil, message.Content{Subject: "s", HTML: "{{ a"},
 		uuid.Nil); lemma.KindOf(err) != lemma.Invalid {
 		t.Errorf("a bad version: %v", err)
 	}
-	if now, err := b.templates.Get(t.Context(), b.ws, made.ID); err != nil || now.Version != 1 {
+	if now, err := b.templates.Get(t.Context(), b.Workspace, made.ID); err != nil || now.Version != 1 {
 		t.Errorf("it is %+v, %v", now, err)
 	}
 }
@@ -91,8 +85,8 @@ func TestNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	one, other := b.create(t), b.create(t)
-	_, created := b.templates.Create(t.Context(), b.ws, message.NewTemplate{ID: lemma.NewID(), Name: one.Name, Content: hello})
-	_, renamed := b.templates.Update(t.Context(), b.ws, other.ID, nil, one.Name)
+	_, created := b.templates.Create(t.Context(), b.Workspace, message.NewTemplate{ID: lemma.NewID(), Name: one.Name, Content: hello})
+	_, renamed := b.templates.Update(t.Context(), b.Workspace, other.ID, nil, one.Name)
 	for _, err := range []error{created, renamed} {
 		var wrong *lemma.Error
 		if !errors.As(err, &wrong) || wrong.Kind != lemma.Conflict || wrong.Code != "name_taken" || wrong.Fields[0].Pointer != "/name" {
@@ -105,17 +99,17 @@ func TestVersionsAreAdded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.create(t).ID
-	second, err := b.templates.AddVersion(t.Context(), b.ws, id, new(1), message.Content{Subject: "two", Text: "{{ x }}"}, uuid.Nil)
+	second, err := b.templates.AddVersion(t.Context(), b.Workspace, id, new(1), message.Content{Subject: "two", Text: "{{ x }}"}, uuid.Nil)
 	if err != nil || second.Version != 2 {
 		t.Fatal(second, err)
 	}
-	if _, err := b.templates.AddVersion(t.Context(), b.ws, id, new(1), hello, uuid.Nil); lemma.KindOf(err) != lemma.Stale {
+	if _, err := b.templates.AddVersion(t.Context(), b.Workspace, id, new(1), hello, uuid.Nil); lemma.KindOf(err) != lemma.Stale {
 		t.Errorf("a version on top of one that is not the newest: %v", err)
 	}
-	if now, err := b.templates.Get(t.Context(), b.ws, id); err != nil || now.Version != 2 {
+	if now, err := b.templates.Get(t.Context(), b.Workspace, id); err != nil || now.Version != 2 {
 		t.Errorf("the template is %+v, %v", now, err)
 	}
-	first, err := b.templates.Version(t.Context(), b.ws, id, 1)
+	first, err := b.templates.Version(t.Context(), b.Workspace, id, 1)
 	if err != nil || first.Content.Subject != hello.Subject {
 		t.Errorf("version 1 is %+v, %v", first, err)
 	}
@@ -128,7 +122,7 @@ func TestVersionsAddedAtOnceAreAllKept(t *testing.T) {
 	var wait sync.WaitGroup
 	for n := range 8 {
 		wait.Go(func() {
-			if _, err := b.templates.AddVersion(t.Context(), b.ws, id, nil, message.Content{Subject: fmt.Sprint(n), Text: "t"},
+			if _, err := b.templates.AddVersion(t.Context(), b.Workspace, id, nil, message.Content{Subject: fmt.Sprint(n), Text: "t"},
 				uuid.Nil); err != nil {
 				t.Error(err)
 			}
@@ -137,10 +131,8 @@ func TestVersionsAddedAtOnceAreAllKept(t *testing.T) {
 	wait.Wait()
 	var got []int
 	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
-		found, next, err := b.templates.Versions(t.Context(), b.ws, id, page.Query{Limit: 4, Cursor: cursor})
-		if err != nil {
-			t.Fatal(err)
-		}
+		found, next, err := b.templates.Versions(t.Context(), b.Workspace, id, page.Query{Limit: 4, Cursor: cursor})
+		b.Must(err)
 		for _, v := range found {
 			got = append(got, v.Version)
 		}
@@ -159,14 +151,14 @@ func TestPagesOfLargeVersions(t *testing.T) {
 	large := strings.Repeat("x", message.MaxSource)
 	const versions = 25
 	for range versions - 1 {
-		if _, err := b.templates.AddVersion(t.Context(), b.ws, made.ID, nil, message.Content{Subject: "s", HTML: large, Text: large},
+		if _, err := b.templates.AddVersion(t.Context(), b.Workspace, made.ID, nil, message.Content{Subject: "s", HTML: large, Text: large},
 			uuid.Nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want, cursor := versions, ""
 	for {
-		some, next, err := b.templates.Versions(t.Context(), b.ws, made.ID, page.Query{Limit: 200, Cursor: cursor})
+		some, next, err := b.templates.Versions(t.Context(), b.Workspace, made.ID, page.Query{Limit: 200, Cursor: cursor})
 		if err != nil || len(some) == 0 {
 			t.Fatalf("%d versions, %v", len(some), err)
 		}
@@ -193,11 +185,11 @@ func TestRename(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	made := b.create(t)
-	renamed, err := b.templates.Update(t.Context(), b.ws, made.ID, new(1), "other")
+	renamed, err := b.templates.Update(t.Context(), b.Workspace, made.ID, new(1), "other")
 	if err != nil || renamed.Name != "other" || renamed.Version != 1 || !renamed.UpdatedAt.After(made.UpdatedAt) {
 		t.Errorf("it is %+v, %v", renamed, err)
 	}
-	if _, err := b.templates.Update(t.Context(), b.ws, made.ID, new(7), "third"); lemma.KindOf(err) != lemma.Stale {
+	if _, err := b.templates.Update(t.Context(), b.Workspace, made.ID, new(7), "third"); lemma.KindOf(err) != lemma.Stale {
 		t.Errorf("of an unknown version: %v", err)
 	}
 }
@@ -206,19 +198,17 @@ func TestCompiled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	made := b.create(t)
-	compiled, err := b.templates.Compiled(t.Context(), b.ws, made.ID, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	compiled, err := b.templates.Compiled(t.Context(), b.Workspace, made.ID, 1)
+	b.Must(err)
 	rendered, err := compiled.Render(`{"name":"Anna","points":3}`)
 	if want := (message.Content{Subject: "Hi Anna", HTML: "<p>Hi Anna, 3</p>", Text: "Hi Anna, 3"}); err != nil || rendered != want {
 		t.Errorf("got %+v, %v", rendered, err)
 	}
-	again, err := b.templates.Compiled(t.Context(), b.ws, made.ID, 1)
+	again, err := b.templates.Compiled(t.Context(), b.Workspace, made.ID, 1)
 	if err != nil || again != compiled {
 		t.Errorf("it was compiled a second time, or %v", err)
 	}
-	if _, err := b.templates.Compiled(t.Context(), pgtest.Workspace(t, b.pool), made.ID, 1); lemma.KindOf(err) != lemma.NotFound {
+	if _, err := b.templates.Compiled(t.Context(), pgtest.Workspace(t, b.Pool), made.ID, 1); lemma.KindOf(err) != lemma.NotFound {
 		t.Errorf("from another workspace: %v", err)
 	}
 }
@@ -227,8 +217,9 @@ func TestUnknownIDs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	made := b.create(t)
-	elsewhere := pgtest.Workspace(t, b.pool)
-	for what, at := range map[string][2]uuid.UUID{"an unknown id": {b.ws, lemma.NewID()}, "another workspace's id": {elsewhere, made.ID}} {
+	elsewhere := pgtest.Workspace(t, b.Pool)
+	for what, at := range map[string][2]uuid.UUID{"an unknown id": {b.Workspace, lemma.NewID()}, "another workspace's id": {elsewhere,
+		made.ID}} {
 		ws, id := at[0], at[1]
 		_, get := b.templates.Get(t.Context(), ws, id)
 		_, update := b.templates.Update(t.Context(), ws, id, new(1), "x")
@@ -242,7 +233,7 @@ func TestUnknownIDs(t *testing.T) {
 			}
 		}
 	}
-	if _, err := b.templates.Version(t.Context(), b.ws, made.ID, 2); lemma.KindOf(err) != lemma.NotFound {
+	if _, err := b.templates.Version(t.Context(), b.Workspace, made.ID, 2); lemma.KindOf(err) != lemma.NotFound {
 		t.Errorf("an unknown version: %v", err)
 	}
 }
@@ -251,18 +242,16 @@ func TestDelete(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	free, used := b.create(t), b.create(t)
-	if err := b.templates.Delete(t.Context(), b.ws, free.ID); err != nil {
+	if err := b.templates.Delete(t.Context(), b.Workspace, free.ID); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.pool.Exec(t.Context(), campaignWith, b.ws, used.ID); err != nil {
-		t.Fatal(err)
-	}
+	b.Exec(campaignWith, b.Workspace, used.ID)
 	var wrong *lemma.Error
-	if err := b.templates.Delete(t.Context(), b.ws, used.ID); !errors.As(err, &wrong) || wrong.Kind != lemma.Conflict ||
+	if err := b.templates.Delete(t.Context(), b.Workspace, used.ID); !errors.As(err, &wrong) || wrong.Kind != lemma.Conflict ||
 		wrong.Code != "in_use" {
 		t.Errorf("deleting what a campaign uses: %v", err)
 	}
-	if _, err := b.templates.Version(t.Context(), b.ws, used.ID, 1); err != nil {
+	if _, err := b.templates.Version(t.Context(), b.Workspace, used.ID, 1); err != nil {
 		t.Errorf("its version: %v", err)
 	}
 }
@@ -285,7 +274,7 @@ func TestListPages(t *testing.T) {
 	}
 	var got []string
 	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
-		found, next, err := b.templates.List(t.Context(), b.ws, page.Query{Limit: 2, Cursor: cursor})
+		found, next, err := b.templates.List(t.Context(), b.Workspace, page.Query{Limit: 2, Cursor: cursor})
 		if err != nil || len(found) > 2 {
 			t.Fatal(len(found), err)
 		}
@@ -297,8 +286,8 @@ func TestListPages(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	_, _, list := b.templates.List(t.Context(), b.ws, page.Query{Limit: 2, Cursor: "nonsense"})
-	_, _, versions := b.templates.Versions(t.Context(), b.ws, b.create(t).ID, page.Query{Limit: 2, Cursor: "nonsense"})
+	_, _, list := b.templates.List(t.Context(), b.Workspace, page.Query{Limit: 2, Cursor: "nonsense"})
+	_, _, versions := b.templates.Versions(t.Context(), b.Workspace, b.create(t).ID, page.Query{Limit: 2, Cursor: "nonsense"})
 	for _, err := range []error{list, versions} {
 		var wrong *lemma.Error
 		if !errors.As(err, &wrong) || wrong.Fields[0].Code != "invalid_cursor" {

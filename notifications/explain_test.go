@@ -43,7 +43,7 @@ func TestSummaries(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := setup(t)
 			f.insert(recipients(1))
-			f.exec(c.state)
+			f.Exec(c.state)
 			f.wantExplanation(c.waiting, c.possible, c.summary)
 		})
 	}
@@ -65,23 +65,21 @@ func TestSummariesOfOutcomes(t *testing.T) {
 			f := setup(t)
 			f.insert(recipients(1))
 			f.end(0, outcome, c.basis, c.counter)
-			f.exec(`update batches set status = 'done', finished_at = now()`)
+			f.Exec(`update batches set status = 'done', finished_at = now()`)
 			f.wantExplanation("", c.possible, c.summary)
 		})
 	}
 }
 
 func (f *fixture) wantExplanation(waiting string, possible int, summary string) {
-	f.t.Helper()
-	e, err := f.Explain(f.t.Context(), f.ws, f.origin, keyOf(0))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	f.T.Helper()
+	e, err := f.Explain(f.T.Context(), f.Workspace, f.origin, keyOf(0))
+	f.Must(err)
 	if e.Summary != summary || e.DeliveriesPossible != possible {
-		f.t.Errorf("%d possible: %q\nwant %d: %q", e.DeliveriesPossible, e.Summary, possible, summary)
+		f.T.Errorf("%d possible: %q\nwant %d: %q", e.DeliveriesPossible, e.Summary, possible, summary)
 	}
 	if got := waitsFor(e); got != waiting {
-		f.t.Errorf("it waits for %q, want %q", got, waiting)
+		f.T.Errorf("it waits for %q, want %q", got, waiting)
 	}
 }
 

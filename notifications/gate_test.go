@@ -12,18 +12,18 @@ import (
 func TestHoldAndUnhold(t *testing.T) {
 	f := setup(t)
 	f.insert(recipients(30))
-	f.exec(`update batches set status = 'done', sent = size where id = (select id from batches limit 1)`)
-	held := func() int { return f.count(`select count(*) from batches where gate = 'held'`) }
-	f.inTx(func(tx pgx.Tx) error { return f.Hold(t.Context(), tx, f.ws, f.origin) })
+	f.Exec(`update batches set status = 'done', sent = size where id = (select id from batches limit 1)`)
+	held := func() int { return f.Count(`select count(*) from batches where gate = 'held'`) }
+	f.inTx(func(tx pgx.Tx) error { return f.Hold(t.Context(), tx, f.Workspace, f.origin) })
 	if n := held(); n != 2 {
 		t.Errorf("%d batches are held, want the two that have not ended", n)
 	}
-	f.exec(`truncate river_job`)
-	f.inTx(func(tx pgx.Tx) error { return f.Unhold(t.Context(), tx, f.ws, f.origin) })
+	f.Exec(`truncate river_job`)
+	f.inTx(func(tx pgx.Tx) error { return f.Unhold(t.Context(), tx, f.Workspace, f.origin) })
 	if n := held(); n != 0 {
 		t.Errorf("%d batches are held", n)
 	}
-	if n := f.count(`select count(*) from river_job`); n != 2 {
+	if n := f.Count(`select count(*) from river_job`); n != 2 {
 		t.Errorf("%d jobs, want one for each batch", n)
 	}
 }
@@ -33,23 +33,23 @@ func TestHoldAndUnhold(t *testing.T) {
 func TestCancel(t *testing.T) {
 	f := setup(t)
 	f.insert(recipients(30))
-	f.exec(`
+	f.Exec(`
 		with ids as (select id, row_number() over (order by id) as n from batches)
 		update batches b set status = 'leased', leased_by = 't', lease_until = now(), called_through = 3, calling = 4
 		from ids where b.id = ids.id and ids.n = 1`)
-	f.exec(`
+	f.Exec(`
 		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
 		select workspace_id, id, 0, 1, 'unknown', false, 'reaper' from batches where status = 'ready' order by id limit 1`)
-	f.exec(`update batches b set retried = 1, open = '{1,2,3,4,5,6,7,8,9}' from attempts a where b.id = a.batch_id`)
-	f.exec(`
+	f.Exec(`update batches b set retried = 1, open = '{1,2,3,4,5,6,7,8,9}' from attempts a where b.id = a.batch_id`)
+	f.Exec(`
 		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, open, members)
 		select workspace_id, origin_id, gen_random_uuid(), id, provider_id, content_id, 1, 2, 2, '{0}', '{0}' from batches where retried = 1`)
 	var found notifications.Cancelled
-	f.inTx(func(tx pgx.Tx) (err error) { found, err = f.Cancel(t.Context(), tx, f.ws, f.origin); return err })
+	f.inTx(func(tx pgx.Tx) (err error) { found, err = f.Cancel(t.Context(), tx, f.Workspace, f.origin); return err })
 	if want := (notifications.Cancelled{InFlight: 4, Cancelled: 6 + 9 + 10}); found != want {
 		t.Errorf("a cancel found %+v, want %+v", found, want)
 	}
-	if n := f.count(`select count(*) from batches where status = 'ready' or gate <> 'cancelled'`); n != 0 {
+	if n := f.Count(`select count(*) from batches where status = 'ready' or gate <> 'cancelled'`); n != 0 {
 		t.Errorf("%d batches are not cancelled", n)
 	}
 	c := f.counts()

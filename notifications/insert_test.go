@@ -17,16 +17,16 @@ func TestARepeatedChunkAddsNothing(t *testing.T) {
 	if w := f.insert(recipients(25)); w.Created != 25 {
 		t.Errorf("added %+v", w)
 	}
-	jobs := f.count(`select count(*) from river_job`)
+	jobs := f.Count(`select count(*) from river_job`)
 	for _, run := range []int{1, 2} {
 		if w := f.insert(recipients(25), func(c *notifications.Chunk) { c.Run = run }); w.Created != 0 || len(w.Skipped) != 0 {
 			t.Errorf("run %d added %+v", run, w)
 		}
 	}
-	if n := f.count(`select count(*) from batches`); n != 3 {
+	if n := f.Count(`select count(*) from batches`); n != 3 {
 		t.Errorf("%d batches", n)
 	}
-	if n := f.count(`select count(*) from river_job`); n != jobs || jobs != 3 {
+	if n := f.Count(`select count(*) from river_job`); n != jobs || jobs != 3 {
 		t.Errorf("%d jobs, then %d", jobs, n)
 	}
 	if c := f.counts(); c.Audience != 25 || c.Pending != 25 || !c.Balanced {
@@ -39,9 +39,9 @@ func TestACopyReportsAStoredKey(t *testing.T) {
 	f := setup(t)
 	byCopy := func(c *notifications.Chunk) { c.Copy = true }
 	f.insert(recipients(5), byCopy)
-	chunk := notifications.Chunk{WorkspaceID: f.ws, OriginID: f.origin, ProviderID: f.origin, ContentID: f.origin,
+	chunk := notifications.Chunk{WorkspaceID: f.Workspace, OriginID: f.origin, ProviderID: f.origin, ContentID: f.origin,
 		Run: 1, MaxAttempts: 2, BatchSize: 10, Copy: true, Recipients: recipients(6)}
-	err := pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error { _, err := f.Insert(t.Context(), tx, chunk); return err })
+	err := pgx.BeginFunc(t.Context(), f.Pool, func(tx pgx.Tx) error { _, err := f.Insert(t.Context(), tx, chunk); return err })
 	if !errors.Is(err, notifications.ErrRepeated) {
 		t.Errorf("got %v", err)
 	}
@@ -100,14 +100,14 @@ func TestExplainOfASkippedRow(t *testing.T) {
 	optedOut := recipient(0)
 	optedOut.Skip, optedOut.Holds = notifications.Unsubscribed, true
 	f.insert([]notifications.Recipient{optedOut, recipient(1)})
-	e, err := f.Explain(t.Context(), f.ws, f.origin, optedOut.Key)
+	e, err := f.Explain(t.Context(), f.Workspace, f.origin, optedOut.Key)
 	if err != nil || len(e.Steps) != 1 || e.Steps[0].Event != "skipped" || e.Steps[0].Data["reason"] != "unsubscribed" {
 		t.Errorf("%+v, %v", e.Steps, err)
 	}
 	if e.Waiting != nil || e.DeliveriesPossible != 0 || !strings.Contains(e.Summary, "not sent (unsubscribed)") {
 		t.Errorf("%+v", e)
 	}
-	e, err = f.Explain(t.Context(), f.ws, f.origin, recipient(1).Key)
+	e, err = f.Explain(t.Context(), f.Workspace, f.origin, recipient(1).Key)
 	if err != nil || len(e.Steps) != 1 || e.Steps[0].Event != "written" || e.Steps[0].Data["reason"] != "" {
 		t.Errorf("%+v, %v", e.Steps, err)
 	}
@@ -117,7 +117,7 @@ func TestExplainOfASkippedRow(t *testing.T) {
 func TestALostBatchIsNotBalanced(t *testing.T) {
 	f := setup(t)
 	f.insert(recipients(20))
-	f.exec(`delete from batches where id = (select id from batches limit 1)`)
+	f.Exec(`delete from batches where id = (select id from batches limit 1)`)
 	if c := f.counts(); c.Balanced || c.Audience != 20 || c.Pending != 10 {
 		t.Errorf("%+v", c)
 	}

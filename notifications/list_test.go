@@ -22,7 +22,7 @@ func TestListFilters(t *testing.T) {
 			f.orphan(i)
 		}
 	}
-	f.exec(`update batches set status = 'leased', leased_by = 't', lease_until = now(), called_through = 4`)
+	f.Exec(`update batches set status = 'leased', leased_by = 't', lease_until = now(), called_through = 4`)
 	all := f.list(notifications.Filter{OriginID: &f.origin}, 7)
 	if len(all) != 40 {
 		t.Fatalf("%d in all", len(all))
@@ -46,7 +46,7 @@ func TestListFilters(t *testing.T) {
 	if got := f.list(notifications.Filter{OriginID: &f.origin, ProfileKey: "9"}, 5); len(got) != 1 {
 		t.Errorf("by profile: %v", got)
 	}
-	_, _, err := f.List(t.Context(), f.ws, notifications.Filter{ProfileKey: "9"}, page.Query{Limit: 5})
+	_, _, err := f.List(t.Context(), f.Workspace, notifications.Filter{ProfileKey: "9"}, page.Query{Limit: 5})
 	if lemma.KindOf(err) != lemma.Invalid {
 		t.Errorf("a search without campaign or flow: %v", err)
 	}
@@ -54,13 +54,11 @@ func TestListFilters(t *testing.T) {
 
 // list reads all pages of a list: status by key.
 func (f *fixture) list(filter notifications.Filter, limit int) map[string]string {
-	f.t.Helper()
+	f.T.Helper()
 	found := map[string]string{}
 	for query := (page.Query{Limit: limit}); ; {
-		rows, next, err := f.List(f.t.Context(), f.ws, filter, query)
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		rows, next, err := f.List(f.T.Context(), f.Workspace, filter, query)
+		f.Must(err)
 		for _, n := range rows {
 			found[n.Key.String()] = n.Status
 		}
@@ -77,15 +75,15 @@ func TestResolve(t *testing.T) {
 	f.orphan(0)
 	f.end(1, "accepted", "response", "sent")
 	r := notifications.Resolution{Resolution: "sent", Note: "found in the server's log", APIKeyID: lemma.NewID()}
-	if _, err := f.Resolve(t.Context(), f.ws, f.origin, keyOf(1), r); lemma.KindOf(err) != lemma.WrongStatus {
+	if _, err := f.Resolve(t.Context(), f.Workspace, f.origin, keyOf(1), r); lemma.KindOf(err) != lemma.WrongStatus {
 		t.Errorf("resolved one that was sent: %v", err)
 	}
-	n, err := f.Resolve(t.Context(), f.ws, f.origin, keyOf(0), r)
+	n, err := f.Resolve(t.Context(), f.Workspace, f.origin, keyOf(0), r)
 	if err != nil || n.Status != "orphaned" || n.Resolution == nil || *n.Resolution != "sent" {
 		t.Errorf("%+v, %v", n, err)
 	}
 	r.Resolution = "not_sent"
-	if _, err := f.Resolve(t.Context(), f.ws, f.origin, keyOf(0), r); lemma.KindOf(err) != lemma.WrongStatus {
+	if _, err := f.Resolve(t.Context(), f.Workspace, f.origin, keyOf(0), r); lemma.KindOf(err) != lemma.WrongStatus {
 		t.Errorf("the first resolution is not final: %v", err)
 	}
 	if n := f.get(0); *n.Resolution != "sent" {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/notifications"
@@ -18,17 +17,15 @@ import (
 // sender would.
 type fixture struct {
 	*notifications.Ledger
-	t      *testing.T
-	pool   *pgxpool.Pool
-	ws     uuid.UUID
+	pgtest.Shop
 	origin uuid.UUID
 }
 
 func setup(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
-	pool := pgtest.DB(t)
-	return &fixture{Ledger: notifications.New(pool), t: t, pool: pool, ws: pgtest.Workspace(t, pool), origin: lemma.NewID()}
+	s := pgtest.NewShop(t)
+	return &fixture{Ledger: notifications.New(s.Pool), Shop: s, origin: lemma.NewID()}
 }
 
 func keyOf(i int) uuid.UUID { return lemma.Key("test/1", address(i)) }
@@ -49,67 +46,46 @@ func recipients(n int) []notifications.Recipient {
 
 // insert inserts recipients in batches of 10.
 func (f *fixture) insert(recipients []notifications.Recipient, change ...func(*notifications.Chunk)) (w notifications.Written) {
-	f.t.Helper()
-	chunk := notifications.Chunk{WorkspaceID: f.ws, OriginID: f.origin, ProviderID: f.origin, ContentID: f.origin,
+	f.T.Helper()
+	chunk := notifications.Chunk{WorkspaceID: f.Workspace, OriginID: f.origin, ProviderID: f.origin, ContentID: f.origin,
 		Run: 1, MaxAttempts: 2, BatchSize: 10, Recipients: recipients}
 	for _, c := range change {
 		c(&chunk)
 	}
-	f.inTx(func(tx pgx.Tx) (err error) { w, err = f.Insert(f.t.Context(), tx, chunk); return err })
+	f.inTx(func(tx pgx.Tx) (err error) { w, err = f.Insert(f.T.Context(), tx, chunk); return err })
 	return w
 }
 
 func (f *fixture) inTx(do func(pgx.Tx) error) {
-	f.t.Helper()
-	if err := pgx.BeginFunc(context.Background(), f.pool, do); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-func (f *fixture) exec(sql string, args ...any) {
-	f.t.Helper()
-	if _, err := f.pool.Exec(context.Background(), sql, args...); err != nil {
-		f.t.Fatal(err)
-	}
+	f.T.Helper()
+	f.Must(pgx.BeginFunc(context.Background(), f.Pool, do))
 }
 
 // end writes the outcome of a recipient's first attempt, and counts it.
 func (f *fixture) end(i int, outcome, basis, counter string) {
-	f.t.Helper()
-	f.exec(`
+	f.T.Helper()
+	f.Exec(`
 		with a as (
 			insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
 			select workspace_id, batch_id, ordinal, 1, $4, true, $5 from notifications
 			where workspace_id = $1 and origin_id = $2 and key = $3
 			returning batch_id
 		)
-		update batches b set `+counter+` = `+counter+` + 1 from a where b.id = a.batch_id`, f.ws, f.origin, keyOf(i), outcome, basis)
+		update batches b set `+counter+` = `+counter+` + 1 from a where b.id = a.batch_id`, f.Workspace, f.origin, keyOf(i), outcome, basis)
 }
 
 func (f *fixture) orphan(i int) { f.end(i, "unknown", "reaper", "orphaned") }
 
 func (f *fixture) get(i int) notifications.Notification {
-	f.t.Helper()
-	n, err := f.Get(f.t.Context(), f.ws, f.origin, keyOf(i))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	f.T.Helper()
+	n, err := f.Get(f.T.Context(), f.Workspace, f.origin, keyOf(i))
+	f.Must(err)
 	return n
 }
 
 func (f *fixture) counts() notifications.Counts {
-	f.t.Helper()
-	c, err := f.Counts(f.t.Context(), f.ws, f.origin)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	f.T.Helper()
+	c, err := f.Counts(f.T.Context(), f.Workspace, f.origin)
+	f.Must(err)
 	return c
-}
-
-func (f *fixture) count(sql string, args ...any) (n int) {
-	f.t.Helper()
-	if err := f.pool.QueryRow(f.t.Context(), sql, args...).Scan(&n); err != nil {
-		f.t.Fatal(err)
-	}
-	return n
 }

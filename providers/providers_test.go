@@ -22,14 +22,10 @@ func TestCreatingOneIDTwice(t *testing.T) {
 	b := setup(t)
 	n := providers.NewProvider{ID: lemma.NewID(), Name: "mail", Kind: "smtp", Config: json.RawMessage(`{"host":"h"}`),
 		RatePerSecond: new(14.0)}
-	first, err := b.accounts.Create(t.Context(), b.ws, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := b.accounts.Create(t.Context(), b.ws, n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first, err := b.accounts.Create(t.Context(), b.Workspace, n)
+	b.Must(err)
+	again, err := b.accounts.Create(t.Context(), b.Workspace, n)
+	b.Must(err)
 	if diff := cmp.Diff(first, again); diff != "" {
 		t.Error(diff)
 	}
@@ -63,12 +59,12 @@ func TestBadProvidersAreRefused(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			n := providers.NewProvider{ID: lemma.NewID(), Name: "mail", Kind: "smtp", Config: json.RawMessage(`{"host":"h"}`)}
 			test.change(&n)
-			_, err := b.accounts.Create(t.Context(), b.ws, n)
+			_, err := b.accounts.Create(t.Context(), b.Workspace, n)
 			var wrong *lemma.Error
 			if !errors.As(err, &wrong) || wrong.Kind != lemma.Invalid || wrong.Fields[0].Pointer != test.pointer {
 				t.Errorf("%v, want a fault at %s", err, test.pointer)
 			}
-			if _, err := b.accounts.Get(t.Context(), b.ws, n.ID); lemma.KindOf(err) != lemma.NotFound {
+			if _, err := b.accounts.Get(t.Context(), b.Workspace, n.ID); lemma.KindOf(err) != lemma.NotFound {
 				t.Errorf("it was saved: %v", err)
 			}
 		})
@@ -80,16 +76,16 @@ func TestNamesAreUnique(t *testing.T) {
 	b := setup(t)
 	taken := b.create(t, nil)
 	other := b.create(t, nil)
-	_, err := b.accounts.Create(t.Context(), b.ws,
+	_, err := b.accounts.Create(t.Context(), b.Workspace,
 		providers.NewProvider{ID: lemma.NewID(), Name: taken.Name, Kind: "smtp", Config: json.RawMessage(`{"host":"h"}`)})
-	_, renamed := b.accounts.Update(t.Context(), b.ws, other.ID, nil, providers.Patch{Name: &taken.Name})
+	_, renamed := b.accounts.Update(t.Context(), b.Workspace, other.ID, nil, providers.Patch{Name: &taken.Name})
 	for _, err := range []error{err, renamed} {
 		var wrong *lemma.Error
 		if !errors.As(err, &wrong) || wrong.Kind != lemma.Conflict || wrong.Code != "name_taken" {
 			t.Errorf("%v, want name_taken", err)
 		}
 	}
-	elsewhere := pgtest.Workspace(t, b.pool)
+	elsewhere := pgtest.Workspace(t, b.Pool)
 	if _, err := b.accounts.Create(t.Context(), elsewhere,
 		providers.NewProvider{ID: lemma.NewID(), Name: taken.Name, Kind: "smtp", Config: json.RawMessage(`{"host":"h"}`)}); err != nil {
 		t.Errorf("the name in another workspace: %v", err)
@@ -101,19 +97,14 @@ func TestSecretsAreWriteOnly(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	made := b.create(t, nil)
-	listed, _, err := b.accounts.List(t.Context(), b.ws, page.Query{Limit: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var row string
-	if err := b.pool.QueryRow(t.Context(), "select p::text || encode(p.secrets, 'escape') from providers p where workspace_id = $1",
-		b.ws).Scan(&row); err != nil {
-		t.Fatal(err)
-	}
+	listed, _, err := b.accounts.List(t.Context(), b.Workspace, page.Query{Limit: 10})
+	b.Must(err)
+	row := pgtest.One[string](b.T, b.Pool, "select p::text || encode(p.secrets, 'escape') from providers p where workspace_id = $1",
+		b.Workspace)
 	if shown := fmt.Sprintf("%+v %+v", made, listed) + row; strings.Contains(shown, "hunter2") || strings.Contains(row, "password") {
 		t.Errorf("the secret shows in %s", shown)
 	}
-	account, err := b.accounts.Account(t.Context(), b.ws, made.ID)
+	account, err := b.accounts.Account(t.Context(), b.Workspace, made.ID)
 	if err != nil || string(account.Secrets) != `{"password":"hunter2"}` || !made.HasSecrets {
 		t.Errorf("account %+v, %v", account, err)
 	}
@@ -125,12 +116,10 @@ func TestASecretMovedToAnotherRowDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	victim, thief := b.create(t, nil), b.create(t, nil)
-	if _, err := b.pool.Exec(t.Context(), `
+	b.Exec(`
 		update providers set secrets = (select secrets from providers where workspace_id = $1 and id = $2)
-		where workspace_id = $1 and id = $3`, b.ws, victim.ID, thief.ID); err != nil {
-		t.Fatal(err)
-	}
-	if account, err := b.accounts.Account(t.Context(), b.ws, thief.ID); err == nil {
+		where workspace_id = $1 and id = $3`, b.Workspace, victim.ID, thief.ID)
+	if account, err := b.accounts.Account(t.Context(), b.Workspace, thief.ID); err == nil {
 		t.Errorf("it opened: %s", account.Secrets)
 	}
 }
@@ -168,18 +157,18 @@ func TestUpdate(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			was := b.create(t, func(n *providers.NewProvider) { n.RatePerSecond = new(5.0) })
-			is, err := b.accounts.Update(t.Context(), b.ws, was.ID, new(1), test.patch)
+			is, err := b.accounts.Update(t.Context(), b.Workspace, was.ID, new(1), test.patch)
 			if err != nil {
 				t.Fatal(err)
 			}
-			account, err := b.accounts.Account(t.Context(), b.ws, was.ID)
+			account, err := b.accounts.Account(t.Context(), b.Workspace, was.ID)
 			if err != nil || string(account.Secrets) != test.secrets || account.Version != 2 {
 				t.Errorf("account %+v, %v", account, err)
 			}
 			if !test.check(was, is) || is.Version != 2 || !is.UpdatedAt.After(was.UpdatedAt) {
 				t.Errorf("it was %+v, it is %+v", was, is)
 			}
-			_, err = b.accounts.Update(t.Context(), b.ws, was.ID, new(1), test.patch)
+			_, err = b.accounts.Update(t.Context(), b.Workspace, was.ID, new(1), test.patch)
 			if lemma.KindOf(err) != lemma.Stale {
 				t.Errorf("the same update of the old version: %v, want stale", err)
 			}
@@ -193,7 +182,7 @@ func TestSecretsDoNotMove(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	strict := b
-	strict.accounts = providers.New(b.pool, newBox(t), checkKind) // without OnMove: any change counts
+	strict.accounts = providers.New(b.Pool, pgtest.Box(t), checkKind) // without OnMove: any change counts
 	for what, test := range map[string]struct {
 		bundle  bundle
 		config  string
@@ -210,13 +199,13 @@ func TestSecretsDoNotMove(t *testing.T) {
 					n.Config = json.RawMessage(`{"host":"mail.example.com","region":1}`)
 				}
 			})
-			_, err := test.bundle.accounts.Update(t.Context(), b.ws, made.ID, nil, providers.Patch{Config: json.RawMessage(test.config)})
+			_, err := test.bundle.accounts.Update(t.Context(), b.Workspace, made.ID, nil, providers.Patch{Config: json.RawMessage(test.config)})
 			var wrong *lemma.Error
 			if !errors.As(err, &wrong) || wrong.Code != "secrets_required" || len(wrong.Fields) != 2 ||
 				wrong.Fields[0].Pointer != "/secrets" || wrong.Fields[1].Pointer != test.pointer {
 				t.Fatalf("%+v", err)
 			}
-			if is, err := test.bundle.accounts.Get(t.Context(), b.ws, made.ID); err != nil || is.Version != 1 {
+			if is, err := test.bundle.accounts.Get(t.Context(), b.Workspace, made.ID); err != nil || is.Version != 1 {
 				t.Errorf("it changed: %+v, %v", is, err)
 			}
 		})
@@ -227,11 +216,11 @@ func TestUpdateIsChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	made := b.create(t, nil)
-	_, err := b.accounts.Update(t.Context(), b.ws, made.ID, nil, providers.Patch{Config: json.RawMessage(`{}`)})
+	_, err := b.accounts.Update(t.Context(), b.Workspace, made.ID, nil, providers.Patch{Config: json.RawMessage(`{}`)})
 	if lemma.KindOf(err) != lemma.Invalid {
 		t.Errorf("a config without a host: %v", err)
 	}
-	if is, err := b.accounts.Get(t.Context(), b.ws, made.ID); err != nil || is.Version != 1 {
+	if is, err := b.accounts.Get(t.Context(), b.Workspace, made.ID); err != nil || is.Version != 1 {
 		t.Errorf("it changed: %+v, %v", is, err)
 	}
 }
@@ -240,8 +229,9 @@ func TestUnknownIDs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	made := b.create(t, nil)
-	elsewhere := pgtest.Workspace(t, b.pool)
-	for what, at := range map[string][2]uuid.UUID{"an unknown id": {b.ws, lemma.NewID()}, "another workspace's id": {elsewhere, made.ID}} {
+	elsewhere := pgtest.Workspace(t, b.Pool)
+	for what, at := range map[string][2]uuid.UUID{"an unknown id": {b.Workspace, lemma.NewID()}, "another workspace's id": {elsewhere,
+		made.ID}} {
 		ws, id := at[0], at[1]
 		_, get := b.accounts.Get(t.Context(), ws, id)
 		_, account := b.accounts.Account(t.Context(), ws, id)
@@ -260,14 +250,12 @@ func TestDelete(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	free, used := b.create(t, nil), b.create(t, nil)
-	if err := b.accounts.Delete(t.Context(), b.ws, free.ID); err != nil {
+	if err := b.accounts.Delete(t.Context(), b.Workspace, free.ID); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.pool.Exec(t.Context(), campaignWith, b.ws, used.ID); err != nil {
-		t.Fatal(err)
-	}
+	b.Exec(campaignWith, b.Workspace, used.ID)
 	var wrong *lemma.Error
-	if err := b.accounts.Delete(t.Context(), b.ws, used.ID); !errors.As(err, &wrong) || wrong.Kind != lemma.Conflict ||
+	if err := b.accounts.Delete(t.Context(), b.Workspace, used.ID); !errors.As(err, &wrong) || wrong.Kind != lemma.Conflict ||
 		wrong.Code != "in_use" {
 		t.Errorf("deleting what a campaign uses: %v", err)
 	}
@@ -279,32 +267,20 @@ func TestDeleteSeesWhatWasWrittenWhileItWaited(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	made := b.create(t, nil)
-	holder, err := b.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	holder, err := b.Pool.Begin(t.Context())
+	b.Must(err)
 	t.Cleanup(func() { _ = holder.Rollback(context.Background()) })
-	if _, err := holder.Exec(t.Context(), `select from providers where workspace_id = $1 and id = $2 for key share`, b.ws,
+	if _, err := holder.Exec(t.Context(), `select from providers where workspace_id = $1 and id = $2 for key share`, b.Workspace,
 		made.ID); err != nil {
 		t.Fatal(err)
 	}
 	deleted := make(chan error, 1)
-	go func() { deleted <- b.accounts.Delete(context.Background(), b.ws, made.ID) }()
-	for waits := false; !waits; {
-		err := b.pool.QueryRow(t.Context(), `
-			select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits)
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := b.pool.Exec(t.Context(), `
+	go func() { deleted <- b.accounts.Delete(context.Background(), b.Workspace, made.ID) }()
+	b.WaitForLocks(1)
+	b.Exec(`
 		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts)
-		values ($1, $2, $2, $2, $2, $2, 1, 2)`, b.ws, made.ID); err != nil {
-		t.Fatal(err)
-	}
-	if err := holder.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+		values ($1, $2, $2, $2, $2, $2, 1, 2)`, b.Workspace, made.ID)
+	b.Must(holder.Rollback(t.Context()))
 	var wrong *lemma.Error
 	if err := <-deleted; !errors.As(err, &wrong) || wrong.Code != "in_use" {
 		t.Errorf("deleted although a batch uses it: %v", err)
@@ -331,7 +307,7 @@ func TestListPages(t *testing.T) {
 	}
 	var got []string
 	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
-		found, next, err := b.accounts.List(t.Context(), b.ws, page.Query{Limit: 2, Cursor: cursor})
+		found, next, err := b.accounts.List(t.Context(), b.Workspace, page.Query{Limit: 2, Cursor: cursor})
 		if err != nil || len(found) > 2 {
 			t.Fatal(len(found), err)
 		}
@@ -343,7 +319,7 @@ func TestListPages(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	_, _, err := b.accounts.List(t.Context(), b.ws, page.Query{Limit: 2, Cursor: "nonsense"})
+	_, _, err := b.accounts.List(t.Context(), b.Workspace, page.Query{Limit: 2, Cursor: "nonsense"})
 	if lemma.KindOf(err) != lemma.Invalid {
 		t.Errorf("an invalid cursor: %v", err)
 	}

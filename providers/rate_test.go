@@ -10,7 +10,7 @@ import (
 
 func (b bundle) acquire(t testing.TB, id uuid.UUID, n int, rate float64, burst time.Duration) (time.Duration, bool) {
 	t.Helper()
-	wait, ok, err := b.accounts.Acquire(t.Context(), b.ws, id, n, rate, burst)
+	wait, ok, err := b.accounts.Acquire(t.Context(), b.Workspace, id, n, rate, burst)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,10 +38,8 @@ func TestUnusedTimeAddsNoTokens(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.create(t, nil).ID
-	if _, err := b.pool.Exec(t.Context(), "update provider_meters set next_free_at = now() - interval '1 hour' where workspace_id = $1",
-		b.ws); err != nil {
-		t.Fatal(err)
-	}
+	b.Exec("update provider_meters set next_free_at = now() - interval '1 hour' where workspace_id = $1",
+		b.Workspace)
 	b.acquire(t, id, 1000, 100, 0)
 	if wait, ok := b.acquire(t, id, 1, 100, 0); ok || wait < 9*time.Second {
 		t.Errorf("after an unused hour and the tokens of 10 s: %s, %v", wait, ok)
@@ -67,7 +65,7 @@ func TestInvalidArgumentsAreRefused(t *testing.T) {
 		rate  float64
 		burst time.Duration
 	}{{0, 1, 0}, {-1, 1, 0}, {1, 0, 0}, {1, -1, 0}, {1, 1, -time.Second}} {
-		if _, _, err := b.accounts.Acquire(t.Context(), b.ws, id, d.n, d.rate, d.burst); err == nil {
+		if _, _, err := b.accounts.Acquire(t.Context(), b.Workspace, id, d.n, d.rate, d.burst); err == nil {
 			t.Errorf("%+v was accepted", d)
 		}
 	}
@@ -108,13 +106,11 @@ func TestAcquireSeesTheUpdateThatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.create(t, nil).ID
-	tx, err := b.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx, err := b.Pool.Begin(t.Context())
+	b.Must(err)
 	defer tx.Rollback(t.Context()) // it has been committed
 	if _, err := tx.Exec(t.Context(),
-		"update provider_meters set next_free_at = now() + interval '1 minute' where workspace_id = $1 and provider_id = $2", b.ws,
+		"update provider_meters set next_free_at = now() + interval '1 minute' where workspace_id = $1 and provider_id = $2", b.Workspace,
 		id); err != nil {
 		t.Fatal(err)
 	}
@@ -125,13 +121,11 @@ func TestAcquireSeesTheUpdateThatItWaitedFor(t *testing.T) {
 	}
 	returned := make(chan result, 1)
 	go func() {
-		wait, ok, err := b.accounts.Acquire(t.Context(), b.ws, id, 1, 1, 0)
+		wait, ok, err := b.accounts.Acquire(t.Context(), b.Workspace, id, 1, 1, 0)
 		returned <- result{wait, ok, err}
 	}()
-	b.waitForLock(t)
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b.WaitForLocks(1)
+	b.Must(tx.Commit(t.Context()))
 	if a := <-returned; a.err != nil || a.ok || a.wait < 30*time.Second {
 		t.Errorf("got %s, %v, %v, want a wait of a minute", a.wait, a.ok, a.err)
 	}
@@ -139,27 +133,10 @@ func TestAcquireSeesTheUpdateThatItWaitedFor(t *testing.T) {
 
 func (b bundle) clock(t testing.TB) (now time.Time) {
 	t.Helper()
-	if err := b.pool.QueryRow(t.Context(), "select clock_timestamp()").Scan(&now); err != nil {
+	if err := b.Pool.QueryRow(t.Context(), "select clock_timestamp()").Scan(&now); err != nil {
 		t.Fatal(err)
 	}
 	return now
-}
-
-// waitForLock returns once a statement in this database waits for a lock.
-func (b bundle) waitForLock(t testing.TB) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
-		var waiting bool
-		err := b.pool.QueryRow(t.Context(),
-			"select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')").Scan(&waiting)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if waiting {
-			return
-		}
-	}
-	t.Fatal("no statement waited for a lock")
 }
 
 func BenchmarkAcquire(b *testing.B) {

@@ -5,37 +5,25 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/pgtest"
 	"lemma/providers"
-	"lemma/secrets"
 )
 
 type bundle struct {
-	pool     *pgxpool.Pool
+	pgtest.Shop
 	accounts *providers.Providers
-	ws       uuid.UUID
 }
 
 // setup is a fresh database with one workspace. The kinds are "smtp", which
 // needs a host, and nothing else.
 func setup(t testing.TB) bundle {
 	t.Helper()
-	pool := pgtest.DB(t)
-	accounts := providers.New(pool, newBox(t), checkKind)
+	s := pgtest.NewShop(t)
+	accounts := providers.New(s.Pool, pgtest.Box(t), checkKind)
 	accounts.OnMove(moves)
-	return bundle{pool, accounts, pgtest.Workspace(t, pool)}
-}
-
-func newBox(t testing.TB) *secrets.Box {
-	t.Helper()
-	box, err := secrets.ParseKeys(secrets.NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return box
+	return bundle{s, accounts}
 }
 
 func checkKind(kind string, config, _ json.RawMessage) error {
@@ -66,7 +54,7 @@ func (b bundle) create(t testing.TB, change func(*providers.NewProvider)) provid
 	if change != nil {
 		change(&n)
 	}
-	made, err := b.accounts.Create(t.Context(), b.ws, n)
+	made, err := b.accounts.Create(t.Context(), b.Workspace, n)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func TestABatchThatIsCancelledForItsProviderEnds(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("asked to pause %d times", asked)
 	}
-	if err := providers.New(b.pool, nil, nil).Delete(bg, b.ws, b.provider); err != nil {
+	if err := providers.New(b.Pool, nil, nil).Delete(bg, b.Workspace, b.provider); err != nil {
 		t.Errorf("%v is %v", err, lemma.KindOf(err))
 	}
 }

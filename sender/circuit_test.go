@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma/notifications"
+	"lemma/pgtest"
 	"lemma/providers"
 )
 
@@ -23,17 +24,15 @@ var (
 )
 
 func (b *bundle) health() providers.Provider {
-	b.t.Helper()
-	p, err := providers.New(b.pool, nil, nil).Get(context.Background(), b.ws, b.provider)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.T.Helper()
+	p, err := providers.New(b.Pool, nil, nil).Get(context.Background(), b.Workspace, b.provider)
+	b.Must(err)
 	return p
 }
 
 // makeProbable lets time pass for circuits alone.
 func (b *bundle) makeProbable() {
-	b.exec(`update provider_meters set open_until = now() where open_until is not null`)
+	b.Exec(`update provider_meters set open_until = now() where open_until is not null`)
 }
 
 // Rows that were not called, because an earlier call failed, do not count, and have
@@ -84,7 +83,7 @@ func TestProviderGoneForAMoment(t *testing.T) {
 
 // workAll works every batch to its end, as River does.
 func (b *bundle) workAll(s *Sender, within time.Duration) {
-	b.t.Helper()
+	b.T.Helper()
 	var workers sync.WaitGroup
 	for end := time.Now().Add(within); ; {
 		refs := b.batches("status = 'ready' and gate = 'open'")
@@ -92,13 +91,13 @@ func (b *bundle) workAll(s *Sender, within time.Duration) {
 			return
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("%d batches have not ended", len(refs))
+			b.T.Fatalf("%d batches have not ended", len(refs))
 		}
 		for _, ref := range refs {
 			workers.Go(func() {
-				again, err := s.Work(b.t.Context(), ref)
+				again, err := s.Work(b.T.Context(), ref)
 				if err != nil {
-					b.t.Error(err)
+					b.T.Error(err)
 				}
 				time.Sleep(min(again, time.Second))
 			})
@@ -139,9 +138,7 @@ func TestProbesAreOneAtATime(t *testing.T) {
 	}
 	b.carrier.fail(closing)
 	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	b.Must(<-done)
 	if p := b.health(); p.Failures != 2 || p.FirstError != "connect_failed: connection refused" || p.LastError != "service_closing (421)" {
 		t.Errorf("the first cause is not kept: %+v", p)
 	}
@@ -174,7 +171,7 @@ func TestAKilledProbeIsReplaced(t *testing.T) {
 	if again, err := s.Work(t.Context(), refs[1]); err != nil || again <= 0 {
 		t.Errorf("beside a probe it answered %v, %v", again, err)
 	}
-	b.eventually(5*time.Second, "the probe is taken over", func() bool {
+	pgtest.Eventually(t, 5*time.Second, "the probe is taken over", func() bool {
 		again, err := s.Work(t.Context(), refs[1])
 		return err == nil && again == 0
 	})
@@ -199,20 +196,15 @@ func TestASlowProbeIsRenewed(t *testing.T) {
 	go func() { _, err := prober.Work(context.Background(), refs[0]); done <- err }()
 	<-reached
 	b.carrier.fail(nil)
-	var until time.Time
-	if err := b.pool.QueryRow(t.Context(), `select probe_until from provider_meters`).Scan(&until); err != nil {
-		t.Fatal(err)
-	}
-	b.eventually(5*time.Second, "the first lease of the probe is over", func() (over bool) {
-		return b.pool.QueryRow(t.Context(), `select now() > $1`, until).Scan(&over) == nil && over
+	until := pgtest.One[time.Time](b.T, b.Pool, `select probe_until from provider_meters`)
+	pgtest.Eventually(t, 5*time.Second, "the first lease of the probe is over", func() (over bool) {
+		return b.Pool.QueryRow(t.Context(), `select now() > $1`, until).Scan(&over) == nil && over
 	})
 	if again, err := s.Work(t.Context(), refs[1]); err != nil || again <= 0 {
 		t.Errorf("beside a slow probe it answered %v, %v", again, err)
 	}
 	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	b.Must(<-done)
 	b.wantCounts(notifications.Counts{Sent: 10, Pending: 10})
 }
 
@@ -224,7 +216,7 @@ func TestAnExpiredProbeIsNotRenewed(t *testing.T) {
 	s := b.sender(func(c *Config) { c.ProbeLease = 30 * time.Millisecond })
 	b.carrier.fail(noConnection)
 	b.work(s)
-	b.exec(`update provider_meters set opened_at = now(), open_until = now(), probe_token = 'late', probe_until = now() - interval '1 second'`)
+	b.Exec(`update provider_meters set opened_at = now(), open_until = now(), probe_token = 'late', probe_until = now() - interval '1 second'`)
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()
 	s.renewProbe(ctx, stop, &claim{Ref: refs[0], token: "late", providerID: b.provider})
@@ -254,7 +246,7 @@ func TestWhatPauses(t *testing.T) {
 			b.carrier.fail(c.first)
 			b.work(s)
 			if c.then != nil {
-				b.exec(`update provider_meters set opened_at = opened_at - make_interval(secs => $1),
+				b.Exec(`update provider_meters set opened_at = opened_at - make_interval(secs => $1),
 					failing_since = failing_since - make_interval(secs => $1), open_until = now()`, c.open.Seconds())
 				b.carrier.fail(c.then)
 				b.makeDue()
@@ -276,7 +268,7 @@ func TestOldFailureDoesNotLast(t *testing.T) {
 	s := b.sender()
 	b.carrier.fail(noConnection)
 	b.work(s)
-	b.exec(`update provider_meters set opened_at = opened_at - interval '1 day', failing_since = failing_since - interval '1 day',
+	b.Exec(`update provider_meters set opened_at = opened_at - interval '1 day', failing_since = failing_since - interval '1 day',
 		failed_at = failed_at - interval '1 day', open_until = now()`)
 	b.carrier.fail(closing)
 	b.makeDue()
@@ -292,7 +284,7 @@ func TestOldFailureDoesNotLast(t *testing.T) {
 func TestALateAcceptanceDoesNotCloseTheCircuit(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(20, 10, 2)
-	b.exec(`update provider_meters set failures = 1`)
+	b.Exec(`update provider_meters set failures = 1`)
 	early, s := b.sender(), b.sender()
 	reached, release := pauseAt(early, "called", 1)
 	done := make(chan error, 1)
@@ -303,9 +295,7 @@ func TestALateAcceptanceDoesNotCloseTheCircuit(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	b.Must(<-done)
 	if p := b.health(); !p.CircuitOpen || p.FirstError != "connect_failed: connection refused" {
 		t.Errorf("health %+v", p)
 	}
@@ -327,7 +317,7 @@ func TestIdleTimeIsNoOutage(t *testing.T) {
 			s := b.sender(func(c *Config) { c.Lease, c.ReapEvery = 5*time.Minute, time.Minute })
 			b.carrier.fail(noConnection)
 			b.work(s)
-			b.exec(`update provider_meters set opened_at = now() - interval '16 minutes', failing_since = now() - interval '16 minutes',
+			b.Exec(`update provider_meters set opened_at = now() - interval '16 minutes', failing_since = now() - interval '16 minutes',
 				failed_at = now() - make_interval(secs => $1), open_until = now()`, c.idle.Seconds())
 			b.carrier.fail(closing)
 			b.makeDue()
@@ -444,13 +434,13 @@ func TestSweepBehindAnOpenCircuit(t *testing.T) {
 	s := b.sender()
 	b.carrier.fail(noConnection)
 	b.work(s)
-	b.exec(`truncate river_job`)
-	b.exec(`update batches set due_at = now() - interval '1 minute', enqueued_at = now() - interval '1 minute'`)
-	b.exec(`update provider_meters set open_until = now() + interval '1 minute'`)
+	b.Exec(`truncate river_job`)
+	b.Exec(`update batches set due_at = now() - interval '1 minute', enqueued_at = now() - interval '1 minute'`)
+	b.Exec(`update provider_meters set open_until = now() + interval '1 minute'`)
 	if n, err := s.Sweep(t.Context()); err != nil || n != 0 {
 		t.Errorf("enqueued %d batches before a probe was due, %v", n, err)
 	}
-	b.exec(`update provider_meters set open_until = now() - interval '1 minute'`)
+	b.Exec(`update provider_meters set open_until = now() - interval '1 minute'`)
 	if n, err := s.Sweep(t.Context()); err != nil || n != 2 {
 		t.Errorf("enqueued %d batches for a probe, want 2, %v", n, err)
 	}
@@ -469,10 +459,10 @@ func TestABatchKeepsItsJobWhenItBecomesClaimable(t *testing.T) {
 			b := setup(t)
 			refs := b.insert(3, 3, 2)
 			s := b.sender()
-			b.exec(c.before)
+			b.Exec(c.before)
 			s.Hook = func(_ context.Context, at string, _ notifications.Ref) {
 				if at == "unclaimed" {
-					b.exec(c.after)
+					b.Exec(c.after)
 				}
 			}
 			again, err := s.Work(t.Context(), refs[0])

@@ -14,13 +14,13 @@ import (
 // crash claims the batches that are ready n times, and lets each lease expire before
 // anyone is called.
 func (b *bundle) crash(s *Sender, n int) Reaped {
-	b.t.Helper()
+	b.T.Helper()
 	var last Reaped
 	for range n {
 		b.makeDue()
 		for _, ref := range b.batches("status = 'ready'") {
 			if c, err := s.Claim(bg, ref); c == nil || err != nil {
-				b.t.Fatal(c, err)
+				b.T.Fatal(c, err)
 			}
 		}
 		last = b.reap(s)
@@ -91,7 +91,7 @@ func TestACancelledBatchWhoseClaimsCrashIsCancelled(t *testing.T) {
 	if c, err := s.Claim(bg, b.batches("true")[0]); c == nil || err != nil {
 		t.Fatal(c, err)
 	}
-	b.exec(`update batches set gate = 'cancelled'`)
+	b.Exec(`update batches set gate = 'cancelled'`)
 	if got := b.reap(s); got.Crashed != 0 {
 		t.Errorf("%+v", got)
 	}

@@ -20,7 +20,7 @@ func nextSecond() {
 func TestDateIsWhenItIsCalled(t *testing.T) {
 	b := setup(t)
 	b.insert(3, 3, 2)
-	b.exec(`update notifications set created_at = now() - interval '3 hours' where workspace_id = $1`, b.ws)
+	b.Exec(`update notifications set created_at = now() - interval '3 hours' where workspace_id = $1`, b.Workspace)
 	b.carrier.then[address(1)] = []Outcome{NotAccepted}
 	s := b.sender()
 	b.work(s)
@@ -42,12 +42,12 @@ func TestDateIsWhenItIsCalled(t *testing.T) {
 
 // byOrdinal are the addresses of n recipients in the order of their rows.
 func (b *bundle) byOrdinal(n int) []string {
-	b.t.Helper()
-	rows, _ := b.pool.Query(context.Background(), `select address from notifications where workspace_id = $1 order by ordinal limit $2`,
-		b.ws, n)
+	b.T.Helper()
+	rows, _ := b.Pool.Query(context.Background(), `select address from notifications where workspace_id = $1 order by ordinal limit $2`,
+		b.Workspace, n)
 	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(all) != n {
-		b.t.Fatal(len(all), err)
+		b.T.Fatal(len(all), err)
 	}
 	return all
 }
@@ -115,8 +115,8 @@ func TestDateAfterTheClockWentBack(t *testing.T) {
 	if _, err := b.sender().Work(bg, ref); err != nil {
 		t.Fatal(err)
 	}
-	b.exec(`update batch_log set at = at + interval '1 hour' where event = 'window'`) // all others are written later
-	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(recipients[3]))
+	b.Exec(`update batch_log set at = at + interval '1 hour' where event = 'window'`) // all others are written later
+	e, err := b.ledger.Explain(bg, b.Workspace, b.origin, keyOf(recipients[3]))
 	if err != nil || e.DeliveriesAtMost != 1 || e.DeliveriesPossible != 2 {
 		t.Errorf("after the first call: at most %d deliveries, %d possible; %v", e.DeliveriesAtMost, e.DeliveriesPossible, err)
 	}
@@ -136,9 +136,7 @@ func TestStaleDateIsNotSent(t *testing.T) {
 	refs := b.insert(1, 1, 2)
 	s := b.sender()
 	c, err := s.Claim(context.Background(), refs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	w := &window{rows: []int16{0}, messages: make([]Message, 1)}
 	c.date(w)
 	if c.stale(w) {

@@ -13,10 +13,10 @@ import (
 func TestAProviderStaysUntilItsBatchesHaveEnded(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
-	accounts := providers.New(b.pool, nil, nil)
+	accounts := providers.New(b.Pool, nil, nil)
 	refused := func(when string) {
 		t.Helper()
-		if err := accounts.Delete(bg, b.ws, b.provider); lemma.KindOf(err) != lemma.Conflict {
+		if err := accounts.Delete(bg, b.Workspace, b.provider); lemma.KindOf(err) != lemma.Conflict {
 			t.Fatalf("deleted while a batch is %s: %v", when, err)
 		}
 	}
@@ -33,7 +33,7 @@ func TestAProviderStaysUntilItsBatchesHaveEnded(t *testing.T) {
 	refused("to be retried")
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 10})
-	if err := accounts.Delete(bg, b.ws, b.provider); err != nil {
+	if err := accounts.Delete(bg, b.Workspace, b.provider); err != nil {
 		t.Error(err)
 	}
 }

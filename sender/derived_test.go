@@ -18,11 +18,9 @@ type derived struct {
 }
 
 func (b *bundle) derived(i int) derived {
-	b.t.Helper()
-	n, err := b.ledger.Get(context.Background(), b.ws, b.origin, keyOf(i))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.T.Helper()
+	n, err := b.ledger.Get(context.Background(), b.Workspace, b.origin, keyOf(i))
+	b.Must(err)
 	d := derived{Status: n.Status, Attempts: n.Attempts, Ended: n.EndedAt != nil}
 	if n.Reason != nil {
 		d.Reason = *n.Reason
@@ -31,7 +29,7 @@ func (b *bundle) derived(i int) derived {
 }
 
 func (b *bundle) pastDeadline() {
-	b.exec(`update batches set expires_at = now() - interval '1 second' where workspace_id = $1`, b.ws)
+	b.Exec(`update batches set expires_at = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
 }
 
 // derivedCase brings the notification of recipient 0 into a state. Its first batch has
@@ -58,7 +56,7 @@ var derivedCases = []derivedCase{
 	{"expired before it was called", 2, nil, func(b *bundle, s *Sender) { b.pastDeadline(); b.work(s) },
 		derived{"skipped", "expired", 0, true}},
 	{"not rendered, so not called", 2, nil, func(b *bundle, s *Sender) {
-		b.exec(`update notifications set payload = 'broken' where workspace_id = $1 and key = $2`, b.ws, keyOf(0))
+		b.Exec(`update notifications set payload = 'broken' where workspace_id = $1 and key = $2`, b.Workspace, keyOf(0))
 		b.work(s)
 	}, derived{"skipped", "template_error", 0, true}},
 	{"refused for now", 2, []Outcome{NotAccepted}, func(b *bundle, s *Sender) { b.work(s) }, derived{"pending", "", 0, false}},
@@ -103,19 +101,19 @@ func TestDerivedFields(t *testing.T) {
 // workHalf stops the worker of the first batch after its first windows, as a crash
 // would.
 func (b *bundle) workHalf(s *Sender, windows int) {
-	b.t.Helper()
+	b.T.Helper()
 	reached := stop(s, "opened", windows+1)
 	ref := b.batches("status = 'ready'")[0]
-	go func() { _, _ = s.Work(b.t.Context(), ref) }()
+	go func() { _, _ = s.Work(b.T.Context(), ref) }()
 	<-reached
 	s.Hook = nil
 }
 
 func (b *bundle) claim(s *Sender) *claim {
-	b.t.Helper()
+	b.T.Helper()
 	c, err := s.Claim(context.Background(), b.batches("status = 'ready'")[0])
 	if err != nil || c == nil {
-		b.t.Fatal(fmt.Sprint("nothing was claimed: ", err))
+		b.T.Fatal(fmt.Sprint("nothing was claimed: ", err))
 	}
 	return c
 }

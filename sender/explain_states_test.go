@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,17 +14,15 @@ import (
 )
 
 func (b *bundle) explain() notifications.Explanation {
-	b.t.Helper()
-	e, err := b.ledger.Explain(context.Background(), b.ws, b.origin, keyOf(0))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.T.Helper()
+	e, err := b.ledger.Explain(context.Background(), b.Workspace, b.origin, keyOf(0))
+	b.Must(err)
 	return e
 }
 
 // standstill stops a worker at a point until release is called.
 func (b *bundle) standstill(s *Sender, at string, nth int) (release func()) {
-	b.t.Helper()
+	b.T.Helper()
 	reached, free := pauseAt(s, at, nth)
 	done := make(chan error)
 	ref := b.batches("status = 'ready'")[0]
@@ -34,7 +31,7 @@ func (b *bundle) standstill(s *Sender, at string, nth int) (release func()) {
 	return func() {
 		close(free)
 		if err := <-done; err != nil {
-			b.t.Error(err)
+			b.T.Error(err)
 		}
 		s.Hook = nil
 	}
@@ -75,11 +72,9 @@ func second(at string, nth int, then ...func(b *bundle)) func(*bundle, *Sender) 
 
 var (
 	hold = func(b *bundle) {
-		err := pgx.BeginFunc(context.Background(), b.pool,
-			func(tx pgx.Tx) error { return b.ledger.Hold(context.Background(), tx, b.ws, b.origin) })
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		err := pgx.BeginFunc(context.Background(), b.Pool,
+			func(tx pgx.Tx) error { return b.ledger.Hold(context.Background(), tx, b.Workspace, b.origin) })
+		b.Must(err)
 	}
 	cancel   = func(b *bundle) { b.cancel() }
 	late     = func(b *bundle) { b.pastDeadline() }
@@ -91,7 +86,7 @@ var (
 var moments = []explained{
 	{"never called", 2, nil, still(func(*bundle, *Sender) {}), "worker", 2},
 	{"never called, at_most_once", 1, nil, still(func(*bundle, *Sender) {}), "worker", 1},
-	{"due later", 2, nil, still(func(b *bundle, _ *Sender) { b.exec(`update batches set due_at = now() + interval '1 hour'`) }), "due", 2},
+	{"due later", 2, nil, still(func(b *bundle, _ *Sender) { b.Exec(`update batches set due_at = now() + interval '1 hour'`) }), "due", 2},
 	{"paused", 2, nil, still(func(b *bundle, _ *Sender) { hold(b) }), "resume", 2},
 	{"past its send deadline, and not ended yet", 2, nil, still(func(b *bundle, _ *Sender) { late(b) }), "expiry", 0},
 	{"refused for now", 2, []Outcome{NotAccepted}, still(func(b *bundle, s *Sender) { b.work(s) }), "due", 2},
@@ -190,26 +185,22 @@ func TestExplainPredicts(t *testing.T) {
 
 // rejectedCalls counts calls that evidence proves to be rejected.
 func (b *bundle) rejectedCalls() (n int) {
-	b.t.Helper()
-	err := b.pool.QueryRow(context.Background(), `select count(*) from provider_events where workspace_id = $1 and kind = 'rejected'`,
-		b.ws).Scan(&n)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.T.Helper()
+	err := b.Pool.QueryRow(context.Background(), `select count(*) from provider_events where workspace_id = $1 and kind = 'rejected'`,
+		b.Workspace).Scan(&n)
+	b.Must(err)
 	return n
 }
 
 // worst resumes, lets all time pass and leaves every call unknown, until nothing
 // happens any more.
 func (b *bundle) worst() {
-	b.t.Helper()
+	b.T.Helper()
 	s := b.sender()
 	for range 4 {
-		err := pgx.BeginFunc(context.Background(), b.pool,
-			func(tx pgx.Tx) error { return b.ledger.Unhold(context.Background(), tx, b.ws, b.origin) })
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		err := pgx.BeginFunc(context.Background(), b.Pool,
+			func(tx pgx.Tx) error { return b.ledger.Unhold(context.Background(), tx, b.Workspace, b.origin) })
+		b.Must(err)
 		b.makeDue()
 		b.makeProbable()
 		b.work(s)
@@ -223,30 +214,26 @@ func TestExplainIsOneSnapshot(t *testing.T) {
 	refs := b.insert(1, 1, 2)
 	b.claim(b.sender())
 	ctx := t.Context()
-	tx, err := b.pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx, err := b.Pool.Begin(ctx)
+	b.Must(err)
 	defer tx.Rollback(ctx)
 	if _, err := tx.Exec(ctx, `lock table batch_log in access exclusive mode`); err != nil {
 		t.Fatal(err)
 	}
 	got := make(chan notifications.Explanation)
 	go func() { got <- b.explain() }()
-	b.waitForLock()
+	b.WaitForLocks(1)
 	for _, change := range []string{
 		`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
 			values ($1, $2, 0, 1, 'accepted', true, 'response')`,
 		`update batches set status = 'done', leased_by = null, lease_until = null, sent = 1, finished_at = now()
 			where workspace_id = $1 and id = $2`,
 	} {
-		if _, err := tx.Exec(ctx, change, b.ws, refs[0].BatchID); err != nil {
+		if _, err := tx.Exec(ctx, change, b.Workspace, refs[0].BatchID); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := tx.Commit(ctx); err != nil {
-		t.Fatal(err)
-	}
+	b.Must(tx.Commit(ctx))
 	e := <-got
 	steps := fmt.Sprint(e.Steps)
 	if e.Notification.Status != "pending" || strings.Contains(steps, "accepted") || e.Waiting == nil || e.Waiting.For != "window" ||
@@ -254,21 +241,4 @@ func TestExplainIsOneSnapshot(t *testing.T) {
 		t.Errorf("it is %s, waits for %+v, %d deliveries at least, and the steps are %s", e.Notification.Status, e.Waiting,
 			e.DeliveriesAtLeast, steps)
 	}
-}
-
-// waitForLock waits until some statement waits for a lock.
-func (b *bundle) waitForLock() {
-	b.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		var waiting bool
-		err := b.pool.QueryRow(context.Background(),
-			`select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waiting)
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		if waiting {
-			return
-		}
-	}
-	b.t.Fatal("no statement waits for a lock")
 }

@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5"
 
 	"lemma"
 	"lemma/events"
 	"lemma/notifications"
+	"lemma/pgtest"
 )
 
 // The steps and deliveries of one notification after each sequence of calls.
@@ -44,10 +44,8 @@ func TestExplain(t *testing.T) {
 				b.work(s)
 				b.reap(s)
 			}
-			e, err := b.ledger.Explain(context.Background(), b.ws, b.origin, keyOf(0))
-			if err != nil {
-				t.Fatal(err)
-			}
+			e, err := b.ledger.Explain(context.Background(), b.Workspace, b.origin, keyOf(0))
+			b.Must(err)
 			counts := map[string]int{}
 			for _, step := range e.Steps {
 				counts[step.Event]++
@@ -69,13 +67,8 @@ func TestExplain(t *testing.T) {
 
 // recipients are those of the batch's rows, in the order of their ordinals.
 func (b *bundle) recipients() []int {
-	b.t.Helper()
-	rows, _ := b.pool.Query(bg, `select profile_key::int from notifications where workspace_id = $1 order by ordinal`, b.ws)
-	all, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return all
+	b.T.Helper()
+	return pgtest.Column[int](b.T, b.Pool, `select profile_key::int from notifications where workspace_id = $1 order by ordinal`, b.Workspace)
 }
 
 // Explain leaves out the batches of other rows, also when a window of them spans the
@@ -103,10 +96,8 @@ func TestExplainLeavesOutOtherRows(t *testing.T) {
 			"claimed", "window", "unresolved", "deferred", "reaped", "unknown"},
 		{"written", "claimed", "window", "rejected", "deferred"},
 	} {
-		e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(recipients[ordinal]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		e, err := b.ledger.Explain(bg, b.Workspace, b.origin, keyOf(recipients[ordinal]))
+		b.Must(err)
 		var got []string
 		for _, step := range e.Steps {
 			got = append(got, step.Event)
@@ -136,7 +127,7 @@ func TestExplainCountsNoCallOfAnotherRow(t *testing.T) {
 	b.work(b.sender()) // the second attempts of 1 and 9
 	b.makeDue()
 	b.work(b.sender()) // 5 again
-	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(recipients[5]))
+	e, err := b.ledger.Explain(bg, b.Workspace, b.origin, keyOf(recipients[5]))
 	if err != nil || e.DeliveriesAtMost != 1 || e.DeliveriesPossible != 2 || e.Bound != 2 {
 		t.Errorf("at most %d, possible %d, bound %d: %s, %v", e.DeliveriesAtMost, e.DeliveriesPossible, e.Bound, e.Summary, err)
 	}
@@ -147,11 +138,11 @@ func TestExplainOfARowThatAWindowLeavesOut(t *testing.T) {
 	b := setup(t)
 	b.insert(3, 3, 2)
 	recipients := b.recipients()
-	b.exec(`update template_versions set subject = '{{ name | append: "" }}'`)
-	b.exec(`update notifications set payload = '{"name":""}' where workspace_id = $1 and ordinal = 1`, b.ws)
+	b.Exec(`update template_versions set subject = '{{ name | append: "" }}'`)
+	b.Exec(`update notifications set payload = '{"name":""}' where workspace_id = $1 and ordinal = 1`, b.Workspace)
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 2, Skipped: 1})
-	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(recipients[1]))
+	e, err := b.ledger.Explain(bg, b.Workspace, b.origin, keyOf(recipients[1]))
 	if err != nil || slices.ContainsFunc(e.Steps, func(s notifications.Step) bool { return s.Event == "window" }) {
 		t.Errorf("%+v, %v", e.Steps, err)
 	}
@@ -168,7 +159,7 @@ func TestExplainShowsLateEvidence(t *testing.T) {
 	b.work(s)
 	b.reap(s)
 	b.record(refs[0], 0, events.Accepted)
-	e, err := b.ledger.Explain(context.Background(), b.ws, b.origin, keyOf(0))
+	e, err := b.ledger.Explain(context.Background(), b.Workspace, b.origin, keyOf(0))
 	if err != nil || e.DeliveriesAtLeast != 1 || e.DeliveriesAtMost != 2 || e.Notification.Status != "orphaned" {
 		t.Errorf("%+v, %v", e, err)
 	}
@@ -182,9 +173,9 @@ func TestTheSecondMessageIsTheFirst(t *testing.T) {
 	b.insert(1, 1, 2)
 	b.work(b.sender())
 	nextSecond()
-	b.exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables)
-		values ($1, $2, 2, 'New', 'New', 'New', '{}')`, b.ws, b.provider)
-	b.exec(`update templates set version = 2 where workspace_id = $1`, b.ws)
+	b.Exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables)
+		values ($1, $2, 2, 'New', 'New', 'New', '{}')`, b.Workspace, b.provider)
+	b.Exec(`update templates set version = 2 where workspace_id = $1`, b.Workspace)
 	other := b.sender()
 	b.reap(other)
 	b.work(other)
@@ -207,7 +198,7 @@ func TestAResolvedOrphanIsNotCalledAgain(t *testing.T) {
 	b.work(s)
 	b.reap(s)
 	r := notifications.Resolution{Resolution: "not_sent", APIKeyID: lemma.NewID()}
-	if _, err := b.ledger.Resolve(bg, b.ws, b.origin, keyOf(0), r); err != nil {
+	if _, err := b.ledger.Resolve(bg, b.Workspace, b.origin, keyOf(0), r); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {

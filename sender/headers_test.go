@@ -12,11 +12,11 @@ import (
 // recipient whose header would contain a line break is skipped.
 func TestHeadersAreRenderedForEachRecipient(t *testing.T) {
 	b := setup(t)
-	b.exec(`update contents set headers = '{"X-Shop": "1", "X-Name": "<{{ name | url_encode }}>"}'`)
+	b.Exec(`update contents set headers = '{"X-Shop": "1", "X-Name": "<{{ name | url_encode }}>"}'`)
 	b.insert(3, 10, 2)
-	b.exec(`update notifications set payload = '{"name":"N 1&é"}' where profile_key = '1'`)
-	b.exec(`update contents set headers = headers || '{"X-Raw": "{{ raw }}"}'`)
-	b.exec(`update notifications set payload = '{"name":"N2","raw":"a\r\nBcc: x@shop.example"}' where profile_key = '2'`)
+	b.Exec(`update notifications set payload = '{"name":"N 1&é"}' where profile_key = '1'`)
+	b.Exec(`update contents set headers = headers || '{"X-Raw": "{{ raw }}"}'`)
+	b.Exec(`update notifications set payload = '{"name":"N2","raw":"a\r\nBcc: x@shop.example"}' where profile_key = '2'`)
 	b.carrier.then[address(1)] = []Outcome{Unknown}
 	b.work(b.sender())
 	b.reap(b.sender())

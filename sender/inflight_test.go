@@ -51,12 +51,6 @@ func (w *wire) cut() {
 	w.conns = nil
 }
 
-func (b *bundle) untilWaiting(n int) {
-	b.t.Helper()
-	b.until("enough statements wait for a lock", `
-		select count(*) >= $1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`, n)
-}
-
 // The connection breaks while the commit's statement still runs at the server:
 // the second attempt queues behind the first, which then opens the next window. No
 // row may be orphaned that was never called, whichever commit it is.
@@ -76,19 +70,11 @@ func TestAStatementStillRunsWhenItsConnectionBreaks(t *testing.T) {
 					t.Errorf("%s was called %d times", address(i), n)
 				}
 			}
-			if n := b.count(`select count(*) from batch_log where workspace_id = $1 and event = 'lost'`, b.ws); n != 0 {
+			if n := b.Count(`select count(*) from batch_log where workspace_id = $1 and event = 'lost'`, b.Workspace); n != 0 {
 				t.Error("a commit that was applied counted as a lost lease")
 			}
 		})
 	}
-}
-
-func (b *bundle) count(sql string, args ...any) (n int) {
-	b.t.Helper()
-	if err := b.pool.QueryRow(bg, sql, args...).Scan(&n); err != nil {
-		b.t.Fatal(err)
-	}
-	return n
 }
 
 // The first attempt reaches the server after the second has opened the window and the
@@ -101,10 +87,8 @@ func TestAStatementThatArrivesLateMovesNothing(t *testing.T) {
 	first, late := opening(c, w), *c
 	b.commits(s, c, nil, first, open)
 	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
-	d, err := s.content(bg, b.ws, c.contentID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, err := s.content(bg, b.Workspace, c.contentID)
+	b.Must(err)
 	second := d.render(c, 10, time.Second)
 	b.commits(s, c, done, opening(c, second), open)
 	s.call(bg, c, b.carrier, second, s.paceOf(b.provider))
@@ -162,29 +146,25 @@ func TestAnUncalledWindowIsNotUnknown(t *testing.T) {
 // loseAnswer works on a batch and cuts the connection of its nth commit while the
 // statement waits for a lock. The statement then goes on, beside its second try.
 func (b *bundle) loseAnswer(ref notifications.Ref, nth int) {
-	b.t.Helper()
+	b.T.Helper()
 	s, w := b.sender(), &wire{}
-	s.pool = b.ownPool(func(c *pgxpool.Config) { c.ConnConfig.DialFunc = w.dial })
+	s.pool = b.Connect(func(c *pgxpool.Config) { c.ConnConfig.DialFunc = w.dial })
 	reached, release := pauseAt(s, "committing", nth)
 	done := make(chan error, 1)
 	go func() { _, err := s.Work(bg, ref); done <- err }()
 	<-reached
-	blocker, err := b.pool.Begin(bg)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(func() { _ = blocker.Rollback(bg) })
-	if _, err := blocker.Exec(bg, `select from batches where workspace_id = $1 for update`, b.ws); err != nil {
-		b.t.Fatal(err)
+	blocker, err := b.Pool.Begin(bg)
+	b.Must(err)
+	b.T.Cleanup(func() { _ = blocker.Rollback(bg) })
+	if _, err := blocker.Exec(bg, `select from batches where workspace_id = $1 for update`, b.Workspace); err != nil {
+		b.T.Fatal(err)
 	}
 	close(release)
-	b.untilWaiting(1)
+	b.WaitForLocks(1)
 	w.cut()
-	b.untilWaiting(2)
-	if err := blocker.Rollback(bg); err != nil {
-		b.t.Fatal(err)
-	}
+	b.WaitForLocks(2)
+	b.Must(blocker.Rollback(bg))
 	if err := <-done; err != nil {
-		b.t.Error(err)
+		b.T.Error(err)
 	}
 }

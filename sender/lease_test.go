@@ -24,9 +24,7 @@ func TestALeasedBatchIsNotClaimed(t *testing.T) {
 		t.Errorf("called %d times without the lease", n)
 	}
 	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	b.Must(<-done)
 	b.wantCounts(notifications.Counts{Sent: 10})
 	if _, err := b.sender().Work(ctx, refs[0]); err != nil {
 		t.Fatal(err)
@@ -54,16 +52,12 @@ func TestAnOldTokenOpensNoWindow(t *testing.T) {
 	go func() { _, err := young.Work(ctx, refs[0]); done <- err }()
 	<-holding
 	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	b.Must(<-done)
 	if n := b.carrier.called(address(0)); n != 0 {
 		t.Errorf("called %d times under a token that was lost", n)
 	}
 	close(letGo)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	b.Must(<-done)
 	b.wantCounts(notifications.Counts{Sent: 10})
 }
 
@@ -123,13 +117,11 @@ func TestALateCommitChangesNoTerminalRow(t *testing.T) {
 }
 
 func (b *bundle) dump() string {
-	b.t.Helper()
+	b.T.Helper()
 	var s string
-	err := b.pool.QueryRow(context.Background(), `
+	err := b.Pool.QueryRow(context.Background(), `
 		select (select string_agg(a::text, E'\n' order by batch_id, ordinal, attempt) from attempts a where workspace_id = $1)
-			|| (select string_agg(b::text, E'\n' order by id) from batches b where workspace_id = $1)`, b.ws).Scan(&s)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+			|| (select string_agg(b::text, E'\n' order by id) from batches b where workspace_id = $1)`, b.Workspace).Scan(&s)
+	b.Must(err)
 	return s
 }

@@ -18,54 +18,19 @@ import (
 
 var bg = context.Background()
 
-// ownPool is a second pool on the bundle's database, whose connections a test
-// can break without breaking others.
-func (b *bundle) ownPool(change ...func(*pgxpool.Config)) *pgxpool.Pool {
-	b.t.Helper()
-	cfg := b.pool.Config()
-	for _, c := range change {
-		c(cfg)
-	}
-	own, err := pgxpool.NewWithConfig(bg, cfg)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(own.Close)
-	return own
-}
-
 // breakConnections ends the pool's idle connections at the server and waits
 // until their processes are gone.
 func (b *bundle) breakConnections(own *pgxpool.Pool) {
-	b.t.Helper()
+	b.T.Helper()
 	var pids []int32
 	for _, c := range own.AcquireAllIdle(bg) {
 		pids = append(pids, int32(c.Conn().PgConn().PID()))
 		c.Release()
 	}
-	b.exec(`select pg_terminate_backend(p) from unnest($1::int[]) p`, pids)
-	b.until("the connections are gone", `select not exists (select from pg_stat_activity where pid = any($1))`, pids)
-}
-
-// until polls a condition of the database.
-func (b *bundle) until(what, condition string, args ...any) {
-	b.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
-		var holds bool
-		if err := b.pool.QueryRow(bg, condition, args...).Scan(&holds); err != nil {
-			b.t.Fatal(err)
-		}
-		if holds {
-			return
-		}
-	}
-	b.t.Fatal("it did not become true in 20 s that " + what)
-}
-
-func (b *bundle) untilAStatementWaits() {
-	b.t.Helper()
-	b.until("a statement waits for a lock", `select exists (
-		select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`)
+	b.Exec(`select pg_terminate_backend(p) from unnest($1::int[]) p`, pids)
+	b.Eventually("the connections are gone", func() bool {
+		return b.Count(`select count(*) from pg_stat_activity where pid = any($1)`, pids) == 0
+	})
 }
 
 // at runs a step when a worker reaches a point for the nth time.
@@ -87,7 +52,7 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(40, 40, 2)
 	s := b.sender()
-	s.pool = b.ownPool()
+	s.pool = b.Connect()
 	at(s, "committing", 3, func() { b.breakConnections(s.pool) })
 	if _, err := s.Work(bg, refs[0]); err != nil {
 		t.Fatal(err)
@@ -111,10 +76,8 @@ func TestTheReapersDecisionIsNotOurCommit(t *testing.T) {
 	b.commits(s, c, nil, e, open)
 	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
 	b.reap(other)
-	d, err := s.content(bg, b.ws, c.contentID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, err := s.content(bg, b.Workspace, c.contentID)
+	b.Must(err)
 	if g, err := s.applied(bg, c, done, opening(c, d.render(c, 10, time.Second))); g != lost || err != nil {
 		t.Errorf("the check returned %q, %v", g, err)
 	}
@@ -129,14 +92,12 @@ func TestNoWindowIsOpenBehindAClosedGate(t *testing.T) {
 	c, w := b.claimed(s, refs[0])
 	b.commits(s, c, nil, opening(c, w), open)
 	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
-	d, err := s.content(bg, b.ws, c.contentID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, err := s.content(bg, b.Workspace, c.contentID)
+	b.Must(err)
 	e := opening(c, d.render(c, 10, time.Second))
-	b.inTx(func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.ws, b.origin) })
+	b.inTx(func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.Workspace, b.origin) })
 	b.commits(s, c, done, e, held)
-	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
+	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.Workspace, b.origin) })
 	if g, err := s.applied(bg, c, done, e); g != held || err != nil {
 		t.Errorf("the check returned %q, %v", g, err)
 	}
@@ -144,22 +105,20 @@ func TestNoWindowIsOpenBehindAClosedGate(t *testing.T) {
 
 // claimed takes a batch and renders its first window.
 func (b *bundle) claimed(s *Sender, ref notifications.Ref) (*claim, *window) {
-	b.t.Helper()
+	b.T.Helper()
 	c, err := s.Claim(bg, ref)
 	if err != nil || c == nil {
-		b.t.Fatal(c, err)
+		b.T.Fatal(c, err)
 	}
-	d, err := s.content(bg, b.ws, c.contentID)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	d, err := s.content(bg, b.Workspace, c.contentID)
+	b.Must(err)
 	return c, d.render(c, 10, time.Second)
 }
 
 func (b *bundle) commits(s *Sender, c *claim, done []outcome, e ending, want gate) {
-	b.t.Helper()
+	b.T.Helper()
 	if g, err := s.commitOnce(bg, c, done, e); g != want || err != nil {
-		b.t.Fatal(g, err)
+		b.T.Fatal(g, err)
 	}
 	if want == open && e.state == stateGo {
 		c.through = e.through
@@ -167,10 +126,8 @@ func (b *bundle) commits(s *Sender, c *claim, done []outcome, e ending, want gat
 }
 
 func (b *bundle) inTx(do func(pgx.Tx) error) {
-	b.t.Helper()
-	if err := pgx.BeginFunc(bg, b.pool, do); err != nil {
-		b.t.Fatal(err)
-	}
+	b.T.Helper()
+	b.Must(pgx.BeginFunc(bg, b.Pool, do))
 }
 
 // A commit that was applied long before its worker checked it counts the lease from
@@ -183,16 +140,14 @@ func TestALateCheckLengthensNoLease(t *testing.T) {
 	e := opening(c, w)
 	b.commits(s, c, nil, e, open)
 	var reads []time.Time // when the commit got a connection: first for the attempt whose answer is lost
-	s.pool = b.ownPool(func(c *pgxpool.Config) {
+	s.pool = b.Connect(func(c *pgxpool.Config) {
 		c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 		c.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) {
 			reads = append(reads, time.Now())
 			return true, nil
 		}
 	})
-	if err := s.pool.Ping(bg); err != nil {
-		t.Fatal(err)
-	}
+	b.Must(s.pool.Ping(bg))
 	at(s, "committing", 1, func() {
 		b.breakConnections(s.pool)
 		reads = nil
@@ -211,14 +166,14 @@ func TestALateCheckLengthensNoLease(t *testing.T) {
 // The meter cannot be read, and the window before it is known.
 func TestAFailingMeterLosesNothing(t *testing.T) {
 	b := setup(t)
-	b.exec(`update providers set rate_per_second = 1000 where workspace_id = $1`, b.ws)
+	b.Exec(`update providers set rate_per_second = 1000 where workspace_id = $1`, b.Workspace)
 	refs := b.insert(20, 20, 2)
 	s := b.sender()
-	at(s, "called", 1, func() { b.exec(`alter table provider_meters rename to gone`) })
+	at(s, "called", 1, func() { b.Exec(`alter table provider_meters rename to gone`) })
 	if _, err := s.Work(bg, refs[0]); err == nil {
 		t.Fatal("the meter could be read")
 	}
-	b.exec(`alter table gone rename to provider_meters`)
+	b.Exec(`alter table gone rename to provider_meters`)
 	s.Hook = nil
 	b.reap(s)
 	b.makeDue()
@@ -236,11 +191,9 @@ func TestACommitThatTimesOutIsTriedAgain(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
 	s := b.sender()
-	s.pool = b.ownPool(func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["statement_timeout"] = "100ms" })
-	blocker, err := b.pool.Begin(bg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.pool = b.Connect(func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["statement_timeout"] = "100ms" })
+	blocker, err := b.Pool.Begin(bg)
+	b.Must(err)
 	at(s, "called", 1, func() {
 		if _, err := blocker.Exec(bg, `select from batches for update`); err != nil {
 			t.Error(err)
@@ -256,7 +209,7 @@ func TestACommitThatTimesOutIsTriedAgain(t *testing.T) {
 // The reaper holds a stale batch when a verb begins, and commits a retry batch that
 // the first statement of the verb cannot see.
 func (b *bundle) whileReaping(before, verb func(pgx.Tx) error) {
-	b.t.Helper()
+	b.T.Helper()
 	b.insert(10, 10, 2)
 	for i := range 10 {
 		b.carrier.then[address(i)] = []Outcome{Unknown}
@@ -271,17 +224,15 @@ func (b *bundle) whileReaping(before, verb func(pgx.Tx) error) {
 	done := make(chan error, 2)
 	go func() { _, err := s.Reap(bg); done <- err }()
 	<-reached
-	go func() { done <- pgx.BeginFunc(bg, b.pool, verb) }()
-	b.untilAStatementWaits()
+	go func() { done <- pgx.BeginFunc(bg, b.Pool, verb) }()
+	b.WaitForLocks(1)
 	close(release)
-	if err := errors.Join(<-done, <-done); err != nil {
-		b.t.Fatal(err)
-	}
+	b.Must(errors.Join(<-done, <-done))
 }
 
 func TestCancelSeesTheRetryBatch(t *testing.T) {
 	b := setup(t)
-	b.whileReaping(nil, func(tx pgx.Tx) error { _, err := b.ledger.Cancel(bg, tx, b.ws, b.origin); return err })
+	b.whileReaping(nil, func(tx pgx.Tx) error { _, err := b.ledger.Cancel(bg, tx, b.Workspace, b.origin); return err })
 	b.work(b.sender())
 	if n := b.carrier.called(address(0)); n != 1 {
 		t.Errorf("called %d times, the last after the cancel", n)
@@ -291,7 +242,7 @@ func TestCancelSeesTheRetryBatch(t *testing.T) {
 
 func TestPauseSeesTheRetryBatch(t *testing.T) {
 	b := setup(t)
-	b.whileReaping(nil, func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.ws, b.origin) })
+	b.whileReaping(nil, func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.Workspace, b.origin) })
 	b.work(b.sender())
 	if n := b.carrier.called(address(0)); n != 1 {
 		t.Errorf("called %d times, the last after the pause", n)
@@ -300,8 +251,8 @@ func TestPauseSeesTheRetryBatch(t *testing.T) {
 
 func TestResumeSeesTheRetryBatch(t *testing.T) {
 	b := setup(t)
-	b.whileReaping(func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.ws, b.origin) },
-		func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
+	b.whileReaping(func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.Workspace, b.origin) },
+		func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.Workspace, b.origin) })
 	if stuck := b.batches("gate = 'held' and status in ('ready', 'leased')"); len(stuck) > 0 {
 		t.Errorf("%d batches are held for ever", len(stuck))
 	}
@@ -358,7 +309,8 @@ func TestARejectedFirstProvesNothingOfTheSecond(t *testing.T) {
 	b.record(refs[0], 0, events.Rejected)
 	b.reap(s)
 	var outcome, basis string
-	err := b.pool.QueryRow(bg, `select outcome, basis from attempts where workspace_id = $1 and attempt = 2`, b.ws).Scan(&outcome, &basis)
+	err := b.Pool.QueryRow(bg, `select outcome, basis from attempts where workspace_id = $1 and attempt = 2`, b.Workspace).Scan(&outcome,
+		&basis)
 	if err != nil || outcome != "unknown" || basis != "reaper" {
 		t.Errorf("the second attempt is %s by %s, %v", outcome, basis, err)
 	}

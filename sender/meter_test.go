@@ -49,14 +49,10 @@ func TestAnAcceptanceEndsFailuresThatBeganAfterItsClaim(t *testing.T) {
 	<-called
 	before := b.health().Failures
 	close(call)
-	if err := <-first; err != nil {
-		t.Fatal(err)
-	}
+	b.Must(<-first)
 	between := b.health().Failures
 	close(record)
-	if err := <-second; err != nil {
-		t.Fatal(err)
-	}
+	b.Must(<-second)
 	if before == 0 || between != 0 || len(b.paused) > 0 {
 		t.Errorf("%d failures in a row, %d after 100 acceptances, and paused: %q", before, between, b.details)
 	}
@@ -69,10 +65,10 @@ func TestTheMeterOfAHealthyProviderIsNotWritten(t *testing.T) {
 	b := setup(t)
 	b.insert(200, 100, 2)
 	const version = `select xmin::text::bigint from provider_meters where workspace_id = $1`
-	before := b.count(version, b.ws)
+	before := b.Count(version, b.Workspace)
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 200})
-	if after := b.count(version, b.ws); after != before {
+	if after := b.Count(version, b.Workspace); after != before {
 		t.Errorf("the row was written: version %d, then %d", before, after)
 	}
 }
@@ -147,11 +143,9 @@ func (b *bundle) workAside(s *Sender, ref notifications.Ref) <-chan error {
 
 // addressIn is the address of a row of a batch.
 func (b *bundle) addressIn(ref notifications.Ref, ordinal int) (to string) {
-	b.t.Helper()
-	err := b.pool.QueryRow(bg, `select address from notifications where workspace_id = $1 and batch_id = $2 and ordinal = $3`,
-		b.ws, ref.BatchID, ordinal).Scan(&to)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.T.Helper()
+	err := b.Pool.QueryRow(bg, `select address from notifications where workspace_id = $1 and batch_id = $2 and ordinal = $3`,
+		b.Workspace, ref.BatchID, ordinal).Scan(&to)
+	b.Must(err)
 	return to
 }

@@ -73,10 +73,10 @@ func TestRetryBatchesKeepOrdinals(t *testing.T) {
 	}
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 30})
-	rows, _ := b.pool.Query(context.Background(), `
+	rows, _ := b.Pool.Query(context.Background(), `
 		select n.address from attempts a
 		join notifications n on n.workspace_id = a.workspace_id and n.batch_id = a.batch_id and n.ordinal = a.ordinal
-		where a.workspace_id = $1 and a.attempt = 2`, b.ws)
+		where a.workspace_id = $1 and a.attempt = 2`, b.Workspace)
 	second, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(second) != 20 {
 		t.Fatalf("%d second attempts, %v", len(second), err)
@@ -149,9 +149,7 @@ func TestTheReaperChecksAgainUnderTheLock(t *testing.T) {
 		t.Errorf("reaped %+v of a lease that had been renewed, %v", r, err)
 	}
 	close(letGo)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	b.Must(<-done)
 	b.wantCounts(notifications.Counts{Sent: 20})
 }
 
@@ -213,18 +211,14 @@ func TestARefusedRowIsFreeAfterACrash(t *testing.T) {
 }
 
 func (b *bundle) record(ref notifications.Ref, i int, kind events.Kind) {
-	b.t.Helper()
+	b.T.Helper()
 	var ordinal int16
-	err := b.pool.QueryRow(context.Background(),
+	err := b.Pool.QueryRow(context.Background(),
 		`select ordinal from notifications where workspace_id = $1 and origin_id = $2 and key = $3`,
-		b.ws, b.origin, keyOf(i)).Scan(&ordinal)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	_, err = events.Record(context.Background(), b.pool, b.ws,
+		b.Workspace, b.origin, keyOf(i)).Scan(&ordinal)
+	b.Must(err)
+	_, err = events.Record(context.Background(), b.Pool, b.Workspace,
 		[]events.Event{{ProviderID: b.provider, Source: "test", BatchID: ref.BatchID, Ordinal: ordinal, Attempt: 1, Kind: kind,
 			OccurredAt: time.Now()}})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.Must(err)
 }

@@ -60,7 +60,7 @@ func (a *source) set(profile int, rows ...AudienceRow) {
 // readAgain makes a sender that reads every audience again, in which nothing has
 // changed.
 func (b *bundle) readAgain(n int, change ...func(*Config)) (*Sender, *source) {
-	b.t.Helper()
+	b.T.Helper()
 	a := &source{rows: map[string][]AudienceRow{}}
 	for i := range n {
 		a.set(i, AudienceRow{Address: address(i)})
@@ -98,7 +98,7 @@ func TestAWaitingProfileThatUnsubscribedIsSkipped(t *testing.T) {
 	if d := cmp.Diff(map[string]int64{"unsubscribed_since": 4, "left_audience": 1, "address_changed": 1}, b.counts().SkippedBy); d != "" {
 		t.Error(d)
 	}
-	e, err := b.ledger.Explain(context.Background(), b.ws, b.origin, keyOf(0))
+	e, err := b.ledger.Explain(context.Background(), b.Workspace, b.origin, keyOf(0))
 	if err != nil || !strings.Contains(fmt.Sprint(e.Steps), "unsubscribed_since") ||
 		!strings.Contains(fmt.Sprint(e.Steps), "read again") || e.DeliveriesAtMost != 0 {
 		t.Errorf("%v: %s, %+v", err, e.Summary, e.Steps)
@@ -111,9 +111,9 @@ func TestAMarkedOptOutIsNotCalled(t *testing.T) {
 	b := setup(t)
 	b.insert(6, 3, 2)
 	for _, key := range []uuid.UUID{keyOf(1), keyOf(3), keyOf(4), keyOf(5), keyOf(99)} { // with 3, 4 and 5 a whole batch
-		b.exec(`insert into opt_outs (workspace_id, origin_id, id) values ($1, $2, $3)`, b.ws, b.origin, key)
+		b.Exec(`insert into opt_outs (workspace_id, origin_id, id) values ($1, $2, $3)`, b.Workspace, b.origin, key)
 	}
-	b.exec(`insert into opt_outs (workspace_id, origin_id, id) values ($1, gen_random_uuid(), $2)`, b.ws, keyOf(0)) // of another origin
+	b.Exec(`insert into opt_outs (workspace_id, origin_id, id) values ($1, gen_random_uuid(), $2)`, b.Workspace, keyOf(0)) // of another origin
 	b.work(b.sender())
 	for i, sent := range []bool{true, false, true, false, false, false} {
 		if status, reason := b.status(i); (b.carrier.called(address(i)) == 1) != sent || (status == "sent") != sent || (reason == "unsubscribed_since") == sent {
@@ -148,7 +148,7 @@ func TestFreshRowsAreNotReadAgain(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(4, 2, 2)
 	s, a := b.readAgain(4, func(c *Config) { c.RecheckAfter = time.Hour })
-	b.exec(`update batches set created_at = now() - interval '2 hours' where id = $1`, refs[0].BatchID)
+	b.Exec(`update batches set created_at = now() - interval '2 hours' where id = $1`, refs[0].BatchID)
 	b.carrier.then[address(0)] = []Outcome{NotAccepted}
 	b.carrier.then[address(1)] = []Outcome{NotAccepted, NotAccepted}
 	b.carrier.then[address(2)] = []Outcome{NotAccepted}
@@ -167,7 +167,7 @@ func TestABatchIsReadAgainAfterTheBound(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(2, 2, 2)
 	s, a := b.readAgain(2, func(c *Config) { c.RecheckAfter = time.Hour })
-	b.exec(`update batches set created_at = now() - interval '2 hours'`)
+	b.Exec(`update batches set created_at = now() - interval '2 hours'`)
 	b.carrier.then[address(0)] = []Outcome{NotAccepted}
 	b.work(s)
 	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
@@ -185,7 +185,7 @@ func TestASecondAttemptIsReadAgain(t *testing.T) {
 	b.carrier.then[address(0)] = []Outcome{Unknown}
 	b.work(s)
 	b.reap(s)
-	b.exec(`update batches set created_at = now() - interval '2 hours' where attempt = 1`)
+	b.Exec(`update batches set created_at = now() - interval '2 hours' where attempt = 1`)
 	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
 	b.work(s)
 	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_skipped" || b.carrier.called(address(0)) != 1 {
@@ -213,7 +213,7 @@ func TestNoRowIsCalledUnchecked(t *testing.T) {
 			b.wantCounts(notifications.Counts{Pending: 3})
 			var detail string
 			var late bool
-			err = b.pool.QueryRow(context.Background(),
+			err = b.Pool.QueryRow(context.Background(),
 				`select l.detail, b.due_at > now() from batch_log l
 					join batches b on b.id = l.batch_id where l.event = 'released'`).Scan(&detail, &late)
 			if err != nil || !late || !strings.Contains(detail, fails.(*lemma.Error).Message) {
@@ -315,7 +315,7 @@ func TestAPauseDuringTheRead(t *testing.T) {
 	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
 	reads := s.again
 	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]AudienceRow, bool, error) {
-		err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, b.ws, b.origin) })
+		err := pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, b.Workspace, b.origin) })
 		now, known, _ := reads(ctx, ws, origin, content, profiles)
 		return now, known, err
 	}

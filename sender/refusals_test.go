@@ -65,7 +65,7 @@ func TestAProvidersFailureCountsAgainstNoRow(t *testing.T) {
 		b.makeProbable()
 	}
 	b.wantCounts(notifications.Counts{Sent: 3})
-	if n := b.count(`select count(*) from batches where refusals is not null`); n != 0 {
+	if n := b.Count(`select count(*) from batches where refusals is not null`); n != 0 {
 		t.Error("refusals were counted")
 	}
 }
@@ -153,11 +153,9 @@ func TestBothAttemptsWereRejected(t *testing.T) {
 				if kind == "" {
 					continue
 				}
-				_, err := events.Record(bg, b.pool, b.ws, []events.Event{{ProviderID: b.provider, Source: "test", BatchID: refs[0].BatchID,
+				_, err := events.Record(bg, b.Pool, b.Workspace, []events.Event{{ProviderID: b.provider, Source: "test", BatchID: refs[0].BatchID,
 					Attempt: int16(i + 1), Kind: kind, OccurredAt: time.Now()}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				b.Must(err)
 			}
 			b.reap(s)
 			if status, reason := b.status(0); status != c.status || reason != c.reason {
@@ -175,13 +173,13 @@ func TestBothAttemptsWereRejected(t *testing.T) {
 func TestABatchBehindAHeldGateExpires(t *testing.T) {
 	b := setup(t)
 	b.insert(10, 10, 2)
-	b.inTx(func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.ws, b.origin) })
-	b.exec(`update batches set expires_at = now() - interval '1 second'`)
+	b.inTx(func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.Workspace, b.origin) })
+	b.Exec(`update batches set expires_at = now() - interval '1 second'`)
 	if _, err := b.sender().Sweep(bg); err != nil {
 		t.Fatal(err)
 	}
 	b.wantCounts(notifications.Counts{Skipped: 10})
-	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
+	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.Workspace, b.origin) })
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Skipped: 10})
 }
@@ -191,21 +189,17 @@ func TestABatchBehindAHeldGateExpires(t *testing.T) {
 func TestNothingBeginsAfterTheDeadline(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(30, 30, 2)
-	b.exec(`update batches set expires_at = now() - interval '1 second'`)
+	b.Exec(`update batches set expires_at = now() - interval '1 second'`)
 	if c, err := b.sender().Claim(bg, refs[0]); c != nil || err != nil {
 		t.Errorf("claimed: %v, %v", c != nil, err)
 	}
-	b.exec(`update batches set expires_at = now() + interval '1 hour'`)
+	b.Exec(`update batches set expires_at = now() + interval '1 hour'`)
 	s := b.sender()
 	c, err := s.Claim(bg, refs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	c.slot = &slot{}
 	carrier, d, err := s.prepare(bg, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	at(s, "committing", 2, func() { c.expires = time.Now() })
 	if _, err := s.windows(bg, c, carrier, d, nil); err != nil {
 		t.Fatal(err)

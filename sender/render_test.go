@@ -11,8 +11,8 @@ import (
 
 // template replaces the text of the bundle's template.
 func (b *bundle) template(text string, variables ...string) {
-	b.t.Helper()
-	b.exec(`update template_versions set html = '', text = $2, variables = $3 where workspace_id = $1`, b.ws, text, variables)
+	b.T.Helper()
+	b.Exec(`update template_versions set html = '', text = $2, variables = $3 where workspace_id = $1`, b.Workspace, text, variables)
 }
 
 const missing = "{{ name.first }}" // cannot be rendered: name is a text
@@ -34,7 +34,7 @@ func TestAWindowWithoutMessagesIsCommitted(t *testing.T) {
 			b.wantCounts(notifications.Counts{Skipped: 10, Pending: 40})
 			b.expireLeases()
 		case 3:
-			if late := b.count(`select count(*) from batches where lease_until < now()`); late != 0 {
+			if late := b.Count(`select count(*) from batches where lease_until < now()`); late != 0 {
 				t.Error("the commit before has not renewed the lease")
 			}
 			s.Drain()
@@ -57,16 +57,12 @@ func TestRenderingEndsAWindowEarly(t *testing.T) {
 	b := setup(t)
 	b.template("{{ name"+strings.Repeat(" | strip_html", 100)+" }}"+missing, "name")
 	refs := b.insert(10, 10, 2)
-	b.exec(`update notifications set payload = jsonb_build_object('name', repeat('<a> ', 8000)) where workspace_id = $1`, b.ws)
+	b.Exec(`update notifications set payload = jsonb_build_object('name', repeat('<a> ', 8000)) where workspace_id = $1`, b.Workspace)
 	s := b.sender()
 	c, err := s.Claim(bg, refs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := s.content(bg, b.ws, c.contentID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
+	d, err := s.content(bg, b.Workspace, c.contentID)
+	b.Must(err)
 	for left := 9; left >= 0; left-- {
 		if w := d.render(c, 10, time.Nanosecond); len(w.skipped) != 1 || len(c.rows) != left {
 			t.Fatalf("%d rows rendered, %d left, want %d", len(w.skipped), len(c.rows), left)

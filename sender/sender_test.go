@@ -139,29 +139,25 @@ func TestCancelStopsTheNextWindow(t *testing.T) {
 	<-reached
 	ctx := context.Background()
 	want := notifications.Cancelled{InFlight: 10, Cancelled: 50}
-	if would, err := notifications.ReadCancelled(ctx, b.pool, b.ws, b.origin); err != nil || would != want {
+	if would, err := notifications.ReadCancelled(ctx, b.Pool, b.Workspace, b.origin); err != nil || would != want {
 		t.Errorf("a cancel would find %+v, %v; want %+v", would, err, want)
 	}
 	if found := b.cancel(); found != want {
 		t.Errorf("a cancel found %+v, want %+v", found, want)
 	}
 	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	b.Must(<-done)
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 20, Cancelled: 50})
 }
 
 func (b *bundle) cancel() (found notifications.Cancelled) {
-	b.t.Helper()
-	err := pgx.BeginFunc(context.Background(), b.pool, func(tx pgx.Tx) (err error) {
-		found, err = b.ledger.Cancel(context.Background(), tx, b.ws, b.origin)
+	b.T.Helper()
+	err := pgx.BeginFunc(context.Background(), b.Pool, func(tx pgx.Tx) (err error) {
+		found, err = b.ledger.Cancel(context.Background(), tx, b.Workspace, b.origin)
 		return err
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.Must(err)
 	return found
 }
 
@@ -172,9 +168,9 @@ func (b *bundle) insertMore(t *testing.T, from, n int) {
 	for i := from; i < from+n; i++ {
 		all = append(all, notifications.Recipient{Key: keyOf(i), ProfileKey: fmt.Sprint(i), Address: address(i), Payload: `{"name":"x"}`})
 	}
-	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
 		_, err := b.ledger.Insert(ctx, tx,
-			notifications.Chunk{WorkspaceID: b.ws, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
+			notifications.Chunk{WorkspaceID: b.Workspace, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
 				Run: 1, MaxAttempts: 2, BatchSize: 500, Recipients: all})
 		return err
 	})
@@ -200,7 +196,7 @@ func TestCircuitPausesTheCampaign(t *testing.T) {
 func TestExpiredBatchesAreSkipped(t *testing.T) {
 	b := setup(t)
 	b.insert(10, 10, 2)
-	b.exec(`update batches set expires_at = now() - interval '1 second' where workspace_id = $1`, b.ws)
+	b.Exec(`update batches set expires_at = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Skipped: 10})
 	if by := b.counts().SkippedBy["expired"]; by != 10 {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/message"
@@ -22,9 +21,7 @@ import (
 
 // bundle is a workspace with one provider, one origin and a scripted carrier.
 type bundle struct {
-	t        testing.TB
-	pool     *pgxpool.Pool
-	ws       uuid.UUID
+	pgtest.Shop
 	origin   uuid.UUID
 	provider uuid.UUID
 	ledger   *notifications.Ledger
@@ -107,54 +104,42 @@ func setup(t *testing.T) *bundle {
 
 func newBundle(t testing.TB) *bundle {
 	t.Helper()
-	pool := pgtest.DB(t)
-	b := &bundle{t: t, pool: pool, ws: pgtest.Workspace(t, pool), origin: lemma.NewID(), provider: lemma.NewID(),
-		ledger: notifications.New(pool), carrier: &scripted{calls: map[string]int{}, then: map[string][]Outcome{},
-			sent: map[string][]Message{}}}
-	b.make("p")
+	b := newTenant(pgtest.NewShop(t))
+	b.carrier = &scripted{calls: map[string]int{}, then: map[string][]Outcome{}, sent: map[string][]Message{}}
 	return b
 }
 
-// make inserts a workspace's provider and content.
-func (b *bundle) make(name string) {
-	b.exec(`insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, $3, 'email', 'scripted', '{}')`, b.ws,
-		b.provider, name)
-	b.exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2)`, b.ws, b.provider)
-	b.exec(`insert into templates (workspace_id, id, name, channel) values ($1, $2, 't', 'email')`, b.ws, b.provider)
-	b.exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables)
-		values ($1, $2, 1, 'Hi {{ name }}', '<p>{{ name }}</p>', '{{ name }}', '{name}')`, b.ws, b.provider)
-	b.exec(`insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers)
-		values ($1, $2, 'email', $3, 1, 'Shop', 'news@shop.example', '', '{"X-Shop": "1"}')`, b.ws, b.origin, b.provider)
-}
-
-func (b *bundle) exec(sql string, args ...any) {
-	b.t.Helper()
-	if _, err := b.pool.Exec(context.Background(), sql, args...); err != nil {
-		b.t.Fatal(err)
-	}
+// newTenant makes a provider and a content of a workspace.
+func newTenant(s pgtest.Shop) *bundle {
+	s.T.Helper()
+	b := &bundle{Shop: s, origin: lemma.NewID(), provider: s.NewProvider("scripted"), ledger: notifications.New(s.Pool)}
+	b.Exec(`insert into templates (workspace_id, id, name, channel) values ($1, $2, 't', 'email')`, b.Workspace, b.provider)
+	b.Exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables)
+		values ($1, $2, 1, 'Hi {{ name }}', '<p>{{ name }}</p>', '{{ name }}', '{name}')`, b.Workspace, b.provider)
+	b.Exec(`insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers)
+		values ($1, $2, 'email', $3, 1, 'Shop', 'news@shop.example', '', '{"X-Shop": "1"}')`, b.Workspace, b.origin, b.provider)
+	return b
 }
 
 // sender makes a sender with a short lease. There may be several.
 func (b *bundle) sender(change ...func(*Config)) *Sender {
-	b.t.Helper()
+	b.T.Helper()
 	return b.senderOf(Kind{Name: "scripted", Open: func(Account) (Carrier, error) { return b.carrier, nil }}, change...)
 }
 
 func (b *bundle) senderOf(kind Kind, change ...func(*Config)) *Sender {
-	b.t.Helper()
+	b.T.Helper()
 	cfg := Config{Lease: time.Minute, CallTimeout: time.Second, MaxWindow: 10, SweepGrace: time.Millisecond}
 	for _, c := range change {
 		c(&cfg)
 	}
-	s, err := New(Deps{Pool: b.pool, Ledger: b.ledger, Templates: message.New(b.pool), Providers: providers.New(b.pool, nil, nil),
+	s, err := New(Deps{Pool: b.Pool, Ledger: b.ledger, Templates: message.New(b.Pool), Providers: providers.New(b.Pool, nil, nil),
 		Kinds: []Kind{kind},
 		Pause: func(ctx context.Context, ws, origin uuid.UUID, reason, detail string) error {
 			b.paused, b.details = append(b.paused, reason), append(b.details, detail)
-			return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, ws, origin) })
+			return pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, ws, origin) })
 		}, Log: slog.New(slog.DiscardHandler)}, cfg)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.Must(err)
 	return s
 }
 
@@ -164,97 +149,85 @@ func address(i int) string { return fmt.Sprintf("p%d@shop.example", i) }
 
 // insert inserts n intents in batches of size and returns their batches.
 func (b *bundle) insert(n, size, maxAttempts int) []notifications.Ref {
-	b.t.Helper()
+	b.T.Helper()
 	ctx := context.Background()
 	all := make([]notifications.Recipient, n)
 	for i := range all {
 		all[i] = notifications.Recipient{Key: keyOf(i), ProfileKey: fmt.Sprint(i), Address: address(i),
 			Payload: fmt.Sprintf(`{"name":"N%d"}`, i)}
 	}
-	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
 		_, err := b.ledger.Insert(ctx, tx,
-			notifications.Chunk{WorkspaceID: b.ws, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
+			notifications.Chunk{WorkspaceID: b.Workspace, OriginID: b.origin, ProviderID: b.provider, ContentID: b.origin,
 				Run: 1, MaxAttempts: maxAttempts, BatchSize: size, Recipients: all})
 		return err
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.Must(err)
 	return b.batches("attempt = 1")
 }
 
 func (b *bundle) batches(where string) []notifications.Ref {
-	b.t.Helper()
-	rows, _ := b.pool.Query(context.Background(),
-		`select workspace_id, origin_id, id from batches where workspace_id = $1 and `+where+` order by id`, b.ws)
+	b.T.Helper()
+	rows, _ := b.Pool.Query(context.Background(),
+		`select workspace_id, origin_id, id from batches where workspace_id = $1 and `+where+` order by id`, b.Workspace)
 	refs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.Must(err)
 	return refs
 }
 
 // work works every ready batch once.
 func (b *bundle) work(s *Sender) {
-	b.t.Helper()
+	b.T.Helper()
 	for _, ref := range b.batches("status = 'ready'") {
 		if _, err := s.Work(context.Background(), ref); err != nil {
-			b.t.Fatal(err)
+			b.T.Fatal(err)
 		}
 	}
 }
 
 // expireLeases lets time pass for leases alone.
 func (b *bundle) expireLeases() {
-	b.exec(`update batches set lease_until = now() - interval '1 second' where status = 'leased'`)
+	b.Exec(`update batches set lease_until = now() - interval '1 second' where status = 'leased'`)
 }
 
 // makeDue lets time pass for what is due later.
-func (b *bundle) makeDue() { b.exec(`update batches set due_at = now() where status = 'ready'`) }
+func (b *bundle) makeDue() { b.Exec(`update batches set due_at = now() where status = 'ready'`) }
 
 func (b *bundle) reap(s *Sender) Reaped {
-	b.t.Helper()
+	b.T.Helper()
 	b.expireLeases()
 	r, err := s.Reap(context.Background())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.Must(err)
 	return r
 }
 
 func (b *bundle) counts() notifications.Counts {
-	b.t.Helper()
-	counts, err := b.ledger.Counts(context.Background(), b.ws, b.origin)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.T.Helper()
+	counts, err := b.ledger.Counts(context.Background(), b.Workspace, b.origin)
+	b.Must(err)
 	return counts
 }
 
 // statuses are the counts by the view.
 func (b *bundle) statuses() map[string]int64 {
-	b.t.Helper()
-	rows, err := b.pool.Query(context.Background(),
-		`select status, count(*) from notification_status where workspace_id = $1 group by status`, b.ws)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.T.Helper()
+	rows, err := b.Pool.Query(context.Background(),
+		`select status, count(*) from notification_status where workspace_id = $1 group by status`, b.Workspace)
+	b.Must(err)
 	counts := map[string]int64{}
 	var status string
 	var n int64
 	if _, err := pgx.ForEachRow(rows, []any{&status, &n}, func() error { counts[status] = n; return nil }); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return counts
 }
 
 // status is the derived status and reason of one recipient.
 func (b *bundle) status(i int) (status, reason string) {
-	b.t.Helper()
-	n, err := b.ledger.Get(context.Background(), b.ws, b.origin, keyOf(i))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.T.Helper()
+	n, err := b.ledger.Get(context.Background(), b.Workspace, b.origin, keyOf(i))
+	b.Must(err)
 	if n.Reason != nil {
 		reason = *n.Reason
 	}
@@ -262,24 +235,24 @@ func (b *bundle) status(i int) (status, reason string) {
 }
 
 func (b *bundle) wantCounts(want notifications.Counts) {
-	b.t.Helper()
+	b.T.Helper()
 	got := b.counts()
 	if !got.Balanced {
-		b.t.Errorf("counts do not balance: %+v", got)
+		b.T.Errorf("counts do not balance: %+v", got)
 	}
 	sum := got.Sent + got.Failed + got.Orphaned + got.Cancelled + got.Skipped + got.Pending + got.Processing
 	if sum != got.Audience {
-		b.t.Errorf("audience %d is not the sum %d: %+v", got.Audience, sum, got)
+		b.T.Errorf("audience %d is not the sum %d: %+v", got.Audience, sum, got)
 	}
 	if got.Sent != want.Sent || got.Failed != want.Failed || got.Orphaned != want.Orphaned || got.Cancelled != want.Cancelled ||
 		got.Skipped != want.Skipped || got.Pending != want.Pending || got.Processing != want.Processing {
-		b.t.Errorf("counts are %+v, want %+v", got, want)
+		b.T.Errorf("counts are %+v, want %+v", got, want)
 	}
 	view := b.statuses()
 	for status, n := range map[string]int64{"sent": got.Sent, "failed": got.Failed, "orphaned": got.Orphaned, "cancelled": got.Cancelled,
 		"skipped": got.Skipped, "pending": got.Pending, "processing": got.Processing} {
 		if view[status] != n {
-			b.t.Errorf("the view counts %d %s, the counts %d", view[status], status, n)
+			b.T.Errorf("the view counts %d %s, the counts %d", view[status], status, n)
 		}
 	}
 }
@@ -324,16 +297,14 @@ func pauseAt(s *Sender, at string, nth int) (reached, release chan struct{}) {
 // pausedWork starts work on a batch, and returns once the worker is paused at a hook.
 // finish lets it continue, and waits for its end.
 func (b *bundle) pausedWork(s *Sender, ref notifications.Ref, at string, nth int) (finish func()) {
-	b.t.Helper()
+	b.T.Helper()
 	reached, release := pauseAt(s, at, nth)
 	done := make(chan error, 1)
 	go func() { _, err := s.Work(context.Background(), ref); done <- err }()
 	<-reached
 	return func() {
-		b.t.Helper()
+		b.T.Helper()
 		close(release)
-		if err := <-done; err != nil {
-			b.t.Fatal(err)
-		}
+		b.Must(<-done)
 	}
 }

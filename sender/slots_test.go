@@ -9,17 +9,14 @@ import (
 
 	"github.com/google/uuid"
 
-	"lemma"
 	"lemma/notifications"
 	"lemma/pgtest"
 )
 
 // tenant is another workspace with a provider, on the same database and senders.
 func (b *bundle) tenant() *bundle {
-	b.t.Helper()
-	o := &bundle{t: b.t, pool: b.pool, ws: pgtest.Workspace(b.t, b.pool), origin: lemma.NewID(), provider: lemma.NewID(), ledger: b.ledger}
-	o.make("other")
-	return o
+	b.T.Helper()
+	return newTenant(pgtest.ShopIn(b.T, b.Pool))
 }
 
 // providers of two tenants behind one kind: each has its own carrier.
@@ -146,15 +143,6 @@ func (q *jobQueue) serve(ctx context.Context, t *testing.T, s *Sender, n int) (w
 	return workers.Wait
 }
 
-func (b *bundle) eventually(within time.Duration, what string, is func() bool) {
-	b.t.Helper()
-	for end := time.Now().Add(within); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			b.t.Fatal("after " + within.String() + " it is not true that " + what)
-		}
-	}
-}
-
 // A provider that does not answer holds some of a node's slots. Another tenant's mail
 // is sent meanwhile, although its jobs were enqueued after hundreds of the first's.
 func TestSlowTenantLeavesSlotsToOthers(t *testing.T) {
@@ -173,18 +161,18 @@ func TestSlowTenantLeavesSlotsToOthers(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	wait := q.serve(ctx, t, s, s.cfg.Workers)
 	<-hanging.calls
-	a.eventually(20*time.Second, "the quick tenant's mail is out", func() bool { return b.counts().Sent == 40 })
+	pgtest.Eventually(t, 20*time.Second, "the quick tenant's mail is out", func() bool { return b.counts().Sent == 40 })
 	for name, slow := range map[string]*bundle{"a": a, "c": c} {
 		if got := slow.counts(); got.Sent != 0 || got.Processing == 0 {
 			t.Errorf("the slow tenant %s: %+v", name, got)
 		}
-		a.eventually(20*time.Second, "explain reports that mail of the slow tenant "+name+" waits for a slot", func() bool {
+		pgtest.Eventually(t, 20*time.Second, "explain reports that mail of the slow tenant "+name+" waits for a slot", func() bool {
 			h := slow.health()
 			return h.ThrottledAt != nil && h.ThrottledBy != ""
 		})
 		waits := false
 		for i := range 100 {
-			e, err := slow.ledger.Explain(ctx, slow.ws, slow.origin, keyOf(i))
+			e, err := slow.ledger.Explain(ctx, slow.Workspace, slow.origin, keyOf(i))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -197,7 +185,7 @@ func TestSlowTenantLeavesSlotsToOthers(t *testing.T) {
 		}
 	}
 	close(hanging.free)
-	a.eventually(60*time.Second, "the slow tenants' mail is out as well",
+	pgtest.Eventually(t, 60*time.Second, "the slow tenants' mail is out as well",
 		func() bool { return a.counts().Sent == 100 && c.counts().Sent == 100 })
 	stop()
 	wait()
@@ -293,12 +281,12 @@ func TestServingAnotherLeavesAJob(t *testing.T) {
 	own := a.insert(1, 1, 2)[0]
 	other := b.insert(1, 1, 2)[0]
 	a.carrier.then[address(0)] = []Outcome{NotAccepted, NotAccepted}
-	a.exec(`truncate river_job`)
+	a.Exec(`truncate river_job`)
 	for !s.serveAnother(t.Context(), own) {
 		s.fairness.at = time.Time{}
 	}
 	var enqueued int
-	err := a.pool.QueryRow(t.Context(), `select count(*) from river_job where (args->>'batch_id')::uuid = $1`,
+	err := a.Pool.QueryRow(t.Context(), `select count(*) from river_job where (args->>'batch_id')::uuid = $1`,
 		other.BatchID).Scan(&enqueued)
 	if err != nil || enqueued != 1 {
 		t.Errorf("%d jobs, %v", enqueued, err)

@@ -7,19 +7,17 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma/notifications"
+	"lemma/pgtest"
 )
 
 // insertOneUnknown inserts 10 intents in one batch and returns the recipients in the
 // order of their calls. Three are accepted, the connection of the next, recipients[3],
 // drops after the final dot, and six are not called.
 func (b *bundle) insertOneUnknown(maxAttempts int) (ref notifications.Ref, recipients []int) {
-	b.t.Helper()
+	b.T.Helper()
 	ref = b.insert(10, 10, maxAttempts)[0]
-	rows, _ := b.pool.Query(bg, `select profile_key::int from notifications where workspace_id = $1 order by ordinal`, b.ws)
-	recipients, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	recipients = pgtest.Column[int](b.T, b.Pool, `select profile_key::int from notifications where workspace_id = $1 order by ordinal`,
+		b.Workspace)
 	for _, i := range recipients[3:10] {
 		b.carrier.then[address(i)] = []Outcome{NotCalled}
 	}
@@ -113,12 +111,10 @@ func TestACancelDoesNotWaitForAnUnknownRow(t *testing.T) {
 	<-reached
 	b.cancel()
 	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	b.Must(<-done)
 	b.wantCounts(notifications.Counts{Sent: 3, Cancelled: 6, Processing: 1})
 	want := notifications.Cancelled{InFlight: 1, Cancelled: 6}
-	if found, err := notifications.ReadCancelled(bg, b.pool, b.ws, b.origin); err != nil || found != want {
+	if found, err := notifications.ReadCancelled(bg, b.Pool, b.Workspace, b.origin); err != nil || found != want {
 		t.Errorf("found %+v, %v; want %+v", found, err, want)
 	}
 	b.reap(b.sender())
@@ -142,7 +138,7 @@ func TestASplitCopiesTheGate(t *testing.T) {
 	b.reap(b.sender())
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 3, Pending: 7})
-	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.ws, b.origin) })
+	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.Workspace, b.origin) })
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 10})
 }
@@ -156,25 +152,19 @@ func TestACancelSeesTheSplit(t *testing.T) {
 	worked, cancelled := make(chan error, 1), make(chan struct{})
 	go func() { _, err := s.Work(bg, ref); worked <- err }()
 	<-reached
-	blocker, err := b.pool.Begin(bg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	blocker, err := b.Pool.Begin(bg)
+	b.Must(err)
 	t.Cleanup(func() { _ = blocker.Rollback(bg) })
 	if _, err := blocker.Exec(bg, `insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
-		values ($1, $2, 0, 1, 'accepted', true, 'response')`, b.ws, ref.BatchID); err != nil {
+		values ($1, $2, 0, 1, 'accepted', true, 'response')`, b.Workspace, ref.BatchID); err != nil {
 		t.Fatal(err)
 	}
 	close(release) // the commit has the batch, and waits for the primary key of attempts
-	b.untilWaiting(1)
+	b.WaitForLocks(1)
 	go func() { defer close(cancelled); b.cancel() }()
-	b.untilWaiting(2)
-	if err := blocker.Rollback(bg); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-worked; err != nil {
-		t.Fatal(err)
-	}
+	b.WaitForLocks(2)
+	b.Must(blocker.Rollback(bg))
+	b.Must(<-worked)
 	<-cancelled
 	b.wantCounts(notifications.Counts{Sent: 3, Cancelled: 6, Processing: 1})
 	b.reap(b.sender())
@@ -202,17 +192,15 @@ func TestExplainOfAnUnknownRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.work(b.sender())
-	e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(recipients[3]))
+	e, err := b.ledger.Explain(bg, b.Workspace, b.origin, keyOf(recipients[3]))
 	if err != nil || e.Waiting == nil || e.Waiting.For != "answer" || e.Waiting.Until == nil || e.DeliveriesPossible != 1 {
 		t.Errorf("%+v, %v", e, err)
 	}
 	b.reap(b.sender())
 	for i, want := range map[int]int{recipients[3]: 1,
 		recipients[4]: 0} { // recipients[3] was not in the claim in which the others were called
-		e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		e, err := b.ledger.Explain(bg, b.Workspace, b.origin, keyOf(i))
+		b.Must(err)
 		steps := map[string]int{}
 		for _, step := range e.Steps {
 			steps[step.Event]++
@@ -234,7 +222,7 @@ func TestAnUnknownRowIsNotErased(t *testing.T) {
 	names := []notifications.Name{{OriginID: b.origin, Key: keyOf(recipients[3])}, {OriginID: b.origin, Key: keyOf(recipients[4])}}
 	erase := func() (erased, inFlight int64) {
 		b.inTx(func(tx pgx.Tx) (err error) {
-			erased, inFlight, err = b.ledger.Erase(bg, tx, b.ws, names, "erased:"+uuid.NewString())
+			erased, inFlight, err = b.ledger.Erase(bg, tx, b.Workspace, names, "erased:"+uuid.NewString())
 			return err
 		})
 		return erased, inFlight

@@ -12,13 +12,11 @@ import (
 
 // suppress suppresses the addresses of recipients.
 func (b *bundle) suppress(cause string, recipients ...int) {
-	b.t.Helper()
+	b.T.Helper()
 	for _, i := range recipients {
-		_, _, err := suppression.New(b.pool).Add(context.Background(), b.ws,
+		_, _, err := suppression.New(b.Pool).Add(context.Background(), b.Workspace,
 			suppression.Entry{ID: lemma.NewID(), Channel: lemma.Email, Address: address(i), Cause: cause})
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		b.Must(err)
 	}
 }
 
@@ -35,7 +33,7 @@ func TestASuppressedAddressIsNotCalled(t *testing.T) {
 		}
 	}
 	b.wantCounts(notifications.Counts{Sent: 2, Skipped: 4})
-	if n := b.count(`select count(*) from attempts where workspace_id = $1 and reason = 'suppressed' and detail = 'hard_bounce'`, b.ws); n != 1 {
+	if n := b.Count(`select count(*) from attempts where workspace_id = $1 and reason = 'suppressed' and detail = 'hard_bounce'`, b.Workspace); n != 1 {
 		t.Errorf("%d attempts have the cause", n)
 	}
 }
@@ -44,7 +42,7 @@ func TestASuppressedAddressIsNotCalled(t *testing.T) {
 func TestATransactionalMessageToAnUnsubscribedAddress(t *testing.T) {
 	b := setup(t)
 	b.insert(3, 3, 2)
-	b.exec(`update contents set transactional = true where workspace_id = $1`, b.ws)
+	b.Exec(`update contents set transactional = true where workspace_id = $1`, b.Workspace)
 	b.suppress(suppression.Unsubscribed, 0)
 	b.suppress(suppression.Manual, 1)
 	b.suppress(suppression.Complaint, 2)

@@ -15,7 +15,7 @@ func TestSweepEnqueuesBatchesWithoutAJob(t *testing.T) {
 	if n, err := s.Sweep(context.Background()); err != nil || n != 0 {
 		t.Fatalf("enqueued %d although every batch has a job, %v", n, err)
 	}
-	b.exec(`truncate river_job`)
+	b.Exec(`truncate river_job`)
 	if n, err := s.Sweep(context.Background()); err != nil || n != 4 {
 		t.Fatalf("enqueued %d times, want 4, %v", n, err)
 	}
@@ -29,7 +29,7 @@ func TestSweepEnqueuesBatchesWithoutAJob(t *testing.T) {
 func TestOfTwoSweepsOneEnqueues(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
-	b.exec(`update batches set enqueued_at = now() - interval '2 hours' where workspace_id = $1`, b.ws)
+	b.Exec(`update batches set enqueued_at = now() - interval '2 hours' where workspace_id = $1`, b.Workspace)
 	s := b.sender(func(c *Config) { c.SweepGrace = time.Hour })
 	for i, want := range []bool{true, false} {
 		if enqueued, err := s.enqueueAgain(context.Background(), refs[0]); err != nil || enqueued != want {

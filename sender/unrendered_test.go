@@ -12,8 +12,8 @@ import (
 
 // failing makes every nth recipient's message impossible to render.
 func (b *bundle) failing(n int) {
-	b.exec(`update template_versions set subject = '{{ name | append: "" }}'`)
-	b.exec(`update notifications set payload = '{"name":""}' where workspace_id = $1 and profile_key::int % $2 = 0`, b.ws, n)
+	b.Exec(`update template_versions set subject = '{{ name | append: "" }}'`)
+	b.Exec(`update notifications set payload = '{"name":""}' where workspace_id = $1 and profile_key::int % $2 = 0`, b.Workspace, n)
 }
 
 // The counters are checked after some errors, and rows that have failed stay skipped

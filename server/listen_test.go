@@ -219,19 +219,12 @@ func TestConnectionsAreBounded(t *testing.T) {
 	answer(first)
 	answer(second) // both are idle now, or about to be
 
-	fourth := dialed(t, address)
-	ask(fourth, "/")
-	for range 200 { // the server marks a connection as idle just after its answer
-		if got = answer(fourth); got.StatusCode == 200 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-		fourth = dialed(t, address)
+	pgtest.Eventually(t, 10*time.Second, "an idle connection makes room", func() bool {
+		// the server marks a connection as idle just after its answer
+		fourth := dialed(t, address)
 		ask(fourth, "/")
-	}
-	if got.StatusCode != 200 {
-		t.Errorf("idle connections keep a new one out: %d", got.StatusCode)
-	}
+		return answer(fourth).StatusCode == http.StatusOK
+	})
 	if n := value(t, counts.evicted.WithLabelValues("api")); n != 1 {
 		t.Errorf("%v made room", n)
 	}
@@ -239,13 +232,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 func eventuallyOpen(t *testing.T, counts *connectionMetrics, want float64) {
 	t.Helper()
-	for range 1000 {
-		if value(t, counts.open.WithLabelValues("api")) == want {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%v connections are open", value(t, counts.open.WithLabelValues("api")))
+	pgtest.Eventually(t, 20*time.Second, "so many connections are open", func() bool {
+		return value(t, counts.open.WithLabelValues("api")) == want
+	})
 }
 
 // A slow body is refused in time, and work that takes longer than a request may
@@ -363,17 +352,7 @@ func TestSilentConnectionsGiveWay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for end := time.Now().Add(20 * time.Second); ; {
-		conn := dialed(t, address)
-		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-		if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil && answer.StatusCode == http.StatusOK {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("three silent connections kept all others out")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	makesRoom(t, address)
 	if n := value(t, counts.evicted.WithLabelValues("api")); n == 0 {
 		t.Error("no eviction was counted")
 	}

@@ -387,16 +387,7 @@ func (p *planned) newCampaign() uuid.UUID {
 // until polls what the test waits for.
 func (p *planned) until(sql string, ids []uuid.UUID) {
 	p.t.Helper()
-	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		var is bool
-		must(p.t, p.plain.QueryRow(p.t.Context(), sql, ids).Scan(&is))
-		if is {
-			return
-		}
-		if time.Since(begun) > time.Minute {
-			p.t.Fatalf("not within a minute: %s", sql)
-		}
-	}
+	pgtest.Eventually(p.t, time.Minute, sql, func() bool { return pgtest.One[bool](p.t, p.plain, sql, ids) })
 }
 
 // fill writes n more rows into every table that grows, of one workspace, one

@@ -13,22 +13,19 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"lemma/pgtest"
 )
 
 // makesRoom connects until a request is answered.
 func makesRoom(t *testing.T, address string) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; {
+	pgtest.Eventually(t, 20*time.Second, "a new connection is admitted", func() bool {
 		conn := dialed(t, address)
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-		if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil && answer.StatusCode == http.StatusOK {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("slow connections keep a new one out")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		return err == nil && answer.StatusCode == http.StatusOK
+	})
 }
 
 // every calls do now and then until it fails or the test ends.
@@ -63,16 +60,19 @@ func readBody(w http.ResponseWriter, r *http.Request) {
 func TestSlowBodiesMakeRoom(t *testing.T) {
 	t.Parallel()
 	limits := timeLimits{request: time.Hour, body: time.Hour, silent: 50 * time.Millisecond}
-	address, counts := listening(t, endpoint{name: "api", handler: http.HandlerFunc(readBody), most: 3, limits: limits})
-	eventuallyOpen(t, counts, 0)
+	arriving := make(chan struct{}, 10)
+	address, _ := listening(t, endpoint{name: "api", handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = r.Body.Read(make([]byte, 1))
+		arriving <- struct{}{}
+		readBody(w, r)
+	}), most: 3, limits: limits})
 	var slow []net.Conn
 	for range 3 {
 		conn := dialed(t, address)
 		_, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
 		must(t, err)
 		slow = append(slow, conn)
-		eventuallyOpen(t, counts, float64(len(slow)))
-		time.Sleep(20 * time.Millisecond) // so that one is the first
+		<-arriving // so that one is the first
 	}
 	makesRoom(t, address)
 	if _, err := slow[0].Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {

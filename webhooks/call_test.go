@@ -61,7 +61,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	b := setup(t, nil)
 	elsewhere := newReceiver(t)
 	for _, to := range []string{elsewhere.URL + "/stolen", "http://169.254.169.254/latest/meta-data/", "file:///etc/passwd", "/again"} {
-		b.exec(`delete from outbox`)
+		b.Exec(`delete from outbox`)
 		b.written()
 		b.receiver.answers(func(w http.ResponseWriter, q *http.Request) { http.Redirect(w, q, to, http.StatusTemporaryRedirect) })
 		b.run(b.Webhooks, 1)
@@ -86,8 +86,8 @@ func TestEndpointsAreCalledWithHTTP1(t *testing.T) {
 	trusted := x509.NewCertPool()
 	trusted.AddCert(endpoint.Certificate())
 	b.client.Transport.(*http.Transport).TLSClientConfig.RootCAs = trusted
-	e, _, err := b.Create(t.Context(), b.ws, NewEndpoint{ID: lemma.NewID(), Name: "modern", URL: endpoint.URL})
-	b.must(err)
+	e, _, err := b.Create(t.Context(), b.Workspace, NewEndpoint{ID: lemma.NewID(), Name: "modern", URL: endpoint.URL})
+	b.Must(err)
 	b.write(b.message(e))
 	b.run(b.Webhooks, 1)
 	if state, reason, _, _, _ := b.row(); state != "delivered" {
@@ -103,7 +103,7 @@ func TestNamesOfPrivateAddresses(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(o *Options) { o.AllowPrivate = false })
 	_, port, err := net.SplitHostPort(b.receiver.Listener.Addr().String())
-	b.must(err)
+	b.Must(err)
 	for name, address := range map[string]string{
 		"loopback": "127.0.0.1", "mapped": "::ffff:127.0.0.1", "metadata": "169.254.169.254", "private": "10.0.0.1",
 		"shared": "100.64.0.1", "local": "fe80::1",
@@ -111,9 +111,9 @@ func TestNamesOfPrivateAddresses(t *testing.T) {
 		b.client = newClient(dial.Dialer{Resolve: func(context.Context, string, string) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("8.8.8.8"), netip.MustParseAddr(address)}, nil
 		}}, time.Second)
-		e, _, err := b.Create(t.Context(), b.ws, NewEndpoint{ID: uuid.New(), Name: name, URL: "https://" + name + ".example.com:" + port})
-		b.must(err)
-		b.exec(`delete from outbox`)
+		e, _, err := b.Create(t.Context(), b.Workspace, NewEndpoint{ID: uuid.New(), Name: name, URL: "https://" + name + ".example.com:" + port})
+		b.Must(err)
+		b.Exec(`delete from outbox`)
 		b.write(b.message(e))
 		b.run(b.Webhooks, 1)
 		if state, reason, status, _, _ := b.row(); state != "failed" || reason != ReasonForbidden || status != 0 {
@@ -130,7 +130,7 @@ func TestAddressThatIsNoLongerAllowed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.written()
-	b.run(b.another(b.pool, Options{}), 1)
+	b.run(b.another(b.Pool, Options{}), 1)
 	if state, reason, _, _, _ := b.row(); state != "failed" || reason != ReasonURL || len(b.receiver.all()) != 0 {
 		t.Errorf("%s, %s after %d calls", state, reason, len(b.receiver.all()))
 	}
@@ -183,10 +183,10 @@ func TestHandshakesEndWithTheirCalls(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(o *Options) { o.Timeout = 200 * time.Millisecond })
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	b.must(err)
+	b.Must(err)
 	defer silent.Close()
-	e, _, err := b.Create(t.Context(), b.ws, NewEndpoint{ID: uuid.New(), Name: "silent", URL: "https://" + silent.Addr().String()})
-	b.must(err)
+	e, _, err := b.Create(t.Context(), b.Workspace, NewEndpoint{ID: uuid.New(), Name: "silent", URL: "https://" + silent.Addr().String()})
+	b.Must(err)
 	b.write(b.message(e))
 	closed := make(chan error, 1)
 	go func() {
@@ -199,7 +199,7 @@ func TestHandshakesEndWithTheirCalls(t *testing.T) {
 	b.run(b.Webhooks, 1)
 	select {
 	case err := <-closed:
-		b.must(err)
+		b.Must(err)
 	case <-time.After(20 * time.Second):
 		t.Error("the connection is still open")
 	}

@@ -16,12 +16,12 @@ import (
 // delivery reads the delivery status of one message; called and next report whether
 // CalledAt and NextAt are set.
 func (b bundle) delivery(id uuid.UUID) (d Delivery, called, next bool) {
-	b.t.Helper()
-	all, err := b.Deliveries(b.t.Context(), b.ws, []uuid.UUID{id})
-	b.must(err)
+	b.T.Helper()
+	all, err := b.Deliveries(b.T.Context(), b.Workspace, []uuid.UUID{id})
+	b.Must(err)
 	d, found := all[id]
 	if !found {
-		b.t.Fatal("the message has no delivery")
+		b.T.Fatal("the message has no delivery")
 	}
 	return d, d.CalledAt != nil, d.NextAt != nil
 }
@@ -72,8 +72,8 @@ func TestPutBackIsACall(t *testing.T) {
 	b := setup(t, nil)
 	m := b.written()
 	taken, err := b.claim(t.Context())
-	b.must(err)
-	b.must(b.putBack(taken[0], result{status: 200, final: true}))
+	b.Must(err)
+	b.Must(b.putBack(taken[0], result{status: 200, final: true}))
 	if f, called, next := b.delivery(m.ID); f.Status != Pending || f.StatusCode != 200 || !called || !next {
 		t.Errorf("%+v", f)
 	}
@@ -92,15 +92,15 @@ func TestMessagesOfAnEndpoint(t *testing.T) {
 		state := []string{Pending, Delivered, Failed}[i%3]
 		want[state] = append(want[state], m.ID)
 		ago := time.Duration(15-i/2) * time.Minute // some at the same time
-		b.exec(`update outbox set status = $2, due_at = date_trunc('minute', now()) - $3::interval,
+		b.Exec(`update outbox set status = $2, due_at = date_trunc('minute', now()) - $3::interval,
 			finished_at = case when $2 <> 'pending' then date_trunc('minute', now()) - $3::interval end where id = $1`, m.ID, state, ago)
 	}
 	for state, ids := range want {
 		var got []uuid.UUID
 		var times []time.Time
 		for cursor := ""; ; {
-			some, next, err := b.Messages(t.Context(), b.ws, e.ID, page.Query{Status: state, Limit: 2, Cursor: cursor})
-			b.must(err)
+			some, next, err := b.Messages(t.Context(), b.Workspace, e.ID, page.Query{Status: state, Limit: 2, Cursor: cursor})
+			b.Must(err)
 			for _, m := range some {
 				at := m.NextAt
 				if state != Pending {
@@ -126,11 +126,11 @@ func TestMessagesOfAnEndpoint(t *testing.T) {
 			t.Errorf("%s: %v", state, times)
 		}
 	}
-	_, next, err := b.Messages(t.Context(), b.ws, e.ID, page.Query{Status: Pending, Limit: 1})
-	b.must(err)
+	_, next, err := b.Messages(t.Context(), b.Workspace, e.ID, page.Query{Status: Pending, Limit: 1})
+	b.Must(err)
 	tooLate := "delivered.99999999999999999." + uuid.NewString()
 	for state, cursor := range map[string]string{Failed: next, Pending: next + "x", Delivered: tooLate} {
-		_, _, err := b.Messages(t.Context(), b.ws, e.ID, page.Query{Status: state, Limit: 1, Cursor: cursor})
+		_, _, err := b.Messages(t.Context(), b.Workspace, e.ID, page.Query{Status: state, Limit: 1, Cursor: cursor})
 		if lemma.KindOf(err) != lemma.Invalid {
 			t.Errorf("a foreign cursor: %v", err)
 		}
@@ -147,8 +147,8 @@ func TestHealth(t *testing.T) {
 	e, _ := b.endpoint("/hook")
 	health := func() Health {
 		t.Helper()
-		h, err := b.Health(t.Context(), b.ws, e.ID)
-		b.must(err)
+		h, err := b.Health(t.Context(), b.Workspace, e.ID)
+		b.Must(err)
 		return h
 	}
 	if d := cmp.Diff(Health{}, health()); d != "" {
@@ -162,7 +162,7 @@ func TestHealth(t *testing.T) {
 	b.receiver.status(500)
 	failing, waiting := b.message(e), b.message(e)
 	b.write(failing)
-	b.exec(`update outbox set created_at = now() - interval '1 hour' where id = $1`, failing.ID)
+	b.Exec(`update outbox set created_at = now() - interval '1 hour' where id = $1`, failing.ID)
 	b.run(b.Webhooks, 1)
 	b.write(waiting)
 	h := health()
@@ -170,13 +170,13 @@ func TestHealth(t *testing.T) {
 		h.LastFailure.Status != 500 || h.LastFailure.Reason != ReasonStatus {
 		t.Errorf("it fails: %+v", h)
 	}
-	b.exec(`update outbox set due_at = now() + interval '1 hour' where id = $1`, failing.ID)
+	b.Exec(`update outbox set due_at = now() + interval '1 hour' where id = $1`, failing.ID)
 	b.receiver.status(404)
 	b.run(b.Webhooks, 1)
 	if h := health(); h.Pending != 1 || h.LastFailure == nil || h.LastFailure.Status != 404 {
 		t.Errorf("it refuses: %+v", h)
 	}
-	b.exec(`update outbox set called_at = now() + interval '1 second' where id = $1`, failing.ID)
+	b.Exec(`update outbox set called_at = now() + interval '1 second' where id = $1`, failing.ID)
 	if h := health(); h.LastFailure == nil || h.LastFailure.Status != 500 {
 		t.Errorf("the later failure belongs to a message that is retried: %+v", h)
 	}

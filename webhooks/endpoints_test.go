@@ -21,21 +21,21 @@ func TestEndpointLife(t *testing.T) {
 	if !strings.HasPrefix(secret, "whsec_") || e.Version != 1 {
 		t.Fatalf("%+v with secret %q", e, secret)
 	}
-	got, err := b.Get(t.Context(), b.ws, e.ID)
-	b.must(err)
+	got, err := b.Get(t.Context(), b.Workspace, e.ID)
+	b.Must(err)
 	if diff := cmp.Diff(e, got); diff != "" {
 		t.Error(diff)
 	}
-	changed, err := b.Update(t.Context(), b.ws, e.ID, ptr(1), Patch{Name: ptr("renamed"), URL: ptr("https://example.com/x?y=1")})
-	b.must(err)
+	changed, err := b.Update(t.Context(), b.Workspace, e.ID, ptr(1), Patch{Name: ptr("renamed"), URL: ptr("https://example.com/x?y=1")})
+	b.Must(err)
 	if changed.Name != "renamed" || changed.URL != "https://example.com/x?y=1" || changed.Version != 2 {
 		t.Errorf("%+v", changed)
 	}
-	if _, err := b.Update(t.Context(), b.ws, e.ID, ptr(1), Patch{Name: ptr("again")}); lemma.KindOf(err) != lemma.Stale {
+	if _, err := b.Update(t.Context(), b.Workspace, e.ID, ptr(1), Patch{Name: ptr("again")}); lemma.KindOf(err) != lemma.Stale {
 		t.Errorf("an update of an old version: %v", err)
 	}
-	b.must(b.Delete(t.Context(), b.ws, e.ID))
-	if _, err := b.Get(t.Context(), b.ws, e.ID); lemma.KindOf(err) != lemma.NotFound {
+	b.Must(b.Delete(t.Context(), b.Workspace, e.ID))
+	if _, err := b.Get(t.Context(), b.Workspace, e.ID); lemma.KindOf(err) != lemma.NotFound {
 		t.Error(err)
 	}
 }
@@ -44,7 +44,7 @@ func TestEndpointsOfAnotherWorkspace(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	e, _ := b.endpoint("/")
-	other := pgtest.Workspace(t, b.pool)
+	other := pgtest.Workspace(t, b.Pool)
 	_, err := b.Get(t.Context(), other, e.ID)
 	_, updated := b.Update(t.Context(), other, e.ID, nil, Patch{Name: ptr("x")})
 	_, _, rotated := b.Rotate(t.Context(), other, e.ID, lemma.NewID())
@@ -68,8 +68,8 @@ func TestEndpointsAreListedInPages(t *testing.T) {
 		want = append([]uuid.UUID{e.ID}, want...)
 	}
 	for page := (page.Query{Limit: 2}); ; {
-		list, next, err := b.List(t.Context(), b.ws, page)
-		b.must(err)
+		list, next, err := b.List(t.Context(), b.Workspace, page)
+		b.Must(err)
 		for _, e := range list {
 			got = append(got, e.ID)
 		}
@@ -86,14 +86,14 @@ func TestCreateTwiceMakesOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	n := NewEndpoint{ID: lemma.NewID(), Name: "shop", URL: "https://example.com"}
-	first, secret, err := b.Create(t.Context(), b.ws, n)
-	b.must(err)
-	again, same, err := b.Create(t.Context(), b.ws, n)
-	b.must(err)
+	first, secret, err := b.Create(t.Context(), b.Workspace, n)
+	b.Must(err)
+	again, same, err := b.Create(t.Context(), b.Workspace, n)
+	b.Must(err)
 	if first != again || secret != same {
 		t.Errorf("%+v with %q, then %+v with %q", first, secret, again, same)
 	}
-	_, _, err = b.Create(t.Context(), b.ws, NewEndpoint{ID: lemma.NewID(), Name: "shop", URL: "https://example.com"})
+	_, _, err = b.Create(t.Context(), b.Workspace, NewEndpoint{ID: lemma.NewID(), Name: "shop", URL: "https://example.com"})
 	if lemma.KindOf(err) != lemma.Conflict {
 		t.Errorf("a second endpoint with the same name: %v", err)
 	}
@@ -140,19 +140,18 @@ func TestSecretsAreSealedForTheirRow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	e, secret := b.endpoint("/")
-	var sealed []byte
-	b.must(b.pool.QueryRow(t.Context(), `select secret from webhook_endpoints`).Scan(&sealed))
+	sealed := pgtest.One[[]byte](b.T, b.Pool, `select secret from webhook_endpoints`)
 	if bytes.Contains(sealed, []byte(strings.TrimPrefix(secret, "whsec_"))) {
 		t.Error("the table contains the secret")
 	}
 	other, _ := b.endpoint("/")
-	b.exec(`update webhook_endpoints set secret = $1 where id = $2`, sealed, other.ID)
+	b.Exec(`update webhook_endpoints set secret = $1 where id = $2`, sealed, other.ID)
 	b.write(b.message(other))
 	b.run(b.Webhooks, 1)
 	if state, reason, _, _, _ := b.row(); state != "pending" || reason != ReasonSecret || len(b.receiver.all()) != 0 {
 		t.Errorf("%s, %s; %d calls", state, reason, len(b.receiver.all()))
 	}
-	if _, err := b.open(b.ws, e.ID, sealed, time.Now()); err != nil {
+	if _, err := b.open(b.Workspace, e.ID, sealed, time.Now()); err != nil {
 		t.Error(err)
 	}
 }

@@ -49,7 +49,7 @@ func TestUnresponsiveEndpointsDelayNoOther(t *testing.T) {
 		}
 		most = max(most, n)
 	}
-	b.loopUntil(func() bool { // they are known as unresponsive
+	b.loop(b.Webhooks, func() bool { // they are known as unresponsive
 		b.limiter.mutex.Lock()
 		defer b.limiter.mutex.Unlock()
 		return len(b.limiter.unresponsive) == len(dead)
@@ -59,11 +59,11 @@ func TestUnresponsiveEndpointsDelayNoOther(t *testing.T) {
 	for range 20 {
 		b.write(b.message(living))
 	}
-	b.loopUntil(func() bool { return b.count(`select count(*) from outbox where status = 'delivered'`) == 20 })
+	b.loop(b.Webhooks, func() bool { return b.Count(`select count(*) from outbox where status = 'delivered'`) == 20 })
 	if most != 2 {
 		t.Errorf("%d calls to dead endpoints at a time, want half of the workers", most)
 	}
-	if n := b.count(`select count(*) from outbox where status <> 'pending' and endpoint_id <> $1`, living.ID); n != 0 {
+	if n := b.Count(`select count(*) from outbox where status <> 'pending' and endpoint_id <> $1`, living.ID); n != 0 {
 		t.Errorf("%d messages to dead endpoints have ended", n)
 	}
 }
@@ -77,7 +77,7 @@ func TestEndpointsGetEqualCalls(t *testing.T) {
 	for range 10 {
 		b.write(b.message(first))
 	}
-	b.exec(`update outbox set due_at = due_at - interval '1 hour'`)
+	b.Exec(`update outbox set due_at = due_at - interval '1 hour'`)
 	b.write(b.message(second), b.message(second))
 	b.run(b.Webhooks, 4)
 	paths := map[string]int{}
@@ -119,9 +119,9 @@ func TestFreeCallsGoToEndpointsWithFewer(t *testing.T) {
 			b.write(b.message(slow))
 		}
 	}
-	b.exec(`update outbox set due_at = due_at - interval '1 hour'`)
+	b.Exec(`update outbox set due_at = due_at - interval '1 hour'`)
 	taken, err := b.claim(t.Context())
-	b.must(err)
+	b.Must(err)
 	if len(taken) != 4 {
 		t.Fatalf("%d messages were claimed", len(taken))
 	}
@@ -132,7 +132,7 @@ func TestFreeCallsGoToEndpointsWithFewer(t *testing.T) {
 	}{{slow.ID, quick.ID}, {quick.ID, quick.ID}} { // the other slow endpoint has two calls, and this one has one left
 		b.limiter.release(want.left)
 		taken, err := b.claim(t.Context())
-		b.must(err)
+		b.Must(err)
 		if len(taken) != 1 || taken[0].EndpointID != want.next {
 			t.Errorf("%d messages were claimed, the first of %s", len(taken), taken[0].EndpointID)
 		}
@@ -148,14 +148,14 @@ func TestFreeCallsGoToWorkspacesWithFewer(t *testing.T) {
 		many, _ := b.endpoint(fmt.Sprint("/many", i))
 		b.write(b.message(many), b.message(many))
 	}
-	b.exec(`update outbox set due_at = due_at - interval '1 hour'`)
+	b.Exec(`update outbox set due_at = due_at - interval '1 hour'`)
 	taken, err := b.claim(t.Context())
-	b.must(err)
+	b.Must(err)
 	if len(taken) != 4 {
 		t.Fatalf("%d messages were claimed", len(taken))
 	}
 	other := b
-	other.ws = pgtest.Workspace(t, b.pool)
+	other.Workspace = pgtest.Workspace(t, b.Pool)
 	for i := range 2 {
 		few, _ := other.endpoint(fmt.Sprint("/few", i))
 		other.write(other.message(few))
@@ -163,8 +163,8 @@ func TestFreeCallsGoToWorkspacesWithFewer(t *testing.T) {
 	for _, left := range taken[:2] {
 		b.limiter.release(left.EndpointID)
 		next, err := b.claim(t.Context())
-		b.must(err)
-		if len(next) != 1 || next[0].WorkspaceID != other.ws {
+		b.Must(err)
+		if len(next) != 1 || next[0].WorkspaceID != other.Workspace {
 			t.Errorf("%d messages were claimed, the first of workspace %s", len(next), next[0].WorkspaceID)
 		}
 	}
@@ -178,7 +178,7 @@ func TestEqualEndpointsAreCalledInRandomOrder(t *testing.T) {
 	for range 50 {
 		b.write(b.message(slow))
 	}
-	b.exec(`update outbox set due_at = due_at - interval '1 hour'`)
+	b.Exec(`update outbox set due_at = due_at - interval '1 hour'`)
 	quick, _ := b.endpoint("/quick")
 	b.write(b.message(quick))
 	for range 40 { // 40 times the same order has a probability of 10^-12

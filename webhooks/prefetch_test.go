@@ -12,16 +12,18 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma/pgtest"
 )
 
 // counted returns Webhooks whose statements are counted.
 func (b bundle) counted() (w *Webhooks, count *statements) {
-	b.t.Helper()
-	cfg, count := b.pool.Config(), &statements{}
+	b.T.Helper()
+	cfg, count := b.Pool.Config(), &statements{}
 	cfg.ConnConfig.Tracer = count
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
-	b.must(err)
-	b.t.Cleanup(pool.Close)
+	b.Must(err)
+	b.T.Cleanup(pool.Close)
 	return b.another(pool, b.options), count
 }
 
@@ -37,18 +39,18 @@ func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEnd
 
 // loop runs a node until the condition holds, and returns when its calls are settled.
 func (b bundle) loop(w *Webhooks, until func() bool) {
-	b.t.Helper()
-	ctx, cancel := context.WithCancel(b.t.Context())
+	b.T.Helper()
+	ctx, cancel := context.WithCancel(b.T.Context())
 	var node sync.WaitGroup
 	node.Go(func() { w.Loop(ctx) })
 	defer node.Wait()
 	defer cancel()
-	b.waitFor(until)
+	b.Eventually("the node has done what the test waits for", until)
 }
 
 // backlog writes n messages to an endpoint.
 func (b bundle) backlog(n int) Endpoint {
-	b.t.Helper()
+	b.T.Helper()
 	e, _ := b.endpoint("/backlog")
 	all := make([]Message, n)
 	for i := range all {
@@ -73,7 +75,7 @@ func TestABacklogIsClaimedAndSettledTogether(t *testing.T) {
 		}
 	})
 	w, sent := b.counted()
-	b.loop(w, func() bool { return b.count(`select count(*) from outbox where status = 'pending'`) == 0 })
+	b.loop(w, func() bool { return b.Count(`select count(*) from outbox where status = 'pending'`) == 0 })
 	if most.Load() > 4 {
 		t.Errorf("%d calls at a time", most.Load())
 	}
@@ -122,12 +124,12 @@ func TestUncalledMessagesAreGivenBack(t *testing.T) {
 			node.Go(func() { b.Loop(ctx) })
 			defer node.Wait()
 			defer stop()
-			b.waitFor(func() bool {
-				leased := b.count(`select count(*) from outbox where leased_by is not null`)
-				return calls.Load() >= 50 && leased <= 1 // an unresponsive endpoint has one call
+			b.Eventually("an unresponsive endpoint has one call", func() bool {
+				leased := b.Count(`select count(*) from outbox where leased_by is not null`)
+				return calls.Load() >= 50 && leased <= 1
 			})
 			called := int(calls.Load())
-			got := b.count(`select count(*) from outbox where status = 'pending' and attempts = 0
+			got := b.Count(`select count(*) from outbox where status = 'pending' and attempts = 0
 				and leased_by is null and due_at <= now()`)
 			if got < n-called-1 {
 				t.Errorf("%d of %d messages are due and uncalled after %d calls", got, n, called)
@@ -141,23 +143,22 @@ func TestMessagesWithShortLeasesAreNotCalled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.backlog(3)
-	taken, err := b.claimMore(t.Context(), b.ws, b.backlogOf(), 3)
-	b.must(err)
+	taken, err := b.claimMore(t.Context(), b.Workspace, b.backlogOf(), 3)
+	b.Must(err)
 	l := b.buffers.acquire(taken[0].EndpointID)
 	taken[1].since = taken[1].since.Add(-b.options.Lease + b.options.Timeout)
 	l.waiting = taken[1:]
 	if m, ok := b.Webhooks.next(t.Context(), taken[0], l, time.Now().Add(time.Minute)); ok {
 		t.Errorf("message %s is called", m.ID)
 	}
-	if n := b.count(`select count(*) from outbox where leased_by is null and attempts = 0`); n != 2 {
+	if n := b.Count(`select count(*) from outbox where leased_by is null and attempts = 0`); n != 2 {
 		t.Errorf("%d messages were given back", n)
 	}
 }
 
-func (b bundle) backlogOf() (id uuid.UUID) {
-	b.t.Helper()
-	b.must(b.pool.QueryRow(b.t.Context(), `select endpoint_id from outbox limit 1`).Scan(&id))
-	return id
+func (b bundle) backlogOf() uuid.UUID {
+	b.T.Helper()
+	return pgtest.One[uuid.UUID](b.T, b.Pool, `select endpoint_id from outbox limit 1`)
 }
 
 // One message whose effects fail does not prevent the settlement of the others in
@@ -166,8 +167,8 @@ func TestOneFailingEffect(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.backlog(20)
-	taken, err := b.claimMore(t.Context(), b.ws, b.backlogOf(), 20)
-	b.must(err)
+	taken, err := b.claimMore(t.Context(), b.Workspace, b.backlogOf(), 20)
+	b.Must(err)
 	bad := taken[7].ID
 	b.OnSettled(func(_ context.Context, _ pgx.Tx, all []Outcome) error {
 		for _, o := range all {
@@ -190,10 +191,14 @@ func TestOneFailingEffect(t *testing.T) {
 			}
 		})
 	}
-	b.waitFor(func() bool { b.settler.mu.Lock(); defer b.settler.mu.Unlock(); return len(b.settler.waiting) == 20 })
+	b.Eventually("all outcomes wait for one transaction", func() bool {
+		b.settler.mu.Lock()
+		defer b.settler.mu.Unlock()
+		return len(b.settler.waiting) == 20
+	})
 	go b.settleWaiting()
 	calls.Wait()
-	if n := b.count(`select count(*) from outbox where status = 'delivered'`); n != 19 || failed.Load() != 1 {
+	if n := b.Count(`select count(*) from outbox where status = 'delivered'`); n != 19 || failed.Load() != 1 {
 		t.Errorf("%d were delivered, and %d were not settled", n, failed.Load())
 	}
 }
@@ -204,8 +209,8 @@ func TestWorkersThatLeaveTogetherLeaveNothingClaimed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.backlog(4)
-	taken, err := b.claimMore(t.Context(), b.ws, b.backlogOf(), 4)
-	b.must(err)
+	taken, err := b.claimMore(t.Context(), b.Workspace, b.backlogOf(), 4)
+	b.Must(err)
 	endpoint := taken[0].EndpointID
 	l := b.buffers.acquire(endpoint)
 	b.buffers.acquire(endpoint)
@@ -218,7 +223,7 @@ func TestWorkersThatLeaveTogetherLeaveNothingClaimed(t *testing.T) {
 	for range 2 {
 		b.releaseBuffer(t.Context(), endpoint, l)
 	}
-	if n := b.count(`select count(*) from outbox where leased_by is null and attempts = 0 and due_at <= now()`); n != 2 {
+	if n := b.Count(`select count(*) from outbox where leased_by is null and attempts = 0 and due_at <= now()`); n != 2 {
 		t.Errorf("%d of 2 claimed messages were given back", n)
 	}
 }

@@ -21,8 +21,7 @@ import (
 // bundle is a new database with a workspace, and a customer's system.
 type bundle struct {
 	*Webhooks
-	t        testing.TB
-	ws       uuid.UUID
+	pgtest.Shop
 	box      *secrets.Box
 	receiver *receiver
 	settled  *outcomes
@@ -34,13 +33,8 @@ func setup(t testing.TB, change func(*Options)) bundle {
 	if change != nil {
 		change(&o)
 	}
-	box, err := secrets.ParseKeys(secrets.NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := pgtest.DB(t)
-	b := bundle{t: t, ws: pgtest.Workspace(t, pool), box: box, receiver: newReceiver(t), settled: &outcomes{}}
-	b.Webhooks = b.another(pool, o)
+	b := bundle{Shop: pgtest.NewShop(t), box: pgtest.Box(t), receiver: newReceiver(t), settled: &outcomes{}}
+	b.Webhooks = b.another(b.Pool, o)
 	return b
 }
 
@@ -132,28 +126,28 @@ func (r *receiver) all() []received {
 
 // endpoint creates an endpoint at the receiver.
 func (b bundle) endpoint(path string) (Endpoint, string) {
-	b.t.Helper()
-	e, secret, err := b.Create(b.t.Context(), b.ws,
+	b.T.Helper()
+	e, secret, err := b.Create(b.T.Context(), b.Workspace,
 		NewEndpoint{ID: lemma.NewID(), Name: "shop " + uuid.NewString(), URL: b.receiver.URL + path})
-	b.must(err)
+	b.Must(err)
 	return e, secret
 }
 
 // message is a message to an endpoint, with an enrollment that waits for its answer.
 func (b bundle) message(e Endpoint) Message {
-	return Message{WorkspaceID: b.ws, ID: uuid.New(), EndpointID: e.ID, Body: []byte(`{"profile": "ann",  "n":1}`),
+	return Message{WorkspaceID: b.Workspace, ID: uuid.New(), EndpointID: e.ID, Body: []byte(`{"profile": "ann",  "n":1}`),
 		EnrollmentID: lemma.NewID(), Step: 3}
 }
 
 // write commits messages.
 func (b bundle) write(all ...Message) {
-	b.t.Helper()
-	b.must(pgx.BeginFunc(b.t.Context(), b.pool, func(tx pgx.Tx) error { return b.Write(b.t.Context(), tx, all) }))
+	b.T.Helper()
+	b.Must(pgx.BeginFunc(b.T.Context(), b.Pool, func(tx pgx.Tx) error { return b.Write(b.T.Context(), tx, all) }))
 }
 
 // written creates an endpoint and writes one message to it.
 func (b bundle) written() Message {
-	b.t.Helper()
+	b.T.Helper()
 	e, _ := b.endpoint("/")
 	m := b.message(e)
 	b.write(m)
@@ -162,47 +156,28 @@ func (b bundle) written() Message {
 
 // run calls RunOnce, which must claim n messages.
 func (b bundle) run(w *Webhooks, n int) {
-	b.t.Helper()
-	got, err := w.RunOnce(b.t.Context())
-	b.must(err)
+	b.T.Helper()
+	got, err := w.RunOnce(b.T.Context())
+	b.Must(err)
 	if got != n {
-		b.t.Fatalf("%d messages were claimed, want %d", got, n)
+		b.T.Fatalf("%d messages were claimed, want %d", got, n)
 	}
 }
 
 // due makes all pending messages due now, and their leases expired.
 func (b bundle) due() {
-	b.t.Helper()
-	b.exec(`update outbox set due_at = now() - interval '1 second',
+	b.T.Helper()
+	b.Exec(`update outbox set due_at = now() - interval '1 second',
 		lease_until = case when leased_by is not null then now() - interval '1 second' end where status = 'pending'`)
-}
-
-func (b bundle) exec(sql string, args ...any) {
-	b.t.Helper()
-	_, err := b.pool.Exec(b.t.Context(), sql, args...)
-	b.must(err)
-}
-
-func (b bundle) count(sql string, args ...any) (n int) {
-	b.t.Helper()
-	b.must(b.pool.QueryRow(b.t.Context(), sql, args...).Scan(&n))
-	return n
 }
 
 // row reads the only message.
 func (b bundle) row() (state, reason string, status, attempts int, wait time.Duration) {
-	b.t.Helper()
-	b.must(b.pool.QueryRow(b.t.Context(), `
+	b.T.Helper()
+	b.Must(b.Pool.QueryRow(b.T.Context(), `
 		select status, coalesce(last_error, ''), coalesce(status_code, 0), attempts, due_at - now() from outbox`).
 		Scan(&state, &reason, &status, &attempts, &wait))
 	return state, reason, status, attempts, wait
-}
-
-func (b bundle) must(err error) {
-	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
 }
 
 func ptr[T any](v T) *T { return &v }

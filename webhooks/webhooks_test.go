@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -36,8 +35,8 @@ func TestReceiverVerifies(t *testing.T) {
 	m := b.message(e)
 	b.write(m)
 	b.run(b.Webhooks, 1)
-	_, second, err := b.Rotate(t.Context(), b.ws, e.ID, lemma.NewID())
-	b.must(err)
+	_, second, err := b.Rotate(t.Context(), b.Workspace, e.ID, lemma.NewID())
+	b.Must(err)
 	b.write(b.message(e))
 	b.run(b.Webhooks, 1)
 
@@ -86,12 +85,12 @@ func TestRetriesSendTheSame(t *testing.T) {
 	}
 	b.receiver.status(204)
 	b.run(b.Webhooks, 1)
-	want := Outcome{WorkspaceID: b.ws, ID: m.ID, EnrollmentID: m.EnrollmentID, Step: 3, Delivered: true, Status: 204, Attempts: 5}
+	want := Outcome{WorkspaceID: b.Workspace, ID: m.ID, EnrollmentID: m.EnrollmentID, Step: 3, Delivered: true, Status: 204, Attempts: 5}
 	if diff := cmp.Diff([]Outcome{want}, b.settled.list()); diff != "" {
 		t.Error(diff)
 	}
-	read, err := b.Outcomes(t.Context(), b.ws, []uuid.UUID{m.ID, uuid.New()})
-	b.must(err)
+	read, err := b.Outcomes(t.Context(), b.Workspace, []uuid.UUID{m.ID, uuid.New()})
+	b.Must(err)
 	if diff := cmp.Diff(map[uuid.UUID]Outcome{m.ID: want}, read); diff != "" {
 		t.Error(diff)
 	}
@@ -113,7 +112,7 @@ func TestWrittenOnceOrNotAtAll(t *testing.T) {
 	e, _ := b.endpoint("/")
 	m := b.message(e)
 	gone := errors.New("the change did not happen")
-	err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
 		return errors.Join(b.Write(t.Context(), tx, []Message{m}), gone)
 	})
 	if !errors.Is(err, gone) {
@@ -138,8 +137,8 @@ func TestBodiesThatAreRefused(t *testing.T) {
 	for name, body := range map[string][]byte{
 		"a NUL": []byte("\"\x00\""), "no UTF-8": {0xff}, "too long": bytes.Repeat([]byte("x"), MaxBody+1),
 	} {
-		err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
-			return b.Write(t.Context(), tx, []Message{{WorkspaceID: b.ws, ID: uuid.New(), Body: body}})
+		err := pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
+			return b.Write(t.Context(), tx, []Message{{WorkspaceID: b.Workspace, ID: uuid.New(), Body: body}})
 		})
 		if err == nil {
 			t.Errorf("%s was written", name)
@@ -168,7 +167,7 @@ func TestKilledBetweenCallAndSettle(t *testing.T) {
 	b.run(b.Webhooks, 1)
 	b.hook = nil
 	b.run(b.Webhooks, 0) // the dead worker's lease has not expired
-	if len(b.settled.list()) != 0 || b.count(`select count(*) from outbox where leased_by is not null`) != 1 {
+	if len(b.settled.list()) != 0 || b.Count(`select count(*) from outbox where leased_by is not null`) != 1 {
 		t.Fatal("a dead worker has settled")
 	}
 	b.due()
@@ -197,7 +196,7 @@ func TestALateWorkerChangesNothing(t *testing.T) {
 			t.Parallel()
 			b := setup(t, nil)
 			b.written()
-			late, called, goOn := b.another(b.pool, b.options), make(chan struct{}), make(chan struct{})
+			late, called, goOn := b.another(b.Pool, b.options), make(chan struct{}), make(chan struct{})
 			late.hook = func(stage string) {
 				if stage == "called" {
 					close(called)
@@ -245,7 +244,7 @@ func TestEffectsAreSettledWithTheMessage(t *testing.T) {
 			if state, _, got, _, _ := b.row(); state != "pending" || got != status {
 				t.Fatalf("%s with %d although the effects failed", state, got)
 			}
-			if o, err := b.Outcomes(t.Context(), b.ws, []uuid.UUID{m.ID}); err != nil || len(o) != 0 {
+			if o, err := b.Outcomes(t.Context(), b.Workspace, []uuid.UUID{m.ID}); err != nil || len(o) != 0 {
 				t.Errorf("%v, %v", o, err)
 			}
 			b.settled.failing(nil)
@@ -276,10 +275,10 @@ func TestWorkersSettleOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var nodes sync.WaitGroup
 	for range 4 {
-		w := b.another(b.pool, b.options)
+		w := b.another(b.Pool, b.options)
 		nodes.Go(func() { w.Loop(ctx) })
 	}
-	b.waitFor(func() bool { return b.count(`select count(*) from outbox where status = 'pending'`) == 0 })
+	b.Eventually("no message is pending", func() bool { return b.Count(`select count(*) from outbox where status = 'pending'`) == 0 })
 	cancel()
 	nodes.Wait()
 	ids := map[uuid.UUID]int{}
@@ -291,33 +290,12 @@ func TestWorkersSettleOnce(t *testing.T) {
 	}
 }
 
-// waitFor polls until the condition holds.
-func (b bundle) waitFor(f func() bool) {
-	b.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.t.Fatal("the condition does not hold in time")
-		}
-	}
-}
-
-// loopUntil runs the first node as loop does.
-func (b bundle) loopUntil(f func() bool) {
-	b.t.Helper()
-	ctx, cancel := context.WithCancel(b.t.Context())
-	var node sync.WaitGroup
-	node.Go(func() { b.Loop(ctx) })
-	defer node.Wait()
-	defer cancel()
-	b.waitFor(f)
-}
-
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.written()
 	b.receiver.status(503)
-	b.exec(`update outbox set created_at = now() - interval '2 days 23 hours 58 minutes', attempts = 80`)
+	b.Exec(`update outbox set created_at = now() - interval '2 days 23 hours 58 minutes', attempts = 80`)
 	b.run(b.Webhooks, 1)
 	if state, reason, status, attempts, _ := b.row(); state != "failed" || reason != ReasonStatus || status != 503 || attempts != 81 {
 		t.Errorf("%s, %s, %d, %d", state, reason, status, attempts)
@@ -331,7 +309,7 @@ func TestDeletedEndpoint(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	m := b.written()
-	b.must(b.Delete(t.Context(), b.ws, m.EndpointID))
+	b.Must(b.Delete(t.Context(), b.Workspace, m.EndpointID))
 	b.run(b.Webhooks, 1)
 	if settled := b.settled.list(); len(settled) != 1 || settled[0].Error != ReasonGone || settled[0].Delivered {
 		t.Errorf("%+v", settled)
@@ -343,23 +321,23 @@ func TestCleanDeletesEndedMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	old, unread, fresh, waiting := b.written(), b.written(), b.written(), b.written()
-	b.exec(`
+	b.Exec(`
 		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node, step,
 			waiting_since, resume_at, source)
-		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'hook', $3, now(), now(), 'direct')`, b.ws, unread.EnrollmentID, unread.Step)
-	b.exec(`update outbox set status = 'delivered', finished_at = now() where id <> $1`, waiting.ID)
-	b.exec(`update outbox set finished_at = now() - interval '8 days' where id = any($1)`, []uuid.UUID{old.ID, unread.ID})
-	b.exec(`update outbox set created_at = now() - interval '30 days' where id = $1`, waiting.ID)
+		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'hook', $3, now(), now(), 'direct')`, b.Workspace, unread.EnrollmentID, unread.Step)
+	b.Exec(`update outbox set status = 'delivered', finished_at = now() where id <> $1`, waiting.ID)
+	b.Exec(`update outbox set finished_at = now() - interval '8 days' where id = any($1)`, []uuid.UUID{old.ID, unread.ID})
+	b.Exec(`update outbox set created_at = now() - interval '30 days' where id = $1`, waiting.ID)
 	n, err := b.Clean(t.Context())
-	b.must(err)
-	if n != 1 || b.count(`select count(*) from outbox where id = any($1)`, []uuid.UUID{unread.ID, fresh.ID, waiting.ID}) != 3 {
+	b.Must(err)
+	if n != 1 || b.Count(`select count(*) from outbox where id = any($1)`, []uuid.UUID{unread.ID, fresh.ID, waiting.ID}) != 3 {
 		t.Errorf("%d rows were cleaned", n)
 	}
-	b.exec(`update enrollments set step = step + 1, moved = true`) // moved to another version: it still waits
+	b.Exec(`update enrollments set step = step + 1, moved = true`) // moved to another version: it still waits
 	if n, err := b.Clean(t.Context()); err != nil || n != 0 {
 		t.Errorf("%d rows were cleaned before their answer was read, %v", n, err)
 	}
-	b.exec(`update enrollments set step = step + 1, waiting_since = null`)
+	b.Exec(`update enrollments set step = step + 1, waiting_since = null`)
 	if n, err := b.Clean(t.Context()); err != nil || n != 1 {
 		t.Errorf("%d rows were cleaned once their answer was read, %v", n, err)
 	}
@@ -370,11 +348,11 @@ func TestCleanDeletesMessagesOfEndedEnrollments(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	m := b.written()
-	b.exec(`
+	b.Exec(`
 		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node, step,
 			waiting_since, status, ended_at, source)
-		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'hook', $3, now(), 'exited', now(), 'direct')`, b.ws, m.EnrollmentID, m.Step)
-	b.exec(`update outbox set status = 'delivered', finished_at = now() - interval '8 days'`)
+		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'hook', $3, now(), 'exited', now(), 'direct')`, b.Workspace, m.EnrollmentID, m.Step)
+	b.Exec(`update outbox set status = 'delivered', finished_at = now() - interval '8 days'`)
 	if n, err := b.Clean(t.Context()); err != nil || n != 1 {
 		t.Errorf("%d rows were cleaned, %v", n, err)
 	}
@@ -387,16 +365,16 @@ func TestPending(t *testing.T) {
 	ended := b.written()
 	b.run(b.Webhooks, 1)
 	called, waits, gone := b.written(), b.written(), b.written()
-	b.exec(`update outbox set leased_by = 'x', lease_until = now() + interval '1 minute' where id = $1`, called.ID)
-	b.exec(`delete from outbox where id = $1`, gone.ID)
+	b.Exec(`update outbox set leased_by = 'x', lease_until = now() + interval '1 minute' where id = $1`, called.ID)
+	b.Exec(`delete from outbox where id = $1`, gone.ID)
 	ids := []uuid.UUID{ended.ID, called.ID, waits.ID, gone.ID}
-	pending, err := b.Pending(t.Context(), b.ws, ids)
-	b.must(err)
+	pending, err := b.Pending(t.Context(), b.Workspace, ids)
+	b.Must(err)
 	if diff := cmp.Diff(map[uuid.UUID]bool{called.ID: true, waits.ID: true}, pending); diff != "" {
 		t.Error(diff)
 	}
-	outcomes, err := b.Outcomes(t.Context(), b.ws, ids)
-	b.must(err)
+	outcomes, err := b.Outcomes(t.Context(), b.Workspace, ids)
+	b.Must(err)
 	if len(outcomes) != 1 || !outcomes[ended.ID].Delivered {
 		t.Errorf("%+v", outcomes)
 	}
@@ -409,15 +387,15 @@ func TestErase(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	kept, waits, called := b.written(), b.written(), b.written()
-	b.exec(`update outbox set leased_by = 'x', lease_until = now() + interval '1 minute' where id = $1`, called.ID)
-	b.must(pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
-		erased, inFlight, err := b.Erase(t.Context(), tx, b.ws, []uuid.UUID{waits.EnrollmentID, called.EnrollmentID})
+	b.Exec(`update outbox set leased_by = 'x', lease_until = now() + interval '1 minute' where id = $1`, called.ID)
+	b.Must(pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
+		erased, inFlight, err := b.Erase(t.Context(), tx, b.Workspace, []uuid.UUID{waits.EnrollmentID, called.EnrollmentID})
 		if erased != 1 || inFlight != 1 {
 			t.Errorf("%d erased, %d in flight", erased, inFlight)
 		}
 		return err
 	}))
-	if b.count(`select count(*) from outbox where id = any($1)`, []uuid.UUID{kept.ID, called.ID}) != 2 {
+	if b.Count(`select count(*) from outbox where id = any($1)`, []uuid.UUID{kept.ID, called.ID}) != 2 {
 		t.Error("too many messages were deleted")
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/page"
@@ -18,20 +17,19 @@ import (
 
 type bundle struct {
 	*Workspaces
-	pool *pgxpool.Pool
-	ws   uuid.UUID
+	pgtest.Shop
 }
 
 func setup(t *testing.T) bundle {
 	t.Helper()
 	t.Parallel()
-	pool := pgtest.DB(t)
-	return bundle{New(pool), pool, pgtest.Workspace(t, pool)}
+	s := pgtest.NewShop(t)
+	return bundle{New(s.Pool), s}
 }
 
 func (b bundle) key(t *testing.T, scopes ...string) (Key, string) {
 	t.Helper()
-	key, token, err := b.CreateKey(t.Context(), b.ws, NewKey{ID: lemma.NewID(), Name: "test", Scopes: scopes})
+	key, token, err := b.CreateKey(t.Context(), b.Workspace, NewKey{ID: lemma.NewID(), Name: "test", Scopes: scopes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,9 +46,7 @@ func kind(t *testing.T, err error, want lemma.Kind) {
 func TestWorkspaces(t *testing.T) {
 	b := setup(t)
 	made, err := b.Create(t.Context(), "shop")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	byName, err := b.ByName(t.Context(), "shop")
 	if diff := cmp.Diff(made, byName); err != nil || diff != "" {
 		t.Errorf("ByName: %v %s", err, diff)
@@ -69,20 +65,18 @@ func TestKeyAuthenticatesItsWorkspaceUntilRevoked(t *testing.T) {
 	b := setup(t)
 	key, token := b.key(t, "campaigns:read", "keys:read")
 	found, err := b.Authenticate(t.Context(), token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if found.ID != key.ID || found.WorkspaceID != b.ws || !found.Has("campaigns:read") || found.Has("campaigns:send") {
+	b.Must(err)
+	if found.ID != key.ID || found.WorkspaceID != b.Workspace || !found.Has("campaigns:read") || found.Has("campaigns:send") {
 		t.Errorf("authenticated as %+v", found)
 	}
 	if !strings.HasPrefix(token, key.Prefix) || len(key.Prefix) >= len(token)/4 {
 		t.Errorf("prefix %q is not the beginning of the token, or too long", key.Prefix)
 	}
-	first, err := b.RevokeKey(t.Context(), b.ws, key.ID)
+	first, err := b.RevokeKey(t.Context(), b.Workspace, key.ID)
 	if err != nil || first.RevokedAt == nil {
 		t.Fatalf("revoke: %+v %v", first, err)
 	}
-	second, _ := b.RevokeKey(t.Context(), b.ws, key.ID)
+	second, _ := b.RevokeKey(t.Context(), b.Workspace, key.ID)
 	if !first.RevokedAt.Equal(*second.RevokedAt) {
 		t.Error("revoking twice changed the time")
 	}
@@ -112,10 +106,7 @@ func TestTokensThatAreNoKey(t *testing.T) {
 func TestOnlyTheHashIsStored(t *testing.T) {
 	b := setup(t)
 	key, token := b.key(t, Admin)
-	var row string
-	if err := b.pool.QueryRow(t.Context(), `select k::text from api_keys k where id = $1`, key.ID).Scan(&row); err != nil {
-		t.Fatal(err)
-	}
+	row := pgtest.One[string](b.T, b.Pool, `select k::text from api_keys k where id = $1`, key.ID)
 	if strings.Contains(row, token[prefixLen:]) {
 		t.Error("the token is in the table")
 	}
@@ -135,29 +126,26 @@ func TestAdminIncludesEveryScope(t *testing.T) {
 
 func TestUnknownScopesAreNamed(t *testing.T) {
 	b := setup(t)
-	_, _, err := b.CreateKey(t.Context(), b.ws, NewKey{ID: lemma.NewID(), Name: "x", Scopes: []string{"admin", "root", "campaigns:fly"}})
+	_, _, err := b.CreateKey(t.Context(), b.Workspace, NewKey{ID: lemma.NewID(), Name: "x", Scopes: []string{"admin", "root",
+		"campaigns:fly"}})
 	var e *lemma.Error
 	if !errors.As(err, &e) || len(e.Fields) != 2 || e.Fields[0].Pointer != "/scopes/1" || e.Fields[1].Pointer != "/scopes/2" {
 		t.Errorf("got %v", err)
 	}
-	_, _, err = b.CreateKey(t.Context(), b.ws, NewKey{ID: lemma.NewID(), Name: "x"})
+	_, _, err = b.CreateKey(t.Context(), b.Workspace, NewKey{ID: lemma.NewID(), Name: "x"})
 	kind(t, err, lemma.Invalid)
 }
 
 func TestCreatingOneIDTwice(t *testing.T) {
 	b := setup(t)
 	n := NewKey{ID: lemma.NewID(), Name: "x", Scopes: []string{Admin}}
-	_, lost, err := b.CreateKey(t.Context(), b.ws, n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, lost, err := b.CreateKey(t.Context(), b.Workspace, n)
+	b.Must(err)
 	late := n
 	n.Attempt = 2
-	_, token, err := b.CreateKey(t.Context(), b.ws, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _, err = b.CreateKey(t.Context(), b.ws, late)
+	_, token, err := b.CreateKey(t.Context(), b.Workspace, n)
+	b.Must(err)
+	_, _, err = b.CreateKey(t.Context(), b.Workspace, late)
 	kind(t, err, lemma.Conflict)
 	_, err = b.Authenticate(t.Context(), lost)
 	kind(t, err, lemma.Unauthenticated)
@@ -165,12 +153,12 @@ func TestCreatingOneIDTwice(t *testing.T) {
 		t.Errorf("the second token: %v", err)
 	}
 	n.Attempt = 3
-	_, _, err = b.CreateKey(t.Context(), b.ws, n) // it is in use now
+	_, _, err = b.CreateKey(t.Context(), b.Workspace, n) // it is in use now
 	kind(t, err, lemma.Conflict)
 	if _, err := b.Authenticate(t.Context(), token); err != nil {
 		t.Errorf("the token of a key in use was replaced: %v", err)
 	}
-	keys, _, err := b.ListKeys(t.Context(), b.ws, page.Query{Limit: 10})
+	keys, _, err := b.ListKeys(t.Context(), b.Workspace, page.Query{Limit: 10})
 	if err != nil || len(keys) != 1 {
 		t.Errorf("%d keys, %v", len(keys), err)
 	}
@@ -185,10 +173,8 @@ func TestListKeysPages(t *testing.T) {
 	}
 	q := page.Query{Limit: 2}
 	for {
-		found, next, err := b.ListKeys(t.Context(), b.ws, q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		found, next, err := b.ListKeys(t.Context(), b.Workspace, q)
+		b.Must(err)
 		for _, k := range found {
 			got = append(got, k.ID)
 		}
@@ -199,14 +185,14 @@ func TestListKeysPages(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	_, _, err := b.ListKeys(t.Context(), b.ws, page.Query{Limit: 1, Cursor: "x"})
+	_, _, err := b.ListKeys(t.Context(), b.Workspace, page.Query{Limit: 1, Cursor: "x"})
 	kind(t, err, lemma.Invalid)
 }
 
 func TestAnotherWorkspacesKeyIsUnknown(t *testing.T) {
 	b := setup(t)
 	key, token := b.key(t, Admin)
-	other := pgtest.Workspace(t, b.pool)
+	other := pgtest.Workspace(t, b.Pool)
 	_, err := b.GetKey(t.Context(), other, key.ID)
 	kind(t, err, lemma.NotFound)
 	_, err = b.RevokeKey(t.Context(), other, key.ID)
@@ -227,19 +213,17 @@ func TestLastUseIsWrittenOnceAMinute(t *testing.T) {
 		wg.Go(func() { _, _ = b.Authenticate(t.Context(), token) })
 	}
 	wg.Wait()
-	first, err := b.GetKey(t.Context(), b.ws, key.ID)
+	first, err := b.GetKey(t.Context(), b.Workspace, key.ID)
 	if err != nil || first.LastUsedAt == nil {
 		t.Fatalf("last use: %+v %v", first, err)
 	}
 	_, _ = b.Authenticate(t.Context(), token)
-	if again, _ := b.GetKey(t.Context(), b.ws, key.ID); !again.LastUsedAt.Equal(*first.LastUsedAt) {
+	if again, _ := b.GetKey(t.Context(), b.Workspace, key.ID); !again.LastUsedAt.Equal(*first.LastUsedAt) {
 		t.Error("it was written again within the minute")
 	}
-	if _, err := b.pool.Exec(t.Context(), `update api_keys set last_used_at = now() - interval '61 seconds'`); err != nil {
-		t.Fatal(err)
-	}
+	b.Exec(`update api_keys set last_used_at = now() - interval '61 seconds'`)
 	_, _ = b.Authenticate(t.Context(), token)
-	if later, _ := b.GetKey(t.Context(), b.ws, key.ID); time.Since(*later.LastUsedAt) > 30*time.Second {
+	if later, _ := b.GetKey(t.Context(), b.Workspace, key.ID); time.Since(*later.LastUsedAt) > 30*time.Second {
 		t.Error("it was not written after a minute")
 	}
 }

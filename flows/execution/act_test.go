@@ -17,6 +17,7 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
 	"lemma/flows/flowstest"
+	"lemma/pgtest"
 	"lemma/webhooks"
 )
 
@@ -24,9 +25,8 @@ import (
 func TestStepsAreNamedAlikeEverywhere(t *testing.T) {
 	b := setup(t, 0)
 	ours := slices.Sorted(slices.Values(enrollment.StepEvents))
-	var check string
-	b.Must(b.Pool.QueryRow(bg, `select pg_get_constraintdef(oid) from pg_constraint where conname = 'enrollment_steps_event'
-		and conrelid = 'enrollment_steps'::regclass`).Scan(&check))
+	check := pgtest.One[string](b.T, b.Pool, `select pg_get_constraintdef(oid) from pg_constraint where conname = 'enrollment_steps_event'
+		and conrelid = 'enrollment_steps'::regclass`)
 	var schema []string
 	for _, m := range regexp.MustCompile(`'(\w+)'`).FindAllStringSubmatch(check, -1) {
 		schema = append(schema, m[1])
@@ -51,11 +51,11 @@ func TestStepsAreNamedAlikeEverywhere(t *testing.T) {
 func TestASendThatSkippedHasActed(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(flowstest.Welcome)
-	b.Exec(b.Shop, `update customers set email = null`)
+	b.ExecDB(`update customers set email = null`)
 	b.RecordEvent("c1", "signed_up")
 	b.Settle()
 	id := b.Enrollment(flow, "c1").ID
-	b.Exec(b.Shop, `update customers set email = 'c1@shop.example'`)
+	b.ExecDB(`update customers set email = 'c1@shop.example'`)
 	for range 2 {
 		if s := b.PutBack(id, "hello"); s.Event != enrollment.StepSkipped || s.Data["reason"] != execution.AlreadySkipped {
 			t.Errorf("%+v", s)
@@ -64,7 +64,8 @@ func TestASendThatSkippedHasActed(t *testing.T) {
 	if s := b.PutBack(id, "nudge"); s.Event != enrollment.StepSent {
 		t.Errorf("%+v", s)
 	}
-	if n := b.Count(`select count(*) from notifications where workspace_id = $1 and skip_reason is null`); n != 1 || b.Notifications() != 2 {
+	if n := b.Count(`select count(*) from notifications where workspace_id = $1 and skip_reason is null`,
+		b.Workspace); n != 1 || b.Notifications() != 2 {
 		t.Errorf("%d to be sent, of %d", n, b.Notifications())
 	}
 	b.Invariants()
@@ -79,14 +80,14 @@ func TestWhatANodeHasDoneIsNotDoneAgain(t *testing.T) {
 		"hello":{$send,"next":"notify"},"notify":{"type":"webhook","endpoint_id":"$endpoint","columns":["name"],"next":"wait","on_error":"wait"},
 		"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`, "$endpoint", b.Endpoint())
 	flow := b.Live(text)
-	b.Exec(b.Shop, `update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4)) // each is six bytes in JSON
+	b.ExecDB(`update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4)) // each is six bytes in JSON
 	b.RecordEvent("c1", "go")
 	b.Settle()
 	id := b.Enrollment(flow, "c1").ID
 	if s := b.LastStepOn(id, "notify"); s.Data["reason"] != execution.TooLarge {
 		t.Fatalf("%+v", s)
 	}
-	b.Exec(b.Shop, `update customers set name = 'N'`)
+	b.ExecDB(`update customers set name = 'N'`)
 	if s := b.PutBack(id, "notify"); s.Event != enrollment.StepWebhook {
 		t.Errorf("%+v", s)
 	}
@@ -99,7 +100,7 @@ func TestWhatANodeHasDoneIsNotDoneAgain(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if n := b.Count(`select count(*) from outbox where workspace_id = $1`); n != 1 || b.Notifications() != 1 {
+	if n := b.Count(`select count(*) from outbox where workspace_id = $1`, b.Workspace); n != 1 || b.Notifications() != 1 {
 		t.Errorf("%d messages, %d notifications", n, b.Notifications())
 	}
 	b.Invariants()
@@ -113,11 +114,11 @@ func TestANotificationThatWasNotWrittenIsNoMessage(t *testing.T) {
 		"nodes":{
 		"notify":{$notify,"next":"wait"},"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
 	flow := b.Live(strings.Replace(text, "$notify", `"type":"webhook","endpoint_id":"`+b.Endpoint()+`","columns":["name"]`, 1))
-	b.Exec(b.Shop, `update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4))
+	b.ExecDB(`update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4))
 	b.RecordEvent("c1", "go")
 	b.Settle()
 	b.PublishNext(flow, strings.Replace(text, "$notify", "$send", 1), flows.InFlight{Mode: "stay"})
-	b.Exec(b.Shop, `update customers set name = 'N'`)
+	b.ExecDB(`update customers set name = 'N'`)
 	id := b.Enrollment(flow, "c1").ID
 	b.Must(flowstest.Second(b.Move(bg, b.Workspace, id, new(2), "notify")))
 	b.Settle()
@@ -140,7 +141,7 @@ func TestAWebhookOfAnErasedProfile(t *testing.T) {
 	with, without := live(`"columns":["email","name"],`), live("")
 	b.RecordEvent("c1", "go")
 	b.Settle()
-	b.Exec(b.Shop, `delete from customers`)
+	b.ExecDB(`delete from customers`)
 	b.Pass(2 * time.Hour)
 	b.Settle()
 	if e := b.Enrollment(with, "c1"); e.Status != enrollment.Exited || e.ExitReason != enrollment.ExitNoProfile || e.Node != "notify" {
@@ -149,7 +150,7 @@ func TestAWebhookOfAnErasedProfile(t *testing.T) {
 	if e := b.Enrollment(without, "c1"); e.Status != enrollment.Waiting {
 		t.Errorf("%+v", e)
 	}
-	if n := b.Count(`select count(*) from outbox where workspace_id = $1`); n != 1 {
+	if n := b.Count(`select count(*) from outbox where workspace_id = $1`, b.Workspace); n != 1 {
 		t.Errorf("%d messages", n)
 	}
 	b.Invariants()

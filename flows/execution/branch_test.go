@@ -30,14 +30,14 @@ func (b *bundle) manyBranches(people int, hangs func(i int) bool) uuid.UUID {
 		"deal":{"type":"split","arms":[{"name":"free","weight":1,"next":"pause"}` + arms.String() + `]},` + nodes.String() +
 		`"pause":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
 	b.RecordOfAll(people, "go")
-	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
+	b.Exec(`update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	return flow
 }
 
 // locked runs do while the orders cannot be read.
 func (b *bundle) locked(do func()) {
 	b.T.Helper()
-	b.Must(pgx.BeginFunc(bg, b.Shop, func(tx pgx.Tx) error {
+	b.Must(pgx.BeginFunc(bg, b.DB, func(tx pgx.Tx) error {
 		_, err := tx.Exec(bg, "lock table orders in access exclusive mode")
 		do()
 		return err
@@ -58,10 +58,11 @@ func TestASourceThatHangsUnderManyBranches(t *testing.T) {
 		t.Errorf("a source that hangs is queried for %d branches", asked)
 	}
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node like 'b_'
-		and blocked_reason is null`, flow); n != 0 {
+		and blocked_reason is null`, b.Workspace, flow); n != 0 {
 		t.Errorf("%d are not postponed", n)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node = 'pause'`, flow); n == 0 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node = 'pause'`, b.Workspace,
+		flow); n == 0 {
 		t.Error("an enrollment without a source does not advance")
 	}
 }
@@ -80,10 +81,11 @@ func TestABranchThatHungIsAskedLast(t *testing.T) {
 		}
 	})
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason is not null
-		and node <> 'b0'`, flow); n != 0 {
+		and node <> 'b0'`, b.Workspace, flow); n != 0 {
 		t.Errorf("%d of other branches are postponed", n)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason is not null`, flow); n == 0 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason is not null`, b.Workspace,
+		flow); n == 0 {
 		t.Error("none of the branch that hangs is postponed")
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"lemma"
 	"lemma/flows"
 	"lemma/flows/enrollment"
 	"lemma/flows/query"
 	"lemma/page"
+	"lemma/pgtest"
 )
 
 // Enrollment is the only enrollment of a profile.
@@ -37,26 +37,15 @@ func (b *Fixture) Enrollments(flow uuid.UUID, profile string) []query.Enrollment
 // Story is an enrollment's history in short: event@node.
 func (b *Fixture) Story(id uuid.UUID) string {
 	b.T.Helper()
-	rows, err := b.Pool.Query(context.Background(), `select event || '@' || node from enrollment_steps where workspace_id = $1
+	all := pgtest.Column[string](b.T, b.Pool, `select event || '@' || node from enrollment_steps where workspace_id = $1
 		and enrollment_id = $2 order by step`, b.Workspace, id)
-	b.Must(err)
-	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	b.Must(err)
 	return strings.Join(all, " ")
-}
-
-// Count counts rows; $1 is the workspace.
-func (b *Fixture) Count(sql string, args ...any) int {
-	b.T.Helper()
-	var n int
-	b.Must(b.Pool.QueryRow(context.Background(), sql, append([]any{b.Workspace}, args...)...).Scan(&n))
-	return n
 }
 
 // Notifications counts those of the workspace.
 func (b *Fixture) Notifications() int {
 	b.T.Helper()
-	return b.Count(`select count(*) from notifications where workspace_id = $1`)
+	return b.Count(`select count(*) from notifications where workspace_id = $1`, b.Workspace)
 }
 
 // Flow reads a flow.
@@ -95,33 +84,21 @@ func ThirdOf[T any](_ T, _ string, err error) error { return err }
 // Snapshot is all that a publish must not change, as one text.
 func (b *Fixture) Snapshot(flow uuid.UUID) string {
 	b.T.Helper()
-	var text string
-	b.Must(b.Pool.QueryRow(context.Background(), `
+	return pgtest.One[string](b.T, b.Pool, `
 		select coalesce(string_agg(e::text, E'\n' order by id), '') from enrollments e where workspace_id = $1 and flow_id = $2`, b.Workspace,
-		flow).Scan(&text))
-	return text
+		flow)
 }
 
 // RowCounts counts the rows of each table.
 func (b *Fixture) RowCounts() map[string]int {
 	b.T.Helper()
-	names, err := b.Pool.Query(context.Background(),
-		`select relname from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'p') and not relispartition`)
-	b.Must(err)
-	tables, err := pgx.CollectRows(names, pgx.RowTo[string])
-	b.Must(err)
+	tables := pgtest.Column[string](b.T, b.Pool, `select relname from pg_class where relnamespace = 'public'::regnamespace and relkind in
+		('r', 'p') and not relispartition`)
 	counts := map[string]int{}
 	for _, table := range tables {
-		counts[table] = b.CountAll(`select count(*) from ` + table)
+		counts[table] = b.Count(`select count(*) from ` + table)
 	}
 	return counts
-}
-
-// CountAll counts rows of all workspaces.
-func (b *Fixture) CountAll(sql string, args ...any) (n int) {
-	b.T.Helper()
-	b.Must(b.Pool.QueryRow(context.Background(), sql, args...).Scan(&n))
-	return n
 }
 
 // LastStepOn is the last step at a node.

@@ -7,14 +7,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/audience"
@@ -22,26 +20,16 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/intake"
 	"lemma/flows/query"
-	"lemma/message"
-	"lemma/notifications"
 	"lemma/pgtest"
-	"lemma/providers"
-	"lemma/secrets"
+	"lemma/pgtest/shop"
 	"lemma/webhooks"
 )
 
 // Fixture is a workspace with a customer's database.
 type Fixture struct {
-	T         *testing.T
-	Pool      *pgxpool.Pool
-	Shop      *pgxpool.Pool // as its owner
-	Workspace uuid.UUID
-	Source    uuid.UUID
-	Audience  uuid.UUID
-	Template  uuid.UUID
-	Provider  uuid.UUID
-	Deps      flows.Deps
-	Config    flows.Config
+	*shop.Fixture
+	Deps   flows.Deps
+	Config flows.Config
 	*Node
 }
 
@@ -62,82 +50,34 @@ func NewNode(d flows.Deps, cfg flows.Config) *Node {
 	return &Node{Flows: f, Intake: f.Intake, Reader: reader, Hook: d.Hook, Metrics: d.Metrics}
 }
 
-// New fills the shop with n customers, c1 to cn, and makes all that a flow needs.
+// New fills the customer's database with n customers, c1 to cn, and makes all that a
+// flow needs.
 func New(t *testing.T, n int, change ...func(*flows.Config)) *Fixture {
 	t.Helper()
 	t.Parallel()
-	ctx := context.Background()
-	b := &Fixture{T: t, Pool: pgtest.DB(t)}
-	b.Workspace = pgtest.Workspace(t, b.Pool)
-	shop, dsn := b.NewShop()
-	b.Shop = shop
-	b.Exec(b.Shop, `insert into customers select 'c' || i, 'c' || i || '@shop.example', 'N' || i, case when i % 2 = 0 then 'DE'
+	b := &Fixture{Fixture: shop.New(pgtest.NewShop(t), shop.Local, nil)}
+	b.OpenCustomers()
+	b.ExecDB(`insert into customers select 'c' || i, 'c' || i || '@shop.example', 'N' || i, case when i % 2 = 0 then 'DE'
 		else 'US' end, 'Europe/Berlin' from generate_series(1, $1::int) i`, n)
+	b.Fill("select id, email, name, country, zone, renews_on, opted_out from customers")
 
-	box, err := secrets.ParseKeys(secrets.NewKey())
-	b.Must(err)
-	audiences := audience.New(b.Pool, box,
-		audience.Options{AllowPrivate: true, AllowUnix: true, FetchTimeout: 2 * time.Second, LookupTimeout: 2 * time.Second})
-	t.Cleanup(audiences.Close)
-	hooks := webhooks.New(webhooks.Deps{Pool: b.Pool, Box: box, Log: slog.New(slog.DiscardHandler)}, webhooks.Options{AllowPrivate: true})
-	b.Deps = flows.Deps{Pool: b.Pool, Ledger: notifications.New(b.Pool), Audiences: audiences, Templates: message.New(b.Pool),
-		Providers: providers.New(b.Pool, box, nil), Webhooks: hooks, Log: slog.New(slog.DiscardHandler)}
-	cfg := flows.Config{BackOff: time.Millisecond, Workers: 2, Poll: 5 * time.Millisecond}
+	hooks := webhooks.New(webhooks.Deps{Pool: b.Pool, Box: b.Box, Log: slog.New(slog.DiscardHandler)}, webhooks.Options{AllowPrivate: true})
+	b.Deps = flows.Deps{Pool: b.Pool, Ledger: b.Ledger, Audiences: b.Audiences, Templates: b.Templates, Providers: b.Providers,
+		Webhooks: hooks, Log: slog.New(slog.DiscardHandler)}
+	b.Config = flows.Config{BackOff: time.Millisecond, Workers: 2, Poll: 5 * time.Millisecond}
 	for _, c := range change {
-		c(&cfg)
+		c(&b.Config)
 	}
-	b.Config = cfg
-	b.Node = NewNode(b.Deps, cfg)
+	b.Node = NewNode(b.Deps, b.Config)
 	hooks.OnSettled(b.WebhookSettled)
-
-	source, err := audiences.CreateSource(ctx, b.Workspace, audience.NewSource{ID: lemma.NewID(), Name: "shop", Kind: "postgres", DSN: dsn})
-	b.Must(err)
-	aud, err := audiences.Create(ctx, b.Workspace, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: "all",
-		SQL: "select id, email, name, country, zone, renews_on, opted_out from customers", KeyColumn: "id", EmailColumn: "email",
-		OptedOutColumn: "opted_out"})
-	b.Must(err)
-	tpl, err := b.Deps.Templates.Create(ctx, b.Workspace, message.NewTemplate{ID: lemma.NewID(), Name: "hello",
-		Content: message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"}})
-	b.Must(err)
-	b.Source, b.Audience, b.Template, b.Provider = source.ID, aud.ID, tpl.ID, lemma.NewID()
-	b.Exec(b.Pool, `insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, 'p', 'email', 'smtp', '{}')`,
-		b.Workspace, b.Provider)
 	return b
 }
 
-// NewShop is a shop without customers: a pool of its owner, and the DSN of its reader.
-func (b *Fixture) NewShop() (shop *pgxpool.Pool, dsn string) {
+// OpenCustomers replaces the customer's database by one without customers.
+func (b *Fixture) OpenCustomers() {
 	b.T.Helper()
-	shop = pgtest.Empty(b.T)
-	b.Exec(shop, `create table customers (id text primary key, email text, name text, country text, zone text, renews_on date,
-		opted_out boolean default false)`)
-	b.Exec(shop, `create table orders (customer_id text, at timestamptz not null default now())`)
-	role := "reader_" + uuid.NewString()[:8]
-	b.Exec(shop, fmt.Sprintf(`create role %s login; grant select on all tables in schema public to %s; revoke create on schema public
-		from public`, role, role))
-	b.T.Cleanup(func() { _, _ = shop.Exec(context.Background(), `drop owned by `+role+`; drop role `+role) })
-	return shop, DSN(shop, role)
-}
-
-// DSN connects to a pool's database as a role.
-func DSN(pool *pgxpool.Pool, role string) string {
-	c := pool.Config().ConnConfig
-	return "postgres://" + role + "@/" + c.Database + "?host=" + url.QueryEscape(c.Host)
-}
-
-// Must fails the test on an error.
-func (b *Fixture) Must(err error) {
-	b.T.Helper()
-	if err != nil {
-		b.T.Fatal(err)
-	}
-}
-
-// Exec runs a statement.
-func (b *Fixture) Exec(pool *pgxpool.Pool, sql string, args ...any) {
-	b.T.Helper()
-	_, err := pool.Exec(context.Background(), sql, args...)
-	b.Must(err)
+	b.OpenDB(`create table customers (id text primary key, email text, name text, country text, zone text, renews_on date,
+		opted_out boolean default false)`, `create table orders (customer_id text, at timestamptz not null default now())`)
 }
 
 // Another is a second node on the same database.
@@ -239,7 +179,7 @@ func (b *Fixture) Settle() {
 
 // Pass simulates that time passes: waits that end within d become due.
 func (b *Fixture) Pass(d time.Duration) {
-	b.Exec(b.Pool, `update enrollments set resume_at = resume_at - $2::interval, waiting_since = waiting_since - $2::interval
+	b.Exec(`update enrollments set resume_at = resume_at - $2::interval, waiting_since = waiting_since - $2::interval
 		where workspace_id = $1 and status = 'active'`, b.Workspace, d)
 }
 
@@ -288,23 +228,12 @@ func (b *Fixture) Endpoint() string {
 // with its audience.
 func (b *Fixture) Patient() (*audience.Audiences, func(ws uuid.UUID) uuid.UUID) {
 	b.T.Helper()
-	var role string
-	b.Must(b.Shop.QueryRow(context.Background(), `select grantee from information_schema.role_table_grants where table_name = 'customers'
-		and grantee like 'reader_%'`).Scan(&role))
-	box, err := secrets.ParseKeys(secrets.NewKey())
-	b.Must(err)
-	a := audience.New(b.Pool, box, audience.Options{AllowPrivate: true, AllowUnix: true, LookupTimeout: time.Minute})
-	b.T.Cleanup(a.Close)
-	return a, func(ws uuid.UUID) uuid.UUID {
+	f := *b.Fixture
+	f.Audiences = b.NewAudiences(audience.Options{AllowPrivate: true, AllowUnix: true, LookupTimeout: time.Minute})
+	return f.Audiences, func(ws uuid.UUID) uuid.UUID {
 		b.T.Helper()
-		source, err := a.CreateSource(context.Background(), ws,
-			audience.NewSource{ID: lemma.NewID(), Name: uuid.NewString(), Kind: "postgres", DSN: DSN(b.Shop, role)})
-		b.Must(err)
-		x, err := a.Create(context.Background(), ws,
-			audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: uuid.NewString(),
-				SQL: "select id, email from customers", KeyColumn: "id", EmailColumn: "email"})
-		b.Must(err)
-		return x.ID
+		f.Workspace = ws
+		return f.NewAudience(f.NewSource(f.DSN), "select id, email from customers")
 	}
 }
 
@@ -318,30 +247,30 @@ func (b *Fixture) PollOne() {
 
 // MakePollsDue makes the polls of all audiences due.
 func (b *Fixture) MakePollsDue() {
-	b.Exec(b.Pool, `update flow_polls set next_at = now()`)
+	b.Exec(`update flow_polls set next_at = now()`)
 }
 
 // PollFlow polls the audience of a flow, and returns how many enroll.
 func (b *Fixture) PollFlow(flow uuid.UUID) int {
 	b.T.Helper()
-	before := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow)
-	b.Exec(b.Pool, `update flow_polls set next_at = now() where flow_id = $1`, flow)
+	before := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow)
+	b.Exec(`update flow_polls set next_at = now() where flow_id = $1`, flow)
 	b.Must(b.Tick(context.Background()))
 	b.Wait()
-	return b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow) - before
+	return b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow) - before
 }
 
 // TimeOut ends all waits now, as if they had just begun.
 func (b *Fixture) TimeOut() {
 	b.T.Helper()
-	b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'`, b.Workspace)
+	b.Exec(`update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'`, b.Workspace)
 	b.Settle()
 }
 
 // Refuse writes a refusal, minutes ago.
 func (b *Fixture) Refuse(flow any, profile, reason string, ago time.Duration) {
 	b.T.Helper()
-	b.Exec(b.Pool, `insert into refusals (workspace_id, flow_id, key, profile_key, reason, source, at)
+	b.Exec(`insert into refusals (workspace_id, flow_id, key, profile_key, reason, source, at)
 		values ($1, $2, $3, $4, $5, 'event', date_trunc('minute', now()) - $6::interval)`,
 		b.Workspace, flow, lemma.NewID(), profile, reason, ago)
 }

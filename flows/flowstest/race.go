@@ -18,6 +18,7 @@ import (
 
 	"lemma/flows"
 	"lemma/flows/intake"
+	"lemma/pgtest"
 )
 
 // Races with real workers. Each is stopped between its steps and continued in every order
@@ -108,29 +109,24 @@ func (w *Stopped) End() error {
 }
 
 // Waits counts the sessions that wait for a lock.
-func (b *Fixture) Waits() (n int) {
+func (b *Fixture) Waits() int {
 	b.T.Helper()
-	b.Must(b.Pool.QueryRow(context.Background(),
-		`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).Scan(&n))
-	return n
+	return pgtest.LockWaits(b.T, b.Pool)
 }
 
 // Until waits for one of the channels, or until more than before sessions wait for a lock.
 func (b *Fixture) Until(before int, any ...<-chan struct{}) {
 	b.T.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	b.Eventually("it ends or waits for a lock", func() bool {
 		for _, c := range any {
 			select {
 			case <-c:
-				return
+				return true
 			default:
 			}
 		}
-		if b.Waits() > before {
-			return
-		}
-	}
-	b.T.Fatal("it neither ends nor waits for a lock")
+		return b.Waits() > before
+	})
 }
 
 // Stands waits until a worker has reached its stage.
@@ -148,8 +144,7 @@ func (b *Fixture) Stands(w *Stopped) {
 // StealShards frees all shards, as if their leases had expired.
 func (b *Fixture) StealShards() {
 	b.T.Helper()
-	b.Exec(b.Pool, `update flow_shards set lease_until = now() - interval '1 second' where workspace_id = $1 and lease_until is not null`,
-		b.Workspace)
+	b.Exec(`update flow_shards set lease_until = now() - interval '1 second' where workspace_id = $1 and lease_until is not null`, b.Workspace)
 }
 
 // Stages are those of a worker, in their order.
@@ -191,16 +186,15 @@ func (b *Fixture) SceneOf(text string, awakes bool) *Scene {
 // Wake ends the wait of one enrollment.
 func (b *Fixture) Wake(id uuid.UUID) {
 	b.T.Helper()
-	b.Exec(b.Pool, `update enrollments set waiting_since = waiting_since - (resume_at - now()), resume_at = now() where workspace_id = $1
+	b.Exec(`update enrollments set waiting_since = waiting_since - (resume_at - now()), resume_at = now() where workspace_id = $1
 		and id = $2`, b.Workspace, id)
 }
 
 // Row is an enrollment's row with the number of its notifications.
-func (b *Fixture) Row(id uuid.UUID) (text string) {
-	b.Must(b.Pool.QueryRow(context.Background(), `
+func (b *Fixture) Row(id uuid.UUID) string {
+	return pgtest.One[string](b.T, b.Pool, `
 		select e::text || (select count(*) from notifications n where n.workspace_id = e.workspace_id and n.enrollment_id = e.id)
-		from enrollments e where workspace_id = $1 and id = $2`, b.Workspace, id).Scan(&text))
-	return text
+		from enrollments e where workspace_id = $1 and id = $2`, b.Workspace, id)
 }
 
 // Finish advances all enrollments to their end.
@@ -217,7 +211,8 @@ func (s *Scene) Finish() {
 	}
 	s.Settle()
 	s.Must(s.Tick(context.Background()))
-	if n := s.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'active'`, s.FlowID); n != 0 {
+	if n := s.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'active'`, s.Workspace,
+		s.FlowID); n != 0 {
 		s.T.Errorf("%d enrollments do not end", n)
 	}
 }
@@ -285,29 +280,18 @@ func (t *Tracer) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatc
 // TraceBatchEnd implements pgx.BatchTracer.
 func (t *Tracer) TraceBatchEnd(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchEndData) { t.end(d.Err) }
 
-// OwnPool is a second pool on the fixture's database.
-func (b *Fixture) OwnPool(change func(*pgxpool.Config)) *pgxpool.Pool {
-	b.T.Helper()
-	cfg := b.Pool.Config()
-	change(cfg)
-	own, err := pgxpool.NewWithConfig(context.Background(), cfg)
-	b.Must(err)
-	b.T.Cleanup(own.Close)
-	return own
-}
-
 // Traced is a node with a Tracer.
 func (b *Fixture) Traced() (*Node, *Tracer) {
 	b.T.Helper()
 	seen := &Tracer{}
 	deps := b.Deps
-	deps.Pool = b.OwnPool(func(c *pgxpool.Config) { c.ConnConfig.Tracer = seen })
+	deps.Pool = b.Connect(func(c *pgxpool.Config) { c.ConnConfig.Tracer = seen })
 	return NewNode(deps, b.Config), seen
 }
 
 // Cut terminates connections at the server.
 func (b *Fixture) Cut(application string) {
-	b.Exec(b.Pool, `select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = current_database()
+	b.Exec(`select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = current_database()
 		and application_name = $1`, application)
 }
 
@@ -340,7 +324,7 @@ func (b *Fixture) FinishMoves() {
 	for range 1000 {
 		n, err := b.MoveOnce(context.Background())
 		b.Must(err)
-		if n == 0 && b.Count(`select count(*) from flow_moves where workspace_id = $1 and finished_at is null`) == 0 {
+		if n == 0 && b.Count(`select count(*) from flow_moves where workspace_id = $1 and finished_at is null`, b.Workspace) == 0 {
 			return
 		}
 	}

@@ -12,17 +12,16 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/flowstest"
 	"lemma/flows/intake"
+	"lemma/pgtest"
 )
 
 // reasons are the reasons of a profile's refusals, newest first.
 func (b *bundle) reasons(flow any, profile string) string {
 	b.T.Helper()
-	var text string
-	b.Must(b.Pool.QueryRow(bg, `
+	return pgtest.One[string](b.T, b.Pool, `
 		select coalesce(string_agg(reason, ' ' order by at desc), '') from refusals where workspace_id = $1 and flow_id = $2
 			and profile_key = $3`,
-		b.Workspace, flow, profile).Scan(&text))
-	return text
+		b.Workspace, flow, profile)
 }
 
 // A direct request that was refused at its entry may be repeated, and is then found by its
@@ -45,7 +44,7 @@ func TestADirectRequestRefusedAtEntryIsRepeated(t *testing.T) {
 	if e := b.Enrollment(flow, "new"); e.Status != enrollment.Refused {
 		t.Fatalf("%+v", e)
 	}
-	b.Exec(b.Shop, `insert into customers (id, email, name) values ('new', 'n@shop.example', 'N')`)
+	b.ExecDB(`insert into customers (id, email, name) values ('new', 'n@shop.example', 'N')`)
 	f, seen := b.Traced()
 	reached, leave := make(chan struct{}), make(chan struct{})
 	seen.Stop = func(sql string) {
@@ -69,7 +68,7 @@ func TestADirectRequestRefusedAtEntryIsRepeated(t *testing.T) {
 	b.Must(second.Err)
 	b.Settle()
 	b.Must(reported(b.Node, time.Now().Add(-24*time.Hour))())
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'active'`); n != 1 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'active'`, b.Workspace); n != 1 {
 		t.Errorf("%d enrollments are active", n)
 	}
 	if got := b.reasons(flow, "new"); got != enrollment.NoProfile {
@@ -176,7 +175,7 @@ func TestWhatRequestsHaveMadeIsFoundByIndex(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(strings.Replace(flowstest.HourAfter("go"), `"once"`, `"per_event"`, 1))
 	const people, asked = 20_000, 50
-	b.Exec(b.Pool, `insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node,
+	b.Exec(`insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node,
 		source, status, ended_at, resume_at)
 		select $1, i, $2, 1, 0, i, i, 'p' || s, 'end', 'direct', case s % 2 when 0 then 'active' else 'refused' end,
 			case s % 2 when 1 then now() end, case s % 2 when 0 then now() + interval '1 day' end
@@ -189,7 +188,7 @@ func TestWhatRequestsHaveMadeIsFoundByIndex(t *testing.T) {
 	b.Must(err)
 	for _, known := range []bool{false, true} {
 		if known {
-			b.Exec(b.Pool, `analyze`)
+			b.Exec(`analyze`)
 		}
 		tx, err := b.Pool.Begin(bg)
 		b.Must(err)

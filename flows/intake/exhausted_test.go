@@ -53,7 +53,7 @@ func TestBulksEndWhenTheirConditionsTakeTooLong(t *testing.T) {
 				t.Fatalf("%s: of %d events %d are left", event, len(all), len(again))
 			}
 			for i := range again {
-				if n := b.CountAll(`select count(*) from trigger_events where source_id = $1`, again[i].ID); n != 0 {
+				if n := b.Count(`select count(*) from trigger_events where source_id = $1`, again[i].ID); n != 0 {
 					t.Errorf("%s is stored %d times", again[i].ID, n)
 				}
 			}

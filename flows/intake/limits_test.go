@@ -94,7 +94,7 @@ func TestEventsThatWaitAreRefused(t *testing.T) {
 func TestATriggerOfAVersionThatCannotBeRead(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.HourAfter("go"))
-	b.Exec(b.Pool, `update flow_versions set definition = '{"no":1}' where flow_id = $1`, flow)
+	b.Exec(`update flow_versions set definition = '{"no":1}' where flow_id = $1`, flow)
 	b.Execution.Versions.Drop(flow, 1)
 	if r := b.RecordEvent("c1", "go"); len(r.Results) != 1 || r.Results[0].Reason != enrollment.ConditionError {
 		t.Errorf("%+v", r)
@@ -108,7 +108,7 @@ func TestAnEventForAVersionThatCannotBeRead(t *testing.T) {
 	flow := b.Live(flowstest.ForAnHour)
 	b.RecordEvent("c1", "cart")
 	b.Settle()
-	b.Exec(b.Pool, `update flow_versions set definition = '{"no":1}' where flow_id = $1`, flow)
+	b.Exec(`update flow_versions set definition = '{"no":1}' where flow_id = $1`, flow)
 	b.Execution.Versions.Drop(flow, 1)
 	if r := b.RecordEvent("c1", "bought"); r.Woken != 0 || r.Exited != 0 {
 		t.Errorf("%+v", r)
@@ -131,19 +131,19 @@ func TestMessagesThatCannotBeAnswered(t *testing.T) {
 			"done":{"type":"exit"},"lost":{"type":"exit"}}}`
 	}
 	large := b.Live(definition(`,"columns":["name"]`))
-	b.Exec(b.Shop, `update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4)) // each is six bytes in JSON
+	b.ExecDB(`update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4)) // each is six bytes in JSON
 	b.RecordEvent("c1", "go")
 	b.Settle()
 	if got := b.Story(b.Enrollment(large, "c1").ID); got != "enrolled@ checked@ skipped@call completed@lost" {
 		t.Error(got)
 	}
-	b.Exec(b.Shop, `update customers set name = 'N1'`)
+	b.ExecDB(`update customers set name = 'N1'`)
 	_, err = b.Archive(bg, b.Workspace, large, nil)
 	b.Must(err)
 	flow := b.Live(definition(""))
 	b.RecordEvent("c1", "go")
 	b.Settle()
-	b.Exec(b.Pool, `delete from outbox where workspace_id = $1`, b.Workspace)
+	b.Exec(`delete from outbox where workspace_id = $1`, b.Workspace)
 	b.Pass(execution.AnswerWithin + time.Hour)
 	b.Settle()
 	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ webhook@call answered@call completed@lost" {

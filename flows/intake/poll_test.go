@@ -50,7 +50,7 @@ func (b *bundle) polledRow(flow uuid.UUID) (r polledRow) {
 // recorded once however often it happens.
 func TestAnAudienceEnrolls(t *testing.T) {
 	b := setup(t, 2503)
-	b.Exec(b.Shop, `insert into customers values ('', 'empty@shop.example'), (repeat('k', 256), 'long@shop.example')`)
+	b.ExecDB(`insert into customers values ('', 'empty@shop.example'), (repeat('k', 256), 'long@shop.example')`)
 	flow := b.Live(flowstest.Polled("once", ""))
 	b.PollOne()
 	b.nothingDue()
@@ -61,11 +61,12 @@ func TestAnAudienceEnrolls(t *testing.T) {
 	}
 	b.Settle()
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node = 'w' and source = 'audience'`,
+		b.Workspace,
 		flow); n != 2503 {
 		t.Fatalf("%d enrollments are active", n)
 	}
 	for range 3 {
-		b.Exec(b.Shop, `insert into customers select 'new' || gen_random_uuid(), 'new@shop.example'`)
+		b.ExecDB(`insert into customers select 'new' || gen_random_uuid(), 'new@shop.example'`)
 		b.MakePollsDue()
 		b.PollOne()
 	}
@@ -73,7 +74,7 @@ func TestAnAudienceEnrolls(t *testing.T) {
 	if *r.Enrolled != 1 || r.Refused[enrollment.AlreadyEnrolled] != 2505 {
 		t.Fatalf("%+v", r)
 	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and flow_id = $2`, flow); n != 2505 {
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 2505 {
 		t.Fatalf("%d refusals", n)
 	}
 	b.Invariants()
@@ -101,11 +102,11 @@ func TestAnAudienceEnrollsDaily(t *testing.T) {
 	b.Pass(24 * time.Hour)
 	b.Settle()
 	day("2026-03-02T01:00:00Z")
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 4 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 4 {
 		t.Fatalf("%d enrollments", n)
 	}
 	day("2026-03-02T02:00:00Z")
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and flow_id = $2`, flow); n != 4 {
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 4 {
 		t.Fatalf("%d refusals", n)
 	}
 }
@@ -124,13 +125,14 @@ func TestAnAudienceIsFiltered(t *testing.T) {
 	if *r.Enrolled != 0 || r.Refused[enrollment.Filtered] != 5 || r.Refused[enrollment.AlreadyEnrolled] != 5 {
 		t.Fatalf("%+v", r)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 5 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 5 {
 		t.Fatalf("%d enrollments", n)
 	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and flow_id = $2 and reason = 'filtered'`, flow); n != 5 {
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and flow_id = $2 and reason = 'filtered'`, b.Workspace,
+		flow); n != 5 {
 		t.Fatalf("%d refusals", n)
 	}
-	b.Exec(b.Shop, `update customers set country = 'DE' where id = 'c1'`)
+	b.ExecDB(`update customers set country = 'DE' where id = 'c1'`)
 	b.MakePollsDue()
 	b.PollOne()
 	if n := len(b.Enrollments(flow, "c1")); n != 1 {
@@ -143,7 +145,7 @@ func TestAnAudienceIsFiltered(t *testing.T) {
 func TestAnAudienceThatCannotBeRead(t *testing.T) {
 	b := setup(t, 3, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, 3*time.Hour })
 	broken := b.Live(flowstest.Polled("once", ""))
-	b.Exec(b.Shop, `alter table customers rename to gone`)
+	b.ExecDB(`alter table customers rename to gone`)
 	b.PollOne()
 	b.nothingDue()
 	r := b.polledRow(broken)
@@ -156,7 +158,7 @@ func TestAnAudienceThatCannotBeRead(t *testing.T) {
 	if r = b.polledRow(broken); r.Failures != 2 || r.In < 2*time.Hour {
 		t.Fatalf("%+v", r)
 	}
-	b.Exec(b.Shop, `alter table gone rename to customers`)
+	b.ExecDB(`alter table gone rename to customers`)
 	b.MakePollsDue()
 	b.PollOne()
 	if r = b.polledRow(broken); r.Failures != 0 || r.LastError != nil || *r.Enrolled != 3 || r.In != time.Minute {
@@ -192,10 +194,10 @@ func TestAPollStops(t *testing.T) {
 			}
 			b.PollOne()
 			b.Hook.Do = nil
-			if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != intake.PollChunk {
+			if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != intake.PollChunk {
 				t.Fatalf("%d enrolled", n)
 			}
-			if n := b.Count(`select count(*) from refusals where workspace_id = $1`); n != 0 {
+			if n := b.Count(`select count(*) from refusals where workspace_id = $1`, b.Workspace); n != 0 {
 				t.Fatalf("%d refusals", n)
 			}
 			r := b.polledRow(flow)
@@ -204,7 +206,7 @@ func TestAPollStops(t *testing.T) {
 			}
 			if name == "publish" { // the new version is polled at once
 				b.PollOne()
-				if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 2`); n != 1500 {
+				if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 2`, b.Workspace); n != 1500 {
 					t.Fatalf("%d enrolled", n)
 				}
 				return
@@ -219,7 +221,7 @@ func TestAPausedPollDelaysNoOtherPoll(t *testing.T) {
 	b := setup(t, 2)
 	paused := b.Live(flowstest.Polled("once", ""))
 	b.Must(flowstest.Second(b.Pause(context.Background(), b.Workspace, paused, nil)))
-	b.Exec(b.Pool, `update flow_polls set next_at = now() - interval '1 day'`)
+	b.Exec(`update flow_polls set next_at = now() - interval '1 day'`)
 	live := b.Live(flowstest.Polled("once", ""))
 	b.PollOne()
 	b.nothingDue()
@@ -258,20 +260,21 @@ func TestAPollIsLeased(t *testing.T) {
 		}
 		stolen = true
 		b.nothingDueFor(b.Another())
-		b.Exec(b.Pool, `update flow_polls set leased_by = 'another', lease_until = now() + interval '1 hour'`)
+		b.Exec(`update flow_polls set leased_by = 'another', lease_until = now() + interval '1 hour'`)
 	}
 	b.PollOne()
 	b.Hook.Do = nil
-	if n := b.Count(`select count(*) from flow_polls where workspace_id = $1 and leased_by = 'another' and rows_read is null`); n != 1 {
+	if n := b.Count(`select count(*) from flow_polls where workspace_id = $1 and leased_by = 'another' and rows_read is null`,
+		b.Workspace); n != 1 {
 		t.Fatal("it overwrote another's poll")
 	}
 	b.nothingDue()
-	b.Exec(b.Pool, `update flow_polls set lease_until = now() - interval '1 second'`)
+	b.Exec(`update flow_polls set lease_until = now() - interval '1 second'`)
 	b.PollOne() // an expired lease is taken over
 	if r := b.polledRow(flow); *r.Rows != 1500 || !r.Free {
 		t.Fatalf("%+v", r)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 1500 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 1500 {
 		t.Fatalf("%d enrolled", n)
 	}
 }
@@ -288,8 +291,8 @@ func TestALatePollEnrollsNobody(t *testing.T) {
 				if stage != "poll: chunk" {
 					return
 				}
-				b.Exec(b.Shop, `delete from customers where id = 'c2'`)
-				b.Exec(b.Pool, `update flow_polls set lease_until = now() - interval '1 second'`)
+				b.ExecDB(`delete from customers where id = 'c2'`)
+				b.Exec(`update flow_polls set lease_until = now() - interval '1 second'`)
 				if another {
 					b.PollOne()
 				}
@@ -300,7 +303,7 @@ func TestALatePollEnrollsNobody(t *testing.T) {
 			if !another {
 				b.PollOne()
 			}
-			if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 2 {
+			if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 2 {
 				t.Errorf("%d profiles are enrolled", n)
 			}
 		})
@@ -316,18 +319,18 @@ func TestATakeOverWaitsForTheChunkOfALatePoll(t *testing.T) {
 	late.Hook.Do = func(stage string) {
 		switch stage {
 		case "poll: chunk":
-			b.Exec(b.Pool, `update flow_polls set lease_until = now() + interval '1 second'`)
+			b.Exec(`update flow_polls set lease_until = now() + interval '1 second'`)
 		case "poll: held":
-			for b.Count(`select count(*) from flow_polls where workspace_id = $1 and lease_until >= now()`) > 0 {
-				time.Sleep(5 * time.Millisecond)
-			}
+			b.Eventually("the lease has expired", func() bool {
+				return b.Count(`select count(*) from flow_polls where workspace_id = $1 and lease_until >= now()`, b.Workspace) == 0
+			})
 			b.nothingDueFor(b.Another())
 		}
 	}
 	if was, err := late.PollOnce(context.Background()); !was || err != nil {
 		t.Fatal(was, err)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 3 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 3 {
 		t.Errorf("%d profiles are enrolled", n)
 	}
 }
@@ -344,7 +347,7 @@ func TestAPollThatLostItsLeaseStops(t *testing.T) {
 			b.Live(flowstest.Polled("once", ""))
 			p, err := b.ClaimPoll(context.Background())
 			b.Must(err)
-			b.Exec(b.Pool, lose)
+			b.Exec(lose)
 			ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
 			defer stop()
 			b.RenewPoll(ctx, stop, *p)
@@ -378,7 +381,7 @@ func TestATickDoesNotWaitForPolls(t *testing.T) {
 	b.Must(b.PollDue(context.Background()))
 	<-at
 	b.Must(b.PollDue(context.Background()))
-	if n := b.Count(`select count(*) from flow_polls where workspace_id = $1 and leased_by is not null`); n != 1 {
+	if n := b.Count(`select count(*) from flow_polls where workspace_id = $1 and leased_by is not null`, b.Workspace); n != 1 {
 		t.Fatalf("%d at a time", n)
 	}
 	close(leave)
@@ -387,7 +390,7 @@ func TestATickDoesNotWaitForPolls(t *testing.T) {
 		b.Must(b.PollDue(context.Background()))
 		b.Wait()
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1`); n != 9 {
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1`, b.Workspace); n != 9 {
 		t.Fatalf("%d enrolled", n)
 	}
 }

@@ -2,12 +2,12 @@ package intake_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"lemma/flows/flowstest"
 	"lemma/flows/intake"
+	"lemma/pgtest"
 )
 
 // An event that is recorded while its profile is being enrolled finds the enrollment or
@@ -45,15 +45,14 @@ func TestAnEventBesideAnEnrollment(t *testing.T) {
 						then = enroll
 					}
 					task := flowstest.Start(then)
-					b.waitsForLock()
+					b.WaitForLocks(1)
 					b.Must(held.Commit(bg))
 					<-task.Done
 					b.Must(task.Err)
 					b.Settle()
 					e := b.Enrollment(flow, "c1")
-					var since bool
-					b.Must(b.Pool.QueryRow(bg, `select received_at > $2 from trigger_events where workspace_id = $1 and name = 'bought'`,
-						b.Workspace, e.EnrolledAt).Scan(&since))
+					since := pgtest.One[bool](b.T, b.Pool, `select received_at > $2 from trigger_events where workspace_id = $1 and name = 'bought'`,
+						b.Workspace, e.EnrolledAt)
 					if met := e.EndedAt != nil; since != (first == "signed_up") || met != since {
 						t.Errorf("since the enrollment: %v, and the event found it: %v: %+v", since, met, e)
 					}
@@ -84,13 +83,13 @@ func TestAnEnrollmentBeginsAtItsAppliedTime(t *testing.T) {
 	task := flowstest.Start(func() error {
 		return flowstest.Second(b.RecordIn(bg, slow, b.Workspace, intake.Event{ProfileKey: "c1", Name: "signed_up"}))
 	})
-	b.waitsForLock()
+	b.WaitForLocks(1)
 	b.Must(bought.Commit(bg))
 	<-task.Done
 	b.Must(task.Err)
 	b.Must(slow.Commit(bg))
 	e := b.Enrollment(flow, "c1")
-	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1 and name = 'bought' and received_at > $2`,
+	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1 and name = 'bought' and received_at > $2`, b.Workspace,
 		e.EnrolledAt); n != 0 || e.EndedAt != nil {
 		t.Errorf("the enrollment began at %s, and a later event did not end it", e.EnrolledAt)
 	}
@@ -102,7 +101,7 @@ func TestProfilesOfFlowsThatDoNotListen(t *testing.T) {
 	b.Live(flowstest.HourAfter("go"))
 	held, _ := b.holdTrigger(intake.Event{ProfileKey: "c1", Name: "go"})
 	if n := b.Count(`select count(*) from pg_locks where locktype = 'advisory' and objsubid = 2 and database = (select oid from pg_database
-		where datname = current_database()) and $1::uuid is not null`); n != 0 {
+		where datname = current_database())`); n != 0 {
 		t.Errorf("%d locks", n)
 	}
 	b.Must(held.Commit(bg))
@@ -116,18 +115,4 @@ func (b *bundle) holdDirect(flow [16]byte, profile string) pgx.Tx {
 	b.T.Cleanup(func() { _ = tx.Rollback(bg) })
 	b.Must(b.EnrollIn(bg, tx, b.Workspace, flow, intake.Enrolling{ProfileKey: profile}))
 	return tx
-}
-
-// waitsForLock returns once a session waits for a lock on a profile.
-func (b *bundle) waitsForLock() {
-	b.T.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if b.Count(`select count(*) from pg_locks where locktype = 'advisory' and objsubid = 2 and not granted
-			and database = (select oid from pg_database where datname = current_database()) and $1::uuid is not null`) > 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.T.Fatal("no session waits")
-		}
-	}
 }

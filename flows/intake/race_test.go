@@ -115,10 +115,11 @@ func TestTwoTriggersOfOneProfile(t *testing.T) {
 				case second.Duplicate || second.Results[0].Outcome != enrollment.Enrolled:
 					t.Errorf("%+v", second)
 				}
-				if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, flow); n != 1 {
+				if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 1 {
 					t.Errorf("%d enrollments", n)
 				}
-				if n, refused := b.Count(`select count(*) from refusals where workspace_id = $1`), commits && c.reason != ""; (n == 1) != refused {
+				if n, refused := b.Count(`select count(*) from refusals where workspace_id = $1`, b.Workspace),
+					commits && c.reason != ""; (n == 1) != refused {
 					t.Errorf("%d refusals", n)
 				}
 				if seen.Begun.Load() != 1 || seen.Enrolls.Load() > 1 {
@@ -198,8 +199,8 @@ func TestBulksInOppositeOrders(t *testing.T) {
 			t.Errorf("%d deadlocks, %d transactions", s.Deadlocks.Load(), s.Begun.Load())
 		}
 	}
-	if enrolled, refused := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`,
-		flow), b.Count(`select count(*) from refusals where workspace_id = $1`); enrolled != n || refused != 3*n {
+	if enrolled, refused := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace,
+		flow), b.Count(`select count(*) from refusals where workspace_id = $1`, b.Workspace); enrolled != n || refused != 3*n {
 		t.Errorf("%d enrolled and %d refused", enrolled, refused)
 	}
 	b.Invariants()
@@ -238,7 +239,7 @@ func TestBulksThatCrossOver(t *testing.T) {
 	for _, flow := range []uuid.UUID{x, y} {
 		b.Enrollment(flow, "c1")
 	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'already_enrolled'`); n != 2 {
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'already_enrolled'`, b.Workspace); n != 2 {
 		t.Errorf("%d refusals", n)
 	}
 	b.Invariants()
@@ -255,7 +256,7 @@ func TestAWorkerDies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 2)
 			deps := b.Deps
-			deps.Pool = b.OwnPool(func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = "victim" })
+			deps.Pool = b.Connect(func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = "victim" })
 			for _, stage := range flowstest.Stages {
 				for _, awakes := range []bool{false, true} {
 					when := fmt.Sprintf("%s, awakes: %v", stage, awakes)
@@ -268,8 +269,8 @@ func TestAWorkerDies(t *testing.T) {
 					b.Invariants(when)
 					// The dead worker released no lease.
 					b.StealShards()
-					b.Exec(b.Pool, `update flow_shards set retry_at = now() where workspace_id = $1`, b.Workspace) // also after a lost connection
-					b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'
+					b.Exec(`update flow_shards set retry_at = now() where workspace_id = $1`, b.Workspace) // also after a lost connection
+					b.Exec(`update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'
 						and blocked_reason is not null`, b.Workspace)
 					b.Settle()
 					want := "enrolled@ checked@ sent@hello"
@@ -296,10 +297,10 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 		_, err := b.Enroll(bg, b.Workspace, flow, intake.Enrolling{ProfileKey: fmt.Sprintf("c%d", i+1)}, false)
 		b.Must(err)
 	}
-	b.Exec(b.Pool, `update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
+	b.Exec(`update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	var armed atomic.Bool
 	deps := b.Deps
-	deps.Pool = b.OwnPool(func(c *pgxpool.Config) {
+	deps.Pool = b.Connect(func(c *pgxpool.Config) {
 		dial := c.ConnConfig.DialFunc
 		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := dial(ctx, network, addr)
@@ -317,15 +318,16 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 		if _, err := f.RunOnce(bg); err == nil || armed.Load() {
 			t.Fatalf("no answer was lost, so nothing was tested: %v", err)
 		}
-		b.Exec(b.Pool, `update flow_shards set retry_at = now() where workspace_id = $1`, b.Workspace) // it rests after a lost connection
+		b.Exec(`update flow_shards set retry_at = now() where workspace_id = $1`, b.Workspace) // it rests after a lost connection
 		if _, err := f.RunOnce(bg); err != nil {
 			t.Fatal(err)
 		}
-		if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and (failures > 0 or blocked_reason is not null)`); n != 0 {
+		if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and (failures > 0 or blocked_reason is not null)`,
+			b.Workspace); n != 0 {
 			t.Errorf("%d enrollments are blamed for a connection", n)
 		}
 		b.Invariants(size)
-		b.Exec(b.Pool, `update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'`, b.Workspace)
+		b.Exec(`update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'`, b.Workspace)
 	}
 	b.Settle()
 	for i := range 8 {
@@ -342,7 +344,7 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 func TestAConflictOfMessagesIsAnAnswer(t *testing.T) {
 	b := setup(t, 2)
 	s := b.NewScene(true)
-	b.Exec(b.Pool, `
+	b.Exec(`
 		insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload, enrollment_id)
 		select workspace_id, origin_id, $2, batch_id, ordinal + 100, profile_key, address, payload, enrollment_id
 		from notifications where workspace_id = $1 and enrollment_id = $3`, b.Workspace, enrollment.NodeKey(s.C1, "nudge"), s.C1)

@@ -164,7 +164,7 @@ func TestAVerbIsACleanCutForTriggers(t *testing.T) {
 					if r.Reason != c.reason || (c.version > 0) != (r.Outcome == enrollment.Enrolled) {
 						t.Errorf("%+v", r)
 					}
-					if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and version = $3`, flow,
+					if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and version = $3`, b.Workspace, flow,
 						c.version); (n == 1) != (c.version > 0) {
 						t.Errorf("%d enrolled", n)
 					}

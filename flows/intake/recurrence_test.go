@@ -93,13 +93,13 @@ func TestCountsOfAnotherRecurrence(t *testing.T) {
 				`"end":{"type":"delay","for":"P1D","next":"out"},"out":{"type":"exit"}`, 1))
 	}
 	flow := b.Live(text("daily"))
-	b.Exec(b.Shop, `insert into customers (id, name) values ('refused', 'x'), ('erased', 'N1')`)
+	b.ExecDB(`insert into customers (id, name) values ('refused', 'x'), ('erased', 'N1')`)
 	for _, profile := range []string{"c1", "refused", "erased"} {
 		b.RecordEvent(profile, "go")
 	}
 	b.Settle()
 	b.Must(flowstest.Second(b.Erase(bg, b.Workspace, "erased")))
-	b.Exec(b.Shop, `update customers set name = 'N1'`)
+	b.ExecDB(`update customers set name = 'N1'`)
 	b.PublishNext(flow, text("once"), flows.InFlight{})
 	for profile, want := range map[string]string{"c1": enrollment.AlreadyEnrolled, "refused": "", "erased": enrollment.AlreadyEnrolled} {
 		got := b.RecordEvent(profile, "go").Results[0]
@@ -157,7 +157,7 @@ func TestThePlanCountsWhatTheAudienceWouldEnroll(t *testing.T) {
 	b.Settle()
 	b.Pass(2 * time.Hour)
 	b.Settle()
-	b.Exec(b.Shop, `insert into customers (id, country) values ('', 'DE')`) // no usable key
+	b.ExecDB(`insert into customers (id, country) values ('', 'DE')`) // no usable key
 	for _, c := range []struct {
 		policy, more string
 		want         int
@@ -173,7 +173,7 @@ func TestThePlanCountsWhatTheAudienceWouldEnroll(t *testing.T) {
 		}
 	}
 	// A source that does not answer does not fail the plan.
-	b.Exec(b.Shop, `alter table customers rename to gone`)
+	b.ExecDB(`alter table customers rename to gone`)
 	v, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(text("monthly", "")))
 	b.Must(err)
 	if plan, err := b.Plan(bg, b.Workspace, flow, v.Version, flows.InFlight{}); err != nil || plan.Enrolls != nil || plan.Unknown == "" {

@@ -26,7 +26,7 @@ func (b *bundle) seen(flow uuid.UUID) *query.AudiencePoll {
 // name: it is counted with the poll.
 func TestRowsWithoutAKeyAreReported(t *testing.T) {
 	b := setup(t, 2)
-	b.Exec(b.Shop, `insert into customers (id, email) values ('', 'x@y.example'), (repeat('k', 300), 'z@y.example')`)
+	b.ExecDB(`insert into customers (id, email) values ('', 'x@y.example'), (repeat('k', 300), 'z@y.example')`)
 	flow := b.Live(flowstest.Polled("once", ""))
 	if p := b.seen(flow); p == nil || p.LastAt != nil || p.NextAt == nil || len(p.Refused) != 0 {
 		t.Fatalf("before the first poll: %+v", p)
@@ -53,12 +53,12 @@ func TestAPollThatFailsIsReported(t *testing.T) {
 	b := setup(t, 2)
 	flow := b.Live(flowstest.Polled("once", ""))
 	b.PollOne()
-	b.Exec(b.Shop, `insert into customers (id) values ('new')`)
+	b.ExecDB(`insert into customers (id) values ('new')`)
 	b.whyIs(flow, "new", "The profile is not enrolled: the audience was not polled since it is in it.",
 		"The audience was last read at T: 2 rows, 2 enrolled.\nThe next poll of the audience is due at T.",
 		"The next poll of the audience would enroll the profile.")
 
-	b.Exec(b.Shop, `alter table customers rename column name to nom`)
+	b.ExecDB(`alter table customers rename column name to nom`)
 	for range 2 {
 		b.MakePollsDue()
 		b.PollOne()
@@ -71,7 +71,7 @@ func TestAPollThatFailsIsReported(t *testing.T) {
 		"The audience was last read at T: 2 rows, 2 enrolled.\nThe last 2 polls of the audience failed: source_changed: ",
 		"The next poll of the audience that succeeds would enroll the profile, if it is in the audience.")
 
-	b.Exec(b.Shop, `alter table customers rename column nom to name`)
+	b.ExecDB(`alter table customers rename column nom to name`)
 	b.MakePollsDue()
 	b.PollOne()
 	if p = b.seen(flow); p.Failures != 0 || p.LastError != "" || p.Enrolled != 1 || p.Refused[enrollment.AlreadyEnrolled] != 2 {

@@ -31,13 +31,13 @@ func TestCounts(t *testing.T) {
 		b.RecordEvent(profile, "signed_up")
 	}
 	b.Settle()
-	b.Exec(b.Pool, `update enrollments set resume_at = now() where profile_key = 'missing' and status = 'active'`)
+	b.Exec(`update enrollments set resume_at = now() where profile_key = 'missing' and status = 'active'`)
 	b.Settle()
-	b.Exec(b.Pool, `update enrollments set resume_at = now() where profile_key = 'missing' and status = 'active'`)
+	b.Exec(`update enrollments set resume_at = now() where profile_key = 'missing' and status = 'active'`)
 	b.Settle()
 	b.RecordEvent("c1", "bought")
 	b.RecordEvent("c2", "left")
-	b.Exec(b.Pool, `update enrollments set resume_at = now() where profile_key = 'c3'`)
+	b.Exec(`update enrollments set resume_at = now() where profile_key = 'c3'`)
 	b.Settle()
 	b.RecordEvent("c3", "signed_up")
 	b.RecordEvent("c5", "signed_up") // before the first node, due
@@ -81,7 +81,7 @@ func TestCountsByPathAndBlockedReason(t *testing.T) {
 		b.RecordEvent(fmt.Sprintf("c%d", i+1), "go")
 	}
 	b.Settle()
-	b.Exec(b.Shop, `alter table customers rename to gone`)
+	b.ExecDB(`alter table customers rename to gone`)
 	b.RecordEvent("late", "go")
 	_, err := b.RunOnce(context.Background())
 	b.Must(err)
@@ -173,8 +173,8 @@ func TestCountsOfOneVersion(t *testing.T) {
 func TestCountsOfSkippedMessages(t *testing.T) {
 	b := setup(t, 4)
 	flow := b.Live(flowstest.Welcome)
-	b.Exec(b.Shop, `update customers set email = null where id = 'c2'`)
-	b.Exec(b.Shop, `update customers set opted_out = true where id = 'c3'`)
+	b.ExecDB(`update customers set email = null where id = 'c2'`)
+	b.ExecDB(`update customers set opted_out = true where id = 'c3'`)
 	for i := range 4 {
 		b.RecordEvent(fmt.Sprintf("c%d", i+1), "signed_up")
 	}
@@ -190,8 +190,7 @@ func TestCountsOfSkippedMessages(t *testing.T) {
 		t.Errorf("%s %v", d, n.Processed)
 	}
 	// Also those that the sender skipped: they were written.
-	b.Exec(b.Pool, `update batches set skipped = 1 where id = (select min(id::text)::uuid from batches where workspace_id = $1)`,
-		b.Workspace)
+	b.Exec(`update batches set skipped = 1 where id = (select min(id::text)::uuid from batches where workspace_id = $1)`, b.Workspace)
 	if got, err = b.Counts(bg, b.Workspace, flow,
 		0); err != nil || got.Nodes[1].Messages["skipped"] != 3 || got.Nodes[1].Messages["written"] != 4 {
 		t.Errorf("%v %v", got.Nodes[1].Messages, err)

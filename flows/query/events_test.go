@@ -25,7 +25,7 @@ func TestEventsAreListed(t *testing.T) {
 	}
 	_, err := b.RecordAll(ctx, b.Workspace, reported)
 	b.Must(err)
-	b.Exec(b.Pool, `update trigger_events set received_at = now() - interval '1 hour'`) // equal times are possible
+	b.Exec(`update trigger_events set received_at = now() - interval '1 hour'`) // equal times are possible
 	b.RecordEvent("c1", "opened", flowstest.WithID("last"), flowstest.Properties(`{"n": 1}`))
 	b.RecordEvent("c2", "opened")
 	read := func(profile, name string) (ids []string) {
@@ -109,9 +109,8 @@ func TestResultsOfAnEvent(t *testing.T) {
 	pair, err := b.RecordAll(ctx, b.Workspace, []intake.Event{{ProfileKey: "c2", Name: "signed_up", ID: "x", OccurredAt: noon},
 		{ProfileKey: "c2", Name: "signed_up", ID: "y", OccurredAt: noon}})
 	b.Must(err)
-	b.Exec(b.Pool,
-		`update trigger_events set received_at = '2026-01-01' where profile_key = 'c2'`) // also if two chunks have the same microsecond
-	b.Exec(b.Pool, `update enrollments set enrolled_at = '2026-01-01' where profile_key = 'c2'`)
+	b.Exec(`update trigger_events set received_at = '2026-01-01' where profile_key = 'c2'`) // also if two chunks have the same microsecond
+	b.Exec(`update enrollments set enrolled_at = '2026-01-01' where profile_key = 'c2'`)
 	for _, r := range pair {
 		if d := cmp.Diff(r.Results, results(r), byFlow); d != "" {
 			t.Error(d)
@@ -130,7 +129,7 @@ func TestResultsOfAnEvent(t *testing.T) {
 	// An enrollment that is refused at the entry was enrolled before.
 	r := b.RecordEvent("missing", "signed_up", flowstest.Properties(`{"n":9}`))
 	for range 3 {
-		b.Exec(b.Pool, `update enrollments set resume_at = now() where profile_key = 'missing' and status = 'active'`)
+		b.Exec(`update enrollments set resume_at = now() where profile_key = 'missing' and status = 'active'`)
 		b.Settle()
 	}
 	for _, got := range results(r) {

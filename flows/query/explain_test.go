@@ -102,7 +102,7 @@ func TestExplainConditions(t *testing.T) {
 	b.Settle()
 	b.whyIs(flow, "c1", "The profile is not enrolled: the trigger of T was refused as filtered (the trigger's condition is false).",
 		"The event order now, like its last one, would be refused as filtered: its condition is false.", "was refused when it entered")
-	b.Exec(b.Shop, `update customers set country = 'DE' where id = 'c1'`)
+	b.ExecDB(`update customers set country = 'DE' where id = 'c1'`)
 	b.whyIs(flow, "c1", "The profile is not enrolled: the trigger of T was refused as filtered (the trigger's condition is false).",
 		"The event order now, like its last one, would enroll the profile.")
 }
@@ -111,7 +111,7 @@ func TestExplainConditions(t *testing.T) {
 func TestExplainBlocked(t *testing.T) {
 	b := setup(t, 2, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })
 	flow := b.Live(flowstest.Welcome)
-	b.Exec(b.Shop, `alter table customers rename to gone`)
+	b.ExecDB(`alter table customers rename to gone`)
 	b.RecordEvent("c1", "signed_up")
 	b.Settle()
 	b.whyIs(flow, "c1",

@@ -34,7 +34,7 @@ func TestExplainAWaitThatEndedInAPause(t *testing.T) {
 	b.Settle()
 	b.Must(flowstest.Second(b.Pause(bg, b.Workspace, flow, nil)))
 	b.RecordEvent("c1", "bought")
-	b.Exec(b.Pool, `update enrollments set resume_at = now(), waiting_since = now() - interval '1 hour' where profile_key = 'c2'`)
+	b.Exec(`update enrollments set resume_at = now(), waiting_since = now() - interval '1 hour' where profile_key = 'c2'`)
 	const at = "The profile is enrolled: enrolled at T in version 1, it is at the node buy"
 	is := func(when, end string) {
 		t.Helper()
@@ -48,7 +48,7 @@ func TestExplainAWaitThatEndedInAPause(t *testing.T) {
 		}
 	}
 	is("in the pause", "due.")
-	b.Exec(b.Pool, `update flows set paused_at = now() - interval '1 hour'`)
+	b.Exec(`update flows set paused_at = now() - interval '1 hour'`)
 	b.Must(flowstest.Second(b.Resume(bg, b.Workspace, flow, new(time.Hour), nil)))
 	is("in the release", "due, and is released after the pause by T.")
 }
@@ -61,7 +61,8 @@ func TestExplainAWaitThatEndedAndIsBlocked(t *testing.T) {
 	b.Settle()
 	b.RecordEvent("c1", "bought")
 	came := *b.Enrollment(flow, "c1").ResumeAt
-	b.Exec(b.Pool, `update enrollments set first_due_at = resume_at, resume_at = now() + interval '1 minute', blocked_reason = 'internal', failures = 1`)
+	b.Exec(`update enrollments set first_due_at = resume_at, resume_at = now() + interval '1 minute', blocked_reason = 'internal', failures
+		= 1`)
 	if got := b.awaits(flow, "c1"); got != "" {
 		t.Errorf("it awaits %q", got)
 	}

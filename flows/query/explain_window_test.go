@@ -58,7 +58,7 @@ func TestExplainFindsTheJourney(t *testing.T) {
 	b.Settle()
 	b.many(21, intake.Event{ProfileKey: "c1", Name: "order", Properties: []byte(`{"long":false}`)})
 	b.Settle()
-	b.Exec(b.Shop, `update customers set country = 'DE'`)
+	b.ExecDB(`update customers set country = 'DE'`)
 	b.many(21, intake.Event{ProfileKey: "c1", Name: "order"})
 	b.Settle()
 	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node wait and waits until T.")
@@ -142,7 +142,7 @@ func TestExplainFieldsOfSeveralEvents(t *testing.T) {
 	}
 	b.RecordEvent("c2", "offer", flowstest.Properties(`{"id":3}`))
 	b.RecordEvent("c2", "order", flowstest.Properties(`{"id":3,"shop":"s"}`))
-	b.Exec(b.Pool, `delete from enrollments where profile_key = 'c2'`)
+	b.Exec(`delete from enrollments where profile_key = 'c2'`)
 	b.whyIs(flow, "c2", "The profile is not enrolled: the trigger of T was refused as missing_field (the recurrence of the flow needs a "+
 		"property that is not there: there is no property shop).",
 		"The event order now, like its last one, would enroll the profile.\nThe event offer now, like its last one, would be refused as "+

@@ -11,6 +11,7 @@ import (
 	"lemma/flows/flowstest"
 	"lemma/flows/intake"
 	"lemma/flows/query"
+	"lemma/pgtest"
 )
 
 // withHeaders gives all send nodes headers.
@@ -25,8 +26,7 @@ func TestHeadersOfANodeAreRendered(t *testing.T) {
 	flow := b.Live(withHeaders(flowstest.Welcome, `{"X-Country":"{{ country }}","X-Plan":"{{ trigger.properties.plan }}","X-Fixed":"1"}`))
 	b.RecordEvent("c1", "signed_up", flowstest.Properties(`{"plan":"pro"}`))
 	b.Settle()
-	var payload string
-	b.Must(b.Pool.QueryRow(context.Background(), `select payload from notifications where workspace_id = $1`, b.Workspace).Scan(&payload))
+	payload := pgtest.One[string](b.T, b.Pool, `select payload from notifications where workspace_id = $1`, b.Workspace)
 	var data struct {
 		Name, Country string
 		Trigger       struct{ Properties map[string]string }

@@ -81,15 +81,15 @@ func TestRefusalsAreListed(t *testing.T) {
 func TestReportsAreFoundByIndex(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.NewDraft(flowstest.Minimal).ID
-	b.Exec(b.Pool, `insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, status,
+	b.Exec(`insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, status,
 		node, resume_at, source, ended_at)
 		select $1, gen_random_uuid(), $2, 1, 0, gen_random_uuid(), $3, 'p' || i, case when i % 2 = 0 then 'active' else 'exited' end, 'n',
 			case when i % 2 = 0 then now() end, 'event', case when i % 2 = 1 then now() end from generate_series(1, 20000) i`, b.Workspace, flow,
 		lemma.NewID())
-	b.Exec(b.Pool, `insert into refusals (workspace_id, flow_id, key, profile_key, reason, source, at)
+	b.Exec(`insert into refusals (workspace_id, flow_id, key, profile_key, reason, source, at)
 		select $1, $2, gen_random_uuid(), 'p' || i, 'filtered', 'event', now() - i * interval '1 second' from generate_series(1, 20000) i`,
 		b.Workspace, flow)
-	b.Exec(b.Pool, `analyze`)
+	b.Exec(`analyze`)
 	for name, sql := range map[string]string{
 		"enrollments of a profile": query.SelectEnrollment + ` where workspace_id = $1 and flow_id = $2
 			and (profile_key = 'p77' and status = 'active' or profile_key = 'p77' and status <> 'active') order by id desc limit 20`,
@@ -119,7 +119,7 @@ func TestARefusalNamesItsEvent(t *testing.T) {
 	for profile, id := range map[string]string{"c1": "", "missing": "e1"} {
 		r := b.RecordEvent(profile, "go", flowstest.WithID(id), flowstest.At(noon))
 		for range execution.MaxLookups {
-			b.Exec(b.Pool, `update enrollments set resume_at = now() where status = 'active'`)
+			b.Exec(`update enrollments set resume_at = now() where status = 'active'`)
 			b.Settle()
 		}
 		found, _, err := b.Refusals(bg, b.Workspace, flow, profile, "", page.Query{Limit: 5})
@@ -139,7 +139,7 @@ func TestARefusalNamesItsEvent(t *testing.T) {
 // A key with white space around it names no profile, in any input.
 func TestKeysWithSpaceAroundThem(t *testing.T) {
 	b := setup(t, 0)
-	b.Exec(b.Shop, `insert into customers (id) values ('ok'), (' c1'), ('c2 '), ('   '), (E'c3\t')`)
+	b.ExecDB(`insert into customers (id) values ('ok'), (' c1'), ('c2 '), ('   '), (E'c3\t')`)
 	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1H"},{"type":"event","event":"go"}],
 		"recurrence":{"policy":"once"},"start":"end","nodes":{"end":{"type":"exit"}}}`)
 	if n := b.PollFlow(flow); n != 1 {
@@ -164,13 +164,13 @@ func TestKeysWithSpaceAroundThem(t *testing.T) {
 // instead; a missing one is not.
 func TestAnUnknownZoneIsAnError(t *testing.T) {
 	b := setup(t, 3)
-	b.Exec(b.Shop, `update customers set zone = 'Mars/Olympus' where id = 'c1'`)
-	b.Exec(b.Shop, `update customers set zone = null where id = 'c3'`)
+	b.ExecDB(`update customers set zone = 'Mars/Olympus' where id = 'c1'`)
+	b.ExecDB(`update customers set zone = null where id = 'c3'`)
 	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"nine",
 		"nodes":{
 		"nine":{"type":"wait_until","time":"09:00","zone":"Europe/Kyiv","zone_column":"zone","next":"past"},
 		"past":{"type":"wait_until","date_column":"renews_on","zone_column":"zone","next":"end"},"end":{"type":"exit"}}}`)
-	b.Exec(b.Shop, `update customers set renews_on = '2020-01-01'`)
+	b.ExecDB(`update customers set renews_on = '2020-01-01'`)
 	for profile, want := range map[string]string{"c1": "enrolled@ checked@ zone_unknown@nine resumed@nine zone_unknown@past resumed@past " +
 		"completed@end", "c2": "enrolled@ checked@ resumed@nine resumed@past completed@end",
 		"c3": "enrolled@ checked@ resumed@nine resumed@past completed@end"} {

@@ -127,7 +127,7 @@ func TestSimulate(t *testing.T) {
 			}
 		})
 	}
-	b.Exec(b.Shop, `insert into orders values ('c4', '2026-03-28T00:00:00Z')`)
+	b.ExecDB(`insert into orders values ('c4', '2026-03-28T00:00:00Z')`)
 	if got := brief(b.simulate(flow, 1, query.Simulation{ProfileKey: "c4", Trigger: pro})); !slices.Contains(got,
 		"91h0m0s branched@bought -> end") {
 		t.Errorf("the source was not queried: %v", got)
@@ -162,7 +162,7 @@ func TestSimulatedEventsAreOfTheirTime(t *testing.T) {
 // to gets none, with the reason.
 func TestSimulatedMessages(t *testing.T) {
 	b := setup(t, 4)
-	b.Exec(b.Shop, `update customers set name = '<Ann>' where id = 'c1'; update customers set email = null where id = 'c2'; update customers
+	b.ExecDB(`update customers set name = '<Ann>' where id = 'c1'; update customers set email = null where id = 'c2'; update customers
 		set opted_out = true where id = 'c3'`)
 	tpl, err := b.Deps.Templates.Create(context.Background(), b.Workspace,
 		flowstest.NewTemplate(`<p>{{ name }} {{ trigger.properties.plan }} {{ trigger.name }}</p>`))
@@ -293,7 +293,7 @@ func TestSimulateBadInput(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
-	b.Exec(b.Shop, `alter table customers rename to gone`)
+	b.ExecDB(`alter table customers rename to gone`)
 	_, err := b.Simulate(context.Background(), b.Workspace, flow, 1, query.Simulation{ProfileKey: "c1"})
 	if e := b.Wants(lemma.Invalid, err); e.Code != "source_changed" {
 		t.Error(err)

@@ -43,7 +43,7 @@ func TestAFailingEndpointIsSeen(t *testing.T) {
 
 	status.Store(500)
 	b.CallWebhooks()
-	b.Exec(b.Pool, `update outbox set due_at = now()`)
+	b.Exec(`update outbox set due_at = now()`)
 	b.CallWebhooks()
 	if m := b.stepOf(e, "webhook").Message; m == nil || m.Status != webhooks.Pending || m.Attempts != 2 ||
 		m.StatusCode != http.StatusInternalServerError || m.Reason != "status" || m.CalledAt == nil ||
@@ -53,13 +53,13 @@ func TestAFailingEndpointIsSeen(t *testing.T) {
 	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node notify; its message was called 2 times, "+
 		"last "+
 		"answered 500, next try at T.")
-	b.Exec(b.Pool, `update outbox set status_code = null, last_error = 'timeout'`)
+	b.Exec(`update outbox set status_code = null, last_error = 'timeout'`)
 	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node notify; its message was called 2 times, the "+
 		"last ended as timeout, next try at T.")
-	b.Exec(b.Pool, `update outbox set leased_by = 'x', lease_until = now() + interval '1 minute'`)
+	b.Exec(`update outbox set leased_by = 'x', lease_until = now() + interval '1 minute'`)
 	b.whyIs(flow, "c1",
 		"The profile is enrolled: enrolled at T in version 1, it is at the node notify; its message is being called, 2 times by now.")
-	b.Exec(b.Pool, `update outbox set leased_by = null, lease_until = null, due_at = now()`)
+	b.Exec(`update outbox set leased_by = null, lease_until = null, due_at = now()`)
 
 	status.Store(404)
 	b.CallWebhooks()
@@ -70,7 +70,7 @@ func TestAFailingEndpointIsSeen(t *testing.T) {
 		m.FinishedAt == nil || m.NextAt != nil {
 		t.Errorf("the message has failed: %+v", m)
 	}
-	b.Exec(b.Pool, `delete from outbox`)
+	b.Exec(`delete from outbox`)
 	if m := b.stepOf(e, "webhook").Message; m == nil || m.ID != id || m.Status != "" {
 		t.Errorf("the message is still stored: %+v", m)
 	}
@@ -79,7 +79,7 @@ func TestAFailingEndpointIsSeen(t *testing.T) {
 // A history shows the outcome of each message, and no message where a webhook was skipped.
 func TestTheHistoryShowsOutcomesOfMessages(t *testing.T) {
 	b := setup(t, 2)
-	b.Exec(b.Shop, `update customers set opted_out = true where id = 'c2'`)
+	b.ExecDB(`update customers set opted_out = true where id = 'c2'`)
 	flow := b.Live(flowstest.Welcome)
 	b.RecordEvent("c1", "signed_up")
 	b.RecordEvent("c2", "signed_up")
@@ -89,7 +89,7 @@ func TestTheHistoryShowsOutcomesOfMessages(t *testing.T) {
 		"sent"); s.NotificationID == "" || s.Notification == nil || s.Notification.Status != "pending" || s.Notification.Reason != nil {
 		t.Errorf("it was written and not sent: %+v", s)
 	}
-	b.Exec(b.Pool, `insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason)
+	b.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason)
 		select workspace_id, batch_id, ordinal, 1, 'rejected', true, 'response', 'mailbox_unknown' from notifications where batch_id is not null`)
 	if s := b.stepOf(written,
 		"sent"); s.Notification == nil || s.Notification.Status != "failed" || *s.Notification.Reason != "mailbox_unknown" {
@@ -102,7 +102,7 @@ func TestTheHistoryShowsOutcomesOfMessages(t *testing.T) {
 	if s := b.stepOf(written, "enrolled"); s.Notification != nil || s.Message != nil || s.NotificationID != "" {
 		t.Errorf("nothing was written here: %+v", s)
 	}
-	b.Exec(b.Pool, `update enrollment_steps set data = '{"reason":"already_called"}' where event = 'skipped'`)
+	b.Exec(`update enrollment_steps set data = '{"reason":"already_called"}' where event = 'skipped'`)
 	if s := b.stepOf(skipped, "skipped"); s.Notification != nil || s.NotificationID != "" {
 		t.Errorf("a webhook has no notification: %+v", s)
 	}
