@@ -115,11 +115,9 @@ func TestBatchesAreApartAfterCrashes(t *testing.T) {
 
 // panicAt makes the rendering of one recipient panic.
 func (b *bundle) panicAt(s *Sender, i int) {
-	b.t.Helper()
-	d, err := s.content(bg, b.ws, b.origin)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.T.Helper()
+	d, err := s.content(bg, b.Workspace, b.origin)
+	b.Must(err)
 	render, killer := d.renderMessage, strings.Split(address(i), "@")[0][1:]
 	d.renderMessage = func(payload string) (message.Content, [][2]string, error) {
 		if strings.Contains(payload, `"N`+killer+`"`) {
@@ -132,13 +130,13 @@ func (b *bundle) panicAt(s *Sender, i int) {
 // workUntilKilled works every ready batch once, until all have ended or the reaper has
 // ended rows, and counts the workers that were killed. The leases of those expire.
 func (b *bundle) workUntilKilled(s *Sender) (killed int, last Reaped) {
-	b.t.Helper()
+	b.T.Helper()
 	for range 20 {
 		b.makeDue()
 		for _, ref := range b.batches("status = 'ready'") {
 			err := lemma.Recovered(func() error { _, err := s.Work(bg, ref); return err })
 			if err != nil && !strings.Contains(err.Error(), "killed while rendering") {
-				b.t.Fatal(err)
+				b.T.Fatal(err)
 			}
 			if err != nil {
 				killed++
@@ -158,7 +156,7 @@ func TestOnlyTheRowThatKillsWorkersIsSkipped(t *testing.T) {
 		t.Run(fmt.Sprint("ordinal ", at), func(t *testing.T) {
 			b := setup(t)
 			b.insert(60, 60, 1)
-			i := b.count(`select profile_key::int from notifications where workspace_id = $1 and ordinal = $2`, b.ws, at)
+			i := b.Count(`select profile_key::int from notifications where workspace_id = $1 and ordinal = $2`, b.Workspace, at)
 			s := b.sender()
 			b.panicAt(s, i)
 			killed, reaped := b.workUntilKilled(s)
@@ -168,7 +166,7 @@ func TestOnlyTheRowThatKillsWorkersIsSkipped(t *testing.T) {
 			if status, reason := b.status(i); status != "skipped" || reason != batchCrashed {
 				t.Errorf("it is %s (%s)", status, reason)
 			}
-			b.exec(`update batches set gate = 'open'`)
+			b.Exec(`update batches set gate = 'open'`)
 			if more, _ := b.workUntilKilled(s); more != 0 {
 				t.Errorf("%d killed after its end", more)
 			}
@@ -181,7 +179,7 @@ func TestOnlyTheRowThatKillsWorkersIsSkipped(t *testing.T) {
 					t.Errorf("%s was called %d times", address(j), n)
 				}
 			}
-			e, err := b.ledger.Explain(bg, b.ws, b.origin, keyOf(i))
+			e, err := b.ledger.Explain(bg, b.Workspace, b.origin, keyOf(i))
 			if err != nil || !slices.ContainsFunc(e.Steps, func(s notifications.Step) bool { return s.Event == "rendering" }) {
 				t.Errorf("%+v, %v", e.Steps, err)
 			}
@@ -200,7 +198,7 @@ func TestTwoRowsThatKillWorkersAreSkipped(t *testing.T) {
 		if killed, reaped := b.workUntilKilled(s); killed < maxCrashes || reaped.Crashed != 1 {
 			t.Errorf("%d killed, %+v", killed, reaped)
 		}
-		b.exec(`update batches set gate = 'open'`)
+		b.Exec(`update batches set gate = 'open'`)
 	}
 	b.workUntilKilled(s)
 	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 2})
@@ -245,7 +243,7 @@ func TestNoRowIsRenderedAloneWithoutTheLease(t *testing.T) {
 	if ok, err := s.renderAlone(bg, c, nil); ok || err != nil {
 		t.Errorf("logged: %t, %v", ok, err)
 	}
-	if n := b.count(`select count(*) from batch_log where event = 'rendering'`); n != 0 {
+	if n := b.Count(`select count(*) from batch_log where event = 'rendering'`); n != 0 {
 		t.Errorf("%d rows are logged", n)
 	}
 }
