@@ -16,6 +16,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
+	github.com/nyaruka/phonenumbers v1.8.1
 	github.com/osteele/liquid v1.9.2
 	github.com/osteele/tuesday v1.1.1
 	github.com/pressly/goose/v3 v3.28.0

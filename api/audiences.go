@@ -18,7 +18,10 @@ type audienceBody struct {
 	Name           string            `json:"name"`
 	SQL            string            `json:"sql"`
 	KeyColumn      string            `json:"key_column"`
-	EmailColumn    string            `json:"email_column"`
+	EmailColumn    *string           `json:"email_column"`
+	PhoneColumn    *string           `json:"phone_column"`
+	PhoneRegion    *string           `json:"phone_region"`
+	PushColumn     *string           `json:"push_column"`
 	OptedOutColumn *string           `json:"opted_out_column"`
 	Columns        []audience.Column `json:"columns"`
 	CreatedAt      time.Time         `json:"created_at"`
@@ -32,7 +35,8 @@ func (b audienceBody) location() string { return "/v1/audiences/" + b.ID }
 
 func showAudience(a audience.Audience) audienceBody {
 	return audienceBody{ID: lemma.FormatID(lemma.PrefixAudience, a.ID), DataSourceID: lemma.FormatID(lemma.PrefixDataSource, a.DataSourceID), Name: a.Name,
-		SQL: a.SQL, KeyColumn: a.KeyColumn, EmailColumn: a.EmailColumn, OptedOutColumn: orNull(a.OptedOutColumn), Columns: each(a.Columns, column),
+		SQL: a.SQL, KeyColumn: a.KeyColumn, EmailColumn: orNull(a.EmailColumn), PhoneColumn: orNull(a.PhoneColumn),
+		PhoneRegion: orNull(a.PhoneRegion), PushColumn: orNull(a.PushColumn), OptedOutColumn: orNull(a.OptedOutColumn), Columns: each(a.Columns, column),
 		CreatedAt: a.CreatedAt.UTC(), UpdatedAt: a.UpdatedAt.UTC(), version: a.Version}
 }
 
@@ -43,6 +47,9 @@ type audienceDraft struct {
 	SQL            string `json:"sql"`
 	KeyColumn      string `json:"key_column"`
 	EmailColumn    string `json:"email_column"`
+	PhoneColumn    string `json:"phone_column"`
+	PhoneRegion    string `json:"phone_region"`
+	PushColumn     string `json:"push_column"`
 	OptedOutColumn string `json:"opted_out_column"`
 }
 
@@ -56,7 +63,10 @@ type audiencePatch struct {
 	DataSourceID   *string          `json:"data_source_id"`
 	SQL            *string          `json:"sql"`
 	KeyColumn      *string          `json:"key_column"`
-	EmailColumn    *string          `json:"email_column"`
+	EmailColumn    optional[string] `json:"email_column"`
+	PhoneColumn    optional[string] `json:"phone_column"`
+	PhoneRegion    optional[string] `json:"phone_region"`
+	PushColumn     optional[string] `json:"push_column"`
 	OptedOutColumn optional[string] `json:"opted_out_column"`
 }
 
@@ -71,7 +81,8 @@ func (s *server) createAudience(ctx context.Context, c *call, in newAudience) (a
 		return audienceBody{}, err
 	}
 	made, err := s.Audiences.Create(ctx, c.workspace(), audience.NewAudience{ID: c.newID, DataSourceID: source, Name: in.Name, SQL: in.SQL,
-		KeyColumn: in.KeyColumn, EmailColumn: in.EmailColumn, OptedOutColumn: in.OptedOutColumn})
+		KeyColumn: in.KeyColumn, EmailColumn: in.EmailColumn, PhoneColumn: in.PhoneColumn, PhoneRegion: in.PhoneRegion,
+		PushColumn: in.PushColumn, OptedOutColumn: in.OptedOutColumn})
 	return showAudience(made), ofSource(err)
 }
 
@@ -96,10 +107,9 @@ func (s *server) updateAudience(ctx context.Context, c *call, in audiencePatch) 
 	if _, err := s.Audiences.Get(ctx, c.workspace(), id); err != nil {
 		return audienceBody{}, err
 	}
-	p := audience.Patch{Name: in.Name, SQL: in.SQL, KeyColumn: in.KeyColumn, EmailColumn: in.EmailColumn}
-	if in.OptedOutColumn.Set {
-		p.OptedOutColumn = &in.OptedOutColumn.Value
-	}
+	p := audience.Patch{Name: in.Name, SQL: in.SQL, KeyColumn: in.KeyColumn, EmailColumn: in.EmailColumn.patched(),
+		PhoneColumn: in.PhoneColumn.patched(), PhoneRegion: in.PhoneRegion.patched(), PushColumn: in.PushColumn.patched(),
+		OptedOutColumn: in.OptedOutColumn.patched()}
 	if in.DataSourceID != nil {
 		source, err := s.sourceNamed(ctx, c, *in.DataSourceID)
 		if err != nil {
@@ -139,7 +149,8 @@ func (s *server) validateAudience(ctx context.Context, c *call, in audienceDraft
 		return audienceValidation{}, err
 	}
 	found, err := s.Audiences.Validate(ctx, c.workspace(), audience.Draft{DataSourceID: source, SQL: in.SQL, KeyColumn: in.KeyColumn,
-		EmailColumn: in.EmailColumn, OptedOutColumn: in.OptedOutColumn})
+		EmailColumn: in.EmailColumn, PhoneColumn: in.PhoneColumn, PhoneRegion: in.PhoneRegion, PushColumn: in.PushColumn,
+		OptedOutColumn: in.OptedOutColumn})
 	return audienceValidation{Columns: each(found.Columns, column), EstimatedRows: found.EstimatedRows, Warnings: each(found.Warnings, asIs)}, ofSource(err)
 }
 
@@ -173,10 +184,10 @@ func (s *server) countAudience(ctx context.Context, c *call, _ none) (audienceCo
 	if err != nil {
 		return audienceCounts{}, err
 	}
-	n, err := s.Audiences.Count(ctx, c.workspace(), id)
+	n, err := s.Audiences.Count(ctx, c.workspace(), id, lemma.Channel(c.query("channel")))
 	return audienceCounts{Rows: n.Rows, Sendable: n.Sendable, Truncated: n.Truncated, SkippedBy: present(map[string]int64{
 		notifications.MissingAddress: n.MissingAddress, notifications.InvalidAddress: n.InvalidAddress, notifications.DuplicateAddress: n.DuplicateAddress,
-		notifications.Unsubscribed: n.Unsubscribed, notifications.InvalidKey: n.InvalidKey,
+		notifications.TooManyAddresses: n.TooManyAddresses, notifications.Unsubscribed: n.Unsubscribed, notifications.InvalidKey: n.InvalidKey,
 	})}, ofSource(err)
 }
 

@@ -14,13 +14,14 @@ type campaignBody struct {
 	Status          campaigns.Status  `json:"status"`
 	StatusReason    *string           `json:"status_reason"`
 	StatusDetail    *string           `json:"status_detail"`
+	Channel         lemma.Channel     `json:"channel"`
 	AudienceID      string            `json:"audience_id"`
 	TemplateID      string            `json:"template_id"`
 	TemplateVersion int               `json:"template_version"`
 	ProviderID      string            `json:"provider_id"`
 	Strategy        string            `json:"strategy"`
 	Guarantee       guarantee         `json:"guarantee"`
-	From            fromBody          `json:"from"`
+	From            *fromBody         `json:"from"`
 	ReplyTo         *string           `json:"reply_to"`
 	Headers         map[string]string `json:"headers"`
 	Metadata        map[string]string `json:"metadata"`
@@ -62,19 +63,20 @@ type campaignCounts struct {
 	Retried   int64            `json:"retried"`
 	SkippedBy map[string]int64 `json:"skipped_by"`
 	Balanced  bool             `json:"balanced"`
+	Profiles  *int64           `json:"profiles"`
 }
 
 func (s *server) showCampaign(c campaigns.Campaign) campaignBody {
 	return campaignBody{ID: lemma.FormatID(lemma.PrefixCampaign, c.ID), Name: c.Name,
 		Status: c.Status, StatusReason: orNull(c.StatusReason), StatusDetail: orNull(c.StatusDetail),
-		AudienceID: lemma.FormatID(lemma.PrefixAudience, c.AudienceID), TemplateID: lemma.FormatID(lemma.PrefixTemplate, c.TemplateID),
+		Channel: c.Channel, AudienceID: lemma.FormatID(lemma.PrefixAudience, c.AudienceID), TemplateID: lemma.FormatID(lemma.PrefixTemplate, c.TemplateID),
 		TemplateVersion: c.TemplateVersion, ProviderID: lemma.FormatID(lemma.PrefixProvider, c.ProviderID),
 		Strategy: c.Strategy, Guarantee: guarantee{c.Strategy, bound(c.Strategy)},
-		From: fromBody{c.FromEmail, c.FromName}, ReplyTo: orNull(c.ReplyTo), Headers: neverNull(c.Headers), Metadata: neverNull(c.Metadata),
+		From: showFrom(c), ReplyTo: orNull(c.ReplyTo), Headers: neverNull(c.Headers), Metadata: neverNull(c.Metadata),
 		Transactional: c.Transactional, TopicID: idOrNull(lemma.PrefixTopic, c.TopicID),
 		ErrorLimit: c.TemplateErrorLimit, ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt), SendingAt: utc(c.SendingAt),
 		FannedOutAt: utc(c.FannedOutAt), FinishedAt: utc(c.FinishedAt), RowsRead: c.RowsRead,
-		Counts: showCounts(c.Counts), Progress: s.progressOf(c), Allowed: each(c.Allowed, asIs),
+		Counts: showCounts(c), Progress: s.progressOf(c), Allowed: each(c.Allowed, asIs),
 		CreatedAt: c.CreatedAt.UTC(), UpdatedAt: c.UpdatedAt.UTC(), version: c.Version}
 }
 
@@ -86,9 +88,18 @@ func bound(strategy string) int {
 	return 2
 }
 
-func showCounts(b campaigns.Counts) campaignCounts {
+// showFrom is the sender of an email.
+func showFrom(c campaigns.Campaign) *fromBody {
+	if c.Channel != lemma.Email {
+		return nil
+	}
+	return &fromBody{c.FromEmail, c.FromName}
+}
+
+func showCounts(c campaigns.Campaign) campaignCounts {
+	b := c.Counts
 	return campaignCounts{notificationCounts{Total: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped, Orphaned: b.Orphaned, Cancelled: b.Cancelled,
-		Pending: b.Pending, Processing: b.Processing}, b.Retried, present(b.SkippedBy), b.Balanced}
+		Pending: b.Pending, Processing: b.Processing}, b.Retried, present(b.SkippedBy), b.Balanced, c.Profiles}
 }
 
 func neverNull(m map[string]string) map[string]string {

@@ -136,13 +136,11 @@ type renderFailureBody struct {
 func (campaignPreview) status() int { return http.StatusOK }
 
 type sampleBody struct {
-	ProfileKey string            `json:"profile_key"`
-	Address    string            `json:"address"`
-	Subject    string            `json:"subject"`
-	HTML       string            `json:"html"`
-	Text       string            `json:"text"`
-	Headers    map[string]string `json:"headers"`
-	Error      *string           `json:"error"`
+	ProfileKey string `json:"profile_key"`
+	Address    string `json:"address"`
+	renderedContent
+	Headers map[string]string `json:"headers"`
+	Error   *string           `json:"error"`
 }
 
 func headersOf(rendered [][2]string) map[string]string {
@@ -172,7 +170,8 @@ func showRenderFailure(f *campaigns.RenderFault) renderFailureBody {
 }
 
 func showSample(r campaigns.Rendered) sampleBody {
-	return sampleBody{ProfileKey: r.ProfileKey, Address: r.Address, Subject: r.Subject, HTML: r.HTML, Text: r.Text, Headers: headersOf(r.Headers), Error: orNull(r.Error)}
+	return sampleBody{ProfileKey: r.ProfileKey, Address: r.Address, renderedContent: showRendered(r.Content), Headers: headersOf(r.Headers),
+		Error: orNull(r.Error)}
 }
 
 // sourced makes a refusal of a data source a fault of the audience.

@@ -18,7 +18,7 @@ type newCampaign struct {
 	TemplateVersion int               `json:"template_version"`
 	ProviderID      string            `json:"provider_id"`
 	Strategy        string            `json:"strategy"`
-	From            newFrom           `json:"from"`
+	From            *newFrom          `json:"from"`
 	ReplyTo         string            `json:"reply_to" validate:"omitempty,address"`
 	Headers         map[string]string `json:"headers" validate:"dive,keys,header_name,not_reserved,endkeys,single_line"`
 	Metadata        map[string]string `json:"metadata"`
@@ -59,6 +59,9 @@ func (s *server) createCampaign(ctx context.Context, c *call, in newCampaign) (c
 	refs, err := references(&in.AudienceID, &in.TemplateID, &in.ProviderID, in.TopicID)
 	if err != nil {
 		return campaignBody{}, err
+	}
+	if in.From == nil {
+		in.From = &newFrom{}
 	}
 	made, err := s.Campaigns.Create(ctx, c.workspace(), campaigns.NewCampaign{ID: c.newID, Name: in.Name, AudienceID: *refs.audience, TemplateID: *refs.template,
 		TemplateVersion: in.TemplateVersion, ProviderID: *refs.provider, Strategy: in.Strategy, FromName: in.From.Name, FromEmail: in.From.Email,

@@ -33,6 +33,7 @@ var codeConstants = map[string]*regexp.Regexp{
 	"flows/execution/simulate.go": regexp.MustCompile(`^NoTrigger$`),
 	"notifications/reasons.go":    regexp.MustCompile(`.`),
 	"notifications/insert.go":     regexp.MustCompile(`.`),
+	"address/address.go":          regexp.MustCompile(`^(Missing|Invalid|TooMany)$`),
 	"campaigns/lease.go":          regexp.MustCompile(`^queued$`),
 	"sender/outcome.go":           regexp.MustCompile(`^(first|unknown$|refused$)`),
 }

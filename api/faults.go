@@ -28,7 +28,7 @@ func checkSchema(schema *openapi3.Schema, value any) error {
 	if !many {
 		options = append(options, openapi3.MultiErrors())
 	}
-	err := schema.VisitJSON(value, options...)
+	err := variantOf(schema, value).VisitJSON(value, options...)
 	var fields []lemma.Field
 	for _, broken := range flatten(err) {
 		code, detail := sentence(broken)
@@ -38,6 +38,30 @@ func checkSchema(schema *openapi3.Schema, value any) error {
 		return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid; " + notAll, Fields: fields}
 	}
 	return invalid(fields)
+}
+
+// variantOf returns the schema of a union that a value is held to: of a union whose
+// extension x-variant-by names a property, the one that allows the value's. Without the
+// property it is the first, which a discriminator could not express.
+func variantOf(union *openapi3.Schema, value any) *openapi3.Schema {
+	by, ok := union.Extensions["x-variant-by"].(string)
+	if !ok {
+		return union
+	}
+	object, _ := value.(map[string]any)
+	given, has := object[by]
+	if !has {
+		return union.OneOf[0].Value
+	}
+	all := openapi3.NewStringSchema()
+	for _, variant := range union.OneOf {
+		allowed := variant.Value.Properties[by].Value.Enum
+		if slices.Contains(allowed, given) {
+			return variant.Value
+		}
+		all.Enum = append(all.Enum, allowed...)
+	}
+	return openapi3.NewObjectSchema().WithProperty(by, all)
 }
 
 // values counts the values of a decoded body, those inside of others too.

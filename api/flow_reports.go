@@ -206,10 +206,9 @@ type simulatedWebhookBody struct {
 }
 
 type simulatedMessageBody struct {
-	Address string            `json:"address"`
-	Subject string            `json:"subject"`
-	HTML    string            `json:"html"`
-	Text    string            `json:"text"`
+	Address   string `json:"address"`
+	Addresses int    `json:"addresses"`
+	renderedContent
 	Headers map[string]string `json:"headers"`
 	Skipped *string           `json:"skipped"`
 	Error   *string           `json:"error"`
@@ -218,7 +217,7 @@ type simulatedMessageBody struct {
 func showSimulatedStep(n execution.SimulatedStep) simulatedStepBody {
 	b := simulatedStepBody{At: n.At.UTC(), Node: n.Node, Type: n.Type, Event: n.Event, Until: utc(n.Until), Next: orNull(n.Next), Data: objectOf(n.Data)}
 	if m := n.Message; m != nil {
-		b.Message = &simulatedMessageBody{m.Address, m.Subject, m.HTML, m.Text, headersOf(m.Headers), orNull(m.Skipped), orNull(m.Error)}
+		b.Message = &simulatedMessageBody{m.Address, m.Addresses, showRendered(m.Content), headersOf(m.Headers), orNull(m.Skipped), orNull(m.Error)}
 	}
 	if h := n.Webhook; h != nil {
 		b.Webhook = &simulatedWebhookBody{lemma.FormatID(lemma.PrefixEndpoint, h.EndpointID), h.Body}

@@ -12,28 +12,29 @@ import (
 )
 
 type notificationBody struct {
-	ID            string     `json:"id"`
-	CampaignID    *string    `json:"campaign_id"`
-	FlowID        *string    `json:"flow_id"`
-	EnrollmentID  *string    `json:"enrollment_id"`
-	Node          *string    `json:"node"`
-	ProfileKey    string     `json:"profile_key"`
-	Address       *string    `json:"address"`
-	Status        string     `json:"status"`
-	Reason        *string    `json:"reason"`
-	Attempts      int        `json:"attempts"`
-	ReplyCode     *int       `json:"reply_code"`
-	CarrierID     *string    `json:"carrier_id"`
-	CarrierDetail *string    `json:"carrier_detail"`
-	CreatedAt     time.Time  `json:"created_at"`
-	EndedAt       *time.Time `json:"ended_at"`
-	Resolution    *string    `json:"resolution"`
-	ResolvedAt    *time.Time `json:"resolved_at"`
+	ID            string        `json:"id"`
+	CampaignID    *string       `json:"campaign_id"`
+	FlowID        *string       `json:"flow_id"`
+	EnrollmentID  *string       `json:"enrollment_id"`
+	Node          *string       `json:"node"`
+	Channel       lemma.Channel `json:"channel"`
+	ProfileKey    string        `json:"profile_key"`
+	Address       *string       `json:"address"`
+	Status        string        `json:"status"`
+	Reason        *string       `json:"reason"`
+	Attempts      int           `json:"attempts"`
+	ReplyCode     *int          `json:"reply_code"`
+	CarrierID     *string       `json:"carrier_id"`
+	CarrierDetail *string       `json:"carrier_detail"`
+	CreatedAt     time.Time     `json:"created_at"`
+	EndedAt       *time.Time    `json:"ended_at"`
+	Resolution    *string       `json:"resolution"`
+	ResolvedAt    *time.Time    `json:"resolved_at"`
 }
 
 func showNotification(n notifications.Notification) notificationBody {
 	return notificationBody{ID: lemma.FormatNotificationID(n.OriginID, n.Key), CampaignID: campaignOf(n), FlowID: idOrNull(lemma.PrefixFlow, n.FlowID),
-		EnrollmentID: idOrNull(lemma.PrefixEnrollment, n.EnrollmentID), Node: n.Node, ProfileKey: n.ProfileKey, Address: n.Address, Status: n.Status, Reason: n.Reason, Attempts: n.Attempts, ReplyCode: n.Code,
+		EnrollmentID: idOrNull(lemma.PrefixEnrollment, n.EnrollmentID), Node: n.Node, Channel: n.Channel, ProfileKey: n.ProfileKey, Address: n.Address, Status: n.Status, Reason: n.Reason, Attempts: n.Attempts, ReplyCode: n.Code,
 		CarrierID: n.CarrierID, CarrierDetail: n.Detail, CreatedAt: n.CreatedAt.UTC(), EndedAt: utc(n.EndedAt), Resolution: n.Resolution, ResolvedAt: utc(n.ResolvedAt)}
 }
 
@@ -46,7 +47,7 @@ func campaignOf(n notifications.Notification) *string {
 }
 
 func (s *server) listNotifications(ctx context.Context, c *call, _ none) (list[notificationBody], error) {
-	f := notifications.Filter{Status: c.query("status"), Reason: c.query("reason"), ProfileKey: c.query("profile_key"), Address: c.query("address")}
+	f := notifications.Filter{Channel: lemma.Channel(c.query("channel")), Status: c.query("status"), Reason: c.query("reason"), ProfileKey: c.query("profile_key"), Address: c.query("address")}
 	var ok bool
 	if f.OriginID, ok = c.filterID("campaign_id", lemma.PrefixCampaign); !ok {
 		return nothing[notificationBody](), nil

@@ -29,3 +29,11 @@ func (o *optional[T]) given() *T {
 	}
 	return &o.Value
 }
+
+// patched is the value of a field that is in the body, zero for null; nil if it is not.
+func (o *optional[T]) patched() *T {
+	if !o.Set {
+		return nil
+	}
+	return &o.Value
+}

@@ -74,6 +74,7 @@ func (c Capabilities) bounds() effectiveBound {
 type newProvider struct {
 	Name          string          `json:"name"`
 	Kind          string          `json:"kind"`
+	Channel       lemma.Channel   `json:"channel"`
 	Config        json.RawMessage `json:"config"`
 	Secrets       json.RawMessage `json:"secrets"`
 	RatePerSecond *float64        `json:"rate_per_second"`
@@ -92,7 +93,7 @@ func (s *server) listProviders(ctx context.Context, c *call, _ none) (list[provi
 }
 
 func (s *server) createProvider(ctx context.Context, c *call, in newProvider) (providerBody, error) {
-	made, err := s.Providers.Create(ctx, c.workspace(), providers.NewProvider{ID: c.newID, Name: in.Name, Kind: in.Kind, Config: in.Config,
+	made, err := s.Providers.Create(ctx, c.workspace(), providers.NewProvider{ID: c.newID, Name: in.Name, Kind: in.Kind, Channel: in.Channel, Config: in.Config,
 		Secrets: in.Secrets, RatePerSecond: in.RatePerSecond})
 	return s.showProvider(made), err
 }

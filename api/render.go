@@ -25,7 +25,7 @@ type renderedTemplate struct {
 	Version    int     `json:"version"`
 	ProfileKey *string `json:"profile_key"`
 	Address    *string `json:"address"`
-	content
+	renderedContent
 }
 
 // renderTemplate makes the message that one row would get.
@@ -39,7 +39,11 @@ func (s *server) renderTemplate(ctx context.Context, c *call, in renderRequest) 
 		return renderedTemplate{}, err
 	}
 	made, err := compiled.Render(row.Payload)
-	return renderedTemplate{Version: version, ProfileKey: orNull(row.Key), Address: orNull(row.Email), content: content(made)}, err
+	if err != nil {
+		return renderedTemplate{}, err
+	}
+	to := row.Addresses(nil, compiled.Channel())[0]
+	return renderedTemplate{Version: version, ProfileKey: orNull(row.Key), Address: orNull(to.Text), renderedContent: showRendered(made)}, nil
 }
 
 // compiled finds the version asked for; 0 is the newest.
@@ -115,7 +119,7 @@ func (s *server) findRow(ctx context.Context, c *call, id uuid.UUID, key string,
 		if key != "" && row.Key != key {
 			return nil
 		}
-		found = audience.Row{Key: strings.Clone(row.Key), Email: strings.Clone(row.Email), Payload: strings.Clone(row.Payload)}
+		found = row
 		return errFound
 	})
 	switch {

@@ -28,12 +28,6 @@ func showTemplate(t message.Template) templateBody {
 		CreatedAt: t.CreatedAt.UTC(), UpdatedAt: t.UpdatedAt.UTC()}
 }
 
-type content struct {
-	Subject string `json:"subject"`
-	HTML    string `json:"html"`
-	Text    string `json:"text"`
-}
-
 type newTemplate struct {
 	Name string `json:"name"`
 	content
@@ -49,7 +43,7 @@ func (s *server) listTemplates(ctx context.Context, c *call, _ none) (list[templ
 }
 
 func (s *server) createTemplate(ctx context.Context, c *call, in newTemplate) (templateBody, error) {
-	made, err := s.Templates.Create(ctx, c.workspace(), message.NewTemplate{ID: c.newID, Name: in.Name, Content: message.Content(in.content)})
+	made, err := s.Templates.Create(ctx, c.workspace(), message.NewTemplate{ID: c.newID, Name: in.Name, Content: in.message()})
 	return showTemplate(made), err
 }
 
@@ -88,7 +82,7 @@ type templateValidation struct {
 }
 
 func (s *server) validateTemplate(_ context.Context, _ *call, in content) (templateValidation, error) {
-	variables, err := message.Check(message.Content(in))
+	variables, err := message.Check(in.message())
 	return templateValidation{each(variables, asIs)}, err
 }
 
@@ -106,7 +100,7 @@ func (b versionBody) location() string {
 }
 
 func showVersion(v message.Version) versionBody {
-	return versionBody{TemplateID: lemma.FormatID(lemma.PrefixTemplate, v.TemplateID), Version: v.Version, content: content(v.Content),
+	return versionBody{TemplateID: lemma.FormatID(lemma.PrefixTemplate, v.TemplateID), Version: v.Version, content: showContent(v.Content),
 		Variables: each(v.Variables, asIs), CreatedAt: v.CreatedAt.UTC()}
 }
 
@@ -128,7 +122,7 @@ func (s *server) createVersion(ctx context.Context, c *call, in content) (versio
 	if err != nil {
 		return versionBody{}, err
 	}
-	made, err := s.Templates.AddVersion(ctx, c.workspace(), id, version, message.Content(in), c.newID)
+	made, err := s.Templates.AddVersion(ctx, c.workspace(), id, version, in.message(), c.newID)
 	return showVersion(made), err
 }
 

@@ -7,35 +7,47 @@ import (
 
 	"github.com/google/uuid"
 
-	"lemma/mail"
+	"lemma"
+	"lemma/address"
 )
 
 // Counts has the rows of an audience by outcome. Each row is counted in exactly one
 // of the fields after Rows.
 type Counts struct {
-	Rows             int64 // with different profiles or addresses
+	Rows             int64 // with different profiles or addresses; of push one for each token
 	Sendable         int64
 	MissingAddress   int64
 	InvalidAddress   int64
 	DuplicateAddress int64
+	TooManyAddresses int64
 	Unsubscribed     int64
 	InvalidKey       int64
 	Truncated        bool // after Options.MaxDistinct different addresses, repeated ones may count as sendable
 }
 
-// Count reads the audience and counts its rows by outcome, in bounded memory.
-func (a *Audiences) Count(ctx context.Context, ws, id uuid.UUID) (Counts, error) {
-	c, _, err := a.Sample(ctx, ws, id, nil, 0)
+// Count reads the audience and counts its rows by outcome in a channel, in bounded
+// memory. Without a channel it is the first that the audience has addresses for.
+func (a *Audiences) Count(ctx context.Context, ws, id uuid.UUID, channel lemma.Channel) (Counts, error) {
+	c, _, err := a.Sample(ctx, ws, id, channel, nil, 0)
 	return c, err
 }
 
 // Sample is Count with the columns of a payload and a random sample of size
 // sendable rows, each with the same probability, in the order of the source. The
-// sample has at most sampleBytes, so large rows make it smaller.
-func (a *Audiences) Sample(ctx context.Context, ws, id uuid.UUID, columns []string, size int) (Counts, []Row, error) {
+// sample has at most sampleBytes, so large rows make it smaller. A sampled row has one
+// address.
+func (a *Audiences) Sample(
+	ctx context.Context, ws, id uuid.UUID, channel lemma.Channel, columns []string, size int,
+) (Counts, []Row, error) {
 	x, err := a.Get(ctx, ws, id)
 	if err != nil {
 		return Counts{}, nil, err
+	}
+	if channel == "" {
+		channel = x.Channels()[0]
+	}
+	if x.AddressColumn(channel) == "" {
+		return Counts{}, nil, lemma.Fault("?channel", "wrong_channel", "the audience has no addresses for %s", channel)
 	}
 	leave, err := a.counts.Enter(ctx, sourceID{ws, x.DataSourceID}.slot())
 	if err != nil {
@@ -45,9 +57,12 @@ func (a *Audiences) Sample(ctx context.Context, ws, id uuid.UUID, columns []stri
 	var c Counts
 	known := newKnown(a.options.MaxDistinct)
 	sample := reservoir{size: size, most: sampleBytes}
+	var of [1]address.Address
 	_, err = a.Stream(ctx, ws, id, columns, func(r Row) error {
-		if c.add(r, known) {
-			sample.offer(r)
+		for _, to := range r.Addresses(of[:0], channel) {
+			if c.add(r, to, known) {
+				sample.offer(r.at(channel, to.Text))
+			}
 		}
 		return nil
 	})
@@ -67,15 +82,27 @@ type known struct {
 
 func newKnown(limit int) known { return known{newSeen(limit), newSeen(limit), newSeen(limit)} }
 
+// at is the row with one address.
+func (r Row) at(channel lemma.Channel, text string) Row {
+	switch channel {
+	case lemma.SMS:
+		r.Phone = text
+	case lemma.Push:
+		r.Push = address.List(text)
+	default:
+		r.Email = text
+	}
+	return r
+}
+
 // add asks in the order in which a campaign asks, so that both count alike: a row
 // with the profile and the address of another is the same recipient. It reports
 // whether the row is sendable. Rows that are opted out come first: no other row of
 // their profile or address is sendable.
-func (c *Counts) add(r Row, k known) bool {
-	address, ok := mail.ParseAddress(r.Email)
-	text := address.Canonical
-	if !ok && r.HasEmail {
-		text = "\x00" + mail.Displayable(r.Email) // is no canonical form
+func (c *Counts) add(r Row, to address.Address, k known) bool {
+	text := to.Canonical
+	if to.Fault == address.Invalid {
+		text = "\x00" + to.Text // is no canonical form
 	}
 	if k.rows.before(r.Key + "\x00" + text) {
 		return false
@@ -83,8 +110,8 @@ func (c *Counts) add(r Row, k known) bool {
 	c.Rows++
 	if r.OptedOut {
 		k.optedOut.before(r.Key)
-		if ok {
-			k.addresses.before(address.Canonical)
+		if to.Canonical != "" {
+			k.addresses.before(to.Canonical)
 		}
 	}
 	switch {
@@ -92,13 +119,15 @@ func (c *Counts) add(r Row, k known) bool {
 		c.InvalidKey++
 	case r.OptedOut:
 		c.Unsubscribed++
-	case !r.HasEmail:
+	case to.Fault == address.Missing:
 		c.MissingAddress++
-	case !ok:
+	case to.Fault == address.Invalid:
 		c.InvalidAddress++
+	case to.Fault == address.TooMany:
+		c.TooManyAddresses++
 	case k.optedOut.has(r.Key):
 		c.Unsubscribed++
-	case k.addresses.before(address.Canonical):
+	case k.addresses.before(to.Canonical):
 		c.DuplicateAddress++
 	default:
 		c.Sendable++

@@ -24,8 +24,11 @@ type Audience struct {
 	DataSourceID   uuid.UUID
 	Name           string
 	SQL            string
-	KeyColumn      string   // the column that is the profile key
-	EmailColumn    string   // the column that is the address
+	KeyColumn      string // the column that is the profile key
+	EmailColumn    string // the columns that are addresses; at least one is not empty
+	PhoneColumn    string
+	PhoneRegion    string   // the country of phone numbers in national form (ISO 3166-1 alpha-2); empty: none
+	PushColumn     string   // tokens of devices: a text or a list
 	OptedOutColumn string   // true or not 0: unsubscribed; null: not opted out; empty: there is no such column
 	Columns        []Column // described by the source when the audience was saved
 	Version        int      // ETag
@@ -47,6 +50,9 @@ type NewAudience struct {
 	SQL            string
 	KeyColumn      string
 	EmailColumn    string
+	PhoneColumn    string
+	PhoneRegion    string
+	PushColumn     string
 	OptedOutColumn string
 }
 
@@ -56,16 +62,21 @@ type Patch struct {
 	Name           *string
 	SQL            *string
 	KeyColumn      *string
-	EmailColumn    *string
-	OptedOutColumn *string // empty: none
+	EmailColumn    *string // of this and the following: empty for none
+	PhoneColumn    *string
+	PhoneRegion    *string
+	PushColumn     *string
+	OptedOutColumn *string
 }
 
 func (p Patch) changesQuery() bool {
-	return p.DataSourceID != nil || p.SQL != nil || p.KeyColumn != nil || p.EmailColumn != nil || p.OptedOutColumn != nil
+	return p.DataSourceID != nil || p.SQL != nil || p.KeyColumn != nil || p.EmailColumn != nil || p.PhoneColumn != nil ||
+		p.PhoneRegion != nil || p.PushColumn != nil || p.OptedOutColumn != nil
 }
 
-const audienceColumns = `workspace_id, id, data_source_id, name, sql, key_column, email_column,
-	coalesce(opted_out_column, '') as opted_out_column,
+const audienceColumns = `workspace_id, id, data_source_id, name, sql, key_column,
+	coalesce(email_column, '') as email_column, coalesce(phone_column, '') as phone_column, coalesce(phone_region, '') as phone_region,
+	coalesce(push_column, '') as push_column, coalesce(opted_out_column, '') as opted_out_column,
        columns, version, created_at, updated_at`
 
 // Create validates the audience at the source, and saves it.
@@ -73,7 +84,7 @@ func (a *Audiences) Create(ctx context.Context, ws uuid.UUID, n NewAudience) (Au
 	if err := lemma.CheckName(n.Name); err != nil {
 		return Audience{}, err
 	}
-	report, err := a.Validate(ctx, ws, Draft{n.DataSourceID, n.SQL, n.KeyColumn, n.EmailColumn, n.OptedOutColumn})
+	report, err := a.Validate(ctx, ws, n.draft())
 	if err != nil {
 		return Audience{}, err
 	}
@@ -83,10 +94,12 @@ func (a *Audiences) Create(ctx context.Context, ws uuid.UUID, n NewAudience) (Au
 	}
 	err = fence.Transact(ctx, a.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
-insert into audiences (workspace_id, id, data_source_id, name, sql, key_column, email_column, opted_out_column, columns)
-values ($1, $2, $3, $4, $5, $6, $7, nullif($8, ''), $9)
+insert into audiences (workspace_id, id, data_source_id, name, sql, key_column, email_column, phone_column, phone_region, push_column,
+	opted_out_column, columns)
+values ($1, $2, $3, $4, $5, $6, nullif($7, ''), nullif($8, ''), nullif($9, ''), nullif($10, ''), nullif($11, ''), $12)
 on conflict (workspace_id, id) do nothing`,
-			ws, n.ID, n.DataSourceID, n.Name, n.SQL, n.KeyColumn, n.EmailColumn, n.OptedOutColumn, columns)
+			ws, n.ID, n.DataSourceID, n.Name, n.SQL, n.KeyColumn, n.EmailColumn, n.PhoneColumn, n.PhoneRegion, n.PushColumn,
+			n.OptedOutColumn, columns)
 		return err
 	})
 	if err != nil {
@@ -143,6 +156,9 @@ func (p Patch) apply(x Audience) Audience {
 	set(&x.SQL, p.SQL)
 	set(&x.KeyColumn, p.KeyColumn)
 	set(&x.EmailColumn, p.EmailColumn)
+	set(&x.PhoneColumn, p.PhoneColumn)
+	set(&x.PhoneRegion, p.PhoneRegion)
+	set(&x.PushColumn, p.PushColumn)
 	set(&x.OptedOutColumn, p.OptedOutColumn)
 	return x
 }
@@ -154,7 +170,30 @@ func set[T any](field *T, value *T) {
 }
 
 func (x Audience) draft() Draft {
-	return Draft{x.DataSourceID, x.SQL, x.KeyColumn, x.EmailColumn, x.OptedOutColumn}
+	return Draft{DataSourceID: x.DataSourceID, SQL: x.SQL, KeyColumn: x.KeyColumn, EmailColumn: x.EmailColumn, PhoneColumn: x.PhoneColumn,
+		PhoneRegion: x.PhoneRegion, PushColumn: x.PushColumn, OptedOutColumn: x.OptedOutColumn}
+}
+
+func (n NewAudience) draft() Draft {
+	return Draft{DataSourceID: n.DataSourceID, SQL: n.SQL, KeyColumn: n.KeyColumn, EmailColumn: n.EmailColumn, PhoneColumn: n.PhoneColumn,
+		PhoneRegion: n.PhoneRegion, PushColumn: n.PushColumn, OptedOutColumn: n.OptedOutColumn}
+}
+
+// Channels are those that the audience has addresses for.
+func (x Audience) Channels() []lemma.Channel {
+	return slices.DeleteFunc([]lemma.Channel{lemma.Email, lemma.SMS, lemma.Push},
+		func(c lemma.Channel) bool { return x.AddressColumn(c) == "" })
+}
+
+// AddressColumn is the column with the addresses of a channel; empty if there is none.
+func (x Audience) AddressColumn(channel lemma.Channel) string {
+	switch channel {
+	case lemma.SMS:
+		return x.PhoneColumn
+	case lemma.Push:
+		return x.PushColumn
+	}
+	return x.EmailColumn
 }
 
 func (a *Audiences) save(ctx context.Context, x Audience) (Audience, error) {
@@ -164,11 +203,13 @@ func (a *Audiences) save(ctx context.Context, x Audience) (Audience, error) {
 	}
 	rows, _ := a.pool.Query(ctx, `
 update audiences
-   set data_source_id = $4, name = $5, sql = $6, key_column = $7, email_column = $8, opted_out_column = nullif($9, ''), columns = $10,
+   set data_source_id = $4, name = $5, sql = $6, key_column = $7, email_column = nullif($8, ''), phone_column = nullif($9, ''),
+       phone_region = nullif($10, ''), push_column = nullif($11, ''), opted_out_column = nullif($12, ''), columns = $13,
        version = version + 1, updated_at = now()
  where workspace_id = $1 and id = $2 and version = $3
 returning `+audienceColumns,
-		x.WorkspaceID, x.ID, x.Version, x.DataSourceID, x.Name, x.SQL, x.KeyColumn, x.EmailColumn, x.OptedOutColumn, columns)
+		x.WorkspaceID, x.ID, x.Version, x.DataSourceID, x.Name, x.SQL, x.KeyColumn, x.EmailColumn, x.PhoneColumn, x.PhoneRegion,
+		x.PushColumn, x.OptedOutColumn, columns)
 	saved, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Audience])
 	return saved, updated(err, "audience")
 }

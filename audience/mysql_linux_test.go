@@ -26,17 +26,17 @@ func TestMySQLStreamGivesTypedPayloads(t *testing.T) {
 	if err != nil || len(rows) != 20 {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
-	if want := (Row{Key: "10", Email: "person10@example.com", HasEmail: true, OptedOut: true, Payload: "{}"}); rows[1] != want ||
+	if want := (Row{Key: "10", Email: "person10@example.com", OptedOut: true, Payload: "{}"}); rows[1] != want ||
 		rows[4].Key != "1" {
 		t.Errorf("%+v, want the rows that are opted out first", rows[:5])
 	}
-	want := Row{Key: "6", Email: "person6@example.com", HasEmail: true,
+	want := Row{Key: "6", Email: "person6@example.com",
 		Payload: `{"name":"Bjørn \"6\"","opted_out":0,"joined":"2026-01-02T03:04:05.678Z","seen":"2026-01-02T03:04:05Z",` +
 			`"birthday":"1990-05-06","balance":6.50,"score":1.5,"ratio":0.1,"meta":"{\"n\": 1}","raw":"hi","y":2026,"id":6}`}
 	if diff := cmp.Diff(want, rows[8]); diff != "" {
 		t.Error(diff)
 	}
-	counts, err := b.Audiences.Count(t.Context(), b.Workspace, x.ID)
+	counts, err := b.Audiences.Count(t.Context(), b.Workspace, x.ID, "")
 	if err != nil || counts.Sendable != 16 || counts.Unsubscribed != 4 {
 		t.Errorf("%+v, %v", counts, err)
 	}

@@ -41,6 +41,7 @@ func (v *reservoir) offer(r Row) {
 		v.sample = append(v.sample, sampledRow{})
 	}
 	r.Key, r.Email, r.Payload = strings.Clone(r.Key), strings.Clone(r.Email), strings.Clone(r.Payload)
+	r.Phone, r.Push = strings.Clone(r.Phone), strings.Clone(r.Push)
 	v.sample[place] = sampledRow{at, r}
 	if v.bytes += bytesOf(r); v.bytes > v.most && v.size > 1 {
 		v.shrink()
@@ -57,7 +58,9 @@ func (v *reservoir) shrink() {
 	v.sample = slices.Clone(v.sample[:v.size])
 }
 
-func bytesOf(r Row) int { return len(r.Key) + len(r.Email) + len(r.Payload) }
+func bytesOf(r Row) int {
+	return len(r.Key) + len(r.Email) + len(r.Phone) + len(r.Push) + len(r.Payload)
+}
 
 // rows returns the sample in the order of the stream.
 func (v *reservoir) rows() []Row {

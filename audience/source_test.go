@@ -117,7 +117,7 @@ func TestTenantsDoNotMeet(t *testing.T) {
 		"update":            func() error { _, err := b.Update(ctx, other, x.ID, nil, Patch{Name: &none}); return err },
 		"delete":            func() error { return b.Delete(ctx, other, x.ID) },
 		"preview":           func() error { _, err := b.Preview(ctx, other, x.ID, 1); return err },
-		"count":             func() error { _, err := b.Audiences.Count(ctx, other, x.ID); return err },
+		"count":             func() error { _, err := b.Audiences.Count(ctx, other, x.ID, ""); return err },
 		"stream":            func() error { _, err := b.Stream(ctx, other, x.ID, nil, func(Row) error { return nil }); return err },
 		"an id of nothing":  func() error { _, err := b.Get(ctx, b.Workspace, lemma.NewID()); return err },
 		"a source for none": func() error { _, err := b.GetSource(ctx, b.Workspace, x.ID); return err },

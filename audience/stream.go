@@ -2,6 +2,7 @@ package audience
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"lemma"
+	"lemma/address"
 )
 
 // MaxKey is the longest profile key, in bytes.
@@ -21,10 +23,23 @@ const MaxKey = 255
 // share memory with other rows, so clone one to keep it for long.
 type Row struct {
 	Key      string // the profile key; empty if it is null or invalid
-	Email    string // as in the source, neither checked nor canonical
-	HasEmail bool   // false: null, or nothing but white space
+	Email    string // as in the source, as the other addresses: neither checked nor canonical
+	Phone    string
+	Region   string // of phone numbers in national form
+	Push     string // a token, or a JSON list of tokens
 	OptedOut bool
 	Payload  string // the requested columns as a JSON object
+}
+
+// Addresses appends the addresses of the row in a channel: see address.Append.
+func (r *Row) Addresses(to []address.Address, channel lemma.Channel) []address.Address {
+	switch channel {
+	case lemma.SMS:
+		return address.Append(to, channel, r.Phone, r.Region)
+	case lemma.Push:
+		return address.Append(to, channel, r.Push, "")
+	}
+	return address.Append(to, lemma.Email, r.Email, "")
 }
 
 // Stream reads the current audience and calls yield for each row of one snapshot, in
@@ -112,7 +127,7 @@ func (r *run) checkUnchanged(x Audience, columns []string) error {
 
 // sameTypes compares current columns with the saved ones.
 func (x Audience) sameTypes(now []Column, columns []string) error {
-	for _, name := range slices.Concat([]string{x.KeyColumn, x.EmailColumn, x.OptedOutColumn}, columns) {
+	for _, name := range slices.Concat([]string{x.KeyColumn, x.EmailColumn, x.PhoneColumn, x.PushColumn, x.OptedOutColumn}, columns) {
 		saved, _ := columnNamed(x.Columns, name)
 		live, ok := columnNamed(now, name)
 		switch {
@@ -170,11 +185,12 @@ type stream struct {
 	run     *run
 	cursor  cursor
 	options Options
-	optOut  bool
+	own     ownColumns
+	region  string
 	which   selection
 	names   [][]byte // `{"name":`, `,"name":` for each column of the payload
 	types   []Type
-	values  [][]byte // of one row: key, email, opted out if the audience has it, payload
+	values  [][]byte // of one row: key, the other columns that the audience has of its own, payload
 	slab    []byte   // the concatenated strings of the rows that wait for yield
 	offsets []rowOffsets
 	read    int64 // rows given to yield
@@ -182,11 +198,18 @@ type stream struct {
 	bytes   int64
 }
 
+// ownColumns are the positions of columns among the values; 0: the audience has none.
+type ownColumns struct {
+	email, phone, push, optOut int
+	pushType                   Type
+	payload                    int // the first of the payload
+}
+
 // rowOffsets are the ends of the strings of a row in the slab. Each begins at the end
 // of the one before.
 type rowOffsets struct {
-	key, email, payload int
-	hasEmail, optedOut  bool
+	key, email, phone, push, payload int
+	optedOut                         bool
 }
 
 // maxSlab bounds a slab of large rows.
@@ -194,11 +217,20 @@ const maxSlab = 4 << 20
 
 // newStream returns a stream, and the columns that it reads.
 func (a *Audiences) newStream(r *run, x Audience, columns []string) (s *stream, read []string) {
-	s = &stream{run: r, options: a.options, optOut: x.OptedOutColumn != ""}
-	read = []string{x.KeyColumn, x.EmailColumn}
-	if s.optOut {
-		read = append(read, x.OptedOutColumn)
+	s = &stream{run: r, options: a.options, region: x.PhoneRegion}
+	read = []string{x.KeyColumn}
+	position := func(name string) int {
+		if name == "" {
+			return 0
+		}
+		read = append(read, name)
+		return len(read) - 1
 	}
+	s.own = ownColumns{email: position(x.EmailColumn), phone: position(x.PhoneColumn), push: position(x.PushColumn),
+		optOut: position(x.OptedOutColumn)}
+	s.own.payload = len(read)
+	push, _ := columnNamed(x.Columns, x.PushColumn)
+	s.own.pushType = push.Type
 	for i, name := range columns {
 		c, _ := columnNamed(x.Columns, name)
 		s.types = append(s.types, c.Type)
@@ -273,21 +305,27 @@ func (s *stream) count() error {
 
 // selects reports whether the stream yields the row.
 func (s *stream) selects() bool {
-	return s.which == everyRow || isTrue(s.values[2]) == (s.which == optedOutRows)
+	return s.which == everyRow || isTrue(s.values[s.own.optOut]) == (s.which == optedOutRows)
 }
 
 func (s *stream) add() {
 	var m rowOffsets
 	s.slab = appendKey(s.slab, s.values[0])
 	m.key = len(s.slab)
-	s.slab = appendClean(s.slab, s.values[1])
-	m.email = len(s.slab)
-	m.hasEmail = notBlank(s.slab[m.key:])
-	rest := s.values[2:]
-	if s.optOut {
-		m.optedOut, rest = isTrue(rest[0]), rest[1:]
+	if s.own.email > 0 {
+		s.slab = appendClean(s.slab, s.values[s.own.email])
 	}
-	s.payload(rest)
+	m.email = len(s.slab)
+	if s.own.phone > 0 {
+		s.slab = appendClean(s.slab, s.values[s.own.phone])
+	}
+	m.phone = len(s.slab)
+	if s.own.push > 0 {
+		s.slab = appendTokens(s.slab, s.own.pushType, s.values[s.own.push])
+	}
+	m.push = len(s.slab)
+	m.optedOut = s.own.optOut > 0 && isTrue(s.values[s.own.optOut])
+	s.payload(s.values[s.own.payload:])
 	m.payload = len(s.slab)
 	s.offsets = append(s.offsets, m)
 }
@@ -308,7 +346,8 @@ func (s *stream) yieldRows(yield func(Row) error) error {
 	s.run.inCallback = true
 	text, from := string(s.slab), 0
 	for _, m := range s.offsets {
-		row := Row{text[from:m.key], text[m.key:m.email], m.hasEmail, m.optedOut, text[m.email:m.payload]}
+		row := Row{Key: text[from:m.key], Email: text[m.key:m.email], Phone: text[m.email:m.phone], Region: s.region,
+			Push: text[m.phone:m.push], OptedOut: m.optedOut, Payload: text[m.push:m.payload]}
 		if err := yield(row); err != nil {
 			return err
 		}
@@ -336,11 +375,17 @@ func appendClean(dst, text []byte) []byte {
 	return append(dst, strings.ReplaceAll(clean, "\x00", "\uFFFD")...)
 }
 
-func notBlank(text []byte) bool {
-	for _, c := range text {
-		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
-			return true
-		}
+// appendTokens appends a token, or a list of tokens as JSON.
+func appendTokens(dst []byte, t Type, value []byte) []byte {
+	if _, list := t.element(); list && value != nil {
+		return appendValue(dst, t, value)
 	}
-	return false
+	var text string
+	if t == JSON && len(value) > 0 && value[0] == '"' && json.Unmarshal(value, &text) == nil {
+		return appendClean(dst, []byte(text))
+	}
+	if t == JSON && string(value) == "null" {
+		return dst
+	}
+	return appendClean(dst, value)
 }

@@ -38,7 +38,7 @@ func TestStreamGivesTypedPayloads(t *testing.T) {
 	if err != nil || len(rows) != 20 {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
-	want := Row{Key: "3", Email: "person3@example.com", HasEmail: true,
+	want := Row{Key: "3", Email: "person3@example.com",
 		Payload: `{"name":"Person \"3\"","opted_out":false,"joined":"2026-01-02T03:04:05.678Z","birthday":"1990-05-06","balance":3.50,` +
 			`"score":0.75,"meta":{"n": 1},"tag":"00000000-0000-0000-0000-000000000001","id":3}`}
 	if diff := cmp.Diff(want, rows[2]); diff != "" {
@@ -66,12 +66,11 @@ select * from (values
 	rows, err := b.collect(t, x.ID, "f", "ts", "txt", "js", "email")
 	b.Must(err)
 	want := []Row{
-		{"b", "", false, true, `{}`},
-		{strings.Repeat("k", 300), "y@example.com", true, true, `{}`},
-		{"a", " x@example.com ", true, false,
-			`{"f":null,"ts":"infinity","txt":"tab\t nl\n quote\" back\\ é","js":null,"email":" x@example.com "}`},
-		{"c", "z@example.com", true, false, `{"f":0,"ts":"0044-03-15 00:00:00+00 BC","txt":"","js":"x","email":"z@example.com"}`},
-		{"", "  ", false, false, `{"f":1e+300,"ts":"2026-06-30T18:30:00Z","txt":"\u0001","js":[1],"email":"  "}`},
+		{Key: "b", OptedOut: true, Payload: `{}`},
+		{Key: strings.Repeat("k", 300), Email: "y@example.com", OptedOut: true, Payload: `{}`},
+		{Key: "a", Email: " x@example.com ", Payload: `{"f":null,"ts":"infinity","txt":"tab\t nl\n quote\" back\\ é","js":null,"email":" x@example.com "}`},
+		{Key: "c", Email: "z@example.com", Payload: `{"f":0,"ts":"0044-03-15 00:00:00+00 BC","txt":"","js":"x","email":"z@example.com"}`},
+		{Email: "  ", Payload: `{"f":1e+300,"ts":"2026-06-30T18:30:00Z","txt":"\u0001","js":[1],"email":"  "}`},
 	}
 	if diff := cmp.Diff(want, rows); diff != "" {
 		t.Error(diff)
@@ -228,7 +227,7 @@ select * from (values
 	x, err := b.Create(t.Context(), b.Workspace, NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: "count", SQL: sql,
 		KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "out"})
 	b.Must(err)
-	got, err := b.Audiences.Count(t.Context(), b.Workspace, x.ID)
+	got, err := b.Audiences.Count(t.Context(), b.Workspace, x.ID, "")
 	b.Must(err)
 	want := Counts{Rows: 13, Sendable: 2, MissingAddress: 1, InvalidAddress: 1, DuplicateAddress: 3, Unsubscribed: 3, InvalidKey: 3}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -242,7 +241,7 @@ func TestCountReportsWhenItIsTruncated(t *testing.T) {
 	o.MaxDistinct = 50_000
 	b := setup(t, o)
 	x := b.addAudience(t, `select i as id, 'p' || i % 60000 || '@example.com' as email from generate_series(0, 119999) i`)
-	got, err := b.Audiences.Count(t.Context(), b.Workspace, x.ID)
+	got, err := b.Audiences.Count(t.Context(), b.Workspace, x.ID, "")
 	if err != nil || !got.Truncated || got.Rows != 120_000 || got.DuplicateAddress != 50_000 || got.Sendable != 70_000 {
 		t.Errorf("%+v, %v", got, err)
 	}

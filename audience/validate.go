@@ -5,6 +5,9 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/address"
 )
 
 // Draft is an audience that is not saved.
@@ -12,8 +15,11 @@ type Draft struct {
 	DataSourceID   uuid.UUID
 	SQL            string
 	KeyColumn      string
-	EmailColumn    string
-	OptedOutColumn string // empty: none
+	EmailColumn    string // of this and the following: empty for none
+	PhoneColumn    string
+	PhoneRegion    string
+	PushColumn     string
+	OptedOutColumn string
 }
 
 // Report is the result of a validation.
@@ -28,9 +34,12 @@ const maxColumns = 500
 
 // Validate makes the source parse and describe the draft, without running it. The
 // estimate is the planner's, which evaluates parts of a query (see ForCaller). Faults
-// are at /sql, with line and column if the source gives them, /key_column,
-// /email_column and /opted_out_column.
+// are at /sql, with line and column if the source gives them, and at the fields that
+// name a column or the region.
 func (a *Audiences) Validate(ctx context.Context, ws uuid.UUID, d Draft) (Report, error) {
+	if err := d.checkAddresses(); err != nil {
+		return Report{}, err
+	}
 	source, err := a.opened(ctx, ws, d.DataSourceID)
 	if err != nil {
 		return Report{}, err
@@ -74,13 +83,36 @@ func (d Draft) checkColumns(columns []Column) error {
 	if err := checkColumn(columns, "/key_column", d.KeyColumn, Text, Integer, Number, Other); err != nil {
 		return err
 	}
-	if err := checkColumn(columns, "/email_column", d.EmailColumn, Text, Other); err != nil {
-		return err
+	for _, c := range []struct {
+		pointer, name string
+		types         []Type
+	}{
+		{"/email_column", d.EmailColumn, []Type{Text, Other}},
+		{"/phone_column", d.PhoneColumn, []Type{Text, Other}},
+		{"/push_column", d.PushColumn, []Type{Text, Other, JSON, listOf(Text), listOf(Other), listOf(JSON)}},
+		{"/opted_out_column", d.OptedOutColumn, []Type{Boolean, Integer}},
+	} {
+		if c.name == "" {
+			continue
+		}
+		if err := checkColumn(columns, c.pointer, c.name, c.types...); err != nil {
+			return err
+		}
 	}
-	if d.OptedOutColumn == "" {
-		return nil
+	return nil
+}
+
+// checkAddresses checks what the source need not be asked about.
+func (d Draft) checkAddresses() error {
+	switch {
+	case d.EmailColumn == "" && d.PhoneColumn == "" && d.PushColumn == "":
+		return lemma.Fault("/email_column", "required", "must be given, or phone_column, or push_column")
+	case d.PhoneRegion != "" && d.PhoneColumn == "":
+		return lemma.Fault("/phone_region", "not_allowed", "is allowed only with phone_column")
+	case d.PhoneRegion != "" && !address.IsRegion(d.PhoneRegion):
+		return lemma.Fault("/phone_region", "invalid_region", "must be a country by ISO 3166-1 alpha-2, such as DE")
 	}
-	return checkColumn(columns, "/opted_out_column", d.OptedOutColumn, Boolean, Integer)
+	return nil
 }
 
 func checkColumn(columns []Column, pointer, name string, types ...Type) error {

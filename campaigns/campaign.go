@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/message"
 )
 
 // Status is where a campaign stands. state.go has the only table of what may follow what.
@@ -28,14 +31,15 @@ type Campaign struct {
 	WorkspaceID     uuid.UUID
 	Name            string
 	Status          Status
-	StatusReason    string // a code: why it is paused, failed or cancelled, or what it waits for; or empty
-	StatusDetail    string // the same as a sentence
+	StatusReason    string        // a code: why it is paused, failed or cancelled, or what it waits for; or empty
+	StatusDetail    string        // the same as a sentence
+	Channel         lemma.Channel // of the template
 	AudienceID      uuid.UUID
 	TemplateID      uuid.UUID
 	TemplateVersion int
 	ProviderID      uuid.UUID
 	Strategy        string // at_least_once (bounded by two) or at_most_once
-	FromName        string
+	FromName        string // this, FromEmail, ReplyTo and Headers are empty unless the channel is email
 	FromEmail       string
 	ReplyTo         string
 	Headers         map[string]string
@@ -49,6 +53,7 @@ type Campaign struct {
 	FinishedAt      *time.Time
 	FannedOutAt     *time.Time // the whole audience was read and written
 	RowsRead        *int64     // rows of the fan-out that finished; more than Counts.Audience if rows repeat
+	Profiles        *int64     // distinct profile keys of a push campaign whose fan-out finished; nil for others
 	Version         int        // ETag
 	CreatedAt       time.Time
 	UpdatedAt       time.Time
@@ -143,9 +148,7 @@ type RenderFault struct {
 type Rendered struct {
 	ProfileKey string
 	Address    string
-	Subject    string
-	HTML       string
-	Text       string
-	Headers    [][2]string // by name
-	Error      string      // why this row would be skipped as template_error
+	message.Content
+	Headers [][2]string // by name
+	Error   string      // why this row would be skipped as template_error
 }

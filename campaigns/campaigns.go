@@ -148,16 +148,20 @@ const selectCampaign = `
 		coalesce(c.status_reason, '') as status_reason, coalesce(c.status_detail, '') as status_detail,
 		c.audience_id, c.template_id, c.template_version, c.provider_id, c.strategy, c.from_name, c.from_email, c.reply_to,
 		c.headers, c.metadata, c.transactional, c.topic_id, c.template_error_limit, c.scheduled_at, c.send_deadline, c.started_at, c.sending_at, c.finished_at,
-		f.finished_at as fanned_out_at, f.rows_read, c.version, c.created_at, c.updated_at
-	from campaigns c left join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id`
+		f.finished_at as fanned_out_at, f.rows_read, f.profiles, c.version, c.created_at, c.updated_at, t.channel
+	from campaigns c left join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id
+	join templates t on t.workspace_id = c.workspace_id and t.id = c.template_id`
 
 // Create makes a draft. Creating one id twice makes one draft.
 func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCampaign) (Campaign, error) {
-	if err := checkEnvelope(&n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
+	channel, version, err := c.templateVersion(ctx, workspaceID, n.TemplateID, n.TemplateVersion)
+	if err != nil {
 		return Campaign{}, err
 	}
-	version, err := c.templateVersion(ctx, workspaceID, n.TemplateID, n.TemplateVersion)
-	if err != nil {
+	if err := checkEnvelope(channel, &n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
+		return Campaign{}, err
+	}
+	if err := c.checkCarried(ctx, workspaceID, channel, n.ProviderID, n.AudienceID); err != nil {
 		return Campaign{}, err
 	}
 	if n.Strategy == "" {
@@ -259,13 +263,19 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 		return Campaign{}, err
 	}
 	n := now.patched(p)
-	if err := checkEnvelope(&n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
-		return Campaign{}, err
-	}
 	if p.TemplateID != nil || p.TemplateVersion != nil {
-		if n.TemplateVersion, err = c.templateVersion(ctx, workspaceID, n.TemplateID, n.TemplateVersion); err != nil {
+		if n.Channel, n.TemplateVersion, err = c.templateVersion(ctx, workspaceID, n.TemplateID, n.TemplateVersion); err != nil {
 			return Campaign{}, err
 		}
+	}
+	if n.Channel != lemma.Email {
+		n = n.withoutEnvelope(p)
+	}
+	if err := checkEnvelope(n.Channel, &n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
+		return Campaign{}, err
+	}
+	if err := c.checkCarried(ctx, workspaceID, n.Channel, n.ProviderID, n.AudienceID); err != nil {
+		return Campaign{}, err
 	}
 	if ifMatch != nil && *ifMatch != now.Version {
 		return Campaign{}, &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read; read it again"}
@@ -340,6 +350,15 @@ func (now Campaign) patched(p Patch) Campaign {
 	return now
 }
 
+// withoutEnvelope removes the envelope of a campaign that was of an email before a patch.
+func (now Campaign) withoutEnvelope(p Patch) Campaign {
+	now.FromName, now.FromEmail, now.ReplyTo, now.Headers = "", "", "", p.Headers
+	put(&now.FromName, p.FromName)
+	put(&now.FromEmail, p.FromEmail)
+	put(&now.ReplyTo, p.ReplyTo)
+	return now
+}
+
 func put[T any](to *T, value *T) {
 	if value != nil {
 		*to = *value
@@ -353,27 +372,65 @@ func orEmpty(m map[string]string) map[string]string {
 	return m
 }
 
-// templateVersion returns the version that a campaign sends: for 0 the newest one.
-func (c *Campaigns) templateVersion(ctx context.Context, workspaceID, template uuid.UUID, version int) (int, error) {
+// templateVersion returns the channel and the version that a campaign sends: for 0 the
+// newest one.
+func (c *Campaigns) templateVersion(
+	ctx context.Context, workspaceID, template uuid.UUID, version int,
+) (lemma.Channel, int, error) {
 	t, err := c.templates.Get(ctx, workspaceID, template)
 	if lemma.KindOf(err) == lemma.NotFound {
-		return 0, lemma.Fault("/template_id", "unknown_id", "must be a template of this workspace")
+		return "", 0, lemma.Fault("/template_id", "unknown_id", "must be a template of this workspace")
 	}
 	if err != nil {
-		return 0, err
+		return "", 0, err
 	}
 	if version == 0 {
-		return t.Version, nil
+		return t.Channel, t.Version, nil
 	}
 	if version > t.Version {
-		return 0, lemma.Fault("/template_version", "unknown_version", "must be at most %d, the newest version of the template", t.Version)
+		return "", 0, lemma.Fault("/template_version", "unknown_version", "must be at most %d, the newest version of the template", t.Version)
 	}
-	return version, nil
+	return t.Channel, version, nil
+}
+
+// checkCarried checks that the provider carries a channel and that the audience has
+// addresses for it. An id that does not exist is found when the campaign is saved.
+func (c *Campaigns) checkCarried(ctx context.Context, workspaceID uuid.UUID, channel lemma.Channel, provider, aud uuid.UUID) error {
+	account, err := c.accounts.Get(ctx, workspaceID, provider)
+	if err == nil && account.Channel != channel {
+		err = lemma.Fault("/provider_id", "wrong_channel", "must be a provider for %s, the channel of the template; it carries %s",
+			channel, account.Channel)
+	}
+	if err != nil && lemma.KindOf(err) != lemma.NotFound {
+		return err
+	}
+	now, err := c.audiences.Get(ctx, workspaceID, aud)
+	if err == nil {
+		err = addressed(now, channel)
+	}
+	if lemma.KindOf(err) == lemma.NotFound {
+		return nil
+	}
+	return err
+}
+
+// addressed checks that an audience has addresses for a channel.
+func addressed(aud audience.Audience, channel lemma.Channel) error {
+	if aud.AddressColumn(channel) != "" {
+		return nil
+	}
+	return lemma.Fault("/audience_id", "wrong_channel", "must be an audience with addresses for %s, the channel of the template", channel)
 }
 
 // checkEnvelope checks the envelope and the Liquid of its headers, and makes the
-// addresses canonical.
-func checkEnvelope(fromEmail *string, fromName string, replyTo *string, headers map[string]string) error {
+// addresses canonical. Only an email has one.
+func checkEnvelope(channel lemma.Channel, fromEmail *string, fromName string, replyTo *string, headers map[string]string) error {
+	if channel != lemma.Email {
+		return noEnvelope(channel, *fromEmail+fromName, *replyTo, headers)
+	}
+	if *fromEmail == "" && fromName == "" {
+		return lemma.Fault("/from", "required", "this field is required for email, the channel of the template")
+	}
 	e := mail.Envelope{FromEmail: *fromEmail, FromName: fromName, ReplyTo: *replyTo, Headers: headers}
 	faults := e.Faults()
 	_, err := message.CheckHeaders(headers)
@@ -385,6 +442,24 @@ func checkEnvelope(fromEmail *string, fromName string, replyTo *string, headers 
 	}
 	e = e.Canonical()
 	*fromEmail, *replyTo = e.FromEmail, e.ReplyTo
+	return nil
+}
+
+// noEnvelope finds fields that only an email has.
+func noEnvelope(channel lemma.Channel, from, replyTo string, headers map[string]string) error {
+	fault := &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid"}
+	for _, f := range []struct {
+		pointer string
+		given   bool
+	}{{"/from", from != ""}, {"/headers", len(headers) > 0}, {"/reply_to", replyTo != ""}} {
+		if f.given {
+			fault.Fields = append(fault.Fields, lemma.Field{Pointer: f.pointer, Code: "wrong_channel",
+				Detail: fmt.Sprintf("must not be given for %s, the channel of the template", channel)})
+		}
+	}
+	if len(fault.Fields) > 0 {
+		return fault
+	}
 	return nil
 }
 

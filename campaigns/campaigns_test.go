@@ -126,8 +126,8 @@ func TestAFanoutThatDiedIsContinued(t *testing.T) {
 		t.Fatal(run, err)
 	}
 	p := b.plans(c.ID, 1)
-	b.Must(b.WriteChunk(ctx, p, []notifications.Recipient{recipient(c.ID,
-		audience.Row{Key: "1", Email: "c1@shop.example", HasEmail: true, Payload: `{"name":"N1"}`})}))
+	b.Must(b.WriteChunk(ctx, p, appendRecipients(nil, c.ID, lemma.Email,
+		audience.Row{Key: "1", Email: "c1@shop.example", Payload: `{"name":"N1"}`})))
 	b.fanout(c.ID)
 	if b.get(c.ID).FannedOutAt != nil {
 		t.Fatal("another run started while the lease was held")
@@ -191,7 +191,7 @@ func someRecipients(campaign uuid.UUID, from, to int) []notifications.Recipient 
 	var all []notifications.Recipient
 	for i := from; i < to; i++ {
 		address := "r" + string(rune('a'+i/26)) + string(rune('a'+i%26)) + "@shop.example"
-		all = append(all, recipient(campaign, audience.Row{Key: address, Email: address, HasEmail: true, Payload: `{"name":"x"}`}))
+		all = appendRecipients(all, campaign, lemma.Email, audience.Row{Key: address, Email: address, Payload: `{"name":"x"}`})
 	}
 	return all
 }
@@ -355,7 +355,7 @@ func TestPreviewHasNoSideEffect(t *testing.T) {
 	r, err := b.Preview(context.Background(), b.Workspace, c.ID)
 	b.Must(err)
 	if r.Rows != 22 || r.Sendable != 20 || r.SkippedBy["missing_address"] != 1 || r.SkippedBy["duplicate_address"] != 1 ||
-		len(r.Sample) != 3 || r.Sample[0].Subject != "Hi N1" {
+		len(r.Sample) != 3 || r.Sample[0].Content.Subject != "Hi N1" {
 		t.Errorf("%+v", r)
 	}
 	if b.batchCount() != 0 || b.get(c.ID).Status != Draft {

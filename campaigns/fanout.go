@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -13,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"lemma"
+	"lemma/address"
 	"lemma/audience"
-	"lemma/mail"
 	"lemma/notifications"
 )
 
@@ -98,6 +97,7 @@ func (c *Campaigns) stream(ctx context.Context, l lease, run int) (read int64, e
 type plan struct {
 	notifications.Chunk
 	lease
+	channel lemma.Channel
 	columns []string
 	batches atomic.Int64 // made so far; determines when the next ones are due
 	copies  copyPolicy
@@ -115,7 +115,7 @@ func (c *Campaigns) plan(ctx context.Context, now Campaign, l lease, run int) (*
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{lease: l, columns: content.Variables(), Chunk: notifications.Chunk{
+	p := &plan{lease: l, channel: now.Channel, columns: content.Variables(), Chunk: notifications.Chunk{
 		WorkspaceID: now.WorkspaceID, OriginID: now.ID, ProviderID: now.ProviderID, ContentID: now.ID,
 		Run: run, MaxAttempts: maxAttempts(now.Strategy), ExpiresAt: now.SendDeadline, BatchSize: c.cfg.BatchSize,
 	}}
@@ -151,7 +151,7 @@ func (c *Campaigns) begin(ctx context.Context, tx pgx.Tx, now Campaign) error {
 		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers,
 			transactional, topic_id)
 		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) on conflict (workspace_id, id) do nothing`,
-		now.WorkspaceID, now.ID, lemma.Email, now.TemplateID, now.TemplateVersion, now.FromName, now.FromEmail, now.ReplyTo,
+		now.WorkspaceID, now.ID, now.Channel, now.TemplateID, now.TemplateVersion, now.FromName, now.FromEmail, now.ReplyTo,
 		orEmpty(now.Headers), now.Transactional, now.TopicID)
 	if err != nil {
 		return fmt.Errorf("write content of %s: %w", now.ID, err)
@@ -196,7 +196,7 @@ func (c *Campaigns) readAudience(ctx context.Context, now Campaign, p *plan, chu
 		if optedOut = r.OptedOut; optedOut {
 			p.optOuts.Store(true)
 		}
-		chunk = append(chunk, recipient(now.ID, r))
+		chunk = appendRecipients(chunk, now.ID, p.channel, r)
 		if len(chunk) < min(size, c.cfg.Chunk) {
 			return nil
 		}
@@ -212,16 +212,23 @@ func (c *Campaigns) readAudience(ctx context.Context, now Campaign, p *plan, chu
 // being read.
 const firstChunk = 500
 
-// recipient turns a row of the audience into a recipient, with the reason if it is skipped.
-func recipient(campaign uuid.UUID, r audience.Row) notifications.Recipient {
-	address, ok := mail.ParseAddress(r.Email)
-	out := notifications.Recipient{ProfileKey: r.Key, Payload: r.Payload,
-		Holds: ok && r.OptedOut} // so that no other row is written to at the address
-	switch {
-	case ok:
-		out.Address, out.Key = address.Text, Key(campaign, lemma.Email, address.Canonical)
-	case strings.TrimSpace(r.Email) != "":
-		out.Address = mail.Displayable(r.Email)
+// appendRecipients appends the recipients of a row of the audience: one for each of its
+// addresses in a channel.
+func appendRecipients(to []notifications.Recipient, campaign uuid.UUID, channel lemma.Channel, r audience.Row) []notifications.Recipient {
+	var one [1]address.Address
+	for _, a := range r.Addresses(one[:0], channel) {
+		to = append(to, recipient(campaign, channel, r, a))
+	}
+	return to
+}
+
+// recipient makes a recipient of a row and an address, with the reason if it is skipped.
+func recipient(campaign uuid.UUID, channel lemma.Channel, r audience.Row, a address.Address) notifications.Recipient {
+	valid := a.Canonical != ""
+	out := notifications.Recipient{ProfileKey: r.Key, Payload: r.Payload, Address: a.Text,
+		Holds: valid && r.OptedOut} // so that no other row is written to at the address
+	if valid {
+		out.Key = Key(campaign, channel, a.Canonical)
 	}
 	switch {
 	case !audience.IsKey(r.Key):
@@ -229,10 +236,8 @@ func recipient(campaign uuid.UUID, r audience.Row) notifications.Recipient {
 		out.ProfileKey = lemma.Key("profile/1", r.Key).String()
 	case r.OptedOut:
 		out.Skip = notifications.Unsubscribed
-	case out.Address == "":
-		out.Skip = notifications.MissingAddress
-	case !ok:
-		out.Skip = notifications.InvalidAddress
+	default:
+		out.Skip = a.Fault
 	}
 	return out
 }

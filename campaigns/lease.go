@@ -207,14 +207,32 @@ const cleanupTime = 5 * time.Second
 
 // finishFanout records that the audience was read to its end.
 func (c *Campaigns) finishFanout(ctx context.Context, l lease, read int64) error {
+	profiles, err := c.countProfiles(ctx, l)
+	if err != nil {
+		return err
+	}
 	tag, err := c.pool.Exec(ctx, `
-		update fanouts set finished_at = now(), rows_read = $4, leased_by = null, lease_until = null
-		where workspace_id = $1 and campaign_id = $2 and leased_by = $3`, l.workspaceID, l.campaignID, l.token, read)
+		update fanouts set finished_at = now(), rows_read = $4, profiles = $5, leased_by = null, lease_until = null
+		where workspace_id = $1 and campaign_id = $2 and leased_by = $3`, l.workspaceID, l.campaignID, l.token, read, profiles)
 	if err != nil {
 		return fmt.Errorf("finish fan-out of %s: %w", l.campaignID, err)
 	}
 	c.wasHeld(l, tag.RowsAffected())
 	return nil
+}
+
+// countProfiles counts the profiles of a push campaign, once its notifications are
+// written: a profile has one for each of its tokens. It is nil for other channels,
+// whose hot path it would slow down.
+func (c *Campaigns) countProfiles(ctx context.Context, l lease) (profiles *int64, err error) {
+	err = c.pool.QueryRow(ctx, `
+		select case when o.channel = 'push' then (
+			select count(distinct n.profile_key) from notifications n where n.workspace_id = $1 and n.origin_id = $2) end
+		from contents o where o.workspace_id = $1 and o.id = $2`, l.workspaceID, l.campaignID).Scan(&profiles)
+	if err != nil {
+		return nil, fmt.Errorf("count profiles of %s: %w", l.campaignID, err)
+	}
+	return profiles, nil
 }
 
 // sourceFailed decides what a failed run means. A source that does not answer

@@ -42,15 +42,15 @@ func (c *Campaigns) Preview(ctx context.Context, workspaceID, id uuid.UUID) (Pre
 	if err != nil {
 		return Preview{}, err
 	}
-	counts, sample, err := c.audiences.Sample(ctx, workspaceID, now.AudienceID, content.Variables(), checkSize)
+	counts, sample, err := c.audiences.Sample(ctx, workspaceID, now.AudienceID, now.Channel, content.Variables(), checkSize)
 	if err != nil {
 		return Preview{}, err
 	}
 	r := Preview{Rows: counts.Rows, Sendable: counts.Sendable, SkippedBy: map[string]int64{}, Sample: []Rendered{}}
 	for reason, n := range map[string]int64{
 		notifications.MissingAddress: counts.MissingAddress, notifications.InvalidAddress: counts.InvalidAddress,
-		notifications.DuplicateAddress: counts.DuplicateAddress, notifications.Unsubscribed: counts.Unsubscribed,
-		notifications.InvalidKey: counts.InvalidKey,
+		notifications.DuplicateAddress: counts.DuplicateAddress, notifications.TooManyAddresses: counts.TooManyAddresses,
+		notifications.Unsubscribed: counts.Unsubscribed, notifications.InvalidKey: counts.InvalidKey,
 	} {
 		if n > 0 {
 			r.SkippedBy[reason] = n
@@ -70,7 +70,7 @@ func (r *Preview) render(ctx context.Context, now Campaign, content *message.Com
 		if ctx.Err() != nil || r.Rendered > 0 && time.Now().After(deadline) {
 			break
 		}
-		to := recipient(now.ID, row)
+		to := appendRecipients(nil, now.ID, now.Channel, row)[0]
 		one := Rendered{ProfileKey: to.ProfileKey, Address: to.Address}
 		text, headers, err := content.RenderMessage(to.Payload)
 		r.Rendered++
@@ -78,7 +78,7 @@ func (r *Preview) render(ctx context.Context, now Campaign, content *message.Com
 			one.Error = err.Error()
 			r.failed(faults, one)
 		}
-		one.Subject, one.HTML, one.Text, one.Headers = text.Subject, text.HTML, text.Text, headers
+		one.Content, one.Headers = text, headers
 		if len(r.Sample) < sampleSize {
 			r.Sample = append(r.Sample, one)
 		}

@@ -59,7 +59,7 @@ func TestAPreviewOfASmallAudienceIsExact(t *testing.T) {
 	if r.Sendable != 398 || r.Rendered != 398 || r.Failed != 2 || r.FailedAtMost != 2.0/398 || r.Faults[0].Rows != 2 {
 		t.Errorf("%+v, %+v", r, r.Faults)
 	}
-	if r.Sample[0].ProfileKey != "1" || r.Sample[2].ProfileKey != "3" || r.Sample[0].Text != "Kyiv" {
+	if r.Sample[0].ProfileKey != "1" || r.Sample[2].ProfileKey != "3" || r.Sample[0].Content.Text != "Kyiv" {
 		t.Errorf("%+v", r.Sample)
 	}
 }
@@ -71,7 +71,7 @@ func TestAPreviewIsBoundedInTime(t *testing.T) {
 	now := b.get(b.draft().ID)
 	content, err := b.content(ctx, now)
 	b.Must(err)
-	_, sample, err := b.deps.Audiences.Sample(ctx, b.Workspace, b.Audience, content.Variables(), checkSize)
+	_, sample, err := b.deps.Audiences.Sample(ctx, b.Workspace, b.Audience, lemma.Email, content.Variables(), checkSize)
 	b.Must(err)
 	r := Preview{Sendable: 100}
 	r.render(ctx, now, content, sample, time.Now().Add(-time.Second))

@@ -74,7 +74,8 @@ func (c *Campaigns) move(
 }
 
 // checkSendable finds errors of a send before it begins: a status that does not
-// allow it, and variables that the audience does not have.
+// allow it, a provider or an audience of another channel, and variables that the
+// audience does not have.
 func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID, v verb) error {
 	now, err := c.Get(ctx, workspaceID, id)
 	if err != nil {
@@ -83,12 +84,15 @@ func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID
 	if err := table.Check(now.Status, v); err != nil {
 		return err
 	}
+	if err := c.checkCarried(ctx, workspaceID, now.Channel, now.ProviderID, now.AudienceID); err != nil {
+		return err
+	}
 	_, err = c.content(ctx, now)
 	return err
 }
 
-// content returns the compiled content of a campaign. The audience must
-// have all columns that the template and the headers use.
+// content returns the compiled content of a campaign. The audience must have
+// addresses of its channel, and all columns that the template and the headers use.
 func (c *Campaigns) content(ctx context.Context, now Campaign) (*message.Compiled, error) {
 	template, err := c.templates.Compiled(ctx, now.WorkspaceID, now.TemplateID, now.TemplateVersion)
 	if err != nil {
@@ -100,6 +104,9 @@ func (c *Campaigns) content(ctx context.Context, now Campaign) (*message.Compile
 	}
 	aud, err := c.audiences.Get(ctx, now.WorkspaceID, now.AudienceID)
 	if err != nil {
+		return nil, err
+	}
+	if err := addressed(aud, now.Channel); err != nil {
 		return nil, err
 	}
 	if err := known(aud, "/template_id", "the template uses", template.Variables()); err != nil {

@@ -154,15 +154,30 @@ type SimulatedWebhook struct {
 	Body       json.RawMessage `json:"body"`
 }
 
-// SimulatedMessage is what would be sent.
+// SimulatedMessage is what would be sent. Fields of other channels are nil.
 type SimulatedMessage struct {
-	Address string            `json:"address"`
-	Subject string            `json:"subject"`
-	HTML    string            `json:"html"`
-	Text    string            `json:"text"`
-	Headers map[string]string `json:"headers"` // as they are rendered
-	Skipped *string           `json:"skipped"` // the reason for which it would not be sent
-	Error   *string           `json:"error"`   // why it cannot be rendered
+	Address   string             `json:"address"`
+	Addresses int                `json:"addresses"` // how many messages: of a push one for each token
+	Channel   string             `json:"channel"`
+	Subject   *string            `json:"subject,omitempty"`
+	HTML      *string            `json:"html,omitempty"`
+	Text      *string            `json:"text,omitempty"`
+	Segments  *SMSSegments       `json:"segments,omitempty"`
+	Title     *string            `json:"title,omitempty"`
+	Body      *string            `json:"body,omitempty"`
+	Link      *string            `json:"link,omitempty"`
+	Data      *map[string]string `json:"data,omitempty"`
+	Headers   map[string]string  `json:"headers"` // as they are rendered
+	Skipped   *string            `json:"skipped"` // the reason for which it would not be sent
+	Error     *string            `json:"error"`   // why it cannot be rendered
+}
+
+// SMSSegments is how an SMS is sent.
+type SMSSegments struct {
+	Encoding   string `json:"encoding"`    // gsm7 or ucs2
+	Characters int    `json:"characters"`  // septets, or UTF-16 code units
+	Count      int    `json:"count"`       // of segments
+	PerSegment int    `json:"per_segment"` // characters
 }
 
 // SimulateFlowVersion executes a version for one real profile under a simulated

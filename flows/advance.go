@@ -159,7 +159,7 @@ func (f *Flows) sendAll(ctx context.Context, tx pgx.Tx, ws uuid.UUID, moved []*e
 		for _, s := range t.Sends {
 			l := messages{enrollment.OriginOf(t.FlowID, t.ID), s.NodeID, s.Send, t.Route}
 			written[l] = append(written[l],
-				notifications.Recipient{Key: enrollment.NodeKey(t.ID, s.NodeID), EnrollmentID: t.ID, ProfileKey: t.ProfileKey,
+				notifications.Recipient{Key: enrollment.MessageKey(t.ID, s.NodeID, s.Number), EnrollmentID: t.ID, ProfileKey: t.ProfileKey,
 					Address: s.Address, Payload: s.Payload, Skip: s.Skip})
 		}
 	}
@@ -208,7 +208,7 @@ func (f *Flows) prepare(ctx context.Context, tx pgx.Tx, ws uuid.UUID, l messages
 		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers, flow_id, node,
 			transactional, topic_id)
 		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) on conflict (workspace_id, id) do nothing`,
-		ws, l.ContentID, lemma.Email, l.TemplateID, l.TemplateVersion, from.Name, envelope.FromEmail, envelope.ReplyTo, headers, l.FlowID, l.node,
+		ws, l.ContentID, l.Channel, l.TemplateID, l.TemplateVersion, from.Name, envelope.FromEmail, envelope.ReplyTo, headers, l.FlowID, l.node,
 		n.Transactional, idOf(lemma.PrefixTopic, n.TopicID))
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("write content of node %s: %w", l.node, err)

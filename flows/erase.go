@@ -155,8 +155,10 @@ func (e *erasure) strip(ctx context.Context, found []lasting) error {
 		}
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(`update enrollment_steps set data = null where workspace_id = $1 and enrollment_id = any($2) and data is not null`, e.ws,
-		ids)
+	// The number of a send's notifications stays: a later erasure finds them by it.
+	batch.Queue(`
+		update enrollment_steps set data = case when data::jsonb ? $3 then jsonb_build_object($3::text, data::jsonb -> $3)::text end
+		where workspace_id = $1 and enrollment_id = any($2) and data is not null`, e.ws, ids, enrollment.StepMessages)
 	s.Queue(batch, e.ws)
 	for _, flow := range slices.SortedFunc(maps.Keys(counts), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }) {
 		counts[flow].Queue(batch, e.ws, flow, enrollment.EventsShard)
@@ -177,16 +179,21 @@ func (e *erasure) messages(ctx context.Context, found []lasting) ([]notification
 		ids[i], flow[h.id] = enrollment.PgUUID(h.id), h.flow
 	}
 	rows, err := e.tx.Query(ctx, `
-		select enrollment_id, node from enrollment_steps
+		select enrollment_id, node, coalesce(data::jsonb ->> $4, '1')::int from enrollment_steps
 		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, e.ws, ids,
-		[]string{enrollment.StepSent, enrollment.StepSkipped})
+		[]string{enrollment.StepSent, enrollment.StepSkipped}, enrollment.StepMessages)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (n notifications.Name, err error) {
-		var id uuid.UUID
-		var node string
-		err = row.Scan(&id, &node)
-		return notifications.Name{OriginID: enrollment.OriginOf(flow[id], id), Key: enrollment.NodeKey(id, node)}, err
+	var names []notifications.Name
+	var id uuid.UUID
+	var node string
+	var n int
+	_, err = pgx.ForEachRow(rows, []any{&id, &node, &n}, func() error {
+		for i := range n {
+			names = append(names, notifications.Name{OriginID: enrollment.OriginOf(flow[id], id), Key: enrollment.MessageKey(id, node, i)})
+		}
+		return nil
 	})
+	return names, err
 }

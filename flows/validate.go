@@ -208,6 +208,7 @@ func (c *checked) checkSend(ctx context.Context, at, id string, n graph.Node) er
 	if ok && n.Channel != "" && string(p.Channel) != n.Channel {
 		c.fault(at+"/provider_id", "wrong_channel", "this provider carries %s, not %s", p.Channel, n.Channel)
 	}
+	c.checkAddresses(at, n)
 	t, ok, err := named(c, ctx, at+"/template_id", lemma.PrefixTemplate, n.TemplateID, "template", c.templates.Get)
 	if err != nil || !ok {
 		return err
@@ -237,6 +238,16 @@ func (c *checked) checkSend(ctx context.Context, at, id string, n graph.Node) er
 	used, err := message.CheckHeaders(n.Headers)
 	c.checkVariables(at+"/headers", "the headers use", used)
 	return c.collect(at, err)
+}
+
+// checkAddresses checks that the audience has addresses for the channel of a node.
+func (c *checked) checkAddresses(at string, n graph.Node) {
+	if n.Channel == "" {
+		return // the graph reports it
+	}
+	if c.audience != nil && c.audience.AddressColumn(lemma.Channel(n.Channel)) == "" {
+		c.fault(at+"/channel", "wrong_channel", "the audience has no addresses for %s", n.Channel)
+	}
 }
 
 // checkVariables checks that all variables of a template or the headers are columns or the

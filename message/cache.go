@@ -54,7 +54,11 @@ func (t *Templates) Compiled(ctx context.Context, ws, id uuid.UUID, version int)
 	if err != nil {
 		return nil, err
 	}
-	t.cache.put(key, made, entryBytes+len(v.Content.Subject)+len(v.Content.HTML)+len(v.Content.Text))
+	size := entryBytes
+	for _, s := range v.Content.sources() {
+		size += len(s.text)
+	}
+	t.cache.put(key, made, size)
 	return made, nil
 }
 

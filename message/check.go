@@ -4,22 +4,28 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/osteele/liquid/parser"
 
 	"lemma"
+	"lemma/mail"
 )
 
 // Check returns all faults of a content at once, or the variables that it uses: the
 // sorted names that a row of data must have. They do not include names that the
 // template assigns and names of loops.
 func Check(c Content) (variables []string, err error) {
+	if fault := c.checkChannel(); fault != nil {
+		return nil, fault
+	}
 	used, faults := inspect(complete(c))
-	if c.HTML == "" && c.Text == "" {
+	if c.channel() == lemma.Email && c.HTML == "" && c.Text == "" {
 		faults = append(faults, lemma.Field{Pointer: htmlPart.pointer, Code: "required", Detail: "must have HTML, text, or both"})
 	}
 	if len(faults) > 0 {
@@ -28,26 +34,79 @@ func Check(c Content) (variables []string, err error) {
 	return used, nil
 }
 
+// checkChannel finds a channel that there is not, and texts that it does not have.
+func (c Content) checkChannel() error {
+	stray := map[string]bool{}
+	switch c.channel() {
+	case lemma.Email:
+		stray["/link"], stray["/data"] = c.Link != "", len(c.Data) > 0
+	case lemma.SMS:
+		stray["/subject"], stray["/html"], stray["/link"], stray["/data"] = c.Subject != "", c.HTML != "", c.Link != "", len(c.Data) > 0
+	case lemma.Push:
+		stray["/html"] = c.HTML != ""
+	default:
+		return lemma.Fault("/channel", "not_allowed", "must be one of email, sms, push")
+	}
+	for _, pointer := range slices.Sorted(maps.Keys(stray)) {
+		if stray[pointer] {
+			return lemma.Fault(pointer, "unknown_field", "a message for %s has no such field", c.channel())
+		}
+	}
+	return nil
+}
+
 func inspect(c Content, made bool) ([]string, []lemma.Field) {
 	used := map[string]bool{}
-	subject := inspectPart(subjectPart, c.Subject, used)
-	if strings.TrimSpace(c.Subject) == "" {
-		subject = append(subject, lemma.Field{Pointer: "/subject", Code: "required", Detail: "must not be empty"})
+	var faults, html []lemma.Field
+	for _, s := range c.sources() {
+		found := inspectPart(s.part, s.text, used)
+		if s.needed && strings.TrimSpace(s.text) == "" {
+			found = append(found, lemma.Field{Pointer: s.pointer, Code: "required", Detail: "must not be empty"})
+		}
+		switch {
+		case s.part == htmlPart:
+			html = found
+		case s.part == textPart && made && len(html) > 0:
+			found = nil // it has the same faults
+		case s.part == textPart && made && len(found) > 0:
+			found = []lemma.Field{{Pointer: "/text", Code: "text_not_made",
+				Detail: "must be given: no plain text can be made from this HTML, since its tags are not balanced without the markup"}}
+		}
+		faults = append(faults, found...)
 	}
-	html := inspectPart(htmlPart, c.HTML, used)
-	text := inspectPart(textPart, c.Text, used)
-	if made && len(html) > 0 {
-		text = nil // it has the same faults
-	} else if made && len(text) > 0 {
-		text = []lemma.Field{{Pointer: "/text", Code: "text_not_made",
-			Detail: "must be given: no plain text can be made from this HTML, since its tags are not balanced without the markup"}}
-	}
+	faults = append(faults, c.checkFixed()...)
 	names := make([]string, 0, len(used))
 	for name := range used {
 		names = append(names, name)
 	}
 	sort.Strings(names)
-	return names, slices.Concat(subject, html, text)
+	return names, faults
+}
+
+// checkFixed finds what every rendering would refuse: an SMS that is too long, a link
+// that is none, both without Liquid, and names of data.
+func (c Content) checkFixed() (faults []lemma.Field) {
+	add := func(pointer, code string, fault refused) {
+		if fault != "" {
+			faults = append(faults, lemma.Field{Pointer: pointer, Code: code, Detail: string(fault)})
+		}
+	}
+	if c.channel() == lemma.SMS && !mail.HasLiquid(c.Text) {
+		add("/text", "too_large", checkSegments(c.Text))
+	}
+	if c.channel() == lemma.Push && !mail.HasLiquid(c.Link) {
+		add("/link", "invalid", checkLink(strings.TrimSpace(c.Link)))
+	}
+	if len(c.Data) > MaxMembers {
+		add("/data", "too_large", refused(fmt.Sprintf("must have at most %d members", MaxMembers)))
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Data)) {
+		if strings.TrimSpace(name) == "" || len(name) > MaxMember || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+			add(lemma.Pointer("data", name), "invalid",
+				refused(fmt.Sprintf("the name must have 1 to %d bytes, without control characters", MaxMember)))
+		}
+	}
+	return faults
 }
 
 // inspectPart finds the faults of one text and adds the variables that it uses.
@@ -122,7 +181,7 @@ func (i *inspection) raw() {
 	if !utf8.ValidString(i.source) {
 		i.fault(0, "encoding", "must be UTF-8")
 	}
-	if at := strings.IndexAny(i.source, "\r\n"); at >= 0 && i.part == subjectPart {
+	if at := strings.IndexAny(i.source, "\r\n"); at >= 0 && i.line {
 		i.fault(at, "line_break", "must be one line")
 	}
 }

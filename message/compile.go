@@ -3,10 +3,12 @@ package message
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/osteele/liquid/expressions"
 	"github.com/osteele/liquid/parser"
@@ -29,7 +31,8 @@ type Compiled struct {
 	variables []string       // sorted; the index of a name is its slot
 	names     []string       // all names that are bound, including assigned ones
 	content   Content        // its source
-	parts     []compiledPart // subject, HTML, text, and the headers that are Liquid
+	parts     []compiledPart // those of the content, and the headers that are Liquid
+	own       int            // number of those of the content
 	headers   []header
 	fixed     [][2]string // all headers, if none is Liquid
 	scratch   sync.Pool
@@ -64,11 +67,12 @@ func Compile(c Content) (*Compiled, error) {
 // compileAll compiles a checked content and checked headers.
 func compileAll(c Content, variables []string, headers []header) (*Compiled, error) {
 	made := &Compiled{variables: variables, names: slices.Clone(variables), content: c, headers: headers}
-	for at, source := range []string{c.Subject, c.HTML, c.Text} {
-		if err := made.compile([3]part{subjectPart, htmlPart, textPart}[at], source); err != nil {
+	for _, s := range c.sources() {
+		if err := made.compile(s.part, s.text); err != nil {
 			return nil, err
 		}
 	}
+	made.own = len(made.parts)
 	for _, h := range headers {
 		made.fixed = append(made.fixed, [2]string{h.name, h.text})
 		if h.liquid {
@@ -111,6 +115,9 @@ func ownName(m segment) []string {
 // Variables are the names that the content uses, sorted.
 func (c *Compiled) Variables() []string { return slices.Clone(c.variables) }
 
+// Channel is the channel of the content.
+func (c *Compiled) Channel() lemma.Channel { return c.content.channel() }
+
 // Render renders the message of a profile. payload is a JSON object with a value
 // for each variable; missing ones are nil. The same payload gives the same bytes.
 // An error is a *lemma.Error of kind Invalid with code template_error, whose text
@@ -135,11 +142,11 @@ func (c *Compiled) RenderMessage(payload string) (Content, [][2]string, error) {
 	if err != nil {
 		return Content{}, nil, failed(c.parts[at].pointer, 0, err)
 	}
-	if err := checkSubject(s.texts[0]); err != nil {
+	if err := c.checkRendered(s.texts); err != nil {
 		return Content{}, nil, err
 	}
 	headers, err := c.headersOf(s.texts)
-	return Content{Subject: s.texts[0], HTML: s.texts[1], Text: s.texts[2]}, headers, err
+	return c.content.rendered(s.texts), headers, err
 }
 
 // renderParts renders the parts, or returns the index of the one that failed.
@@ -163,14 +170,38 @@ func (c *Compiled) release(s *scratch) {
 	}
 }
 
-func checkSubject(subject string) error {
-	if strings.TrimSpace(subject) == "" {
-		return failed("/subject", 1, refused("the rendered subject is empty"))
-	}
-	if strings.ContainsAny(subject, "\r\n") {
-		return failed("/subject", 1, refused("the rendered subject contains a line break"))
+// checkRendered finds texts that the channel cannot carry.
+func (c *Compiled) checkRendered(texts []string) error {
+	for i := range c.parts[:c.own] {
+		p, text := &c.parts[i].part, texts[i]
+		fault := refused("")
+		switch {
+		case p.needed && strings.TrimSpace(text) == "":
+			fault = refused("the rendered " + p.pointer[1:] + " is empty")
+		case p.line && strings.ContainsAny(text, "\r\n"):
+			fault = refused("the rendered " + p.pointer[1:] + " contains a line break")
+		case *p == smsPart:
+			fault = checkSegments(text)
+		case *p == linkPart:
+			fault = checkLink(strings.TrimSpace(text))
+		}
+		if fault != "" {
+			return failed(p.pointer, 1, fault)
+		}
 	}
 	return nil
+}
+
+// checkLink returns why a text cannot be the link of a push, or "". Links into an app
+// have schemes of their own.
+func checkLink(text string) refused {
+	if text == "" {
+		return ""
+	}
+	if link, err := url.Parse(text); err != nil || link.Scheme == "" || strings.ContainsFunc(text, unicode.IsSpace) {
+		return "the link must be an absolute URI, such as https://shop.example/offers or myapp://offers"
+	}
+	return ""
 }
 
 func (c *Compiled) render(p *compiledPart, s *scratch) (string, error) {

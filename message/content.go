@@ -9,22 +9,37 @@
 //     memory. They cause an error instead.
 //
 // The language is Liquid, in the dialect of testdata/dialect.txt. Values are
-// escaped in HTML; subject and text are plain. Data is never read as a template.
+// escaped in HTML; all other texts are plain. Data is never read as a template.
 package message
 
-// Content is a message: its templates, or the rendered texts.
+import "lemma"
+
+// Content is a message of a channel: its templates, or the rendered texts.
 type Content struct {
-	Subject string
-	HTML    string // may be empty if Text is not
-	Text    string // made from HTML if it is empty
+	Channel lemma.Channel // empty: email
+	Subject string        // of an email; the title of a push, which may be empty
+	HTML    string        // of an email; may be empty if Text is not
+	Text    string        // of an email, made from HTML if it is empty; the text of an SMS; the body of a push
+	Link    string        // of a push: what a tap opens; may be empty
+	Data    map[string]string
+}
+
+// channel is the channel of a content.
+func (c Content) channel() lemma.Channel {
+	if c.Channel == "" {
+		return lemma.Email
+	}
+	return c.Channel
 }
 
 // Limits. They bound the time of any template to a fraction of a second, and its
 // memory to a few megabytes.
 const (
-	MaxSubject  = 2_000     // bytes of a subject, as written and as rendered
+	MaxSubject  = 2_000     // bytes of a subject, a title, a link or a value of the data of a push, as written and as rendered
 	MaxSource   = 256 << 10 // bytes of HTML or text as written
 	MaxRendered = 1 << 20   // bytes of HTML or text as rendered
+	MaxMembers  = 50        // members of the data of a push
+	MaxMember   = 100       // bytes of the name of a member
 	MaxPayload  = 256 << 10 // bytes of the data of a profile
 	MaxArray    = 1_000     // elements of a list, in the data or made by a filter
 	MaxString   = 64 << 10  // bytes of the input and of the result of a filter

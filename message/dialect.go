@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/osteele/liquid/expressions"
@@ -11,21 +14,74 @@ import (
 	"github.com/osteele/liquid/parser"
 	"github.com/osteele/liquid/render"
 	"github.com/osteele/liquid/tags"
+
+	"lemma"
 )
 
-// part is one of the three texts of a message.
+// part is one of the texts of a message.
 type part struct {
 	pointer string // JSON pointer in the request
 	limit   int    // bytes as rendered
 	source  int    // bytes as written
 	html    bool
+	line    bool // must be one line
+	needed  bool // must not be blank, as written and as rendered
 }
 
 var (
-	subjectPart = part{pointer: "/subject", limit: MaxSubject, source: MaxSubject}
+	subjectPart = part{pointer: "/subject", limit: MaxSubject, source: MaxSubject, line: true, needed: true}
 	htmlPart    = part{pointer: "/html", limit: MaxRendered, source: MaxSource, html: true}
 	textPart    = part{pointer: "/text", limit: MaxRendered, source: MaxSource}
+
+	smsPart = part{pointer: "/text", limit: MaxRendered, source: MaxSource, needed: true}
+
+	titlePart = part{pointer: "/title", limit: MaxSubject, source: MaxSubject, line: true}
+	bodyPart  = part{pointer: "/body", limit: MaxRendered, source: MaxSource, needed: true}
+	linkPart  = part{pointer: "/link", limit: MaxSubject, source: MaxSubject, line: true}
 )
+
+func dataPart(name string) part {
+	return part{pointer: lemma.Pointer("data", name), limit: MaxSubject, source: MaxSubject}
+}
+
+// written is a part with its Liquid.
+type written struct {
+	part
+	text string
+}
+
+// sources are the texts of a content in the order in which they are rendered.
+func (c Content) sources() []written {
+	switch c.channel() {
+	case lemma.SMS:
+		return []written{{smsPart, c.Text}}
+	case lemma.Push:
+		all := []written{{titlePart, c.Subject}, {bodyPart, c.Text}, {linkPart, c.Link}}
+		for _, name := range slices.Sorted(maps.Keys(c.Data)) {
+			all = append(all, written{dataPart(name), c.Data[name]})
+		}
+		return all
+	}
+	return []written{{subjectPart, c.Subject}, {htmlPart, c.HTML}, {textPart, c.Text}}
+}
+
+// rendered is the content made of the rendered texts of its sources.
+func (c Content) rendered(texts []string) Content {
+	switch c.channel() {
+	case lemma.SMS:
+		return Content{Channel: c.Channel, Text: texts[0]}
+	case lemma.Push:
+		made := Content{Channel: c.Channel, Subject: texts[0], Text: texts[1], Link: strings.TrimSpace(texts[2])}
+		if len(c.Data) > 0 {
+			made.Data = make(map[string]string, len(c.Data))
+		}
+		for i, name := range slices.Sorted(maps.Keys(c.Data)) {
+			made.Data[name] = texts[3+i]
+		}
+		return made
+	}
+	return Content{Channel: c.Channel, Subject: texts[0], HTML: texts[1], Text: texts[2]}
+}
 
 // The two engines are immutable and shared. They render a missing member as nil;
 // needTag makes it an error where it is required.

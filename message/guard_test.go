@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/osteele/liquid/expressions"
 	"github.com/osteele/liquid/render"
 
@@ -43,7 +44,7 @@ func FuzzGuard(f *testing.F) {
 		}
 		once, err := c.Render(payload)
 		twice, again := c.Render(payload)
-		if once != twice || (err == nil) != (again == nil) {
+		if !cmp.Equal(once, twice) || (err == nil) != (again == nil) {
 			t.Fatalf("first %q, %v, then %q, %v", once, err, twice, again)
 		}
 		if len(once.HTML) > MaxRendered || len(once.Text) > MaxRendered {

@@ -64,11 +64,11 @@ func (c *Compiled) WithHeaders(headers map[string]string) (*Compiled, error) {
 
 // headersOf returns the headers. Their rendered texts follow those of the content.
 func (c *Compiled) headersOf(texts []string) ([][2]string, error) {
-	if len(c.parts) == contentParts {
+	if len(c.parts) == c.own {
 		return c.fixed, nil
 	}
 	made := make([][2]string, 0, len(c.headers))
-	next := contentParts
+	next := c.own
 	for _, h := range c.headers {
 		text := h.text
 		if h.liquid {
@@ -84,9 +84,6 @@ func (c *Compiled) headersOf(texts []string) ([][2]string, error) {
 	}
 	return made, nil
 }
-
-// contentParts are the subject, the HTML and the text.
-const contentParts = 3
 
 const errHeaderSize = refused("the header must have at most 900 characters")
 

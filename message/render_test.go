@@ -188,7 +188,7 @@ func TestRenderingIsDeterministic(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 50 {
-		if again, err := c.Render(payload); err != nil || again != first {
+		if again, err := c.Render(payload); err != nil || !reflect.DeepEqual(again, first) {
 			t.Fatalf("first %q, then %q, %v", first, again, err)
 		}
 	}
@@ -202,7 +202,7 @@ func TestRenderIsSafeForConcurrentUse(t *testing.T) {
 		wait.Go(func() {
 			want := Content{Subject: a, HTML: "1" + a + "2" + a, Text: strings.ToUpper(a)}
 			for range 200 {
-				if got, err := c.Render(`{"a":"` + a + `","l":[1,2]}`); err != nil || got != want {
+				if got, err := c.Render(`{"a":"` + a + `","l":[1,2]}`); err != nil || !reflect.DeepEqual(got, want) {
 					t.Errorf("got %v, %v", got, err)
 					return
 				}
@@ -239,7 +239,7 @@ func TestWhatIsMissingIsNil(t *testing.T) {
 	got, err := compiled(t,
 		Content{Subject: "Hi {{ a | default: 'friend' }}", HTML: "{% if b %}x{% else %}y{% endif %}{% for c in d %}{% endfor %}{{ c }}",
 			Text: "t{% if b %}{% assign x = 1 %}{% endif %}{{ x }}"}).Render("{}")
-	if want := (Content{Subject: "Hi friend", HTML: "y", Text: "t"}); err != nil || got != want {
+	if want := (Content{Subject: "Hi friend", HTML: "y", Text: "t"}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, %v", got, err)
 	}
 }

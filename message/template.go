@@ -50,6 +50,7 @@ const templateColumns = `workspace_id, id, name, channel, version, created_at, u
 // Create checks a content and saves it as version 1 of a template. Creating one id
 // twice makes one template; the second call returns it.
 func (t *Templates) Create(ctx context.Context, ws uuid.UUID, n NewTemplate) (Template, error) {
+	n.Content.Channel = n.Content.channel()
 	content, variables, err := checked(n.Name, n.Content)
 	if err != nil {
 		return Template{}, err
@@ -57,7 +58,7 @@ func (t *Templates) Create(ctx context.Context, ws uuid.UUID, n NewTemplate) (Te
 	err = fence.Transact(ctx, t.pool, func(tx pgx.Tx) error {
 		made, err := tx.Exec(ctx, `
 			insert into templates (workspace_id, id, name, channel) values ($1, $2, $3, $4)
-			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, lemma.Email)
+			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, content.Channel)
 		if err != nil || made.RowsAffected() == 0 {
 			return err
 		}

@@ -52,7 +52,7 @@ func TestCreatingOneIDTwice(t *testing.T) {
 	version, err := b.templates.Version(t.Context(), b.Workspace, n.ID, 1)
 	b.Must(err)
 	want := message.Version{TemplateID: n.ID, Version: 1, Variables: []string{"name", "points"}, CreatedAt: version.CreatedAt,
-		Content: message.Content{Subject: hello.Subject, HTML: hello.HTML, Text: "Hi {{ name }}, {{ points }}"}}
+		Content: message.Content{Channel: lemma.Email, Subject: hello.Subject, HTML: hello.HTML, Text: "Hi {{ name }}, {{ points }}"}}
 	if diff := cmp.Diff(want, version); diff != "" {
 		t.Error(diff)
 	}
@@ -201,7 +201,7 @@ func TestCompiled(t *testing.T) {
 	compiled, err := b.templates.Compiled(t.Context(), b.Workspace, made.ID, 1)
 	b.Must(err)
 	rendered, err := compiled.Render(`{"name":"Anna","points":3}`)
-	if want := (message.Content{Subject: "Hi Anna", HTML: "<p>Hi Anna, 3</p>", Text: "Hi Anna, 3"}); err != nil || rendered != want {
+	if want := (message.Content{Channel: lemma.Email, Subject: "Hi Anna", HTML: "<p>Hi Anna, 3</p>", Text: "Hi Anna, 3"}); err != nil || !cmp.Equal(rendered, want) {
 		t.Errorf("got %+v, %v", rendered, err)
 	}
 	again, err := b.templates.Compiled(t.Context(), b.Workspace, made.ID, 1)

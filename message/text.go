@@ -5,13 +5,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/osteele/liquid/parser"
+
+	"lemma"
 )
 
 // complete makes the text from the HTML if there is none, and reports whether it
 // did. It is called when a version is saved, so that the stored text is sent.
 // It makes none from HTML that Check refuses for its length or its encoding.
 func complete(c Content) (Content, bool) {
-	if c.Text != "" || c.HTML == "" {
+	if c.Text != "" || c.HTML == "" || c.channel() != lemma.Email {
 		return c, false
 	}
 	if len(c.HTML) <= MaxSource && utf8.ValidString(c.HTML) {

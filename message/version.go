@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"lemma"
 	"lemma/page"
 	"lemma/pgerr"
 )
@@ -23,9 +24,16 @@ type Version struct {
 }
 
 // AddVersion checks a content and saves it as the newest version. ifMatch, if not
-// nil, must be the newest version so far. A repeated request makes one version and
+// nil, must be the newest version so far. Its channel is that of the template. A repeated request makes one version and
 // returns it; uuid.Nil is no request.
 func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *int, c Content, request uuid.UUID) (Version, error) {
+	of, err := t.Get(ctx, ws, id)
+	if err != nil {
+		return Version{}, err
+	}
+	if c.Channel = c.channel(); c.Channel != of.Channel {
+		return Version{}, lemma.Fault("/channel", "wrong_channel", "must be %s, the channel of the template", of.Channel)
+	}
 	variables, err := Check(c)
 	if err != nil {
 		return Version{}, err
@@ -73,16 +81,19 @@ func orNull(request uuid.UUID) uuid.NullUUID {
 
 func insertVersion(ctx context.Context, tx pgx.Tx, ws, id uuid.UUID, n int, c Content, variables []string, request uuid.UUID) error {
 	_, err := tx.Exec(ctx, `
-		insert into template_versions (workspace_id, template_id, version, subject, html, text, variables, request)
-		values ($1, $2, $3, $4, $5, $6, $7, $8)`, ws, id, n, c.Subject, c.HTML, c.Text, variables, orNull(request))
+		insert into template_versions (workspace_id, template_id, version, subject, html, text, link, data, variables, request)
+		values ($1, $2, $3, $4, $5, $6, $7, coalesce($8, '{}'::jsonb), $9, $10)`,
+		ws, id, n, c.Subject, c.HTML, c.Text, c.Link, c.Data, variables, orNull(request))
 	return err
 }
 
-const versionColumns = `template_id, version, subject, html, text, variables, created_at`
+const versionColumns = `template_id, version, subject, html, text, link, nullif(data, '{}'), variables, created_at,
+	(select channel from templates t where t.workspace_id = template_versions.workspace_id and t.id = template_id)`
 
 func scanVersion(row pgx.CollectableRow) (Version, error) {
 	var v Version
-	err := row.Scan(&v.TemplateID, &v.Version, &v.Content.Subject, &v.Content.HTML, &v.Content.Text, &v.Variables, &v.CreatedAt)
+	err := row.Scan(&v.TemplateID, &v.Version, &v.Content.Subject, &v.Content.HTML, &v.Content.Text, &v.Content.Link, &v.Content.Data,
+		&v.Variables, &v.CreatedAt, &v.Content.Channel)
 	return v, err
 }
 
@@ -107,7 +118,7 @@ func (t *Templates) Versions(ctx context.Context, ws, id uuid.UUID, q page.Query
 	}
 	const of = ` from template_versions where workspace_id = $1 and template_id = $2`
 	fits, bytes := 0, 0
-	_, _, err := versionList.Read(ctx, t.pool, q, ws, `select version, octet_length(html) + octet_length(text)`+of,
+	_, _, err := versionList.Read(ctx, t.pool, q, ws, `select version, octet_length(html) + octet_length(text) + octet_length(data::text)`+of,
 		func(row pgx.CollectableRow) (v Version, err error) {
 			var size int
 			if err = row.Scan(&v.Version, &size); bytes+size <= page.MaxBytes {

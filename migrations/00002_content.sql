@@ -30,7 +30,10 @@ create table audiences (
     name             text not null check (length(name) between 1 and 200),
     sql              text not null,
     key_column       text not null,           -- the column with the profile key
-    email_column     text not null,           -- the column with the address
+    email_column     text,                    -- the columns with the addresses of each channel; null: it has none
+    phone_column     text,
+    phone_region     text,                    -- the country of phone numbers in national form (ISO 3166-1 alpha-2)
+    push_column      text,                    -- tokens of devices: a text or a list
     opted_out_column text,                    -- true in it: the profile is skipped as unsubscribed
     columns          jsonb not null,          -- [{name, type}] as the source described them when the audience was saved
     version          int not null default 1,
@@ -38,6 +41,7 @@ create table audiences (
     updated_at       timestamptz not null default now(),
     primary key (workspace_id, id),
     constraint audiences_name unique (workspace_id, name),
+    constraint audiences_address check (num_nonnulls(email_column, phone_column, push_column) > 0),
     foreign key (workspace_id, data_source_id) references data_sources (workspace_id, id)
 );
 
@@ -45,7 +49,7 @@ create table templates (
     workspace_id uuid not null references workspaces (id),
     id           uuid not null,
     name         text not null check (length(name) between 1 and 200),
-    channel      text not null check (channel in ('email')),
+    channel      text not null check (channel in ('email', 'sms', 'push')),
     version      int not null default 1,      -- the newest version
     created_at   timestamptz not null default now(),
     updated_at   timestamptz not null default now(),
@@ -58,10 +62,12 @@ create table template_versions (
     workspace_id uuid not null,
     template_id  uuid not null,
     version      int not null check (version >= 1),
-    subject      text not null,
+    subject      text not null,               -- of an email; the title of a push
     html         text not null,
-    text         text not null,
-    variables    text[] not null,             -- the top-level names that the three texts use
+    text         text not null,               -- the plain text of an email, the text of an SMS, the body of a push
+    link         text not null default '',    -- of a push
+    data         jsonb not null default '{}', -- of a push: name -> template of a text
+    variables    text[] not null,             -- the top-level names that the texts use
     request      uuid,                        -- id of the request that made it; of the first version, the template's id
     created_at   timestamptz not null default now(),
     primary key (workspace_id, template_id, version),

@@ -4,7 +4,7 @@ create table providers (
     workspace_id    uuid not null references workspaces (id),
     id              uuid not null,
     name            text not null check (length(name) between 1 and 200),
-    channel         text not null check (channel in ('email')),
+    channel         text not null check (channel in ('email', 'sms', 'push')),
     kind            text not null,            -- the carrier; the sender rejects kinds that it does not know
     config          jsonb not null,           -- what is not secret
     secrets         bytea,                    -- sealed JSON; the row's workspace and id are its additional data

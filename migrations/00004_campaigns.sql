@@ -14,7 +14,7 @@ create table campaigns (
     provider_id          uuid not null,
     strategy             text not null default 'at_least_once' check (strategy in ('at_least_once', 'at_most_once')),
     from_name            text not null default '',
-    from_email           text not null,
+    from_email           text not null,       -- with from_name, reply_to and headers: of an email, otherwise empty
     reply_to             text not null default '',
     headers              jsonb not null default '{}',
     metadata             jsonb not null default '{}',
@@ -75,6 +75,7 @@ create table fanouts (
     retry_at     timestamptz not null default now(),
     finished_at  timestamptz,                 -- when the whole audience had been read and written
     rows_read    bigint,                      -- rows of the run that finished; more than the audience has if rows repeat
+    profiles     bigint,                      -- of a push campaign whose fan-out finished: distinct profile keys
     primary key (workspace_id, campaign_id),
     foreign key (workspace_id, campaign_id) references campaigns (workspace_id, id),
     constraint fanouts_lease check ((leased_by is null) = (lease_until is null))

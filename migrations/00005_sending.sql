@@ -7,7 +7,7 @@
 create table contents (
     workspace_id     uuid not null references workspaces (id),
     id               uuid not null,
-    channel          text not null,
+    channel          text not null check (channel in ('email', 'sms', 'push')),
     template_id      uuid not null,
     template_version int not null,
     from_name        text not null,
@@ -36,7 +36,7 @@ create table notifications (
     address       text,
     payload       text,                       -- the columns that the template uses, a JSON object; text is cheaper than jsonb here
     skip_reason   text constraint notifications_skip_reason check (skip_reason in
-        ('missing_address', 'invalid_address', 'duplicate_address', 'unsubscribed', 'invalid_key')),
+        ('missing_address', 'invalid_address', 'duplicate_address', 'too_many_addresses', 'unsubscribed', 'invalid_key')),
     created_at    timestamptz not null default now(),
     enrollment_id uuid,                       -- null for a campaign
     content_id    uuid,                       -- of a skipped notification of a flow: the content that it would have had
@@ -284,7 +284,7 @@ select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key,
            when b.status in ('cancelled', 'expired') then b.finished_at
        end as ended_at, a.code, a.carrier_id, a.detail,
        r.resolution, r.at as resolved_at,
-       n.enrollment_id, c.flow_id, c.node
+       n.enrollment_id, c.flow_id, c.node, c.channel
 from notifications n
 left join lateral (
     select a.attempt, a.outcome, a.final, a.basis, a.reason, a.at, a.code, a.carrier_id, a.detail from attempts a
@@ -307,7 +307,7 @@ cross join lateral (
         case when part.id is null then first.finished_at else part.finished_at end as finished_at
 ) b
 left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key
-left join contents c on c.workspace_id = n.workspace_id and c.id = coalesce(b.content_id, n.content_id);
+left join contents c on c.workspace_id = n.workspace_id and c.id = coalesce(b.content_id, n.content_id, n.origin_id); -- a campaign's content has its id
 
 -- +goose Down
 drop view notification_status;

@@ -46,7 +46,10 @@ create table audiences (
     name text not null,
     sql text not null,
     key_column text not null,
-    email_column text not null,
+    email_column text,
+    phone_column text,
+    phone_region text,
+    push_column text,
     opted_out_column text,
     columns jsonb not null,
     version integer not null default 1,
@@ -54,6 +57,7 @@ create table audiences (
     updated_at timestamp with time zone not null default now(),
     constraint audiences_pkey PRIMARY KEY (workspace_id, id),
     constraint audiences_name UNIQUE (workspace_id, name),
+    constraint audiences_address CHECK ((num_nonnulls(email_column, phone_column, push_column) > 0)),
     constraint audiences_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     constraint audiences_workspace_id_data_source_id_fkey FOREIGN KEY (workspace_id, data_source_id) REFERENCES data_sources(workspace_id, id)
 );
@@ -189,6 +193,7 @@ create table contents (
     flow_id uuid,
     node text,
     constraint contents_pkey PRIMARY KEY (workspace_id, id),
+    constraint contents_channel_check CHECK ((channel = ANY (ARRAY['email'::text, 'sms'::text, 'push'::text]))),
     constraint contents_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id),
     constraint contents_workspace_id_template_id_template_version_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version)
 );
@@ -296,6 +301,7 @@ create table fanouts (
     retry_at timestamp with time zone not null default now(),
     finished_at timestamp with time zone,
     rows_read bigint,
+    profiles bigint,
     constraint fanouts_pkey PRIMARY KEY (workspace_id, campaign_id),
     constraint fanouts_lease CHECK (((leased_by IS NULL) = (lease_until IS NULL))),
     constraint fanouts_workspace_id_campaign_id_fkey FOREIGN KEY (workspace_id, campaign_id) REFERENCES campaigns(workspace_id, id)
@@ -494,7 +500,7 @@ create table notifications (
     content_id uuid,
     constraint notifications_pkey PRIMARY KEY (workspace_id, origin_id, key),
     constraint notifications_place CHECK ((((skip_reason IS NULL) AND (batch_id IS NOT NULL) AND (ordinal IS NOT NULL) AND (address IS NOT NULL)) OR ((skip_reason IS NOT NULL) AND (batch_id IS NULL) AND (ordinal IS NULL)))),
-    constraint notifications_skip_reason CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'unsubscribed'::text, 'invalid_key'::text])))
+    constraint notifications_skip_reason CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'too_many_addresses'::text, 'unsubscribed'::text, 'invalid_key'::text])))
 ) partition by RANGE (origin_id);
 
 create table notifications_default partition of notifications default;
@@ -587,7 +593,7 @@ create table providers (
     updated_at timestamp with time zone not null default now(),
     constraint providers_pkey PRIMARY KEY (workspace_id, id),
     constraint providers_name UNIQUE (workspace_id, name),
-    constraint providers_channel_check CHECK ((channel = 'email'::text)),
+    constraint providers_channel_check CHECK ((channel = ANY (ARRAY['email'::text, 'sms'::text, 'push'::text]))),
     constraint providers_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     constraint providers_rate_per_second_check CHECK ((rate_per_second > (0)::double precision)),
     constraint providers_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
@@ -642,6 +648,8 @@ create table template_versions (
     subject text not null,
     html text not null,
     text text not null,
+    link text not null default ''::text,
+    data jsonb not null default '{}'::jsonb,
     variables text[] not null,
     request uuid,
     created_at timestamp with time zone not null default now(),
@@ -661,7 +669,7 @@ create table templates (
     updated_at timestamp with time zone not null default now(),
     constraint templates_pkey PRIMARY KEY (workspace_id, id),
     constraint templates_name UNIQUE (workspace_id, name),
-    constraint templates_channel_check CHECK ((channel = 'email'::text)),
+    constraint templates_channel_check CHECK ((channel = ANY (ARRAY['email'::text, 'sms'::text, 'push'::text]))),
     constraint templates_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     constraint templates_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
@@ -751,7 +759,8 @@ create table workspaces (
 --     resolved_at timestamp with time zone,
 --     enrollment_id uuid,
 --     flow_id uuid,
---     node text
+--     node text,
+--     channel text
 -- )
 
 CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);

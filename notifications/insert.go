@@ -13,13 +13,15 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/address"
 )
 
 // Reasons why a recipient is skipped. Expired, TemplateError and BatchCrashed are found
 // before the call, the others when the row is inserted. The API documents the list.
 const (
-	MissingAddress   = "missing_address"   // null or blank
-	InvalidAddress   = "invalid_address"   // not an address that SMTP can carry
+	MissingAddress   = address.Missing     // null or blank
+	InvalidAddress   = address.Invalid     // not an address that the channel can carry
+	TooManyAddresses = address.TooMany     // a token after the first address.MaxTokens of its row
 	DuplicateAddress = "duplicate_address" // another profile of the audience has the same address
 	Unsubscribed     = "unsubscribed"      // the audience's opted-out column is true, in this row or another of the profile
 	InvalidKey       = "invalid_key"       // the profile key is empty or longer than 255 bytes

@@ -8,13 +8,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
-	"lemma/mail"
+	"lemma/address"
 	"lemma/page"
 )
 
 // selectStatus reads Notification from the one view that derives a status.
 const selectStatus = `
-	select workspace_id, origin_id, key, profile_key, address, status, reason, attempts::int as attempts,
+	select workspace_id, origin_id, key, coalesce(channel, '') as channel, profile_key, address, status, reason, attempts::int as attempts,
 		code::int as code, carrier_id, detail, created_at, ended_at, flow_id, enrollment_id, node, resolution, resolved_at
 	from notification_status n`
 
@@ -137,10 +137,34 @@ func (q *query) filter(f Filter) {
 	if f.ProfileKey != "" {
 		q.And("n.profile_key = " + q.Arg(f.ProfileKey))
 	}
-	if f.Address != "" {
-		address, _ := mail.ParseAddress(f.Address)
-		q.And(fmt.Sprintf("lower(n.address) in (lower(%s), %s)", q.Arg(f.Address), q.Arg(address.Canonical)))
+	if f.Channel != "" {
+		q.ofChannel(f.Channel)
 	}
+	if f.Address != "" {
+		q.ofAddress(f.Address)
+	}
+}
+
+// ofChannel limits the rows to a channel, and to origins that may have it: a campaign's
+// content has the id of its origin, a flow may have contents of several channels.
+func (q *query) ofChannel(channel lemma.Channel) {
+	wanted := q.Arg(channel)
+	q.And("n.channel = " + wanted)
+	q.And(fmt.Sprintf(`n.origin_id in (
+		select c.id from contents c where c.workspace_id = $1 and c.channel = %s and c.flow_id is null
+		union all
+		select o.origin_id from contents c join flow_origins o on o.workspace_id = c.workspace_id and o.flow_id = c.flow_id
+		where c.workspace_id = $1 and c.channel = %[1]s)`, wanted))
+}
+
+// ofAddress compares addresses in the canonical form of each channel. Invalid ones are
+// found by their text.
+func (q *query) ofAddress(text string) {
+	email, phone := address.Parse(lemma.Email, text), address.Parse(lemma.SMS, text)
+	given := q.Arg(text)
+	q.And(fmt.Sprintf(`(n.address = %[1]s
+		or n.channel = 'email' and lower(n.address) in (lower(%[1]s), %[2]s) or n.channel = 'sms' and n.address = %[3]s)`,
+		given, q.Arg(email.Canonical), q.Arg(phone.Canonical)))
 }
 
 // narrow limits the rows to batches that can hold the status.

@@ -3,6 +3,8 @@ package notifications_test
 import (
 	"testing"
 
+	"github.com/google/uuid"
+
 	"lemma"
 	"lemma/notifications"
 	"lemma/page"
@@ -12,6 +14,7 @@ import (
 func TestListFilters(t *testing.T) {
 	f := setup(t)
 	f.insert(recipients(40))
+	f.content(f.origin, lemma.Email)
 	for i := range 40 {
 		switch i % 4 {
 		case 0:
@@ -49,6 +52,36 @@ func TestListFilters(t *testing.T) {
 	_, _, err := f.List(t.Context(), f.Workspace, notifications.Filter{ProfileKey: "9"}, page.Query{Limit: 5})
 	if lemma.KindOf(err) != lemma.Invalid {
 		t.Errorf("a search without campaign or flow: %v", err)
+	}
+}
+
+func TestListFindsAddressesAndOriginsOfAChannel(t *testing.T) {
+	f := setup(t)
+	addresses := map[lemma.Channel]string{lemma.Email: "Anna@shop.example", lemma.SMS: "+4930123456", lemma.Push: "aBc"}
+	origins := map[lemma.Channel]uuid.UUID{}
+	for channel, to := range addresses {
+		f.origin = lemma.NewID()
+		origins[channel] = f.origin
+		f.content(f.origin, channel)
+		r := recipient(1)
+		r.Address = to
+		skipped := notifications.Recipient{ProfileKey: "2", Skip: notifications.MissingAddress}
+		f.insert([]notifications.Recipient{r, skipped})
+	}
+	for channel, spellings := range map[lemma.Channel]map[string]int{
+		lemma.Email: {"anna@SHOP.example": 1, " Anna@shop.example ": 1, "bert@shop.example": 0},
+		lemma.SMS:   {"+49 (0)30 123456": 1, "+4930123456": 1, "030 123456": 0},
+		lemma.Push:  {"aBc": 1, "abc": 0},
+	} {
+		origin := origins[channel]
+		for text, want := range spellings {
+			if got := f.list(notifications.Filter{OriginID: &origin, Address: text}, 5); len(got) != want {
+				t.Errorf("%s: %q finds %d, want %d", channel, text, len(got), want)
+			}
+		}
+		if got := f.list(notifications.Filter{Channel: channel}, 5); len(got) != 2 {
+			t.Errorf("%s: the channel finds %d, want 2", channel, len(got))
+		}
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"lemma"
 )
 
 // Notification is one message to one address for one intent. Status is derived by
@@ -12,6 +14,7 @@ type Notification struct {
 	WorkspaceID  uuid.UUID
 	OriginID     uuid.UUID // the campaign; for a flow, the flow in the month in which the enrollment began
 	Key          uuid.UUID
+	Channel      lemma.Channel
 	ProfileKey   string
 	Address      *string
 	Status       string // pending, processing, sent, failed, orphaned, skipped, cancelled
@@ -33,10 +36,11 @@ type Notification struct {
 type Filter struct {
 	OriginID   *uuid.UUID // of one campaign
 	FlowID     *uuid.UUID // of one flow
+	Channel    lemma.Channel
 	Status     string
 	Reason     string
 	ProfileKey string
-	Address    string // compared in canonical form
+	Address    string // compared in the canonical form of the notification's channel
 }
 
 // Explanation is the history of one notification, in the order of time.

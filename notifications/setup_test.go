@@ -56,6 +56,18 @@ func (f *fixture) insert(recipients []notifications.Recipient, change ...func(*n
 	return w
 }
 
+// content writes the content of an origin.
+func (f *fixture) content(origin uuid.UUID, channel lemma.Channel) {
+	f.T.Helper()
+	f.Exec(`insert into templates (workspace_id, id, name, channel) values ($1, $2, $4, $3)`, f.Workspace, origin, channel, origin.String())
+	f.Exec(`
+		insert into template_versions (workspace_id, template_id, version, subject, html, text, variables)
+		values ($1, $2, 1, '', '', 't', '{}')`, f.Workspace, origin)
+	f.Exec(`
+		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers)
+		values ($1, $2, $3, $2, 1, '', '', '', '{}')`, f.Workspace, origin, channel)
+}
+
 func (f *fixture) inTx(do func(pgx.Tx) error) {
 	f.T.Helper()
 	f.Must(pgx.BeginFunc(context.Background(), f.Pool, do))

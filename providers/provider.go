@@ -57,6 +57,7 @@ type NewProvider struct {
 	ID            uuid.UUID // made by the caller, so that a repeated request creates one provider
 	Name          string
 	Kind          string
+	Channel       lemma.Channel // empty: the first that the kind carries
 	Config        json.RawMessage
 	Secrets       json.RawMessage // an object; empty or null: none
 	RatePerSecond *float64
@@ -89,17 +90,43 @@ type Check func(kind string, config, secrets json.RawMessage) error
 // secrets are those that are kept.
 type Moves func(kind string, before, after, secrets json.RawMessage) []string
 
+// Channels returns the channels that a kind carries; the first is the default.
+type Channels func(kind string) []lemma.Channel
+
 // Providers stores accounts at carriers.
 type Providers struct {
 	pool  *pgxpool.Pool
 	box   *secrets.Box
 	check Check
 	moves Moves
+
+	channels Channels
 }
 
 // New returns Providers. check is called before an account is saved.
 func New(pool *pgxpool.Pool, box *secrets.Box, check Check) *Providers {
-	return &Providers{pool: pool, box: box, check: check, moves: anyMember}
+	return &Providers{pool: pool, box: box, check: check, moves: anyMember,
+		channels: func(string) []lemma.Channel { return []lemma.Channel{lemma.Email} }}
+}
+
+// OnChannel sets the function that returns the channels of a kind. Without it all
+// kinds carry email. It is called once, before any request.
+func (p *Providers) OnChannel(c Channels) { p.channels = c }
+
+// channelOf returns the channel of a new provider: the requested one, or the default.
+func (p *Providers) channelOf(n NewProvider) (lemma.Channel, error) {
+	carried := p.channels(n.Kind)
+	switch {
+	case n.Channel == "" && len(carried) > 0:
+		return carried[0], nil
+	case slices.Contains(carried, n.Channel):
+		return n.Channel, nil
+	}
+	names := make([]string, len(carried))
+	for i, c := range carried {
+		names[i] = string(c)
+	}
+	return "", lemma.Fault("/channel", "wrong_channel", "this kind of provider carries %s", strings.Join(names, ", "))
 }
 
 // OnMove sets the function that decides whether a change of config may keep the

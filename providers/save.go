@@ -22,12 +22,16 @@ func (p *Providers) Create(ctx context.Context, ws uuid.UUID, n NewProvider) (Pr
 	if err := p.verify(n.Kind, s); err != nil {
 		return Provider{}, err
 	}
-	err := fence.Transact(ctx, p.pool, func(tx pgx.Tx) error {
+	channel, err := p.channelOf(n)
+	if err != nil {
+		return Provider{}, err
+	}
+	err = fence.Transact(ctx, p.pool, func(tx pgx.Tx) error {
 		made, err := tx.Exec(ctx, `
 			insert into providers (workspace_id, id, name, channel, kind, config, secrets, rate_per_second)
 			values ($1, $2, $3, $4, $5, $6, $7, $8)
 			on conflict (workspace_id, id) do nothing`,
-			ws, n.ID, s.name, lemma.Email, n.Kind, s.config, p.seal(ws, n.ID, s.secrets), s.rate)
+			ws, n.ID, s.name, channel, n.Kind, s.config, p.seal(ws, n.ID, s.secrets), s.rate)
 		if err != nil || made.RowsAffected() == 0 {
 			return err
 		}

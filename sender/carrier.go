@@ -114,10 +114,13 @@ type Kind struct {
 	Warnings func(config json.RawMessage) []string
 }
 
-// Carries reports whether a kind carries messages of a channel.
-func (k Kind) Carries(channel lemma.Channel) bool {
+// Carried are the channels of a kind.
+func (k Kind) Carried() []lemma.Channel {
 	if len(k.Channels) == 0 {
-		return channel == lemma.Email
+		return []lemma.Channel{lemma.Email}
 	}
-	return slices.Contains(k.Channels, channel)
+	return k.Channels
 }
+
+// Carries reports whether a kind carries messages of a channel.
+func (k Kind) Carries(channel lemma.Channel) bool { return slices.Contains(k.Carried(), channel) }

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
-	"lemma/mail"
+	addresses "lemma/address"
 	"lemma/notifications"
 )
 
@@ -25,19 +25,19 @@ import (
 
 // AudienceRow is a row that an audience has of a profile now.
 type AudienceRow struct {
-	Address  string // as the data source has it
-	OptedOut bool
+	Addresses []string // of the channel, in canonical form
+	OptedOut  bool
 }
 
 // Recheck reads the audience of an origin again and returns the rows by profile key. A
-// profile without rows has left the audience. known is false when the origin has no
+// profile without rows has left the audience. channel is that of the content. known is false when the origin has no
 // audience.
-type Recheck func(ctx context.Context, workspaceID, origin, content uuid.UUID, profiles []string) (
+type Recheck func(ctx context.Context, workspaceID, origin, content uuid.UUID, channel lemma.Channel, profiles []string) (
 	now map[string][]AudienceRow, known bool, err error)
 
 // recheck ends the rows of a claim that must not be called any more. With a wait the
 // batch must be given back.
-func (s *Sender) recheck(ctx context.Context, c *claim) (gone []outcome, wait time.Duration, err error) {
+func (s *Sender) recheck(ctx context.Context, c *claim, channel lemma.Channel) (gone []outcome, wait time.Duration, err error) {
 	if s.again == nil || c.age < s.cfg.RecheckAfter || len(c.rows) == 0 || s.rechecks.fresh(c.BatchID, s.cfg.RecheckAfter) {
 		return nil, 0, nil
 	}
@@ -45,13 +45,13 @@ func (s *Sender) recheck(ctx context.Context, c *claim) (gone []outcome, wait ti
 	if err != nil {
 		return nil, s.cfg.DeferFor / 6, err
 	}
-	now, known, wait, err := s.readAgain(ctx, c, profiles)
+	now, known, wait, err := s.readAgain(ctx, c, channel, profiles)
 	if wait > 0 || err != nil || !known {
 		return nil, wait, err
 	}
 	left := make([]row, 0, len(c.rows))
 	for i, r := range c.rows {
-		reason := skipReason(r.Address, now[profiles[i]])
+		reason := skipReason(channel, r.Address, now[profiles[i]])
 		s.metrics.rechecked(reason)
 		if reason == "" {
 			left = append(left, r)
@@ -100,17 +100,15 @@ func (s *Sender) skipOptedOut(ctx context.Context, c *claim) (gone []outcome, er
 
 // skipReason returns why an address must not be called, by the rows that the audience
 // has of its profile now, or "". An opt-out in any row is one of the profile.
-func skipReason(address string, now []AudienceRow) string {
+func skipReason(channel lemma.Channel, called string, now []AudienceRow) string {
 	if slices.ContainsFunc(now, func(n AudienceRow) bool { return n.OptedOut }) {
 		return notifications.UnsubscribedSince
 	}
 	reason := notifications.LeftAudience
-	ours, _ := mail.ParseAddress(address)
+	ours := addresses.Parse(channel, called).Canonical
 	for _, n := range now {
-		theirs, ok := mail.ParseAddress(n.Address)
-		same := ok && theirs.Canonical == ours.Canonical
 		switch {
-		case same:
+		case slices.Contains(n.Addresses, ours):
 			reason = ""
 		case reason != "":
 			reason = notifications.AddressChanged
@@ -144,7 +142,7 @@ func (s *Sender) profilesOf(ctx context.Context, c *claim) ([]string, error) {
 
 // readAgain reads the audience, if the origin has a free slot for it. It ends before
 // the claim could not make a call any more.
-func (s *Sender) readAgain(ctx context.Context, c *claim, profiles []string) (
+func (s *Sender) readAgain(ctx context.Context, c *claim, channel lemma.Channel, profiles []string) (
 	now map[string][]AudienceRow, known bool, wait time.Duration, err error,
 ) {
 	a := s.rechecks.of(c.OriginID)
@@ -156,7 +154,7 @@ func (s *Sender) readAgain(ctx context.Context, c *claim, profiles []string) (
 	ctx, cancel := context.WithDeadline(ctx, c.until.Add(-s.cfg.CallTimeout))
 	defer cancel()
 	defer s.whenDraining(ctx, cancel)()
-	now, known, err = s.again(ctx, c.WorkspaceID, c.OriginID, c.contentID, profiles)
+	now, known, err = s.again(ctx, c.WorkspaceID, c.OriginID, c.contentID, channel, profiles)
 	wait = a.release(err)
 	if err == nil {
 		return now, known, 0, nil

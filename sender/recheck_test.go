@@ -27,7 +27,7 @@ type source struct {
 	received chan struct{} // when set: receives a value for each read
 }
 
-func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, profiles []string) (map[string][]AudienceRow, bool, error) {
+func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, _ lemma.Channel, profiles []string) (map[string][]AudienceRow, bool, error) {
 	a.mu.Lock()
 	a.reads++
 	hangs, fails, rows := a.hangs, a.fails, a.rows
@@ -63,7 +63,7 @@ func (b *bundle) readAgain(n int, change ...func(*Config)) (*Sender, *source) {
 	b.T.Helper()
 	a := &source{rows: map[string][]AudienceRow{}}
 	for i := range n {
-		a.set(i, AudienceRow{Address: address(i)})
+		a.set(i, AudienceRow{Addresses: []string{address(i)}})
 	}
 	s := b.sender(append([]func(*Config){func(c *Config) { c.RecheckAfter = time.Nanosecond }}, change...)...)
 	s.again = a.again
@@ -76,14 +76,14 @@ func TestAWaitingProfileThatUnsubscribedIsSkipped(t *testing.T) {
 	b := setup(t)
 	b.insert(9, 9, 2)
 	s, a := b.readAgain(9)
-	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
+	a.set(0, AudienceRow{Addresses: []string{address(0)}, OptedOut: true})
 	a.set(1)
-	a.set(2, AudienceRow{Address: "another@shop.example"})
-	a.set(3, AudienceRow{Address: " P3@Shop.example "})                                          // the same address
-	a.set(4, AudienceRow{Address: "other@shop.example"}, AudienceRow{Address: address(4)})       // has two addresses
-	a.set(5, AudienceRow{Address: address(5)}, AudienceRow{Address: address(5), OptedOut: true}) // has two rows
-	a.set(6, AudienceRow{OptedOut: true})                                                        // is left without an address
-	a.set(8, AudienceRow{Address: "other@shop.example", OptedOut: true}, AudienceRow{Address: address(8)})
+	a.set(2, AudienceRow{Addresses: []string{"another@shop.example"}})
+	a.set(3, AudienceRow{Addresses: []string{"other@shop.example", address(3)}})                                         // has two in one row
+	a.set(4, AudienceRow{Addresses: []string{"other@shop.example"}}, AudienceRow{Addresses: []string{address(4)}})       // has two addresses
+	a.set(5, AudienceRow{Addresses: []string{address(5)}}, AudienceRow{Addresses: []string{address(5)}, OptedOut: true}) // has two rows
+	a.set(6, AudienceRow{OptedOut: true})                                                                                // is left without an address
+	a.set(8, AudienceRow{Addresses: []string{"other@shop.example"}, OptedOut: true}, AudienceRow{Addresses: []string{address(8)}})
 	b.work(s)
 	want := map[int]string{8: "unsubscribed_since", 0: "unsubscribed_since", 1: "left_audience", 2: "address_changed", 3: "", 4: "",
 		5: "unsubscribed_since", 6: "unsubscribed_since", 7: ""}
@@ -130,10 +130,10 @@ func TestReasonsOfABatchAddUp(t *testing.T) {
 	b.carrier.then[address(2)] = []Outcome{NotAccepted}
 	b.carrier.then[address(3)] = []Outcome{NotAccepted}
 	s, a := b.readAgain(4)
-	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
+	a.set(0, AudienceRow{Addresses: []string{address(0)}, OptedOut: true})
 	b.work(s)
 	a.set(2)
-	a.set(3, AudienceRow{Address: address(3), OptedOut: true})
+	a.set(3, AudienceRow{Addresses: []string{address(3)}, OptedOut: true})
 	b.makeDue()
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 3})
@@ -170,7 +170,7 @@ func TestABatchIsReadAgainAfterTheBound(t *testing.T) {
 	b.Exec(`update batches set created_at = now() - interval '2 hours'`)
 	b.carrier.then[address(0)] = []Outcome{NotAccepted}
 	b.work(s)
-	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
+	a.set(0, AudienceRow{Addresses: []string{address(0)}, OptedOut: true})
 	s.rechecks.checked[refs[0].BatchID] = time.Now().Add(-61 * time.Minute)
 	b.makeDue()
 	b.work(s)
@@ -186,7 +186,7 @@ func TestASecondAttemptIsReadAgain(t *testing.T) {
 	b.work(s)
 	b.reap(s)
 	b.Exec(`update batches set created_at = now() - interval '2 hours' where attempt = 1`)
-	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
+	a.set(0, AudienceRow{Addresses: []string{address(0)}, OptedOut: true})
 	b.work(s)
 	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_skipped" || b.carrier.called(address(0)) != 1 {
 		t.Errorf("it is %s (%s) after %d calls", status, reason, b.carrier.called(address(0)))
@@ -312,11 +312,11 @@ func TestAPauseDuringTheRead(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(2, 2, 2)
 	s, a := b.readAgain(2)
-	a.set(0, AudienceRow{Address: address(0), OptedOut: true})
+	a.set(0, AudienceRow{Addresses: []string{address(0)}, OptedOut: true})
 	reads := s.again
-	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]AudienceRow, bool, error) {
+	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, channel lemma.Channel, profiles []string) (map[string][]AudienceRow, bool, error) {
 		err := pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, b.Workspace, b.origin) })
-		now, known, _ := reads(ctx, ws, origin, content, profiles)
+		now, known, _ := reads(ctx, ws, origin, content, channel, profiles)
 		return now, known, err
 	}
 	if _, err := s.Work(context.Background(), refs[0]); err != nil {

@@ -44,7 +44,7 @@ func (d *content) render(c *claim, size int, most time.Duration) *window {
 		w.messages = append(w.messages, Message{
 			Notification: lemma.FormatNotificationID(c.OriginID, r.Key), Attempt: int(c.attempt),
 			To: r.Address, FromName: d.fromName, FromEmail: d.fromEmail, ReplyTo: d.replyTo, Headers: headers,
-			Subject: text.Subject, HTML: text.HTML, Text: text.Text,
+			Subject: text.Subject, HTML: text.HTML, Text: text.Text, Link: text.Link, Data: text.Data,
 			Seed: r.Key,
 		})
 	}

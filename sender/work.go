@@ -64,7 +64,7 @@ func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *slot) (agai
 		return again, errors.Join(err, back)
 	}
 	settled = append(settled, late...)
-	gone, wait, err := s.recheck(ctx, c)
+	gone, wait, err := s.recheck(ctx, c, content.suppressed.Channel)
 	if err != nil || wait > 0 {
 		again, back := s.giveBack(ctx, c, settled, wait)
 		return again, errors.Join(err, back)

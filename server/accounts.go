@@ -49,6 +49,9 @@ func (k carriers) check(kind string, config, secrets json.RawMessage) error {
 	return nil
 }
 
+// channels are those that a kind carries; the first is the default.
+func (k carriers) channels(kind string) []lemma.Channel { return k.find(kind).Carried() }
+
 func (k carriers) names() string {
 	names := make([]string, len(k))
 	for i, kind := range k {

@@ -25,6 +25,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
+	"lemma"
 	"lemma/api"
 	"lemma/audience"
 	"lemma/campaigns"
@@ -131,6 +132,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	kinds := carriers(d.Kinds)
 	s.Providers = providers.New(d.Pool, d.Box, kinds.check)
 	s.Providers.OnMove(kinds.moves)
+	s.Providers.OnChannel(kinds.channels)
 	cfg.Sources.Metrics = audience.NewMetrics(s.metrics)
 	s.Audiences = audience.New(d.Pool, d.Box, cfg.Sources)
 	s.Templates = message.New(d.Pool)
@@ -176,7 +178,9 @@ func (s *Server) pause(ctx context.Context, ws, origin uuid.UUID, reason, detail
 
 // recheck reads profiles that have waited for long from the audience of their
 // origin, which is a flow or a campaign.
-func (s *Server) recheck(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]sender.AudienceRow, bool, error) {
+func (s *Server) recheck(
+	ctx context.Context, ws, origin, content uuid.UUID, channel lemma.Channel, profiles []string,
+) (map[string][]sender.AudienceRow, bool, error) {
 	rows, found, err := s.Campaigns.Recheck(ctx, ws, origin, profiles)
 	if !found && err == nil {
 		rows, found, err = s.Flows.Recheck(ctx, ws, content, profiles)
@@ -187,10 +191,21 @@ func (s *Server) recheck(ctx context.Context, ws, origin, content uuid.UUID, pro
 	now := make(map[string][]sender.AudienceRow, len(rows))
 	for profile, of := range rows {
 		for _, row := range of {
-			now[profile] = append(now[profile], sender.AudienceRow{Address: row.Email, OptedOut: row.OptedOut})
+			now[profile] = append(now[profile], rowNow(row, channel))
 		}
 	}
 	return now, true, nil
+}
+
+// rowNow is a row as the sender compares it.
+func rowNow(row audience.Row, channel lemma.Channel) sender.AudienceRow {
+	now := sender.AudienceRow{OptedOut: row.OptedOut}
+	for _, a := range row.Addresses(nil, channel) {
+		if a.Canonical != "" {
+			now.Addresses = append(now.Addresses, a.Canonical)
+		}
+	}
+	return now
 }
 
 // Start checks the guards and starts the workers and loops. They outlive ctx:

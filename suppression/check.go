@@ -28,9 +28,10 @@ type Found struct {
 func Check(ctx context.Context, db DB, ws uuid.UUID, m Message, addresses []string) ([]Found, error) {
 	keys := make([]uuid.UUID, len(addresses))
 	for i, address := range addresses {
-		if known, ok := canonical(m.Channel, address); ok {
-			keys[i] = keyOf(m.Channel, known)
+		if m.Channel == lemma.Email { // of other channels notifications have the canonical form
+			address, _ = canonical(m.Channel, address)
 		}
+		keys[i] = keyOf(m.Channel, address)
 	}
 	rows, err := db.Query(ctx, `
 		select r.i::int - 1, s.cause from unnest($2::uuid[]) with ordinality as r (key, i)

@@ -22,8 +22,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/address"
 	"lemma/fence"
-	"lemma/mail"
 	"lemma/page"
 	"lemma/pgerr"
 )
@@ -77,17 +77,10 @@ type DB interface {
 // maxDetail is the longest detail in bytes.
 const maxDetail = 500
 
-// MaxAddress is the longest address in bytes. Tokens of devices are the longest.
-const MaxAddress = 4096
-
 // canonical returns the form in which addresses of a channel are compared.
-func canonical(channel lemma.Channel, address string) (string, bool) {
-	if channel == lemma.Email {
-		parsed, ok := mail.ParseAddress(address)
-		return parsed.Canonical, ok
-	}
-	address = strings.TrimSpace(address)
-	return address, address != "" && len(address) <= MaxAddress && !strings.ContainsRune(address, 0)
+func canonical(channel lemma.Channel, text string) (string, bool) {
+	a := address.Parse(channel, text)
+	return a.Canonical, a.Canonical != ""
 }
 
 // keyOf is the key of an address in canonical form.
@@ -98,14 +91,14 @@ func keyOf(channel lemma.Channel, canonical string) uuid.UUID {
 // Add adds an address and returns its suppression, which is the one that exists if
 // the address has the cause already.
 func (s *Suppressions) Add(ctx context.Context, ws uuid.UUID, e Entry) (found Suppression, added bool, err error) {
-	address, ok := canonical(e.Channel, e.Address)
+	known, ok := canonical(e.Channel, e.Address)
 	if !ok {
 		return found, false, lemma.Fault("/address", "invalid_address", "must be an address of the channel %s", e.Channel)
 	}
 	if len(e.Detail) > maxDetail {
 		return found, false, lemma.Fault("/detail", "too_long", "must have at most %d bytes", maxDetail)
 	}
-	e.Address = address
+	e.Address = known
 	err = fence.Transact(ctx, s.pool, func(tx pgx.Tx) error {
 		n, err := insert(ctx, tx, ws, []Entry{e})
 		added = n > 0
@@ -114,7 +107,7 @@ func (s *Suppressions) Add(ctx context.Context, ws uuid.UUID, e Entry) (found Su
 	if err != nil {
 		return found, false, err
 	}
-	rows, _ := s.pool.Query(ctx, selectSuppressions+` and key = $2 and cause = $3`, ws, keyOf(e.Channel, address), e.Cause)
+	rows, _ := s.pool.Query(ctx, selectSuppressions+` and key = $2 and cause = $3`, ws, keyOf(e.Channel, known), e.Cause)
 	found, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Suppression])
 	return found, added, pgerr.Row(err, "suppression", "add suppression")
 }
@@ -124,8 +117,8 @@ func (s *Suppressions) Add(ctx context.Context, ws uuid.UUID, e Entry) (found Su
 func Record(ctx context.Context, db DB, ws uuid.UUID, entries []Entry) (int, error) {
 	valid := make([]Entry, 0, len(entries))
 	for _, e := range entries {
-		if address, ok := canonical(e.Channel, e.Address); ok {
-			e.Address, e.Detail = address, clip(e.Detail)
+		if known, ok := canonical(e.Channel, e.Address); ok {
+			e.Address, e.Detail = known, clip(e.Detail)
 			valid = append(valid, e)
 		}
 	}
@@ -182,8 +175,8 @@ func (s *Suppressions) List(ctx context.Context, ws uuid.UUID, f Filter, q page.
 func (f Filter) keys() []uuid.UUID {
 	keys := []uuid.UUID{}
 	for _, channel := range []lemma.Channel{lemma.Email, lemma.SMS, lemma.Push} {
-		if address, ok := canonical(channel, f.Address); ok {
-			keys = append(keys, keyOf(channel, address))
+		if known, ok := canonical(channel, f.Address); ok {
+			keys = append(keys, keyOf(channel, known))
 		}
 	}
 	return keys

@@ -38,6 +38,15 @@ func NodeKey(enrollment uuid.UUID, node string) uuid.UUID {
 	return lemma.Key("flow node/1", string(enrollment[:]), node)
 }
 
+// MessageKey is the key of one of a node's notifications for an enrollment, from 0. Only
+// a push has more than one.
+func MessageKey(enrollment uuid.UUID, node string, number int) uuid.UUID {
+	if number == 0 {
+		return NodeKey(enrollment, node)
+	}
+	return lemma.Key("flow message/1", string(enrollment[:]), node, strconv.Itoa(number))
+}
+
 // ContentID is the id of a node's content, written once for a version.
 func ContentID(flow uuid.UUID, version int, node string) uuid.UUID {
 	return lemma.Key("flow content/1", string(flow[:]), strconv.Itoa(version), node)

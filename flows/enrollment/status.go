@@ -73,3 +73,7 @@ const Waiting = "waiting"
 // StepRequest is the field of a step's data that holds the request that moved or ended the
 // enrollment. It is not shown.
 const StepRequest = "request"
+
+// StepMessages is the field of a send's data with the number of its notifications, if
+// there are several.
+const StepMessages = "messages"

@@ -3,12 +3,13 @@ package execution
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"lemma"
+	"lemma/address"
 	"lemma/flows/enrollment"
 	"lemma/flows/graph"
-	"lemma/mail"
 	"lemma/notifications"
 	"lemma/webhooks"
 )
@@ -23,8 +24,8 @@ const (
 	TooLarge       = "message_too_large" // nothing was written
 )
 
-// send writes one notification and continues. A profile that cannot be sent to is
-// skipped with the reason; one that left the audience exits.
+// send writes one notification for each address and continues. A profile that cannot be
+// sent to is skipped with the reason; one that left the audience exits.
 func (t *Execution) send(node *graph.Compiled) need {
 	s, acted := t.sends[node.ID], t.acted[node.ID]
 	switch {
@@ -44,31 +45,38 @@ func (t *Execution) send(node *graph.Compiled) need {
 		t.end(enrollment.Exited, enrollment.ExitNoProfile, nil)
 		return nothing
 	}
-	out := t.notification(s, node.ID)
-	t.Sends = append(t.Sends, out)
-	if out.Skip != "" {
-		t.leave(node.Next, enrollment.StepSkipped, "reason", out.Skip)
-		t.Log[len(t.Log)-1].Next = out.Skip
+	out := t.notifications(s, node.ID)
+	t.Sends = append(t.Sends, out...)
+	var data []any
+	if len(out) > 1 {
+		data = []any{enrollment.StepMessages, len(out)}
+	}
+	if skip := out[0].Skip; skip != "" {
+		t.leave(node.Next, enrollment.StepSkipped, append(data, "reason", skip)...)
+		t.Log[len(t.Log)-1].Next = skip
 	} else {
 		t.wrote = true
-		t.leave(node.Next, enrollment.StepSent)
+		t.leave(node.Next, enrollment.StepSent, data...)
 	}
 	return nothing
 }
 
-// notification is what a send node writes for the profile.
-func (t *Execution) notification(s *Send, node string) Sending {
-	out := Sending{Send: s, NodeID: node}
-	address, ok := mail.ParseAddress(t.profile.Email)
-	switch {
-	case t.profile.OptedOut:
-		out.Skip, out.Address = notifications.Unsubscribed, mail.Displayable(t.profile.Email)
-	case !t.profile.HasEmail:
-		out.Skip = notifications.MissingAddress
-	case !ok:
-		out.Skip, out.Address = notifications.InvalidAddress, mail.Displayable(t.profile.Email)
-	default:
-		out.Address, out.Payload = address.Text, t.payload(s)
+// notifications are what a send node writes for the profile: those that are sent before
+// those that are skipped.
+func (t *Execution) notifications(s *Send, node string) []Sending {
+	var one [1]address.Address
+	found := t.profile.Addresses(one[:0], s.Channel)
+	rank := func(a address.Address) int { return min(len(a.Fault), 1) }
+	slices.SortStableFunc(found, func(a, b address.Address) int { return rank(a) - rank(b) })
+	out := make([]Sending, len(found))
+	for i, a := range found {
+		out[i] = Sending{Send: s, NodeID: node, Number: i, Address: a.Text, Skip: a.Fault}
+		if t.profile.OptedOut {
+			out[i].Skip = notifications.Unsubscribed
+		}
+		if out[i].Skip == "" {
+			out[i].Payload = t.payload(s)
+		}
 	}
 	return out
 }

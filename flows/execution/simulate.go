@@ -11,6 +11,7 @@ import (
 	"lemma"
 	"lemma/flows/enrollment"
 	"lemma/flows/graph"
+	"lemma/message"
 	"lemma/webhooks"
 )
 
@@ -38,10 +39,12 @@ type SimulatedStep struct {
 
 // SimulatedMessage is the content of a message that would be sent.
 type SimulatedMessage struct {
-	Address, Subject, HTML, Text string
-	Headers                      [][2]string // of the node, by name
-	Skipped                      string      // the reason for which it would not be sent
-	Error                        string      // why it cannot be rendered
+	Address   string
+	Addresses int // of the profile; more than 1 only for a push
+	message.Content
+	Headers [][2]string // of the node, by name
+	Skipped string      // the reason for which it would not be sent
+	Error   string      // why it cannot be rendered
 }
 
 // SimulatedWebhook is what would be sent, and where.
@@ -190,7 +193,9 @@ func (s *simulation) show(ctx context.Context) error {
 			if step.Message, err = s.render(ctx, s.t.Sends[s.messages]); err != nil {
 				return err
 			}
-			s.messages++
+			for s.messages++; s.messages < len(s.t.Sends) && s.t.Sends[s.messages].Number > 0; s.messages++ {
+				step.Message.Addresses++
+			}
 		}
 		if l.Event == "webhook" {
 			detail := s.t.Calls[s.posts]
@@ -211,7 +216,7 @@ func (s *simulation) typeOf(node string) string {
 
 // render renders the message of a send.
 func (s *simulation) render(ctx context.Context, out Sending) (*SimulatedMessage, error) {
-	m := &SimulatedMessage{Address: out.Address, Skipped: out.Skip}
+	m := &SimulatedMessage{Address: out.Address, Addresses: 1, Skipped: out.Skip, Content: message.Content{Channel: out.Channel}}
 	if out.Skip != "" {
 		return m, nil
 	}
@@ -231,7 +236,7 @@ func (s *simulation) render(ctx context.Context, out Sending) (*SimulatedMessage
 		m.Error = fmt.Sprintf("not shown: the messages of one simulation are shown up to %d bytes together", maxSimulatedBytes)
 		return m, nil
 	}
-	m.Subject, m.HTML, m.Text, m.Headers = content.Subject, content.HTML, content.Text, headers
+	m.Content, m.Headers = content, headers
 	return m, nil
 }
 

@@ -91,10 +91,11 @@ type Logged struct {
 	Data   string
 }
 
-// Sending is a notification that a step writes.
+// Sending is a notification that a step writes. A push has one for each token.
 type Sending struct {
 	*Send
 	NodeID  string
+	Number  int // among those of the step, from 0
 	Address string
 	Payload string
 	Skip    string

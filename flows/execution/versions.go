@@ -174,6 +174,7 @@ type Route struct {
 
 // Send is a send node, ready to write notifications.
 type Send struct {
+	Channel         lemma.Channel
 	ProviderID      uuid.UUID
 	TemplateID      uuid.UUID
 	TemplateVersion int // its version
@@ -287,6 +288,7 @@ func (e *Evaluator) newSend(ctx context.Context, r *Route, id string, n graph.No
 	if t, err = t.WithHeaders(n.Headers); err != nil {
 		return nil, err
 	}
+	s.Channel = t.Channel()
 	for _, name := range t.Variables() {
 		if name == ReservedTrigger {
 			s.trigger = true

@@ -1,14 +1,14 @@
 package graph
 
 import (
+	"cmp"
 	"strings"
 
-	"lemma"
 	"lemma/mail"
 )
 
 // inherit copies the defaults into the send nodes that lack them, in the definition and in
-// the tree of fields.
+// the tree of fields. The sender is only for nodes whose channel has one.
 func inherit(d *Definition, tree map[string]any) {
 	given, _ := tree["defaults"].(map[string]any)
 	nodes, _ := tree["nodes"].(map[string]any)
@@ -20,8 +20,9 @@ func inherit(d *Definition, tree map[string]any) {
 		if n.Type != Send || fields == nil {
 			continue
 		}
+		sender := hasEnvelope(cmp.Or(n.Channel, d.Defaults.Channel))
 		for name, value := range given {
-			if _, own := fields[name]; !own {
+			if _, own := fields[name]; !own && (sender || name != "from" && name != "reply_to") {
 				fields[name] = value
 				d.Defaults.into(&n, name)
 				d.inherited = append(d.inherited, inherited{at("/nodes", id, name), at("/defaults", name)})
@@ -54,7 +55,7 @@ func (c *checker) defaults() {
 	if d == nil {
 		return
 	}
-	oneOf(c, "/defaults/channel", d.Channel, string(lemma.Email))
+	oneOf(c, "/defaults/channel", d.Channel, channels...)
 	oneOf(c, "/defaults/strategy", d.Strategy, "at_least_once", "at_most_once")
 	if c.facts.Published || d.From == nil && d.ReplyTo == "" {
 		return

@@ -17,8 +17,9 @@ type rule struct{ required, optional []string }
 
 var rules = map[string]rule{
 	Send: {
-		[]string{"channel", "provider_id", "template_id", "from", "next"},
-		[]string{"template_version", "reply_to", "headers", "strategy", "expires_after", "transactional", "topic_id"},
+		[]string{"channel", "provider_id", "template_id", "next"},
+		[]string{"from", "template_version", "reply_to", "headers", "strategy", "expires_after",
+			"transactional", "topic_id"}, // from: of an email required
 	},
 	Delay:        {[]string{"for", "next"}, nil},
 	WaitUntil:    {[]string{"next"}, []string{"time", "weekdays", "date_column", "offset", "zone", "zone_column", "on_missing"}},
@@ -89,6 +90,9 @@ func (c *checker) fieldsOf(pointer, id, kind string) bool {
 			c.required(pointer, field, given[field])
 		}
 	}
+	if kind == Send && hasEnvelope(c.def.Nodes[id].Channel) && !misspelt(given, "from", kind) {
+		c.required(pointer, "from", given["from"])
+	}
 	for _, field := range sorted(given) {
 		if _, exists := nodeFields[field]; exists && !slices.Contains(always, field) && !has(kind, field) {
 			c.fault(at(pointer, field), "not_allowed", "a node of type %s has no %s%s", kind, field, didYouMean(field, fieldsFor(kind)))
@@ -157,7 +161,7 @@ func (c *checker) given(pointer, text string) time.Duration {
 
 func (c *checker) send(pointer string, n Node, made *Compiled) {
 	c.g.profile = true
-	oneOf(c, at(pointer, "channel"), n.Channel, string(lemma.Email))
+	oneOf(c, at(pointer, "channel"), n.Channel, channels...)
 	oneOf(c, at(pointer, "strategy"), n.Strategy, "at_least_once", "at_most_once")
 	made.ExpiresAfter = c.given(at(pointer, "expires_after"), n.ExpiresAfter)
 	if n.TemplateVersion < 0 {
@@ -167,9 +171,24 @@ func (c *checker) send(pointer string, n Node, made *Compiled) {
 	c.envelope(pointer, n)
 }
 
+// channels are those of send nodes.
+var channels = []string{string(lemma.Email), string(lemma.SMS), string(lemma.Push)}
+
+// hasEnvelope reports whether the messages of a channel have a sender and headers.
+func hasEnvelope(channel string) bool {
+	return channel != string(lemma.SMS) && channel != string(lemma.Push)
+}
+
 // envelope applies the rules of campaigns' messages. A published version was checked by
 // the rules of its time, and has active enrollments.
 func (c *checker) envelope(pointer string, n Node) {
+	if !hasEnvelope(n.Channel) {
+		detail := "is not allowed for " + n.Channel
+		c.mustNot(at(pointer, "from"), n.From != nil, detail)
+		c.mustNot(at(pointer, "reply_to"), n.ReplyTo != "", detail)
+		c.mustNot(at(pointer, "headers"), len(n.Headers) > 0, detail)
+		return
+	}
 	if n.From == nil || c.facts.Published {
 		return
 	}

@@ -241,5 +241,23 @@ func messageLine(s client.SimulatedStep) string {
 	case m.Skipped != nil:
 		return "would be skipped: " + *m.Skipped
 	}
-	return fmt.Sprintf("to %s: %q", m.Address, m.Subject)
+	return fmt.Sprintf("to %s: %q", recipients(m), headline(m))
+}
+
+// recipients is the address of a message, and how many others get it too.
+func recipients(m *client.SimulatedMessage) string {
+	if m.Addresses > 1 {
+		return fmt.Sprintf("%s and %d more", m.Address, m.Addresses-1)
+	}
+	return m.Address
+}
+
+// headline is the subject of an email, the title of a push, or the text.
+func headline(m *client.SimulatedMessage) string {
+	for _, text := range []*string{m.Subject, m.Title, m.Body, m.Text} {
+		if text != nil && *text != "" {
+			return *text
+		}
+	}
+	return ""
 }

@@ -1,0 +1,154 @@
+// Package address holds what all packages agree on about the addresses of profiles:
+// email addresses, phone numbers and the tokens of devices. It decides which can be
+// sent to, and when two spellings are one address. Package mail has the rules of
+// email addresses.
+package address
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"lemma"
+	"lemma/mail"
+)
+
+// MaxToken is the longest token of a device, in bytes. A Web Push subscription has some
+// hundreds of bytes; a token of FCM or APNs has fewer.
+const MaxToken = 4096
+
+// MaxTokens is the number of tokens in one row of an audience that are sent to. More
+// are rarely the devices of one person, and each is a message.
+const MaxTokens = 20
+
+// Faults of addresses. The reasons for which a notification is skipped have the same names.
+const (
+	Missing = "missing_address"    // null or blank
+	Invalid = "invalid_address"    // the channel cannot carry it
+	TooMany = "too_many_addresses" // it follows MaxTokens others in its row
+)
+
+// Address is an address of a profile in one channel.
+type Address struct {
+	Text      string // what is sent to; of an invalid address what can be stored and shown
+	Canonical string // equal for two spellings of one address; empty if it is missing or invalid
+	Fault     string // empty: it can be sent to
+}
+
+// Append reads a value of an audience and appends its addresses: one, or for push one
+// for each distinct token. region is the country of phone numbers in national form.
+func Append(to []Address, channel lemma.Channel, value, region string) []Address {
+	switch channel {
+	case lemma.SMS:
+		return append(to, phone(value, region))
+	case lemma.Push:
+		return appendTokens(to, value)
+	}
+	return append(to, email(value))
+}
+
+// Parse reads one address. Phone numbers must be in international form.
+func Parse(channel lemma.Channel, value string) Address {
+	switch channel {
+	case lemma.SMS:
+		return phone(value, "")
+	case lemma.Push:
+		return token(value)
+	}
+	return email(value)
+}
+
+func email(value string) Address {
+	a, ok := mail.ParseAddress(value)
+	switch {
+	case ok:
+		return Address{Text: a.Text, Canonical: a.Canonical}
+	case strings.TrimSpace(value) == "":
+		return Address{Fault: Missing}
+	}
+	return Address{Text: mail.Displayable(value), Fault: Invalid}
+}
+
+func phone(value, region string) Address {
+	if number, ok := Phone(value, region); ok {
+		return Address{Text: number, Canonical: number}
+	}
+	if strings.TrimSpace(value) == "" {
+		return Address{Fault: Missing}
+	}
+	return Address{Text: mail.Displayable(value), Fault: Invalid}
+}
+
+// token accepts any text without control characters: only the push service knows more.
+// Its case is significant.
+func token(value string) Address {
+	text := strings.TrimSpace(value)
+	switch {
+	case text == "":
+		return Address{Fault: Missing}
+	case len(text) > MaxToken, !utf8.ValidString(text), strings.ContainsFunc(text, unicode.IsControl):
+		return Address{Text: mail.Displayable(text), Fault: Invalid}
+	}
+	return Address{Text: text, Canonical: text}
+}
+
+// appendTokens reads a token, or a JSON list of tokens. Blank ones, null and repeated
+// ones are left out. The valid ones after the first MaxTokens are TooMany.
+func appendTokens(to []Address, value string) []Address {
+	before, valid := len(to), 0
+	seen := map[string]bool{}
+	for _, text := range split(value) {
+		a := token(text)
+		if a.Fault == Missing || seen[a.Text] {
+			continue
+		}
+		seen[a.Text] = true
+		if a.Fault == "" {
+			if valid++; valid > MaxTokens {
+				a.Fault = TooMany
+			}
+		}
+		to = append(to, a)
+	}
+	if len(to) == before {
+		to = append(to, Address{Fault: Missing})
+	}
+	return to
+}
+
+// split returns the elements of a JSON list, and any other text as it is. An element
+// that is an object, such as a Web Push subscription, is its compact JSON.
+func split(value string) []string {
+	text := strings.TrimSpace(value)
+	var elements []json.RawMessage
+	if !strings.HasPrefix(text, "[") || json.Unmarshal([]byte(text), &elements) != nil {
+		return []string{text}
+	}
+	tokens := make([]string, 0, len(elements))
+	for _, raw := range elements {
+		tokens = append(tokens, element(raw))
+	}
+	return tokens
+}
+
+// List writes one token in the form that Append reads as one.
+func List(token string) string {
+	list, _ := json.Marshal([]string{token})
+	return string(list)
+}
+
+func element(raw json.RawMessage) string {
+	var text string
+	var compact bytes.Buffer
+	switch {
+	case string(raw) == "null":
+		return ""
+	case json.Unmarshal(raw, &text) == nil:
+		return text
+	case json.Compact(&compact, raw) == nil:
+		return compact.String()
+	}
+	return string(raw)
+}

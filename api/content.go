@@ -1,0 +1,70 @@
+package api
+
+import (
+	"lemma"
+	"lemma/message"
+)
+
+// content is a content in the shape of its channel: fields of other channels are nil.
+type content struct {
+	Channel lemma.Channel      `json:"channel"`
+	Subject *string            `json:"subject,omitempty"`
+	HTML    *string            `json:"html,omitempty"`
+	Text    *string            `json:"text,omitempty"`
+	Title   *string            `json:"title,omitempty"`
+	Body    *string            `json:"body,omitempty"`
+	Link    *string            `json:"link,omitempty"`
+	Data    *map[string]string `json:"data,omitempty"`
+}
+
+// message is a content that has passed the contract. An email may leave out its channel.
+func (c content) message() message.Content {
+	m := message.Content{Channel: c.Channel, Subject: stringOf(c.Subject), HTML: stringOf(c.HTML), Text: stringOf(c.Text), Link: stringOf(c.Link)}
+	if c.Channel == lemma.Push {
+		m.Subject, m.Text = stringOf(c.Title), stringOf(c.Body)
+	}
+	if c.Data != nil {
+		m.Data = *c.Data
+	}
+	return m
+}
+
+func stringOf(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}
+
+func showContent(m message.Content) content {
+	switch m.Channel {
+	case lemma.SMS:
+		return content{Channel: m.Channel, Text: &m.Text}
+	case lemma.Push:
+		data := neverNull(m.Data)
+		return content{Channel: m.Channel, Title: &m.Subject, Body: &m.Text, Link: &m.Link, Data: &data}
+	}
+	return content{Channel: lemma.Email, Subject: &m.Subject, HTML: &m.HTML, Text: &m.Text}
+}
+
+// renderedContent is a rendered message, and what an SMS costs.
+type renderedContent struct {
+	content
+	Segments *segmentsBody `json:"segments,omitempty"`
+}
+
+type segmentsBody struct {
+	Encoding   string `json:"encoding"`
+	Characters int    `json:"characters"`
+	Count      int    `json:"count"`
+	PerSegment int    `json:"per_segment"`
+}
+
+func showRendered(m message.Content) renderedContent {
+	shown := renderedContent{content: showContent(m)}
+	if m.Channel == lemma.SMS {
+		n := message.SegmentsOf(m.Text)
+		shown.Segments = &segmentsBody{n.Encoding, n.Characters, n.Segments, n.PerSegment}
+	}
+	return shown
+}

@@ -1,0 +1,134 @@
+package flows_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/audience"
+	"lemma/flows/flowstest"
+	"lemma/message"
+)
+
+// overChannels is a flow that sends an SMS and then a push.
+const overChannels = `{"audience_id":"$people","triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"per_event"},
+	"start":"sms","nodes":{
+	"sms":{"type":"send","channel":"sms","provider_id":"$sms_provider","template_id":"$sms_template","next":"push"},
+	"push":{"type":"send","channel":"push","provider_id":"$push_provider","template_id":"$push_template","next":"end"},
+	"end":{"type":"exit"}}}`
+
+// reachable makes an audience with phone numbers and tokens, and returns the definition of
+// a flow over both channels.
+func (b *bundle) reachable(rows string) string {
+	b.T.Helper()
+	ctx := context.Background()
+	b.ExecDB(`create table people (id text, phone text, tokens text[])`)
+	b.ExecDB(`grant select on people to ` + b.Role)
+	b.ExecDB(`insert into people values ` + rows)
+	people, err := b.Deps.Audiences.Create(ctx, b.Workspace, audience.NewAudience{ID: lemma.NewID(), DataSourceID: b.Source, Name: "people",
+		SQL: "select * from people", KeyColumn: "id", PhoneColumn: "phone", PhoneRegion: "DE", PushColumn: "tokens"})
+	b.Must(err)
+	text := strings.ReplaceAll(overChannels, "$people", lemma.FormatID(lemma.PrefixAudience, people.ID))
+	for channel, content := range map[lemma.Channel]message.Content{
+		lemma.SMS: {Channel: lemma.SMS, Text: "Hi {{ id }}"}, lemma.Push: {Channel: lemma.Push, Text: "Hi {{ id }}"},
+	} {
+		tpl, err := b.Deps.Templates.Create(ctx, b.Workspace, message.NewTemplate{ID: lemma.NewID(), Name: uuid.NewString(), Content: content})
+		b.Must(err)
+		provider := lemma.NewID()
+		b.Exec(`insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, $3, $3, 'smtp', '{}')`,
+			b.Workspace, provider, string(channel))
+		text = strings.ReplaceAll(text, "$"+string(channel)+"_template", lemma.FormatID(lemma.PrefixTemplate, tpl.ID))
+		text = strings.ReplaceAll(text, "$"+string(channel)+"_provider", lemma.FormatID(lemma.PrefixProvider, provider))
+	}
+	return text
+}
+
+// written are the notifications of a profile: "channel address reason".
+func (b *bundle) written(profile string) []string {
+	b.T.Helper()
+	rows, err := b.Pool.Query(b.T.Context(), `
+		select channel || ' ' || coalesce(address, '') || ' ' || coalesce(reason, '') from notification_status
+		where workspace_id = $1 and profile_key = $2`, b.Workspace, profile)
+	b.Must(err)
+	defer rows.Close()
+	var found []string
+	for rows.Next() {
+		var one string
+		b.Must(rows.Scan(&one))
+		found = append(found, one)
+	}
+	slices.Sort(found)
+	return found
+}
+
+func TestSendNodesOfEachChannel(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(b.reachable(`('c1', '030 123401', array['bad' || chr(10) || 'token', 't1', 't2', 't1']), ('c2', 'none', '{}'), ('c3', null, null)`))
+	for _, profile := range []string{"c1", "c2", "c3"} {
+		b.RecordEvent(profile, "signed_up")
+	}
+	b.Settle()
+	for profile, want := range map[string][]string{
+		"c1": {"push bad\ntoken invalid_address", "push t1 ", "push t2 ", "sms +4930123401 "},
+		"c2": {"push  missing_address", "sms none invalid_address"},
+		"c3": {"push  missing_address", "sms  missing_address"},
+	} {
+		if diff := cmp.Diff(want, b.written(profile)); diff != "" {
+			t.Error(profile, diff)
+		}
+	}
+	_, steps, err := b.Steps(t.Context(), b.Workspace, b.Enrollment(flow, "c1").ID)
+	b.Must(err)
+	for _, s := range steps {
+		if s.Node == "push" && (s.Event != "sent" || s.Data["messages"] != json.Number("3") && s.Data["messages"] != float64(3) ||
+			s.Notification == nil || s.Notification.Status != "pending") {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// Each notification of a push is erased.
+func TestErasePush(t *testing.T) {
+	b := setup(t, 1)
+	b.Live(b.reachable(`('annika', '030 123401', '{annika-1,annika-2,annika-3}')`))
+	b.RecordEvent("annika", "signed_up", flowstest.Properties(`{}`))
+	b.Settle()
+	b.Exec(`update batches set status = 'done', sent = size, finished_at = now()`)
+	if n := b.mentions("annika-")["notifications"]; n != 3 {
+		t.Fatalf("%d notifications name a token", n)
+	}
+	if got := b.erase("annika"); got.Notifications != 4 {
+		t.Errorf("%+v", got)
+	}
+	if left := b.mentions("nnika"); len(left) > 0 {
+		t.Error(left)
+	}
+}
+
+func TestChannelsAreValidated(t *testing.T) {
+	b := setup(t, 1)
+	text := b.reachable(`('c1', null, null)`)
+	if v := b.validate(text); !v.Valid {
+		t.Fatalf("%+v", v.Faults)
+	}
+	for what, c := range map[string]struct{ from, to, want string }{
+		"the channel of another provider": {`"channel":"sms"`, `"channel":"push"`, "/nodes/sms/provider_id wrong_channel"},
+		"an audience without addresses": {`"channel":"sms"`, `"channel":"email","from":{"email":"news@shop.example"}`,
+			"/nodes/sms/channel wrong_channel"},
+	} {
+		v := b.validate(strings.Replace(text, c.from, c.to, 1))
+		var got []string
+		for _, f := range v.Faults {
+			got = append(got, f.Pointer+" "+f.Code)
+		}
+		if !slices.Contains(got, c.want) {
+			t.Errorf("%s: %v, want %s", what, got, c.want)
+		}
+	}
+}
