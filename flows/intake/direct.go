@@ -77,7 +77,7 @@ func (in *Intake) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*Tri
 		}
 		done = done[:0]
 		recorded := make([]Recorded, len(all))
-		if err := t.lockProfiles(ctx, all); err != nil {
+		if _, err := t.lockProfiles(ctx, all); err != nil {
 			return err
 		}
 		fresh, err := t.keepDirect(ctx, flow, all)

@@ -73,7 +73,7 @@ func (in *Intake) EnrollIn(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, e
 	if err != nil {
 		return err
 	}
-	if err := t.lockProfiles(ctx, []*Trigger{o}); err != nil {
+	if _, err := t.lockProfiles(ctx, []*Trigger{o}); err != nil {
 		return err
 	}
 	return t.enroll(ctx, []int{0}, []*Trigger{o}, make([]Recorded, 1))

@@ -283,7 +283,7 @@ func (c *chunk) write(ctx context.Context) error {
 		}
 		c.hook.At("poll: held")
 		recorded = make([]Recorded, len(c.asking))
-		if err := t.lockProfiles(ctx, c.asking); err != nil {
+		if _, err := t.lockProfiles(ctx, c.asking); err != nil {
 			return err
 		}
 		for _, round := range rounds(c.asking) {

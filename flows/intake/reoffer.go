@@ -2,7 +2,6 @@ package intake
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -42,7 +41,7 @@ func (in *Intake) LockProfiles(ctx context.Context, tx pgx.Tx, ws uuid.UUID, pro
 	for _, p := range profiles {
 		buckets[bucketOf(p)] = true
 	}
-	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock`+eachBucket, int32(binary.BigEndian.Uint32(ws[12:])), slices.Collect(maps.Keys(buckets)))
+	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock`+eachBucket, lockSpace(ws), slices.Collect(maps.Keys(buckets)))
 	if err != nil {
 		return fmt.Errorf("lock profiles: %w", err)
 	}

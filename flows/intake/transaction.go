@@ -81,10 +81,11 @@ func (t *transaction) events(ctx context.Context, all []*Trigger) ([]Recorded, e
 	if err := t.listen(ctx, all); err != nil {
 		return nil, err
 	}
-	if err := t.lockProfiles(ctx, all); err != nil {
+	shared, err := t.lockProfiles(ctx, all)
+	if err != nil {
 		return nil, err
 	}
-	fresh, err := t.keep(ctx, all)
+	fresh, err := t.keep(ctx, all, shared)
 	if err != nil {
 		return nil, err
 	}
@@ -194,10 +195,13 @@ func byOrder(base string) string {
 	return `coalesce(` + base + `::timestamptz, now()) + r.place * interval '1 microsecond'`
 }
 
-// keep inserts the events. The insert decides which are new, not a query before it; of two
-// with one id in a chunk the first is.
-func (t *transaction) keep(ctx context.Context, all []*Trigger) (fresh []bool, err error) {
+// keep locks buckets of profiles in share mode and inserts the events. The insert decides
+// which are new, not a query before it; of two with one id in a chunk the first is.
+func (t *transaction) keep(ctx context.Context, all []*Trigger, shared []int32) (fresh []bool, err error) {
 	batch := &pgx.Batch{}
+	if len(shared) > 0 {
+		batch.Queue(`select pg_advisory_xact_lock_shared`+eachBucket, lockSpace(t.ws), shared)
+	}
 	written := t.queueEvents(batch, all)
 	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("keep events: %w", err)
