@@ -35,7 +35,7 @@ var errNotMoving = errors.New("the flow was paused or archived")
 func (f *Flows) commit(ctx context.Context, ws, flow uuid.UUID, shard int16,
 	all []*execution.Execution) (moved []*execution.Execution, err error) {
 	var again intake.Reoffered
-	err = enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) (err error) {
+	err = f.Execution.Versions.Transact(ctx, f.pool, ws, func(tx pgx.Tx, versions *execution.Ready) (err error) {
 		if err = f.lockMoving(ctx, tx, ws, flow); err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (f *Flows) commit(ctx context.Context, ws, flow uuid.UUID, shard int16,
 		if err = writeSteps(ctx, tx, ws, flow, shard, moved); err != nil {
 			return err
 		}
-		again, err = f.Intake.Reoffer(ctx, tx, ws, flow, refusedAmong(moved))
+		again, err = f.Intake.Reoffer(ctx, tx, versions, ws, flow, refusedAmong(moved))
 		return err
 	})
 	if err != nil {

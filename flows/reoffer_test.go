@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"lemma/flows"
 	"lemma/flows/enrollment"
 	"lemma/flows/flowstest"
 	"lemma/flows/intake"
@@ -198,6 +199,28 @@ func TestARefusalAtTheEntryBesideATrigger(t *testing.T) {
 	<-worker.Done
 	b.Must(trigger.Err)
 	b.Must(worker.Err)
+	b.Settle()
+	if got, want := b.amounts(flow), "5 refused, 500 active"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	b.Invariants()
+}
+
+// The live version, into which the trigger is offered again, is compiled before.
+func TestNoTransactionIsOpenWhileAVersionIsCompiledToOfferAgain(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.largeOrders(`{"policy":"per_event"}`, "")
+	b.order(5)
+	b.order(500)
+	b.Exec(b.Shop, `alter table gone rename to customers`)
+	b.PublishNext(flow, strings.NewReplacer("$recurrence", `{"policy":"per_event"}`, "$overlap", "").Replace(largeOrders),
+		flows.InFlight{Mode: "stay"})
+	n := b.Another()
+	compiled := b.CompilesAlone(n)
+	b.Must(flowstest.Second(n.RunOnce(bg)))
+	if c := compiled(); c != 2 {
+		t.Errorf("%d versions were compiled", c)
+	}
 	b.Settle()
 	if got, want := b.amounts(flow), "5 refused, 500 active"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -14,6 +14,7 @@ import (
 
 	"lemma"
 	"lemma/flows/enrollment"
+	"lemma/flows/execution"
 )
 
 // lockProfiles serializes two transactions on one profile where it matters: an event
@@ -25,6 +26,9 @@ import (
 // in the round trip of its insert.
 func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) (shared []int32, err error) {
 	t.base = pgtype.Timestamptz{}
+	if err := t.needVersions(all); err != nil {
+		return nil, err
+	}
 	found, alone := map[int32]bool{}, false
 	for _, o := range all {
 		searches, enrolls, err := t.meets(ctx, o)
@@ -69,7 +73,7 @@ func (t *transaction) meets(ctx context.Context, o *Trigger) (searches, enrolls 
 		if f.status != flowLive || searches && enrolls {
 			continue
 		}
-		g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, f.id, f.version)
+		g, err := t.versions.Get(ctx, t.tx, f.id, f.version)
 		if err != nil && lemma.KindOf(err) == lemma.Internal {
 			return searches, enrolls, err
 		}
@@ -82,6 +86,19 @@ func (t *transaction) meets(ctx context.Context, o *Trigger) (searches, enrolls 
 		}
 	}
 	return searches, enrolls, nil
+}
+
+// needVersions checks that the versions into which the triggers may enroll are compiled.
+func (t *transaction) needVersions(all []*Trigger) error {
+	need := map[execution.VersionID]bool{}
+	for _, o := range all {
+		for _, f := range t.into(o) {
+			if f.status == flowLive {
+				need[execution.VersionID{Flow: f.id, Version: f.version}] = true
+			}
+		}
+	}
+	return t.versions.Need(need)
 }
 
 // bucketOf maps profiles to 256 locks of a workspace: a bulk of a thousand must not fill

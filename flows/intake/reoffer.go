@@ -13,6 +13,7 @@ import (
 
 	"lemma"
 	"lemma/flows/enrollment"
+	"lemma/flows/execution"
 )
 
 // An enrollment that has not entered refuses later triggers of its profile. When it is
@@ -57,8 +58,9 @@ type Reoffered struct {
 // Reoffer offers triggers again that were refused because of enrollments which the
 // caller's transaction has refused at their entry: of each the newest. A trigger that is
 // refused again keeps its refusal, with the new reason.
-func (in *Intake) Reoffer(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, refused []uuid.UUID) (Reoffered, error) {
-	t := &transaction{Intake: in, tx: tx, ws: ws}
+func (in *Intake) Reoffer(ctx context.Context, tx pgx.Tx, versions *execution.Ready, ws, flow uuid.UUID,
+	refused []uuid.UUID) (Reoffered, error) {
+	t := &transaction{Intake: in, tx: tx, ws: ws, versions: versions}
 	if len(refused) == 0 {
 		return Reoffered{}, nil
 	}
@@ -107,7 +109,7 @@ func (in *Intake) CountReoffered(r Reoffered) {
 // that this release cannot read has none.
 func (t *transaction) listenTo(ctx context.Context, f liveFlow) error {
 	t.listeners = map[string][]listener{}
-	g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, f.id, f.version)
+	g, err := t.versions.Get(ctx, t.tx, f.id, f.version)
 	if err != nil && lemma.KindOf(err) != lemma.Internal {
 		return nil
 	}

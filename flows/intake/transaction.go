@@ -16,6 +16,7 @@ import (
 
 	"lemma"
 	"lemma/flows/enrollment"
+	"lemma/flows/execution"
 	"lemma/flows/graph"
 )
 
@@ -26,6 +27,7 @@ type transaction struct {
 	*Intake
 	tx        pgx.Tx
 	ws        uuid.UUID
+	versions  *execution.Ready
 	listeners map[string][]listener // by event
 	flows     map[uuid.UUID]liveFlow
 	base      pgtype.Timestamptz        // its time, if it is not that of the transaction: see lockProfiles
@@ -414,7 +416,7 @@ func (t *transaction) decide(ctx context.Context, c *candidate) error {
 		c.refuse(enrollment.NotLive, "the flow is %s", c.flow.status)
 		return nil
 	}
-	g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, c.flow.id, c.flow.version)
+	g, err := t.versions.Get(ctx, t.tx, c.flow.id, c.flow.version)
 	if err != nil && lemma.KindOf(err) != lemma.Internal { // one flow's fault must not fail every event
 		c.refuse(enrollment.ConditionError, "version %d cannot be read: %s", c.flow.version, lemma.Public(err))
 		return nil
