@@ -415,6 +415,9 @@ func (t *transaction) decide(ctx context.Context, c *candidate) error {
 	case c.flow.status != flowLive:
 		c.refuse(enrollment.NotLive, "the flow is %s", c.flow.status)
 		return nil
+	case c.exitedBy != "":
+		c.refuse(enrollment.Filtered, "the event %s of exit_on was received after the trigger", c.exitedBy)
+		return nil
 	}
 	g, err := t.versions.Get(ctx, t.tx, c.flow.id, c.flow.version)
 	if err != nil && lemma.KindOf(err) != lemma.Internal { // one flow's fault must not fail every event
