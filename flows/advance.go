@@ -354,7 +354,8 @@ func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*execution.Execution) *p
 			and (e.matched_event is not null) = coalesce(r.from_matched, false)
 			and coalesce(e.answer_step, 0) = coalesce(r.from_answer, 0)
 		returning e.id`,
-		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, enrollment.OrNone(reasons), enrollment.OrNone(resume), enrollment.OrNone(since), enrollment.OrNone(awaits),
-		enrollment.OrNone(blockedReasons), enrollment.OrNone(failures), enrollment.OrNone(matched), enrollment.OrNone(due), enrollment.OrNone(answers), n,
-		enrollment.OrNone(fromWaiting), enrollment.OrNone(fromMatched), enrollment.OrNone(fromAnswers))
+		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, enrollment.OrNone(reasons), enrollment.OrNone(resume),
+		enrollment.OrNone(since), enrollment.OrNone(awaits), enrollment.OrNone(blockedReasons), enrollment.OrNone(failures),
+		enrollment.OrNone(matched), enrollment.OrNone(due), enrollment.OrNone(answers), n, enrollment.OrNone(fromWaiting),
+		enrollment.OrNone(fromMatched), enrollment.OrNone(fromAnswers))
 }

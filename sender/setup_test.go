@@ -148,7 +148,7 @@ func (b *bundle) senderOf(kind Kind, change ...func(*Config)) *Sender {
 	}
 	s, err := New(Deps{Pool: b.pool, Ledger: b.ledger, Templates: message.New(b.pool), Providers: providers.New(b.pool, nil, nil),
 		Kinds: []Kind{kind},
-		Pause: func(ctx context.Context, ws, origin uuid.UUID, reason, detail string) error {
+		Pause: func(ctx context.Context, ws, origin, _ uuid.UUID, reason, detail string) error {
 			b.paused, b.details = append(b.paused, reason), append(b.details, detail)
 			return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, ws, origin) })
 		}, Log: slog.New(slog.DiscardHandler)}, cfg)

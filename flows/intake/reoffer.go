@@ -241,7 +241,8 @@ func (t *transaction) takeBack(ctx context.Context, refused []uuid.UUID, names [
 	var refusal pgtype.TID
 	var refusals []pgtype.TID
 	o := Trigger{source: enrollment.FromEvent}
-	_, err = pgx.ForEachRow(rows, []any{&id, &refusal, &o.profile, &o.Key, &o.sourceID, &o.Name, &o.properties, &o.At, &o.applied}, func() error {
+	row := []any{&id, &refusal, &o.profile, &o.Key, &o.sourceID, &o.Name, &o.properties, &o.At, &o.applied}
+	_, err = pgx.ForEachRow(rows, row, func() error {
 		one := o
 		one.place = len(all)
 		all, behind, refusals = append(all, &one), append(behind, id), append(refusals, refusal)
