@@ -35,7 +35,7 @@ var errNotMoving = errors.New("the flow was paused or archived")
 func (f *Flows) commit(ctx context.Context, ws, flow uuid.UUID, shard int16,
 	all []*execution.Execution) (moved []*execution.Execution, err error) {
 	var again intake.Reoffered
-	err = enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) (err error) {
+	err = f.Execution.Versions.Transact(ctx, f.pool, ws, func(tx pgx.Tx, versions *execution.Ready) (err error) {
 		if err = f.lockMoving(ctx, tx, ws, flow); err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (f *Flows) commit(ctx context.Context, ws, flow uuid.UUID, shard int16,
 		if err = writeSteps(ctx, tx, ws, flow, shard, moved); err != nil {
 			return err
 		}
-		again, err = f.Intake.Reoffer(ctx, tx, ws, flow, refusedAmong(moved))
+		again, err = f.Intake.Reoffer(ctx, tx, versions, ws, flow, refusedAmong(moved))
 		return err
 	})
 	if err != nil {
@@ -354,17 +354,8 @@ func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*execution.Execution) *p
 			and (e.matched_event is not null) = coalesce(r.from_matched, false)
 			and coalesce(e.answer_step, 0) = coalesce(r.from_answer, 0)
 		returning e.id`,
-		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, orNone(reasons), orNone(resume), orNone(since), orNone(awaits),
-		orNone(blockedReasons), orNone(failures), orNone(matched), orNone(due), orNone(answers), n,
-		orNone(fromWaiting), orNone(fromMatched), orNone(fromAnswers))
-}
-
-// orNone turns a column of zero values into an empty one, which unnest fills with nulls:
-// each value that is sent costs time.
-func orNone[T comparable](column []T) []T {
-	var zero T
-	if slices.ContainsFunc(column, func(v T) bool { return v != zero }) {
-		return column
-	}
-	return []T{}
+		ws, ids, fromNodes, fromSteps, nodes, toSteps, statuses, enrollment.OrNone(reasons), enrollment.OrNone(resume),
+		enrollment.OrNone(since), enrollment.OrNone(awaits), enrollment.OrNone(blockedReasons), enrollment.OrNone(failures),
+		enrollment.OrNone(matched), enrollment.OrNone(due), enrollment.OrNone(answers), n, enrollment.OrNone(fromWaiting),
+		enrollment.OrNone(fromMatched), enrollment.OrNone(fromAnswers))
 }

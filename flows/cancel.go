@@ -20,18 +20,21 @@ const outage = "provider_errors"
 // down: at least as long as mail servers retry (RFC 5321, section 4.5.4.1).
 const giveUpAfter = 5 * 24 * time.Hour
 
-// cancelUnsent cancels what an archived flow has still to send, when its provider would
-// pause another flow: an archived flow cannot be resumed, so that its messages would stay
-// pending. An outage cancels them only when the flow was archived giveUpAfter ago. The
-// flow's row keeps the reason, and the first one is final: an archived flow writes no
-// further messages. Flows of other statuses are left unchanged.
-func (f *Flows) cancelUnsent(ctx context.Context, ws, flow uuid.UUID, reason, detail string) error {
+// cancelUnsent cancels what an archived flow has still to send by a provider, when this
+// provider would pause another flow: an archived flow cannot be resumed, so that its
+// messages would stay pending. An outage cancels them only when the flow was archived
+// giveUpAfter ago. The flow's row keeps the first reason. An archived flow writes no further
+// messages. Flows of other statuses are left unchanged.
+func (f *Flows) cancelUnsent(ctx context.Context, ws, flow, provider uuid.UUID, reason, detail string) error {
 	var cancelled int64
 	err := fence.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		cancelled = 0
 		tag, err := tx.Exec(ctx, `
-			update flows set status_reason = $3, status_detail = nullif($4, ''), version = version + 1, updated_at = now()
-			where workspace_id = $1 and id = $2 and status = 'archived' and status_reason is null
+			update flows set status_reason = coalesce(status_reason, $3),
+				updated_at = case when status_reason is null then now() else updated_at end,
+				status_detail = case when status_reason is null then nullif($4, '') else status_detail end,
+				version = version + case when status_reason is null then 1 else 0 end
+			where workspace_id = $1 and id = $2 and status = 'archived'
 			  and ($3 = any($5) or $3 = $6 and exists (select from flow_log l
 				where l.workspace_id = $1 and l.flow_id = $2 and l.action = 'archived' and l.at < now() - $7::interval))`,
 			ws, flow, reason, detail, refusals, outage, giveUpAfter)
@@ -39,8 +42,8 @@ func (f *Flows) cancelUnsent(ctx context.Context, ws, flow uuid.UUID, reason, de
 			return err
 		}
 		return eachOrigin(ctx, tx, ws, flow, func(ctx context.Context, tx pgx.Tx, ws, origin uuid.UUID) error {
-			c, err := f.ledger.Cancel(ctx, tx, ws, origin)
-			cancelled += c.Cancelled
+			n, err := f.ledger.CancelOf(ctx, tx, ws, origin, provider)
+			cancelled += n
 			return err
 		})
 	})

@@ -28,7 +28,7 @@ func (b *bundle) archivedWithAMessage() (flow, origin uuid.UUID) {
 // pauseFor is what the sender asks when the provider fails.
 func (b *bundle) pauseFor(origin uuid.UUID, reason string) {
 	b.T.Helper()
-	if found, err := b.PauseFor(bg, b.Workspace, origin, reason, "535"); !found || err != nil {
+	if found, err := b.PauseFor(bg, b.Workspace, origin, b.Provider, reason, "535"); !found || err != nil {
 		b.T.Fatalf("%v, %v", found, err)
 	}
 }
@@ -67,6 +67,37 @@ func TestARefusedMessageOfAnArchivedFlowIsCancelled(t *testing.T) {
 		t.Error(why.Facts)
 	}
 	b.Must(b.Deps.Providers.Delete(bg, b.Workspace, b.Provider))
+}
+
+// One of two providers refuses: the messages of the other wait, until it refuses too.
+func TestOnlyMessagesOfTheProviderThatRefusesAreCancelled(t *testing.T) {
+	b := setup(t, 1)
+	other := lemma.NewID()
+	b.Exec(`insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, 'o', 'email', 'smtp', '{}')`,
+		b.Workspace, other)
+	send := strings.ReplaceAll(string(b.Definition("$send")), lemma.FormatID(lemma.PrefixProvider, b.Provider),
+		lemma.FormatID(lemma.PrefixProvider, other))
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"one",
+		"nodes":{"one":{$send,"next":"two"},"two":{` + send + `,"next":"end"},"end":{"type":"exit"}}}`)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.Must(flowstest.Second(b.Archive(bg, b.Workspace, flow, nil)))
+	origin := enrollment.OriginOf(flow, b.Enrollment(flow, "c1").ID)
+	gate := func(provider uuid.UUID) (gate string) {
+		b.Must(b.Pool.QueryRow(bg, `select gate from batches where workspace_id = $1 and provider_id = $2`, b.Workspace, provider).Scan(&gate))
+		return gate
+	}
+	b.pauseFor(origin, "provider_refused")
+	if one, two := gate(b.Provider), gate(other); one != "cancelled" || two != "open" {
+		t.Errorf("%s and %s", one, two)
+	}
+	b.Must(flowstest.Second(b.PauseFor(bg, b.Workspace, origin, other, "provider_unusable", "")))
+	if two := gate(other); two != "cancelled" || b.Flow(flow).StatusReason != "provider_refused" {
+		t.Errorf("%s: %+v", two, b.Flow(flow))
+	}
+	if n := flowstest.Counted(b.Metrics.Cancelled.WithLabelValues("provider_unusable")); n != 1 {
+		t.Errorf("%v messages are counted", n)
+	}
 }
 
 // An outage ends: the message of an archived flow waits for it, but not for ever.

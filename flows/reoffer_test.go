@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"lemma/flows"
 	"lemma/flows/enrollment"
 	"lemma/flows/flowstest"
 	"lemma/flows/intake"
@@ -202,4 +203,92 @@ func TestARefusalAtTheEntryBesideATrigger(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	b.Invariants()
+}
+
+// The live version, into which the trigger is offered again, is compiled before.
+func TestNoTransactionIsOpenWhileAVersionIsCompiledToOfferAgain(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.largeOrders(`{"policy":"per_event"}`, "")
+	b.order(5)
+	b.order(500)
+	b.Exec(b.Shop, `alter table gone rename to customers`)
+	b.PublishNext(flow, strings.NewReplacer("$recurrence", `{"policy":"per_event"}`, "$overlap", "").Replace(largeOrders),
+		flows.InFlight{Mode: "stay"})
+	n := b.Another()
+	compiled := b.CompilesAlone(n)
+	b.Must(flowstest.Second(n.RunOnce(bg)))
+	if c := compiled(); c != 2 {
+		t.Errorf("%d versions were compiled", c)
+	}
+	b.Settle()
+	if got, want := b.amounts(flow), "5 refused, 500 active"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	b.Invariants()
+}
+
+// payable is largeOrders, and the payment of an order ends its enrollment.
+var payable = strings.Replace(largeOrders, `"start"`,
+	`"exit_on":[{"event":"paid","condition":"event.properties.amount == trigger.properties.amount","goal":true}],"start"`, 1)
+
+func (b *bundle) payable() uuid.UUID {
+	b.T.Helper()
+	flow := b.Live(strings.NewReplacer("$recurrence", `{"policy":"per_event"}`, "$overlap", "").Replace(payable))
+	b.Exec(b.Shop, `alter table customers rename to gone`)
+	return flow
+}
+
+func (b *bundle) pay(amount int) error {
+	return flowstest.Second(b.Record(bg, b.Workspace,
+		intake.Event{ProfileKey: "c1", Name: "paid", Properties: fmt.Appendf(nil, `{"amount":%d}`, amount)}))
+}
+
+// An order was paid before it is offered again: it is refused, and the one before it
+// enrolls. A payment from before its order does not count.
+func TestATriggerThatAnEventOfExitOnFollowedIsNotOfferedAgain(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.payable()
+	b.order(5)
+	b.Must(b.pay(301))
+	b.order(301)
+	b.order(501)
+	b.order(601)
+	b.Must(b.pay(601))
+	b.Must(b.pay(501))
+	b.answers()
+	if got, want := b.amounts(flow), "5 refused, 301 active"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'filtered'
+		and detail = 'the event paid of exit_on was received after the trigger'`); n != 2 {
+		t.Errorf("%d orders are refused because they were paid", n)
+	}
+	b.Invariants()
+}
+
+// An order is paid while it is offered again: the payment is received before it, or ends
+// the enrollment.
+func TestAnEventOfExitOnBesideATriggerThatIsOfferedAgain(t *testing.T) {
+	for stage, want := range map[string]string{"evaluated": "5 refused", "acted": "5 refused, 500 exited"} {
+		t.Run(stage, func(t *testing.T) {
+			b := setup(t, 1)
+			flow := b.payable()
+			b.order(5)
+			b.order(500)
+			b.Exec(b.Shop, `alter table gone rename to customers`)
+			before := b.Waits()
+			worker := b.StopAt(stage)
+			b.Stands(worker)
+			payment := flowstest.Start(func() error { return b.pay(500) })
+			b.Until(before, payment.Done)
+			b.Must(worker.End())
+			<-payment.Done
+			b.Must(payment.Err)
+			b.Settle()
+			if got := b.amounts(flow); got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			b.Invariants()
+		})
+	}
 }

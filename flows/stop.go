@@ -28,9 +28,9 @@ func (f *Flows) Pause(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow,
 
 // PauseFor pauses the flow that an origin of notifications belongs to, for a reason of
 // Lemma's own, such as a provider that fails. found is false if the origin belongs to no
-// flow. A provider that fails an archived flow cancels its unsent messages: see
-// cancelUnsent. A paused flow does not change.
-func (f *Flows) PauseFor(ctx context.Context, ws, origin uuid.UUID, reason, detail string) (found bool, err error) {
+// flow. Of an archived flow, the unsent messages of provider are cancelled: see cancelUnsent.
+// A paused flow does not change.
+func (f *Flows) PauseFor(ctx context.Context, ws, origin, provider uuid.UUID, reason, detail string) (found bool, err error) {
 	var flow uuid.UUID
 	rows, err := f.pool.Query(ctx, `select flow_id from flow_origins where workspace_id = $1 and origin_id = $2`, ws, origin)
 	if err != nil {
@@ -42,7 +42,7 @@ func (f *Flows) PauseFor(ctx context.Context, ws, origin uuid.UUID, reason, deta
 	}
 	flow = flows[0]
 	if err = f.stop(ctx, ws, flow, nil, reason, detail); err != nil && lemma.KindOf(err) == lemma.WrongStatus {
-		err = f.cancelUnsent(ctx, ws, flow, reason, detail)
+		err = f.cancelUnsent(ctx, ws, flow, provider, reason, detail)
 	}
 	return true, err
 }

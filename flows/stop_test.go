@@ -145,12 +145,12 @@ func TestPauseForFindsTheFlowOfAnOrigin(t *testing.T) {
 	b.Settle()
 	origin := enrollment.OriginOf(flow, b.Enrollment(flow, "c1").ID)
 	for _, foreign := range [][2]uuid.UUID{{b.Workspace, lemma.NewID()}, {lemma.NewID(), origin}} {
-		if found, err := b.PauseFor(ctx, foreign[0], foreign[1], "provider_errors", ""); found || err != nil {
+		if found, err := b.PauseFor(ctx, foreign[0], foreign[1], b.Provider, "provider_errors", ""); found || err != nil {
 			t.Errorf("%v, %v", found, err)
 		}
 	}
 	for range 2 { // the second finds it paused
-		found, err := b.PauseFor(ctx, b.Workspace, origin, "provider_errors", "no answer")
+		found, err := b.PauseFor(ctx, b.Workspace, origin, b.Provider, "provider_errors", "no answer")
 		if !found || err != nil {
 			t.Fatalf("%v, %v", found, err)
 		}

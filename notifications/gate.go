@@ -71,19 +71,40 @@ type Cancelled struct {
 // end by themselves.
 func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) (Cancelled, error) {
 	for range passes {
-		_, err := tx.Exec(ctx, `
-			update batches set gate = 'cancelled',
-				status = case status when 'ready' then 'cancelled' else status end,
-				cancelled = cancelled + case when status = 'ready' and attempt = 1 then coalesce(cardinality(open), size) else 0 end,
-				orphaned = orphaned + case when status = 'ready' and attempt = 2 then coalesce(cardinality(open), size) else 0 end,
-				finished_at = case status when 'ready' then now() end
-			where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate <> 'cancelled'`, workspaceID, origin)
+		_, err := tx.Exec(ctx, cancelBatches, workspaceID, origin)
 		if err != nil {
 			return Cancelled{}, fmt.Errorf("cancel batches of %s: %w", origin, err)
 		}
 	}
 	return ReadCancelled(ctx, tx, workspaceID, origin)
 }
+
+// CancelOf is Cancel for the batches of one provider. It returns how many rows it cancels
+// that were never called.
+func (l *Ledger) CancelOf(ctx context.Context, tx pgx.Tx, workspaceID, origin, provider uuid.UUID) (cancelled int64, err error) {
+	for range passes {
+		var n int64
+		err := tx.QueryRow(ctx, `
+			with ended as (`+cancelBatches+` and provider_id = $3
+				returning case when attempt > 1 then 0 when status = 'cancelled' then cancelled
+					else size - sent - failed - orphaned - skipped - cancelled - retried - calling end as rows)
+			select coalesce(sum(rows), 0)::bigint from ended`, workspaceID, origin, provider).Scan(&n)
+		if err != nil {
+			return 0, fmt.Errorf("cancel batches of %s: %w", origin, err)
+		}
+		cancelled += n
+	}
+	return cancelled, nil
+}
+
+// cancelBatches ends the batches of origin $2.
+const cancelBatches = `
+	update batches set gate = 'cancelled',
+		status = case status when 'ready' then 'cancelled' else status end,
+		cancelled = cancelled + case when status = 'ready' and attempt = 1 then coalesce(cardinality(open), size) else 0 end,
+		orphaned = orphaned + case when status = 'ready' and attempt = 2 then coalesce(cardinality(open), size) else 0 end,
+		finished_at = case status when 'ready' then now() end
+	where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate <> 'cancelled'`
 
 // ReadCancelled counts what a cancel of an origin has found, or would find now. The
 // rest of a leased batch counts as cancelled: no window opens behind its gate.

@@ -21,7 +21,11 @@ func TestABatchThatIsCancelledForItsProviderEnds(t *testing.T) {
 	asked := 0
 	for range 5 {
 		s := b.sender(hasty)
-		s.pause = func(context.Context, uuid.UUID, uuid.UUID, string, string) error { asked++; b.cancel(); return nil }
+		s.pause = func(context.Context, uuid.UUID, uuid.UUID, uuid.UUID, string, string) error {
+			asked++
+			b.cancel()
+			return nil
+		}
 		b.makeDue()
 		b.makeProbable()
 		b.work(s)

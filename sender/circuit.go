@@ -69,7 +69,7 @@ func (s *Sender) count(ctx context.Context, c *claim, r run) error {
 		s.metrics.paused(reason)
 		s.log.Warn("provider failure pauses campaign or flow",
 			"provider_id", c.providerID, "origin_id", c.OriginID, "reason", reason, "detail", detail)
-		return s.pause(ctx, c.WorkspaceID, c.OriginID, reason, detail)
+		return s.pause(ctx, c.WorkspaceID, c.OriginID, c.providerID, reason, detail)
 	}
 	return nil
 }

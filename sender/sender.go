@@ -119,8 +119,9 @@ func (c Config) Check() error {
 	return nil
 }
 
-// PauseOrigin pauses the campaign or flow of a batch, because its provider fails.
-type PauseOrigin func(ctx context.Context, workspaceID, origin uuid.UUID, reason, detail string) error
+// PauseOrigin pauses the campaign or flow of a batch, because its provider fails. uuid.Nil
+// is no provider: another reason.
+type PauseOrigin func(ctx context.Context, workspaceID, origin, provider uuid.UUID, reason, detail string) error
 
 // Sender works batches. Any number of them may run on any number of nodes.
 type Sender struct {

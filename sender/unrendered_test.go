@@ -27,7 +27,7 @@ func TestTemplateErrorsAreChecked(t *testing.T) {
 	s.errors = func(ctx context.Context, ws, origin uuid.UUID, detail string) error {
 		checks++
 		last = detail
-		return s.pause(ctx, ws, origin, "template_errors", detail)
+		return s.pause(ctx, ws, origin, uuid.Nil, "template_errors", detail)
 	}
 	b.work(s)
 	got := b.counts()

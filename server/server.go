@@ -169,8 +169,8 @@ func (s *Server) ready(ctx context.Context) error {
 }
 
 // pause pauses the origin of notifications, which is a flow or a campaign.
-func (s *Server) pause(ctx context.Context, ws, origin uuid.UUID, reason, detail string) error {
-	if found, err := s.Flows.PauseFor(ctx, ws, origin, reason, detail); found || err != nil {
+func (s *Server) pause(ctx context.Context, ws, origin, provider uuid.UUID, reason, detail string) error {
+	if found, err := s.Flows.PauseFor(ctx, ws, origin, provider, reason, detail); found || err != nil {
 		return err
 	}
 	return s.Campaigns.PauseFor(ctx, ws, origin, reason, detail)

@@ -168,3 +168,13 @@ func (p NodeCounts) Queue(batch *pgx.Batch, ws, flow uuid.UUID, shard int16) {
 			set processed = flow_node_counts.processed + excluded.processed`,
 		ws, flow, shard, versions, nodes, events, paths, counts)
 }
+
+// OrNone turns a column of zero values into an empty one, which unnest fills with nulls:
+// each value that is sent costs time.
+func OrNone[T comparable](column []T) []T {
+	var zero T
+	if slices.ContainsFunc(column, func(v T) bool { return v != zero }) {
+		return column
+	}
+	return []T{}
+}

@@ -15,7 +15,7 @@ func TestCompiledVersionsAreBoundedByBytes(t *testing.T) {
 	small, large := uuid.New(), uuid.New()
 	fill := func(ws uuid.UUID, n, bytes int) {
 		for range n {
-			v.add(versionKey{uuid.New(), 1}, compiled{Graph: &graph.Graph{}, workspace: ws, bytes: bytes})
+			v.add(VersionID{uuid.New(), 1}, compiled{Graph: &graph.Graph{}, workspace: ws, bytes: bytes})
 		}
 	}
 	of := func(ws uuid.UUID) (n, bytes int) {

@@ -16,6 +16,7 @@ import (
 
 	"lemma/audience"
 	"lemma/flows/admission"
+	"lemma/flows/enrollment"
 	"lemma/message"
 	"lemma/webhooks"
 )
@@ -27,6 +28,7 @@ type Deps struct {
 	Templates *message.Templates
 	Webhooks  *webhooks.Webhooks
 	Log       *slog.Logger
+	Hook      *enrollment.Hook
 }
 
 // Config sets the delays after a source has failed.
@@ -53,6 +55,6 @@ type Evaluator struct {
 
 // NewEvaluator makes an Evaluator.
 func NewEvaluator(d Deps, cfg Config) *Evaluator {
-	return &Evaluator{Sources: admission.NewBreakers(cfg.Workers), pool: d.Pool, audiences: d.Audiences, templates: d.Templates,
-		webhooks: d.Webhooks, log: d.Log, cfg: cfg}
+	return &Evaluator{Versions: Versions{hook: d.Hook}, Sources: admission.NewBreakers(cfg.Workers), pool: d.Pool,
+		audiences: d.Audiences, templates: d.Templates, webhooks: d.Webhooks, log: d.Log, cfg: cfg}
 }

@@ -22,9 +22,10 @@ import (
 // valid until the columns of its audience change.
 type Versions struct {
 	mu       sync.Mutex
-	compiled map[versionKey]compiled
-	routes   map[versionKey]*Route
+	compiled map[VersionID]compiled
+	routes   map[VersionID]*Route
 	bytes    int // definitions in compiled
+	hook     *enrollment.Hook
 }
 
 // compiled is a graph, and the version of the audience whose columns it was compiled with.
@@ -37,9 +38,10 @@ type compiled struct {
 	bytes     int // of the definition
 }
 
-type versionKey struct {
-	flow    uuid.UUID
-	version int
+// VersionID is a version of a flow.
+type VersionID struct {
+	Flow    uuid.UUID
+	Version int
 }
 
 // maxCached bounds the definitions in the cache, in bytes: compiled, a definition takes
@@ -50,7 +52,7 @@ const maxCached = 4 << 20
 // audience of an archived flow may be deleted: then the graph stays as it was.
 func (g *Versions) Current(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (*graph.Graph, error) {
 	g.mu.Lock()
-	known := g.compiled[versionKey{flow, version}]
+	known := g.compiled[VersionID{flow, version}]
 	g.mu.Unlock()
 	if known.audience != uuid.Nil {
 		var at int
@@ -69,21 +71,21 @@ func (g *Versions) Current(ctx context.Context, q enrollment.Querier, ws, flow u
 func (g *Versions) Drop(flow uuid.UUID, version int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.drop(versionKey{flow, version})
+	g.drop(VersionID{flow, version})
 }
 
-func (g *Versions) drop(key versionKey) {
+func (g *Versions) drop(key VersionID) {
 	g.bytes -= g.compiled[key].bytes
 	delete(g.compiled, key)
 	delete(g.routes, key)
 }
 
 // add caches a version. Others are evicted in random order until there is space for it.
-func (g *Versions) add(key versionKey, c compiled) {
+func (g *Versions) add(key VersionID, c compiled) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.compiled == nil {
-		g.compiled, g.routes = map[versionKey]compiled{}, map[versionKey]*Route{}
+		g.compiled, g.routes = map[VersionID]compiled{}, map[VersionID]*Route{}
 	}
 	g.drop(key)
 	own := 0
@@ -108,36 +110,46 @@ func (g *Versions) add(key versionKey, c compiled) {
 }
 
 // Get returns a published version's graph with the known columns of the audience: enough
-// for callers that read no profile.
+// for callers that read no profile. It may compile, so transactions use Ready instead.
 func (g *Versions) Get(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (*graph.Graph, error) {
-	key := versionKey{flow, version}
-	g.mu.Lock()
-	found := g.compiled[key]
-	g.mu.Unlock()
-	if found.Graph != nil {
-		return found.Graph, nil
+	if found := g.cached(VersionID{flow, version}); found != nil {
+		return found, nil
 	}
+	c, err := g.compile(ctx, q, ws, VersionID{flow, version})
+	return c.Graph, err
+}
+
+// cached returns a version's graph if the cache has it.
+func (g *Versions) cached(v VersionID) *graph.Graph {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.compiled[v].Graph
+}
+
+// compile compiles a version and caches it. It may take long.
+func (g *Versions) compile(ctx context.Context, q enrollment.Querier, ws uuid.UUID, v VersionID) (compiled, error) {
 	var text string
 	err := q.QueryRow(ctx,
 		`select definition from flow_versions where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'published'`,
-		ws, flow, version).Scan(&text)
+		ws, v.Flow, v.Version).Scan(&text)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, &lemma.Error{Kind: lemma.NotFound, Message: fmt.Sprintf("the flow has no published version %d", version)}
+		return compiled{}, &lemma.Error{Kind: lemma.NotFound, Message: fmt.Sprintf("the flow has no published version %d", v.Version)}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read version %d of flow %s: %w", version, flow, err)
+		return compiled{}, fmt.Errorf("read version %d of flow %s: %w", v.Version, v.Flow, err)
 	}
 	facts, by, err := factsOf(ctx, q, ws, text)
 	if err != nil {
-		return nil, err
+		return compiled{}, err
 	}
-	by.Graph, err = graph.Compile(json.RawMessage(text), graph.Flow{WorkspaceID: ws, FlowID: flow}, facts)
+	g.hook.At("compile")
+	by.Graph, err = graph.Compile(json.RawMessage(text), graph.Flow{WorkspaceID: ws, FlowID: v.Flow}, facts)
 	if err != nil {
-		return nil, fmt.Errorf("compile version %d of flow %s: %w", version, flow, err)
+		return compiled{}, fmt.Errorf("compile version %d of flow %s: %w", v.Version, v.Flow, err)
 	}
 	by.workspace, by.bytes = ws, len(text)
-	g.add(key, by)
-	return by.Graph, nil
+	g.add(v, by)
+	return by, nil
 }
 
 // factsOf are the audience's columns: conditions read values by their types.
@@ -197,7 +209,7 @@ func (e *Evaluator) Route(ctx context.Context, ws, flow uuid.UUID, version int) 
 	if err != nil {
 		return nil, err
 	}
-	key := versionKey{flow, version}
+	key := VersionID{flow, version}
 	e.Versions.mu.Lock()
 	found := e.Versions.routes[key]
 	e.Versions.mu.Unlock()

@@ -280,13 +280,17 @@ func (t *Tracer) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatc
 // TraceBatchEnd implements pgx.BatchTracer.
 func (t *Tracer) TraceBatchEnd(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchEndData) { t.end(d.Err) }
 
-// Traced is a node with a Tracer.
-func (b *Fixture) Traced() (*Node, *Tracer) {
+// Traced is a node with a Tracer. It has compiled the first versions of flows.
+func (b *Fixture) Traced(flows ...uuid.UUID) (*Node, *Tracer) {
 	b.T.Helper()
 	seen := &Tracer{}
 	deps := b.Deps
 	deps.Pool = b.Connect(func(c *pgxpool.Config) { c.ConnConfig.Tracer = seen })
-	return NewNode(deps, b.Config), seen
+	n := NewNode(deps, b.Config)
+	for _, flow := range flows {
+		b.Must(Second(n.Execution.Versions.Get(context.Background(), b.Pool, b.Workspace, flow, 1)))
+	}
+	return n, seen
 }
 
 // Cut terminates connections at the server.
@@ -329,4 +333,23 @@ func (b *Fixture) FinishMoves() {
 		}
 	}
 	b.T.Fatal("a move does not end")
+}
+
+// CompilesAlone fails the test if a transaction is open while a node compiles a version.
+// It returns how many versions were compiled.
+func (b *Fixture) CompilesAlone(n *Node) (compiled func() int) {
+	var count atomic.Int32
+	n.Hook.Do = func(stage string) {
+		if stage != "compile" {
+			return
+		}
+		count.Add(1)
+		var open int
+		err := b.Pool.QueryRow(context.Background(), `select count(*) from pg_stat_activity where datname = current_database()
+			and xact_start is not null and pid <> pg_backend_pid() and backend_type = 'client backend'`).Scan(&open)
+		if err != nil || open > 0 {
+			b.T.Errorf("%d transactions are open while a version is compiled: %v", open, err)
+		}
+	}
+	return func() int { return int(count.Load()) }
 }

@@ -12,6 +12,7 @@ import (
 
 	"lemma/flows/admission"
 	"lemma/flows/enrollment"
+	"lemma/flows/execution"
 )
 
 // Enroll makes one direct enrollment. With dryRun it returns the result and rolls back.
@@ -70,14 +71,14 @@ var errDryRun = errors.New("dry run")
 // enrollInto enrolls profiles in one flow, from direct requests or an audience.
 func (in *Intake) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*Trigger, dryRun bool) (done []EnrolledOne, err error) {
 	var due map[enrollment.Shard]bool
-	err = enrollment.Transact(ctx, in.pool, func(tx pgx.Tx) error {
-		t := &transaction{Intake: in, tx: tx, ws: ws}
+	err = in.exec.Versions.Transact(ctx, in.pool, ws, func(tx pgx.Tx, versions *execution.Ready) error {
+		t := &transaction{Intake: in, tx: tx, ws: ws, versions: versions}
 		if err := t.readFlow(ctx, flow); err != nil {
 			return err
 		}
 		done = done[:0]
 		recorded := make([]Recorded, len(all))
-		if err := t.lockProfiles(ctx, all); err != nil {
+		if _, err := t.lockProfiles(ctx, all); err != nil {
 			return err
 		}
 		fresh, err := t.keepDirect(ctx, flow, all)

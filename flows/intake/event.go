@@ -43,6 +43,7 @@ type Trigger struct {
 	place      int       // its order in the transaction: a microsecond for each
 	applied    time.Time // when the profile's active enrollments were locked; zero: there are none, and place is its order
 	named      bool      // direct: repeated, it is found by its key
+	exitedBy   string    // offered again: an event of exit_on that was received after it
 
 	data map[string]any // the trigger as conditions see it, built on demand
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma/flows/admission"
+	"lemma/flows/execution"
 )
 
 // What the tests of this package use of its internals.
@@ -60,23 +61,39 @@ func (in *Intake) RecordIn(ctx context.Context, tx pgx.Tx, ws uuid.UUID, events 
 		}
 		all = append(all, o)
 	}
-	return (&transaction{Intake: in, tx: tx, ws: ws}).events(ctx, all)
+	var done []Recorded
+	err := in.compiled(ctx, tx, ws, func(t *transaction) (err error) {
+		done, err = t.events(ctx, all)
+		return err
+	})
+	return done, err
+}
+
+// compiled runs work in a savepoint of a test's transaction, and again when versions that
+// it needs have been compiled.
+func (in *Intake) compiled(ctx context.Context, tx pgx.Tx, ws uuid.UUID, work func(*transaction) error) error {
+	return in.exec.Versions.Compiled(ctx, in.pool, ws, func(versions *execution.Ready) error {
+		return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			return work(&transaction{Intake: in, tx: tx, ws: ws, versions: versions})
+		})
+	})
 }
 
 // EnrollIn enrolls directly in a transaction that the test ends.
 func (in *Intake) EnrollIn(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, e Enrolling) error {
-	t := &transaction{Intake: in, tx: tx, ws: ws}
-	if err := t.readFlow(ctx, flow); err != nil {
-		return err
-	}
 	o, err := e.Check(flow)
 	if err != nil {
 		return err
 	}
-	if err := t.lockProfiles(ctx, []*Trigger{o}); err != nil {
-		return err
-	}
-	return t.enroll(ctx, []int{0}, []*Trigger{o}, make([]Recorded, 1))
+	return in.compiled(ctx, tx, ws, func(t *transaction) error {
+		if err := t.readFlow(ctx, flow); err != nil {
+			return err
+		}
+		if _, err := t.lockProfiles(ctx, []*Trigger{o}); err != nil {
+			return err
+		}
+		return t.enroll(ctx, []int{0}, []*Trigger{o}, make([]Recorded, 1))
+	})
 }
 
 // AnswerAgain answers requests that were recorded before.

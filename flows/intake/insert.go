@@ -22,13 +22,11 @@ func (t *transaction) insert(ctx context.Context, asking []*candidate) error {
 	}
 	n := len(asking)
 	ids, flows, keys, overlapKeys := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n)
-	versions, shards, profiles, sources, places := make([]int32, n), make([]int16, n), make([]string, n), make([]string, n), make([]int32,
-		n)
+	versions, shards, profiles, places := make([]int32, n), make([]int16, n), make([]string, n), make([]int32, n)
 	times := make([]pgtype.Timestamptz, n)
 	for i, c := range asking {
-		ids[i], flows[i], keys[i], overlapKeys[i] = enrollment.PgUUID(c.id), enrollment.PgUUID(c.flow.id), enrollment.PgUUID(c.key),
-			enrollment.PgUUID(uuid.Nil)
-		versions[i], shards[i], profiles[i], sources[i] = int32(c.flow.version), enrollment.ShardOf(c.id), c.profile, c.source
+		ids[i], flows[i], keys[i] = enrollment.PgUUID(c.id), enrollment.PgUUID(c.flow.id), enrollment.PgUUID(c.key)
+		versions[i], shards[i], profiles[i] = int32(c.flow.version), enrollment.ShardOf(c.id), c.profile
 		places[i], times[i] = int32(c.place), pgtype.Timestamptz{Time: c.applied, Valid: !c.applied.IsZero()}
 		if c.overlap {
 			overlapKeys[i] = ids[i]
@@ -42,14 +40,14 @@ func (t *transaction) insert(ctx context.Context, asking []*candidate) error {
 		)
 		insert into enrollments (workspace_id, id, flow_id, uniqueness_key, overlap_key, version, shard, profile_key, source, node,
 			enrolled_at, resume_at)
-		select $1, r.id, r.flow_id, r.key, r.overlap_key, r.version, r.shard, r.profile_key, r.source, '',
+		select $1, r.id, r.flow_id, r.key, coalesce(r.overlap_key, $13), r.version, r.shard, r.profile_key, $9, '',
 			coalesce(r.at, `+byOrder("$12")+`), now()
-		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::smallint[], $8::text[], $9::text[],
-			$10::int[], $11::timestamptz[])
-			as r (id, flow_id, key, overlap_key, version, shard, profile_key, source, place, at)
+		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::smallint[], $8::text[], $10::int[], $11::timestamptz[])
+			as r (id, flow_id, key, overlap_key, version, shard, profile_key, place, at)
 		where (r.id in (select enrollment_id from held)) is true
 		on conflict (workspace_id, profile_key, flow_id, overlap_key) where status = 'active' do nothing returning id`,
-		t.ws, ids, flows, keys, overlapKeys, versions, shards, profiles, sources, places, times, t.base)
+		t.ws, ids, flows, keys, enrollment.OrNone(overlapKeys), versions, shards, profiles, asking[0].source, places,
+		enrollment.OrNone(times), t.base, uuid.Nil)
 	if err != nil {
 		return err
 	}

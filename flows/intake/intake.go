@@ -5,8 +5,8 @@
 //
 // One transaction records the triggers of one workspace and applies them. It locks each
 // flow in share mode, so that a publish, a pause or an archive falls wholly before or
-// wholly after it. Package execution decides what enrollments do next and flows writes it;
-// intake only wakes the workers.
+// wholly after it. It compiles no version: see execution.Ready. Package execution decides
+// what enrollments do next and flows writes it; intake only wakes the workers.
 package intake
 
 import (

@@ -14,6 +14,7 @@ import (
 
 	"lemma"
 	"lemma/flows/enrollment"
+	"lemma/flows/execution"
 	"lemma/flows/graph"
 )
 
@@ -156,7 +157,7 @@ func (t *transaction) react(ctx context.Context, u activeEnrollment, o *Trigger,
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, u.flow, u.version)
+	g, err := t.versions.Get(ctx, t.tx, u.flow, u.version)
 	if err != nil && lemma.KindOf(err) != lemma.Internal { // the engine reports it of the enrollment
 		t.log.Error("version cannot be read", "flow_id", u.flow, "version", u.version, "error", err)
 		return nil
@@ -200,10 +201,20 @@ func (t *transaction) holds(c *graph.Condition, u activeEnrollment, o *Trigger) 
 // readTriggersOf reads, in one query, the triggers of the enrollments whose conditions
 // read them.
 func (t *transaction) readTriggersOf(ctx context.Context, on []activeEnrollment) error {
+	need := map[execution.VersionID]bool{}
+	for _, u := range on {
+		need[execution.VersionID{Flow: u.flow, Version: u.version}] = true
+	}
+	if err := t.versions.Need(need); err != nil {
+		return err
+	}
 	var ids []pgtype.UUID
 	at := map[uuid.UUID]int{}
 	for i, u := range on {
-		g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, u.flow, u.version)
+		g, err := t.versions.Get(ctx, t.tx, u.flow, u.version)
+		if err != nil && lemma.KindOf(err) == lemma.Internal {
+			return err
+		}
 		if err == nil && asksForTrigger(g, u.node) {
 			ids, at[u.id] = append(ids, enrollment.PgUUID(u.id)), i
 		}

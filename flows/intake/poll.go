@@ -270,8 +270,8 @@ func (c *chunk) write(ctx context.Context) error {
 	c.hook.At("poll: chunk")
 	var recorded []Recorded
 	var due map[enrollment.Shard]bool
-	err := enrollment.Transact(ctx, c.pool, func(tx pgx.Tx) error {
-		t := &transaction{Intake: c.Intake, tx: tx, ws: c.ws}
+	err := c.exec.Versions.Transact(ctx, c.pool, c.ws, func(tx pgx.Tx, versions *execution.Ready) error {
+		t := &transaction{Intake: c.Intake, tx: tx, ws: c.ws, versions: versions}
 		if err := t.readFlow(ctx, c.flow); err != nil {
 			return err
 		}
@@ -283,7 +283,7 @@ func (c *chunk) write(ctx context.Context) error {
 		}
 		c.hook.At("poll: held")
 		recorded = make([]Recorded, len(c.asking))
-		if err := t.lockProfiles(ctx, c.asking); err != nil {
+		if _, err := t.lockProfiles(ctx, c.asking); err != nil {
 			return err
 		}
 		for _, round := range rounds(c.asking) {

@@ -8,11 +8,13 @@ import (
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
 	"lemma/flows/enrollment"
+	"lemma/flows/execution"
 )
 
 // lockProfiles serializes two transactions on one profile where it matters: an event
@@ -20,43 +22,42 @@ import (
 // wake. Concurrently neither would see the other, and the event would be lost. An event
 // that only searches takes the lock in share mode. An enrollment into a flow that listens
 // takes it exclusively, and its time begins when it has the lock: what it waited for came
-// before.
-func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) error {
+// before. Share mode is only for events: their buckets are returned, and keep locks them
+// in the round trip of its insert.
+func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) (shared []int32, err error) {
 	t.base = pgtype.Timestamptz{}
-	buckets, alone := map[int32]bool{}, false
+	if err := t.needVersions(all); err != nil {
+		return nil, err
+	}
+	found, alone := map[int32]bool{}, false
 	for _, o := range all {
 		searches, enrolls, err := t.meets(ctx, o)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if searches || enrolls {
-			buckets[bucketOf(o.profile)] = true
+			found[bucketOf(o.profile)] = true
 			alone = alone || enrolls
 		}
 	}
-	if len(buckets) == 0 {
-		return nil
+	buckets := slices.Collect(maps.Keys(found))
+	if !alone {
+		return buckets, nil
 	}
-	lock := "pg_advisory_xact_lock_shared"
-	if alone { // one mode for all, so that they are locked in one order
-		lock = "pg_advisory_xact_lock"
-	}
-	var at pgtype.Timestamptz
-	batch := &pgx.Batch{}
-	batch.Queue(`select `+lock+eachBucket,
-		int32(binary.BigEndian.Uint32(t.ws[12:])), slices.Collect(maps.Keys(buckets)))
-	batch.Queue(`select greatest(clock_timestamp(), now())`).QueryRow(func(row pgx.Row) error { return row.Scan(&at) })
+	batch := &pgx.Batch{} // one mode for all, so that they are locked in one order
+	batch.Queue(`select pg_advisory_xact_lock`+eachBucket, lockSpace(t.ws), buckets)
+	batch.Queue(`select greatest(clock_timestamp(), now())`).QueryRow(func(row pgx.Row) error { return row.Scan(&t.base) })
 	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("lock profiles: %w", err)
+		return nil, fmt.Errorf("lock profiles: %w", err)
 	}
-	if alone {
-		t.base = at
-	}
-	return nil
+	return nil, nil
 }
 
 // eachBucket locks buckets in their order.
 const eachBucket = `($1, b) from (select unnest($2::int[]) as b order by 1) b`
+
+// lockSpace is the number of a workspace's locks.
+func lockSpace(ws uuid.UUID) int32 { return int32(binary.BigEndian.Uint32(ws[12:])) }
 
 // meets reports whether a trigger searches active enrollments, and whether it may
 // enroll into a flow that is searched. An event that may enroll searches those that
@@ -72,7 +73,7 @@ func (t *transaction) meets(ctx context.Context, o *Trigger) (searches, enrolls 
 		if f.status != flowLive || searches && enrolls {
 			continue
 		}
-		g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, f.id, f.version)
+		g, err := t.versions.Get(ctx, t.tx, f.id, f.version)
 		if err != nil && lemma.KindOf(err) == lemma.Internal {
 			return searches, enrolls, err
 		}
@@ -85,6 +86,19 @@ func (t *transaction) meets(ctx context.Context, o *Trigger) (searches, enrolls 
 		}
 	}
 	return searches, enrolls, nil
+}
+
+// needVersions checks that the versions into which the triggers may enroll are compiled.
+func (t *transaction) needVersions(all []*Trigger) error {
+	need := map[execution.VersionID]bool{}
+	for _, o := range all {
+		for _, f := range t.into(o) {
+			if f.status == flowLive {
+				need[execution.VersionID{Flow: f.id, Version: f.version}] = true
+			}
+		}
+	}
+	return t.versions.Need(need)
 }
 
 // bucketOf maps profiles to 256 locks of a workspace: a bulk of a thousand must not fill

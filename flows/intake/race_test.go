@@ -88,7 +88,7 @@ func TestTwoTriggersOfOneProfile(t *testing.T) {
 				}
 				flow := b.Live(text)
 				tx, first := b.holdTrigger(intake.Event{ProfileKey: "c1", Name: "go", ID: c.one})
-				other, seen := b.Traced()
+				other, seen := b.Traced(flow)
 				var second intake.Recorded
 				two := flowstest.Start(func() (err error) {
 					second, err = other.Record(bg, b.Workspace, intake.Event{ProfileKey: "c1", Name: "go", ID: c.two})
@@ -139,7 +139,7 @@ func TestTheConflictingEnrollmentIsGone(t *testing.T) {
 	b.RecordEvent("c1", "go")
 	b.Settle()
 	id := b.Enrollment(flow, "c1").ID
-	other, seen := b.Traced()
+	other, seen := b.Traced(flow)
 	seen.Stop = func(sql string) {
 		if strings.Contains(sql, "as r (flow_id, key, profile_key, i)") {
 			_, err := b.Exit(bg, b.Workspace, id, "")
@@ -171,7 +171,7 @@ func TestBulksInOppositeOrders(t *testing.T) {
 	var all, ready sync.WaitGroup
 	ready.Add(len(nodes))
 	for i := range nodes {
-		nodes[i], seen[i] = b.Traced()
+		nodes[i], seen[i] = b.Traced(flow)
 		seen[i].Stop = func(sql string) { // they insert at the same time
 			if strings.Contains(sql, "insert into enrollments") && seen[i].Enrolls.Load() == 1 {
 				ready.Done()
@@ -218,7 +218,7 @@ func TestBulksThatCrossOver(t *testing.T) {
 	var tasks [2]*flowstest.Task
 	for i, names := range [2][2]string{{"x", "y"}, {"y", "x"}} {
 		var f *flowstest.Node
-		f, seen[i] = b.Traced()
+		f, seen[i] = b.Traced(x, y)
 		seen[i].Stop = func(sql string) {
 			if strings.Contains(sql, "insert into enrollments") && seen[i].Enrolls.Load() == 2 && seen[i].Begun.Load() == 1 {
 				both.Done()

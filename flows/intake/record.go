@@ -9,6 +9,7 @@ import (
 
 	"lemma/flows/admission"
 	"lemma/flows/enrollment"
+	"lemma/flows/execution"
 )
 
 // Record records an event and applies it: it enrolls, wakes enrollments that wait for it
@@ -69,8 +70,8 @@ func (in *Intake) recordChunk(ctx context.Context, ws uuid.UUID, all []*Trigger)
 		return nil, nil
 	}
 	var due map[enrollment.Shard]bool
-	err = enrollment.Transact(ctx, in.pool, func(tx pgx.Tx) (err error) {
-		t := &transaction{Intake: in, tx: tx, ws: ws}
+	err = in.exec.Versions.Transact(ctx, in.pool, ws, func(tx pgx.Tx, versions *execution.Ready) (err error) {
+		t := &transaction{Intake: in, tx: tx, ws: ws, versions: versions}
 		done, err = t.events(ctx, all)
 		due = t.due
 		return err

@@ -151,7 +151,7 @@ func (t *transaction) refuseRepeated(ctx context.Context, asking []*candidate) (
 		if !c.flow.recurred {
 			continue
 		}
-		g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, c.flow.id, c.flow.version)
+		g, err := t.versions.Get(ctx, t.tx, c.flow.id, c.flow.version)
 		if err != nil {
 			return nil, err
 		}

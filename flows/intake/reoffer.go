@@ -2,7 +2,6 @@ package intake
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,13 +13,16 @@ import (
 
 	"lemma"
 	"lemma/flows/enrollment"
+	"lemma/flows/execution"
+	"lemma/flows/graph"
 )
 
 // An enrollment that has not entered refuses later triggers of its profile. When it is
 // itself refused at its entry, the newest of these triggers is offered again. The others
 // then wait behind the enrollment that this one makes, and so on, so that the newest
 // trigger that qualifies enrolls. Direct requests were answered, and an audience is
-// polled again: only events are offered again.
+// polled again: only events are offered again. A trigger does not qualify any more when an
+// event of exit_on was received after it, which would have ended its enrollment.
 
 const (
 	// offeredMost is how many triggers behind a refused enrollment are kept to be offered.
@@ -42,7 +44,7 @@ func (in *Intake) LockProfiles(ctx context.Context, tx pgx.Tx, ws uuid.UUID, pro
 	for _, p := range profiles {
 		buckets[bucketOf(p)] = true
 	}
-	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock`+eachBucket, int32(binary.BigEndian.Uint32(ws[12:])), slices.Collect(maps.Keys(buckets)))
+	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock`+eachBucket, lockSpace(ws), slices.Collect(maps.Keys(buckets)))
 	if err != nil {
 		return fmt.Errorf("lock profiles: %w", err)
 	}
@@ -56,10 +58,11 @@ type Reoffered struct {
 }
 
 // Reoffer offers triggers again that were refused because of enrollments which the
-// caller's transaction has refused at their entry: of each the newest. A trigger that is
-// refused again keeps its refusal, with the new reason.
-func (in *Intake) Reoffer(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, refused []uuid.UUID) (Reoffered, error) {
-	t := &transaction{Intake: in, tx: tx, ws: ws}
+// caller's transaction has refused at their entry: of each the newest that qualifies. A
+// trigger that is refused again keeps its refusal, with the new reason.
+func (in *Intake) Reoffer(ctx context.Context, tx pgx.Tx, versions *execution.Ready, ws, flow uuid.UUID,
+	refused []uuid.UUID) (Reoffered, error) {
+	t := &transaction{Intake: in, tx: tx, ws: ws, versions: versions}
 	if len(refused) == 0 {
 		return Reoffered{}, nil
 	}
@@ -72,27 +75,110 @@ func (in *Intake) Reoffer(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, re
 	if err := t.listenTo(ctx, t.flows[flow]); err != nil {
 		return Reoffered{}, err
 	}
+	var r Reoffered
+	for range offeredMost {
+		left, err := t.offer(ctx, flow, refused, &r)
+		if err != nil {
+			return Reoffered{}, err
+		}
+		if refused = left; len(left) == 0 {
+			break
+		}
+	}
+	r.due = t.due
+	return r, nil
+}
+
+// offer offers the newest trigger behind each enrollment. It returns the enrollments whose
+// trigger was refused again: an older one may qualify.
+func (t *transaction) offer(ctx context.Context, flow uuid.UUID, refused []uuid.UUID, r *Reoffered) (left []uuid.UUID, err error) {
 	all, behind, err := t.takeBack(ctx, refused, slices.Collect(maps.Keys(t.listeners)))
 	if err != nil {
-		return Reoffered{}, fmt.Errorf("find triggers to offer again: %w", err)
+		return nil, fmt.Errorf("find triggers to offer again: %w", err)
+	}
+	if err := t.findExits(ctx, flow, all); err != nil {
+		return nil, fmt.Errorf("find events of exit_on: %w", err)
 	}
 	done := make([]Recorded, len(all))
 	for _, round := range rounds(all) {
 		if err := t.enroll(ctx, round, all, done); err != nil {
-			return Reoffered{}, err
+			return nil, err
 		}
 	}
-	r := Reoffered{due: t.due}
 	var ids, next []pgtype.UUID
 	for i, d := range done {
 		r.results = append(r.results, d.Results...)
+		enrolled := false
 		for _, one := range d.Results {
 			if one.Outcome == enrollment.Enrolled {
-				ids, next = append(ids, behind[i]), append(next, enrollment.PgUUID(*one.EnrollmentID))
+				ids, next, enrolled = append(ids, behind[i]), append(next, enrollment.PgUUID(*one.EnrollmentID)), true
 			}
 		}
+		if !enrolled {
+			left = append(left, behind[i].Bytes)
+		}
 	}
-	return r, t.putBehind(ctx, ids, next)
+	return left, t.putBehind(ctx, ids, next)
+}
+
+// exitsRead is how many events of one name after a trigger are checked.
+const exitsRead = 100
+
+// findExits finds for each trigger an event that was received after it, and would have
+// ended its enrollment. The profiles are locked, so that a later event finds the enrollment.
+func (t *transaction) findExits(ctx context.Context, flow uuid.UUID, all []*Trigger) error {
+	if len(all) == 0 {
+		return nil
+	}
+	g, err := t.versions.Get(ctx, t.tx, flow, t.flows[flow].version)
+	if err != nil {
+		return err
+	}
+	exits := g.ExitOn()
+	if len(exits) == 0 {
+		return nil
+	}
+	names := make([]string, len(exits))
+	for i, exit := range exits {
+		names[i] = exit.Event
+	}
+	slices.Sort(names)
+	rows, err := t.tx.Query(ctx, `
+		select r.i::int, v.key, v.name, coalesce(v.source_id, ''), v.properties, v.occurred_at
+		from unnest($2::uuid[]) with ordinality as r (key, i)
+		cross join lateral (
+			select profile_key, received_at from trigger_events where workspace_id = $1 and key = r.key limit 1
+		) o
+		cross join unnest($3::text[]) as n (name)
+		cross join lateral (
+			select key, name, source_id, properties, occurred_at from trigger_events
+			where workspace_id = $1 and profile_key = o.profile_key and name = n.name and received_at > o.received_at
+			order by received_at limit $4
+		) v`, t.ws, keysOf(all), slices.Compact(names), exitsRead)
+	if err != nil {
+		return err
+	}
+	var i int
+	var e Trigger
+	_, err = pgx.ForEachRow(rows, []any{&i, &e.Key, &e.Name, &e.sourceID, &e.properties, &e.At}, func() error {
+		o, event := all[i-1], e
+		if o.exitedBy == "" && !t.exhausted() && t.exits(exits, o, &event) {
+			o.exitedBy = event.Name
+		}
+		return nil
+	})
+	return err
+}
+
+// exits reports whether an event would end the enrollment of a trigger.
+func (t *transaction) exits(exits []graph.CompiledExit, o, event *Trigger) bool {
+	return slices.ContainsFunc(exits, func(exit graph.CompiledExit) bool {
+		if exit.Event != event.Name || exit.Condition == nil {
+			return exit.Event == event.Name
+		}
+		is, err := t.evaluate(exit.Condition, graph.Vars{Event: event.Data(), Trigger: o.Data(), Now: event.At})
+		return is && err == nil
+	})
 }
 
 // CountReoffered counts what Reoffer did and wakes workers, when its transaction has
@@ -108,7 +194,7 @@ func (in *Intake) CountReoffered(r Reoffered) {
 // that this release cannot read has none.
 func (t *transaction) listenTo(ctx context.Context, f liveFlow) error {
 	t.listeners = map[string][]listener{}
-	g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, f.id, f.version)
+	g, err := t.versions.Get(ctx, t.tx, f.id, f.version)
 	if err != nil && lemma.KindOf(err) != lemma.Internal {
 		return nil
 	}
@@ -155,7 +241,8 @@ func (t *transaction) takeBack(ctx context.Context, refused []uuid.UUID, names [
 	var refusal pgtype.TID
 	var refusals []pgtype.TID
 	o := Trigger{source: enrollment.FromEvent}
-	_, err = pgx.ForEachRow(rows, []any{&id, &refusal, &o.profile, &o.Key, &o.sourceID, &o.Name, &o.properties, &o.At, &o.applied}, func() error {
+	row := []any{&id, &refusal, &o.profile, &o.Key, &o.sourceID, &o.Name, &o.properties, &o.At, &o.applied}
+	_, err = pgx.ForEachRow(rows, row, func() error {
 		one := o
 		one.place = len(all)
 		all, behind, refusals = append(all, &one), append(behind, id), append(refusals, refusal)

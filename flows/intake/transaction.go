@@ -16,6 +16,7 @@ import (
 
 	"lemma"
 	"lemma/flows/enrollment"
+	"lemma/flows/execution"
 	"lemma/flows/graph"
 )
 
@@ -26,6 +27,7 @@ type transaction struct {
 	*Intake
 	tx        pgx.Tx
 	ws        uuid.UUID
+	versions  *execution.Ready
 	listeners map[string][]listener // by event
 	flows     map[uuid.UUID]liveFlow
 	base      pgtype.Timestamptz        // its time, if it is not that of the transaction: see lockProfiles
@@ -81,10 +83,11 @@ func (t *transaction) events(ctx context.Context, all []*Trigger) ([]Recorded, e
 	if err := t.listen(ctx, all); err != nil {
 		return nil, err
 	}
-	if err := t.lockProfiles(ctx, all); err != nil {
+	shared, err := t.lockProfiles(ctx, all)
+	if err != nil {
 		return nil, err
 	}
-	fresh, err := t.keep(ctx, all)
+	fresh, err := t.keep(ctx, all, shared)
 	if err != nil {
 		return nil, err
 	}
@@ -194,10 +197,13 @@ func byOrder(base string) string {
 	return `coalesce(` + base + `::timestamptz, now()) + r.place * interval '1 microsecond'`
 }
 
-// keep inserts the events. The insert decides which are new, not a query before it; of two
-// with one id in a chunk the first is.
-func (t *transaction) keep(ctx context.Context, all []*Trigger) (fresh []bool, err error) {
+// keep locks buckets of profiles in share mode and inserts the events. The insert decides
+// which are new, not a query before it; of two with one id in a chunk the first is.
+func (t *transaction) keep(ctx context.Context, all []*Trigger, shared []int32) (fresh []bool, err error) {
 	batch := &pgx.Batch{}
+	if len(shared) > 0 {
+		batch.Queue(`select pg_advisory_xact_lock_shared`+eachBucket, lockSpace(t.ws), shared)
+	}
 	written := t.queueEvents(batch, all)
 	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("keep events: %w", err)
@@ -409,8 +415,11 @@ func (t *transaction) decide(ctx context.Context, c *candidate) error {
 	case c.flow.status != flowLive:
 		c.refuse(enrollment.NotLive, "the flow is %s", c.flow.status)
 		return nil
+	case c.exitedBy != "":
+		c.refuse(enrollment.Filtered, "the event %s of exit_on was received after the trigger", c.exitedBy)
+		return nil
 	}
-	g, err := t.exec.Versions.Get(ctx, t.tx, t.ws, c.flow.id, c.flow.version)
+	g, err := t.versions.Get(ctx, t.tx, c.flow.id, c.flow.version)
 	if err != nil && lemma.KindOf(err) != lemma.Internal { // one flow's fault must not fail every event
 		c.refuse(enrollment.ConditionError, "version %d cannot be read: %s", c.flow.version, lemma.Public(err))
 		return nil
