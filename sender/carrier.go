@@ -71,9 +71,10 @@ type Receipt struct {
 
 // Carrier sends over one provider account. It is safe for concurrent use.
 type Carrier interface {
-	// Send makes exactly one wire request for each message, in order, and returns a receipt for each: no retries,
-	// no redirects, no replay. After the end of ctx, its deadline or a message's StartBy no message is started
-	// (NotCalled); at the end of ctx the current one is Unknown unless its answer is there. Failures are receipts.
+	// Send makes exactly one wire request for each message and returns a receipt for each: no retries, no redirects,
+	// no replay. Messages start in order, one or several at a time. After the end of ctx, its deadline or a message's
+	// StartBy none is started (NotCalled); at the end of ctx the current ones are Unknown unless their answers are there.
+	// Failures are receipts.
 	Send(ctx context.Context, messages []Message) []Receipt
 	// Close ends pooled connections. Send is not called after it.
 	Close()

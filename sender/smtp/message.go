@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"lemma/sender"
+	"lemma/sender/form"
 )
 
 // draft is a message in its wire format, with the final dot. Its buffer is reused.
@@ -33,10 +34,10 @@ func (k *writer) write(d *draft, m *sender.Message, idDomain string, dkim *signe
 	if !isMailbox(m.To) {
 		return errors.New("the recipient's address cannot be written in SMTP")
 	}
-	if hasBreak(m.Subject) {
+	if form.HasBreak(m.Subject) {
 		return errors.New("the subject contains a line break or NUL")
 	}
-	if !isName(m.Notification) {
+	if !form.IsName(m.Notification) {
 		return errors.New("the notification's id cannot be part of a Message-ID")
 	}
 	d.from, d.to = m.FromEmail, m.To
@@ -160,7 +161,7 @@ func checkHead(m *sender.Message) error {
 	if !isMailbox(m.FromEmail) || (m.ReplyTo != "" && !isMailbox(m.ReplyTo)) {
 		return errors.New("the sender's address or the one for replies cannot be written in SMTP")
 	}
-	if hasBreak(m.FromName) {
+	if form.HasBreak(m.FromName) {
 		return errors.New("the sender's name contains a line break or NUL")
 	}
 	for i, f := range m.Headers {
@@ -169,7 +170,7 @@ func checkHead(m *sender.Message) error {
 			return fmt.Errorf("%q is not the name of a header", f[0])
 		case slices.Contains(ownFields, strings.ToLower(f[0])):
 			return fmt.Errorf("the header %s is written by the carrier", f[0])
-		case hasBreak(f[1]):
+		case form.HasBreak(f[1]):
 			return fmt.Errorf("the header %s contains a line break or NUL", f[0])
 		case i > 0 && strings.EqualFold(f[0], m.Headers[i-1][0]):
 			return fmt.Errorf("the header %s is repeated", f[0])

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma/sender"
+	"lemma/sender/form"
 )
 
 func written(t *testing.T, m sender.Message, dkim *signer) string {
@@ -230,12 +231,12 @@ func FuzzHeaders(f *testing.F) {
 		var k writer
 		var d draft
 		if err := k.write(&d, &m, "", nil); err != nil {
-			if !hasBreak(subject) && !hasBreak(name) && !hasBreak(value) && err != errFieldLong {
+			if !form.HasBreak(subject) && !form.HasBreak(name) && !form.HasBreak(value) && err != errFieldLong {
 				t.Fatal(err)
 			}
 			return
 		}
-		if hasBreak(subject) || hasBreak(name) || hasBreak(value) {
+		if form.HasBreak(subject) || form.HasBreak(name) || form.HasBreak(value) {
 			t.Fatal("a line break went through")
 		}
 		checkWire(t, string(bytes.TrimSuffix(d.mail, []byte(".\r\n"))))
