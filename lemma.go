@@ -48,6 +48,7 @@
 //	sender         claims batches, sends them, reaps expired leases
 //	sender/smtp    the SMTP carrier
 //	sender/wire    HTTP requests of carriers: one for each call
+//	sender/mime    messages as emails
 //	sender/form    the settings of a provider's account
 //	providers      accounts at carriers and their rate limits
 //	suppression    addresses that are not sent to, and topics
