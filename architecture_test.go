@@ -58,6 +58,7 @@ var mayImport = map[string][]string{
 	"sender/wire":       {"sender", "dial"},
 	"sender/mime":       {"sender", "sender/form"},
 	"sender/smtp":       {"sender", "sender/form", "sender/mime", "dial"},
+	"sender/ses":        {"sender", "sender/form", "sender/mime", "sender/wire", "dial"},
 	"sender/sendertest": {"sender"},
 	"api": {"fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events", "campaigns",
 		"suppression", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake", "flows/query", "webhooks"},

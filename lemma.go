@@ -47,6 +47,7 @@
 //
 //	sender         claims batches, sends them, reaps expired leases
 //	sender/smtp    the SMTP carrier
+//	sender/ses     the Amazon SES carrier
 //	sender/wire    HTTP requests of carriers: one for each call
 //	sender/mime    messages as emails
 //	sender/form    the settings of a provider's account

@@ -33,7 +33,7 @@ const (
 // Message is one message, complete but for the carrier's format.
 type Message struct {
 	Notification string // public id (ntf_...), sent with the message, so that later events can be matched
-	Attempt      int    // 1 or 2; never part of the bytes that are sent
+	Attempt      int    // 1 or 2; never part of what the recipient gets
 
 	To        string // email: bare address; sms: E.164; push: the token of a device
 	FromName  string // with FromEmail, ReplyTo, Headers and HTML: email only
@@ -111,7 +111,7 @@ type Kind struct {
 	Check func(config, secrets json.RawMessage) error
 	// Moves returns the changed members that decide where the secrets are sent.
 	Moves func(before, after, secrets json.RawMessage) []string
-	// Warnings are sentences about what is insecure in a config that Check accepts.
+	// Warnings are sentences about what is insecure or missing in a config that Check accepts.
 	Warnings func(config json.RawMessage) []string
 }
 

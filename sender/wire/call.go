@@ -76,7 +76,8 @@ func fault(r Request) string {
 	switch {
 	case len(r.Body) == 0:
 		return "the request has no body"
-	case r.URL == nil || r.URL.Host == "" || r.URL.Scheme != "https" && r.URL.Scheme != "http":
+	case r.URL == nil || r.URL.Host == "" || r.URL.Scheme != "https" && r.URL.Scheme != "http",
+		r.URL.Opaque != "" || r.URL.Path != "" && r.URL.Path[0] != '/':
 		return "the URL cannot be called"
 	}
 	for name, values := range r.Header {
@@ -172,17 +173,22 @@ func (c *call) unconnected(err error, waited bool) *failure {
 
 // unanswered is a call whose request was put on a connection.
 func (c *call) unanswered(err error, begun, fresh bool) *failure {
+	f := c.lost(err, begun, fresh)
+	c.options.Log.Info("no answer of the provider", "provider_id", c.options.Provider, "host", c.request.URL.Host,
+		"reason", f.Reason, "outcome", f.Outcome, "error", err)
+	return f
+}
+
+func (c *call) lost(err error, begun, fresh bool) *failure {
 	ended, late := c.caller.Err() != nil, c.ctx.Err() != nil
+	reason := "protocol_error"
 	switch {
 	case ended && !begun:
 		return &failure{Receipt: *notCalled()}
-	case late && !ended && !begun:
+	case late && !begun:
 		return &failure{Receipt: ofProvider("timeout", err)}
 	case !begun || unprocessed(err):
 		return &failure{Receipt: ofProvider("connection_lost", err), again: !fresh && !late}
-	}
-	reason := "protocol_error"
-	switch {
 	case ended:
 		reason = "call_ended"
 	case late:
@@ -190,7 +196,5 @@ func (c *call) unanswered(err error, begun, fresh bool) *failure {
 	case isLost(err):
 		reason = "connection_lost"
 	}
-	c.options.Log.Info("no answer of the provider", "provider_id", c.options.Provider, "host", c.request.URL.Host,
-		"reason", reason, "error", err)
 	return &failure{Receipt: sender.Receipt{Outcome: sender.Unknown, Reason: reason, Detail: sentence(reason, err)}}
 }
