@@ -72,7 +72,7 @@ var mayImport = map[string][]string{
 	"client":       {},
 	"chaos":        {}, // only tests
 	"server": {"loop", "dial", "suppression", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",
-		"flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp", "api", "migrations"},
+		"flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/wire", "api", "migrations"},
 	"dev/demo": {"server", "workspaces", "secrets", "migrations", "client", "cmd/lemma/remote", "dev/postgres", "dev/catcher", "dev/shop"},
 	"dev/bench": {"server", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",
 		"flows", "flows/intake", "webhooks", "sender", "sender/smtp", "migrations", "dev/postgres", "dev/sink"},
