@@ -93,6 +93,7 @@ type Capabilities struct {
 type Account struct {
 	WorkspaceID, ProviderID uuid.UUID
 	Kind                    string
+	Channel                 lemma.Channel // of the provider's messages; empty: email
 	Config                  []byte        // JSON, by the kind's own schema
 	Secrets                 []byte        // JSON, by the kind's own schema; nil for none
 	Version                 int           // a new carrier is opened when it changes

@@ -7,6 +7,7 @@ import (
 	"lemma"
 	"lemma/api"
 	"lemma/sender"
+	"lemma/sender/gateway"
 	"lemma/sender/ses"
 	"lemma/sender/smtp"
 	"lemma/sender/wire"
@@ -14,7 +15,7 @@ import (
 
 // kindsOf returns the kinds of carriers that this program has.
 func kindsOf(o wire.Operator) carriers {
-	return carriers{smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, Log: o.Log}), ses.Kind(o)}
+	return carriers{smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, Log: o.Log}), ses.Kind(o), gateway.Kind(o)}
 }
 
 // AccountWarnings names what is insecure or missing in the configuration of a provider.
