@@ -47,7 +47,8 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		name string
 		run  func(context.Context, *env, func(figure) error) error
 	}{
-		{"campaign_null", b.campaignNull}, {"campaign_smtp", b.campaignSMTP}, {"campaign_ses", b.campaignSES}, {"fanout", b.fanout}, {"claim", b.claim},
+		{"campaign_null", b.campaignNull}, {"campaign_smtp", b.campaignSMTP}, {"campaign_ses", b.campaignSES},
+		{"fanout", b.fanout}, {"claim", b.claim},
 		{"events_single", b.eventsSingle}, {"events_bulk", b.eventsBulk}, {"flow_advance", b.flowAdvance}, {"flow_journey", b.flowJourney},
 		{"webhook_delivery", b.webhookDelivery},
 	} {

@@ -134,8 +134,9 @@ func TestRequests(t *testing.T) {
 		Date: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Seed: uuid.UUID{1},
 	}
 	for channel, want := range map[lemma.Channel]map[string]any{
-		lemma.Email: {"from": map[string]any{"email": "news@shop.example", "name": "Shop"}, "reply_to": "reply@shop.example", "subject": "Grüße",
-			"html": "<p>x</p>", "text": "x",
+		lemma.Email: {"from": map[string]any{"email": "news@shop.example", "name": "Shop"}, "reply_to": "reply@shop.example",
+			"subject": "Grüße",
+			"html":    "<p>x</p>", "text": "x",
 			"headers": []any{map[string]any{"name": "List-Unsubscribe", "value": "<https://shop.example/u>"}}},
 		lemma.SMS:  {"text": "x"},
 		lemma.Push: {"title": "Grüße", "body": "x", "link": "https://shop.example", "data": map[string]any{"a": "b"}},
@@ -145,8 +146,8 @@ func TestRequests(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		got := s.Received(func(sendertest.Received) bool { return true })[0]
-		for name, value := range map[string]any{"type": "message.send", "notification_id": "ntf_0abc", "attempt": 2.0, "channel": string(channel),
-			"to": "x", "date": "2026-07-01T12:00:00Z", "seed": m.Seed.String()} {
+		for name, value := range map[string]any{"type": "message.send", "notification_id": "ntf_0abc", "attempt": 2.0,
+			"channel": string(channel), "to": "x", "date": "2026-07-01T12:00:00Z", "seed": m.Seed.String()} {
 			want[name] = value
 		}
 		if diff := cmp.Diff(want, bodyOf(got)); diff != "" {
@@ -167,7 +168,8 @@ func TestRequests(t *testing.T) {
 
 func TestMappedAnswers(t *testing.T) {
 	t.Parallel()
-	s, err := parse(json.RawMessage(`{"url":"https://gw.example/send","responses":{"field":"/result/0/state","id":"/result/0/a~1b","error":"/why",
+	s, err := parse(json.RawMessage(`{"url":"https://gw.example/send","responses":{
+		"field":"/result/0/state","id":"/result/0/a~1b","error":"/why",
 		"values":{"accepted":["queued","1"],"rejected":["dead"],"not_accepted":["busy","false"]},
 		"statuses":{"accepted":[409],"rejected":[451],"not_accepted":[500]}}}`),
 		fmt.Appendf(nil, `{"signing_secret":%q}`, testSecret), wire.Operator{})
@@ -180,13 +182,17 @@ func TestMappedAnswers(t *testing.T) {
 		want   sender.Outcome
 	}{
 		{200, `{"result":[{"state":"queued","a/b":"7"}]}`, sender.Accepted}, {200, `{"result":[{"state":1,"a/b":"7"}]}`, sender.Accepted},
-		{202, `{"result":[{"state":"dead"}],"why":"gone"}`, sender.Rejected}, {200, `{"result":[{"state":"busy"}],"why":"gone"}`, sender.NotAccepted},
+		{202, `{"result":[{"state":"dead"}],"why":"gone"}`, sender.Rejected},
+		{200, `{"result":[{"state":"busy"}],"why":"gone"}`, sender.NotAccepted},
 		{200, `{"result":[{"state":false}],"why":"gone"}`, sender.NotAccepted},
 		{200, `{"result":[{"state":"new"}]}`, sender.Unknown}, {200, `{"result":[]}`, sender.Unknown}, {200, `nonsense`, sender.Unknown},
-		{409, ``, sender.Accepted}, {451, `{"why":"gone"}`, sender.Rejected}, {500, `{"why":"gone"}`, sender.NotAccepted}, {502, ``, sender.Unknown},
+		{409, ``, sender.Accepted}, {451, `{"why":"gone"}`, sender.Rejected},
+		{500, `{"why":"gone"}`, sender.NotAccepted}, {502, ``, sender.Unknown},
 	} {
-		r := s.responses.receipt(&wire.Answer{Status: c.status, Header: http.Header{}, Body: []byte(c.body), Whole: true}, &sender.Message{To: "x"})
-		if r.Outcome != c.want || strings.Contains(c.body, "gone") != (r.Detail == "gone") || strings.Contains(c.body, `"7"`) != (r.CarrierID == "7") {
+		a := &wire.Answer{Status: c.status, Header: http.Header{}, Body: []byte(c.body), Whole: true}
+		r := s.responses.receipt(a, &sender.Message{To: "x"})
+		if r.Outcome != c.want || strings.Contains(c.body, "gone") != (r.Detail == "gone") ||
+			strings.Contains(c.body, `"7"`) != (r.CarrierID == "7") {
 			t.Errorf("%d %s: %+v", c.status, c.body, r)
 		}
 	}

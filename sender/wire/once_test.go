@@ -252,7 +252,8 @@ func TestNoConnection(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := open(t, c.server, c.options)
 			got := p.Send(t.Context(), messages(1))
-			if r := got[0]; r.Outcome != sender.NotAccepted || !r.Provider || r.Definite != c.definite || r.Reason != c.reason || r.Detail != c.detail {
+			r := got[0]
+			if r.Outcome != sender.NotAccepted || !r.Provider || r.Definite != c.definite || r.Reason != c.reason || r.Detail != c.detail {
 				t.Errorf("%+v", r)
 			}
 		})
