@@ -7,6 +7,7 @@ ignore ./dev/openapi/node_modules // npm packages, of which some may hold Go fil
 require (
 	cel.dev/cel-go v0.33.2
 	github.com/alecthomas/kong v1.17.0
+	github.com/aws/aws-sdk-go-v2 v1.47.7
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/emersion/go-msgauth v0.7.0
 	github.com/getkin/kin-openapi v0.152.0
@@ -34,6 +35,7 @@ require (
 	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/BurntSushi/toml v1.6.0 // indirect
 	github.com/antlr4-go/antlr/v4 v4.13.1 // indirect
+	github.com/aws/smithy-go v1.28.8 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/gabriel-vasile/mimetype v1.4.16 // indirect
 	github.com/go-openapi/jsonpointer v0.22.5 // indirect

@@ -47,6 +47,11 @@
 //
 //	sender         claims batches, sends them, reaps expired leases
 //	sender/smtp    the SMTP carrier
+//	sender/ses     the Amazon SES carrier
+//	sender/gateway the carrier to a customer's own HTTP service
+//	sender/wire    HTTP requests of carriers: one for each call
+//	sender/mime    messages as emails
+//	sender/form    the settings of a provider's account
 //	providers      accounts at carriers and their rate limits
 //	suppression    addresses that are not sent to, and topics
 //	events         what carriers report
@@ -58,6 +63,7 @@
 //	client         the Go client for it
 //	workspaces     tenants and their API keys
 //	secrets        encryption of stored secrets
+//	signing        signatures of requests (Standard Webhooks)
 //	mail           email addresses and envelopes
 //	dial           connections to addresses that customers enter
 //	fence          leases: their renewal, and transactions that end with them

@@ -211,7 +211,7 @@ func TestNoTransactionIsOpenWhileAVersionIsCompiledToOfferAgain(t *testing.T) {
 	flow := b.largeOrders(`{"policy":"per_event"}`, "")
 	b.order(5)
 	b.order(500)
-	b.Exec(b.Shop, `alter table gone rename to customers`)
+	b.ExecDB(`alter table gone rename to customers`)
 	b.PublishNext(flow, strings.NewReplacer("$recurrence", `{"policy":"per_event"}`, "$overlap", "").Replace(largeOrders),
 		flows.InFlight{Mode: "stay"})
 	n := b.Another()
@@ -234,7 +234,7 @@ var payable = strings.Replace(largeOrders, `"start"`,
 func (b *bundle) payable() uuid.UUID {
 	b.T.Helper()
 	flow := b.Live(strings.NewReplacer("$recurrence", `{"policy":"per_event"}`, "$overlap", "").Replace(payable))
-	b.Exec(b.Shop, `alter table customers rename to gone`)
+	b.ExecDB(`alter table customers rename to gone`)
 	return flow
 }
 
@@ -275,7 +275,7 @@ func TestAnEventOfExitOnBesideATriggerThatIsOfferedAgain(t *testing.T) {
 			flow := b.payable()
 			b.order(5)
 			b.order(500)
-			b.Exec(b.Shop, `alter table gone rename to customers`)
+			b.ExecDB(`alter table gone rename to customers`)
 			before := b.Waits()
 			worker := b.StopAt(stage)
 			b.Stands(worker)

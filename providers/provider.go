@@ -75,6 +75,7 @@ type Patch struct {
 // Account is a provider for its carrier.
 type Account struct {
 	Kind          string
+	Channel       lemma.Channel
 	Config        json.RawMessage
 	Secrets       json.RawMessage // decrypted; nil if there are none
 	Version       int

@@ -54,9 +54,9 @@ func (p *Providers) account(ctx context.Context, db interface {
 	var found stored
 	var sealed []byte
 	err := db.QueryRow(ctx, `
-		select name, kind, config, secrets, version, rate_per_second from providers
+		select name, kind, channel, config, secrets, version, rate_per_second from providers
 		where workspace_id = $1 and id = $2`+lock, ws, id).
-		Scan(&found.name, &found.Kind, &found.Config, &sealed, &found.Version, &found.RatePerSecond)
+		Scan(&found.name, &found.Kind, &found.Channel, &found.Config, &sealed, &found.Version, &found.RatePerSecond)
 	if err := pgerr.Row(err, "provider", "read provider account"); err != nil {
 		return stored{}, err
 	}

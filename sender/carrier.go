@@ -33,7 +33,7 @@ const (
 // Message is one message, complete but for the carrier's format.
 type Message struct {
 	Notification string // public id (ntf_...), sent with the message, so that later events can be matched
-	Attempt      int    // 1 or 2; never part of the bytes that are sent
+	Attempt      int    // 1 or 2; never part of what the recipient gets
 
 	To        string // email: bare address; sms: E.164; push: the token of a device
 	FromName  string // with FromEmail, ReplyTo, Headers and HTML: email only
@@ -71,9 +71,10 @@ type Receipt struct {
 
 // Carrier sends over one provider account. It is safe for concurrent use.
 type Carrier interface {
-	// Send makes exactly one wire request for each message, in order, and returns a receipt for each: no retries,
-	// no redirects, no replay. After the end of ctx, its deadline or a message's StartBy no message is started
-	// (NotCalled); at the end of ctx the current one is Unknown unless its answer is there. Failures are receipts.
+	// Send makes exactly one wire request for each message and returns a receipt for each: no retries, no redirects,
+	// no replay. Messages start in order, one or several at a time. After the end of ctx, its deadline or a message's
+	// StartBy none is started (NotCalled); at the end of ctx the current ones are Unknown unless their answers are there.
+	// Failures are receipts.
 	Send(ctx context.Context, messages []Message) []Receipt
 	// Close ends pooled connections. Send is not called after it.
 	Close()
@@ -92,6 +93,7 @@ type Capabilities struct {
 type Account struct {
 	WorkspaceID, ProviderID uuid.UUID
 	Kind                    string
+	Channel                 lemma.Channel // of the provider's messages; empty: email
 	Config                  []byte        // JSON, by the kind's own schema
 	Secrets                 []byte        // JSON, by the kind's own schema; nil for none
 	Version                 int           // a new carrier is opened when it changes
@@ -110,7 +112,7 @@ type Kind struct {
 	Check func(config, secrets json.RawMessage) error
 	// Moves returns the changed members that decide where the secrets are sent.
 	Moves func(before, after, secrets json.RawMessage) []string
-	// Warnings are sentences about what is insecure in a config that Check accepts.
+	// Warnings are sentences about what is insecure or missing in a config that Check accepts.
 	Warnings func(config json.RawMessage) []string
 }
 

@@ -110,7 +110,7 @@ func (s *Sender) carrier(ctx context.Context, c *claim) (Carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	carrier, err := kind.Open(Account{WorkspaceID: c.WorkspaceID, ProviderID: c.providerID, Kind: a.Kind,
+	carrier, err := kind.Open(Account{WorkspaceID: c.WorkspaceID, ProviderID: c.providerID, Kind: a.Kind, Channel: a.Channel,
 		Config: a.Config, Secrets: a.Secrets, Version: a.Version, CallTimeout: s.cfg.CallTimeout})
 	if err != nil {
 		return nil, &lemma.Error{Kind: lemma.Invalid, Code: "provider_unusable", Message: "the provider's settings cannot be used",

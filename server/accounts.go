@@ -7,17 +7,20 @@ import (
 	"lemma"
 	"lemma/api"
 	"lemma/sender"
+	"lemma/sender/gateway"
+	"lemma/sender/ses"
 	"lemma/sender/smtp"
+	"lemma/sender/wire"
 )
 
 // kindsOf returns the kinds of carriers that this program has.
-func kindsOf(o smtp.Options) carriers {
-	return carriers{smtp.Kind(o)}
+func kindsOf(o wire.Operator) carriers {
+	return carriers{smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, Log: o.Log}), ses.Kind(o), gateway.Kind(o)}
 }
 
-// AccountWarnings names what is insecure in the configuration of a provider.
+// AccountWarnings names what is insecure or missing in the configuration of a provider.
 func AccountWarnings(kind string, config json.RawMessage) []string {
-	return kindsOf(smtp.Options{}).warnings(kind, config)
+	return kindsOf(wire.Operator{}).warnings(kind, config)
 }
 
 // carriers are kinds of carriers, found by name.

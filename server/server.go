@@ -39,7 +39,7 @@ import (
 	"lemma/providers"
 	"lemma/secrets"
 	"lemma/sender"
-	"lemma/sender/smtp"
+	"lemma/sender/wire"
 	"lemma/suppression"
 	"lemma/webhooks"
 	"lemma/workspaces"
@@ -66,7 +66,7 @@ type Config struct {
 	Flows     flows.Config
 	Sources   audience.Options
 	Webhooks  webhooks.Options
-	SMTP      smtp.Options
+	Carriers  wire.Operator
 }
 
 // How long a transaction may wait for its process. No transaction of the API
@@ -89,7 +89,7 @@ type Deps struct {
 	Pool  *pgxpool.Pool
 	Box   *secrets.Box
 	Log   *slog.Logger
-	Kinds []sender.Kind // the carriers; SMTP when nil
+	Kinds []sender.Kind // the carriers; those of kindsOf when nil
 }
 
 // Server is one process: its packages, wired together.
@@ -122,9 +122,9 @@ type Server struct {
 // New wires the packages in the order of their imports. It starts nothing.
 func New(d Deps, cfg Config) (s *Server, err error) {
 	cfg = cfg.withDefaults()
-	cfg.SMTP.Log = d.Log
+	cfg.Carriers.Log = d.Log
 	if d.Kinds == nil {
-		d.Kinds = kindsOf(cfg.SMTP)
+		d.Kinds = kindsOf(cfg.Carriers)
 	}
 	s = &Server{cfg: cfg, log: d.Log, Pool: d.Pool, metrics: newRegistry(d.Pool)}
 	s.connections = newConnectionMetrics(s.metrics)

@@ -125,12 +125,9 @@ func newRequest(ctx context.Context, m claimed, keys keyring) (*http.Request, er
 	if err != nil {
 		return nil, err
 	}
-	id := MessageID(m.ID)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "Lemma")
-	request.Header.Set("webhook-id", id)
-	request.Header.Set("webhook-timestamp", strconv.FormatInt(m.At.Unix(), 10))
-	request.Header.Set("webhook-signature", keys.sign(id, m.At, []byte(m.Body)))
+	keys.sign(request.Header, MessageID(m.ID), m.At, []byte(m.Body))
 	return request, nil
 }
 

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"bytes"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -164,7 +165,9 @@ func TestOldSecretsSignForADay(t *testing.T) {
 	r = r.rotated(uuid.Nil)
 	signs := func(after time.Duration) int {
 		r.now = start.Add(after)
-		return len(strings.Fields(r.sign("msg_1", r.now, []byte("{}"))))
+		h := http.Header{}
+		r.sign(h, "msg_1", r.now, []byte("{}"))
+		return len(strings.Fields(h.Get("webhook-signature")))
 	}
 	if r.current() == first || signs(0) != 2 || signs(24*time.Hour-time.Second) != 2 || signs(24*time.Hour) != 1 {
 		t.Errorf("%d, %d and %d signatures", signs(0), signs(24*time.Hour-time.Second), signs(24*time.Hour))

@@ -2,21 +2,18 @@ package webhooks
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma/pgerr"
+	"lemma/signing"
 )
 
 // overlap is how long a secret signs after it was rotated.
@@ -73,19 +70,16 @@ func (r keyring) madeBy(request uuid.UUID) bool {
 
 // current is the newest secret as Standard Webhooks writes it.
 func (r keyring) current() string {
-	return "whsec_" + base64.StdEncoding.EncodeToString(r.keys[0].Secret)
+	return signing.Secret(r.keys[0].Secret)
 }
 
-// sign returns the webhook-signature of a message: one signature for each secret.
-func (r keyring) sign(id string, at time.Time, body []byte) string {
-	var all []string
+// sign writes the headers of a message: one signature for each secret.
+func (r keyring) sign(h http.Header, id string, at time.Time, body []byte) {
+	var keys [][]byte
 	for _, k := range r.valid() {
-		mac := hmac.New(sha256.New, k.Secret)
-		mac.Write([]byte(id + "." + strconv.FormatInt(at.Unix(), 10) + "."))
-		mac.Write(body)
-		all = append(all, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+		keys = append(keys, k.Secret)
 	}
-	return strings.Join(all, " ")
+	signing.Set(h, keys, id, at, body)
 }
 
 // place identifies the only row in which a sealed secret can be opened.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -15,7 +16,7 @@ import (
 
 // benchCommand runs the benchmarks.
 type benchCommand struct {
-	Figures []string      `arg:"" optional:"" help:"Names of figures: campaign_null, campaign_smtp, fanout, claim, events_single, events_bulk, flow_advance, flow_journey, webhook_delivery. Default: all."`
+	Figures []string      `arg:"" optional:"" help:"Names of figures: campaign_null, campaign_smtp, campaign_ses, fanout, claim, events_single, events_bulk, flow_advance, flow_journey, webhook_delivery. Default: all."`
 	Scale   float64       `default:"1" help:"Factor for all numbers of recipients, such as 0.01 for a quick run."`
 	Limit   time.Duration `default:"15m" help:"Maximum duration of the run."`
 	Profile string        `type:"path" placeholder:"FILE" help:"Write a CPU profile of this process to a file, for go tool pprof."`
@@ -38,8 +39,9 @@ func (b *benchCommand) run(ctx context.Context, cfg Config, out io.Writer) error
 	return bench.Run(ctx, bench.Options{Figures: b.Figures, Scale: b.Scale, Server: cfg.server(), PGBin: cfg.PGBin}, out)
 }
 
-// sinkCommand runs the mail server of the benchmarks in a process of its own, so
-// that its CPU time is not counted.
+// sinkCommand runs the servers of the benchmarks in a process of their own, so that
+// their CPU time is not counted. It prints their addresses and the certificate of the
+// second.
 type sinkCommand struct{}
 
 func (sinkCommand) run(ctx context.Context, _ Config, out io.Writer) error {
@@ -47,6 +49,10 @@ func (sinkCommand) run(ctx context.Context, _ Config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(out, l.Addr())
-	return sink.Run(ctx, l, io.Discard)
+	web, certificate, err := sink.Listen()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, l.Addr(), web.Addr(), base64.StdEncoding.EncodeToString(certificate))
+	return sink.Run(ctx, l, web, io.Discard)
 }

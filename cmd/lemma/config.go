@@ -15,7 +15,7 @@ import (
 	"lemma/flows"
 	"lemma/secrets"
 	"lemma/sender"
-	"lemma/sender/smtp"
+	"lemma/sender/wire"
 	"lemma/server"
 	"lemma/webhooks"
 )
@@ -135,7 +135,7 @@ func (c Config) server() server.Config {
 		Flows:    flows.Config{Workers: c.FlowWorkers, Retention: c.EventRetention},
 		Sources:  audience.Options{AllowPrivate: c.AllowPrivateSources, AllowWriting: c.AllowWritingSources, FetchTimeout: c.SourceTimeout},
 		Webhooks: webhooks.Options{AllowPrivate: c.AllowPrivateWebhooks},
-		SMTP:     smtp.Options{AllowPrivate: c.AllowPrivateProviders},
+		Carriers: wire.Operator{AllowPrivate: c.AllowPrivateProviders},
 	}
 }
 

@@ -20,7 +20,9 @@ import (
 	"lemma/campaigns"
 	"lemma/notifications"
 	"lemma/sender"
+	"lemma/sender/ses"
 	"lemma/sender/smtp"
+	"lemma/sender/wire"
 	"lemma/server"
 )
 
@@ -45,7 +47,8 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		name string
 		run  func(context.Context, *env, func(figure) error) error
 	}{
-		{"campaign_null", b.campaignNull}, {"campaign_smtp", b.campaignSMTP}, {"fanout", b.fanout}, {"claim", b.claim},
+		{"campaign_null", b.campaignNull}, {"campaign_smtp", b.campaignSMTP}, {"campaign_ses", b.campaignSES},
+		{"fanout", b.fanout}, {"claim", b.claim},
 		{"events_single", b.eventsSingle}, {"events_bulk", b.eventsBulk}, {"flow_advance", b.flowAdvance}, {"flow_journey", b.flowJourney},
 		{"webhook_delivery", b.webhookDelivery},
 	} {
@@ -165,6 +168,25 @@ func (b *benchmarks) campaignSMTP(ctx context.Context, e *env, print func(figure
 		}
 	}
 	return nil
+}
+
+// campaignSES sends the same messages to a server for Amazon SES in another process,
+// over HTTP/2 and TLS.
+func (b *benchmarks) campaignSES(ctx context.Context, e *env, print func(figure) error) error {
+	n := b.n(100_000)
+	s, err := startSink(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	config := fmt.Sprintf(`{"region": "eu-central-1", "endpoint": %q, "configuration_set": "lemma", "max_requests": 256}`, s.web)
+	f, err := e.oneCampaign(ctx, "campaign_ses", n, ses.Kind(wire.Operator{AllowPrivate: true, Roots: s.roots}), []byte(config),
+		[]byte(`{"access_key_id": "AKIDEXAMPLE123456789", "secret_access_key": "secret"}`),
+		func() (int, int) { return s.seen(n) }, s.reset)
+	if err != nil {
+		return err
+	}
+	return print(f)
 }
 
 // fanout measures inserting notifications alone, against a plain COPY into the same

@@ -253,7 +253,7 @@ func openEnv(ctx context.Context, o Options) (*env, func(), error) {
 	}
 	cfg := o.Server
 	cfg.Sources = audience.Options{AllowPrivate: true, AllowUnix: true}
-	cfg.SMTP.AllowPrivate = true
+	cfg.Carriers.AllowPrivate = true
 	e := &env{box: box, null: &nullCarrier{}, cfg: cfg}
 	end := func() {}
 	if cfg.DatabaseURL == "" {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -24,6 +25,8 @@ type sinkProcess struct {
 	cmd     *exec.Cmd
 	address string
 	port    int
+	web     string // URL of the server for Amazon SES
+	roots   *x509.CertPool
 }
 
 func startSink(ctx context.Context) (*sinkProcess, error) {
@@ -44,7 +47,18 @@ func startSink(ctx context.Context) (*sinkProcess, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the sink: %w", err)
 	}
-	s.address = strings.TrimSpace(line)
+	parts := strings.Fields(line)
+	if len(parts) != 3 {
+		return nil, fmt.Errorf("start the sink: it prints %q", line)
+	}
+	s.address, s.web = parts[0], "https://"+parts[1]
+	der, _ := base64.StdEncoding.DecodeString(parts[2])
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("start the sink: %w", err)
+	}
+	s.roots = x509.NewCertPool()
+	s.roots.AddCert(certificate)
 	addr, err := net.ResolveTCPAddr("tcp", s.address)
 	if err != nil {
 		return nil, err

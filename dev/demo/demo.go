@@ -244,7 +244,7 @@ func (h *home) lemma(ctx context.Context, cfg server.Config, logger func(io.Writ
 // loopback, or on a Unix socket.
 func onThisMachine(c server.Config) server.Config {
 	c.Sources.AllowPrivate, c.Sources.AllowUnix = true, true
-	c.SMTP.AllowPrivate = true
+	c.Carriers.AllowPrivate = true
 	return c
 }
 

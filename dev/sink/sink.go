@@ -1,4 +1,4 @@
-// Package sink is an SMTP server for benchmarks. It accepts every message and stores
+// Package sink is an SMTP server for benchmarks, and one for SendEmail of Amazon SES. It accepts every message and stores
 // none, at almost no cost. It counts for each numbered recipient whether it got no
 // message, one or several.
 //
@@ -35,8 +35,9 @@ type Stats struct {
 }
 
 // Run serves until ctx ends, then writes its stats to out as one line of JSON,
-// with Missing for the numbers up to the highest seen.
-func Run(ctx context.Context, listener net.Listener, out io.Writer) error {
+// with Missing for the numbers up to the highest seen. On web, if it is not nil, it
+// serves Amazon SES.
+func Run(ctx context.Context, listener, web net.Listener, out io.Writer) error {
 	s := &sink{started: time.Now(), open: map[net.Conn]struct{}{}}
 	s.reset()
 	stop := context.AfterFunc(ctx, func() {
@@ -45,6 +46,9 @@ func Run(ctx context.Context, listener net.Listener, out io.Writer) error {
 	})
 	defer stop()
 	var all sync.WaitGroup
+	if web != nil {
+		all.Go(func() { s.serveWeb(ctx, web) })
+	}
 	for {
 		conn, err := listener.Accept()
 		if err != nil {

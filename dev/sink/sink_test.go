@@ -21,7 +21,7 @@ func start(t *testing.T) (address string, stop func() sink.Stats) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var out bytes.Buffer
 	done := make(chan error, 1)
-	go func() { done <- sink.Run(ctx, listener, &out) }()
+	go func() { done <- sink.Run(ctx, listener, nil, &out) }()
 	return listener.Addr().String(), func() (s sink.Stats) {
 		cancel()
 		if err := <-done; err != nil {

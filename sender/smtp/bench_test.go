@@ -21,6 +21,7 @@ import (
 	"lemma"
 	"lemma/dev/sink"
 	"lemma/sender"
+	"lemma/sender/mime"
 )
 
 const sinkVariable = "LEMMA_TEST_SINK"
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 	_, _ = fmt.Fprintln(os.Stdout, listener.Addr())
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
-	if err := sink.Run(ctx, listener, os.Stdout); err != nil {
+	if err := sink.Run(ctx, listener, nil, os.Stdout); err != nil {
 		panic(err)
 	}
 }
@@ -159,12 +160,12 @@ func benchSend(b *testing.B, senders int, key string, window int) {
 // BenchmarkDraft is the writing of a message alone.
 func BenchmarkDraft(b *testing.B) {
 	messages := benchLetters(100)
-	var k writer
+	var w mime.Writer
 	var d draft
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		if err := k.write(&d, &messages[i%100], "", nil); err != nil {
+		if err := d.write(&w, &messages[i%100], "", nil); err != nil {
 			b.Fatal(err)
 		}
 		i++

@@ -34,14 +34,14 @@ func failed(reason string, err error) *refusal {
 	if errors.Is(err, dial.ErrForbidden) {
 		reason = "forbidden_address"
 	}
-	return &refusal{reason: reason, detail: cause(err), cause: err}
+	return &refusal{reason: reason, detail: dial.Cause(err), cause: err}
 }
 
 func refused(reason string, a reply, err error) *refusal {
 	if err != nil {
 		return failed(reason, err)
 	}
-	return &refusal{reason: reason, code: a.code, detail: codes(a), cause: errors.New(detail(string(a.text), ""))}
+	return &refusal{reason: reason, code: a.code, detail: codes(a), cause: errors.New(sender.Detail(string(a.text), ""))}
 }
 
 // dial connects and prepares a server for messages. All steps together have the time
@@ -126,7 +126,7 @@ func (s *session) setExtensions(offers map[string]string) {
 // an attacker may have removed the offer.
 func (c *carrier) upgrade(ctx context.Context, s *session, offers map[string]string) (map[string]string, *refusal) {
 	if _, offered := offers["STARTTLS"]; !offered {
-		return nil, failed("tls_failed", closed("the server does not offer STARTTLS, which the provider's settings require"))
+		return nil, failed("tls_failed", dial.Sentence("the server does not offer STARTTLS, which the provider's settings require"))
 	}
 	if a, err := s.command("STARTTLS"); err != nil || a.code != 220 {
 		return nil, refused("tls_failed", a, err)
@@ -156,7 +156,7 @@ func (c *carrier) login(s *session, offers map[string]string) *refusal {
 		return nil
 	}
 	if !private(s.conn) {
-		return failed("auth_failed", closed("a password is sent over TLS or to this machine only"))
+		return failed("auth_failed", dial.Sentence("a password is sent over TLS or to this machine only"))
 	}
 	var a reply
 	var err error
@@ -166,7 +166,7 @@ func (c *carrier) login(s *session, offers map[string]string) *refusal {
 	case slices.Contains(mechanisms, "LOGIN"):
 		a, err = c.loginInSteps(s)
 	default:
-		return failed("auth_failed", closed("the server offers neither AUTH PLAIN nor AUTH LOGIN"))
+		return failed("auth_failed", dial.Sentence("the server offers neither AUTH PLAIN nor AUTH LOGIN"))
 	}
 	if err != nil || a.code != 235 {
 		return refused("auth_failed", a, err)

@@ -177,3 +177,5 @@ func canonicalBody(body []byte) []byte {
 	}
 	return out
 }
+
+func isBlank(c byte) bool { return c == ' ' || c == '\t' }

@@ -73,7 +73,11 @@ func TestDKIM(t *testing.T) {
 				m.Headers = [][2]string{{"List-Unsubscribe", "<https://shop.example/u>"},
 					{"List-Unsubscribe-Post", "List-Unsubscribe=One-Click"}, {"X-Other", "1"}}
 				text := written(t, m, s)
-				checkWire(t, text)
+				for line := range strings.Lines(text) {
+					if len(line) > 80 && strings.HasPrefix(line, "DKIM") || strings.HasPrefix(line, ".") {
+						t.Errorf("a line that a server may change: %q", line)
+					}
+				}
 				options := &dkim.VerifyOptions{LookupTXT: func(string) ([]string, error) { return []string{record(t, s)}, nil }}
 				if err := verify(text, options); err != nil {
 					t.Errorf("%v\n%s", err, text)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"lemma/sender/mime"
 )
 
 // How long connections and failures are kept.
@@ -20,7 +22,7 @@ const (
 // One call to Send uses it at a time.
 type line struct {
 	conn   *session // nil when there is none
-	writer writer
+	writer mime.Writer
 	drafts [2]draft
 	since  time.Time // when it became idle
 }

@@ -3,6 +3,8 @@ package smtp
 import (
 	"bytes"
 	"io"
+
+	"lemma/dial"
 )
 
 // reply is a server's answer to one command. text is the text of its lines without the
@@ -19,9 +21,9 @@ const (
 )
 
 const (
-	errReplyLong = closed("the server's answer is too long")
-	errReplyForm = closed("the server's answer is not an SMTP reply")
-	errSurplus   = closed("the server answers more than it was asked")
+	errReplyLong = dial.Sentence("the server's answer is too long")
+	errReplyForm = dial.Sentence("the server's answer is not an SMTP reply")
+	errSurplus   = dial.Sentence("the server answers more than it was asked")
 )
 
 // replies reads answers from a connection into its own buffer, without allocating.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"lemma/dial"
 	"lemma/sender"
 )
 
@@ -102,8 +103,8 @@ func (r *run) draft() *draft {
 		i := r.drafted
 		r.drafted++
 		d := r.spare()
-		if err := r.writer.write(d, &r.messages[i], r.idDomain, r.dkim); err != nil {
-			r.settle(i, sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: detail(err.Error(), r.messages[i].To)})
+		if err := d.write(&r.writer, &r.messages[i], r.idDomain, r.dkim); err != nil {
+			r.settle(i, sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: sender.Detail(err.Error(), r.messages[i].To)})
 			continue
 		}
 		d.index = i
@@ -302,7 +303,7 @@ func (r *run) lost(at stage, err error) *sender.Receipt {
 	receipt := broken(at, reason)
 	receipt.At = time.Now()
 	if err != nil {
-		receipt.Detail = cause(err)
+		receipt.Detail = dial.Cause(err)
 	}
 	return &receipt
 }

@@ -1,4 +1,4 @@
-package smtp
+package dial
 
 import (
 	"crypto/tls"
@@ -7,30 +7,26 @@ import (
 	"io"
 	"net"
 	"os"
-	"regexp"
-	"strconv"
 	"syscall"
-
-	"lemma/dial"
 )
 
-// closed is a text of the closed list, which may be shown.
-type closed string
+// Sentence is an error whose text is constant, so that Cause may show it.
+type Sentence string
 
-func (c closed) Error() string { return string(c) }
+func (s Sentence) Error() string { return string(s) }
 
-// cause is what a user may read of an error on a connection: a sentence of a closed
-// list. The error itself, which is logged, can contain addresses of the operator's
-// network, or the text of a server that is not a mail server.
-func cause(err error) string {
-	var own closed
+// Cause is what a user may read of an error on a connection: a sentence of a closed
+// list. The error itself, which is only logged, can contain addresses of the operator's
+// network, or the text of any server.
+func Cause(err error) string {
+	var own Sentence
 	var dns *net.DNSError
 	var network net.Error
 	switch {
 	case errors.As(err, &own):
 		return string(own)
-	case errors.Is(err, dial.ErrForbidden):
-		return dial.ErrForbidden.Error()
+	case errors.Is(err, ErrForbidden):
+		return ErrForbidden.Error()
 	case errors.As(err, &dns):
 		return "the host name cannot be resolved"
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &network) && network.Timeout():
@@ -47,13 +43,13 @@ func cause(err error) string {
 	return handshake(err)
 }
 
-// handshake is cause for errors of TLS, without the names of certificates.
+// handshake is Cause for errors of TLS, without the names of certificates.
 func handshake(err error) string {
 	var authority x509.UnknownAuthorityError
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var record tls.RecordHeaderError
-	var alert tls.AlertError
+	var alert *net.OpError // with this Op: package tls has no type for an alert that it received
 	switch {
 	case errors.As(err, &authority):
 		return "the server's certificate is signed by an unknown authority"
@@ -65,21 +61,8 @@ func handshake(err error) string {
 		return "the server's certificate is not valid"
 	case errors.As(err, &record):
 		return "the server does not speak TLS on this port"
-	case errors.As(err, &alert):
+	case errors.As(err, &alert) && alert.Op == "remote error":
 		return "the server refused the TLS handshake"
 	}
 	return "the connection failed"
-}
-
-// enhanced is an enhanced status code (RFC 3463, 2) at the beginning of a reply.
-var enhanced = regexp.MustCompile(`^[245]\.[0-9]{1,3}\.[0-9]{1,3}\b`)
-
-// codes is what may be shown of a reply before the login: its numbers. Until then
-// nothing proves that the host is the account's mail server.
-func codes(a reply) string {
-	text := "the server answered " + strconv.Itoa(a.code)
-	if more := enhanced.Find(a.text); more != nil {
-		text += " " + string(more)
-	}
-	return text
 }

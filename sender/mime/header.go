@@ -1,4 +1,4 @@
-package smtp
+package mime
 
 import (
 	"encoding/base64"
@@ -258,3 +258,7 @@ var bare = func() (t [256]bool) {
 	}
 	return t
 }()
+
+func alphanumeric(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}

@@ -1,4 +1,4 @@
-package smtp
+package mime
 
 const digits = "0123456789ABCDEF"
 

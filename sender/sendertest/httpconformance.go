@@ -1,0 +1,162 @@
+package sendertest
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+	"testing"
+
+	"lemma/sender"
+)
+
+// HTTPHarness is what the tests of a carrier on package wire provide.
+type HTTPHarness struct {
+	// Open opens a carrier on an account at a server. Its timeout is a few seconds.
+	Open func(t *testing.T, server *HTTPServer) sender.Carrier
+	// To returns the recipient of a request.
+	To func(Received) string
+	// Same returns what two attempts have in common; nil: their bodies. Headers contain
+	// times, and signatures of these.
+	Same func(Received) []byte
+	// Address makes the nth recipient's address.
+	Address func(n int) string
+	// Reasons is the carrier's documented closed list.
+	Reasons []string
+	// Replies are the provider's answers for Accept, Reject and Refuse.
+	Replies map[Behaviour]Reply
+	// Cases are all other answers in the carrier's table.
+	Cases []HTTPCase
+}
+
+// HTTPCase is an answer of the provider, and the receipt for it.
+type HTTPCase struct {
+	Name  string
+	Reply Reply
+	Want  sender.Receipt // Outcome, Provider, Definite, Reason, Code
+}
+
+// HTTPConformance checks the contract of sender.Carrier over HTTP/1.1 and HTTP/2.
+func HTTPConformance(t *testing.T, h HTTPHarness) {
+	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(proto, func(t *testing.T) {
+			t.Parallel()
+			Conformance(t, Harness{Address: h.Address, Reasons: h.Reasons, Concurrent: true,
+				Serve: func(t *testing.T, behave func(string) Behaviour) FarEnd { return h.serve(t, proto, behave) }})
+			for _, c := range h.Cases {
+				t.Run(c.Name, func(t *testing.T) {
+					t.Parallel()
+					h.answer(t, proto, c)
+				})
+			}
+		})
+	}
+}
+
+func (h HTTPHarness) serve(t *testing.T, proto string, behave func(string) Behaviour) FarEnd {
+	server := ServeHTTPS(t, proto == "HTTP/2.0", func(r Received) Reply {
+		if r.Proto != proto {
+			t.Errorf("a request over %s, want %s", r.Proto, proto)
+		}
+		switch b := behave(h.To(r)); b {
+		case DropAfter:
+			return Reply{Drop: true}
+		case Late:
+			return Reply{Hang: true}
+		default:
+			return h.Replies[b]
+		}
+	})
+	nowhere := &HTTPServer{URL: unused(t), Roots: server.Roots}
+	return FarEnd{Carrier: h.open(t, server), Nowhere: h.open(t, nowhere), Requests: func(to string) (bodies [][]byte) {
+		for _, r := range server.Received(func(r Received) bool { return h.To(r) == to }) {
+			if h.Same == nil {
+				bodies = append(bodies, r.Body)
+			} else {
+				bodies = append(bodies, h.Same(r))
+			}
+		}
+		return bodies
+	}}
+}
+
+// unused is the URL of a server that has been stopped.
+func unused(t *testing.T) string {
+	t.Helper()
+	server := ServeHTTPS(t, false, nil)
+	server.stop()
+	return server.URL
+}
+
+func (h HTTPHarness) open(t *testing.T, server *HTTPServer) sender.Carrier {
+	c := h.Open(t, server)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// answer: one message gets the answer, after one that is accepted. It has the receipt
+// and one request. A failure of the provider spares the messages behind it.
+func (h HTTPHarness) answer(t *testing.T, proto string, c HTTPCase) {
+	server := ServeHTTPS(t, proto == "HTTP/2.0", func(r Received) Reply {
+		if h.To(r) == h.Address(1) {
+			return h.Replies[Accept]
+		}
+		return c.Reply
+	})
+	carrier := h.open(t, server)
+	all := Harness{Address: h.Address, Reasons: h.Reasons}
+	for n, want := range []sender.Receipt{{Outcome: sender.Accepted}, c.Want} {
+		messages := all.messages(n+1, 1)
+		receipts := carrier.Send(t.Context(), messages)
+		all.check(t, messages, receipts)
+		got := receipts[0]
+		if got.Outcome != want.Outcome || got.Provider != want.Provider || got.Definite != want.Definite || got.Reason != want.Reason ||
+			n > 0 && got.Code != want.Code {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		if strings.ContainsAny(got.Detail, "\r\n") {
+			t.Errorf("the detail has several lines: %q", got.Detail)
+		}
+		if got := server.Received(func(r Received) bool { return h.To(r) == h.Address(n+1) }); len(got) != 1 {
+			t.Errorf("%d requests, want 1", len(got))
+		}
+	}
+	h.spares(t, carrier, server, c.Want)
+}
+
+// spares: behind a failure of the provider, a long window has few requests.
+func (h HTTPHarness) spares(t *testing.T, carrier sender.Carrier, server *HTTPServer, want sender.Receipt) {
+	if !want.Provider {
+		return
+	}
+	all := Harness{Address: h.Address, Reasons: h.Reasons}
+	messages := all.messages(100, 300)
+	receipts := carrier.Send(t.Context(), messages)
+	all.check(t, messages, receipts)
+	last := receipts[len(receipts)-1]
+	if last.Outcome != sender.NotCalled || !last.Provider || last.Definite != want.Definite || last.Reason != want.Reason {
+		t.Errorf("the last message behind a failure: %+v", last)
+	}
+	if n := len(server.Received(func(Received) bool { return true })); n > 200 {
+		t.Errorf("%d requests to a provider that fails", n)
+	}
+}
+
+// OtherAnswers are answers that no provider documents, and that prove nothing.
+func OtherAnswers(want func(status int) sender.Receipt) (cases []HTTPCase) {
+	for _, c := range []struct {
+		name  string
+		reply Reply
+	}{
+		{"500 without a body", Reply{Status: 500}},
+		{"502 with a page", Reply{Status: 502, Body: "<html>Bad Gateway</html>"}},
+		{"504", Reply{Status: 504}},
+		{"a redirect", Reply{Status: 307, Header: map[string]string{"Location": "/elsewhere"}}},
+		{"nonsense", Reply{Status: 200, Body: "{]nonsense"}},
+		{"an answer that is too long", Reply{Status: 200, Body: `{"MessageId":"` + strings.Repeat("x", 70<<10) + `"}`}},
+		{"half an answer", Reply{Status: 200, Header: map[string]string{"Content-Length": "40"}, Body: strings.Repeat(" ", 40), Break: true}},
+	} {
+		status := cmp.Or(c.reply.Status, http.StatusOK)
+		cases = append(cases, HTTPCase{c.name, c.reply, want(status)})
+	}
+	return cases
+}

@@ -1,0 +1,126 @@
+package ses
+
+import (
+	"encoding/json"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"lemma/dial"
+	"lemma/sender/form"
+	"lemma/sender/wire"
+)
+
+// settings are an account's config and secrets, checked, defaults filled in.
+type settings struct {
+	region, configurationSet             string
+	endpoint                             *url.URL // without a path
+	accessKeyID, secretKey, sessionToken string
+	most                                 int           // requests at a time
+	timeout                              time.Duration // of a call
+}
+
+const (
+	defaultTimeout = 30
+	mostTimeout    = 60 // seconds; well within a lease
+	mostRequests   = 256
+)
+
+var (
+	regions = regexp.MustCompile(`^[a-z]{2,4}(-[a-z]{2,12}){1,3}-[0-9]{1,2}$`)
+	setName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	keyID   = regexp.MustCompile(`^[A-Za-z0-9_]{16,128}$`)
+)
+
+func parse(config, secrets json.RawMessage, o wire.Operator) (settings, error) {
+	f := form.Form{Noun: "an Amazon SES provider"}
+	s := settings{most: wire.DefaultMost}
+	seconds, endpoint := defaultTimeout, ""
+	f.Object("/config", config, map[string]any{"region": &s.region, "endpoint": &endpoint,
+		"configuration_set": &s.configurationSet, "max_requests": &s.most, "timeout_seconds": &seconds})
+	f.Object("/secrets", secrets, map[string]any{
+		"access_key_id": &s.accessKeyID, "secret_access_key": &s.secretKey, "session_token": &s.sessionToken})
+	s.timeout = time.Duration(seconds) * time.Second
+	if f.OK() {
+		s.endpoint = server(&f, s.region, endpoint, o)
+		s.check(&f, seconds)
+	}
+	return s, f.Err()
+}
+
+func (s settings) check(f *form.Form, seconds int) {
+	if !regions.MatchString(s.region) {
+		f.Fault("/config/region", "invalid_region", "must be an AWS region, such as eu-central-1")
+	}
+	if s.configurationSet != "" && !setName.MatchString(s.configurationSet) {
+		f.Fault("/config/configuration_set", "invalid_name", "must be 1 to 64 letters, digits, hyphens and underscores")
+	}
+	if s.most < 1 || s.most > mostRequests {
+		f.Fault("/config/max_requests", "out_of_range", "must be from 1 to 256")
+	}
+	if seconds < 1 || seconds > mostTimeout {
+		f.Fault("/config/timeout_seconds", "out_of_range", "must be from 1 to 60")
+	}
+	if !keyID.MatchString(s.accessKeyID) {
+		f.Fault("/secrets/access_key_id", "required", "must be the id of an access key of AWS")
+	}
+	if s.secretKey == "" || len(s.secretKey) > 256 {
+		f.Fault("/secrets/secret_access_key", "required", "must be the secret access key of access_key_id")
+	}
+}
+
+// server is the URL of a region's endpoint, or the one that the settings name: a VPC or
+// FIPS endpoint.
+func server(f *form.Form, region, endpoint string, o wire.Operator) *url.URL {
+	if endpoint == "" {
+		domain := ".amazonaws.com"
+		if strings.HasPrefix(region, "cn-") {
+			domain += ".cn"
+		}
+		return &url.URL{Scheme: "https", Host: "email." + region + domain}
+	}
+	u, err := url.Parse(endpoint)
+	switch {
+	case err != nil || u.Scheme != "https" || !form.IsHost(u.Hostname()) || u.User != nil || strings.Trim(u.Path, "/") != "" ||
+		u.RawQuery != "" || u.Fragment != "":
+		f.Fault("/config/endpoint", "invalid_url", "must be https:// and a host, without a path")
+	case !(dial.Dialer{AllowPrivate: o.AllowPrivate}).Plausible(u.Hostname()):
+		f.Fault("/config/endpoint", "forbidden_address",
+			"must not be a private or reserved address; only the operator can allow private ones (LEMMA_ALLOW_PRIVATE_PROVIDERS)")
+	default:
+		return &url.URL{Scheme: u.Scheme, Host: u.Host}
+	}
+	return &url.URL{}
+}
+
+// Moves returns the endpoint when it changes: the session token is sent there.
+func Moves(before, after, secrets json.RawMessage) []string {
+	old, _ := parse(before, secrets, wire.Operator{AllowPrivate: true}) // Check reports its faults
+	next, _ := parse(after, secrets, wire.Operator{AllowPrivate: true})
+	if endpointOf(old) == endpointOf(next) || old.region != next.region && isAWS(old) && isAWS(next) {
+		return nil
+	}
+	return []string{"endpoint"}
+}
+
+func endpointOf(s settings) string {
+	if s.endpoint == nil {
+		return ""
+	}
+	return strings.ToLower(s.endpoint.Host)
+}
+
+// isAWS reports that an endpoint is the one of its region.
+func isAWS(s settings) bool {
+	return endpointOf(s) == server(&form.Form{}, s.region, "", wire.Operator{}).Host
+}
+
+// Warnings say what a config without a configuration set lacks.
+func Warnings(config json.RawMessage) []string {
+	s, _ := parse(config, nil, wire.Operator{AllowPrivate: true}) // Check reports its faults
+	if s.configurationSet != "" {
+		return nil
+	}
+	return []string{"without a configuration set, Amazon SES reports no bounces and complaints with Lemma's tags; set configuration_set"}
+}

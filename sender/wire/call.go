@@ -1,0 +1,200 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"lemma/sender"
+)
+
+// Request is a POST. Its body must not be empty, since a request without a body is
+// complete with its header.
+type Request struct {
+	URL     *url.URL
+	Header  http.Header // not changed
+	Body    []byte      // not used after the call
+	StartBy time.Time   // the request does not begin later; zero: no bound
+}
+
+// Answer is a provider's answer. Its status is not 1xx.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+	Whole  bool // the body is complete; otherwise its beginning is there
+}
+
+// Post sends a request. It returns the answer, or the receipt of a call without one.
+func (c *Client) Post(ctx context.Context, r Request) (*Answer, *sender.Receipt) {
+	if detail := fault(r); detail != "" {
+		return nil, receipt(sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: detail})
+	}
+	if over(ctx, r.StartBy) {
+		return nil, notCalled()
+	}
+	select {
+	case c.calls <- struct{}{}:
+		defer func() { <-c.calls }()
+	case <-ctx.Done():
+		return nil, notCalled()
+	}
+	server, err := c.pool(originOf(r.URL))
+	if err != nil {
+		return nil, notCalled()
+	}
+	defer c.leave(server)
+	limited, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
+	call := call{Client: c, server: server, caller: ctx, ctx: limited, request: r}
+	answer, failure := call.try()
+	if failure != nil && failure.again {
+		answer, failure = call.try()
+	}
+	if failure != nil {
+		return nil, receipt(failure.Receipt)
+	}
+	return answer, nil
+}
+
+// over reports that a request may not begin any more. It also reads the clock: in a
+// process that was stopped, the timer of ctx may be late.
+func over(ctx context.Context, by time.Time) bool {
+	end, ok := ctx.Deadline()
+	now := time.Now()
+	return ctx.Err() != nil || ok && !now.Before(end) || !by.IsZero() && !now.Before(by)
+}
+
+// fault is what prevents a request from being written.
+func fault(r Request) string {
+	switch {
+	case len(r.Body) == 0:
+		return "the request has no body"
+	case r.URL == nil || r.URL.Host == "" || r.URL.Scheme != "https" && r.URL.Scheme != "http",
+		r.URL.Opaque != "" || r.URL.Path != "" && r.URL.Path[0] != '/':
+		return "the URL cannot be called"
+	}
+	for name, values := range r.Header {
+		for _, value := range values {
+			if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+				return "a header of the request cannot be written"
+			}
+		}
+	}
+	return ""
+}
+
+func originOf(u *url.URL) origin {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return origin{u.Scheme, net.JoinHostPort(u.Hostname(), port)}
+}
+
+// call is one request.
+type call struct {
+	*Client
+	server  *pool
+	caller  context.Context //nolint:containedctx // call is the state of one call
+	ctx     context.Context //nolint:containedctx // caller with the timeout
+	request Request
+}
+
+// failure is why there is no answer.
+type failure struct {
+	sender.Receipt
+	again bool // the request was not processed, and another connection may serve it
+}
+
+// try puts the request on a connection.
+func (c *call) try() (*Answer, *failure) {
+	conn, waited, err := c.server.take(c.ctx)
+	if err != nil {
+		return nil, c.unconnected(err, waited)
+	}
+	if over(c.caller, c.request.StartBy) {
+		conn.Release()
+		return nil, &failure{Receipt: *notCalled()}
+	}
+	body := &body{rest: c.request.Body}
+	response, err := conn.RoundTrip(c.http(body))
+	if err != nil {
+		return nil, c.unanswered(err, body.end(), conn.fresh)
+	}
+	defer body.end()
+	return c.read(response)
+}
+
+func (c *call) http(b *body) *http.Request {
+	r := &http.Request{Method: http.MethodPost, URL: c.request.URL, Host: c.request.URL.Host, Header: c.request.Header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: b, ContentLength: int64(len(c.request.Body))}
+	return r.WithContext(c.ctx)
+}
+
+// read reads an answer. 1xx is no answer: 101 would change the protocol.
+func (c *call) read(response *http.Response) (*Answer, *failure) {
+	defer response.Body.Close()
+	if response.StatusCode < 200 {
+		return nil, &failure{Receipt: sender.Receipt{Outcome: sender.Unknown, Code: response.StatusCode, Reason: "protocol_error"}}
+	}
+	a := &Answer{Status: response.StatusCode, Header: response.Header}
+	var err error
+	a.Body, err = io.ReadAll(io.LimitReader(response.Body, mostAnswer+1))
+	a.Whole = err == nil && len(a.Body) <= mostAnswer
+	a.Body = a.Body[:min(len(a.Body), mostAnswer)]
+	return a, nil
+}
+
+// unconnected is a call for which there was no connection.
+func (c *call) unconnected(err error, waited bool) *failure {
+	switch {
+	case c.caller.Err() != nil, errors.Is(err, errClosed):
+		return &failure{Receipt: *notCalled()}
+	case c.ctx.Err() != nil:
+		return &failure{Receipt: ofProvider("timeout", err)}
+	}
+	r := ofProvider(reasonOf(err), err)
+	r.Definite = r.Reason == "forbidden_address"
+	if !waited {
+		r.Outcome = sender.NotCalled
+		return &failure{Receipt: r}
+	}
+	c.options.Log.Info("no connection to the provider", "provider_id", c.options.Provider, "host", c.request.URL.Host,
+		"reason", r.Reason, "error", err)
+	return &failure{Receipt: r}
+}
+
+// unanswered is a call whose request was put on a connection.
+func (c *call) unanswered(err error, begun, fresh bool) *failure {
+	f := c.lost(err, begun, fresh)
+	c.options.Log.Info("no answer of the provider", "provider_id", c.options.Provider, "host", c.request.URL.Host,
+		"reason", f.Reason, "outcome", f.Outcome, "error", err)
+	return f
+}
+
+func (c *call) lost(err error, begun, fresh bool) *failure {
+	ended, late := c.caller.Err() != nil, c.ctx.Err() != nil
+	reason := "protocol_error"
+	switch {
+	case ended && !begun:
+		return &failure{Receipt: *notCalled()}
+	case late && !begun:
+		return &failure{Receipt: ofProvider("timeout", err)}
+	case !begun || unprocessed(err):
+		return &failure{Receipt: ofProvider("connection_lost", err), again: !fresh && !late}
+	case ended:
+		reason = "call_ended"
+	case late:
+		reason = "timeout"
+	case isLost(err):
+		reason = "connection_lost"
+	}
+	return &failure{Receipt: sender.Receipt{Outcome: sender.Unknown, Reason: reason, Detail: sentence(reason, err)}}
+}

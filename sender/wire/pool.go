@@ -1,0 +1,161 @@
+package wire
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// How long a failed connection prevents another one.
+const (
+	firstBackoff = 50 * time.Millisecond  // doubled for each failure that follows
+	mostBackoff  = 400 * time.Millisecond // the circuit of package sender waits longer, on all nodes
+)
+
+// mostDials bounds the connections that are opened at a time. One is opened while HTTP/2 is
+// expected, since it has room for many requests.
+const mostDials = 8
+
+// pool has the connections to one server. One is opened while none has room for a
+// request, so that there are at most as many as requests at a time.
+type pool struct {
+	dial  func(context.Context) (*http.ClientConn, error)
+	users int // guarded by the client
+
+	ctx  context.Context //nolint:containedctx // ends the dials of a closed pool
+	stop context.CancelFunc
+
+	mu       sync.Mutex
+	conns    []*conn
+	dialing  int
+	waiting  int
+	single   bool // connections have one request at a time, as in HTTP/1.1
+	failures int  // dials in a row
+	cause    error
+	until    time.Time     // no dial before
+	changed  chan struct{} // contains a token when waiters should look again; a waiter that was served passes it on
+}
+
+// conn is a connection with room for a request.
+type conn struct {
+	*http.ClientConn
+	fresh bool // no request was sent on it
+	used  time.Time
+}
+
+func newPool(dial func(context.Context) (*http.ClientConn, error)) *pool {
+	p := &pool{dial: dial, changed: make(chan struct{}, 1)}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	return p
+}
+
+// take reserves room for a request, which RoundTrip or Release ends. The error is that
+// of the last dial, or of ctx. If waited is false, that dial was an earlier one.
+func (p *pool) take(ctx context.Context) (c *conn, waited bool, err error) {
+	p.enter(1)
+	defer p.enter(-1)
+	for {
+		c, err := p.reserve()
+		if c != nil || err != nil {
+			p.notify() // other waiters may have room, or the same error
+			return c, waited, err
+		}
+		waited = true
+		select {
+		case <-p.changed:
+		case <-ctx.Done():
+			return nil, waited, ctx.Err()
+		}
+	}
+}
+
+func (p *pool) enter(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting += n
+}
+
+// reserve returns room on a connection, the error of a dial a moment ago, or neither
+// while a dial is under way or all connections are full.
+func (p *pool) reserve() (*conn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool { return c.Err() != nil })
+	for _, c := range slices.Backward(p.conns) { // the last is used first, so that the others can be closed
+		if c.Reserve() == nil {
+			room := &conn{ClientConn: c.ClientConn, fresh: c.fresh}
+			c.fresh, c.used = false, time.Now()
+			return room, nil
+		}
+	}
+	if p.ctx.Err() != nil {
+		return nil, errClosed
+	}
+	if time.Now().Before(p.until) {
+		if len(p.conns) == 0 {
+			return nil, p.cause
+		}
+		return nil, nil
+	}
+	if p.dialing == 0 || p.single && p.dialing < min(p.waiting, mostDials) {
+		p.dialing++
+		go p.open()
+	}
+	return nil, nil
+}
+
+// open adds a connection.
+func (p *pool) open() {
+	defer p.notify()
+	c, err := p.dial(p.ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dialing--
+	if err != nil {
+		p.until, p.cause = time.Now().Add(min(firstBackoff<<min(p.failures, 20), mostBackoff)), err
+		p.failures++
+		return
+	}
+	if p.ctx.Err() != nil {
+		_ = c.Close()
+		return
+	}
+	p.failures, p.until, p.cause = 0, time.Time{}, nil
+	p.single = c.Available() == 1
+	p.conns = append(p.conns, &conn{ClientConn: c, fresh: true, used: time.Now()})
+	c.SetStateHook(func(*http.ClientConn) { p.notify() })
+}
+
+func (p *pool) notify() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// sweep closes connections that were last used before a time. It reports whether there
+// are others.
+func (p *pool) sweep(before time.Time) (left bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool {
+		if c.Err() == nil && (c.InFlight() > 0 || c.used.After(before)) {
+			return false
+		}
+		_ = c.Close()
+		return true
+	})
+	return len(p.conns)+p.dialing > 0
+}
+
+func (p *pool) close() {
+	p.stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.conns = nil
+}

@@ -1,0 +1,213 @@
+// Package wire sends the requests of carriers that speak HTTP. It guarantees that each
+// call is at most one request that the provider processes, and that a receipt states
+// only what the answer, or its absence, proves.
+//
+//   - No request is sent again by itself. The connections are http.ClientConn, which
+//     have no retries, and the body of a request can be read only once.
+//   - A request is put on another connection, once, when the first has provably not
+//     processed it: no byte of its body was read for writing, so that a server cannot
+//     have the whole request; or HTTP/2 reports that the stream was not processed
+//     (REFUSED_STREAM, or GOAWAY with a lower last stream; RFC 9113, 8.7).
+//   - Redirects are answers. They are not followed.
+//   - Package dial opens the connections, and TLS is 1.2 or later.
+//   - Headers and bodies of answers are limited to 64 KiB.
+//
+// Outcomes without an answer follow. Each carrier adds a table of its answers.
+//
+//	what happened                               outcome        provider  reason
+//	no connection                               not accepted   yes       connect_failed
+//	no TLS, or no HTTP/2 where it is required   not accepted   yes       tls_failed
+//	an address that may not be dialled          not accepted   yes       forbidden_address; definite
+//	lost before the body, or not processed      not accepted   yes       connection_lost
+//	no free connection or stream in time        not accepted   yes       timeout
+//	one of these a moment ago, so none was tried not called    yes       the same
+//	lost since the body's first byte            unknown        no        connection_lost
+//	no answer in time since then                unknown        no        timeout
+//	an invalid answer since then                unknown        no        protocol_error
+//	ctx ended since then                        unknown        no        call_ended
+//	ctx ended before, or StartBy passed         not called     no        call_ended
+//	cannot be written as a request              rejected       no        message_invalid
+//
+// Errors of the network are shown as sentences of a closed list (dial.Cause). The log
+// has the full text.
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma/dial"
+)
+
+// Operator has the settings of the operator for all accounts of a kind.
+type Operator struct {
+	AllowPrivate bool           // also connect to loopback and private addresses: for development, and the operator's own network
+	Roots        *x509.CertPool // certificate authorities; nil: the machine's
+	Log          *slog.Logger   // for the full errors of connections; nil: none
+}
+
+// Options are the settings of a client.
+type Options struct {
+	Operator
+	Provider uuid.UUID     // for the log
+	Timeout  time.Duration // of a call; a connection has half of it. 30 s
+	Most     int           // requests at a time of this client; 64
+	Window   int           // of these, requests of one call to Each; 32. 1: in order
+	OnlyH2   bool          // refuse servers without HTTP/2
+}
+
+// Times and sizes of all clients.
+const (
+	DefaultTimeout = 30 * time.Second
+	DefaultMost    = 64
+
+	defaultWindow = 32
+	mostAnswer    = 64 << 10
+	idleFor       = 10 * time.Second // then an unused connection is closed, before most servers close it
+)
+
+// Client sends requests over its own connections. It is safe for concurrent use.
+type Client struct {
+	options   Options
+	transport *http.Transport
+	calls     chan struct{} // bounds the requests at a time
+
+	mu      sync.Mutex
+	pools   map[origin]*pool
+	sweeper *time.Timer
+	closed  bool
+}
+
+// origin is a server, as RFC 6454 defines it.
+type origin struct{ scheme, address string }
+
+// New makes a client. It does not connect.
+func New(o Options) *Client {
+	if o.Timeout <= 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.Most <= 0 {
+		o.Most = DefaultMost
+	}
+	if o.Window <= 0 {
+		o.Window = defaultWindow
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Client{options: o, transport: newTransport(o), calls: make(chan struct{}, o.Most), pools: map[origin]*pool{}}
+}
+
+var errNoHTTP2 = dial.Sentence("the server does not speak HTTP/2")
+
+// newTransport returns what makes connections. Its own pool, which sends requests
+// again, is not used.
+func newTransport(o Options) *http.Transport {
+	var protocols http.Protocols
+	protocols.SetHTTP2(true)
+	protocols.SetHTTP1(!o.OnlyH2)
+	dialer := dial.Dialer{AllowPrivate: o.AllowPrivate}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots}
+	if o.OnlyH2 {
+		config.VerifyConnection = func(s tls.ConnectionState) error {
+			if s.NegotiatedProtocol != "h2" {
+				return errNoHTTP2
+			}
+			return nil
+		}
+	}
+	return &http.Transport{
+		Proxy: nil, // a proxy would resolve the name itself, unchecked
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, dialError{err}
+			}
+			return conn, nil
+		},
+		TLSClientConfig:        config,
+		TLSHandshakeTimeout:    o.Timeout / 2,
+		Protocols:              &protocols,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: mostAnswer,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: o.Timeout / 2, PingTimeout: o.Timeout / 2, WriteByteTimeout: o.Timeout,
+		},
+	}
+}
+
+// dialError distinguishes errors before TLS from those of TLS.
+type dialError struct{ error }
+
+func (e dialError) Unwrap() error { return e.error }
+
+var errClosed = errors.New("the client is closed")
+
+// Close closes all connections.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.sweeper != nil {
+		c.sweeper.Stop()
+	}
+	for _, p := range c.pools {
+		p.close()
+	}
+	clear(c.pools)
+}
+
+// pool returns the pool of a server.
+func (c *Client) pool(o origin) (*pool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, errClosed
+	}
+	p := c.pools[o]
+	if p == nil {
+		p = newPool(func(ctx context.Context) (*http.ClientConn, error) {
+			ctx, cancel := context.WithTimeout(ctx, c.options.Timeout/2)
+			defer cancel()
+			return c.transport.NewClientConn(ctx, o.scheme, o.address)
+		})
+		c.pools[o] = p
+	}
+	p.users++
+	if c.sweeper == nil {
+		c.sweeper = time.AfterFunc(idleFor, c.sweep)
+	}
+	return p, nil
+}
+
+func (c *Client) leave(p *pool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.users--
+}
+
+// sweep closes connections that were idle for long, and forgets servers without
+// connections. It runs again while there are servers.
+func (c *Client) sweep() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for o, p := range c.pools {
+		if left := p.sweep(now.Add(-idleFor)); !left && p.users == 0 {
+			delete(c.pools, o)
+		}
+	}
+	c.sweeper = nil
+	if len(c.pools) > 0 && !c.closed {
+		c.sweeper = time.AfterFunc(idleFor/2, c.sweep)
+	}
+}
