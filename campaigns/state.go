@@ -52,13 +52,17 @@ var table = lifecycle.Table[Status, verb]{
 	Public: []verb{edit, remove, send, schedule, unschedule, pause, resume, cancel},
 }
 
+// conditions are what a verb requires besides the status, in the statement that
+// applies it: a campaign that is due may be postponed before it is started.
+var conditions = map[verb]string{fire: ` and scheduled_at <= now()`}
+
 // move applies a verb if the status allows it: set is the rest of the SET clause,
 // and its arguments begin at $4. Otherwise the error reports whether the campaign
 // exists and which verbs its status allows.
 func move(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, v verb, set string, args ...any) error {
 	tag, err := tx.Exec(ctx, `
 		update campaigns set version = version + 1, updated_at = now(), `+set+`
-		where workspace_id = $1 and id = $2 and status = any($3)`, append([]any{workspaceID, id, table.From[v]}, args...)...)
+		where workspace_id = $1 and id = $2 and status = any($3)`+conditions[v], append([]any{workspaceID, id, table.From[v]}, args...)...)
 	if err != nil {
 		return fmt.Errorf("%s campaign %s: %w", v, id, err)
 	}

@@ -38,7 +38,8 @@ func (c *Campaigns) Tick(ctx context.Context) error {
 type ref struct{ WorkspaceID, ID uuid.UUID }
 
 // FireDue starts campaigns whose scheduled time has come, by the clock of the
-// database. Each start is conditional on the status, so one process starts it.
+// database. Each start is conditional on the status and the time, so one process starts
+// it, and a campaign that is postponed meanwhile is not started.
 func (c *Campaigns) FireDue(ctx context.Context) (int, error) {
 	due, err := c.refs(ctx, `
 		select c.workspace_id, c.id from campaigns c where c.status = 'scheduled' and c.scheduled_at <= now()
@@ -53,7 +54,7 @@ func (c *Campaigns) FireDue(ctx context.Context) (int, error) {
 		switch {
 		case err == nil:
 			fired++
-		case lemma.KindOf(err) != lemma.WrongStatus: // otherwise another process has started it
+		case lemma.KindOf(err) != lemma.WrongStatus: // otherwise it was started or postponed meanwhile
 			failed = errors.Join(failed, fmt.Errorf("start campaign %s: %w", r.ID, err))
 		}
 	}
