@@ -16,8 +16,8 @@ func newDeliveries() *deliveries {
 	return &deliveries{called: none(), delivered: none(), without: none(), ended: none(), rejected: none()}
 }
 
-// addAttempt adds an outcome. One that follows from evidence about the first
-// attempt is not a second call.
+// addAttempt adds an outcome. One that follows from evidence is no delivery of its
+// own: the evidence may be of the other attempt, and addEvidence counts it there.
 func (d *deliveries) addAttempt(a attemptLine) {
 	d.ended[a.Attempt] = true
 	if a.Basis == "response" || a.Basis == "reaper" {
@@ -26,7 +26,7 @@ func (d *deliveries) addAttempt(a attemptLine) {
 	switch {
 	case a.Reason != nil && (*a.Reason == "first_attempt_accepted" || *a.Reason == "first_attempt_rejected"):
 		d.without[a.Attempt] = true
-	case a.Outcome == "accepted" && (a.Basis == "response" || d.called[a.Attempt]):
+	case a.Outcome == "accepted" && a.Basis == "response":
 		d.delivered[a.Attempt] = true
 	case a.Outcome == "rejected", a.Outcome == "refused", a.Outcome == "skipped":
 		d.without[a.Attempt] = true
@@ -40,6 +40,15 @@ func (d *deliveries) addEvidence(kind string, attempt int) {
 	case "rejected":
 		d.without[attempt], d.rejected[attempt] = true, true
 	}
+}
+
+// acceptedOn is the attempt that the carrier accepted: the last one, unless only the
+// other is known to be accepted.
+func (d *deliveries) acceptedOn(last int) int {
+	if other := 3 - last; !d.delivered[last] && d.delivered[other] {
+		return other
+	}
+	return last
 }
 
 // bounds are the numbers of deliveries until now.
@@ -83,13 +92,13 @@ func (b *batchState) furtherCalls(status string, d *deliveries) int {
 
 // summary is one sentence: the outcome, or what is waited for, and whether a second
 // delivery is possible.
-func summary(e Explanation) string {
+func summary(e Explanation, d *deliveries) string {
 	n, reason := e.Notification, ""
 	if n.Reason != nil {
 		reason = " (" + *n.Reason + ")"
 	}
 	text := map[string]string{
-		"sent":       "sent: the carrier accepted it on attempt " + strconv.Itoa(n.Attempts),
+		"sent":       "sent: the carrier accepted it on attempt " + strconv.Itoa(d.acceptedOn(n.Attempts)),
 		"failed":     "not sent" + reason + ": the carrier did not accept it",
 		"orphaned":   "unknown" + reason + ": it may have been sent, and is never sent again",
 		"skipped":    "not sent" + reason,

@@ -50,7 +50,7 @@ func explain(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Ex
 	}
 	e.DeliveriesAtLeast, e.DeliveriesAtMost = d.bounds()
 	e.DeliveriesPossible = e.DeliveriesAtMost + batch.furtherCalls(n.Status, d)
-	e.Summary = summary(e)
+	e.Summary = summary(e, d)
 	return e, nil
 }
 

@@ -210,3 +210,26 @@ func TestAResolvedOrphanIsNotCalledAgain(t *testing.T) {
 		t.Errorf("an orphan was called again: %d", n)
 	}
 }
+
+// A worker is paused after its call, and its answer is stored after another worker has
+// opened the window of the second attempt. The other one crashes before it calls, so
+// the reaper settles the second attempt by evidence of the first: there was one call.
+func TestEvidenceOfTheFirstAttemptIsOneDelivery(t *testing.T) {
+	b := setup(t)
+	refs := b.insert(1, 1, 2)
+	answer := b.pausedWork(b.sender(), refs[0], "called", 1)
+	b.reap(b.sender())
+	retry, second := b.batches("attempt = 2")[0], b.sender()
+	opened := stop(second, "opened", 1)
+	go func() { _, _ = second.Work(bg, retry) }()
+	<-opened
+	answer()
+	b.reap(b.sender())
+	b.wantCounts(notifications.Counts{Sent: 1})
+	e, want := b.explain(), "sent: the carrier accepted it on attempt 1; it may have been delivered twice"
+	if b.carrier.called(address(0)) != 1 || e.Summary != want || e.DeliveriesAtLeast != 1 || e.DeliveriesAtMost != 2 ||
+		e.Notification.Attempts != 2 { // the second may have been made
+		t.Errorf("%d deliveries at least, %d at most, %d attempts: %s\nwant %s", e.DeliveriesAtLeast, e.DeliveriesAtMost,
+			e.Notification.Attempts, e.Summary, want)
+	}
+}
