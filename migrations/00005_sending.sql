@@ -59,8 +59,8 @@ create index notifications_skipped on notifications (workspace_id, origin_id, ke
 -- Profiles of an origin that have opted out: the fan-out skips their other rows.
 create index notifications_unsubscribed on notifications (workspace_id, origin_id, profile_key) where skip_reason = 'unsubscribed';
 
--- What opted out after its notification was written: by a notification's key, and by
--- lemma.Key("opt-out/1", profile_key) for a profile without an unsubscribed row.
+-- What opted out after notifications were written: by a notification's key, and by
+-- lemma.Key("opt-out/1", profile_key) for a profile at any address.
 create table opt_outs (
     workspace_id uuid not null,
     origin_id    uuid not null,

@@ -77,8 +77,8 @@ type Written struct {
 //
 // A skipped recipient with Holds set holds its key as an intent does: an address
 // that is opted out is not written to for another profile of the audience. An
-// intent that has the key already is marked in opt_outs, and so is a profile that
-// opted out and that has no unsubscribed row.
+// intent that has the key already is marked in opt_outs, and so is a profile that a
+// later run finds opted out, since an earlier run may have written intents for it.
 //
 // A recipient of a campaign with the profile and the key of another is the same
 // recipient, skipped or not, and has one row. One that an earlier run has skipped

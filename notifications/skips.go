@@ -18,7 +18,7 @@ import (
 func skipUnsubscribed(ctx context.Context, tx pgx.Tx, c Chunk) error {
 	profiles, ids := make([]string, len(c.Recipients)), make([]pgtype.UUID, len(c.Recipients))
 	for i, r := range c.Recipients {
-		profiles[i], ids[i] = r.ProfileKey, wire(optOutOf(r.ProfileKey))
+		profiles[i], ids[i] = r.ProfileKey, wire(OptOutOf(r.ProfileKey))
 	}
 	rows, err := tx.Query(ctx, `
 		select r.i::int from unnest($3::text[], $4::uuid[]) with ordinality as r (profile_key, id, i)
@@ -72,38 +72,28 @@ func insertKeyedSkips(ctx context.Context, tx pgx.Tx, c Chunk, keyed, skip []Rec
 	return left, late, nil
 }
 
-// optOutOf is the id of an opt-out of a profile.
-func optOutOf(profile string) uuid.UUID { return lemma.Key("opt-out/1", profile) }
+// OptOutOf is the id of a profile's mark in opt_outs.
+func OptOutOf(profile string) uuid.UUID { return lemma.Key("opt-out/1", profile) }
 
-// insertOptOuts marks intents that were written before their opt-out, by their
-// keys, and profiles that opted out and have no unsubscribed row, since an earlier
-// run has written their row otherwise. skipUnsubscribed and the sender read the marks.
+// insertOptOuts marks what opted out after intents were written: the intents with
+// these keys, and the profiles, which may have intents at any address.
+// skipUnsubscribed and the sender read the marks.
 func insertOptOuts(ctx context.Context, tx pgx.Tx, c Chunk, late []uuid.UUID) error {
 	if c.OfFlow || c.Run == 1 { // a first run writes opt-outs first
 		return nil
 	}
-	var profiles []string
-	var ids []uuid.UUID
 	for _, r := range c.Recipients {
 		if r.Skip == Unsubscribed {
-			profiles, ids = append(profiles, r.ProfileKey), append(ids, optOutOf(r.ProfileKey))
+			late = append(late, OptOutOf(r.ProfileKey))
 		}
 	}
-	if len(profiles)+len(late) == 0 {
+	if len(late) == 0 {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
 		insert into opt_outs (workspace_id, origin_id, id)
-		select $1, $2, r.id from (
-			select id from unnest($3::uuid[]) as k (id)
-			union
-			select p.id from unnest($4::uuid[], $5::text[]) as p (id, profile_key)
-			left join lateral (
-				select true as found from notifications n
-				where n.workspace_id = $1 and n.origin_id = $2 and n.profile_key = p.profile_key and n.skip_reason = 'unsubscribed' limit 1
-			) n on true where n.found is null
-		) r order by r.id
-		on conflict (workspace_id, origin_id, id) do nothing`, c.WorkspaceID, c.OriginID, late, ids, profiles)
+		select distinct $1::uuid, $2::uuid, id from unnest($3::uuid[]) as r (id) order by id
+		on conflict (workspace_id, origin_id, id) do nothing`, c.WorkspaceID, c.OriginID, late)
 	return err
 }
 

@@ -68,19 +68,27 @@ func (s *Sender) recheck(ctx context.Context, c *claim, channel lemma.Channel) (
 }
 
 // skipOptedOut ends the rows of a claim whose profile or address a later run of
-// the fan-out has found opted out.
+// the fan-out has found opted out. A profile may have opted out at another address.
 func (s *Sender) skipOptedOut(ctx context.Context, c *claim) (gone []outcome, err error) {
 	if !c.optOuts || len(c.rows) == 0 {
 		return nil, nil
 	}
-	keys := make([]uuid.UUID, len(c.rows))
+	of, err := s.profilesOf(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	keys, profiles := make([]uuid.UUID, len(c.rows)), make([]uuid.UUID, len(c.rows))
 	for i, r := range c.rows {
-		keys[i] = r.Key
+		keys[i], profiles[i] = r.Key, notifications.OptOutOf(of[i])
 	}
 	rows, err := s.pool.Query(ctx, `
-		select r.i::int - 1 from unnest($3::uuid[]) with ordinality as r (key, i)
-		cross join lateral (select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2 and o.id = r.key limit 1) o`,
-		c.WorkspaceID, c.OriginID, keys)
+		select r.i::int - 1 from unnest($3::uuid[], $4::uuid[]) with ordinality as r (key, profile, i)
+		cross join lateral (
+			(select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2 and o.id = r.key limit 1)
+			union all
+			(select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2 and o.id = r.profile limit 1)
+			limit 1
+		) o`, c.WorkspaceID, c.OriginID, keys, profiles)
 	if err != nil {
 		return nil, fmt.Errorf("read opt-outs of batch %s: %w", c.BatchID, err)
 	}

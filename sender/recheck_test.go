@@ -110,7 +110,8 @@ func TestAWaitingProfileThatUnsubscribedIsSkipped(t *testing.T) {
 func TestAMarkedOptOutIsNotCalled(t *testing.T) {
 	b := setup(t)
 	b.insert(6, 3, 2)
-	for _, key := range []uuid.UUID{keyOf(1), keyOf(3), keyOf(4), keyOf(5), keyOf(99)} { // with 3, 4 and 5 a whole batch
+	marks := []uuid.UUID{keyOf(1), keyOf(3), notifications.OptOutOf("4"), keyOf(5), keyOf(99)} // with 3, 4 and 5 a whole batch
+	for _, key := range marks {
 		b.Exec(`insert into opt_outs (workspace_id, origin_id, id) values ($1, $2, $3)`, b.Workspace, b.origin, key)
 	}
 	b.Exec(`insert into opt_outs (workspace_id, origin_id, id) values ($1, gen_random_uuid(), $2)`, b.Workspace, keyOf(0)) // of another origin
