@@ -1,6 +1,7 @@
 package audience
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,11 +49,14 @@ func (r *Row) Addresses(to []address.Address, channel lemma.Channel) []address.A
 //
 // With an opted-out column the query runs twice in the same snapshot: rows that are
 // opted out come first, without a payload, then all others. So the caller knows every
-// opt-out before the first row that may be sent to.
+// opt-out before the first row that may be sent to. Each run evaluates the column, which
+// may depend on the time. A row that becomes opted out between the two comes among the
+// others, as opted out. A row that is opted out in the first run only comes twice. Among
+// more than Options.MaxDistinct opted-out rows, some come twice as opted out.
 //
-// read is the number of rows that yield accepted. If err is nil they are the whole
-// audience. An error of yield ends the stream and is returned unchanged. Errors of the
-// source are *lemma.Error with a code of this package.
+// read is the number of rows of the audience, and 0 with an error. An error of yield
+// ends the stream and is returned unchanged. Errors of the source are *lemma.Error with
+// a code of this package.
 func (a *Audiences) Stream(ctx context.Context, ws, id uuid.UUID, columns []string, yield func(Row) error) (read int64, err error) {
 	x, source, err := a.forReading(ctx, ws, id)
 	if err != nil {
@@ -63,39 +67,40 @@ func (a *Audiences) Stream(ctx context.Context, ws, id uuid.UUID, columns []stri
 			return err
 		}
 		if x.OptedOutColumn == "" {
-			return a.streamRows(r, x, columns, everyRow, &read, yield)
-		}
-		if err := a.streamRows(r, x, nil, optedOutRows, &read, yield); err != nil {
+			read, err = a.streamRows(r, x, columns, selection{}, yield)
 			return err
 		}
-		return a.streamRows(r, x, columns, otherRows, &read, yield)
+		outs := newSeen(a.options.MaxDistinct)
+		if _, err := a.streamRows(r, x, nil, selection{onlyOptedOut: true, outs: outs}, yield); err != nil {
+			return err
+		}
+		read, err = a.streamRows(r, x, columns, selection{outs: outs}, yield)
+		return err
 	})
 	return read, err
 }
 
-// selection determines which rows of the query a stream yields. Rows are selected here
-// and not at the source: a source that searches for few rows sends nothing meanwhile,
-// and a further condition could be evaluated before those of the query that prevent
-// errors.
-type selection int
+// selection determines which rows of the query a stream yields: all, or of two runs
+// those that are opted out in the first, and in the second those that are not among
+// them. Rows are selected here and not at the source: a source that searches for few
+// rows sends nothing meanwhile, and a further condition could be evaluated before those
+// of the query that prevent errors.
+type selection struct {
+	onlyOptedOut bool
+	outs         *seen // key and addresses of opted-out rows of the first run
+}
 
-const (
-	everyRow selection = iota
-	optedOutRows
-	otherRows
-)
-
-// streamRows runs the query once and adds the rows given to yield to read.
-func (a *Audiences) streamRows(r *run, x Audience, columns []string, which selection, read *int64, yield func(Row) error) error {
+// streamRows runs the query once, and returns how many rows it has.
+func (a *Audiences) streamRows(r *run, x Audience, columns []string, which selection, yield func(Row) error) (rows int64, err error) {
 	s, names := a.newStream(r, x, columns)
 	s.which = which
-	var err error
 	if s.cursor, err = r.open(r.ctx, x.SQL, names, 0); err != nil {
-		return noLongerValid(err)
+		return 0, noLongerValid(err)
 	}
-	err = s.each(yield)
-	*read += s.read
-	return err
+	if err = s.each(yield); err != nil {
+		return 0, err
+	}
+	return s.seen, nil
 }
 
 // forReading loads an audience and its source, and checks the text by the current
@@ -193,7 +198,6 @@ type stream struct {
 	values  [][]byte // of one row: key, the other columns that the audience has of its own, payload
 	slab    []byte   // the concatenated strings of the rows that wait for yield
 	offsets []rowOffsets
-	read    int64 // rows given to yield
 	seen    int64 // rows of the source
 	bytes   int64
 }
@@ -305,7 +309,14 @@ func (s *stream) count() error {
 
 // selects reports whether the stream yields the row.
 func (s *stream) selects() bool {
-	return s.which == everyRow || isTrue(s.values[s.own.optOut]) == (s.which == optedOutRows)
+	if s.which.outs == nil {
+		return true
+	}
+	if !isTrue(s.values[s.own.optOut]) {
+		return !s.which.onlyOptedOut
+	}
+	known := s.which.outs.before(string(bytes.Join(s.values[:s.own.optOut], []byte{0})))
+	return s.which.onlyOptedOut || !known
 }
 
 func (s *stream) add() {
@@ -351,7 +362,6 @@ func (s *stream) yieldRows(yield func(Row) error) error {
 		if err := yield(row); err != nil {
 			return err
 		}
-		s.read++
 		from = m.payload
 	}
 	s.run.inCallback = false

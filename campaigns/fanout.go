@@ -169,14 +169,15 @@ func (c *Campaigns) begin(ctx context.Context, tx pgx.Tx, now Campaign) error {
 
 // readAudience passes the rows of the audience to the writers. Rows that are opted
 // out come first, and readAudience writes them itself: they are committed before a
-// writer gets the first row that may be sent to.
+// writer gets the first row that may be sent to. A row that becomes opted out while
+// the audience is read comes late, among the others.
 func (c *Campaigns) readAudience(ctx context.Context, now Campaign, p *plan, chunks chan<- []notifications.Recipient) (int64, error) {
 	chunk := make([]notifications.Recipient, 0, firstChunk)
-	size, optedOut := firstChunk, false
+	size, sending := firstChunk, false
 	flush := func() error {
 		full := chunk
 		chunk = make([]notifications.Recipient, 0, c.cfg.Chunk)
-		if optedOut {
+		if !sending {
 			return c.writeWhenFree(ctx, p, full)
 		}
 		select {
@@ -188,15 +189,20 @@ func (c *Campaigns) readAudience(ctx context.Context, now Campaign, p *plan, chu
 		}
 	}
 	read, err := c.audiences.Stream(ctx, now.WorkspaceID, now.AudienceID, p.columns, func(r audience.Row) error {
-		if r.OptedOut != optedOut && len(chunk) > 0 {
+		if !r.OptedOut && !sending && len(chunk) > 0 {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
-		if optedOut = r.OptedOut; optedOut {
+		sending = sending || !r.OptedOut
+		if r.OptedOut {
 			p.optOuts.Store(true)
 		}
+		from := len(chunk)
 		chunk = appendRecipients(chunk, now.ID, p.channel, r)
+		for i := range chunk[from:] {
+			chunk[from+i].Late = r.OptedOut && sending
+		}
 		if len(chunk) < min(size, c.cfg.Chunk) {
 			return nil
 		}

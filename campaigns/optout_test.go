@@ -212,6 +212,43 @@ func (b *bundle) pauseAtChunk(id uuid.UUID, nth int) {
 	}
 }
 
+// Opt-outs change while the audience is read: one expires, and another one begins, in
+// the second row of a profile. Each row has one notification, and neither is sent to.
+func TestAnOptOutWhileTheAudienceIsRead(t *testing.T) {
+	b := setup(t, 0, func(cfg *Config) { cfg.Chunk, cfg.BatchSize, cfg.Writers = 1, 1, 1 })
+	ctx := context.Background()
+	b.ExecDB(`alter table customers add nr int`)
+	b.ExecDB(`insert into customers (nr, id, email) values (1, 'out', 'out@shop.example'), (2, 'in', 'in@shop.example'),
+		(3, 'late', 'home@shop.example'), (4, 'late', 'work@shop.example'), (5, 'expires', 'expires@shop.example')`)
+	b.Audience = b.NewAudience(b.Source, `
+		select id, email, name, exists (select from pg_locks l where l.locktype = 'advisory' and l.objid = nr
+			and l.database = (select oid from pg_database where datname = current_database())) as opted_out
+		from customers order by nr`) // no snapshot has locks
+	other, err := b.DB.Acquire(ctx)
+	b.Must(err)
+	defer other.Release()
+	lock := func(sql string) { _, err := other.Exec(ctx, sql); b.Must(err) }
+	lock(`select pg_advisory_lock(1), pg_advisory_lock(5)`)
+	id := b.sent().ID
+	b.Hook = func(_ context.Context, at string, _ uuid.UUID) {
+		if at == "writing" { // the first opt-out
+			b.Hook = nil
+			lock(`select pg_advisory_lock(4), pg_advisory_unlock(5)`)
+		}
+	}
+	b.fanout(id)
+	if d := cmp.Diff([]pair{{"in", "in@shop.example"}, {"late", "home@shop.example"}}, b.intents(id)); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]pair{{"late", "home@shop.example"}}, b.notSent(id)); d != "" {
+		t.Error(d)
+	}
+	got := b.get(id)
+	if n := got.Counts; n.Audience != 5 || n.SkippedBy["unsubscribed"] != 3 || !n.Balanced || *got.RowsRead != 5 {
+		t.Errorf("%d rows were read: %+v", *got.RowsRead, n)
+	}
+}
+
 // pair is a profile key and an address.
 type pair struct{ Profile, Address string }
 
@@ -262,8 +299,8 @@ func TestAnOptOutBetweenTwoRunsOfRandomAudiences(t *testing.T) {
 		}
 		before := b.intents(id)
 		for _, row := range b.pairs(b.DB, `select id, email from customers`) {
-			for _, change := range []string{`update customers set opted_out = not opted_out`, `update customers set email = 'new' || id || '@shop.example'`,
-				`delete from customers`} {
+			for _, change := range []string{`update customers set opted_out = not opted_out`,
+				`update customers set email = 'new' || id || '@shop.example'`, `delete from customers`} {
 				if r.IntN(3) == 0 {
 					b.ExecDB(change+` where id = $1 and email = $2`, row.Profile, row.Address)
 				}

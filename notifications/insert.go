@@ -39,6 +39,7 @@ type Recipient struct {
 	Address      string
 	Payload      string
 	Skip         string // the reason, when nothing is to be sent
+	Late         bool   // in a campaign, with Skip set: it opted out while the audience was read
 }
 
 // Chunk is some thousands of recipients that are inserted together.
@@ -78,7 +79,7 @@ type Written struct {
 // A skipped recipient with Holds set holds its key as an intent does: an address
 // that is opted out is not written to for another profile of the audience. An
 // intent that has the key already is marked in opt_outs, and so is a profile that a
-// later run finds opted out, since an earlier run may have written intents for it.
+// later run finds opted out, or that opts out during a run: it may have intents.
 //
 // A recipient of a campaign with the profile and the key of another is the same
 // recipient, skipped or not, and has one row. One that an earlier run has skipped

@@ -79,11 +79,11 @@ func OptOutOf(profile string) uuid.UUID { return lemma.Key("opt-out/1", profile)
 // these keys, and the profiles, which may have intents at any address.
 // skipUnsubscribed and the sender read the marks.
 func insertOptOuts(ctx context.Context, tx pgx.Tx, c Chunk, late []uuid.UUID) error {
-	if c.OfFlow || c.Run == 1 { // a first run writes opt-outs first
+	if c.OfFlow {
 		return nil
 	}
 	for _, r := range c.Recipients {
-		if r.Skip == Unsubscribed {
+		if r.Skip == Unsubscribed && (c.Run > 1 || r.Late) { // a first run writes all others before its first intent
 			late = append(late, OptOutOf(r.ProfileKey))
 		}
 	}
