@@ -115,14 +115,15 @@ func (w *Webhooks) finish(ctx context.Context, m claimed, v result) {
 }
 
 func (w *Webhooks) settleAndLog(ctx context.Context, m claimed, v result) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
-	defer cancel()
 	log := w.log.With("workspace", m.WorkspaceID, "message", m.ID, "endpoint", m.EndpointID, "attempt", m.Attempts,
 		"status", v.status, "reason", v.reason)
 	held, ended, err := w.settleWithRetries(ctx, m, v)
 	switch {
 	case err != nil:
-		log.ErrorContext(ctx, "webhook not settled; it is settled later", "error", err, "put_back_error", w.putBack(m, v))
+		log.ErrorContext(ctx, "webhook not settled; it is settled later", "error", err)
+		if err := w.keepAnswer(ctx, m, v); err != nil {
+			log.ErrorContext(ctx, "answer of a webhook not stored; it is called again when its lease expires", "error", err)
+		}
 	case !held:
 		log.WarnContext(ctx, "webhook not settled: it was settled before, or its lease expired")
 	default:
@@ -136,6 +137,8 @@ func (w *Webhooks) settleAndLog(ctx context.Context, m claimed, v result) {
 }
 
 func (w *Webhooks) settleWithRetries(ctx context.Context, m claimed, v result) (held, ended bool, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
 	for try := range settleTries {
 		if try > 0 {
 			select {
@@ -149,6 +152,29 @@ func (w *Webhooks) settleWithRetries(ctx context.Context, m claimed, v result) (
 		}
 	}
 	return held, ended, err
+}
+
+// putBackEvery is how often an answer that cannot be stored is put back again.
+const putBackEvery = time.Second
+
+// keepAnswer puts back the answer of a message that could not be settled. While the
+// database fails it tries again, until the lease ends or the process shuts down.
+func (w *Webhooks) keepAnswer(ctx context.Context, m claimed, v result) error {
+	for {
+		err := w.putBack(m, v)
+		if err == nil {
+			return nil
+		}
+		w.reached("not put back")
+		if time.Since(m.since) > w.options.Lease {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(putBackEvery):
+		}
+	}
 }
 
 func (w *Webhooks) cleanLoop(ctx context.Context) {
