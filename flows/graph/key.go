@@ -59,6 +59,9 @@ func (g *Graph) Key(o Occurrence) (uuid.UUID, error) {
 			parts = append(parts, name, string(appendCanonical(nil, value)))
 		}
 	}
+	if zone := r.zone(); zone != "UTC" { // a day in one zone is not that day in another
+		parts = append(parts, zone)
+	}
 	return lemma.Key("enrollment/1", parts...), nil
 }
 
@@ -66,8 +69,11 @@ func (g *Graph) Key(o Occurrence) (uuid.UUID, error) {
 // the same keys.
 func (r Recurrence) Same(other Recurrence) bool {
 	fields := func(r Recurrence) []string { return slices.Sorted(slices.Values(r.Fields)) }
-	return r.Policy == other.Policy && cmp.Or(r.Zone, "UTC") == cmp.Or(other.Zone, "UTC") && slices.Equal(fields(r), fields(other))
+	return r.Policy == other.Policy && r.zone() == other.zone() && slices.Equal(fields(r), fields(other))
 }
+
+// zone is the zone of the days of daily, weekly and monthly.
+func (r Recurrence) zone() string { return cmp.Or(r.Zone, "UTC") }
 
 func missingField(name string) error {
 	return &lemma.Error{

@@ -40,7 +40,7 @@ func TestKeysAreFixed(t *testing.T) {
 	t.Parallel()
 	for recurrence, want := range map[string]string{
 		`{"policy": "once"}`:                         "7518babb-ee6a-a033-0478-da985bbdfb77",
-		`{"policy": "daily", "zone": "Europe/Kyiv"}`: "a1807b4b-c783-03ca-790d-facaa4e4b74c",
+		`{"policy": "daily", "zone": "Europe/Kyiv"}`: "c2f25005-59fd-c139-b325-54e65c803fab",
 		`{"policy": "weekly"}`:                       "556f52e7-ae35-7d58-45c5-bc5f78e22e0d",
 		`{"policy": "monthly"}`:                      "339d6574-a63a-851d-ebd4-f2c257390bc6",
 		`{"policy": "per_event"}`:                    "5609e5b2-55b6-b654-d194-5bdd80ee4dbe",
