@@ -219,7 +219,8 @@ func (f *Flows) flip(ctx context.Context, p publication, v verb, ifMatch *int) (
 			return err
 		}
 		err = change(ctx, tx, p.ws, p.flow, v, `live_version = $4, overlapped = overlapped or $5, recurred = recurred or $6,
-			status = case status when 'draft' then 'live' else status end`, p.version, p.def.Overlap == "allow", recurs)
+			had_audience = had_audience or $7, status = case status when 'draft' then 'live' else status end`,
+			p.version, p.def.Overlap == "allow", recurs, p.def.AudienceID != "")
 		if err != nil {
 			return err
 		}

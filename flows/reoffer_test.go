@@ -171,38 +171,51 @@ func TestATriggerBesideARefusalAtTheEntry(t *testing.T) {
 }
 
 // A trigger is refused by an enrollment at its entry, and its transaction has not
-// committed when a worker comes to refuse the enrollment: the worker waits for it.
+// committed when a worker comes to refuse the enrollment: the worker waits for it. So it
+// does after a rollback to a version that refuses no enrollment at its entry.
 func TestARefusalAtTheEntryBesideATrigger(t *testing.T) {
-	b := setup(t, 1)
-	flow := b.largeOrders(`{"policy":"per_event"}`, "")
-	b.order(5)
-	b.ExecDB(`alter table gone rename to customers`)
-	node, tracer := b.Traced()
-	reached, leave := make(chan struct{}), make(chan struct{})
-	tracer.Stop = func(sql string) {
-		if strings.Contains(sql, "delete from enrollment_keys") {
-			close(reached)
-			<-leave
-		}
+	withAudience := strings.NewReplacer("$recurrence", `{"policy":"per_event"}`, "$overlap", "").Replace(largeOrders)
+	for name, first := range map[string]string{"the live version": withAudience, "an earlier version without an audience is live": `{
+		"triggers":[{"type":"event","event":"ordered"}],"recurrence":{"policy":"per_event"},
+		"start":"wait","nodes":{"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 1)
+			flow := b.Live(first)
+			if first != withAudience {
+				b.PublishNext(flow, withAudience, flows.InFlight{})
+			}
+			b.order(5)
+			if first != withAudience {
+				b.Must(flowstest.Second(b.Rollback(bg, b.Workspace, flow, nil, nil, flows.InFlight{}, nil)))
+			}
+			node, tracer := b.Traced()
+			reached, leave := make(chan struct{}), make(chan struct{})
+			tracer.Stop = func(sql string) {
+				if strings.Contains(sql, "delete from enrollment_keys") {
+					close(reached)
+					<-leave
+				}
+			}
+			trigger := flowstest.Start(func() error {
+				_, err := node.Record(bg, b.Workspace, intake.Event{ProfileKey: "c1", Name: "ordered", Properties: []byte(`{"amount":500}`)})
+				return err
+			})
+			b.Until(b.Waits(), reached)
+			before := b.Waits()
+			worker := flowstest.Start(func() error { return flowstest.Second(b.RunOnce(bg)) })
+			b.Until(before, worker.Done)
+			close(leave)
+			<-trigger.Done
+			<-worker.Done
+			b.Must(trigger.Err)
+			b.Must(worker.Err)
+			b.Settle()
+			if got, want := b.amounts(flow), "5 refused, 500 active"; got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			b.Invariants()
+		})
 	}
-	trigger := flowstest.Start(func() error {
-		_, err := node.Record(bg, b.Workspace, intake.Event{ProfileKey: "c1", Name: "ordered", Properties: []byte(`{"amount":500}`)})
-		return err
-	})
-	b.Until(b.Waits(), reached)
-	before := b.Waits()
-	worker := flowstest.Start(func() error { return flowstest.Second(b.RunOnce(bg)) })
-	b.Until(before, worker.Done)
-	close(leave)
-	<-trigger.Done
-	<-worker.Done
-	b.Must(trigger.Err)
-	b.Must(worker.Err)
-	b.Settle()
-	if got, want := b.amounts(flow), "5 refused, 500 active"; got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-	b.Invariants()
 }
 
 // The live version, into which the trigger is offered again, is compiled before.

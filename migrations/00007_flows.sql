@@ -14,6 +14,7 @@ create table flows (
     metadata       jsonb not null default '{}',
     overlapped     boolean not null default false, -- a version that allowed overlap was live once
     recurred       boolean not null default false, -- versions with different recurrences were live, so keys follow several policies
+    had_audience   boolean not null default false, -- a version with an audience was live once: enrollments may be refused at their entry
     -- Enrollments that were due when a pause ended (resumed_at) are released
     -- evenly until catch_up_until, in the order in which they became due.
     -- Resuming updates no enrollment; flow_shards counts them.

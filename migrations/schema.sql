@@ -455,6 +455,7 @@ create table flows (
     metadata jsonb not null default '{}'::jsonb,
     overlapped boolean not null default false,
     recurred boolean not null default false,
+    had_audience boolean not null default false,
     paused_at timestamp with time zone,
     resumed_at timestamp with time zone,
     catch_up_until timestamp with time zone,

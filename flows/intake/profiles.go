@@ -61,7 +61,7 @@ func lockSpace(ws uuid.UUID) int32 { return int32(binary.BigEndian.Uint32(ws[12:
 
 // meets reports whether a trigger searches active enrollments, and whether it may
 // enroll into a flow that is searched. An event that may enroll searches those that
-// refuse it, if they may be refused at their entry: a version of the flow may have an
+// refuse it, if they may be refused at their entry: a version of the flow has had an
 // audience. See LockProfiles.
 func (t *transaction) meets(ctx context.Context, o *Trigger) (searches, enrolls bool, err error) {
 	if o.source == enrollment.FromEvent {
@@ -80,7 +80,7 @@ func (t *transaction) meets(ctx context.Context, o *Trigger) (searches, enrolls 
 		if err != nil {
 			continue // nothing enrolls into a version that cannot be read
 		}
-		searches = searches || o.source == enrollment.FromEvent && (g.Definition().AudienceID != "" || f.version > 1)
+		searches = searches || o.source == enrollment.FromEvent && f.audience
 		for _, uses := range g.Listens() {
 			enrolls = enrolls || slices.ContainsFunc(uses, func(use string) bool { return use != UseTrigger })
 		}

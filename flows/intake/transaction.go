@@ -58,6 +58,7 @@ type liveFlow struct {
 	version    int  // the live one
 	overlapped bool // a version that allowed overlap was once live
 	recurred   bool // versions with different recurrences were live
+	audience   bool // a version with an audience was once live
 }
 
 // listener is a version that listens to an event.
@@ -266,7 +267,7 @@ func (t *transaction) listen(ctx context.Context, all []*Trigger) error {
 		select pg_advisory_xact_lock_shared(`+enrollment.FlowLockSQL("l.flow_id")+`)
 		from (select distinct flow_id from flow_listeners where workspace_id = $1 and event = any($2) order by flow_id) l`, t.ws, names)
 	batch.Queue(`
-		select l.event, l.use, l.version, f.id, f.status, coalesce(f.live_version, 0), f.overlapped, f.recurred
+		select l.event, l.use, l.version, f.id, f.status, coalesce(f.live_version, 0), f.overlapped, f.recurred, f.had_audience
 		from flow_listeners l join flows f on f.workspace_id = l.workspace_id and f.id = l.flow_id
 		where l.workspace_id = $1 and l.event = any($2) and (l.use <> 'trigger' or l.version = f.live_version)
 		order by f.id, l.event for share of f`, t.ws, names).
@@ -274,13 +275,13 @@ func (t *transaction) listen(ctx context.Context, all []*Trigger) error {
 			var event string
 			var l listener
 			var f liveFlow
-			_, err := pgx.ForEachRow(rows, []any{&event, &l.use, &l.version, &f.id, &f.status, &f.version, &f.overlapped, &f.recurred},
-				func() error {
-					l.flow = f.id
-					t.listeners[event] = append(t.listeners[event], l)
-					t.flows[f.id] = f
-					return nil
-				})
+			_, err := pgx.ForEachRow(rows, []any{&event, &l.use, &l.version, &f.id, &f.status, &f.version, &f.overlapped, &f.recurred,
+				&f.audience}, func() error {
+				l.flow = f.id
+				t.listeners[event] = append(t.listeners[event], l)
+				t.flows[f.id] = f
+				return nil
+			})
 			return err
 		})
 	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
@@ -295,9 +296,9 @@ func (t *transaction) readFlow(ctx context.Context, id uuid.UUID) error {
 	if err := enrollment.ShareFlow(ctx, t.tx, id); err != nil {
 		return err
 	}
-	err := t.tx.QueryRow(ctx, `select status, coalesce(live_version, 0), overlapped, recurred from flows where workspace_id = $1
-		and id = $2 for share`, t.ws, id).
-		Scan(&f.status, &f.version, &f.overlapped, &f.recurred)
+	err := t.tx.QueryRow(ctx, `select status, coalesce(live_version, 0), overlapped, recurred, had_audience from flows
+		where workspace_id = $1 and id = $2 for share`, t.ws, id).
+		Scan(&f.status, &f.version, &f.overlapped, &f.recurred, &f.audience)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lemma.Missing("flow")
 	}
