@@ -17,8 +17,9 @@ const (
 )
 
 // Forget deletes events and refusals past their retention, and returns how many. An event
-// stays while its profile has an active enrollment that began before it. Chunks are small,
-// so that no other statement waits long. Several nodes may run it at once.
+// stays while its profile has an active enrollment that began before it, or that has not
+// entered: events behind it may be offered again, and so their refusals stay too. Chunks
+// are small, so that no other statement waits long. Several nodes may run it at once.
 func (f *Flows) Forget(ctx context.Context) (int64, error) {
 	events, err := f.forget(ctx,
 		`select workspace_id, key, key as flow_id from trigger_events v
@@ -29,7 +30,8 @@ func (f *Flows) Forget(ctx context.Context) (int64, error) {
 		return events, fmt.Errorf("forget events: %w", err)
 	}
 	refused, err := f.forget(ctx,
-		`select workspace_id, key, flow_id from refusals where at < now() - $1::interval limit $2`,
+		`select workspace_id, key, flow_id from refusals v
+			where at < now() - $1::interval and (`+entersLater+`) is null limit $2`,
 		`delete from refusals e using unnest($1::uuid[], $2::uuid[], $3::uuid[]) as r (workspace_id, key, flow_id)
 			where e.workspace_id = r.workspace_id and e.flow_id = r.flow_id and e.key = r.key`)
 	if err != nil {
@@ -38,10 +40,16 @@ func (f *Flows) Forget(ctx context.Context) (int64, error) {
 	return events + refused, nil
 }
 
-// hasActive finds an active enrollment that began before the event v: a later branch may
-// read the profile's events. See "first row by a subquery" in enrollment/plans.go.
+// hasActive finds an active enrollment that began before the event v, since a later branch
+// may read the profile's events, or that has not entered. See "first row by a subquery" in
+// enrollment/plans.go.
 const hasActive = `select true from enrollments e where e.workspace_id = v.workspace_id and e.profile_key = v.profile_key
-	and e.status = 'active' and e.enrolled_at <= v.received_at limit 1`
+	and e.status = 'active' and (e.enrolled_at <= v.received_at or e.node = '') limit 1`
+
+// entersLater finds the enrollment of the refusal v if it has not entered. One that has
+// entered or ended is never refused, so that nothing offers its refusals again.
+const entersLater = `select true from enrollments e where e.workspace_id = v.workspace_id and e.id = v.enrollment_id
+	and e.ended_at is null and e.node = '' limit 1`
 
 // aged are the keys of rows to delete, column by column.
 type aged struct{ workspaces, keys, flows []pgtype.UUID }

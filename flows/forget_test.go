@@ -74,3 +74,39 @@ func TestEventsOfAJourneyAreKept(t *testing.T) {
 		t.Errorf("%d events outlive the enrollment", n)
 	}
 }
+
+// An enrollment waits at its entry for longer than the retention. The events behind it and
+// their refusals are kept, also behind the enrollment of the event that is offered again.
+func TestWhatMayBeOfferedAgainIsKept(t *testing.T) {
+	b := setup(t, 1, func(c *flows.Config) { c.Retention = time.Hour })
+	flow := b.largeOrders(`{"policy":"per_event"}`, "")
+	for _, amount := range []int{5, 301, 7} {
+		b.order(amount)
+	}
+	forget := func() {
+		t.Helper()
+		b.ago(2 * time.Hour)
+		b.Exec(`update refusals set at = at - interval '2 hours' where workspace_id = $1`, b.Workspace)
+		b.Must(flowstest.Second(b.Forget(context.Background())))
+	}
+	forget()
+	b.ExecDB(`alter table gone rename to customers`)
+	worker := b.StopAt("acted")
+	b.Stands(worker) // it refuses 5, and offers 7 again
+	b.ExecDB(`alter table customers rename to gone`)
+	b.Must(worker.End())
+	b.Settle()
+	if got, want := b.amounts(flow), "5 refused, 7 active"; got != want {
+		t.Fatalf("got  %s\nwant %s", got, want)
+	}
+	forget()
+	b.answers()
+	if got, want := b.amounts(flow), "5 refused, 7 refused, 301 active"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	forget()
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1`, b.Workspace); n != 0 {
+		t.Errorf("%d refusals are kept behind an enrollment that has entered", n)
+	}
+	b.Invariants()
+}
