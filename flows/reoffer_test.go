@@ -103,6 +103,92 @@ func TestATriggerBehindARefusedEnrollmentIsOfferedAgain(t *testing.T) {
 	}
 }
 
+// The version that was published meanwhile filters the newest trigger and not the one before.
+func TestATriggerIsOfferedAgainByTheLiveVersion(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.largeOrders(`{"policy":"per_event"}`, "")
+	b.order(5)
+	b.order(501)
+	b.order(301)
+	b.ExecDB(`alter table gone rename to customers`) // to publish
+	b.PublishNext(flow, strings.NewReplacer("$recurrence", `{"policy":"per_event"}`, "$overlap", "",
+		`profile.country == 'US' && trigger.properties.amount > 100`, `trigger.properties.amount > 400`).Replace(largeOrders), flows.InFlight{})
+	b.opens()
+	b.TimeOut()
+	if got, want := b.amounts(flow), "5 refused, 501 active"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	b.Invariants()
+}
+
+// Two enrollments wait at their entry, since an earlier version allowed overlap. The first
+// is refused, and the triggers behind it then wait behind the other one.
+func TestTriggersWaitBehindTheEnrollmentThatRefusesThemNow(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.largeOrders(`{"policy":"per_event"}`, `"overlap":"allow",`)
+	first, second := *b.order(5).EnrollmentID, *b.order(6).EnrollmentID
+	for i := 8; enrollment.ShardOf(first) == enrollment.ShardOf(second); i++ {
+		b.Must(flowstest.Second(b.Exit(bg, b.Workspace, second, "")))
+		second = *b.order(i).EnrollmentID
+	}
+	b.ExecDB(`alter table gone rename to customers`) // to publish
+	b.PublishNext(flow, strings.NewReplacer("$recurrence", `{"policy":"per_event"}`, "$overlap", "").Replace(largeOrders), flows.InFlight{})
+	for _, amount := range []int{401, 301, 7} {
+		if r := b.order(amount); r.Reason != enrollment.AlreadyActive || *r.EnrollmentID != first {
+			t.Fatalf("%+v", r)
+		}
+	}
+	b.opens()
+	later := func(at string) {
+		b.Exec(`update flow_shards set retry_at = $3::timestamptz where flow_id = $1 and shard = $2`, flow,
+			enrollment.ShardOf(second), at)
+	}
+	later("infinity")
+	b.Settle()
+	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'already_active' and enrollment_id = $2`,
+		b.Workspace, second); n != 3 {
+		t.Errorf("%d triggers wait behind the other enrollment", n)
+	}
+	if n := flowstest.Counted(b.Metrics.Triggers.WithLabelValues(enrollment.AlreadyActive)); n != 4 {
+		t.Errorf("%v triggers are refused: only the newest is offered again", n)
+	}
+	later("now")
+	b.TimeOut()
+	if got := b.amounts(flow); !strings.HasSuffix(got, "7 refused, 301 active") {
+		t.Errorf("the order of 301 qualifies: %s", got)
+	}
+	b.Invariants()
+}
+
+// Two enrollments of one profile are refused in one transaction: of the triggers behind
+// both the newest enrolls, and the others wait behind it in their order.
+func TestTheNewestTriggerBehindSeveralEnrollmentsIsOfferedFirst(t *testing.T) {
+	b := setup(t, 1)
+	recurrence := `{"policy":"fields","fields":["month"]}`
+	flow := b.largeOrders(recurrence, `"overlap":"allow",`)
+	order := func(amount, month int) intake.Result {
+		return b.RecordEvent("c1", "ordered", flowstest.Properties(fmt.Sprintf(`{"amount":%d,"month":%d}`, amount, month))).Results[0]
+	}
+	first := *order(5, 0).EnrollmentID
+	month, second := 1, *order(5, 1).EnrollmentID
+	for enrollment.ShardOf(first) != enrollment.ShardOf(second) { // one chunk
+		b.Must(flowstest.Second(b.Exit(bg, b.Workspace, second, "")))
+		month++
+		second = *order(5, month).EnrollmentID
+	}
+	order(301, 0)
+	order(401, month)
+	order(7, month)
+	b.ExecDB(`alter table gone rename to customers`) // to publish
+	b.PublishNext(flow, strings.NewReplacer("$recurrence", recurrence, "$overlap", "").Replace(largeOrders), flows.InFlight{})
+	b.opens()
+	b.TimeOut()
+	if got := b.amounts(flow); !strings.HasSuffix(got, "7 refused, 401 active") {
+		t.Errorf("the order of 401 is the newest that qualifies: %s", got)
+	}
+	b.Invariants()
+}
+
 // What entered long ago refuses its triggers for good: they are not offered again when
 // a later enrollment is refused.
 func TestATriggerBehindAnEnteredEnrollmentStaysRefused(t *testing.T) {
@@ -273,7 +359,7 @@ func TestATriggerThatAnEventOfExitOnFollowedIsNotOfferedAgain(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'filtered'
-		and detail = 'the event paid of exit_on was received after the trigger'`); n != 2 {
+		and detail = 'the event paid of exit_on was received after the trigger'`, b.Workspace); n != 2 {
 		t.Errorf("%d orders are refused because they were paid", n)
 	}
 	b.Invariants()

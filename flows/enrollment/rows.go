@@ -21,13 +21,14 @@ type RefusalRow struct {
 	EventKey                           *uuid.UUID // of the trigger
 	EnrollmentID                       *uuid.UUID // the conflicting one, or the one that was refused at the entry
 	EnrolledAt                         *time.Time // refused at the entry, source event: when it enrolled, which is the time of its event
+	At                                 *time.Time // nil: now
 }
 
 // RefusalRows are rows of refusals, column by column.
 type RefusalRows struct {
 	flows, keys, events, enrollments    []pgtype.UUID
 	profiles, reasons, details, sources []string
-	enrolled                            []pgtype.Timestamptz
+	enrolled, times                     []pgtype.Timestamptz
 }
 
 // Add appends a row.
@@ -36,11 +37,14 @@ func (r *RefusalRows) Add(one RefusalRow) {
 	r.profiles, r.reasons, r.details, r.sources = append(r.profiles, one.ProfileKey), append(r.reasons, one.Reason), append(r.details,
 		one.Detail), append(r.sources, one.Source)
 	r.events, r.enrollments = append(r.events, optional(one.EventKey)), append(r.enrollments, optional(one.EnrollmentID))
-	enrolled := pgtype.Timestamptz{}
-	if one.EnrolledAt != nil {
-		enrolled = pgtype.Timestamptz{Time: *one.EnrolledAt, Valid: true}
+	r.enrolled, r.times = append(r.enrolled, optionalTime(one.EnrolledAt)), append(r.times, optionalTime(one.At))
+}
+
+func optionalTime(t *time.Time) pgtype.Timestamptz {
+	if t == nil {
+		return pgtype.Timestamptz{}
 	}
-	r.enrolled = append(r.enrolled, enrolled)
+	return pgtype.Timestamptz{Time: *t, Valid: true}
 }
 
 func optional(id *uuid.UUID) pgtype.UUID {
@@ -57,10 +61,11 @@ func (r *RefusalRows) Queue(batch *pgx.Batch, ws uuid.UUID) {
 		return
 	}
 	batch.Queue(`
-		insert into refusals (workspace_id, flow_id, key, profile_key, reason, detail, source, event_key, enrollment_id)
-		select $1, r.flow_id, r.key, r.profile_key, r.reason, r.detail, r.source, coalesce(r.event_key, e.key), r.enrollment_id
-		from unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::uuid[], $10::timestamptz[])
-			as r (flow_id, key, profile_key, reason, detail, source, event_key, enrollment_id, enrolled_at)
+		insert into refusals (workspace_id, flow_id, key, profile_key, reason, detail, source, event_key, enrollment_id, at)
+		select $1, r.flow_id, r.key, r.profile_key, r.reason, r.detail, r.source, coalesce(r.event_key, e.key), r.enrollment_id,
+			coalesce(r.at, now())
+		from unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::uuid[], $10::timestamptz[],
+			$11::timestamptz[]) as r (flow_id, key, profile_key, reason, detail, source, event_key, enrollment_id, enrolled_at, at)
 		left join lateral (
 			select v.key from enrollment_steps s cross join lateral (select s.data::json->'trigger' as trigger) t
 			join trigger_events v on v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = t.trigger->>'name'
@@ -69,7 +74,7 @@ func (r *RefusalRows) Queue(batch *pgx.Batch, ws uuid.UUID) {
 			where r.enrolled_at is not null and s.workspace_id = $1 and s.enrollment_id = r.enrollment_id and s.step = 0 limit 1
 		) e on true
 		on conflict (workspace_id, flow_id, key) do nothing`,
-		ws, r.flows, r.keys, r.profiles, r.reasons, r.details, r.sources, r.events, r.enrollments, r.enrolled)
+		ws, r.flows, r.keys, r.profiles, r.reasons, r.details, r.sources, r.events, r.enrollments, r.enrolled, OrNone(r.times))
 }
 
 // StepRows are rows of enrollment_steps, column by column.

@@ -44,6 +44,7 @@ type Trigger struct {
 	applied    time.Time // when the profile's active enrollments were locked; zero: there are none, and place is its order
 	named      bool      // direct: repeated, it is found by its key
 	exitedBy   string    // offered again: an event of exit_on that was received after it
+	refusedAt  time.Time // offered again: when it was refused before
 
 	data map[string]any // the trigger as conditions see it, built on demand
 }

@@ -19,8 +19,8 @@ import (
 
 // An enrollment that has not entered refuses later triggers of its profile. When it is
 // itself refused at its entry, the newest of these triggers is offered again. The others
-// then wait behind the enrollment that this one makes, and so on, so that the newest
-// trigger that qualifies enrolls. Direct requests were answered, and an audience is
+// then wait behind the enrollment that this one makes, or that refuses it because it is
+// active, and so on, so that the newest trigger that qualifies enrolls. Direct requests were answered, and an audience is
 // polled again: only events are offered again. A trigger does not qualify any more when an
 // event of exit_on was received after it, which would have ended its enrollment.
 
@@ -58,8 +58,9 @@ type Reoffered struct {
 }
 
 // Reoffer offers triggers again that were refused because of enrollments which the
-// caller's transaction has refused at their entry: of each the newest that qualifies. A
-// trigger that is refused again keeps its refusal, with the new reason.
+// caller's transaction has refused at their entry: of each the newest that qualifies. If
+// another enrollment of the profile is active, the triggers wait behind that one. A trigger
+// that is refused again keeps its refusal, with the new reason.
 func (in *Intake) Reoffer(ctx context.Context, tx pgx.Tx, versions *execution.Ready, ws, flow uuid.UUID,
 	refused []uuid.UUID) (Reoffered, error) {
 	t := &transaction{Intake: in, tx: tx, ws: ws, versions: versions}
@@ -89,8 +90,8 @@ func (in *Intake) Reoffer(ctx context.Context, tx pgx.Tx, versions *execution.Re
 	return r, nil
 }
 
-// offer offers the newest trigger behind each enrollment. It returns the enrollments whose
-// trigger was refused again: an older one may qualify.
+// offer offers the newest trigger behind each enrollment. It returns the enrollments of
+// which the next trigger may qualify, since this one was refused for a reason of its own.
 func (t *transaction) offer(ctx context.Context, flow uuid.UUID, refused []uuid.UUID, r *Reoffered) (left []uuid.UUID, err error) {
 	all, behind, err := t.takeBack(ctx, refused, slices.Collect(maps.Keys(t.listeners)))
 	if err != nil {
@@ -108,17 +109,25 @@ func (t *transaction) offer(ctx context.Context, flow uuid.UUID, refused []uuid.
 	var ids, next []pgtype.UUID
 	for i, d := range done {
 		r.results = append(r.results, d.Results...)
-		enrolled := false
-		for _, one := range d.Results {
-			if one.Outcome == enrollment.Enrolled {
-				ids, next, enrolled = append(ids, behind[i]), append(next, enrollment.PgUUID(*one.EnrollmentID)), true
-			}
-		}
-		if !enrolled {
+		if id := active(d.Results); id != nil {
+			ids, next = append(ids, behind[i]), append(next, enrollment.PgUUID(*id))
+		} else {
 			left = append(left, behind[i].Bytes)
 		}
 	}
 	return left, t.putBehind(ctx, ids, next)
+}
+
+// active is the enrollment that a trigger made, or that refused it because it is active:
+// it refuses every other trigger of the profile too. That of already_enrolled may not, since
+// other triggers may have other keys.
+func active(results []Result) *uuid.UUID {
+	for _, one := range results {
+		if one.Outcome == enrollment.Enrolled || one.Reason == enrollment.AlreadyActive {
+			return one.EnrollmentID
+		}
+	}
+	return nil
 }
 
 // exitsRead is how many events of one name after a trigger are checked.
@@ -216,7 +225,7 @@ const refusedBehind = `r.workspace_id = $1 and r.enrollment_id = e.id
 	and (r.reason in ('already_active', 'already_enrolled')) is true and r.event_key is not null`
 
 // takeBack deletes the refusal of the newest event behind each enrollment and returns
-// the events, and behind which enrollment each was. They enroll as of the time at which
+// the events, the newest first, and behind which enrollment each was. They enroll as of the time at which
 // they were received. No other transaction offers them: the enrollments are locked.
 func (t *transaction) takeBack(ctx context.Context, refused []uuid.UUID, names []string) (all []*Trigger, behind []pgtype.UUID, err error) {
 	ids := make([]pgtype.UUID, len(refused))
@@ -224,16 +233,16 @@ func (t *transaction) takeBack(ctx context.Context, refused []uuid.UUID, names [
 		ids[i] = enrollment.PgUUID(id)
 	}
 	rows, err := t.tx.Query(ctx, `
-		select e.id, n.* from unnest($2::uuid[]) as e (id)
+		select e.id, n.refusal, n.at, n.profile_key, n.key, coalesce(n.source_id, ''), n.name, n.properties, n.occurred_at,
+			greatest(n.received_at, now() - $4::interval)
+		from unnest($2::uuid[]) as e (id)
 		cross join lateral (
-			select r.ctid as refusal, r.profile_key, v.key, coalesce(v.source_id, ''), v.name, v.properties, v.occurred_at,
-				greatest(v.received_at, now() - $4::interval)
-			from refusals r cross join lateral (
+			select r.ctid as refusal, r.at, r.profile_key, v.* from refusals r cross join lateral (
 				select key, source_id, name, properties, occurred_at, received_at from trigger_events
 				where workspace_id = $1 and key = r.event_key and profile_key = r.profile_key and name = any($3) limit 1
 			) v
 			where `+refusedBehind+` order by r.at desc, v.received_at desc limit 1
-		) n`, t.ws, ids, names, offeredSince)
+		) n order by n.received_at desc`, t.ws, ids, names, offeredSince)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -241,7 +250,7 @@ func (t *transaction) takeBack(ctx context.Context, refused []uuid.UUID, names [
 	var refusal pgtype.TID
 	var refusals []pgtype.TID
 	o := Trigger{source: enrollment.FromEvent}
-	row := []any{&id, &refusal, &o.profile, &o.Key, &o.sourceID, &o.Name, &o.properties, &o.At, &o.applied}
+	row := []any{&id, &refusal, &o.refusedAt, &o.profile, &o.Key, &o.sourceID, &o.Name, &o.properties, &o.At, &o.applied}
 	_, err = pgx.ForEachRow(rows, row, func() error {
 		one := o
 		one.place = len(all)
@@ -255,7 +264,7 @@ func (t *transaction) takeBack(ctx context.Context, refused []uuid.UUID, names [
 	return all, behind, err
 }
 
-// putBehind names the new enrollments in the refusals of the triggers that were behind
+// putBehind names the active enrollments in the refusals of the triggers that were behind
 // the refused ones: they are what refuses these now.
 func (t *transaction) putBehind(ctx context.Context, ids, next []pgtype.UUID) error {
 	if len(ids) == 0 {

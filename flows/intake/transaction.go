@@ -480,5 +480,8 @@ func (c *candidate) refusal() enrollment.RefusalRow {
 	if c.source == enrollment.FromEvent {
 		r.EventKey = &c.Key
 	}
+	if c.reason == enrollment.AlreadyActive && !c.refusedAt.IsZero() {
+		r.At = &c.refusedAt // its place among the triggers behind the enrollment
+	}
 	return r
 }
