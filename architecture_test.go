@@ -36,10 +36,11 @@ var mayImport = map[string][]string{
 	"slots":            {},
 	"suppression":      {"address", "fence", "page", "pgerr"},
 	"loop":             {},
+	"cache":            {},
 	"fence":            {"loop"},
 	"audience":         {"address", "fence", "page", "pgerr", "secrets", "dial", "slots"},
 	"webhooks":         {"fence", "loop", "page", "pgerr", "secrets", "dial"},
-	"message":          {"fence", "mail", "page", "pgerr"},
+	"message":          {"cache", "fence", "mail", "page", "pgerr"},
 	"events":           {},
 	"notifications":    {"address", "page", "events"},
 	"campaigns":        {"address", "fence", "loop", "mail", "page", "pgerr", "lifecycle", "notifications", "audience", "message", "providers"},
@@ -54,7 +55,7 @@ var mayImport = map[string][]string{
 		"notifications", "audience", "webhooks"},
 	"flows/flowstest": {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "providers",
 		"webhooks", "page", "pgtest", "pgtest/shop"},
-	"sender":            {"address", "fence", "loop", "notifications", "events", "message", "providers", "suppression"},
+	"sender":            {"address", "cache", "fence", "loop", "notifications", "events", "message", "providers", "slots", "suppression"},
 	"sender/smtp":       {"sender", "dial"},
 	"sender/sendertest": {"sender"},
 	"api": {"fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events", "campaigns",
@@ -78,7 +79,7 @@ var mayImport = map[string][]string{
 }
 
 // standalone are the packages that do not even import lemma.
-var standalone = []string{"lemma", "dial", "slots", "migrations", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
+var standalone = []string{"lemma", "dial", "slots", "cache", "migrations", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
 
 // forTests are the packages that only tests may import.
 var forTests = []string{"pgtest", "pgtest/shop", "sender/sendertest", "flows/flowstest"}

@@ -176,7 +176,7 @@ func New(r Deps, cfg Config) (*Sender, error) {
 	s := &Sender{
 		pool: r.Pool, ledger: r.Ledger, templates: r.Templates, accounts: r.Providers,
 		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, errors: r.Errors, cfg: cfg, log: r.Log, metrics: r.Metrics,
-		node: nodeName(), draining: make(chan struct{}),
+		node: nodeName(), draining: make(chan struct{}), cache: newCaches(),
 	}
 	for _, k := range r.Kinds {
 		s.kinds[k.Name] = k
