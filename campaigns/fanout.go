@@ -14,6 +14,7 @@ import (
 	"lemma"
 	"lemma/address"
 	"lemma/audience"
+	"lemma/message"
 	"lemma/notifications"
 )
 
@@ -172,9 +173,10 @@ func (c *Campaigns) begin(ctx context.Context, tx pgx.Tx, now Campaign) error {
 // writer gets the first row that may be sent to.
 func (c *Campaigns) readAudience(ctx context.Context, now Campaign, p *plan, chunks chan<- []notifications.Recipient) (int64, error) {
 	chunk := make([]notifications.Recipient, 0, firstChunk)
-	size, optedOut := firstChunk, false
+	size, bytes, optedOut := firstChunk, 0, false
 	flush := func() error {
 		full := chunk
+		bytes = 0
 		chunk = make([]notifications.Recipient, 0, c.cfg.Chunk)
 		if optedOut {
 			return c.writeWhenFree(ctx, p, full)
@@ -196,8 +198,10 @@ func (c *Campaigns) readAudience(ctx context.Context, now Campaign, p *plan, chu
 		if optedOut = r.OptedOut; optedOut {
 			p.optOuts.Store(true)
 		}
+		before := len(chunk)
 		chunk = appendRecipients(chunk, now.ID, p.channel, r)
-		if len(chunk) < min(size, c.cfg.Chunk) {
+		bytes += r.Bytes() * max(1, len(chunk)-before) // also of data that is not stored: other rows share its memory
+		if len(chunk) < min(size, c.cfg.Chunk) && bytes < c.cfg.ChunkBytes {
 			return nil
 		}
 		return flush()
@@ -225,7 +229,7 @@ func appendRecipients(to []notifications.Recipient, campaign uuid.UUID, channel 
 // recipient makes a recipient of a row and an address, with the reason if it is skipped.
 func recipient(campaign uuid.UUID, channel lemma.Channel, r audience.Row, a address.Address) notifications.Recipient {
 	valid := a.Canonical != ""
-	out := notifications.Recipient{ProfileKey: r.Key, Payload: r.Payload, Address: a.Text,
+	out := notifications.Recipient{ProfileKey: r.Key, Payload: message.Stored(r.Payload), Address: a.Text,
 		Holds: valid && r.OptedOut} // so that no other row is written to at the address
 	if valid {
 		out.Key = Key(campaign, channel, a.Canonical)
