@@ -36,11 +36,12 @@ var mayImport = map[string][]string{
 	"slots":            {},
 	"suppression":      {"address", "fence", "page", "pgerr"},
 	"loop":             {},
+	"cache":            {},
 	"fence":            {"loop"},
 	"audience":         {"address", "fence", "page", "pgerr", "secrets", "dial", "slots"},
 	"signing":          {},
 	"webhooks":         {"fence", "loop", "page", "pgerr", "secrets", "signing", "dial"},
-	"message":          {"fence", "mail", "page", "pgerr"},
+	"message":          {"cache", "fence", "mail", "page", "pgerr"},
 	"events":           {},
 	"notifications":    {"address", "page", "events"},
 	"campaigns":        {"address", "fence", "loop", "mail", "page", "pgerr", "lifecycle", "notifications", "audience", "message", "providers"},
@@ -55,7 +56,7 @@ var mayImport = map[string][]string{
 		"notifications", "audience", "webhooks"},
 	"flows/flowstest": {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "providers",
 		"webhooks", "page", "pgtest", "pgtest/shop"},
-	"sender":            {"address", "fence", "loop", "notifications", "events", "message", "providers", "suppression"},
+	"sender":            {"address", "cache", "fence", "loop", "notifications", "events", "message", "providers", "slots", "suppression"},
 	"sender/form":       {},
 	"sender/wire":       {"sender", "dial"},
 	"sender/mime":       {"sender", "sender/form"},
@@ -85,7 +86,7 @@ var mayImport = map[string][]string{
 }
 
 // standalone are the packages that do not even import lemma.
-var standalone = []string{"lemma", "dial", "slots", "migrations", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
+var standalone = []string{"lemma", "dial", "slots", "cache", "migrations", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
 
 // forTests are the packages that only tests may import.
 var forTests = []string{"pgtest", "pgtest/shop", "sender/sendertest", "flows/flowstest"}

@@ -69,6 +69,7 @@
 //	fence          leases: their renewal, and transactions that end with them
 //	loop           work that is repeated
 //	slots          limits on work that runs at the same time
+//	cache          values that can be made again, within a number of bytes
 //	migrations     the schema
 //	server         one process: wires the packages, serves and works
 //	cmd/lemma      settings and commands

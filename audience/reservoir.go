@@ -36,14 +36,14 @@ func (v *reservoir) offer(r Row) {
 		if place = rand.IntN(v.seen); place >= v.size {
 			return
 		}
-		v.bytes -= bytesOf(v.sample[place].row)
+		v.bytes -= v.sample[place].row.Bytes()
 	} else {
 		v.sample = append(v.sample, sampledRow{})
 	}
 	r.Key, r.Email, r.Payload = strings.Clone(r.Key), strings.Clone(r.Email), strings.Clone(r.Payload)
-	r.Phone, r.Push = strings.Clone(r.Phone), strings.Clone(r.Push)
+	r.Phone, r.Region, r.Push = strings.Clone(r.Phone), strings.Clone(r.Region), strings.Clone(r.Push)
 	v.sample[place] = sampledRow{at, r}
-	if v.bytes += bytesOf(r); v.bytes > v.most && v.size > 1 {
+	if v.bytes += r.Bytes(); v.bytes > v.most && v.size > 1 {
 		v.shrink()
 	}
 }
@@ -53,13 +53,14 @@ func (v *reservoir) shrink() {
 	rand.Shuffle(len(v.sample), func(i, j int) { v.sample[i], v.sample[j] = v.sample[j], v.sample[i] })
 	v.size = max(len(v.sample)/2, 1)
 	for _, d := range v.sample[v.size:] {
-		v.bytes -= bytesOf(d.row)
+		v.bytes -= d.row.Bytes()
 	}
 	v.sample = slices.Clone(v.sample[:v.size])
 }
 
-func bytesOf(r Row) int {
-	return len(r.Key) + len(r.Email) + len(r.Phone) + len(r.Push) + len(r.Payload)
+// Bytes are the bytes of the strings of a row.
+func (r *Row) Bytes() int {
+	return len(r.Key) + len(r.Email) + len(r.Phone) + len(r.Region) + len(r.Push) + len(r.Payload)
 }
 
 // rows returns the sample in the order of the stream.

@@ -52,7 +52,7 @@ func TestASampleIsBounded(t *testing.T) {
 	}
 	kept := 0
 	for _, r := range v.rows() {
-		kept += bytesOf(r)
+		kept += r.Bytes()
 	}
 	if kept != v.bytes || len(v.rows()) < 50 {
 		t.Errorf("%d rows of %d bytes, counted %d", len(v.rows()), kept, v.bytes)

@@ -36,14 +36,15 @@ import (
 
 // Config has the limits of fan-outs. New replaces zero values by the defaults below.
 type Config struct {
-	Chunk     int           // recipients per transaction; 4,000
-	Writers   int           // chunks written at a time for one audience, and twice as many in one process; 3
-	BatchSize int           // notifications per batch, at most; 1,000
-	Lease     time.Duration // of a fan-out; 30 s, renewed at a third of it
-	Retries   int           // how often a source that is unavailable is read again; 3
-	RetryFor  time.Duration // before the first of these, doubled for each; 5 s
-	TickEvery time.Duration // period of schedules, completion, and the check whether a fan-out must stop; 500 ms
-	Grace     time.Duration // period of Sweep, which enqueues fan-outs that have no job; 30 s
+	Chunk      int           // recipients per transaction; 4,000
+	ChunkBytes int           // their rows of the audience, at most a row more; 8 MiB
+	Writers    int           // chunks written at a time for one audience, and twice as many in one process; 3
+	BatchSize  int           // notifications per batch, at most; 1,000
+	Lease      time.Duration // of a fan-out; 30 s, renewed at a third of it
+	Retries    int           // how often a source that is unavailable is read again; 3
+	RetryFor   time.Duration // before the first of these, doubled for each; 5 s
+	TickEvery  time.Duration // period of schedules, completion, and the check whether a fan-out must stop; 500 ms
+	Grace      time.Duration // period of Sweep, which enqueues fan-outs that have no job; 30 s
 
 	RecheckTimeout time.Duration // how long Recheck may fail before the campaign is paused; 15 min
 
@@ -70,6 +71,7 @@ func (c Config) withDefaults() Config {
 		c.TemplateErrorLimit = 0.02
 	}
 	set(&c.Chunk, 4000)
+	set(&c.ChunkBytes, 8<<20)
 	set(&c.Writers, 3)
 	set(&c.BatchSize, 1000)
 	set(&c.Retries, 3)

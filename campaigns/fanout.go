@@ -14,6 +14,7 @@ import (
 	"lemma"
 	"lemma/address"
 	"lemma/audience"
+	"lemma/message"
 	"lemma/notifications"
 )
 
@@ -173,9 +174,10 @@ func (c *Campaigns) begin(ctx context.Context, tx pgx.Tx, now Campaign) error {
 // the audience is read comes late, among the others.
 func (c *Campaigns) readAudience(ctx context.Context, now Campaign, p *plan, chunks chan<- []notifications.Recipient) (int64, error) {
 	chunk := make([]notifications.Recipient, 0, firstChunk)
-	size, sending := firstChunk, false
+	size, bytes, sending := firstChunk, 0, false
 	flush := func() error {
 		full := chunk
+		bytes = 0
 		chunk = make([]notifications.Recipient, 0, c.cfg.Chunk)
 		if !sending {
 			return c.writeWhenFree(ctx, p, full)
@@ -203,7 +205,8 @@ func (c *Campaigns) readAudience(ctx context.Context, now Campaign, p *plan, chu
 		for i := range chunk[from:] {
 			chunk[from+i].Late = r.OptedOut && sending
 		}
-		if len(chunk) < min(size, c.cfg.Chunk) {
+		bytes += r.Bytes() * max(1, len(chunk)-from) // also of data that is not stored: other rows share its memory
+		if len(chunk) < min(size, c.cfg.Chunk) && bytes < c.cfg.ChunkBytes {
 			return nil
 		}
 		return flush()
@@ -231,7 +234,7 @@ func appendRecipients(to []notifications.Recipient, campaign uuid.UUID, channel 
 // recipient makes a recipient of a row and an address, with the reason if it is skipped.
 func recipient(campaign uuid.UUID, channel lemma.Channel, r audience.Row, a address.Address) notifications.Recipient {
 	valid := a.Canonical != ""
-	out := notifications.Recipient{ProfileKey: r.Key, Payload: r.Payload, Address: a.Text,
+	out := notifications.Recipient{ProfileKey: r.Key, Payload: message.Stored(r.Payload), Address: a.Text,
 		Holds: valid && r.OptedOut} // so that no other row is written to at the address
 	if valid {
 		out.Key = Key(campaign, channel, a.Canonical)

@@ -150,6 +150,7 @@ type inspection struct {
 	used     map[string]bool // variables
 	assigned map[string]bool // names that {% assign %} has set so far
 	tags     int
+	words    int
 	filters  int
 	compared int
 }
@@ -189,6 +190,9 @@ func (i *inspection) raw() {
 func (i *inspection) totals() {
 	if i.tags > MaxTags {
 		i.fault(0, "too_large", "has %d {{ }} and {%% %%}; must have at most %d", i.tags, MaxTags)
+	}
+	if i.words > MaxAllWords {
+		i.fault(0, "too_large", "has %d words between braces, counting each part of a name; must have at most %d", i.words, MaxAllWords)
 	}
 	if i.filters > MaxFilters {
 		i.fault(0, "too_large", "has %d filters; must have at most %d", i.filters, MaxFilters)

@@ -49,7 +49,8 @@ const (
 	MaxBlocks   = 20        // nested blocks of any kind
 	MaxTags     = 5_000     // {{ }} and {% %} in one text
 	MaxFilters  = 1_000     // filters in one text
-	MaxWords    = 4_000     // words of one {{ }} or {% %}
+	MaxWords    = 2_500     // words of one {{ }} or {% %}
+	MaxAllWords = 10_000    // words of all {{ }} and {% %} in one text; each part of a name is one
 	MaxParts    = 64        // parts of one name, such as the two of a.b.c
 	MaxSteps    = 50_000    // iterations of all loops of one text together
 	MaxWork     = 16 << 20  // cost of all filters of one text: their input in bytes, times costFactor

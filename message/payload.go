@@ -17,11 +17,24 @@ var (
 	errPayloadArray = fmt.Errorf("a list in the data has more than %d elements", MaxArray)
 )
 
+// tooLarge is stored in place of data of more than MaxPayload bytes. It is JSON, but not
+// an object as all data is.
+const tooLarge = `"too large"`
+
+// Stored returns the data of a profile as it is stored with a notification. Data of more
+// than MaxPayload bytes is not stored: Render fails with the same error for what is.
+func Stored(payload string) string {
+	if len(payload) > MaxPayload {
+		return tooLarge
+	}
+	return payload
+}
+
 // read sets values to the members of payload, a JSON object, that have names;
 // missing ones are nil. A flat object of scalars, the usual payload, is read in one
 // pass; others are read by encoding/json.
 func read(values []value, names []string, payload string) error {
-	if len(payload) > MaxPayload {
+	if len(payload) > MaxPayload || payload == tooLarge {
 		return errPayloadSize
 	}
 	if readFlat(values, names, payload) {

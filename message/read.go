@@ -19,7 +19,7 @@ var unknownWords = map[string]string{
 // expression finds the faults of an expression and the variables in it.
 // selector is the engine's name of the kind of statement.
 func (i *inspection) expression(m segment, selector, args string) {
-	words, ok := i.words(m)
+	words, ok := i.split(m)
 	if !ok {
 		return
 	}
@@ -28,8 +28,11 @@ func (i *inspection) expression(m segment, selector, args string) {
 	}
 }
 
-func (i *inspection) words(m segment) ([]word, bool) {
+// split returns the words of a segment. It finds no faults in what exceeds
+// MaxAllWords, since totals reports that, and the engine must not parse it.
+func (i *inspection) split(m segment) ([]word, bool) {
 	words, fault := split(m.Args)
+	i.words += len(words)
 	if fault != nil {
 		i.fault(m.args+fault.at, fault.code, "%s", fault.detail)
 		return nil, false
@@ -39,6 +42,7 @@ func (i *inspection) words(m segment) ([]word, bool) {
 		i.fault(m.at, "syntax", "{%% %s %%} must have an expression", m.Name)
 	case len(words) > MaxWords:
 		i.fault(m.at, "too_large", "has %d words; must have at most %d between the braces", len(words), MaxWords)
+	case i.words > MaxAllWords:
 	case parts(words) > MaxParts:
 		i.fault(m.at, "too_deep", "names must have at most %d parts", MaxParts)
 	default:

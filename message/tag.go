@@ -137,7 +137,7 @@ func (i *inspection) inLoop(m segment) {
 
 // assign reads {% assign name = ... %}. After it the name is not a variable.
 func (i *inspection) assign(m segment) {
-	words, ok := i.words(m)
+	words, ok := i.split(m)
 	if !ok {
 		return
 	}
@@ -154,7 +154,7 @@ func (i *inspection) assign(m segment) {
 
 // loop reads {% for name in list %} and answers the name.
 func (i *inspection) loop(m segment) string {
-	words, ok := i.words(m)
+	words, ok := i.split(m)
 	if !ok {
 		return ""
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/cache"
 	"lemma/fence"
 	"lemma/page"
 	"lemma/pgerr"
@@ -37,12 +38,12 @@ type NewTemplate struct {
 // Templates stores templates and their versions.
 type Templates struct {
 	pool  *pgxpool.Pool
-	cache cache
+	cache *cache.Cache[versionKey, *Compiled]
 }
 
 // New returns Templates on a pool.
 func New(pool *pgxpool.Pool) *Templates {
-	return &Templates{pool: pool}
+	return &Templates{pool: pool, cache: cache.New[versionKey, *Compiled](CacheBytes, CacheShare)}
 }
 
 const templateColumns = `workspace_id, id, name, channel, version, created_at, updated_at`

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma/notifications"
 )
@@ -36,6 +37,7 @@ type claim struct {
 	rate       *float64 // the provider's, per second
 
 	rows        []row               // open rows in the order of their ordinals
+	memory      *memory             // of the current window's messages; nil: unlimited
 	dates       map[int16]time.Time // under attempt 2: the Date that each row's first message had
 	next        int                 // the first row that no window contains
 	through     int16               // called_through, as the last commit set it
@@ -54,7 +56,7 @@ type row struct {
 	Ordinal int16
 	Key     uuid.UUID
 	Address string
-	Payload string
+	Payload string // "": not read yet, or rendered
 }
 
 // Claim leases a batch that is ready, due, and not held back by its gate or its
@@ -77,9 +79,15 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
 		var r row
-		_, err = pgx.ForEachRow(rows, []any{&r.Ordinal, (*[16]byte)(&r.Key), &r.Address, &r.Payload}, func() error {
+		var payload pgtype.DriverBytes
+		left := s.cfg.ClaimBytes
+		_, err = pgx.ForEachRow(rows, []any{&r.Ordinal, (*[16]byte)(&r.Key), &r.Address, &payload}, func() error {
 			if n := len(c.rows); n > 0 && r.Ordinal <= c.rows[n-1].Ordinal {
 				return fmt.Errorf("two rows have the ordinal %d", r.Ordinal) // Batch!OneRowPerOrdinal, before any call
+			}
+			r.Payload = ""
+			if left -= len(payload); left >= 0 {
+				r.Payload = string(payload)
 			}
 			c.rows = append(c.rows, r)
 			return nil

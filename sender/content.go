@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/cache"
 	"lemma/message"
 	"lemma/suppression"
 )
@@ -17,24 +18,26 @@ type content struct {
 	renderMessage                func(payload string) (message.Content, [][2]string, error)
 	fromName, fromEmail, replyTo string
 	suppressed                   suppression.Message // what its recipients are checked for
+	bytes                        int                 // of memory, estimated
 }
 
-// caches keep compiled contents, which never change, and one carrier for each
-// provider, which is replaced when the provider's version changes.
+// caches keep contents, which never change, by the size of what is compiled, and one
+// carrier for each provider, which is replaced when the provider's version changes.
 type caches struct {
+	contents *cache.Cache[uuid.UUID, *content]
+
 	mu       sync.Mutex
-	contents map[uuid.UUID]*content
 	carriers map[uuid.UUID]opened
+}
+
+func newCaches() caches {
+	return caches{contents: cache.New[uuid.UUID, *content](message.CacheBytes, message.CacheShare)}
 }
 
 type opened struct {
 	version int
 	carrier Carrier
 }
-
-// mostContents bounds the cache. It is emptied when full, since contents are few and
-// cheap to read.
-const mostContents = 256
 
 // prepare returns the batch's carrier and content. Its errors are of a lemma kind when
 // the provider or the content is at fault.
@@ -48,22 +51,14 @@ func (s *Sender) prepare(ctx context.Context, c *claim) (Carrier, *content, erro
 }
 
 func (s *Sender) content(ctx context.Context, workspaceID, contentID uuid.UUID) (*content, error) {
-	s.cache.mu.Lock()
-	d := s.cache.contents[contentID]
-	s.cache.mu.Unlock()
-	if d != nil {
+	if d, ok := s.cache.contents.Get(contentID); ok {
 		return d, nil
 	}
 	d, err := s.readContent(ctx, workspaceID, contentID)
 	if err != nil {
 		return nil, err
 	}
-	s.cache.mu.Lock()
-	defer s.cache.mu.Unlock()
-	if s.cache.contents == nil || len(s.cache.contents) >= mostContents {
-		s.cache.contents = map[uuid.UUID]*content{}
-	}
-	s.cache.contents[contentID] = d
+	s.cache.contents.Put(workspaceID, contentID, d, d.bytes)
 	return d, nil
 }
 
@@ -90,7 +85,7 @@ func (s *Sender) readContent(ctx context.Context, workspaceID, contentID uuid.UU
 	if compiled, err = compiled.WithHeaders(headers); err != nil {
 		return nil, err
 	}
-	d.renderMessage = compiled.RenderMessage
+	d.renderMessage, d.bytes = compiled.RenderMessage, compiled.Bytes()
 	return d, nil
 }
 

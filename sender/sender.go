@@ -34,6 +34,7 @@ import (
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/providers"
+	limits "lemma/slots"
 )
 
 // Config has the times and sizes of a sender. New replaces zero values by defaults.
@@ -41,6 +42,10 @@ type Config struct {
 	Lease       time.Duration // how long a claim may act; 5 min
 	CallTimeout time.Duration // the longest call; must be well under the lease; 30 s
 	MaxWindow   int           // rows that a crash can leave unknown; 500
+
+	ClaimBytes   int // data of a claim's rows in memory; the rest is read by window; 16 MiB
+	WindowBytes  int // of a window's messages, at most a message more; 16 MiB
+	MessageBytes int // of all messages in memory, three quarters of it for one workspace; 256 MiB
 
 	MaxDeferrals int           // how often a row is called again that was refused for itself; 20
 	DeferFor     time.Duration // until the first of these calls, doubled for each; 30 s
@@ -81,7 +86,7 @@ func (c Config) withDefaults() Config {
 	for _, n := range []struct {
 		field *int
 		value int
-	}{{&c.MaxWindow, 500}, {&c.MaxDeferrals, 20}, {&c.CircuitAfter, 100}, {&c.Workers, 16}} {
+	}{{&c.ClaimBytes, 16 << 20}, {&c.WindowBytes, 16 << 20}, {&c.MessageBytes, 256 << 20}, {&c.MaxWindow, 500}, {&c.MaxDeferrals, 20}, {&c.CircuitAfter, 100}, {&c.Workers, 16}} {
 		if *n.field == 0 {
 			*n.field = n.value
 		}
@@ -147,6 +152,7 @@ type Sender struct {
 
 	unrendered errorCounts
 	slots      slots
+	memory     *limits.Slots // bytes of messages
 	fairness   fairness
 
 	// Hook, when set, is called at named points of the work on a batch. Only tests set
@@ -177,7 +183,7 @@ func New(r Deps, cfg Config) (*Sender, error) {
 	s := &Sender{
 		pool: r.Pool, ledger: r.Ledger, templates: r.Templates, accounts: r.Providers,
 		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, errors: r.Errors, cfg: cfg, log: r.Log, metrics: r.Metrics,
-		node: nodeName(), draining: make(chan struct{}),
+		node: nodeName(), draining: make(chan struct{}), cache: newCaches(), memory: newMemory(cfg.MessageBytes),
 	}
 	for _, k := range r.Kinds {
 		s.kinds[k.Name] = k

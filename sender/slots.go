@@ -33,6 +33,7 @@ const (
 	limitProvider  = "provider"
 	limitWorkspace = "workspace"
 	limitSlow      = "slow_providers"
+	limitMemory    = "memory" // of a window's messages
 )
 
 // slots are the slots that are held. The zero value is usable.

@@ -20,16 +20,18 @@ type window struct {
 	date     time.Time // of its messages, in attempt 1
 }
 
-// render renders the next messages of a claim, for most of the given time. It is a
-// pure function of the intent and the template's version: two attempts send the same
-// bytes. Rows that cannot be rendered end here and leave the claim.
+// render renders the next messages of a claim, for most of the given time, while their
+// data is read and there is memory for them. It is a pure function of the intent and the
+// template's version: two attempts send the same bytes. Rows that cannot be rendered end
+// here and leave the claim.
 func (d *content) render(c *claim, size int, most time.Duration) *window {
 	rows := c.rows[c.next:min(c.next+size, len(c.rows))]
 	begun := time.Now()
 	w := &window{messages: make([]Message, 0, len(rows)), rows: make([]int16, 0, len(rows))}
+	bytes := 0
 	kept := rows[:0]
 	for i, r := range rows {
-		if i > 0 && time.Since(begun) > most {
+		if i > 0 && (r.Payload == "" || time.Since(begun) > most || !c.memory.fits(bytes)) {
 			rows = rows[:i]
 			break
 		}
@@ -39,7 +41,9 @@ func (d *content) render(c *claim, size int, most time.Duration) *window {
 				reason: "template_error", detail: err.Error(), at: time.Now()})
 			continue
 		}
+		r.Payload = ""
 		kept = append(kept, r)
+		bytes += len(text.Subject) + len(text.HTML) + len(text.Text) + bytesOf(headers)
 		w.rows = append(w.rows, r.Ordinal)
 		w.messages = append(w.messages, Message{
 			Notification: lemma.FormatNotificationID(c.OriginID, r.Key), Attempt: int(c.attempt),
@@ -49,7 +53,15 @@ func (d *content) render(c *claim, size int, most time.Duration) *window {
 		})
 	}
 	c.rows = slices.Delete(c.rows, c.next+len(kept), c.next+len(rows))
+	c.memory.shrink(bytes)
 	return w
+}
+
+func bytesOf(headers [][2]string) (n int) {
+	for _, h := range headers {
+		n += len(h[0]) + len(h[1])
+	}
+	return n
 }
 
 // pace sizes the windows of one provider, so that one takes about 100 ms: a crash

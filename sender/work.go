@@ -81,6 +81,7 @@ func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *slot) (agai
 // row can be rendered, is committed as well: that renews the lease.
 func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content *content, pending []outcome) (time.Duration, error) {
 	p := s.paceOf(c.providerID)
+	defer func() { c.memory.shrink(0) }()
 	for c.next < len(c.rows) {
 		if time.Since(c.checked) > s.cfg.SuppressionAge {
 			late, err := s.skipSuppressed(ctx, c, content)
@@ -92,6 +93,11 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 			if c.next >= len(c.rows) {
 				break
 			}
+		}
+		if err := s.prepareWindow(ctx, c); err != nil {
+			err = s.noMemory(c, err)
+			again, back := s.giveBack(ctx, c, pending, s.cfg.DeferFor/6)
+			return again, errors.Join(err, back)
 		}
 		begun := time.Now()
 		s.slots.busy(c.slot, begun)
@@ -124,6 +130,7 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		}
 		s.at(ctx, "opened", c.Ref)
 		known := s.call(ctx, c, carrier, w, p)
+		c.forget(w)
 		s.slots.busy(c.slot, time.Time{})
 		p.ended(time.Since(begun), waited)
 		s.at(ctx, "called", c.Ref)

@@ -89,6 +89,23 @@ func (s *Slots) EnterN(ctx context.Context, r Resource, n int) (leave func(), er
 	return nil, err
 }
 
+// Resize changes the number of slots that work has taken. More are taken only if they
+// are free and no work waits for them.
+func (s *Slots) Resize(r Resource, from, to int) bool {
+	if to <= from {
+		s.leave(r, from-to)
+		return true
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for place := s.queue.Front(); place != nil; place = place.Next() {
+		if w := place.Value.(*waiter); w.of.Workspace == r.Workspace || w.limit == "process" {
+			return false
+		}
+	}
+	return s.take(r, to-from) == ""
+}
+
 // Try is Enter that refuses at once.
 func (s *Slots) Try(r Resource) (leave func(), err error) {
 	s.mutex.Lock()

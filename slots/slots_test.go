@@ -107,3 +107,39 @@ func TestTryDoesNotWait(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestResizingNeverOvertakes grows and shrinks what work has, also while other work waits.
+func TestResizingNeverOvertakes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Limits{Process: 10, Workspace: 8}, errors.New)
+		a, b, c := Resource{Workspace: uuid.New()}, Resource{Workspace: uuid.New()}, Resource{Workspace: uuid.New()}
+		if _, err := s.EnterN(t.Context(), a, 4); err != nil {
+			t.Fatal(err)
+		}
+		if !s.Resize(a, 4, 8) || s.Resize(a, 8, 9) || s.Taken(a) != 8 {
+			t.Errorf("it has %d, want 8", s.Taken(a))
+		}
+		entered := make(chan error, 1)
+		go func() {
+			_, err := s.EnterN(t.Context(), b, 6)
+			entered <- err
+		}()
+		synctest.Wait()
+		if _, err := s.EnterN(t.Context(), c, 1); err != nil {
+			t.Error(err)
+		}
+		if s.Resize(c, 1, 2) {
+			t.Error("it takes a slot for which other work waits")
+		}
+		if !s.Resize(a, 8, 3) {
+			t.Error("it cannot be reduced")
+		}
+		if err := <-entered; err != nil || s.Taken(a) != 3 || s.Taken(b) != 6 {
+			t.Errorf("%v: %d and %d are taken", err, s.Taken(a), s.Taken(b))
+		}
+		if s.Resize(a, 3, 0); s.Resize(b, 6, 0) && s.Resize(c, 1, 0) && s.taken != 0 {
+			t.Errorf("%d are still taken", s.taken)
+		}
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"lemma/address"
 	"lemma/flows/enrollment"
 	"lemma/flows/graph"
+	"lemma/message"
 	"lemma/notifications"
 	"lemma/webhooks"
 )
@@ -84,7 +85,7 @@ func (t *Execution) notifications(s *Send, node string) []Sending {
 // payload has the columns that the template uses, and no others.
 func (t *Execution) payload(s *Send) string {
 	if s.whole {
-		return t.profile.Payload
+		return message.Stored(t.profile.Payload)
 	}
 	var columns map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(t.profile.Payload), &columns)
@@ -110,7 +111,7 @@ func (t *Execution) payload(s *Send) string {
 		}
 	}
 	out.WriteByte('}')
-	return out.String()
+	return message.Stored(out.String())
 }
 
 // webhook writes the message, waits for the endpoint's answer, and follows the path of

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -230,7 +231,7 @@ func (c *chunk) add(row audience.Row) {
 		c.metrics.Triggered(enrollment.Refused, enrollment.InvalidKey, 1)
 		return
 	}
-	o := c.occurrence(row.Key)
+	o := c.occurrence(strings.Clone(row.Key)) // a part of the memory of many rows
 	if c.condition == nil {
 		c.asking = append(c.asking, o)
 		return

@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -62,11 +63,12 @@ func (c *forecastChunk) add(ctx context.Context, row audience.Row) error {
 			return nil //nolint:nilerr // a condition that cannot be evaluated excludes the profile
 		}
 	}
-	key, err := c.graph.Key(graph.Occurrence{ProfileKey: row.Key, At: c.now})
+	profile := strings.Clone(row.Key) // a part of the memory of many rows
+	key, err := c.graph.Key(graph.Occurrence{ProfileKey: profile, At: c.now})
 	if err != nil {
 		return err
 	}
-	if c.asking = append(c.asking, Repetition{c.graph, c.flow, row.Key, key}); len(c.asking) < pollChunk {
+	if c.asking = append(c.asking, Repetition{c.graph, c.flow, profile, key}); len(c.asking) < pollChunk {
 		return nil
 	}
 	return c.count(ctx)
