@@ -82,7 +82,7 @@ func TestMessagesInMemoryAreBounded(t *testing.T) {
 	s := b.senderOf(Kind{Name: "scripted", Open: func(Account) (Carrier, error) { return carrier, nil }},
 		func(c *Config) { c.MaxWindow, c.MessageBytes, c.Lease = 100, 1, time.Hour })
 	done := make(chan time.Duration, len(refs))
-	for _, ref := range refs {
+	for i, ref := range refs {
 		go func() {
 			again, err := s.Work(bg, ref)
 			if err != nil {
@@ -90,8 +90,10 @@ func TestMessagesInMemoryAreBounded(t *testing.T) {
 			}
 			done <- again
 		}()
+		if i == 0 {
+			<-carrier.called // it has the memory that the others wait for
+		}
 	}
-	<-carrier.called
 	for range 2 {
 		if again := <-done; again == 0 {
 			t.Error("a batch without memory is not due again")
