@@ -13,8 +13,10 @@
 //   - A provider is an account at a carrier, such as an SMTP server.
 //   - A notification is the decision that a profile gets a message.
 //   - A batch is some hundreds of notifications that a worker claims together.
+//   - The origin of a notification is what decided on it: a campaign, or a flow in one
+//     month.
 //   - An attempt is the outcome of sending one notification: accepted, rejected,
-//     deferred or unknown. A notification has at most two attempts.
+//     refused, unknown or skipped. A notification has at most two attempts.
 //
 // # How a message is sent
 //
@@ -30,8 +32,9 @@
 // then decides for each notification whether it may be sent again.
 //
 // Three rules hold everywhere. The row decides, and a job is only a hint: it may run
-// twice or never. Notifications and attempts are only appended: what changes is the
-// state of batches and enrollments. The schema rejects a third attempt.
+// twice or never. Notifications and attempts are only appended, except that an erasure
+// removes a profile from notifications: what changes is the state of batches and
+// enrollments. The schema rejects a third attempt.
 //
 // # Packages
 //
@@ -65,6 +68,7 @@
 //	secrets        encryption of stored secrets
 //	signing        signatures of requests (Standard Webhooks)
 //	mail           email addresses and envelopes
+//	address        which addresses can be sent to, and when two are one address
 //	dial           connections to addresses that customers enter
 //	fence          leases: their renewal, and transactions that end with them
 //	loop           work that is repeated
