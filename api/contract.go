@@ -35,7 +35,7 @@ func checkTime(text string) error {
 }
 
 func readContract() agreement {
-	openapi3.DefineStringFormatCallback("date-time", checkTime)
+	openapi3.DefineStringFormatValidator("date-time", openapi3.NewCallbackValidator(checkTime))
 	doc, err := openapi3.NewLoader().LoadFromData(lemma.OpenAPI)
 	if err != nil {
 		panic("openapi.yaml: " + err.Error())
