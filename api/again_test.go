@@ -7,13 +7,13 @@ import (
 	"lemma"
 )
 
-// lost is what a process leaves behind that died before it kept its answer.
+// lost sets a key to the state of a request whose process died before it kept the answer.
 func (b *bundle) lost(key string) {
 	b.t.Helper()
 	b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second' where key = $1`, key)
 }
 
-// twice makes a request, loses its answer, runs what another caller does between, and makes it again.
+// twice sends a request, loses its answer, calls between, and sends the request again.
 func (b *bundle) twice(path string, body any, between func(), options ...option) answered {
 	b.t.Helper()
 	key := lemma.NewID().String()
@@ -60,7 +60,7 @@ func TestFlowVerbsDoneAgain(t *testing.T) {
 	_, e := b.enrolled(w, "c1")
 	b.twice("/v1/enrollments/"+e+"/move", object{"node": "rest"}, nil)
 	if got := b.twice("/v1/enrollments/"+e+"/exit", nil, nil); got.text("exit_reason") != "manual" {
-		t.Errorf("taken out: %s", got.body)
+		t.Errorf("exited: %s", got.body)
 	}
 	if got := b.twice(path+"/enrollments", object{"profile_key": "c2"}, nil); got.text("status") != "enrolled" || got.header.Get("Location") == "" {
 		t.Errorf("enrolled: %s", got.body)
@@ -118,8 +118,8 @@ func TestCampaignVerbsDoneAgain(t *testing.T) {
 	}
 }
 
-// A rotation whose answer was lost is not made a second time: the secret that
-// no caller received is shown.
+// A rotation whose answer was lost is not made a second time. The repeated request
+// returns the secret that no caller received.
 func TestARotationDoneAgain(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -131,13 +131,13 @@ func TestARotationDoneAgain(t *testing.T) {
 		t.Errorf("%s after %s", again.body, first.body)
 	}
 	if other := b.do("POST", path+"/rotate", nil, under("k2")).is(200); other.text("secret") == first.text("secret") {
-		t.Error("another request draws no secret")
+		t.Error("another request makes no new secret")
 	}
 }
 
-// What writes nothing keeps nothing, since what it answers may be about people:
-// its Idempotency-Key means nothing, like that of a dry run.
-func TestWhatIsAskedIsNotKept(t *testing.T) {
+// The answer to a request that writes nothing is not kept, since it may contain personal
+// data. An Idempotency-Key has no effect on it, as on a dry run.
+func TestAnswersOfReadsAreNotKept(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	b.enrolled(w, "c2")

@@ -20,7 +20,7 @@ import (
 	"lemma/workspaces"
 )
 
-// heldBody arrives when hold is closed.
+// heldBody is a body that arrives when hold is closed.
 type heldBody struct {
 	started chan<- struct{}
 	hold    <-chan struct{}
@@ -34,8 +34,8 @@ func (h *heldBody) Read(p []byte) (int, error) {
 	return h.text.Read(p)
 }
 
-// arriving makes n requests whose bodies arrive when the returned function is called,
-// which also waits for their answers.
+// arriving sends n requests. Their bodies arrive when the returned function is called,
+// which also waits for the answers.
 func (b *bundle) arriving(n int, length int64) (arrive func()) {
 	b.t.Helper()
 	hold, started, all := make(chan struct{}), make(chan struct{}, n), sync.WaitGroup{}
@@ -60,8 +60,7 @@ func (b *bundle) arriving(n int, length int64) (arrive func()) {
 	}
 }
 
-// Requests whose bodies arrive slowly take what their workspace may have, not what
-// the others have.
+// Requests whose bodies arrive slowly use only the slots of their own workspace.
 func TestRequestsOfAWorkspaceAreBounded(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	b := setup(t, func(o *Options) { o.Requests, o.Refused = 3, NewMetrics(registry) })
@@ -79,7 +78,7 @@ func TestRequestsOfAWorkspaceAreBounded(t *testing.T) {
 	}
 }
 
-// Bodies have memory of their workspace before they arrive.
+// The memory of a body is taken from its workspace before the body arrives.
 func TestMemoryOfBodiesIsBounded(t *testing.T) {
 	b := setup(t)
 	arrive := b.arriving(limitsOfBodies.Workspace/maxBody, -1)
@@ -116,7 +115,7 @@ func TestDecodingTakesSlots(t *testing.T) {
 	}
 }
 
-// unread is a body that must not be waited for.
+// unread is a body that fails the test when it is read.
 type unread struct{ t *testing.T }
 
 func (u unread) Read([]byte) (int, error) {
@@ -124,7 +123,7 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// A body where there is none, and one that is too large, are refused unread.
+// A body of an operation without one, and a body that is too large, are refused unread.
 func TestRefusedBodiesAreNotRead(t *testing.T) {
 	b := setup(t)
 	for _, test := range []struct {

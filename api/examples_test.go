@@ -11,7 +11,7 @@ import (
 	"lemma/flows/graph"
 )
 
-// definitionsIn finds what flows say in an example, however deep.
+// definitionsIn collects the definitions of flows at any depth of an example.
 func definitionsIn(at string, example any, found map[string]any) {
 	switch e := example.(type) {
 	case map[string]any:
@@ -28,7 +28,7 @@ func definitionsIn(at string, example any, found map[string]any) {
 	}
 }
 
-// examplesOf are all that an operation shows of a body.
+// examplesOf collects the examples of an operation's bodies.
 func examplesOf(op *openapi3.Operation, found map[string]any) {
 	if op.RequestBody == nil || op.RequestBody.Value.Content["application/json"] == nil {
 		return
@@ -40,7 +40,7 @@ func examplesOf(op *openapi3.Operation, found map[string]any) {
 	}
 }
 
-// A flow that is copied from the contract can be published once it has ids of the
+// An example of a flow can be published once its ids are replaced by ids of the
 // workspace.
 func TestExamplesOfFlowsCompile(t *testing.T) {
 	t.Parallel()

@@ -8,8 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Who is skipped on a journey has no batch, and is of a flow and a node all the
-// same.
+// A skipped notification of a flow has no batch, but names its flow and node.
 func TestSkippedOfFlows(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -37,11 +36,11 @@ func TestSkippedOfFlows(t *testing.T) {
 	}
 	campaign, _ := b.fannedOut(w)
 	if one := b.firstOf("/v1/notifications?status=skipped&campaign_id=" + campaign); one["flow_id"] != nil || one["node"] != nil || one["campaign_id"] != campaign {
-		t.Errorf("who was skipped by a campaign: %v", one)
+		t.Errorf("skipped by a campaign: %v", one)
 	}
 }
 
-// A journey's message is of no campaign; it names its flow, enrollment and node.
+// A notification of a flow names its flow, enrollment and node, and no campaign.
 func TestNotificationsOfFlows(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -91,20 +90,20 @@ func TestScopesOfFlows(t *testing.T) {
 	b.do("POST", path+"/versions/1/publish?dry_run=true", nil, writer).is(403)
 }
 
-// A fault of a definition has the pointer into the body, in every endpoint that finds it.
+// A fault of a definition has a pointer into the body, in every endpoint that reports it.
 func TestFaultsOfDefinitions(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	before := b.fingerprint()
 	versions := "/v1/flows/" + w.flow + "/versions"
 	for _, c := range []bad{
-		{"an unknown field", "POST", versions, object{"definition": w.journey(object{"colour": "red"})}, 422, "/definition/colour", "unknown_field"},
+		{"an unknown field", "POST", versions, object{"definition": w.definition(object{"colour": "red"})}, 422, "/definition/colour", "unknown_field"},
 		{"an unknown field of a node", "POST", versions, object{"definition": w.with("rest", object{"fro/m": 1})}, 422, "/definition/nodes/rest/fro~1m", "unknown_field"},
-		{"a wrong type", "POST", versions, object{"definition": w.journey(object{"start": 7})}, 422, "/definition/start", "wrong_type"},
+		{"a wrong type", "POST", versions, object{"definition": w.definition(object{"start": 7})}, 422, "/definition/start", "wrong_type"},
 		{"a wrong type in a node, put", "PUT", versions + "/1", object{"definition": w.with("rest", object{"for": 7})}, 422, "/definition/nodes/rest/for", "wrong_type"},
 		{"a weight that is not whole", "POST", versions, object{"definition": w.with("rest", object{"type": "split", "for": nil, "next": nil, "arms": []object{{"weight": 1.5}}})}, 422, "/definition/nodes/rest/arms/0/weight", "wrong_type"},
 		{"a name twice", "POST", versions, `{"definition": {"start": "a", "start": "b"}}`, 422, "/definition/start", "repeated"},
-		{"a new flow's", "POST", "/v1/flows", object{"name": "x", "definition": w.journey(object{"overlap": true})}, 422, "/definition/overlap", "wrong_type"},
+		{"a new flow's", "POST", "/v1/flows", object{"name": "x", "definition": w.definition(object{"overlap": true})}, 422, "/definition/overlap", "wrong_type"},
 		{"no definition", "POST", versions, object{}, 422, "/definition", "required"},
 		{"a list", "POST", versions, `{"definition": []}`, 422, "/definition", "wrong_type"},
 		{"null", "POST", versions, `{"definition": null}`, 422, "/definition", "wrong_type"},
@@ -119,8 +118,8 @@ func TestFaultsOfDefinitions(t *testing.T) {
 	b.unchanged(before)
 }
 
-// A version that a died request has made is found again; an event and an
-// enrollment are recorded once, without an id of their own.
+// A repeated request returns the version that was made before its process died. Events
+// and enrollments without a source_id are recorded once.
 func TestFlowRequestsDoneAgain(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -172,8 +171,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// An id that was used for another event is refused: as a duplicate, the event would be
-// lost.
+// A source_id that was used for another event is refused: as a duplicate, the event would
+// be lost.
 func TestIDsOfSomethingElse(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -192,7 +191,7 @@ func TestIDsOfSomethingElse(t *testing.T) {
 	b.do("POST", path, object{"profile_key": "c2", "source_id": "n1"}).fault(409, "/source_id", "id_conflict")
 }
 
-// A change of an audience is answered with the flows that it blocks.
+// The answer to a change of an audience lists the flows that it blocks.
 func TestAChangedAudienceWarns(t *testing.T) {
 	b := setup(t)
 	w := b.world()

@@ -25,9 +25,9 @@ func (b *bundle) enrolled(w world, profile string) (event, enrollment string) {
 	return "", ""
 }
 
-// with is a definition with one node changed.
+// with returns the definition with one node changed.
 func (w world) with(node string, change object) object {
-	d := w.journey(nil)
+	d := w.definition(nil)
 	nodes := d["nodes"].(object)
 	n, _ := nodes[node].(object)
 	if n == nil {
@@ -43,7 +43,7 @@ func (w world) with(node string, change object) object {
 	return d
 }
 
-func (b *bundle) tourFlows(w world) {
+func (b *bundle) checkFlows(w world) {
 	b.t.Helper()
 	path := "/v1/flows/" + w.flow
 	got := b.do("GET", path, nil).is(200)
@@ -72,7 +72,7 @@ func (b *bundle) tourFlows(w world) {
 	b.do("GET", gone.header.Get("Location"), nil).is(404)
 }
 
-func (b *bundle) tourFlowVersions(w world) {
+func (b *bundle) checkFlowVersions(w world) {
 	b.t.Helper()
 	path := "/v1/flows/" + w.flow
 	if got := b.do("GET", path+"/versions/1/validate", nil).is(200); got.json["valid"] != true || len(got.json["errors"].([]any)) != 0 {
@@ -101,14 +101,14 @@ func (b *bundle) tourFlowVersions(w world) {
 	if changed.header.Get("ETag") != `"2"` || changed.json["revision"] != 2.0 {
 		b.t.Errorf("replaced: %s", changed.body)
 	}
-	b.do("PUT", v2, object{"definition": w.journey(nil)}, header("If-Match", `"1"`)).is(412)
+	b.do("PUT", v2, object{"definition": w.definition(nil)}, header("If-Match", `"1"`)).is(412)
 	if got := b.do("GET", v2, nil).is(200); got.header.Get("ETag") != `"2"` || got.json["definition"].(object)["start"] != "welcome" {
 		b.t.Errorf("a version: ETag %s, %s", got.header.Get("ETag"), got.body)
 	}
 	if got := b.do("GET", path+"/versions", nil).is(200); strings.Contains(string(got.body), "definition") || len(got.json["data"].([]any)) != 2 {
 		b.t.Errorf("versions: %s", got.body)
 	}
-	unwanted := b.do("POST", path+"/versions", object{"definition": w.journey(nil)}).is(201)
+	unwanted := b.do("POST", path+"/versions", object{"definition": w.definition(nil)}).is(201)
 	b.do("DELETE", path+"/versions/3", nil, header("If-Match", `"2"`)).is(412)
 	b.do("DELETE", path+"/versions/3", nil, header("If-Match", unwanted.header.Get("ETag"))).is(204)
 	b.do("DELETE", path+"/versions/3", nil).is(404)
@@ -118,7 +118,7 @@ func (b *bundle) tourFlowVersions(w world) {
 	b.holdDiff(path + "/diff")
 }
 
-// holdDiff: the newest version waits a day longer than the one before.
+// holdDiff checks the diff to a newest version that waits a day longer than the one before.
 func (b *bundle) holdDiff(path string) {
 	b.t.Helper()
 	want := object{"from_version": 1.0, "to_version": 2.0, "changes": []any{object{"pointer": "/nodes/rest/for", "op": "replace", "from": "P2D", "to": "P3D"}}}
@@ -130,7 +130,7 @@ func (b *bundle) holdDiff(path string) {
 	b.do("GET", path+"?to=9", nil).is(404)
 }
 
-func (b *bundle) tourEvents(w world) {
+func (b *bundle) checkEvents(w world) {
 	b.t.Helper()
 	flow := "/v1/flows/" + w.flow
 	etag := b.do("GET", flow, nil).is(200).header.Get("ETag")
@@ -168,7 +168,7 @@ func (b *bundle) tourEvents(w world) {
 	}
 }
 
-func (b *bundle) tourEnrollments(w world) {
+func (b *bundle) checkEnrollments(w world) {
 	b.t.Helper()
 	flow := "/v1/flows/" + w.flow
 	if would := b.do("POST", flow+"/enrollments?dry_run=true", object{"profile_key": "c3"}).is(200); would.text("status") != "enrolled" || would.json["enrollment_id"] != nil || would.json["dry_run"] != true {
@@ -215,7 +215,7 @@ func (b *bundle) tourEnrollments(w world) {
 	b.do("POST", "/v1/profiles/erase", object{"profile_key": "c4"}).is(200)
 }
 
-func (b *bundle) tourFlowVerbs(w world) {
+func (b *bundle) checkFlowVerbs(w world) {
 	b.t.Helper()
 	path := "/v1/flows/" + w.flow
 	if got := b.do("GET", path+"/counts", nil).is(200); got.json["version"] != 1.0 || got.json["enrolled"] == 0.0 {
@@ -233,7 +233,7 @@ func (b *bundle) tourFlowVerbs(w world) {
 	if got := b.do("POST", path+"/versions/2/publish", object{"in_flight": object{"mode": "move"}}).is(202); got.json["live_version"] != 2.0 {
 		b.t.Errorf("published: %s", got.body)
 	}
-	b.do("PUT", path+"/versions/2", object{"definition": w.journey(nil)}).is(409)
+	b.do("PUT", path+"/versions/2", object{"definition": w.definition(nil)}).is(409)
 	if got := b.do("DELETE", path+"/versions/2", nil).is(409); got.problem.Code != "invalid_status" || got.problem.CurrentStatus != "live" {
 		b.t.Errorf("a published version: %s", got.body)
 	}
@@ -283,12 +283,12 @@ func (b *bundle) simulate(path string) {
 	}
 }
 
-func (b *bundle) tourEndpoints(w world) {
+func (b *bundle) checkEndpoints(w world) {
 	b.t.Helper()
 	path := "/v1/webhook_endpoints/" + w.endpoint
 	got := b.do("GET", path, nil).is(200)
 	if strings.Contains(string(got.body), "whsec_") {
-		b.t.Errorf("an endpoint tells its secret: %s", got.body)
+		b.t.Errorf("an endpoint shows its secret: %s", got.body)
 	}
 	if h := got.json["health"].(object); h["pending"] != 0.0 || h["last_failure"] != nil {
 		b.t.Errorf("nothing was sent yet: %s", got.body)
@@ -310,9 +310,9 @@ func (b *bundle) tourEndpoints(w world) {
 	if again.json["secret"] != nil || again.id() != made.id() {
 		b.t.Errorf("replayed: %s", again.body)
 	}
-	drawn := b.do("POST", location+"/rotate", nil, under("rotate")).is(200)
-	if drawn.text("secret") == secret || b.do("POST", location+"/rotate", nil, under("rotate")).is(200).json["secret"] != nil {
-		b.t.Errorf("rotated: %s", drawn.body)
+	rotated := b.do("POST", location+"/rotate", nil, under("rotate")).is(200)
+	if rotated.text("secret") == secret || b.do("POST", location+"/rotate", nil, under("rotate")).is(200).json["secret"] != nil {
+		b.t.Errorf("rotated: %s", rotated.body)
 	}
 	if n := b.count(`select count(*) from idempotency_keys where convert_from(body, 'utf8') like '%whsec_%'`); n != 0 {
 		b.t.Errorf("%d secrets are kept for a replay", n)

@@ -15,7 +15,7 @@ import (
 	"lemma"
 )
 
-// plain makes a request that openapi.yaml need not know.
+// plain sends a request that is not checked against openapi.yaml.
 func (b *bundle) plain(method, path string) *http.Response {
 	r := httptest.NewRequest(method, path, nil)
 	r.Header.Set("Authorization", "Bearer "+b.token)
@@ -62,7 +62,7 @@ func TestIfMatch(t *testing.T) {
 	}
 }
 
-// Two keys would leave open which one holds.
+// A request with two Idempotency-Keys is refused.
 func TestTwoIdempotencyKeys(t *testing.T) {
 	b := setup(t)
 	got := b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}, func(r *http.Request) { r.Header["Idempotency-Key"] = []string{"a", "b"} }).is(400)
@@ -71,10 +71,9 @@ func TestTwoIdempotencyKeys(t *testing.T) {
 	}
 }
 
-// A Postgres that is away is no fault of the server or the request: the answer
-// says when to repeat it.
+// While Postgres is unavailable, requests are answered with 503 and a Retry-After.
 func TestPostgresAway(t *testing.T) {
-	l := newLab(t)
+	l := newEndpointTest(t)
 	gone, err := pgxpool.New(context.Background(), "postgres://127.0.0.1:1/none?connect_timeout=2")
 	l.must(err)
 	defer gone.Close()
@@ -123,14 +122,14 @@ func TestPostgresAway(t *testing.T) {
 	}
 }
 
-// Addresses that count as one are found by any of their spellings.
+// Notifications are found by any spelling of their canonical address.
 func TestAddressesAreFoundInAnyCase(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	campaign, _ := b.fannedOut(w)
 	for _, typed := range []string{"ada@shop.example", "ADA@shop.example", "Ada@SHOP.example", "NOT AN address"} {
 		got := b.do("GET", "/v1/notifications?campaign_id="+campaign+"&address="+url.QueryEscape(typed), nil).is(200)
-		want := 2 // c1, and c5 whose address is the same
+		want := 2 // c1 and c5 have the same address
 		if typed == "NOT AN address" {
 			want = 1
 		}

@@ -11,14 +11,14 @@ import (
 	"lemma/flows/intake"
 )
 
-// itemFaults are "pointer code" of every item's faults, empty for a sound one.
+// itemFaults returns the faults of every item as "pointer code"; empty without a fault.
 func (a answered) itemFaults() []string {
 	a.t.Helper()
 	var all []string
 	for i, one := range a.json["results"].([]any) {
 		r := one.(object)
 		if r["index"] != float64(i) {
-			a.t.Errorf("%s: item %d says that it is %v", a.what, i, r["index"])
+			a.t.Errorf("%s: item %d has index %v", a.what, i, r["index"])
 		}
 		var faults []string
 		for _, f := range r["errors"].([]any) {
@@ -29,9 +29,9 @@ func (a answered) itemFaults() []string {
 	return all
 }
 
-// brokenItems are items of a bulk with something wrong in each, and what is
-// said of them after the item's own pointer.
-var brokenItems = []struct{ item, says string }{
+// brokenItems are invalid items of a bulk with their faults, whose pointers begin at the
+// item.
+var brokenItems = []struct{ item, faults string }{
 	{`null`, ` wrong_type`},
 	{`7`, ` wrong_type`},
 	{`"c1"`, ` wrong_type`},
@@ -56,8 +56,7 @@ var brokenItems = []struct{ item, says string }{
 	{"{\"profile_key\": \"c\xff\", \"event\": \"x\"}", ` bad_json`},
 }
 
-// A broken event has its faults, each where it is in the body, and the others
-// are recorded.
+// A broken event is answered with its faults, and the others are recorded.
 func TestBrokenItemsStayAlone(t *testing.T) {
 	b := setup(t)
 	const sound = `{"profile_key": "c1", "event": "visited"}`
@@ -65,7 +64,7 @@ func TestBrokenItemsStayAlone(t *testing.T) {
 	for i, broken := range brokenItems {
 		items = append(items, sound, broken.item)
 		at := fmt.Sprintf("/events/%d", 2*i+1)
-		want = append(want, "", at+strings.ReplaceAll(broken.says, ", /", ", "+at+"/"))
+		want = append(want, "", at+strings.ReplaceAll(broken.faults, ", /", ", "+at+"/"))
 	}
 	got := b.do("POST", "/v1/events/bulk", `{"events": [`+strings.Join(items, ",\n")+`]}`).is(202)
 	if diff := cmp.Diff(want, got.itemFaults()); diff != "" {
@@ -120,7 +119,7 @@ func TestOverloadedEventsOfABulk(t *testing.T) {
 	}
 }
 
-// The same said one by one is refused with the same faults.
+// A broken event that is sent alone is refused with the same faults.
 func TestBrokenEventsAlone(t *testing.T) {
 	b := setup(t)
 	for _, broken := range brokenItems {
@@ -129,14 +128,14 @@ func TestBrokenEventsAlone(t *testing.T) {
 			t.Errorf("%.60s: %d %s", broken.item, got.status, got.body)
 			continue
 		}
-		var said []string
+		var faults []string
 		for _, f := range got.problem.Errors {
-			said = append(said, f.Pointer+" "+f.Code)
+			faults = append(faults, f.Pointer+" "+f.Code)
 		}
 		if broken.item == "null" {
-			continue // of a body, null is said to be no object too
+			continue // the body null has one more fault
 		}
-		if diff := cmp.Diff(broken.says, strings.Join(said, ", ")); diff != "" {
+		if diff := cmp.Diff(broken.faults, strings.Join(faults, ", ")); diff != "" {
 			t.Errorf("%.60s: %s", broken.item, diff)
 		}
 	}
@@ -145,7 +144,7 @@ func TestBrokenEventsAlone(t *testing.T) {
 	}
 }
 
-// What is wrong with the bulk itself is refused as a whole.
+// A bulk with a fault outside of its items is refused as a whole.
 func TestBrokenBulks(t *testing.T) {
 	b := setup(t)
 	many := strings.Repeat(`{"profile_key": "c1", "event": "x"},`, 1000)
@@ -172,7 +171,7 @@ func TestBrokenBulks(t *testing.T) {
 	}
 }
 
-// A thousand items are one request, in their order.
+// A bulk may have a thousand items, and its results have their order.
 func TestBulkOfAThousand(t *testing.T) {
 	b := setup(t)
 	var items []object
@@ -194,7 +193,7 @@ func TestBulkOfAThousand(t *testing.T) {
 	}
 }
 
-// The same of enrollments.
+// A broken enrollment is answered with its faults, and the others are enrolled.
 func TestBrokenEnrollments(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -222,8 +221,8 @@ func TestBrokenEnrollments(t *testing.T) {
 	}
 }
 
-// FuzzItems: whatever the items of a bulk are, each is either taken or has
-// faults, and what is said of them points into the list.
+// FuzzItems checks that each item of a bulk is accepted or has faults, whose pointers lead
+// into the list.
 func FuzzItems(f *testing.F) {
 	for _, broken := range brokenItems {
 		f.Add([]byte(broken.item))

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A key that may write providers does not get at their passwords by leading
-// them to another server.
+// A provider's secrets must be sent again with a change of its server, so that no key
+// can send them to another server.
 func TestSecretsAreDemandedAnew(t *testing.T) {
 	b := setup(t)
 	made := b.do("POST", "/v1/providers", object{"name": "mail", "kind": "smtp", "config": object{"host": "mail.shop.example", "port": 587, "username": "u"},
@@ -24,8 +24,7 @@ func TestSecretsAreDemandedAnew(t *testing.T) {
 	b.do("PATCH", path, object{"config": object{"host": "mail.third.example", "port": 25}, "secrets": nil}).is(200)
 }
 
-// A thing with a connection that can be read on its way has a warning wherever it is
-// shown.
+// A data source or provider without TLS has a warning in every answer that shows it.
 func TestWarningsOfConnections(t *testing.T) {
 	b := setup(t, func(o *Options) {
 		o.Warnings = func(kind string, config json.RawMessage) []string { return []string{kind + string(config)} }

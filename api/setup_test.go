@@ -91,7 +91,7 @@ func checkAccount(kind string, config, _ json.RawMessage) error {
 	case kind != "smtp" && kind != "null":
 		return lemma.Fault("/kind", "unknown_kind", "this server has no such carrier")
 	case kind == "smtp" && !bytes.Contains(config, []byte(`"host"`)):
-		return lemma.Fault("/config/host", "required", "which server?")
+		return lemma.Fault("/config/host", "required", "must be the name of a server")
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func metrics(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "up 1\n")
 }
 
-// openShop makes the customer's database, with people of every sort.
+// openShop creates the customer's database, with a profile for each reason to be skipped.
 func (b *bundle) openShop() {
 	b.t.Helper()
 	b.shop = pgtest.Empty(b.t)
@@ -141,7 +141,7 @@ func (b *bundle) key(ws uuid.UUID, scopes ...string) string {
 	return token
 }
 
-// answered is what came back, read.
+// answered is an answer with its decoded body.
 type answered struct {
 	t       *testing.T
 	what    string
@@ -152,7 +152,7 @@ type answered struct {
 	problem problem
 }
 
-// option changes a request before it is made.
+// option changes a request before it is sent.
 type option func(*http.Request)
 
 func as(token string) option { return header("Authorization", "Bearer "+token) }
@@ -165,8 +165,8 @@ func header(name, value string) option {
 	}
 }
 
-// do makes a request as the admin of ws and holds the answer, and the request
-// if it was a good one, to openapi.yaml. body is JSON text or a value.
+// do sends a request as an admin of ws, and checks the answer against openapi.yaml, and
+// the request if it succeeds. body is JSON text or a value.
 func (b *bundle) do(method, path string, body any, options ...option) answered {
 	b.t.Helper()
 	text := textOf(b.t, body)
@@ -225,8 +225,8 @@ func init() {
 	openapi3filter.RegisterBodyDecoder("text/html", openapi3filter.FileBodyDecoder)
 }
 
-// holdToContract checks an answer, and the request of one that was good,
-// against openapi.yaml. What the file has no path for must be a problem.
+// holdToContract checks an answer, and the request if it succeeded, against openapi.yaml.
+// The answer for a path that the file does not have must be a problem.
 func (a answered) holdToContract(r *http.Request) {
 	a.t.Helper()
 	if a.header.Get("X-Request-Id") == "" {
@@ -248,7 +248,7 @@ func (a answered) holdToContract(r *http.Request) {
 	if err := openapi3filter.ValidateResponse(r.Context(), response); err != nil {
 		a.t.Errorf("%s: the answer %d breaks the contract: %v\n%s", a.what, a.status, err, a.body)
 	}
-	toured(found.Operation.OperationID, a.status)
+	recordChecked(found.Operation.OperationID, a.status)
 }
 
 func (a answered) holdToProblem() {
@@ -296,19 +296,19 @@ func (a answered) text(name string) string {
 
 func (a answered) id() string { a.t.Helper(); return a.text("id") }
 
-// tour remembers which answers of which operations were held to the contract.
-var tour = struct {
+// checked records which statuses of which operations were checked against the contract.
+var checked = struct {
 	sync.Mutex
 	seen map[string]map[int]bool
 }{seen: map[string]map[int]bool{}}
 
-func toured(operation string, status int) {
-	tour.Lock()
-	defer tour.Unlock()
-	if tour.seen[operation] == nil {
-		tour.seen[operation] = map[int]bool{}
+func recordChecked(operation string, status int) {
+	checked.Lock()
+	defer checked.Unlock()
+	if checked.seen[operation] == nil {
+		checked.seen[operation] = map[int]bool{}
 	}
-	tour.seen[operation][status] = true
+	checked.seen[operation][status] = true
 }
 
 type syncBuffer struct {

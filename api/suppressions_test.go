@@ -7,7 +7,7 @@ import (
 
 // tourSuppressions uses suppressions, topics and preferences, with the answers that
 // the contract lists.
-func (b *bundle) tourSuppressions(w world) {
+func (b *bundle) checkSuppressions(w world) {
 	b.t.Helper()
 	ada := object{"channel": "email", "address": "Ada@Example.com", "cause": "complaint", "detail": "abuse report"}
 	made := b.do("POST", "/v1/suppressions", ada).is(201)

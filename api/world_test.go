@@ -12,7 +12,7 @@ import (
 	"lemma"
 )
 
-// world is one of everything, made through the door.
+// world has the ids of one resource of each kind, created by requests.
 type world struct {
 	source, audience, template, provider, campaign, endpoint, flow, topic string
 }
@@ -33,14 +33,14 @@ func (b *bundle) world() world {
 	w.campaign = b.do("POST", "/v1/campaigns", w.newCampaign(nil)).is(201).id()
 	w.endpoint = b.do("POST", "/v1/webhook_endpoints", object{"name": "CRM", "url": "https://crm.example.com/hooks"}).is(201).id()
 	w.topic = b.do("POST", "/v1/topics", object{"name": "News"}).is(201).id()
-	w.flow = b.do("POST", "/v1/flows", object{"name": "Welcome", "definition": w.journey(nil)}).is(201).id()
+	w.flow = b.do("POST", "/v1/flows", object{"name": "Welcome", "definition": w.definition(nil)}).is(201).id()
 	return w
 }
 
 var smtpProvider = object{"name": "Mail", "kind": "smtp", "config": object{"host": "127.0.0.1", "port": 2525, "tls": "none", "username": "lemma"},
 	"secrets": object{"password": "pass-secret-word"}, "rate_per_second": 50}
 
-// newCampaign is a good request, changed.
+// newCampaign returns a valid body with changes; nil deletes a field.
 func (w world) newCampaign(change object) object {
 	in := object{"name": "Winter", "audience_id": w.audience, "template_id": w.template, "provider_id": w.provider,
 		"from": object{"email": "news@shop.example", "name": "The Shop"}, "reply_to": "help@shop.example",
@@ -54,8 +54,8 @@ func (w world) newCampaign(change object) object {
 	return in
 }
 
-// journey is a good definition, changed: a mail, a wait and the end.
-func (w world) journey(change object) object {
+// definition returns a valid definition with changes: an email, a delay and an exit.
+func (w world) definition(change object) object {
 	in := object{"audience_id": w.audience, "triggers": []object{{"type": "event", "event": "signed_up"}}, "recurrence": object{"policy": "once"},
 		"exit_on": []object{{"event": "bought", "goal": true}}, "start": "welcome", "nodes": object{
 			"welcome": object{"type": "send", "channel": "email", "provider_id": w.provider, "template_id": w.template,
@@ -73,7 +73,7 @@ func (b *bundle) draft(w world) string {
 	return b.do("POST", "/v1/campaigns", w.newCampaign(nil)).is(201).id()
 }
 
-// fannedOut sends a campaign and writes its notifications, which are not sent.
+// fannedOut starts a campaign and writes its notifications, which are not sent.
 func (b *bundle) fannedOut(w world) (campaign string, id uuid.UUID) {
 	b.t.Helper()
 	campaign = b.draft(w)
@@ -84,7 +84,7 @@ func (b *bundle) fannedOut(w world) (campaign string, id uuid.UUID) {
 	return campaign, id
 }
 
-// orphan makes one notification of a campaign an orphan and answers its id.
+// orphan makes one notification of a campaign orphaned and returns its id.
 func (b *bundle) orphan(campaign string, id uuid.UUID) string {
 	b.t.Helper()
 	b.run(b.pool, `insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
@@ -99,18 +99,18 @@ func (b *bundle) orphan(campaign string, id uuid.UUID) string {
 	return data[0].(object)["id"].(string)
 }
 
-// operation is one of the contract's, for tests that go over all of them.
+// operation is an operation of the contract, with a path that can be called.
 type operation struct {
 	id, method, path string
-	query            string // what it needs of a query, with its ?
+	query            string // the parameters that it needs, with the ?
 	scopes           []string
 	body             bool
-	conditional      bool // it takes If-Match
-	union            bool // its body is one of several, by kind
-	upload           bool // its body is CSV
+	conditional      bool // by If-Match
+	union            bool // the body has a variant for each kind
+	upload           bool // the body is CSV
 }
 
-// operations are those of /v1, with ids of the right form that name nothing.
+// operations returns those of /v1, with ids that do not exist.
 func operations() []operation {
 	var all []operation
 	for path, item := range contract.Paths.Map() {
@@ -155,7 +155,7 @@ func idLike(example string) string {
 	return lemma.FormatID(prefix, lemma.NewID())
 }
 
-// goodBodies are bodies that pass the contract, by operation.
+// goodBodies returns a valid body for each operation.
 func (w world) goodBodies() map[string]any {
 	from, event, inFlight := object{"email": "news@shop.example"}, object{"profile_key": "c1", "event": "x"}, object{"in_flight": object{"mode": "stay"}}
 	draft := object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}
@@ -174,7 +174,7 @@ func (w world) goodBodies() map[string]any {
 		"scheduleCampaign": object{"at": "2126-12-24T09:00:00Z"}, "resolveNotification": object{"resolution": "sent"},
 		"createApiKey": object{"name": "x", "scopes": []string{"campaigns:read"}},
 		"createFlow":   object{"name": "x"}, "updateFlow": object{"name": "x"},
-		"createFlowVersion": object{"definition": w.journey(nil)}, "updateFlowVersion": object{"definition": w.journey(nil)},
+		"createFlowVersion": object{"definition": w.definition(nil)}, "updateFlowVersion": object{"definition": w.definition(nil)},
 		"planFlowVersion": inFlight, "publishFlowVersion": inFlight, "rollbackFlow": inFlight, "resumeFlow": object{"catch_up": "PT0S"},
 		"simulateFlowVersion": object{"profile_key": "c1"}, "enroll": object{"profile_key": "c1"}, "enrollBulk": object{"enrollments": []object{{"profile_key": "c1"}}},
 		"exitEnrollment": object{"note": "x"}, "moveEnrollment": object{"node": "x"}, "eraseProfile": object{"profile_key": "c1"},
@@ -183,7 +183,7 @@ func (w world) goodBodies() map[string]any {
 	}
 }
 
-// firstOf answers what a list holds first.
+// firstOf returns the first entry of a list.
 func (b *bundle) firstOf(path string) object {
 	b.t.Helper()
 	found := b.do(http.MethodGet, path, nil).is(200)
