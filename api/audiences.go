@@ -191,7 +191,7 @@ func (s *server) countAudience(ctx context.Context, c *call, _ none) (audienceCo
 	})}, ofSource(err)
 }
 
-// sourceNamed finds the data source that a body names.
+// sourceNamed reads the data source that a body names.
 func (s *server) sourceNamed(ctx context.Context, c *call, text string) (uuid.UUID, error) {
 	id, ok := lemma.ParseID(lemma.PrefixDataSource, text)
 	if !ok {
@@ -204,14 +204,14 @@ func (s *server) sourceNamed(ctx context.Context, c *call, text string) (uuid.UU
 	return id, err
 }
 
-// ofSource moves the error of a data source to the field at fault: a query that takes too
-// long is one of the query, and a source that is refused one of the choice of it.
+// ofSource gives the error of a data source the field at fault: /sql for a query that
+// takes too long, /data_source_id for a source that is refused.
 func ofSource(err error) error {
 	var e *lemma.Error
 	if errors.As(err, &e) && e.Code == audience.CodeTimeout {
 		slow := *e
 		slow.Kind = lemma.Invalid
-		slow.Fields = []lemma.Field{{Pointer: "/sql", Code: e.Code, Detail: e.Message + "; a query that can be an audience answers faster"}}
+		slow.Fields = []lemma.Field{{Pointer: "/sql", Code: e.Code, Detail: e.Message + "; make it faster"}}
 		return &slow
 	}
 	if errors.As(err, &e) && e.Code == audience.CodeRefused {

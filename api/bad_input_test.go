@@ -1,6 +1,7 @@
 package api
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -26,9 +27,7 @@ func TestBadInput(t *testing.T) {
 	audiences, campaign, template, flow := "/v1/audiences", "/v1/campaigns/"+w.campaign, "/v1/templates/"+w.template, "/v1/flows/"+w.flow
 	aud := func(change object) object {
 		in := object{"name": "Bad", "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}
-		for k, v := range change {
-			in[k] = v
-		}
+		maps.Copy(in, change)
 		return in
 	}
 	sql := func(text string) object { return aud(object{"sql": text}) }
@@ -190,7 +189,7 @@ func TestBadInput(t *testing.T) {
 		{"an invented cursor of keys", "GET", "/v1/api_keys?cursor=abc", nil, 400, "?cursor", "invalid_cursor"},
 		{"an invented cursor of versions", "GET", template + "/versions?cursor=abc", nil, 400, "?cursor", "invalid_cursor"},
 		{"an unknown status", "GET", "/v1/campaigns?status=flying", nil, 400, "?status", "not_allowed"},
-		{"an unknown filter", "GET", "/v1/notifications?adress=a", nil, 400, "?adress", "unknown_parameter"},
+		{"an unknown filter", "GET", "/v1/notifications?email=a", nil, 400, "?email", "unknown_parameter"},
 		{"a header in the query", "PATCH", campaign + "?If-Match=1", object{"name": "x"}, 400, "?If-Match", "unknown_parameter"},
 		{"a profile without a campaign", "GET", "/v1/notifications?profile_key=a", nil, 400, "?campaign_id", "required"},
 		{"NUL in a query", "GET", "/v1/notifications?reason=%00", nil, 400, "?", "bad_query"},

@@ -143,7 +143,7 @@ func TestRefusedBodiesAreNotRead(t *testing.T) {
 		}
 	}
 	for body, status := range map[string]int{"": 404, "{": 400} {
-		r := httptest.NewRequest("DELETE", "/v1/templates/x", bytes.NewBufferString(body))
+		r := httptest.NewRequest(http.MethodDelete, "/v1/templates/x", bytes.NewBufferString(body))
 		r.ContentLength = -1
 		r.Header.Set("Authorization", "Bearer "+b.token)
 		w := httptest.NewRecorder()

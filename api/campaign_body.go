@@ -46,8 +46,7 @@ type campaignBody struct {
 func (b campaignBody) etag() int        { return b.version }
 func (b campaignBody) location() string { return "/v1/campaigns/" + b.ID }
 
-// guarantee is what each person is promised: no more copies than bound,
-// whatever crashes.
+// guarantee is how many times a notification is delivered at most, whatever crashes.
 type guarantee struct {
 	Strategy string `json:"strategy"`
 	Bound    int    `json:"bound"`
@@ -80,7 +79,7 @@ func (s *server) showCampaign(c campaigns.Campaign) campaignBody {
 		CreatedAt: c.CreatedAt.UTC(), UpdatedAt: c.UpdatedAt.UTC(), version: c.Version}
 }
 
-// bound is how many copies a strategy allows.
+// bound is how many deliveries of a notification a strategy allows.
 func bound(strategy string) int {
 	if strategy == "at_most_once" {
 		return 1
@@ -109,15 +108,15 @@ func neverNull(m map[string]string) map[string]string {
 	return m
 }
 
-// progress is derived from the counts: how fast, and how long still.
+// progress is derived from the counts: the rate and the time that is left.
 type progress struct {
 	Ended         int64    `json:"ended"`
 	RatePerSecond *float64 `json:"rate_per_second"`
 	ETASeconds    *int64   `json:"eta_seconds"`
 }
 
-// progressOf reckons with the mean since sending began, over what was called:
-// the skipped cost no call.
+// progressOf uses the mean rate of notifications that were not skipped, since sending
+// began.
 func (s *server) progressOf(c campaigns.Campaign) progress {
 	b := c.Counts
 	p := progress{Ended: b.Sent + b.Failed + b.Skipped + b.Orphaned + b.Cancelled}

@@ -131,7 +131,7 @@ func (s *server) deleteCampaign(ctx context.Context, c *call, _ none) (none, err
 // referenced are the ids that a campaign's body names, nil where it names none.
 type referenced struct{ audience, template, provider, topic *uuid.UUID }
 
-// references names every id at once that cannot be one.
+// references parses the ids, and returns the faults of all that are not of the right form.
 func references(audience, template, provider, topic *string) (referenced, error) {
 	var refs referenced
 	var fields []lemma.Field
@@ -157,8 +157,7 @@ func references(audience, template, provider, topic *string) (referenced, error)
 	return refs, invalid(fields)
 }
 
-// may refuses what the campaign's status does not allow, for those who only
-// ask what would happen.
+// may refuses a preview of an action that the campaign's status does not allow.
 func may(now campaigns.Campaign, verb string) error {
 	if slices.Contains(now.Allowed, verb) {
 		return nil

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -76,7 +77,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	hold, all := make(chan struct{}), sync.WaitGroup{}
 	started := make(chan struct{}, 100)
 	slow := func() {
-		r := httptest.NewRequest("GET", "/v1/audiences", nil)
+		r := httptest.NewRequest(http.MethodGet, "/v1/audiences", nil)
 		r.Header.Set("Authorization", "Bearer "+b.token)
 		b.server.ServeHTTP(&slowCaller{httptest.NewRecorder(), started, hold}, r)
 	}

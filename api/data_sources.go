@@ -87,8 +87,8 @@ type sourceTest struct {
 	ServerVersion string         `json:"server_version"`
 }
 
-// testDataSource answers a test that failed as a fault of the DSN, which the
-// caller can correct.
+// testDataSource reports a failed test as a fault of the DSN, which the caller can
+// correct.
 func (s *server) testDataSource(ctx context.Context, c *call, _ none) (sourceTest, error) {
 	id, err := c.id(lemma.PrefixDataSource, "data source")
 	if err != nil {

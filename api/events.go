@@ -20,7 +20,7 @@ type newEvent struct {
 	OccurredAt time.Time       `json:"occurred_at"`
 }
 
-// event is the event as flows take it; retry names the HTTP request.
+// event converts the event for package flows; retry identifies the HTTP request.
 func (in newEvent) event(retry string) intake.Event {
 	return intake.Event{ID: in.SourceID, Retry: retry, ProfileKey: in.ProfileKey, Name: in.Event, Properties: in.Properties, OccurredAt: in.OccurredAt}
 }
@@ -54,10 +54,10 @@ func (s *server) recordEvent(ctx context.Context, c *call, in newEvent) (recorde
 	return recorded, err
 }
 
-// hasEventID: the event's own id decides that it is recorded once.
+// hasEventID reports whether the event has a source_id, by which it is recorded once.
 func hasEventID(in newEvent) bool { return in.SourceID != "" }
 
-// haveEventIDs is hasEventID of a bulk.
+// haveEventIDs reports whether all events of a bulk have a source_id.
 func haveEventIDs(in newEvents) bool {
 	return !slices.ContainsFunc(in.Events, func(raw json.RawMessage) bool {
 		var e newEvent
@@ -112,7 +112,7 @@ func (s *server) recordEvents(ctx context.Context, c *call, in newEvents) (recor
 	return out, err
 }
 
-// recordedItems puts what came of the sound items among the faults of the others.
+// recordedItems merges the results of the valid items with the faults of the others.
 func recordedItems(l items[newEvent], done []intake.Recorded) (recordedEvents, error) {
 	out := recordedEvents{Results: make([]recordedItem, len(l.items))}
 	for i, d := range done {

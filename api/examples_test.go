@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/google/uuid"
 
 	"lemma"
 	"lemma/flows/graph"
@@ -61,7 +60,7 @@ func TestExamplesOfFlowsCompile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := graph.Compile(raw, graph.Flow{FlowID: uuid.UUID(lemma.NewID())}, graph.Facts{}); err != nil {
+		if _, err := graph.Compile(raw, graph.Flow{FlowID: lemma.NewID()}, graph.Facts{}); err != nil {
 			t.Errorf("%s: %v: %+v", at, err, faultsOf(err))
 		}
 	}

@@ -66,8 +66,8 @@ type nodeCounts struct {
 	Due           int64               `json:"due"`
 	Blocked       int64               `json:"blocked"`
 	Processed     map[string]int64    `json:"processed"`
-	Notifications *notificationCounts `json:"notifications"` // null where nothing is sent
-	ByPath        map[string]int64    `json:"by_path"`       // null where there is one path only
+	Notifications *notificationCounts `json:"notifications"` // null for nodes that send nothing
+	ByPath        map[string]int64    `json:"by_path"`       // null for nodes with one path
 }
 
 // notificationCounts are the same numbers of a campaign and of a node.
@@ -175,7 +175,7 @@ type simulatedEvent struct {
 	OccurredAt time.Time       `json:"occurred_at"`
 }
 
-// of is the event as the person's.
+// of returns the event of a profile.
 func (e simulatedEvent) of(profile string) intake.Event {
 	return intake.Event{ID: e.SourceID, ProfileKey: profile, Name: e.Event, Properties: e.Properties, OccurredAt: e.OccurredAt}
 }

@@ -49,7 +49,7 @@ type flowPatch struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// actor is the key that requests a verb, and the id of the request.
+// actor returns the API key and the id of the request.
 func (c *call) actor() *flows.Actor {
 	return &flows.Actor{APIKeyID: c.key.ID, Request: c.newID}
 }

@@ -34,8 +34,8 @@ func TestHead(t *testing.T) {
 			t.Errorf("%s: %d %v", path, head.StatusCode, head.Header)
 		}
 	}
-	if got := b.plain("HEAD", "/v1/templates/"+idLike("tpl_")); got.StatusCode != 404 {
-		t.Errorf("what is not there: %d", got.StatusCode)
+	if got := b.plain("HEAD", "/v1/templates/"+idLike("tpl_")); got.StatusCode != http.StatusNotFound {
+		t.Errorf("an unknown id: %d", got.StatusCode)
 	}
 	if got := b.plain("POST", "/v1/workspace"); got.Header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("Allow: %s", got.Header.Get("Allow"))

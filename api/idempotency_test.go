@@ -250,7 +250,7 @@ func TestLock(t *testing.T) {
 // the row, and a third deletes it. The first does not create it again.
 func TestADeletedRowIsNotCreatedAgain(t *testing.T) {
 	l := newEndpointTest(t)
-	l.bundle.server = New(l.deps, Options{Log: slog.New(slog.DiscardHandler)})
+	l.server = New(l.deps, Options{Log: slog.New(slog.DiscardHandler)})
 	w := l.world()
 	parse := func(prefix, id string) uuid.UUID { u, _ := lemma.ParseID(prefix, id); return u }
 	source, people := parse(lemma.PrefixDataSource, w.source), parse(lemma.PrefixAudience, w.audience)

@@ -38,7 +38,7 @@ func showNotification(n notifications.Notification) notificationBody {
 		CarrierID: n.CarrierID, CarrierDetail: n.Detail, CreatedAt: n.CreatedAt.UTC(), EndedAt: utc(n.EndedAt), Resolution: n.Resolution, ResolvedAt: utc(n.ResolvedAt)}
 }
 
-// campaignOf is the campaign that a notification is of; a notification of a flow is of none.
+// campaignOf returns the id of a notification's campaign, nil for one of a flow.
 func campaignOf(n notifications.Notification) *string {
 	if n.FlowID != nil || n.EnrollmentID != nil {
 		return nil
@@ -59,7 +59,7 @@ func (s *server) listNotifications(ctx context.Context, c *call, _ none) (list[n
 	return listOf(found, next, err, showNotification)
 }
 
-// notificationID reads origin and key out of the id in the path.
+// notificationID reads the origin and the key from the id in the path.
 func (c *call) notificationID() (origin, key uuid.UUID, err error) {
 	origin, key, ok := lemma.ParseNotificationID(chi.URLParam(c.request, "id"))
 	if !ok {
@@ -86,7 +86,7 @@ type explanationBody struct {
 	Steps        []stepBody       `json:"steps"`
 }
 
-// deliveryRange is how many messages reach the person.
+// deliveryRange is how often a notification may have been delivered.
 type deliveryRange struct {
 	AtLeast  int `json:"at_least"`
 	AtMost   int `json:"at_most"`

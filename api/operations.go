@@ -54,7 +54,7 @@ func serveContract(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(lemma.OpenAPI)
 }
 
-// docs is the contract as a page. All of it is embedded, and its policy lets a
+// docs shows the contract as a page. All its files are embedded, and its policy lets a
 // browser load nothing from other servers.
 type docs struct {
 	ui     http.Handler
@@ -72,14 +72,17 @@ func newDocs() http.Handler {
 	return docs{ui: ui, page: page, policy: policyFor(page)}
 }
 
-// paper is what the page is rendered on, once: its policy is made from it.
+// paper records the rendered page, from whose scripts the policy is made.
 type paper struct {
 	bytes.Buffer
 	header http.Header
 }
 
+// Header returns the headers, which are not used.
 func (p *paper) Header() http.Header { return p.header }
-func (p *paper) WriteHeader(int)     {}
+
+// WriteHeader does nothing.
+func (p *paper) WriteHeader(int) {}
 
 var inlineScript = regexp.MustCompile(`(?s)<script>(.*?)</script>`)
 

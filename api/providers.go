@@ -29,7 +29,8 @@ type providerBody struct {
 func (b providerBody) etag() int        { return b.version }
 func (b providerBody) location() string { return "/v1/providers/" + b.ID }
 
-// effectiveBound is how many copies one person can see, by strategy.
+// effectiveBound is how many deliveries of a notification its recipient can see, by
+// strategy.
 type effectiveBound struct {
 	AtLeastOnce int `json:"at_least_once"`
 	AtMostOnce  int `json:"at_most_once"`
@@ -63,7 +64,8 @@ func (s *server) showProvider(p providers.Provider) providerBody {
 		Health: healthOf(p), Warnings: each(s.Warnings(p.Kind, p.Config), asIs), CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), version: p.Version}
 }
 
-// bounds: a second attempt is a second copy unless the carrier makes one of two.
+// bounds returns the effective bounds: a second attempt is a second delivery unless the
+// carrier can prevent it.
 func (c Capabilities) bounds() effectiveBound {
 	if c.IdempotencyKey || c.Collapse {
 		return effectiveBound{1, 1}

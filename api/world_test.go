@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -62,9 +63,7 @@ func (w world) definition(change object) object {
 				"from": object{"email": "news@shop.example"}, "next": "rest"},
 			"rest": object{"type": "delay", "for": "P2D", "next": "done"},
 			"done": object{"type": "exit"}}}
-	for name, value := range change {
-		in[name] = value
-	}
+	maps.Copy(in, change)
 	return in
 }
 

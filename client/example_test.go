@@ -11,7 +11,7 @@ import (
 	"lemma/client"
 )
 
-// stub answers as a Lemma would.
+// stub is a server with fixed answers.
 func stub() *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Method + " " + r.URL.Path {
@@ -36,7 +36,7 @@ func Example() {
 		panic(err)
 	}
 
-	// The sender's own id makes the event count once, however often it is sent.
+	// An event with a SourceID is recorded once, however often it is sent.
 	recorded, err := lemma.RecordEvent(ctx, client.NewEvent{ProfileKey: "c1", Event: "signed_up", SourceID: "signup-4711", Properties: json.RawMessage(`{"plan": "pro"}`)})
 	if err != nil {
 		panic(err)
@@ -53,8 +53,7 @@ func Example() {
 	}
 
 	_, err = lemma.PublishFlowVersion(ctx, "flw_1", 2, client.InFlight{Mode: "stay"})
-	var refused *client.Problem
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*client.Problem](err); ok {
 		for _, fault := range refused.Errors {
 			fmt.Println(fault)
 		}

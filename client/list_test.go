@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// pages answers three pages of two flows, and fails at one of them.
+// pages answers with three pages of two flows, and refuses one of them.
 func pages(failing int) func(int, http.ResponseWriter, *http.Request) {
 	return func(_ int, w http.ResponseWriter, r *http.Request) {
 		n := map[string]int{"": 1, "second": 2, "third": 3}[r.URL.Query().Get("cursor")]

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// fails answers badly some times and then well.
+// fails answers by how some times, and then with success.
 func fails(times int, how func(http.ResponseWriter)) func(int, http.ResponseWriter, *http.Request) {
 	return func(try int, w http.ResponseWriter, _ *http.Request) {
 		if try <= times {
@@ -89,7 +89,7 @@ func TestWhatIsMadeAgain(t *testing.T) {
 	}
 }
 
-// holdOneCall: all tries are the same request under the same key.
+// holdOneCall checks that all tries are the same request under the same key.
 func holdOneCall(t *testing.T, tries []received) {
 	t.Helper()
 	for _, r := range tries {
@@ -121,8 +121,8 @@ func TestEveryCallHasAKeyOfItsOwn(t *testing.T) {
 	}
 }
 
-// An id of 16 digits must not become its neighbour on the way to its reader.
-func TestNumbersOfAHistoryAreKeptToTheDigit(t *testing.T) {
+// A number of 16 digits in a history keeps all of them.
+func TestNumbersOfAHistoryKeepTheirDigits(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, map[string]any{"steps": []any{map[string]any{"data": map[string]any{"order": int64(9007199254740993)}}}})
@@ -153,7 +153,7 @@ func TestCancelEndsTheWait(t *testing.T) {
 	}
 }
 
-// A try that deleted, and whose answer was lost, is no failure.
+// A 404 is no failure when the answer to an earlier try of the deletion was lost.
 func TestDeleteIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	gone := func(try int, w http.ResponseWriter, _ *http.Request) {
@@ -164,11 +164,11 @@ func TestDeleteIsDoneOnce(t *testing.T) {
 		refuse(w, http.StatusNotFound, "not_found")
 	}
 	if err := serve(t, gone).client(t).DeleteFlow(t.Context(), "flw_1"); err != nil {
-		t.Errorf("deleted, and answered with %v", err)
+		t.Errorf("the flow was deleted: %v", err)
 	}
 	never := func(_ int, w http.ResponseWriter, _ *http.Request) { refuse(w, http.StatusNotFound, "not_found") }
 	if err := serve(t, never).client(t).DeleteFlow(t.Context(), "flw_1"); CodeOf(err) != "not_found" {
-		t.Errorf("what was never there is deleted: %v", err)
+		t.Errorf("an unknown flow was deleted: %v", err)
 	}
 }
 
@@ -176,26 +176,26 @@ func TestProblemsNameTheField(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusUnprocessableEntity, Problem{Code: "invalid", Detail: "the request is not valid", RequestID: "req_1",
-			Errors: []Fault{{Pointer: "/definition/nodes/a/next", Code: "unknown_node", Detail: "there is no node b"}, {Pointer: "/sql", Detail: "what?", Line: 2, Column: 3}}})
+			Errors: []Fault{{Pointer: "/definition/nodes/a/next", Code: "unknown_node", Detail: "there is no node b"}, {Pointer: "/sql", Detail: "must not be empty", Line: 2, Column: 3}}})
 	})
 	_, err := s.client(t).GetFlow(t.Context(), "flw_1")
 	var p *Problem
 	if !errors.As(err, &p) || p.Status != http.StatusUnprocessableEntity || len(p.Errors) != 2 || p.RequestID != "req_1" {
 		t.Fatalf("the problem is %+v", err)
 	}
-	if text := err.Error(); !strings.Contains(text, "/definition/nodes/a/next: there is no node b") || !strings.Contains(text, "/sql line 2 column 3: what?") {
-		t.Errorf("the error says %s", text)
+	if text := err.Error(); !strings.Contains(text, "/definition/nodes/a/next: there is no node b") || !strings.Contains(text, "/sql line 2 column 3: must not be empty") {
+		t.Errorf("the error is %s", text)
 	}
 }
 
-func TestIDsStayInTheirPlace(t *testing.T) {
+func TestIDsAreEscaped(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fails(0, nil))
 	if _, err := s.client(t).GetFlow(t.Context(), "a/b?c=d#e"); err != nil || s.requests()[0].path != "/v1/flows/a%2Fb%3Fc=d%23e" {
-		t.Errorf("asks for %s: %v", s.requests()[0].path, err)
+		t.Errorf("requests %s: %v", s.requests()[0].path, err)
 	}
 	if _, err := s.client(t).GetFlow(t.Context(), ""); err == nil || len(s.requests()) != 1 {
-		t.Errorf("an empty id asks for another thing: %v", err)
+		t.Errorf("an empty id is sent: %v", err)
 	}
 }
 
@@ -207,10 +207,10 @@ func TestPublishHasNoDryRun(t *testing.T) {
 	}
 }
 
-func TestServersThatCannotBe(t *testing.T) {
+func TestInvalidServers(t *testing.T) {
 	t.Parallel()
-	for _, server := range []string{"", "lemma.example.com", "ftp://lemma.example.com", "https://me:hush@lemma.example.com", "https://", "https://a/?b", "https://a:b:c"} {
-		if _, err := New(server, "lk_x"); err == nil || strings.Contains(err.Error(), "hush") {
+	for _, server := range []string{"", "lemma.example.com", "ftp://lemma.example.com", "https://me:hunter2@lemma.example.com", "https://", "https://a/?b", "https://a:b:c"} {
+		if _, err := New(server, "lk_x"); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v", server, err)
 		}
 	}

@@ -54,9 +54,9 @@ func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// deadAfter bounds how long a connection to Lemma's database waits for a peer
-// that is gone without a word: a statement whose answer is lost then fails
-// instead of holding its worker until the kernel gives up, which may be hours.
+// deadAfter bounds how long a connection to Lemma's database waits for a peer that
+// acknowledges nothing. A statement whose answer is lost then fails, instead of holding
+// its worker until the kernel gives up, which may take hours.
 const deadAfter = 30 * time.Second
 
 // session is set on each connection, unless the DSN sets the parameter.

@@ -56,7 +56,7 @@ func dialed(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// A connection on which nothing comes, or comes a byte at a time, is closed.
+// A connection on which no byte arrives, or a byte at a time, is closed.
 func TestSlowConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
 	address, counts := listening(t, endpoint{name: "api", handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +66,7 @@ func TestSlowConnectionsAreClosed(t *testing.T) {
 		}
 		hello(w, r)
 	}), most: 100, limits: brief})
-	for what, says := range map[string]string{
+	for what, text := range map[string]string{
 		"nothing":       "",
 		"half a header": "GET / HTTP/1.1\r\nHost: x\r\nX-",
 		"half a body":   "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf",
@@ -75,7 +75,7 @@ func TestSlowConnectionsAreClosed(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			conn := dialed(t, address)
-			if _, err := io.WriteString(conn, says); err != nil {
+			if _, err := io.WriteString(conn, text); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := io.Copy(io.Discard, conn); err != nil && !strings.Contains(err.Error(), "reset") {
@@ -90,8 +90,8 @@ func TestSlowConnectionsAreClosed(t *testing.T) {
 	})
 }
 
-// A caller that does not read the answer does not hold the connection.
-func TestUnreadAnswersAreGivenUp(t *testing.T) {
+// The connection of a client that does not read the response is closed.
+func TestUnreadResponsesEnd(t *testing.T) {
 	t.Parallel()
 	failed := make(chan error, 1)
 	limits := brief
@@ -113,9 +113,9 @@ func TestUnreadAnswersAreGivenUp(t *testing.T) {
 	}
 }
 
-// While all connections are in use, one whose client does not receive its response
-// makes room for a new one. One whose handler works does not.
-func TestSlowReadersMakeRoom(t *testing.T) {
+// While all connections are in use, a new connection replaces one whose client does not
+// receive its response, and none whose handler works.
+func TestSlowReadersAreReplaced(t *testing.T) {
 	t.Parallel()
 	working, release := make(chan struct{}, 1), make(chan struct{})
 	limits := brief
@@ -219,14 +219,14 @@ func TestConnectionsAreBounded(t *testing.T) {
 	answer(first)
 	answer(second) // both are idle now, or about to be
 
-	pgtest.Eventually(t, 10*time.Second, "an idle connection makes room", func() bool {
-		// the server marks a connection as idle just after its answer
+	pgtest.Eventually(t, 10*time.Second, "an idle connection is replaced", func() bool {
+		// the server sets the state idle just after its response
 		fourth := dialed(t, address)
 		ask(fourth, "/")
 		return answer(fourth).StatusCode == http.StatusOK
 	})
 	if n := value(t, counts.evicted.WithLabelValues("api")); n != 1 {
-		t.Errorf("%v made room", n)
+		t.Errorf("%v connections were replaced", n)
 	}
 }
 
@@ -237,8 +237,8 @@ func eventuallyOpen(t *testing.T, counts *connectionMetrics, want float64) {
 	})
 }
 
-// A slow body is refused in time, and work that takes longer than a request may
-// take to arrive is not broken off.
+// A slow body is refused in time. A handler may take longer than a request may take to
+// arrive.
 func TestDeadlinesOfTheAPI(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, pgtest.DB(t), Config{})
@@ -283,13 +283,13 @@ func TestDeadlinesOfTheAPI(t *testing.T) {
 			}
 		}()
 	}
-	time.Sleep(1500 * time.Millisecond) // longer than a request may take to arrive: what must not matter
+	time.Sleep(1500 * time.Millisecond) // longer than a request may take to arrive
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// The metrics are not readable for everything that reaches the API.
+// The listener of the API does not serve the metrics.
 func TestMetricsHaveTheirOwnListener(t *testing.T) {
 	t.Parallel()
 	status := func(h http.Handler) int {
@@ -317,7 +317,7 @@ func TestMetricsHaveTheirOwnListener(t *testing.T) {
 	}
 }
 
-// value is what a gauge or counter stands at.
+// value returns the value of a gauge or counter.
 func value(t *testing.T, c prometheus.Collector) float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
@@ -341,25 +341,24 @@ func (r *recorded) Header() http.Header         { return r.header }
 func (r *recorded) Write(b []byte) (int, error) { return len(b), nil }
 func (r *recorded) WriteHeader(status int)      { r.status = status }
 
-// Connections that send no request do not keep others out: the one that has
-// waited longest gives way.
-func TestSilentConnectionsGiveWay(t *testing.T) {
+// A new connection replaces the one that has waited longest without a request.
+func TestSilentConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
 	address, counts := listening(t, endpoint{name: "api", most: 3, handler: http.HandlerFunc(hello), limits: timeLimits{silent: 50 * time.Millisecond}})
 	eventuallyOpen(t, counts, 0)
-	for _, says := range []string{"", "GET / HTTP/1.1\r\nHost: x\r\nX-", ""} {
-		if _, err := io.WriteString(dialed(t, address), says); err != nil {
+	for _, text := range []string{"", "GET / HTTP/1.1\r\nHost: x\r\nX-", ""} {
+		if _, err := io.WriteString(dialed(t, address), text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	makesRoom(t, address)
+	connects(t, address)
 	if n := value(t, counts.evicted.WithLabelValues("api")); n == 0 {
 		t.Error("no eviction was counted")
 	}
 }
 
-// An answer that needs no body is given although the body does not come, and
-// the connection is then closed, so no client holds it with an unread body.
+// A response that needs no body is sent although the body does not arrive. The connection
+// is then closed, so that no client holds it with an unread body.
 func TestUnreadBodiesAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	address, _ := listening(t, endpoint{name: "api", most: 100, handler: http.HandlerFunc(hello), limits: timeLimits{request: time.Hour, unread: 50 * time.Millisecond}})
@@ -376,7 +375,7 @@ func TestUnreadBodiesAreNotWaitedFor(t *testing.T) {
 	}
 }
 
-// A request with a body that was read leaves the connection open for the next.
+// A connection stays open after a request whose body was read.
 func TestReadBodiesKeepTheConnection(t *testing.T) {
 	t.Parallel()
 	address, _ := listening(t, endpoint{name: "api", most: 100, limits: timeLimits{unread: time.Millisecond}, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

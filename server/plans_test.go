@@ -30,9 +30,9 @@ import (
 	"lemma/webhooks"
 )
 
-// finds lists the tables that grow with people, and for each the columns by one
-// of which an index must be read: the others (workspace, origin, flow, state)
-// hold for a share of all rows, and a scan by them alone grows with the table.
+// finds lists the tables that grow with profiles, each with columns of which one must be in
+// the index condition. The others (workspace, origin, flow, status) match a fraction of all
+// rows, so a scan by them alone grows with the table.
 var finds = map[string][]string{
 	"enrollments":      {"id", "profile_key", "resume_at"},
 	"enrollment_keys":  {"uniqueness_key"},
@@ -49,8 +49,8 @@ var finds = map[string][]string{
 	"opt_outs":         {"id"},
 }
 
-// reads are the scans that are meant to be what they are, by a part of the
-// statement and the index: what bounds them is not in the index condition.
+// reads are intended scans without such a column, by a part of the statement and the
+// index. Something else than the index condition bounds them.
 var reads = []struct{ caller, index, why string }{
 	{"(*Flows).claimShard", "enrollments_waiting", "the first by resume_at, of one shard"},
 	{"(*Flows).archiveDrained", "enrollments_waiting", "the first by resume_at, of one shard"},
@@ -74,11 +74,10 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Webhooks).Clean", "outbox_", "once an hour"},
 }
 
-// TestHotStatementsHaveGoodPlans runs a node through all that it does for
-// people, and asks for the plan of every statement that it sent: in a database
-// without rows, in one that was filled and never analyzed, in one that was
-// analyzed when it was small and has grown since, and in one that knows what is
-// in it. The plan that a prepared statement keeps may be made in any of them.
+// TestHotStatementsHaveGoodPlans runs a process with flows and campaigns, and checks the
+// plan of every statement that it sent: in a database without rows, in one that was filled
+// and never analyzed, in one that has grown since it was analyzed, and in one with current
+// statistics. A prepared statement may keep the plan of any of them.
 func TestHotStatementsHaveGoodPlans(t *testing.T) {
 	t.Parallel()
 	hot := &pgtest.Statements{Settings: session}
@@ -161,11 +160,11 @@ func (accepting) Send(_ context.Context, messages []sender.Message) []sender.Rec
 	return receipts
 }
 
-// planned is a process with what a flow and a campaign need.
+// planned is a process with the resources for a flow and a campaign.
 type planned struct {
 	*Server
 	t                            *testing.T
-	plain                        *pgxpool.Pool // what the test sends
+	plain                        *pgxpool.Pool // for statements of the test
 	shop                         *pgxpool.Pool
 	ws, flow                     uuid.UUID
 	definition                   func(string) json.RawMessage
@@ -221,7 +220,8 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 	return p
 }
 
-// wholeJourney has a node of each type, and everything that an event can do.
+// wholeJourney is a definition with a node of each type, and events for triggers, waits and
+// exits.
 const wholeJourney = `{"audience_id":"$audience","triggers":[{"type":"event","event":"joined","condition":"profile.name != ''"}],"recurrence":{"policy":"per_event"}%s,
 	"exit_on":[{"event":"left","goal":true,"condition":"trigger.properties.n == event.properties.n"}],"start":"wait","nodes":{
 	"wait":{"type":"delay","for":"PT0.01S","next":"hello"},"hello":{$send,"next":"call"},"call":{$call,"next":"ask"},
@@ -233,7 +233,7 @@ const wholeJourney = `{"audience_id":"$audience","triggers":[{"type":"event","ev
 const polledJourney = `{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1M"}],"recurrence":{"policy":"once"},
 	"start":"wait","nodes":{"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
 
-// live makes the node do all that it does for people.
+// live makes the process send all its statements.
 func (p *planned) live() {
 	t, ctx := p.t, p.t.Context()
 	must(t, p.StartWorkers(ctx))
@@ -252,7 +252,7 @@ func (p *planned) live() {
 		_, err := p.Flows.Intake.RecordAll(ctx, p.ws, events)
 		must(t, err)
 	}
-	for range 2 { // the second time they are known, and the profiles on the way
+	for range 2 { // the second time, the events are duplicates and the profiles are enrolled
 		all("joined", true)
 		all("came", false)
 		_, err := p.Flows.Intake.EnrollAll(ctx, p.ws, p.flow, []intake.Enrolling{{ProfileKey: "31", ID: "x"}, {ProfileKey: "32"}, {ProfileKey: "missing", ID: "y"}}, false)
@@ -288,8 +288,8 @@ func (p *planned) live() {
 	}
 }
 
-// inherits does what a node does after another that has died: a lease has run
-// out, in the middle of a window, and jobs are lost.
+// inherits takes over the work of a process that was killed: a lease has expired during a
+// window, and jobs are lost.
 func (p *planned) inherits() {
 	t, ctx := p.t, p.t.Context()
 	c := p.newCampaign()
@@ -336,8 +336,8 @@ func (p *planned) again(flow uuid.UUID, definition string, in flows.InFlight) {
 	must(p.t, err)
 }
 
-// otherRules publishes versions without overlap and with other recurrences, so
-// that profiles are looked for that came in under the rules before.
+// otherRules publishes versions without overlap and with other recurrences, so that
+// enrollments under earlier rules are searched.
 func (p *planned) otherRules(flow uuid.UUID) {
 	for i, recurrence := range []string{"per_event", "once", "daily"} {
 		text := strings.NewReplacer(`"joined"`, `"came"`, `"per_event"`, `"`+recurrence+`"`).Replace(wholeJourney)
@@ -357,7 +357,7 @@ func (p *planned) sourceFails() {
 	p.until(`select count(*) = 0 from enrollments where flow_id = any($1) and blocked_reason is not null`, []uuid.UUID{p.flow})
 }
 
-// move takes those on the way over to another version, and then out of the flow.
+// move moves active enrollments to another version, and then ends them.
 func (p *planned) move() {
 	p.again(p.flow, fmt.Sprintf(wholeJourney, ""), flows.InFlight{Mode: "move", Map: map[string]*string{"late": new("hello")}})
 	p.until(`select not exists (select from flow_moves where flow_id = any($1) and finished_at is null)`, []uuid.UUID{p.flow})
@@ -385,14 +385,14 @@ func (p *planned) newCampaign() uuid.UUID {
 	return c.ID
 }
 
-// until polls what the test waits for.
+// until polls a condition with a deadline.
 func (p *planned) until(sql string, ids []uuid.UUID) {
 	p.t.Helper()
 	pgtest.Eventually(p.t, time.Minute, sql, func() bool { return pgtest.One[bool](p.t, p.plain, sql, ids) })
 }
 
-// fill writes n more rows into every table that grows, of one workspace, one
-// flow and one campaign: what they share tells nothing apart.
+// fill writes n rows of one workspace, one flow and one campaign into every table that
+// grows, so that only other columns distinguish them.
 func (p *planned) fill(pool *pgxpool.Pool, n int) {
 	for _, sql := range []string{
 		`insert into workspaces (id, name) values ($1, 'filled') on conflict do nothing`,

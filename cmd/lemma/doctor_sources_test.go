@@ -13,8 +13,8 @@ import (
 	"lemma/secrets"
 )
 
-// TestDoctorTestsDataSources has a source whose role can write and one that
-// only has what everybody has by default.
+// TestDoctorTestsDataSources has a source whose role can write, and one whose role has only
+// the default privileges.
 func TestDoctorTestsDataSources(t *testing.T) {
 	t.Parallel()
 	pool, shop := pgtest.DB(t), pgtest.Empty(t)

@@ -210,7 +210,7 @@ line 1212: /properties: must be an object.*
 line 1213: has more than one object
 accepted`
 	if !regexp.MustCompile(want).MatchString(out) {
-		t.Errorf("says %s", out)
+		t.Errorf("prints %s", out)
 	}
 	if n := strings.Count(prints(t, env, `looked`, "events", "list", "c1", "--limit=0"), "looked"); n != 600 {
 		t.Errorf("%d events are kept", n)
@@ -229,7 +229,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		"is not a duration such as":      {"flows", "resume", "Welcome", "--catch-up=P1M"},
 		"no such flow version":           {"flows", "discard", "Welcome", "9"},
 		`no flow "Nobody"`:               {"flows", "get", "Nobody"},
-		"possible now: ":                 {"flows", "drain", "Welcome"},
+		"allowed: ":                 {"flows", "drain", "Welcome"},
 		"/name: ":                        {"flows", "create", "Welcome"},
 		"the flow must have a name":      {"flows", "create"},
 		"is not JSON":                    {"flows", "create", "Other", "-f", fileOf(t, "{")},

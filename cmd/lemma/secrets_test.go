@@ -82,7 +82,7 @@ func TestChangeTheSecretKey(t *testing.T) {
 	}
 }
 
-// What opens with no key is named, and nothing else is done to it.
+// A secret that opens with none of the keys is reported and not changed.
 func TestSecretsThatDoNotOpen(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
@@ -96,7 +96,7 @@ func TestSecretsThatDoNotOpen(t *testing.T) {
 	}
 	for _, want := range []string{"1 of 2 are unreadable with every key (1: ds_", "1 of 2 are unreadable with every key (1: prv_", "1 of 2 are unreadable with every key (1: whe_"} {
 		if !strings.Contains(out, want) {
-			t.Errorf("doctor does not say %q: %s", want, out)
+			t.Errorf("doctor does not print %q: %s", want, out)
 		}
 	}
 	out, err = lemmaWith(t, env, "secrets", "reseal")
@@ -206,11 +206,11 @@ func TestDoctorWarnsOfConnections(t *testing.T) {
 	out := mustRun(t, on(pool), "doctor", "--allow-no-fsync")
 	for _, want := range []string{`"intercepted"  the server's certificate is not verified`, `"open"         the connection is not encrypted`, `"clear"       mail is not encrypted`} {
 		if !strings.Contains(out, want) {
-			t.Errorf("doctor does not say %s: %s", want, out)
+			t.Errorf("doctor does not print %s: %s", want, out)
 		}
 	}
 	if strings.Contains(out, `"verified"`) || strings.Contains(out, `"secure"`) || strings.Contains(out, "RED") {
-		t.Errorf("doctor says too much: %s", out)
+		t.Errorf("doctor prints too much: %s", out)
 	}
 }
 

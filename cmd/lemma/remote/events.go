@@ -98,7 +98,7 @@ type bulkResult struct {
 	Faults     []lineFault `json:"faults"`
 }
 
-// lineFault is what is wrong with a line.
+// lineFault is the fault of a line.
 type lineFault struct {
 	Line   int    `json:"line"`
 	Detail string `json:"detail"`
@@ -180,7 +180,7 @@ func (b *bulk) add(ctx context.Context, n int, line []byte) error {
 }
 
 // mangled reports whether decoding has changed the text of the line: bytes that
-// are not UTF-8, and halves of surrogate pairs, become U+FFFD.
+// are not UTF-8, and lone surrogates, become U+FFFD.
 func mangled(line []byte, e client.NewEvent) bool {
 	if !utf8.Valid(line) {
 		return true
