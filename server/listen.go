@@ -130,7 +130,7 @@ func serve(ctx context.Context, log *slog.Logger, counts *connectionMetrics, all
 	var servers []*http.Server
 	var gates []*gate
 	for _, e := range all {
-		l, err := e.listen()
+		l, err := e.listen(ctx)
 		if err != nil {
 			for _, g := range gates {
 				_ = g.Close()
@@ -157,14 +157,14 @@ func serve(ctx context.Context, log *slog.Logger, counts *connectionMetrics, all
 		stopped.Go(func() { errs[i] = s.Shutdown(stop) })
 	}
 	stopped.Wait()
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errors.Join(errs...), err)
 }
 
-func (e endpoint) listen() (net.Listener, error) {
+func (e endpoint) listen(ctx context.Context) (net.Listener, error) {
 	if e.opened != nil {
 		return e.opened, nil
 	}
-	return net.Listen("tcp", e.address)
+	return (&net.ListenConfig{}).Listen(ctx, "tcp", e.address)
 }
 
 func (e endpoint) server(g *gate, log *slog.Logger) *http.Server {

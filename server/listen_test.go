@@ -167,7 +167,7 @@ func TestSlowReadersAreReplaced(t *testing.T) {
 		t.Errorf("slow readers keep a new connection out: %d", status)
 	}
 	close(release)
-	if r, err := http.ReadResponse(bufio.NewReader(worker), nil); err != nil || r.StatusCode != 200 {
+	if r, err := http.ReadResponse(bufio.NewReader(worker), nil); err != nil || r.StatusCode != http.StatusOK {
 		t.Errorf("the request in work ended with %v", err)
 	}
 }
@@ -253,7 +253,7 @@ func TestDeadlinesOfTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if body, _ := io.ReadAll(got.Body); got.StatusCode != 400 || !bytes.Contains(body, []byte("did not arrive in time")) || !got.Close {
+	if body, _ := io.ReadAll(got.Body); got.StatusCode != http.StatusBadRequest || !bytes.Contains(body, []byte("did not arrive in time")) || !got.Close {
 		t.Errorf("%d %s", got.StatusCode, body)
 	}
 

@@ -45,6 +45,7 @@ var (
 	orphanRate    = prometheus.NewDesc("lemma_orphan_rate", "Orphaned notifications as a fraction of all notifications of campaigns that ended in the last hour.", nil, nil)
 )
 
+// Describe is part of prometheus.Collector.
 func (q *queue) Describe(ch chan<- *prometheus.Desc) {
 	ch <- queueDepth
 	ch <- queueOldest
@@ -54,6 +55,7 @@ func (q *queue) Describe(ch chan<- *prometheus.Desc) {
 	ch <- flowOldest
 }
 
+// Collect is part of prometheus.Collector.
 func (q *queue) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -273,7 +273,7 @@ func (p *planned) live() {
 	_, err = p.Flows.Pause(ctx, p.ws, polled, nil)
 	must(t, err)
 	must(t, execSQL(p.plain, `update enrollments set resume_at = now() - interval '1 hour' where flow_id = $1`, polled))
-	_, err = p.Flows.Resume(ctx, p.ws, polled, new(time.Duration(time.Second)), nil)
+	_, err = p.Flows.Resume(ctx, p.ws, polled, new(time.Second), nil)
 	must(t, err)
 	must(t, execSQL(p.plain, `update flow_polls set next_at = now() where flow_id = $1`, polled))
 	p.until(`select count(*) = 0 from enrollments where flow_id = any($1) and status = 'active' and resume_at < now()`, []uuid.UUID{polled})

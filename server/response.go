@@ -100,6 +100,7 @@ func (a *boundedResponse) begin() {
 	}
 }
 
+// WriteHeader sets the deadlines before the first byte.
 func (a *boundedResponse) WriteHeader(status int) {
 	a.begin()
 	a.ResponseWriter.WriteHeader(status)

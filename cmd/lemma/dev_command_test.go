@@ -17,7 +17,7 @@ import (
 func TestDevTwice(t *testing.T) {
 	t.Parallel()
 	pgtest.Empty(t)                      // skips without a Postgres
-	home, err := os.MkdirTemp("", "dev") // t.TempDir is too long for the path of a socket
+	home, err := os.MkdirTemp("", "dev") //nolint:usetesting // t.TempDir is too long for the path of a socket
 	if err != nil {
 		t.Fatal(err)
 	}

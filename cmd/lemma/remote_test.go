@@ -229,7 +229,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		"is not a duration such as":      {"flows", "resume", "Welcome", "--catch-up=P1M"},
 		"no such flow version":           {"flows", "discard", "Welcome", "9"},
 		`no flow "Nobody"`:               {"flows", "get", "Nobody"},
-		"allowed: ":                 {"flows", "drain", "Welcome"},
+		"allowed: ":                      {"flows", "drain", "Welcome"},
 		"/name: ":                        {"flows", "create", "Welcome"},
 		"the flow must have a name":      {"flows", "create"},
 		"is not JSON":                    {"flows", "create", "Other", "-f", fileOf(t, "{")},

@@ -292,7 +292,7 @@ func (t *transaction) putBehind(ctx context.Context, ids, next []pgtype.UUID) er
 	}
 	_, err = t.tx.Exec(ctx, `
 		update refusals u set enrollment_id = r.next
-		from (select r.* from unnest($2::tid[], $3::uuid[]) as r (at, next) limit $4) r
+		from (select at, next from unnest($2::tid[], $3::uuid[]) as r (at, next) limit $4) r
 		where u.ctid = r.at and (u.workspace_id = $1) is true`, t.ws, refusals, tos, len(refusals))
 	if err != nil {
 		return fmt.Errorf("name enrollments in refusals: %w", err)

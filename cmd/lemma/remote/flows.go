@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -85,7 +86,7 @@ func (o ofVersion) find(ctx context.Context, c *client.Client) (id string, versi
 	for v, err := range c.ListFlowVersions(ctx, id, client.FlowVersionFilter{}, client.PageSize(1)) {
 		return id, v.Version, err
 	}
-	return id, 0, fmt.Errorf("the flow has no version: create one with `lemma flows draft`")
+	return id, 0, errors.New("the flow has no version: create one with `lemma flows draft`")
 }
 
 // numbered is a command whose version may also be given as an argument.
@@ -155,7 +156,7 @@ func (o output) flow(out io.Writer, f client.Flow, err error) error {
 			status += " because of " + *f.StatusReason + ": " + or(f.StatusDetail, "")
 		}
 		return printFields(out, "id", f.ID, "name", f.Name, "status", status, "live version", or(f.LiveVersion, "none"), "paused at", stampOr(f.PausedAt, ""),
-			"resumed at", stampOr(f.ResumedAt, ""), "catch-up until", stampOr(f.CatchUpUntil, ""), "possible now", strings.Join(f.AllowedActions, ", "))
+			"resumed at", stampOr(f.ResumedAt, ""), "catch-up until", stampOr(f.CatchUpUntil, ""), "allowed actions", strings.Join(f.AllowedActions, ", "))
 	})
 }
 
@@ -319,7 +320,7 @@ func (v flowsVersionsCommand) run(ctx context.Context, cfg Config, out io.Writer
 			return output{JSON: true}.print(out, one.Definition, nil)
 		}
 		return list(v.listing, out, c.ListFlowVersions(ctx, id, client.FlowVersionFilter{}), "VERSION|STATUS|WRITTEN|UPDATED|PUBLISHED", func(s client.FlowVersionSummary) []string {
-			return []string{fmt.Sprint(s.Version), s.Status, fmt.Sprint(s.Revision), stamp(s.UpdatedAt), stampOr(s.PublishedAt, "never")}
+			return []string{strconv.Itoa(s.Version), s.Status, fmt.Sprint(s.Revision), stamp(s.UpdatedAt), stampOr(s.PublishedAt, "never")}
 		})
 	})
 }
