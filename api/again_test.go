@@ -10,7 +10,8 @@ import (
 // lost sets a key to the state of a request whose process died before it kept the answer.
 func (b *bundle) lost(key string) {
 	b.t.Helper()
-	b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second' where key = $1`, key)
+	b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second'
+		where key = $1`, key)
 }
 
 // twice sends a request, loses its answer, calls between, and sends the request again.
@@ -62,7 +63,8 @@ func TestFlowVerbsDoneAgain(t *testing.T) {
 	if got := b.twice("/v1/enrollments/"+e+"/exit", nil, nil); got.text("exit_reason") != "manual" {
 		t.Errorf("exited: %s", got.body)
 	}
-	if got := b.twice(path+"/enrollments", object{"profile_key": "c2"}, nil); got.text("status") != "enrolled" || got.header.Get("Location") == "" {
+	if got := b.twice(path+"/enrollments", object{"profile_key": "c2"}, nil); got.text("status") != "enrolled" ||
+		got.header.Get("Location") == "" {
 		t.Errorf("enrolled: %s", got.body)
 	}
 	b.twice(path+"/drain", nil, nil)
@@ -113,7 +115,8 @@ func TestCampaignVerbsDoneAgain(t *testing.T) {
 		}
 	}
 	campaign, _ := b.fannedOut(w)
-	if got := b.twice("/v1/campaigns/"+campaign+"/cancel", nil, nil); got.json["campaign"].(object)["status"] != "cancelled" || got.json["cancelled"].(float64) < 1 {
+	if got := b.twice("/v1/campaigns/"+campaign+"/cancel", nil, nil); got.json["campaign"].(object)["status"] != "cancelled" ||
+		got.json["cancelled"].(float64) < 1 {
 		t.Errorf("cancelled: %s", got.body)
 	}
 }
@@ -147,12 +150,13 @@ func TestAnswersOfReadsAreNotKept(t *testing.T) {
 		t.Fatalf("no message: %s", message.body)
 	}
 	for path, body := range map[string]any{
-		flow + "/versions/1/simulate":                        object{"profile_key": "c2"},
-		flow + "/versions/1/plan":                            nil,
-		flow + "/versions/1/publish?dry_run=true":            nil,
-		flow + "/enrollments?dry_run=true":                   object{"profile_key": "c1"},
-		flow + "/enrollments/bulk?dry_run=true":              object{"enrollments": []object{{"profile_key": "c1"}}},
-		"/v1/audiences/validate":                             object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"},
+		flow + "/versions/1/simulate":             object{"profile_key": "c2"},
+		flow + "/versions/1/plan":                 nil,
+		flow + "/versions/1/publish?dry_run=true": nil,
+		flow + "/enrollments?dry_run=true":        object{"profile_key": "c1"},
+		flow + "/enrollments/bulk?dry_run=true":   object{"enrollments": []object{{"profile_key": "c1"}}},
+		"/v1/audiences/validate": object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id",
+			"email_column": "email"},
 		"/v1/templates/validate":                             object{"subject": "s", "text": "t"},
 		"/v1/templates/" + w.template + "/render":            object{"data": object{"name": "Ada"}},
 		"/v1/campaigns/" + w.campaign + "/send?dry_run=true": nil,

@@ -21,11 +21,12 @@ func TestFaultsAreBounded(t *testing.T) {
 		return strings.Join(list, ",")
 	}
 	for what, test := range map[string]struct{ path, body string }{
-		"unknown names":      {"/v1/templates", `{` + many(19_000, `"f#":1`) + `}`},
-		"fewer of them":      {"/v1/templates", `{` + many(500, `"f#":1`) + `}`},
-		"names given twice":  {"/v1/templates", `{` + many(9_000, `"f#":1,"f#":1`) + `}`},
-		"items of a list":    {"/v1/api_keys", `{"name":"x","scopes":[` + many(19_000, `"s#"`) + `]}`},
-		"fields of a config": {"/v1/providers", `{"name":"x","kind":"smtp","config":{"host":"h"},"rate_per_second":-1,` + many(300, `"x#":1`) + `}`},
+		"unknown names":     {"/v1/templates", `{` + many(19_000, `"f#":1`) + `}`},
+		"fewer of them":     {"/v1/templates", `{` + many(500, `"f#":1`) + `}`},
+		"names given twice": {"/v1/templates", `{` + many(9_000, `"f#":1,"f#":1`) + `}`},
+		"items of a list":   {"/v1/api_keys", `{"name":"x","scopes":[` + many(19_000, `"s#"`) + `]}`},
+		"fields of a config": {"/v1/providers", `{"name":"x","kind":"smtp","config":{"host":"h"},"rate_per_second":-1,` +
+			many(300, `"x#":1`) + `}`},
 	} {
 		got := b.do("POST", test.path, test.body).is(422)
 		if len(got.body) > 64<<10 || len(got.problem.Errors) == 0 || len(got.problem.Errors) > maxFaults {

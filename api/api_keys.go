@@ -55,7 +55,8 @@ func (s *server) createKey(ctx context.Context, c *call, in newKey) (createdKey,
 			return createdKey{}, err
 		}
 	}
-	key, token, err := s.Workspaces.CreateKey(ctx, c.workspace(), workspaces.NewKey{ID: c.newID, Attempt: c.attempt, Name: in.Name, Scopes: in.Scopes})
+	key, token, err := s.Workspaces.CreateKey(ctx, c.workspace(),
+		workspaces.NewKey{ID: c.newID, Attempt: c.attempt, Name: in.Name, Scopes: in.Scopes})
 	if err != nil {
 		return createdKey{}, err
 	}

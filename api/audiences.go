@@ -34,10 +34,10 @@ func (b audienceBody) etag() int        { return b.version }
 func (b audienceBody) location() string { return "/v1/audiences/" + b.ID }
 
 func showAudience(a audience.Audience) audienceBody {
-	return audienceBody{ID: lemma.FormatID(lemma.PrefixAudience, a.ID), DataSourceID: lemma.FormatID(lemma.PrefixDataSource, a.DataSourceID), Name: a.Name,
-		SQL: a.SQL, KeyColumn: a.KeyColumn, EmailColumn: orNull(a.EmailColumn), PhoneColumn: orNull(a.PhoneColumn),
-		PhoneRegion: orNull(a.PhoneRegion), PushColumn: orNull(a.PushColumn), OptedOutColumn: orNull(a.OptedOutColumn), Columns: each(a.Columns, column),
-		CreatedAt: a.CreatedAt.UTC(), UpdatedAt: a.UpdatedAt.UTC(), version: a.Version}
+	return audienceBody{ID: lemma.FormatID(lemma.PrefixAudience, a.ID), DataSourceID: lemma.FormatID(lemma.PrefixDataSource, a.DataSourceID),
+		Name: a.Name, SQL: a.SQL, KeyColumn: a.KeyColumn, EmailColumn: orNull(a.EmailColumn), PhoneColumn: orNull(a.PhoneColumn),
+		PhoneRegion: orNull(a.PhoneRegion), PushColumn: orNull(a.PushColumn), OptedOutColumn: orNull(a.OptedOutColumn),
+		Columns: each(a.Columns, column), CreatedAt: a.CreatedAt.UTC(), UpdatedAt: a.UpdatedAt.UTC(), version: a.Version}
 }
 
 func column(c audience.Column) audience.Column { return c }
@@ -151,7 +151,8 @@ func (s *server) validateAudience(ctx context.Context, c *call, in audienceDraft
 	found, err := s.Audiences.Validate(ctx, c.workspace(), audience.Draft{DataSourceID: source, SQL: in.SQL, KeyColumn: in.KeyColumn,
 		EmailColumn: in.EmailColumn, PhoneColumn: in.PhoneColumn, PhoneRegion: in.PhoneRegion, PushColumn: in.PushColumn,
 		OptedOutColumn: in.OptedOutColumn})
-	return audienceValidation{Columns: each(found.Columns, column), EstimatedRows: found.EstimatedRows, Warnings: each(found.Warnings, asIs)}, ofSource(err)
+	return audienceValidation{Columns: each(found.Columns, column), EstimatedRows: found.EstimatedRows, Warnings: each(found.Warnings, asIs)},
+		ofSource(err)
 }
 
 type audiencePreview struct {
@@ -186,7 +187,8 @@ func (s *server) countAudience(ctx context.Context, c *call, _ none) (audienceCo
 	}
 	n, err := s.Audiences.Count(ctx, c.workspace(), id, lemma.Channel(c.query("channel")))
 	return audienceCounts{Rows: n.Rows, Sendable: n.Sendable, Truncated: n.Truncated, SkippedBy: present(map[string]int64{
-		notifications.MissingAddress: n.MissingAddress, notifications.InvalidAddress: n.InvalidAddress, notifications.DuplicateAddress: n.DuplicateAddress,
+		notifications.MissingAddress: n.MissingAddress, notifications.InvalidAddress: n.InvalidAddress,
+		notifications.DuplicateAddress: n.DuplicateAddress,
 		notifications.TooManyAddresses: n.TooManyAddresses, notifications.Unsubscribed: n.Unsubscribed, notifications.InvalidKey: n.InvalidKey,
 	})}, ofSource(err)
 }

@@ -45,7 +45,8 @@ func TestBadInput(t *testing.T) {
 		{"a body of white space", "POST", audiences, " \n", 400, "", "bad_json"},
 		{"trailing bytes", "POST", audiences, `{} x`, 400, "", "trailing_bytes"},
 		{"a second value", "POST", audiences, `{}{}`, 400, "", "trailing_bytes"},
-		{"JSON that is too deep", "POST", template + "/render", `{"data": ` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`, 400, "", "too_deep"},
+		{"JSON that is too deep", "POST", template + "/render", `{"data": ` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`,
+			400, "", "too_deep"},
 		{"a name twice", "POST", audiences, `{"name": "a", "name": "b"}`, 422, "/name", "repeated"},
 		{"a name twice, deep inside", "POST", "/v1/campaigns", `{"headers": {"X-A": "1", "X-A": "2"}}`, 422, "/headers/X-A", "repeated"},
 		{"a name in other capitals", "POST", audiences, `{"name": "a", "NAME": "b"}`, 422, "/NAME", "unknown_field"},
@@ -54,7 +55,8 @@ func TestBadInput(t *testing.T) {
 		{"a lone surrogate", "POST", audiences, `{"name": "a\ud800b"}`, 422, "/name", "bad_text"},
 		{"a lone surrogate in a name", "POST", template + "/render", `{"data": {"\udfff": 1, "\ud800": 2}}`, 422, "/data/\ufffd", "bad_text"},
 		{"an unknown field", "POST", audiences, aud(object{"colour": "red"}), 422, "/colour", "unknown_field"},
-		{"an unknown field, deep inside", "POST", "/v1/providers", mail(object{"host": "x", "pass/word": "y"}), 422, "/config/pass~1word", "unknown_field"},
+		{"an unknown field, deep inside", "POST", "/v1/providers", mail(object{"host": "x", "pass/word": "y"}),
+			422, "/config/pass~1word", "unknown_field"},
 		{"a wrong type", "POST", audiences, aud(object{"sql": 7}), 422, "/sql", "wrong_type"},
 		{"a wrong type of a choice", "POST", "/v1/data_sources", object{"name": "x", "kind": 7, "dsn": "x"}, 422, "/kind", "wrong_type"},
 		{"null where there must be something", "POST", audiences, aud(object{"name": nil}), 422, "/name", "wrong_type"},
@@ -78,60 +80,84 @@ func TestBadInput(t *testing.T) {
 
 		{"SQL that does not parse", "POST", audiences, sql("selec id from customers"), 422, "/sql", audience.CodeQuery},
 		{"SQL that writes", "POST", audiences, sql("delete from customers returning id, email"), 422, "/sql", audience.CodeQuery},
-		{"SQL that writes inside", "POST", audiences, sql("with x as (delete from customers returning *) select id, email from x"), 422, "/sql", audience.CodeQuery},
+		{"SQL that writes inside", "POST", audiences, sql("with x as (delete from customers returning *) select id, email from x"),
+			422, "/sql", audience.CodeQuery},
 		{"two statements", "POST", audiences, sql("select id, email from customers; select 1"), 422, "/sql", audience.CodeQuery},
 		{"SQL without the key column", "POST", audiences, sql("select email from customers"), 422, "/key_column", audience.CodeQuery},
 		{"SQL without the address column", "POST", audiences, sql("select id from customers"), 422, "/email_column", audience.CodeQuery},
-		{"SQL on what is not there", "POST", audiences + "/validate", object{"data_source_id": w.source, "sql": "select id, email from no_such", "key_column": "id", "email_column": "email"}, 422, "/sql", audience.CodeQuery},
+		{"SQL on what is not there", "POST", audiences + "/validate",
+			object{"data_source_id": w.source, "sql": "select id, email from no_such", "key_column": "id", "email_column": "email"}, 422, "/sql",
+			audience.CodeQuery},
 		{"SQL that becomes wrong", "PATCH", audiences + "/" + w.audience, object{"sql": "select 1"}, 422, "/key_column", audience.CodeQuery},
 
 		{"a template that does not parse", "POST", "/v1/templates", tpl("{{ name"), 422, "/html", "*"},
-		{"a template with a tag that is not closed", "POST", template + "/versions", object{"subject": "s", "html": "{% if a %}x"}, 422, "/html", "*"},
+		{"a template with a tag that is not closed", "POST", template + "/versions", object{"subject": "s", "html": "{% if a %}x"},
+			422, "/html", "*"},
 		{"a template that loops without bound", "POST", "/v1/templates", tpl("{% for i in (1..1000000000) %}x{% endfor %}"), 422, "/html", "*"},
-		{"a template with faults in each text", "POST", "/v1/templates/validate", object{"subject": "{{", "html": "{%", "text": "{{ a | no_such }}"}, 422, "/text", "*"},
+		{"a template with faults in each text", "POST", "/v1/templates/validate",
+			object{"subject": "{{", "html": "{%", "text": "{{ a | no_such }}"}, 422, "/text", "*"},
 		{"a template without a text", "POST", "/v1/templates", object{"name": "x", "subject": "s"}, 422, "*", "*"},
 		{"a version of 0", "POST", template + "/render", `{"version": 0, "data": {}}`, 422, "/version", "too_small"},
 		{"a render of an unknown version", "POST", template + "/render", `{"version": 7, "data": {}}`, 422, "/version", "unknown_version"},
 		{"a render without data or audience", "POST", template + "/render", object{}, 422, "/audience_id", "required"},
-		{"a render with data and an audience", "POST", template + "/render", object{"data": object{}, "audience_id": w.audience}, 422, "/data", "not_allowed"},
-		{"a render for an unknown profile", "POST", template + "/render", object{"audience_id": w.audience, "profile_key": "zz"}, 422, "/profile_key", "unknown_profile"},
+		{"a render with data and an audience", "POST", template + "/render", object{"data": object{}, "audience_id": w.audience},
+			422, "/data", "not_allowed"},
+		{"a render for an unknown profile", "POST", template + "/render", object{"audience_id": w.audience, "profile_key": "zz"},
+			422, "/profile_key", "unknown_profile"},
 
 		{"a text that is no DSN", "POST", "/v1/data_sources", source("hello"), 422, "/dsn", "dsn_invalid"},
 		{"an unknown carrier", "POST", "/v1/providers", object{"name": "x", "kind": "pigeon", "config": object{}}, 422, "/kind", "not_allowed"},
 		{"a carrier without a host", "POST", "/v1/providers", mail(object{}), 422, "/config/host", "required"},
-		{"a rate of 0", "POST", "/v1/providers", object{"name": "x", "kind": "smtp", "config": object{"host": "x"}, "rate_per_second": 0}, 422, "/rate_per_second", "too_small"},
+		{"a rate of 0", "POST", "/v1/providers", object{"name": "x", "kind": "smtp", "config": object{"host": "x"}, "rate_per_second": 0},
+			422, "/rate_per_second", "too_small"},
 		{"a taken name", "POST", "/v1/providers", smtpProvider, 409, "/name", "name_taken"},
 
-		{"a header with a line break", "POST", "/v1/campaigns", cmp(object{"headers": object{"X-Name": "a\r\nBcc: all@example.com"}}), 422, "/headers/X-Name", "single_line"},
-		{"a header with a bare LF, patched in", "PATCH", campaign, object{"headers": object{"X-Name": "a\nb"}}, 422, "/headers/X-Name", "single_line"},
+		{"a header with a line break", "POST", "/v1/campaigns", cmp(object{"headers": object{"X-Name": "a\r\nBcc: all@example.com"}}),
+			422, "/headers/X-Name", "single_line"},
+		{"a header with a bare LF, patched in", "PATCH", campaign, object{"headers": object{"X-Name": "a\nb"}},
+			422, "/headers/X-Name", "single_line"},
 		{"a header name with a colon", "POST", "/v1/campaigns", cmp(object{"headers": object{"X: Y": "a"}}), 422, "/headers/X: Y", "header_name"},
-		{"a header name with a line break", "POST", "/v1/campaigns", cmp(object{"headers": object{"X\r\nBcc": "a"}}), 422, "/headers/X\r\nBcc", "header_name"},
-		{"a header name with a dot and a slash", "POST", "/v1/campaigns", cmp(object{"headers": object{"X.a/b": "a"}}), 422, "/headers/X.a~1b", "header_name"},
+		{"a header name with a line break", "POST", "/v1/campaigns", cmp(object{"headers": object{"X\r\nBcc": "a"}}),
+			422, "/headers/X\r\nBcc", "header_name"},
+		{"a header name with a dot and a slash", "POST", "/v1/campaigns", cmp(object{"headers": object{"X.a/b": "a"}}),
+			422, "/headers/X.a~1b", "header_name"},
 		{"a header without a name", "POST", "/v1/campaigns", cmp(object{"headers": object{"": "a"}}), 422, "/headers/", "header_name"},
-		{"a header that Lemma writes", "POST", "/v1/campaigns", cmp(object{"headers": object{"dkim-SIGNATURE": "a"}}), 422, "/headers/dkim-SIGNATURE", "not_reserved"},
-		{"a sender of two lines", "POST", "/v1/campaigns", cmp(object{"from": object{"email": "a@b.example", "name": "x\ny"}}), 422, "/from/name", "single_line"},
-		{"a sender that is no address", "POST", "/v1/campaigns", cmp(object{"from": object{"email": "no address"}}), 422, "/from/email", "address"},
+		{"a header that Lemma writes", "POST", "/v1/campaigns", cmp(object{"headers": object{"dkim-SIGNATURE": "a"}}),
+			422, "/headers/dkim-SIGNATURE", "not_reserved"},
+		{"a sender of two lines", "POST", "/v1/campaigns", cmp(object{"from": object{"email": "a@b.example", "name": "x\ny"}}),
+			422, "/from/name", "single_line"},
+		{"a sender that is no address", "POST", "/v1/campaigns", cmp(object{"from": object{"email": "no address"}}),
+			422, "/from/email", "address"},
 		{"a sender with a line break", "PATCH", campaign, object{"from": object{"email": "a@b.example\r\n"}}, 422, "/from/email", "address"},
 		{"a reply-to that is no address", "PATCH", campaign, object{"reply_to": "no address"}, 422, "/reply_to", "address"},
-		{"Liquid in a sender's name", "PATCH", campaign, object{"from": object{"email": "a@b.example", "name": "{{ name }}"}}, 422, "/from/name", "not_rendered"},
+		{"Liquid in a sender's name", "PATCH", campaign, object{"from": object{"email": "a@b.example", "name": "{{ name }}"}},
+			422, "/from/name", "not_rendered"},
 		{"Liquid in a reply-to", "PATCH", campaign, object{"reply_to": "{{name}}@b.example"}, 422, "/reply_to", "not_rendered"},
-		{"Liquid in a header that is not closed", "PATCH", campaign, object{"headers": object{"X-A": "{{ name"}}, 422, "/headers/X-A", "unclosed"},
+		{"Liquid in a header that is not closed", "PATCH", campaign, object{"headers": object{"X-A": "{{ name"}},
+			422, "/headers/X-A", "unclosed"},
 		{"a limit of errors above 1", "PATCH", campaign, object{"template_error_limit": 2}, 422, "/template_error_limit", "too_large"},
 		{"a deadline that is no time", "POST", "/v1/campaigns", cmp(object{"send_deadline": "tomorrow"}), 422, "/send_deadline", "bad_format"},
-		{"a day that does not exist", "POST", "/v1/campaigns", cmp(object{"send_deadline": "2126-02-31T00:00:00Z"}), 422, "/send_deadline", "bad_format"},
+		{"a day that does not exist", "POST", "/v1/campaigns", cmp(object{"send_deadline": "2126-02-31T00:00:00Z"}),
+			422, "/send_deadline", "bad_format"},
 		{"an unknown strategy", "POST", "/v1/campaigns", cmp(object{"strategy": "exactly_once"}), 422, "/strategy", "not_allowed"},
 
 		{"a schedule in the past", "POST", campaign + "/schedule", object{"at": "2020-01-01T00:00:00Z"}, 422, "/at", "in_the_past"},
 		{"a schedule at a text that is no time", "POST", campaign + "/schedule", object{"at": "tomorrow at nine"}, 422, "/at", "bad_format"},
 		{"a local time without a zone", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00"}, 422, "/timezone", "required"},
-		{"an unknown zone", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00", "timezone": "Europe/Atlantis"}, 422, "/timezone", "invalid_zone"},
-		{"the zone of the server by its file's name", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00", "timezone": "localtime"}, 422, "/timezone", "invalid_zone"},
-		{"the zone of the server", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00", "timezone": "Local"}, 422, "/timezone", "invalid_zone"},
-		{"a path for a zone", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00", "timezone": "../../etc/passwd"}, 422, "/timezone", "invalid_zone"},
-		{"two zones at once", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00Z", "timezone": "Europe/Berlin"}, 422, "/timezone", "not_allowed"},
+		{"an unknown zone", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00", "timezone": "Europe/Atlantis"},
+			422, "/timezone", "invalid_zone"},
+		{"the zone of the server by its file's name", "POST", campaign + "/schedule",
+			object{"at": "2126-01-01T00:00:00", "timezone": "localtime"}, 422, "/timezone", "invalid_zone"},
+		{"the zone of the server", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00", "timezone": "Local"},
+			422, "/timezone", "invalid_zone"},
+		{"a path for a zone", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00", "timezone": "../../etc/passwd"},
+			422, "/timezone", "invalid_zone"},
+		{"two zones at once", "POST", campaign + "/schedule", object{"at": "2126-01-01T00:00:00Z", "timezone": "Europe/Berlin"},
+			422, "/timezone", "not_allowed"},
 
 		{"resume of a draft", "POST", campaign + "/resume", nil, 409, "", ""},
-		{"an unknown scope", "POST", "/v1/api_keys", object{"name": "x", "scopes": []string{"campaigns:read", "root"}}, 422, "/scopes/1", "not_allowed"},
+		{"an unknown scope", "POST", "/v1/api_keys", object{"name": "x", "scopes": []string{"campaigns:read", "root"}},
+			422, "/scopes/1", "not_allowed"},
 		{"a key without scopes", "POST", "/v1/api_keys", object{"name": "x", "scopes": []string{}}, 422, "/scopes", "too_few"},
 
 		{"a text that is no URL", "POST", "/v1/webhook_endpoints", object{"name": "x", "url": "nowhere"}, 422, "/url", "*"},
@@ -141,9 +167,12 @@ func TestBadInput(t *testing.T) {
 
 		{"a flow without a name", "POST", "/v1/flows", object{}, 422, "/name", "required"},
 		{"a flow with a status", "POST", "/v1/flows", object{"name": "x", "status": "live"}, 422, "/status", "unknown_field"},
-		{"an unknown mode", "POST", flow + "/versions/1/publish", object{"in_flight": object{"mode": "kill"}}, 422, "/in_flight/mode", "not_allowed"},
-		{"a map to a number", "POST", flow + "/versions/1/plan", object{"in_flight": object{"mode": "move", "map": object{"a/b": 7}}}, 422, "/in_flight/map/a~1b", "wrong_type"},
-		{"a map to an empty name", "POST", flow + "/versions/1/plan", object{"in_flight": object{"mode": "move", "map": object{"a": ""}}}, 422, "/in_flight/map/a", "empty"},
+		{"an unknown mode", "POST", flow + "/versions/1/publish", object{"in_flight": object{"mode": "kill"}},
+			422, "/in_flight/mode", "not_allowed"},
+		{"a map to a number", "POST", flow + "/versions/1/plan", object{"in_flight": object{"mode": "move", "map": object{"a/b": 7}}},
+			422, "/in_flight/map/a~1b", "wrong_type"},
+		{"a map to an empty name", "POST", flow + "/versions/1/plan", object{"in_flight": object{"mode": "move", "map": object{"a": ""}}},
+			422, "/in_flight/map/a", "empty"},
 		{"an unknown version of a flow", "POST", flow + "/versions/2/publish", nil, 404, "", ""},
 		{"a version in letters", "POST", flow + "/versions/one/publish", nil, 404, "", ""},
 		{"a version beyond all bounds", "GET", flow + "/versions/99999999999999999999", nil, 404, "", ""},
@@ -159,13 +188,18 @@ func TestBadInput(t *testing.T) {
 		{"an unknown reason of a refusal", "GET", flow + "/refusals?reason=mood", nil, 400, "?reason", "not_allowed"},
 		{"an explain without a profile", "GET", flow + "/explain", nil, 400, "?profile_key", "required"},
 		{"a simulation without a profile", "POST", flow + "/versions/1/simulate", object{}, 422, "/profile_key", "required"},
-		{"a simulation at a text that is no time", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "at": "now"}, 422, "/at", "bad_format"},
-		{"a simulated event without a time", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "events": []object{{"event": "x"}}}, 422, "/events/0/occurred_at", "required"},
-		{"a simulated status above 599", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "webhooks": object{"a": 700}}, 422, "/webhooks/a", "too_large"},
-		{"a simulated status that is not final", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "webhooks": object{"a": 100}}, 422, "/webhooks/a", "out_of_range"},
+		{"a simulation at a text that is no time", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "at": "now"},
+			422, "/at", "bad_format"},
+		{"a simulated event without a time", "POST", flow + "/versions/1/simulate",
+			object{"profile_key": "c1", "events": []object{{"event": "x"}}}, 422, "/events/0/occurred_at", "required"},
+		{"a simulated status above 599", "POST", flow + "/versions/1/simulate", object{"profile_key": "c1", "webhooks": object{"a": 700}},
+			422, "/webhooks/a", "too_large"},
+		{"a simulated status that is not final", "POST", flow + "/versions/1/simulate",
+			object{"profile_key": "c1", "webhooks": object{"a": 100}}, 422, "/webhooks/a", "out_of_range"},
 
 		{"an enrollment without a profile", "POST", flow + "/enrollments", object{}, 422, "/profile_key", "required"},
-		{"an enrollment in 1970", "POST", flow + "/enrollments", object{"profile_key": "c1", "occurred_at": "1970-01-01T00:00:00Z"}, 422, "/occurred_at", "out_of_range"},
+		{"an enrollment in 1970", "POST", flow + "/enrollments", object{"profile_key": "c1", "occurred_at": "1970-01-01T00:00:00Z"},
+			422, "/occurred_at", "out_of_range"},
 		{"an enrollment into an unknown flow", "POST", "/v1/flows/" + idLike("flw_") + "/enrollments", object{"profile_key": "c1"}, 404, "", ""},
 		{"enrollments of an unknown status", "GET", "/v1/enrollments?status=dead", nil, 400, "?status", "not_allowed"},
 		{"enrollments of a version that is no number", "GET", "/v1/enrollments?version=x", nil, 400, "?version", "wrong_type"},
@@ -234,8 +268,8 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	for _, f := range got.problem.Errors {
 		pointers = append(pointers, f.Pointer+" "+f.Code)
 	}
-	want := "/audience_id required, /extra unknown_field, /from/email wrong_type, /from/nick unknown_field, /headers wrong_type, /name wrong_type, " +
-		"/provider_id required, /strategy not_allowed, /template_id required"
+	want := "/audience_id required, /extra unknown_field, /from/email wrong_type, /from/nick unknown_field, /headers wrong_type, " +
+		"/name wrong_type, /provider_id required, /strategy not_allowed, /template_id required"
 	if have := strings.Join(pointers, ", "); have != want {
 		t.Errorf("got  %s\nwant %s", have, want)
 	}
@@ -243,11 +277,13 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	if len(got.problem.Errors) != 3 {
 		t.Errorf("query: %s", got.body)
 	}
-	got = b.do("POST", "/v1/campaigns", `{"name": "x", "audience_id": "a", "template_id": "b", "provider_id": "c", "from": {"email": "a@b.example"}}`).is(422)
+	got = b.do("POST", "/v1/campaigns",
+		`{"name": "x", "audience_id": "a", "template_id": "b", "provider_id": "c", "from": {"email": "a@b.example"}}`).is(422)
 	if len(got.problem.Errors) != 3 {
 		t.Errorf("ids: %s", got.body)
 	}
-	got = b.do("POST", "/v1/campaigns", `{"name": "x", "audience_id": "a", "template_id": "b", "provider_id": "c", "from": {"email": "xyz", "name": "a\nb"},
+	got = b.do("POST", "/v1/campaigns", `{"name": "x", "audience_id": "a", "template_id": "b", "provider_id": "c",
+		"from": {"email": "xyz", "name": "a\nb"},
 		"reply_to": "abc", "headers": {"To": "x", "X-A": "a\nb"}}`).is(422)
 	if len(got.problem.Errors) != 5 {
 		t.Errorf("tags: %s", got.body)
@@ -285,12 +321,13 @@ func TestRefusalsDoNotEchoSecrets(t *testing.T) {
 	b := setup(t)
 	const secret = "hunter2hunter2"
 	for name, got := range map[string]answered{
-		"a wrong type":     b.do("POST", "/v1/data_sources", object{"name": "x", "kind": "postgres", "dsn": []string{secret}}),
-		"a wrong choice":   b.do("POST", "/v1/data_sources", object{"name": "x", "kind": secret, "dsn": "x"}),
-		"an invalid DSN":   b.do("POST", "/v1/data_sources", object{"name": "x", "kind": "postgres", "dsn": "postgres://u:" + secret + "@:x:/"}),
-		"a MySQL DSN":      b.do("POST", "/v1/data_sources", object{"name": "x", "kind": "mysql", "dsn": "u:" + secret + "@tcp(h"}),
-		"bad JSON":         b.do("POST", "/v1/data_sources", `{"dsn": "`+secret+`", `+secret),
-		"a long password":  b.do("POST", "/v1/providers", object{"name": "x", "kind": "smtp", "config": object{"host": "x"}, "secrets": object{"password": strings.Repeat(secret, 200)}}),
+		"a wrong type":   b.do("POST", "/v1/data_sources", object{"name": "x", "kind": "postgres", "dsn": []string{secret}}),
+		"a wrong choice": b.do("POST", "/v1/data_sources", object{"name": "x", "kind": secret, "dsn": "x"}),
+		"an invalid DSN": b.do("POST", "/v1/data_sources", object{"name": "x", "kind": "postgres", "dsn": "postgres://u:" + secret + "@:x:/"}),
+		"a MySQL DSN":    b.do("POST", "/v1/data_sources", object{"name": "x", "kind": "mysql", "dsn": "u:" + secret + "@tcp(h"}),
+		"bad JSON":       b.do("POST", "/v1/data_sources", `{"dsn": "`+secret+`", `+secret),
+		"a long password": b.do("POST", "/v1/providers",
+			object{"name": "x", "kind": "smtp", "config": object{"host": "x"}, "secrets": object{"password": strings.Repeat(secret, 200)}}),
 		"a wrong password": b.do("POST", "/v1/providers", object{"name": "x", "kind": "smtp", "config": object{"host": "x"}, "secrets": secret}),
 	} {
 		if got.status < 400 || got.status >= 500 {
@@ -307,7 +344,8 @@ func TestRefusalsDoNotEchoSecrets(t *testing.T) {
 
 func TestForbiddenSources(t *testing.T) {
 	b := setupWith(t, audience.Options{})
-	for _, dsn := range []string{"postgres://u:p@127.0.0.1:5432/x", "postgres://u:p@169.254.169.254:5432/x", "postgres://u:p@[::1]:5432/x", "postgres://u:p@10.0.0.1/x",
+	for _, dsn := range []string{"postgres://u:p@127.0.0.1:5432/x", "postgres://u:p@169.254.169.254:5432/x", "postgres://u:p@[::1]:5432/x",
+		"postgres://u:p@10.0.0.1/x",
 		"postgres://u@/x?host=/var/run/postgresql"} {
 		b.do("POST", "/v1/data_sources", source(dsn)).fault(422, "/dsn", "dsn_invalid")
 	}
@@ -329,10 +367,12 @@ func TestForbiddenSources(t *testing.T) {
 func source(dsn string) object { return object{"name": "x", "kind": "postgres", "dsn": dsn} }
 
 func TestSlowQuery(t *testing.T) {
-	b := setupWith(t, audience.Options{AllowPrivate: true, AllowUnix: true, QueryTimeout: 300 * time.Millisecond, RunTimeout: 300 * time.Millisecond})
+	b := setupWith(t, audience.Options{AllowPrivate: true, AllowUnix: true, QueryTimeout: 300 * time.Millisecond,
+		RunTimeout: 300 * time.Millisecond})
 	w := b.world()
-	slow := b.do("POST", "/v1/audiences", object{"name": "Slow", "data_source_id": w.source, "sql": "select id, email, pg_sleep(30)::text as nap from customers",
-		"key_column": "id", "email_column": "email"}).is(201).header.Get("Location")
+	slow := b.do("POST", "/v1/audiences",
+		object{"name": "Slow", "data_source_id": w.source, "sql": "select id, email, pg_sleep(30)::text as nap from customers",
+			"key_column": "id", "email_column": "email"}).is(201).header.Get("Location")
 	b.do("GET", slow+"/preview", nil).fault(422, "/sql", audience.CodeTimeout)
 	b.do("GET", slow+"/counts", nil).fault(422, "/sql", audience.CodeTimeout)
 }
@@ -381,7 +421,8 @@ func TestDetailsOfFaults(t *testing.T) {
 			t.Errorf("%s: no detail %q: %s", c.path, c.want, got.body)
 		}
 	}
-	detail := b.do("POST", "/v1/events", object{"profile_key": "c1", "event": "x", "occurred_at": "today"}).fault(422, "/occurred_at", "bad_format").problem.Errors[0].Detail
+	detail := b.do("POST", "/v1/events", object{"profile_key": "c1", "event": "x", "occurred_at": "today"}).
+		fault(422, "/occurred_at", "bad_format").problem.Errors[0].Detail
 	for word := range strings.FieldsSeq(detail) {
 		if _, err := time.Parse(time.RFC3339, word); err == nil && strings.HasPrefix(word, "21") {
 			t.Errorf("the example of a time is refused itself: %s", detail)

@@ -40,7 +40,8 @@ func (b *bundle) arriving(n int, length int64) (arrive func()) {
 	b.t.Helper()
 	hold, started, all := make(chan struct{}), make(chan struct{}, n), sync.WaitGroup{}
 	for range n {
-		r := httptest.NewRequest("POST", "/v1/templates/validate", &heldBody{started: started, hold: hold, text: strings.NewReader(`{"subject":"s","text":"t"}`)})
+		r := httptest.NewRequest("POST", "/v1/templates/validate",
+			&heldBody{started: started, hold: hold, text: strings.NewReader(`{"subject":"s","text":"t"}`)})
 		r.ContentLength = length
 		r.Header.Set("Authorization", "Bearer "+b.token)
 		r.Header.Set("Content-Type", "application/json")
@@ -131,7 +132,8 @@ func TestRefusedBodiesAreNotRead(t *testing.T) {
 		length       int64
 		status       int
 	}{
-		{"GET", "/v1/workspace", 10, 400}, {"GET", "/v1/workspace", -1, 400}, {"HEAD", "/v1/workspace", 10, 400}, {"HEAD", "/v1/workspace", -1, 400},
+		{"GET", "/v1/workspace", 10, 400}, {"GET", "/v1/workspace", -1, 400}, {"HEAD", "/v1/workspace", 10, 400},
+		{"HEAD", "/v1/workspace", -1, 400},
 		{"DELETE", "/v1/templates/x", 10, 400}, {"POST", "/v1/templates", maxBody + 1, 413},
 	} {
 		r := httptest.NewRequest(test.method, test.path, unread{t})
@@ -166,8 +168,8 @@ func TestWritesAreBounded(t *testing.T) {
 	b.must(err)
 	t.Cleanup(pool.Close)
 	b.deps.Workspaces = workspaces.New(pool)
-	b.deps.Flows = flows.New(flows.Deps{Pool: pool, Ledger: b.deps.Ledger, Audiences: b.deps.Audiences, Templates: b.deps.Templates, Providers: b.deps.Providers,
-		Webhooks: b.deps.Webhooks, Log: slog.New(slog.DiscardHandler)}, flows.Config{})
+	b.deps.Flows = flows.New(flows.Deps{Pool: pool, Ledger: b.deps.Ledger, Audiences: b.deps.Audiences, Templates: b.deps.Templates,
+		Providers: b.deps.Providers, Webhooks: b.deps.Webhooks, Log: slog.New(slog.DiscardHandler)}, flows.Config{})
 	b.server = New(b.deps, Options{Refused: refused, Log: slog.New(slog.DiscardHandler)})
 
 	lock, err := b.pool.Begin(t.Context())

@@ -68,13 +68,13 @@ type campaignCounts struct {
 func (s *server) showCampaign(c campaigns.Campaign) campaignBody {
 	return campaignBody{ID: lemma.FormatID(lemma.PrefixCampaign, c.ID), Name: c.Name,
 		Status: c.Status, StatusReason: orNull(c.StatusReason), StatusDetail: orNull(c.StatusDetail),
-		Channel: c.Channel, AudienceID: lemma.FormatID(lemma.PrefixAudience, c.AudienceID), TemplateID: lemma.FormatID(lemma.PrefixTemplate, c.TemplateID),
-		TemplateVersion: c.TemplateVersion, ProviderID: lemma.FormatID(lemma.PrefixProvider, c.ProviderID),
-		Strategy: c.Strategy, Guarantee: guarantee{c.Strategy, bound(c.Strategy)},
+		Channel: c.Channel, AudienceID: lemma.FormatID(lemma.PrefixAudience, c.AudienceID),
+		TemplateID: lemma.FormatID(lemma.PrefixTemplate, c.TemplateID), TemplateVersion: c.TemplateVersion,
+		ProviderID: lemma.FormatID(lemma.PrefixProvider, c.ProviderID), Strategy: c.Strategy, Guarantee: guarantee{c.Strategy, bound(c.Strategy)},
 		From: showFrom(c), ReplyTo: orNull(c.ReplyTo), Headers: neverNull(c.Headers), Metadata: neverNull(c.Metadata),
 		Transactional: c.Transactional, TopicID: idOrNull(lemma.PrefixTopic, c.TopicID),
-		ErrorLimit: c.TemplateErrorLimit, ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt), SendingAt: utc(c.SendingAt),
-		FannedOutAt: utc(c.FannedOutAt), FinishedAt: utc(c.FinishedAt), RowsRead: c.RowsRead,
+		ErrorLimit: c.TemplateErrorLimit, ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt),
+		SendingAt: utc(c.SendingAt), FannedOutAt: utc(c.FannedOutAt), FinishedAt: utc(c.FinishedAt), RowsRead: c.RowsRead,
 		Counts: showCounts(c), Progress: s.progressOf(c), Allowed: each(c.Allowed, asIs),
 		CreatedAt: c.CreatedAt.UTC(), UpdatedAt: c.UpdatedAt.UTC(), version: c.Version}
 }
@@ -97,8 +97,8 @@ func showFrom(c campaigns.Campaign) *fromBody {
 
 func showCounts(c campaigns.Campaign) campaignCounts {
 	b := c.Counts
-	return campaignCounts{notificationCounts{Total: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped, Orphaned: b.Orphaned, Cancelled: b.Cancelled,
-		Pending: b.Pending, Processing: b.Processing}, b.Retried, present(b.SkippedBy), b.Balanced, c.Profiles}
+	return campaignCounts{notificationCounts{Total: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped, Orphaned: b.Orphaned,
+		Cancelled: b.Cancelled, Pending: b.Pending, Processing: b.Processing}, b.Retried, present(b.SkippedBy), b.Balanced, c.Profiles}
 }
 
 func neverNull(m map[string]string) map[string]string {

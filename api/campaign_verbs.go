@@ -12,7 +12,8 @@ import (
 )
 
 // verb is the handler of a verb that takes an id and returns the campaign.
-func (s *server) verb(ctx context.Context, c *call, do func(ctx context.Context, ws, campaign, request uuid.UUID) (campaigns.Campaign, error)) (campaignBody, error) {
+func (s *server) verb(ctx context.Context, c *call,
+	do func(ctx context.Context, ws, campaign, request uuid.UUID) (campaigns.Campaign, error)) (campaignBody, error) {
 	id, err := c.id(lemma.PrefixCampaign, "campaign")
 	if err != nil {
 		return campaignBody{}, err

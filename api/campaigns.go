@@ -63,9 +63,11 @@ func (s *server) createCampaign(ctx context.Context, c *call, in newCampaign) (c
 	if in.From == nil {
 		in.From = &newFrom{}
 	}
-	made, err := s.Campaigns.Create(ctx, c.workspace(), campaigns.NewCampaign{ID: c.newID, Name: in.Name, AudienceID: *refs.audience, TemplateID: *refs.template,
-		TemplateVersion: in.TemplateVersion, ProviderID: *refs.provider, Strategy: in.Strategy, FromName: in.From.Name, FromEmail: in.From.Email,
-		ReplyTo: in.ReplyTo, Headers: in.Headers, Metadata: in.Metadata, Transactional: in.Transactional, TopicID: refs.topic, SendDeadline: in.SendDeadline, TemplateErrorLimit: in.ErrorLimit})
+	made, err := s.Campaigns.Create(ctx, c.workspace(),
+		campaigns.NewCampaign{ID: c.newID, Name: in.Name, AudienceID: *refs.audience, TemplateID: *refs.template,
+			TemplateVersion: in.TemplateVersion, ProviderID: *refs.provider, Strategy: in.Strategy, FromName: in.From.Name, FromEmail: in.From.Email,
+			ReplyTo: in.ReplyTo, Headers: in.Headers, Metadata: in.Metadata, Transactional: in.Transactional, TopicID: refs.topic,
+			SendDeadline: in.SendDeadline, TemplateErrorLimit: in.ErrorLimit})
 	return s.showCampaign(made), err
 }
 
@@ -100,8 +102,8 @@ func (in campaignPatch) patch() (campaigns.Patch, error) {
 	if err != nil {
 		return campaigns.Patch{}, err
 	}
-	p := campaigns.Patch{Name: in.Name, AudienceID: refs.audience, TemplateID: refs.template, TemplateVersion: in.TemplateVersion, ProviderID: refs.provider,
-		Strategy: in.Strategy, Headers: in.Headers, Metadata: in.Metadata, Transactional: in.Transactional,
+	p := campaigns.Patch{Name: in.Name, AudienceID: refs.audience, TemplateID: refs.template, TemplateVersion: in.TemplateVersion,
+		ProviderID: refs.provider, Strategy: in.Strategy, Headers: in.Headers, Metadata: in.Metadata, Transactional: in.Transactional,
 		TopicID: refs.topic, NoTopic: in.TopicID.Null}
 	if in.From != nil {
 		p.FromEmail, p.FromName = &in.From.Email, &in.From.Name

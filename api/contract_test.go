@@ -98,7 +98,8 @@ func TestEveryOperationIsComplete(t *testing.T) {
 func TestHeadersAreNotFilledIn(t *testing.T) {
 	t.Parallel()
 	for name, p := range contract.Components.Parameters {
-		if p.Value.In == openapi3.ParameterInHeader && (p.Value.Example != nil || p.Value.Examples != nil || p.Value.Schema.Value.Example != nil || p.Value.Schema.Value.Default != nil) {
+		if p.Value.In == openapi3.ParameterInHeader &&
+			(p.Value.Example != nil || p.Value.Examples != nil || p.Value.Schema.Value.Example != nil || p.Value.Schema.Value.Default != nil) {
 			t.Errorf("%s is filled in", name)
 		}
 	}
@@ -202,7 +203,8 @@ func (b *bundle) checkAudiences(w world) {
 	path := "/v1/audiences/" + w.audience
 	b.do("GET", path, nil).is(200)
 	b.do("GET", "/v1/audiences", nil).is(200)
-	b.do("POST", "/v1/audiences/validate", object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}).is(200)
+	b.do("POST", "/v1/audiences/validate",
+		object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}).is(200)
 	b.do("GET", path+"/preview?rows=2", nil).is(200)
 	b.do("GET", path+"/preview", nil).is(200)
 	count := b.do("GET", path+"/counts", nil).is(200)
@@ -211,12 +213,14 @@ func (b *bundle) checkAudiences(w world) {
 	if diff := cmp.Diff(want, count.json); diff != "" {
 		b.t.Errorf("count: %s", diff)
 	}
-	if got := b.do("PATCH", path, object{"name": "All", "opted_out_column": nil}).is(200); got.json["opted_out_column"] != nil || got.text("email_column") != "email" {
+	if got := b.do("PATCH", path, object{"name": "All", "opted_out_column": nil}).is(200); got.json["opted_out_column"] != nil ||
+		got.text("email_column") != "email" {
 		b.t.Errorf("null did not take the column away, or more: %s", got.body)
 	}
 	b.do("PATCH", path, object{"opted_out_column": "opted_out"}).is(200)
 	b.do("DELETE", path, nil).is(409)
-	gone := b.do("POST", "/v1/audiences", object{"name": "Gone", "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}).is(201).id()
+	gone := b.do("POST", "/v1/audiences",
+		object{"name": "Gone", "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}).is(201).id()
 	b.do("DELETE", "/v1/audiences/"+gone, nil).is(204)
 }
 
@@ -230,7 +234,8 @@ func (b *bundle) checkTemplates(w world) {
 		b.t.Error(diff)
 	}
 	b.do("PATCH", path, object{"name": "News 2"}, header("If-Match", `"1"`)).is(200)
-	made := b.do("POST", path+"/versions", object{"subject": "Hello {{ name }}", "html": "<p>{{ name }} & co</p>"}, header("If-Match", `"1"`)).is(201)
+	made := b.do("POST", path+"/versions", object{"subject": "Hello {{ name }}", "html": "<p>{{ name }} & co</p>"},
+		header("If-Match", `"1"`)).is(201)
 	if made.header.Get("Location") != path+"/versions/2" {
 		b.t.Errorf("Location is %q", made.header.Get("Location"))
 	}
@@ -238,10 +243,12 @@ func (b *bundle) checkTemplates(w world) {
 	b.do("GET", path+"/versions", nil).is(200)
 	b.do("GET", path+"/versions/2", nil).is(200)
 	b.do("GET", path+"/versions/3", nil).is(404)
-	if got := b.do("POST", path+"/render", object{"data": object{"name": "Ada <3"}, "version": 1}).is(200); got.text("html") != "<p>Hi Ada &lt;3</p>" {
+	if got := b.do("POST", path+"/render", object{"data": object{"name": "Ada <3"}, "version": 1}).
+		is(200); got.text("html") != "<p>Hi Ada &lt;3</p>" {
 		b.t.Errorf("rendered: %s", got.body)
 	}
-	if got := b.do("POST", path+"/render", object{"audience_id": w.audience, "profile_key": "c2"}).is(200); got.text("subject") != "Hello Bob" || got.text("address") != "bob@shop.example" {
+	if got := b.do("POST", path+"/render", object{"audience_id": w.audience, "profile_key": "c2"}).
+		is(200); got.text("subject") != "Hello Bob" || got.text("address") != "bob@shop.example" {
 		b.t.Errorf("rendered: %s", got.body)
 	}
 	b.do("POST", path+"/render", object{"audience_id": w.audience}).is(200)
@@ -261,7 +268,8 @@ func (b *bundle) checkProviders(w world) {
 		b.t.Error(diff)
 	}
 	b.do("GET", "/v1/providers", nil).is(200)
-	if got := b.do("PATCH", path, object{"rate_per_second": nil}, header("If-Match", got.header.Get("ETag"))).is(200); got.json["rate_per_second"] != nil || got.text("name") != "Mail" {
+	if got := b.do("PATCH", path, object{"rate_per_second": nil}, header("If-Match", got.header.Get("ETag"))).
+		is(200); got.json["rate_per_second"] != nil || got.text("name") != "Mail" {
 		b.t.Errorf("null did not take the rate away, or more: %s", got.body)
 	}
 	b.do("PATCH", path, object{"rate_per_second": 20}).is(200)
@@ -282,7 +290,8 @@ func (b *bundle) checkCampaigns(w world) {
 		b.t.Error(diff)
 	}
 	b.do("GET", "/v1/campaigns?status=draft", nil).is(200)
-	patched := b.do("PATCH", path, object{"reply_to": nil, "strategy": "at_most_once", "send_deadline": "2126-12-24T10:00:00+01:00"}, header("If-Match", got.header.Get("ETag"))).is(200)
+	patched := b.do("PATCH", path, object{"reply_to": nil, "strategy": "at_most_once", "send_deadline": "2126-12-24T10:00:00+01:00"},
+		header("If-Match", got.header.Get("ETag"))).is(200)
 	if patched.json["reply_to"] != nil || patched.text("send_deadline") != "2126-12-24T09:00:00Z" || patched.text("name") != "Winter" {
 		b.t.Errorf("patched: %s", patched.body)
 	}
@@ -290,13 +299,15 @@ func (b *bundle) checkCampaigns(w world) {
 	if got := b.do("PATCH", path, object{"send_deadline": nil}).is(200); got.json["send_deadline"] != nil {
 		b.t.Errorf("the deadline stayed: %s", got.body)
 	}
-	if got := b.do("PATCH", path, object{"template_error_limit": 0.1, "headers": object{"X-Fixed": "1"}}).is(200); got.json["template_error_limit"] != 0.1 {
+	if got := b.do("PATCH", path, object{"template_error_limit": 0.1, "headers": object{"X-Fixed": "1"}}).
+		is(200); got.json["template_error_limit"] != 0.1 {
 		b.t.Errorf("the limit of errors: %s", got.body)
 	}
 	if got := b.do("PATCH", path, object{"template_error_limit": nil}).is(200); got.json["template_error_limit"] != nil {
 		b.t.Errorf("the limit of errors stayed: %s", got.body)
 	}
-	if got := b.do("GET", path+"/preview", nil).is(200); got.json["sendable"] != 2.0 || len(got.json["sample"].([]any)) == 0 || got.json["rendered"] != 2.0 || got.json["failed_share_at_most"] != 0.0 {
+	if got := b.do("GET", path+"/preview", nil).is(200); got.json["sendable"] != 2.0 || len(got.json["sample"].([]any)) == 0 ||
+		got.json["rendered"] != 2.0 || got.json["failed_share_at_most"] != 0.0 {
 		b.t.Errorf("preview: %s", got.body)
 	}
 	b.do("POST", path+"/send?dry_run=true", nil).is(200)
@@ -344,7 +355,8 @@ func (b *bundle) checkNotifications(w world) {
 	b.do("GET", "/v1/notifications?profile_key=c3&reason=missing_address&status=skipped&campaign_id="+campaign, nil).is(200)
 	b.do("POST", path+"/resolve", object{"resolution": "sent"}).is(409)
 	orphan := "/v1/notifications/" + b.orphan(campaign, id)
-	if got := b.do("POST", orphan+"/resolve", object{"resolution": "not_sent", "note": "asked"}).is(200); got.text("resolution") != "not_sent" || got.text("status") != "orphaned" {
+	if got := b.do("POST", orphan+"/resolve", object{"resolution": "not_sent", "note": "asked"}).
+		is(200); got.text("resolution") != "not_sent" || got.text("status") != "orphaned" {
 		b.t.Errorf("resolved: %s", got.body)
 	}
 	b.do("POST", orphan+"/resolve", object{"resolution": "sent"}).is(409)

@@ -58,15 +58,17 @@ func newSlots(m *Metrics, ofWorkspace int) map[cost]*slots.Slots {
 		whose := map[string]string{"workspace": "too many requests of this workspace ", "process": "too many requests "}
 		return slots.New(l, func(limit string) error {
 			m.refused(limit + suffix)
-			return &lemma.Error{Kind: lemma.Unavailable, Code: audience.CodeOverloaded, Message: whose[limit] + doing + " now; try again in a moment"}
+			return &lemma.Error{Kind: lemma.Unavailable, Code: audience.CodeOverloaded,
+				Message: whose[limit] + doing + " now; try again in a moment"}
 		})
 	}
 	const rendering = "render, validate or preview"
 	return map[cost]*slots.Slots{renders: of(limitsOfCosts, rendering, ""), previews: of(limitsOfCosts, rendering, ""),
-		requests: of(slots.Limits{Workspace: ofWorkspace}, "are in progress", "_requests"),
-		bodies:   of(limitsOfBodies, "have large bodies, or send them slowly,", "_bodies"), decodings: of(limitsOfDecodings, "have large bodies", "_decodings"),
-		imports: of(limitsOfImports, "import", "_imports"),
-		answers: of(limitsOfReads, "read, or receive their answer slowly,", "_reads"), writes: of(limitsOfWrites, "write", "_writes"),
+		requests:  of(slots.Limits{Workspace: ofWorkspace}, "are in progress", "_requests"),
+		bodies:    of(limitsOfBodies, "have large bodies, or send them slowly,", "_bodies"),
+		decodings: of(limitsOfDecodings, "have large bodies", "_decodings"),
+		imports:   of(limitsOfImports, "import", "_imports"),
+		answers:   of(limitsOfReads, "read, or receive their answer slowly,", "_reads"), writes: of(limitsOfWrites, "write", "_writes"),
 		slowWrites: of(limitsOfWrites, "write", "_writes")}
 }
 
@@ -143,7 +145,8 @@ type Metrics struct{ overloaded *prometheus.CounterVec }
 // NewMetrics returns registered metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{overloaded: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_api_requests_refused_total",
-		Help: "Requests that were refused because too many were carried out, by limit: workspace and process for renders and previews; others have a suffix."}, []string{"limit"})}
+		Help: "Requests that were refused because too many were carried out, by limit: workspace and process for renders and previews; others " +
+			"have a suffix."}, []string{"limit"})}
 	r.MustRegister(m.overloaded)
 	return m
 }

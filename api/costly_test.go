@@ -43,10 +43,13 @@ func TestCostlyRequestsAreBounded(t *testing.T) {
 		method, path string
 		body         any
 	}{
-		{"POST", "/v1/templates", named("New")}, {"POST", "/v1/templates/validate", content}, {"POST", template + "/versions", content}, {"POST", template + "/render", rendered},
-		{"POST", "/v1/flows", object{"name": "New"}}, {"POST", flow + "/versions", object{"definition": w.definition(nil)}}, {"PUT", flow + "/versions/1", object{"definition": w.definition(nil)}},
+		{"POST", "/v1/templates", named("New")}, {"POST", "/v1/templates/validate", content}, {"POST", template + "/versions", content},
+		{"POST", template + "/render", rendered},
+		{"POST", "/v1/flows", object{"name": "New"}}, {"POST", flow + "/versions", object{"definition": w.definition(nil)}},
+		{"PUT", flow + "/versions/1", object{"definition": w.definition(nil)}},
 		{"GET", flow + "/diff", nil},
-		{"GET", flow + "/versions/1/validate", nil}, {"POST", flow + "/versions/1/plan", nil}, {"POST", flow + "/versions/1/simulate", simulation},
+		{"GET", flow + "/versions/1/validate", nil}, {"POST", flow + "/versions/1/plan", nil},
+		{"POST", flow + "/versions/1/simulate", simulation},
 		{"POST", flow + "/versions/1/publish", nil}, {"POST", flow + "/versions/1/publish?dry_run=true", nil}, {"POST", flow + "/rollback", nil},
 		{"GET", flow + "/explain?profile_key=c1", nil}, {"GET", campaign + "/preview", nil}, {"POST", campaign + "/send?dry_run=true", nil},
 	}
@@ -54,7 +57,8 @@ func TestCostlyRequestsAreBounded(t *testing.T) {
 		refused.Go(func() {
 			ctx, hangUp := context.WithTimeout(t.Context(), 20*time.Second)
 			defer hangUp()
-			if got := b.do(r.method, r.path, r.body, within(ctx)); got.status != 503 || got.problem.Code != "overloaded" || got.header.Get("Retry-After") == "" {
+			if got := b.do(r.method, r.path, r.body, within(ctx)); got.status != 503 || got.problem.Code != "overloaded" ||
+				got.header.Get("Retry-After") == "" {
 				t.Errorf("%s: %d %s", got.what, got.status, got.body)
 			}
 		})

@@ -34,10 +34,10 @@ type enrollmentBody struct {
 }
 
 func showEnrollment(e query.Enrollment) enrollmentBody {
-	return enrollmentBody{ID: lemma.FormatID(lemma.PrefixEnrollment, e.ID), FlowID: lemma.FormatID(lemma.PrefixFlow, e.FlowID), Version: e.Version,
-		ProfileKey: e.ProfileKey, Status: e.Status, ExitReason: orNull(e.ExitReason), Node: orNull(e.Node), Step: e.Step, ResumeAt: utc(e.ResumeAt),
-		Awaits: orNull(e.Awaits), Blocked: orNull(e.BlockedReason), BlockedAt: utc(e.BlockedSince), Failures: e.Failures,
-		Trigger: e.Source, CreatedAt: e.EnrolledAt.UTC(), EndedAt: utc(e.EndedAt)}
+	return enrollmentBody{ID: lemma.FormatID(lemma.PrefixEnrollment, e.ID), FlowID: lemma.FormatID(lemma.PrefixFlow, e.FlowID),
+		Version: e.Version, ProfileKey: e.ProfileKey, Status: e.Status, ExitReason: orNull(e.ExitReason), Node: orNull(e.Node), Step: e.Step,
+		ResumeAt: utc(e.ResumeAt), Awaits: orNull(e.Awaits), Blocked: orNull(e.BlockedReason), BlockedAt: utc(e.BlockedSince),
+		Failures: e.Failures, Trigger: e.Source, CreatedAt: e.EnrolledAt.UTC(), EndedAt: utc(e.EndedAt)}
 }
 
 func (c *call) enrollmentID() (uuid.UUID, error) { return c.id(lemma.PrefixEnrollment, "enrollment") }
@@ -63,8 +63,9 @@ func (s *server) listEnrollmentsOfFlow(ctx context.Context, c *call, _ none) (li
 
 // enrollmentsOf lists the enrollments of a flow, or of all flows if it is nil.
 func (s *server) enrollmentsOf(ctx context.Context, c *call, flow *uuid.UUID) (list[enrollmentBody], error) {
-	found, next, err := s.FlowReader.ListEnrollments(ctx, c.workspace(), query.EnrollmentFilter{FlowID: flow, ProfileKey: c.query("profile_key"),
-		Status: c.query("status"), Node: c.query("node"), Version: c.number("version"), Blocked: c.query("blocked_reason")}, c.page())
+	found, next, err := s.FlowReader.ListEnrollments(ctx, c.workspace(),
+		query.EnrollmentFilter{FlowID: flow, ProfileKey: c.query("profile_key"), Status: c.query("status"), Node: c.query("node"),
+			Version: c.number("version"), Blocked: c.query("blocked_reason")}, c.page())
 	return listOf(found, next, err, showEnrollment)
 }
 
@@ -181,7 +182,8 @@ type enrollResult struct {
 }
 
 func showResult(r intake.Result) enrollResult {
-	return enrollResult{lemma.FormatID(lemma.PrefixFlow, r.FlowID), r.Outcome, orNull(r.Reason), orNull(r.Detail), idOrNull(lemma.PrefixEnrollment, r.EnrollmentID)}
+	return enrollResult{lemma.FormatID(lemma.PrefixFlow, r.FlowID), r.Outcome, orNull(r.Reason), orNull(r.Detail),
+		idOrNull(lemma.PrefixEnrollment, r.EnrollmentID)}
 }
 
 // shownTo converts a result for the answer. With dry_run it has no enrollment_id.

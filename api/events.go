@@ -22,7 +22,8 @@ type newEvent struct {
 
 // event converts the event for package flows; retry identifies the HTTP request.
 func (in newEvent) event(retry string) intake.Event {
-	return intake.Event{ID: in.SourceID, Retry: retry, ProfileKey: in.ProfileKey, Name: in.Event, Properties: in.Properties, OccurredAt: in.OccurredAt}
+	return intake.Event{ID: in.SourceID, Retry: retry, ProfileKey: in.ProfileKey, Name: in.Event, Properties: in.Properties,
+		OccurredAt: in.OccurredAt}
 }
 
 type recordedBody struct {
@@ -37,7 +38,8 @@ type recordedBody struct {
 func (b recordedBody) location() string { return "/v1/events/" + b.ID }
 
 func showRecorded(r intake.Recorded) recordedBody {
-	b := recordedBody{ID: lemma.FormatID(lemma.PrefixEvent, r.Key), Status: "accepted", Results: each(r.Results, showResult), Resumed: r.Woken, Exited: r.Exited}
+	b := recordedBody{ID: lemma.FormatID(lemma.PrefixEvent, r.Key), Status: "accepted", Results: each(r.Results, showResult),
+		Resumed: r.Woken, Exited: r.Exited}
 	if r.Duplicate {
 		b.Status = "duplicate"
 	}
@@ -158,8 +160,8 @@ type eventBody struct {
 }
 
 func showEvent(e query.StoredEvent) eventBody {
-	b := eventBody{ID: lemma.FormatID(lemma.PrefixEvent, e.Key), SourceID: orNull(e.ID), ProfileKey: e.ProfileKey, Event: e.Name, Properties: e.Properties,
-		OccurredAt: e.OccurredAt.UTC(), CreatedAt: e.ReceivedAt.UTC()}
+	b := eventBody{ID: lemma.FormatID(lemma.PrefixEvent, e.Key), SourceID: orNull(e.ID), ProfileKey: e.ProfileKey, Event: e.Name,
+		Properties: e.Properties, OccurredAt: e.OccurredAt.UTC(), CreatedAt: e.ReceivedAt.UTC()}
 	if len(b.Properties) == 0 {
 		b.Properties = json.RawMessage("{}")
 	}

@@ -243,5 +243,6 @@ func unbindable(err error) error {
 	if !errors.As(err, &wrong) {
 		return fmt.Errorf("bind request: %w", err)
 	}
-	return faultAt(strings.ReplaceAll(lemma.Pointer(wrong.Field), ".", "/"), "wrong_type", "must be written as a plain whole number, and one that fits")
+	return faultAt(strings.ReplaceAll(lemma.Pointer(wrong.Field), ".", "/"), "wrong_type",
+		"must be written as a plain whole number, and one that fits")
 }

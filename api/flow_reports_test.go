@@ -34,9 +34,11 @@ func TestCountsOfAnAudience(t *testing.T) {
 	if d := cmp.Diff(never, shown()); d != "" {
 		t.Error(d)
 	}
-	b.run(b.pool, `update flow_polls set last_at = '2027-01-02T03:04:05Z', rows_read = 9, enrolled = 6, refused = '{"filtered": 1, "invalid_key": 2}', failures = 3, last_error = 'source_changed: a column is gone'`)
-	failing := object{"last_poll_at": "2027-01-02T03:04:05Z", "rows_read": 9.0, "enrolled": 6.0, "refused_by": object{"filtered": 1.0, "invalid_key": 2.0},
-		"failures": 3.0, "last_error": "source_changed: a column is gone"}
+	b.run(b.pool, `update flow_polls set last_at = '2027-01-02T03:04:05Z', rows_read = 9, enrolled = 6,
+		refused = '{"filtered": 1, "invalid_key": 2}', failures = 3, last_error = 'source_changed: a column is gone'`)
+	failing := object{"last_poll_at": "2027-01-02T03:04:05Z", "rows_read": 9.0, "enrolled": 6.0,
+		"refused_by": object{"filtered": 1.0, "invalid_key": 2.0},
+		"failures":   3.0, "last_error": "source_changed: a column is gone"}
 	if d := cmp.Diff(failing, shown()); d != "" {
 		t.Error(d)
 	}
@@ -66,13 +68,16 @@ func TestSimulatedTriggersAndAnswers(t *testing.T) {
 		t.Errorf("%s", got.body)
 	}
 	b.do("POST", simulate, object{"profile_key": "c1", "trigger": object{"type": "friend"}}).fault(422, "/trigger/type", "not_allowed")
-	b.do("POST", simulate, object{"profile_key": "c1", "trigger": object{"type": "audience", "source_id": "x"}}).fault(422, "/trigger", "not_allowed")
+	b.do("POST", simulate, object{"profile_key": "c1", "trigger": object{"type": "audience", "source_id": "x"}}).
+		fault(422, "/trigger", "not_allowed")
 
-	text := w.definition(object{"start": "call", "nodes": object{"call": object{"type": "webhook", "endpoint_id": w.endpoint, "next": "done", "on_error": "lost"},
-		"done": object{"type": "exit"}, "lost": object{"type": "exit", "goal": true}}})
+	text := w.definition(object{"start": "call",
+		"nodes": object{"call": object{"type": "webhook", "endpoint_id": w.endpoint, "next": "done", "on_error": "lost"},
+			"done": object{"type": "exit"}, "lost": object{"type": "exit", "goal": true}}})
 	simulate = "/v1/flows/" + b.do("POST", "/v1/flows", object{"name": "Calls", "definition": text}).is(201).id() + "/versions/1/simulate"
 	for status, want := range map[int]any{200: nil, 0: "goal", 500: "goal"} {
-		if got := b.do("POST", simulate, object{"profile_key": "c1", "webhooks": object{"call": status}}).is(200); got.json["exit_reason"] != want {
+		if got := b.do("POST", simulate, object{"profile_key": "c1", "webhooks": object{"call": status}}).
+			is(200); got.json["exit_reason"] != want {
 			t.Errorf("answered with %d: %s", status, got.body)
 		}
 	}

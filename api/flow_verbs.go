@@ -68,8 +68,9 @@ type timerBody struct {
 }
 
 func showPlan(p flows.Plan) planBody {
-	b := planBody{Version: p.Version, Live: p.Live, InFlight: inFlight(p.InFlight), Nodes: each(p.Nodes, showPlannedNode), Stranded: p.Stranded,
-		Timers: each(p.Timers, showTimer), Changes: each(p.Changes, showChange), Enrolls: p.Enrolls, Unknown: orNull(p.Unknown), flow: p.ETag}
+	b := planBody{Version: p.Version, Live: p.Live, InFlight: inFlight(p.InFlight), Nodes: each(p.Nodes, showPlannedNode),
+		Stranded: p.Stranded, Timers: each(p.Timers, showTimer), Changes: each(p.Changes, showChange), Enrolls: p.Enrolls,
+		Unknown: orNull(p.Unknown), flow: p.ETag}
 	if b.InFlight.Map == nil {
 		b.InFlight.Map = map[string]*string{}
 	}
@@ -128,7 +129,8 @@ func (s *server) rollbackFlow(ctx context.Context, c *call, in rollback) (flowBo
 }
 
 // flowVerb is the handler of a verb that takes an id and returns the flow.
-func (s *server) flowVerb(ctx context.Context, c *call, do func(ctx context.Context, ws, flow uuid.UUID, by *flows.Actor) (flows.Flow, error)) (flowBody, error) {
+func (s *server) flowVerb(ctx context.Context, c *call,
+	do func(ctx context.Context, ws, flow uuid.UUID, by *flows.Actor) (flows.Flow, error)) (flowBody, error) {
 	id, err := c.flowID()
 	if err != nil {
 		return flowBody{}, err
@@ -192,7 +194,8 @@ type flowLogBody struct {
 }
 
 func showLogLine(l query.LogLine) flowLogBody {
-	return flowLogBody{CreatedAt: l.At.UTC(), Action: l.Action, Version: l.Version, APIKeyID: idOrNull(lemma.PrefixKey, l.APIKeyID), Detail: objectOf(l.Detail)}
+	return flowLogBody{CreatedAt: l.At.UTC(), Action: l.Action, Version: l.Version, APIKeyID: idOrNull(lemma.PrefixKey, l.APIKeyID),
+		Detail: objectOf(l.Detail)}
 }
 
 // objectOf returns data, or an empty object instead of null.

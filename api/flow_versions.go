@@ -160,7 +160,8 @@ func (s *server) validateFlowVersion(ctx context.Context, c *call, _ none) (vali
 		return validationBody{}, err
 	}
 	v, err := s.Flows.Validate(ctx, c.workspace(), id, n)
-	return validationBody{Valid: v.Valid, Errors: each(v.Faults, showFault), Warnings: each(v.Warnings, asIs), Columns: each(v.Columns, asIs), version: v.ETag}, err
+	return validationBody{Valid: v.Valid, Errors: each(v.Faults, showFault), Warnings: each(v.Warnings, asIs), Columns: each(v.Columns, asIs),
+		version: v.ETag}, err
 }
 
 func showFault(f lemma.Field) problemFault { return problemFault(f) }

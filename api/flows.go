@@ -62,7 +62,8 @@ func (s *server) listFlows(ctx context.Context, c *call, _ none) (list[flowBody]
 }
 
 func (s *server) createFlow(ctx context.Context, c *call, in newFlow) (flowBody, error) {
-	made, err := s.Flows.Create(ctx, c.workspace(), flows.NewFlow{ID: c.newID, Name: in.Name, Metadata: in.Metadata, Definition: in.Definition})
+	made, err := s.Flows.Create(ctx, c.workspace(),
+		flows.NewFlow{ID: c.newID, Name: in.Name, Metadata: in.Metadata, Definition: in.Definition})
 	return showFlow(made), inDefinition(err)
 }
 

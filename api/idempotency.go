@@ -99,7 +99,8 @@ func (k idempotencyStore) hold(ctx context.Context, c claim) (context.Context, f
 // another request created under the key, and a third deleted, would be created again.
 func (c claim) fence(ctx context.Context, tx pgx.Tx) error {
 	tag, err := tx.Exec(ctx, `
-		select from idempotency_keys where workspace_id = $1 and key = $2 and locked_by = $3 and status is null for share`, c.workspace, c.key, c.token)
+		select from idempotency_keys
+		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null for share`, c.workspace, c.key, c.token)
 	if err == nil && tag.RowsAffected() == 0 {
 		return errInProgress
 	}
@@ -113,7 +114,8 @@ func (k idempotencyStore) renew(ctx context.Context, c claim, renewed time.Time)
 	defer cancel()
 	tag, err := k.pool.Exec(ctx, `
 		update idempotency_keys set locked_until = now() + $4
-		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null and locked_until > '-infinity'`, c.workspace, c.key, c.token, lockFor)
+		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null and locked_until > '-infinity'`,
+		c.workspace, c.key, c.token, lockFor)
 	return err == nil && tag.RowsAffected() == 1, err
 }
 
@@ -207,8 +209,9 @@ func (k idempotencyStore) earlier(ctx context.Context, workspace uuid.UUID, key 
 	case err != nil:
 		return nil, fmt.Errorf("read idempotency key: %w", err)
 	case !same:
-		return nil, &refusal{status: http.StatusUnprocessableEntity, code: "idempotency_key_reused", detail: "this Idempotency-Key was used for another request, or by another API key; take a new one",
-			fields: []lemma.Field{{Pointer: "Idempotency-Key:", Code: "idempotency_key_reused", Detail: "was used for another request"}}}
+		return nil, &refusal{status: http.StatusUnprocessableEntity, code: "idempotency_key_reused",
+			detail: "this Idempotency-Key was used for another request, or by another API key; take a new " +
+				"one", fields: []lemma.Field{{Pointer: "Idempotency-Key:", Code: "idempotency_key_reused", Detail: "was used for another request"}}}
 	case status == nil:
 		return nil, errInProgress
 	}
@@ -229,8 +232,8 @@ func (r reply) replay(request string) reply {
 }
 
 // errInProgress is the answer while another request runs under the key.
-var errInProgress error = &refusal{status: http.StatusConflict, code: "idempotency_in_progress", detail: "the same request is in progress; repeat it to receive its answer",
-	header: map[string]string{"Retry-After": "1"}}
+var errInProgress error = &refusal{status: http.StatusConflict, code: "idempotency_in_progress",
+	detail: "the same request is in progress; repeat it to receive its answer", header: map[string]string{"Retry-After": "1"}}
 
 // keep stores an answer. If the claim is lost, it returns errInProgress, since another
 // request runs under the key.

@@ -75,7 +75,8 @@ func TestKeyOfAnotherAPIKey(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	full, writer := b.key(b.ws, "audiences:write", "audiences:query"), b.key(b.ws, "audiences:write")
-	in := object{"name": "Casts", "data_source_id": w.source, "sql": "select id, email, name::int as n from customers", "key_column": "id", "email_column": "email"}
+	in := object{"name": "Casts", "data_source_id": w.source, "sql": "select id, email, name::int as n from customers", "key_column": "id",
+		"email_column": "email"}
 	b.do("POST", "/v1/audiences", in, under("k1"), as(full)).is(201)
 	for _, state := range []string{"answered", "lost"} {
 		if got := b.do("POST", "/v1/audiences", in, under("k1"), as(writer)); got.status != 422 || got.problem.Code != "idempotency_key_reused" {
@@ -153,7 +154,8 @@ func TestTokenIsNotKept(t *testing.T) {
 		t.Errorf("replayed: %s", again.body)
 	}
 	kept := ""
-	b.must(b.pool.QueryRow(t.Context(), `select convert_from(body, 'utf8') || headers::text from idempotency_keys where key = 'k1'`).Scan(&kept))
+	b.must(b.pool.QueryRow(t.Context(), `
+		select convert_from(body, 'utf8') || headers::text from idempotency_keys where key = 'k1'`).Scan(&kept))
 	if strings.Contains(kept, first.text("token")) {
 		t.Error("the token is in the table")
 	}
@@ -261,11 +263,13 @@ func TestADeletedRowIsNotCreatedAgain(t *testing.T) {
 			return err
 		},
 		"audiences": func(ctx context.Context, id uuid.UUID) error {
-			_, err := l.deps.Audiences.Create(ctx, l.ws, audience.NewAudience{ID: id, DataSourceID: source, Name: "late", SQL: goodSQL, KeyColumn: "id", EmailColumn: "email"})
+			_, err := l.deps.Audiences.Create(ctx, l.ws,
+				audience.NewAudience{ID: id, DataSourceID: source, Name: "late", SQL: goodSQL, KeyColumn: "id", EmailColumn: "email"})
 			return err
 		},
 		"templates": func(ctx context.Context, id uuid.UUID) error {
-			_, err := l.deps.Templates.Create(ctx, l.ws, message.NewTemplate{ID: id, Name: "late", Content: message.Content{Subject: "Hi", Text: "Hi"}})
+			_, err := l.deps.Templates.Create(ctx, l.ws,
+				message.NewTemplate{ID: id, Name: "late", Content: message.Content{Subject: "Hi", Text: "Hi"}})
 			return err
 		},
 		"providers": func(ctx context.Context, id uuid.UUID) error {
@@ -288,7 +292,8 @@ func TestADeletedRowIsNotCreatedAgain(t *testing.T) {
 	} {
 		first := l.postContext(table, func(ctx context.Context, c *call) (any, error) {
 			l.run(l.pool, `update idempotency_keys set locked_until = now() - interval '1 second' where key = $1`, table)
-			if second := l.postContext(table, func(ctx context.Context, c *call) (any, error) { return none{}, create(ctx, c.newID) }); second.status != 201 {
+			if second := l.postContext(table,
+				func(ctx context.Context, c *call) (any, error) { return none{}, create(ctx, c.newID) }); second.status != 201 {
 				t.Errorf("%s: the second request: %d %s", table, second.status, second.body)
 			}
 			l.run(l.pool, `delete from flow_shards`)
@@ -359,13 +364,15 @@ func TestLostLockIsDetectedAtTheNextRenewal(t *testing.T) {
 func TestEventWithIDNeedsNoLock(t *testing.T) {
 	b := setup(t)
 	event := object{"profile_key": "c1", "event": "signed_up"}
-	for key, in := range map[string]object{"with": with(event, "source_id", "e1"), "without": event, "bulk": {"events": []object{with(event, "source_id", "e2")}}, "half": {"events": []object{with(event, "source_id", "e3"), event}}} {
+	for key, in := range map[string]object{"with": with(event, "source_id", "e1"), "without": event,
+		"bulk": {"events": []object{with(event, "source_id", "e2")}}, "half": {"events": []object{with(event, "source_id", "e3"), event}}} {
 		path := "/v1/events"
 		if in["events"] != nil {
 			path += "/bulk"
 		}
 		b.do("POST", path, in, under(key)).is(202)
-		b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() + interval '1 minute' where key = $1`, key)
+		b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null,
+			locked_until = now() + interval '1 minute' where key = $1`, key)
 		want := map[string]int{"with": 202, "without": 409, "bulk": 202, "half": 409}[key]
 		b.do("POST", path, in, under(key)).is(want)
 	}
@@ -427,7 +434,8 @@ func TestPurge(t *testing.T) {
 	b.run(b.pool, `update idempotency_keys set locked_until = now() - interval '1 second'`)
 	b.run(b.pool, `update idempotency_keys set created_at = now() - interval '25 hours' where key = 'old'`)
 	other := pgtest.Workspace(t, b.pool)
-	b.run(b.pool, `insert into idempotency_keys (workspace_id, key, request_hash, locked_by, locked_until, created_at) values ($1, 'busy', '', $1, now() + interval '1 minute', now() - interval '25 hours')`, other)
+	b.run(b.pool, `insert into idempotency_keys (workspace_id, key, request_hash, locked_by, locked_until, created_at)
+		values ($1, 'busy', '', $1, now() + interval '1 minute', now() - interval '25 hours')`, other)
 	n, err := Purge(t.Context(), b.pool)
 	if left := b.count(`select count(*) from idempotency_keys where key in ('new', 'busy')`); err != nil || n != 1 || left != 2 {
 		t.Errorf("purged %d, left %d of 2, %v", n, left, err)

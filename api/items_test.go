@@ -47,7 +47,8 @@ var brokenItems = []struct{ item, faults string }{
 	{`{"profile_key": "c1", "event": "x", "properties": {"a": ["\u0000"]}}`, `/properties/a/0 nul`},
 	{`{"profile_key": "c1", "event": "x", "properties": []}`, `/properties wrong_type`},
 	{`{"profile_key": "c1", "event": "x", "properties": {"a": ` + strings.Repeat("[", 80) + strings.Repeat("]", 80) + `}}`, ` too_deep`},
-	{`{"profile_key": "c1", "event": "x", "properties": {"a": ` + strings.Repeat("[", 10) + strings.Repeat("]", 10) + `}}`, `/properties properties_invalid`},
+	{`{"profile_key": "c1", "event": "x", "properties": {"a": ` + strings.Repeat("[", 10) + strings.Repeat("]", 10) + `}}`,
+		`/properties properties_invalid`},
 	{`{"profile_key": "c1", "event": "x", "properties": {"a": "` + strings.Repeat("x", 33<<10) + `"}}`, `/properties properties_invalid`},
 	{`{"profile_key": "c1", "event": "x", "occurred_at": "yesterday"}`, `/occurred_at bad_format`},
 	{`{"profile_key": "c1", "event": "x", "occurred_at": "1999-12-31T23:59:59Z"}`, `/occurred_at out_of_range`},
@@ -71,7 +72,8 @@ func TestBrokenItemsStayAlone(t *testing.T) {
 		t.Error(diff)
 	}
 	n := len(brokenItems)
-	if diff := cmp.Diff(object{"accepted": float64(n), "duplicate": 0.0, "invalid": float64(n), "overloaded": 0.0}, got.json["counts"]); diff != "" {
+	if diff := cmp.Diff(object{"accepted": float64(n), "duplicate": 0.0, "invalid": float64(n), "overloaded": 0.0},
+		got.json["counts"]); diff != "" {
 		t.Error(diff)
 	}
 	if kept := b.count(`select count(*) from trigger_events`); kept != n {
@@ -113,7 +115,8 @@ func TestOverloadedEventsOfABulk(t *testing.T) {
 	if want := (recordedCounts{Accepted: 1, Overloaded: 1}); got.Counts != want {
 		t.Errorf("%+v", got.Counts)
 	}
-	want := recordedItem{Index: 1, Status: "overloaded", Results: []enrollResult{}, Errors: []problemFault{{Pointer: "/events/1", Code: "overloaded", Detail: "send it again"}}}
+	want := recordedItem{Index: 1, Status: "overloaded", Results: []enrollResult{},
+		Errors: []problemFault{{Pointer: "/events/1", Code: "overloaded", Detail: "send it again"}}}
 	if diff := cmp.Diff(want, got.Results[1]); diff != "" {
 		t.Error(diff)
 	}
@@ -176,7 +179,8 @@ func TestBulkOfAThousand(t *testing.T) {
 	b := setup(t)
 	var items []object
 	for i := range 1000 {
-		items = append(items, object{"profile_key": fmt.Sprint("c", i%500), "event": fmt.Sprint("seen ", i%500%7), "source_id": fmt.Sprint(i % 500)})
+		n := i % 500
+		items = append(items, object{"profile_key": fmt.Sprint("c", n), "event": fmt.Sprint("seen ", n%7), "source_id": fmt.Sprint(n)})
 	}
 	got := b.do("POST", "/v1/events/bulk", object{"events": items}).is(202)
 	if diff := cmp.Diff(object{"accepted": 500.0, "duplicate": 500.0, "invalid": 0.0, "overloaded": 0.0}, got.json["counts"]); diff != "" {
@@ -188,7 +192,8 @@ func TestBulkOfAThousand(t *testing.T) {
 			t.Fatalf("item %d and its double: %v, %v", i, first, second)
 		}
 	}
-	if n := b.count(`select count(*) from trigger_events where profile_key = 'c' || source_id and name = 'seen ' || source_id::int % 7`); n != 500 {
+	if n := b.count(`select count(*) from trigger_events
+		where profile_key = 'c' || source_id and name = 'seen ' || source_id::int % 7`); n != 500 {
 		t.Errorf("of 500 events %d are stored as they were sent", n)
 	}
 }
@@ -199,10 +204,12 @@ func TestBrokenEnrollments(t *testing.T) {
 	w := b.world()
 	b.enrolled(w, "c9")
 	path := "/v1/flows/" + w.flow + "/enrollments/bulk"
-	items := `{"profile_key": "c1"}, {"profile_key": "c2", "event": "x"}, {"profile_key": "c1"}, 7, {"profile_key": "c9"}, {"profile_key": "c3", "source_id": "a"}, {"profile_key": "c3", "source_id": "a"}`
+	items := `{"profile_key": "c1"}, {"profile_key": "c2", "event": "x"}, {"profile_key": "c1"}, 7, {"profile_key": "c9"},
+		{"profile_key": "c3", "source_id": "a"}, {"profile_key": "c3", "source_id": "a"}`
 	for _, dry := range []string{"?dry_run=true", ""} {
 		got := b.do("POST", path+dry, `{"enrollments": [`+items+`]}`).is(200)
-		if diff := cmp.Diff([]string{"", "/enrollments/1/event unknown_field", "", "/enrollments/3 wrong_type", "", "", ""}, got.itemFaults()); diff != "" {
+		want := []string{"", "/enrollments/1/event unknown_field", "", "/enrollments/3 wrong_type", "", "", ""}
+		if diff := cmp.Diff(want, got.itemFaults()); diff != "" {
 			t.Error(diff)
 		}
 		var results []string

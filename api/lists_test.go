@@ -46,7 +46,8 @@ func (b *bundle) createSeveral(w world) {
 	b.t.Helper()
 	for _, name := range []string{"Alpha", "beta 50%", "Gamma_1"} {
 		b.do("POST", "/v1/data_sources", object{"name": name, "kind": "postgres", "dsn": "postgres://u:p@db.example.com/x"}).is(201)
-		b.do("POST", "/v1/audiences", object{"name": name, "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}).is(201)
+		b.do("POST", "/v1/audiences",
+			object{"name": name, "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}).is(201)
 		b.do("POST", "/v1/templates", object{"name": name, "subject": "s", "text": "t"}).is(201)
 		b.do("POST", "/v1/templates/"+w.template+"/versions", object{"subject": name, "text": "t"}).is(201)
 		b.do("POST", "/v1/providers", object{"name": name, "kind": "null", "config": object{}}).is(201)
@@ -174,7 +175,8 @@ func (l *listing) orders() {
 		l.byName()
 	}
 	first := l.b.do("GET", l.query(url.Values{"limit": {"1"}}), nil).is(200)
-	l.b.do("GET", l.query(url.Values{"limit": {"1"}, "sort": {"created_at"}, "cursor": {first.text("next_cursor")}}), nil).fault(400, "?cursor", "invalid_cursor")
+	l.b.do("GET", l.query(url.Values{"limit": {"1"}, "sort": {"created_at"}, "cursor": {first.text("next_cursor")}}), nil).
+		fault(400, "?cursor", "invalid_cursor")
 	l.b.do("GET", l.query(url.Values{"sort": {"size"}}), nil).fault(400, "?sort", "not_allowed")
 	l.b.do("GET", l.query(url.Values{"cursor": {"abc"}}), nil).fault(400, "?cursor", "invalid_cursor")
 }
@@ -193,7 +195,8 @@ func (l *listing) byName() {
 		l.t.Errorf("name and -name: %s", d)
 	}
 	fold := func(a, b string) int { return cmp.Compare(strings.ToLower(a), strings.ToLower(b)) }
-	if got := names(up); len(up) != len(l.all) || !slices.IsSortedFunc(got, fold) && !slices.IsSorted(got) { // in the order of the database's collation
+	if got := names(up); len(up) != len(l.all) || !slices.IsSortedFunc(got, fold) &&
+		!slices.IsSorted(got) { // in the order of the database's collation
 		l.t.Errorf("by name: %q", got)
 	}
 }
@@ -307,7 +310,8 @@ func TestEnrollmentsOfAFlow(t *testing.T) {
 	if got := b.do("GET", "/v1/flows/"+other+"/enrollments", nil).is(200); len(got.json["data"].([]any)) != 0 {
 		t.Errorf("of another flow: %s", got.body)
 	}
-	for query, want := range map[string]int{"?profile_key=c2": 1, "?status=exited": 1, "?node=nowhere": 0, "?version=1": 3, "?version=2": 0, "?blocked_reason=any": 0} {
+	for query, want := range map[string]int{"?profile_key=c2": 1, "?status=exited": 1, "?node=nowhere": 0, "?version=1": 3, "?version=2": 0,
+		"?blocked_reason=any": 0} {
 		if got := b.do("GET", flow+"/enrollments"+query, nil).is(200); len(got.json["data"].([]any)) != want {
 			t.Errorf("%s: %s", query, got.body)
 		}
@@ -329,14 +333,18 @@ func TestUnions(t *testing.T) {
 		{"no type", "POST", versions, node(object{"next": "x"}), 422, "/definition/nodes/a~1b/type", "required"},
 		{"an unknown type", "POST", versions, node(object{"type": "wish"}), 422, "/definition/nodes/a~1b/type", "not_allowed"},
 		{"a type that is no text", "POST", versions, node(object{"type": 7}), 422, "/definition/nodes/a~1b/type", "wrong_type"},
-		{"no node", "POST", versions, object{"definition": w.definition(object{"nodes": object{"a": 7}})}, 422, "/definition/nodes/a", "wrong_type"},
-		{"a field of another type", "POST", versions, node(object{"type": "delay", "arms": []any{}}), 422, "/definition/nodes/a~1b/arms", "unknown_field"},
-		{"a fault deep inside", "POST", versions, node(object{"type": "branch", "cases": []object{{"if": 1}}}), 422,
-			"/definition/nodes/a~1b/cases/0/if", "wrong_type"},
+		{"no node", "POST", versions, object{"definition": w.definition(object{"nodes": object{"a": 7}})},
+			422, "/definition/nodes/a", "wrong_type"},
+		{"a field of another type", "POST", versions, node(object{"type": "delay", "arms": []any{}}),
+			422, "/definition/nodes/a~1b/arms", "unknown_field"},
+		{"a fault deep inside", "POST", versions, node(object{"type": "branch", "cases": []object{{"if": 1}}}),
+			422, "/definition/nodes/a~1b/cases/0/if", "wrong_type"},
 		{"a trigger of no type", "POST", versions, trigger(object{"event": "x"}), 422, "/definition/triggers/0/type", "required"},
-		{"a trigger's field of another type", "POST", versions, trigger(object{"type": "audience", "event": "x"}), 422, "/definition/triggers/0/event", "unknown_field"},
+		{"a trigger's field of another type", "POST", versions, trigger(object{"type": "audience", "event": "x"}),
+			422, "/definition/triggers/0/event", "unknown_field"},
 		{"a provider of no kind", "POST", "/v1/providers", object{"name": "x", "config": object{}}, 422, "/kind", "required"},
-		{"settings of another kind", "POST", "/v1/providers", object{"name": "x", "kind": "null", "config": object{"host": "x"}}, 422, "/config/host", "unknown_field"},
+		{"settings of another kind", "POST", "/v1/providers", object{"name": "x", "kind": "null", "config": object{"host": "x"}},
+			422, "/config/host", "unknown_field"},
 	} {
 		b.do(c.method, c.path, c.body).fault(c.status, c.pointer, c.code)
 	}

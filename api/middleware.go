@@ -81,9 +81,10 @@ func (s *server) log(next http.Handler) http.Handler {
 			}
 			attributes = append(attributes, "dropped", dropped)
 		}
-		s.Log.InfoContext(r.Context(), "request", append([]any{"request_id", t.requestID, "method", method(r), "route", chi.RouteContext(r.Context()).RoutePattern(),
-			"id", pathID(r), "status", seen.status, "bytes", seen.bytes, "ms", float64(time.Since(start).Microseconds()) / 1000,
-			"workspace", t.workspace, "key", t.key, "replayed", t.replayed}, attributes...)...)
+		s.Log.InfoContext(r.Context(), "request",
+			append([]any{"request_id", t.requestID, "method", method(r), "route", chi.RouteContext(r.Context()).RoutePattern(),
+				"id", pathID(r), "status", seen.status, "bytes", seen.bytes, "ms", float64(time.Since(start).Microseconds()) / 1000,
+				"workspace", t.workspace, "key", t.key, "replayed", t.replayed}, attributes...)...)
 	})
 }
 
@@ -174,7 +175,8 @@ func (w *watched) Write(b []byte) (int, error) {
 func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (s *server) noRoute(w http.ResponseWriter, r *http.Request) {
-	s.fail(r, &refusal{status: http.StatusNotFound, code: "no_such_path", detail: "there is no such path; /docs/ lists those that there are"}).write(w)
+	s.fail(r, &refusal{status: http.StatusNotFound, code: "no_such_path",
+		detail: "there is no such path; /docs/ lists those that there are"}).write(w)
 }
 
 // noMethod answers with the methods of the path (RFC 9110, 15.5.6).
@@ -189,7 +191,7 @@ func (s *server) noMethod(routes chi.Routes) http.HandlerFunc {
 				}
 			}
 		}
-		s.fail(r, &refusal{status: http.StatusMethodNotAllowed, code: "method_not_allowed", detail: "this path has " + strings.Join(allowed, ", "),
-			header: map[string]string{"Allow": strings.Join(allowed, ", ")}}).write(w)
+		s.fail(r, &refusal{status: http.StatusMethodNotAllowed, code: "method_not_allowed",
+			detail: "this path has " + strings.Join(allowed, ", "), header: map[string]string{"Allow": strings.Join(allowed, ", ")}}).write(w)
 	}
 }

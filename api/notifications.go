@@ -33,9 +33,11 @@ type notificationBody struct {
 }
 
 func showNotification(n notifications.Notification) notificationBody {
-	return notificationBody{ID: lemma.FormatNotificationID(n.OriginID, n.Key), CampaignID: campaignOf(n), FlowID: idOrNull(lemma.PrefixFlow, n.FlowID),
-		EnrollmentID: idOrNull(lemma.PrefixEnrollment, n.EnrollmentID), Node: n.Node, Channel: n.Channel, ProfileKey: n.ProfileKey, Address: n.Address, Status: n.Status, Reason: n.Reason, Attempts: n.Attempts, ReplyCode: n.Code,
-		CarrierID: n.CarrierID, CarrierDetail: n.Detail, CreatedAt: n.CreatedAt.UTC(), EndedAt: utc(n.EndedAt), Resolution: n.Resolution, ResolvedAt: utc(n.ResolvedAt)}
+	return notificationBody{ID: lemma.FormatNotificationID(n.OriginID, n.Key), CampaignID: campaignOf(n),
+		FlowID: idOrNull(lemma.PrefixFlow, n.FlowID), EnrollmentID: idOrNull(lemma.PrefixEnrollment, n.EnrollmentID), Node: n.Node,
+		Channel: n.Channel, ProfileKey: n.ProfileKey, Address: n.Address, Status: n.Status, Reason: n.Reason, Attempts: n.Attempts,
+		ReplyCode: n.Code, CarrierID: n.CarrierID, CarrierDetail: n.Detail, CreatedAt: n.CreatedAt.UTC(), EndedAt: utc(n.EndedAt),
+		Resolution: n.Resolution, ResolvedAt: utc(n.ResolvedAt)}
 }
 
 // campaignOf returns the id of a notification's campaign, nil for one of a flow.
@@ -47,7 +49,8 @@ func campaignOf(n notifications.Notification) *string {
 }
 
 func (s *server) listNotifications(ctx context.Context, c *call, _ none) (list[notificationBody], error) {
-	f := notifications.Filter{Channel: lemma.Channel(c.query("channel")), Status: c.query("status"), Reason: c.query("reason"), ProfileKey: c.query("profile_key"), Address: c.query("address")}
+	f := notifications.Filter{Channel: lemma.Channel(c.query("channel")), Status: c.query("status"), Reason: c.query("reason"),
+		ProfileKey: c.query("profile_key"), Address: c.query("address")}
 	var ok bool
 	if f.OriginID, ok = c.filterID("campaign_id", lemma.PrefixCampaign); !ok {
 		return nothing[notificationBody](), nil
@@ -120,8 +123,9 @@ func (s *server) explainNotification(ctx context.Context, c *call, _ none) (expl
 		return explanationBody{}, err
 	}
 	e, err := s.Ledger.Explain(ctx, c.workspace(), origin, key)
-	return explanationBody{Notification: showNotification(e.Notification), Summary: e.Summary, Deliveries: deliveryRange{e.DeliveriesAtLeast, e.DeliveriesAtMost, e.DeliveriesPossible}, Waiting: showWaiting(e.Waiting),
-		Bound: e.Bound, Steps: each(e.Steps, showStep)}, err
+	return explanationBody{Notification: showNotification(e.Notification), Summary: e.Summary,
+		Deliveries: deliveryRange{e.DeliveriesAtLeast, e.DeliveriesAtMost, e.DeliveriesPossible},
+		Waiting:    showWaiting(e.Waiting), Bound: e.Bound, Steps: each(e.Steps, showStep)}, err
 }
 
 func showStep(n notifications.Step) stepBody {
@@ -142,6 +146,7 @@ func (s *server) resolveNotification(ctx context.Context, c *call, in resolution
 	if err != nil {
 		return notificationBody{}, err
 	}
-	settled, err := s.Ledger.Resolve(ctx, c.workspace(), origin, key, notifications.Resolution{Resolution: in.Resolution, Note: in.Note, APIKeyID: c.key.ID})
+	settled, err := s.Ledger.Resolve(ctx, c.workspace(), origin, key,
+		notifications.Resolution{Resolution: in.Resolution, Note: in.Note, APIKeyID: c.key.ID})
 	return showNotification(settled), err
 }

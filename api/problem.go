@@ -94,14 +94,17 @@ func explain(err error) (problem, map[string]string) {
 	case errors.As(err, &domain) && domain.Kind != lemma.Internal:
 		return explainDomain(domain)
 	case errors.Is(err, context.DeadlineExceeded):
-		return newProblem(http.StatusServiceUnavailable, "timeout", "the request took too long and was given up"), map[string]string{"Retry-After": "5"}
+		return newProblem(http.StatusServiceUnavailable, "timeout", "the request took too long and was given up"),
+			map[string]string{"Retry-After": "5"}
 	case errors.Is(err, context.Canceled):
 		return newProblem(http.StatusServiceUnavailable, "hung_up", "the caller hung up before there was an answer"), map[string]string{}
 	case databaseAway(err):
 		return newProblem(http.StatusServiceUnavailable, "database_unavailable",
-			"the database does not answer now, and whether the request was carried out is unknown; repeat it under the same Idempotency-Key"), map[string]string{"Retry-After": "2"}
+				"the database does not answer now, and whether the request was carried out is unknown; repeat it under the same Idempotency-Key"),
+			map[string]string{"Retry-After": "2"}
 	}
-	return newProblem(http.StatusInternalServerError, "internal", "something went wrong on our side; the log has more under the request_id"), map[string]string{}
+	return newProblem(http.StatusInternalServerError, "internal", "something went wrong on our side; the log has more under the request_id"),
+		map[string]string{}
 }
 
 // databaseAway reports whether an error is due to the connection to Postgres or its state,
@@ -112,7 +115,8 @@ func databaseAway(err error) bool {
 	}
 	var dial *pgconn.ConnectError
 	var network net.Error
-	return errors.As(err, &dial) || errors.As(err, &network) || pgconn.SafeToRetry(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	return errors.As(err, &dial) || errors.As(err, &network) || pgconn.SafeToRetry(err) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed)
 }
 
@@ -187,7 +191,8 @@ func outsideBody(fields []lemma.Field) bool {
 
 // faultAt returns an error with one fault.
 func faultAt(pointer, code, detail string) *lemma.Error {
-	return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid", Fields: []lemma.Field{{Pointer: pointer, Code: code, Detail: detail}}}
+	return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid",
+		Fields: []lemma.Field{{Pointer: pointer, Code: code, Detail: detail}}}
 }
 
 // blame adds a pointer to an error without one, such as that of a data source, which is a

@@ -86,7 +86,8 @@ func checkParameters(r *http.Request, op *openapi3.Operation) error {
 	}
 	var fields []lemma.Field
 	known, conditional := []string{}, false
-	input := &openapi3filter.RequestValidationInput{Request: r, QueryParams: query, Options: &openapi3filter.Options{MultiError: true, SkipSettingDefaults: true}}
+	input := &openapi3filter.RequestValidationInput{Request: r, QueryParams: query,
+		Options: &openapi3filter.Options{MultiError: true, SkipSettingDefaults: true}}
 	for _, ref := range op.Parameters {
 		p := ref.Value
 		if p.In == openapi3.ParameterInPath {
@@ -104,11 +105,13 @@ func checkParameters(r *http.Request, op *openapi3.Operation) error {
 		fields = append(fields, lemma.Field{Pointer: "Idempotency-Key:", Code: "repeated", Detail: "is given more than once"})
 	}
 	if !conditional && r.Header.Values("If-Match") != nil {
-		fields = append(fields, lemma.Field{Pointer: "If-Match:", Code: "not_supported", Detail: "this operation does not support it; leave it out"})
+		fields = append(fields, lemma.Field{Pointer: "If-Match:", Code: "not_supported",
+			Detail: "this operation does not support it; leave it out"})
 	}
 	for name, values := range query {
 		if !slices.Contains(known, name) {
-			fields = append(fields, lemma.Field{Pointer: "?" + name, Code: "unknown_parameter", Detail: "there is no such parameter here" + listed("; there are ", known)})
+			fields = append(fields, lemma.Field{Pointer: "?" + name, Code: "unknown_parameter",
+				Detail: "there is no such parameter here" + listed("; there are ", known)})
 		} else if len(values) > 1 {
 			fields = append(fields, lemma.Field{Pointer: "?" + name, Code: "repeated", Detail: "is given more than once"})
 		} else if p := op.Parameters.GetByInAndName(openapi3.ParameterInQuery, name); !plain(p.Schema.Value, values[0]) {
@@ -227,7 +230,8 @@ func checkType(h http.Header) error {
 	charset, encoding := params["charset"], h.Get("Content-Encoding")
 	switch {
 	case err != nil, media != "application/json", charset != "" && !strings.EqualFold(charset, "utf-8"):
-		return &refusal{status: http.StatusUnsupportedMediaType, code: "unsupported_media_type", detail: "send JSON in UTF-8 with Content-Type: application/json"}
+		return &refusal{status: http.StatusUnsupportedMediaType, code: "unsupported_media_type",
+			detail: "send JSON in UTF-8 with Content-Type: application/json"}
 	case encoding != "" && !strings.EqualFold(encoding, "identity"):
 		return &refusal{status: http.StatusUnsupportedMediaType, code: "unsupported_encoding", detail: "send the body as it is, not compressed"}
 	}
@@ -248,7 +252,8 @@ func acceptable(r *http.Request, op *openapi3.Operation) error {
 			return nil
 		}
 	}
-	return &refusal{status: http.StatusNotAcceptable, code: "not_acceptable", detail: "answers are application/json and application/problem+json"}
+	return &refusal{status: http.StatusNotAcceptable, code: "not_acceptable",
+		detail: "answers are application/json and application/problem+json"}
 }
 
 // defaulted is a query parameter with the default that the contract has for it.

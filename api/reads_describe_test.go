@@ -25,7 +25,8 @@ func TestDescribingIsBounded(t *testing.T) {
 		Metrics: audience.NewMetrics(registry)}, func(o *Options) { o.Timeout = 5 * time.Minute })
 	w := b.world()
 	definition := w.definition(nil)
-	definition["nodes"].(object)["rest"] = object{"type": "branch", "cases": []object{{"sql": "select id from customers", "next": "done"}}, "else": "done"}
+	definition["nodes"].(object)["rest"] = object{"type": "branch", "cases": []object{{"sql": "select id from customers", "next": "done"}},
+		"else": "done"}
 	flow := "/v1/flows/" + b.do("POST", "/v1/flows", object{"name": "Asks", "definition": definition}).is(201).id()
 	version := flow + "/versions/1"
 	b.do("GET", version+"/validate", nil).is(200)
@@ -37,7 +38,8 @@ func TestDescribingIsBounded(t *testing.T) {
 		body         any
 	}{
 		{"POST", "/v1/audiences", saved}, {"PATCH", "/v1/audiences/" + w.audience, object{"sql": goodSQL + " limit 3"}},
-		{"GET", version + "/validate", nil}, {"POST", version + "/plan", nil}, {"POST", version + "/publish?dry_run=true", nil}, {"POST", version + "/publish", nil},
+		{"GET", version + "/validate", nil}, {"POST", version + "/plan", nil}, {"POST", version + "/publish?dry_run=true", nil},
+		{"POST", version + "/publish", nil},
 	}
 	answers := make([]answered, len(requests))
 	var all sync.WaitGroup

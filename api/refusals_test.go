@@ -76,7 +76,8 @@ func TestScopes(t *testing.T) {
 		for _, scope := range o.scopes {
 			rest := slices.DeleteFunc(slices.Clone(workspaces.Scopes), func(s string) bool { return s == scope || s == workspaces.Admin })
 			got := b.do(o.method, o.path+o.query, good[o.id], as(b.key(b.ws, rest...))).is(403)
-			if got.problem.Code != "missing_scope" || !strings.Contains(got.problem.Detail, scope) || !strings.Contains(got.header.Get("WWW-Authenticate"), scope) {
+			if got.problem.Code != "missing_scope" || !strings.Contains(got.problem.Detail, scope) ||
+				!strings.Contains(got.header.Get("WWW-Authenticate"), scope) {
 				t.Errorf("%s without %s: %s", o.id, scope, got.body)
 			}
 		}
@@ -109,12 +110,15 @@ func TestKeysCreateNoMoreThanTheirScopes(t *testing.T) {
 	maker := as(b.key(b.ws, "keys:write", "campaigns:read"))
 	b.do("POST", "/v1/api_keys", object{"name": "same", "scopes": []string{"campaigns:read"}}, maker).is(201)
 	for _, scope := range []string{"campaigns:send", "admin"} {
-		if got := b.do("POST", "/v1/api_keys", object{"name": "more", "scopes": []string{"campaigns:read", scope}}, maker).is(403); !strings.Contains(got.problem.Detail, scope) {
+		if got := b.do("POST", "/v1/api_keys", object{"name": "more", "scopes": []string{"campaigns:read", scope}}, maker).
+			is(403); !strings.Contains(got.problem.Detail, scope) {
 			t.Errorf("%s: %s", scope, got.body)
 		}
 	}
-	for what, id := range map[string]string{"an admin's key": b.keyID("admin"), "a key with one scope more": b.keyID("campaigns:read", "campaigns:send"), "a key with another scope": b.keyID("audiences:read")} {
-		if got := b.do("DELETE", "/v1/api_keys/"+id, nil, maker).is(403); got.problem.Code != "missing_scope" || got.header.Get("WWW-Authenticate") == "" {
+	for what, id := range map[string]string{"an admin's key": b.keyID("admin"),
+		"a key with one scope more": b.keyID("campaigns:read", "campaigns:send"), "a key with another scope": b.keyID("audiences:read")} {
+		if got := b.do("DELETE", "/v1/api_keys/"+id, nil, maker).is(403); got.problem.Code != "missing_scope" ||
+			got.header.Get("WWW-Authenticate") == "" {
 			t.Errorf("%s: %s", what, got.body)
 		}
 	}
@@ -204,8 +208,9 @@ func TestPathsAndMethods(t *testing.T) {
 			t.Errorf("%s: %s", path, got.body)
 		}
 	}
-	for path, want := range map[string]string{"/v1/campaigns": "GET, HEAD, POST", "/v1/campaigns/cmp_x": "GET, HEAD, PATCH, DELETE", "/v1/campaigns/cmp_x/send": "POST",
-		"/healthz": "GET, HEAD", "/v1/workspace": "GET, HEAD", "/v1/flows/flw_x/versions/1": "GET, HEAD, PUT, DELETE"} {
+	for path, want := range map[string]string{"/v1/campaigns": "GET, HEAD, POST", "/v1/campaigns/cmp_x": "GET, HEAD, PATCH, DELETE",
+		"/v1/campaigns/cmp_x/send": "POST",
+		"/healthz":                 "GET, HEAD", "/v1/workspace": "GET, HEAD", "/v1/flows/flw_x/versions/1": "GET, HEAD, PUT, DELETE"} {
 		got := b.do("OPTIONS", path, nil).is(405)
 		if allow := got.header.Get("Allow"); allow != want || got.problem.Code != "method_not_allowed" {
 			t.Errorf("%s: Allow is %q, %s", path, allow, got.body)
@@ -236,10 +241,12 @@ func TestUnknownKindsOfToken(t *testing.T) {
 func (b *bundle) fingerprint() string {
 	b.t.Helper()
 	var all []string
-	for _, table := range []string{"data_sources", "audiences", "templates", "template_versions", "providers", "campaigns", "notifications", "resolutions", "idempotency_keys",
+	for _, table := range []string{"data_sources", "audiences", "templates", "template_versions", "providers", "campaigns", "notifications",
+		"resolutions", "idempotency_keys",
 		"flows", "flow_versions", "flow_log", "enrollments", "enrollment_steps", "trigger_events", "refusals", "webhook_endpoints"} {
 		var sum string
-		b.must(b.pool.QueryRow(b.t.Context(), fmt.Sprintf(`select coalesce(md5(string_agg(x::text, ',' order by x::text)), '') from %s x`, table)).Scan(&sum))
+		b.must(b.pool.QueryRow(b.t.Context(),
+			fmt.Sprintf(`select coalesce(md5(string_agg(x::text, ',' order by x::text)), '') from %s x`, table)).Scan(&sum))
 		all = append(all, table+" "+sum)
 	}
 	all = append(all, fmt.Sprint("revoked ", b.count(`select count(*) from api_keys where revoked_at is not null`)))

@@ -105,7 +105,8 @@ func (s *server) audienceWith(ctx context.Context, c *call, text string, columns
 		return slices.ContainsFunc(found.Columns, func(c audience.Column) bool { return c.Name == name })
 	})
 	if len(missing) > 0 {
-		return id, faultAt("/audience_id", "unknown_variable", "the template uses "+strings.Join(missing, ", ")+", which the audience does not have")
+		return id, faultAt("/audience_id", "unknown_variable",
+			"the template uses "+strings.Join(missing, ", ")+", which the audience does not have")
 	}
 	return id, nil
 }

@@ -65,16 +65,17 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	r := Deps{Pool: b.pool, Workspaces: workspaces.New(b.pool), Ledger: notifications.New(b.pool), Templates: message.New(b.pool),
 		Audiences: audience.New(b.pool, box, sources), Providers: providers.New(b.pool, box, checkAccount),
 		Suppressions: suppression.New(b.pool)}
-	r.Campaigns = campaigns.New(campaigns.Deps{Pool: b.pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates, Providers: r.Providers,
-		Log: slog.New(slog.DiscardHandler)}, campaigns.Config{})
+	r.Campaigns = campaigns.New(campaigns.Deps{Pool: b.pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates,
+		Providers: r.Providers, Log: slog.New(slog.DiscardHandler)}, campaigns.Config{})
 	r.Webhooks = webhooks.New(webhooks.Deps{Pool: b.pool, Box: box, Log: slog.New(slog.DiscardHandler)}, webhooks.Options{})
-	r.Flows = flows.New(flows.Deps{Pool: b.pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates, Providers: r.Providers, Webhooks: r.Webhooks,
-		Log: slog.New(slog.DiscardHandler)}, flows.Config{})
+	r.Flows = flows.New(flows.Deps{Pool: b.pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates, Providers: r.Providers,
+		Webhooks: r.Webhooks, Log: slog.New(slog.DiscardHandler)}, flows.Config{})
 	r.FlowReader = query.New(query.Deps{Pool: b.pool, Flows: r.Flows, Ledger: r.Ledger, Audiences: r.Audiences, Webhooks: r.Webhooks})
 	b.deps = r
-	o := Options{Log: slog.New(slog.NewJSONHandler(b.log, nil)), Metrics: http.HandlerFunc(metrics), Capabilities: func(kind string) Capabilities {
-		return Capabilities{IdempotencyKey: kind == "null"}
-	}}
+	o := Options{Log: slog.New(slog.NewJSONHandler(b.log, nil)), Metrics: http.HandlerFunc(metrics),
+		Capabilities: func(kind string) Capabilities {
+			return Capabilities{IdempotencyKey: kind == "null"}
+		}}
 	for _, c := range change {
 		c(&o)
 	}
@@ -106,7 +107,8 @@ func (b *bundle) openShop() {
 	b.t.Helper()
 	b.shop = pgtest.Empty(b.t)
 	b.run(b.shop, `create table customers (id text, email text, name text, opted_out boolean not null default false)`)
-	b.run(b.shop, `insert into customers values ('c1', 'ada@shop.example', 'Ada', false), ('c2', 'bob@shop.example', 'Bob', false), ('c3', null, 'Cy', false),
+	b.run(b.shop, `insert into customers values
+		('c1', 'ada@shop.example', 'Ada', false), ('c2', 'bob@shop.example', 'Bob', false), ('c3', null, 'Cy', false),
 		('c4', 'not an address', 'Di', false), ('c5', 'ADA@shop.example', 'Ada again', false), ('c6', 'eve@shop.example', 'Eve', true)`)
 	role := "reader_" + uuid.NewString()[:8]
 	b.run(b.shop, fmt.Sprintf(`create role %s login; grant select on customers to %s; revoke create on schema public from public`, role, role))
@@ -217,7 +219,8 @@ var contractRouter = sync.OnceValue(func() routers.Router {
 	return r
 })
 
-var strictly = openapi3filter.Options{MultiError: true, IncludeResponseStatus: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+var strictly = openapi3filter.Options{MultiError: true, IncludeResponseStatus: true,
+	AuthenticationFunc:      openapi3filter.NoopAuthenticationFunc,
 	SchemaValidationOptions: []openapi3.SchemaValidationOption{openapi3.EnableFormatValidation()}}
 
 func init() {

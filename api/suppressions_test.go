@@ -19,7 +19,8 @@ func (b *bundle) checkSuppressions(w world) {
 	}
 	path := "/v1/suppressions/" + made.id()
 	b.do("GET", path, nil).is(200)
-	if found := b.do("GET", "/v1/suppressions?address=ADA@example.com&cause=complaint&channel=email", nil).is(200); len(found.json["data"].([]any)) != 1 {
+	if found := b.do("GET", "/v1/suppressions?address=ADA@example.com&cause=complaint&channel=email", nil).
+		is(200); len(found.json["data"].([]any)) != 1 {
 		b.t.Errorf("%s", found.body)
 	}
 	csv := header("Content-Type", "text/csv")

@@ -27,7 +27,8 @@ func (s *server) usedBy(ctx context.Context, c *call, id uuid.UUID, err error) e
 		what, scope string
 		find        func(ctx context.Context, ws, id uuid.UUID, most int) ([]string, error)
 	}{
-		{"flow", "flows:read", s.FlowReader.UsersOf}, {"campaign", "campaigns:read", s.Campaigns.UsersOf}, {"audience", "audiences:read", s.Audiences.UsersOf},
+		{"flow", "flows:read", s.FlowReader.UsersOf}, {"campaign", "campaigns:read", s.Campaigns.UsersOf},
+		{"audience", "audiences:read", s.Audiences.UsersOf},
 	} {
 		if !c.key.Has(users.scope) {
 			continue

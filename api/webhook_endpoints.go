@@ -23,7 +23,8 @@ func (b endpointBody) etag() int        { return b.version }
 func (b endpointBody) location() string { return "/v1/webhook_endpoints/" + b.ID }
 
 func showEndpoint(e webhooks.Endpoint) endpointBody {
-	return endpointBody{ID: lemma.FormatID(lemma.PrefixEndpoint, e.ID), Name: e.Name, URL: e.URL, CreatedAt: e.CreatedAt.UTC(), UpdatedAt: e.UpdatedAt.UTC(), version: e.Version}
+	return endpointBody{ID: lemma.FormatID(lemma.PrefixEndpoint, e.ID), Name: e.Name, URL: e.URL, CreatedAt: e.CreatedAt.UTC(),
+		UpdatedAt: e.UpdatedAt.UTC(), version: e.Version}
 }
 
 // endpointWithSecret is an answer with the secret. The answer that is kept for a replay
@@ -82,7 +83,8 @@ type deliveryBody struct {
 }
 
 func showDelivery(m webhooks.Delivery) deliveryBody {
-	return deliveryBody{webhooks.MessageID(m.ID), orNull(m.Status), m.Attempts, answerOrNull(m.StatusCode), orNull(m.Reason), utc(m.CalledAt), utc(m.NextAt)}
+	return deliveryBody{webhooks.MessageID(m.ID), orNull(m.Status), m.Attempts, answerOrNull(m.StatusCode), orNull(m.Reason), utc(m.CalledAt),
+		utc(m.NextAt)}
 }
 
 // messageBody is a message in an endpoint's list.
@@ -95,7 +97,8 @@ type messageBody struct {
 }
 
 func showMessage(m webhooks.Delivery) messageBody {
-	return messageBody{showDelivery(m), idOrNull(lemma.PrefixFlow, m.FlowID), idOrNull(lemma.PrefixEnrollment, m.EnrollmentID), m.CreatedAt.UTC(), utc(m.FinishedAt)}
+	return messageBody{showDelivery(m), idOrNull(lemma.PrefixFlow, m.FlowID), idOrNull(lemma.PrefixEnrollment, m.EnrollmentID),
+		m.CreatedAt.UTC(), utc(m.FinishedAt)}
 }
 
 type newEndpoint struct {

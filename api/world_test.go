@@ -38,7 +38,8 @@ func (b *bundle) world() world {
 	return w
 }
 
-var smtpProvider = object{"name": "Mail", "kind": "smtp", "config": object{"host": "127.0.0.1", "port": 2525, "tls": "none", "username": "lemma"},
+var smtpProvider = object{"name": "Mail", "kind": "smtp",
+	"config":  object{"host": "127.0.0.1", "port": 2525, "tls": "none", "username": "lemma"},
 	"secrets": object{"password": "pass-secret-word"}, "rate_per_second": 50}
 
 // newCampaign returns a valid body with changes; nil deletes a field.
@@ -57,8 +58,9 @@ func (w world) newCampaign(change object) object {
 
 // definition returns a valid definition with changes: an email, a delay and an exit.
 func (w world) definition(change object) object {
-	in := object{"audience_id": w.audience, "triggers": []object{{"type": "event", "event": "signed_up"}}, "recurrence": object{"policy": "once"},
-		"exit_on": []object{{"event": "bought", "goal": true}}, "start": "welcome", "nodes": object{
+	in := object{"audience_id": w.audience, "triggers": []object{{"type": "event", "event": "signed_up"}},
+		"recurrence": object{"policy": "once"},
+		"exit_on":    []object{{"event": "bought", "goal": true}}, "start": "welcome", "nodes": object{
 			"welcome": object{"type": "send", "channel": "email", "provider_id": w.provider, "template_id": w.template,
 				"from": object{"email": "news@shop.example"}, "next": "rest"},
 			"rest": object{"type": "delay", "for": "P2D", "next": "done"},
@@ -128,8 +130,8 @@ func operations() []operation {
 					query = cmp.Or(query, "?") + p.Value.Name + "=" + p.Value.Example.(string) + "&"
 				}
 			}
-			all = append(all, operation{op.OperationID, method, strings.Replace(path, "{n}", "1", 1), query, scopesOf(op), op.RequestBody != nil, conditional, isUnion(op),
-				op.RequestBody != nil && op.RequestBody.Value.Content["text/csv"] != nil})
+			all = append(all, operation{op.OperationID, method, strings.Replace(path, "{n}", "1", 1), query, scopesOf(op), op.RequestBody != nil,
+				conditional, isUnion(op), op.RequestBody != nil && op.RequestBody.Value.Content["text/csv"] != nil})
 		}
 	}
 	return all
@@ -156,17 +158,20 @@ func idLike(example string) string {
 
 // goodBodies returns a valid body for each operation.
 func (w world) goodBodies() map[string]any {
-	from, event, inFlight := object{"email": "news@shop.example"}, object{"profile_key": "c1", "event": "x"}, object{"in_flight": object{"mode": "stay"}}
+	from, event := object{"email": "news@shop.example"}, object{"profile_key": "c1", "event": "x"}
+	inFlight := object{"in_flight": object{"mode": "stay"}}
 	draft := object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}
 	return map[string]any{
 		"createDataSource": object{"name": "x", "kind": "postgres", "dsn": "postgres://u:p@db.example.com/x"},
 		"updateDataSource": object{"name": "x"}, "updateAudience": object{"name": "x"}, "updateTemplate": object{"name": "x"},
 		"updateProvider": object{"name": "x"}, "updateCampaign": object{"name": "x"},
-		"createAudience":   object{"name": "x", "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"},
-		"validateAudience": draft,
-		"createTemplate":   object{"name": "x", "subject": "s", "html": "<p>h</p>"}, "validateTemplate": object{"subject": "s", "html": "<p>h</p>"},
+		"createAudience":        object{"name": "x", "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"},
+		"validateAudience":      draft,
+		"createTemplate":        object{"name": "x", "subject": "s", "html": "<p>h</p>"},
+		"validateTemplate":      object{"subject": "s", "html": "<p>h</p>"},
 		"createTemplateVersion": object{"subject": "s", "html": "<p>h</p>"}, "renderTemplate": object{"data": object{"name": "Ada"}},
-		"createSuppression": object{"channel": "email", "address": "ada@example.com"}, "createTopic": object{"name": "x"}, "updateTopic": object{"name": "y"},
+		"createSuppression": object{"channel": "email", "address": "ada@example.com"}, "createTopic": object{"name": "x"},
+		"updateTopic":      object{"name": "y"},
 		"setPreference":    object{"channel": "email", "address": "ada@example.com", "topic_id": w.topic, "subscribed": false},
 		"createProvider":   object{"name": "x", "kind": "smtp", "config": object{"host": "127.0.0.1"}},
 		"createCampaign":   object{"name": "x", "audience_id": w.audience, "template_id": w.template, "provider_id": w.provider, "from": from},
@@ -175,7 +180,8 @@ func (w world) goodBodies() map[string]any {
 		"createFlow":   object{"name": "x"}, "updateFlow": object{"name": "x"},
 		"createFlowVersion": object{"definition": w.definition(nil)}, "updateFlowVersion": object{"definition": w.definition(nil)},
 		"planFlowVersion": inFlight, "publishFlowVersion": inFlight, "rollbackFlow": inFlight, "resumeFlow": object{"catch_up": "PT0S"},
-		"simulateFlowVersion": object{"profile_key": "c1"}, "enroll": object{"profile_key": "c1"}, "enrollBulk": object{"enrollments": []object{{"profile_key": "c1"}}},
+		"simulateFlowVersion": object{"profile_key": "c1"}, "enroll": object{"profile_key": "c1"},
+		"enrollBulk":     object{"enrollments": []object{{"profile_key": "c1"}}},
 		"exitEnrollment": object{"note": "x"}, "moveEnrollment": object{"node": "x"}, "eraseProfile": object{"profile_key": "c1"},
 		"recordEvent": event, "recordEvents": object{"events": []object{event}},
 		"createWebhookEndpoint": object{"name": "x", "url": "https://x.example.com"}, "updateWebhookEndpoint": object{"name": "x"},

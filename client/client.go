@@ -62,7 +62,8 @@ func New(server, key string, options ...Option) (*Client, error) {
 	if key == "" {
 		return nil, errors.New("the API key must not be empty")
 	}
-	c := &Client{base: strings.TrimSuffix(strings.TrimRight(server, "/"), "/v1"), key: key, agent: "lemma-client", tries: 5, backOff: 250 * time.Millisecond}
+	c := &Client{base: strings.TrimSuffix(strings.TrimRight(server, "/"), "/v1"), key: key, agent: "lemma-client", tries: 5,
+		backOff: 250 * time.Millisecond}
 	c.http = &http.Client{Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for _, o := range options {
 		o(c)

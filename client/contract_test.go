@@ -118,17 +118,20 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	"SimulateFlowVersion": func(ctx context.Context, c *Client) (any, error) {
 		by := SimulatedTrigger{Type: "event", Event: "signed_up", Properties: properties, SourceID: "x", OccurredAt: &noon}
 		did := SimulatedEvent{Event: "signed_up", Properties: properties, SourceID: "x", OccurredAt: &noon}
-		return c.SimulateFlowVersion(ctx, "flw_1", 2, Simulation{ProfileKey: "c1", Trigger: &by, At: &noon, Events: []SimulatedEvent{did}, Webhooks: map[string]int{"crm": 410}})
+		return c.SimulateFlowVersion(ctx, "flw_1", 2,
+			Simulation{ProfileKey: "c1", Trigger: &by, At: &noon, Events: []SimulatedEvent{did}, Webhooks: map[string]int{"crm": 410}})
 	},
 	"Enroll": func(ctx context.Context, c *Client) (any, error) { return c.Enroll(ctx, "flw_1", enrollment, DryRun()) },
 	"EnrollBulk": func(ctx context.Context, c *Client) (any, error) {
 		return c.EnrollBulk(ctx, "flw_1", []NewEnrollment{enrollment}, DryRun())
 	},
 	"ListEnrollments": func(ctx context.Context, c *Client) (any, error) {
-		return first(c.ListEnrollments(ctx, EnrollmentFilter{FlowID: "flw_1", ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2, BlockedReason: "any"}, sorted...))
+		return first(c.ListEnrollments(ctx,
+			EnrollmentFilter{FlowID: "flw_1", ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2, BlockedReason: "any"}, sorted...))
 	},
 	"ListEnrollmentsOfFlow": func(ctx context.Context, c *Client) (any, error) {
-		return first(c.ListEnrollmentsOfFlow(ctx, "flw_1", EnrollmentFilter{ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2, BlockedReason: "any"}, sorted...))
+		return first(c.ListEnrollmentsOfFlow(ctx, "flw_1",
+			EnrollmentFilter{ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2, BlockedReason: "any"}, sorted...))
 	},
 	"GetEnrollment":        func(ctx context.Context, c *Client) (any, error) { return c.GetEnrollment(ctx, "enr_1") },
 	"GetEnrollmentHistory": func(ctx context.Context, c *Client) (any, error) { return c.GetEnrollmentHistory(ctx, "enr_1") },
@@ -226,7 +229,8 @@ func holdRequest(t *testing.T, got received, op *openapi3.Operation) {
 	}
 	for _, p := range op.Parameters {
 		switch {
-		case p.Value.In == "query" && p.Value.Name != "cursor" && !r.URL.Query().Has(p.Value.Name) && !(p.Value.Name == "dry_run" && op.OperationID == "publishFlowVersion"),
+		case p.Value.In == "query" && p.Value.Name != "cursor" && !r.URL.Query().Has(p.Value.Name) &&
+			!(p.Value.Name == "dry_run" && op.OperationID == "publishFlowVersion"),
 			p.Value.In == "header" && r.Header.Get(p.Value.Name) == "":
 			t.Errorf("does not send %s", p.Value.Name)
 		}

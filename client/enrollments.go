@@ -147,7 +147,8 @@ func (c *Client) ListEnrollments(ctx context.Context, f EnrollmentFilter, option
 }
 
 // ListEnrollmentsOfFlow reads the enrollments of one flow. The filter must name no flow.
-func (c *Client) ListEnrollmentsOfFlow(ctx context.Context, flow string, f EnrollmentFilter, options ...CallOption) iter.Seq2[Enrollment, error] {
+func (c *Client) ListEnrollmentsOfFlow(ctx context.Context, flow string, f EnrollmentFilter,
+	options ...CallOption) iter.Seq2[Enrollment, error] {
 	return each[Enrollment](ctx, c, f.fill, options, "/v1/flows/%s/enrollments", flow)
 }
 

@@ -17,10 +17,12 @@ func stub() *httptest.Server {
 		switch r.Method + " " + r.URL.Path {
 		case "POST /v1/events":
 			w.WriteHeader(http.StatusAccepted)
-			fmt.Fprint(w, `{"id": "evt_1", "status": "accepted", "results": [{"flow_id": "flw_1", "status": "enrolled", "reason": null, "detail": null, "enrollment_id": "enr_1"}], "resumed": 0, "exited": 0}`)
+			fmt.Fprint(w, `{"id": "evt_1", "status": "accepted", "results": [
+				{"flow_id": "flw_1", "status": "enrolled", "reason": null, "detail": null, "enrollment_id": "enr_1"}], "resumed": 0, "exited": 0}`)
 		case "POST /v1/flows/flw_1/versions/2/publish":
 			w.WriteHeader(http.StatusUnprocessableEntity)
-			fmt.Fprint(w, `{"status": 422, "code": "invalid", "detail": "version 2 has faults", "errors": [{"pointer": "/definition/nodes/nudge/next", "code": "unknown_node", "detail": "there is no node over"}]}`)
+			fmt.Fprint(w, `{"status": 422, "code": "invalid", "detail": "version 2 has faults", "errors": [
+				{"pointer": "/definition/nodes/nudge/next", "code": "unknown_node", "detail": "there is no node over"}]}`)
 		default:
 			fmt.Fprint(w, `{"data": [{"id": "enr_1", "profile_key": "c1", "status": "waiting"}], "next_cursor": null, "has_more": false}`)
 		}
@@ -37,7 +39,8 @@ func Example() {
 	}
 
 	// An event with a SourceID is recorded once, however often it is sent.
-	recorded, err := lemma.RecordEvent(ctx, client.NewEvent{ProfileKey: "c1", Event: "signed_up", SourceID: "signup-4711", Properties: json.RawMessage(`{"plan": "pro"}`)})
+	recorded, err := lemma.RecordEvent(ctx,
+		client.NewEvent{ProfileKey: "c1", Event: "signed_up", SourceID: "signup-4711", Properties: json.RawMessage(`{"plan": "pro"}`)})
 	if err != nil {
 		panic(err)
 	}

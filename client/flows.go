@@ -99,7 +99,9 @@ func (c *Client) PauseFlow(ctx context.Context, id string, options ...CallOption
 
 // Resumption are the options of ResumeFlow.
 type Resumption struct {
-	CatchUp string `json:"catch_up,omitempty"` // ISO 8601: the time over which due enrollments are released; empty: the length of the pause, at most ten minutes
+	// CatchUp is the time over which due enrollments are released, in ISO 8601. The default is
+	// the length of the pause, at most ten minutes.
+	CatchUp string `json:"catch_up,omitempty"`
 }
 
 // ResumeFlow ends a pause, or a drain.

@@ -82,7 +82,8 @@ func call[T any](ctx context.Context, c *Client, body any, options []CallOption,
 }
 
 // tagged is call for an answer that has an ETag.
-func tagged[T any](ctx context.Context, c *Client, body any, options []CallOption, method, path string, parts ...any) (answer T, etag string, err error) {
+func tagged[T any](ctx context.Context, c *Client, body any, options []CallOption, method, path string,
+	parts ...any) (answer T, etag string, err error) {
 	r, err := newRequest(method, path, parts...)
 	if err == nil {
 		err = r.with(body, options)

@@ -58,24 +58,28 @@ func TestWhatIsMadeAgain(t *testing.T) {
 		tries int
 		ok    bool
 	}{
-		"a read that is hung up on":                         {get, hangUp, 2, 3, true},
-		"a POST that is hung up on":                         {post, hangUp, 2, 3, true},
-		"a POST that the server is too busy for":            {post, busy, 2, 3, true},
-		"a POST that is throttled":                          {post, throttled, 2, 3, true},
-		"a POST whose first try is still at work":           {post, with(http.StatusConflict, "idempotency_in_progress"), 2, 3, true},
-		"a proxy without a server":                          {post, func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }, 2, 3, true},
-		"a publish under If-Match, whose answer is kept":    {publish, hangUp, 1, 2, true},
-		"a POST without a key may have been done":           {unnamed, hangUp, 1, 1, false},
-		"a POST without a key that is throttled was not":    {unnamed, throttled, 1, 2, true},
-		"a PATCH that is hung up on":                        {patch, hangUp, 1, 2, true},
-		"a PATCH under If-Match would be refused as stale":  {guarded, hangUp, 1, 1, false},
-		"a refusal is the same each time":                   {post, with(http.StatusUnprocessableEntity, "invalid"), 1, 1, false},
-		"a state that does not allow it":                    {post, with(http.StatusConflict, "invalid_status"), 1, 1, false},
-		"our own fault":                                     {post, with(http.StatusInternalServerError, "internal"), 1, 1, false},
-		"a server that never works":                         {post, busy, 99, 5, false},
-		"a server that wants an hour":                       {post, with(http.StatusServiceUnavailable, "unavailable", "Retry-After", "3600"), 99, 1, false},
-		"a redirect, which could lead the key astray":       {get, func(w http.ResponseWriter) { w.Header().Set("Location", "/x"); w.WriteHeader(http.StatusFound) }, 1, 1, false},
-		"a page that is no Lemma's, with the status of one": {get, func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }, 1, 1, false},
+		"a read that is hung up on":               {get, hangUp, 2, 3, true},
+		"a POST that is hung up on":               {post, hangUp, 2, 3, true},
+		"a POST that the server is too busy for":  {post, busy, 2, 3, true},
+		"a POST that is throttled":                {post, throttled, 2, 3, true},
+		"a POST whose first try is still at work": {post, with(http.StatusConflict, "idempotency_in_progress"), 2, 3, true},
+		"a proxy without a server": {post, func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) },
+			2, 3, true},
+		"a publish under If-Match, whose answer is kept":   {publish, hangUp, 1, 2, true},
+		"a POST without a key may have been done":          {unnamed, hangUp, 1, 1, false},
+		"a POST without a key that is throttled was not":   {unnamed, throttled, 1, 2, true},
+		"a PATCH that is hung up on":                       {patch, hangUp, 1, 2, true},
+		"a PATCH under If-Match would be refused as stale": {guarded, hangUp, 1, 1, false},
+		"a refusal is the same each time":                  {post, with(http.StatusUnprocessableEntity, "invalid"), 1, 1, false},
+		"a state that does not allow it":                   {post, with(http.StatusConflict, "invalid_status"), 1, 1, false},
+		"our own fault":                                    {post, with(http.StatusInternalServerError, "internal"), 1, 1, false},
+		"a server that never works":                        {post, busy, 99, 5, false},
+		"a server that wants an hour": {post, with(http.StatusServiceUnavailable, "unavailable", "Retry-After", "3600"),
+			99, 1, false},
+		"a redirect, which could lead the key astray": {get,
+			func(w http.ResponseWriter) { w.Header().Set("Location", "/x"); w.WriteHeader(http.StatusFound) }, 1, 1, false},
+		"a page that is no Lemma's, with the status of one": {get, func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) },
+			1, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -93,7 +97,8 @@ func TestWhatIsMadeAgain(t *testing.T) {
 func holdOneCall(t *testing.T, tries []received) {
 	t.Helper()
 	for _, r := range tries {
-		if r.header.Get("Idempotency-Key") != tries[0].header.Get("Idempotency-Key") || string(r.body) != string(tries[0].body) || r.path != tries[0].path {
+		if r.header.Get("Idempotency-Key") != tries[0].header.Get("Idempotency-Key") || string(r.body) != string(tries[0].body) ||
+			r.path != tries[0].path {
 			t.Errorf("two tries differ: %+v and %+v", tries[0], r)
 		}
 		if r.header.Get("Authorization") != "Bearer lk_test" {
@@ -176,14 +181,16 @@ func TestProblemsNameTheField(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusUnprocessableEntity, Problem{Code: "invalid", Detail: "the request is not valid", RequestID: "req_1",
-			Errors: []Fault{{Pointer: "/definition/nodes/a/next", Code: "unknown_node", Detail: "there is no node b"}, {Pointer: "/sql", Detail: "must not be empty", Line: 2, Column: 3}}})
+			Errors: []Fault{{Pointer: "/definition/nodes/a/next", Code: "unknown_node", Detail: "there is no node b"},
+				{Pointer: "/sql", Detail: "must not be empty", Line: 2, Column: 3}}})
 	})
 	_, err := s.client(t).GetFlow(t.Context(), "flw_1")
 	var p *Problem
 	if !errors.As(err, &p) || p.Status != http.StatusUnprocessableEntity || len(p.Errors) != 2 || p.RequestID != "req_1" {
 		t.Fatalf("the problem is %+v", err)
 	}
-	if text := err.Error(); !strings.Contains(text, "/definition/nodes/a/next: there is no node b") || !strings.Contains(text, "/sql line 2 column 3: must not be empty") {
+	if text := err.Error(); !strings.Contains(text, "/definition/nodes/a/next: there is no node b") ||
+		!strings.Contains(text, "/sql line 2 column 3: must not be empty") {
 		t.Errorf("the error is %s", text)
 	}
 }
@@ -209,7 +216,8 @@ func TestPublishHasNoDryRun(t *testing.T) {
 
 func TestInvalidServers(t *testing.T) {
 	t.Parallel()
-	for _, server := range []string{"", "lemma.example.com", "ftp://lemma.example.com", "https://me:hunter2@lemma.example.com", "https://", "https://a/?b", "https://a:b:c"} {
+	for _, server := range []string{"", "lemma.example.com", "ftp://lemma.example.com", "https://me:hunter2@lemma.example.com", "https://",
+		"https://a/?b", "https://a:b:c"} {
 		if _, err := New(server, "lk_x"); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v", server, err)
 		}

@@ -63,7 +63,8 @@ func reply(w http.ResponseWriter, status int, body any) {
 }
 
 func refuse(w http.ResponseWriter, status int, code string) {
-	reply(w, status, Problem{Type: "urn:lemma:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: "because of " + code, RequestID: "req_1"})
+	reply(w, status, Problem{Type: "urn:lemma:problem:" + code, Title: http.StatusText(status), Status: status, Code: code,
+		Detail: "because of " + code, RequestID: "req_1"})
 }
 
 // hangUp closes the connection without an answer.

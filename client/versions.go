@@ -114,13 +114,15 @@ func (c *Client) version(ctx context.Context, body any, options []CallOption, me
 type FlowVersionFilter struct{ Status string } // draft, published, live
 
 // ListFlowVersions reads a flow's versions without their definitions.
-func (c *Client) ListFlowVersions(ctx context.Context, flow string, f FlowVersionFilter, options ...CallOption) iter.Seq2[FlowVersionSummary, error] {
+func (c *Client) ListFlowVersions(ctx context.Context, flow string, f FlowVersionFilter,
+	options ...CallOption) iter.Seq2[FlowVersionSummary, error] {
 	fill := func(r *request) { r.set("status", f.Status) }
 	return each[FlowVersionSummary](ctx, c, fill, options, "/v1/flows/%s/versions", flow)
 }
 
 // CreateFlowVersion creates the next version, a draft. definition is JSON.
-func (c *Client) CreateFlowVersion(ctx context.Context, flow string, definition json.RawMessage, options ...CallOption) (FlowVersion, error) {
+func (c *Client) CreateFlowVersion(ctx context.Context, flow string, definition json.RawMessage,
+	options ...CallOption) (FlowVersion, error) {
 	return c.version(ctx, versionBody{definition}, options, http.MethodPost, "/v1/flows/%s/versions", flow)
 }
 
@@ -130,7 +132,8 @@ func (c *Client) GetFlowVersion(ctx context.Context, flow string, n int, options
 }
 
 // UpdateFlowVersion replaces a draft. definition is JSON.
-func (c *Client) UpdateFlowVersion(ctx context.Context, flow string, n int, definition json.RawMessage, options ...CallOption) (FlowVersion, error) {
+func (c *Client) UpdateFlowVersion(ctx context.Context, flow string, n int, definition json.RawMessage,
+	options ...CallOption) (FlowVersion, error) {
 	return c.version(ctx, versionBody{definition}, options, http.MethodPut, "/v1/flows/%s/versions/%s", flow, n)
 }
 

@@ -30,7 +30,8 @@ func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 		return nil, ErrDatabaseURL // the cause would show the password
 	}
 	if !strings.Contains(c.DatabaseURL, "pool_max_conns") {
-		p.MaxConns = int32(c.SendWorkers + min(4*c.FanoutWorkers, 8) + 12) // a process writes six chunks at a time, however many audiences it reads
+		// A process writes six chunks at a time, however many audiences it reads.
+		p.MaxConns = int32(c.SendWorkers + min(4*c.FanoutWorkers, 8) + 12)
 	}
 	if !strings.Contains(c.DatabaseURL, "pool_max_conn_lifetime") {
 		p.MaxConnLifetime = 10 * time.Minute // a plan that was made when a table was empty must not be kept longer

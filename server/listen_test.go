@@ -19,7 +19,8 @@ import (
 )
 
 // brief are limits that a test can wait for.
-var brief = timeLimits{header: 300 * time.Millisecond, request: 600 * time.Millisecond, total: 3 * time.Second, idle: 300 * time.Millisecond}
+var brief = timeLimits{header: 300 * time.Millisecond, request: 600 * time.Millisecond, total: 3 * time.Second,
+	idle: 300 * time.Millisecond}
 
 // listening serves an endpoint until the test ends, and returns its address.
 func listening(t *testing.T, e endpoint) (address string, counts *connectionMetrics) {
@@ -120,17 +121,18 @@ func TestSlowReadersAreReplaced(t *testing.T) {
 	working, release := make(chan struct{}, 1), make(chan struct{})
 	limits := brief
 	limits.total, limits.answer, limits.slow = time.Minute, time.Minute, 300*time.Millisecond
-	address, counts := listening(t, endpoint{name: "api", most: 4, limits: limits, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/work":
-			working <- struct{}{}
-			<-release
-		case "/large":
-			_, _ = w.Write(bytes.Repeat([]byte("x"), 64<<20))
-			return
-		}
-		hello(w, r)
-	})})
+	address, counts := listening(t,
+		endpoint{name: "api", most: 4, limits: limits, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/work":
+				working <- struct{}{}
+				<-release
+			case "/large":
+				_, _ = w.Write(bytes.Repeat([]byte("x"), 64<<20))
+				return
+			}
+			hello(w, r)
+		})})
 	send := func(path string) net.Conn {
 		conn := dialed(t, address)
 		_, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -209,7 +211,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	ask(third, "/")
 	got := answer(third)
 	body, _ := io.ReadAll(got.Body)
-	if got.StatusCode != 503 || got.Header.Get("Retry-After") == "" || got.Header.Get("Content-Type") != "application/problem+json" || !bytes.Contains(body, []byte(`"too_many_connections"`)) {
+	if got.StatusCode != 503 || got.Header.Get("Retry-After") == "" || got.Header.Get("Content-Type") != "application/problem+json" ||
+		!bytes.Contains(body, []byte(`"too_many_connections"`)) {
 		t.Errorf("%d %v %s", got.StatusCode, got.Header, body)
 	}
 	if n := value(t, counts.refused.WithLabelValues("api")); n != 1 {
@@ -246,14 +249,17 @@ func TestDeadlinesOfTheAPI(t *testing.T) {
 	address, _ := listening(t, endpoint{name: "api", handler: s.API, most: 100, limits: timeLimits{request: 700 * time.Millisecond}})
 
 	slow := dialed(t, address)
-	if _, err := io.WriteString(slow, "POST /v1/templates HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+token+"\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
+	if _, err := io.WriteString(slow,
+		"POST /v1/templates HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+token+"\r\nContent-Type: application/json\r\nContent-Length: "+
+			"1000\r\n\r\n{"); err != nil {
 		t.Fatal(err)
 	}
 	got, err := http.ReadResponse(bufio.NewReader(slow), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if body, _ := io.ReadAll(got.Body); got.StatusCode != http.StatusBadRequest || !bytes.Contains(body, []byte("did not arrive in time")) || !got.Close {
+	if body, _ := io.ReadAll(got.Body); got.StatusCode != http.StatusBadRequest || !bytes.Contains(body, []byte("did not arrive in time")) ||
+		!got.Close {
 		t.Errorf("%d %s", got.StatusCode, body)
 	}
 
@@ -265,7 +271,8 @@ func TestDeadlinesOfTheAPI(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `lock table templates in access exclusive mode`); err != nil {
 		t.Fatal(err)
 	}
-	for _, request := range []string{"GET /v1/templates HTTP/1.1\r\n", "POST /v1/templates HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 46\r\n"} {
+	for _, request := range []string{"GET /v1/templates HTTP/1.1\r\n",
+		"POST /v1/templates HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 46\r\n"} {
 		long := dialed(t, address)
 		if _, err := io.WriteString(long, request+"Host: x\r\nAuthorization: Bearer "+token+"\r\n\r\n"); err != nil {
 			t.Fatal(err)
@@ -344,7 +351,8 @@ func (r *recorded) WriteHeader(status int)      { r.status = status }
 // A new connection replaces the one that has waited longest without a request.
 func TestSilentConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
-	address, counts := listening(t, endpoint{name: "api", most: 3, handler: http.HandlerFunc(hello), limits: timeLimits{silent: 50 * time.Millisecond}})
+	address, counts := listening(t,
+		endpoint{name: "api", most: 3, handler: http.HandlerFunc(hello), limits: timeLimits{silent: 50 * time.Millisecond}})
 	eventuallyOpen(t, counts, 0)
 	for _, text := range []string{"", "GET / HTTP/1.1\r\nHost: x\r\nX-", ""} {
 		if _, err := io.WriteString(dialed(t, address), text); err != nil {
@@ -361,7 +369,8 @@ func TestSilentConnectionsAreReplaced(t *testing.T) {
 // is then closed, so that no client holds it with an unread body.
 func TestUnreadBodiesAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
-	address, _ := listening(t, endpoint{name: "api", most: 100, handler: http.HandlerFunc(hello), limits: timeLimits{request: time.Hour, unread: 50 * time.Millisecond}})
+	address, _ := listening(t,
+		endpoint{name: "api", most: 100, handler: http.HandlerFunc(hello), limits: timeLimits{request: time.Hour, unread: 50 * time.Millisecond}})
 	for what, header := range map[string]string{"length": "Content-Length: 1000", "chunks": "Transfer-Encoding: chunked"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -378,10 +387,12 @@ func TestUnreadBodiesAreNotWaitedFor(t *testing.T) {
 // A connection stays open after a request whose body was read.
 func TestReadBodiesKeepTheConnection(t *testing.T) {
 	t.Parallel()
-	address, _ := listening(t, endpoint{name: "api", most: 100, limits: timeLimits{unread: time.Millisecond}, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		hello(w, r)
-	})})
+	address, _ := listening(t,
+		endpoint{name: "api", most: 100, limits: timeLimits{unread: time.Millisecond},
+			handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				hello(w, r)
+			})})
 	conn := dialed(t, address)
 	in := bufio.NewReader(conn)
 	for range 3 {

@@ -182,9 +182,10 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 	box, err := secrets.ParseKeys(secrets.NewKey())
 	must(t, err)
 	const often = 50 * time.Millisecond
-	p.Server, err = New(Deps{Pool: hot.Trace(t, p.plain), Box: box, Log: slog.New(slog.DiscardHandler), Kinds: []sender.Kind{accepting("null").kind()}},
-		Config{SendWorkers: 2, Sender: sender.Config{Workers: 2, ReapEvery: often, SweepEvery: often, SweepGrace: often}, Campaigns: campaigns.Config{Grace: often},
-			Sources: audience.Options{AllowPrivate: true, AllowUnix: true}, Webhooks: webhooks.Options{AllowPrivate: true}})
+	p.Server, err = New(Deps{Pool: hot.Trace(t, p.plain), Box: box, Log: slog.New(slog.DiscardHandler),
+		Kinds: []sender.Kind{accepting("null").kind()}}, Config{SendWorkers: 2,
+		Sender: sender.Config{Workers: 2, ReapEvery: often, SweepEvery: often, SweepGrace: often}, Campaigns: campaigns.Config{Grace: often},
+		Sources: audience.Options{AllowPrivate: true, AllowUnix: true}, Webhooks: webhooks.Options{AllowPrivate: true}})
 	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -202,7 +203,8 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 	aud, err := p.Audiences.Create(ctx, p.ws, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: "all",
 		SQL: "select id, email, name, opted_out from people", KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
 	must(t, err)
-	tpl, err := p.Templates.Create(ctx, p.ws, message.NewTemplate{ID: lemma.NewID(), Name: "hello", Content: message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"}})
+	tpl, err := p.Templates.Create(ctx, p.ws,
+		message.NewTemplate{ID: lemma.NewID(), Name: "hello", Content: message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"}})
 	must(t, err)
 	prv, err := p.Providers.Create(ctx, p.ws, providers.NewProvider{ID: lemma.NewID(), Name: "null", Kind: "null", Config: []byte(`{}`)})
 	must(t, err)
@@ -214,19 +216,21 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 	p.definition = func(text string) json.RawMessage {
 		return json.RawMessage(strings.NewReplacer("$audience", lemma.FormatID(lemma.PrefixAudience, aud.ID),
 			"$call", `"type":"webhook","endpoint_id":"`+lemma.FormatID(lemma.PrefixEndpoint, e.ID)+`","columns":["name"]`,
-			"$send", `"type":"send","channel":"email","from":{"email":"hi@shop.example"},"provider_id":"`+lemma.FormatID(lemma.PrefixProvider, prv.ID)+
-				`","template_id":"`+lemma.FormatID(lemma.PrefixTemplate, tpl.ID)+`"`).Replace(text))
+			"$send", `"type":"send","channel":"email","from":{"email":"hi@shop.example"},"provider_id":"`+
+				lemma.FormatID(lemma.PrefixProvider, prv.ID)+`","template_id":"`+lemma.FormatID(lemma.PrefixTemplate, tpl.ID)+`"`).Replace(text))
 	}
 	return p
 }
 
 // wholeJourney is a definition with a node of each type, and events for triggers, waits and
 // exits.
-const wholeJourney = `{"audience_id":"$audience","triggers":[{"type":"event","event":"joined","condition":"profile.name != ''"}],"recurrence":{"policy":"per_event"}%s,
+const wholeJourney = `{"audience_id":"$audience","triggers":[{"type":"event","event":"joined","condition":"profile.name != ''"}],
+	"recurrence":{"policy":"per_event"}%s,
 	"exit_on":[{"event":"left","goal":true,"condition":"trigger.properties.n == event.properties.n"}],"start":"wait","nodes":{
 	"wait":{"type":"delay","for":"PT0.01S","next":"hello"},"hello":{$send,"next":"call"},"call":{$call,"next":"ask"},
 	"ask":{"type":"branch","cases":[{"if":"events.viewed.times > 3","next":"end"}],"else":"buy"},
-	"buy":{"type":"wait_for_event","event":"bought","condition":"event.properties.n == trigger.properties.n","timeout":"P1D","next":"arms","on_timeout":"end"},
+	"buy":{"type":"wait_for_event","event":"bought","condition":"event.properties.n == trigger.properties.n","timeout":"P1D",
+		"next":"arms","on_timeout":"end"},
 	"arms":{"type":"split","arms":[{"weight":1,"next":"late"},{"weight":1,"next":"late"}]},
 	"late":{"type":"wait_until","time":"09:00","zone":"UTC","next":"end"},"end":{"type":"exit"}}}`
 
@@ -255,12 +259,14 @@ func (p *planned) live() {
 	for range 2 { // the second time, the events are duplicates and the profiles are enrolled
 		all("joined", true)
 		all("came", false)
-		_, err := p.Flows.Intake.EnrollAll(ctx, p.ws, p.flow, []intake.Enrolling{{ProfileKey: "31", ID: "x"}, {ProfileKey: "32"}, {ProfileKey: "missing", ID: "y"}}, false)
+		_, err := p.Flows.Intake.EnrollAll(ctx, p.ws, p.flow,
+			[]intake.Enrolling{{ProfileKey: "31", ID: "x"}, {ProfileKey: "32"}, {ProfileKey: "missing", ID: "y"}}, false)
 		must(t, err)
 		_, err = p.Flows.Intake.Record(ctx, p.ws, intake.Event{ProfileKey: "missing", Name: "joined"})
 		must(t, err)
 	}
-	p.until(`select count(*) >= 30 from enrollments where flow_id = any($1) and node = 'buy' and waiting_since is not null`, []uuid.UUID{p.flow, apart})
+	p.until(`select count(*) >= 30 from enrollments where flow_id = any($1) and node = 'buy' and waiting_since is not null`,
+		[]uuid.UUID{p.flow, apart})
 	p.until(`select count(*) >= 20 from enrollments where flow_id = any($1)`, []uuid.UUID{polled})
 	all("bought", true)
 	p.until(`select count(*) >= 20 from enrollments where flow_id = any($1) and node = 'late'`, []uuid.UUID{p.flow, apart})
@@ -321,7 +327,8 @@ func (p *planned) inherits() {
 
 func (p *planned) publish(definition string) uuid.UUID {
 	p.t.Helper()
-	f, err := p.Flows.Create(p.t.Context(), p.ws, flows.NewFlow{ID: lemma.NewID(), Name: uuid.NewString(), Definition: p.definition(definition)})
+	f, err := p.Flows.Create(p.t.Context(), p.ws,
+		flows.NewFlow{ID: lemma.NewID(), Name: uuid.NewString(), Definition: p.definition(definition)})
 	must(p.t, err)
 	_, err = p.Flows.Publish(p.t.Context(), p.ws, f.ID, 1, nil, flows.InFlight{Mode: "stay"}, nil)
 	must(p.t, err)
@@ -342,7 +349,8 @@ func (p *planned) otherRules(flow uuid.UUID) {
 	for i, recurrence := range []string{"per_event", "once", "daily"} {
 		text := strings.NewReplacer(`"joined"`, `"came"`, `"per_event"`, `"`+recurrence+`"`).Replace(wholeJourney)
 		p.again(flow, fmt.Sprintf(text, ""), flows.InFlight{Mode: "stay"})
-		_, err := p.Flows.Intake.RecordAll(p.t.Context(), p.ws, []intake.Event{{ProfileKey: "1", Name: "came"}, {ProfileKey: fmt.Sprint(45 + i), Name: "came"}})
+		_, err := p.Flows.Intake.RecordAll(p.t.Context(), p.ws,
+			[]intake.Event{{ProfileKey: "1", Name: "came"}, {ProfileKey: fmt.Sprint(45 + i), Name: "came"}})
 		must(p.t, err)
 	}
 }
@@ -350,7 +358,8 @@ func (p *planned) otherRules(flow uuid.UUID) {
 // sourceFails makes the data source fail until each enrollment has been blocked.
 func (p *planned) sourceFails() {
 	must(p.t, execSQL(p.shop, `alter table people rename to away`))
-	_, err := p.Flows.Intake.RecordAll(p.t.Context(), p.ws, []intake.Event{{ProfileKey: "51", Name: "joined"}, {ProfileKey: "52", Name: "joined"}})
+	_, err := p.Flows.Intake.RecordAll(p.t.Context(), p.ws,
+		[]intake.Event{{ProfileKey: "51", Name: "joined"}, {ProfileKey: "52", Name: "joined"}})
 	must(p.t, err)
 	p.until(`select count(*) >= 2 from enrollments where flow_id = any($1) and blocked_reason is not null`, []uuid.UUID{p.flow})
 	must(p.t, execSQL(p.shop, `alter table away rename to people`))
@@ -379,8 +388,9 @@ func (p *planned) campaign() {
 
 func (p *planned) newCampaign() uuid.UUID {
 	p.t.Helper()
-	c, err := p.Campaigns.Create(p.t.Context(), p.ws, campaigns.NewCampaign{ID: lemma.NewID(), Name: "all", AudienceID: p.audience, TemplateID: p.template,
-		ProviderID: p.provider, FromName: "Shop", FromEmail: "news@shop.example"})
+	c, err := p.Campaigns.Create(p.t.Context(), p.ws,
+		campaigns.NewCampaign{ID: lemma.NewID(), Name: "all", AudienceID: p.audience, TemplateID: p.template, ProviderID: p.provider,
+			FromName: "Shop", FromEmail: "news@shop.example"})
 	must(p.t, err)
 	return c.ID
 }
@@ -396,13 +406,16 @@ func (p *planned) until(sql string, ids []uuid.UUID) {
 func (p *planned) fill(pool *pgxpool.Pool, n int) {
 	for _, sql := range []string{
 		`insert into workspaces (id, name) values ($1, 'filled') on conflict do nothing`,
-		`insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, status, node, waiting_since, resume_at, source, ended_at)
-			select $1, id, $1, 1, get_byte(uuid_send(id), 15) & 3, id, case when i % 3 = 0 then id else $1 end, i || 'p' || id, case when i % 2 = 0 then 'active' else 'completed' end, 'wait', now(),
+		`insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, status, node,
+			waiting_since, resume_at, source, ended_at)
+			select $1, id, $1, 1, get_byte(uuid_send(id), 15) & 3, id, case when i % 3 = 0 then id else $1 end, i || 'p' || id,
+				case when i % 2 = 0 then 'active' else 'completed' end, 'wait', now(),
 				case when i % 2 = 0 then now() + i * interval '1 second' end, 'event', case when i % 2 = 1 then now() end from made`,
 		`insert into enrollment_keys (workspace_id, flow_id, uniqueness_key, enrollment_id) select $1, $1, id, id from made`,
 		`insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event) select $1, id, 0, 1, '', 'enrolled' from made`,
 		`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at) select $1, id, 'p' || i, 'joined', now() from made`,
-		`insert into refusals (workspace_id, flow_id, key, profile_key, reason, source) select $1, $1, id, 'p' || i, 'filtered', 'event' from made`,
+		`insert into refusals (workspace_id, flow_id, key, profile_key, reason, source)
+			select $1, $1, id, 'p' || i, 'filtered', 'event' from made`,
 		`insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, status, sent, finished_at)
 			select $1, $1, id, id, $1, $1, 500, 2, 'done', 500, now() from made where i % 50 = 0`,
 		`insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload)
@@ -413,7 +426,9 @@ func (p *planned) fill(pool *pgxpool.Pool, n int) {
 		`insert into outbox (workspace_id, id, endpoint_id, body, enrollment_id, step, status, finished_at)
 			select $1, id, $1, '{}', id, 1, case when i % 2 = 0 then 'pending' else 'delivered' end, case when i % 2 = 1 then now() end from made`,
 	} {
-		sql = strings.Replace(sql, " from made", " from (select i, gen_random_uuid() as id, md5(concat($2::int, '/', i / 500))::uuid as batch from generate_series(1, $2::int) i) made", 1)
+		sql = strings.Replace(sql, " from made",
+			" from (select i, gen_random_uuid() as id, md5(concat($2::int, '/', i / 500))::uuid as batch from generate_series(1, $2::int) i) made",
+			1)
 		args := []any{p.ws}
 		if strings.Contains(sql, "$2") {
 			args = append(args, n)

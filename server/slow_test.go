@@ -84,7 +84,8 @@ func TestSlowBodiesAreReplaced(t *testing.T) {
 // bytes.
 func TestRateOfBodies(t *testing.T) {
 	t.Parallel()
-	address, _ := listening(t, endpoint{name: "api", handler: http.HandlerFunc(readBody), most: 100, limits: timeLimits{body: 400 * time.Millisecond}})
+	address, _ := listening(t,
+		endpoint{name: "api", handler: http.HandlerFunc(readBody), most: 100, limits: timeLimits{body: 400 * time.Millisecond}})
 	send := func(part string, pause time.Duration, length string) (status int, took time.Duration) {
 		conn := dialed(t, address)
 		begun := time.Now()
@@ -101,7 +102,8 @@ func TestRateOfBodies(t *testing.T) {
 	if status, took := send("x", 20*time.Millisecond, "1000000"); status != http.StatusBadRequest || took > 5*time.Second {
 		t.Errorf("a byte at a time: %d after %s", status, took)
 	}
-	if status, took := send(strings.Repeat("x", 16<<10), 50*time.Millisecond, "327680"); status != http.StatusOK || took < 400*time.Millisecond {
+	if status, took := send(strings.Repeat("x", 16<<10), 50*time.Millisecond, "327680"); status != http.StatusOK ||
+		took < 400*time.Millisecond {
 		t.Errorf("320 KiB in a second: %d after %s", status, took)
 	}
 }
@@ -173,7 +175,9 @@ func TestPipelinedRequestsAreReplaced(t *testing.T) {
 // deadline of its response is later.
 func TestBlockedWritesEnd(t *testing.T) {
 	t.Parallel()
-	address, counts := listening(t, endpoint{name: "api", handler: http.HandlerFunc(large), most: 2, limits: timeLimits{write: 300 * time.Millisecond, answer: time.Hour, total: time.Hour}})
+	address, counts := listening(t,
+		endpoint{name: "api", handler: http.HandlerFunc(large), most: 2,
+			limits: timeLimits{write: 300 * time.Millisecond, answer: time.Hour, total: time.Hour}})
 	piped(t, address, func(net.Conn) error { return nil })
 	eventuallyOpen(t, counts, 1)
 	eventuallyOpen(t, counts, 0)

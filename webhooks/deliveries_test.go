@@ -58,8 +58,8 @@ func TestDeliveries(t *testing.T) {
 	refused := b.written()
 	b.receiver.status(410)
 	b.run(b.Webhooks, 1)
-	if f, _, _ := b.delivery(refused.ID); f.Status != Failed || f.StatusCode != http.StatusGone || f.Reason != ReasonStatus || f.EnrollmentID == nil ||
-		*f.EnrollmentID != refused.EnrollmentID {
+	if f, _, _ := b.delivery(refused.ID); f.Status != Failed || f.StatusCode != http.StatusGone || f.Reason != ReasonStatus ||
+		f.EnrollmentID == nil || *f.EnrollmentID != refused.EnrollmentID {
 		t.Errorf("refused: %+v", f)
 	}
 	if all, err := b.Deliveries(t.Context(), uuid.New(), []uuid.UUID{m.ID}); err != nil || len(all) != 0 {

@@ -66,7 +66,8 @@ func TestCommandsNeedTheSchema(t *testing.T) {
 	for _, args := range [][]string{{"work"}, {"serve", "--work", "--listen=127.0.0.1:0", "--metrics-listen="}, {"secrets", "reseal"},
 		{"keys", "create", "--workspace=x"}, {"keys", "list", "--workspace=x"}} {
 		_, err := lemmaWith(t, env, args...)
-		if err == nil || !strings.Contains(err.Error(), "lemma migrate up") || strings.Contains(err.Error(), "SQLSTATE") || strings.Contains(err.Error(), "no table") {
+		if err == nil || !strings.Contains(err.Error(), "lemma migrate up") || strings.Contains(err.Error(), "SQLSTATE") ||
+			strings.Contains(err.Error(), "no table") {
 			t.Errorf("lemma %v: %v", args, err)
 		}
 	}

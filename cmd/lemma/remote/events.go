@@ -36,7 +36,8 @@ type eventsSendCommand struct {
 
 func (s eventsSendCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
 	return s.call(cfg, func(c *client.Client) error {
-		recorded, err := c.RecordEvent(ctx, client.NewEvent{ProfileKey: s.Profile, Event: s.Name, Properties: s.Properties.raw(), SourceID: s.SourceID, OccurredAt: notZero(s.At)})
+		recorded, err := c.RecordEvent(ctx,
+			client.NewEvent{ProfileKey: s.Profile, Event: s.Name, Properties: s.Properties.raw(), SourceID: s.SourceID, OccurredAt: notZero(s.At)})
 		if err != nil {
 			return err
 		}
@@ -268,6 +269,7 @@ func (t bulkResult) show(out io.Writer) error {
 	for _, f := range t.Faults {
 		fmt.Fprintf(out, "line %d: %s\n", f.Line, printable(f.Detail))
 	}
-	_, err := fmt.Fprintf(out, "accepted %d, duplicates %d, invalid %d; enrolled %d, refused %d\n", t.Accepted, t.Duplicates, t.Invalid, t.Enrolled, t.Refused)
+	_, err := fmt.Fprintf(out, "accepted %d, duplicates %d, invalid %d; enrolled %d, refused %d\n", t.Accepted, t.Duplicates, t.Invalid,
+		t.Enrolled, t.Refused)
 	return err
 }
