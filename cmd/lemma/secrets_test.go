@@ -40,9 +40,9 @@ func sealed(t *testing.T, pool *pgxpool.Pool, keys string, ws uuid.UUID, name st
 	}
 }
 
-// The steps of docs/reference/settings.md, from a bare key to another. At each of
+// The steps of docs/guides/rotate-the-secret-key.md, from a key without a name to another. At each of
 // them every secret opens, and secrets made in between follow.
-func TestChangeTheSecretKey(t *testing.T) {
+func TestRotateTheSecretKey(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	ws := pgtest.Workspace(t, pool)
