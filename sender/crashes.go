@@ -100,7 +100,7 @@ func afterCrash(crashes int) time.Duration {
 // processes too.
 func (s *Sender) pauseCrashed(ctx context.Context, ref notifications.Ref, rows int) {
 	s.log.Error("rows ended after crashes", "batch_id", ref.BatchID, "origin_id", ref.OriginID, "crashes", maxCrashes, "rows", rows)
-	detail := fmt.Sprintf("the process that claimed a batch died or hung %d times; look at its log before you resume", maxCrashes)
+	detail := fmt.Sprintf("the process that claimed a batch died or hung %d times; check its log before you resume", maxCrashes)
 	if err := s.pause(ctx, ref.WorkspaceID, ref.OriginID, uuid.Nil, batchCrashed, detail); err != nil {
 		s.log.Error("origin of a crashed batch not paused", "origin_id", ref.OriginID, "error", err)
 	}
