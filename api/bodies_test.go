@@ -40,7 +40,7 @@ func (b *bundle) arriving(n int, length int64) (arrive func()) {
 	b.t.Helper()
 	hold, started, all := make(chan struct{}), make(chan struct{}, n), sync.WaitGroup{}
 	for range n {
-		r := httptest.NewRequest("POST", "/v1/templates/validate",
+		r := httptest.NewRequest(http.MethodPost, "/v1/templates/validate",
 			&heldBody{started: started, hold: hold, text: strings.NewReader(`{"subject":"s","text":"t"}`)})
 		r.ContentLength = length
 		r.Header.Set("Authorization", "Bearer "+b.token)

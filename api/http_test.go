@@ -30,7 +30,7 @@ func TestHead(t *testing.T) {
 	id := b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id()
 	for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml", "/docs", "/v1/templates", "/v1/templates/" + id} {
 		get, head := b.plain("GET", path), b.plain("HEAD", path)
-		if head.StatusCode != 200 || head.ContentLength > 0 || head.Header.Get("Etag") != get.Header.Get("Etag") ||
+		if head.StatusCode != http.StatusOK || head.ContentLength > 0 || head.Header.Get("Etag") != get.Header.Get("Etag") ||
 			head.Header.Get("Content-Type") != get.Header.Get("Content-Type") {
 			t.Errorf("%s: %d %v", path, head.StatusCode, head.Header)
 		}

@@ -60,7 +60,7 @@ func healthOf(p providers.Provider) providerHealth {
 
 func (s *server) showProvider(p providers.Provider) providerBody {
 	can := s.Capabilities(p.Kind)
-	return providerBody{ID: lemma.FormatID(lemma.PrefixProvider, p.ID), Name: p.Name, Channel: lemma.Channel(p.Channel), Kind: p.Kind,
+	return providerBody{ID: lemma.FormatID(lemma.PrefixProvider, p.ID), Name: p.Name, Channel: p.Channel, Kind: p.Kind,
 		Config: p.Config, HasSecrets: p.HasSecrets, RatePerSecond: p.RatePerSecond, Capabilities: can, EffectiveBound: can.bounds(),
 		Health: healthOf(p), Warnings: each(s.Warnings(p.Kind, p.Config), asIs),
 		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), version: p.Version}

@@ -36,7 +36,8 @@ func (d doctorCommand) run(ctx context.Context, c Config, out io.Writer) error {
 	}
 	var faults []error
 	if red > 0 {
-		faults = append(faults, fmt.Errorf("%d of %d constraints and settings are missing or wrong: Lemma refuses to send on this database", red, len(guards)))
+		faults = append(faults, fmt.Errorf("%d of %d constraints and settings are missing or wrong: Lemma refuses to send on this database",
+			red, len(guards)))
 	}
 	faults = append(faults, inspect(ctx, c, pool, out))
 	if red == 0 {

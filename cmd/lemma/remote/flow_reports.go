@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"strconv"
 	"strings"
 	"time"
 
@@ -75,7 +74,7 @@ func (n flowsCountsCommand) run(ctx context.Context, cfg Config, out io.Writer) 
 }
 
 func showCounts(out io.Writer, n client.FlowCounts) error {
-	if err := printFields(out, "version", strconv.Itoa(n.Version), "enrolled", fmt.Sprint(n.Enrolled), "active", fmt.Sprint(n.Active),
+	if err := printFields(out, "version", fmt.Sprint(n.Version), "enrolled", fmt.Sprint(n.Enrolled), "active", fmt.Sprint(n.Active),
 		"completed", fmt.Sprint(n.Completed), "exited", fmt.Sprint(n.Exited), "refused", fmt.Sprint(n.Refused), "goals", fmt.Sprint(n.Goals),
 		"blocked", tally(n.BlockedBy), "exits", tally(n.ExitedBy), "refusals", tally(n.RefusalsBy)); err != nil {
 		return err
@@ -94,9 +93,9 @@ func showCounts(out io.Writer, n client.FlowCounts) error {
 }
 
 func showPoll(out io.Writer, p client.AudiencePoll) error {
-	return printFields(out, "audience read", stampOr(p.LastPollAt, "never"), "rows", strconv.FormatInt(p.RowsRead, 10),
+	return printFields(out, "audience read", stampOr(p.LastPollAt, "never"), "rows", fmt.Sprint(p.RowsRead),
 		"enrolled", fmt.Sprint(p.Enrolled), "not enrolled", tally(p.RefusedBy),
-		"failures since", strconv.Itoa(p.Failures), "because of", or(p.LastError, ""), "next poll", stampOr(p.NextPollAt, "none"))
+		"failures since", fmt.Sprint(p.Failures), "because of", or(p.LastError, ""), "next poll", stampOr(p.NextPollAt, "none"))
 }
 
 // ShowNodes prints the counts of nodes.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
 	"lemma/client"
@@ -125,7 +124,7 @@ func showTimers(out io.Writer, timers []client.TimerChange) error {
 		if t.Change == "shifted" {
 			by = (time.Duration(t.Seconds * float64(time.Second))).String()
 		}
-		return []string{strconv.Itoa(t.Version), t.Node, t.To, fmt.Sprint(t.Waiting), t.Change, by}
+		return []string{fmt.Sprint(t.Version), t.Node, t.To, fmt.Sprint(t.Waiting), t.Change, by}
 	})
 }
 

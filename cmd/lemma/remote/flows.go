@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -323,7 +322,7 @@ func (v flowsVersionsCommand) run(ctx context.Context, cfg Config, out io.Writer
 		}
 		return list(v.listing, out, c.ListFlowVersions(ctx, id, client.FlowVersionFilter{}), "VERSION|STATUS|WRITTEN|UPDATED|PUBLISHED",
 			func(s client.FlowVersionSummary) []string {
-				return []string{strconv.Itoa(s.Version), s.Status, fmt.Sprint(s.Revision), stamp(s.UpdatedAt), stampOr(s.PublishedAt, "never")}
+				return []string{fmt.Sprint(s.Version), s.Status, fmt.Sprint(s.Revision), stamp(s.UpdatedAt), stampOr(s.PublishedAt, "never")}
 			})
 	})
 }
