@@ -211,7 +211,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	ask(third, "/")
 	got := answer(third)
 	body, _ := io.ReadAll(got.Body)
-	if got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("Retry-After") == "" || got.Header.Get("Content-Type") != "application/problem+json" ||
+	if got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("Retry-After") == "" ||
+		got.Header.Get("Content-Type") != "application/problem+json" ||
 		!bytes.Contains(body, []byte(`"too_many_connections"`)) {
 		t.Errorf("%d %v %s", got.StatusCode, got.Header, body)
 	}
