@@ -25,7 +25,7 @@ var latest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 // representable reports whether a time can be stored and answered in UTC.
 func representable(at time.Time) bool { return at.UTC().Year() > 0 && at.Before(latest) }
 
-// checkTime is RFC 3339 as Go reads it, so that what passes can be read.
+// checkTime returns an error unless text is a time by RFC 3339 that an answer can show.
 func checkTime(text string) error {
 	at, err := time.Parse(time.RFC3339, text)
 	if err == nil && !representable(at) {
@@ -35,7 +35,7 @@ func checkTime(text string) error {
 }
 
 func readContract() agreement {
-	openapi3.DefineStringFormatCallback("date-time", checkTime)
+	openapi3.DefineStringFormatValidator("date-time", openapi3.NewCallbackValidator(checkTime))
 	doc, err := openapi3.NewLoader().LoadFromData(lemma.OpenAPI)
 	if err != nil {
 		panic("openapi.yaml: " + err.Error())
