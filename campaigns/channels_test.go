@@ -215,7 +215,7 @@ func TestProviderAndAudienceMustHaveTheChannelOfTheTemplate(t *testing.T) {
 		want   string
 	}{
 		"a provider of another channel":  {func(n *NewCampaign) { n.ProviderID = b.providers[lemma.Push] }, "/provider_id wrong_channel"},
-		"an audience without numbers":    {func(n *NewCampaign) { n.AudienceID = b.bundle.Audience }, "/audience_id wrong_channel"},
+		"an audience without numbers":    {func(n *NewCampaign) { n.AudienceID = b.Audience }, "/audience_id wrong_channel"},
 		"a sender":                       {func(n *NewCampaign) { n.FromEmail = "news@shop.example" }, "/from wrong_channel"},
 		"a reply address":                {func(n *NewCampaign) { n.ReplyTo = "news@shop.example" }, "/reply_to wrong_channel"},
 		"headers":                        {func(n *NewCampaign) { n.Headers = map[string]string{"X-A": "b"} }, "/headers wrong_channel"},

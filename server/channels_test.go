@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net/url"
 	"sync"
 	"testing"
@@ -41,11 +42,7 @@ func (i *inbox) accept(m sender.Message, _ int) sender.Receipt {
 func (i *inbox) all() map[string]sender.Message {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	copied := map[string]sender.Message{}
-	for to, m := range i.messages {
-		copied[to] = m
-	}
-	return copied
+	return maps.Clone(i.messages)
 }
 
 // A flow sends one message per channel to a profile: a push to each of its devices.
