@@ -28,7 +28,7 @@ test: deps specs ## Check the specs, and run all tests against real Postgres and
 race: deps ## Run all tests with the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race -timeout 40m ./...
 
-verify: deps lint-api ## Check format, vet, staticcheck, architecture rules, contract, migrations, licences
+verify: deps lint lint-api ## Check format, vet, linters, architecture rules, contract, migrations, licences
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run make fmt: $$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
@@ -37,6 +37,7 @@ verify: deps lint-api ## Check format, vet, staticcheck, architecture rules, con
 	$(GO) test -count=1 -run 'Status|SchemaDump|Promises' ./migrations
 
 lint: ## Run golangci-lint by .golangci.yaml
+	@sh dev/deps.sh go
 	$(GO) tool -modfile=dev/lint/go.mod golangci-lint run ./...
 
 lint-api: ## Check openapi.yaml with redocly and spectral

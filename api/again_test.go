@@ -7,13 +7,14 @@ import (
 	"lemma"
 )
 
-// lost is what a process leaves behind that died before it kept its answer.
+// lost sets a key to the state of a request whose process died before it kept the answer.
 func (b *bundle) lost(key string) {
 	b.t.Helper()
-	b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second' where key = $1`, key)
+	b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second'
+		where key = $1`, key)
 }
 
-// twice makes a request, loses its answer, runs what another caller does between, and makes it again.
+// twice sends a request, loses its answer, calls between, and sends the request again.
 func (b *bundle) twice(path string, body any, between func(), options ...option) answered {
 	b.t.Helper()
 	key := lemma.NewID().String()
@@ -60,9 +61,10 @@ func TestFlowVerbsDoneAgain(t *testing.T) {
 	_, e := b.enrolled(w, "c1")
 	b.twice("/v1/enrollments/"+e+"/move", object{"node": "rest"}, nil)
 	if got := b.twice("/v1/enrollments/"+e+"/exit", nil, nil); got.text("exit_reason") != "manual" {
-		t.Errorf("taken out: %s", got.body)
+		t.Errorf("exited: %s", got.body)
 	}
-	if got := b.twice(path+"/enrollments", object{"profile_key": "c2"}, nil); got.text("status") != "enrolled" || got.header.Get("Location") == "" {
+	if got := b.twice(path+"/enrollments", object{"profile_key": "c2"}, nil); got.text("status") != "enrolled" ||
+		got.header.Get("Location") == "" {
 		t.Errorf("enrolled: %s", got.body)
 	}
 	b.twice(path+"/drain", nil, nil)
@@ -113,13 +115,14 @@ func TestCampaignVerbsDoneAgain(t *testing.T) {
 		}
 	}
 	campaign, _ := b.fannedOut(w)
-	if got := b.twice("/v1/campaigns/"+campaign+"/cancel", nil, nil); got.json["campaign"].(object)["status"] != "cancelled" || got.json["cancelled"].(float64) < 1 {
+	if got := b.twice("/v1/campaigns/"+campaign+"/cancel", nil, nil); got.json["campaign"].(object)["status"] != "cancelled" ||
+		got.json["cancelled"].(float64) < 1 {
 		t.Errorf("cancelled: %s", got.body)
 	}
 }
 
-// A rotation whose answer was lost is not made a second time: the secret that
-// no caller received is shown.
+// A rotation whose answer was lost is not made a second time. The repeated request
+// returns the secret that no caller received.
 func TestARotationDoneAgain(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -131,13 +134,13 @@ func TestARotationDoneAgain(t *testing.T) {
 		t.Errorf("%s after %s", again.body, first.body)
 	}
 	if other := b.do("POST", path+"/rotate", nil, under("k2")).is(200); other.text("secret") == first.text("secret") {
-		t.Error("another request draws no secret")
+		t.Error("another request makes no new secret")
 	}
 }
 
-// What writes nothing keeps nothing, since what it answers may be about people:
-// its Idempotency-Key means nothing, like that of a dry run.
-func TestWhatIsAskedIsNotKept(t *testing.T) {
+// The answer to a request that writes nothing is not kept, since it may contain personal
+// data. An Idempotency-Key has no effect on it, as on a dry run.
+func TestAnswersOfReadsAreNotKept(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	b.enrolled(w, "c2")
@@ -147,12 +150,13 @@ func TestWhatIsAskedIsNotKept(t *testing.T) {
 		t.Fatalf("no message: %s", message.body)
 	}
 	for path, body := range map[string]any{
-		flow + "/versions/1/simulate":                        object{"profile_key": "c2"},
-		flow + "/versions/1/plan":                            nil,
-		flow + "/versions/1/publish?dry_run=true":            nil,
-		flow + "/enrollments?dry_run=true":                   object{"profile_key": "c1"},
-		flow + "/enrollments/bulk?dry_run=true":              object{"enrollments": []object{{"profile_key": "c1"}}},
-		"/v1/audiences/validate":                             object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"},
+		flow + "/versions/1/simulate":             object{"profile_key": "c2"},
+		flow + "/versions/1/plan":                 nil,
+		flow + "/versions/1/publish?dry_run=true": nil,
+		flow + "/enrollments?dry_run=true":        object{"profile_key": "c1"},
+		flow + "/enrollments/bulk?dry_run=true":   object{"enrollments": []object{{"profile_key": "c1"}}},
+		"/v1/audiences/validate": object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id",
+			"email_column": "email"},
 		"/v1/templates/validate":                             object{"subject": "s", "text": "t"},
 		"/v1/templates/" + w.template + "/render":            object{"data": object{"name": "Ada"}},
 		"/v1/campaigns/" + w.campaign + "/send?dry_run=true": nil,

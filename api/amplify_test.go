@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A small request is not answered with a large list of its faults, which would
-// also be kept under its Idempotency-Key.
+// The answer to a small request has no large list of faults, since it would also be
+// kept under the Idempotency-Key.
 func TestFaultsAreBounded(t *testing.T) {
 	b := setup(t)
 	many := func(n int, item string) string {
@@ -21,18 +21,19 @@ func TestFaultsAreBounded(t *testing.T) {
 		return strings.Join(list, ",")
 	}
 	for what, test := range map[string]struct{ path, body string }{
-		"unknown names":      {"/v1/templates", `{` + many(19_000, `"f#":1`) + `}`},
-		"fewer of them":      {"/v1/templates", `{` + many(500, `"f#":1`) + `}`},
-		"names given twice":  {"/v1/templates", `{` + many(9_000, `"f#":1,"f#":1`) + `}`},
-		"items of a list":    {"/v1/api_keys", `{"name":"x","scopes":[` + many(19_000, `"s#"`) + `]}`},
-		"fields of a config": {"/v1/providers", `{"name":"x","kind":"smtp","config":{"host":"h"},"rate_per_second":-1,` + many(300, `"x#":1`) + `}`},
+		"unknown names":     {"/v1/templates", `{` + many(19_000, `"f#":1`) + `}`},
+		"fewer of them":     {"/v1/templates", `{` + many(500, `"f#":1`) + `}`},
+		"names given twice": {"/v1/templates", `{` + many(9_000, `"f#":1,"f#":1`) + `}`},
+		"items of a list":   {"/v1/api_keys", `{"name":"x","scopes":[` + many(19_000, `"s#"`) + `]}`},
+		"fields of a config": {"/v1/providers", `{"name":"x","kind":"smtp","config":{"host":"h"},"rate_per_second":-1,` +
+			many(300, `"x#":1`) + `}`},
 	} {
 		got := b.do("POST", test.path, test.body).is(422)
 		if len(got.body) > 64<<10 || len(got.problem.Errors) == 0 || len(got.problem.Errors) > maxFaults {
 			t.Errorf("%s: %d faults in %d bytes", what, len(got.problem.Errors), len(got.body))
 		}
 		if !strings.Contains(got.problem.Detail, "not all") {
-			t.Errorf("%s: nothing says that there are more: %s", what, got.problem.Detail)
+			t.Errorf("%s: the detail does not mention further faults: %s", what, got.problem.Detail)
 		}
 	}
 	item := `{"profile_key":"c1","event":"x",` + many(90, `"q#":1`) + `}`
@@ -42,8 +43,8 @@ func TestFaultsAreBounded(t *testing.T) {
 	}
 }
 
-// Pointers are made of names: without a bound, a body of 1 MiB with one long
-// name and many values inside of it took 20 GB. One with many small values took 70 MB.
+// Without bounds, a body of 1 MiB with one long name, which is part of the pointer of
+// each of its many values, takes 20 GB. One with many small values takes 70 MB.
 func TestDecodingIsBounded(t *testing.T) {
 	deep := func(levels int, inner string) string {
 		name := strings.Repeat("x", maxMember)
@@ -53,15 +54,15 @@ func TestDecodingIsBounded(t *testing.T) {
 		body  string
 		fault string
 	}{
-		"a long name":            {`{"` + strings.Repeat("x", 20_000) + `":[` + strings.Repeat("1,", 10_000) + `1]}`, "name_too_long"},
-		"values":                 {deep(50, "["+strings.Repeat("1,", 19_900)+"1]"), ""},
-		"too many values":        {deep(50, "["+strings.Repeat("1,", 20_000)+"1]"), "too_many_values"},
-		"small objects":          {`{"x":[` + strings.Repeat(`{"a":0},`, 130_000) + `1]}`, "too_many_values"},
-		"empty lists":            {`{"x":[` + strings.Repeat(`[],`, 340_000) + `1]}`, "too_many_values"},
-		"names given twice":      {deep(50, "{"+strings.Repeat(`"a":1,`, 19_000)+`"a":1}`), "repeated"},
-		"NULs":                   {deep(50, "["+strings.Repeat(`"\u0000",`, 19_000)+"1]"), "nul"},
-		"halves of characters":   {deep(50, "["+strings.Repeat(`"\ud800",`, 19_000)+"1]"), "bad_text"},
-		"names of halves, twice": {deep(50, "{"+strings.Repeat(`"\ud800":1,`, 19_000)+`"a":1}`), "bad_text"},
+		"a long name":          {`{"` + strings.Repeat("x", 20_000) + `":[` + strings.Repeat("1,", 10_000) + `1]}`, "name_too_long"},
+		"values":               {deep(50, "["+strings.Repeat("1,", 19_900)+"1]"), ""},
+		"too many values":      {deep(50, "["+strings.Repeat("1,", 20_000)+"1]"), "too_many_values"},
+		"small objects":        {`{"x":[` + strings.Repeat(`{"a":0},`, 130_000) + `1]}`, "too_many_values"},
+		"empty lists":          {`{"x":[` + strings.Repeat(`[],`, 340_000) + `1]}`, "too_many_values"},
+		"names given twice":    {deep(50, "{"+strings.Repeat(`"a":1,`, 19_000)+`"a":1}`), "repeated"},
+		"NULs":                 {deep(50, "["+strings.Repeat(`"\u0000",`, 19_000)+"1]"), "nul"},
+		"lone surrogates":      {deep(50, "["+strings.Repeat(`"\ud800",`, 19_000)+"1]"), "bad_text"},
+		"names of them, twice": {deep(50, "{"+strings.Repeat(`"\ud800":1,`, 19_000)+`"a":1}`), "bad_text"},
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

@@ -28,8 +28,8 @@ func showKey(k workspaces.Key) keyBody {
 	return b
 }
 
-// createdKey is the one answer that has a secret in it. What is kept for a
-// replay does not.
+// createdKey is the only answer with the token. The answer that is kept for a replay
+// has none.
 type createdKey struct {
 	keyBody
 	Token *string `json:"token"`
@@ -55,7 +55,8 @@ func (s *server) createKey(ctx context.Context, c *call, in newKey) (createdKey,
 			return createdKey{}, err
 		}
 	}
-	key, token, err := s.Workspaces.CreateKey(ctx, c.workspace(), workspaces.NewKey{ID: c.newID, Attempt: c.attempt, Name: in.Name, Scopes: in.Scopes})
+	key, token, err := s.Workspaces.CreateKey(ctx, c.workspace(),
+		workspaces.NewKey{ID: c.newID, Attempt: c.attempt, Name: in.Name, Scopes: in.Scopes})
 	if err != nil {
 		return createdKey{}, err
 	}
@@ -71,9 +72,9 @@ func (s *server) getKey(ctx context.Context, c *call, _ none) (keyBody, error) {
 	return showKey(key), err
 }
 
-// revokeKey ends no key that its caller could not have made: a key
-// that makes weak keys must not lock out an admin. A key's scopes never change, so that
-// those that were read are those that are revoked.
+// revokeKey refuses keys with scopes beyond the caller's: a key with few scopes must not
+// lock out an admin. Scopes never change, so the scopes that were read are those that
+// are revoked.
 func (s *server) revokeKey(ctx context.Context, c *call, _ none) (none, error) {
 	id, err := c.id(lemma.PrefixKey, "key")
 	if err != nil {

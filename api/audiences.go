@@ -34,10 +34,10 @@ func (b audienceBody) etag() int        { return b.version }
 func (b audienceBody) location() string { return "/v1/audiences/" + b.ID }
 
 func showAudience(a audience.Audience) audienceBody {
-	return audienceBody{ID: lemma.FormatID(lemma.PrefixAudience, a.ID), DataSourceID: lemma.FormatID(lemma.PrefixDataSource, a.DataSourceID), Name: a.Name,
-		SQL: a.SQL, KeyColumn: a.KeyColumn, EmailColumn: orNull(a.EmailColumn), PhoneColumn: orNull(a.PhoneColumn),
-		PhoneRegion: orNull(a.PhoneRegion), PushColumn: orNull(a.PushColumn), OptedOutColumn: orNull(a.OptedOutColumn), Columns: each(a.Columns, column),
-		CreatedAt: a.CreatedAt.UTC(), UpdatedAt: a.UpdatedAt.UTC(), version: a.Version}
+	return audienceBody{ID: lemma.FormatID(lemma.PrefixAudience, a.ID), DataSourceID: lemma.FormatID(lemma.PrefixDataSource, a.DataSourceID),
+		Name: a.Name, SQL: a.SQL, KeyColumn: a.KeyColumn, EmailColumn: orNull(a.EmailColumn), PhoneColumn: orNull(a.PhoneColumn),
+		PhoneRegion: orNull(a.PhoneRegion), PushColumn: orNull(a.PushColumn), OptedOutColumn: orNull(a.OptedOutColumn),
+		Columns: each(a.Columns, column), CreatedAt: a.CreatedAt.UTC(), UpdatedAt: a.UpdatedAt.UTC(), version: a.Version}
 }
 
 func column(c audience.Column) audience.Column { return c }
@@ -151,7 +151,8 @@ func (s *server) validateAudience(ctx context.Context, c *call, in audienceDraft
 	found, err := s.Audiences.Validate(ctx, c.workspace(), audience.Draft{DataSourceID: source, SQL: in.SQL, KeyColumn: in.KeyColumn,
 		EmailColumn: in.EmailColumn, PhoneColumn: in.PhoneColumn, PhoneRegion: in.PhoneRegion, PushColumn: in.PushColumn,
 		OptedOutColumn: in.OptedOutColumn})
-	return audienceValidation{Columns: each(found.Columns, column), EstimatedRows: found.EstimatedRows, Warnings: each(found.Warnings, asIs)}, ofSource(err)
+	return audienceValidation{Columns: each(found.Columns, column), EstimatedRows: found.EstimatedRows, Warnings: each(found.Warnings, asIs)},
+		ofSource(err)
 }
 
 type audiencePreview struct {
@@ -186,12 +187,13 @@ func (s *server) countAudience(ctx context.Context, c *call, _ none) (audienceCo
 	}
 	n, err := s.Audiences.Count(ctx, c.workspace(), id, lemma.Channel(c.query("channel")))
 	return audienceCounts{Rows: n.Rows, Sendable: n.Sendable, Truncated: n.Truncated, SkippedBy: present(map[string]int64{
-		notifications.MissingAddress: n.MissingAddress, notifications.InvalidAddress: n.InvalidAddress, notifications.DuplicateAddress: n.DuplicateAddress,
+		notifications.MissingAddress: n.MissingAddress, notifications.InvalidAddress: n.InvalidAddress,
+		notifications.DuplicateAddress: n.DuplicateAddress,
 		notifications.TooManyAddresses: n.TooManyAddresses, notifications.Unsubscribed: n.Unsubscribed, notifications.InvalidKey: n.InvalidKey,
 	})}, ofSource(err)
 }
 
-// sourceNamed finds the data source that a body names.
+// sourceNamed reads the data source that a body names.
 func (s *server) sourceNamed(ctx context.Context, c *call, text string) (uuid.UUID, error) {
 	id, ok := lemma.ParseID(lemma.PrefixDataSource, text)
 	if !ok {
@@ -204,14 +206,14 @@ func (s *server) sourceNamed(ctx context.Context, c *call, text string) (uuid.UU
 	return id, err
 }
 
-// ofSource moves the error of a data source to the field at fault: a query that takes too
-// long is one of the query, and a source that is refused one of the choice of it.
+// ofSource gives the error of a data source the field at fault: /sql for a query that
+// takes too long, /data_source_id for a source that is refused.
 func ofSource(err error) error {
 	var e *lemma.Error
 	if errors.As(err, &e) && e.Code == audience.CodeTimeout {
 		slow := *e
 		slow.Kind = lemma.Invalid
-		slow.Fields = []lemma.Field{{Pointer: "/sql", Code: e.Code, Detail: e.Message + "; a query that can be an audience answers faster"}}
+		slow.Fields = []lemma.Field{{Pointer: "/sql", Code: e.Code, Detail: e.Message + "; make it faster"}}
 		return &slow
 	}
 	if errors.As(err, &e) && e.Code == audience.CodeRefused {

@@ -8,8 +8,8 @@ import (
 	"lemma/workspaces"
 )
 
-// authenticate finds the key of a request and checks its scopes: all of the scopes, which
-// are separated by spaces, are needed.
+// authenticate reads the key of a request, which must have all of the scopes (separated
+// by spaces).
 func (s *server) authenticate(r *http.Request, scopes string) (workspaces.Key, error) {
 	token, err := bearer(r)
 	if err != nil {
@@ -19,7 +19,7 @@ func (s *server) authenticate(r *http.Request, scopes string) (workspaces.Key, e
 	if err != nil {
 		return workspaces.Key{}, err
 	}
-	note(r.Context(), key)
+	recordKey(r.Context(), key)
 	for scope := range strings.FieldsSeq(scopes) {
 		if !key.Has(scope) {
 			return workspaces.Key{}, missingScope(scope)
@@ -28,8 +28,8 @@ func (s *server) authenticate(r *http.Request, scopes string) (workspaces.Key, e
 	return key, nil
 }
 
-// bearer reads the token (RFC 6750, 2.1). Without one there is nothing to say
-// about it, so that WWW-Authenticate has no error (RFC 6750, 3).
+// bearer reads the token (RFC 6750, 2.1). Without one, WWW-Authenticate has no error
+// (RFC 6750, 3).
 func bearer(r *http.Request) (string, error) {
 	sent := r.Header.Values("Authorization")
 	if len(sent) == 1 {

@@ -20,7 +20,7 @@ import (
 	"lemma/workspaces"
 )
 
-// heldBody arrives when hold is closed.
+// heldBody is a body that arrives when hold is closed.
 type heldBody struct {
 	started chan<- struct{}
 	hold    <-chan struct{}
@@ -34,13 +34,14 @@ func (h *heldBody) Read(p []byte) (int, error) {
 	return h.text.Read(p)
 }
 
-// arriving makes n requests whose bodies arrive when the returned function is called,
-// which also waits for their answers.
+// arriving sends n requests. Their bodies arrive when the returned function is called,
+// which also waits for the answers.
 func (b *bundle) arriving(n int, length int64) (arrive func()) {
 	b.t.Helper()
 	hold, started, all := make(chan struct{}), make(chan struct{}, n), sync.WaitGroup{}
 	for range n {
-		r := httptest.NewRequest("POST", "/v1/templates/validate", &heldBody{started: started, hold: hold, text: strings.NewReader(`{"subject":"s","text":"t"}`)})
+		r := httptest.NewRequest(http.MethodPost, "/v1/templates/validate",
+			&heldBody{started: started, hold: hold, text: strings.NewReader(`{"subject":"s","text":"t"}`)})
 		r.ContentLength = length
 		r.Header.Set("Authorization", "Bearer "+b.token)
 		r.Header.Set("Content-Type", "application/json")
@@ -60,8 +61,7 @@ func (b *bundle) arriving(n int, length int64) (arrive func()) {
 	}
 }
 
-// Requests whose bodies arrive slowly take what their workspace may have, not what
-// the others have.
+// Requests whose bodies arrive slowly use only the slots of their own workspace.
 func TestRequestsOfAWorkspaceAreBounded(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	b := setup(t, func(o *Options) { o.Requests, o.Refused = 3, NewMetrics(registry) })
@@ -79,7 +79,7 @@ func TestRequestsOfAWorkspaceAreBounded(t *testing.T) {
 	}
 }
 
-// Bodies have memory of their workspace before they arrive.
+// The memory of a body is taken from its workspace before the body arrives.
 func TestMemoryOfBodiesIsBounded(t *testing.T) {
 	b := setup(t)
 	arrive := b.arriving(limitsOfBodies.Workspace/maxBody, -1)
@@ -116,7 +116,7 @@ func TestDecodingTakesSlots(t *testing.T) {
 	}
 }
 
-// unread is a body that must not be waited for.
+// unread is a body that fails the test when it is read.
 type unread struct{ t *testing.T }
 
 func (u unread) Read([]byte) (int, error) {
@@ -124,7 +124,7 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// A body where there is none, and one that is too large, are refused unread.
+// A body of an operation without one, and a body that is too large, are refused unread.
 func TestRefusedBodiesAreNotRead(t *testing.T) {
 	b := setup(t)
 	for _, test := range []struct {
@@ -132,7 +132,8 @@ func TestRefusedBodiesAreNotRead(t *testing.T) {
 		length       int64
 		status       int
 	}{
-		{"GET", "/v1/workspace", 10, 400}, {"GET", "/v1/workspace", -1, 400}, {"HEAD", "/v1/workspace", 10, 400}, {"HEAD", "/v1/workspace", -1, 400},
+		{"GET", "/v1/workspace", 10, 400}, {"GET", "/v1/workspace", -1, 400}, {"HEAD", "/v1/workspace", 10, 400},
+		{"HEAD", "/v1/workspace", -1, 400},
 		{"DELETE", "/v1/templates/x", 10, 400}, {"POST", "/v1/templates", maxBody + 1, 413},
 	} {
 		r := httptest.NewRequest(test.method, test.path, unread{t})
@@ -144,7 +145,7 @@ func TestRefusedBodiesAreNotRead(t *testing.T) {
 		}
 	}
 	for body, status := range map[string]int{"": 404, "{": 400} {
-		r := httptest.NewRequest("DELETE", "/v1/templates/x", bytes.NewBufferString(body))
+		r := httptest.NewRequest(http.MethodDelete, "/v1/templates/x", bytes.NewBufferString(body))
 		r.ContentLength = -1
 		r.Header.Set("Authorization", "Bearer "+b.token)
 		w := httptest.NewRecorder()
@@ -167,8 +168,8 @@ func TestWritesAreBounded(t *testing.T) {
 	b.must(err)
 	t.Cleanup(pool.Close)
 	b.deps.Workspaces = workspaces.New(pool)
-	b.deps.Flows = flows.New(flows.Deps{Pool: pool, Ledger: b.deps.Ledger, Audiences: b.deps.Audiences, Templates: b.deps.Templates, Providers: b.deps.Providers,
-		Webhooks: b.deps.Webhooks, Log: slog.New(slog.DiscardHandler)}, flows.Config{})
+	b.deps.Flows = flows.New(flows.Deps{Pool: pool, Ledger: b.deps.Ledger, Audiences: b.deps.Audiences, Templates: b.deps.Templates,
+		Providers: b.deps.Providers, Webhooks: b.deps.Webhooks, Log: slog.New(slog.DiscardHandler)}, flows.Config{})
 	b.server = New(b.deps, Options{Refused: refused, Log: slog.New(slog.DiscardHandler)})
 
 	lock, err := b.pool.Begin(t.Context())

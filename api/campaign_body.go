@@ -46,8 +46,7 @@ type campaignBody struct {
 func (b campaignBody) etag() int        { return b.version }
 func (b campaignBody) location() string { return "/v1/campaigns/" + b.ID }
 
-// guarantee is what each person is promised: no more copies than bound,
-// whatever crashes.
+// guarantee is how many times a notification is delivered at most, whatever crashes.
 type guarantee struct {
 	Strategy string `json:"strategy"`
 	Bound    int    `json:"bound"`
@@ -69,18 +68,18 @@ type campaignCounts struct {
 func (s *server) showCampaign(c campaigns.Campaign) campaignBody {
 	return campaignBody{ID: lemma.FormatID(lemma.PrefixCampaign, c.ID), Name: c.Name,
 		Status: c.Status, StatusReason: orNull(c.StatusReason), StatusDetail: orNull(c.StatusDetail),
-		Channel: c.Channel, AudienceID: lemma.FormatID(lemma.PrefixAudience, c.AudienceID), TemplateID: lemma.FormatID(lemma.PrefixTemplate, c.TemplateID),
-		TemplateVersion: c.TemplateVersion, ProviderID: lemma.FormatID(lemma.PrefixProvider, c.ProviderID),
-		Strategy: c.Strategy, Guarantee: guarantee{c.Strategy, bound(c.Strategy)},
+		Channel: c.Channel, AudienceID: lemma.FormatID(lemma.PrefixAudience, c.AudienceID),
+		TemplateID: lemma.FormatID(lemma.PrefixTemplate, c.TemplateID), TemplateVersion: c.TemplateVersion,
+		ProviderID: lemma.FormatID(lemma.PrefixProvider, c.ProviderID), Strategy: c.Strategy, Guarantee: guarantee{c.Strategy, bound(c.Strategy)},
 		From: showFrom(c), ReplyTo: orNull(c.ReplyTo), Headers: neverNull(c.Headers), Metadata: neverNull(c.Metadata),
 		Transactional: c.Transactional, TopicID: idOrNull(lemma.PrefixTopic, c.TopicID),
-		ErrorLimit: c.TemplateErrorLimit, ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt), SendingAt: utc(c.SendingAt),
-		FannedOutAt: utc(c.FannedOutAt), FinishedAt: utc(c.FinishedAt), RowsRead: c.RowsRead,
+		ErrorLimit: c.TemplateErrorLimit, ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt),
+		SendingAt: utc(c.SendingAt), FannedOutAt: utc(c.FannedOutAt), FinishedAt: utc(c.FinishedAt), RowsRead: c.RowsRead,
 		Counts: showCounts(c), Progress: s.progressOf(c), Allowed: each(c.Allowed, asIs),
 		CreatedAt: c.CreatedAt.UTC(), UpdatedAt: c.UpdatedAt.UTC(), version: c.Version}
 }
 
-// bound is how many copies a strategy allows.
+// bound is how many deliveries of a notification a strategy allows.
 func bound(strategy string) int {
 	if strategy == "at_most_once" {
 		return 1
@@ -98,8 +97,8 @@ func showFrom(c campaigns.Campaign) *fromBody {
 
 func showCounts(c campaigns.Campaign) campaignCounts {
 	b := c.Counts
-	return campaignCounts{notificationCounts{Total: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped, Orphaned: b.Orphaned, Cancelled: b.Cancelled,
-		Pending: b.Pending, Processing: b.Processing}, b.Retried, present(b.SkippedBy), b.Balanced, c.Profiles}
+	return campaignCounts{notificationCounts{Total: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped, Orphaned: b.Orphaned,
+		Cancelled: b.Cancelled, Pending: b.Pending, Processing: b.Processing}, b.Retried, present(b.SkippedBy), b.Balanced, c.Profiles}
 }
 
 func neverNull(m map[string]string) map[string]string {
@@ -109,15 +108,15 @@ func neverNull(m map[string]string) map[string]string {
 	return m
 }
 
-// progress is derived from the counts: how fast, and how long still.
+// progress is derived from the counts: the rate and the time that is left.
 type progress struct {
 	Ended         int64    `json:"ended"`
 	RatePerSecond *float64 `json:"rate_per_second"`
 	ETASeconds    *int64   `json:"eta_seconds"`
 }
 
-// progressOf reckons with the mean since sending began, over what was called:
-// the skipped cost no call.
+// progressOf uses the mean rate of notifications that were not skipped, since sending
+// began.
 func (s *server) progressOf(c campaigns.Campaign) progress {
 	b := c.Counts
 	p := progress{Ended: b.Sent + b.Failed + b.Skipped + b.Orphaned + b.Cancelled}

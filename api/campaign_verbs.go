@@ -11,8 +11,9 @@ import (
 	"lemma/notifications"
 )
 
-// verb is what most verbs of a campaign are: an id in, the campaign out.
-func (s *server) verb(ctx context.Context, c *call, do func(ctx context.Context, ws, campaign, request uuid.UUID) (campaigns.Campaign, error)) (campaignBody, error) {
+// verb is the handler of a verb that takes an id and returns the campaign.
+func (s *server) verb(ctx context.Context, c *call,
+	do func(ctx context.Context, ws, campaign, request uuid.UUID) (campaigns.Campaign, error)) (campaignBody, error) {
 	id, err := c.id(lemma.PrefixCampaign, "campaign")
 	if err != nil {
 		return campaignBody{}, err
@@ -21,7 +22,7 @@ func (s *server) verb(ctx context.Context, c *call, do func(ctx context.Context,
 	return s.showCampaign(now), err
 }
 
-// sendCampaign answers a campaign, or with dry_run a preview.
+// sendCampaign returns the campaign, or with dry_run a preview.
 func (s *server) sendCampaign(ctx context.Context, c *call, _ none) (any, error) {
 	if !c.dryRun() {
 		return s.verb(ctx, c, s.Campaigns.Send)
@@ -132,7 +133,7 @@ type renderFailureBody struct {
 	ProfileKeys []string `json:"profile_keys"`
 }
 
-// A preview is 200 also where a send would be 202.
+// status is 200 for a preview, where a send is 202.
 func (campaignPreview) status() int { return http.StatusOK }
 
 type sampleBody struct {
@@ -174,5 +175,5 @@ func showSample(r campaigns.Rendered) sampleBody {
 		Error: orNull(r.Error)}
 }
 
-// sourced makes a refusal of a data source a fault of the audience.
+// sourced gives the error of a data source the pointer of the audience.
 func sourced(err error) error { return blame(err, "/audience_id") }

@@ -63,9 +63,11 @@ func (s *server) createCampaign(ctx context.Context, c *call, in newCampaign) (c
 	if in.From == nil {
 		in.From = &newFrom{}
 	}
-	made, err := s.Campaigns.Create(ctx, c.workspace(), campaigns.NewCampaign{ID: c.newID, Name: in.Name, AudienceID: *refs.audience, TemplateID: *refs.template,
-		TemplateVersion: in.TemplateVersion, ProviderID: *refs.provider, Strategy: in.Strategy, FromName: in.From.Name, FromEmail: in.From.Email,
-		ReplyTo: in.ReplyTo, Headers: in.Headers, Metadata: in.Metadata, Transactional: in.Transactional, TopicID: refs.topic, SendDeadline: in.SendDeadline, TemplateErrorLimit: in.ErrorLimit})
+	made, err := s.Campaigns.Create(ctx, c.workspace(),
+		campaigns.NewCampaign{ID: c.newID, Name: in.Name, AudienceID: *refs.audience, TemplateID: *refs.template,
+			TemplateVersion: in.TemplateVersion, ProviderID: *refs.provider, Strategy: in.Strategy, FromName: in.From.Name, FromEmail: in.From.Email,
+			ReplyTo: in.ReplyTo, Headers: in.Headers, Metadata: in.Metadata, Transactional: in.Transactional, TopicID: refs.topic,
+			SendDeadline: in.SendDeadline, TemplateErrorLimit: in.ErrorLimit})
 	return s.showCampaign(made), err
 }
 
@@ -100,8 +102,8 @@ func (in campaignPatch) patch() (campaigns.Patch, error) {
 	if err != nil {
 		return campaigns.Patch{}, err
 	}
-	p := campaigns.Patch{Name: in.Name, AudienceID: refs.audience, TemplateID: refs.template, TemplateVersion: in.TemplateVersion, ProviderID: refs.provider,
-		Strategy: in.Strategy, Headers: in.Headers, Metadata: in.Metadata, Transactional: in.Transactional,
+	p := campaigns.Patch{Name: in.Name, AudienceID: refs.audience, TemplateID: refs.template, TemplateVersion: in.TemplateVersion,
+		ProviderID: refs.provider, Strategy: in.Strategy, Headers: in.Headers, Metadata: in.Metadata, Transactional: in.Transactional,
 		TopicID: refs.topic, NoTopic: in.TopicID.Null}
 	if in.From != nil {
 		p.FromEmail, p.FromName = &in.From.Email, &in.From.Name
@@ -131,7 +133,7 @@ func (s *server) deleteCampaign(ctx context.Context, c *call, _ none) (none, err
 // referenced are the ids that a campaign's body names, nil where it names none.
 type referenced struct{ audience, template, provider, topic *uuid.UUID }
 
-// references names every id at once that cannot be one.
+// references parses the ids, and returns the faults of all that are not of the right form.
 func references(audience, template, provider, topic *string) (referenced, error) {
 	var refs referenced
 	var fields []lemma.Field
@@ -157,8 +159,7 @@ func references(audience, template, provider, topic *string) (referenced, error)
 	return refs, invalid(fields)
 }
 
-// may refuses what the campaign's status does not allow, for those who only
-// ask what would happen.
+// may refuses a preview of an action that the campaign's status does not allow.
 func may(now campaigns.Campaign, verb string) error {
 	if slices.Contains(now.Allowed, verb) {
 		return nil

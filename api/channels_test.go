@@ -54,8 +54,10 @@ func TestTemplatesOfEachChannel(t *testing.T) {
 
 func TestContentsThatAreNotOfTheirChannel(t *testing.T) {
 	b := setup(t)
-	b.do("POST", "/v1/templates", object{"name": "a", "channel": "sms", "subject": "s"}).fault(422, "/subject", "unknown_field").fault(422, "/text", "required")
-	b.do("POST", "/v1/templates", object{"name": "a", "channel": "push", "text": "t"}).fault(422, "/text", "unknown_field").fault(422, "/body", "required")
+	b.do("POST", "/v1/templates", object{"name": "a", "channel": "sms", "subject": "s"}).fault(422, "/subject", "unknown_field").
+		fault(422, "/text", "required")
+	b.do("POST", "/v1/templates", object{"name": "a", "channel": "push", "text": "t"}).fault(422, "/text", "unknown_field").
+		fault(422, "/body", "required")
 	b.do("POST", "/v1/templates", object{"name": "a", "text": "t"}).fault(422, "/subject", "required")
 	b.do("POST", "/v1/templates", object{"name": "a", "channel": "fax", "text": "t"}).fault(422, "/channel", "not_allowed")
 	b.do("POST", "/v1/templates", object{"name": "a", "channel": 1, "text": "t"}).fault(422, "/channel", "wrong_type")
@@ -104,7 +106,8 @@ func TestACampaignOverSMS(t *testing.T) {
 		t.Errorf("%s", counts.body)
 	}
 	template := b.do("POST", "/v1/templates", object{"name": "sms", "channel": "sms", "text": "Hi {{ name }}"}).is(201)
-	in := w.newCampaign(object{"template_id": template.id(), "provider_id": provider.id(), "audience_id": aud.id(), "from": nil, "reply_to": nil, "headers": nil})
+	in := w.newCampaign(object{"template_id": template.id(), "provider_id": provider.id(), "audience_id": aud.id(), "from": nil,
+		"reply_to": nil, "headers": nil})
 	b.do("POST", "/v1/campaigns", w.newCampaign(object{"template_id": template.id()})).fault(422, "/from", "wrong_channel")
 	b.do("POST", "/v1/campaigns", w.newCampaign(object{"from": nil})).fault(422, "/from", "required")
 	in["provider_id"] = w.provider
@@ -123,7 +126,8 @@ func TestACampaignOverSMS(t *testing.T) {
 	id, _ := lemma.ParseID(lemma.PrefixCampaign, c.id())
 	_, err := b.deps.Campaigns.Fanout(context.Background(), b.ws, id)
 	b.must(err)
-	for query, want := range map[string]int{"channel=sms": 6, "channel=push": 0, "campaign_id=" + c.id() + "&address=" + url.QueryEscape("+49 30 123401"): 1} {
+	for query, want := range map[string]int{"channel=sms": 6, "channel=push": 0,
+		"campaign_id=" + c.id() + "&address=" + url.QueryEscape("+49 30 123401"): 1} {
 		found := b.do("GET", "/v1/notifications?"+query, nil).is(200)
 		if data := found.json["data"].([]any); len(data) != want || want > 0 && data[0].(object)["channel"] != "sms" {
 			t.Errorf("%s: %s", query, found.body)

@@ -19,7 +19,8 @@ type content struct {
 
 // message is a content that has passed the contract. An email may leave out its channel.
 func (c content) message() message.Content {
-	m := message.Content{Channel: c.Channel, Subject: stringOf(c.Subject), HTML: stringOf(c.HTML), Text: stringOf(c.Text), Link: stringOf(c.Link)}
+	m := message.Content{Channel: c.Channel, Subject: stringOf(c.Subject), HTML: stringOf(c.HTML), Text: stringOf(c.Text),
+		Link: stringOf(c.Link)}
 	if c.Channel == lemma.Push {
 		m.Subject, m.Text = stringOf(c.Title), stringOf(c.Body)
 	}

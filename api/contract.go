@@ -25,7 +25,7 @@ var latest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 // representable reports whether a time can be stored and answered in UTC.
 func representable(at time.Time) bool { return at.UTC().Year() > 0 && at.Before(latest) }
 
-// checkTime is RFC 3339 as Go reads it, so that what passes can be read.
+// checkTime returns an error unless text is a time by RFC 3339 that an answer can show.
 func checkTime(text string) error {
 	at, err := time.Parse(time.RFC3339, text)
 	if err == nil && !representable(at) {
@@ -43,8 +43,8 @@ func readContract() agreement {
 	return agreement{doc}
 }
 
-// operation finds what the contract has for a route, and holds it to the
-// scopes that the route asks for, and to whether its answers are kept.
+// operation returns the contract's operation for a route. It panics when they differ in
+// scopes, or in whether answers are kept.
 func (a agreement) operation(r route) *openapi3.Operation {
 	item := a.Paths.Value(r.path)
 	if item == nil || item.GetOperation(r.method) == nil {
@@ -60,7 +60,7 @@ func (a agreement) operation(r route) *openapi3.Operation {
 	return op
 }
 
-// keepsNothing reports whether the contract has an Idempotency-Key without effect.
+// keepsNothing reports whether the operation has an Idempotency-Key without effect.
 func keepsNothing(op *openapi3.Operation) bool {
 	return slices.ContainsFunc(op.Parameters, func(p *openapi3.ParameterRef) bool {
 		return p.Ref == "#/components/parameters/NoIdempotencyKey"
@@ -76,8 +76,8 @@ func scopesOf(op *openapi3.Operation) []string {
 	return scopes
 }
 
-// bodySchema is what the contract has for a request's body, nil when there is none.
-// The items of a bulk are left open: each is checked by itself.
+// bodySchema is the schema of a request's body, nil without one. It accepts any items of
+// a bulk, since each of them is checked alone.
 func bodySchema(op *openapi3.Operation) (schema *openapi3.Schema, required bool) {
 	if op.RequestBody == nil {
 		return nil, false

@@ -10,30 +10,30 @@ import (
 	"lemma/slots"
 )
 
-// cost is what kind of slot an action takes, so that the requests of one
-// workspace do not take the processors of the others.
+// cost is the kind of slot that an action takes, so that the requests of one workspace
+// do not use the processors of the others.
 type cost int
 
 const (
 	cheap          cost = iota
-	renders             // compiles or renders what the request names
-	previews            // so, and may wait for a data source: its slots are not those of renders
-	dryRunPreviews      // as previews, with dry_run=true alone
+	renders             // compiles or renders templates
+	previews            // renders, and may wait for a data source: has slots of its own
+	dryRunPreviews      // previews if dry_run=true
 	connects            // may wait for a data source, for which package audience has slots
-	gathered            // writes that flows/admission bounds: they take no slot of writes
-	requests            // any: its slot is given back when its answer has been written
-	bodies              // has a body in memory: a slot is a byte
-	decodings           // decodes a body
-	imports             // has a CSV of up to maxUpload bytes in memory
-	answers             // writes nothing: its slot is given back when its answer has been written
-	writes              // writes something
-	slowWrites          // so, and may wait for a data source
+	gathered            // writes that flows/admission bounds; no slot of writes
+	requests            // any request; released when its answer has been written
+	bodies              // a byte of a body in memory
+	decodings           // decoding a body
+	imports             // a CSV of up to maxUpload bytes in memory
+	answers             // writes nothing; released when its answer has been written
+	writes              // writes rows
+	slowWrites          // writes rows, and may wait for a data source
 )
 
-// limitsOfCosts hold for renders and for previews, each by itself. An answer to
-// a read can have several MB, which are held for as long as its caller takes to
-// receive it. A write can wait for a row that others of its workspace write, and
-// has a connection to the database meanwhile.
+// limitsOfCosts hold for renders and for previews, each by itself. The answer to a read
+// can have several MB, which stay in memory until the caller has received them. A write
+// can wait for a row that other requests of its workspace write, and holds a connection to
+// the database meanwhile.
 var (
 	limitsOfCosts     = slots.Limits{Process: 16, Workspace: 4}
 	limitsOfReads     = slots.Limits{Process: 128, Workspace: 32}
@@ -43,11 +43,11 @@ var (
 	limitsOfDecodings = slots.Limits{Process: 16, Workspace: 4}
 )
 
-// smallBody is how many bytes a body counts at least. One that has no more is decoded
-// without a slot.
+// smallBody is the number of bytes that each body counts at least. A body up to this size
+// is decoded without a slot.
 const smallBody = 4 << 10
 
-// costly is an action that takes a slot while it is carried out.
+// costly gives an action its cost.
 func costly(kind cost, a action) action {
 	a.cost = kind
 	return a
@@ -58,15 +58,17 @@ func newSlots(m *Metrics, ofWorkspace int) map[cost]*slots.Slots {
 		whose := map[string]string{"workspace": "too many requests of this workspace ", "process": "too many requests "}
 		return slots.New(l, func(limit string) error {
 			m.refused(limit + suffix)
-			return &lemma.Error{Kind: lemma.Unavailable, Code: audience.CodeOverloaded, Message: whose[limit] + doing + " now; try again in a moment"}
+			return &lemma.Error{Kind: lemma.Unavailable, Code: audience.CodeOverloaded,
+				Message: whose[limit] + doing + " now; try again in a moment"}
 		})
 	}
 	const rendering = "render, validate or preview"
 	return map[cost]*slots.Slots{renders: of(limitsOfCosts, rendering, ""), previews: of(limitsOfCosts, rendering, ""),
-		requests: of(slots.Limits{Workspace: ofWorkspace}, "are in progress", "_requests"),
-		bodies:   of(limitsOfBodies, "have large bodies, or send them slowly,", "_bodies"), decodings: of(limitsOfDecodings, "have large bodies", "_decodings"),
-		imports: of(limitsOfImports, "import", "_imports"),
-		answers: of(limitsOfReads, "read, or receive their answer slowly,", "_reads"), writes: of(limitsOfWrites, "write", "_writes"),
+		requests:  of(slots.Limits{Workspace: ofWorkspace}, "are in progress", "_requests"),
+		bodies:    of(limitsOfBodies, "have large bodies, or send them slowly,", "_bodies"),
+		decodings: of(limitsOfDecodings, "have large bodies", "_decodings"),
+		imports:   of(limitsOfImports, "import", "_imports"),
+		answers:   of(limitsOfReads, "read, or receive their answer slowly,", "_reads"), writes: of(limitsOfWrites, "write", "_writes"),
 		slowWrites: of(limitsOfWrites, "write", "_writes")}
 }
 
@@ -82,8 +84,8 @@ func (s *server) enter(ctx context.Context, kind cost, c *call) (leave func(), e
 	return taken.Enter(ctx, slots.Resource{Workspace: c.workspace()})
 }
 
-// enterRequest takes the slot of any call, without waiting: a request that waits has
-// a connection, too. It is given back by serve, once the answer has been written.
+// enterRequest takes the slot of any call. It does not wait, since a request that waits
+// holds a connection. serve releases it once the answer has been written.
 func (s *server) enterRequest(c *call) error {
 	leave, err := s.slots[requests].Try(slots.Resource{Workspace: c.workspace()})
 	if err == nil {
@@ -92,7 +94,7 @@ func (s *server) enterRequest(c *call) error {
 	return err
 }
 
-// enterBody takes the memory for the body of a call, before it is read.
+// enterBody takes the memory for the body of a call, before the body is read.
 func (s *server) enterBody(c *call) (leave func(), err error) {
 	length := c.request.ContentLength
 	switch {
@@ -112,8 +114,8 @@ func (s *server) enterDecoding(ctx context.Context, c *call) (leave func(), err 
 	return s.slots[decodings].Enter(ctx, slots.Resource{Workspace: c.workspace()})
 }
 
-// enterWork takes the slot of a call that writes something, or of one that writes
-// nothing. That one is given back by serve, once the answer has been written.
+// enterWork takes a slot of writes, or of answers if the call writes nothing. serve
+// releases the latter once the answer has been written.
 func (s *server) enterWork(ctx context.Context, e endpoint, c *call) (leave func(), err error) {
 	if c.writes(e) {
 		switch e.do.cost {
@@ -133,17 +135,18 @@ func (s *server) enterWork(ctx context.Context, e endpoint, c *call) (leave func
 
 // hold keeps a slot until the answer has been written.
 func (c *call) hold(leave func()) {
-	t := trailOf(c.request.Context())
+	t := infoOf(c.request.Context())
 	t.held = append(t.held, leave)
 }
 
-// Metrics count the requests that were refused without being carried out.
+// Metrics counts requests that were refused before they were carried out.
 type Metrics struct{ overloaded *prometheus.CounterVec }
 
-// NewMetrics registers them.
+// NewMetrics returns registered metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{overloaded: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_api_requests_refused_total",
-		Help: "Requests that were refused because too many were carried out, by limit: workspace and process for renders and previews; others have a suffix."}, []string{"limit"})}
+		Help: "Requests that were refused because too many were carried out, by limit: workspace and process for renders and previews; others " +
+			"have a suffix."}, []string{"limit"})}
 	r.MustRegister(m.overloaded)
 	return m
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -12,9 +13,9 @@ import (
 	"lemma/pgtest"
 )
 
-// Requests that render, and those that preview, take slots of their workspace:
-// while these are taken, the next are refused and change nothing, and those of
-// another workspace, and those that are cheap, are not.
+// Requests that render, and those that preview, take slots of their workspace. While
+// these are taken, further ones are refused and change nothing. Those of another
+// workspace and cheap ones are carried out.
 func TestCostlyRequestsAreBounded(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	b := setup(t, func(o *Options) { o.Refused, o.Timeout = NewMetrics(registry), 30*time.Second })
@@ -42,10 +43,13 @@ func TestCostlyRequestsAreBounded(t *testing.T) {
 		method, path string
 		body         any
 	}{
-		{"POST", "/v1/templates", named("New")}, {"POST", "/v1/templates/validate", content}, {"POST", template + "/versions", content}, {"POST", template + "/render", rendered},
-		{"POST", "/v1/flows", object{"name": "New"}}, {"POST", flow + "/versions", object{"definition": w.journey(nil)}}, {"PUT", flow + "/versions/1", object{"definition": w.journey(nil)}},
+		{"POST", "/v1/templates", named("New")}, {"POST", "/v1/templates/validate", content}, {"POST", template + "/versions", content},
+		{"POST", template + "/render", rendered},
+		{"POST", "/v1/flows", object{"name": "New"}}, {"POST", flow + "/versions", object{"definition": w.definition(nil)}},
+		{"PUT", flow + "/versions/1", object{"definition": w.definition(nil)}},
 		{"GET", flow + "/diff", nil},
-		{"GET", flow + "/versions/1/validate", nil}, {"POST", flow + "/versions/1/plan", nil}, {"POST", flow + "/versions/1/simulate", simulation},
+		{"GET", flow + "/versions/1/validate", nil}, {"POST", flow + "/versions/1/plan", nil},
+		{"POST", flow + "/versions/1/simulate", simulation},
 		{"POST", flow + "/versions/1/publish", nil}, {"POST", flow + "/versions/1/publish?dry_run=true", nil}, {"POST", flow + "/rollback", nil},
 		{"GET", flow + "/explain?profile_key=c1", nil}, {"GET", campaign + "/preview", nil}, {"POST", campaign + "/send?dry_run=true", nil},
 	}
@@ -53,7 +57,8 @@ func TestCostlyRequestsAreBounded(t *testing.T) {
 		refused.Go(func() {
 			ctx, hangUp := context.WithTimeout(t.Context(), 20*time.Second)
 			defer hangUp()
-			if got := b.do(r.method, r.path, r.body, within(ctx)); got.status != 503 || got.problem.Code != "overloaded" || got.header.Get("Retry-After") == "" {
+			if got := b.do(r.method, r.path, r.body, within(ctx)); got.status != 503 || got.problem.Code != "overloaded" ||
+				got.header.Get("Retry-After") == "" {
 				t.Errorf("%s: %d %s", got.what, got.status, got.body)
 			}
 		})
@@ -69,14 +74,14 @@ func TestCostlyRequestsAreBounded(t *testing.T) {
 	b.do("POST", template+"/render", rendered).is(200)
 }
 
-// A read holds its slot until its answer has been written: a caller that does
-// not receive holds its own workspace's slots, and no memory beyond them.
+// A read holds its slot until its answer has been written. A caller that does not receive
+// its answers holds slots of its own workspace, and no memory beyond them.
 func TestUnreadAnswersAreBounded(t *testing.T) {
 	b := setup(t)
 	hold, all := make(chan struct{}), sync.WaitGroup{}
 	started := make(chan struct{}, 100)
 	slow := func() {
-		r := httptest.NewRequest("GET", "/v1/audiences", nil)
+		r := httptest.NewRequest(http.MethodGet, "/v1/audiences", nil)
 		r.Header.Set("Authorization", "Bearer "+b.token)
 		b.server.ServeHTTP(&slowCaller{httptest.NewRecorder(), started, hold}, r)
 	}
@@ -96,7 +101,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	b.do("GET", "/v1/audiences", nil).is(200)
 }
 
-// slowCaller receives nothing until hold is closed.
+// slowCaller is a ResponseWriter that accepts nothing until hold is closed.
 type slowCaller struct {
 	*httptest.ResponseRecorder
 	started chan<- struct{}

@@ -28,7 +28,8 @@ func (b dataSourceBody) location() string { return "/v1/data_sources/" + b.ID }
 
 func showDataSource(d audience.Source) dataSourceBody {
 	return dataSourceBody{ID: lemma.FormatID(lemma.PrefixDataSource, d.ID), Name: d.Name, Kind: d.Kind, Address: d.Address, Status: d.Status,
-		TestedAt: utc(d.TestedAt), TestError: orNull(d.TestError), Warnings: each(d.AllWarnings(), asIs), Revoke: each(d.RoleRevokes, asIs), CreatedAt: d.CreatedAt.UTC(), UpdatedAt: d.UpdatedAt.UTC(), version: d.Version}
+		TestedAt: utc(d.TestedAt), TestError: orNull(d.TestError), Warnings: each(d.AllWarnings(), asIs),
+		Revoke: each(d.RoleRevokes, asIs), CreatedAt: d.CreatedAt.UTC(), UpdatedAt: d.UpdatedAt.UTC(), version: d.Version}
 }
 
 type newDataSource struct {
@@ -87,8 +88,8 @@ type sourceTest struct {
 	ServerVersion string         `json:"server_version"`
 }
 
-// testDataSource answers a test that failed as a fault of the DSN, which the
-// caller can correct.
+// testDataSource reports a failed test as a fault of the DSN, which the caller can
+// correct.
 func (s *server) testDataSource(ctx context.Context, c *call, _ none) (sourceTest, error) {
 	id, err := c.id(lemma.PrefixDataSource, "data source")
 	if err != nil {

@@ -21,33 +21,32 @@ import (
 // route is one line of the table of routes.
 type route struct {
 	method, path string
-	scopes       string // all that a key must have, separated by spaces; empty: any key will do
+	scopes       string // that a key must have, separated by spaces; empty: none
 	status       int    // of success
 	do           action
 }
 
-// endpoint is a route and what the contract has for it.
+// endpoint is a route with its operation in the contract.
 type endpoint struct {
 	route
 	operation *openapi3.Operation
 }
 
-// action does what an endpoint is for.
+// action carries out the requests of an endpoint.
 type action struct {
 	handle func(ctx context.Context, c *call) (any, error)
-	writes bool // false: a POST that changes nothing, and of which nothing is kept
+	writes bool // false: a POST that changes nothing, whose answer is not kept
 	cost   cost // which slots it takes
 
 	uploads bool // the body is CSV, which the handler reads
 
-	// repeatable reports whether a request may run beside another one under the
-	// same Idempotency-Key, because what it names is written once in any case.
+	// repeatable reports whether a request may run beside another one under the same
+	// Idempotency-Key, because its source_id makes sure that it is recorded once.
 	repeatable func(c *call) bool
 }
 
-// on makes an action of a handler: a request struct in, a response struct out.
-// By the time a handler runs the request has passed the contract and the
-// struct's own tags.
+// on makes an action of a handler from a request struct to a response struct. The request
+// has been checked against the contract and the struct's tags before the handler runs.
 func on[In, Out any](handle func(context.Context, *call, In) (Out, error)) action {
 	return action{writes: true, handle: func(ctx context.Context, c *call) (any, error) {
 		var in In
@@ -58,7 +57,7 @@ func on[In, Out any](handle func(context.Context, *call, In) (Out, error)) actio
 	}}
 }
 
-// repeatable is an action of which a request that is yields true may run twice at once.
+// repeatable is an action whose requests for which is returns true may run twice at once.
 func repeatable[In any](a action, is func(In) bool) action {
 	a.repeatable = func(c *call) bool {
 		var in In
@@ -67,9 +66,9 @@ func repeatable[In any](a action, is func(In) bool) action {
 	return a
 }
 
-// reads is on for the handler of a POST that keeps nothing. Its answer, such as a
-// rendered message, is not kept under an Idempotency-Key: the erasure of a profile
-// would not find it there.
+// reads makes an action of the handler of a POST that changes nothing. Its answer, such as
+// a rendered message, is not kept under an Idempotency-Key, where the erasure of a
+// profile would not find it.
 func reads[In, Out any](handle func(context.Context, *call, In) (Out, error)) action {
 	a := on(handle)
 	a.writes = false
@@ -79,13 +78,13 @@ func reads[In, Out any](handle func(context.Context, *call, In) (Out, error)) ac
 // none is the request or the answer of an endpoint without a body.
 type none struct{}
 
-// call is one request on its way through an endpoint.
+// call is one request to an endpoint.
 type call struct {
 	request *http.Request
 	key     workspaces.Key // of the request
 	body    []byte         // checked JSON, or nothing
-	newID   uuid.UUID      // for what the request makes; the same when it is done again
-	attempt int            // 1; higher if earlier attempts under the same Idempotency-Key died or failed on our side
+	newID   uuid.UUID      // for the row that the request creates; the same in each attempt
+	attempt int            // from 1; counts attempts under the same Idempotency-Key that crashed or ended with a 5xx
 }
 
 func (c *call) workspace() uuid.UUID { return c.key.WorkspaceID }
@@ -103,7 +102,7 @@ func (c *call) bind(in any) error {
 	return validateTags(in)
 }
 
-// id reads the id in the path. One that cannot be an id is the id of nothing.
+// id reads the id in the path. A text that is no id is answered like an unknown id.
 func (c *call) id(prefix, what string) (uuid.UUID, error) {
 	id, ok := lemma.ParseID(prefix, chi.URLParam(c.request, "id"))
 	if !ok {
@@ -112,7 +111,7 @@ func (c *call) id(prefix, what string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// query is the value of a query parameter, empty when it was not given.
+// query returns the value of a query parameter, empty without one.
 func (c *call) query(name string) string { return c.request.URL.Query().Get(name) }
 
 // writes reports whether a call may change something.
@@ -122,7 +121,7 @@ func (c *call) writes(e endpoint) bool {
 
 func (c *call) dryRun() bool { return c.query("dry_run") == "true" }
 
-// need requires a scope beyond those of the endpoint.
+// need returns an error if the key lacks a scope beyond those of the endpoint.
 func (c *call) need(scope string) error {
 	if !c.key.Has(scope) {
 		return missingScope(scope)
@@ -130,10 +129,9 @@ func (c *call) need(scope string) error {
 	return nil
 }
 
-// ifMatch reads the version that the caller saw, nil when the request names
-// none (RFC 9110, 13.1.1). A weak tag, and one that Lemma never gave, match
-// nothing. Of several tags the newest counts: versions only grow, so a caller
-// that was given it cannot match with an older one.
+// ifMatch reads the version in If-Match, nil without the header (RFC 9110, 13.1.1). A weak
+// tag, and one that Lemma never returned, match nothing. Of several tags the highest
+// counts: versions only grow, so a caller that knows it cannot match with a lower one.
 func (c *call) ifMatch() (*int, error) {
 	list := strings.TrimSpace(strings.Join(c.request.Header.Values("If-Match"), ","))
 	if list == "" || list == "*" {
@@ -160,20 +158,20 @@ var (
 	entityTags = regexp.MustCompile(`^` + entityTag.String() + `(?:[ \t]*,[ \t]*(?:` + entityTag.String() + `)?)*$`)
 )
 
-// What a response struct may answer beyond its JSON.
+// A response struct implements these for parts of the response beyond its JSON.
 type (
 	tagged   interface{ etag() int }        // the version for If-Match
-	located  interface{ location() string } // where it is read
-	redacted interface{ redact() any }      // what of it may be kept for a replay
+	located  interface{ location() string } // the Location header
+	redacted interface{ redact() any }      // the body that is kept for a replay
 	special  interface{ status() int }      // another status than the endpoint's
 )
 
-// serve is what happens to every request of /v1, in this order: the key, its
-// scopes, the contract, the Idempotency-Key, the handler, the answer. Only a request
-// with a key waits for its body, and in a slot of its workspace.
+// serve handles every request of /v1, in this order: API key, scopes, contract,
+// Idempotency-Key, handler, answer. The body is read after authentication, and within the
+// slots of the workspace.
 func (s *server) serve(e endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		defer trailOf(r.Context()).release() // after a panic too
+		defer infoOf(r.Context()).release() // after a panic too
 		s.answer(r, e).write(w)
 	}
 }
@@ -195,9 +193,9 @@ func (s *server) answer(r *http.Request, e endpoint) reply {
 		return s.fail(r, err)
 	}
 	defer forget()
-	// A request that changes something is finished even if its caller hangs up,
-	// so that its outcome does not depend on when they did. One that only
-	// reads ends with its caller.
+	// A request that changes something is completed even if its caller closes the
+	// connection, so that the outcome does not depend on when. A request that only reads
+	// ends with the connection.
 	ctx := r.Context()
 	if c.writes(e) {
 		ctx = context.WithoutCancel(ctx)
@@ -212,7 +210,7 @@ func (s *server) answer(r *http.Request, e endpoint) reply {
 	return s.once(ctx, e, c)
 }
 
-// perform does the work and renders what came of it, also as it may be kept.
+// perform calls the handler and renders the answer, with the copy that may be kept.
 func (s *server) perform(ctx context.Context, e endpoint, c *call) (answer, kept reply) {
 	leave, err := s.enter(ctx, e.do.cost, c)
 	if err != nil {
@@ -283,5 +281,5 @@ func (r reply) write(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(r.status)
-	_, _ = w.Write(r.body) // the caller may be gone
+	_, _ = w.Write(r.body) // fails if the connection is closed
 }

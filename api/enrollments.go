@@ -34,10 +34,10 @@ type enrollmentBody struct {
 }
 
 func showEnrollment(e query.Enrollment) enrollmentBody {
-	return enrollmentBody{ID: lemma.FormatID(lemma.PrefixEnrollment, e.ID), FlowID: lemma.FormatID(lemma.PrefixFlow, e.FlowID), Version: e.Version,
-		ProfileKey: e.ProfileKey, Status: e.Status, ExitReason: orNull(e.ExitReason), Node: orNull(e.Node), Step: e.Step, ResumeAt: utc(e.ResumeAt),
-		Awaits: orNull(e.Awaits), Blocked: orNull(e.BlockedReason), BlockedAt: utc(e.BlockedSince), Failures: e.Failures,
-		Trigger: e.Source, CreatedAt: e.EnrolledAt.UTC(), EndedAt: utc(e.EndedAt)}
+	return enrollmentBody{ID: lemma.FormatID(lemma.PrefixEnrollment, e.ID), FlowID: lemma.FormatID(lemma.PrefixFlow, e.FlowID),
+		Version: e.Version, ProfileKey: e.ProfileKey, Status: e.Status, ExitReason: orNull(e.ExitReason), Node: orNull(e.Node), Step: e.Step,
+		ResumeAt: utc(e.ResumeAt), Awaits: orNull(e.Awaits), Blocked: orNull(e.BlockedReason), BlockedAt: utc(e.BlockedSince),
+		Failures: e.Failures, Trigger: e.Source, CreatedAt: e.EnrolledAt.UTC(), EndedAt: utc(e.EndedAt)}
 }
 
 func (c *call) enrollmentID() (uuid.UUID, error) { return c.id(lemma.PrefixEnrollment, "enrollment") }
@@ -61,10 +61,11 @@ func (s *server) listEnrollmentsOfFlow(ctx context.Context, c *call, _ none) (li
 	return s.enrollmentsOf(ctx, c, &id)
 }
 
-// enrollmentsOf lists those of one flow, or with nil those of all.
+// enrollmentsOf lists the enrollments of a flow, or of all flows if it is nil.
 func (s *server) enrollmentsOf(ctx context.Context, c *call, flow *uuid.UUID) (list[enrollmentBody], error) {
-	found, next, err := s.FlowReader.ListEnrollments(ctx, c.workspace(), query.EnrollmentFilter{FlowID: flow, ProfileKey: c.query("profile_key"),
-		Status: c.query("status"), Node: c.query("node"), Version: c.number("version"), Blocked: c.query("blocked_reason")}, c.page())
+	found, next, err := s.FlowReader.ListEnrollments(ctx, c.workspace(),
+		query.EnrollmentFilter{FlowID: flow, ProfileKey: c.query("profile_key"), Status: c.query("status"), Node: c.query("node"),
+			Version: c.number("version"), Blocked: c.query("blocked_reason")}, c.page())
 	return listOf(found, next, err, showEnrollment)
 }
 
@@ -93,8 +94,8 @@ type enrollmentStepBody struct {
 	Message      *deliveryBody     `json:"webhook_message"`
 }
 
-// stepNotification is the notification that a step wrote. Its status is null when
-// it is not kept any more.
+// stepNotification is the notification that a step wrote. Its status is null after it was
+// deleted.
 type stepNotification struct {
 	ID     string  `json:"id"`
 	Status *string `json:"status"`
@@ -166,7 +167,7 @@ type newEnrollment struct {
 	OccurredAt time.Time       `json:"occurred_at"`
 }
 
-// enrolling is the request as flows take it; retry names the HTTP request.
+// enrolling converts the request for package flows; retry identifies the HTTP request.
 func (in newEnrollment) enrolling(retry string) intake.Enrolling {
 	return intake.Enrolling{ProfileKey: in.ProfileKey, ID: in.SourceID, Retry: retry, Properties: in.Properties, OccurredAt: in.OccurredAt}
 }
@@ -181,11 +182,11 @@ type enrollResult struct {
 }
 
 func showResult(r intake.Result) enrollResult {
-	return enrollResult{lemma.FormatID(lemma.PrefixFlow, r.FlowID), r.Outcome, orNull(r.Reason), orNull(r.Detail), idOrNull(lemma.PrefixEnrollment, r.EnrollmentID)}
+	return enrollResult{lemma.FormatID(lemma.PrefixFlow, r.FlowID), r.Outcome, orNull(r.Reason), orNull(r.Detail),
+		idOrNull(lemma.PrefixEnrollment, r.EnrollmentID)}
 }
 
-// shownTo is a result as it is answered. With dry_run there is no enrollment, and
-// so no id.
+// shownTo converts a result for the answer. With dry_run it has no enrollment_id.
 func (c *call) shownTo(r intake.Result) enrollResult {
 	if c.dryRun() && r.Outcome == enrollment.Enrolled {
 		r.EnrollmentID = nil
@@ -200,7 +201,7 @@ type enrolled struct {
 	DryRun   bool    `json:"dry_run"`
 }
 
-// status: only an enrollment that was made is 201.
+// status is 201 only if an enrollment was created.
 func (b enrolled) status() int {
 	if b.Status == enrollment.Enrolled && !b.DryRun {
 		return http.StatusCreated
@@ -269,7 +270,7 @@ func (s *server) enrollBulk(ctx context.Context, c *call, in newEnrollments) (en
 	return out, err
 }
 
-// enrolledItems puts what came of the sound items among the faults of the others.
+// enrolledItems merges the results of the valid items with the faults of the others.
 func enrolledItems(c *call, l items[newEnrollment], done []intake.EnrolledOne) (enrollResults, error) {
 	out := enrollResults{Results: make([]enrollItem, len(l.items)), DryRun: c.dryRun()}
 	for i, d := range done {

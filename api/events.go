@@ -20,9 +20,10 @@ type newEvent struct {
 	OccurredAt time.Time       `json:"occurred_at"`
 }
 
-// event is the event as flows take it; retry names the HTTP request.
+// event converts the event for package flows; retry identifies the HTTP request.
 func (in newEvent) event(retry string) intake.Event {
-	return intake.Event{ID: in.SourceID, Retry: retry, ProfileKey: in.ProfileKey, Name: in.Event, Properties: in.Properties, OccurredAt: in.OccurredAt}
+	return intake.Event{ID: in.SourceID, Retry: retry, ProfileKey: in.ProfileKey, Name: in.Event, Properties: in.Properties,
+		OccurredAt: in.OccurredAt}
 }
 
 type recordedBody struct {
@@ -37,7 +38,8 @@ type recordedBody struct {
 func (b recordedBody) location() string { return "/v1/events/" + b.ID }
 
 func showRecorded(r intake.Recorded) recordedBody {
-	b := recordedBody{ID: lemma.FormatID(lemma.PrefixEvent, r.Key), Status: "accepted", Results: each(r.Results, showResult), Resumed: r.Woken, Exited: r.Exited}
+	b := recordedBody{ID: lemma.FormatID(lemma.PrefixEvent, r.Key), Status: "accepted", Results: each(r.Results, showResult),
+		Resumed: r.Woken, Exited: r.Exited}
 	if r.Duplicate {
 		b.Status = "duplicate"
 	}
@@ -54,10 +56,10 @@ func (s *server) recordEvent(ctx context.Context, c *call, in newEvent) (recorde
 	return recorded, err
 }
 
-// hasEventID: the event's own id decides that it is recorded once.
+// hasEventID reports whether the event has a source_id, by which it is recorded once.
 func hasEventID(in newEvent) bool { return in.SourceID != "" }
 
-// haveEventIDs is hasEventID of a bulk.
+// haveEventIDs reports whether all events of a bulk have a source_id.
 func haveEventIDs(in newEvents) bool {
 	return !slices.ContainsFunc(in.Events, func(raw json.RawMessage) bool {
 		var e newEvent
@@ -112,7 +114,7 @@ func (s *server) recordEvents(ctx context.Context, c *call, in newEvents) (recor
 	return out, err
 }
 
-// recordedItems puts what came of the sound items among the faults of the others.
+// recordedItems merges the results of the valid items with the faults of the others.
 func recordedItems(l items[newEvent], done []intake.Recorded) (recordedEvents, error) {
 	out := recordedEvents{Results: make([]recordedItem, len(l.items))}
 	for i, d := range done {
@@ -158,8 +160,8 @@ type eventBody struct {
 }
 
 func showEvent(e query.StoredEvent) eventBody {
-	b := eventBody{ID: lemma.FormatID(lemma.PrefixEvent, e.Key), SourceID: orNull(e.ID), ProfileKey: e.ProfileKey, Event: e.Name, Properties: e.Properties,
-		OccurredAt: e.OccurredAt.UTC(), CreatedAt: e.ReceivedAt.UTC()}
+	b := eventBody{ID: lemma.FormatID(lemma.PrefixEvent, e.Key), SourceID: orNull(e.ID), ProfileKey: e.ProfileKey, Event: e.Name,
+		Properties: e.Properties, OccurredAt: e.OccurredAt.UTC(), CreatedAt: e.ReceivedAt.UTC()}
 	if len(b.Properties) == 0 {
 		b.Properties = json.RawMessage("{}")
 	}

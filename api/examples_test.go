@@ -5,13 +5,12 @@ import (
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/google/uuid"
 
 	"lemma"
 	"lemma/flows/graph"
 )
 
-// definitionsIn finds what flows say in an example, however deep.
+// definitionsIn collects the definitions of flows at any depth of an example.
 func definitionsIn(at string, example any, found map[string]any) {
 	switch e := example.(type) {
 	case map[string]any:
@@ -28,7 +27,7 @@ func definitionsIn(at string, example any, found map[string]any) {
 	}
 }
 
-// examplesOf are all that an operation shows of a body.
+// examplesOf collects the examples of an operation's bodies.
 func examplesOf(op *openapi3.Operation, found map[string]any) {
 	if op.RequestBody == nil || op.RequestBody.Value.Content["application/json"] == nil {
 		return
@@ -40,7 +39,7 @@ func examplesOf(op *openapi3.Operation, found map[string]any) {
 	}
 }
 
-// A flow that is copied from the contract can be published once it has ids of the
+// An example of a flow can be published once its ids are replaced by ids of the
 // workspace.
 func TestExamplesOfFlowsCompile(t *testing.T) {
 	t.Parallel()
@@ -61,7 +60,7 @@ func TestExamplesOfFlowsCompile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := graph.Compile(raw, graph.Flow{FlowID: uuid.UUID(lemma.NewID())}, graph.Facts{}); err != nil {
+		if _, err := graph.Compile(raw, graph.Flow{FlowID: lemma.NewID()}, graph.Facts{}); err != nil {
 			t.Errorf("%s: %v: %+v", at, err, faultsOf(err))
 		}
 	}

@@ -15,13 +15,13 @@ import (
 	"lemma"
 )
 
-// manyValues is how many values a body may have for all of its faults to be
-// looked for: a fault in each of maxValues takes much time and memory.
+// manyValues is the number of values above which only the first fault of a body is
+// reported: faults in all of maxValues values take much time and memory.
 const manyValues = 5000
 
-// checkSchema holds a decoded body to its schema and names every fault at
-// once, or the first one of a body with many values. It never repeats a value:
-// one of them may be a secret.
+// checkSchema checks a decoded body against its schema and returns all faults, or the
+// first one if the body has more than manyValues values. No fault repeats a value, which
+// may be a secret.
 func checkSchema(schema *openapi3.Schema, value any) error {
 	options := []openapi3.SchemaValidationOption{openapi3.VisitAsRequest(), openapi3.EnableFormatValidation()}
 	many := values(value) > manyValues
@@ -40,9 +40,9 @@ func checkSchema(schema *openapi3.Schema, value any) error {
 	return invalid(fields)
 }
 
-// variantOf returns the schema of a union that a value is held to: of a union whose
-// extension x-variant-by names a property, the one that allows the value's. Without the
-// property it is the first, which a discriminator could not express.
+// variantOf returns the schema that a value of a union is checked against. If the extension
+// x-variant-by names a property, it is the variant that allows the value's property, or the
+// first one if the value has none, which a discriminator could not express.
 func variantOf(union *openapi3.Schema, value any) *openapi3.Schema {
 	by, ok := union.Extensions["x-variant-by"].(string)
 	if !ok {
@@ -64,7 +64,7 @@ func variantOf(union *openapi3.Schema, value any) *openapi3.Schema {
 	return openapi3.NewObjectSchema().WithProperty(by, all)
 }
 
-// values counts the values of a decoded body, those inside of others too.
+// values counts the values of a decoded body at all levels.
 func values(v any) int {
 	n := 1
 	switch v := v.(type) {
@@ -81,12 +81,12 @@ func values(v any) int {
 }
 
 func flatten(err error) []*openapi3.SchemaError {
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // kin-openapi returns these types unwrapped
 	case nil:
 		return nil
 	case *openapi3.SchemaError:
 		var inner openapi3.MultiError
-		if e.SchemaField == "oneOf" && errors.As(e.Origin, &inner) { // of a union: the faults of the one that the value is
+		if e.SchemaField == "oneOf" && errors.As(e.Origin, &inner) { // the faults of the variant of a union
 			return flatten(inner)
 		}
 		return []*openapi3.SchemaError{e}
@@ -97,15 +97,14 @@ func flatten(err error) []*openapi3.SchemaError {
 		}
 		return all
 	}
-	var inner *openapi3.SchemaError
-	if errors.As(err, &inner) {
+	if inner, ok := errors.AsType[*openapi3.SchemaError](err); ok {
 		return []*openapi3.SchemaError{inner}
 	}
 	return []*openapi3.SchemaError{{SchemaField: "schema", Schema: &openapi3.Schema{}}}
 }
 
-// pointerTo is where the fault is. An unknown field is pointed at itself, not
-// at the object that has it.
+// pointerTo returns the pointer of a fault. For an unknown field it leads to the field,
+// not to its object.
 func pointerTo(e *openapi3.SchemaError) string {
 	var pointer strings.Builder
 	for _, name := range e.JSONPointer() {
@@ -128,7 +127,7 @@ func unknownField(e *openapi3.SchemaError) (name string, ok bool) {
 	return name, err == nil
 }
 
-// sentence is the code and the detail of a fault.
+// sentence returns the code and the detail of a fault.
 func sentence(e *openapi3.SchemaError) (code, detail string) {
 	s := e.Schema
 	switch e.SchemaField {
@@ -177,7 +176,7 @@ func sentence(e *openapi3.SchemaError) (code, detail string) {
 	return "not_valid", "does not fit the contract"
 }
 
-// undecided is the fault of a value that is none of its union.
+// undecided returns the fault of a value that is no variant of its union.
 func undecided(e *openapi3.SchemaError) (code, detail string) {
 	switch e.Value.(type) {
 	case nil:
@@ -199,7 +198,7 @@ func typeName(s *openapi3.Schema) string {
 	return names[s.Type.Slice()[0]]
 }
 
-// plainly writes a bound as people do, without an exponent.
+// plainly formats a bound without an exponent.
 func plainly(bound float64) string { return strconv.FormatFloat(bound, 'f', -1, 64) }
 
 func words(values []any) string {
@@ -217,8 +216,8 @@ func listed(before string, names []string) string {
 	return before + strings.Join(names, ", ")
 }
 
-// invalid is the error of some faults, in the order of their pointers, one at
-// each: that a value has the wrong type is why it is not one of a list, too.
+// invalid returns the error of some faults, in the order of their pointers, and one for
+// each pointer: a value of a wrong type also is not one of a list.
 func invalid(fields []lemma.Field) error {
 	if len(fields) == 0 {
 		return nil
@@ -237,12 +236,13 @@ func weight(f lemma.Field) int {
 	return 1
 }
 
-// unbindable is the answer for a value that passes the schema and does not fit
-// a Go type, such as 1.0 where a whole number is wanted.
+// unbindable is the error for a value that passes the schema and does not fit the Go type,
+// such as 1.0 for a whole number.
 func unbindable(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if !errors.As(err, &wrong) {
 		return fmt.Errorf("bind request: %w", err)
 	}
-	return faultAt(strings.ReplaceAll(lemma.Pointer(wrong.Field), ".", "/"), "wrong_type", "must be written as a plain whole number, and one that fits")
+	return faultAt(strings.ReplaceAll(lemma.Pointer(wrong.Field), ".", "/"), "wrong_type",
+		"must be written as a plain whole number, and one that fits")
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Who is skipped on a journey has no batch, and is of a flow and a node all the
-// same.
+// A skipped notification of a flow has no batch, but names its flow and node.
 func TestSkippedOfFlows(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -24,7 +23,8 @@ func TestSkippedOfFlows(t *testing.T) {
 	addresses := map[string]any{"c3": nil, "c4": "not an address", "c6": "eve@shop.example"}
 	for profile, reason := range map[string]string{"c3": "missing_address", "c4": "invalid_address", "c6": "unsubscribed"} {
 		found := b.firstOf("/v1/notifications?status=skipped&flow_id=" + w.flow + "&profile_key=" + profile)
-		want := object{"campaign_id": nil, "flow_id": w.flow, "enrollment_id": journeys[profile], "node": "welcome", "reason": reason, "address": addresses[profile]}
+		want := object{"campaign_id": nil, "flow_id": w.flow, "enrollment_id": journeys[profile], "node": "welcome", "reason": reason,
+			"address": addresses[profile]}
 		for name, value := range want {
 			if found[name] != value {
 				t.Errorf("%s of %s is %v, want %v", name, profile, found[name], value)
@@ -36,12 +36,13 @@ func TestSkippedOfFlows(t *testing.T) {
 		}
 	}
 	campaign, _ := b.fannedOut(w)
-	if one := b.firstOf("/v1/notifications?status=skipped&campaign_id=" + campaign); one["flow_id"] != nil || one["node"] != nil || one["campaign_id"] != campaign {
-		t.Errorf("who was skipped by a campaign: %v", one)
+	if one := b.firstOf("/v1/notifications?status=skipped&campaign_id=" + campaign); one["flow_id"] != nil || one["node"] != nil ||
+		one["campaign_id"] != campaign {
+		t.Errorf("skipped by a campaign: %v", one)
 	}
 }
 
-// A journey's message is of no campaign; it names its flow, enrollment and node.
+// A notification of a flow names its flow, enrollment and node, and no campaign.
 func TestNotificationsOfFlows(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -91,24 +92,31 @@ func TestScopesOfFlows(t *testing.T) {
 	b.do("POST", path+"/versions/1/publish?dry_run=true", nil, writer).is(403)
 }
 
-// A fault of a definition has the pointer into the body, in every endpoint that finds it.
+// A fault of a definition has a pointer into the body, in every endpoint that reports it.
 func TestFaultsOfDefinitions(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	before := b.fingerprint()
 	versions := "/v1/flows/" + w.flow + "/versions"
 	for _, c := range []bad{
-		{"an unknown field", "POST", versions, object{"definition": w.journey(object{"colour": "red"})}, 422, "/definition/colour", "unknown_field"},
-		{"an unknown field of a node", "POST", versions, object{"definition": w.with("rest", object{"fro/m": 1})}, 422, "/definition/nodes/rest/fro~1m", "unknown_field"},
-		{"a wrong type", "POST", versions, object{"definition": w.journey(object{"start": 7})}, 422, "/definition/start", "wrong_type"},
-		{"a wrong type in a node, put", "PUT", versions + "/1", object{"definition": w.with("rest", object{"for": 7})}, 422, "/definition/nodes/rest/for", "wrong_type"},
-		{"a weight that is not whole", "POST", versions, object{"definition": w.with("rest", object{"type": "split", "for": nil, "next": nil, "arms": []object{{"weight": 1.5}}})}, 422, "/definition/nodes/rest/arms/0/weight", "wrong_type"},
+		{"an unknown field", "POST", versions, object{"definition": w.definition(object{"colour": "red"})},
+			422, "/definition/colour", "unknown_field"},
+		{"an unknown field of a node", "POST", versions, object{"definition": w.with("rest", object{"fro/m": 1})},
+			422, "/definition/nodes/rest/fro~1m", "unknown_field"},
+		{"a wrong type", "POST", versions, object{"definition": w.definition(object{"start": 7})}, 422, "/definition/start", "wrong_type"},
+		{"a wrong type in a node, put", "PUT", versions + "/1", object{"definition": w.with("rest", object{"for": 7})},
+			422, "/definition/nodes/rest/for", "wrong_type"},
+		{"a weight that is not whole", "POST", versions,
+			object{"definition": w.with("rest", object{"type": "split", "for": nil, "next": nil, "arms": []object{{"weight": 1.5}}})}, 422,
+			"/definition/nodes/rest/arms/0/weight", "wrong_type"},
 		{"a name twice", "POST", versions, `{"definition": {"start": "a", "start": "b"}}`, 422, "/definition/start", "repeated"},
-		{"a new flow's", "POST", "/v1/flows", object{"name": "x", "definition": w.journey(object{"overlap": true})}, 422, "/definition/overlap", "wrong_type"},
+		{"a new flow's", "POST", "/v1/flows", object{"name": "x", "definition": w.definition(object{"overlap": true})},
+			422, "/definition/overlap", "wrong_type"},
 		{"no definition", "POST", versions, object{}, 422, "/definition", "required"},
 		{"a list", "POST", versions, `{"definition": []}`, 422, "/definition", "wrong_type"},
 		{"null", "POST", versions, `{"definition": null}`, 422, "/definition", "wrong_type"},
-		{"too long", "POST", versions, object{"definition": w.with("rest", object{"name": strings.Repeat("x", 300<<10)})}, 422, "/definition", "*"},
+		{"too long", "POST", versions, object{"definition": w.with("rest", object{"name": strings.Repeat("x", 300<<10)})},
+			422, "/definition", "*"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := *b
@@ -119,8 +127,8 @@ func TestFaultsOfDefinitions(t *testing.T) {
 	b.unchanged(before)
 }
 
-// A version that a died request has made is found again; an event and an
-// enrollment are recorded once, without an id of their own.
+// A repeated request returns the version that was made before its process died. Events
+// and enrollments without a source_id are recorded once.
 func TestFlowRequestsDoneAgain(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -130,14 +138,16 @@ func TestFlowRequestsDoneAgain(t *testing.T) {
 		path string
 		in   any
 	}{
-		"version":     {path + "/versions", object{"definition": w.with("rest", object{"for": "PT1H"})}},
-		"event":       {"/v1/events", object{"profile_key": "c1", "event": "visited"}},
-		"events":      {"/v1/events/bulk", object{"events": []object{{"profile_key": "c2", "event": "visited"}, {"profile_key": "c2", "event": "visited"}}}},
+		"version": {path + "/versions", object{"definition": w.with("rest", object{"for": "PT1H"})}},
+		"event":   {"/v1/events", object{"profile_key": "c1", "event": "visited"}},
+		"events": {"/v1/events/bulk",
+			object{"events": []object{{"profile_key": "c2", "event": "visited"}, {"profile_key": "c2", "event": "visited"}}}},
 		"enrollment":  {path + "/enrollments", object{"profile_key": "c3"}},
 		"enrollments": {path + "/enrollments/bulk", object{"enrollments": []object{{"profile_key": "c4"}}}},
 	} {
 		first := b.do("POST", c.path, c.in, under(name))
-		b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second' where key = $1`, name)
+		b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null,
+			locked_until = now() - interval '1 second' where key = $1`, name)
 		second := b.do("POST", c.path, c.in, under(name))
 		if first.status >= 300 || second.status >= 300 || second.header.Get("Idempotent-Replayed") != "" {
 			t.Errorf("%s: %d and then %d: %s", name, first.status, second.status, second.body)
@@ -146,8 +156,9 @@ func TestFlowRequestsDoneAgain(t *testing.T) {
 	if got := b.firstOf("/v1/events?profile_key=c1&event=visited"); got["source_id"] != nil {
 		t.Errorf("an event without an id has one: %v", got)
 	}
-	for what, want := range map[string]int{`select count(*) from flow_versions`: 2, `select count(*) from trigger_events where name = 'visited'`: 3,
-		`select count(*) from enrollments`: 3} {
+	for what, want := range map[string]int{`select count(*) from flow_versions`: 2,
+		`select count(*) from trigger_events where name = 'visited'`: 3,
+		`select count(*) from enrollments`:                           3} {
 		if n := b.count(what); n != want {
 			t.Errorf("%s: %d, want %d", what, n, want)
 		}
@@ -156,7 +167,8 @@ func TestFlowRequestsDoneAgain(t *testing.T) {
 
 func TestSpread(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]time.Duration{"PT0S": 0, "PT10M": 10 * time.Minute, "P1D": 24 * time.Hour, "PT1H30M": 90 * time.Minute} {
+	for text, want := range map[string]time.Duration{"PT0S": 0, "PT10M": 10 * time.Minute, "P1D": 24 * time.Hour,
+		"PT1H30M": 90 * time.Minute} {
 		got, err := resumption{&text}.duration()
 		if err != nil || *got != want {
 			t.Errorf("%s: %v, %v", text, got, err)
@@ -172,15 +184,16 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// An id that was used for another event is refused: as a duplicate, the event would be
-// lost.
+// A source_id that was used for another event is refused: as a duplicate, the event would
+// be lost.
 func TestIDsOfSomethingElse(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	b.enrolled(w, "c9")
 	first := object{"profile_key": "c1", "event": "visited", "source_id": "e1"}
 	b.do("POST", "/v1/events", first).is(202)
-	for _, other := range []object{{"profile_key": "c2", "event": "visited", "source_id": "e1"}, {"profile_key": "c1", "event": "left", "source_id": "e1"}} {
+	for _, other := range []object{{"profile_key": "c2", "event": "visited", "source_id": "e1"},
+		{"profile_key": "c1", "event": "left", "source_id": "e1"}} {
 		b.do("POST", "/v1/events", other).fault(409, "/source_id", "id_conflict")
 		got := b.do("POST", "/v1/events/bulk", object{"events": []object{first, other, {"profile_key": "c3", "event": "visited"}}}).is(202)
 		if diff := cmp.Diff([]string{"", "/events/1/source_id id_conflict", ""}, got.itemFaults()); diff != "" {
@@ -192,7 +205,7 @@ func TestIDsOfSomethingElse(t *testing.T) {
 	b.do("POST", path, object{"profile_key": "c2", "source_id": "n1"}).fault(409, "/source_id", "id_conflict")
 }
 
-// A change of an audience is answered with the flows that it blocks.
+// The answer to a change of an audience lists the flows that it blocks.
 func TestAChangedAudienceWarns(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -206,7 +219,8 @@ func TestAChangedAudienceWarns(t *testing.T) {
 		t.Error(diff)
 	}
 	got = b.do("PATCH", path, object{"name": "All of them"}, as(b.key(b.ws, "audiences:write"))).is(200)
-	if diff := cmp.Diff([]any{"flows read what is not there any more; which is for keys with flows:read to see"}, got.json["warnings"]); diff != "" {
+	if diff := cmp.Diff([]any{"flows read what is not there any more; which is for keys with flows:read to see"},
+		got.json["warnings"]); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -220,7 +234,8 @@ func TestCountsOfNodes(t *testing.T) {
 		_, err := b.deps.Flows.RunOnce(t.Context())
 		b.must(err)
 	}
-	b.run(b.pool, `update enrollments set resume_at = now() - interval '1 minute', first_due_at = now() - interval '2 minutes', blocked_reason = 'source_unavailable', failures = 2`)
+	b.run(b.pool, `update enrollments set resume_at = now() - interval '1 minute', first_due_at = now() - interval '2 minutes',
+		blocked_reason = 'source_unavailable', failures = 2`)
 	counts := b.do("GET", "/v1/flows/"+w.flow+"/counts", nil).is(200)
 	if diff := cmp.Diff(object{"source_unavailable": 1.0}, counts.json["blocked_by"]); diff != "" || counts.json["blocked"] != 1.0 {
 		t.Errorf("blocked: %s", diff)
@@ -229,8 +244,9 @@ func TestCountsOfNodes(t *testing.T) {
 	for _, one := range counts.json["nodes"].([]any) {
 		nodes[one.(object)["node"]] = one.(object)
 	}
-	if diff := cmp.Diff(object{"total": 1.0, "sent": 0.0, "failed": 0.0, "skipped": 0.0, "orphaned": 0.0, "cancelled": 0.0, "pending": 1.0, "processing": 0.0},
-		nodes["welcome"]["notifications"]); diff != "" || nodes["rest"]["notifications"] != nil || nodes["rest"]["blocked"] != 1.0 {
+	if diff := cmp.Diff(object{"total": 1.0, "sent": 0.0, "failed": 0.0, "skipped": 0.0, "orphaned": 0.0, "cancelled": 0.0, "pending": 1.0,
+		"processing": 0.0}, nodes["welcome"]["notifications"]); diff != "" || nodes["rest"]["notifications"] != nil ||
+		nodes["rest"]["blocked"] != 1.0 {
 		t.Errorf("%s: %s", diff, counts.body)
 	}
 	for query, want := range map[string]int{"any": 1, "source_unavailable": 1, "template_broken": 0} {

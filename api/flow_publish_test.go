@@ -2,8 +2,8 @@ package api
 
 import "testing"
 
-// With a tag that is none, an old one, or where the flow does not allow it, a
-// dry run of publishing is refused like publishing.
+// A dry run of publishing is refused like publishing: for an invalid or old ETag, and in
+// a status that does not allow it.
 func TestDryRunOfPublishing(t *testing.T) {
 	b := setup(t)
 	w := b.world()

@@ -66,8 +66,8 @@ type nodeCounts struct {
 	Due           int64               `json:"due"`
 	Blocked       int64               `json:"blocked"`
 	Processed     map[string]int64    `json:"processed"`
-	Notifications *notificationCounts `json:"notifications"` // null where nothing is sent
-	ByPath        map[string]int64    `json:"by_path"`       // null where there is one path only
+	Notifications *notificationCounts `json:"notifications"` // null for nodes that send nothing
+	ByPath        map[string]int64    `json:"by_path"`       // null for nodes with one path
 }
 
 // notificationCounts are the same numbers of a campaign and of a node.
@@ -85,8 +85,8 @@ type notificationCounts struct {
 func showNodeCounts(n query.NodeCount) nodeCounts {
 	b := nodeCounts{Node: n.Node, Type: n.Type, Current: n.Current, Due: n.Due, Blocked: n.Blocked, Processed: present(n.Processed)}
 	if m := n.Messages; m != nil {
-		b.Notifications = &notificationCounts{Total: m["written"], Sent: m["sent"], Failed: m["failed"], Skipped: m["skipped"], Orphaned: m["orphaned"],
-			Cancelled: m["cancelled"], Pending: m["pending"], Processing: m["processing"]}
+		b.Notifications = &notificationCounts{Total: m["written"], Sent: m["sent"], Failed: m["failed"], Skipped: m["skipped"],
+			Orphaned: m["orphaned"], Cancelled: m["cancelled"], Pending: m["pending"], Processing: m["processing"]}
 	}
 	if n.ByPath != nil {
 		b.ByPath = present(n.ByPath)
@@ -105,8 +105,8 @@ func (s *server) countFlow(ctx context.Context, c *call, _ none) (flowCounts, er
 	}
 	n, err := s.FlowReader.Counts(ctx, c.workspace(), id, version)
 	b := flowCounts{Version: n.Version, Enrolled: n.Enrolled, Active: n.Active, Completed: n.Completed, Exited: n.Exited, Refused: n.Refused,
-		ExitedBy: present(n.ExitReasons), Goals: n.Goals, BlockedBy: present(n.BlockedBy), Nodes: each(n.Nodes, showNodeCounts), RefusalsBy: present(n.Refusals),
-		Poll: showPoll(n.AudiencePoll), MessagesBlocked: showBlocked(n.MessagesBlocked)}
+		ExitedBy: present(n.ExitReasons), Goals: n.Goals, BlockedBy: present(n.BlockedBy), Nodes: each(n.Nodes, showNodeCounts),
+		RefusalsBy: present(n.Refusals), Poll: showPoll(n.AudiencePoll), MessagesBlocked: showBlocked(n.MessagesBlocked)}
 	for _, blocked := range n.BlockedBy {
 		b.Blocked += blocked
 	}
@@ -124,8 +124,8 @@ type refusalBody struct {
 }
 
 func showRefusal(r query.Refusal) refusalBody {
-	return refusalBody{ProfileKey: r.ProfileKey, Reason: r.Reason, Detail: orNull(r.Detail), Trigger: r.Source, EventID: idOrNull(lemma.PrefixEvent, r.EventKey),
-		EnrollmentID: idOrNull(lemma.PrefixEnrollment, r.EnrollmentID), CreatedAt: r.At.UTC()}
+	return refusalBody{ProfileKey: r.ProfileKey, Reason: r.Reason, Detail: orNull(r.Detail), Trigger: r.Source,
+		EventID: idOrNull(lemma.PrefixEvent, r.EventKey), EnrollmentID: idOrNull(lemma.PrefixEnrollment, r.EnrollmentID), CreatedAt: r.At.UTC()}
 }
 
 func (s *server) listRefusals(ctx context.Context, c *call, _ none) (list[refusalBody], error) {
@@ -175,7 +175,7 @@ type simulatedEvent struct {
 	OccurredAt time.Time       `json:"occurred_at"`
 }
 
-// of is the event as the person's.
+// of returns the event of a profile.
 func (e simulatedEvent) of(profile string) intake.Event {
 	return intake.Event{ID: e.SourceID, ProfileKey: profile, Name: e.Event, Properties: e.Properties, OccurredAt: e.OccurredAt}
 }
@@ -215,9 +215,11 @@ type simulatedMessageBody struct {
 }
 
 func showSimulatedStep(n execution.SimulatedStep) simulatedStepBody {
-	b := simulatedStepBody{At: n.At.UTC(), Node: n.Node, Type: n.Type, Event: n.Event, Until: utc(n.Until), Next: orNull(n.Next), Data: objectOf(n.Data)}
+	b := simulatedStepBody{At: n.At.UTC(), Node: n.Node, Type: n.Type, Event: n.Event, Until: utc(n.Until), Next: orNull(n.Next),
+		Data: objectOf(n.Data)}
 	if m := n.Message; m != nil {
-		b.Message = &simulatedMessageBody{m.Address, m.Addresses, showRendered(m.Content), headersOf(m.Headers), orNull(m.Skipped), orNull(m.Error)}
+		b.Message = &simulatedMessageBody{m.Address, m.Addresses, showRendered(m.Content), headersOf(m.Headers), orNull(m.Skipped),
+			orNull(m.Error)}
 	}
 	if h := n.Webhook; h != nil {
 		b.Webhook = &simulatedWebhookBody{lemma.FormatID(lemma.PrefixEndpoint, h.EndpointID), h.Body}
@@ -231,8 +233,9 @@ func (s *server) simulateFlowVersion(ctx context.Context, c *call, in simulation
 		return simulationBody{}, err
 	}
 	later := func(e simulatedEvent) intake.Event { return e.of(in.ProfileKey) }
-	made, err := s.FlowReader.Simulate(ctx, c.workspace(), id, n, query.Simulation{ProfileKey: in.ProfileKey, Source: in.Trigger.Type, Trigger: in.Trigger.of(in.ProfileKey), At: in.At,
-		Events: each(in.Events, later), Webhooks: in.Webhooks})
+	made, err := s.FlowReader.Simulate(ctx, c.workspace(), id, n,
+		query.Simulation{ProfileKey: in.ProfileKey, Source: in.Trigger.Type, Trigger: in.Trigger.of(in.ProfileKey), At: in.At,
+			Events: each(in.Events, later), Webhooks: in.Webhooks})
 	return simulationBody{Enrolled: made.Enrolled, Reason: orNull(made.Reason), Path: each(made.Path, showSimulatedStep), Status: made.Status,
 		ExitReason: orNull(made.ExitReason)}, inDefinition(err)
 }

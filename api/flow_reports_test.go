@@ -6,17 +6,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// audienceFlow publishes a flow that looks at its audience, and answers its path.
+// audienceFlow publishes a flow that polls its audience, and returns its path.
 func (b *bundle) audienceFlow(w world, condition string) string {
 	b.t.Helper()
-	text := w.journey(object{"triggers": []object{{"type": "audience", "every": "PT1H", "condition": condition}}})
-	path := "/v1/flows/" + b.do("POST", "/v1/flows", object{"name": "Looks", "definition": text}).is(201).id()
+	text := w.definition(object{"triggers": []object{{"type": "audience", "every": "PT1H", "condition": condition}}})
+	path := "/v1/flows/" + b.do("POST", "/v1/flows", object{"name": "Polls", "definition": text}).is(201).id()
 	b.do("POST", path+"/versions/1/publish", nil).is(202)
 	return path
 }
 
-// How it goes with looking at the audience is with the counts; a flow that does
-// not look at it has nothing there.
+// The counts of a flow have the state of its audience poll, or null if it does not poll.
 func TestCountsOfAnAudience(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -35,26 +34,28 @@ func TestCountsOfAnAudience(t *testing.T) {
 	if d := cmp.Diff(never, shown()); d != "" {
 		t.Error(d)
 	}
-	b.run(b.pool, `update flow_polls set last_at = '2027-01-02T03:04:05Z', rows_read = 9, enrolled = 6, refused = '{"filtered": 1, "invalid_key": 2}', failures = 3, last_error = 'source_changed: a column is gone'`)
-	failing := object{"last_poll_at": "2027-01-02T03:04:05Z", "rows_read": 9.0, "enrolled": 6.0, "refused_by": object{"filtered": 1.0, "invalid_key": 2.0},
-		"failures": 3.0, "last_error": "source_changed: a column is gone"}
+	b.run(b.pool, `update flow_polls set last_at = '2027-01-02T03:04:05Z', rows_read = 9, enrolled = 6,
+		refused = '{"filtered": 1, "invalid_key": 2}', failures = 3, last_error = 'source_changed: a column is gone'`)
+	failing := object{"last_poll_at": "2027-01-02T03:04:05Z", "rows_read": 9.0, "enrolled": 6.0,
+		"refused_by": object{"filtered": 1.0, "invalid_key": 2.0},
+		"failures":   3.0, "last_error": "source_changed: a column is gone"}
 	if d := cmp.Diff(failing, shown()); d != "" {
 		t.Error(d)
 	}
 	if counts := b.do("GET", "/v1/flows/"+w.flow+"/counts?version=1", nil).is(200); counts.json["audience_poll"] != nil {
 		t.Errorf("%s", counts.body)
 	}
-	b.do("GET", path+"/refusals?reason=invalid_key", nil).fault(400, "?reason", "not_allowed") // nobody to name
+	b.do("GET", path+"/refusals?reason=invalid_key", nil).fault(400, "?reason", "not_allowed") // such a refusal names no profile
 }
 
-// A simulation says what enrolls, and how webhooks are answered: also not at all.
+// A simulation takes a trigger, and the status of each webhook's answer; 0 is no answer.
 func TestSimulatedTriggersAndAnswers(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	simulate := b.audienceFlow(w, "profile.id == 'c1'") + "/versions/1/simulate"
-	for who, want := range map[string]any{"c1": nil, "c2": "filtered"} {
+	for profile, want := range map[string]any{"c1": nil, "c2": "filtered"} {
 		for _, trigger := range []object{nil, {"type": "audience"}} {
-			in := object{"profile_key": who}
+			in := object{"profile_key": profile}
 			if trigger != nil {
 				in["trigger"] = trigger
 			}
@@ -67,16 +68,19 @@ func TestSimulatedTriggersAndAnswers(t *testing.T) {
 		t.Errorf("%s", got.body)
 	}
 	b.do("POST", simulate, object{"profile_key": "c1", "trigger": object{"type": "friend"}}).fault(422, "/trigger/type", "not_allowed")
-	b.do("POST", simulate, object{"profile_key": "c1", "trigger": object{"type": "audience", "source_id": "x"}}).fault(422, "/trigger", "not_allowed")
+	b.do("POST", simulate, object{"profile_key": "c1", "trigger": object{"type": "audience", "source_id": "x"}}).
+		fault(422, "/trigger", "not_allowed")
 
-	text := w.journey(object{"start": "tell", "nodes": object{"tell": object{"type": "webhook", "endpoint_id": w.endpoint, "next": "done", "on_error": "lost"},
-		"done": object{"type": "exit"}, "lost": object{"type": "exit", "goal": true}}})
-	simulate = "/v1/flows/" + b.do("POST", "/v1/flows", object{"name": "Tells", "definition": text}).is(201).id() + "/versions/1/simulate"
+	text := w.definition(object{"start": "call",
+		"nodes": object{"call": object{"type": "webhook", "endpoint_id": w.endpoint, "next": "done", "on_error": "lost"},
+			"done": object{"type": "exit"}, "lost": object{"type": "exit", "goal": true}}})
+	simulate = "/v1/flows/" + b.do("POST", "/v1/flows", object{"name": "Calls", "definition": text}).is(201).id() + "/versions/1/simulate"
 	for status, want := range map[int]any{200: nil, 0: "goal", 500: "goal"} {
-		if got := b.do("POST", simulate, object{"profile_key": "c1", "webhooks": object{"tell": status}}).is(200); got.json["exit_reason"] != want {
+		if got := b.do("POST", simulate, object{"profile_key": "c1", "webhooks": object{"call": status}}).
+			is(200); got.json["exit_reason"] != want {
 			t.Errorf("answered with %d: %s", status, got.body)
 		}
 	}
-	b.do("POST", simulate, object{"profile_key": "c1", "webhooks": object{"tell": 199}}).fault(422, "/webhooks/tell", "out_of_range")
-	b.do("POST", simulate, object{"profile_key": "c1", "webhooks": object{"tell": 600}}).fault(422, "/webhooks/tell", "too_large")
+	b.do("POST", simulate, object{"profile_key": "c1", "webhooks": object{"call": 199}}).fault(422, "/webhooks/call", "out_of_range")
+	b.do("POST", simulate, object{"profile_key": "c1", "webhooks": object{"call": 600}}).fault(422, "/webhooks/call", "too_large")
 }

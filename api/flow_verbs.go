@@ -18,7 +18,7 @@ type inFlight struct {
 	Map  map[string]*string `json:"map"`
 }
 
-// ask is the option as flows take it. Active enrollments stay by default.
+// ask converts the option for package flows. The default mode is stay.
 func (in inFlight) ask() flows.InFlight {
 	if in.Mode == "" {
 		in.Mode = "stay"
@@ -45,7 +45,7 @@ type planBody struct {
 
 func (b planBody) etag() int { return b.flow }
 
-// A plan is 200 also where publishing would be 202.
+// status is 200 for a plan, where publishing is 202.
 func (planBody) status() int { return http.StatusOK }
 
 type plannedNode struct {
@@ -68,8 +68,9 @@ type timerBody struct {
 }
 
 func showPlan(p flows.Plan) planBody {
-	b := planBody{Version: p.Version, Live: p.Live, InFlight: inFlight(p.InFlight), Nodes: each(p.Nodes, showPlannedNode), Stranded: p.Stranded,
-		Timers: each(p.Timers, showTimer), Changes: each(p.Changes, showChange), Enrolls: p.Enrolls, Unknown: orNull(p.Unknown), flow: p.ETag}
+	b := planBody{Version: p.Version, Live: p.Live, InFlight: inFlight(p.InFlight), Nodes: each(p.Nodes, showPlannedNode),
+		Stranded: p.Stranded, Timers: each(p.Timers, showTimer), Changes: each(p.Changes, showChange), Enrolls: p.Enrolls,
+		Unknown: orNull(p.Unknown), flow: p.ETag}
 	if b.InFlight.Map == nil {
 		b.InFlight.Map = map[string]*string{}
 	}
@@ -91,7 +92,7 @@ func (s *server) planFlowVersion(ctx context.Context, c *call, in inFlightOption
 	return showPlan(plan), inDefinition(err)
 }
 
-// publishFlowVersion answers a flow, or with dry_run a plan.
+// publishFlowVersion returns the flow, or with dry_run a plan.
 func (s *server) publishFlowVersion(ctx context.Context, c *call, in inFlightOptions) (any, error) {
 	id, n, err := c.flowVersion()
 	if err != nil {
@@ -127,8 +128,9 @@ func (s *server) rollbackFlow(ctx context.Context, c *call, in rollback) (flowBo
 	return showFlow(now), inDefinition(err)
 }
 
-// flowVerb is what most verbs of a flow are: an id in, the flow out.
-func (s *server) flowVerb(ctx context.Context, c *call, do func(ctx context.Context, ws, flow uuid.UUID, by *flows.Actor) (flows.Flow, error)) (flowBody, error) {
+// flowVerb is the handler of a verb that takes an id and returns the flow.
+func (s *server) flowVerb(ctx context.Context, c *call,
+	do func(ctx context.Context, ws, flow uuid.UUID, by *flows.Actor) (flows.Flow, error)) (flowBody, error) {
 	id, err := c.flowID()
 	if err != nil {
 		return flowBody{}, err
@@ -166,7 +168,7 @@ func (s *server) resumeFlow(ctx context.Context, c *call, in resumption) (flowBo
 	return showFlow(now), err
 }
 
-// longestCatchUp is how long releasing what fell due in a pause may take.
+// longestCatchUp bounds catch_up.
 const longestCatchUp = 24 * time.Hour
 
 func (in resumption) duration() (*time.Duration, error) {
@@ -192,10 +194,11 @@ type flowLogBody struct {
 }
 
 func showLogLine(l query.LogLine) flowLogBody {
-	return flowLogBody{CreatedAt: l.At.UTC(), Action: l.Action, Version: l.Version, APIKeyID: idOrNull(lemma.PrefixKey, l.APIKeyID), Detail: objectOf(l.Detail)}
+	return flowLogBody{CreatedAt: l.At.UTC(), Action: l.Action, Version: l.Version, APIKeyID: idOrNull(lemma.PrefixKey, l.APIKeyID),
+		Detail: objectOf(l.Detail)}
 }
 
-// objectOf is free data as it is shown: never null.
+// objectOf returns data, or an empty object instead of null.
 func objectOf(data map[string]any) map[string]any {
 	if data == nil {
 		return map[string]any{}

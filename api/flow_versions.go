@@ -52,7 +52,7 @@ type newFlowVersion struct {
 	Definition json.RawMessage `json:"definition"` // as it was written
 }
 
-// flowVersion reads which version of which flow the path names.
+// flowVersion reads the flow and the version in the path.
 func (c *call) flowVersion() (flow uuid.UUID, n int, err error) {
 	if flow, err = c.flowID(); err != nil {
 		return flow, 0, err
@@ -64,8 +64,7 @@ func (c *call) flowVersion() (flow uuid.UUID, n int, err error) {
 	return flow, int(number), nil
 }
 
-// inDefinition moves the faults of a definition to where the body, or the
-// version, has it.
+// inDefinition puts the pointers of a definition's faults below /definition.
 func inDefinition(err error) error {
 	var e *lemma.Error
 	if !errors.As(err, &e) || (e.Kind != lemma.Invalid && e.Kind != lemma.TooLarge) {
@@ -81,11 +80,10 @@ func inDefinition(err error) error {
 	return &moved
 }
 
-// ofRequests are the fields of requests that go with a definition. No
-// definition has a field of such a name.
+// ofRequests are fields of requests beside a definition. No definition has such a field.
 var ofRequests = []string{"name", "metadata", "definition", "in_flight", "to_version", "profile_key", "trigger", "at", "events", "webhooks"}
 
-// outOfDefinition reports whether a pointer is into the request, not the definition.
+// outOfDefinition reports whether a pointer leads to such a field, or out of the body.
 func outOfDefinition(pointer string) bool {
 	if pointer != "" && !strings.HasPrefix(pointer, "/") {
 		return true
@@ -162,7 +160,8 @@ func (s *server) validateFlowVersion(ctx context.Context, c *call, _ none) (vali
 		return validationBody{}, err
 	}
 	v, err := s.Flows.Validate(ctx, c.workspace(), id, n)
-	return validationBody{Valid: v.Valid, Errors: each(v.Faults, showFault), Warnings: each(v.Warnings, asIs), Columns: each(v.Columns, asIs), version: v.ETag}, err
+	return validationBody{Valid: v.Valid, Errors: each(v.Faults, showFault), Warnings: each(v.Warnings, asIs), Columns: each(v.Columns, asIs),
+		version: v.ETag}, err
 }
 
 func showFault(f lemma.Field) problemFault { return problemFault(f) }
@@ -195,8 +194,7 @@ func (s *server) diffFlowVersions(ctx context.Context, c *call, _ none) (diffBod
 	return diffBody{From: from, To: to, Changes: each(changes, showChange)}, err
 }
 
-// compared are the versions that a diff is of: by default what the newest
-// would change of the live one.
+// compared returns the versions of a diff: by default from the live to the newest one.
 func (s *server) compared(ctx context.Context, c *call, flow uuid.UUID) (from, to int, err error) {
 	from, to = c.number("from"), c.number("to")
 	if to == 0 {
@@ -216,8 +214,8 @@ func (s *server) compared(ctx context.Context, c *call, flow uuid.UUID) (from, t
 	return from, to, nil
 }
 
-// shown is the version of a request that names none: the live one, or
-// else the newest.
+// shown returns the version of a request that names none: the live one, or else the
+// newest.
 func (s *server) shown(ctx context.Context, c *call, flow uuid.UUID) (int, error) {
 	if n := c.number("version"); n != 0 {
 		return n, nil

@@ -49,7 +49,7 @@ type flowPatch struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// actor is the key that requests a verb, and the id of the request.
+// actor returns the API key and the id of the request.
 func (c *call) actor() *flows.Actor {
 	return &flows.Actor{APIKeyID: c.key.ID, Request: c.newID}
 }
@@ -62,7 +62,8 @@ func (s *server) listFlows(ctx context.Context, c *call, _ none) (list[flowBody]
 }
 
 func (s *server) createFlow(ctx context.Context, c *call, in newFlow) (flowBody, error) {
-	made, err := s.Flows.Create(ctx, c.workspace(), flows.NewFlow{ID: c.newID, Name: in.Name, Metadata: in.Metadata, Definition: in.Definition})
+	made, err := s.Flows.Create(ctx, c.workspace(),
+		flows.NewFlow{ID: c.newID, Name: in.Name, Metadata: in.Metadata, Definition: in.Definition})
 	return showFlow(made), inDefinition(err)
 }
 

@@ -25,9 +25,9 @@ func (b *bundle) enrolled(w world, profile string) (event, enrollment string) {
 	return "", ""
 }
 
-// with is a definition with one node changed.
+// with returns the definition with one node changed.
 func (w world) with(node string, change object) object {
-	d := w.journey(nil)
+	d := w.definition(nil)
 	nodes := d["nodes"].(object)
 	n, _ := nodes[node].(object)
 	if n == nil {
@@ -43,14 +43,15 @@ func (w world) with(node string, change object) object {
 	return d
 }
 
-func (b *bundle) tourFlows(w world) {
+func (b *bundle) checkFlows(w world) {
 	b.t.Helper()
 	path := "/v1/flows/" + w.flow
 	got := b.do("GET", path, nil).is(200)
 	if got.text("status") != "draft" || got.json["live_version"] != nil || got.header.Get("ETag") != `"1"` {
 		b.t.Errorf("a flow: ETag %s, %s", got.header.Get("ETag"), got.body)
 	}
-	if got := b.do("PATCH", path, object{"metadata": object{"ticket": "MKT-18"}}, header("If-Match", `"1"`)).is(200); got.text("name") != "Welcome" {
+	if got := b.do("PATCH", path, object{"metadata": object{"ticket": "MKT-18"}}, header("If-Match", `"1"`)).
+		is(200); got.text("name") != "Welcome" {
 		b.t.Errorf("patched: %s", got.body)
 	}
 	b.do("PATCH", path, object{"name": "x"}, header("If-Match", `"1"`)).is(412)
@@ -72,13 +73,14 @@ func (b *bundle) tourFlows(w world) {
 	b.do("GET", gone.header.Get("Location"), nil).is(404)
 }
 
-func (b *bundle) tourFlowVersions(w world) {
+func (b *bundle) checkFlowVersions(w world) {
 	b.t.Helper()
 	path := "/v1/flows/" + w.flow
 	if got := b.do("GET", path+"/versions/1/validate", nil).is(200); got.json["valid"] != true || len(got.json["errors"].([]any)) != 0 {
 		b.t.Errorf("a good version: %s", got.body)
 	}
-	made := b.do("POST", path+"/versions", object{"definition": w.with("welcome", object{"template_id": idLike("tpl_"), "next": "rost"})}).is(201)
+	made := b.do("POST", path+"/versions",
+		object{"definition": w.with("welcome", object{"template_id": idLike("tpl_"), "next": "rost"})}).is(201)
 	if made.header.Get("Location") != path+"/versions/2" || made.header.Get("ETag") != `"1"` || made.text("status") != "draft" {
 		b.t.Errorf("Location %q, ETag %s: %s", made.header.Get("Location"), made.header.Get("ETag"), made.body)
 	}
@@ -101,14 +103,15 @@ func (b *bundle) tourFlowVersions(w world) {
 	if changed.header.Get("ETag") != `"2"` || changed.json["revision"] != 2.0 {
 		b.t.Errorf("replaced: %s", changed.body)
 	}
-	b.do("PUT", v2, object{"definition": w.journey(nil)}, header("If-Match", `"1"`)).is(412)
+	b.do("PUT", v2, object{"definition": w.definition(nil)}, header("If-Match", `"1"`)).is(412)
 	if got := b.do("GET", v2, nil).is(200); got.header.Get("ETag") != `"2"` || got.json["definition"].(object)["start"] != "welcome" {
 		b.t.Errorf("a version: ETag %s, %s", got.header.Get("ETag"), got.body)
 	}
-	if got := b.do("GET", path+"/versions", nil).is(200); strings.Contains(string(got.body), "definition") || len(got.json["data"].([]any)) != 2 {
+	if got := b.do("GET", path+"/versions", nil).is(200); strings.Contains(string(got.body), "definition") ||
+		len(got.json["data"].([]any)) != 2 {
 		b.t.Errorf("versions: %s", got.body)
 	}
-	unwanted := b.do("POST", path+"/versions", object{"definition": w.journey(nil)}).is(201)
+	unwanted := b.do("POST", path+"/versions", object{"definition": w.definition(nil)}).is(201)
 	b.do("DELETE", path+"/versions/3", nil, header("If-Match", `"2"`)).is(412)
 	b.do("DELETE", path+"/versions/3", nil, header("If-Match", unwanted.header.Get("ETag"))).is(204)
 	b.do("DELETE", path+"/versions/3", nil).is(404)
@@ -118,10 +121,11 @@ func (b *bundle) tourFlowVersions(w world) {
 	b.holdDiff(path + "/diff")
 }
 
-// holdDiff: the newest version waits a day longer than the one before.
+// holdDiff checks the diff to a newest version that waits a day longer than the one before.
 func (b *bundle) holdDiff(path string) {
 	b.t.Helper()
-	want := object{"from_version": 1.0, "to_version": 2.0, "changes": []any{object{"pointer": "/nodes/rest/for", "op": "replace", "from": "P2D", "to": "P3D"}}}
+	want := object{"from_version": 1.0, "to_version": 2.0,
+		"changes": []any{object{"pointer": "/nodes/rest/for", "op": "replace", "from": "P2D", "to": "P3D"}}}
 	for _, query := range []string{"", "?from=1", "?from=1&to=2"} {
 		if diff := cmp.Diff(want, b.do("GET", path+query, nil).is(200).json); diff != "" {
 			b.t.Errorf("diff%s: %s", query, diff)
@@ -130,21 +134,25 @@ func (b *bundle) holdDiff(path string) {
 	b.do("GET", path+"?to=9", nil).is(404)
 }
 
-func (b *bundle) tourEvents(w world) {
+func (b *bundle) checkEvents(w world) {
 	b.t.Helper()
 	flow := "/v1/flows/" + w.flow
 	etag := b.do("GET", flow, nil).is(200).header.Get("ETag")
-	if got := b.do("POST", flow+"/versions/1/publish?dry_run=true", nil).is(200); got.json["enrolls"] != 0.0 || got.json["live_version"] != nil {
+	if got := b.do("POST", flow+"/versions/1/publish?dry_run=true", nil).is(200); got.json["enrolls"] != 0.0 ||
+		got.json["live_version"] != nil {
 		b.t.Errorf("a plan: %s", got.body)
 	}
 	b.do("POST", flow+"/versions/1/publish", object{"in_flight": object{"mode": "stay"}}, header("If-Match", `"0"`)).is(412)
 	now := b.do("POST", flow+"/versions/1/publish", object{}, header("If-Match", etag)).is(202)
-	if now.text("status") != "live" || now.json["live_version"] != 1.0 || now.header.Get("ETag") == etag || now.header.Get("Location") != flow {
+	if now.text("status") != "live" || now.json["live_version"] != 1.0 || now.header.Get("ETag") == etag ||
+		now.header.Get("Location") != flow {
 		b.t.Errorf("published: %s", now.body)
 	}
-	in := object{"profile_key": "c1", "event": "signed_up", "source_id": "signup-1", "properties": object{"plan": "pro", "seats": 3}, "occurred_at": "2026-01-01T10:00:00+01:00"}
+	in := object{"profile_key": "c1", "event": "signed_up", "source_id": "signup-1", "properties": object{"plan": "pro", "seats": 3},
+		"occurred_at": "2026-01-01T10:00:00+01:00"}
 	recorded := b.do("POST", "/v1/events", in).is(202)
-	if recorded.text("status") != "accepted" || len(recorded.json["results"].([]any)) != 1 || recorded.header.Get("Location") != "/v1/events/"+recorded.id() {
+	if recorded.text("status") != "accepted" || len(recorded.json["results"].([]any)) != 1 ||
+		recorded.header.Get("Location") != "/v1/events/"+recorded.id() {
 		b.t.Errorf("recorded: %s", recorded.body)
 	}
 	again := b.do("POST", "/v1/events", in).is(202)
@@ -162,16 +170,18 @@ func (b *bundle) tourEvents(w world) {
 	if len(listed.json["data"].([]any)) != 1 {
 		b.t.Errorf("events: %s", listed.body)
 	}
-	bulk := b.do("POST", "/v1/events/bulk", object{"events": []object{in, {"profile_key": "c2", "event": "signed_up"}, {"event": "x"}}}).is(202)
+	bulk := b.do("POST", "/v1/events/bulk",
+		object{"events": []object{in, {"profile_key": "c2", "event": "signed_up"}, {"event": "x"}}}).is(202)
 	if diff := cmp.Diff(object{"accepted": 1.0, "duplicate": 1.0, "invalid": 1.0, "overloaded": 0.0}, bulk.json["counts"]); diff != "" {
 		b.t.Errorf("%s: %s", diff, bulk.body)
 	}
 }
 
-func (b *bundle) tourEnrollments(w world) {
+func (b *bundle) checkEnrollments(w world) {
 	b.t.Helper()
 	flow := "/v1/flows/" + w.flow
-	if would := b.do("POST", flow+"/enrollments?dry_run=true", object{"profile_key": "c3"}).is(200); would.text("status") != "enrolled" || would.json["enrollment_id"] != nil || would.json["dry_run"] != true {
+	if would := b.do("POST", flow+"/enrollments?dry_run=true", object{"profile_key": "c3"}).is(200); would.text("status") != "enrolled" ||
+		would.json["enrollment_id"] != nil || would.json["dry_run"] != true {
 		b.t.Errorf("only asked: %s", would.body)
 	}
 	made := b.do("POST", flow+"/enrollments", object{"profile_key": "c3", "properties": object{"by": "hand"}}).is(201)
@@ -183,7 +193,8 @@ func (b *bundle) tourEnrollments(w world) {
 	if again.text("status") != "refused" || again.text("enrollment_id") != made.text("enrollment_id") || again.header.Get("Location") != "" {
 		b.t.Errorf("enrolled twice: %s", again.body)
 	}
-	bulk := b.do("POST", flow+"/enrollments/bulk", object{"enrollments": []any{object{"profile_key": "c3"}, object{"profile_key": "c4"}, "c5"}}).is(200)
+	bulk := b.do("POST", flow+"/enrollments/bulk",
+		object{"enrollments": []any{object{"profile_key": "c3"}, object{"profile_key": "c4"}, "c5"}}).is(200)
 	if diff := cmp.Diff(object{"enrolled": 1.0, "refused": 1.0, "invalid": 1.0}, bulk.json["counts"]); diff != "" {
 		b.t.Errorf("%s: %s", diff, bulk.body)
 	}
@@ -203,19 +214,21 @@ func (b *bundle) tourEnrollments(w world) {
 	if moved := b.do("POST", path+"/move", object{"node": "rest", "version": 1}).is(200); moved.text("node") != "rest" {
 		b.t.Errorf("moved: %s", moved.body)
 	}
-	if left := b.do("POST", path+"/exit", object{"note": "asked by phone"}).is(200); left.text("exit_reason") != "manual" || left.text("status") != "exited" {
+	if left := b.do("POST", path+"/exit", object{"note": "asked by phone"}).is(200); left.text("exit_reason") != "manual" ||
+		left.text("status") != "exited" {
 		b.t.Errorf("taken out: %s", left.body)
 	}
 	b.do("POST", path+"/exit", nil).is(409)
 	history := b.do("GET", path+"/history", nil).is(200)
-	if steps := history.json["steps"].([]any); len(steps) != 3 || steps[0].(object)["event"] != "enrolled" || !strings.Contains(string(history.body), "asked by phone") {
+	if steps := history.json["steps"].([]any); len(steps) != 3 || steps[0].(object)["event"] != "enrolled" ||
+		!strings.Contains(string(history.body), "asked by phone") {
 		b.t.Errorf("history: %s", history.body)
 	}
 	b.do("GET", "/v1/notifications?flow_id="+w.flow, nil).is(200)
 	b.do("POST", "/v1/profiles/erase", object{"profile_key": "c4"}).is(200)
 }
 
-func (b *bundle) tourFlowVerbs(w world) {
+func (b *bundle) checkFlowVerbs(w world) {
 	b.t.Helper()
 	path := "/v1/flows/" + w.flow
 	if got := b.do("GET", path+"/counts", nil).is(200); got.json["version"] != 1.0 || got.json["enrolled"] == 0.0 {
@@ -225,7 +238,8 @@ func (b *bundle) tourFlowVerbs(w world) {
 	if got := b.do("GET", path+"/refusals?profile_key=c3&reason=already_enrolled", nil).is(200); len(got.json["data"].([]any)) == 0 {
 		b.t.Errorf("refusals: %s", got.body)
 	}
-	if got := b.do("GET", path+"/explain?profile_key=c3", nil).is(200); got.text("summary") == "" || len(got.json["enrollments"].([]any)) != 1 {
+	if got := b.do("GET", path+"/explain?profile_key=c3", nil).is(200); got.text("summary") == "" ||
+		len(got.json["enrollments"].([]any)) != 1 {
 		b.t.Errorf("explained: %s", got.body)
 	}
 	b.simulate(path + "/versions/1/simulate")
@@ -233,16 +247,18 @@ func (b *bundle) tourFlowVerbs(w world) {
 	if got := b.do("POST", path+"/versions/2/publish", object{"in_flight": object{"mode": "move"}}).is(202); got.json["live_version"] != 2.0 {
 		b.t.Errorf("published: %s", got.body)
 	}
-	b.do("PUT", path+"/versions/2", object{"definition": w.journey(nil)}).is(409)
+	b.do("PUT", path+"/versions/2", object{"definition": w.definition(nil)}).is(409)
 	if got := b.do("DELETE", path+"/versions/2", nil).is(409); got.problem.Code != "invalid_status" || got.problem.CurrentStatus != "live" {
 		b.t.Errorf("a published version: %s", got.body)
 	}
-	if got := b.do("POST", path+"/rollback", object{"to_version": 1, "in_flight": object{"mode": "stay"}}).is(202); got.json["live_version"] != 1.0 {
+	if got := b.do("POST", path+"/rollback", object{"to_version": 1, "in_flight": object{"mode": "stay"}}).
+		is(202); got.json["live_version"] != 1.0 {
 		b.t.Errorf("rolled back: %s", got.body)
 	}
 	b.do("POST", path+"/rollback", object{"to_version": 9}).is(404)
 	for _, verb := range []struct{ verb, body, status string }{
-		{"pause", "", "paused"}, {"resume", `{"catch_up": "PT1M30S"}`, "live"}, {"pause", "{}", "paused"}, {"resume", "", "live"}, {"drain", "", "draining"}, {"archive", "", "archived"}} {
+		{"pause", "", "paused"}, {"resume", `{"catch_up": "PT1M30S"}`, "live"}, {"pause", "{}", "paused"}, {"resume", "", "live"}, {"drain", "",
+			"draining"}, {"archive", "", "archived"}} {
 		if got := b.do("POST", path+"/"+verb.verb, verb.body).is(202); got.text("status") != verb.status {
 			b.t.Errorf("after %s: %s", verb.verb, got.body)
 		}
@@ -262,33 +278,37 @@ func (b *bundle) tourFlowVerbs(w world) {
 func (b *bundle) simulate(path string) {
 	b.t.Helper()
 	at := time.Now().UTC().Truncate(time.Second)
-	got := b.do("POST", path, object{"profile_key": "c1", "trigger": object{"event": "signed_up", "properties": object{"plan": "pro"}}, "at": at,
-		"events": []object{{"event": "bought", "occurred_at": at.Add(24 * time.Hour)}}}).is(200)
+	got := b.do("POST", path,
+		object{"profile_key": "c1", "trigger": object{"event": "signed_up", "properties": object{"plan": "pro"}}, "at": at,
+			"events": []object{{"event": "bought", "occurred_at": at.Add(24 * time.Hour)}}}).is(200)
 	if got.json["enrolled"] != true || got.text("exit_reason") != "goal" {
 		b.t.Errorf("simulated: %s", got.body)
 	}
 	var nodes []any
 	for _, one := range got.json["path"].([]any) {
 		step := one.(object)
-		if nodes = append(nodes, step["node"]); step["node"] == "welcome" && step["message"] != nil && step["message"].(object)["address"] != "ada@shop.example" {
+		if nodes = append(nodes, step["node"]); step["node"] == "welcome" && step["message"] != nil &&
+			step["message"].(object)["address"] != "ada@shop.example" {
 			b.t.Errorf("a message: %v", step)
 		}
 	}
 	if !slices.Contains(nodes, any("welcome")) || !slices.Contains(nodes, any("rest")) {
 		b.t.Errorf("by way of %v: %s", nodes, got.body)
 	}
-	b.do("POST", path, object{"profile_key": "c1", "trigger": object{"event": "signed_up"}, "webhooks": object{"rest": 200}}).fault(422, "/webhooks/rest", "unknown_node")
-	if got := b.do("POST", path, object{"profile_key": "missing"}).is(200); got.json["enrolled"] != false || got.text("reason") != "no_profile" {
+	b.do("POST", path, object{"profile_key": "c1", "trigger": object{"event": "signed_up"}, "webhooks": object{"rest": 200}}).
+		fault(422, "/webhooks/rest", "unknown_node")
+	if got := b.do("POST", path, object{"profile_key": "missing"}).is(200); got.json["enrolled"] != false ||
+		got.text("reason") != "no_profile" {
 		b.t.Errorf("of a missing profile: %s", got.body)
 	}
 }
 
-func (b *bundle) tourEndpoints(w world) {
+func (b *bundle) checkEndpoints(w world) {
 	b.t.Helper()
 	path := "/v1/webhook_endpoints/" + w.endpoint
 	got := b.do("GET", path, nil).is(200)
 	if strings.Contains(string(got.body), "whsec_") {
-		b.t.Errorf("an endpoint tells its secret: %s", got.body)
+		b.t.Errorf("an endpoint shows its secret: %s", got.body)
 	}
 	if h := got.json["health"].(object); h["pending"] != 0.0 || h["last_failure"] != nil {
 		b.t.Errorf("nothing was sent yet: %s", got.body)
@@ -310,9 +330,9 @@ func (b *bundle) tourEndpoints(w world) {
 	if again.json["secret"] != nil || again.id() != made.id() {
 		b.t.Errorf("replayed: %s", again.body)
 	}
-	drawn := b.do("POST", location+"/rotate", nil, under("rotate")).is(200)
-	if drawn.text("secret") == secret || b.do("POST", location+"/rotate", nil, under("rotate")).is(200).json["secret"] != nil {
-		b.t.Errorf("rotated: %s", drawn.body)
+	rotated := b.do("POST", location+"/rotate", nil, under("rotate")).is(200)
+	if rotated.text("secret") == secret || b.do("POST", location+"/rotate", nil, under("rotate")).is(200).json["secret"] != nil {
+		b.t.Errorf("rotated: %s", rotated.body)
 	}
 	if n := b.count(`select count(*) from idempotency_keys where convert_from(body, 'utf8') like '%whsec_%'`); n != 0 {
 		b.t.Errorf("%d secrets are kept for a replay", n)

@@ -15,7 +15,7 @@ import (
 	"lemma"
 )
 
-// plain makes a request that openapi.yaml need not know.
+// plain sends a request that is not checked against openapi.yaml.
 func (b *bundle) plain(method, path string) *http.Response {
 	r := httptest.NewRequest(method, path, nil)
 	r.Header.Set("Authorization", "Bearer "+b.token)
@@ -30,12 +30,13 @@ func TestHead(t *testing.T) {
 	id := b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id()
 	for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml", "/docs", "/v1/templates", "/v1/templates/" + id} {
 		get, head := b.plain("GET", path), b.plain("HEAD", path)
-		if head.StatusCode != 200 || head.ContentLength > 0 || head.Header.Get("Etag") != get.Header.Get("Etag") || head.Header.Get("Content-Type") != get.Header.Get("Content-Type") {
+		if head.StatusCode != http.StatusOK || head.ContentLength > 0 || head.Header.Get("Etag") != get.Header.Get("Etag") ||
+			head.Header.Get("Content-Type") != get.Header.Get("Content-Type") {
 			t.Errorf("%s: %d %v", path, head.StatusCode, head.Header)
 		}
 	}
-	if got := b.plain("HEAD", "/v1/templates/"+idLike("tpl_")); got.StatusCode != 404 {
-		t.Errorf("what is not there: %d", got.StatusCode)
+	if got := b.plain("HEAD", "/v1/templates/"+idLike("tpl_")); got.StatusCode != http.StatusNotFound {
+		t.Errorf("an unknown id: %d", got.StatusCode)
 	}
 	if got := b.plain("POST", "/v1/workspace"); got.Header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("Allow: %s", got.Header.Get("Allow"))
@@ -50,7 +51,8 @@ func TestIfMatch(t *testing.T) {
 		tags []string
 		want int
 	}{
-		{[]string{`"1"`}, 200}, {[]string{`"0", "1"`}, 200}, {[]string{`"0"`, `"1"`}, 200}, {[]string{`W/"1" , "1",`}, 200}, {[]string{`"a,b", "1"`}, 200}, {[]string{`*`}, 200},
+		{[]string{`"1"`}, 200}, {[]string{`"0", "1"`}, 200}, {[]string{`"0"`, `"1"`}, 200}, {[]string{`W/"1" , "1",`}, 200},
+		{[]string{`"a,b", "1"`}, 200}, {[]string{`*`}, 200},
 		{[]string{`W/"1"`}, 412}, {[]string{`"2", "3"`}, 412}, {[]string{`"x"`}, 412}, {[]string{`""`}, 412},
 		{[]string{`1`}, 400}, {[]string{`"1`}, 400}, {[]string{`"1" "2"`}, 400}, {[]string{`w/"1"`}, 400}, {[]string{`*, "1"`}, 400},
 	} {
@@ -62,19 +64,19 @@ func TestIfMatch(t *testing.T) {
 	}
 }
 
-// Two keys would leave open which one holds.
+// A request with two Idempotency-Keys is refused.
 func TestTwoIdempotencyKeys(t *testing.T) {
 	b := setup(t)
-	got := b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}, func(r *http.Request) { r.Header["Idempotency-Key"] = []string{"a", "b"} }).is(400)
+	got := b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"},
+		func(r *http.Request) { r.Header["Idempotency-Key"] = []string{"a", "b"} }).is(400)
 	if len(got.problem.Errors) != 1 || got.problem.Errors[0].Pointer != "Idempotency-Key:" || got.problem.Errors[0].Code != "repeated" {
 		t.Errorf("%s", got.body)
 	}
 }
 
-// A Postgres that is away is no fault of the server or the request: the answer
-// says when to repeat it.
+// While Postgres is unavailable, requests are answered with 503 and a Retry-After.
 func TestPostgresAway(t *testing.T) {
-	l := newLab(t)
+	l := newEndpointTest(t)
 	gone, err := pgxpool.New(context.Background(), "postgres://127.0.0.1:1/none?connect_timeout=2")
 	l.must(err)
 	defer gone.Close()
@@ -86,7 +88,8 @@ func TestPostgresAway(t *testing.T) {
 		"ended as idle": func() error {
 			return pgx.BeginFunc(context.Background(), l.pool, func(tx pgx.Tx) error {
 				var backend int
-				if err := tx.QueryRow(context.Background(), `select pg_backend_pid() from set_config('idle_in_transaction_session_timeout', '10ms', true)`).Scan(&backend); err != nil {
+				if err := tx.QueryRow(context.Background(), `
+					select pg_backend_pid() from set_config('idle_in_transaction_session_timeout', '10ms', true)`).Scan(&backend); err != nil {
 					return err
 				}
 				for there := true; there; { // until Postgres has ended it
@@ -115,7 +118,8 @@ func TestPostgresAway(t *testing.T) {
 			t.Errorf("%s: %d %v %s", name, got.status, got.header, got.body)
 		}
 	}
-	for name, err := range map[string]error{"a wrong statement": &pgconn.PgError{Code: "42601"}, "a broken rule": &pgconn.PgError{Code: "23505"}, "our own": errors.New("oh"),
+	for name, err := range map[string]error{"a wrong statement": &pgconn.PgError{Code: "42601"},
+		"a broken rule": &pgconn.PgError{Code: "23505"}, "our own": errors.New("oh"),
 		"a package's": &lemma.Error{Kind: lemma.Internal}} {
 		if got := l.post(name, func(*call) (any, error) { return nil, err }); got.status != 500 {
 			t.Errorf("%s: %d", name, got.status)
@@ -123,14 +127,14 @@ func TestPostgresAway(t *testing.T) {
 	}
 }
 
-// Addresses that count as one are found by any of their spellings.
+// Notifications are found by any spelling of their canonical address.
 func TestAddressesAreFoundInAnyCase(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	campaign, _ := b.fannedOut(w)
 	for _, typed := range []string{"ada@shop.example", "ADA@shop.example", "Ada@SHOP.example", "NOT AN address"} {
 		got := b.do("GET", "/v1/notifications?campaign_id="+campaign+"&address="+url.QueryEscape(typed), nil).is(200)
-		want := 2 // c1, and c5 whose address is the same
+		want := 2 // c1 and c5 have the same address
 		if typed == "NOT AN address" {
 			want = 1
 		}

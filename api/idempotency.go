@@ -18,10 +18,9 @@ import (
 	"lemma/fence"
 )
 
-// lockFor is how long a key stays locked by a process that has stopped
-// renewing the lock, because it was killed or lost its database. A request
-// renews its lock every renewEvery for as long as it runs, and is given up when
-// it cannot, so that no two requests do the same work at once.
+// lockFor is how long a key stays locked after its last renewal. A request renews its
+// lock every renewEvery while it runs, and is cancelled when it cannot, so that no two
+// requests under a key run at once.
 const (
 	lockFor    = 4 * time.Second
 	renewEvery = time.Second
@@ -30,22 +29,22 @@ const (
 // keptFor is how long an answer can be replayed.
 const keptFor = 24 * time.Hour
 
-// idempotencyStore keeps the answers of requests that named an Idempotency-Key. The
-// insert of its row is the lock: the request that inserts it is carried out.
+// idempotencyStore keeps the answers of requests with an Idempotency-Key. The request that
+// inserts the row of the key holds its lock and is carried out.
 type idempotencyStore struct{ pool *pgxpool.Pool }
 
-// claim is the right to act under a key.
+// claim is the lock of a key, held by one request.
 type claim struct {
 	workspace uuid.UUID
 	key       string
-	createdAt time.Time // of the row, not of the claim: done again, a request has it again
-	number    int       // of the claim, from 1: what an earlier one does late must not undo what a later one has answered
+	createdAt time.Time // of the row, so the same in each attempt
+	number    int       // of the attempt, from 1: the late write of an earlier one must not replace that of a later one
 	token     uuid.UUID // distinguishes this claim from a later one
-	begun     time.Time // by this machine's clock, before the lock began
+	begun     time.Time // by the clock of this process, before the lock began
 }
 
-// once does the work of a call at most once per Idempotency-Key. What writes
-// nothing, dry runs too, needs no such care.
+// once carries out a call at most once per Idempotency-Key. Calls that write nothing,
+// dry runs too, are carried out each time.
 func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 	key := c.request.Header.Get("Idempotency-Key")
 	if e.method != http.MethodPost || key == "" || !e.do.writes || e.do.uploads || c.dryRun() {
@@ -63,7 +62,7 @@ func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 		return s.fail(c.request, err)
 	}
 	if earlier != nil {
-		trailOf(ctx).replayed = true
+		infoOf(ctx).replayed = true
 		return earlier.replay(requestID(c.request.Context()))
 	}
 	c.newID, c.attempt = held.id(), held.number
@@ -72,8 +71,8 @@ func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 	return s.finish(ctx, held, e, c)
 }
 
-// hold renews a claim while its request runs. The context ends when the claim
-// is lost: another request may act under the key from then on.
+// hold renews a claim while its request runs. The context ends when the claim is lost,
+// since another request may run under the key from then on.
 func (k idempotencyStore) hold(ctx context.Context, c claim) (context.Context, func()) {
 	ctx, lose := context.WithCancelCause(ctx)
 	go func() {
@@ -96,36 +95,37 @@ func (k idempotencyStore) hold(ctx context.Context, c claim) (context.Context, f
 	return ctx, func() { lose(nil) }
 }
 
-// fence ends the transaction of a request that has lost its claim: what another
-// request has made under the key, and a third has deleted since, is not made again.
+// fence ends the transaction of a request that has lost its claim. Otherwise a row that
+// another request created under the key, and a third deleted, would be created again.
 func (c claim) fence(ctx context.Context, tx pgx.Tx) error {
 	tag, err := tx.Exec(ctx, `
-		select from idempotency_keys where workspace_id = $1 and key = $2 and locked_by = $3 and status is null for share`, c.workspace, c.key, c.token)
+		select from idempotency_keys
+		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null for share`, c.workspace, c.key, c.token)
 	if err == nil && tag.RowsAffected() == 0 {
 		return errInProgress
 	}
 	return err
 }
 
-// renew reports whether the claim is held for another lockFor: with an error that
-// is unknown, without one it is lost, or was released. It gives up before the
-// lock that it would renew is over.
+// renew reports whether the claim is held for another lockFor. False means that it is lost
+// or released; with an error, it is unknown. It returns before the lock expires.
 func (k idempotencyStore) renew(ctx context.Context, c claim, renewed time.Time) (held bool, err error) {
 	ctx, cancel := context.WithDeadline(ctx, renewed.Add(lockFor-renewEvery))
 	defer cancel()
 	tag, err := k.pool.Exec(ctx, `
 		update idempotency_keys set locked_until = now() + $4
-		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null and locked_until > '-infinity'`, c.workspace, c.key, c.token, lockFor)
+		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null and locked_until > '-infinity'`,
+		c.workspace, c.key, c.token, lockFor)
 	return err == nil && tag.RowsAffected() == 1, err
 }
 
-// finish does the work and keeps the answer before anybody sees it: an answer
-// that was given is one that will be given again. What failed on our side is
-// not kept, and the key is free for the next try.
+// finish carries out the call and keeps the answer before it is returned, so that each
+// returned answer can be replayed. A 5xx is not kept, and the key is released for the next
+// attempt.
 func (s *server) finish(ctx context.Context, held *claim, e endpoint, c *call) reply {
 	done := false
 	defer func() {
-		if !done { // a panic, too, sets the key free
+		if !done { // after a panic, too
 			s.release(ctx, held, c)
 		}
 	}()
@@ -151,9 +151,8 @@ func (s *server) release(ctx context.Context, held *claim, c *call) {
 	}
 }
 
-// fingerprint distinguishes requests under the same key. It includes the API key:
-// another one may lack scopes that a handler checks, and must not receive the
-// answer to the first.
+// fingerprint distinguishes requests under the same key. It includes the API key, since
+// another one may lack scopes that the handler checks.
 func fingerprint(c *call) []byte {
 	h := sha256.New()
 	for _, part := range [][]byte{c.key.ID[:], []byte(c.request.Method), []byte(c.request.URL.Path), []byte(c.request.URL.RawQuery), c.body} {
@@ -163,9 +162,9 @@ func fingerprint(c *call) []byte {
 	return h.Sum(nil)
 }
 
-// id is what a thing made under the key is called: a UUIDv7 of the row's time
-// with bits of a hash in place of random ones. It follows from the row alone,
-// so that a request done again makes the same thing.
+// id is the id of the row that the request creates: a UUIDv7 of the key's created_at, with
+// bits of a hash in place of random ones. Each attempt has the same id, so that the row is
+// created once.
 func (c claim) id() uuid.UUID {
 	sum := lemma.Key("idempotency/1", c.workspace.String(), c.key, c.createdAt.UTC().Format(time.RFC3339Nano))
 	id := sum
@@ -177,7 +176,7 @@ func (c claim) id() uuid.UUID {
 	return id
 }
 
-// claim takes the key, or answers what was answered before.
+// claim takes the lock of the key, or returns the kept answer.
 func (k idempotencyStore) claim(ctx context.Context, workspace uuid.UUID, key string, hash []byte) (*claim, *reply, error) {
 	held := &claim{workspace: workspace, key: key, token: lemma.NewID(), begun: time.Now()}
 	err := k.pool.QueryRow(ctx, `
@@ -196,7 +195,7 @@ func (k idempotencyStore) claim(ctx context.Context, workspace uuid.UUID, key st
 	return held, nil, nil
 }
 
-// earlier reads what came of the request that has the key.
+// earlier reads the answer of the request that has the key.
 func (k idempotencyStore) earlier(ctx context.Context, workspace uuid.UUID, key string, hash []byte) (*reply, error) {
 	var same bool
 	var status *int
@@ -205,13 +204,14 @@ func (k idempotencyStore) earlier(ctx context.Context, workspace uuid.UUID, key 
 		select request_hash = $3, status, coalesce(headers, '{}'), coalesce(body, '') from idempotency_keys
 		where workspace_id = $1 and key = $2`, workspace, key, hash).Scan(&same, &status, &answer.header, &answer.body)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows): // purged this very moment
+	case errors.Is(err, pgx.ErrNoRows): // purged meanwhile
 		return nil, errInProgress
 	case err != nil:
 		return nil, fmt.Errorf("read idempotency key: %w", err)
 	case !same:
-		return nil, &refusal{status: http.StatusUnprocessableEntity, code: "idempotency_key_reused", detail: "this Idempotency-Key was used for another request, or by another API key; take a new one",
-			fields: []lemma.Field{{Pointer: "Idempotency-Key:", Code: "idempotency_key_reused", Detail: "was used for another request"}}}
+		return nil, &refusal{status: http.StatusUnprocessableEntity, code: "idempotency_key_reused",
+			detail: "this Idempotency-Key was used for another request, or by another API key; take a new " +
+				"one", fields: []lemma.Field{{Pointer: "Idempotency-Key:", Code: "idempotency_key_reused", Detail: "was used for another request"}}}
 	case status == nil:
 		return nil, errInProgress
 	}
@@ -220,8 +220,7 @@ func (k idempotencyStore) earlier(ctx context.Context, workspace uuid.UUID, key 
 	return &answer, nil
 }
 
-// replay is a kept answer as another request receives it: a problem names the
-// request that it answers.
+// replay returns a kept answer for another request, whose id a problem contains.
 func (r reply) replay(request string) reply {
 	var p problem
 	if r.status < http.StatusBadRequest || json.Unmarshal(r.body, &p) != nil {
@@ -232,12 +231,12 @@ func (r reply) replay(request string) reply {
 	return r
 }
 
-// errInProgress: another request works under the key, or has taken it over.
-var errInProgress error = &refusal{status: http.StatusConflict, code: "idempotency_in_progress", detail: "the same request is in progress; repeat it to receive its answer",
-	header: map[string]string{"Retry-After": "1"}}
+// errInProgress is the answer while another request runs under the key.
+var errInProgress error = &refusal{status: http.StatusConflict, code: "idempotency_in_progress",
+	detail: "the same request is in progress; repeat it to receive its answer", header: map[string]string{"Retry-After": "1"}}
 
-// keep stores an answer, unless the claim was lost: then another request acts
-// under the key and theirs is the answer.
+// keep stores an answer. If the claim is lost, it returns errInProgress, since another
+// request runs under the key.
 func (k idempotencyStore) keep(ctx context.Context, c claim, r reply) error {
 	tag, err := k.pool.Exec(ctx, `
 		update idempotency_keys set status = $4, headers = $5, body = $6
@@ -251,7 +250,7 @@ func (k idempotencyStore) keep(ctx context.Context, c claim, r reply) error {
 	return nil
 }
 
-// release frees the key. The row stays: a repeated request makes the same thing.
+// release releases the lock. The row stays, so that the next attempt has the same id.
 func (k idempotencyStore) release(ctx context.Context, c claim) error {
 	_, err := k.pool.Exec(ctx, `
 		update idempotency_keys set locked_until = '-infinity'
@@ -259,8 +258,8 @@ func (k idempotencyStore) release(ctx context.Context, c claim) error {
 	return err
 }
 
-// Purge deletes answers that are older than 24 hours and reports how many. It is
-// one of the few statements over all workspaces.
+// Purge deletes answers that are older than 24 hours, of all workspaces, and returns their
+// number.
 func Purge(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	tag, err := pool.Exec(ctx, `delete from idempotency_keys where created_at < now() - $1::interval and locked_until < now()`, keptFor)
 	if err != nil {

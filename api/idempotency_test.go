@@ -47,7 +47,7 @@ func TestReplay(t *testing.T) {
 	if n := b.count(`select count(*) from templates`); n != 1 {
 		t.Errorf("%d templates", n)
 	}
-	b.do("POST", "/v1/templates", in).is(409) // without the key it is another request: the name is taken
+	b.do("POST", "/v1/templates", in).is(409) // without the key, it is another request, and its name is taken
 	b.do("POST", "/v1/templates", in, under("k1"), as(b.other)).is(201)
 }
 
@@ -66,17 +66,17 @@ func TestKeyOfAnotherRequest(t *testing.T) {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
 		}
 	}
-	b.do("GET", "/v1/templates", nil, under("k1")).is(200) // means nothing on other methods
+	b.do("GET", "/v1/templates", nil, under("k1")).is(200) // without effect on other methods
 }
 
-// An answer is kept for the API key that asked: another one may lack scopes that
-// a handler checks, and does not receive what it could not have read. It is
-// refused before and after there is an answer, and nothing is done again.
+// An answer is kept for the API key of its request. Another API key may lack scopes that
+// the handler checks, so it is refused, before and after there is an answer.
 func TestKeyOfAnotherAPIKey(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	full, writer := b.key(b.ws, "audiences:write", "audiences:query"), b.key(b.ws, "audiences:write")
-	in := object{"name": "Casts", "data_source_id": w.source, "sql": "select id, email, name::int as n from customers", "key_column": "id", "email_column": "email"}
+	in := object{"name": "Casts", "data_source_id": w.source, "sql": "select id, email, name::int as n from customers", "key_column": "id",
+		"email_column": "email"}
 	b.do("POST", "/v1/audiences", in, under("k1"), as(full)).is(201)
 	for _, state := range []string{"answered", "lost"} {
 		if got := b.do("POST", "/v1/audiences", in, under("k1"), as(writer)); got.status != 422 || got.problem.Code != "idempotency_key_reused" {
@@ -90,7 +90,7 @@ func TestKeyOfAnotherAPIKey(t *testing.T) {
 	b.do("POST", "/v1/audiences", in, under("k1"), as(full)).is(201)
 }
 
-// A refusal is an answer, too: what was wrong stays wrong under its key.
+// A refusal is kept and replayed like any other answer.
 func TestRefusalsAreReplayed(t *testing.T) {
 	b := setup(t)
 	path := "/v1/campaigns/" + idLike("cmp_") + "/send"
@@ -106,8 +106,8 @@ func TestRefusalsAreReplayed(t *testing.T) {
 	}
 }
 
-// Many of the same request at once make one thing. Each is answered with it,
-// or with an error that can be retried.
+// Concurrent requests under one key create one row. Each is answered with it, or with an
+// error that can be retried.
 func TestSameRequestsAtOnce(t *testing.T) {
 	b := setup(t)
 	in := object{"name": "Key", "scopes": []string{"campaigns:read"}}
@@ -144,7 +144,7 @@ func TestSameRequestsAtOnce(t *testing.T) {
 	}
 }
 
-// The token of a key is shown once; what is kept for a replay has none.
+// The token of an API key is shown once. The answer that is kept has no token.
 func TestTokenIsNotKept(t *testing.T) {
 	b := setup(t)
 	in := object{"name": "CI", "scopes": []string{"campaigns:read"}}
@@ -154,46 +154,48 @@ func TestTokenIsNotKept(t *testing.T) {
 		t.Errorf("replayed: %s", again.body)
 	}
 	kept := ""
-	b.must(b.pool.QueryRow(t.Context(), `select convert_from(body, 'utf8') || headers::text from idempotency_keys where key = 'k1'`).Scan(&kept))
+	b.must(b.pool.QueryRow(t.Context(), `
+		select convert_from(body, 'utf8') || headers::text from idempotency_keys where key = 'k1'`).Scan(&kept))
 	if strings.Contains(kept, first.text("token")) {
 		t.Error("the token is in the table")
 	}
 	b.do("GET", "/v1/campaigns", nil, as(first.text("token"))).is(200)
 }
 
-// lab is a server whose one endpoint is the test's.
-type lab struct {
+// endpointTest is a server with one endpoint, whose handler a test passes to post.
+type endpointTest struct {
 	*bundle
 	s   *server
 	key workspaces.Key
 }
 
-func newLab(t *testing.T) lab {
+func newEndpointTest(t *testing.T) endpointTest {
 	t.Helper()
 	b := setup(t)
-	return lab{b, &server{Deps: b.deps, Options: Options{Log: slog.New(slog.DiscardHandler)}.withDefaults(), answers: idempotencyStore{b.pool}}, workspaces.Key{ID: lemma.NewID(), WorkspaceID: b.ws}}
+	s := &server{Deps: b.deps, Options: Options{Log: slog.New(slog.DiscardHandler)}.withDefaults(), answers: idempotencyStore{b.pool}}
+	return endpointTest{b, s, workspaces.Key{ID: lemma.NewID(), WorkspaceID: b.ws}}
 }
 
-func (l lab) post(key string, do func(c *call) (any, error)) reply {
+func (l endpointTest) post(key string, do func(c *call) (any, error)) reply {
 	return l.postContext(key, func(_ context.Context, c *call) (any, error) { return do(c) })
 }
 
-func (l lab) postContext(key string, do func(ctx context.Context, c *call) (any, error)) reply {
+func (l endpointTest) postContext(key string, do func(ctx context.Context, c *call) (any, error)) reply {
 	r := httptest.NewRequest(http.MethodPost, "/v1/things", nil)
 	r.Header.Set("Idempotency-Key", key)
 	e := endpoint{route: route{method: http.MethodPost, status: http.StatusCreated, do: action{writes: true, handle: do}}}
 	return l.s.once(context.Background(), e, &call{request: r, key: l.key, body: []byte(`{}`)})
 }
 
-// A request that failed on our side, or died, is done again at once or when
-// its lock is over; it then makes the thing that the first would have made.
+// A request that failed with a 5xx or a panic can be repeated at once. The repetition
+// creates its row under the id of the first.
 func TestDoneAgain(t *testing.T) {
-	l := newLab(t)
+	l := newEndpointTest(t)
 	for name, die := range map[string]func(c *call) (any, error){
 		"failed":   func(*call) (any, error) { return nil, errors.New("the disk is full") },
-		"panicked": func(*call) (any, error) { panic("oh") },
+		"panicked": func(*call) (any, error) { panic("a bug") },
 		"waited": func(*call) (any, error) {
-			return nil, &lemma.Error{Kind: lemma.Unavailable, Message: "not now"}
+			return nil, &lemma.Error{Kind: lemma.Unavailable, Message: "try again later"}
 		},
 	} {
 		var first, second uuid.UUID
@@ -203,7 +205,7 @@ func TestDoneAgain(t *testing.T) {
 		}()
 		got := l.post(name, func(c *call) (any, error) {
 			if c.attempt != 2 {
-				t.Errorf("%s: the attempt is not marked as a repetition", name)
+				t.Errorf("%s: attempt %d instead of 2", name, c.attempt)
 			}
 			second = c.newID
 			return none{}, nil
@@ -214,10 +216,10 @@ func TestDoneAgain(t *testing.T) {
 	}
 }
 
-// While a request is in progress no other runs it. Once its lock is
-// over, as after a crash, the next does, and the first can no longer answer.
+// While a request is in progress, no other runs under its key. Once its lock has
+// expired, as after a crash, the next one runs, and the first can no longer answer.
 func TestLock(t *testing.T) {
-	l := newLab(t)
+	l := newEndpointTest(t)
 	var first, second uuid.UUID
 	outer := l.post("k", func(c *call) (any, error) {
 		first = c.newID
@@ -236,7 +238,7 @@ func TestLock(t *testing.T) {
 		t.Errorf("made %s, and then %s", first, second)
 	}
 	if outer.status != 409 {
-		t.Errorf("who had lost the lock answered %d %s", outer.status, outer.body)
+		t.Errorf("without its lock, the first request answered %d %s", outer.status, outer.body)
 	}
 	if replayed := l.post("k", nil); string(replayed.body) != "{\"status\":\"second\"}\n" {
 		t.Errorf("replayed: %s", replayed.body)
@@ -246,11 +248,11 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// A request stands still before it makes a thing. Another takes its key over, makes
-// the thing, and a third deletes that: the first does not make it again.
-func TestWhatIsDeletedIsNotMadeAgain(t *testing.T) {
-	l := newLab(t)
-	l.bundle.server = New(l.deps, Options{Log: slog.New(slog.DiscardHandler)})
+// A request hangs before it creates a row. A second one takes over its key and creates
+// the row, and a third deletes it. The first does not create it again.
+func TestADeletedRowIsNotCreatedAgain(t *testing.T) {
+	l := newEndpointTest(t)
+	l.server = New(l.deps, Options{Log: slog.New(slog.DiscardHandler)})
 	w := l.world()
 	parse := func(prefix, id string) uuid.UUID { u, _ := lemma.ParseID(prefix, id); return u }
 	source, people := parse(lemma.PrefixDataSource, w.source), parse(lemma.PrefixAudience, w.audience)
@@ -261,11 +263,13 @@ func TestWhatIsDeletedIsNotMadeAgain(t *testing.T) {
 			return err
 		},
 		"audiences": func(ctx context.Context, id uuid.UUID) error {
-			_, err := l.deps.Audiences.Create(ctx, l.ws, audience.NewAudience{ID: id, DataSourceID: source, Name: "late", SQL: goodSQL, KeyColumn: "id", EmailColumn: "email"})
+			_, err := l.deps.Audiences.Create(ctx, l.ws,
+				audience.NewAudience{ID: id, DataSourceID: source, Name: "late", SQL: goodSQL, KeyColumn: "id", EmailColumn: "email"})
 			return err
 		},
 		"templates": func(ctx context.Context, id uuid.UUID) error {
-			_, err := l.deps.Templates.Create(ctx, l.ws, message.NewTemplate{ID: id, Name: "late", Content: message.Content{Subject: "Hi", Text: "Hi"}})
+			_, err := l.deps.Templates.Create(ctx, l.ws,
+				message.NewTemplate{ID: id, Name: "late", Content: message.Content{Subject: "Hi", Text: "Hi"}})
 			return err
 		},
 		"providers": func(ctx context.Context, id uuid.UUID) error {
@@ -288,7 +292,8 @@ func TestWhatIsDeletedIsNotMadeAgain(t *testing.T) {
 	} {
 		first := l.postContext(table, func(ctx context.Context, c *call) (any, error) {
 			l.run(l.pool, `update idempotency_keys set locked_until = now() - interval '1 second' where key = $1`, table)
-			if second := l.postContext(table, func(ctx context.Context, c *call) (any, error) { return none{}, create(ctx, c.newID) }); second.status != 201 {
+			if second := l.postContext(table,
+				func(ctx context.Context, c *call) (any, error) { return none{}, create(ctx, c.newID) }); second.status != 201 {
 				t.Errorf("%s: the second request: %d %s", table, second.status, second.body)
 			}
 			l.run(l.pool, `delete from flow_shards`)
@@ -303,9 +308,9 @@ func TestWhatIsDeletedIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// A request that takes longer than a lock renews it: no other may run.
+// A request that takes longer than its lock renews it, so that no other runs.
 func TestLockIsRenewed(t *testing.T) {
-	l := newLab(t)
+	l := newEndpointTest(t)
 	got := l.post("k", func(*call) (any, error) {
 		until := func() time.Time { return pgtest.One[time.Time](t, l.pool, `select locked_until from idempotency_keys`) }
 		first := until()
@@ -317,9 +322,9 @@ func TestLockIsRenewed(t *testing.T) {
 	}
 }
 
-// A request that has lost its lock is given up, and its work with it.
+// A request that has lost its lock is cancelled.
 func TestLostLockEndsItsRequest(t *testing.T) {
-	l := newLab(t)
+	l := newEndpointTest(t)
 	got := l.postContext("k", func(ctx context.Context, _ *call) (any, error) {
 		l.run(l.pool, `update idempotency_keys set locked_by = gen_random_uuid()`) // another request has taken over
 		select {
@@ -335,9 +340,10 @@ func TestLostLockEndsItsRequest(t *testing.T) {
 	}
 }
 
-// A request that finds its claim gone ends then, and not when its lock would have.
-func TestLostLockIsSeenAtOnce(t *testing.T) {
-	l := newLab(t)
+// A request that has lost its lock is cancelled at the next renewal, not when the lock
+// would have expired.
+func TestLostLockIsDetectedAtTheNextRenewal(t *testing.T) {
+	l := newEndpointTest(t)
 	held, _, err := l.s.answers.claim(t.Context(), l.ws, "k", []byte("x"))
 	l.must(err)
 	l.run(l.pool, `update idempotency_keys set locked_by = gen_random_uuid()`)
@@ -353,22 +359,24 @@ func TestLostLockIsSeenAtOnce(t *testing.T) {
 	}
 }
 
-// An event's own id decides that it is recorded once: a repetition does not
-// wait for the lock of a request that died.
+// An event with a source_id is recorded once in any case, so its repetition does not wait
+// for the lock of a request whose process died.
 func TestEventWithIDNeedsNoLock(t *testing.T) {
 	b := setup(t)
 	event := object{"profile_key": "c1", "event": "signed_up"}
-	for key, in := range map[string]object{"with": with(event, "source_id", "e1"), "without": event, "bulk": {"events": []object{with(event, "source_id", "e2")}}, "half": {"events": []object{with(event, "source_id", "e3"), event}}} {
+	for key, in := range map[string]object{"with": with(event, "source_id", "e1"), "without": event,
+		"bulk": {"events": []object{with(event, "source_id", "e2")}}, "half": {"events": []object{with(event, "source_id", "e3"), event}}} {
 		path := "/v1/events"
 		if in["events"] != nil {
 			path += "/bulk"
 		}
 		b.do("POST", path, in, under(key)).is(202)
-		b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() + interval '1 minute' where key = $1`, key)
+		b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null,
+			locked_until = now() + interval '1 minute' where key = $1`, key)
 		want := map[string]int{"with": 202, "without": 409, "bulk": 202, "half": 409}[key]
 		b.do("POST", path, in, under(key)).is(want)
 	}
-	b.do("POST", "/v1/events", with(event, "source_id", "e4"), under("with")).is(422) // another body under the key is refused all the same
+	b.do("POST", "/v1/events", with(event, "source_id", "e4"), under("with")).is(422) // another body under the key
 	if n := b.count(`select count(*) from trigger_events`); n != 5 {
 		t.Errorf("%d events", n)
 	}
@@ -380,7 +388,7 @@ func with(o object, name string, value any) object {
 	return all
 }
 
-// A version that a died request has made is found again.
+// A repeated request returns the version that was made before its process died.
 func TestVersionDoneAgain(t *testing.T) {
 	b := setup(t)
 	path := "/v1/templates/" + b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id() + "/versions"
@@ -395,7 +403,7 @@ func TestVersionDoneAgain(t *testing.T) {
 	}
 }
 
-// The id of what is made is a UUIDv7 of the row's time, and follows from it.
+// The id for a new row is a UUIDv7 that is derived from the row of the key.
 func TestIDOfAClaim(t *testing.T) {
 	t.Parallel()
 	c := claim{workspace: uuid.MustParse("0190a5b0-0000-7000-8000-000000000001"), key: "k", createdAt: time.UnixMicro(1_790_000_000_123_456)}
@@ -409,7 +417,7 @@ func TestIDOfAClaim(t *testing.T) {
 	other := c
 	other.createdAt = c.createdAt.Add(time.Microsecond)
 	if id != c.id() || id == other.id() {
-		t.Error("it does not follow from the row alone")
+		t.Error("the id is not derived from the row alone")
 	}
 	other = c
 	other.workspace = lemma.NewID()
@@ -426,17 +434,18 @@ func TestPurge(t *testing.T) {
 	b.run(b.pool, `update idempotency_keys set locked_until = now() - interval '1 second'`)
 	b.run(b.pool, `update idempotency_keys set created_at = now() - interval '25 hours' where key = 'old'`)
 	other := pgtest.Workspace(t, b.pool)
-	b.run(b.pool, `insert into idempotency_keys (workspace_id, key, request_hash, locked_by, locked_until, created_at) values ($1, 'busy', '', $1, now() + interval '1 minute', now() - interval '25 hours')`, other)
+	b.run(b.pool, `insert into idempotency_keys (workspace_id, key, request_hash, locked_by, locked_until, created_at)
+		values ($1, 'busy', '', $1, now() + interval '1 minute', now() - interval '25 hours')`, other)
 	n, err := Purge(t.Context(), b.pool)
 	if left := b.count(`select count(*) from idempotency_keys where key in ('new', 'busy')`); err != nil || n != 1 || left != 2 {
 		t.Errorf("purged %d, left %d of 2, %v", n, left, err)
 	}
 }
 
-// A renewal that is carried out after its request has set the key free does not
-// lock it again: the next try comes in at once.
+// A renewal that is carried out after its request has released the key does not lock it
+// again.
 func TestAReleasedKeyStaysFree(t *testing.T) {
-	l := newLab(t)
+	l := newEndpointTest(t)
 	k := l.s.answers
 	held, _, err := k.claim(t.Context(), l.ws, "k", []byte("x"))
 	l.must(err)

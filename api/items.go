@@ -11,24 +11,23 @@ import (
 	"lemma"
 )
 
-// items are the items of a bulk, each checked by itself, so that a broken
-// one does not take the others down with it.
+// items are the items of a bulk, each checked alone, so that an invalid one does not fail
+// the others.
 type items[T any] struct {
-	at    string // of the list in the body
+	at    string // the pointer of the list
 	items []item[T]
 	sound []int // indexes of the items without a fault
 	total int   // faults that are listed
 }
 
-// item is one of a bulk: its value, or its faults.
+// item is the value of an item, or its faults.
 type item[T any] struct {
 	value  T
 	faults []lemma.Field
 }
 
-// readItems holds every item to the schema that the contract has for one
-// alone, in a slot for decoding. The contract's own schema of a bulk leaves its items
-// open.
+// readItems checks every item against the schema of a single one, in a slot for decoding.
+// The schema of the bulk accepts any items.
 func readItems[T any](ctx context.Context, s *server, c *call, list, schema string, raw []json.RawMessage) (items[T], error) {
 	leave, err := s.enterDecoding(ctx, c)
 	if err != nil {
@@ -65,8 +64,7 @@ func readItem(text json.RawMessage, schema *openapi3.Schema, into any) error {
 	return nil
 }
 
-// blame keeps the error of an item. What is not the item's fault
-// is answered as an error of the whole.
+// blame records the error of an item. It returns errors that are not the item's fault.
 func (l *items[T]) blame(i int, err error) error {
 	var domain *lemma.Error
 	if err == nil {
@@ -79,15 +77,14 @@ func (l *items[T]) blame(i int, err error) error {
 	return nil
 }
 
-// How many faults of one item are listed; only one when maxBulkFaults of the items
-// before it are.
+// How many faults of one item are listed; one only after maxBulkFaults of earlier items.
 const (
 	maxItemFaults = 10
 	maxBulkFaults = 1_000
 )
 
-// put writes down the faults of an item, each where it is in the body. When not all
-// are listed, the last one says so.
+// put records the faults of an item with pointers into the body. When not all are listed,
+// the last one mentions it.
 func (l *items[T]) put(i int, err error) {
 	p, _ := explain(err)
 	if len(p.Errors) == 0 {
@@ -107,9 +104,9 @@ func (l *items[T]) put(i int, err error) {
 	}
 }
 
-// retry names one item of a request by the Idempotency-Key's row, if there is
-// one: where an event or enrollment has no id of its own, what a first try
-// recorded before it died is known by it and not recorded again.
+// retry identifies an item of a request by the row of the Idempotency-Key, if there is one.
+// It makes sure that an event or enrollment without a source_id is recorded once, also
+// when the first attempt crashed after recording it.
 func (c *call) retry(i int) string {
 	if c.request.Header.Get("Idempotency-Key") == "" {
 		return ""

@@ -11,14 +11,14 @@ import (
 	"lemma/flows/intake"
 )
 
-// itemFaults are "pointer code" of every item's faults, empty for a sound one.
+// itemFaults returns the faults of every item as "pointer code"; empty without a fault.
 func (a answered) itemFaults() []string {
 	a.t.Helper()
 	var all []string
 	for i, one := range a.json["results"].([]any) {
 		r := one.(object)
 		if r["index"] != float64(i) {
-			a.t.Errorf("%s: item %d says that it is %v", a.what, i, r["index"])
+			a.t.Errorf("%s: item %d has index %v", a.what, i, r["index"])
 		}
 		var faults []string
 		for _, f := range r["errors"].([]any) {
@@ -29,9 +29,9 @@ func (a answered) itemFaults() []string {
 	return all
 }
 
-// brokenItems are items of a bulk with something wrong in each, and what is
-// said of them after the item's own pointer.
-var brokenItems = []struct{ item, says string }{
+// brokenItems are invalid items of a bulk with their faults, whose pointers begin at the
+// item.
+var brokenItems = []struct{ item, faults string }{
 	{`null`, ` wrong_type`},
 	{`7`, ` wrong_type`},
 	{`"c1"`, ` wrong_type`},
@@ -47,7 +47,8 @@ var brokenItems = []struct{ item, says string }{
 	{`{"profile_key": "c1", "event": "x", "properties": {"a": ["\u0000"]}}`, `/properties/a/0 nul`},
 	{`{"profile_key": "c1", "event": "x", "properties": []}`, `/properties wrong_type`},
 	{`{"profile_key": "c1", "event": "x", "properties": {"a": ` + strings.Repeat("[", 80) + strings.Repeat("]", 80) + `}}`, ` too_deep`},
-	{`{"profile_key": "c1", "event": "x", "properties": {"a": ` + strings.Repeat("[", 10) + strings.Repeat("]", 10) + `}}`, `/properties properties_invalid`},
+	{`{"profile_key": "c1", "event": "x", "properties": {"a": ` + strings.Repeat("[", 10) + strings.Repeat("]", 10) + `}}`,
+		`/properties properties_invalid`},
 	{`{"profile_key": "c1", "event": "x", "properties": {"a": "` + strings.Repeat("x", 33<<10) + `"}}`, `/properties properties_invalid`},
 	{`{"profile_key": "c1", "event": "x", "occurred_at": "yesterday"}`, `/occurred_at bad_format`},
 	{`{"profile_key": "c1", "event": "x", "occurred_at": "1999-12-31T23:59:59Z"}`, `/occurred_at out_of_range`},
@@ -56,8 +57,7 @@ var brokenItems = []struct{ item, says string }{
 	{"{\"profile_key\": \"c\xff\", \"event\": \"x\"}", ` bad_json`},
 }
 
-// A broken event has its faults, each where it is in the body, and the others
-// are recorded.
+// A broken event is answered with its faults, and the others are recorded.
 func TestBrokenItemsStayAlone(t *testing.T) {
 	b := setup(t)
 	const sound = `{"profile_key": "c1", "event": "visited"}`
@@ -65,14 +65,15 @@ func TestBrokenItemsStayAlone(t *testing.T) {
 	for i, broken := range brokenItems {
 		items = append(items, sound, broken.item)
 		at := fmt.Sprintf("/events/%d", 2*i+1)
-		want = append(want, "", at+strings.ReplaceAll(broken.says, ", /", ", "+at+"/"))
+		want = append(want, "", at+strings.ReplaceAll(broken.faults, ", /", ", "+at+"/"))
 	}
 	got := b.do("POST", "/v1/events/bulk", `{"events": [`+strings.Join(items, ",\n")+`]}`).is(202)
 	if diff := cmp.Diff(want, got.itemFaults()); diff != "" {
 		t.Error(diff)
 	}
 	n := len(brokenItems)
-	if diff := cmp.Diff(object{"accepted": float64(n), "duplicate": 0.0, "invalid": float64(n), "overloaded": 0.0}, got.json["counts"]); diff != "" {
+	if diff := cmp.Diff(object{"accepted": float64(n), "duplicate": 0.0, "invalid": float64(n), "overloaded": 0.0},
+		got.json["counts"]); diff != "" {
 		t.Error(diff)
 	}
 	if kept := b.count(`select count(*) from trigger_events`); kept != n {
@@ -114,13 +115,14 @@ func TestOverloadedEventsOfABulk(t *testing.T) {
 	if want := (recordedCounts{Accepted: 1, Overloaded: 1}); got.Counts != want {
 		t.Errorf("%+v", got.Counts)
 	}
-	want := recordedItem{Index: 1, Status: "overloaded", Results: []enrollResult{}, Errors: []problemFault{{Pointer: "/events/1", Code: "overloaded", Detail: "send it again"}}}
+	want := recordedItem{Index: 1, Status: "overloaded", Results: []enrollResult{},
+		Errors: []problemFault{{Pointer: "/events/1", Code: "overloaded", Detail: "send it again"}}}
 	if diff := cmp.Diff(want, got.Results[1]); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// The same said one by one is refused with the same faults.
+// A broken event that is sent alone is refused with the same faults.
 func TestBrokenEventsAlone(t *testing.T) {
 	b := setup(t)
 	for _, broken := range brokenItems {
@@ -129,14 +131,14 @@ func TestBrokenEventsAlone(t *testing.T) {
 			t.Errorf("%.60s: %d %s", broken.item, got.status, got.body)
 			continue
 		}
-		var said []string
+		var faults []string
 		for _, f := range got.problem.Errors {
-			said = append(said, f.Pointer+" "+f.Code)
+			faults = append(faults, f.Pointer+" "+f.Code)
 		}
 		if broken.item == "null" {
-			continue // of a body, null is said to be no object too
+			continue // the body null has one more fault
 		}
-		if diff := cmp.Diff(broken.says, strings.Join(said, ", ")); diff != "" {
+		if diff := cmp.Diff(broken.faults, strings.Join(faults, ", ")); diff != "" {
 			t.Errorf("%.60s: %s", broken.item, diff)
 		}
 	}
@@ -145,7 +147,7 @@ func TestBrokenEventsAlone(t *testing.T) {
 	}
 }
 
-// What is wrong with the bulk itself is refused as a whole.
+// A bulk with a fault outside of its items is refused as a whole.
 func TestBrokenBulks(t *testing.T) {
 	b := setup(t)
 	many := strings.Repeat(`{"profile_key": "c1", "event": "x"},`, 1000)
@@ -172,12 +174,13 @@ func TestBrokenBulks(t *testing.T) {
 	}
 }
 
-// A thousand items are one request, in their order.
+// A bulk may have a thousand items, and its results have their order.
 func TestBulkOfAThousand(t *testing.T) {
 	b := setup(t)
 	var items []object
 	for i := range 1000 {
-		items = append(items, object{"profile_key": fmt.Sprint("c", i%500), "event": fmt.Sprint("seen ", i%500%7), "source_id": fmt.Sprint(i % 500)})
+		n := i % 500
+		items = append(items, object{"profile_key": fmt.Sprint("c", n), "event": fmt.Sprint("seen ", n%7), "source_id": fmt.Sprint(n)})
 	}
 	got := b.do("POST", "/v1/events/bulk", object{"events": items}).is(202)
 	if diff := cmp.Diff(object{"accepted": 500.0, "duplicate": 500.0, "invalid": 0.0, "overloaded": 0.0}, got.json["counts"]); diff != "" {
@@ -189,21 +192,24 @@ func TestBulkOfAThousand(t *testing.T) {
 			t.Fatalf("item %d and its double: %v, %v", i, first, second)
 		}
 	}
-	if n := b.count(`select count(*) from trigger_events where profile_key = 'c' || source_id and name = 'seen ' || source_id::int % 7`); n != 500 {
+	if n := b.count(`select count(*) from trigger_events
+		where profile_key = 'c' || source_id and name = 'seen ' || source_id::int % 7`); n != 500 {
 		t.Errorf("of 500 events %d are stored as they were sent", n)
 	}
 }
 
-// The same of enrollments.
+// A broken enrollment is answered with its faults, and the others are enrolled.
 func TestBrokenEnrollments(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	b.enrolled(w, "c9")
 	path := "/v1/flows/" + w.flow + "/enrollments/bulk"
-	items := `{"profile_key": "c1"}, {"profile_key": "c2", "event": "x"}, {"profile_key": "c1"}, 7, {"profile_key": "c9"}, {"profile_key": "c3", "source_id": "a"}, {"profile_key": "c3", "source_id": "a"}`
+	items := `{"profile_key": "c1"}, {"profile_key": "c2", "event": "x"}, {"profile_key": "c1"}, 7, {"profile_key": "c9"},
+		{"profile_key": "c3", "source_id": "a"}, {"profile_key": "c3", "source_id": "a"}`
 	for _, dry := range []string{"?dry_run=true", ""} {
 		got := b.do("POST", path+dry, `{"enrollments": [`+items+`]}`).is(200)
-		if diff := cmp.Diff([]string{"", "/enrollments/1/event unknown_field", "", "/enrollments/3 wrong_type", "", "", ""}, got.itemFaults()); diff != "" {
+		want := []string{"", "/enrollments/1/event unknown_field", "", "/enrollments/3 wrong_type", "", "", ""}
+		if diff := cmp.Diff(want, got.itemFaults()); diff != "" {
 			t.Error(diff)
 		}
 		var results []string
@@ -222,8 +228,8 @@ func TestBrokenEnrollments(t *testing.T) {
 	}
 }
 
-// FuzzItems: whatever the items of a bulk are, each is either taken or has
-// faults, and what is said of them points into the list.
+// FuzzItems checks that each item of a bulk is accepted or has faults, whose pointers lead
+// into the list.
 func FuzzItems(f *testing.F) {
 	for _, broken := range brokenItems {
 		f.Add([]byte(broken.item))

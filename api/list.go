@@ -10,7 +10,7 @@ import (
 	"lemma/page"
 )
 
-// list is one page of anything.
+// list is one page of a list.
 type list[T any] struct {
 	Data       []T     `json:"data"`
 	NextCursor *string `json:"next_cursor"`
@@ -25,8 +25,7 @@ func listOf[R, T any](found []R, next string, err error, show func(R) T) (list[T
 	return list[T]{Data: each(found, show), NextCursor: orNull(next), HasMore: next != ""}, nil
 }
 
-// page reads the query of a list. The contract has checked it, and
-// refuses what a list does not take.
+// page reads the query of a list, which has been checked against the contract.
 func (c *call) page() page.Query {
 	q := page.Query{Limit: 50, Cursor: c.query("cursor"), Sort: c.query("sort"), Status: c.query("status"), Name: c.query("name"),
 		CreatedAfter: c.instant("created_after"), CreatedBefore: c.instant("created_before")}
@@ -36,8 +35,7 @@ func (c *call) page() page.Query {
 	return q
 }
 
-// instant is a query parameter that the contract has checked to be a time, nil
-// when it was not given.
+// instant reads a query parameter that is a time by the contract, nil without one.
 func (c *call) instant(name string) *time.Time {
 	at, err := time.Parse(time.RFC3339, c.query(name))
 	if err != nil {
@@ -46,8 +44,8 @@ func (c *call) instant(name string) *time.Time {
 	return &at
 }
 
-// filterID reads an id to filter by, nil when it was not given. One that cannot
-// be an id answers false: no row matches.
+// filterID reads an id to filter by, nil without one. It returns false for a text that is
+// no id: no row matches.
 func (c *call) filterID(name, prefix string) (id *uuid.UUID, ok bool) {
 	text := c.query(name)
 	if text == "" {
@@ -59,14 +57,13 @@ func (c *call) filterID(name, prefix string) (id *uuid.UUID, ok bool) {
 
 func nothing[T any]() list[T] { return list[T]{Data: []T{}} }
 
-// number is a query parameter that the contract has checked to be a whole
-// number, 0 when it was not given.
+// number reads a query parameter that is a whole number by the contract, 0 without one.
 func (c *call) number(name string) int {
 	n, _ := strconv.Atoi(c.query(name))
 	return n
 }
 
-// each renders a list; an empty one is [] and never null.
+// each converts the rows of a list. The result is never nil.
 func each[R, T any](found []R, show func(R) T) []T {
 	shown := make([]T, 0, len(found))
 	for _, one := range found {
@@ -82,7 +79,7 @@ func orNull(text string) *string {
 	return &text
 }
 
-// idOrNull is an id as it is shown; nil stays null.
+// idOrNull formats an id; nil stays nil.
 func idOrNull(prefix string, id *uuid.UUID) *string {
 	if id == nil {
 		return nil
@@ -91,7 +88,7 @@ func idOrNull(prefix string, id *uuid.UUID) *string {
 	return &text
 }
 
-// utc is a time as it is shown; nil stays null.
+// utc returns a time in UTC; nil stays nil.
 func utc(t *time.Time) *time.Time {
 	if t == nil {
 		return nil
@@ -100,7 +97,7 @@ func utc(t *time.Time) *time.Time {
 	return &u
 }
 
-// present leaves reasons without rows out, and is never null.
+// present returns the counts above 0, and never nil.
 func present(counts map[string]int64) map[string]int64 {
 	shown := map[string]int64{}
 	for reason, n := range counts {

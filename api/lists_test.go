@@ -16,11 +16,11 @@ import (
 	"lemma/page"
 )
 
-// notByTime are the lists whose order is not the time of creation; openapi.yaml
-// says why.
+// notByTime are the lists that are not ordered by the time of creation. openapi.yaml
+// gives the reason.
 var notByTime = []string{"listNotifications", "listWebhookMessages"}
 
-// lists are the paths of all lists of the contract, with ids of the world.
+// lists returns the operations of all lists by their paths, with the ids of w.
 func (b *bundle) lists(w world) map[string]*openapi3.Operation {
 	b.t.Helper()
 	ids := strings.NewReplacer("/v1/data_sources/{id}", "/v1/data_sources/"+w.source, "/v1/templates/{id}", "/v1/templates/"+w.template,
@@ -41,18 +41,19 @@ func takes(op *openapi3.Operation, name string) bool {
 	return op.Parameters.GetByInAndName("query", name) != nil
 }
 
-// shelves makes several of everything that is listed.
-func (b *bundle) shelves(w world) {
+// createSeveral creates several of everything that has a list.
+func (b *bundle) createSeveral(w world) {
 	b.t.Helper()
 	for _, name := range []string{"Alpha", "beta 50%", "Gamma_1"} {
 		b.do("POST", "/v1/data_sources", object{"name": name, "kind": "postgres", "dsn": "postgres://u:p@db.example.com/x"}).is(201)
-		b.do("POST", "/v1/audiences", object{"name": name, "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}).is(201)
+		b.do("POST", "/v1/audiences",
+			object{"name": name, "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}).is(201)
 		b.do("POST", "/v1/templates", object{"name": name, "subject": "s", "text": "t"}).is(201)
 		b.do("POST", "/v1/templates/"+w.template+"/versions", object{"subject": name, "text": "t"}).is(201)
 		b.do("POST", "/v1/providers", object{"name": name, "kind": "null", "config": object{}}).is(201)
 		b.do("POST", "/v1/campaigns", w.newCampaign(object{"name": name})).is(201)
 		b.do("POST", "/v1/flows", object{"name": name}).is(201)
-		b.do("POST", "/v1/flows/"+w.flow+"/versions", object{"definition": w.journey(nil)}).is(201)
+		b.do("POST", "/v1/flows/"+w.flow+"/versions", object{"definition": w.definition(nil)}).is(201)
 		b.do("POST", "/v1/webhook_endpoints", object{"name": name, "url": "https://x.example.com"}).is(201)
 		b.do("POST", "/v1/api_keys", object{"name": name, "scopes": []string{"flows:read"}}).is(201)
 	}
@@ -65,11 +66,11 @@ func (b *bundle) shelves(w world) {
 	}
 	flow := "/v1/flows/" + w.flow
 	b.do("POST", flow+"/versions/1/publish", nil).is(202)
-	for _, who := range []string{"c1", "c2", "c3"} {
+	for _, profile := range []string{"c1", "c2", "c3"} {
 		b.do("POST", "/v1/events", object{"profile_key": "c1", "event": "visited"}).is(202)
-		made := b.do("POST", flow+"/enrollments", object{"profile_key": who}).is(201)
-		b.do("POST", flow+"/enrollments", object{"profile_key": who}).is(200)
-		if who == "c2" {
+		made := b.do("POST", flow+"/enrollments", object{"profile_key": profile}).is(201)
+		b.do("POST", flow+"/enrollments", object{"profile_key": profile}).is(200)
+		if profile == "c2" {
 			b.do("POST", "/v1/enrollments/"+made.text("enrollment_id")+"/exit", nil).is(200)
 		}
 	}
@@ -77,12 +78,12 @@ func (b *bundle) shelves(w world) {
 	b.do("POST", flow+"/resume", nil).is(202)
 }
 
-// Each list can be ordered, and narrowed by time, name and status, where the
-// contract says so; and each that holds things with a status or a name says so.
+// Each list can be sorted and filtered by the parameters that the contract has for it.
+// A list of things with a name or a status has a filter by it.
 func TestLists(t *testing.T) {
 	b := setup(t)
 	w := b.world()
-	b.shelves(w)
+	b.createSeveral(w)
 	for path, op := range b.lists(w) {
 		if slices.Contains(notByTime, op.OperationID) {
 			continue
@@ -101,7 +102,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// listing is one list that is read in many ways.
+// listing is a list with its parameters.
 type listing struct {
 	t    *testing.T
 	b    *bundle
@@ -121,7 +122,7 @@ func (l *listing) query(q url.Values) string {
 	return l.path + "?" + all.Encode()
 }
 
-// read follows a list to its end, by pages of two.
+// read reads a list to its end, in pages of two.
 func (l *listing) read(q url.Values) []object {
 	l.t.Helper()
 	page := url.Values{"limit": {"2"}}
@@ -174,7 +175,8 @@ func (l *listing) orders() {
 		l.byName()
 	}
 	first := l.b.do("GET", l.query(url.Values{"limit": {"1"}}), nil).is(200)
-	l.b.do("GET", l.query(url.Values{"limit": {"1"}, "sort": {"created_at"}, "cursor": {first.text("next_cursor")}}), nil).fault(400, "?cursor", "invalid_cursor")
+	l.b.do("GET", l.query(url.Values{"limit": {"1"}, "sort": {"created_at"}, "cursor": {first.text("next_cursor")}}), nil).
+		fault(400, "?cursor", "invalid_cursor")
 	l.b.do("GET", l.query(url.Values{"sort": {"size"}}), nil).fault(400, "?sort", "not_allowed")
 	l.b.do("GET", l.query(url.Values{"cursor": {"abc"}}), nil).fault(400, "?cursor", "invalid_cursor")
 }
@@ -193,7 +195,8 @@ func (l *listing) byName() {
 		l.t.Errorf("name and -name: %s", d)
 	}
 	fold := func(a, b string) int { return cmp.Compare(strings.ToLower(a), strings.ToLower(b)) }
-	if got := names(up); len(up) != len(l.all) || !slices.IsSortedFunc(got, fold) && !slices.IsSorted(got) { // as the database's collation has it
+	if got := names(up); len(up) != len(l.all) || !slices.IsSortedFunc(got, fold) &&
+		!slices.IsSorted(got) { // in the order of the database's collation
 		l.t.Errorf("by name: %q", got)
 	}
 }
@@ -256,11 +259,11 @@ func (l *listing) statuses() {
 	l.b.do("GET", l.query(url.Values{"status": {"lost"}}), nil).fault(400, "?status", "not_allowed")
 }
 
-// A page of large things ends before its limit, and the next one begins there.
-func TestListsOfLargeThings(t *testing.T) {
+// A page with large rows ends before its limit, and the next page continues there.
+func TestListsOfLargeRows(t *testing.T) {
 	b := setup(t)
 	w := b.world()
-	const things = 150
+	const rows = 150
 	for path, of := range map[string]struct{ prefix, id, sql string }{
 		"/v1/audiences": {lemma.PrefixAudience, w.audience, `
 			insert into audiences (workspace_id, id, data_source_id, name, sql, key_column, email_column, columns)
@@ -272,12 +275,12 @@ func TestListsOfLargeThings(t *testing.T) {
 			from flow_versions, generate_series(2, $2) n where flow_id = $1 and version = 1`},
 	} {
 		id, _ := lemma.ParseID(of.prefix, of.id)
-		_, err := b.pool.Exec(t.Context(), of.sql, id, things)
+		_, err := b.pool.Exec(t.Context(), of.sql, id, rows)
 		b.must(err)
 		listed, next := 0, ""
 		for pages := 0; pages == 0 || next != ""; pages++ {
 			got := b.do("GET", path+"?limit=200"+next, nil).is(200)
-			if len(got.body) > page.MaxBytes+1<<20 || pages > things {
+			if len(got.body) > page.MaxBytes+1<<20 || pages > rows {
 				t.Fatalf("%s: page %d has %d bytes", path, pages, len(got.body))
 			}
 			listed += len(got.json["data"].([]any))
@@ -285,17 +288,17 @@ func TestListsOfLargeThings(t *testing.T) {
 				next = "&cursor=" + got.json["next_cursor"].(string)
 			}
 		}
-		if listed != things {
-			t.Errorf("%s: %d things are listed", path, listed)
+		if listed != rows {
+			t.Errorf("%s: %d rows are listed", path, listed)
 		}
 	}
 }
 
-// A list below a flow is that flow's: of one that is not there it is 404.
+// The list of a flow's enrollments is 404 for an unknown flow.
 func TestEnrollmentsOfAFlow(t *testing.T) {
 	b := setup(t)
 	w := b.world()
-	b.shelves(w)
+	b.createSeveral(w)
 	flow := "/v1/flows/" + w.flow
 	own, all := b.do("GET", flow+"/enrollments", nil).is(200), b.do("GET", "/v1/enrollments?flow_id="+w.flow, nil).is(200)
 	if string(own.body) != string(all.body) || len(own.json["data"].([]any)) != 3 {
@@ -307,7 +310,8 @@ func TestEnrollmentsOfAFlow(t *testing.T) {
 	if got := b.do("GET", "/v1/flows/"+other+"/enrollments", nil).is(200); len(got.json["data"].([]any)) != 0 {
 		t.Errorf("of another flow: %s", got.body)
 	}
-	for query, want := range map[string]int{"?profile_key=c2": 1, "?status=exited": 1, "?node=nowhere": 0, "?version=1": 3, "?version=2": 0, "?blocked_reason=any": 0} {
+	for query, want := range map[string]int{"?profile_key=c2": 1, "?status=exited": 1, "?node=nowhere": 0, "?version=1": 3, "?version=2": 0,
+		"?blocked_reason=any": 0} {
 		if got := b.do("GET", flow+"/enrollments"+query, nil).is(200); len(got.json["data"].([]any)) != want {
 			t.Errorf("%s: %s", query, got.body)
 		}
@@ -316,27 +320,31 @@ func TestEnrollmentsOfAFlow(t *testing.T) {
 	b.do("GET", flow+"/enrollments?limit=1&status=exited&cursor="+first, nil).fault(400, "?cursor", "invalid_cursor")
 }
 
-// A union is discriminated by one field, and the faults are those of its variant.
+// One field selects the variant of a union, and the faults are those of that variant.
 func TestUnions(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	versions := "/v1/flows/" + w.flow + "/versions"
 	node := func(n object) object {
-		return object{"definition": w.journey(object{"nodes": object{"a/b": n}, "start": "a/b"})}
+		return object{"definition": w.definition(object{"nodes": object{"a/b": n}, "start": "a/b"})}
 	}
-	trigger := func(n any) object { return object{"definition": w.journey(object{"triggers": []any{n}})} }
+	trigger := func(n any) object { return object{"definition": w.definition(object{"triggers": []any{n}})} }
 	for _, c := range []bad{
 		{"no type", "POST", versions, node(object{"next": "x"}), 422, "/definition/nodes/a~1b/type", "required"},
 		{"an unknown type", "POST", versions, node(object{"type": "wish"}), 422, "/definition/nodes/a~1b/type", "not_allowed"},
 		{"a type that is no text", "POST", versions, node(object{"type": 7}), 422, "/definition/nodes/a~1b/type", "wrong_type"},
-		{"no node", "POST", versions, object{"definition": w.journey(object{"nodes": object{"a": 7}})}, 422, "/definition/nodes/a", "wrong_type"},
-		{"a field of another type", "POST", versions, node(object{"type": "delay", "arms": []any{}}), 422, "/definition/nodes/a~1b/arms", "unknown_field"},
-		{"a fault deep inside", "POST", versions, node(object{"type": "branch", "cases": []object{{"if": 1}}}), 422,
-			"/definition/nodes/a~1b/cases/0/if", "wrong_type"},
+		{"no node", "POST", versions, object{"definition": w.definition(object{"nodes": object{"a": 7}})},
+			422, "/definition/nodes/a", "wrong_type"},
+		{"a field of another type", "POST", versions, node(object{"type": "delay", "arms": []any{}}),
+			422, "/definition/nodes/a~1b/arms", "unknown_field"},
+		{"a fault deep inside", "POST", versions, node(object{"type": "branch", "cases": []object{{"if": 1}}}),
+			422, "/definition/nodes/a~1b/cases/0/if", "wrong_type"},
 		{"a trigger of no type", "POST", versions, trigger(object{"event": "x"}), 422, "/definition/triggers/0/type", "required"},
-		{"a trigger's field of another type", "POST", versions, trigger(object{"type": "audience", "event": "x"}), 422, "/definition/triggers/0/event", "unknown_field"},
+		{"a trigger's field of another type", "POST", versions, trigger(object{"type": "audience", "event": "x"}),
+			422, "/definition/triggers/0/event", "unknown_field"},
 		{"a provider of no kind", "POST", "/v1/providers", object{"name": "x", "config": object{}}, 422, "/kind", "required"},
-		{"settings of another kind", "POST", "/v1/providers", object{"name": "x", "kind": "null", "config": object{"host": "x"}}, 422, "/config/host", "unknown_field"},
+		{"settings of another kind", "POST", "/v1/providers", object{"name": "x", "kind": "null", "config": object{"host": "x"}},
+			422, "/config/host", "unknown_field"},
 	} {
 		b.do(c.method, c.path, c.body).fault(c.status, c.pointer, c.code)
 	}

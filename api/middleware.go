@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -16,44 +17,44 @@ import (
 	"lemma/workspaces"
 )
 
-// trail is what a request leaves in the log.
-type trail struct {
+// requestInfo has what the access log records of a request, and what it holds.
+type requestInfo struct {
 	requestID string
 	workspace string
 	key       string
 	replayed  bool
-	held      []func() // give back what the request holds until its answer has been written
+	held      []func() // called when the answer has been written
 }
 
-// release gives back what the request holds.
-func (t *trail) release() {
+// release releases what the request holds.
+func (t *requestInfo) release() {
 	for _, leave := range t.held {
 		leave()
 	}
 }
 
-type trailKey struct{}
+type requestInfoKey struct{}
 
-func trailOf(ctx context.Context) *trail {
-	if t, ok := ctx.Value(trailKey{}).(*trail); ok {
+func infoOf(ctx context.Context) *requestInfo {
+	if t, ok := ctx.Value(requestInfoKey{}).(*requestInfo); ok {
 		return t
 	}
-	return &trail{}
+	return &requestInfo{}
 }
 
-func requestID(ctx context.Context) string { return trailOf(ctx).requestID }
+func requestID(ctx context.Context) string { return infoOf(ctx).requestID }
 
-// note keeps the key of a request, for the log.
-func note(ctx context.Context, key workspaces.Key) {
-	t := trailOf(ctx)
+// recordKey records the key of a request for the log.
+func recordKey(ctx context.Context, key workspaces.Key) {
+	t := infoOf(ctx)
 	t.workspace = lemma.FormatID(lemma.PrefixWorkspace, key.WorkspaceID)
 	t.key = lemma.FormatID(lemma.PrefixKey, key.ID)
 }
 
-// saneID is a request id of the caller's that may stand in a log.
+// saneID matches request ids of callers that are logged.
 var saneID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// identify gives every request a name, and every answer the request's name.
+// identify gives every request an id, and every answer the id of its request.
 func (s *server) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("X-Request-Id")
@@ -61,18 +62,18 @@ func (s *server) identify(next http.Handler) http.Handler {
 			id = lemma.FormatID("req", lemma.NewID())
 		}
 		w.Header().Set("X-Request-Id", id)
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), trailKey{}, &trail{requestID: id})))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, &requestInfo{requestID: id})))
 	})
 }
 
-// log writes one line per request: the route's pattern instead of the path,
-// and ids; no query, which can hold an address, no body and no key. Of requests
-// without a key only some are logged: anybody can make them.
+// log writes one line per request, with ids and the pattern of the route. It writes no
+// query, which can contain an address, no body and no key. The number of lines for
+// requests without a key is bounded.
 func (s *server) log(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start, seen := time.Now(), &watched{ResponseWriter: w}
 		next.ServeHTTP(seen, r)
-		t, attributes := trailOf(r.Context()), []any{}
+		t, attributes := infoOf(r.Context()), []any{}
 		if t.key == "" {
 			logged, dropped := s.keyless.take(time.Now())
 			if !logged {
@@ -80,16 +81,17 @@ func (s *server) log(next http.Handler) http.Handler {
 			}
 			attributes = append(attributes, "dropped", dropped)
 		}
-		s.Log.InfoContext(r.Context(), "request", append([]any{"request_id", t.requestID, "method", method(r), "route", chi.RouteContext(r.Context()).RoutePattern(),
-			"id", pathID(r), "status", seen.status, "bytes", seen.bytes, "ms", float64(time.Since(start).Microseconds()) / 1000,
-			"workspace", t.workspace, "key", t.key, "replayed", t.replayed}, attributes...)...)
+		s.Log.InfoContext(r.Context(), "request",
+			append([]any{"request_id", t.requestID, "method", method(r), "route", chi.RouteContext(r.Context()).RoutePattern(),
+				"id", pathID(r), "status", seen.status, "bytes", seen.bytes, "ms", float64(time.Since(start).Microseconds()) / 1000,
+				"workspace", t.workspace, "key", t.key, "replayed", t.replayed}, attributes...)...)
 	})
 }
 
 // maxKeylessLines is how many requests without a key are logged in a minute.
 const maxKeylessLines = 300
 
-// quota bounds the lines of the log in a minute.
+// quota bounds the lines in a minute.
 type quota struct {
 	mu      sync.Mutex
 	since   time.Time // when the current minute began
@@ -97,7 +99,7 @@ type quota struct {
 	dropped int       // since the last line that was logged
 }
 
-// take reports whether a line is logged, and how many were not before it.
+// take reports whether a line may be logged, and how many were dropped before it.
 func (q *quota) take(now time.Time) (logged bool, dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -113,7 +115,7 @@ func (q *quota) take(now time.Time) (logged bool, dropped int) {
 	return true, dropped
 }
 
-// method is the request's, unless it is longer than any that is in use.
+// method returns the request's method, cut if it is longer than any method in use.
 func method(r *http.Request) string {
 	if len(r.Method) > 10 {
 		return "?"
@@ -121,7 +123,7 @@ func method(r *http.Request) string {
 	return r.Method
 }
 
-// pathID is the id in the path when it looks like one of ours.
+// pathID returns the id in the path if it has the form of one.
 func pathID(r *http.Request) string {
 	id := chi.URLParam(r, "id")
 	if !saneID.MatchString(id) {
@@ -130,7 +132,7 @@ func pathID(r *http.Request) string {
 	return id
 }
 
-// recover turns a panic into an answer without its details.
+// recover answers a panic with a 500 without details.
 func (s *server) recover(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -138,7 +140,7 @@ func (s *server) recover(next http.Handler) http.Handler {
 			if what == nil {
 				return
 			}
-			if what == http.ErrAbortHandler { // net/http's own way to give up a connection
+			if err, ok := what.(error); ok && errors.Is(err, http.ErrAbortHandler) { // closes the connection
 				panic(what)
 			}
 			s.fail(r, fmt.Errorf("panic: %v\n%s", what, debug.Stack())).write(w)
@@ -147,12 +149,13 @@ func (s *server) recover(next http.Handler) http.Handler {
 	})
 }
 
-// watched remembers what was answered.
+// watched records the status and size of the answer.
 type watched struct {
 	http.ResponseWriter
 	status, bytes int
 }
 
+// WriteHeader records the first status.
 func (w *watched) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
@@ -172,10 +175,11 @@ func (w *watched) Write(b []byte) (int, error) {
 func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (s *server) noRoute(w http.ResponseWriter, r *http.Request) {
-	s.fail(r, &refusal{status: http.StatusNotFound, code: "no_such_path", detail: "there is no such path; /docs/ lists those that there are"}).write(w)
+	s.fail(r, &refusal{status: http.StatusNotFound, code: "no_such_path",
+		detail: "there is no such path; /docs/ lists those that there are"}).write(w)
 }
 
-// noMethod lists the methods of the path (RFC 9110, 15.5.6).
+// noMethod answers with the methods of the path (RFC 9110, 15.5.6).
 func (s *server) noMethod(routes chi.Routes) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var allowed []string
@@ -187,7 +191,7 @@ func (s *server) noMethod(routes chi.Routes) http.HandlerFunc {
 				}
 			}
 		}
-		s.fail(r, &refusal{status: http.StatusMethodNotAllowed, code: "method_not_allowed", detail: "this path has " + strings.Join(allowed, ", "),
-			header: map[string]string{"Allow": strings.Join(allowed, ", ")}}).write(w)
+		s.fail(r, &refusal{status: http.StatusMethodNotAllowed, code: "method_not_allowed",
+			detail: "this path has " + strings.Join(allowed, ", "), header: map[string]string{"Allow": strings.Join(allowed, ", ")}}).write(w)
 	}
 }

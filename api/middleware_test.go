@@ -18,7 +18,8 @@ import (
 
 func TestRequestIDs(t *testing.T) {
 	b := setup(t)
-	for sent, kept := range map[string]bool{"abc-1.2_3": true, "": false, "a b": false, "a\"b": false, strings.Repeat("x", 65): false, "<script>": false} {
+	for sent, kept := range map[string]bool{"abc-1.2_3": true, "": false, "a b": false, "a\"b": false,
+		strings.Repeat("x", 65): false, "<script>": false} {
 		got := b.do("GET", "/v1/no_such", nil, header("X-Request-Id", sent))
 		id := got.header.Get("X-Request-Id")
 		if (id == sent) != kept || !saneID.MatchString(id) || got.problem.RequestID != id {
@@ -27,7 +28,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// One line per request, with ids and no personal data.
+// The access log has one line per request, with ids and no personal data.
 func TestAccessLog(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -55,16 +56,17 @@ func TestAccessLog(t *testing.T) {
 }
 
 // An internal error is logged, and the answer has no detail of it.
-func TestInternalErrorsStayInside(t *testing.T) {
+func TestInternalErrorsAreNotShown(t *testing.T) {
 	b := setup(t)
 	b.run(b.pool, `alter table templates rename to templates_gone`)
 	got := b.do("GET", "/v1/templates", nil).is(500)
 	for _, internal := range []string{"templates", "SQLSTATE", "relation", "pgx"} {
 		if strings.Contains(string(got.body), internal) {
-			t.Errorf("the answer says %q: %s", internal, got.body)
+			t.Errorf("the answer contains %q: %s", internal, got.body)
 		}
 	}
-	if got.problem.Code != "internal" || !strings.Contains(b.log.String(), "SQLSTATE") || !strings.Contains(b.log.String(), got.problem.RequestID) {
+	if got.problem.Code != "internal" || !strings.Contains(b.log.String(), "SQLSTATE") ||
+		!strings.Contains(b.log.String(), got.problem.RequestID) {
 		t.Errorf("answer %s, log %s", got.body, b.log)
 	}
 }
@@ -86,10 +88,11 @@ func TestPanic(t *testing.T) {
 		}
 	}()
 	s := &server{Options: Options{}.withDefaults()}
-	s.recover(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	s.recover(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })).
+		ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 }
 
-// A request that takes too long ends with an error that can be retried.
+// A request that takes too long is answered with an error that can be retried.
 func TestTimeout(t *testing.T) {
 	b := setup(t, func(o *Options) { o.Timeout = 50 * time.Millisecond })
 	conn, err := b.pool.Acquire(t.Context())
@@ -117,13 +120,14 @@ func TestReadiness(t *testing.T) {
 	b.do("GET", "/readyz", nil, anonymous).is(200)
 }
 
-// The page shows the contract and loads only from this server: it has no other
-// address, and a policy that forbids others.
+// The page at /docs loads only from this server: it has no other address, and its
+// Content-Security-Policy forbids others.
 func TestDocs(t *testing.T) {
 	b := setup(t)
 	got := b.do("GET", "/docs", nil, header("Authorization", "")).is(200)
 	page := string(got.body)
-	if urls := regexp.MustCompile(`(?i)(https?:)?//[a-z0-9]`).FindAllString(regexp.MustCompile(`(?m)^\s*//.*$`).ReplaceAllString(page, ""), -1); len(urls) > 0 {
+	code := regexp.MustCompile(`(?m)^\s*//.*$`).ReplaceAllString(page, "")
+	if urls := regexp.MustCompile(`(?i)(https?:)?//[a-z0-9]`).FindAllString(code, -1); len(urls) > 0 {
 		t.Errorf("addresses in the page: %v", urls)
 	}
 	policy := got.header.Get("Content-Security-Policy")
@@ -171,7 +175,7 @@ func TestEveryAnswerIsNotStored(t *testing.T) {
 	}
 }
 
-// Over a real connection: a body that never ends is not read to its end.
+// A body that never ends is refused, over a real connection.
 func TestEndlessBody(t *testing.T) {
 	b := setup(t)
 	srv := httptest.NewServer(b.server)
@@ -181,7 +185,7 @@ func TestEndlessBody(t *testing.T) {
 	r.Header.Set("Content-Type", "application/json")
 	answer, err := srv.Client().Do(r)
 	if err != nil {
-		return // the server has hung up before we were done
+		return // the server has closed the connection
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusRequestEntityTooLarge {
@@ -189,8 +193,8 @@ func TestEndlessBody(t *testing.T) {
 	}
 }
 
-// A caller who hangs up does not leave a change to chance: what was begun is
-// done, and under a key its answer waits.
+// A change is completed although its caller closes the connection, and its answer is kept
+// under the Idempotency-Key.
 func TestHangUp(t *testing.T) {
 	b := setup(t)
 	tx, err := b.pool.Begin(t.Context())

@@ -33,12 +33,14 @@ type notificationBody struct {
 }
 
 func showNotification(n notifications.Notification) notificationBody {
-	return notificationBody{ID: lemma.FormatNotificationID(n.OriginID, n.Key), CampaignID: campaignOf(n), FlowID: idOrNull(lemma.PrefixFlow, n.FlowID),
-		EnrollmentID: idOrNull(lemma.PrefixEnrollment, n.EnrollmentID), Node: n.Node, Channel: n.Channel, ProfileKey: n.ProfileKey, Address: n.Address, Status: n.Status, Reason: n.Reason, Attempts: n.Attempts, ReplyCode: n.Code,
-		CarrierID: n.CarrierID, CarrierDetail: n.Detail, CreatedAt: n.CreatedAt.UTC(), EndedAt: utc(n.EndedAt), Resolution: n.Resolution, ResolvedAt: utc(n.ResolvedAt)}
+	return notificationBody{ID: lemma.FormatNotificationID(n.OriginID, n.Key), CampaignID: campaignOf(n),
+		FlowID: idOrNull(lemma.PrefixFlow, n.FlowID), EnrollmentID: idOrNull(lemma.PrefixEnrollment, n.EnrollmentID), Node: n.Node,
+		Channel: n.Channel, ProfileKey: n.ProfileKey, Address: n.Address, Status: n.Status, Reason: n.Reason, Attempts: n.Attempts,
+		ReplyCode: n.Code, CarrierID: n.CarrierID, CarrierDetail: n.Detail, CreatedAt: n.CreatedAt.UTC(), EndedAt: utc(n.EndedAt),
+		Resolution: n.Resolution, ResolvedAt: utc(n.ResolvedAt)}
 }
 
-// campaignOf is the campaign that a notification is of; a notification of a flow is of none.
+// campaignOf returns the id of a notification's campaign, nil for one of a flow.
 func campaignOf(n notifications.Notification) *string {
 	if n.FlowID != nil || n.EnrollmentID != nil {
 		return nil
@@ -47,7 +49,8 @@ func campaignOf(n notifications.Notification) *string {
 }
 
 func (s *server) listNotifications(ctx context.Context, c *call, _ none) (list[notificationBody], error) {
-	f := notifications.Filter{Channel: lemma.Channel(c.query("channel")), Status: c.query("status"), Reason: c.query("reason"), ProfileKey: c.query("profile_key"), Address: c.query("address")}
+	f := notifications.Filter{Channel: lemma.Channel(c.query("channel")), Status: c.query("status"), Reason: c.query("reason"),
+		ProfileKey: c.query("profile_key"), Address: c.query("address")}
 	var ok bool
 	if f.OriginID, ok = c.filterID("campaign_id", lemma.PrefixCampaign); !ok {
 		return nothing[notificationBody](), nil
@@ -59,7 +62,7 @@ func (s *server) listNotifications(ctx context.Context, c *call, _ none) (list[n
 	return listOf(found, next, err, showNotification)
 }
 
-// notificationID reads origin and key out of the id in the path.
+// notificationID reads the origin and the key from the id in the path.
 func (c *call) notificationID() (origin, key uuid.UUID, err error) {
 	origin, key, ok := lemma.ParseNotificationID(chi.URLParam(c.request, "id"))
 	if !ok {
@@ -86,7 +89,7 @@ type explanationBody struct {
 	Steps        []stepBody       `json:"steps"`
 }
 
-// deliveryRange is how many messages reach the person.
+// deliveryRange is how often a notification may have been delivered.
 type deliveryRange struct {
 	AtLeast  int `json:"at_least"`
 	AtMost   int `json:"at_most"`
@@ -120,8 +123,9 @@ func (s *server) explainNotification(ctx context.Context, c *call, _ none) (expl
 		return explanationBody{}, err
 	}
 	e, err := s.Ledger.Explain(ctx, c.workspace(), origin, key)
-	return explanationBody{Notification: showNotification(e.Notification), Summary: e.Summary, Deliveries: deliveryRange{e.DeliveriesAtLeast, e.DeliveriesAtMost, e.DeliveriesPossible}, Waiting: showWaiting(e.Waiting),
-		Bound: e.Bound, Steps: each(e.Steps, showStep)}, err
+	return explanationBody{Notification: showNotification(e.Notification), Summary: e.Summary,
+		Deliveries: deliveryRange{e.DeliveriesAtLeast, e.DeliveriesAtMost, e.DeliveriesPossible},
+		Waiting:    showWaiting(e.Waiting), Bound: e.Bound, Steps: each(e.Steps, showStep)}, err
 }
 
 func showStep(n notifications.Step) stepBody {
@@ -142,6 +146,7 @@ func (s *server) resolveNotification(ctx context.Context, c *call, in resolution
 	if err != nil {
 		return notificationBody{}, err
 	}
-	settled, err := s.Ledger.Resolve(ctx, c.workspace(), origin, key, notifications.Resolution{Resolution: in.Resolution, Note: in.Note, APIKeyID: c.key.ID})
+	settled, err := s.Ledger.Resolve(ctx, c.workspace(), origin, key,
+		notifications.Resolution{Resolution: in.Resolution, Note: in.Note, APIKeyID: c.key.ID})
 	return showNotification(settled), err
 }

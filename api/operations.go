@@ -42,7 +42,8 @@ func (s *server) healthz(w http.ResponseWriter, _ *http.Request) {
 func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 	if err := s.Ready(r.Context()); err != nil {
 		s.Log.WarnContext(r.Context(), "not ready", "error", err)
-		s.fail(r, &lemma.Error{Kind: lemma.Unavailable, Code: "not_ready", Message: "the server cannot work now; see its log", Cause: err}).write(w)
+		s.fail(r, &lemma.Error{Kind: lemma.Unavailable, Code: "not_ready", Message: "the server cannot work now; see its log", Cause: err}).
+			write(w)
 		return
 	}
 	render(http.StatusOK, health{"ok"}).write(w)
@@ -54,7 +55,7 @@ func serveContract(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(lemma.OpenAPI)
 }
 
-// docs is the contract as a page. All of it is embedded, and its policy lets a
+// docs shows the contract as a page. All its files are embedded, and its policy lets a
 // browser load nothing from other servers.
 type docs struct {
 	ui     http.Handler
@@ -63,23 +64,28 @@ type docs struct {
 }
 
 func newDocs() http.Handler {
-	ui := v5emb.NewHandlerWithConfig(swgui.Config{Title: "Lemma", SwaggerJSON: "/openapi.yaml", BasePath: "/docs/", SettingsUI: map[string]string{
-		"validatorUrl": "null", "tryItOutEnabled": "true", "persistAuthorization": "false", "displayRequestDuration": "true", "defaultModelsExpandDepth": "0",
-	}})
+	ui := v5emb.NewHandlerWithConfig(swgui.Config{Title: "Lemma", SwaggerJSON: "/openapi.yaml", BasePath: "/docs/",
+		SettingsUI: map[string]string{
+			"validatorUrl": "null", "tryItOutEnabled": "true", "persistAuthorization": "false", "displayRequestDuration": "true",
+			"defaultModelsExpandDepth": "0",
+		}})
 	rendered := &paper{header: http.Header{}}
 	ui.ServeHTTP(rendered, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/docs/"}})
 	page := bytes.TrimSpace(rendered.Bytes())
 	return docs{ui: ui, page: page, policy: policyFor(page)}
 }
 
-// paper is what the page is rendered on, once: its policy is made from it.
+// paper records the rendered page, from whose scripts the policy is made.
 type paper struct {
 	bytes.Buffer
 	header http.Header
 }
 
+// Header returns the headers, which are not used.
 func (p *paper) Header() http.Header { return p.header }
-func (p *paper) WriteHeader(int)     {}
+
+// WriteHeader does nothing.
+func (p *paper) WriteHeader(int) {}
 
 var inlineScript = regexp.MustCompile(`(?s)<script>(.*?)</script>`)
 
@@ -91,7 +97,8 @@ func policyFor(page []byte) string {
 		sum := sha256.Sum256(script[1])
 		scripts = append(scripts, "'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
 	}
-	return strings.Join(scripts, " ") + "; default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
+	return strings.Join(scripts, " ") +
+		"; default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// optional is a field of a PATCH: absent leaves it as it is, null takes it
-// away, a value replaces it.
+// optional is a field of a PATCH: absent keeps the value, null removes it, and a value
+// replaces it.
 type optional[T any] struct {
 	Set   bool // it was in the body
 	Null  bool // as null

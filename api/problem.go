@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -15,9 +16,9 @@ import (
 	"lemma/audience"
 )
 
-// statuses is the only table of kinds and what HTTP calls them.
+// statuses maps kinds of errors to statuses.
 var statuses = map[lemma.Kind]int{
-	lemma.Invalid:         http.StatusUnprocessableEntity, // 400 when all of its faults lie outside the body
+	lemma.Invalid:         http.StatusUnprocessableEntity, // 400 when all faults are outside of the body
 	lemma.Unauthenticated: http.StatusUnauthorized,
 	lemma.Forbidden:       http.StatusForbidden,
 	lemma.NotFound:        http.StatusNotFound,
@@ -29,7 +30,7 @@ var statuses = map[lemma.Kind]int{
 	lemma.Internal:        http.StatusInternalServerError,
 }
 
-// problem is an error as it is answered (RFC 9457).
+// problem is the body of an error (RFC 9457).
 type problem struct {
 	Type          string         `json:"type"`
 	Title         string         `json:"title"`
@@ -50,7 +51,7 @@ type problemFault struct {
 	Column  int    `json:"column,omitempty"`
 }
 
-// refusal is an error of HTTP's own, which no domain package has.
+// refusal is an error of HTTP, which no domain package returns.
 type refusal struct {
 	status int
 	code   string
@@ -61,8 +62,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.detail }
 
-// fail turns an error into the answer. It is the edge: what is ours is logged
-// here, once, and only what may be shown goes on.
+// fail converts an error to the answer. Internal errors are logged here, once, and their
+// details are not shown.
 func (s *server) fail(r *http.Request, err error) reply {
 	p, header := explain(err)
 	p.RequestID = requestID(r.Context())
@@ -74,7 +75,7 @@ func (s *server) fail(r *http.Request, err error) reply {
 	}
 	answer := reply{status: p.Status, header: header, body: encode(p)}
 	answer.header["Content-Type"] = "application/problem+json"
-	if p.Status < http.StatusInternalServerError && trailOf(r.Context()).key == "" {
+	if p.Status < http.StatusInternalServerError && infoOf(r.Context()).key == "" {
 		answer.header["Connection"] = "close" // without a key no connection is kept for further requests
 	}
 	return answer
@@ -88,44 +89,44 @@ func explain(err error) (problem, map[string]string) {
 		p := newProblem(own.status, own.code, own.detail)
 		p.list(own.fields)
 		header := map[string]string{}
-		for name, value := range own.header {
-			header[name] = value
-		}
+		maps.Copy(header, own.header)
 		return p, header
 	case errors.As(err, &domain) && domain.Kind != lemma.Internal:
 		return explainDomain(domain)
 	case errors.Is(err, context.DeadlineExceeded):
-		return newProblem(http.StatusServiceUnavailable, "timeout", "the request took too long and was given up"), map[string]string{"Retry-After": "5"}
+		return newProblem(http.StatusServiceUnavailable, "timeout", "the request took too long and was given up"),
+			map[string]string{"Retry-After": "5"}
 	case errors.Is(err, context.Canceled):
 		return newProblem(http.StatusServiceUnavailable, "hung_up", "the caller hung up before there was an answer"), map[string]string{}
 	case databaseAway(err):
 		return newProblem(http.StatusServiceUnavailable, "database_unavailable",
-			"the database does not answer now, and whether the request was carried out is unknown; repeat it under the same Idempotency-Key"), map[string]string{"Retry-After": "2"}
+				"the database does not answer now, and whether the request was carried out is unknown; repeat it under the same Idempotency-Key"),
+			map[string]string{"Retry-After": "2"}
 	}
-	return newProblem(http.StatusInternalServerError, "internal", "something went wrong on our side; the log has more under the request_id"), map[string]string{}
+	return newProblem(http.StatusInternalServerError, "internal", "something went wrong on our side; the log has more under the request_id"),
+		map[string]string{}
 }
 
-// databaseAway reports whether an error is one of the way to Postgres or of its
-// state, and not of the request: the same request succeeds once it is back.
+// databaseAway reports whether an error is due to the connection to Postgres or its state,
+// so that the same request can succeed later.
 func databaseAway(err error) bool {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return slices.Contains(passingStates, pg.Code) || slices.Contains(passingClasses, pg.Code[:2])
 	}
 	var dial *pgconn.ConnectError
 	var network net.Error
-	return errors.As(err, &dial) || errors.As(err, &network) || pgconn.SafeToRetry(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	return errors.As(err, &dial) || errors.As(err, &network) || pgconn.SafeToRetry(err) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed)
 }
 
-// SQLSTATEs that pass by themselves (Postgres, appendix A): connection
+// SQLSTATEs that are temporary (Postgres, appendix A): connection
 // exceptions, transaction rollbacks (serialization, deadlock), insufficient
 // resources, operator intervention (shutdown, starting up) ...
 var passingClasses = []string{"08", "40", "53", "57"}
 
-// ... a lock that was not available in time, a server that is not yet, or no
-// longer, the primary, and a transaction that was ended because this process
-// stood still.
+// ... a lock that was not available in time, a server that is not the primary, and a
+// transaction that was ended because this process was idle in it.
 var passingStates = []string{"55P03", "25006", "25P03"}
 
 func explainDomain(e *lemma.Error) (problem, map[string]string) {
@@ -162,11 +163,11 @@ func newProblem(status int, code, detail string) problem {
 	return problem{Type: "urn:lemma:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
 }
 
-// maxFaults is how many faults an answer lists. Without a bound a body of 1 MiB
-// would be answered with 40, and the answer kept under its Idempotency-Key.
+// maxFaults is how many faults an answer lists. Without a bound, the answer to a body of
+// 1 MiB could have 40 MiB, and would be kept under its Idempotency-Key.
 const maxFaults = 100
 
-// list adds the faults, with a note if there are more.
+// list adds the faults, and mentions in the detail that there are more.
 func (p *problem) list(fields []lemma.Field) {
 	for _, f := range fields[:min(len(fields), maxFaults)] {
 		p.Errors = append(p.Errors, problemFault(f))
@@ -188,13 +189,14 @@ func outsideBody(fields []lemma.Field) bool {
 	return len(fields) > 0
 }
 
-// faultAt is one fault of this request.
+// faultAt returns an error with one fault.
 func faultAt(pointer, code, detail string) *lemma.Error {
-	return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid", Fields: []lemma.Field{{Pointer: pointer, Code: code, Detail: detail}}}
+	return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid",
+		Fields: []lemma.Field{{Pointer: pointer, Code: code, Detail: detail}}}
 }
 
-// blame adds the field to an error that has none: the refusal of a data source is
-// the fault of the field that names it.
+// blame adds a pointer to an error without one, such as that of a data source, which is a
+// fault of the field with its id.
 func blame(err error, pointer string) error {
 	var e *lemma.Error
 	if !errors.As(err, &e) || len(e.Fields) > 0 || (e.Kind != lemma.Invalid && e.Kind != lemma.TooLarge) {
@@ -209,7 +211,7 @@ func blame(err error, pointer string) error {
 	return &named
 }
 
-// unknownID is the fault of a field that names what is not in this workspace.
+// unknownID is the fault of a field with an id that is not in this workspace.
 func unknownID(pointer, what string) *lemma.Error {
 	return faultAt(pointer, "unknown_id", "there is no such "+what+" in this workspace")
 }

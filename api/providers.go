@@ -29,7 +29,8 @@ type providerBody struct {
 func (b providerBody) etag() int        { return b.version }
 func (b providerBody) location() string { return "/v1/providers/" + b.ID }
 
-// effectiveBound is how many copies one person can see, by strategy.
+// effectiveBound is how many deliveries of a notification its recipient can see, by
+// strategy.
 type effectiveBound struct {
 	AtLeastOnce int `json:"at_least_once"`
 	AtMostOnce  int `json:"at_most_once"`
@@ -49,7 +50,8 @@ type providerHealth struct {
 
 func healthOf(p providers.Provider) providerHealth {
 	h := providerHealth{Circuit: "closed", NextProbeAt: utc(p.NextProbeAt), Failures: p.Failures, FirstError: orNull(p.FirstError),
-		FailingSince: utc(p.FailingSince), LastError: orNull(p.LastError), FailedAt: utc(p.FailedAt), ThrottledAt: utc(p.ThrottledAt), ThrottledBy: orNull(p.ThrottledBy)}
+		FailingSince: utc(p.FailingSince), LastError: orNull(p.LastError), FailedAt: utc(p.FailedAt),
+		ThrottledAt: utc(p.ThrottledAt), ThrottledBy: orNull(p.ThrottledBy)}
 	if p.CircuitOpen {
 		h.Circuit = "open"
 	}
@@ -58,12 +60,14 @@ func healthOf(p providers.Provider) providerHealth {
 
 func (s *server) showProvider(p providers.Provider) providerBody {
 	can := s.Capabilities(p.Kind)
-	return providerBody{ID: lemma.FormatID(lemma.PrefixProvider, p.ID), Name: p.Name, Channel: lemma.Channel(p.Channel), Kind: p.Kind, Config: p.Config,
-		HasSecrets: p.HasSecrets, RatePerSecond: p.RatePerSecond, Capabilities: can, EffectiveBound: can.bounds(),
-		Health: healthOf(p), Warnings: each(s.Warnings(p.Kind, p.Config), asIs), CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), version: p.Version}
+	return providerBody{ID: lemma.FormatID(lemma.PrefixProvider, p.ID), Name: p.Name, Channel: p.Channel, Kind: p.Kind,
+		Config: p.Config, HasSecrets: p.HasSecrets, RatePerSecond: p.RatePerSecond, Capabilities: can, EffectiveBound: can.bounds(),
+		Health: healthOf(p), Warnings: each(s.Warnings(p.Kind, p.Config), asIs),
+		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), version: p.Version}
 }
 
-// bounds: a second attempt is a second copy unless the carrier makes one of two.
+// bounds returns the effective bounds: a second attempt is a second delivery unless the
+// carrier can prevent it.
 func (c Capabilities) bounds() effectiveBound {
 	if c.IdempotencyKey || c.Collapse {
 		return effectiveBound{1, 1}
@@ -93,8 +97,9 @@ func (s *server) listProviders(ctx context.Context, c *call, _ none) (list[provi
 }
 
 func (s *server) createProvider(ctx context.Context, c *call, in newProvider) (providerBody, error) {
-	made, err := s.Providers.Create(ctx, c.workspace(), providers.NewProvider{ID: c.newID, Name: in.Name, Kind: in.Kind, Channel: in.Channel, Config: in.Config,
-		Secrets: in.Secrets, RatePerSecond: in.RatePerSecond})
+	made, err := s.Providers.Create(ctx, c.workspace(),
+		providers.NewProvider{ID: c.newID, Name: in.Name, Kind: in.Kind, Channel: in.Channel, Config: in.Config, Secrets: in.Secrets,
+			RatePerSecond: in.RatePerSecond})
 	return s.showProvider(made), err
 }
 

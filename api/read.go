@@ -18,12 +18,12 @@ import (
 	"lemma"
 )
 
-// maxBody is the longest body that is read, in bytes.
+// maxBody is the size of the largest body, in bytes.
 const maxBody = 1 << 20
 
-// read checks a request against the contract and keeps its body. What is
-// outside the body comes first: it is named together, and then the body's
-// faults together. leave gives back the memory of the body.
+// read checks a request against the contract and reads its body. Faults of the path, query
+// and headers are returned together, before the body is checked. leave releases the
+// memory of the body.
 func (s *server) read(c *call, e endpoint) (leave func(), err error) {
 	op := e.operation
 	if err := checkParameters(c.request, op); err != nil {
@@ -53,7 +53,7 @@ func (s *server) read(c *call, e endpoint) (leave func(), err error) {
 	return leave, nil
 }
 
-// checkBody holds a body to the schema of its operation.
+// checkBody checks a body against the schema of its operation.
 func (s *server) checkBody(c *call, op *openapi3.Operation, schema *openapi3.Schema) error {
 	leave, err := s.enterDecoding(c.request.Context(), c)
 	if err != nil {
@@ -67,8 +67,7 @@ func (s *server) checkBody(c *call, op *openapi3.Operation, schema *openapi3.Sch
 	return checkSchema(schema, value)
 }
 
-// decodeFor decodes a body as its operation wants: a bulk's items are left for
-// later (x-items names the list).
+// decodeFor decodes a body. The items of a bulk (x-items names the list) are decoded later.
 func decodeFor(op *openapi3.Operation, body []byte) (any, error) {
 	if list, ok := op.Extensions["x-items"].(string); ok {
 		return decodeAround(body, list)
@@ -76,10 +75,10 @@ func decodeFor(op *openapi3.Operation, body []byte) (any, error) {
 	return decode(body)
 }
 
-// checkParameters holds query and headers to the contract, and refuses query
-// parameters that it does not have: a misspelt filter would filter nothing. The
-// same goes for If-Match: a caller who sends it relies on it. Ids in the
-// path are not checked: what cannot be an id is unknown.
+// checkParameters checks query and headers against the contract. It refuses unknown query
+// parameters, since a misspelt filter would have no effect, and If-Match where the
+// operation does not support it. Ids in the path are not checked: a text that is no id is
+// an unknown id.
 func checkParameters(r *http.Request, op *openapi3.Operation) error {
 	query, err := parseQuery(r)
 	if err != nil {
@@ -87,7 +86,8 @@ func checkParameters(r *http.Request, op *openapi3.Operation) error {
 	}
 	var fields []lemma.Field
 	known, conditional := []string{}, false
-	input := &openapi3filter.RequestValidationInput{Request: r, QueryParams: query, Options: &openapi3filter.Options{MultiError: true, SkipSettingDefaults: true}}
+	input := &openapi3filter.RequestValidationInput{Request: r, QueryParams: query,
+		Options: &openapi3filter.Options{MultiError: true, SkipSettingDefaults: true}}
 	for _, ref := range op.Parameters {
 		p := ref.Value
 		if p.In == openapi3.ParameterInPath {
@@ -105,11 +105,13 @@ func checkParameters(r *http.Request, op *openapi3.Operation) error {
 		fields = append(fields, lemma.Field{Pointer: "Idempotency-Key:", Code: "repeated", Detail: "is given more than once"})
 	}
 	if !conditional && r.Header.Values("If-Match") != nil {
-		fields = append(fields, lemma.Field{Pointer: "If-Match:", Code: "not_supported", Detail: "this operation does not support it; leave it out"})
+		fields = append(fields, lemma.Field{Pointer: "If-Match:", Code: "not_supported",
+			Detail: "this operation does not support it; leave it out"})
 	}
 	for name, values := range query {
 		if !slices.Contains(known, name) {
-			fields = append(fields, lemma.Field{Pointer: "?" + name, Code: "unknown_parameter", Detail: "there is no such parameter here" + listed("; there are ", known)})
+			fields = append(fields, lemma.Field{Pointer: "?" + name, Code: "unknown_parameter",
+				Detail: "there is no such parameter here" + listed("; there are ", known)})
 		} else if len(values) > 1 {
 			fields = append(fields, lemma.Field{Pointer: "?" + name, Code: "repeated", Detail: "is given more than once"})
 		} else if p := op.Parameters.GetByInAndName(openapi3.ParameterInQuery, name); !plain(p.Schema.Value, values[0]) {
@@ -142,8 +144,8 @@ func distinct(fields []lemma.Field) (kept []lemma.Field) {
 	return kept
 }
 
-// parseQuery refuses what net/url would drop in silence, and what Postgres
-// could not hold.
+// parseQuery refuses parts of a query that net/url would drop without an error, and texts
+// that Postgres cannot store.
 func parseQuery(r *http.Request) (map[string][]string, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -178,9 +180,9 @@ func parameterFault(p *openapi3.Parameter, err error) lemma.Field {
 	return lemma.Field{Pointer: pointer, Code: "empty", Detail: "must not be empty"}
 }
 
-// checkNoBody refuses a body where there is none, and does not wait for it. Only of
-// a body without a length that is not one of GET or HEAD it reads a byte, since it
-// may be empty.
+// checkNoBody refuses a body of an operation without one, and does not wait for it. It
+// reads a byte only of a body without a length, which may be empty, and not for GET or
+// HEAD.
 func checkNoBody(r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
@@ -214,7 +216,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	return body, checkType(r.Header)
 }
 
-// incomplete is the refusal of a body that did not arrive.
+// incomplete refuses a body that did not arrive completely.
 func incomplete(err error) error {
 	detail := "the body could not be read to its end"
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -228,7 +230,8 @@ func checkType(h http.Header) error {
 	charset, encoding := params["charset"], h.Get("Content-Encoding")
 	switch {
 	case err != nil, media != "application/json", charset != "" && !strings.EqualFold(charset, "utf-8"):
-		return &refusal{status: http.StatusUnsupportedMediaType, code: "unsupported_media_type", detail: "send JSON in UTF-8 with Content-Type: application/json"}
+		return &refusal{status: http.StatusUnsupportedMediaType, code: "unsupported_media_type",
+			detail: "send JSON in UTF-8 with Content-Type: application/json"}
 	case encoding != "" && !strings.EqualFold(encoding, "identity"):
 		return &refusal{status: http.StatusUnsupportedMediaType, code: "unsupported_encoding", detail: "send the body as it is, not compressed"}
 	}
@@ -249,7 +252,8 @@ func acceptable(r *http.Request, op *openapi3.Operation) error {
 			return nil
 		}
 	}
-	return &refusal{status: http.StatusNotAcceptable, code: "not_acceptable", detail: "answers are application/json and application/problem+json"}
+	return &refusal{status: http.StatusNotAcceptable, code: "not_acceptable",
+		detail: "answers are application/json and application/problem+json"}
 }
 
 // defaulted is a query parameter with the default that the contract has for it.

@@ -16,16 +16,17 @@ import (
 // placesOfSource is how many reads for callers one source has at a time.
 const placesOfSource = 4
 
-// What has a source describe a query keeps to the bound of all reads for
-// callers: while a source's places are taken, saving an audience and checking,
-// planning and publishing a flow are refused with 503 and leave nothing behind.
+// Requests that describe a query take a place of its source like all reads for callers.
+// While the places are taken, saving an audience and validating, planning and publishing
+// a flow are refused with 503 and change nothing.
 func TestDescribingIsBounded(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	b := setupWith(t, audience.Options{AllowPrivate: true, AllowUnix: true, ConnectTimeout: 5 * time.Minute, QueryTimeout: 5 * time.Minute,
 		Metrics: audience.NewMetrics(registry)}, func(o *Options) { o.Timeout = 5 * time.Minute })
 	w := b.world()
-	definition := w.journey(nil)
-	definition["nodes"].(object)["rest"] = object{"type": "branch", "cases": []object{{"sql": "select id from customers", "next": "done"}}, "else": "done"}
+	definition := w.definition(nil)
+	definition["nodes"].(object)["rest"] = object{"type": "branch", "cases": []object{{"sql": "select id from customers", "next": "done"}},
+		"else": "done"}
 	flow := "/v1/flows/" + b.do("POST", "/v1/flows", object{"name": "Asks", "definition": definition}).is(201).id()
 	version := flow + "/versions/1"
 	b.do("GET", version+"/validate", nil).is(200)
@@ -37,7 +38,8 @@ func TestDescribingIsBounded(t *testing.T) {
 		body         any
 	}{
 		{"POST", "/v1/audiences", saved}, {"PATCH", "/v1/audiences/" + w.audience, object{"sql": goodSQL + " limit 3"}},
-		{"GET", version + "/validate", nil}, {"POST", version + "/plan", nil}, {"POST", version + "/publish?dry_run=true", nil}, {"POST", version + "/publish", nil},
+		{"GET", version + "/validate", nil}, {"POST", version + "/plan", nil}, {"POST", version + "/publish?dry_run=true", nil},
+		{"POST", version + "/publish", nil},
 	}
 	answers := make([]answered, len(requests))
 	var all sync.WaitGroup
@@ -56,7 +58,7 @@ func TestDescribingIsBounded(t *testing.T) {
 	if n := b.count(`select count(*) from audiences where workspace_id = $1`, b.ws); n != 1 {
 		t.Errorf("there are %d audiences", n)
 	}
-	b.do("GET", "/v1/flows/"+w.flow+"/versions/1/validate", nil).is(200) // it asks no source
+	b.do("GET", "/v1/flows/"+w.flow+"/versions/1/validate", nil).is(200) // it reads no source
 
 	release()
 	b.do("PATCH", "/v1/data_sources/"+w.source, object{"dsn": b.dsn}).is(200)
@@ -64,7 +66,7 @@ func TestDescribingIsBounded(t *testing.T) {
 	b.do("POST", version+"/publish", nil, header("Idempotency-Key", "POST"+version+"/publish")).is(202)
 }
 
-// takePlaces takes all places of a source by reads that wait for an answer.
+// takePlaces takes all places of a source by reads that wait.
 func (b *bundle) takePlaces(source string) (release func()) {
 	b.t.Helper()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,7 +97,7 @@ func (b *bundle) takePlaces(source string) (release func()) {
 	return func() { hangUp(); all.Wait() }
 }
 
-// within is a request of a caller that hangs up with ctx.
+// within gives a request the context of a caller that closes the connection with it.
 func within(ctx context.Context) option {
 	return func(r *http.Request) { *r = *r.WithContext(ctx) }
 }

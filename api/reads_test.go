@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A source is counted for two callers at once. Others are refused after a
-// moment, and what a caller no longer waits for ends.
+// A source serves two counts at once. Others are refused after a moment, and a count ends
+// when its caller closes the connection.
 func TestReadsAreBounded(t *testing.T) {
 	b := setup(t)
 	w := b.world()

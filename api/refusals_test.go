@@ -14,8 +14,8 @@ import (
 	"lemma/workspaces"
 )
 
-// Every operation refuses what any operation refuses, and says so as in the
-// contract.
+// Every operation refuses requests without a key, unknown fields and parameters, and
+// malformed bodies, by the contract.
 func TestEveryOperationRefuses(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -28,7 +28,7 @@ func TestEveryOperationRefuses(t *testing.T) {
 			b.t = t
 			body := good[o.id]
 			b.do(o.method, o.path, body, header("Authorization", "")).is(401)
-			b.do(o.method, o.path, body, header("Authorization", "Bearer lk_nobody")).is(401)
+			b.do(o.method, o.path, body, header("Authorization", "Bearer lk_unknown")).is(401)
 			b.do(o.method, o.path, body, header("Authorization", "Basic abc")).is(401)
 			b.do(o.method, o.path, body, header("Accept", "text/html")).is(406)
 			b.do(o.method, o.path+"?no_such=1", body).fault(400, "?no_such", "unknown_parameter")
@@ -65,8 +65,8 @@ func TestEveryOperationRefuses(t *testing.T) {
 	b.unchanged(before)
 }
 
-// A key may do what its scopes allow, and each operation asks for the scopes
-// that the contract lists: without any one of them it is refused by name.
+// Each operation needs the scopes that the contract lists. The refusal names the scope
+// that is missing.
 func TestScopes(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -76,12 +76,13 @@ func TestScopes(t *testing.T) {
 		for _, scope := range o.scopes {
 			rest := slices.DeleteFunc(slices.Clone(workspaces.Scopes), func(s string) bool { return s == scope || s == workspaces.Admin })
 			got := b.do(o.method, o.path+o.query, good[o.id], as(b.key(b.ws, rest...))).is(403)
-			if got.problem.Code != "missing_scope" || !strings.Contains(got.problem.Detail, scope) || !strings.Contains(got.header.Get("WWW-Authenticate"), scope) {
+			if got.problem.Code != "missing_scope" || !strings.Contains(got.problem.Detail, scope) ||
+				!strings.Contains(got.header.Get("WWW-Authenticate"), scope) {
 				t.Errorf("%s without %s: %s", o.id, scope, got.body)
 			}
 		}
 		if o.hasID() {
-			b.do(o.method, o.path+o.query, good[o.id], as(b.key(b.ws, o.scopes...))).is(404) // enough to get as far as the id
+			b.do(o.method, o.path+o.query, good[o.id], as(b.key(b.ws, o.scopes...))).is(404) // the scopes suffice; the id is unknown
 		}
 	}
 	b.unchanged(before)
@@ -91,7 +92,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// Scopes that an operation needs for a part of what it can do.
+// Some options of an operation need further scopes.
 func TestScopesOfOptions(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -103,18 +104,21 @@ func TestScopesOfOptions(t *testing.T) {
 	b.do("POST", "/v1/campaigns/"+w.campaign+"/send", nil, sender).is(202)
 }
 
-// A key cannot make one that may do more than itself.
-func TestKeysDoNotGrow(t *testing.T) {
+// A key cannot create or revoke a key that has scopes beyond its own.
+func TestKeysCreateNoMoreThanTheirScopes(t *testing.T) {
 	b := setup(t)
 	maker := as(b.key(b.ws, "keys:write", "campaigns:read"))
 	b.do("POST", "/v1/api_keys", object{"name": "same", "scopes": []string{"campaigns:read"}}, maker).is(201)
 	for _, scope := range []string{"campaigns:send", "admin"} {
-		if got := b.do("POST", "/v1/api_keys", object{"name": "more", "scopes": []string{"campaigns:read", scope}}, maker).is(403); !strings.Contains(got.problem.Detail, scope) {
+		if got := b.do("POST", "/v1/api_keys", object{"name": "more", "scopes": []string{"campaigns:read", scope}}, maker).
+			is(403); !strings.Contains(got.problem.Detail, scope) {
 			t.Errorf("%s: %s", scope, got.body)
 		}
 	}
-	for what, id := range map[string]string{"an admin's key": b.keyID("admin"), "a key with one scope more": b.keyID("campaigns:read", "campaigns:send"), "a key with another scope": b.keyID("audiences:read")} {
-		if got := b.do("DELETE", "/v1/api_keys/"+id, nil, maker).is(403); got.problem.Code != "missing_scope" || got.header.Get("WWW-Authenticate") == "" {
+	for what, id := range map[string]string{"an admin's key": b.keyID("admin"),
+		"a key with one scope more": b.keyID("campaigns:read", "campaigns:send"), "a key with another scope": b.keyID("audiences:read")} {
+		if got := b.do("DELETE", "/v1/api_keys/"+id, nil, maker).is(403); got.problem.Code != "missing_scope" ||
+			got.header.Get("WWW-Authenticate") == "" {
 			t.Errorf("%s: %s", what, got.body)
 		}
 	}
@@ -129,8 +133,8 @@ func TestKeysDoNotGrow(t *testing.T) {
 	}
 }
 
-// What belongs to one workspace does not exist for another: every operation
-// with an id answers as for an id that never was, and changes nothing.
+// For an id of another workspace, every operation answers as for an id that never
+// existed, and changes nothing.
 func TestAnotherWorkspacesIDs(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -151,7 +155,7 @@ func TestAnotherWorkspacesIDs(t *testing.T) {
 		parts[3] = ids[prefix]
 		theirs := b.do(o.method, strings.Join(parts, "/")+o.query, good[o.id], as(b.other)).is(404)
 		if theirs.problem.Detail != never.problem.Detail || theirs.problem.Code != never.problem.Code {
-			t.Errorf("%s tells another workspace's id from one that never was: %s", o.id, theirs.body)
+			t.Errorf("%s distinguishes another workspace's id from an unknown one: %s", o.id, theirs.body)
 		}
 		parts[3] = "nonsense"
 		b.do(o.method, strings.Join(parts, "/")+o.query, good[o.id]).is(404)
@@ -159,7 +163,7 @@ func TestAnotherWorkspacesIDs(t *testing.T) {
 	b.unchanged(before)
 }
 
-// The same for the ids that bodies and filters name.
+// An id of another workspace in a body or a filter is unknown.
 func TestAnotherWorkspacesIDsInBodies(t *testing.T) {
 	b := setup(t)
 	w := b.world()
@@ -204,8 +208,9 @@ func TestPathsAndMethods(t *testing.T) {
 			t.Errorf("%s: %s", path, got.body)
 		}
 	}
-	for path, want := range map[string]string{"/v1/campaigns": "GET, HEAD, POST", "/v1/campaigns/cmp_x": "GET, HEAD, PATCH, DELETE", "/v1/campaigns/cmp_x/send": "POST",
-		"/healthz": "GET, HEAD", "/v1/workspace": "GET, HEAD", "/v1/flows/flw_x/versions/1": "GET, HEAD, PUT, DELETE"} {
+	for path, want := range map[string]string{"/v1/campaigns": "GET, HEAD, POST", "/v1/campaigns/cmp_x": "GET, HEAD, PATCH, DELETE",
+		"/v1/campaigns/cmp_x/send": "POST",
+		"/healthz":                 "GET, HEAD", "/v1/workspace": "GET, HEAD", "/v1/flows/flw_x/versions/1": "GET, HEAD, PUT, DELETE"} {
 		got := b.do("OPTIONS", path, nil).is(405)
 		if allow := got.header.Get("Allow"); allow != want || got.problem.Code != "method_not_allowed" {
 			t.Errorf("%s: Allow is %q, %s", path, allow, got.body)
@@ -232,15 +237,16 @@ func TestUnknownKindsOfToken(t *testing.T) {
 	}
 }
 
-// fingerprint is what all tables of things hold; what a test of a key writes
-// is left out.
+// fingerprint returns a hash of each table, and the number of revoked keys.
 func (b *bundle) fingerprint() string {
 	b.t.Helper()
 	var all []string
-	for _, table := range []string{"data_sources", "audiences", "templates", "template_versions", "providers", "campaigns", "notifications", "resolutions", "idempotency_keys",
+	for _, table := range []string{"data_sources", "audiences", "templates", "template_versions", "providers", "campaigns", "notifications",
+		"resolutions", "idempotency_keys",
 		"flows", "flow_versions", "flow_log", "enrollments", "enrollment_steps", "trigger_events", "refusals", "webhook_endpoints"} {
 		var sum string
-		b.must(b.pool.QueryRow(b.t.Context(), fmt.Sprintf(`select coalesce(md5(string_agg(x::text, ',' order by x::text)), '') from %s x`, table)).Scan(&sum))
+		b.must(b.pool.QueryRow(b.t.Context(),
+			fmt.Sprintf(`select coalesce(md5(string_agg(x::text, ',' order by x::text)), '') from %s x`, table)).Scan(&sum))
 		all = append(all, table+" "+sum)
 	}
 	all = append(all, fmt.Sprint("revoked ", b.count(`select count(*) from api_keys where revoked_at is not null`)))
@@ -254,7 +260,7 @@ func (b *bundle) unchanged(before string) {
 	}
 }
 
-// keyID makes a key and answers its id.
+// keyID creates a key and returns its id.
 func (b *bundle) keyID(scopes ...string) string {
 	b.t.Helper()
 	key, _, err := b.deps.Workspaces.CreateKey(b.t.Context(), b.ws, workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: scopes})

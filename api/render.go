@@ -18,7 +18,7 @@ type renderRequest struct {
 	Version    int             `json:"version"`
 	AudienceID string          `json:"audience_id"`
 	ProfileKey string          `json:"profile_key"`
-	Data       json.RawMessage `json:"data"` // as it was written: a long number keeps its digits
+	Data       json.RawMessage `json:"data"` // unparsed, so that a long number keeps its digits
 }
 
 type renderedTemplate struct {
@@ -28,7 +28,7 @@ type renderedTemplate struct {
 	renderedContent
 }
 
-// renderTemplate makes the message that one row would get.
+// renderTemplate renders the message for one row.
 func (s *server) renderTemplate(ctx context.Context, c *call, in renderRequest) (renderedTemplate, error) {
 	compiled, version, err := s.compiled(ctx, c, in.Version)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *server) renderTemplate(ctx context.Context, c *call, in renderRequest) 
 	return renderedTemplate{Version: version, ProfileKey: orNull(row.Key), Address: orNull(to.Text), renderedContent: showRendered(made)}, nil
 }
 
-// compiled finds the version asked for; 0 is the newest.
+// compiled returns a version of a template; 0 is the newest.
 func (s *server) compiled(ctx context.Context, c *call, version int) (*message.Compiled, int, error) {
 	id, err := c.id(lemma.PrefixTemplate, "template")
 	if err != nil {
@@ -66,8 +66,8 @@ func (s *server) compiled(ctx context.Context, c *call, version int) (*message.C
 	return compiled, version, err
 }
 
-// rowFor is the data to render with: what the request says, or a row of an
-// audience, which is personal data and needs the scope for it.
+// rowFor returns the data to render with: that of the request, or a row of an audience,
+// which needs the scope for personal data.
 func (s *server) rowFor(ctx context.Context, c *call, in renderRequest, variables []string) (audience.Row, error) {
 	hasData := len(in.Data) > 0
 	switch {
@@ -88,7 +88,7 @@ func (s *server) rowFor(ctx context.Context, c *call, in renderRequest, variable
 	return s.findRow(ctx, c, id, in.ProfileKey, variables)
 }
 
-// audienceWith finds an audience that has all the columns.
+// audienceWith returns an audience, which must have all the columns.
 func (s *server) audienceWith(ctx context.Context, c *call, text string, columns []string) (uuid.UUID, error) {
 	id, ok := lemma.ParseID(lemma.PrefixAudience, text)
 	if !ok {
@@ -105,12 +105,13 @@ func (s *server) audienceWith(ctx context.Context, c *call, text string, columns
 		return slices.ContainsFunc(found.Columns, func(c audience.Column) bool { return c.Name == name })
 	})
 	if len(missing) > 0 {
-		return id, faultAt("/audience_id", "unknown_variable", "the template uses "+strings.Join(missing, ", ")+", which the audience does not have")
+		return id, faultAt("/audience_id", "unknown_variable",
+			"the template uses "+strings.Join(missing, ", ")+", which the audience does not have")
 	}
 	return id, nil
 }
 
-// errFound ends a stream at the row that was looked for.
+// errFound ends a stream at the wanted row.
 var errFound = errors.New("found")
 
 func (s *server) findRow(ctx context.Context, c *call, id uuid.UUID, key string, columns []string) (audience.Row, error) {

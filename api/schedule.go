@@ -6,8 +6,8 @@ import (
 	"lemma"
 )
 
-// instant reads when a campaign is to start: a time with an offset, or a local
-// time of a zone.
+// instant reads the start of a campaign: a time with an offset, or a local time with a
+// zone.
 func (in schedule) instant() (time.Time, error) {
 	at, err := in.parse()
 	if err == nil && !representable(at) {
@@ -44,9 +44,9 @@ func (in schedule) inZone(local time.Time) (time.Time, error) {
 	return resolve(local, zone), nil
 }
 
-// resolve finds the instant of a local time, which is written as if it were
-// UTC. One that comes twice is the first of the two; one that a clock change
-// skips is the first instant after the change.
+// resolve returns the instant of a local time, which is given as if it were UTC. Of a local
+// time that occurs twice it is the first; of one that a clock change skips, the first
+// instant after the change.
 func resolve(local time.Time, zone *time.Location) time.Time {
 	_, before := local.Add(-26 * time.Hour).In(zone).Zone() // no zone is further from UTC than that
 	_, after := local.Add(26 * time.Hour).In(zone).Zone()

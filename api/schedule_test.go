@@ -43,7 +43,7 @@ func TestProgress(t *testing.T) {
 	if diff := cmp.Diff(progress{Ended: 1500, RatePerSecond: &rate, ETASeconds: &left}, s.progressOf(sending)); diff != "" {
 		t.Error(diff)
 	}
-	sending.FannedOutAt = nil // the audience is not known to its end
+	sending.FannedOutAt = nil // the fan-out has not ended
 	if p := s.progressOf(sending); p.ETASeconds != nil || p.RatePerSecond == nil {
 		t.Errorf("while it is read: %+v", p)
 	}

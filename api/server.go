@@ -1,9 +1,10 @@
-// Package api serves the HTTP API. It promises that answers are what
-// openapi.yaml says, for good requests and for bad ones; that a refused request
-// has changed nothing, and that the refusal names every fault at its place; that
-// one workspace never sees the things of another; that a POST repeated under its
-// Idempotency-Key is carried out once, also when the answer to the first was lost;
-// and that no secret and no text meant for the log is answered.
+// Package api serves the HTTP API. It guarantees:
+//
+//   - Every answer matches openapi.yaml.
+//   - A refused request changes nothing, and the answer has the pointer of every fault.
+//   - A workspace never sees the data of another.
+//   - A POST that is repeated under its Idempotency-Key is carried out once.
+//   - No answer contains a secret or the details of an internal error.
 //
 // A handler reads the request, calls one domain package, and renders the result.
 package api
@@ -48,25 +49,25 @@ type Deps struct {
 	Suppressions *suppression.Suppressions
 }
 
-// Capabilities are what a kind of carrier can prove.
+// Capabilities are the features of a kind of carrier.
 type Capabilities struct {
 	Events         bool `json:"events"`          // it reports acceptance later
-	IdempotencyKey bool `json:"idempotency_key"` // two requests under one key are one message
-	Collapse       bool `json:"collapse"`        // two copies become one on the device
+	IdempotencyKey bool `json:"idempotency_key"` // two requests under one key send one message
+	Collapse       bool `json:"collapse"`        // the device replaces a message by a second delivery
 	Lookup         bool `json:"lookup"`          // it can answer whether it accepted a message
 }
 
-// Options are what cmd hands in. All but Capabilities may be left out.
+// Options configure the API. All but Capabilities may be left out.
 type Options struct {
 	Log          *slog.Logger
-	Metrics      http.Handler                                       // GET /metrics; without it there is no such path
+	Metrics      http.Handler                                       // GET /metrics; nil: no such path
 	Refused      *Metrics                                           // counts refused requests; nothing is counted when nil
 	Ready        func(ctx context.Context) error                    // GET /readyz
 	Capabilities func(kind string) Capabilities                     // of a kind of carrier
 	Warnings     func(kind string, config json.RawMessage) []string // about a provider's config; none when nil
 	Timeout      time.Duration                                      // of one request; 50 s by default
 	Requests     int                                                // of one workspace at a time; 500 by default
-	Now          func() time.Time                                   // for rates and times left; time.Now
+	Now          func() time.Time                                   // for progress; time.Now by default
 }
 
 func (o Options) withDefaults() Options {
@@ -102,8 +103,8 @@ type server struct {
 	keyless quota // of the log
 }
 
-// New makes the handler of all paths. It panics when routes and openapi.yaml do not agree,
-// both of which are compiled in.
+// New returns the handler of all paths. It panics when the routes and openapi.yaml, which
+// are both compiled in, differ.
 func New(deps Deps, options Options) http.Handler {
 	s := &server{Deps: deps, Options: options.withDefaults(), answers: idempotencyStore{deps.Pool}}
 	s.slots = newSlots(s.Refused, s.Requests)
@@ -118,8 +119,8 @@ func New(deps Deps, options Options) http.Handler {
 	return r
 }
 
-// routes are every path of /v1: method, path, scopes, status of success, and the
-// handler: on, or reads for a POST that keeps nothing.
+// routes lists the paths of /v1: method, path, scopes, status of success, and action: on, or
+// reads for a POST that changes nothing.
 func (s *server) routes() []route {
 	const get, post, put, patch, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
 	const ok, made, accepted, gone = http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent

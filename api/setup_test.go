@@ -65,16 +65,17 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	r := Deps{Pool: b.pool, Workspaces: workspaces.New(b.pool), Ledger: notifications.New(b.pool), Templates: message.New(b.pool),
 		Audiences: audience.New(b.pool, box, sources), Providers: providers.New(b.pool, box, checkAccount),
 		Suppressions: suppression.New(b.pool)}
-	r.Campaigns = campaigns.New(campaigns.Deps{Pool: b.pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates, Providers: r.Providers,
-		Log: slog.New(slog.DiscardHandler)}, campaigns.Config{})
+	r.Campaigns = campaigns.New(campaigns.Deps{Pool: b.pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates,
+		Providers: r.Providers, Log: slog.New(slog.DiscardHandler)}, campaigns.Config{})
 	r.Webhooks = webhooks.New(webhooks.Deps{Pool: b.pool, Box: box, Log: slog.New(slog.DiscardHandler)}, webhooks.Options{})
-	r.Flows = flows.New(flows.Deps{Pool: b.pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates, Providers: r.Providers, Webhooks: r.Webhooks,
-		Log: slog.New(slog.DiscardHandler)}, flows.Config{})
+	r.Flows = flows.New(flows.Deps{Pool: b.pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates, Providers: r.Providers,
+		Webhooks: r.Webhooks, Log: slog.New(slog.DiscardHandler)}, flows.Config{})
 	r.FlowReader = query.New(query.Deps{Pool: b.pool, Flows: r.Flows, Ledger: r.Ledger, Audiences: r.Audiences, Webhooks: r.Webhooks})
 	b.deps = r
-	o := Options{Log: slog.New(slog.NewJSONHandler(b.log, nil)), Metrics: http.HandlerFunc(metrics), Capabilities: func(kind string) Capabilities {
-		return Capabilities{IdempotencyKey: kind == "null"}
-	}}
+	o := Options{Log: slog.New(slog.NewJSONHandler(b.log, nil)), Metrics: http.HandlerFunc(metrics),
+		Capabilities: func(kind string) Capabilities {
+			return Capabilities{IdempotencyKey: kind == "null"}
+		}}
 	for _, c := range change {
 		c(&o)
 	}
@@ -91,7 +92,7 @@ func checkAccount(kind string, config, _ json.RawMessage) error {
 	case kind != "smtp" && kind != "null":
 		return lemma.Fault("/kind", "unknown_kind", "this server has no such carrier")
 	case kind == "smtp" && !bytes.Contains(config, []byte(`"host"`)):
-		return lemma.Fault("/config/host", "required", "which server?")
+		return lemma.Fault("/config/host", "required", "must be the name of a server")
 	}
 	return nil
 }
@@ -101,12 +102,13 @@ func metrics(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "up 1\n")
 }
 
-// openShop makes the customer's database, with people of every sort.
+// openShop creates the customer's database, with a profile for each reason to be skipped.
 func (b *bundle) openShop() {
 	b.t.Helper()
 	b.shop = pgtest.Empty(b.t)
 	b.run(b.shop, `create table customers (id text, email text, name text, opted_out boolean not null default false)`)
-	b.run(b.shop, `insert into customers values ('c1', 'ada@shop.example', 'Ada', false), ('c2', 'bob@shop.example', 'Bob', false), ('c3', null, 'Cy', false),
+	b.run(b.shop, `insert into customers values
+		('c1', 'ada@shop.example', 'Ada', false), ('c2', 'bob@shop.example', 'Bob', false), ('c3', null, 'Cy', false),
 		('c4', 'not an address', 'Di', false), ('c5', 'ADA@shop.example', 'Ada again', false), ('c6', 'eve@shop.example', 'Eve', true)`)
 	role := "reader_" + uuid.NewString()[:8]
 	b.run(b.shop, fmt.Sprintf(`create role %s login; grant select on customers to %s; revoke create on schema public from public`, role, role))
@@ -141,7 +143,7 @@ func (b *bundle) key(ws uuid.UUID, scopes ...string) string {
 	return token
 }
 
-// answered is what came back, read.
+// answered is an answer with its decoded body.
 type answered struct {
 	t       *testing.T
 	what    string
@@ -152,7 +154,7 @@ type answered struct {
 	problem problem
 }
 
-// option changes a request before it is made.
+// option changes a request before it is sent.
 type option func(*http.Request)
 
 func as(token string) option { return header("Authorization", "Bearer "+token) }
@@ -165,8 +167,8 @@ func header(name, value string) option {
 	}
 }
 
-// do makes a request as the admin of ws and holds the answer, and the request
-// if it was a good one, to openapi.yaml. body is JSON text or a value.
+// do sends a request as an admin of ws, and checks the answer against openapi.yaml, and
+// the request if it succeeds. body is JSON text or a value.
 func (b *bundle) do(method, path string, body any, options ...option) answered {
 	b.t.Helper()
 	text := textOf(b.t, body)
@@ -217,7 +219,8 @@ var contractRouter = sync.OnceValue(func() routers.Router {
 	return r
 })
 
-var strictly = openapi3filter.Options{MultiError: true, IncludeResponseStatus: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+var strictly = openapi3filter.Options{MultiError: true, IncludeResponseStatus: true,
+	AuthenticationFunc:      openapi3filter.NoopAuthenticationFunc,
 	SchemaValidationOptions: []openapi3.SchemaValidationOption{openapi3.EnableFormatValidation()}}
 
 func init() {
@@ -225,8 +228,8 @@ func init() {
 	openapi3filter.RegisterBodyDecoder("text/html", openapi3filter.FileBodyDecoder)
 }
 
-// holdToContract checks an answer, and the request of one that was good,
-// against openapi.yaml. What the file has no path for must be a problem.
+// holdToContract checks an answer, and the request if it succeeded, against openapi.yaml.
+// The answer for a path that the file does not have must be a problem.
 func (a answered) holdToContract(r *http.Request) {
 	a.t.Helper()
 	if a.header.Get("X-Request-Id") == "" {
@@ -248,7 +251,7 @@ func (a answered) holdToContract(r *http.Request) {
 	if err := openapi3filter.ValidateResponse(r.Context(), response); err != nil {
 		a.t.Errorf("%s: the answer %d breaks the contract: %v\n%s", a.what, a.status, err, a.body)
 	}
-	toured(found.Operation.OperationID, a.status)
+	recordChecked(found.Operation.OperationID, a.status)
 }
 
 func (a answered) holdToProblem() {
@@ -296,19 +299,19 @@ func (a answered) text(name string) string {
 
 func (a answered) id() string { a.t.Helper(); return a.text("id") }
 
-// tour remembers which answers of which operations were held to the contract.
-var tour = struct {
+// checked records which statuses of which operations were checked against the contract.
+var checked = struct {
 	sync.Mutex
 	seen map[string]map[int]bool
 }{seen: map[string]map[int]bool{}}
 
-func toured(operation string, status int) {
-	tour.Lock()
-	defer tour.Unlock()
-	if tour.seen[operation] == nil {
-		tour.seen[operation] = map[int]bool{}
+func recordChecked(operation string, status int) {
+	checked.Lock()
+	defer checked.Unlock()
+	if checked.seen[operation] == nil {
+		checked.seen[operation] = map[int]bool{}
 	}
-	tour.seen[operation][status] = true
+	checked.seen[operation][status] = true
 }
 
 type syncBuffer struct {

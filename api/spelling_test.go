@@ -21,7 +21,8 @@ func TestSpellingsOfParameters(t *testing.T) {
 					continue
 				}
 				dry++
-				at := strings.NewReplacer("{id}", map[string]string{"campaigns": w.campaign, "flows": w.flow}[strings.Split(path, "/")[2]], "{n}", "1").Replace(path)
+				at := strings.NewReplacer("{id}", map[string]string{"campaigns": w.campaign, "flows": w.flow}[strings.Split(path, "/")[2]], "{n}",
+					"1").Replace(path)
 				for _, spelling := range []string{"1", "t", "T", "True", "TRUE", "yes", "0", "False", ""} {
 					b.do(method, at+"?dry_run="+spelling, good[o.id]).is(http.StatusBadRequest)
 				}

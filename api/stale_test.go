@@ -10,8 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// A version that a request has made is found again also when another version
-// followed before the request was repeated.
+// A repeated request returns the version that it made, although another version followed.
 func TestVersionDoneAgainBehindAnother(t *testing.T) {
 	b := setup(t)
 	path := "/v1/templates/" + b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id() + "/versions"
@@ -28,10 +27,10 @@ func TestVersionDoneAgainBehindAnother(t *testing.T) {
 	}
 }
 
-// A process that stood still between taking a key and acting, for longer than
-// the lock, acts after another request has answered: it must not make a second
-// version, nor replace the token that the other request has answered with.
-func TestStandingStill(t *testing.T) {
+// A process hangs for longer than the lock, between claiming the key and its write. It
+// continues after another request has answered. It must not make a second version, nor
+// replace the token that the other request has returned.
+func TestAHangingProcess(t *testing.T) {
 	b := setup(t)
 	s := &server{Deps: b.deps, Options: Options{}.withDefaults(), answers: idempotencyStore{b.pool}}
 	template := b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id()
@@ -61,7 +60,7 @@ func TestStandingStill(t *testing.T) {
 		c.newID, c.attempt = held.id(), held.number
 		b.run(b.pool, `update idempotency_keys set locked_until = now() - interval '1 second' where key = $1`, path)
 		got := b.do("POST", path, test.body, under(path)).is(201)
-		_, _ = test.do.handle(t.Context(), c) // it wakes up before it knows that it has lost the key
+		_, _ = test.do.handle(t.Context(), c) // it continues before it detects that it has lost the key
 		test.then(got)
 	}
 }

@@ -15,20 +15,18 @@ import (
 	"lemma"
 )
 
-// Limits of JSON. A decoded value takes up to 500 bytes: without maxValues a body of
-// 1 MiB would take 70 MB. Pointers are made of names, and a list may have a fault at
-// each of its values.
+// Limits of JSON. A decoded value takes up to 500 bytes: without maxValues, a body of
+// 1 MiB would take 70 MB. maxMember bounds the pointers of faults, which consist of names.
 const (
 	maxDepth  = 64     // levels
 	maxMember = 1000   // bytes of a name
-	maxValues = 20_000 // values, those inside of others too; of a bulk: for each item, and without the items
+	maxValues = 20_000 // at all levels; of a bulk: for each item, and for the rest of the body
 )
 
-// decode reads one JSON value and nothing after it. It is stricter than
-// encoding/json where that would let two readers see two things: names must
-// not repeat, text must be UTF-8, and so must what its escapes say: half of a
-// surrogate pair would be read as U+FFFD, and two keys become one. NUL is refused because Postgres has no place
-// for it. Numbers keep their digits.
+// decode reads one JSON value and nothing after it. It is stricter than encoding/json
+// where two readers could understand a text differently: names must be unique, text must
+// be UTF-8, and so must escaped text, since a lone surrogate would become U+FFFD and two
+// keys one. NUL is refused because Postgres cannot store it. Numbers keep their digits.
 func decode(body []byte) (any, error) {
 	if !utf8.Valid(body) {
 		return nil, malformed("bad_json", "this is not UTF-8", 0, 0)
@@ -36,8 +34,8 @@ func decode(body []byte) (any, error) {
 	return decodeAround(body, "")
 }
 
-// decodeAround is decode for a body with a list whose items are looked at one
-// by one, later: each of them is null in the answer, whatever it is.
+// decodeAround is decode for a body with a list whose items are decoded later: in the
+// result, each of them is null.
 func decodeAround(body []byte, list string) (any, error) {
 	d := decoder{json: json.NewDecoder(bytes.NewReader(body)), body: body, list: list}
 	d.json.UseNumber()
@@ -55,9 +53,9 @@ func decodeAround(body []byte, list string) (any, error) {
 type decoder struct {
 	json   *json.Decoder
 	body   []byte
-	list   string // the field of the body whose items are not looked at
+	list   string // the field whose items are not decoded
 	values int    // read so far
-	path   []any  // names and indexes that lead to the value that is read
+	path   []any  // names and indexes of the value that is being read
 	fields []lemma.Field
 }
 
@@ -67,8 +65,8 @@ var (
 	errTooMany  = errors.New("too many values")
 )
 
-// fault notes one at the value that is read. More than are answered are not
-// kept: whether there are more is all that is said of them.
+// fault records a fault of the value that is being read, up to one more than an answer
+// lists.
 func (d *decoder) fault(code, detail string) {
 	if len(d.fields) > maxFaults {
 		return
@@ -172,7 +170,7 @@ func (d *decoder) items() (any, error) {
 	return array, err
 }
 
-// checkName looks at a name, and whether its object has it already.
+// checkName checks a name, which must be unique in its object.
 func (d *decoder) checkName(name string, twice bool, after int64) {
 	d.path = append(d.path, name)
 	defer func() { d.path = d.path[:len(d.path)-1] }()
@@ -182,24 +180,24 @@ func (d *decoder) checkName(name string, twice bool, after int64) {
 	}
 }
 
-// checkText looks at a text, which the body has after an offset.
+// checkText checks a text, which the body has after an offset.
 func (d *decoder) checkText(text string, after int64) {
 	if strings.ContainsRune(text, 0) {
 		d.fault("nul", "must not contain NUL")
 	}
-	if strings.ContainsRune(text, utf8.RuneError) && halved(d.body[after:d.json.InputOffset()]) {
+	if strings.ContainsRune(text, utf8.RuneError) && hasLoneSurrogate(d.body[after:d.json.InputOffset()]) {
 		d.fault("bad_text", `must not contain half of a surrogate pair, such as \ud800 alone`)
 	}
 }
 
-// halved reports whether JSON escapes one half of a surrogate pair without the
+// hasLoneSurrogate reports whether JSON escapes one half of a surrogate pair without the
 // other, which is no text.
-func halved(raw []byte) bool {
+func hasLoneSurrogate(raw []byte) bool {
 	for i := 0; i < len(raw); i++ {
 		if raw[i] != '\\' {
 			continue
 		}
-		i++ // what is escaped
+		i++ // the escaped character
 		unit, ok := unitAt(raw, i)
 		if !ok || !utf16.IsSurrogate(unit) {
 			continue
@@ -221,8 +219,8 @@ func unitAt(raw []byte, i int) (unit rune, ok bool) {
 	return rune(n), err == nil
 }
 
-// explain gives the position at which the JSON is malformed. The decoder's own words quote the
-// body, so they are not used.
+// explain returns the position at which the JSON is malformed. The decoder's message
+// quotes the body, so it is not used.
 func (d *decoder) explain(err error) error {
 	if errors.Is(err, errTooDeep) {
 		return malformed("too_deep", fmt.Sprintf("the JSON is nested deeper than %d levels", maxDepth), 0, 0)
@@ -237,15 +235,14 @@ func (d *decoder) explain(err error) error {
 		return malformed("bad_json", "the JSON ends too early", 0, 0)
 	}
 	offset := d.json.InputOffset()
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		offset = max(offset, syntax.Offset-1)
 	}
 	line, column := position(d.body, offset)
 	return malformed("bad_json", "the body is not JSON", line, column)
 }
 
-// position turns an offset in bytes into line and column, both from 1.
+// position returns the line and column of an offset in bytes, both from 1.
 func position(body []byte, offset int64) (line, column int) {
 	before := body[:min(max(offset, 0), int64(len(body)))]
 	line = 1 + bytes.Count(before, []byte("\n"))

@@ -7,7 +7,7 @@ import (
 
 // tourSuppressions uses suppressions, topics and preferences, with the answers that
 // the contract lists.
-func (b *bundle) tourSuppressions(w world) {
+func (b *bundle) checkSuppressions(w world) {
 	b.t.Helper()
 	ada := object{"channel": "email", "address": "Ada@Example.com", "cause": "complaint", "detail": "abuse report"}
 	made := b.do("POST", "/v1/suppressions", ada).is(201)
@@ -19,7 +19,8 @@ func (b *bundle) tourSuppressions(w world) {
 	}
 	path := "/v1/suppressions/" + made.id()
 	b.do("GET", path, nil).is(200)
-	if found := b.do("GET", "/v1/suppressions?address=ADA@example.com&cause=complaint&channel=email", nil).is(200); len(found.json["data"].([]any)) != 1 {
+	if found := b.do("GET", "/v1/suppressions?address=ADA@example.com&cause=complaint&channel=email", nil).
+		is(200); len(found.json["data"].([]any)) != 1 {
 		b.t.Errorf("%s", found.body)
 	}
 	csv := header("Content-Type", "text/csv")

@@ -12,11 +12,11 @@ import (
 	"lemma"
 )
 
-// mostUsers is how many users of a thing a refusal names.
+// mostUsers is how many users a refusal to delete names.
 const mostUsers = 5
 
-// usedBy adds to a refusal to delete a thing who uses it, as far as the key may
-// see that. The domain packages cannot: they do not import each other.
+// usedBy adds the users of a resource to the refusal to delete it, as far as the key may
+// read them. The domain packages cannot do this, since they do not import each other.
 func (s *server) usedBy(ctx context.Context, c *call, id uuid.UUID, err error) error {
 	var e *lemma.Error
 	if !errors.As(err, &e) || e.Code != "in_use" {
@@ -27,7 +27,8 @@ func (s *server) usedBy(ctx context.Context, c *call, id uuid.UUID, err error) e
 		what, scope string
 		find        func(ctx context.Context, ws, id uuid.UUID, most int) ([]string, error)
 	}{
-		{"flow", "flows:read", s.FlowReader.UsersOf}, {"campaign", "campaigns:read", s.Campaigns.UsersOf}, {"audience", "audiences:read", s.Audiences.UsersOf},
+		{"flow", "flows:read", s.FlowReader.UsersOf}, {"campaign", "campaigns:read", s.Campaigns.UsersOf},
+		{"audience", "audiences:read", s.Audiences.UsersOf},
 	} {
 		if !c.key.Has(users.scope) {
 			continue

@@ -12,8 +12,8 @@ import (
 	"lemma/mail"
 )
 
-// rules are what a schema cannot express: tags of request structs, checked on top
-// of it. A rule is a code and a detail.
+// rules are checks that a schema cannot express, by the tags of request structs. A rule
+// is a code and a detail.
 var rules = map[string]mail.Rule{
 	"address":      mail.AddressRule,
 	"single_line":  mail.SingleLineRule,
@@ -36,12 +36,12 @@ func newTags() *validator.Validate {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		return name
 	})
-	// A patch's field is checked by the value in it, and not at all when absent.
+	// The value of an optional field is checked if it is present.
 	v.RegisterCustomTypeFunc(func(f reflect.Value) any { return f.Interface().(optional[string]).Value }, optional[string]{})
 	return v
 }
 
-// validateTags names every fault that the tags find.
+// validateTags returns all faults by the tags of a struct.
 func validateTags(in any) error {
 	err := tags.Struct(in)
 	var broken validator.ValidationErrors
@@ -58,8 +58,8 @@ func validateTags(in any) error {
 	return invalid(fields)
 }
 
-// namespacePointer turns the validator's newCampaign.headers[X-Name] into a
-// pointer. What is in brackets is the caller's and may hold dots.
+// namespacePointer converts the validator's newCampaign.headers[X-Name] to a pointer. The
+// name in brackets is the caller's and may contain dots.
 func namespacePointer(namespace string) string {
 	_, path, _ := strings.Cut(namespace, ".")
 	head, key, bracket := strings.Cut(path, "[")

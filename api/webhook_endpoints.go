@@ -23,11 +23,12 @@ func (b endpointBody) etag() int        { return b.version }
 func (b endpointBody) location() string { return "/v1/webhook_endpoints/" + b.ID }
 
 func showEndpoint(e webhooks.Endpoint) endpointBody {
-	return endpointBody{ID: lemma.FormatID(lemma.PrefixEndpoint, e.ID), Name: e.Name, URL: e.URL, CreatedAt: e.CreatedAt.UTC(), UpdatedAt: e.UpdatedAt.UTC(), version: e.Version}
+	return endpointBody{ID: lemma.FormatID(lemma.PrefixEndpoint, e.ID), Name: e.Name, URL: e.URL, CreatedAt: e.CreatedAt.UTC(),
+		UpdatedAt: e.UpdatedAt.UTC(), version: e.Version}
 }
 
-// endpointWithSecret is an answer that has the secret in it. What is kept for
-// a replay does not.
+// endpointWithSecret is an answer with the secret. The answer that is kept for a replay
+// has none.
 type endpointWithSecret struct {
 	endpointBody
 	Secret *string `json:"secret"`
@@ -35,7 +36,7 @@ type endpointWithSecret struct {
 
 func (b endpointWithSecret) redact() any { return endpointWithSecret{endpointBody: b.endpointBody} }
 
-// endpointWithHealth is an endpoint, and how it is doing.
+// endpointWithHealth is an endpoint with the state of its deliveries.
 type endpointWithHealth struct {
 	endpointBody
 	Health healthBody `json:"health"`
@@ -62,7 +63,7 @@ func showHealth(h webhooks.Health) healthBody {
 	return b
 }
 
-// answerOrNull is the status code of an answer; null when there was none.
+// answerOrNull returns the status code of an answer, nil without one.
 func answerOrNull(status int) *int {
 	if status == 0 {
 		return nil
@@ -70,8 +71,7 @@ func answerOrNull(status int) *int {
 	return &status
 }
 
-// deliveryBody is a message and its delivery. Its status is null when it is not
-// kept any more.
+// deliveryBody is a message with its delivery. Its status is null after it was deleted.
 type deliveryBody struct {
 	ID         string     `json:"id"`
 	Status     *string    `json:"status"`
@@ -83,7 +83,8 @@ type deliveryBody struct {
 }
 
 func showDelivery(m webhooks.Delivery) deliveryBody {
-	return deliveryBody{webhooks.MessageID(m.ID), orNull(m.Status), m.Attempts, answerOrNull(m.StatusCode), orNull(m.Reason), utc(m.CalledAt), utc(m.NextAt)}
+	return deliveryBody{webhooks.MessageID(m.ID), orNull(m.Status), m.Attempts, answerOrNull(m.StatusCode), orNull(m.Reason), utc(m.CalledAt),
+		utc(m.NextAt)}
 }
 
 // messageBody is a message in an endpoint's list.
@@ -96,7 +97,8 @@ type messageBody struct {
 }
 
 func showMessage(m webhooks.Delivery) messageBody {
-	return messageBody{showDelivery(m), idOrNull(lemma.PrefixFlow, m.FlowID), idOrNull(lemma.PrefixEnrollment, m.EnrollmentID), m.CreatedAt.UTC(), utc(m.FinishedAt)}
+	return messageBody{showDelivery(m), idOrNull(lemma.PrefixFlow, m.FlowID), idOrNull(lemma.PrefixEnrollment, m.EnrollmentID),
+		m.CreatedAt.UTC(), utc(m.FinishedAt)}
 }
 
 type newEndpoint struct {

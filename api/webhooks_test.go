@@ -7,35 +7,41 @@ import (
 
 // A failing endpoint is shown in the enrollment's history, at the endpoint, and by
 // explain.
-func TestAFailingEndpointIsSeen(t *testing.T) {
+func TestAFailingEndpointIsShown(t *testing.T) {
 	b := setup(t)
 	w := b.world()
-	w.flow = b.do("POST", "/v1/flows", object{"name": "Tell", "definition": object{"triggers": []object{{"type": "event", "event": "signed_up"}},
-		"recurrence": object{"policy": "once"}, "start": "tell", "nodes": object{
-			"tell": object{"type": "webhook", "endpoint_id": w.endpoint, "next": "done"}, "done": object{"type": "exit"}}}}).is(201).id()
-	simulated := b.do("POST", "/v1/flows/"+w.flow+"/versions/1/simulate", object{"profile_key": "c1", "trigger": object{"event": "signed_up"}}).is(200)
+	w.flow = b.do("POST", "/v1/flows",
+		object{"name": "Call", "definition": object{"triggers": []object{{"type": "event", "event": "signed_up"}},
+			"recurrence": object{"policy": "once"}, "start": "call", "nodes": object{
+				"call": object{"type": "webhook", "endpoint_id": w.endpoint, "next": "done"}, "done": object{"type": "exit"}}}}).is(201).id()
+	simulated := b.do("POST", "/v1/flows/"+w.flow+"/versions/1/simulate",
+		object{"profile_key": "c1", "trigger": object{"event": "signed_up"}}).is(200)
 	if !strings.Contains(string(simulated.body), `"endpoint_id":"`+w.endpoint+`","body":{"type":"flow.webhook"`) {
-		t.Errorf("a simulation does not say what would be posted: %s", simulated.body)
+		t.Errorf("a simulation does not show the body: %s", simulated.body)
 	}
 	_, enrollment := b.enrolled(w, "c1")
 	_, err := b.deps.Flows.RunOnce(t.Context())
 	b.must(err)
-	b.run(b.pool, `update outbox set attempts = 4, status_code = 500, last_error = 'status', called_at = now(), due_at = now() + interval '1 hour'`)
+	b.run(b.pool, `update outbox set attempts = 4, status_code = 500, last_error = 'status', called_at = now(),
+		due_at = now() + interval '1 hour'`)
 
 	steps := b.do("GET", "/v1/enrollments/"+enrollment+"/history", nil).is(200).json["steps"].([]any)
 	last := steps[len(steps)-1].(object)
 	message, _ := last["webhook_message"].(object)
-	if last["event"] != "webhook" || message["status"] != "pending" || message["attempts"] != 4.0 || message["status_code"] != 500.0 || message["reason"] != "status" || message["next_at"] == nil ||
+	if last["event"] != "webhook" || message["status"] != "pending" || message["attempts"] != 4.0 || message["status_code"] != 500.0 ||
+		message["reason"] != "status" || message["next_at"] == nil ||
 		!strings.HasPrefix(message["id"].(string), "msg_") || last["notification"] != nil {
-		t.Errorf("the history says %v", last)
+		t.Errorf("the history has %v", last)
 	}
 	endpoint := "/v1/webhook_endpoints/" + w.endpoint
 	health := b.do("GET", endpoint, nil).is(200).json["health"].(object)
 	failure, _ := health["last_failure"].(object)
-	if health["pending"] != 1.0 || health["oldest_pending_since"] == nil || health["last_delivered_at"] != nil || failure["status_code"] != 500.0 || failure["reason"] != "status" {
-		t.Errorf("the endpoint says %v", health)
+	if health["pending"] != 1.0 || health["oldest_pending_since"] == nil || health["last_delivered_at"] != nil ||
+		failure["status_code"] != 500.0 || failure["reason"] != "status" {
+		t.Errorf("the endpoint has %v", health)
 	}
-	if m := b.firstOf(endpoint + "/messages?status=pending"); m["id"] != message["id"] || m["enrollment_id"] != enrollment || m["flow_id"] != w.flow || m["finished_at"] != nil {
+	if m := b.firstOf(endpoint + "/messages?status=pending"); m["id"] != message["id"] || m["enrollment_id"] != enrollment ||
+		m["flow_id"] != w.flow || m["finished_at"] != nil {
 		t.Errorf("its messages are %v", m)
 	}
 	explained := b.do("GET", "/v1/flows/"+w.flow+"/explain?profile_key=c1", nil).is(200)

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 	"lemma"
 )
 
-// world is one of everything, made through the door.
+// world has the ids of one resource of each kind, created by requests.
 type world struct {
 	source, audience, template, provider, campaign, endpoint, flow, topic string
 }
@@ -33,14 +34,15 @@ func (b *bundle) world() world {
 	w.campaign = b.do("POST", "/v1/campaigns", w.newCampaign(nil)).is(201).id()
 	w.endpoint = b.do("POST", "/v1/webhook_endpoints", object{"name": "CRM", "url": "https://crm.example.com/hooks"}).is(201).id()
 	w.topic = b.do("POST", "/v1/topics", object{"name": "News"}).is(201).id()
-	w.flow = b.do("POST", "/v1/flows", object{"name": "Welcome", "definition": w.journey(nil)}).is(201).id()
+	w.flow = b.do("POST", "/v1/flows", object{"name": "Welcome", "definition": w.definition(nil)}).is(201).id()
 	return w
 }
 
-var smtpProvider = object{"name": "Mail", "kind": "smtp", "config": object{"host": "127.0.0.1", "port": 2525, "tls": "none", "username": "lemma"},
+var smtpProvider = object{"name": "Mail", "kind": "smtp",
+	"config":  object{"host": "127.0.0.1", "port": 2525, "tls": "none", "username": "lemma"},
 	"secrets": object{"password": "pass-secret-word"}, "rate_per_second": 50}
 
-// newCampaign is a good request, changed.
+// newCampaign returns a valid body with changes; nil deletes a field.
 func (w world) newCampaign(change object) object {
 	in := object{"name": "Winter", "audience_id": w.audience, "template_id": w.template, "provider_id": w.provider,
 		"from": object{"email": "news@shop.example", "name": "The Shop"}, "reply_to": "help@shop.example",
@@ -54,17 +56,16 @@ func (w world) newCampaign(change object) object {
 	return in
 }
 
-// journey is a good definition, changed: a mail, a wait and the end.
-func (w world) journey(change object) object {
-	in := object{"audience_id": w.audience, "triggers": []object{{"type": "event", "event": "signed_up"}}, "recurrence": object{"policy": "once"},
-		"exit_on": []object{{"event": "bought", "goal": true}}, "start": "welcome", "nodes": object{
+// definition returns a valid definition with changes: an email, a delay and an exit.
+func (w world) definition(change object) object {
+	in := object{"audience_id": w.audience, "triggers": []object{{"type": "event", "event": "signed_up"}},
+		"recurrence": object{"policy": "once"},
+		"exit_on":    []object{{"event": "bought", "goal": true}}, "start": "welcome", "nodes": object{
 			"welcome": object{"type": "send", "channel": "email", "provider_id": w.provider, "template_id": w.template,
 				"from": object{"email": "news@shop.example"}, "next": "rest"},
 			"rest": object{"type": "delay", "for": "P2D", "next": "done"},
 			"done": object{"type": "exit"}}}
-	for name, value := range change {
-		in[name] = value
-	}
+	maps.Copy(in, change)
 	return in
 }
 
@@ -73,7 +74,7 @@ func (b *bundle) draft(w world) string {
 	return b.do("POST", "/v1/campaigns", w.newCampaign(nil)).is(201).id()
 }
 
-// fannedOut sends a campaign and writes its notifications, which are not sent.
+// fannedOut starts a campaign and writes its notifications, which are not sent.
 func (b *bundle) fannedOut(w world) (campaign string, id uuid.UUID) {
 	b.t.Helper()
 	campaign = b.draft(w)
@@ -84,7 +85,7 @@ func (b *bundle) fannedOut(w world) (campaign string, id uuid.UUID) {
 	return campaign, id
 }
 
-// orphan makes one notification of a campaign an orphan and answers its id.
+// orphan makes one notification of a campaign orphaned and returns its id.
 func (b *bundle) orphan(campaign string, id uuid.UUID) string {
 	b.t.Helper()
 	b.run(b.pool, `insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
@@ -99,18 +100,18 @@ func (b *bundle) orphan(campaign string, id uuid.UUID) string {
 	return data[0].(object)["id"].(string)
 }
 
-// operation is one of the contract's, for tests that go over all of them.
+// operation is an operation of the contract, with a path that can be called.
 type operation struct {
 	id, method, path string
-	query            string // what it needs of a query, with its ?
+	query            string // the parameters that it needs, with the ?
 	scopes           []string
 	body             bool
-	conditional      bool // it takes If-Match
-	union            bool // its body is one of several, by kind
-	upload           bool // its body is CSV
+	conditional      bool // by If-Match
+	union            bool // the body has a variant for each kind
+	upload           bool // the body is CSV
 }
 
-// operations are those of /v1, with ids of the right form that name nothing.
+// operations returns those of /v1, with ids that do not exist.
 func operations() []operation {
 	var all []operation
 	for path, item := range contract.Paths.Map() {
@@ -129,8 +130,8 @@ func operations() []operation {
 					query = cmp.Or(query, "?") + p.Value.Name + "=" + p.Value.Example.(string) + "&"
 				}
 			}
-			all = append(all, operation{op.OperationID, method, strings.Replace(path, "{n}", "1", 1), query, scopesOf(op), op.RequestBody != nil, conditional, isUnion(op),
-				op.RequestBody != nil && op.RequestBody.Value.Content["text/csv"] != nil})
+			all = append(all, operation{op.OperationID, method, strings.Replace(path, "{n}", "1", 1), query, scopesOf(op), op.RequestBody != nil,
+				conditional, isUnion(op), op.RequestBody != nil && op.RequestBody.Value.Content["text/csv"] != nil})
 		}
 	}
 	return all
@@ -155,35 +156,39 @@ func idLike(example string) string {
 	return lemma.FormatID(prefix, lemma.NewID())
 }
 
-// goodBodies are bodies that pass the contract, by operation.
+// goodBodies returns a valid body for each operation.
 func (w world) goodBodies() map[string]any {
-	from, event, inFlight := object{"email": "news@shop.example"}, object{"profile_key": "c1", "event": "x"}, object{"in_flight": object{"mode": "stay"}}
+	from, event := object{"email": "news@shop.example"}, object{"profile_key": "c1", "event": "x"}
+	inFlight := object{"in_flight": object{"mode": "stay"}}
 	draft := object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}
 	return map[string]any{
 		"createDataSource": object{"name": "x", "kind": "postgres", "dsn": "postgres://u:p@db.example.com/x"},
 		"updateDataSource": object{"name": "x"}, "updateAudience": object{"name": "x"}, "updateTemplate": object{"name": "x"},
 		"updateProvider": object{"name": "x"}, "updateCampaign": object{"name": "x"},
-		"createAudience":   object{"name": "x", "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"},
-		"validateAudience": draft,
-		"createTemplate":   object{"name": "x", "subject": "s", "html": "<p>h</p>"}, "validateTemplate": object{"subject": "s", "html": "<p>h</p>"},
+		"createAudience":        object{"name": "x", "data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"},
+		"validateAudience":      draft,
+		"createTemplate":        object{"name": "x", "subject": "s", "html": "<p>h</p>"},
+		"validateTemplate":      object{"subject": "s", "html": "<p>h</p>"},
 		"createTemplateVersion": object{"subject": "s", "html": "<p>h</p>"}, "renderTemplate": object{"data": object{"name": "Ada"}},
-		"createSuppression": object{"channel": "email", "address": "ada@example.com"}, "createTopic": object{"name": "x"}, "updateTopic": object{"name": "y"},
+		"createSuppression": object{"channel": "email", "address": "ada@example.com"}, "createTopic": object{"name": "x"},
+		"updateTopic":      object{"name": "y"},
 		"setPreference":    object{"channel": "email", "address": "ada@example.com", "topic_id": w.topic, "subscribed": false},
 		"createProvider":   object{"name": "x", "kind": "smtp", "config": object{"host": "127.0.0.1"}},
 		"createCampaign":   object{"name": "x", "audience_id": w.audience, "template_id": w.template, "provider_id": w.provider, "from": from},
 		"scheduleCampaign": object{"at": "2126-12-24T09:00:00Z"}, "resolveNotification": object{"resolution": "sent"},
 		"createApiKey": object{"name": "x", "scopes": []string{"campaigns:read"}},
 		"createFlow":   object{"name": "x"}, "updateFlow": object{"name": "x"},
-		"createFlowVersion": object{"definition": w.journey(nil)}, "updateFlowVersion": object{"definition": w.journey(nil)},
+		"createFlowVersion": object{"definition": w.definition(nil)}, "updateFlowVersion": object{"definition": w.definition(nil)},
 		"planFlowVersion": inFlight, "publishFlowVersion": inFlight, "rollbackFlow": inFlight, "resumeFlow": object{"catch_up": "PT0S"},
-		"simulateFlowVersion": object{"profile_key": "c1"}, "enroll": object{"profile_key": "c1"}, "enrollBulk": object{"enrollments": []object{{"profile_key": "c1"}}},
+		"simulateFlowVersion": object{"profile_key": "c1"}, "enroll": object{"profile_key": "c1"},
+		"enrollBulk":     object{"enrollments": []object{{"profile_key": "c1"}}},
 		"exitEnrollment": object{"note": "x"}, "moveEnrollment": object{"node": "x"}, "eraseProfile": object{"profile_key": "c1"},
 		"recordEvent": event, "recordEvents": object{"events": []object{event}},
 		"createWebhookEndpoint": object{"name": "x", "url": "https://x.example.com"}, "updateWebhookEndpoint": object{"name": "x"},
 	}
 }
 
-// firstOf answers what a list holds first.
+// firstOf returns the first entry of a list.
 func (b *bundle) firstOf(path string) object {
 	b.t.Helper()
 	found := b.do(http.MethodGet, path, nil).is(200)

@@ -280,8 +280,8 @@ func (t target) tlsConfig() *tls.Config {
 	if t.tls == "disable" || t.socket != "" {
 		return nil
 	}
-	return &tls.Config{ServerName: t.host, InsecureSkipVerify: t.tls != "verify-full",
-		MinVersion: tls.VersionTLS12} //nolint:gosec // require and prefer do not verify, by definition
+	skip := t.tls != "verify-full"
+	return &tls.Config{ServerName: t.host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: skip} //nolint:gosec // require does not verify
 }
 
 // protection is the TLS mode that is stored with the encrypted DSN.

@@ -206,7 +206,7 @@ const maxCatalog = 16 << 20
 func (p *pgSession) wire() *meter { return p.meter }
 
 const (
-	wrapHead = "select audience.* from (\n" //nolint:unqueryvet // the query of the audience names the columns
+	wrapHead = "select audience.* from (\n"
 	wrapTail = "\n) as audience"
 )
 

@@ -68,7 +68,8 @@ select * from (values
 	want := []Row{
 		{Key: "b", OptedOut: true, Payload: `{}`},
 		{Key: strings.Repeat("k", 300), Email: "y@example.com", OptedOut: true, Payload: `{}`},
-		{Key: "a", Email: " x@example.com ", Payload: `{"f":null,"ts":"infinity","txt":"tab\t nl\n quote\" back\\ é","js":null,"email":" x@example.com "}`},
+		{Key: "a", Email: " x@example.com ",
+			Payload: `{"f":null,"ts":"infinity","txt":"tab\t nl\n quote\" back\\ é","js":null,"email":" x@example.com "}`},
 		{Key: "c", Email: "z@example.com", Payload: `{"f":0,"ts":"0044-03-15 00:00:00+00 BC","txt":"","js":"x","email":"z@example.com"}`},
 		{Email: "  ", Payload: `{"f":1e+300,"ts":"2026-06-30T18:30:00Z","txt":"\u0001","js":[1],"email":"  "}`},
 	}

@@ -45,7 +45,7 @@ type Campaign struct {
 	Headers         map[string]string
 	Metadata        map[string]string
 	Transactional   bool       // no marketing: only bounces and complaints stop it
-	TopicID         *uuid.UUID // recipients who have unsubscribed from it are skipped; nil: none
+	TopicID         *uuid.UUID // recipients that have unsubscribed from it are skipped; nil: none
 	ScheduledAt     *time.Time
 	SendDeadline    *time.Time // notifications that are not sent by then are skipped as expired
 	StartedAt       *time.Time

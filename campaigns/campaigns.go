@@ -149,7 +149,8 @@ const selectCampaign = `
 	select c.id, c.workspace_id, c.name, c.status,
 		coalesce(c.status_reason, '') as status_reason, coalesce(c.status_detail, '') as status_detail,
 		c.audience_id, c.template_id, c.template_version, c.provider_id, c.strategy, c.from_name, c.from_email, c.reply_to,
-		c.headers, c.metadata, c.transactional, c.topic_id, c.template_error_limit, c.scheduled_at, c.send_deadline, c.started_at, c.sending_at, c.finished_at,
+		c.headers, c.metadata, c.transactional, c.topic_id, c.template_error_limit, c.scheduled_at, c.send_deadline, c.started_at,
+		c.sending_at, c.finished_at,
 		f.finished_at as fanned_out_at, f.rows_read, f.profiles, c.version, c.created_at, c.updated_at, t.channel
 	from campaigns c left join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id
 	join templates t on t.workspace_id = c.workspace_id and t.id = c.template_id`

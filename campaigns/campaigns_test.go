@@ -355,7 +355,7 @@ func TestPreviewHasNoSideEffect(t *testing.T) {
 	r, err := b.Preview(context.Background(), b.Workspace, c.ID)
 	b.Must(err)
 	if r.Rows != 22 || r.Sendable != 20 || r.SkippedBy["missing_address"] != 1 || r.SkippedBy["duplicate_address"] != 1 ||
-		len(r.Sample) != 3 || r.Sample[0].Content.Subject != "Hi N1" {
+		len(r.Sample) != 3 || r.Sample[0].Subject != "Hi N1" {
 		t.Errorf("%+v", r)
 	}
 	if b.batchCount() != 0 || b.get(c.ID).Status != Draft {

@@ -44,7 +44,8 @@ func reach(t *testing.T, rows string, change ...func(*Config)) *reached {
 		lemma.SMS:   {Channel: lemma.SMS, Text: "Hi {{ id }}"},
 		lemma.Push:  {Channel: lemma.Push, Subject: "Hi", Text: "Hi {{ id }}", Data: map[string]string{"id": "{{ id }}"}},
 	} {
-		tpl, err := b.deps.Templates.Create(t.Context(), b.Workspace, message.NewTemplate{ID: lemma.NewID(), Name: string(channel), Content: content})
+		tpl, err := b.deps.Templates.Create(t.Context(), b.Workspace,
+			message.NewTemplate{ID: lemma.NewID(), Name: string(channel), Content: content})
 		b.Must(err)
 		b.templates[channel], b.providers[channel] = tpl.ID, lemma.NewID()
 		b.Exec(`insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, $3, $4, 'smtp', '{}')`,
@@ -87,11 +88,13 @@ func (b *reached) send(channel lemma.Channel) (c Campaign, preview Preview, rows
 func (b *reached) agree(c Campaign, p Preview, rows []string) {
 	b.T.Helper()
 	n := c.Counts
-	if !n.Balanced || n.Audience != int64(len(rows)) || p.Rows != n.Audience || p.Sendable != n.Pending || !maps.Equal(p.SkippedBy, n.SkippedBy) {
+	if !n.Balanced || n.Audience != int64(len(rows)) || p.Rows != n.Audience || p.Sendable != n.Pending ||
+		!maps.Equal(p.SkippedBy, n.SkippedBy) {
 		b.T.Errorf("%+v, but the preview has %d rows, %d sendable, %v", n, p.Rows, p.Sendable, p.SkippedBy)
 	}
 	var channel lemma.Channel
-	b.Must(b.Pool.QueryRow(b.T.Context(), `select channel from contents where workspace_id = $1 and id = $2`, b.Workspace, c.ID).Scan(&channel))
+	b.Must(b.Pool.QueryRow(b.T.Context(), `select channel from contents where workspace_id = $1 and id = $2`, b.Workspace,
+		c.ID).Scan(&channel))
 	if channel != c.Channel {
 		b.T.Errorf("the content is for %s, the campaign for %s", channel, c.Channel)
 	}
@@ -212,7 +215,7 @@ func TestProviderAndAudienceMustHaveTheChannelOfTheTemplate(t *testing.T) {
 		want   string
 	}{
 		"a provider of another channel":  {func(n *NewCampaign) { n.ProviderID = b.providers[lemma.Push] }, "/provider_id wrong_channel"},
-		"an audience without numbers":    {func(n *NewCampaign) { n.AudienceID = b.bundle.Audience }, "/audience_id wrong_channel"},
+		"an audience without numbers":    {func(n *NewCampaign) { n.AudienceID = b.Audience }, "/audience_id wrong_channel"},
 		"a sender":                       {func(n *NewCampaign) { n.FromEmail = "news@shop.example" }, "/from wrong_channel"},
 		"a reply address":                {func(n *NewCampaign) { n.ReplyTo = "news@shop.example" }, "/reply_to wrong_channel"},
 		"headers":                        {func(n *NewCampaign) { n.Headers = map[string]string{"X-A": "b"} }, "/headers wrong_channel"},
@@ -247,7 +250,8 @@ func TestChannelIsCheckedAtEachStep(t *testing.T) {
 	none := ""
 	_, err = b.deps.Audiences.Update(t.Context(), b.Workspace, b.audience, nil, audience.Patch{PhoneColumn: &none, PhoneRegion: &none})
 	b.Must(err)
-	if _, err := b.Schedule(t.Context(), b.Workspace, c.ID, time.Now().Add(time.Hour), uuid.Nil); faultAt(err) != "/audience_id wrong_channel" {
+	if _, err := b.Schedule(t.Context(), b.Workspace, c.ID, time.Now().Add(time.Hour),
+		uuid.Nil); faultAt(err) != "/audience_id wrong_channel" {
 		t.Errorf("schedule: %v", err)
 	}
 	if _, err := b.Send(t.Context(), b.Workspace, c.ID, uuid.Nil); faultAt(err) != "/audience_id wrong_channel" {
@@ -270,7 +274,8 @@ func TestADraftThatChangesItsChannelLosesItsSender(t *testing.T) {
 	b.Must(err)
 	template, provider := b.templates[lemma.SMS], b.providers[lemma.SMS]
 	from := "news@shop.example"
-	if _, err := b.Update(t.Context(), b.Workspace, c.ID, nil, Patch{TemplateID: &template, ProviderID: &provider, FromEmail: &from}); faultAt(err) != "/from wrong_channel" {
+	if _, err := b.Update(t.Context(), b.Workspace, c.ID, nil,
+		Patch{TemplateID: &template, ProviderID: &provider, FromEmail: &from}); faultAt(err) != "/from wrong_channel" {
 		t.Errorf("with a sender: %v", err)
 	}
 	c, err = b.Update(t.Context(), b.Workspace, c.ID, nil, Patch{TemplateID: &template, ProviderID: &provider})

@@ -163,7 +163,8 @@ func (c *Campaigns) watchCampaign(ctx context.Context, stop context.CancelFunc, 
 
 // wroteChunk is true of the fan-out f if its present run has written a chunk. What
 // failed before then no longer counts.
-const wroteChunk = `exists (select from fanout_chunks k where k.workspace_id = f.workspace_id and k.origin_id = f.campaign_id and k.run = f.runs)`
+const wroteChunk = `exists (select from fanout_chunks k
+	where k.workspace_id = f.workspace_id and k.origin_id = f.campaign_id and k.run = f.runs)`
 
 // release is how a run ends before the end of its audience.
 type release struct {
@@ -251,7 +252,8 @@ func (c *Campaigns) sourceFailed(ctx context.Context, l lease, cause error) (tim
 	}
 	if kind == lemma.Unavailable && ofSource < c.cfg.Retries {
 		after := c.cfg.RetryFor << ofSource
-		c.log.Warn("data source failed, fan-out will be retried", "campaign_id", l.campaignID, "failures", ofSource+1, "after", after, "error", cause)
+		c.log.Warn("data source failed, fan-out will be retried", "campaign_id", l.campaignID, "failures", ofSource+1, "after", after,
+			"error", cause)
 		return c.retryLater(ctx, l, release{after: after, sourceFailed: true})
 	}
 	if kind == lemma.Internal && internal < internalRetries {

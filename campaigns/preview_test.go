@@ -59,7 +59,7 @@ func TestAPreviewOfASmallAudienceIsExact(t *testing.T) {
 	if r.Sendable != 398 || r.Rendered != 398 || r.Failed != 2 || r.FailedAtMost != 2.0/398 || r.Faults[0].Rows != 2 {
 		t.Errorf("%+v, %+v", r, r.Faults)
 	}
-	if r.Sample[0].ProfileKey != "1" || r.Sample[2].ProfileKey != "3" || r.Sample[0].Content.Text != "Kyiv" {
+	if r.Sample[0].ProfileKey != "1" || r.Sample[2].ProfileKey != "3" || r.Sample[0].Text != "Kyiv" {
 		t.Errorf("%+v", r.Sample)
 	}
 }

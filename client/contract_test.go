@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -24,7 +24,7 @@ import (
 	"lemma"
 )
 
-// ours are the tags of openapi.yaml that the client speaks.
+// ours are the tags of the operations that the client has.
 var ours = []string{"Flows", "Enrollments", "Events"}
 
 var contract = sync.OnceValue(func() *openapi3.T {
@@ -43,7 +43,7 @@ var contractRouter = sync.OnceValue(func() routers.Router {
 	return r
 })
 
-// operations are ours, by the name that their method has.
+// operations returns these operations by the names of their methods.
 func operations() map[string]*openapi3.Operation {
 	found := map[string]*openapi3.Operation{}
 	for _, item := range contract().Paths.Map() {
@@ -56,20 +56,17 @@ func operations() map[string]*openapi3.Operation {
 	return found
 }
 
-func ptr[T any](v T) *T { return &v }
-
 var (
 	noon       = time.Date(2027, 1, 2, 12, 0, 0, 0, time.UTC)
 	definition = json.RawMessage(`{"start":"over","nodes":{"over":{"type":"exit"}}}`)
 	properties = json.RawMessage(`{"plan":"pro"}`)
 	sorted     = []CallOption{Sort("created_at"), CreatedAfter(noon), CreatedBefore(noon.Add(time.Hour))}
-	inFlight   = InFlight{Mode: "move", Map: map[string]*string{"old": ptr("new"), "gone": nil}}
+	inFlight   = InFlight{Mode: "move", Map: map[string]*string{"old": new("new"), "gone": nil}}
 	event      = NewEvent{ProfileKey: "c1", Event: "signed_up", Properties: properties, SourceID: "x", OccurredAt: &noon}
 	enrollment = NewEnrollment{ProfileKey: "c1", Properties: properties, SourceID: "x", OccurredAt: &noon}
 )
 
-// calls makes every request with everything that it can say, and answers what
-// came back. Its names are those of the methods.
+// calls has a call of each method, with all fields and options.
 var calls = map[string]func(context.Context, *Client) (any, error){
 	"ListFlows": func(ctx context.Context, c *Client) (any, error) {
 		return first(c.ListFlows(ctx, FlowFilter{Status: "live", Name: "x"}, sorted...))
@@ -79,7 +76,7 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	},
 	"GetFlow": func(ctx context.Context, c *Client) (any, error) { return c.GetFlow(ctx, "flw_1") },
 	"UpdateFlow": func(ctx context.Context, c *Client) (any, error) {
-		return c.UpdateFlow(ctx, "flw_1", FlowPatch{Name: ptr("W"), Metadata: map[string]string{"a": "b"}}, IfMatch(`"1"`))
+		return c.UpdateFlow(ctx, "flw_1", FlowPatch{Name: new("W"), Metadata: map[string]string{"a": "b"}}, IfMatch(`"1"`))
 	},
 	"DeleteFlow": func(ctx context.Context, c *Client) (any, error) { return nil, c.DeleteFlow(ctx, "flw_1") },
 	"ListFlowVersions": func(ctx context.Context, c *Client) (any, error) {
@@ -121,17 +118,20 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	"SimulateFlowVersion": func(ctx context.Context, c *Client) (any, error) {
 		by := SimulatedTrigger{Type: "event", Event: "signed_up", Properties: properties, SourceID: "x", OccurredAt: &noon}
 		did := SimulatedEvent{Event: "signed_up", Properties: properties, SourceID: "x", OccurredAt: &noon}
-		return c.SimulateFlowVersion(ctx, "flw_1", 2, Simulation{ProfileKey: "c1", Trigger: &by, At: &noon, Events: []SimulatedEvent{did}, Webhooks: map[string]int{"crm": 410}})
+		return c.SimulateFlowVersion(ctx, "flw_1", 2,
+			Simulation{ProfileKey: "c1", Trigger: &by, At: &noon, Events: []SimulatedEvent{did}, Webhooks: map[string]int{"crm": 410}})
 	},
 	"Enroll": func(ctx context.Context, c *Client) (any, error) { return c.Enroll(ctx, "flw_1", enrollment, DryRun()) },
 	"EnrollBulk": func(ctx context.Context, c *Client) (any, error) {
 		return c.EnrollBulk(ctx, "flw_1", []NewEnrollment{enrollment}, DryRun())
 	},
 	"ListEnrollments": func(ctx context.Context, c *Client) (any, error) {
-		return first(c.ListEnrollments(ctx, EnrollmentFilter{FlowID: "flw_1", ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2, BlockedReason: "any"}, sorted...))
+		return first(c.ListEnrollments(ctx,
+			EnrollmentFilter{FlowID: "flw_1", ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2, BlockedReason: "any"}, sorted...))
 	},
 	"ListEnrollmentsOfFlow": func(ctx context.Context, c *Client) (any, error) {
-		return first(c.ListEnrollmentsOfFlow(ctx, "flw_1", EnrollmentFilter{ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2, BlockedReason: "any"}, sorted...))
+		return first(c.ListEnrollmentsOfFlow(ctx, "flw_1",
+			EnrollmentFilter{ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2, BlockedReason: "any"}, sorted...))
 	},
 	"GetEnrollment":        func(ctx context.Context, c *Client) (any, error) { return c.GetEnrollment(ctx, "enr_1") },
 	"GetEnrollmentHistory": func(ctx context.Context, c *Client) (any, error) { return c.GetEnrollmentHistory(ctx, "enr_1") },
@@ -148,33 +148,33 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	"GetEvent":     func(ctx context.Context, c *Client) (any, error) { return c.GetEvent(ctx, "evt_1") },
 }
 
-// first reads one of a list, and gives it back as the page that it came in.
+// first reads the first entry of a list, and returns it as a page.
 func first[T any](list func(func(T, error) bool)) (any, error) {
 	for one, err := range list {
 		return map[string]any{"data": []T{one}, "next_cursor": "sample", "has_more": true}, err
 	}
-	return nil, fmt.Errorf("the list is empty")
+	return nil, errors.New("the list is empty")
 }
 
-// Every operation of openapi.yaml about flows, events and enrollments is a
-// method, and every method is such an operation.
+// The methods of Client are the operations of openapi.yaml on flows, events and
+// enrollments.
 func TestEveryOperationHasAMethod(t *testing.T) {
 	t.Parallel()
 	var methods []string
-	for i := range reflect.TypeFor[*Client]().NumMethod() {
-		methods = append(methods, reflect.TypeFor[*Client]().Method(i).Name)
+	for m := range reflect.TypeFor[*Client]().Methods() {
+		methods = append(methods, m.Name)
 	}
 	want := slices.Sorted(maps.Keys(operations()))
 	if diff := cmp.Diff(want, methods); diff != "" {
 		t.Errorf("openapi.yaml (-) and the methods (+) differ: %s", diff)
 	}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(calls))); diff != "" {
-		t.Errorf("openapi.yaml (-) and what is tested here (+) differ: %s", diff)
+		t.Errorf("openapi.yaml (-) and the tested calls (+) differ: %s", diff)
 	}
 }
 
-// Each method asks what the contract allows, can say everything that it has a
-// place for, and keeps everything that it answers.
+// Each method sends a valid request, can send every parameter and field of the contract,
+// and returns every field of the answer.
 func TestMethodsKeepTheContract(t *testing.T) {
 	t.Parallel()
 	for name, op := range operations() {
@@ -203,14 +203,14 @@ func TestMethodsKeepTheContract(t *testing.T) {
 			}
 			holdETag(t, got, op, status)
 			if diff := cmp.Diff(plain(t, answer), plain(t, got)); diff != "" {
-				t.Errorf("of the answer (-) this is kept (+): %s", diff)
+				t.Errorf("the answer (-) and the result (+) differ: %s", diff)
 			}
 		})
 	}
 }
 
-// holdRequest holds a request to the contract, and looks that nothing that the
-// contract has a place for was left out.
+// holdRequest checks that a request is valid by the contract and has every parameter and
+// field.
 func holdRequest(t *testing.T, got received, op *openapi3.Operation) {
 	t.Helper()
 	r, err := http.NewRequest(got.method, "http://lemma.test"+got.path, bytes.NewReader(got.body))
@@ -229,43 +229,44 @@ func holdRequest(t *testing.T, got received, op *openapi3.Operation) {
 	}
 	for _, p := range op.Parameters {
 		switch {
-		case p.Value.In == "query" && p.Value.Name != "cursor" && !r.URL.Query().Has(p.Value.Name) && !(p.Value.Name == "dry_run" && op.OperationID == "publishFlowVersion"),
+		case p.Value.In == "query" && p.Value.Name != "cursor" && !r.URL.Query().Has(p.Value.Name) &&
+			(p.Value.Name != "dry_run" || op.OperationID != "publishFlowVersion"),
 			p.Value.In == "header" && r.Header.Get(p.Value.Name) == "":
-			t.Errorf("does not say %s", p.Value.Name)
+			t.Errorf("does not send %s", p.Value.Name)
 		}
 	}
 	if op.RequestBody == nil || got.body == nil || len(got.body) == 0 {
 		return
 	}
-	var said map[string]any
-	if err := json.Unmarshal(got.body, &said); err != nil {
+	var sent map[string]any
+	if err := json.Unmarshal(got.body, &sent); err != nil {
 		t.Fatal(err)
 	}
 	for name := range op.RequestBody.Value.Content.Get("application/json").Schema.Value.Properties {
-		if _, ok := said[name]; !ok {
-			t.Errorf("the body does not say %s: %s", name, got.body)
+		if _, ok := sent[name]; !ok {
+			t.Errorf("the body has no %s: %s", name, got.body)
 		}
 	}
 }
 
-// holdETag looks that an ETag that the contract has is kept, and that no other
-// answer has a place for one.
+// holdETag checks that a result has the ETag of the answer, and no field for it if the
+// contract has none.
 func holdETag(t *testing.T, got any, op *openapi3.Operation, status int) {
 	t.Helper()
 	answered := reflect.Indirect(reflect.ValueOf(got))
 	if answered.Kind() != reflect.Struct {
 		return // a list
 	}
-	_, said := op.Responses.Status(status).Value.Headers["ETag"]
+	_, has := op.Responses.Status(status).Value.Headers["ETag"]
 	switch tag := answered.FieldByName("ETag"); {
-	case said != tag.IsValid():
-		t.Errorf("an ETag in the contract: %t, in the answer: %t", said, tag.IsValid())
-	case said && tag.String() != `"7"`:
+	case has != tag.IsValid():
+		t.Errorf("an ETag in the contract: %t, in the result: %t", has, tag.IsValid())
+	case has && tag.String() != `"7"`:
 		t.Errorf("the ETag is %q", tag)
 	}
 }
 
-// success is an operation's good answer with every field there is.
+// success returns a successful answer of an operation, with every field.
 func success(op *openapi3.Operation) (status int, body any) {
 	for _, status := range []int{http.StatusCreated, http.StatusAccepted, http.StatusOK, http.StatusNoContent} {
 		r := op.Responses.Status(status)
@@ -281,7 +282,7 @@ func success(op *openapi3.Operation) (status int, body any) {
 	return 0, nil
 }
 
-// sample makes a value of a schema, with nothing left out and nothing null.
+// sample returns a value of a schema with all fields, none of them null.
 func sample(s *openapi3.Schema) any {
 	switch {
 	case len(s.Enum) > 0:
@@ -296,7 +297,7 @@ func sample(s *openapi3.Schema) any {
 		if each := s.AdditionalProperties.Schema; each != nil {
 			return map[string]any{"some": sample(each.Value)}
 		}
-		return map[string]any{"some": "thing"}
+		return map[string]any{"some": "value"}
 	case s.Type.Is("array"):
 		return []any{sample(s.Items.Value)}
 	case s.Type.Is("integer"), s.Type.Is("number"):
@@ -309,7 +310,7 @@ func sample(s *openapi3.Schema) any {
 	return "sample"
 }
 
-// plain is a value as JSON has it.
+// plain encodes and decodes a value as JSON.
 func plain(t *testing.T, v any) any {
 	t.Helper()
 	raw, err := json.Marshal(v)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Enrollment is one profile's way through one version of a flow.
+// Enrollment is the run of a profile through a version of a flow.
 type Enrollment struct {
 	ID            string     `json:"id"`
 	FlowID        string     `json:"flow_id"`
@@ -16,11 +16,11 @@ type Enrollment struct {
 	ProfileKey    string     `json:"profile_key"`
 	Status        string     `json:"status"` // active, waiting, completed, exited, refused
 	ExitReason    *string    `json:"exit_reason"`
-	Node          *string    `json:"node"` // where it stands or ended; nil: before the first
+	Node          *string    `json:"node"` // the current or last node; nil: before the first
 	Step          int        `json:"step"`
-	ResumeAt      *time.Time `json:"resume_at"`      // when it is due
-	Awaits        *string    `json:"awaits"`         // the event that it waits for; nil once it has come or the time has passed
-	BlockedReason *string    `json:"blocked_reason"` // why it cannot go on, though it is due
+	ResumeAt      *time.Time `json:"resume_at"`      // when it becomes due
+	Awaits        *string    `json:"awaits"`         // the event that it waits for; nil after the event or the timeout
+	BlockedReason *string    `json:"blocked_reason"` // why it is due and cannot advance
 	BlockedSince  *time.Time `json:"blocked_since"`
 	Failures      int        `json:"failures"`
 	TriggerType   string     `json:"trigger_type"` // event, audience, direct
@@ -28,32 +28,32 @@ type Enrollment struct {
 	EndedAt       *time.Time `json:"ended_at"`
 }
 
-// EnrollmentFilter narrows a list; what is empty narrows nothing.
+// EnrollmentFilter filters a list. Empty fields are not used.
 type EnrollmentFilter struct {
 	FlowID        string
 	ProfileKey    string
 	Status        string // active covers waiting
 	Node          string
 	Version       int
-	BlockedReason string // why they cannot go on; any: whatever it is
+	BlockedReason string // a reason, or any
 }
 
-// EnrollmentHistory is an enrollment with all that happened to it.
+// EnrollmentHistory is an enrollment with its steps.
 type EnrollmentHistory struct {
 	Enrollment Enrollment       `json:"enrollment"`
 	Steps      []EnrollmentStep `json:"steps"`
 }
 
-// EnrollmentStep is one thing that happened to an enrollment.
+// EnrollmentStep is a step of an enrollment.
 type EnrollmentStep struct {
 	Step    int            `json:"step"`
 	Version int            `json:"version"`
 	Node    *string        `json:"node"`
 	Event   string         `json:"event"` // enrolled, sent, resumed, branched and so on
-	Data    map[string]any `json:"data"`  // what decided it; numbers are json.Number
+	Data    map[string]any `json:"data"`  // details; numbers are json.Number
 	At      time.Time      `json:"at"`
 
-	// What the step wrote, as of now.
+	// The current state of what the step wrote.
 	Notification   *StepNotification `json:"notification"`
 	WebhookMessage *WebhookMessage   `json:"webhook_message"`
 }
@@ -61,61 +61,61 @@ type EnrollmentStep struct {
 // StepNotification is the notification that a step wrote.
 type StepNotification struct {
 	ID     string  `json:"id"`
-	Status *string `json:"status"` // nil: it is not kept any more; pending, processing, sent, failed, orphaned, skipped, cancelled
+	Status *string `json:"status"` // nil: it was deleted; pending, processing, sent, failed, orphaned, skipped, cancelled
 	Reason *string `json:"reason"`
 }
 
-// WebhookMessage is a webhook's message and its delivery.
+// WebhookMessage is a message to an endpoint with its delivery.
 type WebhookMessage struct {
-	ID         string     `json:"id"`     // the webhook-id that it goes out under
-	Status     *string    `json:"status"` // pending, delivered, failed; nil: it is not kept any more
+	ID         string     `json:"id"`     // the webhook-id header
+	Status     *string    `json:"status"` // pending, delivered, failed; nil: it was deleted
 	Attempts   int        `json:"attempts"`
 	StatusCode *int       `json:"status_code"` // of the last answer
-	Reason     *string    `json:"reason"`      // why the last call did not deliver it
+	Reason     *string    `json:"reason"`      // of the failure of the last call
 	CalledAt   *time.Time `json:"called_at"`
-	NextAt     *time.Time `json:"next_at"` // pending: when it is called next; nil while it is being called
+	NextAt     *time.Time `json:"next_at"` // pending: the time of the next call; nil during a call
 }
 
 // NewEnrollment enrolls one profile.
 type NewEnrollment struct {
 	ProfileKey string          `json:"profile_key"`
-	Properties json.RawMessage `json:"properties,omitempty"` // an object: the trigger's
-	SourceID   string          `json:"source_id,omitempty"`  // the caller's own: requested twice under one, it counts once
+	Properties json.RawMessage `json:"properties,omitempty"` // an object
+	SourceID   string          `json:"source_id,omitempty"`  // the caller's id; a second request with the same id has no effect
 	OccurredAt *time.Time      `json:"occurred_at,omitempty"`
 }
 
-// EnrollResult is what a trigger did in one flow.
+// EnrollResult is the result of a trigger in one flow.
 type EnrollResult struct {
 	FlowID       string  `json:"flow_id"`
 	Status       string  `json:"status"` // enrolled, refused
 	Reason       *string `json:"reason"`
 	Detail       *string `json:"detail"`
-	EnrollmentID *string `json:"enrollment_id"` // the new one, or the one that stands in the way
+	EnrollmentID *string `json:"enrollment_id"` // the new one, or the conflicting one
 }
 
-// EnrollAnswer is what came of asking to enroll one profile. With DryRun nothing
-// was kept, and a profile that would be enrolled has no EnrollmentID.
+// EnrollAnswer is the result of Enroll. With DryRun nothing was stored, and a profile that
+// would be enrolled has no EnrollmentID.
 type EnrollAnswer struct {
 	EnrollResult
 	SourceID *string `json:"source_id"`
 	DryRun   bool    `json:"dry_run"`
 }
 
-// EnrollResults are what came of many, each at its index.
+// EnrollResults are the results of EnrollBulk, in the order of the request.
 type EnrollResults struct {
 	Results []EnrollItem `json:"results"`
 	Counts  EnrollCounts `json:"counts"`
-	DryRun  bool         `json:"dry_run"` // nothing was kept
+	DryRun  bool         `json:"dry_run"` // nothing was stored
 }
 
-// EnrollCounts are how many items have which status.
+// EnrollCounts are numbers of items by status.
 type EnrollCounts struct {
 	Enrolled int `json:"enrolled"`
 	Refused  int `json:"refused"`
 	Invalid  int `json:"invalid"`
 }
 
-// EnrollItem is what came of one of many.
+// EnrollItem is the result of one item of EnrollBulk.
 type EnrollItem struct {
 	Index        int     `json:"index"`
 	SourceID     *string `json:"source_id"`
@@ -126,13 +126,14 @@ type EnrollItem struct {
 	Errors       []Fault `json:"errors"`
 }
 
-// Enroll enrolls one profile, whatever the flow's triggers. A refusal is
-// no error: the result has the reason.
+// Enroll enrolls one profile, whatever the flow's triggers are. A refusal is no error; the
+// result has its reason.
 func (c *Client) Enroll(ctx context.Context, flow string, e NewEnrollment, options ...CallOption) (EnrollAnswer, error) {
 	return call[EnrollAnswer](ctx, c, e, options, http.MethodPost, "/v1/flows/%s/enrollments", flow)
 }
 
-// EnrollBulk enrolls up to 1,000. A broken one is invalid, and the others are enrolled.
+// EnrollBulk enrolls up to 1,000 profiles. An item with faults is invalid, and the others
+// are enrolled.
 func (c *Client) EnrollBulk(ctx context.Context, flow string, all []NewEnrollment, options ...CallOption) (EnrollResults, error) {
 	body := struct {
 		Enrollments []NewEnrollment `json:"enrollments"`
@@ -145,8 +146,9 @@ func (c *Client) ListEnrollments(ctx context.Context, f EnrollmentFilter, option
 	return each[Enrollment](ctx, c, f.fill, options, "/v1/enrollments")
 }
 
-// ListEnrollmentsOfFlow reads the enrollments of one flow; the filter names none.
-func (c *Client) ListEnrollmentsOfFlow(ctx context.Context, flow string, f EnrollmentFilter, options ...CallOption) iter.Seq2[Enrollment, error] {
+// ListEnrollmentsOfFlow reads the enrollments of one flow. The filter must name no flow.
+func (c *Client) ListEnrollmentsOfFlow(ctx context.Context, flow string, f EnrollmentFilter,
+	options ...CallOption) iter.Seq2[Enrollment, error] {
 	return each[Enrollment](ctx, c, f.fill, options, "/v1/flows/%s/enrollments", flow)
 }
 
@@ -177,8 +179,8 @@ func (c *Client) ExitEnrollment(ctx context.Context, id, note string, options ..
 	return call[Enrollment](ctx, c, body, options, http.MethodPost, "/v1/enrollments/%s/exit", id)
 }
 
-// MoveEnrollment moves an enrollment to a node of a published version; 0 is the
-// version that the enrollment is in.
+// MoveEnrollment moves an enrollment to a node of a published version; 0 is the version of
+// the enrollment.
 func (c *Client) MoveEnrollment(ctx context.Context, id string, version int, node string, options ...CallOption) (Enrollment, error) {
 	body := struct {
 		Version int    `json:"version,omitempty"`
@@ -187,14 +189,14 @@ func (c *Client) MoveEnrollment(ctx context.Context, id string, version int, nod
 	return call[Enrollment](ctx, c, body, options, http.MethodPost, "/v1/enrollments/%s/move", id)
 }
 
-// Erased is how many of each were forgotten.
+// Erased are the numbers of erased rows by kind.
 type Erased struct {
 	Enrollments   int64 `json:"enrollments"`
 	Exited        int64 `json:"exited"`
 	Events        int64 `json:"events"`
 	Refusals      int64 `json:"refusals"`
 	Notifications int64 `json:"notifications"`
-	Processing    int64 `json:"processing"` // being called: request it again when they have ended
+	Processing    int64 `json:"processing"` // being sent: request the erasure again when they have ended
 }
 
 // EraseProfile erases a profile.

@@ -11,16 +11,18 @@ import (
 	"lemma/client"
 )
 
-// stub answers as a Lemma would.
+// stub is a server with fixed answers.
 func stub() *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Method + " " + r.URL.Path {
 		case "POST /v1/events":
 			w.WriteHeader(http.StatusAccepted)
-			fmt.Fprint(w, `{"id": "evt_1", "status": "accepted", "results": [{"flow_id": "flw_1", "status": "enrolled", "reason": null, "detail": null, "enrollment_id": "enr_1"}], "resumed": 0, "exited": 0}`)
+			fmt.Fprint(w, `{"id": "evt_1", "status": "accepted", "results": [
+				{"flow_id": "flw_1", "status": "enrolled", "reason": null, "detail": null, "enrollment_id": "enr_1"}], "resumed": 0, "exited": 0}`)
 		case "POST /v1/flows/flw_1/versions/2/publish":
 			w.WriteHeader(http.StatusUnprocessableEntity)
-			fmt.Fprint(w, `{"status": 422, "code": "invalid", "detail": "version 2 has faults", "errors": [{"pointer": "/definition/nodes/nudge/next", "code": "unknown_node", "detail": "there is no node over"}]}`)
+			fmt.Fprint(w, `{"status": 422, "code": "invalid", "detail": "version 2 has faults", "errors": [
+				{"pointer": "/definition/nodes/nudge/next", "code": "unknown_node", "detail": "there is no node over"}]}`)
 		default:
 			fmt.Fprint(w, `{"data": [{"id": "enr_1", "profile_key": "c1", "status": "waiting"}], "next_cursor": null, "has_more": false}`)
 		}
@@ -36,8 +38,9 @@ func Example() {
 		panic(err)
 	}
 
-	// The sender's own id makes the event count once, however often it is sent.
-	recorded, err := lemma.RecordEvent(ctx, client.NewEvent{ProfileKey: "c1", Event: "signed_up", SourceID: "signup-4711", Properties: json.RawMessage(`{"plan": "pro"}`)})
+	// An event with a SourceID is recorded once, however often it is sent.
+	recorded, err := lemma.RecordEvent(ctx,
+		client.NewEvent{ProfileKey: "c1", Event: "signed_up", SourceID: "signup-4711", Properties: json.RawMessage(`{"plan": "pro"}`)})
 	if err != nil {
 		panic(err)
 	}
@@ -53,8 +56,7 @@ func Example() {
 	}
 
 	_, err = lemma.PublishFlowVersion(ctx, "flw_1", 2, client.InFlight{Mode: "stay"})
-	var refused *client.Problem
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*client.Problem](err); ok {
 		for _, fault := range refused.Errors {
 			fmt.Println(fault)
 		}

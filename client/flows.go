@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// Flow is a flow; its definitions are in its versions.
+// Flow is a flow without its definitions, which its versions have.
 type Flow struct {
 	ID             string            `json:"id"`
 	Name           string            `json:"name"`
 	Status         string            `json:"status"`        // draft, live, paused, draining, archived
-	StatusReason   *string           `json:"status_reason"` // why Lemma paused it by itself
+	StatusReason   *string           `json:"status_reason"` // why Lemma paused it
 	StatusDetail   *string           `json:"status_detail"`
-	LiveVersion    *int              `json:"live_version"` // what new enrollments follow; nil: nothing was published yet
+	LiveVersion    *int              `json:"live_version"` // the version of new enrollments; nil: nothing was published yet
 	Metadata       map[string]string `json:"metadata"`
 	PausedAt       *time.Time        `json:"paused_at"` // the last pause
 	ResumedAt      *time.Time        `json:"resumed_at"`
-	CatchUpUntil   *time.Time        `json:"catch_up_until"` // what fell due during the pause is released until then
+	CatchUpUntil   *time.Time        `json:"catch_up_until"` // when all that became due during the pause is released
 	AllowedActions []string          `json:"allowed_actions"`
 	CreatedAt      time.Time         `json:"created_at"`
 	UpdatedAt      time.Time         `json:"updated_at"`
 
-	ETag string `json:"-"` // for IfMatch; only of a flow that was read by itself
+	ETag string `json:"-"` // for IfMatch; empty in lists
 }
 
-// NewFlow is what a flow is made from.
+// NewFlow is the body of CreateFlow.
 type NewFlow struct {
 	Name       string            `json:"name"`
 	Metadata   map[string]string `json:"metadata,omitempty"`
@@ -40,23 +40,23 @@ type FlowPatch struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// FlowLogLine is one thing that was done to a flow.
+// FlowLogLine is an action on a flow.
 type FlowLogLine struct {
 	CreatedAt time.Time      `json:"created_at"`
 	Action    string         `json:"action"`     // published, rolled_back, paused, resumed, drained, archived
-	Version   *int           `json:"version"`    // the live one from then on
+	Version   *int           `json:"version"`    // the live version after the action
 	APIKeyID  *string        `json:"api_key_id"` // nil: Lemma itself
 	Detail    map[string]any `json:"detail"`
 }
 
-// flow makes a request that answers a flow with its ETag.
+// flow sends a request whose answer is a flow with its ETag.
 func (c *Client) flow(ctx context.Context, body any, options []CallOption, method, path string, parts ...any) (Flow, error) {
 	f, etag, err := tagged[Flow](ctx, c, body, options, method, path, parts...)
 	f.ETag = etag
 	return f, err
 }
 
-// FlowFilter narrows a list; what is empty narrows nothing.
+// FlowFilter filters a list. Empty fields are not used.
 type FlowFilter struct {
 	Status string
 	Name   string // contains this, in any case
@@ -86,7 +86,7 @@ func (c *Client) UpdateFlow(ctx context.Context, id string, change FlowPatch, op
 	return c.flow(ctx, change, options, http.MethodPatch, "/v1/flows/%s", id)
 }
 
-// DeleteFlow deletes a draft that never enrolled anybody.
+// DeleteFlow deletes a draft without enrollments.
 func (c *Client) DeleteFlow(ctx context.Context, id string, options ...CallOption) error {
 	_, err := call[struct{}](ctx, c, nil, options, http.MethodDelete, "/v1/flows/%s", id)
 	return err
@@ -97,9 +97,11 @@ func (c *Client) PauseFlow(ctx context.Context, id string, options ...CallOption
 	return c.flow(ctx, nil, options, http.MethodPost, "/v1/flows/%s/pause", id)
 }
 
-// Resumption is how a pause ends.
+// Resumption are the options of ResumeFlow.
 type Resumption struct {
-	CatchUp string `json:"catch_up,omitempty"` // ISO 8601: over how long what fell due is released; empty: as long as the pause was, at most ten minutes
+	// CatchUp is the time over which due enrollments are released, in ISO 8601. The default is
+	// the length of the pause, at most ten minutes.
+	CatchUp string `json:"catch_up,omitempty"`
 }
 
 // ResumeFlow ends a pause, or a drain.
@@ -107,7 +109,7 @@ func (c *Client) ResumeFlow(ctx context.Context, id string, how Resumption, opti
 	return c.flow(ctx, how, options, http.MethodPost, "/v1/flows/%s/resume", id)
 }
 
-// DrainFlow stops enrolling, and archives the flow when its enrollments have ended.
+// DrainFlow stops enrolling. The flow is archived when all its enrollments have ended.
 func (c *Client) DrainFlow(ctx context.Context, id string, options ...CallOption) (Flow, error) {
 	return c.flow(ctx, nil, options, http.MethodPost, "/v1/flows/%s/drain", id)
 }
@@ -117,7 +119,7 @@ func (c *Client) ArchiveFlow(ctx context.Context, id string, options ...CallOpti
 	return c.flow(ctx, nil, options, http.MethodPost, "/v1/flows/%s/archive", id)
 }
 
-// GetFlowHistory reads what was done to a flow.
+// GetFlowHistory reads the actions on a flow.
 func (c *Client) GetFlowHistory(ctx context.Context, id string, options ...CallOption) iter.Seq2[FlowLogLine, error] {
 	return each[FlowLogLine](ctx, c, nil, options, "/v1/flows/%s/history", id)
 }

@@ -8,34 +8,32 @@ import (
 	"time"
 )
 
-// PageSize is how much of a list one request reads, 1 to 200, which is the
-// default.
+// PageSize sets how many entries of a list one request reads: 1 to 200, the default.
 func PageSize(n int) CallOption {
 	return func(r *request) { r.query.Set("limit", strconv.Itoa(n)) }
 }
 
-// Sort orders a list: created_at, -created_at (newest first, the
-// default), and name, -name of things that have a name.
+// Sort sets the order of a list: -created_at (newest first, the default), created_at, and
+// name or -name if the entries have a name.
 func Sort(order string) CallOption { return func(r *request) { r.query.Set("sort", order) } }
 
-// CreatedAfter narrows a list to what was created at this time or later.
+// CreatedAfter filters a list by created_at: at this time or later.
 func CreatedAfter(t time.Time) CallOption {
 	return func(r *request) { r.query.Set("created_after", t.UTC().Format(time.RFC3339Nano)) }
 }
 
-// CreatedBefore narrows a list to what was created before this time.
+// CreatedBefore filters a list by created_at: before this time.
 func CreatedBefore(t time.Time) CallOption {
 	return func(r *request) { r.query.Set("created_before", t.UTC().Format(time.RFC3339Nano)) }
 }
 
-// page is one of a list's.
+// page is a page of a list.
 type page[T any] struct {
 	Data       []T     `json:"data"`
 	NextCursor *string `json:"next_cursor"`
 }
 
-// each reads a list, a page whenever the one before is used up.
-// After an error there is nothing more.
+// each reads a list page by page. It ends after an error.
 func each[T any](ctx context.Context, c *Client, fill func(*request), options []CallOption, path string, parts ...any) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -70,7 +68,7 @@ func each[T any](ctx context.Context, c *Client, fill func(*request), options []
 	}
 }
 
-// Collect reads a list into memory, at most n of it; 0 is all.
+// Collect reads at most n entries of a list; 0 is all.
 func Collect[T any](list iter.Seq2[T, error], n int) ([]T, error) {
 	all := []T{}
 	for one, err := range list {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// pages answers three pages of two flows, and fails at one of them.
+// pages answers with three pages of two flows, and refuses one of them.
 func pages(failing int) func(int, http.ResponseWriter, *http.Request) {
 	return func(_ int, w http.ResponseWriter, r *http.Request) {
 		n := map[string]int{"": 1, "second": 2, "third": 3}[r.URL.Query().Get("cursor")]
@@ -17,7 +17,8 @@ func pages(failing int) func(int, http.ResponseWriter, *http.Request) {
 			return
 		}
 		id := []string{"", "a", "b", "c"}[n]
-		reply(w, http.StatusOK, map[string]any{"data": []any{map[string]any{"id": id + "1"}, map[string]any{"id": id + "2"}}, "next_cursor": next, "has_more": next != nil})
+		reply(w, http.StatusOK, map[string]any{"data": []any{map[string]any{"id": id + "1"}, map[string]any{"id": id + "2"}},
+			"next_cursor": next, "has_more": next != nil})
 	}
 }
 
@@ -35,7 +36,8 @@ func TestListsAreReadToTheirEnd(t *testing.T) {
 	if diff := cmp.Diff([]string{"a1", "a2", "b1", "b2", "c1", "c2"}, ids(all)); diff != "" || err != nil {
 		t.Errorf("%v: %s", err, diff)
 	}
-	if again, err := Collect(s.client(t).ListFlows(t.Context(), FlowFilter{}, PageSize(2)), 0); err != nil || len(again) != 6 || s.requests()[3].path != "/v1/flows?limit=2" {
+	if again, err := Collect(s.client(t).ListFlows(t.Context(), FlowFilter{}, PageSize(2)), 0); err != nil || len(again) != 6 ||
+		s.requests()[3].path != "/v1/flows?limit=2" {
 		t.Errorf("%d of %d, asked as %s: %v", len(again), 6, s.requests()[3].path, err)
 	}
 }

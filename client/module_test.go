@@ -21,8 +21,8 @@ func main() {
 }
 `
 
-// Another program's module uses the package as its doc says, with what this
-// module needs and nothing else.
+// Another module can use the package as its doc describes, with no dependencies beyond
+// those of this module.
 func TestAnotherModuleCompiles(t *testing.T) {
 	t.Parallel()
 	ours, err := filepath.Abs("..")

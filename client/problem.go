@@ -8,21 +8,20 @@ import (
 	"strings"
 )
 
-// Problem is a refusal, as the server words it (RFC 9457). errors.As finds it
-// in what a method answers.
+// Problem is the server's error (RFC 9457). Methods return it, so use errors.As.
 type Problem struct {
 	Type           string   `json:"type"`
 	Title          string   `json:"title"`
 	Status         int      `json:"status"`
-	Code           string   `json:"code"` // a word that programs can act on, such as invalid_status
+	Code           string   `json:"code"` // for programs, such as invalid_status
 	Detail         string   `json:"detail"`
 	RequestID      string   `json:"request_id"` // for reports
 	Errors         []Fault  `json:"errors,omitempty"`
 	CurrentStatus  string   `json:"current_status,omitempty"`  // with invalid_status: the status now
-	AllowedActions []string `json:"allowed_actions,omitempty"` // with invalid_status: the actions that the status allows
+	AllowedActions []string `json:"allowed_actions,omitempty"` // with invalid_status: those that the status allows
 }
 
-// Fault is one field of a request that is wrong.
+// Fault is a fault of one field of a request.
 type Fault struct {
 	Pointer string `json:"pointer"` // RFC 6901 into the body, ?name for a query parameter, Name: for a header
 	Code    string `json:"code"`
@@ -44,43 +43,43 @@ func (f Fault) String() string {
 
 // Error names every wrong field.
 func (p *Problem) Error() string {
-	text := p.Detail
+	var text strings.Builder
+	text.WriteString(p.Detail)
 	for _, f := range p.Errors {
-		text += "\n  " + f.String()
+		text.WriteString("\n  " + f.String())
 	}
 	if len(p.AllowedActions) > 0 {
-		text += "; possible now: " + strings.Join(p.AllowedActions, ", ")
+		text.WriteString("; allowed: " + strings.Join(p.AllowedActions, ", "))
 	}
 	if p.Status >= http.StatusInternalServerError && p.RequestID != "" {
-		text += " (" + p.RequestID + ")"
+		text.WriteString(" (" + p.RequestID + ")")
 	}
-	return text
+	return text.String()
 }
 
-// passing reports whether the same request may well succeed a little later.
+// passing reports whether the same request may succeed later.
 func (p *Problem) passing() bool {
 	switch p.Status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	}
-	return p.Code == "idempotency_in_progress" // an earlier try of ours is still at work
+	return p.Code == "idempotency_in_progress" // an earlier try is still in progress
 }
 
 // CodeOf is the code of the Problem in an error; empty when there is none.
 func CodeOf(err error) string {
-	var p *Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*Problem](err); ok {
 		return p.Code
 	}
 	return ""
 }
 
-// problemOf reads a refusal. One that is not of Lemma, such as a proxy's
-// page, is classified by its status.
+// problemOf reads a Problem. Any other body, such as the page of a proxy, becomes one with
+// the code http.
 func problemOf(status int, header http.Header, raw []byte) *Problem {
 	p := &Problem{}
 	if err := json.Unmarshal(raw, p); err != nil || p.Code == "" {
-		p = &Problem{Code: "http", Detail: fmt.Sprintf("the server answered %d %s, and not as a Lemma does", status, http.StatusText(status))}
+		p = &Problem{Code: "http", Detail: fmt.Sprintf("the server answered %d %s without a problem of Lemma", status, http.StatusText(status))}
 	}
 	p.Status = status
 	if p.RequestID == "" {

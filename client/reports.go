@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// FlowCounts is the funnel of one version.
+// FlowCounts are the counts of one version.
 type FlowCounts struct {
 	Version      int              `json:"version"`
 	Enrolled     int64            `json:"enrolled"`
@@ -18,7 +18,7 @@ type FlowCounts struct {
 	Refused      int64            `json:"refused"` // when the profile was read
 	ExitedBy     map[string]int64 `json:"exited_by"`
 	Goals        int64            `json:"goals"`
-	Blocked      int64            `json:"blocked"`       // due, and cannot go on
+	Blocked      int64            `json:"blocked"`       // due, and cannot advance
 	BlockedBy    map[string]int64 `json:"blocked_by"`    // by blocked_reason
 	Nodes        []NodeCount      `json:"nodes"`         // in the order of the graph
 	RefusalsBy   map[string]int64 `json:"refusals_by"`   // of triggers, by reason
@@ -27,39 +27,38 @@ type FlowCounts struct {
 	MessagesBlocked *MessagesBlocked `json:"messages_blocked"` // nil: no message waits for its audience
 }
 
-// MessagesBlocked is why messages that have waited for long are not sent: they
-// must be read again from the audience, which cannot be read.
+// MessagesBlocked is why messages that waited for long are not sent: their profiles must be
+// read from the audience again, which fails.
 type MessagesBlocked struct {
 	BlockedReason string    `json:"blocked_reason"`
 	Detail        string    `json:"detail"`
 	Since         time.Time `json:"since"`
 }
 
-// AudiencePoll is how it goes with looking at the audience.
+// AudiencePoll is the state of the polls of an audience.
 type AudiencePoll struct {
-	LastPollAt *time.Time       `json:"last_poll_at"` // when the last poll that read all of it began; nil: none has yet
+	LastPollAt *time.Time       `json:"last_poll_at"` // when the last complete poll began; nil: none yet
 	RowsRead   int64            `json:"rows_read"`
 	Enrolled   int64            `json:"enrolled"`
 	RefusedBy  map[string]int64 `json:"refused_by"`   // by reason; invalid_key: rows without a usable profile key
-	Failures   int              `json:"failures"`     // polls in a row, since then, that could not read it
-	LastError  *string          `json:"last_error"`   // why: a code and a sentence
+	Failures   int              `json:"failures"`     // failed polls since then
+	LastError  *string          `json:"last_error"`   // a code and a detail
 	NextPollAt *time.Time       `json:"next_poll_at"` // nil: the flow is not live
 }
 
-// NodeCount is how many stand on a node, and how many passed it.
+// NodeCount are the counts of a node.
 type NodeCount struct {
 	Node          string              `json:"node"` // empty: enrolled, and not yet on the first node
 	Type          string              `json:"type"`
 	Current       int64               `json:"current"`
 	Due           int64               `json:"due"`
 	Blocked       int64               `json:"blocked"`       // of these: due, and cannot go on
-	Processed     map[string]int64    `json:"processed"`     // by what happened, such as sent and skipped
-	Notifications *NotificationCounts `json:"notifications"` // send: what became of what it wrote; nil for other nodes
-	ByPath        map[string]int64    `json:"by_path"`       // branch, split and webhook: how many went where; nil for other nodes
+	Processed     map[string]int64    `json:"processed"`     // by event, such as sent and skipped
+	Notifications *NotificationCounts `json:"notifications"` // send: its notifications; nil for other nodes
+	ByPath        map[string]int64    `json:"by_path"`       // branch, split and webhook; nil for other nodes
 }
 
-// CountFlow counts the enrollments of a version; 0 is the live one, or where there
-// is none the newest.
+// CountFlow counts the enrollments of a version; 0 is the live one, or else the newest.
 func (c *Client) CountFlow(ctx context.Context, flow string, version int, options ...CallOption) (FlowCounts, error) {
 	of := func(r *request) { r.setNumber("version", version) }
 	return call[FlowCounts](ctx, c, nil, append([]CallOption{of}, options...), http.MethodGet, "/v1/flows/%s/counts", flow)
@@ -71,12 +70,12 @@ type Refusal struct {
 	Reason       string    `json:"reason"`
 	Detail       *string   `json:"detail"`
 	TriggerType  string    `json:"trigger_type"`  // event, audience, direct
-	EventID      *string   `json:"event_id"`      // the event that triggered
-	EnrollmentID *string   `json:"enrollment_id"` // the enrollment that stands in the way
+	EventID      *string   `json:"event_id"`      // of an event trigger
+	EnrollmentID *string   `json:"enrollment_id"` // the conflicting enrollment
 	CreatedAt    time.Time `json:"created_at"`
 }
 
-// RefusalFilter narrows a list; what is empty narrows nothing.
+// RefusalFilter filters a list. Empty fields are not used.
 type RefusalFilter struct{ ProfileKey, Reason string }
 
 // ListRefusals reads refused triggers.
@@ -85,7 +84,7 @@ func (c *Client) ListRefusals(ctx context.Context, flow string, f RefusalFilter,
 	return each[Refusal](ctx, c, fill, options, "/v1/flows/%s/refusals", flow)
 }
 
-// FlowExplanation is what Lemma knows of one person and one flow.
+// FlowExplanation is what Lemma knows of a profile in a flow.
 type FlowExplanation struct {
 	Summary     string       `json:"summary"`
 	Facts       []string     `json:"facts"`
@@ -94,24 +93,24 @@ type FlowExplanation struct {
 	Events      []Event      `json:"events"`
 }
 
-// ExplainFlow answers why a profile is, or is not, enrolled.
+// ExplainFlow explains why a profile is, or is not, enrolled.
 func (c *Client) ExplainFlow(ctx context.Context, flow, profileKey string, options ...CallOption) (FlowExplanation, error) {
 	profile := func(r *request) { r.set("profile_key", profileKey) }
 	return call[FlowExplanation](ctx, c, nil, append([]CallOption{profile}, options...), http.MethodGet, "/v1/flows/%s/explain", flow)
 }
 
-// Simulation is a profile to simulate a version for, and what happens meanwhile.
+// Simulation is a profile to simulate a version for, with later events and answers.
 type Simulation struct {
 	ProfileKey string            `json:"profile_key"`
-	Trigger    *SimulatedTrigger `json:"trigger,omitempty"`  // nil: a direct enrollment, or the audience's where a version has no other triggers
+	Trigger    *SimulatedTrigger `json:"trigger,omitempty"`  // nil: direct, or audience if the version has no other triggers
 	At         *time.Time        `json:"at,omitempty"`       // when it enrolls; nil: now
-	Events     []SimulatedEvent  `json:"events,omitempty"`   // what the profile does later
-	Webhooks   map[string]int    `json:"webhooks,omitempty"` // node -> status that it is answered with, 200 to 599, or 0: given up
+	Events     []SimulatedEvent  `json:"events,omitempty"`   // later events of the profile
+	Webhooks   map[string]int    `json:"webhooks,omitempty"` // node -> status of the answer, 200 to 599; 0: delivery failed
 }
 
 // SimulatedTrigger is the trigger of a simulation.
 type SimulatedTrigger struct {
-	Type       string          `json:"type,omitempty"` // event, audience or direct; without it an event if there is one, else direct
+	Type       string          `json:"type,omitempty"` // event, audience or direct; empty: event if Event is set, else direct
 	Event      string          `json:"event,omitempty"`
 	Properties json.RawMessage `json:"properties,omitempty"` // an object
 	SourceID   string          `json:"source_id,omitempty"`
@@ -129,35 +128,35 @@ type SimulatedEvent struct {
 // Simulated is the result of a simulation.
 type Simulated struct {
 	Enrolled   bool            `json:"enrolled"`
-	Reason     *string         `json:"reason"` // why not
+	Reason     *string         `json:"reason"` // of the refusal
 	Path       []SimulatedStep `json:"path"`
 	Status     string          `json:"status"`
 	ExitReason *string         `json:"exit_reason"`
 }
 
-// SimulatedStep is one thing that would happen.
+// SimulatedStep is a step that would be executed.
 type SimulatedStep struct {
 	At      time.Time         `json:"at"`
 	Node    string            `json:"node"`
 	Type    string            `json:"type"`
 	Event   string            `json:"event"`
-	Until   *time.Time        `json:"until"` // a wait: until when
+	Until   *time.Time        `json:"until"` // the end of a wait
 	Next    *string           `json:"next"`
 	Data    map[string]any    `json:"data"` // numbers are json.Number
 	Message *SimulatedMessage `json:"message"`
 	Webhook *SimulatedWebhook `json:"webhook"`
 }
 
-// SimulatedWebhook is what would be posted.
+// SimulatedWebhook is the request that would be sent.
 type SimulatedWebhook struct {
 	EndpointID string          `json:"endpoint_id"`
 	Body       json.RawMessage `json:"body"`
 }
 
-// SimulatedMessage is what would be sent. Fields of other channels are nil.
+// SimulatedMessage is the message that would be sent. Fields of other channels are nil.
 type SimulatedMessage struct {
 	Address   string             `json:"address"`
-	Addresses int                `json:"addresses"` // how many messages: of a push one for each token
+	Addresses int                `json:"addresses"` // number of messages: of a push, one for each token
 	Channel   string             `json:"channel"`
 	Subject   *string            `json:"subject,omitempty"`
 	HTML      *string            `json:"html,omitempty"`
@@ -167,8 +166,8 @@ type SimulatedMessage struct {
 	Body      *string            `json:"body,omitempty"`
 	Link      *string            `json:"link,omitempty"`
 	Data      *map[string]string `json:"data,omitempty"`
-	Headers   map[string]string  `json:"headers"` // as they are rendered
-	Skipped   *string            `json:"skipped"` // the reason for which it would not be sent
+	Headers   map[string]string  `json:"headers"` // rendered
+	Skipped   *string            `json:"skipped"` // why it would not be sent
 	Error     *string            `json:"error"`   // why it cannot be rendered
 }
 
@@ -180,8 +179,8 @@ type SMSSegments struct {
 	PerSegment int    `json:"per_segment"` // characters
 }
 
-// SimulateFlowVersion executes a version for one real profile under a simulated
-// clock, without a side effect.
+// SimulateFlowVersion executes a version for one profile of the audience under a simulated
+// clock, without side effects.
 func (c *Client) SimulateFlowVersion(ctx context.Context, flow string, n int, s Simulation, options ...CallOption) (Simulated, error) {
 	return call[Simulated](ctx, c, s, options, http.MethodPost, "/v1/flows/%s/versions/%s/simulate", flow, n)
 }

@@ -21,7 +21,7 @@ const (
 	longestAnswer = 64 << 20         // bytes
 )
 
-// request is one call, however often it is made.
+// request is one call with all its tries.
 type request struct {
 	method      string
 	path        string
@@ -37,28 +37,27 @@ func (r *request) set(name, value string) {
 	}
 }
 
-// setNumber leaves 0 out: it means the default.
+// setNumber leaves 0, the default, out.
 func (r *request) setNumber(name string, n int) {
 	if n != 0 {
 		r.query.Set(name, strconv.Itoa(n))
 	}
 }
 
-// newRequest begins a call. path is a format of the path's parts, all of them
-// ids, names or numbers of the caller, and therefore escaped.
+// newRequest returns a request. path is a format for the parts, which are escaped.
 func newRequest(method, path string, parts ...any) (*request, error) {
 	escaped := make([]any, len(parts))
 	for i, part := range parts {
 		text := fmt.Sprint(part)
 		if text == "" {
-			return nil, errors.New("lemma: an id is empty")
+			return nil, errors.New("lemma: an id must not be empty")
 		}
 		escaped[i] = url.PathEscape(text)
 	}
 	return &request{method: method, path: fmt.Sprintf(path, escaped...), query: url.Values{}}, nil
 }
 
-// with puts a body and the caller's options in.
+// with adds a body and the caller's options.
 func (r *request) with(body any, options []CallOption) error {
 	if body != nil {
 		raw, err := json.Marshal(body)
@@ -67,7 +66,7 @@ func (r *request) with(body any, options []CallOption) error {
 		}
 		r.body = raw
 	}
-	if r.method == http.MethodPost { // one for the call, the same each time it is made
+	if r.method == http.MethodPost { // the same for each try
 		r.idempotency = lemma.FormatID("req", lemma.NewID())
 	}
 	for _, o := range options {
@@ -76,14 +75,15 @@ func (r *request) with(body any, options []CallOption) error {
 	return nil
 }
 
-// call makes a request and reads its answer into a T.
+// call sends a request and reads its answer into a T.
 func call[T any](ctx context.Context, c *Client, body any, options []CallOption, method, path string, parts ...any) (T, error) {
 	answer, _, err := tagged[T](ctx, c, body, options, method, path, parts...)
 	return answer, err
 }
 
 // tagged is call for an answer that has an ETag.
-func tagged[T any](ctx context.Context, c *Client, body any, options []CallOption, method, path string, parts ...any) (answer T, etag string, err error) {
+func tagged[T any](ctx context.Context, c *Client, body any, options []CallOption, method, path string,
+	parts ...any) (answer T, etag string, err error) {
 	r, err := newRequest(method, path, parts...)
 	if err == nil {
 		err = r.with(body, options)
@@ -95,7 +95,7 @@ func tagged[T any](ctx context.Context, c *Client, body any, options []CallOptio
 	return answer, header.Get("ETag"), err
 }
 
-// do makes a request until there is an answer that another try would not change.
+// do sends a request until it succeeds, or until another try has no use.
 func (c *Client) do(ctx context.Context, r *request, answer any) (http.Header, error) {
 	for try := 1; ; try++ {
 		status, header, raw, err := c.once(ctx, r)
@@ -125,14 +125,14 @@ func (r *request) read(status int, raw []byte, answer any) error {
 		return nil
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber() // in a history: an id of 17 digits must not become its neighbour
+	d.UseNumber() // a float64 would change numbers of 17 digits in a history
 	if err := d.Decode(answer); err != nil {
 		return fmt.Errorf("lemma: read the answer of %s %s: %w", r.method, r.path, err)
 	}
 	return nil
 }
 
-// once makes one try.
+// once sends the request once.
 func (c *Client) once(ctx context.Context, r *request) (status int, header http.Header, raw []byte, err error) {
 	address := c.base + r.path
 	if len(r.query) > 0 {
@@ -164,12 +164,12 @@ func (c *Client) once(ctx context.Context, r *request) (status int, header http.
 	return res.StatusCode, res.Header, raw, nil
 }
 
-// unanswered is an error of the network: what became of the request is not known.
+// unanswered is an error of the network. Whether the request was carried out is unknown.
 type unanswered struct{ error }
 
 func (u unanswered) Unwrap() error { return u.error }
 
-// again reports whether a failed try is worth another, and when.
+// again reports whether there is another try, and after which pause.
 func (c *Client) again(r *request, err error, header http.Header, try int) (wait time.Duration, again bool) {
 	if try >= c.tries {
 		return 0, false
@@ -188,20 +188,19 @@ func (c *Client) again(r *request, err error, header http.Header, try int) (wait
 		return 0, false
 	}
 	wait = min(c.backOff<<(try-1), longestWait)
-	wait = wait/2 + rand.N(wait/2+1) // so that those who failed together do not come back together
+	wait = wait/2 + rand.N(wait/2+1) // so that clients that failed at one time do not retry at one time
 	if asked, ok := retryAfter(header); ok {
 		if asked > longestWait {
-			return 0, false // the caller knows better what to do meanwhile
+			return 0, false // too long to wait here
 		}
 		wait = max(wait, asked)
 	}
 	return wait, true
 }
 
-// repeatable reports whether making a request again cannot do anything again, and
-// cannot be answered wrongly. A change under If-Match that was made, and its
-// answer lost, would be refused as stale; only a POST, which is known by its
-// key, may carry one.
+// repeatable reports whether a request may be sent again after its answer was lost. It must
+// have no second effect and no wrong answer: a change with If-Match that was made would be
+// refused as stale, except for a POST, whose answer is kept under its key.
 func (r *request) repeatable() bool {
 	switch r.method {
 	case http.MethodPost:

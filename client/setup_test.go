@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// received is one request that a server got.
+// received is a request to a scripted server.
 type received struct {
 	method, path string
 	header       http.Header
 	body         []byte
 }
 
-// scripted is a server that answers as a test defines and keeps its requests.
+// scripted is a server that answers by a function and records its requests.
 type scripted struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -46,7 +46,7 @@ func (s *scripted) requests() []received {
 	return append([]received{}, s.got...)
 }
 
-// client is one that does not wait long.
+// client returns a client of the server with a short back-off.
 func (s *scripted) client(t *testing.T, options ...Option) *Client {
 	t.Helper()
 	c, err := New(s.URL, "lk_test", append([]Option{BackOff(time.Millisecond)}, options...)...)
@@ -63,10 +63,11 @@ func reply(w http.ResponseWriter, status int, body any) {
 }
 
 func refuse(w http.ResponseWriter, status int, code string) {
-	reply(w, status, Problem{Type: "urn:lemma:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: "because of " + code, RequestID: "req_1"})
+	reply(w, status, Problem{Type: "urn:lemma:problem:" + code, Title: http.StatusText(status), Status: status, Code: code,
+		Detail: "because of " + code, RequestID: "req_1"})
 }
 
-// hangUp ends the connection without an answer.
+// hangUp closes the connection without an answer.
 func hangUp(w http.ResponseWriter) {
 	if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
 		_ = conn.Close()

@@ -20,7 +20,7 @@ type FlowVersionSummary struct {
 	PublishedAt *time.Time `json:"published_at"`
 }
 
-// FlowVersion is a definition of a flow. Published, it never changes.
+// FlowVersion is a definition of a flow. It never changes after it was published.
 type FlowVersion struct {
 	FlowVersionSummary
 	Definition json.RawMessage `json:"definition"`
@@ -28,38 +28,38 @@ type FlowVersion struct {
 	ETag string `json:"-"` // for IfMatch of UpdateFlowVersion and DeleteFlowVersion
 }
 
-// InFlight is what happens to active enrollments in other versions.
+// InFlight decides about active enrollments in other versions.
 type InFlight struct {
 	Mode string             `json:"mode,omitempty"` // stay (default), move or exit
 	Map  map[string]*string `json:"map,omitempty"`  // move: node of an old version -> node of the new one, nil: exit
 }
 
-// FlowValidation is what was found out about a version.
+// FlowValidation is the result of a check of a version.
 type FlowValidation struct {
 	Valid    bool     `json:"valid"`
-	Errors   []Fault  `json:"errors"` // pointers are into the definition
+	Errors   []Fault  `json:"errors"` // with pointers into the definition
 	Warnings []string `json:"warnings"`
-	Columns  []string `json:"columns"` // of the profile that the version reads
+	Columns  []string `json:"columns"` // of the profile, read by the version
 
 	ETag string `json:"-"` // of the flow, as of a FlowPlan
 }
 
-// FlowPlan is what publishing a version would do.
+// FlowPlan is what publishing a version would change.
 type FlowPlan struct {
 	Version     int           `json:"version"`
 	LiveVersion *int          `json:"live_version"`
 	InFlight    InFlight      `json:"in_flight"`
 	Nodes       []PlannedNode `json:"nodes"`
-	Stranded    int64         `json:"stranded"` // while there are any, publishing with move is refused
+	Stranded    int64         `json:"stranded"` // if above 0, publishing with move is refused
 	Timers      []TimerChange `json:"timers"`
 	Changes     []FlowChange  `json:"changes"`
-	Enrolls     *int64        `json:"enrolls"`                // profiles that the first poll of the audience would enroll; nil: unknown
+	Enrolls     *int64        `json:"enrolls"`                // by the first poll of the audience; nil: unknown
 	Unknown     *string       `json:"enrolls_unknown_reason"` // why
 
 	ETag string `json:"-"` // of the flow: PublishFlowVersion with IfMatch of it publishes what was planned, or nothing
 }
 
-// PlannedNode is how many enrollments are on a node, and what would happen to them.
+// PlannedNode is the number of enrollments on a node, with their action.
 type PlannedNode struct {
 	Version int     `json:"version"`
 	Node    string  `json:"node"` // empty: enrolled, and not yet on the first node
@@ -88,7 +88,7 @@ type FlowChange struct {
 	To      json.RawMessage `json:"to"`
 }
 
-// FlowDiff is how two versions differ.
+// FlowDiff is the difference of two versions.
 type FlowDiff struct {
 	FromVersion int          `json:"from_version"`
 	ToVersion   int          `json:"to_version"`
@@ -103,24 +103,26 @@ type inFlightBody struct {
 	InFlight InFlight `json:"in_flight"`
 }
 
-// version makes a request that answers a version with its ETag.
+// version sends a request whose answer is a version with its ETag.
 func (c *Client) version(ctx context.Context, body any, options []CallOption, method, path string, parts ...any) (FlowVersion, error) {
 	v, etag, err := tagged[FlowVersion](ctx, c, body, options, method, path, parts...)
 	v.ETag = etag
 	return v, err
 }
 
-// FlowVersionFilter narrows a list; what is empty narrows nothing.
+// FlowVersionFilter filters a list. An empty status is not used.
 type FlowVersionFilter struct{ Status string } // draft, published, live
 
 // ListFlowVersions reads a flow's versions without their definitions.
-func (c *Client) ListFlowVersions(ctx context.Context, flow string, f FlowVersionFilter, options ...CallOption) iter.Seq2[FlowVersionSummary, error] {
+func (c *Client) ListFlowVersions(ctx context.Context, flow string, f FlowVersionFilter,
+	options ...CallOption) iter.Seq2[FlowVersionSummary, error] {
 	fill := func(r *request) { r.set("status", f.Status) }
 	return each[FlowVersionSummary](ctx, c, fill, options, "/v1/flows/%s/versions", flow)
 }
 
-// CreateFlowVersion makes the next version, a draft. definition is JSON.
-func (c *Client) CreateFlowVersion(ctx context.Context, flow string, definition json.RawMessage, options ...CallOption) (FlowVersion, error) {
+// CreateFlowVersion creates the next version, a draft. definition is JSON.
+func (c *Client) CreateFlowVersion(ctx context.Context, flow string, definition json.RawMessage,
+	options ...CallOption) (FlowVersion, error) {
 	return c.version(ctx, versionBody{definition}, options, http.MethodPost, "/v1/flows/%s/versions", flow)
 }
 
@@ -130,7 +132,8 @@ func (c *Client) GetFlowVersion(ctx context.Context, flow string, n int, options
 }
 
 // UpdateFlowVersion replaces a draft. definition is JSON.
-func (c *Client) UpdateFlowVersion(ctx context.Context, flow string, n int, definition json.RawMessage, options ...CallOption) (FlowVersion, error) {
+func (c *Client) UpdateFlowVersion(ctx context.Context, flow string, n int, definition json.RawMessage,
+	options ...CallOption) (FlowVersion, error) {
 	return c.version(ctx, versionBody{definition}, options, http.MethodPut, "/v1/flows/%s/versions/%s", flow, n)
 }
 

@@ -69,7 +69,8 @@ func (b *bundle) written(profile string) []string {
 
 func TestSendNodesOfEachChannel(t *testing.T) {
 	b := setup(t, 1)
-	flow := b.Live(b.reachable(`('c1', '030 123401', array['bad' || chr(10) || 'token', 't1', 't2', 't1']), ('c2', 'none', '{}'), ('c3', null, null)`))
+	flow := b.Live(b.reachable(`('c1', '030 123401', array['bad' || chr(10) || 'token', 't1', 't2', 't1']),
+		('c2', 'none', '{}'), ('c3', null, null)`))
 	for _, profile := range []string{"c1", "c2", "c3"} {
 		b.RecordEvent(profile, "signed_up")
 	}

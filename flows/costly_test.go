@@ -8,7 +8,7 @@ import (
 
 // A chunk whose conditions take too long is cut short: what is left is blocked by
 // condition_time, and every pass advances at least one enrollment.
-func TestCostlyConditionsPostponeTheRestOfAChunk(t *testing.T) {
+func TestCostlyConditionsBlockTheRestOfAChunk(t *testing.T) {
 	b := setup(t, 3, func(c *flows.Config) { c.ConditionTime = 1 })
 	flow := b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"w","nodes":{
 		"w":{"type":"delay","for":"P1D","next":"e"},"e":{"type":"exit"}}}`)

@@ -168,7 +168,7 @@ func (f *Flows) advance(ctx context.Context, t *shardLease) (int, error) {
 }
 
 // moveChunk executes a chunk and commits the results. A chunk that cannot be committed is
-// bisected until one enrollment remains; only that one is postponed.
+// bisected until one enrollment remains; only that one is blocked.
 func (f *Flows) moveChunk(ctx context.Context, t shardLease, chunk []*execution.Execution) error {
 	err := f.tryChunk(ctx, t, chunk)
 	switch {
@@ -184,8 +184,8 @@ func (f *Flows) moveChunk(ctx context.Context, t shardLease, chunk []*execution.
 	}
 	f.log.Error("enrollment cannot be advanced", "flow_id", t.flow, "enrollment_id", chunk[0].ID, "error", err)
 	one := execution.Again(chunk)[0]
-	one.Postpone(string(lemma.Internal), f.Execution.BackOff(one.FailuresBy(string(lemma.Internal))))
-	f.metrics.Postponed.WithLabelValues(one.Blocked).Inc()
+	one.Block(string(lemma.Internal), f.Execution.BackOff(one.FailuresBy(string(lemma.Internal))))
+	f.metrics.Blocked.WithLabelValues(one.Blocked).Inc()
 	_, err = f.commit(ctx, t.ws, t.flow, t.shard, []*execution.Execution{one})
 	return err
 }
@@ -205,7 +205,7 @@ func (f *Flows) tryChunk(ctx context.Context, t shardLease, chunk []*execution.E
 	}
 	for _, one := range moved {
 		if one.Blocked != "" {
-			f.metrics.Postponed.WithLabelValues(one.Blocked).Inc()
+			f.metrics.Blocked.WithLabelValues(one.Blocked).Inc()
 		}
 		for _, l := range one.Log {
 			f.metrics.Steps.WithLabelValues(l.Event).Inc()

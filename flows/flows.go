@@ -162,7 +162,7 @@ type Config struct {
 	BackOff    time.Duration // before a source that failed is queried again, doubled each time; 5 s
 	MaxBackOff time.Duration // 10 min
 
-	ConditionTime time.Duration // evaluating one chunk of enrollments; the rest is postponed; 2 s
+	ConditionTime time.Duration // evaluating one chunk of enrollments; the rest is blocked; 2 s
 	Retention     time.Duration // of events and refusals; 30 days
 	Gather        int           // single events that are recorded in one transaction, at most; 256
 }

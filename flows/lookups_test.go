@@ -9,7 +9,7 @@ import (
 )
 
 // A data source fails four times and then answers without the profile. The failures
-// count as no lookup: the profile is looked up again, and enters once its row is there.
+// count as no lookup: the profile is looked up again, and enrolls once its row is there.
 func TestFailuresOfASourceAreNoLookups(t *testing.T) {
 	b := setup(t, 1, func(c *flows.Config) { c.BackOff = time.Minute })
 	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},

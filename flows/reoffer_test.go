@@ -15,7 +15,8 @@ import (
 )
 
 // largeOrders enrolls profiles whose order is large, which is known at the entry.
-const largeOrders = `{"audience_id":"$audience","triggers":[{"type":"event","event":"ordered","condition":"profile.country == 'US' && trigger.properties.amount > 100"}],
+const largeOrders = `{"audience_id":"$audience",
+	"triggers":[{"type":"event","event":"ordered","condition":"profile.country == 'US' && trigger.properties.amount > 100"}],
 	"recurrence":$recurrence,$overlap"start":"wait","nodes":{"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
 
 // largeOrders makes a flow whose data source does not answer.

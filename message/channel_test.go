@@ -39,20 +39,21 @@ func TestCheckEachChannel(t *testing.T) {
 		content Content
 		want    string
 	}{
-		"an SMS":                            {Content{Channel: lemma.SMS, Text: "{{ a }}"}, ""},
-		"an SMS without a text":             {Content{Channel: lemma.SMS, Text: " "}, "/text 0:0 required"},
-		"an SMS with a subject":             {Content{Channel: lemma.SMS, Text: "t", Subject: "s"}, "/subject 0:0 unknown_field"},
-		"an SMS with HTML":                  {Content{Channel: lemma.SMS, Text: "t", HTML: "h"}, "/html 0:0 unknown_field"},
-		"an SMS with a fault":               {Content{Channel: lemma.SMS, Text: "{{ a b }}"}, "/text 1:4 syntax"},
-		"an SMS of 11 segments":             {Content{Channel: lemma.SMS, Text: strings.Repeat("я", 671)}, "/text 0:0 too_large"},
-		"a push":                            {Content{Channel: lemma.Push, Text: "t"}, ""},
-		"a push without a body":             {Content{Channel: lemma.Push, Subject: "s"}, "/body 0:0 required"},
-		"a push with HTML":                  {Content{Channel: lemma.Push, Text: "t", HTML: "h"}, "/html 0:0 unknown_field"},
-		"a title of two lines":              {Content{Channel: lemma.Push, Text: "t", Subject: "a\nb"}, "/title 1:2 line_break"},
-		"a link in an app":                  {Content{Channel: lemma.Push, Text: "t", Link: "myapp://x"}, ""},
-		"a relative link":                   {Content{Channel: lemma.Push, Text: "t", Link: "/offers"}, "/link 0:0 invalid"},
-		"a link with a space":               {Content{Channel: lemma.Push, Text: "t", Link: "https://shop.example/a b"}, "/link 0:0 invalid"},
-		"a fault in a value of the data":    {Content{Channel: lemma.Push, Text: "t", Data: map[string]string{"a/b": "{{ a b }}"}}, "/data/a~1b 1:4 syntax"},
+		"an SMS":                {Content{Channel: lemma.SMS, Text: "{{ a }}"}, ""},
+		"an SMS without a text": {Content{Channel: lemma.SMS, Text: " "}, "/text 0:0 required"},
+		"an SMS with a subject": {Content{Channel: lemma.SMS, Text: "t", Subject: "s"}, "/subject 0:0 unknown_field"},
+		"an SMS with HTML":      {Content{Channel: lemma.SMS, Text: "t", HTML: "h"}, "/html 0:0 unknown_field"},
+		"an SMS with a fault":   {Content{Channel: lemma.SMS, Text: "{{ a b }}"}, "/text 1:4 syntax"},
+		"an SMS of 11 segments": {Content{Channel: lemma.SMS, Text: strings.Repeat("я", 671)}, "/text 0:0 too_large"},
+		"a push":                {Content{Channel: lemma.Push, Text: "t"}, ""},
+		"a push without a body": {Content{Channel: lemma.Push, Subject: "s"}, "/body 0:0 required"},
+		"a push with HTML":      {Content{Channel: lemma.Push, Text: "t", HTML: "h"}, "/html 0:0 unknown_field"},
+		"a title of two lines":  {Content{Channel: lemma.Push, Text: "t", Subject: "a\nb"}, "/title 1:2 line_break"},
+		"a link in an app":      {Content{Channel: lemma.Push, Text: "t", Link: "myapp://x"}, ""},
+		"a relative link":       {Content{Channel: lemma.Push, Text: "t", Link: "/offers"}, "/link 0:0 invalid"},
+		"a link with a space":   {Content{Channel: lemma.Push, Text: "t", Link: "https://shop.example/a b"}, "/link 0:0 invalid"},
+		"a fault in a value of the data": {Content{Channel: lemma.Push, Text: "t", Data: map[string]string{"a/b": "{{ a b }}"}},
+			"/data/a~1b 1:4 syntax"},
 		"a member without a name":           {Content{Channel: lemma.Push, Text: "t", Data: map[string]string{"": "x"}}, "/data/ 0:0 invalid"},
 		"too many members":                  {Content{Channel: lemma.Push, Text: "t", Data: members}, "/data 0:0 too_large"},
 		"an email with a link":              {Content{Subject: "s", Text: "t", Link: "https://shop.example"}, "/link 0:0 unknown_field"},
@@ -80,7 +81,8 @@ func TestRenderedTextsThatAChannelCannotCarry(t *testing.T) {
 		"data that is too long":   {Content{Channel: lemma.Push, Text: "t", Data: map[string]string{"a": "{{ long }}"}}, "/data/a"},
 		"a subject that is empty": {Content{Subject: "{{ empty_text }}", Text: "t"}, "/subject"},
 	} {
-		_, err := compiled(t, c.content).Render(`{"empty_text":" ","lines":"a\nb","word":"offers","long":"` + strings.Repeat("x", MaxSubject+1) + `"}`)
+		_, err := compiled(t, c.content).Render(`{"empty_text":" ","lines":"a\nb","word":"offers","long":"` + strings.Repeat("x", MaxSubject+1) +
+			`"}`)
 		got := ""
 		if wrong, ok := errors.AsType[*lemma.Error](err); ok {
 			got = wrong.Fields[0].Pointer

@@ -42,8 +42,8 @@ type wrong struct {
 	detail string
 }
 
-func wrongf(code, format string, args ...any) *wrong {
-	return &wrong{code: code, detail: fmt.Sprintf(format, args...)}
+func syntaxf(format string, args ...any) *wrong {
+	return &wrong{code: "syntax", detail: fmt.Sprintf(format, args...)}
 }
 
 // reserved are words with a meaning to the engine.
@@ -102,7 +102,7 @@ func next(source string) (word, int, *wrong) {
 		return word{kind: punctuation, text: source[:1]}, 1, nil
 	}
 	r, _ := utf8.DecodeRuneInString(source)
-	return word{}, 0, wrongf("syntax", "%q has no meaning here", r)
+	return word{}, 0, syntaxf("%q has no meaning here", r)
 }
 
 // quoted reads a string; only between double quotes a backslash escapes.
@@ -120,7 +120,7 @@ func quoted(source string) (word, int, *wrong) {
 			i++
 		}
 	}
-	return word{}, 0, wrongf("syntax", "the quote that opens here is not closed before }} or %%}")
+	return word{}, 0, syntaxf("the quote that opens here is not closed before }} or %%}")
 }
 
 // unescape has the escapes of the engine; other backslashes stay.
@@ -135,13 +135,13 @@ func number(source string) (word, int, *wrong) {
 	if end == whole {
 		n, err := strconv.ParseInt(source[:end], 10, 64)
 		if err != nil {
-			return word{}, 0, wrongf("syntax", "the number is too large")
+			return word{}, 0, syntaxf("the number is too large")
 		}
 		return word{kind: literal, value: integer(int(n))}, end, nil
 	}
 	f, err := strconv.ParseFloat(source[:end], 64)
 	if err != nil {
-		return word{}, 0, wrongf("syntax", "the number is too large")
+		return word{}, 0, syntaxf("the number is too large")
 	}
 	return word{kind: literal, value: float(f)}, end, nil
 }
@@ -150,7 +150,7 @@ func named(source string) (word, int, *wrong) {
 	end := nameEnd(source)
 	text := source[:end]
 	if !validName(text) {
-		return word{}, 0, wrongf("syntax", "%q is not a name; names have letters, digits, _ and -", text)
+		return word{}, 0, syntaxf("%q is not a name; names have letters, digits, _ and -", text)
 	}
 	if end < len(source) && source[end] == ':' {
 		return word{kind: keyword, text: text}, end + 1, nil

@@ -11,7 +11,8 @@ import (
 func TestPlainText(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
-		"<p>Hello {{ name }},</p><p>your <b>{{ id }}</b> is here.<br>Thanks<br/>You</p>":     "Hello {{ name }},\n\nyour {{ id }} is here.\nThanks\nYou",
+		"<p>Hello {{ name }},</p><p>your <b>{{ id }}</b> is here.<br>Thanks<br/>You</p>": "Hello {{ name }},\n\n" +
+			"your {{ id }} is here.\nThanks\nYou",
 		"<h1>Hi</h1>\n<p>One</p>\n<ul>\n<li>a</li>\n<li>b</li>\n</ul>\n<p>After</p>":         "Hi\n\nOne\n\n - a\n - b\n\nAfter",
 		"<ul class=x><li style='a>b'><p>a</p></li><li><div>b</div></li></ul>c":               "- a\n\n - b\nc",
 		"<ol><li>a<ul><li>b</li></ul></li></ol>":                                             "- a\n - b",

@@ -201,7 +201,8 @@ func TestCompiled(t *testing.T) {
 	compiled, err := b.templates.Compiled(t.Context(), b.Workspace, made.ID, 1)
 	b.Must(err)
 	rendered, err := compiled.Render(`{"name":"Anna","points":3}`)
-	if want := (message.Content{Channel: lemma.Email, Subject: "Hi Anna", HTML: "<p>Hi Anna, 3</p>", Text: "Hi Anna, 3"}); err != nil || !cmp.Equal(rendered, want) {
+	if want := (message.Content{Channel: lemma.Email, Subject: "Hi Anna", HTML: "<p>Hi Anna, 3</p>", Text: "Hi Anna, 3"}); err != nil ||
+		!cmp.Equal(rendered, want) {
 		t.Errorf("got %+v, %v", rendered, err)
 	}
 	again, err := b.templates.Compiled(t.Context(), b.Workspace, made.ID, 1)

@@ -24,7 +24,7 @@ create table campaigns (
     errors_before        bigint not null default 0, -- template errors before the last resume
     ended_before         bigint not null default 0, -- notifications that had ended before the last resume
     transactional        boolean not null default false, -- no marketing: only bounces and complaints stop it
-    topic_id             uuid,                -- recipients who have unsubscribed from it are skipped
+    topic_id             uuid,                -- recipients that have unsubscribed from it are skipped
     send_deadline        timestamptz,         -- notifications not called by then are skipped as expired
     started_at           timestamptz,         -- when send was accepted, or when the schedule became due
     sending_at           timestamptz,         -- when the fan-out began to write notifications

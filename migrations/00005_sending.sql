@@ -15,7 +15,7 @@ create table contents (
     reply_to         text not null,
     headers          jsonb not null,
     transactional    boolean not null default false, -- only bounces and complaints stop it
-    topic_id         uuid,                    -- recipients who have unsubscribed from it are skipped
+    topic_id         uuid,                    -- recipients that have unsubscribed from it are skipped
     created_at       timestamptz not null default now(),
     flow_id          uuid,                    -- with node: what sends it; null for a campaign
     node             text,

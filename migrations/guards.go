@@ -252,7 +252,7 @@ func Red(guards []Guard) error {
 	var red []error
 	for _, g := range guards {
 		if !g.OK {
-			red = append(red, fmt.Errorf("guard %s: %s", strings.TrimPrefix(g.Table+"."+g.Name, "."), g.Why))
+			red = append(red, fmt.Errorf("%s: %s", strings.TrimPrefix(g.Table+"."+g.Name, "."), g.Why))
 		}
 	}
 	return errors.Join(red...)

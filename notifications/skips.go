@@ -46,7 +46,8 @@ func skipUnsubscribed(ctx context.Context, tx pgx.Tx, c Chunk) error {
 // another profile holds are added to skip, with their reason. Of skip are left out
 // those whose key their own profile holds. late are the keys of intents whose
 // address or profile is opted out since they were written.
-func insertKeyedSkips(ctx context.Context, tx pgx.Tx, c Chunk, keyed, skip []Recipient, counts map[string]int) (left []Recipient, late []uuid.UUID, err error) {
+func insertKeyedSkips(ctx context.Context, tx pgx.Tx, c Chunk, keyed, skip []Recipient,
+	counts map[string]int) (left []Recipient, late []uuid.UUID, err error) {
 	inserted, err := writeSkips(ctx, tx, c, keyed, counts)
 	if err != nil || c.OfFlow {
 		return skip, nil, err

@@ -86,7 +86,7 @@ func (s *Statement[T]) decode(cursor string) ([]any, error) {
 // lastMicro is the year 9999, the latest time of a cursor.
 var lastMicro = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 
-// read turns the text of a cursor, which any client can write, into a value that Postgres accepts.
+// read converts the text of a cursor, which any client can write, to a value that Postgres accepts.
 func (t Type) read(text string) (any, bool) {
 	switch t {
 	case UUID:

@@ -109,7 +109,7 @@ func (l List[T]) Start(q Query, args ...any) (*Statement[T], error) {
 	return s, nil
 }
 
-// Arg adds an argument and answers its placeholder.
+// Arg adds an argument and returns its placeholder.
 func (s *Statement[T]) Arg(value any) string {
 	s.args = append(s.args, value)
 	return fmt.Sprintf("$%d", len(s.args))

@@ -37,7 +37,7 @@ func checkKind(kind string, config, _ json.RawMessage) error {
 	return nil
 }
 
-// moves: a host decides where secrets are sent.
+// moves returns host if it differs, since it decides where secrets are sent.
 func moves(_ string, before, after, _ json.RawMessage) []string {
 	var old, now struct{ Host string }
 	if json.Unmarshal(before, &old) == nil && json.Unmarshal(after, &now) == nil && old == now {

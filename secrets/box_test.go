@@ -175,7 +175,7 @@ func TestKeysAreNeverPrinted(t *testing.T) {
 	if want := strings.Count(out.String(), "secrets.Box(redacted)"); want != 16 {
 		t.Errorf("redacted %d times of 16:\n%s", want, out.String())
 	}
-	for _, form := range []string{string(raw), fmt.Sprintf("%x", raw), fmt.Sprint(raw), base64.StdEncoding.EncodeToString(raw)} {
+	for _, form := range []string{string(raw), fmt.Sprintf("%x", raw), fmt.Sprintf("%d", raw), base64.StdEncoding.EncodeToString(raw)} {
 		if strings.Contains(out.String(), form) {
 			t.Errorf("the key was printed: %s", out.String())
 		}

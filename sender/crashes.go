@@ -65,11 +65,14 @@ func findCrashed(ctx context.Context, tx pgx.Tx, ref notifications.Ref, token st
 	err = tx.QueryRow(ctx, `
 		select first from batch_log where workspace_id = $1 and batch_id = $2 and event = 'rendering' and token = $3
 		order by at desc limit 1`, ref.WorkspaceID, ref.BatchID, token).Scan(&row)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return untouched, []int16{}, nil
+	}
+	if err != nil {
 		return nil, nil, fmt.Errorf("find the row that batch %s crashed at: %w", ref.BatchID, err)
 	}
 	at := slices.Index(untouched, row)
-	if err != nil || at < 0 {
+	if at < 0 {
 		return untouched, []int16{}, nil
 	}
 	return []int16{row}, slices.Delete(slices.Clone(untouched), at, at+1), nil
@@ -100,7 +103,7 @@ func afterCrash(crashes int) time.Duration {
 // processes too.
 func (s *Sender) pauseCrashed(ctx context.Context, ref notifications.Ref, rows int) {
 	s.log.Error("rows ended after crashes", "batch_id", ref.BatchID, "origin_id", ref.OriginID, "crashes", maxCrashes, "rows", rows)
-	detail := fmt.Sprintf("the process that claimed a batch died or hung %d times; look at its log before you resume", maxCrashes)
+	detail := fmt.Sprintf("the process that claimed a batch died or hung %d times; check its log before you resume", maxCrashes)
 	if err := s.pause(ctx, ref.WorkspaceID, ref.OriginID, uuid.Nil, batchCrashed, detail); err != nil {
 		s.log.Error("origin of a crashed batch not paused", "origin_id", ref.OriginID, "error", err)
 	}

@@ -121,8 +121,8 @@ func (r *randomRun) check(step string) {
 	accepted, unknown := r.carrier.answers()
 	r.most = min(r.most, e.DeliveriesPossible)
 	if e.DeliveriesAtLeast > accepted || e.DeliveriesAtMost < accepted+unknown || accepted+unknown > r.most {
-		r.T.Errorf("seed %d: %d accepted, %d unknown; %d to %d deliveries, %d possible: %s; after: %s", r.seed, accepted, unknown, e.DeliveriesAtLeast,
-			e.DeliveriesAtMost, r.most, e.Summary, strings.Join(r.steps, ", "))
+		r.T.Errorf("seed %d: %d accepted, %d unknown; %d to %d deliveries, %d possible: %s; after: %s", r.seed, accepted, unknown,
+			e.DeliveriesAtLeast, e.DeliveriesAtMost, r.most, e.Summary, strings.Join(r.steps, ", "))
 	}
 }
 

@@ -82,7 +82,7 @@ func TestAWaitingProfileThatUnsubscribedIsSkipped(t *testing.T) {
 	a.set(3, AudienceRow{Addresses: []string{"other@shop.example", address(3)}})                                         // has two in one row
 	a.set(4, AudienceRow{Addresses: []string{"other@shop.example"}}, AudienceRow{Addresses: []string{address(4)}})       // has two addresses
 	a.set(5, AudienceRow{Addresses: []string{address(5)}}, AudienceRow{Addresses: []string{address(5)}, OptedOut: true}) // has two rows
-	a.set(6, AudienceRow{OptedOut: true})                                                                                // is left without an address
+	a.set(6, AudienceRow{OptedOut: true})                                                                                // has none
 	a.set(8, AudienceRow{Addresses: []string{"other@shop.example"}, OptedOut: true}, AudienceRow{Addresses: []string{address(8)}})
 	b.work(s)
 	want := map[int]string{8: "unsubscribed_since", 0: "unsubscribed_since", 1: "left_audience", 2: "address_changed", 3: "", 4: "",
@@ -117,7 +117,8 @@ func TestAMarkedOptOutIsNotCalled(t *testing.T) {
 	b.Exec(`insert into opt_outs (workspace_id, origin_id, id) values ($1, gen_random_uuid(), $2)`, b.Workspace, keyOf(0)) // of another origin
 	b.work(b.sender())
 	for i, sent := range []bool{true, false, true, false, false, false} {
-		if status, reason := b.status(i); (b.carrier.called(address(i)) == 1) != sent || (status == "sent") != sent || (reason == "unsubscribed_since") == sent {
+		if status, reason := b.status(i); (b.carrier.called(address(i)) == 1) != sent || (status == "sent") != sent ||
+			(reason == "unsubscribed_since") == sent {
 			t.Errorf("%d is %s (%s) after %d calls", i, status, reason, b.carrier.called(address(i)))
 		}
 	}
@@ -315,7 +316,8 @@ func TestAPauseDuringTheRead(t *testing.T) {
 	s, a := b.readAgain(2)
 	a.set(0, AudienceRow{Addresses: []string{address(0)}, OptedOut: true})
 	reads := s.again
-	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, channel lemma.Channel, profiles []string) (map[string][]AudienceRow, bool, error) {
+	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, channel lemma.Channel, profiles []string) (map[string][]AudienceRow,
+		bool, error) {
 		err := pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, b.Workspace, b.origin) })
 		now, known, _ := reads(ctx, ws, origin, content, channel, profiles)
 		return now, known, err

@@ -86,7 +86,8 @@ func (c Config) withDefaults() Config {
 	for _, n := range []struct {
 		field *int
 		value int
-	}{{&c.ClaimBytes, 16 << 20}, {&c.WindowBytes, 16 << 20}, {&c.MessageBytes, 256 << 20}, {&c.MaxWindow, 500}, {&c.MaxDeferrals, 20}, {&c.CircuitAfter, 100}, {&c.Workers, 16}} {
+	}{{&c.ClaimBytes, 16 << 20}, {&c.WindowBytes, 16 << 20}, {&c.MessageBytes, 256 << 20}, {&c.MaxWindow, 500}, {&c.MaxDeferrals,
+		20}, {&c.CircuitAfter, 100}, {&c.Workers, 16}} {
 		if *n.field == 0 {
 			*n.field = n.value
 		}

@@ -28,12 +28,14 @@ func TestASuppressedAddressIsNotCalled(t *testing.T) {
 	b.suppress(suppression.Unsubscribed, 3, 4, 5) // a whole batch
 	b.work(b.sender())
 	for i, sent := range []bool{true, false, true, false, false, false} {
-		if status, reason := b.status(i); (b.carrier.called(address(i)) == 1) != sent || (status == "sent") != sent || (reason == "suppressed") == sent {
+		if status, reason := b.status(i); (b.carrier.called(address(i)) == 1) != sent || (status == "sent") != sent ||
+			(reason == "suppressed") == sent {
 			t.Errorf("%d is %s (%s) after %d calls", i, status, reason, b.carrier.called(address(i)))
 		}
 	}
 	b.wantCounts(notifications.Counts{Sent: 2, Skipped: 4})
-	if n := b.Count(`select count(*) from attempts where workspace_id = $1 and reason = 'suppressed' and detail = 'hard_bounce'`, b.Workspace); n != 1 {
+	if n := b.Count(`select count(*) from attempts where workspace_id = $1 and reason = 'suppressed' and detail = 'hard_bounce'`,
+		b.Workspace); n != 1 {
 		t.Errorf("%d attempts have the cause", n)
 	}
 }

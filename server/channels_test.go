@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net/url"
 	"sync"
 	"testing"
@@ -33,18 +34,15 @@ type inbox struct {
 func (i *inbox) accept(m sender.Message, _ int) sender.Receipt {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.messages[m.To] = sender.Message{To: m.To, FromEmail: m.FromEmail, Subject: m.Subject, HTML: m.HTML, Text: m.Text, Link: m.Link, Data: m.Data}
+	i.messages[m.To] = sender.Message{To: m.To, FromEmail: m.FromEmail, Subject: m.Subject, HTML: m.HTML, Text: m.Text, Link: m.Link,
+		Data: m.Data}
 	return sender.Receipt{}
 }
 
 func (i *inbox) all() map[string]sender.Message {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	copied := map[string]sender.Message{}
-	for to, m := range i.messages {
-		copied[to] = m
-	}
-	return copied
+	return maps.Clone(i.messages)
 }
 
 // A flow sends one message per channel to a profile: a push to each of its devices.
@@ -95,7 +93,8 @@ func TestAFlowSendsOverEachChannel(t *testing.T) {
 	} {
 		template, err := s.Templates.Create(ctx, ws, message.NewTemplate{ID: lemma.NewID(), Name: string(channel), Content: content})
 		must(err)
-		provider, err := s.Providers.Create(ctx, ws, providers.NewProvider{ID: lemma.NewID(), Name: string(channel), Kind: "scripted", Channel: channel})
+		provider, err := s.Providers.Create(ctx, ws,
+			providers.NewProvider{ID: lemma.NewID(), Name: string(channel), Kind: "scripted", Channel: channel})
 		must(err)
 		nodes[string(channel)] = map[string]any{"type": "send", "channel": channel, "next": next,
 			"provider_id": lemma.FormatID(lemma.PrefixProvider, provider.ID), "template_id": lemma.FormatID(lemma.PrefixTemplate, template.ID)}
@@ -112,16 +111,18 @@ func TestAFlowSendsOverEachChannel(t *testing.T) {
 	must(err)
 	must(s.StartWorkers(context.WithoutCancel(ctx)))
 	t.Cleanup(func() { _ = s.Stop() })
-	_, err = s.Flows.Intake.Record(ctx, ws, intake.Event{ProfileKey: "anna", Name: "ordered", Properties: json.RawMessage(`{"order":"A & B"}`)})
+	_, err = s.Flows.Intake.Record(ctx, ws,
+		intake.Event{ProfileKey: "anna", Name: "ordered", Properties: json.RawMessage(`{"order":"A & B"}`)})
 	must(err)
 
 	push := sender.Message{Subject: "Order", Text: "A & B", Link: "myapp://orders", Data: map[string]string{"order": "A & B"}}
 	first, second := push, push
 	first.To, second.To = "ios-1", "web-2"
 	want := map[string]sender.Message{
-		"Anna@shop.example": {To: "Anna@shop.example", FromEmail: "news@shop.example", Subject: "Hi anna", HTML: "<p>Hi anna</p>", Text: "Hi anna"},
-		"+4930123401":       {To: "+4930123401", Text: "A & B is <here>"},
-		"ios-1":             first, "web-2": second,
+		"Anna@shop.example": {To: "Anna@shop.example", FromEmail: "news@shop.example", Subject: "Hi anna", HTML: "<p>Hi anna</p>",
+			Text: "Hi anna"},
+		"+4930123401": {To: "+4930123401", Text: "A & B is <here>"},
+		"ios-1":       first, "web-2": second,
 	}
 	for deadline := time.Now().Add(30 * time.Second); len(got.all()) < len(want) && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)

@@ -30,7 +30,8 @@ func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 		return nil, ErrDatabaseURL // the cause would show the password
 	}
 	if !strings.Contains(c.DatabaseURL, "pool_max_conns") {
-		p.MaxConns = int32(c.SendWorkers + min(4*c.FanoutWorkers, 8) + 12) // a process writes six chunks at a time, however many audiences it reads
+		// A process writes six chunks at a time, however many audiences it reads.
+		p.MaxConns = int32(c.SendWorkers + min(4*c.FanoutWorkers, 8) + 12)
 	}
 	if !strings.Contains(c.DatabaseURL, "pool_max_conn_lifetime") {
 		p.MaxConnLifetime = 10 * time.Minute // a plan that was made when a table was empty must not be kept longer
@@ -54,9 +55,9 @@ func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// deadAfter bounds how long a connection to Lemma's database waits for a peer
-// that is gone without a word: a statement whose answer is lost then fails
-// instead of holding its worker until the kernel gives up, which may be hours.
+// deadAfter bounds how long a connection to Lemma's database waits for a peer that
+// acknowledges nothing. A statement whose answer is lost then fails, instead of holding
+// its worker until the kernel gives up, which may take hours.
 const deadAfter = 30 * time.Second
 
 // session is set on each connection, unless the DSN sets the parameter.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What a peer makes net/http log is an attribute, cut, and a few lines a minute.
+// The messages that net/http logs because of a peer are bounded in length and number.
 func TestErrorsOfHTTPAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,8 @@ import (
 func TestConnectionsReadWhatIsCommitted(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
-	if _, err := pool.Exec(t.Context(), `do $$ begin execute format('alter database %I set default_transaction_isolation = %L', current_database(), 'repeatable read'); end $$`); err != nil {
+	if _, err := pool.Exec(t.Context(), `do $$ begin
+		execute format('alter database %I set default_transaction_isolation = %L', current_database(), 'repeatable read'); end $$`); err != nil {
 		t.Fatal(err)
 	}
 	ours, err := OpenPool(t.Context(), Config{DatabaseURL: pgtest.DSN(pool)})

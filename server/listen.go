@@ -75,9 +75,13 @@ type connectionMetrics struct {
 func newConnectionMetrics(r prometheus.Registerer) *connectionMetrics {
 	label := []string{"listener"}
 	m := &connectionMetrics{
-		open:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lemma_http_connections", Help: "Open connections, by listener (api, metrics, work)."}, label),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_refused_total", Help: "Connections refused with 503 because LEMMA_MAX_CONNECTIONS were in use."}, label),
-		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_evicted_total", Help: "Connections without a request, or whose client sent its body or received its response slowly, that were closed for a new one."}, label),
+		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lemma_http_connections",
+			Help: "Open connections, by listener (api, metrics, work)."}, label),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_refused_total",
+			Help: "Connections refused with 503 because LEMMA_MAX_CONNECTIONS were in use."}, label),
+		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_evicted_total",
+			Help: "Connections without a request, or whose client sent its body or received its response slowly, that were closed for a new one."},
+			label),
 	}
 	r.MustRegister(m.open, m.refused, m.evicted)
 	return m
@@ -107,7 +111,8 @@ func (s *Server) ServeWork(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return serve(ctx, s.log, s.connections, endpoint{name: "work", address: s.cfg.WorkListen, handler: s.healthHandler(), most: opsConnections})
+	return serve(ctx, s.log, s.connections,
+		endpoint{name: "work", address: s.cfg.WorkListen, handler: s.healthHandler(), most: opsConnections})
 }
 
 func (s *Server) healthHandler() http.Handler {
@@ -130,7 +135,7 @@ func serve(ctx context.Context, log *slog.Logger, counts *connectionMetrics, all
 	var servers []*http.Server
 	var gates []*gate
 	for _, e := range all {
-		l, err := e.listen()
+		l, err := e.listen(ctx)
 		if err != nil {
 			for _, g := range gates {
 				_ = g.Close()
@@ -157,20 +162,21 @@ func serve(ctx context.Context, log *slog.Logger, counts *connectionMetrics, all
 		stopped.Go(func() { errs[i] = s.Shutdown(stop) })
 	}
 	stopped.Wait()
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errors.Join(errs...), err)
 }
 
-func (e endpoint) listen() (net.Listener, error) {
+func (e endpoint) listen(ctx context.Context) (net.Listener, error) {
 	if e.opened != nil {
 		return e.opened, nil
 	}
-	return net.Listen("tcp", e.address)
+	return (&net.ListenConfig{}).Listen(ctx, "tcp", e.address)
 }
 
 func (e endpoint) server(g *gate, log *slog.Logger) *http.Server {
 	limits := e.limits.withDefaults()
-	return &http.Server{Handler: bounded(e.handler, limits), ConnState: g.state, ConnContext: withConnection, MaxHeaderBytes: maxHeader, ErrorLog: newErrorLog(log, e.name),
-		ReadHeaderTimeout: limits.header, ReadTimeout: limits.request, WriteTimeout: limits.total, IdleTimeout: limits.idle}
+	return &http.Server{Handler: bounded(e.handler, limits), ConnState: g.state, ConnContext: withConnection, MaxHeaderBytes: maxHeader,
+		ErrorLog: newErrorLog(log, e.name), ReadHeaderTimeout: limits.header, ReadTimeout: limits.request,
+		WriteTimeout: limits.total, IdleTimeout: limits.idle}
 }
 
 // gate is a listener that bounds the open connections. At the bound, a new
@@ -232,7 +238,8 @@ func (w waiting) time(l timeLimits) (waited time.Duration, mayClose bool) {
 }
 
 func newGate(l net.Listener, e endpoint, counts *connectionMetrics) *gate {
-	return &gate{Listener: l, name: e.name, most: e.most, limits: e.limits.withDefaults(), counts: counts, busy: make(chan struct{}, 64), open: map[*gated]waiting{}}
+	return &gate{Listener: l, name: e.name, most: e.most, limits: e.limits.withDefaults(), counts: counts, busy: make(chan struct{}, 64),
+		open: map[*gated]waiting{}}
 }
 
 // Accept returns the next connection that is within the bound.
@@ -306,7 +313,8 @@ func withConnection(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionOf{}, conn)
 }
 
-const tooMany = `{"type":"urn:lemma:problem:too_many_connections","title":"Service Unavailable","status":503,"code":"too_many_connections",` +
+const tooMany = `{"type":"urn:lemma:problem:too_many_connections","title":"Service Unavailable","status":503,` +
+	`"code":"too_many_connections",` +
 	`"detail":"the server has too many open connections; try again later","request_id":""}` + "\n"
 
 // refuse responds with 503 and closes the connection in the background. It waits
@@ -323,7 +331,8 @@ func (g *gate) refuse(conn net.Conn) {
 		defer func() { <-g.busy }()
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(time.Second))
-		_, err := conn.Write([]byte("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: " +
+		_, err := conn.Write([]byte("HTTP/1.1 503 Service Unavailable\r\n" +
+			"Content-Type: application/problem+json\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: " +
 			strconv.Itoa(len(tooMany)) + "\r\n\r\n" + tooMany))
 		if half, ok := conn.(interface{ CloseWrite() error }); ok && err == nil && half.CloseWrite() == nil {
 			var rest [4 << 10]byte

@@ -19,7 +19,8 @@ import (
 )
 
 // brief are limits that a test can wait for.
-var brief = timeLimits{header: 300 * time.Millisecond, request: 600 * time.Millisecond, total: 3 * time.Second, idle: 300 * time.Millisecond}
+var brief = timeLimits{header: 300 * time.Millisecond, request: 600 * time.Millisecond, total: 3 * time.Second,
+	idle: 300 * time.Millisecond}
 
 // listening serves an endpoint until the test ends, and returns its address.
 func listening(t *testing.T, e endpoint) (address string, counts *connectionMetrics) {
@@ -56,7 +57,7 @@ func dialed(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// A connection on which nothing comes, or comes a byte at a time, is closed.
+// A connection on which no byte arrives, or a byte at a time, is closed.
 func TestSlowConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
 	address, counts := listening(t, endpoint{name: "api", handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +67,7 @@ func TestSlowConnectionsAreClosed(t *testing.T) {
 		}
 		hello(w, r)
 	}), most: 100, limits: brief})
-	for what, says := range map[string]string{
+	for what, text := range map[string]string{
 		"nothing":       "",
 		"half a header": "GET / HTTP/1.1\r\nHost: x\r\nX-",
 		"half a body":   "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf",
@@ -75,7 +76,7 @@ func TestSlowConnectionsAreClosed(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			conn := dialed(t, address)
-			if _, err := io.WriteString(conn, says); err != nil {
+			if _, err := io.WriteString(conn, text); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := io.Copy(io.Discard, conn); err != nil && !strings.Contains(err.Error(), "reset") {
@@ -90,8 +91,8 @@ func TestSlowConnectionsAreClosed(t *testing.T) {
 	})
 }
 
-// A caller that does not read the answer does not hold the connection.
-func TestUnreadAnswersAreGivenUp(t *testing.T) {
+// The connection of a client that does not read the response is closed.
+func TestUnreadResponsesEnd(t *testing.T) {
 	t.Parallel()
 	failed := make(chan error, 1)
 	limits := brief
@@ -113,24 +114,25 @@ func TestUnreadAnswersAreGivenUp(t *testing.T) {
 	}
 }
 
-// While all connections are in use, one whose client does not receive its response
-// makes room for a new one. One whose handler works does not.
-func TestSlowReadersMakeRoom(t *testing.T) {
+// While all connections are in use, a new connection replaces one whose client does not
+// receive its response, and none whose handler works.
+func TestSlowReadersAreReplaced(t *testing.T) {
 	t.Parallel()
 	working, release := make(chan struct{}, 1), make(chan struct{})
 	limits := brief
 	limits.total, limits.answer, limits.slow = time.Minute, time.Minute, 300*time.Millisecond
-	address, counts := listening(t, endpoint{name: "api", most: 4, limits: limits, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/work":
-			working <- struct{}{}
-			<-release
-		case "/large":
-			_, _ = w.Write(bytes.Repeat([]byte("x"), 64<<20))
-			return
-		}
-		hello(w, r)
-	})})
+	address, counts := listening(t,
+		endpoint{name: "api", most: 4, limits: limits, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/work":
+				working <- struct{}{}
+				<-release
+			case "/large":
+				_, _ = w.Write(bytes.Repeat([]byte("x"), 64<<20))
+				return
+			}
+			hello(w, r)
+		})})
 	send := func(path string) net.Conn {
 		conn := dialed(t, address)
 		_, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -167,7 +169,7 @@ func TestSlowReadersMakeRoom(t *testing.T) {
 		t.Errorf("slow readers keep a new connection out: %d", status)
 	}
 	close(release)
-	if r, err := http.ReadResponse(bufio.NewReader(worker), nil); err != nil || r.StatusCode != 200 {
+	if r, err := http.ReadResponse(bufio.NewReader(worker), nil); err != nil || r.StatusCode != http.StatusOK {
 		t.Errorf("the request in work ended with %v", err)
 	}
 }
@@ -209,7 +211,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	ask(third, "/")
 	got := answer(third)
 	body, _ := io.ReadAll(got.Body)
-	if got.StatusCode != 503 || got.Header.Get("Retry-After") == "" || got.Header.Get("Content-Type") != "application/problem+json" || !bytes.Contains(body, []byte(`"too_many_connections"`)) {
+	if got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("Retry-After") == "" ||
+		got.Header.Get("Content-Type") != "application/problem+json" ||
+		!bytes.Contains(body, []byte(`"too_many_connections"`)) {
 		t.Errorf("%d %v %s", got.StatusCode, got.Header, body)
 	}
 	if n := value(t, counts.refused.WithLabelValues("api")); n != 1 {
@@ -219,14 +223,14 @@ func TestConnectionsAreBounded(t *testing.T) {
 	answer(first)
 	answer(second) // both are idle now, or about to be
 
-	pgtest.Eventually(t, 10*time.Second, "an idle connection makes room", func() bool {
-		// the server marks a connection as idle just after its answer
+	pgtest.Eventually(t, 10*time.Second, "an idle connection is replaced", func() bool {
+		// the server sets the state idle just after its response
 		fourth := dialed(t, address)
 		ask(fourth, "/")
 		return answer(fourth).StatusCode == http.StatusOK
 	})
 	if n := value(t, counts.evicted.WithLabelValues("api")); n != 1 {
-		t.Errorf("%v made room", n)
+		t.Errorf("%v connections were replaced", n)
 	}
 }
 
@@ -237,8 +241,8 @@ func eventuallyOpen(t *testing.T, counts *connectionMetrics, want float64) {
 	})
 }
 
-// A slow body is refused in time, and work that takes longer than a request may
-// take to arrive is not broken off.
+// A slow body is refused in time. A handler may take longer than a request may take to
+// arrive.
 func TestDeadlinesOfTheAPI(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, pgtest.DB(t), Config{})
@@ -246,14 +250,17 @@ func TestDeadlinesOfTheAPI(t *testing.T) {
 	address, _ := listening(t, endpoint{name: "api", handler: s.API, most: 100, limits: timeLimits{request: 700 * time.Millisecond}})
 
 	slow := dialed(t, address)
-	if _, err := io.WriteString(slow, "POST /v1/templates HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+token+"\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
+	if _, err := io.WriteString(slow,
+		"POST /v1/templates HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+token+"\r\nContent-Type: application/json\r\nContent-Length: "+
+			"1000\r\n\r\n{"); err != nil {
 		t.Fatal(err)
 	}
 	got, err := http.ReadResponse(bufio.NewReader(slow), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if body, _ := io.ReadAll(got.Body); got.StatusCode != 400 || !bytes.Contains(body, []byte("did not arrive in time")) || !got.Close {
+	if body, _ := io.ReadAll(got.Body); got.StatusCode != http.StatusBadRequest || !bytes.Contains(body, []byte("did not arrive in time")) ||
+		!got.Close {
 		t.Errorf("%d %s", got.StatusCode, body)
 	}
 
@@ -265,7 +272,8 @@ func TestDeadlinesOfTheAPI(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `lock table templates in access exclusive mode`); err != nil {
 		t.Fatal(err)
 	}
-	for _, request := range []string{"GET /v1/templates HTTP/1.1\r\n", "POST /v1/templates HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 46\r\n"} {
+	for _, request := range []string{"GET /v1/templates HTTP/1.1\r\n",
+		"POST /v1/templates HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 46\r\n"} {
 		long := dialed(t, address)
 		if _, err := io.WriteString(long, request+"Host: x\r\nAuthorization: Bearer "+token+"\r\n\r\n"); err != nil {
 			t.Fatal(err)
@@ -283,13 +291,13 @@ func TestDeadlinesOfTheAPI(t *testing.T) {
 			}
 		}()
 	}
-	time.Sleep(1500 * time.Millisecond) // longer than a request may take to arrive: what must not matter
+	time.Sleep(1500 * time.Millisecond) // longer than a request may take to arrive
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// The metrics are not readable for everything that reaches the API.
+// The listener of the API does not serve the metrics.
 func TestMetricsHaveTheirOwnListener(t *testing.T) {
 	t.Parallel()
 	status := func(h http.Handler) int {
@@ -317,7 +325,7 @@ func TestMetricsHaveTheirOwnListener(t *testing.T) {
 	}
 }
 
-// value is what a gauge or counter stands at.
+// value returns the value of a gauge or counter.
 func value(t *testing.T, c prometheus.Collector) float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
@@ -341,28 +349,29 @@ func (r *recorded) Header() http.Header         { return r.header }
 func (r *recorded) Write(b []byte) (int, error) { return len(b), nil }
 func (r *recorded) WriteHeader(status int)      { r.status = status }
 
-// Connections that send no request do not keep others out: the one that has
-// waited longest gives way.
-func TestSilentConnectionsGiveWay(t *testing.T) {
+// A new connection replaces the one that has waited longest without a request.
+func TestSilentConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
-	address, counts := listening(t, endpoint{name: "api", most: 3, handler: http.HandlerFunc(hello), limits: timeLimits{silent: 50 * time.Millisecond}})
+	address, counts := listening(t,
+		endpoint{name: "api", most: 3, handler: http.HandlerFunc(hello), limits: timeLimits{silent: 50 * time.Millisecond}})
 	eventuallyOpen(t, counts, 0)
-	for _, says := range []string{"", "GET / HTTP/1.1\r\nHost: x\r\nX-", ""} {
-		if _, err := io.WriteString(dialed(t, address), says); err != nil {
+	for _, text := range []string{"", "GET / HTTP/1.1\r\nHost: x\r\nX-", ""} {
+		if _, err := io.WriteString(dialed(t, address), text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	makesRoom(t, address)
+	connects(t, address)
 	if n := value(t, counts.evicted.WithLabelValues("api")); n == 0 {
 		t.Error("no eviction was counted")
 	}
 }
 
-// An answer that needs no body is given although the body does not come, and
-// the connection is then closed, so no client holds it with an unread body.
+// A response that needs no body is sent although the body does not arrive. The connection
+// is then closed, so that no client holds it with an unread body.
 func TestUnreadBodiesAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
-	address, _ := listening(t, endpoint{name: "api", most: 100, handler: http.HandlerFunc(hello), limits: timeLimits{request: time.Hour, unread: 50 * time.Millisecond}})
+	address, _ := listening(t,
+		endpoint{name: "api", most: 100, handler: http.HandlerFunc(hello), limits: timeLimits{request: time.Hour, unread: 50 * time.Millisecond}})
 	for what, header := range map[string]string{"length": "Content-Length: 1000", "chunks": "Transfer-Encoding: chunked"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -376,13 +385,15 @@ func TestUnreadBodiesAreNotWaitedFor(t *testing.T) {
 	}
 }
 
-// A request with a body that was read leaves the connection open for the next.
+// A connection stays open after a request whose body was read.
 func TestReadBodiesKeepTheConnection(t *testing.T) {
 	t.Parallel()
-	address, _ := listening(t, endpoint{name: "api", most: 100, limits: timeLimits{unread: time.Millisecond}, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		hello(w, r)
-	})})
+	address, _ := listening(t,
+		endpoint{name: "api", most: 100, limits: timeLimits{unread: time.Millisecond},
+			handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				hello(w, r)
+			})})
 	conn := dialed(t, address)
 	in := bufio.NewReader(conn)
 	for range 3 {

@@ -37,14 +37,20 @@ func (s *Server) publicMetrics() http.Handler {
 type queue struct{ pool *pgxpool.Pool }
 
 var (
-	queueDepth    = prometheus.NewDesc("lemma_queue_notifications", "Notifications in batches that have not ended, by status of the batch (ready, held, leased).", []string{"status"}, nil)
-	queueOldest   = prometheus.NewDesc("lemma_queue_oldest_due_seconds", "How long the oldest due batch has waited; 0 when none is due.", nil, nil)
+	queueDepth = prometheus.NewDesc("lemma_queue_notifications",
+		"Notifications in batches that have not ended, by status of the batch (ready, held, leased).", []string{"status"}, nil)
+	queueOldest = prometheus.NewDesc("lemma_queue_oldest_due_seconds", "How long the oldest due batch has waited; 0 when none is due.",
+		nil, nil)
 	leasesExpired = prometheus.NewDesc("lemma_leases_expired", "Batches whose lease has expired and that were not reaped yet.", nil, nil)
-	flowOldest    = prometheus.NewDesc("lemma_flow_oldest_due_seconds", "How long the enrollment that has been due longest waits to be advanced, in flows that are live or draining; 0 when none is due.", nil, nil)
-	circuitsOpen  = prometheus.NewDesc("lemma_circuits_open", "Providers whose circuit is open, since they fail.", nil, nil)
-	orphanRate    = prometheus.NewDesc("lemma_orphan_rate", "Orphaned notifications as a fraction of all notifications of campaigns that ended in the last hour.", nil, nil)
+	flowOldest    = prometheus.NewDesc("lemma_flow_oldest_due_seconds",
+		"How long the enrollment that has been due longest waits to be advanced, in flows that are live or draining; 0 when none is due.",
+		nil, nil)
+	circuitsOpen = prometheus.NewDesc("lemma_circuits_open", "Providers whose circuit is open, since they fail.", nil, nil)
+	orphanRate   = prometheus.NewDesc("lemma_orphan_rate",
+		"Orphaned notifications as a fraction of all notifications of campaigns that ended in the last hour.", nil, nil)
 )
 
+// Describe is part of prometheus.Collector.
 func (q *queue) Describe(ch chan<- *prometheus.Desc) {
 	ch <- queueDepth
 	ch <- queueOldest
@@ -54,6 +60,7 @@ func (q *queue) Describe(ch chan<- *prometheus.Desc) {
 	ch <- flowOldest
 }
 
+// Collect is part of prometheus.Collector.
 func (q *queue) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -75,7 +82,8 @@ func (q *queue) Collect(ch chan<- prometheus.Metric) {
 			coalesce((select orphaned::float8 / nullif("all", 0) from ended), 0)::float8,
 			coalesce((select greatest(extract(epoch from now() - min(e.resume_at)), 0) from flow_shards t
 				join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id and f.status in ('live', 'draining')
-				cross join lateral (select resume_at from enrollments e where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.shard = t.shard
+				cross join lateral (select resume_at from enrollments e
+					where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.shard = t.shard
 					and e.status = 'active' and e.resume_at > coalesce(f.resumed_at, '-infinity') order by e.resume_at limit 1) e), 0)::float8,
 			(select count(*) from provider_meters where opened_at is not null)::float8
 		from live`).Scan(&ready, &held, &leased, &oldest, &expired, &orphans, &overdue, &circuits)

@@ -30,9 +30,9 @@ import (
 	"lemma/webhooks"
 )
 
-// finds lists the tables that grow with people, and for each the columns by one
-// of which an index must be read: the others (workspace, origin, flow, state)
-// hold for a share of all rows, and a scan by them alone grows with the table.
+// finds lists the tables that grow with profiles, each with columns of which one must be in
+// the index condition. The others (workspace, origin, flow, status) match a fraction of all
+// rows, so a scan by them alone grows with the table.
 var finds = map[string][]string{
 	"enrollments":      {"id", "profile_key", "resume_at"},
 	"enrollment_keys":  {"uniqueness_key"},
@@ -49,8 +49,8 @@ var finds = map[string][]string{
 	"opt_outs":         {"id"},
 }
 
-// reads are the scans that are meant to be what they are, by a part of the
-// statement and the index: what bounds them is not in the index condition.
+// reads are intended scans without such a column, by a part of the statement and the
+// index. Something else than the index condition bounds them.
 var reads = []struct{ caller, index, why string }{
 	{"(*Flows).claimShard", "enrollments_waiting", "the first by resume_at, of one shard"},
 	{"(*Flows).archiveDrained", "enrollments_waiting", "the first by resume_at, of one shard"},
@@ -74,11 +74,10 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Webhooks).Clean", "outbox_", "once an hour"},
 }
 
-// TestHotStatementsHaveGoodPlans runs a node through all that it does for
-// people, and asks for the plan of every statement that it sent: in a database
-// without rows, in one that was filled and never analyzed, in one that was
-// analyzed when it was small and has grown since, and in one that knows what is
-// in it. The plan that a prepared statement keeps may be made in any of them.
+// TestHotStatementsHaveGoodPlans runs a process with flows and campaigns, and checks the
+// plan of every statement that it sent: in a database without rows, in one that was filled
+// and never analyzed, in one that has grown since it was analyzed, and in one with current
+// statistics. A prepared statement may keep the plan of any of them.
 func TestHotStatementsHaveGoodPlans(t *testing.T) {
 	t.Parallel()
 	hot := &pgtest.Statements{Settings: session}
@@ -161,11 +160,11 @@ func (accepting) Send(_ context.Context, messages []sender.Message) []sender.Rec
 	return receipts
 }
 
-// planned is a process with what a flow and a campaign need.
+// planned is a process with the resources for a flow and a campaign.
 type planned struct {
 	*Server
 	t                            *testing.T
-	plain                        *pgxpool.Pool // what the test sends
+	plain                        *pgxpool.Pool // for statements of the test
 	shop                         *pgxpool.Pool
 	ws, flow                     uuid.UUID
 	definition                   func(string) json.RawMessage
@@ -183,9 +182,10 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 	box, err := secrets.ParseKeys(secrets.NewKey())
 	must(t, err)
 	const often = 50 * time.Millisecond
-	p.Server, err = New(Deps{Pool: hot.Trace(t, p.plain), Box: box, Log: slog.New(slog.DiscardHandler), Kinds: []sender.Kind{accepting("null").kind()}},
-		Config{SendWorkers: 2, Sender: sender.Config{Workers: 2, ReapEvery: often, SweepEvery: often, SweepGrace: often}, Campaigns: campaigns.Config{Grace: often},
-			Sources: audience.Options{AllowPrivate: true, AllowUnix: true}, Webhooks: webhooks.Options{AllowPrivate: true}})
+	p.Server, err = New(Deps{Pool: hot.Trace(t, p.plain), Box: box, Log: slog.New(slog.DiscardHandler),
+		Kinds: []sender.Kind{accepting("null").kind()}}, Config{SendWorkers: 2,
+		Sender: sender.Config{Workers: 2, ReapEvery: often, SweepEvery: often, SweepGrace: often}, Campaigns: campaigns.Config{Grace: often},
+		Sources: audience.Options{AllowPrivate: true, AllowUnix: true}, Webhooks: webhooks.Options{AllowPrivate: true}})
 	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -203,7 +203,8 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 	aud, err := p.Audiences.Create(ctx, p.ws, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: "all",
 		SQL: "select id, email, name, opted_out from people", KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
 	must(t, err)
-	tpl, err := p.Templates.Create(ctx, p.ws, message.NewTemplate{ID: lemma.NewID(), Name: "hello", Content: message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"}})
+	tpl, err := p.Templates.Create(ctx, p.ws,
+		message.NewTemplate{ID: lemma.NewID(), Name: "hello", Content: message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"}})
 	must(t, err)
 	prv, err := p.Providers.Create(ctx, p.ws, providers.NewProvider{ID: lemma.NewID(), Name: "null", Kind: "null", Config: []byte(`{}`)})
 	must(t, err)
@@ -215,25 +216,28 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 	p.definition = func(text string) json.RawMessage {
 		return json.RawMessage(strings.NewReplacer("$audience", lemma.FormatID(lemma.PrefixAudience, aud.ID),
 			"$call", `"type":"webhook","endpoint_id":"`+lemma.FormatID(lemma.PrefixEndpoint, e.ID)+`","columns":["name"]`,
-			"$send", `"type":"send","channel":"email","from":{"email":"hi@shop.example"},"provider_id":"`+lemma.FormatID(lemma.PrefixProvider, prv.ID)+
-				`","template_id":"`+lemma.FormatID(lemma.PrefixTemplate, tpl.ID)+`"`).Replace(text))
+			"$send", `"type":"send","channel":"email","from":{"email":"hi@shop.example"},"provider_id":"`+
+				lemma.FormatID(lemma.PrefixProvider, prv.ID)+`","template_id":"`+lemma.FormatID(lemma.PrefixTemplate, tpl.ID)+`"`).Replace(text))
 	}
 	return p
 }
 
-// wholeJourney has a node of each type, and everything that an event can do.
-const wholeJourney = `{"audience_id":"$audience","triggers":[{"type":"event","event":"joined","condition":"profile.name != ''"}],"recurrence":{"policy":"per_event"}%s,
+// wholeJourney is a definition with a node of each type, and events for triggers, waits and
+// exits.
+const wholeJourney = `{"audience_id":"$audience","triggers":[{"type":"event","event":"joined","condition":"profile.name != ''"}],
+	"recurrence":{"policy":"per_event"}%s,
 	"exit_on":[{"event":"left","goal":true,"condition":"trigger.properties.n == event.properties.n"}],"start":"wait","nodes":{
 	"wait":{"type":"delay","for":"PT0.01S","next":"hello"},"hello":{$send,"next":"call"},"call":{$call,"next":"ask"},
 	"ask":{"type":"branch","cases":[{"if":"events.viewed.times > 3","next":"end"}],"else":"buy"},
-	"buy":{"type":"wait_for_event","event":"bought","condition":"event.properties.n == trigger.properties.n","timeout":"P1D","next":"arms","on_timeout":"end"},
+	"buy":{"type":"wait_for_event","event":"bought","condition":"event.properties.n == trigger.properties.n","timeout":"P1D",
+		"next":"arms","on_timeout":"end"},
 	"arms":{"type":"split","arms":[{"weight":1,"next":"late"},{"weight":1,"next":"late"}]},
 	"late":{"type":"wait_until","time":"09:00","zone":"UTC","next":"end"},"end":{"type":"exit"}}}`
 
 const polledJourney = `{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1M"}],"recurrence":{"policy":"once"},
 	"start":"wait","nodes":{"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
 
-// live makes the node do all that it does for people.
+// live makes the process send all its statements.
 func (p *planned) live() {
 	t, ctx := p.t, p.t.Context()
 	must(t, p.StartWorkers(ctx))
@@ -252,15 +256,17 @@ func (p *planned) live() {
 		_, err := p.Flows.Intake.RecordAll(ctx, p.ws, events)
 		must(t, err)
 	}
-	for range 2 { // the second time they are known, and the profiles on the way
+	for range 2 { // the second time, the events are duplicates and the profiles are enrolled
 		all("joined", true)
 		all("came", false)
-		_, err := p.Flows.Intake.EnrollAll(ctx, p.ws, p.flow, []intake.Enrolling{{ProfileKey: "31", ID: "x"}, {ProfileKey: "32"}, {ProfileKey: "missing", ID: "y"}}, false)
+		_, err := p.Flows.Intake.EnrollAll(ctx, p.ws, p.flow,
+			[]intake.Enrolling{{ProfileKey: "31", ID: "x"}, {ProfileKey: "32"}, {ProfileKey: "missing", ID: "y"}}, false)
 		must(t, err)
 		_, err = p.Flows.Intake.Record(ctx, p.ws, intake.Event{ProfileKey: "missing", Name: "joined"})
 		must(t, err)
 	}
-	p.until(`select count(*) >= 30 from enrollments where flow_id = any($1) and node = 'buy' and waiting_since is not null`, []uuid.UUID{p.flow, apart})
+	p.until(`select count(*) >= 30 from enrollments where flow_id = any($1) and node = 'buy' and waiting_since is not null`,
+		[]uuid.UUID{p.flow, apart})
 	p.until(`select count(*) >= 20 from enrollments where flow_id = any($1)`, []uuid.UUID{polled})
 	all("bought", true)
 	p.until(`select count(*) >= 20 from enrollments where flow_id = any($1) and node = 'late'`, []uuid.UUID{p.flow, apart})
@@ -273,7 +279,7 @@ func (p *planned) live() {
 	_, err = p.Flows.Pause(ctx, p.ws, polled, nil)
 	must(t, err)
 	must(t, execSQL(p.plain, `update enrollments set resume_at = now() - interval '1 hour' where flow_id = $1`, polled))
-	_, err = p.Flows.Resume(ctx, p.ws, polled, new(time.Duration(time.Second)), nil)
+	_, err = p.Flows.Resume(ctx, p.ws, polled, new(time.Second), nil)
 	must(t, err)
 	must(t, execSQL(p.plain, `update flow_polls set next_at = now() where flow_id = $1`, polled))
 	p.until(`select count(*) = 0 from enrollments where flow_id = any($1) and status = 'active' and resume_at < now()`, []uuid.UUID{polled})
@@ -288,8 +294,8 @@ func (p *planned) live() {
 	}
 }
 
-// inherits does what a node does after another that has died: a lease has run
-// out, in the middle of a window, and jobs are lost.
+// inherits takes over the work of a process that was killed: a lease has expired during a
+// window, and jobs are lost.
 func (p *planned) inherits() {
 	t, ctx := p.t, p.t.Context()
 	c := p.newCampaign()
@@ -321,7 +327,8 @@ func (p *planned) inherits() {
 
 func (p *planned) publish(definition string) uuid.UUID {
 	p.t.Helper()
-	f, err := p.Flows.Create(p.t.Context(), p.ws, flows.NewFlow{ID: lemma.NewID(), Name: uuid.NewString(), Definition: p.definition(definition)})
+	f, err := p.Flows.Create(p.t.Context(), p.ws,
+		flows.NewFlow{ID: lemma.NewID(), Name: uuid.NewString(), Definition: p.definition(definition)})
 	must(p.t, err)
 	_, err = p.Flows.Publish(p.t.Context(), p.ws, f.ID, 1, nil, flows.InFlight{Mode: "stay"}, nil)
 	must(p.t, err)
@@ -336,13 +343,14 @@ func (p *planned) again(flow uuid.UUID, definition string, in flows.InFlight) {
 	must(p.t, err)
 }
 
-// otherRules publishes versions without overlap and with other recurrences, so
-// that profiles are looked for that came in under the rules before.
+// otherRules publishes versions without overlap and with other recurrences, so that
+// enrollments under earlier rules are searched.
 func (p *planned) otherRules(flow uuid.UUID) {
 	for i, recurrence := range []string{"per_event", "once", "daily"} {
 		text := strings.NewReplacer(`"joined"`, `"came"`, `"per_event"`, `"`+recurrence+`"`).Replace(wholeJourney)
 		p.again(flow, fmt.Sprintf(text, ""), flows.InFlight{Mode: "stay"})
-		_, err := p.Flows.Intake.RecordAll(p.t.Context(), p.ws, []intake.Event{{ProfileKey: "1", Name: "came"}, {ProfileKey: fmt.Sprint(45 + i), Name: "came"}})
+		_, err := p.Flows.Intake.RecordAll(p.t.Context(), p.ws,
+			[]intake.Event{{ProfileKey: "1", Name: "came"}, {ProfileKey: fmt.Sprint(45 + i), Name: "came"}})
 		must(p.t, err)
 	}
 }
@@ -350,14 +358,15 @@ func (p *planned) otherRules(flow uuid.UUID) {
 // sourceFails makes the data source fail until each enrollment has been blocked.
 func (p *planned) sourceFails() {
 	must(p.t, execSQL(p.shop, `alter table people rename to away`))
-	_, err := p.Flows.Intake.RecordAll(p.t.Context(), p.ws, []intake.Event{{ProfileKey: "51", Name: "joined"}, {ProfileKey: "52", Name: "joined"}})
+	_, err := p.Flows.Intake.RecordAll(p.t.Context(), p.ws,
+		[]intake.Event{{ProfileKey: "51", Name: "joined"}, {ProfileKey: "52", Name: "joined"}})
 	must(p.t, err)
 	p.until(`select count(*) >= 2 from enrollments where flow_id = any($1) and blocked_reason is not null`, []uuid.UUID{p.flow})
 	must(p.t, execSQL(p.shop, `alter table away rename to people`))
 	p.until(`select count(*) = 0 from enrollments where flow_id = any($1) and blocked_reason is not null`, []uuid.UUID{p.flow})
 }
 
-// move takes those on the way over to another version, and then out of the flow.
+// move moves active enrollments to another version, and then ends them.
 func (p *planned) move() {
 	p.again(p.flow, fmt.Sprintf(wholeJourney, ""), flows.InFlight{Mode: "move", Map: map[string]*string{"late": new("hello")}})
 	p.until(`select not exists (select from flow_moves where flow_id = any($1) and finished_at is null)`, []uuid.UUID{p.flow})
@@ -379,30 +388,34 @@ func (p *planned) campaign() {
 
 func (p *planned) newCampaign() uuid.UUID {
 	p.t.Helper()
-	c, err := p.Campaigns.Create(p.t.Context(), p.ws, campaigns.NewCampaign{ID: lemma.NewID(), Name: "all", AudienceID: p.audience, TemplateID: p.template,
-		ProviderID: p.provider, FromName: "Shop", FromEmail: "news@shop.example"})
+	c, err := p.Campaigns.Create(p.t.Context(), p.ws,
+		campaigns.NewCampaign{ID: lemma.NewID(), Name: "all", AudienceID: p.audience, TemplateID: p.template, ProviderID: p.provider,
+			FromName: "Shop", FromEmail: "news@shop.example"})
 	must(p.t, err)
 	return c.ID
 }
 
-// until polls what the test waits for.
+// until polls a condition with a deadline.
 func (p *planned) until(sql string, ids []uuid.UUID) {
 	p.t.Helper()
 	pgtest.Eventually(p.t, time.Minute, sql, func() bool { return pgtest.One[bool](p.t, p.plain, sql, ids) })
 }
 
-// fill writes n more rows into every table that grows, of one workspace, one
-// flow and one campaign: what they share tells nothing apart.
+// fill writes n rows of one workspace, one flow and one campaign into every table that
+// grows, so that only other columns distinguish them.
 func (p *planned) fill(pool *pgxpool.Pool, n int) {
 	for _, sql := range []string{
 		`insert into workspaces (id, name) values ($1, 'filled') on conflict do nothing`,
-		`insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, status, node, waiting_since, resume_at, source, ended_at)
-			select $1, id, $1, 1, get_byte(uuid_send(id), 15) & 3, id, case when i % 3 = 0 then id else $1 end, i || 'p' || id, case when i % 2 = 0 then 'active' else 'completed' end, 'wait', now(),
+		`insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, status, node,
+			waiting_since, resume_at, source, ended_at)
+			select $1, id, $1, 1, get_byte(uuid_send(id), 15) & 3, id, case when i % 3 = 0 then id else $1 end, i || 'p' || id,
+				case when i % 2 = 0 then 'active' else 'completed' end, 'wait', now(),
 				case when i % 2 = 0 then now() + i * interval '1 second' end, 'event', case when i % 2 = 1 then now() end from made`,
 		`insert into enrollment_keys (workspace_id, flow_id, uniqueness_key, enrollment_id) select $1, $1, id, id from made`,
 		`insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event) select $1, id, 0, 1, '', 'enrolled' from made`,
 		`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at) select $1, id, 'p' || i, 'joined', now() from made`,
-		`insert into refusals (workspace_id, flow_id, key, profile_key, reason, source) select $1, $1, id, 'p' || i, 'filtered', 'event' from made`,
+		`insert into refusals (workspace_id, flow_id, key, profile_key, reason, source)
+			select $1, $1, id, 'p' || i, 'filtered', 'event' from made`,
 		`insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, status, sent, finished_at)
 			select $1, $1, id, id, $1, $1, 500, 2, 'done', 500, now() from made where i % 50 = 0`,
 		`insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload)
@@ -413,7 +426,9 @@ func (p *planned) fill(pool *pgxpool.Pool, n int) {
 		`insert into outbox (workspace_id, id, endpoint_id, body, enrollment_id, step, status, finished_at)
 			select $1, id, $1, '{}', id, 1, case when i % 2 = 0 then 'pending' else 'delivered' end, case when i % 2 = 1 then now() end from made`,
 	} {
-		sql = strings.Replace(sql, " from made", " from (select i, gen_random_uuid() as id, md5(concat($2::int, '/', i / 500))::uuid as batch from generate_series(1, $2::int) i) made", 1)
+		sql = strings.Replace(sql, " from made",
+			" from (select i, gen_random_uuid() as id, md5(concat($2::int, '/', i / 500))::uuid as batch from generate_series(1, $2::int) i) made",
+			1)
 		args := []any{p.ws}
 		if strings.Contains(sql, "$2") {
 			args = append(args, n)

@@ -15,7 +15,8 @@ import (
 func bounded(next http.Handler, l timeLimits) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connectionOf{}).(*gated)
-		body := &watchedBody{ReadCloser: r.Body, ended: r.Body == http.NoBody, connection: http.NewResponseController(w), counted: conn, limits: l}
+		body := &watchedBody{ReadCloser: r.Body, ended: r.Body == http.NoBody, connection: http.NewResponseController(w),
+			counted: conn, limits: l}
 		if !body.ended {
 			r.Body = body
 		}
@@ -100,6 +101,7 @@ func (a *boundedResponse) begin() {
 	}
 }
 
+// WriteHeader sets the deadlines before the first byte.
 func (a *boundedResponse) WriteHeader(status int) {
 	a.begin()
 	a.ResponseWriter.WriteHeader(status)

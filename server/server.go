@@ -145,14 +145,16 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.FlowReader = query.New(query.Deps{Pool: d.Pool, Flows: s.Flows, Ledger: s.Ledger, Audiences: s.Audiences, Webhooks: s.Webhooks})
 	s.Webhooks.OnSettled(s.Flows.WebhookSettled)
 	s.Sender, err = sender.New(sender.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Kinds: d.Kinds,
-		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Log: d.Log, Metrics: sender.NewMetrics(s.metrics)}, cfg.Sender)
+		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Log: d.Log, Metrics: sender.NewMetrics(s.metrics)},
+		cfg.Sender)
 	if err != nil {
 		return nil, err
 	}
 	s.API = api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
 		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger, Pool: d.Pool,
 		Suppressions: suppression.New(d.Pool)},
-		api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics), Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
+		api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics),
+			Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
 	return s, nil
 }
 
@@ -324,9 +326,13 @@ func riverLog(log *slog.Logger) *slog.Logger { return slog.New(quiet{log.Handler
 // quiet logs warnings and errors only.
 type quiet struct{ slog.Handler }
 
+// Enabled reports whether the level is logged.
 func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn && q.Handler.Enabled(ctx, l)
 }
 
+// WithAttrs is part of slog.Handler.
 func (q quiet) WithAttrs(a []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(a)} }
-func (q quiet) WithGroup(name string) slog.Handler   { return quiet{q.Handler.WithGroup(name)} }
+
+// WithGroup is part of slog.Handler.
+func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }

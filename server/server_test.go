@@ -34,7 +34,8 @@ func newServer(t *testing.T, pool *pgxpool.Pool, cfg Config) *Server {
 // adminKey creates a workspace and a key with all scopes.
 func adminKey(t *testing.T, s *Server) (token string) {
 	t.Helper()
-	_, token, err := s.Workspaces.CreateKey(t.Context(), pgtest.Workspace(t, s.Pool), workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: []string{workspaces.Admin}})
+	_, token, err := s.Workspaces.CreateKey(t.Context(), pgtest.Workspace(t, s.Pool),
+		workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: []string{workspaces.Admin}})
 	if err != nil {
 		t.Fatal(err)
 	}

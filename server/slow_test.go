@@ -17,8 +17,8 @@ import (
 	"lemma/pgtest"
 )
 
-// makesRoom connects until a request is answered.
-func makesRoom(t *testing.T, address string) {
+// connects opens connections until a request is answered.
+func connects(t *testing.T, address string) {
 	t.Helper()
 	pgtest.Eventually(t, 20*time.Second, "a new connection is admitted", func() bool {
 		conn := dialed(t, address)
@@ -28,7 +28,7 @@ func makesRoom(t *testing.T, address string) {
 	})
 }
 
-// every calls do now and then until it fails or the test ends.
+// every calls do after each pause until it fails or the test ends.
 func every(t *testing.T, pause time.Duration, do func() error) {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -55,9 +55,9 @@ func readBody(w http.ResponseWriter, r *http.Request) {
 	hello(w, r)
 }
 
-// While all connections are in use, one whose body is still arriving makes room for
-// a new one: the one that has arrived for longest.
-func TestSlowBodiesMakeRoom(t *testing.T) {
+// While all connections are in use, a new connection replaces the one whose body has been
+// arriving for longest.
+func TestSlowBodiesAreReplaced(t *testing.T) {
 	t.Parallel()
 	limits := timeLimits{request: time.Hour, body: time.Hour, silent: 50 * time.Millisecond}
 	arriving := make(chan struct{}, 10)
@@ -74,17 +74,18 @@ func TestSlowBodiesMakeRoom(t *testing.T) {
 		slow = append(slow, conn)
 		<-arriving // so that one is the first
 	}
-	makesRoom(t, address)
+	connects(t, address)
 	if _, err := slow[0].Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
 		t.Errorf("the first slow body is still waited for: %v", err)
 	}
 }
 
-// A body must arrive at a rate, and one that does may take longer than the first
+// A body must arrive at bodyRate, and may then take longer than the limit for its first
 // bytes.
 func TestRateOfBodies(t *testing.T) {
 	t.Parallel()
-	address, _ := listening(t, endpoint{name: "api", handler: http.HandlerFunc(readBody), most: 100, limits: timeLimits{body: 400 * time.Millisecond}})
+	address, _ := listening(t,
+		endpoint{name: "api", handler: http.HandlerFunc(readBody), most: 100, limits: timeLimits{body: 400 * time.Millisecond}})
 	send := func(part string, pause time.Duration, length string) (status int, took time.Duration) {
 		conn := dialed(t, address)
 		begun := time.Now()
@@ -101,12 +102,13 @@ func TestRateOfBodies(t *testing.T) {
 	if status, took := send("x", 20*time.Millisecond, "1000000"); status != http.StatusBadRequest || took > 5*time.Second {
 		t.Errorf("a byte at a time: %d after %s", status, took)
 	}
-	if status, took := send(strings.Repeat("x", 16<<10), 50*time.Millisecond, "327680"); status != http.StatusOK || took < 400*time.Millisecond {
+	if status, took := send(strings.Repeat("x", 16<<10), 50*time.Millisecond, "327680"); status != http.StatusOK ||
+		took < 400*time.Millisecond {
 		t.Errorf("320 KiB in a second: %d after %s", status, took)
 	}
 }
 
-// piped sends requests ahead of their responses, and reads some of these now and then.
+// piped sends requests ahead of their responses, which read receives.
 func piped(t *testing.T, address string, read func(net.Conn) error) net.Conn {
 	t.Helper()
 	conn := dialed(t, address)
@@ -131,10 +133,10 @@ func large(w http.ResponseWriter, r *http.Request) {
 	hello(w, r)
 }
 
-// While all connections are in use, one whose client sends requests ahead and
-// receives each response slowly makes room, however many there are. One whose client
-// receives at once does not.
-func TestPipelinedRequestsMakeRoom(t *testing.T) {
+// While all connections are in use, a new connection replaces one whose client sends
+// requests ahead and receives each response slowly, and none whose client receives at
+// once.
+func TestPipelinedRequestsAreReplaced(t *testing.T) {
 	t.Parallel()
 	for pause, evicted := range map[time.Duration]bool{time.Second: true, time.Millisecond: false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -169,17 +171,19 @@ func TestPipelinedRequestsMakeRoom(t *testing.T) {
 	}
 }
 
-// A client that receives nothing for a while loses its connection, although its
-// responses have much time.
+// The connection of a client that receives nothing for writeTime is closed, although the
+// deadline of its response is later.
 func TestBlockedWritesEnd(t *testing.T) {
 	t.Parallel()
-	address, counts := listening(t, endpoint{name: "api", handler: http.HandlerFunc(large), most: 2, limits: timeLimits{write: 300 * time.Millisecond, answer: time.Hour, total: time.Hour}})
+	address, counts := listening(t,
+		endpoint{name: "api", handler: http.HandlerFunc(large), most: 2,
+			limits: timeLimits{write: 300 * time.Millisecond, answer: time.Hour, total: time.Hour}})
 	piped(t, address, func(net.Conn) error { return nil })
 	eventuallyOpen(t, counts, 1)
 	eventuallyOpen(t, counts, 0)
 }
 
-// One that receives slowly, but enough, does not.
+// A client that receives slowly, but enough in writeTime, receives the whole response.
 func TestSlowReadersReceive(t *testing.T) {
 	t.Parallel()
 	address, _ := listening(t, endpoint{name: "api", handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -26,7 +26,8 @@ func insert(ctx context.Context, db DB, ws uuid.UUID, entries []Entry) (added in
 	}
 	slices.SortFunc(all, func(a, b keyed) int { return bytes.Compare(a.key[:], b.key[:]) })
 	ids, keys := make([]uuid.UUID, len(all)), make([]uuid.UUID, len(all))
-	channels, addresses, causes, details := make([]string, len(all)), make([]string, len(all)), make([]string, len(all)), make([]string, len(all))
+	channels, addresses, causes, details := make([]string, len(all)), make([]string, len(all)), make([]string, len(all)), make([]string,
+		len(all))
 	for i, e := range all {
 		ids[i], keys[i], channels[i], addresses[i], causes[i], details[i] = e.ID, e.key, string(e.Channel), e.Address, e.Cause, e.Detail
 	}

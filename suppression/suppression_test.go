@@ -84,7 +84,8 @@ func TestCheck(t *testing.T) {
 	}
 	f.ws = f.other
 	setup := f
-	if _, _, err := setup.Add(t.Context(), f.other, suppression.Entry{ID: lemma.NewID(), Channel: lemma.Email, Address: "x", Cause: "manual"}); err == nil {
+	if _, _, err := setup.Add(t.Context(), f.other,
+		suppression.Entry{ID: lemma.NewID(), Channel: lemma.Email, Address: "x", Cause: "manual"}); err == nil {
 		t.Error("a text that is no address was added")
 	}
 }
@@ -148,7 +149,8 @@ func TestTopics(t *testing.T) {
 	if got := f.check(suppression.Message{TopicID: news.ID}, ada)[ada]; got != suppression.UnsubscribedTopic {
 		t.Errorf("of the topic: %q", got)
 	}
-	for what, m := range map[string]suppression.Message{"another topic": {TopicID: offers.ID}, "no topic": {}, "transactional": {Transactional: true}} {
+	for what, m := range map[string]suppression.Message{"another topic": {TopicID: offers.ID}, "no topic": {},
+		"transactional": {Transactional: true}} {
 		if got := f.check(m, ada); len(got) != 0 {
 			t.Errorf("%s: %v", what, got)
 		}
@@ -175,7 +177,8 @@ func TestTopics(t *testing.T) {
 // file again adds nothing.
 func TestImport(t *testing.T) {
 	f := setup(t)
-	file := "\ufeffAddress,cause,detail\nada@example.com,complaint,spam\n\"bob@example.com\",,\nno address,,\ncy@example.com,rage,\nBOB@example.com,manual,\n"
+	file := "\ufeffAddress,cause,detail\nada@example.com,complaint,spam\n\"bob@example.com\",,\nno " +
+		"address,,\ncy@example.com,rage,\nBOB@example.com,manual,\n"
 	for run, want := range []suppression.Imported{{Read: 5, Added: 2, Known: 1, Invalid: 2}, {Read: 5, Known: 3, Invalid: 2}} {
 		got, err := f.Import(t.Context(), f.ws, strings.NewReader(file), suppression.Defaults{Channel: lemma.Email, Cause: suppression.Manual})
 		if err != nil {
@@ -234,7 +237,8 @@ func TestConcurrentImports(t *testing.T) {
 			for i := range n {
 				fmt.Fprintf(&file, "a%d@example.com\n", (i*7919+run*3001)%n)
 			}
-			got, err := f.Import(context.Background(), f.ws, strings.NewReader(file.String()), suppression.Defaults{Channel: lemma.Email, Cause: suppression.Manual})
+			got, err := f.Import(context.Background(), f.ws, strings.NewReader(file.String()),
+				suppression.Defaults{Channel: lemma.Email, Cause: suppression.Manual})
 			if err != nil || got.Added+got.Known != n {
 				t.Errorf("%+v, %v", got, err)
 			}

@@ -91,7 +91,8 @@ func (s *Suppressions) UpdateTopic(ctx context.Context, ws, id uuid.UUID, ifMatc
 	}
 	rows, _ := s.pool.Query(ctx, `
 		update topics set name = coalesce($4, name), description = coalesce($5, description), version = version + 1, updated_at = now()
-		where workspace_id = $1 and id = $2 and ($3::int is null or version = $3) returning `+topicColumns, ws, id, ifMatch, p.Name, p.Description)
+		where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
+		returning `+topicColumns, ws, id, ifMatch, p.Name, p.Description)
 	changed, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Topic])
 	if errors.Is(err, pgx.ErrNoRows) {
 		if _, err := s.Topic(ctx, ws, id); err != nil {
@@ -102,7 +103,7 @@ func (s *Suppressions) UpdateTopic(ctx context.Context, ws, id uuid.UUID, ifMatc
 	return changed, savingTopic.Explain(err, "update topic")
 }
 
-// DeleteTopic deletes a topic that nothing uses, and who had unsubscribed from it.
+// DeleteTopic deletes a topic that nothing uses, with its subscriptions.
 func (s *Suppressions) DeleteTopic(ctx context.Context, ws, id uuid.UUID) error {
 	tag, err := s.pool.Exec(ctx, `delete from topics where workspace_id = $1 and id = $2`, ws, id)
 	if err == nil && tag.RowsAffected() == 0 {

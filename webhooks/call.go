@@ -183,8 +183,7 @@ func retryAfter(h http.Header) time.Duration {
 // withoutURL is the cause of an error of the client, without the URL, whose query
 // may contain secrets.
 func withoutURL(err error) error {
-	var quoted *url.Error
-	if errors.As(err, &quoted) {
+	if quoted, ok := errors.AsType[*url.Error](err); ok {
 		return quoted.Err
 	}
 	return err

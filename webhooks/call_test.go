@@ -48,7 +48,7 @@ func TestRetryAfter(t *testing.T) {
 	b.written()
 	b.receiver.answers(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "600")
-		w.WriteHeader(429)
+		w.WriteHeader(http.StatusTooManyRequests)
 	})
 	b.run(b.Webhooks, 1)
 	if _, _, _, _, wait := b.row(); wait < 9*time.Minute {

@@ -124,7 +124,9 @@ func (w *Webhooks) lease(ctx context.Context, free string, args ...any) ([]claim
 			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.enrollment_id, o.step, o.attempts, o.answered,
 				o.status_code, o.last_error, o.leased_by
 		)
-		select t.*, now() as at, e.url, e.secret from taken t
+		select t.workspace_id, t.id, t.endpoint_id, t.body, t.enrollment_id, t.step, t.attempts, t.answered,
+			t.status_code, t.last_error, t.leased_by, now() as at, e.url, e.secret
+		from taken t
 		left join webhook_endpoints e on e.workspace_id = t.workspace_id and e.id = t.endpoint_id`,
 		append([]any{token, w.options.Lease}, args...)...)
 	taken, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[claimed])

@@ -140,7 +140,7 @@ func (w *Webhooks) Health(ctx context.Context, ws, endpoint uuid.UUID) (Health, 
 				order by finished_at desc limit 1),
 			f.at, coalesce(f.status_code, 0), coalesce(f.last_error, '')
 		from (select count(*)::int as n, min(created_at) as oldest from pending) p
-		left join (select * from failures order by at desc limit 1) f on true`, ws, endpoint, MostCounted).
+		left join (select at, status_code, last_error from failures order by at desc limit 1) f on true`, ws, endpoint, MostCounted).
 		Scan(&h.Pending, &h.OldestPending, &h.LastDelivered, &at, &f.Status, &f.Reason)
 	if err != nil {
 		return Health{}, fmt.Errorf("read health of webhook endpoint %s: %w", endpoint, err)

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -57,8 +58,8 @@ func TestDeliveries(t *testing.T) {
 	refused := b.written()
 	b.receiver.status(410)
 	b.run(b.Webhooks, 1)
-	if f, _, _ := b.delivery(refused.ID); f.Status != Failed || f.StatusCode != 410 || f.Reason != ReasonStatus || f.EnrollmentID == nil ||
-		*f.EnrollmentID != refused.EnrollmentID {
+	if f, _, _ := b.delivery(refused.ID); f.Status != Failed || f.StatusCode != http.StatusGone || f.Reason != ReasonStatus ||
+		f.EnrollmentID == nil || *f.EnrollmentID != refused.EnrollmentID {
 		t.Errorf("refused: %+v", f)
 	}
 	if all, err := b.Deliveries(t.Context(), uuid.New(), []uuid.UUID{m.ID}); err != nil || len(all) != 0 {
@@ -74,7 +75,7 @@ func TestPutBackIsACall(t *testing.T) {
 	taken, err := b.claim(t.Context())
 	b.Must(err)
 	b.Must(b.putBack(taken[0], result{status: 200, final: true}))
-	if f, called, next := b.delivery(m.ID); f.Status != Pending || f.StatusCode != 200 || !called || !next {
+	if f, called, next := b.delivery(m.ID); f.Status != Pending || f.StatusCode != http.StatusOK || !called || !next {
 		t.Errorf("%+v", f)
 	}
 }

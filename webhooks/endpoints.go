@@ -148,7 +148,7 @@ func (w *Webhooks) checkURL(text string) error {
 		return badURL("must be UTF-8 of at most %d bytes", maxURL)
 	case err != nil || u.Host == "" || u.Opaque != "" || u.Hostname() == "":
 		return badURL("must be an absolute URL with a host")
-	case u.Scheme != "https" && !(u.Scheme == "http" && w.options.AllowPrivate):
+	case u.Scheme != "https" && (u.Scheme != "http" || !w.options.AllowPrivate):
 		return badURL("must begin with https://")
 	case u.User != nil:
 		return badURL("must not contain a user or password; messages are signed instead")

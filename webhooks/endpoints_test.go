@@ -27,12 +27,12 @@ func TestEndpointLife(t *testing.T) {
 	if diff := cmp.Diff(e, got); diff != "" {
 		t.Error(diff)
 	}
-	changed, err := b.Update(t.Context(), b.Workspace, e.ID, ptr(1), Patch{Name: ptr("renamed"), URL: ptr("https://example.com/x?y=1")})
+	changed, err := b.Update(t.Context(), b.Workspace, e.ID, new(1), Patch{Name: new("renamed"), URL: new("https://example.com/x?y=1")})
 	b.Must(err)
 	if changed.Name != "renamed" || changed.URL != "https://example.com/x?y=1" || changed.Version != 2 {
 		t.Errorf("%+v", changed)
 	}
-	if _, err := b.Update(t.Context(), b.Workspace, e.ID, ptr(1), Patch{Name: ptr("again")}); lemma.KindOf(err) != lemma.Stale {
+	if _, err := b.Update(t.Context(), b.Workspace, e.ID, new(1), Patch{Name: new("again")}); lemma.KindOf(err) != lemma.Stale {
 		t.Errorf("an update of an old version: %v", err)
 	}
 	b.Must(b.Delete(t.Context(), b.Workspace, e.ID))
@@ -47,7 +47,7 @@ func TestEndpointsOfAnotherWorkspace(t *testing.T) {
 	e, _ := b.endpoint("/")
 	other := pgtest.Workspace(t, b.Pool)
 	_, err := b.Get(t.Context(), other, e.ID)
-	_, updated := b.Update(t.Context(), other, e.ID, nil, Patch{Name: ptr("x")})
+	_, updated := b.Update(t.Context(), other, e.ID, nil, Patch{Name: new("x")})
 	_, _, rotated := b.Rotate(t.Context(), other, e.ID, lemma.NewID())
 	deleted := b.Delete(t.Context(), other, e.ID)
 	for name, err := range map[string]error{"get": err, "update": updated, "rotate": rotated, "delete": deleted} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -88,7 +89,7 @@ func place(ws, id uuid.UUID) []string {
 }
 
 func (w *Webhooks) seal(ws, id uuid.UUID, r keyring) ([]byte, error) {
-	plain, err := json.Marshal(r.keys)
+	plain, err := json.Marshal(r.keys) //nolint:gosec // the result is encrypted
 	if err != nil {
 		return nil, fmt.Errorf("seal webhook secret: %w", err)
 	}
@@ -102,7 +103,7 @@ func (w *Webhooks) open(ws, id uuid.UUID, sealed []byte, now time.Time) (keyring
 		err = json.Unmarshal(plain, &r.keys)
 	}
 	if err == nil && len(r.keys) == 0 {
-		err = fmt.Errorf("it contains none")
+		err = errors.New("it contains none")
 	}
 	if err != nil {
 		return r, fmt.Errorf("open secret of webhook endpoint %s: %w", id, err)

@@ -3,6 +3,7 @@ package webhooks
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -61,7 +62,7 @@ func checkBody(body []byte) error {
 	case len(body) > MaxBody:
 		return fmt.Errorf("the body must have at most %d bytes; it has %d", MaxBody, len(body))
 	case !utf8.Valid(body) || bytes.IndexByte(body, 0) >= 0:
-		return fmt.Errorf("the body must be UTF-8 without NUL")
+		return errors.New("the body must be UTF-8 without NUL")
 	}
 	return nil
 }
@@ -81,7 +82,7 @@ const outcomeColumns = `workspace_id, id,
 // Outcomes reads the outcomes of messages that have ended, by id.
 func (w *Webhooks) Outcomes(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) (map[uuid.UUID]Outcome, error) {
 	rows, _ := w.pool.Query(ctx, `
-		select o.* from `+oneByOne+` (
+		select o.workspace_id, o.id, o.enrollment_id, o.step, o.delivered, o.status, o.error, o.attempts from `+oneByOne+` (
 			select `+outcomeColumns+` from outbox where workspace_id = $1 and id = r.id and finished_at is not null limit 1
 		) o`, ws, pgUUIDs(ids))
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Outcome])

@@ -148,7 +148,7 @@ func TestMessagesWithShortLeasesAreNotCalled(t *testing.T) {
 	l := b.buffers.acquire(taken[0].EndpointID)
 	taken[1].since = taken[1].since.Add(-b.options.Lease + b.options.Timeout)
 	l.waiting = taken[1:]
-	if m, ok := b.Webhooks.next(t.Context(), taken[0], l, time.Now().Add(time.Minute)); ok {
+	if m, ok := b.next(t.Context(), taken[0], l, time.Now().Add(time.Minute)); ok {
 		t.Errorf("message %s is called", m.ID)
 	}
 	if n := b.Count(`select count(*) from outbox where leased_by is null and attempts = 0`); n != 2 {
@@ -216,7 +216,7 @@ func TestWorkersThatLeaveTogetherLeaveNothingClaimed(t *testing.T) {
 	b.buffers.acquire(endpoint)
 	l.waiting = taken[2:]
 	for i := range 2 {
-		if _, more := b.Webhooks.next(t.Context(), taken[i], l, time.Now().Add(-time.Millisecond)); more {
+		if _, more := b.next(t.Context(), taken[i], l, time.Now().Add(-time.Millisecond)); more {
 			t.Fatal("a worker stays: the test needs two that leave")
 		}
 	}

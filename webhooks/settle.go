@@ -113,7 +113,7 @@ func (w *Webhooks) settleAll(all []*settlement) error {
 // claimsOf are claims, by ids and tokens, for an update that finds each by the whole
 // primary key. The limit excludes no row. It makes the planner expect few rows, and
 // so read messages one by one, whatever its statistics.
-const claimsOf = `select * from unnest($1::uuid[], $2::uuid[], $3::text[]) as r (workspace_id, id, token) limit $4`
+const claimsOf = `select workspace_id, id, token from unnest($1::uuid[], $2::uuid[], $3::text[]) as r (workspace_id, id, token) limit $4`
 
 func claimsIn(all []claimed, limit int) []any {
 	ws, ids, tokens := make([]pgtype.UUID, len(all)), make([]pgtype.UUID, len(all)), make([]string, len(all))
@@ -142,7 +142,8 @@ func (w *Webhooks) writeResults(ctx context.Context, tx pgx.Tx, all []*settlemen
 			called_at = now(), leased_by = null, lease_until = null,
 			due_at = now() + r.delay, finished_at = case when `+stateNow+` <> 'pending' then now() end
 		from (
-			select * from unnest($1::uuid[], $2::uuid[], $3::text[], $5::text[], $6::int[], $7::text[], $8::interval[])
+			select workspace_id, id, token, status, status_code, reason, delay
+			from unnest($1::uuid[], $2::uuid[], $3::text[], $5::text[], $6::int[], $7::text[], $8::interval[])
 				as r (workspace_id, id, token, status, status_code, reason, delay) limit $4
 		) r
 		where o.workspace_id = r.workspace_id and o.id = r.id and o.finished_at is null and o.leased_by = r.token

@@ -179,5 +179,3 @@ func (b bundle) row() (state, reason string, status, attempts int, wait time.Dur
 		Scan(&state, &reason, &status, &attempts, &wait))
 	return state, reason, status, attempts, wait
 }
-
-func ptr[T any](v T) *T { return &v }

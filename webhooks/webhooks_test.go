@@ -105,7 +105,7 @@ func TestRetriesSendTheSame(t *testing.T) {
 	}
 }
 
-// Outbox!NoMessageWithoutChange, Outbox!NoDuplicatedProcessing
+// Outbox!NoMessageWithoutChange, Outbox!NoDuplicatedProcessing.
 func TestWrittenOnceOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -316,7 +316,7 @@ func TestDeletedEndpoint(t *testing.T) {
 	}
 }
 
-// Outbox!PublishedAndCleaned
+// Outbox!PublishedAndCleaned.
 func TestCleanDeletesEndedMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

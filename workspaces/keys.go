@@ -16,7 +16,7 @@ import (
 // Admin is the scope that includes every other.
 const Admin = "admin"
 
-// Scopes are all that a key can be given, in the order in which they are shown.
+// Scopes are all scopes of keys, in the order in which they are shown.
 var Scopes = []string{
 	"data_sources:read", "data_sources:write",
 	"audiences:read", "audiences:write", "audiences:query",
@@ -52,7 +52,7 @@ func (k Key) Has(scope string) bool {
 	return slices.Contains(k.Scopes, scope) || slices.Contains(k.Scopes, Admin)
 }
 
-// NewKey is what a key is made from.
+// NewKey has the fields of a new key.
 type NewKey struct {
 	ID      uuid.UUID // made by the caller, so that a repeated request makes one key
 	Attempt int       // of the request, from 1
@@ -135,7 +135,7 @@ func (w *Workspaces) Authenticate(ctx context.Context, token string) (Key, error
 	if !ok {
 		return Key{}, unknown
 	}
-	// The only look-up without a workspace: the key determines it.
+	// The only lookup without a workspace: the key determines it.
 	key, err := w.key(ctx, "authenticate", `select `+keyColumns+` from api_keys where hash = $1`, hash)
 	if lemma.KindOf(err) == lemma.NotFound {
 		return Key{}, unknown

@@ -45,7 +45,7 @@ func (b *benchCommand) run(ctx context.Context, cfg Config, out io.Writer) error
 type sinkCommand struct{}
 
 func (sinkCommand) run(ctx context.Context, _ Config, out io.Writer) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}

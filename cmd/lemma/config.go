@@ -83,16 +83,18 @@ func defaultConfig() Config {
 func (c Config) check() error {
 	var faults []error
 	for name, d := range map[string]time.Duration{
-		"LEMMA_LEASE": c.Lease, "LEMMA_CALL_TIMEOUT": c.CallTimeout, "LEMMA_REAP_EVERY": c.ReapEvery, "LEMMA_SWEEP_EVERY": c.SweepEvery, "LEMMA_PROVIDER_OUTAGE": c.ProviderOutage,
-		"LEMMA_SOURCE_TIMEOUT": c.SourceTimeout, "LEMMA_RECHECK_AFTER": c.RecheckAfter, "LEMMA_EVENT_RETENTION": c.EventRetention,
+		"LEMMA_LEASE": c.Lease, "LEMMA_CALL_TIMEOUT": c.CallTimeout, "LEMMA_REAP_EVERY": c.ReapEvery, "LEMMA_SWEEP_EVERY": c.SweepEvery,
+		"LEMMA_PROVIDER_OUTAGE": c.ProviderOutage,
+		"LEMMA_SOURCE_TIMEOUT":  c.SourceTimeout, "LEMMA_RECHECK_AFTER": c.RecheckAfter, "LEMMA_EVENT_RETENTION": c.EventRetention,
 	} {
 		if d <= 0 {
 			faults = append(faults, fmt.Errorf("%s is %v: must be positive", name, d))
 		}
 	}
 	for name, n := range map[string]int{
-		"LEMMA_SEND_WORKERS": c.SendWorkers, "LEMMA_FANOUT_WORKERS": c.FanoutWorkers, "LEMMA_FANOUTS_PER_WORKSPACE": c.FanoutsPerWorkspace, "LEMMA_FANOUTS_PER_SOURCE": c.FanoutsPerSource,
-		"LEMMA_FLOW_WORKERS": c.FlowWorkers, "LEMMA_MAX_WINDOW": c.MaxWindow,
+		"LEMMA_SEND_WORKERS": c.SendWorkers, "LEMMA_FANOUT_WORKERS": c.FanoutWorkers, "LEMMA_FANOUTS_PER_WORKSPACE": c.FanoutsPerWorkspace,
+		"LEMMA_FANOUTS_PER_SOURCE": c.FanoutsPerSource,
+		"LEMMA_FLOW_WORKERS":       c.FlowWorkers, "LEMMA_MAX_WINDOW": c.MaxWindow,
 		"LEMMA_MAX_CONNECTIONS": c.MaxConnections,
 	} {
 		if n < 1 || n > 10_000 {
@@ -107,7 +109,8 @@ func (c Config) check() error {
 	if c.TemplateErrorLimit <= 0 || c.TemplateErrorLimit > 1 {
 		faults = append(faults, fmt.Errorf("LEMMA_TEMPLATE_ERROR_LIMIT is %v: must be more than 0 and at most 1", c.TemplateErrorLimit))
 	}
-	for name, address := range map[string]string{"LEMMA_LISTEN": c.Listen, "LEMMA_WORK_LISTEN": c.WorkListen, "LEMMA_METRICS_LISTEN": c.MetricsListen} {
+	for name, address := range map[string]string{"LEMMA_LISTEN": c.Listen, "LEMMA_WORK_LISTEN": c.WorkListen,
+		"LEMMA_METRICS_LISTEN": c.MetricsListen} {
 		if _, _, err := net.SplitHostPort(address); err != nil && address != "" {
 			faults = append(faults, fmt.Errorf("%s must be an address with a port, such as 127.0.0.1:8080: %w", name, err))
 		}
@@ -141,8 +144,8 @@ func (c Config) server() server.Config {
 
 // sender are the settings of package sender.
 func (c Config) sender() sender.Config {
-	return sender.Config{Lease: c.Lease, CallTimeout: c.CallTimeout, MaxWindow: c.MaxWindow, RecheckAfter: c.RecheckAfter, PauseAfter: c.ProviderOutage,
-		Workers: c.SendWorkers, PerProvider: c.SendPerProvider, PerWorkspace: c.SendPerWorkspace,
+	return sender.Config{Lease: c.Lease, CallTimeout: c.CallTimeout, MaxWindow: c.MaxWindow, RecheckAfter: c.RecheckAfter,
+		PauseAfter: c.ProviderOutage, Workers: c.SendWorkers, PerProvider: c.SendPerProvider, PerWorkspace: c.SendPerWorkspace,
 		ReapEvery: c.ReapEvery, SweepEvery: c.SweepEvery, SweepGrace: c.SweepEvery}
 }
 
@@ -151,7 +154,8 @@ func (c Config) sender() sender.Config {
 // process that has several.
 func (c Config) campaigns() campaigns.Config {
 	most := max(1, min(c.FanoutsPerWorkspace, c.FanoutWorkers-1))
-	return campaigns.Config{TemplateErrorLimit: c.TemplateErrorLimit, Lease: min(c.Lease, 30*time.Second), Grace: c.SweepEvery, PerWorkspace: most, PerSource: min(c.FanoutsPerSource, most)}
+	return campaigns.Config{TemplateErrorLimit: c.TemplateErrorLimit, Lease: min(c.Lease, 30*time.Second), Grace: c.SweepEvery,
+		PerWorkspace: most, PerSource: min(c.FanoutsPerSource, most)}
 }
 
 // logger returns a logger with the level and the format of the settings.
@@ -168,7 +172,8 @@ func (c Config) logger(out io.Writer) *slog.Logger {
 // box encrypts and decrypts the secrets in the database.
 func (c Config) box() (*secrets.Box, error) {
 	if c.SecretKey == "" {
-		return nil, errors.New("LEMMA_SECRET_KEY is not set: create one with `openssl rand -base64 32` and keep it, since secrets cannot be decrypted without it")
+		return nil, errors.New("LEMMA_SECRET_KEY is not set: create one with `openssl rand -base64 32` and keep it, since secrets cannot be " +
+			"decrypted without it")
 	}
 	return secrets.ParseKeys(c.SecretKey)
 }

@@ -17,14 +17,15 @@ import (
 func TestDevTwice(t *testing.T) {
 	t.Parallel()
 	pgtest.Empty(t)                      // skips without a Postgres
-	home, err := os.MkdirTemp("", "dev") // t.TempDir is too long for the path of a socket
+	home, err := os.MkdirTemp("", "dev") //nolint:usetesting // t.TempDir is too long for the path of a socket
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	var counts [2]string
 	for i := range counts {
-		out := mustRun(t, nil, "dev", "--once", "--people=60", "--home="+filepath.Join(home, "lemma"), "--listen=127.0.0.1:0", "--smtp=127.0.0.1:0", "--catcher=127.0.0.1:0")
+		out := mustRun(t, nil, "dev", "--once", "--people=60", "--home="+filepath.Join(home, "lemma"), "--listen=127.0.0.1:0",
+			"--smtp=127.0.0.1:0", "--catcher=127.0.0.1:0")
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		counts[i] = lines[len(lines)-1]
 		if again := strings.Contains(out, "no profile is enrolled"); again != (i == 1) {
@@ -51,8 +52,10 @@ func TestDevTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := b.Flow
-	if f.Enrolled != 8 || f.Completed != 8 || f.Goals != 2 || f.Caught != 10 || f.Duplicates != 0 || f.Messages["nudge"] != 4 || f.Messages["welcome"] != 6 ||
-		f.Refused["already_enrolled"] != 1 || f.Refused["filtered"] != 2 || f.Refused["condition_error"] != 0 || f.Nodes["bought"]["branched"] != 8 {
+	if f.Enrolled != 8 || f.Completed != 8 || f.Goals != 2 || f.Caught != 10 || f.Duplicates != 0 || f.Messages["nudge"] != 4 ||
+		f.Messages["welcome"] != 6 ||
+		f.Refused["already_enrolled"] != 1 || f.Refused["filtered"] != 2 || f.Refused["condition_error"] != 0 ||
+		f.Nodes["bought"]["branched"] != 8 {
 		t.Errorf("the flow's counts are %+v", f)
 	}
 }

@@ -13,8 +13,9 @@ import (
 	"lemma/server"
 )
 
-// doctorCommand prints the state of every guard, of stored secrets, of connections
-// and of data sources. It fails when a guard is red or a secret is unreadable.
+// doctorCommand prints the state of the constraints and settings that the guarantees depend
+// on (guards), of stored secrets, of connections and of data sources. It fails when a guard
+// is red or a secret is unreadable.
 type doctorCommand struct {
 	AllowNoFsync bool `name:"allow-no-fsync" help:"Allow fsync=off, for a database that may be lost."`
 }
@@ -35,7 +36,8 @@ func (d doctorCommand) run(ctx context.Context, c Config, out io.Writer) error {
 	}
 	var faults []error
 	if red > 0 {
-		faults = append(faults, fmt.Errorf("%d of %d guards are red: Lemma refuses to send on this database", red, len(guards)))
+		faults = append(faults, fmt.Errorf("%d of %d constraints and settings are missing or wrong: Lemma refuses to send on this database",
+			red, len(guards)))
 	}
 	faults = append(faults, inspect(ctx, c, pool, out))
 	if red == 0 {

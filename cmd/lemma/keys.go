@@ -41,7 +41,8 @@ func (k keysCreateCommand) run(ctx context.Context, c Config, out io.Writer) err
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "workspace  %s  %s\nkey        %s\ntoken      %s\n", ws.Name, lemma.FormatID(lemma.PrefixWorkspace, ws.ID), lemma.FormatID(lemma.PrefixKey, key.ID), token)
+		fmt.Fprintf(out, "workspace  %s  %s\nkey        %s\ntoken      %s\n", ws.Name, lemma.FormatID(lemma.PrefixWorkspace, ws.ID),
+			lemma.FormatID(lemma.PrefixKey, key.ID), token)
 		fmt.Fprintln(out, "The token is not stored. It is not printed again.")
 		return nil
 	})

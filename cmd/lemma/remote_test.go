@@ -33,7 +33,8 @@ func running(t *testing.T) []string {
 	}
 	web := httptest.NewServer(s.API)
 	t.Cleanup(web.Close)
-	_, key, err := s.Workspaces.CreateKey(t.Context(), pgtest.Workspace(t, pool), workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: []string{workspaces.Admin}})
+	_, key, err := s.Workspaces.CreateKey(t.Context(), pgtest.Workspace(t, pool),
+		workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: []string{workspaces.Admin}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,8 @@ func fileOf(t *testing.T, text string) string {
 	return name
 }
 
-const restful = `{"triggers": [{"type": "event", "event": "signed_up", "condition": "trigger.properties.plan == 'pro'"}], "recurrence": {"policy": "once"},
+const restful = `{"triggers": [{"type": "event", "event": "signed_up", "condition": "trigger.properties.plan == 'pro'"}],
+	"recurrence": {"policy": "once"},
 	"start": "rest", "nodes": {"rest": {"type": "delay", "for": "P1D", "next": "over"}, "over": {"type": "exit"}}}`
 
 // prints runs a command and checks what it prints.
@@ -77,7 +79,8 @@ func TestFlowsFromTheCommandLine(t *testing.T) {
 	prints(t, env, `stranded`, "flows", "plan", "Welcome", "2", "--in-flight=move")
 	prints(t, env, `Publishing version 1`, "flows", "plan", "Welcome", "1")
 	prints(t, env, `"start": "nap"`, "flows", "versions", "Welcome", "2")
-	prints(t, env, `version 2 is a draft, written 2 times`, "flows", "draft", "Welcome", "2", "-f", fileOf(t, strings.ReplaceAll(restful, `"rest"`, `"nap"`)))
+	prints(t, env, `version 2 is a draft, written 2 times`, "flows", "draft", "Welcome", "2", "-f",
+		fileOf(t, strings.ReplaceAll(restful, `"rest"`, `"nap"`)))
 	prints(t, env, `\(entry\) .* move`, "flows", "plan", "Welcome", "--in-flight=move", "--map", "rest=nap")
 	prints(t, env, `version 3 is a draft`, "flows", "draft", "Welcome", "-f", fileOf(t, restful))
 	prints(t, env, `version 3 is deleted`, "flows", "discard", "Welcome", "3")
@@ -93,7 +96,8 @@ func TestFlowsFromTheCommandLine(t *testing.T) {
 	prints(t, env, `(?s)version +2\s+enrolled +0`, "flows", "counts", "Welcome", "2")
 	prints(t, env, `c2 +paused`, "flows", "refusals", "Welcome")
 	prints(t, env, `paused`, "flows", "explain", "Welcome", "c2")
-	prints(t, env, `(?s)rest +delay +waiting.*ends as completed`, "flows", "simulate", "Welcome", "c9", "--version=1", "--at=2027-01-02T15:04:05Z")
+	prints(t, env, `(?s)rest +delay +waiting.*ends as completed`, "flows", "simulate", "Welcome", "c9", "--version=1",
+		"--at=2027-01-02T15:04:05Z")
 	prints(t, env, `would not be enrolled: no_trigger`, "flows", "simulate", "Welcome", "c9", "--version=1", "--trigger=audience")
 	prints(t, env, `status +draining`, "flows", "drain", "Welcome")
 	prints(t, env, `status +archived`, "flows", "archive", "Welcome")
@@ -185,15 +189,20 @@ func TestManyEventsFromTheCommandLine(t *testing.T) {
 	var lines strings.Builder
 	for range 2 { // 1,200 lines of 600 events are two chunks
 		for i := range 600 {
-			lines.WriteString(`{"profile_key": "c1", "event": "looked", "source_id": "e` + strings.Repeat("x", i%200) + string(rune('a'+i/200)) + `"}` + "\n")
+			lines.WriteString(`{"profile_key": "c1", "event": "looked", "source_id": "e` + strings.Repeat("x", i%200) +
+				string(rune('a'+i/200)) + `"}` + "\n")
 		}
 	}
-	broken := []string{"no event", `{"profile_key": "", "event": "looked"}`, `{"profile": "c1"}`, `{"profile_key": 7, "event": "x"}`, `["x"]`, `{"profile_key": "c1"`,
-		`{"profile_key": "c1", "event": "x", "occurred_at": "today"}`, `{"profile_key": "c1", "event": "x", "occurred_at": 7}`, `{"profile_key": "c\ud800", "event": "x"}`,
-		"{\"profile_key\": \"c\xff\", \"event\": \"x\"}", `{"profile_key": "c1", "event": "x", "properties": []}`, `{"profile_key": "c1", "event": "x"} {}`}
+	broken := []string{"no event", `{"profile_key": "", "event": "looked"}`, `{"profile": "c1"}`, `{"profile_key": 7, "event": "x"}`, `["x"]`,
+		`{"profile_key": "c1"`,
+		`{"profile_key": "c1", "event": "x", "occurred_at": "today"}`, `{"profile_key": "c1", "event": "x", "occurred_at": 7}`,
+		`{"profile_key": "c\ud800", "event": "x"}`,
+		"{\"profile_key\": \"c\xff\", \"event\": " +
+			"\"x\"}", `{"profile_key": "c1", "event": "x", "properties": []}`, `{"profile_key": "c1", "event": "x"} {}`}
 	file := fileOf(t, lines.String()+"\n"+strings.Join(broken, "\n")+"\n")
 	out, err := lemmaWith(t, env, "events", "bulk", "-f", file)
-	if err == nil || !strings.Contains(err.Error(), "12 lines are not valid") || !strings.Contains(out, "accepted 600, duplicates 600, invalid 12") {
+	if err == nil || !strings.Contains(err.Error(), "12 lines are not valid") ||
+		!strings.Contains(out, "accepted 600, duplicates 600, invalid 12") {
 		t.Errorf("%v: %s", err, out)
 	}
 	want := `^line 1202: is not JSON
@@ -210,7 +219,7 @@ line 1212: /properties: must be an object.*
 line 1213: has more than one object
 accepted`
 	if !regexp.MustCompile(want).MatchString(out) {
-		t.Errorf("says %s", out)
+		t.Errorf("prints %s", out)
 	}
 	if n := strings.Count(prints(t, env, `looked`, "events", "list", "c1", "--limit=0"), "looked"); n != 600 {
 		t.Errorf("%d events are kept", n)
@@ -229,7 +238,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		"is not a duration such as":      {"flows", "resume", "Welcome", "--catch-up=P1M"},
 		"no such flow version":           {"flows", "discard", "Welcome", "9"},
 		`no flow "Nobody"`:               {"flows", "get", "Nobody"},
-		"possible now: ":                 {"flows", "drain", "Welcome"},
+		"allowed: ":                      {"flows", "drain", "Welcome"},
 		"/name: ":                        {"flows", "create", "Welcome"},
 		"the flow must have a name":      {"flows", "create"},
 		"is not JSON":                    {"flows", "create", "Other", "-f", fileOf(t, "{")},

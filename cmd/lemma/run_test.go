@@ -58,7 +58,7 @@ func TestCommandsNeedADatabase(t *testing.T) {
 	}
 }
 
-// On a database without the schema each command tells the user to migrate, not which
+// On a database without the schema each command asks the user to migrate, not which
 // table is missing.
 func TestCommandsNeedTheSchema(t *testing.T) {
 	t.Parallel()
@@ -66,7 +66,8 @@ func TestCommandsNeedTheSchema(t *testing.T) {
 	for _, args := range [][]string{{"work"}, {"serve", "--work", "--listen=127.0.0.1:0", "--metrics-listen="}, {"secrets", "reseal"},
 		{"keys", "create", "--workspace=x"}, {"keys", "list", "--workspace=x"}} {
 		_, err := lemmaWith(t, env, args...)
-		if err == nil || !strings.Contains(err.Error(), "lemma migrate up") || strings.Contains(err.Error(), "SQLSTATE") || strings.Contains(err.Error(), "no table") {
+		if err == nil || !strings.Contains(err.Error(), "lemma migrate up") || strings.Contains(err.Error(), "SQLSTATE") ||
+			strings.Contains(err.Error(), "no table") {
 			t.Errorf("lemma %v: %v", args, err)
 		}
 	}
@@ -150,13 +151,13 @@ func TestSecretsComeFromFilesAndAreNotPrinted(t *testing.T) {
 	dir := t.TempDir()
 	key, url := filepath.Join(dir, "key"), filepath.Join(dir, "url")
 	const secret = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
-	for file, text := range map[string]string{key: secret + "\n", url: "postgres://me:hush@db.example:5433/lemma?sslmode=require\n"} {
+	for file, text := range map[string]string{key: secret + "\n", url: "postgres://me:hunter2@db.example:5433/lemma?sslmode=require\n"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	out := mustRun(t, []string{"LEMMA_SECRET_KEY_FILE=" + key, "DATABASE_URL_FILE=" + url}, "config")
-	if strings.Contains(out, "hush") || strings.Contains(out, secret) {
+	if strings.Contains(out, "hunter2") || strings.Contains(out, secret) {
 		t.Errorf("prints a secret: %s", out)
 	}
 	if !strings.Contains(out, "LEMMA_SECRET_KEY=(set)\n") || !strings.Contains(out, "DATABASE_URL=postgres://db.example:5433/lemma\n") {
@@ -180,9 +181,9 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"LEMMA_SEND_WORKERS is 0":                  {env: []string{"LEMMA_SEND_WORKERS=0"}},
 		"LEMMA_MAX_WINDOW is -1":                   {env: []string{"LEMMA_MAX_WINDOW=-1"}},
 		"LEMMA_LISTEN must be":                     {env: []string{"LEMMA_LISTEN=8080"}},
-		"DATABASE_URL cannot be parsed":            {env: []string{"DATABASE_URL=postgres://a:hush@h:port/x"}},
-		"LEMMA_SECRET_KEY: key":                    {env: []string{"LEMMA_SECRET_KEY=hush"}},
-		"are both set":                             {env: []string{"LEMMA_SECRET_KEY=hush", "LEMMA_SECRET_KEY_FILE=x"}},
+		"DATABASE_URL cannot be parsed":            {env: []string{"DATABASE_URL=postgres://a:hunter2@h:port/x"}},
+		"LEMMA_SECRET_KEY: key":                    {env: []string{"LEMMA_SECRET_KEY=hunter22"}},
+		"are both set":                             {env: []string{"LEMMA_SECRET_KEY=hunter22", "LEMMA_SECRET_KEY_FILE=x"}},
 		"read DATABASE_URL_FILE":                   {env: []string{"DATABASE_URL_FILE=" + dir + "/none"}},
 		"line 1":                                   {args: []string{"--env-file=" + misspelt}},
 		"must be one of":                           {args: []string{"--log-level=loud"}},
@@ -192,7 +193,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: no word of %q: %v: %s", c, want, err, out)
 		}
-		if err != nil && strings.Contains(err.Error(), "hush") {
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("the error contains a secret: %v", err)
 		}
 	}

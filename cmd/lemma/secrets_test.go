@@ -25,7 +25,8 @@ func sealed(t *testing.T, pool *pgxpool.Pool, keys string, ws uuid.UUID, name st
 		t.Fatal(err)
 	}
 	dsn := "postgres://reader:hunter2@db.shop.example:5432/shop?sslmode=verify-full"
-	if _, err := audience.New(pool, box, audience.Options{}).CreateSource(t.Context(), ws, audience.NewSource{ID: lemma.NewID(), Name: name, Kind: "postgres", DSN: dsn}); err != nil {
+	if _, err := audience.New(pool, box, audience.Options{}).
+		CreateSource(t.Context(), ws, audience.NewSource{ID: lemma.NewID(), Name: name, Kind: "postgres", DSN: dsn}); err != nil {
 		t.Fatal(err)
 	}
 	check := func(string, json.RawMessage, json.RawMessage) error { return nil }
@@ -39,9 +40,9 @@ func sealed(t *testing.T, pool *pgxpool.Pool, keys string, ws uuid.UUID, name st
 	}
 }
 
-// The steps of docs/reference/settings.md, from a bare key to another. At each of
+// The steps of docs/guides/rotate-the-secret-key.md, from a key without a name to another. At each of
 // them every secret opens, and secrets made in between follow.
-func TestChangeTheSecretKey(t *testing.T) {
+func TestRotateTheSecretKey(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	ws := pgtest.Workspace(t, pool)
@@ -57,7 +58,8 @@ func TestChangeTheSecretKey(t *testing.T) {
 		t.Errorf("doctor at step 2: %s", out)
 	}
 	sealed(t, pool, before+","+after, ws, "a node at step 2")
-	if out := doctor(after + "," + before); strings.Count(out, "all 2 are readable, 2 with another key than the first: run lemma secrets reseal") != 3 { // step 3
+	if out := doctor(after + "," + before); strings.Count(out,
+		"all 2 are readable, 2 with another key than the first: run lemma secrets reseal") != 3 { // step 3
 		t.Errorf("doctor at step 3: %s", out)
 	}
 	sealed(t, pool, after+","+before, ws, "a node at step 3")
@@ -70,7 +72,8 @@ func TestChangeTheSecretKey(t *testing.T) {
 			t.Errorf("counts of %s: %s", table, out)
 		}
 	}
-	if again := mustRun(t, with(after+","+before), "secrets", "reseal"); !strings.Contains(strings.Join(strings.Fields(again), " "), "providers 3 0 3 0 0") {
+	if again := mustRun(t, with(after+","+before), "secrets", "reseal"); !strings.Contains(strings.Join(strings.Fields(again), " "),
+		"providers 3 0 3 0 0") {
 		t.Errorf("reseal again: %s", again)
 	}
 	if out := doctor(after); strings.Count(out, "all 3 are encrypted with the first key") != 3 { // step 5
@@ -82,7 +85,7 @@ func TestChangeTheSecretKey(t *testing.T) {
 	}
 }
 
-// What opens with no key is named, and nothing else is done to it.
+// A secret that opens with none of the keys is reported and not changed.
 func TestSecretsThatDoNotOpen(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
@@ -94,9 +97,10 @@ func TestSecretsThatDoNotOpen(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "3 secrets are unreadable") || strings.Contains(err.Error(), "refuses to send") {
 		t.Errorf("doctor: %v", err)
 	}
-	for _, want := range []string{"1 of 2 are unreadable with every key (1: ds_", "1 of 2 are unreadable with every key (1: prv_", "1 of 2 are unreadable with every key (1: whe_"} {
+	for _, want := range []string{"1 of 2 are unreadable with every key (1: ds_", "1 of 2 are unreadable with every key (1: prv_",
+		"1 of 2 are unreadable with every key (1: whe_"} {
 		if !strings.Contains(out, want) {
-			t.Errorf("doctor does not say %q: %s", want, out)
+			t.Errorf("doctor does not print %q: %s", want, out)
 		}
 	}
 	out, err = lemmaWith(t, env, "secrets", "reseal")
@@ -167,7 +171,8 @@ func TestResealPages(t *testing.T) {
 		ws := pgtest.Workspace(t, pool)
 		for range each {
 			id := lemma.NewID()
-			if _, err := pool.Exec(t.Context(), `insert into data_sources (workspace_id, id, name, kind, address, dsn) values ($1, $2, $3, 'postgres', 'a', $4)`,
+			if _, err := pool.Exec(t.Context(), `insert into data_sources (workspace_id, id, name, kind, address, dsn)
+				values ($1, $2, $3, 'postgres', 'a', $4)`,
 				ws, id, id.String(), old.Seal([]byte("dsn"), "data_sources", ws.String(), id.String())); err != nil {
 				t.Fatal(err)
 			}
@@ -192,25 +197,29 @@ func TestDoctorWarnsOfConnections(t *testing.T) {
 	pool := pgtest.DB(t)
 	ws := pgtest.Workspace(t, pool)
 	for id, tls := range map[string]string{"verified": "verify-full", "intercepted": "require", "open": "disable"} {
-		if _, err := pool.Exec(t.Context(), `insert into data_sources (workspace_id, id, name, kind, address, tls, dsn) values ($1, $2, $3, 'postgres', 'db.shop.example:5432/shop', $4, '')`,
+		if _, err := pool.Exec(t.Context(), `insert into data_sources (workspace_id, id, name, kind, address, tls, dsn)
+			values ($1, $2, $3, 'postgres', 'db.shop.example:5432/shop', $4, '')`,
 			ws, lemma.NewID(), id, tls); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for id, config := range map[string]string{"clear": `{"host": "mail.shop.example", "tls": "none"}`, "secure": `{"host": "mail.shop.example"}`} {
-		if _, err := pool.Exec(t.Context(), `insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, $3, 'email', 'smtp', $4)`,
+	for id, config := range map[string]string{"clear": `{"host": "mail.shop.example", "tls": "none"}`,
+		"secure": `{"host": "mail.shop.example"}`} {
+		if _, err := pool.Exec(t.Context(), `insert into providers (workspace_id, id, name, channel, kind, config)
+			values ($1, $2, $3, 'email', 'smtp', $4)`,
 			ws, lemma.NewID(), id, config); err != nil {
 			t.Fatal(err)
 		}
 	}
 	out := mustRun(t, on(pool), "doctor", "--allow-no-fsync")
-	for _, want := range []string{`"intercepted"  the server's certificate is not verified`, `"open"         the connection is not encrypted`, `"clear"       mail is not encrypted`} {
+	for _, want := range []string{`"intercepted"  the server's certificate is not verified`, `"open"         the connection is not encrypted`,
+		`"clear"       mail is not encrypted`} {
 		if !strings.Contains(out, want) {
-			t.Errorf("doctor does not say %s: %s", want, out)
+			t.Errorf("doctor does not print %s: %s", want, out)
 		}
 	}
 	if strings.Contains(out, `"verified"`) || strings.Contains(out, `"secure"`) || strings.Contains(out, "RED") {
-		t.Errorf("doctor says too much: %s", out)
+		t.Errorf("doctor prints too much: %s", out)
 	}
 }
 
@@ -226,7 +235,8 @@ func TestTwoReseals(t *testing.T) {
 	ws := pgtest.Workspace(t, pool)
 	for range 450 {
 		id := lemma.NewID()
-		if _, err := pool.Exec(t.Context(), `insert into data_sources (workspace_id, id, name, kind, address, dsn) values ($1, $2, $3, 'postgres', 'a', $4)`,
+		if _, err := pool.Exec(t.Context(), `insert into data_sources (workspace_id, id, name, kind, address, dsn)
+				values ($1, $2, $3, 'postgres', 'a', $4)`,
 			ws, id, id.String(), first.Seal([]byte("dsn"), "data_sources", ws.String(), id.String())); err != nil {
 			t.Fatal(err)
 		}

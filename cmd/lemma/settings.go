@@ -110,9 +110,8 @@ func known(name string) bool {
 // fields iterates over the settings in order.
 func fields() func(func(reflect.StructField) bool) {
 	return func(yield func(reflect.StructField) bool) {
-		t := reflect.TypeFor[Config]()
-		for i := range t.NumField() {
-			if !yield(t.Field(i)) {
+		for field := range reflect.TypeFor[Config]().Fields() {
+			if !yield(field) {
 				return
 			}
 		}

@@ -52,7 +52,8 @@ func unprotectedProviders(ctx context.Context, pool *pgxpool.Pool) ([]unprotecte
 }
 
 // warned collects the first rows with a warning, and counts the others.
-func warned(rows pgx.Rows, prefix string, read func(pgx.CollectableRow) (uuid.UUID, string, []string, error)) (list []unprotected, more int, err error) {
+func warned(rows pgx.Rows, prefix string,
+	read func(pgx.CollectableRow) (uuid.UUID, string, []string, error)) (list []unprotected, more int, err error) {
 	defer rows.Close()
 	for rows.Next() {
 		id, name, warnings, err := read(rows)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -230,7 +231,7 @@ func benchRecipients(origin uuid.UUID, from, to int) []notifications.Recipient {
 	for i := from; i < to; i++ {
 		address := fmt.Sprintf("user%d@bench.example", i)
 		out = append(out, notifications.Recipient{Key: campaigns.Key(origin, lemma.Email, address),
-			ProfileKey: fmt.Sprint(i), Address: address,
+			ProfileKey: strconv.Itoa(i), Address: address,
 			Payload: fmt.Sprintf(`{"name":"Name %d","city":"City %d","points":%d,"last_order":"2026-01-%02d"}`, i, i%1000, i%97, i%28+1)})
 	}
 	return out

@@ -213,6 +213,7 @@ func (c *nullCarrier) reset(n int) {
 	c.seen, c.count, c.duplicates = make([]uint64, n/64+1), 0, 0
 }
 
+// Send counts the messages and accepts them.
 func (c *nullCarrier) Send(_ context.Context, messages []sender.Message) []sender.Receipt {
 	now := time.Now()
 	out := make([]sender.Receipt, len(messages))
@@ -242,6 +243,7 @@ func (c *nullCarrier) record(to string) {
 	c.count++
 }
 
+// Close does nothing.
 func (c *nullCarrier) Close() {}
 
 // openEnv starts a cluster in a folder that is removed at the end, or uses the
@@ -265,7 +267,7 @@ func openEnv(ctx context.Context, o Options) (*env, func(), error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		end = func() { e.cluster.Stop(); os.RemoveAll(dir) }
+		end = func() { _ = e.cluster.Stop(); _ = os.RemoveAll(dir) }
 		e.dsn = e.cluster.DSN
 	} else {
 		e.dsn = func(name string) string {

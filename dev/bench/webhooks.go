@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -93,7 +94,7 @@ func (b *instance) enrollAtWebhook(ctx context.Context, url string, n int) error
 	for from := 0; from < n; from += bulk {
 		events := make([]intake.Event, min(bulk, n-from))
 		for i := range events {
-			events[i] = intake.Event{ProfileKey: fmt.Sprint(from + i), Name: "signed_up",
+			events[i] = intake.Event{ProfileKey: strconv.Itoa(from + i), Name: "signed_up",
 				Properties: json.RawMessage(`{"plan":"pro","source":"landing"}`)}
 		}
 		if _, err := b.Flows.Intake.RecordAll(ctx, b.workspace, events); err != nil {

@@ -43,7 +43,7 @@ type Catcher struct {
 
 	smtp, web net.Listener
 	server    *http.Server
-	ctx       context.Context // ends with Close: delays and hangs wait on it
+	ctx       context.Context //nolint:containedctx // ends with Close, for delays and hangs
 	stop      context.CancelFunc
 	all       sync.WaitGroup
 

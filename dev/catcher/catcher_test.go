@@ -277,7 +277,7 @@ func TestPage(t *testing.T) {
 func TestPageAnswersThisMachineAlone(t *testing.T) {
 	t.Parallel()
 	c := start(t, catcher.Options{HTTP: "127.0.0.1:0"})
-	r, err := http.NewRequest("GET", c.URL()+"/api/messages", nil)
+	r, err := http.NewRequest(http.MethodGet, c.URL()+"/api/messages", nil)
 	must(t, err)
 	r.Host = "evil.example"
 	answer, err := http.DefaultClient.Do(r)

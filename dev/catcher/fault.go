@@ -8,6 +8,7 @@ import (
 // Stage is where in a conversation something may go wrong.
 type Stage int
 
+// The stages, in their order.
 const (
 	Connect Stage = iota // before the greeting
 	Mail                 // before the answer to MAIL

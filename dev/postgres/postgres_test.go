@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // folder is a short path that the user of Postgres can reach, unlike t.TempDir.
 func folder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "lemma-pg-")
+	dir, err := os.MkdirTemp("", "lemma-pg-") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,10 @@ import (
 	"context"
 	"crypto/sha256"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -66,9 +68,9 @@ func fill(ctx context.Context, tx pgx.Tx, n int) (bool, error) {
 	case comment == wanted:
 		return false, nil
 	case there && !strings.HasPrefix(comment, ours):
-		return false, fmt.Errorf("the database has tables customers or orders that are not the demo shop's: name another database")
+		return false, errors.New("the database has tables customers or orders that are not the demo shop's: name another database")
 	}
-	script := strings.ReplaceAll(rows, ":n", fmt.Sprint(n)) + fmt.Sprintf("comment on table customers is '%s';\n", wanted)
+	script := strings.ReplaceAll(rows, ":n", strconv.Itoa(n)) + fmt.Sprintf("comment on table customers is '%s';\n", wanted)
 	_, err = tx.Exec(ctx, script)
 	return true, err
 }
@@ -97,7 +99,7 @@ func readerDSN(adminDSN string, c *pgx.ConnConfig, password string) string {
 	if strings.HasPrefix(c.Host, "/") { // the folder of a unix socket
 		q.Set("host", c.Host)
 		if c.Port != 5432 {
-			q.Set("port", fmt.Sprint(c.Port))
+			q.Set("port", strconv.FormatUint(uint64(c.Port), 10))
 		}
 	} else {
 		u.Host = fmt.Sprintf("%s:%d", bracketed(c.Host), c.Port)

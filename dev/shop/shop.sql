@@ -1,6 +1,6 @@
 -- The demo shop: :n customers, the same every time. Among 50,000 are about
 -- 300 without an address, 200 with a malformed one, 250 that repeat another
--- else's, and 500 who have opted out.
+-- else's, and 500 that have opted out.
 drop table if exists orders, customers;
 
 create table customers (

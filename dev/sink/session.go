@@ -93,10 +93,7 @@ func (t *session) skipBody(rest []byte) bool {
 }
 
 func (t *session) command(line []byte) {
-	verb := line
-	if n := bytes.IndexByte(line, ' '); n >= 0 {
-		verb = line[:n]
-	}
+	verb, _, _ := bytes.Cut(line, []byte{' '})
 	switch string(verb) {
 	case "MAIL", "RSET", "NOOP":
 		t.reply("250 2.0.0 Ok")

@@ -11,7 +11,7 @@ type Metrics struct {
 	Events    *prometheus.CounterVec
 	Triggers  *prometheus.CounterVec
 	Steps     *prometheus.CounterVec
-	Postponed *prometheus.CounterVec
+	Blocked   *prometheus.CounterVec
 	Conflicts prometheus.Counter
 	Cancelled *prometheus.CounterVec
 	failures  *prometheus.CounterVec
@@ -30,8 +30,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			[]string{"result"}),
 		Steps: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_steps_total",
 			Help: "Steps of enrollments by event."}, []string{"event"}),
-		Postponed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_postponed_total",
-			Help: "Due enrollments that could not continue, by reason."}, []string{"blocked_reason"}),
+		Blocked: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_blocked_total",
+			Help: "How often due enrollments were blocked, by blocked_reason."}, []string{"blocked_reason"}),
 		Conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_flow_conflicts_total",
 			Help: "Enrollments that another transaction moved between the read and the update of a worker."}),
 		Cancelled: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_cancelled_total",
@@ -44,7 +44,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(1, 4, 6)}),
 	}
 	if r != nil {
-		r.MustRegister(m.Events, m.Triggers, m.Steps, m.Postponed, m.Conflicts, m.Cancelled, m.failures, m.chunks, m.chunkSize)
+		r.MustRegister(m.Events, m.Triggers, m.Steps, m.Blocked, m.Conflicts, m.Cancelled, m.failures, m.chunks, m.chunkSize)
 	}
 	return m
 }

@@ -27,7 +27,7 @@ type unanswered struct {
 	err   error
 }
 
-// askAbout queries a source for executions, and postpones only those without a result.
+// askAbout queries a source for executions, and blocks only those without a result.
 func (e *Evaluator) askAbout(ctx context.Context, source uuid.UUID, about admission.Blocked, execs []*Execution,
 	question func([]*Execution) error) {
 	e.Sources.Remember(source, about)
@@ -40,7 +40,7 @@ func (e *Evaluator) askAbout(ctx context.Context, source uuid.UUID, about admiss
 		left = []unanswered{{execs, err}}
 	}
 	for _, u := range left {
-		e.postponeAll(u.execs, u.err)
+		e.blockAll(u.execs, u.err)
 	}
 }
 

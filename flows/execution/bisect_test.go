@@ -32,7 +32,7 @@ func TestBisect(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		query      func(execs []*Execution, nth int) error
-		asked, off int // at most: queries, and postponed executions
+		asked, off int // at most: queries, and blocked executions
 	}{
 		"none":       {func([]*Execution, int) error { return nil }, 1, 0},
 		"one":        {func(execs []*Execution, _ int) error { return when(has(execs, 7), tooLarge) }, 21, 1},
@@ -62,13 +62,13 @@ func TestBisect(t *testing.T) {
 			off += len(u.execs)
 		}
 		if asked > c.asked || off != c.off || answered+off != len(chunk) || (err != nil) != (off > 0) {
-			t.Errorf("%s: %d queries, %d answered, %d postponed, %v", name, asked, answered, off, err)
+			t.Errorf("%s: %d queries, %d answered, %d blocked, %v", name, asked, answered, off, err)
 		}
 	}
 }
 
 // However many profiles fail, each chunk advances others, and in the end all of them: the
-// postponed ones return in another order.
+// blocked ones return in another order.
 func TestBisectAdvancesOthers(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []lemma.Kind{lemma.Invalid, lemma.TooLarge} {

@@ -59,7 +59,7 @@ func TestASourceThatHangsUnderManyBranches(t *testing.T) {
 	}
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node like 'b_'
 		and blocked_reason is null`, b.Workspace, flow); n != 0 {
-		t.Errorf("%d are not postponed", n)
+		t.Errorf("%d are not blocked", n)
 	}
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node = 'pause'`, b.Workspace,
 		flow); n == 0 {
@@ -82,10 +82,10 @@ func TestABranchThatHungIsAskedLast(t *testing.T) {
 	})
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason is not null
 		and node <> 'b0'`, b.Workspace, flow); n != 0 {
-		t.Errorf("%d of other branches are postponed", n)
+		t.Errorf("%d of other branches are blocked", n)
 	}
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason is not null`, b.Workspace,
 		flow); n == 0 {
-		t.Error("none of the branch that hangs is postponed")
+		t.Error("none of the branch that hangs is blocked")
 	}
 }

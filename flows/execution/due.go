@@ -44,7 +44,8 @@ type Due struct {
 // enrollment/plans.go.
 func ReadDue(ctx context.Context, q enrollment.Querier, s enrollment.Shard, after, until time.Time, limit int) ([]Due, error) {
 	rows, err := q.Query(ctx, `
-		select id, version, profile_key, source, node, step, enrolled_at, failures, coalesce(blocked_reason, ''), moved, waiting_since, coalesce(awaits, ''),
+		select id, version, profile_key, source, node, step, enrolled_at, failures, coalesce(blocked_reason, ''), moved,
+			waiting_since, coalesce(awaits, ''),
 			matched_event, coalesce(answer_step, 0), coalesce(first_due_at, resume_at), now()
 		from enrollments
 		where workspace_id = $1 and flow_id = $2 and shard = $3 and status = 'active' and resume_at > $4 and resume_at <= $5
@@ -57,8 +58,8 @@ func ReadDue(ctx context.Context, q enrollment.Querier, s enrollment.Shard, afte
 
 func scanDue(row pgx.CollectableRow) (d Due, err error) {
 	var matched pgtype.UUID
-	err = row.Scan((*[16]byte)(&d.ID), &d.Version, &d.key, &d.source, &d.at.NodeID, &d.at.Step, &d.enrolledAt, &d.failures, &d.blocked, &d.moved,
-		&d.waitingSince, &d.awaits, &matched, &d.AnswerStep, &d.dueAt, &d.now)
+	err = row.Scan((*[16]byte)(&d.ID), &d.Version, &d.key, &d.source, &d.at.NodeID, &d.at.Step, &d.enrolledAt, &d.failures, &d.blocked,
+		&d.moved, &d.waitingSince, &d.awaits, &matched, &d.AnswerStep, &d.dueAt, &d.now)
 	if matched.Valid {
 		key := uuid.UUID(matched.Bytes)
 		d.matchedEvent = &key

@@ -37,7 +37,7 @@ type Config struct {
 	BackOff    time.Duration // before a source that failed is queried again, doubled each time
 	MaxBackOff time.Duration
 
-	ConditionTime time.Duration // of one chunk: the rest is postponed
+	ConditionTime time.Duration // of one chunk: the rest is blocked
 }
 
 // Evaluator advances executions as far as possible.

@@ -31,7 +31,7 @@ func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 				return err
 			}
 			if busy > e.cfg.ConditionTime {
-				e.postponeCostly(running[i:])
+				e.blockCostly(running[i:])
 				break
 			}
 			begun := time.Now()
@@ -51,7 +51,7 @@ func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 	return nil
 }
 
-// find reads a fact for executions. A source that fails postpones the executions that need
+// find reads a fact for executions. A source that fails blocks the executions that need
 // it; an error is one of Lemma's own database.
 func (e *Evaluator) find(ctx context.Context, n need, execs []*Execution, skipped skips) error {
 	if len(execs) == 0 {
@@ -111,23 +111,23 @@ func byRoute(execs []*Execution) map[*Route][]*Execution {
 	return parts
 }
 
-// postponeAll postpones executions after a failed source, with jitter and a delay that
+// blockAll blocks executions after a failed source, with jitter and a delay that
 // doubles.
-func (e *Evaluator) postponeAll(execs []*Execution, cause error) {
+func (e *Evaluator) blockAll(execs []*Execution, cause error) {
 	blocked := BlockedReason(cause)
 	for _, t := range execs {
-		t.Postpone(blocked, e.BackOff(t.FailuresBy(blocked)))
+		t.Block(blocked, e.BackOff(t.FailuresBy(blocked)))
 	}
-	e.log.Warn("enrollments postponed", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", blocked, "error", cause)
+	e.log.Warn("enrollments blocked", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", blocked, "error", cause)
 }
 
-// postponeCostly postpones the rest of a chunk whose conditions took too long, so that the
+// blockCostly blocks the rest of a chunk whose conditions took too long, so that the
 // flows of one workspace do not occupy all workers.
-func (e *Evaluator) postponeCostly(execs []*Execution) {
+func (e *Evaluator) blockCostly(execs []*Execution) {
 	for _, t := range execs {
-		t.Postpone(codeConditionTime, e.BackOff(0))
+		t.Block(codeConditionTime, e.BackOff(0))
 	}
-	e.log.Warn("enrollments postponed", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", codeConditionTime)
+	e.log.Warn("enrollments blocked", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", codeConditionTime)
 }
 
 // codeConditionTime is the blocked_reason of enrollments behind others of their flow whose
@@ -261,7 +261,7 @@ func (e *Evaluator) readAnswers(ctx context.Context, execs []*Execution) error {
 		case until.After(t.Now):
 			t.Since, t.Until = t.waitingSince, until
 		default:
-			t.Postpone("webhook_unanswered", time.Hour)
+			t.Block("webhook_unanswered", time.Hour)
 		}
 	}
 	return nil

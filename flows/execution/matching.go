@@ -40,7 +40,7 @@ type sqlCase struct {
 }
 
 // askSource runs the SQL queries of branches: one for each case, with the profiles of the
-// chunk. Queries that failed or were slow before come last, so that they postpone no
+// chunk. Queries that failed or were slow before come last, so that they block no
 // others.
 func (e *Evaluator) askSource(ctx context.Context, execs []*Execution, skipped skips) {
 	asked := map[sqlCase][]*Execution{}
@@ -62,7 +62,7 @@ func (e *Evaluator) askSource(ctx context.Context, execs []*Execution, skipped s
 		// The query distinguishes profiles only by their keys.
 		for _, part := range enrollment.OnceEach(asked[q], func(t *Execution) string { return t.ProfileKey }) {
 			if err := skipped.of[q.sourceOf(q.node)]; err != nil {
-				e.postponeAll(part, err)
+				e.blockAll(part, err)
 				continue
 			}
 			e.match(ctx, q, part, skipped)

@@ -10,7 +10,7 @@ import (
 )
 
 // However many branches a source answers slowly, a chunk ends within its lease: the rest
-// is postponed after ten seconds.
+// is blocked after ten seconds.
 func TestBranchesOfOneExecutionAreBoundedInTime(t *testing.T) {
 	t.Parallel()
 	source, other := lemma.NewID(), lemma.NewID()

@@ -13,7 +13,7 @@ import (
 // writes nothing: the same facts give the same steps, however often it runs.
 func (t *Execution) execute() need {
 	if t.Graph == nil {
-		t.Postpone("version_unreadable", unreadableFor)
+		t.Block("version_unreadable", unreadableFor)
 	}
 	for t.Status == enrollment.Active && t.Until.IsZero() {
 		if n := t.executeNode(); n != nothing {
@@ -23,7 +23,7 @@ func (t *Execution) execute() need {
 	return nothing
 }
 
-// unreadableFor is how long enrollments in a version that cannot be read are postponed:
+// unreadableFor is how long enrollments in a version that cannot be read are blocked:
 // another release of Lemma may read it.
 const unreadableFor = time.Minute
 
@@ -87,7 +87,7 @@ func (t *Execution) enter() need {
 		}
 		if t.profile.Missing {
 			if n := t.FailuresBy(enrollment.NoProfile); n+1 < MaxLookups && t.Source == enrollment.FromEvent {
-				t.Postpone(enrollment.NoProfile, repollDelays[n])
+				t.Block(enrollment.NoProfile, repollDelays[n])
 				return nothing
 			}
 			t.refuse(enrollment.NoProfile, "the profile is not in the audience")
@@ -204,9 +204,9 @@ func (t *Execution) reached() time.Time {
 	return t.Arrived
 }
 
-// Postpone retries later and changes nothing else.
-func (t *Execution) Postpone(blocked string, after time.Duration) {
-	t.Until, t.Blocked, t.Failures = t.Now.Add(after), blocked, t.FailuresBy(blocked)+1
+// Block sets a blocked reason, retries later and changes nothing else.
+func (t *Execution) Block(reason string, after time.Duration) {
+	t.Until, t.Blocked, t.Failures = t.Now.Add(after), reason, t.FailuresBy(reason)+1
 	t.Since, t.WaitsFor = t.waitingSince, t.awaits
 }
 

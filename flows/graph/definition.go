@@ -94,7 +94,7 @@ type Node struct {
 	Headers         map[string]string `json:"headers,omitempty"`
 	Strategy        string            `json:"strategy,omitempty"`      // at_least_once (default) or at_most_once
 	Transactional   bool              `json:"transactional,omitempty"` // only bounces and complaints stop it
-	TopicID         string            `json:"topic_id,omitempty"`      // recipients who have unsubscribed from it are skipped
+	TopicID         string            `json:"topic_id,omitempty"`      // recipients that have unsubscribed from it are skipped
 	ExpiresAfter    string            `json:"expires_after,omitempty"` // ISO 8601: a message not sent by then is skipped as expired
 
 	// delay

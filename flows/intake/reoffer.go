@@ -219,8 +219,8 @@ func (t *transaction) listenTo(ctx context.Context, f liveFlow) error {
 }
 
 // refusedBehind is true of a refusal r of an event because of the enrollment e. It does
-// not name the flow, so that only the index by enrollment fits (refusals_behind). Who
-// has locked the enrollment is alone with these rows, and writes them by their ctid.
+// not name the flow, so that only the index by enrollment fits (refusals_behind). The
+// lock of the enrollment excludes other writers of these rows, so they are written by ctid.
 const refusedBehind = `r.workspace_id = $1 and r.enrollment_id = e.id
 	and (r.reason in ('already_active', 'already_enrolled')) is true and r.event_key is not null`
 
@@ -292,7 +292,7 @@ func (t *transaction) putBehind(ctx context.Context, ids, next []pgtype.UUID) er
 	}
 	_, err = t.tx.Exec(ctx, `
 		update refusals u set enrollment_id = r.next
-		from (select r.* from unnest($2::tid[], $3::uuid[]) as r (at, next) limit $4) r
+		from (select at, next from unnest($2::tid[], $3::uuid[]) as r (at, next) limit $4) r
 		where u.ctid = r.at and (u.workspace_id = $1) is true`, t.ws, refusals, tos, len(refusals))
 	if err != nil {
 		return fmt.Errorf("name enrollments in refusals: %w", err)

@@ -191,7 +191,7 @@ func rounds(all []*Trigger) [][]int {
 }
 
 // byOrder is the time of a trigger in a transaction: a microsecond for each place, so that
-// a later event has a later time, and an enrollment or a wait can tell which events came
+// a later event has a later time, and an enrollment or a wait can determine which events came
 // after it. For events of profiles with active enrollments it is only the earliest time:
 // see orderEvents. base is the parameter with the transaction's time.
 func byOrder(base string) string {

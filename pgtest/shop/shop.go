@@ -58,7 +58,7 @@ func (f *Fixture) Fill(sql string) {
 	f.Source = f.NewSource(f.DSN)
 	f.Audience = f.NewAudience(f.Source, sql)
 	f.Template = f.NewTemplate(message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"})
-	f.Provider = f.Shop.NewProvider("smtp")
+	f.Provider = f.NewProvider("smtp")
 }
 
 // NewSource makes a data source.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"regexp"
@@ -146,10 +147,8 @@ func TestRequests(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		got := s.Received(func(sendertest.Received) bool { return true })[0]
-		for name, value := range map[string]any{"type": "message.send", "notification_id": "ntf_0abc", "attempt": 2.0,
-			"channel": string(channel), "to": "x", "date": "2026-07-01T12:00:00Z", "seed": m.Seed.String()} {
-			want[name] = value
-		}
+		maps.Copy(want, map[string]any{"type": "message.send", "notification_id": "ntf_0abc", "attempt": 2.0,
+			"channel": string(channel), "to": "x", "date": "2026-07-01T12:00:00Z", "seed": m.Seed.String()})
 		if diff := cmp.Diff(want, bodyOf(got)); diff != "" {
 			t.Error(channel, diff)
 		}
@@ -219,8 +218,7 @@ func TestConfig(t *testing.T) {
 	} {
 		err := Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))
 		var faults []string
-		var fault *lemma.Error
-		if errors.As(err, &fault) {
+		if fault, ok := errors.AsType[*lemma.Error](err); ok {
 			for _, f := range fault.Fields {
 				faults = append(faults, f.Pointer)
 			}

@@ -190,8 +190,8 @@ func appendWords(out []byte, column int, text string) ([]byte, int) {
 			out = append(out, "\r\n "...)
 			column = 1
 		}
-		room := min(longWord, niceLine-column) - len(wordOpenQ) - len(wordClose)
-		n := fitting(text, room, base64)
+		space := min(longWord, niceLine-column) - len(wordOpenQ) - len(wordClose)
+		n := fitting(text, space, base64)
 		start := len(out)
 		out = appendWord(out, text[:n], base64)
 		column += len(out) - start
@@ -211,9 +211,9 @@ func foreign(s string) int {
 	return n
 }
 
-// fitting is how many bytes of a text fit a room, in whole characters and at least
+// fitting is how many bytes of a text fit the space, in whole characters and at least
 // one.
-func fitting(text string, room int, base64 bool) int {
+func fitting(text string, space int, base64 bool) int {
 	n, used := 0, 0
 	for n < len(text) {
 		_, size := utf8.DecodeRuneInString(text[n:])
@@ -222,7 +222,7 @@ func fitting(text string, room int, base64 bool) int {
 		} else {
 			used += size + 2*foreign(text[n:n+size])
 		}
-		if used > room && n > 0 {
+		if used > space && n > 0 {
 			break
 		}
 		n += size

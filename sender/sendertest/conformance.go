@@ -80,7 +80,7 @@ func Conformance(t *testing.T, h Harness) {
 		})
 	}
 	for name, run := range map[string]func(*testing.T){
-		"ctx ended before": h.endedBefore, "deadline passed unnoticed": h.passedUnnoticed, "too late to begin": h.tooLate,
+		"ctx ended before": h.endedBefore, "deadline passed before the call": h.passedBefore, "too late to begin": h.tooLate,
 		"ctx ends during a call": h.endsDuringACall, "no server": h.noServer,
 		"two attempts send the same bytes": h.sameBytes, "many at once": h.manyAtOnce, "no messages": h.noMessages,
 	} {
@@ -173,7 +173,7 @@ type stopped struct{ context.Context } //nolint:containedctx // it is a context
 // Deadline has passed.
 func (stopped) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
 
-func (h Harness) passedUnnoticed(t *testing.T) {
+func (h Harness) passedBefore(t *testing.T) {
 	end := h.Serve(t, accept)
 	messages := h.messages(1, 2)
 	for i, r := range end.Carrier.Send(stopped{t.Context()}, messages) {

@@ -92,7 +92,7 @@ func classify(a *wire.Answer, kind, text string, m *sender.Message) sender.Recei
 // accepted is the receipt of a success. Only the message's id proves the acceptance: any
 // server can answer 200.
 func accepted(a *wire.Answer) sender.Receipt {
-	var body struct{ MessageId string } //nolint:revive // as SES names it
+	var body struct{ MessageId string }
 	if !a.Whole || json.Unmarshal(a.Body, &body) != nil || body.MessageId == "" || len(body.MessageId) > 200 {
 		return sender.Receipt{Outcome: sender.Unknown, Reason: "protocol_error"}
 	}

@@ -114,8 +114,7 @@ func TestConfig(t *testing.T) {
 	} {
 		err := Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))
 		var faults []string
-		var fault *lemma.Error
-		if errors.As(err, &fault) {
+		if fault, ok := errors.AsType[*lemma.Error](err); ok {
 			for _, f := range fault.Fields {
 				faults = append(faults, f.Pointer)
 			}

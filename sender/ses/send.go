@@ -46,7 +46,8 @@ func (d *draft) write(m *sender.Message, configurationSet string) (err error) {
 	if d.mail, _, err = d.writer.Append(d.mail[:0], m, ""); err != nil {
 		return err
 	}
-	out := append(d.body[:0], `{"FromEmailAddress":"`...)
+	out := d.body[:0]
+	out = append(out, `{"FromEmailAddress":"`...)
 	out = append(out, m.FromEmail...)
 	out = append(out, `","Destination":{"ToAddresses":["`...)
 	out = append(out, m.To...)
@@ -62,7 +63,8 @@ func (d *draft) write(m *sender.Message, configurationSet string) (err error) {
 		out = append(out, configurationSet...)
 		out = append(out, '"')
 	}
-	d.body = append(out, '}')
+	out = append(out, '}')
+	d.body = out
 	return nil
 }
 

@@ -29,6 +29,7 @@ func (d *draft) write(w *mime.Writer, m *sender.Message, idDomain string, dkim *
 		}
 	}
 	d.size = len(out)
-	d.mail = append(out, ".\r\n"...)
+	out = append(out, ".\r\n"...)
+	d.mail = out
 	return nil
 }

@@ -105,7 +105,7 @@ func TestNoConnection(t *testing.T) {
 		{"greeting refused", "greeting", "554 go away", "", result{sender.NotAccepted, true, 554, "greeting_refused"}},
 		{"no room", "greeting", "421 too many", "", result{sender.NotAccepted, true, 421, "greeting_refused"}},
 		{"closed at once", "greeting", hangUp, "", result{sender.NotAccepted, true, 0, "greeting_refused"}},
-		{"silence", "greeting", hang, "", result{sender.NotAccepted, true, 0, "greeting_refused"}},
+		{"no answer", "greeting", hang, "", result{sender.NotAccepted, true, 0, "greeting_refused"}},
 		{"ehlo refused", "EHLO", "502 no", "", result{sender.NotAccepted, true, 502, "ehlo_refused"}},
 		{"starttls not offered", "", "", `"tls":"starttls"`, result{sender.NotAccepted, true, 0, "tls_failed"}},
 	} {
@@ -158,7 +158,7 @@ func TestReplacesADeadConnectionOnce(t *testing.T) {
 }
 
 // A connection that received something while it was idle, such as a 421, is
-// noticed before it is used.
+// detected before it is used.
 func TestAnIdleConnectionIsChecked(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &server{offers: "PIPELINING"})
@@ -211,7 +211,7 @@ func TestRefusedRecipientInAGroup(t *testing.T) {
 			s := serve(t, &server{offers: "PIPELINING", answer: func(verb string, n int) string {
 				switch {
 				case verb == "RCPT" && n == 1:
-					return "550 5.1.1 nobody <User1@Example.test> here"
+					return "550 5.1.1 no user <User1@Example.test> here"
 				case verb == "DATA" && n == 1:
 					return c.data
 				case verb == "body" && n == 1 && c.data[0] == '3':
@@ -223,7 +223,7 @@ func TestRefusedRecipientInAGroup(t *testing.T) {
 			if got[0].Reason != "recipient_rejected" || got[1].Outcome != sender.Accepted {
 				t.Errorf("%+v", got)
 			}
-			if want := "5.1.1 nobody <[address]> here"; got[0].Detail != want {
+			if want := "5.1.1 no user <[address]> here"; got[0].Detail != want {
 				t.Errorf("detail %q, want %q", got[0].Detail, want)
 			}
 			if diff := cmp.Diff(c.after, s.verbs()); diff != "" {

@@ -103,8 +103,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// talking is a session whose other end a test holds.
-func talking(t *testing.T) (*session, net.Conn) {
+// connected is a session whose other end a test holds.
+func connected(t *testing.T) (*session, net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -131,7 +131,7 @@ func talking(t *testing.T) (*session, net.Conn) {
 // An answer that has arrived counts, even if the time was over before it was read.
 func TestAnAnswerThatHasArrivedCounts(t *testing.T) {
 	t.Parallel()
-	s, far := talking(t)
+	s, far := connected(t)
 	if _, err := far.Write([]byte("250 ok\r\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestAnAnswerThatHasArrivedCounts(t *testing.T) {
 // Once ctx has ended, no new deadline brings a connection back.
 func TestInterruptLasts(t *testing.T) {
 	t.Parallel()
-	s, _ := talking(t)
+	s, _ := connected(t)
 	s.interrupt()
 	s.arm()
 	if n, err := s.conn.Write([]byte("x")); n != 0 || err == nil {

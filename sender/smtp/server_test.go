@@ -60,7 +60,7 @@ func serve(t *testing.T, s *server) *server {
 			s.conns++
 			s.held = append(s.held, conn)
 			s.mu.Unlock()
-			all.Go(func() { s.talk(conn) })
+			all.Go(func() { s.serve(conn) })
 		}
 	})
 	t.Cleanup(func() {
@@ -75,7 +75,7 @@ func serve(t *testing.T, s *server) *server {
 	return s
 }
 
-func (s *server) talk(conn net.Conn) {
+func (s *server) serve(conn net.Conn) {
 	defer conn.Close()
 	if s.implied {
 		conn = tls.Server(conn, s.tls)

@@ -69,8 +69,7 @@ const refusedStream = 7 // REFUSED_STREAM (RFC 9113, 7)
 // stream, or sent GOAWAY with a lower last stream (RFC 9113, 8.7). net/http has no type
 // for GOAWAY. An error with another text counts as processed.
 func unprocessed(err error) bool {
-	var reset streamError
-	if errors.As(err, &reset) {
+	if reset, ok := errors.AsType[streamError](err); ok {
 		return reset.Code == refusedStream
 	}
 	text := err.Error()

@@ -38,10 +38,11 @@ func (l enrollmentsListCommand) run(ctx context.Context, cfg Config, out io.Writ
 				return err
 			}
 		}
-		return list(l.listing, out, c.ListEnrollments(ctx, f), "ID|PROFILE|STATUS|VERSION|NODE|DUE|ENROLLED|ENDED|WHY", func(e client.Enrollment) []string {
-			return []string{e.ID, e.ProfileKey, e.Status, fmt.Sprint(e.Version), or(e.Node, "(entry)"), stampOr(e.ResumeAt, ""), stamp(e.CreatedAt),
-				stampOr(e.EndedAt, ""), or(e.ExitReason, or(e.BlockedReason, ""))}
-		})
+		return list(l.listing, out, c.ListEnrollments(ctx, f), "ID|PROFILE|STATUS|VERSION|NODE|DUE|ENROLLED|ENDED|WHY",
+			func(e client.Enrollment) []string {
+				return []string{e.ID, e.ProfileKey, e.Status, fmt.Sprint(e.Version), or(e.Node, "(entry)"), stampOr(e.ResumeAt, ""), stamp(e.CreatedAt),
+					stampOr(e.EndedAt, ""), or(e.ExitReason, or(e.BlockedReason, ""))}
+			})
 	})
 }
 
@@ -68,8 +69,10 @@ func (o output) enrollment(out io.Writer, e client.Enrollment, err error) error 
 		return err
 	}
 	return o.print(out, e, func(out io.Writer) error {
-		return printFields(out, "id", e.ID, "flow", e.FlowID, "version", fmt.Sprint(e.Version), "profile", e.ProfileKey, "status", e.Status, "because of", or(e.ExitReason, ""),
-			"node", or(e.Node, "(entry)"), "due", stampOr(e.ResumeAt, ""), "waits for", or(e.Awaits, ""), "blocked reason", or(e.BlockedReason, ""), "blocked since", stampOr(e.BlockedSince, ""),
+		return printFields(out, "id", e.ID, "flow", e.FlowID, "version", fmt.Sprint(e.Version), "profile", e.ProfileKey, "status", e.Status,
+			"because of", or(e.ExitReason, ""), "node", or(e.Node, "(entry)"), "due", stampOr(e.ResumeAt, ""), "waits for", or(e.Awaits, ""),
+			"blocked reason", or(e.BlockedReason, ""),
+			"blocked since", stampOr(e.BlockedSince, ""),
 			"trigger", e.TriggerType, "enrolled", stamp(e.CreatedAt), "ended", stampOr(e.EndedAt, ""))
 	})
 }
@@ -90,7 +93,8 @@ func (h enrollmentsHistoryCommand) run(ctx context.Context, cfg Config, out io.W
 				return err
 			}
 			return Table(out, "STEP|AT|VERSION|NODE|EVENT|OUTCOME|NOTIFICATION|DATA", found.Steps, func(s client.EnrollmentStep) []string {
-				return []string{fmt.Sprint(s.Step), stamp(s.At), fmt.Sprint(s.Version), or(s.Node, "(entry)"), s.Event, outcome(s), notificationID(s), compact(s.Data)}
+				return []string{fmt.Sprint(s.Step), stamp(s.At), fmt.Sprint(s.Version), or(s.Node, "(entry)"), s.Event, outcome(s), notificationID(s),
+					compact(s.Data)}
 			})
 		})
 	})
@@ -144,7 +148,8 @@ func (n enrollmentsCreateCommand) run(ctx context.Context, cfg Config, out io.Wr
 		if n.DryRun {
 			options = append(options, client.DryRun())
 		}
-		r, err := c.Enroll(ctx, id, client.NewEnrollment{ProfileKey: n.Profile, Properties: n.Properties.raw(), SourceID: n.SourceID, OccurredAt: notZero(n.At)}, options...)
+		r, err := c.Enroll(ctx, id,
+			client.NewEnrollment{ProfileKey: n.Profile, Properties: n.Properties.raw(), SourceID: n.SourceID, OccurredAt: notZero(n.At)}, options...)
 		if err != nil {
 			return err
 		}

@@ -36,7 +36,8 @@ type eventsSendCommand struct {
 
 func (s eventsSendCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
 	return s.call(cfg, func(c *client.Client) error {
-		recorded, err := c.RecordEvent(ctx, client.NewEvent{ProfileKey: s.Profile, Event: s.Name, Properties: s.Properties.raw(), SourceID: s.SourceID, OccurredAt: notZero(s.At)})
+		recorded, err := c.RecordEvent(ctx,
+			client.NewEvent{ProfileKey: s.Profile, Event: s.Name, Properties: s.Properties.raw(), SourceID: s.SourceID, OccurredAt: notZero(s.At)})
 		if err != nil {
 			return err
 		}
@@ -98,7 +99,7 @@ type bulkResult struct {
 	Faults     []lineFault `json:"faults"`
 }
 
-// lineFault is what is wrong with a line.
+// lineFault is the fault of a line.
 type lineFault struct {
 	Line   int    `json:"line"`
 	Detail string `json:"detail"`
@@ -180,7 +181,7 @@ func (b *bulk) add(ctx context.Context, n int, line []byte) error {
 }
 
 // mangled reports whether decoding has changed the text of the line: bytes that
-// are not UTF-8, and halves of surrogate pairs, become U+FFFD.
+// are not UTF-8, and lone surrogates, become U+FFFD.
 func mangled(line []byte, e client.NewEvent) bool {
 	if !utf8.Valid(line) {
 		return true
@@ -268,6 +269,7 @@ func (t bulkResult) show(out io.Writer) error {
 	for _, f := range t.Faults {
 		fmt.Fprintf(out, "line %d: %s\n", f.Line, printable(f.Detail))
 	}
-	_, err := fmt.Fprintf(out, "accepted %d, duplicates %d, invalid %d; enrolled %d, refused %d\n", t.Accepted, t.Duplicates, t.Invalid, t.Enrolled, t.Refused)
+	_, err := fmt.Fprintf(out, "accepted %d, duplicates %d, invalid %d; enrolled %d, refused %d\n", t.Accepted, t.Duplicates, t.Invalid,
+		t.Enrolled, t.Refused)
 	return err
 }

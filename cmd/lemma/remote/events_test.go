@@ -22,7 +22,8 @@ func TestBulkSendsOverloadedEventsAgain(t *testing.T) {
 		sent = append(sent, len(body.Events))
 		answer := client.RecordedEvents{Counts: client.RecordedCounts{Accepted: 1, Overloaded: len(body.Events) - 1}}
 		for i := range body.Events {
-			answer.Results = append(answer.Results, client.RecordedItem{Index: i, Status: map[bool]string{true: "accepted", false: "overloaded"}[i == 0]})
+			answer.Results = append(answer.Results,
+				client.RecordedItem{Index: i, Status: map[bool]string{true: "accepted", false: "overloaded"}[i == 0]})
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusAccepted)

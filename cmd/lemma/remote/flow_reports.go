@@ -74,8 +74,8 @@ func (n flowsCountsCommand) run(ctx context.Context, cfg Config, out io.Writer) 
 }
 
 func showCounts(out io.Writer, n client.FlowCounts) error {
-	if err := printFields(out, "version", fmt.Sprint(n.Version), "enrolled", fmt.Sprint(n.Enrolled), "active", fmt.Sprint(n.Active), "completed", fmt.Sprint(n.Completed),
-		"exited", fmt.Sprint(n.Exited), "refused", fmt.Sprint(n.Refused), "goals", fmt.Sprint(n.Goals),
+	if err := printFields(out, "version", fmt.Sprint(n.Version), "enrolled", fmt.Sprint(n.Enrolled), "active", fmt.Sprint(n.Active),
+		"completed", fmt.Sprint(n.Completed), "exited", fmt.Sprint(n.Exited), "refused", fmt.Sprint(n.Refused), "goals", fmt.Sprint(n.Goals),
 		"blocked", tally(n.BlockedBy), "exits", tally(n.ExitedBy), "refusals", tally(n.RefusalsBy)); err != nil {
 		return err
 	}
@@ -93,14 +93,16 @@ func showCounts(out io.Writer, n client.FlowCounts) error {
 }
 
 func showPoll(out io.Writer, p client.AudiencePoll) error {
-	return printFields(out, "audience read", stampOr(p.LastPollAt, "never"), "rows", fmt.Sprint(p.RowsRead), "enrolled", fmt.Sprint(p.Enrolled), "not enrolled", tally(p.RefusedBy),
+	return printFields(out, "audience read", stampOr(p.LastPollAt, "never"), "rows", fmt.Sprint(p.RowsRead),
+		"enrolled", fmt.Sprint(p.Enrolled), "not enrolled", tally(p.RefusedBy),
 		"failures since", fmt.Sprint(p.Failures), "because of", or(p.LastError, ""), "next poll", stampOr(p.NextPollAt, "none"))
 }
 
 // ShowNodes prints the counts of nodes.
 func ShowNodes(out io.Writer, nodes []client.NodeCount) error {
 	return Table(out, "NODE|TYPE|CURRENT|DUE|BLOCKED|PROCESSED|NOTIFICATIONS|BY PATH", nodes, func(k client.NodeCount) []string {
-		return []string{NodeName(k.Node), k.Type, fmt.Sprint(k.Current), fmt.Sprint(k.Due), fmt.Sprint(k.Blocked), tally(k.Processed), notificationCells(k.Notifications), tally(k.ByPath)}
+		return []string{NodeName(k.Node), k.Type, fmt.Sprint(k.Current), fmt.Sprint(k.Due), fmt.Sprint(k.Blocked), tally(k.Processed),
+			notificationCells(k.Notifications), tally(k.ByPath)}
 	})
 }
 
@@ -109,8 +111,8 @@ func notificationCells(n *client.NotificationCounts) string {
 	if n == nil {
 		return ""
 	}
-	some := map[string]int64{"total": n.Total, "sent": n.Sent, "failed": n.Failed, "skipped": n.Skipped, "orphaned": n.Orphaned, "cancelled": n.Cancelled,
-		"pending": n.Pending, "processing": n.Processing}
+	some := map[string]int64{"total": n.Total, "sent": n.Sent, "failed": n.Failed, "skipped": n.Skipped, "orphaned": n.Orphaned,
+		"cancelled": n.Cancelled, "pending": n.Pending, "processing": n.Processing}
 	maps.DeleteFunc(some, func(_ string, n int64) bool { return n == 0 })
 	return tally(some)
 }

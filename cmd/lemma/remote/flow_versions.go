@@ -90,7 +90,8 @@ type taggedPlan struct {
 }
 
 func showPlan(out io.Writer, p client.FlowPlan) error {
-	fmt.Fprintf(out, "Publishing version %d over %s would make %d changes. Publishing enrolls no profile.\n", p.Version, or(p.LiveVersion, "none"), len(p.Changes))
+	fmt.Fprintf(out, "Publishing version %d over %s would make %d changes. Publishing enrolls no profile.\n",
+		p.Version, or(p.LiveVersion, "none"), len(p.Changes))
 	if p.Stranded > 0 {
 		fmt.Fprintf(out, "%d enrollments would be stranded: publishing is refused until --map gives a node for them.\n", p.Stranded)
 	}
@@ -112,7 +113,8 @@ func showPlan(out io.Writer, p client.FlowPlan) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(out, "The plan is for ETag %s: with --if-match=%s, publish does exactly this or nothing.\n", bare(p.ETag), bare(p.ETag))
+	_, err := fmt.Fprintf(out, "The plan is for ETag %s: with --if-match=%s, publish does exactly this or nothing.\n",
+		bare(p.ETag), bare(p.ETag))
 	return err
 }
 

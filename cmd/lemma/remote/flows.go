@@ -85,7 +85,7 @@ func (o ofVersion) find(ctx context.Context, c *client.Client) (id string, versi
 	for v, err := range c.ListFlowVersions(ctx, id, client.FlowVersionFilter{}, client.PageSize(1)) {
 		return id, v.Version, err
 	}
-	return id, 0, fmt.Errorf("the flow has no version: create one with `lemma flows draft`")
+	return id, 0, errors.New("the flow has no version: create one with `lemma flows draft`")
 }
 
 // numbered is a command whose version may also be given as an argument.
@@ -122,9 +122,10 @@ type flowsListCommand struct {
 
 func (l flowsListCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
 	return l.call(cfg, func(c *client.Client) error {
-		return list(l.listing, out, c.ListFlows(ctx, client.FlowFilter{Status: l.Status}), "ID|NAME|STATUS|VERSION|UPDATED", func(f client.Flow) []string {
-			return []string{f.ID, f.Name, f.Status, or(f.LiveVersion, "none"), stamp(f.UpdatedAt)}
-		})
+		return list(l.listing, out, c.ListFlows(ctx, client.FlowFilter{Status: l.Status}), "ID|NAME|STATUS|VERSION|UPDATED",
+			func(f client.Flow) []string {
+				return []string{f.ID, f.Name, f.Status, or(f.LiveVersion, "none"), stamp(f.UpdatedAt)}
+			})
 	})
 }
 
@@ -154,8 +155,9 @@ func (o output) flow(out io.Writer, f client.Flow, err error) error {
 		if f.StatusReason != nil {
 			status += " because of " + *f.StatusReason + ": " + or(f.StatusDetail, "")
 		}
-		return printFields(out, "id", f.ID, "name", f.Name, "status", status, "live version", or(f.LiveVersion, "none"), "paused at", stampOr(f.PausedAt, ""),
-			"resumed at", stampOr(f.ResumedAt, ""), "catch-up until", stampOr(f.CatchUpUntil, ""), "possible now", strings.Join(f.AllowedActions, ", "))
+		return printFields(out, "id", f.ID, "name", f.Name, "status", status, "live version", or(f.LiveVersion, "none"),
+			"paused at", stampOr(f.PausedAt, ""), "resumed at", stampOr(f.ResumedAt, ""), "catch-up until", stampOr(f.CatchUpUntil, ""),
+			"allowed actions", strings.Join(f.AllowedActions, ", "))
 	})
 }
 
@@ -318,9 +320,10 @@ func (v flowsVersionsCommand) run(ctx context.Context, cfg Config, out io.Writer
 			}
 			return output{JSON: true}.print(out, one.Definition, nil)
 		}
-		return list(v.listing, out, c.ListFlowVersions(ctx, id, client.FlowVersionFilter{}), "VERSION|STATUS|WRITTEN|UPDATED|PUBLISHED", func(s client.FlowVersionSummary) []string {
-			return []string{fmt.Sprint(s.Version), s.Status, fmt.Sprint(s.Revision), stamp(s.UpdatedAt), stampOr(s.PublishedAt, "never")}
-		})
+		return list(v.listing, out, c.ListFlowVersions(ctx, id, client.FlowVersionFilter{}), "VERSION|STATUS|WRITTEN|UPDATED|PUBLISHED",
+			func(s client.FlowVersionSummary) []string {
+				return []string{fmt.Sprint(s.Version), s.Status, fmt.Sprint(s.Revision), stamp(s.UpdatedAt), stampOr(s.PublishedAt, "never")}
+			})
 	})
 }
 

@@ -9,19 +9,20 @@ import (
 	"lemma/client"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 // The history shows the outcome of messages and webhooks.
 func TestOutcomeOfAStep(t *testing.T) {
 	t.Parallel()
 	next := time.Date(2027, 1, 2, 15, 4, 5, 0, time.UTC)
 	for want, s := range map[string]client.EnrollmentStep{
 		"":                      {},
-		"sent":                  {Notification: &client.StepNotification{Status: ptr("sent")}},
-		"skipped: unsubscribed": {Notification: &client.StepNotification{Status: ptr("skipped"), Reason: ptr("unsubscribed")}},
-		"pending after 4 calls, last 500, next 2027-01-02T15:04:05Z": {WebhookMessage: &client.WebhookMessage{Status: ptr("pending"), Attempts: 4, StatusCode: ptr(500), Reason: ptr("status"), NextAt: &next}},
-		"failed after 9 calls, last timeout":                         {WebhookMessage: &client.WebhookMessage{Status: ptr("failed"), Attempts: 9, Reason: ptr("timeout")}},
-		"pending after 0 calls, next 2027-01-02T15:04:05Z":           {WebhookMessage: &client.WebhookMessage{Status: ptr("pending"), NextAt: &next}},
+		"sent":                  {Notification: &client.StepNotification{Status: new("sent")}},
+		"skipped: unsubscribed": {Notification: &client.StepNotification{Status: new("skipped"), Reason: new("unsubscribed")}},
+		"pending after 4 calls, last 500, next 2027-01-02T15:04:05Z": {WebhookMessage: &client.WebhookMessage{Status: new("pending"),
+			Attempts: 4, StatusCode: new(500), Reason: new("status"), NextAt: &next}},
+		"failed after 9 calls, last timeout": {WebhookMessage: &client.WebhookMessage{Status: new("failed"), Attempts: 9,
+			Reason: new("timeout")}},
+		"pending after 0 calls, next 2027-01-02T15:04:05Z": {WebhookMessage: &client.WebhookMessage{Status: new("pending"),
+			NextAt: &next}},
 		" ": {WebhookMessage: &client.WebhookMessage{}},
 	} {
 		if got := outcome(s); got != strings.TrimSpace(want) {
@@ -36,8 +37,10 @@ func TestCountsShowThePoll(t *testing.T) {
 	var out strings.Builder
 	why := "source_changed: a column is gone"
 	read := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
-	err := showCounts(&out, client.FlowCounts{AudiencePoll: &client.AudiencePoll{LastPollAt: &read, RowsRead: 9, RefusedBy: map[string]int64{"invalid_key": 2}, Failures: 3, LastError: &why}})
-	want := `(?s)audience read +2027-01-02T03:04:05Z.*not enrolled +invalid_key 2.*failures since +3.*because of +source_changed: a column is gone.*next poll +none.*NODE`
+	err := showCounts(&out, client.FlowCounts{AudiencePoll: &client.AudiencePoll{LastPollAt: &read, RowsRead: 9,
+		RefusedBy: map[string]int64{"invalid_key": 2}, Failures: 3, LastError: &why}})
+	want := `(?s)audience read +2027-01-02T03:04:05Z.*not enrolled +invalid_key 2.*` +
+		`failures since +3.*because of +source_changed: a column is gone.*next poll +none.*NODE`
 	if err != nil || !regexp.MustCompile(want).MatchString(out.String()) {
 		t.Errorf("%v: %s", err, out.String())
 	}
