@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"lemma"
@@ -27,22 +26,6 @@ var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 func parseWeekday(s string) (time.Weekday, bool) {
 	i := slices.Index(weekdays, s)
 	return time.Weekday(i), i >= 0
-}
-
-// zones caches loaded zones; only names that exist get in, so it stays small.
-var zones sync.Map
-
-// loadZone is lemma.Zone, cached.
-func loadZone(name string) (*time.Location, bool) {
-	if zone, ok := zones.Load(name); ok {
-		return zone.(*time.Location), true
-	}
-	zone, err := lemma.Zone(name)
-	if err != nil {
-		return nil, false
-	}
-	zones.Store(name, zone)
-	return zone, true
 }
 
 // day is a day of the calendar.
@@ -151,8 +134,8 @@ func (c *Compiled) UnknownZone(profile map[string]any) (instead string, unknown 
 	value := profile[c.when.zoneColumn]
 	name, text := value.(string)
 	name = strings.TrimSpace(name)
-	_, known := loadZone(name)
-	if value == nil || text && name == "" || known {
+	_, err := lemma.Zone(name)
+	if value == nil || text && name == "" || err == nil {
 		return "", false
 	}
 	return c.when.zone.String(), true
@@ -162,7 +145,7 @@ func (c *Compiled) UnknownZone(profile map[string]any) (instead string, unknown 
 func (w *when) zoneOf(profile map[string]any) *time.Location {
 	if w.zoneColumn != "" {
 		name, _ := profile[w.zoneColumn].(string)
-		if zone, ok := loadZone(strings.TrimSpace(name)); ok {
+		if zone, err := lemma.Zone(strings.TrimSpace(name)); err == nil {
 			return zone
 		}
 	}

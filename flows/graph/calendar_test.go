@@ -4,12 +4,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lemma"
 )
 
 func zoneNamed(t testing.TB, name string) *time.Location {
 	t.Helper()
-	zone, ok := loadZone(name)
-	if !ok {
+	zone, err := lemma.Zone(name)
+	if err != nil {
 		t.Fatal(name)
 	}
 	return zone

@@ -331,11 +331,11 @@ func (c *checker) zone(pointer, name string) (*time.Location, bool) {
 	if name == "" {
 		return time.UTC, true
 	}
-	zone, ok := loadZone(name)
-	if !ok {
+	zone, err := lemma.Zone(name)
+	if err != nil {
 		c.fault(pointer, "invalid_zone", "must be an IANA zone such as Europe/Kyiv")
 	}
-	return zone, ok
+	return zone, err == nil
 }
 
 func (c *checker) mustNot(pointer string, there bool, why string) {

@@ -7,6 +7,8 @@ import (
 	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
+
+	"lemma"
 )
 
 // zoned are CEL's functions that take a time zone, by name, with those overloads.
@@ -51,6 +53,6 @@ func isZone(text string) bool {
 	if strings.Contains(text, ":") {
 		return true
 	}
-	_, ok := loadZone(text)
-	return ok
+	_, err := lemma.Zone(text)
+	return err == nil
 }

@@ -30,7 +30,7 @@ func TestZonesInConditions(t *testing.T) {
 				}
 			}
 		}
-		for _, zone := range []string{"Local", "", "localtime", "local", "right/Europe/Berlin", "Nowhere"} {
+		for _, zone := range []string{"Local", "", "localtime", "local", "right/Europe/Berlin", "Nowhere", "./localtime", "Europe/./Berlin"} {
 			_, _, faults := newCompiler(shopColumns).compile(enrolling, "/if", `now.`+function+`("`+zone+`") == 1`)
 			if len(faults) != 1 || !strings.Contains(faults[0].Detail, "IANA time zone") || faults[0].Pointer != "/if" {
 				t.Errorf("%s(%q): %v", function, zone, faults)
