@@ -160,7 +160,7 @@ func (f *Flows) advance(ctx context.Context, t *shardLease) (int, error) {
 		return 0, err
 	}
 	f.hook.At("read")
-	if err := f.moveChunk(ctx, *t, chunk); err != nil {
+	if err := f.moveChunk(ctx, t, chunk); err != nil {
 		return len(chunk), err
 	}
 	f.metrics.Advanced(len(chunk), time.Since(begun))
@@ -169,7 +169,7 @@ func (f *Flows) advance(ctx context.Context, t *shardLease) (int, error) {
 
 // moveChunk executes a chunk and commits the results. A chunk that cannot be committed is
 // bisected until one enrollment remains; only that one is blocked.
-func (f *Flows) moveChunk(ctx context.Context, t shardLease, chunk []*execution.Execution) error {
+func (f *Flows) moveChunk(ctx context.Context, t *shardLease, chunk []*execution.Execution) error {
 	err := f.tryChunk(ctx, t, chunk)
 	switch {
 	case err == nil, errors.Is(err, errNotMoving):
@@ -187,18 +187,31 @@ func (f *Flows) moveChunk(ctx context.Context, t shardLease, chunk []*execution.
 	one.Block(string(lemma.Internal), f.Execution.BackOff(one.FailuresBy(string(lemma.Internal))))
 	f.metrics.Blocked.WithLabelValues(one.Blocked).Inc()
 	_, err = f.commit(ctx, t.ws, t.flow, t.shard, []*execution.Execution{one})
+	t.countReleased([]*execution.Execution{one})
 	return err
 }
 
-func (f *Flows) tryChunk(ctx context.Context, t shardLease, chunk []*execution.Execution) error {
+// countReleased counts those of a chunk that became due in a pause.
+func (t *shardLease) countReleased(chunk []*execution.Execution) {
+	for _, one := range chunk {
+		if one.Read.Held {
+			t.released++
+		}
+	}
+}
+
+// tryChunk executes a chunk and commits what was not left for the next one.
+func (f *Flows) tryChunk(ctx context.Context, t *shardLease, chunk []*execution.Execution) error {
 	if err := f.Execution.Evaluate(ctx, chunk); err != nil {
 		return err
 	}
 	f.hook.At("evaluated")
+	chunk = execution.Evaluated(chunk)
 	moved, err := f.commit(ctx, t.ws, t.flow, t.shard, chunk)
 	if err != nil {
 		return err
 	}
+	t.countReleased(chunk)
 	f.hook.At("committed")
 	if slices.ContainsFunc(moved, func(one *execution.Execution) bool { return len(one.Calls) > 0 }) {
 		f.webhooks.Wake()
@@ -259,7 +272,9 @@ func (f *Flows) readDueRows(ctx context.Context, t *shardLease) ([]execution.Due
 	if err != nil {
 		return nil, err
 	}
-	t.released = len(held)
+	for i := range held {
+		held[i].Held = true
+	}
 	since, err := execution.ReadDue(ctx, f.pool, t.where(), *t.resumedAt, t.now, f.cfg.Chunk-len(held))
 	return append(held, since...), err
 }

@@ -54,7 +54,7 @@ func (f *Flows) ReadDue(ctx context.Context, t *ShardLease) ([]*execution.Execut
 }
 
 func (f *Flows) TryChunk(ctx context.Context, t ShardLease, chunk []*execution.Execution) error {
-	return f.tryChunk(ctx, t, chunk)
+	return f.tryChunk(ctx, &t, chunk)
 }
 
 func (f *Flows) MoveAround(ctx context.Context) error { return f.moveAround(ctx) }

@@ -24,6 +24,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Workers, 4)
 	set(&c.Chunk, 1000)
 	set(&c.Gather, 256)
+	set(&c.ChunkBytes, 8<<20)
 	wait(&c.Poll, 250*time.Millisecond)
 	wait(&c.Lease, time.Minute)
 	wait(&c.BackOff, 5*time.Second)
@@ -48,7 +49,8 @@ func New(r Deps, cfg Config) *Flows {
 		topics: suppression.New(r.Pool), log: r.Log, metrics: r.Metrics, cfg: cfg.withDefaults(), waker: enrollment.NewWaker(), hook: r.Hook}
 	f.Execution = execution.NewEvaluator(execution.Deps{Pool: r.Pool, Audiences: r.Audiences, Templates: r.Templates,
 		Webhooks: r.Webhooks, Log: r.Log, Hook: r.Hook},
-		execution.Config{Workers: f.cfg.Workers, BackOff: f.cfg.BackOff, MaxBackOff: f.cfg.MaxBackOff, ConditionTime: f.cfg.ConditionTime})
+		execution.Config{Workers: f.cfg.Workers, BackOff: f.cfg.BackOff, MaxBackOff: f.cfg.MaxBackOff, ConditionTime: f.cfg.ConditionTime,
+			ChunkBytes: f.cfg.ChunkBytes})
 	f.Intake = intake.New(intake.Deps{Pool: r.Pool, Audiences: r.Audiences, Execution: f.Execution, Waker: f.waker, Log: r.Log,
 		Metrics: r.Metrics, Hook: r.Hook},
 		intake.Config{Gather: f.cfg.Gather, Lease: f.cfg.Lease})

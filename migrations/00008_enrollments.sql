@@ -103,7 +103,7 @@ create table refusals (
     key           uuid not null,              -- of the trigger; a repeated trigger is refused once
     profile_key   text not null,
     reason        text not null constraint refusals_reason check (reason in
-        ('already_enrolled', 'already_active', 'filtered', 'condition_error', 'paused', 'not_live', 'no_profile', 'missing_field')),
+        ('already_enrolled', 'already_active', 'filtered', 'condition_error', 'paused', 'not_live', 'no_profile', 'missing_field', 'too_many_active')),
     detail        text,
     event_key     uuid,                       -- the event that triggered
     enrollment_id uuid,                       -- the conflicting enrollment

@@ -120,7 +120,7 @@ var expected = []want{
 		`PRIMARY KEY (workspace_id, flow_id, key)`},
 	{"refusals", "refusals_reason", "reasons of refusals are a closed list",
 		`CHECK ((reason = ANY (ARRAY['already_enrolled'::text, 'already_active'::text, 'filtered'::text, 'condition_error'::text, ` +
-			`'paused'::text, 'not_live'::text, 'no_profile'::text, 'missing_field'::text])))`},
+			`'paused'::text, 'not_live'::text, 'no_profile'::text, 'missing_field'::text, 'too_many_active'::text])))`},
 	{"flows", "flows_status", "the statuses of a flow are a closed list",
 		`CHECK ((status = ANY (ARRAY['draft'::text, 'live'::text, 'paused'::text, 'draining'::text, 'archived'::text])))`},
 	{"flow_versions", "flow_versions_pkey", "FlowEngine!PublishMovesNoEnrollment",

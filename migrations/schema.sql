@@ -612,7 +612,7 @@ create table refusals (
     source text not null,
     at timestamp with time zone not null default now(),
     constraint refusals_pkey PRIMARY KEY (workspace_id, flow_id, key),
-    constraint refusals_reason CHECK ((reason = ANY (ARRAY['already_enrolled'::text, 'already_active'::text, 'filtered'::text, 'condition_error'::text, 'paused'::text, 'not_live'::text, 'no_profile'::text, 'missing_field'::text])))
+    constraint refusals_reason CHECK ((reason = ANY (ARRAY['already_enrolled'::text, 'already_active'::text, 'filtered'::text, 'condition_error'::text, 'paused'::text, 'not_live'::text, 'no_profile'::text, 'missing_field'::text, 'too_many_active'::text])))
 );
 
 create table resolutions (

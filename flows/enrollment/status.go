@@ -33,6 +33,7 @@ const (
 	NotLive         = "not_live"         // the flow is draft, draining or archived
 	NoProfile       = "no_profile"       // the profile is not in the audience
 	InvalidKey      = "invalid_key"      // a row of the audience without a usable profile key
+	TooManyActive   = "too_many_active"  // the profile has as many active enrollments as one may have
 	MissingField    = "missing_field"    // the trigger lacks a property that the recurrence uses
 )
 

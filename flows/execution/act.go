@@ -106,7 +106,7 @@ func (t *Execution) payload(s *Send) string {
 		}
 	}
 	if s.trigger {
-		if value, err := json.Marshal(t.trigger); err == nil {
+		if value, err := json.Marshal(t.trigger.value()); err == nil {
 			field(ReservedTrigger, value)
 		}
 	}
@@ -175,7 +175,7 @@ func (t *Execution) message(node *graph.Compiled) []byte {
 		Data         map[string]any `json:"data,omitempty"`
 	}
 	d := data{lemma.FormatID(lemma.PrefixFlow, t.FlowID), t.Version, node.ID, lemma.FormatID(lemma.PrefixEnrollment, t.ID), t.ProfileKey,
-		t.trigger, nil, node.Data}
+		t.trigger.value(), nil, node.Data}
 	if len(node.Columns) > 0 {
 		d.Profile = map[string]any{}
 		for _, name := range node.Columns {

@@ -19,14 +19,14 @@ import (
 
 // readMatched finds the event that ended a wait. For a due enrollment without one it
 // checks a last time what was recorded since the wait began.
-func (e *Evaluator) readMatched(ctx context.Context, execs []*Execution) error {
+func (e *Evaluator) readMatched(ctx context.Context, execs []*Execution, b *budget) error {
 	for _, t := range execs {
 		t.checked = true
 	}
-	return errors.Join(e.readMatchedEvents(ctx, execs), e.findEvents(ctx, execs))
+	return errors.Join(e.readMatchedEvents(ctx, execs, b), e.findEvents(ctx, execs, b))
 }
 
-func (e *Evaluator) readMatchedEvents(ctx context.Context, execs []*Execution) error {
+func (e *Evaluator) readMatchedEvents(ctx context.Context, execs []*Execution, b *budget) error {
 	var keys []pgtype.UUID
 	waiting := map[uuid.UUID][]*Execution{}
 	for _, t := range execs {
@@ -39,31 +39,42 @@ func (e *Evaluator) readMatchedEvents(ctx context.Context, execs []*Execution) e
 		return nil
 	}
 	rows, err := e.pool.Query(ctx, `
-		select key, name, coalesce(source_id, ''), occurred_at, properties from trigger_events where workspace_id = $1 and key = any($2)`,
-		execs[0].WorkspaceID, keys)
+		select key, name, source_id, occurred_at, case when total <= $3 or key = $4 then properties end from (
+			select key, name, coalesce(source_id, '') as source_id, occurred_at, properties,
+				sum(octet_length(properties)) over (rows unbounded preceding) as total
+			from trigger_events where workspace_id = $1 and key = any($2)
+		) e`, execs[0].WorkspaceID, keys, b.left(needMatchedEvent), keys[0])
 	if err != nil {
 		return fmt.Errorf("read awaited events: %w", err)
 	}
 	var key pgtype.UUID
-	var name, id, properties string
+	var name, id string
+	var properties *string
 	var at time.Time
 	_, err = pgx.ForEachRow(rows, []any{&key, &name, &id, &at, &properties}, func() error {
 		for _, t := range waiting[key.Bytes] {
-			t.matchedData = enrollment.TriggerData(name, id, at, []byte(properties))
+			if properties == nil {
+				t.leaveForNextChunk()
+				continue
+			}
+			t.matchedData = eventFact(name, id, at, *properties)
+		}
+		if properties != nil {
+			b.facts[needMatchedEvent] += len(*properties)
 		}
 		return nil
 	})
 	for _, some := range waiting { // also if the event was deleted since, after its retention
 		for _, t := range some {
-			if t.matchedData == nil {
-				t.matchedData = enrollment.TriggerData(t.awaits, "", *t.waitingSince, nil)
+			if t.matchedData == nil && !t.Left {
+				t.matchedData = eventFact(t.awaits, "", *t.waitingSince, "{}")
 			}
 		}
 	}
 	return err
 }
 
-func (e *Evaluator) findEvents(ctx context.Context, execs []*Execution) error {
+func (e *Evaluator) findEvents(ctx context.Context, execs []*Execution, b *budget) error {
 	execs = slices.DeleteFunc(slices.Clone(execs), func(t *Execution) bool { return t.MatchedEvent != nil || t.waitingSince == nil })
 	if len(execs) == 0 {
 		return nil
@@ -72,7 +83,11 @@ func (e *Evaluator) findEvents(ctx context.Context, execs []*Execution) error {
 	for i, t := range execs {
 		asked[i] = question{t, t.awaits, *t.waitingSince, t.Arrived}
 	}
-	return firstAccepted(ctx, e.pool, asked, func(t *Execution, _ uuid.UUID, event map[string]any, received time.Time) {
+	return firstAccepted(ctx, e.pool, asked, func(t *Execution, _ uuid.UUID, event *fact, received time.Time) {
+		if !b.take(needMatchedEvent, event) {
+			t.leaveForNextChunk()
+			return
+		}
 		t.matchedData, t.Arrived = event, received
 	})
 }
@@ -91,7 +106,7 @@ func FindMissedEvents(ctx context.Context, tx pgx.Tx, moved []*Execution) error 
 	for i, t := range execs {
 		asked[i] = question{t, t.WaitsFor, *t.Since, t.Until}
 	}
-	err := firstAccepted(ctx, tx, asked, func(t *Execution, key uuid.UUID, _ map[string]any, received time.Time) {
+	err := firstAccepted(ctx, tx, asked, func(t *Execution, key uuid.UUID, _ *fact, received time.Time) {
 		t.MatchedEvent, t.Until, t.Arrived = &key, t.Now, received
 	})
 	for _, t := range execs {
@@ -111,7 +126,7 @@ func (t *Execution) accepts(event map[string]any) bool {
 	if !ok {
 		return false
 	}
-	is, _ := node.Condition.Holds(event, t.trigger, t.Now)
+	is, _ := node.Condition.Holds(event, t.trigger.value(), t.Now)
 	return is
 }
 
@@ -124,7 +139,7 @@ type question struct {
 }
 
 // acceptance is called with the event of a query, and when it was received.
-type acceptance func(t *Execution, key uuid.UUID, event map[string]any, received time.Time)
+type acceptance func(t *Execution, key uuid.UUID, event *fact, received time.Time)
 
 // firstAccepted finds the first accepted event for each execution. It reads events by the
 // page until there are no more.
@@ -164,14 +179,19 @@ func filterAccepted(rows pgx.Rows, asked []question, accept acceptance) (again [
 	var key pgtype.UUID
 	var id, properties string
 	var at, received time.Time
-	seen, found := make([]int, len(asked)), make([]bool, len(asked))
+	seen, found, before := make([]int, len(asked)), make([]bool, len(asked)), 0
 	_, err = pgx.ForEachRow(rows, []any{&i, &key, &id, &at, &received, &properties}, func() error {
+		if before > 0 && before != i {
+			asked[before-1].forget()
+		}
+		before = i
 		a := &asked[i-1]
 		seen[i-1]++
 		a.after = received
-		event := enrollment.TriggerData(a.name, id, at, []byte(properties))
-		if !found[i-1] && a.accepts(event) {
+		event := eventFact(a.name, id, at, properties)
+		if !found[i-1] && a.accepts(event.value()) {
 			found[i-1] = true
+			event.forget()
 			accept(a.Execution, key.Bytes, event, received)
 		}
 		return nil

@@ -37,6 +37,8 @@ type Due struct {
 	AnswerStep   int
 	dueAt        time.Time // when it first became due
 	now          time.Time
+
+	Held bool // it became due in a pause, and counts as released when it has advanced
 }
 
 // ReadDue reads the enrollments of one shard that became due after one time and until

@@ -38,6 +38,7 @@ type Config struct {
 	MaxBackOff time.Duration
 
 	ConditionTime time.Duration // of one chunk: the rest is blocked
+	ChunkBytes    int           // of each kind of facts of one chunk, and of its results: the rest is left for the next chunk
 }
 
 // Evaluator advances executions as far as possible.

@@ -20,9 +20,10 @@ import (
 
 // Evaluate advances executions as far as possible. A fact that several need is read for
 // all of them together, so that a chunk costs the customer's database one query and not a
-// thousand.
+// thousand. Executions whose facts or results exceed the budget of the chunk are left.
 func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 	running, skipped := all, skips{begun: time.Now(), of: map[uuid.UUID]error{}}
+	b := &budget{most: e.cfg.ChunkBytes}
 	var busy time.Duration // evaluating conditions and nodes, without the reading of facts
 	for len(running) > 0 {
 		wanting := map[need][]*Execution{}
@@ -34,18 +35,24 @@ func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 				e.blockCostly(running[i:])
 				break
 			}
-			begun := time.Now()
+			if i > 0 && b.spent() {
+				t.leaveForNextChunk()
+				continue
+			}
+			begun, before := time.Now(), t.size()
 			n := t.execute()
+			t.forget()
+			b.made += t.size() - before
 			if busy += time.Since(begun); n != nothing {
 				wanting[n] = append(wanting[n], t)
 			}
 		}
 		running = running[:0:0]
 		for n := needProfile; n <= needActed; n++ {
-			if err := e.find(ctx, n, wanting[n], skipped); err != nil {
+			if err := e.find(ctx, n, wanting[n], skipped, b); err != nil {
 				return err
 			}
-			running = append(running, wanting[n]...)
+			running = append(running, Evaluated(wanting[n])...)
 		}
 	}
 	return nil
@@ -53,7 +60,7 @@ func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 
 // find reads a fact for executions. A source that fails blocks the executions that need
 // it; an error is one of Lemma's own database.
-func (e *Evaluator) find(ctx context.Context, n need, execs []*Execution, skipped skips) error {
+func (e *Evaluator) find(ctx context.Context, n need, execs []*Execution, skipped skips, b *budget) error {
 	if len(execs) == 0 {
 		return nil
 	}
@@ -65,11 +72,11 @@ func (e *Evaluator) find(ctx context.Context, n need, execs []*Execution, skippe
 		e.askSource(ctx, execs, skipped)
 		return nil
 	case needTrigger:
-		return e.readTriggers(ctx, execs)
+		return e.readTriggers(ctx, execs, b)
 	case needEvents:
-		return e.readEvents(ctx, execs)
+		return e.readEvents(ctx, execs, b)
 	case needMatchedEvent:
-		return e.readMatched(ctx, execs)
+		return e.readMatched(ctx, execs, b)
 	case needAnswer:
 		return e.readAnswers(ctx, execs)
 	default:
@@ -153,28 +160,37 @@ func BlockedReason(err error) string {
 }
 
 // readTriggers reads what enrolled the executions: the data of step 0.
-func (e *Evaluator) readTriggers(ctx context.Context, execs []*Execution) error {
-	triggers, err := enrollment.ReadTriggers(ctx, e.pool, execs[0].WorkspaceID, IDs(execs))
+func (e *Evaluator) readTriggers(ctx context.Context, execs []*Execution, b *budget) error {
+	triggers, err := enrollment.ReadTriggers(ctx, e.pool, execs[0].WorkspaceID, IDs(execs), b.left(needTrigger))
+	if err != nil {
+		return err
+	}
 	for _, t := range execs {
-		if t.trigger = triggers[t.ID]; t.trigger == nil {
-			t.trigger = map[string]any{}
+		switch data, there := triggers[t.ID]; {
+		case !there:
+			t.trigger = given(map[string]any{})
+		case data == nil:
+			t.leaveForNextChunk()
+		default:
+			t.trigger = triggerFact(*data)
+			b.facts[needTrigger] += t.trigger.size
 		}
 	}
-	return err
+	return nil
 }
 
 // readEvents sums up the events of the profiles since they enrolled, for the names that
 // conditions read.
-func (e *Evaluator) readEvents(ctx context.Context, execs []*Execution) error {
+func (e *Evaluator) readEvents(ctx context.Context, execs []*Execution, b *budget) error {
 	for r, some := range byRoute(execs) {
 		names := r.eventsRead()
 		for _, t := range some {
-			t.events = map[string]any{}
+			t.events = make(map[string]past, len(names))
 			for _, name := range names {
-				t.events[name] = map[string]any{"times": 0, "first_at": nil, "last_at": nil, "last": map[string]any{}}
+				t.events[name] = past{last: "{}"}
 			}
 		}
-		if err := e.sumUp(ctx, some, names); err != nil {
+		if err := e.sumUp(ctx, some, names, b); err != nil {
 			return fmt.Errorf("read events: %w", err)
 		}
 	}
@@ -184,13 +200,15 @@ func (e *Evaluator) readEvents(ctx context.Context, execs []*Execution) error {
 // MaxTimes is the highest count of events of one name.
 const MaxTimes = 10_000
 
-func (e *Evaluator) sumUp(ctx context.Context, execs []*Execution, names []string) error {
+func (e *Evaluator) sumUp(ctx context.Context, execs []*Execution, names []string, b *budget) error {
 	profiles, since := make([]string, len(execs)), make([]pgtype.Timestamptz, len(execs))
 	for i, t := range execs {
 		profiles[i], since[i] = t.ProfileKey, pgtype.Timestamptz{Time: t.EnrolledAt, Valid: true}
 	}
 	rows, err := e.pool.Query(ctx, `
-		select r.i::int, n.name, e.times, e.first_at, e.last_at, l.properties
+		select i, name, times, first_at, last_at, case when total <= $6 or i = 1 then properties end from (
+		select r.i::int as i, n.name, e.times, e.first_at, e.last_at, l.properties,
+			sum(octet_length(l.properties)) over (rows unbounded preceding) as total
 		from unnest($2::text[], $3::timestamptz[]) with ordinality as r (profile_key, since, i)
 		cross join unnest($4::text[]) as n (name)
 		cross join lateral (
@@ -204,18 +222,27 @@ func (e *Evaluator) sumUp(ctx context.Context, execs []*Execution, names []strin
 			select v.properties from trigger_events v
 			where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = n.name and v.received_at > r.since
 			order by v.received_at desc limit 1
-		) l`, execs[0].WorkspaceID, profiles, since, names, MaxTimes)
+		) l ) e`, execs[0].WorkspaceID, profiles, since, names, MaxTimes, b.left(needEvents))
 	if err != nil {
 		return err
 	}
 	var i, times int
-	var name, last string
+	var name string
+	var last *string
 	var first, latest time.Time
+	left := map[*Execution]bool{}
 	_, err = pgx.ForEachRow(rows, []any{&i, &name, &times, &first, &latest, &last}, func() error {
-		execs[i-1].events[name] = map[string]any{"times": times, "first_at": first.UTC().Format(time.RFC3339Nano),
-			"last_at": latest.UTC().Format(time.RFC3339Nano), "last": enrollment.ReadObject([]byte(last))}
+		if last == nil {
+			left[execs[i-1]] = true
+			return nil
+		}
+		b.facts[needEvents] += len(*last)
+		execs[i-1].events[name] = past{times, first.UTC().Format(time.RFC3339Nano), latest.UTC().Format(time.RFC3339Nano), *last}
 		return nil
 	})
+	for t := range left {
+		t.leaveForNextChunk()
+	}
 	return err
 }
 

@@ -91,7 +91,7 @@ func (e *Evaluator) Simulate(ctx context.Context, r *Route, script Script) (Simu
 	s.t = &Execution{Route: r, ID: lemma.NewID(), ProfileKey: s.ProfileKey, Source: s.Source, EnrolledAt: s.Begin, Now: s.Begin,
 		Arrived:  s.Begin,
 		Failures: MaxLookups - 1, Read: Due{blocked: enrollment.NoProfile}, // the profile is looked up once
-		trigger: s.Trigger.Data, acted: map[string]string{}, Status: enrollment.Active}
+		trigger: given(s.Trigger.Data), acted: map[string]string{}, Status: enrollment.Active}
 	if reason := s.refusedAtOnce(); reason != "" {
 		return Simulated{Reason: reason, Path: []SimulatedStep{}, Status: enrollment.Refused}, nil
 	}
@@ -123,7 +123,7 @@ func (s *simulation) refusedAtOnce() string {
 			continue
 		}
 		if t.Condition != nil && !t.Condition.Uses().Profile {
-			if ok, err := t.Condition.Eval(graph.Vars{Trigger: s.t.trigger, Now: s.Trigger.At}); err != nil {
+			if ok, err := t.Condition.Eval(graph.Vars{Trigger: s.t.trigger.value(), Now: s.Trigger.At}); err != nil {
 				return enrollment.ConditionError
 			} else if !ok {
 				return enrollment.Filtered
@@ -135,7 +135,7 @@ func (s *simulation) refusedAtOnce() string {
 }
 
 func (s *simulation) refusedByKey() string {
-	properties, _ := s.t.trigger["properties"].(map[string]any)
+	properties, _ := s.t.trigger.value()["properties"].(map[string]any)
 	_, err := s.t.Key(graph.Occurrence{ProfileKey: s.t.ProfileKey, Event: s.Trigger.Key, At: s.Trigger.At, Properties: properties})
 	if err != nil {
 		return enrollment.MissingField
@@ -147,7 +147,7 @@ func (s *simulation) refusedByKey() string {
 // simulation covers.
 func (s *simulation) run(ctx context.Context) error {
 	s.made.Path = []SimulatedStep{{At: s.t.Now, Type: Entry, Event: enrollment.StepEnrolled,
-		Data: map[string]any{"source": s.t.Source, "trigger": s.t.trigger}}}
+		Data: map[string]any{"source": s.t.Source, "trigger": s.t.trigger.value()}}}
 	for len(s.made.Path) < maxSimulatedSteps {
 		n := s.t.execute()
 		if err := s.show(ctx); err != nil {
@@ -275,18 +275,19 @@ func (s *simulation) ask(ctx context.Context) error {
 
 // sumUpMatched sums up the events that were applied so far, as conditions see them.
 func (s *simulation) sumUpMatched() {
-	s.t.events = map[string]any{}
+	s.t.events = map[string]past{}
 	for _, name := range s.t.eventsRead() {
-		sum := map[string]any{"times": 0, "first_at": nil, "last_at": nil, "last": map[string]any{}}
+		sum := past{last: "{}"}
 		for _, o := range s.Later[:s.came] {
 			if o.Name != name {
 				continue
 			}
 			at := o.At.Format(time.RFC3339Nano)
-			if sum["times"] == 0 {
-				sum["first_at"] = at
+			if sum.times == 0 {
+				sum.firstAt = at
 			}
-			sum["times"], sum["last_at"], sum["last"] = sum["times"].(int)+1, at, o.Data["properties"]
+			last, _ := json.Marshal(o.Data["properties"])
+			sum.times, sum.lastAt, sum.last = sum.times+1, at, string(last)
 		}
 		s.t.events[name] = sum
 	}
@@ -337,12 +338,12 @@ func (s *simulation) receive(node *graph.Compiled, o Happening) bool {
 		return false
 	}
 	s.resume(at)
-	s.t.matchedData = o.Data
+	s.t.matchedData = given(o.Data)
 	return true
 }
 
 func (s *simulation) holds(c *graph.Condition, o Happening) bool {
-	is, _ := c.Holds(o.Data, s.t.trigger, o.At)
+	is, _ := c.Holds(o.Data, s.t.trigger.value(), o.At)
 	return is
 }
 

@@ -36,10 +36,10 @@ type Execution struct {
 	Arrived time.Time
 
 	// Facts, read when they are needed.
-	trigger     map[string]any
-	profile     *Profile // nil: not read
-	events      map[string]any
-	matchedData map[string]any
+	trigger     *fact
+	profile     *Profile        // nil: not read
+	events      map[string]past // by name
+	matchedData *fact
 	checked     bool            // for the awaited event, after the timeout
 	matched     map[string]bool // node and case of a branch by SQL -> the source's result
 	answer      *webhooks.Outcome
@@ -56,6 +56,7 @@ type Execution struct {
 	Overdue  bool // Until is now, since the wait was over at Arrived, before a worker read it
 	wrote    bool // it has just written a message
 	Blocked  string
+	Left     bool // it was left for the next chunk, and is as it was read
 	Log      []Logged
 	Sends    []Sending
 	Calls    []Call

@@ -101,10 +101,10 @@ func (t *Execution) enter() need {
 		if t.trigger == nil {
 			return needTrigger
 		}
-		if name, _ := t.trigger["name"].(string); c.Event != name {
+		if name, _ := t.trigger.value()["name"].(string); c.Event != name {
 			continue
 		}
-		if ok, err := c.Condition.Eval(t.vars()); err != nil {
+		if ok, err := c.Condition.Eval(t.vars(nil)); err != nil {
 			t.refuse(enrollment.ConditionError, err.Error())
 			return nothing
 		} else if !ok {
@@ -122,8 +122,12 @@ func (t *Execution) undecided(c graph.CompiledTrigger) bool {
 	return c.Condition != nil && c.Type == t.Source && (t.Source == enrollment.FromAudience || c.Condition.Uses().Profile)
 }
 
-func (t *Execution) vars() graph.Vars {
-	v := graph.Vars{Trigger: t.trigger, Events: t.events, Event: t.matchedData, Now: t.Now}
+// vars are the facts that were read, of the past events those that are named.
+func (t *Execution) vars(events []string) graph.Vars {
+	v := graph.Vars{Trigger: t.trigger.value(), Event: t.matchedData.value(), Events: map[string]any{}, Now: t.Now}
+	for _, name := range events {
+		v.Events[name] = t.events[name].read()
+	}
 	if t.profile != nil {
 		v.Profile = t.profile.Columns()
 	}
@@ -277,7 +281,7 @@ func (t *Execution) waitForEvent(node *graph.Compiled) need {
 	case t.matchedData == nil && !t.checked:
 		return needMatchedEvent
 	case t.matchedData != nil:
-		t.leave(node.Next, enrollment.StepResumed, "event", t.matchedData, "since", t.waitingSince.UTC())
+		t.leave(node.Next, enrollment.StepResumed, "event", t.matchedData.value(), "since", t.waitingSince.UTC())
 	default:
 		to := node.OnTimeout
 		if to == "" {
@@ -308,10 +312,11 @@ func (t *Execution) branch(node *graph.Compiled) need {
 		if n := t.factsFor(c.Cond.Uses()); n != nothing {
 			return n
 		}
-		for _, name := range c.Cond.Uses().Events {
-			seen[name] = t.events[name]
+		events := c.Cond.Uses().Events
+		for _, name := range events {
+			seen[name] = t.events[name].stored()
 		}
-		is, err := c.Cond.Eval(t.vars())
+		is, err := c.Cond.Eval(t.vars(events))
 		if err != nil {
 			faults = append(faults, fmt.Sprintf("case %d: %s", i, err))
 		} else if is {

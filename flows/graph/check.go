@@ -36,11 +36,12 @@ type checker struct {
 
 	g       *Graph
 	columns map[string]bool
+	events  map[string]bool // that branches read
 }
 
 func newChecker(flow Flow, def *Definition, tree map[string]any, facts Facts) *checker {
 	return &checker{
-		flow: flow, def: def, tree: tree, facts: facts, compiler: newCompiler(facts.Columns), columns: map[string]bool{},
+		flow: flow, def: def, tree: tree, facts: facts, compiler: newCompiler(facts.Columns), columns: map[string]bool{}, events: map[string]bool{},
 		g: &Graph{flow: flow, def: def, nodes: map[string]*Compiled{}, listens: map[string][]string{}, zone: time.UTC},
 	}
 }
@@ -285,6 +286,11 @@ func (c *checker) condition(p place, pointer, expression string) *Condition {
 	c.faults = append(c.faults, faults...)
 	for column := range read.columns {
 		c.columns[column] = true
+	}
+	before := len(c.events)
+	maps.Copy(c.events, read.events)
+	if before <= MaxEventsRead && len(c.events) > MaxEventsRead && !c.facts.Published {
+		c.fault(pointer, "too_many", "the branches of a version read at most %d events", MaxEventsRead)
 	}
 	c.g.allColumns = c.g.allColumns || read.whole
 	c.g.profile = c.g.profile || read.variables["profile"]

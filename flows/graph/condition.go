@@ -72,7 +72,7 @@ type Vars struct {
 	Profile map[string]any // column -> value
 	Trigger map[string]any // name, id, at (RFC 3339 or time.Time), properties
 	Event   map[string]any // as Trigger
-	Events  map[string]any // name -> map with times, first_at, last_at, last; absent: never
+	Events  map[string]any // name -> map with times, first_at, last_at, last (a map, or a func that returns it); absent: never
 	Now     time.Time
 }
 

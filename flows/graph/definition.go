@@ -11,6 +11,7 @@ import (
 // Limits of a definition.
 const (
 	MaxNodes      = 200
+	MaxEventsRead = 100       // names of events that the branches read
 	MaxCases      = 20        // of a branch, arms of a split, triggers, exit conditions
 	MaxExpression = 4 << 10   // bytes of a condition
 	MaxDefinition = 256 << 10 // bytes of the whole document

@@ -282,13 +282,19 @@ func TestLimits(t *testing.T) {
 	tooMany := `{"recurrence": {"policy": "once"}, "start": "n0", "nodes": {` + many.String() + `}}`
 	cases := strings.Repeat(`{"if": "true", "next": "b"},`, MaxCases) + `{"if": "true", "next": "b"}`
 	arms := strings.Repeat(`{"weight": 1, "next": "b"},`, MaxCases) + `{"weight": 1, "next": "b"}`
+	var events strings.Builder
+	for i := range MaxEventsRead {
+		fmt.Fprintf(&events, "events.e%d.times > 0 || ", i)
+	}
 	sql := `{"sql": "` + strings.Repeat("x", maxSQL+1) + `", "next": "b"}`
 	one := `{"audience_id": "a", "recurrence": {"policy": "once"}, "start": "a", "nodes": {"a": %s, "b": {"type": "exit"}}}`
 	for text, want := range map[string]string{
 		tooMany: "/nodes too_many",
 		fmt.Sprintf(one, `{"type": "branch", "else": "b", "cases": [`+cases+`]}`): "/nodes/a/cases too_many",
 		fmt.Sprintf(one, `{"type": "branch", "else": "b", "cases": [`+sql+`]}`):   "/nodes/a/cases/0/sql too_long",
-		fmt.Sprintf(one, `{"type": "split", "arms": [`+arms+`]}`):                 "/nodes/a/arms too_many",
+		fmt.Sprintf(one, `{"type": "branch", "else": "b", "cases": [{"next": "b", "if": "`+events.String()+`true"},
+			{"next": "b", "if": "events.other.times > 0"}]}`): "/nodes/a/cases/1/if too_many",
+		fmt.Sprintf(one, `{"type": "split", "arms": [`+arms+`]}`): "/nodes/a/arms too_many",
 		fmt.Sprintf(one, `{"type": "branch", "else": "b", "cases": [{"next": "b", "if": "`+strings.Repeat(" ",
 			5000)+`true"}]}`): "/nodes/a/cases/0/if too_long",
 	} {

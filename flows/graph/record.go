@@ -232,6 +232,9 @@ func seen(field string, v any) (any, error) {
 	case field == "times":
 		return toInt(v)
 	case field == "last":
+		if decode, ok := v.(func() map[string]any); ok {
+			return decode(), nil
+		}
 		return v, nil
 	}
 	return toTimestamp(v)

@@ -46,6 +46,8 @@ type Trigger struct {
 	exitedBy   string    // offered again: an event of exit_on that was received after it
 	refusedAt  time.Time // offered again: when it was refused before
 
+	exitData map[bool]string // of the steps of enrollments that it ends, by whether that is a goal
+
 	data map[string]any // the trigger as conditions see it, built on demand
 }
 

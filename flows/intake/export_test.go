@@ -43,6 +43,12 @@ func (in *Intake) Bulks() *admission.Bulks { return &in.bulks }
 // SetConditionTime changes the bound on the conditions of one transaction.
 func (in *Intake) SetConditionTime(d time.Duration) { in.conditionTime = d }
 
+// SetTriggerBytes changes the bound on a page of triggers.
+func (in *Intake) SetTriggerBytes(n int) { in.triggerBytes = n }
+
+// SetMostActive changes the bound on the active enrollments of a profile.
+func (in *Intake) SetMostActive(n int) { in.mostActive = n }
+
 // SetGather makes do record single events, one by one.
 func (in *Intake) SetGather(do func()) {
 	in.gather = admission.NewGatherer(1, func(_ context.Context, _ uuid.UUID, all []*Trigger) ([]Recorded, error) {

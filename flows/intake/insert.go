@@ -64,6 +64,41 @@ func (t *transaction) insert(ctx context.Context, asking []*candidate) error {
 	return nil
 }
 
+// MaxActive is the number of active enrollments from which on a profile is not enrolled in
+// flows that allow overlap: an event of the profile evaluates conditions for each of them,
+// in one transaction.
+const MaxActive = 1000
+
+// refuseTooMany refuses profiles with so many active enrollments in all flows, where the
+// version allows overlap.
+func (t *transaction) refuseTooMany(ctx context.Context, asking []*candidate) ([]*candidate, error) {
+	var overlapping []*candidate
+	var profiles []string
+	for _, c := range asking {
+		if c.overlap {
+			overlapping, profiles = append(overlapping, c), append(profiles, c.profile)
+		}
+	}
+	if len(overlapping) == 0 {
+		return asking, nil
+	}
+	rows, err := t.tx.Query(ctx, `
+		select r.i::int from unnest($2::text[]) with ordinality as r (profile_key, i)
+		cross join lateral (
+			select id from enrollments where workspace_id = $1 and profile_key = r.profile_key and status = 'active'
+			order by flow_id, overlap_key offset $3 limit 1
+		) e`, t.ws, profiles, t.mostActive-1)
+	if err != nil {
+		return nil, err
+	}
+	var i int
+	_, err = pgx.ForEachRow(rows, []any{&i}, func() error {
+		overlapping[i-1].refuse(enrollment.TooManyActive, "the profile has %d active enrollments", t.mostActive)
+		return nil
+	})
+	return slices.DeleteFunc(asking, func(c *candidate) bool { return c.outcome != "" }), err
+}
+
 // refuseOverlap refuses profiles with an active enrollment that has its own overlap key:
 // they enrolled while a version of the flow allowed overlap, which the live version does
 // not. The change of the version excluded concurrent enrollments of that kind, so one

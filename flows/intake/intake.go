@@ -54,12 +54,14 @@ type Intake struct {
 	polls  polls                                   // audiences that this node is reading
 
 	conditionTime time.Duration
+	triggerBytes  int
+	mostActive    int
 }
 
 // New makes an Intake.
 func New(d Deps, cfg Config) *Intake {
 	in := &Intake{pool: d.Pool, audiences: d.Audiences, exec: d.Execution, waker: d.Waker, log: d.Log, metrics: d.Metrics, hook: d.Hook,
-		cfg: cfg, conditionTime: conditionTime}
+		cfg: cfg, conditionTime: conditionTime, triggerBytes: triggerBytes, mostActive: MaxActive}
 	in.gather = admission.NewGatherer(cfg.Gather, in.recordChunk)
 	return in
 }

@@ -14,7 +14,6 @@ import (
 
 	"lemma"
 	"lemma/flows/enrollment"
-	"lemma/flows/execution"
 	"lemma/flows/graph"
 )
 
@@ -26,7 +25,7 @@ type activeEnrollment struct {
 	node     string
 	step     int
 	awaits   string
-	trigger  map[string]any // its trigger, if a condition reads it
+	trigger  map[string]any // its trigger, while a condition that reads it is evaluated
 	matched  bool           // its awaited event was matched before
 	due      time.Time      // when its wait times out
 }
@@ -56,9 +55,6 @@ func (t *transaction) lockActive(ctx context.Context, round []int, all []*Trigge
 	on, locked, err := t.lock(ctx, ids, len(all))
 	if err != nil {
 		return nil, nil, fmt.Errorf("lock active enrollments: %w", err)
-	}
-	if err := t.readTriggersOf(ctx, on); err != nil {
-		return nil, nil, err
 	}
 	w = &woken{}
 	t.orderEvents(round, all, found, locked, w)
@@ -198,47 +194,6 @@ func (t *transaction) holds(c *graph.Condition, u activeEnrollment, o *Trigger) 
 	return is && err == nil
 }
 
-// readTriggersOf reads, in one query, the triggers of the enrollments whose conditions
-// read them.
-func (t *transaction) readTriggersOf(ctx context.Context, on []activeEnrollment) error {
-	need := map[execution.VersionID]bool{}
-	for _, u := range on {
-		need[execution.VersionID{Flow: u.flow, Version: u.version}] = true
-	}
-	if err := t.versions.Need(need); err != nil {
-		return err
-	}
-	var ids []pgtype.UUID
-	at := map[uuid.UUID]int{}
-	for i, u := range on {
-		g, err := t.versions.Get(ctx, t.tx, u.flow, u.version)
-		if err != nil && lemma.KindOf(err) == lemma.Internal {
-			return err
-		}
-		if err == nil && asksForTrigger(g, u.node) {
-			ids, at[u.id] = append(ids, enrollment.PgUUID(u.id)), i
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	triggers, err := enrollment.ReadTriggers(ctx, t.tx, t.ws, ids)
-	for id, trigger := range triggers {
-		on[at[id]].trigger = trigger
-	}
-	return err
-}
-
-func asksForTrigger(g *graph.Graph, node string) bool {
-	for _, exit := range g.ExitOn() {
-		if exit.Condition != nil && exit.Condition.Uses().Trigger {
-			return true
-		}
-	}
-	n, ok := g.Node(node)
-	return ok && n.Condition != nil && n.Condition.Uses().Trigger
-}
-
 // woken are enrollments that events end or wake, and events whose applied time is later
 // than their place in the transaction.
 type woken struct {
@@ -262,7 +217,13 @@ func (w *woken) exit(u activeEnrollment, goal bool, o *Trigger) {
 		reason = enrollment.ExitGoal
 	}
 	w.exited, w.exitReasons = append(w.exited, enrollment.PgUUID(u.id)), append(w.exitReasons, reason)
-	w.Add(u.id, u.step+1, u.version, u.node, enrollment.StepExited, enrollment.StepData("reason", reason, "event", o.Data()))
+	if o.exitData == nil {
+		o.exitData = map[bool]string{}
+	}
+	if o.exitData[goal] == "" { // one text for all enrollments that the event ends
+		o.exitData[goal] = enrollment.StepData("reason", reason, "event", o.Data())
+	}
+	w.Add(u.id, u.step+1, u.version, u.node, enrollment.StepExited, o.exitData[goal])
 	if w.counts == nil {
 		w.counts = map[uuid.UUID]enrollment.NodeCounts{}
 	}

@@ -118,6 +118,10 @@ func (t *transaction) apply(ctx context.Context, round []int, all []*Trigger, do
 	if err != nil {
 		return err
 	}
+	triggers, err := t.triggersOf(ctx, round, all, of)
+	if err != nil {
+		return err
+	}
 	var candidates []*candidate
 	for _, i := range round {
 		if t.exhausted() {
@@ -125,6 +129,9 @@ func (t *transaction) apply(ctx context.Context, round []int, all []*Trigger, do
 			continue
 		}
 		for _, u := range of[all[i].profile] {
+			if u.trigger, err = triggers.read(ctx, t, u.id); err != nil {
+				return err
+			}
 			if err := t.react(ctx, u, all[i], &done[i], w); err != nil {
 				return err
 			}
@@ -348,6 +355,9 @@ func (t *transaction) admit(ctx context.Context, candidates []*candidate, done [
 		return cmp.Or(strings.Compare(a.profile, b.profile), bytes.Compare(a.flow.id[:], b.flow.id[:]), bytes.Compare(a.key[:], b.key[:]))
 	})
 	asking := slices.DeleteFunc(slices.Clone(candidates), func(c *candidate) bool { return c.outcome != "" })
+	if asking, err = t.refuseTooMany(ctx, asking); err != nil {
+		return fmt.Errorf("count active enrollments: %w", err)
+	}
 	if asking, err = t.refuseOverlap(ctx, asking); err != nil {
 		return fmt.Errorf("find enrollments of the same fields: %w", err)
 	}

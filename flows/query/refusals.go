@@ -28,7 +28,8 @@ type Refusal struct {
 // reasons are the reasons for which a trigger can be refused, without InvalidKey: a row
 // without a key is counted with the poll of the audience and has no refusal.
 var reasons = []string{enrollment.AlreadyEnrolled, enrollment.AlreadyActive, enrollment.Filtered, enrollment.ConditionError,
-	enrollment.IsPaused, enrollment.NotLive, enrollment.NoProfile, enrollment.MissingField}
+	enrollment.IsPaused, enrollment.NotLive, enrollment.NoProfile, enrollment.MissingField,
+	enrollment.TooManyActive}
 
 var refusalList = page.List[Refusal]{Name: "refusals", Created: "r.at", Orders: map[string]page.Order[Refusal]{
 	"created_at": page.ByTime("r.at", func(r Refusal) time.Time { return r.At }, "r.key", func(r Refusal) uuid.UUID { return r.key }),

@@ -1,0 +1,56 @@
+package execution
+
+// budget bounds the memory of one chunk: the facts of each kind, and the results that are
+// to be written, have each at most so many bytes. Executions beyond it are left: they stay
+// due, and are read again with the next chunk. At least one execution of a chunk advances,
+// however large it is.
+type budget struct {
+	most  int
+	facts [needActed + 1]int // bytes read, by kind
+	made  int                // bytes to be written
+}
+
+// left is how many more bytes of a kind of facts may be read.
+func (b *budget) left(n need) int { return max(0, b.most-b.facts[n]) }
+
+// take counts a fact, or reports that there is no room for it. There is for the first.
+func (b *budget) take(n need, f *fact) bool {
+	if b.facts[n] > 0 && b.facts[n]+f.size > b.most {
+		return false
+	}
+	b.facts[n] += f.size
+	return true
+}
+
+// spent reports whether the results leave no room for those of another execution.
+func (b *budget) spent() bool { return b.made >= b.most }
+
+// size is the number of bytes that an execution's steps, messages and webhooks have.
+func (t *Execution) size() (n int) {
+	for _, l := range t.Log {
+		n += len(l.Data)
+	}
+	for _, s := range t.Sends {
+		n += len(s.Payload)
+	}
+	for _, c := range t.Calls {
+		n += len(c.Body)
+	}
+	return n
+}
+
+// leaveForNextChunk leaves an execution as it was read.
+func (t *Execution) leaveForNextChunk() {
+	*t = *t.asRead()
+	t.Left = true
+}
+
+// Evaluated are the executions that were not left for the next chunk.
+func Evaluated(all []*Execution) (done []*Execution) {
+	for _, t := range all {
+		if !t.Left {
+			done = append(done, t)
+		}
+	}
+	return done
+}
