@@ -96,7 +96,7 @@ func TestMemoryOfBodiesIsBounded(t *testing.T) {
 // Large bodies are decoded in slots, also when they are bulks.
 func TestDecodingTakesSlots(t *testing.T) {
 	t.Parallel()
-	s := &server{slots: newSlots(nil, 1)}
+	s := &server{slots: newSlots(nil, 1, 64)}
 	c := &call{key: workspaces.Key{}, body: make([]byte, smallBody+1)}
 	for range limitsOfDecodings.Workspace {
 		if _, err := s.enterDecoding(t.Context(), c); err != nil {
@@ -170,7 +170,7 @@ func TestWritesAreBounded(t *testing.T) {
 	b.deps.Workspaces = workspaces.New(pool)
 	b.deps.Flows = flows.New(flows.Deps{Pool: pool, Ledger: b.deps.Ledger, Audiences: b.deps.Audiences, Templates: b.deps.Templates,
 		Providers: b.deps.Providers, Webhooks: b.deps.Webhooks, Log: slog.New(slog.DiscardHandler)}, flows.Config{})
-	b.server = New(b.deps, Options{Refused: refused, Log: slog.New(slog.DiscardHandler)})
+	b.server = New(b.deps, Options{Connections: 80, Refused: refused, Log: slog.New(slog.DiscardHandler)})
 
 	lock, err := b.pool.Begin(t.Context())
 	b.must(err)

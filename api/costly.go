@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -28,6 +29,8 @@ const (
 	answers             // writes nothing; released when its answer has been written
 	writes              // writes rows
 	slowWrites          // writes rows, and may wait for a data source
+	asks                // waits for a data source, for which package audience has slots, and writes nothing
+	database            // works on the database: it may hold a connection
 )
 
 // limitsOfCosts hold for renders and for previews, each by itself. The answer to a read
@@ -37,11 +40,37 @@ const (
 var (
 	limitsOfCosts     = slots.Limits{Process: 16, Workspace: 4}
 	limitsOfReads     = slots.Limits{Process: 128, Workspace: 32}
-	limitsOfWrites    = slots.Limits{Process: 32, Workspace: 16} // and as many slowWrites
+	limitsOfWrites    = slots.Limits{Process: 32, Workspace: 16}
 	limitsOfBodies    = slots.Limits{Process: 128 << 20, Workspace: 32 << 20}
 	limitsOfImports   = slots.Limits{Process: 2, Workspace: 1}
 	limitsOfDecodings = slots.Limits{Process: 16, Workspace: 4}
 )
+
+// limitsOfDatabase are the requests that work on the database, for a pool of so many
+// connections: one workspace has a quarter of them, and a third is left for the workers.
+// Events and enrollments have six more at most: see flows/admission.
+func limitsOfDatabase(connections int) slots.Limits {
+	return slots.Limits{Process: max(2, connections*2/3), Workspace: max(1, connections/4)}
+}
+
+// limitsOfSlowWrites are those that may wait for a data source. They hold a connection only
+// before and after, and not one that limitsOfDatabase counts.
+func limitsOfSlowWrites(connections int) slots.Limits {
+	return slots.Limits{Process: max(2, connections/4), Workspace: max(1, connections/8)}
+}
+
+// countsAsDatabase reports whether a call of a cost takes a slot of database. Those that do
+// not wait for a data source, a body, or others of their kind, and have limits of their own.
+func countsAsDatabase(kind cost) bool {
+	switch kind {
+	case gathered, imports, connects, previews, asks:
+		return false
+	}
+	return true
+}
+
+// readTime bounds a request that only reads the database.
+const readTime = 10 * time.Second
 
 // smallBody is the number of bytes that each body counts at least. A body up to this size
 // is decoded without a slot.
@@ -53,7 +82,7 @@ func costly(kind cost, a action) action {
 	return a
 }
 
-func newSlots(m *Metrics, ofWorkspace int) map[cost]*slots.Slots {
+func newSlots(m *Metrics, ofWorkspace, connections int) map[cost]*slots.Slots {
 	of := func(l slots.Limits, doing, suffix string) *slots.Slots {
 		whose := map[string]string{"workspace": "too many requests of this workspace ", "process": "too many requests "}
 		return slots.New(l, func(limit string) error {
@@ -69,14 +98,37 @@ func newSlots(m *Metrics, ofWorkspace int) map[cost]*slots.Slots {
 		decodings: of(limitsOfDecodings, "have large bodies", "_decodings"),
 		imports:   of(limitsOfImports, "import", "_imports"),
 		answers:   of(limitsOfReads, "read, or receive their answer slowly,", "_reads"), writes: of(limitsOfWrites, "write", "_writes"),
-		slowWrites: of(limitsOfWrites, "write", "_writes")}
+		slowWrites: of(limitsOfSlowWrites(connections), "write", "_writes"),
+		database:   of(limitsOfDatabase(connections), "work on the database", "_database")}
+}
+
+// costOf is the cost of a call.
+func (c *call) costOf(kind cost) cost {
+	if kind == dryRunPreviews && c.dryRun() {
+		return previews
+	}
+	return kind
+}
+
+// enterDatabase takes the slot of a call that works on the database.
+func (s *server) enterDatabase(ctx context.Context, kind cost, c *call) (leave func(), err error) {
+	if !countsAsDatabase(c.costOf(kind)) {
+		return func() {}, nil
+	}
+	return s.enter(ctx, database, c)
+}
+
+// timeout is how long a call may take.
+func (s *server) timeout(e endpoint, c *call) time.Duration {
+	if !c.writes(e) && countsAsDatabase(c.costOf(e.do.cost)) {
+		return min(s.Timeout, readTime)
+	}
+	return s.Timeout
 }
 
 // enter takes the slot that a call of this cost needs.
 func (s *server) enter(ctx context.Context, kind cost, c *call) (leave func(), err error) {
-	if kind == dryRunPreviews && c.dryRun() {
-		kind = previews
-	}
+	kind = c.costOf(kind)
 	taken, limited := s.slots[kind]
 	if !limited {
 		return func() {}, nil

@@ -200,7 +200,7 @@ func (s *server) answer(r *http.Request, e endpoint) reply {
 	if c.writes(e) {
 		ctx = context.WithoutCancel(ctx)
 	}
-	ctx, done := context.WithTimeout(ctx, s.Timeout)
+	ctx, done := context.WithTimeout(ctx, s.timeout(e, c))
 	defer done()
 	leave, err := s.enterWork(ctx, e, c)
 	if err != nil {
@@ -218,6 +218,12 @@ func (s *server) perform(ctx context.Context, e endpoint, c *call) (answer, kept
 		return answer, answer
 	}
 	defer leave()
+	leaveDatabase, err := s.enterDatabase(ctx, e.do.cost, c)
+	if err != nil {
+		answer = s.fail(c.request, err)
+		return answer, answer
+	}
+	defer leaveDatabase()
 	out, err := e.do.handle(ctx, c)
 	if err != nil {
 		answer = s.fail(c.request, err)

@@ -52,7 +52,7 @@ func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 		answer, _ := s.perform(ctx, e, c)
 		return answer
 	}
-	held, earlier, err := s.answers.claim(ctx, c.workspace(), key, fingerprint(c))
+	held, earlier, err := s.claim(ctx, c, key)
 	if errors.Is(err, errInProgress) && e.do.repeatable != nil && e.do.repeatable(c) {
 		c.newID, c.attempt = lemma.NewID(), 1
 		answer, _ := s.perform(ctx, e, c)
@@ -69,6 +69,16 @@ func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 	ctx, done := s.answers.hold(fence.With(ctx, held.fence), *held)
 	defer done()
 	return s.finish(ctx, held, e, c)
+}
+
+// claim takes the key in a slot of the database, for events too.
+func (s *server) claim(ctx context.Context, c *call, key string) (*claim, *reply, error) {
+	leave, err := s.enter(ctx, database, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer leave()
+	return s.answers.claim(ctx, c.workspace(), key, fingerprint(c))
 }
 
 // hold renews a claim while its request runs. The context ends when the claim is lost,

@@ -66,6 +66,7 @@ type Options struct {
 	Capabilities func(kind string) Capabilities                     // of a kind of carrier
 	Warnings     func(kind string, config json.RawMessage) []string // about a provider's config; none when nil
 	Timeout      time.Duration                                      // of one request; 50 s by default
+	Connections  int                                                // of the database; those of Pool by default
 	Requests     int                                                // of one workspace at a time; 500 by default
 	Now          func() time.Time                                   // for progress; time.Now by default
 }
@@ -107,7 +108,10 @@ type server struct {
 // are both compiled in, differ.
 func New(deps Deps, options Options) http.Handler {
 	s := &server{Deps: deps, Options: options.withDefaults(), answers: idempotencyStore{deps.Pool}}
-	s.slots = newSlots(s.Refused, s.Requests)
+	if s.Connections <= 0 && deps.Pool != nil {
+		s.Connections = int(deps.Pool.Config().MaxConns)
+	}
+	s.slots = newSlots(s.Refused, s.Requests, s.Connections)
 	r := chi.NewRouter()
 	r.Use(s.identify, s.log, s.recover, middleware.GetHead)
 	r.NotFound(s.noRoute)
@@ -133,16 +137,16 @@ func (s *server) routes() []route {
 		{patch, "/v1/data_sources/{id}", "data_sources:write", ok, costly(connects, on(s.updateDataSource))},
 		{del, "/v1/data_sources/{id}", "data_sources:write", gone, on(s.deleteDataSource)},
 		{post, "/v1/data_sources/{id}/test", "data_sources:write", ok, costly(connects, on(s.testDataSource))},
-		{get, "/v1/data_sources/{id}/schema", "data_sources:read", ok, on(s.readSchema)},
+		{get, "/v1/data_sources/{id}/schema", "data_sources:read", ok, costly(asks, on(s.readSchema))},
 
 		{get, "/v1/audiences", "audiences:read", ok, on(s.listAudiences)},
 		{post, "/v1/audiences", "audiences:write", made, costly(connects, on(s.createAudience))},
-		{post, "/v1/audiences/validate", "audiences:write", ok, reads(s.validateAudience)},
+		{post, "/v1/audiences/validate", "audiences:write", ok, costly(asks, reads(s.validateAudience))},
 		{get, "/v1/audiences/{id}", "audiences:read", ok, on(s.getAudience)},
 		{patch, "/v1/audiences/{id}", "audiences:write", ok, costly(connects, on(s.updateAudience))},
 		{del, "/v1/audiences/{id}", "audiences:write", gone, on(s.deleteAudience)},
-		{get, "/v1/audiences/{id}/preview", "audiences:query", ok, on(s.previewAudience)},
-		{get, "/v1/audiences/{id}/counts", "audiences:query", ok, on(s.countAudience)},
+		{get, "/v1/audiences/{id}/preview", "audiences:query", ok, costly(asks, on(s.previewAudience))},
+		{get, "/v1/audiences/{id}/counts", "audiences:query", ok, costly(asks, on(s.countAudience))},
 
 		{get, "/v1/templates", "templates:read", ok, on(s.listTemplates)},
 		{post, "/v1/templates", "templates:write", made, costly(renders, on(s.createTemplate))},

@@ -72,7 +72,7 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 		Webhooks: r.Webhooks, Log: slog.New(slog.DiscardHandler)}, flows.Config{})
 	r.FlowReader = query.New(query.Deps{Pool: b.pool, Flows: r.Flows, Ledger: r.Ledger, Audiences: r.Audiences, Webhooks: r.Webhooks})
 	b.deps = r
-	o := Options{Log: slog.New(slog.NewJSONHandler(b.log, nil)), Metrics: http.HandlerFunc(metrics),
+	o := Options{Connections: 64, Log: slog.New(slog.NewJSONHandler(b.log, nil)), Metrics: http.HandlerFunc(metrics),
 		Capabilities: func(kind string) Capabilities {
 			return Capabilities{IdempotencyKey: kind == "null"}
 		}}

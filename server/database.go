@@ -55,6 +55,21 @@ func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
+// reservedConnections are those of OpenReserved.
+const reservedConnections = 4
+
+// OpenReserved makes a small pool with the settings of another, for what must not wait for
+// the connections of requests and workers: authentication and readiness.
+func OpenReserved(ctx context.Context, of *pgxpool.Pool) (*pgxpool.Pool, error) {
+	config := of.Config()
+	config.MinConns, config.MinIdleConns, config.MaxConns = 0, 0, reservedConnections
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	return pool, nil
+}
+
 // deadAfter bounds how long a connection to Lemma's database waits for a peer that
 // acknowledges nothing. A statement whose answer is lost then fails, instead of holding
 // its worker until the kernel gives up, which may take hours.

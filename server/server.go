@@ -86,15 +86,17 @@ func (c Config) withDefaults() Config {
 
 // Deps are what a process needs from outside.
 type Deps struct {
-	Pool  *pgxpool.Pool
-	Box   *secrets.Box
-	Log   *slog.Logger
-	Kinds []sender.Kind // the carriers; those of kindsOf when nil
+	Pool     *pgxpool.Pool
+	Reserved *pgxpool.Pool // see OpenReserved; Pool when nil
+	Box      *secrets.Box
+	Log      *slog.Logger
+	Kinds    []sender.Kind // the carriers; those of kindsOf when nil
 }
 
 // Server is one process: its packages, wired together.
 type Server struct {
 	Pool       *pgxpool.Pool
+	reserved   *pgxpool.Pool
 	Workspaces *workspaces.Workspaces
 	Providers  *providers.Providers
 	Audiences  *audience.Audiences
@@ -126,9 +128,10 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	if d.Kinds == nil {
 		d.Kinds = kindsOf(cfg.Carriers)
 	}
-	s = &Server{cfg: cfg, log: d.Log, Pool: d.Pool, metrics: newRegistry(d.Pool)}
+	s = &Server{cfg: cfg, log: d.Log, Pool: d.Pool, reserved: cmp.Or(d.Reserved, d.Pool), metrics: newRegistry(d.Pool)}
 	s.connections = newConnectionMetrics(s.metrics)
 	s.Workspaces = workspaces.New(d.Pool)
+	s.Workspaces.AuthenticateOn(s.reserved)
 	kinds := carriers(d.Kinds)
 	s.Providers = providers.New(d.Pool, d.Box, kinds.check)
 	s.Providers.OnMove(kinds.moves)
@@ -158,14 +161,20 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	return s, nil
 }
 
+// Close closes the connections to the database.
+func (s *Server) Close() {
+	s.reserved.Close()
+	s.Pool.Close()
+}
+
 // ready is the check of /readyz: the database answers and has the schema that
 // this version needs. A schema that was complete once is not read again. The
 // other guards are checked once, by Start.
 func (s *Server) ready(ctx context.Context) error {
 	if s.migrated.Load() {
-		return s.Pool.Ping(ctx)
+		return s.reserved.Ping(ctx)
 	}
-	err := migrations.Behind(ctx, s.Pool)
+	err := migrations.Behind(ctx, s.reserved)
 	s.migrated.Store(err == nil)
 	return err
 }

@@ -136,7 +136,7 @@ func (w *Workspaces) Authenticate(ctx context.Context, token string) (Key, error
 		return Key{}, unknown
 	}
 	// The only lookup without a workspace: the key determines it.
-	key, err := w.key(ctx, "authenticate", `select `+keyColumns+` from api_keys where hash = $1`, hash)
+	key, err := (&Workspaces{pool: w.auth}).key(ctx, "authenticate", `select `+keyColumns+` from api_keys where hash = $1`, hash)
 	if lemma.KindOf(err) == lemma.NotFound {
 		return Key{}, unknown
 	}
@@ -155,7 +155,7 @@ func (w *Workspaces) touch(ctx context.Context, k Key) error {
 	if k.LastUsedAt != nil && time.Since(*k.LastUsedAt).Abs() < 50*time.Second {
 		return nil
 	}
-	_, err := w.pool.Exec(ctx, `update api_keys set last_used_at = now()
+	_, err := w.auth.Exec(ctx, `update api_keys set last_used_at = now()
 		where workspace_id = $1 and id = $2 and (last_used_at is null or last_used_at < now() - interval '1 minute')`, k.WorkspaceID, k.ID)
 	if err != nil {
 		return fmt.Errorf("record use of key %s: %w", k.ID, err)

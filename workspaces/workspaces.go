@@ -30,10 +30,15 @@ type Workspace struct {
 // Workspaces stores workspaces and their keys.
 type Workspaces struct {
 	pool *pgxpool.Pool
+	auth *pgxpool.Pool // for Authenticate
 }
 
 // New returns Workspaces on a pool.
-func New(pool *pgxpool.Pool) *Workspaces { return &Workspaces{pool: pool} }
+func New(pool *pgxpool.Pool) *Workspaces { return &Workspaces{pool, pool} }
+
+// AuthenticateOn gives Authenticate a pool of its own, so that it does not wait for the
+// connections of requests that are carried out.
+func (w *Workspaces) AuthenticateOn(pool *pgxpool.Pool) { w.auth = pool }
 
 // Create makes a workspace. A name that another workspace has is a Conflict.
 func (w *Workspaces) Create(ctx context.Context, name string) (Workspace, error) {

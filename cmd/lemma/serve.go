@@ -18,7 +18,7 @@ func (s *serveCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer n.Pool.Close()
+	defer n.Close()
 	if s.Work {
 		if err := n.Start(ctx); err != nil {
 			return err
@@ -42,7 +42,7 @@ func (workCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer n.Pool.Close()
+	defer n.Close()
 	if err := n.Start(ctx); err != nil {
 		return err
 	}
@@ -61,5 +61,10 @@ func openServer(ctx context.Context, cfg Config, transactionIdle string) (*serve
 	if err != nil {
 		return nil, err
 	}
-	return server.New(server.Deps{Pool: pool, Box: box, Log: cfg.logger(os.Stderr)}, config)
+	reserved, err := server.OpenReserved(ctx, pool)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return server.New(server.Deps{Pool: pool, Reserved: reserved, Box: box, Log: cfg.logger(os.Stderr)}, config)
 }
