@@ -33,7 +33,7 @@ verify: deps lint lint-api ## Check format, vet, linters, architecture rules, co
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	$(GO) test -count=1 .
-	$(GO) test -count=1 -run 'Contract|Routes|Operation' ./api
+	$(GO) test -count=1 -run 'Contract|Routes|Operation|Inputs' ./api
 	$(GO) test -count=1 -run 'Status|SchemaDump|Promises' ./migrations
 
 lint: ## Run golangci-lint by .golangci.yaml

@@ -45,7 +45,7 @@ func (f *fakeMySQL) serve() {
 			if err != nil {
 				return
 			}
-			f.open.Go(func() { defer conn.Close(); f.talk(conn) })
+			f.open.Go(func() { defer conn.Close(); f.answer(conn) })
 		}
 	})
 }
@@ -55,7 +55,7 @@ func (f *fakeMySQL) target() target {
 	return target{kind: MySQL, host: "127.0.0.1", port: uint16(address.Port), database: "shop", user: "u", password: "p", tls: "disable"}
 }
 
-func (f *fakeMySQL) talk(conn net.Conn) {
+func (f *fakeMySQL) answer(conn net.Conn) {
 	greeting := f.greeting
 	if greeting == nil {
 		greeting = packet(0, validGreeting())

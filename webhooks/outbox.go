@@ -132,7 +132,7 @@ func (w *Webhooks) Erase(ctx context.Context, tx pgx.Tx, ws uuid.UUID, enrollmen
 	return deleted.RowsAffected(), inFlight, nil
 }
 
-// cleanLot is how many rows one statement of Clean deletes.
+// cleanChunk is how many rows one statement of Clean deletes.
 const cleanChunk = 5000
 
 // Clean deletes messages that ended longer ago than Keep, in chunks, and returns

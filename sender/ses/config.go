@@ -116,7 +116,7 @@ func isAWS(s settings) bool {
 	return endpointOf(s) == server(&form.Form{}, s.region, "", wire.Operator{}).Host
 }
 
-// Warnings say what a config without a configuration set lacks.
+// Warnings lists what a config without a configuration set lacks.
 func Warnings(config json.RawMessage) []string {
 	s, _ := parse(config, nil, wire.Operator{AllowPrivate: true}) // Check reports its faults
 	if s.configurationSet != "" {

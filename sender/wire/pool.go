@@ -15,10 +15,10 @@ const (
 )
 
 // mostDials bounds the connections that are opened at a time. One is opened while HTTP/2 is
-// expected, since it has room for many requests.
+// expected, since it has capacity for many requests.
 const mostDials = 8
 
-// pool has the connections to one server. One is opened while none has room for a
+// pool has the connections to one server. One is opened while none has capacity for a
 // request, so that there are at most as many as requests at a time.
 type pool struct {
 	dial  func(context.Context) (*http.ClientConn, error)
@@ -35,10 +35,10 @@ type pool struct {
 	failures int  // dials in a row
 	cause    error
 	until    time.Time     // no dial before
-	changed  chan struct{} // contains a token when waiters should look again; a waiter that was served passes it on
+	changed  chan struct{} // contains a token when waiters should check again; a waiter that was served passes it on
 }
 
-// conn is a connection with room for a request.
+// conn is a connection with capacity for a request.
 type conn struct {
 	*http.ClientConn
 	fresh bool // no request was sent on it
@@ -51,7 +51,7 @@ func newPool(dial func(context.Context) (*http.ClientConn, error)) *pool {
 	return p
 }
 
-// take reserves room for a request, which RoundTrip or Release ends. The error is that
+// take reserves capacity for a request, which RoundTrip or Release ends. The error is that
 // of the last dial, or of ctx. If waited is false, that dial was an earlier one.
 func (p *pool) take(ctx context.Context) (c *conn, waited bool, err error) {
 	p.enter(1)
@@ -59,7 +59,7 @@ func (p *pool) take(ctx context.Context) (c *conn, waited bool, err error) {
 	for {
 		c, err := p.reserve()
 		if c != nil || err != nil {
-			p.notify() // other waiters may have room, or the same error
+			p.notify() // other waiters may have capacity, or the same error
 			return c, waited, err
 		}
 		waited = true
@@ -77,7 +77,7 @@ func (p *pool) enter(n int) {
 	p.waiting += n
 }
 
-// reserve returns room on a connection, the error of a dial a moment ago, or neither
+// reserve returns capacity on a connection, the error of a dial a moment ago, or neither
 // while a dial is under way or all connections are full.
 func (p *pool) reserve() (*conn, error) {
 	p.mu.Lock()
@@ -85,9 +85,9 @@ func (p *pool) reserve() (*conn, error) {
 	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool { return c.Err() != nil })
 	for _, c := range slices.Backward(p.conns) { // the last is used first, so that the others can be closed
 		if c.Reserve() == nil {
-			room := &conn{ClientConn: c.ClientConn, fresh: c.fresh}
+			reserved := &conn{ClientConn: c.ClientConn, fresh: c.fresh}
 			c.fresh, c.used = false, time.Now()
-			return room, nil
+			return reserved, nil
 		}
 	}
 	if p.ctx.Err() != nil {
