@@ -51,7 +51,8 @@ func ReadTriggers(ctx context.Context, q Querier, ws uuid.UUID, ids []pgtype.UUI
 	rows, err := q.Query(ctx, `
 		select s.id, case when s.total <= $3 or s.id = $4 then s.data end from (
 			select r.id, s.data, sum(octet_length(s.data)) over (rows unbounded preceding) as total from `+OneByOne+` (
-				select coalesce(s.data, '{}') as data from enrollment_steps s where s.workspace_id = $1 and s.enrollment_id = r.id and s.step = 0 limit 1
+				select coalesce(s.data, '{}') as data from enrollment_steps s
+				where s.workspace_id = $1 and s.enrollment_id = r.id and s.step = 0 limit 1
 			) s
 		) s`, ws, ids, most, ids[0])
 	if err != nil {

@@ -41,7 +41,8 @@ type checker struct {
 
 func newChecker(flow Flow, def *Definition, tree map[string]any, facts Facts) *checker {
 	return &checker{
-		flow: flow, def: def, tree: tree, facts: facts, compiler: newCompiler(facts.Columns), columns: map[string]bool{}, events: map[string]bool{},
+		flow: flow, def: def, tree: tree, facts: facts, compiler: newCompiler(facts.Columns),
+		columns: map[string]bool{}, events: map[string]bool{},
 		g: &Graph{flow: flow, def: def, nodes: map[string]*Compiled{}, listens: map[string][]string{}, zone: time.UTC},
 	}
 }

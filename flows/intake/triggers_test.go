@@ -28,7 +28,8 @@ func TestTriggersAreReadByThePage(t *testing.T) {
 		events := []intake.Event{{ProfileKey: "c2", Name: "seen", Properties: []byte(`{"order":3}`)},
 			{ProfileKey: "c1", Name: "seen", Properties: []byte(`{"order":2}`)}}
 		if most > 1 {
-			events[0].Properties, events[1] = []byte(`{"order":1}`), intake.Event{ProfileKey: "c1", Name: "bought", Properties: []byte(`{"order":1}`)}
+			events[0].Properties, events[1] = []byte(`{"order":1}`), intake.Event{ProfileKey: "c1", Name: "bought",
+				Properties: []byte(`{"order":1}`)}
 		}
 		done, err := b.RecordAll(bg, b.Workspace, events)
 		b.Must(err)
@@ -37,7 +38,8 @@ func TestTriggersAreReadByThePage(t *testing.T) {
 			t.Errorf("with %d bytes: %+v", most, done)
 		}
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'exited'`, b.Workspace, flow); n != 3 {
+	if n := b.Count(`select count(*) from enrollments
+			where workspace_id = $1 and flow_id = $2 and status = 'exited'`, b.Workspace, flow); n != 3 {
 		t.Errorf("%d enrollments exited", n)
 	}
 }
@@ -75,7 +77,8 @@ func TestActiveEnrollmentsOfAProfileAreBounded(t *testing.T) {
 		t.Errorf("after the others ended: %v", got)
 	}
 	for _, flow := range []any{single, first, second} {
-		if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'active'`, b.Workspace, flow); n == 0 {
+		if n := b.Count(`select count(*) from enrollments
+			where workspace_id = $1 and flow_id = $2 and status = 'active'`, b.Workspace, flow); n == 0 {
 			t.Errorf("no enrollment in %v", flow)
 		}
 	}
