@@ -16,15 +16,16 @@ import (
 // claim is a leased batch, and what was read with it.
 type claim struct {
 	notifications.Ref
-	token   string
-	until   time.Time // monotonic: every call has ended before
-	started time.Time
-	clock   time.Time     // the database's, at started
-	age     time.Duration // since its rows were read from their audience
-	optOuts bool          // its origin has notifications that were written before their opt-out
-	crashes int           // claims before it, in a row, that crashed
-	expires time.Time     // the send deadline; no call begins after it
-	checked time.Time     // when its addresses were last checked for suppressions
+	token        string
+	until        time.Time // monotonic: every call has ended before
+	started      time.Time
+	clock        time.Time     // the database's, at started
+	age          time.Duration // since its rows were read from their audience
+	optOuts      bool          // its origin has notifications that were written before their opt-out
+	crashes      int           // claims before it, in a row, that crashed
+	suppressions bool          // its workspace has suppressions, or recipients that have unsubscribed from a topic
+	expires      time.Time     // the send deadline; no call begins after it
+	checked      time.Time     // when its addresses were last checked for suppressions
 
 	root       uuid.UUID
 	providerID uuid.UUID
@@ -75,7 +76,7 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
 		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.kind, &c.version, &c.rate,
-			&c.failing, &lasts, &age, &c.optOuts, &c.clock)
+			&c.failing, &lasts, &age, &c.optOuts, &c.suppressions, &c.clock)
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
 		var r row
@@ -138,7 +139,9 @@ const claimBatch = `
 		coalesce(m.failures > 0, false), extract(epoch from c.expires_at - now())::float8,
 		extract(epoch from now() - case c.attempt when 1 then c.created_at else
 			(select r.created_at from batches r where r.workspace_id = $1 and r.origin_id = $2 and r.id = c.root_id) end)::float8,
-		exists (select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2), now()
+		exists (select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2),
+		exists (select from suppressions s where s.workspace_id = $1) or exists (select from topic_unsubscribes t where t.workspace_id = $1),
+		now()
 	from claimed c
 	join providers p on p.workspace_id = c.workspace_id and p.id = c.provider_id
 	left join provider_meters m on m.workspace_id = c.workspace_id and m.provider_id = c.provider_id`

@@ -12,6 +12,10 @@ import (
 // skipSuppressed ends the rows of a claim whose address must not be sent to. It
 // reads after the claim, and so finds what was suppressed since the fan-out.
 func (s *Sender) skipSuppressed(ctx context.Context, c *claim, content *content) (gone []outcome, err error) {
+	if c.checked.IsZero() && !c.suppressions { // the claim has found none in the workspace
+		c.checked = c.started
+		return nil, nil
+	}
 	c.checked = time.Now()
 	rows := c.rows[c.next:]
 	if len(rows) == 0 {
