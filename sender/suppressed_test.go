@@ -40,6 +40,23 @@ func TestASuppressedAddressIsNotCalled(t *testing.T) {
 	}
 }
 
+// A recipient that has unsubscribed from the topic is not called, also in a workspace
+// without suppressions.
+func TestARecipientThatHasUnsubscribedFromTheTopicIsNotCalled(t *testing.T) {
+	b := setup(t)
+	b.insert(2, 2, 2)
+	topics := suppression.New(b.Pool)
+	topic, err := topics.CreateTopic(context.Background(), b.Workspace, suppression.NewTopic{ID: lemma.NewID(), Name: "News"})
+	b.Must(err)
+	b.Exec(`update contents set topic_id = $2 where workspace_id = $1`, b.Workspace, topic.ID)
+	b.Must(topics.SetTopic(context.Background(), b.Workspace, topic.ID, lemma.Email, address(0), false))
+	b.work(b.sender())
+	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 1})
+	if b.carrier.called(address(0)) != 0 {
+		t.Error("it was called")
+	}
+}
+
 // A transactional message is stopped by bounces and complaints alone.
 func TestATransactionalMessageToAnUnsubscribedAddress(t *testing.T) {
 	b := setup(t)

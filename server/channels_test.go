@@ -124,9 +124,7 @@ func TestAFlowSendsOverEachChannel(t *testing.T) {
 		"+4930123401": {To: "+4930123401", Text: "A & B is <here>"},
 		"ios-1":       first, "web-2": second,
 	}
-	for deadline := time.Now().Add(30 * time.Second); len(got.all()) < len(want) && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	pgtest.Eventually(t, 30*time.Second, "every channel has its messages", func() bool { return len(got.all()) >= len(want) })
 	if diff := cmp.Diff(want, got.all()); diff != "" {
 		t.Error(diff)
 	}

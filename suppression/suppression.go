@@ -14,7 +14,6 @@ package suppression
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -110,24 +109,6 @@ func (s *Suppressions) Add(ctx context.Context, ws uuid.UUID, e Entry) (found Su
 	rows, _ := s.pool.Query(ctx, selectSuppressions+` and key = $2 and cause = $3`, ws, keyOf(e.Channel, known), e.Cause)
 	found, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Suppression])
 	return found, added, pgerr.Row(err, "suppression", "add suppression")
-}
-
-// Record adds suppressions in the caller's transaction and returns how many are new.
-// Entries without an address of their channel are left out.
-func Record(ctx context.Context, db DB, ws uuid.UUID, entries []Entry) (int, error) {
-	valid := make([]Entry, 0, len(entries))
-	for _, e := range entries {
-		if known, ok := canonical(e.Channel, e.Address); ok {
-			e.Address, e.Detail = known, clip(e.Detail)
-			valid = append(valid, e)
-		}
-	}
-	return insert(ctx, db, ws, valid)
-}
-
-// clip makes the text of a carrier valid for its column.
-func clip(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), maxDetail)], "?"), "\x00", "?")
 }
 
 // Get reads one suppression.

@@ -82,9 +82,7 @@ func TestCheck(t *testing.T) {
 	if found := f.check(suppression.Message{Channel: lemma.Push}, all...); len(found) != 0 {
 		t.Error("another channel:", found)
 	}
-	f.ws = f.other
-	setup := f
-	if _, _, err := setup.Add(t.Context(), f.other,
+	if _, _, err := f.Add(t.Context(), f.other,
 		suppression.Entry{ID: lemma.NewID(), Channel: lemma.Email, Address: "x", Cause: "manual"}); err == nil {
 		t.Error("a text that is no address was added")
 	}

@@ -103,7 +103,7 @@ func (s *Suppressions) UpdateTopic(ctx context.Context, ws, id uuid.UUID, ifMatc
 	return changed, savingTopic.Explain(err, "update topic")
 }
 
-// DeleteTopic deletes a topic that nothing uses, with its subscriptions.
+// DeleteTopic deletes a topic that nothing uses, with the addresses that have unsubscribed from it.
 func (s *Suppressions) DeleteTopic(ctx context.Context, ws, id uuid.UUID) error {
 	tag, err := s.pool.Exec(ctx, `delete from topics where workspace_id = $1 and id = $2`, ws, id)
 	if err == nil && tag.RowsAffected() == 0 {
