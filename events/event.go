@@ -28,6 +28,40 @@ const (
 	Deferred Kind = "deferred"
 )
 
+// Report is what a carrier reports about one message by webhook, before it is known
+// which notification it is about.
+type Report struct {
+	ID           string // the carrier's id of the report; empty when it has none
+	Notification string // the public id (ntf_...) that was sent with the message; empty when the report has none
+	Attempt      int    // of the call; 0 when the report does not tell
+	CarrierID    string // the carrier's id of the message
+	Type         Type
+	Code         int    // the reply code of the recipient's server; 0 for none
+	Reason       string // the carrier's code for the cause, such as "mailbox_full"
+	Detail       string // the carrier's text, without the address
+	OccurredAt   time.Time
+}
+
+// Type is what a report is about.
+type Type string
+
+// The types of reports. Each but Deferred and Rejected proves that the
+// carrier accepted the message.
+const (
+	TypeAccepted     Type = "accepted"     // the carrier has the message
+	TypeRejected     Type = "rejected"     // it does not have it and never will accept it
+	TypeDeferred     Type = "deferred"     // it did not accept it this time
+	TypeDelayed      Type = "delayed"      // accepted, and not yet delivered
+	TypeDelivered    Type = "delivered"    // the recipient's server or device has it
+	TypeBounced      Type = "bounced"      // it cannot be delivered, now or later: the address does not work
+	TypeSoftBounced  Type = "soft_bounced" // it was not delivered, for a reason that may pass: mailbox full
+	TypeUndelivered  Type = "undelivered"  // it was not delivered, and the cause is not known to be the address
+	TypeComplained   Type = "complained"   // the recipient reported it as spam
+	TypeOpened       Type = "opened"
+	TypeClicked      Type = "clicked"
+	TypeUnsubscribed Type = "unsubscribed" // the recipient unsubscribed at the carrier, such as STOP
+)
+
 // SourceResponse is the source of events that are the carrier's answer to a call.
 const SourceResponse = "response"
 

@@ -108,6 +108,9 @@ type Kind struct {
 	Capabilities Capabilities
 	// Open makes a carrier for an account, without connecting.
 	Open func(Account) (Carrier, error)
+	// Receiver makes the reader of an account's webhooks, without connecting. Nil: the
+	// kind has none. ErrNoReceiver: the account is not configured for them.
+	Receiver func(Account) (Receiver, error)
 	// Check returns one *lemma.Error with all faulty fields of an account.
 	Check func(config, secrets json.RawMessage) error
 	// Moves returns the changed members that decide where the secrets are sent.

@@ -67,6 +67,7 @@ type Config struct {
 	Sources   audience.Options
 	Webhooks  webhooks.Options
 	Carriers  wire.Operator
+	PublicURL string // under which carriers and recipients reach the API; empty: they cannot
 }
 
 // How long a transaction may wait for its process. No transaction of the API

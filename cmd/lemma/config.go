@@ -6,6 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,6 +32,7 @@ type Config struct {
 	SecretKey   string `kong:"-" var:"LEMMA_SECRET_KEY" secret:""` // no flag: all users of the machine can see flags
 
 	Listen         string `var:"LEMMA_LISTEN" group:"Settings" default:"127.0.0.1:8080" help:"Address of the API."`
+	PublicURL      string `var:"LEMMA_PUBLIC_URL" group:"Settings" placeholder:"URL" help:"URL under which carriers and recipients reach this Lemma, such as https://lemma.example.com."`
 	MetricsListen  string `var:"LEMMA_METRICS_LISTEN" group:"Settings" default:"127.0.0.1:9464" help:"Address of /metrics of lemma serve; the API's listener if equal to --listen, none if empty."`
 	MaxConnections int    `var:"LEMMA_MAX_CONNECTIONS" group:"Settings" default:"1000" help:"Maximum number of open connections to the API; others are refused with 503."`
 	WorkListen     string `var:"LEMMA_WORK_LISTEN" group:"Settings" placeholder:"ADDRESS" help:"Address of /healthz, /readyz and /metrics of lemma work; none if empty."`
@@ -115,7 +119,26 @@ func (c Config) check() error {
 			faults = append(faults, fmt.Errorf("%s must be an address with a port, such as 127.0.0.1:8080: %w", name, err))
 		}
 	}
-	return errors.Join(append(faults, c.checkSecrets(), c.sender().Check())...)
+	return errors.Join(append(faults, c.checkPublicURL(), c.checkSecrets(), c.sender().Check())...)
+}
+
+// checkPublicURL accepts https, and http on a loopback address, without a query.
+func (c Config) checkPublicURL() error {
+	if c.PublicURL == "" {
+		return nil
+	}
+	u, err := url.Parse(c.PublicURL)
+	valid := err == nil && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" && !strings.HasSuffix(u.Path, "/")
+	if !valid || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
+		return errors.New("LEMMA_PUBLIC_URL must be an https URL without a slash at its end, such as https://lemma.example.com " +
+			"(http only on a loopback address)")
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 func (c Config) checkSecrets() error {
@@ -138,7 +161,7 @@ func (c Config) server() server.Config {
 		Flows:    flows.Config{Workers: c.FlowWorkers, Retention: c.EventRetention},
 		Sources:  audience.Options{AllowPrivate: c.AllowPrivateSources, AllowWriting: c.AllowWritingSources, FetchTimeout: c.SourceTimeout},
 		Webhooks: webhooks.Options{AllowPrivate: c.AllowPrivateWebhooks},
-		Carriers: wire.Operator{AllowPrivate: c.AllowPrivateProviders},
+		Carriers: wire.Operator{AllowPrivate: c.AllowPrivateProviders, PublicURL: c.PublicURL}, PublicURL: c.PublicURL,
 	}
 }
 

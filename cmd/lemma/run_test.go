@@ -181,6 +181,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"LEMMA_SEND_WORKERS is 0":                  {env: []string{"LEMMA_SEND_WORKERS=0"}},
 		"LEMMA_MAX_WINDOW is -1":                   {env: []string{"LEMMA_MAX_WINDOW=-1"}},
 		"LEMMA_LISTEN must be":                     {env: []string{"LEMMA_LISTEN=8080"}},
+		"LEMMA_PUBLIC_URL must be":                 {env: []string{"LEMMA_PUBLIC_URL=http://lemma.example.com"}},
 		"DATABASE_URL cannot be parsed":            {env: []string{"DATABASE_URL=postgres://a:hunter2@h:port/x"}},
 		"LEMMA_SECRET_KEY: key":                    {env: []string{"LEMMA_SECRET_KEY=hunter22"}},
 		"are both set":                             {env: []string{"LEMMA_SECRET_KEY=hunter22", "LEMMA_SECRET_KEY_FILE=x"}},

@@ -1,0 +1,36 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"lemma/events"
+)
+
+// Receiver reads the webhooks of one provider account: what the carrier reports about
+// messages after the call. It is safe for concurrent use.
+type Receiver interface {
+	// Receive checks that a request comes from the carrier and returns what it reports.
+	// It reads nothing of a body before its signature is checked. A refusal is one of
+	// the errors below, wrapped with what is wrong.
+	Receive(ctx context.Context, r WebhookRequest) ([]events.Report, error)
+}
+
+// WebhookRequest is a request to the webhook URL of a provider.
+type WebhookRequest struct {
+	URL    string // the public URL that was called, with its query: some carriers sign it
+	Header http.Header
+	Body   []byte
+	At     time.Time // when it came
+}
+
+// Why a request of a carrier is refused. Nothing of it is stored.
+var (
+	ErrForged     = errors.New("the signature is missing or wrong")
+	ErrReplayed   = errors.New("the signature is too old or from the future")
+	ErrUnreadable = errors.New("the body cannot be read")
+	ErrForeign    = errors.New("the request is for another account")
+	ErrNoReceiver = errors.New("the provider receives no webhooks")
+)
