@@ -5,9 +5,33 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
+
+// maxFileLines is the most lines of a Go file.
+const maxFileLines = 400
+
+func TestFilesAreShort(t *testing.T) {
+	t.Parallel()
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(file) != ".go" {
+			return err
+		}
+		source, err := os.ReadFile(file)
+		if n := strings.Count(string(source), "\n"); n > maxFileLines {
+			t.Errorf("%s has %d lines, at most %d are allowed: split it by topic", file, n, maxFileLines)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // Files that the program writes can contain addresses or secrets: only its own user
 // may read them.

@@ -3,11 +3,9 @@ package audience
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/uuid"
@@ -209,16 +207,6 @@ type ownColumns struct {
 	payload                    int // the first of the payload
 }
 
-// rowOffsets are the ends of the strings of a row in the slab. Each begins at the end
-// of the one before.
-type rowOffsets struct {
-	key, email, phone, push, payload int
-	optedOut                         bool
-}
-
-// maxSlab bounds a slab of large rows.
-const maxSlab = 4 << 20
-
 // newStream returns a stream, and the columns that it reads.
 func (a *Audiences) newStream(r *run, x Audience, columns []string) (s *stream, read []string) {
 	s = &stream{run: r, options: a.options, region: x.PhoneRegion}
@@ -317,85 +305,4 @@ func (s *stream) selects() bool {
 	}
 	known := s.which.outs.before(string(bytes.Join(s.values[:s.own.optOut], []byte{0})))
 	return s.which.onlyOptedOut || !known
-}
-
-func (s *stream) add() {
-	var m rowOffsets
-	s.slab = appendKey(s.slab, s.values[0])
-	m.key = len(s.slab)
-	if s.own.email > 0 {
-		s.slab = appendClean(s.slab, s.values[s.own.email])
-	}
-	m.email = len(s.slab)
-	if s.own.phone > 0 {
-		s.slab = appendClean(s.slab, s.values[s.own.phone])
-	}
-	m.phone = len(s.slab)
-	if s.own.push > 0 {
-		s.slab = appendTokens(s.slab, s.own.pushType, s.values[s.own.push])
-	}
-	m.push = len(s.slab)
-	m.optedOut = s.own.optOut > 0 && isTrue(s.values[s.own.optOut])
-	s.payload(s.values[s.own.payload:])
-	m.payload = len(s.slab)
-	s.offsets = append(s.offsets, m)
-}
-
-func (s *stream) payload(values [][]byte) {
-	if len(values) == 0 {
-		s.slab = append(s.slab, '{')
-	}
-	for i, v := range values {
-		s.slab = append(s.slab, s.names[i]...)
-		s.slab = appendValue(s.slab, s.types[i], v)
-	}
-	s.slab = append(s.slab, '}')
-}
-
-// yieldRows calls yield for the rows of the slab, which share one string.
-func (s *stream) yieldRows(yield func(Row) error) error {
-	s.run.inCallback = true
-	text, from := string(s.slab), 0
-	for _, m := range s.offsets {
-		row := Row{Key: text[from:m.key], Email: text[m.key:m.email], Phone: text[m.email:m.phone], Region: s.region,
-			Push: text[m.phone:m.push], OptedOut: m.optedOut, Payload: text[m.push:m.payload]}
-		if err := yield(row); err != nil {
-			return err
-		}
-		from = m.payload
-	}
-	s.run.inCallback = false
-	return nil
-}
-
-// appendKey appends a valid key, and nothing for an invalid one.
-func appendKey(dst, key []byte) []byte {
-	if !utf8.Valid(key) || slices.Contains(key, 0) {
-		return dst
-	}
-	return append(dst, key...)
-}
-
-// appendClean appends text in a form that Postgres can store.
-func appendClean(dst, text []byte) []byte {
-	if utf8.Valid(text) && !slices.Contains(text, 0) {
-		return append(dst, text...)
-	}
-	clean := strings.ToValidUTF8(string(text), "\uFFFD")
-	return append(dst, strings.ReplaceAll(clean, "\x00", "\uFFFD")...)
-}
-
-// appendTokens appends a token, or a list of tokens as JSON.
-func appendTokens(dst []byte, t Type, value []byte) []byte {
-	if _, list := t.element(); list && value != nil {
-		return appendValue(dst, t, value)
-	}
-	var text string
-	if t == JSON && len(value) > 0 && value[0] == '"' && json.Unmarshal(value, &text) == nil {
-		return appendClean(dst, []byte(text))
-	}
-	if t == JSON && string(value) == "null" {
-		return dst
-	}
-	return appendClean(dst, value)
 }

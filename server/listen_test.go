@@ -114,66 +114,6 @@ func TestUnreadResponsesEnd(t *testing.T) {
 	}
 }
 
-// While all connections are in use, a new connection replaces one whose client does not
-// receive its response, and none whose handler works.
-func TestSlowReadersAreReplaced(t *testing.T) {
-	t.Parallel()
-	working, release := make(chan struct{}, 1), make(chan struct{})
-	limits := brief
-	limits.total, limits.answer, limits.slow = time.Minute, time.Minute, 300*time.Millisecond
-	address, counts := listening(t,
-		endpoint{name: "api", most: 4, limits: limits, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			switch r.URL.Path {
-			case "/work":
-				working <- struct{}{}
-				<-release
-			case "/large":
-				_, _ = w.Write(bytes.Repeat([]byte("x"), 64<<20))
-				return
-			}
-			hello(w, r)
-		})})
-	send := func(path string) net.Conn {
-		conn := dialed(t, address)
-		_, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
-		must(t, err)
-		return conn
-	}
-	worker := send("/work")
-	<-working
-	for range 3 {
-		reader := send("/large")
-		stop := make(chan struct{})
-		defer close(stop)
-		go func() { // a byte now and then
-			for {
-				select {
-				case <-stop:
-					return
-				case <-time.After(20 * time.Millisecond):
-					_, _ = reader.Read(make([]byte, 1))
-				}
-			}
-		}()
-	}
-	eventuallyOpen(t, counts, 4)
-	status := 0
-	for deadline := time.Now().Add(10 * time.Second); status != 200 && time.Now().Before(deadline); {
-		conn := send("/")
-		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		must(t, err)
-		status = r.StatusCode
-		must(t, conn.Close())
-	}
-	if status != 200 {
-		t.Errorf("slow readers keep a new connection out: %d", status)
-	}
-	close(release)
-	if r, err := http.ReadResponse(bufio.NewReader(worker), nil); err != nil || r.StatusCode != http.StatusOK {
-		t.Errorf("the request in work ended with %v", err)
-	}
-}
-
 // Beyond the bound a connection is answered with 503; when one ends, another is taken.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
@@ -345,26 +285,11 @@ type recorded struct {
 	status int
 }
 
-func (r *recorded) Header() http.Header         { return r.header }
-func (r *recorded) Write(b []byte) (int, error) { return len(b), nil }
-func (r *recorded) WriteHeader(status int)      { r.status = status }
+func (r *recorded) Header() http.Header { return r.header }
 
-// A new connection replaces the one that has waited longest without a request.
-func TestSilentConnectionsAreReplaced(t *testing.T) {
-	t.Parallel()
-	address, counts := listening(t,
-		endpoint{name: "api", most: 3, handler: http.HandlerFunc(hello), limits: timeLimits{silent: 50 * time.Millisecond}})
-	eventuallyOpen(t, counts, 0)
-	for _, text := range []string{"", "GET / HTTP/1.1\r\nHost: x\r\nX-", ""} {
-		if _, err := io.WriteString(dialed(t, address), text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	connects(t, address)
-	if n := value(t, counts.evicted.WithLabelValues("api")); n == 0 {
-		t.Error("no eviction was counted")
-	}
-}
+func (r *recorded) Write(b []byte) (int, error) { return len(b), nil }
+
+func (r *recorded) WriteHeader(status int) { r.status = status }
 
 // A response that needs no body is sent although the body does not arrive. The connection
 // is then closed, so that no client holds it with an unread body.

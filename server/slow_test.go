@@ -204,3 +204,80 @@ func TestSlowReadersReceive(t *testing.T) {
 		must(t, err)
 	}
 }
+
+// While all connections are in use, a new connection replaces one whose client does not
+// receive its response, and none whose handler works.
+func TestSlowReadersAreReplaced(t *testing.T) {
+	t.Parallel()
+	working, release := make(chan struct{}, 1), make(chan struct{})
+	limits := brief
+	limits.total, limits.answer, limits.slow = time.Minute, time.Minute, 300*time.Millisecond
+	address, counts := listening(t,
+		endpoint{name: "api", most: 4, limits: limits, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/work":
+				working <- struct{}{}
+				<-release
+			case "/large":
+				_, _ = w.Write(bytes.Repeat([]byte("x"), 64<<20))
+				return
+			}
+			hello(w, r)
+		})})
+	send := func(path string) net.Conn {
+		conn := dialed(t, address)
+		_, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		must(t, err)
+		return conn
+	}
+	worker := send("/work")
+	<-working
+	for range 3 {
+		reader := send("/large")
+		stop := make(chan struct{})
+		defer close(stop)
+		go func() { // a byte now and then
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(20 * time.Millisecond):
+					_, _ = reader.Read(make([]byte, 1))
+				}
+			}
+		}()
+	}
+	eventuallyOpen(t, counts, 4)
+	status := 0
+	for deadline := time.Now().Add(10 * time.Second); status != 200 && time.Now().Before(deadline); {
+		conn := send("/")
+		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		must(t, err)
+		status = r.StatusCode
+		must(t, conn.Close())
+	}
+	if status != 200 {
+		t.Errorf("slow readers keep a new connection out: %d", status)
+	}
+	close(release)
+	if r, err := http.ReadResponse(bufio.NewReader(worker), nil); err != nil || r.StatusCode != http.StatusOK {
+		t.Errorf("the request in work ended with %v", err)
+	}
+}
+
+// A new connection replaces the one that has waited longest without a request.
+func TestSilentConnectionsAreReplaced(t *testing.T) {
+	t.Parallel()
+	address, counts := listening(t,
+		endpoint{name: "api", most: 3, handler: http.HandlerFunc(hello), limits: timeLimits{silent: 50 * time.Millisecond}})
+	eventuallyOpen(t, counts, 0)
+	for _, text := range []string{"", "GET / HTTP/1.1\r\nHost: x\r\nX-", ""} {
+		if _, err := io.WriteString(dialed(t, address), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	connects(t, address)
+	if n := value(t, counts.evicted.WithLabelValues("api")); n == 0 {
+		t.Error("no eviction was counted")
+	}
+}

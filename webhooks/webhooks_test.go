@@ -1,7 +1,6 @@
 package webhooks
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	standard "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"lemma"
@@ -101,55 +99,6 @@ func TestRetriesSendTheSame(t *testing.T) {
 		}
 	}
 	if len(requests) != 5 {
-		t.Errorf("%d calls", len(requests))
-	}
-}
-
-// Outbox!NoMessageWithoutChange, Outbox!NoDuplicatedProcessing.
-func TestWrittenOnceOrNotAtAll(t *testing.T) {
-	t.Parallel()
-	b := setup(t, nil)
-	e, _ := b.endpoint("/")
-	m := b.message(e)
-	gone := errors.New("the change did not happen")
-	err := pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
-		return errors.Join(b.Write(t.Context(), tx, []Message{m}), gone)
-	})
-	if !errors.Is(err, gone) {
-		t.Fatal(err)
-	}
-	b.run(b.Webhooks, 0)
-	other := m
-	other.Body = []byte(`"another body"`)
-	b.write(m, other)
-	b.write(other)
-	b.run(b.Webhooks, 1)
-	b.write(other)
-	b.run(b.Webhooks, 0)
-	if requests := b.receiver.all(); len(requests) != 1 || requests[0].body != string(m.Body) {
-		t.Errorf("%+v", requests)
-	}
-}
-
-func TestBodiesThatAreRefused(t *testing.T) {
-	t.Parallel()
-	b := setup(t, nil)
-	for name, body := range map[string][]byte{
-		"a NUL": []byte("\"\x00\""), "no UTF-8": {0xff}, "too long": bytes.Repeat([]byte("x"), MaxBody+1),
-	} {
-		err := pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
-			return b.Write(t.Context(), tx, []Message{{WorkspaceID: b.Workspace, ID: uuid.New(), Body: body}})
-		})
-		if err == nil {
-			t.Errorf("%s was written", name)
-		}
-	}
-	e, _ := b.endpoint("/")
-	longest := b.message(e)
-	longest.Body = bytes.Repeat([]byte("x"), MaxBody)
-	b.write(longest)
-	b.run(b.Webhooks, 1)
-	if requests := b.receiver.all(); len(requests) != 1 || len(requests[0].body) != MaxBody {
 		t.Errorf("%d calls", len(requests))
 	}
 }
@@ -313,90 +262,6 @@ func TestDeletedEndpoint(t *testing.T) {
 	b.run(b.Webhooks, 1)
 	if settled := b.settled.list(); len(settled) != 1 || settled[0].Error != ReasonGone || settled[0].Delivered {
 		t.Errorf("%+v", settled)
-	}
-}
-
-// Outbox!PublishedAndCleaned.
-func TestCleanDeletesEndedMessages(t *testing.T) {
-	t.Parallel()
-	b := setup(t, nil)
-	old, unread, fresh, waiting := b.written(), b.written(), b.written(), b.written()
-	b.Exec(`
-		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node, step,
-			waiting_since, resume_at, source)
-		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'hook', $3, now(), now(), 'direct')`, b.Workspace, unread.EnrollmentID, unread.Step)
-	b.Exec(`update outbox set status = 'delivered', finished_at = now() where id <> $1`, waiting.ID)
-	b.Exec(`update outbox set finished_at = now() - interval '8 days' where id = any($1)`, []uuid.UUID{old.ID, unread.ID})
-	b.Exec(`update outbox set created_at = now() - interval '30 days' where id = $1`, waiting.ID)
-	n, err := b.Clean(t.Context())
-	b.Must(err)
-	if n != 1 || b.Count(`select count(*) from outbox where id = any($1)`, []uuid.UUID{unread.ID, fresh.ID, waiting.ID}) != 3 {
-		t.Errorf("%d rows were cleaned", n)
-	}
-	b.Exec(`update enrollments set step = step + 1, moved = true`) // moved to another version: it still waits
-	if n, err := b.Clean(t.Context()); err != nil || n != 0 {
-		t.Errorf("%d rows were cleaned before their answer was read, %v", n, err)
-	}
-	b.Exec(`update enrollments set step = step + 1, waiting_since = null`)
-	if n, err := b.Clean(t.Context()); err != nil || n != 1 {
-		t.Errorf("%d rows were cleaned once their answer was read, %v", n, err)
-	}
-}
-
-// An enrollment that has ended does not read its answer.
-func TestCleanDeletesMessagesOfEndedEnrollments(t *testing.T) {
-	t.Parallel()
-	b := setup(t, nil)
-	m := b.written()
-	b.Exec(`
-		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node, step,
-			waiting_since, status, ended_at, source)
-		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'hook', $3, now(), 'exited', now(), 'direct')`, b.Workspace, m.EnrollmentID, m.Step)
-	b.Exec(`update outbox set status = 'delivered', finished_at = now() - interval '8 days'`)
-	if n, err := b.Clean(t.Context()); err != nil || n != 1 {
-		t.Errorf("%d rows were cleaned, %v", n, err)
-	}
-}
-
-// Pending reports messages that wait or are called, and not those that ended or are deleted.
-func TestPending(t *testing.T) {
-	t.Parallel()
-	b := setup(t, nil)
-	ended := b.written()
-	b.run(b.Webhooks, 1)
-	called, waits, gone := b.written(), b.written(), b.written()
-	b.Exec(`update outbox set leased_by = 'x', lease_until = now() + interval '1 minute' where id = $1`, called.ID)
-	b.Exec(`delete from outbox where id = $1`, gone.ID)
-	ids := []uuid.UUID{ended.ID, called.ID, waits.ID, gone.ID}
-	pending, err := b.Pending(t.Context(), b.Workspace, ids)
-	b.Must(err)
-	if diff := cmp.Diff(map[uuid.UUID]bool{called.ID: true, waits.ID: true}, pending); diff != "" {
-		t.Error(diff)
-	}
-	outcomes, err := b.Outcomes(t.Context(), b.Workspace, ids)
-	b.Must(err)
-	if len(outcomes) != 1 || !outcomes[ended.ID].Delivered {
-		t.Errorf("%+v", outcomes)
-	}
-	if others, err := b.Pending(t.Context(), uuid.New(), ids); err != nil || len(others) != 0 {
-		t.Errorf("another workspace sees %v, %v", others, err)
-	}
-}
-
-func TestErase(t *testing.T) {
-	t.Parallel()
-	b := setup(t, nil)
-	kept, waits, called := b.written(), b.written(), b.written()
-	b.Exec(`update outbox set leased_by = 'x', lease_until = now() + interval '1 minute' where id = $1`, called.ID)
-	b.Must(pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
-		erased, inFlight, err := b.Erase(t.Context(), tx, b.Workspace, []uuid.UUID{waits.EnrollmentID, called.EnrollmentID})
-		if erased != 1 || inFlight != 1 {
-			t.Errorf("%d erased, %d in flight", erased, inFlight)
-		}
-		return err
-	}))
-	if b.Count(`select count(*) from outbox where id = any($1)`, []uuid.UUID{kept.ID, called.ID}) != 2 {
-		t.Error("too many messages were deleted")
 	}
 }
 

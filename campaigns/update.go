@@ -1,0 +1,127 @@
+package campaigns
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// Update changes a draft. ifMatch, if not nil, must be its current version.
+func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMatch *int, p Patch) (Campaign, error) {
+	now, err := c.Get(ctx, workspaceID, id)
+	if err != nil {
+		return Campaign{}, err
+	}
+	n := now.patched(p)
+	if p.TemplateID != nil || p.TemplateVersion != nil {
+		if n.Channel, n.TemplateVersion, err = c.templateVersion(ctx, workspaceID, n.TemplateID, n.TemplateVersion); err != nil {
+			return Campaign{}, err
+		}
+	}
+	if n.Channel != lemma.Email {
+		n = n.withoutEnvelope(p)
+	}
+	if err := checkEnvelope(n.Channel, &n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
+		return Campaign{}, err
+	}
+	if err := c.checkCarried(ctx, workspaceID, n.Channel, n.ProviderID, n.AudienceID); err != nil {
+		return Campaign{}, err
+	}
+	if ifMatch != nil && *ifMatch != now.Version {
+		return Campaign{}, &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read; read it again"}
+	}
+	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		// A change after the read above must not be overwritten.
+		var unchanged bool
+		err := tx.QueryRow(ctx, `select version = $3 from campaigns where workspace_id = $1 and id = $2 for update`,
+			workspaceID, id, now.Version).Scan(&unchanged)
+		if err != nil {
+			return fmt.Errorf("lock campaign: %w", err)
+		}
+		if !unchanged {
+			return &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read; read it again"}
+		}
+		return move(ctx, tx, workspaceID, id, edit, `name = $4, audience_id = $5, template_id = $6, template_version = $7, provider_id = $8,
+			strategy = $9, from_name = $10, from_email = $11, reply_to = $12, headers = $13, metadata = $14, send_deadline = $15,
+			template_error_limit = $16, transactional = $17, topic_id = $18`,
+			n.Name, n.AudienceID, n.TemplateID, n.TemplateVersion, n.ProviderID, n.Strategy, n.FromName, n.FromEmail, n.ReplyTo,
+			orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit, n.Transactional, n.TopicID)
+	})
+	if err != nil {
+		return Campaign{}, saving.Explain(err, "update campaign")
+	}
+	return c.Get(ctx, workspaceID, id)
+}
+
+// Delete removes a draft. A campaign that was sent is never deleted.
+func (c *Campaigns) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
+	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `delete from campaigns where workspace_id = $1 and id = $2 and status = any($3)`,
+			workspaceID, id, table.From[remove])
+		if err != nil {
+			return fmt.Errorf("delete campaign: %w", err)
+		}
+		if tag.RowsAffected() == 0 {
+			return refuse(ctx, tx, workspaceID, id, remove)
+		}
+		return nil
+	})
+}
+
+func (now Campaign) patched(p Patch) Campaign {
+	put(&now.Name, p.Name)
+	put(&now.AudienceID, p.AudienceID)
+	if p.TemplateID != nil && p.TemplateVersion == nil {
+		now.TemplateVersion = 0 // the newest version of the other template
+	}
+	put(&now.TemplateID, p.TemplateID)
+	put(&now.TemplateVersion, p.TemplateVersion)
+	put(&now.ProviderID, p.ProviderID)
+	put(&now.Strategy, p.Strategy)
+	put(&now.FromName, p.FromName)
+	put(&now.FromEmail, p.FromEmail)
+	put(&now.ReplyTo, p.ReplyTo)
+	if p.Headers != nil {
+		now.Headers = p.Headers
+	}
+	if p.Metadata != nil {
+		now.Metadata = p.Metadata
+	}
+	put(&now.Transactional, p.Transactional)
+	if p.TopicID != nil || p.NoTopic {
+		now.TopicID = p.TopicID
+	}
+	if p.TemplateErrorLimit != nil || p.NoErrorLimit {
+		now.TemplateErrorLimit = p.TemplateErrorLimit
+	}
+	if p.SendDeadline != nil || p.NoDeadline {
+		now.SendDeadline = p.SendDeadline
+	}
+	return now
+}
+
+// withoutEnvelope removes the envelope of a campaign that was of an email before a patch.
+func (now Campaign) withoutEnvelope(p Patch) Campaign {
+	now.FromName, now.FromEmail, now.ReplyTo, now.Headers = "", "", "", p.Headers
+	put(&now.FromName, p.FromName)
+	put(&now.FromEmail, p.FromEmail)
+	put(&now.ReplyTo, p.ReplyTo)
+	return now
+}
+
+func put[T any](to *T, value *T) {
+	if value != nil {
+		*to = *value
+	}
+}
+
+func orEmpty(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
+}

@@ -1,0 +1,159 @@
+package flows_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/flowstest"
+)
+
+// An enrollment advances to a node that is gone between the publish and the chunk.
+func TestAMoveMapsEnrollmentsThatAdvancedBeforeTheChunk(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a","nodes":{
+		"a":{"type":"delay","for":"P1D","next":"b"},"b":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.PublishNext(flow, `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a",
+		"nodes":{"a":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`,
+		flows.InFlight{Mode: "move", Map: map[string]*string{"b": nil}})
+	worker := b.Another()
+	b.Hook.Do = func(stage string) {
+		if stage == "move: found" && b.Enrollment(flow, "c1").Node == "a" {
+			b.Hook.Do = nil
+			b.Pass(25 * time.Hour)
+			_, err := worker.RunOnce(context.Background())
+			b.Must(err)
+		}
+	}
+	b.FinishMoves()
+	if e := b.Enrollment(flow, "c1"); e.Status != enrollment.Exited || e.ExitReason != enrollment.ExitReplaced || e.Node != "b" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A worker that has read enrollments before they were moved finds them moved, and changes
+// nothing.
+func TestMovedUnderAWorker(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"a",
+		"nodes":{"a":{$send,"next":"end"},"end":{"type":"exit"}}}`)
+	b.RecordEvent("c1", "go")
+	worker := b.Another()
+	worker.Hook.Do = func(stage string) {
+		if stage == "evaluated" {
+			worker.Hook.Do = nil
+			b.PublishNext(flow, `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"z",
+				"nodes":{"z":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`,
+				flows.InFlight{Mode: "move", Map: map[string]*string{"a": new("z")}})
+			b.FinishMoves()
+		}
+	}
+	_, err := worker.RunOnce(context.Background())
+	b.Must(err)
+	e := b.Enrollment(flow, "c1")
+	if n := b.Notifications(); n != 0 || e.Version != 2 || e.Node != "" {
+		t.Errorf("%d notifications, %+v", n, e)
+	}
+	b.Settle()
+	if got := b.Story(e.ID); got != "enrolled@ moved@ checked@ waiting@z" && got != "enrolled@ moved@ checked@" {
+		t.Error(got)
+	}
+}
+
+// The last publish decides, even while a worker carries out the move of the one before.
+func TestALaterPublishEndsAnOpenMove(t *testing.T) {
+	b := setup(t, 4, func(c *flows.Config) { c.Chunk = 1 })
+	flow := b.Live(flowstest.Welcome)
+	for _, c := range []string{"c1", "c2", "c3", "c4"} {
+		b.RecordEvent(c, "signed_up")
+	}
+	b.Settle()
+	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{Mode: "move"})
+	chunks := 0
+	b.Hook.Do = func(stage string) {
+		if stage != "move: found" {
+			return
+		}
+		if chunks++; chunks == 3 {
+			b.PublishNext(flow, flowstest.Welcome, flows.InFlight{})
+		}
+	}
+	n, err := b.MoveOnce(context.Background())
+	b.Must(err)
+	b.Hook.Do = nil
+	if left := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 1`, b.Workspace); n != 2 || left != 2 {
+		t.Errorf("%d were moved, %d stay", n, left)
+	}
+	b.FinishMoves()
+	if left := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 1`, b.Workspace); left != 2 {
+		t.Errorf("%d stay", left)
+	}
+	// Another move takes enrollments over from all versions.
+	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{Mode: "move"})
+	b.FinishMoves()
+	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 4`, b.Workspace); n != 4 {
+		t.Errorf("%d are in version 4", n)
+	}
+	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'moved'`, b.Workspace); n != 6 {
+		t.Errorf("%d moves", n)
+	}
+}
+
+// An enrollment that joins the version between the query and the chunk is not moved again.
+func TestAnOrderMovesAnEnrollmentOnce(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(flowstest.Welcome)
+	b.RecordEvent("c1", "signed_up")
+	b.Settle()
+	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{Mode: "move"})
+	b.Hook.Do = func(stage string) {
+		if stage == "move: found" {
+			b.Hook.Do = nil
+			_, err := b.Move(context.Background(), b.Workspace, b.Enrollment(flow, "c1").ID, new(2), "nudge")
+			b.Must(err)
+		}
+	}
+	b.FinishMoves()
+	if e := b.Enrollment(flow,
+		"c1"); e.Node != "nudge" || b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'moved'`,
+		b.Workspace) != 1 {
+		t.Errorf("%+v: %s", e, b.Story(e.ID))
+	}
+}
+
+// An expired lease lets another node continue, and the first one does no harm.
+func TestAMoveWithAnExpiredLeaseIsResumed(t *testing.T) {
+	b := setup(t, 2, func(c *flows.Config) { c.Chunk = 1 })
+	ctx := context.Background()
+	flow := b.Live(flowstest.Welcome)
+	b.RecordEvent("c1", "signed_up")
+	b.RecordEvent("c2", "signed_up")
+	b.Settle()
+	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{Mode: "move"})
+	other := b.Another()
+	once := false
+	b.Hook.Do = func(stage string) {
+		if stage != "move: found" || once {
+			return
+		}
+		once = true
+		if n, err := other.MoveOnce(ctx); n != 0 || err != nil {
+			t.Errorf("two work at a move: %d, %v", n, err)
+		}
+		b.Exec(`update flow_moves set lease_until = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
+		if n, err := other.MoveOnce(ctx); n != 2 || err != nil {
+			t.Errorf("%d taken over: %v", n, err)
+		}
+	}
+	if n, err := b.MoveOnce(ctx); n != 0 || err != nil {
+		t.Errorf("%d moved with a lost lease: %v", n, err)
+	}
+	b.FinishMoves()
+	if n := b.Count(`select moved from flow_moves where workspace_id = $1`, b.Workspace); n != 2 {
+		t.Errorf("%d are counted", n)
+	}
+}
